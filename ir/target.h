@@ -1,0 +1,34 @@
+// Target: a device described as data. The compiler decides from this alone, so a graph compiles for a
+// GPU that this machine does not have (`kiln dump --arch sm_100a`, device-less plans).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ir/base/result.h"
+
+namespace kiln {
+
+enum class TargetKind : uint8_t { kCuda, kCpu };
+
+struct Target {
+  TargetKind kind = TargetKind::kCuda;
+  std::string arch = "sm_90a";       // NVRTC's --gpu-architecture, or "native" on the CPU
+  std::string name;                  // as the driver spells it; part of tuning keys
+  int sm_version = 90;               // 80, 86, 89, 90, 100, 120; 0 on the CPU
+  int multiprocessors = 132;         // SMs, or threads of the CPU target
+  int max_threads_per_block = 1024;
+  int64_t shared_bytes_per_block = 232448;  // opt-in maximum
+  int64_t registers_per_multiprocessor = 65536;
+  int64_t l2_bytes = 52428800;
+  bool minimal_launch = false;       // KILN_LAUNCH=minimal
+
+  bool is_cuda() const { return kind == TargetKind::kCuda; }
+};
+
+// "sm_90a", "sm_80", …: what is known of the common GPU of that architecture. "cpu": the CPU target.
+// An unknown name is an error that lists the known ones.
+Result<Target> TargetFromArch(std::string_view arch);
+
+}  // namespace kiln

@@ -1,0 +1,55 @@
+// Device: what runs kernels. Two implementations, runtime/cuda (driver API) and runtime/cpu (LLVM ORC, a
+// plug-in). Loading happens when a plan is made; launching allocates nothing and never synchronises.
+#pragma once
+
+#include <cstdint>
+#include <array>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ir/base/result.h"
+#include "ir/program.h"
+#include "ir/target.h"
+
+namespace kiln::runtime {
+
+// A kernel that is ready to launch. Freed with the last reference; a CUDA module that outlives its
+// context is leaked on purpose (process teardown order is not ours).
+class LoadedKernel {
+ public:
+  virtual ~LoadedKernel() = default;
+};
+
+using Stream = void*;  // CUstream; ignored by the CPU device, which runs when called
+
+struct LaunchShape {
+  std::array<uint32_t, 3> grid, block;
+  uint32_t dynamic_shared_bytes;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const Target& target() const = 0;
+
+  // Compiles (through the kernel cache) and loads. Safe from many threads; two threads that ask for one
+  // source compile it once. Errors carry the compiler's log.
+  virtual Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) = 0;
+
+  // `args[i]` points at the i-th argument's bytes, as cuLaunchKernel takes them.
+  virtual Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args, Stream stream) = 0;
+
+  // For the CLI, tuning and tests only; the API's execute path calls none of these.
+  virtual Result<void*> Allocate(int64_t bytes) = 0;
+  virtual void Free(void* pointer) = 0;
+  virtual Status CopyIn(void* device, const void* host, int64_t bytes) = 0;
+  virtual Status CopyOut(void* host, const void* device, int64_t bytes) = 0;
+  virtual Status Synchronize(Stream stream) = 0;
+  // Median seconds of `run` over `repeats` calls, by device events; the L2 is flushed before each.
+  virtual Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) = 0;
+};
+
+}  // namespace kiln::runtime
