@@ -1,0 +1,42 @@
+// Scalar primitives: their table, their exact meaning (EvalScalar), and the magic numbers of fast division.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "ir/dtype.h"
+
+namespace kiln {
+
+enum class ScalarOp : uint8_t {
+#define SCALAR_OP(Name, ...) k##Name,
+#include "ir/scalar_ops.def"
+#undef SCALAR_OP
+};
+
+enum class ScalarResult : uint8_t { kSame, kBool };
+
+struct ScalarOpInfo {
+  const char* text;
+  int arity;
+  ScalarResult result;
+};
+
+const ScalarOpInfo& Info(ScalarOp op);
+std::optional<ScalarOp> ScalarOpFromText(std::string_view text);
+
+// The value of op(a, b, c) in f64, not rounded to any type. The float and the integer form differ only for
+// Div (which truncates on integers); unused operands are ignored. Booleans are 0 and 1.
+double EvalScalar(ScalarOp op, double a, double b = 0, double c = 0);
+int64_t EvalScalarInt(ScalarOp op, int64_t a, int64_t b = 0, int64_t c = 0);
+
+// Multiplier and shift so that FastDiv(n, mul, shift) == n / divisor for all 0 <= n < 2^31.
+// `mul` may need all 32 bits: it is carried in an i32 parameter as its bit pattern.
+struct Magic {
+  uint32_t mul;
+  uint32_t shift;
+};
+Magic MagicFor(int64_t divisor);
+
+}  // namespace kiln

@@ -1,0 +1,161 @@
+// Tile IR: what one kernel does. Loops bound to blocks, threads and vectors, loads, stores, scalar
+// expressions, barriers, shared memory. Nothing is left to decide here: the emitters (CUDA, LLVM) only print.
+//
+//   kernel pw_3f2a(x: ptr<f16> const, y: ptr<f16>, n: i32) threads 256 {
+//     for bx in 0..div(add(n, 2047), 2048) block_x {
+//       for tx in 0..256 thread_x {
+//         let i = add(mul(bx, 2048), mul(tx, 8)) : i32
+//         if lt(i, n) {
+//           alloc v : f16[8] reg
+//           copy v[0] <- x[i] lanes 8
+//           for j in 0..8 unroll {
+//             store v[j] = cast<f16>(max(cast<f32>(load v[j]), 0x0p+0f))
+//           }
+//           copy y[i] <- v[0] lanes 8
+//         }
+//       }
+//     }
+//   }
+//
+// Identity is by name: every variable, buffer and parameter of a kernel has its own name, given in order of
+// creation, so that equal structures print equal text (the text is the key of the kernel cache).
+//
+// Types of expressions: f32, f64, i32, i64 and bool compute; the other dtypes are storage that may only be
+// loaded, stored, copied and cast. A cast rounds as RoundTo (ir/dtype.h): to nearest even, saturating for
+// integers and fp8. Integer Div and Mod are on non-negative operands.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ir/dtype.h"
+#include "ir/scalar.h"
+
+namespace kiln::tile {
+
+enum class ExprKind : uint8_t {
+  kInt,      // i32, i64 or bool constant: `int_value`
+  kFloat,    // f32 or f64 constant: `float_value`
+  kVar,      // loop variable, let, or scalar parameter: `name`
+  kLoad,     // element args[0] of buffer `name`
+  kOp,       // op(args…)
+  kCast,     // args[0] as `type`
+  kShuffle,  // value of args[0] in the lane whose number is this lane's xor int_value (all 32 lanes active)
+};
+
+struct ExprNode;
+using Expr = std::shared_ptr<const ExprNode>;
+
+struct ExprNode {
+  ExprKind kind = ExprKind::kInt;
+  DType type = DType::kI32;
+  ScalarOp op = ScalarOp::kAdd;
+  std::string name;
+  int64_t int_value = 0;
+  double float_value = 0;
+  std::vector<Expr> args;
+};
+
+// ---- builders; they fold constants and x+0, x*1, x*0, x/1, x%1, select(const, …) --------------------
+Expr Int(int64_t value, DType type = DType::kI32);
+Expr Float(double value, DType type = DType::kF32);
+Expr Bool(bool value);
+Expr Var(std::string name, DType type);
+Expr Load(std::string buffer, DType type, Expr index);
+Expr Op(ScalarOp op, std::vector<Expr> args);
+Expr Cast(DType type, Expr value);  // the value itself where the type is already right
+Expr ShuffleXor(Expr value, int lane_mask);
+
+Expr operator+(Expr a, Expr b);
+Expr operator-(Expr a, Expr b);
+Expr operator*(Expr a, Expr b);
+Expr operator/(Expr a, Expr b);
+Expr operator%(Expr a, Expr b);
+Expr Lt(Expr a, Expr b);
+Expr Ge(Expr a, Expr b);
+Expr And(Expr a, Expr b);
+Expr Select(Expr condition, Expr if_true, Expr if_false);
+
+bool IsConst(const Expr& e, int64_t value);
+bool Equal(const Expr& a, const Expr& b);
+
+enum class Space : uint8_t { kReg, kShared };
+
+enum class Bind : uint8_t {
+  kSerial,
+  kUnroll,   // constant extent, fully unrolled
+  kVector,   // CPU: iterations are independent and should become SIMD lanes; GPU: as kUnroll
+  kBlockX, kBlockY, kBlockZ,  // outermost only; extent may name parameters, and fixes the launch grid
+  kThreadX,  // constant extent; at most one level deep at any point
+};
+
+struct Stmt;
+using Block = std::vector<Stmt>;
+
+struct Let {  // name = value, visible to the end of the enclosing block
+  std::string name;
+  Expr value;
+};
+struct Alloc {  // `size` elements; kReg is per thread and starts undefined; kShared is per block
+  std::string name;
+  DType type;
+  Space space;
+  int64_t size;
+};
+struct Store {  // buffer[index] = value; the value's type is the buffer's
+  std::string buffer;
+  Expr index;
+  Expr value;
+};
+struct Copy {  // dst[dst_index .. +lanes) = src[src_index .. +lanes), one wide access; equal dtypes;
+  std::string dst;  // lanes * size is 2, 4, 8 or 16 bytes, and global or shared addresses are aligned to it
+  Expr dst_index;
+  std::string src;
+  Expr src_index;
+  int lanes;
+};
+struct For {
+  std::string var;
+  DType type = DType::kI32;  // of the variable
+  Expr extent;               // iterates 0 .. extent-1
+  Bind bind = Bind::kSerial;
+  Block body;
+};
+struct If {
+  Expr condition;
+  Block then_body, else_body;
+};
+struct Barrier {};  // __syncthreads: reached by every thread of the block
+struct Comment {
+  std::string text;
+};
+
+struct Stmt {
+  std::variant<Let, Alloc, Store, Copy, For, If, Barrier, Comment> node;
+};
+
+struct Param {
+  std::string name;
+  DType type;
+  bool is_pointer = false;
+  bool is_const = false;  // pointer that is only read
+  int alignment = 1;      // bytes that the pointer is known to be aligned to
+};
+
+struct Kernel {
+  std::string name;                  // extern "C" entry
+  std::vector<std::string> comment;  // lines: graph, engine, knobs
+  std::vector<Param> params;
+  int threads = 1;                   // of a block; 1 on the CPU
+  int min_blocks = 0;                // __launch_bounds__' second argument, 0 for none
+  Block body;
+};
+
+// ---- text: print → parse → print is the identity -------------------------------------------------------
+std::string Print(const Kernel& kernel);
+std::string Print(const Expr& expr);
+
+}  // namespace kiln::tile
