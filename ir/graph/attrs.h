@@ -1,0 +1,159 @@
+// Attributes of graph operations, as field rows: printing, parsing, comparing and hashing follow from them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <variant>
+
+#include "ir/base/fields.h"
+#include "ir/scalar.h"
+#include "ir/shape.h"
+
+namespace kiln::graph {
+
+// POINTWISE_MODE(Name, "text", cudnn value, inputs, input roles): see pointwise_modes.def.
+enum class PointwiseMode : int32_t {
+#define POINTWISE_MODE(Name, ...) k##Name,
+#include "ir/graph/pointwise_modes.def"
+#undef POINTWISE_MODE
+};
+
+struct PointwiseModeInfo {
+  const char* text;
+  int cudnn_value;
+  int inputs;        // 1: x; 2: x, b, or dy, x of a backward mode; 3: x, b, t
+  bool is_backward;  // inputs are dy, x (y for the modes that cuDNN defines on y)
+};
+const PointwiseModeInfo& Info(PointwiseMode mode);
+std::optional<PointwiseMode> PointwiseModeFromText(std::string_view text);
+std::optional<PointwiseMode> PointwiseModeFromCudnn(int value);
+
+// In the order of cudnnReduceTensorOp_t, whose values these are.
+enum class ReductionMode : int32_t { kAdd, kMul, kMin, kMax, kAmax, kAvg, kNorm1, kNorm2, kMulNoZeros };
+const char* Text(ReductionMode mode);
+std::optional<ReductionMode> ReductionModeFromText(std::string_view text);
+
+// The associative combiners that `reduce` nodes have.
+enum class Combine : int32_t { kAdd, kMul, kMin, kMax };
+const char* Text(Combine combine);
+std::optional<Combine> CombineFromText(std::string_view text);
+ScalarOp ScalarOf(Combine combine);   // min and max drop NaN, as cuDNN's default is
+double IdentityOf(Combine combine);   // 0, 1, +inf, -inf
+
+// y = activation(alpha1 * x, alpha2 * b …). Formulas: API reference 3.1.2.? cudnnPointwiseMode_t and
+// cudnnActivationForward; backward modes take dy and x.
+struct PointwiseAttrs {
+  PointwiseMode mode{};
+  double alpha1 = 1, alpha2 = 1;
+  double relu_lower = 0, relu_upper = std::numeric_limits<double>::infinity(), relu_slope = 0;
+  double elu_alpha = 1, softplus_beta = 1, swish_beta = 1;
+  bool propagate_nan = false;
+  int64_t axis = -1;  // gen_index only
+  static constexpr auto Fields() {
+    using A = PointwiseAttrs;
+    return std::tuple{Field("mode", &A::mode), Field("alpha1", &A::alpha1), Field("alpha2", &A::alpha2),
+                      Field("relu_lower", &A::relu_lower), Field("relu_upper", &A::relu_upper),
+                      Field("relu_slope", &A::relu_slope), Field("elu_alpha", &A::elu_alpha),
+                      Field("softplus_beta", &A::softplus_beta), Field("swish_beta", &A::swish_beta),
+                      Field("propagate_nan", &A::propagate_nan), Field("axis", &A::axis)};
+  }
+};
+
+// Reduces each dim where the output has extent 1 and the input has not. AVG divides by the count.
+struct ReductionAttrs {
+  ReductionMode mode{};
+  bool deterministic = false;
+  static constexpr auto Fields() {
+    return std::tuple{Field("mode", &ReductionAttrs::mode), Field("deterministic", &ReductionAttrs::deterministic)};
+  }
+};
+
+// x[N,C,…] -> sum[1,C,1…], sum of squares[1,C,1…], both over all dims but C.
+struct GenStatsAttrs {
+  static constexpr auto Fields() { return std::tuple{}; }
+};
+
+// Inputs: sum, sq_sum, scale, bias, prev_mean, prev_var, epsilon, exp_avg_factor, accum_count; any but the
+// first two may be absent. Outputs: updated_mean, updated_var, saved_mean, saved_inv_std, eq_scale, eq_bias;
+// any may be absent (see Node::inputs). Reference 9: OPERATION_BN_FINALIZE_STATISTICS.
+struct BnFinalizeAttrs {
+  bool inference = false;  // CUDNN_BN_FINALIZE_STATISTICS_INFERENCE: statistics from the running ones
+  static constexpr auto Fields() { return std::tuple{Field("inference", &BnFinalizeAttrs::inference)}; }
+};
+
+// Geometry over the spatial dims. x[N,C,spatial…], w[K,C/groups,filter…], y[N,K,out…]; groups follow from
+// the extents. out = floor((in + pre + post - dilation*(filter-1) - 1) / stride) + 1.
+//   fprop: (x, w) -> y     dgrad: (dy, w) -> dx     wgrad: (x, dy) -> dw
+// result = alpha * conv + beta * previous (third input, present iff beta != 0).
+struct ConvAttrs {
+  Dims pre_padding, post_padding, stride, dilation;
+  bool flip = false;  // CUDNN_CONVOLUTION: the filter is rotated; otherwise cross-correlation
+  double alpha = 1, beta = 0;
+  static constexpr auto Fields() {
+    using A = ConvAttrs;
+    return std::tuple{Field("pre_padding", &A::pre_padding), Field("post_padding", &A::post_padding),
+                      Field("stride", &A::stride), Field("dilation", &A::dilation), Field("flip", &A::flip),
+                      Field("alpha", &A::alpha), Field("beta", &A::beta)};
+  }
+};
+
+// a[…,M,K] x b[…,K,N] -> c[…,M,N]; batch dims broadcast (extent 1), and a batch dim of a that is a multiple
+// of b's repeats b (grouped-query heads). Inputs 2..4: M, N, K overrides, i32 [batch,1,1,1] or absent:
+// rows, columns and depth of batch b beyond the override count as padding_value.
+struct MatmulAttrs {
+  double padding_value = 0;
+  static constexpr auto Fields() { return std::tuple{Field("padding_value", &MatmulAttrs::padding_value)}; }
+};
+
+// One scalar primitive over broadcast operands, computed in the node's compute type, rounded to the output's.
+struct MapAttrs {
+  ScalarOp op = ScalarOp::kAdd;  // kFastDiv is not a graph op; a unary cast is `identity` below
+  bool identity = false;         // y = x (a cast where the dtypes differ); `op` is then ignored
+  static constexpr auto Fields() {
+    return std::tuple{Field("op", &MapAttrs::op), Field("identity", &MapAttrs::identity)};
+  }
+};
+
+// y[i0,…,in] = i_axis.
+struct IotaAttrs {
+  int64_t axis = 0;
+  static constexpr auto Fields() { return std::tuple{Field("axis", &IotaAttrs::axis)}; }
+};
+
+struct ReduceAttrs {
+  Combine combine{};
+  static constexpr auto Fields() { return std::tuple{Field("combine", &ReduceAttrs::combine)}; }
+};
+
+// The same memory seen with other dims and strides: y at element offset o is x at element offset o, both
+// tensors dense. Where either is not dense: the same row-major element order.
+struct ReshapeAttrs {
+  static constexpr auto Fields() { return std::tuple{}; }
+};
+
+// y.dims[i] = x.dims[permutation[i]].
+struct TransposeAttrs {
+  Dims permutation;
+  static constexpr auto Fields() { return std::tuple{Field("permutation", &TransposeAttrs::permutation)}; }
+};
+
+// y[i] = x[start + i * step] on each dim.
+struct SliceAttrs {
+  Dims start, step;
+  static constexpr auto Fields() {
+    return std::tuple{Field("start", &SliceAttrs::start), Field("step", &SliceAttrs::step)};
+  }
+};
+
+struct ConcatAttrs {
+  int64_t axis = 0;
+  static constexpr auto Fields() { return std::tuple{Field("axis", &ConcatAttrs::axis)}; }
+};
+
+using Attrs = std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs, ConvAttrs, MatmulAttrs,
+                           MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, ConcatAttrs>;
+
+}  // namespace kiln::graph

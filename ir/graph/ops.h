@@ -1,0 +1,42 @@
+// The op table of the tensor graph: what each operation verifies, infers and computes.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "ir/graph/graph.h"
+
+namespace kiln::graph {
+
+enum Trait : uint32_t { kComposite = 1, kContraction = 2, kElementwise = 4, kReduction = 8, kView = 16 };
+
+// What an Eval function sees: the values of the operands, each in row-major order of its dims, and where to
+// put the results (f64, not rounded: the caller rounds to the tensor's dtype).
+struct EvalArgs {
+  const Graph& graph;
+  const Node& node;
+  std::span<const std::vector<double>* const> inputs;  // null where absent
+  std::span<std::vector<double>* const> outputs;       // null where absent; sized by the caller
+};
+
+struct GraphOpInfo {
+  std::string_view mnemonic;
+  int min_inputs, max_inputs, min_outputs, max_outputs;
+  uint32_t traits;
+  Status (*verify)(const Graph&, const Node&);
+  Status (*infer)(Graph&, const Node&);  // output dims and strides where empty
+  void (*eval)(const EvalArgs&);
+};
+
+const GraphOpInfo& Info(GraphOp op);
+std::optional<GraphOp> GraphOpFromText(std::string_view mnemonic);
+inline bool Has(const Node& node, Trait trait) { return Info(node.op).traits & trait; }
+
+#define GRAPH_OP(Name, ...)                              \
+  Status Verify##Name(const Graph& graph, const Node& node); \
+  Status Infer##Name(Graph& graph, const Node& node);        \
+  void Eval##Name(const EvalArgs& args);
+#include "ir/graph/graph_ops.def"
+#undef GRAPH_OP
+
+}  // namespace kiln::graph
