@@ -1,0 +1,103 @@
+"""The C++ rules of Kiln: the native ones with our compile options. Arguments are the native rules'.
+
+    kiln_library(name = "graph", srcs = [...], hdrs = [...], deps = ["//ir/base"])
+    kiln_test(name = "graph_test", srcs = ["graph_test.cc"], deps = ["//ir/graph"])    # GoogleTest's main
+    kiln_test(name = "capi_test", srcs = ["capi_test.c"], main = False, deps = [...])  # an own main
+    kiln_shared_library(name = "libkiln_cpu.so", exports = "exports.map", deps = [...])
+
+Tags: "gpu" for a test or benchmark that needs a GPU (tools/bundle.sh collects them), "fuzz" is set by
+kiln_fuzzer. Everything is linked statically except the system's shared libraries.
+"""
+
+COPTS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fvisibility=hidden",
+] + select({
+    "//tools/bazel:dbg": [],
+    "//conditions:default": ["-O2"],
+})
+
+# A program of the bundle finds the libraries beside it: bundle/bin/kiln, bundle/lib/libcudnn.so.9.
+_PROGRAM_LINKOPTS = ["-Wl,-rpath,$$ORIGIN/../lib"]
+
+def kiln_library(name, copts = [], **kwargs):
+    """A static library. `alwayslink = True` keeps objects that only a shared library's exports need."""
+    native.cc_library(
+        name = name,
+        copts = COPTS + copts,
+        linkstatic = True,
+        **kwargs
+    )
+
+def kiln_binary(name, copts = [], linkopts = [], **kwargs):
+    """A program."""
+    native.cc_binary(
+        name = name,
+        copts = COPTS + copts,
+        linkopts = _PROGRAM_LINKOPTS + linkopts,
+        **kwargs
+    )
+
+def kiln_test(name, main = True, copts = [], linkopts = [], deps = [], size = "small", **kwargs):
+    """A test program; `main = False` for one that brings its own main()."""
+    native.cc_test(
+        name = name,
+        size = size,
+        copts = COPTS + copts,
+        linkopts = _PROGRAM_LINKOPTS + linkopts,
+        linkstatic = True,
+        deps = deps + (["@gtest//:gtest_main"] if main else []),
+        **kwargs
+    )
+
+def kiln_shared_library(
+        name,
+        deps,
+        exports = None,
+        soname = None,
+        copts = [],
+        linkopts = [],
+        additional_linker_inputs = [],
+        **kwargs):
+    """A shared object named as the target, as libcudnn.so.9.
+
+    Args:
+      name: the file's name.
+      deps: libraries linked in; those that define exported functions need `alwayslink = True`.
+      exports: the version script; what it does not list stays local.
+      soname: DT_SONAME, the target's name where left out.
+      copts: further compile options, for `srcs`.
+      linkopts: further link options.
+      additional_linker_inputs: files that linkopts name.
+      **kwargs: as cc_binary takes them.
+    """
+    inputs = list(additional_linker_inputs)
+    options = ["-Wl,-soname," + (soname or name), "-Wl,-z,defs", "-Wl,-rpath,$$ORIGIN"] + linkopts
+    if exports:
+        inputs.append(exports)
+        options.append("-Wl,--version-script,$(location %s)" % exports)
+    native.cc_binary(
+        name = name,
+        additional_linker_inputs = inputs,
+        copts = COPTS + copts,
+        linkopts = options,
+        linkshared = True,
+        deps = deps,
+        **kwargs
+    )
+
+def kiln_fuzzer(name, copts = [], linkopts = [], deps = [], tags = [], **kwargs):
+    """A libFuzzer target: a source with LLVMFuzzerTestOneInput. Built and run by tools/fuzz.sh.
+
+    `corpus` folders go into `data` and are found by the target's name: <package>/<name>_corpus/.
+    """
+    native.cc_binary(
+        name = name,
+        copts = COPTS + copts,
+        linkopts = linkopts + ["-fsanitize=fuzzer"],
+        tags = tags + ["fuzz", "manual"],
+        deps = deps,
+        **kwargs
+    )
