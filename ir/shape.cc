@@ -1,0 +1,67 @@
+// Arithmetic on extents and strides, shared by every level of IR and by the API's descriptors.
+#include "ir/shape.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/base/check.h"
+
+namespace kiln {
+namespace {
+
+// Dense strides when dimensions are laid out in the given order, outermost first.
+Dims StridesInOrder(std::span<const int64_t> dims, const std::vector<size_t>& outer_to_inner) {
+  Dims strides(dims.size());
+  int64_t stride = 1;
+  for (auto d = outer_to_inner.rbegin(); d != outer_to_inner.rend(); ++d) {
+    strides[*d] = stride;
+    stride *= std::max<int64_t>(dims[*d], 1);
+  }
+  return strides;
+}
+
+}  // namespace
+
+int64_t NumElements(std::span<const int64_t> dims) {
+  int64_t count = 1;
+  for (const int64_t extent : dims) count *= extent;
+  return count;
+}
+
+Dims PackedStrides(std::span<const int64_t> dims) {
+  std::vector<size_t> order(dims.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  return StridesInOrder(dims, order);
+}
+
+Dims PackedStridesLike(std::span<const int64_t> dims, std::span<const int64_t> like) {
+  CHECK(dims.size() == like.size(), "{} extents, {} strides", dims.size(), like.size());
+  std::vector<size_t> order;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (like[i] != 0) order.push_back(i);
+  }
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return like[a] > like[b]; });
+  // A zero stride says nothing of its place: the dimension goes directly outside its right neighbour.
+  for (size_t i = dims.size(); i-- > 0;) {
+    if (like[i] == 0) order.insert(std::ranges::find(order, i + 1), i);
+  }
+  return StridesInOrder(dims, order);
+}
+
+int64_t SpanElements(std::span<const int64_t> dims, std::span<const int64_t> strides) {
+  CHECK(dims.size() == strides.size(), "{} extents, {} strides", dims.size(), strides.size());
+  int64_t last = 0;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] == 0) return 0;
+    last += (dims[i] - 1) * strides[i];
+  }
+  return last + 1;
+}
+
+std::string DimsText(std::span<const int64_t> dims) {
+  if (dims.empty()) return "scalar";
+  return fmt::format("{}", fmt::join(dims, "x"));
+}
+
+}  // namespace kiln
