@@ -1,7 +1,7 @@
 // Tile IR: what one kernel does. Loops bound to blocks, threads and vectors, loads, stores, scalar
 // expressions, barriers, shared memory. Nothing is left to decide here: the emitters (CUDA, LLVM) only print.
 //
-//   kernel pw_3f2a(x: ptr<f16> const, y: ptr<f16>, n: i32) threads 256 {
+//   kernel pw_3f2a(x: ptr<f16> const align 16, y: ptr<f16> align 16, n: i32) threads 256 {
 //     for bx in 0..div(add(n, 2047), 2048) block_x {
 //       for tx in 0..256 thread_x {
 //         let i = add(mul(bx, 2048), mul(tx, 8)) : i32
@@ -22,7 +22,8 @@
 //
 // Types of expressions: f32, f64, i32, i64 and bool compute; the other dtypes are storage that may only be
 // loaded, stored, copied and cast. A cast rounds as RoundTo (ir/dtype.h): to nearest even, saturating for
-// integers and fp8. Integer Div and Mod are on non-negative operands.
+// integers and fp8. Integer Div and Mod are on non-negative operands. `select`, `and` and `or` evaluate only
+// the operands they need, as ?:, && and || do, so that `select(lt(i, n), load x[i], 0x0p+0f)` is in bounds.
 #pragma once
 
 #include <memory>
@@ -53,10 +54,10 @@ struct ExprNode {
   ExprKind kind = ExprKind::kInt;
   DType type = DType::kI32;
   ScalarOp op = ScalarOp::kAdd;
-  std::string name;
+  std::string name = {};
   int64_t int_value = 0;
   double float_value = 0;
-  std::vector<Expr> args;
+  std::vector<Expr> args = {};
 };
 
 // ---- builders; they fold constants and x+0, x*1, x*0, x/1, x%1, select(const, …) --------------------
@@ -122,11 +123,11 @@ struct For {
   DType type = DType::kI32;  // of the variable
   Expr extent;               // iterates 0 .. extent-1
   Bind bind = Bind::kSerial;
-  Block body;
+  Block body = {};
 };
 struct If {
   Expr condition;
-  Block then_body, else_body;
+  Block then_body = {}, else_body = {};
 };
 struct Barrier {};  // __syncthreads: reached by every thread of the block
 struct Comment {

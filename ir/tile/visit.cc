@@ -1,0 +1,113 @@
+// Walks and rewrites: one place knows which expressions a statement holds.
+#include "ir/tile/visit.h"
+
+#include <utility>
+
+namespace kiln::tile {
+namespace {
+
+template <class... F>
+struct Overload : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overload(F...) -> Overload<F...>;
+
+Expr Rebuild(const Expr& e, std::vector<Expr> args) {
+  switch (e->kind) {
+    case ExprKind::kInt: case ExprKind::kFloat: case ExprKind::kVar: return e;
+    case ExprKind::kLoad: return Load(e->name, e->type, std::move(args[0]));
+    case ExprKind::kOp: return Op(e->op, std::move(args));
+    case ExprKind::kCast: return Cast(e->type, std::move(args[0]));
+    case ExprKind::kShuffle: return ShuffleXor(std::move(args[0]), static_cast<int>(e->int_value));
+  }
+  return e;
+}
+
+}  // namespace
+
+void Walk(const Expr& e, const std::function<void(const Expr&)>& visit) {
+  visit(e);
+  for (const Expr& arg : e->args) Walk(arg, visit);
+}
+
+void Walk(const Block& block, const std::function<void(const Stmt&)>& visit) {
+  for (const Stmt& s : block) {
+    visit(s);
+    if (const auto* loop = std::get_if<For>(&s.node)) Walk(loop->body, visit);
+    if (const auto* branch = std::get_if<If>(&s.node)) {
+      Walk(branch->then_body, visit);
+      Walk(branch->else_body, visit);
+    }
+  }
+}
+
+void ForEachExpr(const Stmt& s, const std::function<void(const Expr&)>& visit) {
+  std::visit(Overload{
+                 [&](const Let& n) { visit(n.value); },
+                 [&](const Store& n) { visit(n.index), visit(n.value); },
+                 [&](const Copy& n) { visit(n.dst_index), visit(n.src_index); },
+                 [&](const For& n) { visit(n.extent); },
+                 [&](const If& n) { visit(n.condition); },
+                 [](const Alloc&) {},
+                 [](const Barrier&) {},
+                 [](const Comment&) {},
+             },
+             s.node);
+}
+
+void WalkExprs(const Block& block, const std::function<void(const Expr&)>& visit) {
+  Walk(block, [&](const Stmt& s) { ForEachExpr(s, [&](const Expr& e) { Walk(e, visit); }); });
+}
+
+Expr Rewrite(const Expr& e, const Rewriter& rewrite) {
+  std::vector<Expr> args;
+  bool changed = false;
+  for (const Expr& arg : e->args) {
+    args.push_back(Rewrite(arg, rewrite));
+    changed = changed || args.back() != arg;
+  }
+  return rewrite(changed ? Rebuild(e, std::move(args)) : e);
+}
+
+Block Rewrite(const Block& block, const Rewriter& rewrite) {
+  const auto expr = [&](const Expr& e) { return Rewrite(e, rewrite); };
+  const auto body = [&](const Block& b) { return Rewrite(b, rewrite); };
+  Block out;
+  for (const Stmt& s : block) {
+    out.push_back(std::visit(
+        Overload{
+            [&](const Let& n) { return Stmt{Let{n.name, expr(n.value)}}; },
+            [&](const Store& n) { return Stmt{Store{n.buffer, expr(n.index), expr(n.value)}}; },
+            [&](const Copy& n) { return Stmt{Copy{n.dst, expr(n.dst_index), n.src, expr(n.src_index), n.lanes}}; },
+            [&](const For& n) { return Stmt{For{n.var, n.type, expr(n.extent), n.bind, body(n.body)}}; },
+            [&](const If& n) { return Stmt{If{expr(n.condition), body(n.then_body), body(n.else_body)}}; },
+            [](const auto& n) { return Stmt{n}; },
+        },
+        s.node));
+  }
+  return out;
+}
+
+namespace {
+
+Rewriter Replace(const Bindings& bindings) {
+  return [&bindings](const Expr& e) {
+    if (e->kind != ExprKind::kVar) return e;
+    const auto at = bindings.find(e->name);
+    return at == bindings.end() ? e : at->second;
+  };
+}
+
+}  // namespace
+
+Expr Substitute(const Expr& e, const Bindings& bindings) { return Rewrite(e, Replace(bindings)); }
+Block Substitute(const Block& block, const Bindings& bindings) { return Rewrite(block, Replace(bindings)); }
+
+bool Mentions(const Expr& e, std::string_view variable) {
+  bool found = false;
+  Walk(e, [&](const Expr& x) { found = found || (x->kind == ExprKind::kVar && x->name == variable); });
+  return found;
+}
+
+}  // namespace kiln::tile
