@@ -1,0 +1,125 @@
+// Single-flight compile in memory, the directory beneath. See kernel_cache.h.
+#include "runtime/cache/kernel_cache.h"
+
+#include <cstdlib>
+
+#include "ir/base/env.h"
+#include "ir/base/log.h"
+
+namespace kiln::runtime {
+namespace {
+
+std::string RootFromEnv() {
+  if (const std::string& root = GetEnv(Env::kCacheDir); !root.empty()) return root;
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && xdg[0] == '/')
+    return fmt::format("{}/kiln", xdg);
+  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/')
+    return fmt::format("{}/.cache/kiln", home);
+  return {};
+}
+
+}  // namespace
+
+KernelCache::Options KernelCache::OptionsFromEnv() {
+  return {.root = RootFromEnv(), .disk_limit_bytes = EnvInt(Env::kCacheSizeMb) << 20};
+}
+
+KernelCache::KernelCache(Options options)
+    : disk_(std::move(options.root), options.disk_limit_bytes),
+      memory_limit_bytes_(options.memory_limit_bytes) {
+  if (!disk_.usable()) LOG(kInfo, "kernel cache: in memory only: {}", disk_.status().message());
+}
+
+Result<CachedKernel> KernelCache::Get(const CacheRequest& request, const CompileFunction& compile) {
+  const Hash128 key = request.Key();
+  std::promise<Outcome> promise;
+  {
+    std::unique_lock lock(mutex_);
+    auto [slot, is_first] = futures_.try_emplace(key);
+    if (!is_first) {
+      Future future = slot->second;
+      lock.unlock();
+      Outcome outcome = future.get();
+      if (outcome.ok()) outcome->origin = CachedKernel::Origin::kMemory;
+      return outcome;
+    }
+    slot->second = promise.get_future().share();
+  }
+  try {
+    Outcome outcome = LoadOrCompile(request, key, compile);
+    if (outcome.ok()) {
+      Retain(key, static_cast<int64_t>(outcome->payload->size()));
+    } else {
+      Forget(key);
+    }
+    promise.set_value(outcome);
+    return outcome;
+  } catch (...) {  // a failed CHECK in the compiler: those who wait must not wait for ever
+    Forget(key);
+    promise.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+std::optional<CachedKernel> KernelCache::Find(const CacheRequest& request) {
+  const Hash128 key = request.Key();
+  {
+    std::unique_lock lock(mutex_);
+    if (auto slot = futures_.find(key); slot != futures_.end()) {
+      Future future = slot->second;
+      lock.unlock();
+      Outcome outcome = future.get();
+      if (!outcome.ok()) return std::nullopt;
+      outcome->origin = CachedKernel::Origin::kMemory;
+      return *std::move(outcome);
+    }
+  }
+  auto payload = disk_.Load(request, key);
+  if (!payload) return std::nullopt;
+  // Through Get, so that a compile that began meanwhile and this agree on one copy.
+  auto kernel = Get(request, [&]() -> Result<std::string> { return *std::move(payload); });
+  if (!kernel.ok()) return std::nullopt;
+  if (kernel->origin == CachedKernel::Origin::kCompiled)
+    kernel->origin = CachedKernel::Origin::kDisk;
+  return *std::move(kernel);
+}
+
+Result<CachedKernel> KernelCache::LoadOrCompile(const CacheRequest& request, const Hash128& key,
+                                                const CompileFunction& compile) {
+  if (auto payload = disk_.Load(request, key)) {
+    return CachedKernel{.payload = std::make_shared<const std::string>(*std::move(payload)),
+                        .origin = CachedKernel::Origin::kDisk};
+  }
+  ASSIGN_OR_RETURN(std::string payload, compile());
+  disk_.Store(request, key, payload);
+  return CachedKernel{.payload = std::make_shared<const std::string>(std::move(payload)),
+                      .origin = CachedKernel::Origin::kCompiled};
+}
+
+void KernelCache::Retain(const Hash128& key, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  finished_.emplace_back(key, bytes);
+  finished_bytes_ += bytes;
+  while (finished_bytes_ > memory_limit_bytes_ && finished_.size() > 1) {
+    futures_.erase(finished_.front().first);
+    finished_bytes_ -= finished_.front().second;
+    finished_.pop_front();
+  }
+}
+
+void KernelCache::Forget(const Hash128& key) {
+  std::lock_guard lock(mutex_);
+  futures_.erase(key);
+}
+
+std::vector<CacheEntry> KernelCache::Verify() {
+  std::vector<CacheEntry> damaged;
+  for (CacheEntry& entry : disk_.List(/*check_payloads=*/true)) {
+    if (entry.damage.empty()) continue;
+    disk_.Remove(entry.key);
+    damaged.push_back(std::move(entry));
+  }
+  return damaged;
+}
+
+}  // namespace kiln::runtime

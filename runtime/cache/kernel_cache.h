@@ -1,0 +1,72 @@
+// The kernel cache: a memory map of shared futures over the directory of disk_cache.h. The future
+// makes a compile single-flight: of many threads that ask for one kernel, one compiles and the
+// others wait for it. A failed compile is told to those who waited and then forgotten, so that it
+// can be tried again.
+//
+// Used by the CUDA device (cubins), the CPU plug-in (objects) and `kiln cache`.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/cache/disk_cache.h"
+
+namespace kiln::runtime {
+
+struct CachedKernel {
+  enum class Origin : uint8_t { kMemory, kDisk, kCompiled };
+  std::shared_ptr<const std::string> payload;
+  Origin origin = Origin::kCompiled;
+};
+
+class KernelCache {
+ public:
+  struct Options {
+    std::string root;  // empty: memory only
+    int64_t disk_limit_bytes = int64_t{2} << 30;
+    int64_t memory_limit_bytes = int64_t{256} << 20;
+  };
+  // KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln, else $HOME/.cache/kiln; KILN_CACHE_SIZE_MB.
+  static Options OptionsFromEnv();
+
+  explicit KernelCache(Options options);
+
+  using CompileFunction = std::function<Result<std::string>()>;
+  // From memory, else from disk, else by `compile`, which runs in the calling thread.
+  Result<CachedKernel> Get(const CacheRequest& request, const CompileFunction& compile);
+
+  // From memory or disk only.
+  std::optional<CachedKernel> Find(const CacheRequest& request);
+
+  // For `kiln cache`. Why there is no directory, where there is none, says disk().status().
+  std::vector<CacheEntry> List() const { return disk_.List(/*check_payloads=*/false); }
+  // The damaged entries, which are removed.
+  std::vector<CacheEntry> Verify();
+  PruneReport Prune(int64_t limit_bytes) { return disk_.Prune(limit_bytes); }
+  const DiskCache& disk() const { return disk_; }
+
+ private:
+  using Outcome = Result<CachedKernel>;
+  using Future = std::shared_future<Outcome>;
+
+  Outcome LoadOrCompile(const CacheRequest& request, const Hash128& key,
+                        const CompileFunction& compile);
+  void Retain(const Hash128& key, int64_t bytes);
+  void Forget(const Hash128& key);
+
+  DiskCache disk_;
+  const int64_t memory_limit_bytes_;
+  std::mutex mutex_;  // guards what follows; never held while compiling or reading
+  std::unordered_map<Hash128, Future, Hash128Hasher> futures_;
+  std::deque<std::pair<Hash128, int64_t>> finished_;  // oldest first
+  int64_t finished_bytes_ = 0;
+};
+
+}  // namespace kiln::runtime
