@@ -1,0 +1,68 @@
+// Tables behind the attributes: pointwise modes, reduction modes and combiners, with their texts and the
+// numbers of cuDNN's enums. The printer, the parser, the importers and the API convert through here.
+#include "ir/graph/attrs.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <limits>
+
+namespace kiln::graph {
+namespace {
+
+constexpr PointwiseModeInfo kPointwiseModes[] = {
+#define POINTWISE_MODE(Name, text, cudnn_value, inputs, is_backward) {text, cudnn_value, inputs, is_backward},
+#include "ir/graph/pointwise_modes.def"
+#undef POINTWISE_MODE
+};
+
+// In the order of cudnnReduceTensorOp_t.
+constexpr const char* kReductionModes[] = {"add", "mul", "min", "max", "amax", "avg", "norm1", "norm2", "mul_no_zeros"};
+
+struct CombineInfo {
+  const char* text;
+  ScalarOp scalar;
+  double identity;
+};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr CombineInfo kCombines[] = {{"add", ScalarOp::kAdd, 0},
+                                     {"mul", ScalarOp::kMul, 1},
+                                     {"min", ScalarOp::kMin, kInfinity},
+                                     {"max", ScalarOp::kMax, -kInfinity}};
+
+// The enumerator whose row answers true, for tables whose rows are in the order of the enum.
+template <class E, class Table, class Predicate>
+std::optional<E> FindRow(const Table& table, Predicate matches) {
+  const auto row = std::find_if(std::begin(table), std::end(table), matches);
+  if (row == std::end(table)) return std::nullopt;
+  return E(row - std::begin(table));
+}
+
+}  // namespace
+
+const PointwiseModeInfo& Info(PointwiseMode mode) { return kPointwiseModes[static_cast<size_t>(mode)]; }
+
+std::optional<PointwiseMode> PointwiseModeFromText(std::string_view text) {
+  return FindRow<PointwiseMode>(kPointwiseModes, [&](const auto& row) { return row.text == text; });
+}
+
+std::optional<PointwiseMode> PointwiseModeFromCudnn(int value) {
+  return FindRow<PointwiseMode>(kPointwiseModes, [&](const auto& row) { return row.cudnn_value == value; });
+}
+
+const char* Text(ReductionMode mode) { return kReductionModes[static_cast<size_t>(mode)]; }
+
+std::optional<ReductionMode> ReductionModeFromText(std::string_view text) {
+  return FindRow<ReductionMode>(kReductionModes, [&](const char* row) { return row == text; });
+}
+
+const char* Text(Combine combine) { return kCombines[static_cast<size_t>(combine)].text; }
+
+std::optional<Combine> CombineFromText(std::string_view text) {
+  return FindRow<Combine>(kCombines, [&](const auto& row) { return row.text == text; });
+}
+
+ScalarOp ScalarOf(Combine combine) { return kCombines[static_cast<size_t>(combine)].scalar; }
+double IdentityOf(Combine combine) { return kCombines[static_cast<size_t>(combine)].identity; }
+
+}  // namespace kiln::graph
