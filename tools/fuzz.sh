@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Runs every target tagged "fuzz" (kiln_fuzzer) under libFuzzer with ASan and UBSan.
+#   tools/fuzz.sh [SECONDS_EACH]        default 60; prints "//label PASSED" or "FAILED" for each
+# A target's seeds are the files of <package>/<name>_corpus/; a crash is left in build/fuzz/<name>/.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=tools/prepare.sh
+source tools/prepare.sh
+
+seconds=${1:-60}
+mapfile -t targets < <(bazel_query 'attr(tags, "\bfuzz\b", kind(cc_binary, //...))')
+if [ ${#targets[@]} -eq 0 ]; then
+  say "fuzz: no targets"
+  exit 0
+fi
+say "fuzz: building ${#targets[@]} targets with clang-19, ASan and UBSan"
+bazel build --config=fuzz --noshow_progress "${targets[@]}" || exit 1
+bin=$(bazel info --config=fuzz bazel-bin 2>/dev/null)
+
+fuzz_one() {
+  local label=$1 path name work seeds
+  path=${label#//}
+  name=${path#*:}
+  work=$PWD/build/fuzz/$name
+  seeds=${path%%:*}/${name}_corpus
+  mkdir -p "$work/corpus"
+  local folders=("$work/corpus")
+  [ -d "$seeds" ] && folders+=("$PWD/$seeds")
+  if KILN_ABORT_ON_CHECK=1 KILN_LOG=off timeout $((seconds + 120)) "$bin/${path/://}" \
+    -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
+    -artifact_prefix="$work/" "${folders[@]}" >"$work/log" 2>&1; then
+    printf '%s PASSED (%s runs)\n' "$label" \
+      "$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log")"
+  else
+    tail -n 60 "$work/log"
+    printf '%s FAILED (log and input in %s)\n' "$label" "$work"
+    return 1
+  fi
+}
+
+# Two at a time: each is one thread.
+status=0
+for ((i = 0; i < ${#targets[@]}; i += 2)); do
+  pids=()
+  for label in "${targets[@]:i:2}"; do
+    fuzz_one "$label" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+done
+exit $status

@@ -1,0 +1,127 @@
+# shellcheck shell=bash
+# Sourced by the other scripts: makes a machine ready to build Kiln. Nothing here asks a question.
+#
+#   install_packages PKG…   Debian packages that are missing, through apt-get (with sudo if not root)
+#   find_nvrtc              sets nvrtc_source to toolkit, wheels or none; exports KILN_NVRTC, CUDA_HOME
+#   bazel_bin LABEL         path of a target's output, from the last build
+
+repository_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+wheels_root=${XDG_CACHE_HOME:-$HOME/.cache}/kiln/cuda
+NVRTC_VERSION=13.0.88
+CUDA_HEADERS_VERSION=13.0.96
+CUDA_CRT_VERSION=13.0.88
+
+build_packages=(
+  bazel-bootstrap g++ git python3
+  libcli11-dev libfmt-dev libgmock-dev libgtest-dev libspdlog-dev libxxhash-dev nlohmann-json3-dev
+  llvm-19-dev
+)
+# The fuzzers' compiler, and the Python package that drives our library in tests/clients.
+test_packages=(clang-19 libclang-rt-19-dev clang-format-19 python3-pip python3-venv)
+
+say() { printf '== %s\n' "$*"; }
+
+install_packages() {
+  local missing=() package
+  if ! command -v dpkg-query >/dev/null; then
+    say "no Debian here: install by hand the equivalents of: $*"
+    return 0
+  fi
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+      missing+=("$package")
+  done
+  if [ ${#missing[@]} -eq 0 ]; then
+    say "packages: all there"
+    return 0
+  fi
+  local sudo=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      say "packages: missing ${missing[*]}; run as root, or install sudo"
+      return 1
+    fi
+    sudo=(sudo)
+  fi
+  say "packages: installing ${missing[*]}"
+  "${sudo[@]}" apt-get update -qq &&
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# The first libnvrtc.so that is a file, of those a toolkit or the loader's cache knows.
+toolkit_nvrtc() {
+  local candidate
+  for candidate in "${CUDA_HOME:-/usr/local/cuda}"/{lib64,lib,targets/x86_64-linux/lib}/libnvrtc.so* \
+    $(ldconfig -p 2>/dev/null | sed -n 's/.*libnvrtc\.so[.0-9]* .*=> //p'); do
+    case $candidate in *alt*) continue ;; esac
+    if [ -f "$candidate" ]; then
+      printf '%s\n' "$candidate"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# PyPI's wheels are zip files: download and unpack, no environment needed.
+unpack_wheels() {
+  local wheels
+  wheels=$(mktemp -d) || return 1
+  if python3 -m pip download -q --no-deps --only-binary=:all: --dest "$wheels" \
+    "nvidia-cuda-nvrtc==$NVRTC_VERSION" "nvidia-cuda-runtime==$CUDA_HEADERS_VERSION" \
+    "nvidia-cuda-crt==$CUDA_CRT_VERSION" >"$wheels/log" 2>&1; then
+    rm -rf "$wheels_root.new"
+    mkdir -p "$wheels_root.new"
+    for wheel in "$wheels"/*.whl; do
+      python3 -m zipfile -e "$wheel" "$wheels_root.new" || return 1
+    done
+    rm -rf "$wheels_root"
+    mv "$wheels_root.new" "$wheels_root"
+    rm -rf "$wheels"
+    return 0
+  fi
+  tail -n 2 "$wheels/log" >&2
+  rm -rf "$wheels"
+  return 1
+}
+
+find_nvrtc() {
+  local found
+  nvrtc_source=none
+  if [ -n "${KILN_NVRTC:-}" ] && [ -f "$KILN_NVRTC" ]; then
+    nvrtc_source=toolkit
+    say "NVRTC: $KILN_NVRTC, as KILN_NVRTC says"
+    return 0
+  fi
+  if found=$(toolkit_nvrtc); then
+    nvrtc_source=toolkit
+    export KILN_NVRTC=$found
+    say "NVRTC: $found, of the CUDA toolkit"
+    return 0
+  fi
+  if [ ! -d "$wheels_root" ]; then
+    say "NVRTC: no CUDA toolkit; fetching the PyPI wheels into $wheels_root"
+    install_packages python3-pip || true
+    unpack_wheels || true
+  fi
+  found=$(find "$wheels_root" -name 'libnvrtc.so*' ! -name '*alt*' -type f 2>/dev/null | head -n 1)
+  if [ -n "$found" ]; then
+    nvrtc_source=wheels
+    export KILN_NVRTC=$found
+    CUDA_HOME=$(dirname "$(dirname "$found")")
+    export CUDA_HOME
+    say "NVRTC: $found, of the PyPI wheels"
+    return 0
+  fi
+  say "NVRTC: none; going on with the CPU target alone"
+}
+
+bazel_bin() {
+  local path=${1#//}
+  printf '%s/%s\n' "$(cd "$repository_root" && bazel info bazel-bin 2>/dev/null)" "${path/://}"
+}
+
+# Labels of the existing targets that a query finds; empty where there are none.
+bazel_query() {
+  (cd "$repository_root" && bazel query --keep_going --noshow_progress "$1" 2>/dev/null) || true
+}

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# From a fresh clone to a running kernel: installs what is missing, builds, and runs one fused graph
+# (conv + scale + bias + relu, as cudnn-frontend writes it) against the f64 oracle. Takes no arguments.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=tools/prepare.sh
+source tools/prepare.sh
+
+graph=examples/graphs/conv_scale_bias_relu.json
+out=build/quickstart
+
+install_packages "${build_packages[@]}"
+find_nvrtc
+
+say "building the CLI and the libraries (the first time takes some minutes)"
+targets=$(bazel_query 'filter("/libcudnn\.so\.[89]$|:libcudnn\.so\.[89]$|:libkiln_cpu\.so$", kind(cc_binary, //...))')
+# shellcheck disable=SC2086 # one label a word
+bazel build --noshow_progress //cli:kiln $targets
+
+mkdir -p "$out/bin" "$out/lib"
+install -m 755 "$(bazel_bin //cli:kiln)" "$out/bin/kiln"
+for target in $targets; do
+  install -m 755 "$(bazel_bin "$target")" "$out/lib/"
+done
+if [ -f "$out/lib/libkiln_cpu.so" ]; then
+  export KILN_CPU_PLUGIN=${KILN_CPU_PLUGIN:-$PWD/$out/lib/libkiln_cpu.so}
+fi
+
+say "kiln run $graph"
+"$out/bin/kiln" run "$graph"
+
+arch=$("$out/bin/kiln" doctor 2>/dev/null | grep -o 'sm_[0-9]*a\?' | head -n 1 || true)
+arch=${arch:-sm_90a}
+say "kiln dump $graph --what cuda --arch $arch"
+"$out/bin/kiln" dump "$graph" --what cuda --arch "$arch" | tee "$out/conv_scale_bias_relu.cu"
+
+case $nvrtc_source in
+  toolkit) say "NVRTC came from the CUDA toolkit: $KILN_NVRTC" ;;
+  wheels) say "NVRTC came from the PyPI wheels: export KILN_NVRTC=$KILN_NVRTC" ;;
+  none) say "no NVRTC: CUDA source is printed, and graphs run on the CPU" ;;
+esac
+say "in $out: bin/kiln, and in lib/: $(ls "$out/lib" | tr '\n' ' ')"
