@@ -23,10 +23,10 @@ constexpr DTypeInfo kInfos[] = {
 struct SmallFloat {
   int exponent_bits;
   int mantissa_bits;
-  double largest;      // finite
-  uint16_t nan;        // the one that is stored, without a sign
-  bool saturates;      // above `largest`: stay there, else become infinite
-  bool has_infinity;   // else the top exponent holds numbers too, and only `nan` is no number
+  double largest;     // finite
+  uint16_t nan;       // the one that is stored, without a sign
+  bool saturates;     // above `largest`: stay there, else become infinite
+  bool has_infinity;  // else the top exponent holds numbers too, and only `nan` is no number
 
   constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   constexpr int sign_shift() const { return exponent_bits + mantissa_bits; }
@@ -34,14 +34,30 @@ struct SmallFloat {
   constexpr unsigned mantissa_mask() const { return (1u << mantissa_bits) - 1; }
 };
 
-constexpr SmallFloat kHalf = {.exponent_bits = 5, .mantissa_bits = 10, .largest = 65504.0,
-                              .nan = 0x7fff, .saturates = false, .has_infinity = true};
-constexpr SmallFloat kBfloat = {.exponent_bits = 8, .mantissa_bits = 7, .largest = 0x1.fep127,
-                                .nan = 0x7fff, .saturates = false, .has_infinity = true};
-constexpr SmallFloat kE4M3 = {.exponent_bits = 4, .mantissa_bits = 3, .largest = 448.0,
-                              .nan = 0x7f, .saturates = true, .has_infinity = false};
-constexpr SmallFloat kE5M2 = {.exponent_bits = 5, .mantissa_bits = 2, .largest = 57344.0,
-                              .nan = 0x7f, .saturates = true, .has_infinity = true};
+constexpr SmallFloat kHalf = {.exponent_bits = 5,
+                              .mantissa_bits = 10,
+                              .largest = 65504.0,
+                              .nan = 0x7fff,
+                              .saturates = false,
+                              .has_infinity = true};
+constexpr SmallFloat kBfloat = {.exponent_bits = 8,
+                                .mantissa_bits = 7,
+                                .largest = 0x1.fep127,
+                                .nan = 0x7fff,
+                                .saturates = false,
+                                .has_infinity = true};
+constexpr SmallFloat kE4M3 = {.exponent_bits = 4,
+                              .mantissa_bits = 3,
+                              .largest = 448.0,
+                              .nan = 0x7f,
+                              .saturates = true,
+                              .has_infinity = false};
+constexpr SmallFloat kE5M2 = {.exponent_bits = 5,
+                              .mantissa_bits = 2,
+                              .largest = 57344.0,
+                              .nan = 0x7f,
+                              .saturates = true,
+                              .has_infinity = true};
 
 double Decode(const SmallFloat& format, unsigned bits) {
   const unsigned mantissa = bits & format.mantissa_mask();
@@ -52,10 +68,12 @@ double Decode(const SmallFloat& format, unsigned bits) {
     return mantissa == 0 ? sign * std::numeric_limits<double>::infinity()
                          : std::numeric_limits<double>::quiet_NaN();
   }
-  if (!format.has_infinity && magnitude == format.nan) return std::numeric_limits<double>::quiet_NaN();
+  if (!format.has_infinity && magnitude == format.nan)
+    return std::numeric_limits<double>::quiet_NaN();
   // Subnormals have the smallest normal exponent and no leading one.
   const unsigned leading = exponent == 0 ? 0 : 1u << format.mantissa_bits;
-  const int power = static_cast<int>(exponent == 0 ? 1 : exponent) - format.bias() - format.mantissa_bits;
+  const int power =
+      static_cast<int>(exponent == 0 ? 1 : exponent) - format.bias() - format.mantissa_bits;
   return sign * std::ldexp(static_cast<double>(leading + mantissa), power);
 }
 
@@ -66,19 +84,21 @@ uint16_t Encode(const SmallFloat& format, double value) {
 
   const int smallest_normal = 1 - format.bias();
   int power = smallest_normal;  // of the leading bit
-  if (std::isfinite(magnitude) && magnitude > 0) power = std::max(std::ilogb(magnitude), smallest_normal);
+  if (std::isfinite(magnitude) && magnitude > 0)
+    power = std::max(std::ilogb(magnitude), smallest_normal);
   const double unit = std::ldexp(1.0, power - format.mantissa_bits);
   // Dividing by a power of two is exact here, so that nearbyint is the only rounding.
   double steps = std::nearbyint(magnitude / unit);
   if (steps * unit > format.largest) {
-    if (!format.saturates) return static_cast<uint16_t>(sign | format.exponent_mask() << format.mantissa_bits);
+    if (!format.saturates)
+      return static_cast<uint16_t>(sign | format.exponent_mask() << format.mantissa_bits);
     power = std::ilogb(format.largest);
     steps = std::ldexp(format.largest, format.mantissa_bits - power);
   }
   // The leading one adds 1 to the exponent field, and a step up to the next power of two carries into it.
   const unsigned exponent_before_leading = static_cast<unsigned>(power - smallest_normal);
-  return static_cast<uint16_t>(sign | ((exponent_before_leading << format.mantissa_bits) +
-                                       static_cast<unsigned>(steps)));
+  return static_cast<uint16_t>(
+      sign | ((exponent_before_leading << format.mantissa_bits) + static_cast<unsigned>(steps)));
 }
 
 template <class T>
@@ -86,8 +106,10 @@ T RoundToInteger(double value) {
   if (std::isnan(value)) return 0;
   const double rounded = std::nearbyint(value);
   // The limits as doubles: the upper one of 64 bits is one more than the type holds.
-  if (rounded <= static_cast<double>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
-  if (rounded >= static_cast<double>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+  if (rounded <= static_cast<double>(std::numeric_limits<T>::min()))
+    return std::numeric_limits<T>::min();
+  if (rounded >= static_cast<double>(std::numeric_limits<T>::max()))
+    return std::numeric_limits<T>::max();
   return static_cast<T>(rounded);
 }
 
@@ -143,8 +165,10 @@ constexpr bool RowsMatchTheEnumerators() {
   }
   return std::size(kConversions) == std::size(kInfos);
 }
-static_assert(RowsMatchTheEnumerators(), "kConversions has one row a type, in the order of dtype.def");
-static_assert(std::endian::native == std::endian::little, "storage is little endian, as on the device");
+static_assert(RowsMatchTheEnumerators(),
+              "kConversions has one row a type, in the order of dtype.def");
+static_assert(std::endian::native == std::endian::little,
+              "storage is little endian, as on the device");
 
 }  // namespace
 

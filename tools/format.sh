@@ -6,9 +6,9 @@
 set -euo pipefail
 root=$(dirname "$(readlink -f "$0")")/..
 cd "$root"
-mode=(-i)
+check=false
 if [ "${1:-}" = --check ]; then
-  mode=(--dry-run -Werror)
+  check=true
   shift
 fi
 if ! command -v clang-format-19 >/dev/null; then
@@ -20,4 +20,12 @@ if [ $# -gt 0 ]; then
 else
   mapfile -t files < <(git ls-files '*.h' '*.cc' '*.cuh' '*.c' | grep -v '^include/')
 fi
-clang-format-19 "${mode[@]}" --style=file "${files[@]}"
+if ! $check; then
+  exec clang-format-19 -i --style=file "${files[@]}"
+fi
+unformatted=$(clang-format-19 --dry-run --style=file "${files[@]}" 2>&1 |
+  sed -n 's/^\([^ :]*\):[0-9].*-Wclang-format-violations.*/\1/p' | sort -u)
+if [ -n "$unformatted" ]; then
+  printf 'tools/format.sh would change:\n%s\n' "$unformatted"
+  exit 1
+fi

@@ -53,7 +53,8 @@ struct Store {
 };
 
 Store& TheStore() {
-  static Store* const store = new Store;  // never destroyed: threads may log while the process exits
+  // Never destroyed: threads may log while the process exits.
+  static Store* const store = new Store;
   return *store;
 }
 
@@ -73,12 +74,13 @@ std::optional<std::string> ErrorOf(std::string_view name, std::string_view value
   const auto row = std::ranges::find(kRows, name, &EnvRow::variable);
   if (row == std::end(kRows)) {
     std::string known;
-    for (const EnvRow& r : kRows) known += fmt::format("{}{}", known.empty() ? "" : ", ", r.variable);
+    for (const EnvRow& r : kRows)
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", r.variable);
     return fmt::format("{} is no variable of Kiln; known are {}", name, known);
   }
   if (IsLegal(*row, value)) return std::nullopt;
-  return fmt::format("{}='{}' is ignored: legal are {}; the default is '{}'", name, value, row->legal,
-                     row->default_value);
+  return fmt::format("{}='{}' is ignored: legal are {}; the default is '{}'", name, value,
+                     row->legal, row->default_value);
 }
 
 }  // namespace

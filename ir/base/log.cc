@@ -40,7 +40,7 @@ struct Logger {
 };
 
 Logger& TheLogger() {
-  static Logger* const logger = new Logger;  // never destroyed: see ir/base/env.cc
+  static Logger* const logger = new Logger;  // never destroyed, as the Store of env.cc
   return *logger;
 }
 
@@ -71,8 +71,9 @@ void SetLogTap(std::function<void(Severity, std::string_view)> tap) {
   Logger& logger = TheLogger();
   const std::lock_guard lock(logger.tap_mutex);
   logger.tapped = static_cast<bool>(tap);
-  logger.tap = tap ? std::make_shared<const std::function<void(Severity, std::string_view)>>(std::move(tap))
-                   : nullptr;
+  logger.tap =
+      tap ? std::make_shared<const std::function<void(Severity, std::string_view)>>(std::move(tap))
+          : nullptr;
 }
 
 }  // namespace kiln

@@ -18,11 +18,11 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct Format {
   DType type;
-  int patterns;      // 256 or 65536
-  int exponents;     // values of the exponent field
-  int mantissas;     // values of the mantissa field
+  int patterns;   // 256 or 65536
+  int exponents;  // values of the exponent field
+  int mantissas;  // values of the mantissa field
   int bias;
-  bool ieee_top;     // the top exponent is infinity and NaN; else only its last mantissa is NaN
+  bool ieee_top;  // the top exponent is infinity and NaN; else only its last mantissa is NaN
   bool saturates;
 };
 

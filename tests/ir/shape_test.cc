@@ -51,7 +51,8 @@ TEST(PackedStridesLike, IsDenseInEveryOrder) {
   Dims order = {0, 1, 2, 3};
   do {
     Dims like(4);
-    for (int64_t i = 0; i < 4; ++i) like[static_cast<size_t>(order[static_cast<size_t>(i)])] = 1000 >> i;
+    for (int64_t i = 0; i < 4; ++i)
+      like[static_cast<size_t>(order[static_cast<size_t>(i)])] = 1000 >> i;
     const Dims strides = PackedStridesLike(dims, like);
     std::set<int64_t> offsets;
     for (int64_t n = 0; n < NumElements(dims); ++n) {

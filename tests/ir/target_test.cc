@@ -22,8 +22,9 @@ Target Known(std::string_view arch) {
 
 TEST(Target, EveryGpuArchKeepsItsNameAndHasItsVersion) {
   const std::pair<const char*, int> kArchs[] = {
-      {"sm_70", 70},   {"sm_75", 75},   {"sm_80", 80},    {"sm_86", 86},   {"sm_89", 89},   {"sm_90", 90},
-      {"sm_90a", 90},  {"sm_100", 100}, {"sm_100a", 100}, {"sm_103a", 103}, {"sm_120", 120}, {"sm_120a", 120},
+      {"sm_70", 70},    {"sm_75", 75},    {"sm_80", 80},   {"sm_86", 86},
+      {"sm_89", 89},    {"sm_90", 90},    {"sm_90a", 90},  {"sm_100", 100},
+      {"sm_100a", 100}, {"sm_103a", 103}, {"sm_120", 120}, {"sm_120a", 120},
   };
   for (const auto& [arch, version] : kArchs) {
     const Target target = Known(arch);
@@ -72,7 +73,8 @@ TEST(Target, AnUnknownArchListsTheKnownOnes) {
     const Result<Target> target = TargetFromArch(arch);
     ASSERT_FALSE(target.ok()) << arch;
     EXPECT_EQ(target.status().code(), Code::kInvalidValue);
-    EXPECT_THAT(target.status().message(), AllOf(HasSubstr(arch), HasSubstr("sm_90a"), HasSubstr("cpu")));
+    EXPECT_THAT(target.status().message(),
+                AllOf(HasSubstr(arch), HasSubstr("sm_90a"), HasSubstr("cpu")));
   }
 }
 

@@ -58,7 +58,8 @@ TEST_F(EnvTest, AnIllegalValueCountsAsTheDefaultAndIsReported) {
   for (const char* value : {"gpu", "", "auto|cuda", "CPU", "cp"}) {
     Set("KILN_DEVICE", value);
     EXPECT_EQ(GetEnv(Env::kDevice), "auto") << value;
-    EXPECT_THAT(EnvErrors(), ElementsAre(AllOf(HasSubstr("KILN_DEVICE"), HasSubstr("auto|cuda|cpu"))))
+    EXPECT_THAT(EnvErrors(),
+                ElementsAre(AllOf(HasSubstr("KILN_DEVICE"), HasSubstr("auto|cuda|cpu"))))
         << value;
   }
 }

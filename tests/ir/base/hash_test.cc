@@ -38,7 +38,8 @@ TEST(FieldHasher, KeepsTheBordersBetweenFields) {
 
 TEST(FieldHasher, TellsNumbersApart) {
   std::set<Hash128> seen;
-  for (const int64_t value : {int64_t{0}, int64_t{1}, int64_t{-1}, INT64_MIN, INT64_MAX, int64_t{256}}) {
+  for (const int64_t value :
+       {int64_t{0}, int64_t{1}, int64_t{-1}, INT64_MIN, INT64_MAX, int64_t{256}}) {
     EXPECT_TRUE(seen.insert(FieldHasher().Add(value).Finish()).second) << value;
   }
 }

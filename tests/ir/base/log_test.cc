@@ -33,8 +33,8 @@ TEST_F(LogTest, WritesItsLevelAndAbove) {
   LOG(kInfo, "third");
   LOG(kTrace, "fourth");
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("kiln"), HasSubstr("first 1"), HasSubstr("second"), Not(HasSubstr("third")),
-                    Not(HasSubstr("fourth"))));
+              AllOf(HasSubstr("kiln"), HasSubstr("first 1"), HasSubstr("second"),
+                    Not(HasSubstr("third")), Not(HasSubstr("fourth"))));
 }
 
 TEST_F(LogTest, ALineThatNobodyReadsIsNotFormatted) {

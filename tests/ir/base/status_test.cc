@@ -19,14 +19,16 @@ TEST(Status, DefaultIsOkWithoutAMessage) {
 }
 
 TEST(Status, ErrorFormatsItsSentence) {
-  const Status status = Status::Error(Code::kShapeMismatch, "filter has {} channels, input has {}", 32, 64);
+  const Status status =
+      Status::Error(Code::kShapeMismatch, "filter has {} channels, input has {}", 32, 64);
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(status.code(), Code::kShapeMismatch);
   EXPECT_EQ(status.message(), "filter has 32 channels, input has 64");
 }
 
 TEST(Status, TextTakesBracesAsTheyAre) {
-  EXPECT_EQ(Status::Text(Code::kCompilationFailed, "expected '}' {0}").message(), "expected '}' {0}");
+  EXPECT_EQ(Status::Text(Code::kCompilationFailed, "expected '}' {0}").message(),
+            "expected '}' {0}");
 }
 
 TEST(Status, WithinPutsTheOuterPlaceFirstAndLeavesOkAlone) {

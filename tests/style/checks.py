@@ -1,0 +1,229 @@
+"""Rules on the source tree that no compiler checks. Each check takes the tree's root and returns findings.
+
+    python3 tests/style/checks.py ROOT CHECK…     prints the findings; exit status 1 if there are any
+
+CHECKS at the end lists them. checks_selftest.py breaks every rule once in a made-up tree.
+"""
+
+import importlib.util
+import pathlib
+import re
+import sys
+
+# --- layering -------------------------------------------------------------------------------------------
+# docs/architecture.md, section 1: who may include whom. A file belongs to the longest folder listed here.
+_IR = ("ir/base", "ir", "ir/graph", "ir/tile")
+_COMPILER = ("compiler", "compiler/passes", "compiler/engines", "compiler/tune")
+_RUNTIME = ("runtime", "runtime/cache", "runtime/cuda")
+_API = ("api", "api/spec", "api/backend", "api/legacy", "include")
+_CODEGEN = ("codegen", "codegen/cuda")
+
+LAYERS = {
+    "ir/base": ("ir/base",),
+    "ir": ("ir/base", "ir"),
+    "ir/graph": ("ir/base", "ir", "ir/graph"),
+    "ir/tile": ("ir/base", "ir", "ir/tile"),
+    "codegen": _IR + ("codegen",),
+    "codegen/cuda": _IR + _CODEGEN,
+    "codegen/cuda/device": ("codegen/cuda/device",),
+    "codegen/llvm": _IR + ("codegen", "codegen/llvm"),
+    # Not codegen/llvm: the library that serves GPUs does not carry LLVM.
+    "compiler": _IR + _CODEGEN + _COMPILER,
+    "compiler/passes": _IR + _CODEGEN + _COMPILER,
+    "compiler/engines": _IR + _CODEGEN + _COMPILER,
+    "compiler/tune": _IR + _CODEGEN + _COMPILER,
+    "runtime": ("ir/base", "ir") + _RUNTIME,
+    "runtime/cache": ("ir/base", "runtime/cache"),
+    "runtime/cuda": ("ir/base", "ir") + _RUNTIME,
+    # The plug-in: it owns LLVM, and compiles the tile IR's text that the compiler hands over.
+    "runtime/cpu": ("ir/base", "ir", "ir/tile", "runtime", "runtime/cpu", "codegen", "codegen/llvm"),
+    "api": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API,
+    "api/spec": ("api/spec", "include", "ir/base"),
+    "api/backend": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API,
+    "api/legacy": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API,
+    "cli": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API + ("cli",),
+    "include": ("include",),
+    # Beside and above: anything.
+    "bench": None,
+    "examples": None,
+    "tests": None,
+    "tools": None,
+    "third_party": None,
+}
+
+# System headers that only some layers (and all with None above) may include.
+SYSTEM_HEADERS = {
+    re.compile(r"llvm(-c)?/"): ("codegen/llvm", "runtime/cpu"),
+    re.compile(r"(cuda|cuda_\w+|nvrtc)(\.h|/.*)$|cudnn\w*\.h"): ("include", "api/spec"),
+    re.compile(r"spdlog/"): ("ir/base",),
+    re.compile(r"CLI/"): ("cli",),
+    re.compile(r"xxhash\.h"): ("ir/base",),
+}
+
+CXX = (".h", ".cc", ".c", ".cuh", ".def", ".inc")
+_INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
+
+
+def sources(root, suffixes):
+    """Files of the tree with one of the suffixes, sorted; build outputs and hidden folders left out."""
+    found = []
+    for top in sorted(root.iterdir()):
+        if top.name.startswith((".", "bazel-")) or top.name in ("build", "dist"):
+            continue
+        found += [top] if top.is_file() else [p for p in top.rglob("*") if p.is_file()]
+    return [p for p in sorted(found) if p.suffix in suffixes and "__pycache__" not in p.parts]
+
+
+def layer_of(path):
+    """The longest folder of LAYERS that holds a path written from the root; None for none."""
+    for folder in pathlib.PurePosixPath(path).parents:
+        if str(folder) in LAYERS:
+            return str(folder)
+    return None
+
+
+def check_layering(root):
+    findings = []
+    for path in sources(root, CXX):
+        name = path.relative_to(root).as_posix()
+        layer = layer_of(name)
+        if layer is None:
+            findings.append(f"{name}: its folder is not in the table of tests/style/checks.py")
+            continue
+        allowed = LAYERS[layer]
+        if allowed is None:
+            continue
+        for match in _INCLUDE.finditer(path.read_text(errors="replace")):
+            own, system = match.groups()
+            if own and "/" not in own and layer in ("include", "codegen/cuda/device"):
+                continue  # public headers and device files name their neighbours alone
+            if own and layer_of(own) not in allowed:
+                findings.append(f'{name}: includes "{own}"; {layer} may include {", ".join(allowed)}')
+            for pattern, users in SYSTEM_HEADERS.items():
+                if system and pattern.match(system) and layer not in users:
+                    findings.append(f'{name}: includes <{system}>; only {", ".join(users)} may')
+    return findings
+
+
+# --- files ----------------------------------------------------------------------------------------------
+MAX_LINES = 800
+# Data, not code: generated headers, and the interface as tables.
+LONG_FILES = (re.compile(r"include/"), re.compile(r"api/spec/.*\.(def|inc|tsv)$"))
+
+
+def check_file_length(root):
+    findings = []
+    for path in sources(root, CXX + (".py", ".sh", ".bzl")):
+        name = path.relative_to(root).as_posix()
+        lines = path.read_text(errors="replace").count("\n")
+        if lines > MAX_LINES and not any(p.match(name) for p in LONG_FILES):
+            findings.append(f"{name}: {lines} lines, {MAX_LINES} are the limit")
+    return findings
+
+
+def check_headers(root):
+    """Headers have #pragma once, a source includes its own header first, a file starts with a comment."""
+    findings = []
+    for path in sources(root, (".h", ".cc", ".cuh")):
+        name = path.relative_to(root).as_posix()
+        if name.startswith("include/"):
+            continue
+        text = path.read_text(errors="replace")
+        if not text.startswith(("//", "/*")):
+            findings.append(f"{name}: starts without the comment that says what it is for")
+        if path.suffix == ".h" and "#pragma once" not in text:
+            findings.append(f"{name}: has no #pragma once")
+        if path.suffix == ".cc" and path.with_suffix(".h").exists():
+            own = path.with_suffix(".h").relative_to(root).as_posix()
+            first = _INCLUDE.search(text)
+            if not first or first.group(1) != own:
+                findings.append(f'{name}: does not include "{own}" first')
+    return findings
+
+
+# --- environment ----------------------------------------------------------------------------------------
+_ENV_IN_CXX = re.compile(r'"(KILN_[A-Z][A-Z0-9_]*)"')
+_ENV_IN_SHELL = re.compile(r"\b(KILN_[A-Z][A-Z0-9_]*)\b")
+_ENV_IN_PYTHON = re.compile(r"""["'](KILN_[A-Z][A-Z0-9_]*)["'=]""")
+# Names that are wrong on purpose, or macros that scripts generate.
+_ENV_EXEMPT = ("tests/ir/base/env_test.cc", "tests/style/", "api/spec/", "tools/gen_env_doc.py")
+
+
+def _gen_env_doc():
+    path = pathlib.Path(__file__).resolve().parents[2] / "tools/gen_env_doc.py"
+    spec = importlib.util.spec_from_file_location("gen_env_doc", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def check_env(root):
+    generator = _gen_env_doc()
+    definition = (root / "ir/base/env.def").read_text()
+    rows = generator.parse_rows(definition)
+    names = {row[0] for row in rows}
+    findings = []
+    written = len(re.findall(r"^KILN_ENV\(", definition, re.M))
+    if written != len(rows):
+        findings.append(f"ir/base/env.def: {written} rows, of which {len(rows)} could be read")
+    if [r[0] for r in rows] != [n for n in dict.fromkeys(r[0] for r in rows)]:
+        findings.append("ir/base/env.def: a variable stands twice")
+    for path in sources(root, CXX + (".sh", ".py")):
+        name = path.relative_to(root).as_posix()
+        if name == "ir/base/env.def" or name.startswith(_ENV_EXEMPT) or name.startswith("include/"):
+            continue
+        pattern = {".sh": _ENV_IN_SHELL, ".py": _ENV_IN_PYTHON}.get(path.suffix, _ENV_IN_CXX)
+        for used in sorted(set(pattern.findall(path.read_text(errors="replace"))) - names):
+            findings.append(f"{name}: {used} is not in ir/base/env.def")
+    for path, text in generator.expected_files(root).items():
+        if not path.exists() or path.read_text() != text:
+            findings.append(f"{path.relative_to(root)}: out of date; run tools/gen_env_doc.py")
+    return findings
+
+
+# --- coverage -------------------------------------------------------------------------------------------
+def check_passes(root):
+    """Every pass has its folder of text tests, named as the pass is in text: kebab-case."""
+    findings = []
+    for source in sorted((root / "compiler/passes").glob("*.cc")):
+        name = source.stem.replace("_", "-")
+        if not source.with_suffix(".h").exists() or "PassContext" not in source.read_text():
+            continue  # a helper that passes share
+        if not list((root / "tests/text" / name).glob("*.txt")):
+            findings.append(f"{source.relative_to(root)}: tests/text/{name}/ has no .txt file")
+    return findings
+
+
+def check_ops(root):
+    """Every op of the graph IR has a case or a text test that names it."""
+    table = (root / "ir/graph/graph_ops.def").read_text()
+    mnemonics = re.findall(r'^GRAPH_OP\(\s*\w+\s*,\s*"([^"]+)"', table, re.M)
+    corpus = "\n".join(p.read_text(errors="replace") for folder in ("tests/cases", "tests/text")
+                       for p in sorted((root / folder).rglob("*.txt")))
+    words = set(re.findall(r"[A-Za-z_][\w.]*", corpus))
+    findings = [] if mnemonics else ["ir/graph/graph_ops.def: no op could be read"]
+    for mnemonic in mnemonics:
+        if mnemonic not in words:
+            findings.append(f"ir/graph/graph_ops.def: {mnemonic} is in no file of tests/cases or tests/text")
+    return findings
+
+
+CHECKS = {
+    "layering": check_layering,
+    "file_length": check_file_length,
+    "headers": check_headers,
+    "env": check_env,
+    "passes": check_passes,
+    "ops": check_ops,
+}
+
+
+def main(arguments):
+    root = pathlib.Path(arguments[0]).resolve()
+    findings = [finding for name in arguments[1:] for finding in CHECKS[name](root)]
+    print("\n".join(findings))
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
