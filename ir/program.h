@@ -73,6 +73,7 @@ struct ProgramTensor {
   uint8_t dtype = 0;
   bool by_value = false;
   bool is_output = false;
+  bool is_empty = false;  // has no elements: its pointer is not used and may be null
 
   bool operator==(const ProgramTensor&) const = default;
 };

@@ -180,6 +180,13 @@ Result<std::string> DiskCache::MakeStage() const {
   return stage;
 }
 
+Status DiskCache::CheckWritable() const {
+  if (!usable()) return status_;
+  ASSIGN_OR_RETURN(std::string stage, MakeStage());
+  ::rmdir(stage.c_str());
+  return {};
+}
+
 Status DiskCache::Publish(const CacheRequest& request, const std::string& key,
                           std::string_view payload) const {
   ASSIGN_OR_RETURN(std::string stage, MakeStage());

@@ -63,6 +63,8 @@ class DiskCache {
 
   bool usable() const { return status_.ok(); }
   const Status& status() const { return status_; }
+  // Whether an entry could be stored now; leaves nothing behind.
+  Status CheckWritable() const;
   const std::string& directory() const { return directory_; }  // <root>/v1
 
   std::optional<std::string> Load(const CacheRequest& request, const Hash128& key);

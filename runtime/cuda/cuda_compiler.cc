@@ -1,0 +1,99 @@
+// Compiling through the cache; see cuda_compiler.h.
+#include "runtime/cuda/cuda_compiler.h"
+
+#include "ir/base/env.h"
+#include "ir/base/log.h"
+#include "runtime/cuda/compiler_memo.h"
+#include "runtime/cuda/driver.h"
+#include "runtime/cuda/nvrtc.h"
+
+namespace kiln::runtime {
+namespace {
+
+// Bumped when this file compiles the same text to something else. Kiln's own build id is no part of
+// the key: the text is self-contained and says all, so that libcudnn.so.8, libcudnn.so.9 and the
+// CLI share kernels.
+constexpr const char* kLibrary = "kiln cuda 1";
+
+CacheRequest MakeRequest(const KernelSource& source, const std::string& compiler) {
+  std::string options;
+  for (const char* option : Nvrtc::Options())
+    options += fmt::format("{}{}", options.empty() ? "" : " ", option);
+  CacheRequest request;
+  request.fields = {{"library", kLibrary},
+                    {"compiler", compiler},
+                    {"arch", source.arch},
+                    {"options", options},
+                    {"entry", source.entry}};
+  request.source = source.text;
+  return request;
+}
+
+CompilerChoice ThisProcessChoice() {
+  auto driver = ProcessDriver();
+  return {.requested = GetEnv(Env::kNvrtcPath),
+          .driver_major = driver.ok() ? (*driver)->version / 1000 : 0};
+}
+
+}  // namespace
+
+Result<CachedKernel> CudaCompiler::Compile(const KernelSource& source) {
+  if (source.kind != SourceKind::kCuda) {
+    return Status::Error(Code::kNotSupported,
+                         "kernel {} is tile IR, which only the CPU device compiles", source.entry);
+  }
+  if (std::string believed = BelievedIdentity(); !believed.empty()) {
+    if (auto found = cache_.Find(MakeRequest(source, believed))) return *std::move(found);
+  }
+  auto identity = LoadedIdentity();
+  if (!identity.ok()) {
+    // A cubin is good whoever made it.
+    for (const std::string& known : KnownCompilers(cache_.disk().directory())) {
+      if (auto found = cache_.Find(MakeRequest(source, known))) return *std::move(found);
+    }
+    return std::move(identity).status();
+  }
+  return cache_.Get(MakeRequest(source, *identity), [&]() -> Result<std::string> {
+    ASSIGN_OR_RETURN(const Nvrtc* nvrtc, ProcessNvrtc());
+    ASSIGN_OR_RETURN(NvrtcResult result, nvrtc->Compile(source, NvrtcOutput::kCubin));
+    if (!result.log.empty()) LOG(kInfo, "{}.cu for {}:\n{}", source.entry, source.arch, result.log);
+    return std::move(result.bytes);
+  });
+}
+
+std::string CudaCompiler::BelievedIdentity() {
+  std::lock_guard lock(mutex_);
+  if (identity_.empty() && cache_.disk().usable()) {
+    identity_ = BelievedCompiler(cache_.disk().directory(), ThisProcessChoice());
+  }
+  return identity_;
+}
+
+Result<std::string> CudaCompiler::LoadedIdentity() {
+  std::lock_guard lock(mutex_);
+  if (is_loaded_) return identity_;
+  ASSIGN_OR_RETURN(const Nvrtc* nvrtc, ProcessNvrtc());
+  identity_ = CompilerIdentity(nvrtc->major(), nvrtc->minor(), nvrtc->path());
+  is_loaded_ = true;
+  if (cache_.disk().usable()) {
+    RememberCompiler(cache_.disk().directory(), ThisProcessChoice(), identity_, nvrtc->path());
+  }
+  return identity_;
+}
+
+KernelCache& ProcessKernelCache() {
+  static auto* cache = new KernelCache(KernelCache::OptionsFromEnv());
+  return *cache;
+}
+
+CudaCompiler& ProcessCudaCompiler() {
+  static auto* compiler = new CudaCompiler(ProcessKernelCache());
+  return *compiler;
+}
+
+Result<std::string> CompileOnly(const KernelSource& source) {
+  ASSIGN_OR_RETURN(CachedKernel kernel, ProcessCudaCompiler().Compile(source));
+  return *kernel.payload;
+}
+
+}  // namespace kiln::runtime

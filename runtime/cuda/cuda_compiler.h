@@ -1,0 +1,43 @@
+// CUDA text to cubin through the kernel cache. A kernel that is on disk needs no NVRTC: loading
+// that library costs milliseconds, and a machine that restores plans may have none. So the identity
+// of the NVRTC last used is remembered beside the kernels (compilers.txt) and believed while its
+// file is unchanged.
+//
+// Called by CudaDevice, and directly for GPUs that are not here (`kiln dump --arch`, tests).
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ir/base/result.h"
+#include "ir/program.h"
+#include "runtime/cache/kernel_cache.h"
+
+namespace kiln::runtime {
+
+class CudaCompiler {
+ public:
+  explicit CudaCompiler(KernelCache& cache) : cache_(cache) {}
+
+  // `source.arch` names a real architecture, "sm_90a".
+  Result<CachedKernel> Compile(const KernelSource& source);
+
+ private:
+  Result<std::string> LoadedIdentity();
+  std::string BelievedIdentity();
+
+  KernelCache& cache_;
+  std::mutex mutex_;
+  std::string identity_;  // of the loaded NVRTC, or one that is believed; empty: not known yet
+  bool is_loaded_ = false;
+};
+
+// The compiler over the cache that the environment names; lives as long as the process.
+CudaCompiler& ProcessCudaCompiler();
+KernelCache& ProcessKernelCache();
+
+// Cubin bytes for any architecture that NVRTC knows, with or without a GPU.
+Result<std::string> CompileOnly(const KernelSource& source);
+
+}  // namespace kiln::runtime

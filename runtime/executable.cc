@@ -1,0 +1,193 @@
+// Laying out and executing of programs. See executable.h.
+#include "runtime/executable.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "runtime/program_check.h"
+
+namespace kiln::runtime {
+namespace {
+
+// Launches of up to this many arguments need no memory but the stack's.
+constexpr size_t kInlineSlots = 96;
+// Generated code loads 16 bytes at a time from the workspace's parts.
+constexpr uintptr_t kWorkspaceAlignment = 16;
+
+std::optional<int64_t> LoadInteger(DType type, const void* host) {
+  auto as = [host](auto value) {
+    std::memcpy(&value, host, sizeof value);
+    return static_cast<int64_t>(value);
+  };
+  switch (type) {
+    case DType::kI8:
+      return as(int8_t{});
+    case DType::kU8:
+      return as(uint8_t{});
+    case DType::kI32:
+      return as(int32_t{});
+    case DType::kI64:
+      return as(int64_t{});
+    case DType::kBool:
+      return as(uint8_t{}) != 0;
+    case DType::kF32:
+    case DType::kF64:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kE4M3:
+    case DType::kE5M2:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+template <class T>
+uint64_t Bits(T value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+
+bool IsEmpty(const Launch& launch) {
+  return launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0;
+}
+
+}  // namespace
+
+uint64_t ConvertScalar(DType from, const void* host, DType to) {
+  std::optional<int64_t> integer = LoadInteger(from, host);
+  if (!integer) {
+    uint64_t bits = 0;
+    StoreValue(to, LoadValue(from, host), &bits);
+    return bits;
+  }
+  // Not by way of double, which has no room for the low bits of an i64.
+  if (to == DType::kF32) return Bits(static_cast<float>(*integer));
+  if (to == DType::kF64) return Bits(static_cast<double>(*integer));
+  if (to == DType::kI64) return Bits(*integer);
+  CHECK(to == DType::kI32, "by-value argument of type {}", Info(to).text);
+  using Limits = std::numeric_limits<int32_t>;
+  return Bits(static_cast<int32_t>(std::clamp<int64_t>(*integer, Limits::min(), Limits::max())));
+}
+
+Result<std::unique_ptr<Executable>> Executable::Create(Device& device, Program program) {
+  RETURN_IF_ERROR(CheckProgram(program, device.target()));
+  std::unique_ptr<Executable> executable(new Executable(device, std::move(program)));
+  const Program& p = executable->program_;
+  for (const KernelSource& source : p.kernels) {
+    ASSIGN_OR_RETURN(std::shared_ptr<LoadedKernel> kernel, device.Load(source));
+    executable->kernels_.push_back(std::move(kernel));
+  }
+  for (const Launch& launch : p.launches) {
+    if (!IsEmpty(launch)) executable->LayOut(launch);
+  }
+  return executable;
+}
+
+void Executable::LayOut(const Launch& launch) {
+  Step step = {
+      .kernel = kernels_[static_cast<size_t>(launch.kernel)].get(),
+      .shape = {.grid = launch.grid,
+                .block = launch.block,
+                .dynamic_shared_bytes = launch.dynamic_shared_bytes},
+      .first_slot = static_cast<int>(slots_.size()),
+      .slot_count = static_cast<int>(launch.args.size()),
+      .first_patch = static_cast<int>(patches_.size()),
+      .patch_count = 0,
+  };
+  for (size_t i = 0; i < launch.args.size(); ++i)
+    LayOutArgument(launch.args[i], static_cast<int>(i));
+  step.patch_count = static_cast<int>(patches_.size()) - step.first_patch;
+  most_slots_ = std::max(most_slots_, launch.args.size());
+  steps_.push_back(step);
+}
+
+void Executable::LayOutArgument(const LaunchArg& arg, int slot) {
+  slots_.push_back(arg.kind == LaunchArg::Kind::kScalar ? arg.bits : 0);
+  if (arg.kind == LaunchArg::Kind::kScalar) return;
+  Patch patch = {.kind = Patch::Kind::kTensor,
+                 .from = DType::kF32,
+                 .to = DType::kF32,
+                 .slot = slot,
+                 .tensor = arg.buffer.index,
+                 .byte_offset = arg.buffer.byte_offset};
+  if (arg.buffer.kind == BufferRef::Kind::kWorkspace) {
+    patch.kind = Patch::Kind::kWorkspace;
+    needs_workspace_ = true;
+    patches_.push_back(patch);
+    return;
+  }
+  const ProgramTensor& tensor = program_.tensors[static_cast<size_t>(arg.buffer.index)];
+  if (arg.kind == LaunchArg::Kind::kByValue) {
+    patch.kind = Patch::Kind::kScalar;
+    patch.from = static_cast<DType>(tensor.dtype);
+    patch.to = static_cast<DType>(arg.value_type);
+  }
+  patches_.push_back(patch);
+  bool is_known = std::ranges::find(needs_, arg.buffer.index, &Need::tensor) != needs_.end();
+  if (!tensor.is_empty && !is_known)
+    needs_.push_back({.tensor = arg.buffer.index, .uid = tensor.uid});
+}
+
+// All of it before the first launch, so that a call that fails has done nothing.
+Status Executable::CheckPointers(std::span<void* const> pointers, const void* workspace) const {
+  if (pointers.size() != program_.tensors.size()) [[unlikely]] {
+    return Status::Error(Code::kInvalidValue, "{} pointers for the {} tensors of the plan",
+                         pointers.size(), program_.tensors.size());
+  }
+  for (const Need& need : needs_) {
+    if (pointers[static_cast<size_t>(need.tensor)] != nullptr) [[likely]]
+      continue;
+    return Status::Error(Code::kNullPointer, "the pointer of the tensor with uid {} is null",
+                         need.uid);
+  }
+  if (!needs_workspace_) return {};
+  if (workspace == nullptr) [[unlikely]] {
+    return Status::Error(Code::kNullPointer, "the workspace is null; the plan needs {} bytes",
+                         program_.workspace_bytes);
+  }
+  if (reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment != 0) [[unlikely]] {
+    return Status::Error(Code::kMisalignedPointer, "the workspace {} is not aligned to {} bytes",
+                         workspace, kWorkspaceAlignment);
+  }
+  return {};
+}
+
+Status Executable::Execute(std::span<void* const> pointers, void* workspace, Stream stream) const {
+  RETURN_IF_ERROR(CheckPointers(pointers, workspace));
+  if (most_slots_ <= kInlineSlots) [[likely]] {
+    std::array<uint64_t, kInlineSlots> slots;
+    std::array<void*, kInlineSlots> args;
+    return Run(pointers, workspace, stream, slots.data(), args.data());
+  }
+  std::vector<uint64_t> slots(most_slots_);
+  std::vector<void*> args(most_slots_);
+  return Run(pointers, workspace, stream, slots.data(), args.data());
+}
+
+Status Executable::Run(std::span<void* const> pointers, void* workspace, Stream stream,
+                       uint64_t* slots, void** args) const {
+  for (size_t i = 0; i < most_slots_; ++i) args[i] = &slots[i];
+  for (const Step& step : steps_) {
+    std::copy_n(slots_.data() + step.first_slot, step.slot_count, slots);
+    for (const Patch& patch : std::span(patches_).subspan(static_cast<size_t>(step.first_patch),
+                                                          static_cast<size_t>(step.patch_count))) {
+      uint64_t& slot = slots[patch.slot];
+      if (patch.kind == Patch::Kind::kWorkspace) {
+        slot = reinterpret_cast<uint64_t>(workspace) + static_cast<uint64_t>(patch.byte_offset);
+        continue;
+      }
+      void* pointer = pointers[static_cast<size_t>(patch.tensor)];
+      slot = patch.kind == Patch::Kind::kScalar
+                 ? (pointer != nullptr ? ConvertScalar(patch.from, pointer, patch.to) : 0)
+                 : reinterpret_cast<uint64_t>(pointer) + static_cast<uint64_t>(patch.byte_offset);
+    }
+    RETURN_IF_ERROR(device_.Launch(*step.kernel, step.shape, args, stream));
+  }
+  return {};
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,79 @@
+// Executable: a Program whose kernels are loaded, ready to run on the caller's pointers, workspace
+// and stream. Made when a plan is made; Execute allocates no device memory and never synchronises.
+//
+//   tensors x y, launch {k0, args: x ws+0 i32 64}  →  slots [x][ws+0][64], args [&0][&1][&2]  →
+//   Launch
+//
+// All that does not depend on the call is laid out once: Execute copies a launch's slots, patches
+// the pointers and host scalars in, and launches. Called by the session (api), the CLI and tuning.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ir/base/result.h"
+#include "ir/dtype.h"
+#include "ir/program.h"
+#include "runtime/device.h"
+
+namespace kiln::runtime {
+
+class Executable {
+ public:
+  // Checks the program (it may come from a file) and loads its kernels. `device` must outlive the
+  // result.
+  static Result<std::unique_ptr<Executable>> Create(Device& device, Program program);
+
+  // `pointers` in the order of program().tensors: device pointers, and host pointers to by-value
+  // scalars. Safe from many threads at once.
+  Status Execute(std::span<void* const> pointers, void* workspace, Stream stream) const;
+
+  const Program& program() const { return program_; }
+  Device& device() const { return device_; }
+
+ private:
+  struct Patch {
+    enum class Kind : uint8_t { kTensor, kWorkspace, kScalar };
+    Kind kind;
+    DType from, to;  // kScalar
+    int slot;        // of the launch
+    int tensor;      // kTensor, kScalar
+    int64_t byte_offset;
+  };
+  // One launch that is not empty.
+  struct Step {
+    const LoadedKernel* kernel;
+    LaunchShape shape;
+    int first_slot, slot_count;
+    int first_patch, patch_count;
+  };
+  struct Need {
+    int tensor;
+    int64_t uid;
+  };
+
+  Executable(Device& device, Program program) : device_(device), program_(std::move(program)) {}
+
+  void LayOut(const Launch& launch);
+  void LayOutArgument(const LaunchArg& arg, int slot);
+  Status CheckPointers(std::span<void* const> pointers, const void* workspace) const;
+  Status Run(std::span<void* const> pointers, void* workspace, Stream stream, uint64_t* slots,
+             void** args) const;
+
+  Device& device_;
+  Program program_;
+  std::vector<std::shared_ptr<LoadedKernel>> kernels_;
+  std::vector<Step> steps_;
+  std::vector<uint64_t> slots_;  // of all steps; those that are patched hold 0
+  std::vector<Patch> patches_;
+  std::vector<Need> needs_;  // tensors whose pointer may not be null
+  bool needs_workspace_ = false;
+  size_t most_slots_ = 0;
+};
+
+// One element at `host`, as the bits of a kernel argument of type `to` (f32, f64, i32 or i64):
+// nearest value, saturating where `to` is an integer, as RoundTo of ir/dtype.h.
+uint64_t ConvertScalar(DType from, const void* host, DType to);
+
+}  // namespace kiln::runtime
