@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "ir/tile/tile.h"
@@ -40,5 +41,8 @@ constexpr bool IsComputeType(DType t) {
 // the emitter's prelude.
 bool IsIdentifier(std::string_view name);
 bool IsReservedName(std::string_view name);
+
+// The first line of the statement's text without its brace, for messages: "for k in 0..n unroll".
+std::string HeadLine(const Stmt& s);
 
 }  // namespace kiln::tile

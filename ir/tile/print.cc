@@ -78,6 +78,12 @@ class Printer {
     return std::move(out_);
   }
 
+  std::string HeadLine(const Stmt& s) {
+    std::visit([this](const auto& node) { Emit(node); }, s.node);
+    const std::string line = out_.substr(0, out_.find('\n'));
+    return line.ends_with(" {") ? line.substr(0, line.size() - 2) : line;
+  }
+
  private:
   template <class... A>
   void Line(fmt::format_string<A...> format, A&&... args) {
@@ -140,5 +146,7 @@ std::string Print(const Expr& expr) {
 }
 
 std::string Print(const Kernel& kernel) { return Printer().Run(kernel); }
+
+std::string HeadLine(const Stmt& s) { return Printer().HeadLine(s); }
 
 }  // namespace kiln::tile

@@ -1,0 +1,452 @@
+// Reference execution of tile kernels. Names are resolved to slots once; then each expression node owns one
+// value a thread and is evaluated for all active threads before the next node is, which is the lockstep
+// and keeps the interpretive cost per value low. It is stricter than any device: out-of-bounds and misaligned
+// access, undefined reads, barriers and shuffles that some thread misses, and races on shared memory are errors.
+// Called by tests and by `kiln run --interpret`.
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <map>
+
+#include "ir/tile/names.h"
+#include "ir/tile/tools.h"
+
+namespace kiln::tile {
+namespace {
+
+union Cell {
+  double f;
+  int64_t i;
+};
+
+using Lanes = std::span<const int>;  // numbers of the active threads
+
+struct Memory {
+  std::string name;
+  DType type = DType::kF32;
+  Space space = Space::kReg;
+  std::vector<double>* global = nullptr;  // a pointer parameter; else the rest describes an allocation
+  int64_t size = 0;
+  std::vector<Cell> cells;  // registers: [element][thread]
+  std::vector<uint8_t> defined;
+
+  // Shared memory: who touched an element since the last barrier. Two threads, one of them writing: a race.
+  struct Touch {
+    int write_epoch = -1, writer = 0, read_epoch = -1, reader = 0;
+  };
+  std::vector<Touch> touches;
+};
+constexpr int kManyThreads = -1;  // the same value from several threads, or readers of several
+
+struct ExprCode {
+  const ExprNode* node = nullptr;
+  std::vector<Cell> own;
+  Cell* out = nullptr;  // one value a thread: `own`, or a variable's
+  ExprCode* args[3] = {};
+  Memory* memory = nullptr;
+};
+
+struct Step {
+  const Stmt* source = nullptr;
+  ExprCode *first = nullptr, *second = nullptr;  // the statement's expressions, in order
+  Memory *dst = nullptr, *src = nullptr;
+  std::vector<Cell> var;  // of a loop
+  std::vector<Step> body, else_body;
+};
+
+int64_t Saturate(DType type, int64_t v) {
+  const int bits = Info(type).bits;
+  if (type == DType::kBool) return v != 0;
+  if (bits == 64) return v;
+  if (Info(type).kind == DTypeKind::kUint) return std::clamp<int64_t>(v, 0, (int64_t{1} << bits) - 1);
+  return std::clamp<int64_t>(v, -(int64_t{1} << (bits - 1)), (int64_t{1} << (bits - 1)) - 1);
+}
+
+int64_t RoundToInt(DType type, double v) {
+  if (std::isnan(v)) return type == DType::kBool;
+  if (v >= 0x1p63) return Saturate(type, std::numeric_limits<int64_t>::max());
+  if (v < -0x1p63) return Saturate(type, std::numeric_limits<int64_t>::min());
+  return type == DType::kBool ? v != 0 : Saturate(type, static_cast<int64_t>(std::nearbyint(v)));
+}
+
+Cell Convert(DType from, DType to, Cell v) {
+  if (!IsFloat(to)) return {.i = IsFloat(from) ? RoundToInt(to, v.f) : Saturate(to, v.i)};
+  if (!IsFloat(from) && to == DType::kF32) return {.f = static_cast<float>(v.i)};
+  return {.f = RoundTo(to, IsFloat(from) ? v.f : static_cast<double>(v.i))};
+}
+
+Cell Apply(ScalarOp op, DType operand, DType result, Cell a, Cell b, Cell c) {
+  if (!IsFloat(operand)) {
+    const int64_t v = EvalScalarInt(op, a.i, b.i, c.i);
+    return {.i = result == DType::kI32 ? static_cast<int32_t>(v) : v};
+  }
+  if (result == DType::kBool) return {.i = EvalScalar(op, a.f, b.f, c.f) != 0};
+  if (result == DType::kF64) return {.f = EvalScalar(op, a.f, b.f, c.f)};
+  // fma is the one operation that rounding twice would get wrong.
+  if (op == ScalarOp::kFma) return {.f = std::fmaf(static_cast<float>(a.f), static_cast<float>(b.f), static_cast<float>(c.f))};
+  return {.f = static_cast<float>(EvalScalar(op, a.f, b.f, c.f))};
+}
+
+// Everything with names resolved and room for its values.
+class Resolver {
+ public:
+  Resolver(const Kernel& kernel, std::span<const Argument> args) : threads_(kernel.threads) {
+    for (size_t i = 0; i < kernel.params.size(); ++i) {
+      const Param& p = kernel.params[i];
+      if (p.is_pointer) {
+        Memory& m = NewMemory(p.name, p.type);
+        m.global = args[i].buffer;
+        m.size = static_cast<int64_t>(args[i].buffer->size());
+      } else {
+        Cell value;
+        if (IsFloat(p.type)) value.f = args[i].scalar.f;
+        else value.i = args[i].scalar.i;
+        vars_[p.name] = params_.emplace_back(threads_, value).data();
+      }
+    }
+    body = Resolve(kernel.body);
+  }
+
+  std::vector<Step> body;
+
+ private:
+  Memory& NewMemory(const std::string& name, DType type) {
+    Memory& m = memories_.emplace_back();
+    m.name = name;
+    m.type = type;
+    by_name_[name] = &m;
+    return m;
+  }
+
+  std::vector<Step> Resolve(const Block& block) {
+    std::vector<Step> steps;
+    for (const Stmt& s : block) {
+      if (std::holds_alternative<Comment>(s.node)) continue;
+      Step& step = steps.emplace_back();
+      step.source = &s;
+      std::visit([&](const auto& node) { Fill(step, node); }, s.node);
+    }
+    return steps;
+  }
+
+  // A let is its value's slot: nothing is copied when it is executed.
+  void Fill(Step& step, const Let& s) {
+    step.first = Resolve(s.value);
+    vars_[s.name] = step.first->out;
+  }
+  void Fill(Step& step, const Alloc& s) {
+    Memory& m = NewMemory(s.name, s.type);
+    m.space = s.space;
+    m.size = s.size;
+    m.cells.resize(s.space == Space::kReg ? s.size * threads_ : s.size);
+    m.defined.resize(m.cells.size());
+    if (s.space == Space::kShared) m.touches.resize(s.size);
+    step.dst = &m;
+  }
+  void Fill(Step& step, const Store& s) {
+    step.first = Resolve(s.index);
+    step.second = Resolve(s.value);
+    step.dst = by_name_.at(s.buffer);
+  }
+  void Fill(Step& step, const Copy& s) {
+    step.first = Resolve(s.dst_index);
+    step.second = Resolve(s.src_index);
+    step.dst = by_name_.at(s.dst);
+    step.src = by_name_.at(s.src);
+  }
+  void Fill(Step& step, const For& s) {
+    step.first = Resolve(s.extent);
+    step.var.resize(threads_);
+    vars_[s.var] = step.var.data();
+    step.body = Resolve(s.body);
+  }
+  void Fill(Step& step, const If& s) {
+    step.first = Resolve(s.condition);
+    step.body = Resolve(s.then_body);
+    step.else_body = Resolve(s.else_body);
+  }
+  void Fill(Step&, const Barrier&) {}
+  void Fill(Step&, const Comment&) {}
+
+  ExprCode* Resolve(const Expr& e) {
+    ExprCode& code = codes_.emplace_back();
+    code.node = e.get();
+    for (size_t i = 0; i < e->args.size(); ++i) code.args[i] = Resolve(e->args[i]);
+    if (e->kind == ExprKind::kVar) {
+      code.out = vars_.at(e->name);
+      return &code;
+    }
+    if (e->kind == ExprKind::kLoad) code.memory = by_name_.at(e->name);
+    Cell value;
+    if (e->kind == ExprKind::kFloat) value.f = e->float_value;
+    else value.i = e->int_value;
+    code.own.assign(threads_, value);
+    code.out = code.own.data();
+    return &code;
+  }
+
+  size_t threads_;
+  std::deque<ExprCode> codes_;      // deques: addresses stay
+  std::deque<Memory> memories_;
+  std::deque<std::vector<Cell>> params_;
+  std::map<std::string, Cell*, std::less<>> vars_;
+  std::map<std::string, Memory*, std::less<>> by_name_;
+};
+
+class Machine {
+ public:
+  Machine(const Kernel& kernel) : threads_(kernel.threads), stamps_(kernel.threads) {
+    for (int t = 0; t < threads_; ++t) all_.push_back(t);
+  }
+
+  Status Run(std::vector<Step>& body) {
+    Run(body, all_);
+    return status_;
+  }
+
+ private:
+  // ---- failures: the first is kept, and ends the run after the statement that made it ----
+  template <class... A>
+  void Fail(int thread, fmt::format_string<A...> format, A&&... args) {
+    if (!status_.ok()) return;
+    const std::string what = fmt::format(format, std::forward<A>(args)...);
+    status_ = Status::Error(Code::kExecutionFailed, "{}: {} (thread {} of block {},{},{})", HeadLine(*at_->source), what,
+                            thread, block_[0], block_[1], block_[2]);
+  }
+
+  // ---- memory ----
+  bool InBounds(const Memory& m, int64_t index, int lanes, int thread) {
+    if (index >= 0 && index + lanes <= m.size) {
+      if (index % lanes == 0) return true;
+      Fail(thread, "{}[{}] is not aligned for {} lanes", m.name, index, lanes);
+      return false;
+    }
+    Fail(thread, "{}[{}] is out of bounds: {} has {} elements", m.name, index < 0 ? index : index + lanes - 1, m.name, m.size);
+    return false;
+  }
+
+  size_t Offset(const Memory& m, int64_t index, int thread) const {
+    return m.space == Space::kReg ? index * threads_ + thread : index;
+  }
+
+  Cell Read(Memory& m, int64_t index, int thread) {
+    if (m.global != nullptr) {
+      const double v = (*m.global)[index];
+      return IsFloat(m.type) ? Cell{.f = v} : Cell{.i = static_cast<int64_t>(v)};
+    }
+    const size_t at = Offset(m, index, thread);
+    if (m.defined[at] == 0) {
+      Fail(thread, "{}[{}] is undefined", m.name, index);
+      return {.i = 0};
+    }
+    if (m.space == Space::kShared) NoteRead(m, index, thread);
+    return m.cells[at];
+  }
+
+  void Write(Memory& m, int64_t index, int thread, Cell value) {
+    if (m.global != nullptr) {
+      (*m.global)[index] = IsFloat(m.type) ? value.f : static_cast<double>(value.i);
+      return;
+    }
+    const size_t at = Offset(m, index, thread);
+    if (m.space == Space::kShared) NoteWrite(m, index, thread, m.defined[at] != 0 && m.cells[at].i == value.i);
+    m.defined[at] = 1;
+    m.cells[at] = value;
+  }
+
+  void NoteRead(Memory& m, int64_t index, int thread) {
+    Memory::Touch& t = m.touches[index];
+    if (t.write_epoch == epoch_ && t.writer != thread && t.writer != kManyThreads)
+      Fail(thread, "race: {}[{}] was stored by thread {} and there is no barrier between", m.name, index, t.writer);
+    t.reader = t.read_epoch == epoch_ && t.reader != thread ? kManyThreads : thread;
+    t.read_epoch = epoch_;
+  }
+
+  void NoteWrite(Memory& m, int64_t index, int thread, bool same_value) {
+    Memory::Touch& t = m.touches[index];
+    const bool written = t.write_epoch == epoch_ && t.writer != thread;
+    if (!same_value && written)
+      Fail(thread, "race: {}[{}] was stored by another thread and there is no barrier between", m.name, index);
+    if (!same_value && t.read_epoch == epoch_ && t.reader != thread)
+      Fail(thread, "race: {}[{}] was loaded by another thread and there is no barrier between", m.name, index);
+    t.writer = written ? kManyThreads : thread;
+    t.write_epoch = epoch_;
+  }
+
+  // ---- expressions ----
+  void Eval(ExprCode& c, Lanes lanes) {
+    switch (c.node->kind) {
+      case ExprKind::kInt: case ExprKind::kFloat: case ExprKind::kVar: return;
+      case ExprKind::kLoad:
+        Eval(*c.args[0], lanes);
+        for (const int t : lanes) {
+          const int64_t index = c.args[0]->out[t].i;
+          c.out[t] = InBounds(*c.memory, index, 1, t) ? Read(*c.memory, index, t) : Cell{.i = 0};
+        }
+        return;
+      case ExprKind::kOp: return EvalOp(c, lanes);
+      case ExprKind::kCast: {
+        Eval(*c.args[0], lanes);
+        const DType from = c.args[0]->node->type;
+        for (const int t : lanes) c.out[t] = Convert(from, c.node->type, c.args[0]->out[t]);
+        return;
+      }
+      case ExprKind::kShuffle: return EvalShuffle(c, lanes);
+    }
+  }
+
+  void EvalOp(ExprCode& c, Lanes lanes) {
+    const ScalarOp op = c.node->op;
+    Eval(*c.args[0], lanes);
+    const Cell* a = c.args[0]->out;
+    if (op == ScalarOp::kSelect) {
+      EvalWhere(*c.args[1], c, lanes, a, true);
+      return EvalWhere(*c.args[2], c, lanes, a, false);
+    }
+    if (op == ScalarOp::kAnd || op == ScalarOp::kOr) {
+      for (const int t : lanes) c.out[t].i = a[t].i != 0;
+      return EvalWhere(*c.args[1], c, lanes, a, op == ScalarOp::kAnd);
+    }
+    for (int i = 1; i < Info(op).arity; ++i) Eval(*c.args[i], lanes);
+    static constexpr Cell kNone = {.i = 0};
+    const DType operand = c.args[0]->node->type, result = c.node->type;
+    const Cell* b = c.args[1] != nullptr ? c.args[1]->out : nullptr;
+    const Cell* d = c.args[2] != nullptr ? c.args[2]->out : nullptr;
+    for (const int t : lanes)
+      c.out[t] = Apply(op, operand, result, a[t], b != nullptr ? b[t] : kNone, d != nullptr ? d[t] : kNone);
+  }
+
+  // to = from in the threads where the condition is `wanted`; `from` is not evaluated in the others.
+  void EvalWhere(ExprCode& from, ExprCode& to, Lanes lanes, const Cell* condition, bool wanted) {
+    std::vector<int> chosen;
+    for (const int t : lanes)
+      if ((condition[t].i != 0) == wanted) chosen.push_back(t);
+    if (chosen.empty()) return;
+    Eval(from, chosen);
+    for (const int t : chosen) to.out[t] = from.out[t];
+  }
+
+  void EvalShuffle(ExprCode& c, Lanes lanes) {
+    Eval(*c.args[0], lanes);
+    ++stamp_;
+    for (const int t : lanes) stamps_[t] = stamp_;
+    for (const int t : lanes) {
+      const int source = t ^ static_cast<int>(c.node->int_value);
+      if (stamps_[source] != stamp_) Fail(t, "shuffle_xor reads thread {}, which is not active", source);
+      c.out[t] = c.args[0]->out[source];
+    }
+  }
+
+  // ---- statements ----
+  void Run(std::vector<Step>& steps, Lanes lanes) {
+    for (Step& s : steps) {
+      at_ = &s;
+      std::visit([&](const auto& node) { Execute(s, node, lanes); }, s.source->node);
+      if (!status_.ok()) return;
+    }
+  }
+
+  void Execute(Step& s, const Let&, Lanes lanes) { Eval(*s.first, lanes); }
+
+  void Execute(Step& s, const Alloc&, Lanes lanes) {
+    Memory& m = *s.dst;
+    if (m.space == Space::kShared || static_cast<int>(lanes.size()) == threads_) {
+      std::ranges::fill(m.defined, uint8_t{0});
+      return;
+    }
+    for (int64_t i = 0; i < m.size; ++i)
+      for (const int t : lanes) m.defined[i * threads_ + t] = 0;
+  }
+
+  void Execute(Step& s, const Store&, Lanes lanes) {
+    Eval(*s.first, lanes);
+    Eval(*s.second, lanes);
+    for (const int t : lanes) {
+      const int64_t index = s.first->out[t].i;
+      if (InBounds(*s.dst, index, 1, t)) Write(*s.dst, index, t, s.second->out[t]);
+    }
+  }
+
+  void Execute(Step& s, const Copy& copy, Lanes lanes) {
+    Eval(*s.first, lanes);
+    Eval(*s.second, lanes);
+    for (const int t : lanes) {
+      const int64_t dst = s.first->out[t].i, src = s.second->out[t].i;
+      if (!InBounds(*s.src, src, copy.lanes, t) || !InBounds(*s.dst, dst, copy.lanes, t)) return;
+      for (int k = 0; k < copy.lanes; ++k) Write(*s.dst, dst + k, t, Read(*s.src, src + k, t));
+    }
+  }
+
+  void Execute(Step& s, const For& loop, Lanes lanes) {
+    Eval(*s.first, lanes);
+    if (loop.bind == Bind::kThreadX) return RunThreads(s, lanes);
+    if (lanes.empty()) return;
+    const Cell* extent = s.first->out;
+    int64_t most = 0;
+    bool uniform = true;
+    for (const int t : lanes) {
+      most = std::max(most, extent[t].i);
+      uniform = uniform && extent[t].i == extent[lanes[0]].i;
+    }
+    std::vector<int> still(lanes.begin(), lanes.end());
+    for (int64_t k = 0; k < most && status_.ok(); ++k) {
+      if (!uniform) std::erase_if(still, [&](int t) { return extent[t].i <= k; });
+      for (const int t : still) s.var[t].i = k;
+      if (IsBlockBind(loop.bind)) {
+        block_[static_cast<size_t>(loop.bind) - static_cast<size_t>(Bind::kBlockX)] = k;
+        ++epoch_;
+      }
+      Run(s.body, still);
+    }
+  }
+
+  void RunThreads(Step& s, Lanes lanes) {
+    std::vector<int> taking_part;
+    for (const int t : lanes) {
+      if (t < s.first->out[t].i) taking_part.push_back(t);
+      s.var[t].i = t;
+    }
+    Run(s.body, taking_part);
+  }
+
+  void Execute(Step& s, const If&, Lanes lanes) {
+    Eval(*s.first, lanes);
+    if (!status_.ok()) return;
+    std::vector<int> then_lanes, else_lanes;
+    for (const int t : lanes) (s.first->out[t].i != 0 ? then_lanes : else_lanes).push_back(t);
+    if (!then_lanes.empty()) Run(s.body, then_lanes);
+    if (!else_lanes.empty() && status_.ok()) Run(s.else_body, else_lanes);
+  }
+
+  void Execute(Step&, const Barrier&, Lanes lanes) {
+    if (static_cast<int>(lanes.size()) != threads_)
+      Fail(lanes.empty() ? 0 : lanes[0], "reached by {} of {} threads", lanes.size(), threads_);
+    ++epoch_;
+  }
+  void Execute(Step&, const Comment&, Lanes) {}
+
+  int threads_;
+  std::vector<int> all_;
+  std::vector<int64_t> stamps_;
+  int64_t stamp_ = 0;
+  int epoch_ = 0;
+  int64_t block_[3] = {};
+  const Step* at_ = nullptr;
+  Status status_;
+};
+
+}  // namespace
+
+Status Interpret(const Kernel& kernel, std::span<const Argument> args) {
+  RETURN_IF_ERROR(Verify(kernel));
+  if (args.size() != kernel.params.size())
+    return Status::Error(Code::kBadParam, "{} takes {} arguments, not {}", kernel.name, kernel.params.size(), args.size());
+  for (size_t i = 0; i < args.size(); ++i)
+    if (kernel.params[i].is_pointer && args[i].buffer == nullptr)
+      return Status::Error(Code::kBadParam, "argument {} of {} needs a buffer", kernel.params[i].name, kernel.name);
+  Resolver resolved(kernel, args);
+  return Machine(kernel).Run(resolved.body);
+}
+
+}  // namespace kiln::tile

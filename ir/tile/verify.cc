@@ -1,0 +1,350 @@
+// The rules of the tile IR. Emitters and the interpreter assume them, so every kernel passes here first; a
+// failure is a bug of the engine that made the kernel, or a mistake in a text that someone wrote by hand.
+// Divergence is tracked conservatively: a value is uniform unless it depends on the thread's number, on a
+// register or on a shuffle.
+#include <map>
+#include <set>
+
+#include "ir/tile/names.h"
+#include "ir/tile/tools.h"
+
+namespace kiln::tile {
+namespace {
+
+constexpr int64_t kMaxSharedBytes = 227 * 1024;  // what a block of sm_90 and sm_100 can have
+
+// Operand types an operation takes.
+enum class Domain : uint8_t { kNumber, kFloat, kI32, kNumberOrBool, kBool, kSelect };
+
+struct DomainRow {
+  ScalarOp op;
+  Domain domain;
+};
+
+constexpr DomainRow kDomains[] = {
+    {ScalarOp::kAdd, Domain::kNumber},      {ScalarOp::kSub, Domain::kNumber},
+    {ScalarOp::kMul, Domain::kNumber},      {ScalarOp::kDiv, Domain::kNumber},
+    {ScalarOp::kMod, Domain::kNumber},      {ScalarOp::kPow, Domain::kFloat},
+    {ScalarOp::kMin, Domain::kNumber},      {ScalarOp::kMax, Domain::kNumber},
+    {ScalarOp::kMinNan, Domain::kNumber},   {ScalarOp::kMaxNan, Domain::kNumber},
+    {ScalarOp::kAtan2, Domain::kFloat},     {ScalarOp::kNeg, Domain::kNumber},
+    {ScalarOp::kAbs, Domain::kNumber},      {ScalarOp::kCeil, Domain::kNumber},
+    {ScalarOp::kFloor, Domain::kNumber},    {ScalarOp::kSqrt, Domain::kFloat},
+    {ScalarOp::kRsqrt, Domain::kFloat},     {ScalarOp::kRecip, Domain::kFloat},
+    {ScalarOp::kExp, Domain::kFloat},       {ScalarOp::kLog, Domain::kFloat},
+    {ScalarOp::kLog1p, Domain::kFloat},     {ScalarOp::kExpm1, Domain::kFloat},
+    {ScalarOp::kSin, Domain::kFloat},       {ScalarOp::kCos, Domain::kFloat},
+    {ScalarOp::kTan, Domain::kFloat},       {ScalarOp::kTanh, Domain::kFloat},
+    {ScalarOp::kErf, Domain::kFloat},       {ScalarOp::kFma, Domain::kNumber},
+    {ScalarOp::kEq, Domain::kNumberOrBool}, {ScalarOp::kNe, Domain::kNumberOrBool},
+    {ScalarOp::kGt, Domain::kNumber},       {ScalarOp::kGe, Domain::kNumber},
+    {ScalarOp::kLt, Domain::kNumber},       {ScalarOp::kLe, Domain::kNumber},
+    {ScalarOp::kAnd, Domain::kBool},        {ScalarOp::kOr, Domain::kBool},
+    {ScalarOp::kNot, Domain::kBool},        {ScalarOp::kSelect, Domain::kSelect},
+    {ScalarOp::kFastDiv, Domain::kI32},
+};
+
+constexpr bool RowsInEnumOrder() {
+  for (size_t i = 0; i < std::size(kDomains); ++i)
+    if (kDomains[i].op != ScalarOp(i)) return false;
+  return std::size(kDomains) == static_cast<size_t>(ScalarOp::kFastDiv) + 1;
+}
+static_assert(RowsInEnumOrder(), "kDomains must list the scalar ops in enum order");
+
+bool InDomain(Domain domain, DType t) {
+  const bool number = IsComputeType(t) && t != DType::kBool;
+  switch (domain) {
+    case Domain::kNumber: return number;
+    case Domain::kFloat: return number && IsFloat(t);
+    case Domain::kI32: return t == DType::kI32;
+    case Domain::kNumberOrBool: return number || t == DType::kBool;
+    case Domain::kBool: return t == DType::kBool;
+    case Domain::kSelect: return number || t == DType::kBool;
+  }
+  return false;
+}
+
+bool IsIndexType(DType t) { return t == DType::kI32 || t == DType::kI64; }
+
+template <class... A>
+Status Fail(fmt::format_string<A...> format, A&&... args) {
+  return Status::Error(Code::kInternal, format, std::forward<A>(args)...);
+}
+
+struct Variable {
+  DType type;
+  bool divergent;
+  bool parameter;
+};
+
+struct Buffer {
+  DType type;
+  bool is_const;
+  bool per_thread;    // registers
+  int64_t size;       // elements; -1 for a pointer
+  int64_t alignment;  // bytes
+};
+
+class Verifier {
+ public:
+  explicit Verifier(const Kernel& kernel) : kernel_(kernel) {}
+
+  Status Run() {
+    if (!IsIdentifier(kernel_.name) || IsReservedName(kernel_.name))
+      return Fail("'{}' cannot be a kernel's name", kernel_.name);
+    if (kernel_.threads < 1 || kernel_.threads > 1024) return Fail("{} threads in a block: 1 to 1024 are possible", kernel_.threads);
+    if (kernel_.min_blocks < 0) return Fail("min_blocks is {}", kernel_.min_blocks);
+    for (const std::string& line : kernel_.comment)
+      if (line.find('\n') != line.npos) return Fail("a line of the kernel's comment holds a line break");
+    for (const Param& p : kernel_.params) RETURN_IF_ERROR(CheckParam(p).Within(fmt::format("parameter {}", p.name)));
+    return CheckBody(kernel_.body, /*only_block_loops_outside=*/true);
+  }
+
+ private:
+  // ---- names ----
+  Status Define(const std::string& name) {
+    if (!IsIdentifier(name)) return Fail("'{}' is not a name", name);
+    if (IsReservedName(name)) return Fail("{} is a reserved word", name);
+    if (!used_.insert(name).second) return Fail("{} is defined twice", name);
+    scope_.push_back(name);
+    return {};
+  }
+  Status DefineVariable(const std::string& name, Variable v) {
+    RETURN_IF_ERROR(Define(name));
+    vars_.insert_or_assign(name, v);
+    return {};
+  }
+  Status DefineBuffer(const std::string& name, Buffer b) {
+    RETURN_IF_ERROR(Define(name));
+    buffers_.insert_or_assign(name, b);
+    return {};
+  }
+  void LeaveScope(size_t mark) {
+    for (; scope_.size() > mark; scope_.pop_back()) {
+      vars_.erase(scope_.back());
+      buffers_.erase(scope_.back());
+    }
+  }
+
+  Status CheckParam(const Param& p) {
+    if (p.is_pointer) {
+      if (p.alignment < 1 || p.alignment > 256 || (p.alignment & (p.alignment - 1)) != 0)
+        return Fail("alignment {} is not a power of two up to 256", p.alignment);
+      return DefineBuffer(p.name, {p.type, p.is_const, false, -1, std::max(p.alignment, SizeOf(p.type))});
+    }
+    if (!IsComputeType(p.type)) return Fail("a scalar cannot be {}: it is a storage type", Info(p.type).text);
+    return DefineVariable(p.name, {p.type, false, true});
+  }
+
+  // ---- expressions ----
+  Status CheckExpr(const Expr& e) {
+    if (e == nullptr) return Fail("an expression is missing");
+    for (const Expr& arg : e->args) RETURN_IF_ERROR(CheckExpr(arg));
+    switch (e->kind) {
+      case ExprKind::kInt: case ExprKind::kFloat: return {};
+      case ExprKind::kVar: return CheckVar(e);
+      case ExprKind::kLoad: return CheckLoad(e);
+      case ExprKind::kOp: return CheckOp(e);
+      case ExprKind::kCast: return {};
+      case ExprKind::kShuffle: return CheckShuffle(e);
+    }
+    return {};
+  }
+
+  Status CheckVar(const Expr& e) {
+    const auto at = vars_.find(e->name);
+    if (at == vars_.end()) return Fail("{} is not defined here", e->name);
+    if (at->second.type != e->type) return Fail("{} is {}, used as {}", e->name, Info(at->second.type).text, Info(e->type).text);
+    return {};
+  }
+
+  Status CheckLoad(const Expr& e) {
+    RETURN_IF_ERROR(CheckElement(e->name, e->args[0], 1));
+    const DType type = buffers_.at(e->name).type;
+    if (type != e->type) return Fail("{} holds {}, loaded as {}", e->name, Info(type).text, Info(e->type).text);
+    return {};
+  }
+
+  Status CheckOp(const Expr& e) {
+    const size_t first = e->op == ScalarOp::kSelect ? 1 : 0;
+    if (first == 1 && e->args[0]->type != DType::kBool)
+      return Fail("select's condition is {}, not bool: {}", Info(e->args[0]->type).text, Print(e));
+    const DType type = e->args[first]->type;
+    if (!InDomain(kDomains[static_cast<size_t>(e->op)].domain, type))
+      return Fail("{} does not take {}: {}", Info(e->op).text, Info(type).text, Print(e));
+    for (size_t i = first + 1; i < e->args.size(); ++i)
+      if (e->args[i]->type != type)
+        return Fail("{} of {} and {}: {}", Info(e->op).text, Info(type).text, Info(e->args[i]->type).text, Print(e));
+    return {};
+  }
+
+  Status CheckShuffle(const Expr& e) {
+    if (!IsComputeType(e->type) || e->type == DType::kBool) return Fail("shuffle_xor does not take {}", Info(e->type).text);
+    if (e->int_value < 1 || e->int_value > 31) return Fail("shuffle_xor with lane mask {}: 1 to 31 are possible", e->int_value);
+    if (kernel_.threads % 32 != 0) return Fail("shuffle_xor in a block of {} threads, which are no whole warps", kernel_.threads);
+    return {};
+  }
+
+  // `index` and the `lanes` elements from there, as far as the index is a constant.
+  Status CheckElement(const std::string& name, const Expr& index, int lanes) {
+    const auto at = buffers_.find(name);
+    if (at == buffers_.end()) return Fail("buffer {} is not defined here", name);
+    RETURN_IF_ERROR(CheckExpr(index));
+    if (!IsIndexType(index->type)) return Fail("index {} of {} is {}, not i32 or i64", Print(index), name, Info(index->type).text);
+    if (index->kind != ExprKind::kInt) return {};
+    const int64_t i = index->int_value, size = at->second.size;
+    if (i < 0 || (size >= 0 && i + lanes > size)) return Fail("element {} of {}, which has {}", i + lanes - 1, name, size);
+    if (i % lanes != 0) return Fail("element {} of {} is not aligned for {} lanes", i, name, lanes);
+    return {};
+  }
+
+  bool Divergent(const Expr& e) const {
+    if (kernel_.threads == 1) return false;
+    if (e->kind == ExprKind::kShuffle) return true;
+    if (e->kind == ExprKind::kVar) return vars_.at(e->name).divergent;
+    if (e->kind == ExprKind::kLoad && buffers_.at(e->name).per_thread) return true;
+    return std::ranges::any_of(e->args, [this](const Expr& arg) { return Divergent(arg); });
+  }
+
+  bool OnlyParameters(const Expr& e) const {
+    if (e->kind == ExprKind::kLoad || e->kind == ExprKind::kShuffle) return false;
+    if (e->kind == ExprKind::kVar) return vars_.at(e->name).parameter;
+    return std::ranges::all_of(e->args, [this](const Expr& arg) { return OnlyParameters(arg); });
+  }
+
+  // ---- statements ----
+  Status CheckBody(const Block& block, bool only_block_loops_outside) {
+    const size_t mark = scope_.size();
+    for (const Stmt& s : block) {
+      const auto* loop = std::get_if<For>(&s.node);
+      const bool block_loop = loop != nullptr && IsBlockBind(loop->bind);
+      if (block_loop) RETURN_IF_ERROR(CheckOutermost(block, only_block_loops_outside).Within(HeadLine(s)));
+      RETURN_IF_ERROR(std::visit([this](const auto& node) { return Check(node); }, s.node).Within(HeadLine(s)));
+      RETURN_IF_ERROR(CheckBodies(s, block_loop && only_block_loops_outside));
+    }
+    LeaveScope(mark);
+    return {};
+  }
+
+  Status CheckBodies(const Stmt& s, bool only_block_loops_outside) {
+    if (const auto* loop = std::get_if<For>(&s.node)) {
+      const size_t mark = scope_.size();
+      const bool partial = loop->bind == Bind::kThreadX && !IsConst(loop->extent, kernel_.threads);
+      const bool divergent = (partial && kernel_.threads > 1) || Divergent(loop->extent);
+      const bool thread_loop = loop->bind == Bind::kThreadX;
+      const bool var_divergent = kernel_.threads > 1 && (thread_loop || Divergent(loop->extent));
+      RETURN_IF_ERROR(DefineVariable(loop->var, {loop->type, var_divergent, false}).Within(HeadLine(s)));
+      divergent_ += divergent;
+      thread_loops_ += thread_loop;
+      block_binds_[static_cast<size_t>(loop->bind)] = true;
+      RETURN_IF_ERROR(CheckBody(loop->body, only_block_loops_outside));
+      thread_loops_ -= thread_loop;
+      divergent_ -= divergent;
+      LeaveScope(mark);
+    }
+    if (const auto* branch = std::get_if<If>(&s.node)) {
+      const bool divergent = Divergent(branch->condition);
+      divergent_ += divergent;
+      RETURN_IF_ERROR(CheckBody(branch->then_body, false));
+      RETURN_IF_ERROR(CheckBody(branch->else_body, false));
+      divergent_ -= divergent;
+    }
+    return {};
+  }
+
+  static Status CheckOutermost(const Block& siblings, bool only_block_loops_outside) {
+    if (!only_block_loops_outside) return Fail("a block loop must be outermost");
+    int others = -1;
+    for (const Stmt& s : siblings) others += !std::holds_alternative<Let>(s.node) && !std::holds_alternative<Comment>(s.node);
+    if (others > 0) return Fail("a block loop shares its level with other statements");
+    return {};
+  }
+
+  Status Check(const Let& s) {
+    RETURN_IF_ERROR(CheckExpr(s.value));
+    return DefineVariable(s.name, {s.value->type, Divergent(s.value), false});
+  }
+
+  Status Check(const Alloc& s) {
+    if (s.size < 1) return Fail("a buffer needs at least one element");
+    if (s.space == Space::kShared) {
+      shared_bytes_ = (shared_bytes_ + 15) / 16 * 16 + s.size * SizeOf(s.type);
+      if (shared_bytes_ > kMaxSharedBytes) return Fail("{} bytes of shared memory: a block has at most {}", shared_bytes_, kMaxSharedBytes);
+    }
+    return DefineBuffer(s.name, {s.type, false, s.space == Space::kReg, s.size, 16});
+  }
+
+  Status CheckWritable(const std::string& name) const {
+    return buffers_.at(name).is_const ? Fail("{} is const", name) : Status();
+  }
+
+  Status Check(const Store& s) {
+    RETURN_IF_ERROR(CheckElement(s.buffer, s.index, 1));
+    RETURN_IF_ERROR(CheckWritable(s.buffer));
+    RETURN_IF_ERROR(CheckExpr(s.value));
+    const DType type = buffers_.at(s.buffer).type;
+    if (type != s.value->type) return Fail("{} holds {}, the value is {}", s.buffer, Info(type).text, Info(s.value->type).text);
+    return {};
+  }
+
+  Status Check(const Copy& s) {
+    if (s.lanes < 1) return Fail("{} lanes", s.lanes);
+    RETURN_IF_ERROR(CheckElement(s.dst, s.dst_index, s.lanes));
+    RETURN_IF_ERROR(CheckElement(s.src, s.src_index, s.lanes));
+    RETURN_IF_ERROR(CheckWritable(s.dst));
+    const Buffer &dst = buffers_.at(s.dst), &src = buffers_.at(s.src);
+    if (dst.type != src.type) return Fail("copy from {} to {}", Info(src.type).text, Info(dst.type).text);
+    const int64_t bytes = int64_t{s.lanes} * SizeOf(dst.type);
+    if (bytes != 2 && bytes != 4 && bytes != 8 && bytes != 16) return Fail("one access of {} bytes: 2, 4, 8 and 16 are possible", bytes);
+    for (const auto& [name, buffer] : {std::pair(s.dst, dst), std::pair(s.src, src)})
+      if (buffer.alignment < bytes) return Fail("{} is aligned to {} bytes, the access has {}", name, buffer.alignment, bytes);
+    return {};
+  }
+
+  Status Check(const For& s) {
+    RETURN_IF_ERROR(CheckExpr(s.extent));
+    if (!IsIndexType(s.type)) return Fail("loop variable is {}, not i32 or i64", Info(s.type).text);
+    if (s.extent->type != s.type) return Fail("extent is {}, the variable {}", Info(s.extent->type).text, Info(s.type).text);
+    const bool constant = s.extent->kind == ExprKind::kInt;
+    if (s.bind == Bind::kUnroll && !constant) return Fail("an unrolled loop needs a constant extent");
+    if (IsBlockBind(s.bind)) {
+      if (!OnlyParameters(s.extent)) return Fail("the extent of a block loop may name parameters only");
+      if (block_binds_[static_cast<size_t>(s.bind)]) return Fail("a second loop is bound to {}", BindText(s.bind));
+    }
+    if (s.bind != Bind::kThreadX) return {};
+    if (!constant || s.extent->int_value < 1 || s.extent->int_value > kernel_.threads)
+      return Fail("the extent of a thread loop is a constant from 1 to {}", kernel_.threads);
+    if (thread_loops_ > 0) return Fail("thread loops cannot be nested");
+    return {};
+  }
+
+  Status Check(const If& s) {
+    RETURN_IF_ERROR(CheckExpr(s.condition));
+    if (s.condition->type != DType::kBool) return Fail("condition is {}, not bool", Info(s.condition->type).text);
+    return {};
+  }
+
+  Status Check(const Barrier&) const {
+    return divergent_ > 0 ? Fail("not every thread of the block reaches it") : Status();
+  }
+
+  Status Check(const Comment& s) const {
+    return s.text.find('\n') != s.text.npos ? Fail("a comment holds a line break") : Status();
+  }
+
+  const Kernel& kernel_;
+  std::map<std::string, Variable, std::less<>> vars_;
+  std::map<std::string, Buffer, std::less<>> buffers_;
+  std::set<std::string, std::less<>> used_;
+  std::vector<std::string> scope_;
+  int64_t shared_bytes_ = 0;
+  int divergent_ = 0;     // enclosing statements that not every thread executes alike
+  int thread_loops_ = 0;
+  bool block_binds_[std::size(kBindText)] = {};
+};
+
+}  // namespace
+
+Status Verify(const Kernel& kernel) { return Verifier(kernel).Run(); }
+
+}  // namespace kiln::tile
