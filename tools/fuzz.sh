@@ -3,7 +3,7 @@
 #   tools/fuzz.sh [SECONDS_EACH]        default 60; prints "//label PASSED" or "FAILED" for each
 # A target's seeds are the files of <package>/<name>_corpus/; a crash is left in build/fuzz/<name>/.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 # shellcheck source=tools/prepare.sh
 source tools/prepare.sh
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # Sourced by the other scripts: makes a machine ready to build Kiln. Nothing here asks a question.
 #
 #   install_packages PKG…   Debian packages that are missing, through apt-get (with sudo if not root)

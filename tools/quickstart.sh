@@ -39,4 +39,4 @@ case $nvrtc_source in
   wheels) say "NVRTC came from the PyPI wheels: export KILN_NVRTC=$KILN_NVRTC" ;;
   none) say "no NVRTC: CUDA source is printed, and graphs run on the CPU" ;;
 esac
-say "in $out: bin/kiln, and in lib/: $(ls "$out/lib" | tr '\n' ' ')"
+say "kept: $(find "$out/bin" "$out/lib" -type f | sort | tr '\n' ' ')"

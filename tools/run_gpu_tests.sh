@@ -20,7 +20,7 @@ export KILN_ABORT_ON_CHECK=1
 KILN_CACHE_DIR=${KILN_CACHE_DIR:-$(mktemp -d)}
 export KILN_CACHE_DIR
 # Bazel's contract for tests, as far as ours use it: they run in the repository's root.
-export TEST_SRCDIR=$here/data/.. TEST_WORKSPACE=data TEST_TMPDIR=$KILN_CACHE_DIR/tmp
+export TEST_SRCDIR=$here TEST_WORKSPACE=data TEST_TMPDIR=$KILN_CACHE_DIR/tmp
 mkdir -p "$TEST_TMPDIR"
 cd "$here/data" || exit 1
 

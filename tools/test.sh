@@ -2,7 +2,7 @@
 # Every test that needs no GPU: the same preparation as quickstart, `bazel test //...`, then a minute of
 # each fuzzer. The last line is "N passed, N failed" (CI reads it); the exit status says the same.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 # shellcheck source=tools/prepare.sh
 source tools/prepare.sh
 
