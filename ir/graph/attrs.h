@@ -14,7 +14,7 @@
 
 namespace kiln::graph {
 
-// POINTWISE_MODE(Name, "text", cudnn value, inputs, input roles): see pointwise_modes.def.
+// POINTWISE_MODE(Name, "text", cudnn value, inputs, is_backward): see pointwise_modes.def.
 enum class PointwiseMode : int32_t {
 #define POINTWISE_MODE(Name, ...) k##Name,
 #include "ir/graph/pointwise_modes.def"
@@ -25,7 +25,7 @@ struct PointwiseModeInfo {
   const char* text;
   int cudnn_value;
   int inputs;        // 1: x; 2: x, b, or dy, x of a backward mode; 3: x, b, t
-  bool is_backward;  // inputs are dy, x (y for the modes that cuDNN defines on y)
+  bool is_backward;  // inputs are dy and the forward's x
 };
 const PointwiseModeInfo& Info(PointwiseMode mode);
 std::optional<PointwiseMode> PointwiseModeFromText(std::string_view text);
@@ -43,8 +43,8 @@ std::optional<Combine> CombineFromText(std::string_view text);
 ScalarOp ScalarOf(Combine combine);   // min and max drop NaN, as cuDNN's default is
 double IdentityOf(Combine combine);   // 0, 1, +inf, -inf
 
-// y = activation(alpha1 * x, alpha2 * b …). Formulas: API reference 3.1.2.? cudnnPointwiseMode_t and
-// cudnnActivationForward; backward modes take dy and x.
+// y = mode(alpha1 * first operand, alpha2 * second operand, third operand); backward modes take dy and the forward's
+// x. The formulas are in ops_pointwise.cc.
 struct PointwiseAttrs {
   PointwiseMode mode{};
   double alpha1 = 1, alpha2 = 1;
@@ -102,7 +102,7 @@ struct ConvAttrs {
 
 // a[…,M,K] x b[…,K,N] -> c[…,M,N]; batch dims broadcast (extent 1), and a batch dim of a that is a multiple
 // of b's repeats b (grouped-query heads). Inputs 2..4: M, N, K overrides, i32 [batch,1,1,1] or absent:
-// rows, columns and depth of batch b beyond the override count as padding_value.
+// of batch b, result rows from M and columns from N on are padding_value, and the sum runs over the first K only.
 struct MatmulAttrs {
   double padding_value = 0;
   static constexpr auto Fields() { return std::tuple{Field("padding_value", &MatmulAttrs::padding_value)}; }
@@ -128,8 +128,9 @@ struct ReduceAttrs {
   static constexpr auto Fields() { return std::tuple{Field("combine", &ReduceAttrs::combine)}; }
 };
 
-// The same memory seen with other dims and strides: y at element offset o is x at element offset o, both
-// tensors dense. Where either is not dense: the same row-major element order.
+// The same memory seen with other dims and strides: y at element offset o is x at element offset o, where both
+// address the same set of offsets (always so when both are dense; a transposition by strides of a tensor with gaps
+// too): ReshapeKeepsMemory in ops.h. Otherwise the same row-major element order.
 struct ReshapeAttrs {
   static constexpr auto Fields() { return std::tuple{}; }
 };

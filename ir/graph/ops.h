@@ -39,4 +39,8 @@ inline bool Has(const Node& node, Trait trait) { return Info(node.op).traits & t
 #include "ir/graph/graph_ops.def"
 #undef GRAPH_OP
 
+// Whether a reshape from x to y is a view of x's memory: both address the same elements, in whatever order of dims.
+// Otherwise it keeps the row-major order of the elements.
+bool ReshapeKeepsMemory(const Tensor& x, const Tensor& y);
+
 }  // namespace kiln::graph

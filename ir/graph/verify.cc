@@ -1,0 +1,212 @@
+// Verify and InferShapes: what holds for every tensor and node, around the op table's own functions. The API runs
+// both on what a client built, the pass runner runs Verify after each pass, the importers and the tool on every file.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cctype>
+#include <map>
+#include <set>
+
+#include "ir/graph/graph.h"
+#include "ir/graph/ops.h"
+#include "ir/graph/verify_util.h"
+
+namespace kiln::graph {
+namespace {
+
+bool IsIdentifier(std::string_view name) {
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) return false;
+  return std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+}
+
+std::string Where(const Graph& graph, const Node& node) {
+  std::string outputs;
+  for (const TensorId id : node.outputs) {
+    if (id != kAbsent) outputs += (outputs.empty() ? "%" : ", %") + graph[id].name;
+  }
+  return node.name.empty() ? fmt::format("{} = {}", outputs, Info(node.op).mnemonic)
+                           : fmt::format("\"{}\" ({} = {})", node.name, outputs, Info(node.op).mnemonic);
+}
+
+// Whether each element has its own place in memory. Sorted by stride, each dim usually steps over all that the smaller
+// ones reach; where one does not, the places are counted out, up to a size where that is quick.
+bool IsInjective(const Tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, extent
+  for (size_t d = 0; d < tensor.dims.size(); ++d) {
+    if (tensor.dims[d] == 0) return true;
+    if (tensor.dims[d] != 1) dims.emplace_back(tensor.strides[d], tensor.dims[d]);
+  }
+  std::ranges::sort(dims);
+  int64_t reach = 0;
+  bool nested = true;
+  for (const auto& [stride, extent] : dims) {
+    nested = nested && stride > reach;
+    reach += stride * (extent - 1);
+  }
+  if (nested) return true;
+  constexpr int64_t kCountable = int64_t{1} << 20;
+  const int64_t elements = NumElements(tensor.dims);
+  if (elements > reach + 1 || reach > kCountable) return false;
+  std::vector<bool> taken(static_cast<size_t>(reach) + 1, false);
+  for (int64_t i = 0; i < elements; ++i) {
+    int64_t rest = i, at = 0;
+    for (const auto& [stride, extent] : dims) {
+      at += rest % extent * stride;
+      rest /= extent;
+    }
+    if (taken[static_cast<size_t>(at)]) return false;
+    taken[static_cast<size_t>(at)] = true;
+  }
+  return true;
+}
+
+Status VerifyTensor(const Tensor& tensor) {
+  if (tensor.dims.empty()) return Status::Error(Code::kBadParam, "has no extents, and no node gives it any");
+  RETURN_IF_ERROR(CheckExtents(tensor.dims, {}));
+  if (tensor.strides.size() != tensor.dims.size()) {
+    return Status::Error(Code::kBadParam, "has {} dims and {} strides", tensor.dims.size(), tensor.strides.size());
+  }
+  RETURN_IF_ERROR(CheckExtents(tensor.dims, tensor.strides));
+  if (tensor.alignment < 1 || !std::has_single_bit(static_cast<uint64_t>(tensor.alignment))) {
+    return Status::Error(Code::kBadParam, "alignment {} is no power of two", tensor.alignment);
+  }
+  if (tensor.by_value && (tensor.is_virtual || NumElements(tensor.dims) != 1)) {
+    return Status::Error(Code::kBadParam, "is passed by value, so it must have one element (it is {}) and not be virtual",
+                         DimsText(tensor.dims));
+  }
+  if (tensor.value && !tensor.by_value) return Status::Error(Code::kBadParam, "has a value, but is not by_value");
+  return {};
+}
+
+Status VerifyRoles(const Tensor& tensor, bool written) {
+  if (tensor.is_virtual && !written) {
+    return Status::Error(Code::kBadParam, "is virtual, but no node before its reader writes it");
+  }
+  if (!written) return {};
+  if (tensor.by_value) return Status::Error(Code::kBadParam, "is passed by value and cannot be written");
+  if (!tensor.is_virtual && !IsInjective(tensor)) {
+    return Status::Error(Code::kBadParam, "is written, but strides [{}] put several elements of {} at one place",
+                         fmt::join(tensor.strides, ","), DimsText(tensor.dims));
+  }
+  return {};
+}
+
+Status VerifyUids(const Graph& graph, const std::vector<NodeId>& producers) {
+  std::map<int64_t, std::array<TensorId, 2>> versions;  // uid -> the tensor that is read, the one that is written
+  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    const Tensor& tensor = graph.tensors[t];
+    if (tensor.uid < 0) continue;
+    auto& slots = versions.try_emplace(tensor.uid, std::array{kAbsent, kAbsent}).first->second;
+    TensorId& slot = slots[producers[t] >= 0 ? 1 : 0];
+    if (slot != kAbsent) {
+      return Status::Error(Code::kBadParam, "%{} and %{} both have uid {}", graph[slot].name, tensor.name, tensor.uid);
+    }
+    slot = static_cast<TensorId>(t);
+  }
+  return {};
+}
+
+
+Status CheckCount(const char* what, size_t count, int minimum, int maximum) {
+  if (count >= static_cast<size_t>(minimum) && count <= static_cast<size_t>(maximum)) return {};
+  return Status::Error(Code::kBadParam, "has {} {}, must have {}..{}", count, what, minimum, maximum);
+}
+
+bool AttrsMatch(const Node& node) {
+  switch (node.op) {
+#define GRAPH_OP(Name, mnemonic, AttrsType, ...) \
+  case GraphOp::k##Name: return std::holds_alternative<AttrsType>(node.attrs);
+#include "ir/graph/graph_ops.def"
+#undef GRAPH_OP
+  }
+  return false;
+}
+
+// Arity, operand ids and the kind of the attributes: what Infer and Verify of an op rely on.
+Status CheckForm(const Graph& graph, const Node& node) {
+  const GraphOpInfo& info = Info(node.op);
+  RETURN_IF_ERROR(CheckCount("inputs", node.inputs.size(), info.min_inputs, info.max_inputs));
+  RETURN_IF_ERROR(CheckCount("outputs", node.outputs.size(), info.min_outputs, info.max_outputs));
+  if (!AttrsMatch(node)) return Status::Error(Code::kBadParam, "attributes are those of another operation");
+  const auto count = static_cast<TensorId>(graph.tensors.size());
+  for (const auto* ids : {&node.inputs, &node.outputs}) {
+    for (const TensorId id : *ids) {
+      if (id < kAbsent || id >= count) return Status::Error(Code::kBadParam, "operand {} is no tensor", id);
+    }
+  }
+  // Only bn_finalize may lack its first operands or results.
+  const bool optional = node.op == GraphOp::kBnFinalize;
+  if (!optional && info.min_inputs > 0 && node.inputs[0] == kAbsent) {
+    return Status::Error(Code::kBadParam, "its first operand is absent");
+  }
+  if (!optional && node.outputs[0] == kAbsent) return Status::Error(Code::kBadParam, "its result is absent");
+  return {};
+}
+
+bool SecondOperandMissing(const Node& node) {
+  return Has(node, kContraction) && (node.inputs.size() < 2 || node.inputs[1] == kAbsent);
+}
+
+}  // namespace
+
+Status Verify(const Graph& graph) {
+  std::set<std::string_view> names;
+  for (const Tensor& tensor : graph.tensors) {
+    if (!IsIdentifier(tensor.name)) return Status::Error(Code::kBadParam, "tensor name \"{}\" is no identifier", tensor.name);
+    if (!names.insert(tensor.name).second) return Status::Error(Code::kBadParam, "two tensors are named %{}", tensor.name);
+    RETURN_IF_ERROR(VerifyTensor(tensor).Within("%" + tensor.name));
+  }
+  for (const Node& node : graph.nodes) RETURN_IF_ERROR(CheckForm(graph, node).Within(Info(node.op).mnemonic));
+  const std::vector<NodeId> producers = Producers(graph);
+  std::vector<bool> written(graph.tensors.size(), false);
+  for (const Node& node : graph.nodes) {
+    for (const TensorId id : node.inputs) {
+      if (id == kAbsent || written[static_cast<size_t>(id)]) continue;
+      if (producers[static_cast<size_t>(id)] >= 0) {
+        return Status::Error(Code::kBadParam, "{}: reads %{} before it is written", Where(graph, node), graph[id].name);
+      }
+      RETURN_IF_ERROR(VerifyRoles(graph[id], false).Within("%" + graph[id].name));
+    }
+    RETURN_IF_ERROR(Info(node.op).verify(graph, node).Within(Where(graph, node)));
+    for (const TensorId id : node.outputs) {
+      if (id == kAbsent) continue;
+      if (written[static_cast<size_t>(id)]) {
+        return Status::Error(Code::kBadParam, "{}: %{} is written a second time", Where(graph, node), graph[id].name);
+      }
+      written[static_cast<size_t>(id)] = true;
+      RETURN_IF_ERROR(VerifyRoles(graph[id], true).Within("%" + graph[id].name));
+    }
+  }
+  return VerifyUids(graph, producers);
+}
+
+Status InferShapes(Graph& graph) {
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.dims.empty()) continue;
+    RETURN_IF_ERROR(CheckExtents(tensor.dims, {}).Within("%" + tensor.name));
+  }
+  for (const Node& node : graph.nodes) {
+    RETURN_IF_ERROR(CheckForm(graph, node).Within(Info(node.op).mnemonic));
+    for (const TensorId id : node.inputs) {
+      if (id == kAbsent) continue;
+      Tensor& tensor = graph[id];
+      if (tensor.dims.empty()) {
+        return Status::Error(Code::kBadParam, "{}: operand %{} has no extents, and no node before gives it any",
+                             Where(graph, node), tensor.name);
+      }
+      SetDims(tensor, {}, nullptr);
+    }
+    if (SecondOperandMissing(node)) {
+      return Status::Error(Code::kBadParam, "{}: its second operand is absent", Where(graph, node));
+    }
+    RETURN_IF_ERROR(Info(node.op).infer(graph, node).Within(Where(graph, node)));
+    for (const TensorId id : node.outputs) {
+      if (id == kAbsent || graph[id].dims.empty()) continue;
+      RETURN_IF_ERROR(CheckExtents(graph[id].dims, {}).Within("%" + graph[id].name));
+      SetDims(graph[id], {}, nullptr);
+    }
+  }
+  return {};
+}
+
+}  // namespace kiln::graph
