@@ -36,7 +36,8 @@ LAYERS = {
     "runtime/cache": ("ir/base", "runtime/cache"),
     "runtime/cuda": ("ir/base", "ir") + _RUNTIME,
     # The plug-in: it owns LLVM, and compiles the tile IR's text that the compiler hands over.
-    "runtime/cpu": ("ir/base", "ir", "ir/tile", "runtime", "runtime/cpu", "codegen", "codegen/llvm"),
+    "runtime/cpu": ("ir/base", "ir", "ir/tile", "runtime", "runtime/cache", "runtime/cpu", "codegen",
+                    "codegen/llvm"),
     "api": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API,
     "api/spec": ("api/spec", "include", "ir/base"),
     "api/backend": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API,
@@ -122,18 +123,21 @@ def check_file_length(root):
 
 
 def check_headers(root):
-    """Headers have #pragma once, a source includes its own header first, a file starts with a comment."""
+    """#pragma once in headers; a source includes its own header first; a comment opens the header, or the
+    source that has none."""
     findings = []
     for path in sources(root, (".h", ".cc", ".cuh")):
         name = path.relative_to(root).as_posix()
         if name.startswith("include/"):
             continue
         text = path.read_text(errors="replace")
-        if not text.startswith(("//", "/*")):
+        has_own_header = path.suffix == ".cc" and path.with_suffix(".h").exists()
+        opening = text.lstrip().splitlines()[:3]
+        if not has_own_header and not any(line.startswith(("//", "/*")) for line in opening):
             findings.append(f"{name}: starts without the comment that says what it is for")
         if path.suffix == ".h" and "#pragma once" not in text:
             findings.append(f"{name}: has no #pragma once")
-        if path.suffix == ".cc" and path.with_suffix(".h").exists():
+        if has_own_header:
             own = path.with_suffix(".h").relative_to(root).as_posix()
             first = _INCLUDE.search(text)
             if not first or first.group(1) != own:

@@ -72,8 +72,9 @@ class ChecksTest(unittest.TestCase):
         self.write("ir/a.h", "// a\n")
         self.write("ir/b.h", "#pragma once\n")
         self.write("ir/c.h", "// c\n#pragma once\n")
-        self.write("ir/c.cc", '// c\n#include <vector>\n#include "ir/c.h"\n')
-        self.assertEqual(len(self.findings("headers")), 3)
+        self.write("ir/c.cc", '#include <vector>\n#include "ir/c.h"\n')
+        self.write("ir/d.cc", "#include <vector>\n")
+        self.assertEqual(len(self.findings("headers")), 4)
 
     def test_env_finds_a_name_outside_the_table(self):
         self.write("ir/x.cc", 'getenv("KILN_NOT_THERE");\n')
