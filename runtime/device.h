@@ -1,9 +1,10 @@
-// Device: what runs kernels. Two implementations, runtime/cuda (driver API) and runtime/cpu (LLVM ORC, a
-// plug-in). Loading happens when a plan is made; launching allocates nothing and never synchronises.
+// Device: what runs kernels. Two implementations, runtime/cuda (driver API) and runtime/cpu (LLVM
+// ORC, a plug-in). Loading happens when a plan is made; launching allocates nothing and never
+// synchronises.
 #pragma once
 
-#include <cstdint>
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -35,12 +36,13 @@ class Device {
 
   virtual const Target& target() const = 0;
 
-  // Compiles (through the kernel cache) and loads. Safe from many threads; two threads that ask for one
-  // source compile it once. Errors carry the compiler's log.
+  // Compiles (through the kernel cache) and loads. Safe from many threads; two threads that ask for
+  // one source compile it once. Errors carry the compiler's log.
   virtual Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) = 0;
 
   // `args[i]` points at the i-th argument's bytes, as cuLaunchKernel takes them.
-  virtual Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args, Stream stream) = 0;
+  virtual Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
+                        Stream stream) = 0;
 
   // For the CLI, tuning and tests only; the API's execute path calls none of these.
   virtual Result<void*> Allocate(int64_t bytes) = 0;

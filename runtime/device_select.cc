@@ -23,7 +23,8 @@ constexpr const char* kPluginFile = "libkiln_cpu.so";
 std::string OwnFolder() {
   Dl_info info;
   char resolved[PATH_MAX];
-  if (::dladdr(reinterpret_cast<void*>(&CpuDevice), &info) == 0 || info.dli_fname == nullptr)
+  if (::dladdr(reinterpret_cast<void*>(&CpuDeviceOfProcess), &info) == 0 ||
+      info.dli_fname == nullptr)
     return {};
   const char* path = ::realpath(info.dli_fname, resolved) != nullptr ? resolved : info.dli_fname;
   std::string file = path;
@@ -80,7 +81,7 @@ Result<CpuPlugin> ProcessCpuPlugin() {
   return *opened;
 }
 
-Result<Device*> CpuDevice() {
+Result<Device*> CpuDeviceOfProcess() {
   ASSIGN_OR_RETURN(CpuPlugin plugin, ProcessCpuPlugin());
   return plugin.device;
 }
@@ -101,10 +102,10 @@ Result<Device*> CudaDeviceOfThread() {
 
 Result<Device*> DefaultDevice() {
   const std::string& wanted = GetEnv(Env::kDevice);
-  if (wanted == "cpu") return CpuDevice();
+  if (wanted == "cpu") return CpuDeviceOfProcess();
   auto cuda = CudaDeviceOfThread();
   if (cuda.ok() || wanted == "cuda") return cuda;
-  auto cpu = CpuDevice();
+  auto cpu = CpuDeviceOfProcess();
   if (cpu.ok()) {
     static const bool told = [&] {
       LOG(kInfo, "running on the CPU: {}", cuda.status().message());

@@ -16,7 +16,7 @@ Result<Device*> DefaultDevice();
 
 // By kind, whatever KILN_DEVICE says.
 Result<Device*> CudaDeviceOfThread();
-Result<Device*> CpuDevice();
+Result<Device*> CpuDeviceOfProcess();
 
 // The plug-in's one exported symbol, kCpuPluginSymbol. Returns null and a sentence in `error` where
 // it cannot; the device is the caller's, and the plug-in is never unloaded.

@@ -28,6 +28,8 @@ constexpr int64_t kStaleStageSeconds = 3600;  // a crashed process' staging fold
 constexpr int64_t kRescanBytes = int64_t{64}
                                  << 20;  // other processes store too: look again after this much
 
+int64_t Nanoseconds(const timespec& t) { return t.tv_sec * int64_t{1000000000} + t.tv_nsec; }
+
 int64_t NowSeconds() { return static_cast<int64_t>(::time(nullptr)); }
 
 std::string Join(const std::string& folder, std::string_view name) {
@@ -101,8 +103,10 @@ CacheEntry Inspect(const std::string& path, const std::string& key, bool check_p
     struct stat info;
     if (::lstat(file.path().c_str(), &info) != 0) continue;
     entry.bytes += info.st_size;
-    entry.last_used_seconds = std::max<int64_t>(entry.last_used_seconds, info.st_mtime);
-    if (file.path().filename() == kManifest) entry.last_used_seconds = info.st_mtime;
+    // The manifest's, or any file's where an entry has lost its manifest.
+    if (entry.last_used_ns == 0 || file.path().filename() == kManifest) {
+      entry.last_used_ns = Nanoseconds(info.st_mtim);
+    }
   }
   auto text = ReadFile(Join(path, kManifest));
   auto manifest = text.ok() ? ParseManifest(*text) : std::nullopt;
@@ -262,7 +266,7 @@ PruneReport DiskCache::Prune(int64_t limit_bytes) {
   }
   SweepStages();
   auto entries = List(/*check_payloads=*/false);
-  std::ranges::stable_sort(entries, {}, &CacheEntry::last_used_seconds);
+  std::ranges::stable_sort(entries, {}, &CacheEntry::last_used_ns);
   for (const CacheEntry& entry : entries) report.kept_bytes += entry.bytes;
   report.kept_entries = static_cast<int64_t>(entries.size());
   for (const CacheEntry& entry : entries) {

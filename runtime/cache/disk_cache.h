@@ -43,11 +43,11 @@ struct CacheRequest {
 };
 
 struct CacheEntry {
-  std::string key;                // 32 hex digits
-  std::vector<KeyField> fields;   // empty where the manifest is damaged
-  std::string damage;             // a sentence, or empty for a sound entry
-  int64_t bytes = 0;              // of its files
-  int64_t last_used_seconds = 0;  // since 1970
+  std::string key;               // 32 hex digits
+  std::vector<KeyField> fields;  // empty where the manifest is damaged
+  std::string damage;            // a sentence, or empty for a sound entry
+  int64_t bytes = 0;             // of its files
+  int64_t last_used_ns = 0;      // since 1970
 };
 
 struct PruneReport {
