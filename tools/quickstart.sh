@@ -13,18 +13,16 @@ install_packages "${build_packages[@]}"
 find_nvrtc
 
 say "building the CLI and the libraries (the first time takes some minutes)"
-targets=$(bazel_query 'filter("/libcudnn\.so\.[89]$|:libcudnn\.so\.[89]$|:libkiln_cpu\.so$", kind(cc_binary, //...))')
+targets=$(bazel_query 'filter("lib(cudnn\.so\.[89]|kiln_cpu\.so)$", kind(cc_binary, //...))')
 # shellcheck disable=SC2086 # one label a word
 bazel build --noshow_progress //cli:kiln $targets
 
+# Side by side as an installation has them: the CLI finds the CPU plug-in in ../lib.
 mkdir -p "$out/bin" "$out/lib"
 install -m 755 "$(bazel_bin //cli:kiln)" "$out/bin/kiln"
 for target in $targets; do
   install -m 755 "$(bazel_bin "$target")" "$out/lib/"
 done
-if [ -f "$out/lib/libkiln_cpu.so" ]; then
-  export KILN_CPU_PLUGIN=${KILN_CPU_PLUGIN:-$PWD/$out/lib/libkiln_cpu.so}
-fi
 
 say "kiln run $graph"
 "$out/bin/kiln" run "$graph"

@@ -15,7 +15,7 @@ import sys
 _IR = ("ir/base", "ir", "ir/graph", "ir/tile")
 _COMPILER = ("compiler", "compiler/passes", "compiler/engines", "compiler/tune")
 _RUNTIME = ("runtime", "runtime/cache", "runtime/cuda")
-_API = ("api", "api/spec", "api/backend", "api/legacy", "include")
+_API = ("api", "api/spec", "api/backend", "api/entry", "api/legacy", "include")
 _CODEGEN = ("codegen", "codegen/cuda")
 
 LAYERS = {
@@ -41,6 +41,7 @@ LAYERS = {
     "api": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API,
     "api/spec": ("api/spec", "include", "ir/base"),
     "api/backend": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API,
+    "api/entry": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API,
     "api/legacy": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API,
     "cli": _IR + _CODEGEN + _COMPILER + _RUNTIME + _API + ("cli",),
     "include": ("include",),
