@@ -158,6 +158,7 @@ Expr Op(ScalarOp op, std::vector<Expr> args) {
   if (constant) {
     if (Expr folded = FoldConstants(op, type, args)) return folded;
   }
+  if ((op == ScalarOp::kCeil || op == ScalarOp::kFloor) && IsInteger(type)) return args[0];
   if (args.size() == 2) {
     if (Expr folded = FoldIdentity(op, args[0], args[1])) return folded;
   }

@@ -94,8 +94,7 @@ class Verifier {
       return Fail("'{}' cannot be a kernel's name", kernel_.name);
     if (kernel_.threads < 1 || kernel_.threads > 1024) return Fail("{} threads in a block: 1 to 1024 are possible", kernel_.threads);
     if (kernel_.min_blocks < 0) return Fail("min_blocks is {}", kernel_.min_blocks);
-    for (const std::string& line : kernel_.comment)
-      if (line.find('\n') != line.npos) return Fail("a line of the kernel's comment holds a line break");
+    for (const std::string& line : kernel_.comment) RETURN_IF_ERROR(Check(Comment{line}).Within("the kernel's comment"));
     for (const Param& p : kernel_.params) RETURN_IF_ERROR(CheckParam(p).Within(fmt::format("parameter {}", p.name)));
     return CheckBody(kernel_.body, /*only_block_loops_outside=*/true);
   }
@@ -329,7 +328,9 @@ class Verifier {
   }
 
   Status Check(const Comment& s) const {
-    return s.text.find('\n') != s.text.npos ? Fail("a comment holds a line break") : Status();
+    // A backslash at the end would continue the comment on the next line of the emitted C++.
+    const bool breaks = s.text.find('\n') != s.text.npos || s.text.ends_with('\\');
+    return breaks ? Fail("a comment is one line and does not end in a backslash") : Status();
   }
 
   const Kernel& kernel_;

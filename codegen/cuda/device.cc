@@ -1,0 +1,65 @@
+// Device files by name, and the choice of those that an emitted text needs: the identifiers that occur in it
+// decide, so the emitter cannot forget one. The build writes device_text.inc from the folder device/.
+#include "codegen/cuda/device.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+
+#include "ir/base/check.h"
+
+namespace kiln::cuda_codegen {
+namespace {
+
+constexpr DeviceFile kFiles[] = {
+#include "codegen/cuda/device_text.inc"
+};
+
+// A file of the prelude and one name it defines.
+struct PreludeRow {
+  std::string_view name;
+  std::string_view file;
+};
+
+constexpr PreludeRow kPrelude[] = {
+    {"half_t", "half.cuh"},          {"bf16_t", "bfloat16.cuh"},      {"e4m3_t", "fp8_e4m3.cuh"},
+    {"e5m2_t", "fp8_e5m2.cuh"},      {"round_odd", "round_odd.cuh"},  {"to_i8", "saturate.cuh"},
+    {"to_u8", "saturate.cuh"},       {"to_i32", "saturate.cuh"},      {"to_i64", "saturate.cuh"},
+    {"min_nan", "minmax.cuh"},       {"max_nan", "minmax.cuh"},       {"fast_div", "integer.cuh"},
+    {"div_or_zero", "integer.cuh"},  {"mod_or_zero", "integer.cuh"},  {"copy", "copy.cuh"},
+    {"shuffle_xor", "shuffle.cuh"},
+};
+
+bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+bool ContainsWord(std::string_view code, std::string_view word) {
+  for (size_t at = code.find(word); at != code.npos; at = code.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    const bool starts = at == 0 || !IsWordChar(code[at - 1]);
+    if (starts && (end == code.size() || !IsWordChar(code[end]))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const DeviceFile> DeviceFiles() { return kFiles; }
+
+std::string_view DeviceText(std::string_view name) {
+  const auto* file = std::ranges::find(kFiles, name, &DeviceFile::name);
+  CHECK(file != std::end(kFiles), "no device file is named {}", name);
+  return file->text;
+}
+
+std::string PreludeFor(std::string_view code) {
+  std::string out;
+  std::string_view last;
+  for (const PreludeRow& row : kPrelude) {
+    if (row.file == last || !ContainsWord(code, row.name)) continue;
+    out.append(DeviceText(row.file)).append("\n");
+    last = row.file;
+  }
+  return out;
+}
+
+}  // namespace kiln::cuda_codegen

@@ -1,0 +1,15 @@
+#pragma once
+// bf16_t: the upper half of a float as storage. PTX ISA "cvt", cvt.rn.bf16.f32 from sm_80 on.
+struct bf16_t {
+  unsigned short bits;
+  bf16_t() = default;
+  __device__ explicit bf16_t(float v) {
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(v));
+#else
+    const unsigned u = __float_as_uint(v);  // to nearest even: half of the last place, less one if it is even
+    bits = v == v ? (u + 0x7fff + (u >> 16 & 1)) >> 16 : 0x7fff;
+#endif
+  }
+  __device__ explicit operator float() const { return __uint_as_float(unsigned(bits) << 16); }
+};

@@ -1,0 +1,218 @@
+// The CUDA emitter: prints a verified tile kernel. Nothing is decided here but layout of text: block loops become
+// `const int bx = blockIdx.x`, a thread loop over the whole block `const int tx = threadIdx.x`, lets become
+// const locals, and registers of one element plain variables. Called by engines when they make a Program.
+#include "codegen/cuda/emit.h"
+
+#include <map>
+#include <utility>
+
+#include "codegen/code_writer.h"
+#include "codegen/cuda/device.h"
+#include "codegen/cuda/expr_text.h"
+#include "ir/tile/names.h"
+#include "ir/tile/visit.h"
+
+namespace kiln::cuda_codegen {
+namespace {
+
+using namespace tile;  // NOLINT: this file is about its nodes
+
+constexpr int64_t kStaticSharedLimit = 48 * 1024;
+constexpr size_t kColumns = 100;
+
+int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// What the text needs to know of the kernel before its first line.
+struct Survey {
+  std::map<std::string, DType> types;            // of each buffer
+  std::set<std::string> scalars;                 // registers of one element, element 0 only
+  std::map<std::string, int> access_bytes;       // the widest copy that touches a buffer
+  std::map<std::string, int64_t> shared_offset;  // of each shared buffer, 16-byte aligned
+  int64_t shared_bytes = 0;
+};
+
+Survey SurveyOf(const Kernel& kernel) {
+  Survey survey;
+  for (const Param& p : kernel.params) survey.types[p.name] = p.type;
+  Walk(kernel.body, [&](const Stmt& s) {
+    if (const auto* alloc = std::get_if<Alloc>(&s.node)) {
+      survey.types[alloc->name] = alloc->type;
+      if (alloc->space == Space::kShared) {
+        survey.shared_offset[alloc->name] = survey.shared_bytes;
+        survey.shared_bytes = RoundUp(survey.shared_bytes + alloc->size * SizeOf(alloc->type), 16);
+      } else if (alloc->size == 1) {
+        survey.scalars.insert(alloc->name);
+      }
+    }
+    if (const auto* copy = std::get_if<Copy>(&s.node)) {
+      for (const std::string& name : {copy->dst, copy->src}) {
+        int& widest = survey.access_bytes[name];
+        widest = std::max(widest, copy->lanes * SizeOf(survey.types.at(name)));
+        survey.scalars.erase(name);
+      }
+    }
+    if (const auto* store = std::get_if<Store>(&s.node); store != nullptr && !IsConst(store->index, 0))
+      survey.scalars.erase(store->buffer);
+  });
+  WalkExprs(kernel.body, [&](const Expr& e) {
+    if (e->kind == ExprKind::kLoad && !IsConst(e->args[0], 0)) survey.scalars.erase(e->name);
+  });
+  return survey;
+}
+
+class Emitter {
+ public:
+  explicit Emitter(const Kernel& kernel)
+      : kernel_(kernel), survey_(SurveyOf(kernel)), exprs_(survey_.scalars) {}
+
+  std::string Run() {
+    {
+      Signature();
+      const CodeWriter::Scope scope(w_);
+      if (survey_.shared_bytes > kStaticSharedLimit) w_.Line("extern __shared__ __align__(16) unsigned char shared_memory[];");
+      Body(kernel_.body);
+    }
+    std::string out;
+    for (const std::string& line : kernel_.comment) out += line.empty() ? "//\n" : "// " + line + "\n";
+    if (!out.empty()) out += "\n";
+    out += PreludeFor(w_.str());
+    return out + w_.str();
+  }
+
+ private:
+  // The head of the function, parameters wrapped at the right margin.
+  void Signature() {
+    const std::string min_blocks = kernel_.min_blocks > 0 ? fmt::format(", {}", kernel_.min_blocks) : "";
+    std::string line = fmt::format("extern \"C\" __global__ void __launch_bounds__({}{}) {}(", kernel_.threads, min_blocks, kernel_.name);
+    for (size_t i = 0; i < kernel_.params.size(); ++i) {
+      const bool last = i + 1 == kernel_.params.size();
+      const std::string param = ParamText(kernel_.params[i]) + (last ? "" : ",");
+      const bool opens = line.ends_with('(');
+      if (line.size() + param.size() + 4 > kColumns) {
+        w_.Text(line);
+        line = "    " + param;
+      } else {
+        line += (opens ? "" : " ") + param;
+      }
+    }
+    w_.Text(line + ") {");
+  }
+
+  static std::string ParamText(const Param& p) {
+    if (!p.is_pointer) return fmt::format("const {} {}", Info(p.type).cuda, p.name);
+    return fmt::format("{}{}* __restrict__ {}", p.is_const ? "const " : "", Info(p.type).cuda, p.name);
+  }
+
+  void Body(const tile::Block& block) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (i + 1 < block.size() && Initialised(block[i], block[i + 1])) {
+        ++i;
+        continue;
+      }
+      std::visit([this](const auto& node) { Emit(node); }, block[i].node);
+    }
+  }
+
+  // A variable and its first value in one line.
+  bool Initialised(const Stmt& first, const Stmt& second) {
+    const auto* alloc = std::get_if<Alloc>(&first.node);
+    const auto* store = std::get_if<Store>(&second.node);
+    if (alloc == nullptr || store == nullptr || alloc->name != store->buffer || !exprs_.IsScalar(alloc->name)) return false;
+    w_.Line("{} {} = {};", Info(alloc->type).cuda, alloc->name, exprs_.Text(store->value));
+    return true;
+  }
+
+  void Emit(const Let& s) { w_.Line("const {} {} = {};", Info(s.value->type).cuda, s.name, exprs_.Text(s.value)); }
+
+  void Emit(const Alloc& s) {
+    const std::string_view type = Info(s.type).cuda;
+    if (s.space == Space::kShared) return SharedBuffer(s);
+    if (exprs_.IsScalar(s.name)) return w_.Line("{} {};", type, s.name);
+    const auto copied = survey_.access_bytes.find(s.name);
+    const bool wide = copied != survey_.access_bytes.end() && copied->second > SizeOf(s.type);
+    w_.Line("{}{} {}[{}];", wide ? fmt::format("alignas({}) ", copied->second) : "", type, s.name, s.size);
+  }
+
+  void SharedBuffer(const Alloc& s) {
+    const std::string_view type = Info(s.type).cuda;
+    if (survey_.shared_bytes <= kStaticSharedLimit) return w_.Line("__shared__ __align__(16) {} {}[{}];", type, s.name, s.size);
+    const int64_t offset = survey_.shared_offset.at(s.name);
+    const std::string at = offset == 0 ? "shared_memory" : fmt::format("shared_memory + {}", offset);
+    w_.Line("{}* const {} = reinterpret_cast<{}*>({});  // [{}]", type, s.name, type, at, s.size);
+  }
+
+  void Emit(const Store& s) {
+    const std::string to = exprs_.Element(s.buffer, s.index);
+    const std::string compound = exprs_.Compound(s);
+    if (!compound.empty()) return w_.Line("{} {};", to, compound);
+    w_.Line("{} = {};", to, exprs_.Text(s.value));
+  }
+
+  void Emit(const Copy& s) {
+    w_.Line("copy<{}>({}, {});", s.lanes * SizeOf(survey_.types.at(s.dst)), exprs_.Address(s.dst, s.dst_index),
+            exprs_.Address(s.src, s.src_index));
+  }
+
+  void Emit(const For& s) {
+    const std::string_view type = Info(s.type).cuda;
+    if (IsBlockBind(s.bind) || s.bind == Bind::kThreadX) return Indexed(s);
+    const bool unroll = s.bind == Bind::kUnroll || s.bind == Bind::kVector;
+    if (unroll && s.extent->kind == ExprKind::kInt) w_.Text("#pragma unroll");
+    const auto loop = w_.Block("for ({} {} = 0; {} < {}; ++{})", type, s.var, s.var, exprs_.Text(s.extent, kOrder + 1), s.var);
+    Body(s.body);
+  }
+
+  // A loop that the hardware runs. Its body stands where the loop stood: names are unique in a kernel.
+  void Indexed(const For& s) {
+    static constexpr std::string_view kIndex[] = {"", "", "", "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x"};
+    static_assert(std::size(kIndex) == std::size(kBindText));
+    const std::string declaration = fmt::format("const {} {} = {}", Info(s.type).cuda, s.var, kIndex[static_cast<size_t>(s.bind)]);
+    if (s.bind != Bind::kThreadX || IsConst(s.extent, kernel_.threads)) {
+      bool used = false;
+      WalkExprs(s.body, [&](const Expr& e) { used = used || (e->kind == ExprKind::kVar && e->name == s.var); });
+      if (used) w_.Line("{};", declaration);
+      return Body(s.body);
+    }
+    const auto scope = w_.Block("if ({}; {} < {})", declaration, s.var, exprs_.Text(s.extent));
+    Body(s.body);
+  }
+
+  void Emit(const If& s) { EmitIf(s, ""); }
+
+  // `before` is "} else " in a chain.
+  void EmitIf(const If& s, std::string_view before) {
+    w_.Line("{}if ({}) {{", before, exprs_.Text(s.condition));
+    w_.Indent();
+    Body(s.then_body);
+    w_.Dedent();
+    if (s.else_body.size() == 1) {
+      if (const auto* next = std::get_if<If>(&s.else_body[0].node)) return EmitIf(*next, "} else ");
+    }
+    if (!s.else_body.empty()) {
+      w_.Text("} else {");
+      w_.Indent();
+      Body(s.else_body);
+      w_.Dedent();
+    }
+    w_.Text("}");
+  }
+
+  void Emit(const Barrier&) { w_.Text("__syncthreads();"); }
+  void Emit(const Comment& s) { w_.Text(s.text.empty() ? "//" : "// " + s.text); }
+
+  const Kernel& kernel_;
+  const Survey survey_;
+  const ExprPrinter exprs_;
+  CodeWriter w_;
+};
+
+}  // namespace
+
+std::string EmitCuda(const Kernel& kernel) { return Emitter(kernel).Run(); }
+
+int64_t DynamicSharedBytes(const Kernel& kernel) {
+  const int64_t bytes = SurveyOf(kernel).shared_bytes;
+  return bytes > kStaticSharedLimit ? bytes : 0;
+}
+
+}  // namespace kiln::cuda_codegen

@@ -1,0 +1,41 @@
+// Expressions of the tile IR as C++ text, with no more parentheses than precedence demands.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "codegen/cuda/scalar_text.h"
+#include "ir/tile/tile.h"
+
+namespace kiln::cuda_codegen {
+
+class ExprPrinter {
+ public:
+  // `scalars`: register buffers of one element that the text declares without brackets.
+  explicit ExprPrinter(std::set<std::string> scalars) : scalars_(std::move(scalars)) {}
+
+  // `least`: how tightly the expression has to bind in its place.
+  std::string Text(const tile::Expr& e, int least = kAny) const;
+
+  // buffer[index] as an operand, and buffer + index as a pointer.
+  std::string Element(const std::string& buffer, const tile::Expr& index) const;
+  std::string Address(const std::string& buffer, const tile::Expr& index) const;
+
+  // "+=" and its operand, where `value` is the element itself combined with something; else empty.
+  std::string Compound(const tile::Store& s) const;
+
+  bool IsScalar(const std::string& buffer) const { return scalars_.contains(buffer); }
+
+ private:
+  std::string Operation(const tile::ExprNode& e, int& precedence) const;
+  std::string CastText(const tile::ExprNode& e, int& precedence) const;
+  std::string Fill(std::string_view text, const tile::ExprNode& e, int precedence) const;
+
+  std::set<std::string> scalars_;
+};
+
+// C++ literals: `2048`, `5ll`, `0.5f`.
+std::string IntLiteral(int64_t value, DType type);
+std::string FloatLiteral(double value, DType type);
+
+}  // namespace kiln::cuda_codegen
