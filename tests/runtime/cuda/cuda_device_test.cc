@@ -1,0 +1,249 @@
+// The CUDA device over a driver of the test's own: a table of functions that records what was
+// called. So the order of calls, the contexts and the sentences are tested on every machine; the
+// numbers are tested on a GPU by cuda_device_gpu_test.cc.
+#include "runtime/cuda/cuda_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "ir/base/env.h"
+#include "runtime/cuda/nvrtc.h"
+
+namespace kiln::runtime {
+namespace {
+
+// The state behind the fake driver; one, since functions of the table carry no context.
+struct FakeGpu {
+  std::vector<std::string> calls;
+  CuContext current = nullptr;  // of the (one) thread
+  CuContext context_at_launch = nullptr;
+  CuResult load_result = kCuSuccess, launch_result = kCuSuccess;
+  int max_dynamic_shared = 0;
+  unsigned long long context_id = 1;
+  int modules = 0;
+
+  int Count(const std::string& call) const {
+    return static_cast<int>(std::count(calls.begin(), calls.end(), call));
+  }
+};
+
+FakeGpu gpu;
+
+CuContext FakeContext(uintptr_t number) { return reinterpret_cast<CuContext>(number * 0x1000); }
+const CuContext kPrimary = FakeContext(1);
+const CuContext kCallers = FakeContext(2);
+
+int AttributeOfH200(int attribute) {
+  switch (attribute) {
+    case CuDeviceAttribute::kComputeCapabilityMajor:
+      return 9;
+    case CuDeviceAttribute::kComputeCapabilityMinor:
+      return 0;
+    case CuDeviceAttribute::kMultiprocessorCount:
+      return 132;
+    case CuDeviceAttribute::kMaxThreadsPerBlock:
+      return 1024;
+    case CuDeviceAttribute::kMaxSharedMemoryPerBlockOptin:
+      return 232448;
+    case CuDeviceAttribute::kMaxRegistersPerMultiprocessor:
+      return 65536;
+    case CuDeviceAttribute::kL2CacheSize:
+      return 62914560;
+  }
+  return -1;
+}
+
+#define RECORD(name) gpu.calls.push_back(name)
+
+Driver FakeDriver() {
+  Driver d;
+  d.path = "fake";
+  d.version = 13000;
+  d.GetErrorName = [](CuResult, const char** text) {
+    return *text = "CUDA_ERROR_FAKE", kCuSuccess;
+  };
+  d.GetErrorString = [](CuResult, const char** text) {
+    return *text = "as the test asked", kCuSuccess;
+  };
+  d.DeviceGetCount = [](int* count) { return *count = 2, kCuSuccess; };
+  d.DeviceGet = [](CuDevice* device, int ordinal) { return *device = ordinal, kCuSuccess; };
+  d.DeviceGetName = [](char* name, int, CuDevice) {
+    return std::strcpy(name, "NVIDIA H200"), kCuSuccess;
+  };
+  d.DeviceGetAttribute = [](int* value, int attribute, CuDevice) {
+    return *value = AttributeOfH200(attribute), kCuSuccess;
+  };
+  d.DevicePrimaryCtxRetain = [](CuContext* context, CuDevice) {
+    RECORD("retain");
+    return *context = kPrimary, kCuSuccess;
+  };
+  d.CtxGetCurrent = [](CuContext* context) { return *context = gpu.current, kCuSuccess; };
+  d.CtxPushCurrent = [](CuContext context) { return gpu.current = context, kCuSuccess; };
+  d.CtxPopCurrent = [](CuContext* context) {
+    *context = gpu.current;
+    gpu.current = nullptr;
+    return kCuSuccess;
+  };
+  d.CtxGetDevice = [](CuDevice* device) { return *device = 0, kCuSuccess; };
+  d.CtxGetId = [](CuContext, unsigned long long* id) { return *id = gpu.context_id, kCuSuccess; };
+  d.ModuleLoadData = [](CuModule* module, const void*) {
+    RECORD("load");
+    ++gpu.modules;
+    return *module = nullptr, gpu.load_result;
+  };
+  d.ModuleGetFunction = [](CuFunction* function, CuModule, const char* name) {
+    RECORD(std::string("function ") + name);
+    return *function = reinterpret_cast<CuFunction>(uintptr_t{0x77}), kCuSuccess;
+  };
+  d.FuncLoad = [](CuFunction) { return RECORD("prefetch"), kCuSuccess; };
+  d.FuncGetAttribute = [](int* value, int, CuFunction) { return *value = 1000, kCuSuccess; };
+  d.FuncSetAttribute = [](CuFunction, int attribute, int value) {
+    RECORD("attribute");
+    if (attribute == CuFunctionAttribute::kMaxDynamicSharedSizeBytes)
+      gpu.max_dynamic_shared = value;
+    return kCuSuccess;
+  };
+  d.ThreadExchangeStreamCaptureMode = [](int* mode) {
+    RECORD(*mode == kCuCaptureModeRelaxed ? "relax" : "restore");
+    return *mode = 0, kCuSuccess;
+  };
+  d.LaunchKernel = [](CuFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      unsigned, CuStream, void**, void**) {
+    RECORD("launch");
+    gpu.context_at_launch = gpu.current;
+    return gpu.launch_result;
+  };
+  return d;
+}
+
+KernelSource Source() {
+  KernelSource source;
+  source.entry = "k";
+  source.text = "extern \"C\" __global__ void k(float* x) { x[0] = 1; }\n";
+  source.arch = "sm_90a";
+  return source;
+}
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    gpu = {};
+    ::unsetenv("KILN_LAUNCH");
+    ResetEnvForTest();
+    if (auto nvrtc = ProcessNvrtc(); !nvrtc.ok()) GTEST_SKIP() << nvrtc.status().message();
+  }
+  void TearDown() override {
+    ::unsetenv("KILN_LAUNCH");
+    ResetEnvForTest();
+  }
+  std::unique_ptr<Device> Open() { return *OpenCudaDevice(driver_, 0, compiler_); }
+
+  Driver driver_ = FakeDriver();
+  KernelCache cache_{{.root = ""}};
+  CudaCompiler compiler_{cache_};
+  const LaunchShape shape_ = {.grid = {1, 2, 3}, .block = {32, 1, 1}, .dynamic_shared_bytes = 0};
+};
+
+TEST_F(CudaDeviceTest, TheTargetIsWhatTheDriverTells) {
+  auto device = Open();
+  const Target& target = device->target();
+  EXPECT_EQ(target.arch, "sm_90a");
+  EXPECT_EQ(target.name, "NVIDIA H200");
+  EXPECT_EQ(target.sm_version, 90);
+  EXPECT_EQ(target.multiprocessors, 132);
+  EXPECT_EQ(target.shared_bytes_per_block, 232448);
+  EXPECT_EQ(target.l2_bytes, 62914560);
+  EXPECT_FALSE(target.minimal_launch);
+  EXPECT_TRUE(gpu.calls.empty()) << "opening must not create a context";
+}
+
+TEST_F(CudaDeviceTest, LoadsIntoThePrimaryContextWhereThereIsNone) {
+  auto device = Open();
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+  EXPECT_EQ(gpu.calls, (std::vector<std::string>{"retain", "relax", "load", "function k",
+                                                 "prefetch", "attribute", "restore"}));
+  EXPECT_EQ(gpu.max_dynamic_shared, 232448 - 1000);
+  EXPECT_EQ(gpu.current, nullptr) << "the caller's thread must be left as it was";
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.context_at_launch, kPrimary);
+  EXPECT_EQ(gpu.current, nullptr);
+}
+
+TEST_F(CudaDeviceTest, UsesTheCallersContext) {
+  gpu.current = kCallers;
+  auto device = Open();
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  EXPECT_EQ(gpu.Count("retain"), 0);
+  gpu.calls.clear();
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.context_at_launch, kCallers);
+  EXPECT_EQ(gpu.calls, std::vector<std::string>{"launch"});
+}
+
+TEST_F(CudaDeviceTest, AKernelIsLoadedOnceAContext) {
+  gpu.current = kCallers;
+  auto device = Open();
+  auto first = device->Load(Source());
+  auto second = device->Load(Source());
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->get(), second->get());
+  EXPECT_EQ(gpu.Count("load"), 1);
+  gpu.context_id = 2;  // a new context at the old address, as after a device reset
+  auto third = device->Load(Source());
+  ASSERT_TRUE(third.ok());
+  EXPECT_NE(first->get(), third->get());
+  EXPECT_EQ(gpu.Count("load"), 2);
+}
+
+TEST_F(CudaDeviceTest, MinimalLaunchCallsNothingElse) {
+  ::setenv("KILN_LAUNCH", "minimal", 1);
+  ResetEnvForTest();
+  gpu.current = kCallers;
+  auto device = Open();
+  EXPECT_TRUE(device->target().minimal_launch);
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.calls, (std::vector<std::string>{"load", "function k", "launch"}));
+}
+
+TEST_F(CudaDeviceTest, ALaunchFailureNamesKernelAndShape) {
+  auto device = Open();
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  gpu.launch_result = 701;
+  Status status = device->Launch(**kernel, shape_, nullptr, nullptr);
+  EXPECT_EQ(status.code(), Code::kExecutionFailed);
+  EXPECT_EQ(status.message(),
+            "kernel k, grid 1x2x3, block 32x1x1, 0 bytes of shared memory: CUDA_ERROR_FAKE (as the "
+            "test asked)");
+}
+
+TEST_F(CudaDeviceTest, CodeOfAnotherArchitectureIsAnArchMismatch) {
+  auto device = Open();
+  gpu.load_result = kCuErrorNoBinaryForGpu;
+  auto kernel = device->Load(Source());
+  ASSERT_FALSE(kernel.ok());
+  EXPECT_EQ(kernel.status().code(), Code::kArchMismatch);
+  EXPECT_NE(kernel.status().message().find("NVIDIA H200 (sm_90a)"), std::string::npos)
+      << kernel.status().message();
+  gpu.load_result = kCuSuccess;
+  EXPECT_TRUE(device->Load(Source()).ok()) << "a failed load must not be remembered";
+}
+
+TEST_F(CudaDeviceTest, ACompileErrorCarriesTheLog) {
+  auto device = Open();
+  KernelSource source = Source();
+  source.text = "extern \"C\" __global__ void k() { missing(); }\n";
+  auto kernel = device->Load(source);
+  ASSERT_FALSE(kernel.ok());
+  EXPECT_EQ(kernel.status().code(), Code::kCompilationFailed);
+  EXPECT_NE(kernel.status().message().find("k.cu(1)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kiln::runtime
