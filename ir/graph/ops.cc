@@ -24,4 +24,14 @@ std::optional<GraphOp> GraphOpFromText(std::string_view mnemonic) {
   return GraphOp(row - std::begin(kOps));
 }
 
+Attrs DefaultAttrs(GraphOp op) {
+  switch (op) {
+#define GRAPH_OP(Name, mnemonic, AttrsType, ...) \
+  case GraphOp::k##Name: return AttrsType{};
+#include "ir/graph/graph_ops.def"
+#undef GRAPH_OP
+  }
+  return {};
+}
+
 }  // namespace kiln::graph

@@ -30,6 +30,7 @@ struct GraphOpInfo {
 
 const GraphOpInfo& Info(GraphOp op);
 std::optional<GraphOp> GraphOpFromText(std::string_view mnemonic);
+Attrs DefaultAttrs(GraphOp op);  // the alternative that the op's nodes hold
 inline bool Has(const Node& node, Trait trait) { return Info(node.op).traits & trait; }
 
 #define GRAPH_OP(Name, ...)                              \

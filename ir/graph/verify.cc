@@ -112,15 +112,7 @@ Status CheckCount(const char* what, size_t count, int minimum, int maximum) {
   return Status::Error(Code::kBadParam, "has {} {}, must have {}..{}", count, what, minimum, maximum);
 }
 
-bool AttrsMatch(const Node& node) {
-  switch (node.op) {
-#define GRAPH_OP(Name, mnemonic, AttrsType, ...) \
-  case GraphOp::k##Name: return std::holds_alternative<AttrsType>(node.attrs);
-#include "ir/graph/graph_ops.def"
-#undef GRAPH_OP
-  }
-  return false;
-}
+bool AttrsMatch(const Node& node) { return node.attrs.index() == DefaultAttrs(node.op).index(); }
 
 // Arity, operand ids and the kind of the attributes: what Infer and Verify of an op rely on.
 Status CheckForm(const Graph& graph, const Node& node) {

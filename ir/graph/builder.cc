@@ -1,0 +1,151 @@
+// Building graphs in code: see the header.
+#include "ir/graph/builder.h"
+
+#include "ir/graph/ops.h"
+#include "ir/graph/verify_util.h"
+
+namespace kiln::graph {
+namespace {
+
+bool IsGrouped(const Tensor& x, const Tensor& y) {
+  if (x.rank() != y.rank() || x.strides.size() != x.dims.size() || y.strides.size() != y.dims.size()) return false;
+  bool grouped = false;
+  for (size_t d = 0; d < x.dims.size(); ++d) {
+    if (y.dims[d] == 1 || y.dims[d] == x.dims[d]) continue;
+    if (y.dims[d] < 1 || x.dims[d] % y.dims[d] != 0) return false;
+    grouped = true;
+  }
+  return grouped;
+}
+
+// Splits each grouped dim in two: `outer` groups, and in the reduced tensor extent 1, else `inner` elements.
+Tensor Split(const Tensor& tensor, const Tensor& x, const Tensor& y, bool reduced) {
+  Tensor split;
+  split.name = tensor.name + "_grouped";
+  split.dtype = tensor.dtype;
+  split.is_virtual = true;
+  for (size_t d = 0; d < x.dims.size(); ++d) {
+    const bool grouped = y.dims[d] != 1 && y.dims[d] != x.dims[d];
+    if (!grouped) {
+      split.dims.push_back(tensor.dims[d]);
+      split.strides.push_back(tensor.strides[d]);
+      continue;
+    }
+    const int64_t inner = reduced ? 1 : x.dims[d] / y.dims[d];
+    split.dims.insert(split.dims.end(), {y.dims[d], inner});
+    split.strides.insert(split.strides.end(), {inner * tensor.strides[d], tensor.strides[d]});
+  }
+  return split;
+}
+
+}  // namespace
+
+TensorId GraphBuilder::Input(std::string name, DType dtype, Dims dims, Dims strides) {
+  Tensor tensor;
+  tensor.name = std::move(name);
+  tensor.uid = next_uid_++;
+  tensor.dtype = dtype;
+  tensor.strides = strides.empty() ? PackedStrides(dims) : std::move(strides);
+  tensor.dims = std::move(dims);
+  return graph_.AddTensor(std::move(tensor));
+}
+
+TensorId GraphBuilder::Constant(std::string name, DType dtype, double value, int64_t rank) {
+  const TensorId id = ByValue(std::move(name), dtype, rank);
+  graph_[id].value = value;
+  return id;
+}
+
+TensorId GraphBuilder::ByValue(std::string name, DType dtype, int64_t rank) {
+  const TensorId id = Input(std::move(name), dtype, Dims(static_cast<size_t>(rank), 1));
+  graph_[id].by_value = true;
+  return id;
+}
+
+TensorId GraphBuilder::NewResult(std::string_view op, const Options& options) {
+  Tensor tensor;
+  tensor.name = op;
+  tensor.dtype = options.dtype;
+  tensor.dims = options.dims;
+  tensor.strides = options.strides;
+  tensor.is_virtual = true;
+  return graph_.AddTensor(std::move(tensor));
+}
+
+TensorId GraphBuilder::Apply(GraphOp op, std::vector<TensorId> inputs, Attrs attrs, Options options) {
+  const TensorId result = NewResult(Info(op).mnemonic, options);
+  Node node;
+  node.op = op;
+  node.inputs = std::move(inputs);
+  node.outputs = {result};
+  node.compute = options.compute;
+  node.attrs = std::move(attrs);
+  graph_.AddNode(std::move(node));
+  // A failure shows again, with its sentence, in Finish.
+  (void)Info(op).infer(graph_, graph_.nodes.back());
+  return result;
+}
+
+TensorId GraphBuilder::Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, Options options) {
+  PointwiseAttrs attrs;
+  attrs.mode = mode;
+  return Apply(GraphOp::kPointwise, std::move(inputs), attrs, std::move(options));
+}
+
+TensorId GraphBuilder::Reduction(ReductionMode mode, TensorId x, Dims dims, Options options) {
+  options.dims = std::move(dims);
+  return Apply(GraphOp::kReduction, {x}, ReductionAttrs{.mode = mode}, std::move(options));
+}
+
+void GraphBuilder::Output(TensorId id, std::string name, DType dtype, Dims strides) {
+  Tensor renamed;
+  renamed.name = std::move(name);
+  const TensorId probe = graph_.AddTensor(std::move(renamed));  // makes the name unique
+  Tensor& tensor = graph_[id];
+  tensor.name = std::move(graph_[probe].name);
+  graph_.tensors.pop_back();
+  tensor.uid = next_uid_++;
+  tensor.dtype = dtype;
+  tensor.is_virtual = false;
+  if (!strides.empty()) tensor.strides = std::move(strides);
+}
+
+Result<Graph> GraphBuilder::Finish() {
+  RETURN_IF_ERROR(Legalize(graph_));
+  return std::move(graph_);
+}
+
+Status Legalize(Graph& graph) {
+  RETURN_IF_ERROR(Normalize(graph));
+  RETURN_IF_ERROR(InferShapes(graph));
+  return Verify(graph);
+}
+
+Status AddReduction(Graph& graph, Node node) {
+  const Tensor x = graph[node.inputs.at(0)];
+  const Tensor y = graph[node.outputs.at(0)];
+  if (!IsGrouped(x, y)) {
+    graph.AddNode(std::move(node));
+    return {};
+  }
+  RETURN_IF_ERROR(CheckExtents(x.dims, x.strides).Within("%" + x.name));
+  const TensorId x_split = graph.AddTensor(Split(x, x, y, false));
+  const TensorId y_split = graph.AddTensor(Split(y, x, y, true));
+  const auto reshape = [&](TensorId from, TensorId to) {
+    Node view;
+    view.op = GraphOp::kReshape;
+    view.inputs = {from};
+    view.outputs = {to};
+    view.compute = node.compute;
+    view.attrs = ReshapeAttrs{};
+    graph.AddNode(std::move(view));
+  };
+  reshape(node.inputs[0], x_split);
+  node.inputs[0] = x_split;
+  const TensorId result = std::exchange(node.outputs[0], y_split);
+  graph.AddNode(node);
+  reshape(y_split, result);
+  return {};
+}
+
+}  // namespace kiln::graph

@@ -1,0 +1,59 @@
+// Conveniences for code that makes graphs: importers, the API's legacy calls, tests.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph/graph.h"
+
+namespace kiln::graph {
+
+// Builds a graph op by op; results get their extents at once, so that they can be looked at.
+//
+//   GraphBuilder b("gelu");
+//   const TensorId x = b.Input("x", DType::kF16, {8, 64});
+//   b.Output(b.Pointwise(PointwiseMode::kGeluFwd, {x}), "y", DType::kF16);
+//   ASSIGN_OR_RETURN(Graph graph, b.Finish());
+class GraphBuilder {
+ public:
+  struct Options {
+    DType dtype = DType::kF32;    // of the result
+    DType compute = DType::kF32;
+    Dims dims = {};               // of the result, where they do not follow from the operands
+    Dims strides = {};
+  };
+
+  explicit GraphBuilder(std::string name) { graph_.name = std::move(name); }
+
+  // Non-virtual tensors get uids 1, 2, …; empty strides are dense row-major.
+  TensorId Input(std::string name, DType dtype, Dims dims, Dims strides = {});
+  TensorId Constant(std::string name, DType dtype, double value, int64_t rank = 1);
+  TensorId ByValue(std::string name, DType dtype, int64_t rank = 1);
+
+  // Adds a node with one result, virtual until Output says otherwise.
+  TensorId Apply(GraphOp op, std::vector<TensorId> inputs, Attrs attrs, Options options = {});
+  TensorId Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, Options options = {});
+  TensorId Reduction(ReductionMode mode, TensorId x, Dims dims, Options options = {});
+
+  void Output(TensorId id, std::string name, DType dtype, Dims strides = {});
+
+  Graph& graph() { return graph_; }
+  Result<Graph> Finish();  // Legalize of what was built
+
+ private:
+  TensorId NewResult(std::string_view op, const Options& options);
+
+  Graph graph_;
+  int64_t next_uid_ = 1;
+};
+
+// Normalize, InferShapes and Verify: what every graph from outside goes through.
+Status Legalize(Graph& graph);
+
+// Adds a reduction in cuDNN's wider sense: an output extent may also divide the input's, and then groups of
+// consecutive elements are reduced (key and value gradients of grouped-query attention). Such a one becomes reshape,
+// reduction, reshape; any other is added as it is. Both tensors must have extents and strides.
+Status AddReduction(Graph& graph, Node node);
+
+}  // namespace kiln::graph

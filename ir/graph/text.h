@@ -1,0 +1,58 @@
+// What the printer and the parser share: the spelling of attribute values. Attributes follow from their field rows.
+#pragma once
+
+#include <charconv>
+#include <string>
+#include <string_view>
+
+#include "ir/graph/graph.h"
+
+namespace kiln::graph {
+
+inline constexpr std::string_view kAbsentText = "_";
+
+// Shortest text that reads back as the same double; inf, -inf, nan.
+std::string DoubleText(double value);
+std::optional<double> DoubleFromText(std::string_view text);  // decimal or 0x… hex
+std::optional<int64_t> IntFromText(std::string_view text);
+
+// The enums that occur as attributes; ReductionMode and the others have Text() in attrs.h.
+inline const char* Text(PointwiseMode mode) { return Info(mode).text; }
+inline const char* Text(ScalarOp op) { return kiln::Info(op).text; }
+
+inline bool FromText(std::string_view text, PointwiseMode& out) {
+  const auto mode = PointwiseModeFromText(text);
+  if (mode) out = *mode;
+  return mode.has_value();
+}
+inline bool FromText(std::string_view text, ReductionMode& out) {
+  const auto mode = ReductionModeFromText(text);
+  if (mode) out = *mode;
+  return mode.has_value();
+}
+inline bool FromText(std::string_view text, Combine& out) {
+  const auto combine = CombineFromText(text);
+  if (combine) out = *combine;
+  return combine.has_value();
+}
+inline bool FromText(std::string_view text, ScalarOp& out) {
+  const auto op = ScalarOpFromText(text);
+  if (op) out = *op;
+  return op.has_value();
+}
+inline bool FromText(std::string_view text, double& out) {
+  const auto value = DoubleFromText(text);
+  if (value) out = *value;
+  return value.has_value();
+}
+inline bool FromText(std::string_view text, int64_t& out) {
+  const auto value = IntFromText(text);
+  if (value) out = *value;
+  return value.has_value();
+}
+inline bool FromText(std::string_view text, bool& out) {
+  out = text == "true";
+  return out || text == "false";
+}
+
+}  // namespace kiln::graph
