@@ -2,8 +2,11 @@
 # Sourced by the other scripts: makes a machine ready to build Kiln. Nothing here asks a question.
 #
 #   install_packages PKG…   Debian packages that are missing, through apt-get (with sudo if not root)
-#   find_nvrtc              sets nvrtc_source to toolkit, wheels or none; exports KILN_NVRTC, CUDA_HOME
+#   find_nvrtc              sets nvrtc_source to environment, toolkit, wheels or none; exports KILN_NVRTC, CUDA_HOME
 #   bazel_bin LABEL         path of a target's output, from the last build
+
+# Bazel and the caches need a home, which some CI containers do not name.
+export HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
 
 repository_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 wheels_root=${XDG_CACHE_HOME:-$HOME/.cache}/kiln/cuda
@@ -89,7 +92,7 @@ find_nvrtc() {
   local found
   nvrtc_source=none
   if [ -n "${KILN_NVRTC:-}" ] && [ -f "$KILN_NVRTC" ]; then
-    nvrtc_source=toolkit
+    nvrtc_source=environment
     say "NVRTC: $KILN_NVRTC, as KILN_NVRTC says"
     return 0
   fi
@@ -104,7 +107,7 @@ find_nvrtc() {
     install_packages python3-pip || true
     unpack_wheels || true
   fi
-  found=$(find "$wheels_root" -name 'libnvrtc.so*' ! -name '*alt*' -type f 2>/dev/null | head -n 1)
+  found=$(find "$wheels_root" -name 'libnvrtc.so*' ! -name '*alt*' -type f 2>/dev/null | head -n 1) || true
   if [ -n "$found" ]; then
     nvrtc_source=wheels
     export KILN_NVRTC=$found
