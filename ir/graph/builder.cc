@@ -1,6 +1,8 @@
 // Building graphs in code: see the header.
 #include "ir/graph/builder.h"
 
+#include <utility>
+
 #include "ir/graph/ops.h"
 #include "ir/graph/verify_util.h"
 
@@ -62,7 +64,7 @@ TensorId GraphBuilder::ByValue(std::string name, DType dtype, int64_t rank) {
   return id;
 }
 
-TensorId GraphBuilder::NewResult(std::string_view op, const Options& options) {
+TensorId GraphBuilder::NewResult(std::string_view op, const ResultOptions& options) {
   Tensor tensor;
   tensor.name = op;
   tensor.dtype = options.dtype;
@@ -72,7 +74,7 @@ TensorId GraphBuilder::NewResult(std::string_view op, const Options& options) {
   return graph_.AddTensor(std::move(tensor));
 }
 
-TensorId GraphBuilder::Apply(GraphOp op, std::vector<TensorId> inputs, Attrs attrs, Options options) {
+TensorId GraphBuilder::Apply(GraphOp op, std::vector<TensorId> inputs, Attrs attrs, ResultOptions options) {
   const TensorId result = NewResult(Info(op).mnemonic, options);
   Node node;
   node.op = op;
@@ -86,13 +88,13 @@ TensorId GraphBuilder::Apply(GraphOp op, std::vector<TensorId> inputs, Attrs att
   return result;
 }
 
-TensorId GraphBuilder::Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, Options options) {
+TensorId GraphBuilder::Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, ResultOptions options) {
   PointwiseAttrs attrs;
   attrs.mode = mode;
   return Apply(GraphOp::kPointwise, std::move(inputs), attrs, std::move(options));
 }
 
-TensorId GraphBuilder::Reduction(ReductionMode mode, TensorId x, Dims dims, Options options) {
+TensorId GraphBuilder::Reduction(ReductionMode mode, TensorId x, Dims dims, ResultOptions options) {
   options.dims = std::move(dims);
   return Apply(GraphOp::kReduction, {x}, ReductionAttrs{.mode = mode}, std::move(options));
 }

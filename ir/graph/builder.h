@@ -9,6 +9,13 @@
 
 namespace kiln::graph {
 
+struct ResultOptions {
+  DType dtype = DType::kF32;    // of the result
+  DType compute = DType::kF32;
+  Dims dims = {};               // of the result, where they do not follow from the operands
+  Dims strides = {};
+};
+
 // Builds a graph op by op; results get their extents at once, so that they can be looked at.
 //
 //   GraphBuilder b("gelu");
@@ -17,13 +24,6 @@ namespace kiln::graph {
 //   ASSIGN_OR_RETURN(Graph graph, b.Finish());
 class GraphBuilder {
  public:
-  struct Options {
-    DType dtype = DType::kF32;    // of the result
-    DType compute = DType::kF32;
-    Dims dims = {};               // of the result, where they do not follow from the operands
-    Dims strides = {};
-  };
-
   explicit GraphBuilder(std::string name) { graph_.name = std::move(name); }
 
   // Non-virtual tensors get uids 1, 2, …; empty strides are dense row-major.
@@ -32,9 +32,9 @@ class GraphBuilder {
   TensorId ByValue(std::string name, DType dtype, int64_t rank = 1);
 
   // Adds a node with one result, virtual until Output says otherwise.
-  TensorId Apply(GraphOp op, std::vector<TensorId> inputs, Attrs attrs, Options options = {});
-  TensorId Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, Options options = {});
-  TensorId Reduction(ReductionMode mode, TensorId x, Dims dims, Options options = {});
+  TensorId Apply(GraphOp op, std::vector<TensorId> inputs, Attrs attrs, ResultOptions options = {});
+  TensorId Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, ResultOptions options = {});
+  TensorId Reduction(ReductionMode mode, TensorId x, Dims dims, ResultOptions options = {});
 
   void Output(TensorId id, std::string name, DType dtype, Dims strides = {});
 
@@ -42,7 +42,7 @@ class GraphBuilder {
   Result<Graph> Finish();  // Legalize of what was built
 
  private:
-  TensorId NewResult(std::string_view op, const Options& options);
+  TensorId NewResult(std::string_view op, const ResultOptions& options);
 
   Graph graph_;
   int64_t next_uid_ = 1;
