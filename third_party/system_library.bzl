@@ -19,7 +19,7 @@ _ABSENT = """
 # Looked for: {looked_for}
 cc_library(
     name = "{name}",
-    target_compatible_with = ["@platforms//:incompatible"],
+    target_compatible_with = ["@kiln//third_party:absent_library"],
     visibility = ["//visibility:public"],
 )
 """
