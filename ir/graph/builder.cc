@@ -130,7 +130,7 @@ Status AddReduction(Graph& graph, Node node) {
     graph.AddNode(std::move(node));
     return {};
   }
-  RETURN_IF_ERROR(CheckExtents(x.dims, x.strides).Within("%" + x.name));
+  RETURN_IF_ERROR(CheckExtents(x.dims, x.strides).Within(fmt::format("%{}", x.name)));
   const TensorId x_split = graph.AddTensor(Split(x, x, y, false));
   const TensorId y_split = graph.AddTensor(Split(y, x, y, true));
   const auto reshape = [&](TensorId from, TensorId to) {

@@ -17,7 +17,7 @@ std::string AsIdentifier(std::string_view name) {
   for (const char c : name) {
     out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   }
-  if (out.empty() || std::isdigit(static_cast<unsigned char>(out[0]))) out.insert(0, "t");
+  if (out.empty() || std::isdigit(static_cast<unsigned char>(out[0]))) return fmt::format("t{}", out);
   return out;
 }
 

@@ -85,7 +85,7 @@ std::string OperandList(const Graph& graph, const std::vector<TensorId>& ids) {
   std::string out;
   for (const TensorId id : ids) {
     if (!out.empty()) out += ", ";
-    out += id == kAbsent ? std::string(kAbsentText) : '%' + graph[id].name;
+    out += id == kAbsent ? std::string(kAbsentText) : fmt::format("%{}", graph[id].name);
   }
   return out;
 }

@@ -22,7 +22,7 @@ bool IsIdentifier(std::string_view name) {
 std::string Where(const Graph& graph, const Node& node) {
   std::string outputs;
   for (const TensorId id : node.outputs) {
-    if (id != kAbsent) outputs += (outputs.empty() ? "%" : ", %") + graph[id].name;
+    if (id != kAbsent) outputs += fmt::format("{}%{}", outputs.empty() ? "" : ", ", graph[id].name);
   }
   return node.name.empty() ? fmt::format("{} = {}", outputs, Info(node.op).mnemonic)
                            : fmt::format("\"{}\" ({} = {})", node.name, outputs, Info(node.op).mnemonic);
@@ -146,7 +146,7 @@ Status Verify(const Graph& graph) {
   for (const Tensor& tensor : graph.tensors) {
     if (!IsIdentifier(tensor.name)) return Status::Error(Code::kBadParam, "tensor name \"{}\" is no identifier", tensor.name);
     if (!names.insert(tensor.name).second) return Status::Error(Code::kBadParam, "two tensors are named %{}", tensor.name);
-    RETURN_IF_ERROR(VerifyTensor(tensor).Within("%" + tensor.name));
+    RETURN_IF_ERROR(VerifyTensor(tensor).Within(fmt::format("%{}", tensor.name)));
   }
   for (const Node& node : graph.nodes) RETURN_IF_ERROR(CheckForm(graph, node).Within(Info(node.op).mnemonic));
   const std::vector<NodeId> producers = Producers(graph);
@@ -157,7 +157,7 @@ Status Verify(const Graph& graph) {
       if (producers[static_cast<size_t>(id)] >= 0) {
         return Status::Error(Code::kBadParam, "{}: reads %{} before it is written", Where(graph, node), graph[id].name);
       }
-      RETURN_IF_ERROR(VerifyRoles(graph[id], false).Within("%" + graph[id].name));
+      RETURN_IF_ERROR(VerifyRoles(graph[id], false).Within(fmt::format("%{}", graph[id].name)));
     }
     RETURN_IF_ERROR(Info(node.op).verify(graph, node).Within(Where(graph, node)));
     for (const TensorId id : node.outputs) {
@@ -166,7 +166,7 @@ Status Verify(const Graph& graph) {
         return Status::Error(Code::kBadParam, "{}: %{} is written a second time", Where(graph, node), graph[id].name);
       }
       written[static_cast<size_t>(id)] = true;
-      RETURN_IF_ERROR(VerifyRoles(graph[id], true).Within("%" + graph[id].name));
+      RETURN_IF_ERROR(VerifyRoles(graph[id], true).Within(fmt::format("%{}", graph[id].name)));
     }
   }
   return VerifyUids(graph, producers);
@@ -175,7 +175,7 @@ Status Verify(const Graph& graph) {
 Status InferShapes(Graph& graph) {
   for (const Tensor& tensor : graph.tensors) {
     if (tensor.dims.empty()) continue;
-    RETURN_IF_ERROR(CheckExtents(tensor.dims, {}).Within("%" + tensor.name));
+    RETURN_IF_ERROR(CheckExtents(tensor.dims, {}).Within(fmt::format("%{}", tensor.name)));
   }
   for (const Node& node : graph.nodes) {
     RETURN_IF_ERROR(CheckForm(graph, node).Within(Info(node.op).mnemonic));
@@ -194,7 +194,7 @@ Status InferShapes(Graph& graph) {
     RETURN_IF_ERROR(Info(node.op).infer(graph, node).Within(Where(graph, node)));
     for (const TensorId id : node.outputs) {
       if (id == kAbsent || graph[id].dims.empty()) continue;
-      RETURN_IF_ERROR(CheckExtents(graph[id].dims, {}).Within("%" + graph[id].name));
+      RETURN_IF_ERROR(CheckExtents(graph[id].dims, {}).Within(fmt::format("%{}", graph[id].name)));
       SetDims(graph[id], {}, nullptr);
     }
   }
