@@ -1,0 +1,107 @@
+#include "runtime/cpu/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace kiln::runtime {
+namespace {
+
+struct Marks {
+  explicit Marks(int64_t count) : counts(count) {}
+  std::vector<std::atomic<int>> counts;
+
+  static void Run(void* context, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) static_cast<Marks*>(context)->counts[i].fetch_add(1);
+  }
+  bool AllOnce() const {
+    return std::ranges::all_of(counts, [](const std::atomic<int>& c) { return c.load() == 1; });
+  }
+};
+
+TEST(ThreadPool, EveryIndexRunsOnce) {
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool& pool = ThreadPool::Leaked(threads);
+    for (const int64_t count : {1, 2, 7, 100, 10007}) {
+      for (const int64_t grain : {1, 3, 64, 100000}) {
+        Marks marks(count);
+        pool.ParallelFor(0, count, grain, &Marks::Run, &marks);
+        ASSERT_TRUE(marks.AllOnce()) << threads << " threads, " << count << " by " << grain;
+      }
+    }
+  }
+}
+
+TEST(ThreadPool, AnEmptyRangeRunsNothing) {
+  ThreadPool::Leaked(2).ParallelFor(
+      3, 3, 1, [](void*, int64_t, int64_t) { FAIL(); }, nullptr);
+}
+
+TEST(ThreadPool, WorkersTakePart) {
+  ThreadPool& pool = ThreadPool::Leaked(3);
+  struct Seen {
+    std::mutex mutex;
+    std::set<std::thread::id> threads;
+  } seen;
+  const auto body = [](void* context, int64_t, int64_t) {
+    {
+      auto& s = *static_cast<Seen*>(context);
+      const std::lock_guard lock(s.mutex);
+      s.threads.insert(std::this_thread::get_id());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
+  pool.ParallelFor(0, 30, 1, body, &seen);
+  EXPECT_EQ(seen.threads.size(), 3u);
+}
+
+TEST(ThreadPool, CallersFromManyThreadsShareTheWorkers) {
+  ThreadPool& pool = ThreadPool::Leaked(4);
+  std::vector<std::thread> callers;
+  std::atomic<int> failures{0};
+  for (int t = 0; t < 8; ++t) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 300; ++round) {
+        Marks marks(97 + round);
+        pool.ParallelFor(0, 97 + round, 5, &Marks::Run, &marks);
+        if (!marks.AllOnce()) failures.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& t : callers) t.join();
+  EXPECT_EQ(failures.load(), 0);
+}
+
+// A body may itself share out work (a client's callback that launches): it must not deadlock.
+TEST(ThreadPool, NestedRangesFinish) {
+  static ThreadPool& pool = ThreadPool::Leaked(3);
+  Marks marks(64 * 32);
+  pool.ParallelFor(
+      0, 64, 1,
+      [](void* context, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) pool.ParallelFor(i * 32, (i + 1) * 32, 4, &Marks::Run, context);
+      },
+      &marks);
+  EXPECT_TRUE(marks.AllOnce());
+}
+
+TEST(ThreadPool, AForkedChildRunsAlone) {
+  ThreadPool& pool = ThreadPool::Leaked(4);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    Marks marks(1000);
+    pool.ParallelFor(0, 1000, 1, &Marks::Run, &marks);
+    _exit(marks.AllOnce() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+}  // namespace
+}  // namespace kiln::runtime

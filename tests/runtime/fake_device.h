@@ -1,0 +1,79 @@
+// A Device for tests that runs nothing: it records launches, with the bytes of their arguments.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "runtime/device.h"
+
+namespace kiln::runtime {
+
+struct RecordedLaunch {
+  std::string entry;
+  LaunchShape shape;
+  std::vector<uint64_t> args;
+  Stream stream;
+};
+
+class FakeDevice final : public Device {
+ public:
+  struct Kernel final : LoadedKernel {
+    std::string entry;
+    size_t arg_count;
+  };
+
+  FakeDevice() { target_.name = "fake"; }
+
+  const Target& target() const override { return target_; }
+  // A kernel's text is its number of arguments.
+  Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) override {
+    ++loads;
+    if (source.text.empty())
+      return Status::Error(Code::kCompilationFailed, "{}: no text", source.entry);
+    auto kernel = std::make_shared<Kernel>();
+    kernel->entry = source.entry;
+    kernel->arg_count = std::stoul(source.text);
+    return std::shared_ptr<LoadedKernel>(kernel);
+  }
+  Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
+                Stream stream) override {
+    if (!recording) return {};
+    const auto& k = static_cast<const Kernel&>(kernel);
+    RecordedLaunch launch = {.entry = k.entry, .shape = shape, .args = {}, .stream = stream};
+    for (size_t i = 0; i < k.arg_count; ++i) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, args[i], sizeof bits);
+      launch.args.push_back(bits);
+    }
+    launches.push_back(std::move(launch));
+    if (static_cast<int>(launches.size()) == fail_at)
+      return Status::Error(Code::kExecutionFailed, "as asked");
+    return {};
+  }
+
+  Result<void*> Allocate(int64_t bytes) override {
+    return ::operator new(static_cast<size_t>(bytes));
+  }
+  void Free(void* pointer) override { ::operator delete(pointer); }
+  Status CopyIn(void* device, const void* host, int64_t bytes) override {
+    std::memcpy(device, host, static_cast<size_t>(bytes));
+    return {};
+  }
+  Status CopyOut(void* host, const void* device, int64_t bytes) override {
+    return CopyIn(host, device, bytes);
+  }
+  Status Synchronize(Stream) override { return {}; }
+  Result<double> Measure(std::function<Status()> run, int, Stream) override {
+    RETURN_IF_ERROR(run());
+    return 0.0;
+  }
+
+  Target target_;
+  std::vector<RecordedLaunch> launches;
+  bool recording = true;
+  int loads = 0;
+  int fail_at = 0;  // the number of the launch that fails; 0: none
+};
+
+}  // namespace kiln::runtime
