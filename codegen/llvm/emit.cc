@@ -175,9 +175,14 @@ void Emitter::EmitBlockLoop() {
   for (int d = 0; d < 3; ++d) {
     if (uses_block_[d]) block_[d] = BlockCoordinate(block, d);
   }
+  // Blocks may run in any order, so where their bodies are one element each they become SIMD lanes.
+  llvm::MDNode* group = llvm::MDNode::getDistinct(context_, {});
+  independent_loops_.push_back(group);
   EmitBody(kernel_.body);
+  independent_loops_.pop_back();
   block->addIncoming(b_.CreateAdd(block, b_.getInt64(1), "", true, true), b_.GetInsertBlock());
-  b_.CreateBr(head);
+  b_.CreateBr(head)->setMetadata(llvm::LLVMContext::MD_loop,
+                                 LoopMetadata({.access_group = group, .vectorize = false, .unroll = Unroll::kNever}));
   b_.SetInsertPoint(exit);
   b_.CreateRetVoid();
 }
@@ -258,25 +263,27 @@ void Emitter::EmitLoop(const tile::For& s) {
   if (group) independent_loops_.pop_back();
   var->addIncoming(b_.CreateAdd(var, llvm::ConstantInt::get(type, 1), "", true, true), b_.GetInsertBlock());
   llvm::BranchInst* latch = b_.CreateBr(head);
-  if (llvm::MDNode* metadata = LoopMetadata(s.bind, group)) {
+  const bool vector = s.bind == tile::Bind::kVector, unrolled = s.bind == tile::Bind::kUnroll;
+  // Left to itself, LLVM unrolls short loops before it vectorises.
+  const Unroll unroll = vector ? Unroll::kNever : unrolled ? Unroll::kFully : Unroll::kFree;
+  if (llvm::MDNode* metadata = LoopMetadata({.access_group = group, .vectorize = vector, .unroll = unroll})) {
     latch->setMetadata(llvm::LLVMContext::MD_loop, metadata);
   }
   b_.SetInsertPoint(end);
 }
 
-llvm::MDNode* Emitter::LoopMetadata(tile::Bind bind, llvm::MDNode* access_group) {
+// Null where there is nothing to say.
+llvm::MDNode* Emitter::LoopMetadata(const LoopHints& hints) {
   std::vector<llvm::Metadata*> items = {nullptr};  // the first operand is the node itself
   const auto add = [&](const char* key, llvm::Metadata* value) {
     std::vector<llvm::Metadata*> pair = {llvm::MDString::get(context_, key)};
     if (value) pair.push_back(value);
     items.push_back(llvm::MDNode::get(context_, pair));
   };
-  if (access_group) add("llvm.loop.parallel_accesses", access_group);
-  if (bind == tile::Bind::kVector) {
-    add("llvm.loop.vectorize.enable", llvm::ConstantAsMetadata::get(b_.getTrue()));
-    add("llvm.loop.unroll.disable", nullptr);  // else short loops are unrolled before they are vectorised
-  }
-  if (bind == tile::Bind::kUnroll) add("llvm.loop.unroll.full", nullptr);
+  if (hints.access_group) add("llvm.loop.parallel_accesses", hints.access_group);
+  if (hints.vectorize) add("llvm.loop.vectorize.enable", llvm::ConstantAsMetadata::get(b_.getTrue()));
+  if (hints.unroll == Unroll::kFully) add("llvm.loop.unroll.full", nullptr);
+  if (hints.unroll == Unroll::kNever) add("llvm.loop.unroll.disable", nullptr);
   if (items.size() == 1) return nullptr;
   llvm::MDNode* node = llvm::MDNode::getDistinct(context_, items);
   node->replaceOperandWith(0, node);

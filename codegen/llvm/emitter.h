@@ -39,6 +39,13 @@ class Emitter {
     size_t depth = 0;  // number of independent loops around its allocation
   };
 
+  enum class Unroll : uint8_t { kFree, kFully, kNever };
+  struct LoopHints {
+    llvm::MDNode* access_group = nullptr;  // set: the iterations are independent in these accesses
+    bool vectorize = false;                // demanded, whatever the cost model says
+    Unroll unroll = Unroll::kFree;
+  };
+
   // ---- emit.cc: statements --------------------------------------------------------------------------
   void LoadArguments();
   void Allocate();
@@ -54,7 +61,7 @@ class Emitter {
   void EmitStmt(const tile::Barrier& s);
   void EmitStmt(const tile::Comment&) {}
   void EmitLoop(const tile::For& s);
-  llvm::MDNode* LoopMetadata(tile::Bind bind, llvm::MDNode* access_group);
+  llvm::MDNode* LoopMetadata(const LoopHints& hints);
 
   // ---- expr.cc: expressions -------------------------------------------------------------------------
   llvm::Value* EmitExpr(const tile::Expr& e, Wrap wrap = Wrap::kWraps);

@@ -85,11 +85,11 @@ struct Task {
 }  // namespace
 
 CpuDevice::Options CpuDevice::OptionsFromEnv() {
-  return {.threads = static_cast<int>(EnvInt(Env::kCpuThreads)), .cache = KernelCache::OptionsFromEnv()};
+  return {.threads = static_cast<int>(EnvInt(Env::kCpuThreads)), .cache = KernelCache::OptionsFromEnv(), .jit = {}};
 }
 
 Result<std::unique_ptr<CpuDevice>> CpuDevice::Create(const Options& options) {
-  ASSIGN_OR_RETURN(std::shared_ptr<Jit> jit, Jit::Create());
+  ASSIGN_OR_RETURN(std::shared_ptr<Jit> jit, Jit::Create(options.jit));
   Options filled = options;
   if (filled.threads <= 0) filled.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return std::unique_ptr<CpuDevice>(new CpuDevice(filled, std::move(jit)));

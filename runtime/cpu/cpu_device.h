@@ -24,6 +24,7 @@ class CpuDevice final : public Device {
   struct Options {
     int threads = 0;  // 0: one for each core
     KernelCache::Options cache;
+    Jit::Options jit;
   };
   static Options OptionsFromEnv();  // KILN_CPU_THREADS and the kernel cache's
   static Result<std::unique_ptr<CpuDevice>> Create(const Options& options);

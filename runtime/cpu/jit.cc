@@ -4,6 +4,9 @@
 
 #include <llvm/Config/llvm-config.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/DiagnosticHandler.h>
+#include <llvm/IR/DiagnosticInfo.h>
+#include <llvm/IR/DiagnosticPrinter.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/Module.h>
 #include <llvm/Support/MemoryBuffer.h>
@@ -19,6 +22,25 @@
 
 namespace kiln::runtime {
 namespace {
+
+// LLVM speaks to stderr unless someone listens: "loop not vectorized" is worth a line to those who ask.
+class LogDiagnostics final : public llvm::DiagnosticHandler {
+ public:
+  explicit LogDiagnostics(std::string kernel) : kernel_(std::move(kernel)) {}
+
+  bool handleDiagnostics(const llvm::DiagnosticInfo& info) override {
+    if (!LogEnabled(Severity::kDebug)) return true;
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    llvm::DiagnosticPrinterRawOStream printer(stream);
+    info.print(printer);
+    LOG(kDebug, "{}: {}", kernel_, text);
+    return true;
+  }
+
+ private:
+  std::string kernel_;
+};
 
 Status FromLlvm(llvm::Error error, std::string_view what) {
   return Status::Error(Code::kCompilationFailed, "{}: {}", what, llvm::toString(std::move(error)));
@@ -64,15 +86,17 @@ class LinkedCode final : public Jit::Code {
 Jit::Jit() : impl_(std::make_unique<Impl>()) {}
 Jit::~Jit() = default;
 
-Result<std::shared_ptr<Jit>> Jit::Create() {
+Result<std::shared_ptr<Jit>> Jit::Create(const Options& options) {
   std::shared_ptr<Jit> jit(new Jit());
   Impl& impl = *jit->impl_;
   ASSIGN_OR_RETURN(impl.host, llvm_codegen::DescribeHost());
   const llvm_codegen::HostDescription& host = impl.host;
-  VectorMath vector_math =
-      FindVectorMath(llvm_codegen::HasFeature(host, "avx2"), llvm_codegen::HasFeature(host, "avx512f"));
+  VectorMath vector_math;
+  if (options.use_vector_math) {
+    vector_math = FindVectorMath(llvm_codegen::HasFeature(host, "avx2"), llvm_codegen::HasFeature(host, "avx512f"));
+  }
   impl.options.vector_functions = vector_math.functions;
-  impl.options.native_half = llvm_codegen::HasFeature(host, "f16c") || host.triple.starts_with("aarch64");
+  impl.options.native_half = options.use_native_half && (llvm_codegen::HasFeature(host, "f16c") || host.triple.starts_with("aarch64"));
 
   auto orc = llvm::orc::LLJITBuilder().create();
   if (!orc) return FromLlvm(orc.takeError(), "LLVM's just-in-time compiler does not start");
@@ -102,6 +126,7 @@ Status Jit::Impl::DefineSymbols(const VectorMath& vector_math) {
 
 Result<std::unique_ptr<llvm::Module>> Jit::Impl::Optimized(const tile::Kernel& kernel, llvm::LLVMContext& context,
                                                            llvm::TargetMachine& machine) const {
+  context.setDiagnosticHandler(std::make_unique<LogDiagnostics>(kernel.name));
   ASSIGN_OR_RETURN(std::unique_ptr<llvm::Module> module, llvm_codegen::Emit(kernel, context, options));
   llvm_codegen::Optimize(*module, machine);
   return module;

@@ -25,7 +25,11 @@ class Jit : public std::enable_shared_from_this<Jit> {
     CpuFunction function_ = nullptr;
   };
 
-  static Result<std::shared_ptr<Jit>> Create();
+  struct Options {  // false: do without what the host has, for tests of the general way
+    bool use_native_half = true;
+    bool use_vector_math = true;
+  };
+  static Result<std::shared_ptr<Jit>> Create(const Options& options);
   ~Jit();
 
   // What an object depends on besides its kernel: LLVM's version, the processor and its features, and

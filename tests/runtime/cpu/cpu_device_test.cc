@@ -167,7 +167,7 @@ TEST(CpuDevice, MistakesAreSentences) {
 
   KernelSource undefined = AddSource();
   undefined.text.replace(undefined.text.find("load b[i]"), 9, "load c[i]");
-  EXPECT_NE(device->Load(undefined).status().message().find("c is not defined"), std::string::npos)
+  EXPECT_NE(device->Load(undefined).status().message().find("no buffer is named c"), std::string::npos)
       << device->Load(undefined).status().message();
   EXPECT_FALSE(device->Allocate(-1).ok());
   EXPECT_EQ(device->Allocate(int64_t{1} << 60).status().code(), Code::kDeviceAllocationFailed);
