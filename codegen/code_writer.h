@@ -1,5 +1,5 @@
-// CodeWriter: indented lines with scopes that close themselves, so that the shape of an emitter's code is the
-// shape of the text it writes.
+// CodeWriter: indented lines with scopes that close themselves, so that the shape of an emitter's
+// code is the shape of the text it writes.
 //
 //   CodeWriter w;
 //   {

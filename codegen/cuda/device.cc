@@ -1,5 +1,6 @@
-// Device files by name, and the choice of those that an emitted text needs: the identifiers that occur in it
-// decide, so the emitter cannot forget one. The build writes device_text.inc from the folder device/.
+// Device files by name, and the choice of those that an emitted text needs: the identifiers that
+// occur in it decide, so the emitter cannot forget one. The build writes device_text.inc from the
+// folder device/.
 #include "codegen/cuda/device.h"
 
 #include <algorithm>
@@ -22,11 +23,11 @@ struct PreludeRow {
 };
 
 constexpr PreludeRow kPrelude[] = {
-    {"half_t", "half.cuh"},          {"bf16_t", "bfloat16.cuh"},      {"e4m3_t", "fp8_e4m3.cuh"},
-    {"e5m2_t", "fp8_e5m2.cuh"},      {"round_odd", "round_odd.cuh"},  {"to_i8", "saturate.cuh"},
-    {"to_u8", "saturate.cuh"},       {"to_i32", "saturate.cuh"},      {"to_i64", "saturate.cuh"},
-    {"min_nan", "minmax.cuh"},       {"max_nan", "minmax.cuh"},       {"fast_div", "integer.cuh"},
-    {"div_or_zero", "integer.cuh"},  {"mod_or_zero", "integer.cuh"},  {"copy", "copy.cuh"},
+    {"half_t", "half.cuh"},         {"bf16_t", "bfloat16.cuh"},     {"e4m3_t", "fp8_e4m3.cuh"},
+    {"e5m2_t", "fp8_e5m2.cuh"},     {"round_odd", "round_odd.cuh"}, {"to_i8", "saturate.cuh"},
+    {"to_u8", "saturate.cuh"},      {"to_i32", "saturate.cuh"},     {"to_i64", "saturate.cuh"},
+    {"min_nan", "minmax.cuh"},      {"max_nan", "minmax.cuh"},      {"fast_div", "integer.cuh"},
+    {"div_or_zero", "integer.cuh"}, {"mod_or_zero", "integer.cuh"}, {"copy", "copy.cuh"},
     {"shuffle_xor", "shuffle.cuh"},
 };
 

@@ -17,7 +17,8 @@ std::span<const DeviceFile> DeviceFiles();
 // The file's text; the file exists.
 std::string_view DeviceText(std::string_view name);
 
-// The files of the emitter's prelude that `code` refers to, in a fixed order, each followed by an empty line.
+// The files of the emitter's prelude that `code` refers to, in a fixed order, each followed by an
+// empty line.
 std::string PreludeFor(std::string_view code);
 
 }  // namespace kiln::cuda_codegen

@@ -1,6 +1,7 @@
-// The CUDA emitter: prints a verified tile kernel. Nothing is decided here but layout of text: block loops become
-// `const int bx = blockIdx.x`, a thread loop over the whole block `const int tx = threadIdx.x`, lets become
-// const locals, and registers of one element plain variables. Called by engines when they make a Program.
+// The CUDA emitter: prints a verified tile kernel. Nothing is decided here but layout of text:
+// block loops become `const int bx = blockIdx.x`, a thread loop over the whole block `const int tx
+// = threadIdx.x`, lets become const locals, and registers of one element plain variables. Called by
+// engines when they make a Program.
 #include "codegen/cuda/emit.h"
 
 #include <map>
@@ -51,7 +52,8 @@ Survey SurveyOf(const Kernel& kernel) {
         survey.scalars.erase(name);
       }
     }
-    if (const auto* store = std::get_if<Store>(&s.node); store != nullptr && !IsConst(store->index, 0))
+    if (const auto* store = std::get_if<Store>(&s.node);
+        store != nullptr && !IsConst(store->index, 0))
       survey.scalars.erase(store->buffer);
   });
   WalkExprs(kernel.body, [&](const Expr& e) {
@@ -69,11 +71,13 @@ class Emitter {
     {
       Signature();
       const CodeWriter::Scope scope(w_);
-      if (survey_.shared_bytes > kStaticSharedLimit) w_.Line("extern __shared__ __align__(16) unsigned char shared_memory[];");
+      if (survey_.shared_bytes > kStaticSharedLimit)
+        w_.Line("extern __shared__ __align__(16) unsigned char shared_memory[];");
       Body(kernel_.body);
     }
     std::string out;
-    for (const std::string& line : kernel_.comment) out += line.empty() ? "//\n" : "// " + line + "\n";
+    for (const std::string& line : kernel_.comment)
+      out += line.empty() ? "//\n" : "// " + line + "\n";
     if (!out.empty()) out += "\n";
     out += PreludeFor(w_.str());
     return out + w_.str();
@@ -82,8 +86,10 @@ class Emitter {
  private:
   // The head of the function, parameters wrapped at the right margin.
   void Signature() {
-    const std::string min_blocks = kernel_.min_blocks > 0 ? fmt::format(", {}", kernel_.min_blocks) : "";
-    std::string line = fmt::format("extern \"C\" __global__ void __launch_bounds__({}{}) {}(", kernel_.threads, min_blocks, kernel_.name);
+    const std::string min_blocks =
+        kernel_.min_blocks > 0 ? fmt::format(", {}", kernel_.min_blocks) : "";
+    std::string line = fmt::format("extern \"C\" __global__ void __launch_bounds__({}{}) {}(",
+                                   kernel_.threads, min_blocks, kernel_.name);
     for (size_t i = 0; i < kernel_.params.size(); ++i) {
       const bool last = i + 1 == kernel_.params.size();
       const std::string param = ParamText(kernel_.params[i]) + (last ? "" : ",");
@@ -100,7 +106,8 @@ class Emitter {
 
   static std::string ParamText(const Param& p) {
     if (!p.is_pointer) return fmt::format("const {} {}", Info(p.type).cuda, p.name);
-    return fmt::format("{}{}* __restrict__ {}", p.is_const ? "const " : "", Info(p.type).cuda, p.name);
+    return fmt::format("{}{}* __restrict__ {}", p.is_const ? "const " : "", Info(p.type).cuda,
+                       p.name);
   }
 
   void Body(const tile::Block& block) {
@@ -117,12 +124,16 @@ class Emitter {
   bool Initialised(const Stmt& first, const Stmt& second) {
     const auto* alloc = std::get_if<Alloc>(&first.node);
     const auto* store = std::get_if<Store>(&second.node);
-    if (alloc == nullptr || store == nullptr || alloc->name != store->buffer || !exprs_.IsScalar(alloc->name)) return false;
+    if (alloc == nullptr || store == nullptr || alloc->name != store->buffer ||
+        !exprs_.IsScalar(alloc->name))
+      return false;
     w_.Line("{} {} = {};", Info(alloc->type).cuda, alloc->name, exprs_.Text(store->value));
     return true;
   }
 
-  void Emit(const Let& s) { w_.Line("const {} {} = {};", Info(s.value->type).cuda, s.name, exprs_.Text(s.value)); }
+  void Emit(const Let& s) {
+    w_.Line("const {} {} = {};", Info(s.value->type).cuda, s.name, exprs_.Text(s.value));
+  }
 
   void Emit(const Alloc& s) {
     const std::string_view type = Info(s.type).cuda;
@@ -130,14 +141,17 @@ class Emitter {
     if (exprs_.IsScalar(s.name)) return w_.Line("{} {};", type, s.name);
     const auto copied = survey_.access_bytes.find(s.name);
     const bool wide = copied != survey_.access_bytes.end() && copied->second > SizeOf(s.type);
-    w_.Line("{}{} {}[{}];", wide ? fmt::format("alignas({}) ", copied->second) : "", type, s.name, s.size);
+    w_.Line("{}{} {}[{}];", wide ? fmt::format("alignas({}) ", copied->second) : "", type, s.name,
+            s.size);
   }
 
   void SharedBuffer(const Alloc& s) {
     const std::string_view type = Info(s.type).cuda;
-    if (survey_.shared_bytes <= kStaticSharedLimit) return w_.Line("__shared__ __align__(16) {} {}[{}];", type, s.name, s.size);
+    if (survey_.shared_bytes <= kStaticSharedLimit)
+      return w_.Line("__shared__ __align__(16) {} {}[{}];", type, s.name, s.size);
     const int64_t offset = survey_.shared_offset.at(s.name);
-    const std::string at = offset == 0 ? "shared_memory" : fmt::format("shared_memory + {}", offset);
+    const std::string at =
+        offset == 0 ? "shared_memory" : fmt::format("shared_memory + {}", offset);
     w_.Line("{}* const {} = reinterpret_cast<{}*>({});  // [{}]", type, s.name, type, at, s.size);
   }
 
@@ -149,8 +163,8 @@ class Emitter {
   }
 
   void Emit(const Copy& s) {
-    w_.Line("copy<{}>({}, {});", s.lanes * SizeOf(survey_.types.at(s.dst)), exprs_.Address(s.dst, s.dst_index),
-            exprs_.Address(s.src, s.src_index));
+    w_.Line("copy<{}>({}, {});", s.lanes * SizeOf(survey_.types.at(s.dst)),
+            exprs_.Address(s.dst, s.dst_index), exprs_.Address(s.src, s.src_index));
   }
 
   void Emit(const For& s) {
@@ -158,18 +172,24 @@ class Emitter {
     if (IsBlockBind(s.bind) || s.bind == Bind::kThreadX) return Indexed(s);
     const bool unroll = s.bind == Bind::kUnroll || s.bind == Bind::kVector;
     if (unroll && s.extent->kind == ExprKind::kInt) w_.Text("#pragma unroll");
-    const auto loop = w_.Block("for ({} {} = 0; {} < {}; ++{})", type, s.var, s.var, exprs_.Text(s.extent, kOrder + 1), s.var);
+    const auto loop = w_.Block("for ({} {} = 0; {} < {}; ++{})", type, s.var, s.var,
+                               exprs_.Text(s.extent, kOrder + 1), s.var);
     Body(s.body);
   }
 
-  // A loop that the hardware runs. Its body stands where the loop stood: names are unique in a kernel.
+  // A loop that the hardware runs. Its body stands where the loop stood: names are unique in a
+  // kernel.
   void Indexed(const For& s) {
-    static constexpr std::string_view kIndex[] = {"", "", "", "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x"};
+    static constexpr std::string_view kIndex[] = {
+        "", "", "", "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x"};
     static_assert(std::size(kIndex) == std::size(kBindText));
-    const std::string declaration = fmt::format("const {} {} = {}", Info(s.type).cuda, s.var, kIndex[static_cast<size_t>(s.bind)]);
+    const std::string declaration = fmt::format("const {} {} = {}", Info(s.type).cuda, s.var,
+                                                kIndex[static_cast<size_t>(s.bind)]);
     if (s.bind != Bind::kThreadX || IsConst(s.extent, kernel_.threads)) {
       bool used = false;
-      WalkExprs(s.body, [&](const Expr& e) { used = used || (e->kind == ExprKind::kVar && e->name == s.var); });
+      WalkExprs(s.body, [&](const Expr& e) {
+        used = used || (e->kind == ExprKind::kVar && e->name == s.var);
+      });
       if (used) w_.Line("{};", declaration);
       return Body(s.body);
     }

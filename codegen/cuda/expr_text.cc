@@ -1,5 +1,6 @@
-// Printing of expressions. Operators come from scalar_text.cc, casts from the rules below: every cast rounds as
-// RoundTo (ir/dtype.h) does, so a conversion that would round twice goes through round_odd.
+// Printing of expressions. Operators come from scalar_text.cc, casts from the rules below: every
+// cast rounds as RoundTo (ir/dtype.h) does, so a conversion that would round twice goes through
+// round_odd.
 #include "codegen/cuda/expr_text.h"
 
 #include <fmt/format.h>
@@ -19,7 +20,8 @@ using tile::ExprNode;
 bool IsSmallFloat(DType t) { return IsFloat(t) && SizeOf(t) <= 2; }
 
 std::string Decimal(double value, DType type) {
-  std::string text = type == DType::kF32 ? fmt::format("{}", static_cast<float>(value)) : fmt::format("{}", value);
+  std::string text =
+      type == DType::kF32 ? fmt::format("{}", static_cast<float>(value)) : fmt::format("{}", value);
   if (text.find_first_of(".e") == text.npos) text += type == DType::kF32 ? "." : ".0";
   if (text.ends_with(".0") && type == DType::kF32) text.pop_back();
   return type == DType::kF32 ? text + "f" : text;
@@ -28,13 +30,20 @@ std::string Decimal(double value, DType type) {
 // The function that makes an integer of another type; empty where C++'s own conversion is exact.
 std::string_view IntConversion(DType from, DType to) {
   const bool widens = Info(from).bits < Info(to).bits || from == DType::kBool;
-  if (!IsFloat(from) && widens && !(Info(from).kind == DTypeKind::kInt && Info(to).kind == DTypeKind::kUint)) return "";
+  if (!IsFloat(from) && widens &&
+      !(Info(from).kind == DTypeKind::kInt && Info(to).kind == DTypeKind::kUint))
+    return "";
   switch (to) {
-    case DType::kI8: return "to_i8";
-    case DType::kU8: return "to_u8";
-    case DType::kI32: return "to_i32";
-    case DType::kI64: return "to_i64";
-    default: break;
+    case DType::kI8:
+      return "to_i8";
+    case DType::kU8:
+      return "to_u8";
+    case DType::kI32:
+      return "to_i32";
+    case DType::kI64:
+      return "to_i64";
+    default:
+      break;
   }
   CHECK(false, "no conversion to {}", Info(to).text);
 }
@@ -52,7 +61,8 @@ std::string Construct(DType to, const std::string& any, const std::string& unary
 std::string IntLiteral(int64_t value, DType type) {
   if (type == DType::kBool) return value != 0 ? "true" : "false";
   const char* suffix = type == DType::kI64 ? "ll" : "";
-  const int64_t least = type == DType::kI64 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
+  const int64_t least = type == DType::kI64 ? std::numeric_limits<int64_t>::min()
+                                            : std::numeric_limits<int32_t>::min();
   // C++ has no negative literals: the magnitude of the least integer would overflow.
   if (value == least) return fmt::format("({}{} - 1)", value + 1, suffix);
   return fmt::format("{}{}", value, suffix);
@@ -61,21 +71,38 @@ std::string IntLiteral(int64_t value, DType type) {
 std::string FloatLiteral(double value, DType type) {
   if (std::isfinite(value)) return Decimal(value, type);
   const char* sign = !std::isnan(value) && value < 0 ? "-" : "";
-  if (type == DType::kF32) return fmt::format("{}__int_as_float({})", sign, std::isnan(value) ? "0x7fffffff" : "0x7f800000");
-  return fmt::format("{}__longlong_as_double({})", sign, std::isnan(value) ? "0x7fffffffffffffff" : "0x7ff0000000000000");
+  if (type == DType::kF32)
+    return fmt::format("{}__int_as_float({})", sign,
+                       std::isnan(value) ? "0x7fffffff" : "0x7f800000");
+  return fmt::format("{}__longlong_as_double({})", sign,
+                     std::isnan(value) ? "0x7fffffffffffffff" : "0x7ff0000000000000");
 }
 
 std::string ExprPrinter::Text(const Expr& e, int least) const {
   int precedence = kPrimary;
   std::string text;
   switch (e->kind) {
-    case ExprKind::kInt: text = IntLiteral(e->int_value, e->type); break;
-    case ExprKind::kFloat: text = FloatLiteral(e->float_value, e->type); break;
-    case ExprKind::kVar: text = e->name; break;
-    case ExprKind::kLoad: text = Element(e->name, e->args[0]); break;
-    case ExprKind::kOp: text = Operation(*e, precedence); break;
-    case ExprKind::kCast: text = CastText(*e, precedence); break;
-    case ExprKind::kShuffle: text = fmt::format("shuffle_xor({}, {})", Text(e->args[0]), e->int_value); break;
+    case ExprKind::kInt:
+      text = IntLiteral(e->int_value, e->type);
+      break;
+    case ExprKind::kFloat:
+      text = FloatLiteral(e->float_value, e->type);
+      break;
+    case ExprKind::kVar:
+      text = e->name;
+      break;
+    case ExprKind::kLoad:
+      text = Element(e->name, e->args[0]);
+      break;
+    case ExprKind::kOp:
+      text = Operation(*e, precedence);
+      break;
+    case ExprKind::kCast:
+      text = CastText(*e, precedence);
+      break;
+    case ExprKind::kShuffle:
+      text = fmt::format("shuffle_xor({}, {})", Text(e->args[0]), e->int_value);
+      break;
   }
   if (text.starts_with('-')) precedence = std::min<int>(precedence, kUnary);
   return precedence < least ? "(" + text + ")" : text;
@@ -92,7 +119,9 @@ std::string ExprPrinter::Address(const std::string& buffer, const Expr& index) c
 std::string ExprPrinter::Operation(const ExprNode& e, int& precedence) const {
   const Expr& first = e.args[e.op == ScalarOp::kSelect ? 1 : 0];
   const ScalarText& row = TextOf(e.op);
-  std::string_view text = first->type == DType::kF32 ? row.f32 : first->type == DType::kF64 ? row.f64 : row.integer;
+  std::string_view text = first->type == DType::kF32   ? row.f32
+                          : first->type == DType::kF64 ? row.f64
+                                                       : row.integer;
   CHECK(!text.empty(), "{} of {}", Info(e.op).text, Info(first->type).text);
   if (text == "{0}") return Text(first, kPrimary);  // floor of an integer
   const bool integer = !IsFloat(first->type);
@@ -100,7 +129,8 @@ std::string ExprPrinter::Operation(const ExprNode& e, int& precedence) const {
   if (integer && last->kind == ExprKind::kInt) {
     if (e.op == ScalarOp::kDiv && last->int_value != 0) text = "{0} / {1}";
     if (e.op == ScalarOp::kMod && last->int_value != 0) text = "{0} % {1}";
-    const bool negative = last->int_value < 0 && last->int_value > std::numeric_limits<int32_t>::min();
+    const bool negative =
+        last->int_value < 0 && last->int_value > std::numeric_limits<int32_t>::min();
     if (e.op == ScalarOp::kAdd && negative) {
       precedence = kSum;
       return fmt::format("{} - {}", Text(first, kSum), IntLiteral(-last->int_value, last->type));
@@ -110,8 +140,8 @@ std::string ExprPrinter::Operation(const ExprNode& e, int& precedence) const {
   return Fill(text, e, precedence);
 }
 
-// An operand that starts the text may bind as loosely as the operator, which groups from the left; any other
-// has to bind more tightly, and between the parentheses of a call everything may stand.
+// An operand that starts the text may bind as loosely as the operator, which groups from the left;
+// any other has to bind more tightly, and between the parentheses of a call everything may stand.
 std::string ExprPrinter::Fill(std::string_view text, const ExprNode& e, int precedence) const {
   const bool call = precedence == kPrimary;
   const auto operand = [&](size_t i) {
@@ -137,12 +167,16 @@ std::string ExprPrinter::CastText(const ExprNode& e, int& precedence) const {
   if (to == DType::kBool) {
     precedence = kEquality;
     const std::string left = from == operand->type ? Text(operand, kEquality) : any;
-    return fmt::format("{} != {}", left, IsFloat(from) ? FloatLiteral(0, from) : IntLiteral(0, DType::kI32));
+    return fmt::format("{} != {}", left,
+                       IsFloat(from) ? FloatLiteral(0, from) : IntLiteral(0, DType::kI32));
   }
   if (IsSmallFloat(to)) {
-    if (from == DType::kI32 || from == DType::kI64) any = fmt::format("round_odd(double({}))", any);
-    else if (from == DType::kF64) any = fmt::format("round_odd({})", any);
-    else if (from != DType::kF32) any = fmt::format("float({})", any);
+    if (from == DType::kI32 || from == DType::kI64)
+      any = fmt::format("round_odd(double({}))", any);
+    else if (from == DType::kF64)
+      any = fmt::format("round_odd({})", any);
+    else if (from != DType::kF32)
+      any = fmt::format("float({})", any);
     precedence = kPrimary;
     return fmt::format("{}({})", Info(to).cuda, any);
   }
@@ -156,8 +190,12 @@ std::string ExprPrinter::Compound(const tile::Store& s) const {
   const ExprNode& v = *s.value;
   if (v.kind != ExprKind::kOp || v.args.size() != 2) return "";
   const ExprNode& left = *v.args[0];
-  if (left.kind != ExprKind::kLoad || left.name != s.buffer || !tile::Equal(left.args[0], s.index)) return "";
-  const char* op = v.op == ScalarOp::kAdd ? "+=" : v.op == ScalarOp::kSub ? "-=" : v.op == ScalarOp::kMul ? "*=" : nullptr;
+  if (left.kind != ExprKind::kLoad || left.name != s.buffer || !tile::Equal(left.args[0], s.index))
+    return "";
+  const char* op = v.op == ScalarOp::kAdd   ? "+="
+                   : v.op == ScalarOp::kSub ? "-="
+                   : v.op == ScalarOp::kMul ? "*="
+                                            : nullptr;
   return op == nullptr ? "" : fmt::format("{} {}", op, Text(v.args[1]));
 }
 

@@ -1,5 +1,6 @@
-// The table behind expression printing: what a scalar operation is called in CUDA. The accurate functions are
-// named (expf, not __expf); min_nan, fast_div and div_or_zero are in the device files of the same purpose.
+// The table behind expression printing: what a scalar operation is called in CUDA. The accurate
+// functions are named (expf, not __expf); min_nan, fast_div and div_or_zero are in the device files
+// of the same purpose.
 #include "codegen/cuda/scalar_text.h"
 
 #include <iterator>
@@ -63,9 +64,10 @@ struct OperatorRow {
 
 // From the loosest on: the first that occurs is the outermost.
 constexpr OperatorRow kOperators[] = {
-    {" ? ", kTernary}, {" || ", kOr},   {" && ", kAnd},  {" == ", kEquality}, {" != ", kEquality},
-    {" < ", kOrder},   {" <= ", kOrder}, {" > ", kOrder}, {" >= ", kOrder},    {" + ", kSum},
-    {" - ", kSum},     {" * ", kProduct}, {" / ", kProduct},
+    {" ? ", kTernary},   {" || ", kOr},   {" && ", kAnd},   {" == ", kEquality},
+    {" != ", kEquality}, {" < ", kOrder}, {" <= ", kOrder}, {" > ", kOrder},
+    {" >= ", kOrder},    {" + ", kSum},   {" - ", kSum},    {" * ", kProduct},
+    {" / ", kProduct},
 };
 
 }  // namespace

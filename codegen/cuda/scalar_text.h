@@ -7,8 +7,20 @@
 
 namespace kiln::cuda_codegen {
 
-// How tightly C++ operators bind; an operand that binds less than its place demands gets parentheses.
-enum Precedence : int { kAny, kTernary, kOr, kAnd, kEquality, kOrder, kSum, kProduct, kUnary, kPrimary };
+// How tightly C++ operators bind; an operand that binds less than its place demands gets
+// parentheses.
+enum Precedence : int {
+  kAny,
+  kTernary,
+  kOr,
+  kAnd,
+  kEquality,
+  kOrder,
+  kSum,
+  kProduct,
+  kUnary,
+  kPrimary
+};
 
 // {0}, {1}, {2} stand for the operands. An empty text: the operation does not exist on that type.
 struct ScalarText {

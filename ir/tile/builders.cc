@@ -1,7 +1,8 @@
-// Builders of tile expressions. They fold what is known, so that engines may write index arithmetic in full
-// generality and still get `bx * 256 + tx` where a stride is 1. Every fold is exact: on floats only x*1, x/1
-// and x-0 (x+0 would lose the sign of -0), and constants only through operations that round correctly.
-// An integer constant takes the type of the other operand, and i32 beside i64 widens. Called by engines.
+// Builders of tile expressions. They fold what is known, so that engines may write index arithmetic
+// in full generality and still get `bx * 256 + tx` where a stride is 1. Every fold is exact: on
+// floats only x*1, x/1 and x-0 (x+0 would lose the sign of -0), and constants only through
+// operations that round correctly. An integer constant takes the type of the other operand, and i32
+// beside i64 widens. Called by engines.
 #include <cmath>
 #include <span>
 #include <utility>
@@ -17,7 +18,8 @@ Expr Make(ExprNode node) { return std::make_shared<const ExprNode>(std::move(nod
 bool IsConst(const Expr& e) { return e->kind == ExprKind::kInt || e->kind == ExprKind::kFloat; }
 bool IsIntegral(DType t) { return IsInteger(t) || t == DType::kBool; }
 bool IsFloatConst(const Expr& e, double value) {
-  return e->kind == ExprKind::kFloat && e->float_value == value && std::signbit(e->float_value) == std::signbit(value);
+  return e->kind == ExprKind::kFloat && e->float_value == value &&
+         std::signbit(e->float_value) == std::signbit(value);
 }
 // The constant `value` of any type; as an int it is never confused with a float.
 bool IsNumber(const Expr& e, int value) {
@@ -27,19 +29,39 @@ bool IsNumber(const Expr& e, int value) {
 // Operations whose f64 result, rounded once more to f32, is the correctly rounded f32 result.
 bool FoldsExactly(ScalarOp op) {
   switch (op) {
-    case ScalarOp::kAdd: case ScalarOp::kSub: case ScalarOp::kMul: case ScalarOp::kDiv:
-    case ScalarOp::kMin: case ScalarOp::kMax: case ScalarOp::kMinNan: case ScalarOp::kMaxNan:
-    case ScalarOp::kNeg: case ScalarOp::kAbs: case ScalarOp::kCeil: case ScalarOp::kFloor:
-    case ScalarOp::kSqrt: case ScalarOp::kRecip:
-    case ScalarOp::kEq: case ScalarOp::kNe: case ScalarOp::kGt: case ScalarOp::kGe:
-    case ScalarOp::kLt: case ScalarOp::kLe: case ScalarOp::kAnd: case ScalarOp::kOr: case ScalarOp::kNot:
+    case ScalarOp::kAdd:
+    case ScalarOp::kSub:
+    case ScalarOp::kMul:
+    case ScalarOp::kDiv:
+    case ScalarOp::kMin:
+    case ScalarOp::kMax:
+    case ScalarOp::kMinNan:
+    case ScalarOp::kMaxNan:
+    case ScalarOp::kNeg:
+    case ScalarOp::kAbs:
+    case ScalarOp::kCeil:
+    case ScalarOp::kFloor:
+    case ScalarOp::kSqrt:
+    case ScalarOp::kRecip:
+    case ScalarOp::kEq:
+    case ScalarOp::kNe:
+    case ScalarOp::kGt:
+    case ScalarOp::kGe:
+    case ScalarOp::kLt:
+    case ScalarOp::kLe:
+    case ScalarOp::kAnd:
+    case ScalarOp::kOr:
+    case ScalarOp::kNot:
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
 int64_t WrapTo(DType type, int64_t value) {
-  return type == DType::kI32 ? static_cast<int32_t>(value) : type == DType::kBool ? value != 0 : value;
+  return type == DType::kI32    ? static_cast<int32_t>(value)
+         : type == DType::kBool ? value != 0
+                                : value;
 }
 
 DType ResultType(ScalarOp op, const std::vector<Expr>& args) {
@@ -47,7 +69,8 @@ DType ResultType(ScalarOp op, const std::vector<Expr>& args) {
   return args[op == ScalarOp::kSelect ? 1 : 0]->type;
 }
 
-// The type in which integer operands meet: that of the variables among them, i64 where those differ.
+// The type in which integer operands meet: that of the variables among them, i64 where those
+// differ.
 DType MeetingType(std::span<const Expr> args) {
   bool fixed = false;
   DType meet = args[0]->type;
@@ -71,17 +94,20 @@ void Unify(ScalarOp op, std::span<Expr> args) {
   if (same) return;
   CHECK(integer, "{} of {} and {}", Info(op).text, Print(args[0]), Print(args.back()));
   const DType meet = MeetingType(args);
-  for (Expr& arg : args) arg = arg->kind == ExprKind::kInt ? Int(arg->int_value, meet) : Cast(meet, arg);
+  for (Expr& arg : args)
+    arg = arg->kind == ExprKind::kInt ? Int(arg->int_value, meet) : Cast(meet, arg);
 }
 
 Expr FoldConstants(ScalarOp op, DType type, const std::vector<Expr>& args) {
   double f[3] = {};
   int64_t n[3] = {};
   for (size_t i = 0; i < args.size(); ++i) {
-    f[i] = args[i]->kind == ExprKind::kFloat ? args[i]->float_value : static_cast<double>(args[i]->int_value);
+    f[i] = args[i]->kind == ExprKind::kFloat ? args[i]->float_value
+                                             : static_cast<double>(args[i]->int_value);
     n[i] = args[i]->int_value;
   }
-  if (IsIntegral(args[0]->type)) return Int(WrapTo(type, EvalScalarInt(op, n[0], n[1], n[2])), type);
+  if (IsIntegral(args[0]->type))
+    return Int(WrapTo(type, EvalScalarInt(op, n[0], n[1], n[2])), type);
   if (!FoldsExactly(op)) return nullptr;
   const double value = EvalScalar(op, f[0], f[1], f[2]);
   return type == DType::kBool ? Bool(value != 0) : Float(value, type);
@@ -116,14 +142,16 @@ Expr FoldIdentity(ScalarOp op, const Expr& a, const Expr& b) {
       if (IsNumber(a, 1) || IsNumber(b, 0)) return a;
       if (IsNumber(a, 0) || IsNumber(b, 1)) return b;
       return nullptr;
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
 }  // namespace
 
 Expr Int(int64_t value, DType type) {
-  CHECK(type == DType::kI32 || type == DType::kI64 || type == DType::kBool, "integer constant of {}", Info(type).text);
+  CHECK(type == DType::kI32 || type == DType::kI64 || type == DType::kBool,
+        "integer constant of {}", Info(type).text);
   CHECK(WrapTo(type, value) == value, "{} does not fit in {}", value, Info(type).text);
   return Make({.kind = ExprKind::kInt, .type = type, .int_value = value});
 }
@@ -141,12 +169,15 @@ Expr Var(std::string name, DType type) {
 
 Expr Load(std::string buffer, DType type, Expr index) {
   CHECK(IsInteger(index->type), "index of {}: {}", Info(index->type).text, Print(index));
-  return Make({.kind = ExprKind::kLoad, .type = type, .name = std::move(buffer), .args = {std::move(index)}});
+  return Make({.kind = ExprKind::kLoad,
+               .type = type,
+               .name = std::move(buffer),
+               .args = {std::move(index)}});
 }
 
 Expr Op(ScalarOp op, std::vector<Expr> args) {
-  CHECK(static_cast<int>(args.size()) == Info(op).arity, "{} takes {} operands, not {}", Info(op).text, Info(op).arity,
-        args.size());
+  CHECK(static_cast<int>(args.size()) == Info(op).arity, "{} takes {} operands, not {}",
+        Info(op).text, Info(op).arity, args.size());
   Unify(op, std::span(args).subspan(op == ScalarOp::kSelect ? 1 : 0));
   const DType type = ResultType(op, args);
   if (op == ScalarOp::kSelect) {
@@ -182,7 +213,10 @@ Expr Cast(DType type, Expr value) {
 Expr ShuffleXor(Expr value, int lane_mask) {
   CHECK(lane_mask > 0 && lane_mask < 32, "shuffle with lane mask {}", lane_mask);
   const DType type = value->type;
-  return Make({.kind = ExprKind::kShuffle, .type = type, .int_value = lane_mask, .args = {std::move(value)}});
+  return Make({.kind = ExprKind::kShuffle,
+               .type = type,
+               .int_value = lane_mask,
+               .args = {std::move(value)}});
 }
 
 Expr operator+(Expr a, Expr b) { return Op(ScalarOp::kAdd, {std::move(a), std::move(b)}); }
@@ -197,11 +231,14 @@ Expr Select(Expr condition, Expr if_true, Expr if_false) {
   return Op(ScalarOp::kSelect, {std::move(condition), std::move(if_true), std::move(if_false)});
 }
 
-bool IsConst(const Expr& e, int64_t value) { return e->kind == ExprKind::kInt && e->int_value == value; }
+bool IsConst(const Expr& e, int64_t value) {
+  return e->kind == ExprKind::kInt && e->int_value == value;
+}
 
 bool Equal(const Expr& a, const Expr& b) {
   if (a == b) return true;
-  const bool same_float = a->float_value == b->float_value && std::signbit(a->float_value) == std::signbit(b->float_value);
+  const bool same_float = a->float_value == b->float_value &&
+                          std::signbit(a->float_value) == std::signbit(b->float_value);
   const bool both_nan = std::isnan(a->float_value) && std::isnan(b->float_value);
   if (a->kind != b->kind || a->type != b->type || a->op != b->op || a->name != b->name ||
       a->int_value != b->int_value || !(same_float || both_nan) || a->args.size() != b->args.size())

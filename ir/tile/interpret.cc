@@ -1,8 +1,8 @@
-// Reference execution of tile kernels. Names are resolved to slots once; then each expression node owns one
-// value a thread and is evaluated for all active threads before the next node is, which is the lockstep
-// and keeps the interpretive cost per value low. It is stricter than any device: out-of-bounds and misaligned
-// access, undefined reads, barriers and shuffles that some thread misses, and races on shared memory are errors.
-// Called by tests and by `kiln run --interpret`.
+// Reference execution of tile kernels. Names are resolved to slots once; then each expression node
+// owns one value a thread and is evaluated for all active threads before the next node is, which is
+// the lockstep and keeps the interpretive cost per value low. It is stricter than any device:
+// out-of-bounds and misaligned access, undefined reads, barriers and shuffles that some thread
+// misses, and races on shared memory are errors. Called by tests and by `kiln run --interpret`.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -26,12 +26,14 @@ struct Memory {
   std::string name;
   DType type = DType::kF32;
   Space space = Space::kReg;
-  std::vector<double>* global = nullptr;  // a pointer parameter; else the rest describes an allocation
+  std::vector<double>* global =
+      nullptr;  // a pointer parameter; else the rest describes an allocation
   int64_t size = 0;
   std::vector<Cell> cells;  // registers: [element][thread]
   std::vector<uint8_t> defined;
 
-  // Shared memory: who touched an element since the last barrier. Two threads, one of them writing: a race.
+  // Shared memory: who touched an element since the last barrier. Two threads, one of them writing:
+  // a race.
   struct Touch {
     int write_epoch = -1, writer = 0, read_epoch = -1, reader = 0;
   };
@@ -59,7 +61,8 @@ int64_t Saturate(DType type, int64_t v) {
   const int bits = Info(type).bits;
   if (type == DType::kBool) return v != 0;
   if (bits == 64) return v;
-  if (Info(type).kind == DTypeKind::kUint) return std::clamp<int64_t>(v, 0, (int64_t{1} << bits) - 1);
+  if (Info(type).kind == DTypeKind::kUint)
+    return std::clamp<int64_t>(v, 0, (int64_t{1} << bits) - 1);
   return std::clamp<int64_t>(v, -(int64_t{1} << (bits - 1)), (int64_t{1} << (bits - 1)) - 1);
 }
 
@@ -84,7 +87,9 @@ Cell Apply(ScalarOp op, DType operand, DType result, Cell a, Cell b, Cell c) {
   if (result == DType::kBool) return {.i = EvalScalar(op, a.f, b.f, c.f) != 0};
   if (result == DType::kF64) return {.f = EvalScalar(op, a.f, b.f, c.f)};
   // fma is the one operation that rounding twice would get wrong.
-  if (op == ScalarOp::kFma) return {.f = std::fmaf(static_cast<float>(a.f), static_cast<float>(b.f), static_cast<float>(c.f))};
+  if (op == ScalarOp::kFma)
+    return {
+        .f = std::fmaf(static_cast<float>(a.f), static_cast<float>(b.f), static_cast<float>(c.f))};
   return {.f = static_cast<float>(EvalScalar(op, a.f, b.f, c.f))};
 }
 
@@ -100,8 +105,10 @@ class Resolver {
         m.size = static_cast<int64_t>(args[i].buffer->size());
       } else {
         Cell value;
-        if (IsFloat(p.type)) value.f = args[i].scalar.f;
-        else value.i = args[i].scalar.i;
+        if (IsFloat(p.type))
+          value.f = args[i].scalar.f;
+        else
+          value.i = args[i].scalar.i;
         vars_[p.name] = params_.emplace_back(threads_, value).data();
       }
     }
@@ -179,15 +186,17 @@ class Resolver {
     }
     if (e->kind == ExprKind::kLoad) code.memory = by_name_.at(e->name);
     Cell value;
-    if (e->kind == ExprKind::kFloat) value.f = e->float_value;
-    else value.i = e->int_value;
+    if (e->kind == ExprKind::kFloat)
+      value.f = e->float_value;
+    else
+      value.i = e->int_value;
     code.own.assign(threads_, value);
     code.out = code.own.data();
     return &code;
   }
 
   size_t threads_;
-  std::deque<ExprCode> codes_;      // deques: addresses stay
+  std::deque<ExprCode> codes_;  // deques: addresses stay
   std::deque<Memory> memories_;
   std::deque<std::vector<Cell>> params_;
   std::map<std::string, Cell*, std::less<>> vars_;
@@ -211,8 +220,8 @@ class Machine {
   void Fail(int thread, fmt::format_string<A...> format, A&&... args) {
     if (!status_.ok()) return;
     const std::string what = fmt::format(format, std::forward<A>(args)...);
-    status_ = Status::Error(Code::kExecutionFailed, "{}: {} (thread {} of block {},{},{})", HeadLine(*at_->source), what,
-                            thread, block_[0], block_[1], block_[2]);
+    status_ = Status::Error(Code::kExecutionFailed, "{}: {} (thread {} of block {},{},{})",
+                            HeadLine(*at_->source), what, thread, block_[0], block_[1], block_[2]);
   }
 
   // ---- memory ----
@@ -222,7 +231,8 @@ class Machine {
       Fail(thread, "{}[{}] is not aligned for {} lanes", m.name, index, lanes);
       return false;
     }
-    Fail(thread, "{}[{}] is out of bounds: {} has {} elements", m.name, index < 0 ? index : index + lanes - 1, m.name, m.size);
+    Fail(thread, "{}[{}] is out of bounds: {} has {} elements", m.name,
+         index < 0 ? index : index + lanes - 1, m.name, m.size);
     return false;
   }
 
@@ -250,7 +260,8 @@ class Machine {
       return;
     }
     const size_t at = Offset(m, index, thread);
-    if (m.space == Space::kShared) NoteWrite(m, index, thread, m.defined[at] != 0 && m.cells[at].i == value.i);
+    if (m.space == Space::kShared)
+      NoteWrite(m, index, thread, m.defined[at] != 0 && m.cells[at].i == value.i);
     m.defined[at] = 1;
     m.cells[at] = value;
   }
@@ -258,7 +269,8 @@ class Machine {
   void NoteRead(Memory& m, int64_t index, int thread) {
     Memory::Touch& t = m.touches[index];
     if (t.write_epoch == epoch_ && t.writer != thread && t.writer != kManyThreads)
-      Fail(thread, "race: {}[{}] was stored by thread {} and there is no barrier between", m.name, index, t.writer);
+      Fail(thread, "race: {}[{}] was stored by thread {} and there is no barrier between", m.name,
+           index, t.writer);
     t.reader = t.read_epoch == epoch_ && t.reader != thread ? kManyThreads : thread;
     t.read_epoch = epoch_;
   }
@@ -267,9 +279,11 @@ class Machine {
     Memory::Touch& t = m.touches[index];
     const bool written = t.write_epoch == epoch_ && t.writer != thread;
     if (!same_value && written)
-      Fail(thread, "race: {}[{}] was stored by another thread and there is no barrier between", m.name, index);
+      Fail(thread, "race: {}[{}] was stored by another thread and there is no barrier between",
+           m.name, index);
     if (!same_value && t.read_epoch == epoch_ && t.reader != thread)
-      Fail(thread, "race: {}[{}] was loaded by another thread and there is no barrier between", m.name, index);
+      Fail(thread, "race: {}[{}] was loaded by another thread and there is no barrier between",
+           m.name, index);
     t.writer = written ? kManyThreads : thread;
     t.write_epoch = epoch_;
   }
@@ -277,7 +291,10 @@ class Machine {
   // ---- expressions ----
   void Eval(ExprCode& c, Lanes lanes) {
     switch (c.node->kind) {
-      case ExprKind::kInt: case ExprKind::kFloat: case ExprKind::kVar: return;
+      case ExprKind::kInt:
+      case ExprKind::kFloat:
+      case ExprKind::kVar:
+        return;
       case ExprKind::kLoad:
         Eval(*c.args[0], lanes);
         for (const int t : lanes) {
@@ -285,14 +302,16 @@ class Machine {
           c.out[t] = InBounds(*c.memory, index, 1, t) ? Read(*c.memory, index, t) : Cell{.i = 0};
         }
         return;
-      case ExprKind::kOp: return EvalOp(c, lanes);
+      case ExprKind::kOp:
+        return EvalOp(c, lanes);
       case ExprKind::kCast: {
         Eval(*c.args[0], lanes);
         const DType from = c.args[0]->node->type;
         for (const int t : lanes) c.out[t] = Convert(from, c.node->type, c.args[0]->out[t]);
         return;
       }
-      case ExprKind::kShuffle: return EvalShuffle(c, lanes);
+      case ExprKind::kShuffle:
+        return EvalShuffle(c, lanes);
     }
   }
 
@@ -314,10 +333,12 @@ class Machine {
     const Cell* b = c.args[1] != nullptr ? c.args[1]->out : nullptr;
     const Cell* d = c.args[2] != nullptr ? c.args[2]->out : nullptr;
     for (const int t : lanes)
-      c.out[t] = Apply(op, operand, result, a[t], b != nullptr ? b[t] : kNone, d != nullptr ? d[t] : kNone);
+      c.out[t] = Apply(op, operand, result, a[t], b != nullptr ? b[t] : kNone,
+                       d != nullptr ? d[t] : kNone);
   }
 
-  // to = from in the threads where the condition is `wanted`; `from` is not evaluated in the others.
+  // to = from in the threads where the condition is `wanted`; `from` is not evaluated in the
+  // others.
   void EvalWhere(ExprCode& from, ExprCode& to, Lanes lanes, const Cell* condition, bool wanted) {
     std::vector<int> chosen;
     for (const int t : lanes)
@@ -333,7 +354,8 @@ class Machine {
     for (const int t : lanes) stamps_[t] = stamp_;
     for (const int t : lanes) {
       const int source = t ^ static_cast<int>(c.node->int_value);
-      if (stamps_[source] != stamp_) Fail(t, "shuffle_xor reads thread {}, which is not active", source);
+      if (stamps_[source] != stamp_)
+        Fail(t, "shuffle_xor reads thread {}, which is not active", source);
       c.out[t] = c.args[0]->out[source];
     }
   }
@@ -441,10 +463,12 @@ class Machine {
 Status Interpret(const Kernel& kernel, std::span<const Argument> args) {
   RETURN_IF_ERROR(Verify(kernel));
   if (args.size() != kernel.params.size())
-    return Status::Error(Code::kBadParam, "{} takes {} arguments, not {}", kernel.name, kernel.params.size(), args.size());
+    return Status::Error(Code::kBadParam, "{} takes {} arguments, not {}", kernel.name,
+                         kernel.params.size(), args.size());
   for (size_t i = 0; i < args.size(); ++i)
     if (kernel.params[i].is_pointer && args[i].buffer == nullptr)
-      return Status::Error(Code::kBadParam, "argument {} of {} needs a buffer", kernel.params[i].name, kernel.name);
+      return Status::Error(Code::kBadParam, "argument {} of {} needs a buffer",
+                           kernel.params[i].name, kernel.name);
   Resolver resolved(kernel, args);
   return Machine(kernel).Run(resolved.body);
 }

@@ -1,5 +1,5 @@
-// The scanner under parse.cc. Numbers are scanned whole, with sign and type suffix: `-12`, `7l`, `0x1.8p+1f`,
-// `-inf`; the text has no infix minus that could be meant instead.
+// The scanner under parse.cc. Numbers are scanned whole, with sign and type suffix: `-12`, `7l`,
+// `0x1.8p+1f`, `-inf`; the text has no infix minus that could be meant instead.
 #include "ir/tile/lexer.h"
 
 #include <algorithm>
@@ -17,7 +17,9 @@ size_t WordLength(std::string_view s) {
   return n;
 }
 
-bool IsNonFinite(std::string_view word) { return word == "inf" || word == "inff" || word == "nan" || word == "nanf"; }
+bool IsNonFinite(std::string_view word) {
+  return word == "inf" || word == "inff" || word == "nan" || word == "nanf";
+}
 
 }  // namespace
 
@@ -30,7 +32,8 @@ void Lexer::SkipSpace() {
 }
 
 Token Lexer::Take(TokenKind kind, size_t length) {
-  const Token token{kind, text_.substr(at_, length), line_, static_cast<int>(at_ - line_start_) + 1};
+  const Token token{kind, text_.substr(at_, length), line_,
+                    static_cast<int>(at_ - line_start_) + 1};
   at_ += length;
   return token;
 }

@@ -1,5 +1,5 @@
-// How the tile IR's text spells bindings and memory spaces, and which names a kernel may not use because
-// its text or its CUDA would mean something else by them.
+// How the tile IR's text spells bindings and memory spaces, and which names a kernel may not use
+// because its text or its CUDA would mean something else by them.
 #pragma once
 
 #include <algorithm>
@@ -34,11 +34,12 @@ constexpr bool IsBlockBind(Bind bind) {
 
 // Types in which expressions compute; all others are storage.
 constexpr bool IsComputeType(DType t) {
-  return t == DType::kF32 || t == DType::kF64 || t == DType::kI32 || t == DType::kI64 || t == DType::kBool;
+  return t == DType::kF32 || t == DType::kF64 || t == DType::kI32 || t == DType::kI64 ||
+         t == DType::kBool;
 }
 
-// Letters, digits and underscores, not starting with a digit, and not a word of the IR, of CUDA C++ or of
-// the emitter's prelude.
+// Letters, digits and underscores, not starting with a digit, and not a word of the IR, of CUDA C++
+// or of the emitter's prelude.
 bool IsIdentifier(std::string_view name);
 bool IsReservedName(std::string_view name);
 

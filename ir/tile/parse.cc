@@ -1,6 +1,6 @@
-// Reads what print.cc writes, by recursive descent. Nothing is folded, so that text comes back as it was; the
-// parser resolves names to types and leaves all other rules to the verifier. Called by the CPU plug-in,
-// which receives kernels as text, by the CLI and by tests.
+// Reads what print.cc writes, by recursive descent. Nothing is folded, so that text comes back as
+// it was; the parser resolves names to types and leaves all other rules to the verifier. Called by
+// the CPU plug-in, which receives kernels as text, by the CLI and by tests.
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -14,7 +14,8 @@
 namespace kiln::tile {
 namespace {
 
-constexpr int kMaxDepth = 1000;  // of nested expressions and blocks: a text must not overflow our stack
+constexpr int kMaxDepth =
+    1000;  // of nested expressions and blocks: a text must not overflow our stack
 
 class Parser {
  public:
@@ -49,7 +50,8 @@ class Parser {
   }
 
   bool Is(std::string_view text) const {
-    return (token_.kind == TokenKind::kName || token_.kind == TokenKind::kPunct) && token_.text == text;
+    return (token_.kind == TokenKind::kName || token_.kind == TokenKind::kPunct) &&
+           token_.text == text;
   }
 
   template <class... A>
@@ -59,8 +61,10 @@ class Parser {
   }
 
   Status Unexpected(std::string_view wanted) const {
-    if (token_.kind == TokenKind::kEnd) return Fail(token_, "expected {}, found the end of the text", wanted);
-    if (token_.kind == TokenKind::kComment) return Fail(token_, "expected {}, found a comment", wanted);
+    if (token_.kind == TokenKind::kEnd)
+      return Fail(token_, "expected {}, found the end of the text", wanted);
+    if (token_.kind == TokenKind::kComment)
+      return Fail(token_, "expected {}, found a comment", wanted);
     return Fail(token_, "expected {}, found '{}'", wanted, token_.text);
   }
 
@@ -156,8 +160,9 @@ class Parser {
       Result<Stmt> (Parser::*parse)();
     };
     static constexpr Row kRows[] = {
-        {"let", &Parser::LetStatement},   {"alloc", &Parser::AllocStatement}, {"store", &Parser::StoreStatement},
-        {"copy", &Parser::CopyStatement}, {"for", &Parser::ForStatement},     {"if", &Parser::IfStatement},
+        {"let", &Parser::LetStatement},         {"alloc", &Parser::AllocStatement},
+        {"store", &Parser::StoreStatement},     {"copy", &Parser::CopyStatement},
+        {"for", &Parser::ForStatement},         {"if", &Parser::IfStatement},
         {"barrier", &Parser::BarrierStatement},
     };
     if (token_.kind == TokenKind::kComment) {
@@ -180,7 +185,8 @@ class Parser {
     RETURN_IF_ERROR(Expect(":"));
     const Token at = token_;
     ASSIGN_OR_RETURN(const DType type, Type());
-    if (type != value->type) return Fail(at, "{} is {}, its value is {}", name, Info(type).text, Info(value->type).text);
+    if (type != value->type)
+      return Fail(at, "{} is {}, its value is {}", name, Info(type).text, Info(value->type).text);
     vars_[name] = type;
     return Stmt{Let{std::move(name), std::move(value)}};
   }
@@ -272,7 +278,8 @@ class Parser {
   static Expr Make(ExprNode node) { return std::make_shared<const ExprNode>(std::move(node)); }
 
   Result<Expr> Expression() {
-    if (++depth_ > kMaxDepth) return Fail(token_, "expressions are nested more than {} deep", kMaxDepth);
+    if (++depth_ > kMaxDepth)
+      return Fail(token_, "expressions are nested more than {} deep", kMaxDepth);
     ASSIGN_OR_RETURN(Expr e, UnboundedExpression());
     --depth_;
     return e;
@@ -307,7 +314,8 @@ class Parser {
     const DType type = *end == 'l' ? DType::kI64 : DType::kI32;
     end += *end == 'l';
     const bool narrow = type == DType::kI32 && value != static_cast<int32_t>(value);
-    if (*end != 0 || end == text.c_str() || text == "-") return Fail(token_, "'{}' is not a number", text);
+    if (*end != 0 || end == text.c_str() || text == "-")
+      return Fail(token_, "'{}' is not a number", text);
     if (errno != 0 || narrow) return Fail(token_, "{} does not fit in {}", text, Info(type).text);
     RETURN_IF_ERROR(Advance());
     return Int(value, type);
@@ -346,7 +354,8 @@ class Parser {
     ASSIGN_OR_RETURN(const int64_t mask, Count("a lane mask", 31));
     RETURN_IF_ERROR(Expect(")"));
     const DType type = value->type;
-    return Make({.kind = ExprKind::kShuffle, .type = type, .int_value = mask, .args = {std::move(value)}});
+    return Make(
+        {.kind = ExprKind::kShuffle, .type = type, .int_value = mask, .args = {std::move(value)}});
   }
 
   Result<Expr> OpExpression(const Token& at) {

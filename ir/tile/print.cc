@@ -1,5 +1,6 @@
-// Text of tile kernels: the form in which they are dumped, cached by content and handed to the CPU plug-in.
-// The parser (parse.cc) reads exactly this; the picture at the top of tile.h is the grammar by example.
+// Text of tile kernels: the form in which they are dumped, cached by content and handed to the CPU
+// plug-in. The parser (parse.cc) reads exactly this; the picture at the top of tile.h is the
+// grammar by example.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -38,9 +39,15 @@ void AppendExpr(std::string& out, const Expr& e) {
     }
   };
   switch (e->kind) {
-    case ExprKind::kInt: AppendInt(out, e->int_value, e->type); return;
-    case ExprKind::kFloat: AppendFloat(out, e->float_value, e->type); return;
-    case ExprKind::kVar: out += e->name; return;
+    case ExprKind::kInt:
+      AppendInt(out, e->int_value, e->type);
+      return;
+    case ExprKind::kFloat:
+      AppendFloat(out, e->float_value, e->type);
+      return;
+    case ExprKind::kVar:
+      out += e->name;
+      return;
     case ExprKind::kLoad:
       out += "load " + e->name + "[";
       append_args();
@@ -71,7 +78,8 @@ class Printer {
     for (const std::string& line : kernel.comment) CommentLine(line);
     std::string params;
     for (const Param& p : kernel.params) params += (params.empty() ? "" : ", ") + ParamText(p);
-    const std::string min_blocks = kernel.min_blocks > 0 ? fmt::format(" min_blocks {}", kernel.min_blocks) : "";
+    const std::string min_blocks =
+        kernel.min_blocks > 0 ? fmt::format(" min_blocks {}", kernel.min_blocks) : "";
     Line("kernel {}({}) threads {}{} {{", kernel.name, params, kernel.threads, min_blocks);
     Body(kernel.body);
     Line("}}");
@@ -97,7 +105,8 @@ class Printer {
   static std::string ParamText(const Param& p) {
     if (!p.is_pointer) return fmt::format("{}: {}", p.name, Info(p.type).text);
     const std::string align = p.alignment > 1 ? fmt::format(" align {}", p.alignment) : "";
-    return fmt::format("{}: ptr<{}>{}{}", p.name, Info(p.type).text, p.is_const ? " const" : "", align);
+    return fmt::format("{}: ptr<{}>{}{}", p.name, Info(p.type).text, p.is_const ? " const" : "",
+                       align);
   }
 
   void Body(const Block& block) {
@@ -106,13 +115,16 @@ class Printer {
     --depth_;
   }
 
-  void Emit(const Let& s) { Line("let {} = {} : {}", s.name, Print(s.value), Info(s.value->type).text); }
+  void Emit(const Let& s) {
+    Line("let {} = {} : {}", s.name, Print(s.value), Info(s.value->type).text);
+  }
   void Emit(const Alloc& s) {
     Line("alloc {} : {}[{}] {}", s.name, Info(s.type).text, s.size, SpaceText(s.space));
   }
   void Emit(const Store& s) { Line("store {}[{}] = {}", s.buffer, Print(s.index), Print(s.value)); }
   void Emit(const Copy& s) {
-    Line("copy {}[{}] <- {}[{}] lanes {}", s.dst, Print(s.dst_index), s.src, Print(s.src_index), s.lanes);
+    Line("copy {}[{}] <- {}[{}] lanes {}", s.dst, Print(s.dst_index), s.src, Print(s.src_index),
+         s.lanes);
   }
   void Emit(const For& s) {
     const std::string type = s.type == DType::kI32 ? "" : fmt::format(": {}", Info(s.type).text);

@@ -121,7 +121,7 @@ struct Copy {  // dst[dst_index .. +lanes) = src[src_index .. +lanes), one wide 
 struct For {
   std::string var;
   DType type = DType::kI32;  // of the variable
-  Expr extent;               // iterates 0 .. extent-1
+  Expr extent = {};               // iterates 0 .. extent-1
   Bind bind = Bind::kSerial;
   Block body = {};
 };
@@ -148,11 +148,11 @@ struct Param {
 
 struct Kernel {
   std::string name;                  // extern "C" entry
-  std::vector<std::string> comment;  // lines: graph, engine, knobs
-  std::vector<Param> params;
+  std::vector<std::string> comment = {};  // lines: graph, engine, knobs
+  std::vector<Param> params = {};
   int threads = 1;                   // of a block; 1 on the CPU
   int min_blocks = 0;                // __launch_bounds__' second argument, 0 for none
-  Block body;
+  Block body = {};
 };
 
 // ---- text: print → parse → print is the identity -------------------------------------------------------

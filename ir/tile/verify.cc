@@ -1,7 +1,7 @@
-// The rules of the tile IR. Emitters and the interpreter assume them, so every kernel passes here first; a
-// failure is a bug of the engine that made the kernel, or a mistake in a text that someone wrote by hand.
-// Divergence is tracked conservatively: a value is uniform unless it depends on the thread's number, on a
-// register or on a shuffle.
+// The rules of the tile IR. Emitters and the interpreter assume them, so every kernel passes here
+// first; a failure is a bug of the engine that made the kernel, or a mistake in a text that someone
+// wrote by hand. Divergence is tracked conservatively: a value is uniform unless it depends on the
+// thread's number, on a register or on a shuffle.
 #include <map>
 #include <set>
 
@@ -54,12 +54,18 @@ static_assert(RowsInEnumOrder(), "kDomains must list the scalar ops in enum orde
 bool InDomain(Domain domain, DType t) {
   const bool number = IsComputeType(t) && t != DType::kBool;
   switch (domain) {
-    case Domain::kNumber: return number;
-    case Domain::kFloat: return number && IsFloat(t);
-    case Domain::kI32: return t == DType::kI32;
-    case Domain::kNumberOrBool: return number || t == DType::kBool;
-    case Domain::kBool: return t == DType::kBool;
-    case Domain::kSelect: return number || t == DType::kBool;
+    case Domain::kNumber:
+      return number;
+    case Domain::kFloat:
+      return number && IsFloat(t);
+    case Domain::kI32:
+      return t == DType::kI32;
+    case Domain::kNumberOrBool:
+      return number || t == DType::kBool;
+    case Domain::kBool:
+      return t == DType::kBool;
+    case Domain::kSelect:
+      return number || t == DType::kBool;
   }
   return false;
 }
@@ -92,10 +98,13 @@ class Verifier {
   Status Run() {
     if (!IsIdentifier(kernel_.name) || IsReservedName(kernel_.name))
       return Fail("'{}' cannot be a kernel's name", kernel_.name);
-    if (kernel_.threads < 1 || kernel_.threads > 1024) return Fail("{} threads in a block: 1 to 1024 are possible", kernel_.threads);
+    if (kernel_.threads < 1 || kernel_.threads > 1024)
+      return Fail("{} threads in a block: 1 to 1024 are possible", kernel_.threads);
     if (kernel_.min_blocks < 0) return Fail("min_blocks is {}", kernel_.min_blocks);
-    for (const std::string& line : kernel_.comment) RETURN_IF_ERROR(Check(Comment{line}).Within("the kernel's comment"));
-    for (const Param& p : kernel_.params) RETURN_IF_ERROR(CheckParam(p).Within(fmt::format("parameter {}", p.name)));
+    for (const std::string& line : kernel_.comment)
+      RETURN_IF_ERROR(Check(Comment{line}).Within("the kernel's comment"));
+    for (const Param& p : kernel_.params)
+      RETURN_IF_ERROR(CheckParam(p).Within(fmt::format("parameter {}", p.name)));
     return CheckBody(kernel_.body, /*only_block_loops_outside=*/true);
   }
 
@@ -129,9 +138,11 @@ class Verifier {
     if (p.is_pointer) {
       if (p.alignment < 1 || p.alignment > 256 || (p.alignment & (p.alignment - 1)) != 0)
         return Fail("alignment {} is not a power of two up to 256", p.alignment);
-      return DefineBuffer(p.name, {p.type, p.is_const, false, -1, std::max(p.alignment, SizeOf(p.type))});
+      return DefineBuffer(p.name,
+                          {p.type, p.is_const, false, -1, std::max(p.alignment, SizeOf(p.type))});
     }
-    if (!IsComputeType(p.type)) return Fail("a scalar cannot be {}: it is a storage type", Info(p.type).text);
+    if (!IsComputeType(p.type))
+      return Fail("a scalar cannot be {}: it is a storage type", Info(p.type).text);
     return DefineVariable(p.name, {p.type, false, true});
   }
 
@@ -140,12 +151,19 @@ class Verifier {
     if (e == nullptr) return Fail("an expression is missing");
     for (const Expr& arg : e->args) RETURN_IF_ERROR(CheckExpr(arg));
     switch (e->kind) {
-      case ExprKind::kInt: case ExprKind::kFloat: return {};
-      case ExprKind::kVar: return CheckVar(e);
-      case ExprKind::kLoad: return CheckLoad(e);
-      case ExprKind::kOp: return CheckOp(e);
-      case ExprKind::kCast: return {};
-      case ExprKind::kShuffle: return CheckShuffle(e);
+      case ExprKind::kInt:
+      case ExprKind::kFloat:
+        return {};
+      case ExprKind::kVar:
+        return CheckVar(e);
+      case ExprKind::kLoad:
+        return CheckLoad(e);
+      case ExprKind::kOp:
+        return CheckOp(e);
+      case ExprKind::kCast:
+        return {};
+      case ExprKind::kShuffle:
+        return CheckShuffle(e);
     }
     return {};
   }
@@ -153,14 +171,16 @@ class Verifier {
   Status CheckVar(const Expr& e) {
     const auto at = vars_.find(e->name);
     if (at == vars_.end()) return Fail("{} is not defined here", e->name);
-    if (at->second.type != e->type) return Fail("{} is {}, used as {}", e->name, Info(at->second.type).text, Info(e->type).text);
+    if (at->second.type != e->type)
+      return Fail("{} is {}, used as {}", e->name, Info(at->second.type).text, Info(e->type).text);
     return {};
   }
 
   Status CheckLoad(const Expr& e) {
     RETURN_IF_ERROR(CheckElement(e->name, e->args[0], 1));
     const DType type = buffers_.at(e->name).type;
-    if (type != e->type) return Fail("{} holds {}, loaded as {}", e->name, Info(type).text, Info(e->type).text);
+    if (type != e->type)
+      return Fail("{} holds {}, loaded as {}", e->name, Info(type).text, Info(e->type).text);
     return {};
   }
 
@@ -173,14 +193,19 @@ class Verifier {
       return Fail("{} does not take {}: {}", Info(e->op).text, Info(type).text, Print(e));
     for (size_t i = first + 1; i < e->args.size(); ++i)
       if (e->args[i]->type != type)
-        return Fail("{} of {} and {}: {}", Info(e->op).text, Info(type).text, Info(e->args[i]->type).text, Print(e));
+        return Fail("{} of {} and {}: {}", Info(e->op).text, Info(type).text,
+                    Info(e->args[i]->type).text, Print(e));
     return {};
   }
 
   Status CheckShuffle(const Expr& e) {
-    if (!IsComputeType(e->type) || e->type == DType::kBool) return Fail("shuffle_xor does not take {}", Info(e->type).text);
-    if (e->int_value < 1 || e->int_value > 31) return Fail("shuffle_xor with lane mask {}: 1 to 31 are possible", e->int_value);
-    if (kernel_.threads % 32 != 0) return Fail("shuffle_xor in a block of {} threads, which are no whole warps", kernel_.threads);
+    if (!IsComputeType(e->type) || e->type == DType::kBool)
+      return Fail("shuffle_xor does not take {}", Info(e->type).text);
+    if (e->int_value < 1 || e->int_value > 31)
+      return Fail("shuffle_xor with lane mask {}: 1 to 31 are possible", e->int_value);
+    if (kernel_.threads % 32 != 0)
+      return Fail("shuffle_xor in a block of {} threads, which are no whole warps",
+                  kernel_.threads);
     return {};
   }
 
@@ -189,10 +214,13 @@ class Verifier {
     const auto at = buffers_.find(name);
     if (at == buffers_.end()) return Fail("buffer {} is not defined here", name);
     RETURN_IF_ERROR(CheckExpr(index));
-    if (!IsIndexType(index->type)) return Fail("index {} of {} is {}, not i32 or i64", Print(index), name, Info(index->type).text);
+    if (!IsIndexType(index->type))
+      return Fail("index {} of {} is {}, not i32 or i64", Print(index), name,
+                  Info(index->type).text);
     if (index->kind != ExprKind::kInt) return {};
     const int64_t i = index->int_value, size = at->second.size;
-    if (i < 0 || (size >= 0 && i + lanes > size)) return Fail("element {} of {}, which has {}", i + lanes - 1, name, size);
+    if (i < 0 || (size >= 0 && i + lanes > size))
+      return Fail("element {} of {}, which has {}", i + lanes - 1, name, size);
     if (i % lanes != 0) return Fail("element {} of {} is not aligned for {} lanes", i, name, lanes);
     return {};
   }
@@ -217,8 +245,10 @@ class Verifier {
     for (const Stmt& s : block) {
       const auto* loop = std::get_if<For>(&s.node);
       const bool block_loop = loop != nullptr && IsBlockBind(loop->bind);
-      if (block_loop) RETURN_IF_ERROR(CheckOutermost(block, only_block_loops_outside).Within(HeadLine(s)));
-      RETURN_IF_ERROR(std::visit([this](const auto& node) { return Check(node); }, s.node).Within(HeadLine(s)));
+      if (block_loop)
+        RETURN_IF_ERROR(CheckOutermost(block, only_block_loops_outside).Within(HeadLine(s)));
+      RETURN_IF_ERROR(
+          std::visit([this](const auto& node) { return Check(node); }, s.node).Within(HeadLine(s)));
       RETURN_IF_ERROR(CheckBodies(s, block_loop && only_block_loops_outside));
     }
     LeaveScope(mark);
@@ -232,7 +262,8 @@ class Verifier {
       const bool divergent = (partial && kernel_.threads > 1) || Divergent(loop->extent);
       const bool thread_loop = loop->bind == Bind::kThreadX;
       const bool var_divergent = kernel_.threads > 1 && (thread_loop || Divergent(loop->extent));
-      RETURN_IF_ERROR(DefineVariable(loop->var, {loop->type, var_divergent, false}).Within(HeadLine(s)));
+      RETURN_IF_ERROR(
+          DefineVariable(loop->var, {loop->type, var_divergent, false}).Within(HeadLine(s)));
       divergent_ += divergent;
       thread_loops_ += thread_loop;
       block_binds_[static_cast<size_t>(loop->bind)] = true;
@@ -254,7 +285,8 @@ class Verifier {
   static Status CheckOutermost(const Block& siblings, bool only_block_loops_outside) {
     if (!only_block_loops_outside) return Fail("a block loop must be outermost");
     int others = -1;
-    for (const Stmt& s : siblings) others += !std::holds_alternative<Let>(s.node) && !std::holds_alternative<Comment>(s.node);
+    for (const Stmt& s : siblings)
+      others += !std::holds_alternative<Let>(s.node) && !std::holds_alternative<Comment>(s.node);
     if (others > 0) return Fail("a block loop shares its level with other statements");
     return {};
   }
@@ -268,7 +300,9 @@ class Verifier {
     if (s.size < 1) return Fail("a buffer needs at least one element");
     if (s.space == Space::kShared) {
       shared_bytes_ = (shared_bytes_ + 15) / 16 * 16 + s.size * SizeOf(s.type);
-      if (shared_bytes_ > kMaxSharedBytes) return Fail("{} bytes of shared memory: a block has at most {}", shared_bytes_, kMaxSharedBytes);
+      if (shared_bytes_ > kMaxSharedBytes)
+        return Fail("{} bytes of shared memory: a block has at most {}", shared_bytes_,
+                    kMaxSharedBytes);
     }
     return DefineBuffer(s.name, {s.type, false, s.space == Space::kReg, s.size, 16});
   }
@@ -282,7 +316,9 @@ class Verifier {
     RETURN_IF_ERROR(CheckWritable(s.buffer));
     RETURN_IF_ERROR(CheckExpr(s.value));
     const DType type = buffers_.at(s.buffer).type;
-    if (type != s.value->type) return Fail("{} holds {}, the value is {}", s.buffer, Info(type).text, Info(s.value->type).text);
+    if (type != s.value->type)
+      return Fail("{} holds {}, the value is {}", s.buffer, Info(type).text,
+                  Info(s.value->type).text);
     return {};
   }
 
@@ -292,23 +328,30 @@ class Verifier {
     RETURN_IF_ERROR(CheckElement(s.src, s.src_index, s.lanes));
     RETURN_IF_ERROR(CheckWritable(s.dst));
     const Buffer &dst = buffers_.at(s.dst), &src = buffers_.at(s.src);
-    if (dst.type != src.type) return Fail("copy from {} to {}", Info(src.type).text, Info(dst.type).text);
+    if (dst.type != src.type)
+      return Fail("copy from {} to {}", Info(src.type).text, Info(dst.type).text);
     const int64_t bytes = int64_t{s.lanes} * SizeOf(dst.type);
-    if (bytes != 2 && bytes != 4 && bytes != 8 && bytes != 16) return Fail("one access of {} bytes: 2, 4, 8 and 16 are possible", bytes);
+    if (bytes != 2 && bytes != 4 && bytes != 8 && bytes != 16)
+      return Fail("one access of {} bytes: 2, 4, 8 and 16 are possible", bytes);
     for (const auto& [name, buffer] : {std::pair(s.dst, dst), std::pair(s.src, src)})
-      if (buffer.alignment < bytes) return Fail("{} is aligned to {} bytes, the access has {}", name, buffer.alignment, bytes);
+      if (buffer.alignment < bytes)
+        return Fail("{} is aligned to {} bytes, the access has {}", name, buffer.alignment, bytes);
     return {};
   }
 
   Status Check(const For& s) {
     RETURN_IF_ERROR(CheckExpr(s.extent));
     if (!IsIndexType(s.type)) return Fail("loop variable is {}, not i32 or i64", Info(s.type).text);
-    if (s.extent->type != s.type) return Fail("extent is {}, the variable {}", Info(s.extent->type).text, Info(s.type).text);
+    if (s.extent->type != s.type)
+      return Fail("extent is {}, the variable {}", Info(s.extent->type).text, Info(s.type).text);
     const bool constant = s.extent->kind == ExprKind::kInt;
-    if (s.bind == Bind::kUnroll && !constant) return Fail("an unrolled loop needs a constant extent");
+    if (s.bind == Bind::kUnroll && !constant)
+      return Fail("an unrolled loop needs a constant extent");
     if (IsBlockBind(s.bind)) {
-      if (!OnlyParameters(s.extent)) return Fail("the extent of a block loop may name parameters only");
-      if (block_binds_[static_cast<size_t>(s.bind)]) return Fail("a second loop is bound to {}", BindText(s.bind));
+      if (!OnlyParameters(s.extent))
+        return Fail("the extent of a block loop may name parameters only");
+      if (block_binds_[static_cast<size_t>(s.bind)])
+        return Fail("a second loop is bound to {}", BindText(s.bind));
     }
     if (s.bind != Bind::kThreadX) return {};
     if (!constant || s.extent->int_value < 1 || s.extent->int_value > kernel_.threads)
@@ -319,7 +362,8 @@ class Verifier {
 
   Status Check(const If& s) {
     RETURN_IF_ERROR(CheckExpr(s.condition));
-    if (s.condition->type != DType::kBool) return Fail("condition is {}, not bool", Info(s.condition->type).text);
+    if (s.condition->type != DType::kBool)
+      return Fail("condition is {}, not bool", Info(s.condition->type).text);
     return {};
   }
 
@@ -339,7 +383,7 @@ class Verifier {
   std::set<std::string, std::less<>> used_;
   std::vector<std::string> scope_;
   int64_t shared_bytes_ = 0;
-  int divergent_ = 0;     // enclosing statements that not every thread executes alike
+  int divergent_ = 0;  // enclosing statements that not every thread executes alike
   int thread_loops_ = 0;
   bool block_binds_[std::size(kBindText)] = {};
 };

@@ -15,11 +15,18 @@ Overload(F...) -> Overload<F...>;
 
 Expr Rebuild(const Expr& e, std::vector<Expr> args) {
   switch (e->kind) {
-    case ExprKind::kInt: case ExprKind::kFloat: case ExprKind::kVar: return e;
-    case ExprKind::kLoad: return Load(e->name, e->type, std::move(args[0]));
-    case ExprKind::kOp: return Op(e->op, std::move(args));
-    case ExprKind::kCast: return Cast(e->type, std::move(args[0]));
-    case ExprKind::kShuffle: return ShuffleXor(std::move(args[0]), static_cast<int>(e->int_value));
+    case ExprKind::kInt:
+    case ExprKind::kFloat:
+    case ExprKind::kVar:
+      return e;
+    case ExprKind::kLoad:
+      return Load(e->name, e->type, std::move(args[0]));
+    case ExprKind::kOp:
+      return Op(e->op, std::move(args));
+    case ExprKind::kCast:
+      return Cast(e->type, std::move(args[0]));
+    case ExprKind::kShuffle:
+      return ShuffleXor(std::move(args[0]), static_cast<int>(e->int_value));
   }
   return e;
 }
@@ -77,11 +84,21 @@ Block Rewrite(const Block& block, const Rewriter& rewrite) {
   for (const Stmt& s : block) {
     out.push_back(std::visit(
         Overload{
-            [&](const Let& n) { return Stmt{Let{n.name, expr(n.value)}}; },
-            [&](const Store& n) { return Stmt{Store{n.buffer, expr(n.index), expr(n.value)}}; },
-            [&](const Copy& n) { return Stmt{Copy{n.dst, expr(n.dst_index), n.src, expr(n.src_index), n.lanes}}; },
-            [&](const For& n) { return Stmt{For{n.var, n.type, expr(n.extent), n.bind, body(n.body)}}; },
-            [&](const If& n) { return Stmt{If{expr(n.condition), body(n.then_body), body(n.else_body)}}; },
+            [&](const Let& n) {
+              return Stmt{Let{n.name, expr(n.value)}};
+            },
+            [&](const Store& n) {
+              return Stmt{Store{n.buffer, expr(n.index), expr(n.value)}};
+            },
+            [&](const Copy& n) {
+              return Stmt{Copy{n.dst, expr(n.dst_index), n.src, expr(n.src_index), n.lanes}};
+            },
+            [&](const For& n) {
+              return Stmt{For{n.var, n.type, expr(n.extent), n.bind, body(n.body)}};
+            },
+            [&](const If& n) {
+              return Stmt{If{expr(n.condition), body(n.then_body), body(n.else_body)}};
+            },
             [](const auto& n) { return Stmt{n}; },
         },
         s.node));
@@ -102,11 +119,14 @@ Rewriter Replace(const Bindings& bindings) {
 }  // namespace
 
 Expr Substitute(const Expr& e, const Bindings& bindings) { return Rewrite(e, Replace(bindings)); }
-Block Substitute(const Block& block, const Bindings& bindings) { return Rewrite(block, Replace(bindings)); }
+Block Substitute(const Block& block, const Bindings& bindings) {
+  return Rewrite(block, Replace(bindings));
+}
 
 bool Mentions(const Expr& e, std::string_view variable) {
   bool found = false;
-  Walk(e, [&](const Expr& x) { found = found || (x->kind == ExprKind::kVar && x->name == variable); });
+  Walk(e,
+       [&](const Expr& x) { found = found || (x->kind == ExprKind::kVar && x->name == variable); });
   return found;
 }
 

@@ -1,5 +1,6 @@
-// Walking and rewriting tile kernels. Walks are in program order; a rewrite visits operands before the
-// expression itself and shares what it leaves unchanged. Used by the verifier, the emitters and engines.
+// Walking and rewriting tile kernels. Walks are in program order; a rewrite visits operands before
+// the expression itself and shares what it leaves unchanged. Used by the verifier, the emitters and
+// engines.
 #pragma once
 
 #include <functional>
@@ -23,8 +24,8 @@ void ForEachExpr(const Stmt& s, const std::function<void(const Expr&)>& visit);
 // Calls visit(e) for each expression in the block, of every statement and depth.
 void WalkExprs(const Block& block, const std::function<void(const Expr&)>& visit);
 
-// `e` with each expression replaced by rewrite(expression), operands first. Operations whose operands have
-// changed are rebuilt by the folding builders.
+// `e` with each expression replaced by rewrite(expression), operands first. Operations whose
+// operands have changed are rebuilt by the folding builders.
 using Rewriter = std::function<Expr(const Expr&)>;
 Expr Rewrite(const Expr& e, const Rewriter& rewrite);
 Block Rewrite(const Block& block, const Rewriter& rewrite);

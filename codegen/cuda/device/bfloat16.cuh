@@ -7,7 +7,7 @@ struct bf16_t {
 #if __CUDA_ARCH__ >= 800
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(v));
 #else
-    const unsigned u = __float_as_uint(v);  // to nearest even: half of the last place, less one if it is even
+    const unsigned u = __float_as_uint(v);  // plus half a last place, less a little if even
     bits = v == v ? (u + 0x7fff + (u >> 16 & 1)) >> 16 : 0x7fff;
 #endif
   }

@@ -1,6 +1,6 @@
 #pragma once
-// e4m3_t: 4 exponent bits (bias 7), 3 mantissa bits, no infinity, largest 448; conversion saturates.
-// PTX ISA "cvt", .e4m3x2 from sm_89 on.
+// e4m3_t: 4 exponent bits (bias 7), 3 mantissa bits, no infinity, largest 448; conversion
+// saturates. PTX ISA "cvt", .e4m3x2 from sm_89 on.
 struct e4m3_t {
   unsigned char bits;
   e4m3_t() = default;

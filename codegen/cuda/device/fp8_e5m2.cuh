@@ -1,5 +1,6 @@
 #pragma once
-// e5m2_t: the upper byte of a half, largest 57344; conversion saturates. PTX ISA "cvt", .e5m2x2 from sm_89 on.
+// e5m2_t: the upper byte of a half, largest 57344; conversion saturates. PTX ISA "cvt", .e5m2x2
+// from sm_89 on.
 struct e5m2_t {
   unsigned char bits;
   e5m2_t() = default;

@@ -1,6 +1,6 @@
 #pragma once
-// Conversions to integers: to nearest even, saturating, NaN to 0. PTX ISA "cvt": float to integer saturates
-// by itself; a NaN gives 0 except from .f64 or to .s64.
+// Conversions to integers: to nearest even, saturating, NaN to 0. PTX ISA "cvt": float to integer
+// saturates by itself; a NaN gives 0 except from .f64 or to .s64.
 __device__ inline int to_i32(int v) { return v; }
 __device__ inline int to_i32(float v) { return __float2int_rn(v); }
 __device__ inline int to_i32(double v) { return v == v ? __double2int_rn(v) : 0; }

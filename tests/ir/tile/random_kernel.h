@@ -1,0 +1,14 @@
+// Random tile kernels that pass the verifier: every statement, binding, type and operation occurs. For tests of
+// the text, the emitter and the interpreter.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/tile/tile.h"
+
+namespace kiln::tile {
+
+// The same kernel for the same seed.
+Kernel RandomKernel(uint32_t seed);
+
+}  // namespace kiln::tile
