@@ -26,7 +26,7 @@ struct Value {
 // Argument of one parameter: the elements of a pointer's buffer (as values of its dtype), or a scalar.
 struct Argument {
   std::vector<double>* buffer = nullptr;
-  Value scalar;
+  Value scalar = {};
 };
 
 // Runs the kernel, all threads of a block in lockstep (so barriers and shuffles mean what they say on a

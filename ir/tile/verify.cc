@@ -209,6 +209,11 @@ class Verifier {
     return {};
   }
 
+  static Status OutOfRange(const std::string& name, int64_t element, int64_t size) {
+    if (size < 0) return Fail("element {} of {}", element, name);
+    return Fail("element {} of {}, which has {}", element, name, size);
+  }
+
   // `index` and the `lanes` elements from there, as far as the index is a constant.
   Status CheckElement(const std::string& name, const Expr& index, int lanes) {
     const auto at = buffers_.find(name);
@@ -220,7 +225,7 @@ class Verifier {
     if (index->kind != ExprKind::kInt) return {};
     const int64_t i = index->int_value, size = at->second.size;
     if (i < 0 || (size >= 0 && i + lanes > size))
-      return Fail("element {} of {}, which has {}", i + lanes - 1, name, size);
+      return OutOfRange(name, i < 0 ? i : i + lanes - 1, size);
     if (i % lanes != 0) return Fail("element {} of {} is not aligned for {} lanes", i, name, lanes);
     return {};
   }

@@ -11,17 +11,18 @@
 namespace kiln::tile {
 namespace {
 
-constexpr DType kAll[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2,
-                          DType::kI8,  DType::kU8,  DType::kI32, DType::kI64,  DType::kBool};
+constexpr DType kAll[] = {DType::kF32,  DType::kF64,  DType::kF16, DType::kBF16,
+                          DType::kE4M3, DType::kE5M2, DType::kI8,  DType::kU8,
+                          DType::kI32,  DType::kI64,  DType::kBool};
 constexpr DType kCompute[] = {DType::kF32, DType::kF64, DType::kI32, DType::kI64, DType::kBool};
-constexpr ScalarOp kOnNumbers[] = {ScalarOp::kAdd, ScalarOp::kSub,    ScalarOp::kMul,    ScalarOp::kDiv,
-                                   ScalarOp::kMod, ScalarOp::kMin,    ScalarOp::kMax,    ScalarOp::kMinNan,
-                                   ScalarOp::kNeg, ScalarOp::kMaxNan, ScalarOp::kAbs,    ScalarOp::kCeil,
-                                   ScalarOp::kFma, ScalarOp::kFloor,  ScalarOp::kSelect};
-constexpr ScalarOp kOnFloats[] = {ScalarOp::kPow,   ScalarOp::kAtan2, ScalarOp::kSqrt, ScalarOp::kRsqrt,
-                                  ScalarOp::kRecip, ScalarOp::kExp,   ScalarOp::kLog,  ScalarOp::kLog1p,
-                                  ScalarOp::kExpm1, ScalarOp::kSin,   ScalarOp::kCos,  ScalarOp::kTan,
-                                  ScalarOp::kTanh,  ScalarOp::kErf};
+constexpr ScalarOp kOnNumbers[] = {
+    ScalarOp::kAdd, ScalarOp::kSub,  ScalarOp::kMul,    ScalarOp::kDiv,   ScalarOp::kMod,
+    ScalarOp::kMin, ScalarOp::kMax,  ScalarOp::kMinNan, ScalarOp::kNeg,   ScalarOp::kMaxNan,
+    ScalarOp::kAbs, ScalarOp::kCeil, ScalarOp::kFma,    ScalarOp::kFloor, ScalarOp::kSelect};
+constexpr ScalarOp kOnFloats[] = {
+    ScalarOp::kPow, ScalarOp::kAtan2, ScalarOp::kSqrt,  ScalarOp::kRsqrt, ScalarOp::kRecip,
+    ScalarOp::kExp, ScalarOp::kLog,   ScalarOp::kLog1p, ScalarOp::kExpm1, ScalarOp::kSin,
+    ScalarOp::kCos, ScalarOp::kTan,   ScalarOp::kTanh,  ScalarOp::kErf};
 constexpr ScalarOp kComparisons[] = {ScalarOp::kEq, ScalarOp::kNe, ScalarOp::kGt,
                                      ScalarOp::kGe, ScalarOp::kLt, ScalarOp::kLe};
 constexpr int kThreads = 64;
@@ -43,11 +44,13 @@ class Generator {
 
   Kernel Run() {
     Kernel k{.name = Fresh("kernel"), .threads = kThreads, .min_blocks = Below(3)};
-    for (int i = Below(3); i > 0; --i) k.comment.push_back(Below(4) == 0 ? "" : fmt::format("line {}: a  b ", i));
+    for (int i = Below(3); i > 0; --i)
+      k.comment.push_back(Below(4) == 0 ? "" : fmt::format("line {}: a  b ", i));
     for (const DType t : kAll) {
       const std::string name = Fresh("p");
       const bool is_const = Below(3) == 0;
-      k.params.push_back({.name = name, .type = t, .is_pointer = true, .is_const = is_const, .alignment = 16});
+      k.params.push_back(
+          {.name = name, .type = t, .is_pointer = true, .is_const = is_const, .alignment = 16});
       buffers_.push_back({name, t, -1, !is_const});
     }
     for (const DType t : kCompute) {
@@ -58,7 +61,9 @@ class Generator {
     For inner{.var = Fresh("bx"), .extent = blocks, .bind = Bind::kBlockX};
     vars_.push_back({inner.var, DType::kI32});
     inner.body = Body(0, /*convergent=*/true, /*in_threads=*/false);
-    For outer{.var = Fresh("by"), .extent = Int(2), .bind = Below(2) == 0 ? Bind::kBlockY : Bind::kBlockZ};
+    For outer{.var = Fresh("by"),
+              .extent = Int(2),
+              .bind = Below(2) == 0 ? Bind::kBlockY : Bind::kBlockZ};
     outer.body.push_back({std::move(inner)});
     k.body.push_back({std::move(outer)});
     return k;
@@ -83,23 +88,37 @@ class Generator {
     }
     if (t == DType::kBool) return Bool(Below(2) == 0);
     if (!IsFloat(t)) return Int(Integer(t), t);
-    static constexpr double kFloats[] = {0.0, -0.0, 1.0, 0.1, -3.5e-20, 1e30, std::numeric_limits<double>::infinity(),
-                                         -std::numeric_limits<double>::infinity(), 0x1p-140,
+    static constexpr double kFloats[] = {0.0,
+                                         -0.0,
+                                         1.0,
+                                         0.1,
+                                         -3.5e-20,
+                                         1e30,
+                                         std::numeric_limits<double>::infinity(),
+                                         -std::numeric_limits<double>::infinity(),
+                                         0x1p-140,
                                          std::numeric_limits<double>::quiet_NaN()};
     return Float(Pick(kFloats), t);
   }
 
   int64_t Integer(DType t) {
-    static constexpr int64_t kIntegers[] = {0, 1, -1, 7, 2048, std::numeric_limits<int32_t>::max(),
+    static constexpr int64_t kIntegers[] = {0,
+                                            1,
+                                            -1,
+                                            7,
+                                            2048,
+                                            std::numeric_limits<int32_t>::max(),
                                             std::numeric_limits<int32_t>::min()};
-    static constexpr int64_t kLong[] = {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 9};
+    static constexpr int64_t kLong[] = {std::numeric_limits<int64_t>::max(),
+                                        std::numeric_limits<int64_t>::min(), 9};
     return t == DType::kI64 && Below(3) == 0 ? Pick(kLong) : Pick(kIntegers);
   }
 
   Expr Operation(ScalarOp op, DType operand, DType result, int depth) {
     std::vector<Expr> args;
     for (int i = 0; i < Info(op).arity; ++i)
-      args.push_back(Expression(op == ScalarOp::kSelect && i == 0 ? DType::kBool : operand, depth - 1));
+      args.push_back(
+          Expression(op == ScalarOp::kSelect && i == 0 ? DType::kBool : operand, depth - 1));
     return Make({.kind = ExprKind::kOp, .type = result, .op = op, .args = std::move(args)});
   }
 
@@ -124,7 +143,10 @@ class Generator {
     if (what == 0) return LoadOf(t);
     if (what <= 2) return Make({.kind = ExprKind::kCast, .type = t, .args = {AnyValue(depth - 1)}});
     if (what == 3 && t != DType::kBool)
-      return Make({.kind = ExprKind::kShuffle, .type = t, .int_value = 1 << Below(5), .args = {Expression(t, depth - 1)}});
+      return Make({.kind = ExprKind::kShuffle,
+                   .type = t,
+                   .int_value = 1 << Below(5),
+                   .args = {Expression(t, depth - 1)}});
     if (what == 4) return Leaf(t);
     if (t == DType::kBool) return Condition(depth);
     if (t == DType::kI32 && Below(8) == 0) return Operation(ScalarOp::kFastDiv, t, t, depth);
@@ -132,7 +154,8 @@ class Generator {
   }
 
   Expr Condition(int depth) {
-    static constexpr ScalarOp kLogic[] = {ScalarOp::kAnd, ScalarOp::kOr, ScalarOp::kNot, ScalarOp::kEq, ScalarOp::kSelect};
+    static constexpr ScalarOp kLogic[] = {ScalarOp::kAnd, ScalarOp::kOr, ScalarOp::kNot,
+                                          ScalarOp::kEq, ScalarOp::kSelect};
     if (Below(2) == 0) return Operation(Pick(kLogic), DType::kBool, DType::kBool, depth);
     return Operation(Pick(kComparisons), kCompute[Below(4)], DType::kBool, depth);
   }
@@ -160,7 +183,8 @@ class Generator {
   tile::Block Body(int depth, bool convergent, bool in_threads) {
     const size_t vars = vars_.size(), buffers = buffers_.size();
     tile::Block block;
-    for (int i = 1 + Below(5); i > 0; --i) block.push_back(Statement(depth, convergent, in_threads));
+    for (int i = 1 + Below(5); i > 0; --i)
+      block.push_back(Statement(depth, convergent, in_threads));
     vars_.resize(vars);
     buffers_.resize(buffers);
     return block;
@@ -174,14 +198,18 @@ class Generator {
         return {std::move(s)};
       }
       case 1: {
-        Alloc s{Fresh("m"), Pick(kAll), Below(2) == 0 ? Space::kReg : Space::kShared, 16 * (1 + Below(2))};
+        Alloc s{Fresh("m"), Pick(kAll), Below(2) == 0 ? Space::kReg : Space::kShared,
+                16 * (1 + Below(2))};
         if (s.space == Space::kReg && Below(3) == 0) s.size = 1;
         buffers_.push_back({s.name, s.type, s.size, true});
         return {std::move(s)};
       }
-      case 2: return CopyStatement();
-      case 3: return convergent ? Stmt{Barrier{}} : Stmt{Comment{"no barrier here"}};
-      case 4: return {Comment{Below(2) == 0 ? "" : "a comment: { } \"x\""}};
+      case 2:
+        return CopyStatement();
+      case 3:
+        return convergent ? Stmt{Barrier{}} : Stmt{Comment{"no barrier here"}};
+      case 4:
+        return {Comment{Below(2) == 0 ? "" : "a comment: { } \"x\""}};
       case 5: {
         const Buffer b = Writable();
         return {Store{b.name, Index(b, 1), ValueFor(b.type)}};
@@ -192,14 +220,18 @@ class Generator {
         if (Below(2) == 0) s.else_body = Body(depth + 1, false, in_threads);
         return {std::move(s)};
       }
-      default: return Loop(depth, convergent, in_threads);
+      default:
+        return Loop(depth, convergent, in_threads);
     }
   }
 
   Stmt Loop(int depth, bool convergent, bool in_threads) {
     For s{.var = Fresh("k"), .type = Below(3) == 0 ? DType::kI64 : DType::kI32};
     const int what = Below(in_threads ? 3 : 5);
-    s.bind = what == 0 ? Bind::kSerial : what == 1 ? Bind::kUnroll : what == 2 ? Bind::kVector : Bind::kThreadX;
+    s.bind = what == 0   ? Bind::kSerial
+             : what == 1 ? Bind::kUnroll
+             : what == 2 ? Bind::kVector
+                         : Bind::kThreadX;
     const bool threads = s.bind == Bind::kThreadX;
     const bool whole = threads && Below(2) == 0;
     s.extent = threads ? Int(whole ? kThreads : 32, s.type) : Int(1 + Below(4), s.type);

@@ -50,28 +50,33 @@ constexpr BadText kBadTexts[] = {
     {"kernel k() threads many {\n}", "1:20: expected a number of threads, found 'many'"},
     {"kernel k() threads 99999999999 {\n}",
      "1:20: 99999999999 is not a number of threads from 0 to 2147483647"},
-    {"kernel k() threads 1 {\n  barrier\n", "3:1: expected a statement or '}', found the end of the text"},
+    {"kernel k() threads 1 {\n  barrier\n",
+     "3:1: expected a statement or '}', found the end of the text"},
     {"kernel k() threads 1 {\n  let x = y : i32\n}", "2:11: no variable is named y"},
     {"kernel k() threads 1 {\n  let x = 1 : f32\n}", "2:15: x is f32, its value is i32"},
     {"kernel k() threads 1 {\n  let x = frob(1) : i32\n}", "2:11: no operation is named frob"},
     {"kernel k() threads 1 {\n  let x = add(1) : i32\n}", "2:11: add takes 2 operands, not 1"},
     {"kernel k() threads 1 {\n  let x = add(1 2) : i32\n}", "2:17: expected ',', found '2'"},
-    {"kernel k() threads 1 {\n  let x = 3000000000 : i32\n}", "2:11: 3000000000 does not fit in i32"},
+    {"kernel k() threads 1 {\n  let x = 3000000000 : i32\n}",
+     "2:11: 3000000000 does not fit in i32"},
     {"kernel k() threads 1 {\n  let x = 9223372036854775808l : i64\n}",
      "2:11: 9223372036854775808l does not fit in i64"},
     {"kernel k() threads 1 {\n  let x = 12q : i32\n}", "2:11: '12q' is not a number"},
     {"kernel k() threads 1 {\n  let x = - : i32\n}", "2:11: '-' is not a number"},
     {"kernel k() threads 1 {\n  let x = 0x1.8 : f64\n}",
      "2:11: '0x1.8' is not a number: floats are written as 0x1.8p+1f"},
-    {"kernel k() threads 1 {\n  let x = 0x1.0000001p+0f : f32\n}", "2:11: 0x1.0000001p+0 is no f32 number"},
+    {"kernel k() threads 1 {\n  let x = 0x1.0000001p+0f : f32\n}",
+     "2:11: 0x1.0000001p+0 is no f32 number"},
     {"kernel k() threads 1 {\n  store x[0] = 1\n}", "2:9: no buffer is named x"},
     {"kernel k(x: ptr<i32>) threads 1 {\n  copy x[0] <- x[1] lanes x\n}",
      "2:27: expected a number of lanes, found 'x'"},
-    {"kernel k() threads 1 {\n  alloc a : f32[4] heap\n}", "2:20: expected 'reg' or 'shared', found 'heap'"},
+    {"kernel k() threads 1 {\n  alloc a : f32[4] heap\n}",
+     "2:20: expected 'reg' or 'shared', found 'heap'"},
     {"kernel k() threads 1 {\n  for i in 1..4 {\n  }\n}", "2:12: expected '0', found '1'"},
     {"kernel k() threads 1 {\n  for i in 0..4 sideways {\n  }\n}",
      "2:17: expected a binding or '{', found 'sideways'"},
-    {"kernel k() threads 1 {\n  let x = // here\n  1 : i32\n}", "2:11: expected an expression, found a comment"},
+    {"kernel k() threads 1 {\n  let x = // here\n  1 : i32\n}",
+     "2:11: expected an expression, found a comment"},
     {"kernel k() threads 1 {\n  $\n}", "2:3: unexpected character '$'"},
     {"kernel k() threads 1 {\n}\nkernel", "3:1: expected the end of the text, found 'kernel'"},
 };
@@ -98,8 +103,10 @@ TEST(TileText, DamagedTextDoesNotCrash) {
   for (int i = 0; i < 3000; ++i) {
     std::string text(kEveryConstruct);
     const size_t at = random() % text.size();
-    if (i % 2 == 0) text.resize(at);
-    else text[at] = static_cast<char>(random() % 128);
+    if (i % 2 == 0)
+      text.resize(at);
+    else
+      text[at] = static_cast<char>(random() % 128);
     const Result<Kernel> kernel = Parse(text);
     if (kernel.ok()) (void)Verify(*kernel).ok();
   }

@@ -1,0 +1,238 @@
+// The lockstep interpreter: what kernels compute, and the mistakes it catches that a device would not.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <random>
+
+#include "ir/tile/tools.h"
+#include "tests/ir/tile/kernels.h"
+
+namespace kiln::tile {
+namespace {
+
+using Buffer = std::vector<double>;
+
+Argument Scalar(int64_t v) { return {.scalar = {.i = v}}; }
+Argument Scalar(double v) { return {.scalar = {.f = v}}; }
+
+Status RunText(std::string_view text, std::vector<Argument> args) {
+  const Result<Kernel> kernel = Parse(text);
+  if (!kernel.ok()) return kernel.status();
+  return Interpret(*kernel, args);
+}
+
+TEST(TileInterpret, Saxpy) {
+  const int n = 300;
+  Buffer x(n), y(n), expected(n);
+  for (int i = 0; i < n; ++i) {
+    x[i] = RoundTo(DType::kBF16, 0.37 * i);
+    y[i] = static_cast<float>(1.0 / (i + 1));
+    expected[i] = std::fmaf(1.1f, static_cast<float>(x[i]), static_cast<float>(y[i]));
+  }
+  const Status status =
+      RunText(kSaxpy, {{.buffer = &x}, {.buffer = &y}, Scalar(double{1.1f}), Scalar(int64_t{n})});
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(y, expected);
+}
+
+TEST(TileInterpret, BlockSumThroughShufflesAndSharedMemory) {
+  Buffer x(3 * 256), y(3);
+  std::mt19937 random(1);
+  for (double& v : x) v = static_cast<double>(random() % 1000);
+  const Status status = RunText(kBlockSum, {{.buffer = &x}, {.buffer = &y}, Scalar(int64_t{3})});
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (int b = 0; b < 3; ++b) {
+    double sum = 0;
+    for (int i = 0; i < 256; ++i) sum += x[b * 256 + i];
+    EXPECT_EQ(y[b], sum) << "block " << b;
+  }
+}
+
+// One thread: `body` may use x (f32), y (f64), n (i32), a (f32).
+Status RunSmall(const std::string& body, Buffer& y) {
+  Buffer x = {1, 2, 3, 4};
+  return RunText("kernel k(x: ptr<f32> const align 16, y: ptr<f64>, n: i32, a: f32) threads 1 {\n" +
+                     body + "\n}\n",
+                 {{.buffer = &x}, {.buffer = &y}, Scalar(int64_t{5}), Scalar(double{0.1f})});
+}
+
+struct ValueRow {
+  const char* expr;  // of type f64
+  double value;
+};
+
+TEST(TileInterpret, ExpressionsHaveTheTypesOfADevice) {
+  const ValueRow rows[] = {
+      {"cast<f64>(mul(a, a))", double{0.1f * 0.1f}},
+      {"mul(cast<f64>(a), cast<f64>(a))", double{0.1f} * double{0.1f}},
+      {"cast<f64>(fma(a, a, -0x1.47ae16p-7f))", double{std::fmaf(0.1f, 0.1f, -0x1.47ae16p-7f)}},
+      {"cast<f64>(add(2147483647, 1))", -2147483648.0},
+      {"cast<f64>(add(2147483647l, 1l))", 2147483648.0},
+      {"cast<f64>(div(n, sub(n, 5)))", 0},
+      {"cast<f64>(cast<i8>(0x1.2cp+8f))", 127},
+      {"cast<f64>(cast<u8>(sub(n, 10)))", 0},
+      {"cast<f64>(cast<i32>(4294967296l))", 2147483647},
+      {"cast<f64>(cast<i32>(nan))", 0},
+      {"cast<f64>(cast<i64>(inf))", 9223372036854775808.0},
+      {"cast<f64>(cast<i32>(0x1.4p+1f))", 2},
+      {"cast<f64>(cast<e4m3>(0x1p+10f))", 448},
+      {"cast<f64>(cast<f16>(0x1.ffdp+15f))", 65504},
+      {"cast<f64>(cast<f16>(16777217))", HUGE_VAL},
+      {"cast<f64>(cast<bf16>(a))", 0.10009765625},
+      {"cast<f64>(cast<f32>(9007199791611905l))",
+       9007200328482816.0},  // rounded once, not by way of f64
+      {"cast<f64>(select(lt(n, 3), 1, 2))", 2},
+      {"cast<f64>(fast_div(1000, -1840700269, 33))", 285},
+      {"select(lt(n, 4), cast<f64>(load x[n]), 0x1p+0)", 1},  // the load is not made
+      {"cast<f64>(and(lt(n, 4), lt(load x[n], a)))", 0},
+      {"cast<f64>(or(gt(n, 4), lt(load x[n], a)))", 1},
+      {"cast<f64>(max(nanf, a))", double{0.1f}},
+      {"cast<f64>(eq(max_nan(nanf, a), a))", 0},
+  };
+  for (const ValueRow& row : rows) {
+    Buffer y(1);
+    const Status status = RunSmall(fmt::format("store y[0] = {}", row.expr), y);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(y[0], row.value) << row.expr;
+  }
+}
+
+TEST(TileInterpret, SixtyFourBitIntegersAreExact) {
+  Buffer y(1);
+  const Status status = RunSmall(
+      "alloc r : i64[1] reg store r[0] = 9007199254740993l\n"
+      "store y[0] = cast<f64>(sub(load r[0], 9007199254740992l))",
+      y);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(y[0], 1);
+}
+
+TEST(TileInterpret, LoopsAndBranchesDivergePerThread) {
+  Buffer y(8);
+  const Status status = RunText(R"(kernel k(y: ptr<f32>) threads 8 {
+  for t in 0..8 thread_x {
+    alloc sum : i32[1] reg
+    store sum[0] = 0
+    for k in 0..t {
+      if eq(mod(k, 2), 0) {
+        store sum[0] = add(load sum[0], k)
+      } else {
+        store sum[0] = add(load sum[0], 100)
+      }
+    }
+    store y[t] = cast<f32>(load sum[0])
+  }
+})",
+                                {{.buffer = &y}});
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(y, (Buffer{0, 0, 100, 102, 202, 206, 306, 312}));
+}
+
+// Neighbours exchange values through shared memory; `between` stands between the store and the load.
+Status Exchange(const char* between) {
+  Buffer y(64);
+  return RunText(fmt::format(R"(kernel k(y: ptr<f32>) threads 64 {{
+  alloc s : f32[64] shared
+  for t in 0..64 thread_x {{
+    store s[t] = cast<f32>(t)
+    {}
+    store y[t] = load s[sub(63, t)]
+  }}
+}})",
+                             between),
+                 {{.buffer = &y}});
+}
+
+TEST(TileInterpret, RacesOnSharedMemoryAreErrors) {
+  EXPECT_TRUE(Exchange("barrier").ok());
+  EXPECT_EQ(Exchange("").message(),
+            "store y[t] = load s[sub(63, t)]: race: s[63] was stored by thread 63 and there is no "
+            "barrier between "
+            "(thread 0 of block 0,0,0)");
+  EXPECT_EQ(Exchange("barrier let v = load s[0] : f32 store s[t] = 0x1p+0f").message(),
+            "store s[t] = 0x1p+0f: race: s[0] was loaded by another thread and there is no barrier "
+            "between "
+            "(thread 0 of block 0,0,0)");
+  EXPECT_EQ(Exchange("store s[0] = cast<f32>(t)").message(),
+            "store s[0] = cast<f32>(t): race: s[0] was stored by another thread and there is no "
+            "barrier between "
+            "(thread 1 of block 0,0,0)");
+}
+
+struct Failure {
+  const char* body;
+  const char* message;
+};
+
+TEST(TileInterpret, MistakesNameBufferIndexAndThread) {
+  const Failure rows[] = {
+      {"let v = load x[n] : f32",
+       "let v = load x[n] : f32: x[5] is out of bounds: x has 4 elements (thread 0 of block "
+       "0,0,0)"},
+      {"store y[sub(n, 6)] = 0x0p+0",
+       "store y[sub(n, 6)] = 0x0p+0: y[-1] is out of bounds: y has 2 elements (thread 0 of block "
+       "0,0,0)"},
+      {"alloc r : f32[4] reg let v = load r[2] : f32",
+       "let v = load r[2] : f32: r[2] is undefined (thread 0 of block 0,0,0)"},
+      {"for k in 0..2 { alloc r : f32[1] reg if eq(k, 0) { store r[0] = a } let v = load r[0] : "
+       "f32 }",
+       "let v = load r[0] : f32: r[0] is undefined (thread 0 of block 0,0,0)"},
+      {"alloc r : f32[4] shared let v = load r[n] : f32",
+       "let v = load r[n] : f32: r[5] is out of bounds: r has 4 elements (thread 0 of block "
+       "0,0,0)"},
+      {"alloc r : f32[4] reg copy r[0] <- x[sub(n, 2)] lanes 2",
+       "copy r[0] <- x[sub(n, 2)] lanes 2: x[4] is out of bounds: x has 4 elements (thread 0 of "
+       "block 0,0,0)"},
+      {"alloc r : f32[4] reg copy r[0] <- x[sub(n, 4)] lanes 2",
+       "copy r[0] <- x[sub(n, 4)] lanes 2: x[1] is not aligned for 2 lanes (thread 0 of block "
+       "0,0,0)"},
+  };
+  for (const Failure& row : rows) {
+    Buffer y(2);
+    EXPECT_EQ(RunSmall(row.body, y).message(), row.message);
+  }
+}
+
+TEST(TileInterpret, ShufflesNeedEveryLaneTheyRead) {
+  Buffer y(64);
+  const auto run = [&](const char* condition) {
+    return RunText(fmt::format(R"(kernel k(y: ptr<f32>) threads 64 {{
+  for b in 0..2 block_y {{
+    for t in 0..64 thread_x {{
+      if {} {{
+        store y[t] = shuffle_xor(cast<f32>(t), 4)
+      }}
+    }}
+  }}
+}})",
+                               condition),
+                   {{.buffer = &y}});
+  };
+  EXPECT_TRUE(run("lt(t, 32)").ok());
+  EXPECT_EQ(y[5], 1);
+  EXPECT_EQ(
+      run("and(eq(b, 1), ne(t, 37))").message(),
+      "store y[t] = shuffle_xor(cast<f32>(t), 4): shuffle_xor reads thread 37, which is not active "
+      "(thread 33 of block 0,1,0)");
+}
+
+TEST(TileInterpret, ArgumentsAreChecked) {
+  EXPECT_EQ(RunText(kSaxpy, {}).message(), "saxpy takes 4 arguments, not 0");
+  EXPECT_EQ(RunText(kSaxpy, {Scalar(1.0), Scalar(1.0), Scalar(1.0), Scalar(1.0)}).message(),
+            "argument x of saxpy needs a buffer");
+}
+
+TEST(TileInterpret, IsFastEnoughForTests) {
+  const int blocks = 400;  // about 2.7 million operations of threads
+  Buffer x(blocks * 256, 1.0), y(blocks);
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_TRUE(RunText(kBlockSum, {{.buffer = &x}, {.buffer = &y}, Scalar(int64_t{blocks})}).ok());
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(y[blocks - 1], 256);
+  EXPECT_LT(seconds.count(), 2.7);  // a million a second; ten times that is usual
+  RecordProperty("seconds", std::to_string(seconds.count()));
+}
+
+}  // namespace
+}  // namespace kiln::tile
