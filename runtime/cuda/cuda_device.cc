@@ -180,7 +180,10 @@ void CudaDevice::Free(void* pointer) {
 Status CudaDevice::CopyIn(void* device, const void* host, int64_t bytes) {
   if (bytes == 0) return {};
   return InContext("cuMemcpyHtoD", [&] {
-    return driver_.MemcpyHtoD(Address(device), host, static_cast<size_t>(bytes));
+    CuResult result = driver_.MemcpyHtoD(Address(device), host, static_cast<size_t>(bytes));
+    // The copy may return once the bytes are staged; a stream that does not wait for the default
+    // stream would overtake it.
+    return result == kCuSuccess ? driver_.StreamSynchronize(nullptr) : result;
   });
 }
 

@@ -274,17 +274,11 @@ TEST_F(ExecutableTest, RefusesBrokenProgramsInWords) {
             "i64 can");
   EXPECT_EQ(broken([](Program& p) { p.tensors[1].dtype = 99; }),
             "program: tensor 20 has the unknown data type 99");
-  EXPECT_EQ(broken([](Program& p) {
-              p.launches[0].block = {1024, 2, 1};
-            }),
+  EXPECT_EQ(broken([](Program& p) { p.launches[0].block = {1024, 2, 1}; }),
             "program: launch 0: a block of 1024x2x1 threads; sm_90a allows 1024");
-  EXPECT_EQ(broken([](Program& p) {
-              p.launches[0].block = {0, 1, 1};
-            }),
+  EXPECT_EQ(broken([](Program& p) { p.launches[0].block = {0, 1, 1}; }),
             "program: launch 0: a block of 0x1x1 threads");
-  EXPECT_EQ(broken([](Program& p) {
-              p.launches[0].grid = {1, 65536, 1};
-            }),
+  EXPECT_EQ(broken([](Program& p) { p.launches[0].grid = {1, 65536, 1}; }),
             "program: launch 0: a grid of 1x65536x1 blocks; CUDA allows 2147483647x65535x65535");
   EXPECT_EQ(broken([](Program& p) { p.launches[0].dynamic_shared_bytes = 300000; }),
             "program: launch 0: 300000 bytes of shared memory; sm_90a has 232448 for a block");
