@@ -1,0 +1,190 @@
+// Runs a case through the oracle, op by op. Virtual tensors are rounded to their declared type with a bound
+// that also admits an implementation which keeps them unrounded (oracle.h, "rounding").
+#include "tests/support/evaluate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tests/support/oracle/oracle.h"
+
+namespace kiln::testing {
+namespace {
+
+using oracle::Dense;
+
+class Evaluator {
+ public:
+  Evaluator(const Case& c, const CaseData& data, const EvaluateOptions& options)
+      : case_(c), data_(data), options_(options) {
+    values_.resize(c.tensors.size());
+    for (size_t i = 0; i < c.tensors.size(); ++i) {
+      const CaseTensor& tensor = c.tensors[i];
+      if (tensor.by_value) {
+        const auto count = static_cast<size_t>(oracle::Count(tensor.dims));
+        values_[i] = Dense::Of(
+            tensor.dims, std::vector<double>(count, oracle::Round(tensor.dtype, *tensor.by_value)));
+      } else if (!c.Produces(static_cast<int>(i))) {
+        values_[i] = data.images[i].ToDense();
+      }
+    }
+  }
+
+  std::map<int, Dense> Run() {
+    std::map<int, Dense> outputs;
+    for (const CaseOp& op : case_.ops) {
+      std::vector<Dense> results = Apply(op);
+      for (size_t i = 0; i < op.outputs.size(); ++i) {
+        const int at = op.outputs[i];
+        if (at < 0) continue;
+        const CaseTensor& tensor = case_.tensors[static_cast<size_t>(at)];
+        if (!tensor.is_virtual) outputs[at] = results[i];
+        // Readers see the tensor's type, whether it went through memory or not.
+        values_[static_cast<size_t>(at)] = oracle::RoundTo(tensor.dtype, results[i]);
+      }
+    }
+    return outputs;
+  }
+
+ private:
+  const Dense* In(const CaseOp& op, size_t i) const {
+    return i < op.inputs.size() && op.inputs[i] >= 0 ? &values_[static_cast<size_t>(op.inputs[i])]
+                                                     : nullptr;
+  }
+  const CaseTensor& Tensor(int index) const { return case_.tensors[static_cast<size_t>(index)]; }
+
+  std::vector<Dense> Apply(const CaseOp& op) const {
+    if (const auto* mode = oracle::FindPointwiseMode(op.name)) return {ApplyPointwise(op, *mode)};
+    if (op.name.starts_with("conv_")) return {ApplyConv(op)};
+    if (op.name.starts_with("reduce_")) return {ApplyReduction(op)};
+    if (op.name == "matmul") return {ApplyMatmul(op)};
+    if (op.name == "bn_finalize") return ApplyBnFinalize(op);
+    if (op.name == "gen_stats") {
+      auto result = oracle::GenStats(*In(op, 0), op.Compute());
+      return {std::move(result.sum), std::move(result.sq_sum)};
+    }
+    if (op.name == "reshape") {
+      const CaseTensor &x = Tensor(op.inputs[0]), &y = Tensor(op.outputs[0]);
+      return {oracle::Reshape(*In(op, 0), x.strides, y.dims, y.strides)};
+    }
+    std::vector<const Dense*> parts;  // concat
+    for (size_t i = 0; i < op.inputs.size(); ++i) parts.push_back(In(op, i));
+    return {oracle::Concat(parts, static_cast<int64_t>(op.Number("axis", 0)))};
+  }
+
+  Dense ApplyPointwise(const CaseOp& op, const oracle::PointwiseMode& mode) const {
+    const oracle::PointwiseParams params{
+        .alpha1 = op.Number("alpha1", 1),
+        .alpha2 = op.Number("alpha2", 1),
+        .relu_lower = op.Number("lower", 0),
+        .relu_upper = op.Number("upper", 1e300),
+        .relu_slope = op.Number("slope", 0),
+        .elu_alpha = op.Number("elu_alpha", 1),
+        .softplus_beta = op.Number("softplus_beta", 1),
+        .swish_beta = op.Number("swish_beta", 1),
+        .propagate_nan = op.Word("nan", "propagate") == "propagate",
+        .axis = static_cast<int64_t>(op.Number("axis", 0)),
+    };
+    std::vector<const Dense*> operands;
+    for (size_t i = 0; i < op.inputs.size(); ++i) operands.push_back(In(op, i));
+    return oracle::Pointwise(mode, params, operands, Tensor(op.outputs[0]).dims, op.Compute());
+  }
+
+  oracle::Precision PrecisionOf(const CaseOp& op) const {
+    const bool is_f32 =
+        Tensor(op.inputs[0]).dtype == DType::kF32 && Tensor(op.inputs[1]).dtype == DType::kF32;
+    return {.compute = op.Compute(),
+            .operand_roundoff = is_f32 ? options_.contraction_operand_roundoff : 0};
+  }
+
+  Dense ApplyConv(const CaseOp& op) const {
+    const Dims& out = Tensor(op.outputs[0]).dims;
+    const Dims ones(out.size() - 2, 1), zeros(out.size() - 2, 0);
+    const Dims pad = op.List("pad", zeros);
+    const oracle::ConvGeometry geometry{.pre_padding = pad,
+                                        .post_padding = op.List("post", pad),
+                                        .stride = op.List("stride", ones),
+                                        .dilation = op.List("dilation", ones),
+                                        .flip = op.Number("flip", 0) != 0};
+    Dense previous;
+    oracle::Scaling scaling{.alpha = op.Number("alpha", 1), .beta = op.Number("beta", 0)};
+    if (scaling.beta != 0) {
+      previous = data_.images[static_cast<size_t>(op.outputs[0])].ToDense();
+      scaling.previous = &previous;
+    }
+    const Dense &first = *In(op, 0), &second = *In(op, 1);
+    const auto precision = PrecisionOf(op);
+    if (op.name == "conv_fprop")
+      return oracle::ConvFprop(geometry, first, second, scaling, precision);
+    if (op.name == "conv_dgrad")
+      return oracle::ConvDgrad(geometry, first, second, out, scaling, precision);
+    return oracle::ConvWgrad(geometry, first, second, out, scaling, precision);
+  }
+
+  Dense ApplyMatmul(const CaseOp& op) const {
+    const oracle::MatmulOverrides overrides{.m = In(op, 2),
+                                            .n = In(op, 3),
+                                            .k = In(op, 4),
+                                            .padding_value = op.Number("padding_value", 0)};
+    return oracle::Matmul(*In(op, 0), *In(op, 1), overrides, PrecisionOf(op));
+  }
+
+  Dense ApplyReduction(const CaseOp& op) const {
+    constexpr std::array<std::string_view, 9> kModes = {
+        "add", "mul", "min", "max", "amax", "avg", "norm1", "norm2", "mul_no_zeros"};
+    const auto mode =
+        std::ranges::find(kModes, std::string_view(op.name).substr(7)) - kModes.begin();
+    return oracle::Reduction(static_cast<oracle::Reduce>(mode), *In(op, 0),
+                             Tensor(op.outputs[0]).dims, op.Compute());
+  }
+
+  // Operands: sum, sq_sum, scale, bias, prev_mean, prev_var, epsilon, factor, count.
+  std::vector<Dense> ApplyBnFinalize(const CaseOp& op) const {
+    const auto scalar = [&](size_t i, double absent) {
+      return In(op, i) ? In(op, i)->values[0].v : absent;
+    };
+    const oracle::BnFinalizeInputs inputs{.sum = In(op, 0),
+                                          .sq_sum = In(op, 1),
+                                          .scale = In(op, 2),
+                                          .bias = In(op, 3),
+                                          .prev_mean = In(op, 4),
+                                          .prev_var = In(op, 5),
+                                          .epsilon = scalar(6, 1e-5),
+                                          .factor = scalar(7, 0.1),
+                                          .count = scalar(8, 1),
+                                          .inference = op.Number("inference", 0) != 0};
+    auto r = oracle::BnFinalize(inputs, op.Compute());
+    return {r.updated_mean, r.updated_var, r.saved_mean, r.saved_inv_std, r.eq_scale, r.eq_bias};
+  }
+
+  const Case& case_;
+  const CaseData& data_;
+  const EvaluateOptions& options_;
+  std::vector<Dense> values_;
+};
+
+}  // namespace
+
+std::map<int, Dense> Evaluate(const Case& c, const CaseData& data, const EvaluateOptions& options) {
+  return Evaluator(c, data, options).Run();
+}
+
+std::string CheckRun(const Case& c, const CaseData& before, const CaseData& after,
+                     const std::map<int, Dense>& expected, const oracle::Tolerance& tolerance) {
+  for (const int input : c.Inputs()) {
+    const auto i = static_cast<size_t>(input);
+    const std::string error = oracle::CheckUnchanged(before.images[i], after.images[i]);
+    if (!error.empty()) return fmt::format("tensor {}: {}", c.tensors[i].name, error);
+  }
+  for (const int output : c.Outputs()) {
+    const auto i = static_cast<size_t>(output);
+    const auto comparison = oracle::Compare(expected.at(output), after.images[i], tolerance);
+    if (!comparison.ok()) return fmt::format("tensor {}: {}", c.tensors[i].name, comparison.error);
+    const std::string gaps = oracle::CheckGaps(before.images[i], after.images[i]);
+    if (!gaps.empty()) return fmt::format("tensor {}: {}", c.tensors[i].name, gaps);
+  }
+  return "";
+}
+
+}  // namespace kiln::testing

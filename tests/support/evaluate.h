@@ -1,0 +1,39 @@
+// A case against the oracle: makes its data, computes what the outputs must be.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/cases.h"
+#include "tests/support/oracle/compare.h"
+
+namespace kiln::testing {
+
+// Memory of every tensor of a case that has some: inputs filled, outputs poisoned (or filled, where beta
+// reads them). Indexed by tensor; virtual ones have no bytes.
+struct CaseData {
+  std::vector<oracle::Image> images;
+};
+CaseData MakeData(const Case& c, uint64_t seed);
+
+// Row-major values of one fill: uniform, pos, unit, small, int, ones, zeros, nan, inf, special, wide, huge, bool,
+// index (0, 1, 2 …).
+std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t count, uint64_t seed);
+bool IsFill(const std::string& fill);
+
+struct EvaluateOptions {
+  double contraction_operand_roundoff = 0;  // 2^-11 where f32 contractions may run as TF32
+};
+
+// The expected value of each non-virtual result, by tensor index.
+std::map<int, oracle::Dense> Evaluate(const Case& c, const CaseData& data,
+                                      const EvaluateOptions& options = {});
+
+// Checks a run: outputs against the oracle, gaps of outputs, inputs unchanged. Empty when all is right.
+std::string CheckRun(const Case& c, const CaseData& before, const CaseData& after,
+                     const std::map<int, oracle::Dense>& expected,
+                     const oracle::Tolerance& tolerance = {});
+
+}  // namespace kiln::testing

@@ -1,0 +1,45 @@
+// Data types as the oracle sees them: storage bytes to f64 and back.
+//
+// Written from the formats (IEEE 754 binary16/32/64, bfloat16, OCP fp8 E4M3 and E5M2, two's complement)
+// by arithmetic on values, not by bit tricks, so that it cannot share a mistake with the library that it
+// checks. Used by the oracle, the case evaluator, the fuzzers and the benchmarks' correctness checks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace kiln::oracle {
+
+enum class DType { kF32, kF64, kF16, kBF16, kE4M3, kE5M2, kI8, kU8, kI32, kI64, kBool };
+
+// What a format can hold. Integers and bool have `mantissa` 0.
+struct DTypeRow {
+  DType type;
+  std::string_view name;  // f32, bf16, e4m3, i8 …
+  int cudnn;              // cudnnDataType_t
+  int bytes;
+  int mantissa;            // significant bits with the hidden one
+  int min_exponent;        // exponent of the smallest normal number
+  double lowest, highest;  // largest finite values
+  bool has_inf;
+  bool saturates;  // beyond `highest`: fp8 and integers stay there, the rest becomes infinite
+};
+
+const DTypeRow& Row(DType type);
+std::optional<DType> ParseDType(std::string_view name);
+inline bool IsFloating(DType type) { return Row(type).mantissa > 0; }
+
+// The nearest value of `type`, ties to even; see DTypeRow::saturates. NaN becomes 0 in an integer.
+double Round(DType type, double value);
+
+double Decode(DType type, const uint8_t* bytes);
+void Encode(DType type, double value, uint8_t* bytes);  // rounds first
+
+// Distance from |value| to the next larger number of the type; 1 for integers.
+double Ulp(DType type, double value);
+
+// Relative error of one rounding, half an ulp; 0 for types that compute exactly.
+double UnitRoundoff(DType type);
+
+}  // namespace kiln::oracle

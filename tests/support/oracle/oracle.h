@@ -1,0 +1,143 @@
+// What each operation of the backend API means: plain loops in f64, from the API reference.
+//
+// Nothing here is shared with the compiler, so that an agreement of the two says something. Each function
+// takes and gives Dense tensors: a value and a bound on the error that a correct implementation may have
+// (tensor.h). The bound is derived, not guessed, by three rules:
+//
+//   reductions  e = Σ eᵢ + u · min(n, 4 + 2√n) · Σ|tᵢ|   n terms t, each with its own error eᵢ (for a product
+//               |a|·e_b + |b|·e_a + e_a·e_b), u the unit roundoff of the compute type: any order of summation,
+//               fused or not.
+//   functions   the largest change of f when every operand moves by its error, plus u · (rel·|f| + abs·s) with
+//               the factors of the mode's row in pointwise.cc and s = 1 + the largest operand. Where f jumps
+//               inside the operands' errors (floor, comparisons) the bound covers both sides.
+//   rounding    RoundTo(dtype) moves the value and keeps as bound whatever is farther: the unrounded value or
+//               the rounded ends, so that an implementation may keep an intermediate unrounded.
+//
+// Integer and boolean compute types have u = 0: results must be exact. f64 is summed in long double.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "tests/support/oracle/tensor.h"
+
+namespace kiln::oracle {
+
+// ---- Convolution: x[N, G*C, spatial…], w[G*K, C, filter…], y[N, G*K, out…], 1 to 3 spatial dims. ----
+struct ConvGeometry {
+  Dims pre_padding, post_padding, stride, dilation;
+  bool flip = false;  // CUDNN_CONVOLUTION: the filter is rotated by 180 degrees
+};
+Dims ConvOutputDims(const ConvGeometry& geometry, const Dims& x, const Dims& w);
+
+struct Scaling {  // result = alpha * op + beta * previous
+  double alpha = 1, beta = 0;
+  const Dense* previous = nullptr;
+};
+
+// How exactly an implementation computes. `operand_roundoff` is for hardware that rounds the operands of a
+// contraction first (TF32: 2^-11); 0 where it must not.
+struct Precision {
+  DType compute = DType::kF32;
+  double operand_roundoff = 0;
+};
+Dense ConvFprop(const ConvGeometry&, const Dense& x, const Dense& w, const Scaling&, Precision);
+Dense ConvDgrad(const ConvGeometry&, const Dense& dy, const Dense& w, const Dims& dx,
+                const Scaling&, Precision);
+Dense ConvWgrad(const ConvGeometry&, const Dense& x, const Dense& dy, const Dims& dw,
+                const Scaling&, Precision);
+
+// ---- Matmul: c[…, M, N] = a[…, M, K] b[…, K, N]. Batch dims broadcast; a batch dim of a that is a multiple
+// of b's repeats each entry of b. Overrides have one entry a batch (or one for all): rows and columns of c
+// beyond them are padding_value, the sum over K stops there. ----
+struct MatmulOverrides {
+  const Dense* m = nullptr;
+  const Dense* n = nullptr;
+  const Dense* k = nullptr;
+  double padding_value = 0;
+};
+Dims MatmulOutputDims(const Dims& a, const Dims& b);
+Dense Matmul(const Dense& a, const Dense& b, const MatmulOverrides&, Precision);
+
+// ---- Pointwise: y = f(alpha1 * x, alpha2 * b, t); backward modes take dy and x. ----
+struct PointwiseParams {
+  double alpha1 = 1, alpha2 = 1;
+  double relu_lower = 0, relu_upper = 1e300, relu_slope = 0;
+  double elu_alpha = 1, softplus_beta = 1, swish_beta = 1;
+  bool propagate_nan = true;  // CUDNN_PROPAGATE_NAN of relu
+  int64_t axis = 0;           // gen_index
+};
+
+struct PointwiseMode {
+  std::string_view name;  // the enumerator without its prefix, lower case
+  int cudnn;              // cudnnPointwiseMode_t
+  int operands;           // 1: x; 2: x, b or dy, x; 3: x, b, t
+  bool backward;
+  double (*function)(const PointwiseParams&, double, double, double);
+  double rel, abs;  // see above, in units of the unit roundoff
+  double jitter;    // operands may be off by jitter * u relatively (mod)
+};
+std::span<const PointwiseMode> PointwiseModes();
+const PointwiseMode* FindPointwiseMode(std::string_view name);
+
+Dims BroadcastDims(std::span<const Dense* const> operands);
+Dense Pointwise(const PointwiseMode&, const PointwiseParams&,
+                std::span<const Dense* const> operands, const Dims& out, DType compute);
+
+// ---- Reduction over every dim where `out` has extent 1. Min, max and amax skip NaN. ----
+enum class Reduce {
+  kAdd,
+  kMul,
+  kMin,
+  kMax,
+  kAmax,
+  kAvg,
+  kNorm1,
+  kNorm2,
+  kMulNoZeros
+};  // cudnnReduceTensorOp_t
+Dense Reduction(Reduce mode, const Dense& x, const Dims& out, DType compute);
+
+// ---- Batch norm statistics. x[N, C, …] -> sum and sum of squares over all but C. ----
+struct GenStatsResult {
+  Dense sum, sq_sum;
+};
+GenStatsResult GenStats(const Dense& x, DType compute);
+
+// Null inputs are absent: scale 1, bias 0. In inference mode the running statistics are the statistics.
+struct BnFinalizeInputs {
+  const Dense *sum = nullptr, *sq_sum = nullptr, *scale = nullptr, *bias = nullptr;
+  const Dense *prev_mean = nullptr, *prev_var = nullptr;
+  double epsilon = 1e-5, factor = 0.1, count = 1;
+  bool inference = false;
+};
+struct BnFinalizeResult {
+  Dense updated_mean, updated_var, saved_mean, saved_inv_std, eq_scale, eq_bias;
+};
+BnFinalizeResult BnFinalize(const BnFinalizeInputs&, DType compute);
+
+// ---- Views and copies. ----
+// Both tensors dense in memory: the element at memory offset o stays there. Else: the same row-major order.
+Dense Reshape(const Dense& x, const Dims& x_strides, const Dims& out, const Dims& out_strides);
+Dense Transpose(const Dense& x, const Dims& permutation);  // y.dims[i] = x.dims[permutation[i]]
+Dense Slice(const Dense& x, const Dims& start, const Dims& step, const Dims& out);
+Dense Concat(std::span<const Dense* const> xs, int64_t axis);
+Dense RoundTo(DType dtype, const Dense& x);
+
+// ---- Shared by the families. ----
+// A running sum of terms with errors.
+class Accumulator {
+ public:
+  void Add(double term, double error);
+  Value Result(DType compute) const;
+  int64_t terms() const { return terms_; }
+
+ private:
+  long double sum_ = 0, magnitude_ = 0, error_ = 0;
+  int64_t terms_ = 0;
+};
+Value Finish(long double value, double error,
+             DType compute);                                 // overflow and NaN of the compute type
+size_t BroadcastIndex(const Dims& dims, const Dims& index);  // row-major, extents 1 stay at 0
+
+}  // namespace kiln::oracle
