@@ -1,5 +1,5 @@
-// Statements: the function's frame, loops, buffers and stores. See emit.h for the signature and emitter.h
-// for the state.
+// Statements: the function's frame, loops, buffers and stores. See emit.h for the signature and
+// emitter.h for the state.
 #include "codegen/llvm/emit.h"
 
 #include <llvm/IR/Verifier.h>
@@ -14,16 +14,23 @@
 namespace kiln::llvm_codegen {
 namespace {
 
-// More than this comes from the scratch buffer of the thread: stacks of client threads may be small.
+// More than this comes from the scratch buffer of the thread: stacks of client threads may be
+// small.
 constexpr int64_t kStackBytes = 48 << 10;
 constexpr int64_t kBufferAlignment = 64;
 
 int BlockDimension(tile::Bind bind) {
   switch (bind) {
-    case tile::Bind::kBlockX: return 0;
-    case tile::Bind::kBlockY: return 1;
-    case tile::Bind::kBlockZ: return 2;
-    case tile::Bind::kSerial: case tile::Bind::kUnroll: case tile::Bind::kVector: case tile::Bind::kThreadX:
+    case tile::Bind::kBlockX:
+      return 0;
+    case tile::Bind::kBlockY:
+      return 1;
+    case tile::Bind::kBlockZ:
+      return 2;
+    case tile::Bind::kSerial:
+    case tile::Bind::kUnroll:
+    case tile::Bind::kVector:
+    case tile::Bind::kThreadX:
       return -1;
   }
   return -1;
@@ -80,7 +87,11 @@ std::set<std::string> IndexNames(const tile::Kernel& kernel) {
 }  // namespace
 
 Emitter::Emitter(const tile::Kernel& kernel, llvm::Module& module, const EmitOptions& options)
-    : kernel_(kernel), module_(module), context_(module.getContext()), options_(options), b_(context_) {
+    : kernel_(kernel),
+      module_(module),
+      context_(module.getContext()),
+      options_(options),
+      b_(context_) {
   llvm::FastMathFlags flags;
   flags.setAllowContract();
   b_.setFastMathFlags(flags);
@@ -89,8 +100,10 @@ Emitter::Emitter(const tile::Kernel& kernel, llvm::Module& module, const EmitOpt
 Status Emitter::Run() {
   llvm::Type* pointer = b_.getPtrTy();
   llvm::Type* count = b_.getInt64Ty();
-  auto* signature = llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, count, count}, false);
-  function_ = llvm::Function::Create(signature, llvm::Function::ExternalLinkage, kernel_.name, module_);
+  auto* signature =
+      llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, count, count}, false);
+  function_ =
+      llvm::Function::Create(signature, llvm::Function::ExternalLinkage, kernel_.name, module_);
   function_->setDoesNotThrow();
   args_ = function_->getArg(0);
   grid_ = function_->getArg(1);
@@ -117,7 +130,8 @@ Status Emitter::Run() {
 void Emitter::LoadArguments() {
   for (size_t i = 0; i < kernel_.params.size(); ++i) {
     const tile::Param& p = kernel_.params[i];
-    llvm::Value* slot = b_.CreateLoad(b_.getPtrTy(), b_.CreateConstInBoundsGEP1_64(b_.getPtrTy(), args_, i));
+    llvm::Value* slot =
+        b_.CreateLoad(b_.getPtrTy(), b_.CreateConstInBoundsGEP1_64(b_.getPtrTy(), args_, i));
     if (p.is_pointer) {
       llvm::Value* pointer = b_.CreateLoad(b_.getPtrTy(), slot, p.name);
       buffers_[p.name] = {.pointer = pointer, .type = p.type, .depth = 0};
@@ -127,8 +141,8 @@ void Emitter::LoadArguments() {
   }
 }
 
-// Buffers live in the entry block, where LLVM turns what it can into registers. kShared is per block, and a
-// task runs its blocks one after another, so it needs no more than kReg does.
+// Buffers live in the entry block, where LLVM turns what it can into registers. kShared is per
+// block, and a task runs its blocks one after another, so it needs no more than kReg does.
 void Emitter::Allocate() {
   int64_t stack = 0, scratch = 0;
   std::vector<std::pair<std::string, int64_t>> offsets;
@@ -150,12 +164,15 @@ void Emitter::Allocate() {
   });
   if (scratch == 0) return;
   auto* signature = llvm::FunctionType::get(b_.getPtrTy(), {b_.getInt64Ty()}, false);
-  auto* provider = llvm::cast<llvm::Function>(module_.getOrInsertFunction(kScratchSymbol, signature).getCallee());
+  auto* provider = llvm::cast<llvm::Function>(
+      module_.getOrInsertFunction(kScratchSymbol, signature).getCallee());
   provider->setDoesNotThrow();
   provider->setReturnDoesNotAlias();
-  llvm::Value* base = b_.CreateCall(provider, {b_.getInt64(static_cast<uint64_t>(scratch))}, "scratch");
+  llvm::Value* base =
+      b_.CreateCall(provider, {b_.getInt64(static_cast<uint64_t>(scratch))}, "scratch");
   for (const auto& [name, offset] : offsets) {
-    storage_[name] = b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), base, static_cast<uint64_t>(offset), name);
+    storage_[name] =
+        b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), base, static_cast<uint64_t>(offset), name);
   }
 }
 
@@ -181,8 +198,9 @@ void Emitter::EmitBlockLoop() {
   EmitBody(kernel_.body);
   independent_loops_.pop_back();
   block->addIncoming(b_.CreateAdd(block, b_.getInt64(1), "", true, true), b_.GetInsertBlock());
-  b_.CreateBr(head)->setMetadata(llvm::LLVMContext::MD_loop,
-                                 LoopMetadata({.access_group = group, .vectorize = false, .unroll = Unroll::kNever}));
+  b_.CreateBr(head)->setMetadata(
+      llvm::LLVMContext::MD_loop,
+      LoopMetadata({.access_group = group, .vectorize = false, .unroll = Unroll::kNever}));
   b_.SetInsertPoint(exit);
   b_.CreateRetVoid();
 }
@@ -201,7 +219,8 @@ llvm::Value* Emitter::BlockCoordinate(llvm::Value* block, int dimension) {
 }
 
 void Emitter::EmitBody(const tile::Block& block) {
-  for (const tile::Stmt& s : block) std::visit([this](const auto& node) { EmitStmt(node); }, s.node);
+  for (const tile::Stmt& s : block)
+    std::visit([this](const auto& node) { EmitStmt(node); }, s.node);
 }
 
 void Emitter::EmitStmt(const tile::Let& s) {
@@ -209,7 +228,8 @@ void Emitter::EmitStmt(const tile::Let& s) {
 }
 
 void Emitter::EmitStmt(const tile::Alloc& s) {
-  buffers_[s.name] = {.pointer = storage_.at(s.name), .type = s.type, .depth = independent_loops_.size()};
+  buffers_[s.name] = {
+      .pointer = storage_.at(s.name), .type = s.type, .depth = independent_loops_.size()};
 }
 
 void Emitter::EmitStmt(const tile::Store& s) {
@@ -223,7 +243,8 @@ void Emitter::EmitStmt(const tile::Copy& s) {
   const Buffer& dst = FindBuffer(s.dst);
   const Buffer& src = FindBuffer(s.src);
   auto* type = llvm::FixedVectorType::get(MemoryType(src.type), static_cast<unsigned>(s.lanes));
-  // The IR promises full alignment on a GPU; here unaligned access costs nothing, so none is assumed.
+  // The IR promises full alignment on a GPU; here unaligned access costs nothing, so none is
+  // assumed.
   const llvm::Align align(SizeOf(src.type));
   llvm::Value* from = ElementPointer(src, s.src_index);
   llvm::Value* value = Annotate(b_.CreateAlignedLoad(type, from, align), src);
@@ -234,7 +255,8 @@ void Emitter::EmitStmt(const tile::For& s) {
   const int dimension = BlockDimension(s.bind);
   if (dimension < 0) return EmitLoop(s);
   llvm::Value* coordinate = block_[dimension];
-  if (s.type == DType::kI32) coordinate = b_.CreateTrunc(coordinate, b_.getInt32Ty(), "", true, true);
+  if (s.type == DType::kI32)
+    coordinate = b_.CreateTrunc(coordinate, b_.getInt32Ty(), "", true, true);
   coordinate->setName(s.var);
   values_[s.var] = coordinate;
   EmitBody(s.body);
@@ -261,12 +283,14 @@ void Emitter::EmitLoop(const tile::For& s) {
   values_[s.var] = var;
   EmitBody(s.body);
   if (group) independent_loops_.pop_back();
-  var->addIncoming(b_.CreateAdd(var, llvm::ConstantInt::get(type, 1), "", true, true), b_.GetInsertBlock());
+  var->addIncoming(b_.CreateAdd(var, llvm::ConstantInt::get(type, 1), "", true, true),
+                   b_.GetInsertBlock());
   llvm::BranchInst* latch = b_.CreateBr(head);
   const bool vector = s.bind == tile::Bind::kVector, unrolled = s.bind == tile::Bind::kUnroll;
   // Left to itself, LLVM unrolls short loops before it vectorises.
   const Unroll unroll = vector ? Unroll::kNever : unrolled ? Unroll::kFully : Unroll::kFree;
-  if (llvm::MDNode* metadata = LoopMetadata({.access_group = group, .vectorize = vector, .unroll = unroll})) {
+  if (llvm::MDNode* metadata =
+          LoopMetadata({.access_group = group, .vectorize = vector, .unroll = unroll})) {
     latch->setMetadata(llvm::LLVMContext::MD_loop, metadata);
   }
   b_.SetInsertPoint(end);
@@ -281,7 +305,8 @@ llvm::MDNode* Emitter::LoopMetadata(const LoopHints& hints) {
     items.push_back(llvm::MDNode::get(context_, pair));
   };
   if (hints.access_group) add("llvm.loop.parallel_accesses", hints.access_group);
-  if (hints.vectorize) add("llvm.loop.vectorize.enable", llvm::ConstantAsMetadata::get(b_.getTrue()));
+  if (hints.vectorize)
+    add("llvm.loop.vectorize.enable", llvm::ConstantAsMetadata::get(b_.getTrue()));
   if (hints.unroll == Unroll::kFully) add("llvm.loop.unroll.full", nullptr);
   if (hints.unroll == Unroll::kNever) add("llvm.loop.unroll.disable", nullptr);
   if (items.size() == 1) return nullptr;
@@ -293,7 +318,8 @@ llvm::MDNode* Emitter::LoopMetadata(const LoopHints& hints) {
 void Emitter::EmitStmt(const tile::If& s) {
   auto* then_block = llvm::BasicBlock::Create(context_, "then", function_);
   auto* end = llvm::BasicBlock::Create(context_, "end_if", function_);
-  auto* else_block = s.else_body.empty() ? end : llvm::BasicBlock::Create(context_, "else", function_);
+  auto* else_block =
+      s.else_body.empty() ? end : llvm::BasicBlock::Create(context_, "else", function_);
   b_.CreateCondBr(Truth(EmitExpr(s.condition)), then_block, else_block);
   b_.SetInsertPoint(then_block);
   EmitBody(s.then_body);
@@ -307,8 +333,9 @@ void Emitter::EmitStmt(const tile::If& s) {
 }
 
 void Emitter::EmitStmt(const tile::Barrier&) {
-  Fail(b_.getInt32Ty(), "barrier: the CPU target runs the threads of a block one after another; schedule the "
-                        "kernel without barriers");
+  Fail(b_.getInt32Ty(),
+       "barrier: the CPU target runs the threads of a block one after another; schedule the "
+       "kernel without barriers");
 }
 
 Result<std::unique_ptr<llvm::Module>> Emit(const tile::Kernel& kernel, llvm::LLVMContext& context,
@@ -316,7 +343,8 @@ Result<std::unique_ptr<llvm::Module>> Emit(const tile::Kernel& kernel, llvm::LLV
   auto module = std::make_unique<llvm::Module>(kernel.name, context);
   RETURN_IF_ERROR(Emitter(kernel, *module, options).Run());
 
-  // Vector forms are named by attributes only until the vectoriser calls them; keep their declarations.
+  // Vector forms are named by attributes only until the vectoriser calls them; keep their
+  // declarations.
   std::vector<llvm::GlobalValue*> keep;
   for (llvm::Function& f : *module) {
     if (f.isDeclaration() && !f.isIntrinsic() && f.use_empty()) keep.push_back(&f);

@@ -1,8 +1,8 @@
 // The state of one emission, shared by the files of this folder: statements (emit.cc), expressions
 // (expr.cc), storage types and casts (storage.cc). Private to codegen/llvm.
 //
-// The first failure is kept in `status_`; what is emitted after it is poison and thrown away, so that the
-// emitting functions can return plain values.
+// The first failure is kept in `status_`; what is emitted after it is poison and thrown away, so
+// that the emitting functions can return plain values.
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
@@ -20,8 +20,8 @@
 
 namespace kiln::llvm_codegen {
 
-// How integer arithmetic may be assumed to behave. An index that overflows its type is out of bounds
-// anyhow, and only when it cannot wrap can LLVM see that x[i], x[i+1] … are adjacent.
+// How integer arithmetic may be assumed to behave. An index that overflows its type is out of
+// bounds anyhow, and only when it cannot wrap can LLVM see that x[i], x[i+1] … are adjacent.
 enum class Wrap : uint8_t { kWraps, kNever };
 
 class Emitter {
@@ -31,8 +31,6 @@ class Emitter {
   Status Run();
 
  private:
-  friend struct ScalarRows;  // expr.cc: the table of scalar ops
-
   struct Buffer {
     llvm::Value* pointer = nullptr;
     DType type = DType::kF32;
@@ -46,7 +44,7 @@ class Emitter {
     Unroll unroll = Unroll::kFree;
   };
 
-  // ---- emit.cc: statements --------------------------------------------------------------------------
+  // ---- emit.cc: statements ----
   void LoadArguments();
   void Allocate();
   void EmitBlockLoop();
@@ -63,7 +61,7 @@ class Emitter {
   void EmitLoop(const tile::For& s);
   llvm::MDNode* LoopMetadata(const LoopHints& hints);
 
-  // ---- expr.cc: expressions -------------------------------------------------------------------------
+  // ---- expr.cc: expressions ----
   llvm::Value* EmitExpr(const tile::Expr& e, Wrap wrap = Wrap::kWraps);
   llvm::Value* EmitConstant(DType type, double f, int64_t i);
   llvm::Value* EmitOp(const tile::Expr& e, Wrap wrap);
@@ -75,8 +73,9 @@ class Emitter {
   llvm::Instruction* Annotate(llvm::Instruction* access, const Buffer& buffer);
   const Buffer& FindBuffer(const std::string& name);
 
-  // ---- storage.cc: types and casts --------------------------------------------------------------------
-  llvm::Type* ValueType(DType type);   // of a value in registers; f16, bf16 and fp8 stay in their code's bits
+  // ---- storage.cc: types and casts ----
+  llvm::Type* ValueType(
+      DType type);  // of a value in registers; f16, bf16 and fp8 stay in their code's bits
   llvm::Type* MemoryType(DType type);  // of an element in memory; differs for bool only
   llvm::Value* FromMemory(DType type, llvm::Value* stored);
   llvm::Value* ToMemory(DType type, llvm::Value* value);
@@ -89,7 +88,8 @@ class Emitter {
   template <class... A>
   llvm::Value* Fail(llvm::Type* type, fmt::format_string<A...> format, A&&... args) {
     if (status_.ok()) {
-      status_ = Status::Error(Code::kNotSupported, format, std::forward<A>(args)...).Within(kernel_.name);
+      status_ =
+          Status::Error(Code::kNotSupported, format, std::forward<A>(args)...).Within(kernel_.name);
     }
     return llvm::PoisonValue::get(type);
   }

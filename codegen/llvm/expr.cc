@@ -1,5 +1,5 @@
-// Expressions: constants, variables, loads, casts, and one table row for each scalar op with its form on
-// floats and its form on integers. The meaning is that of ir/scalar.cc.
+// Expressions: constants, variables, loads, casts, and one table row for each scalar op with its
+// form on floats and its form on integers. The meaning is that of ir/scalar.cc.
 #include <llvm/IR/Intrinsics.h>
 
 #include <algorithm>
@@ -26,110 +26,131 @@ bool IsConstInt(llvm::Value* v) {
   return c && !c->isZero() && !c->isMinusOne();
 }
 
-}  // namespace
-
-// What a row emits with. `Form` is null where the op does not exist on the type.
-struct ScalarRows {
-  struct Context {
-    llvm::IRBuilder<>& b;
-    bool no_wrap;
-  };
-  using Form = llvm::Value* (*)(Context&, Args);
-  struct Row {
-    Form on_float;
-    Form on_int;
-  };
-
-  static llvm::Value* Unary(Context& c, ID id, Args v) { return c.b.CreateUnaryIntrinsic(id, v[0]); }
-  static llvm::Value* Binary(Context& c, ID id, Args v) { return c.b.CreateBinaryIntrinsic(id, v[0], v[1]); }
-  static llvm::Value* One(Args v) { return llvm::ConstantFP::get(v[0]->getType(), 1.0); }
-  static llvm::Value* Int(Args v, int64_t value) { return llvm::ConstantInt::get(v[0]->getType(), value, true); }
-  static llvm::Value* Sqrt(Context& c, Args v) { return Unary(c, llvm::Intrinsic::sqrt, v); }
-
-  static llvm::Value* Add(Context& c, Args v) { return c.b.CreateAdd(v[0], v[1], "", false, c.no_wrap); }
-  static llvm::Value* Mul(Context& c, Args v) { return c.b.CreateMul(v[0], v[1], "", false, c.no_wrap); }
-
-  // Division by 0 is 0, and by -1 a negation (the hardware traps on the most negative number).
-  static llvm::Value* Divide(Context& c, Args v, bool remainder) {
-    const auto divide = [&](llvm::Value* by) {
-      return remainder ? c.b.CreateSRem(v[0], by) : c.b.CreateSDiv(v[0], by);
-    };
-    if (IsConstInt(v[1])) return divide(v[1]);
-    llvm::Value* zero = c.b.CreateICmpEQ(v[1], Int(v, 0));
-    llvm::Value* minus_one = c.b.CreateICmpEQ(v[1], Int(v, -1));
-    llvm::Value* quotient = divide(c.b.CreateSelect(c.b.CreateOr(zero, minus_one), Int(v, 1), v[1]));
-    if (remainder) return c.b.CreateSelect(zero, Int(v, 0), quotient);
-    quotient = c.b.CreateSelect(minus_one, c.b.CreateNeg(v[0]), quotient);
-    return c.b.CreateSelect(zero, Int(v, 0), quotient);
-  }
-
-  // n < 2^31 and mul < 2^32, so the product fits into 63 bits.
-  static llvm::Value* FastDiv(Context& c, Args v) {
-    llvm::Type* wide = c.b.getInt64Ty();
-    const bool narrow = v[0]->getType() != wide;
-    llvm::Value* n = narrow ? c.b.CreateZExt(v[0], wide) : v[0];
-    llvm::Value* mul = narrow ? c.b.CreateZExt(v[1], wide) : c.b.CreateAnd(v[1], 0xffffffff);
-    llvm::Value* shift = narrow ? c.b.CreateZExt(v[2], wide) : v[2];
-    llvm::Value* quotient = c.b.CreateLShr(c.b.CreateMul(n, mul), shift);
-    return c.b.CreateTrunc(quotient, v[0]->getType());
-  }
-
-  static const Row& For(ScalarOp op);
+// What a row emits with.
+struct Context {
+  llvm::IRBuilder<>& b;
+  bool no_wrap;
 };
 
-// The rows stand in the order of ir/scalar_ops.def. Rows without a float form are either functions of libm
-// (math.h) or truth operations, which EmitOp makes itself.
-const ScalarRows::Row& ScalarRows::For(ScalarOp op) {
-  using C = Context;
-  namespace I = llvm::Intrinsic;
-  static constexpr Row kNone = {nullptr, nullptr};
-  static constexpr Row kRows[] = {
-      {[](C& c, Args v) { return c.b.CreateFAdd(v[0], v[1]); }, Add},
-      {[](C& c, Args v) { return c.b.CreateFSub(v[0], v[1]); },
-       [](C& c, Args v) { return c.b.CreateSub(v[0], v[1], "", false, c.no_wrap); }},
-      {[](C& c, Args v) { return c.b.CreateFMul(v[0], v[1]); }, Mul},
-      {[](C& c, Args v) { return c.b.CreateFDiv(v[0], v[1]); },
-       [](C& c, Args v) { return Divide(c, v, /*remainder=*/false); }},
-      {nullptr, [](C& c, Args v) { return Divide(c, v, /*remainder=*/true); }},
-      kNone,  // pow
-      {[](C& c, Args v) { return Binary(c, I::minnum, v); }, [](C& c, Args v) { return Binary(c, I::smin, v); }},
-      {[](C& c, Args v) { return Binary(c, I::maxnum, v); }, [](C& c, Args v) { return Binary(c, I::smax, v); }},
-      {[](C& c, Args v) { return Binary(c, I::minimum, v); }, [](C& c, Args v) { return Binary(c, I::smin, v); }},
-      {[](C& c, Args v) { return Binary(c, I::maximum, v); }, [](C& c, Args v) { return Binary(c, I::smax, v); }},
-      kNone,  // atan2
-      {[](C& c, Args v) { return c.b.CreateFNeg(v[0]); },
-       [](C& c, Args v) { return c.b.CreateSub(Int(v, 0), v[0], "", false, c.no_wrap); }},
-      {[](C& c, Args v) { return Unary(c, I::fabs, v); },
-       [](C& c, Args v) { return c.b.CreateBinaryIntrinsic(I::abs, v[0], c.b.getFalse()); }},
-      {[](C& c, Args v) { return Unary(c, I::ceil, v); }, [](C&, Args v) { return v[0]; }},
-      {[](C& c, Args v) { return Unary(c, I::floor, v); }, [](C&, Args v) { return v[0]; }},
-      {Sqrt, nullptr},
-      {[](C& c, Args v) { return c.b.CreateFDiv(One(v), Sqrt(c, v)); }, nullptr},
-      {[](C& c, Args v) { return c.b.CreateFDiv(One(v), v[0]); }, nullptr},
-      kNone, kNone, kNone, kNone,         // exp, log, log1p, expm1
-      kNone, kNone, kNone, kNone, kNone,  // sin, cos, tan, tanh, erf
-      {[](C& c, Args v) -> llvm::Value* { return c.b.CreateIntrinsic(I::fma, {v[0]->getType()}, {v[0], v[1], v[2]}); },
-       [](C& c, Args v) {
-         llvm::Value* const product[] = {Mul(c, v), v[2]};
-         return Add(c, product);
-       }},
-      {[](C& c, Args v) { return c.b.CreateFCmpOEQ(v[0], v[1]); }, [](C& c, Args v) { return c.b.CreateICmpEQ(v[0], v[1]); }},
-      {[](C& c, Args v) { return c.b.CreateFCmpUNE(v[0], v[1]); }, [](C& c, Args v) { return c.b.CreateICmpNE(v[0], v[1]); }},
-      {[](C& c, Args v) { return c.b.CreateFCmpOGT(v[0], v[1]); }, [](C& c, Args v) { return c.b.CreateICmpSGT(v[0], v[1]); }},
-      {[](C& c, Args v) { return c.b.CreateFCmpOGE(v[0], v[1]); }, [](C& c, Args v) { return c.b.CreateICmpSGE(v[0], v[1]); }},
-      {[](C& c, Args v) { return c.b.CreateFCmpOLT(v[0], v[1]); }, [](C& c, Args v) { return c.b.CreateICmpSLT(v[0], v[1]); }},
-      {[](C& c, Args v) { return c.b.CreateFCmpOLE(v[0], v[1]); }, [](C& c, Args v) { return c.b.CreateICmpSLE(v[0], v[1]); }},
-      kNone, kNone, kNone, kNone,  // and, or, not, select
-      {nullptr, FastDiv},
-  };
-  static_assert(std::size(kRows) == static_cast<size_t>(ScalarOp::kFastDiv) + 1, "one row for each scalar op");
-  return kRows[static_cast<size_t>(op)];
+llvm::Value* Unary(Context& c, ID id, Args v) { return c.b.CreateUnaryIntrinsic(id, v[0]); }
+
+llvm::Value* Binary(Context& c, ID id, Args v) { return c.b.CreateBinaryIntrinsic(id, v[0], v[1]); }
+
+llvm::Value* One(Args v) { return llvm::ConstantFP::get(v[0]->getType(), 1.0); }
+
+llvm::Value* Int(Args v, int64_t value) {
+  return llvm::ConstantInt::get(v[0]->getType(), value, true);
 }
+
+llvm::Value* Sqrt(Context& c, Args v) { return Unary(c, llvm::Intrinsic::sqrt, v); }
+
+llvm::Value* Add(Context& c, Args v) { return c.b.CreateAdd(v[0], v[1], "", false, c.no_wrap); }
+
+llvm::Value* Mul(Context& c, Args v) { return c.b.CreateMul(v[0], v[1], "", false, c.no_wrap); }
+
+llvm::Value* MultiplyAdd(Context& c, Args v) {
+  llvm::Value* const sum[] = {Mul(c, v), v[2]};
+  return Add(c, sum);
+}
+
+llvm::Value* FusedMultiplyAdd(Context& c, Args v) {
+  return c.b.CreateIntrinsic(llvm::Intrinsic::fma, {v[0]->getType()}, {v[0], v[1], v[2]});
+}
+
+llvm::Value* Same(Context&, Args v) { return v[0]; }
+
+// Division by 0 is 0, and by -1 a negation (the hardware traps on the most negative number).
+
+llvm::Value* Divide(Context& c, Args v, bool remainder) {
+  const auto divide = [&](llvm::Value* by) {
+    return remainder ? c.b.CreateSRem(v[0], by) : c.b.CreateSDiv(v[0], by);
+  };
+  if (IsConstInt(v[1])) return divide(v[1]);
+  llvm::Value* zero = c.b.CreateICmpEQ(v[1], Int(v, 0));
+  llvm::Value* minus_one = c.b.CreateICmpEQ(v[1], Int(v, -1));
+  llvm::Value* quotient = divide(c.b.CreateSelect(c.b.CreateOr(zero, minus_one), Int(v, 1), v[1]));
+  if (remainder) return c.b.CreateSelect(zero, Int(v, 0), quotient);
+  quotient = c.b.CreateSelect(minus_one, c.b.CreateNeg(v[0]), quotient);
+  return c.b.CreateSelect(zero, Int(v, 0), quotient);
+}
+
+// n < 2^31 and mul < 2^32, so the product fits into 63 bits.
+
+llvm::Value* FastDiv(Context& c, Args v) {
+  llvm::Type* wide = c.b.getInt64Ty();
+  const bool narrow = v[0]->getType() != wide;
+  llvm::Value* n = narrow ? c.b.CreateZExt(v[0], wide) : v[0];
+  llvm::Value* mul = narrow ? c.b.CreateZExt(v[1], wide) : c.b.CreateAnd(v[1], 0xffffffff);
+  llvm::Value* shift = narrow ? c.b.CreateZExt(v[2], wide) : v[2];
+  llvm::Value* quotient = c.b.CreateLShr(c.b.CreateMul(n, mul), shift);
+  return c.b.CreateTrunc(quotient, v[0]->getType());
+}
+
+// A form is null where the op does not exist on the type. Functions of libm (math.h) and truth
+// operations have no row: EmitOp makes them itself.
+struct Row {
+  ScalarOp op;
+  llvm::Value* (*on_float)(Context&, Args);
+  llvm::Value* (*on_int)(Context&, Args);
+};
+
+using C = Context;
+namespace I = llvm::Intrinsic;
+
+constexpr Row kRows[] = {
+    {ScalarOp::kAdd, [](C& c, Args v) { return c.b.CreateFAdd(v[0], v[1]); }, Add},
+    {ScalarOp::kSub, [](C& c, Args v) { return c.b.CreateFSub(v[0], v[1]); },
+     [](C& c, Args v) { return c.b.CreateSub(v[0], v[1], "", false, c.no_wrap); }},
+    {ScalarOp::kMul, [](C& c, Args v) { return c.b.CreateFMul(v[0], v[1]); }, Mul},
+    {ScalarOp::kDiv, [](C& c, Args v) { return c.b.CreateFDiv(v[0], v[1]); },
+     [](C& c, Args v) { return Divide(c, v, /*remainder=*/false); }},
+    {ScalarOp::kMod, nullptr, [](C& c, Args v) { return Divide(c, v, /*remainder=*/true); }},
+    {ScalarOp::kMin, [](C& c, Args v) { return Binary(c, I::minnum, v); },
+     [](C& c, Args v) { return Binary(c, I::smin, v); }},
+    {ScalarOp::kMax, [](C& c, Args v) { return Binary(c, I::maxnum, v); },
+     [](C& c, Args v) { return Binary(c, I::smax, v); }},
+    {ScalarOp::kMinNan, [](C& c, Args v) { return Binary(c, I::minimum, v); },
+     [](C& c, Args v) { return Binary(c, I::smin, v); }},
+    {ScalarOp::kMaxNan, [](C& c, Args v) { return Binary(c, I::maximum, v); },
+     [](C& c, Args v) { return Binary(c, I::smax, v); }},
+    {ScalarOp::kNeg, [](C& c, Args v) { return c.b.CreateFNeg(v[0]); },
+     [](C& c, Args v) { return c.b.CreateSub(Int(v, 0), v[0], "", false, c.no_wrap); }},
+    {ScalarOp::kAbs, [](C& c, Args v) { return Unary(c, I::fabs, v); },
+     [](C& c, Args v) { return c.b.CreateBinaryIntrinsic(I::abs, v[0], c.b.getFalse()); }},
+    {ScalarOp::kCeil, [](C& c, Args v) { return Unary(c, I::ceil, v); }, Same},
+    {ScalarOp::kFloor, [](C& c, Args v) { return Unary(c, I::floor, v); }, Same},
+    {ScalarOp::kSqrt, Sqrt, nullptr},
+    {ScalarOp::kRsqrt, [](C& c, Args v) { return c.b.CreateFDiv(One(v), Sqrt(c, v)); }, nullptr},
+    {ScalarOp::kRecip, [](C& c, Args v) { return c.b.CreateFDiv(One(v), v[0]); }, nullptr},
+    {ScalarOp::kFma, FusedMultiplyAdd, MultiplyAdd},
+    {ScalarOp::kEq, [](C& c, Args v) { return c.b.CreateFCmpOEQ(v[0], v[1]); },
+     [](C& c, Args v) { return c.b.CreateICmpEQ(v[0], v[1]); }},
+    {ScalarOp::kNe, [](C& c, Args v) { return c.b.CreateFCmpUNE(v[0], v[1]); },
+     [](C& c, Args v) { return c.b.CreateICmpNE(v[0], v[1]); }},
+    {ScalarOp::kGt, [](C& c, Args v) { return c.b.CreateFCmpOGT(v[0], v[1]); },
+     [](C& c, Args v) { return c.b.CreateICmpSGT(v[0], v[1]); }},
+    {ScalarOp::kGe, [](C& c, Args v) { return c.b.CreateFCmpOGE(v[0], v[1]); },
+     [](C& c, Args v) { return c.b.CreateICmpSGE(v[0], v[1]); }},
+    {ScalarOp::kLt, [](C& c, Args v) { return c.b.CreateFCmpOLT(v[0], v[1]); },
+     [](C& c, Args v) { return c.b.CreateICmpSLT(v[0], v[1]); }},
+    {ScalarOp::kLe, [](C& c, Args v) { return c.b.CreateFCmpOLE(v[0], v[1]); },
+     [](C& c, Args v) { return c.b.CreateICmpSLE(v[0], v[1]); }},
+    {ScalarOp::kFastDiv, nullptr, FastDiv},
+};
+
+Row FindRow(ScalarOp op) {
+  const auto* row = std::ranges::find(kRows, op, &Row::op);
+  return row == std::end(kRows) ? Row{op, nullptr, nullptr} : *row;
+}
+
+}  // namespace
 
 llvm::Value* Emitter::EmitExpr(const tile::Expr& e, Wrap wrap) {
   switch (e->kind) {
-    case tile::ExprKind::kInt: return EmitConstant(e->type, static_cast<double>(e->int_value), e->int_value);
-    case tile::ExprKind::kFloat: return EmitConstant(e->type, e->float_value, 0);
+    case tile::ExprKind::kInt:
+      return EmitConstant(e->type, static_cast<double>(e->int_value), e->int_value);
+    case tile::ExprKind::kFloat:
+      return EmitConstant(e->type, e->float_value, 0);
     case tile::ExprKind::kVar: {
       const auto value = values_.find(e->name);
       CHECK(value != values_.end(), "{}: {} is not defined", kernel_.name, e->name);
@@ -141,26 +162,32 @@ llvm::Value* Emitter::EmitExpr(const tile::Expr& e, Wrap wrap) {
                                         llvm::Align(SizeOf(buffer.type)));
       return FromMemory(buffer.type, Annotate(load, buffer));
     }
-    case tile::ExprKind::kOp: return EmitOp(e, wrap);
-    case tile::ExprKind::kCast: return Convert(EmitExpr(e->args[0], wrap), e->args[0]->type, e->type);
+    case tile::ExprKind::kOp:
+      return EmitOp(e, wrap);
+    case tile::ExprKind::kCast:
+      return Convert(EmitExpr(e->args[0], wrap), e->args[0]->type, e->type);
     case tile::ExprKind::kShuffle:
-      return Fail(ValueType(e->type), "shuffle_xor: the CPU target runs the threads of a block one after "
-                                      "another; schedule the kernel without shuffles");
+      return Fail(ValueType(e->type),
+                  "shuffle_xor: the CPU target runs the threads of a block one after "
+                  "another; schedule the kernel without shuffles");
   }
   CHECK(false, "expression kind {}", int(e->kind));
 }
 
 llvm::Value* Emitter::EmitConstant(DType type, double f, int64_t i) {
   if (type == DType::kF32 || type == DType::kF64) return llvm::ConstantFP::get(ValueType(type), f);
-  if (!IsFloat(type)) return llvm::ConstantInt::get(ValueType(type), type == DType::kBool ? i != 0 : i, true);
+  if (!IsFloat(type))
+    return llvm::ConstantInt::get(ValueType(type), type == DType::kBool ? i != 0 : i, true);
   uint64_t code = 0;
   StoreValue(type, f, &code);
   return llvm::ConstantInt::get(ValueType(type), code);
 }
 
 llvm::Value* Emitter::EmitOp(const tile::Expr& e, Wrap wrap) {
-  const bool select = e->op == ScalarOp::kSelect, logic = e->op == ScalarOp::kAnd || e->op == ScalarOp::kOr;
-  if ((select || logic) && std::any_of(e->args.begin() + 1, e->args.end(), Loads)) return EmitLazy(e, wrap);
+  const bool select = e->op == ScalarOp::kSelect,
+             logic = e->op == ScalarOp::kAnd || e->op == ScalarOp::kOr;
+  if ((select || logic) && std::any_of(e->args.begin() + 1, e->args.end(), Loads))
+    return EmitLazy(e, wrap);
 
   std::vector<llvm::Value*> args;
   for (const tile::Expr& arg : e->args) args.push_back(EmitExpr(arg, wrap));
@@ -174,21 +201,23 @@ llvm::Value* Emitter::EmitOp(const tile::Expr& e, Wrap wrap) {
   if (type == DType::kBool) {  // arithmetic on 0 and 1
     for (llvm::Value*& arg : args) arg = b_.CreateZExt(arg, b_.getInt32Ty());
   }
-  ScalarRows::Context context{b_, wrap == Wrap::kNever};
+  Context context{b_, wrap == Wrap::kNever};
   if (type == DType::kF32 || type == DType::kF64) {
     if (FindMathFunction(e->op)) return EmitMath(e->op, type, args);
-    if (const auto form = ScalarRows::For(e->op).on_float) return form(context, args);
+    if (const auto form = FindRow(e->op).on_float) return form(context, args);
   } else if (type == DType::kI32 || type == DType::kI64 || type == DType::kBool) {
-    if (const auto form = ScalarRows::For(e->op).on_int) {
+    if (const auto form = FindRow(e->op).on_int) {
       llvm::Value* value = form(context, args);
       return e->type == DType::kBool ? Truth(value) : value;
     }
   }
-  return Fail(ValueType(e->type), "{}: there is no such operation on {}", info.text, Info(type).text);
+  return Fail(ValueType(e->type), "{}: there is no such operation on {}", info.text,
+              Info(type).text);
 }
 
-// select, and, or whose later operands load: those run only where their value is wanted, since the index
-// may be out of bounds elsewhere. LLVM turns the branches into masked loads where it vectorises.
+// select, and, or whose later operands load: those run only where their value is wanted, since the
+// index may be out of bounds elsewhere. LLVM turns the branches into masked loads where it
+// vectorises.
 llvm::Value* Emitter::EmitLazy(const tile::Expr& e, Wrap wrap) {
   const bool select = e->op == ScalarOp::kSelect;
   llvm::Value* first = Truth(EmitExpr(e->args[0], wrap));
@@ -228,7 +257,8 @@ llvm::Value* Emitter::EmitMath(ScalarOp op, DType type, Args args) {
   llvm::Type* value = args[0]->getType();
   const auto declare = [&](const std::string& symbol, llvm::Type* t) {
     auto* signature = llvm::FunctionType::get(t, std::vector<llvm::Type*>(args.size(), t), false);
-    auto* f = llvm::cast<llvm::Function>(module_.getOrInsertFunction(symbol, signature).getCallee());
+    auto* f =
+        llvm::cast<llvm::Function>(module_.getOrInsertFunction(symbol, signature).getCallee());
     f->setDoesNotThrow();
     f->setDoesNotAccessMemory();
     f->setWillReturn();
@@ -236,14 +266,16 @@ llvm::Value* Emitter::EmitMath(ScalarOp op, DType type, Args args) {
     f->setDoesNotFreeMemory();
     return f;
   };
-  llvm::CallInst* call = b_.CreateCall(declare(name, value), llvm::ArrayRef(args.data(), args.size()));
+  llvm::CallInst* call =
+      b_.CreateCall(declare(name, value), llvm::ArrayRef(args.data(), args.size()));
 
   std::string variants;
   for (const VectorFunction& v : options_.vector_functions) {
     if (v.scalar != name) continue;
     declare(v.vector, llvm::FixedVectorType::get(value, v.lanes));
-    variants += (variants.empty() ? "" : ",") + std::string("_ZGV_LLVM_N") + std::to_string(v.lanes) +
-                std::string(args.size(), 'v') + "_" + name + "(" + v.vector + ")";
+    variants += (variants.empty() ? "" : ",") + std::string("_ZGV_LLVM_N") +
+                std::to_string(v.lanes) + std::string(args.size(), 'v') + "_" + name + "(" +
+                v.vector + ")";
   }
   if (!variants.empty()) {
     call->addFnAttr(llvm::Attribute::get(context_, "vector-function-abi-variant", variants));
@@ -273,8 +305,8 @@ llvm::Value* Emitter::ElementPointer(const Buffer& buffer, const tile::Expr& ind
   return b_.CreateInBoundsGEP(MemoryType(buffer.type), buffer.pointer, EmitIndex(index));
 }
 
-// Marks an access as independent of the other iterations of the loops around it that say so, except those
-// inside which the buffer was made: iterations of these share one piece of memory here.
+// Marks an access as independent of the other iterations of the loops around it that say so, except
+// those inside which the buffer was made: iterations of these share one piece of memory here.
 llvm::Instruction* Emitter::Annotate(llvm::Instruction* access, const Buffer& buffer) {
   const auto groups = std::span(independent_loops_).subspan(buffer.depth);
   if (groups.empty()) return access;

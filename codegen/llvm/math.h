@@ -1,5 +1,5 @@
-// The scalar ops that are functions of libm, by name. Free of LLVM: the emitter declares these symbols, and
-// the runtime resolves them and looks for their vector forms.
+// The scalar ops that are functions of libm, by name. Free of LLVM: the emitter declares these
+// symbols, and the runtime resolves them and looks for their vector forms.
 #pragma once
 
 #include <span>

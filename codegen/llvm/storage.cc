@@ -1,6 +1,7 @@
-// Storage types and casts. f16, bf16 and fp8 values travel as the integer of their code and become f32 to
-// compute; the conversions are branch-free integer code that vectorises and is exact for every code, every
-// rounding case and every NaN (tests/codegen/llvm compares all of them with RoundTo of ir/dtype.h).
+// Storage types and casts. f16, bf16 and fp8 values travel as the integer of their code and become
+// f32 to compute; the conversions are branch-free integer code that vectorises and is exact for
+// every code, every rounding case and every NaN (tests/codegen/llvm compares all of them with
+// RoundTo of ir/dtype.h).
 #include <llvm/IR/Intrinsics.h>
 
 #include <cmath>
@@ -18,7 +19,7 @@ struct SmallFloat {
   int bits;
   int mantissa_bits;
   int bias;
-  uint32_t overflow;  // magnitude of what is too large: infinity, or the largest finite value
+  uint32_t overflow;       // magnitude of what is too large: infinity, or the largest finite value
   uint32_t first_special;  // magnitudes from here on are infinity or NaN
   uint32_t nan;
 };
@@ -44,13 +45,24 @@ constexpr uint32_t kF32Infinity = 0x7f800000;
 
 llvm::Type* Emitter::ValueType(DType type) {
   switch (type) {
-    case DType::kF32: return b_.getFloatTy();
-    case DType::kF64: return b_.getDoubleTy();
-    case DType::kI32: return b_.getInt32Ty();
-    case DType::kI64: return b_.getInt64Ty();
-    case DType::kBool: return b_.getInt1Ty();
-    case DType::kF16: case DType::kBF16: return b_.getInt16Ty();
-    case DType::kE4M3: case DType::kE5M2: case DType::kI8: case DType::kU8: return b_.getInt8Ty();
+    case DType::kF32:
+      return b_.getFloatTy();
+    case DType::kF64:
+      return b_.getDoubleTy();
+    case DType::kI32:
+      return b_.getInt32Ty();
+    case DType::kI64:
+      return b_.getInt64Ty();
+    case DType::kBool:
+      return b_.getInt1Ty();
+    case DType::kF16:
+    case DType::kBF16:
+      return b_.getInt16Ty();
+    case DType::kE4M3:
+    case DType::kE5M2:
+    case DType::kI8:
+    case DType::kU8:
+      return b_.getInt8Ty();
   }
   CHECK(false, "dtype {}", int(type));
 }
@@ -75,7 +87,8 @@ llvm::Value* Emitter::Convert(llvm::Value* value, DType from, DType to) {
   }
   if (to == DType::kBool) return Truth(value);
   if (from == DType::kI8 || from == DType::kU8 || from == DType::kBool) {
-    value = from == DType::kI8 ? b_.CreateSExt(value, b_.getInt32Ty()) : b_.CreateZExt(value, b_.getInt32Ty());
+    value = from == DType::kI8 ? b_.CreateSExt(value, b_.getInt32Ty())
+                               : b_.CreateZExt(value, b_.getInt32Ty());
     // All values of these types are exact in f32, which saves the detour through f64 below.
     if (FindSmallFloat(to)) return EncodeSmallFloat(to, b_.CreateSIToFP(value, b_.getFloatTy()));
     from = DType::kI32;
@@ -88,7 +101,8 @@ llvm::Value* Emitter::Convert(llvm::Value* value, DType from, DType to) {
     from = DType::kF64;
   }
   if (to == DType::kF32) return b_.CreateFPTrunc(value, b_.getFloatTy());
-  if (to == DType::kF64) return from == DType::kF64 ? value : b_.CreateFPExt(value, b_.getDoubleTy());
+  if (to == DType::kF64)
+    return from == DType::kF64 ? value : b_.CreateFPExt(value, b_.getDoubleTy());
   return EncodeSmallFloat(to, from == DType::kF64 ? RoundToOdd(value) : value);
 }
 
@@ -105,13 +119,15 @@ llvm::Value* Emitter::ToInteger(llvm::Value* value, DType from, DType to) {
   if (to == DType::kI8) low = -128, high = 127;
   if (to == DType::kU8) low = 0, high = 255;
   llvm::Type* type = value->getType();
-  value = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, value, llvm::ConstantInt::get(type, low, true));
-  value = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, value, llvm::ConstantInt::get(type, high, true));
+  value = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, value,
+                                   llvm::ConstantInt::get(type, low, true));
+  value = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, value,
+                                   llvm::ConstantInt::get(type, high, true));
   return b_.CreateTrunc(value, ValueType(to));
 }
 
-// f64 → f32, truncated, with the last bit set where something was lost: rounding that to a narrower format
-// gives what rounding the f64 itself would.
+// f64 → f32, truncated, with the last bit set where something was lost: rounding that to a narrower
+// format gives what rounding the f64 itself would.
 llvm::Value* Emitter::RoundToOdd(llvm::Value* f64) {
   llvm::Value* near = b_.CreateFPTrunc(f64, b_.getFloatTy());
   llvm::Value* back = b_.CreateFPExt(near, b_.getDoubleTy());
@@ -137,15 +153,18 @@ llvm::Value* Emitter::DecodeSmallFloat(DType type, llvm::Value* code) {
   llvm::Value* sign = b_.CreateShl(b_.CreateLShr(wide, f.bits - 1), 31);
   llvm::Value* shifted = b_.CreateShl(magnitude, shift);
   llvm::Value* normal = b_.CreateAdd(shifted, b_.getInt32((kF32Bias - f.bias) << kF32MantissaBits));
-  llvm::Value* unit = llvm::ConstantFP::get(b_.getFloatTy(), std::ldexp(1.0, 1 - f.bias - f.mantissa_bits));
-  llvm::Value* subnormal = b_.CreateBitCast(b_.CreateFMul(b_.CreateSIToFP(magnitude, b_.getFloatTy()), unit),
-                                            b_.getInt32Ty());
-  // What is left of the mantissa tells infinity from NaN, except for e4m3, whose only special value is NaN.
+  llvm::Value* unit =
+      llvm::ConstantFP::get(b_.getFloatTy(), std::ldexp(1.0, 1 - f.bias - f.mantissa_bits));
+  llvm::Value* subnormal = b_.CreateBitCast(
+      b_.CreateFMul(b_.CreateSIToFP(magnitude, b_.getFloatTy()), unit), b_.getInt32Ty());
+  // What is left of the mantissa tells infinity from NaN, except for e4m3, whose only special value
+  // is NaN.
   llvm::Value* special = type == DType::kE4M3 ? static_cast<llvm::Value*>(b_.getInt32(0x7fc00000))
                                               : b_.CreateOr(shifted, b_.getInt32(kF32Infinity));
   llvm::Value* is_subnormal = b_.CreateICmpULT(magnitude, b_.getInt32(1u << f.mantissa_bits));
   llvm::Value* is_special = b_.CreateICmpUGE(magnitude, b_.getInt32(f.first_special));
-  llvm::Value* bits = b_.CreateSelect(is_special, special, b_.CreateSelect(is_subnormal, subnormal, normal));
+  llvm::Value* bits =
+      b_.CreateSelect(is_special, special, b_.CreateSelect(is_subnormal, subnormal, normal));
   return b_.CreateBitCast(b_.CreateOr(bits, sign), b_.getFloatTy());
 }
 
@@ -162,18 +181,23 @@ llvm::Value* Emitter::EncodeSmallFloat(DType type, llvm::Value* f32) {
   llvm::Value* magnitude = b_.CreateAnd(bits, 0x7fffffff);
   llvm::Value* sign = b_.CreateShl(b_.CreateLShr(bits, 31), f.bits - 1);
 
-  // Normal results: add half of the last place kept, or a little less where that place is even, and cut.
+  // Normal results: add half of the last place kept, or a little less where that place is even, and
+  // cut.
   llvm::Value* odd = b_.CreateAnd(b_.CreateLShr(magnitude, shift), 1);
-  llvm::Value* rounded = b_.CreateAdd(magnitude, b_.CreateAdd(odd, b_.getInt32((1u << (shift - 1)) - 1)));
+  llvm::Value* rounded =
+      b_.CreateAdd(magnitude, b_.CreateAdd(odd, b_.getInt32((1u << (shift - 1)) - 1)));
   llvm::Value* code = b_.CreateSub(b_.CreateLShr(rounded, shift),
                                    b_.getInt32((kF32Bias - f.bias) << f.mantissa_bits));
   if (f.bias != kF32Bias) {
-    // Subnormal results: adding a power of two whose last place is the format's unit leaves the code.
+    // Subnormal results: adding a power of two whose last place is the format's unit leaves the
+    // code.
     const double anchor = std::ldexp(1.0, 1 - f.bias - f.mantissa_bits + kF32MantissaBits);
     llvm::Value* anchored = b_.CreateFAdd(b_.CreateBitCast(magnitude, b_.getFloatTy()),
                                           llvm::ConstantFP::get(b_.getFloatTy(), anchor));
-    const uint32_t anchor_bits = static_cast<uint32_t>(std::ilogb(anchor) + kF32Bias) << kF32MantissaBits;
-    llvm::Value* subnormal = b_.CreateSub(b_.CreateBitCast(anchored, b_.getInt32Ty()), b_.getInt32(anchor_bits));
+    const uint32_t anchor_bits = static_cast<uint32_t>(std::ilogb(anchor) + kF32Bias)
+                                 << kF32MantissaBits;
+    llvm::Value* subnormal =
+        b_.CreateSub(b_.CreateBitCast(anchored, b_.getInt32Ty()), b_.getInt32(anchor_bits));
     const uint32_t first_normal = static_cast<uint32_t>(1 - f.bias + kF32Bias) << kF32MantissaBits;
     code = b_.CreateSelect(b_.CreateICmpULT(magnitude, b_.getInt32(first_normal)), subnormal, code);
   }

@@ -1,5 +1,5 @@
-// The host's target machine, the O3 pipeline, and object emission; called by runtime/cpu for every kernel
-// that the cache does not have.
+// The host's target machine, the O3 pipeline, and object emission; called by runtime/cpu for every
+// kernel that the cache does not have.
 #include "codegen/llvm/target.h"
 
 #include <llvm/ADT/SmallVector.h>
@@ -22,12 +22,19 @@ namespace kiln::llvm_codegen {
 Result<HostDescription> DescribeHost() {
   static std::once_flag once;
   static bool missing = false;
-  std::call_once(once, [] { missing = llvm::InitializeNativeTarget() || llvm::InitializeNativeTargetAsmPrinter(); });
-  if (missing) return Status::Error(Code::kNotSupported, "this build of LLVM has no code generator for the host");
+  std::call_once(once, [] {
+    missing = llvm::InitializeNativeTarget() || llvm::InitializeNativeTargetAsmPrinter();
+  });
+  if (missing)
+    return Status::Error(Code::kNotSupported,
+                         "this build of LLVM has no code generator for the host");
 
-  HostDescription host{.triple = llvm::sys::getProcessTriple(), .cpu = llvm::sys::getHostCPUName().str(), .features = {}};
+  HostDescription host{.triple = llvm::sys::getProcessTriple(),
+                       .cpu = llvm::sys::getHostCPUName().str(),
+                       .features = {}};
   std::map<std::string, bool> sorted;
-  for (const auto& feature : llvm::sys::getHostCPUFeatures()) sorted[feature.getKey().str()] = feature.getValue();
+  for (const auto& feature : llvm::sys::getHostCPUFeatures())
+    sorted[feature.getKey().str()] = feature.getValue();
   for (const auto& [name, present] : sorted) {
     host.features += (host.features.empty() ? "" : ",") + std::string(present ? "+" : "-") + name;
   }
@@ -41,11 +48,13 @@ bool HasFeature(const HostDescription& host, const std::string& feature) {
 Result<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine(const HostDescription& host) {
   std::string error;
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(host.triple, error);
-  if (!target) return Status::Error(Code::kNotSupported, "LLVM has no target {}: {}", host.triple, error);
-  std::unique_ptr<llvm::TargetMachine> machine(
-      target->createTargetMachine(host.triple, host.cpu, host.features, llvm::TargetOptions(), llvm::Reloc::PIC_,
-                                  std::nullopt, llvm::CodeGenOptLevel::Aggressive, /*JIT=*/true));
-  if (!machine) return Status::Error(Code::kNotSupported, "LLVM cannot generate code for {}", host.triple);
+  if (!target)
+    return Status::Error(Code::kNotSupported, "LLVM has no target {}: {}", host.triple, error);
+  std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
+      host.triple, host.cpu, host.features, llvm::TargetOptions(), llvm::Reloc::PIC_, std::nullopt,
+      llvm::CodeGenOptLevel::Aggressive, /*JIT=*/true));
+  if (!machine)
+    return Status::Error(Code::kNotSupported, "LLVM cannot generate code for {}", host.triple);
   return machine;
 }
 
@@ -54,7 +63,8 @@ void Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   module.setDataLayout(machine.createDataLayout());
 
   llvm::PipelineTuningOptions tuning;
-  tuning.LoopInterleaving = tuning.LoopVectorization = tuning.SLPVectorization = tuning.LoopUnrolling = true;
+  tuning.LoopInterleaving = tuning.LoopVectorization = tuning.SLPVectorization =
+      tuning.LoopUnrolling = true;
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager sccs;

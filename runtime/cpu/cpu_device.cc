@@ -18,8 +18,9 @@
 
 namespace kiln::runtime {
 
-// `seconds_per_block` is what the launching thread last measured; it decides whether a launch is worth
-// waking other threads. A wrong guess costs time, never correctness, so it is a relaxed atomic.
+// `seconds_per_block` is what the launching thread last measured; it decides whether a launch is
+// worth waking other threads. A wrong guess costs time, never correctness, so it is a relaxed
+// atomic.
 class CpuKernel final : public LoadedKernel {
  public:
   explicit CpuKernel(std::shared_ptr<Jit::Code> code) : code_(std::move(code)) {}
@@ -37,9 +38,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kAllocationAlignment = 256;  // as a GPU's allocator gives
 constexpr double kWorthWakingSeconds = 15e-6;
-constexpr int64_t kPartsPerThread = 4;  // so that an unlucky thread does not hold up the rest for long
+// So that an unlucky thread does not hold up the rest for long.
+constexpr int64_t kPartsPerThread = 4;
 
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 std::string ProcessorName() {
   std::ifstream file("/proc/cpuinfo");
@@ -74,7 +78,8 @@ struct Task {
 
   static void Run(void* context, int64_t begin, int64_t end) {
     Task& task = *static_cast<Task*>(context);
-    if (std::this_thread::get_id() != task.caller) return task.function(task.args, task.grid, begin, end);
+    if (std::this_thread::get_id() != task.caller)
+      return task.function(task.args, task.grid, begin, end);
     const Clock::time_point start = Clock::now();
     task.function(task.args, task.grid, begin, end);
     task.caller_seconds += SecondsSince(start);
@@ -85,13 +90,16 @@ struct Task {
 }  // namespace
 
 CpuDevice::Options CpuDevice::OptionsFromEnv() {
-  return {.threads = static_cast<int>(EnvInt(Env::kCpuThreads)), .cache = KernelCache::OptionsFromEnv(), .jit = {}};
+  return {.threads = static_cast<int>(EnvInt(Env::kCpuThreads)),
+          .cache = KernelCache::OptionsFromEnv(),
+          .jit = {}};
 }
 
 Result<std::unique_ptr<CpuDevice>> CpuDevice::Create(const Options& options) {
   ASSIGN_OR_RETURN(std::shared_ptr<Jit> jit, Jit::Create(options.jit));
   Options filled = options;
-  if (filled.threads <= 0) filled.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (filled.threads <= 0)
+    filled.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return std::unique_ptr<CpuDevice>(new CpuDevice(filled, std::move(jit)));
 }
 
@@ -103,7 +111,8 @@ CpuDevice::CpuDevice(const Options& options, std::shared_ptr<Jit> jit)
 
 Result<std::shared_ptr<LoadedKernel>> CpuDevice::Load(const KernelSource& source) {
   if (source.kind != SourceKind::kTileIr) {
-    return Status::Error(Code::kNotSupported, "{}: the CPU runs tile IR, and this kernel is CUDA source", source.entry);
+    return Status::Error(Code::kNotSupported,
+                         "{}: the CPU runs tile IR, and this kernel is CUDA source", source.entry);
   }
   std::shared_ptr<Slot> slot;
   {
@@ -114,7 +123,8 @@ Result<std::shared_ptr<LoadedKernel>> CpuDevice::Load(const KernelSource& source
     slot = entry;
   }
   const std::lock_guard lock(slot->mutex);
-  if (std::shared_ptr<CpuKernel> kernel = slot->kernel.lock()) return std::shared_ptr<LoadedKernel>(std::move(kernel));
+  if (std::shared_ptr<CpuKernel> kernel = slot->kernel.lock())
+    return std::shared_ptr<LoadedKernel>(std::move(kernel));
   ASSIGN_OR_RETURN(std::shared_ptr<CpuKernel> kernel, CompileAndLink(source));
   slot->kernel = kernel;
   return std::shared_ptr<LoadedKernel>(std::move(kernel));
@@ -139,7 +149,8 @@ Result<std::shared_ptr<CpuKernel>> CpuDevice::CompileAndLink(const KernelSource&
     ASSIGN_OR_RETURN(const tile::Kernel kernel, tile::Parse(source.text));
     RETURN_IF_ERROR(tile::Verify(kernel));
     if (kernel.name != source.entry) {
-      return Status::Error(Code::kBadParam, "the source of {} holds the kernel {}", source.entry, kernel.name);
+      return Status::Error(Code::kBadParam, "the source of {} holds the kernel {}", source.entry,
+                           kernel.name);
     }
     ASSIGN_OR_RETURN(std::string object, jit_->CompileObject(kernel));
     compiles_.fetch_add(1);
@@ -152,7 +163,8 @@ Result<std::shared_ptr<CpuKernel>> CpuDevice::CompileAndLink(const KernelSource&
   return std::make_shared<CpuKernel>(std::move(code));
 }
 
-Status CpuDevice::Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args, Stream) {
+Status CpuDevice::Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
+                         Stream) {
   const auto& cpu_kernel = static_cast<const CpuKernel&>(kernel);
   Task task{.function = cpu_kernel.function(),
             .args = args,
@@ -174,9 +186,12 @@ Status CpuDevice::Launch(const LoadedKernel& kernel, const LaunchShape& shape, v
 
 Result<void*> CpuDevice::Allocate(int64_t bytes) {
   if (bytes < 0) return Status::Error(Code::kBadParam, "allocation of {} bytes", bytes);
-  const size_t rounded = (static_cast<size_t>(bytes) / kAllocationAlignment + 1) * kAllocationAlignment;
+  const size_t rounded =
+      (static_cast<size_t>(bytes) / kAllocationAlignment + 1) * kAllocationAlignment;
   void* memory = std::aligned_alloc(kAllocationAlignment, rounded);
-  if (!memory) return Status::Error(Code::kDeviceAllocationFailed, "{} bytes of memory are not to be had", bytes);
+  if (!memory)
+    return Status::Error(Code::kDeviceAllocationFailed, "{} bytes of memory are not to be had",
+                         bytes);
   return memory;
 }
 
@@ -187,7 +202,9 @@ Status CpuDevice::CopyIn(void* device, const void* host, int64_t bytes) {
   return {};
 }
 
-Status CpuDevice::CopyOut(void* host, const void* device, int64_t bytes) { return CopyIn(host, device, bytes); }
+Status CpuDevice::CopyOut(void* host, const void* device, int64_t bytes) {
+  return CopyIn(host, device, bytes);
+}
 
 Result<double> CpuDevice::Measure(std::function<Status()> run, int repeats, Stream) {
   RETURN_IF_ERROR(run());

@@ -1,6 +1,6 @@
-// The CPU as a Device: tile IR text is parsed, verified, compiled through the kernel cache and linked; a
-// launch shares its blocks out over a thread pool and returns when they are done (the stream is ignored).
-// Lives in the plug-in libkiln_cpu.so (plugin.cc), which alone links LLVM.
+// The CPU as a Device: tile IR text is parsed, verified, compiled through the kernel cache and
+// linked; a launch shares its blocks out over a thread pool and returns when they are done (the
+// stream is ignored). Lives in the plug-in libkiln_cpu.so (plugin.cc), which alone links LLVM.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,8 @@ class CpuDevice final : public Device {
 
   const Target& target() const override { return target_; }
   Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) override;
-  Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args, Stream stream) override;
+  Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
+                Stream stream) override;
 
   Result<void*> Allocate(int64_t bytes) override;
   void Free(void* pointer) override;

@@ -27,7 +27,8 @@ void* ThreadScratch(int64_t bytes) {
   thread_local Scratch scratch;
   if (bytes > scratch.bytes) {
     std::free(scratch.memory);
-    const size_t rounded = (static_cast<size_t>(bytes) + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    const size_t rounded = (static_cast<size_t>(bytes) + kScratchAlignment - 1) /
+                           kScratchAlignment * kScratchAlignment;
     scratch.memory = std::aligned_alloc(kScratchAlignment, rounded);
     scratch.bytes = static_cast<int64_t>(rounded);
     // There is no way to report from inside a kernel, and going on would write through null.
@@ -43,17 +44,41 @@ void* Address(F* function) {
 
 // Both precisions of a libm function, by the types of its C overloads.
 #define KILN_LIBM_1(name) \
-  {#name "f", Address<float(float)>(&::name##f)}, {#name, Address<double(double)>(&::name)}
-#define KILN_LIBM_2(name) \
-  {#name "f", Address<float(float, float)>(&::name##f)}, {#name, Address<double(double, double)>(&::name)}
+  {#name "f", Address<float(float)>(&::name##f)}, { #name, Address<double(double)>(&::name) }
+#define KILN_LIBM_2(name)                                  \
+  {#name "f", Address<float(float, float)>(&::name##f)}, { \
+    #name, Address<double(double, double)>(&::name)        \
+  }
 
 const HostSymbol kHostSymbols[] = {
-    KILN_LIBM_2(fmod), KILN_LIBM_2(pow), KILN_LIBM_2(atan2), KILN_LIBM_2(fmin), KILN_LIBM_2(fmax),
-    KILN_LIBM_1(exp), KILN_LIBM_1(exp2), KILN_LIBM_1(exp10), KILN_LIBM_1(expm1), KILN_LIBM_1(log),
-    KILN_LIBM_1(log2), KILN_LIBM_1(log10), KILN_LIBM_1(log1p), KILN_LIBM_1(sin), KILN_LIBM_1(cos),
-    KILN_LIBM_1(tan), KILN_LIBM_1(tanh), KILN_LIBM_1(erf), KILN_LIBM_1(sqrt), KILN_LIBM_1(cbrt),
-    KILN_LIBM_1(floor), KILN_LIBM_1(ceil), KILN_LIBM_1(trunc), KILN_LIBM_1(rint), KILN_LIBM_1(nearbyint),
-    KILN_LIBM_1(round), KILN_LIBM_1(roundeven), KILN_LIBM_1(fabs),
+    KILN_LIBM_2(fmod),
+    KILN_LIBM_2(pow),
+    KILN_LIBM_2(atan2),
+    KILN_LIBM_2(fmin),
+    KILN_LIBM_2(fmax),
+    KILN_LIBM_1(exp),
+    KILN_LIBM_1(exp2),
+    KILN_LIBM_1(exp10),
+    KILN_LIBM_1(expm1),
+    KILN_LIBM_1(log),
+    KILN_LIBM_1(log2),
+    KILN_LIBM_1(log10),
+    KILN_LIBM_1(log1p),
+    KILN_LIBM_1(sin),
+    KILN_LIBM_1(cos),
+    KILN_LIBM_1(tan),
+    KILN_LIBM_1(tanh),
+    KILN_LIBM_1(erf),
+    KILN_LIBM_1(sqrt),
+    KILN_LIBM_1(cbrt),
+    KILN_LIBM_1(floor),
+    KILN_LIBM_1(ceil),
+    KILN_LIBM_1(trunc),
+    KILN_LIBM_1(rint),
+    KILN_LIBM_1(nearbyint),
+    KILN_LIBM_1(round),
+    KILN_LIBM_1(roundeven),
+    KILN_LIBM_1(fabs),
     {"fmaf", Address<float(float, float, float)>(&::fmaf)},
     {"fma", Address<double(double, double, double)>(&::fma)},
     {"ldexpf", Address<float(float, int)>(&::ldexpf)},
@@ -87,8 +112,8 @@ VectorMath FindVectorMath(bool avx2, bool avx512f) {
   };
   const Isa isas[] = {{'b', 16, true}, {'d', 32, avx2}, {'e', 64, avx512f}};
   const auto look_up = [&](const Isa& isa, const char* scalar, int lanes, int arity) {
-    const std::string name =
-        std::string("_ZGV") + isa.letter + "N" + std::to_string(lanes) + std::string(arity, 'v') + "_" + scalar;
+    const std::string name = std::string("_ZGV") + isa.letter + "N" + std::to_string(lanes) +
+                             std::string(arity, 'v') + "_" + scalar;
     void* address = dlsym(library, name.c_str());
     if (!address) return;
     found.functions.push_back({.scalar = scalar, .vector = name, .lanes = lanes});

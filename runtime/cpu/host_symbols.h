@@ -1,5 +1,5 @@
-// What generated code may call in this process, by symbol. Resolved from our own address space and not by
-// name at run time: a plug-in that was opened RTLD_LOCAL may be the only one that has libm.
+// What generated code may call in this process, by symbol. Resolved from our own address space and
+// not by name at run time: a plug-in that was opened RTLD_LOCAL may be the only one that has libm.
 #pragma once
 
 #include <span>
@@ -17,8 +17,8 @@ struct HostSymbol {
 // libm, the memory functions that LLVM calls on its own, and the scratch buffer.
 std::span<const HostSymbol> HostSymbols();
 
-// The vector functions of glibc's libmvec that this machine and its processor have; empty without them.
-// The addresses of the symbols stand beside them, in the same order.
+// The vector functions of glibc's libmvec that this machine and its processor have; empty without
+// them. The addresses of the symbols stand beside them, in the same order.
 struct VectorMath {
   std::vector<llvm_codegen::VectorFunction> functions;
   std::vector<void*> addresses;

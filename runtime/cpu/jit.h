@@ -1,5 +1,5 @@
-// The just-in-time compiler: tile kernels → object files → functions in this process. Its header is free of
-// LLVM; the object file between the two steps is what the kernel cache keeps.
+// The just-in-time compiler: tile kernels → object files → functions in this process. Its header is
+// free of LLVM; the object file between the two steps is what the kernel cache keeps.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace kiln::runtime {
 
-using CpuFunction = void (*)(void** args, const int64_t* grid, int64_t block_begin, int64_t block_end);
+using CpuFunction = void (*)(void** args, const int64_t* grid, int64_t block_begin,
+                             int64_t block_end);
 
 class Jit : public std::enable_shared_from_this<Jit> {
  public:
@@ -32,8 +33,8 @@ class Jit : public std::enable_shared_from_this<Jit> {
   static Result<std::shared_ptr<Jit>> Create(const Options& options);
   ~Jit();
 
-  // What an object depends on besides its kernel: LLVM's version, the processor and its features, and
-  // the vector functions that were found.
+  // What an object depends on besides its kernel: LLVM's version, the processor and its features,
+  // and the vector functions that were found.
   const std::string& compiler() const { return compiler_; }
   const std::string& processor() const { return processor_; }
   const std::string& vector_functions() const { return vector_functions_; }

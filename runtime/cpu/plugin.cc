@@ -33,7 +33,8 @@ auto Guarded(F body, decltype(body()) failure, char* error, size_t error_size) {
 }
 
 int EmitLlvm(const char* tile_text, char** out, char* error, size_t error_size) {
-  Result<std::unique_ptr<CpuDevice>> device = CpuDevice::Create({.threads = 1, .cache = {.root = ""}, .jit = {}});
+  Result<std::unique_ptr<CpuDevice>> device =
+      CpuDevice::Create({.threads = 1, .cache = {.root = ""}, .jit = {}});
   if (!device.ok()) {
     Report(device.status().message(), error, error_size);
     return 1;

@@ -1,4 +1,5 @@
-// The pool: a list of jobs under one mutex; the parts of a job are claimed with one atomic addition each.
+// The pool: a list of jobs under one mutex; the parts of a job are claimed with one atomic addition
+// each.
 #include "runtime/cpu/thread_pool.h"
 
 #include <pthread.h>
@@ -13,8 +14,8 @@ namespace {
 // Set in a child process after fork: no worker of its parent's pools exists there.
 std::atomic<bool> forked{false};
 
-// How long an idle worker looks for the next job before it sleeps. Launches of one graph follow one another
-// within microseconds, and waking a sleeper costs more than that.
+// How long an idle worker looks for the next job before it sleeps. Launches of one graph follow one
+// another within microseconds, and waking a sleeper costs more than that.
 constexpr auto kSpinTime = std::chrono::microseconds(30);
 
 void Pause() {
@@ -66,7 +67,8 @@ void ThreadPool::Enlist(Job& job) {
     last_ = &job;
     arrivals_.fetch_add(1, std::memory_order_release);
   }
-  const int64_t parts = (job.end - job.next.load(std::memory_order_relaxed) + job.grain - 1) / job.grain;
+  const int64_t parts =
+      (job.end - job.next.load(std::memory_order_relaxed) + job.grain - 1) / job.grain;
   if (parts > threads_ / 2) {
     work_.notify_all();
   } else {
@@ -90,7 +92,9 @@ void ThreadPool::WorkerLoop() {
       const uint64_t seen = arrivals_.load(std::memory_order_relaxed);
       lock.unlock();
       const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
-      while (arrivals_.load(std::memory_order_acquire) == seen && std::chrono::steady_clock::now() < deadline) Pause();
+      while (arrivals_.load(std::memory_order_acquire) == seen &&
+             std::chrono::steady_clock::now() < deadline)
+        Pause();
       lock.lock();
       work_.wait(lock, [&] { return first_ != nullptr; });
     }

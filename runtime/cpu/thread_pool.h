@@ -1,5 +1,6 @@
-// A pool of threads that share out index ranges. The caller takes part, so a pool of n threads has n - 1
-// workers; several callers may be inside ParallelFor at once, and workers serve them in order of arrival.
+// A pool of threads that share out index ranges. The caller takes part, so a pool of n threads has
+// n - 1 workers; several callers may be inside ParallelFor at once, and workers serve them in order
+// of arrival.
 //
 // Running a range allocates nothing: a job lives on its caller's stack. Used by CpuDevice::Launch.
 #pragma once
@@ -15,15 +16,15 @@ class ThreadPool {
  public:
   using Body = void (*)(void* context, int64_t begin, int64_t end);
 
-  // The workers are detached and a pool is never destroyed: at process exit they may be asleep on the
-  // condition variable or inside a kernel whose memory is about to go, and a join there would hang or
-  // wait without need. The kernel ends them with the process.
+  // The workers are detached and a pool is never destroyed: at process exit they may be asleep on
+  // the condition variable or inside a kernel whose memory is about to go, and a join there would
+  // hang or wait without need. The kernel ends them with the process.
   static ThreadPool& Leaked(int threads);
 
   int threads() const { return threads_; }
 
-  // Calls body on parts of [begin, end), each at most `grain` long, from this thread and the workers;
-  // returns when all parts are done. The bodies do not throw.
+  // Calls body on parts of [begin, end), each at most `grain` long, from this thread and the
+  // workers; returns when all parts are done. The bodies do not throw.
   void ParallelFor(int64_t begin, int64_t end, int64_t grain, Body body, void* context);
 
  private:
@@ -33,8 +34,8 @@ class ThreadPool {
     int64_t end;
     int64_t grain;
     std::atomic<int64_t> next;
-    int helpers = 0;      // workers inside; guarded by mutex_
-    bool listed = true;   // guarded by mutex_
+    int helpers = 0;     // workers inside; guarded by mutex_
+    bool listed = true;  // guarded by mutex_
     Job* following = nullptr;
   };
 
@@ -47,7 +48,8 @@ class ThreadPool {
   void Unlist(Job& job);  // with mutex_ held; nothing where it is out already
 
   const int threads_;
-  std::atomic<uint64_t> arrivals_{0};  // jobs enlisted so far: what an idle worker watches for a moment
+  // Jobs enlisted so far: what an idle worker watches for a moment.
+  std::atomic<uint64_t> arrivals_{0};
   std::mutex mutex_;
   std::condition_variable work_, done_;
   Job* first_ = nullptr;

@@ -1,9 +1,8 @@
-// Statements and whole kernels against the interpreter, what a CPU kernel may not hold, and what the
-// optimiser must make of the loops that engines schedule for it.
+// Statements and whole kernels against the interpreter, what a CPU kernel may not hold, and what
+// the optimiser must make of the loops that engines schedule for it.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
-#include <dlfcn.h>
 
 #include <numeric>
 #include <regex>
@@ -44,8 +43,10 @@ kernel relu(x: ptr<f16> const align 16, y: ptr<f16> align 16, n: i32) threads 25
   }
 }
 )";
-  ExpectAgreement(text, {Buffer{DType::kF16, Ramp(5000)}, Buffer{DType::kF16, Ramp(5000)}, Scalar{DType::kI32, 5000}},
-                  {3, 1, 1});
+  ExpectAgreement(
+      text,
+      {Buffer{DType::kF16, Ramp(5000)}, Buffer{DType::kF16, Ramp(5000)}, Scalar{DType::kI32, 5000}},
+      {3, 1, 1});
 }
 
 TEST(Emit, GridOfThreeDimensions) {
@@ -60,8 +61,9 @@ TEST(Emit, GridOfThreeDimensions) {
   }
 }
 )";
-  ExpectAgreement(text, {Buffer{DType::kI32, std::vector<double>(5 * 3 * 4)}, Scalar{DType::kI32, 5},
-                         Scalar{DType::kI32, 3}, Scalar{DType::kI32, 4}},
+  ExpectAgreement(text,
+                  {Buffer{DType::kI32, std::vector<double>(5 * 3 * 4)}, Scalar{DType::kI32, 5},
+                   Scalar{DType::kI32, 3}, Scalar{DType::kI32, 4}},
                   {5, 3, 4});
 }
 
@@ -74,12 +76,15 @@ TEST(Emit, GridWithoutX) {
   }
 }
 )";
-  ExpectAgreement(text, {Buffer{DType::kI32, std::vector<double>(7 * 6)}, Scalar{DType::kI32, 7}, Scalar{DType::kI32, 6}},
+  ExpectAgreement(text,
+                  {Buffer{DType::kI32, std::vector<double>(7 * 6)}, Scalar{DType::kI32, 7},
+                   Scalar{DType::kI32, 6}},
                   {1, 7, 6});
 }
 
 TEST(Emit, SixtyFourBitLoopsBranchesAndScalars) {
-  const std::string text = R"(kernel mix(x: ptr<f32> const, y: ptr<f64>, n: i64, scale: f32, shift: f64, flip: bool) threads 1 {
+  const std::string text =
+      R"(kernel mix(x: ptr<f32> const, y: ptr<f64>, n: i64, scale: f32, shift: f64, flip: bool) threads 1 {
   for i: i64 in 0..n {
     let v = mul(load x[i], scale) : f32
     if and(flip, lt(v, 0x0p+0f)) {
@@ -95,13 +100,15 @@ TEST(Emit, SixtyFourBitLoopsBranchesAndScalars) {
 }
 )";
   for (const double flip : {0.0, 1.0}) {
-    ExpectAgreement(text, {Buffer{DType::kF32, Ramp(300)}, Buffer{DType::kF64, Ramp(300)}, Scalar{DType::kI64, 300},
-                           Scalar{DType::kF32, 0.5}, Scalar{DType::kF64, 1.25}, Scalar{DType::kBool, flip}});
+    ExpectAgreement(text, {Buffer{DType::kF32, Ramp(300)}, Buffer{DType::kF64, Ramp(300)},
+                           Scalar{DType::kI64, 300}, Scalar{DType::kF32, 0.5},
+                           Scalar{DType::kF64, 1.25}, Scalar{DType::kBool, flip}});
   }
 }
 
 TEST(Emit, MatmulWithRegisterTileAndSharedBuffer) {
-  const std::string text = R"(kernel matmul(a: ptr<f32> const, b: ptr<f32> const, c: ptr<f32>, m: i32, n: i32, k: i32) threads 1 {
+  const std::string text =
+      R"(kernel matmul(a: ptr<f32> const, b: ptr<f32> const, c: ptr<f32>, m: i32, n: i32, k: i32) threads 1 {
   for by in 0..m block_y {
     for bx in 0..div(add(n, 15), 16) block_x {
       alloc acc : f32[16] reg
@@ -128,15 +135,18 @@ TEST(Emit, MatmulWithRegisterTileAndSharedBuffer) {
 }
 )";
   constexpr int kM = 9, kN = 37, kK = 50;
-  ExpectAgreement(text, {Buffer{DType::kF32, Ramp(kM * kK)}, Buffer{DType::kF32, Ramp(kK * kN, 0.25)},
-                         Buffer{DType::kF32, std::vector<double>(kM * kN)}, Scalar{DType::kI32, kM},
-                         Scalar{DType::kI32, kN}, Scalar{DType::kI32, kK}},
+  ExpectAgreement(text,
+                  {Buffer{DType::kF32, Ramp(kM * kK)}, Buffer{DType::kF32, Ramp(kK * kN, 0.25)},
+                   Buffer{DType::kF32, std::vector<double>(kM * kN)}, Scalar{DType::kI32, kM},
+                   Scalar{DType::kI32, kN}, Scalar{DType::kI32, kK}},
                   {(kN + 15) / 16, kM, 1});
 }
 
-// A register array made inside a vector loop is private to each iteration though they share its memory.
+// A register array made inside a vector loop is private to each iteration though they share its
+// memory.
 TEST(Emit, PrivateArraysInsideVectorLoops) {
-  const std::string text = R"(kernel private_array(x: ptr<f32> const, y: ptr<f32>, taps: i32) threads 1 {
+  const std::string text =
+      R"(kernel private_array(x: ptr<f32> const, y: ptr<f32>, taps: i32) threads 1 {
   for i in 0..100 vector {
     alloc window : f32[8] reg
     for t in 0..taps {
@@ -151,7 +161,8 @@ TEST(Emit, PrivateArraysInsideVectorLoops) {
   }
 }
 )";
-  ExpectAgreement(text, {Buffer{DType::kF32, Ramp(120)}, Buffer{DType::kF32, Ramp(100)}, Scalar{DType::kI32, 7}});
+  ExpectAgreement(text, {Buffer{DType::kF32, Ramp(120)}, Buffer{DType::kF32, Ramp(100)},
+                         Scalar{DType::kI32, 7}});
 }
 
 TEST(Emit, BuffersTooLargeForAStack) {
@@ -169,8 +180,10 @@ TEST(Emit, BuffersTooLargeForAStack) {
   }
 }
 )";
-  ExpectAgreement(text, {Buffer{DType::kF32, Ramp(1000)}, Buffer{DType::kF32, Ramp(4000)}, Scalar{DType::kI32, 1000}},
-                  {4, 1, 1});
+  ExpectAgreement(
+      text,
+      {Buffer{DType::kF32, Ramp(1000)}, Buffer{DType::kF32, Ramp(4000)}, Scalar{DType::kI32, 1000}},
+      {4, 1, 1});
 }
 
 TEST(Emit, InPlaceOperation) {
@@ -182,17 +195,23 @@ TEST(Emit, InPlaceOperation) {
 )";
   std::vector<float> data(1001);
   std::iota(data.begin(), data.end(), 0.0f);
-  const auto kernel = TestDevice().Load({.kind = SourceKind::kTileIr, .entry = "twice", .text = text, .arch = "native"});
+  const auto kernel = TestDevice().Load(
+      {.kind = SourceKind::kTileIr, .entry = "twice", .text = text, .arch = "native"});
   ASSERT_TRUE(kernel.ok()) << kernel.status().message();
   float* pointer = data.data();
   int32_t n = 1001;
   void* args[] = {&pointer, &pointer, &n};
-  ASSERT_TRUE(TestDevice().Launch(**kernel, {.grid = {1, 1, 1}, .block = {1, 1, 1}, .dynamic_shared_bytes = 0}, args, nullptr).ok());
+  ASSERT_TRUE(TestDevice()
+                  .Launch(**kernel,
+                          {.grid = {1, 1, 1}, .block = {1, 1, 1}, .dynamic_shared_bytes = 0}, args,
+                          nullptr)
+                  .ok());
   for (int i = 0; i < n; ++i) ASSERT_EQ(data[i], 2.0f * static_cast<float>(i));
 }
 
 TEST(Emit, LazyOperandsDoNotLoad) {
-  const std::string text = R"(kernel lazy(x: ptr<f32> const, y: ptr<f32>, z: ptr<bool>, n: i32) threads 1 {
+  const std::string text =
+      R"(kernel lazy(x: ptr<f32> const, y: ptr<f32>, z: ptr<bool>, n: i32) threads 1 {
   for i in 0..64 vector {
     let j = sub(i, 3) : i32
     let inside = and(ge(j, 0), lt(j, n)) : bool
@@ -202,8 +221,8 @@ TEST(Emit, LazyOperandsDoNotLoad) {
 }
 )";
   // The interpreter rejects an access out of bounds, so that it agrees shows that none is demanded.
-  ExpectAgreement(text, {Buffer{DType::kF32, Ramp(20)}, Buffer{DType::kF32, Ramp(64)}, Buffer{DType::kBool, Ramp(64)},
-                         Scalar{DType::kI32, 20}});
+  ExpectAgreement(text, {Buffer{DType::kF32, Ramp(20)}, Buffer{DType::kF32, Ramp(64)},
+                         Buffer{DType::kBool, Ramp(64)}, Scalar{DType::kI32, 20}});
   // A load far outside would fault.
   const std::string far = R"(kernel lazy_far(x: ptr<f32> const, y: ptr<f32>, n: i32) threads 1 {
   for i in 0..64 {
@@ -212,7 +231,8 @@ TEST(Emit, LazyOperandsDoNotLoad) {
   }
 }
 )";
-  const auto result = RunCompiled(far, {Buffer{DType::kF32, {7}}, Buffer{DType::kF32, Ramp(64)}, Scalar{DType::kI32, 1}});
+  const auto result = RunCompiled(
+      far, {Buffer{DType::kF32, {7}}, Buffer{DType::kF32, Ramp(64)}, Scalar{DType::kI32, 1}});
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_EQ((*result)[1][0], 7);
   EXPECT_EQ((*result)[1][63], 1);
@@ -225,7 +245,8 @@ TEST(Emit, EmptyLoops) {
   }
 }
 )";
-  for (const double n : {0.0, -5.0}) ExpectAgreement(text, {Buffer{DType::kF32, Ramp(3)}, Scalar{DType::kI32, n}});
+  for (const double n : {0.0, -5.0})
+    ExpectAgreement(text, {Buffer{DType::kF32, Ramp(3)}, Scalar{DType::kI32, n}});
 }
 
 TEST(Emit, BarriersAndShufflesAreDeclined) {
@@ -244,7 +265,8 @@ TEST(Emit, BarriersAndShufflesAreDeclined) {
   }
 }
 )";
-  for (const auto& [text, word] : {std::pair(barrier, "barrier"), std::pair(shuffle, "shuffle_xor")}) {
+  for (const auto& [text, word] :
+       {std::pair(barrier, "barrier"), std::pair(shuffle, "shuffle_xor")}) {
     const auto result = RunCompiled(text, {Buffer{DType::kF32, Ramp(32)}});
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.status().code(), Code::kNotSupported);
@@ -252,7 +274,7 @@ TEST(Emit, BarriersAndShufflesAreDeclined) {
   }
 }
 
-// ---- what the optimiser makes of it --------------------------------------------------------------------
+// ---- what the optimiser makes of it ----
 
 std::string Optimised(const std::string& text) {
   const auto ir = TestDevice().LlvmText(text);
@@ -265,7 +287,8 @@ bool HasVectorsOf(const std::string& ir, const std::string& operation, const std
 }
 
 TEST(Vectorisation, AdditionBecomesSimd) {
-  const std::string ir = Optimised(R"(kernel add(a: ptr<f32> const, b: ptr<f32> const, y: ptr<f32>, n: i32) threads 1 {
+  const std::string ir =
+      Optimised(R"(kernel add(a: ptr<f32> const, b: ptr<f32> const, y: ptr<f32>, n: i32) threads 1 {
   for bx in 0..div(add(n, 4095), 4096) block_x {
     for j in 0..min(4096, sub(n, mul(bx, 4096))) vector {
       let i = add(mul(bx, 4096), j) : i32
@@ -275,11 +298,13 @@ TEST(Vectorisation, AdditionBecomesSimd) {
 }
 )");
   EXPECT_TRUE(HasVectorsOf(ir, "fadd", "float")) << ir;
-  EXPECT_EQ(ir.find("vector.memcheck"), std::string::npos) << "independent iterations need no alias checks";
+  EXPECT_EQ(ir.find("vector.memcheck"), std::string::npos)
+      << "independent iterations need no alias checks";
 }
 
 TEST(Vectorisation, ShortLoopsBecomeOneVector) {
-  const std::string ir = Optimised(R"(kernel axpy8(x: ptr<f32> const, y: ptr<f32>, a: f32) threads 1 {
+  const std::string ir =
+      Optimised(R"(kernel axpy8(x: ptr<f32> const, y: ptr<f32>, a: f32) threads 1 {
   for i in 0..1000 {
     for j in 0..8 vector {
       let at = add(mul(i, 8), j) : i32
@@ -293,20 +318,22 @@ TEST(Vectorisation, ShortLoopsBecomeOneVector) {
 
 TEST(Vectorisation, StorageTypesConvertInSimd) {
   for (const char* type : {"f16", "bf16", "e4m3", "e5m2", "i8", "u8"}) {
-    const std::string ir = Optimised(fmt::format(R"(kernel scale_{0}(x: ptr<{0}> const, y: ptr<{0}>, n: i32) threads 1 {{
+    const std::string ir = Optimised(
+        fmt::format(R"(kernel scale_{0}(x: ptr<{0}> const, y: ptr<{0}>, n: i32) threads 1 {{
   for i in 0..n vector {{
     store y[i] = cast<{0}>(mul(cast<f32>(load x[i]), 0x1.8p+0f))
   }}
 }}
 )",
-                                                 type));
+                    type));
     EXPECT_TRUE(HasVectorsOf(ir, "fmul", "(float|half)")) << type << "\n" << ir;
   }
 }
 
 TEST(Vectorisation, MathUsesVectorFunctionsWhereTheyExist) {
   if (!dlopen("libmvec.so.1", RTLD_NOW)) GTEST_SKIP() << "no libmvec.so.1 here";
-  const std::string ir = Optimised(R"(kernel exp_all(x: ptr<f32> const, y: ptr<f32>, n: i32) threads 1 {
+  const std::string ir =
+      Optimised(R"(kernel exp_all(x: ptr<f32> const, y: ptr<f32>, n: i32) threads 1 {
   for i in 0..n vector {
     store y[i] = exp(load x[i])
   }

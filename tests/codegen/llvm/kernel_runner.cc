@@ -13,11 +13,12 @@
 namespace kiln::test {
 namespace {
 
-// As StoreValue, except that an e5m2 infinity is stored as one: rounding saturates, but codes in memory may
-// hold it.
+// As StoreValue, except that an e5m2 infinity is stored as one: rounding saturates, but codes in
+// memory may hold it.
 void StoreExactly(DType type, double value, void* bytes) {
   StoreValue(type, value, bytes);
-  if (type == DType::kE5M2 && std::isinf(value)) *static_cast<uint8_t*>(bytes) = value < 0 ? 0xfc : 0x7c;
+  if (type == DType::kE5M2 && std::isinf(value))
+    *static_cast<uint8_t*>(bytes) = value < 0 ? 0xfc : 0x7c;
 }
 
 }  // namespace
@@ -26,7 +27,8 @@ runtime::CpuDevice& TestDevice(const runtime::Jit::Options& options) {
   static std::mutex mutex;
   static auto* devices = new std::map<std::pair<bool, bool>, std::unique_ptr<runtime::CpuDevice>>();
   const std::lock_guard lock(mutex);
-  std::unique_ptr<runtime::CpuDevice>& device = (*devices)[{options.use_native_half, options.use_vector_math}];
+  std::unique_ptr<runtime::CpuDevice>& device =
+      (*devices)[{options.use_native_half, options.use_vector_math}];
   if (!device) {
     auto made = runtime::CpuDevice::Create({.threads = 2, .cache = {.root = ""}, .jit = options});
     CHECK(made.ok(), "{}", made.status().message());
@@ -35,10 +37,13 @@ runtime::CpuDevice& TestDevice(const runtime::Jit::Options& options) {
   return *device;
 }
 
-Result<std::vector<std::vector<double>>> RunCompiled(const std::string& text, const std::vector<KernelArgument>& args,
-                                                     std::array<uint32_t, 3> grid, runtime::CpuDevice& device) {
+Result<std::vector<std::vector<double>>> RunCompiled(const std::string& text,
+                                                     const std::vector<KernelArgument>& args,
+                                                     std::array<uint32_t, 3> grid,
+                                                     runtime::CpuDevice& device) {
   ASSIGN_OR_RETURN(const tile::Kernel kernel, tile::Parse(text));
-  const KernelSource source{.kind = SourceKind::kTileIr, .entry = kernel.name, .text = text, .arch = "native"};
+  const KernelSource source{
+      .kind = SourceKind::kTileIr, .entry = kernel.name, .text = text, .arch = "native"};
   ASSIGN_OR_RETURN(const std::shared_ptr<runtime::LoadedKernel> loaded, device.Load(source));
 
   // The bytes of each argument: a buffer's pointer, or the scalar itself.
@@ -49,7 +54,8 @@ Result<std::vector<std::vector<double>>> RunCompiled(const std::string& text, co
     if (const auto* buffer = std::get_if<Buffer>(&args[i])) {
       const int size = SizeOf(buffer->type);
       memory[i].resize(buffer->values.size() * size + 1);
-      for (size_t j = 0; j < buffer->values.size(); ++j) StoreExactly(buffer->type, buffer->values[j], &memory[i][j * size]);
+      for (size_t j = 0; j < buffer->values.size(); ++j)
+        StoreExactly(buffer->type, buffer->values[j], &memory[i][j * size]);
       words[i] = reinterpret_cast<uint64_t>(memory[i].data());
     } else {
       const Scalar& scalar = std::get<Scalar>(args[i]);
@@ -92,7 +98,8 @@ Result<Outcome> RunBoth(const std::string& text, const std::vector<KernelArgumen
       arguments.push_back({.buffer = &buffers[next++], .scalar = {}});
     } else {
       const double value = std::get<Scalar>(arg).value;
-      arguments.push_back({.buffer = nullptr, .scalar = {.f = value, .i = static_cast<int64_t>(value)}});
+      arguments.push_back(
+          {.buffer = nullptr, .scalar = {.f = value, .i = static_cast<int64_t>(value)}});
     }
   }
   RETURN_IF_ERROR(tile::Interpret(kernel, arguments));
@@ -110,8 +117,10 @@ double UlpDistance(DType type, double a, double b) {
   if (a == b) return 0;
   if (!std::isfinite(a) || !std::isfinite(b)) {
     // An overflow one step early or late is one step.
-    const double largest = type == DType::kF32 ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
-    const bool next = std::fabs(a) >= largest && std::fabs(b) >= largest && std::signbit(a) == std::signbit(b);
+    const double largest = type == DType::kF32 ? std::numeric_limits<float>::max()
+                                               : std::numeric_limits<double>::max();
+    const bool next =
+        std::fabs(a) >= largest && std::fabs(b) >= largest && std::signbit(a) == std::signbit(b);
     return next ? 1 : std::numeric_limits<double>::infinity();
   }
   const double larger = std::fmax(std::fabs(a), std::fabs(b));

@@ -1,5 +1,5 @@
-// Runs the text of a tile kernel twice, compiled by the CPU target and by the interpreter, on the same
-// arguments.
+// Runs the text of a tile kernel twice, compiled by the CPU target and by the interpreter, on the
+// same arguments.
 #pragma once
 
 #include <array>
@@ -29,10 +29,12 @@ struct Outcome {
   std::vector<std::vector<double>> compiled, interpreted;
 };
 
-// A device of two threads that caches in memory only; one for the process and each choice of options.
+// A device of two threads that caches in memory only; one for the process and each choice of
+// options.
 runtime::CpuDevice& TestDevice(const runtime::Jit::Options& options = {});
 
-Result<std::vector<std::vector<double>>> RunCompiled(const std::string& text, const std::vector<KernelArgument>& args,
+Result<std::vector<std::vector<double>>> RunCompiled(const std::string& text,
+                                                     const std::vector<KernelArgument>& args,
                                                      std::array<uint32_t, 3> grid = {1, 1, 1},
                                                      runtime::CpuDevice& device = TestDevice());
 Result<Outcome> RunBoth(const std::string& text, const std::vector<KernelArgument>& args,

@@ -12,8 +12,9 @@
 namespace kiln::test {
 namespace {
 
-constexpr DType kAllTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2,
-                               DType::kI8,  DType::kU8,  DType::kI32, DType::kI64,  DType::kBool};
+constexpr DType kAllTypes[] = {DType::kF32,  DType::kF64,  DType::kF16, DType::kBF16,
+                               DType::kE4M3, DType::kE5M2, DType::kI8,  DType::kU8,
+                               DType::kI32,  DType::kI64,  DType::kBool};
 constexpr DType kSmallTypes[] = {DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2,
                                  DType::kI8,  DType::kU8,   DType::kBool};
 
@@ -36,8 +37,8 @@ std::vector<double> AllValues(DType type) {
   return values;
 }
 
-// The neighbourhood of every rounding decision: each value, each midpoint of two neighbours, and the
-// nearest numbers of `from` on both sides of it; then the extremes and random bit patterns.
+// The neighbourhood of every rounding decision: each value, each midpoint of two neighbours, and
+// the nearest numbers of `from` on both sides of it; then the extremes and random bit patterns.
 std::vector<double> Probes(DType from, DType to) {
   std::vector<double> values;
   const auto add_around = [&](double v) {
@@ -60,8 +61,11 @@ std::vector<double> Probes(DType from, DType to) {
     add_around(exact[i]);
     if (i > 0) add_around((exact[i - 1] + exact[i]) / 2);
   }
-  add_around(exact.back() * (1 + std::ldexp(1.0, to == DType::kF16 ? -11 : to == DType::kBF16 ? -8 : -4)));
-  for (const double v : {0.0, -0.0, 1e-45, 1e-300, 1e30, 3.4028234e38, 1e300, 0.5, 1.5, 2.5, 127.5, 255.5, 1e10}) {
+  add_around(exact.back() * (1 + std::ldexp(1.0, to == DType::kF16    ? -11
+                                                 : to == DType::kBF16 ? -8
+                                                                      : -4)));
+  for (const double v :
+       {0.0, -0.0, 1e-45, 1e-300, 1e30, 3.4028234e38, 1e300, 0.5, 1.5, 2.5, 127.5, 255.5, 1e10}) {
     values.push_back(v), values.push_back(-v);
   }
   for (const double v : {INFINITY, -INFINITY, NAN, -NAN}) values.push_back(v);
@@ -76,20 +80,22 @@ std::vector<double> Probes(DType from, DType to) {
   return values;
 }
 
-void ExpectConversion(DType from, DType to, const std::vector<double>& values, runtime::CpuDevice& device) {
-  const auto results = RunCompiled(CastKernel(from, to, values.size()),
-                                   {Buffer{from, values}, Buffer{to, std::vector<double>(values.size())}},
-                                   {1, 1, 1}, device);
+void ExpectConversion(DType from, DType to, const std::vector<double>& values,
+                      runtime::CpuDevice& device) {
+  const auto results = RunCompiled(
+      CastKernel(from, to, values.size()),
+      {Buffer{from, values}, Buffer{to, std::vector<double>(values.size())}}, {1, 1, 1}, device);
   ASSERT_TRUE(results.ok()) << results.status().message();
   int wrong = 0;
   for (size_t i = 0; i < values.size() && wrong < 5; ++i) {
-    const double expected = from == to ? values[i] : RoundTo(to, values[i]), actual = (*results)[1][i];
+    const double expected = from == to ? values[i] : RoundTo(to, values[i]),
+                 actual = (*results)[1][i];
     // Integers have no negative zero.
     const bool same = IsFloat(to) ? SameValue(expected, actual) : expected == actual;
     if (same) continue;
     ++wrong;
-    ADD_FAILURE() << fmt::format("{} {:a} as {}: {:a}, not {:a}", Info(from).text, values[i], Info(to).text, actual,
-                                 expected);
+    ADD_FAILURE() << fmt::format("{} {:a} as {}: {:a}, not {:a}", Info(from).text, values[i],
+                                 Info(to).text, actual, expected);
   }
 }
 
@@ -121,14 +127,16 @@ TEST(Storage, EveryCodeIntoEveryOtherSmallType) {
 }
 
 TEST(Storage, CastsOfEveryPairAgreeWithTheInterpreter) {
-  const std::vector<double> values = {0,    1,     -1,       2,     3,        0.5,       -0.5,      1.5,  2.5,   -2.5,
-                                      100,  127,   128,      -128,  -129,     200,       255,       256,  448,   464,
-                                      465,  57344, 61440,    65504, 65520,    100000,    2147483647, -2147483648.0,
-                                      4e9,  -4e9,  16777217, 0.1,   -3.14159, 16777219,  1e15,      -1e15};
+  const std::vector<double> values = {
+      0,        1,     -1,       2,        3,     0.5,    -0.5,       1.5,           2.5, -2.5,
+      100,      127,   128,      -128,     -129,  200,    255,        256,           448, 464,
+      465,      57344, 61440,    65504,    65520, 100000, 2147483647, -2147483648.0, 4e9, -4e9,
+      16777217, 0.1,   -3.14159, 16777219, 1e15,  -1e15};
   for (const DType from : kAllTypes) {
     for (const DType to : kAllTypes) {
-      const auto outcome = RunBoth(CastKernel(from, to, values.size()),
-                                   {Buffer{from, values}, Buffer{to, std::vector<double>(values.size())}});
+      const auto outcome =
+          RunBoth(CastKernel(from, to, values.size()),
+                  {Buffer{from, values}, Buffer{to, std::vector<double>(values.size())}});
       ASSERT_TRUE(outcome.ok()) << outcome.status().message();
       for (size_t i = 0; i < values.size(); ++i) {
         EXPECT_EQ(outcome->compiled[1][i], outcome->interpreted[1][i])
@@ -144,7 +152,8 @@ TEST(Storage, WideCopiesMoveEveryType) {
       const int lanes = bytes / SizeOf(type);
       if (lanes < 1) continue;
       const int count = lanes * 5;
-      const std::string text = fmt::format(R"(kernel copy_{0}_{1}(x: ptr<{0}> const align 16, y: ptr<{0}> align 16) threads 1 {{
+      const std::string text = fmt::format(
+          R"(kernel copy_{0}_{1}(x: ptr<{0}> const align 16, y: ptr<{0}> align 16) threads 1 {{
   for i in 0..5 {{
     alloc v : {0}[{1}] reg
     copy v[0] <- x[mul(i, {1})] lanes {1}
@@ -152,10 +161,11 @@ TEST(Storage, WideCopiesMoveEveryType) {
   }}
 }}
 )",
-                                           Info(type).text, lanes);
+          Info(type).text, lanes);
       std::vector<double> values;
       for (int i = 0; i < count; ++i) values.push_back(RoundTo(type, i % 7 - 3));
-      const auto outcome = RunBoth(text, {Buffer{type, values}, Buffer{type, std::vector<double>(count)}});
+      const auto outcome =
+          RunBoth(text, {Buffer{type, values}, Buffer{type, std::vector<double>(count)}});
       ASSERT_TRUE(outcome.ok()) << outcome.status().message();
       EXPECT_EQ(outcome->compiled[1], values) << text;
       EXPECT_EQ(outcome->interpreted[1], values) << text;

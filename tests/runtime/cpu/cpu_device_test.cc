@@ -1,4 +1,5 @@
-// The CPU device: loading through both caches, launching from many threads, and its mistakes' sentences.
+// The CPU device: loading through both caches, launching from many threads, and its mistakes'
+// sentences.
 #include "runtime/cpu/cpu_device.h"
 
 #include <fmt/format.h>
@@ -35,12 +36,14 @@ KernelSource AddSource(const std::string& name = "add") {
 
 struct AddProblem {
   explicit AddProblem(int32_t count) : n(count), a(count), b(count), y(count, -1.0f) {
-    for (int32_t i = 0; i < n; ++i) a[i] = static_cast<float>(i % 1000), b[i] = static_cast<float>(i / 1000);
+    for (int32_t i = 0; i < n; ++i)
+      a[i] = static_cast<float>(i % 1000), b[i] = static_cast<float>(i / 1000);
   }
   Status Run(CpuDevice& device, const LoadedKernel& kernel) {
     float *pa = a.data(), *pb = b.data(), *py = y.data();
     void* args[] = {&pa, &pb, &py, &n};
-    const LaunchShape shape{.grid = {uint32_t(n + 4095) / 4096, 1, 1}, .block = {1, 1, 1}, .dynamic_shared_bytes = 0};
+    const LaunchShape shape{
+        .grid = {uint32_t(n + 4095) / 4096, 1, 1}, .block = {1, 1, 1}, .dynamic_shared_bytes = 0};
     return device.Launch(kernel, shape, args, nullptr);
   }
   bool Right() const {
@@ -152,7 +155,8 @@ TEST(CpuDevice, TwoKernelsOfOneNameCoexist) {
 
 TEST(CpuDevice, MistakesAreSentences) {
   const auto device = MakeDevice(1);
-  KernelSource cuda{.kind = SourceKind::kCuda, .entry = "k", .text = "__global__ void k() {}", .arch = "sm_90a"};
+  KernelSource cuda{
+      .kind = SourceKind::kCuda, .entry = "k", .text = "__global__ void k() {}", .arch = "sm_90a"};
   EXPECT_EQ(device->Load(cuda).status().code(), Code::kNotSupported);
 
   KernelSource misnamed = AddSource();
@@ -167,7 +171,8 @@ TEST(CpuDevice, MistakesAreSentences) {
 
   KernelSource undefined = AddSource();
   undefined.text.replace(undefined.text.find("load b[i]"), 9, "load c[i]");
-  EXPECT_NE(device->Load(undefined).status().message().find("no buffer is named c"), std::string::npos)
+  EXPECT_NE(device->Load(undefined).status().message().find("no buffer is named c"),
+            std::string::npos)
       << device->Load(undefined).status().message();
   EXPECT_FALSE(device->Allocate(-1).ok());
   EXPECT_EQ(device->Allocate(int64_t{1} << 60).status().code(), Code::kDeviceAllocationFailed);
@@ -196,8 +201,9 @@ TEST(CpuDevice, AddOf64MegabytesIsTimed) {
   ASSERT_TRUE(seconds.ok());
   EXPECT_TRUE(problem.Right());
   EXPECT_GT(*seconds, 0);
-  fmt::print("add of two 64 MiB tensors on {} threads: {:.2f} ms, {:.1f} GB/s\n", device->target().multiprocessors,
-             1e3 * *seconds, 3 * 4.0 * problem.n / *seconds / 1e9);
+  fmt::print("add of two 64 MiB tensors on {} threads: {:.2f} ms, {:.1f} GB/s\n",
+             device->target().multiprocessors, 1e3 * *seconds,
+             3 * 4.0 * problem.n / *seconds / 1e9);
 
   AddProblem tiny(1000);
   const auto launch = device->Measure([&] { return tiny.Run(*device, **kernel); }, 999, nullptr);

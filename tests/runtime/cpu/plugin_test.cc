@@ -40,14 +40,19 @@ TEST_F(Plugin, ADeviceRunsAKernel) {
   char error[512] = "";
   const std::unique_ptr<Device> device(create(error, sizeof error));
   ASSERT_NE(device, nullptr) << error;
-  const auto kernel = device->Load({.kind = SourceKind::kTileIr, .entry = "fill", .text = kText, .arch = "native"});
+  const auto kernel =
+      device->Load({.kind = SourceKind::kTileIr, .entry = "fill", .text = kText, .arch = "native"});
   ASSERT_TRUE(kernel.ok()) << kernel.status().message();
   float y[100] = {};
   float* pointer = y;
   int32_t n = 100;
   float v = 0;
   void* args[] = {&pointer, &n, &v};
-  ASSERT_TRUE(device->Launch(**kernel, {.grid = {100, 1, 1}, .block = {1, 1, 1}, .dynamic_shared_bytes = 0}, args, nullptr).ok());
+  ASSERT_TRUE(device
+                  ->Launch(**kernel,
+                           {.grid = {100, 1, 1}, .block = {1, 1, 1}, .dynamic_shared_bytes = 0},
+                           args, nullptr)
+                  .ok());
   for (const float value : y) ASSERT_EQ(value, 1.0f);
 }
 
@@ -69,8 +74,9 @@ TEST_F(Plugin, LlvmTextOfAKernel) {
 }
 
 TEST_F(Plugin, NothingElseIsExported) {
-  for (const char* name : {"_ZN4kiln7runtime9CpuDevice6CreateERKNS1_7OptionsE", "_ZN4kiln4tile5ParseESt17basic_string_viewIcSt11char_traitsIcEE",
-                           "_ZN4kiln6StatusC1Ev"}) {
+  for (const char* name :
+       {"_ZN4kiln7runtime9CpuDevice6CreateERKNS1_7OptionsE",
+        "_ZN4kiln4tile5ParseESt17basic_string_viewIcSt11char_traitsIcEE", "_ZN4kiln6StatusC1Ev"}) {
     EXPECT_EQ(dlsym(library_, name), nullptr) << name;
   }
 }

@@ -1,3 +1,4 @@
+// The pool: every index once, whoever calls and however often, and alone after a fork.
 #include "runtime/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -41,8 +42,7 @@ TEST(ThreadPool, EveryIndexRunsOnce) {
 }
 
 TEST(ThreadPool, AnEmptyRangeRunsNothing) {
-  ThreadPool::Leaked(2).ParallelFor(
-      3, 3, 1, [](void*, int64_t, int64_t) { FAIL(); }, nullptr);
+  ThreadPool::Leaked(2).ParallelFor(3, 3, 1, [](void*, int64_t, int64_t) { FAIL(); }, nullptr);
 }
 
 TEST(ThreadPool, WorkersTakePart) {
@@ -87,7 +87,8 @@ TEST(ThreadPool, NestedRangesFinish) {
   pool.ParallelFor(
       0, 64, 1,
       [](void* context, int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) pool.ParallelFor(i * 32, (i + 1) * 32, 4, &Marks::Run, context);
+        for (int64_t i = begin; i < end; ++i)
+          pool.ParallelFor(i * 32, (i + 1) * 32, 4, &Marks::Run, context);
       },
       &marks);
   EXPECT_TRUE(marks.AllOnce());
