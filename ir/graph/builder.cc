@@ -40,6 +40,16 @@ Tensor Split(const Tensor& tensor, const Tensor& x, const Tensor& y, bool reduce
   return split;
 }
 
+Node Reshape(TensorId from, TensorId to, DType compute) {
+  Node view;
+  view.op = GraphOp::kReshape;
+  view.inputs = {from};
+  view.outputs = {to};
+  view.compute = compute;
+  view.attrs = ReshapeAttrs{};
+  return view;
+}
+
 }  // namespace
 
 TensorId GraphBuilder::Input(std::string name, DType dtype, Dims dims, Dims strides) {
@@ -120,33 +130,31 @@ Result<Graph> GraphBuilder::Finish() {
 Status Legalize(Graph& graph) {
   RETURN_IF_ERROR(Normalize(graph));
   RETURN_IF_ERROR(InferShapes(graph));
+  RETURN_IF_ERROR(SplitGroupedReductions(graph));
   return Verify(graph);
 }
 
-Status AddReduction(Graph& graph, Node node) {
-  const Tensor x = graph[node.inputs.at(0)];
-  const Tensor y = graph[node.outputs.at(0)];
-  if (!IsGrouped(x, y)) {
-    graph.AddNode(std::move(node));
-    return {};
+Status SplitGroupedReductions(Graph& graph) {
+  std::vector<Node> nodes;
+  for (Node& node : graph.nodes) {
+    if (node.op != GraphOp::kReduction || !IsGrouped(graph[node.inputs[0]], graph[node.outputs[0]])) {
+      nodes.push_back(std::move(node));
+      continue;
+    }
+    const Tensor x = graph[node.inputs[0]];
+    const Tensor y = graph[node.outputs[0]];
+    RETURN_IF_ERROR(CheckExtents(x.dims, x.strides).Within(fmt::format("%{}", x.name)));
+    RETURN_IF_ERROR(CheckExtents(y.dims, y.strides).Within(fmt::format("%{}", y.name)));
+    const TensorId x_split = graph.AddTensor(Split(x, x, y, false));
+    const TensorId y_split = graph.AddTensor(Split(y, x, y, true));
+    nodes.push_back(Reshape(node.inputs[0], x_split, node.compute));
+    node.inputs[0] = x_split;
+    const TensorId result = std::exchange(node.outputs[0], y_split);
+    const DType compute = node.compute;
+    nodes.push_back(std::move(node));
+    nodes.push_back(Reshape(y_split, result, compute));
   }
-  RETURN_IF_ERROR(CheckExtents(x.dims, x.strides).Within(fmt::format("%{}", x.name)));
-  const TensorId x_split = graph.AddTensor(Split(x, x, y, false));
-  const TensorId y_split = graph.AddTensor(Split(y, x, y, true));
-  const auto reshape = [&](TensorId from, TensorId to) {
-    Node view;
-    view.op = GraphOp::kReshape;
-    view.inputs = {from};
-    view.outputs = {to};
-    view.compute = node.compute;
-    view.attrs = ReshapeAttrs{};
-    graph.AddNode(std::move(view));
-  };
-  reshape(node.inputs[0], x_split);
-  node.inputs[0] = x_split;
-  const TensorId result = std::exchange(node.outputs[0], y_split);
-  graph.AddNode(node);
-  reshape(y_split, result);
+  graph.nodes = std::move(nodes);
   return {};
 }
 

@@ -48,12 +48,12 @@ class GraphBuilder {
   int64_t next_uid_ = 1;
 };
 
-// Normalize, InferShapes and Verify: what every graph from outside goes through.
+// What every graph from outside goes through: Normalize, InferShapes, SplitGroupedReductions, Verify.
 Status Legalize(Graph& graph);
 
-// Adds a reduction in cuDNN's wider sense: an output extent may also divide the input's, and then groups of
-// consecutive elements are reduced (key and value gradients of grouped-query attention). Such a one becomes reshape,
-// reduction, reshape; any other is added as it is. Both tensors must have extents and strides.
-Status AddReduction(Graph& graph, Node node);
+// cuDNN's reductions take more than one extent of 1: an output extent may also divide the input's, and then groups of
+// consecutive elements are reduced (key and value gradients of grouped-query attention). Such a reduction becomes
+// reshape, reduction, reshape. The graph must be normalised and inferred.
+Status SplitGroupedReductions(Graph& graph);
 
 }  // namespace kiln::graph

@@ -1,0 +1,350 @@
+// cudnn-frontend's JSON → tensor graph: one row of kTags a node tag. Tensors are keyed and referred to by uid, or by
+// name before uids are given; data types left open come from the context, as the frontend itself resolves them.
+#include "ir/graph/import_frontend.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <set>
+#include <span>
+
+#include "ir/graph/builder.h"
+#include "ir/graph/import_json.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::graph {
+namespace {
+
+constexpr size_t kMaxNodes = 10000;
+
+Result<DType> ReadType(const JsonRef& json, DType otherwise) {
+  if (json.is_null() || json.value() == "NOT_SET") return otherwise;
+  return DTypeNamed(json, "");
+}
+
+// A float as the frontend writes it: the bits in hex digits, or a plain number; null gives `otherwise`.
+Result<double> ReadFloat(const JsonRef& json, double otherwise) {
+  if (json.is_null()) return otherwise;
+  if (json.value().is_number()) return json.value().get<double>();
+  ASSIGN_OR_RETURN(const std::string digits, json.Text());
+  uint32_t bits = 0;
+  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), bits, 16);
+  const bool whole = result.ec == std::errc() && result.ptr == digits.data() + digits.size() && digits.size() <= 8;
+  RETURN_IF_ERROR(json.Expect(whole && !digits.empty(), "the bits of a float in hex digits, as \"3F800000\""));
+  return static_cast<double>(std::bit_cast<float>(bits));
+}
+
+Result<Dims> ReadList(const JsonRef& json) {
+  if (json.is_null()) return Dims{};
+  return json.List();
+}
+
+using ReadAttrs = Status (*)(const JsonRef& json, Attrs& attrs);
+
+Status ReadConv(const JsonRef& json, Attrs& attrs) {
+  auto& conv = std::get<ConvAttrs>(attrs);
+  ASSIGN_OR_RETURN(conv.pre_padding, json["pre_padding"].List());
+  ASSIGN_OR_RETURN(conv.post_padding, json["post_padding"].List());
+  ASSIGN_OR_RETURN(conv.stride, json["stride"].List());
+  ASSIGN_OR_RETURN(conv.dilation, json["dilation"].List());
+  const JsonRef mode = json["math_mode"];
+  conv.flip = !mode.is_null() && mode.value() == "CONVOLUTION";
+  return mode.Expect(mode.is_null() || conv.flip || mode.value() == "CROSS_CORRELATION",
+                     "CONVOLUTION or CROSS_CORRELATION");
+}
+
+// The name of an enumerator, spelled in capitals, looked up among ours.
+template <class T, class Find>
+Status ReadMode(const JsonRef& json, Find find, T& mode) {
+  ASSIGN_OR_RETURN(std::string name, json.Text());
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto found = find(name);
+  RETURN_IF_ERROR(json.Expect(found.has_value(), "a known mode"));
+  mode = *found;
+  return {};
+}
+
+Status ReadPointwise(const JsonRef& json, Attrs& attrs) {
+  auto& a = std::get<PointwiseAttrs>(attrs);
+  RETURN_IF_ERROR(ReadMode(json["mode"], PointwiseModeFromText, a.mode));
+  if (json.Has("axis")) {
+    ASSIGN_OR_RETURN(a.axis, json["axis"].Int());
+  }
+  ASSIGN_OR_RETURN(a.relu_lower, ReadFloat(json["relu_lower_clip"], a.relu_lower));
+  ASSIGN_OR_RETURN(a.relu_upper, ReadFloat(json["relu_upper_clip"], a.relu_upper));
+  ASSIGN_OR_RETURN(a.relu_slope, ReadFloat(json["relu_lower_clip_slope"], a.relu_slope));
+  ASSIGN_OR_RETURN(a.elu_alpha, ReadFloat(json["elu_alpha"], a.elu_alpha));
+  ASSIGN_OR_RETURN(a.softplus_beta, ReadFloat(json["softplus_beta"], a.softplus_beta));
+  ASSIGN_OR_RETURN(a.swish_beta, ReadFloat(json["swish_beta"], a.swish_beta));
+  // The frontend asks the backend for it on both directions of relu.
+  a.propagate_nan = a.mode == PointwiseMode::kReluFwd || a.mode == PointwiseMode::kReluBwd;
+  return {};
+}
+
+Status ReadReduction(const JsonRef& json, Attrs& attrs) {
+  return ReadMode(json["mode"], ReductionModeFromText, std::get<ReductionAttrs>(attrs).mode);
+}
+
+Status ReadMatmul(const JsonRef& json, Attrs& attrs) {
+  ASSIGN_OR_RETURN(std::get<MatmulAttrs>(attrs).padding_value, ReadFloat(json["padding_value"], 0));
+  return {};
+}
+
+Status ReadConcat(const JsonRef& json, Attrs& attrs) {
+  ASSIGN_OR_RETURN(std::get<ConcatAttrs>(attrs).axis, json["axis"].Int());
+  return {};
+}
+
+Status ReadTranspose(const JsonRef& json, Attrs& attrs) {
+  ASSIGN_OR_RETURN(std::get<TransposeAttrs>(attrs).permutation, json["permutation"].List());
+  return {};
+}
+
+// "slices" is [[first, past the last], …]; the extents that follow are the output's, in FinishSlice.
+Status ReadSlice(const JsonRef& json, Attrs& attrs) {
+  auto& slice = std::get<SliceAttrs>(attrs);
+  const JsonRef slices = json["slices"];
+  RETURN_IF_ERROR(slices.Expect(slices.value().is_array() && slices.value().size() <= 8, "a list of up to 8 ranges"));
+  for (size_t d = 0; d < slices.value().size(); ++d) {
+    ASSIGN_OR_RETURN(const Dims range, slices.At(d).List());
+    RETURN_IF_ERROR(slices.At(d).Expect(range.size() == 2, "a range [first, past the last]"));
+    slice.start.push_back(range[0]);
+  }
+  ASSIGN_OR_RETURN(slice.step, ReadList(json["slice_strides"]));
+  slice.step.resize(slice.start.size(), 1);
+  return {};
+}
+
+Status ReadNothing(const JsonRef&, Attrs&) { return {}; }
+
+// A port name of "" takes all inputs, in their order.
+struct Tag {
+  std::string_view name;
+  GraphOp op;
+  std::vector<std::string_view> inputs, outputs;
+  ReadAttrs read;
+};
+
+std::span<const Tag> Tags() {
+  static const std::array kTags = {
+      Tag{"CONV_FPROP", GraphOp::kConvFprop, {"X", "W"}, {"Y"}, ReadConv},
+      Tag{"CONV_DGRAD", GraphOp::kConvDgrad, {"DY", "W"}, {"DX"}, ReadConv},
+      Tag{"CONV_WGRAD", GraphOp::kConvWgrad, {"X", "DY"}, {"DW"}, ReadConv},
+      Tag{"POINTWISE", GraphOp::kPointwise, {"IN_0", "IN_1", "IN_2"}, {"OUT_0"}, ReadPointwise},
+      Tag{"REDUCTION", GraphOp::kReduction, {"X"}, {"Y"}, ReadReduction},
+      Tag{"MATMUL", GraphOp::kMatmul, {"A", "B", "M_override", "N_override", "K_override"}, {"C"}, ReadMatmul},
+      Tag{"GENSTATS", GraphOp::kGenStats, {"X"}, {"SUM", "SQ_SUM"}, ReadNothing},
+      Tag{"BN_FINALIZE", GraphOp::kBnFinalize,
+          {"SUM", "SQ_SUM", "SCALE", "BIAS", "PREV_RUNNING_MEAN", "PREV_RUNNING_VAR", "EPSILON", "MOMENTUM",
+           "ACCUM_COUNT"},
+          {"NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR", "MEAN", "INV_VARIANCE", "EQ_SCALE", "EQ_BIAS"}, ReadNothing},
+      Tag{"RESHAPE", GraphOp::kReshape, {"X"}, {"Y"}, ReadNothing},
+      Tag{"CONCATENATE", GraphOp::kConcat, {""}, {"Y"}, ReadConcat},
+      Tag{"SLICE", GraphOp::kSlice, {"X"}, {"Y"}, ReadSlice},
+      Tag{"TRANSPOSE", GraphOp::kTranspose, {"X"}, {"Y"}, ReadTranspose},
+  };
+  return kTags;
+}
+
+class Importer {
+ public:
+  explicit Importer(const nlohmann::json& document) : root_(document, "") {}
+  Result<Graph> Run();
+
+ private:
+  Status ReadContext();
+  Status ReadTensors();
+  Status ReadTensor(const JsonRef& json, const std::string& key);
+  Status ReadByValue(const JsonRef& json, Tensor& tensor);
+  Status ReadNode(const JsonRef& json);
+  Status ReadPorts(const JsonRef& json, const std::vector<std::string_view>& names, std::vector<TensorId>& ids);
+  Result<TensorId> Lookup(const JsonRef& reference);
+  Status FinishNode(const JsonRef& json, const Node& node);
+  void GiveUids();
+
+  JsonRef root_;
+  Graph graph_;
+  std::map<std::string, TensorId> ids_;
+  DType io_ = DType::kF32, intermediate_ = DType::kF32, compute_ = DType::kF32;
+};
+
+Status Importer::ReadContext() {
+  const JsonRef context = root_["context"];
+  RETURN_IF_ERROR(context.Expect(context.value().is_object(), "an object"));
+  if (context.Has("name")) {
+    ASSIGN_OR_RETURN(graph_.name, context["name"].Text());
+  }
+  if (graph_.name.empty()) graph_.name = "graph";
+  ASSIGN_OR_RETURN(io_, ReadType(context["io_data_type"], DType::kF32));
+  ASSIGN_OR_RETURN(intermediate_, ReadType(context["intermediate_data_type"], DType::kF32));
+  ASSIGN_OR_RETURN(compute_, ReadType(context["compute_data_type"], DType::kF32));
+  return {};
+}
+
+Status Importer::ReadTensors() {
+  const JsonRef tensors = root_["tensors"];
+  RETURN_IF_ERROR(tensors.Expect(tensors.value().is_object(), "an object"));
+  RETURN_IF_ERROR(tensors.Expect(tensors.value().size() <= 4 * kMaxNodes, "of a sensible size"));
+  for (const auto& [key, value] : tensors.value().items()) RETURN_IF_ERROR(ReadTensor(tensors[key], key));
+  return {};
+}
+
+Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
+  RETURN_IF_ERROR(json.Expect(json.value().is_object(), "an object"));
+  if (json.Has("ragged_offset_uid") || json.Has("ragged_offset_name")) {
+    return Status::Error(Code::kNotSupported, "{}: ragged offsets are not supported yet", json.path());
+  }
+  const JsonRef reordering = json["reordering_type"];
+  if (!reordering.is_null() && reordering.value() != "NONE") {
+    return Status::Error(Code::kNotSupported, "{}: reordered tensors are not supported yet", reordering.path());
+  }
+  Tensor tensor;
+  tensor.name = key;
+  if (json.Has("name")) {
+    ASSIGN_OR_RETURN(tensor.name, json["name"].Text());
+  }
+  if (tensor.name.empty()) tensor.name = key;
+  ASSIGN_OR_RETURN(const bool assigned, json["uid_assigned"].Bool(json.Has("uid")));
+  if (assigned) {
+    ASSIGN_OR_RETURN(tensor.uid, json["uid"].Int());
+  }
+  ASSIGN_OR_RETURN(tensor.is_virtual, json["is_virtual"].Bool(false));
+  ASSIGN_OR_RETURN(tensor.by_value, json["is_pass_by_value"].Bool(false));
+  ASSIGN_OR_RETURN(tensor.dims, ReadList(json["dim"]));
+  ASSIGN_OR_RETURN(tensor.strides, ReadList(json["stride"]));
+  ASSIGN_OR_RETURN(tensor.dtype, ReadType(json["data_type"], tensor.is_virtual ? intermediate_ : io_));
+  if (json.Has("pass_by_value")) RETURN_IF_ERROR(ReadByValue(json["pass_by_value"], tensor));
+  ids_[key] = graph_.AddTensor(std::move(tensor));
+  return {};
+}
+
+// {"index": which type, "value": …}; the types are the alternatives of the frontend's variant.
+Status Importer::ReadByValue(const JsonRef& json, Tensor& tensor) {
+  constexpr DType kAlternatives[] = {DType::kI64, DType::kI32, DType::kF16, DType::kF32, DType::kF64, DType::kBF16};
+  ASSIGN_OR_RETURN(const int64_t index, json["index"].Int());
+  RETURN_IF_ERROR(json["index"].Expect(index >= 0 && index < static_cast<int64_t>(std::size(kAlternatives)), "0..5"));
+  ASSIGN_OR_RETURN(tensor.value, ReadFloat(json["value"], 0));
+  tensor.by_value = true;
+  tensor.is_virtual = false;
+  tensor.dtype = kAlternatives[index];
+  if (tensor.dims.empty()) tensor.dims = {1};
+  return {};
+}
+
+Result<TensorId> Importer::Lookup(const JsonRef& reference) {
+  std::string key;
+  if (reference.value().is_number_integer()) {
+    ASSIGN_OR_RETURN(const int64_t uid, reference.Int());
+    key = fmt::format("{}", uid);
+  } else {
+    ASSIGN_OR_RETURN(key, reference.Text());
+  }
+  const auto found = ids_.find(key);
+  if (found == ids_.end()) return reference.Fail(fmt::format("no tensor \"{}\" in tensors", key));
+  return found->second;
+}
+
+Status Importer::ReadPorts(const JsonRef& json, const std::vector<std::string_view>& names, std::vector<TensorId>& ids) {
+  if (names.front().empty()) {
+    const bool list = json.value().is_array() || json.value().is_object();
+    RETURN_IF_ERROR(json.Expect(list && json.value().size() <= 64, "a list of up to 64 tensors"));
+    size_t index = 0;
+    for (const auto& [key, value] : json.value().items()) {
+      const JsonRef reference = json.value().is_array() ? json.At(index++) : json[key];
+      ASSIGN_OR_RETURN(const TensorId id, Lookup(reference));
+      ids.push_back(id);
+    }
+    return {};
+  }
+  RETURN_IF_ERROR(json.Expect(json.value().is_object(), "an object"));
+  for (const auto& [key, value] : json.value().items()) {
+    if (std::ranges::find(names, key) == names.end()) return json[key].Fail("the node has no such port");
+  }
+  for (const std::string_view name : names) {
+    TensorId id = kAbsent;
+    if (json.Has(name)) {
+      ASSIGN_OR_RETURN(id, Lookup(json[name]));
+    }
+    ids.push_back(id);
+  }
+  while (!ids.empty() && ids.back() == kAbsent) ids.pop_back();
+  return {};
+}
+
+Status Importer::ReadNode(const JsonRef& json) {
+  RETURN_IF_ERROR(json.Expect(json.value().is_object(), "an object"));
+  ASSIGN_OR_RETURN(const std::string tag, json["tag"].Text());
+  const auto row = std::ranges::find(Tags(), tag, &Tag::name);
+  if (row == Tags().end()) {
+    return Status::Error(Code::kNotSupported, "{}: nodes of tag {} are not supported yet", json.path(), tag);
+  }
+  Node node;
+  node.op = row->op;
+  node.attrs = DefaultAttrs(row->op);
+  if (json.Has("name")) {
+    ASSIGN_OR_RETURN(node.name, json["name"].Text());
+  }
+  ASSIGN_OR_RETURN(node.compute, ReadType(json["compute_data_type"], compute_));
+  RETURN_IF_ERROR(ReadPorts(json["inputs"], row->inputs, node.inputs));
+  RETURN_IF_ERROR(ReadPorts(json["outputs"], row->outputs, node.outputs));
+  RETURN_IF_ERROR(row->read(json, node.attrs).Within(node.name.empty() ? tag : node.name));
+  RETURN_IF_ERROR(FinishNode(json, node));
+  graph_.AddNode(std::move(node));
+  return {};
+}
+
+// What a node says of its output's extents: a slice's ranges, a reshape's own lists.
+Status Importer::FinishNode(const JsonRef& json, const Node& node) {
+  if (node.outputs.empty() || node.outputs[0] == kAbsent) return {};
+  Tensor& y = graph_[node.outputs[0]];
+  if (!y.dims.empty()) return {};
+  if (node.op == GraphOp::kReshape) {
+    ASSIGN_OR_RETURN(y.dims, ReadList(json["dim"]));
+    ASSIGN_OR_RETURN(y.strides, ReadList(json["stride"]));
+  }
+  if (node.op == GraphOp::kSlice) {
+    const auto& [start, step] = node.As<SliceAttrs>();
+    for (size_t d = 0; d < start.size(); ++d) {
+      ASSIGN_OR_RETURN(const Dims range, json["slices"].At(d).List());
+      const bool sane = step[d] >= 1 && range[0] >= 0 && range[1] >= range[0];
+      RETURN_IF_ERROR(json["slices"].At(d).Expect(sane, "an ascending range"));
+      y.dims.push_back((range[1] - range[0]) / step[d] + ((range[1] - range[0]) % step[d] != 0));
+    }
+  }
+  return {};
+}
+
+// Tensors of a graph that was not built have no uids; ours need them to be told apart in a variant pack.
+void Importer::GiveUids() {
+  std::set<int64_t> taken;
+  for (const Tensor& tensor : graph_.tensors) taken.insert(tensor.uid);
+  int64_t next = 1;
+  for (Tensor& tensor : graph_.tensors) {
+    if (tensor.uid >= 0 || tensor.is_virtual) continue;
+    while (taken.contains(next)) ++next;
+    tensor.uid = next++;
+  }
+}
+
+Result<Graph> Importer::Run() {
+  RETURN_IF_ERROR(ReadContext());
+  RETURN_IF_ERROR(ReadTensors());
+  const JsonRef nodes = root_["nodes"];
+  RETURN_IF_ERROR(nodes.Expect(nodes.value().is_array() && nodes.value().size() <= kMaxNodes, "a list of nodes"));
+  for (size_t i = 0; i < nodes.value().size(); ++i) RETURN_IF_ERROR(ReadNode(nodes.At(i)));
+  GiveUids();
+  RETURN_IF_ERROR(Legalize(graph_));
+  return std::move(graph_);
+}
+
+}  // namespace
+
+Result<Graph> ImportFrontend(std::string_view json) {
+  ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(json));
+  return Importer(document).Run();
+}
+
+}  // namespace kiln::graph

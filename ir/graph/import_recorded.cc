@@ -1,0 +1,307 @@
+// Recorded backend graphs → tensor graph: one row of kOperations an operation descriptor. Operations come in any
+// order; a uid that one operation both reads and writes becomes two tensors (Tensor::uid).
+#include "ir/graph/import_recorded.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <set>
+#include <span>
+
+#include "ir/graph/builder.h"
+#include "ir/graph/import_json.h"
+#include "ir/graph/ops.h"
+#include "ir/graph/text.h"
+
+namespace kiln::graph {
+namespace {
+
+constexpr size_t kMaxOperations = 10000;
+constexpr std::string_view kOperation = "OPERATION_", kDescriptor = "_DESCRIPTOR";
+
+// "f0.5" and "d-inf": a float or a double attribute. Null gives `otherwise`.
+Result<double> ReadReal(const JsonRef& json, double otherwise) {
+  if (json.is_null()) return otherwise;
+  if (json.value().is_number()) return json.value().get<double>();
+  ASSIGN_OR_RETURN(const std::string text, json.Text());
+  const bool marked = text.starts_with('f') || text.starts_with('d');
+  const auto value = DoubleFromText(std::string_view(text).substr(marked ? 1 : 0));
+  RETURN_IF_ERROR(json.Expect(marked && value.has_value(), "a number after f or d"));
+  return *value;
+}
+
+// The enumerator behind `prefix`, in lower case.
+Result<std::string> ReadName(const JsonRef& json, std::string_view prefix) {
+  ASSIGN_OR_RETURN(std::string name, json.Text());
+  RETURN_IF_ERROR(json.Expect(name.starts_with(prefix), fmt::format("a name that starts with {}", prefix)));
+  name.erase(0, prefix.size());
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+using ReadAttrs = Status (*)(const JsonRef& operation, Node& node);
+
+template <class T, class Find>
+Status ReadMode(const JsonRef& json, std::string_view prefix, Find find, T& mode) {
+  ASSIGN_OR_RETURN(const std::string name, ReadName(json, prefix));
+  const auto found = find(name);
+  RETURN_IF_ERROR(json.Expect(found.has_value(), "a known mode"));
+  mode = *found;
+  return {};
+}
+
+Status ReadPointwise(const JsonRef& operation, Node& node) {
+  auto& a = std::get<PointwiseAttrs>(node.attrs);
+  const JsonRef d = operation["OPERATION_POINTWISE_PW_DESCRIPTOR"];
+  RETURN_IF_ERROR(ReadMode(d["POINTWISE_MODE"], "POINTWISE_", PointwiseModeFromText, a.mode));
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(d["POINTWISE_MATH_PREC"], "DATA_"));
+  if (d.Has("POINTWISE_AXIS")) {
+    ASSIGN_OR_RETURN(a.axis, d["POINTWISE_AXIS"].Int());
+  }
+  a.propagate_nan = d["POINTWISE_NAN_PROPAGATION"].value() == "PROPAGATE_NAN";
+  ASSIGN_OR_RETURN(a.relu_lower, ReadReal(d["POINTWISE_RELU_LOWER_CLIP"], a.relu_lower));
+  ASSIGN_OR_RETURN(a.relu_upper, ReadReal(d["POINTWISE_RELU_UPPER_CLIP"], a.relu_upper));
+  ASSIGN_OR_RETURN(a.relu_slope, ReadReal(d["POINTWISE_RELU_LOWER_CLIP_SLOPE"], a.relu_slope));
+  ASSIGN_OR_RETURN(a.elu_alpha, ReadReal(d["POINTWISE_ELU_ALPHA"], a.elu_alpha));
+  ASSIGN_OR_RETURN(a.softplus_beta, ReadReal(d["POINTWISE_SOFTPLUS_BETA"], a.softplus_beta));
+  ASSIGN_OR_RETURN(a.swish_beta, ReadReal(d["POINTWISE_SWISH_BETA"], a.swish_beta));
+  ASSIGN_OR_RETURN(a.alpha1, ReadReal(operation["OPERATION_POINTWISE_ALPHA1"], 1));
+  ASSIGN_OR_RETURN(a.alpha2, ReadReal(operation["OPERATION_POINTWISE_ALPHA2"], 1));
+  return {};
+}
+
+// The three convolutions name their attributes alike but for the prefix.
+Status ReadConv(const JsonRef& operation, Node& node, std::string_view prefix) {
+  auto& a = std::get<ConvAttrs>(node.attrs);
+  const auto attribute = [&](std::string_view name) { return operation[fmt::format("{}_{}", prefix, name)]; };
+  const JsonRef d = attribute("CONV_DESC");
+  ASSIGN_OR_RETURN(a.pre_padding, d["CONVOLUTION_PRE_PADDINGS"].List());
+  ASSIGN_OR_RETURN(a.post_padding, d["CONVOLUTION_POST_PADDINGS"].List());
+  ASSIGN_OR_RETURN(a.stride, d["CONVOLUTION_FILTER_STRIDES"].List());
+  ASSIGN_OR_RETURN(a.dilation, d["CONVOLUTION_DILATIONS"].List());
+  ASSIGN_OR_RETURN(const std::string mode, ReadName(d["CONVOLUTION_CONV_MODE"], ""));
+  a.flip = mode == "convolution";
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(d["CONVOLUTION_COMP_TYPE"], "DATA_"));
+  ASSIGN_OR_RETURN(a.alpha, ReadReal(attribute("ALPHA"), 1));
+  ASSIGN_OR_RETURN(a.beta, ReadReal(attribute("BETA"), 0));
+  return {};
+}
+
+Status ReadMatmul(const JsonRef& operation, Node& node) {
+  const JsonRef d = operation["OPERATION_MATMUL_DESC"];
+  ASSIGN_OR_RETURN(std::get<MatmulAttrs>(node.attrs).padding_value, ReadReal(d["MATMUL_PADDING_VALUE"], 0));
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(d["MATMUL_COMP_TYPE"], "DATA_"));
+  return {};
+}
+
+Status ReadReduction(const JsonRef& operation, Node& node) {
+  auto& a = std::get<ReductionAttrs>(node.attrs);
+  const JsonRef d = operation["OPERATION_REDUCTION_DESC"];
+  RETURN_IF_ERROR(ReadMode(d["REDUCTION_OPERATOR"], "REDUCE_TENSOR_", ReductionModeFromText, a.mode));
+  ASSIGN_OR_RETURN(a.deterministic, d["REDUCTION_IS_DETERMINISTIC"].Bool(false));
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(d["REDUCTION_COMP_TYPE"], "DATA_"));
+  return {};
+}
+
+Status ReadGenStats(const JsonRef& operation, Node& node) {
+  // Clients have set INT8 here, on half tensors, and cuDNN computed in float all the same.
+  ASSIGN_OR_RETURN(const DType math, DTypeNamed(operation["OPERATION_GENSTATS_MATH_PREC"], "DATA_"));
+  node.compute = IsFloat(math) && SizeOf(math) >= 4 ? math : DType::kF32;
+  return {};
+}
+
+Status ReadBnFinalize(const JsonRef& operation, Node& node) {
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(operation["OPERATION_BN_FINALIZE_MATH_PREC"], "DATA_"));
+  ASSIGN_OR_RETURN(const std::string mode, ReadName(operation["OPERATION_BN_FINALIZE_STATS_MODE"],
+                                                    "BN_FINALIZE_STATISTICS_"));
+  std::get<BnFinalizeAttrs>(node.attrs).inference = mode == "inference";
+  return {};
+}
+
+Status ReadConcat(const JsonRef& operation, Node& node) {
+  ASSIGN_OR_RETURN(std::get<ConcatAttrs>(node.attrs).axis, operation["OPERATION_CONCAT_AXIS"].Int());
+  return {};
+}
+
+// Attribute names behind `prefix`, in the order of our operands. A pointwise operation has the row of its direction.
+struct Operation {
+  std::string_view kind;  // OPERATION_<kind>_DESCRIPTOR
+  GraphOp op;
+  std::string_view prefix;
+  std::vector<std::string_view> inputs, outputs;
+  ReadAttrs read;
+};
+
+std::span<const Operation> Operations() {
+  static const std::array kOperations = {
+      Operation{"POINTWISE", GraphOp::kPointwise, "OPERATION_POINTWISE_", {"XDESC", "BDESC", "TDESC"}, {"YDESC"},
+                ReadPointwise},
+      Operation{"POINTWISE", GraphOp::kPointwise, "OPERATION_POINTWISE_", {"DYDESC", "XDESC"}, {"DXDESC"}, ReadPointwise},
+      Operation{"CONVOLUTION_FORWARD", GraphOp::kConvFprop, "OPERATION_CONVOLUTION_FORWARD_", {"X", "W"}, {"Y"},
+                [](const JsonRef& o, Node& n) { return ReadConv(o, n, "OPERATION_CONVOLUTION_FORWARD"); }},
+      Operation{"CONVOLUTION_BACKWARD_DATA", GraphOp::kConvDgrad, "OPERATION_CONVOLUTION_BWD_DATA_", {"DY", "W"}, {"DX"},
+                [](const JsonRef& o, Node& n) { return ReadConv(o, n, "OPERATION_CONVOLUTION_BWD_DATA"); }},
+      Operation{"CONVOLUTION_BACKWARD_FILTER", GraphOp::kConvWgrad, "OPERATION_CONVOLUTION_BWD_FILTER_", {"X", "DY"},
+                {"DW"}, [](const JsonRef& o, Node& n) { return ReadConv(o, n, "OPERATION_CONVOLUTION_BWD_FILTER"); }},
+      Operation{"MATMUL", GraphOp::kMatmul, "OPERATION_MATMUL_",
+                {"ADESC", "BDESC", "GEMM_M_OVERRIDE_DESC", "GEMM_N_OVERRIDE_DESC", "GEMM_K_OVERRIDE_DESC"}, {"CDESC"},
+                ReadMatmul},
+      Operation{"REDUCTION", GraphOp::kReduction, "OPERATION_REDUCTION_", {"XDESC"}, {"YDESC"}, ReadReduction},
+      Operation{"RESHAPE", GraphOp::kReshape, "OPERATION_RESHAPE_", {"XDESC"}, {"YDESC"},
+                [](const JsonRef&, Node&) { return Status(); }},
+      Operation{"GEN_STATS", GraphOp::kGenStats, "OPERATION_GENSTATS_", {"XDESC"}, {"SUMDESC", "SQSUMDESC"}, ReadGenStats},
+      Operation{"BN_FINALIZE_STATISTICS", GraphOp::kBnFinalize, "OPERATION_BN_FINALIZE_",
+                {"Y_SUM_DESC", "Y_SQ_SUM_DESC", "SCALE_DESC", "BIAS_DESC", "PREV_RUNNING_MEAN_DESC",
+                 "PREV_RUNNING_VAR_DESC", "EPSILON_DESC", "EXP_AVERATE_FACTOR_DESC", "ACCUM_COUNT_DESC"},
+                {"UPDATED_RUNNING_MEAN_DESC", "UPDATED_RUNNING_VAR_DESC", "SAVED_MEAN_DESC", "SAVED_INV_STD_DESC",
+                 "EQ_SCALE_DESC", "EQ_BIAS_DESC"}, ReadBnFinalize},
+      Operation{"CONCAT", GraphOp::kConcat, "OPERATION_CONCAT_", {"INPUT_DESCS"}, {"OUTPUT_DESC"}, ReadConcat},
+  };
+  return kOperations;
+}
+
+// The operation's kind, "RNG" of OPERATION_RNG_DESCRIPTOR.
+Result<std::string> KindOf(const JsonRef& operation) {
+  ASSIGN_OR_RETURN(std::string kind, operation["_"].Text());
+  const bool whole = kind.starts_with(kOperation) && kind.ends_with(kDescriptor) &&
+                     kind.size() > kOperation.size() + kDescriptor.size();
+  RETURN_IF_ERROR(operation["_"].Expect(whole, "OPERATION_…_DESCRIPTOR"));
+  return kind.substr(kOperation.size(), kind.size() - kOperation.size() - kDescriptor.size());
+}
+
+const Operation* RowOf(const JsonRef& operation, std::string_view kind) {
+  const Operation* found = nullptr;
+  for (const Operation& row : Operations()) {
+    if (row.kind != kind) continue;
+    found = &row;  // the last row whose first result is there, so that a backward pointwise has its own
+    if (operation.Has(fmt::format("{}{}", row.prefix, row.outputs[0]))) return found;
+  }
+  return found;
+}
+
+class Importer {
+ public:
+  explicit Importer(const nlohmann::json& document) : root_(document, "") {}
+  Result<Graph> Run();
+
+ private:
+  Status CheckSupported(const JsonRef& operations);
+  Status ReadTensor(const JsonRef& json, const std::string& key);
+  Status ReadOperation(const JsonRef& operation);
+  Status ReadOperands(const JsonRef& operation, const Operation& row, const std::vector<std::string_view>& names,
+                      std::vector<TensorId>& ids);
+  void SplitInPlace(Node& node);
+
+  JsonRef root_;
+  Graph graph_;
+  std::map<int64_t, TensorId> ids_;
+};
+
+// Names everything that is missing, not only the first.
+Status Importer::CheckSupported(const JsonRef& operations) {
+  std::set<std::string> missing;
+  for (size_t i = 0; i < operations.value().size(); ++i) {
+    ASSIGN_OR_RETURN(const std::string kind, KindOf(operations.At(i)));
+    if (RowOf(operations.At(i), kind) == nullptr) missing.insert(kind);
+  }
+  const JsonRef tensors = root_["tensors"];
+  for (const auto& [key, value] : tensors.value().items()) {
+    for (const std::string_view feature : {"RAGGED_OFFSET_DESC", "REORDERING_MODE", "VECTOR_COUNT"}) {
+      const JsonRef attribute = tensors[key][feature];
+      if (!attribute.is_null() && attribute.value() != 1) missing.insert(fmt::format("TENSOR_{}", feature));
+    }
+  }
+  if (missing.empty()) return {};
+  return Status::Error(Code::kNotSupported, "{}: not supported yet", fmt::join(missing, ", "));
+}
+
+Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
+  const auto uid = IntFromText(key);
+  RETURN_IF_ERROR(json.Expect(json.value().is_object() && uid.has_value(), "a tensor with a uid for its key"));
+  Tensor tensor;
+  tensor.name = fmt::format("t{}", key);
+  tensor.uid = *uid;
+  ASSIGN_OR_RETURN(tensor.dtype, DTypeNamed(json["DATA_TYPE"], "DATA_"));
+  ASSIGN_OR_RETURN(tensor.dims, json["DIMENSIONS"].List());
+  ASSIGN_OR_RETURN(tensor.strides, json["STRIDES"].List());
+  ASSIGN_OR_RETURN(tensor.is_virtual, json["IS_VIRTUAL"].Bool(false));
+  ASSIGN_OR_RETURN(tensor.by_value, json["IS_BY_VALUE"].Bool(false));
+  if (json.Has("BYTE_ALIGNMENT")) {
+    ASSIGN_OR_RETURN(tensor.alignment, json["BYTE_ALIGNMENT"].Int());
+  }
+  ids_[*uid] = graph_.AddTensor(std::move(tensor));
+  return {};
+}
+
+Status Importer::ReadOperands(const JsonRef& operation, const Operation& row,
+                              const std::vector<std::string_view>& names, std::vector<TensorId>& ids) {
+  for (const std::string_view name : names) {
+    const JsonRef reference = operation[fmt::format("{}{}", row.prefix, name)];
+    if (reference.is_null()) {
+      ids.push_back(kAbsent);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const Dims uids, reference.List());
+    for (const int64_t uid : uids) {
+      const auto found = ids_.find(uid);
+      if (found == ids_.end()) return reference.Fail(fmt::format("no tensor {} in tensors", uid));
+      ids.push_back(found->second);
+    }
+  }
+  while (!ids.empty() && ids.back() == kAbsent) ids.pop_back();
+  return {};
+}
+
+// An operand that the node also writes is the version before, a tensor of its own.
+void Importer::SplitInPlace(Node& node) {
+  for (TensorId& id : node.inputs) {
+    if (id == kAbsent || std::ranges::find(node.outputs, id) == node.outputs.end()) continue;
+    Tensor before = graph_[id];
+    before.name += "_before";
+    id = graph_.AddTensor(std::move(before));
+  }
+}
+
+Status Importer::ReadOperation(const JsonRef& operation) {
+  ASSIGN_OR_RETURN(const std::string kind, KindOf(operation));
+  const Operation& row = *RowOf(operation, kind);
+  Node node;
+  node.op = row.op;
+  node.attrs = DefaultAttrs(row.op);
+  RETURN_IF_ERROR(row.read(operation, node));
+  RETURN_IF_ERROR(ReadOperands(operation, row, row.inputs, node.inputs));
+  RETURN_IF_ERROR(ReadOperands(operation, row, row.outputs, node.outputs));
+  const auto* conv = std::get_if<ConvAttrs>(&node.attrs);
+  if (conv != nullptr && conv->beta != 0 && node.inputs.size() == 2 && !node.outputs.empty()) {
+    node.inputs.push_back(node.outputs[0]);
+  }
+  SplitInPlace(node);
+  graph_.AddNode(std::move(node));
+  return {};
+}
+
+Result<Graph> Importer::Run() {
+  const JsonRef operations = root_["ops"], tensors = root_["tensors"];
+  RETURN_IF_ERROR(operations.Expect(operations.value().is_array() && operations.value().size() <= kMaxOperations,
+                                    "a list of operations"));
+  RETURN_IF_ERROR(tensors.Expect(tensors.value().is_object() && tensors.value().size() <= 4 * kMaxOperations,
+                                 "an object of tensors"));
+  RETURN_IF_ERROR(CheckSupported(operations));
+  if (root_.Has("test")) {
+    ASSIGN_OR_RETURN(graph_.name, root_["test"].Text());
+  }
+  for (const auto& [key, value] : tensors.value().items()) RETURN_IF_ERROR(ReadTensor(tensors[key], key));
+  for (size_t i = 0; i < operations.value().size(); ++i) RETURN_IF_ERROR(ReadOperation(operations.At(i)));
+  RETURN_IF_ERROR(Legalize(graph_));
+  return std::move(graph_);
+}
+
+}  // namespace
+
+Result<Graph> ImportRecorded(std::string_view line) {
+  ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(line));
+  return Importer(document).Run();
+}
+
+}  // namespace kiln::graph
