@@ -48,7 +48,7 @@ struct LaunchArg {
     kByValue,  // the host scalar of tensors[buffer.index], converted to `value_type` at execute time
   };
   Kind kind = Kind::kScalar;
-  BufferRef buffer;
+  BufferRef buffer = {};
   uint8_t size = 0;        // 1, 4 or 8
   uint8_t value_type = 0;  // kByValue: a DType number; f32, f64, i32 or i64
   uint64_t bits = 0;
@@ -61,7 +61,7 @@ struct Launch {
   std::array<uint32_t, 3> grid = {1, 1, 1};
   std::array<uint32_t, 3> block = {1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
-  std::vector<LaunchArg> args;
+  std::vector<LaunchArg> args = {};
 
   bool operator==(const Launch&) const = default;
 };

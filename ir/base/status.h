@@ -83,6 +83,6 @@ class [[nodiscard]] Status {
 
 #define RETURN_IF_ERROR(expr)                          \
   do {                                                 \
-    if (::kiln::Status status_ = (expr); !status_.ok()) \
-      return status_;                                  \
+    if (::kiln::Status kiln_status = (expr); !kiln_status.ok()) \
+      return kiln_status;                                  \
   } while (0)

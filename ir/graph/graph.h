@@ -31,16 +31,16 @@ using NodeId = int32_t;    // index into Graph::nodes
 inline constexpr TensorId kAbsent = -1;  // an optional operand that is not there
 
 struct Tensor {
-  std::string name;  // unique in the graph, [A-Za-z_][A-Za-z0-9_]*
+  std::string name = {};  // unique in the graph, [A-Za-z_][A-Za-z0-9_]*
   int64_t uid = -1;  // the caller's; -1 for tensors that passes made. In-place graphs have two tensors of one
                      // uid: the version that is read and the version that is written.
   DType dtype = DType::kF32;
-  Dims dims;
-  Dims strides;  // in elements; of a virtual tensor: a wish that only `reshape` reads
+  Dims dims = {};
+  Dims strides = {};  // in elements; of a virtual tensor: a wish that only `reshape` reads
   int64_t alignment = 16;         // bytes that the pointer is promised to be aligned to
   bool is_virtual = false;        // never leaves the graph
   bool by_value = false;          // one element, a host pointer at execute time, or `value`
-  std::optional<double> value;    // known now: a constant of the graph (by_value, no pointer asked for)
+  std::optional<double> value = {};  // known now: a constant of the graph (by_value, no pointer asked for)
   int64_t rank() const { return static_cast<int64_t>(dims.size()); }
   bool is_constant() const { return value.has_value(); }
 };

@@ -145,6 +145,7 @@ constexpr std::string_view kReserved[] = {
     "uint2",
     "uint4",
     "warpSize",
+    "word",
 };
 
 // Math functions, called under this name for double and with an f appended for float.

@@ -139,8 +139,8 @@ struct Stmt {
 };
 
 struct Param {
-  std::string name;
-  DType type;
+  std::string name = {};
+  DType type = DType::kI32;
   bool is_pointer = false;
   bool is_const = false;  // pointer that is only read
   int alignment = 1;      // bytes that the pointer is known to be aligned to

@@ -1,0 +1,82 @@
+#include "compiler/compile.h"
+
+#include <algorithm>
+
+#include "compiler/passes/pick_engine.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+std::string WorkOf(const Group& group) {
+  std::string work;
+  for (const graph::Node& node : group.graph.nodes) {
+    const bool is_map = node.op == graph::GraphOp::kMap && !node.As<graph::MapAttrs>().identity;
+    work += work.empty() ? "" : ", ";
+    work += is_map ? std::string_view(Info(node.As<graph::MapAttrs>().op).text) : graph::Info(node.op).mnemonic;
+  }
+  return work;
+}
+
+int64_t SharedBytes(const tile::Block& block);
+
+int64_t SharedBytes(const tile::Stmt& stmt) {
+  if (const auto* alloc = std::get_if<tile::Alloc>(&stmt.node))
+    return alloc->space == tile::Space::kShared ? AlignUp(alloc->size * SizeOf(alloc->type), 16) : 0;
+  if (const auto* loop = std::get_if<tile::For>(&stmt.node)) return SharedBytes(loop->body);
+  if (const auto* branch = std::get_if<tile::If>(&stmt.node)) return SharedBytes(branch->then_body) + SharedBytes(branch->else_body);
+  return 0;
+}
+
+int64_t SharedBytes(const tile::Block& block) {
+  int64_t bytes = 0;
+  for (const tile::Stmt& stmt : block) bytes += SharedBytes(stmt);
+  return bytes;
+}
+
+GroupReport Report(const Group& group) {
+  const Engine& engine = Engines()[group.engine];
+  GroupReport report{.engine = engine.name,
+                     .knobs = KnobText(engine, group.knobs),
+                     .work = WorkOf(group),
+                     .declined = group.declined,
+                     .kernels = {},
+                     .modelled_seconds = group.cost,
+                     .floor_bytes = FloorBytes(group)};
+  for (const LoweredLaunch& launch : group.lowered.launches) report.kernels.push_back(group.lowered.kernels[launch.kernel].name);
+  return report;
+}
+
+}  // namespace
+
+Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target, const EngineChoice& choice,
+                             const PassObserver& observer) {
+  Module module{.graph = graph};
+  RETURN_IF_ERROR(RunPipeline(module, {.target = target, .choice = choice}, observer));
+  CompiledPlan plan;
+  if (const int leading = LeadingGroup(module); leading >= 0) {
+    plan.engine = module.groups[leading].engine;
+    plan.knobs = module.groups[leading].knobs;
+  }
+  for (const Group& group : module.groups) {
+    plan.groups.push_back(Report(group));
+    for (const tile::Kernel& kernel : group.lowered.kernels) plan.shared_bytes = std::max(plan.shared_bytes, SharedBytes(kernel.body));
+  }
+  plan.program = std::move(module.program);
+  return plan;
+}
+
+Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target) {
+  Module module{.graph = graph};
+  const PassContext context{.target = target, .choice = {}};
+  for (const Pass& pass : Pipeline()) {
+    Result<bool> changed = pass.run(module, context);
+    if (!changed.ok()) return std::move(changed).status().Within(pass.name);
+    if (pass.run == PickEngine) break;
+  }
+  const int leading = LeadingGroup(module);
+  if (leading < 0) return std::optional<Group>();
+  return std::optional<Group>(std::move(module.groups[leading]));
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,290 @@
+#include "compiler/engines/contraction.h"
+
+#include <algorithm>
+
+#include "ir/base/check.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::GraphOp;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+using tile::Block;
+using tile::Expr;
+
+void Append(Axis& axis, Expr extent, int64_t value) {
+  axis.extents.push_back(std::move(extent));
+  axis.values.push_back(value);
+}
+
+void AppendDim(KernelBuilder& b, Axis& axis, TensorId tensor, int64_t dim) {
+  Append(axis, b.Extent(tensor, dim), b.graph()[tensor].dims[dim]);
+}
+
+// ---- matmul ------------------------------------------------------------------------------------------
+
+// Index of a batch dim in an operand: 0 where it broadcasts, i / repeat where the output repeats each of the
+// operand's matrices (grouped-query heads).
+Index BatchIndex(KernelBuilder& b, Block& out, TensorId operand, TensorId result, const Index& batch) {
+  const Tensor &t = b.graph()[operand], &y = b.graph()[result];
+  const int64_t batch_rank = t.rank() - 2, skipped = y.rank() - t.rank();
+  Index index;
+  for (int64_t d = 0; d < batch_rank; ++d) {
+    const int64_t mine = t.dims[d], whole = y.dims[d + skipped];
+    const Expr& i = batch[d + skipped];
+    if (mine == 1) {
+      index.push_back(b.Idx(0));
+    } else if (mine == whole || mine == 0) {
+      index.push_back(i);
+    } else {
+      const Expr repeat = b.Arg(t.name + "_repeat", whole / mine);
+      index.push_back(b.Divide(out, i, repeat, whole / mine, t.name + "_batch").quotient);
+    }
+  }
+  return index;
+}
+
+Contraction DescribeMatmul(KernelBuilder& b, const Node& node) {
+  Contraction c{.a = node.inputs[0], .b = node.inputs[1], .out = node.outputs[0]};
+  const Tensor &a = b.graph()[c.a], &bt = b.graph()[c.b], &y = b.graph()[c.out];
+  const int64_t rank = y.rank(), ra = a.rank(), rb = bt.rank();
+  for (int64_t d = 0; d + 2 < rank; ++d) AppendDim(b, c.batch, c.out, d);
+  AppendDim(b, c.m, c.out, rank - 2);
+  AppendDim(b, c.n, c.out, rank - 1);
+  AppendDim(b, c.k, c.a, ra - 1);
+  c.a_walks_k = a.strides[ra - 1] == 1 || a.strides[ra - 2] != 1;
+  c.b_walks_k = bt.strides[rb - 2] == 1 && bt.strides[rb - 1] != 1;
+  const TensorId ai = c.a, bi = c.b, yi = c.out;
+  c.at_a = [&b, ai, yi](Block& out, const Index& batch, const Index& m, const Index& k) {
+    Operand o{.index = BatchIndex(b, out, ai, yi, batch), .guard = nullptr};
+    o.index.push_back(m[0]);
+    o.index.push_back(k[0]);
+    o.index = BroadcastIndex(b, b.graph()[ai], o.index);
+    return o;
+  };
+  c.at_b = [&b, bi, yi](Block& out, const Index& batch, const Index& k, const Index& n) {
+    Operand o{.index = BatchIndex(b, out, bi, yi, batch), .guard = nullptr};
+    o.index.push_back(k[0]);
+    o.index.push_back(n[0]);
+    o.index = BroadcastIndex(b, b.graph()[bi], o.index);
+    return o;
+  };
+  c.at_out = [](const Index& batch, const Index& m, const Index& n) {
+    Index index = batch;
+    index.push_back(m[0]);
+    index.push_back(n[0]);
+    return index;
+  };
+  return c;
+}
+
+// ---- convolutions ------------------------------------------------------------------------------------
+
+// The tensors of a convolution by role, and its geometry as parameters. x is what fprop reads (dgrad writes),
+// y what fprop writes (dgrad and wgrad read).
+struct Geometry {
+  TensorId x = -1, w = -1, y = -1;
+  int64_t spatial = 0, groups = 1;
+  Expr channels_per_group = {}, filters_per_group = {};
+  int64_t channels_value = 0, filters_value = 0;
+  std::vector<Expr> stride = {}, dilation = {}, pad = {};  // constants 1 and 0 stay constants: they are structure
+  Dims stride_values = {};
+  bool flip = false;
+};
+
+Geometry DescribeGeometry(KernelBuilder& b, const Node& node, TensorId x, TensorId w, TensorId y) {
+  const auto& attrs = node.As<graph::ConvAttrs>();
+  const graph::Graph& g = b.graph();
+  Geometry geo{.x = x, .w = w, .y = y, .spatial = g[x].rank() - 2, .flip = attrs.flip};
+  geo.groups = g[w].dims[1] == 0 ? 1 : g[x].dims[1] / g[w].dims[1];
+  geo.channels_value = g[w].dims[1];
+  geo.filters_value = g[w].dims[0] / std::max<int64_t>(geo.groups, 1);
+  geo.channels_per_group = b.Extent(w, 1);
+  geo.filters_per_group = geo.groups == 1 ? b.Extent(w, 0) : b.Arg("filters_per_group", geo.filters_value);
+  for (int64_t s = 0; s < geo.spatial; ++s) {
+    const auto parameter = [&](const char* name, int64_t value, int64_t structural) {
+      return value == structural ? b.Idx(value) : b.Arg(fmt::format("{}{}", name, s), value);
+    };
+    geo.stride.push_back(parameter("stride", attrs.stride[s], 1));
+    geo.dilation.push_back(parameter("dilation", attrs.dilation[s], 1));
+    geo.pad.push_back(parameter("pad", attrs.pre_padding[s], 0));
+    geo.stride_values.push_back(attrs.stride[s]);
+  }
+  return geo;
+}
+
+Expr GroupIndex(const Geometry& geo, KernelBuilder& b, const Index& batch) { return geo.groups == 1 ? b.Idx(0) : batch[0]; }
+
+void AppendGroup(KernelBuilder& b, Axis& axis, const Geometry& geo) {
+  Append(axis, geo.groups == 1 ? b.Idx(1) : b.Arg("groups", geo.groups), geo.groups);
+}
+
+// Index of w at filter taps `taps` (rotated where the mode is convolution).
+Index FilterIndex(const Geometry& geo, KernelBuilder& b, Expr filter, Expr channel, const Index& taps) {
+  Index index = {std::move(filter), std::move(channel)};
+  for (int64_t s = 0; s < geo.spatial; ++s) {
+    const Expr last = b.Extent(geo.w, s + 2) - b.Idx(1);
+    index.push_back(geo.flip ? last - taps[s] : taps[s]);
+  }
+  return index;
+}
+
+// Position of x under output place `place` and filter tap `taps`; the guard is false in the padding.
+Operand InputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, Expr channel, const Index& place,
+                const Index& taps) {
+  Operand o{.index = {std::move(image), std::move(channel)}, .guard = nullptr};
+  for (int64_t s = 0; s < geo.spatial; ++s) {
+    const Expr h = b.Let(out, fmt::format("h{}", s), place[s] * geo.stride[s] + taps[s] * geo.dilation[s] - geo.pad[s]);
+    const Expr inside = tile::And(tile::Ge(h, b.Idx(0)), tile::Lt(h, b.Extent(geo.x, s + 2)));
+    o.guard = o.guard ? tile::And(o.guard, inside) : inside;
+    o.index.push_back(h);
+  }
+  return o;
+}
+
+// The transposed walk: output place of y that tap `taps` of input place `place` came from, if there is one.
+Operand OutputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, Expr filter, const Index& place,
+                 const Index& taps) {
+  Operand o{.index = {std::move(image), std::move(filter)}, .guard = nullptr};
+  for (int64_t s = 0; s < geo.spatial; ++s) {
+    const Expr t = b.Let(out, fmt::format("t{}", s), place[s] + geo.pad[s] - taps[s] * geo.dilation[s]);
+    const auto split = b.Divide(out, t, geo.stride[s], geo.stride_values[s], fmt::format("p{}", s));
+    Expr inside = tile::And(tile::Ge(t, b.Idx(0)), tile::Lt(split.quotient, b.Extent(geo.y, s + 2)));
+    inside = tile::And(inside, tile::Op(ScalarOp::kEq, {split.remainder, b.Idx(0)}));
+    o.guard = o.guard ? tile::And(o.guard, inside) : inside;
+    o.index.push_back(split.quotient);
+  }
+  return o;
+}
+
+bool ChannelsLast(const Tensor& t) { return t.dims[1] == 1 || t.strides[1] == 1; }
+
+// Channel axis and filter taps in one axis; channels innermost where memory has them so.
+void AppendTaps(KernelBuilder& b, Axis& axis, const Geometry& geo, const Expr& channels, int64_t value, bool channels_last) {
+  if (!channels_last) Append(axis, channels, value);
+  for (int64_t s = 0; s < geo.spatial; ++s) AppendDim(b, axis, geo.w, s + 2);
+  if (channels_last) Append(axis, channels, value);
+}
+
+// Splits an index over such an axis.
+struct Taps {
+  Expr channel;
+  Index taps;
+};
+Taps SplitTaps(const Index& index, bool channels_last) {
+  if (channels_last) return {index.back(), Index(index.begin(), index.end() - 1)};
+  return {index.front(), Index(index.begin() + 1, index.end())};
+}
+
+void AppendImagePlaces(KernelBuilder& b, Axis& axis, TensorId tensor) {
+  AppendDim(b, axis, tensor, 0);
+  for (int64_t d = 2; d < b.graph()[tensor].rank(); ++d) AppendDim(b, axis, tensor, d);
+}
+
+Index PlaceOf(const Index& image_place) { return Index(image_place.begin() + 1, image_place.end()); }
+
+Index TensorIndex(Expr image, Expr channel, const Index& place) {
+  Index index = {std::move(image), std::move(channel)};
+  index.insert(index.end(), place.begin(), place.end());
+  return index;
+}
+
+Contraction DescribeFprop(KernelBuilder& b, const Node& node) {
+  Contraction c{.a = node.inputs[0], .b = node.inputs[1], .out = node.outputs[0]};
+  const Geometry geo = DescribeGeometry(b, node, c.a, c.b, c.out);
+  const bool last = ChannelsLast(b.graph()[c.a]);
+  AppendGroup(b, c.batch, geo);
+  AppendImagePlaces(b, c.m, geo.y);
+  Append(c.n, geo.filters_per_group, geo.filters_value);
+  AppendTaps(b, c.k, geo, geo.channels_per_group, geo.channels_value, last);
+  c.a_walks_k = last;
+  c.b_walks_k = true;
+  c.at_a = [&b, geo, last](Block& out, const Index& batch, const Index& m, const Index& k) {
+    const Taps t = SplitTaps(k, last);
+    const Expr channel = GroupIndex(geo, b, batch) * geo.channels_per_group + t.channel;
+    return InputAt(geo, b, out, m[0], channel, PlaceOf(m), t.taps);
+  };
+  c.at_b = [&b, geo, last](Block&, const Index& batch, const Index& k, const Index& n) {
+    const Taps t = SplitTaps(k, last);
+    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + n[0];
+    return Operand{FilterIndex(geo, b, filter, t.channel, t.taps), nullptr};
+  };
+  c.at_out = [&b, geo](const Index& batch, const Index& m, const Index& n) {
+    return TensorIndex(m[0], GroupIndex(geo, b, batch) * geo.filters_per_group + n[0], PlaceOf(m));
+  };
+  return c;
+}
+
+Contraction DescribeDgrad(KernelBuilder& b, const Node& node) {
+  Contraction c{.a = node.inputs[0], .b = node.inputs[1], .out = node.outputs[0]};
+  const Geometry geo = DescribeGeometry(b, node, c.out, c.b, c.a);
+  const bool last = ChannelsLast(b.graph()[c.a]);
+  AppendGroup(b, c.batch, geo);
+  AppendImagePlaces(b, c.m, geo.x);
+  Append(c.n, geo.channels_per_group, geo.channels_value);
+  AppendTaps(b, c.k, geo, geo.filters_per_group, geo.filters_value, last);
+  c.a_walks_k = last;
+  c.b_walks_k = false;
+  c.at_a = [&b, geo, last](Block& out, const Index& batch, const Index& m, const Index& k) {
+    const Taps t = SplitTaps(k, last);
+    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + t.channel;
+    return OutputAt(geo, b, out, m[0], filter, PlaceOf(m), t.taps);
+  };
+  c.at_b = [&b, geo, last](Block&, const Index& batch, const Index& k, const Index& n) {
+    const Taps t = SplitTaps(k, last);
+    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + t.channel;
+    return Operand{FilterIndex(geo, b, filter, n[0], t.taps), nullptr};
+  };
+  c.at_out = [&b, geo](const Index& batch, const Index& m, const Index& n) {
+    return TensorIndex(m[0], GroupIndex(geo, b, batch) * geo.channels_per_group + n[0], PlaceOf(m));
+  };
+  return c;
+}
+
+Contraction DescribeWgrad(KernelBuilder& b, const Node& node) {
+  // Inputs are x, dy; the rows of the product are filters, so dy is the A operand.
+  Contraction c{.a = node.inputs[1], .b = node.inputs[0], .out = node.outputs[0]};
+  const Geometry geo = DescribeGeometry(b, node, c.b, c.out, c.a);
+  const bool last = ChannelsLast(b.graph()[c.b]);
+  AppendGroup(b, c.batch, geo);
+  Append(c.m, geo.filters_per_group, geo.filters_value);
+  AppendTaps(b, c.n, geo, geo.channels_per_group, geo.channels_value, last);
+  AppendImagePlaces(b, c.k, geo.y);
+  c.a_walks_k = !ChannelsLast(b.graph()[c.a]);
+  c.b_walks_k = !last;
+  c.at_a = [&b, geo](Block&, const Index& batch, const Index& m, const Index& k) {
+    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + m[0];
+    return Operand{TensorIndex(k[0], filter, PlaceOf(k)), nullptr};
+  };
+  c.at_b = [&b, geo, last](Block& out, const Index& batch, const Index& k, const Index& n) {
+    const Taps t = SplitTaps(n, last);
+    const Expr channel = GroupIndex(geo, b, batch) * geo.channels_per_group + t.channel;
+    return InputAt(geo, b, out, k[0], channel, PlaceOf(k), t.taps);
+  };
+  c.at_out = [&b, geo, last](const Index& batch, const Index& m, const Index& n) {
+    const Taps t = SplitTaps(n, last);
+    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + m[0];
+    return FilterIndex(geo, b, filter, t.channel, t.taps);
+  };
+  return c;
+}
+
+}  // namespace
+
+Contraction DescribeContraction(KernelBuilder& b, const Node& node) {
+  Contraction c = [&] {
+    switch (node.op) {
+      case GraphOp::kConvFprop: return DescribeFprop(b, node);
+      case GraphOp::kConvDgrad: return DescribeDgrad(b, node);
+      case GraphOp::kConvWgrad: return DescribeWgrad(b, node);
+      default: return DescribeMatmul(b, node);
+    }
+  }();
+  c.accumulator = ArithmeticType(node.compute);
+  if (c.accumulator == DType::kBool) c.accumulator = DType::kI32;
+  return c;
+}
+
+}  // namespace kiln::compiler

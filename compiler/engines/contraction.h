@@ -1,0 +1,45 @@
+// Contraction: every contraction as an implicit matrix product, C[m,n] = sum over k of A[m,k] * B[k,n], for each
+// batch. The axes are lists of dims; operands and output are addressed through index functions, and an operand
+// position that lies in the padding has a guard that is false there.
+//
+//             batch       m              n              k                 A          B
+//   matmul    batch dims  M              N              K                 a          b
+//   fprop     group       n, p, q        k of group     c of group, r, s  x, guard   w
+//   dgrad     group       n, h, w        c of group     k of group, r, s  dy, guard  w
+//   wgrad     group       k of group     c of group,    n, p, q           dy         x, guard
+//                                        r, s
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "compiler/engines/kernel_builder.h"
+
+namespace kiln::compiler {
+
+// The dims of one axis, outermost first: extents as expressions, and their launch values.
+struct Axis {
+  Index extents;
+  Dims values;
+  int64_t size() const { return NumElements(values); }
+};
+
+struct Operand {
+  Index index;       // into the tensor
+  tile::Expr guard;  // null where the position always exists
+};
+
+struct Contraction {
+  graph::TensorId a = -1, b = -1, out = -1;
+  DType accumulator = DType::kF32;
+  Axis batch = {}, m = {}, n = {}, k = {};
+  bool a_walks_k = true, b_walks_k = true;  // whether neighbours in memory are neighbours along k (else along m, n)
+  // Emits what it needs to `out` and returns the operand's place.
+  std::function<Operand(tile::Block& out, const Index& batch, const Index& m, const Index& k)> at_a = {};
+  std::function<Operand(tile::Block& out, const Index& batch, const Index& k, const Index& n)> at_b = {};
+  std::function<Index(const Index& batch, const Index& m, const Index& n)> at_out = {};
+};
+
+Contraction DescribeContraction(KernelBuilder& b, const graph::Node& node);
+
+}  // namespace kiln::compiler

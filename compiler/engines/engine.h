@@ -1,0 +1,54 @@
+// Engine: a way to run a group. An engine is a row of functions over plain data; the registry is an ordered
+// constexpr array (registry.cc), and an engine's index there is the cuDNN engine global index, so it is
+// append-only. Adding one: a header/source pair beside this file, a row in the registry, a case in tests/cases.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/module.h"
+#include "ir/base/result.h"
+
+namespace kiln::compiler {
+
+// One knob: its cuDNN type (a value of cudnnBackendKnobType_t, shown by KNOB_INFO as an index into `domain`)
+// and its legal values, default first.
+struct KnobRow {
+  const char* name;
+  int cudnn_type;
+  std::span<const int> domain;
+};
+
+struct EngineNotes {
+  std::span<const int> numerical;   // values of cudnnBackendNumericalNote_t
+  std::span<const int> behavioral;  // values of cudnnBackendBehaviorNote_t
+};
+
+struct Engine {
+  const char* name;
+  int version;  // part of tuning keys: raised when the same knobs make another kernel
+  std::span<const KnobRow> knobs;
+  EngineNotes notes;
+  // Ok, or the reason for declining, in a sentence.
+  Status (*supports)(const Group& group, const Target& target);
+  // Modelled seconds; for ranking only.
+  double (*cost)(const Group& group, const Target& target, std::span<const int> knobs);
+  Result<Lowered> (*lower)(const Group& group, const Target& target, std::span<const int> knobs);
+};
+
+std::span<const Engine> Engines();
+// Index in Engines(), or -1.
+int EngineIndex(std::string_view name);
+
+// Default value of each knob, in the order of the rows.
+std::vector<int> DefaultKnobs(const Engine& engine);
+// Defaults with `settings` applied; an unknown knob or an illegal value is an error that lists the legal ones.
+Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings);
+// "tile=64,unroll=4"
+std::string KnobText(const Engine& engine, std::span<const int> values);
+
+// Bytes that a group must move at least: each input read once, each output written once.
+int64_t FloorBytes(const Group& group);
+
+}  // namespace kiln::compiler

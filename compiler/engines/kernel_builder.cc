@@ -1,0 +1,402 @@
+// KernelBuilder and ValueScope: see the header. Used by every engine's lowering; decides nothing about
+// schedules, only how tensors are addressed and how elementwise operations become expressions.
+#include "compiler/engines/kernel_builder.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "compiler/engines/engine.h"
+#include "ir/base/check.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+
+using graph::Graph;
+using graph::GraphOp;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+using tile::Expr;
+
+namespace {
+
+// Largest index that 32-bit arithmetic takes, with room for the overhang of a last tile.
+constexpr int64_t kNarrowLimit = (int64_t{1} << 31) - (int64_t{1} << 24);
+
+bool NeedsWideIndex(const Graph& graph) {
+  return std::ranges::any_of(graph.tensors, [](const Tensor& t) {
+    return SpanElements(t.dims, t.strides) > kNarrowLimit || NumElements(t.dims) > kNarrowLimit;
+  });
+}
+
+uint64_t ScalarBits(DType type, double value) {
+  switch (type) {
+    case DType::kF32: return std::bit_cast<uint32_t>(static_cast<float>(value));
+    case DType::kF64: return std::bit_cast<uint64_t>(value);
+    case DType::kI32: return static_cast<uint32_t>(static_cast<int32_t>(RoundTo(DType::kI32, value)));
+    default: return static_cast<uint64_t>(static_cast<int64_t>(RoundTo(DType::kI64, value)));
+  }
+}
+
+Expr Literal(DType type, double value) {
+  if (type == DType::kBool) return tile::Bool(value != 0);
+  if (IsFloat(type)) return tile::Float(value, type);
+  return tile::Int(static_cast<int64_t>(RoundTo(type, value)), type);
+}
+
+// Scalars travel as f32, f64, i32 or i64.
+DType ParamType(DType type) {
+  const DType arithmetic = ArithmeticType(type);
+  return arithmetic == DType::kBool ? DType::kI32 : arithmetic;
+}
+
+// Dims of extent > 1 in the order of the memory (or of the rows, for a tensor that is not dense).
+struct Ordered {
+  std::vector<int64_t> dims;  // dim numbers, outermost first
+  bool dense = true;
+};
+
+Ordered MemoryOrder(const Tensor& t) {
+  Ordered o;
+  for (int64_t d = 0; d < t.rank(); ++d)
+    if (t.dims[d] != 1) o.dims.push_back(d);
+  const std::vector<int64_t> row_major = o.dims;
+  std::ranges::stable_sort(o.dims, [&](int64_t a, int64_t b) { return t.strides[a] > t.strides[b]; });
+  int64_t expected = 1;
+  for (auto it = o.dims.rbegin(); it != o.dims.rend(); ++it) {
+    if (t.strides[*it] != expected) o.dense = false;
+    expected *= t.dims[*it];
+  }
+  if (!o.dense) o.dims = row_major;
+  return o;
+}
+
+std::vector<int64_t> RowMajor(const Tensor& t) {
+  std::vector<int64_t> dims;
+  for (int64_t d = 0; d < t.rank(); ++d)
+    if (t.dims[d] != 1) dims.push_back(d);
+  return dims;
+}
+
+}  // namespace
+
+DType ArithmeticType(DType type) {
+  switch (type) {
+    case DType::kF16: case DType::kBF16: case DType::kE4M3: case DType::kE5M2: return DType::kF32;
+    case DType::kI8: case DType::kU8: return DType::kI32;
+    default: return type;
+  }
+}
+
+Expr RoundThrough(DType type, Expr value) { return tile::Cast(ArithmeticType(type), tile::Cast(type, std::move(value))); }
+
+Index BroadcastIndex(const KernelBuilder& b, const Tensor& operand, const Index& index) {
+  CHECK(static_cast<size_t>(operand.rank()) <= index.size(), "operand {} of rank {} read at rank {}", operand.name,
+        operand.rank(), index.size());
+  Index result(index.end() - operand.rank(), index.end());
+  for (int64_t d = 0; d < operand.rank(); ++d)
+    if (operand.dims[d] == 1) result[d] = b.Idx(0);
+  return result;
+}
+
+// ---- KernelBuilder -----------------------------------------------------------------------------------
+
+KernelBuilder::KernelBuilder(const Group& group, const Target& target, std::string engine)
+    : group_(group),
+      target_(target),
+      engine_(std::move(engine)),
+      index_type_(NeedsWideIndex(group.graph) ? DType::kI64 : DType::kI32),
+      producers_(graph::Producers(group.graph)) {}
+
+std::string KernelBuilder::Name(const std::string& wish) {
+  const int n = names_[wish]++;
+  if (n == 0) return wish;
+  // "x_2" may itself have been wished for: ask again until the name is new.
+  return Name(fmt::format("{}_{}", wish, n + 1));
+}
+
+Expr KernelBuilder::ScalarParam(const std::string& name, DType type, LoweredArg arg) {
+  params_.push_back({.name = Name(name), .type = type});
+  args_.push_back(arg);
+  return tile::Var(params_.back().name, type);
+}
+
+Expr KernelBuilder::Arg(const std::string& name, int64_t value) {
+  return ScalarParam(name, index_type_, {.kind = LoweredArg::Kind::kScalar, .bits = ScalarBits(index_type_, static_cast<double>(value))});
+}
+
+Expr KernelBuilder::Extent(TensorId tensor, int64_t dim) {
+  const int64_t value = graph()[tensor].dims[dim];
+  if (value == 1) return Idx(1);
+  Expr& known = extents_[{tensor, dim}];
+  if (!known) known = Arg(fmt::format("{}_n{}", graph()[tensor].name, dim), value);
+  return known;
+}
+
+Expr KernelBuilder::Stride(TensorId tensor, int64_t dim) {
+  const Tensor& t = graph()[tensor];
+  if (t.dims[dim] == 1 || t.strides[dim] == 0) return Idx(0);
+  if (t.strides[dim] == 1) return Idx(1);
+  Expr& known = strides_[{tensor, dim}];
+  if (!known) known = Arg(fmt::format("{}_s{}", t.name, dim), t.strides[dim]);
+  return known;
+}
+
+const std::string& KernelBuilder::Pointer(TensorId tensor) {
+  std::string& name = pointers_[tensor];
+  if (!name.empty()) return name;
+  const Tensor& t = graph()[tensor];
+  name = Name(t.name);
+  params_.push_back({.name = name,
+                     .type = t.dtype,
+                     .is_pointer = true,
+                     .is_const = producers_[tensor] < 0,
+                     .alignment = static_cast<int>(std::min<int64_t>(t.alignment, 16))});
+  args_.push_back({.kind = LoweredArg::Kind::kTensor, .id = tensor});
+  return name;
+}
+
+std::string KernelBuilder::Scratch(int scratch, DType type, bool is_const) {
+  std::string name = Name(fmt::format("scratch{}", scratch));
+  params_.push_back({.name = name, .type = type, .is_pointer = true, .is_const = is_const, .alignment = 16});
+  args_.push_back({.kind = LoweredArg::Kind::kScratch, .id = scratch});
+  return name;
+}
+
+Expr KernelBuilder::Let(tile::Block& out, const std::string& name, Expr value) {
+  if (value->kind == tile::ExprKind::kVar || value->kind == tile::ExprKind::kInt ||
+      value->kind == tile::ExprKind::kFloat) {
+    return value;
+  }
+  std::string unique = Name(name);
+  Expr var = tile::Var(unique, value->type);
+  out.push_back({tile::Let{.name = std::move(unique), .value = std::move(value)}});
+  return var;
+}
+
+KernelBuilder::DivMod KernelBuilder::Divide(tile::Block& out, const Expr& numerator, const Expr& extent, int64_t value,
+                                            const std::string& name) {
+  if (tile::IsConst(extent, 1)) return {numerator, Idx(0)};
+  Expr quotient;
+  if (index_type_ == DType::kI64 || extent->kind == tile::ExprKind::kInt) {
+    quotient = numerator / extent;
+  } else {
+    auto& [mul, shift] = magics_[extent->name];
+    if (!mul) {
+      const Magic magic = MagicFor(std::max<int64_t>(value, 1));
+      mul = Arg(extent->name + "_mul", static_cast<int32_t>(magic.mul));
+      shift = Arg(extent->name + "_shift", magic.shift);
+    }
+    quotient = tile::Op(ScalarOp::kFastDiv, {numerator, mul, shift});
+  }
+  quotient = Let(out, name + "_q", quotient);
+  return {quotient, Let(out, name, numerator - quotient * extent)};
+}
+
+Index KernelBuilder::Unravel(tile::Block& out, Expr linear, const Index& extents, const Dims& values,
+                             const std::string& name) {
+  Index index(extents.size());
+  // The outermost dim that is not 1 takes what is left, undivided.
+  size_t first = 0;
+  while (first < extents.size() && tile::IsConst(extents[first], 1)) index[first++] = Idx(0);
+  for (size_t d = extents.size(); d-- > first;) {
+    if (d == first) {
+      index[d] = linear;
+      break;
+    }
+    DivMod split = Divide(out, linear, extents[d], values[d], fmt::format("{}{}", name, d));
+    index[d] = split.remainder;
+    linear = split.quotient;
+  }
+  return index;
+}
+
+Expr KernelBuilder::Offset(TensorId tensor, const Index& index) {
+  const Tensor& t = graph()[tensor];
+  CHECK(index.size() == t.dims.size(), "tensor {} of rank {} addressed at rank {}", t.name, t.rank(), index.size());
+  Expr offset = Idx(0);
+  for (int64_t d = 0; d < t.rank(); ++d) offset = offset + index[d] * Stride(tensor, d);
+  return offset;
+}
+
+void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int threads, Lowered& lowered,
+                           int min_blocks) {
+  tile::Kernel kernel;
+  kernel.comment.push_back(engine_);
+  for (const Node& node : group_.graph.nodes) {
+    std::string line;
+    for (TensorId id : node.outputs) {
+      if (id == graph::kAbsent) continue;
+      line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", graph()[id].name, Info(graph()[id].dtype).text);
+    }
+    line += fmt::format(" = {}(", graph::Info(node.op).mnemonic);
+    if (node.op == GraphOp::kMap) {
+      const auto& map = node.As<graph::MapAttrs>();
+      line.replace(line.size() - 4, 4, fmt::format("{}(", map.identity ? "identity" : Info(map.op).text));
+    }
+    bool first = true;
+    for (TensorId id : node.inputs) {
+      if (id == graph::kAbsent) continue;
+      const Tensor& t = graph()[id];
+      line += fmt::format("{}{}", first ? "" : ", ", t.is_constant() && t.uid < 0 ? fmt::format("{}", *t.value) : t.name);
+      first = false;
+    }
+    kernel.comment.push_back(line + fmt::format(") in {}", Info(node.compute).text));
+  }
+  kernel.params = std::move(params_);
+  kernel.threads = threads;
+  kernel.min_blocks = min_blocks;
+  kernel.body = std::move(body);
+  lowered.launches.push_back({.kernel = static_cast<int>(lowered.kernels.size()), .grid = grid, .args = std::move(args_)});
+  lowered.kernels.push_back(std::move(kernel));
+}
+
+// ---- ValueScope --------------------------------------------------------------------------------------
+
+void ValueScope::Bind(TensorId tensor, const Index& index, Expr value) {
+  known_[tensor].push_back({index, std::move(value)});
+}
+
+Expr ValueScope::Value(TensorId tensor, const Index& index) {
+  for (const Known& k : known_[tensor])
+    if (std::ranges::equal(k.index, index, tile::Equal)) return k.value;
+  const graph::NodeId producer = b_.producers_[tensor];
+  Expr value = producer < 0 ? Leaf(tensor, index) : NodeValue(b_.graph().nodes[producer], index);
+  known_[tensor].push_back({index, value});
+  return value;
+}
+
+Expr ValueScope::Leaf(TensorId tensor, const Index& index) {
+  const Tensor& t = b_.graph()[tensor];
+  const DType type = ArithmeticType(t.dtype);
+  if (t.is_constant() && t.uid < 0) return Literal(type, RoundTo(t.dtype, *t.value));
+  if (t.by_value) {
+    Expr& param = b_.by_value_[tensor];
+    if (!param) {
+      const DType param_type = ParamType(t.dtype);
+      LoweredArg arg{.kind = LoweredArg::Kind::kByValue, .id = tensor};
+      if (t.is_constant())
+        arg = {.kind = LoweredArg::Kind::kScalar, .bits = ScalarBits(param_type, RoundTo(t.dtype, *t.value))};
+      param = b_.ScalarParam(t.name, param_type, arg);
+    }
+    return tile::Cast(type, param);
+  }
+  const std::string& pointer = b_.Pointer(tensor);
+  Expr loaded = b_.Let(out_, t.name + "_v", tile::Load(pointer, t.dtype, b_.Offset(tensor, index)));
+  return tile::Cast(type, loaded);
+}
+
+Expr ValueScope::NodeValue(const Node& node, const Index& index) {
+  const Tensor& y = b_.graph()[node.outputs[0]];
+  switch (node.op) {
+    case GraphOp::kMap: return MapValue(node, index);
+    case GraphOp::kIota:
+      return RoundThrough(y.dtype, index[node.As<graph::IotaAttrs>().axis]);
+    case GraphOp::kConcat: return ConcatValue(node, index);
+    case GraphOp::kTranspose: {
+      const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
+      Index source(index.size());
+      for (size_t d = 0; d < index.size(); ++d) source[permutation[d]] = index[d];
+      return Value(node.inputs[0], source);
+    }
+    case GraphOp::kSlice: {
+      const auto& slice = node.As<graph::SliceAttrs>();
+      Index source(index.size());
+      for (size_t d = 0; d < index.size(); ++d) {
+        Expr scaled = slice.step[d] == 1 ? index[d] : index[d] * b_.Arg(y.name + "_step", slice.step[d]);
+        source[d] = slice.start[d] == 0 ? scaled : scaled + b_.Arg(y.name + "_start", slice.start[d]);
+      }
+      return Value(node.inputs[0], source);
+    }
+    case GraphOp::kReshape: {
+      // A reshape may cast: its output has its own dtype.
+      return RoundThrough(y.dtype, Value(node.inputs[0], ReshapeIndex(node, index)));
+    }
+    default: break;
+  }
+  CHECK(false, "{} ({}) must be bound by its engine", y.name, graph::Info(node.op).mnemonic);
+}
+
+Expr ValueScope::MapValue(const Node& node, const Index& index) {
+  const auto& map = node.As<graph::MapAttrs>();
+  const Tensor& y = b_.graph()[node.outputs[0]];
+  std::vector<Expr> operands;
+  for (TensorId id : node.inputs) operands.push_back(Value(id, BroadcastIndex(b_, b_.graph()[id], index)));
+  if (map.identity) return tile::Cast(ArithmeticType(y.dtype), b_.Let(out_, y.name, tile::Cast(y.dtype, operands[0])));
+
+  const DType compute = ArithmeticType(node.compute);
+  const bool logical = map.op == ScalarOp::kAnd || map.op == ScalarOp::kOr || map.op == ScalarOp::kNot;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const bool condition = logical || (map.op == ScalarOp::kSelect && i == 0);
+    operands[i] = tile::Cast(condition ? DType::kBool : compute, operands[i]);
+  }
+  // Named in the storage type, so that storing it needs no second conversion.
+  Expr stored = b_.Let(out_, y.name, tile::Cast(y.dtype, tile::Op(map.op, std::move(operands))));
+  return tile::Cast(ArithmeticType(y.dtype), stored);
+}
+
+// One select a part; every load stays in bounds because the index is clamped into its part.
+//   axis index i, parts of a, b: select(i < na, a[min(i, na-1)], b[max(i-na, 0)])
+Expr ValueScope::ConcatValue(const Node& node, const Index& index) {
+  const int64_t axis = node.As<graph::ConcatAttrs>().axis;
+  const Tensor& y = b_.graph()[node.outputs[0]];
+  std::vector<TensorId> parts;
+  for (TensorId id : node.inputs)
+    if (NumElements(b_.graph()[id].dims) != 0) parts.push_back(id);
+  Expr begin = b_.Idx(0), value;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const Expr extent = b_.Extent(parts[p], axis);
+    const Expr local = index[axis] - begin;
+    Expr clamped = tile::Op(ScalarOp::kMax, {local, b_.Idx(0)});
+    clamped = tile::Op(ScalarOp::kMin, {clamped, extent - b_.Idx(1)});
+    Index source = index;
+    source[axis] = b_.Let(out_, y.name + "_i", clamped);
+    const Expr part = tile::Cast(ArithmeticType(y.dtype), Value(parts[p], source));
+    value = value ? tile::Select(tile::Ge(index[axis], begin), part, value) : part;
+    begin = b_.Let(out_, y.name + "_begin", begin + extent);
+  }
+  return RoundThrough(y.dtype, value);
+}
+
+// Both sides are lists of extents in memory order with the same product; where runs of them have equal
+// products the index passes through, elsewhere the run is linearised and split again:
+//   y [a, b*c] from x [a*b, c]:  one run, (a, b*c) → linear → (a*b, c);   y [a, b] from x [a, b]: two runs
+Index ValueScope::ReshapeIndex(const Node& node, const Index& index) {
+  const TensorId x_id = node.inputs[0], y_id = node.outputs[0];
+  const Tensor &x = b_.graph()[x_id], &y = b_.graph()[y_id];
+  Ordered xs = MemoryOrder(x), ys = MemoryOrder(y);
+  if (!xs.dense || !ys.dense) {
+    xs.dims = RowMajor(x);
+    ys.dims = RowMajor(y);
+  }
+  Index source(x.dims.size(), b_.Idx(0));
+  if (NumElements(x.dims) == 0) return source;
+  size_t xi = 0, yi = 0;
+  while (xi < xs.dims.size() && yi < ys.dims.size()) {
+    const size_t x0 = xi, y0 = yi;
+    int64_t xp = x.dims[xs.dims[xi++]], yp = y.dims[ys.dims[yi++]];
+    while (xp != yp) {
+      if (xp < yp) xp *= x.dims[xs.dims[xi++]];
+      else yp *= y.dims[ys.dims[yi++]];
+    }
+    if (xi - x0 == 1 && yi - y0 == 1) {
+      source[xs.dims[x0]] = index[ys.dims[y0]];
+      continue;
+    }
+    Expr linear = b_.Idx(0);
+    for (size_t k = y0; k < yi; ++k) linear = linear * b_.Extent(y_id, ys.dims[k]) + index[ys.dims[k]];
+    linear = b_.Let(out_, y.name + "_lin", linear);
+    Index extents;
+    Dims values;
+    for (size_t k = x0; k < xi; ++k) {
+      extents.push_back(b_.Extent(x_id, xs.dims[k]));
+      values.push_back(x.dims[xs.dims[k]]);
+    }
+    Index split = b_.Unravel(out_, linear, extents, values, x.name + "_i");
+    for (size_t k = x0; k < xi; ++k) source[xs.dims[k]] = split[k - x0];
+  }
+  return source;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,24 @@
+// The values of cudnnBackendKnobType_t that Kiln's knobs are shown as (abi: cudnnBackendKnobType_t, 9.19).
+// The compiler must not include the API, so the numbers stand here once.
+#pragma once
+
+namespace kiln::compiler {
+
+enum KnobType : int {
+  kKnobTileSize = 2,
+  kKnobTileK = 13,
+  kKnobSplitKSlices = 17,
+  kKnobBlockSize = 29,
+  kKnobArraySizePerThread = 31,
+  kKnobSplitCols = 33,
+  kKnobTileRows = 34,
+  kKnobTileCols = 35,
+  kKnobLoadSize = 36,
+  kKnobTileM = 40,
+  kKnobTileN = 41,
+};
+
+// Notes of engines (cudnnBackendBehaviorNote_t).
+enum BehaviorNote : int { kNoteRuntimeCompilation = 0 };
+
+}  // namespace kiln::compiler

@@ -1,0 +1,230 @@
+// The pointwise engine. Three schedules, chosen by layout class alone:
+//
+//   vector     all tensors walk the innermost dim with stride 1 or 0: 16-byte copies, one lane loop
+//   transpose  some input is contiguous along another dim: 32x32 tiles through shared memory (transpose.cc)
+//   strided    anything else: one element a thread, coalesced along the output
+//
+// On the CPU: blocks of the outer dims over threads, the inner dim as a vector loop.
+#include "compiler/engines/pointwise.h"
+
+#include <algorithm>
+
+#include "compiler/engines/collapse.h"
+#include "compiler/engines/kernel_builder.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/transpose.h"
+#include "compiler/engines/vectors.h"
+#include "ir/base/check.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Tensor;
+using graph::TensorId;
+using tile::Bind;
+using tile::Block;
+using tile::Expr;
+
+constexpr int kThreadsDomain[] = {256, 128, 512};
+constexpr int kVectorDomain[] = {0, 1, 2, 4, 8, 16};  // 0: as wide as the layout allows
+constexpr int kUnrollDomain[] = {1, 2, 4};
+constexpr KnobRow kKnobs[] = {
+    {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
+    {.name = "vector", .cudnn_type = kKnobLoadSize, .domain = kVectorDomain},
+    {.name = "unroll", .cudnn_type = kKnobArraySizePerThread, .domain = kUnrollDomain},
+};
+enum { kThreads, kVector, kUnroll };
+
+constexpr int64_t kCpuChunk = 4096;  // elements of the inner dim that one CPU task walks
+
+// Dims in the order of the output's memory, outermost first.
+std::vector<int64_t> IterationOrder(const Tensor& y) {
+  std::vector<int64_t> order(y.dims.size());
+  for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return y.strides[a] > y.strides[b]; });
+  return order;
+}
+
+// Index of each dim from a linear index that walks the dims in `order`.
+Index UnravelInOrder(KernelBuilder& b, Block& out, const Expr& linear, TensorId y, const std::vector<int64_t>& order) {
+  Index extents;
+  Dims values;
+  for (int64_t d : order) {
+    extents.push_back(b.Extent(y, d));
+    values.push_back(b.graph()[y].dims[d]);
+  }
+  const Index split = b.Unravel(out, linear, extents, values, "i");
+  Index index(order.size());
+  for (size_t k = 0; k < order.size(); ++k) index[order[k]] = split[k];
+  return index;
+}
+
+void StoreOutputs(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs, const Index& index) {
+  ValueScope values(b, out);
+  for (TensorId y : outputs) {
+    Expr value = values.Value(y, index);
+    out.push_back({tile::Store{b.Pointer(y), b.Offset(y, index), tile::Cast(b.graph()[y].dtype, value)}});
+  }
+}
+
+// One element a thread. Serves groups with views, and layouts that no vector fits.
+Lowered LowerStrided(const Group& group, const Target& target, int threads) {
+  Lowered lowered;
+  KernelBuilder b(group, target, fmt::format("pointwise, one element a thread, threads={}", threads));
+  const std::vector<TensorId> outputs = graph::Outputs(group.graph);
+  const Tensor& y = group.graph[outputs[0]];
+  const int64_t total = NumElements(y.dims);
+
+  Block body;
+  const Expr count = b.Arg("count", total);
+  const Expr linear = tile::Var("i", b.index_type());
+  b.Name("i");
+  Block guarded;
+  const Index index = UnravelInOrder(b, guarded, linear, outputs[0], IterationOrder(y));
+  StoreOutputs(b, guarded, outputs, index);
+  Block in_thread;
+  in_thread.push_back({tile::Let{"i", ThreadLinear(b.index_type(), threads)}});
+  in_thread.push_back({tile::If{tile::Lt(linear, count), std::move(guarded), {}}});
+  body = BlockAndThread(b.index_type(), CeilDivExpr(count, threads), threads, std::move(in_thread));
+  b.Finish(std::move(body), {CeilDiv(total, threads), 1, 1}, threads, lowered);
+  return lowered;
+}
+
+// Each thread moves `lanes` neighbours of the innermost dim, `unroll` times.
+Lowered LowerVector(const Group& group, const Target& target, int lanes, int threads, int unroll) {
+  Lowered lowered;
+  KernelBuilder b(group, target, fmt::format("pointwise, {} lanes, threads={}, unroll={}", lanes, threads, unroll));
+  const std::vector<TensorId> outputs = graph::Outputs(group.graph);
+  const TensorId lead = outputs[0];
+  const Tensor& y = group.graph[lead];
+  const int64_t inner = y.rank() - 1;
+  const int64_t vectors = CeilDiv(NumElements(y.dims), lanes);
+  const bool has_tail = y.rank() == 1;  // otherwise `lanes` divides the innermost extent
+
+  const Expr count = b.Arg("count", has_tail ? y.dims[0] : vectors);
+  b.Name("i");
+  const Expr linear = tile::Var("i", b.index_type());
+  const auto emit = [&](Block& out, const Expr& vector_index, bool scalar_tail) {
+    Index index;
+    if (has_tail) {
+      index = {vector_index};
+    } else {
+      Index extents;
+      Dims values;
+      for (int64_t d = 0; d < y.rank(); ++d) {
+        extents.push_back(d == inner ? b.Idx(0) : b.Extent(lead, d));
+        values.push_back(d == inner ? y.dims[d] / lanes : y.dims[d]);
+      }
+      if (!y.dims.empty()) extents[inner] = b.Arg("vectors_n", values[inner]);
+      index = b.Unravel(out, vector_index, extents, values, "i");
+      index[inner] = b.Let(out, "lane0", index[inner] * b.Idx(lanes));
+    }
+    if (scalar_tail) StoreOutputs(b, out, outputs, index);
+    else EmitVector(b, out, outputs, index, inner, lanes);
+  };
+
+  Block in_thread;
+  const Expr tile_index = ThreadLinear(b.index_type(), int64_t{threads} * unroll);
+  const auto guarded = [&](Block& out, const Expr& at) {
+    Block full;
+    if (!has_tail) {
+      emit(full, at, false);
+      out.push_back({tile::If{tile::Lt(at, count), std::move(full), {}}});
+      return;
+    }
+    // 1-D: whole vectors, then the last few elements one by one.
+    const Expr first = b.Let(out, "first", at * b.Idx(lanes));
+    emit(full, first, false);
+    Block tail, one;
+    const std::string lane = b.Name("t");
+    const Expr element = first + tile::Var(lane, b.index_type());
+    emit(one, element, true);
+    tail.push_back({tile::For{.var = lane,
+                              .type = b.index_type(),
+                              .extent = tile::Op(ScalarOp::kMax, {count - first, b.Idx(0)}),
+                              .body = std::move(one)}});
+    out.push_back({tile::If{tile::Op(ScalarOp::kLe, {first + b.Idx(lanes), count}), std::move(full), std::move(tail)}});
+  };
+  in_thread.push_back({tile::Let{"i", tile_index}});
+  for (int u = 0; u < unroll; ++u) guarded(in_thread, linear + b.Idx(int64_t{u} * threads));
+
+  const int64_t per_block = int64_t{threads} * unroll;
+  const Expr total = has_tail ? CeilDivExpr(count, lanes) : count;
+  Block body = BlockAndThread(b.index_type(), CeilDivExpr(total, per_block), threads, std::move(in_thread));
+  b.Finish(std::move(body), {CeilDiv(vectors, per_block), 1, 1}, threads, lowered);
+  return lowered;
+}
+
+// CPU: block bx is one chunk of the innermost dim at one place of the outer dims.
+Lowered LowerCpu(const Group& group, const Target& target) {
+  Lowered lowered;
+  KernelBuilder b(group, target, "pointwise, vector loop over the innermost dim");
+  const std::vector<TensorId> outputs = graph::Outputs(group.graph);
+  const TensorId lead = outputs[0];
+  const Tensor& y = group.graph[lead];
+  const std::vector<int64_t> order = IterationOrder(y);
+  const int64_t inner = order.back();
+  const int64_t chunks = CeilDiv(y.dims[inner], kCpuChunk);
+  const int64_t blocks = y.dims[inner] == 0 ? 0 : NumElements(y.dims) / y.dims[inner] * chunks;
+
+  Block body;
+  Index extents;
+  Dims values;
+  for (int64_t d : order) {
+    extents.push_back(d == inner ? b.Arg("chunks", chunks) : b.Extent(lead, d));
+    values.push_back(d == inner ? chunks : y.dims[d]);
+  }
+  b.Name("bx");
+  const Expr bx = tile::Var("bx", b.index_type());
+  const Index split = b.Unravel(body, bx, extents, values, "i");
+  Index index(order.size());
+  for (size_t k = 0; k < order.size(); ++k) index[order[k]] = split[k];
+  const Expr start = b.Let(body, "start", index[inner] * b.Idx(kCpuChunk));
+  const Expr length = tile::Op(ScalarOp::kMin, {b.Extent(lead, inner) - start, b.Idx(kCpuChunk)});
+  const std::string lane = b.Name("j");
+  index[inner] = start + tile::Var(lane, b.index_type());
+  Block loop;
+  StoreOutputs(b, loop, outputs, index);
+  body.push_back({tile::For{lane, b.index_type(), length, Bind::kVector, std::move(loop)}});
+  Block blocked;
+  blocked.push_back({tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), Bind::kBlockX, std::move(body)}});
+  b.Finish(std::move(blocked), {blocks, 1, 1}, 1, lowered);
+  return lowered;
+}
+
+Status Supports(const Group& group, const Target&) {
+  if (group.kind == GroupKind::kPointwise) return {};
+  return Status::Error(Code::kUnsupportedGraphPattern, "the group has a {}",
+                       group.kind == GroupKind::kReduce ? "reduction" : "contraction");
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  const TensorId lead = graph::Outputs(group.graph)[0];
+  const bool collapses = CanCollapse(group);
+  const Group work = collapses ? Collapse(group, lead) : group;
+  if (!target.is_cuda()) return LowerCpu(work, target);
+  if (!collapses) return LowerStrided(work, target, knobs[kThreads]);
+  if (std::optional<TransposeShape> shape = FindTranspose(work)) return LowerTranspose(work, target, *shape);
+  int lanes = WidestVector(work, work.graph[lead].rank() - 1);
+  if (knobs[kVector] != 0) lanes = std::min(lanes, knobs[kVector]);
+  if (lanes == 1) return LowerStrided(work, target, knobs[kThreads]);
+  return LowerVector(work, target, lanes, knobs[kThreads], knobs[kUnroll]);
+}
+
+double Cost(const Group& group, const Target&, std::span<const int>) {
+  constexpr double kBytesPerSecond = 4.0e12, kLaunchSeconds = 2e-6;
+  return kLaunchSeconds + static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+}
+
+}  // namespace
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+const Engine kPointwiseEngine = {.name = "pointwise",
+                                 .version = 1,
+                                 .knobs = kKnobs,
+                                 .notes = {.numerical = {}, .behavioral = kBehavior},
+                                 .supports = Supports,
+                                 .cost = Cost,
+                                 .lower = Lower};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,310 @@
+// The reduce engine's GPU schedules.
+//
+//   rows     the contiguous dim is reduced: `team` threads walk one row in vectors, then shuffles (and shared
+//            memory where a team is a whole block) combine them
+//   columns  the contiguous dim is kept: each thread owns `lanes` columns and every 8th row, then the 8 row
+//            walkers combine through shared memory
+//
+// Few rows do not fill the GPU: the reduced dims are then split over blocks, whose partial results a second
+// kernel combines in a fixed order. There are no atomics, so results are the same from run to run.
+#include <algorithm>
+#include <bit>
+
+#include "compiler/engines/reduce_plan.h"
+#include "compiler/engines/vectors.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::TensorId;
+using tile::Bind;
+using tile::Block;
+using tile::Expr;
+
+constexpr int kWarp = 32;
+constexpr int64_t kBlocksPerMultiprocessor = 8;
+constexpr int64_t kMaxSplits = 1024;
+
+// Vectors that one thread should walk at least, so that the second stage stays small beside the first.
+constexpr int64_t kVectorsPerThread = 8;
+
+int64_t ChooseSplits(const Target& target, const ReduceKnobs& knobs, int64_t blocks, int64_t steps) {
+  if (knobs.splits > 0) return std::min<int64_t>(knobs.splits, std::max<int64_t>(steps, 1));
+  const int64_t wanted = CeilDiv(kBlocksPerMultiprocessor * target.multiprocessors, std::max<int64_t>(blocks, 1));
+  return std::clamp<int64_t>(std::min(wanted, steps / kVectorsPerThread), 1, kMaxSplits);
+}
+
+class RowSchedule {
+ public:
+  RowSchedule(const ReducePlan& plan, const Target& target, const ReduceKnobs& knobs)
+      : plan_(plan), target_(target), knobs_(knobs) {
+    // Vectors of a row must not cross rows; a rank-1 tensor walks its tail apart, which rows cannot.
+    lanes_ = plan.collapsed ? WidestVector(plan.group, plan.inner) : 1;
+    while (plan.extent(plan.inner) % lanes_ != 0) lanes_ /= 2;
+    // Nothing reduced (all extents 1): every row has one element, read at its own place.
+    if (plan.reduced.empty()) lanes_ = 1;
+    vectors_ = plan.length / lanes_;
+    team_ = vectors_ > 4 * kWarp ? knobs.threads
+                                 : static_cast<int>(std::min<uint64_t>(kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
+    rows_per_block_ = knobs.threads / team_;
+    blocks_ = CeilDiv(plan.rows, rows_per_block_);
+    splits_ = team_ == knobs.threads ? ChooseSplits(target, knobs, blocks_, CeilDiv(vectors_, team_)) : 1;
+  }
+
+  Lowered Lower() {
+    Lowered lowered;
+    if (splits_ > 1) first_scratch_ = AddPartials(plan_, splits_, lowered);
+    KernelBuilder b(plan_.group, target_,
+                    fmt::format("reduce, rows: team={}, lanes={}, threads={}{}", team_, lanes_, knobs_.threads,
+                                splits_ > 1 ? ", first of two stages" : ""));
+    for (const char* reserved : {"bx", "by", "tx", "it"}) b.Name(reserved);
+    Accumulators acc(b, plan_, lanes_);
+    Block body = Walk(b, acc);
+    CombineTeam(b, acc, body);
+    Block thread_level, split_level, block_level;
+    const DType t = b.index_type();
+    const Expr grid = b.Arg("blocks", blocks_);
+    thread_level.push_back({tile::For{"tx", t, b.Idx(knobs_.threads), Bind::kThreadX, std::move(body)}});
+    if (splits_ > 1) {
+      split_level.push_back({tile::For{"by", t, split_count_, Bind::kBlockY, std::move(thread_level)}});
+    } else {
+      split_level = std::move(thread_level);
+    }
+    block_level.push_back({tile::For{"bx", t, grid, Bind::kBlockX, std::move(split_level)}});
+    b.Finish(std::move(block_level), {blocks_, splits_, 1}, knobs_.threads, lowered);
+    if (splits_ > 1) LowerCombine(plan_, target_, first_scratch_, splits_, true, lowered);
+    return lowered;
+  }
+
+ private:
+  // Every thread accumulates its vectors of the row.
+  Block Walk(KernelBuilder& b, Accumulators& acc) {
+    Block body;
+    const DType t = b.index_type();
+    const Expr tx = tile::Var("tx", t), bx = tile::Var("bx", t);
+    count_ = b.Arg("rows", plan_.rows);
+    lane_ = b.Let(body, "lane", tx % b.Idx(team_));
+    row_ = b.Let(body, "row", bx * b.Idx(rows_per_block_) + tx / b.Idx(team_));
+    const Expr safe_row = b.Let(body, "safe_row", tile::Op(ScalarOp::kMin, {row_, count_ - b.Idx(1)}));
+    kept_ = UnravelDims(b, body, plan_, plan_.kept, safe_row, 1, "k");
+    acc.Declare(body);
+
+    const Expr vectors = b.Arg("vectors", vectors_);
+    Expr begin = b.Idx(0), end = vectors;
+    if (splits_ > 1) {
+      const int64_t chunk_value = CeilDiv(CeilDiv(vectors_, splits_), team_) * team_;
+      split_count_ = b.Arg("splits", splits_);
+      const Expr chunk = b.Arg("chunk", chunk_value);
+      begin = b.Let(body, "begin", tile::Var("by", t) * chunk);
+      end = b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, vectors}));
+    }
+    Block loop, step;
+    const Expr v = b.Let(loop, "v", begin + tile::Var("it", t) * b.Idx(team_) + lane_);
+    Index index = UnravelDims(b, step, plan_, plan_.reduced, v, lanes_, "r");
+    if (plan_.inner_is_reduced) index[plan_.inner] = index[plan_.inner] * b.Idx(lanes_);
+    for (int64_t d : plan_.kept) index[d] = kept_[d];
+    LaneLoop lane_loop(b, step, index, plan_.inner, lanes_);
+    acc.Add(lane_loop.body(), lane_loop.values(), lane_loop.index(), lane_loop.lane());
+    lane_loop.Close();
+    loop.push_back({tile::If{tile::Lt(v, end), std::move(step), {}}});
+    // An empty last split has end < begin.
+    const Expr span = tile::Op(ScalarOp::kMax, {end - begin, b.Idx(0)});
+    const Expr steps = b.Let(body, "steps", CeilDivExpr(span, team_));
+    body.push_back({tile::For{"it", t, steps, Bind::kSerial, std::move(loop)}});
+    acc.FoldLanes(body);
+    return body;
+  }
+
+  void CombineTeam(KernelBuilder& b, Accumulators& acc, Block& body) {
+    for (int mask = std::min(team_, kWarp) / 2; mask > 0; mask /= 2) {
+      for (size_t r = 0; r < acc.count(); ++r) {
+        const Expr mine = acc.Lane(r, b.Idx(0));
+        body.push_back({tile::Store{acc.name(r), b.Idx(0), acc.Combined(r, mine, tile::ShuffleXor(mine, mask))}});
+      }
+    }
+    if (team_ > kWarp) CombineWarps(b, acc, body);
+    Block store;
+    if (splits_ > 1) {
+      for (size_t r = 0; r < acc.count(); ++r) {
+        const std::string scratch = b.Scratch(first_scratch_ + static_cast<int>(r), acc.type(r), false);
+        const Expr at = row_ * split_count_ + tile::Var("by", b.index_type());
+        store.push_back({tile::Store{scratch, at, acc.Lane(r, b.Idx(0))}});
+      }
+    } else {
+      acc.StoreResults(store, kept_, [&](size_t r) { return acc.Lane(r, b.Idx(0)); });
+    }
+    const Expr first = tile::Op(ScalarOp::kEq, {lane_, b.Idx(0)});
+    body.push_back({tile::If{tile::And(first, tile::Lt(row_, count_)), std::move(store), {}}});
+  }
+
+  // A team of the whole block: warp leaders meet in shared memory, and every thread folds them in order.
+  void CombineWarps(KernelBuilder& b, Accumulators& acc, Block& body) {
+    const int warps = team_ / kWarp;
+    const Expr tx = tile::Var("tx", b.index_type());
+    std::vector<std::string> shared;
+    Block lead;
+    for (size_t r = 0; r < acc.count(); ++r) {
+      shared.push_back(b.Name("warp_acc"));
+      body.push_back({tile::Alloc{shared[r], acc.type(r), tile::Space::kShared, warps}});
+      lead.push_back({tile::Store{shared[r], tx / b.Idx(kWarp), acc.Lane(r, b.Idx(0))}});
+    }
+    const Expr leader = tile::Op(ScalarOp::kEq, {tx % b.Idx(kWarp), b.Idx(0)});
+    body.push_back({tile::If{leader, std::move(lead), {}}});
+    body.push_back({tile::Barrier{}});
+    for (size_t r = 0; r < acc.count(); ++r) {
+      body.push_back({tile::Store{acc.name(r), b.Idx(0), tile::Load(shared[r], acc.type(r), b.Idx(0))}});
+      const std::string w = b.Name("w");
+      Block fold;
+      const Expr other = tile::Load(shared[r], acc.type(r), tile::Var(w, b.index_type()) + b.Idx(1));
+      fold.push_back({tile::Store{acc.name(r), b.Idx(0), acc.Combined(r, acc.Lane(r, b.Idx(0)), other)}});
+      body.push_back({tile::For{w, b.index_type(), b.Idx(warps - 1), Bind::kUnroll, std::move(fold)}});
+    }
+  }
+
+  const ReducePlan& plan_;
+  const Target& target_;
+  ReduceKnobs knobs_;
+  int lanes_ = 1, team_ = 1, first_scratch_ = 0;
+  int64_t vectors_ = 0, rows_per_block_ = 1, blocks_ = 1, splits_ = 1;
+  Expr count_, lane_, row_, split_count_;
+  Index kept_;
+};
+
+class ColumnSchedule {
+ public:
+  ColumnSchedule(const ReducePlan& plan, const Target& target, const ReduceKnobs& knobs)
+      : plan_(plan), target_(target), knobs_(knobs), walkers_(knobs.threads / kWarp) {
+    lanes_ = plan.collapsed ? std::min(WidestVector(plan.group, plan.inner), 8) : 1;
+    while (plan.extent(plan.inner) % lanes_ != 0) lanes_ /= 2;
+    vectors_ = plan.extent(plan.inner) / lanes_;
+    tiles_ = CeilDiv(vectors_, kWarp);
+    outer_ = plan.extent(plan.inner) == 0 ? 0 : plan.rows / plan.extent(plan.inner);
+    splits_ = ChooseSplits(target, knobs, tiles_ * outer_, CeilDiv(plan.length, walkers_));
+  }
+
+  Lowered Lower() {
+    Lowered lowered;
+    if (splits_ > 1) first_scratch_ = AddPartials(plan_, splits_, lowered);
+    KernelBuilder b(plan_.group, target_,
+                    fmt::format("reduce, columns: lanes={}, threads={}{}", lanes_, knobs_.threads,
+                                splits_ > 1 ? ", first of two stages" : ""));
+    for (const char* reserved : {"bx", "by", "tx", "it"}) b.Name(reserved);
+    Accumulators acc(b, plan_, lanes_);
+    Block body = Walk(b, acc);
+    CombineWalkers(b, acc, body);
+    const DType t = b.index_type();
+    const Expr grid = b.Arg("blocks", tiles_ * outer_);
+    Block thread_level, split_level, block_level;
+    thread_level.push_back({tile::For{"tx", t, b.Idx(knobs_.threads), Bind::kThreadX, std::move(body)}});
+    split_level.push_back({tile::For{"by", t, split_count_, Bind::kBlockY, std::move(thread_level)}});
+    block_level.push_back({tile::For{"bx", t, grid, Bind::kBlockX, std::move(split_level)}});
+    b.Finish(std::move(block_level), {tiles_ * outer_, splits_, 1}, knobs_.threads, lowered);
+    if (splits_ > 1) LowerCombine(plan_, target_, first_scratch_, splits_, false, lowered);
+    return lowered;
+  }
+
+ private:
+  Block Walk(KernelBuilder& b, Accumulators& acc) {
+    Block body;
+    const DType t = b.index_type();
+    const Expr tx = tile::Var("tx", t);
+    lane_ = b.Let(body, "lane", tx % b.Idx(kWarp));
+    walker_ = b.Let(body, "walker", tx / b.Idx(kWarp));
+    split_count_ = b.Arg("splits", splits_);
+    const KernelBuilder::DivMod tile_of =
+        b.Divide(body, tile::Var("bx", t), b.Arg("tiles", tiles_), tiles_, "tile");
+    vector_ = b.Let(body, "vector", tile_of.remainder * b.Idx(kWarp) + lane_);
+    in_range_ = tile::Lt(vector_, b.Arg("vectors", vectors_));
+    std::vector<int64_t> outer_dims = plan_.kept;
+    std::erase(outer_dims, plan_.inner);
+    kept_ = UnravelDims(b, body, plan_, outer_dims, tile_of.quotient, 1, "k");
+    kept_[plan_.inner] = b.Let(body, "column", vector_ * b.Idx(lanes_));
+    acc.Declare(body);
+
+    const Expr length = b.Arg("length", plan_.length);
+    const int64_t chunk_value = CeilDiv(CeilDiv(plan_.length, splits_), walkers_) * walkers_;
+    const Expr chunk = b.Arg("chunk", chunk_value);
+    const Expr begin = b.Let(body, "begin", tile::Var("by", t) * chunk);
+    const Expr end = b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, length}));
+    Block loop, step;
+    const Expr row = b.Let(loop, "r", begin + tile::Var("it", t) * b.Idx(walkers_) + walker_);
+    Index index = UnravelDims(b, step, plan_, plan_.reduced, row, 1, "r");
+    for (int64_t d : plan_.kept) index[d] = kept_[d];
+    LaneLoop lane_loop(b, step, index, plan_.inner, lanes_);
+    acc.Add(lane_loop.body(), lane_loop.values(), lane_loop.index(), lane_loop.lane());
+    lane_loop.Close();
+    loop.push_back({tile::If{tile::And(tile::Lt(row, end), in_range_), std::move(step), {}}});
+    const Expr span = tile::Op(ScalarOp::kMax, {end - begin, b.Idx(0)});
+    const Expr steps = b.Let(body, "steps", CeilDivExpr(span, walkers_));
+    body.push_back({tile::For{"it", t, steps, Bind::kSerial, std::move(loop)}});
+    return body;
+  }
+
+  // shared[walker][lane * lanes + l]; the first walker folds the others in order and stores.
+  void CombineWalkers(KernelBuilder& b, Accumulators& acc, Block& body) {
+    const DType t = b.index_type();
+    const int pitch = kWarp * lanes_;
+    std::vector<std::string> shared;
+    const std::string l = b.Name("l");
+    const Expr lv = tile::Var(l, t);
+    const Expr slot = lane_ * b.Idx(lanes_) + lv;
+    Block publish;
+    for (size_t r = 0; r < acc.count(); ++r) {
+      shared.push_back(b.Name("walker_acc"));
+      body.push_back({tile::Alloc{shared[r], acc.type(r), tile::Space::kShared, int64_t{walkers_} * pitch}});
+      publish.push_back({tile::Store{shared[r], walker_ * b.Idx(pitch) + slot, acc.Lane(r, lv)}});
+    }
+    body.push_back({tile::For{l, t, b.Idx(lanes_), Bind::kUnroll, std::move(publish)}});
+    body.push_back({tile::Barrier{}});
+
+    const std::string c = b.Name("c");
+    const Expr cv = tile::Var(c, t);
+    Block columns;
+    std::vector<std::string> totals;
+    for (size_t r = 0; r < acc.count(); ++r) {
+      totals.push_back(b.Name("total"));
+      columns.push_back({tile::Alloc{totals[r], acc.type(r), tile::Space::kReg, 1}});
+      const Expr column = lane_ * b.Idx(lanes_) + cv;
+      columns.push_back({tile::Store{totals[r], b.Idx(0), tile::Load(shared[r], acc.type(r), column)}});
+      const std::string w = b.Name("w");
+      const Expr other = tile::Load(shared[r], acc.type(r), (tile::Var(w, t) + b.Idx(1)) * b.Idx(pitch) + column);
+      Block fold;
+      fold.push_back({tile::Store{totals[r], b.Idx(0), acc.Combined(r, tile::Load(totals[r], acc.type(r), b.Idx(0)), other)}});
+      columns.push_back({tile::For{w, t, b.Idx(walkers_ - 1), Bind::kUnroll, std::move(fold)}});
+    }
+    const auto total = [&](size_t r) { return tile::Load(totals[r], acc.type(r), b.Idx(0)); };
+    Index at = kept_;
+    at[plan_.inner] = kept_[plan_.inner] + cv;
+    if (splits_ > 1) {
+      // Row number of the kept index, as the second stage unravels it.
+      Expr row = b.Idx(0);
+      for (int64_t d : plan_.kept) row = row * b.Extent(plan_.input, d) + at[d];
+      const Expr place = tile::Var("by", t) * b.Arg("rows", plan_.rows) + row;
+      for (size_t r = 0; r < acc.count(); ++r)
+        columns.push_back({tile::Store{b.Scratch(first_scratch_ + static_cast<int>(r), acc.type(r), false), place, total(r)}});
+    } else {
+      acc.StoreResults(columns, at, total);
+    }
+    Block store;
+    store.push_back({tile::For{c, t, b.Idx(lanes_), Bind::kUnroll, std::move(columns)}});
+    const Expr first = tile::Op(ScalarOp::kEq, {walker_, b.Idx(0)});
+    body.push_back({tile::If{tile::And(first, in_range_), std::move(store), {}}});
+  }
+
+  const ReducePlan& plan_;
+  const Target& target_;
+  ReduceKnobs knobs_;
+  int walkers_, lanes_ = 1, first_scratch_ = 0;
+  int64_t vectors_ = 0, tiles_ = 1, outer_ = 1, splits_ = 1;
+  Expr lane_, walker_, vector_, in_range_, split_count_;
+  Index kept_;
+};
+
+}  // namespace
+
+Lowered LowerReduceGpu(const ReducePlan& plan, const Target& target, const ReduceKnobs& knobs) {
+  const bool columns = !plan.inner_is_reduced && !plan.reduced.empty();
+  return columns ? ColumnSchedule(plan, target, knobs).Lower() : RowSchedule(plan, target, knobs).Lower();
+}
+
+}  // namespace kiln::compiler

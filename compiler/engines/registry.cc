@@ -1,0 +1,65 @@
+// The registry of engines and what follows from their rows.
+#include <algorithm>
+
+#include "compiler/engines/contract_simt.h"
+#include "compiler/engines/engine.h"
+#include "compiler/engines/pointwise.h"
+#include "compiler/engines/reduce.h"
+
+namespace kiln::compiler {
+
+std::span<const Engine> Engines() {
+  // Append only: the position is the engine's global index in the API, in plans and in tuning records.
+  static const Engine kEngines[] = {kPointwiseEngine, kReduceEngine, kContractSimtEngine};
+  return kEngines;
+}
+
+int EngineIndex(std::string_view name) {
+  const auto engines = Engines();
+  const auto it = std::ranges::find(engines, name, [](const Engine& e) { return std::string_view(e.name); });
+  return it == engines.end() ? -1 : static_cast<int>(it - engines.begin());
+}
+
+std::vector<int> DefaultKnobs(const Engine& engine) {
+  std::vector<int> values;
+  for (const KnobRow& row : engine.knobs) values.push_back(row.domain.front());
+  return values;
+}
+
+Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings) {
+  std::vector<int> values = DefaultKnobs(engine);
+  for (const KnobSetting& s : settings) {
+    const auto row = std::ranges::find(engine.knobs, s.name, [](const KnobRow& r) { return std::string(r.name); });
+    if (row == engine.knobs.end()) {
+      return Status::Error(Code::kBadParam, "engine {} has no knob {}; it has {}", engine.name, s.name,
+                           KnobText(engine, DefaultKnobs(engine)));
+    }
+    if (std::ranges::find(row->domain, s.value) == row->domain.end()) {
+      std::string legal;
+      for (int v : row->domain) legal += fmt::format("{}{}", legal.empty() ? "" : ", ", v);
+      return Status::Error(Code::kBadParam, "engine {}: knob {} has value {}; legal are {}", engine.name, s.name, s.value, legal);
+    }
+    values[row - engine.knobs.begin()] = s.value;
+  }
+  return values;
+}
+
+std::string KnobText(const Engine& engine, std::span<const int> values) {
+  std::string text;
+  for (size_t i = 0; i < engine.knobs.size(); ++i)
+    text += fmt::format("{}{}={}", i == 0 ? "" : ",", engine.knobs[i].name, values[i]);
+  return text;
+}
+
+int64_t FloorBytes(const Group& group) {
+  int64_t bytes = 0;
+  const auto add = [&](graph::TensorId id) {
+    const graph::Tensor& t = group.graph[id];
+    if (!t.by_value) bytes += NumElements(t.dims) * SizeOf(t.dtype);
+  };
+  for (graph::TensorId id : graph::Inputs(group.graph)) add(id);
+  for (graph::TensorId id : graph::Outputs(group.graph)) add(id);
+  return bytes;
+}
+
+}  // namespace kiln::compiler

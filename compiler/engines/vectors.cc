@@ -1,0 +1,148 @@
+#include "compiler/engines/vectors.h"
+
+#include <algorithm>
+
+namespace kiln::compiler {
+
+using graph::Tensor;
+using graph::TensorId;
+using tile::Bind;
+using tile::Block;
+using tile::Expr;
+
+std::vector<TensorId> MemoryInputs(const graph::Graph& graph) {
+  std::vector<TensorId> inputs = graph::Inputs(graph);
+  std::erase_if(inputs, [&](TensorId id) { return graph[id].by_value; });
+  return inputs;
+}
+
+Walk WalkOf(const Tensor& tensor, int64_t dim) {
+  if (tensor.dims[dim] == 1 || tensor.strides[dim] == 0) return Walk::kBroadcast;
+  return tensor.strides[dim] == 1 ? Walk::kContiguous : Walk::kStrided;
+}
+
+int WidestVector(const Group& group, int64_t dim) {
+  std::vector<TensorId> ids = MemoryInputs(group.graph);
+  std::ranges::copy(graph::Outputs(group.graph), std::back_inserter(ids));
+  std::vector<const Tensor*> moved;
+  for (TensorId id : ids)
+    if (WalkOf(group.graph[id], dim) == Walk::kContiguous) moved.push_back(&group.graph[id]);
+  if (moved.empty()) return 1;
+
+  int smallest = 8;
+  for (const Tensor* t : moved) smallest = std::min(smallest, SizeOf(t->dtype));
+  int lanes = 16 / smallest;
+  const auto fits = [&](const Tensor* t) {
+    const int64_t bytes = std::min<int64_t>(16, int64_t{lanes} * SizeOf(t->dtype));
+    if (t->alignment % bytes != 0) return false;
+    for (int64_t d = 0; d < t->rank(); ++d) {
+      if (d == dim) {
+        if (t->rank() > 1 && t->dims[d] % lanes != 0) return false;
+      } else if (t->dims[d] != 1 && t->strides[d] % lanes != 0) {
+        return false;
+      }
+    }
+    return true;
+  };
+  while (lanes > 1 && !std::ranges::all_of(moved, fits)) lanes /= 2;
+  return lanes;
+}
+
+void WideCopy(Block& out, DType type, const std::string& dst, const Expr& dst_index, const std::string& src,
+              const Expr& src_index, int lanes) {
+  const int step = std::min(lanes, 16 / SizeOf(type));
+  for (int l = 0; l < lanes; l += step) {
+    const auto at = [l](const Expr& base) { return base + tile::Int(l, base->type); };
+    out.push_back({tile::Copy{dst, at(dst_index), src, at(src_index), step}});
+  }
+}
+
+std::string LoadVector(KernelBuilder& b, Block& out, TensorId tensor, const Index& index, int lanes) {
+  const Tensor& t = b.graph()[tensor];
+  std::string name = b.Name(t.name + "_r");
+  out.push_back({tile::Alloc{name, t.dtype, tile::Space::kReg, lanes}});
+  const Expr offset = b.Let(out, t.name + "_at", b.Offset(tensor, index));
+  WideCopy(out, t.dtype, name, b.Idx(0), b.Pointer(tensor), offset, lanes);
+  return name;
+}
+
+LaneLoop::LaneLoop(KernelBuilder& b, Block& out, const Index& index, int64_t dim, int lanes)
+    : b_(b),
+      out_(out),
+      lanes_(lanes),
+      name_(b.Name("l")),
+      lane_(tile::Var(name_, b.index_type())),
+      lane_index_(index),
+      inside_(b, body_) {
+  if (lanes == 1) {  // also the only form for groups with views, where inputs have other dims than the domain
+    lane_ = b.Idx(0);
+    return;
+  }
+  lane_index_[dim] = index[dim] + lane_;
+  ValueScope before(b, out);
+  for (TensorId id : MemoryInputs(b.graph())) {
+    const Tensor& t = b.graph()[id];
+    const Index at = BroadcastIndex(b, t, index);
+    switch (WalkOf(t, dim)) {
+      case Walk::kContiguous: {
+        const std::string regs = LoadVector(b, out, id, at, lanes);
+        inside_.Bind(id, BroadcastIndex(b, t, lane_index_),
+                     tile::Cast(ArithmeticType(t.dtype), tile::Load(regs, t.dtype, lane_)));
+        break;
+      }
+      case Walk::kBroadcast: inside_.Bind(id, at, before.Value(id, at)); break;
+      case Walk::kStrided: break;  // read lane by lane
+    }
+  }
+}
+
+void LaneLoop::Close() {
+  if (lanes_ == 1) {
+    std::ranges::move(body_, std::back_inserter(out_));
+    return;
+  }
+  out_.push_back({tile::For{name_, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(body_)}});
+}
+
+void EmitVector(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs, const Index& index, int64_t dim,
+                int lanes) {
+  LaneLoop lane_loop(b, out, index, dim, lanes);
+  struct Result {
+    TensorId id;
+    std::string regs;
+  };
+  std::vector<Result> results;
+  for (TensorId id : outputs) {
+    const Tensor& y = b.graph()[id];
+    const Expr value = tile::Cast(y.dtype, lane_loop.values().Value(id, lane_loop.index()));
+    if (WalkOf(y, dim) != Walk::kContiguous) {
+      lane_loop.body().push_back({tile::Store{b.Pointer(id), b.Offset(id, lane_loop.index()), value}});
+      continue;
+    }
+    results.push_back({id, b.Name(y.name + "_w")});
+    out.push_back({tile::Alloc{results.back().regs, y.dtype, tile::Space::kReg, lanes}});
+    lane_loop.body().push_back({tile::Store{results.back().regs, lane_loop.lane(), value}});
+  }
+  lane_loop.Close();
+  for (const Result& r : results) {
+    const Expr offset = b.Let(out, b.graph()[r.id].name + "_at", b.Offset(r.id, index));
+    WideCopy(out, b.graph()[r.id].dtype, b.Pointer(r.id), offset, r.regs, b.Idx(0), lanes);
+  }
+}
+
+Expr ThreadLinear(DType type, int64_t per_block) {
+  return tile::Var("bx", type) * tile::Int(per_block, type) + tile::Var("tx", type);
+}
+
+Expr CeilDivExpr(const Expr& a, int64_t b) {
+  return (a + tile::Int(b - 1, a->type)) / tile::Int(b, a->type);
+}
+
+Block BlockAndThread(DType type, Expr blocks, int threads, Block body) {
+  Block thread_level, block_level;
+  thread_level.push_back({tile::For{"tx", type, tile::Int(threads, type), Bind::kThreadX, std::move(body)}});
+  block_level.push_back({tile::For{"bx", type, std::move(blocks), Bind::kBlockX, std::move(thread_level)}});
+  return block_level;
+}
+
+}  // namespace kiln::compiler

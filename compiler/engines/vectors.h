@@ -1,0 +1,66 @@
+// Vectors: what the GPU schedules of memory-bound engines share. How wide a group can move memory along a
+// dim, the lane loop with its wide copies, and the block and thread loops around a body.
+#pragma once
+
+#include <vector>
+
+#include "compiler/engines/kernel_builder.h"
+
+namespace kiln::compiler {
+
+// Tensors of the group that live in memory and are read (not scalars).
+std::vector<graph::TensorId> MemoryInputs(const graph::Graph& graph);
+
+// The most elements (a power of two) that one thread may move at a time along `dim`: every tensor that is
+// contiguous there is aligned for it, and the extent is divisible, except in rank 1, where a tail is cheap.
+int WidestVector(const Group& group, int64_t dim);
+
+// The lane loop over `lanes` neighbours along `dim`: inputs are read before it (contiguous ones by wide
+// copies, broadcast ones once), and are bound to their lane inside it.
+class LaneLoop {
+ public:
+  // `index` is the place of lane 0; reads go to `out`.
+  LaneLoop(KernelBuilder& b, tile::Block& out, const Index& index, int64_t dim, int lanes);
+
+  const tile::Expr& lane() const { return lane_; }
+  const Index& index() const { return lane_index_; }
+  tile::Block& body() { return body_; }
+  ValueScope& values() { return inside_; }
+  void Close();  // appends the loop to `out`
+
+ private:
+  KernelBuilder& b_;
+  tile::Block& out_;
+  int lanes_;
+  std::string name_;
+  tile::Expr lane_;
+  Index lane_index_;
+  tile::Block body_;
+  ValueScope inside_;
+};
+
+// Inputs along `dim` (contiguous ones by wide copies), the group's maps for each lane, outputs back:
+//   copy v[0..8) <- x[…];  for l in 0..8 { store w[l] = …v[l]… };  copy y[…] <- w[0..8)
+// `index` is the place of lane 0.
+void EmitVector(KernelBuilder& b, tile::Block& out, const std::vector<graph::TensorId>& outputs, const Index& index,
+                int64_t dim, int lanes);
+
+// Reads `lanes` neighbours of `tensor` along `dim` into registers; returns their array's name.
+std::string LoadVector(KernelBuilder& b, tile::Block& out, graph::TensorId tensor, const Index& index, int lanes);
+
+// Copies in pieces of at most 16 bytes.
+void WideCopy(tile::Block& out, DType type, const std::string& dst, const tile::Expr& dst_index, const std::string& src,
+              const tile::Expr& src_index, int lanes);
+
+// How a tensor of the collapsed group walks a dim.
+enum class Walk : uint8_t { kBroadcast, kContiguous, kStrided };
+Walk WalkOf(const graph::Tensor& tensor, int64_t dim);
+
+// bx * per_block + tx.
+tile::Expr ThreadLinear(DType type, int64_t per_block);
+// (a + b - 1) / b for a constant b.
+tile::Expr CeilDivExpr(const tile::Expr& a, int64_t b);
+// for bx in 0..blocks block_x { for tx in 0..threads thread_x { body } }
+tile::Block BlockAndThread(DType type, tile::Expr blocks, int threads, tile::Block body);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,69 @@
+// Module: what the passes transform. One struct carries all forms; `form` says which of its parts are valid.
+//
+//   kApi       graph: as the client gave it, composite ops
+//   kPrimitive graph: maps, reduces, contractions, views only
+//   kGrouped   groups: each node of the graph that is computed stands in a group, in launch order
+//   kTiled     each group has its engine, its tile kernels and their launches
+//   kProgram   program: texts and numbers, nothing of the graph is needed any more
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/lowered.h"
+#include "ir/graph/graph.h"
+#include "ir/program.h"
+#include "ir/target.h"
+
+namespace kiln::compiler {
+
+enum class Form : uint8_t { kApi, kPrimitive, kGrouped, kTiled, kProgram };
+
+enum class GroupKind : uint8_t { kPointwise, kReduce, kContract };
+
+// What one engine runs: a self-contained graph. Its inputs are tensors of the module's graph or results of
+// earlier groups; its outputs are the tensors that somebody outside needs. Inside, all others are virtual.
+struct Group {
+  GroupKind kind = GroupKind::kPointwise;
+  graph::Graph graph = {};
+  std::vector<graph::TensorId> outer = {};  // outer[i]: the module graph's tensor of graph.tensors[i]
+  // Filled by pick-engine and lower:
+  int engine = -1;
+  std::vector<int> knobs = {};           // values, in the order of the engine's rows
+  double cost = 0;                       // seconds, by the engine's model
+  std::vector<std::string> declined = {};  // "engine: reason" of the engines that were asked before
+  Lowered lowered = {};
+};
+
+struct KnobSetting {
+  std::string name;
+  int value = 0;
+  bool operator==(const KnobSetting&) const = default;
+};
+
+// A request for the most expensive group; -1 leaves the choice to the model.
+struct EngineChoice {
+  int engine = -1;
+  std::vector<KnobSetting> knobs;
+  bool operator==(const EngineChoice&) const = default;
+};
+
+struct Module {
+  Form form = Form::kApi;
+  graph::Graph graph = {};
+  std::vector<Group> groups = {};
+  Program program = {};
+};
+
+struct PassContext {
+  Target target = {};
+  EngineChoice choice = {};
+};
+
+// Index of the group that engine index and knobs speak of: the most expensive one.
+int LeadingGroup(const Module& module);
+
+// The module as text, for dumps: the graph, or one graph a group with its engine, or tile kernels.
+std::string Print(const Module& module);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,233 @@
+#include "compiler/passes/decompose.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "compiler/passes/pointwise_recipes.h"
+#include "compiler/passes/primitive_writer.h"
+#include "ir/base/check.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Combine;
+using graph::Graph;
+using graph::GraphOp;
+using graph::kAbsent;
+using graph::Node;
+using graph::ReductionMode;
+using graph::TensorId;
+
+// Arithmetic of a node happens in f32 where its compute type is narrower.
+DType Widened(DType compute) {
+  switch (compute) {
+    case DType::kF16: case DType::kBF16: case DType::kE4M3: case DType::kE5M2: return DType::kF32;
+    case DType::kI8: case DType::kU8: return DType::kI32;
+    default: return compute;
+  }
+}
+
+// Comparisons, logic and selection may be declared with compute type bool; their operands are then compared in
+// the widest type among them.
+DType OperandType(const Graph& g, const Node& node) {
+  DType widest = DType::kI32;
+  for (TensorId id : node.inputs) {
+    const DType t = Widened(g[id].dtype);
+    if (t == DType::kF64) return t;
+    if (IsFloat(t)) widest = DType::kF32;
+    else if (t == DType::kI64 && !IsFloat(widest)) widest = t;
+  }
+  return widest;
+}
+
+void DecomposePointwise(Graph& g, const Node& node) {
+  const auto& attrs = node.As<graph::PointwiseAttrs>();
+  const TensorId y = node.outputs[0];
+  const DType compute = node.compute == DType::kBool ? OperandType(g, node) : Widened(node.compute);
+  PrimitiveWriter w(g, compute, g[y].name);
+  std::vector<TensorId> in = node.inputs;
+  const double alphas[] = {attrs.alpha1, attrs.alpha2};
+  for (size_t i = 0; i < std::min<size_t>(in.size(), 2); ++i)
+    if (alphas[i] != 1) in[i] = w.Mul(in[i], w.Number(alphas[i]));
+  w.Write(WritePointwise(w, attrs, in), y);
+}
+
+// Elements of x that each element of y is made of.
+double ReducedCount(const Graph& g, TensorId x, TensorId y) {
+  const int64_t kept = NumElements(g[y].dims);
+  return kept == 0 ? 0 : static_cast<double>(NumElements(g[x].dims)) / static_cast<double>(kept);
+}
+
+void DecomposeReduction(Graph& g, const Node& node) {
+  const TensorId x = node.inputs[0], y = node.outputs[0];
+  const Dims dims = g[y].dims;
+  PrimitiveWriter w(g, Widened(node.compute), g[y].name);
+  const auto abs = [&] { return w.Map(ScalarOp::kAbs, {x}); };
+  const auto without_zeros = [&] {
+    const TensorId zero = w.Map(ScalarOp::kEq, {x, w.Number(0)});
+    return w.Select(zero, w.Number(1), x);
+  };
+  const TensorId result = [&] {
+    switch (node.As<graph::ReductionAttrs>().mode) {
+      case ReductionMode::kAdd: return w.Reduce(Combine::kAdd, x, dims);
+      case ReductionMode::kMul: return w.Reduce(Combine::kMul, x, dims);
+      case ReductionMode::kMin: return w.Reduce(Combine::kMin, x, dims);
+      case ReductionMode::kMax: return w.Reduce(Combine::kMax, x, dims);
+      // max |x| over nothing is 0, not -inf: magnitudes start there.
+      case ReductionMode::kAmax: return w.Map(ScalarOp::kMax, {w.Reduce(Combine::kMax, abs(), dims), w.Number(0)});
+      case ReductionMode::kAvg: {
+        const TensorId sum = w.Reduce(Combine::kAdd, x, dims);
+        return w.Div(sum, w.Number(ReducedCount(g, x, y), kLaunchNumberUid));
+      }
+      case ReductionMode::kNorm1: return w.Reduce(Combine::kAdd, abs(), dims);
+      case ReductionMode::kNorm2: return w.Map(ScalarOp::kSqrt, {w.Reduce(Combine::kAdd, w.Mul(x, x), dims)});
+      case ReductionMode::kMulNoZeros: return w.Reduce(Combine::kMul, without_zeros(), dims);
+    }
+    CHECK(false, "reduction mode out of range");
+  }();
+  w.Write(result, y);
+}
+
+void DecomposeGenStats(Graph& g, const Node& node) {
+  const TensorId x = node.inputs[0];
+  PrimitiveWriter w(g, Widened(node.compute), g[node.outputs[0]].name);
+  w.Write(w.Reduce(Combine::kAdd, x, g[node.outputs[0]].dims), node.outputs[0]);
+  w.Write(w.Reduce(Combine::kAdd, w.Mul(x, x), g[node.outputs[1]].dims), node.outputs[1]);
+}
+
+// mean and var as ir/graph/ops_bn.cc; each output that is asked for is one expression over them.
+void DecomposeBnFinalize(Graph& g, const Node& node) {
+  enum { kSum, kSqSum, kScale, kBias, kPrevMean, kPrevVar, kEpsilon, kFactor, kCount };
+  enum { kUpdatedMean, kUpdatedVar, kSavedMean, kSavedInvStd, kEqScale, kEqBias };
+  const auto in = [&](size_t i) { return i < node.inputs.size() ? node.inputs[i] : kAbsent; };
+  const auto out = [&](size_t i) { return i < node.outputs.size() ? node.outputs[i] : kAbsent; };
+  PrimitiveWriter w(g, Widened(node.compute), "bn");
+  const bool inference = node.As<graph::BnFinalizeAttrs>().inference;
+
+  const TensorId mean = inference ? in(kPrevMean) : w.Div(in(kSum), in(kCount));
+  const bool needs_var = out(kUpdatedVar) != kAbsent || out(kSavedInvStd) != kAbsent || out(kEqScale) != kAbsent ||
+                         out(kEqBias) != kAbsent;
+  TensorId var = in(kPrevVar);
+  if (!inference && needs_var) {
+    const TensorId raw = w.Sub(w.Div(in(kSqSum), in(kCount)), w.Mul(mean, mean));
+    var = w.Map(ScalarOp::kMaxNan, {raw, w.Number(0)});
+  }
+  // (1 - f) * previous + f * current
+  const auto blend = [&](TensorId previous, TensorId current) {
+    return w.Add(w.Mul(w.Sub(w.Number(1), in(kFactor)), previous), w.Mul(in(kFactor), current));
+  };
+  if (out(kUpdatedMean) != kAbsent) w.Write(blend(in(kPrevMean), mean), out(kUpdatedMean));
+  if (out(kUpdatedVar) != kAbsent) {
+    const TensorId below = w.Map(ScalarOp::kMax, {w.Sub(in(kCount), w.Number(1)), w.Number(1)});
+    w.Write(blend(in(kPrevVar), w.Mul(var, w.Div(in(kCount), below))), out(kUpdatedVar));
+  }
+  if (out(kSavedMean) != kAbsent) {
+    g.AddNode({.op = GraphOp::kMap, .inputs = {mean}, .outputs = {out(kSavedMean)}, .compute = w.compute(),
+               .attrs = graph::MapAttrs{.identity = true}, .name = ""});
+  }
+  const auto inv_std = [&] { return w.Map(ScalarOp::kRsqrt, {w.Add(var, in(kEpsilon))}); };
+  if (out(kSavedInvStd) != kAbsent) w.Write(inv_std(), out(kSavedInvStd));
+  if (out(kEqScale) != kAbsent) w.Write(w.Mul(in(kScale), inv_std()), out(kEqScale));
+  if (out(kEqBias) != kAbsent)
+    w.Write(w.Sub(in(kBias), w.Mul(mean, w.Mul(in(kScale), inv_std()))), out(kEqBias));
+}
+
+// alpha * conv + beta * previous, the contraction itself bare.
+void DecomposeConv(Graph& g, Node node) {
+  auto attrs = node.As<graph::ConvAttrs>();
+  const bool blends = attrs.beta != 0 && node.inputs.size() > 2 && node.inputs[2] != kAbsent;
+  const double alpha = std::exchange(attrs.alpha, 1.0), beta = std::exchange(attrs.beta, 0.0);
+  const TensorId y = node.outputs[0];
+  const TensorId previous = blends ? node.inputs[2] : kAbsent;
+  node.inputs.resize(2);
+  node.attrs = attrs;
+  if (alpha == 1 && !blends) {
+    g.AddNode(std::move(node));
+    return;
+  }
+  PrimitiveWriter w(g, Widened(node.compute), g[y].name);
+  graph::Tensor bare = g[y];
+  bare.uid = -1;
+  bare.is_virtual = true;
+  bare.dtype = w.compute();
+  node.outputs = {g.AddTensor(std::move(bare))};
+  TensorId result = node.outputs[0];
+  g.AddNode(std::move(node));
+  if (alpha != 1) result = w.Mul(result, w.Number(alpha));
+  if (blends) result = w.Add(result, beta == 1 ? previous : w.Mul(previous, w.Number(beta)));
+  w.Write(result, y);
+}
+
+// M and N overrides select the padding value in the result, the K override zeroes a's columns:
+//   a' = select(iota(k) < ko, a, 0);  c = select(iota(m) < mo and iota(n) < no, a' x b, padding)
+void DecomposeMatmul(Graph& g, Node node) {
+  const auto limit = [&](size_t i) { return i + 2 < node.inputs.size() ? node.inputs[i + 2] : kAbsent; };
+  const TensorId mo = limit(0), no = limit(1), ko = limit(2);
+  const double padding = node.As<graph::MatmulAttrs>().padding_value;
+  node.inputs.resize(2);
+  node.attrs = graph::MatmulAttrs{};
+  if (mo == kAbsent && no == kAbsent && ko == kAbsent) {
+    g.AddNode(std::move(node));
+    return;
+  }
+  const TensorId y = node.outputs[0];
+  const int64_t rank = g[y].rank();
+  PrimitiveWriter index(g, DType::kI32, g[y].name);
+  const auto below = [&](int64_t axis, const Dims& dims, TensorId bound) {
+    return index.Map(ScalarOp::kLt, {index.Iota(axis, dims), bound});
+  };
+  PrimitiveWriter w(g, Widened(node.compute), g[y].name);
+  if (ko != kAbsent) {
+    // The mask varies per batch of the result, so a is seen with the result's batch dims.
+    Dims dims = g[y].dims;
+    dims[rank - 1] = g[node.inputs[0]].dims[rank - 1];
+    node.inputs[0] = w.Select(below(rank - 1, dims, ko), node.inputs[0], w.Number(0));
+  }
+  if (mo == kAbsent && no == kAbsent) {
+    g.AddNode(std::move(node));
+    return;
+  }
+  graph::Tensor bare = g[y];
+  bare.uid = -1;
+  bare.is_virtual = true;
+  bare.dtype = w.compute();
+  node.outputs = {g.AddTensor(std::move(bare))};
+  const TensorId product = node.outputs[0];
+  g.AddNode(std::move(node));
+  TensorId inside = kAbsent;
+  if (mo != kAbsent) inside = below(rank - 2, g[y].dims, mo);
+  if (no != kAbsent) {
+    const TensorId columns = below(rank - 1, g[y].dims, no);
+    inside = inside == kAbsent ? columns : w.Map(ScalarOp::kAnd, {inside, columns});
+  }
+  w.Write(w.Select(inside, product, w.Number(padding)), y);
+}
+
+}  // namespace
+
+Result<bool> Decompose(Module& module, const PassContext&) {
+  Graph& g = module.graph;
+  std::vector<Node> nodes = std::exchange(g.nodes, {});
+  bool changed = false;
+  for (Node& node : nodes) {
+    const size_t before = g.nodes.size();
+    const GraphOp op = node.op;
+    switch (op) {
+      case GraphOp::kPointwise: DecomposePointwise(g, node); break;
+      case GraphOp::kReduction: DecomposeReduction(g, node); break;
+      case GraphOp::kGenStats: DecomposeGenStats(g, node); break;
+      case GraphOp::kBnFinalize: DecomposeBnFinalize(g, node); break;
+      case GraphOp::kConvFprop: case GraphOp::kConvDgrad: case GraphOp::kConvWgrad:
+        DecomposeConv(g, std::move(node));
+        break;
+      case GraphOp::kMatmul: DecomposeMatmul(g, std::move(node)); break;
+      default: g.AddNode(std::move(node)); break;
+    }
+    changed |= g.nodes.size() != before + 1 || g.nodes.back().op != op;
+  }
+  module.form = Form::kPrimitive;
+  return changed;
+}
+
+}  // namespace kiln::compiler

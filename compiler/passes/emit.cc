@@ -1,0 +1,160 @@
+#include "compiler/passes/emit.h"
+
+#include <algorithm>
+#include <map>
+
+#include "codegen/cuda/emit.h"
+#include "compiler/engines/engine.h"
+#include "compiler/passes/workspace.h"
+#include "ir/base/check.h"
+#include "ir/base/hash.h"
+#include "ir/tile/tools.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Tensor;
+using graph::TensorId;
+
+// Stands for the entry's name until the text that it is a hash of is known; as long as the name will be.
+constexpr std::string_view kNameDigits = "0000000000000000";
+
+class Emitter {
+ public:
+  Emitter(Module& module, const Target& target) : m_(module), target_(target) {}
+
+  Status Run() {
+    RETURN_IF_ERROR(CollectTensors());
+    PlaceWorkspace();
+    for (size_t g = 0; g < m_.groups.size(); ++g) RETURN_IF_ERROR(EmitGroup(static_cast<int>(g)));
+    return {};
+  }
+
+ private:
+  // What the caller passes, by uid; a tensor that is read and written under one uid is one entry.
+  Status CollectTensors() {
+    const graph::Graph& g = m_.graph;
+    const auto add = [&](TensorId id, bool is_output) -> Status {
+      const Tensor& t = g[id];
+      if (t.is_constant() || t.uid < 0) return {};
+      const auto [entry, is_new] = by_uid_.try_emplace(t.uid, static_cast<int>(m_.program.tensors.size()));
+      if (is_new) {
+        m_.program.tensors.push_back({.uid = t.uid, .dtype = static_cast<uint8_t>(t.dtype), .by_value = t.by_value, .is_output = is_output});
+      }
+      m_.program.tensors[entry->second].is_output |= is_output;
+      return {};
+    };
+    for (TensorId id : graph::Inputs(g)) RETURN_IF_ERROR(add(id, false));
+    for (TensorId id : graph::Outputs(g)) RETURN_IF_ERROR(add(id, true));
+    return {};
+  }
+
+  void PlaceWorkspace() {
+    std::vector<LiveBuffer> buffers;
+    for (size_t g = 0; g < m_.groups.size(); ++g) {
+      const Group& group = m_.groups[g];
+      const int step = static_cast<int>(g);
+      for (TensorId id : graph::Outputs(group.graph)) {
+        const TensorId outer = group.outer[id];
+        if (!m_.graph[outer].is_virtual) continue;
+        intermediate_[outer] = buffers.size();
+        const Tensor& t = group.graph[id];
+        buffers.push_back({.bytes = SpanElements(t.dims, t.strides) * SizeOf(t.dtype), .first_step = step, .last_step = step});
+      }
+      for (TensorId id : graph::Inputs(group.graph)) {
+        const auto known = intermediate_.find(group.outer[id]);
+        if (known != intermediate_.end()) buffers[known->second].last_step = step;
+      }
+      scratch_.push_back(buffers.size());
+      for (int64_t bytes : group.lowered.scratch_bytes)
+        buffers.push_back({.bytes = bytes, .first_step = step, .last_step = step});
+    }
+    m_.program.workspace_bytes = PlaceBuffers(buffers);
+    for (const LiveBuffer& buffer : buffers) offsets_.push_back(buffer.offset);
+  }
+
+  Status EmitGroup(int g) {
+    Group& group = m_.groups[g];
+    std::vector<int> kernels;
+    for (tile::Kernel& kernel : group.lowered.kernels) {
+      ASSIGN_OR_RETURN(const int index, EmitKernel(kernel, Engines()[group.engine].name));
+      kernels.push_back(index);
+    }
+    for (const LoweredLaunch& launch : group.lowered.launches) {
+      const tile::Kernel& kernel = group.lowered.kernels[launch.kernel];
+      Launch out{.kernel = kernels[launch.kernel]};
+      for (int d = 0; d < 3; ++d) {
+        if (launch.grid[d] < 0 || launch.grid[d] > (d == 0 ? INT32_MAX : 65535)) {
+          return Status::Error(Code::kUnsupportedShape, "group {} needs a grid of {} x {} x {} blocks, more than a launch takes", g,
+                               launch.grid[0], launch.grid[1], launch.grid[2]);
+        }
+        out.grid[d] = static_cast<uint32_t>(launch.grid[d]);
+      }
+      out.block = {static_cast<uint32_t>(kernel.threads), 1, 1};
+      if (target_.is_cuda()) out.dynamic_shared_bytes = static_cast<uint32_t>(cuda_codegen::DynamicSharedBytes(kernel));
+      for (size_t a = 0; a < launch.args.size(); ++a) out.args.push_back(Resolve(g, launch.args[a], kernel.params[a].type));
+      m_.program.launches.push_back(std::move(out));
+    }
+    return {};
+  }
+
+  LaunchArg Resolve(int g, const LoweredArg& arg, DType type) const {
+    const Group& group = m_.groups[g];
+    switch (arg.kind) {
+      case LoweredArg::Kind::kScratch:
+        return {.kind = LaunchArg::Kind::kPointer,
+                .buffer = {BufferRef::Kind::kWorkspace, 0, offsets_[scratch_[g] + arg.id]}};
+      case LoweredArg::Kind::kScalar:
+        return {.kind = LaunchArg::Kind::kScalar, .buffer = {}, .size = static_cast<uint8_t>(SizeOf(type)), .bits = arg.bits};
+      case LoweredArg::Kind::kTensor: case LoweredArg::Kind::kByValue: break;
+    }
+    const TensorId outer = group.outer[arg.id];
+    const auto stored = intermediate_.find(outer);
+    if (stored != intermediate_.end()) {
+      return {.kind = LaunchArg::Kind::kPointer,
+              .buffer = {BufferRef::Kind::kWorkspace, 0, offsets_[stored->second]}};
+    }
+    const int index = by_uid_.at(m_.graph[outer].uid);
+    const bool by_value = arg.kind == LoweredArg::Kind::kByValue;
+    return {.kind = by_value ? LaunchArg::Kind::kByValue : LaunchArg::Kind::kPointer,
+            .buffer = {BufferRef::Kind::kTensor, index, 0},
+            .size = static_cast<uint8_t>(by_value ? SizeOf(type) : 0),
+            .value_type = static_cast<uint8_t>(type)};
+  }
+
+  // Index of the kernel's source in the program; equal texts are one.
+  Result<int> EmitKernel(tile::Kernel& kernel, std::string_view engine) {
+    kernel.name = fmt::format("kiln_{}_{}", engine, kNameDigits);
+    if (Status status = tile::Verify(kernel); !status.ok()) return std::move(status).Within(kernel.name);
+    std::string text = target_.is_cuda() ? cuda_codegen::EmitCuda(kernel) : tile::Print(kernel);
+    const std::string name = fmt::format("kiln_{}_{}", engine, HashBytes(text).Hex().substr(0, kNameDigits.size()));
+    for (size_t at = text.find(kernel.name); at != std::string::npos; at = text.find(kernel.name, at + name.size()))
+      text.replace(at, name.size(), name);
+    kernel.name = name;
+    auto& kernels = m_.program.kernels;
+    const auto same = std::ranges::find(kernels, name, &KernelSource::entry);
+    if (same != kernels.end()) return static_cast<int>(same - kernels.begin());
+    kernels.push_back({.kind = target_.is_cuda() ? SourceKind::kCuda : SourceKind::kTileIr,
+                       .entry = name,
+                       .text = std::move(text),
+                       .arch = target_.arch});
+    return static_cast<int>(kernels.size()) - 1;
+  }
+
+  Module& m_;
+  const Target& target_;
+  std::map<int64_t, int> by_uid_;
+  std::map<TensorId, size_t> intermediate_;  // tensor of the module's graph → buffer
+  std::vector<size_t> scratch_;              // first scratch buffer of each group
+  std::vector<int64_t> offsets_;
+};
+
+}  // namespace
+
+Result<bool> Emit(Module& module, const PassContext& context) {
+  RETURN_IF_ERROR(Emitter(module, context.target).Run());
+  module.form = Form::kProgram;
+  return true;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,192 @@
+#include "compiler/passes/partition.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ir/base/check.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using graph::GraphOp;
+using graph::kAbsent;
+using graph::Node;
+using graph::NodeId;
+using graph::Tensor;
+using graph::TensorId;
+
+constexpr int kNone = -1;
+
+// A group while it grows. Its position in the list is its place in launch order.
+struct Draft {
+  GroupKind kind;
+  Dims domain;    // dims of what it stores
+  Dims reads;     // of a reduce: dims of its operand
+  std::vector<NodeId> members;
+};
+
+class Partitioner {
+ public:
+  explicit Partitioner(const Graph& g)
+      : g_(g), home_(g.tensors.size(), kNone), ready_(g.tensors.size(), kNone), producers_(graph::Producers(g)) {}
+
+  void Run() {
+    for (size_t n = 0; n < g_.nodes.size(); ++n) Place(static_cast<NodeId>(n));
+  }
+
+  std::vector<Group> Extract() {
+    FindStored();
+    std::vector<Group> groups;
+    for (size_t d = 0; d < drafts_.size(); ++d) groups.push_back(ExtractOne(static_cast<int>(d)));
+    return groups;
+  }
+
+ private:
+  void Place(NodeId n) {
+    const Node& node = g_.nodes[n];
+    const TensorId y = node.outputs[0];
+    // The latest group that must have run before this value can be computed from stored tensors.
+    int latest = kNone;
+    for (TensorId x : node.inputs) latest = std::max(latest, ready_[x]);
+
+    if (Has(node, graph::kContraction)) return Open(n, {GroupKind::kContract, g_[y].dims, {}, {}});
+    if (Has(node, graph::kReduction)) {
+      const Dims& reads = g_[node.inputs[0]].dims;
+      for (size_t d = static_cast<size_t>(latest + 1); d < drafts_.size(); ++d) {
+        const Draft& draft = drafts_[d];
+        if (draft.kind == GroupKind::kReduce && draft.reads == reads && draft.domain == g_[y].dims) return Join(n, static_cast<int>(d));
+      }
+      return Open(n, {GroupKind::kReduce, g_[y].dims, reads, {}});
+    }
+    if (latest != kNone && JoinsEpilogue(node, latest)) return Join(n, latest);
+    if (g_[y].is_virtual) {
+      ready_[y] = latest;  // floats
+      return;
+    }
+    for (size_t d = static_cast<size_t>(latest + 1); d < drafts_.size(); ++d)
+      if (drafts_[d].kind == GroupKind::kPointwise && drafts_[d].domain == g_[y].dims) return Join(n, static_cast<int>(d));
+    Open(n, {GroupKind::kPointwise, g_[y].dims, {}, {}});
+  }
+
+  // Reads the group's values at the very place it writes; all else it reads was ready before the group.
+  bool JoinsEpilogue(const Node& node, int group) const {
+    if (node.op != GraphOp::kMap || g_[node.outputs[0]].dims != drafts_[group].domain) return false;
+    return std::ranges::all_of(node.inputs, [&](TensorId x) {
+      return home_[x] == group ? g_[x].dims == drafts_[group].domain : ready_[x] < group;
+    });
+  }
+
+  void Open(NodeId n, Draft draft) {
+    drafts_.push_back(std::move(draft));
+    Join(n, static_cast<int>(drafts_.size()) - 1);
+  }
+
+  void Join(NodeId n, int group) {
+    drafts_[group].members.push_back(n);
+    for (TensorId y : g_.nodes[n].outputs) {
+      home_[y] = group;
+      ready_[y] = group;
+    }
+  }
+
+  // A member's result is stored if the caller wants it or a node outside the group reads it.
+  void FindStored() {
+    stored_.assign(g_.tensors.size(), 0);
+    std::vector<int> group_of(g_.nodes.size(), kNone);
+    for (size_t d = 0; d < drafts_.size(); ++d)
+      for (NodeId n : drafts_[d].members) group_of[n] = static_cast<int>(d);
+    for (size_t t = 0; t < g_.tensors.size(); ++t) stored_[t] = home_[t] != kNone && !g_.tensors[t].is_virtual;
+    for (size_t n = 0; n < g_.nodes.size(); ++n)
+      for (TensorId x : g_.nodes[n].inputs)
+        if (home_[x] != kNone && home_[x] != group_of[n]) stored_[x] = 1;
+  }
+
+  // The members and what floats before them, as a graph of its own.
+  Group ExtractOne(int index) {
+    const Draft& draft = drafts_[index];
+    std::vector<char> inside(g_.nodes.size(), 0);
+    std::vector<NodeId> pending = draft.members;
+    while (!pending.empty()) {
+      const NodeId n = pending.back();
+      pending.pop_back();
+      if (inside[n]) continue;
+      inside[n] = 1;
+      for (TensorId x : g_.nodes[n].inputs) {
+        const NodeId producer = producers_[x];
+        const bool read_from_memory = producer < 0 || (home_[x] != kNone && home_[x] != index);
+        if (!read_from_memory) pending.push_back(producer);
+      }
+    }
+    Group group{.kind = draft.kind};
+    group.graph.name = fmt::format("group{}", index);
+    std::map<TensorId, TensorId> inner;
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      if (!inside[n]) continue;
+      Node copy = g_.nodes[n];
+      copy.name.clear();
+      for (size_t i = 0; i < copy.inputs.size(); ++i)
+        copy.inputs[i] = Import(group, inner, copy.inputs[i], index, LeafName(copy, i, inner.size()));
+      for (TensorId& y : copy.outputs) y = Import(group, inner, y, index, ResultName(copy));
+      group.graph.nodes.push_back(std::move(copy));
+    }
+    return group;
+  }
+
+  // Tensors get names that say what they are in this kernel, the same for every graph of the same structure.
+  static std::string LeafName(const Node& node, size_t operand, size_t count) {
+    switch (node.op) {
+      case GraphOp::kConvFprop: return operand == 0 ? "x" : "w";
+      case GraphOp::kConvDgrad: return operand == 0 ? "dy" : "w";
+      case GraphOp::kConvWgrad: return operand == 0 ? "x" : "dy";
+      case GraphOp::kMatmul: return operand == 0 ? "a" : "b";
+      default: return fmt::format("in{}", count);
+    }
+  }
+  static std::string ResultName(const Node& node) {
+    if (node.op != GraphOp::kMap) return std::string(graph::Info(node.op).mnemonic);
+    const auto& map = node.As<graph::MapAttrs>();
+    return map.identity ? "cast" : Info(map.op).text;
+  }
+
+  TensorId Import(Group& group, std::map<TensorId, TensorId>& inner, TensorId outer, int index, std::string name) {
+    if (const auto known = inner.find(outer); known != inner.end()) return known->second;
+    Tensor t = g_[outer];
+    const bool member_result = home_[outer] == index;
+    const bool from_memory = !member_result && (producers_[outer] < 0 || home_[outer] != kNone);
+    if (t.is_virtual && stored_[outer]) {
+      // An intermediate in the workspace: dense, in the order its strides wish for.
+      t.strides = PackedStridesLike(t.dims, t.strides);
+      t.alignment = 256;
+    }
+    if (member_result && stored_[outer]) name = "out_" + name;
+    t.name = std::move(name);
+    t.is_virtual = member_result ? !stored_[outer] : !from_memory;
+    if (t.uid >= 0 || !t.is_constant()) t.uid = outer;
+    const TensorId id = group.graph.AddTensor(std::move(t));
+    group.outer.push_back(outer);
+    CHECK(group.outer.size() == group.graph.tensors.size());
+    inner[outer] = id;
+    return id;
+  }
+
+  const Graph& g_;
+  std::vector<Draft> drafts_;
+  std::vector<int> home_;   // the group that computes a tensor as its member
+  std::vector<int> ready_;  // the last group that a tensor's value waits for
+  std::vector<char> stored_;
+  std::vector<NodeId> producers_;
+};
+
+}  // namespace
+
+Result<bool> Partition(Module& module, const PassContext&) {
+  Partitioner partitioner(module.graph);
+  partitioner.Run();
+  module.groups = partitioner.Extract();
+  module.form = Form::kGrouped;
+  return true;
+}
+
+}  // namespace kiln::compiler

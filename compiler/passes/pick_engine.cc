@@ -1,0 +1,54 @@
+#include "compiler/passes/pick_engine.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "compiler/engines/engine.h"
+#include "ir/base/check.h"
+#include "ir/base/env.h"
+
+namespace kiln::compiler {
+namespace {
+
+void Pick(Group& group, int index, const Target& target) {
+  const auto engines = Engines();
+  for (size_t e = 0; e < engines.size(); ++e) {
+    if (Status status = engines[e].supports(group, target); !status.ok()) {
+      group.declined.push_back(fmt::format("{}: {}", engines[e].name, status.message()));
+      continue;
+    }
+    const std::vector<int> knobs = DefaultKnobs(engines[e]);
+    const double cost = engines[e].cost(group, target, knobs);
+    if (group.engine >= 0 && cost >= group.cost) continue;
+    group.engine = static_cast<int>(e);
+    group.knobs = knobs;
+    group.cost = cost;
+  }
+  // The generic engines take every group: this is the promise of the partitioner.
+  CHECK(group.engine >= 0, "no engine takes group {}", index);
+  if (!EnvFlag(Env::kWhy)) return;
+  for (const std::string& reason : group.declined) fmt::print(stderr, "kiln: group {}: {}\n", index, reason);
+}
+
+}  // namespace
+
+Result<bool> PickEngine(Module& module, const PassContext& context) {
+  for (size_t i = 0; i < module.groups.size(); ++i) Pick(module.groups[i], static_cast<int>(i), context.target);
+  const int leading = LeadingGroup(module);
+  const EngineChoice& choice = context.choice;
+  if (leading < 0 || (choice.engine < 0 && choice.knobs.empty())) return !module.groups.empty();
+
+  Group& group = module.groups[leading];
+  const auto engines = Engines();
+  if (choice.engine >= static_cast<int>(engines.size()))
+    return Status::Error(Code::kBadParam, "engine {} does not exist; there are {}", choice.engine, engines.size());
+  if (choice.engine >= 0) group.engine = choice.engine;
+  const Engine& engine = engines[group.engine];
+  if (Status status = engine.supports(group, context.target); !status.ok())
+    return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
+  ASSIGN_OR_RETURN(group.knobs, KnobsWith(engine, choice.knobs));
+  group.cost = engine.cost(group, context.target, group.knobs);
+  return true;
+}
+
+}  // namespace kiln::compiler

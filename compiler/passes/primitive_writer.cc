@@ -1,0 +1,83 @@
+#include "compiler/passes/primitive_writer.h"
+
+#include <algorithm>
+
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+
+using graph::GraphOp;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+
+TensorId PrimitiveWriter::Virtual(const char* suffix, DType type, Dims dims) {
+  Dims strides = PackedStrides(dims);
+  return graph_.AddTensor({.name = fmt::format("{}_{}", name_, suffix),
+                           .dtype = type,
+                           .dims = std::move(dims),
+                           .strides = std::move(strides),
+                           .is_virtual = true});
+}
+
+TensorId PrimitiveWriter::Number(double value, int64_t uid) {
+  return graph_.AddTensor({.name = name_ + "_c",
+                           .uid = uid,
+                           .dtype = compute_,
+                           .dims = {1},
+                           .strides = {1},
+                           .by_value = true,
+                           .value = value});
+}
+
+TensorId PrimitiveWriter::Map(ScalarOp op, std::initializer_list<TensorId> operands) {
+  int64_t rank = 0;
+  for (TensorId id : operands) rank = std::max(rank, graph_[id].rank());
+  Dims dims(static_cast<size_t>(rank), 1);
+  for (TensorId id : operands) {
+    const Tensor& t = graph_[id];
+    for (int64_t d = 0; d < t.rank(); ++d)
+      if (t.dims[d] != 1) dims[d + rank - t.rank()] = t.dims[d];
+  }
+  const DType type = Info(op).result == ScalarResult::kBool ? DType::kBool : compute_;
+  const TensorId y = Virtual(Info(op).text, type, std::move(dims));
+  graph_.AddNode({.op = GraphOp::kMap, .inputs = operands, .outputs = {y}, .compute = compute_,
+                  .attrs = graph::MapAttrs{.op = op}, .name = ""});
+  return y;
+}
+
+TensorId PrimitiveWriter::Cast(TensorId x, DType type) {
+  const TensorId y = Virtual("cast", type, graph_[x].dims);
+  graph_.AddNode({.op = GraphOp::kMap, .inputs = {x}, .outputs = {y}, .compute = type,
+                  .attrs = graph::MapAttrs{.identity = true}, .name = ""});
+  return y;
+}
+
+TensorId PrimitiveWriter::Reduce(graph::Combine combine, TensorId x, const Dims& result_dims) {
+  const TensorId y = Virtual(graph::Text(combine), compute_, result_dims);
+  graph_.AddNode({.op = GraphOp::kReduce, .inputs = {x}, .outputs = {y}, .compute = compute_,
+                  .attrs = graph::ReduceAttrs{.combine = combine}, .name = ""});
+  return y;
+}
+
+TensorId PrimitiveWriter::Iota(int64_t axis, const Dims& dims) {
+  const TensorId y = Virtual("iota", DType::kI32, dims);
+  graph_.AddNode({.op = GraphOp::kIota, .inputs = {}, .outputs = {y}, .compute = DType::kI32,
+                  .attrs = graph::IotaAttrs{.axis = axis}, .name = ""});
+  return y;
+}
+
+void PrimitiveWriter::Write(TensorId from, TensorId to) {
+  if (!graph_.nodes.empty()) {
+    Node& last = graph_.nodes.back();
+    const bool mine = last.outputs.size() == 1 && last.outputs[0] == from && graph_[from].is_virtual;
+    if (mine && graph_[from].dims == graph_[to].dims) {
+      last.outputs[0] = to;
+      return;
+    }
+  }
+  graph_.AddNode({.op = GraphOp::kMap, .inputs = {from}, .outputs = {to}, .compute = compute_,
+                  .attrs = graph::MapAttrs{.identity = true}, .name = ""});
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,54 @@
+// PrimitiveWriter: how passes write arithmetic. Each call appends a node and returns its tensor, a virtual one
+// of the compute type (bool for comparisons) with the broadcast shape of its operands.
+//
+//   PrimitiveWriter w(graph, DType::kF32, "gelu");
+//   TensorId y = w.Mul(w.Mul(x, w.Number(0.5)), w.Add(w.Number(1), w.Map(ScalarOp::kErf, {…})));
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "ir/graph/graph.h"
+
+namespace kiln::compiler {
+
+// uid of a constant that passes made: kLiteral stands as a literal in the kernel, kLaunchNumber depends on
+// extents (a count) and is passed at launch, so that it does not become part of the kernel.
+inline constexpr int64_t kLiteralUid = -1;
+inline constexpr int64_t kLaunchNumberUid = -2;
+
+class PrimitiveWriter {
+ public:
+  PrimitiveWriter(graph::Graph& graph, DType compute, std::string name)
+      : graph_(graph), compute_(compute), name_(std::move(name)) {}
+
+  graph::TensorId Number(double value, int64_t uid = kLiteralUid);
+  graph::TensorId Map(ScalarOp op, std::initializer_list<graph::TensorId> operands);
+  graph::TensorId Cast(graph::TensorId x, DType type);
+  // Keeps x where a dim of `kept` is not 1.
+  graph::TensorId Reduce(graph::Combine combine, graph::TensorId x, const Dims& result_dims);
+  graph::TensorId Iota(int64_t axis, const Dims& dims);
+
+  graph::TensorId Add(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kAdd, {a, b}); }
+  graph::TensorId Sub(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kSub, {a, b}); }
+  graph::TensorId Mul(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kMul, {a, b}); }
+  graph::TensorId Div(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kDiv, {a, b}); }
+  graph::TensorId Select(graph::TensorId c, graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kSelect, {c, a, b}); }
+
+  // Makes the value of `from` the tensor `to`: retargets from's node if this writer made it and the shapes
+  // agree, else appends an identity.
+  void Write(graph::TensorId from, graph::TensorId to);
+
+  DType compute() const { return compute_; }
+  graph::Graph& graph() { return graph_; }
+
+ private:
+  graph::TensorId Virtual(const char* suffix, DType type, Dims dims);
+
+  graph::Graph& graph_;
+  DType compute_;
+  std::string name_;
+};
+
+}  // namespace kiln::compiler
