@@ -56,7 +56,7 @@ LAYERS = {
 # System headers that only some layers (and all with None above) may include.
 SYSTEM_HEADERS = {
     re.compile(r"llvm(-c)?/"): ("codegen/llvm", "runtime/cpu"),
-    re.compile(r"(cuda|cuda_\w+|nvrtc)(\.h|/.*)$|cudnn\w*\.h"): ("include", "api/spec"),
+    re.compile(r"(cuda|cuda_\w+|nvrtc)(\.h|/.*)$|cudnn\w*\.h"): ("include", "api/spec", "api/entry"),
     re.compile(r"spdlog/"): ("ir/base",),
     re.compile(r"CLI/"): ("cli",),
     re.compile(r"xxhash\.h"): ("ir/base",),

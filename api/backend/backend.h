@@ -1,0 +1,21 @@
+// The generic part of the backend API: create, set, get, finalise and execute for every kind of descriptor.
+// Called by api/entry, so it names no type of the public headers; what the kinds are is in the other files of
+// this folder.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/base/status.h"
+
+namespace kiln::api {
+
+Status CreateDescriptor(int type, void** out);
+Status DestroyDescriptor(void* descriptor);
+// Back to the state after creation.
+Status InitializeDescriptor(void* descriptor);
+Status SetAttribute(void* descriptor, int name, int type, int64_t count, const void* elements);
+Status GetAttribute(const void* descriptor, int name, int type, int64_t requested, int64_t* count, void* elements);
+Status FinalizeDescriptor(void* descriptor);
+Status ExecutePlan(const void* handle, const void* plan, const void* variant_pack);
+
+}  // namespace kiln::api

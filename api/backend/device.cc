@@ -1,0 +1,114 @@
+#include "api/backend/device.h"
+
+#include <nlohmann/json.hpp>
+
+#include "api/backend/operation_graph.h"
+
+namespace kiln::api {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kCacheFormat = "kiln-kernel-cache-1";
+
+Result<Json> ParseObject(const std::string& text) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object()) return json;
+  return Status::Text(Code::kBadParam, "the representation is no JSON object");
+}
+
+int64_t IntOr(const Json& json, const char* key, int64_t otherwise) {
+  auto found = json.find(key);
+  return found != json.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+}
+
+// The keys are cuDNN's, so that its JSON is read too; those that start with "kiln" are ours.
+std::string WriteTarget(const Target& t) {
+  Json json{{"kilnArch", t.arch},
+            {"kilnDevice", t.is_cuda() ? "cuda" : "cpu"},
+            {"deviceName", t.name},
+            {"deviceVer", t.sm_version * 10},
+            {"multiProcessorCount", t.multiprocessors},
+            {"maxThreadsPerBlock", t.max_threads_per_block},
+            {"maxSharedMemoryPerBlockOptin", t.shared_bytes_per_block},
+            {"maxRegistersPerSM", t.registers_per_multiprocessor},
+            {"l2CacheSize", t.l2_bytes}};
+  return json.dump();
+}
+
+// sm_90a, sm_100a …: the architecture-specific target where there is one.
+std::string ArchOf(int64_t sm) { return fmt::format("sm_{}{}", sm, sm >= 90 ? "a" : ""); }
+
+Result<Target> ReadTarget(const std::string& text) {
+  ASSIGN_OR_RETURN(Json json, ParseObject(text));
+  int64_t version = IntOr(json, "deviceVer", 0);
+  std::string arch = json.value("kilnDevice", "cuda") == "cpu" ? "cpu" : json.value("kilnArch", ArchOf(version / 10));
+  ASSIGN_OR_RETURN(Target target, TargetFromArch(arch));
+  target.name = json.value("deviceName", target.name);
+  target.multiprocessors = static_cast<int>(IntOr(json, "multiProcessorCount", target.multiprocessors));
+  target.max_threads_per_block = static_cast<int>(IntOr(json, "maxThreadsPerBlock", target.max_threads_per_block));
+  target.shared_bytes_per_block = IntOr(json, "maxSharedMemoryPerBlockOptin", target.shared_bytes_per_block);
+  target.registers_per_multiprocessor = IntOr(json, "maxRegistersPerSM", target.registers_per_multiprocessor);
+  target.l2_bytes = IntOr(json, "l2CacheSize", target.l2_bytes);
+  if (target.multiprocessors < 1 || target.max_threads_per_block < 32) {
+    return Status::Error(Code::kBadParam, "a device of {} multiprocessors and {} threads a block",
+                         target.multiprocessors, target.max_threads_per_block);
+  }
+  return target;
+}
+
+Result<std::string> TargetJson(const DevicePropDesc& d) { return WriteTarget(d.target); }
+Result<std::string> CacheJson(const KernelCacheDesc&) { return Json{{"format", kCacheFormat}}.dump(); }
+
+// JSON is set as CHAR and read back as what the finalised descriptor is.
+template <auto Member, class D, Result<std::string> (*Compute)(const D&)>
+constexpr AttrRow JsonAttr(cudnnBackendAttributeName_t name) {
+  AttrRow row = Attr<Member>(name, Use::kOptional);
+  row.get = Computed<D, std::string, Compute>(name).get;
+  return row;
+}
+
+constexpr AttrRow kDeviceRows[] = {
+    Attr<&DevicePropDesc::device_id>(CUDNN_ATTR_DEVICEPROP_DEVICE_ID, Use::kOptional),
+    Attr<&DevicePropDesc::handle>(CUDNN_ATTR_DEVICEPROP_HANDLE, Use::kOptional),
+    JsonAttr<&DevicePropDesc::json, DevicePropDesc, TargetJson>(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION),
+};
+
+constexpr AttrRow kCacheRows[] = {
+    Attr<&KernelCacheDesc::operation_graph>(CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH, Use::kOptional),
+    Refused(CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED,
+            "Kiln's kernels are cached by structure, not by engine configuration"),
+    JsonAttr<&KernelCacheDesc::json, KernelCacheDesc, CacheJson>(CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION),
+};
+
+}  // namespace
+
+std::span<const AttrRow> DevicePropDesc::Rows() { return kDeviceRows; }
+std::span<const AttrRow> KernelCacheDesc::Rows() { return kCacheRows; }
+
+Status DevicePropDesc::Finalize() {
+  if (!json.empty()) {
+    ASSIGN_OR_RETURN(target, ReadTarget(json));
+    return {};
+  }
+  if (handle.session != nullptr) {
+    target = handle.session->target();
+    return {};
+  }
+  if (device_id != 0) {
+    return Status::Error(Code::kNotSupported, "device {}: Kiln describes the calling thread's device, as number 0",
+                         device_id);
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<Session> session, OpenSession());
+  target = session->target();
+  return {};
+}
+
+Status KernelCacheDesc::Finalize() {
+  if (json.empty()) return {};
+  ASSIGN_OR_RETURN(Json parsed, ParseObject(json));
+  if (parsed.value("format", "") == kCacheFormat) return {};
+  return Status::Text(Code::kSerializationVersionMismatch, "the kernel cache was written by another library");
+}
+
+}  // namespace kiln::api

@@ -1,0 +1,88 @@
+// Engines of a graph, their knobs, configurations and their ranking: the descriptors of reference 9.2.2 to
+// 9.2.4 and 9.2.6 to 9.2.9. What engines there are is the session's affair.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "api/backend/device.h"
+#include "api/backend/operation_graph.h"
+
+namespace kiln::api {
+
+// The next three are filled by the library.
+struct KnobInfoDesc : DescriptorOf<CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR> {
+  cudnnBackendKnobType_t knob = CUDNN_KNOB_TYPE_COUNTS;
+  int64_t maximum = 0, minimum = 0, stride = 1;
+  static std::span<const AttrRow> Rows();
+};
+
+struct LayoutInfoDesc : DescriptorOf<CUDNN_BACKEND_LAYOUT_INFO_DESCRIPTOR> {
+  int64_t uid = -1;
+  std::vector<cudnnBackendLayoutType_t> types;
+  static std::span<const AttrRow> Rows();
+};
+
+// Exists in the interface; no engine has intermediates that outlive an execution.
+struct IntermediateInfoDesc : DescriptorOf<CUDNN_BACKEND_INTERMEDIATE_INFO_DESCRIPTOR> {
+  int64_t uid = -1, size = 0;
+  std::vector<int64_t> dependent_uids;
+  std::vector<cudnnBackendAttributeName_t> dependent_attributes;
+  static std::span<const AttrRow> Rows();
+};
+
+struct KnobChoiceDesc : DescriptorOf<CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR> {
+  cudnnBackendKnobType_t knob = CUDNN_KNOB_TYPE_COUNTS;
+  int64_t value = 0;
+  static std::span<const AttrRow> Rows();
+};
+
+struct EngineDesc : DescriptorOf<CUDNN_BACKEND_ENGINE_DESCRIPTOR> {
+  Ref<OperationGraphDesc> operation_graph;
+  int64_t index = -1;
+  int32_t sm_count_target = -1;  // a hint
+  bool disable_cluster_cooperative = false;
+  Ref<DevicePropDesc> device;
+  // After finalize:
+  std::shared_ptr<Session> session;
+  std::vector<Ref<KnobInfoDesc>> knobs;
+  std::vector<Ref<LayoutInfoDesc>> layouts;
+  std::vector<cudnnBackendNumericalNote_t> numerical_notes;
+  std::vector<cudnnBackendBehaviorNote_t> behavior_notes;
+
+  static std::span<const AttrRow> Rows();
+  Status Finalize() override;
+};
+
+struct EngineConfigDesc : DescriptorOf<CUDNN_BACKEND_ENGINECFG_DESCRIPTOR> {
+  Ref<EngineDesc> engine;
+  std::vector<Ref<KnobChoiceDesc>> choices;
+
+  static std::span<const AttrRow> Rows();
+  Status Finalize() override;
+  EngineConfig Config() const;
+  // Asked for each candidate of a ranking, so it is computed at the first question.
+  Result<Footprint> NeedsOf() const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::optional<Result<Footprint>> needs_;
+};
+
+struct EngineHeurDesc : DescriptorOf<CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR> {
+  Ref<OperationGraphDesc> operation_graph;
+  cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_INSTANT;
+  int32_t sm_count_target = -1;
+  Ref<DevicePropDesc> device;
+  std::vector<Ref<EngineConfigDesc>> results;  // after finalize, best first
+
+  static std::span<const AttrRow> Rows();
+  Status Finalize() override;
+};
+
+// A finalised configuration, as the ranking and restored plans need it.
+Result<Ref<EngineConfigDesc>> MakeConfig(const Ref<EngineDesc>& engine, const EngineConfig& config);
+Result<Ref<EngineDesc>> MakeEngine(const Ref<OperationGraphDesc>& graph, const Ref<DevicePropDesc>& device,
+                                   int64_t index);
+
+}  // namespace kiln::api

@@ -1,0 +1,212 @@
+#include "api/backend/execution_plan.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace kiln::api {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "kiln-plan-1";
+constexpr size_t kInlinePointers = 32;
+
+Result<int64_t> WorkspaceOf(const ExecutionPlanDesc& d) { return d.WorkspaceSize(); }
+Result<std::string> JsonOf(const ExecutionPlanDesc& d) { return d.Json(); }
+
+using P = ExecutionPlanDesc;
+
+// Set as text, read back as what the finalised plan is.
+constexpr AttrRow JsonRow() {
+  AttrRow row = Attr<&P::json>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Use::kOptional, int64_t{1} << 28);
+  row.get = Computed<P, std::string, JsonOf>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION).get;
+  return row;
+}
+
+constexpr AttrRow kRows[] = {
+    Attr<&P::handle>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Use::kOptional),
+    Attr<&P::engine_config>(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, Use::kOptional),
+    Computed<P, int64_t, WorkspaceOf>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE),
+    Attr<&P::computed_intermediates>(CUDNN_ATTR_EXECUTION_PLAN_COMPUTED_INTERMEDIATE_UIDS, Use::kOptional),
+    Attr<&P::run_only_intermediates>(CUDNN_ATTR_EXECUTION_PLAN_RUN_ONLY_INTERMEDIATE_UIDS, Use::kOptional),
+    JsonRow(),
+    Attr<&P::kernel_cache>(CUDNN_ATTR_EXECUTION_PLAN_KERNEL_CACHE, Use::kOptional),
+    Attr<&P::device>(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, Use::kOptional),
+};
+
+int64_t AlignmentOf(const graph::Graph& graph, int64_t uid) {
+  for (const graph::Tensor& tensor : graph.tensors) {
+    if (tensor.uid == uid) return tensor.alignment;
+  }
+  return 1;
+}
+
+Status CheckPointer(const void* pointer, const ProgramTensor& tensor, int64_t alignment) {
+  if (pointer == nullptr) {
+    return Status::Error(Code::kNullPointer, "the data pointer of tensor {} is NULL", tensor.uid);
+  }
+  if (tensor.by_value || reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(alignment) == 0) return {};
+  return Status::Error(Code::kMisalignedPointer, "the data pointer {} of tensor {} is not aligned to the promised {} bytes",
+                       fmt::ptr(pointer), tensor.uid, alignment);
+}
+
+}  // namespace
+
+std::span<const AttrRow> ExecutionPlanDesc::Rows() { return kRows; }
+
+Status ExecutionPlanDesc::Finalize() {
+  if (!computed_intermediates.empty() || !run_only_intermediates.empty()) {
+    return Status::Text(Code::kNotSupported, "no engine has intermediates that outlive an execution");
+  }
+  if (engine_config == nullptr) {
+    if (json.empty()) {
+      return Status::Text(Code::kNotFinalized, "CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG is required and was not set");
+    }
+    Status restored = RestoreFromJson();
+    if (!restored.ok()) return std::move(restored).Within("plan from JSON");
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<Session> session, ChooseSession());
+  ASSIGN_OR_RETURN(built_, BuildOn(session, engine_config->engine->operation_graph->graph));
+  return {};
+}
+
+Result<std::shared_ptr<Session>> ExecutionPlanDesc::ChooseSession() const {
+  if (handle.session != nullptr) return handle.session;
+  if (device != nullptr) return OpenSessionFor(device->target);
+  return engine_config->engine->session;
+}
+
+Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOn(const std::shared_ptr<Session>& session,
+                                                            const graph::Graph& graph) const {
+  Built built{.session = session, .plan = nullptr, .alignments = {}};
+  ASSIGN_OR_RETURN(built.plan, session->Build(graph, engine_config->Config()));
+  for (const ProgramTensor& tensor : built.plan->tensors()) {
+    built.alignments.push_back(AlignmentOf(graph, tensor.uid));
+  }
+  return built;
+}
+
+Result<int64_t> ExecutionPlanDesc::WorkspaceSize() const { return built_.plan->workspace_bytes(); }
+
+Result<std::string> ExecutionPlanDesc::Json() const {
+  OrderedJson knobs = OrderedJson::array();
+  EngineConfig config = built_.plan->config();
+  for (const KnobValue& knob : config.knobs) knobs.push_back({{"type", knob.type}, {"value", knob.value}});
+  OrderedJson out{{"format", kFormat},
+                  {"engine", config.engine},
+                  {"knobs", std::move(knobs)},
+                  {"workspace", built_.plan->workspace_bytes()},
+                  {"graph", graph::Print(engine_config->engine->operation_graph->graph)}};
+  return out.dump();
+}
+
+Status ExecutionPlanDesc::RestoreFromJson() {
+  OrderedJson in = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!in.is_object()) return Status::Text(Code::kBadParam, "the representation is no JSON object");
+  if (in.value("format", OrderedJson()) != kFormat) {
+    return Status::Error(Code::kSerializationVersionMismatch, "the plan was not written as {}", kFormat);
+  }
+  if (!in["engine"].is_number_integer() || !in["graph"].is_string() || !in["knobs"].is_array()) {
+    return Status::Text(Code::kBadParam, "engine, knobs or graph is missing");
+  }
+  EngineConfig config{.engine = in["engine"].get<int64_t>(), .knobs = {}};
+  for (const OrderedJson& knob : in["knobs"]) {
+    if (!knob.is_object() || !knob.contains("type") || !knob.contains("value") || !knob["type"].is_number_integer() ||
+        !knob["value"].is_number_integer() || !IsLegal<cudnnBackendKnobType_t>(knob["type"].get<int>())) {
+      return Status::Error(Code::kBadParam, "{} is no knob", knob.dump());
+    }
+    config.knobs.push_back({.type = knob["type"].get<int32_t>(), .value = knob["value"].get<int64_t>()});
+  }
+  auto graph_desc = std::make_shared<OperationGraphDesc>();
+  graph_desc->handle = handle;
+  ASSIGN_OR_RETURN(graph_desc->graph, graph::Parse(in["graph"].get<std::string>()));
+  RETURN_IF_ERROR(graph::Normalize(graph_desc->graph));
+  RETURN_IF_ERROR(graph::Verify(graph_desc->graph));
+  ASSIGN_OR_RETURN(Ref<EngineDesc> engine, MakeEngine(graph_desc, device, config.engine));
+  ASSIGN_OR_RETURN(engine_config, MakeConfig(engine, config));
+  return {};
+}
+
+// ---- execution ------------------------------------------------------------------------------------
+
+Status ExecutionPlanDesc::Run(const Handle& with, const VariantPackDesc& pack) const {
+  if (!pack.override_uids.empty()) {
+    ASSIGN_OR_RETURN(Built built, Overridden(with, pack));
+    return Launch(built, pack, with.stream);
+  }
+  if (with.session == built_.session) return Launch(built_, pack, with.stream);
+  ASSIGN_OR_RETURN(const Built* built, BuiltFor(with));
+  return Launch(*built, pack, with.stream);
+}
+
+// Uids that the plan does not know are the client's business: frontends pass tensors that only they use.
+Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack, void* stream) const {
+  std::span<const ProgramTensor> tensors = built.plan->tensors();
+  std::array<void*, kInlinePointers> few;
+  std::vector<void*> many;
+  if (tensors.size() > few.size()) many.resize(tensors.size());
+  void** pointers = many.empty() ? few.data() : many.data();
+  size_t count = pack.uids.size();
+  size_t hint = 0;  // packs mostly come in one order, so the next uid is likely the next tensor's
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    size_t tried = 0;
+    while (tried < count && pack.uids[hint] != tensors[i].uid) {
+      hint = hint + 1 == count ? 0 : hint + 1;
+      ++tried;
+    }
+    if (tried == count) {
+      return Status::Error(Code::kBadParam, "the variant pack has no pointer for tensor {}", tensors[i].uid);
+    }
+    pointers[i] = pack.pointers[hint];
+    RETURN_IF_ERROR(CheckPointer(pointers[i], tensors[i], built.alignments[i]));
+  }
+  if (pack.workspace == nullptr && built.plan->workspace_bytes() > 0) {
+    return Status::Error(Code::kNullPointer, "the plan needs {} bytes of workspace and the pack has none",
+                         built.plan->workspace_bytes());
+  }
+  return built.session->Execute(*built.plan, std::span<void* const>(pointers, tensors.size()), pack.workspace, stream);
+}
+
+Result<const ExecutionPlanDesc::Built*> ExecutionPlanDesc::BuiltFor(const Handle& with) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& built : elsewhere_) {
+    if (built->session == with.session) return built.get();
+  }
+  ASSIGN_OR_RETURN(Built built, BuildOn(with.session, engine_config->engine->operation_graph->graph));
+  if (built.plan->workspace_bytes() > built_.plan->workspace_bytes()) {
+    return Status::Error(Code::kSizeInsufficient, "on this device the plan needs {} bytes of workspace, not {}",
+                         built.plan->workspace_bytes(), built_.plan->workspace_bytes());
+  }
+  elsewhere_.push_back(std::make_unique<Built>(std::move(built)));
+  return elsewhere_.back().get();
+}
+
+// The same graph with other extents for some tensors: a new program with the same kernels.
+Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::Overridden(const Handle& with, const VariantPackDesc& pack) const {
+  graph::Graph graph = engine_config->engine->operation_graph->graph;
+  for (size_t i = 0; i < pack.override_uids.size(); ++i) {
+    bool found = false;
+    for (graph::Tensor& tensor : graph.tensors) {
+      if (tensor.uid != pack.override_uids[i]) continue;
+      found = true;
+      if (pack.override_shapes[i].size() != tensor.dims.size() ||
+          pack.override_strides[i].size() != tensor.dims.size()) {
+        return Status::Error(Code::kShapeMismatch, "tensor {} has {} dimensions; the override has {} and {} strides",
+                             tensor.uid, tensor.dims.size(), pack.override_shapes[i].size(),
+                             pack.override_strides[i].size());
+      }
+      tensor.dims = pack.override_shapes[i];
+      tensor.strides = pack.override_strides[i];
+    }
+    if (!found) return Status::Error(Code::kBadParam, "the graph has no tensor {} to override", pack.override_uids[i]);
+  }
+  RETURN_IF_ERROR(graph::Verify(graph));
+  ASSIGN_OR_RETURN(Built built, BuildOn(with.session, graph));
+  if (built.plan->workspace_bytes() > built_.plan->workspace_bytes()) {
+    return Status::Error(Code::kSizeInsufficient, "with these shapes the plan needs {} bytes of workspace, not {}",
+                         built.plan->workspace_bytes(), built_.plan->workspace_bytes());
+  }
+  return built;
+}
+
+}  // namespace kiln::api

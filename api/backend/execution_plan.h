@@ -1,0 +1,50 @@
+// CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: a configuration compiled and loaded, and its execution. Reference
+// 9.2.5. The JSON representation holds the graph's text, the engine and its knobs; restoring it compiles again,
+// which the kernel cache makes a matter of loading.
+#pragma once
+
+#include <mutex>
+
+#include "api/backend/engine.h"
+#include "api/backend/variant_pack.h"
+
+namespace kiln::api {
+
+struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR> {
+  HandleRef handle;  // absent for plans of a described device
+  Ref<EngineConfigDesc> engine_config;
+  std::vector<int64_t> computed_intermediates, run_only_intermediates;
+  Ref<KernelCacheDesc> kernel_cache;
+  Ref<DevicePropDesc> device;
+  std::string json;  // as set; finalize restores the rest from it
+
+  static std::span<const AttrRow> Rows();
+  Status Finalize() override;
+  Status Run(const Handle& handle, const VariantPackDesc& pack) const;
+
+  Result<int64_t> WorkspaceSize() const;
+  Result<std::string> Json() const;
+
+ private:
+  // A compiled plan with the alignment that each of its tensors promises.
+  struct Built {
+    std::shared_ptr<Session> session;
+    std::shared_ptr<const Plan> plan;
+    std::vector<int64_t> alignments;
+  };
+
+  Status RestoreFromJson();
+  Result<std::shared_ptr<Session>> ChooseSession() const;
+  Result<Built> BuildOn(const std::shared_ptr<Session>& session, const graph::Graph& graph) const;
+  Status Launch(const Built& built, const VariantPackDesc& pack, void* stream) const;
+  // The plan on the session of the handle: a plan made for a described device is compiled for the real one
+  // when it first runs.
+  Result<const Built*> BuiltFor(const Handle& handle) const;
+  Result<Built> Overridden(const Handle& handle, const VariantPackDesc& pack) const;
+
+  Built built_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Built>> elsewhere_;  // further sessions; entries are never removed
+};
+
+}  // namespace kiln::api

@@ -1,0 +1,56 @@
+// GraphImport: from operations over tensor descriptors to a graph::Graph. Tensors are matched by uid;
+// operations may come in any order. Used by the operation graph's finalize, through Operation::Import.
+//
+// A tensor that one operation reads and writes (in place, or beta * y) becomes two tensors of one uid: the
+// version before the operation and the one after.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "api/backend/tensor.h"
+#include "ir/graph/graph.h"
+
+namespace kiln::api {
+
+// The core's type of a tensor element; an error names the type that Kiln does not compute with yet.
+Result<DType> ElementType(cudnnDataType_t type);
+// The same for the type of a computation.
+Result<DType> ComputeType(cudnnDataType_t type);
+
+class GraphImport {
+ public:
+  // The operand, null where an optional one is absent.
+  using Operand = const TensorDesc*;
+
+  // One operation with one node. Trailing absent inputs are dropped.
+  Status Add(graph::GraphOp op, std::vector<Operand> inputs, std::vector<Operand> outputs, cudnnDataType_t compute,
+             graph::Attrs attrs);
+
+  // For operations that need more than one node:
+  Result<graph::TensorId> Tensor(const TensorDesc& tensor);
+  // What the tensor holds before the graph runs, beside Tensor, which some operation writes.
+  Result<graph::TensorId> Previous(const TensorDesc& tensor);
+  graph::TensorId Temporary(DType dtype, Dims dims, Dims strides);
+  void AddNode(graph::GraphOp op, std::vector<graph::TensorId> inputs, std::vector<graph::TensorId> outputs,
+               DType compute, graph::Attrs attrs);
+
+  // Sorted and verified.
+  Result<graph::Graph> Finish();
+
+ private:
+  struct Entry {
+    Ref<TensorDesc> copy;
+    graph::TensorId id = graph::kAbsent;
+    graph::TensorId previous = graph::kAbsent;
+  };
+  Result<Entry*> Find(const TensorDesc& tensor);
+  Result<graph::Tensor> Convert(const TensorDesc& tensor) const;
+
+  graph::Graph graph_;
+  std::map<int64_t, Entry> by_uid_;
+};
+
+}  // namespace kiln::api

@@ -1,0 +1,48 @@
+// The table of descriptor kinds: every kind that Kiln has, ascending by type. tests/api/rows_test.cc demands
+// that each attribute of the interface is in a row of its kind or in the test's list of reasons.
+#include "api/backend/convolution.h"
+#include "api/backend/descriptor.h"
+#include "api/backend/execution_plan.h"
+#include "api/backend/matmul.h"
+#include "api/backend/pointwise.h"
+#include "api/backend/reduction.h"
+#include "api/backend/statistics.h"
+#include "api/backend/views.h"
+
+namespace kiln::api {
+
+std::span<const Kind> AllKinds() {
+  constexpr bool kReadOnly = true;
+  static const Kind kKinds[] = {
+      KindOf<PointwiseDesc>(),
+      KindOf<ConvolutionDesc>(),
+      KindOf<EngineDesc>(),
+      KindOf<EngineConfigDesc>(),
+      KindOf<EngineHeurDesc>(),
+      KindOf<ExecutionPlanDesc>(),
+      KindOf<IntermediateInfoDesc>(kReadOnly),
+      KindOf<KnobChoiceDesc>(),
+      KindOf<KnobInfoDesc>(kReadOnly),
+      KindOf<LayoutInfoDesc>(kReadOnly),
+      KindOf<ConvolutionForwardDesc>(),
+      KindOf<ConvolutionBwdFilterDesc>(),
+      KindOf<ConvolutionBwdDataDesc>(),
+      KindOf<OperationPointwiseDesc>(),
+      KindOf<GenStatsDesc>(),
+      KindOf<OperationGraphDesc>(),
+      KindOf<VariantPackDesc>(),
+      KindOf<TensorDesc>(),
+      KindOf<MatmulDesc>(),
+      KindOf<OperationMatmulDesc>(),
+      KindOf<BnFinalizeDesc>(),
+      KindOf<ReductionDesc>(),
+      KindOf<OperationReductionDesc>(),
+      KindOf<ConcatDesc>(),
+      KindOf<ReshapeDesc>(),
+      KindOf<KernelCacheDesc>(),
+      KindOf<DevicePropDesc>(),
+  };
+  return kKinds;
+}
+
+}  // namespace kiln::api

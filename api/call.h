@@ -1,0 +1,31 @@
+// Entry: what every exported function runs inside. The only place that stops exceptions, writes the API log,
+// and records the sentence for cudnnGetLastErrorString.
+//
+//   cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+//     return Entry("cudnnSetStream", [&] { return SetStream(handle, stream); });
+//   }
+#pragma once
+
+#include "api/logging.h"
+#include "ir/base/status.h"
+
+namespace kiln::api {
+
+// The failure as the public status; keeps the sentence for this thread and logs it.
+int Fail(const char* function, const Status& status);
+// The exception that is being handled, as a Status.
+Status CurrentExceptionAsStatus();
+
+template <class F>
+int RunEntry(const char* function, F&& body) noexcept {
+  try {
+    if (ApiLogEnabled()) [[unlikely]] LogCall(function);
+    Status status = body();
+    if (status.ok()) [[likely]] return 0;
+    return Fail(function, status);
+  } catch (...) {
+    return Fail(function, CurrentExceptionAsStatus());
+  }
+}
+
+}  // namespace kiln::api

@@ -1,0 +1,54 @@
+// The seven functions of the backend API. Reference 5.2.1 to 5.2.7.
+#include "api/backend/backend.h"
+
+#include "api/entry/entry.h"
+
+namespace api = kiln::api;
+
+extern "C" {
+
+KILN_EXPORT cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t descriptorType,
+                                                       cudnnBackendDescriptor_t* descriptor) {
+  return api::Entry("cudnnBackendCreateDescriptor",
+                    [&] { return api::CreateDescriptor(static_cast<int>(descriptorType), descriptor); });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
+  return api::Entry("cudnnBackendDestroyDescriptor", [&] { return api::DestroyDescriptor(descriptor); });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnBackendInitialize(cudnnBackendDescriptor_t descriptor) {
+  return api::Entry("cudnnBackendInitialize", [&] { return api::InitializeDescriptor(descriptor); });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+  return api::Entry("cudnnBackendFinalize", [&] { return api::FinalizeDescriptor(descriptor); });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
+                                                   cudnnBackendAttributeName_t attributeName,
+                                                   cudnnBackendAttributeType_t attributeType, int64_t elementCount,
+                                                   const void* arrayOfElements) {
+  return api::Entry("cudnnBackendSetAttribute", [&] {
+    return api::SetAttribute(descriptor, static_cast<int>(attributeName), static_cast<int>(attributeType), elementCount,
+                             arrayOfElements);
+  });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
+                                                   cudnnBackendAttributeName_t attributeName,
+                                                   cudnnBackendAttributeType_t attributeType,
+                                                   int64_t requestedElementCount, int64_t* elementCount,
+                                                   void* arrayOfElements) {
+  return api::Entry("cudnnBackendGetAttribute", [&] {
+    return api::GetAttribute(descriptor, static_cast<int>(attributeName), static_cast<int>(attributeType),
+                             requestedElementCount, elementCount, arrayOfElements);
+  });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t executionPlan,
+                                              cudnnBackendDescriptor_t variantPack) {
+  return api::Entry("cudnnBackendExecute", [&] { return api::ExecutePlan(handle, executionPlan, variantPack); });
+}
+
+}  // extern "C"

@@ -1,0 +1,34 @@
+// Handles, streams and run-time errors. Reference 3.2.5, 3.2.20, 3.2.58, 3.2.70 and 3.2.89.
+#include "api/core.h"
+#include "api/entry/entry.h"
+
+namespace api = kiln::api;
+
+extern "C" {
+
+KILN_EXPORT cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  return api::Entry("cudnnCreate", [&] { return api::CreateHandle(reinterpret_cast<void**>(handle)); });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+  return api::Entry("cudnnDestroy", [&] { return api::DestroyHandle(handle); });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t streamId) {
+  return api::Entry("cudnnSetStream", [&] { return api::SetStream(handle, streamId); });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* streamId) {
+  return api::Entry("cudnnGetStream", [&] { return api::GetStream(handle, reinterpret_cast<void**>(streamId)); });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnQueryRuntimeError(cudnnHandle_t handle, cudnnStatus_t* rstatus,
+                                                 cudnnErrQueryMode_t mode, cudnnRuntimeTag_t* tag) {
+  return api::Entry("cudnnQueryRuntimeError", [&] {
+    kiln::Status status = api::QueryRuntimeError(handle, rstatus, static_cast<int>(mode), tag);
+    if (status.ok()) *rstatus = CUDNN_STATUS_SUCCESS;
+    return status;
+  });
+}
+
+}  // extern "C"

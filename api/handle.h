@@ -1,0 +1,22 @@
+// The object behind cudnnHandle_t: a session and the caller's stream. Plain host data: creating one makes no
+// CUDA object.
+#pragma once
+
+#include <memory>
+
+#include "api/session.h"
+#include "ir/base/result.h"
+
+namespace kiln::api {
+
+struct Handle {
+  static constexpr uint64_t kTag = 0x6b696c6e'68616e64;  // "kilnhand"
+
+  std::shared_ptr<Session> session;
+  void* stream = nullptr;
+};
+
+// The object, or a sentence that says what `handle` is not.
+Result<Handle*> HandleFrom(const void* handle);
+
+}  // namespace kiln::api

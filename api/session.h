@@ -1,0 +1,102 @@
+// Session: the narrow waist between the C interface and what is below it. A session is one device with a
+// compiler for it; it turns a graph and a choice of engine into a plan, and runs plans. Handles, backend
+// descriptors and (later) legacy calls use nothing else of compiler and runtime.
+//
+// Everything here is safe from many threads. Plans are immutable and shared.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/base/result.h"
+#include "ir/graph/graph.h"
+#include "ir/program.h"
+#include "ir/target.h"
+
+namespace kiln::api {
+
+// A knob as KNOB_INFO shows it: values are indices into the engine's legal values.
+struct KnobRange {
+  int32_t type = 0;  // cudnnBackendKnobType_t
+  int64_t minimum = 0, maximum = 0, stride = 1;
+};
+
+struct KnobValue {
+  int32_t type = 0;
+  int64_t value = 0;
+  bool operator==(const KnobValue&) const = default;
+};
+
+// An engine by its global index, with the knobs that are set; the others take the engine's defaults.
+struct EngineConfig {
+  int64_t engine = -1;
+  std::vector<KnobValue> knobs;
+  bool operator==(const EngineConfig&) const = default;
+};
+
+struct LayoutPreference {
+  int64_t uid = -1;
+  std::vector<int32_t> types;  // cudnnBackendLayoutType_t
+};
+
+// What an engine says of itself for one graph.
+struct EngineFacts {
+  std::string name;
+  std::vector<KnobRange> knobs;
+  std::vector<int32_t> numerical_notes;  // cudnnBackendNumericalNote_t
+  std::vector<int32_t> behavior_notes;   // cudnnBackendBehaviorNote_t
+  std::vector<LayoutPreference> layouts;
+};
+
+// What a configuration will need, known before anything is compiled.
+struct Footprint {
+  int64_t workspace_bytes = 0;
+  int32_t shared_memory_bytes = 0;
+};
+
+enum class RankMode : uint8_t { kInstant, kB, kFallback, kA };  // cudnnBackendHeurMode_t
+
+// A graph compiled and loaded for a device. Opaque but for what callers must know to run it.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  virtual const EngineConfig& config() const = 0;  // complete: every knob of the engine that leads
+  virtual int64_t workspace_bytes() const = 0;
+  // What Execute wants pointers for, in this order.
+  virtual std::span<const ProgramTensor> tensors() const = 0;
+};
+
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  virtual const Target& target() const = 0;
+
+  // Engines know nothing of a handle: the count is a constant of the library.
+  virtual int64_t EngineCount() const = 0;
+  // Error: the index is out of range, or the engine declines the graph (with its reason).
+  virtual Result<EngineFacts> Describe(const graph::Graph& graph, int64_t engine) const = 0;
+  // Configurations that take the graph, best first.
+  virtual Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph, RankMode mode) const = 0;
+  // Error: the engine declines, or a knob has no such value.
+  virtual Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const = 0;
+  virtual Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config) = 0;
+
+  // Launches on `stream`; allocates nothing, waits for nothing, and reads host memory only through the
+  // pointers of by-value tensors. pointers[i] belongs to plan.tensors()[i]. `plan` is of this session.
+  virtual Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace, void* stream) = 0;
+};
+
+// The session of the calling thread's current GPU, or of the CPU where there is none or KILN_DEVICE says so.
+// One a device and process; later calls return the same.
+Result<std::shared_ptr<Session>> OpenSession();
+// A session that compiles for a described device but cannot execute: plans without a handle.
+Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target);
+
+// Version of the CUDA runtime that cuDNN would report: NVRTC's where it is found, as 12040; 0 without one.
+int64_t CudaRuntimeVersion();
+
+}  // namespace kiln::api
