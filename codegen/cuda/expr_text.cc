@@ -156,6 +156,7 @@ std::string ExprPrinter::Fill(std::string_view text, const ExprNode& e, int prec
 std::string ExprPrinter::CastText(const ExprNode& e, int& precedence) const {
   const Expr& operand = e.args[0];
   const DType to = e.type;
+  if (to == operand->type) return Text(operand, kPrimary);
   DType from = operand->type;
   std::string any = Text(operand), unary = Text(operand, kUnary);
   if (IsSmallFloat(from)) {  // these convert to float only

@@ -64,10 +64,10 @@ struct OperatorRow {
 
 // From the loosest on: the first that occurs is the outermost.
 constexpr OperatorRow kOperators[] = {
-    {" ? ", kTernary},   {" || ", kOr},   {" && ", kAnd},   {" == ", kEquality},
-    {" != ", kEquality}, {" < ", kOrder}, {" <= ", kOrder}, {" > ", kOrder},
-    {" >= ", kOrder},    {" + ", kSum},   {" - ", kSum},    {" * ", kProduct},
-    {" / ", kProduct},
+    {" ? ", kTernary},   {" || ", kOr},     {" && ", kAnd},   {" == ", kEquality},
+    {" != ", kEquality}, {" < ", kOrder},   {" <= ", kOrder}, {" > ", kOrder},
+    {" >= ", kOrder},    {" + ", kSum},     {" - ", kSum},    {" * ", kProduct},
+    {" / ", kProduct},   {" % ", kProduct},
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ struct e5m2_t {
     const unsigned magnitude = a >= 0x47600000 ? 0x7b
         : a >= 0x38800000 ? ((a + 0xfffff + (a >> 21 & 1)) >> 21) - (112 << 2)
         : __float_as_uint(scaled + 8388608.f) & 0x7;
-    bits = a > 0x7f800000 ? 0x7f : u >> 24 & 0x80 | magnitude;
+    bits = a > 0x7f800000 ? 0x7f : (u >> 24 & 0x80) | magnitude;
 #endif
   }
   __device__ explicit operator float() const {
