@@ -107,7 +107,7 @@ CpuDevice::CpuDevice(const Options& options, std::shared_ptr<Jit> jit)
     : target_(DescribeTarget(options.threads)),
       jit_(std::move(jit)),
       cache_(options.cache),
-      pool_(ThreadPool::Leaked(options.threads)) {}
+      pool_(ThreadPool::ForProcess(options.threads)) {}
 
 Result<std::shared_ptr<LoadedKernel>> CpuDevice::Load(const KernelSource& source) {
   if (source.kind != SourceKind::kTileIr) {

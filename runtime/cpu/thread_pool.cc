@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 
 namespace kiln::runtime {
@@ -28,10 +29,14 @@ void Pause() {
 
 }  // namespace
 
-ThreadPool& ThreadPool::Leaked(int threads) {
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forked.store(true); }); });
-  return *new ThreadPool(std::max(threads, 1));
+ThreadPool& ThreadPool::ForProcess(int threads) {
+  static std::mutex mutex;
+  static auto* pools = new std::map<int, ThreadPool*>();
+  const std::lock_guard lock(mutex);
+  if (pools->empty()) pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+  ThreadPool*& pool = (*pools)[std::max(threads, 1)];
+  if (!pool) pool = new ThreadPool(std::max(threads, 1));
+  return *pool;
 }
 
 ThreadPool::ThreadPool(int threads) : threads_(threads) {

@@ -16,10 +16,12 @@ class ThreadPool {
  public:
   using Body = void (*)(void* context, int64_t begin, int64_t end);
 
-  // The workers are detached and a pool is never destroyed: at process exit they may be asleep on
-  // the condition variable or inside a kernel whose memory is about to go, and a join there would
-  // hang or wait without need. The kernel ends them with the process.
-  static ThreadPool& Leaked(int threads);
+  // The pool of that many threads, shared by all who ask for it.
+  //
+  // NOTE: the workers are detached and a pool is never destroyed: at process exit they may be
+  // asleep on the condition variable or inside a kernel whose memory is about to go, and a join
+  // there would hang or wait without need. The system ends them with the process.
+  static ThreadPool& ForProcess(int threads);
 
   int threads() const { return threads_; }
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <regex>
+#include <sstream>
 
 #include "tests/codegen/llvm/kernel_runner.h"
 
@@ -282,8 +282,21 @@ std::string Optimised(const std::string& text) {
   return ir.ok() ? *ir : "";
 }
 
-bool HasVectorsOf(const std::string& ir, const std::string& operation, const std::string& element) {
-  return std::regex_search(ir, std::regex(operation + R"([^\n]* <(4|8|16|32) x )" + element + ">"));
+// A line of the IR that holds `operation` and a vector of one of the element types.
+bool HasVectorsOf(const std::string& ir, const std::vector<std::string>& operations,
+                  const std::vector<std::string>& elements) {
+  std::istringstream lines(ir);
+  for (std::string line; std::getline(lines, line);) {
+    for (const std::string& operation : operations) {
+      if (line.find(operation) == std::string::npos) continue;
+      for (const std::string& element : elements) {
+        for (const int lanes : {4, 8, 16, 32}) {
+          if (line.find(fmt::format("<{} x {}>", lanes, element)) != std::string::npos) return true;
+        }
+      }
+    }
+  }
+  return false;
 }
 
 TEST(Vectorisation, AdditionBecomesSimd) {
@@ -297,7 +310,7 @@ TEST(Vectorisation, AdditionBecomesSimd) {
   }
 }
 )");
-  EXPECT_TRUE(HasVectorsOf(ir, "fadd", "float")) << ir;
+  EXPECT_TRUE(HasVectorsOf(ir, {"fadd"}, {"float"})) << ir;
   EXPECT_EQ(ir.find("vector.memcheck"), std::string::npos)
       << "independent iterations need no alias checks";
 }
@@ -313,7 +326,7 @@ TEST(Vectorisation, ShortLoopsBecomeOneVector) {
   }
 }
 )");
-  EXPECT_TRUE(HasVectorsOf(ir, "fadd|fmuladd|fma", "float")) << ir;
+  EXPECT_TRUE(HasVectorsOf(ir, {"fadd", "fma"}, {"float"})) << ir;
 }
 
 TEST(Vectorisation, StorageTypesConvertInSimd) {
@@ -326,7 +339,7 @@ TEST(Vectorisation, StorageTypesConvertInSimd) {
 }}
 )",
                     type));
-    EXPECT_TRUE(HasVectorsOf(ir, "fmul", "(float|half)")) << type << "\n" << ir;
+    EXPECT_TRUE(HasVectorsOf(ir, {"fmul"}, {"float", "half"})) << type << "\n" << ir;
   }
 }
 
@@ -339,7 +352,8 @@ TEST(Vectorisation, MathUsesVectorFunctionsWhereTheyExist) {
   }
 }
 )");
-  EXPECT_TRUE(std::regex_search(ir, std::regex("call[^\n]*@_ZGV[bde]N(4|8|16)v_expf"))) << ir;
+  const std::vector<std::string> forms = {"@_ZGVbN4v_expf", "@_ZGVdN8v_expf", "@_ZGVeN16v_expf"};
+  EXPECT_TRUE(HasVectorsOf(ir, forms, {"float"})) << ir;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct Marks {
 
 TEST(ThreadPool, EveryIndexRunsOnce) {
   for (const int threads : {1, 2, 5}) {
-    ThreadPool& pool = ThreadPool::Leaked(threads);
+    ThreadPool& pool = ThreadPool::ForProcess(threads);
     for (const int64_t count : {1, 2, 7, 100, 10007}) {
       for (const int64_t grain : {1, 3, 64, 100000}) {
         Marks marks(count);
@@ -42,11 +42,11 @@ TEST(ThreadPool, EveryIndexRunsOnce) {
 }
 
 TEST(ThreadPool, AnEmptyRangeRunsNothing) {
-  ThreadPool::Leaked(2).ParallelFor(3, 3, 1, [](void*, int64_t, int64_t) { FAIL(); }, nullptr);
+  ThreadPool::ForProcess(2).ParallelFor(3, 3, 1, [](void*, int64_t, int64_t) { FAIL(); }, nullptr);
 }
 
 TEST(ThreadPool, WorkersTakePart) {
-  ThreadPool& pool = ThreadPool::Leaked(3);
+  ThreadPool& pool = ThreadPool::ForProcess(3);
   struct Seen {
     std::mutex mutex;
     std::set<std::thread::id> threads;
@@ -64,7 +64,7 @@ TEST(ThreadPool, WorkersTakePart) {
 }
 
 TEST(ThreadPool, CallersFromManyThreadsShareTheWorkers) {
-  ThreadPool& pool = ThreadPool::Leaked(4);
+  ThreadPool& pool = ThreadPool::ForProcess(4);
   std::vector<std::thread> callers;
   std::atomic<int> failures{0};
   for (int t = 0; t < 8; ++t) {
@@ -82,7 +82,7 @@ TEST(ThreadPool, CallersFromManyThreadsShareTheWorkers) {
 
 // A body may itself share out work (a client's callback that launches): it must not deadlock.
 TEST(ThreadPool, NestedRangesFinish) {
-  static ThreadPool& pool = ThreadPool::Leaked(3);
+  static ThreadPool& pool = ThreadPool::ForProcess(3);
   Marks marks(64 * 32);
   pool.ParallelFor(
       0, 64, 1,
@@ -95,7 +95,7 @@ TEST(ThreadPool, NestedRangesFinish) {
 }
 
 TEST(ThreadPool, AForkedChildRunsAlone) {
-  ThreadPool& pool = ThreadPool::Leaked(4);
+  ThreadPool& pool = ThreadPool::ForProcess(4);
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);
