@@ -98,10 +98,13 @@ class LineParser {
   const Failure& failure() const { return failure_; }
 
  private:
-  bool Fail(std::string message) {
-    if (failure_.message.empty()) failure_ = {.column = at_ + 1, .message = std::move(message)};
+  bool Fail(std::string message) { return FailAt(at_, std::move(message)); }
+  bool FailAt(size_t at, std::string message) {
+    if (failure_.message.empty()) failure_ = {.column = at + 1, .message = std::move(message)};
     return false;
   }
+  // The word just read is wrong.
+  bool FailWord(std::string message) { return FailAt(word_, std::move(message)); }
   void Skip() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
   }
@@ -115,7 +118,7 @@ class LineParser {
 
   std::string Name() {
     Skip();
-    const size_t begin = at_;
+    const size_t begin = word_ = at_;
     if (at_ < text_.size() && text_[at_] == '%') ++at_;
     while (at_ < text_.size() && IsNameChar(text_[at_])) ++at_;
     return std::string(text_.substr(begin, at_ - begin));
@@ -131,7 +134,7 @@ class LineParser {
 
   // Up to a space, comma, parenthesis or semicolon.
   std::string Word(std::string_view stops) {
-    const size_t begin = at_;
+    const size_t begin = word_ = at_;
     while (at_ < text_.size() && stops.find(text_[at_]) == std::string_view::npos) ++at_;
     return std::string(text_.substr(begin, at_ - begin));
   }
@@ -139,6 +142,7 @@ class LineParser {
   bool Statement() {
     CaseOp op;
     op.name = Name();
+    const size_t begin = word_;
     if (op.name.empty() || !Expect('(')) return Fail("expected `op(`");
     if (!Accept(')')) {
       do {
@@ -156,10 +160,12 @@ class LineParser {
     while (Skip(), at_ < text_.size() && text_[at_] != ';') {
       const std::string key = Name();
       if (key.empty() || !Expect('=')) return Fail("expected `attribute=value`");
-      if (!KnownAttributes().contains(key)) return Fail(fmt::format("unknown attribute `{}`", key));
+      if (!KnownAttributes().contains(key))
+        return FailWord(fmt::format("unknown attribute `{}`", key));
       op.attributes[key] = Word(" ;");
     }
     out_.expects_bad_param |= op.Word("expect", "") == "bad_param";
+    at_op_ = begin;
     return CheckOp(op) && Infer(op) && (out_.ops.push_back(std::move(op)), true);
   }
 
@@ -167,21 +173,21 @@ class LineParser {
     const auto* mode = oracle::FindPointwiseMode(op.name);
     const auto* row = std::ranges::find(kOps, op.name, &OpRow::name);
     if (mode == nullptr && row == std::end(kOps)) {
-      return Fail(fmt::format("unknown operation `{}`", op.name));
+      return FailAt(at_op_, fmt::format("unknown operation `{}`", op.name));
     }
     const size_t least = mode ? static_cast<size_t>(mode->operands) : row->least;
     const size_t most = mode ? least : row->most;
     if (op.inputs.size() < least || op.inputs.size() > most) {
-      return Fail(fmt::format("{} takes {} to {} operands, not {}", op.name, least, most,
-                              op.inputs.size()));
+      return FailAt(at_op_, fmt::format("{} takes {} to {} operands, not {}", op.name, least, most,
+                                        op.inputs.size()));
     }
     const size_t results = mode ? 1 : row->results;
     if (op.outputs.size() != results)
-      return Fail(fmt::format("{} has {} results", op.name, results));
+      return FailAt(at_op_, fmt::format("{} has {} results", op.name, results));
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const bool may_be_absent = (op.name == "matmul" && i >= 2) || op.name == "bn_finalize";
       if (op.inputs[i] < 0 && !may_be_absent)
-        return Fail(fmt::format("operand {} of {} is absent", i, op.name));
+        return FailAt(at_op_, fmt::format("operand {} of {} is absent", i, op.name));
     }
     const bool same_rank =
         op.name == "matmul" || op.name == "concat" || op.name.starts_with("conv_");
@@ -189,7 +195,8 @@ class LineParser {
     for (size_t i = 0;
          same_rank && i < std::min<size_t>(op.inputs.size(), op.name == "concat" ? 64 : 2); ++i) {
       if (DimsOf(op.inputs[i]).size() != rank || rank < 2) {
-        return Fail(fmt::format("{} needs operands of one rank, two dims at least", op.name));
+        return FailAt(at_op_,
+                      fmt::format("{} needs operands of one rank, two dims at least", op.name));
       }
     }
     return true;
@@ -204,16 +211,17 @@ class LineParser {
 
   bool Tensor(CaseOp&, std::vector<int>& list, bool is_operand) {
     const std::string name = Name();
+    const size_t begin = word_;
     if (name == "_") return list.push_back(-1), true;
     if (name.empty()) return Fail("expected a tensor");
     const int known = Find(name);
     if (!Accept(':')) {
-      if (known < 0) return Fail(fmt::format("tensor `{}` is not declared", name));
+      if (known < 0) return FailAt(begin, fmt::format("tensor `{}` is not declared", name));
       if (!is_operand && out_.Produces(known))
-        return Fail(fmt::format("tensor `{}` has two producers", name));
+        return FailAt(begin, fmt::format("tensor `{}` has two producers", name));
       return list.push_back(known), true;
     }
-    if (known >= 0) return Fail(fmt::format("tensor `{}` is declared twice", name));
+    if (known >= 0) return FailAt(begin, fmt::format("tensor `{}` is declared twice", name));
     CaseTensor tensor;
     tensor.name = name;
     tensor.is_virtual = name.front() == '%';
@@ -237,7 +245,7 @@ class LineParser {
   bool Type(CaseTensor& tensor, Pending& pending) {
     const std::string dtype = Name();
     const auto parsed = oracle::ParseDType(dtype);
-    if (!parsed) return Fail(fmt::format("`{}` is no data type", dtype));
+    if (!parsed) return FailWord(fmt::format("`{}` is no data type", dtype));
     tensor.dtype = *parsed;
     if (Accept('[')) {
       do {
@@ -255,10 +263,10 @@ class LineParser {
       const std::string value = Word(",); ");
       char* end = nullptr;
       tensor.by_value = std::strtod(value.c_str(), &end);
-      if (value.empty() || *end != '\0') return Fail(fmt::format("`{}` is no number", value));
+      if (value.empty() || *end != '\0') return FailWord(fmt::format("`{}` is no number", value));
     }
     if (Accept('!')) tensor.fill = Name();
-    if (!IsFill(tensor.fill)) return Fail(fmt::format("`{}` is no fill", tensor.fill));
+    if (!IsFill(tensor.fill)) return FailWord(fmt::format("`{}` is no fill", tensor.fill));
     return true;
   }
 
@@ -347,7 +355,9 @@ class LineParser {
         continue;
       }
       const auto dims = ResultDims(op);
-      if (!dims) return Fail(fmt::format("result `{}` of {} needs its dims", tensor.name, op.name));
+      if (!dims)
+        return FailAt(at_op_,
+                      fmt::format("result `{}` of {} needs its dims", tensor.name, op.name));
       tensor.dims = *dims;
       if (!Layout(tensor, results_[declared++])) return false;
     }
@@ -357,6 +367,8 @@ class LineParser {
   std::string_view text_;
   Case& out_;
   size_t at_ = 0;
+  size_t word_ = 0;   // where the last word began
+  size_t at_op_ = 0;  // where the statement began
   std::vector<Pending> results_;
   Failure failure_{.column = 0, .message = ""};
 };

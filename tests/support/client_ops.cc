@@ -1,0 +1,255 @@
+// One function a family; attributes by the API reference, chapter 9, and the 9.19 headers.
+#include "tests/support/client_ops.h"
+
+#include <algorithm>
+#include <array>
+#include <cfloat>
+
+#include "tests/support/oracle/oracle.h"
+
+namespace kiln::testing {
+namespace {
+
+int CudnnType(DType type) { return oracle::Row(type).cudnn; }
+
+Descriptor MakeTensor(const Cudnn& cudnn, const CaseTensor& tensor) {
+  Descriptor d(cudnn, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  d.SetEnum(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, CudnnType(tensor.dtype));
+  d.Set(CUDNN_ATTR_TENSOR_DIMENSIONS, tensor.dims).Set(CUDNN_ATTR_TENSOR_STRIDES, tensor.strides);
+  d.SetInt(CUDNN_ATTR_TENSOR_UNIQUE_ID, tensor.uid).SetInt(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
+  if (tensor.is_virtual) d.SetBool(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
+  if (tensor.by_value) d.SetBool(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
+  d.Finalize();
+  return d;
+}
+
+class Maker {
+ public:
+  Maker(const Cudnn& cudnn, const Case& c) : cudnn_(cudnn) {
+    for (const CaseTensor& tensor : c.tensors) tensors_.push_back(MakeTensor(cudnn, tensor));
+    for (const CaseTensor& tensor : c.tensors) ranks_.push_back(tensor.dims.size());
+  }
+
+  Descriptor Make(const CaseOp& op) const {
+    if (const auto* mode = oracle::FindPointwiseMode(op.name)) return Pointwise(op, *mode);
+    if (op.name.starts_with("conv_")) return Conv(op);
+    if (op.name.starts_with("reduce_")) return Reduction(op);
+    if (op.name == "matmul") return Matmul(op);
+    if (op.name == "gen_stats") return GenStats(op);
+    if (op.name == "bn_finalize") return BnFinalize(op);
+    return op.name == "reshape" ? Reshape(op) : Concat(op);
+  }
+
+ private:
+  using Name = cudnnBackendAttributeName_t;
+
+  void Use(Descriptor& d, Name name, const std::vector<int>& list, size_t i) const {
+    if (i < list.size() && list[i] >= 0) d.Set(name, tensors_[static_cast<size_t>(list[i])]);
+  }
+
+  Descriptor Pointwise(const CaseOp& op, const oracle::PointwiseMode& mode) const {
+    Descriptor math(cudnn_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    math.SetEnum(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode.cudnn);
+    math.SetEnum(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CudnnType(op.Compute()));
+    if (op.name.starts_with("relu")) {
+      const bool propagate = op.Word("nan", "propagate") == "propagate";
+      math.SetEnum(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION,
+                   propagate ? CUDNN_PROPAGATE_NAN : CUDNN_NOT_PROPAGATE_NAN);
+      math.SetDouble(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, op.Number("lower", 0));
+      math.SetDouble(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, op.Number("upper", DBL_MAX));
+      math.SetDouble(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, op.Number("slope", 0));
+    }
+    if (op.Has("elu_alpha"))
+      math.SetDouble(CUDNN_ATTR_POINTWISE_ELU_ALPHA, op.Number("elu_alpha", 1));
+    if (op.Has("softplus_beta"))
+      math.SetDouble(CUDNN_ATTR_POINTWISE_SOFTPLUS_BETA, op.Number("softplus_beta", 1));
+    if (op.Has("swish_beta"))
+      math.SetDouble(CUDNN_ATTR_POINTWISE_SWISH_BETA, op.Number("swish_beta", 1));
+    if (op.name == "gen_index")
+      math.SetInt(CUDNN_ATTR_POINTWISE_AXIS, static_cast<int64_t>(op.Number("axis", 0)));
+    math.Finalize();
+
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    d.Set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, math);
+    if (mode.backward) {
+      Use(d, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, op.inputs, 0);
+      Use(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, op.inputs, 1);
+      Use(d, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, op.outputs, 0);
+    } else {
+      Use(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, op.inputs, 0);
+      Use(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, op.inputs, 1);
+      Use(d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, op.inputs, 2);
+      Use(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, op.outputs, 0);
+      d.SetFloat(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, static_cast<float>(op.Number("alpha1", 1)));
+      if (mode.operands > 1)
+        d.SetFloat(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2,
+                   static_cast<float>(op.Number("alpha2", 1)));
+    }
+    return d;
+  }
+
+  // Attribute names of the three directions: settings, alpha, beta, two operands, result.
+  struct ConvRow {
+    const char* name;
+    cudnnBackendDescriptorType_t type;
+    Name settings, alpha, beta, first, second, result;
+  };
+  static constexpr std::array<ConvRow, 3> kConvRows = {{
+      {"conv_fprop", CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+      {"conv_dgrad", CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX},
+      {"conv_wgrad", CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW},
+  }};
+
+  Descriptor Conv(const CaseOp& op) const {
+    const size_t spatial = ranks_[static_cast<size_t>(op.inputs[0])] - 2;
+    const Dims ones(spatial, 1), zeros(spatial, 0), pad = op.List("pad", zeros);
+    Descriptor settings(cudnn_, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    settings.SetInt(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, static_cast<int64_t>(spatial));
+    settings.SetEnum(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE,
+                     CudnnType(op.Compute()));
+    settings.SetEnum(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE,
+                     op.Number("flip", 0) != 0 ? CUDNN_CONVOLUTION : CUDNN_CROSS_CORRELATION);
+    settings.Set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, pad);
+    settings.Set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, op.List("post", pad));
+    settings.Set(CUDNN_ATTR_CONVOLUTION_DILATIONS, op.List("dilation", ones));
+    settings.Set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, op.List("stride", ones));
+    settings.Finalize();
+
+    const auto& row = *std::ranges::find(kConvRows, op.name, &ConvRow::name);
+    Descriptor d(cudnn_, row.type);
+    d.Set(row.settings, settings);
+    Use(d, row.first, op.inputs, 0);
+    Use(d, row.second, op.inputs, 1);
+    Use(d, row.result, op.outputs, 0);
+    const double alpha = op.Number("alpha", 1), beta = op.Number("beta", 0);
+    if (op.Compute() == DType::kF64)
+      return d.SetDouble(row.alpha, alpha).SetDouble(row.beta, beta), std::move(d);
+    d.SetFloat(row.alpha, static_cast<float>(alpha)).SetFloat(row.beta, static_cast<float>(beta));
+    return d;
+  }
+
+  Descriptor Matmul(const CaseOp& op) const {
+    Descriptor settings(cudnn_, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+    settings.SetEnum(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CudnnType(op.Compute()));
+    if (op.Has("padding_value"))
+      settings.SetDouble(CUDNN_ATTR_MATMUL_PADDING_VALUE, op.Number("padding_value", 0));
+    settings.Finalize();
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    d.Set(CUDNN_ATTR_OPERATION_MATMUL_DESC, settings);
+    Use(d, CUDNN_ATTR_OPERATION_MATMUL_ADESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, op.inputs, 1);
+    Use(d, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, op.inputs, 2);
+    Use(d, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, op.inputs, 3);
+    Use(d, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, op.inputs, 4);
+    Use(d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, op.outputs, 0);
+    return d;
+  }
+
+  Descriptor Reduction(const CaseOp& op) const {
+    constexpr std::array<std::string_view, 9> kModes = {
+        "add", "mul", "min", "max", "amax", "avg", "norm1", "norm2", "mul_no_zeros"};
+    const auto mode =
+        std::ranges::find(kModes, std::string_view(op.name).substr(7)) - kModes.begin();
+    Descriptor settings(cudnn_, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    settings.SetEnum(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
+                     static_cast<int>(mode));
+    settings.SetEnum(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CudnnType(op.Compute()));
+    if (op.Has("deterministic")) settings.SetBool(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, true);
+    settings.Finalize();
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    d.Set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, settings);
+    Use(d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, op.outputs, 0);
+    return d;
+  }
+
+  Descriptor GenStats(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    d.SetEnum(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE,
+              CUDNN_GENSTATS_SUM_SQSUM);
+    d.SetEnum(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+              CudnnType(op.Compute()));
+    Use(d, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, op.outputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, op.outputs, 1);
+    return d;
+  }
+
+  Descriptor BnFinalize(const CaseOp& op) const {
+    constexpr Name kInputs[] = {CUDNN_ATTR_OPERATION_BN_FINALIZE_Y_SUM_DESC,
+                                CUDNN_ATTR_OPERATION_BN_FINALIZE_Y_SQ_SUM_DESC,
+                                CUDNN_ATTR_OPERATION_BN_FINALIZE_SCALE_DESC,
+                                CUDNN_ATTR_OPERATION_BN_FINALIZE_BIAS_DESC,
+                                CUDNN_ATTR_OPERATION_BN_FINALIZE_PREV_RUNNING_MEAN_DESC,
+                                CUDNN_ATTR_OPERATION_BN_FINALIZE_PREV_RUNNING_VAR_DESC,
+                                CUDNN_ATTR_OPERATION_BN_FINALIZE_EPSILON_DESC,
+                                CUDNN_ATTR_OPERATION_BN_FINALIZE_EXP_AVERATE_FACTOR_DESC,
+                                CUDNN_ATTR_OPERATION_BN_FINALIZE_ACCUM_COUNT_DESC};
+    constexpr Name kOutputs[] = {CUDNN_ATTR_OPERATION_BN_FINALIZE_UPDATED_RUNNING_MEAN_DESC,
+                                 CUDNN_ATTR_OPERATION_BN_FINALIZE_UPDATED_RUNNING_VAR_DESC,
+                                 CUDNN_ATTR_OPERATION_BN_FINALIZE_SAVED_MEAN_DESC,
+                                 CUDNN_ATTR_OPERATION_BN_FINALIZE_SAVED_INV_STD_DESC,
+                                 CUDNN_ATTR_OPERATION_BN_FINALIZE_EQ_SCALE_DESC,
+                                 CUDNN_ATTR_OPERATION_BN_FINALIZE_EQ_BIAS_DESC};
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR);
+    d.SetEnum(CUDNN_ATTR_OPERATION_BN_FINALIZE_STATS_MODE, CUDNN_TYPE_BN_FINALIZE_STATS_MODE,
+              op.Number("inference", 0) != 0 ? CUDNN_BN_FINALIZE_STATISTICS_INFERENCE
+                                             : CUDNN_BN_FINALIZE_STATISTICS_TRAINING);
+    d.SetEnum(CUDNN_ATTR_OPERATION_BN_FINALIZE_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+              CudnnType(op.Compute()));
+    for (size_t i = 0; i < std::size(kInputs); ++i) Use(d, kInputs[i], op.inputs, i);
+    for (size_t i = 0; i < std::size(kOutputs); ++i) Use(d, kOutputs[i], op.outputs, i);
+    return d;
+  }
+
+  Descriptor Reshape(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    Use(d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, op.outputs, 0);
+    return d;
+  }
+
+  Descriptor Concat(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_CONCAT_DESCRIPTOR);
+    std::vector<cudnnBackendDescriptor_t> inputs;
+    for (const int input : op.inputs) inputs.push_back(tensors_[static_cast<size_t>(input)].get());
+    d.SetInt(CUDNN_ATTR_OPERATION_CONCAT_AXIS, static_cast<int64_t>(op.Number("axis", 0)));
+    d.Set(CUDNN_ATTR_OPERATION_CONCAT_INPUT_DESCS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+          static_cast<int64_t>(inputs.size()), inputs.data());
+    Use(d, CUDNN_ATTR_OPERATION_CONCAT_OUTPUT_DESC, op.outputs, 0);
+    return d;
+  }
+
+  const Cudnn& cudnn_;
+  std::vector<Descriptor> tensors_;
+  std::vector<size_t> ranks_;
+};
+
+}  // namespace
+
+std::vector<Descriptor> MakeOperations(const Cudnn& cudnn, const Case& c, ClientError* error) {
+  const Maker maker(cudnn, c);
+  std::vector<Descriptor> ops;
+  for (const CaseOp& op : c.ops) {
+    ops.push_back(maker.Make(op));
+    *error = ops.back().Finalize();
+    if (!error->ok()) break;
+  }
+  return ops;
+}
+
+}  // namespace kiln::testing

@@ -1,0 +1,467 @@
+// The generator of random graphs: one function an op of the table, each adding a node whose operands are taken from
+// what is there already or made anew.
+#include "tests/support/random_graph.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <iterator>
+#include <map>
+#include <random>
+
+#include "ir/base/check.h"
+#include "ir/graph/builder.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::graph {
+namespace {
+
+constexpr DType kNumbers[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF64,  DType::kI8,
+                              DType::kU8,  DType::kI32, DType::kI64,  DType::kE4M3, DType::kE5M2};
+
+class Generator {
+ public:
+  Generator(uint64_t seed, const RandomGraphOptions& options)
+      : random_(seed), options_(options), builder_("random") {}
+
+  Graph Run();
+
+  void AddPointwise();
+  void AddReduction();
+  void AddGenStats();
+  void AddBnFinalize();
+  void AddConvFprop() { AddConv(GraphOp::kConvFprop); }
+  void AddConvDgrad() { AddConv(GraphOp::kConvDgrad); }
+  void AddConvWgrad() { AddConv(GraphOp::kConvWgrad); }
+  void AddMatmul();
+  void AddMap();
+  void AddIota();
+  void AddReduce();
+  void AddReshape();
+  void AddTranspose();
+  void AddSlice();
+  void AddConcat();
+
+ private:
+  // Uniform in 0..n-1; std::uniform_int_distribution differs between libraries.
+  int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+  bool Chance(int percent) { return Below(100) < percent; }
+  template <class T>
+  T Pick(std::initializer_list<T> choices) {
+    return *(choices.begin() + Below(static_cast<int64_t>(choices.size())));
+  }
+
+  void AddConv(GraphOp op);
+  DType NumberType();
+  Dims RandomDims(int64_t rank);
+  Dims RandomStrides(const Dims& dims);
+  TensorId NewTensor(Dims dims, DType dtype);
+  TensorId Number(const Dims* dims = nullptr, int64_t min_rank = 1, int64_t max_rank = 5);
+  TensorId Broadcastable(const Dims& dims, bool boolean);
+  TensorId Condition(const Dims& dims);
+  Dims ReducedDims(const Dims& dims);
+  double Factor() { return Pick({1.0, 0.5, -2.0, 3.0}); }
+  ResultOptions AnyResult(Dims dims = {});
+  TensorId AddNode(GraphOp op, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
+                   DType compute, Attrs attrs);
+  void FinishTensors();
+
+  const Tensor& At(TensorId id) { return builder_.graph()[id]; }
+
+  std::mt19937_64 random_;
+  RandomGraphOptions options_;
+  GraphBuilder builder_;
+};
+
+DType Generator::NumberType() {
+  if (!options_.dtypes.empty())
+    return options_.dtypes[static_cast<size_t>(Below(std::ssize(options_.dtypes)))];
+  return Chance(50) ? DType::kF32 : kNumbers[Below(std::size(kNumbers))];
+}
+
+Dims Generator::RandomDims(int64_t rank) {
+  Dims dims;
+  int64_t room = options_.max_elements;
+  for (int64_t d = 0; d < rank; ++d) {
+    const int64_t limit = std::min(options_.max_extent, room);
+    const int64_t extent = options_.empty_tensors && Chance(5) ? 0
+                           : Chance(20)                        ? 1
+                                                               : 1 + Below(limit);
+    dims.push_back(extent);
+    room = std::max<int64_t>(1, room / std::max<int64_t>(extent, 1));
+  }
+  return dims;
+}
+
+// Dense in a random order of the dims, now and then with gaps.
+Dims Generator::RandomStrides(const Dims& dims) {
+  if (Chance(40)) return PackedStrides(dims);
+  Dims order(dims.size()), strides(dims.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+  for (size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[static_cast<size_t>(Below(static_cast<int64_t>(i)))]);
+  int64_t stride = 1;
+  for (const int64_t d : order) {
+    strides[static_cast<size_t>(d)] = stride;
+    stride *= std::max<int64_t>(1, dims[static_cast<size_t>(d)]);
+    if (Chance(15)) stride += 1 + Below(4);
+  }
+  return strides;
+}
+
+TensorId Generator::NewTensor(Dims dims, DType dtype) {
+  const TensorId id = builder_.Input("x", dtype, dims, RandomStrides(dims));
+  if (Chance(30)) builder_.graph()[id].alignment = SizeOf(dtype);
+  return id;
+}
+
+// A tensor of numbers: one that is there, with `dims` or at least a rank in range, or a new one.
+TensorId Generator::Number(const Dims* dims, int64_t min_rank, int64_t max_rank) {
+  std::vector<TensorId> fitting;
+  const auto& tensors = builder_.graph().tensors;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const Tensor& tensor = tensors[t];
+    const bool fits = dims != nullptr ? tensor.dims == *dims
+                                      : tensor.rank() >= min_rank && tensor.rank() <= max_rank;
+    if (fits && tensor.dtype != DType::kBool && !tensor.by_value)
+      fitting.push_back(static_cast<TensorId>(t));
+  }
+  if (!fitting.empty() && Chance(70))
+    return fitting[static_cast<size_t>(Below(std::ssize(fitting)))];
+  return NewTensor(dims != nullptr ? *dims : RandomDims(min_rank + Below(max_rank - min_rank + 1)),
+                   NumberType());
+}
+
+// An operand that broadcasts to `dims`: the same extents, some of them 1, fewer dims, or a scalar by value.
+TensorId Generator::Broadcastable(const Dims& dims, bool boolean) {
+  if (boolean) return Condition(dims);
+  if (Chance(40)) return Number(&dims);
+  const auto rank = static_cast<int64_t>(dims.size());
+  if (Chance(20))
+    return builder_.Constant("c", DType::kF32, static_cast<double>(1 + Below(8)) / 4,
+                             1 + Below(rank));
+  if (Chance(15)) return builder_.ByValue("s", DType::kF32, rank);
+  Dims own = dims;
+  for (int64_t& extent : own) extent = Chance(50) ? 1 : extent;
+  if (Chance(20)) own.erase(own.begin(), own.begin() + Below(rank));
+  return NewTensor(std::move(own), NumberType());
+}
+
+TensorId Generator::Condition(const Dims& dims) {
+  const auto& tensors = builder_.graph().tensors;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    if (tensors[t].dtype == DType::kBool && tensors[t].dims == dims && Chance(70))
+      return static_cast<TensorId>(t);
+  }
+  return NewTensor(dims, DType::kBool);
+}
+
+Dims Generator::ReducedDims(const Dims& dims) {
+  Dims reduced = dims;
+  for (int64_t& extent : reduced) extent = Chance(50) ? 1 : extent;
+  return reduced;
+}
+
+ResultOptions Generator::AnyResult(Dims dims) {
+  return {.dtype = NumberType(),
+          .compute = Chance(85) ? DType::kF32 : DType::kF64,
+          .dims = std::move(dims)};
+}
+
+TensorId Generator::AddNode(GraphOp op, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
+                            DType compute, Attrs attrs) {
+  Node node;
+  node.op = op;
+  node.inputs = std::move(inputs);
+  node.outputs = std::move(outputs);
+  node.compute = compute;
+  node.attrs = std::move(attrs);
+  if (Chance(20)) node.name = "named \"node\"";
+  const TensorId first = node.outputs[0];
+  builder_.graph().AddNode(std::move(node));
+  return first;
+}
+
+void Generator::AddPointwise() {
+  PointwiseAttrs a;
+  a.mode = *PointwiseModeFromCudnn(
+      Info(PointwiseMode(Below(static_cast<int64_t>(PointwiseMode::kBinarySelect) + 1)))
+          .cudnn_value);
+  const bool logical = a.mode >= PointwiseMode::kLogicalAnd && a.mode <= PointwiseMode::kLogicalNot;
+  const bool compares = a.mode >= PointwiseMode::kCmpEq && a.mode <= PointwiseMode::kCmpLe;
+  TensorId x = Number();
+  const Dims dims = At(x).dims;
+  if (logical) x = Condition(dims);
+  std::vector<TensorId> inputs = {x};
+  if (Info(a.mode).inputs >= 2) inputs.push_back(Broadcastable(dims, logical));
+  if (Info(a.mode).inputs == 3) inputs.push_back(Condition(dims));
+  if (a.mode == PointwiseMode::kGenIndex) a.axis = Below(std::ssize(dims));
+  if (!logical && !compares && Chance(20)) a.alpha1 = Factor();
+  if (!logical && !compares && inputs.size() > 1 && Chance(20)) a.alpha2 = Factor();
+  if (Chance(30)) a.relu_lower = -0.5, a.relu_upper = 6, a.relu_slope = 0.125;
+  if (Chance(20)) a.elu_alpha = 1.5, a.softplus_beta = 2, a.swish_beta = 0.75;
+  a.propagate_nan = Chance(30);
+  ResultOptions result = AnyResult();
+  if (logical || compares) result.dtype = DType::kBool;
+  if ((logical || compares) && Chance(40)) result.compute = DType::kBool;
+  builder_.Apply(GraphOp::kPointwise, inputs, a, result);
+}
+
+void Generator::AddReduction() {
+  const TensorId x = Number();
+  const ReductionAttrs attrs{.mode = ReductionMode(Below(9)), .deterministic = Chance(20)};
+  builder_.Apply(GraphOp::kReduction, {x}, attrs, AnyResult(ReducedDims(At(x).dims)));
+}
+
+void Generator::AddGenStats() {
+  const TensorId x = Number(nullptr, 2, 5);
+  std::vector<TensorId> outputs;
+  for (const char* name : {"sum", "sq_sum"}) {
+    Tensor y;
+    y.name = name;
+    y.is_virtual = true;
+    outputs.push_back(builder_.graph().AddTensor(std::move(y)));
+  }
+  AddNode(GraphOp::kGenStats, {x}, outputs, DType::kF32, GenStatsAttrs{});
+  (void)InferGenStats(builder_.graph(), builder_.graph().nodes.back());
+}
+
+void Generator::AddBnFinalize() {
+  const Dims dims = {1, 1 + Below(8), 1, 1};
+  const bool inference = Chance(30);
+  std::vector<TensorId> inputs;
+  for (int i = 0; i < 6; ++i) inputs.push_back(NewTensor(dims, DType::kF32));
+  if (inference) inputs[0] = inputs[1] = kAbsent;
+  inputs.push_back(builder_.Constant("epsilon", DType::kF32, 0.125, 4));
+  inputs.push_back(builder_.ByValue("factor", DType::kF32, 4));
+  inputs.push_back(builder_.Constant("count", DType::kI64, 16, 4));
+  std::vector<TensorId> outputs;
+  for (int i = 0; i < 6; ++i) {
+    Tensor y;
+    y.name = "bn";
+    y.dims = dims;
+    y.strides = PackedStrides(dims);
+    y.is_virtual = true;
+    const bool absent = (inference && i < 2) || (i != 5 && Chance(30));
+    outputs.push_back(absent ? kAbsent : builder_.graph().AddTensor(std::move(y)));
+  }
+  AddNode(GraphOp::kBnFinalize, inputs, outputs, DType::kF32,
+          BnFinalizeAttrs{.inference = inference});
+}
+
+void Generator::AddConv(GraphOp op) {
+  ConvAttrs a;
+  const int64_t groups = Pick<int64_t>({1, 1, 2, 3});
+  Dims x = {1 + Below(2), groups * (1 + Below(3))};
+  Dims w = {groups * (1 + Below(3)), x[1] / groups};
+  Dims y = {x[0], w[0]};
+  for (int64_t d = 1 + Below(3); d > 0; --d) {
+    const int64_t filter = 1 + Below(3), dilation = 1 + Below(2), stride = 1 + Below(3),
+                  pre = Below(2), post = Below(3);
+    const int64_t reach = dilation * (filter - 1) + 1;
+    const int64_t in = std::max<int64_t>(1, reach - pre - post) + Below(6);
+    x.push_back(in);
+    w.push_back(filter);
+    y.push_back((in + pre + post - reach) / stride + 1);
+    a.pre_padding.push_back(pre);
+    a.post_padding.push_back(post);
+    a.stride.push_back(stride);
+    a.dilation.push_back(dilation);
+  }
+  a.flip = Chance(30);
+  if (Chance(20)) a.alpha = Factor();
+  const Dims result = op == GraphOp::kConvDgrad ? x : op == GraphOp::kConvWgrad ? w : y;
+  const Dims first = op == GraphOp::kConvDgrad ? y : x, second = op == GraphOp::kConvWgrad ? y : w;
+  std::vector<TensorId> inputs = {Number(&first), Number(&second)};
+  if (Chance(20)) {
+    a.beta = 0.5;
+    inputs.push_back(Number(&result));
+  }
+  builder_.Apply(op, inputs, a, AnyResult(result));
+}
+
+void Generator::AddMatmul() {
+  const TensorId a = Number(nullptr, 2, 4);
+  Dims b = At(a).dims;
+  const size_t batch = b.size() - 2;
+  for (size_t d = 0; d < batch; ++d) {
+    if (b[d] % 2 == 0 && b[d] > 0 && Chance(20))
+      b[d] /= 2;
+    else if (Chance(30))
+      b[d] = 1;
+  }
+  b[batch] = At(a).dims[batch + 1];
+  b[batch + 1] = 1 + Below(options_.max_extent);
+  std::vector<TensorId> inputs = {a, Number(&b)};
+  MatmulAttrs attrs;
+  if (Chance(25)) {
+    attrs.padding_value = Factor();
+    Dims limit(b.size(), 1);
+    for (size_t d = 0; d < batch; ++d) limit[d] = Chance(50) ? At(a).dims[d] : 1;
+    for (int i = 0; i < 3; ++i)
+      inputs.push_back(Chance(60) ? NewTensor(limit, DType::kI32) : kAbsent);
+  }
+  builder_.Apply(GraphOp::kMatmul, inputs, attrs, AnyResult());
+}
+
+void Generator::AddMap() {
+  MapAttrs attrs;
+  attrs.identity = Chance(20);
+  do {
+    attrs.op = ScalarOp(Below(static_cast<int64_t>(ScalarOp::kFastDiv)));
+  } while (attrs.op == ScalarOp::kFastDiv);
+  if (attrs.identity) attrs.op = ScalarOp::kAdd;
+  const ScalarOpInfo& info = kiln::Info(attrs.op);
+  const TensorId x = Number();
+  const Dims dims = At(x).dims;
+  std::vector<TensorId> inputs = {attrs.op == ScalarOp::kSelect && !attrs.identity ? Condition(dims)
+                                                                                   : x};
+  for (int i = 1; i < (attrs.identity ? 1 : info.arity); ++i)
+    inputs.push_back(Broadcastable(dims, false));
+  ResultOptions result = AnyResult();
+  if (!attrs.identity && info.result == ScalarResult::kBool) result.dtype = DType::kBool;
+  builder_.Apply(GraphOp::kMap, inputs, attrs, result);
+}
+
+void Generator::AddIota() {
+  const Dims dims = RandomDims(1 + Below(4));
+  const int64_t axis = Below(std::ssize(dims));
+  builder_.Apply(GraphOp::kIota, {}, IotaAttrs{.axis = axis}, {.dtype = DType::kI32, .dims = dims});
+}
+
+void Generator::AddReduce() {
+  const TensorId x = Number();
+  builder_.Apply(GraphOp::kReduce, {x}, ReduceAttrs{.combine = Combine(Below(4))},
+                 AnyResult(ReducedDims(At(x).dims)));
+}
+
+// Merges two neighbouring dims, splits one, or permutes by strides alone.
+void Generator::AddReshape() {
+  const TensorId x = Number();
+  Dims dims = At(x).dims, strides;
+  const auto d = static_cast<size_t>(Below(std::ssize(dims)));
+  if (Chance(30) && dims.size() >= 2) {
+    strides = At(x).strides;
+    std::ranges::reverse(dims);
+    std::ranges::reverse(strides);
+  } else if (Chance(50) && d + 1 < dims.size()) {
+    dims[d] *= dims[d + 1];
+    dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(d) + 1);
+  } else if (dims[d] % 2 == 0 && dims[d] > 0) {
+    dims[d] /= 2;
+    dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(d), 2);
+  }
+  builder_.Apply(GraphOp::kReshape, {x}, ReshapeAttrs{},
+                 {.dtype = At(x).dtype, .dims = dims, .strides = strides});
+}
+
+void Generator::AddTranspose() {
+  const TensorId x = Number();
+  TransposeAttrs attrs;
+  for (int64_t d = 0; d < At(x).rank(); ++d)
+    attrs.permutation.insert(attrs.permutation.begin() + Below(d + 1), d);
+  builder_.Apply(GraphOp::kTranspose, {x}, attrs, {.dtype = At(x).dtype});
+}
+
+void Generator::AddSlice() {
+  const TensorId x = Number();
+  SliceAttrs attrs;
+  Dims dims;
+  for (const int64_t extent : At(x).dims) {
+    const int64_t start = extent > 1 ? Below(extent) : 0, step = 1 + Below(2);
+    attrs.start.push_back(start);
+    attrs.step.push_back(step);
+    const int64_t most = extent == 0 ? 0 : (extent - start - 1) / step + 1;
+    dims.push_back(most > 1 ? 1 + Below(most) : most);
+  }
+  builder_.Apply(GraphOp::kSlice, {x}, attrs, {.dtype = At(x).dtype, .dims = dims});
+}
+
+void Generator::AddConcat() {
+  const TensorId x = Number();
+  const int64_t axis = Below(At(x).rank());
+  std::vector<TensorId> inputs = {x};
+  for (int64_t i = Below(3); i > 0; --i) {
+    Dims dims = At(x).dims;
+    dims[static_cast<size_t>(axis)] = 1 + Below(4);
+    inputs.push_back(Number(&dims));
+  }
+  builder_.Apply(GraphOp::kConcat, inputs, ConcatAttrs{.axis = axis}, {.dtype = At(x).dtype});
+}
+
+// What nobody reads becomes an output, and some of what is read too; the rest stays virtual.
+void Generator::FinishTensors() {
+  Graph& graph = builder_.graph();
+  const auto consumers = Consumers(graph);
+  const auto producers = Producers(graph);
+  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    if (producers[t] < 0 || (!consumers[t].empty() && !Chance(15))) continue;
+    Tensor& tensor = graph.tensors[t];
+    // A reshape reads its operands' strides, so those of its neighbours stay.
+    builder_.Output(static_cast<TensorId>(t), "y", tensor.dtype,
+                    consumers[t].empty() ? RandomStrides(tensor.dims) : Dims{});
+  }
+}
+
+// One row an op of the table; a new op without its function here does not compile.
+using Add = void (Generator::*)();
+constexpr Add kGenerators[] = {
+#define GRAPH_OP(Name, ...) &Generator::Add##Name,
+#include "ir/graph/graph_ops.def"
+#undef GRAPH_OP
+};
+
+Graph Generator::Run() {
+  for (int i = 0; i < options_.nodes; ++i) {
+    const auto op = options_.ops.empty()
+                        ? GraphOp(Below(std::size(kGenerators)))
+                        : options_.ops[static_cast<size_t>(Below(std::ssize(options_.ops)))];
+    (this->*kGenerators[static_cast<size_t>(op)])();
+  }
+  FinishTensors();
+  Result<Graph> graph = builder_.Finish();
+  CHECK(graph.ok(), "{}\n{}", graph.status().message(), Print(builder_.graph()));
+  return *std::move(graph);
+}
+
+}  // namespace
+
+Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options) {
+  return Generator(seed, options).Run();
+}
+
+TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int64_t n) {
+    return static_cast<double>(random() % static_cast<uint64_t>(n));
+  };
+  std::map<TensorId, int64_t> limits;  // overrides of a matmul, with the extent that they limit
+  for (const Node& node : graph.nodes) {
+    if (node.op != GraphOp::kMatmul) continue;
+    const Dims& a = graph[node.inputs[0]].dims;
+    const Dims& c = graph[node.outputs[0]].dims;
+    const std::array extents = {c[c.size() - 2], c.back(), a.back()};
+    for (size_t i = 2; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] != kAbsent) limits[node.inputs[i]] = extents[i - 2];
+    }
+  }
+  TensorValues values;
+  for (const TensorId id : Inputs(graph)) {
+    const Tensor& tensor = graph[id];
+    std::vector<double>& out = values[id];
+    out.resize(static_cast<size_t>(NumElements(tensor.dims)));
+    for (double& value : out) {
+      const bool fraction = IsFloat(tensor.dtype);
+      const bool is_unsigned = positive || kiln::Info(tensor.dtype).kind == DTypeKind::kUint;
+      if (limits.contains(id))
+        value = below(limits[id] + 1);
+      else if (tensor.dtype == DType::kBool)
+        value = below(2);
+      else
+        value = (is_unsigned ? 1 + below(8) : below(17) - 8) / (fraction ? 4 : 1);
+    }
+  }
+  return values;
+}
+
+}  // namespace kiln::graph

@@ -1,0 +1,30 @@
+// Random legal graphs made from the op table, for fuzz tests of everything that takes a graph: text, passes,
+// evaluation, code generation. A seed always gives the same graph, on every machine.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/graph/eval.h"
+#include "ir/graph/graph.h"
+
+namespace kiln::graph {
+
+struct RandomGraphOptions {
+  int nodes = 5;                   // at most; some steps of the generator find nothing to do
+  std::vector<GraphOp> ops = {};   // the ops to choose from; empty is all of them
+  std::vector<DType> dtypes = {};  // of the tensors that carry numbers; empty is all but bool
+  int64_t max_extent = 17;
+  int64_t max_elements = 4096;  // of one tensor
+  bool empty_tensors = false;   // some extents are 0
+};
+
+// Legal (Legalize has been run): odd extents, broadcast operands, permuted and padded strides, several results, virtual
+// and non-virtual intermediates, by-value scalars and constants.
+Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options = {});
+
+// Values for every tensor that a caller must pass: small numbers that every dtype holds exactly, positive ones with
+// `positive`; the overrides of a matmul lie within its extents.
+TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive = false);
+
+}  // namespace kiln::graph
