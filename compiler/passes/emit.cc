@@ -39,7 +39,7 @@ class Emitter {
       if (t.is_constant() || t.uid < 0) return {};
       const auto [entry, is_new] = by_uid_.try_emplace(t.uid, static_cast<int>(m_.program.tensors.size()));
       if (is_new) {
-        m_.program.tensors.push_back({.uid = t.uid, .dtype = static_cast<uint8_t>(t.dtype), .by_value = t.by_value, .is_output = is_output});
+        m_.program.tensors.push_back({.uid = t.uid, .dtype = static_cast<uint8_t>(t.dtype), .by_value = t.by_value, .is_output = is_output, .is_empty = NumElements(t.dims) == 0});
       }
       m_.program.tensors[entry->second].is_output |= is_output;
       return {};

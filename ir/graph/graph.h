@@ -97,6 +97,13 @@ Result<Graph> Parse(std::string_view text);  // errors name line and column
 // normalised, client's node names dropped. Graphs with equal canonical text run on the same plan.
 std::string CanonicalText(const Graph& graph);
 
+// The same with what a reader of another graph of that text needs: uids[k] is the graph's uid for number k.
+struct Canonical {
+  std::string text;
+  std::vector<int64_t> uids;
+};
+Canonical Canonicalize(const Graph& graph);
+
 // The tensors that a caller must pass: non-virtual and without a known value, in order of first use.
 std::vector<TensorId> Inputs(const Graph& graph);   // read before (or without) being written
 std::vector<TensorId> Outputs(const Graph& graph);  // written and not virtual

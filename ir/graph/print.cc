@@ -109,8 +109,11 @@ std::string Print(const Graph& graph) {
   return out + "}\n";
 }
 
-std::string CanonicalText(const Graph& graph) {
+std::string CanonicalText(const Graph& graph) { return Canonicalize(graph).text; }
+
+Canonical Canonicalize(const Graph& graph) {
   Graph canonical;
+  std::vector<int64_t> uids;
   std::vector<TensorId> new_id(graph.tensors.size(), kAbsent);
   std::map<int64_t, int64_t> new_uid;
   const auto renumber = [&](TensorId id) {
@@ -121,7 +124,11 @@ std::string CanonicalText(const Graph& graph) {
     Tensor tensor = graph[id];
     tensor.name = fmt::format("t{}", to);
     if (tensor.is_virtual) tensor.uid = -1;
-    if (tensor.uid >= 0) tensor.uid = new_uid.try_emplace(tensor.uid, static_cast<int64_t>(new_uid.size())).first->second;
+    if (tensor.uid >= 0) {
+      const auto [entry, is_new] = new_uid.try_emplace(tensor.uid, static_cast<int64_t>(uids.size()));
+      if (is_new) uids.push_back(tensor.uid);
+      tensor.uid = entry->second;
+    }
     for (size_t d = 0; d < tensor.dims.size() && d < tensor.strides.size(); ++d) {
       if (tensor.dims[d] == 1) tensor.strides[d] = 1;
     }
@@ -134,7 +141,7 @@ std::string CanonicalText(const Graph& graph) {
     node.name.clear();
     canonical.nodes.push_back(std::move(node));
   }
-  return Print(canonical);
+  return {.text = Print(canonical), .uids = std::move(uids)};
 }
 
 }  // namespace kiln::graph

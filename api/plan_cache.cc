@@ -1,0 +1,63 @@
+#include "api/plan_cache.h"
+
+#include <algorithm>
+
+namespace kiln::api {
+namespace {
+
+std::string KeyOf(const graph::Canonical& canonical, const Target& target, const compiler::EngineChoice& choice) {
+  std::string key = fmt::format("{} {} {} sm{} shared{} minimal{} engine{}", static_cast<int>(target.kind), target.arch,
+                                target.name, target.multiprocessors, target.shared_bytes_per_block,
+                                target.minimal_launch, choice.engine);
+  for (const compiler::KnobSetting& knob : choice.knobs) key += fmt::format(" {}={}", knob.name, knob.value);
+  return key + "\n" + canonical.text;
+}
+
+// The program names its tensors by position in the canonical graph while it is cached.
+void RenameToNumbers(Program& program, const std::vector<int64_t>& uids) {
+  for (ProgramTensor& tensor : program.tensors)
+    tensor.uid = std::ranges::find(uids, tensor.uid) - uids.begin();
+}
+
+void RenameToUids(Program& program, const std::vector<int64_t>& uids) {
+  for (ProgramTensor& tensor : program.tensors) tensor.uid = uids[static_cast<size_t>(tensor.uid)];
+}
+
+}  // namespace
+
+Result<compiler::CompiledPlan> PlanCache::Get(const graph::Graph& graph, const Target& target,
+                                              const compiler::EngineChoice& choice) {
+  const graph::Canonical canonical = graph::Canonicalize(graph);
+  std::string key = KeyOf(canonical, target, choice);
+  std::shared_ptr<const compiler::CompiledPlan> known = Find(key);
+  if (known == nullptr) {
+    ASSIGN_OR_RETURN(compiler::CompiledPlan made, compiler::Compile(graph, target, choice));
+    RenameToNumbers(made.program, canonical.uids);
+    known = std::make_shared<const compiler::CompiledPlan>(std::move(made));
+    Insert(std::move(key), known);
+  }
+  compiler::CompiledPlan plan = *known;
+  RenameToUids(plan.program, canonical.uids);
+  return plan;
+}
+
+std::shared_ptr<const compiler::CompiledPlan> PlanCache::Find(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return nullptr;
+  recent_.splice(recent_.begin(), recent_, found->second);
+  return found->second->second;
+}
+
+void PlanCache::Insert(std::string key, std::shared_ptr<const compiler::CompiledPlan> plan) {
+  const std::lock_guard lock(mutex_);
+  if (by_key_.contains(key)) return;
+  recent_.emplace_front(std::move(key), std::move(plan));
+  by_key_[recent_.front().first] = recent_.begin();
+  while (recent_.size() > capacity_) {
+    by_key_.erase(recent_.back().first);
+    recent_.pop_back();
+  }
+}
+
+}  // namespace kiln::api

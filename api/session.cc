@@ -1,0 +1,198 @@
+// The session over compiler and runtime. It asks the compiler's engines, keeps compiled plans, and hands programs
+// to the device. One session a device and process, made at first use and kept: tearing CUDA down is not ours.
+#include "api/session.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "api/plan_cache.h"
+#include "compiler/compile.h"
+#include "runtime/cuda/nvrtc.h"
+#include "runtime/device_select.h"
+#include "runtime/executable.h"
+
+namespace kiln::api {
+namespace {
+
+using compiler::CompiledPlan;
+using compiler::Engine;
+using compiler::EngineChoice;
+using compiler::Group;
+using compiler::KnobRow;
+
+constexpr size_t kPlansKept = 512;
+
+// ---- knobs: the API shows the index into the legal values --------------------------------------------
+
+Result<EngineChoice> ChoiceOf(const EngineConfig& config) {
+  const auto engines = compiler::Engines();
+  if (config.engine < 0 || config.engine >= static_cast<int64_t>(engines.size())) {
+    return Status::Error(Code::kInvalidValue, "engine {} does not exist; there are engines 0 to {}", config.engine,
+                         engines.size() - 1);
+  }
+  const Engine& engine = engines[static_cast<size_t>(config.engine)];
+  EngineChoice choice{.engine = static_cast<int>(config.engine), .knobs = {}};
+  for (const KnobValue& knob : config.knobs) {
+    const auto row = std::ranges::find(engine.knobs, knob.type, &KnobRow::cudnn_type);
+    if (row == engine.knobs.end())
+      return Status::Error(Code::kBadParam, "engine {} has no knob of type {}", engine.name, knob.type);
+    if (knob.value < 0 || knob.value >= static_cast<int64_t>(row->domain.size())) {
+      return Status::Error(Code::kBadParam, "engine {}: knob {} has value {}; legal are 0 to {}", engine.name, row->name,
+                           knob.value, row->domain.size() - 1);
+    }
+    choice.knobs.push_back({row->name, row->domain[static_cast<size_t>(knob.value)]});
+  }
+  return choice;
+}
+
+EngineConfig ConfigOf(int engine_index, std::span<const int> values) {
+  EngineConfig config{.engine = engine_index, .knobs = {}};
+  const Engine& engine = compiler::Engines()[static_cast<size_t>(engine_index)];
+  for (size_t i = 0; i < engine.knobs.size(); ++i) {
+    const auto domain = engine.knobs[i].domain;
+    config.knobs.push_back({.type = engine.knobs[i].cudnn_type,
+                            .value = std::ranges::find(domain, values[i]) - domain.begin()});
+  }
+  return config;
+}
+
+// Defaults first, then each knob moved alone: the neighbourhood that a client's autotuning times.
+std::vector<std::vector<int>> Neighbours(const Engine& engine) {
+  const std::vector<int> defaults = compiler::DefaultKnobs(engine);
+  std::vector<std::vector<int>> all = {defaults};
+  for (size_t k = 0; k < engine.knobs.size(); ++k) {
+    for (int value : engine.knobs[k].domain) {
+      if (value == defaults[k]) continue;
+      all.push_back(defaults);
+      all.back()[k] = value;
+    }
+  }
+  return all;
+}
+
+// ---- plans -------------------------------------------------------------------------------------------
+
+class PlanImpl final : public Plan {
+ public:
+  PlanImpl(EngineConfig config, CompiledPlan compiled) : config_(std::move(config)), program_(std::move(compiled.program)) {}
+
+  Status LoadOn(runtime::Device& device) {
+    ASSIGN_OR_RETURN(executable_, runtime::Executable::Create(device, program_));
+    return {};
+  }
+
+  const EngineConfig& config() const override { return config_; }
+  int64_t workspace_bytes() const override { return program_.workspace_bytes; }
+  std::span<const ProgramTensor> tensors() const override { return program_.tensors; }
+  const runtime::Executable* executable() const { return executable_.get(); }
+
+ private:
+  EngineConfig config_;
+  Program program_;
+  std::unique_ptr<runtime::Executable> executable_;  // null: compiled for a device that is not here
+};
+
+class DeviceSession final : public Session {
+ public:
+  DeviceSession(Target target, runtime::Device* device) : target_(std::move(target)), device_(device) {}
+
+  const Target& target() const override { return target_; }
+  int64_t EngineCount() const override { return static_cast<int64_t>(compiler::Engines().size()); }
+
+  Result<EngineFacts> Describe(const graph::Graph& graph, int64_t index) const override {
+    ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf({.engine = index, .knobs = {}}));
+    const Engine& engine = compiler::Engines()[static_cast<size_t>(choice.engine)];
+    ASSIGN_OR_RETURN(const std::optional<Group> group, compiler::LeadingGroupOf(graph, target_));
+    if (group) {
+      if (Status status = engine.supports(*group, target_); !status.ok())
+        return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
+    }
+    EngineFacts facts{.name = engine.name,
+                      .knobs = {},
+                      .numerical_notes = {engine.notes.numerical.begin(), engine.notes.numerical.end()},
+                      .behavior_notes = {engine.notes.behavioral.begin(), engine.notes.behavioral.end()},
+                      .layouts = {}};
+    for (const KnobRow& row : engine.knobs)
+      facts.knobs.push_back({.type = row.cudnn_type, .maximum = static_cast<int64_t>(row.domain.size()) - 1});
+    return facts;
+  }
+
+  Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph, RankMode mode) const override {
+    ASSIGN_OR_RETURN(const std::optional<Group> group, compiler::LeadingGroupOf(graph, target_));
+    const auto engines = compiler::Engines();
+    if (!group) return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
+    struct Candidate {
+      double seconds;
+      EngineConfig config;
+    };
+    std::vector<Candidate> candidates;
+    const bool widely = mode == RankMode::kA || mode == RankMode::kB;
+    for (size_t e = 0; e < engines.size(); ++e) {
+      if (!engines[e].supports(*group, target_).ok()) continue;
+      for (const std::vector<int>& knobs : Neighbours(engines[e])) {
+        candidates.push_back({engines[e].cost(*group, target_, knobs), ConfigOf(static_cast<int>(e), knobs)});
+        if (!widely) break;
+      }
+    }
+    // Stable: among equals the defaults stay in front.
+    std::ranges::stable_sort(candidates, {}, &Candidate::seconds);
+    std::vector<EngineConfig> ranked;
+    for (Candidate& c : candidates) ranked.push_back(std::move(c.config));
+    return ranked;
+  }
+
+  Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const override {
+    ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
+    ASSIGN_OR_RETURN(const CompiledPlan plan, plans_.Get(graph, target_, choice));
+    return Footprint{.workspace_bytes = plan.program.workspace_bytes,
+                     .shared_memory_bytes = static_cast<int32_t>(plan.shared_bytes)};
+  }
+
+  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config) override {
+    ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
+    ASSIGN_OR_RETURN(CompiledPlan compiled, plans_.Get(graph, target_, choice));
+    EngineConfig complete = compiled.engine < 0 ? config : ConfigOf(compiled.engine, compiled.knobs);
+    auto plan = std::make_shared<PlanImpl>(std::move(complete), std::move(compiled));
+    if (device_ != nullptr) RETURN_IF_ERROR(plan->LoadOn(*device_));
+    return std::shared_ptr<const Plan>(std::move(plan));
+  }
+
+  Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace, void* stream) override {
+    const runtime::Executable* executable = static_cast<const PlanImpl&>(plan).executable();
+    if (executable == nullptr) {
+      return Status::Error(Code::kArchMismatch, "the plan was compiled for {} ({}), without a device to run on", target_.arch,
+                           target_.name);
+    }
+    return executable->Execute(pointers, workspace, stream);
+  }
+
+ private:
+  const Target target_;
+  runtime::Device* const device_;
+  mutable PlanCache plans_{kPlansKept};
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Session>> OpenSession() {
+  ASSIGN_OR_RETURN(runtime::Device * device, runtime::DefaultDevice());
+  // Leaked: sessions hold loaded kernels, which must not be freed after the driver.
+  static auto* const mutex = new std::mutex;
+  static auto* const sessions = new std::map<runtime::Device*, std::shared_ptr<Session>>;
+  const std::lock_guard lock(*mutex);
+  std::shared_ptr<Session>& session = (*sessions)[device];
+  if (session == nullptr) session = std::make_shared<DeviceSession>(device->target(), device);
+  return session;
+}
+
+Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target) {
+  return std::shared_ptr<Session>(std::make_shared<DeviceSession>(target, nullptr));
+}
+
+int64_t CudaRuntimeVersion() {
+  const Result<const runtime::Nvrtc*> nvrtc = runtime::ProcessNvrtc();
+  return nvrtc.ok() ? (*nvrtc)->major() * 1000 + (*nvrtc)->minor() * 10 : 0;
+}
+
+}  // namespace kiln::api
