@@ -1,5 +1,6 @@
 // Tile IR: what one kernel does. Loops bound to blocks, threads and vectors, loads, stores, scalar
-// expressions, barriers, shared memory. Nothing is left to decide here: the emitters (CUDA, LLVM) only print.
+// expressions, barriers, shared memory. Nothing is left to decide here: the emitters (CUDA, LLVM)
+// only print.
 //
 //   kernel pw_3f2a(x: ptr<f16> const align 16, y: ptr<f16> align 16, n: i32) threads 256 {
 //     for bx in 0..div(add(n, 2047), 2048) block_x {
@@ -17,13 +18,15 @@
 //     }
 //   }
 //
-// Identity is by name: every variable, buffer and parameter of a kernel has its own name, given in order of
-// creation, so that equal structures print equal text (the text is the key of the kernel cache).
+// Identity is by name: every variable, buffer and parameter of a kernel has its own name, given in
+// order of creation, so that equal structures print equal text (the text is the key of the kernel
+// cache).
 //
-// Types of expressions: f32, f64, i32, i64 and bool compute; the other dtypes are storage that may only be
-// loaded, stored, copied and cast. A cast rounds as RoundTo (ir/dtype.h): to nearest even, saturating for
-// integers and fp8. Integer Div and Mod are on non-negative operands. `select`, `and` and `or` evaluate only
-// the operands they need, as ?:, && and || do, so that `select(lt(i, n), load x[i], 0x0p+0f)` is in bounds.
+// Types of expressions: f32, f64, i32, i64 and bool compute; the other dtypes are storage that may
+// only be loaded, stored, copied and cast. A cast rounds as RoundTo (ir/dtype.h): to nearest even,
+// saturating for integers and fp8. Integer Div and Mod are on non-negative operands. `select`,
+// `and` and `or` evaluate only the operands they need, as ?:, && and || do, so that
+// `select(lt(i, n), load x[i], 0x0p+0f)` is in bounds.
 #pragma once
 
 #include <memory>
@@ -38,13 +41,14 @@
 namespace kiln::tile {
 
 enum class ExprKind : uint8_t {
-  kInt,      // i32, i64 or bool constant: `int_value`
-  kFloat,    // f32 or f64 constant: `float_value`
-  kVar,      // loop variable, let, or scalar parameter: `name`
-  kLoad,     // element args[0] of buffer `name`
-  kOp,       // op(args…)
-  kCast,     // args[0] as `type`
-  kShuffle,  // value of args[0] in the lane whose number is this lane's xor int_value (all 32 lanes active)
+  kInt,    // i32, i64 or bool constant: `int_value`
+  kFloat,  // f32 or f64 constant: `float_value`
+  kVar,    // loop variable, let, or scalar parameter: `name`
+  kLoad,   // element args[0] of buffer `name`
+  kOp,     // op(args…)
+  kCast,   // args[0] as `type`
+  // Value of args[0] in the lane whose number is this lane's xor int_value; all 32 lanes active.
+  kShuffle,
 };
 
 struct ExprNode;
@@ -60,7 +64,7 @@ struct ExprNode {
   std::vector<Expr> args = {};
 };
 
-// ---- builders; they fold constants and x+0, x*1, x*0, x/1, x%1, select(const, …) --------------------
+// ---- builders; they fold constants and x+0, x*1, x*0, x/1, x%1, select(const, …) ----
 Expr Int(int64_t value, DType type = DType::kI32);
 Expr Float(double value, DType type = DType::kF32);
 Expr Bool(bool value);
@@ -87,9 +91,11 @@ enum class Space : uint8_t { kReg, kShared };
 
 enum class Bind : uint8_t {
   kSerial,
-  kUnroll,   // constant extent, fully unrolled
-  kVector,   // CPU: iterations are independent and should become SIMD lanes; GPU: as kUnroll
-  kBlockX, kBlockY, kBlockZ,  // outermost only; extent may name parameters, and fixes the launch grid
+  kUnroll,  // constant extent, fully unrolled
+  kVector,  // CPU: iterations are independent and should become SIMD lanes; GPU: as kUnroll
+  kBlockX,  // outermost only; extent may name parameters, and fixes the launch grid
+  kBlockY,
+  kBlockZ,
   kThreadX,  // constant extent; at most one level deep at any point
 };
 
@@ -111,8 +117,10 @@ struct Store {  // buffer[index] = value; the value's type is the buffer's
   Expr index;
   Expr value;
 };
-struct Copy {  // dst[dst_index .. +lanes) = src[src_index .. +lanes), one wide access; equal dtypes;
-  std::string dst;  // lanes * size is 2, 4, 8 or 16 bytes, and global or shared addresses are aligned to it
+// dst[dst_index .. +lanes) = src[src_index .. +lanes), one wide access; equal dtypes; lanes * size
+// is 2, 4, 8 or 16 bytes, and global or shared addresses are aligned to it.
+struct Copy {
+  std::string dst;
   Expr dst_index;
   std::string src;
   Expr src_index;
@@ -121,7 +129,7 @@ struct Copy {  // dst[dst_index .. +lanes) = src[src_index .. +lanes), one wide 
 struct For {
   std::string var;
   DType type = DType::kI32;  // of the variable
-  Expr extent = {};               // iterates 0 .. extent-1
+  Expr extent = {};          // iterates 0 .. extent-1
   Bind bind = Bind::kSerial;
   Block body = {};
 };
@@ -147,15 +155,15 @@ struct Param {
 };
 
 struct Kernel {
-  std::string name;                  // extern "C" entry
+  std::string name;                       // extern "C" entry
   std::vector<std::string> comment = {};  // lines: graph, engine, knobs
   std::vector<Param> params = {};
-  int threads = 1;                   // of a block; 1 on the CPU
-  int min_blocks = 0;                // __launch_bounds__' second argument, 0 for none
+  int threads = 1;     // of a block; 1 on the CPU
+  int min_blocks = 0;  // __launch_bounds__' second argument, 0 for none
   Block body = {};
 };
 
-// ---- text: print → parse → print is the identity -------------------------------------------------------
+// ---- text: print → parse → print is the identity ----
 std::string Print(const Kernel& kernel);
 std::string Print(const Expr& expr);
 

@@ -13,8 +13,9 @@ namespace kiln::tile {
 // Errors name line and column.
 Result<Kernel> Parse(std::string_view text);
 
-// Names unique and defined before use, types right for every op, block loops outermost, thread loops not
-// nested, barriers under no divergent condition, vector widths legal. Sentences name the statement.
+// Names unique and defined before use, types right for every op, block loops outermost, thread
+// loops not nested, barriers under no divergent condition, vector widths legal. Sentences name the
+// statement.
 Status Verify(const Kernel& kernel);
 
 // One value of the interpreter: integers exactly, floats in f64 rounded to the expression's type.
@@ -23,15 +24,16 @@ struct Value {
   int64_t i = 0;
 };
 
-// Argument of one parameter: the elements of a pointer's buffer (as values of its dtype), or a scalar.
+// Argument of one parameter: the elements of a pointer's buffer (as values of its dtype), or a
+// scalar.
 struct Argument {
   std::vector<double>* buffer = nullptr;
   Value scalar = {};
 };
 
-// Runs the kernel, all threads of a block in lockstep (so barriers and shuffles mean what they say on a
-// GPU), blocks one after another. Out-of-bounds access and reads of undefined registers or shared memory
-// are errors that name the buffer, index and thread.
+// Runs the kernel, all threads of a block in lockstep (so barriers and shuffles mean what they say
+// on a GPU), blocks one after another. Out-of-bounds access and reads of undefined registers or
+// shared memory are errors that name the buffer, index and thread.
 Status Interpret(const Kernel& kernel, std::span<const Argument> args);
 
 }  // namespace kiln::tile

@@ -1,5 +1,5 @@
-// The CUDA text itself: three kernels against golden files, and how single constructs are spelled. To renew a golden
-// file, copy the one that the failure names over it.
+// The CUDA text itself: three kernels against golden files, and how single constructs are spelled.
+// To renew a golden file, copy the one that the failure names over it.
 #include "codegen/cuda/emit.h"
 
 #include <gtest/gtest.h>
@@ -41,8 +41,8 @@ TEST_P(Golden, TextIsUnchanged) {
 
 INSTANTIATE_TEST_SUITE_P(Emit, Golden, testing::Values("elementwise", "softmax", "transpose"));
 
-// The lines inside the kernel's braces, for a body that may use p (f32*), q (f16*), i, j, n (i32), l (i64), a, b (f32),
-// d (f64), c, e (bool).
+// The lines inside the kernel's braces, for a body that may use p (f32*), q (f16*), i, j, n (i32),
+// l (i64), a, b (f32), d (f64), c, e (bool).
 std::string BodyText(const std::string& body) {
   const std::string head =
       "kernel k(p: ptr<f32> align 16, q: ptr<f16> align 16, i: i32, j: i32, n: i32, l: i64, a: "

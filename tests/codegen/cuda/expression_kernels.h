@@ -1,5 +1,6 @@
-// Kernels of one thread whose every statement stores one random expression: for comparing what the emitted C++
-// computes with what the interpreter does. Only operations that the host rounds as a device does occur.
+// Kernels of one thread whose every statement stores one random expression: for comparing what the
+// emitted C++ computes with what the interpreter does. Only operations that the host rounds as a
+// device does occur.
 #pragma once
 
 #include "ir/tile/tile.h"

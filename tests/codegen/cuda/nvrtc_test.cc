@@ -1,5 +1,6 @@
-// Everything the emitter can print, compiled by NVRTC for three generations: every scalar operation on every type it
-// takes, every pair of types in a cast, and random kernels. Skipped where there is no NVRTC.
+// Everything the emitter can print, compiled by NVRTC for three generations: every scalar operation
+// on every type it takes, every pair of types in a cast, and random kernels. Skipped where there is
+// no NVRTC.
 #include "runtime/cuda/nvrtc.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +49,8 @@ Param Pointer(const std::string& name, DType t) {
   return {.name = name, .type = t, .is_pointer = true};
 }
 
-// out[i] = op(a, b, c), for every op that the verifier lets through on the type; the number of them in `count`.
+// out[i] = op(a, b, c), for every op that the verifier lets through on the type; the number of them
+// in `count`.
 Kernel AllOps(DType t, int& count) {
   const DType out = t;
   Kernel kernel{.name = fmt::format("ops_{}", Info(t).text), .threads = 32};

@@ -28,8 +28,8 @@ unsigned BitsOf(DType type, double value) {
   return bits;
 }
 
-// Every float whose lower 12 bits are 0, 1, 0x7ff, 0x800, 0x801 or 0xfff: all roundings of 8-bit formats, and
-// random ones for bf16, whose ties lie at bit 15.
+// Every float whose lower 12 bits are 0, 1, 0x7ff, 0x800, 0x801 or 0xfff: all roundings of 8-bit
+// formats, and random ones for bf16, whose ties lie at bit 15.
 template <class T>
 void ExpectEncodes(DType type) {
   std::mt19937 random(3);

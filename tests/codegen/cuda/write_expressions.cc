@@ -1,4 +1,5 @@
-// Writes the C++ that expression_test.cc includes: one prelude, every expression kernel, and a table of them.
+// Writes the C++ that expression_test.cc includes: one prelude, every expression kernel, and a
+// table of them.
 #include <cstdio>
 #include <string>
 

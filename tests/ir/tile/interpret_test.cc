@@ -1,4 +1,5 @@
-// The lockstep interpreter: what kernels compute, and the mistakes it catches that a device would not.
+// The lockstep interpreter: what kernels compute, and the mistakes it catches that a device would
+// not.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -129,7 +130,8 @@ TEST(TileInterpret, LoopsAndBranchesDivergePerThread) {
   EXPECT_EQ(y, (Buffer{0, 0, 100, 102, 202, 206, 306, 312}));
 }
 
-// Neighbours exchange values through shared memory; `between` stands between the store and the load.
+// Neighbours exchange values through shared memory; `between` stands between the store and the
+// load.
 Status Exchange(const char* between) {
   Buffer y(64);
   return RunText(fmt::format(R"(kernel k(y: ptr<f32>) threads 64 {{

@@ -1,5 +1,6 @@
-// The generator keeps what is in scope and draws statements and typed expressions from it. Expressions are made
-// as nodes, not by the folding builders, so that texts hold what no engine would write.
+// The generator keeps what is in scope and draws statements and typed expressions from it.
+// Expressions are made as nodes, not by the folding builders, so that texts hold what no engine
+// would write.
 #include "tests/ir/tile/random_kernel.h"
 
 #include <fmt/format.h>

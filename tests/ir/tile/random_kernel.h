@@ -1,5 +1,5 @@
-// Random tile kernels that pass the verifier: every statement, binding, type and operation occurs. For tests of
-// the text, the emitter and the interpreter.
+// Random tile kernels that pass the verifier: every statement, binding, type and operation occurs.
+// For tests of the text, the emitter and the interpreter.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Text of tile kernels: print → parse → print is the identity, and malformed text gets a place and a sentence.
+// Text of tile kernels: print → parse → print is the identity, and malformed text gets a place and
+// a sentence.
 #include <gtest/gtest.h>
 
 #include <random>
