@@ -1,0 +1,262 @@
+// Bandwidth of pointwise and reduction graphs on tensors of 100 MB and more, through the public backend API.
+//
+//   bandwidth --out bandwidth.json [--commit HASH] [--filter add] [--nvidia libcudnn.so.9]
+//
+// Each graph first runs at small extents against the oracle, then is timed in rounds: our kernel, a
+// device-to-device copy that moves the same bytes, and NVIDIA's cuDNN for the same graph where it takes it,
+// one after the other, with a buffer larger than L2 written before each. The median over the rounds counts.
+// Bytes are the floor: each input read once, each output written once; a copy of n bytes moves 2n.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "bench/case_bench.h"
+
+namespace kiln::bench {
+namespace {
+
+// {T} is the data type, {N} the extent that grows; large and small extents are chosen for each.
+struct GraphRow {
+  const char* name;
+  const char* graph;
+  int64_t large, small;  // N at which an f16 tensor has 100 MB, and one for the oracle
+};
+
+constexpr GraphRow kGraphs[] = {
+    {"add", "add(x:{T}[{N},1024], b:{T}[{N},1024]) -> y:{T}", 65536, 7},
+    {"relu", "relu_fwd(x:{T}[{N},1024]) -> y:{T}", 65536, 7},
+    {"scale_bias_relu",
+     "mul(x:{T}[{N},64,56,56]@nhwc, s:{T}[1,64,1,1]@nhwc) -> %t:f32@nhwc; add(%t, "
+     "b:{T}[1,64,1,1]@nhwc) -> %u:f32@nhwc; "
+     "relu_fwd(%u) -> y:{T}@nhwc",
+     288, 1},
+    {"scale_bias_relu_nchw",
+     "mul(x:{T}[{N},64,56,56], s:{T}[1,64,1,1]) -> %t:f32; add(%t, b:{T}[1,64,1,1]) -> %u:f32; "
+     "relu_fwd(%u) -> y:{T}",
+     288, 1},
+    {"bias_gelu", "add(x:{T}[{N},4096], b:{T}[1,4096]) -> %t:f32; gelu_fwd(%t) -> y:{T}", 16384, 3},
+    {"cast_to_f32", "identity(x:{T}[{N},1024]) -> y:f32", 65536, 7},
+    {"cast_to_bf16", "identity(x:{T}[{N},1024]) -> y:bf16", 65536, 7},
+    {"nhwc_to_nchw", "identity(x:{T}[{N},256,28,28]@nhwc) -> y:{T}", 288, 1},
+    {"nchw_to_nhwc", "identity(x:{T}[{N},256,28,28]) -> y:{T}@nhwc", 288, 1},
+    {"reduce_add_row", "reduce_add(x:{T}[{N},4096]) -> y:f32[{N},1]", 16384, 5},
+    {"reduce_max_row", "reduce_max(x:{T}[{N},4096]) -> y:{T}[{N},1]", 16384, 5},
+    {"reduce_add_column", "reduce_add(x:{T}[{N},4096]) -> y:f32[1,4096]", 16384, 17},
+    {"reduce_max_column", "reduce_max(x:{T}[{N},4096]) -> y:{T}[1,4096]", 16384, 17},
+    {"reduce_add_full", "reduce_add(x:{T}[{N},4096]) -> y:f32[1,1]", 16384, 5},
+    {"reduce_amax_full", "reduce_amax(x:{T}[{N},4096]) -> y:f32[1,1]", 16384, 5},
+    {"reduce_add_middle", "reduce_add(x:{T}[{N},512,256]) -> y:f32[{N},1,256]", 512, 2},
+    {"reduce_add_channel", "reduce_add(x:{T}[{N},64,56,56]@nhwc) -> y:f32[1,64,1,1]@nhwc", 288, 1},
+};
+
+struct Timing {
+  double median = 0, low = 0, high = 0;  // microseconds; low and high are the quartiles
+};
+
+Timing Summarise(std::vector<double> times) {
+  std::ranges::sort(times);
+  const auto at = [&](double q) {
+    return times[static_cast<size_t>(q * static_cast<double>(times.size() - 1))];
+  };
+  return {.median = at(0.5), .low = at(0.25), .high = at(0.75)};
+}
+
+struct Row {
+  std::string name, dtype, error, nvidia_error;
+  int64_t bytes = 0;
+  Timing ours, copy, nvidia;
+};
+
+Case Instantiate(const GraphRow& row, const char* dtype, int64_t n) {
+  std::string text = row.graph;
+  for (const auto& [from, to] :
+       {std::pair<std::string, std::string>{"{T}", dtype}, {"{N}", std::to_string(n)}}) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;)
+      text.replace(at, from.size(), to);
+  }
+  std::string error;
+  auto parsed = testing::ParseCase(std::string(row.name) + ": " + text, &error);
+  if (!parsed) {
+    std::fprintf(stderr, "%s\n", error.c_str());
+    std::exit(2);
+  }
+  return *std::move(parsed);
+}
+
+// Device memory of a large case, without host copies: inputs hold a byte pattern that is an ordinary number
+// in every floating type.
+class LargeMemory {
+ public:
+  LargeMemory(testing::GpuDevice& device, const Case& c, int64_t workspace_bytes) {
+    for (const auto& tensor : c.tensors) {
+      if (tensor.is_virtual) continue;
+      const auto bytes =
+          static_cast<size_t>(oracle::Count(tensor.dims) * oracle::Row(tensor.dtype).bytes);
+      auto& buffer = buffers_.emplace_back(device, bytes);
+      ok_ &= buffer.data() != nullptr;
+      if (ok_) device.FillAsync(buffer.data(), 0x3b, bytes);
+      pack_.uids.push_back(tensor.uid);
+      pack_.pointers.push_back(buffer.data());
+    }
+    auto& workspace = buffers_.emplace_back(device, static_cast<size_t>(workspace_bytes));
+    ok_ &= workspace.data() != nullptr;
+    pack_.workspace = workspace.data();
+  }
+  bool ok() const { return ok_; }
+  const testing::Pack& pack() const { return pack_; }
+
+ private:
+  std::vector<testing::Buffer> buffers_;
+  testing::Pack pack_;
+  bool ok_ = true;
+};
+
+class Bandwidth {
+ public:
+  Bandwidth(testing::GpuDevice& device, const Cudnn& ours, const Cudnn* nvidia, int repeats)
+      : device_(device),
+        ours_(ours),
+        nvidia_(nvidia),
+        repeats_(repeats),
+        flush_(device, kFlushBytes) {}
+
+  Row Measure(const GraphRow& graph, const char* dtype) {
+    const bool wide = std::string(dtype) == "f32";
+    const Case large = Instantiate(graph, dtype, wide ? graph.large / 2 : graph.large);
+    Row row;
+    row.name = graph.name;
+    row.dtype = dtype;
+    row.bytes = large.Bytes();
+    row.error = CheckNumbers(ours_, device_, Instantiate(graph, dtype, graph.small));
+    if (!row.error.empty()) return row;
+    const auto ours = CaseBench::Make(ours_, large, &row.error);
+    if (!ours) return row;
+    const auto theirs = nvidia_ ? CaseBench::Make(*nvidia_, large, &row.nvidia_error) : nullptr;
+    const int64_t workspace =
+        std::max(ours->workspace_bytes(), theirs ? theirs->workspace_bytes() : 0);
+    const LargeMemory memory(device_, large, workspace);
+    if (!memory.ok()) return row.error = "device memory is out", row;
+    row.error = ours->Bind(memory.pack());
+    if (theirs) row.nvidia_error = theirs->Bind(memory.pack());
+    if (row.error.empty()) Time(row, *ours, theirs.get());
+    return row;
+  }
+
+ private:
+  static constexpr size_t kFlushBytes = size_t{256} << 20;  // well above any L2
+
+  template <typename Launch>
+  double Once(const Launch& launch) {
+    device_.FillAsync(flush_.data(), 0, kFlushBytes);
+    device_.RecordBegin();
+    launch();
+    device_.RecordEnd();
+    return device_.ElapsedMicroseconds();
+  }
+
+  void Time(Row& row, const CaseBench& ours, const CaseBench* theirs) {
+    const auto half = static_cast<size_t>(row.bytes / 2);
+    const testing::Buffer from(device_, half), to(device_, half);
+    std::vector<double> our_times, copy_times, nvidia_times;
+    for (int i = -3; i < repeats_; ++i) {  // three rounds to warm up
+      cudnnStatus_t status = CUDNN_STATUS_SUCCESS, their_status = CUDNN_STATUS_SUCCESS;
+      const double a = Once([&] { status = ours.Launch(); });
+      const double b = Once([&] { device_.CopyAsync(to.data(), from.data(), half); });
+      const double c = theirs ? Once([&] { their_status = theirs->Launch(); }) : 0;
+      if (status != CUDNN_STATUS_SUCCESS) return void(row.error = ours.Describe(status));
+      if (their_status != CUDNN_STATUS_SUCCESS)
+        row.nvidia_error = theirs->Describe(their_status), theirs = nullptr;
+      if (i < 0) continue;
+      our_times.push_back(a);
+      copy_times.push_back(b);
+      if (theirs) nvidia_times.push_back(c);
+    }
+    row.error = device_.Synchronize();
+    row.ours = Summarise(our_times);
+    row.copy = Summarise(copy_times);
+    if (theirs && !nvidia_times.empty()) row.nvidia = Summarise(nvidia_times);
+  }
+
+  testing::GpuDevice& device_;
+  const Cudnn& ours_;
+  const Cudnn* nvidia_;
+  int repeats_;
+  testing::Buffer flush_;
+};
+
+double GigabytesPerSecond(int64_t bytes, const Timing& t) {
+  return t.median > 0 ? static_cast<double>(bytes) / t.median * 1e-3 : 0;
+}
+
+void Print(const Row& row) {
+  if (!row.error.empty())
+    return void(
+        std::printf("%-22s %-5s %s\n", row.name.c_str(), row.dtype.c_str(), row.error.c_str()));
+  const double ours = GigabytesPerSecond(row.bytes, row.ours),
+               copy = GigabytesPerSecond(row.bytes, row.copy);
+  std::printf(
+      "%-22s %-5s %8.1f MB %8.1f us %7.0f GB/s %6.1f %% of copy   NVIDIA %s\n", row.name.c_str(),
+      row.dtype.c_str(), static_cast<double>(row.bytes) * 1e-6, row.ours.median, ours,
+      100 * ours / copy,
+      row.nvidia.median > 0 ? fmt::format("{:.1f} us", row.nvidia.median).c_str() : "refuses");
+  std::fflush(stdout);
+}
+
+std::string Json(const Timing& t) {
+  return t.median > 0
+             ? fmt::format("{{\"median_us\": {:.3f}, \"q25_us\": {:.3f}, \"q75_us\": {:.3f}}}",
+                           t.median, t.low, t.high)
+             : "null";
+}
+
+std::string Json(const Row& row) {
+  return fmt::format(
+      "    {{\"name\": {}, \"dtype\": {}, \"bytes\": {}, \"error\": {}, \"kiln\": {}, \"copy\": "
+      "{}, \"nvidia\": {}, \"nvidia_error\": {}}}",
+      JsonText(row.name), JsonText(row.dtype), row.bytes, JsonText(row.error), Json(row.ours),
+      Json(row.copy), Json(row.nvidia), JsonText(row.nvidia_error));
+}
+
+int Main(int argc, char** argv) {
+  const Options options = Options::Parse(argc, argv);
+  std::string error;
+  const auto device = testing::OpenGpuDevice(&error);
+  if (!device) return std::fprintf(stderr, "%s\n", error.c_str()), 2;
+  std::string no_nvidia = "not found";
+  std::unique_ptr<Cudnn> nvidia;
+  if (!options.nvidia.empty()) nvidia = Cudnn::Open(options.nvidia, device->stream(), &no_nvidia);
+  const auto ours = Cudnn::Open(options.cudnn, device->stream(), &error);
+  if (!ours)
+    return std::fprintf(stderr, "library '%s': %s\n", options.cudnn.c_str(), error.c_str()), 2;
+  std::printf("%s, ours %s, NVIDIA's %s\n", device->name().c_str(), options.cudnn.c_str(),
+              nvidia ? options.nvidia.c_str() : no_nvidia.c_str());
+  Bandwidth bandwidth(*device, *ours, nvidia.get(), options.repeats);
+  std::string rows;
+  bool failed = false;
+  for (const GraphRow& graph : kGraphs) {
+    for (const char* dtype : {"f16", "bf16", "f32"}) {
+      if (std::string(graph.name).find(options.filter) == std::string::npos) continue;
+      const Row row = bandwidth.Measure(graph, dtype);
+      Print(row);
+      failed |= !row.error.empty();
+      rows += (rows.empty() ? "" : ",\n") + Json(row);
+    }
+  }
+  if (options.out.empty()) return failed;
+  std::ofstream out(options.out);
+  out << fmt::format(
+      "{{\n  \"benchmark\": \"bandwidth\",\n  \"commit\": {},\n  \"date\": {},\n  \"device\": "
+      "{},\n  \"nvidia_version\": {},\n  \"rows\": [\n{}\n  ]\n}}\n",
+      JsonText(options.commit), JsonText(options.date), JsonText(device->name()),
+      nvidia ? nvidia->version() : 0, rows);
+  out.close();
+  if (out.fail()) return std::fprintf(stderr, "cannot write %s\n", options.out.c_str()), 2;
+  return failed;
+}
+
+}  // namespace
+}  // namespace kiln::bench
+
+int main(int argc, char** argv) { return kiln::bench::Main(argc, argv); }

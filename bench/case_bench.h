@@ -1,0 +1,58 @@
+// A graph of the case language, ready to execute again and again on one library: what the benchmarks time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tests/support/client.h"
+#include "tests/support/runner.h"
+
+namespace kiln::bench {
+
+using testing::Case;
+using testing::Cudnn;
+using testing::Device;
+using testing::Graph;
+using testing::Plan;
+
+// The first plan of the heuristics, with the tensors of `c` in device memory that the caller owns.
+class CaseBench {
+ public:
+  // Null with the reason in `error` where the library refuses the graph.
+  static std::unique_ptr<CaseBench> Make(const Cudnn& cudnn, const Case& c, std::string* error);
+
+  int64_t workspace_bytes() const { return plan_->workspace_bytes; }
+  const Plan& plan() const { return *plan_; }
+
+  // Binds memory, and makes the variant pack that Launch uses.
+  std::string Bind(const testing::Pack& pack);
+  cudnnStatus_t Launch() const {
+    return cudnn_->execute(cudnn_->handle(), plan_->descriptor().get(), pack_.get());
+  }
+  cudnnStatus_t LaunchWithNewPack() const;
+  std::string Describe(cudnnStatus_t status) const {
+    return cudnn_->ErrorOf(status, "cudnnBackendExecute").text;
+  }
+
+ private:
+  const Cudnn* cudnn_ = nullptr;
+  std::unique_ptr<Graph> graph_;
+  std::unique_ptr<Plan> plan_;
+  testing::Pack pointers_;
+  testing::Descriptor pack_;
+};
+
+// Runs `small` (the same graph at extents that the oracle manages) and compares with the oracle.
+std::string CheckNumbers(const Cudnn& cudnn, Device& device, const Case& small);
+
+// What a result file begins with, and the flags that both programs take.
+struct Options {
+  std::string out, commit, date, cudnn, nvidia, filter;
+  int repeats = 20;
+
+  // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats; else KILN_TEST_CUDNN and the like.
+  static Options Parse(int argc, char** argv);
+};
+std::string JsonText(const std::string& text);  // quoted and escaped
+
+}  // namespace kiln::bench

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Markdown tables from the benchmarks' JSON, on stdout or in a page between its markers.
+
+    bench/report.py bench/results/bandwidth.json bench/results/latency.json [--into README.md]
+
+The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+
+def heading(data):
+    return f"{data['device']}, commit {data['commit']}, {data['date']}"
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join([" --- "] + [" ---: "] * (len(header) - 1)) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def rate(num_bytes, timing):
+    """Gigabytes a second of the median, or None where nothing was timed."""
+    return num_bytes / timing["median_us"] * 1e-3 if timing else None
+
+
+def bandwidth(data):
+    rows = []
+    for row in data["rows"]:
+        ours, copy, nvidia = (rate(row["bytes"], row[key]) for key in ("kiln", "copy", "nvidia"))
+        spread = row["kiln"] and (row["kiln"]["q75_us"] - row["kiln"]["q25_us"]) / row["kiln"]["median_us"]
+        rows.append([
+            row["name"], row["dtype"], f"{row['bytes'] * 1e-6:.0f}",
+            f"{ours:.0f}" if ours else row["error"],
+            f"{100 * ours / copy:.0f} %" if ours and copy else "",
+            f"{100 * spread:.1f} %" if spread is not None else "",
+            f"{100 * nvidia / copy:.0f} %" if nvidia and copy else "refused",
+        ])
+    return (f"**Bandwidth** ({heading(data)}); a copy of the same bytes is 100 %\n\n" +
+            table(["graph", "type", "MB", "GB/s", "of copy", "spread", "cuDNN, of copy"], rows))
+
+
+def latency(data):
+    def microseconds(value):
+        return "" if value is None else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+
+    rows = [[row["meaning"], microseconds(row["kiln_us"]), microseconds(row["nvidia_us"])] for row in data["rows"]]
+    return f"**Host time** ({heading(data)})\n\n" + table(["", "Kiln, µs", "cuDNN, µs"], rows)
+
+
+WRITERS = {"bandwidth": bandwidth, "latency": latency}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=pathlib.Path)
+    parser.add_argument("--into", type=pathlib.Path, help="a page with the two markers")
+    arguments = parser.parse_args()
+
+    parts = []
+    for path in arguments.files:
+        data = json.loads(path.read_text())
+        if data.get("benchmark") not in WRITERS:
+            sys.exit(f"{path}: '{data.get('benchmark')}' is no benchmark; known are {', '.join(sorted(WRITERS))}")
+        parts.append(WRITERS[data["benchmark"]](data))
+    text = "\n\n".join(parts)
+    if arguments.into is None:
+        print(text)
+        return
+    page = arguments.into.read_text()
+    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
+        sys.exit(f"{arguments.into}: needs one {BEGIN} and one {END} after it")
+    head, rest = page.split(BEGIN)
+    tail = rest.split(END)[1]
+    arguments.into.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+
+
+if __name__ == "__main__":
+    main()
