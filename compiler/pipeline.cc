@@ -99,7 +99,7 @@ Status RunPipeline(Module& module, const PassContext& context, const PassObserve
     if (!changed.ok()) return std::move(changed).status().Within(pass.name);
     if (DumpWanted(fmt::format("after:{}", pass.name))) WriteFile(fmt::format("{}-{}.txt", stem, pass.name), Print(module));
     if (observer) observer(pass.name, module);
-    if (pass.after == Form::kProgram) break;  // emit has verified each kernel that it printed
+    if (pass.after == Form::kProgram) break;  // the kernels were verified after schedule
     if (Status status = VerifyForm(module); !status.ok()) {
       const std::string path = WriteFile(fmt::format("kiln-repro-{}.kiln", HashBytes(graph::Print(original)).Hex().substr(0, 8)), graph::Print(original));
       return Status::Error(Code::kInternal, "pass {} broke the graph ({}); please report {}", pass.name, status.message(), path);

@@ -223,6 +223,7 @@ Expr KernelBuilder::Offset(TensorId tensor, const Index& index) {
 void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int threads, Lowered& lowered,
                            int min_blocks) {
   tile::Kernel kernel;
+  kernel.name = "kiln_kernel";  // until emit knows the hash of the text
   kernel.comment.push_back(engine_);
   for (const Node& node : group_.graph.nodes) {
     std::string line;

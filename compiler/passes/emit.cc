@@ -8,7 +8,6 @@
 #include "compiler/passes/workspace.h"
 #include "ir/base/check.h"
 #include "ir/base/hash.h"
-#include "ir/tile/tools.h"
 
 namespace kiln::compiler {
 namespace {
@@ -77,8 +76,7 @@ class Emitter {
     Group& group = m_.groups[g];
     std::vector<int> kernels;
     for (tile::Kernel& kernel : group.lowered.kernels) {
-      ASSIGN_OR_RETURN(const int index, EmitKernel(kernel, Engines()[group.engine].name));
-      kernels.push_back(index);
+      kernels.push_back(EmitKernel(kernel, Engines()[group.engine].name));
     }
     for (const LoweredLaunch& launch : group.lowered.launches) {
       const tile::Kernel& kernel = group.lowered.kernels[launch.kernel];
@@ -123,9 +121,8 @@ class Emitter {
   }
 
   // Index of the kernel's source in the program; equal texts are one.
-  Result<int> EmitKernel(tile::Kernel& kernel, std::string_view engine) {
+  int EmitKernel(tile::Kernel& kernel, std::string_view engine) {
     kernel.name = fmt::format("kiln_{}_{}", engine, kNameDigits);
-    if (Status status = tile::Verify(kernel); !status.ok()) return std::move(status).Within(kernel.name);
     std::string text = target_.is_cuda() ? cuda_codegen::EmitCuda(kernel) : tile::Print(kernel);
     const std::string name = fmt::format("kiln_{}_{}", engine, HashBytes(text).Hex().substr(0, kNameDigits.size()));
     for (size_t at = text.find(kernel.name); at != std::string::npos; at = text.find(kernel.name, at + name.size()))

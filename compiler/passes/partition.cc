@@ -18,6 +18,7 @@ using graph::Tensor;
 using graph::TensorId;
 
 constexpr int kNone = -1;
+constexpr std::string_view kRoles[] = {"x", "w", "dy", "a", "b", "src", "out"};
 
 // A group while it grows. Its position in the list is its place in launch order.
 struct Draft {
@@ -127,27 +128,39 @@ class Partitioner {
       Node copy = g_.nodes[n];
       copy.name.clear();
       for (size_t i = 0; i < copy.inputs.size(); ++i)
-        copy.inputs[i] = Import(group, inner, copy.inputs[i], index, LeafName(copy, i, inner.size()));
+        copy.inputs[i] = Import(group, inner, copy.inputs[i], index, LeafName(copy, i));
       for (TensorId& y : copy.outputs) y = Import(group, inner, y, index, ResultName(copy));
       group.graph.nodes.push_back(std::move(copy));
     }
     return group;
   }
 
-  // Tensors get names that say what they are in this kernel, the same for every graph of the same structure.
-  static std::string LeafName(const Node& node, size_t operand, size_t count) {
+  // Tensors get names that say what they are in this kernel, the same for every graph of the same structure:
+  // operands by role, results by operation and a number, what is stored `out`.
+  static std::string LeafName(const Node& node, size_t operand) {
     switch (node.op) {
       case GraphOp::kConvFprop: return operand == 0 ? "x" : "w";
       case GraphOp::kConvDgrad: return operand == 0 ? "dy" : "w";
       case GraphOp::kConvWgrad: return operand == 0 ? "x" : "dy";
       case GraphOp::kMatmul: return operand == 0 ? "a" : "b";
-      default: return fmt::format("in{}", count);
+      default: return "src";
     }
   }
   static std::string ResultName(const Node& node) {
     if (node.op != GraphOp::kMap) return std::string(graph::Info(node.op).mnemonic);
     const auto& map = node.As<graph::MapAttrs>();
     return map.identity ? "cast" : Info(map.op).text;
+  }
+
+  // x, x2, x3 …; results of operations are numbered from the first on: no name is then that of a function.
+  static std::string Numbered(std::string name, const Group& group) {
+    const bool role = std::ranges::find(kRoles, name) != std::end(kRoles);
+    const auto taken = [&](const std::string& n) {
+      return std::ranges::find(group.graph.tensors, n, &Tensor::name) != group.graph.tensors.end();
+    };
+    if (role && !taken(name)) return name;
+    for (int n = role ? 2 : 1;; ++n)
+      if (std::string numbered = fmt::format("{}{}{}", name, role ? "" : "_", n); !taken(numbered)) return numbered;
   }
 
   TensorId Import(Group& group, std::map<TensorId, TensorId>& inner, TensorId outer, int index, std::string name) {
@@ -160,8 +173,8 @@ class Partitioner {
       t.strides = PackedStridesLike(t.dims, t.strides);
       t.alignment = 256;
     }
-    if (member_result && stored_[outer]) name = "out_" + name;
-    t.name = std::move(name);
+    if (member_result && stored_[outer]) name = "out";
+    t.name = Numbered(std::move(name), group);
     t.is_virtual = member_result ? !stored_[outer] : !from_memory;
     if (t.uid >= 0 || !t.is_constant()) t.uid = outer;
     const TensorId id = group.graph.AddTensor(std::move(t));

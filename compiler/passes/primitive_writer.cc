@@ -53,15 +53,15 @@ TensorId PrimitiveWriter::Cast(TensorId x, DType type) {
   return y;
 }
 
-TensorId PrimitiveWriter::Reduce(graph::Combine combine, TensorId x, const Dims& result_dims) {
-  const TensorId y = Virtual(graph::Text(combine), compute_, result_dims);
+TensorId PrimitiveWriter::Reduce(graph::Combine combine, TensorId x, Dims result_dims) {
+  const TensorId y = Virtual(graph::Text(combine), compute_, std::move(result_dims));
   graph_.AddNode({.op = GraphOp::kReduce, .inputs = {x}, .outputs = {y}, .compute = compute_,
                   .attrs = graph::ReduceAttrs{.combine = combine}, .name = ""});
   return y;
 }
 
-TensorId PrimitiveWriter::Iota(int64_t axis, const Dims& dims) {
-  const TensorId y = Virtual("iota", DType::kI32, dims);
+TensorId PrimitiveWriter::Iota(int64_t axis, Dims dims) {
+  const TensorId y = Virtual("iota", DType::kI32, std::move(dims));
   graph_.AddNode({.op = GraphOp::kIota, .inputs = {}, .outputs = {y}, .compute = DType::kI32,
                   .attrs = graph::IotaAttrs{.axis = axis}, .name = ""});
   return y;

@@ -26,9 +26,9 @@ class PrimitiveWriter {
   graph::TensorId Number(double value, int64_t uid = kLiteralUid);
   graph::TensorId Map(ScalarOp op, std::initializer_list<graph::TensorId> operands);
   graph::TensorId Cast(graph::TensorId x, DType type);
-  // Keeps x where a dim of `kept` is not 1.
-  graph::TensorId Reduce(graph::Combine combine, graph::TensorId x, const Dims& result_dims);
-  graph::TensorId Iota(int64_t axis, const Dims& dims);
+  // By value, as below: a reference into the graph would not survive the nodes that are added.
+  graph::TensorId Reduce(graph::Combine combine, graph::TensorId x, Dims result_dims);
+  graph::TensorId Iota(int64_t axis, Dims dims);
 
   graph::TensorId Add(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kAdd, {a, b}); }
   graph::TensorId Sub(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kSub, {a, b}); }
