@@ -24,8 +24,8 @@ static_assert(kTableSize == size_t{1} << (64 - 50));
 bool KnowsSlab(uintptr_t slab) {
   for (size_t i = SlotOf(slab), n = 0; n < kTableSize; ++n, i = (i + 1) % kTableSize) {
     uintptr_t entry = slab_table[i].load(std::memory_order_acquire);
+    if (entry == 0) return false;  // before the comparison: small integers mask to slab 0
     if (entry == slab) return true;
-    if (entry == 0) return false;
   }
   return false;
 }

@@ -101,11 +101,8 @@ class Spec:
         return sorted(rows, key=lambda row: row[1])
 
     def names(self, enum, generation):
-        """The first name of each value."""
-        seen = {}
-        for name, value in self.constants(enum, generation):
-            seen.setdefault(value, name)
-        return [(name, value) for value, name in seen.items()]
+        """One name for each value: the last of the table, since older names of a value stand first."""
+        return [(name, value) for value, name in {v: n for n, v in self.constants(enum, generation)}.items()]
 
     def exported(self, generation):
         return sorted(row["function"] for row in self.functions

@@ -1,0 +1,22 @@
+#!/bin/bash
+# What a libcudnn exports: exactly the functions of its version script, each with its version node, under its
+# SONAME. Arguments: the library, the script, the generation.
+set -eu
+library=$1 script=$2 node=libcudnn.so.$3
+fail() { echo "FAIL: $*" >&2; exit 1; }
+
+soname=$(readelf -d "$library" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
+[ "$soname" = "$node" ] || fail "SONAME is '$soname', not $node"
+
+wanted=$(sed -n 's/^ *\(cudnn[A-Za-z0-9_]*\);$/\1/p' "$script" | sort)
+exported=$(nm -D --defined-only "$library" | awk '$2 != "A" {print $3}' | sort)
+[ -n "$wanted" ] || fail "$script names no function"
+[ "$exported" = "$(sed "s/\$/@@$node/" <<< "$wanted")" ] ||
+  fail "exports differ: $(diff <(sed "s/\$/@@$node/" <<< "$wanted") <(echo "$exported"))"
+
+# No CUDA library is linked: driver and NVRTC are found at run time, the CPU target is a plug-in.
+needed=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
+for name in libcuda libcudart libnvrtc libcublas libLLVM; do
+  [[ $needed != *$name* ]] || fail "$library needs $name"
+done
+echo "$node exports $(wc -l <<< "$exported") functions"

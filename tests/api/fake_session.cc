@@ -1,0 +1,125 @@
+#include "tests/api/fake_session.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "api/cudnn_types.h"
+#include "ir/graph/eval.h"
+
+namespace kiln::api {
+namespace {
+
+void* last_stream = nullptr;
+
+class FakePlan : public Plan {
+ public:
+  FakePlan(graph::Graph graph, EngineConfig config) : graph_(std::move(graph)), config_(std::move(config)) {
+    for (auto ids : {graph::Inputs(graph_), graph::Outputs(graph_)}) {
+      for (graph::TensorId id : ids) Add(id);
+    }
+  }
+  const EngineConfig& config() const override { return config_; }
+  int64_t workspace_bytes() const override { return kFakeWorkspace; }
+  std::span<const ProgramTensor> tensors() const override { return tensors_; }
+
+  Status Run(std::span<void* const> pointers, void* workspace) const {
+    *static_cast<char*>(workspace) = 1;
+    graph::TensorValues values;
+    for (graph::TensorId id : graph::Inputs(graph_)) {
+      values[id] = graph::Unpack(graph_[id], static_cast<const std::byte*>(pointers[Slot(graph_[id].uid)]));
+    }
+    RETURN_IF_ERROR(graph::Evaluate(graph_, values));
+    for (graph::TensorId id : graph::Outputs(graph_)) {
+      const graph::Tensor& tensor = graph_[id];
+      auto* out = static_cast<std::byte*>(pointers[Slot(tensor.uid)]);
+      std::vector<std::byte> memory(static_cast<size_t>(SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype)));
+      std::copy_n(out, memory.size(), memory.data());
+      graph::Pack(tensor, values[id], memory);
+      std::copy(memory.begin(), memory.end(), out);
+    }
+    return {};
+  }
+
+ private:
+  void Add(graph::TensorId id) {
+    const graph::Tensor& t = graph_[id];
+    for (const ProgramTensor& known : tensors_) {
+      if (known.uid == t.uid) return;
+    }
+    tensors_.push_back({.uid = t.uid, .dtype = static_cast<uint8_t>(t.dtype), .by_value = t.by_value, .is_output = false});
+  }
+  size_t Slot(int64_t uid) const {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].uid == uid) return i;
+    }
+    CHECK(false, "no tensor {}", uid);
+  }
+
+  graph::Graph graph_;
+  EngineConfig config_;
+  std::vector<ProgramTensor> tensors_;
+};
+
+class FakeSession : public Session {
+ public:
+  explicit FakeSession(Target target) : target_(std::move(target)) {}
+
+  const Target& target() const override { return target_; }
+  int64_t EngineCount() const override { return kFakeEngines; }
+
+  Result<EngineFacts> Describe(const graph::Graph&, int64_t engine) const override {
+    if (engine == 0) return Status::Text(Code::kUnsupportedGraphPattern, "engine 0 takes nothing");
+    EngineFacts facts{.name = "interpreter", .knobs = {}, .numerical_notes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
+                      .behavior_notes = {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION,
+                                         CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API},
+                      .layouts = {}};
+    if (engine == 1) {
+      facts.knobs = {{.type = CUDNN_KNOB_TYPE_TILE_M, .minimum = 0, .maximum = 3, .stride = 1},
+                     {.type = CUDNN_KNOB_TYPE_SPLIT_K, .minimum = 0, .maximum = 8, .stride = 2}};
+      facts.layouts = {{.uid = 1, .types = {CUDNN_LAYOUT_TYPE_PREFERRED_NHWC}}};
+    }
+    return facts;
+  }
+  Result<std::vector<EngineConfig>> Rank(const graph::Graph&, RankMode mode) const override {
+    EngineConfig plain{.engine = 2, .knobs = {}};
+    if (mode == RankMode::kFallback) return std::vector{plain};
+    EngineConfig tuned{.engine = 1, .knobs = {{.type = CUDNN_KNOB_TYPE_TILE_M, .value = 2}}};
+    return std::vector{tuned, plain};
+  }
+  Result<Footprint> Measure(const graph::Graph&, const EngineConfig&) const override {
+    return Footprint{.workspace_bytes = kFakeWorkspace, .shared_memory_bytes = 1024};
+  }
+  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config) override {
+    return std::shared_ptr<const Plan>(std::make_shared<FakePlan>(graph, config));
+  }
+  Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace, void* stream) override {
+    last_stream = stream;
+    return static_cast<const FakePlan&>(plan).Run(pointers, workspace);
+  }
+
+ private:
+  Target target_;
+};
+
+}  // namespace
+
+void* LastFakeStream() { return last_stream; }
+
+Result<std::shared_ptr<Session>> OpenSession() {
+  static const std::shared_ptr<Session> session = std::make_shared<FakeSession>(*TargetFromArch("sm_90a"));
+  return session;
+}
+
+Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<Session>> sessions;
+  std::lock_guard lock(mutex);
+  std::shared_ptr<Session>& session = sessions[target.arch];
+  if (session == nullptr) session = std::make_shared<FakeSession>(target);
+  return session;
+}
+
+int64_t CudaRuntimeVersion() { return 13000; }
+
+}  // namespace kiln::api

@@ -1,0 +1,18 @@
+// A session whose one useful engine is the f64 interpreter of the graph on host memory. Tests of the C
+// interface link it instead of compiler and runtime, so that a failure is the interface's.
+//
+// Engines: 0 declines everything, 1 is the interpreter with the knobs TILE_M (0..3) and SPLIT_K (0..8 in steps
+// of 2), 2 is the interpreter without knobs. Every plan asks for 256 bytes of workspace and writes its first byte.
+#pragma once
+
+#include "api/session.h"
+
+namespace kiln::api {
+
+inline constexpr int64_t kFakeEngines = 3;
+inline constexpr int64_t kFakeWorkspace = 256;
+
+// The stream of the last Execute.
+void* LastFakeStream();
+
+}  // namespace kiln::api
