@@ -107,7 +107,7 @@ constexpr PointwiseMode kModes[] = {
     {"identity", 21, 1, false, One<[](double x) { return x; }>, 0, 0, 0},
     {"reciprocal", 22, 1, false, One<[](double x) { return 1 / x; }>, 4, 0, 0},
     {"atan2", 23, 2, false, Two<[](double x, double b) { return std::atan2(x, b); }>, 16, 2, 0},
-    {"relu_fwd", 100, 1, false, Relu, 4, 0, 0},
+    {"relu_fwd", 100, 1, false, Relu, 4, 2, 0},
     {"tanh_fwd", 101, 1, false, One<[](double x) { return std::tanh(x); }>, 16, 4, 0},
     {"sigmoid_fwd", 102, 1, false, One<[](double x) { return Sigmoid(x); }>, 16, 0, 1},
     {"elu_fwd", 103, 1, false, Elu, 8, 4, 0},
@@ -186,7 +186,9 @@ Value Apply(const PointwiseMode& mode, const P& params, std::array<Value, 3> in,
   const double center = InCompute(compute, mode.function(params, in[0].v, in[1].v, in[2].v));
   const double spread = Spread(mode, params, in, center);
   if (!std::isfinite(center)) return {.v = center, .e = spread > 0 ? kInf : 0};
-  return Finish(center, spread + u * (mode.rel * std::fabs(center) + mode.abs * size), compute);
+  // Without a slope a rectifier computes nothing; with one, the clip and the sloped part may cancel.
+  const double abs = mode.function == Relu && params.relu_slope == 0 ? 0 : mode.abs;
+  return Finish(center, spread + u * (mode.rel * std::fabs(center) + abs * size), compute);
 }
 
 }  // namespace
