@@ -1,0 +1,22 @@
+// What `run`, `dump` and `explain` share: which engine and knobs the leading group is asked to take.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "compiler/module.h"
+#include "ir/base/result.h"
+
+namespace kiln::cli {
+
+struct EngineOptions {
+  std::string engine;              // a name of the registry, or empty
+  std::vector<std::string> knobs;  // "tile_m=128"
+
+  void AddTo(CLI::App& command);
+  // Errors list the engines there are. Whether knobs exist and are legal, the compiler says.
+  Result<compiler::EngineChoice> Choice() const;
+};
+
+}  // namespace kiln::cli

@@ -1,0 +1,105 @@
+#include "cli/graph_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "cli/exit_status.h"
+#include "cli/locate.h"
+#include "ir/graph/import.h"
+
+namespace kiln::cli {
+namespace {
+
+struct Source {
+  std::string name;        // for messages, without the line
+  std::string text;        // of the graph alone
+  int64_t first_line = 1;  // where it starts in the file
+};
+
+// "graphs.jsonl:7" → {"graphs.jsonl", 7}; line 0 where none is named.
+std::pair<std::string, int64_t> SplitLine(const std::string& argument) {
+  const size_t colon = argument.rfind(':');
+  int64_t line = 0;
+  if (colon == std::string::npos || std::filesystem::exists(argument)) return {argument, 0};
+  const char* end = argument.data() + argument.size();
+  const auto parsed = std::from_chars(argument.data() + colon + 1, end, line);
+  if (parsed.ec != std::errc() || parsed.ptr != end || line <= 0) return {argument, 0};
+  return {argument.substr(0, colon), line};
+}
+
+bool IsBlank(std::string_view line) {
+  return std::ranges::all_of(line, [](unsigned char c) { return std::isspace(c) != 0; });
+}
+
+// Line `wanted` of the text. In a file of one graph a line, none named is a mistake with a remedy.
+Status TakeLine(Source& source, int64_t wanted) {
+  std::istringstream lines(source.text);
+  std::string line;
+  int64_t count = 0, graphs = 0;
+  for (; std::getline(lines, line); ++count) {
+    if (count + 1 == wanted && !IsBlank(line)) {
+      source.text = line;
+      source.first_line = wanted;
+      return {};
+    }
+    graphs += IsBlank(line) ? 0 : 1;
+  }
+  if (wanted == 0) {
+    return Status::Error(Code::kInvalidValue, "{} holds {} graphs, one a line; name one as {}:LINE",
+                         source.name, graphs, source.name);
+  }
+  return Status::Error(Code::kInvalidValue, "{}:{}: no graph stands there; the file has {} lines",
+                       source.name, wanted, count);
+}
+
+Result<Source> ReadSource(const std::string& argument) {
+  if (argument == "-") {
+    std::ostringstream text;
+    text << std::cin.rdbuf();
+    return Source{.name = "<stdin>", .text = text.str()};
+  }
+  const auto [path, line] = SplitLine(argument);
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (std::filesystem::is_directory(path) || !file || !(text << file.rdbuf())) {
+    return Status::Error(Code::kInvalidValue, "{}: cannot be read as a file", path);
+  }
+  Source source{.name = path, .text = text.str()};
+  if (line != 0 || path.ends_with(".jsonl")) RETURN_IF_ERROR(TakeLine(source, line));
+  return source;
+}
+
+// The importer's "line:column: sentence" or "path: sentence", seen from the file.
+Status InFile(const Source& source, const Status& status) {
+  std::string sentence = status.message();
+  std::optional<Place> place = SplitPlace(sentence);
+  if (!place) place = Locate(source.text, sentence);
+  if (!place) return Status::Error(status.code(), "{}: {}", source.name, sentence);
+  return Status::Error(status.code(), "{}:{}:{}: {}", source.name,
+                       place->line + source.first_line - 1, place->column, sentence);
+}
+
+}  // namespace
+
+Result<graph::Graph> ReadGraph(const std::string& argument) {
+  ASSIGN_OR_RETURN(const Source source, ReadSource(argument));
+  Result<graph::Graph> graph = graph::ImportAny(source.text);
+  if (!graph.ok()) return InFile(source, graph.status());
+  return graph;
+}
+
+int Fail(const Status& status) {
+  fmt::print(stderr, "kiln: {}\n", status.message());
+  const bool is_usage = status.code() == Code::kBadParam || status.code() == Code::kInvalidValue;
+  return is_usage ? kExitUsage : kExitFailed;
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,16 @@
+// GRAPH arguments: a file, a line of a file, or the standard input, read as a legal graph.
+#pragma once
+
+#include <string>
+
+#include "ir/graph/graph.h"
+
+namespace kiln::cli {
+
+// "FILE", "FILE:LINE" or "-". Errors start with FILE:LINE:COLUMN wherever the mistake has a place in the text.
+Result<graph::Graph> ReadGraph(const std::string& argument);
+
+// Prints "kiln: sentence" and returns the exit status for it.
+int Fail(const Status& status);
+
+}  // namespace kiln::cli

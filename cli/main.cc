@@ -1,0 +1,76 @@
+// kiln: what Kiln makes of a graph, from the command line. Commands are in files of their names; this one
+// parses, checks the environment and turns the outcome into an exit status.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "cli/commands.h"
+#include "ir/base/env.h"
+#include "runtime/cache/build_id.h"
+
+namespace kiln::cli {
+namespace {
+
+constexpr const char* kAbout =
+    "Kiln compiles cuDNN graphs to fused kernels. This tool shows what it makes of a graph, runs "
+    "the\n"
+    "result, and checks it against an interpreter in double precision. Nothing but `run` needs a "
+    "device.";
+
+constexpr const char* kFooter =
+    "A GRAPH is a file, or - for the standard input, in one of three forms that are told apart by "
+    "content:\n"
+    "  graph.kiln        Kiln's text, as `kiln dump GRAPH --what graph` prints it\n"
+    "  graph.json        cudnn-frontend's JSON: as graph.serialize() writes it\n"
+    "  graphs.jsonl:7    line 7 of a file of recorded graphs, one a line\n"
+    "\n"
+    "Start with\n"
+    "  kiln run examples/graphs/conv_scale_bias_relu.json        run it, check it, time it\n"
+    "  kiln dump examples/graphs/pointwise_dag.kiln              the CUDA that it becomes\n"
+    "  kiln explain examples/graphs/softmax.kiln                 which kernels, and why\n"
+    "  kiln doctor                                               what is installed, what is "
+    "missing\n"
+    "\n"
+    "Exit status: 0 done; 1 a check failed, or the graph cannot be compiled or run here; 2 "
+    "malformed input\n"
+    "or usage. Variables: docs/environment.md.";
+
+// Doctor reports the environment with everything else; the other commands stop at a wrong variable.
+bool EnvironmentIsWrong(const CLI::App& app) {
+  if (app.got_subcommand("doctor")) return false;
+  const std::vector<std::string> errors = EnvErrors();
+  for (const std::string& error : errors) fmt::print(stderr, "kiln: {}\n", error);
+  return !errors.empty();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{kAbout, "kiln"};
+  int exit_status = kExitOk;
+  app.footer(kFooter);
+  app.set_version_flag("--version", [] { return "kiln, build " + runtime::BuildId(); });
+  app.require_subcommand(1);
+  app.parse_complete_callback([&app] {
+    if (EnvironmentIsWrong(app)) throw CLI::RuntimeError(kExitUsage);
+  });
+  for (auto add : {AddRun, AddDump, AddExplain, AddCache, AddDoctor}) add(app, exit_status);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version are errors to the parser; everything else that it says is about usage.
+    return app.exit(error) == kExitOk ? kExitOk : kExitUsage;
+  }
+  return exit_status;
+}
+
+}  // namespace
+}  // namespace kiln::cli
+
+int main(int argc, char** argv) {
+  try {
+    return kiln::cli::Main(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kiln: internal error: {}\n", error.what());
+    return kiln::cli::kExitFailed;
+  }
+}

@@ -1,0 +1,14 @@
+// A compiled plan for people: what the caller passes, the workspace, and each launch with its arguments under
+// the names that the kernel's source has for them.
+#pragma once
+
+#include <string>
+
+#include "compiler/compile.h"
+
+namespace kiln::cli {
+
+// `module` is what the last pass left.
+std::string PlanText(const compiler::Module& module, const Target& target);
+
+}  // namespace kiln::cli

@@ -1,0 +1,263 @@
+#include "cli/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "ir/graph/ops.h"
+
+namespace kiln::cli {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+using graph::TensorValues;
+
+// splitmix64: a good hash of a counter, so that an element's value depends on nothing but its place.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+double Uniform(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
+double RandomValue(DType type, const RandomOptions& options, uint64_t bits) {
+  const double at = Uniform(bits);
+  switch (Info(type).kind) {
+    case DTypeKind::kFloat:
+      return RoundTo(type, options.low + (options.high - options.low) * at);
+    case DTypeKind::kInt:
+      return std::floor(at * 9) - 4;
+    case DTypeKind::kUint:
+      return std::floor(at * 9);
+    case DTypeKind::kBool:
+      return at < 0.5 ? 0 : 1;
+  }
+  return 0;
+}
+
+// Half the distance from 1 to the next number: the relative error of one rounding. 0 for exact types.
+double RoundingError(DType type) {
+  switch (type) {
+    case DType::kF64:
+      return 0x1p-53;
+    case DType::kF32:
+      return 0x1p-24;
+    case DType::kF16:
+      return 0x1p-11;
+    case DType::kBF16:
+      return 0x1p-8;
+    case DType::kE4M3:
+      return 0x1p-4;
+    case DType::kE5M2:
+      return 0x1p-3;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kBool:
+      return 0;
+  }
+  return 0;
+}
+
+// The smallest step that a float type can make, which a tiny result is rounded to.
+double SmallestStep(DType type) {
+  switch (type) {
+    case DType::kF16:
+      return 0x1p-24;
+    case DType::kE4M3:
+      return 0x1p-9;
+    case DType::kE5M2:
+      return 0x1p-16;
+    default:
+      // Of f32 and bf16 what a GPU may flush; integers differ by nothing but a rounding of their own.
+      return IsFloat(type) ? 0x1p-126 : 0;
+  }
+}
+
+// How many products or terms are summed for one element of a node's result.
+int64_t SumLength(const Graph& graph, const Node& node) {
+  const auto per = [&](size_t operand, size_t dim) {
+    const Dims& dims = graph[node.inputs[operand]].dims;
+    return std::max<int64_t>(NumElements(dims) / std::max<int64_t>(dims[dim], 1), 1);
+  };
+  switch (node.op) {
+    case graph::GraphOp::kConvFprop:  // channels and filter places
+      return per(1, 0);
+    case graph::GraphOp::kConvDgrad:  // filters and filter places
+    case graph::GraphOp::kConvWgrad:  // images and output places
+      return per(1, 1);
+    case graph::GraphOp::kMatmul:
+      return std::max<int64_t>(graph[node.inputs[0]].dims.back(), 1);
+    default:
+      break;
+  }
+  if (node.inputs.empty() || node.inputs[0] == graph::kAbsent) return 1;
+  if (node.op != graph::GraphOp::kReduction && node.op != graph::GraphOp::kReduce &&
+      node.op != graph::GraphOp::kGenStats)
+    return 1;
+  const int64_t results = std::max<int64_t>(NumElements(graph[node.outputs[0]].dims), 1);
+  return std::max<int64_t>(NumElements(graph[node.inputs[0]].dims) / results, 1);
+}
+
+double RootMeanSquare(const std::vector<double>& values) {
+  double sum = 0;
+  int64_t count = 0;
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    sum += value * value;
+    ++count;
+  }
+  return count == 0 ? 0 : std::sqrt(sum / static_cast<double>(count));
+}
+
+// Errors of a sum grow with the root of its length, in steps that the partial sums' size sets. Four
+// roundings are for the functions that one node may hold.
+void Disturb(const Graph& graph, const Node& node, const Tensor& tensor, uint64_t seed,
+             std::vector<double>& values) {
+  const double step =
+      4 * RoundingError(node.compute) * std::sqrt(static_cast<double>(SumLength(graph, node)));
+  if (step == 0 || !IsFloat(tensor.dtype)) return;
+  const double typical = RootMeanSquare(values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) continue;
+    const double size = std::max(std::abs(values[i]), typical);
+    values[i] += (Mix(seed + i) & 1) != 0 ? step * size : -step * size;
+  }
+}
+
+Status RunNode(const Graph& graph, const Node& node, TensorValues& values) {
+  Graph alone = {.name = graph.name, .tensors = graph.tensors, .nodes = {node}};
+  return graph::Evaluate(alone, values);
+}
+
+// The second run. Nodes that no error reaches yet have the first run's results.
+Status RunDisturbed(const Graph& graph, const TensorValues& exact, uint64_t seed,
+                    TensorValues& out) {
+  std::set<TensorId> reached;
+  uint64_t stream = Mix(seed ^ 0xd157);
+  for (const Node& node : graph.nodes) {
+    bool is_reached = false;
+    for (const TensorId id : node.inputs) {
+      if (id == graph::kAbsent) continue;
+      is_reached = is_reached || reached.contains(id);
+      if (!out.contains(id) && exact.contains(id)) out[id] = exact.at(id);
+    }
+    for (const TensorId id : node.outputs) {
+      if (id != graph::kAbsent && !is_reached) out[id] = exact.at(id);
+    }
+    if (is_reached) RETURN_IF_ERROR(RunNode(graph, node, out));
+    for (const TensorId id : node.outputs) {
+      if (id == graph::kAbsent) continue;
+      Disturb(graph, node, graph[id], stream = Mix(stream), out[id]);
+      reached.insert(id);
+    }
+  }
+  return {};
+}
+
+// How large the disturbance is in relation to the values, over the whole tensor.
+double RelativeGrowth(const std::vector<double>& want, const std::vector<double>& disturbed,
+                      double typical) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double size = std::max(std::abs(want[i]), typical);
+    if (size > 0 && std::isfinite(want[i]) && std::isfinite(disturbed[i]))
+      ratios.push_back((disturbed[i] - want[i]) / size);
+  }
+  return RootMeanSquare(ratios);
+}
+
+bool IsRight(DType type, double got, double want, double allowed) {
+  if (got == want || (std::isnan(want) && std::isnan(got))) return true;
+  // At the border of the type's range the largest number and infinity are neighbours.
+  if (std::isinf(got) && std::isfinite(want))
+    return RoundTo(type, want + std::copysign(allowed, got)) == got;
+  if (std::isinf(want) && std::isfinite(got)) {
+    constexpr double kNearTheBorder = 0x1p-6;
+    return RoundTo(type, got * (1 + kNearTheBorder)) == want;
+  }
+  return std::abs(got - want) <= allowed;
+}
+
+// Of one rounding to the tensor's type. Two numbers that lie on either side of a border between neighbours
+// end up a step apart, be they ever so close before.
+double RoundingStep(const Tensor& tensor, DType compute, double want) {
+  if (IsFloat(tensor.dtype))
+    return 2 * RoundingError(tensor.dtype) * std::abs(want) + SmallestStep(tensor.dtype);
+  return IsInteger(tensor.dtype) && IsFloat(compute) ? 1 : 0;
+}
+
+}  // namespace
+
+TensorValues RandomInputs(const Graph& graph, const RandomOptions& options) {
+  TensorValues values;
+  for (const TensorId id : graph::Inputs(graph)) {
+    const Tensor& tensor = graph[id];
+    const uint64_t stream = Mix(Mix(options.seed) ^ static_cast<uint64_t>(tensor.uid));
+    std::vector<double>& elements = values[id];
+    elements.resize(static_cast<size_t>(NumElements(tensor.dims)));
+    for (size_t i = 0; i < elements.size(); ++i)
+      elements[i] = RandomValue(tensor.dtype, options, Mix(stream + i));
+  }
+  return values;
+}
+
+Result<Reference> Interpret(const Graph& graph, TensorValues inputs, uint64_t seed) {
+  Reference reference{.values = std::move(inputs), .disturbed = {}};
+  RETURN_IF_ERROR(graph::Evaluate(graph, reference.values));
+  RETURN_IF_ERROR(RunDisturbed(graph, reference.values, seed, reference.disturbed));
+  return reference;
+}
+
+Comparison Compare(const Graph& graph, TensorId output, const Reference& reference,
+                   const std::vector<double>& got) {
+  constexpr double kSafety = 8;  // one disturbed run shows a typical error, not the largest
+  const DType type = graph[output].dtype;
+  const graph::NodeId writer = graph::Producers(graph)[static_cast<size_t>(output)];
+  const DType compute = graph.nodes[static_cast<size_t>(writer)].compute;
+  const std::vector<double>& want = reference.values.at(output);
+  const std::vector<double>& disturbed = reference.disturbed.at(output);
+  const double typical = RootMeanSquare(want);
+  const double growth = RelativeGrowth(want, disturbed, typical);
+  Comparison worst{.elements = static_cast<int64_t>(want.size())};
+  double worst_ratio = -1;
+  for (size_t i = 0; i < want.size(); ++i) {
+    double allowed = 0;
+    if (std::isfinite(want[i])) {
+      const double size = std::max(std::abs(want[i]), typical);
+      const double moved = std::isfinite(disturbed[i]) ? std::abs(disturbed[i] - want[i]) : 0;
+      allowed = RoundingStep(graph[output], compute, want[i]) + kSafety * (moved + growth * size);
+    }
+    const double error = got[i] == want[i] ? 0 : std::abs(got[i] - want[i]);
+    const bool right = IsRight(type, got[i], want[i], allowed);
+    worst.wrong += right ? 0 : 1;
+    double ratio = error > 0 && allowed > 0 ? error / allowed : 0;
+    if (!right) ratio = std::numeric_limits<double>::infinity();
+    if (ratio <= worst_ratio) continue;
+    worst_ratio = ratio;
+    worst.element = static_cast<int64_t>(i);
+    worst.got = got[i];
+    worst.want = want[i];
+    worst.error = error;
+    worst.allowed = allowed;
+  }
+  return worst;
+}
+
+std::string ElementText(const Tensor& tensor, int64_t element) {
+  std::string text;
+  for (size_t d = tensor.dims.size(); d-- > 0;) {
+    text = fmt::format("{}{}{}", element % tensor.dims[d], text.empty() ? "" : ",", text);
+    element /= tensor.dims[d];
+  }
+  return "[" + text + "]";
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,48 @@
+// What a graph should give: random inputs, the f64 interpreter's results, and how far a right answer may be
+// from them. Used by `kiln run`.
+//
+// The allowance is not one number for a graph. The interpreter runs a second time with every result
+// disturbed by what its compute type and the length of its sums permit, and the difference shows what such
+// errors grow to by the time they reach each output element, through whatever comes after.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "ir/graph/eval.h"
+#include "ir/graph/graph.h"
+
+namespace kiln::cli {
+
+struct RandomOptions {
+  uint64_t seed = 1;
+  double low = -1, high = 1;  // floats are uniform in it; integers are small
+};
+
+// Values for every tensor that a caller passes; the same on every machine.
+graph::TensorValues RandomInputs(const graph::Graph& graph, const RandomOptions& options);
+
+struct Reference {
+  graph::TensorValues values;     // of every tensor
+  graph::TensorValues disturbed;  // the second run; of outputs that errors reach
+};
+
+Result<Reference> Interpret(const graph::Graph& graph, graph::TensorValues inputs, uint64_t seed);
+
+// The element that is worst in relation to what it may be off by.
+struct Comparison {
+  int64_t element = -1;  // row-major; -1 for a tensor without elements
+  double got = 0, want = 0, error = 0, allowed = 0;
+  int64_t wrong = 0;  // elements that are further off than allowed
+  int64_t elements = 0;
+  bool ok() const { return wrong == 0; }
+};
+
+Comparison Compare(const graph::Graph& graph, graph::TensorId output, const Reference& reference,
+                   const std::vector<double>& got);
+
+// "[2,0,13]" of a row-major element.
+std::string ElementText(const graph::Tensor& tensor, int64_t element);
+
+}  // namespace kiln::cli
