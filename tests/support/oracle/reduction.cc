@@ -129,33 +129,37 @@ BnFinalizeResult BnFinalize(const BnFinalizeInputs& in, DType compute) {
     d->dims = dims;
   }
   const auto at = [](const Dense* d, size_t i, double absent) {
-    return d ? d->values[i].v : absent;
+    return d ? d->values[i] : Value{.v = absent, .e = 0};
   };
   for (size_t i = 0; i < static_cast<size_t>(Count(dims)); ++i) {
-    const double running_mean = at(in.prev_mean, i, 0), running_var = at(in.prev_var, i, 0);
-    double mean = running_mean, var = running_var, var_error = 0;
+    const double running_mean = at(in.prev_mean, i, 0).v, running_var = at(in.prev_var, i, 0).v;
+    double mean = running_mean, var = running_var, mean_error = 0, var_error = 0;
     if (!in.inference) {
-      mean = at(in.sum, i, 0) / in.count;
-      const double mean_of_squares = at(in.sq_sum, i, 0) / in.count;
+      const Value sum = at(in.sum, i, 0), squares = at(in.sq_sum, i, 0);
+      mean = sum.v / in.count;
+      mean_error = sum.e / in.count + 4 * u * std::fabs(mean);
+      const double mean_of_squares = squares.v / in.count;
       var = std::max(0.0, mean_of_squares - mean * mean);
-      var_error = 8 * u * (mean_of_squares + mean * mean);  // the subtraction cancels
+      // The subtraction cancels: the error is of the size of its operands.
+      var_error = squares.e / in.count + 2 * std::fabs(mean) * mean_error +
+                  8 * u * (mean_of_squares + mean * mean);
     }
     const double inv_std = 1 / std::sqrt(var + in.epsilon);
     const double inv_error = inv_std * (8 * u + var_error / (var + in.epsilon));
-    const double scale = at(in.scale, i, 1), bias = at(in.bias, i, 0);
+    const double scale = at(in.scale, i, 1).v, bias = at(in.bias, i, 0).v;
     const double eq_scale = scale * inv_std,
                  eq_error = std::fabs(scale) * inv_error + 2 * u * std::fabs(eq_scale);
     const double eq_bias = bias - mean * eq_scale;
-    const double bias_error =
-        std::fabs(mean) * eq_error + 4 * u * (std::fabs(bias) + std::fabs(mean * eq_scale));
+    const double bias_error = std::fabs(mean) * eq_error + mean_error * std::fabs(eq_scale) +
+                              4 * u * (std::fabs(bias) + std::fabs(mean * eq_scale));
     const double unbiased = in.count > 1 ? var * in.count / (in.count - 1) : var;
     const double new_mean = (1 - in.factor) * running_mean + in.factor * mean;
     const double new_var = (1 - in.factor) * running_var + in.factor * unbiased;
     result.updated_mean.values.push_back(
-        {new_mean, 8 * u * (std::fabs(running_mean) + std::fabs(mean))});
+        {new_mean, mean_error + 8 * u * (std::fabs(running_mean) + std::fabs(mean))});
     result.updated_var.values.push_back(
         {new_var, 2 * var_error + 8 * u * (running_var + unbiased)});
-    result.saved_mean.values.push_back({mean, 4 * u * std::fabs(mean)});
+    result.saved_mean.values.push_back({mean, mean_error});
     result.saved_inv_std.values.push_back({inv_std, inv_error});
     result.eq_scale.values.push_back({eq_scale, eq_error});
     result.eq_bias.values.push_back({eq_bias, bias_error});
