@@ -1,5 +1,6 @@
-// Tables behind the attributes: pointwise modes, reduction modes and combiners, with their texts and the
-// numbers of cuDNN's enums. The printer, the parser, the importers and the API convert through here.
+// Tables behind the attributes: pointwise modes, reduction modes and combiners, with their texts
+// and the numbers of cuDNN's enums. The printer, the parser, the importers and the API convert
+// through here.
 #include "ir/graph/attrs.h"
 
 #include <algorithm>
@@ -11,13 +12,15 @@ namespace kiln::graph {
 namespace {
 
 constexpr PointwiseModeInfo kPointwiseModes[] = {
-#define POINTWISE_MODE(Name, text, cudnn_value, inputs, is_backward) {text, cudnn_value, inputs, is_backward},
+#define POINTWISE_MODE(Name, text, cudnn_value, inputs, is_backward) \
+  {text, cudnn_value, inputs, is_backward},
 #include "ir/graph/pointwise_modes.def"
 #undef POINTWISE_MODE
 };
 
 // In the order of cudnnReduceTensorOp_t.
-constexpr const char* kReductionModes[] = {"add", "mul", "min", "max", "amax", "avg", "norm1", "norm2", "mul_no_zeros"};
+constexpr const char* kReductionModes[] = {"add", "mul",   "min",   "max",         "amax",
+                                           "avg", "norm1", "norm2", "mul_no_zeros"};
 
 struct CombineInfo {
   const char* text;
@@ -40,14 +43,17 @@ std::optional<E> FindRow(const Table& table, Predicate matches) {
 
 }  // namespace
 
-const PointwiseModeInfo& Info(PointwiseMode mode) { return kPointwiseModes[static_cast<size_t>(mode)]; }
+const PointwiseModeInfo& Info(PointwiseMode mode) {
+  return kPointwiseModes[static_cast<size_t>(mode)];
+}
 
 std::optional<PointwiseMode> PointwiseModeFromText(std::string_view text) {
   return FindRow<PointwiseMode>(kPointwiseModes, [&](const auto& row) { return row.text == text; });
 }
 
 std::optional<PointwiseMode> PointwiseModeFromCudnn(int value) {
-  return FindRow<PointwiseMode>(kPointwiseModes, [&](const auto& row) { return row.cudnn_value == value; });
+  return FindRow<PointwiseMode>(kPointwiseModes,
+                                [&](const auto& row) { return row.cudnn_value == value; });
 }
 
 const char* Text(ReductionMode mode) { return kReductionModes[static_cast<size_t>(mode)]; }

@@ -1,4 +1,5 @@
-// Attributes of graph operations, as field rows: printing, parsing, comparing and hashing follow from them.
+// Attributes of graph operations, as field rows: printing, parsing, comparing and hashing follow
+// from them.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,17 @@ std::optional<PointwiseMode> PointwiseModeFromText(std::string_view text);
 std::optional<PointwiseMode> PointwiseModeFromCudnn(int value);
 
 // In the order of cudnnReduceTensorOp_t, whose values these are.
-enum class ReductionMode : int32_t { kAdd, kMul, kMin, kMax, kAmax, kAvg, kNorm1, kNorm2, kMulNoZeros };
+enum class ReductionMode : int32_t {
+  kAdd,
+  kMul,
+  kMin,
+  kMax,
+  kAmax,
+  kAvg,
+  kNorm1,
+  kNorm2,
+  kMulNoZeros
+};
 const char* Text(ReductionMode mode);
 std::optional<ReductionMode> ReductionModeFromText(std::string_view text);
 
@@ -40,11 +51,11 @@ std::optional<ReductionMode> ReductionModeFromText(std::string_view text);
 enum class Combine : int32_t { kAdd, kMul, kMin, kMax };
 const char* Text(Combine combine);
 std::optional<Combine> CombineFromText(std::string_view text);
-ScalarOp ScalarOf(Combine combine);   // min and max drop NaN, as cuDNN's default is
-double IdentityOf(Combine combine);   // 0, 1, +inf, -inf
+ScalarOp ScalarOf(Combine combine);  // min and max drop NaN, as cuDNN's default is
+double IdentityOf(Combine combine);  // 0, 1, +inf, -inf
 
-// y = mode(alpha1 * first operand, alpha2 * second operand, third operand); backward modes take dy and the forward's
-// x. The formulas are in ops_pointwise.cc.
+// y = mode(alpha1 * first operand, alpha2 * second operand, third operand); backward modes take dy
+// and the forward's x. The formulas are in ops_pointwise.cc.
 struct PointwiseAttrs {
   PointwiseMode mode{};
   double alpha1 = 1, alpha2 = 1;
@@ -54,11 +65,17 @@ struct PointwiseAttrs {
   int64_t axis = -1;  // gen_index only
   static constexpr auto Fields() {
     using A = PointwiseAttrs;
-    return std::tuple{Field("mode", &A::mode), Field("alpha1", &A::alpha1), Field("alpha2", &A::alpha2),
-                      Field("relu_lower", &A::relu_lower), Field("relu_upper", &A::relu_upper),
-                      Field("relu_slope", &A::relu_slope), Field("elu_alpha", &A::elu_alpha),
-                      Field("softplus_beta", &A::softplus_beta), Field("swish_beta", &A::swish_beta),
-                      Field("propagate_nan", &A::propagate_nan), Field("axis", &A::axis)};
+    return std::tuple{Field("mode", &A::mode),
+                      Field("alpha1", &A::alpha1),
+                      Field("alpha2", &A::alpha2),
+                      Field("relu_lower", &A::relu_lower),
+                      Field("relu_upper", &A::relu_upper),
+                      Field("relu_slope", &A::relu_slope),
+                      Field("elu_alpha", &A::elu_alpha),
+                      Field("softplus_beta", &A::softplus_beta),
+                      Field("swish_beta", &A::swish_beta),
+                      Field("propagate_nan", &A::propagate_nan),
+                      Field("axis", &A::axis)};
   }
 };
 
@@ -67,7 +84,8 @@ struct ReductionAttrs {
   ReductionMode mode{};
   bool deterministic = false;
   static constexpr auto Fields() {
-    return std::tuple{Field("mode", &ReductionAttrs::mode), Field("deterministic", &ReductionAttrs::deterministic)};
+    return std::tuple{Field("mode", &ReductionAttrs::mode),
+                      Field("deterministic", &ReductionAttrs::deterministic)};
   }
 };
 
@@ -76,16 +94,20 @@ struct GenStatsAttrs {
   static constexpr auto Fields() { return std::tuple{}; }
 };
 
-// Inputs: sum, sq_sum, scale, bias, prev_mean, prev_var, epsilon, exp_avg_factor, accum_count; any but the
-// first two may be absent. Outputs: updated_mean, updated_var, saved_mean, saved_inv_std, eq_scale, eq_bias;
-// any may be absent (see Node::inputs). Reference 9: OPERATION_BN_FINALIZE_STATISTICS.
+// Inputs: sum, sq_sum, scale, bias, prev_mean, prev_var, epsilon, exp_avg_factor, accum_count; any
+// but the first two may be absent. Outputs: updated_mean, updated_var, saved_mean, saved_inv_std,
+// eq_scale, eq_bias; any may be absent (see Node::inputs). Reference 9:
+// OPERATION_BN_FINALIZE_STATISTICS.
 struct BnFinalizeAttrs {
-  bool inference = false;  // CUDNN_BN_FINALIZE_STATISTICS_INFERENCE: statistics from the running ones
-  static constexpr auto Fields() { return std::tuple{Field("inference", &BnFinalizeAttrs::inference)}; }
+  bool inference =
+      false;  // CUDNN_BN_FINALIZE_STATISTICS_INFERENCE: statistics from the running ones
+  static constexpr auto Fields() {
+    return std::tuple{Field("inference", &BnFinalizeAttrs::inference)};
+  }
 };
 
-// Geometry over the spatial dims. x[N,C,spatial…], w[K,C/groups,filter…], y[N,K,out…]; groups follow from
-// the extents. out = floor((in + pre + post - dilation*(filter-1) - 1) / stride) + 1.
+// Geometry over the spatial dims. x[N,C,spatial…], w[K,C/groups,filter…], y[N,K,out…]; groups
+// follow from the extents. out = floor((in + pre + post - dilation*(filter-1) - 1) / stride) + 1.
 //   fprop: (x, w) -> y     dgrad: (dy, w) -> dx     wgrad: (x, dy) -> dw
 // result = alpha * conv + beta * previous (third input, present iff beta != 0).
 struct ConvAttrs {
@@ -94,21 +116,29 @@ struct ConvAttrs {
   double alpha = 1, beta = 0;
   static constexpr auto Fields() {
     using A = ConvAttrs;
-    return std::tuple{Field("pre_padding", &A::pre_padding), Field("post_padding", &A::post_padding),
-                      Field("stride", &A::stride), Field("dilation", &A::dilation), Field("flip", &A::flip),
-                      Field("alpha", &A::alpha), Field("beta", &A::beta)};
+    return std::tuple{Field("pre_padding", &A::pre_padding),
+                      Field("post_padding", &A::post_padding),
+                      Field("stride", &A::stride),
+                      Field("dilation", &A::dilation),
+                      Field("flip", &A::flip),
+                      Field("alpha", &A::alpha),
+                      Field("beta", &A::beta)};
   }
 };
 
-// a[…,M,K] x b[…,K,N] -> c[…,M,N]; batch dims broadcast (extent 1), and a batch dim of a that is a multiple
-// of b's repeats b (grouped-query heads). Inputs 2..4: M, N, K overrides, i32 [batch,1,1,1] or absent:
-// of batch b, result rows from M and columns from N on are padding_value, and the sum runs over the first K only.
+// a[…,M,K] x b[…,K,N] -> c[…,M,N]; batch dims broadcast (extent 1), and a batch dim of a that is a
+// multiple of b's repeats b (grouped-query heads). Inputs 2..4: M, N, K overrides, i32
+// [batch,1,1,1] or absent: of batch b, result rows from M and columns from N on are padding_value,
+// and the sum runs over the first K only.
 struct MatmulAttrs {
   double padding_value = 0;
-  static constexpr auto Fields() { return std::tuple{Field("padding_value", &MatmulAttrs::padding_value)}; }
+  static constexpr auto Fields() {
+    return std::tuple{Field("padding_value", &MatmulAttrs::padding_value)};
+  }
 };
 
-// One scalar primitive over broadcast operands, computed in the node's compute type, rounded to the output's.
+// One scalar primitive over broadcast operands, computed in the node's compute type, rounded to the
+// output's.
 struct MapAttrs {
   ScalarOp op = ScalarOp::kAdd;  // kFastDiv is not a graph op; a unary cast is `identity` below
   bool identity = false;         // y = x (a cast where the dtypes differ); `op` is then ignored
@@ -128,9 +158,10 @@ struct ReduceAttrs {
   static constexpr auto Fields() { return std::tuple{Field("combine", &ReduceAttrs::combine)}; }
 };
 
-// The same memory seen with other dims and strides: y at element offset o is x at element offset o, where both
-// address the same set of offsets (always so when both are dense; a transposition by strides of a tensor with gaps
-// too): ReshapeKeepsMemory in ops.h. Otherwise the same row-major element order.
+// The same memory seen with other dims and strides: y at element offset o is x at element offset o,
+// where both address the same set of offsets (always so when both are dense; a transposition by
+// strides of a tensor with gaps too): ReshapeKeepsMemory in ops.h. Otherwise the same row-major
+// element order.
 struct ReshapeAttrs {
   static constexpr auto Fields() { return std::tuple{}; }
 };
@@ -138,7 +169,9 @@ struct ReshapeAttrs {
 // y.dims[i] = x.dims[permutation[i]].
 struct TransposeAttrs {
   Dims permutation;
-  static constexpr auto Fields() { return std::tuple{Field("permutation", &TransposeAttrs::permutation)}; }
+  static constexpr auto Fields() {
+    return std::tuple{Field("permutation", &TransposeAttrs::permutation)};
+  }
 };
 
 // y[i] = x[start + i * step] on each dim.
@@ -154,7 +187,8 @@ struct ConcatAttrs {
   static constexpr auto Fields() { return std::tuple{Field("axis", &ConcatAttrs::axis)}; }
 };
 
-using Attrs = std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs, ConvAttrs, MatmulAttrs,
-                           MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, ConcatAttrs>;
+using Attrs = std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs,
+                           ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs,
+                           TransposeAttrs, SliceAttrs, ConcatAttrs>;
 
 }  // namespace kiln::graph

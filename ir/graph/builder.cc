@@ -10,7 +10,9 @@ namespace kiln::graph {
 namespace {
 
 bool IsGrouped(const Tensor& x, const Tensor& y) {
-  if (x.rank() != y.rank() || x.strides.size() != x.dims.size() || y.strides.size() != y.dims.size()) return false;
+  if (x.rank() != y.rank() || x.strides.size() != x.dims.size() ||
+      y.strides.size() != y.dims.size())
+    return false;
   bool grouped = false;
   for (size_t d = 0; d < x.dims.size(); ++d) {
     if (y.dims[d] == 1 || y.dims[d] == x.dims[d]) continue;
@@ -20,7 +22,8 @@ bool IsGrouped(const Tensor& x, const Tensor& y) {
   return grouped;
 }
 
-// Splits each grouped dim in two: `outer` groups, and in the reduced tensor extent 1, else `inner` elements.
+// Splits each grouped dim in two: `outer` groups, and in the reduced tensor extent 1, else `inner`
+// elements.
 Tensor Split(const Tensor& tensor, const Tensor& x, const Tensor& y, bool reduced) {
   Tensor split;
   split.name = tensor.name + "_grouped";
@@ -84,7 +87,8 @@ TensorId GraphBuilder::NewResult(std::string_view op, const ResultOptions& optio
   return graph_.AddTensor(std::move(tensor));
 }
 
-TensorId GraphBuilder::Apply(GraphOp op, std::vector<TensorId> inputs, Attrs attrs, ResultOptions options) {
+TensorId GraphBuilder::Apply(GraphOp op, std::vector<TensorId> inputs, Attrs attrs,
+                             ResultOptions options) {
   const TensorId result = NewResult(Info(op).mnemonic, options);
   Node node;
   node.op = op;
@@ -98,7 +102,8 @@ TensorId GraphBuilder::Apply(GraphOp op, std::vector<TensorId> inputs, Attrs att
   return result;
 }
 
-TensorId GraphBuilder::Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, ResultOptions options) {
+TensorId GraphBuilder::Pointwise(PointwiseMode mode, std::vector<TensorId> inputs,
+                                 ResultOptions options) {
   PointwiseAttrs attrs;
   attrs.mode = mode;
   return Apply(GraphOp::kPointwise, std::move(inputs), attrs, std::move(options));
@@ -137,7 +142,8 @@ Status Legalize(Graph& graph) {
 Status SplitGroupedReductions(Graph& graph) {
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {
-    if (node.op != GraphOp::kReduction || !IsGrouped(graph[node.inputs[0]], graph[node.outputs[0]])) {
+    if (node.op != GraphOp::kReduction ||
+        !IsGrouped(graph[node.inputs[0]], graph[node.outputs[0]])) {
       nodes.push_back(std::move(node));
       continue;
     }

@@ -10,9 +10,9 @@
 namespace kiln::graph {
 
 struct ResultOptions {
-  DType dtype = DType::kF32;    // of the result
+  DType dtype = DType::kF32;  // of the result
   DType compute = DType::kF32;
-  Dims dims = {};               // of the result, where they do not follow from the operands
+  Dims dims = {};  // of the result, where they do not follow from the operands
   Dims strides = {};
 };
 
@@ -48,12 +48,14 @@ class GraphBuilder {
   int64_t next_uid_ = 1;
 };
 
-// What every graph from outside goes through: Normalize, InferShapes, SplitGroupedReductions, Verify.
+// What every graph from outside goes through: Normalize, InferShapes, SplitGroupedReductions,
+// Verify.
 Status Legalize(Graph& graph);
 
-// cuDNN's reductions take more than one extent of 1: an output extent may also divide the input's, and then groups of
-// consecutive elements are reduced (key and value gradients of grouped-query attention). Such a reduction becomes
-// reshape, reduction, reshape. The graph must be normalised and inferred.
+// cuDNN's reductions take more than one extent of 1: an output extent may also divide the input's,
+// and then groups of consecutive elements are reduced (key and value gradients of grouped-query
+// attention). Such a reduction becomes reshape, reduction, reshape. The graph must be normalised
+// and inferred.
 Status SplitGroupedReductions(Graph& graph);
 
 }  // namespace kiln::graph

@@ -1,5 +1,5 @@
-// Evaluate runs the nodes in order through the op table and rounds every result to its tensor's dtype; Pack and Unpack
-// convert between values in row-major order and a tensor's memory.
+// Evaluate runs the nodes in order through the op table and rounds every result to its tensor's
+// dtype; Pack and Unpack convert between values in row-major order and a tensor's memory.
 #include "ir/graph/eval.h"
 
 #include <array>
@@ -26,10 +26,11 @@ Status ProvideInput(const Graph& graph, TensorId id, TensorValues& values) {
   const auto elements = static_cast<size_t>(NumElements(tensor.dims));
   if (found != values.end()) {
     if (found->second.size() == elements) return {};
-    return Status::Error(Code::kBadParam, "%{} has {} elements, {} values were given", tensor.name, elements,
-                         found->second.size());
+    return Status::Error(Code::kBadParam, "%{} has {} elements, {} values were given", tensor.name,
+                         elements, found->second.size());
   }
-  if (!tensor.is_constant()) return Status::Error(Code::kBadParam, "no values were given for %{}", tensor.name);
+  if (!tensor.is_constant())
+    return Status::Error(Code::kBadParam, "no values were given for %{}", tensor.name);
   values[id].assign(elements, RoundTo(tensor.dtype, *tensor.value));
   return {};
 }
@@ -69,13 +70,15 @@ Status EvaluateNode(const Graph& graph, const Node& node, TensorValues& values) 
 // Calls visit(row-major index, byte offset) for each element.
 template <class F>
 void ForEachByteOffset(const Tensor& tensor, F&& visit) {
-  CHECK(tensor.strides.size() == tensor.dims.size(), "%{}: {} strides", tensor.name, tensor.strides.size());
+  CHECK(tensor.strides.size() == tensor.dims.size(), "%{}: {} strides", tensor.name,
+        tensor.strides.size());
   const int64_t size = SizeOf(tensor.dtype);
   size_t index = 0;
-  ForEachRow<1>(tensor.dims, {tensor.strides},
-                [&](const std::array<int64_t, 1>& at, int64_t count, const std::array<int64_t, 1>& step) {
-                  for (int64_t i = 0; i < count; ++i) visit(index++, (at[0] + i * step[0]) * size);
-                });
+  ForEachRow<1>(
+      tensor.dims, {tensor.strides},
+      [&](const std::array<int64_t, 1>& at, int64_t count, const std::array<int64_t, 1>& step) {
+        for (int64_t i = 0; i < count; ++i) visit(index++, (at[0] + i * step[0]) * size);
+      });
 }
 
 }  // namespace
@@ -88,12 +91,15 @@ Status Evaluate(const Graph& graph, TensorValues& values) {
 void Pack(const Tensor& tensor, const std::vector<double>& values, std::vector<std::byte>& memory) {
   const int64_t bytes = SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype);
   if (memory.size() < static_cast<size_t>(bytes)) memory.resize(static_cast<size_t>(bytes));
-  ForEachByteOffset(tensor, [&](size_t i, int64_t at) { StoreValue(tensor.dtype, values[i], memory.data() + at); });
+  ForEachByteOffset(tensor, [&](size_t i, int64_t at) {
+    StoreValue(tensor.dtype, values[i], memory.data() + at);
+  });
 }
 
 std::vector<double> Unpack(const Tensor& tensor, const std::byte* memory) {
   std::vector<double> values(static_cast<size_t>(NumElements(tensor.dims)));
-  ForEachByteOffset(tensor, [&](size_t i, int64_t at) { values[i] = LoadValue(tensor.dtype, memory + at); });
+  ForEachByteOffset(
+      tensor, [&](size_t i, int64_t at) { values[i] = LoadValue(tensor.dtype, memory + at); });
   return values;
 }
 

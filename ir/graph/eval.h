@@ -1,5 +1,6 @@
-// The f64 interpreter of the tensor graph: each node by its Eval function, each tensor rounded to its dtype.
-// Slow and plain; passes are checked by evaluating before and after, `kiln run` checks results against it.
+// The f64 interpreter of the tensor graph: each node by its Eval function, each tensor rounded to
+// its dtype. Slow and plain; passes are checked by evaluating before and after, `kiln run` checks
+// results against it.
 #pragma once
 
 #include <map>
@@ -12,10 +13,12 @@ namespace kiln::graph {
 // Values in row-major order of the dims, whatever the strides are. Keyed by tensor.
 using TensorValues = std::map<TensorId, std::vector<double>>;
 
-// Computes every tensor that is not in `values` yet. Errors: an input is missing or has the wrong size.
+// Computes every tensor that is not in `values` yet. Errors: an input is missing or has the wrong
+// size.
 Status Evaluate(const Graph& graph, TensorValues& values);
 
-// Memory image of a tensor (SpanElements * size bytes; padding between elements is left as it is), and back.
+// Memory image of a tensor (SpanElements * size bytes; padding between elements is left as it is),
+// and back.
 void Pack(const Tensor& tensor, const std::vector<double>& values, std::vector<std::byte>& memory);
 std::vector<double> Unpack(const Tensor& tensor, const std::byte* memory);
 

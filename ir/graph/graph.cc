@@ -1,5 +1,5 @@
-// The tensor graph's own bookkeeping: adding tensors and nodes, who produces and who consumes what, and
-// Normalize, which every client of the compiler calls once after it has built a graph.
+// The tensor graph's own bookkeeping: adding tensors and nodes, who produces and who consumes what,
+// and Normalize, which every client of the compiler calls once after it has built a graph.
 #include "ir/graph/graph.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ std::string AsIdentifier(std::string_view name) {
   for (const char c : name) {
     out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   }
-  if (out.empty() || std::isdigit(static_cast<unsigned char>(out[0]))) return fmt::format("t{}", out);
+  if (out.empty() || std::isdigit(static_cast<unsigned char>(out[0])))
+    return fmt::format("t{}", out);
   return out;
 }
 
@@ -49,8 +50,9 @@ Status CheckOneWriter(const Graph& graph) {
       if (id == kAbsent) continue;
       NodeId& previous = writer[static_cast<size_t>(id)];
       if (previous >= 0) {
-        return Status::Error(Code::kBadParam, "tensor %{} is written twice: by {} and by {}", graph[id].name,
-                             NodeText(graph, previous), NodeText(graph, static_cast<NodeId>(n)));
+        return Status::Error(Code::kBadParam, "tensor %{} is written twice: by {} and by {}",
+                             graph[id].name, NodeText(graph, previous),
+                             NodeText(graph, static_cast<NodeId>(n)));
       }
       previous = static_cast<NodeId>(n);
     }
@@ -58,13 +60,14 @@ Status CheckOneWriter(const Graph& graph) {
   return {};
 }
 
-// successors[n]: nodes that must come after n, because they read what n writes, or because they overwrite
-// (a second tensor of the same uid, see Tensor::uid) what n reads.
+// successors[n]: nodes that must come after n, because they read what n writes, or because they
+// overwrite (a second tensor of the same uid, see Tensor::uid) what n reads.
 std::vector<std::vector<NodeId>> Successors(const Graph& graph) {
   const std::vector<NodeId> producers = Producers(graph);
   std::map<int64_t, NodeId> overwriter;  // uid -> the node that writes it
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
-    if (graph.tensors[t].uid >= 0 && producers[t] >= 0) overwriter[graph.tensors[t].uid] = producers[t];
+    if (graph.tensors[t].uid >= 0 && producers[t] >= 0)
+      overwriter[graph.tensors[t].uid] = producers[t];
   }
   std::vector<std::vector<NodeId>> successors(graph.nodes.size());
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -163,7 +166,8 @@ TensorId Graph::AddTensor(Tensor tensor) {
     return std::ranges::any_of(tensors, [&](const Tensor& t) { return t.name == name; });
   };
   tensor.name = base;
-  for (size_t i = tensors.size(); taken(tensor.name); ++i) tensor.name = fmt::format("{}_{}", base, i);
+  for (size_t i = tensors.size(); taken(tensor.name); ++i)
+    tensor.name = fmt::format("{}_{}", base, i);
   tensors.push_back(std::move(tensor));
   return static_cast<TensorId>(tensors.size() - 1);
 }
@@ -189,7 +193,8 @@ std::vector<std::vector<NodeId>> Consumers(const Graph& graph) {
     for (const TensorId id : graph.nodes[n].inputs) {
       if (id == kAbsent) continue;
       auto& readers = consumers[static_cast<size_t>(id)];
-      if (readers.empty() || readers.back() != static_cast<NodeId>(n)) readers.push_back(static_cast<NodeId>(n));
+      if (readers.empty() || readers.back() != static_cast<NodeId>(n))
+        readers.push_back(static_cast<NodeId>(n));
     }
   }
   return consumers;

@@ -10,8 +10,9 @@
 //     %y = pointwise(%conv) compute=f32 mode=relu_fwd
 //   }
 //
-// Every tensor rounds to its dtype: a node computes in its compute type and the result is converted to the
-// output tensor's dtype, virtual tensors included. The interpreter (eval.h) computes in f64 and rounds there too.
+// Every tensor rounds to its dtype: a node computes in its compute type and the result is converted
+// to the output tensor's dtype, virtual tensors included. The interpreter (eval.h) computes in f64
+// and rounds there too.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +27,23 @@
 
 namespace kiln::graph {
 
-using TensorId = int32_t;  // index into Graph::tensors; dense and stable
-using NodeId = int32_t;    // index into Graph::nodes
+using TensorId = int32_t;                // index into Graph::tensors; dense and stable
+using NodeId = int32_t;                  // index into Graph::nodes
 inline constexpr TensorId kAbsent = -1;  // an optional operand that is not there
 
 struct Tensor {
   std::string name = {};  // unique in the graph, [A-Za-z_][A-Za-z0-9_]*
-  int64_t uid = -1;  // the caller's; -1 for tensors that passes made. In-place graphs have two tensors of one
-                     // uid: the version that is read and the version that is written.
+  int64_t uid =
+      -1;  // the caller's; -1 for tensors that passes made. In-place graphs have two tensors of one
+           // uid: the version that is read and the version that is written.
   DType dtype = DType::kF32;
   Dims dims = {};
-  Dims strides = {};  // in elements; of a virtual tensor: a wish that only `reshape` reads
-  int64_t alignment = 16;         // bytes that the pointer is promised to be aligned to
-  bool is_virtual = false;        // never leaves the graph
-  bool by_value = false;          // one element, a host pointer at execute time, or `value`
-  std::optional<double> value = {};  // known now: a constant of the graph (by_value, no pointer asked for)
+  Dims strides = {};        // in elements; of a virtual tensor: a wish that only `reshape` reads
+  int64_t alignment = 16;   // bytes that the pointer is promised to be aligned to
+  bool is_virtual = false;  // never leaves the graph
+  bool by_value = false;    // one element, a host pointer at execute time, or `value`
+  std::optional<double> value =
+      {};  // known now: a constant of the graph (by_value, no pointer asked for)
   int64_t rank() const { return static_cast<int64_t>(dims.size()); }
   bool is_constant() const { return value.has_value(); }
 };
@@ -60,7 +63,9 @@ struct Node {
   std::string name;  // the client's, for messages; may be empty
 
   template <class A>
-  const A& As() const { return std::get<A>(attrs); }
+  const A& As() const {
+    return std::get<A>(attrs);
+  }
 };
 
 struct Graph {
@@ -78,33 +83,38 @@ struct Graph {
 std::vector<NodeId> Producers(const Graph& graph);
 std::vector<std::vector<NodeId>> Consumers(const Graph& graph);
 
-// Sorts nodes topologically (stable: among ready nodes the original order), drops tensors that nothing
-// names, and reports cycles and doubly written tensors. The API's ops may come in any order.
+// Sorts nodes topologically (stable: among ready nodes the original order), drops tensors that
+// nothing names, and reports cycles and doubly written tensors. The API's ops may come in any
+// order.
 Status Normalize(Graph& graph);
 
-// Everything that must hold: arity, attributes, shapes, dtypes, strides, one writer a tensor, topological
-// order, virtual tensors written. Sentences name the node and the tensor.
+// Everything that must hold: arity, attributes, shapes, dtypes, strides, one writer a tensor,
+// topological order, virtual tensors written. Sentences name the node and the tensor.
 Status Verify(const Graph& graph);
 
 // Fills dims, strides and dtype of output tensors that have none (empty dims), node by node.
 Status InferShapes(Graph& graph);
 
-// ---- text: print → parse → print is the identity ------------------------------------------------------
+// ---- text: print → parse → print is the identity
+// ------------------------------------------------------
 std::string Print(const Graph& graph);
 Result<Graph> Parse(std::string_view text);  // errors name line and column
 
-// The canonical text that keys plans: names and uids renumbered in order of first use, strides of size-1 dims
-// normalised, client's node names dropped. Graphs with equal canonical text run on the same plan.
+// The canonical text that keys plans: names and uids renumbered in order of first use, strides of
+// size-1 dims normalised, client's node names dropped. Graphs with equal canonical text run on the
+// same plan.
 std::string CanonicalText(const Graph& graph);
 
-// The same with what a reader of another graph of that text needs: uids[k] is the graph's uid for number k.
+// The same with what a reader of another graph of that text needs: uids[k] is the graph's uid for
+// number k.
 struct Canonical {
   std::string text;
   std::vector<int64_t> uids;
 };
 Canonical Canonicalize(const Graph& graph);
 
-// The tensors that a caller must pass: non-virtual and without a known value, in order of first use.
+// The tensors that a caller must pass: non-virtual and without a known value, in order of first
+// use.
 std::vector<TensorId> Inputs(const Graph& graph);   // read before (or without) being written
 std::vector<TensorId> Outputs(const Graph& graph);  // written and not virtual
 

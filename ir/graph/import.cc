@@ -1,4 +1,5 @@
-// Chooses the importer: JSON starts with '{', and only a recorded graph has "ops"; everything else is Kiln's text.
+// Chooses the importer: JSON starts with '{', and only a recorded graph has "ops"; everything else
+// is Kiln's text.
 #include "ir/graph/import.h"
 
 #include "ir/graph/builder.h"
@@ -10,7 +11,8 @@ namespace kiln::graph {
 
 Result<Graph> ImportAny(std::string_view text) {
   const size_t start = text.find_first_not_of(" \t\r\n");
-  if (start == std::string_view::npos) return Status::Error(Code::kBadParam, "1:1: the graph is empty");
+  if (start == std::string_view::npos)
+    return Status::Error(Code::kBadParam, "1:1: the graph is empty");
   if (text[start] != '{') {
     ASSIGN_OR_RETURN(Graph graph, Parse(text));
     RETURN_IF_ERROR(Legalize(graph));

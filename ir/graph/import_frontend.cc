@@ -1,5 +1,6 @@
-// cudnn-frontend's JSON → tensor graph: one row of kTags a node tag. Tensors are keyed and referred to by uid, or by
-// name before uids are given; data types left open come from the context, as the frontend itself resolves them.
+// cudnn-frontend's JSON → tensor graph: one row of kTags a node tag. Tensors are keyed and referred
+// to by uid, or by name before uids are given; data types left open come from the context, as the
+// frontend itself resolves them.
 #include "ir/graph/import_frontend.h"
 
 #include <algorithm>
@@ -25,15 +26,18 @@ Result<DType> ReadType(const JsonRef& json, DType otherwise) {
   return DTypeNamed(json, "");
 }
 
-// A float as the frontend writes it: the bits in hex digits, or a plain number; null gives `otherwise`.
+// A float as the frontend writes it: the bits in hex digits, or a plain number; null gives
+// `otherwise`.
 Result<double> ReadFloat(const JsonRef& json, double otherwise) {
   if (json.is_null()) return otherwise;
   if (json.value().is_number()) return json.value().get<double>();
   ASSIGN_OR_RETURN(const std::string digits, json.Text());
   uint32_t bits = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), bits, 16);
-  const bool whole = result.ec == std::errc() && result.ptr == digits.data() + digits.size() && digits.size() <= 8;
-  RETURN_IF_ERROR(json.Expect(whole && !digits.empty(), "the bits of a float in hex digits, as \"3F800000\""));
+  const bool whole =
+      result.ec == std::errc() && result.ptr == digits.data() + digits.size() && digits.size() <= 8;
+  RETURN_IF_ERROR(
+      json.Expect(whole && !digits.empty(), "the bits of a float in hex digits, as \"3F800000\""));
   return static_cast<double>(std::bit_cast<float>(bits));
 }
 
@@ -103,11 +107,13 @@ Status ReadTranspose(const JsonRef& json, Attrs& attrs) {
   return {};
 }
 
-// "slices" is [[first, past the last], …]; the extents that follow are the output's, in FinishSlice.
+// "slices" is [[first, past the last], …]; the extents that follow are the output's, in
+// FinishSlice.
 Status ReadSlice(const JsonRef& json, Attrs& attrs) {
   auto& slice = std::get<SliceAttrs>(attrs);
   const JsonRef slices = json["slices"];
-  RETURN_IF_ERROR(slices.Expect(slices.value().is_array() && slices.value().size() <= 8, "a list of up to 8 ranges"));
+  RETURN_IF_ERROR(slices.Expect(slices.value().is_array() && slices.value().size() <= 8,
+                                "a list of up to 8 ranges"));
   for (size_t d = 0; d < slices.value().size(); ++d) {
     ASSIGN_OR_RETURN(const Dims range, slices.At(d).List());
     RETURN_IF_ERROR(slices.At(d).Expect(range.size() == 2, "a range [first, past the last]"));
@@ -135,12 +141,18 @@ std::span<const Tag> Tags() {
       Tag{"CONV_WGRAD", GraphOp::kConvWgrad, {"X", "DY"}, {"DW"}, ReadConv},
       Tag{"POINTWISE", GraphOp::kPointwise, {"IN_0", "IN_1", "IN_2"}, {"OUT_0"}, ReadPointwise},
       Tag{"REDUCTION", GraphOp::kReduction, {"X"}, {"Y"}, ReadReduction},
-      Tag{"MATMUL", GraphOp::kMatmul, {"A", "B", "M_override", "N_override", "K_override"}, {"C"}, ReadMatmul},
+      Tag{"MATMUL",
+          GraphOp::kMatmul,
+          {"A", "B", "M_override", "N_override", "K_override"},
+          {"C"},
+          ReadMatmul},
       Tag{"GENSTATS", GraphOp::kGenStats, {"X"}, {"SUM", "SQ_SUM"}, ReadNothing},
-      Tag{"BN_FINALIZE", GraphOp::kBnFinalize,
-          {"SUM", "SQ_SUM", "SCALE", "BIAS", "PREV_RUNNING_MEAN", "PREV_RUNNING_VAR", "EPSILON", "MOMENTUM",
-           "ACCUM_COUNT"},
-          {"NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR", "MEAN", "INV_VARIANCE", "EQ_SCALE", "EQ_BIAS"}, ReadNothing},
+      Tag{"BN_FINALIZE",
+          GraphOp::kBnFinalize,
+          {"SUM", "SQ_SUM", "SCALE", "BIAS", "PREV_RUNNING_MEAN", "PREV_RUNNING_VAR", "EPSILON",
+           "MOMENTUM", "ACCUM_COUNT"},
+          {"NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR", "MEAN", "INV_VARIANCE", "EQ_SCALE", "EQ_BIAS"},
+          ReadNothing},
       Tag{"RESHAPE", GraphOp::kReshape, {"X"}, {"Y"}, ReadNothing},
       Tag{"CONCATENATE", GraphOp::kConcat, {""}, {"Y"}, ReadConcat},
       Tag{"SLICE", GraphOp::kSlice, {"X"}, {"Y"}, ReadSlice},
@@ -160,7 +172,8 @@ class Importer {
   Status ReadTensor(const JsonRef& json, const std::string& key);
   Status ReadByValue(const JsonRef& json, Tensor& tensor);
   Status ReadNode(const JsonRef& json);
-  Status ReadPorts(const JsonRef& json, const std::vector<std::string_view>& names, std::vector<TensorId>& ids);
+  Status ReadPorts(const JsonRef& json, const std::vector<std::string_view>& names,
+                   std::vector<TensorId>& ids);
   Result<TensorId> Lookup(const JsonRef& reference);
   Status FinishNode(const JsonRef& json, const Node& node);
   void GiveUids();
@@ -188,18 +201,21 @@ Status Importer::ReadTensors() {
   const JsonRef tensors = root_["tensors"];
   RETURN_IF_ERROR(tensors.Expect(tensors.value().is_object(), "an object"));
   RETURN_IF_ERROR(tensors.Expect(tensors.value().size() <= 4 * kMaxNodes, "of a sensible size"));
-  for (const auto& [key, value] : tensors.value().items()) RETURN_IF_ERROR(ReadTensor(tensors[key], key));
+  for (const auto& [key, value] : tensors.value().items())
+    RETURN_IF_ERROR(ReadTensor(tensors[key], key));
   return {};
 }
 
 Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
   RETURN_IF_ERROR(json.Expect(json.value().is_object(), "an object"));
   if (json.Has("ragged_offset_uid") || json.Has("ragged_offset_name")) {
-    return Status::Error(Code::kNotSupported, "{}: ragged offsets are not supported yet", json.path());
+    return Status::Error(Code::kNotSupported, "{}: ragged offsets are not supported yet",
+                         json.path());
   }
   const JsonRef reordering = json["reordering_type"];
   if (!reordering.is_null() && reordering.value() != "NONE") {
-    return Status::Error(Code::kNotSupported, "{}: reordered tensors are not supported yet", reordering.path());
+    return Status::Error(Code::kNotSupported, "{}: reordered tensors are not supported yet",
+                         reordering.path());
   }
   Tensor tensor;
   tensor.name = key;
@@ -215,7 +231,8 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
   ASSIGN_OR_RETURN(tensor.by_value, json["is_pass_by_value"].Bool(false));
   ASSIGN_OR_RETURN(tensor.dims, ReadList(json["dim"]));
   ASSIGN_OR_RETURN(tensor.strides, ReadList(json["stride"]));
-  ASSIGN_OR_RETURN(tensor.dtype, ReadType(json["data_type"], tensor.is_virtual ? intermediate_ : io_));
+  ASSIGN_OR_RETURN(tensor.dtype,
+                   ReadType(json["data_type"], tensor.is_virtual ? intermediate_ : io_));
   if (json.Has("pass_by_value")) RETURN_IF_ERROR(ReadByValue(json["pass_by_value"], tensor));
   ids_[key] = graph_.AddTensor(std::move(tensor));
   return {};
@@ -223,9 +240,11 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
 
 // {"index": which type, "value": …}; the types are the alternatives of the frontend's variant.
 Status Importer::ReadByValue(const JsonRef& json, Tensor& tensor) {
-  constexpr DType kAlternatives[] = {DType::kI64, DType::kI32, DType::kF16, DType::kF32, DType::kF64, DType::kBF16};
+  constexpr DType kAlternatives[] = {DType::kI64, DType::kI32, DType::kF16,
+                                     DType::kF32, DType::kF64, DType::kBF16};
   ASSIGN_OR_RETURN(const int64_t index, json["index"].Int());
-  RETURN_IF_ERROR(json["index"].Expect(index >= 0 && index < static_cast<int64_t>(std::size(kAlternatives)), "0..5"));
+  RETURN_IF_ERROR(json["index"].Expect(
+      index >= 0 && index < static_cast<int64_t>(std::size(kAlternatives)), "0..5"));
   ASSIGN_OR_RETURN(tensor.value, ReadFloat(json["value"], 0));
   tensor.by_value = true;
   tensor.is_virtual = false;
@@ -247,7 +266,8 @@ Result<TensorId> Importer::Lookup(const JsonRef& reference) {
   return found->second;
 }
 
-Status Importer::ReadPorts(const JsonRef& json, const std::vector<std::string_view>& names, std::vector<TensorId>& ids) {
+Status Importer::ReadPorts(const JsonRef& json, const std::vector<std::string_view>& names,
+                           std::vector<TensorId>& ids) {
   if (names.front().empty()) {
     const bool list = json.value().is_array() || json.value().is_object();
     RETURN_IF_ERROR(json.Expect(list && json.value().size() <= 64, "a list of up to 64 tensors"));
@@ -261,7 +281,8 @@ Status Importer::ReadPorts(const JsonRef& json, const std::vector<std::string_vi
   }
   RETURN_IF_ERROR(json.Expect(json.value().is_object(), "an object"));
   for (const auto& [key, value] : json.value().items()) {
-    if (std::ranges::find(names, key) == names.end()) return json[key].Fail("the node has no such port");
+    if (std::ranges::find(names, key) == names.end())
+      return json[key].Fail("the node has no such port");
   }
   for (const std::string_view name : names) {
     TensorId id = kAbsent;
@@ -279,7 +300,8 @@ Status Importer::ReadNode(const JsonRef& json) {
   ASSIGN_OR_RETURN(const std::string tag, json["tag"].Text());
   const auto row = std::ranges::find(Tags(), tag, &Tag::name);
   if (row == Tags().end()) {
-    return Status::Error(Code::kNotSupported, "{}: nodes of tag {} are not supported yet", json.path(), tag);
+    return Status::Error(Code::kNotSupported, "{}: nodes of tag {} are not supported yet",
+                         json.path(), tag);
   }
   Node node;
   node.op = row->op;
@@ -317,7 +339,8 @@ Status Importer::FinishNode(const JsonRef& json, const Node& node) {
   return {};
 }
 
-// Tensors of a graph that was not built have no uids; ours need them to be told apart in a variant pack.
+// Tensors of a graph that was not built have no uids; ours need them to be told apart in a variant
+// pack.
 void Importer::GiveUids() {
   std::set<int64_t> taken;
   for (const Tensor& tensor : graph_.tensors) taken.insert(tensor.uid);
@@ -333,7 +356,8 @@ Result<Graph> Importer::Run() {
   RETURN_IF_ERROR(ReadContext());
   RETURN_IF_ERROR(ReadTensors());
   const JsonRef nodes = root_["nodes"];
-  RETURN_IF_ERROR(nodes.Expect(nodes.value().is_array() && nodes.value().size() <= kMaxNodes, "a list of nodes"));
+  RETURN_IF_ERROR(nodes.Expect(nodes.value().is_array() && nodes.value().size() <= kMaxNodes,
+                               "a list of nodes"));
   for (size_t i = 0; i < nodes.value().size(); ++i) RETURN_IF_ERROR(ReadNode(nodes.At(i)));
   GiveUids();
   RETURN_IF_ERROR(Legalize(graph_));

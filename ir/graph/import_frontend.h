@@ -1,5 +1,5 @@
-// cudnn-frontend's JSON form of a graph (graph.serialize(json&), or what it logs at validate), before or after
-// build_operation_graph.
+// cudnn-frontend's JSON form of a graph (graph.serialize(json&), or what it logs at validate),
+// before or after build_operation_graph.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,8 @@
 
 namespace kiln::graph {
 
-// A legal graph, or a sentence. Nodes that are no operation of ours yet are kNotSupported with the node's tag.
+// A legal graph, or a sentence. Nodes that are no operation of ours yet are kNotSupported with the
+// node's tag.
 Result<Graph> ImportFrontend(std::string_view json);
 
 }  // namespace kiln::graph

@@ -31,7 +31,8 @@ Status CheckDepth(std::string_view text) {
     depth += text[i] == '{' || text[i] == '[';
     depth -= text[i] == '}' || text[i] == ']';
     if (depth > kMaxDepth) {
-      return Status::Error(Code::kBadParam, "{}: nested deeper than {} levels", Position(text, i), kMaxDepth);
+      return Status::Error(Code::kBadParam, "{}: nested deeper than {} levels", Position(text, i),
+                           kMaxDepth);
     }
   }
   return {};
@@ -56,17 +57,18 @@ struct TypeName {
   DType dtype;
 };
 constexpr TypeName kTypeNames[] = {
-    {"FLOAT", DType::kF32},     {"DOUBLE", DType::kF64},    {"HALF", DType::kF16},     {"BFLOAT16", DType::kBF16},
-    {"INT8", DType::kI8},       {"UINT8", DType::kU8},      {"INT32", DType::kI32},    {"INT64", DType::kI64},
-    {"BOOLEAN", DType::kBool},  {"FP8_E4M3", DType::kE4M3}, {"FP8_E5M2", DType::kE5M2},
-    {"FAST_FLOAT_FOR_FP8", DType::kF32},
+    {"FLOAT", DType::kF32},     {"DOUBLE", DType::kF64},    {"HALF", DType::kF16},
+    {"BFLOAT16", DType::kBF16}, {"INT8", DType::kI8},       {"UINT8", DType::kU8},
+    {"INT32", DType::kI32},     {"INT64", DType::kI64},     {"BOOLEAN", DType::kBool},
+    {"FP8_E4M3", DType::kE4M3}, {"FP8_E5M2", DType::kE5M2}, {"FAST_FLOAT_FOR_FP8", DType::kF32},
 };
 
 }  // namespace
 
 Result<nlohmann::json> ParseJson(std::string_view text) {
   if (text.size() > kMaxBytes) {
-    return Status::Error(Code::kBadParam, "{} bytes of JSON, at most {} are read", text.size(), kMaxBytes);
+    return Status::Error(Code::kBadParam, "{} bytes of JSON, at most {} are read", text.size(),
+                         kMaxBytes);
   }
   RETURN_IF_ERROR(CheckDepth(text));
   try {
@@ -86,7 +88,9 @@ JsonRef JsonRef::operator[](std::string_view key) const {
   return {member == value_->end() ? Null() : *member, std::move(path)};
 }
 
-JsonRef JsonRef::At(size_t index) const { return {(*value_)[index], fmt::format("{}[{}]", path_, index)}; }
+JsonRef JsonRef::At(size_t index) const {
+  return {(*value_)[index], fmt::format("{}[{}]", path_, index)};
+}
 
 Status JsonRef::Fail(std::string_view sentence) const {
   return Status::Error(Code::kBadParam, "{}: {}", path_.empty() ? "the document" : path_, sentence);
@@ -101,12 +105,13 @@ Status JsonRef::Expect(bool condition, std::string_view what) const {
     text = "a string that is not UTF-8";
   }
   if (text.size() > 60) text = text.substr(0, 60) + "…";
-  return Fail(is_null() ? fmt::format("is missing, {} is needed", what) : fmt::format("is {}, not {}", text, what));
+  return Fail(is_null() ? fmt::format("is missing, {} is needed", what)
+                        : fmt::format("is {}, not {}", text, what));
 }
 
 Result<int64_t> JsonRef::Int() const {
-  const bool fits = value_->is_number_integer() &&
-                    !(value_->is_number_unsigned() && value_->get<uint64_t>() > uint64_t{INT64_MAX});
+  const bool fits = value_->is_number_integer() && !(value_->is_number_unsigned() &&
+                                                     value_->get<uint64_t>() > uint64_t{INT64_MAX});
   RETURN_IF_ERROR(Expect(fits, "a whole number"));
   return value_->get<int64_t>();
 }
@@ -127,7 +132,8 @@ Result<Dims> JsonRef::List() const {
     ASSIGN_OR_RETURN(const int64_t only, Int());
     return Dims{only};
   }
-  RETURN_IF_ERROR(Expect(value_->size() <= kMaxListed, fmt::format("a list of at most {} numbers", kMaxListed)));
+  RETURN_IF_ERROR(Expect(value_->size() <= kMaxListed,
+                         fmt::format("a list of at most {} numbers", kMaxListed)));
   Dims values;
   for (size_t i = 0; i < value_->size(); ++i) {
     ASSIGN_OR_RETURN(const int64_t value, At(i).Int());
@@ -138,11 +144,14 @@ Result<Dims> JsonRef::List() const {
 
 Result<DType> DTypeNamed(const JsonRef& json, std::string_view prefix) {
   ASSIGN_OR_RETURN(const std::string text, json.Text());
-  const auto* row = text.starts_with(prefix)
-                        ? std::ranges::find(kTypeNames, std::string_view(text).substr(prefix.size()), &TypeName::name)
-                        : std::end(kTypeNames);
+  const auto* row =
+      text.starts_with(prefix)
+          ? std::ranges::find(kTypeNames, std::string_view(text).substr(prefix.size()),
+                              &TypeName::name)
+          : std::end(kTypeNames);
   if (row != std::end(kTypeNames)) return row->dtype;
-  return Status::Error(Code::kUnsupportedDataType, "{}: data type {} is not supported", json.path(), text);
+  return Status::Error(Code::kUnsupportedDataType, "{}: data type {} is not supported", json.path(),
+                       text);
 }
 
 }  // namespace kiln::graph

@@ -1,5 +1,5 @@
-// Reading JSON that nobody vouches for: syntax errors as line:column, depth and size limits, typed access that
-// returns sentences with the path of the value. Used by the importers.
+// Reading JSON that nobody vouches for: syntax errors as line:column, depth and size limits, typed
+// access that returns sentences with the path of the value. Used by the importers.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -31,9 +31,9 @@ class JsonRef {
   Status Fail(std::string_view sentence) const;  // "path: sentence"
   Status Expect(bool condition, std::string_view what) const;
   Result<int64_t> Int() const;
-  Result<bool> Bool(bool otherwise) const;           // null gives `otherwise`
+  Result<bool> Bool(bool otherwise) const;  // null gives `otherwise`
   Result<std::string> Text() const;
-  Result<Dims> List() const;                         // a bare number is a list of one
+  Result<Dims> List() const;  // a bare number is a list of one
 
  private:
   const nlohmann::json* value_;

@@ -1,5 +1,6 @@
-// Recorded backend graphs → tensor graph: one row of kOperations an operation descriptor. Operations come in any
-// order; a uid that one operation both reads and writes becomes two tensors (Tensor::uid).
+// Recorded backend graphs → tensor graph: one row of kOperations an operation descriptor.
+// Operations come in any order; a uid that one operation both reads and writes becomes two tensors
+// (Tensor::uid).
 #include "ir/graph/import_recorded.h"
 
 #include <algorithm>
@@ -34,7 +35,8 @@ Result<double> ReadReal(const JsonRef& json, double otherwise) {
 // The enumerator behind `prefix`, in lower case.
 Result<std::string> ReadName(const JsonRef& json, std::string_view prefix) {
   ASSIGN_OR_RETURN(std::string name, json.Text());
-  RETURN_IF_ERROR(json.Expect(name.starts_with(prefix), fmt::format("a name that starts with {}", prefix)));
+  RETURN_IF_ERROR(
+      json.Expect(name.starts_with(prefix), fmt::format("a name that starts with {}", prefix)));
   name.erase(0, prefix.size());
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return name;
@@ -74,7 +76,9 @@ Status ReadPointwise(const JsonRef& operation, Node& node) {
 // The three convolutions name their attributes alike but for the prefix.
 Status ReadConv(const JsonRef& operation, Node& node, std::string_view prefix) {
   auto& a = std::get<ConvAttrs>(node.attrs);
-  const auto attribute = [&](std::string_view name) { return operation[fmt::format("{}_{}", prefix, name)]; };
+  const auto attribute = [&](std::string_view name) {
+    return operation[fmt::format("{}_{}", prefix, name)];
+  };
   const JsonRef d = attribute("CONV_DESC");
   ASSIGN_OR_RETURN(a.pre_padding, d["CONVOLUTION_PRE_PADDINGS"].List());
   ASSIGN_OR_RETURN(a.post_padding, d["CONVOLUTION_POST_PADDINGS"].List());
@@ -90,7 +94,8 @@ Status ReadConv(const JsonRef& operation, Node& node, std::string_view prefix) {
 
 Status ReadMatmul(const JsonRef& operation, Node& node) {
   const JsonRef d = operation["OPERATION_MATMUL_DESC"];
-  ASSIGN_OR_RETURN(std::get<MatmulAttrs>(node.attrs).padding_value, ReadReal(d["MATMUL_PADDING_VALUE"], 0));
+  ASSIGN_OR_RETURN(std::get<MatmulAttrs>(node.attrs).padding_value,
+                   ReadReal(d["MATMUL_PADDING_VALUE"], 0));
   ASSIGN_OR_RETURN(node.compute, DTypeNamed(d["MATMUL_COMP_TYPE"], "DATA_"));
   return {};
 }
@@ -98,7 +103,8 @@ Status ReadMatmul(const JsonRef& operation, Node& node) {
 Status ReadReduction(const JsonRef& operation, Node& node) {
   auto& a = std::get<ReductionAttrs>(node.attrs);
   const JsonRef d = operation["OPERATION_REDUCTION_DESC"];
-  RETURN_IF_ERROR(ReadMode(d["REDUCTION_OPERATOR"], "REDUCE_TENSOR_", ReductionModeFromText, a.mode));
+  RETURN_IF_ERROR(
+      ReadMode(d["REDUCTION_OPERATOR"], "REDUCE_TENSOR_", ReductionModeFromText, a.mode));
   ASSIGN_OR_RETURN(a.deterministic, d["REDUCTION_IS_DETERMINISTIC"].Bool(false));
   ASSIGN_OR_RETURN(node.compute, DTypeNamed(d["REDUCTION_COMP_TYPE"], "DATA_"));
   return {};
@@ -106,7 +112,8 @@ Status ReadReduction(const JsonRef& operation, Node& node) {
 
 Status ReadGenStats(const JsonRef& operation, Node& node) {
   // Clients have set INT8 here, on half tensors, and cuDNN computed in float all the same.
-  ASSIGN_OR_RETURN(const DType math, DTypeNamed(operation["OPERATION_GENSTATS_MATH_PREC"], "DATA_"));
+  ASSIGN_OR_RETURN(const DType math,
+                   DTypeNamed(operation["OPERATION_GENSTATS_MATH_PREC"], "DATA_"));
   node.compute = IsFloat(math) && SizeOf(math) >= 4 ? math : DType::kF32;
   return {};
 }
@@ -120,11 +127,13 @@ Status ReadBnFinalize(const JsonRef& operation, Node& node) {
 }
 
 Status ReadConcat(const JsonRef& operation, Node& node) {
-  ASSIGN_OR_RETURN(std::get<ConcatAttrs>(node.attrs).axis, operation["OPERATION_CONCAT_AXIS"].Int());
+  ASSIGN_OR_RETURN(std::get<ConcatAttrs>(node.attrs).axis,
+                   operation["OPERATION_CONCAT_AXIS"].Int());
   return {};
 }
 
-// Attribute names behind `prefix`, in the order of our operands. A pointwise operation has the row of its direction.
+// Attribute names behind `prefix`, in the order of our operands. A pointwise operation has the row
+// of its direction.
 struct Operation {
   std::string_view kind;  // OPERATION_<kind>_DESCRIPTOR
   GraphOp op;
@@ -135,28 +144,82 @@ struct Operation {
 
 std::span<const Operation> Operations() {
   static const std::array kOperations = {
-      Operation{"POINTWISE", GraphOp::kPointwise, "OPERATION_POINTWISE_", {"XDESC", "BDESC", "TDESC"}, {"YDESC"},
+      Operation{"POINTWISE",
+                GraphOp::kPointwise,
+                "OPERATION_POINTWISE_",
+                {"XDESC", "BDESC", "TDESC"},
+                {"YDESC"},
                 ReadPointwise},
-      Operation{"POINTWISE", GraphOp::kPointwise, "OPERATION_POINTWISE_", {"DYDESC", "XDESC"}, {"DXDESC"}, ReadPointwise},
-      Operation{"CONVOLUTION_FORWARD", GraphOp::kConvFprop, "OPERATION_CONVOLUTION_FORWARD_", {"X", "W"}, {"Y"},
-                [](const JsonRef& o, Node& n) { return ReadConv(o, n, "OPERATION_CONVOLUTION_FORWARD"); }},
-      Operation{"CONVOLUTION_BACKWARD_DATA", GraphOp::kConvDgrad, "OPERATION_CONVOLUTION_BWD_DATA_", {"DY", "W"}, {"DX"},
-                [](const JsonRef& o, Node& n) { return ReadConv(o, n, "OPERATION_CONVOLUTION_BWD_DATA"); }},
-      Operation{"CONVOLUTION_BACKWARD_FILTER", GraphOp::kConvWgrad, "OPERATION_CONVOLUTION_BWD_FILTER_", {"X", "DY"},
-                {"DW"}, [](const JsonRef& o, Node& n) { return ReadConv(o, n, "OPERATION_CONVOLUTION_BWD_FILTER"); }},
-      Operation{"MATMUL", GraphOp::kMatmul, "OPERATION_MATMUL_",
-                {"ADESC", "BDESC", "GEMM_M_OVERRIDE_DESC", "GEMM_N_OVERRIDE_DESC", "GEMM_K_OVERRIDE_DESC"}, {"CDESC"},
+      Operation{"POINTWISE",
+                GraphOp::kPointwise,
+                "OPERATION_POINTWISE_",
+                {"DYDESC", "XDESC"},
+                {"DXDESC"},
+                ReadPointwise},
+      Operation{"CONVOLUTION_FORWARD",
+                GraphOp::kConvFprop,
+                "OPERATION_CONVOLUTION_FORWARD_",
+                {"X", "W"},
+                {"Y"},
+                [](const JsonRef& o, Node& n) {
+                  return ReadConv(o, n, "OPERATION_CONVOLUTION_FORWARD");
+                }},
+      Operation{"CONVOLUTION_BACKWARD_DATA",
+                GraphOp::kConvDgrad,
+                "OPERATION_CONVOLUTION_BWD_DATA_",
+                {"DY", "W"},
+                {"DX"},
+                [](const JsonRef& o, Node& n) {
+                  return ReadConv(o, n, "OPERATION_CONVOLUTION_BWD_DATA");
+                }},
+      Operation{"CONVOLUTION_BACKWARD_FILTER",
+                GraphOp::kConvWgrad,
+                "OPERATION_CONVOLUTION_BWD_FILTER_",
+                {"X", "DY"},
+                {"DW"},
+                [](const JsonRef& o, Node& n) {
+                  return ReadConv(o, n, "OPERATION_CONVOLUTION_BWD_FILTER");
+                }},
+      Operation{"MATMUL",
+                GraphOp::kMatmul,
+                "OPERATION_MATMUL_",
+                {"ADESC", "BDESC", "GEMM_M_OVERRIDE_DESC", "GEMM_N_OVERRIDE_DESC",
+                 "GEMM_K_OVERRIDE_DESC"},
+                {"CDESC"},
                 ReadMatmul},
-      Operation{"REDUCTION", GraphOp::kReduction, "OPERATION_REDUCTION_", {"XDESC"}, {"YDESC"}, ReadReduction},
-      Operation{"RESHAPE", GraphOp::kReshape, "OPERATION_RESHAPE_", {"XDESC"}, {"YDESC"},
+      Operation{"REDUCTION",
+                GraphOp::kReduction,
+                "OPERATION_REDUCTION_",
+                {"XDESC"},
+                {"YDESC"},
+                ReadReduction},
+      Operation{"RESHAPE",
+                GraphOp::kReshape,
+                "OPERATION_RESHAPE_",
+                {"XDESC"},
+                {"YDESC"},
                 [](const JsonRef&, Node&) { return Status(); }},
-      Operation{"GEN_STATS", GraphOp::kGenStats, "OPERATION_GENSTATS_", {"XDESC"}, {"SUMDESC", "SQSUMDESC"}, ReadGenStats},
-      Operation{"BN_FINALIZE_STATISTICS", GraphOp::kBnFinalize, "OPERATION_BN_FINALIZE_",
-                {"Y_SUM_DESC", "Y_SQ_SUM_DESC", "SCALE_DESC", "BIAS_DESC", "PREV_RUNNING_MEAN_DESC",
-                 "PREV_RUNNING_VAR_DESC", "EPSILON_DESC", "EXP_AVERATE_FACTOR_DESC", "ACCUM_COUNT_DESC"},
-                {"UPDATED_RUNNING_MEAN_DESC", "UPDATED_RUNNING_VAR_DESC", "SAVED_MEAN_DESC", "SAVED_INV_STD_DESC",
-                 "EQ_SCALE_DESC", "EQ_BIAS_DESC"}, ReadBnFinalize},
-      Operation{"CONCAT", GraphOp::kConcat, "OPERATION_CONCAT_", {"INPUT_DESCS"}, {"OUTPUT_DESC"}, ReadConcat},
+      Operation{"GEN_STATS",
+                GraphOp::kGenStats,
+                "OPERATION_GENSTATS_",
+                {"XDESC"},
+                {"SUMDESC", "SQSUMDESC"},
+                ReadGenStats},
+      Operation{
+          "BN_FINALIZE_STATISTICS",
+          GraphOp::kBnFinalize,
+          "OPERATION_BN_FINALIZE_",
+          {"Y_SUM_DESC", "Y_SQ_SUM_DESC", "SCALE_DESC", "BIAS_DESC", "PREV_RUNNING_MEAN_DESC",
+           "PREV_RUNNING_VAR_DESC", "EPSILON_DESC", "EXP_AVERATE_FACTOR_DESC", "ACCUM_COUNT_DESC"},
+          {"UPDATED_RUNNING_MEAN_DESC", "UPDATED_RUNNING_VAR_DESC", "SAVED_MEAN_DESC",
+           "SAVED_INV_STD_DESC", "EQ_SCALE_DESC", "EQ_BIAS_DESC"},
+          ReadBnFinalize},
+      Operation{"CONCAT",
+                GraphOp::kConcat,
+                "OPERATION_CONCAT_",
+                {"INPUT_DESCS"},
+                {"OUTPUT_DESC"},
+                ReadConcat},
   };
   return kOperations;
 }
@@ -174,7 +237,8 @@ const Operation* RowOf(const JsonRef& operation, std::string_view kind) {
   const Operation* found = nullptr;
   for (const Operation& row : Operations()) {
     if (row.kind != kind) continue;
-    found = &row;  // the last row whose first result is there, so that a backward pointwise has its own
+    found =
+        &row;  // the last row whose first result is there, so that a backward pointwise has its own
     if (operation.Has(fmt::format("{}{}", row.prefix, row.outputs[0]))) return found;
   }
   return found;
@@ -189,8 +253,8 @@ class Importer {
   Status CheckSupported(const JsonRef& operations);
   Status ReadTensor(const JsonRef& json, const std::string& key);
   Status ReadOperation(const JsonRef& operation);
-  Status ReadOperands(const JsonRef& operation, const Operation& row, const std::vector<std::string_view>& names,
-                      std::vector<TensorId>& ids);
+  Status ReadOperands(const JsonRef& operation, const Operation& row,
+                      const std::vector<std::string_view>& names, std::vector<TensorId>& ids);
   void SplitInPlace(Node& node);
 
   JsonRef root_;
@@ -207,9 +271,11 @@ Status Importer::CheckSupported(const JsonRef& operations) {
   }
   const JsonRef tensors = root_["tensors"];
   for (const auto& [key, value] : tensors.value().items()) {
-    for (const std::string_view feature : {"RAGGED_OFFSET_DESC", "REORDERING_MODE", "VECTOR_COUNT"}) {
+    for (const std::string_view feature :
+         {"RAGGED_OFFSET_DESC", "REORDERING_MODE", "VECTOR_COUNT"}) {
       const JsonRef attribute = tensors[key][feature];
-      if (!attribute.is_null() && attribute.value() != 1) missing.insert(fmt::format("TENSOR_{}", feature));
+      if (!attribute.is_null() && attribute.value() != 1)
+        missing.insert(fmt::format("TENSOR_{}", feature));
     }
   }
   if (missing.empty()) return {};
@@ -218,7 +284,8 @@ Status Importer::CheckSupported(const JsonRef& operations) {
 
 Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
   const auto uid = IntFromText(key);
-  RETURN_IF_ERROR(json.Expect(json.value().is_object() && uid.has_value(), "a tensor with a uid for its key"));
+  RETURN_IF_ERROR(
+      json.Expect(json.value().is_object() && uid.has_value(), "a tensor with a uid for its key"));
   Tensor tensor;
   tensor.name = fmt::format("t{}", key);
   tensor.uid = *uid;
@@ -235,7 +302,8 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
 }
 
 Status Importer::ReadOperands(const JsonRef& operation, const Operation& row,
-                              const std::vector<std::string_view>& names, std::vector<TensorId>& ids) {
+                              const std::vector<std::string_view>& names,
+                              std::vector<TensorId>& ids) {
   for (const std::string_view name : names) {
     const JsonRef reference = operation[fmt::format("{}{}", row.prefix, name)];
     if (reference.is_null()) {
@@ -283,16 +351,20 @@ Status Importer::ReadOperation(const JsonRef& operation) {
 
 Result<Graph> Importer::Run() {
   const JsonRef operations = root_["ops"], tensors = root_["tensors"];
-  RETURN_IF_ERROR(operations.Expect(operations.value().is_array() && operations.value().size() <= kMaxOperations,
-                                    "a list of operations"));
-  RETURN_IF_ERROR(tensors.Expect(tensors.value().is_object() && tensors.value().size() <= 4 * kMaxOperations,
-                                 "an object of tensors"));
+  RETURN_IF_ERROR(operations.Expect(
+      operations.value().is_array() && operations.value().size() <= kMaxOperations,
+      "a list of operations"));
+  RETURN_IF_ERROR(
+      tensors.Expect(tensors.value().is_object() && tensors.value().size() <= 4 * kMaxOperations,
+                     "an object of tensors"));
   RETURN_IF_ERROR(CheckSupported(operations));
   if (root_.Has("test")) {
     ASSIGN_OR_RETURN(graph_.name, root_["test"].Text());
   }
-  for (const auto& [key, value] : tensors.value().items()) RETURN_IF_ERROR(ReadTensor(tensors[key], key));
-  for (size_t i = 0; i < operations.value().size(); ++i) RETURN_IF_ERROR(ReadOperation(operations.At(i)));
+  for (const auto& [key, value] : tensors.value().items())
+    RETURN_IF_ERROR(ReadTensor(tensors[key], key));
+  for (size_t i = 0; i < operations.value().size(); ++i)
+    RETURN_IF_ERROR(ReadOperation(operations.At(i)));
   RETURN_IF_ERROR(Legalize(graph_));
   return std::move(graph_);
 }

@@ -1,5 +1,5 @@
-// Row-wise iteration over broadcast operands, for the Eval functions and for Pack and Unpack: the offsets of N
-// operands are advanced together, with no multiplication and no allocation an element.
+// Row-wise iteration over broadcast operands, for the Eval functions and for Pack and Unpack: the
+// offsets of N operands are advanced together, with no multiplication and no allocation an element.
 #pragma once
 
 #include <array>
@@ -9,12 +9,13 @@
 
 namespace kiln::graph {
 
-// Steps of a row-major operand of extents `dims` under iteration over `out_dims`, to which `dims` is aligned at
-// the right: 0 where the operand has extent 1 or no dim at all.
+// Steps of a row-major operand of extents `dims` under iteration over `out_dims`, to which `dims`
+// is aligned at the right: 0 where the operand has extent 1 or no dim at all.
 Dims BroadcastSteps(std::span<const int64_t> dims, std::span<const int64_t> out_dims);
 
-// Calls row(offsets, count, steps) for each row of the last dim: the row's first offset of each operand, the
-// number of elements, and the step of each operand along the row. Rank 0 is one row of one element.
+// Calls row(offsets, count, steps) for each row of the last dim: the row's first offset of each
+// operand, the number of elements, and the step of each operand along the row. Rank 0 is one row of
+// one element.
 template <size_t N, class F>
 void ForEachRow(std::span<const int64_t> dims, const std::array<Dims, N>& steps, F&& row) {
   for (const int64_t extent : dims) {

@@ -1,4 +1,5 @@
-// The op table, made from graph_ops.def: each row points at the three functions that the op's family defines.
+// The op table, made from graph_ops.def: each row points at the three functions that the op's
+// family defines.
 #include "ir/graph/ops.h"
 
 #include <algorithm>
@@ -9,7 +10,8 @@ namespace {
 
 constexpr GraphOpInfo kOps[] = {
 #define GRAPH_OP(Name, mnemonic, Attrs, min_inputs, max_inputs, min_outputs, max_outputs, traits) \
-  {mnemonic, min_inputs, max_inputs, min_outputs, max_outputs, traits, Verify##Name, Infer##Name, Eval##Name},
+  {mnemonic, min_inputs,   max_inputs,  min_outputs, max_outputs,                                 \
+   traits,   Verify##Name, Infer##Name, Eval##Name},
 #include "ir/graph/graph_ops.def"
 #undef GRAPH_OP
 };
@@ -27,7 +29,8 @@ std::optional<GraphOp> GraphOpFromText(std::string_view mnemonic) {
 Attrs DefaultAttrs(GraphOp op) {
   switch (op) {
 #define GRAPH_OP(Name, mnemonic, AttrsType, ...) \
-  case GraphOp::k##Name: return AttrsType{};
+  case GraphOp::k##Name:                         \
+    return AttrsType{};
 #include "ir/graph/graph_ops.def"
 #undef GRAPH_OP
   }

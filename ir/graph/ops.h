@@ -8,10 +8,16 @@
 
 namespace kiln::graph {
 
-enum Trait : uint32_t { kComposite = 1, kContraction = 2, kElementwise = 4, kReduction = 8, kView = 16 };
+enum Trait : uint32_t {
+  kComposite = 1,
+  kContraction = 2,
+  kElementwise = 4,
+  kReduction = 8,
+  kView = 16
+};
 
-// What an Eval function sees: the values of the operands, each in row-major order of its dims, and where to
-// put the results (f64, not rounded: the caller rounds to the tensor's dtype).
+// What an Eval function sees: the values of the operands, each in row-major order of its dims, and
+// where to put the results (f64, not rounded: the caller rounds to the tensor's dtype).
 struct EvalArgs {
   const Graph& graph;
   const Node& node;
@@ -33,15 +39,15 @@ std::optional<GraphOp> GraphOpFromText(std::string_view mnemonic);
 Attrs DefaultAttrs(GraphOp op);  // the alternative that the op's nodes hold
 inline bool Has(const Node& node, Trait trait) { return Info(node.op).traits & trait; }
 
-#define GRAPH_OP(Name, ...)                              \
+#define GRAPH_OP(Name, ...)                                  \
   Status Verify##Name(const Graph& graph, const Node& node); \
   Status Infer##Name(Graph& graph, const Node& node);        \
   void Eval##Name(const EvalArgs& args);
 #include "ir/graph/graph_ops.def"
 #undef GRAPH_OP
 
-// Whether a reshape from x to y is a view of x's memory: both address the same elements, in whatever order of dims.
-// Otherwise it keeps the row-major order of the elements.
+// Whether a reshape from x to y is a view of x's memory: both address the same elements, in
+// whatever order of dims. Otherwise it keeps the row-major order of the elements.
 bool ReshapeKeepsMemory(const Tensor& x, const Tensor& y);
 
 }  // namespace kiln::graph

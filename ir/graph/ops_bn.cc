@@ -1,44 +1,77 @@
-// Batch-norm statistics as separate graph operations: `gen_stats` (per-channel sum and sum of squares) and
-// `bn_finalize` (from these to mean, inverse deviation, the equivalent scale and bias, running statistics).
+// Batch-norm statistics as separate graph operations: `gen_stats` (per-channel sum and sum of
+// squares) and `bn_finalize` (from these to mean, inverse deviation, the equivalent scale and bias,
+// running statistics).
 //
-//   mean = sum / count                       updated_mean = (1 - f) * prev_mean + f * mean
-//   var  = max(0, sq_sum / count - mean²)    updated_var  = (1 - f) * prev_var + f * var * count / max(1, count - 1)
-//   inv_std = 1 / sqrt(var + epsilon)        eq_scale = scale * inv_std,  eq_bias = bias - mean * eq_scale
+//   mean = sum / count                      updated_mean = (1 - f) * prev_mean + f * mean
+//   var = max(0, sq_sum / count - mean²)    updated_var = (1 - f) * prev_var + f * unbiased
+//   inv_std = 1 / sqrt(var + epsilon)       unbiased = var * count / max(1, count - 1)
+//   eq_scale = scale * inv_std              eq_bias = bias - mean * eq_scale
 //
-// In inference mode mean and var are prev_mean and prev_var, and the sums and the count are not read.
-#include "ir/graph/ops.h"
-
+// In inference mode mean and var are prev_mean and prev_var, and the sums and the count are not
+// read.
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "ir/graph/loops.h"
+#include "ir/graph/ops.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::graph {
 namespace {
 
-enum Input : size_t { kSum, kSqSum, kScale, kBias, kPrevMean, kPrevVar, kEpsilon, kFactor, kCount, kInputs };
-enum Output : size_t { kUpdatedMean, kUpdatedVar, kSavedMean, kSavedInvStd, kEqScale, kEqBias, kOutputs };
-constexpr const char* kInputNames[] = {"sum", "sq_sum", "scale", "bias", "prev_mean", "prev_var", "epsilon",
-                                       "exp_avg_factor", "accum_count"};
-constexpr const char* kOutputNames[] = {"updated_mean", "updated_var", "saved_mean", "saved_inv_std", "eq_scale",
-                                        "eq_bias"};
+enum Input : size_t {
+  kSum,
+  kSqSum,
+  kScale,
+  kBias,
+  kPrevMean,
+  kPrevVar,
+  kEpsilon,
+  kFactor,
+  kCount,
+  kInputs
+};
+enum Output : size_t {
+  kUpdatedMean,
+  kUpdatedVar,
+  kSavedMean,
+  kSavedInvStd,
+  kEqScale,
+  kEqBias,
+  kOutputs
+};
+constexpr const char* kInputNames[] = {"sum",     "sq_sum",         "scale",
+                                       "bias",    "prev_mean",      "prev_var",
+                                       "epsilon", "exp_avg_factor", "accum_count"};
+constexpr const char* kOutputNames[] = {"updated_mean",  "updated_var", "saved_mean",
+                                        "saved_inv_std", "eq_scale",    "eq_bias"};
 
 bool IsScalarInput(size_t input) { return input >= kEpsilon; }
 
-
 // What an output is computed from.
 std::vector<Input> NeedsOf(size_t output, bool inference) {
-  std::vector<Input> needs = inference ? std::vector<Input>{kPrevMean, kPrevVar} : std::vector<Input>{kSum, kCount};
+  std::vector<Input> needs =
+      inference ? std::vector<Input>{kPrevMean, kPrevVar} : std::vector<Input>{kSum, kCount};
   if (!inference && output != kUpdatedMean && output != kSavedMean) needs.push_back(kSqSum);
   switch (output) {
-    case kUpdatedMean: needs.insert(needs.end(), {kPrevMean, kFactor}); break;
-    case kUpdatedVar: needs.insert(needs.end(), {kPrevVar, kFactor}); break;
-    case kSavedInvStd: needs.push_back(kEpsilon); break;
-    case kEqScale: needs.insert(needs.end(), {kScale, kEpsilon}); break;
-    case kEqBias: needs.insert(needs.end(), {kScale, kBias, kEpsilon}); break;
-    default: break;
+    case kUpdatedMean:
+      needs.insert(needs.end(), {kPrevMean, kFactor});
+      break;
+    case kUpdatedVar:
+      needs.insert(needs.end(), {kPrevVar, kFactor});
+      break;
+    case kSavedInvStd:
+      needs.push_back(kEpsilon);
+      break;
+    case kEqScale:
+      needs.insert(needs.end(), {kScale, kEpsilon});
+      break;
+    case kEqBias:
+      needs.insert(needs.end(), {kScale, kBias, kEpsilon});
+      break;
+    default:
+      break;
   }
   return needs;
 }
@@ -70,7 +103,8 @@ Status VerifyGenStats(const Graph& graph, const Node& node) {
   if (x.rank() < 2) return Status::Error(Code::kShapeMismatch, "{} has no channel dim", Shape(x));
   for (size_t i = 0; i < 2; ++i) {
     const Tensor* y = OutputOf(graph, node, i);
-    if (y == nullptr) return Status::Error(Code::kBadParam, "gen_stats writes both the sum and the sum of squares");
+    if (y == nullptr)
+      return Status::Error(Code::kBadParam, "gen_stats writes both the sum and the sum of squares");
     RETURN_IF_ERROR(ExpectDims(*y, ChannelDims(x), fmt::format("gen_stats of {}", Shape(x))));
   }
   return {};
@@ -94,33 +128,38 @@ void EvalGenStats(const EvalArgs& args) {
   Dims channel_step(dims.size(), 0);
   channel_step[1] = 1;
   const std::array<Dims, 2> steps = {PackedStrides(dims), channel_step};
-  ForEachRow<2>(dims, steps, [&](const std::array<int64_t, 2>& at, int64_t count, const std::array<int64_t, 2>& step) {
-    for (int64_t i = 0; i < count; ++i) {
-      const double x = (*args.inputs[0])[static_cast<size_t>(at[0] + i * step[0])];
-      const auto channel = static_cast<size_t>(at[1] + i * step[1]);
-      sum[channel] += x;
-      square[channel] += x * x;
-    }
-  });
+  ForEachRow<2>(
+      dims, steps,
+      [&](const std::array<int64_t, 2>& at, int64_t count, const std::array<int64_t, 2>& step) {
+        for (int64_t i = 0; i < count; ++i) {
+          const double x = (*args.inputs[0])[static_cast<size_t>(at[0] + i * step[0])];
+          const auto channel = static_cast<size_t>(at[1] + i * step[1]);
+          sum[channel] += x;
+          square[channel] += x * x;
+        }
+      });
 }
 
 Status VerifyBnFinalize(const Graph& graph, const Node& node) {
   RETURN_IF_ERROR(CheckCompute(node, false));
   RETURN_IF_ERROR(RejectBool(graph, node));
   if (IsInteger(node.compute)) {
-    return Status::Error(Code::kUnsupportedDataType, "bn_finalize divides: compute type {} does not serve",
+    return Status::Error(Code::kUnsupportedDataType,
+                         "bn_finalize divides: compute type {} does not serve",
                          Info(node.compute).text);
   }
   const bool inference = node.As<BnFinalizeAttrs>().inference;
   const Tensor* channels = Channels(graph, node);
-  if (channels == nullptr) return Status::Error(Code::kBadParam, "bn_finalize has no per-channel input");
+  if (channels == nullptr)
+    return Status::Error(Code::kBadParam, "bn_finalize has no per-channel input");
   for (size_t i = 0; i < kInputs; ++i) {
     const Tensor* t = InputOf(graph, node, i);
     if (t == nullptr) continue;
     if (!IsScalarInput(i)) {
       RETURN_IF_ERROR(ExpectDims(*t, channels->dims, fmt::format("{}", Shape(*channels))));
     } else if (NumElements(t->dims) != 1) {
-      return Status::Error(Code::kShapeMismatch, "{} {} must have one element", kInputNames[i], Shape(*t));
+      return Status::Error(Code::kShapeMismatch, "{} {} must have one element", kInputNames[i],
+                           Shape(*t));
     }
   }
   bool any = false;
@@ -131,10 +170,12 @@ Status VerifyBnFinalize(const Graph& graph, const Node& node) {
     RETURN_IF_ERROR(ExpectDims(*t, channels->dims, fmt::format("{}", Shape(*channels))));
     for (const Input need : NeedsOf(i, inference)) {
       if (InputOf(graph, node, need) != nullptr) continue;
-      return Status::Error(Code::kBadParam, "{} needs {}, which is absent", kOutputNames[i], kInputNames[need]);
+      return Status::Error(Code::kBadParam, "{} needs {}, which is absent", kOutputNames[i],
+                           kInputNames[need]);
     }
     if (inference && i < kSavedMean) {
-      return Status::Error(Code::kBadParam, "{} is not computed in inference mode", kOutputNames[i]);
+      return Status::Error(Code::kBadParam, "{} is not computed in inference mode",
+                           kOutputNames[i]);
     }
   }
   if (!any) return Status::Error(Code::kBadParam, "bn_finalize writes nothing");
@@ -158,7 +199,8 @@ void EvalBnFinalize(const EvalArgs& args) {
     return (*args.inputs[input])[IsScalarInput(input) ? 0 : channel];
   };
   const auto put = [&](Output output, size_t channel, double value) {
-    if (output < args.outputs.size() && args.outputs[output] != nullptr) (*args.outputs[output])[channel] = value;
+    if (output < args.outputs.size() && args.outputs[output] != nullptr)
+      (*args.outputs[output])[channel] = value;
   };
   const auto statistics = [&](size_t c) -> Statistics {
     if (inference) return {at(kPrevMean, c), at(kPrevVar, c), at(kPrevVar, c)};

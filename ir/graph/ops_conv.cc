@@ -1,14 +1,14 @@
-// Convolutions: fprop, dgrad and wgrad in 1 to 3 spatial dims, with groups, strides, dilation, asymmetric padding
-// and rotation of the filter. The three are one loop nest that differs in which operand is the sum.
+// Convolutions: fprop, dgrad and wgrad in 1 to 3 spatial dims, with groups, strides, dilation,
+// asymmetric padding and rotation of the filter. The three are one loop nest that differs in which
+// operand is the sum.
 //
-// Extents: out = floor((in + pre + post - dilation * (filter - 1) - 1) / stride) + 1, and 0 where the filter does not
-// fit. dgrad takes every dx, and wgrad every dw, whose forward convolution has the extents of dy; where these are not
-// given, the smallest such extents are inferred.
-#include "ir/graph/ops.h"
-
+// Extents: out = floor((in + pre + post - dilation * (filter - 1) - 1) / stride) + 1, and 0 where
+// the filter does not fit. dgrad takes every dx, and wgrad every dw, whose forward convolution has
+// the extents of dy; where these are not given, the smallest such extents are inferred.
 #include <algorithm>
 #include <array>
 
+#include "ir/graph/ops.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::graph {
@@ -29,9 +29,12 @@ ConvTensors Parts(const Graph& graph, const Node& node) {
   const Tensor* second = InputOf(graph, node, 1);
   const Tensor* out = OutputOf(graph, node, 0);
   switch (node.op) {
-    case GraphOp::kConvDgrad: return {out, second, first};
-    case GraphOp::kConvWgrad: return {first, out, second};
-    default: return {first, second, out};
+    case GraphOp::kConvDgrad:
+      return {out, second, first};
+    case GraphOp::kConvWgrad:
+      return {first, out, second};
+    default:
+      return {first, second, out};
   }
 }
 
@@ -48,10 +51,12 @@ Status VerifyAttrs(const ConvAttrs& a, size_t spatial) {
     const Dims& values;
     int64_t minimum;
   };
-  for (const Row& row : {Row{"pre_padding", a.pre_padding, 0}, Row{"post_padding", a.post_padding, 0},
-                         Row{"stride", a.stride, 1}, Row{"dilation", a.dilation, 1}}) {
+  for (const Row& row :
+       {Row{"pre_padding", a.pre_padding, 0}, Row{"post_padding", a.post_padding, 0},
+        Row{"stride", a.stride, 1}, Row{"dilation", a.dilation, 1}}) {
     if (row.values.size() != spatial) {
-      return Status::Error(Code::kBadParam, "{} has {} values for {} spatial dims", row.name, row.values.size(), spatial);
+      return Status::Error(Code::kBadParam, "{} has {} values for {} spatial dims", row.name,
+                           row.values.size(), spatial);
     }
     for (const int64_t value : row.values) {
       if (value >= row.minimum && value <= kMaxGeometry) continue;
@@ -66,21 +71,25 @@ Status VerifyAttrs(const ConvAttrs& a, size_t spatial) {
 Status VerifyChannels(const ConvTensors& t) {
   const int64_t channels = t.x->dims[1], filter_channels = t.w->dims[1], filters = t.w->dims[0];
   if (filter_channels == 0 ? channels != 0 : channels % filter_channels != 0) {
-    return Status::Error(Code::kShapeMismatch, "filter {} has {} input channels, which do not divide the {} channels of {}",
-                         Shape(*t.w), filter_channels, channels, Shape(*t.x));
+    return Status::Error(
+        Code::kShapeMismatch,
+        "filter {} has {} input channels, which do not divide the {} channels of {}", Shape(*t.w),
+        filter_channels, channels, Shape(*t.x));
   }
   const int64_t groups = filter_channels == 0 ? 1 : channels / filter_channels;
   if (groups > 0 && filters % groups != 0) {
-    return Status::Error(Code::kShapeMismatch, "filter {} has {} output channels, not a multiple of the {} groups "
-                         "({} channels of {} / {} of the filter)", Shape(*t.w), filters, groups, channels, Shape(*t.x),
-                         filter_channels);
+    return Status::Error(Code::kShapeMismatch,
+                         "filter {} has {} output channels, not a multiple of the {} groups "
+                         "({} channels of {} / {} of the filter)",
+                         Shape(*t.w), filters, groups, channels, Shape(*t.x), filter_channels);
   }
   if (t.x->dims[0] != t.y->dims[0]) {
-    return Status::Error(Code::kShapeMismatch, "batch of {} and of {} differ", Shape(*t.x), Shape(*t.y));
+    return Status::Error(Code::kShapeMismatch, "batch of {} and of {} differ", Shape(*t.x),
+                         Shape(*t.y));
   }
   if (t.y->dims[1] != filters) {
-    return Status::Error(Code::kShapeMismatch, "{} has {} channels, filter {} makes {}", Shape(*t.y), t.y->dims[1],
-                         Shape(*t.w), filters);
+    return Status::Error(Code::kShapeMismatch, "{} has {} channels, filter {} makes {}",
+                         Shape(*t.y), t.y->dims[1], Shape(*t.w), filters);
   }
   return {};
 }
@@ -88,10 +97,12 @@ Status VerifyChannels(const ConvTensors& t) {
 Status VerifySpatial(const ConvAttrs& attrs, const ConvTensors& t) {
   Dims expected = t.y->dims;
   for (size_t d = 0; d + 2 < expected.size(); ++d) {
-    if (t.w->dims[d + 2] < 1) return Status::Error(Code::kShapeMismatch, "filter {} has an empty extent", Shape(*t.w));
+    if (t.w->dims[d + 2] < 1)
+      return Status::Error(Code::kShapeMismatch, "filter {} has an empty extent", Shape(*t.w));
     expected[d + 2] = OutExtent(attrs, d, t.x->dims[d + 2], t.w->dims[d + 2]);
   }
-  return ExpectDims(*t.y, expected, fmt::format("the convolution of {} with {}", Shape(*t.x), Shape(*t.w)));
+  return ExpectDims(*t.y, expected,
+                    fmt::format("the convolution of {} with {}", Shape(*t.x), Shape(*t.w)));
 }
 
 Status VerifyConv(const Graph& graph, const Node& node) {
@@ -105,7 +116,8 @@ Status VerifyConv(const Graph& graph, const Node& node) {
   const int64_t rank = t.x->rank();
   for (const Tensor* tensor : {t.x, t.w, t.y}) {
     if (tensor->rank() == rank && rank >= 3 && rank <= 5) continue;
-    return Status::Error(Code::kShapeMismatch, "{}: x, w and y of a convolution have the same 3 to 5 dims; x is {}",
+    return Status::Error(Code::kShapeMismatch,
+                         "{}: x, w and y of a convolution have the same 3 to 5 dims; x is {}",
                          Shape(*tensor), Shape(*t.x));
   }
   RETURN_IF_ERROR(VerifyAttrs(attrs, static_cast<size_t>(rank - 2)));
@@ -113,7 +125,8 @@ Status VerifyConv(const Graph& graph, const Node& node) {
   RETURN_IF_ERROR(VerifySpatial(attrs, t));
   const Tensor* previous = InputOf(graph, node, 2);
   if ((previous != nullptr) != (attrs.beta != 0)) {
-    return Status::Error(Code::kBadParam, "beta is {}: the third operand, which it scales, must be {}", attrs.beta,
+    return Status::Error(Code::kBadParam,
+                         "beta is {}: the third operand, which it scales, must be {}", attrs.beta,
                          attrs.beta != 0 ? "there" : "absent");
   }
   if (previous == nullptr) return {};
@@ -122,10 +135,12 @@ Status VerifyConv(const Graph& graph, const Node& node) {
 
 // Attributes fit the rank, so that Infer may index them.
 bool Inferable(const ConvAttrs& attrs, const Tensor& a, const Tensor& b) {
-  return a.rank() == b.rank() && a.rank() >= 3 && VerifyAttrs(attrs, static_cast<size_t>(a.rank() - 2)).ok();
+  return a.rank() == b.rank() && a.rank() >= 3 &&
+         VerifyAttrs(attrs, static_cast<size_t>(a.rank() - 2)).ok();
 }
 
-// Infers the extents of output 0 from those of the two operands: `outer` gives the first two, `extent` the others.
+// Infers the extents of output 0 from those of the two operands: `outer` gives the first two,
+// `extent` the others.
 template <class Outer, class Extent>
 Status InferConv(Graph& graph, const Node& node, Outer&& outer, Extent&& extent) {
   const auto& attrs = node.As<ConvAttrs>();
@@ -140,7 +155,8 @@ Status InferConv(Graph& graph, const Node& node, Outer&& outer, Extent&& extent)
   return {};
 }
 
-// ---- evaluation ---------------------------------------------------------------------------------------
+// ---- evaluation
+// ---------------------------------------------------------------------------------------
 
 // The convolution with its spatial dims padded to three, as [depth, height, width].
 struct ConvLoops {
@@ -156,8 +172,12 @@ ConvLoops LoopsOf(const EvalArgs& args) {
                   .groups = t.w->dims[1] == 0 ? 1 : t.x->dims[1] / t.w->dims[1],
                   .filters_per_group = 0,
                   .channels_per_group = t.w->dims[1],
-                  .in = {1, 1, 1}, .out = {1, 1, 1}, .filter = {1, 1, 1},
-                  .pre = {0, 0, 0}, .stride = {1, 1, 1}, .dilation = {1, 1, 1},
+                  .in = {1, 1, 1},
+                  .out = {1, 1, 1},
+                  .filter = {1, 1, 1},
+                  .pre = {0, 0, 0},
+                  .stride = {1, 1, 1},
+                  .dilation = {1, 1, 1},
                   .flip = attrs.flip};
   loops.filters_per_group = loops.groups == 0 ? 0 : t.w->dims[0] / loops.groups;
   const size_t spatial = t.x->dims.size() - 2;
@@ -173,7 +193,8 @@ ConvLoops LoopsOf(const EvalArgs& args) {
   return loops;
 }
 
-// One filter tap along one output row: y[y_at + i] and x[x_at + i * x_step] meet at w[w_at], for i < count.
+// One filter tap along one output row: y[y_at + i] and x[x_at + i * x_step] meet at w[w_at], for i
+// < count.
 struct ConvRow {
   int64_t x_at, x_step, w_at, y_at, count;
 };
@@ -197,7 +218,8 @@ void ForEachTapRow(const ConvLoops& c, int64_t x_base, int64_t w_base, int64_t y
         const auto [h0, h1] = Inside(c, 1, fh);
         const auto [w0, w1] = Inside(c, 2, fw);
         if (w0 >= w1) continue;
-        const int64_t w_at = w_base + (stored(0, fd) * c.filter[1] + stored(1, fh)) * c.filter[2] + stored(2, fw);
+        const int64_t w_at =
+            w_base + (stored(0, fd) * c.filter[1] + stored(1, fh)) * c.filter[2] + stored(2, fw);
         const int64_t iw = w0 * c.stride[2] + fw * c.dilation[2] - c.pre[2];
         for (int64_t od = d0; od < d1; ++od) {
           const int64_t id = od * c.stride[0] + fd * c.dilation[0] - c.pre[0];
@@ -252,23 +274,27 @@ Status VerifyConvDgrad(const Graph& graph, const Node& node) { return VerifyConv
 Status VerifyConvWgrad(const Graph& graph, const Node& node) { return VerifyConv(graph, node); }
 
 Status InferConvFprop(Graph& graph, const Node& node) {
-  return InferConv(graph, node, [](const Tensor& x, const Tensor& w) { return Dims{x.dims[0], w.dims[0]}; }, OutExtent);
+  return InferConv(
+      graph, node, [](const Tensor& x, const Tensor& w) { return Dims{x.dims[0], w.dims[0]}; },
+      OutExtent);
 }
 
 Status InferConvDgrad(Graph& graph, const Node& node) {
-  return InferConv(graph, node, [](const Tensor& dy, const Tensor& w) { return Dims{dy.dims[0], w.dims[1]}; },
-                   [](const ConvAttrs& a, size_t d, int64_t out, int64_t filter) {
-                     return (out - 1) * a.stride[d] + a.dilation[d] * (filter - 1) + 1 - a.pre_padding[d] -
-                            a.post_padding[d];
-                   });
+  return InferConv(
+      graph, node, [](const Tensor& dy, const Tensor& w) { return Dims{dy.dims[0], w.dims[1]}; },
+      [](const ConvAttrs& a, size_t d, int64_t out, int64_t filter) {
+        return (out - 1) * a.stride[d] + a.dilation[d] * (filter - 1) + 1 - a.pre_padding[d] -
+               a.post_padding[d];
+      });
 }
 
 Status InferConvWgrad(Graph& graph, const Node& node) {
-  return InferConv(graph, node, [](const Tensor& x, const Tensor& dy) { return Dims{dy.dims[1], x.dims[1]}; },
-                   [](const ConvAttrs& a, size_t d, int64_t in, int64_t out) {
-                     const int64_t excess = in + a.pre_padding[d] + a.post_padding[d] - out * a.stride[d];
-                     return 1 + std::max<int64_t>(0, CeilDiv(std::max<int64_t>(0, excess), a.dilation[d]));
-                   });
+  return InferConv(
+      graph, node, [](const Tensor& x, const Tensor& dy) { return Dims{dy.dims[1], x.dims[1]}; },
+      [](const ConvAttrs& a, size_t d, int64_t in, int64_t out) {
+        const int64_t excess = in + a.pre_padding[d] + a.post_padding[d] - out * a.stride[d];
+        return 1 + std::max<int64_t>(0, CeilDiv(std::max<int64_t>(0, excess), a.dilation[d]));
+      });
 }
 
 void EvalConvFprop(const EvalArgs& args) {

@@ -1,13 +1,13 @@
-// Matrix products: batched, with broadcast batch dims, grouped heads, and the M, N and K overrides of attention.
+// Matrix products: batched, with broadcast batch dims, grouped heads, and the M, N and K overrides
+// of attention.
 //
-// An override limits one batch: result rows at or beyond M and columns at or beyond N are padding_value, and the sum
-// runs over the first K elements of the depth.
-#include "ir/graph/ops.h"
-
+// An override limits one batch: result rows at or beyond M and columns at or beyond N are
+// padding_value, and the sum runs over the first K elements of the depth.
 #include <algorithm>
 #include <array>
 
 #include "ir/graph/loops.h"
+#include "ir/graph/ops.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::graph {
@@ -25,7 +25,8 @@ std::optional<int64_t> BatchExtent(int64_t a, int64_t b) {
 
 Result<Dims> ProductDims(const Tensor& a, const Tensor& b) {
   if (a.rank() < 2 || b.rank() != a.rank()) {
-    return Status::Error(Code::kShapeMismatch, "{} and {}: operands of matmul have the same 2 or more dims", Shape(a),
+    return Status::Error(Code::kShapeMismatch,
+                         "{} and {}: operands of matmul have the same 2 or more dims", Shape(a),
                          Shape(b));
   }
   const size_t batch = a.dims.size() - 2;
@@ -33,14 +34,15 @@ Result<Dims> ProductDims(const Tensor& a, const Tensor& b) {
   for (size_t d = 0; d < batch; ++d) {
     const auto extent = BatchExtent(a.dims[d], b.dims[d]);
     if (!extent) {
-      return Status::Error(Code::kShapeMismatch, "batch dim {} of {} must equal that of {}, be 1, or be a multiple of it",
+      return Status::Error(Code::kShapeMismatch,
+                           "batch dim {} of {} must equal that of {}, be 1, or be a multiple of it",
                            d, Shape(a), Shape(b));
     }
     dims[d] = *extent;
   }
   if (a.dims[batch + 1] != b.dims[batch]) {
-    return Status::Error(Code::kShapeMismatch, "{} has depth {}, {} has {}", Shape(a), a.dims[batch + 1], Shape(b),
-                         b.dims[batch]);
+    return Status::Error(Code::kShapeMismatch, "{} has depth {}, {} has {}", Shape(a),
+                         a.dims[batch + 1], Shape(b), b.dims[batch]);
   }
   dims.push_back(a.dims[batch]);
   dims.push_back(b.dims[batch + 1]);
@@ -49,7 +51,8 @@ Result<Dims> ProductDims(const Tensor& a, const Tensor& b) {
 
 Status VerifyOverride(const Tensor& limit, const Tensor& c, const char* name) {
   if (limit.dtype != DType::kI32) {
-    return Status::Error(Code::kUnsupportedDataType, "{} %{} is {}, not i32", name, limit.name, Info(limit.dtype).text);
+    return Status::Error(Code::kUnsupportedDataType, "{} %{} is {}, not i32", name, limit.name,
+                         Info(limit.dtype).text);
   }
   const size_t rank = c.dims.size();
   const bool same_rank = limit.dims.size() == rank;
@@ -60,11 +63,12 @@ Status VerifyOverride(const Tensor& limit, const Tensor& c, const char* name) {
                          d + 2 < rank ? fmt::format(" or {}, as in {}", c.dims[d], Shape(c)) : "");
   }
   if (same_rank) return {};
-  return Status::Error(Code::kShapeMismatch, "{} {} has {} dims, the result {} has {}", name, Shape(limit), limit.rank(),
-                       Shape(c), c.rank());
+  return Status::Error(Code::kShapeMismatch, "{} {} has {} dims, the result {} has {}", name,
+                       Shape(limit), limit.rank(), Shape(c), c.rank());
 }
 
-// The offset of an operand's matrix for each batch of the result, in row-major order of the batch dims.
+// The offset of an operand's matrix for each batch of the result, in row-major order of the batch
+// dims.
 std::vector<int64_t> MatrixOffsets(const Dims& dims, const Dims& out_dims) {
   std::vector<int64_t> offsets(1, 0);
   for (size_t d = 0; d + 2 < out_dims.size(); ++d) {
@@ -87,8 +91,8 @@ struct Extents {
 };
 
 // c[m, n] += a[m, k] * b[k, n], all dense; `limit` is what the overrides leave of `full`.
-void MultiplyMatrix(const double* a, const double* b, double* c, const Extents& full, const Extents& limit,
-                    double padding) {
+void MultiplyMatrix(const double* a, const double* b, double* c, const Extents& full,
+                    const Extents& limit, double padding) {
   for (int64_t m = 0; m < full.m; ++m) {
     double* row = c + m * full.n;
     std::fill(row, row + full.n, m < limit.m ? 0 : padding);
@@ -139,7 +143,8 @@ void EvalMatmul(const EvalArgs& args) {
   const auto b_at = MatrixOffsets(b_dims, c_dims);
   std::array<std::vector<int64_t>, 3> limit_at;
   for (size_t i = 0; i < 3; ++i) {
-    if (const Tensor* t = InputOf(args.graph, args.node, 2 + i)) limit_at[i] = MatrixOffsets(t->dims, c_dims);
+    if (const Tensor* t = InputOf(args.graph, args.node, 2 + i))
+      limit_at[i] = MatrixOffsets(t->dims, c_dims);
   }
   const auto limit = [&](size_t which, size_t batch, int64_t extent) {
     if (limit_at[which].empty()) return extent;
@@ -148,13 +153,15 @@ void EvalMatmul(const EvalArgs& args) {
   };
   double* c = args.outputs[0]->data();
   for (size_t batch = 0; batch < a_at.size(); ++batch) {
-    const Extents limits = {limit(0, batch, full.m), limit(1, batch, full.n), limit(2, batch, full.k)};
+    const Extents limits = {limit(0, batch, full.m), limit(1, batch, full.n),
+                            limit(2, batch, full.k)};
     MultiplyMatrix(args.inputs[0]->data() + a_at[batch], args.inputs[1]->data() + b_at[batch],
                    c + static_cast<int64_t>(batch) * full.m * full.n, full, limits,
                    args.node.As<MatmulAttrs>().padding_value);
   }
   if (!IsInteger(args.node.compute)) return;
-  for (double& value : *args.outputs[0]) value = static_cast<double>(ToComputeInt(args.node.compute, value));
+  for (double& value : *args.outputs[0])
+    value = static_cast<double>(ToComputeInt(args.node.compute, value));
 }
 
 }  // namespace kiln::graph

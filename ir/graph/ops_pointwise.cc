@@ -1,12 +1,12 @@
-// Elementwise ops: `pointwise` (every mode of cudnnPointwiseMode_t), `map` (one scalar primitive) and `iota`.
+// Elementwise ops: `pointwise` (every mode of cudnnPointwiseMode_t), `map` (one scalar primitive)
+// and `iota`.
 //
-// A pointwise node computes mode(alpha1 * x, alpha2 * b): alpha1 scales the first operand and alpha2 the second,
-// of the backward modes too, where these are dy and the forward's x. The third operand, t, is not scaled.
-// relu follows cudnnSetActivationDescriptor's clipped form: x <= lower gives lower + slope * (x - lower),
-// x >= upper gives upper; a NaN x gives lower unless propagate_nan. Its derivative is slope, 1 and 0 on the three
-// pieces, each border belonging to the flat side; a NaN x counts as below, unless propagate_nan makes it NaN.
-#include "ir/graph/ops.h"
-
+// A pointwise node computes mode(alpha1 * x, alpha2 * b): alpha1 scales the first operand and
+// alpha2 the second, of the backward modes too, where these are dy and the forward's x. The third
+// operand, t, is not scaled. relu follows cudnnSetActivationDescriptor's clipped form: x <= lower
+// gives lower + slope * (x - lower), x >= upper gives upper; a NaN x gives lower unless
+// propagate_nan. Its derivative is slope, 1 and 0 on the three pieces, each border belonging to the
+// flat side; a NaN x counts as below, unless propagate_nan makes it NaN.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,6 +14,7 @@
 
 #include "ir/base/check.h"
 #include "ir/graph/loops.h"
+#include "ir/graph/ops.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::graph {
@@ -57,7 +58,8 @@ double SwishSlope(const A& a, double x) {
 double NormalCdf(double x) { return 0.5 * std::erfc(-x * std::numbers::sqrt2 / 2); }
 
 double GeluSlope(double x) {
-  const double density = std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2;
+  const double density =
+      std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2;
   return NormalCdf(x) + x * density;
 }
 
@@ -68,8 +70,8 @@ double GeluApproxSlope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kSqrt2OverPi * (1 + 3 * kGeluCubic * x * x);
 }
 
-// A mode in f64: x, b (dy, x of a backward mode) are scaled already. `integer` modes also exist for integer
-// compute types; those with a scalar primitive go through EvalScalarInt there.
+// A mode in f64: x, b (dy, x of a backward mode) are scaled already. `integer` modes also exist for
+// integer compute types; those with a scalar primitive go through EvalScalarInt there.
 struct ModeRow {
   M mode;
   double (*eval)(const A& a, double x, double b, double t);
@@ -79,19 +81,29 @@ struct ModeRow {
 
 // What a scalar primitive computes, so that the modes it covers have no second definition.
 template <ScalarOp kOp>
-double Scalar(const A&, double x, double b, double t) { return EvalScalar(kOp, x, b, t); }
+double Scalar(const A&, double x, double b, double t) {
+  return EvalScalar(kOp, x, b, t);
+}
 
 template <ScalarOp kOp>
-constexpr ModeRow Same(M mode, bool integer) { return {mode, Scalar<kOp>, integer, kOp}; }
+constexpr ModeRow Same(M mode, bool integer) {
+  return {mode, Scalar<kOp>, integer, kOp};
+}
 
 using S = ScalarOp;
 constexpr ModeRow kModes[] = {
     Same<S::kAdd>(M::kAdd, true),
     Same<S::kMul>(M::kMul, true),
-    {M::kMin, [](const A& a, double x, double b, double) {
-       return EvalScalar(a.propagate_nan ? S::kMinNan : S::kMin, x, b); }, true, S::kMin},
-    {M::kMax, [](const A& a, double x, double b, double) {
-       return EvalScalar(a.propagate_nan ? S::kMaxNan : S::kMax, x, b); }, true, S::kMax},
+    {M::kMin,
+     [](const A& a, double x, double b, double) {
+       return EvalScalar(a.propagate_nan ? S::kMinNan : S::kMin, x, b);
+     },
+     true, S::kMin},
+    {M::kMax,
+     [](const A& a, double x, double b, double) {
+       return EvalScalar(a.propagate_nan ? S::kMaxNan : S::kMax, x, b);
+     },
+     true, S::kMax},
     Same<S::kSqrt>(M::kSqrt, false),
     {M::kAddSquare, [](const A&, double x, double b, double) { return x + b * b; }, true},
     Same<S::kDiv>(M::kDiv, true),
@@ -115,22 +127,31 @@ constexpr ModeRow kModes[] = {
     {M::kReluFwd, [](const A& a, double x, double, double) { return Relu(a, x); }, true},
     Same<S::kTanh>(M::kTanhFwd, false),
     {M::kSigmoidFwd, [](const A&, double x, double, double) { return Sigmoid(x); }},
-    {M::kEluFwd, [](const A& a, double x, double, double) { return x > 0 ? x : a.elu_alpha * std::expm1(x); }},
+    {M::kEluFwd,
+     [](const A& a, double x, double, double) { return x > 0 ? x : a.elu_alpha * std::expm1(x); }},
     {M::kGeluFwd, [](const A&, double x, double, double) { return x * NormalCdf(x); }},
     {M::kSoftplusFwd, [](const A& a, double x, double, double) { return Softplus(a, x); }},
-    {M::kSwishFwd, [](const A& a, double x, double, double) { return x * Sigmoid(a.swish_beta * x); }},
-    {M::kGeluApproxTanhFwd, [](const A&, double x, double, double) {
-       return 0.5 * x * (1 + std::tanh(GeluTanhArgument(x))); }},
-    {M::kReluBwd, [](const A& a, double dy, double x, double) { return dy * ReluSlope(a, x); }, true},
-    {M::kTanhBwd, [](const A&, double dy, double x, double) {
+    {M::kSwishFwd,
+     [](const A& a, double x, double, double) { return x * Sigmoid(a.swish_beta * x); }},
+    {M::kGeluApproxTanhFwd, [](const A&, double x, double,
+                               double) { return 0.5 * x * (1 + std::tanh(GeluTanhArgument(x))); }},
+    {M::kReluBwd, [](const A& a, double dy, double x, double) { return dy * ReluSlope(a, x); },
+     true},
+    {M::kTanhBwd,
+     [](const A&, double dy, double x, double) {
        const double y = std::tanh(x);
-       return dy * (1 - y * y); }},
-    {M::kSigmoidBwd, [](const A&, double dy, double x, double) { return dy * Sigmoid(x) * Sigmoid(-x); }},
-    {M::kEluBwd, [](const A& a, double dy, double x, double) { return x > 0 ? dy : dy * a.elu_alpha * std::exp(x); }},
+       return dy * (1 - y * y);
+     }},
+    {M::kSigmoidBwd,
+     [](const A&, double dy, double x, double) { return dy * Sigmoid(x) * Sigmoid(-x); }},
+    {M::kEluBwd, [](const A& a, double dy, double x,
+                    double) { return x > 0 ? dy : dy * a.elu_alpha * std::exp(x); }},
     {M::kGeluBwd, [](const A&, double dy, double x, double) { return dy * GeluSlope(x); }},
-    {M::kSoftplusBwd, [](const A& a, double dy, double x, double) { return dy * Sigmoid(a.softplus_beta * x); }},
+    {M::kSoftplusBwd,
+     [](const A& a, double dy, double x, double) { return dy * Sigmoid(a.softplus_beta * x); }},
     {M::kSwishBwd, [](const A& a, double dy, double x, double) { return dy * SwishSlope(a, x); }},
-    {M::kGeluApproxTanhBwd, [](const A&, double dy, double x, double) { return dy * GeluApproxSlope(x); }},
+    {M::kGeluApproxTanhBwd,
+     [](const A&, double dy, double x, double) { return dy * GeluApproxSlope(x); }},
     Same<S::kEq>(M::kCmpEq, true),
     Same<S::kNe>(M::kCmpNeq, true),
     Same<S::kGt>(M::kCmpGt, true),
@@ -166,8 +187,9 @@ bool IsWhole(double value) { return std::isinf(value) || value == std::nearbyint
 
 // Scalar primitives that EvalScalarInt knows, by row of the table.
 bool HasIntegerForm(ScalarOp op) {
-  constexpr S kFloatOnly[] = {S::kPow, S::kAtan2, S::kSqrt, S::kRsqrt, S::kRecip, S::kExp, S::kLog, S::kLog1p,
-                              S::kExpm1, S::kSin, S::kCos, S::kTan, S::kTanh, S::kErf};
+  constexpr S kFloatOnly[] = {S::kPow, S::kAtan2, S::kSqrt,  S::kRsqrt, S::kRecip,
+                              S::kExp, S::kLog,   S::kLog1p, S::kExpm1, S::kSin,
+                              S::kCos, S::kTan,   S::kTanh,  S::kErf};
   return std::ranges::find(kFloatOnly, op) == std::end(kFloatOnly);
 }
 
@@ -185,7 +207,8 @@ Status VerifyBroadcast(const Graph& graph, const Node& node, std::string_view wh
   if (!dims) {
     std::string shapes;
     for (const Tensor* t : inputs) shapes += (shapes.empty() ? "" : ", ") + Shape(*t);
-    return Status::Error(Code::kShapeMismatch, "operands {} do not broadcast: extents must be equal or 1", shapes);
+    return Status::Error(Code::kShapeMismatch,
+                         "operands {} do not broadcast: extents must be equal or 1", shapes);
   }
   return ExpectDims(*OutputOf(graph, node, 0), *dims, what);
 }
@@ -200,33 +223,38 @@ Status InferBroadcast(Graph& graph, const Node& node) {
 }
 
 Status VerifyArity(const Node& node, int arity, std::string_view what) {
-  const auto present = std::ranges::count_if(node.inputs, [](TensorId id) { return id != kAbsent; });
+  const auto present =
+      std::ranges::count_if(node.inputs, [](TensorId id) { return id != kAbsent; });
   if (present == arity && node.inputs.size() == static_cast<size_t>(arity)) return {};
-  return Status::Error(Code::kBadParam, "{} takes {} operand{}, {} given", what, arity, arity == 1 ? "" : "s", present);
+  return Status::Error(Code::kBadParam, "{} takes {} operand{}, {} given", what, arity,
+                       arity == 1 ? "" : "s", present);
 }
 
 Status VerifyIntegerMode(const PointwiseAttrs& attrs, std::string_view mode, DType compute) {
   if (!Row(attrs.mode).integer) {
-    return Status::Error(Code::kUnsupportedDataType, "{} has no integer form; compute type is {}", mode,
-                         Info(compute).text);
+    return Status::Error(Code::kUnsupportedDataType, "{} has no integer form; compute type is {}",
+                         mode, Info(compute).text);
   }
   for (const double factor : {attrs.alpha1, attrs.alpha2, attrs.relu_slope}) {
     if (IsWhole(factor)) continue;
-    return Status::Error(Code::kUnsupportedDataType, "factor {} is no whole number, compute type is {}", factor,
+    return Status::Error(Code::kUnsupportedDataType,
+                         "factor {} is no whole number, compute type is {}", factor,
                          Info(compute).text);
   }
   return {};
 }
 
 // The scaled operands of one element, in integers: exact, wrapped to the compute type.
-double EvalInt(const PointwiseAttrs& attrs, const ModeRow& row, DType compute, double x, double b, double t) {
+double EvalInt(const PointwiseAttrs& attrs, const ModeRow& row, DType compute, double x, double b,
+               double t) {
   if (!row.scalar) {
     const double value = row.eval(attrs, x * attrs.alpha1, b * attrs.alpha2, t);
     return static_cast<double>(ToComputeInt(compute, value));
   }
   const int64_t scaled_x = ToComputeInt(compute, x * attrs.alpha1);
   const int64_t scaled_b = ToComputeInt(compute, b * attrs.alpha2);
-  return static_cast<double>(WrapToCompute(compute, EvalScalarInt(*row.scalar, scaled_x, scaled_b)));
+  return static_cast<double>(
+      WrapToCompute(compute, EvalScalarInt(*row.scalar, scaled_x, scaled_b)));
 }
 
 std::array<Dims, 3> OperandSteps(const EvalArgs& args, const Dims& out_dims) {
@@ -248,12 +276,14 @@ void EvalElementwise(const EvalArgs& args, F&& f) {
     in[i] = i < args.inputs.size() && args.inputs[i] != nullptr ? args.inputs[i]->data() : &kZero;
   }
   double* out = args.outputs[0]->data();
-  ForEachRow<3>(out_dims, OperandSteps(args, out_dims),
-                [&](const std::array<int64_t, 3>& at, int64_t count, const std::array<int64_t, 3>& step) {
-                  for (int64_t i = 0; i < count; ++i) {
-                    *out++ = f(in[0][at[0] + i * step[0]], in[1][at[1] + i * step[1]], in[2][at[2] + i * step[2]]);
-                  }
-                });
+  ForEachRow<3>(
+      out_dims, OperandSteps(args, out_dims),
+      [&](const std::array<int64_t, 3>& at, int64_t count, const std::array<int64_t, 3>& step) {
+        for (int64_t i = 0; i < count; ++i) {
+          *out++ =
+              f(in[0][at[0] + i * step[0]], in[1][at[1] + i * step[1]], in[2][at[2] + i * step[2]]);
+        }
+      });
 }
 
 // out[i0,…] = i_axis, in row-major order.
@@ -268,7 +298,8 @@ void FillIndex(const Dims& dims, int64_t axis, std::vector<double>& out) {
 
 Status CheckAxis(int64_t axis, const Tensor& tensor) {
   if (axis >= 0 && axis < tensor.rank()) return {};
-  return Status::Error(Code::kBadParam, "axis {} is none of the {} dims of {}", axis, tensor.rank(), Shape(tensor));
+  return Status::Error(Code::kBadParam, "axis {} is none of the {} dims of {}", axis, tensor.rank(),
+                       Shape(tensor));
 }
 
 }  // namespace
@@ -282,9 +313,11 @@ Status VerifyPointwise(const Graph& graph, const Node& node) {
   if (!takes_bool) RETURN_IF_ERROR(RejectBool(graph, node));
   if (IsInteger(node.compute)) RETURN_IF_ERROR(VerifyIntegerMode(attrs, info.text, node.compute));
   if (attrs.mode == M::kGenIndex) RETURN_IF_ERROR(CheckAxis(attrs.axis, *InputOf(graph, node, 0)));
-  if (attrs.softplus_beta == 0) return Status::Error(Code::kBadParam, "softplus_beta is 0, which divides");
+  if (attrs.softplus_beta == 0)
+    return Status::Error(Code::kBadParam, "softplus_beta is 0, which divides");
   if (attrs.relu_lower > attrs.relu_upper) {
-    return Status::Error(Code::kBadParam, "relu_lower {} is above relu_upper {}", attrs.relu_lower, attrs.relu_upper);
+    return Status::Error(Code::kBadParam, "relu_lower {} is above relu_upper {}", attrs.relu_lower,
+                         attrs.relu_upper);
   }
   return VerifyBroadcast(graph, node, info.text);
 }
@@ -299,7 +332,8 @@ void EvalPointwise(const EvalArgs& args) {
     return FillIndex(OutputOf(args.graph, args.node, 0)->dims, attrs.axis, *args.outputs[0]);
   }
   if (IsInteger(compute)) {
-    return EvalElementwise(args, [&](double x, double b, double t) { return EvalInt(attrs, row, compute, x, b, t); });
+    return EvalElementwise(
+        args, [&](double x, double b, double t) { return EvalInt(attrs, row, compute, x, b, t); });
   }
   EvalElementwise(args, [&](double x, double b, double t) {
     return row.eval(attrs, x * attrs.alpha1, b * attrs.alpha2, t);
@@ -314,14 +348,15 @@ Status VerifyMap(const Graph& graph, const Node& node) {
     return VerifyBroadcast(graph, node, "identity");
   }
   const ScalarOpInfo& info = Info(attrs.op);
-  if (attrs.op == ScalarOp::kFastDiv) return Status::Error(Code::kBadParam, "fast_div is no op of the tensor graph");
+  if (attrs.op == ScalarOp::kFastDiv)
+    return Status::Error(Code::kBadParam, "fast_div is no op of the tensor graph");
   RETURN_IF_ERROR(VerifyArity(node, info.arity, info.text));
   const bool takes_bool = info.result == ScalarResult::kBool || attrs.op == ScalarOp::kSelect;
   RETURN_IF_ERROR(CheckCompute(node, takes_bool));
   if (!takes_bool) RETURN_IF_ERROR(RejectBool(graph, node));
   if (IsInteger(node.compute) && !HasIntegerForm(attrs.op)) {
-    return Status::Error(Code::kUnsupportedDataType, "{} has no integer form; compute type is {}", info.text,
-                         Info(node.compute).text);
+    return Status::Error(Code::kUnsupportedDataType, "{} has no integer form; compute type is {}",
+                         info.text, Info(node.compute).text);
   }
   return VerifyBroadcast(graph, node, info.text);
 }
@@ -335,7 +370,8 @@ void EvalMap(const EvalArgs& args) {
     return EvalElementwise(args, [&](double a, double b, double c) {
       const int64_t x = ToComputeInt(compute, a);
       if (attrs.identity) return static_cast<double>(x);
-      const int64_t value = EvalScalarInt(attrs.op, x, ToComputeInt(compute, b), ToComputeInt(compute, c));
+      const int64_t value =
+          EvalScalarInt(attrs.op, x, ToComputeInt(compute, b), ToComputeInt(compute, c));
       return static_cast<double>(WrapToCompute(compute, value));
     });
   }
@@ -353,11 +389,13 @@ Status VerifyIota(const Graph& graph, const Node& node) {
 Status InferIota(Graph& graph, const Node& node) {
   const Tensor& y = graph[node.outputs[0]];
   if (!y.dims.empty()) return {};
-  return Status::Error(Code::kBadParam, "%{} has no extents, and iota has no operand to take them from", y.name);
+  return Status::Error(Code::kBadParam,
+                       "%{} has no extents, and iota has no operand to take them from", y.name);
 }
 
 void EvalIota(const EvalArgs& args) {
-  FillIndex(OutputOf(args.graph, args.node, 0)->dims, args.node.As<IotaAttrs>().axis, *args.outputs[0]);
+  FillIndex(OutputOf(args.graph, args.node, 0)->dims, args.node.As<IotaAttrs>().axis,
+            *args.outputs[0]);
 }
 
 }  // namespace kiln::graph

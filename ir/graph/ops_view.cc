@@ -1,19 +1,20 @@
-// Ops that move data without computing: reshape, transpose, slice, concat. The first three are index maps that the
-// compiler folds into their neighbours; the values keep their exact value and take the output's dtype.
-#include "ir/graph/ops.h"
-
+// Ops that move data without computing: reshape, transpose, slice, concat. The first three are
+// index maps that the compiler folds into their neighbours; the values keep their exact value and
+// take the output's dtype.
 #include <algorithm>
 #include <array>
 #include <functional>
 
 #include "ir/graph/loops.h"
+#include "ir/graph/ops.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::graph {
 namespace {
 
-// The memory that a tensor addresses, as extents and strides from the outermost, with extents of 1 left out and
-// contiguous neighbours merged: equal for tensors that address the same elements in any order of dims.
+// The memory that a tensor addresses, as extents and strides from the outermost, with extents of 1
+// left out and contiguous neighbours merged: equal for tensors that address the same elements in
+// any order of dims.
 std::vector<std::array<int64_t, 2>> AddressedMemory(const Tensor& tensor) {
   std::vector<std::array<int64_t, 2>> runs;  // stride, extent
   for (size_t d = 0; d < tensor.dims.size(); ++d) {
@@ -35,15 +36,18 @@ std::vector<std::array<int64_t, 2>> AddressedMemory(const Tensor& tensor) {
 template <class F>
 void ForEachElement(const Tensor& tensor, F&& visit) {
   int64_t index = 0;
-  ForEachRow<1>(tensor.dims, {tensor.strides},
-                [&](const std::array<int64_t, 1>& at, int64_t count, const std::array<int64_t, 1>& step) {
-                  for (int64_t i = 0; i < count; ++i) visit(static_cast<size_t>(index++), at[0] + i * step[0]);
-                });
+  ForEachRow<1>(
+      tensor.dims, {tensor.strides},
+      [&](const std::array<int64_t, 1>& at, int64_t count, const std::array<int64_t, 1>& step) {
+        for (int64_t i = 0; i < count; ++i)
+          visit(static_cast<size_t>(index++), at[0] + i * step[0]);
+      });
 }
 
 Status VerifyMove(const Graph& graph, const Node& node) {
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (InputOf(graph, node, i) == nullptr) return Status::Error(Code::kBadParam, "operand {} is absent", i);
+    if (InputOf(graph, node, i) == nullptr)
+      return Status::Error(Code::kBadParam, "operand {} is absent", i);
   }
   return CheckCompute(node, true);
 }
@@ -53,10 +57,11 @@ void Gather(const EvalArgs& args, int64_t base, const Dims& x_step) {
   if (args.outputs[0]->empty()) return;
   const double* x = args.inputs[0]->data() + base;
   double* y = args.outputs[0]->data();
-  ForEachRow<1>(OutputOf(args.graph, args.node, 0)->dims, {x_step},
-                [&](const std::array<int64_t, 1>& at, int64_t count, const std::array<int64_t, 1>& step) {
-                  for (int64_t i = 0; i < count; ++i) *y++ = x[at[0] + i * step[0]];
-                });
+  ForEachRow<1>(
+      OutputOf(args.graph, args.node, 0)->dims, {x_step},
+      [&](const std::array<int64_t, 1>& at, int64_t count, const std::array<int64_t, 1>& step) {
+        for (int64_t i = 0; i < count; ++i) *y++ = x[at[0] + i * step[0]];
+      });
 }
 
 bool IsPermutation(const Dims& permutation, size_t rank) {
@@ -79,13 +84,15 @@ Status VerifyReshape(const Graph& graph, const Node& node) {
   const Tensor& x = *InputOf(graph, node, 0);
   const Tensor& y = *OutputOf(graph, node, 0);
   if (NumElements(x.dims) == NumElements(y.dims)) return {};
-  return Status::Error(Code::kShapeMismatch, "{} has {} elements, its reshape {} has {}", Shape(x), NumElements(x.dims),
-                       Shape(y), NumElements(y.dims));
+  return Status::Error(Code::kShapeMismatch, "{} has {} elements, its reshape {} has {}", Shape(x),
+                       NumElements(x.dims), Shape(y), NumElements(y.dims));
 }
 
 Status InferReshape(Graph& graph, const Node& node) {
   Tensor& y = graph[node.outputs[0]];
-  if (y.dims.empty()) return Status::Error(Code::kBadParam, "%{} has no extents: a reshape's output says them", y.name);
+  if (y.dims.empty())
+    return Status::Error(Code::kBadParam, "%{} has no extents: a reshape's output says them",
+                         y.name);
   SetDims(y, {}, nullptr);
   return {};
 }
@@ -98,8 +105,10 @@ void EvalReshape(const EvalArgs& args) {
     return;
   }
   std::vector<double> memory(static_cast<size_t>(SpanElements(x.dims, x.strides)));
-  ForEachElement(x, [&](size_t i, int64_t at) { memory[static_cast<size_t>(at)] = (*args.inputs[0])[i]; });
-  ForEachElement(y, [&](size_t i, int64_t at) { (*args.outputs[0])[i] = memory[static_cast<size_t>(at)]; });
+  ForEachElement(
+      x, [&](size_t i, int64_t at) { memory[static_cast<size_t>(at)] = (*args.inputs[0])[i]; });
+  ForEachElement(
+      y, [&](size_t i, int64_t at) { (*args.outputs[0])[i] = memory[static_cast<size_t>(at)]; });
 }
 
 Status VerifyTranspose(const Graph& graph, const Node& node) {
@@ -107,8 +116,8 @@ Status VerifyTranspose(const Graph& graph, const Node& node) {
   const Tensor& x = *InputOf(graph, node, 0);
   const Dims& permutation = node.As<TransposeAttrs>().permutation;
   if (!IsPermutation(permutation, x.dims.size())) {
-    return Status::Error(Code::kBadParam, "[{}] is no permutation of the {} dims of {}", fmt::join(permutation, ","),
-                         x.rank(), Shape(x));
+    return Status::Error(Code::kBadParam, "[{}] is no permutation of the {} dims of {}",
+                         fmt::join(permutation, ","), x.rank(), Shape(x));
   }
   Dims dims;
   for (const int64_t axis : permutation) dims.push_back(x.dims[static_cast<size_t>(axis)]);
@@ -128,7 +137,8 @@ Status InferTranspose(Graph& graph, const Node& node) {
 void EvalTranspose(const EvalArgs& args) {
   const Dims packed = PackedStrides(InputOf(args.graph, args.node, 0)->dims);
   Dims step;
-  for (const int64_t axis : args.node.As<TransposeAttrs>().permutation) step.push_back(packed[static_cast<size_t>(axis)]);
+  for (const int64_t axis : args.node.As<TransposeAttrs>().permutation)
+    step.push_back(packed[static_cast<size_t>(axis)]);
   Gather(args, 0, step);
 }
 
@@ -138,7 +148,8 @@ Status VerifySlice(const Graph& graph, const Node& node) {
   const Tensor& y = *OutputOf(graph, node, 0);
   const auto& [start, step] = node.As<SliceAttrs>();
   if (start.size() != x.dims.size() || step.size() != x.dims.size() || y.rank() != x.rank()) {
-    return Status::Error(Code::kBadParam, "start has {} values, step {} and the result {} has {} dims; {} has {}",
+    return Status::Error(Code::kBadParam,
+                         "start has {} values, step {} and the result {} has {} dims; {} has {}",
                          start.size(), step.size(), Shape(y), y.rank(), Shape(x), x.rank());
   }
   for (size_t d = 0; d < start.size(); ++d) {
@@ -146,7 +157,8 @@ Status VerifySlice(const Graph& graph, const Node& node) {
                         (y.dims[d] == 0 || (step[d] <= INT64_MAX / y.dims[d] &&
                                             start[d] + (y.dims[d] - 1) * step[d] < x.dims[d]));
     if (inside) continue;
-    return Status::Error(Code::kOutOfBound, "dim {}: {} elements from {} in steps of {} do not lie within {}", d,
+    return Status::Error(Code::kOutOfBound,
+                         "dim {}: {} elements from {} in steps of {} do not lie within {}", d,
                          y.dims[d], start[d], step[d], Shape(x));
   }
   return {};
@@ -179,7 +191,8 @@ Status VerifyConcat(const Graph& graph, const Node& node) {
   const Tensor& first = *InputOf(graph, node, 0);
   const int64_t axis = node.As<ConcatAttrs>().axis;
   if (axis < 0 || axis >= first.rank()) {
-    return Status::Error(Code::kBadParam, "axis {} is none of the {} dims of {}", axis, first.rank(), Shape(first));
+    return Status::Error(Code::kBadParam, "axis {} is none of the {} dims of {}", axis,
+                         first.rank(), Shape(first));
   }
   Dims dims = first.dims;
   const auto at = static_cast<size_t>(axis);
@@ -188,7 +201,8 @@ Status VerifyConcat(const Graph& graph, const Node& node) {
     Dims other = t.dims;
     if (other.size() == dims.size()) other[at] = first.dims[at];
     if (other != first.dims) {
-      return Status::Error(Code::kShapeMismatch, "{} and {} must agree in all dims but {}", Shape(first), Shape(t), axis);
+      return Status::Error(Code::kShapeMismatch, "{} and {} must agree in all dims but {}",
+                           Shape(first), Shape(t), axis);
     }
     dims[at] += t.dims[at];
   }
@@ -213,7 +227,8 @@ void EvalConcat(const EvalArgs& args) {
   const auto axis = static_cast<size_t>(args.node.As<ConcatAttrs>().axis);
   const Dims& y_dims = OutputOf(args.graph, args.node, 0)->dims;
   int64_t inner = 1, outer = 1;
-  for (size_t d = 0; d < y_dims.size(); ++d) (d < axis ? outer : inner) *= d == axis ? 1 : y_dims[d];
+  for (size_t d = 0; d < y_dims.size(); ++d)
+    (d < axis ? outer : inner) *= d == axis ? 1 : y_dims[d];
   const int64_t y_row = y_dims[axis] * inner;
   int64_t at = 0;
   for (size_t i = 0; i < args.inputs.size(); ++i) {

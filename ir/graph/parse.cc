@@ -1,7 +1,8 @@
 // Reads the text form of a graph. The grammar, with words as the printer writes them:
 //
 //   graph  := "graph" name "{" (tensor | node)* "}"
-//   tensor := "tensor" %name { dtype | [dims] | uid=n | strides=[…] | align=n | "virtual" | "by_value" | value=x }
+//   tensor := "tensor" %name { dtype | [dims] | uid=n | strides=[…] | align=n
+//                            | "virtual" | "by_value" | value=x }
 //   node   := operands "=" op "(" operands ")" { compute=dtype | name="…" | attribute=value | flag }
 //   operands := (%name | "_") { "," … }         "#" starts a comment; line breaks mean nothing
 //
@@ -40,7 +41,9 @@ class Parser {
   Status Next();
   Status NextString(Token& token);
   void SkipBlanks();
-  bool At(std::string_view punctuation) const { return token_.kind == Kind::kPunctuation && token_.text == punctuation; }
+  bool At(std::string_view punctuation) const {
+    return token_.kind == Kind::kPunctuation && token_.text == punctuation;
+  }
   Status Take(std::string_view punctuation);
   Status TakeWord(std::string_view word);
 
@@ -64,7 +67,10 @@ class Parser {
   std::map<std::string, TensorId> ids_;
 };
 
-bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '+' || c == '-'; }
+bool IsWordChar(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '+' ||
+         c == '-';
+}
 bool IsNameChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 Status Parser::Fail(const Token& token, std::string_view sentence) const {
@@ -77,7 +83,8 @@ Status Parser::Fail(const Token& token, std::string_view sentence) const {
 }
 
 Status Parser::Expected(std::string_view what) const {
-  const std::string found = token_.kind == Kind::kEnd ? "the end" : fmt::format("'{}'", token_.text.substr(0, 60));
+  const std::string found =
+      token_.kind == Kind::kEnd ? "the end" : fmt::format("'{}'", token_.text.substr(0, 60));
   return Fail(token_, fmt::format("expected {}, found {}", what, found));
 }
 
@@ -105,12 +112,17 @@ Status Parser::Next() {
   while (at_ < text_.size() && (is_tensor ? IsNameChar(text_[at_]) : IsWordChar(text_[at_]))) ++at_;
   token_.text = std::string(text_.substr(start, at_ - start));
   token_.kind = is_tensor ? Kind::kTensor : Kind::kWord;
-  if (!token_.text.empty() && !(is_tensor && std::isdigit(static_cast<unsigned char>(token_.text[0])))) return {};
-  if (is_tensor) return Fail(token_, "expected a tensor's name after '%': letters, digits and _, no digit first");
+  if (!token_.text.empty() &&
+      !(is_tensor && std::isdigit(static_cast<unsigned char>(token_.text[0]))))
+    return {};
+  if (is_tensor)
+    return Fail(token_,
+                "expected a tensor's name after '%': letters, digits and _, no digit first");
   if (std::string_view("{}()[]=,").find(c) == std::string_view::npos) {
     return Fail(token_, std::isprint(static_cast<unsigned char>(c))
                             ? fmt::format("'{}' has no meaning here", c)
-                            : fmt::format("byte 0x{:02x} has no meaning here", static_cast<unsigned char>(c)));
+                            : fmt::format("byte 0x{:02x} has no meaning here",
+                                          static_cast<unsigned char>(c)));
   }
   token_.kind = Kind::kPunctuation;
   token_.text = c;
@@ -135,10 +147,12 @@ Status Parser::NextString(Token& token) {
       token.text += static_cast<char>(byte);
       at_ += 3;
     } else {
-      return Fail(Token{.kind = Kind::kEnd, .at = at_, .text = {}}, "a \\ in a string precedes \", \\ or x and two digits");
+      return Fail(Token{.kind = Kind::kEnd, .at = at_, .text = {}},
+                  "a \\ in a string precedes \", \\ or x and two digits");
     }
   }
-  if (at_ >= text_.size() || text_[at_] != '"') return Fail(token, "the string has no end on its line");
+  if (at_ >= text_.size() || text_[at_] != '"')
+    return Fail(token, "the string has no end on its line");
   ++at_;
   return {};
 }
@@ -180,7 +194,8 @@ Status Parser::Value(DType& out) {
 Status Parser::Value(Dims& out) {
   RETURN_IF_ERROR(Take("["));
   while (!At("]")) {
-    if (out.size() == kMaxListed) return Fail(token_, fmt::format("more than {} values", kMaxListed));
+    if (out.size() == kMaxListed)
+      return Fail(token_, fmt::format("more than {} values", kMaxListed));
     if (!out.empty()) RETURN_IF_ERROR(Take(","));
     RETURN_IF_ERROR(Value(out.emplace_back()));
   }
@@ -190,7 +205,8 @@ Status Parser::Value(Dims& out) {
 Result<Graph> Parser::Run() {
   RETURN_IF_ERROR(Next());
   RETURN_IF_ERROR(TakeWord("graph"));
-  if (token_.kind != Kind::kWord && token_.kind != Kind::kString) return Expected("the graph's name");
+  if (token_.kind != Kind::kWord && token_.kind != Kind::kString)
+    return Expected("the graph's name");
   graph_.name = token_.text;
   RETURN_IF_ERROR(Next());
   RETURN_IF_ERROR(Take("{"));
@@ -219,15 +235,18 @@ Status Parser::ParseTensor() {
   tensor.name = name.text;
   std::set<std::string> seen;
   RETURN_IF_ERROR(Next());
-  while (At("[") || (token_.kind == Kind::kWord && token_.text != "tensor" && token_.text != kAbsentText)) {
+  while (At("[") ||
+         (token_.kind == Kind::kWord && token_.text != "tensor" && token_.text != kAbsentText)) {
     RETURN_IF_ERROR(ParseTensorProperty(tensor, seen));
   }
-  if (!seen.contains("data type")) return Fail(name, fmt::format("%{} has no data type", name.text));
+  if (!seen.contains("data type"))
+    return Fail(name, fmt::format("%{} has no data type", name.text));
   if (tensor.strides.empty() && !tensor.dims.empty() && tensor.dims.size() <= 8) {
     bool small = true;  // dense strides, unless Verify will refuse the extents
     int64_t elements = 1;
     for (const int64_t extent : tensor.dims) {
-      small = small && extent >= 0 && !__builtin_mul_overflow(elements, std::max<int64_t>(extent, 1), &elements);
+      small = small && extent >= 0 &&
+              !__builtin_mul_overflow(elements, std::max<int64_t>(extent, 1), &elements);
     }
     if (small) tensor.strides = PackedStrides(tensor.dims);
   }
@@ -251,10 +270,13 @@ Status Parser::ParseTensorProperty(Tensor& tensor, std::set<std::string>& seen) 
     (key.text == "virtual" ? tensor.is_virtual : tensor.by_value) = true;
     return {};
   }
-  const bool known = key.text == "uid" || key.text == "strides" || key.text == "align" || key.text == "value";
+  const bool known =
+      key.text == "uid" || key.text == "strides" || key.text == "align" || key.text == "value";
   if (!known) {
-    return Fail(key, fmt::format("'{}' is no property of a tensor: a data type, [extents], uid, strides, align, virtual, "
-                                 "by_value, value", key.text));
+    return Fail(key, fmt::format("'{}' is no property of a tensor: a data type, [extents], uid, "
+                                 "strides, align, virtual, "
+                                 "by_value, value",
+                                 key.text));
   }
   RETURN_IF_ERROR(Take("="));
   if (key.text == "uid") return Value(tensor.uid);
@@ -265,7 +287,8 @@ Status Parser::ParseTensorProperty(Tensor& tensor, std::set<std::string>& seen) 
 
 Status Parser::ParseOperands(std::vector<TensorId>& ids) {
   for (;;) {
-    if (ids.size() == kMaxListed) return Fail(token_, fmt::format("more than {} operands", kMaxListed));
+    if (ids.size() == kMaxListed)
+      return Fail(token_, fmt::format("more than {} operands", kMaxListed));
     if (token_.kind == Kind::kTensor) {
       const auto found = ids_.find(token_.text);
       if (found == ids_.end()) return Fail(token_, fmt::format("no tensor %{} above", token_.text));
@@ -330,7 +353,8 @@ Status Parser::ParseNodeProperty(Node& node, std::set<std::string>& seen) {
   };
   std::visit([&](auto& attrs) { ForEachField(attrs, visit); }, node.attrs);
   if (found) return status;
-  return Fail(key, fmt::format("'{}' is no attribute of {}: compute, name{}", key.text, Info(node.op).mnemonic, names));
+  return Fail(key, fmt::format("'{}' is no attribute of {}: compute, name{}", key.text,
+                               Info(node.op).mnemonic, names));
 }
 
 template <class T>

@@ -1,5 +1,6 @@
-// The text form of a graph: one line a tensor, one line a node, in the order of their ids. Attributes that have their
-// default value are left out, except the one that says what a node computes. See graph.h for a sample.
+// The text form of a graph: one line a tensor, one line a node, in the order of their ids.
+// Attributes that have their default value are left out, except the one that says what a node
+// computes. See graph.h for a sample.
 #include <cctype>
 #include <cmath>
 #include <map>
@@ -58,8 +59,11 @@ void PrintField(std::string& out, const char* name, E value, E) {
 template <class A>
 void PrintAttrs(std::string& out, const A& attrs) {
   const A defaults;
-  std::apply([&](auto... row) { (PrintField(out, row.name, attrs.*row.member, defaults.*row.member), ...); },
-             A::Fields());
+  std::apply(
+      [&](auto... row) {
+        (PrintField(out, row.name, attrs.*row.member, defaults.*row.member), ...);
+      },
+      A::Fields());
 }
 
 // `op` of an identity says nothing.
@@ -91,8 +95,9 @@ std::string OperandList(const Graph& graph, const std::vector<TensorId>& ids) {
 }
 
 void PrintNode(std::string& out, const Graph& graph, const Node& node) {
-  out += fmt::format("  {} = {}({}) compute={}", OperandList(graph, node.outputs), Info(node.op).mnemonic,
-                     OperandList(graph, node.inputs), Info(node.compute).text);
+  out +=
+      fmt::format("  {} = {}({}) compute={}", OperandList(graph, node.outputs),
+                  Info(node.op).mnemonic, OperandList(graph, node.inputs), Info(node.compute).text);
   std::visit([&](const auto& attrs) { PrintAttrs(out, attrs); }, node.attrs);
   if (!node.name.empty()) out += " name=" + Quoted(node.name);
   out += '\n';
@@ -100,10 +105,13 @@ void PrintNode(std::string& out, const Graph& graph, const Node& node) {
 
 }  // namespace
 
-std::string DoubleText(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
+std::string DoubleText(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{}", value);
+}
 
 std::string Print(const Graph& graph) {
-  std::string out = fmt::format("graph {} {{\n", IsWord(graph.name) ? graph.name : Quoted(graph.name));
+  std::string out =
+      fmt::format("graph {} {{\n", IsWord(graph.name) ? graph.name : Quoted(graph.name));
   for (const Tensor& tensor : graph.tensors) PrintTensor(out, tensor);
   for (const Node& node : graph.nodes) PrintNode(out, graph, node);
   return out + "}\n";
@@ -125,7 +133,8 @@ Canonical Canonicalize(const Graph& graph) {
     tensor.name = fmt::format("t{}", to);
     if (tensor.is_virtual) tensor.uid = -1;
     if (tensor.uid >= 0) {
-      const auto [entry, is_new] = new_uid.try_emplace(tensor.uid, static_cast<int64_t>(uids.size()));
+      const auto [entry, is_new] =
+          new_uid.try_emplace(tensor.uid, static_cast<int64_t>(uids.size()));
       if (is_new) uids.push_back(tensor.uid);
       tensor.uid = entry->second;
     }

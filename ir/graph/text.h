@@ -1,4 +1,5 @@
-// What the printer and the parser share: the spelling of attribute values. Attributes follow from their field rows.
+// What the printer and the parser share: the spelling of attribute values. Attributes follow from
+// their field rows.
 #pragma once
 
 #include <charconv>

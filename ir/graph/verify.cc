@@ -1,5 +1,6 @@
-// Verify and InferShapes: what holds for every tensor and node, around the op table's own functions. The API runs
-// both on what a client built, the pass runner runs Verify after each pass, the importers and the tool on every file.
+// Verify and InferShapes: what holds for every tensor and node, around the op table's own
+// functions. The API runs both on what a client built, the pass runner runs Verify after each pass,
+// the importers and the tool on every file.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -24,12 +25,14 @@ std::string Where(const Graph& graph, const Node& node) {
   for (const TensorId id : node.outputs) {
     if (id != kAbsent) outputs += fmt::format("{}%{}", outputs.empty() ? "" : ", ", graph[id].name);
   }
-  return node.name.empty() ? fmt::format("{} = {}", outputs, Info(node.op).mnemonic)
-                           : fmt::format("\"{}\" ({} = {})", node.name, outputs, Info(node.op).mnemonic);
+  return node.name.empty()
+             ? fmt::format("{} = {}", outputs, Info(node.op).mnemonic)
+             : fmt::format("\"{}\" ({} = {})", node.name, outputs, Info(node.op).mnemonic);
 }
 
-// Whether each element has its own place in memory. Sorted by stride, each dim usually steps over all that the smaller
-// ones reach; where one does not, the places are counted out, up to a size where that is quick.
+// Whether each element has its own place in memory. Sorted by stride, each dim usually steps over
+// all that the smaller ones reach; where one does not, the places are counted out, up to a size
+// where that is quick.
 bool IsInjective(const Tensor& tensor) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, extent
   for (size_t d = 0; d < tensor.dims.size(); ++d) {
@@ -61,20 +64,25 @@ bool IsInjective(const Tensor& tensor) {
 }
 
 Status VerifyTensor(const Tensor& tensor) {
-  if (tensor.dims.empty()) return Status::Error(Code::kBadParam, "has no extents, and no node gives it any");
+  if (tensor.dims.empty())
+    return Status::Error(Code::kBadParam, "has no extents, and no node gives it any");
   RETURN_IF_ERROR(CheckExtents(tensor.dims, {}));
   if (tensor.strides.size() != tensor.dims.size()) {
-    return Status::Error(Code::kBadParam, "has {} dims and {} strides", tensor.dims.size(), tensor.strides.size());
+    return Status::Error(Code::kBadParam, "has {} dims and {} strides", tensor.dims.size(),
+                         tensor.strides.size());
   }
   RETURN_IF_ERROR(CheckExtents(tensor.dims, tensor.strides));
   if (tensor.alignment < 1 || !std::has_single_bit(static_cast<uint64_t>(tensor.alignment))) {
     return Status::Error(Code::kBadParam, "alignment {} is no power of two", tensor.alignment);
   }
   if (tensor.by_value && (tensor.is_virtual || NumElements(tensor.dims) != 1)) {
-    return Status::Error(Code::kBadParam, "is passed by value, so it must have one element (it is {}) and not be virtual",
-                         DimsText(tensor.dims));
+    return Status::Error(
+        Code::kBadParam,
+        "is passed by value, so it must have one element (it is {}) and not be virtual",
+        DimsText(tensor.dims));
   }
-  if (tensor.value && !tensor.by_value) return Status::Error(Code::kBadParam, "has a value, but is not by_value");
+  if (tensor.value && !tensor.by_value)
+    return Status::Error(Code::kBadParam, "has a value, but is not by_value");
   return {};
 }
 
@@ -83,33 +91,37 @@ Status VerifyRoles(const Tensor& tensor, bool written) {
     return Status::Error(Code::kBadParam, "is virtual, but no node before its reader writes it");
   }
   if (!written) return {};
-  if (tensor.by_value) return Status::Error(Code::kBadParam, "is passed by value and cannot be written");
+  if (tensor.by_value)
+    return Status::Error(Code::kBadParam, "is passed by value and cannot be written");
   if (!tensor.is_virtual && !IsInjective(tensor)) {
-    return Status::Error(Code::kBadParam, "is written, but strides [{}] put several elements of {} at one place",
+    return Status::Error(Code::kBadParam,
+                         "is written, but strides [{}] put several elements of {} at one place",
                          fmt::join(tensor.strides, ","), DimsText(tensor.dims));
   }
   return {};
 }
 
 Status VerifyUids(const Graph& graph, const std::vector<NodeId>& producers) {
-  std::map<int64_t, std::array<TensorId, 2>> versions;  // uid -> the tensor that is read, the one that is written
+  std::map<int64_t, std::array<TensorId, 2>>
+      versions;  // uid -> the tensor that is read, the one that is written
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     const Tensor& tensor = graph.tensors[t];
     if (tensor.uid < 0) continue;
     auto& slots = versions.try_emplace(tensor.uid, std::array{kAbsent, kAbsent}).first->second;
     TensorId& slot = slots[producers[t] >= 0 ? 1 : 0];
     if (slot != kAbsent) {
-      return Status::Error(Code::kBadParam, "%{} and %{} both have uid {}", graph[slot].name, tensor.name, tensor.uid);
+      return Status::Error(Code::kBadParam, "%{} and %{} both have uid {}", graph[slot].name,
+                           tensor.name, tensor.uid);
     }
     slot = static_cast<TensorId>(t);
   }
   return {};
 }
 
-
 Status CheckCount(const char* what, size_t count, int minimum, int maximum) {
   if (count >= static_cast<size_t>(minimum) && count <= static_cast<size_t>(maximum)) return {};
-  return Status::Error(Code::kBadParam, "has {} {}, must have {}..{}", count, what, minimum, maximum);
+  return Status::Error(Code::kBadParam, "has {} {}, must have {}..{}", count, what, minimum,
+                       maximum);
 }
 
 bool AttrsMatch(const Node& node) { return node.attrs.index() == DefaultAttrs(node.op).index(); }
@@ -119,11 +131,13 @@ Status CheckForm(const Graph& graph, const Node& node) {
   const GraphOpInfo& info = Info(node.op);
   RETURN_IF_ERROR(CheckCount("inputs", node.inputs.size(), info.min_inputs, info.max_inputs));
   RETURN_IF_ERROR(CheckCount("outputs", node.outputs.size(), info.min_outputs, info.max_outputs));
-  if (!AttrsMatch(node)) return Status::Error(Code::kBadParam, "attributes are those of another operation");
+  if (!AttrsMatch(node))
+    return Status::Error(Code::kBadParam, "attributes are those of another operation");
   const auto count = static_cast<TensorId>(graph.tensors.size());
   for (const auto* ids : {&node.inputs, &node.outputs}) {
     for (const TensorId id : *ids) {
-      if (id < kAbsent || id >= count) return Status::Error(Code::kBadParam, "operand {} is no tensor", id);
+      if (id < kAbsent || id >= count)
+        return Status::Error(Code::kBadParam, "operand {} is no tensor", id);
     }
   }
   // Only bn_finalize may lack its first operands or results.
@@ -131,7 +145,8 @@ Status CheckForm(const Graph& graph, const Node& node) {
   if (!optional && info.min_inputs > 0 && node.inputs[0] == kAbsent) {
     return Status::Error(Code::kBadParam, "its first operand is absent");
   }
-  if (!optional && node.outputs[0] == kAbsent) return Status::Error(Code::kBadParam, "its result is absent");
+  if (!optional && node.outputs[0] == kAbsent)
+    return Status::Error(Code::kBadParam, "its result is absent");
   return {};
 }
 
@@ -144,18 +159,22 @@ bool SecondOperandMissing(const Node& node) {
 Status Verify(const Graph& graph) {
   std::set<std::string_view> names;
   for (const Tensor& tensor : graph.tensors) {
-    if (!IsIdentifier(tensor.name)) return Status::Error(Code::kBadParam, "tensor name \"{}\" is no identifier", tensor.name);
-    if (!names.insert(tensor.name).second) return Status::Error(Code::kBadParam, "two tensors are named %{}", tensor.name);
+    if (!IsIdentifier(tensor.name))
+      return Status::Error(Code::kBadParam, "tensor name \"{}\" is no identifier", tensor.name);
+    if (!names.insert(tensor.name).second)
+      return Status::Error(Code::kBadParam, "two tensors are named %{}", tensor.name);
     RETURN_IF_ERROR(VerifyTensor(tensor).Within(fmt::format("%{}", tensor.name)));
   }
-  for (const Node& node : graph.nodes) RETURN_IF_ERROR(CheckForm(graph, node).Within(Info(node.op).mnemonic));
+  for (const Node& node : graph.nodes)
+    RETURN_IF_ERROR(CheckForm(graph, node).Within(Info(node.op).mnemonic));
   const std::vector<NodeId> producers = Producers(graph);
   std::vector<bool> written(graph.tensors.size(), false);
   for (const Node& node : graph.nodes) {
     for (const TensorId id : node.inputs) {
       if (id == kAbsent || written[static_cast<size_t>(id)]) continue;
       if (producers[static_cast<size_t>(id)] >= 0) {
-        return Status::Error(Code::kBadParam, "{}: reads %{} before it is written", Where(graph, node), graph[id].name);
+        return Status::Error(Code::kBadParam, "{}: reads %{} before it is written",
+                             Where(graph, node), graph[id].name);
       }
       RETURN_IF_ERROR(VerifyRoles(graph[id], false).Within(fmt::format("%{}", graph[id].name)));
     }
@@ -163,7 +182,8 @@ Status Verify(const Graph& graph) {
     for (const TensorId id : node.outputs) {
       if (id == kAbsent) continue;
       if (written[static_cast<size_t>(id)]) {
-        return Status::Error(Code::kBadParam, "{}: %{} is written a second time", Where(graph, node), graph[id].name);
+        return Status::Error(Code::kBadParam, "{}: %{} is written a second time",
+                             Where(graph, node), graph[id].name);
       }
       written[static_cast<size_t>(id)] = true;
       RETURN_IF_ERROR(VerifyRoles(graph[id], true).Within(fmt::format("%{}", graph[id].name)));
@@ -183,7 +203,8 @@ Status InferShapes(Graph& graph) {
       if (id == kAbsent) continue;
       Tensor& tensor = graph[id];
       if (tensor.dims.empty()) {
-        return Status::Error(Code::kBadParam, "{}: operand %{} has no extents, and no node before gives it any",
+        return Status::Error(Code::kBadParam,
+                             "{}: operand %{} has no extents, and no node before gives it any",
                              Where(graph, node), tensor.name);
       }
       SetDims(tensor, {}, nullptr);

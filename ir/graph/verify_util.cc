@@ -24,7 +24,9 @@ const Tensor* OutputOf(const Graph& graph, const Node& node, size_t index) {
   return OperandAt(graph, node.outputs, index);
 }
 
-std::string Shape(const Tensor& tensor) { return fmt::format("%{} {}", tensor.name, DimsText(tensor.dims)); }
+std::string Shape(const Tensor& tensor) {
+  return fmt::format("%{} {}", tensor.name, DimsText(tensor.dims));
+}
 
 Dims BroadcastSteps(std::span<const int64_t> dims, std::span<const int64_t> out_dims) {
   Dims steps(out_dims.size(), 0);
@@ -55,51 +57,60 @@ std::optional<Dims> BroadcastDims(const std::vector<const Tensor*>& operands) {
 
 Status ExpectDims(const Tensor& tensor, const Dims& dims, std::string_view because) {
   if (tensor.dims == dims) return {};
-  return Status::Error(Code::kShapeMismatch, "%{} is {}, but {} makes it {}", tensor.name, DimsText(tensor.dims),
-                       because, DimsText(dims));
+  return Status::Error(Code::kShapeMismatch, "%{} is {}, but {} makes it {}", tensor.name,
+                       DimsText(tensor.dims), because, DimsText(dims));
 }
 
 Status RejectBool(const Graph& graph, const Node& node) {
   for (const auto* ids : {&node.inputs, &node.outputs}) {
     for (const TensorId id : *ids) {
       if (id == kAbsent || graph[id].dtype != DType::kBool) continue;
-      return Status::Error(Code::kUnsupportedDataType,
-                           "%{} is bool, and only comparisons, logical modes, selections, identity and views take "
-                           "bool", graph[id].name);
+      return Status::Error(
+          Code::kUnsupportedDataType,
+          "%{} is bool, and only comparisons, logical modes, selections, identity and views take "
+          "bool",
+          graph[id].name);
     }
   }
   return {};
 }
 
 Status CheckCompute(const Node& node, bool allow_bool) {
-  constexpr DType kNumbers[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64, DType::kI32};
+  constexpr DType kNumbers[] = {DType::kF64,  DType::kF32, DType::kF16,
+                                DType::kBF16, DType::kI64, DType::kI32};
   if (std::ranges::find(kNumbers, node.compute) != std::end(kNumbers)) return {};
   if (allow_bool && node.compute == DType::kBool) return {};
-  return Status::Error(Code::kUnsupportedDataType, "compute type {} is none of f64, f32, f16, bf16, i64, i32{}",
+  return Status::Error(Code::kUnsupportedDataType,
+                       "compute type {} is none of f64, f32, f16, bf16, i64, i32{}",
                        Info(node.compute).text, allow_bool ? ", bool" : "");
 }
 
 Status CheckExtents(const Dims& dims, const Dims& strides) {
   if (dims.empty() || dims.size() > kMaxRank) {
-    return Status::Error(Code::kUnsupportedShape, "has {} dims, must have 1 to {}", dims.size(), kMaxRank);
+    return Status::Error(Code::kUnsupportedShape, "has {} dims, must have 1 to {}", dims.size(),
+                         kMaxRank);
   }
   int64_t elements = 1, span = 1;
   for (size_t d = 0; d < dims.size(); ++d) {
     if (dims[d] < 0 || dims[d] > kMaxExtent) {
-      return Status::Error(Code::kUnsupportedShape, "extent {} of [{}] is outside 0..{}", dims[d], fmt::join(dims, ","),
-                           kMaxExtent);
+      return Status::Error(Code::kUnsupportedShape, "extent {} of [{}] is outside 0..{}", dims[d],
+                           fmt::join(dims, ","), kMaxExtent);
     }
-    if (__builtin_mul_overflow(elements, std::max<int64_t>(dims[d], 1), &elements) || elements > kMaxElements) {
-      return Status::Error(Code::kUnsupportedShape, "[{}] has more than {} elements", fmt::join(dims, ","), kMaxElements);
+    if (__builtin_mul_overflow(elements, std::max<int64_t>(dims[d], 1), &elements) ||
+        elements > kMaxElements) {
+      return Status::Error(Code::kUnsupportedShape, "[{}] has more than {} elements",
+                           fmt::join(dims, ","), kMaxElements);
     }
     if (strides.empty()) continue;
     int64_t reach = 0;
     if (strides[d] < 0) {
-      return Status::Error(Code::kUnsupportedShape, "stride {} of [{}] is negative", strides[d], fmt::join(strides, ","));
+      return Status::Error(Code::kUnsupportedShape, "stride {} of [{}] is negative", strides[d],
+                           fmt::join(strides, ","));
     }
-    if (__builtin_mul_overflow(std::max<int64_t>(dims[d] - 1, 0), strides[d], &reach) || reach > kMaxElements - span) {
-      return Status::Error(Code::kUnsupportedShape, "strides [{}] span more than {} elements", fmt::join(strides, ","),
-                           kMaxElements);
+    if (__builtin_mul_overflow(std::max<int64_t>(dims[d] - 1, 0), strides[d], &reach) ||
+        reach > kMaxElements - span) {
+      return Status::Error(Code::kUnsupportedShape, "strides [{}] span more than {} elements",
+                           fmt::join(strides, ","), kMaxElements);
     }
     span += reach;
   }
@@ -123,7 +134,9 @@ int64_t ToComputeInt(DType compute, double value) {
 }
 
 int64_t WrapToCompute(DType compute, int64_t value) {
-  return compute == DType::kI32 ? static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint64_t>(value))) : value;
+  return compute == DType::kI32
+             ? static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint64_t>(value)))
+             : value;
 }
 
 }  // namespace kiln::graph

@@ -1,5 +1,5 @@
-// What the Verify and Infer functions of several op families ask: operands by index, names for sentences,
-// broadcasting, dtype rules.
+// What the Verify and Infer functions of several op families ask: operands by index, names for
+// sentences, broadcasting, dtype rules.
 #pragma once
 
 #include <optional>
@@ -29,15 +29,15 @@ Status RejectBool(const Graph& graph, const Node& node);
 // Compute types are f64, f32, f16, bf16, i64, i32; bool where `allow_bool`.
 Status CheckCompute(const Node& node, bool allow_bool);
 
-// Extents and strides small enough that no arithmetic on them overflows: 1 to 8 dims, extents up to kMaxExtent,
-// kMaxElements elements and as many spanned. `strides` may be empty.
+// Extents and strides small enough that no arithmetic on them overflows: 1 to 8 dims, extents up to
+// kMaxExtent, kMaxElements elements and as many spanned. `strides` may be empty.
 inline constexpr size_t kMaxRank = 8;
 inline constexpr int64_t kMaxExtent = int64_t{1} << 38;
 inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 Status CheckExtents(const Dims& dims, const Dims& strides);
 
-// Sets dims and strides of a tensor that has none: dense, in the memory order of `like` where the ranks agree. Strides
-// stay empty where the extents are absurd; Verify has the sentence.
+// Sets dims and strides of a tensor that has none: dense, in the memory order of `like` where the
+// ranks agree. Strides stay empty where the extents are absurd; Verify has the sentence.
 void SetDims(Tensor& tensor, const Dims& dims, const Tensor* like);
 
 // The integer of a compute type that `value` becomes: exact, wrapped to 32 bits for i32.

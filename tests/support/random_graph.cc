@@ -1,5 +1,5 @@
-// The generator of random graphs: one function an op of the table, each adding a node whose operands are taken from
-// what is there already or made anew.
+// The generator of random graphs: one function an op of the table, each adding a node whose
+// operands are taken from what is there already or made anew.
 #include "tests/support/random_graph.h"
 
 #include <algorithm>
@@ -132,7 +132,8 @@ TensorId Generator::Number(const Dims* dims, int64_t min_rank, int64_t max_rank)
                    NumberType());
 }
 
-// An operand that broadcasts to `dims`: the same extents, some of them 1, fewer dims, or a scalar by value.
+// An operand that broadcasts to `dims`: the same extents, some of them 1, fewer dims, or a scalar
+// by value.
 TensorId Generator::Broadcastable(const Dims& dims, bool boolean) {
   if (boolean) return Condition(dims);
   if (Chance(40)) return Number(&dims);

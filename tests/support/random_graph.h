@@ -1,5 +1,5 @@
-// Random legal graphs made from the op table, for fuzz tests of everything that takes a graph: text, passes,
-// evaluation, code generation. A seed always gives the same graph, on every machine.
+// Random legal graphs made from the op table, for fuzz tests of everything that takes a graph:
+// text, passes, evaluation, code generation. A seed always gives the same graph, on every machine.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct RandomGraphOptions {
   bool empty_tensors = false;   // some extents are 0
 };
 
-// Legal (Legalize has been run): odd extents, broadcast operands, permuted and padded strides, several results, virtual
-// and non-virtual intermediates, by-value scalars and constants.
+// Legal (Legalize has been run): odd extents, broadcast operands, permuted and padded strides,
+// several results, virtual and non-virtual intermediates, by-value scalars and constants.
 Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options = {});
 
-// Values for every tensor that a caller must pass: small numbers that every dtype holds exactly, positive ones with
-// `positive`; the overrides of a matmul lie within its extents.
+// Values for every tensor that a caller must pass: small numbers that every dtype holds exactly,
+// positive ones with `positive`; the overrides of a matmul lie within its extents.
 TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive = false);
 
 }  // namespace kiln::graph

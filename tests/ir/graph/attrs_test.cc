@@ -57,7 +57,8 @@ TEST(ReductionMode, ValuesAreTheEnums) {
 TEST(Combine, IdentitiesAreNeutral) {
   for (const Combine combine : {Combine::kAdd, Combine::kMul, Combine::kMin, Combine::kMax}) {
     EXPECT_EQ(CombineFromText(Text(combine)), combine);
-    for (const double x : {-3.5, 0.0, 7.0}) EXPECT_EQ(EvalScalar(ScalarOf(combine), IdentityOf(combine), x), x);
+    for (const double x : {-3.5, 0.0, 7.0})
+      EXPECT_EQ(EvalScalar(ScalarOf(combine), IdentityOf(combine), x), x);
   }
 }
 

@@ -16,17 +16,20 @@ Graph Read(const std::string& body) {
 
 std::string Modes(const Graph& graph) {
   std::string out;
-  for (const Node& node : graph.nodes) out += std::string(Info(node.As<PointwiseAttrs>().mode).text) + " ";
+  for (const Node& node : graph.nodes)
+    out += std::string(Info(node.As<PointwiseAttrs>().mode).text) + " ";
   return out;
 }
 
 constexpr const char* kTensors =
-    "tensor %x uid=1 f32 [2] tensor %a f32 [2] virtual tensor %b f32 [2] virtual tensor %unused f32 [2] "
+    "tensor %x uid=1 f32 [2] tensor %a f32 [2] virtual tensor %b f32 [2] virtual tensor %unused "
+    "f32 [2] "
     "tensor %y uid=2 f32 [2] ";
 
 TEST(Normalize, SortsAndKeepsTheOrderOfWhatIsReady) {
-  Graph graph = Read(std::string(kTensors) +
-                     "%y = pointwise(%a, %b) mode=add %b = pointwise(%x) mode=log %a = pointwise(%x) mode=exp");
+  Graph graph = Read(
+      std::string(kTensors) +
+      "%y = pointwise(%a, %b) mode=add %b = pointwise(%x) mode=log %a = pointwise(%x) mode=exp");
   ASSERT_TRUE(Normalize(graph).ok());
   EXPECT_EQ(Modes(graph), "log exp add ");
   EXPECT_EQ(graph.tensors.size(), 4u);  // %unused is gone
@@ -34,23 +37,30 @@ TEST(Normalize, SortsAndKeepsTheOrderOfWhatIsReady) {
 }
 
 TEST(Normalize, ReportsCyclesAndSecondWriters) {
-  Graph cycle = Read(std::string(kTensors) + "%a = pointwise(%b) mode=exp %b = pointwise(%a) mode=log");
+  Graph cycle =
+      Read(std::string(kTensors) + "%a = pointwise(%b) mode=exp %b = pointwise(%a) mode=log");
   EXPECT_EQ(Normalize(cycle).message(), "the graph has a cycle through node 0 (pointwise)");
-  Graph twice = Read(std::string(kTensors) + "%a = pointwise(%x) mode=exp %a = pointwise(%x) mode=log name=\"l\"");
+  Graph twice = Read(std::string(kTensors) +
+                     "%a = pointwise(%x) mode=exp %a = pointwise(%x) mode=log name=\"l\"");
   EXPECT_EQ(Normalize(twice).message(),
             "tensor %a is written twice: by node 0 (pointwise) and by node 1 \"l\" (pointwise)");
 }
 
 TEST(Normalize, ReadsTheOldVersionBeforeItIsOverwritten) {
-  Graph graph = Read("tensor %old uid=1 f32 [2] tensor %new uid=1 f32 [2] tensor %x uid=2 f32 [2] tensor %y uid=3 f32 [2] "
-                     "%new = pointwise(%x) mode=exp %y = pointwise(%old) mode=log");
+  Graph graph = Read(
+      "tensor %old uid=1 f32 [2] tensor %new uid=1 f32 [2] tensor %x uid=2 f32 [2] tensor %y uid=3 "
+      "f32 [2] "
+      "%new = pointwise(%x) mode=exp %y = pointwise(%old) mode=log");
   ASSERT_TRUE(Normalize(graph).ok());
   EXPECT_EQ(Modes(graph), "log exp ");
 }
 
 TEST(Graph, KnowsProducersConsumersInputsAndOutputs) {
-  const Graph graph = Read(std::string("tensor %c uid=9 f32 [1] by_value value=1 tensor %p uid=8 f32 [1] by_value ") + kTensors +
-                           "%a = pointwise(%x, %c) mode=add %b = pointwise(%a, %a) mode=mul %y = pointwise(%b, %p) mode=add");
+  const Graph graph = Read(
+      std::string("tensor %c uid=9 f32 [1] by_value value=1 tensor %p uid=8 f32 [1] by_value ") +
+      kTensors +
+      "%a = pointwise(%x, %c) mode=add %b = pointwise(%a, %a) mode=mul %y = pointwise(%b, %p) "
+      "mode=add");
   EXPECT_EQ(Producers(graph), (std::vector<NodeId>{-1, -1, -1, 0, 1, -1, 2}));
   EXPECT_EQ(Consumers(graph)[3], std::vector<NodeId>{1});
   EXPECT_EQ(Inputs(graph), (std::vector<TensorId>{2, 1}));

@@ -1,5 +1,5 @@
-// Importers: the examples, cudnn-frontend's JSON in its details, every recorded graph, and damaged input.
-// `bazel run //tests/ir/graph:import_test` also rewrites docs/recorded_graphs.md.
+// Importers: the examples, cudnn-frontend's JSON in its details, every recorded graph, and damaged
+// input. `bazel run //tests/ir/graph:import_test` also rewrites docs/recorded_graphs.md.
 #include "ir/graph/import.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,8 @@ TEST(ImportAny, ReadsEveryExample) {
   EXPECT_GE(count, 7);
 }
 
-// x[2,4] -> relu with a clip -> + 0.125 -> y, as the frontend logs it before uids and types are resolved.
+// x[2,4] -> relu with a clip -> + 0.125 -> y, as the frontend logs it before uids and types are
+// resolved.
 json UnbuiltGraph() {
   return json::parse(R"({
     "context": {"name": "", "compute_data_type": "FLOAT", "intermediate_data_type": "FLOAT", "io_data_type": "HALF"},
@@ -78,7 +79,9 @@ TEST(ImportFrontend, ResolvesNamesTypesScalarsAndExtents) {
 }
 
 json OneNode(const std::string& node, const std::string& tensors) {
-  json document = {{"context", json::object()}, {"nodes", json::array({json::parse(node)})}, {"tensors", json::object()}};
+  json document = {{"context", json::object()},
+                   {"nodes", json::array({json::parse(node)})},
+                   {"tensors", json::object()}};
   const json extents = json::parse(tensors);
   for (const auto& [uid, dims] : extents.items()) {
     document["tensors"][uid] = {{"uid", std::stoi(uid)}, {"uid_assigned", true}, {"dim", dims}};
@@ -87,38 +90,48 @@ json OneNode(const std::string& node, const std::string& tensors) {
 }
 
 TEST(ImportFrontend, KnowsEveryTagThatWeHaveAnOperationFor) {
-  const std::string conv = R"("pre_padding": [1], "post_padding": [1], "stride": [1], "dilation": [1], "math_mode": "CONVOLUTION")";
-  for (const auto& [node, tensors, line] : std::vector<std::array<std::string, 3>>{
-           {R"({"tag": "CONV_FPROP", "inputs": {"X": 1, "W": 2}, "outputs": {"Y": 3}, )" + conv + "}",
-            R"({"1": [2,4,8], "2": [6,4,3], "3": null})",
-            "%t3 = conv_fprop(%t1, %t2) compute=f32 pre_padding=[1] post_padding=[1] stride=[1] dilation=[1] flip"},
-           {R"({"tag": "CONV_DGRAD", "inputs": {"DY": 1, "W": 2}, "outputs": {"DX": 3}, )" + conv + "}",
-            R"({"1": [2,6,8], "2": [6,4,3], "3": [2,4,8]})",
-            "%t3 = conv_dgrad(%t1, %t2) compute=f32 pre_padding=[1] post_padding=[1] stride=[1] dilation=[1] flip"},
-           {R"({"tag": "CONV_WGRAD", "inputs": {"X": 1, "DY": 2}, "outputs": {"DW": 3}, )" + conv + "}",
-            R"({"1": [2,4,8], "2": [2,6,8], "3": [6,4,3]})",
-            "%t3 = conv_wgrad(%t1, %t2) compute=f32 pre_padding=[1] post_padding=[1] stride=[1] dilation=[1] flip"},
-           {R"({"tag": "REDUCTION", "mode": "AMAX", "inputs": {"X": 1}, "outputs": {"Y": 2}})", R"({"1": [2,4], "2": [1,1]})",
-            "%t2 = reduction(%t1) compute=f32 mode=amax"},
-           {R"({"tag": "MATMUL", "padding_value": 2.5, "inputs": {"A": 1, "B": 2}, "outputs": {"C": 3}})",
-            R"({"1": [2,4,3], "2": [1,3,5], "3": null})", "%t3 = matmul(%t1, %t2) compute=f32 padding_value=2.5"},
-           {R"({"tag": "GENSTATS", "inputs": {"X": 1}, "outputs": {"SUM": 2, "SQ_SUM": 3}})",
-            R"({"1": [2,4,3], "2": null, "3": [1,4,1]})", "%t2, %t3 = gen_stats(%t1) compute=f32"},
-           {R"({"tag": "BN_FINALIZE", "inputs": {"SUM": 1, "SQ_SUM": 2, "EPSILON": 4, "ACCUM_COUNT": 5},
+  const std::string conv =
+      R"("pre_padding": [1], "post_padding": [1], "stride": [1], "dilation": [1], "math_mode": "CONVOLUTION")";
+  for (
+      const auto& [node, tensors, line] : std::vector<std::array<std::string, 3>>{
+          {R"({"tag": "CONV_FPROP", "inputs": {"X": 1, "W": 2}, "outputs": {"Y": 3}, )" + conv +
+               "}",
+           R"({"1": [2,4,8], "2": [6,4,3], "3": null})",
+           "%t3 = conv_fprop(%t1, %t2) compute=f32 pre_padding=[1] post_padding=[1] stride=[1] "
+           "dilation=[1] flip"},
+          {R"({"tag": "CONV_DGRAD", "inputs": {"DY": 1, "W": 2}, "outputs": {"DX": 3}, )" + conv +
+               "}",
+           R"({"1": [2,6,8], "2": [6,4,3], "3": [2,4,8]})",
+           "%t3 = conv_dgrad(%t1, %t2) compute=f32 pre_padding=[1] post_padding=[1] stride=[1] "
+           "dilation=[1] flip"},
+          {R"({"tag": "CONV_WGRAD", "inputs": {"X": 1, "DY": 2}, "outputs": {"DW": 3}, )" + conv +
+               "}",
+           R"({"1": [2,4,8], "2": [2,6,8], "3": [6,4,3]})",
+           "%t3 = conv_wgrad(%t1, %t2) compute=f32 pre_padding=[1] post_padding=[1] stride=[1] "
+           "dilation=[1] flip"},
+          {R"({"tag": "REDUCTION", "mode": "AMAX", "inputs": {"X": 1}, "outputs": {"Y": 2}})",
+           R"({"1": [2,4], "2": [1,1]})", "%t2 = reduction(%t1) compute=f32 mode=amax"},
+          {R"({"tag": "MATMUL", "padding_value": 2.5, "inputs": {"A": 1, "B": 2}, "outputs": {"C": 3}})",
+           R"({"1": [2,4,3], "2": [1,3,5], "3": null})",
+           "%t3 = matmul(%t1, %t2) compute=f32 padding_value=2.5"},
+          {R"({"tag": "GENSTATS", "inputs": {"X": 1}, "outputs": {"SUM": 2, "SQ_SUM": 3}})",
+           R"({"1": [2,4,3], "2": null, "3": [1,4,1]})", "%t2, %t3 = gen_stats(%t1) compute=f32"},
+          {R"({"tag": "BN_FINALIZE", "inputs": {"SUM": 1, "SQ_SUM": 2, "EPSILON": 4, "ACCUM_COUNT": 5},
                 "outputs": {"MEAN": 3, "INV_VARIANCE": 6}})",
-            R"({"1": [1,4,1], "2": [1,4,1], "3": null, "4": [1], "5": [1], "6": null})",
-            "_, _, %t3, %t6 = bn_finalize(%t1, %t2, _, _, _, _, %t4, _, %t5) compute=f32"},
-           {R"({"tag": "RESHAPE", "inputs": {"X": 1}, "outputs": {"Y": 2}, "dim": [8], "stride": [1]})",
-            R"({"1": [2,4], "2": null})", "%t2 = reshape(%t1) compute=f32"},
-           {R"({"tag": "CONCATENATE", "axis": 1, "in_place_index": null, "inputs": [1, 2], "outputs": {"Y": 3}})",
-            R"({"1": [2,4], "2": [2,3], "3": null})", "%t3 = concat(%t1, %t2) compute=f32 axis=1"},
-           {R"({"tag": "SLICE", "slices": [[0,2],[1,4]], "slice_strides": [1,2], "inputs": {"X": 1}, "outputs": {"Y": 2}})",
-            R"({"1": [2,4], "2": null})", "%t2 = slice(%t1) compute=f32 start=[0,1] step=[1,2]"},
-           {R"({"tag": "TRANSPOSE", "permutation": [1,0], "inputs": {"X": 1}, "outputs": {"Y": 2}})",
-            R"({"1": [2,4], "2": null})", "%t2 = transpose(%t1) compute=f32 permutation=[1,0]"}}) {
+           R"({"1": [1,4,1], "2": [1,4,1], "3": null, "4": [1], "5": [1], "6": null})",
+           "_, _, %t3, %t6 = bn_finalize(%t1, %t2, _, _, _, _, %t4, _, %t5) compute=f32"},
+          {R"({"tag": "RESHAPE", "inputs": {"X": 1}, "outputs": {"Y": 2}, "dim": [8], "stride": [1]})",
+           R"({"1": [2,4], "2": null})", "%t2 = reshape(%t1) compute=f32"},
+          {R"({"tag": "CONCATENATE", "axis": 1, "in_place_index": null, "inputs": [1, 2], "outputs": {"Y": 3}})",
+           R"({"1": [2,4], "2": [2,3], "3": null})", "%t3 = concat(%t1, %t2) compute=f32 axis=1"},
+          {R"({"tag": "SLICE", "slices": [[0,2],[1,4]], "slice_strides": [1,2], "inputs": {"X": 1}, "outputs": {"Y": 2}})",
+           R"({"1": [2,4], "2": null})", "%t2 = slice(%t1) compute=f32 start=[0,1] step=[1,2]"},
+          {R"({"tag": "TRANSPOSE", "permutation": [1,0], "inputs": {"X": 1}, "outputs": {"Y": 2}})",
+           R"({"1": [2,4], "2": null})", "%t2 = transpose(%t1) compute=f32 permutation=[1,0]"}}) {
     const auto graph = ImportFrontend(OneNode(node, tensors).dump());
     ASSERT_TRUE(graph.ok()) << node << ": " << graph.status().message();
-    EXPECT_NE(Print(*graph).find("  " + line + "\n"), std::string::npos) << line << "\n" << Print(*graph);
+    EXPECT_NE(Print(*graph).find("  " + line + "\n"), std::string::npos) << line << "\n"
+                                                                         << Print(*graph);
   }
 }
 
@@ -128,21 +141,24 @@ TEST(ImportFrontend, SaysWhatItCannotTake) {
     json value;
     const char* message;
   };
-  for (const Row& row : {
-           Row{"/nodes/0/tag", "SDPA", "nodes[0]: nodes of tag SDPA are not supported yet"},
-           {"/nodes/0/mode", "GELU", "relu: nodes[0].mode: is \"GELU\", not a known mode"},
-           {"/nodes/0/inputs/IN_0", "z", "nodes[0].inputs.IN_0: no tensor \"z\" in tensors"},
-           {"/nodes/0/inputs/X", "x", "nodes[0].inputs.X: the node has no such port"},
-           {"/nodes/0/relu_upper_clip", "4.5", "relu: nodes[0].relu_upper_clip: is \"4.5\", not the bits of a float in hex "
-            "digits, as \"3F800000\""},
-           {"/tensors/x/data_type", "FP4_E2M1", "tensors.x.data_type: data type FP4_E2M1 is not supported"},
-           {"/tensors/x/dim", "big", "tensors.x.dim: is \"big\", not a whole number"},
-           {"/tensors/x/dim/1", 1e30, "tensors.x.dim[1]: is 1e+30, not a whole number"},
-           {"/tensors/x/ragged_offset_uid", 7, "tensors.x: ragged offsets are not supported yet"},
-           {"/tensors/x/reordering_type", "INT8x32", "tensors.x.reordering_type: reordered tensors are not supported yet"},
-           {"/tensors/c/pass_by_value/index", 9, "tensors.c.pass_by_value.index: is 9, not 0..5"},
-           {"/nodes", 3, "nodes: is 3, not a list of nodes"},
-           {"/context", nullptr, "context: is missing, an object is needed"}}) {
+  for (const Row& row :
+       {Row{"/nodes/0/tag", "SDPA", "nodes[0]: nodes of tag SDPA are not supported yet"},
+        {"/nodes/0/mode", "GELU", "relu: nodes[0].mode: is \"GELU\", not a known mode"},
+        {"/nodes/0/inputs/IN_0", "z", "nodes[0].inputs.IN_0: no tensor \"z\" in tensors"},
+        {"/nodes/0/inputs/X", "x", "nodes[0].inputs.X: the node has no such port"},
+        {"/nodes/0/relu_upper_clip", "4.5",
+         "relu: nodes[0].relu_upper_clip: is \"4.5\", not the bits of a float in hex "
+         "digits, as \"3F800000\""},
+        {"/tensors/x/data_type", "FP4_E2M1",
+         "tensors.x.data_type: data type FP4_E2M1 is not supported"},
+        {"/tensors/x/dim", "big", "tensors.x.dim: is \"big\", not a whole number"},
+        {"/tensors/x/dim/1", 1e30, "tensors.x.dim[1]: is 1e+30, not a whole number"},
+        {"/tensors/x/ragged_offset_uid", 7, "tensors.x: ragged offsets are not supported yet"},
+        {"/tensors/x/reordering_type", "INT8x32",
+         "tensors.x.reordering_type: reordered tensors are not supported yet"},
+        {"/tensors/c/pass_by_value/index", 9, "tensors.c.pass_by_value.index: is 9, not 0..5"},
+        {"/nodes", 3, "nodes: is 3, not a list of nodes"},
+        {"/context", nullptr, "context: is missing, an object is needed"}}) {
     json document = UnbuiltGraph();
     document[json::json_pointer(row.pointer)] = row.value;
     const auto graph = ImportFrontend(document.dump());
@@ -153,21 +169,29 @@ TEST(ImportFrontend, SaysWhatItCannotTake) {
 
 TEST(ImportAny, NamesLineAndColumnOfBadSyntax) {
   for (const auto& [text, place] : std::vector<std::pair<std::string, std::string>>{
-           {"", "1:1: "}, {"{\n  \"nodes\": [,]\n}", "2:13: "}, {"{\"a\": 1", "1:8: "}, {"{\"a\": \"\x01\"}", "1:8: "},
-           {"grap g {}", "1:1: expected 'graph', found 'grap'"}, {std::string(100000, '['), "1:1: "},
+           {"", "1:1: "},
+           {"{\n  \"nodes\": [,]\n}", "2:13: "},
+           {"{\"a\": 1", "1:8: "},
+           {"{\"a\": \"\x01\"}", "1:8: "},
+           {"grap g {}", "1:1: expected 'graph', found 'grap'"},
+           {std::string(100000, '['), "1:1: "},
            {"{\"a\":" + std::string(100000, '[') + "}", "1:69: nested deeper than 64 levels"}}) {
     const auto graph = ImportAny(text);
     ASSERT_FALSE(graph.ok());
-    EXPECT_TRUE(graph.status().message().starts_with(place)) << graph.status().message().substr(0, 200) << " for " << place;
+    EXPECT_TRUE(graph.status().message().starts_with(place))
+        << graph.status().message().substr(0, 200) << " for " << place;
   }
 }
 
 // One row a recorded graph that does not import: what is missing.
 std::string MissingTable(const std::vector<std::string>& lines) {
-  std::string out = "# Recorded graphs that do not import yet\n\n"
-                    "Of the backend graphs in `tests/data/recorded_graphs.jsonl`, with the operation or tensor feature that is\n"
-                    "missing. Written by `bazel run //tests/ir/graph:import_test`; the same test fails when it is stale.\n\n"
-                    "| line | recorded from | missing |\n|---|---|---|\n";
+  std::string out =
+      "# Recorded graphs that do not import yet\n\n"
+      "Of the backend graphs in `tests/data/recorded_graphs.jsonl`, with the operation or tensor "
+      "feature that is\n"
+      "missing. Written by `bazel run //tests/ir/graph:import_test`; the same test fails when it "
+      "is stale.\n\n"
+      "| line | recorded from | missing |\n|---|---|---|\n";
   size_t imported = 0;
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto graph = ImportAny(lines[i]);
@@ -177,7 +201,8 @@ std::string MissingTable(const std::vector<std::string>& lines) {
     }
     const json document = json::parse(lines[i]);
     std::string message = graph.status().message();
-    if (graph.status().code() == Code::kNotSupported) message = message.substr(0, message.rfind(": "));
+    if (graph.status().code() == Code::kNotSupported)
+      message = message.substr(0, message.rfind(": "));
     out += fmt::format("| {} | {} | {} |\n", i + 1, document.value("test", ""), message);
   }
   return out + fmt::format("\n{} of {} import.\n", imported, lines.size());
@@ -212,12 +237,15 @@ TEST(ImportRecorded, TheListOfWhatIsMissingIsFresh) {
     std::ofstream(std::filesystem::path(workspace) / "docs/recorded_graphs.md") << table;
     return;
   }
-  EXPECT_EQ(ReadFile("docs/recorded_graphs.md"), table) << "run: bazel run //tests/ir/graph:import_test";
+  EXPECT_EQ(ReadFile("docs/recorded_graphs.md"), table)
+      << "run: bazel run //tests/ir/graph:import_test";
 }
 
 TEST(ImportRecorded, GroupedReductionsBecomeReshapes) {
   for (const std::string& line : RecordedLines()) {
-    if (line.find("[2,12,512,128]") == std::string::npos || line.find("REDUCE_TENSOR_ADD") == std::string::npos) continue;
+    if (line.find("[2,12,512,128]") == std::string::npos ||
+        line.find("REDUCE_TENSOR_ADD") == std::string::npos)
+      continue;
     const auto graph = ImportAny(line);
     ASSERT_TRUE(graph.ok());
     EXPECT_NE(Print(*graph).find("[2,4,3,512,128]"), std::string::npos);
@@ -227,7 +255,8 @@ TEST(ImportRecorded, GroupedReductionsBecomeReshapes) {
 }
 
 TEST(ImportRecorded, AnInPlaceUidIsTwoTensors) {
-  const auto graph = ImportRecorded(R"({"test": "in place", "ops": [{"_": "OPERATION_POINTWISE_DESCRIPTOR",
+  const auto graph =
+      ImportRecorded(R"({"test": "in place", "ops": [{"_": "OPERATION_POINTWISE_DESCRIPTOR",
     "OPERATION_POINTWISE_PW_DESCRIPTOR": {"POINTWISE_MODE": "POINTWISE_ADD", "POINTWISE_MATH_PREC": "DATA_FLOAT"},
     "OPERATION_POINTWISE_XDESC": 1, "OPERATION_POINTWISE_BDESC": 2, "OPERATION_POINTWISE_YDESC": 1,
     "OPERATION_POINTWISE_ALPHA2": "f0.5"}], "tensors": {
@@ -237,7 +266,8 @@ TEST(ImportRecorded, AnInPlaceUidIsTwoTensors) {
   EXPECT_EQ(Inputs(*graph).size(), 2u);
   ASSERT_EQ(Outputs(*graph).size(), 1u);
   EXPECT_EQ((*graph)[Outputs(*graph)[0]].uid, 1);
-  EXPECT_NE(Print(*graph).find("%t1 = pointwise(%t1_before, %t2) compute=f32 mode=add alpha2=0.5"), std::string::npos)
+  EXPECT_NE(Print(*graph).find("%t1 = pointwise(%t1_before, %t2) compute=f32 mode=add alpha2=0.5"),
+            std::string::npos)
       << Print(*graph);
 }
 
@@ -250,8 +280,19 @@ TEST(ImportAny, SurvivesDamage) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return static_cast<size_t>(state >> 33) % n;
   };
-  const std::vector<json> junk = {nullptr, -1, 0, INT64_MAX, UINT64_MAX, 1e300, "", "x", json::array(), json::object(), true,
-                                  json::array({-1, INT64_MAX}), json::array({"a"})};
+  const std::vector<json> junk = {nullptr,
+                                  -1,
+                                  0,
+                                  INT64_MAX,
+                                  UINT64_MAX,
+                                  1e300,
+                                  "",
+                                  "x",
+                                  json::array(),
+                                  json::object(),
+                                  true,
+                                  json::array({-1, INT64_MAX}),
+                                  json::array({"a"})};
   for (const std::string& text : documents) {
     const json flat = json::parse(text).flatten();
     for (const auto& [pointer, value] : flat.items()) {

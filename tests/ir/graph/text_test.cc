@@ -1,5 +1,5 @@
-// Printer and parser: the identity on random graphs of every op, the sample of graph.h, canonical text, and the place
-// and the word of every syntax error.
+// Printer and parser: the identity on random graphs of every op, the sample of graph.h, canonical
+// text, and the place and the word of every syntax error.
 #include <gtest/gtest.h>
 
 #include "ir/graph/builder.h"
@@ -35,8 +35,11 @@ void ExpectSame(const Graph& a, const Graph& b) {
     EXPECT_EQ(a.nodes[i].compute, b.nodes[i].compute);
     EXPECT_EQ(a.nodes[i].name, b.nodes[i].name);
     ASSERT_EQ(a.nodes[i].attrs.index(), b.nodes[i].attrs.index());
-    std::visit([&]<class A>(const A& attrs) { EXPECT_TRUE(FieldsEqual(attrs, std::get<A>(b.nodes[i].attrs))); },
-               a.nodes[i].attrs);
+    std::visit(
+        [&]<class A>(const A& attrs) {
+          EXPECT_TRUE(FieldsEqual(attrs, std::get<A>(b.nodes[i].attrs)));
+        },
+        a.nodes[i].attrs);
   }
 }
 
@@ -47,7 +50,8 @@ TEST(Text, PrintParsePrintIsTheIdentityForEveryOp) {
        }) {
 #undef GRAPH_OP
     for (uint64_t seed = 0; seed < 60; ++seed) {
-      const Graph graph = RandomGraph(seed, {.nodes = 2, .ops = {op}, .empty_tensors = seed % 3 == 0});
+      const Graph graph =
+          RandomGraph(seed, {.nodes = 2, .ops = {op}, .empty_tensors = seed % 3 == 0});
       const std::string text = Print(graph);
       const auto again = Parse(text);
       ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << text;
@@ -68,11 +72,13 @@ TEST(Text, PrintParsePrintIsTheIdentityForMixedGraphs) {
 }
 
 TEST(Text, EveryDoubleSurvives) {
-  for (const double value : {0.1, 1.0 / 3, 5e-324, -1.7976931348623157e308, 3.4028234663852886e+38, 0.0,
-                             std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
+  for (const double value :
+       {0.1, 1.0 / 3, 5e-324, -1.7976931348623157e308, 3.4028234663852886e+38, 0.0,
+        std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
     GraphBuilder b("doubles");
-    b.Output(b.Pointwise(PointwiseMode::kAdd, {b.Input("x", DType::kF32, {4}), b.Constant("c", DType::kF64, value)}), "y",
-             DType::kF32);
+    b.Output(b.Pointwise(PointwiseMode::kAdd,
+                         {b.Input("x", DType::kF32, {4}), b.Constant("c", DType::kF64, value)}),
+             "y", DType::kF32);
     const auto graph = b.Finish();
     ASSERT_TRUE(graph.ok()) << graph.status().message();
     const auto again = Parse(Print(*graph));
@@ -114,17 +120,22 @@ TEST(Parse, NamesThePlaceAndTheWordOfAnError) {
            {"graph g {\n  tensor %x f32 [99999999999999999999]\n}",
             "2:18: expected a whole number, found '99999999999999999999'"},
            {"graph g {\n  tensor %x f32 [1] colour=3\n}",
-            "2:21: 'colour' is no property of a tensor: a data type, [extents], uid, strides, align, virtual, by_value, value"},
+            "2:21: 'colour' is no property of a tensor: a data type, [extents], uid, strides, "
+            "align, virtual, by_value, value"},
            {"graph g {\n  tensor %x f32 [1]\n  tensor %x f32 [1]\n}", "3:10: a second tensor %x"},
            {"graph g {\n  %y = pointwise(%x)\n}", "2:3: no tensor %y above"},
-           {"graph g {\n  tensor %y f32\n  %y = poolwise()\n}", "3:8: expected an operation, found 'poolwise'"},
+           {"graph g {\n  tensor %y f32\n  %y = poolwise()\n}",
+            "3:8: expected an operation, found 'poolwise'"},
            {"graph g {\n  tensor %y f32\n  %y = pointwise(%y) mode=gelu\n}",
             "3:27: expected one of its names, found 'gelu'"},
-           {"graph g {\n  tensor %y f32\n  %y = iota() compute=f33\n}", "3:23: expected a data type, found 'f33'"},
+           {"graph g {\n  tensor %y f32\n  %y = iota() compute=f33\n}",
+            "3:23: expected a data type, found 'f33'"},
            {"graph g {\n  tensor %y f32\n  %y = iota() axes=0\n}",
             "3:15: 'axes' is no attribute of iota: compute, name, axis"},
-           {"graph g {\n  tensor %y f32\n  %y = iota() axis=1.5\n}", "3:20: expected a whole number, found '1.5'"},
-           {"graph g {\n  tensor %y f32\n  %y = iota() name=\"x\n}", "3:20: the string has no end on its line"},
+           {"graph g {\n  tensor %y f32\n  %y = iota() axis=1.5\n}",
+            "3:20: expected a whole number, found '1.5'"},
+           {"graph g {\n  tensor %y f32\n  %y = iota() name=\"x\n}",
+            "3:20: the string has no end on its line"},
            {"graph g {\n} }", "2:3: expected nothing after '}', found '}'"},
            {"graph g {\n  tensor %x f32 [1] value=abc\n}", "2:27: expected a number, found 'abc'"},
        }) {
@@ -169,12 +180,17 @@ TEST(CanonicalText, ForgetsNamesUidsAndStridesOfExtentOne) {
 }
 
 TEST(CanonicalText, KeepsWhatChangesTheKernel) {
-  const std::string base = "graph g { tensor %x uid=1 f32 [4,2] tensor %y uid=2 f32 [4,2] %y = pointwise(%x) mode=exp }";
+  const std::string base =
+      "graph g { tensor %x uid=1 f32 [4,2] tensor %y uid=2 f32 [4,2] %y = pointwise(%x) mode=exp }";
   const auto canonical = [](std::string text) { return CanonicalText(*Parse(text)); };
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {"uid=2 f32", "uid=2 f16"}, {"mode=exp", "mode=log"}, {"mode=exp", "mode=exp alpha1=2"},
-           {"%y uid=2 f32 [4,2]", "%y uid=2 f32 [4,2] strides=[1,4]"}, {"uid=1 f32 [4,2]", "uid=1 f32 [4,2] align=4"},
-           {"mode=exp", "mode=exp compute=f64"}, {"uid=2", "uid=1"}}) {
+           {"uid=2 f32", "uid=2 f16"},
+           {"mode=exp", "mode=log"},
+           {"mode=exp", "mode=exp alpha1=2"},
+           {"%y uid=2 f32 [4,2]", "%y uid=2 f32 [4,2] strides=[1,4]"},
+           {"uid=1 f32 [4,2]", "uid=1 f32 [4,2] align=4"},
+           {"mode=exp", "mode=exp compute=f64"},
+           {"uid=2", "uid=1"}}) {
     std::string changed = base;
     changed.replace(changed.find(from), from.size(), to);
     EXPECT_NE(canonical(base), canonical(changed)) << changed;

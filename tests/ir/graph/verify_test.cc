@@ -1,4 +1,5 @@
-// The verifier's sentences: each illegal graph and what is said about it; and the edges that are legal.
+// The verifier's sentences: each illegal graph and what is said about it; and the edges that are
+// legal.
 #include <gtest/gtest.h>
 
 #include "ir/graph/builder.h"
@@ -23,113 +24,165 @@ Status Judge(const std::string& body) {
 
 class VerifyTable : public testing::TestWithParam<Case> {};
 
-TEST_P(VerifyTable, SaysWhatIsWrong) { EXPECT_EQ(Judge(GetParam().body).message(), GetParam().message) << GetParam().body; }
+TEST_P(VerifyTable, SaysWhatIsWrong) {
+  EXPECT_EQ(Judge(GetParam().body).message(), GetParam().message) << GetParam().body;
+}
 
 #define XY "tensor %x uid=1 f32 [2,3] tensor %y uid=2 f32 "
 #define CONV " pre_padding=[0] post_padding=[0] stride=[1] dilation=[1]"
 
-INSTANTIATE_TEST_SUITE_P(Tensors, VerifyTable, testing::Values(
-    Case{"tensor %x uid=1 f32 [2,0] tensor %y uid=2 f32 %y = pointwise(%x) mode=exp", ""},
-    Case{"tensor %x uid=1 f32 [2] strides=[0] tensor %y uid=2 f32 [2] %y = pointwise(%x) mode=exp", ""},
-    Case{XY "[2,3] strides=[3,2] %y = pointwise(%x) mode=exp", ""},  // interleaved, yet each has its place
-    Case{XY "[2,3] strides=[2,1] %y = pointwise(%x) mode=exp",
-         "%y: is written, but strides [2,1] put several elements of 2x3 at one place"},
-    Case{XY "[2,3] strides=[3] %y = pointwise(%x) mode=exp", "%y: has 2 dims and 1 strides"},
-    Case{XY "[2,3] strides=[3,-1] %y = pointwise(%x) mode=exp", "%y: stride -1 of [3,-1] is negative"},
-    Case{XY "[2,-3] strides=[3,1] %y = pointwise(%x) mode=exp", "%y: extent -3 of [2,-3] is outside 0..274877906944"},
-    Case{XY "[99999999,99999999] %y = pointwise(%x) mode=exp",
-         "%y: [99999999,99999999] has more than 281474976710656 elements"},
-    Case{XY "[1,1,1,1,1,1,1,1,1] %y = pointwise(%x) mode=exp", "%y: has 9 dims, must have 1 to 8"},
-    Case{XY "[2,3] align=12 %y = pointwise(%x) mode=exp", "%y: alignment 12 is no power of two"},
-    Case{XY "[2,3] by_value %y = pointwise(%x) mode=exp",
-         "%y: is passed by value, so it must have one element (it is 2x3) and not be virtual"},
-    Case{"tensor %x uid=1 f32 [1] tensor %y uid=2 f32 [1] by_value %y = pointwise(%x) mode=exp",
-         "%y: is passed by value and cannot be written"},
-    Case{"tensor %x uid=1 f32 [1] value=3 tensor %y uid=2 f32 [1] %y = pointwise(%x) mode=exp",
-         "%x: has a value, but is not by_value"},
-    Case{"tensor %x f32 [1] virtual tensor %y uid=2 f32 [1] %y = pointwise(%x) mode=exp",
-         "%x: is virtual, but no node before its reader writes it"},
-    Case{"tensor %x uid=1 f32 [1] tensor %z uid=1 f32 [1] tensor %y uid=2 f32 [1] %y = pointwise(%x, %z) mode=add",
-         "%x and %z both have uid 1"},
-    Case{"tensor %x uid=1 f32 [1] tensor %y uid=1 f32 [1] %y = pointwise(%x) mode=exp", ""}));  // in place
+INSTANTIATE_TEST_SUITE_P(
+    Tensors, VerifyTable,
+    testing::Values(
+        Case{"tensor %x uid=1 f32 [2,0] tensor %y uid=2 f32 %y = pointwise(%x) mode=exp", ""},
+        Case{"tensor %x uid=1 f32 [2] strides=[0] tensor %y uid=2 f32 [2] %y = pointwise(%x) "
+             "mode=exp",
+             ""},
+        Case{XY "[2,3] strides=[3,2] %y = pointwise(%x) mode=exp",
+             ""},  // interleaved, yet each has its place
+        Case{XY "[2,3] strides=[2,1] %y = pointwise(%x) mode=exp",
+             "%y: is written, but strides [2,1] put several elements of 2x3 at one place"},
+        Case{XY "[2,3] strides=[3] %y = pointwise(%x) mode=exp", "%y: has 2 dims and 1 strides"},
+        Case{XY "[2,3] strides=[3,-1] %y = pointwise(%x) mode=exp",
+             "%y: stride -1 of [3,-1] is negative"},
+        Case{XY "[2,-3] strides=[3,1] %y = pointwise(%x) mode=exp",
+             "%y: extent -3 of [2,-3] is outside 0..274877906944"},
+        Case{XY "[99999999,99999999] %y = pointwise(%x) mode=exp",
+             "%y: [99999999,99999999] has more than 281474976710656 elements"},
+        Case{XY "[1,1,1,1,1,1,1,1,1] %y = pointwise(%x) mode=exp",
+             "%y: has 9 dims, must have 1 to 8"},
+        Case{XY "[2,3] align=12 %y = pointwise(%x) mode=exp",
+             "%y: alignment 12 is no power of two"},
+        Case{XY "[2,3] by_value %y = pointwise(%x) mode=exp",
+             "%y: is passed by value, so it must have one element (it is 2x3) and not be virtual"},
+        Case{"tensor %x uid=1 f32 [1] tensor %y uid=2 f32 [1] by_value %y = pointwise(%x) mode=exp",
+             "%y: is passed by value and cannot be written"},
+        Case{"tensor %x uid=1 f32 [1] value=3 tensor %y uid=2 f32 [1] %y = pointwise(%x) mode=exp",
+             "%x: has a value, but is not by_value"},
+        Case{"tensor %x f32 [1] virtual tensor %y uid=2 f32 [1] %y = pointwise(%x) mode=exp",
+             "%x: is virtual, but no node before its reader writes it"},
+        Case{"tensor %x uid=1 f32 [1] tensor %z uid=1 f32 [1] tensor %y uid=2 f32 [1] %y = "
+             "pointwise(%x, %z) mode=add",
+             "%x and %z both have uid 1"},
+        Case{"tensor %x uid=1 f32 [1] tensor %y uid=1 f32 [1] %y = pointwise(%x) mode=exp",
+             ""}));  // in place
 
-INSTANTIATE_TEST_SUITE_P(Nodes, VerifyTable, testing::Values(
-    Case{XY "[2,3] %y = pointwise(%y) mode=exp", "%y = pointwise: reads %y before it is written"},
-    Case{XY "[2,3] %y = pointwise(%x) mode=exp %y = pointwise(%x) mode=log", "%y = pointwise: %y is written a second time"},
-    Case{XY "[2,3] %y = matmul(%x) ", "matmul: has 1 inputs, must have 2..5"},
-    Case{XY "[2,3] %y = matmul(%x, _) ", "%y = matmul: its second operand is absent"},
-    Case{XY "[2,3] _ = pointwise(%x) mode=exp", "pointwise: its result is absent"},
-    Case{XY "[2,3] %y = pointwise(%x) mode=add", "%y = pointwise: add takes 2 operands, 1 given"},
-    Case{XY "[2,3] %y = pointwise(%x, %x) mode=exp name=\"e\"", "\"e\" (%y = pointwise): exp takes 1 operand, 2 given"},
-    Case{XY "[3,3] %y = pointwise(%x) mode=exp", "%y = pointwise: %y is 3x3, but exp makes it 2x3"},
-    Case{XY "tensor %b uid=3 f32 [2,2] %y = pointwise(%x, %b) mode=add",
-         "%y: has no extents, and no node gives it any"},
-    Case{XY "[2,3] tensor %b uid=3 f32 [2,2] %y = pointwise(%x, %b) mode=add",
-         "%y = pointwise: operands %x 2x3, %b 2x2 do not broadcast: extents must be equal or 1"},
-    Case{XY "[2,3] %y = pointwise(%x) mode=gen_index axis=2", "%y = pointwise: axis 2 is none of the 2 dims of %x 2x3"},
-    Case{XY "[2,3] %y = pointwise(%x) mode=exp compute=i32",
-         "%y = pointwise: exp has no integer form; compute type is i32"},
-    Case{XY "[2,3] %y = pointwise(%x) mode=exp compute=e4m3",
-         "%y = pointwise: compute type e4m3 is none of f64, f32, f16, bf16, i64, i32"},
-    Case{XY "[2,3] %y = pointwise(%x, %x) mode=add compute=i32 alpha1=0.5",
-         "%y = pointwise: factor 0.5 is no whole number, compute type is i32"},
-    Case{"tensor %x uid=1 bool [2] tensor %y uid=2 f32 [2] %y = pointwise(%x) mode=neg",
-         "%y = pointwise: %x is bool, and only comparisons, logical modes, selections, identity and views take bool"},
-    Case{"tensor %x uid=1 bool [2] tensor %y uid=2 f32 [2] %y = pointwise(%x) mode=identity", ""},
-    Case{XY "[2,3] %y = map(%x) op=fast_div", "%y = map: fast_div is no op of the tensor graph"},
-    Case{XY "[2,3] %y = map(%x) op=tanh compute=i64", "%y = map: tanh has no integer form; compute type is i64"},
-    Case{XY "[2] %y = reduction(%x) mode=max",
-         "%y = reduction: %x 2x3 has 2 dims, its reduction %y 2 has 1: reduced dims stay, with extent 1"},
-    Case{XY "[2,2] %y = reduction(%x) mode=max",
-         "%y = reduction: dim 1 of %y 2x2 must be 3 (kept) or 1 (reduced), as %x 2x3 says"},
-    Case{XY "%y = reduction(%x) mode=max",
-         "%y = reduction: %y has no extents: a reduction's output says which dims are reduced"},
-    Case{XY "[7] %y = reshape(%x)", "%y = reshape: %x 2x3 has 6 elements, its reshape %y 7 has 7"},
-    Case{XY "[3,2] %y = transpose(%x) permutation=[1,1]", "%y = transpose: [1,1] is no permutation of the 2 dims of %x 2x3"},
-    Case{XY "[2,2] %y = slice(%x) start=[0,2] step=[1,1]",
-         "%y = slice: dim 1: 2 elements from 2 in steps of 1 do not lie within %x 2x3"},
-    Case{XY "[2,6] tensor %b uid=3 f32 [3,3] %y = concat(%x, %b) axis=1",
-         "%y = concat: %x 2x3 and %b 3x3 must agree in all dims but 1"},
-    Case{XY "[2,6] %y = concat(%x, %x) axis=2", "%y = concat: axis 2 is none of the 2 dims of %x 2x3"}));
+INSTANTIATE_TEST_SUITE_P(
+    Nodes, VerifyTable,
+    testing::Values(
+        Case{XY "[2,3] %y = pointwise(%y) mode=exp",
+             "%y = pointwise: reads %y before it is written"},
+        Case{XY "[2,3] %y = pointwise(%x) mode=exp %y = pointwise(%x) mode=log",
+             "%y = pointwise: %y is written a second time"},
+        Case{XY "[2,3] %y = matmul(%x) ", "matmul: has 1 inputs, must have 2..5"},
+        Case{XY "[2,3] %y = matmul(%x, _) ", "%y = matmul: its second operand is absent"},
+        Case{XY "[2,3] _ = pointwise(%x) mode=exp", "pointwise: its result is absent"},
+        Case{XY "[2,3] %y = pointwise(%x) mode=add",
+             "%y = pointwise: add takes 2 operands, 1 given"},
+        Case{XY "[2,3] %y = pointwise(%x, %x) mode=exp name=\"e\"",
+             "\"e\" (%y = pointwise): exp takes 1 operand, 2 given"},
+        Case{XY "[3,3] %y = pointwise(%x) mode=exp",
+             "%y = pointwise: %y is 3x3, but exp makes it 2x3"},
+        Case{XY "tensor %b uid=3 f32 [2,2] %y = pointwise(%x, %b) mode=add",
+             "%y: has no extents, and no node gives it any"},
+        Case{
+            XY "[2,3] tensor %b uid=3 f32 [2,2] %y = pointwise(%x, %b) mode=add",
+            "%y = pointwise: operands %x 2x3, %b 2x2 do not broadcast: extents must be equal or 1"},
+        Case{XY "[2,3] %y = pointwise(%x) mode=gen_index axis=2",
+             "%y = pointwise: axis 2 is none of the 2 dims of %x 2x3"},
+        Case{XY "[2,3] %y = pointwise(%x) mode=exp compute=i32",
+             "%y = pointwise: exp has no integer form; compute type is i32"},
+        Case{XY "[2,3] %y = pointwise(%x) mode=exp compute=e4m3",
+             "%y = pointwise: compute type e4m3 is none of f64, f32, f16, bf16, i64, i32"},
+        Case{XY "[2,3] %y = pointwise(%x, %x) mode=add compute=i32 alpha1=0.5",
+             "%y = pointwise: factor 0.5 is no whole number, compute type is i32"},
+        Case{"tensor %x uid=1 bool [2] tensor %y uid=2 f32 [2] %y = pointwise(%x) mode=neg",
+             "%y = pointwise: %x is bool, and only comparisons, logical modes, selections, "
+             "identity and views take bool"},
+        Case{"tensor %x uid=1 bool [2] tensor %y uid=2 f32 [2] %y = pointwise(%x) mode=identity",
+             ""},
+        Case{XY "[2,3] %y = map(%x) op=fast_div",
+             "%y = map: fast_div is no op of the tensor graph"},
+        Case{XY "[2,3] %y = map(%x) op=tanh compute=i64",
+             "%y = map: tanh has no integer form; compute type is i64"},
+        Case{XY "[2] %y = reduction(%x) mode=max",
+             "%y = reduction: %x 2x3 has 2 dims, its reduction %y 2 has 1: reduced dims stay, with "
+             "extent 1"},
+        Case{XY "[2,2] %y = reduction(%x) mode=max",
+             "%y = reduction: dim 1 of %y 2x2 must be 3 (kept) or 1 (reduced), as %x 2x3 says"},
+        Case{XY "%y = reduction(%x) mode=max",
+             "%y = reduction: %y has no extents: a reduction's output says which dims are reduced"},
+        Case{XY "[7] %y = reshape(%x)",
+             "%y = reshape: %x 2x3 has 6 elements, its reshape %y 7 has 7"},
+        Case{XY "[3,2] %y = transpose(%x) permutation=[1,1]",
+             "%y = transpose: [1,1] is no permutation of the 2 dims of %x 2x3"},
+        Case{XY "[2,2] %y = slice(%x) start=[0,2] step=[1,1]",
+             "%y = slice: dim 1: 2 elements from 2 in steps of 1 do not lie within %x 2x3"},
+        Case{XY "[2,6] tensor %b uid=3 f32 [3,3] %y = concat(%x, %b) axis=1",
+             "%y = concat: %x 2x3 and %b 3x3 must agree in all dims but 1"},
+        Case{XY "[2,6] %y = concat(%x, %x) axis=2",
+             "%y = concat: axis 2 is none of the 2 dims of %x 2x3"}));
 
-INSTANTIATE_TEST_SUITE_P(Contractions, VerifyTable, testing::Values(
-    Case{"tensor %x uid=1 f32 [1,64,5] tensor %w uid=2 f32 [8,32,3] tensor %y uid=3 f32 [1,8,3] %y = conv_fprop(%x, %w)" CONV,
-         ""},  // two groups
-    Case{"tensor %x uid=1 f32 [1,64,5] tensor %w uid=2 f32 [8,33,3] tensor %y uid=3 f32 [1,8,3] %y = conv_fprop(%x, %w)" CONV,
-         "%y = conv_fprop: filter %w 8x33x3 has 33 input channels, which do not divide the 64 channels of %x 1x64x5"},
-    Case{"tensor %x uid=1 f32 [1,64,5] tensor %w uid=2 f32 [7,32,3] tensor %y uid=3 f32 [1,7,3] %y = conv_fprop(%x, %w)" CONV,
-         "%y = conv_fprop: filter %w 7x32x3 has 7 output channels, not a multiple of the 2 groups (64 channels of "
-         "%x 1x64x5 / 32 of the filter)"},
-    Case{"tensor %x uid=1 f32 [1,4,5] tensor %w uid=2 f32 [8,4,3] tensor %y uid=3 f32 [1,8,4] %y = conv_fprop(%x, %w)" CONV,
-         "%y = conv_fprop: %y is 1x8x4, but the convolution of %x 1x4x5 with %w 8x4x3 makes it 1x8x3"},
-    Case{"tensor %x uid=1 f32 [1,4,5] tensor %w uid=2 f32 [8,4,3] tensor %y uid=3 f32 [1,8,3] "
-         "%y = conv_fprop(%x, %w) pre_padding=[0] post_padding=[0] stride=[0] dilation=[1]",
-         "%y = conv_fprop: stride [0] has a value outside 1..4194304"},
-    Case{"tensor %x uid=1 f32 [1,4,5] tensor %w uid=2 f32 [8,4,3] tensor %y uid=3 f32 [1,8,3] "
-         "%y = conv_fprop(%x, %w) pre_padding=[0,0] post_padding=[0] stride=[1] dilation=[1]",
-         "%y = conv_fprop: pre_padding has 2 values for 1 spatial dims"},
-    Case{"tensor %x uid=1 f32 [1,4,5] tensor %w uid=2 f32 [8,4,3] tensor %y uid=3 f32 [1,8,3] %y = conv_fprop(%x, %w)" CONV
-         " beta=2", "%y = conv_fprop: beta is 2: the third operand, which it scales, must be there"},
-    // dy of stride 2 over 8 or 9 elements has 4: both extents of dx are legal, 10 is not.
-    Case{"tensor %d uid=1 f32 [1,8,4] tensor %w uid=2 f32 [8,4,2] tensor %x uid=3 f32 [1,4,9] "
-         "%x = conv_dgrad(%d, %w) pre_padding=[0] post_padding=[0] stride=[2] dilation=[1]", ""},
-    Case{"tensor %d uid=1 f32 [1,8,4] tensor %w uid=2 f32 [8,4,2] tensor %x uid=3 f32 [1,4,10] "
-         "%x = conv_dgrad(%d, %w) pre_padding=[0] post_padding=[0] stride=[2] dilation=[1]",
-         "%x = conv_dgrad: %d is 1x8x4, but the convolution of %x 1x4x10 with %w 8x4x2 makes it 1x8x5"},
-    Case{"tensor %a uid=1 f32 [4,2,3] tensor %b uid=2 f32 [2,3,5] tensor %c uid=3 f32 [4,2,5] %c = matmul(%a, %b)", ""},
-    Case{"tensor %a uid=1 f32 [2,2,3] tensor %b uid=2 f32 [4,3,5] tensor %c uid=3 f32 [4,2,5] %c = matmul(%a, %b)",
-         "%c = matmul: batch dim 0 of %a 2x2x3 must equal that of %b 4x3x5, be 1, or be a multiple of it"},
-    Case{"tensor %a uid=1 f32 [2,3] tensor %b uid=2 f32 [4,5] tensor %c uid=3 f32 [2,5] %c = matmul(%a, %b)",
-         "%c = matmul: %a 2x3 has depth 3, %b 4x5 has 4"},
-    Case{"tensor %a uid=1 f32 [2,3] tensor %b uid=2 f32 [3,5] tensor %c uid=3 f32 [2,6] %c = matmul(%a, %b)",
-         "%c = matmul: %c is 2x6, but the product of %a 2x3 and %b 3x5 makes it 2x5"},
-    Case{"tensor %a uid=1 f32 [2,3] tensor %b uid=2 f32 [3,5] tensor %m uid=4 f32 [1,1] tensor %c uid=3 f32 [2,5] "
-         "%c = matmul(%a, %b, %m)", "%c = matmul: M override %m is f32, not i32"},
-    Case{"tensor %x uid=1 f32 [2,3] tensor %s uid=2 f32 [1,2] tensor %q uid=3 f32 [1,3] %s, %q = gen_stats(%x)",
-         "%s, %q = gen_stats: %s is 1x2, but gen_stats of %x 2x3 makes it 1x3"},
-    Case{"tensor %s uid=1 f32 [1,2] tensor %q uid=2 f32 [1,2] tensor %n uid=4 i64 [1] by_value tensor %i uid=3 f32 [1,2] "
-         "_, _, _, %i = bn_finalize(%s, %q, _, _, _, _, _, _, %n)",
-         "%i = bn_finalize: saved_inv_std needs epsilon, which is absent"}));
+INSTANTIATE_TEST_SUITE_P(
+    Contractions, VerifyTable,
+    testing::Values(
+        Case{"tensor %x uid=1 f32 [1,64,5] tensor %w uid=2 f32 [8,32,3] tensor %y uid=3 f32 "
+             "[1,8,3] %y = conv_fprop(%x, %w)" CONV,
+             ""},  // two groups
+        Case{"tensor %x uid=1 f32 [1,64,5] tensor %w uid=2 f32 [8,33,3] tensor %y uid=3 f32 "
+             "[1,8,3] %y = conv_fprop(%x, %w)" CONV,
+             "%y = conv_fprop: filter %w 8x33x3 has 33 input channels, which do not divide the 64 "
+             "channels of %x 1x64x5"},
+        Case{"tensor %x uid=1 f32 [1,64,5] tensor %w uid=2 f32 [7,32,3] tensor %y uid=3 f32 "
+             "[1,7,3] %y = conv_fprop(%x, %w)" CONV,
+             "%y = conv_fprop: filter %w 7x32x3 has 7 output channels, not a multiple of the 2 "
+             "groups (64 channels of "
+             "%x 1x64x5 / 32 of the filter)"},
+        Case{"tensor %x uid=1 f32 [1,4,5] tensor %w uid=2 f32 [8,4,3] tensor %y uid=3 f32 [1,8,4] "
+             "%y = conv_fprop(%x, %w)" CONV,
+             "%y = conv_fprop: %y is 1x8x4, but the convolution of %x 1x4x5 with %w 8x4x3 makes it "
+             "1x8x3"},
+        Case{"tensor %x uid=1 f32 [1,4,5] tensor %w uid=2 f32 [8,4,3] tensor %y uid=3 f32 [1,8,3] "
+             "%y = conv_fprop(%x, %w) pre_padding=[0] post_padding=[0] stride=[0] dilation=[1]",
+             "%y = conv_fprop: stride [0] has a value outside 1..4194304"},
+        Case{"tensor %x uid=1 f32 [1,4,5] tensor %w uid=2 f32 [8,4,3] tensor %y uid=3 f32 [1,8,3] "
+             "%y = conv_fprop(%x, %w) pre_padding=[0,0] post_padding=[0] stride=[1] dilation=[1]",
+             "%y = conv_fprop: pre_padding has 2 values for 1 spatial dims"},
+        Case{"tensor %x uid=1 f32 [1,4,5] tensor %w uid=2 f32 [8,4,3] tensor %y uid=3 f32 [1,8,3] "
+             "%y = conv_fprop(%x, %w)" CONV " beta=2",
+             "%y = conv_fprop: beta is 2: the third operand, which it scales, must be there"},
+        // dy of stride 2 over 8 or 9 elements has 4: both extents of dx are legal, 10 is not.
+        Case{"tensor %d uid=1 f32 [1,8,4] tensor %w uid=2 f32 [8,4,2] tensor %x uid=3 f32 [1,4,9] "
+             "%x = conv_dgrad(%d, %w) pre_padding=[0] post_padding=[0] stride=[2] dilation=[1]",
+             ""},
+        Case{"tensor %d uid=1 f32 [1,8,4] tensor %w uid=2 f32 [8,4,2] tensor %x uid=3 f32 [1,4,10] "
+             "%x = conv_dgrad(%d, %w) pre_padding=[0] post_padding=[0] stride=[2] dilation=[1]",
+             "%x = conv_dgrad: %d is 1x8x4, but the convolution of %x 1x4x10 with %w 8x4x2 makes "
+             "it 1x8x5"},
+        Case{"tensor %a uid=1 f32 [4,2,3] tensor %b uid=2 f32 [2,3,5] tensor %c uid=3 f32 [4,2,5] "
+             "%c = matmul(%a, %b)",
+             ""},
+        Case{"tensor %a uid=1 f32 [2,2,3] tensor %b uid=2 f32 [4,3,5] tensor %c uid=3 f32 [4,2,5] "
+             "%c = matmul(%a, %b)",
+             "%c = matmul: batch dim 0 of %a 2x2x3 must equal that of %b 4x3x5, be 1, or be a "
+             "multiple of it"},
+        Case{"tensor %a uid=1 f32 [2,3] tensor %b uid=2 f32 [4,5] tensor %c uid=3 f32 [2,5] %c = "
+             "matmul(%a, %b)",
+             "%c = matmul: %a 2x3 has depth 3, %b 4x5 has 4"},
+        Case{"tensor %a uid=1 f32 [2,3] tensor %b uid=2 f32 [3,5] tensor %c uid=3 f32 [2,6] %c = "
+             "matmul(%a, %b)",
+             "%c = matmul: %c is 2x6, but the product of %a 2x3 and %b 3x5 makes it 2x5"},
+        Case{"tensor %a uid=1 f32 [2,3] tensor %b uid=2 f32 [3,5] tensor %m uid=4 f32 [1,1] tensor "
+             "%c uid=3 f32 [2,5] "
+             "%c = matmul(%a, %b, %m)",
+             "%c = matmul: M override %m is f32, not i32"},
+        Case{"tensor %x uid=1 f32 [2,3] tensor %s uid=2 f32 [1,2] tensor %q uid=3 f32 [1,3] %s, %q "
+             "= gen_stats(%x)",
+             "%s, %q = gen_stats: %s is 1x2, but gen_stats of %x 2x3 makes it 1x3"},
+        Case{"tensor %s uid=1 f32 [1,2] tensor %q uid=2 f32 [1,2] tensor %n uid=4 i64 [1] by_value "
+             "tensor %i uid=3 f32 [1,2] "
+             "_, _, _, %i = bn_finalize(%s, %q, _, _, _, _, _, _, %n)",
+             "%i = bn_finalize: saved_inv_std needs epsilon, which is absent"}));
 
 TEST(InferShapes, FindsTheSmallestGradients) {
   struct Row {
@@ -138,10 +191,14 @@ TEST(InferShapes, FindsTheSmallestGradients) {
   };
   for (const Row& row : {
            Row{"tensor %d uid=1 f32 [1,8,4] tensor %w uid=2 f32 [8,4,2] tensor %r uid=3 f32 "
-               "%r = conv_dgrad(%d, %w) pre_padding=[0] post_padding=[1] stride=[2] dilation=[1]", {1, 4, 7}},
+               "%r = conv_dgrad(%d, %w) pre_padding=[0] post_padding=[1] stride=[2] dilation=[1]",
+               {1, 4, 7}},
            {"tensor %x uid=1 f32 [2,4,9] tensor %d uid=2 f32 [2,8,4] tensor %r uid=3 f32 "
-            "%r = conv_wgrad(%x, %d) pre_padding=[0] post_padding=[0] stride=[2] dilation=[1]", {8, 4, 2}},
-           {"tensor %x uid=1 f32 [2,3,4] tensor %r uid=3 f32 %r = slice(%x) start=[1,0,0] step=[1,2,3]", {1, 2, 2}},
+            "%r = conv_wgrad(%x, %d) pre_padding=[0] post_padding=[0] stride=[2] dilation=[1]",
+            {8, 4, 2}},
+           {"tensor %x uid=1 f32 [2,3,4] tensor %r uid=3 f32 %r = slice(%x) start=[1,0,0] "
+            "step=[1,2,3]",
+            {1, 2, 2}},
        }) {
     auto graph = Parse(std::string("graph g {") + row.body + "}");
     ASSERT_TRUE(graph.ok()) << graph.status().message();
@@ -153,7 +210,8 @@ TEST(InferShapes, FindsTheSmallestGradients) {
 
 // Whatever the attributes and extents of a legal graph are changed to, the verifier answers.
 TEST(Verify, AnswersForAnyChangeOfAnyNumber) {
-  const int64_t kAbsurd[] = {-1, 0, 1, 2, 7, int64_t{1} << 31, int64_t{1} << 38, INT64_MAX, INT64_MIN};
+  const int64_t kAbsurd[] = {-1,        0,        1, 2, 7, int64_t{1} << 31, int64_t{1} << 38,
+                             INT64_MAX, INT64_MIN};
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Graph legal = RandomGraph(seed, {.nodes = 3});
     for (size_t t = 0; t < legal.tensors.size(); ++t) {
