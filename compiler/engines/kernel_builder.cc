@@ -51,27 +51,7 @@ DType ParamType(DType type) {
   return arithmetic == DType::kBool ? DType::kI32 : arithmetic;
 }
 
-// Dims of extent > 1 in the order of the memory (or of the rows, for a tensor that is not dense).
-struct Ordered {
-  std::vector<int64_t> dims;  // dim numbers, outermost first
-  bool dense = true;
-};
-
-Ordered MemoryOrder(const Tensor& t) {
-  Ordered o;
-  for (int64_t d = 0; d < t.rank(); ++d)
-    if (t.dims[d] != 1) o.dims.push_back(d);
-  const std::vector<int64_t> row_major = o.dims;
-  std::ranges::stable_sort(o.dims, [&](int64_t a, int64_t b) { return t.strides[a] > t.strides[b]; });
-  int64_t expected = 1;
-  for (auto it = o.dims.rbegin(); it != o.dims.rend(); ++it) {
-    if (t.strides[*it] != expected) o.dense = false;
-    expected *= t.dims[*it];
-  }
-  if (!o.dense) o.dims = row_major;
-  return o;
-}
-
+// Dims of extent above 1, outermost first.
 std::vector<int64_t> RowMajor(const Tensor& t) {
   std::vector<int64_t> dims;
   for (int64_t d = 0; d < t.rank(); ++d)
@@ -360,42 +340,38 @@ Expr ValueScope::ConcatValue(const Node& node, const Index& index) {
   return RoundThrough(y.dtype, value);
 }
 
-// Both sides are lists of extents in memory order with the same product; where runs of them have equal
+// Both sides are lists of extents with the same product; where runs of them have equal
 // products the index passes through, elsewhere the run is linearised and split again:
 //   y [a, b*c] from x [a*b, c]:  one run, (a, b*c) → linear → (a*b, c);   y [a, b] from x [a, b]: two runs
 Index ValueScope::ReshapeIndex(const Node& node, const Index& index) {
   const TensorId x_id = node.inputs[0], y_id = node.outputs[0];
   const Tensor &x = b_.graph()[x_id], &y = b_.graph()[y_id];
-  Ordered xs = MemoryOrder(x), ys = MemoryOrder(y);
-  if (!xs.dense || !ys.dense) {
-    xs.dims = RowMajor(x);
-    ys.dims = RowMajor(y);
-  }
+  const std::vector<int64_t> xs = RowMajor(x), ys = RowMajor(y);
   Index source(x.dims.size(), b_.Idx(0));
   if (NumElements(x.dims) == 0) return source;
   size_t xi = 0, yi = 0;
-  while (xi < xs.dims.size() && yi < ys.dims.size()) {
+  while (xi < xs.size() && yi < ys.size()) {
     const size_t x0 = xi, y0 = yi;
-    int64_t xp = x.dims[xs.dims[xi++]], yp = y.dims[ys.dims[yi++]];
+    int64_t xp = x.dims[xs[xi++]], yp = y.dims[ys[yi++]];
     while (xp != yp) {
-      if (xp < yp) xp *= x.dims[xs.dims[xi++]];
-      else yp *= y.dims[ys.dims[yi++]];
+      if (xp < yp) xp *= x.dims[xs[xi++]];
+      else yp *= y.dims[ys[yi++]];
     }
     if (xi - x0 == 1 && yi - y0 == 1) {
-      source[xs.dims[x0]] = index[ys.dims[y0]];
+      source[xs[x0]] = index[ys[y0]];
       continue;
     }
     Expr linear = b_.Idx(0);
-    for (size_t k = y0; k < yi; ++k) linear = linear * b_.Extent(y_id, ys.dims[k]) + index[ys.dims[k]];
+    for (size_t k = y0; k < yi; ++k) linear = linear * b_.Extent(y_id, ys[k]) + index[ys[k]];
     linear = b_.Let(out_, y.name + "_lin", linear);
     Index extents;
     Dims values;
     for (size_t k = x0; k < xi; ++k) {
-      extents.push_back(b_.Extent(x_id, xs.dims[k]));
-      values.push_back(x.dims[xs.dims[k]]);
+      extents.push_back(b_.Extent(x_id, xs[k]));
+      values.push_back(x.dims[xs[k]]);
     }
     Index split = b_.Unravel(out_, linear, extents, values, x.name + "_i");
-    for (size_t k = x0; k < xi; ++k) source[xs.dims[k]] = split[k - x0];
+    for (size_t k = x0; k < xi; ++k) source[xs[k]] = split[k - x0];
   }
   return source;
 }

@@ -2,13 +2,14 @@
 //
 //   rows     the contiguous dim is reduced: `team` threads walk one row in vectors, then shuffles (and shared
 //            memory where a team is a whole block) combine them
-//   columns  the contiguous dim is kept: each thread owns `lanes` columns and every 8th row, then the 8 row
-//            walkers combine through shared memory
+//   columns  the contiguous dim is kept: each thread owns `lanes` columns and walks every n-th row, then the n
+//            row walkers of a column combine through shared memory
 //
 // Few rows do not fill the GPU: the reduced dims are then split over blocks, whose partial results a second
 // kernel combines in a fixed order. There are no atomics, so results are the same from run to run.
 #include <algorithm>
 #include <bit>
+#include <memory>
 
 #include "compiler/engines/reduce_plan.h"
 #include "compiler/engines/vectors.h"
@@ -24,6 +25,7 @@ using tile::Expr;
 constexpr int kWarp = 32;
 constexpr int64_t kBlocksPerMultiprocessor = 8;
 constexpr int64_t kMaxSplits = 1024;
+constexpr int kUnroll = 4;  // vectors that a thread has in flight
 
 // Vectors that one thread should walk at least, so that the second stage stays small beside the first.
 constexpr int64_t kVectorsPerThread = 8;
@@ -32,6 +34,14 @@ int64_t ChooseSplits(const Target& target, const ReduceKnobs& knobs, int64_t blo
   if (knobs.splits > 0) return std::min<int64_t>(knobs.splits, std::max<int64_t>(steps, 1));
   const int64_t wanted = CeilDiv(kBlocksPerMultiprocessor * target.multiprocessors, std::max<int64_t>(blocks, 1));
   return std::clamp<int64_t>(std::min(wanted, steps / kVectorsPerThread), 1, kMaxSplits);
+}
+
+// Adds what the loops have read, in order.
+void AddAll(Accumulators& acc, std::vector<std::unique_ptr<LaneLoop>>& loops) {
+  for (const auto& loop : loops) {
+    acc.Add(loop->body(), loop->values(), loop->index(), loop->lane());
+    loop->Close();
+  }
 }
 
 class RowSchedule {
@@ -57,7 +67,7 @@ class RowSchedule {
     KernelBuilder b(plan_.group, target_,
                     fmt::format("reduce, rows: team={}, lanes={}, threads={}{}", team_, lanes_, knobs_.threads,
                                 splits_ > 1 ? ", first of two stages" : ""));
-    for (const char* reserved : {"bx", "by", "tx", "it"}) b.Name(reserved);
+    for (const char* reserved : {"bx", "by", "tx"}) b.Name(reserved);
     Accumulators acc(b, plan_, lanes_);
     Block body = Walk(b, acc);
     CombineTeam(b, acc, body);
@@ -98,19 +108,16 @@ class RowSchedule {
       begin = b.Let(body, "begin", tile::Var("by", t) * chunk);
       end = b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, vectors}));
     }
-    Block loop, step;
-    const Expr v = b.Let(loop, "v", begin + tile::Var("it", t) * b.Idx(team_) + lane_);
-    Index index = UnravelDims(b, step, plan_, plan_.reduced, v, lanes_, "r");
-    if (plan_.inner_is_reduced) index[plan_.inner] = index[plan_.inner] * b.Idx(lanes_);
-    for (int64_t d : plan_.kept) index[d] = kept_[d];
-    LaneLoop lane_loop(b, step, index, plan_.inner, lanes_);
-    acc.Add(lane_loop.body(), lane_loop.values(), lane_loop.index(), lane_loop.lane());
-    lane_loop.Close();
-    loop.push_back({tile::If{tile::Lt(v, end), std::move(step), {}}});
-    // An empty last split has end < begin.
-    const Expr span = tile::Op(ScalarOp::kMax, {end - begin, b.Idx(0)});
-    const Expr steps = b.Let(body, "steps", CeilDivExpr(span, team_));
-    body.push_back({tile::For{"it", t, steps, Bind::kSerial, std::move(loop)}});
+    UnrolledWalk(b, body, begin, end, team_, lane_, kUnroll, [&](Block& out, const std::vector<Expr>& places) {
+      std::vector<std::unique_ptr<LaneLoop>> loops;  // all loads first
+      for (const Expr& v : places) {
+        Index index = UnravelDims(b, out, plan_, plan_.reduced, v, lanes_, "r");
+        if (plan_.inner_is_reduced) index[plan_.inner] = index[plan_.inner] * b.Idx(lanes_);
+        for (int64_t d : plan_.kept) index[d] = kept_[d];
+        loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
+      }
+      AddAll(acc, loops);
+    });
     acc.FoldLanes(body);
     return body;
   }
@@ -173,11 +180,14 @@ class RowSchedule {
 class ColumnSchedule {
  public:
   ColumnSchedule(const ReducePlan& plan, const Target& target, const ReduceKnobs& knobs)
-      : plan_(plan), target_(target), knobs_(knobs), walkers_(knobs.threads / kWarp) {
+      : plan_(plan), target_(target), knobs_(knobs) {
     lanes_ = plan.collapsed ? std::min(WidestVector(plan.group, plan.inner), 8) : 1;
     while (plan.extent(plan.inner) % lanes_ != 0) lanes_ /= 2;
     vectors_ = plan.extent(plan.inner) / lanes_;
-    tiles_ = CeilDiv(vectors_, kWarp);
+    // Few columns: the threads of a warp stand on several rows.
+    width_ = static_cast<int>(std::min<uint64_t>(kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
+    walkers_ = knobs.threads / width_;
+    tiles_ = CeilDiv(vectors_, width_);
     outer_ = plan.extent(plan.inner) == 0 ? 0 : plan.rows / plan.extent(plan.inner);
     splits_ = ChooseSplits(target, knobs, tiles_ * outer_, CeilDiv(plan.length, walkers_));
   }
@@ -186,9 +196,9 @@ class ColumnSchedule {
     Lowered lowered;
     if (splits_ > 1) first_scratch_ = AddPartials(plan_, splits_, lowered);
     KernelBuilder b(plan_.group, target_,
-                    fmt::format("reduce, columns: lanes={}, threads={}{}", lanes_, knobs_.threads,
+                    fmt::format("reduce, columns: width={}, lanes={}, threads={}{}", width_, lanes_, knobs_.threads,
                                 splits_ > 1 ? ", first of two stages" : ""));
-    for (const char* reserved : {"bx", "by", "tx", "it"}) b.Name(reserved);
+    for (const char* reserved : {"bx", "by", "tx"}) b.Name(reserved);
     Accumulators acc(b, plan_, lanes_);
     Block body = Walk(b, acc);
     CombineWalkers(b, acc, body);
@@ -208,12 +218,12 @@ class ColumnSchedule {
     Block body;
     const DType t = b.index_type();
     const Expr tx = tile::Var("tx", t);
-    lane_ = b.Let(body, "lane", tx % b.Idx(kWarp));
-    walker_ = b.Let(body, "walker", tx / b.Idx(kWarp));
+    lane_ = b.Let(body, "lane", tx % b.Idx(width_));
+    walker_ = b.Let(body, "walker", tx / b.Idx(width_));
     split_count_ = b.Arg("splits", splits_);
     const KernelBuilder::DivMod tile_of =
         b.Divide(body, tile::Var("bx", t), b.Arg("tiles", tiles_), tiles_, "tile");
-    vector_ = b.Let(body, "vector", tile_of.remainder * b.Idx(kWarp) + lane_);
+    vector_ = b.Let(body, "vector", tile_of.remainder * b.Idx(width_) + lane_);
     in_range_ = tile::Lt(vector_, b.Arg("vectors", vectors_));
     std::vector<int64_t> outer_dims = plan_.kept;
     std::erase(outer_dims, plan_.inner);
@@ -226,24 +236,24 @@ class ColumnSchedule {
     const Expr chunk = b.Arg("chunk", chunk_value);
     const Expr begin = b.Let(body, "begin", tile::Var("by", t) * chunk);
     const Expr end = b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, length}));
-    Block loop, step;
-    const Expr row = b.Let(loop, "r", begin + tile::Var("it", t) * b.Idx(walkers_) + walker_);
-    Index index = UnravelDims(b, step, plan_, plan_.reduced, row, 1, "r");
-    for (int64_t d : plan_.kept) index[d] = kept_[d];
-    LaneLoop lane_loop(b, step, index, plan_.inner, lanes_);
-    acc.Add(lane_loop.body(), lane_loop.values(), lane_loop.index(), lane_loop.lane());
-    lane_loop.Close();
-    loop.push_back({tile::If{tile::And(tile::Lt(row, end), in_range_), std::move(step), {}}});
-    const Expr span = tile::Op(ScalarOp::kMax, {end - begin, b.Idx(0)});
-    const Expr steps = b.Let(body, "steps", CeilDivExpr(span, walkers_));
-    body.push_back({tile::For{"it", t, steps, Bind::kSerial, std::move(loop)}});
+    Block walk;
+    UnrolledWalk(b, walk, begin, end, walkers_, walker_, kUnroll, [&](Block& out, const std::vector<Expr>& places) {
+      std::vector<std::unique_ptr<LaneLoop>> loops;
+      for (const Expr& r : places) {
+        Index index = UnravelDims(b, out, plan_, plan_.reduced, r, 1, "r");
+        for (int64_t d : plan_.kept) index[d] = kept_[d];
+        loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
+      }
+      AddAll(acc, loops);
+    });
+    body.push_back({tile::If{in_range_, std::move(walk), {}}});
     return body;
   }
 
   // shared[walker][lane * lanes + l]; the first walker folds the others in order and stores.
   void CombineWalkers(KernelBuilder& b, Accumulators& acc, Block& body) {
     const DType t = b.index_type();
-    const int pitch = kWarp * lanes_;
+    const int pitch = width_ * lanes_;
     std::vector<std::string> shared;
     const std::string l = b.Name("l");
     const Expr lv = tile::Var(l, t);
@@ -270,7 +280,7 @@ class ColumnSchedule {
       const Expr other = tile::Load(shared[r], acc.type(r), (tile::Var(w, t) + b.Idx(1)) * b.Idx(pitch) + column);
       Block fold;
       fold.push_back({tile::Store{totals[r], b.Idx(0), acc.Combined(r, tile::Load(totals[r], acc.type(r), b.Idx(0)), other)}});
-      columns.push_back({tile::For{w, t, b.Idx(walkers_ - 1), Bind::kUnroll, std::move(fold)}});
+      columns.push_back({tile::For{w, t, b.Idx(walkers_ - 1), walkers_ > 8 ? Bind::kSerial : Bind::kUnroll, std::move(fold)}});
     }
     const auto total = [&](size_t r) { return tile::Load(totals[r], acc.type(r), b.Idx(0)); };
     Index at = kept_;
@@ -294,7 +304,7 @@ class ColumnSchedule {
   const ReducePlan& plan_;
   const Target& target_;
   ReduceKnobs knobs_;
-  int walkers_, lanes_ = 1, first_scratch_ = 0;
+  int width_ = kWarp, walkers_ = 1, lanes_ = 1, first_scratch_ = 0;
   int64_t vectors_ = 0, tiles_ = 1, outer_ = 1, splits_ = 1;
   Expr lane_, walker_, vector_, in_range_, split_count_;
   Index kept_;

@@ -148,6 +148,8 @@ int AddPartials(const ReducePlan& plan, int64_t splits, Lowered& lowered) {
   return first;
 }
 
+constexpr int kCombineUnroll = 8;
+
 // One thread a row, or a warp a row where the partials of a row are neighbours (on the GPU).
 void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratch, int64_t splits, bool row_major,
                   Lowered& lowered) {
@@ -156,7 +158,7 @@ void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratc
   const int per_row = gpu && row_major ? 32 : 1;
   const int64_t rows_per_block = gpu ? threads / per_row : 256;
   KernelBuilder b(plan.group, target, fmt::format("reduce, second stage: combines the partial results of each row"));
-  for (const char* reserved : {"bx", "tx", "s"}) b.Name(reserved);
+  for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
   Accumulators acc(b, plan, 1);
   const Expr count = b.Arg("rows", plan.rows), split_count = b.Arg("splits", splits);
   const Expr bx = tile::Var("bx", b.index_type()), tx = tile::Var("tx", b.index_type());
@@ -167,17 +169,22 @@ void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratc
   // Rows past the end read the last row, so that all lanes take part in the shuffles.
   const Expr safe_row = b.Let(body, "safe_row", tile::Op(ScalarOp::kMin, {row, count - b.Idx(1)}));
   acc.Declare(body);
-  Block loop;
-  const Expr s = b.Let(loop, "split", tile::Var("s", b.index_type()) * b.Idx(per_row) + lane);
-  const Expr at = row_major ? safe_row * split_count + s : s * count + safe_row;
-  Block add;
-  for (size_t r = 0; r < acc.count(); ++r) {
-    const std::string scratch = b.Scratch(first_scratch + static_cast<int>(r), acc.type(r), true);
-    add.push_back({tile::Store{acc.name(r), b.Idx(0),
-                               acc.Combined(r, acc.Lane(r, b.Idx(0)), tile::Load(scratch, acc.type(r), at))}});
-  }
-  loop.push_back({tile::If{tile::Lt(s, split_count), std::move(add), {}}});
-  body.push_back({tile::For{"s", b.index_type(), CeilDivExpr(split_count, per_row), Bind::kSerial, std::move(loop)}});
+  std::vector<std::string> scratch;
+  for (size_t r = 0; r < acc.count(); ++r)
+    scratch.push_back(b.Scratch(first_scratch + static_cast<int>(r), acc.type(r), true));
+  UnrolledWalk(b, body, b.Idx(0), split_count, per_row, lane, kCombineUnroll, [&](Block& out, const std::vector<Expr>& splits_at) {
+    // Read all, then combine in order.
+    std::vector<Expr> values;
+    for (const Expr& s : splits_at) {
+      const Expr at = b.Let(out, "at", row_major ? safe_row * split_count + s : s * count + safe_row);
+      for (size_t r = 0; r < acc.count(); ++r)
+        values.push_back(b.Let(out, "part", tile::Load(scratch[r], acc.type(r), at)));
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      const size_t r = i % acc.count();
+      out.push_back({tile::Store{acc.name(r), b.Idx(0), acc.Combined(r, acc.Lane(r, b.Idx(0)), values[i])}});
+    }
+  });
   for (int mask = per_row / 2; mask > 0; mask /= 2) {
     for (size_t r = 0; r < acc.count(); ++r) {
       const Expr mine = acc.Lane(r, b.Idx(0));

@@ -104,9 +104,8 @@ void LaneLoop::Close() {
   out_.push_back({tile::For{name_, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(body_)}});
 }
 
-void EmitVector(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs, const Index& index, int64_t dim,
-                int lanes) {
-  LaneLoop lane_loop(b, out, index, dim, lanes);
+void StoreLanes(KernelBuilder& b, Block& out, LaneLoop& lane_loop, const std::vector<TensorId>& outputs,
+                const Index& index, int64_t dim, int lanes) {
   struct Result {
     TensorId id;
     std::string regs;
@@ -128,6 +127,37 @@ void EmitVector(KernelBuilder& b, Block& out, const std::vector<TensorId>& outpu
     const Expr offset = b.Let(out, b.graph()[r.id].name + "_at", b.Offset(r.id, index));
     WideCopy(out, b.graph()[r.id].dtype, b.Pointer(r.id), offset, r.regs, b.Idx(0), lanes);
   }
+}
+
+void EmitVector(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs, const Index& index, int64_t dim,
+                int lanes) {
+  LaneLoop lane_loop(b, out, index, dim, lanes);
+  StoreLanes(b, out, lane_loop, outputs, index, dim, lanes);
+}
+
+void UnrolledWalk(KernelBuilder& b, Block& body, const Expr& begin, const Expr& end, int stride, const Expr& lane,
+                  int unroll, const std::function<void(Block&, const std::vector<Expr>&)>& emit) {
+  const DType t = b.index_type();
+  // The last split of a range may be empty, with begin past end.
+  const Expr span = b.Let(body, "span", tile::Op(ScalarOp::kMax, {end - begin, b.Idx(0)}));
+  const Expr rounds = b.Let(body, "rounds", span / b.Idx(int64_t{stride} * unroll));
+  {
+    const std::string it = b.Name("it");
+    Block loop;
+    const Expr first = b.Let(loop, "place", begin + tile::Var(it, t) * b.Idx(int64_t{stride} * unroll) + lane);
+    std::vector<Expr> places;
+    for (int u = 0; u < unroll; ++u) places.push_back(first + b.Idx(int64_t{u} * stride));
+    emit(loop, places);
+    body.push_back({tile::For{it, t, rounds, Bind::kSerial, std::move(loop)}});
+  }
+  const Expr rest = b.Let(body, "rest", begin + rounds * b.Idx(int64_t{stride} * unroll));
+  const std::string it = b.Name("it");
+  Block loop, guarded;
+  const Expr place = b.Let(loop, "place", rest + tile::Var(it, t) * b.Idx(stride) + lane);
+  emit(guarded, {place});
+  loop.push_back({tile::If{tile::Lt(place, end), std::move(guarded), {}}});
+  const Expr left = tile::Op(ScalarOp::kMax, {end - rest, b.Idx(0)});
+  body.push_back({tile::For{it, t, CeilDivExpr(left, stride), Bind::kSerial, std::move(loop)}});
 }
 
 Expr ThreadLinear(DType type, int64_t per_block) {

@@ -2,6 +2,7 @@
 // dim, the lane loop with its wide copies, and the block and thread loops around a body.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "compiler/engines/kernel_builder.h"
@@ -45,6 +46,10 @@ class LaneLoop {
 void EmitVector(KernelBuilder& b, tile::Block& out, const std::vector<graph::TensorId>& outputs, const Index& index,
                 int64_t dim, int lanes);
 
+// The second half of that, for a loop whose inputs are bound already.
+void StoreLanes(KernelBuilder& b, tile::Block& out, LaneLoop& lane_loop, const std::vector<graph::TensorId>& outputs,
+                const Index& index, int64_t dim, int lanes);
+
 // Reads `lanes` neighbours of `tensor` along `dim` into registers; returns their array's name.
 std::string LoadVector(KernelBuilder& b, tile::Block& out, graph::TensorId tensor, const Index& index, int lanes);
 
@@ -55,6 +60,14 @@ void WideCopy(tile::Block& out, DType type, const std::string& dst, const tile::
 // How a tensor of the collapsed group walks a dim.
 enum class Walk : uint8_t { kBroadcast, kContiguous, kStrided };
 Walk WalkOf(const graph::Tensor& tensor, int64_t dim);
+
+// Walks begin .. end in steps of `stride` threads, `unroll` places at a time so that their loads are in flight
+// together; `emit` gets the places that it may read. What is left at the end goes place by place.
+//   for it in 0..span / (stride*unroll) { emit(begin + (it*unroll + 0)*stride + lane, …) }
+//   for rt in 0..rest { if place < end { emit(place) } }
+void UnrolledWalk(KernelBuilder& b, tile::Block& body, const tile::Expr& begin, const tile::Expr& end, int stride,
+                  const tile::Expr& lane, int unroll,
+                  const std::function<void(tile::Block&, const std::vector<tile::Expr>&)>& emit);
 
 // bx * per_block + tx.
 tile::Expr ThreadLinear(DType type, int64_t per_block);

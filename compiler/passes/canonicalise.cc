@@ -1,13 +1,12 @@
 #include "compiler/passes/canonicalise.h"
 
 #include "compiler/passes/dead_code.h"
+#include "ir/graph/builder.h"
 
 namespace kiln::compiler {
 
 Result<bool> Canonicalise(Module& module, const PassContext&) {
-  RETURN_IF_ERROR(graph::Normalize(module.graph));
-  RETURN_IF_ERROR(graph::InferShapes(module.graph));
-  RETURN_IF_ERROR(graph::Verify(module.graph));
+  RETURN_IF_ERROR(graph::Legalize(module.graph));
   return RemoveDeadNodes(module.graph);
 }
 

@@ -74,8 +74,7 @@ void DecomposeReduction(Graph& g, const Node& node) {
       case ReductionMode::kMul: return w.Reduce(Combine::kMul, x, dims);
       case ReductionMode::kMin: return w.Reduce(Combine::kMin, x, dims);
       case ReductionMode::kMax: return w.Reduce(Combine::kMax, x, dims);
-      // max |x| over nothing is 0, not -inf: magnitudes start there.
-      case ReductionMode::kAmax: return w.Map(ScalarOp::kMax, {w.Reduce(Combine::kMax, abs(), dims), w.Number(0)});
+      case ReductionMode::kAmax: return w.Reduce(Combine::kMax, abs(), dims);
       case ReductionMode::kAvg: {
         const TensorId sum = w.Reduce(Combine::kAdd, x, dims);
         return w.Div(sum, w.Number(ReducedCount(g, x, y), kLaunchNumberUid));
@@ -204,6 +203,53 @@ void DecomposeMatmul(Graph& g, Node node) {
   w.Write(w.Select(inside, product, w.Number(padding)), y);
 }
 
+// Dims of `t` from the largest stride to the smallest: the order of its memory.
+Dims MemoryOrder(const graph::Tensor& t) {
+  Dims order(t.dims.size());
+  for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return t.strides[a] > t.strides[b]; });
+  return order;
+}
+
+bool IsIdentity(const Dims& permutation) { return std::ranges::is_sorted(permutation); }
+
+// A reshape that keeps the memory is a transpose to memory order, a row-major reshape, and a transpose back.
+// From here on every reshape keeps the row-major order of elements, whatever strides its tensors get.
+void DecomposeReshape(Graph& g, Node node) {
+  const TensorId x = node.inputs[0], y = node.outputs[0];
+  if (!graph::ReshapeKeepsMemory(g[x], g[y])) {
+    g.AddNode(std::move(node));
+    return;
+  }
+  const Dims from = MemoryOrder(g[x]), to = MemoryOrder(g[y]);
+  const auto ordered = [&](TensorId id, const Dims& order) {
+    graph::Tensor t = g[id];
+    for (size_t d = 0; d < order.size(); ++d) t.dims[d] = g[id].dims[order[d]];
+    t.strides = PackedStrides(t.dims);
+    t.uid = -1;
+    t.is_virtual = true;
+    return g.AddTensor(std::move(t));
+  };
+  if (!IsIdentity(from)) {
+    const TensorId in_order = ordered(x, from);
+    g.AddNode({.op = GraphOp::kTranspose, .inputs = {x}, .outputs = {in_order}, .compute = node.compute,
+               .attrs = graph::TransposeAttrs{.permutation = from}, .name = ""});
+    node.inputs[0] = in_order;
+  }
+  if (IsIdentity(to)) {
+    g.AddNode(std::move(node));
+    return;
+  }
+  node.outputs[0] = ordered(y, to);
+  const TensorId reshaped = node.outputs[0];
+  const DType compute = node.compute;
+  g.AddNode(std::move(node));
+  Dims back(to.size());
+  for (size_t d = 0; d < to.size(); ++d) back[to[d]] = static_cast<int64_t>(d);
+  g.AddNode({.op = GraphOp::kTranspose, .inputs = {reshaped}, .outputs = {y}, .compute = compute,
+             .attrs = graph::TransposeAttrs{.permutation = back}, .name = ""});
+}
+
 }  // namespace
 
 Result<bool> Decompose(Module& module, const PassContext&) {
@@ -221,6 +267,7 @@ Result<bool> Decompose(Module& module, const PassContext&) {
       case GraphOp::kConvFprop: case GraphOp::kConvDgrad: case GraphOp::kConvWgrad:
         DecomposeConv(g, std::move(node));
         break;
+      case GraphOp::kReshape: DecomposeReshape(g, std::move(node)); break;
       case GraphOp::kMatmul: DecomposeMatmul(g, std::move(node)); break;
       default: g.AddNode(std::move(node)); break;
     }
