@@ -22,17 +22,22 @@ constexpr AttrRow kBnFinalizeRows[] = {
     Attr<&Bn::square_sum>(CUDNN_ATTR_OPERATION_BN_FINALIZE_Y_SQ_SUM_DESC, Use::kOptional),
     Attr<&Bn::scale>(CUDNN_ATTR_OPERATION_BN_FINALIZE_SCALE_DESC, Use::kOptional),
     Attr<&Bn::bias>(CUDNN_ATTR_OPERATION_BN_FINALIZE_BIAS_DESC, Use::kOptional),
-    Attr<&Bn::previous_mean>(CUDNN_ATTR_OPERATION_BN_FINALIZE_PREV_RUNNING_MEAN_DESC, Use::kOptional),
+    Attr<&Bn::previous_mean>(CUDNN_ATTR_OPERATION_BN_FINALIZE_PREV_RUNNING_MEAN_DESC,
+                             Use::kOptional),
     Attr<&Bn::previous_var>(CUDNN_ATTR_OPERATION_BN_FINALIZE_PREV_RUNNING_VAR_DESC, Use::kOptional),
-    Attr<&Bn::updated_mean>(CUDNN_ATTR_OPERATION_BN_FINALIZE_UPDATED_RUNNING_MEAN_DESC, Use::kOptional),
-    Attr<&Bn::updated_var>(CUDNN_ATTR_OPERATION_BN_FINALIZE_UPDATED_RUNNING_VAR_DESC, Use::kOptional),
+    Attr<&Bn::updated_mean>(CUDNN_ATTR_OPERATION_BN_FINALIZE_UPDATED_RUNNING_MEAN_DESC,
+                            Use::kOptional),
+    Attr<&Bn::updated_var>(CUDNN_ATTR_OPERATION_BN_FINALIZE_UPDATED_RUNNING_VAR_DESC,
+                           Use::kOptional),
     Attr<&Bn::saved_mean>(CUDNN_ATTR_OPERATION_BN_FINALIZE_SAVED_MEAN_DESC, Use::kOptional),
     Attr<&Bn::saved_inv_std>(CUDNN_ATTR_OPERATION_BN_FINALIZE_SAVED_INV_STD_DESC, Use::kOptional),
     Attr<&Bn::eq_scale>(CUDNN_ATTR_OPERATION_BN_FINALIZE_EQ_SCALE_DESC, Use::kOptional),
     Attr<&Bn::eq_bias>(CUDNN_ATTR_OPERATION_BN_FINALIZE_EQ_BIAS_DESC, Use::kOptional),
-    Attr<&Bn::accumulation_count>(CUDNN_ATTR_OPERATION_BN_FINALIZE_ACCUM_COUNT_DESC, Use::kOptional),
+    Attr<&Bn::accumulation_count>(CUDNN_ATTR_OPERATION_BN_FINALIZE_ACCUM_COUNT_DESC,
+                                  Use::kOptional),
     Attr<&Bn::epsilon>(CUDNN_ATTR_OPERATION_BN_FINALIZE_EPSILON_DESC, Use::kOptional),
-    Attr<&Bn::exp_average_factor>(CUDNN_ATTR_OPERATION_BN_FINALIZE_EXP_AVERATE_FACTOR_DESC, Use::kOptional),
+    Attr<&Bn::exp_average_factor>(CUDNN_ATTR_OPERATION_BN_FINALIZE_EXP_AVERATE_FACTOR_DESC,
+                                  Use::kOptional),
 };
 
 struct NamedOperand {
@@ -42,12 +47,14 @@ struct NamedOperand {
 
 Status CheckPerChannel(NamedOperand operand, const TensorDesc& like) {
   if (operand.tensor == nullptr || operand.tensor->dims == like.dims) return {};
-  return Status::Error(Code::kBadParam, "{} is {}, unlike {}", operand.name, operand.tensor->Text(), like.Text());
+  return Status::Error(Code::kBadParam, "{} is {}, unlike {}", operand.name, operand.tensor->Text(),
+                       like.Text());
 }
 
 Status CheckScalar(NamedOperand operand) {
   if (operand.tensor == nullptr || NumElements(operand.tensor->dims) == 1) return {};
-  return Status::Error(Code::kBadParam, "{} is {}; one number is wanted", operand.name, operand.tensor->Text());
+  return Status::Error(Code::kBadParam, "{} is {}; one number is wanted", operand.name,
+                       operand.tensor->Text());
 }
 
 }  // namespace
@@ -56,12 +63,14 @@ std::span<const AttrRow> GenStatsDesc::Rows() { return kGenStatsRows; }
 std::span<const AttrRow> BnFinalizeDesc::Rows() { return kBnFinalizeRows; }
 
 Status GenStatsDesc::Finalize() {
-  for (const NamedOperand& out : {NamedOperand{"sum", sum}, NamedOperand{"square sum", square_sum}}) {
+  for (const NamedOperand& out :
+       {NamedOperand{"sum", sum}, NamedOperand{"square sum", square_sum}}) {
     const auto& dims = out.tensor->dims;
     bool fits = dims.size() == x->dims.size() && dims.size() >= 2;
     for (size_t i = 0; fits && i < dims.size(); ++i) fits = dims[i] == (i == 1 ? x->dims[1] : 1);
     if (!fits) {
-      return Status::Error(Code::kBadParam, "the {}, {}, must have x's rank, its channels, and 1 elsewhere; x is {}",
+      return Status::Error(Code::kBadParam,
+                           "the {}, {}, must have x's rank, its channels, and 1 elsewhere; x is {}",
                            out.name, out.tensor->Text(), x->Text());
     }
   }
@@ -69,12 +78,17 @@ Status GenStatsDesc::Finalize() {
 }
 
 Status GenStatsDesc::Import(GraphImport& import) const {
-  return import.Add(graph::GraphOp::kGenStats, {x.get()}, {sum.get(), square_sum.get()}, math_type,
+  // NOTE: cudnn-frontend (1.23, node/genstats.h) stores its own enum of x's type in the attribute: half arrives as
+  // INT8, bf16 as INT64, float as DOUBLE. cuDNN sums in float all the same.
+  const cudnnDataType_t compute =
+      x->data_type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+  return import.Add(graph::GraphOp::kGenStats, {x.get()}, {sum.get(), square_sum.get()}, compute,
                     graph::GenStatsAttrs{});
 }
 
 Status BnFinalizeDesc::Finalize() {
-  const NamedOperand inputs[] = {{"sum", sum}, {"square sum", square_sum}, {"scale", scale}, {"bias", bias}};
+  const NamedOperand inputs[] = {
+      {"sum", sum}, {"square sum", square_sum}, {"scale", scale}, {"bias", bias}};
   bool training = mode == CUDNN_BN_FINALIZE_STATISTICS_TRAINING;
   if (training && (sum == nullptr || square_sum == nullptr)) {
     return Status::Text(Code::kBadParam, "training statistics need the sum and the square sum");
@@ -84,14 +98,14 @@ Status BnFinalizeDesc::Finalize() {
   }
   const TensorDesc& like = training ? *sum : *previous_mean;
   for (const NamedOperand& in : inputs) RETURN_IF_ERROR(CheckPerChannel(in, like));
-  for (const NamedOperand& operand : {NamedOperand{"previous running mean", previous_mean},
-                                      NamedOperand{"previous running variance", previous_var},
-                                      NamedOperand{"updated running mean", updated_mean},
-                                      NamedOperand{"updated running variance", updated_var},
-                                      NamedOperand{"saved mean", saved_mean},
-                                      NamedOperand{"saved inverse deviation", saved_inv_std},
-                                      NamedOperand{"equivalent scale", eq_scale},
-                                      NamedOperand{"equivalent bias", eq_bias}}) {
+  for (const NamedOperand& operand :
+       {NamedOperand{"previous running mean", previous_mean},
+        NamedOperand{"previous running variance", previous_var},
+        NamedOperand{"updated running mean", updated_mean},
+        NamedOperand{"updated running variance", updated_var},
+        NamedOperand{"saved mean", saved_mean},
+        NamedOperand{"saved inverse deviation", saved_inv_std},
+        NamedOperand{"equivalent scale", eq_scale}, NamedOperand{"equivalent bias", eq_bias}}) {
     RETURN_IF_ERROR(CheckPerChannel(operand, like));
   }
   RETURN_IF_ERROR(CheckScalar({"accumulation count", accumulation_count}));
@@ -100,13 +114,14 @@ Status BnFinalizeDesc::Finalize() {
 }
 
 Status BnFinalizeDesc::Import(GraphImport& import) const {
-  return import.Add(graph::GraphOp::kBnFinalize,
-                    {sum.get(), square_sum.get(), scale.get(), bias.get(), previous_mean.get(), previous_var.get(),
-                     epsilon.get(), exp_average_factor.get(), accumulation_count.get()},
-                    {updated_mean.get(), updated_var.get(), saved_mean.get(), saved_inv_std.get(), eq_scale.get(),
-                     eq_bias.get()},
-                    math_type,
-                    graph::BnFinalizeAttrs{.inference = mode == CUDNN_BN_FINALIZE_STATISTICS_INFERENCE});
+  return import.Add(
+      graph::GraphOp::kBnFinalize,
+      {sum.get(), square_sum.get(), scale.get(), bias.get(), previous_mean.get(),
+       previous_var.get(), epsilon.get(), exp_average_factor.get(), accumulation_count.get()},
+      {updated_mean.get(), updated_var.get(), saved_mean.get(), saved_inv_std.get(), eq_scale.get(),
+       eq_bias.get()},
+      math_type,
+      graph::BnFinalizeAttrs{.inference = mode == CUDNN_BN_FINALIZE_STATISTICS_INFERENCE});
 }
 
 }  // namespace kiln::api

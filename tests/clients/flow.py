@@ -1,0 +1,177 @@
+"""What programs do with cudnn-frontend beside running its first choice: engines and knobs by hand, all plans,
+names and notes, serialised plans, filters, errors. A mix-in for a TestCase with `new_builder` and `handle`.
+"""
+
+import cudnn
+
+from cases import CASES
+
+_T = cudnn.data_type
+_SAMPLES = ("conv_scale_bias_relu_fp16", "matmul_bias_gelu_bf16", "softmax_of_matmul_fp32", "diamond_fp16")
+
+
+class Flow:
+    """Tests of the whole interface."""
+
+    def _make(self, name):
+        return CASES[name](self.new_builder)
+
+    def _graph(self, name):
+        """A case up to the operation graph."""
+        b = self._make(name)
+        b.graph.validate()
+        b.graph.build_operation_graph()
+        return b
+
+    def test_version(self):
+        self.assertEqual(cudnn.backend_version(), 91900)
+
+    def test_every_plan_is_right(self):
+        for name in _SAMPLES:
+            b = self._make(name)
+            b.plan(cudnn.build_plan_policy.ALL)
+            count = b.graph.get_execution_plan_count()
+            self.assertGreater(count, 0)
+            for index in range(count):
+                with self.subTest(case=name, plan=b.graph.get_plan_name_at_index(index)):
+                    b.graph.build_plan_at_index(index)
+                    b.execute(plan_index=index)
+
+    def test_plan_names_are_distinct(self):
+        b = self._make("conv_scale_bias_relu_fp16")
+        b.plan()
+        names = [b.graph.get_plan_name_at_index(i) for i in range(b.graph.get_execution_plan_count())]
+        self.assertTrue(all("eng" in name for name in names), names)
+        # Mode FALLBACK may repeat what mode A said.
+        self.assertGreaterEqual(2 * len(set(names)), len(names), names)
+
+    def test_engines_and_knobs(self):
+        """Every engine id can be asked; those that take the graph run it with each value of each knob."""
+        b = self._graph("matmul_bias_gelu_bf16")
+        engines = b.graph.get_engine_count()
+        self.assertGreater(engines, 0)
+        taken = 0
+        for engine in range(engines):
+            try:
+                knobs = b.graph.get_knobs_for_engine(engine)
+            except Exception:
+                continue
+            taken += 1
+            choices = [{}]
+            for knob in knobs:
+                self.assertLessEqual(knob.min_value, knob.max_value)
+                self.assertGreater(knob.stride, 0)
+                choices += [{knob.type: v} for v in range(knob.min_value, knob.max_value + 1, knob.stride)]
+            for choice in choices:
+                with self.subTest(engine=engine, choice=choice):
+                    fresh = self._graph("matmul_bias_gelu_bf16")
+                    fresh.graph.create_execution_plan(engine, choice)
+                    try:
+                        fresh.graph.check_support()
+                    except cudnn.cudnnGraphNotSupportedError:
+                        self.assertTrue(choice, "an engine that describes a graph builds it by default")
+                        continue
+                    fresh.graph.build_plans()
+                    fresh.execute()
+        self.assertGreater(taken, 0)
+
+    def test_engine_that_does_not_exist(self):
+        b = self._graph("diamond_fp16")
+        with self.assertRaises(Exception):
+            b.graph.get_knobs_for_engine(b.graph.get_engine_count())
+
+    def test_notes(self):
+        b = self._make("conv_scale_bias_relu_fp16")
+        b.plan()
+        self.assertIn(cudnn.behavior_note.RUNTIME_COMPILATION, b.graph.get_behavior_notes())
+        for i in range(b.graph.get_execution_plan_count()):
+            notes = b.graph.get_behavior_notes_for_plan_at_index(i)
+            self.assertIn(cudnn.behavior_note.RUNTIME_COMPILATION, notes)
+            self.assertNotIn(cudnn.behavior_note.CUBLASLT_DEPENDENCY, notes)
+
+    def test_filters(self):
+        b = self._graph("conv_scale_bias_relu_fp16")
+        b.graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK])
+        b.graph.deselect_numeric_notes([cudnn.numerical_note.WINOGRAD, cudnn.numerical_note.FFT])
+        b.graph.deselect_workspace_greater_than(1 << 30)
+        b.graph.check_support()
+        b.graph.build_plans()
+        b.execute()
+
+    def test_filter_that_leaves_nothing(self):
+        b = self._graph("conv_scale_bias_relu_fp16")
+        b.graph.create_execution_plans([cudnn.heur_mode.A])
+        b.graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
+        with self.assertRaises(cudnn.cudnnGraphNotSupportedError):
+            b.graph.check_support()
+            b.graph.build_plans()
+
+    def test_serialised_plans_run(self):
+        for name in _SAMPLES:
+            with self.subTest(case=name):
+                b = self._make(name)
+                b.plan()
+                data = b.graph.serialize()
+                again = cudnn.pygraph(handle=self.handle)
+                again.deserialize(self.handle, data)
+                # The first graph's tensors name the uids.
+                self.assertEqual(again.get_workspace_size(), b.graph.get_workspace_size())
+                b.execute(graph=again)
+
+    def test_extra_uids_are_ignored(self):
+        b = self._make("diamond_fp16")
+        b.plan()
+        b.execute(extra={987654: 0, 987655: 4096})
+
+    def test_slice_reads_from_an_offset(self):
+        """In 9.19 a slice is a pointer that the frontend moves: its source's uid is not in the graph."""
+        b = self.new_builder(io=_T.FLOAT)
+        x = b.input((2, 8, 16))
+        part = type(x)(b.graph.slice(x.tensor, [slice(0, 2), slice(2, 6), slice(4, 12)]),
+                       type(x.ref)(x.ref.value[:, 2:6, 4:12]))
+        b.output(b.pointwise("tanh", part))
+        b.run()
+
+    def test_kernel_cache_serves_other_extents(self):
+        """Dynamic shapes: a graph for each extent, one kernel cache for all of them."""
+        cache = cudnn.create_kernel_cache()
+        for rows in (3, 8, 21):
+            b = self.new_builder(io=_T.HALF, kernel_cache=cache, is_dynamic_shape_enabled=True)
+            a = b.input((1, rows, 32))
+            w = b.input((1, 32, 24))
+            b.output(b.pointwise("relu", b.matmul(a, w)))
+            b.run()
+
+    def test_stream_of_the_handle(self):
+        before = cudnn.get_stream(self.handle)
+        cudnn.set_stream(self.handle, before)
+        self.assertEqual(cudnn.get_stream(self.handle), before)
+        self._make("unary_tanh_fp16").run()
+
+    def test_plain_build(self):
+        """The shorthand that does all steps."""
+        b = self._make("wgrad_fp16")
+        b.graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        b.execute()
+
+    def test_repeated_execution(self):
+        b = self._make("conv_residual_swish_fp16")
+        b.plan()
+        for _ in range(3):
+            b.execute()
+
+    def test_same_graph_twice(self):
+        for _ in range(2):
+            self._make("matmul_4d_scalar_bf16").run()
+
+    def test_unsupported_graph_says_why(self):
+        """Extents that do not broadcast: the library's sentence reaches the program."""
+        b = self.new_builder(io=_T.FLOAT)
+        x = b.input((4, 8, 16))
+        y = b.input((4, 5, 16))
+        tensor = b.graph.add(x.tensor, y.tensor)
+        tensor.set_output(True).set_dim([4, 8, 16]).set_stride([128, 16, 1])
+        with self.assertRaises(Exception) as caught:
+            b.plan()
+        message = str(caught.exception) + cudnn.get_last_error_string()
+        self.assertTrue("5" in message and "8" in message, message)

@@ -1,0 +1,131 @@
+"""Numbers in cuDNN's data types as bytes in memory, and memory with guards around each tensor.
+
+NumPy has no bfloat16: values are rounded here, to nearest even, and stored as 16-bit words.
+"""
+
+import cudnn
+import numpy as np
+
+_T = cudnn.data_type
+
+# data type -> (NumPy type of storage, unit roundoff, smallest subnormal)
+STORAGE = {
+    _T.FLOAT: (np.float32, 2.0**-24, 2.0**-149),
+    _T.DOUBLE: (np.float64, 2.0**-53, 0.0),
+    _T.HALF: (np.float16, 2.0**-11, 2.0**-24),
+    _T.BFLOAT16: (np.uint16, 2.0**-8, 2.0**-133),
+    _T.INT8: (np.int8, 0.0, 0.0),
+    _T.UINT8: (np.uint8, 0.0, 0.0),
+    _T.INT32: (np.int32, 0.0, 0.0),
+    _T.INT64: (np.int64, 0.0, 0.0),
+    _T.BOOLEAN: (np.bool_, 0.0, 0.0),
+}
+
+
+def encode(values, data_type):
+    """f64 values as stored words."""
+    values = np.asarray(values, np.float64)
+    if data_type == _T.BFLOAT16:
+        bits = values.astype(np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return values.astype(STORAGE[data_type][0])
+
+
+def decode(words, data_type):
+    """Stored words as f64."""
+    if data_type == _T.BFLOAT16:
+        return (words.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return words.astype(np.float64)
+
+
+def quantise(values, data_type):
+    return decode(encode(values, data_type), data_type)
+
+
+class Layout:
+    """Extents and strides of a tensor, and the span of elements that it occupies."""
+
+    def __init__(self, dims, strides):
+        self.dims, self.strides = tuple(dims), tuple(strides)
+        self.elements = 1 + sum((d - 1) * s for d, s in zip(dims, strides))
+
+    def view(self, flat):
+        return np.lib.stride_tricks.as_strided(flat, self.dims,
+                                               [s * flat.itemsize for s in self.strides])
+
+
+_GUARD = 256  # bytes on each side
+_GUARD_BYTE = 0xA5
+
+
+class HostMemory:
+    """Buffers in the process's own memory, which is what Kiln's CPU device works on."""
+
+    def __init__(self):
+        self._buffers = []
+
+    def allocate(self, payload):
+        """A copy of `payload`, a uint8 array, between guards; its address."""
+        size = (payload.size + 63) // 64 * 64
+        raw = np.full(size + 2 * _GUARD + 64, _GUARD_BYTE, np.uint8)
+        start = _GUARD + (-(raw.ctypes.data + _GUARD)) % 64
+        raw[start:start + payload.size] = payload
+        self._buffers.append((raw, start, payload.size))
+        return raw.ctypes.data + start
+
+    def read(self, address, size):
+        for raw, start, held in self._buffers:
+            if raw.ctypes.data + start == address:
+                assert size <= held
+                return raw[start:start + size].copy()
+        raise KeyError(address)
+
+    def damage(self):
+        """Sentences about guards that were overwritten."""
+        found = []
+        for i, (raw, start, size) in enumerate(self._buffers):
+            if (raw[:start] != _GUARD_BYTE).any():
+                found.append(f"written before buffer {i} of {size} bytes")
+            if (raw[start + size:] != _GUARD_BYTE).any():
+                found.append(f"written behind buffer {i} of {size} bytes")
+        return found
+
+    def synchronize(self):
+        pass
+
+
+class TorchMemory:
+    """The same on the current GPU, through PyTorch."""
+
+    def __init__(self):
+        import torch
+
+        self._torch = torch
+        self._buffers = []
+
+    def allocate(self, payload):
+        torch = self._torch
+        size = (payload.size + 255) // 256 * 256
+        raw = np.full(size + 2 * _GUARD, _GUARD_BYTE, np.uint8)
+        raw[_GUARD:_GUARD + payload.size] = payload
+        tensor = torch.from_numpy(raw).cuda()
+        self._buffers.append((tensor, payload.size))
+        return tensor.data_ptr() + _GUARD
+
+    def read(self, address, size):
+        for tensor, held in self._buffers:
+            if tensor.data_ptr() + _GUARD == address:
+                assert size <= held
+                return tensor[_GUARD:_GUARD + size].cpu().numpy()
+        raise KeyError(address)
+
+    def damage(self):
+        found = []
+        for i, (tensor, size) in enumerate(self._buffers):
+            raw = tensor.cpu().numpy()
+            if (raw[:_GUARD] != _GUARD_BYTE).any() or (raw[_GUARD + size:] != _GUARD_BYTE).any():
+                found.append(f"written beside buffer {i} of {size} bytes")
+        return found
+
+    def synchronize(self):
+        self._torch.cuda.synchronize()
