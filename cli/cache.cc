@@ -34,6 +34,12 @@ std::string FieldOf(const CacheEntry& entry, std::string_view name) {
   return field == entry.fields.end() ? "?" : field->value;
 }
 
+// The CPU's list of features is long, and all of it is in the manifest.
+std::string ArchText(const CacheEntry& entry) {
+  const std::string arch = FieldOf(entry, "arch");
+  return arch.substr(0, arch.find(' ', arch.find(' ') + 1));
+}
+
 std::string DateText(int64_t nanoseconds) {
   const std::time_t seconds = nanoseconds / 1'000'000'000;
   std::tm utc = {};
@@ -56,7 +62,7 @@ Status List() {
   for (const CacheEntry& entry : entries) {
     bytes += entry.bytes;
     fmt::print("{}  {}  {:>10}  {:<10}  {}\n", entry.key, DateText(entry.last_used_ns),
-               BytesText(entry.bytes), FieldOf(entry, "arch"),
+               BytesText(entry.bytes), ArchText(entry),
                entry.damage.empty() ? FieldOf(entry, "entry") : "damaged: " + entry.damage);
   }
   fmt::print("{} kernels, {} in {}\n", entries.size(), BytesText(bytes), cache->disk().directory());

@@ -66,9 +66,9 @@ Status Explain(const ExplainOptions& options) {
   };
   ASSIGN_OR_RETURN(const compiler::CompiledPlan plan,
                    compiler::Compile(graph, target, choice, observe));
-  fmt::print("graph {}: {} operations in {} groups for {} ({}), {} of workspace\n", graph.name,
-             graph.nodes.size(), groups.size(), target.arch, target.name,
-             BytesText(plan.program.workspace_bytes));
+  fmt::print("graph {}: {} operations in {} group{} for {} ({}), {} of workspace\n", graph.name,
+             graph.nodes.size(), groups.size(), groups.size() == 1 ? "" : "s", target.arch,
+             target.name, BytesText(plan.program.workspace_bytes));
   for (size_t g = 0; g < groups.size(); ++g) {
     fmt::print("\ngroup {}: {}\n", g, plan.groups[g].work);
     PrintGroup(plan.groups[g], groups[g], static_cast<int>(g) == leading);

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <sstream>
 
 #include "cli/exit_status.h"
@@ -62,29 +63,35 @@ Status TakeLine(Source& source, int64_t wanted) {
 
 Result<Source> ReadSource(const std::string& argument) {
   if (argument == "-") {
-    std::ostringstream text;
-    text << std::cin.rdbuf();
-    return Source{.name = "<stdin>", .text = text.str()};
+    return Source{.name = "<stdin>", .text = std::string(std::istreambuf_iterator(std::cin), {})};
   }
   const auto [path, line] = SplitLine(argument);
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (std::filesystem::is_directory(path) || !file || !(text << file.rdbuf())) {
+  if (std::filesystem::is_directory(path) || !file)
     return Status::Error(Code::kInvalidValue, "{}: cannot be read as a file", path);
-  }
-  Source source{.name = path, .text = text.str()};
+  Source source{.name = path, .text = std::string(std::istreambuf_iterator(file), {})};
   if (line != 0 || path.ends_with(".jsonl")) RETURN_IF_ERROR(TakeLine(source, line));
   return source;
 }
 
+// What is not there yet is no mistake in the file; everything else that an importer says is.
+Code CodeFor(const Status& status) {
+  constexpr Code kNotYet[] = {Code::kNotSupported,      Code::kUnsupportedGraphPattern,
+                              Code::kUnsupportedShape,  Code::kUnsupportedDataType,
+                              Code::kUnsupportedLayout, Code::kUnsupportedPadding};
+  const bool not_yet = std::ranges::find(kNotYet, status.code()) != std::end(kNotYet);
+  return not_yet ? status.code() : Code::kBadParam;
+}
+
 // The importer's "line:column: sentence" or "path: sentence", seen from the file.
 Status InFile(const Source& source, const Status& status) {
+  const Code code = CodeFor(status);
   std::string sentence = status.message();
   std::optional<Place> place = SplitPlace(sentence);
   if (!place) place = Locate(source.text, sentence);
-  if (!place) return Status::Error(status.code(), "{}: {}", source.name, sentence);
-  return Status::Error(status.code(), "{}:{}:{}: {}", source.name,
-                       place->line + source.first_line - 1, place->column, sentence);
+  if (!place) return Status::Error(code, "{}: {}", source.name, sentence);
+  return Status::Error(code, "{}:{}:{}: {}", source.name, place->line + source.first_line - 1,
+                       place->column, sentence);
 }
 
 }  // namespace

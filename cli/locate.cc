@@ -40,6 +40,10 @@ class JsonWalk {
     return false;
   }
 
+  static bool EndsSegment(std::string_view rest) {
+    return rest.empty() || rest.starts_with('.') || rest.starts_with('[');
+  }
+
   // Keys may hold dots, so the key decides where it ends in the path.
   bool EnterMember() {
     const size_t start = at_;
@@ -48,9 +52,7 @@ class JsonWalk {
       const std::string_view key = TakeString();
       SkipSpace();
       Take();  // the colon
-      const bool is_whole = path.size() == key.size() || path.substr(key.size()).starts_with('.') ||
-                            path.substr(key.size()).starts_with('[');
-      if (path.starts_with(key) && is_whole) {
+      if (path.starts_with(key) && EndsSegment(path.substr(key.size()))) {
         path_ = path.substr(key.size());
         return true;
       }
@@ -157,6 +159,16 @@ std::optional<size_t> FindMention(std::string_view text, const Mention& mention)
   return std::nullopt;
 }
 
+// Whoever passes a sentence on puts a name before it: "relu: nodes[3].mode: is …".
+std::optional<size_t> FindPath(std::string_view text, std::string_view sentence) {
+  for (size_t colon = sentence.find(": "); colon != std::string_view::npos;
+       colon = sentence.find(": ")) {
+    if (auto at = JsonWalk(text, sentence.substr(0, colon)).Run()) return at;
+    sentence.remove_prefix(colon + 2);
+  }
+  return std::nullopt;
+}
+
 // In cudnn-frontend's JSON: the node or tensor of that name.
 std::optional<size_t> FindName(std::string_view text, std::string_view name) {
   for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
@@ -186,7 +198,7 @@ std::optional<Place> Locate(std::string_view text, std::string_view sentence) {
   while (start < text.size() && IsSpace(text[start])) ++start;
   const bool is_json = start < text.size() && text[start] == '{';
   std::optional<size_t> at;
-  if (is_json) at = JsonWalk(text, sentence.substr(0, sentence.find(": "))).Run();
+  if (is_json) at = FindPath(text, sentence);
   if (const auto mention = FirstMention(sentence); !at && mention) {
     at = is_json ? FindName(text, mention->name) : FindMention(text, *mention);
   }

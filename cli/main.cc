@@ -44,6 +44,21 @@ bool EnvironmentIsWrong(const CLI::App& app) {
   return !errors.empty();
 }
 
+// "no such command" rather than that one is required.
+int ExitFor(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining();
+  if (app.get_subcommands().empty() && !unknown.empty()) {
+    fmt::print(stderr, "kiln: there is no command {}; `kiln --help` lists them\n", unknown.front());
+    return kExitUsage;
+  }
+  if (app.get_subcommands().empty() && error.get_name() == "RequiredError") {
+    fmt::print(stderr, "{}", app.help());
+    return kExitUsage;
+  }
+  // Help and version are errors to the parser; everything else that it says is about usage.
+  return app.exit(error) == kExitOk ? kExitOk : kExitUsage;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app{kAbout, "kiln"};
   int exit_status = kExitOk;
@@ -57,8 +72,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // Help and version are errors to the parser; everything else that it says is about usage.
-    return app.exit(error) == kExitOk ? kExitOk : kExitUsage;
+    return ExitFor(app, error);
   }
   return exit_status;
 }

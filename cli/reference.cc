@@ -117,12 +117,12 @@ double RootMeanSquare(const std::vector<double>& values) {
   return count == 0 ? 0 : std::sqrt(sum / static_cast<double>(count));
 }
 
-// Errors of a sum grow with the root of its length, in steps that the partial sums' size sets. Four
-// roundings are for the functions that one node may hold.
+// Errors of a sum grow with the root of its length, in steps that the partial sums' size sets. The other
+// roundings are those of the functions that one node may hold.
 void Disturb(const Graph& graph, const Node& node, const Tensor& tensor, uint64_t seed,
              std::vector<double>& values) {
-  const double step =
-      4 * RoundingError(node.compute) * std::sqrt(static_cast<double>(SumLength(graph, node)));
+  const double roundings = 3 + std::sqrt(static_cast<double>(SumLength(graph, node)));
+  const double step = RoundingError(node.compute) * roundings;
   if (step == 0 || !IsFloat(tensor.dtype)) return;
   const double typical = RootMeanSquare(values);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -218,7 +218,7 @@ Result<Reference> Interpret(const Graph& graph, TensorValues inputs, uint64_t se
 
 Comparison Compare(const Graph& graph, TensorId output, const Reference& reference,
                    const std::vector<double>& got) {
-  constexpr double kSafety = 8;  // one disturbed run shows a typical error, not the largest
+  constexpr double kSafety = 4;  // one disturbed run shows a typical error, not the largest
   const DType type = graph[output].dtype;
   const graph::NodeId writer = graph::Producers(graph)[static_cast<size_t>(output)];
   const DType compute = graph.nodes[static_cast<size_t>(writer)].compute;

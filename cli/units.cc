@@ -21,7 +21,8 @@ std::string TimeText(double seconds) {
 
 std::string RateText(int64_t bytes, double seconds) {
   if (seconds <= 0) return "-";
-  return fmt::format("{:.0f} GB/s", static_cast<double>(bytes) / seconds / 1e9);
+  const double rate = static_cast<double>(bytes) / seconds / 1e9;
+  return fmt::format("{:.{}f} GB/s", rate, rate < 10 ? 2 : 0);
 }
 
 std::string GridText(const std::array<uint32_t, 3>& grid) {

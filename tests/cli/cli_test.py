@@ -1,0 +1,359 @@
+"""The tool from outside: every command on the examples, what it prints, its exit status.
+
+    bazel test //tests/cli:all                               each class is a target
+    python3 tests/cli/cli_test.py [CLASS]                    from a folder with cli/kiln and examples/
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+KILN = pathlib.Path("cli/kiln").resolve()
+GRAPHS = sorted(pathlib.Path("examples/graphs").glob("*.kiln")) + [
+    pathlib.Path("examples/graphs/conv_scale_bias_relu.json")]
+COMMANDS = ("run", "dump", "explain", "cache", "doctor")
+ARCHS = ("sm_80", "sm_90a", "sm_100a")
+
+SMALL = """graph small {
+  tensor %x uid=1 f32 [4,8]
+  tensor %y uid=2 f32 [4,8]
+  %y = pointwise(%x) compute=f32 mode=relu_fwd
+}
+"""
+
+
+class CliTest(unittest.TestCase):
+    """A scratch folder, an own cache, and the tool."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def kiln(self, *arguments, status=0, stdin="", **variables):
+        """Runs the tool; returns what it printed on (stdout, stderr)."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("KILN_") or k == "KILN_NVRTC"}
+        environment = {**kept, "KILN_CACHE_DIR": str(self.folder / "cache"), **variables}
+        done = subprocess.run([KILN, *map(str, arguments)], input=stdin, text=True, env=environment,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, status, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        return done.stdout, done.stderr
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+
+class HelpTest(CliTest):
+    def test_help_names_every_command_and_form_of_graph(self):
+        text, _ = self.kiln("--help")
+        for command in COMMANDS:
+            self.assertRegex(text, rf"(?m)^  {command} ")
+        for form in ("graph.kiln", "graph.json", "graphs.jsonl:7", "Exit status"):
+            self.assertIn(form, text)
+
+    def test_help_of_each_command_has_examples(self):
+        for command in COMMANDS:
+            text, _ = self.kiln(command, "--help")
+            self.assertRegex(text, rf"Examples:\n  .*kiln {command}")
+
+    def test_examples_in_the_help_exist(self):
+        for arguments in [[], *[[c] for c in COMMANDS]]:
+            text, _ = self.kiln(*arguments, "--help")
+            for path in re.findall(r"examples/\S+?\.(?:kiln|json)\b", text):
+                self.assertTrue(pathlib.Path(path).exists(), path)
+
+    def test_version(self):
+        self.assertRegex(self.kiln("--version")[0], r"^kiln, build ([0-9a-f]+|none)\n")
+
+    def test_no_command_prints_the_help(self):
+        _, errors = self.kiln(status=2)
+        self.assertIn("kiln doctor", errors)
+
+    def test_unknown_command(self):
+        _, errors = self.kiln("frobnicate", status=2)
+        self.assertIn("there is no command frobnicate", errors)
+
+
+class DumpTest(CliTest):
+    def test_cuda_of_every_example_and_architecture(self):
+        for graph in GRAPHS:
+            for arch in ARCHS:
+                text, _ = self.kiln("dump", graph, "--arch", arch)
+                self.assertTrue(text.startswith("//"), graph)
+                self.assertIn('extern "C" __global__', text)
+                self.assertNotIn("#include", text)
+
+    def test_graph_is_read_back_as_itself(self):
+        for graph in GRAPHS:
+            text, _ = self.kiln("dump", graph, "--what", "graph")
+            again, _ = self.kiln("dump", "-", "--what", "graph", stdin=text)
+            self.assertEqual(text, again)
+
+    def test_every_pass(self):
+        _, errors = self.kiln("dump", GRAPHS[0], "--what", "after:nothing", status=2)
+        passes = re.search(r"the passes are (.*)", errors).group(1).split(", ")
+        self.assertIn("partition", passes)
+        for name in passes:
+            text, _ = self.kiln("dump", GRAPHS[0], "--what", f"after:{name}")
+            self.assertIn("graph ", text)
+
+    def test_tile_of_cpu_and_gpu_differ(self):
+        gpu, _ = self.kiln("dump", "examples/graphs/reduction.kiln", "--what", "tile")
+        cpu, _ = self.kiln("dump", "examples/graphs/reduction.kiln", "--what", "tile", "--arch", "cpu")
+        self.assertIn("thread_x", gpu)
+        self.assertNotIn("thread_x", cpu)
+
+    def test_plan_names_every_argument_of_the_kernel(self):
+        plan, _ = self.kiln("dump", "examples/graphs/pointwise_dag.kiln", "--what", "plan")
+        cuda, _ = self.kiln("dump", "examples/graphs/pointwise_dag.kiln")
+        signature = re.search(r"__global__[^(]*(?:\(\d+(?:, \d+)?\))?[^(]*\(([^)]*)\)", cuda).group(1)
+        names = [part.split()[-1].lstrip("*") for part in signature.split(",")]
+        self.assertEqual(re.findall(r"(?m)^    (\w+): ", plan), names)
+        self.assertIn("pointer of uid 1\n", plan)
+        self.assertIn("uid 4: bf16, written\n", plan)
+
+    def test_folder_gets_a_file_a_kernel(self):
+        self.kiln("dump", "examples/graphs/softmax.kiln", "-o", f"{self.folder}/out/")
+        text, _ = self.kiln("dump", "examples/graphs/softmax.kiln")
+        written = sorted((self.folder / "out").glob("*.cu"))
+        self.assertEqual(len(written), text.count('extern "C" __global__'))
+        for path in written:
+            self.assertIn(path.stem, path.read_text())
+            self.assertIn(path.read_text().rstrip("\n"), text)
+
+    def test_one_kernel_to_a_file(self):
+        path = self.folder / "kernel.cu"
+        self.kiln("dump", "examples/graphs/softmax.kiln", "--kernel", 1, "-o", path)
+        self.assertEqual(path.read_text().count('extern "C" __global__'), 1)
+        self.kiln("dump", "examples/graphs/softmax.kiln", "--kernel", 99, status=2)
+
+    def test_knobs_change_the_kernel(self):
+        graph = "examples/graphs/pointwise_dag.kiln"
+        self.assertIn("__launch_bounds__(128", self.kiln("dump", graph, "--knob", "threads=128")[0])
+        _, errors = self.kiln("dump", graph, "--knob", "threads=7", status=2)
+        self.assertIn("knob threads has value 7; legal are", errors)
+        _, errors = self.kiln("dump", graph, "--engine", "magic", status=2)
+        self.assertIn("there is no engine magic; there are pointwise", errors)
+
+    def test_line_of_a_file_of_graphs(self):
+        line = json.dumps(json.loads(GRAPHS[-1].read_text()))
+        path = self.file("graphs.jsonl", f"\n{line}\n")
+        text, _ = self.kiln("dump", f"{path}:2", "--what", "graph")
+        self.assertEqual(text, self.kiln("dump", GRAPHS[-1], "--what", "graph")[0])
+        _, errors = self.kiln("dump", path, status=2)
+        self.assertIn("holds 1 graphs, one a line", errors)
+        _, errors = self.kiln("dump", f"{path}:9", status=2)
+        self.assertIn(":9: no graph stands there", errors)
+
+    def test_unknown_architecture_lists_the_known(self):
+        _, errors = self.kiln("dump", GRAPHS[0], "--arch", "sm_77", status=2)
+        self.assertRegex(errors, r"'sm_77' is not known; known are .*sm_90a")
+        self.kiln("dump", GRAPHS[0], "--what", "cuda", "--arch", "cpu", status=2)
+        self.kiln("dump", GRAPHS[0], "--what", "asm", status=2)
+
+
+class ErrorsTest(CliTest):
+    """Malformed input: file:line:column, a sentence, exit status 2."""
+
+    def expect(self, name, text, place, sentence):
+        path = self.file(name, text)
+        for arguments in (["explain"], ["dump", "--what", "graph"], ["run", "--device", "cpu"]):
+            out, errors = self.kiln(arguments[0], path, *arguments[1:], status=2)
+            self.assertEqual(out, "")
+            self.assertTrue(errors.startswith(f"kiln: {path}{place}: "), errors)
+            self.assertIn(sentence, errors)
+
+    def test_syntax_of_text(self):
+        self.expect("a.kiln", "graph g {\n  tensor %x uid=1 f32 [4,8\n}\n", ":3:1", "expected ','")
+        self.expect("b.kiln", SMALL.replace("relu_fwd", "relu"), ":4:39", "found 'relu'")
+        self.expect("c.kiln", SMALL.replace("(%x)", "(%z)"), ":4:18", "no tensor %z above")
+        self.expect("empty.kiln", "", ":1:1", "empty")
+
+    def test_meaning_of_text(self):
+        self.expect("d.kiln", SMALL.replace("uid=2 f32 [4,8]", "uid=2 f32 [4,9]"), ":4:3", "%y is 4x9")
+        self.expect("e.kiln", SMALL.replace("uid=1 f32 [4,8]", "uid=1 f32 [4,8] align=3"), ":2:10",
+                    "alignment 3 is no power of two")
+
+    def test_syntax_of_json(self):
+        self.expect("a.json", '{"context": {},\n "nodes": [}', ":2:12", "'}'")
+        self.expect("deep.json", '{"nodes":\n' + "[" * 100, ":2:64", "nested deeper")
+
+    def expect_in_frontend_json(self, old, new, sentence):
+        """The mistake's line and column are those of the text that was put in."""
+        text = GRAPHS[-1].read_text()
+        self.assertIn(old, text)
+        text = text.replace(old, new, 1)
+        before = text[:text.index(new)].split("\n")
+        self.expect("m.json", text, f":{len(before)}:{len(before[-1]) + 1}", sentence)
+
+    def test_meaning_of_json(self):
+        self.expect_in_frontend_json('"RELU_FWD"', '"RELU_FORWARD"', '"RELU_FORWARD", not a known mode')
+        self.expect_in_frontend_json('"CROSS_CORRELATION"', '"CORRELATION"', '"CORRELATION", not')
+
+    def test_line_of_a_file(self):
+        path = self.file("g.jsonl", '{}\n{"ops": [}\n')
+        _, errors = self.kiln("explain", f"{path}:2", status=2)
+        self.assertTrue(errors.startswith(f"kiln: {path}:2:10: "), errors)
+
+    def test_standard_input(self):
+        _, errors = self.kiln("explain", "-", stdin="graph g [", status=2)
+        self.assertTrue(errors.startswith("kiln: <stdin>:1:9: "), errors)
+
+    def test_files_that_are_none(self):
+        self.assertIn("cannot be read", self.kiln("explain", self.folder / "none", status=2)[1])
+        self.assertIn("cannot be read", self.kiln("explain", self.folder, status=2)[1])
+
+    def test_usage(self):
+        self.kiln("run", status=2)
+        self.kiln("explain", GRAPHS[0], "another", status=2)
+        self.kiln("run", GRAPHS[0], "--repeats", "none", status=2)
+        self.kiln("run", GRAPHS[0], "--range", "2,1", status=2)
+
+    def test_environment(self):
+        _, errors = self.kiln("explain", GRAPHS[0], status=2, KILN_DEVICE="tpu")
+        self.assertIn("KILN_DEVICE='tpu' is ignored: legal are auto|cuda|cpu", errors)
+        _, errors = self.kiln("explain", GRAPHS[0], status=2, KILN_SPEED="1")
+        self.assertIn("KILN_SPEED is no variable of Kiln", errors)
+
+
+class ExplainTest(CliTest):
+    def test_every_example(self):
+        for graph in GRAPHS:
+            text, _ = self.kiln("explain", graph)
+            groups = int(re.search(r"in (\d+) group", text).group(1))
+            self.assertEqual(len(re.findall(r"(?m)^group \d+: ", text)), groups)
+            self.assertEqual(len(re.findall(r"(?m)^  engine    \w+ \(index \d+\)", text)), groups)
+            self.assertEqual(text.count(", leads: "), 1)
+            self.assertRegex(text, r"(?m)^  knob      \w+=\d+, legal \d+")
+            self.assertRegex(text, r"(?m)^  declined  \w+: .+")
+
+    def test_fused_into_one_group(self):
+        text, _ = self.kiln("explain", "examples/graphs/conv_scale_bias_relu.json")
+        self.assertRegex(text, r"(?m)^group 0: conv_fprop, mul, add, max\w*$")
+        self.assertNotIn("group 1", text)
+
+    def test_floor_counts_each_tensor_once(self):
+        text, _ = self.kiln("explain", self.file("s.kiln", SMALL))
+        self.assertIn("  floor     256 B\n", text)
+
+    def test_choice(self):
+        graph = "examples/graphs/pointwise_dag.kiln"
+        self.assertIn("threads=512", self.kiln("explain", graph, "--knob", "threads=512")[0])
+        _, errors = self.kiln("explain", graph, "--engine", "reduce", status=1)
+        self.assertIn("engine reduce declines the graph", errors)
+
+
+class CacheTest(CliTest):
+    """Without kernels; RunTest has one that holds some."""
+
+    def test_empty(self):
+        self.assertIn("0 kernels, 0 B in ", self.kiln("cache", "list")[0])
+        self.assertIn("0 kernels are sound, 0 were damaged", self.kiln("cache", "verify")[0])
+        self.assertIn("removed 0 kernels", self.kiln("cache", "prune", "--max-mb", 0)[0])
+
+    def test_no_folder(self):
+        _, errors = self.kiln("cache", "list", status=1, KILN_CACHE_DIR="/proc/no/such/folder")
+        self.assertIn("cannot create /proc/no", errors)
+
+    def test_usage(self):
+        self.kiln("cache", status=2)
+        self.kiln("cache", "prune", "--max-mb", "-1", status=2)
+
+
+class DoctorTest(CliTest):
+    def test_finds_the_cpu(self):
+        text, _ = self.kiln("doctor", KILN_DEVICE="cpu")
+        self.assertRegex(text, r"(?m)^ok +CPU plug-in +/.*libkiln_cpu\.so")
+        self.assertRegex(text, r"(?m)^ok +device .*KILN_DEVICE=cpu")
+        self.assertRegex(text, r"(?m)^ok +kernel cache +" + re.escape(str(self.folder)))
+
+    def test_says_what_is_missing_and_what_to_do(self):
+        text, _ = self.kiln("doctor", status=1, KILN_DEVICE="cpu", KILN_CPU_PLUGIN="/none.so",
+                            KILN_LIBCUDA="/none.so.1", KILN_NVRTC="/none.so.2")
+        self.assertRegex(text, r"(?m)^missing +CUDA driver .*/none\.so\.1.*KILN_LIBCUDA")
+        self.assertRegex(text, r"(?m)^missing +NVRTC .*/none\.so\.2.*KILN_NVRTC")
+        self.assertRegex(text, r"(?m)^missing +CPU plug-in .*/none\.so.*KILN_CPU_PLUGIN")
+        self.assertRegex(text, r"(?m)^missing +device ")
+
+    def test_reports_the_environment(self):
+        text, _ = self.kiln("doctor", status=1, KILN_SPEED="1", KILN_DEVICE="cpu")
+        self.assertRegex(text, r"(?m)^missing +environment +KILN_SPEED")
+
+
+class LlvmTest(CliTest):
+    def test_llvm_of_every_example(self):
+        for graph in GRAPHS:
+            text, _ = self.kiln("dump", graph, "--what", "llvm")
+            self.assertRegex(text, r"define void @kiln_\w+\(")
+            self.assertIn("target triple", text)
+
+
+class RunTest(CliTest):
+    def test_fused_convolution(self):
+        text, _ = self.kiln("run", "examples/graphs/conv_scale_bias_relu.json", "--device", "cpu",
+                            "--repeats", 3)
+        self.assertRegex(text, r"graph   conv_scale_bias_relu: 4 operations, 1 kernel, ")
+        self.assertRegex(text, r"check   output \(uid 5\) f16 8x64x16x16: right; worst element \[[\d,]+\]: "
+                               r"got \S+, want \S+, off by \S+ of \S+ allowed")
+        self.assertRegex(text, r"time    \S+ (us|ms|s), median of 3")
+        kernel = re.search(r"kernel  (kiln_\w+)  \w+  grid [\dx]+ block 1  .*\n +(/\S+)\n", text)
+        self.assertIn(kernel.group(1), pathlib.Path(kernel.group(2)).read_text())
+
+    def test_cache_holds_what_ran_and_finds_damage(self):
+        self.kiln("run", self.file("s.kiln", SMALL), "--device", "cpu", "--repeats", 1)
+        listed, _ = self.kiln("cache", "list")
+        self.assertIn("1 kernels, ", listed)
+        self.assertIn("kiln_pointwise_", listed)
+        payload, = (self.folder / "cache").glob("v*/*/*/kernel.o")
+        payload.write_bytes(payload.read_bytes()[:-1] + b"?")
+        text, _ = self.kiln("cache", "verify", status=1)
+        self.assertIn("0 kernels are sound, 1 were damaged", text)
+        self.kiln("run", self.folder / "s.kiln", "--device", "cpu", "--repeats", 1)
+        self.assertIn("1 kernels are sound, 0 were damaged", self.kiln("cache", "verify")[0])
+        self.assertIn("removed 1 kernels", self.kiln("cache", "prune", "--max-mb", 0)[0])
+
+    def test_seed_gives_the_data(self):
+        graph = self.file("s.kiln", SMALL.replace("[4,8]", "[64,64]").replace("relu_fwd", "exp"))
+
+        def check(*options):
+            text, _ = self.kiln("run", graph, "--device", "cpu", "--repeats", 1, *options)
+            return re.search(r"check .*", text).group()
+        self.assertEqual(check("--seed", 3), check("--seed", 3))
+        self.assertNotEqual(check("--seed", 3), check("--seed", 4))
+        self.assertNotEqual(check(), check("--range", "0,9"))
+
+    def test_several_kernels_share_the_workspace(self):
+        text, _ = self.kiln("run", "examples/graphs/reduction.kiln", "--device", "cpu", "--repeats", 1)
+        kernels = int(re.search(r"(\d+) kernels?, ", text).group(1))
+        self.assertEqual(len(re.findall(r"(?m)^kernel  ", text)), kernels)
+
+    def test_without_check(self):
+        text, _ = self.kiln("run", self.file("s.kiln", SMALL), "--device", "cpu", "--no-check")
+        self.assertNotIn("check ", text)
+        self.assertIn("kernel ", text)
+
+    def test_in_place_graph_and_scalars(self):
+        graph = self.file("i.kiln", """graph in_place {
+  tensor %x uid=1 f16 [4,1024]
+  tensor %s uid=2 f32 [1,1] by_value
+  tensor %y uid=1 f16 [4,1024]
+  %y = pointwise(%x, %s) compute=f32 mode=mul
+}
+""")
+        self.assertIn(": right;", self.kiln("run", graph, "--device", "cpu", "--repeats", 1)[0])
+
+    def test_no_such_device(self):
+        _, errors = self.kiln("run", self.file("s.kiln", SMALL), "--device", "cuda", status=1,
+                              KILN_LIBCUDA="/none.so.1")
+        self.assertIn("/none.so.1", errors)
+        self.kiln("run", self.folder / "s.kiln", "--device", "tpu", status=2)
+
+
+if __name__ == "__main__":
+    unittest.main()

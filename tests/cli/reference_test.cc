@@ -1,0 +1,178 @@
+#include "cli/reference.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ir/graph/builder.h"
+
+namespace kiln::cli {
+namespace {
+
+using graph::Graph;
+using graph::GraphBuilder;
+using graph::PointwiseMode;
+using graph::TensorId;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+Graph SumOf(DType dtype, int64_t length) {
+  GraphBuilder b("sum");
+  const TensorId x = b.Input("x", dtype, {4, length});
+  b.Output(b.Reduction(graph::ReductionMode::kAdd, x, {4, 1}), "y", dtype);
+  return *b.Finish();
+}
+
+Graph ExpOf(DType dtype) {
+  GraphBuilder b("exp");
+  b.Output(b.Pointwise(PointwiseMode::kExp, {b.Input("x", dtype, {64})}), "y", dtype);
+  return *b.Finish();
+}
+
+struct Case {
+  Graph graph;
+  TensorId output;
+  Reference reference;
+  std::vector<double> want;
+  Comparison With(const std::vector<double>& got) const {
+    return Compare(graph, output, reference, got);
+  }
+};
+
+Case MakeCase(Graph graph, RandomOptions options = {}) {
+  const TensorId output = graph::Outputs(graph).front();
+  Reference reference = *Interpret(graph, RandomInputs(graph, options), options.seed);
+  std::vector<double> want = reference.values.at(output);
+  return {std::move(graph), output, std::move(reference), std::move(want)};
+}
+
+TEST(RandomInputs, DependOnSeedAndUidAlone) {
+  const Graph a = SumOf(DType::kF32, 8), b = SumOf(DType::kF32, 16);
+  const auto values = [](const Graph& g, uint64_t seed) {
+    return RandomInputs(g, {.seed = seed}).begin()->second;
+  };
+  EXPECT_EQ(values(a, 1), values(a, 1));
+  EXPECT_NE(values(a, 1), values(a, 2));
+  EXPECT_EQ(values(a, 1)[31], values(b, 1)[31]);
+}
+
+TEST(RandomInputs, StayInRangeAndType) {
+  const auto values = RandomInputs(SumOf(DType::kF16, 256), {.seed = 1, .low = 2, .high = 3});
+  for (const double v : values.begin()->second) {
+    EXPECT_GE(v, 2);
+    EXPECT_LE(v, 3);
+    EXPECT_EQ(v, RoundTo(DType::kF16, v));
+  }
+}
+
+TEST(Compare, ExactResultsAreRight) {
+  const Case c = MakeCase(SumOf(DType::kF32, 100));
+  const Comparison comparison = c.With(c.want);
+  EXPECT_TRUE(comparison.ok());
+  EXPECT_EQ(comparison.error, 0);
+}
+
+// A sum in f32 in any order is right; what a wrong kernel gives is not, even in one element of many.
+TEST(Compare, AllowsRoundingOfSumsAndNoMore) {
+  for (const int64_t length : {16, 1024, 65536}) {
+    const Case c = MakeCase(SumOf(DType::kF32, length));
+    const std::vector<double>& x = c.reference.values.at(graph::Inputs(c.graph).front());
+    std::vector<double> forward = c.want, missing = c.want;
+    for (size_t row = 0; row < 4; ++row) {
+      float sum = 0;
+      for (int64_t i = 0; i < length; ++i) sum += static_cast<float>(x[row * length + i]);
+      forward[row] = sum;
+    }
+    EXPECT_TRUE(c.With(forward).ok()) << length;
+    missing[2] -= x[2 * length + 5];
+    const Comparison comparison = c.With(missing);
+    EXPECT_EQ(comparison.wrong, 1) << length;
+    EXPECT_EQ(comparison.element, 2);
+    EXPECT_EQ(ElementText(c.graph[c.output], comparison.element), "[2,0]");
+  }
+}
+
+TEST(Compare, AllowsOneStepOfTheType) {
+  for (const DType type : {DType::kF16, DType::kBF16, DType::kE4M3}) {
+    const Case c = MakeCase(ExpOf(type));
+    const double step = type == DType::kF16 ? 0x1p-10 : type == DType::kBF16 ? 0x1p-7 : 0x1p-3;
+    std::vector<double> got = c.want;
+    const double below = std::exp2(std::floor(std::log2(got[3])));
+    got[3] += step * below;
+    EXPECT_TRUE(c.With(got).ok()) << Info(type).text;
+    got[3] = c.want[3] + 3 * step * below;
+    EXPECT_EQ(c.With(got).wrong, 1) << Info(type).text;
+  }
+}
+
+// exp(30 x) multiplies relative errors of its operand: a condition that no fixed tolerance knows.
+TEST(Compare, AllowsWhatLaterOperationsMakeOfAnError) {
+  GraphBuilder b("steep");
+  const TensorId x = b.Input("x", DType::kF32, {64}), k = b.Constant("k", DType::kF32, 30);
+  const TensorId product = b.Pointwise(PointwiseMode::kMul, {x, k});
+  b.Output(b.Pointwise(PointwiseMode::kExp, {product}), "y", DType::kF32);
+  const Case c = MakeCase(*b.Finish());
+  const std::vector<double>& in = c.reference.values.at(x);
+  std::vector<double> got = c.want;
+  for (size_t i = 0; i < got.size(); ++i)
+    got[i] = std::exp(static_cast<float>(in[i] * 30) * (1 + 0x1p-24));
+  EXPECT_TRUE(c.With(got).ok());
+  for (size_t i = 0; i < got.size(); ++i) got[i] = c.want[i] * 1.001;
+  EXPECT_FALSE(c.With(got).ok());
+}
+
+TEST(Compare, NanAndInfinity) {
+  Case c = MakeCase(ExpOf(DType::kF32));
+  std::vector<double> got = c.want;
+  got[1] = kNan;
+  got[2] = kInfinity;
+  EXPECT_EQ(c.With(got).wrong, 2);
+  c.reference.values[c.output][1] = kNan;
+  c.reference.values[c.output][2] = kInfinity;
+  EXPECT_TRUE(c.With(got).ok());
+  got[1] = 0;
+  got[2] = 1;
+  EXPECT_EQ(c.With(got).wrong, 2);
+  got[2] = -kInfinity;
+  EXPECT_EQ(c.With(got).wrong, 2);
+}
+
+// 65504 is the largest f16: beside it, infinity may be the other rounding of one sum.
+TEST(Compare, LargestNumberAndInfinityAreNeighbours) {
+  Case c = MakeCase(ExpOf(DType::kF16));
+  std::vector<double> got = c.want;
+  const auto set_want = [&](double value) {
+    c.reference.values[c.output][0] = c.reference.disturbed[c.output][0] = value;
+  };
+  set_want(65504);
+  got[0] = kInfinity;
+  EXPECT_TRUE(c.With(got).ok());
+  set_want(30000);
+  EXPECT_FALSE(c.With(got).ok());
+}
+
+TEST(Compare, IntegersAreExactButForARoundingOfFloats) {
+  GraphBuilder b("int");
+  const TensorId x = b.Input("x", DType::kI32, {64});
+  b.Output(b.Pointwise(PointwiseMode::kAdd, {x, x}, {.dtype = DType::kI32, .compute = DType::kI32}),
+           "y", DType::kI32);
+  const Case c = MakeCase(*b.Finish());
+  std::vector<double> got = c.want;
+  got[5] += 1;
+  EXPECT_EQ(c.With(got).wrong, 1);
+}
+
+TEST(Compare, EmptyTensor) {
+  GraphBuilder b("empty");
+  b.Output(b.Pointwise(PointwiseMode::kExp, {b.Input("x", DType::kF32, {0, 4})}), "y", DType::kF32);
+  Result<Graph> graph = b.Finish();
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const Case c = MakeCase(*std::move(graph));
+  EXPECT_EQ(c.With({}).element, -1);
+  EXPECT_TRUE(c.With({}).ok());
+}
+
+}  // namespace
+}  // namespace kiln::cli
