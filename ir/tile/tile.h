@@ -64,7 +64,8 @@ struct ExprNode {
   std::vector<Expr> args = {};
 };
 
-// ---- builders; they fold constants and x+0, x*1, x*0, x/1, x%1, select(const, …) ----
+// ---- builders; they fold constants, casts to a wider type and back, x+0, x*1, x*0, x/1, x%1 and
+// select(const, …) ------------------------------------------------------------------------------------
 Expr Int(int64_t value, DType type = DType::kI32);
 Expr Float(double value, DType type = DType::kF32);
 Expr Bool(bool value);
@@ -131,11 +132,11 @@ struct For {
   DType type = DType::kI32;  // of the variable
   Expr extent = {};          // iterates 0 .. extent-1
   Bind bind = Bind::kSerial;
-  Block body = {};
+  Block body;  // no initialiser: Stmt is incomplete here
 };
 struct If {
   Expr condition;
-  Block then_body = {}, else_body = {};
+  Block then_body, else_body;
 };
 struct Barrier {};  // __syncthreads: reached by every thread of the block
 struct Comment {
