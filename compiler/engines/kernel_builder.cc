@@ -279,7 +279,7 @@ Expr ValueScope::NodeValue(const Node& node, const Index& index) {
       const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
       Index source(index.size());
       for (size_t d = 0; d < index.size(); ++d) source[permutation[d]] = index[d];
-      return Value(node.inputs[0], source);
+      return Moved(node, Value(node.inputs[0], source));
     }
     case GraphOp::kSlice: {
       const auto& slice = node.As<graph::SliceAttrs>();
@@ -288,15 +288,18 @@ Expr ValueScope::NodeValue(const Node& node, const Index& index) {
         Expr scaled = slice.step[d] == 1 ? index[d] : index[d] * b_.Arg(y.name + "_step", slice.step[d]);
         source[d] = slice.start[d] == 0 ? scaled : scaled + b_.Arg(y.name + "_start", slice.start[d]);
       }
-      return Value(node.inputs[0], source);
+      return Moved(node, Value(node.inputs[0], source));
     }
-    case GraphOp::kReshape: {
-      // A reshape may cast: its output has its own dtype.
-      return RoundThrough(y.dtype, Value(node.inputs[0], ReshapeIndex(node, index)));
-    }
+    case GraphOp::kReshape: return Moved(node, Value(node.inputs[0], ReshapeIndex(node, index)));
     default: break;
   }
   CHECK(false, "{} ({}) must be bound by its engine", y.name, graph::Info(node.op).mnemonic);
+}
+
+// The result of an op that only moves elements: it may cast, as its output has a dtype of its own.
+Expr ValueScope::Moved(const Node& node, Expr value) {
+  const DType from = b_.graph()[node.inputs[0]].dtype, to = b_.graph()[node.outputs[0]].dtype;
+  return from == to ? value : RoundThrough(to, std::move(value));
 }
 
 Expr ValueScope::MapValue(const Node& node, const Index& index) {

@@ -103,6 +103,7 @@ class ValueScope {
  private:
   tile::Expr Leaf(graph::TensorId tensor, const Index& index);
   tile::Expr NodeValue(const graph::Node& node, const Index& index);
+  tile::Expr Moved(const graph::Node& node, tile::Expr value);
   tile::Expr MapValue(const graph::Node& node, const Index& index);
   tile::Expr ConcatValue(const graph::Node& node, const Index& index);
   Index ReshapeIndex(const graph::Node& node, const Index& index);

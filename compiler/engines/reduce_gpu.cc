@@ -23,7 +23,7 @@ using tile::Block;
 using tile::Expr;
 
 constexpr int kWarp = 32;
-constexpr int64_t kBlocksPerMultiprocessor = 8;
+constexpr int64_t kBlocksPerMultiprocessor = 4;  // resident at once, with what kUnroll loads need in registers
 constexpr int64_t kMaxSplits = 1024;
 constexpr int kUnroll = 4;  // vectors that a thread has in flight
 
@@ -32,7 +32,7 @@ constexpr int64_t kVectorsPerThread = 8;
 
 int64_t ChooseSplits(const Target& target, const ReduceKnobs& knobs, int64_t blocks, int64_t steps) {
   if (knobs.splits > 0) return std::min<int64_t>(knobs.splits, std::max<int64_t>(steps, 1));
-  const int64_t wanted = CeilDiv(kBlocksPerMultiprocessor * target.multiprocessors, std::max<int64_t>(blocks, 1));
+  const int64_t wanted = kBlocksPerMultiprocessor * target.multiprocessors / std::max<int64_t>(blocks, 1);
   return std::clamp<int64_t>(std::min(wanted, steps / kVectorsPerThread), 1, kMaxSplits);
 }
 
@@ -54,8 +54,7 @@ class RowSchedule {
     // Nothing reduced (all extents 1): every row has one element, read at its own place.
     if (plan.reduced.empty()) lanes_ = 1;
     vectors_ = plan.length / lanes_;
-    team_ = vectors_ > 4 * kWarp ? knobs.threads
-                                 : static_cast<int>(std::min<uint64_t>(kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
+    team_ = TeamSize();
     rows_per_block_ = knobs.threads / team_;
     blocks_ = CeilDiv(plan.rows, rows_per_block_);
     splits_ = team_ == knobs.threads ? ChooseSplits(target, knobs, blocks_, CeilDiv(vectors_, team_)) : 1;
@@ -87,6 +86,15 @@ class RowSchedule {
   }
 
  private:
+  // A warp a row where rows are many or short: no barrier, and enough vectors a thread to keep loads in flight.
+  // Else a block a row, which may be split further.
+  int TeamSize() const {
+    const int64_t warps_to_fill = kBlocksPerMultiprocessor * target_.multiprocessors * (knobs_.threads / kWarp);
+    const bool is_long = vectors_ > 32 * kWarp || (vectors_ > 4 * kWarp && plan_.rows < warps_to_fill);
+    if (is_long) return knobs_.threads;
+    return static_cast<int>(std::min<uint64_t>(kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
+  }
+
   // Every thread accumulates its vectors of the row.
   Block Walk(KernelBuilder& b, Accumulators& acc) {
     Block body;

@@ -196,8 +196,25 @@ Expr Op(ScalarOp op, std::vector<Expr> args) {
   return Make({.kind = ExprKind::kOp, .type = type, .op = op, .args = std::move(args)});
 }
 
+namespace {
+
+// Whether every value of the storage type `narrow` is one of `wide`, so that going there and back is nothing.
+bool Holds(DType wide, DType narrow) {
+  switch (wide) {
+    case DType::kF32: return IsFloat(narrow) && SizeOf(narrow) < 4;
+    case DType::kF64: return IsFloat(narrow) && SizeOf(narrow) < 8;
+    case DType::kI32: return IsInteger(narrow) && SizeOf(narrow) < 4;
+    case DType::kI64: return IsInteger(narrow) && SizeOf(narrow) < 8;
+    default: return false;
+  }
+}
+
+}  // namespace
+
 Expr Cast(DType type, Expr value) {
   if (value->type == type) return value;
+  if (value->kind == ExprKind::kCast && value->args[0]->type == type && Holds(value->type, type))
+    return value->args[0];
   if (IsConst(value)) {
     const bool from_float = value->kind == ExprKind::kFloat;
     const double number = from_float ? value->float_value : static_cast<double>(value->int_value);
