@@ -13,7 +13,6 @@
 #include "cli/graph_file.h"
 #include "cli/plan_text.h"
 #include "compiler/compile.h"
-#include "runtime/cpu/plugin.h"
 #include "runtime/cpu_plugin.h"
 #include "runtime/cuda/dynamic_library.h"
 #include "runtime/cuda/nvrtc.h"
@@ -104,13 +103,17 @@ Result<std::string> Ptx(const KernelSource& kernel) {
   return std::move(result.bytes);
 }
 
+// Two exports of the plug-in, as runtime/cpu/plugin.h declares them: only the plug-in's side may include it.
+using EmitLlvmFunction = int (*)(const char* tile_text, char** out, char* error, size_t error_size);
+using FreeTextFunction = void (*)(char* text);
+
 Result<std::string> LlvmText(const KernelSource& kernel) {
   ASSIGN_OR_RETURN(const runtime::CpuPlugin plugin, runtime::ProcessCpuPlugin());
   const std::vector<std::string> path = {plugin.path};
   ASSIGN_OR_RETURN(const runtime::DynamicLibrary library,
                    runtime::DynamicLibrary::Open("the CPU plug-in", path, ""));
-  const auto emit = reinterpret_cast<decltype(&KilnCpuEmitLlvm)>(library.Find("KilnCpuEmitLlvm"));
-  const auto free = reinterpret_cast<decltype(&KilnCpuFreeText)>(library.Find("KilnCpuFreeText"));
+  const auto emit = reinterpret_cast<EmitLlvmFunction>(library.Find("KilnCpuEmitLlvm"));
+  const auto free = reinterpret_cast<FreeTextFunction>(library.Find("KilnCpuFreeText"));
   if (emit == nullptr || free == nullptr) {
     return Status::Error(Code::kPrerequisiteMissing, "{} is of another version: it prints no LLVM",
                          plugin.path);

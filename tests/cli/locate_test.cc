@@ -1,3 +1,4 @@
+// Places of mistakes: paths in JSON, tensors and operations in text, and texts that end anywhere.
 #include "cli/locate.h"
 
 #include <gtest/gtest.h>

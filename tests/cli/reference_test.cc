@@ -1,3 +1,4 @@
+// The checker of `kiln run` is checked: it accepts what rounding may do, and finds one wrong element.
 #include "cli/reference.h"
 
 #include <gtest/gtest.h>
