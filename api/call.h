@@ -19,9 +19,11 @@ Status CurrentExceptionAsStatus();
 template <class F>
 int RunEntry(const char* function, F&& body) noexcept {
   try {
-    if (ApiLogEnabled()) [[unlikely]] LogCall(function);
+    if (ApiLogEnabled()) [[unlikely]]
+      LogCall(function);
     Status status = body();
-    if (status.ok()) [[likely]] return 0;
+    if (status.ok()) [[likely]]
+      return 0;
     return Fail(function, status);
   } catch (...) {
     return Fail(function, CurrentExceptionAsStatus());

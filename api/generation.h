@@ -12,7 +12,7 @@ namespace kiln::api {
 
 struct Generation {
   int major, minor, patch;
-  int64_t version;                    // cudnnGetVersion
+  int64_t version;                     // cudnnGetVersion
   std::span<const int> status_values;  // by Code
   int PublicStatus(Code code) const { return status_values[static_cast<size_t>(code)]; }
   std::string_view (*status_name)(int public_status);

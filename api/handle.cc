@@ -10,7 +10,8 @@ Result<Handle*> HandleFrom(const void* handle) {
   if (handle == nullptr) return Status::Text(Code::kNullPointer, "the handle is NULL");
   Handle* object = Find<Handle>(handle);
   if (object != nullptr) return object;
-  return Status::Error(Code::kBadParam, "{} is no cuDNN handle, or was destroyed", fmt::ptr(handle));
+  return Status::Error(Code::kBadParam, "{} is no cuDNN handle, or was destroyed",
+                       fmt::ptr(handle));
 }
 
 Status CreateHandle(void** out) {
@@ -24,7 +25,8 @@ Status CreateHandle(void** out) {
 
 Status DestroyHandle(void* handle) {
   RETURN_IF_ERROR(HandleFrom(handle).status());
-  if (!Destroy<Handle>(handle)) return Status::Text(Code::kBadParam, "another thread destroyed the handle");
+  if (!Destroy<Handle>(handle))
+    return Status::Text(Code::kBadParam, "another thread destroyed the handle");
   return {};
 }
 
@@ -36,14 +38,16 @@ Status SetStream(void* handle, void* stream) {
 
 Status GetStream(void* handle, void** stream) {
   ASSIGN_OR_RETURN(Handle * object, HandleFrom(handle));
-  if (stream == nullptr) return Status::Text(Code::kNullPointer, "the place for the stream is NULL");
+  if (stream == nullptr)
+    return Status::Text(Code::kNullPointer, "the place for the stream is NULL");
   *stream = object->stream;
   return {};
 }
 
 Status QueryRuntimeError(void* handle, const void* answer, int mode, const void* tag) {
   RETURN_IF_ERROR(HandleFrom(handle).status());
-  if (answer == nullptr) return Status::Text(Code::kNullPointer, "the place for the status is NULL");
+  if (answer == nullptr)
+    return Status::Text(Code::kNullPointer, "the place for the status is NULL");
   if (tag != nullptr) return Status::Text(Code::kBadParam, "tag is reserved and must be NULL");
   if (mode < CUDNN_ERRQUERY_RAWCODE || mode > CUDNN_ERRQUERY_BLOCKING) {
     return Status::Error(Code::kBadParam, "{} is no cudnnErrQueryMode_t", mode);

@@ -68,14 +68,19 @@ void ReadEnvironment(State& state) {
   const char* destination = std::getenv("CUDNN_LOGDEST_DBG");
   if (destination == nullptr) return;
   state.environment_mask = MaskFromEnvironment();
-  if (std::strcmp(destination, "stdout") == 0) state.destination = stdout;
-  else if (std::strcmp(destination, "stderr") == 0) state.destination = stderr;
-  else state.destination = std::fopen(destination, "a");
+  if (std::strcmp(destination, "stdout") == 0)
+    state.destination = stdout;
+  else if (std::strcmp(destination, "stderr") == 0)
+    state.destination = stderr;
+  else
+    state.destination = std::fopen(destination, "a");
 }
 
 // With the lock held.
 bool Wants(const State& state, cudnnSeverity_t severity) {
-  unsigned mask = state.callback != nullptr ? state.mask : state.destination ? state.environment_mask : 0;
+  unsigned mask = state.callback != nullptr ? state.mask
+                  : state.destination       ? state.environment_mask
+                                            : 0;
   return (mask & Bit(severity)) != 0;
 }
 
@@ -94,7 +99,8 @@ cudnnDebug_t Describe(int public_status) {
   std::memcpy(&debug.cudnnStatus, &public_status, sizeof(public_status));
   debug.time_sec = static_cast<unsigned>(micros / 1000000);
   debug.time_usec = static_cast<unsigned>(micros % 1000000);
-  debug.time_delta = static_cast<unsigned>(std::chrono::duration_cast<microseconds>(now - start).count());
+  debug.time_delta =
+      static_cast<unsigned>(std::chrono::duration_cast<microseconds>(now - start).count());
   debug.pid = static_cast<unsigned long long>(getpid());
   debug.tid = static_cast<unsigned long long>(syscall(SYS_gettid));
   return debug;
@@ -114,8 +120,9 @@ void Emit(cudnnSeverity_t severity, int public_status, const std::string& text) 
     callback = state.callback;
     user_data = state.user_data;
     if (callback == nullptr) {
-      std::fprintf(state.destination, "%c! CuDNN (v%u) %s [%u.%06u pid %llu tid %llu]\n", kLetters[severity],
-                   debug.cudnn_version, text.c_str(), debug.time_sec, debug.time_usec, debug.pid, debug.tid);
+      std::fprintf(state.destination, "%c! CuDNN (v%u) %s [%u.%06u pid %llu tid %llu]\n",
+                   kLetters[severity], debug.cudnn_version, text.c_str(), debug.time_sec,
+                   debug.time_usec, debug.pid, debug.tid);
       std::fflush(state.destination);
     }
   }
@@ -135,12 +142,15 @@ bool internal::InitLogging() {
   return call_log_state.load(std::memory_order_relaxed) > 0;
 }
 
-void LogCall(const char* function) { Emit(CUDNN_SEV_INFO, 0, fmt::format("function {}() called", function)); }
+void LogCall(const char* function) {
+  Emit(CUDNN_SEV_INFO, 0, fmt::format("function {}() called", function));
+}
 
 void LogFailure(const char* function, const Status& status) {
   int value = ThisGeneration().PublicStatus(status.code());
   Emit(CUDNN_SEV_ERROR, value,
-       fmt::format("function {}() returned {}: {}", function, ThisGeneration().status_name(value), status.message()));
+       fmt::format("function {}() returned {}: {}", function, ThisGeneration().status_name(value),
+                   status.message()));
 }
 
 Status SetCallback(unsigned mask, void* user_data, AnyFunction function) {
@@ -156,7 +166,8 @@ Status SetCallback(unsigned mask, void* user_data, AnyFunction function) {
 
 Status GetCallback(unsigned* mask, void** user_data, AnyFunction* function) {
   if (mask == nullptr || user_data == nullptr || function == nullptr) {
-    return Status::Text(Code::kNullPointer, "mask, udata and fptr must point at places for the answers");
+    return Status::Text(Code::kNullPointer,
+                        "mask, udata and fptr must point at places for the answers");
   }
   State& state = TheState();
   std::lock_guard lock(state.mutex);

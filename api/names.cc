@@ -25,43 +25,77 @@ bool InRange(int value, int first, int last) { return value >= first && value <=
 }  // namespace
 
 std::string NameOf(cudnnBackendAttributeName_t v) { return Spell(kAttributeNames, v, "attribute"); }
-std::string NameOf(cudnnBackendAttributeType_t v) { return Spell(kAttributeTypes, v, "attribute type"); }
-std::string NameOf(cudnnBackendDescriptorType_t v) { return Spell(kDescriptorTypes, v, "descriptor type"); }
+std::string NameOf(cudnnBackendAttributeType_t v) {
+  return Spell(kAttributeTypes, v, "attribute type");
+}
+std::string NameOf(cudnnBackendDescriptorType_t v) {
+  return Spell(kDescriptorTypes, v, "descriptor type");
+}
 std::string NameOf(cudnnDataType_t v) { return Spell(kDataTypes, v, "data type"); }
 std::string NameOf(cudnnPointwiseMode_t v) { return Spell(kPointwiseModes, v, "pointwise mode"); }
-std::string NameOf(cudnnReduceTensorOp_t v) { return Spell(kReductionOperators, v, "reduction operator"); }
+std::string NameOf(cudnnReduceTensorOp_t v) {
+  return Spell(kReductionOperators, v, "reduction operator");
+}
 std::string NameOf(cudnnBackendKnobType_t v) { return Spell(kKnobTypes, v, "knob type"); }
 std::string NameOf(cudnnBackendHeurMode_t v) { return Spell(kHeurModes, v, "heuristic mode"); }
 
 std::span<const EnumName> AllAttributeNames() { return kAttributeNames; }
 
 template <>
-bool IsLegal<cudnnDataType_t>(int value) { return FindName(kDataTypes, value) != nullptr; }
+bool IsLegal<cudnnDataType_t>(int value) {
+  return FindName(kDataTypes, value) != nullptr;
+}
 template <>
-bool IsLegal<cudnnPointwiseMode_t>(int value) { return FindName(kPointwiseModes, value) != nullptr; }
+bool IsLegal<cudnnPointwiseMode_t>(int value) {
+  return FindName(kPointwiseModes, value) != nullptr;
+}
 template <>
-bool IsLegal<cudnnReduceTensorOp_t>(int value) { return FindName(kReductionOperators, value) != nullptr; }
+bool IsLegal<cudnnReduceTensorOp_t>(int value) {
+  return FindName(kReductionOperators, value) != nullptr;
+}
 template <>
-bool IsLegal<cudnnBackendKnobType_t>(int v) { return InRange(v, 0, CUDNN_KNOB_TYPE_COUNTS - 1); }
+bool IsLegal<cudnnBackendKnobType_t>(int v) {
+  return InRange(v, 0, CUDNN_KNOB_TYPE_COUNTS - 1);
+}
 template <>
-bool IsLegal<cudnnBackendHeurMode_t>(int v) { return InRange(v, 0, CUDNN_HEUR_MODES_COUNT - 1); }
+bool IsLegal<cudnnBackendHeurMode_t>(int v) {
+  return InRange(v, 0, CUDNN_HEUR_MODES_COUNT - 1);
+}
 template <>
-bool IsLegal<cudnnConvolutionMode_t>(int v) { return InRange(v, 0, CUDNN_CROSS_CORRELATION); }
+bool IsLegal<cudnnConvolutionMode_t>(int v) {
+  return InRange(v, 0, CUDNN_CROSS_CORRELATION);
+}
 template <>
-bool IsLegal<cudnnNanPropagation_t>(int v) { return InRange(v, 0, CUDNN_PROPAGATE_NAN); }
+bool IsLegal<cudnnNanPropagation_t>(int v) {
+  return InRange(v, 0, CUDNN_PROPAGATE_NAN);
+}
 template <>
-bool IsLegal<cudnnGenStatsMode_t>(int v) { return v == CUDNN_GENSTATS_SUM_SQSUM; }
+bool IsLegal<cudnnGenStatsMode_t>(int v) {
+  return v == CUDNN_GENSTATS_SUM_SQSUM;
+}
 template <>
-bool IsLegal<cudnnBnFinalizeStatsMode_t>(int v) { return InRange(v, 0, CUDNN_BN_FINALIZE_STATISTICS_INFERENCE); }
+bool IsLegal<cudnnBnFinalizeStatsMode_t>(int v) {
+  return InRange(v, 0, CUDNN_BN_FINALIZE_STATISTICS_INFERENCE);
+}
 template <>
-bool IsLegal<cudnnBackendTensorReordering_t>(int v) { return InRange(v, 0, CUDNN_TENSOR_REORDERING_F8_128x4); }
+bool IsLegal<cudnnBackendTensorReordering_t>(int v) {
+  return InRange(v, 0, CUDNN_TENSOR_REORDERING_F8_128x4);
+}
 template <>
-bool IsLegal<cudnnBackendNumericalNote_t>(int v) { return InRange(v, 0, CUDNN_NUMERICAL_NOTE_TYPE_COUNT - 1); }
+bool IsLegal<cudnnBackendNumericalNote_t>(int v) {
+  return InRange(v, 0, CUDNN_NUMERICAL_NOTE_TYPE_COUNT - 1);
+}
 template <>
-bool IsLegal<cudnnBackendBehaviorNote_t>(int v) { return InRange(v, 0, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT - 1); }
+bool IsLegal<cudnnBackendBehaviorNote_t>(int v) {
+  return InRange(v, 0, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT - 1);
+}
 template <>
-bool IsLegal<cudnnBackendLayoutType_t>(int v) { return InRange(v, 0, CUDNN_LAYOUT_TYPE_COUNT - 1); }
+bool IsLegal<cudnnBackendLayoutType_t>(int v) {
+  return InRange(v, 0, CUDNN_LAYOUT_TYPE_COUNT - 1);
+}
 template <>
-bool IsLegal<cudnnBackendAttributeName_t>(int v) { return FindName(kAttributeNames, v) != nullptr; }
+bool IsLegal<cudnnBackendAttributeName_t>(int v) {
+  return FindName(kAttributeNames, v) != nullptr;
+}
 
 }  // namespace kiln::api

@@ -14,7 +14,8 @@ namespace {
 constexpr uintptr_t kSlabBytes = uintptr_t{1} << 20;
 constexpr size_t kCellsPerSlab = kSlabBytes / sizeof(Cell);
 constexpr size_t kBatch = 64;
-constexpr size_t kTableSize = 1 << 14;  // 16 GiB of objects; open addressing, entries are never removed
+constexpr size_t kTableSize =
+    1 << 14;  // 16 GiB of objects; open addressing, entries are never removed
 
 std::array<std::atomic<uintptr_t>, kTableSize> slab_table;
 

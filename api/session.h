@@ -80,14 +80,18 @@ class Session {
   // Error: the index is out of range, or the engine declines the graph (with its reason).
   virtual Result<EngineFacts> Describe(const graph::Graph& graph, int64_t engine) const = 0;
   // Configurations that take the graph, best first.
-  virtual Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph, RankMode mode) const = 0;
+  virtual Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph,
+                                                 RankMode mode) const = 0;
   // Error: the engine declines, or a knob has no such value.
-  virtual Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const = 0;
-  virtual Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config) = 0;
+  virtual Result<Footprint> Measure(const graph::Graph& graph,
+                                    const EngineConfig& config) const = 0;
+  virtual Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph,
+                                                    const EngineConfig& config) = 0;
 
   // Launches on `stream`; allocates nothing, waits for nothing, and reads host memory only through the
   // pointers of by-value tensors. pointers[i] belongs to plan.tensors()[i]. `plan` is of this session.
-  virtual Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace, void* stream) = 0;
+  virtual Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,
+                         void* stream) = 0;
 };
 
 // The session of the calling thread's current GPU, or of the CPU where there is none or KILN_DEVICE says so.

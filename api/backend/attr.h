@@ -86,7 +86,8 @@ Status LoadElement(const void* array, int64_t i, T* out) {
   } else if constexpr (std::is_enum_v<T>) {
     int value;
     std::memcpy(&value, static_cast<const char*>(array) + i * sizeof(int), sizeof(int));
-    if (!IsLegal<T>(value)) return Status::Error(Code::kBadParam, "{} is no value of that enumeration", value);
+    if (!IsLegal<T>(value))
+      return Status::Error(Code::kBadParam, "{} is no value of that enumeration", value);
     *out = static_cast<T>(value);
   } else {
     std::memcpy(out, static_cast<const char*>(array) + i * sizeof(T), sizeof(T));
@@ -125,7 +126,9 @@ struct Member {  // scalars and enumerations
     RETURN_IF_ERROR(WantOne(in.count));
     return LoadElement(in.data, 0, &member);
   }
-  static Status Get(const T& member, const AttrOut& out) { return StoreElements(std::span(&member, 1), out); }
+  static Status Get(const T& member, const AttrOut& out) {
+    return StoreElements(std::span(&member, 1), out);
+  }
 };
 
 // The scaling factors of operations: the client chooses the type, and reads back either.
@@ -134,7 +137,8 @@ struct FloatOrDouble {
 };
 template <>
 struct Member<FloatOrDouble> {
-  static constexpr uint64_t kTypes = uint64_t{1} << CUDNN_TYPE_FLOAT | uint64_t{1} << CUDNN_TYPE_DOUBLE;
+  static constexpr uint64_t kTypes = uint64_t{1} << CUDNN_TYPE_FLOAT | uint64_t{1}
+                                                                           << CUDNN_TYPE_DOUBLE;
   static Status Set(FloatOrDouble& member, const AttrIn& in, int64_t) {
     RETURN_IF_ERROR(WantOne(in.count));
     if (in.type == CUDNN_TYPE_DOUBLE) return LoadElement(in.data, 0, &member.value);
@@ -158,8 +162,10 @@ struct VectorMember {
       return Status::Error(Code::kBadParam, "takes at most {} elements, not {}", limit, in.count);
     }
     V loaded;
-    if constexpr (requires { loaded.resize(0); }) loaded.resize(static_cast<size_t>(in.count));
-    else loaded.Resize(static_cast<size_t>(in.count));
+    if constexpr (requires { loaded.resize(0); })
+      loaded.resize(static_cast<size_t>(in.count));
+    else
+      loaded.Resize(static_cast<size_t>(in.count));
     for (int64_t i = 0; i < in.count; ++i) {
       RETURN_IF_ERROR(LoadElement(in.data, i, &loaded[static_cast<size_t>(i)]));
     }
@@ -198,7 +204,8 @@ struct Member<std::vector<Ref<D>>> {
   static constexpr uint64_t kTypes = uint64_t{1} << CUDNN_TYPE_BACKEND_DESCRIPTOR;
   static Status Set(std::vector<Ref<D>>& member, const AttrIn& in, int64_t limit) {
     if (in.count < 0 || in.count > limit) {
-      return Status::Error(Code::kBadParam, "takes at most {} descriptors, not {}", limit, in.count);
+      return Status::Error(Code::kBadParam, "takes at most {} descriptors, not {}", limit,
+                           in.count);
     }
     std::vector<Ref<D>> loaded(static_cast<size_t>(in.count));
     for (int64_t i = 0; i < in.count; ++i) {
@@ -245,7 +252,8 @@ inline constexpr int64_t kAnyCount = 1 << 20;  // more is a mistake of the calle
 
 // One attribute. `limit`: the most elements that a vector takes.
 template <auto M>
-constexpr AttrRow Attr(cudnnBackendAttributeName_t name, Use use = Use::kRequired, int64_t limit = kAnyCount) {
+constexpr AttrRow Attr(cudnnBackendAttributeName_t name, Use use = Use::kRequired,
+                       int64_t limit = kAnyCount) {
   using D = decltype(OwnerOf(M));
   using T = decltype(TypeOf(M));
   AttrRow row{.name = name, .use = use, .types = Member<T>::kTypes, .limit = limit};

@@ -15,17 +15,21 @@ namespace kiln::api {
 namespace {
 
 const AttrRow* FindRow(const Kind& kind, int name) {
-  auto row = std::ranges::find(kind.rows, name, [](const AttrRow& r) { return static_cast<int>(r.name); });
+  auto row =
+      std::ranges::find(kind.rows, name, [](const AttrRow& r) { return static_cast<int>(r.name); });
   return row == kind.rows.end() ? nullptr : &*row;
 }
 
-std::string NameOfAttribute(int name) { return NameOf(static_cast<cudnnBackendAttributeName_t>(name)); }
+std::string NameOfAttribute(int name) {
+  return NameOf(static_cast<cudnnBackendAttributeName_t>(name));
+}
 
 // The row of the attribute, for an access with this type.
 Result<const AttrRow*> RowFor(const Kind& kind, int name, int type) {
   const AttrRow* row = FindRow(kind, name);
   if (row == nullptr) {
-    return Status::Error(Code::kBadParam, "{} has no attribute {}", NameOf(kind.type), NameOfAttribute(name));
+    return Status::Error(Code::kBadParam, "{} has no attribute {}", NameOf(kind.type),
+                         NameOfAttribute(name));
   }
   if (row->use == Use::kRefused) {
     return Status::Error(Code::kNotSupported, "{}: {}", NameOf(row->name), row->reason);
@@ -42,7 +46,8 @@ Result<const AttrRow*> RowFor(const Kind& kind, int name, int type) {
 Status CheckRequired(const Kind& kind, const Descriptor& body) {
   for (size_t i = 0; i < kind.rows.size(); ++i) {
     if (kind.rows[i].use == Use::kRequired && (body.set_rows >> i & 1) == 0) {
-      return Status::Error(Code::kBadParam, "{} is required and was not set", NameOf(kind.rows[i].name));
+      return Status::Error(Code::kBadParam, "{} is required and was not set",
+                           NameOf(kind.rows[i].name));
     }
   }
   return {};
@@ -52,8 +57,8 @@ template <class D>
 Result<const D*> Finalized(const void* pointer) {
   ASSIGN_OR_RETURN(Shell * shell, ShellFrom(pointer));
   if (shell->kind->type != D::kType) {
-    return Status::Error(Code::kDescriptorType, "a {} stands where a {} should", NameOf(shell->kind->type),
-                         NameOf(D::kType));
+    return Status::Error(Code::kDescriptorType, "a {} stands where a {} should",
+                         NameOf(shell->kind->type), NameOf(D::kType));
   }
   if (!shell->finalized) {
     return Status::Error(Code::kNotFinalized, "the {} is not finalized", NameOf(shell->kind->type));
@@ -72,19 +77,22 @@ const Kind* FindKind(cudnnBackendDescriptorType_t type) {
 Result<Shell*> ShellFrom(const void* pointer) {
   if (pointer == nullptr) return Status::Text(Code::kNullPointer, "the descriptor is NULL");
   if (Shell* shell = Find<Shell>(pointer)) return shell;
-  return Status::Error(Code::kBadParam, "{} is no backend descriptor, or was destroyed", fmt::ptr(pointer));
+  return Status::Error(Code::kBadParam, "{} is no backend descriptor, or was destroyed",
+                       fmt::ptr(pointer));
 }
 
 Result<Ref<Descriptor>> SharedBody(const void* array, int64_t i, KindSet kinds) {
   void* pointer = nullptr;
-  std::memcpy(&pointer, static_cast<const char*>(array) + i * static_cast<int64_t>(sizeof(void*)), sizeof(pointer));
+  std::memcpy(&pointer, static_cast<const char*>(array) + i * static_cast<int64_t>(sizeof(void*)),
+              sizeof(pointer));
   ASSIGN_OR_RETURN(Shell * shell, ShellFrom(pointer));
   if ((KindBit(shell->kind->type) & kinds) == 0) {
     return Status::Error(Code::kDescriptorType, "element {} is a {}, which does not belong here", i,
                          NameOf(shell->kind->type));
   }
   if (!shell->finalized) {
-    return Status::Error(Code::kNotFinalized, "element {}, a {}, is not finalized", i, NameOf(shell->kind->type));
+    return Status::Error(Code::kNotFinalized, "element {}, a {}, is not finalized", i,
+                         NameOf(shell->kind->type));
   }
   return Ref<Descriptor>(shell->body);
 }
@@ -95,10 +103,12 @@ Status FillShells(std::span<const Ref<Descriptor>> bodies, const AttrOut& out) {
   std::vector<Shell*> shells(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     void* pointer = nullptr;
-    std::memcpy(&pointer, static_cast<char*>(out.data) + i * static_cast<int64_t>(sizeof(void*)), sizeof(pointer));
+    std::memcpy(&pointer, static_cast<char*>(out.data) + i * static_cast<int64_t>(sizeof(void*)),
+                sizeof(pointer));
     Result<Shell*> shell = ShellFrom(pointer);
     if (!shell.ok()) {
-      return Status::Error(shell.status().code(), "element {} must be a descriptor that the caller made: {}", i,
+      return Status::Error(shell.status().code(),
+                           "element {} must be a descriptor that the caller made: {}", i,
                            shell.status().message());
     }
     cudnnBackendDescriptorType_t wanted = bodies[static_cast<size_t>(i)]->type();
@@ -119,19 +129,22 @@ Status FillShells(std::span<const Ref<Descriptor>> bodies, const AttrOut& out) {
 }
 
 Status CreateDescriptor(int type, void** out) {
-  if (out == nullptr) return Status::Text(Code::kNullPointer, "the place for the descriptor is NULL");
+  if (out == nullptr)
+    return Status::Text(Code::kNullPointer, "the place for the descriptor is NULL");
   auto wanted = static_cast<cudnnBackendDescriptorType_t>(type);
   const Kind* kind = FindKind(wanted);
   if (kind == nullptr) return Status::Error(Code::kNotSupported, "Kiln has no {}", NameOf(wanted));
   Shell* shell = Make<Shell>(out);
-  if (shell == nullptr) return Status::Text(Code::kHostAllocationFailed, "no memory for a descriptor");
+  if (shell == nullptr)
+    return Status::Text(Code::kHostAllocationFailed, "no memory for a descriptor");
   shell->kind = kind;
   return {};
 }
 
 Status DestroyDescriptor(void* descriptor) {
   RETURN_IF_ERROR(ShellFrom(descriptor).status());
-  if (!Destroy<Shell>(descriptor)) return Status::Text(Code::kBadParam, "another thread destroyed the descriptor");
+  if (!Destroy<Shell>(descriptor))
+    return Status::Text(Code::kBadParam, "another thread destroyed the descriptor");
   return {};
 }
 
@@ -146,41 +159,50 @@ Status SetAttribute(void* descriptor, int name, int type, int64_t count, const v
   ASSIGN_OR_RETURN(Shell * shell, ShellFrom(descriptor));
   const Kind& kind = *shell->kind;
   if (shell->finalized) {
-    return Status::Error(Code::kNotInitialized, "the {} is finalized: {} cannot be set any more", NameOf(kind.type),
-                         NameOfAttribute(name));
+    return Status::Error(Code::kNotInitialized, "the {} is finalized: {} cannot be set any more",
+                         NameOf(kind.type), NameOfAttribute(name));
   }
   if (kind.read_only) {
-    return Status::Error(Code::kNotSupported, "a {} is filled by the library and cannot be set", NameOf(kind.type));
+    return Status::Error(Code::kNotSupported, "a {} is filled by the library and cannot be set",
+                         NameOf(kind.type));
   }
   ASSIGN_OR_RETURN(const AttrRow* row, RowFor(kind, name, type));
-  if (row->use == Use::kReadOnly) return Status::Error(Code::kBadParam, "{} is read-only", NameOf(row->name));
+  if (row->use == Use::kReadOnly)
+    return Status::Error(Code::kBadParam, "{} is read-only", NameOf(row->name));
   if (elements == nullptr && count != 0) {
-    return Status::Error(Code::kNullPointer, "{}: the array of {} elements is NULL", NameOf(row->name), count);
+    return Status::Error(Code::kNullPointer, "{}: the array of {} elements is NULL",
+                         NameOf(row->name), count);
   }
   if (shell->body == nullptr) shell->body = kind.make();
-  AttrIn in{.type = static_cast<cudnnBackendAttributeType_t>(type), .count = count, .data = elements};
+  AttrIn in{
+      .type = static_cast<cudnnBackendAttributeType_t>(type), .count = count, .data = elements};
   Status status = row->set(*shell->body, in, row->limit);
   if (!status.ok()) return std::move(status).Within(NameOf(row->name));
   shell->body->set_rows |= uint64_t{1} << (row - kind.rows.data());
   return {};
 }
 
-Status GetAttribute(const void* descriptor, int name, int type, int64_t requested, int64_t* count, void* elements) {
+Status GetAttribute(const void* descriptor, int name, int type, int64_t requested, int64_t* count,
+                    void* elements) {
   ASSIGN_OR_RETURN(Shell * shell, ShellFrom(descriptor));
   const Kind& kind = *shell->kind;
   if (!shell->finalized) {
-    return Status::Error(Code::kNotInitialized, "the {} is not finalized: {} cannot be read", NameOf(kind.type),
-                         NameOfAttribute(name));
+    return Status::Error(Code::kNotInitialized, "the {} is not finalized: {} cannot be read",
+                         NameOf(kind.type), NameOfAttribute(name));
   }
   ASSIGN_OR_RETURN(const AttrRow* row, RowFor(kind, name, type));
   if (count == nullptr && elements == nullptr) {
-    return Status::Error(Code::kNullPointer, "{}: neither the count nor the elements have a place to go to",
+    return Status::Error(Code::kNullPointer,
+                         "{}: neither the count nor the elements have a place to go to",
                          NameOf(row->name));
   }
   if (requested < 0) {
-    return Status::Error(Code::kBadParam, "{}: {} elements were requested", NameOf(row->name), requested);
+    return Status::Error(Code::kBadParam, "{}: {} elements were requested", NameOf(row->name),
+                         requested);
   }
-  AttrOut out{.type = static_cast<cudnnBackendAttributeType_t>(type), .capacity = requested, .count = count,
+  AttrOut out{.type = static_cast<cudnnBackendAttributeType_t>(type),
+              .capacity = requested,
+              .count = count,
               .data = elements};
   return row->get(*shell->body, out).Within(NameOf(row->name));
 }
@@ -189,9 +211,11 @@ Status FinalizeDescriptor(void* descriptor) {
   ASSIGN_OR_RETURN(Shell * shell, ShellFrom(descriptor));
   const Kind& kind = *shell->kind;
   if (kind.read_only) {
-    return Status::Error(Code::kNotSupported, "a {} comes finalized from the library", NameOf(kind.type));
+    return Status::Error(Code::kNotSupported, "a {} comes finalized from the library",
+                         NameOf(kind.type));
   }
-  if (shell->finalized) return Status::Error(Code::kBadParam, "the {} is finalized already", NameOf(kind.type));
+  if (shell->finalized)
+    return Status::Error(Code::kBadParam, "the {} is finalized already", NameOf(kind.type));
   if (shell->body == nullptr) shell->body = kind.make();
   RETURN_IF_ERROR(CheckRequired(kind, *shell->body));
   RETURN_IF_ERROR(shell->body->Finalize());

@@ -14,7 +14,8 @@ Status DestroyDescriptor(void* descriptor);
 // Back to the state after creation.
 Status InitializeDescriptor(void* descriptor);
 Status SetAttribute(void* descriptor, int name, int type, int64_t count, const void* elements);
-Status GetAttribute(const void* descriptor, int name, int type, int64_t requested, int64_t* count, void* elements);
+Status GetAttribute(const void* descriptor, int name, int type, int64_t requested, int64_t* count,
+                    void* elements);
 Status FinalizeDescriptor(void* descriptor);
 Status ExecutePlan(const void* handle, const void* plan, const void* variant_pack);
 

@@ -9,10 +9,14 @@ constexpr AttrRow kConvolutionRows[] = {
     Attr<&ConvolutionDesc::compute_type>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE),
     Attr<&ConvolutionDesc::mode>(CUDNN_ATTR_CONVOLUTION_CONV_MODE),
     Attr<&ConvolutionDesc::spatial_dims>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS),
-    Attr<&ConvolutionDesc::dilations>(CUDNN_ATTR_CONVOLUTION_DILATIONS, Use::kRequired, CUDNN_DIM_MAX),
-    Attr<&ConvolutionDesc::strides>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, Use::kRequired, CUDNN_DIM_MAX),
-    Attr<&ConvolutionDesc::pre_paddings>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, Use::kRequired, CUDNN_DIM_MAX),
-    Attr<&ConvolutionDesc::post_paddings>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, Use::kRequired, CUDNN_DIM_MAX),
+    Attr<&ConvolutionDesc::dilations>(CUDNN_ATTR_CONVOLUTION_DILATIONS, Use::kRequired,
+                                      CUDNN_DIM_MAX),
+    Attr<&ConvolutionDesc::strides>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, Use::kRequired,
+                                    CUDNN_DIM_MAX),
+    Attr<&ConvolutionDesc::pre_paddings>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, Use::kRequired,
+                                         CUDNN_DIM_MAX),
+    Attr<&ConvolutionDesc::post_paddings>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, Use::kRequired,
+                                          CUDNN_DIM_MAX),
 };
 
 using Op = OperationConvolution;
@@ -60,23 +64,28 @@ Status CheckChannels(const Op& op, bool has_group_dim) {
   Geometry g = GeometryOf(op, has_group_dim);
   const TensorDesc &x = *op.image, &w = *op.filter, &y = *op.response;
   if (g.batch_x != g.batch_y) {
-    return Status::Error(Code::kBadParam, "image {} and response {} differ in the batch", x.Text(), y.Text());
+    return Status::Error(Code::kBadParam, "image {} and response {} differ in the batch", x.Text(),
+                         y.Text());
   }
   if (g.channels % g.group_channels != 0) {
-    return Status::Error(Code::kBadParam, "image {} has {} channels, no multiple of the filter's {} ({})", x.Text(),
+    return Status::Error(Code::kBadParam,
+                         "image {} has {} channels, no multiple of the filter's {} ({})", x.Text(),
                          g.channels, g.group_channels, w.Text());
   }
   int64_t groups = g.channels / g.group_channels;
-  if (has_group_dim && (x.dims[1] != w.dims[0] || y.dims[1] != w.dims[0] || x.dims[2] != w.dims[2])) {
-    return Status::Error(Code::kBadParam, "image {}, filter {} and response {} differ in groups or channels", x.Text(),
-                         w.Text(), y.Text());
+  if (has_group_dim &&
+      (x.dims[1] != w.dims[0] || y.dims[1] != w.dims[0] || x.dims[2] != w.dims[2])) {
+    return Status::Error(Code::kBadParam,
+                         "image {}, filter {} and response {} differ in groups or channels",
+                         x.Text(), w.Text(), y.Text());
   }
   if (g.filters % groups != 0) {
-    return Status::Error(Code::kBadParam, "filter {} has {} outputs for {} groups", w.Text(), g.filters, groups);
+    return Status::Error(Code::kBadParam, "filter {} has {} outputs for {} groups", w.Text(),
+                         g.filters, groups);
   }
   if (g.responses != g.filters) {
-    return Status::Error(Code::kBadParam, "response {} has {} channels; filter {} gives {}", y.Text(), g.responses,
-                         w.Text(), g.filters);
+    return Status::Error(Code::kBadParam, "response {} has {} channels; filter {} gives {}",
+                         y.Text(), g.responses, w.Text(), g.filters);
   }
   return {};
 }
@@ -90,10 +99,11 @@ Status CheckSpatial(const Op& op, size_t first) {
     int64_t expected = padded < window ? 0 : (padded - window) / c.strides[i] + 1;
     if (y.dims[first + i] == expected) continue;
     return Status::Error(Code::kBadParam,
-                         "response {} has extent {} in spatial dimension {}; image {} with filter {}, padding {}+{}, "
+                         "response {} has extent {} in spatial dimension {}; image {} with filter "
+                         "{}, padding {}+{}, "
                          "stride {} and dilation {} gives {}",
-                         y.Text(), y.dims[first + i], i, x.Text(), w.Text(), c.pre_paddings[i], c.post_paddings[i],
-                         c.strides[i], c.dilations[i], expected);
+                         y.Text(), y.dims[first + i], i, x.Text(), w.Text(), c.pre_paddings[i],
+                         c.post_paddings[i], c.strides[i], c.dilations[i], expected);
   }
   return {};
 }
@@ -101,7 +111,8 @@ Status CheckSpatial(const Op& op, size_t first) {
 // `tensor` with dims [first, first+1] merged; its strides stay where the two are one run of memory.
 Result<graph::TensorId> FoldGroups(GraphImport& import, const TensorDesc& tensor, size_t first) {
   ASSIGN_OR_RETURN(DType dtype, ElementType(tensor.data_type));
-  Dims dims(tensor.dims.begin(), tensor.dims.end()), strides(tensor.strides.begin(), tensor.strides.end());
+  Dims dims(tensor.dims.begin(), tensor.dims.end()),
+      strides(tensor.strides.begin(), tensor.strides.end());
   auto at = static_cast<ptrdiff_t>(first);
   dims[first + 1] *= dims[first];
   dims.erase(dims.begin() + at);
@@ -124,18 +135,21 @@ Status ConvolutionDesc::Finalize() {
     int64_t least;
   };
   if (spatial_dims < 1 || spatial_dims > CUDNN_DIM_MAX - 2) {
-    return Status::Error(Code::kBadParam, "{} spatial dimensions; 1 to {} are possible", spatial_dims,
-                         CUDNN_DIM_MAX - 2);
+    return Status::Error(Code::kBadParam, "{} spatial dimensions; 1 to {} are possible",
+                         spatial_dims, CUDNN_DIM_MAX - 2);
   }
   constexpr int64_t kMost = int64_t{1} << 40;  // keeps sums of paddings and windows within 64 bits
-  for (const Array& a : {Array{"dilations", dilations, 1}, Array{"filter strides", strides, 1},
-                         Array{"pre-paddings", pre_paddings, 0}, Array{"post-paddings", post_paddings, 0}}) {
+  for (const Array& a :
+       {Array{"dilations", dilations, 1}, Array{"filter strides", strides, 1},
+        Array{"pre-paddings", pre_paddings, 0}, Array{"post-paddings", post_paddings, 0}}) {
     if (static_cast<int64_t>(a.values.size()) != spatial_dims) {
-      return Status::Error(Code::kBadParam, "{} {} for {} spatial dimensions", a.values.size(), a.name, spatial_dims);
+      return Status::Error(Code::kBadParam, "{} {} for {} spatial dimensions", a.values.size(),
+                           a.name, spatial_dims);
     }
     for (int64_t value : a.values) {
       if (value >= a.least && value <= kMost) continue;
-      return Status::Error(Code::kBadParam, "{} among the {}, which are at least {}", value, a.name, a.least);
+      return Status::Error(Code::kBadParam, "{} among the {}, which are at least {}", value, a.name,
+                           a.least);
     }
   }
   return {};
@@ -144,16 +158,19 @@ Status ConvolutionDesc::Finalize() {
 Status OperationConvolution::Finalize() {
   auto spatial = static_cast<size_t>(convolution->spatial_dims);
   size_t rank = image->dims.size();
-  if (filter->dims.size() != rank || response->dims.size() != rank || (rank != spatial + 2 && rank != spatial + 3)) {
-    return Status::Error(Code::kBadParam, "image {}, filter {} and response {} must all have {} or {} dimensions",
+  if (filter->dims.size() != rank || response->dims.size() != rank ||
+      (rank != spatial + 2 && rank != spatial + 3)) {
+    return Status::Error(Code::kBadParam,
+                         "image {}, filter {} and response {} must all have {} or {} dimensions",
                          image->Text(), filter->Text(), response->Text(), spatial + 2, spatial + 3);
   }
   RETURN_IF_ERROR(CheckChannels(*this, rank == spatial + 3));
   return CheckSpatial(*this, rank - spatial);
 }
 
-Status OperationConvolution::ImportAs(GraphImport& import, graph::GraphOp op, const Ref<TensorDesc>& first,
-                                      const Ref<TensorDesc>& second, const Ref<TensorDesc>& result) const {
+Status OperationConvolution::ImportAs(GraphImport& import, graph::GraphOp op,
+                                      const Ref<TensorDesc>& first, const Ref<TensorDesc>& second,
+                                      const Ref<TensorDesc>& result) const {
   const ConvolutionDesc& c = *convolution;
   graph::ConvAttrs attrs{.pre_padding = Dims(c.pre_paddings.begin(), c.pre_paddings.end()),
                          .post_padding = Dims(c.post_paddings.begin(), c.post_paddings.end()),
@@ -165,7 +182,8 @@ Status OperationConvolution::ImportAs(GraphImport& import, graph::GraphOp op, co
   const TensorDesc* before = beta.value != 0 ? result.get() : nullptr;
   bool has_group_dim = image->dims.size() == static_cast<size_t>(c.spatial_dims) + 3;
   if (!has_group_dim) {
-    return import.Add(op, {first.get(), second.get(), before}, {result.get()}, c.compute_type, std::move(attrs));
+    return import.Add(op, {first.get(), second.get(), before}, {result.get()}, c.compute_type,
+                      std::move(attrs));
   }
   // The graph's convolutions have groups folded into the channels: reshape on the way in and out.
   ASSIGN_OR_RETURN(DType compute, ComputeType(c.compute_type));
@@ -173,17 +191,18 @@ Status OperationConvolution::ImportAs(GraphImport& import, graph::GraphOp op, co
   std::vector<graph::TensorId> inputs;
   for (const TensorDesc* in : {first.get(), second.get(), before}) {
     if (in == nullptr) continue;
-    ASSIGN_OR_RETURN(graph::TensorId from, in == result.get() ? import.Previous(*in) : import.Tensor(*in));
+    ASSIGN_OR_RETURN(graph::TensorId from,
+                     in == result.get() ? import.Previous(*in) : import.Tensor(*in));
     ASSIGN_OR_RETURN(graph::TensorId folded, FoldGroups(import, *in, group_dim(*in)));
-    ASSIGN_OR_RETURN(DType dtype, ElementType(in->data_type));
-    import.AddNode(graph::GraphOp::kReshape, {from}, {folded}, dtype, graph::ReshapeAttrs{});
+    ASSIGN_OR_RETURN(DType moving, ComputeType(MovingType(in->data_type)));
+    import.AddNode(graph::GraphOp::kReshape, {from}, {folded}, moving, graph::ReshapeAttrs{});
     inputs.push_back(folded);
   }
   ASSIGN_OR_RETURN(graph::TensorId to, import.Tensor(*result));
   ASSIGN_OR_RETURN(graph::TensorId folded, FoldGroups(import, *result, group_dim(*result)));
-  ASSIGN_OR_RETURN(DType dtype, ElementType(result->data_type));
+  ASSIGN_OR_RETURN(DType moving, ComputeType(MovingType(result->data_type)));
   import.AddNode(op, std::move(inputs), {folded}, compute, std::move(attrs));
-  import.AddNode(graph::GraphOp::kReshape, {folded}, {to}, dtype, graph::ReshapeAttrs{});
+  import.AddNode(graph::GraphOp::kReshape, {folded}, {to}, moving, graph::ReshapeAttrs{});
   return {};
 }
 

@@ -25,8 +25,8 @@ struct OperationConvolution : Operation {
   Status Finalize() override;
 
  protected:
-  Status ImportAs(GraphImport& graph, graph::GraphOp op, const Ref<TensorDesc>& first, const Ref<TensorDesc>& second,
-                  const Ref<TensorDesc>& result) const;
+  Status ImportAs(GraphImport& graph, graph::GraphOp op, const Ref<TensorDesc>& first,
+                  const Ref<TensorDesc>& second, const Ref<TensorDesc>& result) const;
 };
 
 template <cudnnBackendDescriptorType_t T>
@@ -36,11 +36,13 @@ struct OperationConvolutionOf : OperationConvolution {
   cudnnBackendDescriptorType_t type() const override { return T; }
 };
 
-struct ConvolutionForwardDesc : OperationConvolutionOf<CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR> {
+struct ConvolutionForwardDesc
+    : OperationConvolutionOf<CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR> {
   static std::span<const AttrRow> Rows();
   Status Import(GraphImport& graph) const override;
 };
-struct ConvolutionBwdDataDesc : OperationConvolutionOf<CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR> {
+struct ConvolutionBwdDataDesc
+    : OperationConvolutionOf<CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR> {
   static std::span<const AttrRow> Rows();
   Status Import(GraphImport& graph) const override;
 };

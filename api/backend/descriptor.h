@@ -48,7 +48,7 @@ enum class Use : uint8_t {
   kRequired,  // before finalize
   kOptional,
   kReadOnly,
-  kRefused,   // NOT_SUPPORTED with a reason, both ways
+  kRefused,  // NOT_SUPPORTED with a reason, both ways
 };
 
 struct AttrRow {

@@ -42,13 +42,19 @@ std::string ArchOf(int64_t sm) { return fmt::format("sm_{}{}", sm, sm >= 90 ? "a
 Result<Target> ReadTarget(const std::string& text) {
   ASSIGN_OR_RETURN(Json json, ParseObject(text));
   int64_t version = IntOr(json, "deviceVer", 0);
-  std::string arch = json.value("kilnDevice", "cuda") == "cpu" ? "cpu" : json.value("kilnArch", ArchOf(version / 10));
+  std::string arch = json.value("kilnDevice", "cuda") == "cpu"
+                         ? "cpu"
+                         : json.value("kilnArch", ArchOf(version / 10));
   ASSIGN_OR_RETURN(Target target, TargetFromArch(arch));
   target.name = json.value("deviceName", target.name);
-  target.multiprocessors = static_cast<int>(IntOr(json, "multiProcessorCount", target.multiprocessors));
-  target.max_threads_per_block = static_cast<int>(IntOr(json, "maxThreadsPerBlock", target.max_threads_per_block));
-  target.shared_bytes_per_block = IntOr(json, "maxSharedMemoryPerBlockOptin", target.shared_bytes_per_block);
-  target.registers_per_multiprocessor = IntOr(json, "maxRegistersPerSM", target.registers_per_multiprocessor);
+  target.multiprocessors =
+      static_cast<int>(IntOr(json, "multiProcessorCount", target.multiprocessors));
+  target.max_threads_per_block =
+      static_cast<int>(IntOr(json, "maxThreadsPerBlock", target.max_threads_per_block));
+  target.shared_bytes_per_block =
+      IntOr(json, "maxSharedMemoryPerBlockOptin", target.shared_bytes_per_block);
+  target.registers_per_multiprocessor =
+      IntOr(json, "maxRegistersPerSM", target.registers_per_multiprocessor);
   target.l2_bytes = IntOr(json, "l2CacheSize", target.l2_bytes);
   if (target.multiprocessors < 1 || target.max_threads_per_block < 32) {
     return Status::Error(Code::kBadParam, "a device of {} multiprocessors and {} threads a block",
@@ -58,7 +64,9 @@ Result<Target> ReadTarget(const std::string& text) {
 }
 
 Result<std::string> TargetJson(const DevicePropDesc& d) { return WriteTarget(d.target); }
-Result<std::string> CacheJson(const KernelCacheDesc&) { return Json{{"format", kCacheFormat}}.dump(); }
+Result<std::string> CacheJson(const KernelCacheDesc&) {
+  return Json{{"format", kCacheFormat}}.dump();
+}
 
 // JSON is set as CHAR and read back as what the finalised descriptor is.
 template <auto Member, class D, Result<std::string> (*Compute)(const D&)>
@@ -71,14 +79,17 @@ constexpr AttrRow JsonAttr(cudnnBackendAttributeName_t name) {
 constexpr AttrRow kDeviceRows[] = {
     Attr<&DevicePropDesc::device_id>(CUDNN_ATTR_DEVICEPROP_DEVICE_ID, Use::kOptional),
     Attr<&DevicePropDesc::handle>(CUDNN_ATTR_DEVICEPROP_HANDLE, Use::kOptional),
-    JsonAttr<&DevicePropDesc::json, DevicePropDesc, TargetJson>(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION),
+    JsonAttr<&DevicePropDesc::json, DevicePropDesc, TargetJson>(
+        CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION),
 };
 
 constexpr AttrRow kCacheRows[] = {
-    Attr<&KernelCacheDesc::operation_graph>(CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH, Use::kOptional),
+    Attr<&KernelCacheDesc::operation_graph>(CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH,
+                                            Use::kOptional),
     Refused(CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED,
             "Kiln's kernels are cached by structure, not by engine configuration"),
-    JsonAttr<&KernelCacheDesc::json, KernelCacheDesc, CacheJson>(CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION),
+    JsonAttr<&KernelCacheDesc::json, KernelCacheDesc, CacheJson>(
+        CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION),
 };
 
 }  // namespace
@@ -96,7 +107,8 @@ Status DevicePropDesc::Finalize() {
     return {};
   }
   if (device_id != 0) {
-    return Status::Error(Code::kNotSupported, "device {}: Kiln describes the calling thread's device, as number 0",
+    return Status::Error(Code::kNotSupported,
+                         "device {}: Kiln describes the calling thread's device, as number 0",
                          device_id);
   }
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, OpenSession());
@@ -108,7 +120,8 @@ Status KernelCacheDesc::Finalize() {
   if (json.empty()) return {};
   ASSIGN_OR_RETURN(Json parsed, ParseObject(json));
   if (parsed.value("format", "") == kCacheFormat) return {};
-  return Status::Text(Code::kSerializationVersionMismatch, "the kernel cache was written by another library");
+  return Status::Text(Code::kSerializationVersionMismatch,
+                      "the kernel cache was written by another library");
 }
 
 }  // namespace kiln::api

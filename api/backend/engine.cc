@@ -20,9 +20,10 @@ constexpr AttrRow kLayoutInfoRows[] = {
 constexpr AttrRow kIntermediateInfoRows[] = {
     Attr<&IntermediateInfoDesc::uid>(CUDNN_ATTR_INTERMEDIATE_INFO_UNIQUE_ID, Use::kReadOnly),
     Attr<&IntermediateInfoDesc::size>(CUDNN_ATTR_INTERMEDIATE_INFO_SIZE, Use::kReadOnly),
-    Attr<&IntermediateInfoDesc::dependent_uids>(CUDNN_ATTR_INTERMEDIATE_INFO_DEPENDENT_DATA_UIDS, Use::kReadOnly),
-    Attr<&IntermediateInfoDesc::dependent_attributes>(CUDNN_ATTR_INTERMEDIATE_INFO_DEPENDENT_ATTRIBUTES,
-                                                      Use::kReadOnly),
+    Attr<&IntermediateInfoDesc::dependent_uids>(CUDNN_ATTR_INTERMEDIATE_INFO_DEPENDENT_DATA_UIDS,
+                                                Use::kReadOnly),
+    Attr<&IntermediateInfoDesc::dependent_attributes>(
+        CUDNN_ATTR_INTERMEDIATE_INFO_DEPENDENT_ATTRIBUTES, Use::kReadOnly),
 };
 
 constexpr AttrRow kKnobChoiceRows[] = {
@@ -39,7 +40,8 @@ constexpr AttrRow kEngineRows[] = {
     Attr<&EngineDesc::behavior_notes>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, Use::kReadOnly),
     Attr<&EngineDesc::sm_count_target>(CUDNN_ATTR_ENGINE_SM_COUNT_TARGET, Use::kOptional),
     Attr<&EngineDesc::device>(CUDNN_ATTR_ENGINE_DEVICEPROP, Use::kOptional),
-    Attr<&EngineDesc::disable_cluster_cooperative>(CUDNN_ATTR_ENGINE_DISABLE_CLUSTER_COOPERATIVE, Use::kOptional),
+    Attr<&EngineDesc::disable_cluster_cooperative>(CUDNN_ATTR_ENGINE_DISABLE_CLUSTER_COOPERATIVE,
+                                                   Use::kOptional),
 };
 
 Result<int64_t> WorkspaceOf(const EngineConfigDesc& d) {
@@ -57,7 +59,8 @@ Result<std::vector<Ref<IntermediateInfoDesc>>> IntermediatesOf(const EngineConfi
 using Cfg = EngineConfigDesc;
 constexpr AttrRow kEngineConfigRows[] = {
     Attr<&Cfg::engine>(CUDNN_ATTR_ENGINECFG_ENGINE),
-    Computed<Cfg, std::vector<Ref<IntermediateInfoDesc>>, IntermediatesOf>(CUDNN_ATTR_ENGINECFG_INTERMEDIATE_INFO),
+    Computed<Cfg, std::vector<Ref<IntermediateInfoDesc>>, IntermediatesOf>(
+        CUDNN_ATTR_ENGINECFG_INTERMEDIATE_INFO),
     Attr<&Cfg::choices>(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, Use::kOptional, CUDNN_KNOB_TYPE_COUNTS),
     Computed<Cfg, int64_t, WorkspaceOf>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE),
     Computed<Cfg, int32_t, SharedMemoryOf>(CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED),
@@ -72,7 +75,8 @@ constexpr AttrRow kEngineHeurRows[] = {
 };
 
 // A described device wins over the handle's: the client compiles for elsewhere.
-Result<std::shared_ptr<Session>> SessionOf(const OperationGraphDesc& graph, const Ref<DevicePropDesc>& device) {
+Result<std::shared_ptr<Session>> SessionOf(const OperationGraphDesc& graph,
+                                           const Ref<DevicePropDesc>& device) {
   if (device != nullptr) return OpenSessionFor(device->target);
   return graph.SessionFor();
 }
@@ -87,13 +91,15 @@ const KnobInfoDesc* FindKnob(const EngineDesc& engine, cudnnBackendKnobType_t ty
 Status CheckChoice(const EngineDesc& engine, const KnobChoiceDesc& choice) {
   const KnobInfoDesc* knob = FindKnob(engine, choice.knob);
   if (knob == nullptr) {
-    return Status::Error(Code::kNotSupported, "engine {} has no knob {}", engine.index, NameOf(choice.knob));
+    return Status::Error(Code::kNotSupported, "engine {} has no knob {}", engine.index,
+                         NameOf(choice.knob));
   }
   bool legal = choice.value >= knob->minimum && choice.value <= knob->maximum &&
                (choice.value - knob->minimum) % std::max<int64_t>(1, knob->stride) == 0;
   if (legal) return {};
-  return Status::Error(Code::kNotSupported, "engine {}: {} is {}; legal are {} to {} in steps of {}", engine.index,
-                       NameOf(choice.knob), choice.value, knob->minimum, knob->maximum, knob->stride);
+  return Status::Error(
+      Code::kNotSupported, "engine {}: {} is {}; legal are {} to {} in steps of {}", engine.index,
+      NameOf(choice.knob), choice.value, knob->minimum, knob->maximum, knob->stride);
 }
 
 }  // namespace
@@ -115,7 +121,8 @@ Status EngineDesc::Finalize() {
   ASSIGN_OR_RETURN(session, SessionOf(*operation_graph, device));
   int64_t count = session->EngineCount();
   if (index < 0 || index >= count) {
-    return Status::Error(Code::kNotSupported, "engine {}: the library has engines 0 to {}", index, count - 1);
+    return Status::Error(Code::kNotSupported, "engine {}: the library has engines 0 to {}", index,
+                         count - 1);
   }
   ASSIGN_OR_RETURN(EngineFacts facts, session->Describe(operation_graph->graph, index));
   for (const KnobRange& range : facts.knobs) {
@@ -129,7 +136,8 @@ Status EngineDesc::Finalize() {
   for (const LayoutPreference& preference : facts.layouts) {
     auto layout = std::make_shared<LayoutInfoDesc>();
     layout->uid = preference.uid;
-    for (int32_t type : preference.types) layout->types.push_back(static_cast<cudnnBackendLayoutType_t>(type));
+    for (int32_t type : preference.types)
+      layout->types.push_back(static_cast<cudnnBackendLayoutType_t>(type));
     layouts.push_back(std::move(layout));
   }
   for (int32_t note : facts.numerical_notes) {
@@ -167,8 +175,8 @@ Result<Footprint> EngineConfigDesc::NeedsOf() const {
   return *needs_;
 }
 
-Result<Ref<EngineDesc>> MakeEngine(const Ref<OperationGraphDesc>& graph, const Ref<DevicePropDesc>& device,
-                                   int64_t index) {
+Result<Ref<EngineDesc>> MakeEngine(const Ref<OperationGraphDesc>& graph,
+                                   const Ref<DevicePropDesc>& device, int64_t index) {
   auto engine = std::make_shared<EngineDesc>();
   engine->operation_graph = graph;
   engine->device = device;
@@ -177,7 +185,8 @@ Result<Ref<EngineDesc>> MakeEngine(const Ref<OperationGraphDesc>& graph, const R
   return Ref<EngineDesc>(std::move(engine));
 }
 
-Result<Ref<EngineConfigDesc>> MakeConfig(const Ref<EngineDesc>& engine, const EngineConfig& config) {
+Result<Ref<EngineConfigDesc>> MakeConfig(const Ref<EngineDesc>& engine,
+                                         const EngineConfig& config) {
   auto desc = std::make_shared<EngineConfigDesc>();
   desc->engine = engine;
   for (const KnobValue& knob : config.knobs) {
@@ -194,7 +203,8 @@ Status EngineHeurDesc::Finalize() {
   results.clear();
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, SessionOf(*operation_graph, device));
   // The enumerators of RankMode have cudnnBackendHeurMode_t's values.
-  ASSIGN_OR_RETURN(std::vector<EngineConfig> ranked, session->Rank(operation_graph->graph, static_cast<RankMode>(mode)));
+  ASSIGN_OR_RETURN(std::vector<EngineConfig> ranked,
+                   session->Rank(operation_graph->graph, static_cast<RankMode>(mode)));
   std::map<int64_t, Ref<EngineDesc>> engines;
   for (const EngineConfig& config : ranked) {
     Ref<EngineDesc>& engine = engines[config.engine];
@@ -205,7 +215,8 @@ Status EngineHeurDesc::Finalize() {
     results.push_back(std::move(desc));
   }
   if (!results.empty()) return {};
-  return Status::Error(Code::kUnsupportedGraphPattern, "no engine takes the graph in mode {}", NameOf(mode));
+  return Status::Error(Code::kUnsupportedGraphPattern, "no engine takes the graph in mode {}",
+                       NameOf(mode));
 }
 
 }  // namespace kiln::api

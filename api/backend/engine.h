@@ -82,7 +82,7 @@ struct EngineHeurDesc : DescriptorOf<CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR> {
 
 // A finalised configuration, as the ranking and restored plans need it.
 Result<Ref<EngineConfigDesc>> MakeConfig(const Ref<EngineDesc>& engine, const EngineConfig& config);
-Result<Ref<EngineDesc>> MakeEngine(const Ref<OperationGraphDesc>& graph, const Ref<DevicePropDesc>& device,
-                                   int64_t index);
+Result<Ref<EngineDesc>> MakeEngine(const Ref<OperationGraphDesc>& graph,
+                                   const Ref<DevicePropDesc>& device, int64_t index);
 
 }  // namespace kiln::api

@@ -18,7 +18,8 @@ using P = ExecutionPlanDesc;
 
 // Set as text, read back as what the finalised plan is.
 constexpr AttrRow JsonRow() {
-  AttrRow row = Attr<&P::json>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Use::kOptional, int64_t{1} << 28);
+  AttrRow row = Attr<&P::json>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Use::kOptional,
+                               int64_t{1} << 28);
   row.get = Computed<P, std::string, JsonOf>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION).get;
   return row;
 }
@@ -27,8 +28,10 @@ constexpr AttrRow kRows[] = {
     Attr<&P::handle>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Use::kOptional),
     Attr<&P::engine_config>(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, Use::kOptional),
     Computed<P, int64_t, WorkspaceOf>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE),
-    Attr<&P::computed_intermediates>(CUDNN_ATTR_EXECUTION_PLAN_COMPUTED_INTERMEDIATE_UIDS, Use::kOptional),
-    Attr<&P::run_only_intermediates>(CUDNN_ATTR_EXECUTION_PLAN_RUN_ONLY_INTERMEDIATE_UIDS, Use::kOptional),
+    Attr<&P::computed_intermediates>(CUDNN_ATTR_EXECUTION_PLAN_COMPUTED_INTERMEDIATE_UIDS,
+                                     Use::kOptional),
+    Attr<&P::run_only_intermediates>(CUDNN_ATTR_EXECUTION_PLAN_RUN_ONLY_INTERMEDIATE_UIDS,
+                                     Use::kOptional),
     JsonRow(),
     Attr<&P::kernel_cache>(CUDNN_ATTR_EXECUTION_PLAN_KERNEL_CACHE, Use::kOptional),
     Attr<&P::device>(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, Use::kOptional),
@@ -45,8 +48,11 @@ Status CheckPointer(const void* pointer, const ProgramTensor& tensor, int64_t al
   if (pointer == nullptr) {
     return Status::Error(Code::kNullPointer, "the data pointer of tensor {} is NULL", tensor.uid);
   }
-  if (tensor.by_value || reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(alignment) == 0) return {};
-  return Status::Error(Code::kMisalignedPointer, "the data pointer {} of tensor {} is not aligned to the promised {} bytes",
+  if (tensor.by_value ||
+      reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(alignment) == 0)
+    return {};
+  return Status::Error(Code::kMisalignedPointer,
+                       "the data pointer {} of tensor {} is not aligned to the promised {} bytes",
                        fmt::ptr(pointer), tensor.uid, alignment);
 }
 
@@ -56,11 +62,13 @@ std::span<const AttrRow> ExecutionPlanDesc::Rows() { return kRows; }
 
 Status ExecutionPlanDesc::Finalize() {
   if (!computed_intermediates.empty() || !run_only_intermediates.empty()) {
-    return Status::Text(Code::kNotSupported, "no engine has intermediates that outlive an execution");
+    return Status::Text(Code::kNotSupported,
+                        "no engine has intermediates that outlive an execution");
   }
   if (engine_config == nullptr) {
     if (json.empty()) {
-      return Status::Text(Code::kNotFinalized, "CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG is required and was not set");
+      return Status::Text(Code::kNotFinalized,
+                          "CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG is required and was not set");
     }
     Status restored = RestoreFromJson();
     if (!restored.ok()) return std::move(restored).Within("plan from JSON");
@@ -91,7 +99,8 @@ Result<int64_t> ExecutionPlanDesc::WorkspaceSize() const { return built_.plan->w
 Result<std::string> ExecutionPlanDesc::Json() const {
   OrderedJson knobs = OrderedJson::array();
   EngineConfig config = built_.plan->config();
-  for (const KnobValue& knob : config.knobs) knobs.push_back({{"type", knob.type}, {"value", knob.value}});
+  for (const KnobValue& knob : config.knobs)
+    knobs.push_back({{"type", knob.type}, {"value", knob.value}});
   OrderedJson out{{"format", kFormat},
                   {"engine", config.engine},
                   {"knobs", std::move(knobs)},
@@ -104,18 +113,21 @@ Status ExecutionPlanDesc::RestoreFromJson() {
   OrderedJson in = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!in.is_object()) return Status::Text(Code::kBadParam, "the representation is no JSON object");
   if (in.value("format", OrderedJson()) != kFormat) {
-    return Status::Error(Code::kSerializationVersionMismatch, "the plan was not written as {}", kFormat);
+    return Status::Error(Code::kSerializationVersionMismatch, "the plan was not written as {}",
+                         kFormat);
   }
   if (!in["engine"].is_number_integer() || !in["graph"].is_string() || !in["knobs"].is_array()) {
     return Status::Text(Code::kBadParam, "engine, knobs or graph is missing");
   }
   EngineConfig config{.engine = in["engine"].get<int64_t>(), .knobs = {}};
   for (const OrderedJson& knob : in["knobs"]) {
-    if (!knob.is_object() || !knob.contains("type") || !knob.contains("value") || !knob["type"].is_number_integer() ||
-        !knob["value"].is_number_integer() || !IsLegal<cudnnBackendKnobType_t>(knob["type"].get<int>())) {
+    if (!knob.is_object() || !knob.contains("type") || !knob.contains("value") ||
+        !knob["type"].is_number_integer() || !knob["value"].is_number_integer() ||
+        !IsLegal<cudnnBackendKnobType_t>(knob["type"].get<int>())) {
       return Status::Error(Code::kBadParam, "{} is no knob", knob.dump());
     }
-    config.knobs.push_back({.type = knob["type"].get<int32_t>(), .value = knob["value"].get<int64_t>()});
+    config.knobs.push_back(
+        {.type = knob["type"].get<int32_t>(), .value = knob["value"].get<int64_t>()});
   }
   auto graph_desc = std::make_shared<OperationGraphDesc>();
   graph_desc->handle = handle;
@@ -140,7 +152,8 @@ Status ExecutionPlanDesc::Run(const Handle& with, const VariantPackDesc& pack) c
 }
 
 // Uids that the plan does not know are the client's business: frontends pass tensors that only they use.
-Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack, void* stream) const {
+Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack,
+                                 void* stream) const {
   std::span<const ProgramTensor> tensors = built.plan->tensors();
   std::array<void*, kInlinePointers> few;
   std::vector<void*> many;
@@ -155,16 +168,19 @@ Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack
       ++tried;
     }
     if (tried == count) {
-      return Status::Error(Code::kBadParam, "the variant pack has no pointer for tensor {}", tensors[i].uid);
+      return Status::Error(Code::kBadParam, "the variant pack has no pointer for tensor {}",
+                           tensors[i].uid);
     }
     pointers[i] = pack.pointers[hint];
     RETURN_IF_ERROR(CheckPointer(pointers[i], tensors[i], built.alignments[i]));
   }
   if (pack.workspace == nullptr && built.plan->workspace_bytes() > 0) {
-    return Status::Error(Code::kNullPointer, "the plan needs {} bytes of workspace and the pack has none",
+    return Status::Error(Code::kNullPointer,
+                         "the plan needs {} bytes of workspace and the pack has none",
                          built.plan->workspace_bytes());
   }
-  return built.session->Execute(*built.plan, std::span<void* const>(pointers, tensors.size()), pack.workspace, stream);
+  return built.session->Execute(*built.plan, std::span<void* const>(pointers, tensors.size()),
+                                pack.workspace, stream);
 }
 
 Result<const ExecutionPlanDesc::Built*> ExecutionPlanDesc::BuiltFor(const Handle& with) const {
@@ -172,9 +188,11 @@ Result<const ExecutionPlanDesc::Built*> ExecutionPlanDesc::BuiltFor(const Handle
   for (const auto& built : elsewhere_) {
     if (built->session == with.session) return built.get();
   }
-  ASSIGN_OR_RETURN(Built built, BuildOn(with.session, engine_config->engine->operation_graph->graph));
+  ASSIGN_OR_RETURN(Built built,
+                   BuildOn(with.session, engine_config->engine->operation_graph->graph));
   if (built.plan->workspace_bytes() > built_.plan->workspace_bytes()) {
-    return Status::Error(Code::kSizeInsufficient, "on this device the plan needs {} bytes of workspace, not {}",
+    return Status::Error(Code::kSizeInsufficient,
+                         "on this device the plan needs {} bytes of workspace, not {}",
                          built.plan->workspace_bytes(), built_.plan->workspace_bytes());
   }
   elsewhere_.push_back(std::make_unique<Built>(std::move(built)));
@@ -182,7 +200,8 @@ Result<const ExecutionPlanDesc::Built*> ExecutionPlanDesc::BuiltFor(const Handle
 }
 
 // The same graph with other extents for some tensors: a new program with the same kernels.
-Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::Overridden(const Handle& with, const VariantPackDesc& pack) const {
+Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::Overridden(const Handle& with,
+                                                               const VariantPackDesc& pack) const {
   graph::Graph graph = engine_config->engine->operation_graph->graph;
   for (size_t i = 0; i < pack.override_uids.size(); ++i) {
     bool found = false;
@@ -191,19 +210,23 @@ Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::Overridden(const Handle& wit
       found = true;
       if (pack.override_shapes[i].size() != tensor.dims.size() ||
           pack.override_strides[i].size() != tensor.dims.size()) {
-        return Status::Error(Code::kShapeMismatch, "tensor {} has {} dimensions; the override has {} and {} strides",
+        return Status::Error(Code::kShapeMismatch,
+                             "tensor {} has {} dimensions; the override has {} and {} strides",
                              tensor.uid, tensor.dims.size(), pack.override_shapes[i].size(),
                              pack.override_strides[i].size());
       }
       tensor.dims = pack.override_shapes[i];
       tensor.strides = pack.override_strides[i];
     }
-    if (!found) return Status::Error(Code::kBadParam, "the graph has no tensor {} to override", pack.override_uids[i]);
+    if (!found)
+      return Status::Error(Code::kBadParam, "the graph has no tensor {} to override",
+                           pack.override_uids[i]);
   }
   RETURN_IF_ERROR(graph::Verify(graph));
   ASSIGN_OR_RETURN(Built built, BuildOn(with.session, graph));
   if (built.plan->workspace_bytes() > built_.plan->workspace_bytes()) {
-    return Status::Error(Code::kSizeInsufficient, "with these shapes the plan needs {} bytes of workspace, not {}",
+    return Status::Error(Code::kSizeInsufficient,
+                         "with these shapes the plan needs {} bytes of workspace, not {}",
                          built.plan->workspace_bytes(), built_.plan->workspace_bytes());
   }
   return built;

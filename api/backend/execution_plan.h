@@ -44,7 +44,8 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
 
   Built built_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Built>> elsewhere_;  // further sessions; entries are never removed
+  mutable std::vector<std::unique_ptr<Built>>
+      elsewhere_;  // further sessions; entries are never removed
 };
 
 }  // namespace kiln::api

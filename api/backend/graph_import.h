@@ -19,6 +19,8 @@ namespace kiln::api {
 Result<DType> ElementType(cudnnDataType_t type);
 // The same for the type of a computation.
 Result<DType> ComputeType(cudnnDataType_t type);
+// A type to move elements of `type` through unchanged, for operations that declare no type of their own.
+cudnnDataType_t MovingType(cudnnDataType_t type);
 
 class GraphImport {
  public:
@@ -26,16 +28,16 @@ class GraphImport {
   using Operand = const TensorDesc*;
 
   // One operation with one node. Trailing absent inputs are dropped.
-  Status Add(graph::GraphOp op, std::vector<Operand> inputs, std::vector<Operand> outputs, cudnnDataType_t compute,
-             graph::Attrs attrs);
+  Status Add(graph::GraphOp op, std::vector<Operand> inputs, std::vector<Operand> outputs,
+             cudnnDataType_t compute, graph::Attrs attrs);
 
   // For operations that need more than one node:
   Result<graph::TensorId> Tensor(const TensorDesc& tensor);
   // What the tensor holds before the graph runs, beside Tensor, which some operation writes.
   Result<graph::TensorId> Previous(const TensorDesc& tensor);
   graph::TensorId Temporary(DType dtype, Dims dims, Dims strides);
-  void AddNode(graph::GraphOp op, std::vector<graph::TensorId> inputs, std::vector<graph::TensorId> outputs,
-               DType compute, graph::Attrs attrs);
+  void AddNode(graph::GraphOp op, std::vector<graph::TensorId> inputs,
+               std::vector<graph::TensorId> outputs, DType compute, graph::Attrs attrs);
 
   // Sorted and verified.
   Result<graph::Graph> Finish();

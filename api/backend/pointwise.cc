@@ -49,12 +49,14 @@ Status CheckBroadcast(cudnnPointwiseMode_t mode, NamedOperand operand, const Ten
   if (operand.tensor == nullptr) return {};
   const TensorDesc& in = *operand.tensor;
   if (in.dims.size() != out.dims.size()) {
-    return Status::Error(Code::kBadParam, "{}: {} is {}, of {} dimensions; the output {} has {}", NameOf(mode),
-                         operand.name, in.Text(), in.dims.size(), out.Text(), out.dims.size());
+    return Status::Error(Code::kBadParam, "{}: {} is {}, of {} dimensions; the output {} has {}",
+                         NameOf(mode), operand.name, in.Text(), in.dims.size(), out.Text(),
+                         out.dims.size());
   }
   for (size_t i = 0; i < out.dims.size(); ++i) {
     if (in.dims[i] == out.dims[i] || in.dims[i] == 1) continue;
-    return Status::Error(Code::kBadParam, "{}: {} is {}, whose dimension {} does not broadcast to the output {}",
+    return Status::Error(Code::kBadParam,
+                         "{}: {} is {}, whose dimension {} does not broadcast to the output {}",
                          NameOf(mode), operand.name, in.Text(), i, out.Text());
   }
   return {};
@@ -67,8 +69,8 @@ std::span<const AttrRow> OperationPointwiseDesc::Rows() { return kOperationRows;
 
 Status PointwiseDesc::Finalize() {
   if (relu_lower.value > relu_upper.value) {
-    return Status::Error(Code::kBadParam, "{}: the lower clip {} is above the upper clip {}", NameOf(mode),
-                         relu_lower.value, relu_upper.value);
+    return Status::Error(Code::kBadParam, "{}: the lower clip {} is above the upper clip {}",
+                         NameOf(mode), relu_lower.value, relu_upper.value);
   }
   if (mode == CUDNN_POINTWISE_GEN_INDEX && (axis < 0 || axis >= CUDNN_DIM_MAX)) {
     return Status::Error(Code::kBadParam, "{}: axis {} is no dimension", NameOf(mode), axis);
@@ -91,8 +93,10 @@ Status OperationPointwiseDesc::Finalize() {
   RETURN_IF_ERROR(CheckBroadcast(mode, {"x", x}, *y));
   if (info.inputs >= 2) RETURN_IF_ERROR(CheckBroadcast(mode, {"b", b}, *y));
   if (info.inputs >= 3) RETURN_IF_ERROR(CheckBroadcast(mode, {"t", t}, *y));
-  if (mode == CUDNN_POINTWISE_GEN_INDEX && pointwise->axis >= static_cast<int64_t>(y->dims.size())) {
-    return Status::Error(Code::kBadParam, "{}: axis {} is no dimension of {}", NameOf(mode), pointwise->axis, y->Text());
+  if (mode == CUDNN_POINTWISE_GEN_INDEX &&
+      pointwise->axis >= static_cast<int64_t>(y->dims.size())) {
+    return Status::Error(Code::kBadParam, "{}: axis {} is no dimension of {}", NameOf(mode),
+                         pointwise->axis, y->Text());
   }
   return {};
 }
@@ -104,8 +108,9 @@ Status OperationPointwiseDesc::Import(GraphImport& import) const {
                               .alpha2 = alpha2.value,
                               .relu_lower = p.relu_lower.value,
                               // Frontends write "no clip" as the largest float.
-                              .relu_upper = p.relu_upper.value >= FLT_MAX ? std::numeric_limits<double>::infinity()
-                                                                          : p.relu_upper.value,
+                              .relu_upper = p.relu_upper.value >= FLT_MAX
+                                                ? std::numeric_limits<double>::infinity()
+                                                : p.relu_upper.value,
                               .relu_slope = p.relu_slope.value,
                               .elu_alpha = p.elu_alpha.value,
                               .softplus_beta = p.softplus_beta.value,
@@ -114,8 +119,10 @@ Status OperationPointwiseDesc::Import(GraphImport& import) const {
                               .axis = p.axis};
   graph::PointwiseModeInfo info = InfoOf(p.mode);
   std::vector<GraphImport::Operand> inputs = {x.get(), b.get(), t.get()};
-  if (info.is_backward) inputs = {dy.get(), x.get()};
-  else inputs.resize(static_cast<size_t>(info.inputs));  // a client's surplus operand is not read
+  if (info.is_backward)
+    inputs = {dy.get(), x.get()};
+  else
+    inputs.resize(static_cast<size_t>(info.inputs));  // a client's surplus operand is not read
   const TensorDesc* output = info.is_backward ? dx.get() : y.get();
   return import.Add(graph::GraphOp::kPointwise, std::move(inputs), {output}, p.math_type, attrs);
 }

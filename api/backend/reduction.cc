@@ -53,8 +53,8 @@ Status OperationReductionDesc::Finalize() {
   }
   for (size_t i = 0; i < x->dims.size(); ++i) {
     if (x->dims[i] % y->dims[i] == 0) continue;
-    return Status::Error(Code::kBadParam, "dimension {} of x {} cannot be reduced to that of y {}", i, x->Text(),
-                         y->Text());
+    return Status::Error(Code::kBadParam, "dimension {} of x {} cannot be reduced to that of y {}",
+                         i, x->Text(), y->Text());
   }
   return {};
 }
@@ -64,18 +64,21 @@ Status OperationReductionDesc::Import(GraphImport& import) const {
                               .deterministic = reduction->deterministic};
   Split split = SplitRuns(*x, *y);
   if (!split.any) {
-    return import.Add(graph::GraphOp::kReduction, {x.get()}, {y.get()}, reduction->compute_type, attrs);
+    return import.Add(graph::GraphOp::kReduction, {x.get()}, {y.get()}, reduction->compute_type,
+                      attrs);
   }
   ASSIGN_OR_RETURN(DType x_type, ElementType(x->data_type));
   ASSIGN_OR_RETURN(DType y_type, ElementType(y->data_type));
+  ASSIGN_OR_RETURN(DType x_moving, ComputeType(MovingType(x->data_type)));
+  ASSIGN_OR_RETURN(DType y_moving, ComputeType(MovingType(y->data_type)));
   ASSIGN_OR_RETURN(DType compute, ComputeType(reduction->compute_type));
   ASSIGN_OR_RETURN(graph::TensorId from, import.Tensor(*x));
   ASSIGN_OR_RETURN(graph::TensorId to, import.Tensor(*y));
   graph::TensorId runs = import.Temporary(x_type, split.x_dims, split.x_strides);
   graph::TensorId reduced = import.Temporary(y_type, split.y_dims, PackedStrides(split.y_dims));
-  import.AddNode(graph::GraphOp::kReshape, {from}, {runs}, x_type, graph::ReshapeAttrs{});
+  import.AddNode(graph::GraphOp::kReshape, {from}, {runs}, x_moving, graph::ReshapeAttrs{});
   import.AddNode(graph::GraphOp::kReduction, {runs}, {reduced}, compute, attrs);
-  import.AddNode(graph::GraphOp::kReshape, {reduced}, {to}, y_type, graph::ReshapeAttrs{});
+  import.AddNode(graph::GraphOp::kReshape, {reduced}, {to}, y_moving, graph::ReshapeAttrs{});
   return {};
 }
 

@@ -24,26 +24,34 @@ int BitsOf(cudnnDataType_t type) {
   switch (type) {
     case CUDNN_DATA_FP4_E2M1:
     case CUDNN_DATA_INT4:
-    case CUDNN_DATA_UINT4: return 4;
+    case CUDNN_DATA_UINT4:
+      return 4;
     case CUDNN_DATA_INT8:
     case CUDNN_DATA_UINT8:
     case CUDNN_DATA_BOOLEAN:
     case CUDNN_DATA_FP8_E4M3:
     case CUDNN_DATA_FP8_E5M2:
-    case CUDNN_DATA_FP8_E8M0: return 8;
+    case CUDNN_DATA_FP8_E8M0:
+      return 8;
     case CUDNN_DATA_HALF:
-    case CUDNN_DATA_BFLOAT16: return 16;
+    case CUDNN_DATA_BFLOAT16:
+      return 16;
     case CUDNN_DATA_FLOAT:
     case CUDNN_DATA_INT32:
     case CUDNN_DATA_UINT32:
     case CUDNN_DATA_INT8x4:
-    case CUDNN_DATA_UINT8x4: return 32;
+    case CUDNN_DATA_UINT8x4:
+      return 32;
     case CUDNN_DATA_DOUBLE:
     case CUDNN_DATA_INT64:
-    case CUDNN_DATA_COMPLEX_FP32: return 64;
-    case CUDNN_DATA_COMPLEX_FP64: return 128;
-    case CUDNN_DATA_INT8x32: return 256;
-    case CUDNN_DATA_FAST_FLOAT_FOR_FP8: return 0;
+    case CUDNN_DATA_COMPLEX_FP32:
+      return 64;
+    case CUDNN_DATA_COMPLEX_FP64:
+      return 128;
+    case CUDNN_DATA_INT8x32:
+      return 256;
+    case CUDNN_DATA_FAST_FLOAT_FOR_FP8:
+      return 0;
   }
   return 0;
 }
@@ -53,18 +61,21 @@ Status CheckType(const TensorDesc& t) {
     case CUDNN_DATA_INT8x4:
     case CUDNN_DATA_UINT8x4:
     case CUDNN_DATA_INT8x32:
-      return Status::Error(Code::kNotSupported,
-                           "{}: the backend describes vectors by CUDNN_ATTR_TENSOR_VECTOR_COUNT, not by {}", t.Text(),
-                           NameOf(t.data_type));
+      return Status::Error(
+          Code::kNotSupported,
+          "{}: the backend describes vectors by CUDNN_ATTR_TENSOR_VECTOR_COUNT, not by {}",
+          t.Text(), NameOf(t.data_type));
     case CUDNN_DATA_FAST_FLOAT_FOR_FP8:
-      return Status::Error(Code::kBadParam, "{}: {} is a type of computations, not of tensors", t.Text(),
-                           NameOf(t.data_type));
-    default: break;
+      return Status::Error(Code::kBadParam, "{}: {} is a type of computations, not of tensors",
+                           t.Text(), NameOf(t.data_type));
+    default:
+      break;
   }
   int64_t bytes = std::max(1, BitsOf(t.data_type) / 8);
   if (t.alignment <= 0 || t.alignment % bytes != 0) {
-    return Status::Error(Code::kBadParam, "{}: an alignment of {} bytes is no multiple of the {} bytes of {}", t.Text(),
-                         t.alignment, bytes, NameOf(t.data_type));
+    return Status::Error(Code::kBadParam,
+                         "{}: an alignment of {} bytes is no multiple of the {} bytes of {}",
+                         t.Text(), t.alignment, bytes, NameOf(t.data_type));
   }
   return {};
 }
@@ -74,16 +85,18 @@ Status CheckType(const TensorDesc& t) {
 Status CheckGeometry(const TensorDesc& t) {
   if (t.dims.empty()) return Status::Error(Code::kBadParam, "{} has no dimensions", t.Text());
   if (t.dims.size() != t.strides.size()) {
-    return Status::Error(Code::kBadParam, "{} has {} dimensions and {} strides", t.Text(), t.dims.size(),
-                         t.strides.size());
+    return Status::Error(Code::kBadParam, "{} has {} dimensions and {} strides", t.Text(),
+                         t.dims.size(), t.strides.size());
   }
   __int128 last = 0, count = 1;
   for (size_t i = 0; i < t.dims.size(); ++i) {
     if (t.dims[i] <= 0) {
-      return Status::Error(Code::kBadParam, "{}: dimension {} has extent {}", t.Text(), i, t.dims[i]);
+      return Status::Error(Code::kBadParam, "{}: dimension {} has extent {}", t.Text(), i,
+                           t.dims[i]);
     }
     if (t.strides[i] < 0) {
-      return Status::Error(Code::kBadParam, "{}: dimension {} has stride {}", t.Text(), i, t.strides[i]);
+      return Status::Error(Code::kBadParam, "{}: dimension {} has stride {}", t.Text(), i,
+                           t.strides[i]);
     }
     last += static_cast<__int128>(t.dims[i] - 1) * t.strides[i];
     count = std::min(count * t.dims[i], static_cast<__int128>(1) << 100);
@@ -99,11 +112,12 @@ Status CheckVector(const TensorDesc& t) {
   if (t.vector_count == 1) return {};
   bool is_int8 = t.data_type == CUDNN_DATA_INT8 || t.data_type == CUDNN_DATA_UINT8;
   if (t.vector_count <= 0 || (is_int8 && t.vector_count != 4 && t.vector_count != 32)) {
-    return Status::Error(Code::kNotSupported, "{}: vectors of {} elements; 1, 4 and 32 exist", t.Text(), t.vector_count);
+    return Status::Error(Code::kNotSupported, "{}: vectors of {} elements; 1, 4 and 32 exist",
+                         t.Text(), t.vector_count);
   }
   if (t.vector_dim < 0 || t.vector_dim >= static_cast<int64_t>(t.dims.size())) {
-    return Status::Error(Code::kBadParam, "{}: the vectorized dimension {} is none of its {}", t.Text(), t.vector_dim,
-                         t.dims.size());
+    return Status::Error(Code::kBadParam, "{}: the vectorized dimension {} is none of its {}",
+                         t.Text(), t.vector_dim, t.dims.size());
   }
   return {};
 }
@@ -115,9 +129,9 @@ std::span<const AttrRow> TensorDesc::Rows() { return kRows; }
 std::string TensorDesc::Text() const { return fmt::format("tensor {} ({})", uid, DimsText(dims)); }
 
 bool TensorDesc::SameAs(const TensorDesc& other) const {
-  return uid == other.uid && data_type == other.data_type && dims == other.dims && strides == other.strides &&
-         is_virtual == other.is_virtual && by_value == other.by_value && vector_count == other.vector_count &&
-         reordering == other.reordering;
+  return uid == other.uid && data_type == other.data_type && dims == other.dims &&
+         strides == other.strides && is_virtual == other.is_virtual && by_value == other.by_value &&
+         vector_count == other.vector_count && reordering == other.reordering;
 }
 
 Status TensorDesc::Finalize() {
@@ -125,7 +139,9 @@ Status TensorDesc::Finalize() {
   RETURN_IF_ERROR(CheckGeometry(*this));
   RETURN_IF_ERROR(CheckVector(*this));
   if (by_value && (NumElements(dims) != 1 || is_virtual)) {
-    return Status::Error(Code::kBadParam, "{} is passed by value: it must have one element and not be virtual", Text());
+    return Status::Error(Code::kBadParam,
+                         "{} is passed by value: it must have one element and not be virtual",
+                         Text());
   }
   if (uid == -1) {
     return Status::Text(Code::kBadParam, "uid -1 means that the tensor has none; give it another");

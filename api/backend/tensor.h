@@ -22,6 +22,4 @@ struct TensorDesc : DescriptorOf<CUDNN_BACKEND_TENSOR_DESCRIPTOR> {
   std::string Text() const;  // "tensor 7 (8x64x56x56)"
 };
 
-
-
 }  // namespace kiln::api

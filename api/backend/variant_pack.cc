@@ -26,7 +26,8 @@ using Pack = VariantPackDesc;
 constexpr AttrRow kRows[] = {
     Attr<&Pack::uids>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Use::kOptional),
     Attr<&Pack::pointers>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Use::kOptional),
-    Refused(CUDNN_ATTR_VARIANT_PACK_INTERMEDIATES, "no engine has intermediates that outlive an execution"),
+    Refused(CUDNN_ATTR_VARIANT_PACK_INTERMEDIATES,
+            "no engine has intermediates that outlive an execution"),
     Attr<&Pack::workspace>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, Use::kOptional),
     Attr<&Pack::override_uids>(CUDNN_ATTR_VARIANT_PACK_OVERRIDE_UNIQUE_IDS, Use::kOptional),
     OverrideAttr<&Pack::override_shapes>(CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES),
@@ -39,7 +40,8 @@ std::span<const AttrRow> VariantPackDesc::Rows() { return kRows; }
 
 Status VariantPackDesc::Finalize() {
   if (uids.size() != pointers.size()) {
-    return Status::Error(Code::kBadParam, "{} uids and {} data pointers", uids.size(), pointers.size());
+    return Status::Error(Code::kBadParam, "{} uids and {} data pointers", uids.size(),
+                         pointers.size());
   }
   for (size_t i = 0; i < uids.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {

@@ -9,16 +9,19 @@ extern "C" {
 
 KILN_EXPORT cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t descriptorType,
                                                        cudnnBackendDescriptor_t* descriptor) {
-  return api::Entry("cudnnBackendCreateDescriptor",
-                    [&] { return api::CreateDescriptor(static_cast<int>(descriptorType), descriptor); });
+  return api::Entry("cudnnBackendCreateDescriptor", [&] {
+    return api::CreateDescriptor(static_cast<int>(descriptorType), descriptor);
+  });
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
-  return api::Entry("cudnnBackendDestroyDescriptor", [&] { return api::DestroyDescriptor(descriptor); });
+  return api::Entry("cudnnBackendDestroyDescriptor",
+                    [&] { return api::DestroyDescriptor(descriptor); });
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendInitialize(cudnnBackendDescriptor_t descriptor) {
-  return api::Entry("cudnnBackendInitialize", [&] { return api::InitializeDescriptor(descriptor); });
+  return api::Entry("cudnnBackendInitialize",
+                    [&] { return api::InitializeDescriptor(descriptor); });
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
@@ -27,28 +30,32 @@ KILN_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descript
 
 KILN_EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
                                                    cudnnBackendAttributeName_t attributeName,
-                                                   cudnnBackendAttributeType_t attributeType, int64_t elementCount,
+                                                   cudnnBackendAttributeType_t attributeType,
+                                                   int64_t elementCount,
                                                    const void* arrayOfElements) {
   return api::Entry("cudnnBackendSetAttribute", [&] {
-    return api::SetAttribute(descriptor, static_cast<int>(attributeName), static_cast<int>(attributeType), elementCount,
-                             arrayOfElements);
+    return api::SetAttribute(descriptor, static_cast<int>(attributeName),
+                             static_cast<int>(attributeType), elementCount, arrayOfElements);
   });
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
                                                    cudnnBackendAttributeName_t attributeName,
                                                    cudnnBackendAttributeType_t attributeType,
-                                                   int64_t requestedElementCount, int64_t* elementCount,
-                                                   void* arrayOfElements) {
+                                                   int64_t requestedElementCount,
+                                                   int64_t* elementCount, void* arrayOfElements) {
   return api::Entry("cudnnBackendGetAttribute", [&] {
-    return api::GetAttribute(descriptor, static_cast<int>(attributeName), static_cast<int>(attributeType),
-                             requestedElementCount, elementCount, arrayOfElements);
+    return api::GetAttribute(descriptor, static_cast<int>(attributeName),
+                             static_cast<int>(attributeType), requestedElementCount, elementCount,
+                             arrayOfElements);
   });
 }
 
-KILN_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t executionPlan,
+KILN_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle,
+                                              cudnnBackendDescriptor_t executionPlan,
                                               cudnnBackendDescriptor_t variantPack) {
-  return api::Entry("cudnnBackendExecute", [&] { return api::ExecutePlan(handle, executionPlan, variantPack); });
+  return api::Entry("cudnnBackendExecute",
+                    [&] { return api::ExecutePlan(handle, executionPlan, variantPack); });
 }
 
 }  // extern "C"

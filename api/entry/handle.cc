@@ -7,7 +7,8 @@ namespace api = kiln::api;
 extern "C" {
 
 KILN_EXPORT cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
-  return api::Entry("cudnnCreate", [&] { return api::CreateHandle(reinterpret_cast<void**>(handle)); });
+  return api::Entry("cudnnCreate",
+                    [&] { return api::CreateHandle(reinterpret_cast<void**>(handle)); });
 }
 
 KILN_EXPORT cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
@@ -19,7 +20,8 @@ KILN_EXPORT cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stre
 }
 
 KILN_EXPORT cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* streamId) {
-  return api::Entry("cudnnGetStream", [&] { return api::GetStream(handle, reinterpret_cast<void**>(streamId)); });
+  return api::Entry("cudnnGetStream",
+                    [&] { return api::GetStream(handle, reinterpret_cast<void**>(streamId)); });
 }
 
 KILN_EXPORT cudnnStatus_t cudnnQueryRuntimeError(cudnnHandle_t handle, cudnnStatus_t* rstatus,

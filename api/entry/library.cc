@@ -14,12 +14,20 @@ namespace {
 
 kiln::Status Property(int type, int* value) {
   const api::Generation& generation = api::ThisGeneration();
-  if (value == nullptr) return kiln::Status::Text(kiln::Code::kNullPointer, "the place for the value is NULL");
+  if (value == nullptr)
+    return kiln::Status::Text(kiln::Code::kNullPointer, "the place for the value is NULL");
   switch (type) {
-    case MAJOR_VERSION: *value = generation.major; return {};
-    case MINOR_VERSION: *value = generation.minor; return {};
-    case PATCH_LEVEL: *value = generation.patch; return {};
-    default: return kiln::Status::Error(kiln::Code::kBadParam, "{} is no libraryPropertyType", type);
+    case MAJOR_VERSION:
+      *value = generation.major;
+      return {};
+    case MINOR_VERSION:
+      *value = generation.minor;
+      return {};
+    case PATCH_LEVEL:
+      *value = generation.patch;
+      return {};
+    default:
+      return kiln::Status::Error(kiln::Code::kBadParam, "{} is no libraryPropertyType", type);
   }
 }
 
@@ -52,23 +60,37 @@ KILN_EXPORT const char* cudnnGetErrorString(cudnnStatus_t status) {
 }
 
 KILN_EXPORT cudnnStatus_t cudnnSetCallback(unsigned mask, void* udata, cudnnCallback_t fptr) {
-  return api::Entry("cudnnSetCallback",
-                    [&] { return api::SetCallback(mask, udata, reinterpret_cast<api::AnyFunction>(fptr)); });
+  return api::Entry("cudnnSetCallback", [&] {
+    return api::SetCallback(mask, udata, reinterpret_cast<api::AnyFunction>(fptr));
+  });
 }
 
 KILN_EXPORT cudnnStatus_t cudnnGetCallback(unsigned* mask, void** udata, cudnnCallback_t* fptr) {
-  return api::Entry("cudnnGetCallback",
-                    [&] { return api::GetCallback(mask, udata, reinterpret_cast<api::AnyFunction*>(fptr)); });
+  return api::Entry("cudnnGetCallback", [&] {
+    return api::GetCallback(mask, udata, reinterpret_cast<api::AnyFunction*>(fptr));
+  });
 }
 
 #if CUDNN_MAJOR == 8
 
-KILN_EXPORT cudnnStatus_t cudnnOpsInferVersionCheck(void) { return api::Entry("cudnnOpsInferVersionCheck", OneVersion); }
-KILN_EXPORT cudnnStatus_t cudnnOpsTrainVersionCheck(void) { return api::Entry("cudnnOpsTrainVersionCheck", OneVersion); }
-KILN_EXPORT cudnnStatus_t cudnnCnnInferVersionCheck(void) { return api::Entry("cudnnCnnInferVersionCheck", OneVersion); }
-KILN_EXPORT cudnnStatus_t cudnnCnnTrainVersionCheck(void) { return api::Entry("cudnnCnnTrainVersionCheck", OneVersion); }
-KILN_EXPORT cudnnStatus_t cudnnAdvInferVersionCheck(void) { return api::Entry("cudnnAdvInferVersionCheck", OneVersion); }
-KILN_EXPORT cudnnStatus_t cudnnAdvTrainVersionCheck(void) { return api::Entry("cudnnAdvTrainVersionCheck", OneVersion); }
+KILN_EXPORT cudnnStatus_t cudnnOpsInferVersionCheck(void) {
+  return api::Entry("cudnnOpsInferVersionCheck", OneVersion);
+}
+KILN_EXPORT cudnnStatus_t cudnnOpsTrainVersionCheck(void) {
+  return api::Entry("cudnnOpsTrainVersionCheck", OneVersion);
+}
+KILN_EXPORT cudnnStatus_t cudnnCnnInferVersionCheck(void) {
+  return api::Entry("cudnnCnnInferVersionCheck", OneVersion);
+}
+KILN_EXPORT cudnnStatus_t cudnnCnnTrainVersionCheck(void) {
+  return api::Entry("cudnnCnnTrainVersionCheck", OneVersion);
+}
+KILN_EXPORT cudnnStatus_t cudnnAdvInferVersionCheck(void) {
+  return api::Entry("cudnnAdvInferVersionCheck", OneVersion);
+}
+KILN_EXPORT cudnnStatus_t cudnnAdvTrainVersionCheck(void) {
+  return api::Entry("cudnnAdvTrainVersionCheck", OneVersion);
+}
 
 #else
 
@@ -80,10 +102,18 @@ KILN_EXPORT void cudnnGetLastErrorString(char* message, size_t max_size) {
   message[length] = '\0';
 }
 
-KILN_EXPORT cudnnStatus_t cudnnGraphVersionCheck(void) { return api::Entry("cudnnGraphVersionCheck", OneVersion); }
-KILN_EXPORT cudnnStatus_t cudnnOpsVersionCheck(void) { return api::Entry("cudnnOpsVersionCheck", OneVersion); }
-KILN_EXPORT cudnnStatus_t cudnnCnnVersionCheck(void) { return api::Entry("cudnnCnnVersionCheck", OneVersion); }
-KILN_EXPORT cudnnStatus_t cudnnAdvVersionCheck(void) { return api::Entry("cudnnAdvVersionCheck", OneVersion); }
+KILN_EXPORT cudnnStatus_t cudnnGraphVersionCheck(void) {
+  return api::Entry("cudnnGraphVersionCheck", OneVersion);
+}
+KILN_EXPORT cudnnStatus_t cudnnOpsVersionCheck(void) {
+  return api::Entry("cudnnOpsVersionCheck", OneVersion);
+}
+KILN_EXPORT cudnnStatus_t cudnnCnnVersionCheck(void) {
+  return api::Entry("cudnnCnnVersionCheck", OneVersion);
+}
+KILN_EXPORT cudnnStatus_t cudnnAdvVersionCheck(void) {
+  return api::Entry("cudnnAdvVersionCheck", OneVersion);
+}
 
 #endif
 

@@ -24,13 +24,16 @@ struct StatusName {
 #endif
 
 constexpr size_t kCodes = static_cast<size_t>(Code::kCudaDriver) + 1;
-static_assert(std::size(kStatusRows) == kCodes, "api/spec/statuses.tsv must have a row for each Code");
+static_assert(std::size(kStatusRows) == kCodes,
+              "api/spec/statuses.tsv must have a row for each Code");
 
 constexpr std::array<int, kCodes> kValues = [] {
   std::array<int, kCodes> values{};
   for (size_t i = 0; i < kCodes; ++i) {
     // Rows stand in the order of the enumeration; one out of place does not compile.
-    values[i] = static_cast<size_t>(kStatusRows[i].code) == i ? static_cast<int>(kStatusRows[i].status) : throw i;
+    values[i] = static_cast<size_t>(kStatusRows[i].code) == i
+                    ? static_cast<int>(kStatusRows[i].status)
+                    : throw i;
   }
   return values;
 }();

@@ -23,8 +23,10 @@ struct ConvBiasRelu {
 
   explicit ConvBiasRelu(bool with_handle = true) {
     if (with_handle) cudnnCreate(&handle);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
-    for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(static_cast<int>(i * 5 % 7) - 3);
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
+    for (size_t i = 0; i < w.size(); ++i)
+      w[i] = static_cast<float>(static_cast<int>(i * 5 % 7) - 3);
     for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(static_cast<int>(i) * 4 - 6);
   }
   ~ConvBiasRelu() {
@@ -53,7 +55,8 @@ struct ConvBiasRelu {
         for (int s = 0; s < 3; ++s) {
           int h = p + r - 1, v = q + s - 1;
           if (h < 0 || h >= 5 || v < 0 || v >= 5) continue;
-          sum += x[static_cast<size_t>(((n * 3 + c) * 5 + h) * 5 + v)] * w[static_cast<size_t>(((k * 3 + c) * 3 + r) * 3 + s)];
+          sum += x[static_cast<size_t>(((n * 3 + c) * 5 + h) * 5 + v)] *
+                 w[static_cast<size_t>(((k * 3 + c) * 3 + r) * 3 + s)];
         }
       }
     }
@@ -63,7 +66,8 @@ struct ConvBiasRelu {
     for (int n = 0; n < 2; ++n) {
       for (int k = 0; k < 4; ++k) {
         for (int i = 0; i < 25; ++i) {
-          ASSERT_EQ(y[static_cast<size_t>((n * 4 + k) * 25 + i)], Expected(n, k, i / 5, i % 5)) << n << k << i;
+          ASSERT_EQ(y[static_cast<size_t>((n * 4 + k) * 25 + i)], Expected(n, k, i / 5, i % 5))
+              << n << k << i;
         }
       }
     }
@@ -72,20 +76,23 @@ struct ConvBiasRelu {
 
 Desc Heuristics(const Desc& graph, cudnnBackendHeurMode_t mode) {
   Desc heur(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heur.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).Set(CUDNN_ATTR_ENGINEHEUR_MODE, mode).Finalize();
+  heur.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
+      .Set(CUDNN_ATTR_ENGINEHEUR_MODE, mode)
+      .Finalize();
   return heur;
 }
 
 std::vector<Desc> Results(const Desc& heur) {
   int64_t count = -1;
-  EXPECT_EQ(cudnnBackendGetAttribute(heur.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count,
-                                     nullptr),
+  EXPECT_EQ(cudnnBackendGetAttribute(heur.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
             CUDNN_STATUS_SUCCESS);
   std::vector<Desc> configs;
   std::vector<cudnnBackendDescriptor_t> raws;
-  for (int64_t i = 0; i < count; ++i) raws.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
-  EXPECT_EQ(cudnnBackendGetAttribute(heur.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count,
-                                     &count, raws.data()),
+  for (int64_t i = 0; i < count; ++i)
+    raws.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
+  EXPECT_EQ(cudnnBackendGetAttribute(heur.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, raws.data()),
             CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(count, static_cast<int64_t>(configs.size()));
   return configs;
@@ -100,12 +107,12 @@ Desc Plan(cudnnHandle_t handle, const Desc& config) {
 
 std::string Json(const Desc& plan) {
   int64_t size = 0;
-  EXPECT_EQ(cudnnBackendGetAttribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
-                                     &size, nullptr),
+  EXPECT_EQ(cudnnBackendGetAttribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                     CUDNN_TYPE_CHAR, 0, &size, nullptr),
             CUDNN_STATUS_SUCCESS);
   std::string text(static_cast<size_t>(size), '?');
-  EXPECT_EQ(cudnnBackendGetAttribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, size,
-                                     &size, text.data()),
+  EXPECT_EQ(cudnnBackendGetAttribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                     CUDNN_TYPE_CHAR, size, &size, text.data()),
             CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(size, static_cast<int64_t>(text.size()));
   return text;
@@ -126,7 +133,8 @@ TEST(Flow, FromHeuristicsToNumbers) {
   EXPECT_EQ(workspace, kFakeWorkspace);
   cudnnSetStream(problem.handle, reinterpret_cast<cudaStream_t>(0x4560));
   Desc pack = Pack(problem.uids(), problem.pointers(), problem.workspace.data());
-  ASSERT_EQ(cudnnBackendExecute(problem.handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS) << LastError();
+  ASSERT_EQ(cudnnBackendExecute(problem.handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+      << LastError();
   problem.CheckResult();
   EXPECT_EQ(kiln::api::LastFakeStream(), reinterpret_cast<void*>(0x4560));
   EXPECT_EQ(problem.workspace[0], 1);
@@ -155,8 +163,8 @@ TEST(Flow, AFilledConfigurationReadsBack) {
   Desc engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.raw();
   int64_t count = 0;
-  ASSERT_EQ(cudnnBackendGetAttribute(configs[0].raw(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                     &count, &raw),
+  ASSERT_EQ(cudnnBackendGetAttribute(configs[0].raw(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
             CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(engine.Get(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &index), CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(index, 1);
@@ -179,9 +187,10 @@ TEST(Flow, AFilledConfigurationReadsBack) {
   for (int i = 0; i < CUDNN_KNOB_TYPE_COUNTS; ++i) {
     raws.push_back(infos.emplace_back(CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR).raw());
   }
-  ASSERT_EQ(cudnnBackendGetAttribute(raw, CUDNN_ATTR_ENGINE_KNOB_INFO, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                     CUDNN_KNOB_TYPE_COUNTS, &count, raws.data()),
-            CUDNN_STATUS_SUCCESS);
+  ASSERT_EQ(
+      cudnnBackendGetAttribute(raw, CUDNN_ATTR_ENGINE_KNOB_INFO, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                               CUDNN_KNOB_TYPE_COUNTS, &count, raws.data()),
+      CUDNN_STATUS_SUCCESS);
   ASSERT_EQ(count, 2);
   cudnnBackendKnobType_t type{};
   int64_t maximum = -1, stride = -1;
@@ -191,12 +200,13 @@ TEST(Flow, AFilledConfigurationReadsBack) {
   EXPECT_EQ(type, CUDNN_KNOB_TYPE_SPLIT_K);
   EXPECT_EQ(maximum, 8);
   EXPECT_EQ(stride, 2);
-  EXPECT_EQ(infos[2].Get(CUDNN_ATTR_KNOB_INFO_TYPE, &type), CUDNN_STATUS_NOT_INITIALIZED) << "was not filled";
+  EXPECT_EQ(infos[2].Get(CUDNN_ATTR_KNOB_INFO_TYPE, &type), CUDNN_STATUS_NOT_INITIALIZED)
+      << "was not filled";
 
   Desc layout(CUDNN_BACKEND_LAYOUT_INFO_DESCRIPTOR);
   cudnnBackendDescriptor_t layout_raw = layout.raw();
-  ASSERT_EQ(cudnnBackendGetAttribute(raw, CUDNN_ATTR_ENGINE_LAYOUT_INFO, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                     &layout_raw),
+  ASSERT_EQ(cudnnBackendGetAttribute(raw, CUDNN_ATTR_ENGINE_LAYOUT_INFO,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &layout_raw),
             CUDNN_STATUS_SUCCESS);
   cudnnBackendLayoutType_t preferred{};
   EXPECT_EQ(layout.Get(CUDNN_ATTR_LAYOUT_INFO_TYPES, &preferred), CUDNN_STATUS_SUCCESS);
@@ -211,7 +221,9 @@ TEST(Flow, ACustomConfigurationRuns) {
   EXPECT_EQ(count, kiln::api::kFakeEngines);
   auto engine_of = [&](int64_t index) {
     Desc engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    engine.Set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph).Set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, index).Finalize();
+    engine.Set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph)
+        .Set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, index)
+        .Finalize();
     return engine;
   };
   EXPECT_EQ(engine_of(0).status(), CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN);
@@ -223,14 +235,21 @@ TEST(Flow, ACustomConfigurationRuns) {
 
   auto config_with = [&](cudnnBackendKnobType_t type, int64_t value) {
     Desc choice(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-    choice.Set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, type).Set(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value).Finalize();
+    choice.Set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, type)
+        .Set(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value)
+        .Finalize();
     Desc config(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    config.Set(CUDNN_ATTR_ENGINECFG_ENGINE, engine).Set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, {&choice}).Finalize();
+    config.Set(CUDNN_ATTR_ENGINECFG_ENGINE, engine)
+        .Set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, {&choice})
+        .Finalize();
     return config;
   };
-  EXPECT_EQ(config_with(CUDNN_KNOB_TYPE_SPLIT_K, 3).status(), CUDNN_STATUS_NOT_SUPPORTED) << "between the steps";
-  EXPECT_EQ(config_with(CUDNN_KNOB_TYPE_TILE_M, 4).status(), CUDNN_STATUS_NOT_SUPPORTED) << "beyond the maximum";
-  EXPECT_EQ(config_with(CUDNN_KNOB_TYPE_STAGES, 0).status(), CUDNN_STATUS_NOT_SUPPORTED) << "no knob of the engine";
+  EXPECT_EQ(config_with(CUDNN_KNOB_TYPE_SPLIT_K, 3).status(), CUDNN_STATUS_NOT_SUPPORTED)
+      << "between the steps";
+  EXPECT_EQ(config_with(CUDNN_KNOB_TYPE_TILE_M, 4).status(), CUDNN_STATUS_NOT_SUPPORTED)
+      << "beyond the maximum";
+  EXPECT_EQ(config_with(CUDNN_KNOB_TYPE_STAGES, 0).status(), CUDNN_STATUS_NOT_SUPPORTED)
+      << "no knob of the engine";
   Desc config = config_with(CUDNN_KNOB_TYPE_SPLIT_K, 4);
   ASSERT_EQ(config.status(), CUDNN_STATUS_SUCCESS) << config.error();
   std::vector<Desc> places;
@@ -238,8 +257,9 @@ TEST(Flow, ACustomConfigurationRuns) {
   for (int i = 0; i < CUDNN_KNOB_TYPE_COUNTS; ++i) {
     raws.push_back(places.emplace_back(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR).raw());
   }
-  ASSERT_EQ(cudnnBackendGetAttribute(config.raw(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                     CUDNN_KNOB_TYPE_COUNTS, &count, raws.data()),
+  ASSERT_EQ(cudnnBackendGetAttribute(config.raw(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS, &count,
+                                     raws.data()),
             CUDNN_STATUS_SUCCESS);
   int64_t value = -1;
   ASSERT_EQ(count, 1);
@@ -247,17 +267,20 @@ TEST(Flow, ACustomConfigurationRuns) {
   EXPECT_EQ(value, 4);
   Desc plan = Plan(problem.handle, config);
   Desc pack = Pack(problem.uids(), problem.pointers(), problem.workspace.data());
-  ASSERT_EQ(cudnnBackendExecute(problem.handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS) << LastError();
+  ASSERT_EQ(cudnnBackendExecute(problem.handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+      << LastError();
   problem.CheckResult();
 }
 
 TEST(Flow, APlanSurvivesItsJson) {
   ConvBiasRelu problem;
-  std::string json = Json(Plan(problem.handle, Results(Heuristics(problem.MakeGraph(), CUDNN_HEUR_MODE_A))[0]));
+  std::string json =
+      Json(Plan(problem.handle, Results(Heuristics(problem.MakeGraph(), CUDNN_HEUR_MODE_A))[0]));
   auto restore = [&](std::string text) {
     Desc plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.Set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, problem.handle)
-        .Set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, std::vector<char>(text.begin(), text.end()))
+        .Set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+             std::vector<char>(text.begin(), text.end()))
         .Finalize();
     return plan;
   };
@@ -266,11 +289,12 @@ TEST(Flow, APlanSurvivesItsJson) {
   EXPECT_EQ(Json(plan), json);
   Desc config(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = config.raw();
-  EXPECT_EQ(cudnnBackendGetAttribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                     1, nullptr, &raw),
+  EXPECT_EQ(cudnnBackendGetAttribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, nullptr, &raw),
             CUDNN_STATUS_SUCCESS);
   Desc pack = Pack(problem.uids(), problem.pointers(), problem.workspace.data());
-  ASSERT_EQ(cudnnBackendExecute(problem.handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS) << LastError();
+  ASSERT_EQ(cudnnBackendExecute(problem.handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+      << LastError();
   problem.CheckResult();
 
   EXPECT_EQ(restore("[1, 2").status(), CUDNN_STATUS_BAD_PARAM);
@@ -287,8 +311,10 @@ TEST(Flow, APlanSurvivesItsJson) {
 TEST(Flow, WithoutAHandleAPlanIsMadeForADescribedDeviceAndRunsOnAnother) {
   ConvBiasRelu elsewhere(/*with_handle=*/false), problem;
   Desc device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  std::string text = R"({"deviceVer": 1000, "multiProcessorCount": 148, "deviceName": "NVIDIA B200"})";
-  device.Set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::vector<char>(text.begin(), text.end())).Finalize();
+  std::string text =
+      R"({"deviceVer": 1000, "multiProcessorCount": 148, "deviceName": "NVIDIA B200"})";
+  device.Set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::vector<char>(text.begin(), text.end()))
+      .Finalize();
   ASSERT_EQ(device.status(), CUDNN_STATUS_SUCCESS) << device.error();
   Desc graph = elsewhere.MakeGraph();
   Desc heur(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -300,12 +326,15 @@ TEST(Flow, WithoutAHandleAPlanIsMadeForADescribedDeviceAndRunsOnAnother) {
   ASSERT_EQ(heur.status(), CUDNN_STATUS_SUCCESS) << heur.error();
   std::vector<Desc> configs = Results(heur);
   Desc plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  plan.Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configs[0]).Set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device).Finalize();
+  plan.Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configs[0])
+      .Set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device)
+      .Finalize();
   ASSERT_EQ(plan.status(), CUDNN_STATUS_SUCCESS) << plan.error();
   Desc pack = Pack(problem.uids(), problem.pointers(), problem.workspace.data());
   for (int i = 0; i < 2; ++i) {
     std::fill(problem.y.begin(), problem.y.end(), -1.0f);
-    ASSERT_EQ(cudnnBackendExecute(problem.handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS) << LastError();
+    ASSERT_EQ(cudnnBackendExecute(problem.handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+        << LastError();
     problem.CheckResult();
   }
 }
@@ -316,7 +345,8 @@ TEST(Flow, ShapesAreOverriddenForOneExecution) {
   {
     Desc x = Tensor(1, {4, 2}), y = Tensor(2, {4, 2});
     Desc neg = Pointwise(CUDNN_POINTWISE_NEG, x, nullptr, y);
-    Desc plan = Plan(handle, Results(Heuristics(Graph(handle, {&neg}), CUDNN_HEUR_MODE_FALLBACK))[0]);
+    Desc plan =
+        Plan(handle, Results(Heuristics(Graph(handle, {&neg}), CUDNN_HEUR_MODE_FALLBACK))[0]);
     alignas(16) float in[12], out[12] = {};
     for (int i = 0; i < 12; ++i) in[i] = static_cast<float>(i + 1);
     alignas(256) char workspace[kFakeWorkspace];
@@ -326,13 +356,16 @@ TEST(Flow, ShapesAreOverriddenForOneExecution) {
         .Set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::vector<void*>{in, out})
         .Set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, static_cast<void*>(workspace))
         .Set(CUDNN_ATTR_VARIANT_PACK_OVERRIDE_UNIQUE_IDS, std::vector<int64_t>{1, 2});
-    EXPECT_EQ(cudnnBackendSetAttribute(pack.raw(), CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES, CUDNN_TYPE_VOID_PTR, 1, &shapes),
+    EXPECT_EQ(cudnnBackendSetAttribute(pack.raw(), CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES,
+                                       CUDNN_TYPE_VOID_PTR, 1, &shapes),
               CUDNN_STATUS_SUCCESS);
-    EXPECT_EQ(cudnnBackendSetAttribute(pack.raw(), CUDNN_ATTR_VARIANT_PACK_OVERRIDE_STRIDES, CUDNN_TYPE_VOID_PTR, 1, &strides),
+    EXPECT_EQ(cudnnBackendSetAttribute(pack.raw(), CUDNN_ATTR_VARIANT_PACK_OVERRIDE_STRIDES,
+                                       CUDNN_TYPE_VOID_PTR, 1, &strides),
               CUDNN_STATUS_SUCCESS);
     pack.Finalize();
     ASSERT_EQ(pack.status(), CUDNN_STATUS_SUCCESS) << pack.error();
-    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS) << LastError();
+    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+        << LastError();
     for (int i = 0; i < 12; ++i) EXPECT_EQ(out[i], -in[i]);
   }
   cudnnDestroy(handle);
@@ -350,7 +383,8 @@ TEST(Flow, InPlaceAndBetaReadWhatWasThere) {
     alignas(16) float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     alignas(256) char workspace[kFakeWorkspace];
     Desc pack = Pack({1}, {data}, workspace);
-    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS) << LastError();
+    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+        << LastError();
     for (int i = 0; i < 8; ++i) EXPECT_EQ(data[i], static_cast<float>((i + 1) * (i + 1)));
   }
   cudnnDestroy(handle);
@@ -370,9 +404,34 @@ TEST(Flow, GroupsMayHaveTheirOwnDimension) {
     alignas(16) float xs[6] = {1, 2, 3, 10, 20, 30}, ws[4] = {1, -1, 2, 3}, ys[12] = {};
     alignas(256) char workspace[kFakeWorkspace];
     Desc pack = Pack({1, 2, 3}, {xs, ws, ys}, workspace);
-    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS) << LastError();
+    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+        << LastError();
     const float expected[12] = {1, 2, 3, -1, -2, -3, 20, 40, 60, 30, 60, 90};
     for (int i = 0; i < 12; ++i) EXPECT_EQ(ys[i], expected[i]) << i;
+  }
+  cudnnDestroy(handle);
+}
+
+TEST(Flow, NarrowElementsAreMovedUnchanged) {
+  cudnnHandle_t handle = nullptr;
+  ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
+  for (cudnnDataType_t type :
+       {CUDNN_DATA_INT8, CUDNN_DATA_UINT8, CUDNN_DATA_FP8_E4M3, CUDNN_DATA_FP8_E5M2}) {
+    Desc x = Tensor(1, {2, 8}, {.type = type}), y = Tensor(2, {16}, {.type = type});
+    Desc op(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    op.Set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x)
+        .Set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y)
+        .Finalize();
+    Desc graph = Graph(handle, {&op});
+    ASSERT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
+    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK))[0]);
+    alignas(16) unsigned char in[16], out[16] = {};
+    for (int i = 0; i < 16; ++i) in[i] = static_cast<unsigned char>(i * 5 + (i % 2) * 128);
+    alignas(256) char workspace[kFakeWorkspace];
+    Desc pack = Pack({1, 2}, {in, out}, workspace);
+    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+        << LastError();
+    for (int i = 0; i < 16; ++i) EXPECT_EQ(out[i], in[i]) << type << " " << i;
   }
   cudnnDestroy(handle);
 }
@@ -397,7 +456,8 @@ TEST(Flow, RunsOfHeadsAreReduced) {
     alignas(16) float xs[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, ys[4] = {};
     alignas(256) char workspace[kFakeWorkspace];
     Desc pack = Pack({1, 2}, {xs, ys}, workspace);
-    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS) << LastError();
+    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+        << LastError();
     const float expected[4] = {9, 12, 27, 30};
     for (int i = 0; i < 4; ++i) EXPECT_EQ(ys[i], expected[i]) << i;
   }
@@ -439,8 +499,10 @@ TEST(Cost, DescriptorsAndPacksAreCheap) {
     cudnnBackendDescriptor_t raw = nullptr;
     cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &raw);
     cudnnBackendSetAttribute(raw, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 4, uids);
-    cudnnBackendSetAttribute(raw, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 4, pointers);
-    cudnnBackendSetAttribute(raw, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    cudnnBackendSetAttribute(raw, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 4,
+                             pointers);
+    cudnnBackendSetAttribute(raw, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+                             &workspace);
     cudnnBackendFinalize(raw);
     cudnnBackendDestroyDescriptor(raw);
   }

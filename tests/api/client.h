@@ -18,9 +18,9 @@ inline std::string LastError() {
 
 template <class T>
 struct TypeOf;
-#define KILN_CLIENT_TYPE(T, TAG) \
-  template <>                    \
-  struct TypeOf<T> {             \
+#define KILN_CLIENT_TYPE(T, TAG)      \
+  template <>                         \
+  struct TypeOf<T> {                  \
     static constexpr auto kTag = TAG; \
   }
 KILN_CLIENT_TYPE(int64_t, CUDNN_TYPE_INT64);
@@ -46,12 +46,16 @@ KILN_CLIENT_TYPE(cudnnBackendLayoutType_t, CUDNN_TYPE_LAYOUT_TYPE);
 
 class Desc {
  public:
-  explicit Desc(cudnnBackendDescriptorType_t kind) { status_ = cudnnBackendCreateDescriptor(kind, &raw_); }
+  explicit Desc(cudnnBackendDescriptorType_t kind) {
+    status_ = cudnnBackendCreateDescriptor(kind, &raw_);
+  }
   ~Desc() {
     if (raw_ != nullptr) cudnnBackendDestroyDescriptor(raw_);
   }
   Desc(Desc&& other) noexcept
-      : raw_(std::exchange(other.raw_, nullptr)), status_(other.status_), error_(std::move(other.error_)) {}
+      : raw_(std::exchange(other.raw_, nullptr)),
+        status_(other.status_),
+        error_(std::move(other.error_)) {}
 
   cudnnBackendDescriptor_t raw() const { return raw_; }
   // The first failure of Set and Finalize, with its sentence.
@@ -60,7 +64,8 @@ class Desc {
 
   template <class T>
   Desc& Set(cudnnBackendAttributeName_t name, const std::vector<T>& values) {
-    return Note(cudnnBackendSetAttribute(raw_, name, TypeOf<T>::kTag, static_cast<int64_t>(values.size()), values.data()));
+    return Note(cudnnBackendSetAttribute(raw_, name, TypeOf<T>::kTag,
+                                         static_cast<int64_t>(values.size()), values.data()));
   }
   template <class T>
   Desc& Set(cudnnBackendAttributeName_t name, T value) {
@@ -73,8 +78,8 @@ class Desc {
   Desc& Set(cudnnBackendAttributeName_t name, std::initializer_list<const Desc*> values) {
     std::vector<cudnnBackendDescriptor_t> raws;
     for (const Desc* value : values) raws.push_back(value->raw());
-    return Note(cudnnBackendSetAttribute(raw_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<int64_t>(raws.size()),
-                                         raws.data()));
+    return Note(cudnnBackendSetAttribute(raw_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                         static_cast<int64_t>(raws.size()), raws.data()));
   }
   Desc& Finalize() { return Note(cudnnBackendFinalize(raw_)); }
 
@@ -152,7 +157,9 @@ inline Desc ConvForward(const Desc& x, const Desc& w, const Desc& y, const Desc&
 // The parameters' descriptor dies before the operation is returned, as frontends do it.
 inline Desc Pointwise(cudnnPointwiseMode_t mode, const Desc& x, const Desc* b, const Desc& y) {
   Desc parameters(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  parameters.Set(CUDNN_ATTR_POINTWISE_MODE, mode).Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT).Finalize();
+  parameters.Set(CUDNN_ATTR_POINTWISE_MODE, mode)
+      .Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
+      .Finalize();
   Desc op(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   op.Set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, parameters)
       .Set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
@@ -169,7 +176,8 @@ inline Desc Graph(cudnnHandle_t handle, std::initializer_list<const Desc*> opera
   return graph;
 }
 
-inline Desc Pack(const std::vector<int64_t>& uids, const std::vector<void*>& pointers, void* workspace) {
+inline Desc Pack(const std::vector<int64_t>& uids, const std::vector<void*>& pointers,
+                 void* workspace) {
   Desc pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.Set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, uids)
       .Set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers)

@@ -35,10 +35,12 @@ TEST(Library, SaysWhichVersionItIs) {
 
 TEST(Library, SubLibrariesAreOfOneVersion) {
 #if CUDNN_MAJOR == 8
-  for (auto check : {cudnnOpsInferVersionCheck, cudnnOpsTrainVersionCheck, cudnnCnnInferVersionCheck,
-                     cudnnCnnTrainVersionCheck, cudnnAdvInferVersionCheck, cudnnAdvTrainVersionCheck}) {
+  for (auto check :
+       {cudnnOpsInferVersionCheck, cudnnOpsTrainVersionCheck, cudnnCnnInferVersionCheck,
+        cudnnCnnTrainVersionCheck, cudnnAdvInferVersionCheck, cudnnAdvTrainVersionCheck}) {
 #else
-  for (auto check : {cudnnGraphVersionCheck, cudnnOpsVersionCheck, cudnnCnnVersionCheck, cudnnAdvVersionCheck}) {
+  for (auto check :
+       {cudnnGraphVersionCheck, cudnnOpsVersionCheck, cudnnCnnVersionCheck, cudnnAdvVersionCheck}) {
 #endif
     EXPECT_EQ(check(), CUDNN_STATUS_SUCCESS);
   }
@@ -52,8 +54,10 @@ TEST(Library, ErrorStringsAreTheConstantsOfTheGeneration) {
   for (std::string line; std::getline(spec, line);) {
     std::vector<std::string> columns(1);
     for (char c : line) {
-      if (c == '\t') columns.emplace_back();
-      else columns.back() += c;
+      if (c == '\t')
+        columns.emplace_back();
+      else
+        columns.back() += c;
     }
     const std::string& value = columns[CUDNN_MAJOR == 8 ? 2 : 3];
     if (columns[0] == "cudnnStatus_t" && !value.empty()) names[std::stoi(value)].insert(columns[1]);
@@ -62,12 +66,15 @@ TEST(Library, ErrorStringsAreTheConstantsOfTheGeneration) {
   for (int value = -2; value < 6000; ++value) {
     std::string text = cudnnGetErrorString(static_cast<cudnnStatus_t>(value));
     bool named = names.contains(value);
-    EXPECT_TRUE(named ? names[value].contains(text) : text == "CUDNN_UNKNOWN_STATUS") << value << " is called " << text;
+    EXPECT_TRUE(named ? names[value].contains(text) : text == "CUDNN_UNKNOWN_STATUS")
+        << value << " is called " << text;
   }
 #if CUDNN_MAJOR == 9
   // Values with an older name too have the newer one, as in NVIDIA's library.
-  EXPECT_STREQ(cudnnGetErrorString(CUDNN_STATUS_VERSION_MISMATCH), "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH");
-  EXPECT_STREQ(cudnnGetErrorString(CUDNN_STATUS_ARCH_MISMATCH), "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH");
+  EXPECT_STREQ(cudnnGetErrorString(CUDNN_STATUS_VERSION_MISMATCH),
+               "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH");
+  EXPECT_STREQ(cudnnGetErrorString(CUDNN_STATUS_ARCH_MISMATCH),
+               "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH");
 #endif
 }
 
@@ -82,7 +89,8 @@ TEST(Handle, KeepsTheStream) {
   EXPECT_EQ(cudnnGetStream(handle, &read), CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(read, stream);
   cudnnStatus_t status = CUDNN_STATUS_BAD_PARAM;
-  EXPECT_EQ(cudnnQueryRuntimeError(handle, &status, CUDNN_ERRQUERY_RAWCODE, nullptr), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(cudnnQueryRuntimeError(handle, &status, CUDNN_ERRQUERY_RAWCODE, nullptr),
+            CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(status, CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(cudnnDestroy(handle), CUDNN_STATUS_SUCCESS);
 }
@@ -91,7 +99,8 @@ TEST(Handle, MisuseIsAStatus) {
   cudnnHandle_t handle = nullptr;
   ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
   EXPECT_NE(cudnnGetStream(handle, nullptr), CUDNN_STATUS_SUCCESS);
-  EXPECT_NE(cudnnQueryRuntimeError(handle, nullptr, CUDNN_ERRQUERY_RAWCODE, nullptr), CUDNN_STATUS_SUCCESS);
+  EXPECT_NE(cudnnQueryRuntimeError(handle, nullptr, CUDNN_ERRQUERY_RAWCODE, nullptr),
+            CUDNN_STATUS_SUCCESS);
   ASSERT_EQ(cudnnDestroy(handle), CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(cudnnDestroy(handle), CUDNN_STATUS_BAD_PARAM) << "destroyed twice";
   EXPECT_EQ(cudnnSetStream(handle, nullptr), CUDNN_STATUS_BAD_PARAM) << "used after destroy";
@@ -132,7 +141,8 @@ TEST(Callback, HearsWhatTheMaskNames) {
   EXPECT_EQ(heard.severity, CUDNN_SEV_ERROR);
   EXPECT_EQ(heard.debug.cudnn_version, CUDNN_VERSION);
   EXPECT_EQ(static_cast<int>(heard.debug.cudnnStatus), static_cast<int>(cudnnDestroy(nullptr)));
-  EXPECT_NE(heard.message.find("cudnnDestroy() returned CUDNN_STATUS_BAD_PARAM"), std::string::npos) << heard.message;
+  EXPECT_NE(heard.message.find("cudnnDestroy() returned CUDNN_STATUS_BAD_PARAM"), std::string::npos)
+      << heard.message;
   EXPECT_NE(heard.message.find("the handle is NULL"), std::string::npos) << heard.message;
 
   int before = heard.calls;

@@ -31,13 +31,19 @@ TEST(Object, IsFoundByItsKindUntilItIsDestroyed) {
 
 TEST(Object, ForeignPointersAreRefusedUntouched) {
   alignas(64) char local[128] = {};
-  const void* foreign[] = {nullptr, local, local + 1, reinterpret_cast<void*>(0x40), reinterpret_cast<void*>(1),
-                           reinterpret_cast<void*>(0x7fffffffffc0), reinterpret_cast<void*>(~uintptr_t{0}),
+  const void* foreign[] = {nullptr,
+                           local,
+                           local + 1,
+                           reinterpret_cast<void*>(0x40),
+                           reinterpret_cast<void*>(1),
+                           reinterpret_cast<void*>(0x7fffffffffc0),
+                           reinterpret_cast<void*>(~uintptr_t{0}),
                            reinterpret_cast<void*>(~uintptr_t{63})};
   for (const void* pointer : foreign) EXPECT_EQ(Find<Apple>(pointer), nullptr) << pointer;
   void* address = nullptr;
   Make<Apple>(&address);
-  EXPECT_EQ(Find<Apple>(static_cast<char*>(address) + 8), nullptr) << "inside an object is not the object";
+  EXPECT_EQ(Find<Apple>(static_cast<char*>(address) + 8), nullptr)
+      << "inside an object is not the object";
   Destroy<Apple>(address);
 }
 

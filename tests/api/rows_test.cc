@@ -35,7 +35,8 @@ std::map<int, const Kind*> RowsByAttribute() {
   std::map<int, const Kind*> rows;
   for (const Kind& kind : AllKinds()) {
     for (const AttrRow& row : kind.rows) {
-      EXPECT_TRUE(rows.emplace(row.name, &kind).second) << NameOf(row.name) << " stands in two kinds";
+      EXPECT_TRUE(rows.emplace(row.name, &kind).second)
+          << NameOf(row.name) << " stands in two kinds";
     }
   }
   return rows;
@@ -51,9 +52,11 @@ TEST(Rows, EveryAttributeOfTheInterfaceIsARowOrHasAReason) {
     }
     used.insert(waits);
     EXPECT_NE(rows.contains(attribute.value), !waits.empty())
-        << attribute.name << (waits.empty() ? " is in no row" : " is a row now: take its kind off the list");
+        << attribute.name
+        << (waits.empty() ? " is in no row" : " is a row now: take its kind off the list");
   }
-  for (std::string_view prefix : kKindsToCome) EXPECT_TRUE(used.contains(prefix)) << prefix << " matches nothing";
+  for (std::string_view prefix : kKindsToCome)
+    EXPECT_TRUE(used.contains(prefix)) << prefix << " matches nothing";
 }
 
 TEST(Rows, KindsAreSortedAndMadeAsTheyAreNamed) {
