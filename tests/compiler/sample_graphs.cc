@@ -511,6 +511,31 @@ std::vector<SampleGraph> ViewSamples() {
     const TensorId t = s.View(GraphOp::kTranspose, {s.In(F32, {10, 6})}, TransposeAttrs{{1, 0}});
     s.Out(s.Op(M::kAdd, {c, t}), F32);
   });
+  one("views_that_cast", [](Sample& s) {
+    const TensorId x = s.In(F32, {6, 10});
+    const TensorId t = s.View(GraphOp::kTranspose, {s.Op(M::kExp, {x})}, TransposeAttrs{{1, 0}});
+    const TensorId u = s.View(GraphOp::kSlice, {t}, SliceAttrs{{1, 0}, {2, 1}}, {4, 6});
+    const TensorId v = s.View(GraphOp::kReshape, {u}, ReshapeAttrs{}, {24});
+    Graph& g = s.builder().graph();
+    g[t].dtype = F16, g[u].dtype = BF16, g[v].dtype = DType::kE5M2;
+    s.Out(s.Op(M::kMul, {v, s.Constant(3)}), F32);
+  });
+  one("reshape_of_gaps", [](Sample& s) {  // the same memory, with gaps, in another order of dims
+    const TensorId x = s.In(F32, {11, 4}, {1, 13});
+    s.Out(s.Op(M::kNeg, {s.View(GraphOp::kReshape, {x}, ReshapeAttrs{}, {4, 11}, {13, 1})}), F32);
+  });
+  one("reshape_of_stored_gaps", [](Sample& s) {  // as before, of an intermediate that is stored densely
+    const TensorId x = s.Reduce(R::kAdd, s.In(F32, {11, 3, 4}), {11, 1, 4});
+    s.builder().graph()[x].strides = {1, 1, 13};
+    const TensorId y = s.View(GraphOp::kReshape, {x}, ReshapeAttrs{}, {4, 11}, {13, 1});
+    s.Out(s.Reduce(R::kMax, y, {4, 1}), F32);
+    s.Out(s.Op(M::kNeg, {y}), F32);
+  });
+  one("reshape_of_rows", [](Sample& s) {  // not the same memory: the order of rows
+    const TensorId x = s.In(F32, {6, 4}, {1, 6});
+    const TensorId y = s.View(GraphOp::kReshape, {x}, ReshapeAttrs{}, {24}, {2});
+    s.Out(s.Reduce(R::kMax, s.View(GraphOp::kReshape, {y}, ReshapeAttrs{}, {3, 8}), {3, 1}), F32);
+  });
   one("rope", [](Sample& s) {  // x * cos + concat(-x2, x1) * sin
     const TensorId x = s.In(F16, {2, 7, 8}), cos = s.In(F32, {1, 7, 8}), sin = s.In(F32, {1, 7, 8});
     const TensorId x1 = s.View(GraphOp::kSlice, {x}, SliceAttrs{{0, 0, 0}, {1, 1, 1}}, {2, 7, 4});
