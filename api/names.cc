@@ -39,6 +39,12 @@ std::string NameOf(cudnnReduceTensorOp_t v) {
 std::string NameOf(cudnnBackendKnobType_t v) { return Spell(kKnobTypes, v, "knob type"); }
 std::string NameOf(cudnnBackendHeurMode_t v) { return Spell(kHeurModes, v, "heuristic mode"); }
 
+std::string AttributeName(int value) { return Spell(kAttributeNames, value, "attribute"); }
+std::string AttributeTypeName(int value) { return Spell(kAttributeTypes, value, "attribute type"); }
+std::string DescriptorTypeName(int value) {
+  return Spell(kDescriptorTypes, value, "descriptor type");
+}
+
 std::span<const EnumName> AllAttributeNames() { return kAttributeNames; }
 
 template <>

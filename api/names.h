@@ -19,6 +19,11 @@ std::string NameOf(cudnnReduceTensorOp_t value);
 std::string NameOf(cudnnBackendKnobType_t value);
 std::string NameOf(cudnnBackendHeurMode_t value);
 
+// The same for numbers that came from a client and may be no constant.
+std::string AttributeName(int value);
+std::string AttributeTypeName(int value);
+std::string DescriptorTypeName(int value);
+
 struct EnumName {
   int value;
   std::string_view name;

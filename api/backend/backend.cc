@@ -20,16 +20,12 @@ const AttrRow* FindRow(const Kind& kind, int name) {
   return row == kind.rows.end() ? nullptr : &*row;
 }
 
-std::string NameOfAttribute(int name) {
-  return NameOf(static_cast<cudnnBackendAttributeName_t>(name));
-}
-
 // The row of the attribute, for an access with this type.
 Result<const AttrRow*> RowFor(const Kind& kind, int name, int type) {
   const AttrRow* row = FindRow(kind, name);
   if (row == nullptr) {
     return Status::Error(Code::kBadParam, "{} has no attribute {}", NameOf(kind.type),
-                         NameOfAttribute(name));
+                         AttributeName(name));
   }
   if (row->use == Use::kRefused) {
     return Status::Error(Code::kNotSupported, "{}: {}", NameOf(row->name), row->reason);
@@ -37,8 +33,7 @@ Result<const AttrRow*> RowFor(const Kind& kind, int name, int type) {
   if (type < 0 || type >= 64 || (row->types >> type & 1) == 0) {
     int wanted = std::countr_zero(row->types);
     return Status::Error(Code::kAttributeType, "{} has type {}, not {}", NameOf(row->name),
-                         NameOf(static_cast<cudnnBackendAttributeType_t>(wanted)),
-                         NameOf(static_cast<cudnnBackendAttributeType_t>(type)));
+                         AttributeTypeName(wanted), AttributeTypeName(type));
   }
   return row;
 }
@@ -68,9 +63,10 @@ Result<const D*> Finalized(const void* pointer) {
 
 }  // namespace
 
-const Kind* FindKind(cudnnBackendDescriptorType_t type) {
+const Kind* FindKind(int type) {
   auto kinds = AllKinds();
-  auto kind = std::ranges::lower_bound(kinds, type, {}, &Kind::type);
+  auto kind = std::ranges::lower_bound(kinds, type, {},
+                                       [](const Kind& k) { return static_cast<int>(k.type); });
   return kind != kinds.end() && kind->type == type ? &*kind : nullptr;
 }
 
@@ -131,9 +127,9 @@ Status FillShells(std::span<const Ref<Descriptor>> bodies, const AttrOut& out) {
 Status CreateDescriptor(int type, void** out) {
   if (out == nullptr)
     return Status::Text(Code::kNullPointer, "the place for the descriptor is NULL");
-  auto wanted = static_cast<cudnnBackendDescriptorType_t>(type);
-  const Kind* kind = FindKind(wanted);
-  if (kind == nullptr) return Status::Error(Code::kNotSupported, "Kiln has no {}", NameOf(wanted));
+  const Kind* kind = FindKind(type);
+  if (kind == nullptr)
+    return Status::Error(Code::kNotSupported, "Kiln has no {}", DescriptorTypeName(type));
   Shell* shell = Make<Shell>(out);
   if (shell == nullptr)
     return Status::Text(Code::kHostAllocationFailed, "no memory for a descriptor");
@@ -160,7 +156,7 @@ Status SetAttribute(void* descriptor, int name, int type, int64_t count, const v
   const Kind& kind = *shell->kind;
   if (shell->finalized) {
     return Status::Error(Code::kNotInitialized, "the {} is finalized: {} cannot be set any more",
-                         NameOf(kind.type), NameOfAttribute(name));
+                         NameOf(kind.type), AttributeName(name));
   }
   if (kind.read_only) {
     return Status::Error(Code::kNotSupported, "a {} is filled by the library and cannot be set",
@@ -188,7 +184,7 @@ Status GetAttribute(const void* descriptor, int name, int type, int64_t requeste
   const Kind& kind = *shell->kind;
   if (!shell->finalized) {
     return Status::Error(Code::kNotInitialized, "the {} is not finalized: {} cannot be read",
-                         NameOf(kind.type), NameOfAttribute(name));
+                         NameOf(kind.type), AttributeName(name));
   }
   ASSIGN_OR_RETURN(const AttrRow* row, RowFor(kind, name, type));
   if (count == nullptr && elements == nullptr) {

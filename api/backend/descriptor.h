@@ -79,7 +79,8 @@ struct Shell {
 
 // Ascending by type; kinds that Kiln does not have are missing.
 std::span<const Kind> AllKinds();
-const Kind* FindKind(cudnnBackendDescriptorType_t type);
+// `type` is a client's number: null where it is no kind of Kiln's.
+const Kind* FindKind(int type);
 
 // A set of kinds, as the operations are.
 using KindSet = uint64_t;

@@ -88,6 +88,8 @@ Status CheckGeometry(const TensorDesc& t) {
     return Status::Error(Code::kBadParam, "{} has {} dimensions and {} strides", t.Text(),
                          t.dims.size(), t.strides.size());
   }
+  // Both are checked dimension by dimension, so that neither product leaves 128 bits.
+  constexpr __int128 kMost = static_cast<__int128>(1) << 58;
   __int128 last = 0, count = 1;
   for (size_t i = 0; i < t.dims.size(); ++i) {
     if (t.dims[i] <= 0) {
@@ -99,11 +101,10 @@ Status CheckGeometry(const TensorDesc& t) {
                            t.strides[i]);
     }
     last += static_cast<__int128>(t.dims[i] - 1) * t.strides[i];
-    count = std::min(count * t.dims[i], static_cast<__int128>(1) << 100);
-  }
-  constexpr __int128 kMost = static_cast<__int128>(1) << 58;
-  if (last >= kMost || count >= kMost) {
-    return Status::Error(Code::kBadParam, "{} addresses more memory than there is", t.Text());
+    count *= t.dims[i];
+    if (last >= kMost || count >= kMost) {
+      return Status::Error(Code::kBadParam, "{} addresses more memory than there is", t.Text());
+    }
   }
   return {};
 }

@@ -9,9 +9,8 @@ extern "C" {
 
 KILN_EXPORT cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t descriptorType,
                                                        cudnnBackendDescriptor_t* descriptor) {
-  return api::Entry("cudnnBackendCreateDescriptor", [&] {
-    return api::CreateDescriptor(static_cast<int>(descriptorType), descriptor);
-  });
+  return api::Entry("cudnnBackendCreateDescriptor",
+                    [&] { return api::CreateDescriptor(api::Number(descriptorType), descriptor); });
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
@@ -34,8 +33,8 @@ KILN_EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc
                                                    int64_t elementCount,
                                                    const void* arrayOfElements) {
   return api::Entry("cudnnBackendSetAttribute", [&] {
-    return api::SetAttribute(descriptor, static_cast<int>(attributeName),
-                             static_cast<int>(attributeType), elementCount, arrayOfElements);
+    return api::SetAttribute(descriptor, api::Number(attributeName), api::Number(attributeType),
+                             elementCount, arrayOfElements);
   });
 }
 
@@ -45,9 +44,8 @@ KILN_EXPORT cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_
                                                    int64_t requestedElementCount,
                                                    int64_t* elementCount, void* arrayOfElements) {
   return api::Entry("cudnnBackendGetAttribute", [&] {
-    return api::GetAttribute(descriptor, static_cast<int>(attributeName),
-                             static_cast<int>(attributeType), requestedElementCount, elementCount,
-                             arrayOfElements);
+    return api::GetAttribute(descriptor, api::Number(attributeName), api::Number(attributeType),
+                             requestedElementCount, elementCount, arrayOfElements);
   });
 }
 

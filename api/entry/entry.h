@@ -4,6 +4,7 @@
 
 #include <cudnn.h>
 
+#include <cstring>
 #include <utility>
 
 #include "api/call.h"
@@ -15,6 +16,15 @@ namespace kiln::api {
 template <class F>
 cudnnStatus_t Entry(const char* function, F&& body) noexcept {
   return static_cast<cudnnStatus_t>(RunEntry(function, std::forward<F>(body)));
+}
+
+// The number that a client passed for an enumeration. It may be none of the constants, so it is not read as one.
+template <class E>
+int Number(const E& value) {
+  static_assert(sizeof(E) == sizeof(int));
+  int number;
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
 }
 
 }  // namespace kiln::api

@@ -27,7 +27,7 @@ KILN_EXPORT cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* str
 KILN_EXPORT cudnnStatus_t cudnnQueryRuntimeError(cudnnHandle_t handle, cudnnStatus_t* rstatus,
                                                  cudnnErrQueryMode_t mode, cudnnRuntimeTag_t* tag) {
   return api::Entry("cudnnQueryRuntimeError", [&] {
-    kiln::Status status = api::QueryRuntimeError(handle, rstatus, static_cast<int>(mode), tag);
+    kiln::Status status = api::QueryRuntimeError(handle, rstatus, api::Number(mode), tag);
     if (status.ok()) *rstatus = CUDNN_STATUS_SUCCESS;
     return status;
   });

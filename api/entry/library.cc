@@ -51,12 +51,12 @@ KILN_EXPORT size_t cudnnGetCudartVersion(void) {
 }
 
 KILN_EXPORT cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int* value) {
-  return api::Entry("cudnnGetProperty", [&] { return Property(static_cast<int>(type), value); });
+  return api::Entry("cudnnGetProperty", [&] { return Property(api::Number(type), value); });
 }
 
 KILN_EXPORT const char* cudnnGetErrorString(cudnnStatus_t status) {
   // The names are literals, so data() ends with NUL.
-  return api::ThisGeneration().status_name(static_cast<int>(status)).data();
+  return api::ThisGeneration().status_name(api::Number(status)).data();
 }
 
 KILN_EXPORT cudnnStatus_t cudnnSetCallback(unsigned mask, void* udata, cudnnCallback_t fptr) {
