@@ -22,6 +22,7 @@ namespace {
 struct Source {
   std::string name;        // for messages, without the line
   std::string text;        // of the graph alone
+  bool is_line = false;    // one of a file of many
   int64_t first_line = 1;  // where it starts in the file
 };
 
@@ -48,6 +49,7 @@ Status TakeLine(Source& source, int64_t wanted) {
   for (; std::getline(lines, line); ++count) {
     if (count + 1 == wanted && !IsBlank(line)) {
       source.text = line;
+      source.is_line = true;
       source.first_line = wanted;
       return {};
     }
@@ -89,6 +91,8 @@ Status InFile(const Source& source, const Status& status) {
   std::string sentence = status.message();
   std::optional<Place> place = SplitPlace(sentence);
   if (!place) place = Locate(source.text, sentence);
+  // Sentences about the whole graph: of a file of many, at least the line.
+  if (!place && source.is_line) place = Place{};
   if (!place) return Status::Error(code, "{}: {}", source.name, sentence);
   return Status::Error(code, "{}:{}:{}: {}", source.name, place->line + source.first_line - 1,
                        place->column, sentence);

@@ -201,6 +201,19 @@ class ErrorsTest(CliTest):
         _, errors = self.kiln("explain", f"{path}:2", status=2)
         self.assertTrue(errors.startswith(f"kiln: {path}:2:10: "), errors)
 
+    def test_line_of_a_graph_without_a_better_place(self):
+        def tensor(*dims):
+            return {"BYTE_ALIGNMENT": 16, "DATA_TYPE": "DATA_FLOAT", "DIMENSIONS": dims, "STRIDES": [8, 1]}
+        relu = {"POINTWISE_MODE": "POINTWISE_RELU_FWD", "POINTWISE_MATH_PREC": "DATA_FLOAT"}
+        operation = {"_": "OPERATION_POINTWISE_DESCRIPTOR", "OPERATION_POINTWISE_PW_DESCRIPTOR": relu,
+                     "OPERATION_POINTWISE_XDESC": 1, "OPERATION_POINTWISE_YDESC": 2}
+        lines = [json.dumps({"ops": [operation], "tensors": {"1": tensor(4, 8), "2": tensor(4, width)}})
+                 for width in (8, 7)]
+        path = self.file("n.jsonl", "\n".join(lines))
+        self.kiln("explain", f"{path}:1")
+        _, errors = self.kiln("explain", f"{path}:2", status=2)
+        self.assertRegex(errors, rf"^kiln: {re.escape(str(path))}:2:1: .* is 4x7, but relu_fwd makes it 4x8")
+
     def test_standard_input(self):
         _, errors = self.kiln("explain", "-", stdin="graph g [", status=2)
         self.assertTrue(errors.startswith("kiln: <stdin>:1:9: "), errors)
