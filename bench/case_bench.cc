@@ -9,9 +9,44 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
+#include "tests/support/cases_rank.h"
+#include "tests/support/nvidia_library.h"
+
 namespace kiln::bench {
+
+namespace {
+
+// The first config that makes a plan.
+std::unique_ptr<Plan> FirstPlan(const Graph& graph, testing::ClientError* error) {
+  for (size_t i = 0; i < graph.configs(); ++i) {
+    if (auto plan = graph.MakePlan(i, error)) return plan;
+  }
+  return nullptr;
+}
+
+// Its contractions and functions are less exact than the oracle asks of ours; wrong elements are far off.
+std::string CheckNvidiaNumbers(const Cudnn& cudnn, Device& device, const Case& small) {
+  constexpr oracle::Tolerance kTolerance{.scale = 16, .output_ulps = 1};
+  testing::CaseRunner runner(cudnn, device, small);
+  testing::ClientError error = runner.PrepareThoroughly();
+  if (!error.ok()) error = runner.AddEngines();
+  const auto before = testing::MakeData(small, 1);
+  testing::CaseData after;
+  for (size_t i = 0; i < runner.configs(); ++i) {
+    error = runner.Run(i, before, &after);
+    if (!error.ok()) continue;
+    const std::string wrong =
+        testing::CheckRun(small, before, after, testing::Evaluate(small, before), kTolerance);
+    return wrong.empty() ? "" : "wrong: " + wrong;
+  }
+  return error.text;
+}
+
+}  // namespace
 
 std::unique_ptr<CaseBench> CaseBench::Make(const Cudnn& cudnn, const Case& c, std::string* error) {
   auto bench = std::make_unique<CaseBench>();
@@ -19,13 +54,32 @@ std::unique_ptr<CaseBench> CaseBench::Make(const Cudnn& cudnn, const Case& c, st
   testing::ClientError failed;
   bench->graph_ = Graph::Build(cudnn, c, &failed);
   if (bench->graph_) failed = bench->graph_->Heuristics();
-  for (size_t i = 0; failed.ok() && !bench->plan_ && i < bench->graph_->configs(); ++i) {
-    testing::ClientError unfit;
-    bench->plan_ = bench->graph_->MakePlan(i, &unfit);
-    if (!bench->plan_ && i + 1 == bench->graph_->configs()) failed = unfit;
-  }
-  *error = failed.text;
+  if (failed.ok()) bench->plan_ = FirstPlan(*bench->graph_, &failed);
+  *error = bench->plan_ ? "" : failed.text;
   return bench->plan_ ? std::move(bench) : nullptr;
+}
+
+std::unique_ptr<CaseBench> CaseBench::MakeForNvidia(const Cudnn& cudnn, Device& device,
+                                                    const Case& c, const Case& small,
+                                                    std::string* error) {
+  const std::vector<Case> forms = testing::FormsForNvidia(c);
+  const std::vector<Case> small_forms = testing::FormsForNvidia(small);
+  std::string first;
+  for (size_t i = 0; i < forms.size(); ++i) {
+    auto bench = std::make_unique<CaseBench>();
+    bench->cudnn_ = &cudnn;
+    testing::ClientError failed;
+    bench->graph_ = Graph::Build(cudnn, forms[i], &failed);
+    if (bench->graph_) failed = bench->graph_->AllHeuristics();
+    if (failed.ok()) bench->plan_ = FirstPlan(*bench->graph_, &failed);
+    if (!bench->plan_ && bench->graph_ && bench->graph_->AddEngines().ok())
+      bench->plan_ = FirstPlan(*bench->graph_, &failed);
+    *error = bench->plan_ ? CheckNvidiaNumbers(cudnn, device, small_forms[i]) : failed.text;
+    if (error->empty()) return bench;
+    if (first.empty()) first = *error;
+  }
+  *error = first;
+  return nullptr;
 }
 
 std::string CaseBench::Bind(const testing::Pack& pack) {
@@ -84,6 +138,7 @@ Options Options::Parse(int argc, char** argv) {
                  argv[i]);
     std::exit(2);
   }
+  options.nvidia = options.nvidia == "none" ? "" : testing::NvidiaLibraryPath(options.nvidia);
   if (!repeats.empty()) options.repeats = std::max(3, std::atoi(repeats.c_str()));
   return options;
 }
@@ -95,6 +150,24 @@ std::string JsonText(const std::string& text) {
     out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   }
   return out + "\"";
+}
+
+bool WriteResults(const Options& options, const std::string& name, const std::string& device,
+                  size_t nvidia_version, const std::string& rows) {
+  if (options.out.empty()) return true;
+  std::error_code ignored;
+  const auto folder = std::filesystem::path(options.out).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
+  std::ofstream out(options.out);
+  out << fmt::format(
+      "{{\n  \"benchmark\": {},\n  \"commit\": {},\n  \"date\": {},\n  \"device\": {},\n  "
+      "\"nvidia_version\": {},\n  \"rows\": [\n{}\n  ]\n}}\n",
+      JsonText(name), JsonText(options.commit), JsonText(options.date), JsonText(device),
+      nvidia_version, rows);
+  out.close();
+  if (!out.fail()) return true;
+  std::fprintf(stderr, "cannot write %s\n", options.out.c_str());
+  return false;
 }
 
 }  // namespace kiln::bench

@@ -20,6 +20,11 @@ class CaseBench {
  public:
   // Null with the reason in `error` where the library refuses the graph.
   static std::unique_ptr<CaseBench> Make(const Cudnn& cudnn, const Case& c, std::string* error);
+  // As NVIDIA's library likes it: in each of the forms of cases_rank.h, with every mode of the heuristics. A
+  // form in which `small`, the same graph, comes out wrong does not count. The uids are those of `c`, so that
+  // both libraries share its memory.
+  static std::unique_ptr<CaseBench> MakeForNvidia(const Cudnn& cudnn, Device& device, const Case& c,
+                                                  const Case& small, std::string* error);
 
   int64_t workspace_bytes() const { return plan_->workspace_bytes; }
   const Plan& plan() const { return *plan_; }
@@ -51,8 +56,14 @@ struct Options {
   int repeats = 20;
 
   // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats; else KILN_TEST_CUDNN and the like.
+  // `nvidia` is the newest library found, and empty after --nvidia none.
   static Options Parse(int argc, char** argv);
 };
 std::string JsonText(const std::string& text);  // quoted and escaped
+
+// Writes {"benchmark": name, "commit", "date", "device", "nvidia_version", "rows": [rows]} to options.out, whose
+// folder is made; `rows` are lines of JSON. Nothing without --out. False, said on stderr, where it cannot.
+bool WriteResults(const Options& options, const std::string& name, const std::string& device,
+                  size_t nvidia_version, const std::string& rows);
 
 }  // namespace kiln::bench

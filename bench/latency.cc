@@ -1,6 +1,6 @@
 // Host time: of a repeated cudnnBackendExecute, and of making a plan in each state of the caches.
 //
-//   latency --out latency.json [--commit HASH] [--nvidia libcudnn.so.9]
+//   latency --out latency.json [--commit HASH] [--nvidia libcudnn.so.9|none]
 //
 // Plans are timed in child processes of this program, each new, since what was loaded and compiled before is
 // what is measured: a process with an empty cache directory (loads NVRTC, compiles), then another graph in it
@@ -16,11 +16,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
 
 #include "bench/case_bench.h"
+#include "tests/support/nvidia_library.h"
 
 namespace kiln::bench {
 namespace {
@@ -33,16 +33,18 @@ double Since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-// Two structures; the second is timed when the process is warm.
+// Two structures; the second is timed when the process is warm. Channels-last images of rank 4, which both
+// libraries take.
 constexpr const char* kFirst =
-    "first: add(x:f16[4096,1024], b:f16[1,1024]) -> %t:f32; gelu_fwd(%t) -> y:f16";
+    "first: add(x:f16[64,1024,8,8]@nhwc, b:f16[1,1024,1,1]@nhwc) -> %t:f32@nhwc; "
+    "gelu_fwd(%t) -> y:f16@nhwc";
 constexpr const char* kSecond =
-    "second: mul(x:f16[4096,1024], s:f16[1,1024]) -> %t:f32; add(%t, b:f16[1,1024]) -> %u:f32; "
-    "relu_fwd(%u) -> y:f16";
+    "second: mul(x:f16[64,1024,8,8]@nhwc, s:f16[1,1024,1,1]@nhwc) -> %t:f32@nhwc; "
+    "add(%t, b:f16[1,1024,1,1]@nhwc) -> %u:f32@nhwc; relu_fwd(%u) -> y:f16@nhwc";
 constexpr const char* kSecondReshaped =
-    "shape: mul(x:f16[5120,2048], s:f16[1,2048]) -> %t:f32; add(%t, b:f16[1,2048]) -> %u:f32; "
-    "relu_fwd(%u) -> y:f16";
-constexpr const char* kTiny = "tiny: add(x:f32[4,1024], b:f32[4,1024]) -> y:f32";
+    "shape: mul(x:f16[20,2048,16,16]@nhwc, s:f16[1,2048,1,1]@nhwc) -> %t:f32@nhwc; "
+    "add(%t, b:f16[1,2048,1,1]@nhwc) -> %u:f32@nhwc; relu_fwd(%u) -> y:f16@nhwc";
+constexpr const char* kTiny = "tiny: add(x:f32[4,64,4,4]@nhwc, b:f32[4,64,4,4]@nhwc) -> y:f32@nhwc";
 
 Case Parse(const char* line) {
   std::string error;
@@ -228,15 +230,8 @@ int Main(int argc, char** argv) {
                     rows.empty() ? "" : ",\n", JsonText(line.name), JsonText(line.meaning),
                     text(ours), text(nvidia));
   }
-  if (!options.out.empty()) {
-    std::ofstream out(options.out);
-    out << fmt::format(
-        "{{\n  \"benchmark\": \"latency\",\n  \"commit\": {},\n  \"date\": {},\n  \"device\": "
-        "{},\n  \"rows\": [\n{}\n  ]\n}}\n",
-        JsonText(options.commit), JsonText(options.date), JsonText(device->name()), rows);
-    out.close();
-    if (out.fail()) return std::fprintf(stderr, "cannot write %s\n", options.out.c_str()), 2;
-  }
+  const size_t version = options.nvidia.empty() ? 0 : testing::ProbeVersion(options.nvidia);
+  if (!WriteResults(options, "latency", device->name(), version, rows)) return 2;
   return complete ? 0 : 1;
 }
 

@@ -18,6 +18,12 @@ def heading(data):
     return f"{data['device']}, commit {data['commit']}, {data['date']}"
 
 
+def cudnn(data):
+    """NVIDIA's release: 91900 is 9.19.0."""
+    number = data["nvidia_version"]
+    return f"cuDNN {number // 10000}.{number // 100 % 100}.{number % 100}" if number else "cuDNN"
+
+
 def table(header, rows):
     lines = ["| " + " | ".join(header) + " |", "|" + "|".join([" --- "] + [" ---: "] * (len(header) - 1)) + "|"]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
@@ -26,6 +32,13 @@ def table(header, rows):
 def rate(num_bytes, timing):
     """Gigabytes a second of the median, or None where nothing was timed."""
     return num_bytes / timing["median_us"] * 1e-3 if timing else None
+
+
+def why_not(row, data):
+    """Why cuDNN has no time: it was not there, or nothing was timed, or it does not do this graph."""
+    if not data["nvidia_version"] or not row["kiln"]:
+        return ""
+    return "wrong result" if row["nvidia_error"].startswith("wrong: ") else "refused"
 
 
 def bandwidth(data):
@@ -38,10 +51,10 @@ def bandwidth(data):
             f"{ours:.0f}" if ours else row["error"],
             f"{100 * ours / copy:.0f} %" if ours and copy else "",
             f"{100 * spread:.1f} %" if spread is not None else "",
-            f"{100 * nvidia / copy:.0f} %" if nvidia and copy else "refused",
+            f"{100 * nvidia / copy:.0f} %" if nvidia and copy else why_not(row, data),
         ])
     return (f"**Bandwidth** ({heading(data)}); a copy of the same bytes is 100 %\n\n" +
-            table(["graph", "type", "MB", "GB/s", "of copy", "spread", "cuDNN, of copy"], rows))
+            table(["graph", "type", "MB", "GB/s", "of copy", "spread", f"{cudnn(data)}, of copy"], rows))
 
 
 def latency(data):
@@ -49,7 +62,7 @@ def latency(data):
         return "" if value is None else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
     rows = [[row["meaning"], microseconds(row["kiln_us"]), microseconds(row["nvidia_us"])] for row in data["rows"]]
-    return f"**Host time** ({heading(data)})\n\n" + table(["", "Kiln, µs", "cuDNN, µs"], rows)
+    return f"**Host time** ({heading(data)})\n\n" + table(["", "Kiln, µs", f"{cudnn(data)}, µs"], rows)
 
 
 WRITERS = {"bandwidth": bandwidth, "latency": latency}

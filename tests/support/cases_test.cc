@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
+#include "tests/support/cases_rank.h"
 #include "tests/support/evaluate.h"
 #include "tests/support/oracle/oracle.h"
 
@@ -73,6 +75,25 @@ TEST(Cases, DataDependOnTheSeedAndOnNothingElse) {
   EXPECT_NE(FillValues("uniform", DType::kF32, 100, 7), FillValues("uniform", DType::kF32, 100, 8));
 }
 
+TEST(Cases, FormsForNvidiaHaveRankFour) {
+  const auto forms = FormsForNvidia(Parse("c: add(x:f32[7,33]@row+3, s:f32[1,1]=2) -> y:f32"));
+  ASSERT_EQ(forms.size(), 2u);
+  EXPECT_EQ(forms[0].tensors[0].dims, (Dims{1, 1, 7, 33}));
+  EXPECT_EQ(forms[0].tensors[0].strides, (Dims{252, 252, 36, 1}));
+  EXPECT_EQ(forms[0].tensors[1].dims, (Dims{1, 1, 1, 1}));
+  EXPECT_EQ(forms[1].tensors[2].dims, (Dims{7, 33, 1, 1}));
+  EXPECT_EQ(forms[1].tensors[2].strides, (Dims{33, 1, 33, 33}));
+  const auto matrices = FormsForNvidia(Parse("c: matmul(a:f32[2,3], b:f32[3,4]) -> c:f32"));
+  ASSERT_EQ(matrices.size(), 1u);
+  EXPECT_EQ(matrices[0].tensors[2].dims, (Dims{1, 2, 4}));
+  const auto index = FormsForNvidia(Parse("c: gen_index(x:f32[3,5,7]) -> y:i32 axis=1"));
+  EXPECT_EQ(index[0].ops[0].Number("axis", 0), 2);
+  EXPECT_EQ(index[1].ops[0].Number("axis", 0), 1);
+  const auto image = FormsForNvidia(Parse("c: conv_fprop(x:f32[1,2,9], w:f32[4,2,3]) -> y:f32"));
+  ASSERT_EQ(image.size(), 1u);
+  EXPECT_EQ(image[0].tensors[0].dims.size(), 3u);
+}
+
 class CaseFiles : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CaseFiles, TheOracleAcceptsItsOwnResultAndRefusesPoison) {
@@ -92,6 +113,31 @@ TEST_P(CaseFiles, TheOracleAcceptsItsOwnResultAndRefusesPoison) {
     EXPECT_EQ(CheckRun(c, before, after, expected), "") << c.Label();
     EXPECT_NE(CheckRun(c, before, before, expected), "")
         << c.Label() << ": unwritten memory passes";
+  }
+}
+
+// Bounds too, since a form is compared with the oracle on its own. Zero extents are refused in every form.
+TEST_P(CaseFiles, AddedDimsChangeNeitherMemoryNorMeaning) {
+  for (const Case& c : LoadCases(std::string("tests/cases/") + GetParam()).cases) {
+    if (c.expects_bad_param) continue;
+    const CaseData data = MakeData(c, 42);
+    const auto expected = Evaluate(c, data);
+    for (const Case& form : FormsForNvidia(c)) {
+      const CaseData padded = MakeData(form, 42);
+      for (size_t i = 0; i < c.tensors.size(); ++i)
+        EXPECT_EQ(padded.images[i].bytes, data.images[i].bytes) << c.Label();
+      const auto same = Evaluate(form, padded);
+      ASSERT_EQ(same.size(), expected.size()) << c.Label();
+      for (const auto& [tensor, dense] : expected) {
+        const auto& values = same.at(tensor).values;
+        ASSERT_EQ(values.size(), dense.values.size()) << c.Label();
+        for (size_t i = 0; i < values.size(); ++i) {
+          const bool equal = values[i].v == dense.values[i].v ||
+                             (std::isnan(values[i].v) && std::isnan(dense.values[i].v));
+          ASSERT_TRUE(equal && values[i].e == dense.values[i].e) << c.Label() << " element " << i;
+        }
+      }
+    }
   }
 }
 

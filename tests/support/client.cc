@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tests/support/client_ops.h"
+#include "tests/support/nvidia_library.h"
 
 namespace kiln::testing {
 
@@ -29,6 +30,7 @@ std::unique_ptr<Cudnn> Cudnn::Open(const std::string& path, void* stream, std::s
 
 std::string Cudnn::Resolve() {
   // Local: a second libcudnn in the process must not bind to this one's symbols.
+  if (std::string error = LoadPartsBeside(path_); !error.empty()) return error;
   library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) return dlerror();
   const auto slot = [](auto& function) { return reinterpret_cast<void**>(&function); };
@@ -164,35 +166,71 @@ std::unique_ptr<Graph> Graph::Build(const Cudnn& cudnn, const Case& c, ClientErr
   return error->ok() ? std::move(graph) : nullptr;
 }
 
-ClientError Graph::Heuristics() {
+ClientError Graph::Heuristics() { return Collect({CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}); }
+
+ClientError Graph::AllHeuristics() {
+  return Collect({CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK});
+}
+
+ClientError Graph::Collect(const std::vector<int>& modes) {
   configs_.clear();
   ClientError last;
-  for (const int mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    Descriptor heuristics(*cudnn_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    heuristics.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_)
-        .SetEnum(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
-    if (last = heuristics.Finalize(); !last.ok()) continue;
-    int64_t count = 0;
-    const auto get = [&](int64_t requested, void* array) {
-      return cudnn_->ErrorOf(
-          cudnn_->getAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                               CUDNN_TYPE_BACKEND_DESCRIPTOR, requested, &count, array),
-          "cudnnBackendGetAttribute(ENGINEHEUR_RESULTS)");
-    };
-    if (last = get(0, nullptr); !last.ok()) continue;
-    std::vector<Descriptor> results;
-    std::vector<cudnnBackendDescriptor_t> raw;
-    for (int64_t i = 0; i < count; ++i) {
-      raw.push_back(results.emplace_back(*cudnn_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
-    }
-    if (last = get(count, raw.data()); !last.ok()) continue;
-    for (int64_t i = 0; i < count; ++i)
-      configs_.push_back(std::move(results[static_cast<size_t>(i)]));
-  }
+  for (const int mode : modes) last = CollectMode(mode);
   if (!configs_.empty()) return {};
   if (last.ok())
     return {.status = CUDNN_STATUS_NOT_SUPPORTED, .text = "the heuristics give no engine config"};
   return last;
+}
+
+ClientError Graph::CollectMode(int mode) {
+  Descriptor heuristics(*cudnn_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heuristics.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_)
+      .SetEnum(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
+  if (ClientError error = heuristics.Finalize(); !error.ok()) return error;
+  int64_t count = 0;
+  const auto get = [&](int64_t requested, void* array) {
+    return cudnn_->ErrorOf(
+        cudnn_->getAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, requested, &count, array),
+        "cudnnBackendGetAttribute(ENGINEHEUR_RESULTS)");
+  };
+  if (ClientError error = get(0, nullptr); !error.ok()) return error;
+  std::vector<Descriptor> results;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (int64_t i = 0; i < count; ++i)
+    raw.push_back(results.emplace_back(*cudnn_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
+  if (ClientError error = get(count, raw.data()); !error.ok()) return error;
+  // The second count may be smaller: what was written then.
+  for (int64_t i = 0; i < count && static_cast<size_t>(i) < results.size(); ++i)
+    configs_.push_back(std::move(results[static_cast<size_t>(i)]));
+  return {};
+}
+
+ClientError Graph::AddEngines() {
+  int64_t count = 0;
+  const ClientError error = cudnn_->ErrorOf(
+      cudnn_->getAttribute(graph_.get(), CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT,
+                           CUDNN_TYPE_INT64, 1, nullptr, &count),
+      "cudnnBackendGetAttribute(ENGINE_GLOBAL_COUNT)");
+  if (!error.ok()) return error;
+  const size_t before = configs_.size();
+  ClientError last{.status = CUDNN_STATUS_NOT_SUPPORTED, .text = "the library has no engine"};
+  for (int64_t i = 0; i < count; ++i) {
+    if (ClientError refused = AddEngine(i); !refused.ok()) last = refused;
+  }
+  return configs_.size() > before ? ClientError{} : last;
+}
+
+ClientError Graph::AddEngine(int64_t index) {
+  Descriptor engine(*cudnn_, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  engine.Set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph_)
+      .SetInt(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, index);
+  if (ClientError error = engine.Finalize(); !error.ok()) return error;
+  Descriptor config(*cudnn_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  config.Set(CUDNN_ATTR_ENGINECFG_ENGINE, engine);
+  if (ClientError error = config.Finalize(); !error.ok()) return error;
+  configs_.push_back(std::move(config));
+  return {};
 }
 
 std::unique_ptr<Plan> Graph::MakePlan(size_t config, ClientError* error) const {

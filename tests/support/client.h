@@ -121,13 +121,21 @@ class Graph {
  public:
   static std::unique_ptr<Graph> Build(const Cudnn& cudnn, const Case& c, ClientError* error);
 
-  // Engine configs of the heuristics, mode A then FALLBACK, in the library's order.
+  // Engine configs of the heuristics in the library's order: modes A and FALLBACK, as clients ask.
   ClientError Heuristics();
+  // Modes A, B and FALLBACK. An error only where none gives a config.
+  ClientError AllHeuristics();
+  // Adds a config without settings for every engine of the library that takes the graph, for graphs of which
+  // the heuristics know nothing.
+  ClientError AddEngines();
   size_t configs() const { return configs_.size(); }
   std::unique_ptr<Plan> MakePlan(size_t config, ClientError* error) const;
 
  private:
   explicit Graph(const Cudnn& cudnn) : cudnn_(&cudnn) {}
+  ClientError Collect(const std::vector<int>& modes);
+  ClientError CollectMode(int mode);
+  ClientError AddEngine(int64_t index);
 
   const Cudnn* cudnn_;
   Descriptor graph_;

@@ -32,23 +32,6 @@ std::string FirstExisting(const std::vector<std::string>& candidates) {
   return "";
 }
 
-std::vector<std::string> NvidiaPlaces() {
-  std::vector<std::string> places = {"/usr/lib/x86_64-linux-gnu/libcudnn.so.9",
-                                     "/usr/local/cuda/lib64/libcudnn.so.9",
-                                     "/usr/local/cuda/lib/libcudnn.so.9"};
-  // Wheels: <python>/site-packages/nvidia/cudnn/lib.
-  for (const std::string base : {"/usr/local/lib", "/usr/lib", "/opt/venv/lib"}) {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(base, ignored)) {
-      if (!entry.path().filename().string().starts_with("python3")) continue;
-      for (const char* packages : {"site-packages", "dist-packages"}) {
-        places.push_back((entry.path() / packages / "nvidia/cudnn/lib/libcudnn.so.9").string());
-      }
-    }
-  }
-  return places;
-}
-
 TestOptions Read() {
   std::error_code ignored;
   const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
@@ -59,7 +42,6 @@ TestOptions Read() {
                                    "bazel-bin/api/libcudnn.so.9"});
   }
   options.nvidia = TakeEnv("KILN_TEST_NVIDIA");
-  if (options.nvidia.empty()) options.nvidia = FirstExisting(NvidiaPlaces());
   options.cases = TakeEnv("KILN_TEST_CASES");
   if (options.cases.empty()) {
     options.cases = FirstExisting(
@@ -85,6 +67,7 @@ CaseFile LoadAllCases(const TestOptions& options) {
   std::vector<fs::path> paths;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(options.cases, ignored)) {
+    if (entry.path().filename() == kDifferencesFile) continue;
     if (entry.path().extension() == ".txt") paths.push_back(entry.path());
   }
   std::ranges::sort(paths);
@@ -153,6 +136,17 @@ ClientError CaseRunner::Prepare() {
   ClientError error;
   graph_ = Graph::Build(cudnn_, case_, &error);
   return graph_ ? graph_->Heuristics() : error;
+}
+
+ClientError CaseRunner::PrepareThoroughly() {
+  ClientError error;
+  graph_ = Graph::Build(cudnn_, case_, &error);
+  return graph_ ? graph_->AllHeuristics() : error;
+}
+
+ClientError CaseRunner::AddEngines() {
+  if (graph_ != nullptr) return graph_->AddEngines();
+  return {.status = CUDNN_STATUS_NOT_SUPPORTED, .text = "the graph was refused"};
 }
 
 ClientError CaseRunner::Run(size_t config, const CaseData& before, CaseData* after) const {

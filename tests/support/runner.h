@@ -15,13 +15,16 @@ namespace kiln::testing {
 // the library under test reports every KILN_* name that it does not know.
 struct TestOptions {
   std::string cudnn;   // KILN_TEST_CUDNN, else //api:libcudnn.so.9 or ../lib beside the program
-  std::string nvidia;  // KILN_TEST_NVIDIA, else common places; empty where there is none
+  std::string nvidia;  // KILN_TEST_NVIDIA; NvidiaLibraryPath() finds one where it is empty
   std::string cases;   // KILN_TEST_CASES, else tests/cases
   std::string filter;  // KILN_TEST_FILTER: part of a case's file:list/name
   uint64_t seed = 0;   // KILN_TEST_SEED, else from the clock
 
   static const TestOptions& Get();
 };
+
+// In the folder of the cases, and no case file: see tests/numerics/differences.h.
+constexpr const char* kDifferencesFile = "nvidia_differs.txt";
 
 // Every case of tests/cases that the filter admits; errors of parsing end the program's run as a failure.
 CaseFile LoadAllCases(const TestOptions& options);
@@ -31,7 +34,9 @@ class CaseRunner {
   CaseRunner(const Cudnn& cudnn, Device& device, const Case& c)
       : cudnn_(cudnn), device_(device), case_(c) {}
 
-  ClientError Prepare();  // graph and heuristics
+  ClientError Prepare();            // graph and heuristics, as clients do
+  ClientError PrepareThoroughly();  // graph and every mode of the heuristics
+  ClientError AddEngines();
   size_t configs() const { return graph_ ? graph_->configs() : 0; }
 
   // One engine config on a copy of `before`; `after` gets what memory holds then.
