@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <set>
 
 #include "compiler/engines/engine.h"
+#include "compiler/engines/prune.h"
+#include "compiler/passes/primitive_writer.h"
 #include "ir/base/check.h"
 #include "ir/graph/ops.h"
+#include "ir/tile/visit.h"
 
 namespace kiln::compiler {
 
@@ -50,6 +54,8 @@ DType ParamType(DType type) {
   const DType arithmetic = ArithmeticType(type);
   return arithmetic == DType::kBool ? DType::kI32 : arithmetic;
 }
+
+bool IsLiteral(const Tensor& t) { return t.is_constant() && t.uid == kLiteralUid; }
 
 // Dims of extent above 1, outermost first.
 std::vector<int64_t> RowMajor(const Tensor& t) {
@@ -200,6 +206,29 @@ Expr KernelBuilder::Offset(TensorId tensor, const Index& index) {
   return offset;
 }
 
+// Parameters are made where they may be needed; an outermost extent, say, is often not.
+void KernelBuilder::DropUnused(const tile::Block& body) {
+  std::set<std::string, std::less<>> used;
+  tile::Walk(body, [&](const tile::Stmt& stmt) {
+    if (const auto* store = std::get_if<tile::Store>(&stmt.node)) used.insert(store->buffer);
+    if (const auto* copy = std::get_if<tile::Copy>(&stmt.node)) used.insert({copy->dst, copy->src});
+  });
+  tile::WalkExprs(body, [&](const Expr& e) {
+    if (e->kind == tile::ExprKind::kVar || e->kind == tile::ExprKind::kLoad) used.insert(e->name);
+  });
+  size_t kept = 0;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (!used.contains(params_[i].name)) continue;
+    if (kept != i) {
+      params_[kept] = std::move(params_[i]);
+      args_[kept] = args_[i];
+    }
+    ++kept;
+  }
+  params_.resize(kept);
+  args_.resize(kept);
+}
+
 void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int threads, Lowered& lowered,
                            int min_blocks) {
   tile::Kernel kernel;
@@ -220,11 +249,13 @@ void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int th
     for (TensorId id : node.inputs) {
       if (id == graph::kAbsent) continue;
       const Tensor& t = graph()[id];
-      line += fmt::format("{}{}", first ? "" : ", ", t.is_constant() && t.uid < 0 ? fmt::format("{}", *t.value) : t.name);
+      line += fmt::format("{}{}", first ? "" : ", ", IsLiteral(t) ? fmt::format("{}", *t.value) : t.name);
       first = false;
     }
     kernel.comment.push_back(line + fmt::format(") in {}", Info(node.compute).text));
   }
+  Prune(body);
+  DropUnused(body);
   kernel.params = std::move(params_);
   kernel.threads = threads;
   kernel.min_blocks = min_blocks;
@@ -251,7 +282,7 @@ Expr ValueScope::Value(TensorId tensor, const Index& index) {
 Expr ValueScope::Leaf(TensorId tensor, const Index& index) {
   const Tensor& t = b_.graph()[tensor];
   const DType type = ArithmeticType(t.dtype);
-  if (t.is_constant() && t.uid < 0) return Literal(type, RoundTo(t.dtype, *t.value));
+  if (IsLiteral(t)) return Literal(type, RoundTo(t.dtype, *t.value));
   if (t.by_value) {
     Expr& param = b_.by_value_[tensor];
     if (!param) {
@@ -307,7 +338,9 @@ Expr ValueScope::MapValue(const Node& node, const Index& index) {
   const Tensor& y = b_.graph()[node.outputs[0]];
   std::vector<Expr> operands;
   for (TensorId id : node.inputs) operands.push_back(Value(id, BroadcastIndex(b_, b_.graph()[id], index)));
-  if (map.identity) return tile::Cast(ArithmeticType(y.dtype), b_.Let(out_, y.name, tile::Cast(y.dtype, operands[0])));
+  // The pointer of a stored tensor has its name; its value is another thing.
+  const std::string name = y.is_virtual ? y.name : y.name + "_v";
+  if (map.identity) return tile::Cast(ArithmeticType(y.dtype), b_.Let(out_, name, tile::Cast(y.dtype, operands[0])));
 
   const DType compute = ArithmeticType(node.compute);
   const bool logical = map.op == ScalarOp::kAnd || map.op == ScalarOp::kOr || map.op == ScalarOp::kNot;
@@ -316,7 +349,7 @@ Expr ValueScope::MapValue(const Node& node, const Index& index) {
     operands[i] = tile::Cast(condition ? DType::kBool : compute, operands[i]);
   }
   // Named in the storage type, so that storing it needs no second conversion.
-  Expr stored = b_.Let(out_, y.name, tile::Cast(y.dtype, tile::Op(map.op, std::move(operands))));
+  Expr stored = b_.Let(out_, name, tile::Cast(y.dtype, tile::Op(map.op, std::move(operands))));
   return tile::Cast(ArithmeticType(y.dtype), stored);
 }
 

@@ -73,6 +73,7 @@ class KernelBuilder {
 
  private:
   friend class ValueScope;
+  void DropUnused(const tile::Block& body);
   tile::Expr ScalarParam(const std::string& name, DType type, LoweredArg arg);
 
   const Group& group_;
