@@ -68,7 +68,7 @@ TensorId PrimitiveWriter::Iota(int64_t axis, Dims dims) {
 }
 
 void PrimitiveWriter::Write(TensorId from, TensorId to) {
-  if (!graph_.nodes.empty()) {
+  if (graph_.nodes.size() > first_node_) {
     Node& last = graph_.nodes.back();
     const bool mine = last.outputs.size() == 1 && last.outputs[0] == from && graph_[from].is_virtual;
     if (mine && graph_[from].dims == graph_[to].dims) {

@@ -21,7 +21,7 @@ inline constexpr int64_t kLaunchNumberUid = -2;
 class PrimitiveWriter {
  public:
   PrimitiveWriter(graph::Graph& graph, DType compute, std::string name)
-      : graph_(graph), compute_(compute), name_(std::move(name)) {}
+      : graph_(graph), first_node_(graph.nodes.size()), compute_(compute), name_(std::move(name)) {}
 
   graph::TensorId Number(double value, int64_t uid = kLiteralUid);
   graph::TensorId Map(ScalarOp op, std::initializer_list<graph::TensorId> operands);
@@ -47,6 +47,7 @@ class PrimitiveWriter {
   graph::TensorId Virtual(const char* suffix, DType type, Dims dims);
 
   graph::Graph& graph_;
+  size_t first_node_;  // nodes from here on are this writer's
   DType compute_;
   std::string name_;
 };

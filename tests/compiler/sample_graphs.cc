@@ -160,6 +160,13 @@ std::vector<SampleGraph> PointwiseSamples() {
     s.Out(both, BOOL);
     samples.push_back(s.Done());
   }
+  {
+    Sample s("identity_of_intermediate");  // its producer has another reader
+    const TensorId e = s.Op(M::kExp, {s.In(F32, {4, 19})}), i = s.Op(M::kIdentity, {e});
+    s.Out(i, F16);
+    s.Out(s.Op(M::kNeg, {e}), F32);
+    samples.push_back(s.Done());
+  }
   samples.push_back(MultiOutput());
   samples.push_back(ByValue());
   samples.push_back(InPlace());

@@ -1,0 +1,189 @@
+// Pass tests from text: each file of tests/text/<pass>/ is a graph and what the module must look like after that pass.
+//
+//   // target: cpu                  one of TargetFromArch's, sm_90a if it is not said
+//   // choice: tile_m=32            knobs of the leading group
+//   graph g { … }
+//   // CHECK: %y = map(…            stands in the module's text, after what the line before found
+//   // CHECK-NOT: identity          does not stand between its neighbours
+//   // ERROR: declines              instead of all others: compiling fails with these words
+//
+// Up to partition the module is also evaluated before and after: passes may not change a result.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "compiler/compile.h"
+#include "tests/support/random_graph.h"
+#include "tests/support/run_tiles.h"
+
+namespace kiln::compiler {
+namespace {
+
+struct Line {
+  enum class Kind : uint8_t { kCheck, kNot, kError };
+  Kind kind;
+  std::string text;
+};
+
+struct Case {
+  std::string pass, graph, target = "sm_90a";
+  EngineChoice choice;
+  std::vector<Line> lines;
+};
+
+bool Takes(std::string_view line, std::string_view prefix, std::string& rest) {
+  if (!line.starts_with(prefix)) return false;
+  line.remove_prefix(prefix.size());
+  while (line.starts_with(' ')) line.remove_prefix(1);
+  rest = line;
+  return true;
+}
+
+Case ReadCase(const std::filesystem::path& path) {
+  Case c{.pass = path.parent_path().filename()};
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::string rest;
+  for (std::string line; std::getline(file, line);) {
+    if (Takes(line, "// CHECK-NOT:", rest)) c.lines.push_back({Line::Kind::kNot, rest});
+    else if (Takes(line, "// CHECK:", rest)) c.lines.push_back({Line::Kind::kCheck, rest});
+    else if (Takes(line, "// ERROR:", rest)) c.lines.push_back({Line::Kind::kError, rest});
+    else if (Takes(line, "// target:", rest)) c.target = rest;
+    else if (Takes(line, "// choice:", rest)) c.choice.knobs.push_back({rest.substr(0, rest.find('=')), std::stoi(rest.substr(rest.find('=') + 1))});
+    else if (!Takes(line, "//", rest)) c.graph += line + "\n";
+  }
+  return c;
+}
+
+// The program as text: kernels, then launches with what their arguments became.
+std::string PrintProgram(const Program& program) {
+  std::string text;
+  for (const KernelSource& kernel : program.kernels) text += fmt::format("kernel {}\n{}\n", kernel.entry, kernel.text);
+  for (const Launch& launch : program.launches) {
+    text += fmt::format("launch {} grid {}x{}x{} block {}:", program.kernels[launch.kernel].entry, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0]);
+    for (const LaunchArg& arg : launch.args) {
+      const bool workspace = arg.buffer.kind == BufferRef::Kind::kWorkspace;
+      switch (arg.kind) {
+        case LaunchArg::Kind::kPointer:
+          text += workspace ? fmt::format(" workspace+{}", arg.buffer.byte_offset) : fmt::format(" uid{}", program.tensors[arg.buffer.index].uid);
+          break;
+        case LaunchArg::Kind::kScalar: text += fmt::format(" {}", arg.bits); break;
+        case LaunchArg::Kind::kByValue: text += fmt::format(" value(uid{})", program.tensors[arg.buffer.index].uid); break;
+      }
+    }
+    text += "\n";
+  }
+  return text + fmt::format("workspace {}\n", program.workspace_bytes);
+}
+
+std::string WithoutTrailing(std::string text) { return text.substr(0, text.find_last_not_of(" \r") + 1); }
+
+void Match(const Case& c, const std::string& text) {
+  size_t at = 0;
+  std::vector<std::string> forbidden;
+  const auto check_forbidden = [&](size_t end) {
+    for (const std::string& word : forbidden) {
+      const size_t found = text.find(word, at);
+      EXPECT_GE(found, end) << "found, which must not be here: " << word << "\n" << text;
+    }
+    forbidden.clear();
+  };
+  for (const Line& line : c.lines) {
+    const std::string wanted = WithoutTrailing(line.text);
+    if (line.kind == Line::Kind::kNot) {
+      forbidden.push_back(wanted);
+      continue;
+    }
+    const size_t found = text.find(wanted, at);
+    ASSERT_NE(found, std::string::npos) << "not found after offset " << at << ": " << wanted << "\n" << text;
+    check_forbidden(found);
+    at = found + wanted.size();
+  }
+  check_forbidden(text.size());
+}
+
+using ByUid = std::map<int64_t, std::vector<double>>;
+
+// Outputs by uid; inputs are the ones of `original`, found by uid.
+void EvaluateInto(const graph::Graph& g, const ByUid& inputs, ByUid& outputs) {
+  graph::TensorValues values;
+  for (graph::TensorId id : graph::Inputs(g)) values[id] = inputs.at(g[id].uid);
+  const Status status = graph::Evaluate(g, values);
+  ASSERT_TRUE(status.ok()) << status.message() << "\n" << graph::Print(g);
+  for (graph::TensorId id : graph::Outputs(g)) outputs[g[id].uid] = values.at(id);
+}
+
+// Groups in order; what they pass on is known by the module's tensors.
+void EvaluateGroups(const Module& module, const ByUid& inputs, ByUid& outputs) {
+  graph::TensorValues known;
+  for (graph::TensorId id : graph::Inputs(module.graph)) known[id] = inputs.at(module.graph[id].uid);
+  for (const Group& group : module.groups) {
+    graph::TensorValues values;
+    for (graph::TensorId id : graph::Inputs(group.graph)) values[id] = known.at(group.outer[id]);
+    const Status status = graph::Evaluate(group.graph, values);
+    ASSERT_TRUE(status.ok()) << status.message();
+    for (graph::TensorId id : graph::Outputs(group.graph)) known[group.outer[id]] = values.at(id);
+  }
+  for (graph::TensorId id : graph::Outputs(module.graph)) outputs[module.graph[id].uid] = known.at(id);
+}
+
+void ExpectSameResults(graph::Graph original, const Module& module) {
+  ASSERT_TRUE(graph::Normalize(original).ok());  // the evaluator takes nodes in order
+  ByUid inputs, want, got;
+  const graph::TensorValues random = graph::RandomInputs(original, 3);
+  for (graph::TensorId id : graph::Inputs(original)) inputs[original[id].uid] = random.at(id);
+  EvaluateInto(original, inputs, want);
+  if (module.form < Form::kGrouped) EvaluateInto(module.graph, inputs, got);
+  else EvaluateGroups(module, inputs, got);
+  for (graph::TensorId id : graph::Outputs(original)) {
+    const Status status = CompareOutput(original[id], got[original[id].uid], want.at(original[id].uid), 1e-5);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+void RunCase(const std::filesystem::path& path) {
+  SCOPED_TRACE(path.string());
+  const Case c = ReadCase(path);
+  ASSERT_FALSE(c.lines.empty()) << "nothing is expected";
+  const Result<graph::Graph> g = graph::Parse(c.graph);
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  const Result<Target> target = TargetFromArch(c.target);
+  ASSERT_TRUE(target.ok()) << target.status().message();
+  Module after;
+  bool seen = false;
+  const Result<CompiledPlan> plan = Compile(*g, *target, c.choice, [&](std::string_view pass, const Module& module) {
+    if (pass != c.pass) return;
+    after = module;
+    seen = true;
+  });
+  if (c.lines[0].kind == Line::Kind::kError) {
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(c.lines.size(), 1u);
+    EXPECT_NE(plan.status().message().find(WithoutTrailing(c.lines[0].text)), std::string::npos) << plan.status().message();
+    return;
+  }
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  ASSERT_TRUE(seen) << "no pass is named " << c.pass;
+  const bool emitted = after.form == Form::kProgram;
+  Match(c, emitted ? PrintProgram(after.program) : Print(after));
+  if (after.form <= Form::kGrouped) ExpectSameResults(*g, after);
+}
+
+TEST(TextTest, EveryFile) {
+  std::map<std::string, int> cases;
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator("tests/text"))
+    if (entry.path().extension() == ".txt") paths.push_back(entry.path());
+  std::ranges::sort(paths);
+  for (const auto& path : paths) {
+    RunCase(path);
+    ++cases[path.parent_path().filename()];
+  }
+  for (const Pass& pass : Pipeline()) EXPECT_GT(cases[std::string(pass.name)], 0) << "no case for pass " << pass.name;
+}
+
+}  // namespace
+}  // namespace kiln::compiler
