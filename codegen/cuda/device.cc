@@ -26,9 +26,9 @@ constexpr PreludeRow kPrelude[] = {
     {"half_t", "half.cuh"},         {"bf16_t", "bfloat16.cuh"},     {"e4m3_t", "fp8_e4m3.cuh"},
     {"e5m2_t", "fp8_e5m2.cuh"},     {"round_odd", "round_odd.cuh"}, {"to_i8", "saturate.cuh"},
     {"to_u8", "saturate.cuh"},      {"to_i32", "saturate.cuh"},     {"to_i64", "saturate.cuh"},
-    {"min_nan", "minmax.cuh"},      {"max_nan", "minmax.cuh"},      {"fast_div", "integer.cuh"},
+    {"min_nan", "minmax.cuh"},      {"max_nan", "minmax.cuh"},      {"fast_div", "fast_div.cuh"},
     {"div_or_zero", "integer.cuh"}, {"mod_or_zero", "integer.cuh"}, {"copy", "copy.cuh"},
-    {"shuffle_xor", "shuffle.cuh"},
+    {"shuffle_xor", "shuffle.cuh"}, {"erf_rational", "erf.cuh"},
 };
 
 bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

@@ -35,7 +35,7 @@ constexpr ScalarText kTexts[] = {
     {ScalarOp::kCos, "cosf({0})", "cos({0})", ""},
     {ScalarOp::kTan, "tanf({0})", "tan({0})", ""},
     {ScalarOp::kTanh, "tanhf({0})", "tanh({0})", ""},
-    {ScalarOp::kErf, "erff({0})", "erf({0})", ""},
+    {ScalarOp::kErf, "erf_rational({0})", "erf({0})", ""},
     {ScalarOp::kFma, "fmaf({0}, {1}, {2})", "fma({0}, {1}, {2})", "{0} * {1} + {2}"},
     {ScalarOp::kEq, "{0} == {1}", "{0} == {1}", "{0} == {1}"},
     {ScalarOp::kNe, "{0} != {1}", "{0} != {1}", "{0} != {1}"},

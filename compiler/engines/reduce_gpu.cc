@@ -217,7 +217,7 @@ class ColumnSchedule {
     split_level.push_back({tile::For{"by", t, split_count_, Bind::kBlockY, std::move(thread_level)}});
     block_level.push_back({tile::For{"bx", t, grid, Bind::kBlockX, std::move(split_level)}});
     b.Finish(std::move(block_level), {tiles_ * outer_, splits_, 1}, knobs_.threads, lowered);
-    if (splits_ > 1) LowerCombine(plan_, target_, first_scratch_, splits_, false, lowered);
+    if (splits_ > 1) LowerCombine(plan_, target_, first_scratch_, splits_, true, lowered);
     return lowered;
   }
 
@@ -297,7 +297,7 @@ class ColumnSchedule {
       // Row number of the kept index, as the second stage unravels it.
       Expr row = b.Idx(0);
       for (int64_t d : plan_.kept) row = row * b.Extent(plan_.input, d) + at[d];
-      const Expr place = tile::Var("by", t) * b.Arg("rows", plan_.rows) + row;
+      const Expr place = row * split_count_ + tile::Var("by", t);
       for (size_t r = 0; r < acc.count(); ++r)
         columns.push_back({tile::Store{b.Scratch(first_scratch_ + static_cast<int>(r), acc.type(r), false), place, total(r)}});
     } else {

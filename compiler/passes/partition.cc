@@ -18,7 +18,7 @@ using graph::Tensor;
 using graph::TensorId;
 
 constexpr int kNone = -1;
-constexpr std::string_view kRoles[] = {"x", "w", "dy", "a", "b", "src", "out"};
+constexpr std::string_view kRoles[] = {"x", "w", "dy", "a", "b", "y"};
 
 // A group while it grows. Its position in the list is its place in launch order.
 struct Draft {
@@ -136,14 +136,14 @@ class Partitioner {
   }
 
   // Tensors get names that say what they are in this kernel, the same for every graph of the same structure:
-  // operands by role, results by operation and a number, what is stored `out`.
+  // operands by role (x, x2, x3 where they have none), results by operation and a number, what is stored `y`.
   static std::string LeafName(const Node& node, size_t operand) {
     switch (node.op) {
       case GraphOp::kConvFprop: return operand == 0 ? "x" : "w";
       case GraphOp::kConvDgrad: return operand == 0 ? "dy" : "w";
       case GraphOp::kConvWgrad: return operand == 0 ? "x" : "dy";
       case GraphOp::kMatmul: return operand == 0 ? "a" : "b";
-      default: return "src";
+      default: return "x";
     }
   }
   static std::string ResultName(const Node& node) {
@@ -173,7 +173,7 @@ class Partitioner {
       t.strides = PackedStridesLike(t.dims, t.strides);
       t.alignment = 256;
     }
-    if (member_result && stored_[outer]) name = "out";
+    if (member_result && stored_[outer]) name.assign(1, 'y');
     t.name = Numbered(std::move(name), group);
     t.is_virtual = member_result ? !stored_[outer] : !from_memory;
     if (t.uid >= 0 || !t.is_constant()) t.uid = outer;

@@ -12,6 +12,8 @@ kiln_fuzzer. Everything is linked statically except the system's shared librarie
 COPTS = [
     "-Wall",
     "-Wextra",
+    # Designated initialisers leave the rest to the defaults; that is their point.
+    "-Wno-missing-field-initializers",
     "-fvisibility=hidden",
 ] + select({
     # Clang has other warnings than GCC, and some are about GCC's library.

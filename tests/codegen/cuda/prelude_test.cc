@@ -10,6 +10,7 @@
 #include "codegen/cuda/device/bfloat16.cuh"
 #include "codegen/cuda/device/fp8_e4m3.cuh"
 #include "codegen/cuda/device/fp8_e5m2.cuh"
+#include "codegen/cuda/device/fast_div.cuh"
 #include "codegen/cuda/device/integer.cuh"
 #include "codegen/cuda/device/minmax.cuh"
 #include "codegen/cuda/device/round_odd.cuh"
