@@ -245,15 +245,21 @@ class Verifier {
   }
 
   // ---- statements ----
+  // The failure with its statement; the statement is printed only then, which is most of the time otherwise.
+  static Status At(const Stmt& s, Status status) {
+    if (status.ok()) return status;
+    return std::move(status).Within(HeadLine(s));
+  }
+
   Status CheckBody(const Block& block, bool only_block_loops_outside) {
     const size_t mark = scope_.size();
     for (const Stmt& s : block) {
       const auto* loop = std::get_if<For>(&s.node);
       const bool block_loop = loop != nullptr && IsBlockBind(loop->bind);
       if (block_loop)
-        RETURN_IF_ERROR(CheckOutermost(block, only_block_loops_outside).Within(HeadLine(s)));
+        RETURN_IF_ERROR(At(s, CheckOutermost(block, only_block_loops_outside)));
       RETURN_IF_ERROR(
-          std::visit([this](const auto& node) { return Check(node); }, s.node).Within(HeadLine(s)));
+          At(s, std::visit([this](const auto& node) { return Check(node); }, s.node)));
       RETURN_IF_ERROR(CheckBodies(s, block_loop && only_block_loops_outside));
     }
     LeaveScope(mark);
@@ -268,7 +274,7 @@ class Verifier {
       const bool thread_loop = loop->bind == Bind::kThreadX;
       const bool var_divergent = kernel_.threads > 1 && (thread_loop || Divergent(loop->extent));
       RETURN_IF_ERROR(
-          DefineVariable(loop->var, {loop->type, var_divergent, false}).Within(HeadLine(s)));
+          At(s, DefineVariable(loop->var, {loop->type, var_divergent, false})));
       divergent_ += divergent;
       thread_loops_ += thread_loop;
       block_binds_[static_cast<size_t>(loop->bind)] = true;
