@@ -96,6 +96,16 @@ cudnnStatus_t CaseBench::LaunchWithNewPack() const {
   return cudnn_->execute(cudnn_->handle(), plan_->descriptor().get(), pack.get());
 }
 
+Case ParseOrExit(const char* line) {
+  std::string error;
+  auto parsed = testing::ParseCase(line, &error);
+  if (!parsed) {
+    std::fprintf(stderr, "%s\n", error.c_str());
+    std::exit(2);
+  }
+  return *std::move(parsed);
+}
+
 std::string CheckNumbers(const Cudnn& cudnn, Device& device, const Case& small) {
   testing::CaseRunner runner(cudnn, device, small);
   if (const auto error = runner.Prepare(); !error.ok()) return error.text;

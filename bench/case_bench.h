@@ -47,6 +47,9 @@ class CaseBench {
   testing::Descriptor pack_;
 };
 
+// A line of the case language that stands in a program.
+Case ParseOrExit(const char* line);
+
 // Runs `small` (the same graph at extents that the oracle manages) and compares with the oracle.
 std::string CheckNumbers(const Cudnn& cudnn, Device& device, const Case& small);
 

@@ -46,16 +46,6 @@ constexpr const char* kSecondReshaped =
     "add(%t, b:f16[1,2048,1,1]@nhwc) -> %u:f32@nhwc; relu_fwd(%u) -> y:f16@nhwc";
 constexpr const char* kTiny = "tiny: add(x:f32[4,64,4,4]@nhwc, b:f32[4,64,4,4]@nhwc) -> y:f32@nhwc";
 
-Case Parse(const char* line) {
-  std::string error;
-  auto parsed = testing::ParseCase(line, &error);
-  if (!parsed) {
-    std::fprintf(stderr, "%s\n", error.c_str());
-    std::exit(2);
-  }
-  return *std::move(parsed);
-}
-
 // ---- The child: `latency --child plans|execute LIBRARY`; prints `name microseconds` lines. ----
 
 struct Opened {
@@ -74,7 +64,7 @@ Opened Open(const char* library) {
 }
 
 std::unique_ptr<CaseBench> TimePlan(const Cudnn& cudnn, const char* name, const char* line) {
-  const Case c = Parse(line);
+  const Case c = ParseOrExit(line);
   std::string error;
   const auto begin = Clock::now();
   auto bench = CaseBench::Make(cudnn, c, &error);
@@ -113,7 +103,7 @@ double TimeCalls(testing::GpuDevice& device, const Call& call) {
 
 int ChildExecute(const char* library) {
   const Opened opened = Open(library);
-  const Case tiny = Parse(kTiny);
+  const Case tiny = ParseOrExit(kTiny);
   if (const std::string wrong = CheckNumbers(*opened.cudnn, *opened.device, tiny); !wrong.empty()) {
     std::fprintf(stderr, "%s\n", wrong.c_str());
     return 1;
@@ -131,6 +121,9 @@ int ChildExecute(const char* library) {
               TimeCalls(*opened.device, [&] { keep(bench->LaunchWithNewPack()); }));
   if (status != CUDNN_STATUS_SUCCESS)
     return std::fprintf(stderr, "%s\n", bench->Describe(status).c_str()), 1;
+  if (error = opened.device->LoadEmptyKernel(); !error.empty())
+    return std::fprintf(stderr, "%s\n", error.c_str()), 1;
+  std::printf("launch %.4f\n", TimeCalls(*opened.device, [&] { opened.device->LaunchEmpty(); }));
   return 0;
 }
 
@@ -195,6 +188,7 @@ struct Line {
   const char* meaning;
 };
 constexpr Line kLines[] = {
+    {"launch", "a bare cuLaunchKernel, ten arguments: the floor"},
     {"execute", "repeated execute, same variant pack"},
     {"execute_with_new_pack", "repeated execute, a new variant pack each"},
     {"cold_plan_first_in_process", "first plan of a process, empty cache"},

@@ -57,6 +57,10 @@ struct Driver {
   int (*EventSynchronize)(void*);
   int (*EventElapsedTime)(float*, void*, void*);
   int (*GetErrorString)(int, const char**);
+  int (*ModuleLoadData)(void**, const void*);
+  int (*ModuleGetFunction)(void**, void*, const char*);
+  int (*LaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+                      void**, void**);
 };
 
 struct Symbol {
@@ -86,7 +90,10 @@ std::string Load(Driver& d) {
                             {"cuEventRecord", slot(d.EventRecord)},
                             {"cuEventSynchronize", slot(d.EventSynchronize)},
                             {"cuEventElapsedTime", slot(d.EventElapsedTime)},
-                            {"cuGetErrorString", slot(d.GetErrorString)}};
+                            {"cuGetErrorString", slot(d.GetErrorString)},
+                            {"cuModuleLoadData", slot(d.ModuleLoadData)},
+                            {"cuModuleGetFunction", slot(d.ModuleGetFunction)},
+                            {"cuLaunchKernel", slot(d.LaunchKernel)}};
   for (const Symbol& symbol : symbols) {
     *symbol.slot = dlsym(library, symbol.name);
     if (*symbol.slot == nullptr) return fmt::format("libcuda.so.1 has no {}", symbol.name);
@@ -123,6 +130,23 @@ class CudaDevice final : public GpuDevice {
   bool is_gpu() const override { return true; }
   void* stream() const override { return stream_; }
   int ComputeCapability() const override { return capability_; }
+  std::string LoadEmptyKernel() override {
+    static constexpr char kPtx[] =
+        ".version 7.0\n.target sm_80\n.address_size 64\n"
+        ".visible .entry empty(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 d, .param .u32 e,\n"
+        ".param .u32 f, .param .u32 g, .param .u32 h, .param .u32 i, .param .u32 j) { ret; }\n";
+    void* module = nullptr;
+    if (int rc = driver_.ModuleLoadData(&module, kPtx)) return Text("cuModuleLoadData", rc);
+    if (int rc = driver_.ModuleGetFunction(&empty_, module, "empty"))
+      return Text("cuModuleGetFunction", rc);
+    return "";
+  }
+  void LaunchEmpty() override {
+    uint64_t values[10] = {};
+    void* args[10];
+    for (int i = 0; i < 10; ++i) args[i] = &values[i];
+    driver_.LaunchKernel(empty_, 1, 1, 1, 32, 1, 1, 0, stream_, args, nullptr);
+  }
   void* Allocate(size_t bytes) override {
     DevicePtr memory = 0;
     return driver_.MemAlloc(&memory, bytes) == 0 ? reinterpret_cast<void*>(memory) : nullptr;
@@ -167,7 +191,7 @@ class CudaDevice final : public GpuDevice {
   Driver driver_{};
   std::string name_, error_;
   int capability_ = 0;
-  void *stream_ = nullptr, *begin_ = nullptr, *end_ = nullptr;
+  void *stream_ = nullptr, *begin_ = nullptr, *end_ = nullptr, *empty_ = nullptr;
 };
 
 }  // namespace

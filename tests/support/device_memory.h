@@ -33,6 +33,9 @@ class GpuDevice : public Device {
   virtual void RecordEnd() = 0;
   virtual double ElapsedMicroseconds() = 0;   // waits for the end
   virtual int ComputeCapability() const = 0;  // 90 for sm_90
+  // A kernel that does nothing with ten arguments: what a launch costs at least.
+  virtual std::string LoadEmptyKernel() = 0;
+  virtual void LaunchEmpty() = 0;
 };
 
 std::unique_ptr<Device> OpenHostDevice();
