@@ -65,7 +65,7 @@ TensorId EluBwd(W& w, const A& a, In in) {
 // The normal distribution function: (1 + erf(x / sqrt 2)) / 2.
 TensorId NormalCdf(W& w, TensorId x) {
   const TensorId erf = w.Map(S::kErf, {w.Mul(x, w.Number(std::numbers::sqrt2 / 2))});
-  return w.Mul(w.Number(0.5), w.Add(w.Number(1), erf));
+  return w.Map(S::kFma, {erf, w.Number(0.5), w.Number(0.5)});
 }
 
 TensorId Gelu(W& w, const A&, In in) { return w.Mul(in[0], NormalCdf(w, in[0])); }
