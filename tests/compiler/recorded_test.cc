@@ -104,7 +104,7 @@ double Work(const Graph& g) {
 }
 
 TEST(RecordedTest, RunRightAtSmallExtents) {
-  const double limit = TestAll() ? 1e8 : 2e6;
+  const double limit = TestAll() ? 1e8 : 1e6;
   int run = 0, large = 0;
   for (const Recorded& r : ImportedGraphs()) {
     const Result<Graph> small = Small(r.graph);
