@@ -84,11 +84,14 @@ Contraction DescribeMatmul(KernelBuilder& b, const Node& node) {
 
 // The tensors of a convolution by role, and its geometry as parameters. x is what fprop reads (dgrad writes),
 // y what fprop writes (dgrad and wgrad read).
+struct Channels {
+  Expr per_group = {};
+  int64_t value = 0;
+};
 struct Geometry {
   TensorId x = -1, w = -1, y = -1;
   int64_t spatial = 0, groups = 1;
-  Expr channels_per_group = {}, filters_per_group = {};
-  int64_t channels_value = 0, filters_value = 0;
+  Channels channels = {}, filters = {};  // of x, of y
   std::vector<Expr> stride = {}, dilation = {}, pad = {};  // constants 1 and 0 stay constants: they are structure
   Dims stride_values = {};
   bool flip = false;
@@ -99,10 +102,9 @@ Geometry DescribeGeometry(KernelBuilder& b, const Node& node, TensorId x, Tensor
   const graph::Graph& g = b.graph();
   Geometry geo{.x = x, .w = w, .y = y, .spatial = g[x].rank() - 2, .flip = attrs.flip};
   geo.groups = g[w].dims[1] == 0 ? 1 : g[x].dims[1] / g[w].dims[1];
-  geo.channels_value = g[w].dims[1];
-  geo.filters_value = g[w].dims[0] / std::max<int64_t>(geo.groups, 1);
-  geo.channels_per_group = b.Extent(w, 1);
-  geo.filters_per_group = geo.groups == 1 ? b.Extent(w, 0) : b.Arg("filters_per_group", geo.filters_value);
+  geo.channels = {b.Extent(w, 1), g[w].dims[1]};
+  geo.filters.value = g[w].dims[0] / std::max<int64_t>(geo.groups, 1);
+  geo.filters.per_group = geo.groups == 1 ? b.Extent(w, 0) : b.Arg("filters_per_group", geo.filters.value);
   for (int64_t s = 0; s < geo.spatial; ++s) {
     const auto parameter = [&](const char* name, int64_t value, int64_t structural) {
       return value == structural ? b.Idx(value) : b.Arg(fmt::format("{}{}", name, s), value);
@@ -162,10 +164,10 @@ Operand OutputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, 
 bool ChannelsLast(const Tensor& t) { return t.dims[1] == 1 || t.strides[1] == 1; }
 
 // Channel axis and filter taps in one axis; channels innermost where memory has them so.
-void AppendTaps(KernelBuilder& b, Axis& axis, const Geometry& geo, const Expr& channels, int64_t value, bool channels_last) {
-  if (!channels_last) Append(axis, channels, value);
+void AppendTaps(KernelBuilder& b, Axis& axis, const Geometry& geo, const Channels& channels, bool channels_last) {
+  if (!channels_last) Append(axis, channels.per_group, channels.value);
   for (int64_t s = 0; s < geo.spatial; ++s) AppendDim(b, axis, geo.w, s + 2);
-  if (channels_last) Append(axis, channels, value);
+  if (channels_last) Append(axis, channels.per_group, channels.value);
 }
 
 // Splits an index over such an axis.
@@ -191,54 +193,36 @@ Index TensorIndex(Expr image, Expr channel, const Index& place) {
   return index;
 }
 
-Contraction DescribeFprop(KernelBuilder& b, const Node& node) {
+// fprop and dgrad: the same product, walked forwards or backwards, with the roles of w's two channel dims swapped.
+Contraction DescribeFpropOrDgrad(KernelBuilder& b, const Node& node) {
+  const bool forward = node.op == GraphOp::kConvFprop;
   Contraction c{.a = node.inputs[0], .b = node.inputs[1], .out = node.outputs[0]};
-  const Geometry geo = DescribeGeometry(b, node, c.a, c.b, c.out);
+  const Geometry geo =
+      forward ? DescribeGeometry(b, node, c.a, c.b, c.out) : DescribeGeometry(b, node, c.out, c.b, c.a);
+  const Channels summed = forward ? geo.channels : geo.filters;
+  const Channels made = forward ? geo.filters : geo.channels;
   const bool last = ChannelsLast(b.graph()[c.a]);
   AppendGroup(b, c.batch, geo);
-  AppendImagePlaces(b, c.m, geo.y);
-  Append(c.n, geo.filters_per_group, geo.filters_value);
-  AppendTaps(b, c.k, geo, geo.channels_per_group, geo.channels_value, last);
+  AppendImagePlaces(b, c.m, c.out);
+  Append(c.n, made.per_group, made.value);
+  AppendTaps(b, c.k, geo, summed, last);
   c.a_walks_k = last;
-  c.b_walks_k = true;
-  c.at_a = [&b, geo, last](Block& out, const Index& batch, const Index& m, const Index& k) {
+  c.b_walks_k = forward;
+  c.at_a = [&b, geo, summed, forward, last](Block& out, const Index& batch, const Index& m, const Index& k) {
     const Taps t = SplitTaps(k, last);
-    const Expr channel = GroupIndex(geo, b, batch) * geo.channels_per_group + t.channel;
-    return InputAt(geo, b, out, m[0], channel, PlaceOf(m), t.taps);
+    const Expr channel = GroupIndex(geo, b, batch) * summed.per_group + t.channel;
+    const auto walk = forward ? InputAt : OutputAt;
+    return walk(geo, b, out, m[0], channel, PlaceOf(m), t.taps);
   };
-  c.at_b = [&b, geo, last](Block&, const Index& batch, const Index& k, const Index& n) {
+  c.at_b = [&b, geo, forward, last](Block&, const Index& batch, const Index& k, const Index& n) {
     const Taps t = SplitTaps(k, last);
-    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + n[0];
-    return Operand{FilterIndex(geo, b, filter, t.channel, t.taps), nullptr};
+    // w is [filters of all groups, channels of one group, taps].
+    const Expr first_filter = GroupIndex(geo, b, batch) * geo.filters.per_group;
+    const Expr filter = first_filter + (forward ? n[0] : t.channel);
+    return Operand{FilterIndex(geo, b, filter, forward ? t.channel : n[0], t.taps), nullptr};
   };
-  c.at_out = [&b, geo](const Index& batch, const Index& m, const Index& n) {
-    return TensorIndex(m[0], GroupIndex(geo, b, batch) * geo.filters_per_group + n[0], PlaceOf(m));
-  };
-  return c;
-}
-
-Contraction DescribeDgrad(KernelBuilder& b, const Node& node) {
-  Contraction c{.a = node.inputs[0], .b = node.inputs[1], .out = node.outputs[0]};
-  const Geometry geo = DescribeGeometry(b, node, c.out, c.b, c.a);
-  const bool last = ChannelsLast(b.graph()[c.a]);
-  AppendGroup(b, c.batch, geo);
-  AppendImagePlaces(b, c.m, geo.x);
-  Append(c.n, geo.channels_per_group, geo.channels_value);
-  AppendTaps(b, c.k, geo, geo.filters_per_group, geo.filters_value, last);
-  c.a_walks_k = last;
-  c.b_walks_k = false;
-  c.at_a = [&b, geo, last](Block& out, const Index& batch, const Index& m, const Index& k) {
-    const Taps t = SplitTaps(k, last);
-    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + t.channel;
-    return OutputAt(geo, b, out, m[0], filter, PlaceOf(m), t.taps);
-  };
-  c.at_b = [&b, geo, last](Block&, const Index& batch, const Index& k, const Index& n) {
-    const Taps t = SplitTaps(k, last);
-    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + t.channel;
-    return Operand{FilterIndex(geo, b, filter, n[0], t.taps), nullptr};
-  };
-  c.at_out = [&b, geo](const Index& batch, const Index& m, const Index& n) {
-    return TensorIndex(m[0], GroupIndex(geo, b, batch) * geo.channels_per_group + n[0], PlaceOf(m));
+  c.at_out = [&b, geo, made](const Index& batch, const Index& m, const Index& n) {
+    return TensorIndex(m[0], GroupIndex(geo, b, batch) * made.per_group + n[0], PlaceOf(m));
   };
   return c;
 }
@@ -249,23 +233,23 @@ Contraction DescribeWgrad(KernelBuilder& b, const Node& node) {
   const Geometry geo = DescribeGeometry(b, node, c.b, c.out, c.a);
   const bool last = ChannelsLast(b.graph()[c.b]);
   AppendGroup(b, c.batch, geo);
-  Append(c.m, geo.filters_per_group, geo.filters_value);
-  AppendTaps(b, c.n, geo, geo.channels_per_group, geo.channels_value, last);
+  Append(c.m, geo.filters.per_group, geo.filters.value);
+  AppendTaps(b, c.n, geo, geo.channels, last);
   AppendImagePlaces(b, c.k, geo.y);
   c.a_walks_k = !ChannelsLast(b.graph()[c.a]);
   c.b_walks_k = !last;
   c.at_a = [&b, geo](Block&, const Index& batch, const Index& m, const Index& k) {
-    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + m[0];
+    const Expr filter = GroupIndex(geo, b, batch) * geo.filters.per_group + m[0];
     return Operand{TensorIndex(k[0], filter, PlaceOf(k)), nullptr};
   };
   c.at_b = [&b, geo, last](Block& out, const Index& batch, const Index& k, const Index& n) {
     const Taps t = SplitTaps(n, last);
-    const Expr channel = GroupIndex(geo, b, batch) * geo.channels_per_group + t.channel;
+    const Expr channel = GroupIndex(geo, b, batch) * geo.channels.per_group + t.channel;
     return InputAt(geo, b, out, k[0], channel, PlaceOf(k), t.taps);
   };
   c.at_out = [&b, geo, last](const Index& batch, const Index& m, const Index& n) {
     const Taps t = SplitTaps(n, last);
-    const Expr filter = GroupIndex(geo, b, batch) * geo.filters_per_group + m[0];
+    const Expr filter = GroupIndex(geo, b, batch) * geo.filters.per_group + m[0];
     return FilterIndex(geo, b, filter, t.channel, t.taps);
   };
   return c;
@@ -276,8 +260,7 @@ Contraction DescribeWgrad(KernelBuilder& b, const Node& node) {
 Contraction DescribeContraction(KernelBuilder& b, const Node& node) {
   Contraction c = [&] {
     switch (node.op) {
-      case GraphOp::kConvFprop: return DescribeFprop(b, node);
-      case GraphOp::kConvDgrad: return DescribeDgrad(b, node);
+      case GraphOp::kConvFprop: case GraphOp::kConvDgrad: return DescribeFpropOrDgrad(b, node);
       case GraphOp::kConvWgrad: return DescribeWgrad(b, node);
       default: return DescribeMatmul(b, node);
     }
