@@ -3,7 +3,8 @@
 #
 #   install_packages PKG…   Debian packages that are missing, through apt-get (with sudo if not root)
 #   find_nvrtc              sets nvrtc_source to environment, toolkit, wheels or none; exports KILN_NVRTC, CUDA_HOME
-#   bazel_bin LABEL         path of a target's output, from the last build
+#   bazel_quietly COMMAND … bazel, without its notes on itself
+#   bazel_query QUERY       labels of the existing targets that it finds
 
 # Bazel and the caches need a home, which some CI containers do not name.
 export HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
@@ -119,9 +120,12 @@ find_nvrtc() {
   say "NVRTC: none; going on with the CPU target alone"
 }
 
-bazel_bin() {
-  local path=${1#//}
-  printf '%s/%s\n' "$(cd "$repository_root" && bazel info bazel-bin 2>/dev/null)" "${path/://}"
+# Bazel's command with its arguments: errors and warnings, and progress where somebody watches.
+bazel_quietly() {
+  local command=$1 progress=--noshow_progress
+  shift
+  if [ -t 2 ]; then progress=--show_progress; fi
+  bazel "$command" "$progress" --ui_event_filters=-info "$@"
 }
 
 # Labels of the existing targets that a query finds; empty where there are none.

@@ -12,28 +12,46 @@ out=build/quickstart
 install_packages "${build_packages[@]}"
 find_nvrtc
 
-say "building the CLI and the libraries (the first time takes some minutes)"
+say "building the CLI and the libraries (about ten minutes on two cores, seconds once they are built)"
 targets=$(bazel_query 'filter("lib(cudnn\.so\.[89]|kiln_cpu\.so)$", kind(cc_binary, //...))')
 # shellcheck disable=SC2086 # one label a word
-bazel build --noshow_progress //cli:kiln $targets
+bazel_quietly build //cli:kiln $targets
 
 # Side by side as an installation has them: the CLI finds the CPU plug-in in ../lib.
 mkdir -p "$out/bin" "$out/lib"
-install -m 755 "$(bazel_bin //cli:kiln)" "$out/bin/kiln"
+bin_root=$(bazel info bazel-bin 2>/dev/null)
+install -m 755 "$bin_root/cli/kiln" "$out/bin/kiln"
 for target in $targets; do
-  install -m 755 "$(bazel_bin "$target")" "$out/lib/"
+  path=${target#//}
+  install -m 755 "$bin_root/${path/://}" "$out/lib/"
 done
 
-say "kiln run $graph"
-"$out/bin/kiln" run "$graph"
+cuda=$out/conv_scale_bias_relu.cu
+say "the CUDA C++ that $graph becomes for sm_90a (kept in $cuda)"
+"$out/bin/kiln" dump "$graph" --what cuda --arch sm_90a | tee "$cuda"
+if [ "$nvrtc_source" != none ]; then
+  if "$out/bin/kiln" dump "$graph" --what ptx --arch sm_90a >"${cuda%.cu}.ptx"; then
+    say "NVRTC compiles it: $(wc -l <"${cuda%.cu}.ptx") lines of PTX in ${cuda%.cu}.ptx"
+  else
+    say "$KILN_NVRTC does not compile it for sm_90a; the reason stands above"
+  fi
+fi
 
-say "kiln dump $graph --what cuda --arch sm_90a"
-"$out/bin/kiln" dump "$graph" --what cuda --arch sm_90a | tee "$out/conv_scale_bias_relu.cu"
+say "the same graph, run here on random data"
+"$out/bin/kiln" run "$graph"
+cat <<EOF
+        check: against an interpreter of the graph in double precision, every element within its tolerance
+        kernel: one for the four operations; the path below it is its source in the kernel cache
+EOF
 
 case $nvrtc_source in
   environment) say "NVRTC is the one that KILN_NVRTC names: $KILN_NVRTC" ;;
   toolkit) say "NVRTC came from the CUDA toolkit: $KILN_NVRTC" ;;
-  wheels) say "NVRTC came from the PyPI wheels: export KILN_NVRTC=$KILN_NVRTC" ;;
-  none) say "no NVRTC: CUDA source is printed, and graphs run on the CPU" ;;
+  wheels) say "NVRTC came from the PyPI wheels; in other shells: export KILN_NVRTC=$KILN_NVRTC" ;;
+  none) say "there is no NVRTC here: CUDA is printed but not compiled, and graphs run on the CPU" ;;
 esac
-say "kept: $(find "$out/bin" "$out/lib" -type f | sort | tr '\n' ' ')"
+say "the tool is $out/bin/kiln, the libraries are in $out/lib; try"
+printf '        %-64s %s\n' \
+  "$out/bin/kiln explain examples/graphs/softmax.kiln" "which kernels a graph becomes, and why" \
+  "$out/bin/kiln doctor" "what was found on this machine" \
+  "tools/test.sh" "every test that needs no GPU"

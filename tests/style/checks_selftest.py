@@ -82,6 +82,12 @@ class ChecksTest(unittest.TestCase):
         self.write("tests/clients/x.py", "os.environ['KILN_NOR_THIS']\n")
         self.assertEqual(len(self.findings("env")), 3)
 
+    def test_env_leaves_the_names_of_test_settings_to_tests(self):
+        self.write("tests/support/x.cc", 'getenv("KILN_TEST_SEED");\n')
+        self.assertEqual(self.findings("env"), [])
+        self.write("ir/x.cc", 'getenv("KILN_TEST_SEED");\n')
+        self.assertEqual(len(self.findings("env")), 1)
+
     def test_env_finds_a_stale_page(self):
         self.write("docs/environment.md", "nothing\n")
         self.assertEqual(len(self.findings("env")), 1)
