@@ -122,7 +122,9 @@ TEST(RandomGraphsTest, RunRight) {
     }
   }
   fmt::print("{} random graphs from seed {}: {} elements, {} of them compared loosely\n", count, first, elements, loose);
-  if (count >= 100) EXPECT_LT(loose * 20, elements) << "the comparison has become too lenient to find errors";
+  if (count >= 100) {
+    EXPECT_LT(loose * 20, elements) << "the comparison has become too lenient to find errors";
+  }
 }
 
 }  // namespace
