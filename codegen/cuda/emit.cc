@@ -52,6 +52,11 @@ Survey SurveyOf(const Kernel& kernel) {
         survey.scalars.erase(name);
       }
     }
+    if (const auto* mma = std::get_if<Mma>(&s.node)) {
+      // Read and written as 32-bit words, the accumulators as they are.
+      for (const std::string& name : {mma->a, mma->b})
+        survey.access_bytes[name] = std::max(survey.access_bytes[name], 4);
+    }
     if (const auto* store = std::get_if<Store>(&s.node);
         store != nullptr && !IsConst(store->index, 0))
       survey.scalars.erase(store->buffer);
@@ -165,6 +170,11 @@ class Emitter {
   void Emit(const Copy& s) {
     w_.Line("copy<{}>({}, {});", s.lanes * SizeOf(survey_.types.at(s.dst)),
             exprs_.Address(s.dst, s.dst_index), exprs_.Address(s.src, s.src_index));
+  }
+
+  void Emit(const Mma& s) {
+    w_.Line("mma_{}({}, {}, {});", Info(survey_.types.at(s.a)).text, exprs_.Address(s.acc, s.acc_index),
+            exprs_.Address(s.a, s.a_index), exprs_.Address(s.b, s.b_index));
   }
 
   void Emit(const For& s) {

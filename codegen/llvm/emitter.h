@@ -56,6 +56,7 @@ class Emitter {
   void EmitStmt(const tile::Copy& s);
   void EmitStmt(const tile::For& s);
   void EmitStmt(const tile::If& s);
+  void EmitStmt(const tile::Mma& s);
   void EmitStmt(const tile::Barrier& s);
   void EmitStmt(const tile::Comment&) {}
   void EmitLoop(const tile::For& s);

@@ -10,17 +10,13 @@
 
 #include <algorithm>
 
-#include "compiler/engines/contraction.h"
+#include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/vectors.h"
-#include "ir/base/check.h"
-#include "ir/graph/ops.h"
 
 namespace kiln::compiler {
 namespace {
 
-using graph::Node;
-using graph::TensorId;
 using tile::Bind;
 using tile::Block;
 using tile::Expr;
@@ -38,90 +34,26 @@ constexpr int kGpuDepth = 16;
 constexpr int kCpuDepth = 64;
 constexpr int kPatchM = 4, kPatchN = 16;  // CPU registers
 
-const Node& Anchor(const Group& group) {
-  return *std::ranges::find_if(group.graph.nodes, [](const Node& n) { return Has(n, graph::kContraction); });
-}
-
-class Schedule {
+class Schedule : private ContractTiles {
  public:
   Schedule(const Group& group, const Target& target, int tile_m, int tile_n)
-      : group_(group),
+      : ContractTiles(group, target, {tile_m, tile_n, target.is_cuda() ? kGpuDepth : kCpuDepth},
+                      fmt::format("contract_simt: tile {}x{}x{}", tile_m, tile_n, target.is_cuda() ? kGpuDepth : kCpuDepth)),
         gpu_(target.is_cuda()),
         tile_m_(tile_m),
         tile_n_(tile_n),
-        depth_(gpu_ ? kGpuDepth : kCpuDepth),
-        b_(group, target, fmt::format("contract_simt: tile {}x{}x{}", tile_m, tile_n, depth_)) {
-    for (const char* reserved : {"bx", "by", "bz", "tx", "step"}) b_.Name(reserved);
-    c_ = DescribeContraction(b_, Anchor(group));
-    tiles_m_ = CeilDiv(c_.m.size(), tile_m);
-    tiles_n_ = CeilDiv(c_.n.size(), tile_n);
-  }
+        depth_(shape_.k) {}
 
   Lowered Lower() {
     Block body = Prepare();
     gpu_ ? MainLoopGpu(body) : MainLoopCpu(body);
     gpu_ ? EpilogueGpu(body) : EpilogueCpu(body);
-    // Batches lie on x with the row tiles: y is for column tiles, at most 65535 of them on a GPU.
-    Block level = std::move(body);
-    if (gpu_) level = Wrap("tx", b_.Idx(kThreads), Bind::kThreadX, std::move(level));
-    level = Wrap("by", b_.Arg("tiles_n", tiles_n_), Bind::kBlockY, std::move(level));
-    const int64_t blocks = tiles_m_ * c_.batch.size();
-    level = Wrap("bx", b_.Arg("blocks", blocks), Bind::kBlockX, std::move(level));
-    Lowered lowered;
-    b_.Finish(std::move(level), {blocks, tiles_n_, 1}, gpu_ ? kThreads : 1, lowered);
-    return lowered;
+    return Finish(std::move(body), gpu_ ? kThreads : 1);
   }
 
  private:
-  DType t() const { return b_.index_type(); }
-  Expr Var(const std::string& name) const { return tile::Var(name, t()); }
-  Block Wrap(const std::string& var, Expr extent, Bind bind, Block body) const {
-    Block out;
-    out.push_back({tile::For{var, t(), std::move(extent), bind, std::move(body)}});
-    return out;
-  }
-  // for name in 0..extent { body(var) }
-  template <class F>
-  void Loop(Block& out, const std::string& wish, Expr extent, Bind bind, F&& fill) {
-    const std::string name = b_.Name(wish);
-    Block body;
-    fill(body, Var(name));
-    out.push_back({tile::For{name, t(), std::move(extent), bind, std::move(body)}});
-  }
-
-  // Which tile this block makes, and the sizes as parameters.
-  Block Prepare() {
-    Block body;
-    m_size_ = b_.Arg("m_size", c_.m.size());
-    n_size_ = b_.Arg("n_size", c_.n.size());
-    k_size_ = b_.Arg("k_size", c_.k.size());
-    const auto where = b_.Divide(body, Var("bx"), b_.Arg("tiles_m", tiles_m_), std::max<int64_t>(tiles_m_, 1), "tile_row");
-    batch_ = b_.Unravel(body, where.quotient, c_.batch.extents, c_.batch.values, "batch");
-    first_m_ = b_.Let(body, "first_m", where.remainder * b_.Idx(tile_m_));
-    first_n_ = b_.Let(body, "first_n", Var("by") * b_.Idx(tile_n_));
-    return body;
-  }
-
-  // value = operand of A (or B) at row `row` of m (or n) and `k`, 0 outside; stored at panel[place].
-  void StageElement(Block& out, bool is_a, const Expr& row, const Expr& k, const std::string& panel, const Expr& place) {
-    const TensorId tensor = is_a ? c_.a : c_.b;
-    out.push_back({tile::Store{panel, place, Zero()}});
-    const Expr in_range = tile::And(tile::Lt(row, is_a ? m_size_ : n_size_), tile::Lt(k, k_size_));
-    Block read;
-    const Axis& axis = is_a ? c_.m : c_.n;
-    const Index row_index = b_.Unravel(read, row, axis.extents, axis.values, is_a ? "m" : "n");
-    const Index k_index = b_.Unravel(read, k, c_.k.extents, c_.k.values, "k");
-    const Operand operand = is_a ? c_.at_a(read, batch_, row_index, k_index) : c_.at_b(read, batch_, k_index, row_index);
-    Block inside;
-    Block& target = operand.guard ? inside : read;
-    ValueScope values(b_, target);
-    target.push_back({tile::Store{panel, place, tile::Cast(c_.accumulator, values.Value(tensor, operand.index))}});
-    if (operand.guard) read.push_back({tile::If{operand.guard, std::move(inside), {}}});
-    out.push_back({tile::If{in_range, std::move(read), {}}});
-  }
-
-  Expr Zero() const {
-    return IsFloat(c_.accumulator) ? tile::Float(0, c_.accumulator) : tile::Int(0, c_.accumulator);
+  void Stage(Block& out, bool is_a, const Expr& row, const Expr& k, const Expr& place) {
+    StageElement(out, is_a, row, k, c_.accumulator, is_a ? a_ : bp_, place);
   }
   Expr MultiplyAdd(Expr a, Expr b, Expr acc) const {
     return tile::Op(ScalarOp::kFma, {std::move(a), std::move(b), std::move(acc)});
@@ -129,20 +61,9 @@ class Schedule {
   Expr Element(const std::string& array, Expr index) const { return tile::Load(array, c_.accumulator, std::move(index)); }
 
   void Clear(Block& out, const std::string& array, int64_t size, Bind bind) {
-    Loop(out, "z", b_.Idx(size), bind, [&](Block& body, const Expr& z) { body.push_back({tile::Store{array, z, Zero()}}); });
-  }
-
-  void Store(Block& out, const Expr& m, const Expr& n, const Expr& accumulator) {
-    Block inside;
-    const Index mi = b_.Unravel(inside, m, c_.m.extents, c_.m.values, "om");
-    const Index ni = b_.Unravel(inside, n, c_.n.extents, c_.n.values, "on");
-    const Index at = c_.at_out(batch_, mi, ni);
-    ValueScope values(b_, inside);
-    const graph::Graph& g = group_.graph;
-    values.Bind(c_.out, at, RoundThrough(g[c_.out].dtype, accumulator));
-    for (TensorId y : graph::Outputs(g))
-      inside.push_back({tile::Store{b_.Pointer(y), b_.Offset(y, at), tile::Cast(g[y].dtype, values.Value(y, at))}});
-    out.push_back({tile::If{tile::And(tile::Lt(m, m_size_), tile::Lt(n, n_size_)), std::move(inside), {}}});
+    Loop(out, "z", b_.Idx(size), bind, [&](Block& body, const Expr& z) {
+      body.push_back({tile::Store{array, z, Zero(c_.accumulator)}});
+    });
   }
 
   // ---- GPU: panels [k][row] in shared memory, pitch + 1 against conflicts of the transposing store ------
@@ -187,7 +108,7 @@ class Schedule {
       const Expr kk = along_k ? flat % b_.Idx(depth_) : flat / b_.Idx(rows);
       const Expr place = b_.Let(one, "place", kk * b_.Idx(rows + 1) + row);
       const Expr global_row = b_.Let(one, is_a ? "m" : "n", (is_a ? first_m_ : first_n_) + row);
-      StageElement(one, is_a, global_row, b_.Let(one, "k", first_k + kk), is_a ? a_ : bp_, place);
+      Stage(one, is_a, global_row, b_.Let(one, "k", first_k + kk), place);
     });
   }
 
@@ -197,7 +118,7 @@ class Schedule {
       Loop(rows, "j", b_.Idx(per_n), Bind::kUnroll, [&](Block& cols, const Expr& j) {
         const Expr m = b_.Let(cols, "m", first_m_ + i * b_.Idx(kThreadGrid) + thread_row_);
         const Expr n = b_.Let(cols, "n", first_n_ + j * b_.Idx(kThreadGrid) + thread_col_);
-        Store(cols, m, n, Element(acc_, i * b_.Idx(per_n) + j));
+        StoreElement(cols, m, n, Element(acc_, i * b_.Idx(per_n) + j));
       });
     });
   }
@@ -226,7 +147,7 @@ class Schedule {
     Loop(loop, "kk", b_.Idx(depth_), Bind::kSerial, [&](Block& ks, const Expr& kk) {
       Loop(ks, "row", b_.Idx(rows), Bind::kSerial, [&](Block& one, const Expr& row) {
         const Expr global_row = b_.Let(one, is_a ? "m" : "n", (is_a ? first_m_ : first_n_) + row);
-        StageElement(one, is_a, global_row, b_.Let(one, "k", first_k + kk), is_a ? a_ : bp_, kk * b_.Idx(rows) + row);
+        Stage(one, is_a, global_row, b_.Let(one, "k", first_k + kk), kk * b_.Idx(rows) + row);
       });
     });
   }
@@ -263,19 +184,14 @@ class Schedule {
     Loop(body, "i", b_.Idx(tile_m_), Bind::kSerial, [&](Block& rows, const Expr& i) {
       const Expr m = b_.Let(rows, "m", first_m_ + i);
       Loop(rows, "j", b_.Idx(tile_n_), Bind::kSerial, [&](Block& one, const Expr& j) {
-        Store(one, m, b_.Let(one, "n", first_n_ + j), Element(acc_, i * b_.Idx(tile_n_) + j));
+        StoreElement(one, m, b_.Let(one, "n", first_n_ + j), Element(acc_, i * b_.Idx(tile_n_) + j));
       });
     });
   }
 
-  const Group& group_;
   bool gpu_;
   int tile_m_, tile_n_, depth_;
-  KernelBuilder b_;
-  Contraction c_{};
-  int64_t tiles_m_ = 0, tiles_n_ = 0;
-  Expr m_size_, n_size_, k_size_, first_m_, first_n_, thread_row_, thread_col_;
-  Index batch_;
+  Expr thread_row_, thread_col_;
   std::string a_, bp_, acc_;
 };
 
@@ -288,34 +204,11 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   return Schedule(group, target, knobs[kTileM], knobs[kTileN]).Lower();
 }
 
-double Operations(const Group& group) {
-  const Node& anchor = Anchor(group);
-  const graph::Graph& g = group.graph;
-  const double outputs = static_cast<double>(NumElements(g[anchor.outputs[0]].dims));
-  const auto dims = [&](TensorId id) -> const Dims& { return g[id].dims; };
-  switch (anchor.op) {
-    case graph::GraphOp::kMatmul: return 2 * outputs * static_cast<double>(dims(anchor.inputs[0]).back());
-    case graph::GraphOp::kConvFprop: {
-      const Dims& w = dims(anchor.inputs[1]);
-      return 2 * outputs * static_cast<double>(NumElements(w)) / static_cast<double>(std::max<int64_t>(w[0], 1));
-    }
-    case graph::GraphOp::kConvDgrad: {
-      const Dims& w = dims(anchor.inputs[1]);
-      const double places = static_cast<double>(NumElements(dims(anchor.inputs[0])));
-      return 2 * places * static_cast<double>(NumElements(w)) / static_cast<double>(std::max<int64_t>(w[0], 1));
-    }
-    default: {
-      const Dims& dy = dims(anchor.inputs[1]);
-      return 2 * outputs * static_cast<double>(NumElements(dy)) / static_cast<double>(std::max<int64_t>(dy[1], 1));
-    }
-  }
-}
-
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   // FMA roof of the SMs, half of it kept, less where tiles overhang the output.
   constexpr double kFlopsPerMultiprocessor = 2 * 128 * 1.7e9 * 0.5, kBytesPerSecond = 3.5e12, kLaunchSeconds = 2e-6;
   const double patch = static_cast<double>(knobs[kTileM] + knobs[kTileN]) / (2.0 * 64);
-  const double compute = Operations(group) / (kFlopsPerMultiprocessor * std::max(target.multiprocessors, 1));
+  const double compute = ContractionOperations(group) / (kFlopsPerMultiprocessor * std::max(target.multiprocessors, 1));
   return kLaunchSeconds + compute * (0.5 + 0.5 * patch) + static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
 }
 

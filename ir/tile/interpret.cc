@@ -51,8 +51,9 @@ struct ExprCode {
 
 struct Step {
   const Stmt* source = nullptr;
-  ExprCode *first = nullptr, *second = nullptr;  // the statement's expressions, in order
-  Memory *dst = nullptr, *src = nullptr;
+  // The statement's expressions and buffers, in order.
+  ExprCode *first = nullptr, *second = nullptr, *third = nullptr;
+  Memory *dst = nullptr, *src = nullptr, *src2 = nullptr;
   std::vector<Cell> var;  // of a loop
   std::vector<Step> body, else_body;
 };
@@ -161,6 +162,14 @@ class Resolver {
     step.second = Resolve(s.src_index);
     step.dst = by_name_.at(s.dst);
     step.src = by_name_.at(s.src);
+  }
+  void Fill(Step& step, const Mma& s) {
+    step.first = Resolve(s.acc_index);
+    step.second = Resolve(s.a_index);
+    step.third = Resolve(s.b_index);
+    step.dst = by_name_.at(s.acc);
+    step.src = by_name_.at(s.a);
+    step.src2 = by_name_.at(s.b);
   }
   void Fill(Step& step, const For& s) {
     step.first = Resolve(s.extent);
@@ -397,6 +406,44 @@ class Machine {
       const int64_t dst = s.first->out[t].i, src = s.second->out[t].i;
       if (!InBounds(*s.src, src, copy.lanes, t) || !InBounds(*s.dst, dst, copy.lanes, t)) return;
       for (int k = 0; k < copy.lanes; ++k) Write(*s.dst, dst + k, t, Read(*s.src, src + k, t));
+    }
+  }
+
+  // Whole warps only. Products are exact in f64 and summed there: the hardware's order is its own.
+  void Execute(Step& s, const Mma&, Lanes lanes) {
+    Eval(*s.first, lanes);
+    Eval(*s.second, lanes);
+    Eval(*s.third, lanes);
+    for (size_t i = 0; i < lanes.size(); i += 32) {
+      const int first = lanes[i];
+      if (first % 32 != 0 || i + 32 > lanes.size() || lanes[i + 31] != first + 31)
+        return Fail(first, "a warp is not active as a whole");
+      MultiplyWarp(s, first);
+      if (!status_.ok()) return;
+    }
+  }
+
+  void MultiplyWarp(Step& s, int first) {
+    double a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; ++lane) {
+      const int thread = first + lane, g = lane / 4, t = lane % 4;
+      const int64_t ai = s.second->out[thread].i, bi = s.third->out[thread].i;
+      if (!InBounds(*s.src, ai, 8, thread) || !InBounds(*s.src2, bi, 4, thread)) return;
+      for (int e = 0; e < 8; ++e)
+        a[g + (e & 2) * 4][2 * t + (e & 1) + (e & 4) * 2] = Read(*s.src, ai + e, thread).f;
+      for (int e = 0; e < 4; ++e)
+        b[2 * t + (e & 1) + (e & 2) * 4][g] = Read(*s.src2, bi + e, thread).f;
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      const int thread = first + lane, g = lane / 4, t = lane % 4;
+      const int64_t ci = s.first->out[thread].i;
+      if (!InBounds(*s.dst, ci, 4, thread)) return;
+      for (int e = 0; e < 4; ++e) {
+        const int m = g + (e & 2) * 4, n = 2 * t + (e & 1);
+        double sum = Read(*s.dst, ci + e, thread).f;
+        for (int k = 0; k < 16; ++k) sum += a[m][k] * b[k][n];
+        Write(*s.dst, ci + e, thread, {.f = static_cast<float>(sum)});
+      }
     }
   }
 

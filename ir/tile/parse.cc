@@ -163,7 +163,7 @@ class Parser {
         {"let", &Parser::LetStatement},         {"alloc", &Parser::AllocStatement},
         {"store", &Parser::StoreStatement},     {"copy", &Parser::CopyStatement},
         {"for", &Parser::ForStatement},         {"if", &Parser::IfStatement},
-        {"barrier", &Parser::BarrierStatement},
+        {"mma", &Parser::MmaStatement},         {"barrier", &Parser::BarrierStatement},
     };
     if (token_.kind == TokenKind::kComment) {
       Comment comment{std::string(token_.text)};
@@ -222,6 +222,16 @@ class Parser {
     RETURN_IF_ERROR(Element(s.src, s.src_index));
     RETURN_IF_ERROR(Expect("lanes"));
     ASSIGN_OR_RETURN(s.lanes, SmallInt("a number of lanes"));
+    return Stmt{std::move(s)};
+  }
+
+  Result<Stmt> MmaStatement() {
+    Mma s;
+    RETURN_IF_ERROR(Element(s.acc, s.acc_index));
+    RETURN_IF_ERROR(Expect(","));
+    RETURN_IF_ERROR(Element(s.a, s.a_index));
+    RETURN_IF_ERROR(Expect(","));
+    RETURN_IF_ERROR(Element(s.b, s.b_index));
     return Stmt{std::move(s)};
   }
 

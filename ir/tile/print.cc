@@ -126,6 +126,10 @@ class Printer {
     Line("copy {}[{}] <- {}[{}] lanes {}", s.dst, Print(s.dst_index), s.src, Print(s.src_index),
          s.lanes);
   }
+  void Emit(const Mma& s) {
+    Line("mma {}[{}], {}[{}], {}[{}]", s.acc, Print(s.acc_index), s.a, Print(s.a_index), s.b,
+         Print(s.b_index));
+  }
   void Emit(const For& s) {
     const std::string type = s.type == DType::kI32 ? "" : fmt::format(": {}", Info(s.type).text);
     const std::string bind = s.bind == Bind::kSerial ? "" : fmt::format(" {}", BindText(s.bind));

@@ -138,13 +138,26 @@ struct If {
   Expr condition;
   Block then_body, else_body;
 };
+// One tensor-core product of a warp: acc += A[16x16] x B[16x8], where every lane holds its share in registers.
+// Fragments as PTX ISA "mma.m16n8k16" has them, g = lane / 4, t = lane % 4:
+//   a[0..8)    (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1), and the same four at columns + 8
+//   b[0..4)    (2t, g), (2t+1, g), (2t+8, g), (2t+9, g)
+//   acc[0..4)  (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)
+struct Mma {
+  std::string acc;  // f32 registers; 4 from acc_index on
+  Expr acc_index;
+  std::string a;  // f16 or bf16 registers; 8 from a_index on
+  Expr a_index;
+  std::string b;  // of a's type; 4 from b_index on
+  Expr b_index;
+};
 struct Barrier {};  // __syncthreads: reached by every thread of the block
 struct Comment {
   std::string text;
 };
 
 struct Stmt {
-  std::variant<Let, Alloc, Store, Copy, For, If, Barrier, Comment> node;
+  std::variant<Let, Alloc, Store, Copy, Mma, For, If, Barrier, Comment> node;
 };
 
 struct Param {

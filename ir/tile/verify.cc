@@ -350,6 +350,24 @@ class Verifier {
     return {};
   }
 
+  Status Check(const Mma& s) {
+    const struct {
+      const std::string& name;
+      const Expr& index;
+      int lanes;
+    } operands[] = {{s.acc, s.acc_index, 4}, {s.a, s.a_index, 8}, {s.b, s.b_index, 4}};
+    for (const auto& operand : operands) {
+      RETURN_IF_ERROR(CheckElement(operand.name, operand.index, operand.lanes));
+      if (!buffers_.at(operand.name).per_thread)
+        return Fail("{} is not in registers", operand.name);
+    }
+    const DType acc = buffers_.at(s.acc).type, a = buffers_.at(s.a).type, b = buffers_.at(s.b).type;
+    if (acc != DType::kF32 || a != b || (a != DType::kF16 && a != DType::kBF16))
+      return Fail("{} += {} * {}: f32 += f16 * f16 and f32 += bf16 * bf16 are possible",
+                  Info(acc).text, Info(a).text, Info(b).text);
+    return {};
+  }
+
   Status Check(const For& s) {
     RETURN_IF_ERROR(CheckExpr(s.extent));
     if (!IsIndexType(s.type)) return Fail("loop variable is {}, not i32 or i64", Info(s.type).text);

@@ -54,6 +54,7 @@ void ForEachExpr(const Stmt& s, const std::function<void(const Expr&)>& visit) {
                  [&](const Let& n) { visit(n.value); },
                  [&](const Store& n) { visit(n.index), visit(n.value); },
                  [&](const Copy& n) { visit(n.dst_index), visit(n.src_index); },
+                 [&](const Mma& n) { visit(n.acc_index), visit(n.a_index), visit(n.b_index); },
                  [&](const For& n) { visit(n.extent); },
                  [&](const If& n) { visit(n.condition); },
                  [](const Alloc&) {},
@@ -92,6 +93,10 @@ Block Rewrite(const Block& block, const Rewriter& rewrite) {
             },
             [&](const Copy& n) {
               return Stmt{Copy{n.dst, expr(n.dst_index), n.src, expr(n.src_index), n.lanes}};
+            },
+            [&](const Mma& n) {
+              return Stmt{
+                  Mma{n.acc, expr(n.acc_index), n.a, expr(n.a_index), n.b, expr(n.b_index)}};
             },
             [&](const For& n) {
               return Stmt{For{n.var, n.type, expr(n.extent), n.bind, body(n.body)}};

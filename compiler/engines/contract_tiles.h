@@ -1,0 +1,69 @@
+// ContractTiles: what the tiled contraction engines share. Which tile of which batch a block makes, an operand's
+// element with its prologue or zero, and the epilogue at one place of the output.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "compiler/engines/contraction.h"
+#include "compiler/engines/engine.h"
+
+namespace kiln::compiler {
+
+// The contraction of a group that has one.
+const graph::Node& ContractionOf(const Group& group);
+// Multiply-adds count two.
+double ContractionOperations(const Group& group);
+
+struct TileShape {
+  int m, n, k;
+};
+
+class ContractTiles {
+ protected:
+  ContractTiles(const Group& group, const Target& target, const TileShape& shape, const std::string& description);
+
+  DType t() const { return b_.index_type(); }
+  tile::Expr Var(const std::string& name) const { return tile::Var(name, t()); }
+
+  // for name in 0..extent { fill(body, variable) }
+  template <class F>
+  void Loop(tile::Block& out, const std::string& wish, tile::Expr extent, tile::Bind bind, F&& fill) {
+    const std::string name = b_.Name(wish);
+    tile::Block body;
+    fill(body, Var(name));
+    out.push_back({tile::For{name, t(), std::move(extent), bind, std::move(body)}});
+  }
+
+  // Which tile this block makes, and the sizes as parameters.
+  tile::Block Prepare();
+  // The grid around a body that one block (of `threads`; 1 on the CPU) executes.
+  Lowered Finish(tile::Block body, int threads);
+
+  // `at` = operand A (or B) at row `row` (a column of B) and depth `k`, after its prologue; 0 outside of the
+  // operand and in the padding. The buffer holds `type`.
+  void StageElement(tile::Block& out, bool is_a, const tile::Expr& row, const tile::Expr& k, DType type,
+                    const std::string& buffer, const tile::Expr& at);
+  // Where the element stands in its tensor, with what guards it; statements go to `read`, which is only executed
+  // where row and k are in range.
+  Operand Locate(tile::Block& read, bool is_a, const tile::Expr& row, const tile::Expr& k);
+  tile::Expr InRange(bool is_a, const tile::Expr& row, const tile::Expr& k) const;
+
+  // The epilogue: the accumulator at (m, n), if that is inside, through the group's maps to its outputs.
+  void StoreElement(tile::Block& out, const tile::Expr& m, const tile::Expr& n, const tile::Expr& accumulator);
+
+  tile::Expr Zero(DType type) const;
+
+  const Group& group_;
+  TileShape shape_;
+  KernelBuilder b_;
+  Contraction c_{};
+  tile::Expr first_m_, first_n_, k_size_;
+
+ private:
+  int64_t tiles_m_ = 0, tiles_n_ = 0;
+  tile::Expr m_size_, n_size_;
+  Index batch_;
+};
+
+}  // namespace kiln::compiler
