@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # Runs every target tagged "fuzz" (kiln_fuzzer) under libFuzzer with ASan and UBSan.
-#   tools/fuzz.sh [SECONDS_EACH]        default 60; prints "//label PASSED" or "FAILED" for each
+#   tools/fuzz.sh [SECONDS_EACH]        default $FUZZ_SECONDS or 60; prints "//label PASSED" or "FAILED" for each
 # A target's seeds are the files of <package>/<name>_corpus/; a crash is left in build/fuzz/<name>/.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=tools/prepare.sh
 source tools/prepare.sh
 
-seconds=${1:-60}
+seconds=${1:-${FUZZ_SECONDS:-60}}
 mapfile -t targets < <(bazel_query 'attr(tags, "\bfuzz\b", kind(cc_binary, //...))')
 if [ ${#targets[@]} -eq 0 ]; then
   say "fuzz: no targets"
   exit 0
 fi
 say "fuzz: building ${#targets[@]} targets with clang-19, ASan and UBSan"
-bazel build --config=fuzz --noshow_progress "${targets[@]}" || exit 1
+bazel_quietly build --config=fuzz "${targets[@]}" || exit 1
 bin=$(bazel info --config=fuzz bazel-bin 2>/dev/null)
 
 fuzz_one() {

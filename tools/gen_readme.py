@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the generated parts of README.md: the worked page and the support tables.
 
-    tools/gen_readme.py [--kiln PATH]           rewrites them; PATH is bazel-bin/cli/kiln by default
+    tools/gen_readme.py [--kiln PATH]           rewrites them; PATH is build/quickstart/bin/kiln by default
     tools/gen_readme.py [--kiln PATH] --check   says which are out of date; exit status 1 if any is
 
 The worked page is what the tool prints for examples/graphs/scale_bias_relu.kiln, and the program beside it.
@@ -100,7 +100,7 @@ def with_part(page, marker, text):
 
 def main():
     parser = argparse.ArgumentParser(description="Writes the generated parts of README.md.")
-    parser.add_argument("--kiln", type=pathlib.Path, default=ROOT / "bazel-bin/cli/kiln")
+    parser.add_argument("--kiln", type=pathlib.Path, default=ROOT / "build/quickstart/bin/kiln")
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     readme = ROOT / "README.md"

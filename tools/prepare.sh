@@ -48,9 +48,18 @@ install_packages() {
     sudo=(sudo)
   fi
   say "packages: installing ${missing[*]}"
-  "${sudo[@]}" apt-get update -qq &&
+  local log
+  log=$(mktemp)
+  if "${sudo[@]}" apt-get update -qq >"$log" 2>&1 &&
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+      apt-get install -y -qq --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+    rm -f "$log"
+    return 0
+  fi
+  tail -n 30 "$log"
+  rm -f "$log"
+  say "packages: apt-get failed, see above"
+  return 1
 }
 
 # The first libnvrtc.so that is a file, of those a toolkit or the loader's cache knows.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every test that needs no GPU: the same preparation as quickstart, `bazel test //...`, then a minute of
-# each fuzzer. The last line is "N passed, N failed" (CI reads it); the exit status says the same.
+# each fuzzer ($FUZZ_SECONDS says otherwise). The last line is "N passed, N failed" (CI reads it); the exit
+# status says the same.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=tools/prepare.sh
@@ -26,7 +27,7 @@ install_packages "${build_packages[@]}" "${test_packages[@]}" || { failed=1; fin
 find_nvrtc
 
 say "bazel test //... (libraries, programs and every test without the tags gpu and manual)"
-bazel test --keep_going --noshow_progress --nobuild_tests_only --test_summary=short \
+bazel_quietly test --keep_going --nobuild_tests_only --test_summary=short \
   --test_tag_filters=-gpu,-manual //... 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 count
