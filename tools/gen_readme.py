@@ -113,7 +113,8 @@ def main():
         page = changed
     if arguments.check:
         for marker in stale:
-            print(f"README.md: the part '{marker}' is out of date: build //cli:kiln, run tools/gen_readme.py")
+            print(f"README.md: the part '{marker}' is out of date: run tools/quickstart.sh, which builds the tool,"
+                  " and then tools/gen_readme.py")
         return 1 if stale else 0
     readme.write_text(page)
     return 0

@@ -26,9 +26,15 @@ count() {
 install_packages "${build_packages[@]}" "${test_packages[@]}" || { failed=1; finish; }
 find_nvrtc
 
+# tests/clients fetches cudnn-frontend from PyPI once; of the environment, tests see only what is named.
+network=()
+for variable in HTTPS_PROXY https_proxy NO_PROXY no_proxy PIP_CERT PIP_INDEX_URL PIP_EXTRA_INDEX_URL; do
+  if [ -n "${!variable:-}" ]; then network+=("--test_env=$variable"); fi
+done
+
 say "bazel test //... (libraries, programs and every test without the tags gpu and manual)"
 bazel_quietly test --keep_going --nobuild_tests_only --test_summary=short \
-  --test_tag_filters=-gpu,-manual //... 2>&1 | tee "$log"
+  --test_tag_filters=-gpu,-manual "${network[@]}" //... 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 count
 # A build error may stop bazel before it prints a line for any test.
