@@ -57,20 +57,6 @@ EngineConfig ConfigOf(int engine_index, std::span<const int> values) {
   return config;
 }
 
-// Defaults first, then each knob moved alone: the neighbourhood that a client's autotuning times.
-std::vector<std::vector<int>> Neighbours(const Engine& engine) {
-  const std::vector<int> defaults = compiler::DefaultKnobs(engine);
-  std::vector<std::vector<int>> all = {defaults};
-  for (size_t k = 0; k < engine.knobs.size(); ++k) {
-    for (int value : engine.knobs[k].domain) {
-      if (value == defaults[k]) continue;
-      all.push_back(defaults);
-      all.back()[k] = value;
-    }
-  }
-  return all;
-}
-
 // ---- plans -------------------------------------------------------------------------------------------
 
 class PlanImpl final : public Plan {
@@ -130,7 +116,7 @@ class DeviceSession final : public Session {
     const bool widely = mode == RankMode::kA || mode == RankMode::kB;
     for (size_t e = 0; e < engines.size(); ++e) {
       if (!engines[e].supports(*group, target_).ok()) continue;
-      for (const std::vector<int>& knobs : Neighbours(engines[e])) {
+      for (const std::vector<int>& knobs : compiler::NeighbouringKnobs(engines[e])) {
         candidates.push_back({engines[e].cost(*group, target_, knobs), ConfigOf(static_cast<int>(e), knobs)});
         if (!widely) break;
       }

@@ -16,19 +16,13 @@ const Node& ContractionOf(const Group& group) {
   return *std::ranges::find_if(group.graph.nodes, [](const Node& n) { return Has(n, graph::kContraction); });
 }
 
-double ContractionOperations(const Group& group) {
-  const Node& anchor = ContractionOf(group);
-  const graph::Graph& g = group.graph;
-  const auto dims = [&](TensorId id) -> const Dims& { return g[id].dims; };
-  const auto count = [&](const Dims& d) { return static_cast<double>(NumElements(d)); };
-  const auto per = [&](const Dims& d, size_t dim) { return count(d) / static_cast<double>(std::max<int64_t>(d[dim], 1)); };
-  const double outputs = count(dims(anchor.outputs[0]));
-  switch (anchor.op) {
-    case graph::GraphOp::kMatmul: return 2 * outputs * static_cast<double>(dims(anchor.inputs[0]).back());
-    case graph::GraphOp::kConvFprop: return 2 * outputs * per(dims(anchor.inputs[1]), 0);
-    case graph::GraphOp::kConvDgrad: return 2 * count(dims(anchor.inputs[0])) * per(dims(anchor.inputs[1]), 0);
-    default: return 2 * outputs * per(dims(anchor.inputs[1]), 1);
-  }
+double TiledSeconds(const Group& group, const Target& target, const TileShape& shape, double flops_per_multiprocessor) {
+  KernelBuilder b(group, target, "");
+  const Contraction c = DescribeContraction(b, ContractionOf(group));
+  const int64_t tiles = CeilDiv(c.m.size(), shape.m) * CeilDiv(c.n.size(), shape.n) * c.batch.size();
+  const int64_t waves = CeilDiv(tiles, std::max(target.multiprocessors, 1));
+  const double tile_flops = 2.0 * shape.m * shape.n * static_cast<double>(AlignUp(std::max<int64_t>(c.k.size(), 1), shape.k));
+  return static_cast<double>(waves) * tile_flops / flops_per_multiprocessor;
 }
 
 ContractTiles::ContractTiles(const Group& group, const Target& target, const TileShape& shape,

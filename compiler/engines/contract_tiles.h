@@ -12,12 +12,14 @@ namespace kiln::compiler {
 
 // The contraction of a group that has one.
 const graph::Node& ContractionOf(const Group& group);
-// Multiply-adds count two.
-double ContractionOperations(const Group& group);
 
 struct TileShape {
   int m, n, k;
 };
+
+// Seconds of the whole tiles, inside the output or not, in waves over the SMs, each of which does
+// `flops_per_multiprocessor` on one tile.
+double TiledSeconds(const Group& group, const Target& target, const TileShape& shape, double flops_per_multiprocessor);
 
 class ContractTiles {
  protected:

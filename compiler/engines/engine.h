@@ -43,6 +43,9 @@ int EngineIndex(std::string_view name);
 
 // Default value of each knob, in the order of the rows.
 std::vector<int> DefaultKnobs(const Engine& engine);
+// Defaults first, then each knob moved alone, then all moved to their last value: what the model chooses from and
+// a client's autotuning times.
+std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine);
 // Defaults with `settings` applied; an unknown knob or an illegal value is an error that lists the legal ones.
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings);
 // "tile=64,unroll=4"

@@ -19,6 +19,9 @@ enum KnobType : int {
 };
 
 // Notes of engines (cudnnBackendBehaviorNote_t).
+// cudnnBackendNumericalNote_t.
+enum NumericalNote : int { kNoteTensorCore = 0 };
+
 enum BehaviorNote : int { kNoteRuntimeCompilation = 0 };
 
 }  // namespace kiln::compiler

@@ -38,6 +38,7 @@ class Pruner {
     tile::WalkExprs(body, [&](const Expr& e) { AddReads(e, loaded_); });
     tile::Walk(body, [&](const Stmt& s) {
       if (const auto* copy = std::get_if<tile::Copy>(&s.node)) loaded_.insert(copy->src);
+      if (const auto* mma = std::get_if<tile::Mma>(&s.node)) loaded_.insert({mma->acc, mma->a, mma->b});
       const auto* alloc = std::get_if<tile::Alloc>(&s.node);
       if (alloc != nullptr && alloc->space == tile::Space::kReg) registers_.insert(alloc->name);
     });
@@ -59,6 +60,8 @@ class Pruner {
       if (IsDeadRegister(copy->dst)) return false;
       AddReads(copy->dst_index, used_);
       AddReads(copy->src_index, used_);
+    } else if (auto* mma = std::get_if<tile::Mma>(&s.node)) {
+      for (const Expr& index : {mma->acc_index, mma->a_index, mma->b_index}) AddReads(index, used_);
     } else if (auto* loop = std::get_if<tile::For>(&s.node)) {
       const bool was_empty = loop->body.empty();
       Prune(loop->body);

@@ -1,6 +1,7 @@
 // The registry of engines and what follows from their rows.
 #include <algorithm>
 
+#include "compiler/engines/contract_mma.h"
 #include "compiler/engines/contract_simt.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/pointwise.h"
@@ -10,7 +11,8 @@ namespace kiln::compiler {
 
 std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning records.
-  static const Engine kEngines[] = {kPointwiseEngine, kReduceEngine, kContractSimtEngine};
+  static const Engine kEngines[] = {kPointwiseEngine, kReduceEngine, kContractSimtEngine,
+                                    kContractMmaEngine};
   return kEngines;
 }
 
@@ -24,6 +26,22 @@ std::vector<int> DefaultKnobs(const Engine& engine) {
   std::vector<int> values;
   for (const KnobRow& row : engine.knobs) values.push_back(row.domain.front());
   return values;
+}
+
+std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine) {
+  const std::vector<int> defaults = DefaultKnobs(engine);
+  std::vector<std::vector<int>> all = {defaults};
+  for (size_t k = 0; k < engine.knobs.size(); ++k) {
+    for (int value : engine.knobs[k].domain) {
+      if (value == defaults[k]) continue;
+      all.push_back(defaults);
+      all.back()[k] = value;
+    }
+  }
+  std::vector<int> last;
+  for (const KnobRow& row : engine.knobs) last.push_back(row.domain.back());
+  if (std::ranges::find(all, last) == all.end()) all.push_back(std::move(last));
+  return all;
 }
 
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings) {

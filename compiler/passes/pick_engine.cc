@@ -17,12 +17,13 @@ void Pick(Group& group, int index, const Target& target) {
       group.declined.push_back(fmt::format("{}: {}", engines[e].name, status.message()));
       continue;
     }
-    const std::vector<int> knobs = DefaultKnobs(engines[e]);
-    const double cost = engines[e].cost(group, target, knobs);
-    if (group.engine >= 0 && cost >= group.cost) continue;
-    group.engine = static_cast<int>(e);
-    group.knobs = knobs;
-    group.cost = cost;
+    for (std::vector<int>& knobs : NeighbouringKnobs(engines[e])) {
+      const double cost = engines[e].cost(group, target, knobs);
+      if (group.engine >= 0 && cost >= group.cost) continue;
+      group.engine = static_cast<int>(e);
+      group.knobs = std::move(knobs);
+      group.cost = cost;
+    }
   }
   // The generic engines take every group: this is the promise of the partitioner.
   CHECK(group.engine >= 0, "no engine takes group {}", index);

@@ -34,7 +34,7 @@ TEST_P(SamplesTest, RunRight) {
 EngineChoice SmallTiles(const graph::Graph& g, const Target& target) {
   const Result<std::optional<Group>> leading = LeadingGroupOf(g, target);
   if (!leading.ok() || !leading->has_value() || (*leading)->kind != GroupKind::kContract) return {};
-  return {.engine = -1, .knobs = {{"tile_m", 32}, {"tile_n", 32}}};
+  return {.engine = EngineIndex("contract_simt"), .knobs = {{"tile_m", 32}, {"tile_n", 32}}};
 }
 
 // Convolutions in small tiles, and every fourth in the default ones.
