@@ -152,8 +152,8 @@ _ENV_IN_SHELL = re.compile(r"\b(KILN_[A-Z][A-Z0-9_]*)\b")
 _ENV_IN_PYTHON = re.compile(r"""["'](KILN_[A-Z][A-Z0-9_]*)["'=]""")
 # Names that are wrong on purpose, or macros that scripts generate.
 _ENV_EXEMPT = ("tests/ir/base/env_test.cc", "tests/style/", "api/spec/", "tools/gen_env_doc.py")
-# Settings of the test programs: tests/support/runner.cc reads and unsets them before the library looks, so
-# that they are no variables of Kiln's. Only tests may have them.
+# Settings of the test programs, which only tests may read (tests/support/runner.cc unsets its own before the
+# library looks). They are no variables of Kiln's.
 _ENV_OF_TESTS = "KILN_TEST_"
 
 
