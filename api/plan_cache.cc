@@ -5,11 +5,14 @@
 namespace kiln::api {
 namespace {
 
-std::string KeyOf(const graph::Canonical& canonical, const Target& target, const compiler::EngineChoice& choice) {
-  std::string key = fmt::format("{} {} {} sm{} shared{} minimal{} engine{}", static_cast<int>(target.kind), target.arch,
-                                target.name, target.multiprocessors, target.shared_bytes_per_block,
-                                target.minimal_launch, choice.engine);
-  for (const compiler::KnobSetting& knob : choice.knobs) key += fmt::format(" {}={}", knob.name, knob.value);
+std::string KeyOf(const graph::Canonical& canonical, const Target& target,
+                  const compiler::EngineChoice& choice) {
+  std::string key =
+      fmt::format("{} {} {} sm{} shared{} minimal{} engine{}", static_cast<int>(target.kind),
+                  target.arch, target.name, target.multiprocessors, target.shared_bytes_per_block,
+                  target.minimal_launch, choice.engine);
+  for (const compiler::KnobSetting& knob : choice.knobs)
+    key += fmt::format(" {}={}", knob.name, knob.value);
   return key + "\n" + canonical.text;
 }
 

@@ -32,7 +32,8 @@ class PlanCache {
   const size_t capacity_;
   std::mutex mutex_;
   std::list<Entry> recent_;  // most recent first
-  std::map<std::string_view, std::list<Entry>::iterator> by_key_;  // the whole text: nothing collides
+  std::map<std::string_view, std::list<Entry>::iterator>
+      by_key_;  // the whole text: nothing collides
 };
 
 }  // namespace kiln::api

@@ -28,18 +28,19 @@ constexpr size_t kPlansKept = 512;
 Result<EngineChoice> ChoiceOf(const EngineConfig& config) {
   const auto engines = compiler::Engines();
   if (config.engine < 0 || config.engine >= static_cast<int64_t>(engines.size())) {
-    return Status::Error(Code::kInvalidValue, "engine {} does not exist; there are engines 0 to {}", config.engine,
-                         engines.size() - 1);
+    return Status::Error(Code::kInvalidValue, "engine {} does not exist; there are engines 0 to {}",
+                         config.engine, engines.size() - 1);
   }
   const Engine& engine = engines[static_cast<size_t>(config.engine)];
   EngineChoice choice{.engine = static_cast<int>(config.engine), .knobs = {}};
   for (const KnobValue& knob : config.knobs) {
     const auto row = std::ranges::find(engine.knobs, knob.type, &KnobRow::cudnn_type);
     if (row == engine.knobs.end())
-      return Status::Error(Code::kBadParam, "engine {} has no knob of type {}", engine.name, knob.type);
+      return Status::Error(Code::kBadParam, "engine {} has no knob of type {}", engine.name,
+                           knob.type);
     if (knob.value < 0 || knob.value >= static_cast<int64_t>(row->domain.size())) {
-      return Status::Error(Code::kBadParam, "engine {}: knob {} has value {}; legal are 0 to {}", engine.name, row->name,
-                           knob.value, row->domain.size() - 1);
+      return Status::Error(Code::kBadParam, "engine {}: knob {} has value {}; legal are 0 to {}",
+                           engine.name, row->name, knob.value, row->domain.size() - 1);
     }
     choice.knobs.push_back({row->name, row->domain[static_cast<size_t>(knob.value)]});
   }
@@ -61,7 +62,8 @@ EngineConfig ConfigOf(int engine_index, std::span<const int> values) {
 
 class PlanImpl final : public Plan {
  public:
-  PlanImpl(EngineConfig config, CompiledPlan compiled) : config_(std::move(config)), program_(std::move(compiled.program)) {}
+  PlanImpl(EngineConfig config, CompiledPlan compiled)
+      : config_(std::move(config)), program_(std::move(compiled.program)) {}
 
   Status LoadOn(runtime::Device& device) {
     ASSIGN_OR_RETURN(executable_, runtime::Executable::Create(device, program_));
@@ -81,7 +83,8 @@ class PlanImpl final : public Plan {
 
 class DeviceSession final : public Session {
  public:
-  DeviceSession(Target target, runtime::Device* device) : target_(std::move(target)), device_(device) {}
+  DeviceSession(Target target, runtime::Device* device)
+      : target_(std::move(target)), device_(device) {}
 
   const Target& target() const override { return target_; }
   int64_t EngineCount() const override { return static_cast<int64_t>(compiler::Engines().size()); }
@@ -94,13 +97,15 @@ class DeviceSession final : public Session {
       if (Status status = engine.supports(*group, target_); !status.ok())
         return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
     }
-    EngineFacts facts{.name = engine.name,
-                      .knobs = {},
-                      .numerical_notes = {engine.notes.numerical.begin(), engine.notes.numerical.end()},
-                      .behavior_notes = {engine.notes.behavioral.begin(), engine.notes.behavioral.end()},
-                      .layouts = {}};
+    EngineFacts facts{
+        .name = engine.name,
+        .knobs = {},
+        .numerical_notes = {engine.notes.numerical.begin(), engine.notes.numerical.end()},
+        .behavior_notes = {engine.notes.behavioral.begin(), engine.notes.behavioral.end()},
+        .layouts = {}};
     for (const KnobRow& row : engine.knobs)
-      facts.knobs.push_back({.type = row.cudnn_type, .maximum = static_cast<int64_t>(row.domain.size()) - 1});
+      facts.knobs.push_back(
+          {.type = row.cudnn_type, .maximum = static_cast<int64_t>(row.domain.size()) - 1});
     return facts;
   }
 
@@ -117,7 +122,8 @@ class DeviceSession final : public Session {
     for (size_t e = 0; e < engines.size(); ++e) {
       if (!engines[e].supports(*group, target_).ok()) continue;
       for (const std::vector<int>& knobs : compiler::NeighbouringKnobs(engines[e])) {
-        candidates.push_back({engines[e].cost(*group, target_, knobs), ConfigOf(static_cast<int>(e), knobs)});
+        candidates.push_back(
+            {engines[e].cost(*group, target_, knobs), ConfigOf(static_cast<int>(e), knobs)});
         if (!widely) break;
       }
     }
@@ -135,20 +141,24 @@ class DeviceSession final : public Session {
                      .shared_memory_bytes = static_cast<int32_t>(plan.shared_bytes)};
   }
 
-  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config) override {
+  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph,
+                                            const EngineConfig& config) override {
     ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
     ASSIGN_OR_RETURN(CompiledPlan compiled, plans_.Get(graph, target_, choice));
-    EngineConfig complete = compiled.engine < 0 ? config : ConfigOf(compiled.engine, compiled.knobs);
+    EngineConfig complete =
+        compiled.engine < 0 ? config : ConfigOf(compiled.engine, compiled.knobs);
     auto plan = std::make_shared<PlanImpl>(std::move(complete), std::move(compiled));
     if (device_ != nullptr) RETURN_IF_ERROR(plan->LoadOn(*device_));
     return std::shared_ptr<const Plan>(std::move(plan));
   }
 
-  Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace, void* stream) override {
+  Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,
+                 void* stream) override {
     const runtime::Executable* executable = static_cast<const PlanImpl&>(plan).executable();
     if (executable == nullptr) {
-      return Status::Error(Code::kArchMismatch, "the plan was compiled for {} ({}), without a device to run on", target_.arch,
-                           target_.name);
+      return Status::Error(Code::kArchMismatch,
+                           "the plan was compiled for {} ({}), without a device to run on",
+                           target_.arch, target_.name);
     }
     return executable->Execute(pointers, workspace, stream);
   }

@@ -13,7 +13,8 @@ std::string WorkOf(const Group& group) {
   for (const graph::Node& node : group.graph.nodes) {
     const bool is_map = node.op == graph::GraphOp::kMap && !node.As<graph::MapAttrs>().identity;
     work += work.empty() ? "" : ", ";
-    work += is_map ? std::string_view(Info(node.As<graph::MapAttrs>().op).text) : graph::Info(node.op).mnemonic;
+    work += is_map ? std::string_view(Info(node.As<graph::MapAttrs>().op).text)
+                   : graph::Info(node.op).mnemonic;
   }
   return work;
 }
@@ -22,9 +23,11 @@ int64_t SharedBytes(const tile::Block& block);
 
 int64_t SharedBytes(const tile::Stmt& stmt) {
   if (const auto* alloc = std::get_if<tile::Alloc>(&stmt.node))
-    return alloc->space == tile::Space::kShared ? AlignUp(alloc->size * SizeOf(alloc->type), 16) : 0;
+    return alloc->space == tile::Space::kShared ? AlignUp(alloc->size * SizeOf(alloc->type), 16)
+                                                : 0;
   if (const auto* loop = std::get_if<tile::For>(&stmt.node)) return SharedBytes(loop->body);
-  if (const auto* branch = std::get_if<tile::If>(&stmt.node)) return SharedBytes(branch->then_body) + SharedBytes(branch->else_body);
+  if (const auto* branch = std::get_if<tile::If>(&stmt.node))
+    return SharedBytes(branch->then_body) + SharedBytes(branch->else_body);
   return 0;
 }
 
@@ -43,14 +46,15 @@ GroupReport Report(const Group& group) {
                      .kernels = {},
                      .modelled_seconds = group.cost,
                      .floor_bytes = FloorBytes(group)};
-  for (const LoweredLaunch& launch : group.lowered.launches) report.kernels.push_back(group.lowered.kernels[launch.kernel].name);
+  for (const LoweredLaunch& launch : group.lowered.launches)
+    report.kernels.push_back(group.lowered.kernels[launch.kernel].name);
   return report;
 }
 
 }  // namespace
 
-Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target, const EngineChoice& choice,
-                             const PassObserver& observer) {
+Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
+                             const EngineChoice& choice, const PassObserver& observer) {
   Module module{.graph = graph};
   RETURN_IF_ERROR(RunPipeline(module, {.target = target, .choice = choice}, observer));
   CompiledPlan plan;
@@ -60,7 +64,8 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target, co
   }
   for (const Group& group : module.groups) {
     plan.groups.push_back(Report(group));
-    for (const tile::Kernel& kernel : group.lowered.kernels) plan.shared_bytes = std::max(plan.shared_bytes, SharedBytes(kernel.body));
+    for (const tile::Kernel& kernel : group.lowered.kernels)
+      plan.shared_bytes = std::max(plan.shared_bytes, SharedBytes(kernel.body));
   }
   plan.program = std::move(module.program);
   return plan;

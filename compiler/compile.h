@@ -29,8 +29,8 @@ struct CompiledPlan {
 };
 
 // Errors: what is illegal in the graph, or why the chosen engine declines. No device is needed.
-Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target, const EngineChoice& choice = {},
-                             const PassObserver& observer = {});
+Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
+                             const EngineChoice& choice = {}, const PassObserver& observer = {});
 
 // The group that engine choices speak of, as the passes before pick-engine leave it; for asking engines. None for
 // a graph that computes nothing.

@@ -26,11 +26,12 @@ enum class GroupKind : uint8_t { kPointwise, kReduce, kContract };
 struct Group {
   GroupKind kind = GroupKind::kPointwise;
   graph::Graph graph = {};
-  std::vector<graph::TensorId> outer = {};  // outer[i]: the module graph's tensor of graph.tensors[i]
+  std::vector<graph::TensorId> outer =
+      {};  // outer[i]: the module graph's tensor of graph.tensors[i]
   // Filled by pick-engine and lower:
   int engine = -1;
-  std::vector<int> knobs = {};           // values, in the order of the engine's rows
-  double cost = 0;                       // seconds, by the engine's model
+  std::vector<int> knobs = {};             // values, in the order of the engine's rows
+  double cost = 0;                         // seconds, by the engine's model
   std::vector<std::string> declined = {};  // "engine: reason" of the engines that were asked before
   Lowered lowered = {};
 };

@@ -11,7 +11,8 @@
 namespace kiln::compiler {
 
 struct Pass {
-  std::string_view name;  // kebab-case, as KILN_DUMP=after:NAME and `kiln dump --what after:NAME` spell it
+  std::string_view
+      name;  // kebab-case, as KILN_DUMP=after:NAME and `kiln dump --what after:NAME` spell it
   Result<bool> (*run)(Module&, const PassContext&);  // true if the module changed
   Form before, after;
 };

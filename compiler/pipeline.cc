@@ -59,13 +59,15 @@ std::string WriteFile(std::string_view name, std::string_view text) {
 }
 
 std::string FileStem(const Module& module) {
-  return fmt::format("kiln-{}-{}", module.graph.name, HashBytes(graph::Print(module.graph)).Hex().substr(0, 8));
+  return fmt::format("kiln-{}-{}", module.graph.name,
+                     HashBytes(graph::Print(module.graph)).Hex().substr(0, 8));
 }
 
 void DumpKernels(const Module& module, const std::string& stem) {
   for (const KernelSource& kernel : module.program.kernels) {
     const bool cuda = kernel.kind == SourceKind::kCuda;
-    if (DumpWanted(cuda ? "cuda" : "tile")) WriteFile(fmt::format("{}-{}.{}", stem, kernel.entry, cuda ? "cu" : "tile"), kernel.text);
+    if (DumpWanted(cuda ? "cuda" : "tile"))
+      WriteFile(fmt::format("{}-{}.{}", stem, kernel.entry, cuda ? "cu" : "tile"), kernel.text);
   }
 }
 
@@ -77,7 +79,8 @@ Status VerifyForm(const Module& module) {
   if (module.form <= Form::kPrimitive) RETURN_IF_ERROR(graph::Verify(module.graph));
   for (const graph::Node& node : module.graph.nodes) {
     if (module.form >= Form::kPrimitive && Has(node, graph::kComposite))
-      return Status::Error(Code::kInternal, "composite op {} is left after decompose", graph::Info(node.op).mnemonic);
+      return Status::Error(Code::kInternal, "composite op {} is left after decompose",
+                           graph::Info(node.op).mnemonic);
   }
   if (module.form < Form::kGrouped) return {};
   for (const Group& group : module.groups) {
@@ -97,12 +100,16 @@ Status RunPipeline(Module& module, const PassContext& context, const PassObserve
     Result<bool> changed = pass.run(module, context);
     // A pass before partition reports what is wrong with the client's graph; that is an answer, not a bug.
     if (!changed.ok()) return std::move(changed).status().Within(pass.name);
-    if (DumpWanted(fmt::format("after:{}", pass.name))) WriteFile(fmt::format("{}-{}.txt", stem, pass.name), Print(module));
+    if (DumpWanted(fmt::format("after:{}", pass.name)))
+      WriteFile(fmt::format("{}-{}.txt", stem, pass.name), Print(module));
     if (observer) observer(pass.name, module);
     if (pass.after == Form::kProgram) break;  // the kernels were verified after schedule
     if (Status status = VerifyForm(module); !status.ok()) {
-      const std::string path = WriteFile(fmt::format("kiln-repro-{}.kiln", HashBytes(graph::Print(original)).Hex().substr(0, 8)), graph::Print(original));
-      return Status::Error(Code::kInternal, "pass {} broke the graph ({}); please report {}", pass.name, status.message(), path);
+      const std::string path = WriteFile(
+          fmt::format("kiln-repro-{}.kiln", HashBytes(graph::Print(original)).Hex().substr(0, 8)),
+          graph::Print(original));
+      return Status::Error(Code::kInternal, "pass {} broke the graph ({}); please report {}",
+                           pass.name, status.message(), path);
     }
   }
   if (dumping) DumpKernels(module, stem);

@@ -34,7 +34,7 @@ static Descriptor Make(cudnnBackendDescriptorType_t type, const Attribute* a, si
   CHECK(cudnnBackendFinalize(descriptor));
   return descriptor;
 }
-#define MAKE(kind, ...)                                                   \
+#define MAKE(kind, ...)                                                     \
   Make(CUDNN_BACKEND_##kind##_DESCRIPTOR, (const Attribute[]){__VA_ARGS__}, \
        sizeof((const Attribute[]){__VA_ARGS__}) / sizeof(Attribute))
 
@@ -91,7 +91,8 @@ static Descriptor MakePlan(cudnnHandle_t handle) {
               {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config});
 }
 
-static void Execute(cudnnHandle_t handle, Descriptor plan, void* x, void* scale, void* bias, void* y) {
+static void Execute(cudnnHandle_t handle, Descriptor plan, void* x, void* scale, void* bias,
+                    void* y) {
   const int64_t uids[] = {1, 2, 3, 4};
   void* const pointers[] = {x, scale, bias, y};
   const Descriptor pack =

@@ -18,9 +18,9 @@ enum class DType : uint8_t {
 enum class DTypeKind : uint8_t { kFloat, kInt, kUint, kBool };
 
 struct DTypeInfo {
-  const char* text;   // as the IR spells it: f32, bf16, e4m3, i8 …
-  int bits;           // storage
-  const char* cuda;   // storage type in generated CUDA, from our prelude
+  const char* text;  // as the IR spells it: f32, bf16, e4m3, i8 …
+  int bits;          // storage
+  const char* cuda;  // storage type in generated CUDA, from our prelude
   DTypeKind kind;
 };
 
@@ -29,7 +29,9 @@ std::optional<DType> DTypeFromText(std::string_view text);
 
 inline int SizeOf(DType t) { return Info(t).bits / 8; }
 inline bool IsFloat(DType t) { return Info(t).kind == DTypeKind::kFloat; }
-inline bool IsInteger(DType t) { return Info(t).kind == DTypeKind::kInt || Info(t).kind == DTypeKind::kUint; }
+inline bool IsInteger(DType t) {
+  return Info(t).kind == DTypeKind::kInt || Info(t).kind == DTypeKind::kUint;
+}
 
 // `value` as the nearest value of `type`: round to nearest even; integers round to nearest even and
 // saturate (NaN becomes 0); fp8 saturates to the largest finite value (e4m3 448, e5m2 57344), NaN stays

@@ -22,7 +22,7 @@ struct KernelSource {
   SourceKind kind = SourceKind::kCuda;
   std::string entry;  // extern "C" name, unique for the text
   std::string text;
-  std::string arch;   // "sm_90a", or "native"
+  std::string arch;  // "sm_90a", or "native"
 
   bool operator==(const KernelSource&) const = default;
 };

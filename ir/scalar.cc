@@ -68,48 +68,79 @@ constexpr Eval kEval[] = {
       return double(EvalScalarInt(ScalarOp::kFastDiv, int64_t(a), int64_t(b), int64_t(c)));
     },
 };
-static_assert(std::size(kEval) == std::size(kScalarOps), "one evaluation for each scalar op, in order");
+static_assert(std::size(kEval) == std::size(kScalarOps),
+              "one evaluation for each scalar op, in order");
 
 }  // namespace
 
 const ScalarOpInfo& Info(ScalarOp op) { return kScalarOps[static_cast<size_t>(op)]; }
 
 std::optional<ScalarOp> ScalarOpFromText(std::string_view text) {
-  const auto* row = std::ranges::find(kScalarOps, text, [](const ScalarOpInfo& r) { return std::string_view(r.text); });
+  const auto* row = std::ranges::find(
+      kScalarOps, text, [](const ScalarOpInfo& r) { return std::string_view(r.text); });
   if (row == std::end(kScalarOps)) return std::nullopt;
   return ScalarOp(row - std::begin(kScalarOps));
 }
 
-double EvalScalar(ScalarOp op, double a, double b, double c) { return kEval[static_cast<size_t>(op)](a, b, c); }
+double EvalScalar(ScalarOp op, double a, double b, double c) {
+  return kEval[static_cast<size_t>(op)](a, b, c);
+}
 
 int64_t EvalScalarInt(ScalarOp op, int64_t a, int64_t b, int64_t c) {
   // Wrap-around like the hardware's, so the arithmetic is done on unsigned values.
-  const auto ua = static_cast<uint64_t>(a), ub = static_cast<uint64_t>(b), uc = static_cast<uint64_t>(c);
+  const auto ua = static_cast<uint64_t>(a), ub = static_cast<uint64_t>(b),
+             uc = static_cast<uint64_t>(c);
   const bool divisible = b != 0 && !(b == -1 && a == INT64_MIN);
   switch (op) {
-    case ScalarOp::kAdd: return static_cast<int64_t>(ua + ub);
-    case ScalarOp::kSub: return static_cast<int64_t>(ua - ub);
-    case ScalarOp::kMul: return static_cast<int64_t>(ua * ub);
-    case ScalarOp::kFma: return static_cast<int64_t>(ua * ub + uc);
-    case ScalarOp::kNeg: return static_cast<int64_t>(-ua);
-    case ScalarOp::kAbs: return a < 0 ? static_cast<int64_t>(-ua) : a;
-    case ScalarOp::kDiv: return divisible ? a / b : 0;
-    case ScalarOp::kMod: return divisible ? a % b : 0;
-    case ScalarOp::kMin: case ScalarOp::kMinNan: return std::min(a, b);
-    case ScalarOp::kMax: case ScalarOp::kMaxNan: return std::max(a, b);
-    case ScalarOp::kCeil: case ScalarOp::kFloor: return a;
-    case ScalarOp::kEq: return a == b;
-    case ScalarOp::kNe: return a != b;
-    case ScalarOp::kGt: return a > b;
-    case ScalarOp::kGe: return a >= b;
-    case ScalarOp::kLt: return a < b;
-    case ScalarOp::kLe: return a <= b;
-    case ScalarOp::kAnd: return a != 0 && b != 0;
-    case ScalarOp::kOr: return a != 0 || b != 0;
-    case ScalarOp::kNot: return a == 0;
-    case ScalarOp::kSelect: return a != 0 ? b : c;
-    case ScalarOp::kFastDiv: return static_cast<int64_t>((ua * static_cast<uint32_t>(b)) >> c);
-    default: break;
+    case ScalarOp::kAdd:
+      return static_cast<int64_t>(ua + ub);
+    case ScalarOp::kSub:
+      return static_cast<int64_t>(ua - ub);
+    case ScalarOp::kMul:
+      return static_cast<int64_t>(ua * ub);
+    case ScalarOp::kFma:
+      return static_cast<int64_t>(ua * ub + uc);
+    case ScalarOp::kNeg:
+      return static_cast<int64_t>(-ua);
+    case ScalarOp::kAbs:
+      return a < 0 ? static_cast<int64_t>(-ua) : a;
+    case ScalarOp::kDiv:
+      return divisible ? a / b : 0;
+    case ScalarOp::kMod:
+      return divisible ? a % b : 0;
+    case ScalarOp::kMin:
+    case ScalarOp::kMinNan:
+      return std::min(a, b);
+    case ScalarOp::kMax:
+    case ScalarOp::kMaxNan:
+      return std::max(a, b);
+    case ScalarOp::kCeil:
+    case ScalarOp::kFloor:
+      return a;
+    case ScalarOp::kEq:
+      return a == b;
+    case ScalarOp::kNe:
+      return a != b;
+    case ScalarOp::kGt:
+      return a > b;
+    case ScalarOp::kGe:
+      return a >= b;
+    case ScalarOp::kLt:
+      return a < b;
+    case ScalarOp::kLe:
+      return a <= b;
+    case ScalarOp::kAnd:
+      return a != 0 && b != 0;
+    case ScalarOp::kOr:
+      return a != 0 || b != 0;
+    case ScalarOp::kNot:
+      return a == 0;
+    case ScalarOp::kSelect:
+      return a != 0 ? b : c;
+    case ScalarOp::kFastDiv:
+      return static_cast<int64_t>((ua * static_cast<uint32_t>(b)) >> c);
+    default:
+      break;
   }
   // The transcendental ones exist for floats only; the verifiers reject them on integers.
   CHECK(false, "{} has no integer form", Info(op).text);

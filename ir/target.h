@@ -14,15 +14,15 @@ enum class TargetKind : uint8_t { kCuda, kCpu };
 
 struct Target {
   TargetKind kind = TargetKind::kCuda;
-  std::string arch = "sm_90a";       // NVRTC's --gpu-architecture, or "native" on the CPU
-  std::string name;                  // as the driver spells it; part of tuning keys
-  int sm_version = 90;               // 80, 86, 89, 90, 100, 120; 0 on the CPU
-  int multiprocessors = 132;         // SMs, or threads of the CPU target
+  std::string arch = "sm_90a";  // NVRTC's --gpu-architecture, or "native" on the CPU
+  std::string name;             // as the driver spells it; part of tuning keys
+  int sm_version = 90;          // 80, 86, 89, 90, 100, 120; 0 on the CPU
+  int multiprocessors = 132;    // SMs, or threads of the CPU target
   int max_threads_per_block = 1024;
   int64_t shared_bytes_per_block = 232448;  // opt-in maximum
   int64_t registers_per_multiprocessor = 65536;
   int64_t l2_bytes = 52428800;
-  bool minimal_launch = false;       // KILN_LAUNCH=minimal
+  bool minimal_launch = false;  // KILN_LAUNCH=minimal
 
   bool is_cuda() const { return kind == TargetKind::kCuda; }
 };

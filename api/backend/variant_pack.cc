@@ -4,7 +4,7 @@ namespace kiln::api {
 namespace {
 
 // NOTE: `data` is the object itself, not an array that holds its address.
-template <OverrideLists VariantPackDesc::*M>
+template <OverrideLists VariantPackDesc::* M>
 constexpr AttrRow OverrideAttr(cudnnBackendAttributeName_t name) {
   AttrRow row{.name = name, .use = Use::kOptional, .types = uint64_t{1} << CUDNN_TYPE_VOID_PTR};
   row.set = [](Descriptor& d, const AttrIn& in, int64_t) -> Status {

@@ -28,8 +28,8 @@ constexpr PreludeRow kPrelude[] = {
     {"to_u8", "saturate.cuh"},      {"to_i32", "saturate.cuh"},     {"to_i64", "saturate.cuh"},
     {"min_nan", "minmax.cuh"},      {"max_nan", "minmax.cuh"},      {"fast_div", "fast_div.cuh"},
     {"div_or_zero", "integer.cuh"}, {"mod_or_zero", "integer.cuh"}, {"copy", "copy.cuh"},
-    {"shuffle_xor", "shuffle.cuh"}, {"erf_rational", "erf.cuh"},
-    {"mma_f16", "mma.cuh"},         {"mma_bf16", "mma.cuh"},
+    {"shuffle_xor", "shuffle.cuh"}, {"erf_rational", "erf.cuh"},    {"mma_f16", "mma.cuh"},
+    {"mma_bf16", "mma.cuh"},
 };
 
 bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

@@ -173,8 +173,9 @@ class Emitter {
   }
 
   void Emit(const Mma& s) {
-    w_.Line("mma_{}({}, {}, {});", Info(survey_.types.at(s.a)).text, exprs_.Address(s.acc, s.acc_index),
-            exprs_.Address(s.a, s.a_index), exprs_.Address(s.b, s.b_index));
+    w_.Line("mma_{}({}, {}, {});", Info(survey_.types.at(s.a)).text,
+            exprs_.Address(s.acc, s.acc_index), exprs_.Address(s.a, s.a_index),
+            exprs_.Address(s.b, s.b_index));
   }
 
   void Emit(const For& s) {

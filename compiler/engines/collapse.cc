@@ -50,7 +50,8 @@ Group Collapse(const Group& group, graph::TensorId lead) {
     if (domain[d] != 1) order.push_back(d);
   const Tensor& leader = tensors[lead];
   // Dims that the leader broadcasts keep their place relative to their neighbours by sorting last.
-  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return leader.strides[a] > leader.strides[b]; });
+  std::ranges::stable_sort(
+      order, [&](int64_t a, int64_t b) { return leader.strides[a] > leader.strides[b]; });
 
   // Runs of dims that merge.
   std::vector<std::vector<int64_t>> runs;
@@ -58,8 +59,10 @@ Group Collapse(const Group& group, graph::TensorId lead) {
     const bool joins = !runs.empty() && std::ranges::all_of(tensors, [&](const Tensor& t) {
       return Mergeable(t, runs.back().back(), d);
     });
-    if (joins) runs.back().push_back(d);
-    else runs.push_back({d});
+    if (joins)
+      runs.back().push_back(d);
+    else
+      runs.push_back({d});
   }
 
   for (Tensor& t : tensors) {

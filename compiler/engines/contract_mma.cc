@@ -42,10 +42,17 @@ constexpr int kMmaM = 16, kMmaN = 8, kMmaK = 16;
 class Schedule : private ContractTiles {
  public:
   Schedule(const Group& group, const Target& target, int tile_m, int tile_n)
-      : ContractTiles(group, target, {tile_m, tile_n, kDepth}, fmt::format("contract_mma: tile {}x{}x{}", tile_m, tile_n, kDepth)),
+      : ContractTiles(group, target, {tile_m, tile_n, kDepth},
+                      fmt::format("contract_mma: tile {}x{}x{}", tile_m, tile_n, kDepth)),
         type_(group.graph[c_.a].dtype),
-        a_{.is_a = true, .rows = tile_m, .along_k = c_.a_walks_k, .wide = IsWide(c_.a, c_.a_walks_k)},
-        b_side_{.is_a = false, .rows = tile_n, .along_k = c_.b_walks_k, .wide = IsWide(c_.b, c_.b_walks_k)},
+        a_{.is_a = true,
+           .rows = tile_m,
+           .along_k = c_.a_walks_k,
+           .wide = IsWide(c_.a, c_.a_walks_k)},
+        b_side_{.is_a = false,
+                .rows = tile_n,
+                .along_k = c_.b_walks_k,
+                .wide = IsWide(c_.b, c_.b_walks_k)},
         tiles_per_warp_m_(tile_m / kWarpsM / kMmaM),
         tiles_per_warp_n_(tile_n / kWarpsN / kMmaN) {}
 
@@ -79,13 +86,16 @@ class Schedule : private ContractTiles {
   bool IsWide(TensorId id, bool walks_k) const {
     const Tensor& x = group_.graph[id];
     const int64_t innermost = c_.k.values.empty() ? 0 : c_.k.values.back();
-    if (!walks_k || graph::Producers(group_.graph)[id] >= 0 || x.by_value || x.alignment < 16) return false;
+    if (!walks_k || graph::Producers(group_.graph)[id] >= 0 || x.by_value || x.alignment < 16)
+      return false;
     if (innermost % kChunk != 0) return false;
     int64_t contiguous = 0;
     for (int64_t d = 0; d < x.rank(); ++d) {
       if (x.dims[d] == 1) continue;
-      if (x.strides[d] == 1) ++contiguous;
-      else if (x.strides[d] % kChunk != 0) return false;
+      if (x.strides[d] == 1)
+        ++contiguous;
+      else if (x.strides[d] % kChunk != 0)
+        return false;
     }
     // The contiguous dim is k's innermost: an extent of 1 there would leave another dim with stride 1.
     return contiguous == 1 && ContiguousIsDepth(x);
@@ -105,8 +115,10 @@ class Schedule : private ContractTiles {
       side->panel = b_.Name(name + "_panel");
       side->staged = b_.Name(name + "_staged");
       side->fragment = b_.Name(name + "_fragment");
-      body.push_back({tile::Alloc{side->panel, type_, tile::Space::kShared, 2 * side->panel_size()}});
-      body.push_back({tile::Alloc{side->staged, type_, tile::Space::kReg, int64_t{side->chunks()} * kChunk}});
+      body.push_back(
+          {tile::Alloc{side->panel, type_, tile::Space::kShared, 2 * side->panel_size()}});
+      body.push_back(
+          {tile::Alloc{side->staged, type_, tile::Space::kReg, int64_t{side->chunks()} * kChunk}});
     }
     acc_ = b_.Name("acc");
     const int64_t accumulators = int64_t{tiles_per_warp_m_} * tiles_per_warp_n_ * 4;
@@ -130,7 +142,8 @@ class Schedule : private ContractTiles {
     const Expr flat = b_.Let(out, "flat", chunk * b_.Idx(kThreads) + Var("tx"));
     constexpr int kPerRow = kDepth / kChunk;
     const Expr row = side.along_k ? flat / b_.Idx(kPerRow) : flat % b_.Idx(side.rows);
-    const Expr depth = (side.along_k ? flat % b_.Idx(kPerRow) : flat / b_.Idx(side.rows)) * b_.Idx(kChunk);
+    const Expr depth =
+        (side.along_k ? flat % b_.Idx(kPerRow) : flat / b_.Idx(side.rows)) * b_.Idx(kChunk);
     return {b_.Let(out, "row", row), b_.Let(out, "depth", depth)};
   }
 
@@ -138,11 +151,13 @@ class Schedule : private ContractTiles {
   void ReadPanel(Block& out, const Side& side, const Expr& first_k) {
     Loop(out, "c", b_.Idx(side.chunks()), Bind::kUnroll, [&](Block& one, const Expr& c) {
       const Place place = ChunkPlace(one, side, c);
-      const Expr row = b_.Let(one, side.is_a ? "m" : "n", (side.is_a ? first_m_ : first_n_) + place.row);
+      const Expr row =
+          b_.Let(one, side.is_a ? "m" : "n", (side.is_a ? first_m_ : first_n_) + place.row);
       const Expr k = b_.Let(one, "k", first_k + place.depth);
       if (side.wide) return ReadChunk(one, side, row, k, c * b_.Idx(kChunk));
       Loop(one, "e", b_.Idx(kChunk), Bind::kUnroll, [&](Block& element, const Expr& e) {
-        StageElement(element, side.is_a, row, b_.Let(element, "ke", k + e), type_, side.staged, c * b_.Idx(kChunk) + e);
+        StageElement(element, side.is_a, row, b_.Let(element, "ke", k + e), type_, side.staged,
+                     c * b_.Idx(kChunk) + e);
       });
     });
   }
@@ -156,7 +171,8 @@ class Schedule : private ContractTiles {
     const Operand operand = Locate(read, side.is_a, row, k);
     Block inside;
     Block& target = operand.guard ? inside : read;
-    WideCopy(target, type_, side.staged, at, b_.Pointer(id), b_.Let(target, "from", b_.Offset(id, operand.index)), kChunk);
+    WideCopy(target, type_, side.staged, at, b_.Pointer(id),
+             b_.Let(target, "from", b_.Offset(id, operand.index)), kChunk);
     if (operand.guard) read.push_back({tile::If{operand.guard, std::move(inside), {}}});
     out.push_back({tile::If{InRange(side.is_a, row, k), std::move(read), {}}});
   }
@@ -178,39 +194,46 @@ class Schedule : private ContractTiles {
     ReadPanel(loop, a_, next);
     ReadPanel(loop, b_side_, next);
     const Expr current = b_.Let(loop, "current", step % b_.Idx(2));
-    Loop(loop, "kk", b_.Idx(kDepth / kMmaK), Bind::kUnroll, [&](Block& inner, const Expr& kk) { Multiply(inner, current, kk); });
+    Loop(loop, "kk", b_.Idx(kDepth / kMmaK), Bind::kUnroll,
+         [&](Block& inner, const Expr& kk) { Multiply(inner, current, kk); });
     const Expr other = b_.Let(loop, "other", b_.Idx(1) - current);
     WritePanel(loop, a_, other);
     WritePanel(loop, b_side_, other);
     loop.push_back({tile::Barrier{}});
-    body.push_back({tile::For{"step", t(), CeilDivExpr(k_size_, kDepth), Bind::kSerial, std::move(loop)}});
+    body.push_back(
+        {tile::For{"step", t(), CeilDivExpr(k_size_, kDepth), Bind::kSerial, std::move(loop)}});
   }
 
   // Two neighbouring elements of a panel, for a fragment.
-  void LoadPair(Block& out, const Side& side, const Expr& to, const Expr& which, const Expr& row, const Expr& depth) {
+  void LoadPair(Block& out, const Side& side, const Expr& to, const Expr& which, const Expr& row,
+                const Expr& depth) {
     const Expr from = which * b_.Idx(side.panel_size()) + row * b_.Idx(kPitch) + depth;
     WideCopy(out, type_, side.fragment, to, side.panel, from, 2);
   }
 
   void Multiply(Block& out, const Expr& current, const Expr& kk) {
-    out.push_back({tile::Alloc{a_.fragment, type_, tile::Space::kReg, int64_t{tiles_per_warp_m_} * 8}});
-    out.push_back({tile::Alloc{b_side_.fragment, type_, tile::Space::kReg, int64_t{tiles_per_warp_n_} * 4}});
+    out.push_back(
+        {tile::Alloc{a_.fragment, type_, tile::Space::kReg, int64_t{tiles_per_warp_m_} * 8}});
+    out.push_back(
+        {tile::Alloc{b_side_.fragment, type_, tile::Space::kReg, int64_t{tiles_per_warp_n_} * 4}});
     const Expr depth = b_.Let(out, "pair", kk * b_.Idx(kMmaK) + t2_);
     Loop(out, "i", b_.Idx(tiles_per_warp_m_), Bind::kUnroll, [&](Block& one, const Expr& i) {
       const Expr row = b_.Let(one, "a_row", warp_m_ + i * b_.Idx(kMmaM) + g_);
       for (int pair = 0; pair < 4; ++pair) {
-        LoadPair(one, a_, i * b_.Idx(8) + b_.Idx(pair * 2), current, row + b_.Idx(pair % 2 * 8), depth + b_.Idx(pair / 2 * 8));
+        LoadPair(one, a_, i * b_.Idx(8) + b_.Idx(pair * 2), current, row + b_.Idx(pair % 2 * 8),
+                 depth + b_.Idx(pair / 2 * 8));
       }
     });
     Loop(out, "j", b_.Idx(tiles_per_warp_n_), Bind::kUnroll, [&](Block& one, const Expr& j) {
       const Expr row = b_.Let(one, "b_row", warp_n_ + j * b_.Idx(kMmaN) + g_);
       for (int pair = 0; pair < 2; ++pair)
-        LoadPair(one, b_side_, j * b_.Idx(4) + b_.Idx(pair * 2), current, row, depth + b_.Idx(pair * 8));
+        LoadPair(one, b_side_, j * b_.Idx(4) + b_.Idx(pair * 2), current, row,
+                 depth + b_.Idx(pair * 8));
     });
     Loop(out, "i", b_.Idx(tiles_per_warp_m_), Bind::kUnroll, [&](Block& rows, const Expr& i) {
       Loop(rows, "j", b_.Idx(tiles_per_warp_n_), Bind::kUnroll, [&](Block& one, const Expr& j) {
-        one.push_back({tile::Mma{acc_, (i * b_.Idx(tiles_per_warp_n_) + j) * b_.Idx(4), a_.fragment, i * b_.Idx(8),
-                                 b_side_.fragment, j * b_.Idx(4)}});
+        one.push_back({tile::Mma{acc_, (i * b_.Idx(tiles_per_warp_n_) + j) * b_.Idx(4), a_.fragment,
+                                 i * b_.Idx(8), b_side_.fragment, j * b_.Idx(4)}});
       });
     });
   }
@@ -222,7 +245,8 @@ class Schedule : private ContractTiles {
           const Expr m = first_m_ + warp_m_ + i * b_.Idx(kMmaM) + g_ + e / b_.Idx(2) * b_.Idx(8);
           const Expr n = first_n_ + warp_n_ + j * b_.Idx(kMmaN) + t2_ + e % b_.Idx(2);
           const Expr slot = (i * b_.Idx(tiles_per_warp_n_) + j) * b_.Idx(4) + e;
-          StoreElement(one, b_.Let(one, "om", m), b_.Let(one, "on", n), tile::Load(acc_, DType::kF32, slot));
+          StoreElement(one, b_.Let(one, "om", m), b_.Let(one, "on", n),
+                       tile::Load(acc_, DType::kF32, slot));
         });
       });
     });
@@ -237,18 +261,22 @@ class Schedule : private ContractTiles {
 
 Status Supports(const Group& group, const Target& target) {
   if (group.kind != GroupKind::kContract)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the group has no contraction as its anchor");
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the group has no contraction as its anchor");
   if (!target.is_cuda() || target.sm_version < 80)
-    return Status::Error(Code::kArchMismatch, "mma.m16n8k16 needs sm_80 or later, the target is {}", target.arch);
+    return Status::Error(Code::kArchMismatch, "mma.m16n8k16 needs sm_80 or later, the target is {}",
+                         target.arch);
   const graph::Node& anchor = ContractionOf(group);
   const Tensor &a = group.graph[anchor.inputs[0]], &b = group.graph[anchor.inputs[1]];
   const bool halves = a.dtype == b.dtype && (a.dtype == DType::kF16 || a.dtype == DType::kBF16);
   if (!halves) {
-    return Status::Error(Code::kUnsupportedDataType, "operands are {} and {}; both must be f16 or both bf16",
+    return Status::Error(Code::kUnsupportedDataType,
+                         "operands are {} and {}; both must be f16 or both bf16",
                          Info(a.dtype).text, Info(b.dtype).text);
   }
   if (ArithmeticType(anchor.compute) != DType::kF32)
-    return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32", Info(anchor.compute).text);
+    return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32",
+                         Info(anchor.compute).text);
   return {};
 }
 
@@ -260,7 +288,8 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   // Per SM on a 128x128 tile; a smaller one reads more of the operands for each product.
   constexpr double kFlops = 1.5e12, kBytesPerSecond = 3.5e12, kLaunchSeconds = 3e-6;
   const double reuse = 0.5 + 0.5 * std::min(knobs[kTileM], knobs[kTileN]) / 128;
-  return kLaunchSeconds + TiledSeconds(group, target, {knobs[kTileM], knobs[kTileN], kDepth}, kFlops * reuse) +
+  return kLaunchSeconds +
+         TiledSeconds(group, target, {knobs[kTileM], knobs[kTileN], kDepth}, kFlops * reuse) +
          static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
 }
 

@@ -13,15 +13,19 @@ using tile::Block;
 using tile::Expr;
 
 const Node& ContractionOf(const Group& group) {
-  return *std::ranges::find_if(group.graph.nodes, [](const Node& n) { return Has(n, graph::kContraction); });
+  return *std::ranges::find_if(group.graph.nodes,
+                               [](const Node& n) { return Has(n, graph::kContraction); });
 }
 
-double TiledSeconds(const Group& group, const Target& target, const TileShape& shape, double flops_per_multiprocessor) {
+double TiledSeconds(const Group& group, const Target& target, const TileShape& shape,
+                    double flops_per_multiprocessor) {
   KernelBuilder b(group, target, "");
   const Contraction c = DescribeContraction(b, ContractionOf(group));
-  const int64_t tiles = CeilDiv(c.m.size(), shape.m) * CeilDiv(c.n.size(), shape.n) * c.batch.size();
+  const int64_t tiles =
+      CeilDiv(c.m.size(), shape.m) * CeilDiv(c.n.size(), shape.n) * c.batch.size();
   const int64_t waves = CeilDiv(tiles, std::max(target.multiprocessors, 1));
-  const double tile_flops = 2.0 * shape.m * shape.n * static_cast<double>(AlignUp(std::max<int64_t>(c.k.size(), 1), shape.k));
+  const double tile_flops = 2.0 * shape.m * shape.n *
+                            static_cast<double>(AlignUp(std::max<int64_t>(c.k.size(), 1), shape.k));
   return static_cast<double>(waves) * tile_flops / flops_per_multiprocessor;
 }
 
@@ -39,7 +43,8 @@ Block ContractTiles::Prepare() {
   m_size_ = b_.Arg("m_size", c_.m.size());
   n_size_ = b_.Arg("n_size", c_.n.size());
   k_size_ = b_.Arg("k_size", c_.k.size());
-  const auto where = b_.Divide(body, Var("bx"), b_.Arg("tiles_m", tiles_m_), std::max<int64_t>(tiles_m_, 1), "tile_row");
+  const auto where = b_.Divide(body, Var("bx"), b_.Arg("tiles_m", tiles_m_),
+                               std::max<int64_t>(tiles_m_, 1), "tile_row");
   batch_ = b_.Unravel(body, where.quotient, c_.batch.extents, c_.batch.values, "batch");
   first_m_ = b_.Let(body, "first_m", where.remainder * b_.Idx(shape_.m));
   first_n_ = b_.Let(body, "first_n", Var("by") * b_.Idx(shape_.n));
@@ -70,7 +75,8 @@ Operand ContractTiles::Locate(Block& read, bool is_a, const Expr& row, const Exp
   const Axis& axis = is_a ? c_.m : c_.n;
   const Index row_index = b_.Unravel(read, row, axis.extents, axis.values, is_a ? "m" : "n");
   const Index k_index = b_.Unravel(read, k, c_.k.extents, c_.k.values, "k");
-  return is_a ? c_.at_a(read, batch_, row_index, k_index) : c_.at_b(read, batch_, k_index, row_index);
+  return is_a ? c_.at_a(read, batch_, row_index, k_index)
+              : c_.at_b(read, batch_, k_index, row_index);
 }
 
 void ContractTiles::StageElement(Block& out, bool is_a, const Expr& row, const Expr& k, DType type,
@@ -81,12 +87,14 @@ void ContractTiles::StageElement(Block& out, bool is_a, const Expr& row, const E
   Block inside;
   Block& target = operand.guard ? inside : read;
   ValueScope values(b_, target);
-  target.push_back({tile::Store{buffer, at, tile::Cast(type, values.Value(is_a ? c_.a : c_.b, operand.index))}});
+  target.push_back(
+      {tile::Store{buffer, at, tile::Cast(type, values.Value(is_a ? c_.a : c_.b, operand.index))}});
   if (operand.guard) read.push_back({tile::If{operand.guard, std::move(inside), {}}});
   out.push_back({tile::If{InRange(is_a, row, k), std::move(read), {}}});
 }
 
-void ContractTiles::StoreElement(Block& out, const Expr& m, const Expr& n, const Expr& accumulator) {
+void ContractTiles::StoreElement(Block& out, const Expr& m, const Expr& n,
+                                 const Expr& accumulator) {
   Block inside;
   const Index mi = b_.Unravel(inside, m, c_.m.extents, c_.m.values, "om");
   const Index ni = b_.Unravel(inside, n, c_.n.extents, c_.n.values, "on");
@@ -95,13 +103,16 @@ void ContractTiles::StoreElement(Block& out, const Expr& m, const Expr& n, const
   const graph::Graph& g = group_.graph;
   values.Bind(c_.out, at, RoundThrough(g[c_.out].dtype, accumulator));
   for (TensorId y : graph::Outputs(g))
-    inside.push_back({tile::Store{b_.Pointer(y), b_.Offset(y, at), tile::Cast(g[y].dtype, values.Value(y, at))}});
-  out.push_back({tile::If{tile::And(tile::Lt(m, m_size_), tile::Lt(n, n_size_)), std::move(inside), {}}});
+    inside.push_back({tile::Store{b_.Pointer(y), b_.Offset(y, at),
+                                  tile::Cast(g[y].dtype, values.Value(y, at))}});
+  out.push_back(
+      {tile::If{tile::And(tile::Lt(m, m_size_), tile::Lt(n, n_size_)), std::move(inside), {}}});
 }
 
 Expr ContractTiles::Zero(DType type) const {
   const DType arithmetic = ArithmeticType(type);
-  return tile::Cast(type, IsFloat(arithmetic) ? tile::Float(0, arithmetic) : tile::Int(0, arithmetic));
+  return tile::Cast(type,
+                    IsFloat(arithmetic) ? tile::Float(0, arithmetic) : tile::Int(0, arithmetic));
 }
 
 }  // namespace kiln::compiler

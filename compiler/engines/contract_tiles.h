@@ -19,18 +19,21 @@ struct TileShape {
 
 // Seconds of the whole tiles, inside the output or not, in waves over the SMs, each of which does
 // `flops_per_multiprocessor` on one tile.
-double TiledSeconds(const Group& group, const Target& target, const TileShape& shape, double flops_per_multiprocessor);
+double TiledSeconds(const Group& group, const Target& target, const TileShape& shape,
+                    double flops_per_multiprocessor);
 
 class ContractTiles {
  protected:
-  ContractTiles(const Group& group, const Target& target, const TileShape& shape, const std::string& description);
+  ContractTiles(const Group& group, const Target& target, const TileShape& shape,
+                const std::string& description);
 
   DType t() const { return b_.index_type(); }
   tile::Expr Var(const std::string& name) const { return tile::Var(name, t()); }
 
   // for name in 0..extent { fill(body, variable) }
   template <class F>
-  void Loop(tile::Block& out, const std::string& wish, tile::Expr extent, tile::Bind bind, F&& fill) {
+  void Loop(tile::Block& out, const std::string& wish, tile::Expr extent, tile::Bind bind,
+            F&& fill) {
     const std::string name = b_.Name(wish);
     tile::Block body;
     fill(body, Var(name));
@@ -44,15 +47,16 @@ class ContractTiles {
 
   // `at` = operand A (or B) at row `row` (a column of B) and depth `k`, after its prologue; 0 outside of the
   // operand and in the padding. The buffer holds `type`.
-  void StageElement(tile::Block& out, bool is_a, const tile::Expr& row, const tile::Expr& k, DType type,
-                    const std::string& buffer, const tile::Expr& at);
+  void StageElement(tile::Block& out, bool is_a, const tile::Expr& row, const tile::Expr& k,
+                    DType type, const std::string& buffer, const tile::Expr& at);
   // Where the element stands in its tensor, with what guards it; statements go to `read`, which is only executed
   // where row and k are in range.
   Operand Locate(tile::Block& read, bool is_a, const tile::Expr& row, const tile::Expr& k);
   tile::Expr InRange(bool is_a, const tile::Expr& row, const tile::Expr& k) const;
 
   // The epilogue: the accumulator at (m, n), if that is inside, through the group's maps to its outputs.
-  void StoreElement(tile::Block& out, const tile::Expr& m, const tile::Expr& n, const tile::Expr& accumulator);
+  void StoreElement(tile::Block& out, const tile::Expr& m, const tile::Expr& n,
+                    const tile::Expr& accumulator);
 
   tile::Expr Zero(DType type) const;
 

@@ -27,7 +27,8 @@ void AppendDim(KernelBuilder& b, Axis& axis, TensorId tensor, int64_t dim) {
 
 // Index of a batch dim in an operand: 0 where it broadcasts, i / repeat where the output repeats each of the
 // operand's matrices (grouped-query heads).
-Index BatchIndex(KernelBuilder& b, Block& out, TensorId operand, TensorId result, const Index& batch) {
+Index BatchIndex(KernelBuilder& b, Block& out, TensorId operand, TensorId result,
+                 const Index& batch) {
   const Tensor &t = b.graph()[operand], &y = b.graph()[result];
   const int64_t batch_rank = t.rank() - 2, skipped = y.rank() - t.rank();
   Index index;
@@ -92,7 +93,8 @@ struct Geometry {
   TensorId x = -1, w = -1, y = -1;
   int64_t spatial = 0, groups = 1;
   Channels channels = {}, filters = {};  // of x, of y
-  std::vector<Expr> stride = {}, dilation = {}, pad = {};  // constants 1 and 0 stay constants: they are structure
+  std::vector<Expr> stride = {}, dilation = {},
+                    pad = {};  // constants 1 and 0 stay constants: they are structure
   Dims stride_values = {};
   bool flip = false;
 };
@@ -104,7 +106,8 @@ Geometry DescribeGeometry(KernelBuilder& b, const Node& node, TensorId x, Tensor
   geo.groups = g[w].dims[1] == 0 ? 1 : g[x].dims[1] / g[w].dims[1];
   geo.channels = {b.Extent(w, 1), g[w].dims[1]};
   geo.filters.value = g[w].dims[0] / std::max<int64_t>(geo.groups, 1);
-  geo.filters.per_group = geo.groups == 1 ? b.Extent(w, 0) : b.Arg("filters_per_group", geo.filters.value);
+  geo.filters.per_group =
+      geo.groups == 1 ? b.Extent(w, 0) : b.Arg("filters_per_group", geo.filters.value);
   for (int64_t s = 0; s < geo.spatial; ++s) {
     const auto parameter = [&](const char* name, int64_t value, int64_t structural) {
       return value == structural ? b.Idx(value) : b.Arg(fmt::format("{}{}", name, s), value);
@@ -117,14 +120,17 @@ Geometry DescribeGeometry(KernelBuilder& b, const Node& node, TensorId x, Tensor
   return geo;
 }
 
-Expr GroupIndex(const Geometry& geo, KernelBuilder& b, const Index& batch) { return geo.groups == 1 ? b.Idx(0) : batch[0]; }
+Expr GroupIndex(const Geometry& geo, KernelBuilder& b, const Index& batch) {
+  return geo.groups == 1 ? b.Idx(0) : batch[0];
+}
 
 void AppendGroup(KernelBuilder& b, Axis& axis, const Geometry& geo) {
   Append(axis, geo.groups == 1 ? b.Idx(1) : b.Arg("groups", geo.groups), geo.groups);
 }
 
 // Index of w at filter taps `taps` (rotated where the mode is convolution).
-Index FilterIndex(const Geometry& geo, KernelBuilder& b, Expr filter, Expr channel, const Index& taps) {
+Index FilterIndex(const Geometry& geo, KernelBuilder& b, Expr filter, Expr channel,
+                  const Index& taps) {
   Index index = {std::move(filter), std::move(channel)};
   for (int64_t s = 0; s < geo.spatial; ++s) {
     const Expr last = b.Extent(geo.w, s + 2) - b.Idx(1);
@@ -134,11 +140,12 @@ Index FilterIndex(const Geometry& geo, KernelBuilder& b, Expr filter, Expr chann
 }
 
 // Position of x under output place `place` and filter tap `taps`; the guard is false in the padding.
-Operand InputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, Expr channel, const Index& place,
-                const Index& taps) {
+Operand InputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, Expr channel,
+                const Index& place, const Index& taps) {
   Operand o{.index = {std::move(image), std::move(channel)}, .guard = nullptr};
   for (int64_t s = 0; s < geo.spatial; ++s) {
-    const Expr h = b.Let(out, fmt::format("h{}", s), place[s] * geo.stride[s] + taps[s] * geo.dilation[s] - geo.pad[s]);
+    const Expr h = b.Let(out, fmt::format("h{}", s),
+                         place[s] * geo.stride[s] + taps[s] * geo.dilation[s] - geo.pad[s]);
     const Expr inside = tile::And(tile::Ge(h, b.Idx(0)), tile::Lt(h, b.Extent(geo.x, s + 2)));
     o.guard = o.guard ? tile::And(o.guard, inside) : inside;
     o.index.push_back(h);
@@ -147,13 +154,15 @@ Operand InputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, E
 }
 
 // The transposed walk: output place of y that tap `taps` of input place `place` came from, if there is one.
-Operand OutputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, Expr filter, const Index& place,
-                 const Index& taps) {
+Operand OutputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, Expr filter,
+                 const Index& place, const Index& taps) {
   Operand o{.index = {std::move(image), std::move(filter)}, .guard = nullptr};
   for (int64_t s = 0; s < geo.spatial; ++s) {
-    const Expr t = b.Let(out, fmt::format("t{}", s), place[s] + geo.pad[s] - taps[s] * geo.dilation[s]);
+    const Expr t =
+        b.Let(out, fmt::format("t{}", s), place[s] + geo.pad[s] - taps[s] * geo.dilation[s]);
     const auto split = b.Divide(out, t, geo.stride[s], geo.stride_values[s], fmt::format("p{}", s));
-    Expr inside = tile::And(tile::Ge(t, b.Idx(0)), tile::Lt(split.quotient, b.Extent(geo.y, s + 2)));
+    Expr inside =
+        tile::And(tile::Ge(t, b.Idx(0)), tile::Lt(split.quotient, b.Extent(geo.y, s + 2)));
     inside = tile::And(inside, tile::Op(ScalarOp::kEq, {split.remainder, b.Idx(0)}));
     o.guard = o.guard ? tile::And(o.guard, inside) : inside;
     o.index.push_back(split.quotient);
@@ -164,7 +173,8 @@ Operand OutputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, 
 bool ChannelsLast(const Tensor& t) { return t.dims[1] == 1 || t.strides[1] == 1; }
 
 // Channel axis and filter taps in one axis; channels innermost where memory has them so.
-void AppendTaps(KernelBuilder& b, Axis& axis, const Geometry& geo, const Channels& channels, bool channels_last) {
+void AppendTaps(KernelBuilder& b, Axis& axis, const Geometry& geo, const Channels& channels,
+                bool channels_last) {
   if (!channels_last) Append(axis, channels.per_group, channels.value);
   for (int64_t s = 0; s < geo.spatial; ++s) AppendDim(b, axis, geo.w, s + 2);
   if (channels_last) Append(axis, channels.per_group, channels.value);
@@ -185,7 +195,9 @@ void AppendImagePlaces(KernelBuilder& b, Axis& axis, TensorId tensor) {
   for (int64_t d = 2; d < b.graph()[tensor].rank(); ++d) AppendDim(b, axis, tensor, d);
 }
 
-Index PlaceOf(const Index& image_place) { return Index(image_place.begin() + 1, image_place.end()); }
+Index PlaceOf(const Index& image_place) {
+  return Index(image_place.begin() + 1, image_place.end());
+}
 
 Index TensorIndex(Expr image, Expr channel, const Index& place) {
   Index index = {std::move(image), std::move(channel)};
@@ -197,8 +209,8 @@ Index TensorIndex(Expr image, Expr channel, const Index& place) {
 Contraction DescribeFpropOrDgrad(KernelBuilder& b, const Node& node) {
   const bool forward = node.op == GraphOp::kConvFprop;
   Contraction c{.a = node.inputs[0], .b = node.inputs[1], .out = node.outputs[0]};
-  const Geometry geo =
-      forward ? DescribeGeometry(b, node, c.a, c.b, c.out) : DescribeGeometry(b, node, c.out, c.b, c.a);
+  const Geometry geo = forward ? DescribeGeometry(b, node, c.a, c.b, c.out)
+                               : DescribeGeometry(b, node, c.out, c.b, c.a);
   const Channels summed = forward ? geo.channels : geo.filters;
   const Channels made = forward ? geo.filters : geo.channels;
   const bool last = ChannelsLast(b.graph()[c.a]);
@@ -208,7 +220,8 @@ Contraction DescribeFpropOrDgrad(KernelBuilder& b, const Node& node) {
   AppendTaps(b, c.k, geo, summed, last);
   c.a_walks_k = last;
   c.b_walks_k = forward;
-  c.at_a = [&b, geo, summed, forward, last](Block& out, const Index& batch, const Index& m, const Index& k) {
+  c.at_a = [&b, geo, summed, forward, last](Block& out, const Index& batch, const Index& m,
+                                            const Index& k) {
     const Taps t = SplitTaps(k, last);
     const Expr channel = GroupIndex(geo, b, batch) * summed.per_group + t.channel;
     const auto walk = forward ? InputAt : OutputAt;
@@ -260,9 +273,13 @@ Contraction DescribeWgrad(KernelBuilder& b, const Node& node) {
 Contraction DescribeContraction(KernelBuilder& b, const Node& node) {
   Contraction c = [&] {
     switch (node.op) {
-      case GraphOp::kConvFprop: case GraphOp::kConvDgrad: return DescribeFpropOrDgrad(b, node);
-      case GraphOp::kConvWgrad: return DescribeWgrad(b, node);
-      default: return DescribeMatmul(b, node);
+      case GraphOp::kConvFprop:
+      case GraphOp::kConvDgrad:
+        return DescribeFpropOrDgrad(b, node);
+      case GraphOp::kConvWgrad:
+        return DescribeWgrad(b, node);
+      default:
+        return DescribeMatmul(b, node);
     }
   }();
   c.accumulator = ArithmeticType(node.compute);

@@ -33,10 +33,13 @@ struct Contraction {
   graph::TensorId a = -1, b = -1, out = -1;
   DType accumulator = DType::kF32;
   Axis batch = {}, m = {}, n = {}, k = {};
-  bool a_walks_k = true, b_walks_k = true;  // whether neighbours in memory are neighbours along k (else along m, n)
+  bool a_walks_k = true,
+       b_walks_k = true;  // whether neighbours in memory are neighbours along k (else along m, n)
   // Emits what it needs to `out` and returns the operand's place.
-  std::function<Operand(tile::Block& out, const Index& batch, const Index& m, const Index& k)> at_a = {};
-  std::function<Operand(tile::Block& out, const Index& batch, const Index& k, const Index& n)> at_b = {};
+  std::function<Operand(tile::Block& out, const Index& batch, const Index& m, const Index& k)>
+      at_a = {};
+  std::function<Operand(tile::Block& out, const Index& batch, const Index& k, const Index& n)>
+      at_b = {};
   std::function<Index(const Index& batch, const Index& m, const Index& n)> at_out = {};
 };
 

@@ -36,10 +36,14 @@ bool NeedsWideIndex(const Graph& graph) {
 
 uint64_t ScalarBits(DType type, double value) {
   switch (type) {
-    case DType::kF32: return std::bit_cast<uint32_t>(static_cast<float>(value));
-    case DType::kF64: return std::bit_cast<uint64_t>(value);
-    case DType::kI32: return static_cast<uint32_t>(static_cast<int32_t>(RoundTo(DType::kI32, value)));
-    default: return static_cast<uint64_t>(static_cast<int64_t>(RoundTo(DType::kI64, value)));
+    case DType::kF32:
+      return std::bit_cast<uint32_t>(static_cast<float>(value));
+    case DType::kF64:
+      return std::bit_cast<uint64_t>(value);
+    case DType::kI32:
+      return static_cast<uint32_t>(static_cast<int32_t>(RoundTo(DType::kI32, value)));
+    default:
+      return static_cast<uint64_t>(static_cast<int64_t>(RoundTo(DType::kI64, value)));
   }
 }
 
@@ -69,17 +73,26 @@ std::vector<int64_t> RowMajor(const Tensor& t) {
 
 DType ArithmeticType(DType type) {
   switch (type) {
-    case DType::kF16: case DType::kBF16: case DType::kE4M3: case DType::kE5M2: return DType::kF32;
-    case DType::kI8: case DType::kU8: return DType::kI32;
-    default: return type;
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kE4M3:
+    case DType::kE5M2:
+      return DType::kF32;
+    case DType::kI8:
+    case DType::kU8:
+      return DType::kI32;
+    default:
+      return type;
   }
 }
 
-Expr RoundThrough(DType type, Expr value) { return tile::Cast(ArithmeticType(type), tile::Cast(type, std::move(value))); }
+Expr RoundThrough(DType type, Expr value) {
+  return tile::Cast(ArithmeticType(type), tile::Cast(type, std::move(value)));
+}
 
 Index BroadcastIndex(const KernelBuilder& b, const Tensor& operand, const Index& index) {
-  CHECK(static_cast<size_t>(operand.rank()) <= index.size(), "operand {} of rank {} read at rank {}", operand.name,
-        operand.rank(), index.size());
+  CHECK(static_cast<size_t>(operand.rank()) <= index.size(),
+        "operand {} of rank {} read at rank {}", operand.name, operand.rank(), index.size());
   Index result(index.end() - operand.rank(), index.end());
   for (int64_t d = 0; d < operand.rank(); ++d)
     if (operand.dims[d] == 1) result[d] = b.Idx(0);
@@ -109,7 +122,9 @@ Expr KernelBuilder::ScalarParam(const std::string& name, DType type, LoweredArg 
 }
 
 Expr KernelBuilder::Arg(const std::string& name, int64_t value) {
-  return ScalarParam(name, index_type_, {.kind = LoweredArg::Kind::kScalar, .bits = ScalarBits(index_type_, static_cast<double>(value))});
+  return ScalarParam(name, index_type_,
+                     {.kind = LoweredArg::Kind::kScalar,
+                      .bits = ScalarBits(index_type_, static_cast<double>(value))});
 }
 
 Expr KernelBuilder::Extent(TensorId tensor, int64_t dim) {
@@ -145,7 +160,8 @@ const std::string& KernelBuilder::Pointer(TensorId tensor) {
 
 std::string KernelBuilder::Scratch(int scratch, DType type, bool is_const) {
   std::string name = Name(fmt::format("scratch{}", scratch));
-  params_.push_back({.name = name, .type = type, .is_pointer = true, .is_const = is_const, .alignment = 16});
+  params_.push_back(
+      {.name = name, .type = type, .is_pointer = true, .is_const = is_const, .alignment = 16});
   args_.push_back({.kind = LoweredArg::Kind::kScratch, .id = scratch});
   return name;
 }
@@ -161,7 +177,8 @@ Expr KernelBuilder::Let(tile::Block& out, const std::string& name, Expr value) {
   return var;
 }
 
-KernelBuilder::DivMod KernelBuilder::Divide(tile::Block& out, const Expr& numerator, const Expr& extent, int64_t value,
+KernelBuilder::DivMod KernelBuilder::Divide(tile::Block& out, const Expr& numerator,
+                                            const Expr& extent, int64_t value,
                                             const std::string& name) {
   if (tile::IsConst(extent, 1)) return {numerator, Idx(0)};
   Expr quotient;
@@ -180,8 +197,8 @@ KernelBuilder::DivMod KernelBuilder::Divide(tile::Block& out, const Expr& numera
   return {quotient, Let(out, name, numerator - quotient * extent)};
 }
 
-Index KernelBuilder::Unravel(tile::Block& out, Expr linear, const Index& extents, const Dims& values,
-                             const std::string& name) {
+Index KernelBuilder::Unravel(tile::Block& out, Expr linear, const Index& extents,
+                             const Dims& values, const std::string& name) {
   Index index(extents.size());
   // The outermost dim that is not 1 takes what is left, undivided.
   size_t first = 0;
@@ -200,7 +217,8 @@ Index KernelBuilder::Unravel(tile::Block& out, Expr linear, const Index& extents
 
 Expr KernelBuilder::Offset(TensorId tensor, const Index& index) {
   const Tensor& t = graph()[tensor];
-  CHECK(index.size() == t.dims.size(), "tensor {} of rank {} addressed at rank {}", t.name, t.rank(), index.size());
+  CHECK(index.size() == t.dims.size(), "tensor {} of rank {} addressed at rank {}", t.name,
+        t.rank(), index.size());
   Expr offset = Idx(0);
   for (int64_t d = 0; d < t.rank(); ++d) offset = offset + index[d] * Stride(tensor, d);
   return offset;
@@ -229,8 +247,8 @@ void KernelBuilder::DropUnused(const tile::Block& body) {
   args_.resize(kept);
 }
 
-void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int threads, Lowered& lowered,
-                           int min_blocks) {
+void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int threads,
+                           Lowered& lowered, int min_blocks) {
   tile::Kernel kernel;
   kernel.name = "kiln_kernel";  // until emit knows the hash of the text
   kernel.comment.push_back(engine_);
@@ -238,18 +256,21 @@ void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int th
     std::string line;
     for (TensorId id : node.outputs) {
       if (id == graph::kAbsent) continue;
-      line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", graph()[id].name, Info(graph()[id].dtype).text);
+      line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", graph()[id].name,
+                          Info(graph()[id].dtype).text);
     }
     line += fmt::format(" = {}(", graph::Info(node.op).mnemonic);
     if (node.op == GraphOp::kMap) {
       const auto& map = node.As<graph::MapAttrs>();
-      line.replace(line.size() - 4, 4, fmt::format("{}(", map.identity ? "identity" : Info(map.op).text));
+      line.replace(line.size() - 4, 4,
+                   fmt::format("{}(", map.identity ? "identity" : Info(map.op).text));
     }
     bool first = true;
     for (TensorId id : node.inputs) {
       if (id == graph::kAbsent) continue;
       const Tensor& t = graph()[id];
-      line += fmt::format("{}{}", first ? "" : ", ", IsLiteral(t) ? fmt::format("{}", *t.value) : t.name);
+      line += fmt::format("{}{}", first ? "" : ", ",
+                          IsLiteral(t) ? fmt::format("{}", *t.value) : t.name);
       first = false;
     }
     kernel.comment.push_back(line + fmt::format(") in {}", Info(node.compute).text));
@@ -260,7 +281,8 @@ void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int th
   kernel.threads = threads;
   kernel.min_blocks = min_blocks;
   kernel.body = std::move(body);
-  lowered.launches.push_back({.kernel = static_cast<int>(lowered.kernels.size()), .grid = grid, .args = std::move(args_)});
+  lowered.launches.push_back(
+      {.kernel = static_cast<int>(lowered.kernels.size()), .grid = grid, .args = std::move(args_)});
   lowered.kernels.push_back(std::move(kernel));
 }
 
@@ -289,7 +311,8 @@ Expr ValueScope::Leaf(TensorId tensor, const Index& index) {
       const DType param_type = ParamType(t.dtype);
       LoweredArg arg{.kind = LoweredArg::Kind::kByValue, .id = tensor};
       if (t.is_constant())
-        arg = {.kind = LoweredArg::Kind::kScalar, .bits = ScalarBits(param_type, RoundTo(t.dtype, *t.value))};
+        arg = {.kind = LoweredArg::Kind::kScalar,
+               .bits = ScalarBits(param_type, RoundTo(t.dtype, *t.value))};
       param = b_.ScalarParam(t.name, param_type, arg);
     }
     return tile::Cast(type, param);
@@ -302,10 +325,12 @@ Expr ValueScope::Leaf(TensorId tensor, const Index& index) {
 Expr ValueScope::NodeValue(const Node& node, const Index& index) {
   const Tensor& y = b_.graph()[node.outputs[0]];
   switch (node.op) {
-    case GraphOp::kMap: return MapValue(node, index);
+    case GraphOp::kMap:
+      return MapValue(node, index);
     case GraphOp::kIota:
       return RoundThrough(y.dtype, index[node.As<graph::IotaAttrs>().axis]);
-    case GraphOp::kConcat: return ConcatValue(node, index);
+    case GraphOp::kConcat:
+      return ConcatValue(node, index);
     case GraphOp::kTranspose: {
       const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
       Index source(index.size());
@@ -316,13 +341,17 @@ Expr ValueScope::NodeValue(const Node& node, const Index& index) {
       const auto& slice = node.As<graph::SliceAttrs>();
       Index source(index.size());
       for (size_t d = 0; d < index.size(); ++d) {
-        Expr scaled = slice.step[d] == 1 ? index[d] : index[d] * b_.Arg(y.name + "_step", slice.step[d]);
-        source[d] = slice.start[d] == 0 ? scaled : scaled + b_.Arg(y.name + "_start", slice.start[d]);
+        Expr scaled =
+            slice.step[d] == 1 ? index[d] : index[d] * b_.Arg(y.name + "_step", slice.step[d]);
+        source[d] =
+            slice.start[d] == 0 ? scaled : scaled + b_.Arg(y.name + "_start", slice.start[d]);
       }
       return Moved(node, Value(node.inputs[0], source));
     }
-    case GraphOp::kReshape: return Moved(node, Value(node.inputs[0], ReshapeIndex(node, index)));
-    default: break;
+    case GraphOp::kReshape:
+      return Moved(node, Value(node.inputs[0], ReshapeIndex(node, index)));
+    default:
+      break;
   }
   CHECK(false, "{} ({}) must be bound by its engine", y.name, graph::Info(node.op).mnemonic);
 }
@@ -337,13 +366,17 @@ Expr ValueScope::MapValue(const Node& node, const Index& index) {
   const auto& map = node.As<graph::MapAttrs>();
   const Tensor& y = b_.graph()[node.outputs[0]];
   std::vector<Expr> operands;
-  for (TensorId id : node.inputs) operands.push_back(Value(id, BroadcastIndex(b_, b_.graph()[id], index)));
+  for (TensorId id : node.inputs)
+    operands.push_back(Value(id, BroadcastIndex(b_, b_.graph()[id], index)));
   // The pointer of a stored tensor has its name; its value is another thing.
   const std::string name = y.is_virtual ? y.name : y.name + "_v";
-  if (map.identity) return tile::Cast(ArithmeticType(y.dtype), b_.Let(out_, name, tile::Cast(y.dtype, operands[0])));
+  if (map.identity)
+    return tile::Cast(ArithmeticType(y.dtype),
+                      b_.Let(out_, name, tile::Cast(y.dtype, operands[0])));
 
   const DType compute = ArithmeticType(node.compute);
-  const bool logical = map.op == ScalarOp::kAnd || map.op == ScalarOp::kOr || map.op == ScalarOp::kNot;
+  const bool logical =
+      map.op == ScalarOp::kAnd || map.op == ScalarOp::kOr || map.op == ScalarOp::kNot;
   for (size_t i = 0; i < operands.size(); ++i) {
     const bool condition = logical || (map.op == ScalarOp::kSelect && i == 0);
     operands[i] = tile::Cast(condition ? DType::kBool : compute, operands[i]);
@@ -390,8 +423,10 @@ Index ValueScope::ReshapeIndex(const Node& node, const Index& index) {
     const size_t x0 = xi, y0 = yi;
     int64_t xp = x.dims[xs[xi++]], yp = y.dims[ys[yi++]];
     while (xp != yp) {
-      if (xp < yp) xp *= x.dims[xs[xi++]];
-      else yp *= y.dims[ys[yi++]];
+      if (xp < yp)
+        xp *= x.dims[xs[xi++]];
+      else
+        yp *= y.dims[ys[yi++]];
     }
     if (xi - x0 == 1 && yi - y0 == 1) {
       source[xs[x0]] = index[ys[y0]];

@@ -53,8 +53,8 @@ class KernelBuilder {
   struct DivMod {
     tile::Expr quotient, remainder;
   };
-  DivMod Divide(tile::Block& out, const tile::Expr& numerator, const tile::Expr& extent, int64_t value,
-                const std::string& name);
+  DivMod Divide(tile::Block& out, const tile::Expr& numerator, const tile::Expr& extent,
+                int64_t value, const std::string& name);
   // Splits a row-major linear index over dims (outermost first); extents and their launch values side by side.
   Index Unravel(tile::Block& out, tile::Expr linear, const Index& extents, const Dims& values,
                 const std::string& name);
@@ -69,7 +69,8 @@ class KernelBuilder {
   tile::Expr Offset(graph::TensorId tensor, const Index& index);
 
   // Makes the launch: pointers and scalars gathered so far become the kernel's parameters.
-  void Finish(tile::Block body, std::array<int64_t, 3> grid, int threads, Lowered& lowered, int min_blocks = 0);
+  void Finish(tile::Block body, std::array<int64_t, 3> grid, int threads, Lowered& lowered,
+              int min_blocks = 0);
 
  private:
   friend class ValueScope;

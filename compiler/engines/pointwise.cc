@@ -41,12 +41,14 @@ constexpr int64_t kCpuChunk = 4096;  // elements of the inner dim that one CPU t
 std::vector<int64_t> IterationOrder(const Tensor& y) {
   std::vector<int64_t> order(y.dims.size());
   for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
-  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return y.strides[a] > y.strides[b]; });
+  std::ranges::stable_sort(order,
+                           [&](int64_t a, int64_t b) { return y.strides[a] > y.strides[b]; });
   return order;
 }
 
 // Index of each dim from a linear index that walks the dims in `order`.
-Index UnravelInOrder(KernelBuilder& b, Block& out, const Expr& linear, TensorId y, const std::vector<int64_t>& order) {
+Index UnravelInOrder(KernelBuilder& b, Block& out, const Expr& linear, TensorId y,
+                     const std::vector<int64_t>& order) {
   Index extents;
   Dims values;
   for (int64_t d : order) {
@@ -59,18 +61,21 @@ Index UnravelInOrder(KernelBuilder& b, Block& out, const Expr& linear, TensorId 
   return index;
 }
 
-void StoreOutputs(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs, const Index& index) {
+void StoreOutputs(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs,
+                  const Index& index) {
   ValueScope values(b, out);
   for (TensorId y : outputs) {
     Expr value = values.Value(y, index);
-    out.push_back({tile::Store{b.Pointer(y), b.Offset(y, index), tile::Cast(b.graph()[y].dtype, value)}});
+    out.push_back(
+        {tile::Store{b.Pointer(y), b.Offset(y, index), tile::Cast(b.graph()[y].dtype, value)}});
   }
 }
 
 // One element a thread. Serves groups with views, and layouts that no vector fits.
 Lowered LowerStrided(const Group& group, const Target& target, int threads) {
   Lowered lowered;
-  KernelBuilder b(group, target, fmt::format("pointwise, one element a thread, threads={}", threads));
+  KernelBuilder b(group, target,
+                  fmt::format("pointwise, one element a thread, threads={}", threads));
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
   const Tensor& y = group.graph[outputs[0]];
   const int64_t total = NumElements(y.dims);
@@ -93,7 +98,9 @@ Lowered LowerStrided(const Group& group, const Target& target, int threads) {
 // Each thread moves `lanes` neighbours of the innermost dim, `unroll` times.
 Lowered LowerVector(const Group& group, const Target& target, int lanes, int threads, int unroll) {
   Lowered lowered;
-  KernelBuilder b(group, target, fmt::format("pointwise, {} lanes, threads={}, unroll={}", lanes, threads, unroll));
+  KernelBuilder b(
+      group, target,
+      fmt::format("pointwise, {} lanes, threads={}, unroll={}", lanes, threads, unroll));
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
   const TensorId lead = outputs[0];
   const Tensor& y = group.graph[lead];
@@ -119,8 +126,10 @@ Lowered LowerVector(const Group& group, const Target& target, int lanes, int thr
       index = b.Unravel(out, vector_index, extents, values, "i");
       index[inner] = b.Let(out, "lane0", index[inner] * b.Idx(lanes));
     }
-    if (scalar_tail) StoreOutputs(b, out, outputs, index);
-    else EmitVector(b, out, outputs, index, inner, lanes);
+    if (scalar_tail)
+      StoreOutputs(b, out, outputs, index);
+    else
+      EmitVector(b, out, outputs, index, inner, lanes);
   };
 
   Block in_thread;
@@ -143,14 +152,16 @@ Lowered LowerVector(const Group& group, const Target& target, int lanes, int thr
                               .type = b.index_type(),
                               .extent = tile::Op(ScalarOp::kMax, {count - first, b.Idx(0)}),
                               .body = std::move(one)}});
-    out.push_back({tile::If{tile::Op(ScalarOp::kLe, {first + b.Idx(lanes), count}), std::move(full), std::move(tail)}});
+    out.push_back({tile::If{tile::Op(ScalarOp::kLe, {first + b.Idx(lanes), count}), std::move(full),
+                            std::move(tail)}});
   };
   in_thread.push_back({tile::Let{"i", tile_index}});
   for (int u = 0; u < unroll; ++u) guarded(in_thread, linear + b.Idx(int64_t{u} * threads));
 
   const int64_t per_block = int64_t{threads} * unroll;
   const Expr total = has_tail ? CeilDivExpr(count, lanes) : count;
-  Block body = BlockAndThread(b.index_type(), CeilDivExpr(total, per_block), threads, std::move(in_thread));
+  Block body =
+      BlockAndThread(b.index_type(), CeilDivExpr(total, per_block), threads, std::move(in_thread));
   b.Finish(std::move(body), {CeilDiv(vectors, per_block), 1, 1}, threads, lowered);
   return lowered;
 }
@@ -187,7 +198,8 @@ Lowered LowerCpu(const Group& group, const Target& target) {
   StoreOutputs(b, loop, outputs, index);
   body.push_back({tile::For{lane, b.index_type(), length, Bind::kVector, std::move(loop)}});
   Block blocked;
-  blocked.push_back({tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), Bind::kBlockX, std::move(body)}});
+  blocked.push_back(
+      {tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), Bind::kBlockX, std::move(body)}});
   b.Finish(std::move(blocked), {blocks, 1, 1}, 1, lowered);
   return lowered;
 }
@@ -204,7 +216,8 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   const Group work = collapses ? Collapse(group, lead) : group;
   if (!target.is_cuda()) return LowerCpu(work, target);
   if (!collapses) return LowerStrided(work, target, knobs[kThreads]);
-  if (std::optional<TransposeShape> shape = FindTranspose(work)) return LowerTranspose(work, target, *shape);
+  if (std::optional<TransposeShape> shape = FindTranspose(work))
+    return LowerTranspose(work, target, *shape);
   int lanes = WidestVector(work, work.graph[lead].rank() - 1);
   if (knobs[kVector] != 0) lanes = std::min(lanes, knobs[kVector]);
   if (lanes == 1) return LowerStrided(work, target, knobs[kThreads]);

@@ -38,13 +38,16 @@ class Pruner {
     tile::WalkExprs(body, [&](const Expr& e) { AddReads(e, loaded_); });
     tile::Walk(body, [&](const Stmt& s) {
       if (const auto* copy = std::get_if<tile::Copy>(&s.node)) loaded_.insert(copy->src);
-      if (const auto* mma = std::get_if<tile::Mma>(&s.node)) loaded_.insert({mma->acc, mma->a, mma->b});
+      if (const auto* mma = std::get_if<tile::Mma>(&s.node))
+        loaded_.insert({mma->acc, mma->a, mma->b});
       const auto* alloc = std::get_if<tile::Alloc>(&s.node);
       if (alloc != nullptr && alloc->space == tile::Space::kReg) registers_.insert(alloc->name);
     });
   }
 
-  bool IsDeadRegister(const std::string& buffer) const { return registers_.contains(buffer) && !loaded_.contains(buffer); }
+  bool IsDeadRegister(const std::string& buffer) const {
+    return registers_.contains(buffer) && !loaded_.contains(buffer);
+  }
 
   bool Keep(Stmt& s) {
     if (auto* let = std::get_if<tile::Let>(&s.node)) {

@@ -7,7 +7,8 @@ namespace kiln::compiler {
 namespace {
 
 constexpr int kThreadsDomain[] = {256, 128, 512};
-constexpr int kSplitsDomain[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};  // 0: as many as fill the device
+constexpr int kSplitsDomain[] = {0,  1,  2,  4,   8,
+                                 16, 32, 64, 128, 256};  // 0: as many as fill the device
 constexpr KnobRow kKnobs[] = {
     {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
     {.name = "splits", .cudnn_type = kKnobSplitCols, .domain = kSplitsDomain},
@@ -22,7 +23,8 @@ Status Supports(const Group& group, const Target&) {
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const ReducePlan plan = PlanReduce(group);
   const ReduceKnobs chosen{.threads = knobs[kThreads], .splits = knobs[kSplits]};
-  return target.is_cuda() ? LowerReduceGpu(plan, target, chosen) : LowerReduceCpu(plan, target, chosen);
+  return target.is_cuda() ? LowerReduceGpu(plan, target, chosen)
+                          : LowerReduceCpu(plan, target, chosen);
 }
 
 double Cost(const Group& group, const Target&, std::span<const int>) {

@@ -22,9 +22,11 @@ constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kElementsPerTask = 1 << 14;
 
 // Splits of the outer reduced places (all reduced dims but the innermost, in the row schedule).
-int64_t CpuSplits(const Target& target, const ReduceKnobs& knobs, int64_t blocks, int64_t places, int64_t elements_each) {
+int64_t CpuSplits(const Target& target, const ReduceKnobs& knobs, int64_t blocks, int64_t places,
+                  int64_t elements_each) {
   if (knobs.splits > 0) return std::clamp<int64_t>(places, 1, knobs.splits);
-  const int64_t wanted = CeilDiv(kTasksPerThread * target.multiprocessors, std::max<int64_t>(blocks, 1));
+  const int64_t wanted =
+      CeilDiv(kTasksPerThread * target.multiprocessors, std::max<int64_t>(blocks, 1));
   const int64_t worth = places * elements_each / kElementsPerTask;
   return std::clamp<int64_t>(std::min({wanted, worth, places}), 1, 256);
 }
@@ -41,8 +43,8 @@ Walk SplitRange(KernelBuilder& b, Block& body, int64_t places, int64_t splits, c
   return {begin, b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, total}))};
 }
 
-void StorePartials(KernelBuilder& b, const Accumulators& acc, Block& out, int first_scratch, const Expr& at,
-                   const Expr& lane) {
+void StorePartials(KernelBuilder& b, const Accumulators& acc, Block& out, int first_scratch,
+                   const Expr& at, const Expr& lane) {
   for (size_t r = 0; r < acc.count(); ++r) {
     const std::string scratch = b.Scratch(first_scratch + static_cast<int>(r), acc.type(r), false);
     out.push_back({tile::Store{scratch, at, acc.Lane(r, lane)}});
@@ -52,8 +54,10 @@ void StorePartials(KernelBuilder& b, const Accumulators& acc, Block& out, int fi
 void FinishBlocks(KernelBuilder& b, Block body, int64_t blocks, int64_t splits, Lowered& lowered) {
   const DType t = b.index_type();
   Block split_level, block_level;
-  split_level.push_back({tile::For{"by", t, b.Arg("splits", splits), Bind::kBlockY, std::move(body)}});
-  block_level.push_back({tile::For{"bx", t, b.Arg("blocks", blocks), Bind::kBlockX, std::move(split_level)}});
+  split_level.push_back(
+      {tile::For{"by", t, b.Arg("splits", splits), Bind::kBlockY, std::move(body)}});
+  block_level.push_back(
+      {tile::For{"bx", t, b.Arg("blocks", blocks), Bind::kBlockX, std::move(split_level)}});
   b.Finish(std::move(block_level), {blocks, splits, 1}, 1, lowered);
 }
 
@@ -71,7 +75,9 @@ Lowered LowerRows(const ReducePlan& plan, const Target& target, const ReduceKnob
   const int64_t splits = CpuSplits(target, knobs, plan.rows, steps, std::min(piece, inner_extent));
   const int first_scratch = splits > 1 ? AddPartials(plan, splits, lowered) : 0;
 
-  KernelBuilder b(plan.group, target, fmt::format("reduce, rows: {} accumulators{}", kLanes, splits > 1 ? ", first of two stages" : ""));
+  KernelBuilder b(plan.group, target,
+                  fmt::format("reduce, rows: {} accumulators{}", kLanes,
+                              splits > 1 ? ", first of two stages" : ""));
   for (const char* reserved : {"bx", "by", "it", "j"}) b.Name(reserved);
   const DType t = b.index_type();
   const Expr row = tile::Var("bx", t), by = tile::Var("by", t);
@@ -83,11 +89,14 @@ Lowered LowerRows(const ReducePlan& plan, const Target& target, const ReduceKnob
 
   Block loop;
   const Expr place = b.Let(loop, "place", range.begin + tile::Var("it", t));
-  Index index = cut ? Index(plan.group.graph[plan.input].dims.size(), b.Idx(0)) : UnravelDims(b, loop, plan, outer, place, 1, "r");
+  Index index = cut ? Index(plan.group.graph[plan.input].dims.size(), b.Idx(0))
+                    : UnravelDims(b, loop, plan, outer, place, 1, "r");
   for (int64_t d : plan.kept) index[d] = kept[d];
   const Expr extent = plan.reduced.empty() ? b.Idx(1) : b.Extent(plan.input, plan.inner);
   const Expr start = cut ? b.Let(loop, "start", place * b.Idx(piece)) : b.Idx(0);
-  const Expr length = cut ? b.Let(loop, "length", tile::Op(ScalarOp::kMin, {extent - start, b.Idx(piece)})) : extent;
+  const Expr length =
+      cut ? b.Let(loop, "length", tile::Op(ScalarOp::kMin, {extent - start, b.Idx(piece)}))
+          : extent;
   const auto add = [&](Block& out, const Expr& element, const Expr& lane) {
     Index at = index;
     if (!plan.reduced.empty()) at[plan.inner] = element;
@@ -107,8 +116,10 @@ Lowered LowerRows(const ReducePlan& plan, const Target& target, const ReduceKnob
   }
   body.push_back({tile::For{"it", t, range.end - range.begin, Bind::kSerial, std::move(loop)}});
   acc.FoldLanes(body);
-  if (splits > 1) StorePartials(b, acc, body, first_scratch, row * b.Arg("row_pitch", splits) + by, b.Idx(0));
-  else acc.StoreResults(body, kept, [&](size_t r) { return acc.Lane(r, b.Idx(0)); });
+  if (splits > 1)
+    StorePartials(b, acc, body, first_scratch, row * b.Arg("row_pitch", splits) + by, b.Idx(0));
+  else
+    acc.StoreResults(body, kept, [&](size_t r) { return acc.Lane(r, b.Idx(0)); });
   FinishBlocks(b, std::move(body), plan.rows, splits, lowered);
   if (splits > 1) LowerCombine(plan, target, first_scratch, splits, true, lowered);
   return lowered;
@@ -122,10 +133,13 @@ Lowered LowerColumns(const ReducePlan& plan, const Target& target, const ReduceK
   const int64_t inner_extent = plan.extent(plan.inner);
   const int64_t tiles = CeilDiv(inner_extent, kColumns);
   const int64_t blocks = inner_extent == 0 ? 0 : plan.rows / inner_extent * tiles;
-  const int64_t splits = CpuSplits(target, knobs, blocks, plan.length, std::min(kColumns, inner_extent));
+  const int64_t splits =
+      CpuSplits(target, knobs, blocks, plan.length, std::min(kColumns, inner_extent));
   const int first_scratch = splits > 1 ? AddPartials(plan, splits, lowered) : 0;
 
-  KernelBuilder b(plan.group, target, fmt::format("reduce, columns: {} a task{}", kColumns, splits > 1 ? ", first of two stages" : ""));
+  KernelBuilder b(plan.group, target,
+                  fmt::format("reduce, columns: {} a task{}", kColumns,
+                              splits > 1 ? ", first of two stages" : ""));
   for (const char* reserved : {"bx", "by", "it", "j", "c"}) b.Name(reserved);
   const DType t = b.index_type();
   const Expr by = tile::Var("by", t);
@@ -134,7 +148,9 @@ Lowered LowerColumns(const ReducePlan& plan, const Target& target, const ReduceK
   const auto tile_of = b.Divide(body, tile::Var("bx", t), b.Arg("tiles", tiles), tiles, "tile");
   Index kept = UnravelDims(b, body, plan, outer, tile_of.quotient, 1, "k");
   const Expr first = b.Let(body, "first", tile_of.remainder * b.Idx(kColumns));
-  const Expr width = b.Let(body, "width", tile::Op(ScalarOp::kMin, {b.Extent(plan.input, plan.inner) - first, b.Idx(kColumns)}));
+  const Expr width =
+      b.Let(body, "width",
+            tile::Op(ScalarOp::kMin, {b.Extent(plan.input, plan.inner) - first, b.Idx(kColumns)}));
   acc.Declare(body);
   const Walk range = SplitRange(b, body, plan.length, splits, by);
 
@@ -153,7 +169,8 @@ Lowered LowerColumns(const ReducePlan& plan, const Target& target, const ReduceK
   if (splits > 1) {
     Expr row = b.Idx(0);
     for (int64_t d : plan.kept) row = row * b.Extent(plan.input, d) + kept[d];
-    StorePartials(b, acc, store, first_scratch, by * b.Arg("rows", plan.rows) + row, tile::Var("c", t));
+    StorePartials(b, acc, store, first_scratch, by * b.Arg("rows", plan.rows) + row,
+                  tile::Var("c", t));
   } else {
     acc.StoreResults(store, kept, [&](size_t r) { return acc.Lane(r, tile::Var("c", t)); });
   }

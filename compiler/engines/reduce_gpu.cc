@@ -23,16 +23,19 @@ using tile::Block;
 using tile::Expr;
 
 constexpr int kWarp = 32;
-constexpr int64_t kBlocksPerMultiprocessor = 4;  // resident at once, with what kUnroll loads need in registers
+constexpr int64_t kBlocksPerMultiprocessor =
+    4;  // resident at once, with what kUnroll loads need in registers
 constexpr int64_t kMaxSplits = 1024;
 constexpr int kUnroll = 4;  // vectors that a thread has in flight
 
 // Vectors that one thread should walk at least, so that the second stage stays small beside the first.
 constexpr int64_t kVectorsPerThread = 8;
 
-int64_t ChooseSplits(const Target& target, const ReduceKnobs& knobs, int64_t blocks, int64_t steps) {
+int64_t ChooseSplits(const Target& target, const ReduceKnobs& knobs, int64_t blocks,
+                     int64_t steps) {
   if (knobs.splits > 0) return std::min<int64_t>(knobs.splits, std::max<int64_t>(steps, 1));
-  const int64_t wanted = kBlocksPerMultiprocessor * target.multiprocessors / std::max<int64_t>(blocks, 1);
+  const int64_t wanted =
+      kBlocksPerMultiprocessor * target.multiprocessors / std::max<int64_t>(blocks, 1);
   return std::clamp<int64_t>(std::min(wanted, steps / kVectorsPerThread), 1, kMaxSplits);
 }
 
@@ -57,15 +60,16 @@ class RowSchedule {
     team_ = TeamSize();
     rows_per_block_ = knobs.threads / team_;
     blocks_ = CeilDiv(plan.rows, rows_per_block_);
-    splits_ = team_ == knobs.threads ? ChooseSplits(target, knobs, blocks_, CeilDiv(vectors_, team_)) : 1;
+    splits_ =
+        team_ == knobs.threads ? ChooseSplits(target, knobs, blocks_, CeilDiv(vectors_, team_)) : 1;
   }
 
   Lowered Lower() {
     Lowered lowered;
     if (splits_ > 1) first_scratch_ = AddPartials(plan_, splits_, lowered);
     KernelBuilder b(plan_.group, target_,
-                    fmt::format("reduce, rows: team={}, lanes={}, threads={}{}", team_, lanes_, knobs_.threads,
-                                splits_ > 1 ? ", first of two stages" : ""));
+                    fmt::format("reduce, rows: team={}, lanes={}, threads={}{}", team_, lanes_,
+                                knobs_.threads, splits_ > 1 ? ", first of two stages" : ""));
     for (const char* reserved : {"bx", "by", "tx"}) b.Name(reserved);
     Accumulators acc(b, plan_, lanes_);
     Block body = Walk(b, acc);
@@ -73,9 +77,11 @@ class RowSchedule {
     Block thread_level, split_level, block_level;
     const DType t = b.index_type();
     const Expr grid = b.Arg("blocks", blocks_);
-    thread_level.push_back({tile::For{"tx", t, b.Idx(knobs_.threads), Bind::kThreadX, std::move(body)}});
+    thread_level.push_back(
+        {tile::For{"tx", t, b.Idx(knobs_.threads), Bind::kThreadX, std::move(body)}});
     if (splits_ > 1) {
-      split_level.push_back({tile::For{"by", t, split_count_, Bind::kBlockY, std::move(thread_level)}});
+      split_level.push_back(
+          {tile::For{"by", t, split_count_, Bind::kBlockY, std::move(thread_level)}});
     } else {
       split_level = std::move(thread_level);
     }
@@ -89,10 +95,13 @@ class RowSchedule {
   // A warp a row where rows are many or short: no barrier, and enough vectors a thread to keep loads in flight.
   // Else a block a row, which may be split further.
   int TeamSize() const {
-    const int64_t warps_to_fill = kBlocksPerMultiprocessor * target_.multiprocessors * (knobs_.threads / kWarp);
-    const bool is_long = vectors_ > 32 * kWarp || (vectors_ > 4 * kWarp && plan_.rows < warps_to_fill);
+    const int64_t warps_to_fill =
+        kBlocksPerMultiprocessor * target_.multiprocessors * (knobs_.threads / kWarp);
+    const bool is_long =
+        vectors_ > 32 * kWarp || (vectors_ > 4 * kWarp && plan_.rows < warps_to_fill);
     if (is_long) return knobs_.threads;
-    return static_cast<int>(std::min<uint64_t>(kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
+    return static_cast<int>(std::min<uint64_t>(
+        kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
   }
 
   // Every thread accumulates its vectors of the row.
@@ -103,7 +112,8 @@ class RowSchedule {
     count_ = b.Arg("rows", plan_.rows);
     lane_ = b.Let(body, "lane", tx % b.Idx(team_));
     row_ = b.Let(body, "row", bx * b.Idx(rows_per_block_) + tx / b.Idx(team_));
-    const Expr safe_row = b.Let(body, "safe_row", tile::Op(ScalarOp::kMin, {row_, count_ - b.Idx(1)}));
+    const Expr safe_row =
+        b.Let(body, "safe_row", tile::Op(ScalarOp::kMin, {row_, count_ - b.Idx(1)}));
     kept_ = UnravelDims(b, body, plan_, plan_.kept, safe_row, 1, "k");
     acc.Declare(body);
 
@@ -116,16 +126,18 @@ class RowSchedule {
       begin = b.Let(body, "begin", tile::Var("by", t) * chunk);
       end = b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, vectors}));
     }
-    UnrolledWalk(b, body, begin, end, team_, lane_, kUnroll, [&](Block& out, const std::vector<Expr>& places) {
-      std::vector<std::unique_ptr<LaneLoop>> loops;  // all loads first
-      for (const Expr& v : places) {
-        Index index = UnravelDims(b, out, plan_, plan_.reduced, v, lanes_, "r");
-        if (plan_.inner_is_reduced) index[plan_.inner] = index[plan_.inner] * b.Idx(lanes_);
-        for (int64_t d : plan_.kept) index[d] = kept_[d];
-        loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
-      }
-      AddAll(acc, loops);
-    });
+    UnrolledWalk(
+        b, body, begin, end, team_, lane_, kUnroll,
+        [&](Block& out, const std::vector<Expr>& places) {
+          std::vector<std::unique_ptr<LaneLoop>> loops;  // all loads first
+          for (const Expr& v : places) {
+            Index index = UnravelDims(b, out, plan_, plan_.reduced, v, lanes_, "r");
+            if (plan_.inner_is_reduced) index[plan_.inner] = index[plan_.inner] * b.Idx(lanes_);
+            for (int64_t d : plan_.kept) index[d] = kept_[d];
+            loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
+          }
+          AddAll(acc, loops);
+        });
     acc.FoldLanes(body);
     return body;
   }
@@ -134,14 +146,16 @@ class RowSchedule {
     for (int mask = std::min(team_, kWarp) / 2; mask > 0; mask /= 2) {
       for (size_t r = 0; r < acc.count(); ++r) {
         const Expr mine = acc.Lane(r, b.Idx(0));
-        body.push_back({tile::Store{acc.name(r), b.Idx(0), acc.Combined(r, mine, tile::ShuffleXor(mine, mask))}});
+        body.push_back({tile::Store{acc.name(r), b.Idx(0),
+                                    acc.Combined(r, mine, tile::ShuffleXor(mine, mask))}});
       }
     }
     if (team_ > kWarp) CombineWarps(b, acc, body);
     Block store;
     if (splits_ > 1) {
       for (size_t r = 0; r < acc.count(); ++r) {
-        const std::string scratch = b.Scratch(first_scratch_ + static_cast<int>(r), acc.type(r), false);
+        const std::string scratch =
+            b.Scratch(first_scratch_ + static_cast<int>(r), acc.type(r), false);
         const Expr at = row_ * split_count_ + tile::Var("by", b.index_type());
         store.push_back({tile::Store{scratch, at, acc.Lane(r, b.Idx(0))}});
       }
@@ -167,12 +181,16 @@ class RowSchedule {
     body.push_back({tile::If{leader, std::move(lead), {}}});
     body.push_back({tile::Barrier{}});
     for (size_t r = 0; r < acc.count(); ++r) {
-      body.push_back({tile::Store{acc.name(r), b.Idx(0), tile::Load(shared[r], acc.type(r), b.Idx(0))}});
+      body.push_back(
+          {tile::Store{acc.name(r), b.Idx(0), tile::Load(shared[r], acc.type(r), b.Idx(0))}});
       const std::string w = b.Name("w");
       Block fold;
-      const Expr other = tile::Load(shared[r], acc.type(r), tile::Var(w, b.index_type()) + b.Idx(1));
-      fold.push_back({tile::Store{acc.name(r), b.Idx(0), acc.Combined(r, acc.Lane(r, b.Idx(0)), other)}});
-      body.push_back({tile::For{w, b.index_type(), b.Idx(warps - 1), Bind::kUnroll, std::move(fold)}});
+      const Expr other =
+          tile::Load(shared[r], acc.type(r), tile::Var(w, b.index_type()) + b.Idx(1));
+      fold.push_back(
+          {tile::Store{acc.name(r), b.Idx(0), acc.Combined(r, acc.Lane(r, b.Idx(0)), other)}});
+      body.push_back(
+          {tile::For{w, b.index_type(), b.Idx(warps - 1), Bind::kUnroll, std::move(fold)}});
     }
   }
 
@@ -193,7 +211,8 @@ class ColumnSchedule {
     while (plan.extent(plan.inner) % lanes_ != 0) lanes_ /= 2;
     vectors_ = plan.extent(plan.inner) / lanes_;
     // Few columns: the threads of a warp stand on several rows.
-    width_ = static_cast<int>(std::min<uint64_t>(kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
+    width_ = static_cast<int>(std::min<uint64_t>(
+        kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
     walkers_ = knobs.threads / width_;
     tiles_ = CeilDiv(vectors_, width_);
     outer_ = plan.extent(plan.inner) == 0 ? 0 : plan.rows / plan.extent(plan.inner);
@@ -204,8 +223,8 @@ class ColumnSchedule {
     Lowered lowered;
     if (splits_ > 1) first_scratch_ = AddPartials(plan_, splits_, lowered);
     KernelBuilder b(plan_.group, target_,
-                    fmt::format("reduce, columns: width={}, lanes={}, threads={}{}", width_, lanes_, knobs_.threads,
-                                splits_ > 1 ? ", first of two stages" : ""));
+                    fmt::format("reduce, columns: width={}, lanes={}, threads={}{}", width_, lanes_,
+                                knobs_.threads, splits_ > 1 ? ", first of two stages" : ""));
     for (const char* reserved : {"bx", "by", "tx"}) b.Name(reserved);
     Accumulators acc(b, plan_, lanes_);
     Block body = Walk(b, acc);
@@ -213,8 +232,10 @@ class ColumnSchedule {
     const DType t = b.index_type();
     const Expr grid = b.Arg("blocks", tiles_ * outer_);
     Block thread_level, split_level, block_level;
-    thread_level.push_back({tile::For{"tx", t, b.Idx(knobs_.threads), Bind::kThreadX, std::move(body)}});
-    split_level.push_back({tile::For{"by", t, split_count_, Bind::kBlockY, std::move(thread_level)}});
+    thread_level.push_back(
+        {tile::For{"tx", t, b.Idx(knobs_.threads), Bind::kThreadX, std::move(body)}});
+    split_level.push_back(
+        {tile::For{"by", t, split_count_, Bind::kBlockY, std::move(thread_level)}});
     block_level.push_back({tile::For{"bx", t, grid, Bind::kBlockX, std::move(split_level)}});
     b.Finish(std::move(block_level), {tiles_ * outer_, splits_, 1}, knobs_.threads, lowered);
     if (splits_ > 1) LowerCombine(plan_, target_, first_scratch_, splits_, true, lowered);
@@ -245,15 +266,17 @@ class ColumnSchedule {
     const Expr begin = b.Let(body, "begin", tile::Var("by", t) * chunk);
     const Expr end = b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, length}));
     Block walk;
-    UnrolledWalk(b, walk, begin, end, walkers_, walker_, kUnroll, [&](Block& out, const std::vector<Expr>& places) {
-      std::vector<std::unique_ptr<LaneLoop>> loops;
-      for (const Expr& r : places) {
-        Index index = UnravelDims(b, out, plan_, plan_.reduced, r, 1, "r");
-        for (int64_t d : plan_.kept) index[d] = kept_[d];
-        loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
-      }
-      AddAll(acc, loops);
-    });
+    UnrolledWalk(
+        b, walk, begin, end, walkers_, walker_, kUnroll,
+        [&](Block& out, const std::vector<Expr>& places) {
+          std::vector<std::unique_ptr<LaneLoop>> loops;
+          for (const Expr& r : places) {
+            Index index = UnravelDims(b, out, plan_, plan_.reduced, r, 1, "r");
+            for (int64_t d : plan_.kept) index[d] = kept_[d];
+            loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
+          }
+          AddAll(acc, loops);
+        });
     body.push_back({tile::If{in_range_, std::move(walk), {}}});
     return body;
   }
@@ -269,7 +292,8 @@ class ColumnSchedule {
     Block publish;
     for (size_t r = 0; r < acc.count(); ++r) {
       shared.push_back(b.Name("walker_acc"));
-      body.push_back({tile::Alloc{shared[r], acc.type(r), tile::Space::kShared, int64_t{walkers_} * pitch}});
+      body.push_back(
+          {tile::Alloc{shared[r], acc.type(r), tile::Space::kShared, int64_t{walkers_} * pitch}});
       publish.push_back({tile::Store{shared[r], walker_ * b.Idx(pitch) + slot, acc.Lane(r, lv)}});
     }
     body.push_back({tile::For{l, t, b.Idx(lanes_), Bind::kUnroll, std::move(publish)}});
@@ -283,12 +307,17 @@ class ColumnSchedule {
       totals.push_back(b.Name("total"));
       columns.push_back({tile::Alloc{totals[r], acc.type(r), tile::Space::kReg, 1}});
       const Expr column = lane_ * b.Idx(lanes_) + cv;
-      columns.push_back({tile::Store{totals[r], b.Idx(0), tile::Load(shared[r], acc.type(r), column)}});
+      columns.push_back(
+          {tile::Store{totals[r], b.Idx(0), tile::Load(shared[r], acc.type(r), column)}});
       const std::string w = b.Name("w");
-      const Expr other = tile::Load(shared[r], acc.type(r), (tile::Var(w, t) + b.Idx(1)) * b.Idx(pitch) + column);
+      const Expr other =
+          tile::Load(shared[r], acc.type(r), (tile::Var(w, t) + b.Idx(1)) * b.Idx(pitch) + column);
       Block fold;
-      fold.push_back({tile::Store{totals[r], b.Idx(0), acc.Combined(r, tile::Load(totals[r], acc.type(r), b.Idx(0)), other)}});
-      columns.push_back({tile::For{w, t, b.Idx(walkers_ - 1), walkers_ > 8 ? Bind::kSerial : Bind::kUnroll, std::move(fold)}});
+      fold.push_back(
+          {tile::Store{totals[r], b.Idx(0),
+                       acc.Combined(r, tile::Load(totals[r], acc.type(r), b.Idx(0)), other)}});
+      columns.push_back({tile::For{w, t, b.Idx(walkers_ - 1),
+                                   walkers_ > 8 ? Bind::kSerial : Bind::kUnroll, std::move(fold)}});
     }
     const auto total = [&](size_t r) { return tile::Load(totals[r], acc.type(r), b.Idx(0)); };
     Index at = kept_;
@@ -299,7 +328,8 @@ class ColumnSchedule {
       for (int64_t d : plan_.kept) row = row * b.Extent(plan_.input, d) + at[d];
       const Expr place = row * split_count_ + tile::Var("by", t);
       for (size_t r = 0; r < acc.count(); ++r)
-        columns.push_back({tile::Store{b.Scratch(first_scratch_ + static_cast<int>(r), acc.type(r), false), place, total(r)}});
+        columns.push_back({tile::Store{
+            b.Scratch(first_scratch_ + static_cast<int>(r), acc.type(r), false), place, total(r)}});
     } else {
       acc.StoreResults(columns, at, total);
     }
@@ -322,7 +352,8 @@ class ColumnSchedule {
 
 Lowered LowerReduceGpu(const ReducePlan& plan, const Target& target, const ReduceKnobs& knobs) {
   const bool columns = !plan.inner_is_reduced && !plan.reduced.empty();
-  return columns ? ColumnSchedule(plan, target, knobs).Lower() : RowSchedule(plan, target, knobs).Lower();
+  return columns ? ColumnSchedule(plan, target, knobs).Lower()
+                 : RowSchedule(plan, target, knobs).Lower();
 }
 
 }  // namespace kiln::compiler

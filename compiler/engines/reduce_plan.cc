@@ -65,8 +65,9 @@ Expr IdentityExpr(graph::Combine combine, DType type) {
   return tile::Int(static_cast<int64_t>(identity), type);
 }
 
-Index UnravelDims(KernelBuilder& b, Block& out, const ReducePlan& plan, const std::vector<int64_t>& dims,
-                  const Expr& linear, int64_t inner_divisor, const std::string& name) {
+Index UnravelDims(KernelBuilder& b, Block& out, const ReducePlan& plan,
+                  const std::vector<int64_t>& dims, const Expr& linear, int64_t inner_divisor,
+                  const std::string& name) {
   Index extents;
   Dims values;
   for (int64_t d : dims) {
@@ -95,20 +96,25 @@ void Accumulators::Declare(Block& out) {
     const Expr identity = IdentityExpr(node(r).As<graph::ReduceAttrs>().combine, type(r));
     Block set;
     set.push_back({tile::Store{names_[r], tile::Var(lane, b_.index_type()), identity}});
-    out.push_back({tile::For{lane, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(set)}});
+    out.push_back(
+        {tile::For{lane, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(set)}});
   }
 }
 
 Expr Accumulators::Combined(size_t r, Expr a, Expr b) const {
-  return tile::Op(graph::ScalarOf(node(r).As<graph::ReduceAttrs>().combine), {std::move(a), std::move(b)});
+  return tile::Op(graph::ScalarOf(node(r).As<graph::ReduceAttrs>().combine),
+                  {std::move(a), std::move(b)});
 }
 
-Expr Accumulators::Lane(size_t r, const Expr& lane) const { return tile::Load(names_[r], type(r), lane); }
+Expr Accumulators::Lane(size_t r, const Expr& lane) const {
+  return tile::Load(names_[r], type(r), lane);
+}
 
 void Accumulators::Add(Block& out, ValueScope& values, const Index& index, const Expr& lane) {
   for (size_t r = 0; r < count(); ++r) {
     const TensorId operand = node(r).inputs[0];
-    const Expr value = tile::Cast(type(r), values.Value(operand, BroadcastIndex(b_, plan_.group.graph[operand], index)));
+    const Expr value = tile::Cast(
+        type(r), values.Value(operand, BroadcastIndex(b_, plan_.group.graph[operand], index)));
     out.push_back({tile::Store{names_[r], lane, Combined(r, Lane(r, lane), value)}});
   }
 }
@@ -119,21 +125,26 @@ void Accumulators::FoldLanes(Block& out) {
     const std::string lane = b_.Name("l");
     Block fold;
     const Expr l = tile::Var(lane, b_.index_type()) + b_.Idx(1);
-    fold.push_back({tile::Store{names_[r], b_.Idx(0), Combined(r, Lane(r, b_.Idx(0)), Lane(r, l))}});
-    out.push_back({tile::For{lane, b_.index_type(), b_.Idx(lanes_ - 1), Bind::kUnroll, std::move(fold)}});
+    fold.push_back(
+        {tile::Store{names_[r], b_.Idx(0), Combined(r, Lane(r, b_.Idx(0)), Lane(r, l))}});
+    out.push_back(
+        {tile::For{lane, b_.index_type(), b_.Idx(lanes_ - 1), Bind::kUnroll, std::move(fold)}});
   }
 }
 
-void Accumulators::StoreResults(Block& out, const Index& kept_index, const std::function<Expr(size_t)>& total) {
+void Accumulators::StoreResults(Block& out, const Index& kept_index,
+                                const std::function<Expr(size_t)>& total) {
   const graph::Graph& g = plan_.group.graph;
   ValueScope values(b_, out);
   for (size_t r = 0; r < count(); ++r) {
     const TensorId result = node(r).outputs[0];
-    values.Bind(result, BroadcastIndex(b_, g[result], kept_index), RoundThrough(g[result].dtype, total(r)));
+    values.Bind(result, BroadcastIndex(b_, g[result], kept_index),
+                RoundThrough(g[result].dtype, total(r)));
   }
   for (TensorId y : plan_.outputs) {
     const Index at = BroadcastIndex(b_, g[y], kept_index);
-    out.push_back({tile::Store{b_.Pointer(y), b_.Offset(y, at), tile::Cast(g[y].dtype, values.Value(y, at))}});
+    out.push_back({tile::Store{b_.Pointer(y), b_.Offset(y, at),
+                               tile::Cast(g[y].dtype, values.Value(y, at))}});
   }
 }
 
@@ -151,13 +162,14 @@ int AddPartials(const ReducePlan& plan, int64_t splits, Lowered& lowered) {
 constexpr int kCombineUnroll = 8;
 
 // One thread a row, or a warp a row where the partials of a row are neighbours (on the GPU).
-void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratch, int64_t splits, bool row_major,
-                  Lowered& lowered) {
+void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratch, int64_t splits,
+                  bool row_major, Lowered& lowered) {
   const bool gpu = target.is_cuda();
   const int threads = gpu ? 128 : 1;
   const int per_row = gpu && row_major ? 32 : 1;
   const int64_t rows_per_block = gpu ? threads / per_row : 256;
-  KernelBuilder b(plan.group, target, fmt::format("reduce, second stage: combines the partial results of each row"));
+  KernelBuilder b(plan.group, target,
+                  fmt::format("reduce, second stage: combines the partial results of each row"));
   for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
   Accumulators acc(b, plan, 1);
   const Expr count = b.Arg("rows", plan.rows), split_count = b.Arg("splits", splits);
@@ -165,46 +177,55 @@ void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratc
 
   Block body;
   const Expr lane = gpu ? b.Let(body, "lane", tx % b.Idx(per_row)) : b.Idx(0);
-  const Expr row = b.Let(body, "row", bx * b.Idx(rows_per_block) + (gpu ? tx / b.Idx(per_row) : tx));
+  const Expr row =
+      b.Let(body, "row", bx * b.Idx(rows_per_block) + (gpu ? tx / b.Idx(per_row) : tx));
   // Rows past the end read the last row, so that all lanes take part in the shuffles.
   const Expr safe_row = b.Let(body, "safe_row", tile::Op(ScalarOp::kMin, {row, count - b.Idx(1)}));
   acc.Declare(body);
   std::vector<std::string> scratch;
   for (size_t r = 0; r < acc.count(); ++r)
     scratch.push_back(b.Scratch(first_scratch + static_cast<int>(r), acc.type(r), true));
-  UnrolledWalk(b, body, b.Idx(0), split_count, per_row, lane, kCombineUnroll, [&](Block& out, const std::vector<Expr>& splits_at) {
-    // Read all, then combine in order.
-    std::vector<Expr> values;
-    for (const Expr& s : splits_at) {
-      const Expr at = b.Let(out, "at", row_major ? safe_row * split_count + s : s * count + safe_row);
-      for (size_t r = 0; r < acc.count(); ++r)
-        values.push_back(b.Let(out, "part", tile::Load(scratch[r], acc.type(r), at)));
-    }
-    for (size_t i = 0; i < values.size(); ++i) {
-      const size_t r = i % acc.count();
-      out.push_back({tile::Store{acc.name(r), b.Idx(0), acc.Combined(r, acc.Lane(r, b.Idx(0)), values[i])}});
-    }
-  });
+  UnrolledWalk(b, body, b.Idx(0), split_count, per_row, lane, kCombineUnroll,
+               [&](Block& out, const std::vector<Expr>& splits_at) {
+                 // Read all, then combine in order.
+                 std::vector<Expr> values;
+                 for (const Expr& s : splits_at) {
+                   const Expr at = b.Let(
+                       out, "at", row_major ? safe_row * split_count + s : s * count + safe_row);
+                   for (size_t r = 0; r < acc.count(); ++r)
+                     values.push_back(b.Let(out, "part", tile::Load(scratch[r], acc.type(r), at)));
+                 }
+                 for (size_t i = 0; i < values.size(); ++i) {
+                   const size_t r = i % acc.count();
+                   out.push_back({tile::Store{acc.name(r), b.Idx(0),
+                                              acc.Combined(r, acc.Lane(r, b.Idx(0)), values[i])}});
+                 }
+               });
   for (int mask = per_row / 2; mask > 0; mask /= 2) {
     for (size_t r = 0; r < acc.count(); ++r) {
       const Expr mine = acc.Lane(r, b.Idx(0));
-      body.push_back({tile::Store{acc.name(r), b.Idx(0), acc.Combined(r, mine, tile::ShuffleXor(mine, mask))}});
+      body.push_back({tile::Store{acc.name(r), b.Idx(0),
+                                  acc.Combined(r, mine, tile::ShuffleXor(mine, mask))}});
     }
   }
   Block store;
   const Index kept = UnravelDims(b, store, plan, plan.kept, row, 1, "k");
   acc.StoreResults(store, kept, [&](size_t r) { return acc.Lane(r, b.Idx(0)); });
-  const Expr writes = gpu ? tile::And(tile::Op(ScalarOp::kEq, {lane, b.Idx(0)}), tile::Lt(row, count)) : tile::Lt(row, count);
+  const Expr writes =
+      gpu ? tile::And(tile::Op(ScalarOp::kEq, {lane, b.Idx(0)}), tile::Lt(row, count))
+          : tile::Lt(row, count);
   body.push_back({tile::If{writes, std::move(store), {}}});
 
   const int64_t blocks = CeilDiv(plan.rows, rows_per_block);
   const Expr grid = b.Arg("blocks", blocks);
   if (gpu) {
-    b.Finish(BlockAndThread(b.index_type(), grid, threads, std::move(body)), {blocks, 1, 1}, threads, lowered);
+    b.Finish(BlockAndThread(b.index_type(), grid, threads, std::move(body)), {blocks, 1, 1},
+             threads, lowered);
     return;
   }
   Block rows, block;
-  rows.push_back({tile::For{"tx", b.index_type(), b.Idx(rows_per_block), Bind::kSerial, std::move(body)}});
+  rows.push_back(
+      {tile::For{"tx", b.index_type(), b.Idx(rows_per_block), Bind::kSerial, std::move(body)}});
   block.push_back({tile::For{"bx", b.index_type(), grid, Bind::kBlockX, std::move(rows)}});
   b.Finish(std::move(block), {blocks, 1, 1}, 1, lowered);
 }

@@ -9,16 +9,16 @@
 namespace kiln::compiler {
 
 struct ReducePlan {
-  Group group;                             // collapsed where possible
-  std::vector<graph::NodeId> reduces;      // all over the same dims
-  std::vector<graph::TensorId> outputs;    // what the kernel stores
-  graph::TensorId input = -1;              // operand of the first reduce: its dims are the domain
-  graph::TensorId result = -1;             // result of the first reduce: extent 1 on reduced dims
-  std::vector<int64_t> kept, reduced;      // dims, outermost first, extents above 1 only
-  int64_t inner = 0;                       // the dim that memory is contiguous along
+  Group group;                           // collapsed where possible
+  std::vector<graph::NodeId> reduces;    // all over the same dims
+  std::vector<graph::TensorId> outputs;  // what the kernel stores
+  graph::TensorId input = -1;            // operand of the first reduce: its dims are the domain
+  graph::TensorId result = -1;           // result of the first reduce: extent 1 on reduced dims
+  std::vector<int64_t> kept, reduced;    // dims, outermost first, extents above 1 only
+  int64_t inner = 0;                     // the dim that memory is contiguous along
   bool inner_is_reduced = false;
-  bool collapsed = false;                  // inputs share the domain's dims, so they may be read as vectors
-  int64_t rows = 1, length = 1;            // elements kept, elements reduced into each
+  bool collapsed = false;        // inputs share the domain's dims, so they may be read as vectors
+  int64_t rows = 1, length = 1;  // elements kept, elements reduced into each
 
   int64_t extent(int64_t dim) const { return group.graph[input].dims[dim]; }
 };
@@ -28,7 +28,8 @@ ReducePlan PlanReduce(const Group& group);
 // The accumulators of every reduce of a plan: `lanes` registers each, combined by the node's combiner.
 class Accumulators {
  public:
-  Accumulators(KernelBuilder& b, const ReducePlan& plan, int lanes) : b_(b), plan_(plan), lanes_(lanes) {}
+  Accumulators(KernelBuilder& b, const ReducePlan& plan, int lanes)
+      : b_(b), plan_(plan), lanes_(lanes) {}
 
   size_t count() const { return plan_.reduces.size(); }
   int lanes() const { return lanes_; }
@@ -43,7 +44,8 @@ class Accumulators {
   // All lanes into lane 0, in a fixed order.
   void FoldLanes(tile::Block& out);
   // Binds each reduce's result, rounded to its tensor, and stores the group's outputs at the kept index.
-  void StoreResults(tile::Block& out, const Index& kept_index, const std::function<tile::Expr(size_t)>& total);
+  void StoreResults(tile::Block& out, const Index& kept_index,
+                    const std::function<tile::Expr(size_t)>& total);
 
  private:
   const graph::Node& node(size_t r) const { return plan_.group.graph.nodes[plan_.reduces[r]]; }
@@ -58,15 +60,16 @@ tile::Expr IdentityExpr(graph::Combine combine, DType type);
 
 // Index over the domain from a linear index over `dims` (outermost first), 0 elsewhere. `inner_divisor`
 // divides the extent of plan.inner where it is among them (vectors), and the index there counts vectors.
-Index UnravelDims(KernelBuilder& b, tile::Block& out, const ReducePlan& plan, const std::vector<int64_t>& dims,
-                  const tile::Expr& linear, int64_t inner_divisor, const std::string& name);
+Index UnravelDims(KernelBuilder& b, tile::Block& out, const ReducePlan& plan,
+                  const std::vector<int64_t>& dims, const tile::Expr& linear, int64_t inner_divisor,
+                  const std::string& name);
 
 // Scratch for `splits` partial results of each row, one buffer a reduce; returns the first buffer's number.
 int AddPartials(const ReducePlan& plan, int64_t splits, Lowered& lowered);
 
 // Second stage: row r's partials stand at [r * splits + s] (row_major) or [s * rows + r].
-void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratch, int64_t splits, bool row_major,
-                  Lowered& lowered);
+void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratch, int64_t splits,
+                  bool row_major, Lowered& lowered);
 
 // The two targets' first stages (reduce_gpu.cc, reduce_cpu.cc).
 struct ReduceKnobs {

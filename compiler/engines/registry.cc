@@ -18,7 +18,8 @@ std::span<const Engine> Engines() {
 
 int EngineIndex(std::string_view name) {
   const auto engines = Engines();
-  const auto it = std::ranges::find(engines, name, [](const Engine& e) { return std::string_view(e.name); });
+  const auto it =
+      std::ranges::find(engines, name, [](const Engine& e) { return std::string_view(e.name); });
   return it == engines.end() ? -1 : static_cast<int>(it - engines.begin());
 }
 
@@ -47,15 +48,17 @@ std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine) {
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings) {
   std::vector<int> values = DefaultKnobs(engine);
   for (const KnobSetting& s : settings) {
-    const auto row = std::ranges::find(engine.knobs, s.name, [](const KnobRow& r) { return std::string(r.name); });
+    const auto row = std::ranges::find(engine.knobs, s.name,
+                                       [](const KnobRow& r) { return std::string(r.name); });
     if (row == engine.knobs.end()) {
-      return Status::Error(Code::kBadParam, "engine {} has no knob {}; it has {}", engine.name, s.name,
-                           KnobText(engine, DefaultKnobs(engine)));
+      return Status::Error(Code::kBadParam, "engine {} has no knob {}; it has {}", engine.name,
+                           s.name, KnobText(engine, DefaultKnobs(engine)));
     }
     if (std::ranges::find(row->domain, s.value) == row->domain.end()) {
       std::string legal;
       for (int v : row->domain) legal += fmt::format("{}{}", legal.empty() ? "" : ", ", v);
-      return Status::Error(Code::kBadParam, "engine {}: knob {} has value {}; legal are {}", engine.name, s.name, s.value, legal);
+      return Status::Error(Code::kBadParam, "engine {}: knob {} has value {}; legal are {}",
+                           engine.name, s.name, s.value, legal);
     }
     values[row - engine.knobs.begin()] = s.value;
   }

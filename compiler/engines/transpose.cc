@@ -42,7 +42,9 @@ int LanesOf(const Group& group, const TransposeShape& shape) {
     if (SizeOf(g[id].dtype) != size || !aligned(id, shape.input_dim)) return 1;
   std::vector<TensorId> others = MemoryInputs(g);
   std::ranges::copy(graph::Outputs(g), std::back_inserter(others));
-  return std::ranges::all_of(others, [&](TensorId id) { return aligned(id, shape.output_dim); }) ? lanes : 1;
+  return std::ranges::all_of(others, [&](TensorId id) { return aligned(id, shape.output_dim); })
+             ? lanes
+             : 1;
 }
 
 class Schedule {
@@ -52,7 +54,9 @@ class Schedule {
         shape_(shape),
         lanes_(LanesOf(group, shape)),
         rows_(kThreads / (kTile / lanes_)),
-        b_(group, target, fmt::format("pointwise, {0}x{0} tiles transposed in shared memory, lanes={1}", kTile, lanes_)),
+        b_(group, target,
+           fmt::format("pointwise, {0}x{0} tiles transposed in shared memory, lanes={1}", kTile,
+                       lanes_)),
         outputs_(graph::Outputs(g_)) {
     for (const char* reserved : {"bx", "tx", "s", "p"}) b_.Name(reserved);
   }
@@ -61,14 +65,16 @@ class Schedule {
     Block body = Place();
     for (TensorId id : shape_.inputs) {
       tiles_.push_back(b_.Name(g_[id].name + "_tile"));
-      body.push_back({tile::Alloc{tiles_.back(), g_[id].dtype, tile::Space::kShared, kTile * Pitch(lanes_)}});
+      body.push_back(
+          {tile::Alloc{tiles_.back(), g_[id].dtype, tile::Space::kShared, kTile * Pitch(lanes_)}});
     }
     ReadTiles(body);
     body.push_back({tile::Barrier{}});
     WriteRows(body);
     Lowered lowered;
     const Expr grid = b_.Arg("blocks", blocks_);
-    b_.Finish(BlockAndThread(t(), grid, kThreads, std::move(body)), {blocks_, 1, 1}, kThreads, lowered);
+    b_.Finish(BlockAndThread(t(), grid, kThreads, std::move(body)), {blocks_, 1, 1}, kThreads,
+              lowered);
     return lowered;
   }
 
@@ -84,7 +90,8 @@ class Schedule {
     for (int64_t d = 0; d < y.rank(); ++d) {
       const bool tiled = d == shape_.input_dim || d == shape_.output_dim;
       values.push_back(tiled ? CeilDiv(y.dims[d], kTile) : y.dims[d]);
-      extents.push_back(tiled ? b_.Arg(fmt::format("tiles{}", d), values.back()) : b_.Extent(outputs_[0], d));
+      extents.push_back(tiled ? b_.Arg(fmt::format("tiles{}", d), values.back())
+                              : b_.Extent(outputs_[0], d));
       blocks_ *= values.back();
     }
     const Expr tx = tile::Var("tx", t());
@@ -104,7 +111,8 @@ class Schedule {
   // Lanes along input_dim: a thread reads a lanes x lanes patch and stores it transposed.
   void ReadTiles(Block& body) {
     Block loop, load;
-    const Expr r = b_.Let(loop, "in_row", (tile::Var("s", t()) * b_.Idx(rows_) + row_) * b_.Idx(lanes_));
+    const Expr r =
+        b_.Let(loop, "in_row", (tile::Var("s", t()) * b_.Idx(rows_) + row_) * b_.Idx(lanes_));
     Index at = place_;
     at[shape_.input_dim] = first_in_ + lane_;
     at[shape_.output_dim] = first_out_ + r;
@@ -112,7 +120,8 @@ class Schedule {
       const TensorId id = shape_.inputs[k];
       const Tensor& x = g_[id];
       if (lanes_ == 1) {
-        const Expr value = tile::Load(b_.Pointer(id), x.dtype, b_.Offset(id, BroadcastIndex(b_, x, at)));
+        const Expr value =
+            tile::Load(b_.Pointer(id), x.dtype, b_.Offset(id, BroadcastIndex(b_, x, at)));
         load.push_back({tile::Store{tiles_[k], lane_ * b_.Idx(Pitch(1)) + r, value}});
         continue;
       }
@@ -127,13 +136,15 @@ class Schedule {
       }
       for (int i = 0; i < lanes_; ++i) {
         for (int j = 0; j < lanes_; ++j)
-          load.push_back({tile::Store{turned, b_.Idx(i * lanes_ + j), tile::Load(read, x.dtype, b_.Idx(j * lanes_ + i))}});
+          load.push_back({tile::Store{turned, b_.Idx(i * lanes_ + j),
+                                      tile::Load(read, x.dtype, b_.Idx(j * lanes_ + i))}});
         const Expr place = (lane_ + b_.Idx(i)) * b_.Idx(Pitch(lanes_)) + r;
         WideCopy(load, x.dtype, tiles_[k], place, turned, b_.Idx(int64_t{i} * lanes_), lanes_);
       }
     }
     loop.push_back({tile::If{Inside(at), std::move(load), {}}});
-    body.push_back({tile::For{"s", t(), b_.Idx(kTile / (rows_ * lanes_)), Bind::kUnroll, std::move(loop)}});
+    body.push_back(
+        {tile::For{"s", t(), b_.Idx(kTile / (rows_ * lanes_)), Bind::kUnroll, std::move(loop)}});
   }
 
   // Lanes along output_dim.
@@ -198,7 +209,8 @@ std::optional<TransposeShape> FindTranspose(const Group& group) {
     for (int64_t d = 0; d < t.rank(); ++d)
       if (WalkOf(t, d) == Walk::kContiguous) contiguous = d;
     if (contiguous < 0 || y.dims[contiguous] < kWorthIt) continue;
-    if (shape.input_dim >= 0 && shape.input_dim != contiguous) continue;  // read in place, uncoalesced
+    if (shape.input_dim >= 0 && shape.input_dim != contiguous)
+      continue;  // read in place, uncoalesced
     shared += kTile * Pitch(4) * SizeOf(t.dtype);
     if (shared > kSharedLimit) break;
     shape.input_dim = contiguous;

@@ -48,8 +48,8 @@ int WidestVector(const Group& group, int64_t dim) {
   return lanes;
 }
 
-void WideCopy(Block& out, DType type, const std::string& dst, const Expr& dst_index, const std::string& src,
-              const Expr& src_index, int lanes) {
+void WideCopy(Block& out, DType type, const std::string& dst, const Expr& dst_index,
+              const std::string& src, const Expr& src_index, int lanes) {
   const int step = std::min(lanes, 16 / SizeOf(type));
   for (int l = 0; l < lanes; l += step) {
     const auto at = [l](const Expr& base) { return base + tile::Int(l, base->type); };
@@ -57,7 +57,8 @@ void WideCopy(Block& out, DType type, const std::string& dst, const Expr& dst_in
   }
 }
 
-std::string LoadVector(KernelBuilder& b, Block& out, TensorId tensor, const Index& index, int lanes) {
+std::string LoadVector(KernelBuilder& b, Block& out, TensorId tensor, const Index& index,
+                       int lanes) {
   const Tensor& t = b.graph()[tensor];
   std::string name = b.Name(t.name + "_r");
   out.push_back({tile::Alloc{name, t.dtype, tile::Space::kReg, lanes}});
@@ -74,7 +75,8 @@ LaneLoop::LaneLoop(KernelBuilder& b, Block& out, const Index& index, int64_t dim
       lane_(tile::Var(name_, b.index_type())),
       lane_index_(index),
       inside_(b, body_) {
-  if (lanes == 1) {  // also the only form for groups with views, where inputs have other dims than the domain
+  if (lanes ==
+      1) {  // also the only form for groups with views, where inputs have other dims than the domain
     lane_ = b.Idx(0);
     return;
   }
@@ -90,8 +92,11 @@ LaneLoop::LaneLoop(KernelBuilder& b, Block& out, const Index& index, int64_t dim
                      tile::Cast(ArithmeticType(t.dtype), tile::Load(regs, t.dtype, lane_)));
         break;
       }
-      case Walk::kBroadcast: inside_.Bind(id, at, before.Value(id, at)); break;
-      case Walk::kStrided: break;  // read lane by lane
+      case Walk::kBroadcast:
+        inside_.Bind(id, at, before.Value(id, at));
+        break;
+      case Walk::kStrided:
+        break;  // read lane by lane
     }
   }
 }
@@ -101,11 +106,12 @@ void LaneLoop::Close() {
     std::ranges::move(body_, std::back_inserter(out_));
     return;
   }
-  out_.push_back({tile::For{name_, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(body_)}});
+  out_.push_back(
+      {tile::For{name_, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(body_)}});
 }
 
-void StoreLanes(KernelBuilder& b, Block& out, LaneLoop& lane_loop, const std::vector<TensorId>& outputs,
-                const Index& index, int64_t dim, int lanes) {
+void StoreLanes(KernelBuilder& b, Block& out, LaneLoop& lane_loop,
+                const std::vector<TensorId>& outputs, const Index& index, int64_t dim, int lanes) {
   struct Result {
     TensorId id;
     std::string regs;
@@ -115,7 +121,8 @@ void StoreLanes(KernelBuilder& b, Block& out, LaneLoop& lane_loop, const std::ve
     const Tensor& y = b.graph()[id];
     const Expr value = tile::Cast(y.dtype, lane_loop.values().Value(id, lane_loop.index()));
     if (WalkOf(y, dim) != Walk::kContiguous) {
-      lane_loop.body().push_back({tile::Store{b.Pointer(id), b.Offset(id, lane_loop.index()), value}});
+      lane_loop.body().push_back(
+          {tile::Store{b.Pointer(id), b.Offset(id, lane_loop.index()), value}});
       continue;
     }
     results.push_back({id, b.Name(y.name + "_w")});
@@ -129,14 +136,15 @@ void StoreLanes(KernelBuilder& b, Block& out, LaneLoop& lane_loop, const std::ve
   }
 }
 
-void EmitVector(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs, const Index& index, int64_t dim,
-                int lanes) {
+void EmitVector(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs,
+                const Index& index, int64_t dim, int lanes) {
   LaneLoop lane_loop(b, out, index, dim, lanes);
   StoreLanes(b, out, lane_loop, outputs, index, dim, lanes);
 }
 
-void UnrolledWalk(KernelBuilder& b, Block& body, const Expr& begin, const Expr& end, int stride, const Expr& lane,
-                  int unroll, const std::function<void(Block&, const std::vector<Expr>&)>& emit) {
+void UnrolledWalk(KernelBuilder& b, Block& body, const Expr& begin, const Expr& end, int stride,
+                  const Expr& lane, int unroll,
+                  const std::function<void(Block&, const std::vector<Expr>&)>& emit) {
   const DType t = b.index_type();
   // The last split of a range may be empty, with begin past end.
   const Expr span = b.Let(body, "span", tile::Op(ScalarOp::kMax, {end - begin, b.Idx(0)}));
@@ -144,7 +152,8 @@ void UnrolledWalk(KernelBuilder& b, Block& body, const Expr& begin, const Expr& 
   {
     const std::string it = b.Name("it");
     Block loop;
-    const Expr first = b.Let(loop, "place", begin + tile::Var(it, t) * b.Idx(int64_t{stride} * unroll) + lane);
+    const Expr first =
+        b.Let(loop, "place", begin + tile::Var(it, t) * b.Idx(int64_t{stride} * unroll) + lane);
     std::vector<Expr> places;
     for (int u = 0; u < unroll; ++u) places.push_back(first + b.Idx(int64_t{u} * stride));
     emit(loop, places);
@@ -170,8 +179,10 @@ Expr CeilDivExpr(const Expr& a, int64_t b) {
 
 Block BlockAndThread(DType type, Expr blocks, int threads, Block body) {
   Block thread_level, block_level;
-  thread_level.push_back({tile::For{"tx", type, tile::Int(threads, type), Bind::kThreadX, std::move(body)}});
-  block_level.push_back({tile::For{"bx", type, std::move(blocks), Bind::kBlockX, std::move(thread_level)}});
+  thread_level.push_back(
+      {tile::For{"tx", type, tile::Int(threads, type), Bind::kThreadX, std::move(body)}});
+  block_level.push_back(
+      {tile::For{"bx", type, std::move(blocks), Bind::kBlockX, std::move(thread_level)}});
   return block_level;
 }
 

@@ -43,19 +43,21 @@ class LaneLoop {
 // Inputs along `dim` (contiguous ones by wide copies), the group's maps for each lane, outputs back:
 //   copy v[0..8) <- x[…];  for l in 0..8 { store w[l] = …v[l]… };  copy y[…] <- w[0..8)
 // `index` is the place of lane 0.
-void EmitVector(KernelBuilder& b, tile::Block& out, const std::vector<graph::TensorId>& outputs, const Index& index,
-                int64_t dim, int lanes);
-
-// The second half of that, for a loop whose inputs are bound already.
-void StoreLanes(KernelBuilder& b, tile::Block& out, LaneLoop& lane_loop, const std::vector<graph::TensorId>& outputs,
+void EmitVector(KernelBuilder& b, tile::Block& out, const std::vector<graph::TensorId>& outputs,
                 const Index& index, int64_t dim, int lanes);
 
+// The second half of that, for a loop whose inputs are bound already.
+void StoreLanes(KernelBuilder& b, tile::Block& out, LaneLoop& lane_loop,
+                const std::vector<graph::TensorId>& outputs, const Index& index, int64_t dim,
+                int lanes);
+
 // Reads `lanes` neighbours of `tensor` along `dim` into registers; returns their array's name.
-std::string LoadVector(KernelBuilder& b, tile::Block& out, graph::TensorId tensor, const Index& index, int lanes);
+std::string LoadVector(KernelBuilder& b, tile::Block& out, graph::TensorId tensor,
+                       const Index& index, int lanes);
 
 // Copies in pieces of at most 16 bytes.
-void WideCopy(tile::Block& out, DType type, const std::string& dst, const tile::Expr& dst_index, const std::string& src,
-              const tile::Expr& src_index, int lanes);
+void WideCopy(tile::Block& out, DType type, const std::string& dst, const tile::Expr& dst_index,
+              const std::string& src, const tile::Expr& src_index, int lanes);
 
 // How a tensor of the collapsed group walks a dim.
 enum class Walk : uint8_t { kBroadcast, kContiguous, kStrided };
@@ -65,8 +67,8 @@ Walk WalkOf(const graph::Tensor& tensor, int64_t dim);
 // together; `emit` gets the places that it may read. What is left at the end goes place by place.
 //   for it in 0..span / (stride*unroll) { emit(begin + (it*unroll + 0)*stride + lane, …) }
 //   for rt in 0..rest { if place < end { emit(place) } }
-void UnrolledWalk(KernelBuilder& b, tile::Block& body, const tile::Expr& begin, const tile::Expr& end, int stride,
-                  const tile::Expr& lane, int unroll,
+void UnrolledWalk(KernelBuilder& b, tile::Block& body, const tile::Expr& begin,
+                  const tile::Expr& end, int stride, const tile::Expr& lane, int unroll,
                   const std::function<void(tile::Block&, const std::vector<tile::Expr>&)>& emit);
 
 // bx * per_block + tx.

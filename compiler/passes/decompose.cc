@@ -22,9 +22,16 @@ using graph::TensorId;
 // Arithmetic of a node happens in f32 where its compute type is narrower.
 DType Widened(DType compute) {
   switch (compute) {
-    case DType::kF16: case DType::kBF16: case DType::kE4M3: case DType::kE5M2: return DType::kF32;
-    case DType::kI8: case DType::kU8: return DType::kI32;
-    default: return compute;
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kE4M3:
+    case DType::kE5M2:
+      return DType::kF32;
+    case DType::kI8:
+    case DType::kU8:
+      return DType::kI32;
+    default:
+      return compute;
   }
 }
 
@@ -35,8 +42,10 @@ DType OperandType(const Graph& g, const Node& node) {
   for (TensorId id : node.inputs) {
     const DType t = Widened(g[id].dtype);
     if (t == DType::kF64) return t;
-    if (IsFloat(t)) widest = DType::kF32;
-    else if (t == DType::kI64 && !IsFloat(widest)) widest = t;
+    if (IsFloat(t))
+      widest = DType::kF32;
+    else if (t == DType::kI64 && !IsFloat(widest))
+      widest = t;
   }
   return widest;
 }
@@ -70,18 +79,26 @@ void DecomposeReduction(Graph& g, const Node& node) {
   };
   const TensorId result = [&] {
     switch (node.As<graph::ReductionAttrs>().mode) {
-      case ReductionMode::kAdd: return w.Reduce(Combine::kAdd, x, dims);
-      case ReductionMode::kMul: return w.Reduce(Combine::kMul, x, dims);
-      case ReductionMode::kMin: return w.Reduce(Combine::kMin, x, dims);
-      case ReductionMode::kMax: return w.Reduce(Combine::kMax, x, dims);
-      case ReductionMode::kAmax: return w.Reduce(Combine::kMax, abs(), dims);
+      case ReductionMode::kAdd:
+        return w.Reduce(Combine::kAdd, x, dims);
+      case ReductionMode::kMul:
+        return w.Reduce(Combine::kMul, x, dims);
+      case ReductionMode::kMin:
+        return w.Reduce(Combine::kMin, x, dims);
+      case ReductionMode::kMax:
+        return w.Reduce(Combine::kMax, x, dims);
+      case ReductionMode::kAmax:
+        return w.Reduce(Combine::kMax, abs(), dims);
       case ReductionMode::kAvg: {
         const TensorId sum = w.Reduce(Combine::kAdd, x, dims);
         return w.Div(sum, w.Number(ReducedCount(g, x, y), kLaunchNumberUid));
       }
-      case ReductionMode::kNorm1: return w.Reduce(Combine::kAdd, abs(), dims);
-      case ReductionMode::kNorm2: return w.Map(ScalarOp::kSqrt, {w.Reduce(Combine::kAdd, w.Mul(x, x), dims)});
-      case ReductionMode::kMulNoZeros: return w.Reduce(Combine::kMul, without_zeros(), dims);
+      case ReductionMode::kNorm1:
+        return w.Reduce(Combine::kAdd, abs(), dims);
+      case ReductionMode::kNorm2:
+        return w.Map(ScalarOp::kSqrt, {w.Reduce(Combine::kAdd, w.Mul(x, x), dims)});
+      case ReductionMode::kMulNoZeros:
+        return w.Reduce(Combine::kMul, without_zeros(), dims);
     }
     CHECK(false, "reduction mode out of range");
   }();
@@ -105,8 +122,8 @@ void DecomposeBnFinalize(Graph& g, const Node& node) {
   const bool inference = node.As<graph::BnFinalizeAttrs>().inference;
 
   const TensorId mean = inference ? in(kPrevMean) : w.Div(in(kSum), in(kCount));
-  const bool needs_var = out(kUpdatedVar) != kAbsent || out(kSavedInvStd) != kAbsent || out(kEqScale) != kAbsent ||
-                         out(kEqBias) != kAbsent;
+  const bool needs_var = out(kUpdatedVar) != kAbsent || out(kSavedInvStd) != kAbsent ||
+                         out(kEqScale) != kAbsent || out(kEqBias) != kAbsent;
   TensorId var = in(kPrevVar);
   if (!inference && needs_var) {
     const TensorId raw = w.Sub(w.Div(in(kSqSum), in(kCount)), w.Mul(mean, mean));
@@ -122,8 +139,12 @@ void DecomposeBnFinalize(Graph& g, const Node& node) {
     w.Write(blend(in(kPrevVar), w.Mul(var, w.Div(in(kCount), below))), out(kUpdatedVar));
   }
   if (out(kSavedMean) != kAbsent) {
-    g.AddNode({.op = GraphOp::kMap, .inputs = {mean}, .outputs = {out(kSavedMean)}, .compute = w.compute(),
-               .attrs = graph::MapAttrs{.identity = true}, .name = ""});
+    g.AddNode({.op = GraphOp::kMap,
+               .inputs = {mean},
+               .outputs = {out(kSavedMean)},
+               .compute = w.compute(),
+               .attrs = graph::MapAttrs{.identity = true},
+               .name = ""});
   }
   const auto inv_std = [&] { return w.Map(ScalarOp::kRsqrt, {w.Add(var, in(kEpsilon))}); };
   if (out(kSavedInvStd) != kAbsent) w.Write(inv_std(), out(kSavedInvStd));
@@ -161,7 +182,9 @@ void DecomposeConv(Graph& g, Node node) {
 // M and N overrides select the padding value in the result, the K override zeroes a's columns:
 //   a' = select(iota(k) < ko, a, 0);  c = select(iota(m) < mo and iota(n) < no, a' x b, padding)
 void DecomposeMatmul(Graph& g, Node node) {
-  const auto limit = [&](size_t i) { return i + 2 < node.inputs.size() ? node.inputs[i + 2] : kAbsent; };
+  const auto limit = [&](size_t i) {
+    return i + 2 < node.inputs.size() ? node.inputs[i + 2] : kAbsent;
+  };
   const TensorId mo = limit(0), no = limit(1), ko = limit(2);
   const double padding = node.As<graph::MatmulAttrs>().padding_value;
   node.inputs.resize(2);
@@ -207,7 +230,8 @@ void DecomposeMatmul(Graph& g, Node node) {
 Dims MemoryOrder(const graph::Tensor& t) {
   Dims order(t.dims.size());
   for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
-  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return t.strides[a] > t.strides[b]; });
+  std::ranges::stable_sort(order,
+                           [&](int64_t a, int64_t b) { return t.strides[a] > t.strides[b]; });
   return order;
 }
 
@@ -232,8 +256,12 @@ void DecomposeReshape(Graph& g, Node node) {
   };
   if (!IsIdentity(from)) {
     const TensorId in_order = ordered(x, from);
-    g.AddNode({.op = GraphOp::kTranspose, .inputs = {x}, .outputs = {in_order}, .compute = node.compute,
-               .attrs = graph::TransposeAttrs{.permutation = from}, .name = ""});
+    g.AddNode({.op = GraphOp::kTranspose,
+               .inputs = {x},
+               .outputs = {in_order},
+               .compute = node.compute,
+               .attrs = graph::TransposeAttrs{.permutation = from},
+               .name = ""});
     node.inputs[0] = in_order;
   }
   if (IsIdentity(to)) {
@@ -246,8 +274,12 @@ void DecomposeReshape(Graph& g, Node node) {
   g.AddNode(std::move(node));
   Dims back(to.size());
   for (size_t d = 0; d < to.size(); ++d) back[to[d]] = static_cast<int64_t>(d);
-  g.AddNode({.op = GraphOp::kTranspose, .inputs = {reshaped}, .outputs = {y}, .compute = compute,
-             .attrs = graph::TransposeAttrs{.permutation = back}, .name = ""});
+  g.AddNode({.op = GraphOp::kTranspose,
+             .inputs = {reshaped},
+             .outputs = {y},
+             .compute = compute,
+             .attrs = graph::TransposeAttrs{.permutation = back},
+             .name = ""});
 }
 
 }  // namespace
@@ -260,16 +292,32 @@ Result<bool> Decompose(Module& module, const PassContext&) {
     const size_t before = g.nodes.size();
     const GraphOp op = node.op;
     switch (op) {
-      case GraphOp::kPointwise: DecomposePointwise(g, node); break;
-      case GraphOp::kReduction: DecomposeReduction(g, node); break;
-      case GraphOp::kGenStats: DecomposeGenStats(g, node); break;
-      case GraphOp::kBnFinalize: DecomposeBnFinalize(g, node); break;
-      case GraphOp::kConvFprop: case GraphOp::kConvDgrad: case GraphOp::kConvWgrad:
+      case GraphOp::kPointwise:
+        DecomposePointwise(g, node);
+        break;
+      case GraphOp::kReduction:
+        DecomposeReduction(g, node);
+        break;
+      case GraphOp::kGenStats:
+        DecomposeGenStats(g, node);
+        break;
+      case GraphOp::kBnFinalize:
+        DecomposeBnFinalize(g, node);
+        break;
+      case GraphOp::kConvFprop:
+      case GraphOp::kConvDgrad:
+      case GraphOp::kConvWgrad:
         DecomposeConv(g, std::move(node));
         break;
-      case GraphOp::kReshape: DecomposeReshape(g, std::move(node)); break;
-      case GraphOp::kMatmul: DecomposeMatmul(g, std::move(node)); break;
-      default: g.AddNode(std::move(node)); break;
+      case GraphOp::kReshape:
+        DecomposeReshape(g, std::move(node));
+        break;
+      case GraphOp::kMatmul:
+        DecomposeMatmul(g, std::move(node));
+        break;
+      default:
+        g.AddNode(std::move(node));
+        break;
     }
     changed |= g.nodes.size() != before + 1 || g.nodes.back().op != op;
   }

@@ -36,9 +36,14 @@ class Emitter {
     const auto add = [&](TensorId id, bool is_output) -> Status {
       const Tensor& t = g[id];
       if (t.is_constant() || t.uid < 0) return {};
-      const auto [entry, is_new] = by_uid_.try_emplace(t.uid, static_cast<int>(m_.program.tensors.size()));
+      const auto [entry, is_new] =
+          by_uid_.try_emplace(t.uid, static_cast<int>(m_.program.tensors.size()));
       if (is_new) {
-        m_.program.tensors.push_back({.uid = t.uid, .dtype = static_cast<uint8_t>(t.dtype), .by_value = t.by_value, .is_output = is_output, .is_empty = NumElements(t.dims) == 0});
+        m_.program.tensors.push_back({.uid = t.uid,
+                                      .dtype = static_cast<uint8_t>(t.dtype),
+                                      .by_value = t.by_value,
+                                      .is_output = is_output,
+                                      .is_empty = NumElements(t.dims) == 0});
       }
       m_.program.tensors[entry->second].is_output |= is_output;
       return {};
@@ -58,7 +63,9 @@ class Emitter {
         if (!m_.graph[outer].is_virtual) continue;
         intermediate_[outer] = buffers.size();
         const Tensor& t = group.graph[id];
-        buffers.push_back({.bytes = SpanElements(t.dims, t.strides) * SizeOf(t.dtype), .first_step = step, .last_step = step});
+        buffers.push_back({.bytes = SpanElements(t.dims, t.strides) * SizeOf(t.dtype),
+                           .first_step = step,
+                           .last_step = step});
       }
       for (TensorId id : graph::Inputs(group.graph)) {
         const auto known = intermediate_.find(group.outer[id]);
@@ -83,14 +90,18 @@ class Emitter {
       Launch out{.kernel = kernels[launch.kernel]};
       for (int d = 0; d < 3; ++d) {
         if (launch.grid[d] < 0 || launch.grid[d] > (d == 0 ? INT32_MAX : 65535)) {
-          return Status::Error(Code::kUnsupportedShape, "group {} needs a grid of {} x {} x {} blocks, more than a launch takes", g,
-                               launch.grid[0], launch.grid[1], launch.grid[2]);
+          return Status::Error(
+              Code::kUnsupportedShape,
+              "group {} needs a grid of {} x {} x {} blocks, more than a launch takes", g,
+              launch.grid[0], launch.grid[1], launch.grid[2]);
         }
         out.grid[d] = static_cast<uint32_t>(launch.grid[d]);
       }
       out.block = {static_cast<uint32_t>(kernel.threads), 1, 1};
-      if (target_.is_cuda()) out.dynamic_shared_bytes = static_cast<uint32_t>(cuda_codegen::DynamicSharedBytes(kernel));
-      for (size_t a = 0; a < launch.args.size(); ++a) out.args.push_back(Resolve(g, launch.args[a], kernel.params[a].type));
+      if (target_.is_cuda())
+        out.dynamic_shared_bytes = static_cast<uint32_t>(cuda_codegen::DynamicSharedBytes(kernel));
+      for (size_t a = 0; a < launch.args.size(); ++a)
+        out.args.push_back(Resolve(g, launch.args[a], kernel.params[a].type));
       m_.program.launches.push_back(std::move(out));
     }
     return {};
@@ -103,8 +114,13 @@ class Emitter {
         return {.kind = LaunchArg::Kind::kPointer,
                 .buffer = {BufferRef::Kind::kWorkspace, 0, offsets_[scratch_[g] + arg.id]}};
       case LoweredArg::Kind::kScalar:
-        return {.kind = LaunchArg::Kind::kScalar, .buffer = {}, .size = static_cast<uint8_t>(SizeOf(type)), .bits = arg.bits};
-      case LoweredArg::Kind::kTensor: case LoweredArg::Kind::kByValue: break;
+        return {.kind = LaunchArg::Kind::kScalar,
+                .buffer = {},
+                .size = static_cast<uint8_t>(SizeOf(type)),
+                .bits = arg.bits};
+      case LoweredArg::Kind::kTensor:
+      case LoweredArg::Kind::kByValue:
+        break;
     }
     const TensorId outer = group.outer[arg.id];
     const auto stored = intermediate_.find(outer);
@@ -124,8 +140,10 @@ class Emitter {
   int EmitKernel(tile::Kernel& kernel, std::string_view engine) {
     kernel.name = fmt::format("kiln_{}_{}", engine, kNameDigits);
     std::string text = target_.is_cuda() ? cuda_codegen::EmitCuda(kernel) : tile::Print(kernel);
-    const std::string name = fmt::format("kiln_{}_{}", engine, HashBytes(text).Hex().substr(0, kNameDigits.size()));
-    for (size_t at = text.find(kernel.name); at != std::string::npos; at = text.find(kernel.name, at + name.size()))
+    const std::string name =
+        fmt::format("kiln_{}_{}", engine, HashBytes(text).Hex().substr(0, kNameDigits.size()));
+    for (size_t at = text.find(kernel.name); at != std::string::npos;
+         at = text.find(kernel.name, at + name.size()))
       text.replace(at, name.size(), name);
     kernel.name = name;
     auto& kernels = m_.program.kernels;

@@ -23,15 +23,18 @@ constexpr std::string_view kRoles[] = {"x", "w", "dy", "a", "b", "y"};
 // A group while it grows. Its position in the list is its place in launch order.
 struct Draft {
   GroupKind kind;
-  Dims domain;    // dims of what it stores
-  Dims reads;     // of a reduce: dims of its operand
+  Dims domain;  // dims of what it stores
+  Dims reads;   // of a reduce: dims of its operand
   std::vector<NodeId> members;
 };
 
 class Partitioner {
  public:
   explicit Partitioner(const Graph& g)
-      : g_(g), home_(g.tensors.size(), kNone), ready_(g.tensors.size(), kNone), producers_(graph::Producers(g)) {}
+      : g_(g),
+        home_(g.tensors.size(), kNone),
+        ready_(g.tensors.size(), kNone),
+        producers_(graph::Producers(g)) {}
 
   void Run() {
     for (size_t n = 0; n < g_.nodes.size(); ++n) Place(static_cast<NodeId>(n));
@@ -57,7 +60,8 @@ class Partitioner {
       const Dims& reads = g_[node.inputs[0]].dims;
       for (size_t d = static_cast<size_t>(latest + 1); d < drafts_.size(); ++d) {
         const Draft& draft = drafts_[d];
-        if (draft.kind == GroupKind::kReduce && draft.reads == reads && draft.domain == g_[y].dims) return Join(n, static_cast<int>(d));
+        if (draft.kind == GroupKind::kReduce && draft.reads == reads && draft.domain == g_[y].dims)
+          return Join(n, static_cast<int>(d));
       }
       return Open(n, {GroupKind::kReduce, g_[y].dims, reads, {}});
     }
@@ -67,7 +71,8 @@ class Partitioner {
       return;
     }
     for (size_t d = static_cast<size_t>(latest + 1); d < drafts_.size(); ++d)
-      if (drafts_[d].kind == GroupKind::kPointwise && drafts_[d].domain == g_[y].dims) return Join(n, static_cast<int>(d));
+      if (drafts_[d].kind == GroupKind::kPointwise && drafts_[d].domain == g_[y].dims)
+        return Join(n, static_cast<int>(d));
     Open(n, {GroupKind::kPointwise, g_[y].dims, {}, {}});
   }
 
@@ -98,7 +103,8 @@ class Partitioner {
     std::vector<int> group_of(g_.nodes.size(), kNone);
     for (size_t d = 0; d < drafts_.size(); ++d)
       for (NodeId n : drafts_[d].members) group_of[n] = static_cast<int>(d);
-    for (size_t t = 0; t < g_.tensors.size(); ++t) stored_[t] = home_[t] != kNone && !g_.tensors[t].is_virtual;
+    for (size_t t = 0; t < g_.tensors.size(); ++t)
+      stored_[t] = home_[t] != kNone && !g_.tensors[t].is_virtual;
     for (size_t n = 0; n < g_.nodes.size(); ++n)
       for (TensorId x : g_.nodes[n].inputs)
         if (home_[x] != kNone && home_[x] != group_of[n]) stored_[x] = 1;
@@ -139,11 +145,16 @@ class Partitioner {
   // operands by role (x, x2, x3 where they have none), results by operation and a number, what is stored `y`.
   static std::string LeafName(const Node& node, size_t operand) {
     switch (node.op) {
-      case GraphOp::kConvFprop: return operand == 0 ? "x" : "w";
-      case GraphOp::kConvDgrad: return operand == 0 ? "dy" : "w";
-      case GraphOp::kConvWgrad: return operand == 0 ? "x" : "dy";
-      case GraphOp::kMatmul: return operand == 0 ? "a" : "b";
-      default: return "x";
+      case GraphOp::kConvFprop:
+        return operand == 0 ? "x" : "w";
+      case GraphOp::kConvDgrad:
+        return operand == 0 ? "dy" : "w";
+      case GraphOp::kConvWgrad:
+        return operand == 0 ? "x" : "dy";
+      case GraphOp::kMatmul:
+        return operand == 0 ? "a" : "b";
+      default:
+        return "x";
     }
   }
   static std::string ResultName(const Node& node) {
@@ -160,10 +171,12 @@ class Partitioner {
     };
     if (role && !taken(name)) return name;
     for (int n = role ? 2 : 1;; ++n)
-      if (std::string numbered = fmt::format("{}{}{}", name, role ? "" : "_", n); !taken(numbered)) return numbered;
+      if (std::string numbered = fmt::format("{}{}{}", name, role ? "" : "_", n); !taken(numbered))
+        return numbered;
   }
 
-  TensorId Import(Group& group, std::map<TensorId, TensorId>& inner, TensorId outer, int index, std::string name) {
+  TensorId Import(Group& group, std::map<TensorId, TensorId>& inner, TensorId outer, int index,
+                  std::string name) {
     if (const auto known = inner.find(outer); known != inner.end()) return known->second;
     Tensor t = g_[outer];
     const bool member_result = home_[outer] == index;

@@ -28,13 +28,15 @@ void Pick(Group& group, int index, const Target& target) {
   // The generic engines take every group: this is the promise of the partitioner.
   CHECK(group.engine >= 0, "no engine takes group {}", index);
   if (!EnvFlag(Env::kWhy)) return;
-  for (const std::string& reason : group.declined) fmt::print(stderr, "kiln: group {}: {}\n", index, reason);
+  for (const std::string& reason : group.declined)
+    fmt::print(stderr, "kiln: group {}: {}\n", index, reason);
 }
 
 }  // namespace
 
 Result<bool> PickEngine(Module& module, const PassContext& context) {
-  for (size_t i = 0; i < module.groups.size(); ++i) Pick(module.groups[i], static_cast<int>(i), context.target);
+  for (size_t i = 0; i < module.groups.size(); ++i)
+    Pick(module.groups[i], static_cast<int>(i), context.target);
   const int leading = LeadingGroup(module);
   const EngineChoice& choice = context.choice;
   if (leading < 0 || (choice.engine < 0 && choice.knobs.empty())) return !module.groups.empty();
@@ -42,7 +44,8 @@ Result<bool> PickEngine(Module& module, const PassContext& context) {
   Group& group = module.groups[leading];
   const auto engines = Engines();
   if (choice.engine >= static_cast<int>(engines.size()))
-    return Status::Error(Code::kBadParam, "engine {} does not exist; there are {}", choice.engine, engines.size());
+    return Status::Error(Code::kBadParam, "engine {} does not exist; there are {}", choice.engine,
+                         engines.size());
   if (choice.engine >= 0) group.engine = choice.engine;
   const Engine& engine = engines[group.engine];
   if (Status status = engine.supports(group, context.target); !status.ok())

@@ -18,7 +18,9 @@ using W = PrimitiveWriter;
 using A = PointwiseAttrs;
 using In = std::span<const TensorId>;
 
-TensorId Scaled(W& w, double factor, TensorId x) { return factor == 1 ? x : w.Mul(w.Number(factor), x); }
+TensorId Scaled(W& w, double factor, TensorId x) {
+  return factor == 1 ? x : w.Mul(w.Number(factor), x);
+}
 
 // 1 / (1 + exp(-x)); exp overflows to infinity for large negative x, whose reciprocal is the right 0.
 TensorId Sigmoid(W& w, TensorId x) {
@@ -36,7 +38,8 @@ TensorId Relu(W& w, const A& a, In in) {
   if (a.relu_slope == 0) {
     y = w.Map(a.propagate_nan ? S::kMaxNan : S::kMax, {x, lower});
   } else {
-    const TensorId below = w.Map(a.propagate_nan ? S::kMinNan : S::kMin, {w.Sub(x, lower), w.Number(0)});
+    const TensorId below =
+        w.Map(a.propagate_nan ? S::kMinNan : S::kMin, {w.Sub(x, lower), w.Number(0)});
     y = w.Select(w.Map(S::kGt, {x, lower}), x, w.Add(lower, Scaled(w, a.relu_slope, below)));
   }
   if (a.relu_upper == std::numeric_limits<double>::infinity()) return y;
@@ -45,7 +48,8 @@ TensorId Relu(W& w, const A& a, In in) {
 
 TensorId ReluBwd(W& w, const A& a, In in) {
   const TensorId dy = in[0], x = in[1];
-  TensorId slope = w.Select(w.Map(S::kGt, {x, w.Number(a.relu_lower)}), w.Number(1), w.Number(a.relu_slope));
+  TensorId slope =
+      w.Select(w.Map(S::kGt, {x, w.Number(a.relu_lower)}), w.Number(1), w.Number(a.relu_slope));
   if (a.relu_upper != std::numeric_limits<double>::infinity())
     slope = w.Select(w.Map(S::kGe, {x, w.Number(a.relu_upper)}), w.Number(0), slope);
   if (a.propagate_nan) slope = w.Select(w.Map(S::kEq, {x, x}), slope, x);
@@ -92,7 +96,8 @@ TensorId GeluApprox(W& w, const A&, In in) {
 
 TensorId GeluApproxBwd(W& w, const A&, In in) {
   const TensorId x = in[1], t = GeluTanh(w, x);
-  const TensorId inner = w.Mul(w.Number(kSqrt2OverPi), w.Add(w.Number(1), w.Mul(w.Number(3 * kGeluCubic), w.Mul(x, x))));
+  const TensorId inner = w.Mul(w.Number(kSqrt2OverPi),
+                               w.Add(w.Number(1), w.Mul(w.Number(3 * kGeluCubic), w.Mul(x, x))));
   const TensorId curve = w.Mul(w.Mul(w.Number(0.5), x), w.Mul(OneMinusSquare(w, t), inner));
   return w.Mul(in[0], w.Add(w.Mul(w.Number(0.5), w.Add(w.Number(1), t)), curve));
 }
@@ -111,9 +116,13 @@ TensorId SwishBwd(W& w, const A& a, In in) {
 }
 
 template <S kOp>
-TensorId Unary(W& w, const A&, In in) { return w.Map(kOp, {in[0]}); }
+TensorId Unary(W& w, const A&, In in) {
+  return w.Map(kOp, {in[0]});
+}
 template <S kOp>
-TensorId Binary(W& w, const A&, In in) { return w.Map(kOp, {in[0], in[1]}); }
+TensorId Binary(W& w, const A&, In in) {
+  return w.Map(kOp, {in[0], in[1]});
+}
 
 using Recipe = TensorId (*)(W&, const A&, In);
 using M = PointwiseMode;
@@ -125,8 +134,10 @@ struct RecipeRow {
 constexpr RecipeRow kRecipes[] = {
     {M::kAdd, Binary<S::kAdd>},
     {M::kMul, Binary<S::kMul>},
-    {M::kMin, [](W& w, const A& a, In in) { return w.Map(a.propagate_nan ? S::kMinNan : S::kMin, {in[0], in[1]}); }},
-    {M::kMax, [](W& w, const A& a, In in) { return w.Map(a.propagate_nan ? S::kMaxNan : S::kMax, {in[0], in[1]}); }},
+    {M::kMin, [](W& w, const A& a,
+                 In in) { return w.Map(a.propagate_nan ? S::kMinNan : S::kMin, {in[0], in[1]}); }},
+    {M::kMax, [](W& w, const A& a,
+                 In in) { return w.Map(a.propagate_nan ? S::kMaxNan : S::kMax, {in[0], in[1]}); }},
     {M::kSqrt, Unary<S::kSqrt>},
     {M::kAddSquare, [](W& w, const A&, In in) { return w.Add(in[0], w.Mul(in[1], in[1])); }},
     {M::kDiv, Binary<S::kDiv>},
@@ -153,17 +164,23 @@ constexpr RecipeRow kRecipes[] = {
     {M::kEluFwd, Elu},
     {M::kGeluFwd, Gelu},
     {M::kSoftplusFwd, Softplus},
-    {M::kSwishFwd, [](W& w, const A& a, In in) { return w.Mul(in[0], Sigmoid(w, Scaled(w, a.swish_beta, in[0]))); }},
+    {M::kSwishFwd, [](W& w, const A& a,
+                      In in) { return w.Mul(in[0], Sigmoid(w, Scaled(w, a.swish_beta, in[0]))); }},
     {M::kGeluApproxTanhFwd, GeluApprox},
     {M::kReluBwd, ReluBwd},
-    {M::kTanhBwd, [](W& w, const A&, In in) { return w.Mul(in[0], OneMinusSquare(w, w.Map(S::kTanh, {in[1]}))); }},
-    {M::kSigmoidBwd, [](W& w, const A&, In in) {
+    {M::kTanhBwd, [](W& w, const A&,
+                     In in) { return w.Mul(in[0], OneMinusSquare(w, w.Map(S::kTanh, {in[1]}))); }},
+    {M::kSigmoidBwd,
+     [](W& w, const A&, In in) {
        const TensorId s = Sigmoid(w, in[1]);
        return w.Mul(in[0], w.Mul(s, w.Sub(w.Number(1), s)));
      }},
     {M::kEluBwd, EluBwd},
     {M::kGeluBwd, GeluBwd},
-    {M::kSoftplusBwd, [](W& w, const A& a, In in) { return w.Mul(in[0], Sigmoid(w, Scaled(w, a.softplus_beta, in[1]))); }},
+    {M::kSoftplusBwd,
+     [](W& w, const A& a, In in) {
+       return w.Mul(in[0], Sigmoid(w, Scaled(w, a.softplus_beta, in[1])));
+     }},
     {M::kSwishBwd, SwishBwd},
     {M::kGeluApproxTanhBwd, GeluApproxBwd},
     {M::kCmpEq, Binary<S::kEq>},
@@ -188,7 +205,8 @@ static_assert(RowsInOrder(), "one recipe for each mode, in the order of pointwis
 
 }  // namespace
 
-TensorId WritePointwise(PrimitiveWriter& w, const PointwiseAttrs& attrs, std::span<const TensorId> in) {
+TensorId WritePointwise(PrimitiveWriter& w, const PointwiseAttrs& attrs,
+                        std::span<const TensorId> in) {
   return kRecipes[static_cast<size_t>(attrs.mode)].write(w, attrs, in);
 }
 

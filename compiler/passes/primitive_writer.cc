@@ -41,43 +41,64 @@ TensorId PrimitiveWriter::Map(ScalarOp op, std::initializer_list<TensorId> opera
   }
   const DType type = Info(op).result == ScalarResult::kBool ? DType::kBool : compute_;
   const TensorId y = Virtual(Info(op).text, type, std::move(dims));
-  graph_.AddNode({.op = GraphOp::kMap, .inputs = operands, .outputs = {y}, .compute = compute_,
-                  .attrs = graph::MapAttrs{.op = op}, .name = ""});
+  graph_.AddNode({.op = GraphOp::kMap,
+                  .inputs = operands,
+                  .outputs = {y},
+                  .compute = compute_,
+                  .attrs = graph::MapAttrs{.op = op},
+                  .name = ""});
   return y;
 }
 
 TensorId PrimitiveWriter::Cast(TensorId x, DType type) {
   const TensorId y = Virtual("cast", type, graph_[x].dims);
-  graph_.AddNode({.op = GraphOp::kMap, .inputs = {x}, .outputs = {y}, .compute = type,
-                  .attrs = graph::MapAttrs{.identity = true}, .name = ""});
+  graph_.AddNode({.op = GraphOp::kMap,
+                  .inputs = {x},
+                  .outputs = {y},
+                  .compute = type,
+                  .attrs = graph::MapAttrs{.identity = true},
+                  .name = ""});
   return y;
 }
 
 TensorId PrimitiveWriter::Reduce(graph::Combine combine, TensorId x, Dims result_dims) {
   const TensorId y = Virtual(graph::Text(combine), compute_, std::move(result_dims));
-  graph_.AddNode({.op = GraphOp::kReduce, .inputs = {x}, .outputs = {y}, .compute = compute_,
-                  .attrs = graph::ReduceAttrs{.combine = combine}, .name = ""});
+  graph_.AddNode({.op = GraphOp::kReduce,
+                  .inputs = {x},
+                  .outputs = {y},
+                  .compute = compute_,
+                  .attrs = graph::ReduceAttrs{.combine = combine},
+                  .name = ""});
   return y;
 }
 
 TensorId PrimitiveWriter::Iota(int64_t axis, Dims dims) {
   const TensorId y = Virtual("iota", DType::kI32, std::move(dims));
-  graph_.AddNode({.op = GraphOp::kIota, .inputs = {}, .outputs = {y}, .compute = DType::kI32,
-                  .attrs = graph::IotaAttrs{.axis = axis}, .name = ""});
+  graph_.AddNode({.op = GraphOp::kIota,
+                  .inputs = {},
+                  .outputs = {y},
+                  .compute = DType::kI32,
+                  .attrs = graph::IotaAttrs{.axis = axis},
+                  .name = ""});
   return y;
 }
 
 void PrimitiveWriter::Write(TensorId from, TensorId to) {
   if (graph_.nodes.size() > first_node_) {
     Node& last = graph_.nodes.back();
-    const bool mine = last.outputs.size() == 1 && last.outputs[0] == from && graph_[from].is_virtual;
+    const bool mine =
+        last.outputs.size() == 1 && last.outputs[0] == from && graph_[from].is_virtual;
     if (mine && graph_[from].dims == graph_[to].dims) {
       last.outputs[0] = to;
       return;
     }
   }
-  graph_.AddNode({.op = GraphOp::kMap, .inputs = {from}, .outputs = {to}, .compute = compute_,
-                  .attrs = graph::MapAttrs{.identity = true}, .name = ""});
+  graph_.AddNode({.op = GraphOp::kMap,
+                  .inputs = {from},
+                  .outputs = {to},
+                  .compute = compute_,
+                  .attrs = graph::MapAttrs{.identity = true},
+                  .name = ""});
 }
 
 }  // namespace kiln::compiler

@@ -34,7 +34,9 @@ class PrimitiveWriter {
   graph::TensorId Sub(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kSub, {a, b}); }
   graph::TensorId Mul(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kMul, {a, b}); }
   graph::TensorId Div(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kDiv, {a, b}); }
-  graph::TensorId Select(graph::TensorId c, graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kSelect, {c, a, b}); }
+  graph::TensorId Select(graph::TensorId c, graph::TensorId a, graph::TensorId b) {
+    return Map(ScalarOp::kSelect, {c, a, b});
+  }
 
   // Makes the value of `from` the tensor `to`: retargets from's node if this writer made it and the shapes
   // agree, else appends an identity.

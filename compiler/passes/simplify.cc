@@ -25,24 +25,33 @@ bool IsRedundantIdentity(const Graph& g, const Node& node) {
 // Nodes with equal keys compute equal tensors.
 std::string KeyOf(const Graph& g, const Node& node) {
   const Tensor& y = g[node.outputs[0]];
-  std::string key = fmt::format("{} {} {} {}", static_cast<int>(node.op), static_cast<int>(node.compute),
-                                static_cast<int>(y.dtype), DimsText(y.dims));
+  std::string key =
+      fmt::format("{} {} {} {}", static_cast<int>(node.op), static_cast<int>(node.compute),
+                  static_cast<int>(y.dtype), DimsText(y.dims));
   if (node.op == GraphOp::kReshape) key += DimsText(y.strides);
   for (TensorId id : node.inputs) {
     const Tensor& x = g[id];
     // Literals are equal by value, whatever node they were made for.
-    if (x.is_constant() && x.uid < 0) key += fmt::format(" {:a}:{}:{}", *x.value, static_cast<int>(x.dtype), x.uid);
-    else key += fmt::format(" %{}", id);
+    if (x.is_constant() && x.uid < 0)
+      key += fmt::format(" {:a}:{}:{}", *x.value, static_cast<int>(x.dtype), x.uid);
+    else
+      key += fmt::format(" %{}", id);
   }
-  std::visit([&](const auto& attrs) {
-    ForEachField(attrs, [&](const char*, const auto& value) {
-      using T = std::remove_cvref_t<decltype(value)>;
-      if constexpr (std::is_same_v<T, Dims>) key += " " + DimsText(value);
-      else if constexpr (std::is_enum_v<T>) key += fmt::format(" {}", static_cast<int64_t>(value));
-      else if constexpr (std::is_same_v<T, double>) key += fmt::format(" {:a}", value);
-      else key += fmt::format(" {}", value);
-    });
-  }, node.attrs);
+  std::visit(
+      [&](const auto& attrs) {
+        ForEachField(attrs, [&](const char*, const auto& value) {
+          using T = std::remove_cvref_t<decltype(value)>;
+          if constexpr (std::is_same_v<T, Dims>)
+            key += " " + DimsText(value);
+          else if constexpr (std::is_enum_v<T>)
+            key += fmt::format(" {}", static_cast<int64_t>(value));
+          else if constexpr (std::is_same_v<T, double>)
+            key += fmt::format(" {:a}", value);
+          else
+            key += fmt::format(" {}", value);
+        });
+      },
+      node.attrs);
   return key;
 }
 

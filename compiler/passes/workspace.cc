@@ -18,7 +18,8 @@ int64_t PlaceBuffers(std::vector<LiveBuffer>& buffers) {
     const int64_t size = AlignUp(buffer.bytes, kAlignment);
     std::vector<const LiveBuffer*> rivals;
     for (const LiveBuffer* other : placed)
-      if (other->first_step <= buffer.last_step && buffer.first_step <= other->last_step) rivals.push_back(other);
+      if (other->first_step <= buffer.last_step && buffer.first_step <= other->last_step)
+        rivals.push_back(other);
     std::ranges::sort(rivals, {}, &LiveBuffer::offset);
     int64_t offset = 0;
     for (const LiveBuffer* other : rivals) {

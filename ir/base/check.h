@@ -14,14 +14,15 @@ struct CheckFailure : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-[[noreturn]] void FailCheck(const char* file, int line, const char* condition, const std::string& detail);
+[[noreturn]] void FailCheck(const char* file, int line, const char* condition,
+                            const std::string& detail);
 
 }  // namespace kiln
 
-#define CHECK(condition, ...)                                                                  \
-  do {                                                                                         \
-    if (!(condition)) [[unlikely]]                                                             \
-      ::kiln::FailCheck(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));        \
+#define CHECK(condition, ...)                                                           \
+  do {                                                                                  \
+    if (!(condition)) [[unlikely]]                                                      \
+      ::kiln::FailCheck(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (0)
 
 #ifdef NDEBUG

@@ -15,11 +15,11 @@ namespace kiln {
 template <class C, class T>
 struct FieldRow {
   const char* name;
-  T C::*member;
+  T C::* member;
 };
 
 template <class C, class T>
-constexpr FieldRow<C, T> Field(const char* name, T C::*member) {
+constexpr FieldRow<C, T> Field(const char* name, T C::* member) {
   return {name, member};
 }
 
@@ -32,7 +32,8 @@ constexpr void ForEachField(A& attrs, F&& visit) {
 
 template <class A>
 bool FieldsEqual(const A& a, const A& b) {
-  return std::apply([&](auto... row) { return ((a.*row.member == b.*row.member) && ...); }, A::Fields());
+  return std::apply([&](auto... row) { return ((a.*row.member == b.*row.member) && ...); },
+                    A::Fields());
 }
 
 }  // namespace kiln

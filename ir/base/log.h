@@ -19,8 +19,8 @@ void SetLogTap(std::function<void(Severity, std::string_view)> tap);
 
 }  // namespace kiln
 
-#define LOG(severity, ...)                                                        \
-  do {                                                                            \
-    if (::kiln::LogEnabled(::kiln::Severity::severity))                           \
-      ::kiln::LogLine(::kiln::Severity::severity, ::fmt::format(__VA_ARGS__));    \
+#define LOG(severity, ...)                                                     \
+  do {                                                                         \
+    if (::kiln::LogEnabled(::kiln::Severity::severity))                        \
+      ::kiln::LogLine(::kiln::Severity::severity, ::fmt::format(__VA_ARGS__)); \
   } while (0)

@@ -81,8 +81,7 @@ class [[nodiscard]] Status {
 
 }  // namespace kiln
 
-#define RETURN_IF_ERROR(expr)                          \
-  do {                                                 \
-    if (::kiln::Status kiln_status = (expr); !kiln_status.ok()) \
-      return kiln_status;                                  \
+#define RETURN_IF_ERROR(expr)                                                       \
+  do {                                                                              \
+    if (::kiln::Status kiln_status = (expr); !kiln_status.ok()) return kiln_status; \
   } while (0)

@@ -201,11 +201,16 @@ namespace {
 // Whether every value of the storage type `narrow` is one of `wide`, so that going there and back is nothing.
 bool Holds(DType wide, DType narrow) {
   switch (wide) {
-    case DType::kF32: return IsFloat(narrow) && SizeOf(narrow) < 4;
-    case DType::kF64: return IsFloat(narrow) && SizeOf(narrow) < 8;
-    case DType::kI32: return IsInteger(narrow) && SizeOf(narrow) < 4;
-    case DType::kI64: return IsInteger(narrow) && SizeOf(narrow) < 8;
-    default: return false;
+    case DType::kF32:
+      return IsFloat(narrow) && SizeOf(narrow) < 4;
+    case DType::kF64:
+      return IsFloat(narrow) && SizeOf(narrow) < 8;
+    case DType::kI32:
+      return IsInteger(narrow) && SizeOf(narrow) < 4;
+    case DType::kI64:
+      return IsInteger(narrow) && SizeOf(narrow) < 8;
+    default:
+      return false;
   }
 }
 

@@ -160,10 +160,10 @@ class Parser {
       Result<Stmt> (Parser::*parse)();
     };
     static constexpr Row kRows[] = {
-        {"let", &Parser::LetStatement},         {"alloc", &Parser::AllocStatement},
-        {"store", &Parser::StoreStatement},     {"copy", &Parser::CopyStatement},
-        {"for", &Parser::ForStatement},         {"if", &Parser::IfStatement},
-        {"mma", &Parser::MmaStatement},         {"barrier", &Parser::BarrierStatement},
+        {"let", &Parser::LetStatement},     {"alloc", &Parser::AllocStatement},
+        {"store", &Parser::StoreStatement}, {"copy", &Parser::CopyStatement},
+        {"for", &Parser::ForStatement},     {"if", &Parser::IfStatement},
+        {"mma", &Parser::MmaStatement},     {"barrier", &Parser::BarrierStatement},
     };
     if (token_.kind == TokenKind::kComment) {
       Comment comment{std::string(token_.text)};

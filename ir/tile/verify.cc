@@ -256,10 +256,8 @@ class Verifier {
     for (const Stmt& s : block) {
       const auto* loop = std::get_if<For>(&s.node);
       const bool block_loop = loop != nullptr && IsBlockBind(loop->bind);
-      if (block_loop)
-        RETURN_IF_ERROR(At(s, CheckOutermost(block, only_block_loops_outside)));
-      RETURN_IF_ERROR(
-          At(s, std::visit([this](const auto& node) { return Check(node); }, s.node)));
+      if (block_loop) RETURN_IF_ERROR(At(s, CheckOutermost(block, only_block_loops_outside)));
+      RETURN_IF_ERROR(At(s, std::visit([this](const auto& node) { return Check(node); }, s.node)));
       RETURN_IF_ERROR(CheckBodies(s, block_loop && only_block_loops_outside));
     }
     LeaveScope(mark);
@@ -273,8 +271,7 @@ class Verifier {
       const bool divergent = (partial && kernel_.threads > 1) || Divergent(loop->extent);
       const bool thread_loop = loop->bind == Bind::kThreadX;
       const bool var_divergent = kernel_.threads > 1 && (thread_loop || Divergent(loop->extent));
-      RETURN_IF_ERROR(
-          At(s, DefineVariable(loop->var, {loop->type, var_divergent, false})));
+      RETURN_IF_ERROR(At(s, DefineVariable(loop->var, {loop->type, var_divergent, false})));
       divergent_ += divergent;
       thread_loops_ += thread_loop;
       block_binds_[static_cast<size_t>(loop->bind)] = true;

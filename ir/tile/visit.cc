@@ -85,12 +85,8 @@ Block Rewrite(const Block& block, const Rewriter& rewrite) {
   for (const Stmt& s : block) {
     out.push_back(std::visit(
         Overload{
-            [&](const Let& n) {
-              return Stmt{Let{n.name, expr(n.value)}};
-            },
-            [&](const Store& n) {
-              return Stmt{Store{n.buffer, expr(n.index), expr(n.value)}};
-            },
+            [&](const Let& n) { return Stmt{Let{n.name, expr(n.value)}}; },
+            [&](const Store& n) { return Stmt{Store{n.buffer, expr(n.index), expr(n.value)}}; },
             [&](const Copy& n) {
               return Stmt{Copy{n.dst, expr(n.dst_index), n.src, expr(n.src_index), n.lanes}};
             },

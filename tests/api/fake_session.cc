@@ -14,7 +14,8 @@ void* last_stream = nullptr;
 
 class FakePlan : public Plan {
  public:
-  FakePlan(graph::Graph graph, EngineConfig config) : graph_(std::move(graph)), config_(std::move(config)) {
+  FakePlan(graph::Graph graph, EngineConfig config)
+      : graph_(std::move(graph)), config_(std::move(config)) {
     for (auto ids : {graph::Inputs(graph_), graph::Outputs(graph_)}) {
       for (graph::TensorId id : ids) Add(id);
     }
@@ -27,13 +28,15 @@ class FakePlan : public Plan {
     *static_cast<char*>(workspace) = 1;
     graph::TensorValues values;
     for (graph::TensorId id : graph::Inputs(graph_)) {
-      values[id] = graph::Unpack(graph_[id], static_cast<const std::byte*>(pointers[Slot(graph_[id].uid)]));
+      values[id] =
+          graph::Unpack(graph_[id], static_cast<const std::byte*>(pointers[Slot(graph_[id].uid)]));
     }
     RETURN_IF_ERROR(graph::Evaluate(graph_, values));
     for (graph::TensorId id : graph::Outputs(graph_)) {
       const graph::Tensor& tensor = graph_[id];
       auto* out = static_cast<std::byte*>(pointers[Slot(tensor.uid)]);
-      std::vector<std::byte> memory(static_cast<size_t>(SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype)));
+      std::vector<std::byte> memory(
+          static_cast<size_t>(SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype)));
       std::copy_n(out, memory.size(), memory.data());
       graph::Pack(tensor, values[id], memory);
       std::copy(memory.begin(), memory.end(), out);
@@ -47,7 +50,10 @@ class FakePlan : public Plan {
     for (const ProgramTensor& known : tensors_) {
       if (known.uid == t.uid) return;
     }
-    tensors_.push_back({.uid = t.uid, .dtype = static_cast<uint8_t>(t.dtype), .by_value = t.by_value, .is_output = false});
+    tensors_.push_back({.uid = t.uid,
+                        .dtype = static_cast<uint8_t>(t.dtype),
+                        .by_value = t.by_value,
+                        .is_output = false});
   }
   size_t Slot(int64_t uid) const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -70,7 +76,9 @@ class FakeSession : public Session {
 
   Result<EngineFacts> Describe(const graph::Graph&, int64_t engine) const override {
     if (engine == 0) return Status::Text(Code::kUnsupportedGraphPattern, "engine 0 takes nothing");
-    EngineFacts facts{.name = "interpreter", .knobs = {}, .numerical_notes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
+    EngineFacts facts{.name = "interpreter",
+                      .knobs = {},
+                      .numerical_notes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
                       .behavior_notes = {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION,
                                          CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API},
                       .layouts = {}};
@@ -90,10 +98,12 @@ class FakeSession : public Session {
   Result<Footprint> Measure(const graph::Graph&, const EngineConfig&) const override {
     return Footprint{.workspace_bytes = kFakeWorkspace, .shared_memory_bytes = 1024};
   }
-  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config) override {
+  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph,
+                                            const EngineConfig& config) override {
     return std::shared_ptr<const Plan>(std::make_shared<FakePlan>(graph, config));
   }
-  Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace, void* stream) override {
+  Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,
+                 void* stream) override {
     last_stream = stream;
     return static_cast<const FakePlan&>(plan).Run(pointers, workspace);
   }
@@ -107,7 +117,8 @@ class FakeSession : public Session {
 void* LastFakeStream() { return last_stream; }
 
 Result<std::shared_ptr<Session>> OpenSession() {
-  static const std::shared_ptr<Session> session = std::make_shared<FakeSession>(*TargetFromArch("sm_90a"));
+  static const std::shared_ptr<Session> session =
+      std::make_shared<FakeSession>(*TargetFromArch("sm_90a"));
   return session;
 }
 

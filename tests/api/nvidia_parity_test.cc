@@ -210,34 +210,19 @@ std::vector<Row> Rows() {
   return {
       {"tensor", [=](Client& c) { c.Tensor(1, d4); }},
       {"tensor_finalized_twice", [=](Client& c) { c.Finalize(c.Tensor(1, d4)); }},
-      {"tensor_zero_extent",
-       [](Client& c) {
-         c.Tensor(1, {2, 0, 3});
-       },
-       kDocumented},
-      {"tensor_negative_extent",
-       [](Client& c) {
-         c.Tensor(1, {2, -1, 3});
-       }},
+      {"tensor_zero_extent", [](Client& c) { c.Tensor(1, {2, 0, 3}); }, kDocumented},
+      {"tensor_negative_extent", [](Client& c) { c.Tensor(1, {2, -1, 3}); }},
       {"tensor_zero_stride",
-       [=](Client& c) {
-         c.Tensor(1, d4, CUDNN_DATA_FLOAT, 16, {0, 1, 1, 1});
-       }},
+       [=](Client& c) { c.Tensor(1, d4, CUDNN_DATA_FLOAT, 16, {0, 1, 1, 1}); }},
       {"tensor_negative_stride",
-       [=](Client& c) {
-         c.Tensor(1, d4, CUDNN_DATA_FLOAT, 16, {60, 20, 5, -1});
-       }},
+       [=](Client& c) { c.Tensor(1, d4, CUDNN_DATA_FLOAT, 16, {60, 20, 5, -1}); }},
       {"tensor_absurd_extents",
-       [](Client& c) {
-         c.Tensor(1, {1LL << 62, 4, 4}, CUDNN_DATA_FLOAT, 16, {1, 1, 1});
-       },
+       [](Client& c) { c.Tensor(1, {1LL << 62, 4, 4}, CUDNN_DATA_FLOAT, 16, {1, 1, 1}); },
        kEarlier},
       {"tensor_eight_dimensions", [](Client& c) { c.Tensor(1, Ints(8, 1)); }},
       {"tensor_nine_dimensions", [](Client& c) { c.Tensor(1, Ints(9, 1)); }},
       {"tensor_fewer_strides",
-       [](Client& c) {
-         c.Tensor(1, {1, 2, 3}, CUDNN_DATA_FLOAT, 16, {1, 1});
-       }},
+       [](Client& c) { c.Tensor(1, {1, 2, 3}, CUDNN_DATA_FLOAT, 16, {1, 1}); }},
       {"tensor_alignment_3", [=](Client& c) { c.Tensor(1, d4, CUDNN_DATA_FLOAT, 3); }},
       {"tensor_alignment_0", [=](Client& c) { c.Tensor(1, d4, CUDNN_DATA_FLOAT, 0); }},
       {"tensor_alignment_12", [=](Client& c) { c.Tensor(1, d4, CUDNN_DATA_FLOAT, 12); }},
@@ -322,62 +307,29 @@ std::vector<Row> Rows() {
        "the reference has the least of both counts written"},
       {"create_unknown_kind", [](Client& c) { c.Make(999); }, kDocumented},
       {"convolution", [](Client& c) { c.Convolution(); }},
-      {"convolution_array_lengths",
-       [](Client& c) {
-         c.Convolution({0, 0}, {1, 1}, {1, 1}, 3);
-       }},
-      {"convolution_zero_stride",
-       [](Client& c) {
-         c.Convolution({0, 0}, {0, 1});
-       }},
-      {"convolution_zero_dilation",
-       [](Client& c) {
-         c.Convolution({0, 0}, {1, 1}, {1, 0});
-       }},
-      {"convolution_negative_padding",
-       [](Client& c) {
-         c.Convolution({-1, 0});
-       }},
-      {"convolution_zero_dims",
-       [](Client& c) {
-         c.Convolution({0, 0}, {1, 1}, {1, 1}, 0);
-       }},
+      {"convolution_array_lengths", [](Client& c) { c.Convolution({0, 0}, {1, 1}, {1, 1}, 3); }},
+      {"convolution_zero_stride", [](Client& c) { c.Convolution({0, 0}, {0, 1}); }},
+      {"convolution_zero_dilation", [](Client& c) { c.Convolution({0, 0}, {1, 1}, {1, 0}); }},
+      {"convolution_negative_padding", [](Client& c) { c.Convolution({-1, 0}); }},
+      {"convolution_zero_dims", [](Client& c) { c.Convolution({0, 0}, {1, 1}, {1, 1}, 0); }},
       {"conv_op",
-       [](Client& c) {
-         c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {8, 64, 14, 14});
-       }},
+       [](Client& c) { c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {8, 64, 14, 14}); }},
       {"conv_op_groups",
-       [](Client& c) {
-         c.ConvForward({8, 32, 16, 16}, {64, 16, 3, 3}, {8, 64, 14, 14});
-       }},
+       [](Client& c) { c.ConvForward({8, 32, 16, 16}, {64, 16, 3, 3}, {8, 64, 14, 14}); }},
       {"conv_op_group_dimension",
-       [](Client& c) {
-         c.ConvForward({8, 2, 16, 16, 16}, {2, 32, 16, 3, 3}, {8, 2, 32, 14, 14});
-       }},
+       [](Client& c) { c.ConvForward({8, 2, 16, 16, 16}, {2, 32, 16, 3, 3}, {8, 2, 32, 14, 14}); }},
       {"conv_op_extent",
-       [](Client& c) {
-         c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {8, 64, 15, 14});
-       }},
+       [](Client& c) { c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {8, 64, 15, 14}); }},
       {"conv_op_channels",
-       [](Client& c) {
-         c.ConvForward({8, 32, 16, 16}, {64, 31, 3, 3}, {8, 64, 14, 14});
-       }},
+       [](Client& c) { c.ConvForward({8, 32, 16, 16}, {64, 31, 3, 3}, {8, 64, 14, 14}); }},
       {"conv_op_rank",
-       [](Client& c) {
-         c.ConvForward({8, 32, 16}, {64, 32, 3, 3}, {8, 64, 14, 14});
-       }},
+       [](Client& c) { c.ConvForward({8, 32, 16}, {64, 32, 3, 3}, {8, 64, 14, 14}); }},
       {"conv_op_batch",
-       [](Client& c) {
-         c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {7, 64, 14, 14});
-       }},
+       [](Client& c) { c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {7, 64, 14, 14}); }},
       {"conv_op_filters",
-       [](Client& c) {
-         c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {8, 63, 14, 14});
-       }},
+       [](Client& c) { c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {8, 63, 14, 14}); }},
       {"conv_op_window",
-       [](Client& c) {
-         c.ConvForward({8, 32, 2, 2}, {64, 32, 3, 3}, {8, 64, 1, 1});
-       }},
+       [](Client& c) { c.ConvForward({8, 32, 2, 2}, {64, 32, 3, 3}, {8, 64, 1, 1}); }},
       {"conv_op_empty",
        [](Client& c) {
          c.Finalize(c.Make(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR));
@@ -409,113 +361,41 @@ std::vector<Row> Rows() {
        "ours names the finer status BAD_PARAM_NULL_POINTER"},
       {"pointwise", [=](Client& c) { c.Pointwise(CUDNN_POINTWISE_ADD, d4, d4, d4); }},
       {"pointwise_broadcast",
-       [=](Client& c) {
-         c.Pointwise(CUDNN_POINTWISE_ADD, d4, {1, 3, 1, 1}, d4);
-       }},
+       [=](Client& c) { c.Pointwise(CUDNN_POINTWISE_ADD, d4, {1, 3, 1, 1}, d4); }},
       {"pointwise_both_broadcast",
-       [=](Client& c) {
-         c.Pointwise(CUDNN_POINTWISE_ADD, {2, 1, 4, 5}, {1, 3, 1, 1}, d4);
-       }},
-      {"pointwise_rank",
-       [=](Client& c) {
-         c.Pointwise(CUDNN_POINTWISE_ADD, d4, {3, 4, 5}, d4);
-       }},
+       [=](Client& c) { c.Pointwise(CUDNN_POINTWISE_ADD, {2, 1, 4, 5}, {1, 3, 1, 1}, d4); }},
+      {"pointwise_rank", [=](Client& c) { c.Pointwise(CUDNN_POINTWISE_ADD, d4, {3, 4, 5}, d4); }},
       {"pointwise_without_b", [=](Client& c) { c.Pointwise(CUDNN_POINTWISE_ADD, d4, {}, d4); }},
       {"pointwise_surplus_b",
        [=](Client& c) { c.Pointwise(CUDNN_POINTWISE_RELU_FWD, d4, d4, d4); }},
       {"pointwise_extent",
-       [=](Client& c) {
-         c.Pointwise(CUDNN_POINTWISE_ADD, d4, d4, {2, 3, 4, 6});
-       },
-       kDocumented},
+       [=](Client& c) { c.Pointwise(CUDNN_POINTWISE_ADD, d4, d4, {2, 3, 4, 6}); }, kDocumented},
       {"pointwise_smaller_output",
-       [=](Client& c) {
-         c.Pointwise(CUDNN_POINTWISE_ADD, d4, d4, {1, 3, 4, 5});
-       },
-       kDocumented},
+       [=](Client& c) { c.Pointwise(CUDNN_POINTWISE_ADD, d4, d4, {1, 3, 4, 5}); }, kDocumented},
       {"pointwise_backward_without_dx",
        [=](Client& c) { c.Pointwise(CUDNN_POINTWISE_RELU_BWD, d4, d4, d4); }},
-      {"matmul",
-       [](Client& c) {
-         c.Matmul({2, 3, 4}, {2, 4, 5}, {2, 3, 5});
-       }},
-      {"matmul_rank_2",
-       [](Client& c) {
-         c.Matmul({3, 4}, {4, 5}, {3, 5});
-       }},
-      {"matmul_broadcast",
-       [](Client& c) {
-         c.Matmul({1, 3, 4}, {2, 4, 5}, {2, 3, 5});
-       }},
+      {"matmul", [](Client& c) { c.Matmul({2, 3, 4}, {2, 4, 5}, {2, 3, 5}); }},
+      {"matmul_rank_2", [](Client& c) { c.Matmul({3, 4}, {4, 5}, {3, 5}); }},
+      {"matmul_broadcast", [](Client& c) { c.Matmul({1, 3, 4}, {2, 4, 5}, {2, 3, 5}); }},
       {"matmul_grouped_heads",
-       [](Client& c) {
-         c.Matmul({2, 8, 3, 4}, {2, 2, 4, 5}, {2, 8, 3, 5});
-       }},
-      {"matmul_k",
-       [](Client& c) {
-         c.Matmul({2, 3, 4}, {2, 5, 5}, {2, 3, 5});
-       }},
-      {"matmul_m",
-       [](Client& c) {
-         c.Matmul({2, 3, 4}, {2, 4, 5}, {2, 4, 5});
-       }},
-      {"matmul_batch",
-       [](Client& c) {
-         c.Matmul({3, 3, 4}, {2, 4, 5}, {2, 3, 5});
-       }},
-      {"matmul_mixed_ranks",
-       [](Client& c) {
-         c.Matmul({2, 3, 4}, {4, 5}, {2, 3, 5});
-       },
+       [](Client& c) { c.Matmul({2, 8, 3, 4}, {2, 2, 4, 5}, {2, 8, 3, 5}); }},
+      {"matmul_k", [](Client& c) { c.Matmul({2, 3, 4}, {2, 5, 5}, {2, 3, 5}); }},
+      {"matmul_m", [](Client& c) { c.Matmul({2, 3, 4}, {2, 4, 5}, {2, 4, 5}); }},
+      {"matmul_batch", [](Client& c) { c.Matmul({3, 3, 4}, {2, 4, 5}, {2, 3, 5}); }},
+      {"matmul_mixed_ranks", [](Client& c) { c.Matmul({2, 3, 4}, {4, 5}, {2, 3, 5}); },
        "mismatched ranks are BAD_PARAM in ours, as in every other operation"},
-      {"reduction",
-       [](Client& c) {
-         c.Reduction({2, 3, 4}, {2, 1, 4});
-       }},
-      {"reduction_of_runs",
-       [](Client& c) {
-         c.Reduction({2, 6, 4}, {2, 2, 4});
-       }},
-      {"reduction_extent",
-       [](Client& c) {
-         c.Reduction({2, 3, 4}, {2, 2, 4});
-       }},
-      {"reduction_rank",
-       [](Client& c) {
-         c.Reduction({2, 3, 4}, {2, 3});
-       }},
-      {"reshape",
-       [](Client& c) {
-         c.Reshape({2, 3, 4}, {6, 4});
-       }},
-      {"reshape_elements",
-       [](Client& c) {
-         c.Reshape({2, 3, 4}, {6, 5});
-       }},
-      {"concat",
-       [](Client& c) {
-         c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 1);
-       }},
-      {"concat_in_place",
-       [](Client& c) {
-         c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 1, 0);
-       }},
-      {"concat_sum",
-       [](Client& c) {
-         c.Concat({2, 3, 4}, {2, 5, 4}, {2, 9, 4}, 1);
-       }},
-      {"concat_axis",
-       [](Client& c) {
-         c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 5);
-       }},
-      {"concat_other_extent",
-       [](Client& c) {
-         c.Concat({2, 3, 4}, {1, 5, 4}, {2, 8, 4}, 1);
-       }},
-      {"concat_in_place_index",
-       [](Client& c) {
-         c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 1, 7);
-       }},
+      {"reduction", [](Client& c) { c.Reduction({2, 3, 4}, {2, 1, 4}); }},
+      {"reduction_of_runs", [](Client& c) { c.Reduction({2, 6, 4}, {2, 2, 4}); }},
+      {"reduction_extent", [](Client& c) { c.Reduction({2, 3, 4}, {2, 2, 4}); }},
+      {"reduction_rank", [](Client& c) { c.Reduction({2, 3, 4}, {2, 3}); }},
+      {"reshape", [](Client& c) { c.Reshape({2, 3, 4}, {6, 4}); }},
+      {"reshape_elements", [](Client& c) { c.Reshape({2, 3, 4}, {6, 5}); }},
+      {"concat", [](Client& c) { c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 1); }},
+      {"concat_in_place", [](Client& c) { c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 1, 0); }},
+      {"concat_sum", [](Client& c) { c.Concat({2, 3, 4}, {2, 5, 4}, {2, 9, 4}, 1); }},
+      {"concat_axis", [](Client& c) { c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 5); }},
+      {"concat_other_extent", [](Client& c) { c.Concat({2, 3, 4}, {1, 5, 4}, {2, 8, 4}, 1); }},
+      {"concat_in_place_index", [](Client& c) { c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 1, 7); }},
       {"graph_without_a_handle",
        [](Client& c) {
          c.Graph({c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {8, 64, 14, 14})});
@@ -540,18 +420,9 @@ std::vector<Row> Rows() {
        }},
       {"plan_empty",
        [](Client& c) { c.Finalize(c.Make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)); }},
-      {"pack",
-       [](Client& c) {
-         c.Pack({1, 2}, {&c, &c});
-       }},
-      {"pack_counts",
-       [](Client& c) {
-         c.Pack({1, 2, 3}, {&c, &c});
-       }},
-      {"pack_uid_twice",
-       [](Client& c) {
-         c.Pack({1, 1}, {&c, nullptr});
-       },
+      {"pack", [](Client& c) { c.Pack({1, 2}, {&c, &c}); }},
+      {"pack_counts", [](Client& c) { c.Pack({1, 2, 3}, {&c, &c}); }},
+      {"pack_uid_twice", [](Client& c) { c.Pack({1, 1}, {&c, nullptr}); },
        "one uid with two pointers is a mistake: which is meant?"},
       {"pack_intermediates",
        [](Client& c) {

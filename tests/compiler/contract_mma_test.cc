@@ -30,7 +30,8 @@ Graph WithHalfInputs(Graph g, DType half) {
 }
 
 void ExpectRight(const Graph& g, const std::string& name, int tile_m, int tile_n) {
-  const EngineChoice choice{.engine = EngineIndex("contract_mma"), .knobs = {{"tile_m", tile_m}, {"tile_n", tile_n}}};
+  const EngineChoice choice{.engine = EngineIndex("contract_mma"),
+                            .knobs = {{"tile_m", tile_m}, {"tile_n", tile_n}}};
   const Result<TileRun> run = CheckTiles(g, Hopper(), graph::RandomInputs(g, 11, false), choice);
   EXPECT_TRUE(run.ok()) << name << ": " << run.status().message() << "\n" << graph::Print(g);
 }
@@ -52,8 +53,10 @@ TEST(ContractMmaTest, TakesConvolutionSamples) { EXPECT_GT(RunSamples(ConvSample
 
 Graph Matmul(const Dims& a, const Dims& as, const Dims& b, const Dims& bs) {
   graph::GraphBuilder builder("wide");
-  const TensorId x = builder.Input("a", DType::kF16, a, as), y = builder.Input("b", DType::kF16, b, bs);
-  const TensorId c = builder.Apply(GraphOp::kMatmul, {x, y}, graph::MatmulAttrs{}, {.dtype = DType::kF32, .compute = DType::kF32, .dims = {}});
+  const TensorId x = builder.Input("a", DType::kF16, a, as),
+                 y = builder.Input("b", DType::kF16, b, bs);
+  const TensorId c = builder.Apply(GraphOp::kMatmul, {x, y}, graph::MatmulAttrs{},
+                                   {.dtype = DType::kF32, .compute = DType::kF32, .dims = {}});
   builder.Output(c, "y", DType::kF16, {});
   return *builder.Finish();
 }
@@ -61,7 +64,8 @@ Graph Matmul(const Dims& a, const Dims& as, const Dims& b, const Dims& bs) {
 TEST(ContractMmaTest, WideReadsOfEitherOperand) {
   const Dims a = {1, 140, 72}, b = {1, 72, 70};
   for (const Dims& as : {Dims{10080, 72, 1}, Dims{10080, 1, 140}, Dims{11200, 80, 1}})
-    for (const Dims& bs : {Dims{5040, 70, 1}, Dims{5040, 1, 72}, Dims{5600, 1, 80}}) ExpectRight(Matmul(a, as, b, bs), "matmul", 128, 64);
+    for (const Dims& bs : {Dims{5040, 70, 1}, Dims{5040, 1, 72}, Dims{5600, 1, 80}})
+      ExpectRight(Matmul(a, as, b, bs), "matmul", 128, 64);
 }
 
 TEST(ContractMmaTest, WideReadsOfConvolutions) {
@@ -73,8 +77,10 @@ TEST(ContractMmaTest, WideReadsOfConvolutions) {
     for (int64_t& s : xs) s = s == 1 ? 1 : s * groups;
     const TensorId x = builder.Input("x", DType::kBF16, {2, channels, 7, 9}, xs);
     const TensorId w = builder.Input("w", DType::kBF16, {24, 16, 3, 3}, krsc_w);
-    const graph::ConvAttrs attrs{.pre_padding = {1, 0}, .post_padding = {1, 2}, .stride = {2, 1}, .dilation = {1, 2}};
-    const TensorId c = builder.Apply(GraphOp::kConvFprop, {x, w}, attrs, {.dtype = DType::kF32, .compute = DType::kF32, .dims = {}});
+    const graph::ConvAttrs attrs{
+        .pre_padding = {1, 0}, .post_padding = {1, 2}, .stride = {2, 1}, .dilation = {1, 2}};
+    const TensorId c = builder.Apply(GraphOp::kConvFprop, {x, w}, attrs,
+                                     {.dtype = DType::kF32, .compute = DType::kF32, .dims = {}});
     builder.Output(c, "y", DType::kBF16, {});
     ExpectRight(*builder.Finish(), fmt::format("groups {}", groups), 64, 64);
   }
@@ -82,9 +88,11 @@ TEST(ContractMmaTest, WideReadsOfConvolutions) {
 
 TEST(ContractMmaTest, DeclinesInWords) {
   const Result<CompiledPlan> plan =
-      Compile(Matmul({1, 8, 8}, {}, {1, 8, 8}, {}), *TargetFromArch("sm_75"), {.engine = EngineIndex("contract_mma"), .knobs = {}});
+      Compile(Matmul({1, 8, 8}, {}, {1, 8, 8}, {}), *TargetFromArch("sm_75"),
+              {.engine = EngineIndex("contract_mma"), .knobs = {}});
   ASSERT_FALSE(plan.ok());
-  EXPECT_NE(plan.status().message().find("needs sm_80"), std::string::npos) << plan.status().message();
+  EXPECT_NE(plan.status().message().find("needs sm_80"), std::string::npos)
+      << plan.status().message();
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ class NvrtcTest : public testing::Test {
     check_.Add(plan->program, name);
   }
   void ExpectCompiles(size_t limit, bool one_arch_each) {
-    for (const std::string& failure : check_.Run(*nvrtc_, kArchs, TestAll() ? check_.texts() : limit, !TestAll() && one_arch_each))
+    for (const std::string& failure : check_.Run(
+             *nvrtc_, kArchs, TestAll() ? check_.texts() : limit, !TestAll() && one_arch_each))
       ADD_FAILURE() << failure;
   }
 
@@ -46,12 +47,16 @@ TEST_F(NvrtcTest, HandWrittenGraphsCompile) {
 // Two stages, and the smallest and largest tiles.
 TEST_F(NvrtcTest, KnobsCompile) {
   for (const SampleGraph& sample : ReduceSamples()) {
-    if (sample.name == "columns" || sample.name == "rows_long" || sample.name == "prologue_epilogue")
-      for (const int splits : {1, 4}) Add(sample.graph, sample.name, {.engine = -1, .knobs = {{"splits", splits}}});
+    if (sample.name == "columns" || sample.name == "rows_long" ||
+        sample.name == "prologue_epilogue")
+      for (const int splits : {1, 4})
+        Add(sample.graph, sample.name, {.engine = -1, .knobs = {{"splits", splits}}});
   }
   for (const SampleGraph& sample : ConvSamples()) {
     if (sample.name.starts_with("conv_bias_relu"))
-      for (const int tile : {32, 128}) Add(sample.graph, sample.name, {.engine = -1, .knobs = {{"tile_m", tile}, {"tile_n", tile}}});
+      for (const int tile : {32, 128})
+        Add(sample.graph, sample.name,
+            {.engine = -1, .knobs = {{"tile_m", tile}, {"tile_n", tile}}});
   }
   ExpectCompiles(10, true);
 }
@@ -79,13 +84,17 @@ TEST_F(NvrtcTest, NvccCompilesAHandful) {
   int compiled = 0;
   const std::filesystem::path folder = testing::TempDir();
   for (const SampleGraph& sample : AllSamples()) {
-    if (sample.name != "conv_bias_relu_nhwc" && sample.name != "softmax" && sample.name != "mixed_types") continue;
+    if (sample.name != "conv_bias_relu_nhwc" && sample.name != "softmax" &&
+        sample.name != "mixed_types")
+      continue;
     const Result<CompiledPlan> plan = Compile(sample.graph, *TargetFromArch("sm_90a"));
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     for (const KernelSource& kernel : plan->program.kernels) {
       const std::filesystem::path source = folder / (kernel.entry + ".cu");
       std::ofstream(source) << kernel.text;
-      const std::string command = fmt::format("{} -cubin -std=c++17 -arch=sm_90a -o {}.cubin {} 2>&1", nvcc, source.string(), source.string());
+      const std::string command =
+          fmt::format("{} -cubin -std=c++17 -arch=sm_90a -o {}.cubin {} 2>&1", nvcc,
+                      source.string(), source.string());
       EXPECT_EQ(std::system(command.c_str()), 0) << sample.name << "\n" << kernel.text;
       ++compiled;
     }

@@ -33,7 +33,8 @@ std::vector<Recorded> ImportedGraphs() {
   int number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
-    if (Result<Graph> g = graph::ImportRecorded(line); g.ok()) graphs.push_back({number, *std::move(g)});
+    if (Result<Graph> g = graph::ImportRecorded(line); g.ok())
+      graphs.push_back({number, *std::move(g)});
   }
   return graphs;
 }
@@ -45,14 +46,17 @@ TEST(RecordedTest, CompileForEveryTarget) {
   for (const Recorded& r : graphs) {
     for (const char* arch : {"sm_80", "sm_90a", "sm_100a", "cpu"}) {
       const Result<CompiledPlan> plan = Compile(r.graph, *TargetFromArch(arch));
-      EXPECT_TRUE(plan.ok()) << "line " << r.line << ", " << arch << ": " << plan.status().message();
+      EXPECT_TRUE(plan.ok()) << "line " << r.line << ", " << arch << ": "
+                             << plan.status().message();
       if (plan.ok()) check.Add(plan->program, fmt::format("line {}", r.line));
     }
   }
   const Result<const runtime::Nvrtc*> nvrtc = runtime::ProcessNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().message();
   constexpr const char* kArchs[] = {"sm_80", "sm_90a", "sm_100a"};
-  for (const std::string& failure : check.Run(**nvrtc, kArchs, TestAll() ? check.texts() : 40, !TestAll())) ADD_FAILURE() << failure;
+  for (const std::string& failure :
+       check.Run(**nvrtc, kArchs, TestAll() ? check.texts() : 40, !TestAll()))
+    ADD_FAILURE() << failure;
 }
 
 // ---- small extents -----------------------------------------------------------------------------------
@@ -60,7 +64,9 @@ TEST(RecordedTest, CompileForEveryTarget) {
 // Extents that a convolution's geometry ties together stay as they are.
 std::set<int64_t> SpatialExtents(const Graph& g) {
   std::set<int64_t> extents;
-  const auto is_convolution = [](const Node& n) { return Has(n, graph::kContraction) && n.op != graph::GraphOp::kMatmul; };
+  const auto is_convolution = [](const Node& n) {
+    return Has(n, graph::kContraction) && n.op != graph::GraphOp::kMatmul;
+  };
   for (const Node& node : g.nodes) {
     if (!is_convolution(node)) continue;
     for (const graph::TensorId id : {node.inputs[0], node.inputs[1], node.outputs[0]})
@@ -82,7 +88,8 @@ Result<Graph> Small(Graph g) {
     t.strides = PackedStridesLike(t.dims, before);
   }
   for (Node& node : g.nodes) {
-    if (auto* slice = std::get_if<graph::SliceAttrs>(&node.attrs)) std::ranges::fill(slice->start, 0);
+    if (auto* slice = std::get_if<graph::SliceAttrs>(&node.attrs))
+      std::ranges::fill(slice->start, 0);
   }
   RETURN_IF_ERROR(graph::Legalize(g));
   return g;
@@ -95,8 +102,9 @@ double Work(const Graph& g) {
     if (Has(node, graph::kContraction)) {
       const Dims& w = g[node.inputs[1]].dims;
       own *= node.op == graph::GraphOp::kMatmul ? static_cast<double>(w[w.size() - 2])
-             : node.op == graph::GraphOp::kConvWgrad ? static_cast<double>(NumElements(w)) / static_cast<double>(w[1])
-                                                     : static_cast<double>(NumElements(w)) / static_cast<double>(w[0]);
+             : node.op == graph::GraphOp::kConvWgrad
+                 ? static_cast<double>(NumElements(w)) / static_cast<double>(w[1])
+                 : static_cast<double>(NumElements(w)) / static_cast<double>(w[0]);
     }
     work += own;
   }
@@ -117,14 +125,17 @@ TEST(RecordedTest, RunRightAtSmallExtents) {
       ++large;
       continue;
     }
-    const graph::TensorValues inputs = graph::RandomInputs(*small, static_cast<uint64_t>(r.line), true);
+    const graph::TensorValues inputs =
+        graph::RandomInputs(*small, static_cast<uint64_t>(r.line), true);
     for (const char* arch : {"sm_90a", "cpu"}) {
       const Result<TileRun> result = CheckTiles(*small, *TargetFromArch(arch), inputs, {}, 1e-2);
-      EXPECT_TRUE(result.ok()) << "line " << r.line << ": " << result.status().message() << "\n" << graph::Print(*small);
+      EXPECT_TRUE(result.ok()) << "line " << r.line << ": " << result.status().message() << "\n"
+                               << graph::Print(*small);
     }
     ++run;
   }
-  fmt::print("{} recorded graphs ran at small extents; {} are too large for the interpreter\n", run, large);
+  fmt::print("{} recorded graphs ran at small extents; {} are too large for the interpreter\n", run,
+             large);
   EXPECT_GE(run, 30);
 }
 

@@ -22,10 +22,13 @@ Dims Nhwc(const Dims& d) { return {d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]}; }
 Graph ConvBiasRelu(int64_t n, int64_t c, int64_t k, int64_t size) {
   GraphBuilder b("conv_bias_relu");
   const Dims xd = {n, c, size, size}, wd = {k, c, 3, 3};
-  const TensorId x = b.Input("x", DType::kF16, xd, Nhwc(xd)), w = b.Input("w", DType::kF16, wd, Nhwc(wd));
+  const TensorId x = b.Input("x", DType::kF16, xd, Nhwc(xd)),
+                 w = b.Input("w", DType::kF16, wd, Nhwc(wd));
   const TensorId bias = b.Input("bias", DType::kF16, {1, k, 1, 1});
-  const graph::ConvAttrs attrs{.pre_padding = {1, 1}, .post_padding = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
-  const TensorId y = b.Pointwise(M::kReluFwd, {b.Pointwise(M::kAdd, {b.Apply(GraphOp::kConvFprop, {x, w}, attrs), bias})});
+  const graph::ConvAttrs attrs{
+      .pre_padding = {1, 1}, .post_padding = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
+  const TensorId y = b.Pointwise(
+      M::kReluFwd, {b.Pointwise(M::kAdd, {b.Apply(GraphOp::kConvFprop, {x, w}, attrs), bias})});
   b.Output(y, "y", DType::kF16, Nhwc({n, k, size, size}));
   return *b.Finish();
 }
@@ -54,7 +57,8 @@ Graph Reduce(Dims dims, size_t reduced) {
 
 Graph Matmul(int64_t batch, int64_t m, int64_t n, int64_t k) {
   GraphBuilder b("matmul");
-  const TensorId x = b.Input("a", DType::kF16, {batch, m, k}), z = b.Input("b", DType::kF16, {batch, k, n});
+  const TensorId x = b.Input("a", DType::kF16, {batch, m, k}),
+                 z = b.Input("b", DType::kF16, {batch, k, n});
   b.Output(b.Apply(GraphOp::kMatmul, {x, z}, graph::MatmulAttrs{}), "y", DType::kF16);
   return *b.Finish();
 }
@@ -79,11 +83,13 @@ TEST(StructureTest, ExtentsAreNoPartOfTheKernels) {
       {Matmul(4, 128, 256, 64), Matmul(9, 70, 33, 100)},
   };
   for (const auto& [first, second] : pairs)
-    for (const char* arch : {"sm_90a", "cpu"}) EXPECT_TRUE(TextsOf(first, arch) == TextsOf(second, arch)) << first.name << " " << arch;
+    for (const char* arch : {"sm_90a", "cpu"})
+      EXPECT_TRUE(TextsOf(first, arch) == TextsOf(second, arch)) << first.name << " " << arch;
 }
 
 TEST(StructureTest, KernelsDoDifferWhereStructureDoes) {
-  EXPECT_FALSE(TextsOf(Pointwise({64, 1024}), "sm_90a") == TextsOf(Pointwise({64, 1023}), "sm_90a"));
+  EXPECT_FALSE(TextsOf(Pointwise({64, 1024}), "sm_90a") ==
+               TextsOf(Pointwise({64, 1023}), "sm_90a"));
   EXPECT_FALSE(TextsOf(Matmul(4, 8, 8, 8), "sm_90a") == TextsOf(Matmul(1, 8, 8, 8), "sm_90a"));
 }
 
@@ -115,7 +121,8 @@ TEST(StructureTest, LargeTensorsHaveWideIndices) {
     for (const std::string& text : narrow) EXPECT_EQ(text.find("i64"), std::string::npos) << text;
     const auto cuda = TextsOf(large, "sm_90a");
     ASSERT_FALSE(cuda.empty());
-    for (const std::string& text : cuda) EXPECT_NE(text.find("long long"), std::string::npos) << text;
+    for (const std::string& text : cuda)
+      EXPECT_NE(text.find("long long"), std::string::npos) << text;
   }
 }
 
@@ -127,11 +134,14 @@ TEST(StructureTest, CompilingTakesLittleTime) {
     const Graph g = ConvBiasRelu(n, 64, 64, 32);
     const auto start = std::chrono::steady_clock::now();
     const Result<CompiledPlan> plan = Compile(g, target);
-    micros.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+    micros.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+            .count());
     ASSERT_TRUE(plan.ok());
   }
   std::ranges::sort(micros);
-  fmt::print("compile of conv+bias+relu: {:.0f} us at best, {:.0f} us median\n", micros[0], micros[micros.size() / 2]);
+  fmt::print("compile of conv+bias+relu: {:.0f} us at best, {:.0f} us median\n", micros[0],
+             micros[micros.size() / 2]);
   // The fastest of 64, so that a loaded machine does not matter.
   EXPECT_LT(micros[0], 1000);
 }

@@ -48,12 +48,19 @@ Case ReadCase(const std::filesystem::path& path) {
   EXPECT_TRUE(file.good()) << path;
   std::string rest;
   for (std::string line; std::getline(file, line);) {
-    if (Takes(line, "// CHECK-NOT:", rest)) c.lines.push_back({Line::Kind::kNot, rest});
-    else if (Takes(line, "// CHECK:", rest)) c.lines.push_back({Line::Kind::kCheck, rest});
-    else if (Takes(line, "// ERROR:", rest)) c.lines.push_back({Line::Kind::kError, rest});
-    else if (Takes(line, "// target:", rest)) c.target = rest;
-    else if (Takes(line, "// choice:", rest)) c.choice.knobs.push_back({rest.substr(0, rest.find('=')), std::stoi(rest.substr(rest.find('=') + 1))});
-    else if (!Takes(line, "//", rest)) c.graph += line + "\n";
+    if (Takes(line, "// CHECK-NOT:", rest))
+      c.lines.push_back({Line::Kind::kNot, rest});
+    else if (Takes(line, "// CHECK:", rest))
+      c.lines.push_back({Line::Kind::kCheck, rest});
+    else if (Takes(line, "// ERROR:", rest))
+      c.lines.push_back({Line::Kind::kError, rest});
+    else if (Takes(line, "// target:", rest))
+      c.target = rest;
+    else if (Takes(line, "// choice:", rest))
+      c.choice.knobs.push_back(
+          {rest.substr(0, rest.find('=')), std::stoi(rest.substr(rest.find('=') + 1))});
+    else if (!Takes(line, "//", rest))
+      c.graph += line + "\n";
   }
   return c;
 }
@@ -61,17 +68,24 @@ Case ReadCase(const std::filesystem::path& path) {
 // The program as text: kernels, then launches with what their arguments became.
 std::string PrintProgram(const Program& program) {
   std::string text;
-  for (const KernelSource& kernel : program.kernels) text += fmt::format("kernel {}\n{}\n", kernel.entry, kernel.text);
+  for (const KernelSource& kernel : program.kernels)
+    text += fmt::format("kernel {}\n{}\n", kernel.entry, kernel.text);
   for (const Launch& launch : program.launches) {
-    text += fmt::format("launch {} grid {}x{}x{} block {}:", program.kernels[launch.kernel].entry, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0]);
+    text += fmt::format("launch {} grid {}x{}x{} block {}:", program.kernels[launch.kernel].entry,
+                        launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0]);
     for (const LaunchArg& arg : launch.args) {
       const bool workspace = arg.buffer.kind == BufferRef::Kind::kWorkspace;
       switch (arg.kind) {
         case LaunchArg::Kind::kPointer:
-          text += workspace ? fmt::format(" workspace+{}", arg.buffer.byte_offset) : fmt::format(" uid{}", program.tensors[arg.buffer.index].uid);
+          text += workspace ? fmt::format(" workspace+{}", arg.buffer.byte_offset)
+                            : fmt::format(" uid{}", program.tensors[arg.buffer.index].uid);
           break;
-        case LaunchArg::Kind::kScalar: text += fmt::format(" {}", arg.bits); break;
-        case LaunchArg::Kind::kByValue: text += fmt::format(" value(uid{})", program.tensors[arg.buffer.index].uid); break;
+        case LaunchArg::Kind::kScalar:
+          text += fmt::format(" {}", arg.bits);
+          break;
+        case LaunchArg::Kind::kByValue:
+          text += fmt::format(" value(uid{})", program.tensors[arg.buffer.index].uid);
+          break;
       }
     }
     text += "\n";
@@ -79,7 +93,9 @@ std::string PrintProgram(const Program& program) {
   return text + fmt::format("workspace {}\n", program.workspace_bytes);
 }
 
-std::string WithoutTrailing(std::string text) { return text.substr(0, text.find_last_not_of(" \r") + 1); }
+std::string WithoutTrailing(std::string text) {
+  return text.substr(0, text.find_last_not_of(" \r") + 1);
+}
 
 void Match(const Case& c, const std::string& text) {
   size_t at = 0;
@@ -98,7 +114,8 @@ void Match(const Case& c, const std::string& text) {
       continue;
     }
     const size_t found = text.find(wanted, at);
-    ASSERT_NE(found, std::string::npos) << "not found after offset " << at << ": " << wanted << "\n" << text;
+    ASSERT_NE(found, std::string::npos) << "not found after offset " << at << ": " << wanted << "\n"
+                                        << text;
     check_forbidden(found);
     at = found + wanted.size();
   }
@@ -119,7 +136,8 @@ void EvaluateInto(const graph::Graph& g, const ByUid& inputs, ByUid& outputs) {
 // Groups in order; what they pass on is known by the module's tensors.
 void EvaluateGroups(const Module& module, const ByUid& inputs, ByUid& outputs) {
   graph::TensorValues known;
-  for (graph::TensorId id : graph::Inputs(module.graph)) known[id] = inputs.at(module.graph[id].uid);
+  for (graph::TensorId id : graph::Inputs(module.graph))
+    known[id] = inputs.at(module.graph[id].uid);
   for (const Group& group : module.groups) {
     graph::TensorValues values;
     for (graph::TensorId id : graph::Inputs(group.graph)) values[id] = known.at(group.outer[id]);
@@ -127,7 +145,8 @@ void EvaluateGroups(const Module& module, const ByUid& inputs, ByUid& outputs) {
     ASSERT_TRUE(status.ok()) << status.message();
     for (graph::TensorId id : graph::Outputs(group.graph)) known[group.outer[id]] = values.at(id);
   }
-  for (graph::TensorId id : graph::Outputs(module.graph)) outputs[module.graph[id].uid] = known.at(id);
+  for (graph::TensorId id : graph::Outputs(module.graph))
+    outputs[module.graph[id].uid] = known.at(id);
 }
 
 void ExpectSameResults(graph::Graph original, const Module& module) {
@@ -136,10 +155,13 @@ void ExpectSameResults(graph::Graph original, const Module& module) {
   const graph::TensorValues random = graph::RandomInputs(original, 3);
   for (graph::TensorId id : graph::Inputs(original)) inputs[original[id].uid] = random.at(id);
   EvaluateInto(original, inputs, want);
-  if (module.form < Form::kGrouped) EvaluateInto(module.graph, inputs, got);
-  else EvaluateGroups(module, inputs, got);
+  if (module.form < Form::kGrouped)
+    EvaluateInto(module.graph, inputs, got);
+  else
+    EvaluateGroups(module, inputs, got);
   for (graph::TensorId id : graph::Outputs(original)) {
-    const Status status = CompareOutput(original[id], got[original[id].uid], want.at(original[id].uid), 1e-5);
+    const Status status =
+        CompareOutput(original[id], got[original[id].uid], want.at(original[id].uid), 1e-5);
     EXPECT_TRUE(status.ok()) << status.message();
   }
 }
@@ -154,15 +176,17 @@ void RunCase(const std::filesystem::path& path) {
   ASSERT_TRUE(target.ok()) << target.status().message();
   Module after;
   bool seen = false;
-  const Result<CompiledPlan> plan = Compile(*g, *target, c.choice, [&](std::string_view pass, const Module& module) {
-    if (pass != c.pass) return;
-    after = module;
-    seen = true;
-  });
+  const Result<CompiledPlan> plan =
+      Compile(*g, *target, c.choice, [&](std::string_view pass, const Module& module) {
+        if (pass != c.pass) return;
+        after = module;
+        seen = true;
+      });
   if (c.lines[0].kind == Line::Kind::kError) {
     ASSERT_FALSE(plan.ok());
     EXPECT_EQ(c.lines.size(), 1u);
-    EXPECT_NE(plan.status().message().find(WithoutTrailing(c.lines[0].text)), std::string::npos) << plan.status().message();
+    EXPECT_NE(plan.status().message().find(WithoutTrailing(c.lines[0].text)), std::string::npos)
+        << plan.status().message();
     return;
   }
   ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -182,7 +206,8 @@ TEST(TextTest, EveryFile) {
     RunCase(path);
     ++cases[path.parent_path().filename()];
   }
-  for (const Pass& pass : Pipeline()) EXPECT_GT(cases[std::string(pass.name)], 0) << "no case for pass " << pass.name;
+  for (const Pass& pass : Pipeline())
+    EXPECT_GT(cases[std::string(pass.name)], 0) << "no case for pass " << pass.name;
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ Target TargetOf(const char* arch) { return *TargetFromArch(arch); }
 void ExpectRight(const SampleGraph& sample, const Target& target, const EngineChoice& choice = {}) {
   const graph::TensorValues inputs = graph::RandomInputs(sample.graph, 7, sample.positive);
   const Result<TileRun> run = CheckTiles(sample.graph, target, inputs, choice);
-  EXPECT_TRUE(run.ok()) << sample.name << ": " << run.status().message() << "\n" << graph::Print(sample.graph);
+  EXPECT_TRUE(run.ok()) << sample.name << ": " << run.status().message() << "\n"
+                        << graph::Print(sample.graph);
 }
 
 class SamplesTest : public testing::TestWithParam<std::vector<SampleGraph> (*)()> {};
@@ -43,7 +44,8 @@ TEST(ConvSamplesTest, RunRight) {
   for (const SampleGraph& sample : ConvSamples()) {
     for (const char* arch : kArchs) {
       const Target target = TargetOf(arch);
-      ExpectRight(sample, target, number % 4 == 0 ? EngineChoice{} : SmallTiles(sample.graph, target));
+      ExpectRight(sample, target,
+                  number % 4 == 0 ? EngineChoice{} : SmallTiles(sample.graph, target));
     }
     ++number;
   }
@@ -104,24 +106,29 @@ graph::Graph InDouble(graph::Graph g) {
 }
 
 TEST(RandomGraphsTest, RunRight) {
-  const uint64_t first = FromEnvironment("KILN_TEST_SEED", 1), count = FromEnvironment("KILN_TEST_SEEDS", 240);
+  const uint64_t first = FromEnvironment("KILN_TEST_SEED", 1),
+                 count = FromEnvironment("KILN_TEST_SEEDS", 240);
   int64_t elements = 0, loose = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
-    graph::Graph g = graph::RandomGraph(seed, {.nodes = 6, .max_extent = 13, .max_elements = 1200, .empty_tensors = seed % 5 == 0});
+    graph::Graph g = graph::RandomGraph(
+        seed, {.nodes = 6, .max_extent = 13, .max_elements = 1200, .empty_tensors = seed % 5 == 0});
     const bool exact = seed % 2 == 0;
     if (exact) g = InDouble(std::move(g));
     const graph::TensorValues inputs = graph::RandomInputs(g, seed, seed % 3 == 0);
     for (const char* arch : kArchs) {
       const Target target = TargetOf(arch);
       const EngineChoice choice = seed % 8 == 0 ? EngineChoice{} : SmallTiles(g, target);
-      const Result<TileRun> run = exact ? CheckTiles(g, target, inputs, choice, 1e-6) : RunTiles(g, target, inputs, choice);
-      EXPECT_TRUE(run.ok()) << "seed " << seed << ": " << run.status().message() << "\n" << graph::Print(g);
+      const Result<TileRun> run =
+          exact ? CheckTiles(g, target, inputs, choice, 1e-6) : RunTiles(g, target, inputs, choice);
+      EXPECT_TRUE(run.ok()) << "seed " << seed << ": " << run.status().message() << "\n"
+                            << graph::Print(g);
       if (!run.ok()) continue;
       elements += run->elements;
       loose += run->loose;
     }
   }
-  fmt::print("{} random graphs from seed {}: {} elements, {} of them compared loosely\n", count, first, elements, loose);
+  fmt::print("{} random graphs from seed {}: {} elements, {} of them compared loosely\n", count,
+             first, elements, loose);
   if (count >= 100) {
     EXPECT_LT(loose * 20, elements) << "the comparison has become too lenient to find errors";
   }

@@ -19,8 +19,8 @@ class CompileCheck {
 
   // Compiles up to `limit` texts, evenly spread over the order of their names and so the same ones each time, each for every
   // arch, or for one arch each, in turn, with `one_arch_each`. Returns a sentence for each failure and each warning.
-  std::vector<std::string> Run(const runtime::Nvrtc& nvrtc, std::span<const char* const> archs, size_t limit,
-                               bool one_arch_each) const;
+  std::vector<std::string> Run(const runtime::Nvrtc& nvrtc, std::span<const char* const> archs,
+                               size_t limit, bool one_arch_each) const;
 
  private:
   struct Text {

@@ -59,8 +59,8 @@ struct Driver {
   int (*GetErrorString)(int, const char**);
   int (*ModuleLoadData)(void**, const void*);
   int (*ModuleGetFunction)(void**, void*, const char*);
-  int (*LaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
-                      void**, void**);
+  int (*LaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      void*, void**, void**);
 };
 
 struct Symbol {
@@ -133,7 +133,8 @@ class CudaDevice final : public GpuDevice {
   std::string LoadEmptyKernel() override {
     static constexpr char kPtx[] =
         ".version 7.0\n.target sm_80\n.address_size 64\n"
-        ".visible .entry empty(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 d, .param .u32 e,\n"
+        ".visible .entry empty(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 d, .param "
+        ".u32 e,\n"
         ".param .u32 f, .param .u32 g, .param .u32 h, .param .u32 i, .param .u32 j) { ret; }\n";
     void* module = nullptr;
     if (int rc = driver_.ModuleLoadData(&module, kPtx)) return Text("cuModuleLoadData", rc);

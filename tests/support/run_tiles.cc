@@ -44,7 +44,9 @@ struct Memory {
   }
 };
 
-size_t SpanBytes(const Tensor& t) { return static_cast<size_t>(SpanElements(t.dims, t.strides) * SizeOf(t.dtype)); }
+size_t SpanBytes(const Tensor& t) {
+  return static_cast<size_t>(SpanElements(t.dims, t.strides) * SizeOf(t.dtype));
+}
 
 Memory MakeMemory(const Graph& g, const Program& program, const TensorValues& inputs) {
   Memory memory;
@@ -91,7 +93,8 @@ class Views {
     for (auto& [key, view] : views_) {
       const auto& [at, type] = key;
       for (size_t i = 0; i < view.values.size(); ++i) {
-        if (std::bit_cast<uint64_t>(view.values[i]) == std::bit_cast<uint64_t>(view.before[i])) continue;
+        if (std::bit_cast<uint64_t>(view.values[i]) == std::bit_cast<uint64_t>(view.before[i]))
+          continue;
         StoreValue(type, view.values[i], at + i * static_cast<size_t>(SizeOf(type)));
       }
     }
@@ -106,10 +109,14 @@ class Views {
 
 tile::Value ScalarOfBits(DType type, uint64_t bits) {
   switch (type) {
-    case DType::kF32: return {.f = std::bit_cast<float>(static_cast<uint32_t>(bits))};
-    case DType::kF64: return {.f = std::bit_cast<double>(bits)};
-    case DType::kI32: return {.i = static_cast<int32_t>(static_cast<uint32_t>(bits))};
-    default: return {.i = static_cast<int64_t>(bits)};
+    case DType::kF32:
+      return {.f = std::bit_cast<float>(static_cast<uint32_t>(bits))};
+    case DType::kF64:
+      return {.f = std::bit_cast<double>(bits)};
+    case DType::kI32:
+      return {.i = static_cast<int32_t>(static_cast<uint32_t>(bits))};
+    default:
+      return {.i = static_cast<int64_t>(bits)};
   }
 }
 
@@ -127,7 +134,8 @@ int64_t ExtentOf(const tile::Expr& e, const std::map<std::string, int64_t>& para
   return EvalScalarInt(e->op, args[0], args[1], args[2]);
 }
 
-Status CheckGrid(const tile::Kernel& kernel, const Launch& launch, std::span<const tile::Argument> args) {
+Status CheckGrid(const tile::Kernel& kernel, const Launch& launch,
+                 std::span<const tile::Argument> args) {
   std::map<std::string, int64_t> params;
   for (size_t i = 0; i < args.size(); ++i)
     if (!kernel.params[i].is_pointer) params[kernel.params[i].name] = args[i].scalar.i;
@@ -135,39 +143,47 @@ Status CheckGrid(const tile::Kernel& kernel, const Launch& launch, std::span<con
   const auto visit = [&](const auto& self, const tile::Block& block) -> void {
     for (const tile::Stmt& stmt : block) {
       const auto* loop = std::get_if<tile::For>(&stmt.node);
-      if (loop == nullptr || loop->bind < tile::Bind::kBlockX || loop->bind > tile::Bind::kBlockZ) continue;
-      grid[static_cast<size_t>(loop->bind) - static_cast<size_t>(tile::Bind::kBlockX)] = ExtentOf(loop->extent, params);
+      if (loop == nullptr || loop->bind < tile::Bind::kBlockX || loop->bind > tile::Bind::kBlockZ)
+        continue;
+      grid[static_cast<size_t>(loop->bind) - static_cast<size_t>(tile::Bind::kBlockX)] =
+          ExtentOf(loop->extent, params);
       self(self, loop->body);
     }
   };
   visit(visit, kernel.body);
   for (size_t d = 0; d < 3; ++d) {
     if (grid[d] != launch.grid[d])
-      return Wrong("{}: grid dimension {} is {}, the kernel's loop runs to {}", kernel.name, d, launch.grid[d], grid[d]);
+      return Wrong("{}: grid dimension {} is {}, the kernel's loop runs to {}", kernel.name, d,
+                   launch.grid[d], grid[d]);
   }
   if (launch.block[0] != static_cast<uint32_t>(kernel.threads))
-    return Wrong("{}: launched with {} threads, made for {}", kernel.name, launch.block[0], kernel.threads);
+    return Wrong("{}: launched with {} threads, made for {}", kernel.name, launch.block[0],
+                 kernel.threads);
   return {};
 }
 
 // Elements that the argument's buffer has.
 int64_t BufferElements(const Group& group, const LoweredArg& arg, DType type) {
-  if (arg.kind == LoweredArg::Kind::kScratch) return group.lowered.scratch_bytes[arg.id] / SizeOf(type);
+  if (arg.kind == LoweredArg::Kind::kScratch)
+    return group.lowered.scratch_bytes[arg.id] / SizeOf(type);
   const Tensor& t = group.graph[arg.id];
   return SpanElements(t.dims, t.strides);
 }
 
-Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch& lowered, const Launch& launch,
-                 Memory& memory) {
+Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch& lowered,
+                 const Launch& launch, Memory& memory) {
   const KernelSource& source = program.kernels[launch.kernel];
   tile::Kernel kernel = group.lowered.kernels[lowered.kernel];
-  if (kernel.name != source.entry) return Wrong("launch of {} stands in the place of {}", source.entry, kernel.name);
+  if (kernel.name != source.entry)
+    return Wrong("launch of {} stands in the place of {}", source.entry, kernel.name);
   if (source.kind == SourceKind::kTileIr) {
     ASSIGN_OR_RETURN(kernel, tile::Parse(source.text));
-    if (tile::Print(kernel) != source.text) return Wrong("{}: the text does not survive parsing", kernel.name);
+    if (tile::Print(kernel) != source.text)
+      return Wrong("{}: the text does not survive parsing", kernel.name);
   }
   if (launch.args.size() != kernel.params.size())
-    return Wrong("{}: {} arguments for {} parameters", kernel.name, launch.args.size(), kernel.params.size());
+    return Wrong("{}: {} arguments for {} parameters", kernel.name, launch.args.size(),
+                 kernel.params.size());
   Views views;
   std::vector<tile::Argument> args(launch.args.size());
   // Twice: the first pass makes each view as long as its longest user.
@@ -175,7 +191,8 @@ Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch
     for (size_t i = 0; i < args.size(); ++i) {
       const LaunchArg& arg = launch.args[i];
       const tile::Param& p = kernel.params[i];
-      if (p.is_pointer != (arg.kind == LaunchArg::Kind::kPointer)) return Wrong("{}: {} is passed as another kind", kernel.name, p.name);
+      if (p.is_pointer != (arg.kind == LaunchArg::Kind::kPointer))
+        return Wrong("{}: {} is passed as another kind", kernel.name, p.name);
       switch (arg.kind) {
         case LaunchArg::Kind::kPointer: {
           const int64_t elements = BufferElements(group, lowered.args[i], p.type);
@@ -187,12 +204,15 @@ Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch
           break;
         }
         case LaunchArg::Kind::kScalar:
-          if (arg.size != SizeOf(p.type)) return Wrong("{}: {} has {} bytes", kernel.name, p.name, arg.size);
+          if (arg.size != SizeOf(p.type))
+            return Wrong("{}: {} has {} bytes", kernel.name, p.name, arg.size);
           args[i].scalar = ScalarOfBits(p.type, arg.bits);
           break;
         case LaunchArg::Kind::kByValue:
-          if (arg.value_type != static_cast<uint8_t>(p.type)) return Wrong("{}: {} is passed as another type", kernel.name, p.name);
-          args[i].scalar = ScalarOfHost(p.type, memory.scalars.at(program.tensors[arg.buffer.index].uid));
+          if (arg.value_type != static_cast<uint8_t>(p.type))
+            return Wrong("{}: {} is passed as another type", kernel.name, p.name);
+          args[i].scalar =
+              ScalarOfHost(p.type, memory.scalars.at(program.tensors[arg.buffer.index].uid));
           break;
       }
     }
@@ -206,26 +226,31 @@ Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch
 
 // ---- the reference of one group ----------------------------------------------------------------------
 
-double Epsilon(DType type) {
-  return IsFloat(type) ? Spacing(type, 1.0) : 0;
-}
+double Epsilon(DType type) { return IsFloat(type) ? Spacing(type, 1.0) : 0; }
 
-DType Accumulator(DType compute) { return IsFloat(compute) && compute != DType::kF64 ? DType::kF32 : compute; }
+DType Accumulator(DType compute) {
+  return IsFloat(compute) && compute != DType::kF64 ? DType::kF32 : compute;
+}
 
 // Terms that one element of the node's result sums (or multiplies) up.
 double ReductionLength(const Graph& g, const Node& node) {
-  const double out = static_cast<double>(std::max<int64_t>(1, NumElements(g[node.outputs[0]].dims)));
-  if (node.op == GraphOp::kReduce) return static_cast<double>(NumElements(g[node.inputs[0]].dims)) / out;
-  return static_cast<double>(NumElements(g[node.inputs[0]].dims) + NumElements(g[node.inputs[1]].dims));
+  const double out =
+      static_cast<double>(std::max<int64_t>(1, NumElements(g[node.outputs[0]].dims)));
+  if (node.op == GraphOp::kReduce)
+    return static_cast<double>(NumElements(g[node.inputs[0]].dims)) / out;
+  return static_cast<double>(NumElements(g[node.inputs[0]].dims) +
+                             NumElements(g[node.inputs[1]].dims));
 }
 
 // What rounding may do to each element of the node's result, beside what its operands bring along.
-std::vector<double> NodeError(const Graph& g, const Node& node, const TensorValues& values, const std::vector<double>& result) {
+std::vector<double> NodeError(const Graph& g, const Node& node, const TensorValues& values,
+                              const std::vector<double>& result) {
   const Tensor& y = g[node.outputs[0]];
   const double eps = Epsilon(Accumulator(node.compute));
   std::vector<double> error(result.size());
   const bool sums = Has(node, graph::kContraction) ||
-                    (node.op == GraphOp::kReduce && node.As<graph::ReduceAttrs>().combine == graph::Combine::kAdd);
+                    (node.op == GraphOp::kReduce &&
+                     node.As<graph::ReduceAttrs>().combine == graph::Combine::kAdd);
   std::vector<double> magnitude = result;
   if (sums) {
     Graph one = g;
@@ -238,10 +263,13 @@ std::vector<double> NodeError(const Graph& g, const Node& node, const TensorValu
     }
     if (graph::Evaluate(one, absolute).ok()) magnitude = absolute.at(node.outputs[0]);
   }
-  const double steps = Has(node, graph::kContraction) || node.op == GraphOp::kReduce ? ReductionLength(g, node) + 1 : 1;
+  const double steps = Has(node, graph::kContraction) || node.op == GraphOp::kReduce
+                           ? ReductionLength(g, node) + 1
+                           : 1;
   for (size_t i = 0; i < error.size(); ++i) {
     error[i] = steps * eps * std::abs(magnitude[i]);
-    if (IsFloat(y.dtype) && SizeOf(y.dtype) < SizeOf(Accumulator(node.compute))) error[i] += Spacing(y.dtype, result[i]);
+    if (IsFloat(y.dtype) && SizeOf(y.dtype) < SizeOf(Accumulator(node.compute)))
+      error[i] += Spacing(y.dtype, result[i]);
   }
   return error;
 }
@@ -304,15 +332,19 @@ class GroupCheck {
     const Tensor& t = group_.graph[id];
     // An output may be wider than what its node computes in.
     const Node& producer = group_.graph.nodes[graph::Producers(group_.graph)[id]];
-    double tolerance = std::max(Spacing(t.dtype, reference), Spacing(Accumulator(producer.compute), reference));
+    double tolerance =
+        std::max(Spacing(t.dtype, reference), Spacing(Accumulator(producer.compute), reference));
     for (const TensorValues& values : perturbed_) {
       const double moved = values.at(id)[i];
-      if (std::isnan(moved) != std::isnan(reference) || std::isinf(moved) != std::isinf(reference)) return {};
-      if (std::isfinite(moved)) tolerance = std::max(tolerance, 4 * std::abs(moved - reference) + Spacing(t.dtype, reference));
+      if (std::isnan(moved) != std::isnan(reference) || std::isinf(moved) != std::isinf(reference))
+        return {};
+      if (std::isfinite(moved))
+        tolerance =
+            std::max(tolerance, 4 * std::abs(moved - reference) + Spacing(t.dtype, reference));
     }
     if (Close(mine, reference, tolerance)) return {};
-    return Wrong("%{} {} element {} is {}, not {} (+- {})\n{}", t.name, DimsText(t.dims), i, mine, reference, tolerance,
-                 graph::Print(group_.graph));
+    return Wrong("%{} {} element {} is {}, not {} (+- {})\n{}", t.name, DimsText(t.dims), i, mine,
+                 reference, tolerance, graph::Print(group_.graph));
   }
 
   const Group& group_;
@@ -328,9 +360,11 @@ Status RunGroup(TileRun& run, int index, size_t& launch, Memory& memory) {
   std::map<TensorId, BufferRef> places;
   for (size_t l = 0; l < group.lowered.launches.size(); ++l) {
     const LoweredLaunch& lowered = group.lowered.launches[l];
-    if (launch + l >= program.launches.size()) return Wrong("group {}: launch {} is missing", index, l);
+    if (launch + l >= program.launches.size())
+      return Wrong("group {}: launch {} is missing", index, l);
     for (size_t a = 0; a < lowered.args.size(); ++a)
-      if (lowered.args[a].kind == LoweredArg::Kind::kTensor) places[lowered.args[a].id] = program.launches[launch + l].args[a].buffer;
+      if (lowered.args[a].kind == LoweredArg::Kind::kTensor)
+        places[lowered.args[a].id] = program.launches[launch + l].args[a].buffer;
   }
   for (TensorId id : graph::Inputs(group.graph)) {
     const Tensor& t = group.graph[id];
@@ -350,7 +384,8 @@ Status RunGroup(TileRun& run, int index, size_t& launch, Memory& memory) {
     } else if (const auto place = places.find(id); place != places.end()) {
       got[id] = graph::Unpack(group.graph[id], memory.At(program, place->second));
     } else {
-      return Wrong("group {}: nothing writes %{}\n{}", index, group.graph[id].name, graph::Print(group.graph));
+      return Wrong("group {}: nothing writes %{}\n{}", index, group.graph[id].name,
+                   graph::Print(group.graph));
     }
   }
   return GroupCheck(group, std::move(inputs)).Run(got, run);
@@ -363,35 +398,43 @@ double Spacing(DType type, double value) {
     DType type;
     int mantissa, lowest;  // stored bits, exponent of the smallest subnormal
   };
-  static constexpr Row kRows[] = {{DType::kF32, 23, -149}, {DType::kF64, 52, -1074}, {DType::kF16, 10, -24},
-                                  {DType::kBF16, 7, -133}, {DType::kE4M3, 3, -9},    {DType::kE5M2, 2, -16}};
+  static constexpr Row kRows[] = {{DType::kF32, 23, -149}, {DType::kF64, 52, -1074},
+                                  {DType::kF16, 10, -24},  {DType::kBF16, 7, -133},
+                                  {DType::kE4M3, 3, -9},   {DType::kE5M2, 2, -16}};
   const auto row = std::ranges::find(kRows, type, &Row::type);
   if (row == std::end(kRows) || !std::isfinite(value)) return 0;
   if (value == 0) return std::ldexp(1.0, row->lowest);
   return std::ldexp(1.0, std::max(std::ilogb(value) - row->mantissa, row->lowest));
 }
 
-Result<TileRun> RunTiles(const Graph& graph, const Target& target, const TensorValues& inputs, const EngineChoice& choice) {
+Result<TileRun> RunTiles(const Graph& graph, const Target& target, const TensorValues& inputs,
+                         const EngineChoice& choice) {
   TileRun run;
-  ASSIGN_OR_RETURN(run.plan, Compile(graph, target, choice, [&](std::string_view pass, const Module& module) {
-    if (pass == "emit") run.module = module;
-  }));
-  if (run.plan.program.launches != run.module.program.launches) return Wrong("the plan is not what emit made");
+  ASSIGN_OR_RETURN(run.plan,
+                   Compile(graph, target, choice, [&](std::string_view pass, const Module& module) {
+                     if (pass == "emit") run.module = module;
+                   }));
+  if (run.plan.program.launches != run.module.program.launches)
+    return Wrong("the plan is not what emit made");
   Memory memory = MakeMemory(graph, run.module.program, inputs);
   const Memory before = memory;
   size_t launch = 0;
   for (size_t g = 0; g < run.module.groups.size(); ++g) {
     if (Status status = RunGroup(run, static_cast<int>(g), launch, memory); !status.ok()) {
       const Group& group = run.module.groups[g];
-      return std::move(status).Within(fmt::format("{}, group {} ({} {})", target.arch, g, Engines()[group.engine].name,
+      return std::move(status).Within(fmt::format("{}, group {} ({} {})", target.arch, g,
+                                                  Engines()[group.engine].name,
                                                   KnobText(Engines()[group.engine], group.knobs)));
     }
   }
-  if (launch != run.module.program.launches.size()) return Wrong("{} launches belong to no group", run.module.program.launches.size() - launch);
+  if (launch != run.module.program.launches.size())
+    return Wrong("{} launches belong to no group", run.module.program.launches.size() - launch);
   for (TensorId id : graph::Inputs(graph)) {
     const Tensor& t = graph[id];
-    const bool written = std::ranges::any_of(graph::Outputs(graph), [&](TensorId y) { return graph[y].uid == t.uid; });
-    if (!t.by_value && !written && memory.tensors.at(t.uid) != before.tensors.at(t.uid)) return Wrong("input %{} was written", t.name);
+    const bool written = std::ranges::any_of(graph::Outputs(graph),
+                                             [&](TensorId y) { return graph[y].uid == t.uid; });
+    if (!t.by_value && !written && memory.tensors.at(t.uid) != before.tensors.at(t.uid))
+      return Wrong("input %{} was written", t.name);
   }
   for (TensorId id : graph::Outputs(graph)) {
     const std::vector<std::byte>& bytes = memory.tensors.at(graph[id].uid);
@@ -401,20 +444,23 @@ Result<TileRun> RunTiles(const Graph& graph, const Target& target, const TensorV
   return run;
 }
 
-Status CompareOutput(const Tensor& tensor, const std::vector<double>& got, const std::vector<double>& want, double tolerance) {
+Status CompareOutput(const Tensor& tensor, const std::vector<double>& got,
+                     const std::vector<double>& want, double tolerance) {
   double largest = 0;
   for (double v : want)
     if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
   for (size_t i = 0; i < want.size(); ++i) {
-    const double allowed = Spacing(tensor.dtype, want[i]) + (IsFloat(tensor.dtype) ? tolerance * largest : 0);
+    const double allowed =
+        Spacing(tensor.dtype, want[i]) + (IsFloat(tensor.dtype) ? tolerance * largest : 0);
     if (Close(got[i], want[i], allowed)) continue;
-    return Wrong("%{} {} element {} is {}, not {} (+- {})", tensor.name, DimsText(tensor.dims), i, got[i], want[i], allowed);
+    return Wrong("%{} {} element {} is {}, not {} (+- {})", tensor.name, DimsText(tensor.dims), i,
+                 got[i], want[i], allowed);
   }
   return {};
 }
 
-Result<TileRun> CheckTiles(const Graph& graph, const Target& target, const TensorValues& inputs, const EngineChoice& choice,
-                           double tolerance) {
+Result<TileRun> CheckTiles(const Graph& graph, const Target& target, const TensorValues& inputs,
+                           const EngineChoice& choice, double tolerance) {
   ASSIGN_OR_RETURN(TileRun run, RunTiles(graph, target, inputs, choice));
   TensorValues want = inputs;
   // Elements of an input that share a place (stride 0) have the value that was put there last.
@@ -425,7 +471,8 @@ Result<TileRun> CheckTiles(const Graph& graph, const Target& target, const Tenso
   }
   RETURN_IF_ERROR(graph::Evaluate(graph, want));
   for (TensorId id : graph::Outputs(graph)) {
-    if (Status status = CompareOutput(graph[id], run.outputs.at(id), want.at(id), tolerance); !status.ok())
+    if (Status status = CompareOutput(graph[id], run.outputs.at(id), want.at(id), tolerance);
+        !status.ok())
       return std::move(status).Within(target.arch);
   }
   return run;

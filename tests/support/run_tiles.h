@@ -21,22 +21,23 @@ struct TileRun {
   graph::TensorValues outputs;  // of the graph that was given
   Module module;                // after emit
   CompiledPlan plan;
-  int64_t elements = 0;         // compared group by group
-  int64_t loose = 0;            // of them, those that were more than one unit in the last place off
+  int64_t elements = 0;  // compared group by group
+  int64_t loose = 0;     // of them, those that were more than one unit in the last place off
 };
 
 // `inputs` has values for graph::Inputs(graph).
-Result<TileRun> RunTiles(const graph::Graph& graph, const Target& target, const graph::TensorValues& inputs,
-                         const EngineChoice& choice = {});
+Result<TileRun> RunTiles(const graph::Graph& graph, const Target& target,
+                         const graph::TensorValues& inputs, const EngineChoice& choice = {});
 
 // RunTiles, then its outputs against graph::Evaluate of the graph that was given. `tolerance` is relative to the largest
 // magnitude of each output; one unit in the last place of its dtype is added.
-Result<TileRun> CheckTiles(const graph::Graph& graph, const Target& target, const graph::TensorValues& inputs,
-                           const EngineChoice& choice = {}, double tolerance = 2e-5);
+Result<TileRun> CheckTiles(const graph::Graph& graph, const Target& target,
+                           const graph::TensorValues& inputs, const EngineChoice& choice = {},
+                           double tolerance = 2e-5);
 
 // Ok, or the first element of `got` that is not within `tolerance` (as above) of `want`. NaN equals NaN.
-Status CompareOutput(const graph::Tensor& tensor, const std::vector<double>& got, const std::vector<double>& want,
-                     double tolerance);
+Status CompareOutput(const graph::Tensor& tensor, const std::vector<double>& got,
+                     const std::vector<double>& want, double tolerance);
 
 // Distance of neighbouring values of `type` at `value`; 0 for integers.
 double Spacing(DType type, double value);

@@ -13,8 +13,9 @@ struct e4m3_t {
     const unsigned u = __float_as_uint(v), a = u & 0x7fffffff;
     const float scaled = __uint_as_float(a) * 512.f;  // subnormals are multiples of 2^-9
     const unsigned magnitude = a >= 0x43e00000 ? 0x7e
-        : a >= 0x3c800000 ? ((a + 0x7ffff + (a >> 20 & 1)) >> 20) - (120 << 3)
-        : __float_as_uint(scaled + 8388608.f) & 0xf;
+                               : a >= 0x3c800000
+                                   ? ((a + 0x7ffff + (a >> 20 & 1)) >> 20) - (120 << 3)
+                                   : __float_as_uint(scaled + 8388608.f) & 0xf;
     bits = a > 0x7f800000 ? 0x7f : (u >> 24 & 0x80) | magnitude;
 #endif
   }

@@ -13,8 +13,9 @@ struct e5m2_t {
     const unsigned u = __float_as_uint(v), a = u & 0x7fffffff;
     const float scaled = __uint_as_float(a) * 65536.f;  // subnormals are multiples of 2^-16
     const unsigned magnitude = a >= 0x47600000 ? 0x7b
-        : a >= 0x38800000 ? ((a + 0xfffff + (a >> 21 & 1)) >> 21) - (112 << 2)
-        : __float_as_uint(scaled + 8388608.f) & 0x7;
+                               : a >= 0x38800000
+                                   ? ((a + 0xfffff + (a >> 21 & 1)) >> 21) - (112 << 2)
+                                   : __float_as_uint(scaled + 8388608.f) & 0x7;
     bits = a > 0x7f800000 ? 0x7f : (u >> 24 & 0x80) | magnitude;
 #endif
   }

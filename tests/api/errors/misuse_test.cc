@@ -337,29 +337,17 @@ const std::vector<Row>& Rows() {
        }},
       // Tensors.
       {"tensor_zero_extent", kBad, "dimension 1 has extent 0",
-       [] {
-         return Of(TensorWith({2, 0}, {1, 1}));
-       }},
+       [] { return Of(TensorWith({2, 0}, {1, 1})); }},
       {"tensor_negative_extent", kBad, "dimension 0 has extent -3",
-       [] {
-         return Of(TensorWith({-3, 2}, {2, 1}));
-       }},
+       [] { return Of(TensorWith({-3, 2}, {2, 1})); }},
       {"tensor_negative_stride", kBad, "dimension 1 has stride -1",
-       [] {
-         return Of(TensorWith({2, 2}, {2, -1}));
-       }},
+       [] { return Of(TensorWith({2, 2}, {2, -1})); }},
       {"tensor_absurd_extents", kBad, "more memory than there is",
-       [] {
-         return Of(TensorWith({kHuge, kHuge, kHuge}, {1, 1, 1}));
-       }},
+       [] { return Of(TensorWith({kHuge, kHuge, kHuge}, {1, 1, 1})); }},
       {"tensor_absurd_strides", kBad, "more memory than there is",
-       [] {
-         return Of(TensorWith({kHuge, 2}, {kHuge, kHuge}));
-       }},
+       [] { return Of(TensorWith({kHuge, 2}, {kHuge, kHuge})); }},
       {"tensor_rank_mismatch", kBad, "3 dimensions and 2 strides",
-       [] {
-         return Of(TensorWith({1, 2, 3}, {1, 1}));
-       }},
+       [] { return Of(TensorWith({1, 2, 3}, {1, 1})); }},
       {"tensor_no_dimensions", kBad, "has no dimensions", [] { return Of(TensorWith({}, {})); }},
       {"tensor_nine_dimensions", kBad, "at most 8",
        [] { return Of(TensorWith(std::vector<int64_t>(9, 1), std::vector<int64_t>(9, 1))); }},
@@ -377,66 +365,35 @@ const std::vector<Row>& Rows() {
        [] { return Of(Tensor(1, {2}, {.by_value = true})); }},
       // Convolutions.
       {"conv_array_length", kBad, "3 dilations for 2 spatial dimensions",
-       [] {
-         return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_DILATIONS, {1, 1, 1}));
-       }},
+       [] { return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_DILATIONS, {1, 1, 1})); }},
       {"conv_zero_stride", kBad, "0 among the filter strides",
-       [] {
-         return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {1, 0}));
-       }},
+       [] { return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {1, 0})); }},
       {"conv_zero_dilation", kBad, "0 among the dilations",
-       [] {
-         return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_DILATIONS, {0, 1}));
-       }},
+       [] { return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_DILATIONS, {0, 1})); }},
       {"conv_negative_padding", kBad, "-1 among the pre-paddings",
-       [] {
-         return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, {-1, 0}));
-       }},
+       [] { return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, {-1, 0})); }},
       {"conv_absurd_padding", kBad, "among the post-paddings",
-       [] {
-         return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {kHuge, kHuge}));
-       }},
+       [] { return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {kHuge, kHuge})); }},
       {"conv_channels", kBad, "no multiple of the filter's 3",
-       [] {
-         return Of(Conv3x3({1, 4, 5, 5}, {4, 3, 3, 3}, {1, 4, 3, 3}));
-       }},
+       [] { return Of(Conv3x3({1, 4, 5, 5}, {4, 3, 3, 3}, {1, 4, 3, 3})); }},
       {"conv_batch", kBad, "differ in the batch",
-       [] {
-         return Of(Conv3x3({2, 4, 5, 5}, {4, 4, 3, 3}, {1, 4, 3, 3}));
-       }},
+       [] { return Of(Conv3x3({2, 4, 5, 5}, {4, 4, 3, 3}, {1, 4, 3, 3})); }},
       {"conv_filters", kBad, "has 5 channels",
-       [] {
-         return Of(Conv3x3({1, 4, 5, 5}, {4, 4, 3, 3}, {1, 5, 3, 3}));
-       }},
+       [] { return Of(Conv3x3({1, 4, 5, 5}, {4, 4, 3, 3}, {1, 5, 3, 3})); }},
       {"conv_groups", kBad, "3 outputs for 2 groups",
-       [] {
-         return Of(Conv3x3({1, 4, 5, 5}, {3, 2, 3, 3}, {1, 3, 3, 3}));
-       }},
+       [] { return Of(Conv3x3({1, 4, 5, 5}, {3, 2, 3, 3}, {1, 3, 3, 3})); }},
       {"conv_spatial", kBad, "gives 3",
-       [] {
-         return Of(Conv3x3({1, 4, 5, 5}, {4, 4, 3, 3}, {1, 4, 3, 4}));
-       }},
+       [] { return Of(Conv3x3({1, 4, 5, 5}, {4, 4, 3, 3}, {1, 4, 3, 4})); }},
       {"conv_window_too_large", kBad, "gives 0",
-       [] {
-         return Of(Conv3x3({1, 4, 2, 2}, {4, 4, 3, 3}, {1, 4, 1, 1}));
-       }},
+       [] { return Of(Conv3x3({1, 4, 2, 2}, {4, 4, 3, 3}, {1, 4, 1, 1})); }},
       {"conv_rank", kBad, "must all have 4 or 5",
-       [] {
-         return Of(Conv3x3({1, 4, 5}, {4, 4, 3, 3}, {1, 4, 3, 3}));
-       }},
+       [] { return Of(Conv3x3({1, 4, 5}, {4, 4, 3, 3}, {1, 4, 3, 3})); }},
       // Other operations.
-      {"pointwise_rank", kBad, "of 1 dimensions",
-       [] {
-         return Of(Add({2, 3}, {3}, {2, 3}));
-       }},
+      {"pointwise_rank", kBad, "of 1 dimensions", [] { return Of(Add({2, 3}, {3}, {2, 3})); }},
       {"pointwise_broadcast", kBad, "does not broadcast",
-       [] {
-         return Of(Add({2, 3}, {2, 2}, {2, 3}));
-       }},
+       [] { return Of(Add({2, 3}, {2, 2}, {2, 3})); }},
       {"pointwise_output_smaller", kBad, "does not broadcast",
-       [] {
-         return Of(Add({2, 3}, {2, 3}, {1, 3}));
-       }},
+       [] { return Of(Add({2, 3}, {2, 3}, {1, 3})); }},
       {"pointwise_missing_b", kBad, "CUDNN_POINTWISE_ADD needs b",
        [] { return Of(Pointwise(CUDNN_POINTWISE_ADD, Tensor(1, {2}), nullptr, Tensor(3, {2}))); }},
       {"pointwise_missing_t", kBad, "needs t",
@@ -448,46 +405,22 @@ const std::vector<Row>& Rows() {
        [] {
          return Of(Pointwise(CUDNN_POINTWISE_RELU_BWD, Tensor(1, {2}), nullptr, Tensor(3, {2})));
        }},
-      {"matmul_k", kBad, "K=4",
-       [] {
-         return Of(Matmul({2, 3, 4}, {2, 5, 6}, {2, 3, 6}));
-       }},
+      {"matmul_k", kBad, "K=4", [] { return Of(Matmul({2, 3, 4}, {2, 5, 6}, {2, 3, 6})); }},
       {"matmul_batch", kBad, "batch dimension 0",
-       [] {
-         return Of(Matmul({3, 3, 4}, {2, 4, 5}, {3, 3, 5}));
-       }},
-      {"matmul_rank", kBad, "one rank",
-       [] {
-         return Of(Matmul({2, 3, 4}, {4, 5}, {2, 3, 5}));
-       }},
-      {"concat_axis", kBad, "axis 5",
-       [] {
-         return Of(Concat({2, 3}, {2, 4}, {2, 7}, 5));
-       }},
+       [] { return Of(Matmul({3, 3, 4}, {2, 4, 5}, {3, 3, 5})); }},
+      {"matmul_rank", kBad, "one rank", [] { return Of(Matmul({2, 3, 4}, {4, 5}, {2, 3, 5})); }},
+      {"concat_axis", kBad, "axis 5", [] { return Of(Concat({2, 3}, {2, 4}, {2, 7}, 5)); }},
       {"concat_negative_axis", kBad, "axis -1",
-       [] {
-         return Of(Concat({2, 3}, {2, 4}, {2, 7}, -1));
-       }},
+       [] { return Of(Concat({2, 3}, {2, 4}, {2, 7}, -1)); }},
       {"concat_sum", kBad, "have 7 along axis 1",
-       [] {
-         return Of(Concat({2, 3}, {2, 4}, {2, 8}, 1));
-       }},
+       [] { return Of(Concat({2, 3}, {2, 4}, {2, 8}, 1)); }},
       {"concat_other_extent", kBad, "elsewhere than on axis 1",
-       [] {
-         return Of(Concat({2, 3}, {1, 4}, {2, 7}, 1));
-       }},
+       [] { return Of(Concat({2, 3}, {1, 4}, {2, 7}, 1)); }},
       {"concat_inplace", kBad, "in-place index 2",
-       [] {
-         return Of(Concat({2, 3}, {2, 4}, {2, 7}, 1, 2));
-       }},
+       [] { return Of(Concat({2, 3}, {2, 4}, {2, 7}, 1, 2)); }},
       {"gen_stats_channels", kBad, "1 elsewhere",
-       [] {
-         return Of(GenStats({2, 3, 4, 4}, {1, 4, 1, 1}));
-       }},
-      {"gen_stats_rank", kBad, "x's rank",
-       [] {
-         return Of(GenStats({2, 3, 4, 4}, {1, 3, 1}));
-       }},
+       [] { return Of(GenStats({2, 3, 4, 4}, {1, 4, 1, 1})); }},
+      {"gen_stats_rank", kBad, "x's rank", [] { return Of(GenStats({2, 3, 4, 4}, {1, 3, 1})); }},
       // Graphs.
       {"graph_without_operations", kBad, "no operations", [] { return Of(Graph(nullptr, {})); }},
       {"graph_of_a_tensor", CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE,
@@ -507,9 +440,7 @@ const std::vector<Row>& Rows() {
       {"plan_without_config", CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "ENGINE_CONFIG is required",
        [] { return Of(Desc(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR).Finalize()); }},
       {"pack_counts", kBad, "2 uids and 1 data pointers",
-       [] {
-         return Of(Pack({1, 2}, {nullptr}, nullptr));
-       }},
+       [] { return Of(Pack({1, 2}, {nullptr}, nullptr)); }},
       {"pack_overlapping_uids", CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES, "uid 1 has two",
        [] {
          int a = 0, b = 0;

@@ -8,9 +8,9 @@
 #include "tests/codegen/cuda/host_device.h"
 // The prelude stands in no namespace and includes nothing: CUDA's names come from the header above.
 #include "codegen/cuda/device/bfloat16.cuh"
+#include "codegen/cuda/device/fast_div.cuh"
 #include "codegen/cuda/device/fp8_e4m3.cuh"
 #include "codegen/cuda/device/fp8_e5m2.cuh"
-#include "codegen/cuda/device/fast_div.cuh"
 #include "codegen/cuda/device/integer.cuh"
 #include "codegen/cuda/device/minmax.cuh"
 #include "codegen/cuda/device/round_odd.cuh"
