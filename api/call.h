@@ -1,5 +1,5 @@
-// Entry: what every exported function runs inside. The only place that stops exceptions, writes the API log,
-// and records the sentence for cudnnGetLastErrorString.
+// Entry: what every exported function runs inside. The only place that stops exceptions, writes the
+// API log, and records the sentence for cudnnGetLastErrorString.
 //
 //   cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
 //     return Entry("cudnnSetStream", [&] { return SetStream(handle, stream); });

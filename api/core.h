@@ -1,5 +1,6 @@
-// What api/entry calls beside the backend: handles and questions to the library. No type of the public headers
-// appears here, since the entry layer is compiled against those of its own generation.
+// What api/entry calls beside the backend: handles and questions to the library. No type of the
+// public headers appears here, since the entry layer is compiled against those of its own
+// generation.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ Status CreateHandle(void** out);
 Status DestroyHandle(void* handle);
 Status SetStream(void* handle, void* stream);
 Status GetStream(void* handle, void** stream);
-// Kiln reports nothing asynchronously: the answer is success, at once, in every mode. The caller stores it.
+// Kiln reports nothing asynchronously: the answer is success, at once, in every mode. The caller
+// stores it.
 Status QueryRuntimeError(void* handle, const void* answer, int mode, const void* tag);
 
 // The sentence of this thread's last failure. Reading it clears it, as cuDNN does.

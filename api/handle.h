@@ -1,5 +1,5 @@
-// The object behind cudnnHandle_t: a session and the caller's stream. Plain host data: creating one makes no
-// CUDA object.
+// The object behind cudnnHandle_t: a session and the caller's stream. Plain host data: creating one
+// makes no CUDA object.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// InlineVector: a vector of plain values that lives inside its owner up to N elements. Attributes are short
-// (eight dims, a dozen pointers), and a variant pack is made and destroyed on every execute.
+// InlineVector: a vector of plain values that lives inside its owner up to N elements. Attributes
+// are short (eight dims, a dozen pointers), and a variant pack is made and destroyed on every
+// execute.
 #pragma once
 
 #include <algorithm>

@@ -5,8 +5,9 @@
 #include <mutex>
 #include <vector>
 
-// Each thread keeps a short list of free cells; surplus and shortage go through one shared list, a batch at a
-// time. A slab is 1 MiB, aligned to its size, so that the slab of any pointer is found by masking.
+// Each thread keeps a short list of free cells; surplus and shortage go through one shared list, a
+// batch at a time. A slab is 1 MiB, aligned to its size, so that the slab of any pointer is found
+// by masking.
 
 namespace kiln::api {
 namespace {

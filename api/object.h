@@ -1,10 +1,10 @@
 // Objects behind the opaque pointers of the C interface: handles and backend descriptors.
 //
-// A client may pass anything where it should pass an object: NULL, a destroyed one, an integer, an object of
-// another kind. Find answers without ever touching memory that is not ours. Objects live in 64-byte cells of
-// slabs that are never given back; the addresses of slabs stand in a small lock-free table, and each cell
-// starts with a word that says what lives there. Making and destroying takes a few nanoseconds and no lock:
-// frontends create millions of descriptors.
+// A client may pass anything where it should pass an object: NULL, a destroyed one, an integer, an
+// object of another kind. Find answers without ever touching memory that is not ours. Objects live
+// in 64-byte cells of slabs that are never given back; the addresses of slabs stand in a small
+// lock-free table, and each cell starts with a word that says what lives there. Making and
+// destroying takes a few nanoseconds and no lock: frontends create millions of descriptors.
 #pragma once
 
 #include <atomic>

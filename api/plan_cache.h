@@ -1,5 +1,6 @@
-// PlanCache: compiled plans by canonical graph, target and choice, so that a client that builds the same graph
-// again, under other uids, pays for a look-up. Least recently used entries go first. Called by the session.
+// PlanCache: compiled plans by canonical graph, target and choice, so that a client that builds the
+// same graph again, under other uids, pays for a look-up. Least recently used entries go first.
+// Called by the session.
 #pragma once
 
 #include <list>
@@ -16,9 +17,10 @@ class PlanCache {
  public:
   explicit PlanCache(size_t capacity) : capacity_(capacity) {}
 
-  // The plan for `graph`, its tensors under the graph's own uids. Compiles where it is not known; no kernel is
-  // built or loaded here. Two threads that miss at once compile twice, which costs less than waiting: lowering
-  // takes a fraction of a millisecond, and the kernel cache below has the single flight.
+  // The plan for `graph`, its tensors under the graph's own uids. Compiles where it is not known;
+  // no kernel is built or loaded here. Two threads that miss at once compile twice, which costs
+  // less than waiting: lowering takes a fraction of a millisecond, and the kernel cache below has
+  // the single flight.
   Result<compiler::CompiledPlan> Get(const graph::Graph& graph, const Target& target,
                                      const compiler::EngineChoice& choice);
 

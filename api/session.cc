@@ -1,5 +1,6 @@
-// The session over compiler and runtime. It asks the compiler's engines, keeps compiled plans, and hands programs
-// to the device. One session a device and process, made at first use and kept: tearing CUDA down is not ours.
+// The session over compiler and runtime. It asks the compiler's engines, keeps compiled plans, and
+// hands programs to the device. One session a device and process, made at first use and kept:
+// tearing CUDA down is not ours.
 #include "api/session.h"
 
 #include <algorithm>
@@ -23,7 +24,8 @@ using compiler::KnobRow;
 
 constexpr size_t kPlansKept = 512;
 
-// ---- knobs: the API shows the index into the legal values --------------------------------------------
+// ---- knobs: the API shows the index into the legal values
+// --------------------------------------------
 
 Result<EngineChoice> ChoiceOf(const EngineConfig& config) {
   const auto engines = compiler::Engines();
@@ -58,7 +60,8 @@ EngineConfig ConfigOf(int engine_index, std::span<const int> values) {
   return config;
 }
 
-// ---- plans -------------------------------------------------------------------------------------------
+// ---- plans
+// -------------------------------------------------------------------------------------------
 
 class PlanImpl final : public Plan {
  public:

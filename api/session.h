@@ -1,6 +1,6 @@
-// Session: the narrow waist between the C interface and what is below it. A session is one device with a
-// compiler for it; it turns a graph and a choice of engine into a plan, and runs plans. Handles, backend
-// descriptors and (later) legacy calls use nothing else of compiler and runtime.
+// Session: the narrow waist between the C interface and what is below it. A session is one device
+// with a compiler for it; it turns a graph and a choice of engine into a plan, and runs plans.
+// Handles, backend descriptors and (later) legacy calls use nothing else of compiler and runtime.
 //
 // Everything here is safe from many threads. Plans are immutable and shared.
 #pragma once
@@ -30,7 +30,8 @@ struct KnobValue {
   bool operator==(const KnobValue&) const = default;
 };
 
-// An engine by its global index, with the knobs that are set; the others take the engine's defaults.
+// An engine by its global index, with the knobs that are set; the others take the engine's
+// defaults.
 struct EngineConfig {
   int64_t engine = -1;
   std::vector<KnobValue> knobs;
@@ -88,19 +89,21 @@ class Session {
   virtual Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph,
                                                     const EngineConfig& config) = 0;
 
-  // Launches on `stream`; allocates nothing, waits for nothing, and reads host memory only through the
-  // pointers of by-value tensors. pointers[i] belongs to plan.tensors()[i]. `plan` is of this session.
+  // Launches on `stream`; allocates nothing, waits for nothing, and reads host memory only through
+  // the pointers of by-value tensors. pointers[i] belongs to plan.tensors()[i]. `plan` is of this
+  // session.
   virtual Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,
                          void* stream) = 0;
 };
 
-// The session of the calling thread's current GPU, or of the CPU where there is none or KILN_DEVICE says so.
-// One a device and process; later calls return the same.
+// The session of the calling thread's current GPU, or of the CPU where there is none or KILN_DEVICE
+// says so. One a device and process; later calls return the same.
 Result<std::shared_ptr<Session>> OpenSession();
 // A session that compiles for a described device but cannot execute: plans without a handle.
 Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target);
 
-// Version of the CUDA runtime that cuDNN would report: NVRTC's where it is found, as 12040; 0 without one.
+// Version of the CUDA runtime that cuDNN would report: NVRTC's where it is found, as 12040; 0
+// without one.
 int64_t CudaRuntimeVersion();
 
 }  // namespace kiln::api

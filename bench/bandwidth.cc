@@ -1,12 +1,14 @@
-// Bandwidth of pointwise and reduction graphs on tensors of 134 MB and more, through the public backend API.
+// Bandwidth of pointwise and reduction graphs on tensors of 134 MB and more, through the public
+// backend API.
 //
 //   bandwidth --out bandwidth.json [--commit HASH] [--filter add/f16] [--nvidia libcudnn.so.9|none]
 //
 // Each graph first runs at small extents against the oracle, then is timed in rounds: our kernel, a
-// device-to-device copy that moves the same bytes, and NVIDIA's cuDNN for the same graph, one after the other,
-// with a buffer larger than L2 written before each. The median over the rounds counts. NVIDIA's has the graph in
-// the first of the ranks of cases_rank.h that it takes and computes rightly.
-// Bytes are the floor: each input read once, each output written once; a copy of n bytes moves 2n.
+// device-to-device copy that moves the same bytes, and NVIDIA's cuDNN for the same graph, one after
+// the other, with a buffer larger than L2 written before each. The median over the rounds counts.
+// NVIDIA's has the graph in the first of the ranks of cases_rank.h that it takes and computes
+// rightly. Bytes are the floor: each input read once, each output written once; a copy of n bytes
+// moves 2n.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,8 +87,8 @@ Case Instantiate(const GraphRow& row, const char* dtype, int64_t n) {
   return *std::move(parsed);
 }
 
-// Device memory of a large case, without host copies: inputs hold a byte pattern that is an ordinary number
-// in every floating type.
+// Device memory of a large case, without host copies: inputs hold a byte pattern that is an
+// ordinary number in every floating type.
 class LargeMemory {
  public:
   LargeMemory(testing::GpuDevice& device, const Case& c, int64_t workspace_bytes) {
@@ -154,8 +156,8 @@ class Bandwidth {
   }
 
  private:
-  // The L2 is flushed by reading four times its size: what is left there is clean. After a fill it would hold
-  // dirty lines, whose writing back would be charged to whatever is timed next.
+  // The L2 is flushed by reading four times its size: what is left there is clean. After a fill it
+  // would hold dirty lines, whose writing back would be charged to whatever is timed next.
   static constexpr const char* kFlushGraph = "flush: reduce_add(x:f32[65536,1024]) -> y:f32[1,1]";
 
   template <typename Launch>

@@ -28,7 +28,8 @@ std::unique_ptr<Plan> FirstPlan(const Graph& graph, testing::ClientError* error)
   return nullptr;
 }
 
-// Its contractions and functions are less exact than the oracle asks of ours; wrong elements are far off.
+// Its contractions and functions are less exact than the oracle asks of ours; wrong elements are
+// far off.
 std::string CheckNvidiaNumbers(const Cudnn& cudnn, Device& device, const Case& small) {
   constexpr oracle::Tolerance kTolerance{.scale = 16, .output_ulps = 1};
   testing::CaseRunner runner(cudnn, device, small);

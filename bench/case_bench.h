@@ -1,4 +1,5 @@
-// A graph of the case language, ready to execute again and again on one library: what the benchmarks time.
+// A graph of the case language, ready to execute again and again on one library: what the
+// benchmarks time.
 #pragma once
 
 #include <memory>
@@ -20,9 +21,9 @@ class CaseBench {
  public:
   // Null with the reason in `error` where the library refuses the graph.
   static std::unique_ptr<CaseBench> Make(const Cudnn& cudnn, const Case& c, std::string* error);
-  // As NVIDIA's library likes it: in each of the forms of cases_rank.h, with every mode of the heuristics. A
-  // form in which `small`, the same graph, comes out wrong does not count. The uids are those of `c`, so that
-  // both libraries share its memory.
+  // As NVIDIA's library likes it: in each of the forms of cases_rank.h, with every mode of the
+  // heuristics. A form in which `small`, the same graph, comes out wrong does not count. The uids
+  // are those of `c`, so that both libraries share its memory.
   static std::unique_ptr<CaseBench> MakeForNvidia(const Cudnn& cudnn, Device& device, const Case& c,
                                                   const Case& small, std::string* error);
 
@@ -58,14 +59,15 @@ struct Options {
   std::string out, commit, date, cudnn, nvidia, filter;
   int repeats = 20;
 
-  // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats; else KILN_TEST_CUDNN and the like.
-  // `nvidia` is the newest library found, and empty after --nvidia none.
+  // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats; else KILN_TEST_CUDNN and
+  // the like. `nvidia` is the newest library found, and empty after --nvidia none.
   static Options Parse(int argc, char** argv);
 };
 std::string JsonText(const std::string& text);  // quoted and escaped
 
-// Writes {"benchmark": name, "commit", "date", "device", "nvidia_version", "rows": [rows]} to options.out, whose
-// folder is made; `rows` are lines of JSON. Nothing without --out. False, said on stderr, where it cannot.
+// Writes {"benchmark": name, "commit", "date", "device", "nvidia_version", "rows": [rows]} to
+// options.out, whose folder is made; `rows` are lines of JSON. Nothing without --out. False, said
+// on stderr, where it cannot.
 bool WriteResults(const Options& options, const std::string& name, const std::string& device,
                   size_t nvidia_version, const std::string& rows);
 

@@ -2,10 +2,11 @@
 //
 //   latency --out latency.json [--commit HASH] [--nvidia libcudnn.so.9|none]
 //
-// Plans are timed in child processes of this program, each new, since what was loaded and compiled before is
-// what is measured: a process with an empty cache directory (loads NVRTC, compiles), then another graph in it
-// (compiles), then a new process with that directory (reads the disk), then a shape that its known structure
-// has not seen. A plan is the operation graph, the heuristics and the finalised plan, as clients make them.
+// Plans are timed in child processes of this program, each new, since what was loaded and compiled
+// before is what is measured: a process with an empty cache directory (loads NVRTC, compiles), then
+// another graph in it (compiles), then a new process with that directory (reads the disk), then a
+// shape that its known structure has not seen. A plan is the operation graph, the heuristics and
+// the finalised plan, as clients make them.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,8 +34,8 @@ double Since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-// Two structures; the second is timed when the process is warm. Channels-last images of rank 4, which both
-// libraries take.
+// Two structures; the second is timed when the process is warm. Channels-last images of rank 4,
+// which both libraries take.
 constexpr const char* kFirst =
     "first: add(x:f16[64,1024,8,8]@nhwc, b:f16[1,1024,1,1]@nhwc) -> %t:f32@nhwc; "
     "gelu_fwd(%t) -> y:f16@nhwc";
@@ -129,7 +130,8 @@ int ChildExecute(const char* library) {
 
 // ---- The parent. ----
 
-// Runs this program as a child; nothing in the results where it failed, which it then said on stderr.
+// Runs this program as a child; nothing in the results where it failed, which it then said on
+// stderr.
 Results RunChild(const char* what, const std::string& library, const std::string& cache_dir) {
   int ends[2];
   if (pipe(ends) != 0) return {};
@@ -163,7 +165,8 @@ double Median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// Medians over several processes, by name; "cold_" with an empty cache directory, "disk_" with a filled one.
+// Medians over several processes, by name; "cold_" with an empty cache directory, "disk_" with a
+// filled one.
 Results Measure(const std::string& library, int processes) {
   std::map<std::string, std::vector<double>> all;
   for (int i = 0; i < processes; ++i) {

@@ -1,4 +1,5 @@
-// The commands of the tool: each adds itself to the parser, in a file of its own. main.cc lists them.
+// The commands of the tool: each adds itself to the parser, in a file of its own. main.cc lists
+// them.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,5 @@
-// What `run`, `dump` and `explain` share: which engine and knobs the leading group is asked to take.
+// What `run`, `dump` and `explain` share: which engine and knobs the leading group is asked to
+// take.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,6 @@
-// kiln dump GRAPH --what …: any stage between the graph and the machine's code, for any architecture. Stages up
-// to CUDA source come from the compiler alone; PTX asks NVRTC, LLVM's text asks the CPU plug-in.
+// kiln dump GRAPH --what …: any stage between the graph and the machine's code, for any
+// architecture. Stages up to CUDA source come from the compiler alone; PTX asks NVRTC, LLVM's text
+// asks the CPU plug-in.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -103,7 +104,8 @@ Result<std::string> Ptx(const KernelSource& kernel) {
   return std::move(result.bytes);
 }
 
-// Two exports of the plug-in, as runtime/cpu/plugin.h declares them: only the plug-in's side may include it.
+// Two exports of the plug-in, as runtime/cpu/plugin.h declares them: only the plug-in's side may
+// include it.
 using EmitLlvmFunction = int (*)(const char* tile_text, char** out, char* error, size_t error_size);
 using FreeTextFunction = void (*)(char* text);
 

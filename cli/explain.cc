@@ -1,5 +1,6 @@
-// kiln explain GRAPH: how the graph was divided, which engine took each part and what the others said, the
-// knobs that could be turned, and what no kernel can do without: the bytes that must move.
+// kiln explain GRAPH: how the graph was divided, which engine took each part and what the others
+// said, the knobs that could be turned, and what no kernel can do without: the bytes that must
+// move.
 #include <fmt/format.h>
 
 #include <memory>

@@ -7,7 +7,8 @@
 
 namespace kiln::cli {
 
-// "FILE", "FILE:LINE" or "-". Errors start with FILE:LINE:COLUMN wherever the mistake has a place in the text.
+// "FILE", "FILE:LINE" or "-". Errors start with FILE:LINE:COLUMN wherever the mistake has a place
+// in the text.
 Result<graph::Graph> ReadGraph(const std::string& argument);
 
 // Prints "kiln: sentence" and returns the exit status for it.

@@ -19,8 +19,8 @@ Place PlaceAt(std::string_view text, size_t at) {
   return place;
 }
 
-// Walks JSON that a parser has accepted, along a path as "nodes[3].inputs.X"; the deepest value that exists is
-// the answer, since what is missing has no place of its own.
+// Walks JSON that a parser has accepted, along a path as "nodes[3].inputs.X"; the deepest value
+// that exists is the answer, since what is missing has no place of its own.
 class JsonWalk {
  public:
   JsonWalk(std::string_view text, std::string_view path) : text_(text), path_(path) {}

@@ -1,5 +1,6 @@
-// Where in a graph's text a sentence of the importer or the verifier points. They speak of the graph, not of
-// its text: "nodes[3].inputs.X: …" in JSON, "%y = conv_fprop: …" and "%x: …" of tensors and operations.
+// Where in a graph's text a sentence of the importer or the verifier points. They speak of the
+// graph, not of its text: "nodes[3].inputs.X: …" in JSON, "%y = conv_fprop: …" and "%x: …" of
+// tensors and operations.
 #pragma once
 
 #include <cstdint>

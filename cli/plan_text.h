@@ -1,5 +1,5 @@
-// A compiled plan for people: what the caller passes, the workspace, and each launch with its arguments under
-// the names that the kernel's source has for them.
+// A compiled plan for people: what the caller passes, the workspace, and each launch with its
+// arguments under the names that the kernel's source has for them.
 #pragma once
 
 #include <string>

@@ -16,7 +16,8 @@ using graph::Tensor;
 using graph::TensorId;
 using graph::TensorValues;
 
-// splitmix64: a good hash of a counter, so that an element's value depends on nothing but its place.
+// splitmix64: a good hash of a counter, so that an element's value depends on nothing but its
+// place.
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -41,7 +42,8 @@ double RandomValue(DType type, const RandomOptions& options, uint64_t bits) {
   return 0;
 }
 
-// Half the distance from 1 to the next number: the relative error of one rounding. 0 for exact types.
+// Half the distance from 1 to the next number: the relative error of one rounding. 0 for exact
+// types.
 double RoundingError(DType type) {
   switch (type) {
     case DType::kF64:
@@ -76,7 +78,8 @@ double SmallestStep(DType type) {
     case DType::kE5M2:
       return 0x1p-16;
     default:
-      // Of f32 and bf16 what a GPU may flush; integers differ by nothing but a rounding of their own.
+      // Of f32 and bf16 what a GPU may flush; integers differ by nothing but a rounding of their
+      // own.
       return IsFloat(type) ? 0x1p-126 : 0;
   }
 }
@@ -117,8 +120,8 @@ double RootMeanSquare(const std::vector<double>& values) {
   return count == 0 ? 0 : std::sqrt(sum / static_cast<double>(count));
 }
 
-// Errors of a sum grow with the root of its length, in steps that the partial sums' size sets. The other
-// roundings are those of the functions that one node may hold.
+// Errors of a sum grow with the root of its length, in steps that the partial sums' size sets. The
+// other roundings are those of the functions that one node may hold.
 void Disturb(const Graph& graph, const Node& node, const Tensor& tensor, uint64_t seed,
              std::vector<double>& values) {
   const double roundings = 3 + std::sqrt(static_cast<double>(SumLength(graph, node)));
@@ -186,8 +189,8 @@ bool IsRight(DType type, double got, double want, double allowed) {
   return std::abs(got - want) <= allowed;
 }
 
-// Of one rounding to the tensor's type. Two numbers that lie on either side of a border between neighbours
-// end up a step apart, be they ever so close before.
+// Of one rounding to the tensor's type. Two numbers that lie on either side of a border between
+// neighbours end up a step apart, be they ever so close before.
 double RoundingStep(const Tensor& tensor, DType compute, double want) {
   if (IsFloat(tensor.dtype))
     return 2 * RoundingError(tensor.dtype) * std::abs(want) + SmallestStep(tensor.dtype);

@@ -1,9 +1,10 @@
-// What a graph should give: random inputs, the f64 interpreter's results, and how far a right answer may be
-// from them. Used by `kiln run`.
+// What a graph should give: random inputs, the f64 interpreter's results, and how far a right
+// answer may be from them. Used by `kiln run`.
 //
 // The allowance is not one number for a graph. The interpreter runs a second time with every result
-// disturbed by what its compute type and the length of its sums permit, and the difference shows what such
-// errors grow to by the time they reach each output element, through whatever comes after.
+// disturbed by what its compute type and the length of its sums permit, and the difference shows
+// what such errors grow to by the time they reach each output element, through whatever comes
+// after.
 #pragma once
 
 #include <cstddef>

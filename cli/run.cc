@@ -1,5 +1,5 @@
-// kiln run GRAPH: compiles the graph for a device, runs it on random data, compares every output with the f64
-// interpreter, and times the whole and each kernel.
+// kiln run GRAPH: compiles the graph for a device, runs it on random data, compares every output
+// with the f64 interpreter, and times the whole and each kernel.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,7 +105,8 @@ class Bindings {
     return static_cast<size_t>(SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype));
   }
 
-  // An in-place graph has two tensors of one uid: the buffer holds what is read, and is as large as either.
+  // An in-place graph has two tensors of one uid: the buffer holds what is read, and is as large as
+  // either.
   Status Add(Device& device, const Graph& graph, const ProgramTensor& wanted,
              const graph::TensorValues& inputs) {
     // Bytes that no kernel writes stay NaN, or -1.
@@ -150,7 +151,8 @@ Status ParseRange(const std::string& text, RandomOptions& random) {
   return Status::Error(Code::kInvalidValue, "--range {} is not of the form LOW,HIGH", text);
 }
 
-// ---- printing -----------------------------------------------------------------------------------------
+// ---- printing
+// -----------------------------------------------------------------------------------------
 
 void PrintHead(const Graph& graph, const compiler::CompiledPlan& plan, const Target& target) {
   fmt::print("graph   {}: {} operations, {} kernel{}, {} of workspace\n", graph.name,
@@ -170,7 +172,8 @@ void PrintComparison(const Tensor& tensor, const Comparison& c) {
       ElementText(tensor, c.element), c.got, c.want, c.error, c.allowed);
 }
 
-// "kernel.cu" of the entry that the cache holds for a kernel; the newest where several compilers made one.
+// "kernel.cu" of the entry that the cache holds for a kernel; the newest where several compilers
+// made one.
 std::string CacheFile(const KernelSource& kernel, const std::vector<runtime::CacheEntry>& entries) {
   const runtime::CacheEntry* newest = nullptr;
   for (const runtime::CacheEntry& entry : entries) {
@@ -227,7 +230,8 @@ Status PrintKernels(Device& device, const compiler::CompiledPlan& plan, const Bi
   return {};
 }
 
-// ---- running ------------------------------------------------------------------------------------------
+// ---- running
+// ------------------------------------------------------------------------------------------
 
 Result<bool> Check(const Graph& graph, Device& device, const Bindings& bindings,
                    graph::TensorValues inputs, uint64_t seed) {

@@ -32,8 +32,8 @@ struct CompiledPlan {
 Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
                              const EngineChoice& choice = {}, const PassObserver& observer = {});
 
-// The group that engine choices speak of, as the passes before pick-engine leave it; for asking engines. None for
-// a graph that computes nothing.
+// The group that engine choices speak of, as the passes before pick-engine leave it; for asking
+// engines. None for a graph that computes nothing.
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target);
 
 }  // namespace kiln::compiler

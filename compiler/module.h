@@ -1,4 +1,5 @@
-// Module: what the passes transform. One struct carries all forms; `form` says which of its parts are valid.
+// Module: what the passes transform. One struct carries all forms; `form` says which of its parts
+// are valid.
 //
 //   kApi       graph: as the client gave it, composite ops
 //   kPrimitive graph: maps, reduces, contractions, views only
@@ -21,8 +22,9 @@ enum class Form : uint8_t { kApi, kPrimitive, kGrouped, kTiled, kProgram };
 
 enum class GroupKind : uint8_t { kPointwise, kReduce, kContract };
 
-// What one engine runs: a self-contained graph. Its inputs are tensors of the module's graph or results of
-// earlier groups; its outputs are the tensors that somebody outside needs. Inside, all others are virtual.
+// What one engine runs: a self-contained graph. Its inputs are tensors of the module's graph or
+// results of earlier groups; its outputs are the tensors that somebody outside needs. Inside, all
+// others are virtual.
 struct Group {
   GroupKind kind = GroupKind::kPointwise;
   graph::Graph graph = {};

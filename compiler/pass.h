@@ -22,8 +22,8 @@ std::span<const Pass> Pipeline();
 // Called after each pass with its name; for dumps and tests.
 using PassObserver = std::function<void(std::string_view pass, const Module&)>;
 
-// Runs all passes, verifies the form after each, writes KILN_DUMP files, and a repro file when a pass breaks
-// the module. Errors name the pass.
+// Runs all passes, verifies the form after each, writes KILN_DUMP files, and a repro file when a
+// pass breaks the module. Errors name the pass.
 Status RunPipeline(Module& module, const PassContext& context, const PassObserver& observer = {});
 
 // The invariants of the module's form (see module.h).

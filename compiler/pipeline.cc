@@ -1,5 +1,5 @@
-// The pipeline: its table is the story of the compiler. RunPipeline runs it, with dumps, the verifier of each
-// form, and a repro file when a pass breaks the module.
+// The pipeline: its table is the story of the compiler. RunPipeline runs it, with dumps, the
+// verifier of each form, and a repro file when a pass breaks the module.
 #include <fstream>
 #include <string>
 
@@ -98,7 +98,8 @@ Status RunPipeline(Module& module, const PassContext& context, const PassObserve
   if (DumpWanted("import")) WriteFile(stem + "-import.kiln", graph::Print(module.graph));
   for (const Pass& pass : kPipeline) {
     Result<bool> changed = pass.run(module, context);
-    // A pass before partition reports what is wrong with the client's graph; that is an answer, not a bug.
+    // A pass before partition reports what is wrong with the client's graph; that is an answer, not
+    // a bug.
     if (!changed.ok()) return std::move(changed).status().Within(pass.name);
     if (DumpWanted(fmt::format("after:{}", pass.name)))
       WriteFile(fmt::format("{}-{}.txt", stem, pass.name), Print(module));

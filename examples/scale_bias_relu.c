@@ -1,6 +1,7 @@
 /*
- * relu(x * scale + bias) through cuDNN's backend interface, as the README shows it. The graph is the one of
- * examples/graphs/scale_bias_relu.kiln. Run with KILN_DEVICE=cpu, where pointers are the host's.
+ * relu(x * scale + bias) through cuDNN's backend interface, as the README shows it. The graph is
+ * the one of examples/graphs/scale_bias_relu.kiln. Run with KILN_DEVICE=cpu, where pointers are the
+ * host's.
  */
 #include <cudnn.h>
 #include <stdbool.h>
@@ -126,7 +127,8 @@ int main(void) {
   CHECK(cudnnCreate(&handle));
   Execute(handle, MakePlan(handle), x, scale, bias, y);
   CHECK(cudnnDestroy(handle));
-  /* Channels are innermost: 1 * 2 - 1 = 1 where the channel is even, relu(1 * 2 - 3) = 0 elsewhere. */
+  /* Channels are innermost: 1 * 2 - 1 = 1 where the channel is even, relu(1 * 2 - 3) = 0 elsewhere.
+   */
   for (int i = 0; i < kElements; ++i) wrong += y[i] != (i % 2 == 0 ? kHalfOne : 0);
   printf("%d of %d elements are wrong\n", wrong, kElements);
   return wrong != 0;

@@ -1,6 +1,6 @@
-// The numbers behind every data type: decoding is exact, encoding rounds to nearest even in one place.
-// Interpreters, oracles, by-value scalars and constant folding all convert here, so that they agree with
-// what the generated code stores (cvt.rn on the GPU, with .satfinite for fp8).
+// The numbers behind every data type: decoding is exact, encoding rounds to nearest even in one
+// place. Interpreters, oracles, by-value scalars and constant folding all convert here, so that
+// they agree with what the generated code stores (cvt.rn on the GPU, with .satfinite for fp8).
 #include "ir/dtype.h"
 
 #include <algorithm>
@@ -95,7 +95,8 @@ uint16_t Encode(const SmallFloat& format, double value) {
     power = std::ilogb(format.largest);
     steps = std::ldexp(format.largest, format.mantissa_bits - power);
   }
-  // The leading one adds 1 to the exponent field, and a step up to the next power of two carries into it.
+  // The leading one adds 1 to the exponent field, and a step up to the next power of two carries
+  // into it.
   const unsigned exponent_before_leading = static_cast<unsigned>(power - smallest_normal);
   return static_cast<uint16_t>(
       sign | ((exponent_before_leading << format.mantissa_bits) + static_cast<unsigned>(steps)));

@@ -34,8 +34,8 @@ inline bool IsInteger(DType t) {
 }
 
 // `value` as the nearest value of `type`: round to nearest even; integers round to nearest even and
-// saturate (NaN becomes 0); fp8 saturates to the largest finite value (e4m3 448, e5m2 57344), NaN stays
-// NaN; half, bf16 and float overflow to infinity; bool is value != 0.
+// saturate (NaN becomes 0); fp8 saturates to the largest finite value (e4m3 448, e5m2 57344), NaN
+// stays NaN; half, bf16 and float overflow to infinity; bool is value != 0.
 double RoundTo(DType type, double value);
 
 // Storage bytes <-> value. `bytes` need not be aligned. StoreValue rounds as RoundTo does.

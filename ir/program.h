@@ -1,9 +1,11 @@
-// Program: what the compiler returns and the runtime runs. Kernel sources as text, and launches whose
-// arguments are concrete numbers: extents and strides are kernel *arguments*, so a new shape of a known
-// structure makes a new Program with the same sources, and the kernel cache has nothing to compile.
+// Program: what the compiler returns and the runtime runs. Kernel sources as text, and launches
+// whose arguments are concrete numbers: extents and strides are kernel *arguments*, so a new shape
+// of a known structure makes a new Program with the same sources, and the kernel cache has nothing
+// to compile.
 //
 //   kernels[0] = {"kiln_conv_9f3a…", CUDA text}
-//   launches   = [{kernel 0, grid 512x1x1, block 256, args: buf0 buf1 buf2 ws+0 i32 64 i32 56 …}, …]
+//   launches   = [{kernel 0, grid 512x1x1, block 256, args: buf0 buf1 buf2 ws+0 i32 64 i32 56 …},
+//              …]
 #pragma once
 
 #include <array>
@@ -45,7 +47,8 @@ struct LaunchArg {
   enum class Kind : uint8_t {
     kPointer,  // `buffer`
     kScalar,   // `size` bytes of `bits`, little endian
-    kByValue,  // the host scalar of tensors[buffer.index], converted to `value_type` at execute time
+    kByValue,  // the host scalar of tensors[buffer.index], converted to `value_type` at execute
+               // time
   };
   Kind kind = Kind::kScalar;
   BufferRef buffer = {};
@@ -66,8 +69,8 @@ struct Launch {
   bool operator==(const Launch&) const = default;
 };
 
-// A tensor that the caller passes by uid. A by-value scalar is a *host* pointer to one element of `dtype`
-// (a DType's number); the runtime reads it at execute time and passes the number itself.
+// A tensor that the caller passes by uid. A by-value scalar is a *host* pointer to one element of
+// `dtype` (a DType's number); the runtime reads it at execute time and passes the number itself.
 struct ProgramTensor {
   int64_t uid = 0;
   uint8_t dtype = 0;

@@ -1,5 +1,5 @@
-// Scalar primitives: the table from scalar_ops.def and their meaning in f64 and in exact integers. The
-// interpreters of both IR levels evaluate through here, so "what does pow mean" has one answer.
+// Scalar primitives: the table from scalar_ops.def and their meaning in f64 and in exact integers.
+// The interpreters of both IR levels evaluate through here, so "what does pow mean" has one answer.
 #include "ir/scalar.h"
 
 #include <algorithm>

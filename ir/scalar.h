@@ -1,4 +1,5 @@
-// Scalar primitives: their table, their exact meaning (EvalScalar), and the magic numbers of fast division.
+// Scalar primitives: their table, their exact meaning (EvalScalar), and the magic numbers of fast
+// division.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ struct ScalarOpInfo {
 const ScalarOpInfo& Info(ScalarOp op);
 std::optional<ScalarOp> ScalarOpFromText(std::string_view text);
 
-// The value of op(a, b, c) in f64, not rounded to any type. The float and the integer form differ only for
-// Div (which truncates on integers); unused operands are ignored. Booleans are 0 and 1.
+// The value of op(a, b, c) in f64, not rounded to any type. The float and the integer form differ
+// only for Div (which truncates on integers); unused operands are ignored. Booleans are 0 and 1.
 double EvalScalar(ScalarOp op, double a, double b = 0, double c = 0);
 int64_t EvalScalarInt(ScalarOp op, int64_t a, int64_t b = 0, int64_t c = 0);
 

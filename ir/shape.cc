@@ -42,7 +42,8 @@ Dims PackedStridesLike(std::span<const int64_t> dims, std::span<const int64_t> l
     if (like[i] != 0) order.push_back(i);
   }
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return like[a] > like[b]; });
-  // A zero stride says nothing of its place: the dimension goes directly outside its right neighbour.
+  // A zero stride says nothing of its place: the dimension goes directly outside its right
+  // neighbour.
   for (size_t i = dims.size(); i-- > 0;) {
     if (like[i] == 0) order.insert(std::ranges::find(order, i + 1), i);
   }

@@ -1,4 +1,5 @@
-// Extents and strides. A stride counts elements; dims[0] is the outermost as cuDNN writes them (NCHW).
+// Extents and strides. A stride counts elements; dims[0] is the outermost as cuDNN writes them
+// (NCHW).
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,11 @@ using Dims = std::vector<int64_t>;
 int64_t NumElements(std::span<const int64_t> dims);
 // Strides of a dense tensor, last dimension fastest.
 Dims PackedStrides(std::span<const int64_t> dims);
-// Dense strides in the order that `like` has (a channels-last tensor gives channels-last strides); ties and
-// zero strides fall back to row-major order.
+// Dense strides in the order that `like` has (a channels-last tensor gives channels-last strides);
+// ties and zero strides fall back to row-major order.
 Dims PackedStridesLike(std::span<const int64_t> dims, std::span<const int64_t> like);
-// Elements from the first to the last addressed one, inclusive: 1 + sum((dim-1) * stride); 0 when empty.
+// Elements from the first to the last addressed one, inclusive: 1 + sum((dim-1) * stride); 0 when
+// empty.
 int64_t SpanElements(std::span<const int64_t> dims, std::span<const int64_t> strides);
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

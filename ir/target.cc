@@ -1,6 +1,7 @@
-// What is known of GPUs that this machine need not have: one row an architecture, with the numbers of its
-// common board (as cuDeviceGetAttribute gives them there). Used by `kiln dump --arch`, by tests and by
-// device-less plans; with a device present, runtime/cuda fills a Target from the driver instead.
+// What is known of GPUs that this machine need not have: one row an architecture, with the numbers
+// of its common board (as cuDeviceGetAttribute gives them there). Used by `kiln dump --arch`, by
+// tests and by device-less plans; with a device present, runtime/cuda fills a Target from the
+// driver instead.
 #include "ir/target.h"
 
 #include <fmt/format.h>
@@ -25,7 +26,8 @@ struct ArchRow {
 constexpr int64_t kKiB = 1024;
 constexpr int64_t kMiB = 1024 * kKiB;
 
-// The letter `a` unlocks an architecture's own instructions (wgmma, tcgen05); its code runs nowhere else.
+// The letter `a` unlocks an architecture's own instructions (wgmma, tcgen05); its code runs nowhere
+// else.
 constexpr ArchRow kArchs[] = {
     {"sm_70", "Tesla V100-SXM2-16GB", 70, 80, 96 * kKiB, 6 * kMiB},
     {"sm_75", "Tesla T4", 75, 40, 64 * kKiB, 4 * kMiB},

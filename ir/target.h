@@ -1,5 +1,5 @@
-// Target: a device described as data. The compiler decides from this alone, so a graph compiles for a
-// GPU that this machine does not have (`kiln dump --arch sm_100a`, device-less plans).
+// Target: a device described as data. The compiler decides from this alone, so a graph compiles for
+// a GPU that this machine does not have (`kiln dump --arch sm_100a`, device-less plans).
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Target {
   bool is_cuda() const { return kind == TargetKind::kCuda; }
 };
 
-// "sm_90a", "sm_80", …: what is known of the common GPU of that architecture. "cpu": the CPU target.
-// An unknown name is an error that lists the known ones.
+// "sm_90a", "sm_80", …: what is known of the common GPU of that architecture. "cpu": the CPU
+// target. An unknown name is an error that lists the known ones.
 Result<Target> TargetFromArch(std::string_view arch);
 
 }  // namespace kiln

@@ -3,15 +3,17 @@
 //
 //   Attr<&ConvolutionDesc::dilations>(CUDNN_ATTR_CONVOLUTION_DILATIONS),
 //
-// and the wire types it accepts, how many elements it takes and the code that copies in and out follow from
-// the C++ type of the member:
+// and the wire types it accepts, how many elements it takes and the code that copies in and out
+// follow from the C++ type of the member:
 //
 //   int64_t, int32_t, bool, double, void*, an enumeration   one element of the type's CUDNN_TYPE_*
-//   FloatOrDouble                                           one element, CUDNN_TYPE_FLOAT or _DOUBLE
+//   FloatOrDouble                                           one element, CUDNN_TYPE_FLOAT or
+//                                                           _DOUBLE
 //   InlineVector<T, N>, std::vector<T>                      any number (at most Limit elements)
 //   std::string                                             CUDNN_TYPE_CHAR, any number
-//   Ref<D>, std::vector<Ref<D>>                             finalised descriptors; what they hold is shared, so
-//                                                           that the client may destroy them at once
+//   Ref<D>, std::vector<Ref<D>>                             finalised descriptors; what they hold
+//                                                           is shared, so that the client may
+//                                                           destroy them at once
 //   HandleRef                                               CUDNN_TYPE_HANDLE
 #pragma once
 
@@ -76,8 +78,9 @@ struct WireOf<cudnnBnFinalizeStatsMode_t> : Wire<CUDNN_TYPE_BN_FINALIZE_STATS_MO
 template <>
 struct WireOf<cudnnBackendTensorReordering_t> : Wire<CUDNN_TYPE_TENSOR_REORDERING_MODE> {};
 
-// ---- single elements, by wire type -----------------------------------------------------------------
-// Clients' arrays need not be aligned, and a bool or an enumeration read from them may hold any bytes.
+// ---- single elements, by wire type
+// ----------------------------------------------------------------- Clients' arrays need not be
+// aligned, and a bool or an enumeration read from them may hold any bytes.
 
 template <class T>
 Status LoadElement(const void* array, int64_t i, T* out) {
@@ -100,7 +103,8 @@ void StoreElement(const T& value, void* array, int64_t i) {
   std::memcpy(static_cast<char*>(array) + i * sizeof(T), &value, sizeof(T));
 }
 
-// Writes as many of `values` as fit; tells how many there are, or were written when there is an array.
+// Writes as many of `values` as fit; tells how many there are, or were written when there is an
+// array.
 template <class Range>
 Status StoreElements(const Range& values, const AttrOut& out) {
   auto total = static_cast<int64_t>(values.size());
@@ -117,7 +121,8 @@ inline Status WantOne(int64_t count) {
   return Status::Error(Code::kBadParam, "takes one element, not {}", count);
 }
 
-// ---- member types ----------------------------------------------------------------------------------
+// ---- member types
+// ----------------------------------------------------------------------------------
 
 template <class T>
 struct Member {  // scalars and enumerations
@@ -220,7 +225,8 @@ struct Member<std::vector<Ref<D>>> {
   }
 };
 
-// The session of a handle. The handle itself may be destroyed later; its address is kept for reading back.
+// The session of a handle. The handle itself may be destroyed later; its address is kept for
+// reading back.
 struct HandleRef {
   void* address = nullptr;
   std::shared_ptr<Session> session;
@@ -241,7 +247,8 @@ struct Member<HandleRef> {
   }
 };
 
-// ---- rows ------------------------------------------------------------------------------------------
+// ---- rows
+// ------------------------------------------------------------------------------------------
 
 template <class D, class T>
 D OwnerOf(T D::*);
@@ -266,7 +273,8 @@ constexpr AttrRow Attr(cudnnBackendAttributeName_t name, Use use = Use::kRequire
   return row;
 }
 
-// A read-only attribute whose value a function of the descriptor computes: T (const D&) or Result<T> (const D&).
+// A read-only attribute whose value a function of the descriptor computes: T (const D&) or
+// Result<T> (const D&).
 template <class D, class T, Result<T> (*Compute)(const D&)>
 constexpr AttrRow Computed(cudnnBackendAttributeName_t name) {
   AttrRow row{.name = name, .use = Use::kReadOnly, .types = Member<T>::kTypes};

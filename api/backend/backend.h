@@ -1,6 +1,6 @@
-// The generic part of the backend API: create, set, get, finalise and execute for every kind of descriptor.
-// Called by api/entry, so it names no type of the public headers; what the kinds are is in the other files of
-// this folder.
+// The generic part of the backend API: create, set, get, finalise and execute for every kind of
+// descriptor. Called by api/entry, so it names no type of the public headers; what the kinds are is
+// in the other files of this folder.
 #pragma once
 
 #include <cstdint>

@@ -48,8 +48,8 @@ constexpr AttrRow kBwdFilterRows[] = {
     Attr<&Op::response>(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY),
 };
 
-// Dimensions of the three tensors with groups folded into channels, whichever way the client wrote them:
-// [N, GC, …] or [N, G, C, …]; [GK, C, …] or [G, K, C, …]; [N, GK, …] or [N, G, K, …].
+// Dimensions of the three tensors with groups folded into channels, whichever way the client wrote
+// them: [N, GC, …] or [N, G, C, …]; [GK, C, …] or [G, K, C, …]; [N, GK, …] or [N, G, K, …].
 struct Geometry {
   int64_t batch_x, batch_y, channels, filters, group_channels, responses;
 };

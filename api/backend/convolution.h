@@ -1,4 +1,5 @@
-// CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR and the three operations. Reference 9.2.1 and 9.2.10 to 9.2.12.
+// CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR and the three operations. Reference 9.2.1 and 9.2.10
+// to 9.2.12.
 #pragma once
 
 #include "api/backend/operation.h"
@@ -15,8 +16,8 @@ struct ConvolutionDesc : DescriptorOf<CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR> {
   Status Finalize() override;
 };
 
-// y = alpha * conv(x, w) + beta * y and its gradients. The three operations have the same attributes under
-// different names: the image (x, dx), the filter (w, dw) and the response (y, dy).
+// y = alpha * conv(x, w) + beta * y and its gradients. The three operations have the same
+// attributes under different names: the image (x, dx), the filter (w, dw) and the response (y, dy).
 struct OperationConvolution : Operation {
   Ref<ConvolutionDesc> convolution;
   Ref<TensorDesc> image, filter, response;

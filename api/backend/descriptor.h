@@ -1,8 +1,8 @@
 // Backend descriptors: what stands behind a cudnnBackendDescriptor_t, and the table of their kinds.
 //
-// The public object is a small shell; its body, a struct with the attributes as members, is made at the first
-// SetAttribute. A finalised body never changes and is shared: by the operations that refer to it, and by the
-// shells that GetAttribute fills.
+// The public object is a small shell; its body, a struct with the attributes as members, is made at
+// the first SetAttribute. A finalised body never changes and is shared: by the operations that
+// refer to it, and by the shells that GetAttribute fills.
 #pragma once
 
 #include <cstdint>
@@ -105,11 +105,12 @@ Kind KindOf(bool read_only = false) {
 // The object, or a sentence that says what `pointer` is not.
 Result<Shell*> ShellFrom(const void* pointer);
 
-// Body of the i-th descriptor of a client's array; it must be live, of one of the kinds, and finalised.
+// Body of the i-th descriptor of a client's array; it must be live, of one of the kinds, and
+// finalised.
 Result<Ref<Descriptor>> SharedBody(const void* array, int64_t i, KindSet kinds);
 
-// GetAttribute of descriptors: the client passes descriptors that it made, and gets them finalised with these
-// bodies.
+// GetAttribute of descriptors: the client passes descriptors that it made, and gets them finalised
+// with these bodies.
 Status FillShells(std::span<const Ref<Descriptor>> bodies, const AttrOut& out);
 
 template <class D>

@@ -20,8 +20,8 @@ struct DevicePropDesc : DescriptorOf<CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR> {
   Status Finalize() override;
 };
 
-// Kiln's kernel cache is one a process and on disk, keyed by what kernels are made of; this descriptor is the
-// client's name for it. Its JSON says which build of Kiln wrote it.
+// Kiln's kernel cache is one a process and on disk, keyed by what kernels are made of; this
+// descriptor is the client's name for it. Its JSON says which build of Kiln wrote it.
 struct KernelCacheDesc : DescriptorOf<CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR> {
   Ref<OperationGraphDesc> operation_graph;
   std::string json;

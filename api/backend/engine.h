@@ -1,5 +1,5 @@
-// Engines of a graph, their knobs, configurations and their ranking: the descriptors of reference 9.2.2 to
-// 9.2.4 and 9.2.6 to 9.2.9. What engines there are is the session's affair.
+// Engines of a graph, their knobs, configurations and their ranking: the descriptors of
+// reference 9.2.2 to 9.2.4 and 9.2.6 to 9.2.9. What engines there are is the session's affair.
 #pragma once
 
 #include <mutex>

@@ -139,7 +139,8 @@ Status ExecutionPlanDesc::RestoreFromJson() {
   return {};
 }
 
-// ---- execution ------------------------------------------------------------------------------------
+// ---- execution
+// ------------------------------------------------------------------------------------
 
 Status ExecutionPlanDesc::Run(const Handle& with, const VariantPackDesc& pack) const {
   if (!pack.override_uids.empty()) {
@@ -151,7 +152,8 @@ Status ExecutionPlanDesc::Run(const Handle& with, const VariantPackDesc& pack) c
   return Launch(*built, pack, with.stream);
 }
 
-// Uids that the plan does not know are the client's business: frontends pass tensors that only they use.
+// Uids that the plan does not know are the client's business: frontends pass tensors that only they
+// use.
 Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack,
                                  void* stream) const {
   std::span<const ProgramTensor> tensors = built.plan->tensors();

@@ -1,6 +1,6 @@
-// CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: a configuration compiled and loaded, and its execution. Reference
-// 9.2.5. The JSON representation holds the graph's text, the engine and its knobs; restoring it compiles again,
-// which the kernel cache makes a matter of loading.
+// CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: a configuration compiled and loaded, and its execution.
+// Reference 9.2.5. The JSON representation holds the graph's text, the engine and its knobs;
+// restoring it compiles again, which the kernel cache makes a matter of loading.
 #pragma once
 
 #include <mutex>
@@ -37,8 +37,8 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   Result<std::shared_ptr<Session>> ChooseSession() const;
   Result<Built> BuildOn(const std::shared_ptr<Session>& session, const graph::Graph& graph) const;
   Status Launch(const Built& built, const VariantPackDesc& pack, void* stream) const;
-  // The plan on the session of the handle: a plan made for a described device is compiled for the real one
-  // when it first runs.
+  // The plan on the session of the handle: a plan made for a described device is compiled for the
+  // real one when it first runs.
   Result<const Built*> BuiltFor(const Handle& handle) const;
   Result<Built> Overridden(const Handle& handle, const VariantPackDesc& pack) const;
 

@@ -1,8 +1,9 @@
-// GraphImport: from operations over tensor descriptors to a graph::Graph. Tensors are matched by uid;
-// operations may come in any order. Used by the operation graph's finalize, through Operation::Import.
+// GraphImport: from operations over tensor descriptors to a graph::Graph. Tensors are matched by
+// uid; operations may come in any order. Used by the operation graph's finalize, through
+// Operation::Import.
 //
-// A tensor that one operation reads and writes (in place, or beta * y) becomes two tensors of one uid: the
-// version before the operation and the one after.
+// A tensor that one operation reads and writes (in place, or beta * y) becomes two tensors of one
+// uid: the version before the operation and the one after.
 #pragma once
 
 #include <initializer_list>
@@ -19,7 +20,8 @@ namespace kiln::api {
 Result<DType> ElementType(cudnnDataType_t type);
 // The same for the type of a computation.
 Result<DType> ComputeType(cudnnDataType_t type);
-// A type to move elements of `type` through unchanged, for operations that declare no type of their own.
+// A type to move elements of `type` through unchanged, for operations that declare no type of their
+// own.
 cudnnDataType_t MovingType(cudnnDataType_t type);
 
 class GraphImport {

@@ -1,5 +1,6 @@
-// The table of descriptor kinds: every kind that Kiln has, ascending by type. tests/api/rows_test.cc demands
-// that each attribute of the interface is in a row of its kind or in the test's list of reasons.
+// The table of descriptor kinds: every kind that Kiln has, ascending by type.
+// tests/api/rows_test.cc demands that each attribute of the interface is in a row of its kind or in
+// the test's list of reasons.
 #include "api/backend/convolution.h"
 #include "api/backend/descriptor.h"
 #include "api/backend/execution_plan.h"

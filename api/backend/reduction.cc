@@ -17,8 +17,8 @@ constexpr AttrRow kOperationRows[] = {
     Attr<&OperationReductionDesc::reduction>(CUDNN_ATTR_OPERATION_REDUCTION_DESC),
 };
 
-// The reduction of runs as a reduction of whole dimensions: a dimension of 12 that goes to 3 becomes 3x4, of
-// which the 4 goes.
+// The reduction of runs as a reduction of whole dimensions: a dimension of 12 that goes to 3
+// becomes 3x4, of which the 4 goes.
 struct Split {
   Dims x_dims, x_strides, y_dims;
   bool any = false;

@@ -13,8 +13,8 @@ struct ReductionDesc : DescriptorOf<CUDNN_BACKEND_REDUCTION_DESCRIPTOR> {
   static std::span<const AttrRow> Rows();
 };
 
-// Each dimension of y is that of x, 1, or a divisor of it; the last reduces runs of neighbours, as the heads of
-// grouped-query attention are.
+// Each dimension of y is that of x, 1, or a divisor of it; the last reduces runs of neighbours, as
+// the heads of grouped-query attention are.
 struct OperationReductionDesc : OperationOf<CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR> {
   Ref<ReductionDesc> reduction;
   Ref<TensorDesc> x, y;

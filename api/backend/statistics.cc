@@ -78,8 +78,8 @@ Status GenStatsDesc::Finalize() {
 }
 
 Status GenStatsDesc::Import(GraphImport& import) const {
-  // NOTE: cudnn-frontend (1.23, node/genstats.h) stores its own enum of x's type in the attribute: half arrives as
-  // INT8, bf16 as INT64, float as DOUBLE. cuDNN sums in float all the same.
+  // NOTE: cudnn-frontend (1.23, node/genstats.h) stores its own enum of x's type in the attribute:
+  // half arrives as INT8, bf16 as INT64, float as DOUBLE. cuDNN sums in float all the same.
   const cudnnDataType_t compute =
       x->data_type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
   return import.Add(graph::GraphOp::kGenStats, {x.get()}, {sum.get(), square_sum.get()}, compute,

@@ -1,5 +1,5 @@
-// Statistics of batch normalisation: CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR (reference 9.2.13) and
-// CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR.
+// Statistics of batch normalisation: CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR
+// (reference 9.2.13) and CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR.
 #pragma once
 
 #include "api/backend/operation.h"

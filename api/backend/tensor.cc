@@ -80,8 +80,8 @@ Status CheckType(const TensorDesc& t) {
   return {};
 }
 
-// Extents are positive and everything addressed fits in 63 bits of bytes. A stride of 0 repeats the element,
-// as broadcast tensors of frontends do.
+// Extents are positive and everything addressed fits in 63 bits of bytes. A stride of 0 repeats the
+// element, as broadcast tensors of frontends do.
 Status CheckGeometry(const TensorDesc& t) {
   if (t.dims.empty()) return Status::Error(Code::kBadParam, "{} has no dimensions", t.Text());
   if (t.dims.size() != t.strides.size()) {

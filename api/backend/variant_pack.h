@@ -1,13 +1,13 @@
-// CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: the pointers of one execution. Reference 9.2.17. Clients make, fill
-// and destroy one on every call, so it allocates nothing for up to 24 tensors.
+// CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: the pointers of one execution. Reference 9.2.17. Clients
+// make, fill and destroy one on every call, so it allocates nothing for up to 24 tensors.
 #pragma once
 
 #include "api/backend/attr.h"
 
 namespace kiln::api {
 
-// CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES and _STRIDES pass the address of this C++ object as one VOID_PTR
-// element; the frontend's and ours are the same libstdc++ type.
+// CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES and _STRIDES pass the address of this C++ object as one
+// VOID_PTR element; the frontend's and ours are the same libstdc++ type.
 using OverrideLists = std::vector<std::vector<int64_t>>;
 
 struct VariantPackDesc : DescriptorOf<CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR> {

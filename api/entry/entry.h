@@ -1,5 +1,6 @@
-// The entry layer: the exported functions, compiled once against each generation's public headers. It checks
-// nothing and knows nothing: it gives arguments to the core and turns statuses into the generation's.
+// The entry layer: the exported functions, compiled once against each generation's public headers.
+// It checks nothing and knows nothing: it gives arguments to the core and turns statuses into the
+// generation's.
 #pragma once
 
 #include <cudnn.h>
@@ -18,7 +19,8 @@ cudnnStatus_t Entry(const char* function, F&& body) noexcept {
   return static_cast<cudnnStatus_t>(RunEntry(function, std::forward<F>(body)));
 }
 
-// The number that a client passed for an enumeration. It may be none of the constants, so it is not read as one.
+// The number that a client passed for an enumeration. It may be none of the constants, so it is not
+// read as one.
 template <class E>
 int Number(const E& value) {
   static_assert(sizeof(E) == sizeof(int));

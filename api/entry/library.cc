@@ -1,5 +1,6 @@
-// Questions to the library: versions, properties, error strings, callbacks. Reference 3.2.41 to 3.2.44, 3.2.54,
-// 3.2.63, 3.2.79 and the version checks of every sub-library, which here are always of one version.
+// Questions to the library: versions, properties, error strings, callbacks. Reference 3.2.41
+// to 3.2.44, 3.2.54, 3.2.63, 3.2.79 and the version checks of every sub-library, which here are
+// always of one version.
 #include <algorithm>
 #include <cstring>
 #include <string>

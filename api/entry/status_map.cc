@@ -1,4 +1,5 @@
-// This generation: its version, its status values and their names, from api/spec/statuses.tsv and enums.tsv.
+// This generation: its version, its status values and their names, from api/spec/statuses.tsv and
+// enums.tsv.
 #include <array>
 #include <cstddef>
 

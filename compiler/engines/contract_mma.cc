@@ -1,12 +1,16 @@
 // The contract_mma engine: the tiled implicit matrix product of contraction.h on mma.m16n8k16.
 //
-//   block    256 threads make a TMxTN tile of C in steps of 32 along k; its 8 warps stand 2 x 4 over the tile
-//   panels   a_panel[TM][32], b_panel[TN][32] in shared memory, k fastest, rows padded by 16 bytes: the eight rows
-//            of a fragment start in different banks. Two of each: while one is multiplied, the next is read
-//   reading  16 bytes a thread along k where the operand lies so in memory and has no prologue (its guard holds for
-//            all 8 elements, since they share row and filter tap); else element by element, prologue included
+//   block    256 threads make a TMxTN tile of C in steps of 32 along k; its 8 warps stand 2 x 4
+//            over the tile
+//   panels   a_panel[TM][32], b_panel[TN][32] in shared memory, k fastest, rows padded by 16 bytes:
+//            the eight rows of a fragment start in different banks. Two of each: while one is
+//            multiplied, the next is read
+//   reading  16 bytes a thread along k where the operand lies so in memory and has no prologue (its
+//            guard holds for all 8 elements, since they share row and filter tap); else element by
+//            element, prologue included
 //
-//   step s:   global(s+1) → registers      panels(s) → fragments → mma      registers → panels(s+1)      barrier
+//   step s:   global(s+1) → registers      panels(s) → fragments → mma      registers → panels(s+1)
+//             barrier
 #include "compiler/engines/contract_mma.h"
 
 #include <algorithm>
@@ -97,12 +101,14 @@ class Schedule : private ContractTiles {
       else if (x.strides[d] % kChunk != 0)
         return false;
     }
-    // The contiguous dim is k's innermost: an extent of 1 there would leave another dim with stride 1.
+    // The contiguous dim is k's innermost: an extent of 1 there would leave another dim with
+    // stride 1.
     return contiguous == 1 && ContiguousIsDepth(x);
   }
   bool ContiguousIsDepth(const Tensor& x) const {
     const bool matmul = ContractionOf(group_).op == graph::GraphOp::kMatmul;
-    // Channels are innermost along k where the activations have them so, whatever the filter's layout is.
+    // Channels are innermost along k where the activations have them so, whatever the filter's
+    // layout is.
     if (!matmul && !c_.a_walks_k) return false;
     const bool is_b_matmul = matmul && &x == &group_.graph[c_.b];
     const int64_t depth_dim = !matmul ? 1 : is_b_matmul ? x.rank() - 2 : x.rank() - 1;

@@ -1,11 +1,13 @@
 // The contract_simt engine: a tiled implicit matrix product (contraction.h).
 //
-//   GPU   a block of 256 threads makes a TMxTN tile of C, 16 deep steps through shared memory, each thread a
-//         (TM/16)x(TN/16) patch, strided by 16 so that shared memory reads are broadcast or conflict-free
-//   CPU   a task makes a TMxTN tile: packs 64-deep panels of A and B, then 4x16 patches in vector registers
+//   GPU   a block of 256 threads makes a TMxTN tile of C, 16 deep steps through shared memory, each
+//         thread a (TM/16)x(TN/16) patch, strided by 16 so that shared memory reads are broadcast
+//         or conflict-free
+//   CPU   a task makes a TMxTN tile: packs 64-deep panels of A and B, then 4x16 patches in vector
+//         registers
 //
-// Prologues run where an operand is read: out-of-range and padded positions are zero *after* the prologue.
-// Epilogues run on the accumulators, rounded to the contraction's output type first.
+// Prologues run where an operand is read: out-of-range and padded positions are zero *after* the
+// prologue. Epilogues run on the accumulators, rounded to the contraction's output type first.
 #include "compiler/engines/contract_simt.h"
 
 #include <algorithm>
@@ -69,7 +71,8 @@ class Schedule : private ContractTiles {
     });
   }
 
-  // ---- GPU: panels [k][row] in shared memory, pitch + 1 against conflicts of the transposing store ------
+  // ---- GPU: panels [k][row] in shared memory, pitch + 1 against conflicts of the transposing
+  // store ------
   void MainLoopGpu(Block& body) {
     a_ = b_.Name("a_panel");
     bp_ = b_.Name("b_panel");
@@ -133,7 +136,8 @@ class Schedule : private ContractTiles {
     });
   }
 
-  // ---- CPU: panels [k][row] in task-local arrays ---------------------------------------------------------
+  // ---- CPU: panels [k][row] in task-local arrays
+  // ---------------------------------------------------------
   void MainLoopCpu(Block& body) {
     a_ = b_.Name("a_panel");
     bp_ = b_.Name("b_panel");
@@ -223,8 +227,8 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  // Per SM on a 64x64 tile, as measured on an H200 (0.12 TFLOP/s); patches of other sizes reuse registers more or
-  // less.
+  // Per SM on a 64x64 tile, as measured on an H200 (0.12 TFLOP/s); patches of other sizes reuse
+  // registers more or less.
   constexpr double kFlops = 0.12e12, kBytesPerSecond = 3.5e12, kLaunchSeconds = 2e-6;
   const double reuse = 0.5 + 0.5 * std::min({knobs[kTileM], knobs[kTileN], 64}) / 64;
   return kLaunchSeconds +

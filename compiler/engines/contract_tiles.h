@@ -1,5 +1,5 @@
-// ContractTiles: what the tiled contraction engines share. Which tile of which batch a block makes, an operand's
-// element with its prologue or zero, and the epilogue at one place of the output.
+// ContractTiles: what the tiled contraction engines share. Which tile of which batch a block makes,
+// an operand's element with its prologue or zero, and the epilogue at one place of the output.
 #pragma once
 
 #include <string>
@@ -45,16 +45,17 @@ class ContractTiles {
   // The grid around a body that one block (of `threads`; 1 on the CPU) executes.
   Lowered Finish(tile::Block body, int threads);
 
-  // `at` = operand A (or B) at row `row` (a column of B) and depth `k`, after its prologue; 0 outside of the
-  // operand and in the padding. The buffer holds `type`.
+  // `at` = operand A (or B) at row `row` (a column of B) and depth `k`, after its prologue; 0
+  // outside of the operand and in the padding. The buffer holds `type`.
   void StageElement(tile::Block& out, bool is_a, const tile::Expr& row, const tile::Expr& k,
                     DType type, const std::string& buffer, const tile::Expr& at);
-  // Where the element stands in its tensor, with what guards it; statements go to `read`, which is only executed
-  // where row and k are in range.
+  // Where the element stands in its tensor, with what guards it; statements go to `read`, which is
+  // only executed where row and k are in range.
   Operand Locate(tile::Block& read, bool is_a, const tile::Expr& row, const tile::Expr& k);
   tile::Expr InRange(bool is_a, const tile::Expr& row, const tile::Expr& k) const;
 
-  // The epilogue: the accumulator at (m, n), if that is inside, through the group's maps to its outputs.
+  // The epilogue: the accumulator at (m, n), if that is inside, through the group's maps to its
+  // outputs.
   void StoreElement(tile::Block& out, const tile::Expr& m, const tile::Expr& n,
                     const tile::Expr& accumulator);
 

@@ -23,10 +23,11 @@ void AppendDim(KernelBuilder& b, Axis& axis, TensorId tensor, int64_t dim) {
   Append(axis, b.Extent(tensor, dim), b.graph()[tensor].dims[dim]);
 }
 
-// ---- matmul ------------------------------------------------------------------------------------------
+// ---- matmul
+// ------------------------------------------------------------------------------------------
 
-// Index of a batch dim in an operand: 0 where it broadcasts, i / repeat where the output repeats each of the
-// operand's matrices (grouped-query heads).
+// Index of a batch dim in an operand: 0 where it broadcasts, i / repeat where the output repeats
+// each of the operand's matrices (grouped-query heads).
 Index BatchIndex(KernelBuilder& b, Block& out, TensorId operand, TensorId result,
                  const Index& batch) {
   const Tensor &t = b.graph()[operand], &y = b.graph()[result];
@@ -81,10 +82,11 @@ Contraction DescribeMatmul(KernelBuilder& b, const Node& node) {
   return c;
 }
 
-// ---- convolutions ------------------------------------------------------------------------------------
+// ---- convolutions
+// ------------------------------------------------------------------------------------
 
-// The tensors of a convolution by role, and its geometry as parameters. x is what fprop reads (dgrad writes),
-// y what fprop writes (dgrad and wgrad read).
+// The tensors of a convolution by role, and its geometry as parameters. x is what fprop reads
+// (dgrad writes), y what fprop writes (dgrad and wgrad read).
 struct Channels {
   Expr per_group = {};
   int64_t value = 0;
@@ -139,7 +141,8 @@ Index FilterIndex(const Geometry& geo, KernelBuilder& b, Expr filter, Expr chann
   return index;
 }
 
-// Position of x under output place `place` and filter tap `taps`; the guard is false in the padding.
+// Position of x under output place `place` and filter tap `taps`; the guard is false in the
+// padding.
 Operand InputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, Expr channel,
                 const Index& place, const Index& taps) {
   Operand o{.index = {std::move(image), std::move(channel)}, .guard = nullptr};
@@ -153,7 +156,8 @@ Operand InputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, E
   return o;
 }
 
-// The transposed walk: output place of y that tap `taps` of input place `place` came from, if there is one.
+// The transposed walk: output place of y that tap `taps` of input place `place` came from, if there
+// is one.
 Operand OutputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, Expr filter,
                  const Index& place, const Index& taps) {
   Operand o{.index = {std::move(image), std::move(filter)}, .guard = nullptr};
@@ -205,7 +209,8 @@ Index TensorIndex(Expr image, Expr channel, const Index& place) {
   return index;
 }
 
-// fprop and dgrad: the same product, walked forwards or backwards, with the roles of w's two channel dims swapped.
+// fprop and dgrad: the same product, walked forwards or backwards, with the roles of w's two
+// channel dims swapped.
 Contraction DescribeFpropOrDgrad(KernelBuilder& b, const Node& node) {
   const bool forward = node.op == GraphOp::kConvFprop;
   Contraction c{.a = node.inputs[0], .b = node.inputs[1], .out = node.outputs[0]};

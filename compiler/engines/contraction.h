@@ -1,6 +1,7 @@
-// Contraction: every contraction as an implicit matrix product, C[m,n] = sum over k of A[m,k] * B[k,n], for each
-// batch. The axes are lists of dims; operands and output are addressed through index functions, and an operand
-// position that lies in the padding has a guard that is false there.
+// Contraction: every contraction as an implicit matrix product, C[m,n] = sum over k of A[m,k] *
+// B[k,n], for each batch. The axes are lists of dims; operands and output are addressed through
+// index functions, and an operand position that lies in the padding has a guard that is false
+// there.
 //
 //             batch       m              n              k                 A          B
 //   matmul    batch dims  M              N              K                 a          b

@@ -1,6 +1,7 @@
-// Engine: a way to run a group. An engine is a row of functions over plain data; the registry is an ordered
-// constexpr array (registry.cc), and an engine's index there is the cuDNN engine global index, so it is
-// append-only. Adding one: a header/source pair beside this file, a row in the registry, a case in tests/cases.
+// Engine: a way to run a group. An engine is a row of functions over plain data; the registry is an
+// ordered constexpr array (registry.cc), and an engine's index there is the cuDNN engine global
+// index, so it is append-only. Adding one: a header/source pair beside this file, a row in the
+// registry, a case in tests/cases.
 #pragma once
 
 #include <span>
@@ -12,8 +13,8 @@
 
 namespace kiln::compiler {
 
-// One knob: its cuDNN type (a value of cudnnBackendKnobType_t, shown by KNOB_INFO as an index into `domain`)
-// and its legal values, default first.
+// One knob: its cuDNN type (a value of cudnnBackendKnobType_t, shown by KNOB_INFO as an index into
+// `domain`) and its legal values, default first.
 struct KnobRow {
   const char* name;
   int cudnn_type;
@@ -43,10 +44,11 @@ int EngineIndex(std::string_view name);
 
 // Default value of each knob, in the order of the rows.
 std::vector<int> DefaultKnobs(const Engine& engine);
-// Defaults first, then each knob moved alone, then all moved to their last value: what the model chooses from and
-// a client's autotuning times.
+// Defaults first, then each knob moved alone, then all moved to their last value: what the model
+// chooses from and a client's autotuning times.
 std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine);
-// Defaults with `settings` applied; an unknown knob or an illegal value is an error that lists the legal ones.
+// Defaults with `settings` applied; an unknown knob or an illegal value is an error that lists the
+// legal ones.
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings);
 // "tile=64,unroll=4"
 std::string KnobText(const Engine& engine, std::span<const int> values);

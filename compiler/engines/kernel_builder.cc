@@ -1,5 +1,6 @@
-// KernelBuilder and ValueScope: see the header. Used by every engine's lowering; decides nothing about
-// schedules, only how tensors are addressed and how elementwise operations become expressions.
+// KernelBuilder and ValueScope: see the header. Used by every engine's lowering; decides nothing
+// about schedules, only how tensors are addressed and how elementwise operations become
+// expressions.
 #include "compiler/engines/kernel_builder.h"
 
 #include <algorithm>
@@ -99,7 +100,8 @@ Index BroadcastIndex(const KernelBuilder& b, const Tensor& operand, const Index&
   return result;
 }
 
-// ---- KernelBuilder -----------------------------------------------------------------------------------
+// ---- KernelBuilder
+// -----------------------------------------------------------------------------------
 
 KernelBuilder::KernelBuilder(const Group& group, const Target& target, std::string engine)
     : group_(group),
@@ -286,7 +288,8 @@ void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int th
   lowered.kernels.push_back(std::move(kernel));
 }
 
-// ---- ValueScope --------------------------------------------------------------------------------------
+// ---- ValueScope
+// --------------------------------------------------------------------------------------
 
 void ValueScope::Bind(TensorId tensor, const Index& index, Expr value) {
   known_[tensor].push_back({index, std::move(value)});
@@ -411,7 +414,8 @@ Expr ValueScope::ConcatValue(const Node& node, const Index& index) {
 
 // Both sides are lists of extents with the same product; where runs of them have equal
 // products the index passes through, elsewhere the run is linearised and split again:
-//   y [a, b*c] from x [a*b, c]:  one run, (a, b*c) → linear → (a*b, c);   y [a, b] from x [a, b]: two runs
+//   y [a, b*c] from x [a*b, c]:  one run, (a, b*c) → linear → (a*b, c);   y [a, b] from x [a, b]:
+//                                two runs
 Index ValueScope::ReshapeIndex(const Node& node, const Index& index) {
   const TensorId x_id = node.inputs[0], y_id = node.outputs[0];
   const Tensor &x = b_.graph()[x_id], &y = b_.graph()[y_id];

@@ -1,7 +1,7 @@
-// KernelBuilder: the parts that every engine needs to write a tile kernel for a group. Parameters with their
-// launch values (extents and strides are arguments), addressing of strided tensors, fast division, and the
-// value of any tensor of the group at a symbolic index, where maps, views and constants dissolve into
-// expressions:
+// KernelBuilder: the parts that every engine needs to write a tile kernel for a group. Parameters
+// with their launch values (extents and strides are arguments), addressing of strided tensors, fast
+// division, and the value of any tensor of the group at a symbolic index, where maps, views and
+// constants dissolve into expressions:
 //
 //   Value(%y, [n,c,h,w])  with  %y = map max(%t, 0), %t = map mul(%x, %scale), %scale: [1,C,1,1]
 //     let t = mul(cast<f32>(load x[n*x_s0 + c*x_s1 + …]), cast<f32>(load scale[c*scale_s1]))
@@ -23,7 +23,8 @@ namespace kiln::compiler {
 
 using Index = std::vector<tile::Expr>;  // one expression for each dim of a tensor
 
-// The arithmetic type that a stored dtype computes in: f16, bf16, fp8 → f32; i8, u8 → i32; else itself.
+// The arithmetic type that a stored dtype computes in: f16, bf16, fp8 → f32; i8, u8 → i32; else
+// itself.
 DType ArithmeticType(DType type);
 
 class KernelBuilder {
@@ -33,13 +34,14 @@ class KernelBuilder {
   DType index_type() const { return index_type_; }
   const graph::Graph& graph() const { return group_.graph; }
 
-  // ---- parameters -------------------------------------------------------------------------------------
-  // A constant of the index type.
+  // ---- parameters
+  // ------------------------------------------------------------------------------------- A
+  // constant of the index type.
   tile::Expr Idx(int64_t value) const { return tile::Int(value, index_type_); }
   // A new scalar parameter of the index type with this launch value. Names are made unique.
   tile::Expr Arg(const std::string& name, int64_t value);
-  // Extent of a dim as a parameter; the same parameter each time. An extent of 1 is the constant 1: whether
-  // a dim is 1 is part of a kernel's structure.
+  // Extent of a dim as a parameter; the same parameter each time. An extent of 1 is the constant 1:
+  // whether a dim is 1 is part of a kernel's structure.
   tile::Expr Extent(graph::TensorId tensor, int64_t dim);
   // Stride of a dim as a parameter; 0 for extent 1; the constant 1 where it is 1.
   tile::Expr Stride(graph::TensorId tensor, int64_t dim);
@@ -48,24 +50,27 @@ class KernelBuilder {
   // A scratch buffer of the group (see Lowered::scratch_bytes), as pointer parameter.
   std::string Scratch(int scratch, DType type, bool is_const);
 
-  // numerator / extent and numerator % extent; `value` is the extent's launch value. 31-bit numerators use the
-  // multiply-shift form, whose magic numbers become two parameters.
+  // numerator / extent and numerator % extent; `value` is the extent's launch value. 31-bit
+  // numerators use the multiply-shift form, whose magic numbers become two parameters.
   struct DivMod {
     tile::Expr quotient, remainder;
   };
   DivMod Divide(tile::Block& out, const tile::Expr& numerator, const tile::Expr& extent,
                 int64_t value, const std::string& name);
-  // Splits a row-major linear index over dims (outermost first); extents and their launch values side by side.
+  // Splits a row-major linear index over dims (outermost first); extents and their launch values
+  // side by side.
   Index Unravel(tile::Block& out, tile::Expr linear, const Index& extents, const Dims& values,
                 const std::string& name);
 
-  // ---- statements -------------------------------------------------------------------------------------
-  // let <name> = value; returns the variable. Constants and variables pass through unchanged.
+  // ---- statements
+  // ------------------------------------------------------------------------------------- let
+  // <name> = value; returns the variable. Constants and variables pass through unchanged.
   tile::Expr Let(tile::Block& out, const std::string& name, tile::Expr value);
   std::string Name(const std::string& wish);  // unique identifier
 
-  // ---- tensors ----------------------------------------------------------------------------------------
-  // Sum of index * stride.
+  // ---- tensors
+  // ---------------------------------------------------------------------------------------- Sum of
+  // index * stride.
   tile::Expr Offset(graph::TensorId tensor, const Index& index);
 
   // Makes the launch: pointers and scalars gathered so far become the kernel's parameters.
@@ -91,13 +96,14 @@ class KernelBuilder {
   std::vector<graph::NodeId> producers_;
 };
 
-// Values of tensors inside one block of statements. What was computed once is named and used again; a value
-// may be bound beforehand (an accumulator, a vector register, a shared tile).
+// Values of tensors inside one block of statements. What was computed once is named and used again;
+// a value may be bound beforehand (an accumulator, a vector register, a shared tile).
 class ValueScope {
  public:
   ValueScope(KernelBuilder& builder, tile::Block& out) : b_(builder), out_(out) {}
 
-  // Value of `tensor` at `index`, in the arithmetic type of the tensor's dtype and rounded to that dtype.
+  // Value of `tensor` at `index`, in the arithmetic type of the tensor's dtype and rounded to that
+  // dtype.
   tile::Expr Value(graph::TensorId tensor, const Index& index);
   // The value at the index that the scope is about, wherever `tensor` is asked at that index.
   void Bind(graph::TensorId tensor, const Index& index, tile::Expr value);

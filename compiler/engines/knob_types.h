@@ -1,5 +1,6 @@
-// The values of cudnnBackendKnobType_t that Kiln's knobs are shown as (abi: cudnnBackendKnobType_t, 9.19).
-// The compiler must not include the API, so the numbers stand here once.
+// The values of cudnnBackendKnobType_t that Kiln's knobs are shown as (abi:
+// cudnnBackendKnobType_t, 9.19). The compiler must not include the API, so the numbers stand here
+// once.
 #pragma once
 
 namespace kiln::compiler {

@@ -1,7 +1,8 @@
 // The pointwise engine. Three schedules, chosen by layout class alone:
 //
 //   vector     all tensors walk the innermost dim with stride 1 or 0: 16-byte copies, one lane loop
-//   transpose  some input is contiguous along another dim: 32x32 tiles through shared memory (transpose.cc)
+//   transpose  some input is contiguous along another dim: 64x64 tiles through shared memory
+//              (transpose.cc)
 //   strided    anything else: one element a thread, coalesced along the output
 //
 // On the CPU: blocks of the outer dims over threads, the inner dim as a vector loop.

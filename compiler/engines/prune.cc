@@ -1,6 +1,7 @@
-// See the header. A pass over the statements from the last to the first: names are unique and stand before their readers, so a
-// let whose name has not been seen by then has none. Registers may be read in a later turn of a loop, textually before they
-// are written, so their readers are gathered first.
+// See the header. A pass over the statements from the last to the first: names are unique and stand
+// before their readers, so a let whose name has not been seen by then has none. Registers may be
+// read in a later turn of a loop, textually before they are written, so their readers are gathered
+// first.
 #include "compiler/engines/prune.h"
 
 #include <algorithm>

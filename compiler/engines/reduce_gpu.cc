@@ -1,12 +1,13 @@
 // The reduce engine's GPU schedules.
 //
-//   rows     the contiguous dim is reduced: `team` threads walk one row in vectors, then shuffles (and shared
-//            memory where a team is a whole block) combine them
-//   columns  the contiguous dim is kept: each thread owns `lanes` columns and walks every n-th row, then the n
-//            row walkers of a column combine through shared memory
+//   rows     the contiguous dim is reduced: `team` threads walk one row in vectors, then shuffles
+//            (and shared memory where a team is a whole block) combine them
+//   columns  the contiguous dim is kept: each thread owns `lanes` columns and walks every n-th row,
+//            then the n row walkers of a column combine through shared memory
 //
-// Few rows do not fill the GPU: the reduced dims are then split over blocks, whose partial results a second
-// kernel combines in a fixed order. There are no atomics, so results are the same from run to run.
+// Few rows do not fill the GPU: the reduced dims are then split over blocks, whose partial results
+// a second kernel combines in a fixed order. There are no atomics, so results are the same from run
+// to run.
 #include <algorithm>
 #include <bit>
 #include <memory>
@@ -28,7 +29,8 @@ constexpr int64_t kBlocksPerMultiprocessor =
 constexpr int64_t kMaxSplits = 1024;
 constexpr int kUnroll = 4;  // vectors that a thread has in flight
 
-// Vectors that one thread should walk at least, so that the second stage stays small beside the first.
+// Vectors that one thread should walk at least, so that the second stage stays small beside the
+// first.
 constexpr int64_t kVectorsPerThread = 8;
 
 int64_t ChooseSplits(const Target& target, const ReduceKnobs& knobs, int64_t blocks,
@@ -51,7 +53,8 @@ class RowSchedule {
  public:
   RowSchedule(const ReducePlan& plan, const Target& target, const ReduceKnobs& knobs)
       : plan_(plan), target_(target), knobs_(knobs) {
-    // Vectors of a row must not cross rows; a rank-1 tensor walks its tail apart, which rows cannot.
+    // Vectors of a row must not cross rows; a rank-1 tensor walks its tail apart, which rows
+    // cannot.
     lanes_ = plan.collapsed ? WidestVector(plan.group, plan.inner) : 1;
     while (plan.extent(plan.inner) % lanes_ != 0) lanes_ /= 2;
     // Nothing reduced (all extents 1): every row has one element, read at its own place.
@@ -92,8 +95,8 @@ class RowSchedule {
   }
 
  private:
-  // A warp a row where rows are many or short: no barrier, and enough vectors a thread to keep loads in flight.
-  // Else a block a row, which may be split further.
+  // A warp a row where rows are many or short: no barrier, and enough vectors a thread to keep
+  // loads in flight. Else a block a row, which may be split further.
   int TeamSize() const {
     const int64_t warps_to_fill =
         kBlocksPerMultiprocessor * target_.multiprocessors * (knobs_.threads / kWarp);
@@ -166,7 +169,8 @@ class RowSchedule {
     body.push_back({tile::If{tile::And(first, tile::Lt(row_, count_)), std::move(store), {}}});
   }
 
-  // A team of the whole block: warp leaders meet in shared memory, and every thread folds them in order.
+  // A team of the whole block: warp leaders meet in shared memory, and every thread folds them in
+  // order.
   void CombineWarps(KernelBuilder& b, Accumulators& acc, Block& body) {
     const int warps = team_ / kWarp;
     const Expr tx = tile::Var("tx", b.index_type());

@@ -81,7 +81,8 @@ Index UnravelDims(KernelBuilder& b, Block& out, const ReducePlan& plan,
   return index;
 }
 
-// ---- Accumulators ------------------------------------------------------------------------------------
+// ---- Accumulators
+// ------------------------------------------------------------------------------------
 
 DType Accumulators::type(size_t r) const {
   const DType t = ArithmeticType(node(r).compute);
@@ -148,7 +149,8 @@ void Accumulators::StoreResults(Block& out, const Index& kept_index,
   }
 }
 
-// ---- two stages --------------------------------------------------------------------------------------
+// ---- two stages
+// --------------------------------------------------------------------------------------
 
 int AddPartials(const ReducePlan& plan, int64_t splits, Lowered& lowered) {
   const int first = static_cast<int>(lowered.scratch_bytes.size());

@@ -25,7 +25,8 @@ struct ReducePlan {
 
 ReducePlan PlanReduce(const Group& group);
 
-// The accumulators of every reduce of a plan: `lanes` registers each, combined by the node's combiner.
+// The accumulators of every reduce of a plan: `lanes` registers each, combined by the node's
+// combiner.
 class Accumulators {
  public:
   Accumulators(KernelBuilder& b, const ReducePlan& plan, int lanes)
@@ -43,7 +44,8 @@ class Accumulators {
   tile::Expr Lane(size_t r, const tile::Expr& lane) const;
   // All lanes into lane 0, in a fixed order.
   void FoldLanes(tile::Block& out);
-  // Binds each reduce's result, rounded to its tensor, and stores the group's outputs at the kept index.
+  // Binds each reduce's result, rounded to its tensor, and stores the group's outputs at the kept
+  // index.
   void StoreResults(tile::Block& out, const Index& kept_index,
                     const std::function<tile::Expr(size_t)>& total);
 
@@ -58,13 +60,15 @@ class Accumulators {
 
 tile::Expr IdentityExpr(graph::Combine combine, DType type);
 
-// Index over the domain from a linear index over `dims` (outermost first), 0 elsewhere. `inner_divisor`
-// divides the extent of plan.inner where it is among them (vectors), and the index there counts vectors.
+// Index over the domain from a linear index over `dims` (outermost first), 0 elsewhere.
+// `inner_divisor` divides the extent of plan.inner where it is among them (vectors), and the index
+// there counts vectors.
 Index UnravelDims(KernelBuilder& b, tile::Block& out, const ReducePlan& plan,
                   const std::vector<int64_t>& dims, const tile::Expr& linear, int64_t inner_divisor,
                   const std::string& name);
 
-// Scratch for `splits` partial results of each row, one buffer a reduce; returns the first buffer's number.
+// Scratch for `splits` partial results of each row, one buffer a reduce; returns the first buffer's
+// number.
 int AddPartials(const ReducePlan& plan, int64_t splits, Lowered& lowered);
 
 // Second stage: row r's partials stand at [r * splits + s] (row_major) or [s * rows + r].

@@ -10,7 +10,8 @@
 namespace kiln::compiler {
 
 std::span<const Engine> Engines() {
-  // Append only: the position is the engine's global index in the API, in plans and in tuning records.
+  // Append only: the position is the engine's global index in the API, in plans and in tuning
+  // records.
   static const Engine kEngines[] = {kPointwiseEngine, kReduceEngine, kContractSimtEngine,
                                     kContractMmaEngine};
   return kEngines;

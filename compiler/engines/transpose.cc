@@ -22,8 +22,8 @@ constexpr int64_t kSharedLimit = 48 << 10;
 // One element of padding a row, or one 4-byte word: rows of a tile start in different banks.
 int64_t Pitch(int lanes) { return kTile + lanes; }
 
-// Elements that a thread moves at a time along both dims, so that narrow types also move 4 bytes: as many as
-// fit a word, where every tensor's places stay aligned to that.
+// Elements that a thread moves at a time along both dims, so that narrow types also move 4 bytes:
+// as many as fit a word, where every tensor's places stay aligned to that.
 int LanesOf(const Group& group, const TransposeShape& shape) {
   const graph::Graph& g = group.graph;
   const int size = SizeOf(g[shape.inputs[0]].dtype);

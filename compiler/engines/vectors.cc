@@ -75,8 +75,8 @@ LaneLoop::LaneLoop(KernelBuilder& b, Block& out, const Index& index, int64_t dim
       lane_(tile::Var(name_, b.index_type())),
       lane_index_(index),
       inside_(b, body_) {
-  if (lanes ==
-      1) {  // also the only form for groups with views, where inputs have other dims than the domain
+  if (lanes == 1) {  // also the only form for groups with views, where inputs have other dims than
+                     // the domain
     lane_ = b.Idx(0);
     return;
   }

@@ -1,5 +1,5 @@
-// Vectors: what the GPU schedules of memory-bound engines share. How wide a group can move memory along a
-// dim, the lane loop with its wide copies, and the block and thread loops around a body.
+// Vectors: what the GPU schedules of memory-bound engines share. How wide a group can move memory
+// along a dim, the lane loop with its wide copies, and the block and thread loops around a body.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,13 @@ namespace kiln::compiler {
 // Tensors of the group that live in memory and are read (not scalars).
 std::vector<graph::TensorId> MemoryInputs(const graph::Graph& graph);
 
-// The most elements (a power of two) that one thread may move at a time along `dim`: every tensor that is
-// contiguous there is aligned for it, and the extent is divisible, except in rank 1, where a tail is cheap.
+// The most elements (a power of two) that one thread may move at a time along `dim`: every tensor
+// that is contiguous there is aligned for it, and the extent is divisible, except in rank 1, where
+// a tail is cheap.
 int WidestVector(const Group& group, int64_t dim);
 
-// The lane loop over `lanes` neighbours along `dim`: inputs are read before it (contiguous ones by wide
-// copies, broadcast ones once), and are bound to their lane inside it.
+// The lane loop over `lanes` neighbours along `dim`: inputs are read before it (contiguous ones by
+// wide copies, broadcast ones once), and are bound to their lane inside it.
 class LaneLoop {
  public:
   // `index` is the place of lane 0; reads go to `out`.
@@ -40,7 +41,8 @@ class LaneLoop {
   ValueScope inside_;
 };
 
-// Inputs along `dim` (contiguous ones by wide copies), the group's maps for each lane, outputs back:
+// Inputs along `dim` (contiguous ones by wide copies), the group's maps for each lane, outputs
+// back:
 //   copy v[0..8) <- x[…];  for l in 0..8 { store w[l] = …v[l]… };  copy y[…] <- w[0..8)
 // `index` is the place of lane 0.
 void EmitVector(KernelBuilder& b, tile::Block& out, const std::vector<graph::TensorId>& outputs,
@@ -63,8 +65,9 @@ void WideCopy(tile::Block& out, DType type, const std::string& dst, const tile::
 enum class Walk : uint8_t { kBroadcast, kContiguous, kStrided };
 Walk WalkOf(const graph::Tensor& tensor, int64_t dim);
 
-// Walks begin .. end in steps of `stride` threads, `unroll` places at a time so that their loads are in flight
-// together; `emit` gets the places that it may read. What is left at the end goes place by place.
+// Walks begin .. end in steps of `stride` threads, `unroll` places at a time so that their loads
+// are in flight together; `emit` gets the places that it may read. What is left at the end goes
+// place by place.
 //   for it in 0..span / (stride*unroll) { emit(begin + (it*unroll + 0)*stride + lane, …) }
 //   for rt in 0..rest { if place < end { emit(place) } }
 void UnrolledWalk(KernelBuilder& b, tile::Block& body, const tile::Expr& begin,

@@ -1,4 +1,5 @@
-// canonicalise: one spelling for each graph. Topological order, shapes filled in, nodes without use removed.
+// canonicalise: one spelling for each graph. Topological order, shapes filled in, nodes without use
+// removed.
 //
 //   before  %t = pointwise(%c) mode=exp        (virtual, never read)
 //           %c = conv_fprop(%x, %w)            (reader first: the API's ops come in any order)

@@ -35,8 +35,8 @@ DType Widened(DType compute) {
   }
 }
 
-// Comparisons, logic and selection may be declared with compute type bool; their operands are then compared in
-// the widest type among them.
+// Comparisons, logic and selection may be declared with compute type bool; their operands are then
+// compared in the widest type among them.
 DType OperandType(const Graph& g, const Node& node) {
   DType widest = DType::kI32;
   for (TensorId id : node.inputs) {
@@ -237,8 +237,9 @@ Dims MemoryOrder(const graph::Tensor& t) {
 
 bool IsIdentity(const Dims& permutation) { return std::ranges::is_sorted(permutation); }
 
-// A reshape that keeps the memory is a transpose to memory order, a row-major reshape, and a transpose back.
-// From here on every reshape keeps the row-major order of elements, whatever strides its tensors get.
+// A reshape that keeps the memory is a transpose to memory order, a row-major reshape, and a
+// transpose back. From here on every reshape keeps the row-major order of elements, whatever
+// strides its tensors get.
 void DecomposeReshape(Graph& g, Node node) {
   const TensorId x = node.inputs[0], y = node.outputs[0];
   if (!graph::ReshapeKeepsMemory(g[x], g[y])) {

@@ -7,9 +7,10 @@
 //           %s = reduce add(%x)             %u = map mul(%x, %x)     %q = reduce add(%u)
 //           %v = conv_fprop(%x, %w)         %w1 = map mul(%v, 2)     %c = map add(%w1, %y0)
 //
-// Every pointwise mode is one recipe in pointwise_recipes.cc. Intermediates have the node's compute type, so
-// nothing is rounded that the composite would not round; the last primitive writes the composite's own output.
-// Stands after canonicalise, which has removed dead nodes, and before all passes that look for structure.
+// Every pointwise mode is one recipe in pointwise_recipes.cc. Intermediates have the node's compute
+// type, so nothing is rounded that the composite would not round; the last primitive writes the
+// composite's own output. Stands after canonicalise, which has removed dead nodes, and before all
+// passes that look for structure.
 #pragma once
 
 #include "compiler/pass.h"

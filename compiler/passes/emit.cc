@@ -15,7 +15,8 @@ namespace {
 using graph::Tensor;
 using graph::TensorId;
 
-// Stands for the entry's name until the text that it is a hash of is known; as long as the name will be.
+// Stands for the entry's name until the text that it is a hash of is known; as long as the name
+// will be.
 constexpr std::string_view kNameDigits = "0000000000000000";
 
 class Emitter {

@@ -76,7 +76,8 @@ class Partitioner {
     Open(n, {GroupKind::kPointwise, g_[y].dims, {}, {}});
   }
 
-  // Reads the group's values at the very place it writes; all else it reads was ready before the group.
+  // Reads the group's values at the very place it writes; all else it reads was ready before the
+  // group.
   bool JoinsEpilogue(const Node& node, int group) const {
     if (node.op != GraphOp::kMap || g_[node.outputs[0]].dims != drafts_[group].domain) return false;
     return std::ranges::all_of(node.inputs, [&](TensorId x) {
@@ -141,8 +142,9 @@ class Partitioner {
     return group;
   }
 
-  // Tensors get names that say what they are in this kernel, the same for every graph of the same structure:
-  // operands by role (x, x2, x3 where they have none), results by operation and a number, what is stored `y`.
+  // Tensors get names that say what they are in this kernel, the same for every graph of the same
+  // structure: operands by role (x, x2, x3 where they have none), results by operation and a
+  // number, what is stored `y`.
   static std::string LeafName(const Node& node, size_t operand) {
     switch (node.op) {
       case GraphOp::kConvFprop:
@@ -163,7 +165,8 @@ class Partitioner {
     return map.identity ? "cast" : Info(map.op).text;
   }
 
-  // x, x2, x3 …; results of operations are numbered from the first on: no name is then that of a function.
+  // x, x2, x3 …; results of operations are numbered from the first on: no name is then that of a
+  // function.
   static std::string Numbered(std::string name, const Group& group) {
     const bool role = std::ranges::find(kRoles, name) != std::end(kRoles);
     const auto taken = [&](const std::string& n) {

@@ -1,4 +1,5 @@
-// partition: the graph becomes groups, one kernel's work each, in launch order. Any legal graph splits.
+// partition: the graph becomes groups, one kernel's work each, in launch order. Any legal graph
+// splits.
 //
 //   before  %c = conv_fprop(%x, %w)   %s = map mul(%c, %scale)   %y = map max(%s, 0)
 //           %m = reduce max(%y)       %z = map sub(%y, %m)
@@ -6,10 +7,11 @@
 //           group 1 reduce:   max                   reads %y
 //           group 2 pointwise: sub                  reads %y, %m
 //
-// Contractions and reductions anchor groups; reductions of one shape share one. A map joins the latest group
-// that it depends on when it reads that group's values place by place; otherwise it floats, and is computed
-// again wherever it is read, which costs arithmetic but no memory traffic. What a caller or another group needs
-// is stored, in the caller's tensor or in the workspace. Stands after simplify: nothing is left to remove.
+// Contractions and reductions anchor groups; reductions of one shape share one. A map joins the
+// latest group that it depends on when it reads that group's values place by place; otherwise it
+// floats, and is computed again wherever it is read, which costs arithmetic but no memory traffic.
+// What a caller or another group needs is stored, in the caller's tensor or in the workspace.
+// Stands after simplify: nothing is left to remove.
 #pragma once
 
 #include "compiler/pass.h"

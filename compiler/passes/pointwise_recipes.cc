@@ -22,7 +22,8 @@ TensorId Scaled(W& w, double factor, TensorId x) {
   return factor == 1 ? x : w.Mul(w.Number(factor), x);
 }
 
-// 1 / (1 + exp(-x)); exp overflows to infinity for large negative x, whose reciprocal is the right 0.
+// 1 / (1 + exp(-x)); exp overflows to infinity for large negative x, whose reciprocal is the right
+// 0.
 TensorId Sigmoid(W& w, TensorId x) {
   const TensorId e = w.Map(S::kExp, {w.Map(S::kNeg, {x})});
   return w.Map(S::kRecip, {w.Add(w.Number(1), e)});
@@ -30,8 +31,8 @@ TensorId Sigmoid(W& w, TensorId x) {
 
 TensorId OneMinusSquare(W& w, TensorId t) { return w.Sub(w.Number(1), w.Mul(t, t)); }
 
-// Lower clip (with its slope below), then upper clip. Without propagation a NaN counts as the lower clip: the
-// IEEE max drops it, and in the sloped form the min inside does.
+// Lower clip (with its slope below), then upper clip. Without propagation a NaN counts as the lower
+// clip: the IEEE max drops it, and in the sloped form the min inside does.
 TensorId Relu(W& w, const A& a, In in) {
   const TensorId x = in[0], lower = w.Number(a.relu_lower);
   TensorId y;

@@ -1,5 +1,5 @@
-// Recipes: how each pointwise mode is spelled in scalar primitives. Formulas as in ir/graph/ops_pointwise.cc,
-// in forms that neither overflow nor lose what float can keep.
+// Recipes: how each pointwise mode is spelled in scalar primitives. Formulas as in
+// ir/graph/ops_pointwise.cc, in forms that neither overflow nor lose what float can keep.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// PrimitiveWriter: how passes write arithmetic. Each call appends a node and returns its tensor, a virtual one
-// of the compute type (bool for comparisons) with the broadcast shape of its operands.
+// PrimitiveWriter: how passes write arithmetic. Each call appends a node and returns its tensor, a
+// virtual one of the compute type (bool for comparisons) with the broadcast shape of its operands.
 //
 //   PrimitiveWriter w(graph, DType::kF32, "gelu");
 //   TensorId y = w.Mul(w.Mul(x, w.Number(0.5)), w.Add(w.Number(1), w.Map(ScalarOp::kErf, {…})));
@@ -13,8 +13,9 @@
 
 namespace kiln::compiler {
 
-// uid of a constant that passes made: kLiteral stands as a literal in the kernel, kLaunchNumber depends on
-// extents (a count) and is passed at launch, so that it does not become part of the kernel.
+// uid of a constant that passes made: kLiteral stands as a literal in the kernel, kLaunchNumber
+// depends on extents (a count) and is passed at launch, so that it does not become part of the
+// kernel.
 inline constexpr int64_t kLiteralUid = -1;
 inline constexpr int64_t kLaunchNumberUid = -2;
 
@@ -38,8 +39,8 @@ class PrimitiveWriter {
     return Map(ScalarOp::kSelect, {c, a, b});
   }
 
-  // Makes the value of `from` the tensor `to`: retargets from's node if this writer made it and the shapes
-  // agree, else appends an identity.
+  // Makes the value of `from` the tensor `to`: retargets from's node if this writer made it and the
+  // shapes agree, else appends an identity.
   void Write(graph::TensorId from, graph::TensorId to);
 
   DType compute() const { return compute_; }

@@ -5,8 +5,8 @@
 //           %b = map mul(%a, %c)  %d = map mul(%x, %c)   (both virtual)
 //   after   one iota, no identity, one mul
 //
-// Only exact rewrites: no algebra that could change a rounding, a NaN or an infinity. Stands before partition,
-// so that common parts are computed by one group.
+// Only exact rewrites: no algebra that could change a rounding, a NaN or an infinity. Stands before
+// partition, so that common parts are computed by one group.
 #pragma once
 
 #include "compiler/pass.h"

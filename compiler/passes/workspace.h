@@ -1,5 +1,5 @@
-// WorkspacePlan: places for buffers that live over ranges of steps. First fit by address, 256-byte aligned;
-// buffers whose ranges do not overlap may share bytes. Deterministic. Used by emit.
+// WorkspacePlan: places for buffers that live over ranges of steps. First fit by address, 256-byte
+// aligned; buffers whose ranges do not overlap may share bytes. Deterministic. Used by emit.
 #pragma once
 
 #include <cstdint>

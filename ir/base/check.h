@@ -1,6 +1,6 @@
-// CHECK: for bugs of ours, never for a caller's mistake. A failed check throws CheckFailure; the entry
-// wrapper of the API turns it into INTERNAL_ERROR with the sentence, and a test run (KILN_ABORT_ON_CHECK=1)
-// aborts so that a debugger stops at the place.
+// CHECK: for bugs of ours, never for a caller's mistake. A failed check throws CheckFailure; the
+// entry wrapper of the API turns it into INTERNAL_ERROR with the sentence, and a test run
+// (KILN_ABORT_ON_CHECK=1) aborts so that a debugger stops at the place.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // Reads env.def's variables once, at the first question, into a table that never changes afterwards
-// (ResetEnvForTest apart), so that a question costs an index. Read by every layer; the CLI and the API's
-// first handle report EnvErrors.
+// (ResetEnvForTest apart), so that a question costs an index. Read by every layer; the CLI and the
+// API's first handle report EnvErrors.
 #include "ir/base/env.h"
 
 #include <fmt/format.h>
@@ -45,7 +45,8 @@ std::string EffectiveValue(const EnvRow& row) {
 
 using Values = std::array<std::string, kRowCount>;
 
-// References that GetEnv returned outlive a reset, so tables are kept; only tests make a second one.
+// References that GetEnv returned outlive a reset, so tables are kept; only tests make a second
+// one.
 struct Store {
   std::mutex mutex;
   std::vector<std::unique_ptr<const Values>> tables;

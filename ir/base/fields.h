@@ -3,7 +3,8 @@
 //   struct ReduceAttrs {
 //     ReduceOp op; bool keep_dims;
 //     static constexpr auto Fields() {
-//       return std::tuple{Field("op", &ReduceAttrs::op), Field("keep_dims", &ReduceAttrs::keep_dims)};
+//       return std::tuple{Field("op", &ReduceAttrs::op),
+//                         Field("keep_dims", &ReduceAttrs::keep_dims)};
 //     }
 //   };
 #pragma once

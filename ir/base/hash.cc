@@ -1,6 +1,6 @@
-// XXH3 with 128 bits, inlined from the system's header so that no library is needed at run time. Cache
-// keys, plan keys and kernel names come from here; the format (XXH3's canonical digits over fields with a
-// 64-bit little-endian length before each) is part of the cache's version.
+// XXH3 with 128 bits, inlined from the system's header so that no library is needed at run time.
+// Cache keys, plan keys and kernel names come from here; the format (XXH3's canonical digits over
+// fields with a 64-bit little-endian length before each) is part of the cache's version.
 #include "ir/base/hash.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 // The log: one spdlog sink on stderr, and at most one tap. Lines look like
 //   [kiln 12:01:07.123 warning] cache: /root/.cache/kiln is not writable
-// The level is KILN_LOG's; a tap sees kInfo and above at any level, since cuDNN's callback has its own mask.
+// The level is KILN_LOG's; a tap sees kInfo and above at any level, since cuDNN's callback has its
+// own mask.
 #include "ir/base/log.h"
 
 #include <spdlog/sinks/stdout_sinks.h>

@@ -1,6 +1,7 @@
-// Status: a recoverable failure as a code plus a sentence. The code is the core's own; each libcudnn
-// maps it to the numbers of its generation (api/spec). The sentence is what cudnnGetLastErrorString
-// shows, so it names the tensor, the value found and the value that would be right.
+// Status: a recoverable failure as a code plus a sentence. The code is the core's own; each
+// libcudnn maps it to the numbers of its generation (api/spec). The sentence is what
+// cudnnGetLastErrorString shows, so it names the tensor, the value found and the value that would
+// be right.
 #pragma once
 
 #include <fmt/format.h>

@@ -6,7 +6,8 @@
 //     tensor %conv uid=2 f32 [8,64,16,16] strides=[16384,1,1024,64] virtual
 //     tensor %b uid=5 f32 [1,1,1,1] strides=[1,1,1,1] by_value value=0x1p-1
 //     …
-//     %conv = conv_fprop(%x, %w) compute=f32 pre_padding=[1,1] post_padding=[1,1] stride=[1,1] dilation=[1,1]
+//     %conv = conv_fprop(%x, %w) compute=f32 pre_padding=[1,1] post_padding=[1,1]
+//             stride=[1,1] dilation=[1,1]
 //     %y = pointwise(%conv) compute=f32 mode=relu_fwd
 //   }
 //

@@ -3,7 +3,8 @@
 //   graph  := "graph" name "{" (tensor | node)* "}"
 //   tensor := "tensor" %name { dtype | [dims] | uid=n | strides=[…] | align=n
 //                            | "virtual" | "by_value" | value=x }
-//   node   := operands "=" op "(" operands ")" { compute=dtype | name="…" | attribute=value | flag }
+//   node   := operands "=" op "(" operands ")" { compute=dtype | name="…" | attribute=value | flag
+//          }
 //   operands := (%name | "_") { "," … }         "#" starts a comment; line breaks mean nothing
 //
 // What a graph means is checked by Verify, not here. Errors start with line:column.

@@ -65,7 +65,8 @@ struct ExprNode {
 };
 
 // ---- builders; they fold constants, casts to a wider type and back, x+0, x*1, x*0, x/1, x%1 and
-// select(const, …) ------------------------------------------------------------------------------------
+// select(const, …)
+// ------------------------------------------------------------------------------------
 Expr Int(int64_t value, DType type = DType::kI32);
 Expr Float(double value, DType type = DType::kF32);
 Expr Bool(bool value);
@@ -138,8 +139,8 @@ struct If {
   Expr condition;
   Block then_body, else_body;
 };
-// One tensor-core product of a warp: acc += A[16x16] x B[16x8], where every lane holds its share in registers.
-// Fragments as PTX ISA "mma.m16n8k16" has them, g = lane / 4, t = lane % 4:
+// One tensor-core product of a warp: acc += A[16x16] x B[16x8], where every lane holds its share in
+// registers. Fragments as PTX ISA "mma.m16n8k16" has them, g = lane / 4, t = lane % 4:
 //   a[0..8)    (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1), and the same four at columns + 8
 //   b[0..4)    (2t, g), (2t+1, g), (2t+8, g), (2t+9, g)
 //   acc[0..4)  (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)

@@ -245,7 +245,8 @@ class Verifier {
   }
 
   // ---- statements ----
-  // The failure with its statement; the statement is printed only then, which is most of the time otherwise.
+  // The failure with its statement; the statement is printed only then, which is most of the time
+  // otherwise.
   static Status At(const Stmt& s, Status status) {
     if (status.ok()) return status;
     return std::move(status).Within(HeadLine(s));

@@ -1,5 +1,6 @@
-// The backend API from tensors to numbers, the way frontends use it: parameters and operations destroyed
-// early, operations in any order, counts left out, descriptors filled by the library, surplus uids.
+// The backend API from tensors to numbers, the way frontends use it: parameters and operations
+// destroyed early, operations in any order, counts left out, descriptors filled by the library,
+// surplus uids.
 #include <gtest/gtest.h>
 
 #include <array>

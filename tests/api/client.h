@@ -1,4 +1,5 @@
-// A small client of the backend API for tests: descriptors that destroy themselves, attributes by type.
+// A small client of the backend API for tests: descriptors that destroy themselves, attributes by
+// type.
 #pragma once
 
 #include <cudnn.h>

@@ -1,8 +1,9 @@
-// A session whose one useful engine is the f64 interpreter of the graph on host memory. Tests of the C
-// interface link it instead of compiler and runtime, so that a failure is the interface's.
+// A session whose one useful engine is the f64 interpreter of the graph on host memory. Tests of
+// the C interface link it instead of compiler and runtime, so that a failure is the interface's.
 //
-// Engines: 0 declines everything, 1 is the interpreter with the knobs TILE_M (0..3) and SPLIT_K (0..8 in steps
-// of 2), 2 is the interpreter without knobs. Every plan asks for 256 bytes of workspace and writes its first byte.
+// Engines: 0 declines everything, 1 is the interpreter with the knobs TILE_M (0..3) and SPLIT_K
+// (0..8 in steps of 2), 2 is the interpreter without knobs. Every plan asks for 256 bytes of
+// workspace and writes its first byte.
 #pragma once
 
 #include "api/session.h"

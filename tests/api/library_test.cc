@@ -1,4 +1,5 @@
-// Versions, properties, error strings, handles, callbacks: compiled and linked once for each generation.
+// Versions, properties, error strings, handles, callbacks: compiled and linked once for each
+// generation.
 #include <cudnn.h>
 #include <gtest/gtest.h>
 

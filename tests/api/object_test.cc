@@ -1,5 +1,5 @@
-// Handles as clients hold them: found by their kind, gone once destroyed, and never mistaken for memory that is not
-// ours, from several threads at once. api/entry and api/backend stand on it.
+// Handles as clients hold them: found by their kind, gone once destroyed, and never mistaken for
+// memory that is not ours, from several threads at once. api/entry and api/backend stand on it.
 #include "api/object.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Every attribute of the interface is a row of its kind, or stands here with the reason why it is not.
+// Every attribute of the interface is a row of its kind, or stands here with the reason why it is
+// not.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,7 +11,8 @@
 namespace kiln::api {
 namespace {
 
-// Prefixes of attributes whose descriptor kinds Kiln does not have yet: cudnnBackendCreateDescriptor says so.
+// Prefixes of attributes whose descriptor kinds Kiln does not have yet:
+// cudnnBackendCreateDescriptor says so.
 constexpr std::string_view kKindsToCome[] = {
     "CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_",
     "CUDNN_ATTR_RESAMPLE_",

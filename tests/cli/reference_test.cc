@@ -1,4 +1,5 @@
-// The checker of `kiln run` is checked: it accepts what rounding may do, and finds one wrong element.
+// The checker of `kiln run` is checked: it accepts what rounding may do, and finds one wrong
+// element.
 #include "cli/reference.h"
 
 #include <gtest/gtest.h>
@@ -75,7 +76,8 @@ TEST(Compare, ExactResultsAreRight) {
   EXPECT_EQ(comparison.error, 0);
 }
 
-// A sum in f32 in any order is right; what a wrong kernel gives is not, even in one element of many.
+// A sum in f32 in any order is right; what a wrong kernel gives is not, even in one element of
+// many.
 TEST(Compare, AllowsRoundingOfSumsAndNoMore) {
   for (const int64_t length : {16, 1024, 65536}) {
     const Case c = MakeCase(SumOf(DType::kF32, length));

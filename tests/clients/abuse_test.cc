@@ -1,6 +1,7 @@
-// The library as linked, on the CPU device, under clients that are careless or many: extents that no memory
-// holds, tensors without elements, one uid for two tensors, executions with pieces missing, eight threads at
-// once. What a single call of the interface refuses is tests/api/errors; here are whole graphs, compiled and run.
+// The library as linked, on the CPU device, under clients that are careless or many: extents that
+// no memory holds, tensors without elements, one uid for two tensors, executions with pieces
+// missing, eight threads at once. What a single call of the interface refuses is tests/api/errors;
+// here are whole graphs, compiled and run.
 #include <cudnn.h>
 #include <gtest/gtest.h>
 
@@ -104,7 +105,8 @@ struct Problem {
 
 const std::vector<int64_t> kUids = {1, 2, 3};
 
-// ---- extents -----------------------------------------------------------------------------------------
+// ---- extents
+// -----------------------------------------------------------------------------------------
 
 TEST(Extents, AbsurdOnesAreRefusedWithASentence) {
   const std::vector<std::vector<int64_t>> kAbsurd = {{kHuge, kHuge, kHuge},
@@ -158,7 +160,8 @@ TEST(Extents, WithoutElementsNothingIsWrittenOrNothingIsPlanned) {
   EXPECT_TRUE(std::all_of(problem.y.begin(), problem.y.end(), [](float v) { return v == -77.0f; }));
 }
 
-// ---- uids --------------------------------------------------------------------------------------------
+// ---- uids
+// --------------------------------------------------------------------------------------------
 
 TEST(Uids, OneForTwoUnlikeTensorsIsRefused) {
   const Handle handle;
@@ -192,7 +195,8 @@ TEST(Uids, ACycleIsRefused) {
   EXPECT_NE(graph.status(), CUDNN_STATUS_SUCCESS);
 }
 
-// ---- execution ---------------------------------------------------------------------------------------
+// ---- execution
+// ---------------------------------------------------------------------------------------
 
 class Execution : public testing::Test {
  protected:
@@ -256,7 +260,8 @@ TEST_F(Execution, UidsInAnyOrderAndMoreThanThereAre) {
 
 TEST(Workspace, AnywhereIsRightAndNoneIsRefused) {
   const Handle handle;
-  // The sum of all elements, then a second pass over x: the mean must be stored between two kernels.
+  // The sum of all elements, then a second pass over x: the mean must be stored between two
+  // kernels.
   const std::vector<int64_t> dims = {1, 64, 500}, one = {1, 1, 1};
   const Desc x = Tensor(1, dims), y = Tensor(2, dims),
              total = Tensor(100, one, {.is_virtual = true});
@@ -291,7 +296,8 @@ TEST(Workspace, AnywhereIsRightAndNoneIsRefused) {
             CUDNN_STATUS_SUCCESS);
 }
 
-// ---- threads -----------------------------------------------------------------------------------------
+// ---- threads
+// -----------------------------------------------------------------------------------------
 
 float Apply(cudnnPointwiseMode_t mode, float v) {
   switch (mode) {
@@ -347,9 +353,11 @@ void BuildAndRunOnThreads(bool same) {
 TEST(Threads, BuildAndRunTheSameGraph) { BuildAndRunOnThreads(true); }
 TEST(Threads, BuildAndRunDifferentGraphs) { BuildAndRunOnThreads(false); }
 
-// ---- cost --------------------------------------------------------------------------------------------
+// ---- cost
+// --------------------------------------------------------------------------------------------
 
-// A frontend creates two million descriptors in a test run. The bound is for a machine that others use too.
+// A frontend creates two million descriptors in a test run. The bound is for a machine that others
+// use too.
 TEST(Cost, OfCreateAndDestroyForEveryKind) {
   using Clock = std::chrono::steady_clock;
   constexpr int kRounds = 100000;

@@ -1,5 +1,5 @@
-// The tensor-core engine by interpretation: every contraction sample that it takes once its inputs are f16, in both
-// tile sizes, and extents for which operands are read 16 bytes at a time.
+// The tensor-core engine by interpretation: every contraction sample that it takes once its inputs
+// are f16, in both tile sizes, and extents for which operands are read 16 bytes at a time.
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"

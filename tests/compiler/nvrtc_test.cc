@@ -1,5 +1,6 @@
-// The CUDA texts of all hand-written graphs and of the examples compile for three generations of GPUs without a warning.
-// Sampled; all of them with KILN_TEST_ALL=1. Skipped where there is no NVRTC.
+// The CUDA texts of all hand-written graphs and of the examples compile for three generations of
+// GPUs without a warning. Sampled; all of them with KILN_TEST_ALL=1. Skipped where there is no
+// NVRTC.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,5 +1,6 @@
-// The graphs that clients of cuDNN have been seen to build: each that imports compiles for the GPUs and for the CPU, its CUDA
-// texts pass NVRTC (a sample of them; all with KILN_TEST_ALL=1), and, with its large extents made small, it runs right.
+// The graphs that clients of cuDNN have been seen to build: each that imports compiles for the GPUs
+// and for the CPU, its CUDA texts pass NVRTC (a sample of them; all with KILN_TEST_ALL=1), and,
+// with its large extents made small, it runs right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +60,8 @@ TEST(RecordedTest, CompileForEveryTarget) {
     ADD_FAILURE() << failure;
 }
 
-// ---- small extents -----------------------------------------------------------------------------------
+// ---- small extents
+// -----------------------------------------------------------------------------------
 
 // Extents that a convolution's geometry ties together stay as they are.
 std::set<int64_t> SpatialExtents(const Graph& g) {
@@ -75,7 +77,8 @@ std::set<int64_t> SpatialExtents(const Graph& g) {
   return extents;
 }
 
-// The same graph with each other extent above 16 replaced by a small one, the same one wherever it stands.
+// The same graph with each other extent above 16 replaced by a small one, the same one wherever it
+// stands.
 Result<Graph> Small(Graph g) {
   const std::set<int64_t> kept = SpatialExtents(g);
   const auto small = [&](int64_t extent) {

@@ -756,8 +756,8 @@ std::vector<SampleGraph> FusedSamples() {
     samples.push_back(s.Done());
   }
   {
-    Sample s(
-        "in_place_two_groups");  // the input is read again after its place is written to by an earlier group
+    Sample s("in_place_two_groups");  // the input is read again after its place is written to by an
+                                      // earlier group
     const TensorId x = s.In(F32, {8, 20});
     const TensorId y = s.Op(M::kMul, {x, s.Constant(2)});
     const TensorId total = s.Reduce(R::kAdd, y, {8, 1});

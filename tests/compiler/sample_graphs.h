@@ -1,5 +1,5 @@
-// Hand-written graphs that reach every engine, schedule and view, in small extents. Used wherever the compiler as a whole is
-// tested: interpretation of the plans, NVRTC, structure.
+// Hand-written graphs that reach every engine, schedule and view, in small extents. Used wherever
+// the compiler as a whole is tested: interpretation of the plans, NVRTC, structure.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What kernels depend on: the structure of a graph, not its extents, so that new shapes find their kernels in the cache; the
-// width of indices; and what a compile costs.
+// What kernels depend on: the structure of a graph, not its extents, so that new shapes find their
+// kernels in the cache; the width of indices; and what a compile costs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,7 +126,8 @@ TEST(StructureTest, LargeTensorsHaveWideIndices) {
   }
 }
 
-// The cost of a new shape whose kernels are known: a session looks texts up by their hash, so it is that of Compile.
+// The cost of a new shape whose kernels are known: a session looks texts up by their hash, so it is
+// that of Compile.
 TEST(StructureTest, CompilingTakesLittleTime) {
   const Target target = *TargetFromArch("sm_90a");
   std::vector<double> micros;

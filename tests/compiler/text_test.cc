@@ -1,4 +1,5 @@
-// Pass tests from text: each file of tests/text/<pass>/ is a graph and what the module must look like after that pass.
+// Pass tests from text: each file of tests/text/<pass>/ is a graph and what the module must look
+// like after that pass.
 //
 //   // target: cpu                  one of TargetFromArch's, sm_90a if it is not said
 //   // choice: tile_m=32            knobs of the leading group

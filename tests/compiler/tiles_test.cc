@@ -1,5 +1,6 @@
-// Plans executed by interpretation against the f64 reference: hand-written graphs for every engine and schedule, all knob
-// values, random graphs. KILN_TEST_SEED and KILN_TEST_SEEDS choose other random graphs.
+// Plans executed by interpretation against the f64 reference: hand-written graphs for every engine
+// and schedule, all knob values, random graphs. KILN_TEST_SEED and KILN_TEST_SEEDS choose other
+// random graphs.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,7 +32,8 @@ TEST_P(SamplesTest, RunRight) {
     for (const char* arch : kArchs) ExpectRight(sample, TargetOf(arch));
 }
 
-// The smallest tiles where the leading group is a contraction: the interpreter is several times as fast with them.
+// The smallest tiles where the leading group is a contraction: the interpreter is several times as
+// fast with them.
 EngineChoice SmallTiles(const graph::Graph& g, const Target& target) {
   const Result<std::optional<Group>> leading = LeadingGroupOf(g, target);
   if (!leading.ok() || !leading->has_value() || (*leading)->kind != GroupKind::kContract) return {};
@@ -59,7 +61,8 @@ INSTANTIATE_TEST_SUITE_P(View, SamplesTest, testing::Values(ViewSamples));
 INSTANTIATE_TEST_SUITE_P(Empty, SamplesTest, testing::Values(EmptySamples));
 INSTANTIATE_TEST_SUITE_P(Fused, SamplesTest, testing::Values(FusedSamples));
 
-// Every knob of the leading group's engine takes every value of its domain, the others at their defaults.
+// Every knob of the leading group's engine takes every value of its domain, the others at their
+// defaults.
 class KnobsTest : public SamplesTest {};
 
 TEST_P(KnobsTest, EveryValueRunsRight) {
@@ -88,15 +91,16 @@ INSTANTIATE_TEST_SUITE_P(Pointwise, KnobsTest, testing::Values(PointwiseSamples)
 INSTANTIATE_TEST_SUITE_P(Reduce, KnobsTest, testing::Values(ReduceSamples));
 INSTANTIATE_TEST_SUITE_P(Matmul, KnobsTest, testing::Values(MatmulSamples));
 
-// ---- random graphs -----------------------------------------------------------------------------------
+// ---- random graphs
+// -----------------------------------------------------------------------------------
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// With every float computation in f64, composites and their primitives agree to f64's precision, so that even graphs that
-// amplify errors can be compared from end to end.
+// With every float computation in f64, composites and their primitives agree to f64's precision, so
+// that even graphs that amplify errors can be compared from end to end.
 graph::Graph InDouble(graph::Graph g) {
   for (graph::Node& node : g.nodes)
     if (IsFloat(node.compute)) node.compute = DType::kF64;

@@ -1,6 +1,6 @@
 /*
- * A C99 client of the public interface: conv + bias + relu through the backend API on the library's CPU device,
- * compared with plain loops. Compiled and linked once for each generation.
+ * A C99 client of the public interface: conv + bias + relu through the backend API on the library's
+ * CPU device, compared with plain loops. Compiled and linked once for each generation.
  */
 #include <cudnn.h>
 #include <math.h>

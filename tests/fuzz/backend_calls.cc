@@ -1,10 +1,11 @@
-// Sequences of calls to the backend API, as a client that is out of its mind makes them: kinds, attributes,
-// types and counts at random, descriptors unfinalised, destroyed, of the wrong kind or never made, strange
-// pointers to memory that is there. Between them stand whole objects made properly, so that the sequences get
-// to graphs, engines, plans and executions. Any status is right; a crash, a leak or a wrong byte is not.
+// Sequences of calls to the backend API, as a client that is out of its mind makes them: kinds,
+// attributes, types and counts at random, descriptors unfinalised, destroyed, of the wrong kind or
+// never made, strange pointers to memory that is there. Between them stand whole objects made
+// properly, so that the sequences get to graphs, engines, plans and executions. Any status is
+// right; a crash, a leak or a wrong byte is not.
 //
-// The session behind the interface computes nothing (null_session.cc). Memory handed over is always as long
-// as the count says, since no library could tell.
+// The session behind the interface computes nothing (null_session.cc). Memory handed over is always
+// as long as the count says, since no library could tell.
 #include <cudnn.h>
 
 #include <algorithm>
@@ -42,7 +43,8 @@ class Bytes {
   size_t at_ = 0;
 };
 
-// In C++ an argument of an enumeration type has a value of its range, which is all bits of its largest constant.
+// In C++ an argument of an enumeration type has a value of its range, which is all bits of its
+// largest constant.
 template <class E>
 E Enumerator(int64_t value, int bits) {
   return static_cast<E>(value & ((1 << bits) - 1));

@@ -1,5 +1,5 @@
-// The importers of graphs: Kiln's text, cudnn-frontend's JSON, recorded backend graphs. Any bytes are refused
-// with a sentence or become a graph that the verifier takes and that prints and parses.
+// The importers of graphs: Kiln's text, cudnn-frontend's JSON, recorded backend graphs. Any bytes
+// are refused with a sentence or become a graph that the verifier takes and that prints and parses.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,6 @@
-// The parser of the graph's text: any bytes are refused with a sentence or become a graph; what becomes one
-// prints to a text that parses to the same text, and the rest of ir/graph takes it or refuses it.
+// The parser of the graph's text: any bytes are refused with a sentence or become a graph; what
+// becomes one prints to a text that parses to the same text, and the rest of ir/graph takes it or
+// refuses it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

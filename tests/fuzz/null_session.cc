@@ -1,5 +1,5 @@
-// A session that takes every graph and computes nothing: the C interface can be driven with pointers to
-// memory of any size. Linked instead of //api:session.
+// A session that takes every graph and computes nothing: the C interface can be driven with
+// pointers to memory of any size. Linked instead of //api:session.
 #include <vector>
 
 #include "api/cudnn_types.h"

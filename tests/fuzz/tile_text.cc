@@ -1,6 +1,6 @@
-// The parser of the tile IR's text, which the CPU plug-in runs on what the compiler hands it: any bytes are
-// refused with a sentence or become a kernel that prints and parses to the same text, and that the verifier
-// takes or refuses.
+// The parser of the tile IR's text, which the CPU plug-in runs on what the compiler hands it: any
+// bytes are refused with a sentence or become a kernel that prints and parses to the same text, and
+// that the verifier takes or refuses.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,6 @@
-// ir/dtype.h against formulas that share nothing with it: every pattern of the 8- and 16-bit floats is
-// decoded from the definition of its format, and every gap between neighbours is checked for its rounding.
+// ir/dtype.h against formulas that share nothing with it: every pattern of the 8- and 16-bit floats
+// is decoded from the definition of its format, and every gap between neighbours is checked for its
+// rounding.
 #include "ir/dtype.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +89,8 @@ TEST_P(SmallFloatTest, EveryFinitePatternSurvivesARoundTrip) {
   }
 }
 
-// Between neighbours a < b: the midpoint goes to the even pattern, everything nearer to its neighbour.
+// Between neighbours a < b: the midpoint goes to the even pattern, everything nearer to its
+// neighbour.
 TEST_P(SmallFloatTest, RoundsToNearestAndTiesToEvenInEveryGap) {
   const Format& f = GetParam();
   for (int pattern = 0; pattern + 1 < f.patterns / 2; ++pattern) {

@@ -1,5 +1,5 @@
-// What nvidia_parity_gpu_test says about a case: the list of known differences, the elements that show a
-// difference, and the report at the end.
+// What nvidia_parity_gpu_test says about a case: the list of known differences, the elements that
+// show a difference, and the report at the end.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@ struct KnownDifferences {
 };
 KnownDifferences ParseKnownDifferences(std::string_view text);
 
-// The result of comparing what both wrote, where each may err by what `expected` allows. Empty when alike; else
-// a line for each tensor that differs and below it a few elements, chosen so that each shows another kind of
-// operands or of disagreement: operands, the oracle's value, ours, NVIDIA's.
+// The result of comparing what both wrote, where each may err by what `expected` allows. Empty when
+// alike; else a line for each tensor that differs and below it a few elements, chosen so that each
+// shows another kind of operands or of disagreement: operands, the oracle's value, ours, NVIDIA's.
 std::string DescribeDifferences(const Case& c, const CaseData& before, const CaseData& ours,
                                 const CaseData& nvidia,
                                 const std::map<int, oracle::Dense>& expected,
@@ -42,8 +42,8 @@ enum class Outcome {
   kCount
 };
 
-// Collects outcomes while the tests run and prints the summary, the differences with their elements, and the
-// refusals by reason.
+// Collects outcomes while the tests run and prints the summary, the differences with their
+// elements, and the refusals by reason.
 class ParityReport {
  public:
   void Add(Outcome outcome, const Case& c, const std::string& detail);

@@ -1,9 +1,10 @@
 // Every case of tests/cases through the public C API of the built library, against the oracle.
 //
-// Fresh random data from a printed seed (KILN_TEST_SEED=… repeats a run, KILN_TEST_FILTER=… picks cases by a
-// part of file:list/name). Outputs are poisoned first; a case that the library refuses fails. Cases of the
-// smoke lists run every engine config that the heuristics give, others the first. KILN_DEVICE=cpu runs on
-// the host. numerics_cpu_test and numerics_gpu_test are both this program.
+// Fresh random data from a printed seed (KILN_TEST_SEED=… repeats a run, KILN_TEST_FILTER=… picks
+// cases by a part of file:list/name). Outputs are poisoned first; a case that the library refuses
+// fails. Cases of the smoke lists run every engine config that the heuristics give, others the
+// first. KILN_DEVICE=cpu runs on the host. numerics_cpu_test and numerics_gpu_test are both this
+// program.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,13 +1,14 @@
 // The same cases on NVIDIA's libcudnn.so.9 and on ours, side by side in one process on one GPU.
 //
-// Each case is offered to NVIDIA's in the forms of cases_rank.h, to every engine config that it has for it,
-// until one runs; then ours runs that form, with the first config that it gives. The test fails where ours is
-// not what the oracle expects, and where the two differ in a case that tests/cases/nvidia_differs.txt does not
-// list. NVIDIA's contractions may round f32 operands to TF32 and its functions may be approximate: the bounds
-// are widened for the comparison of the two, not for ours with the oracle. What NVIDIA refuses is only reported.
+// Each case is offered to NVIDIA's in the forms of cases_rank.h, to every engine config that it has
+// for it, until one runs; then ours runs that form, with the first config that it gives. The test
+// fails where ours is not what the oracle expects, and where the two differ in a case that
+// tests/cases/nvidia_differs.txt does not list. NVIDIA's contractions may round f32 operands to
+// TF32 and its functions may be approximate: the bounds are widened for the comparison of the two,
+// not for ours with the oracle. What NVIDIA refuses is only reported.
 //
-//   KILN_TEST_NVIDIA=/path/libcudnn.so.9   else the newest found; another build of ours, on the CPU too, shows
-//                                          what a change does to results
+//   KILN_TEST_NVIDIA=/path/libcudnn.so.9   else the newest found; another build of ours, on the CPU
+//                                          too, shows what a change does to results
 //   KILN_TEST_FILTER, KILN_TEST_SEED       as in numerics_test.cc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -81,7 +82,8 @@ class ParityTest : public ::testing::Test {
     return wrong.empty();
   }
 
-  // The first engine config that runs: those of the heuristics, then every engine. Gives the first refusal.
+  // The first engine config that runs: those of the heuristics, then every engine. Gives the first
+  // refusal.
   ClientError RunNvidia(const Case& form, const CaseData& before, CaseData* after) {
     CaseRunner runner(*parity_.nvidia, *parity_.device, form);
     ClientError first = runner.PrepareThoroughly();
@@ -147,7 +149,8 @@ class ParityTest : public ::testing::Test {
   const Case& case_;
 };
 
-// The list of tests/cases; a line that names no case is an error, unless only some cases were loaded.
+// The list of tests/cases; a line that names no case is an error, unless only some cases were
+// loaded.
 bool LoadKnownDifferences(const TestOptions& options, const CaseFile& file, Parity& parity) {
   const std::string path = options.cases + "/" + kDifferencesFile;
   std::ifstream in(path);

@@ -1,19 +1,23 @@
-// Case files: problems, one a line, in named lists. Numerics tests, fuzzers and benchmarks share them.
+// Case files: problems, one a line, in named lists. Numerics tests, fuzzers and benchmarks share
+// them.
 //
 //   # a comment
 //   [smoke]
-//   conv3x3: conv_fprop(x:f16[2,8,7,7]@nhwc, w:f16[16,8,3,3]@nhwc) -> %t:f32@nhwc pad=1; relu_fwd(%t) -> y:f16@nhwc
+//   conv3x3: conv_fprop(x:f16[2,8,7,7]@nhwc, w:f16[16,8,3,3]@nhwc) -> %t:f32@nhwc pad=1;
+//            relu_fwd(%t) -> y:f16@nhwc
 //
-// A line is `name: statement; statement …`, a statement `op(operands) -> results attribute=value …`.
-// The first mention of a tensor declares it: `name:dtype[dims]` and then, in this order, each optional
-//   @layout   row (the default), nhwc (dim 1 innermost), col (last two dims swapped), p0231 (the dims from
-//             outermost to innermost), s64.1.8 (strides in elements); after it +k leaves k elements unused at
-//             the end of each innermost run, *k multiplies every stride
+// A line is `name: statement; statement …`, a statement `op(operands) -> results attribute=value
+// …`. The first mention of a tensor declares it: `name:dtype[dims]` and then, in this order, each
+// optional
+//   @layout   row (the default), nhwc (dim 1 innermost), col (last two dims swapped), p0231 (the
+//             dims from outermost to innermost), s64.1.8 (strides in elements); after it +k leaves
+//             k elements unused at the end of each innermost run, *k multiplies every stride
 //   =value    a scalar by value
 //   !fill     the data: see kFills in fill.cc
-// A result may leave out [dims] where the op determines them. `%name` is a virtual tensor. `_` is an absent
-// operand or result. Attributes not named have the API's defaults; `compute=f32` is the default compute type.
-// `expect=bad_param` on a statement says that the library must refuse the graph with that status.
+// A result may leave out [dims] where the op determines them. `%name` is a virtual tensor. `_` is
+// an absent operand or result. Attributes not named have the API's defaults; `compute=f32` is the
+// default compute type. `expect=bad_param` on a statement says that the library must refuse the
+// graph with that status.
 #pragma once
 
 #include <map>

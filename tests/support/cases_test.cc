@@ -1,5 +1,5 @@
-// The case parser, the data it asks for, and the case files themselves: each parses, and on each the oracle
-// accepts its own rounded result and refuses poison.
+// The case parser, the data it asks for, and the case files themselves: each parses, and on each
+// the oracle accepts its own rounded result and refuses poison.
 #include "tests/support/cases.h"
 
 #include <gtest/gtest.h>
@@ -116,7 +116,8 @@ TEST_P(CaseFiles, TheOracleAcceptsItsOwnResultAndRefusesPoison) {
   }
 }
 
-// Bounds too, since a form is compared with the oracle on its own. Zero extents are refused in every form.
+// Bounds too, since a form is compared with the oracle on its own. Zero extents are refused in
+// every form.
 TEST_P(CaseFiles, AddedDimsChangeNeitherMemoryNorMeaning) {
   for (const Case& c : LoadCases(std::string("tests/cases/") + GetParam()).cases) {
     if (c.expects_bad_param) continue;

@@ -1,9 +1,10 @@
-// A client of the backend C API, as programs are: loads a libcudnn.so.9 by path and drives it through its
-// exported functions only. Two libraries, ours and NVIDIA's, can be open in one process.
+// A client of the backend C API, as programs are: loads a libcudnn.so.9 by path and drives it
+// through its exported functions only. Two libraries, ours and NVIDIA's, can be open in one
+// process.
 //
-// It keeps the habits of real clients: sub-descriptors are destroyed as soon as their user is finalised, the
-// heuristics are asked for a count first, scalars by value are host pointers, the pack has a new descriptor
-// for each execution.
+// It keeps the habits of real clients: sub-descriptors are destroyed as soon as their user is
+// finalised, the heuristics are asked for a count first, scalars by value are host pointers, the
+// pack has a new descriptor for each execution.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +64,8 @@ class Cudnn {
   cudnnHandle_t handle_ = nullptr;
 };
 
-// A backend descriptor. The first failing call is kept and later ones do nothing, so that a sequence is
-// checked once, at its end.
+// A backend descriptor. The first failing call is kept and later ones do nothing, so that a
+// sequence is checked once, at its end.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -125,8 +126,8 @@ class Graph {
   ClientError Heuristics();
   // Modes A, B and FALLBACK. An error only where none gives a config.
   ClientError AllHeuristics();
-  // Adds a config without settings for every engine of the library that takes the graph, for graphs of which
-  // the heuristics know nothing.
+  // Adds a config without settings for every engine of the library that takes the graph, for graphs
+  // of which the heuristics know nothing.
   ClientError AddEngines();
   size_t configs() const { return configs_.size(); }
   std::unique_ptr<Plan> MakePlan(size_t config, ClientError* error) const;

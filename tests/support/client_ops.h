@@ -7,7 +7,8 @@
 
 namespace kiln::testing {
 
-// Descriptors of tensors and of pointwise, convolution … settings are destroyed before this returns.
+// Descriptors of tensors and of pointwise, convolution … settings are destroyed before this
+// returns.
 std::vector<Descriptor> MakeOperations(const Cudnn& cudnn, const Case& c, ClientError* error);
 
 }  // namespace kiln::testing

@@ -1,4 +1,5 @@
-// CompileCheck: gathers the CUDA texts of programs, each text once, and compiles them with NVRTC on two threads.
+// CompileCheck: gathers the CUDA texts of programs, each text once, and compiles them with NVRTC on
+// two threads.
 #pragma once
 
 #include <map>
@@ -17,8 +18,9 @@ class CompileCheck {
   void Add(const Program& program, const std::string& where);
   size_t texts() const { return texts_.size(); }
 
-  // Compiles up to `limit` texts, evenly spread over the order of their names and so the same ones each time, each for every
-  // arch, or for one arch each, in turn, with `one_arch_each`. Returns a sentence for each failure and each warning.
+  // Compiles up to `limit` texts, evenly spread over the order of their names and so the same ones
+  // each time, each for every arch, or for one arch each, in turn, with `one_arch_each`. Returns a
+  // sentence for each failure and each warning.
   std::vector<std::string> Run(const runtime::Nvrtc& nvrtc, std::span<const char* const> archs,
                                size_t limit, bool one_arch_each) const;
 

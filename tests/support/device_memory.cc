@@ -1,5 +1,5 @@
-// Host memory with aligned_alloc; GPU memory with the driver's functions in the primary context, which is the
-// one that libcudart, and so NVIDIA's cuDNN, uses too.
+// Host memory with aligned_alloc; GPU memory with the driver's functions in the primary context,
+// which is the one that libcudart, and so NVIDIA's cuDNN, uses too.
 #include "tests/support/device_memory.h"
 
 #include <dlfcn.h>

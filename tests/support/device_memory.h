@@ -1,7 +1,8 @@
-// Memory where a library under test computes: the host's for the CPU device, a GPU's through libcuda.
+// Memory where a library under test computes: the host's for the CPU device, a GPU's through
+// libcuda.
 //
-// libcuda comes by dlopen and its types are spelled out here, so that tests and benchmarks build and load on
-// machines that have neither a GPU nor CUDA's headers.
+// libcuda comes by dlopen and its types are spelled out here, so that tests and benchmarks build
+// and load on machines that have neither a GPU nor CUDA's headers.
 #pragma once
 
 #include <cstddef>

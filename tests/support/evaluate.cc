@@ -1,5 +1,5 @@
-// Runs a case through the oracle, op by op. Virtual tensors are rounded to their declared type with a bound
-// that also admits an implementation which keeps them unrounded (oracle.h, "rounding").
+// Runs a case through the oracle, op by op. Virtual tensors are rounded to their declared type with
+// a bound that also admits an implementation which keeps them unrounded (oracle.h, "rounding").
 #include "tests/support/evaluate.h"
 
 #include <fmt/format.h>

@@ -11,15 +11,15 @@
 
 namespace kiln::testing {
 
-// Memory of every tensor of a case that has some: inputs filled, outputs poisoned (or filled, where beta
-// reads them). Indexed by tensor; virtual ones have no bytes.
+// Memory of every tensor of a case that has some: inputs filled, outputs poisoned (or filled, where
+// beta reads them). Indexed by tensor; virtual ones have no bytes.
 struct CaseData {
   std::vector<oracle::Image> images;
 };
 CaseData MakeData(const Case& c, uint64_t seed);
 
-// Row-major values of one fill: uniform, pos, unit, small, int, ones, zeros, nan, inf, special, wide, huge, bool,
-// index (0, 1, 2 …).
+// Row-major values of one fill: uniform, pos, unit, small, int, ones, zeros, nan, inf, special,
+// wide, huge, bool, index (0, 1, 2 …).
 std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t count, uint64_t seed);
 bool IsFill(const std::string& fill);
 
@@ -31,7 +31,8 @@ struct EvaluateOptions {
 std::map<int, oracle::Dense> Evaluate(const Case& c, const CaseData& data,
                                       const EvaluateOptions& options = {});
 
-// Checks a run: outputs against the oracle, gaps of outputs, inputs unchanged. Empty when all is right.
+// Checks a run: outputs against the oracle, gaps of outputs, inputs unchanged. Empty when all is
+// right.
 std::string CheckRun(const Case& c, const CaseData& before, const CaseData& after,
                      const std::map<int, oracle::Dense>& expected,
                      const oracle::Tolerance& tolerance = {});

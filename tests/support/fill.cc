@@ -1,5 +1,5 @@
-// Test data. Ranges are such that sums and products of a few hundred elements stay inside half and fp8's
-// range, and that a wrong tap or index changes a result by far more than its tolerance.
+// Test data. Ranges are such that sums and products of a few hundred elements stay inside half and
+// fp8's range, and that a wrong tap or index changes a result by far more than its tolerance.
 #include <array>
 #include <cmath>
 #include <limits>

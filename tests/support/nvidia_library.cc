@@ -1,4 +1,5 @@
-// Candidates from fixed patterns, from the environments that PATH and variables point to, and from python3.
+// Candidates from fixed patterns, from the environments that PATH and variables point to, and from
+// python3.
 #include "tests/support/nvidia_library.h"
 
 #include <dlfcn.h>
@@ -54,7 +55,8 @@ std::vector<std::string> Glob(const std::string& pattern) {
   return paths;
 }
 
-// The environments of every python3 in PATH, where its link lies and where it leads, and of the variables.
+// The environments of every python3 in PATH, where its link lies and where it leads, and of the
+// variables.
 std::vector<std::string> PythonRoots() {
   std::vector<std::string> roots(kPythonRoots.begin(), kPythonRoots.end());
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
@@ -122,7 +124,8 @@ bool LibraryPathHoldsParts() {
   return false;
 }
 
-// Runs in the child. A static copy of the number would do, but a file that does not load is no candidate.
+// Runs in the child. A static copy of the number would do, but a file that does not load is no
+// candidate.
 size_t LoadAndAsk(const char* path) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return 0;
@@ -172,7 +175,8 @@ std::string LoadPartsBeside(const std::string& path) {
   for (const char* part : kParts) {
     const fs::path file = folder / part;
     if (!fs::exists(file, missing)) continue;
-    // Local, as the library itself is: the parts name each other by soname, and nobody else may bind to them.
+    // Local, as the library itself is: the parts name each other by soname, and nobody else may
+    // bind to them.
     if (dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) return dlerror();
   }
   return "";

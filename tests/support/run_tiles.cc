@@ -1,5 +1,5 @@
-// Execution of plans by interpretation; see the header. The order is: Memory (bytes), launches, then the reference of one
-// group and its tolerance.
+// Execution of plans by interpretation; see the header. The order is: Memory (bytes), launches,
+// then the reference of one group and its tolerance.
 #include "tests/support/run_tiles.h"
 
 #include <algorithm>
@@ -30,7 +30,8 @@ Status Wrong(fmt::format_string<A...> format, A&&... args) {
   return Status::Error(Code::kExecutionFailed, format, std::forward<A>(args)...);
 }
 
-// ---- memory ------------------------------------------------------------------------------------------
+// ---- memory
+// ------------------------------------------------------------------------------------------
 
 // The bytes of every tensor that the caller passes, and the workspace.
 struct Memory {
@@ -76,9 +77,11 @@ Status CheckGaps(const Tensor& t, std::vector<std::byte> bytes) {
   return Wrong("%{}: byte {} lies between elements and was written", t.name, at);
 }
 
-// ---- launches ----------------------------------------------------------------------------------------
+// ---- launches
+// ----------------------------------------------------------------------------------------
 
-// A view of memory as the interpreter wants it: one vector for each place and type, so that pointers that alias do.
+// A view of memory as the interpreter wants it: one vector for each place and type, so that
+// pointers that alias do.
 class Views {
  public:
   std::vector<double>* Of(std::byte* at, DType type, int64_t elements) {
@@ -224,7 +227,8 @@ Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch
   return {};
 }
 
-// ---- the reference of one group ----------------------------------------------------------------------
+// ---- the reference of one group
+// ----------------------------------------------------------------------
 
 double Epsilon(DType type) { return IsFloat(type) ? Spacing(type, 1.0) : 0; }
 

@@ -1,14 +1,17 @@
-// RunTiles: compiles a graph and executes the plan as a device would, with tile::Interpret in the place of the device.
-// Memory is bytes, laid out by uid and by the workspace that the plan asks for, and starts poisoned; launches run in the
-// plan's order with the arguments that `emit` made. No GPU, no LLVM, so it checks passes, engines, partitioning, workspace
-// sharing and argument passing wherever tests run.
+// RunTiles: compiles a graph and executes the plan as a device would, with tile::Interpret in the
+// place of the device. Memory is bytes, laid out by uid and by the workspace that the plan asks
+// for, and starts poisoned; launches run in the plan's order with the arguments that `emit` made.
+// No GPU, no LLVM, so it checks passes, engines, partitioning, workspace sharing and argument
+// passing wherever tests run.
 //
 // Checked on the way, all as errors:
-//   group by group   results agree with graph::Evaluate of the group's own graph on what lay in memory before: to one
-//                    unit in the last place where f64 and the kernel agree on every step, else within what rounding errors
-//                    of single steps make of the reference
+//   group by group   results agree with graph::Evaluate of the group's own graph on what lay in
+//                    memory before: to one unit in the last place where f64 and the kernel agree on
+//                    every step, else within what rounding errors of single steps make of the
+//                    reference
 //   bounds           every pointer ends where its tensor or scratch buffer does
-//   launches         the grid is what the kernel's block loops say; the CPU's text parses back to the kernel
+//   launches         the grid is what the kernel's block loops say; the CPU's text parses back to
+//                    the kernel
 //   memory           inputs and the gaps of strided tensors are left alone
 #pragma once
 
@@ -29,13 +32,15 @@ struct TileRun {
 Result<TileRun> RunTiles(const graph::Graph& graph, const Target& target,
                          const graph::TensorValues& inputs, const EngineChoice& choice = {});
 
-// RunTiles, then its outputs against graph::Evaluate of the graph that was given. `tolerance` is relative to the largest
-// magnitude of each output; one unit in the last place of its dtype is added.
+// RunTiles, then its outputs against graph::Evaluate of the graph that was given. `tolerance` is
+// relative to the largest magnitude of each output; one unit in the last place of its dtype is
+// added.
 Result<TileRun> CheckTiles(const graph::Graph& graph, const Target& target,
                            const graph::TensorValues& inputs, const EngineChoice& choice = {},
                            double tolerance = 2e-5);
 
-// Ok, or the first element of `got` that is not within `tolerance` (as above) of `want`. NaN equals NaN.
+// Ok, or the first element of `got` that is not within `tolerance` (as above) of `want`. NaN equals
+// NaN.
 Status CompareOutput(const graph::Tensor& tensor, const std::vector<double>& got,
                      const std::vector<double>& want, double tolerance);
 

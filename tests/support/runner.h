@@ -11,8 +11,8 @@
 
 namespace kiln::testing {
 
-// Settings of the test programs, from the environment. The KILN_TEST_* variables are removed when read:
-// the library under test reports every KILN_* name that it does not know.
+// Settings of the test programs, from the environment. The KILN_TEST_* variables are removed when
+// read: the library under test reports every KILN_* name that it does not know.
 struct TestOptions {
   std::string cudnn;   // KILN_TEST_CUDNN, else //api:libcudnn.so.9 or ../lib beside the program
   std::string nvidia;  // KILN_TEST_NVIDIA; NvidiaLibraryPath() finds one where it is empty
@@ -26,7 +26,8 @@ struct TestOptions {
 // In the folder of the cases, and no case file: see tests/numerics/differences.h.
 constexpr const char* kDifferencesFile = "nvidia_differs.txt";
 
-// Every case of tests/cases that the filter admits; errors of parsing end the program's run as a failure.
+// Every case of tests/cases that the filter admits; errors of parsing end the program's run as a
+// failure.
 CaseFile LoadAllCases(const TestOptions& options);
 
 class CaseRunner {

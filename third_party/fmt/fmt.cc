@@ -1,5 +1,6 @@
-// The part of fmt that is not inline, from the headers that Debian installs. fmt's own library defines
-// the same functions in its src/; only the instantiations that char formatting needs are named here.
+// The part of fmt that is not inline, from the headers that Debian installs. fmt's own library
+// defines the same functions in its src/; only the instantiations that char formatting needs are
+// named here.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,8 +1,8 @@
 #pragma once
 // erf as x * P(x^2) / Q(x^2) on |x| <= 3.92, beyond which it rounds to +-1: a minimax fit of the
-// relative error (2e-8), within 8 ulp in f32. erff is within 2, but selects among coefficients, which
-// makes gelu of 16-bit tensors arithmetic-bound. A NaN stays NaN. PTX ISA "rcp": q is at least 1, so
-// that flushing denormals changes nothing.
+// relative error (2e-8), within 8 ulp in f32. erff is within 2, but selects among coefficients,
+// which makes gelu of 16-bit tensors arithmetic-bound. A NaN stays NaN. PTX ISA "rcp": q is at
+// least 1, so that flushing denormals changes nothing.
 __device__ inline float erf_rational(float x) {
 #if __CUDA_ARCH__ >= 800
   float t;

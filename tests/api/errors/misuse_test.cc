@@ -1,6 +1,7 @@
-// Misuse of the backend API: each row is one mistake, the status of 9.19 that it must give, and a piece of the
-// sentence that must explain it. Statuses are documented in the reference (5.2 and 9.2) or, where it is silent,
-// those that NVIDIA's library gives (tests/api/nvidia_parity_test.cc).
+// Misuse of the backend API: each row is one mistake, the status of 9.19 that it must give, and a
+// piece of the sentence that must explain it. Statuses are documented in the reference (5.2
+// and 9.2) or, where it is silent, those that NVIDIA's library gives
+// (tests/api/nvidia_parity_test.cc).
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,10 +1,12 @@
-// libcudart as far as cudnn-frontend's Python package uses it, on the host: one device of compute capability
-// 9.0 whose memory is the host's, streams and events that are always done. With it the package, which will not
-// start without a CUDA runtime, runs on a machine without a GPU, over Kiln's CPU target (//tests/clients).
+// libcudart as far as cudnn-frontend's Python package uses it, on the host: one device of compute
+// capability 9.0 whose memory is the host's, streams and events that are always done. With it the
+// package, which will not start without a CUDA runtime, runs on a machine without a GPU, over
+// Kiln's CPU target (//tests/clients).
 //
-// A capture records nothing, since the CPU target works at once: what is executed between begin and end has
-// run when the capture ends, and the captured graph is empty. Nothing here needs CUDA's headers; values and the
-// layout of cudaDeviceProp are those of CUDA 12 and 13, which agree in all that is filled in.
+// A capture records nothing, since the CPU target works at once: what is executed between begin and
+// end has run when the capture ends, and the captured graph is empty. Nothing here needs CUDA's
+// headers; values and the layout of cudaDeviceProp are those of CUDA 12 and 13, which agree in all
+// that is filled in.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -71,7 +73,8 @@ int Report(int error) {
   return error;
 }
 
-// Streams that live. The default streams (null, and the legacy and per-thread handles 1 and 2) always do.
+// Streams that live. The default streams (null, and the legacy and per-thread handles 1 and 2)
+// always do.
 std::mutex streams_mutex;
 std::set<Stream*>& Streams() {
   static auto* streams = new std::set<Stream*>;
@@ -91,7 +94,8 @@ bool IsDefault(const Stream* stream) { return reinterpret_cast<uintptr_t>(stream
 #pragma GCC visibility push(default)
 extern "C" {
 
-// ---- device ------------------------------------------------------------------------------------------
+// ---- device
+// ------------------------------------------------------------------------------------------
 
 int cudaGetDeviceCount(int* count) {
   *count = 1;
@@ -172,7 +176,8 @@ int cudaGetLastError() {
   return error;
 }
 
-// ---- memory ------------------------------------------------------------------------------------------
+// ---- memory
+// ------------------------------------------------------------------------------------------
 
 int cudaMalloc(void** out, size_t bytes) {
   *out = bytes == 0 ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -216,7 +221,8 @@ int cudaPointerGetAttributes(void* out, const void* pointer) {
   return kSuccess;
 }
 
-// ---- streams and events ------------------------------------------------------------------------------
+// ---- streams and events
+// ------------------------------------------------------------------------------
 
 int cudaStreamCreate(Stream** out) {
   *out = new Stream;
@@ -263,7 +269,8 @@ int cudaEventElapsedTime(float* milliseconds, const Event* start, const Event* e
   return kSuccess;
 }
 
-// ---- capture and graphs ------------------------------------------------------------------------------
+// ---- capture and graphs
+// ------------------------------------------------------------------------------
 
 int cudaStreamIsCapturing(Stream* stream, int* status) {
   if (!IsStream(stream)) return Report(kInvalidResourceHandle);

@@ -1,11 +1,11 @@
 // Compares memory that a library wrote with what the oracle expects, element by element.
 //
-// The oracle gives each element as a value v with an error bound e (see oracle.h for how e grows with the
-// compute type and the reduction length). An element stored in dtype T is right when
+// The oracle gives each element as a value v with an error bound e (see oracle.h for how e grows
+// with the compute type and the reduction length). An element stored in dtype T is right when
 //     Round_T(v - e') <= actual <= Round_T(v + e'),   e' = scale * e + output_ulps * ulp_T(v),
-// which is exact for exact operations (e = 0), keeps integer and fp8 saturation, and asks NaN for NaN and
-// infinity for infinity. An element with infinite e is unconstrained; too many of those fail as well, so that
-// no comparison passes for want of an expectation.
+// which is exact for exact operations (e = 0), keeps integer and fp8 saturation, and asks NaN for
+// NaN and infinity for infinity. An element with infinite e is unconstrained; too many of those
+// fail as well, so that no comparison passes for want of an expectation.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Convolution and its two gradients. All three walk the same taps, the triples (x, w, y) of positions that
-// y = Σ x·w pairs; they differ only in which of the three is summed into.
+// Convolution and its two gradients. All three walk the same taps, the triples (x, w, y) of
+// positions that y = Σ x·w pairs; they differ only in which of the three is summed into.
 #include <array>
 #include <cmath>
 

@@ -1,8 +1,9 @@
 // Data types as the oracle sees them: storage bytes to f64 and back.
 //
-// Written from the formats (IEEE 754 binary16/32/64, bfloat16, OCP fp8 E4M3 and E5M2, two's complement)
-// by arithmetic on values, not by bit tricks, so that it cannot share a mistake with the library that it
-// checks. Used by the oracle, the case evaluator, the fuzzers and the benchmarks' correctness checks.
+// Written from the formats (IEEE 754 binary16/32/64, bfloat16, OCP fp8 E4M3 and E5M2, two's
+// complement) by arithmetic on values, not by bit tricks, so that it cannot share a mistake with
+// the library that it checks. Used by the oracle, the case evaluator, the fuzzers and the
+// benchmarks' correctness checks.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,8 @@
 namespace kiln::oracle {
 namespace {
 
-// The batch entry of `dims` that batch `index` of the result reads: broadcast, or repeated for grouped heads.
+// The batch entry of `dims` that batch `index` of the result reads: broadcast, or repeated for
+// grouped heads.
 Dims BatchOf(const Dims& dims, const Dims& index, const Dims& out) {
   Dims at(dims.size(), 0);
   for (size_t i = 0; i + 2 < dims.size(); ++i) at[i] = index[i] / (out[i] / dims[i]);

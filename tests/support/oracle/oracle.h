@@ -1,19 +1,22 @@
 // What each operation of the backend API means: plain loops in f64, from the API reference.
 //
-// Nothing here is shared with the compiler, so that an agreement of the two says something. Each function
-// takes and gives Dense tensors: a value and a bound on the error that a correct implementation may have
-// (tensor.h). The bound is derived, not guessed, by three rules:
+// Nothing here is shared with the compiler, so that an agreement of the two says something. Each
+// function takes and gives Dense tensors: a value and a bound on the error that a correct
+// implementation may have (tensor.h). The bound is derived, not guessed, by three rules:
 //
-//   reductions  e = Σ eᵢ + u · min(n, 4 + 2√n) · Σ|tᵢ|   n terms t, each with its own error eᵢ (for a product
-//               |a|·e_b + |b|·e_a + e_a·e_b), u the unit roundoff of the compute type: any order of summation,
-//               fused or not.
-//   functions   the largest change of f when every operand moves by its error, plus u · (rel·|f| + abs·s) with
-//               the factors of the mode's row in pointwise.cc and s = 1 + the largest operand. Where f jumps
-//               inside the operands' errors (floor, comparisons) the bound covers both sides.
-//   rounding    RoundTo(dtype) moves the value and keeps as bound whatever is farther: the unrounded value or
-//               the rounded ends, so that an implementation may keep an intermediate unrounded.
+//   reductions  e = Σ eᵢ + u · min(n, 4 + 2√n) · Σ|tᵢ|   n terms t, each with its own error eᵢ (for
+//               a product |a|·e_b + |b|·e_a + e_a·e_b), u the unit roundoff of the compute type:
+//               any order of summation, fused or not.
+//   functions   the largest change of f when every operand moves by its error, plus u · (rel·|f| +
+//               abs·s) with the factors of the mode's row in pointwise.cc and s = 1 + the largest
+//               operand. Where f jumps inside the operands' errors (floor, comparisons) the bound
+//               covers both sides.
+//   rounding    RoundTo(dtype) moves the value and keeps as bound whatever is farther: the
+//               unrounded value or the rounded ends, so that an implementation may keep an
+//               intermediate unrounded.
 //
-// Integer and boolean compute types have u = 0: results must be exact. f64 is summed in long double.
+// Integer and boolean compute types have u = 0: results must be exact. f64 is summed in long
+// double.
 #pragma once
 
 #include <span>
@@ -23,7 +26,8 @@
 
 namespace kiln::oracle {
 
-// ---- Convolution: x[N, G*C, spatial…], w[G*K, C, filter…], y[N, G*K, out…], 1 to 3 spatial dims. ----
+// ---- Convolution: x[N, G*C, spatial…], w[G*K, C, filter…], y[N, G*K, out…], 1 to 3 spatial dims.
+// ----
 struct ConvGeometry {
   Dims pre_padding, post_padding, stride, dilation;
   bool flip = false;  // CUDNN_CONVOLUTION: the filter is rotated by 180 degrees
@@ -35,8 +39,8 @@ struct Scaling {  // result = alpha * op + beta * previous
   const Dense* previous = nullptr;
 };
 
-// How exactly an implementation computes. `operand_roundoff` is for hardware that rounds the operands of a
-// contraction first (TF32: 2^-11); 0 where it must not.
+// How exactly an implementation computes. `operand_roundoff` is for hardware that rounds the
+// operands of a contraction first (TF32: 2^-11); 0 where it must not.
 struct Precision {
   DType compute = DType::kF32;
   double operand_roundoff = 0;
@@ -47,9 +51,9 @@ Dense ConvDgrad(const ConvGeometry&, const Dense& dy, const Dense& w, const Dims
 Dense ConvWgrad(const ConvGeometry&, const Dense& x, const Dense& dy, const Dims& dw,
                 const Scaling&, Precision);
 
-// ---- Matmul: c[…, M, N] = a[…, M, K] b[…, K, N]. Batch dims broadcast; a batch dim of a that is a multiple
-// of b's repeats each entry of b. Overrides have one entry a batch (or one for all): rows and columns of c
-// beyond them are padding_value, the sum over K stops there. ----
+// ---- Matmul: c[…, M, N] = a[…, M, K] b[…, K, N]. Batch dims broadcast; a batch dim of a that is a
+// multiple of b's repeats each entry of b. Overrides have one entry a batch (or one for all): rows
+// and columns of c beyond them are padding_value, the sum over K stops there. ----
 struct MatmulOverrides {
   const Dense* m = nullptr;
   const Dense* n = nullptr;
@@ -104,7 +108,8 @@ struct GenStatsResult {
 };
 GenStatsResult GenStats(const Dense& x, DType compute);
 
-// Null inputs are absent: scale 1, bias 0. In inference mode the running statistics are the statistics.
+// Null inputs are absent: scale 1, bias 0. In inference mode the running statistics are the
+// statistics.
 struct BnFinalizeInputs {
   const Dense *sum = nullptr, *sq_sum = nullptr, *scale = nullptr, *bias = nullptr;
   const Dense *prev_mean = nullptr, *prev_var = nullptr;
@@ -117,7 +122,8 @@ struct BnFinalizeResult {
 BnFinalizeResult BnFinalize(const BnFinalizeInputs&, DType compute);
 
 // ---- Views and copies. ----
-// Both tensors dense in memory: the element at memory offset o stays there. Else: the same row-major order.
+// Both tensors dense in memory: the element at memory offset o stays there. Else: the same
+// row-major order.
 Dense Reshape(const Dense& x, const Dims& x_strides, const Dims& out, const Dims& out_strides);
 Dense Transpose(const Dense& x, const Dims& permutation);  // y.dims[i] = x.dims[permutation[i]]
 Dense Slice(const Dense& x, const Dims& start, const Dims& step, const Dims& out);

@@ -1,4 +1,5 @@
-// The oracle against values worked out by hand, and against identities that hold whatever the code says.
+// The oracle against values worked out by hand, and against identities that hold whatever the code
+// says.
 #include "tests/support/oracle/oracle.h"
 
 #include <gtest/gtest.h>
@@ -268,7 +269,8 @@ TEST(BatchNorm, StatisticsNormaliseTheData) {
                               .factor = 1,
                               .count = 60},
                              DType::kF64);
-  // scale * x + bias with the equivalent coefficients has mean `bias` and standard deviation |scale|.
+  // scale * x + bias with the equivalent coefficients has mean `bias` and standard deviation
+  // |scale|.
   double sum[2] = {}, squares[2] = {};
   for (size_t i = 0; i < x.values.size(); ++i) {
     const size_t c = i / 20 % 2;

@@ -186,7 +186,8 @@ Value Apply(const PointwiseMode& mode, const P& params, std::array<Value, 3> in,
   const double center = InCompute(compute, mode.function(params, in[0].v, in[1].v, in[2].v));
   const double spread = Spread(mode, params, in, center);
   if (!std::isfinite(center)) return {.v = center, .e = spread > 0 ? kInf : 0};
-  // Without a slope a rectifier computes nothing; with one, the clip and the sloped part may cancel.
+  // Without a slope a rectifier computes nothing; with one, the clip and the sloped part may
+  // cancel.
   const double abs = mode.function == Relu && params.relu_slope == 0 ? 0 : mode.abs;
   return Finish(center, spread + u * (mode.rel * std::fabs(center) + abs * size), compute);
 }

@@ -1,6 +1,6 @@
-// Tensors of the oracle, in two forms: an Image is memory as a client hands it to the library (bytes,
-// dtype, dims, strides, poison in every gap); a Dense is what the oracle computes with, each element a
-// value and a bound on the error that a correct implementation may have there.
+// Tensors of the oracle, in two forms: an Image is memory as a client hands it to the library
+// (bytes, dtype, dims, strides, poison in every gap); a Dense is what the oracle computes with,
+// each element a value and a bound on the error that a correct implementation may have there.
 #pragma once
 
 #include <cstdint>
