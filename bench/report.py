@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Markdown tables from the benchmarks' JSON, on stdout or in a page between its markers.
 
-    bench/report.py bench/results/bandwidth.json bench/results/latency.json [--into README.md]
+    bench/report.py bench/results/bandwidth.json bench/results/latency.json bench/results/contract_frontend.json
+                    [--into README.md]
 
 The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced.
 """
@@ -65,7 +66,18 @@ def latency(data):
     return f"**Host time** ({heading(data)})\n\n" + table(["", "Kiln, µs", f"{cudnn(data)}, µs"], rows)
 
 
-WRITERS = {"bandwidth": bandwidth, "latency": latency}
+def contract_frontend(data):
+    def teraflops(row, key):
+        return f"{row['flops'] / row[key] * 1e-6:.0f}"
+
+    rows = [[row["name"], f"{row['kiln_us']:.1f}", teraflops(row, "kiln_us"), f"{row['torch_us']:.1f}", teraflops(row, "torch_us")]
+            for row in data["rows"]]
+    return (f"**Contractions**, f16, through cudnn-frontend ({heading(data)}); PyTorch {data['torch']} with cuBLAS and its own "
+            "cuDNN beside it. The engine is `contract_mma`; kernels for Hopper come next.\n\n" +
+            table(["", "Kiln, µs", "TFLOP/s", "PyTorch, µs", "TFLOP/s"], rows))
+
+
+WRITERS = {"bandwidth": bandwidth, "latency": latency, "contract_frontend": contract_frontend}
 
 
 def main():

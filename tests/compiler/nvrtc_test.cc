@@ -55,9 +55,10 @@ TEST_F(NvrtcTest, KnobsCompile) {
   }
   for (const SampleGraph& sample : ConvSamples()) {
     if (sample.name.starts_with("conv_bias_relu"))
-      for (const int tile : {32, 128})
-        Add(sample.graph, sample.name,
-            {.engine = -1, .knobs = {{"tile_m", tile}, {"tile_n", tile}}});
+      for (const char* engine : {"contract_simt", "contract_mma"})
+        for (const int tile : {64, 128})
+          Add(sample.graph, sample.name,
+              {.engine = EngineIndex(engine), .knobs = {{"tile_m", tile}, {"tile_n", tile}}});
   }
   ExpectCompiles(10, true);
 }

@@ -11,5 +11,13 @@ struct bf16_t {
     bits = v == v ? (u + 0x7fff + (u >> 16 & 1)) >> 16 : 0x7fff;
 #endif
   }
-  __device__ explicit operator float() const { return __uint_as_float(unsigned(bits) << 16); }
+  __device__ explicit operator float() const {
+#if __CUDA_ARCH__ >= 800
+    float v;  // one byte permutation, where a shift would first take pairs of halves apart
+    asm("mov.b32 %0, {%1, %2};" : "=f"(v) : "h"((unsigned short)0), "h"(bits));
+    return v;
+#else
+    return __uint_as_float(unsigned(bits) << 16);
+#endif
+  }
 };

@@ -14,22 +14,35 @@ struct half_t {
   }
 };
 
-// Division by numbers that are not constants: of zero it is zero; fast_div takes a divisor's
-// multiplier and shift, which the host computes, and 0 <= n < 2^31.
+// Division of integers by what may be zero: it gives zero.
 template <class T>
-__device__ inline T div_or_zero(T a, T b) { return b != 0 ? a / b : 0; }
+__device__ inline T div_or_zero(T a, T b) {
+  return b != 0 ? a / b : 0;
+}
 template <class T>
-__device__ inline T mod_or_zero(T a, T b) { return b != 0 ? a % b : 0; }
-__device__ inline int fast_div(int n, int mul, int shift) {
-  return int((unsigned long long)(unsigned(n)) * unsigned(mul) >> shift);
+__device__ inline T mod_or_zero(T a, T b) {
+  return b != 0 ? a % b : 0;
 }
 
 // copy<bytes>(to, from): one access of that width; both addresses are aligned to it.
-template <int bytes> struct word;
-template <> struct word<2> { using type = unsigned short; };
-template <> struct word<4> { using type = unsigned; };
-template <> struct word<8> { using type = uint2; };
-template <> struct word<16> { using type = uint4; };
+template <int bytes>
+struct word;
+template <>
+struct word<2> {
+  using type = unsigned short;
+};
+template <>
+struct word<4> {
+  using type = unsigned;
+};
+template <>
+struct word<8> {
+  using type = uint2;
+};
+template <>
+struct word<16> {
+  using type = uint4;
+};
 template <int bytes, class T>
 __device__ inline void copy(T* to, const T* from) {
   using type = typename word<bytes>::type;

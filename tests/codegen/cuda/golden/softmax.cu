@@ -12,7 +12,15 @@ struct bf16_t {
     bits = v == v ? (u + 0x7fff + (u >> 16 & 1)) >> 16 : 0x7fff;
 #endif
   }
-  __device__ explicit operator float() const { return __uint_as_float(unsigned(bits) << 16); }
+  __device__ explicit operator float() const {
+#if __CUDA_ARCH__ >= 800
+    float v;  // one byte permutation, where a shift would first take pairs of halves apart
+    asm("mov.b32 %0, {%1, %2};" : "=f"(v) : "h"((unsigned short)0), "h"(bits));
+    return v;
+#else
+    return __uint_as_float(unsigned(bits) << 16);
+#endif
+  }
 };
 
 // e4m3_t: 4 exponent bits (bias 7), 3 mantissa bits, no infinity, largest 448; conversion
@@ -29,8 +37,9 @@ struct e4m3_t {
     const unsigned u = __float_as_uint(v), a = u & 0x7fffffff;
     const float scaled = __uint_as_float(a) * 512.f;  // subnormals are multiples of 2^-9
     const unsigned magnitude = a >= 0x43e00000 ? 0x7e
-        : a >= 0x3c800000 ? ((a + 0x7ffff + (a >> 20 & 1)) >> 20) - (120 << 3)
-        : __float_as_uint(scaled + 8388608.f) & 0xf;
+                               : a >= 0x3c800000
+                                   ? ((a + 0x7ffff + (a >> 20 & 1)) >> 20) - (120 << 3)
+                                   : __float_as_uint(scaled + 8388608.f) & 0xf;
     bits = a > 0x7f800000 ? 0x7f : (u >> 24 & 0x80) | magnitude;
 #endif
   }
@@ -69,7 +78,9 @@ __device__ inline float max_nan(float a, float b) {
 
 // The value of the lane whose number is this one's xor `mask`; all lanes of the warp take part.
 template <class T>
-__device__ inline T shuffle_xor(T v, int mask) { return __shfl_xor_sync(0xffffffff, v, mask); }
+__device__ inline T shuffle_xor(T v, int mask) {
+  return __shfl_xor_sync(0xffffffff, v, mask);
+}
 
 extern "C" __global__ void __launch_bounds__(128) softmax_rows(const bf16_t* __restrict__ x,
     e4m3_t* __restrict__ y, const int rows, const int n, const long long stride) {

@@ -9,16 +9,15 @@ __device__ inline int to_i32(long long v) { return int(max(-2147483648ll, min(21
 __device__ inline long long to_i64(float v) { return v == v ? __float2ll_rn(v) : 0; }
 __device__ inline long long to_i64(double v) { return v == v ? __double2ll_rn(v) : 0; }
 template <class T>
-__device__ inline signed char to_i8(T v) { return max(-128, min(127, to_i32(v))); }
+__device__ inline signed char to_i8(T v) {
+  return max(-128, min(127, to_i32(v)));
+}
 template <class T>
-__device__ inline unsigned char to_u8(T v) { return max(0, min(255, to_i32(v))); }
+__device__ inline unsigned char to_u8(T v) {
+  return max(0, min(255, to_i32(v)));
+}
 
-// Division by numbers that are not constants: of zero it is zero; fast_div takes a divisor's
-// multiplier and shift, which the host computes, and 0 <= n < 2^31.
-template <class T>
-__device__ inline T div_or_zero(T a, T b) { return b != 0 ? a / b : 0; }
-template <class T>
-__device__ inline T mod_or_zero(T a, T b) { return b != 0 ? a % b : 0; }
+// n / d for 0 <= n < 2^31, by the multiplier and shift that the host computes for d.
 __device__ inline int fast_div(int n, int mul, int shift) {
   return int((unsigned long long)(unsigned(n)) * unsigned(mul) >> shift);
 }
