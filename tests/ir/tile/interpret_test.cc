@@ -225,6 +225,54 @@ TEST(TileInterpret, ArgumentsAreChecked) {
             "argument x of saxpy needs a buffer");
 }
 
+// A 16x16 times B 16x8 through the fragments of the picture in tile.h, against plain loops.
+constexpr const char* kMmaText =
+    R"(kernel product(a: ptr<f16> const, b: ptr<f16> const, c: ptr<f32>) threads 32 {
+  for tx in 0..32 thread_x {
+    let g = div(tx, 4) : i32
+    let t = mul(mod(tx, 4), 2) : i32
+    alloc x : f16[8] reg
+    alloc y : f16[4] reg
+    alloc acc : f32[4] reg
+    for e in 0..8 unroll {
+      let row = add(g, mul(mod(div(e, 2), 2), 8)) : i32
+      let column = add(add(t, mod(e, 2)), mul(div(e, 4), 8)) : i32
+      store x[e] = load a[add(mul(row, 16), column)]
+    }
+    for f in 0..4 unroll {
+      let depth = add(add(t, mod(f, 2)), mul(div(f, 2), 8)) : i32
+      store y[f] = load b[add(mul(depth, 8), g)]
+      store acc[f] = 0x1p+0f
+    }
+    mma acc[0], x[0], y[0]
+    for h in 0..4 unroll {
+      let m = add(g, mul(div(h, 2), 8)) : i32
+      let n = add(t, mod(h, 2)) : i32
+      store c[add(mul(m, 8), n)] = load acc[h]
+    }
+  }
+}
+)";
+
+TEST(TileInterpret, MmaMultipliesFragments) {
+  const Result<Kernel> kernel = Parse(kMmaText);
+  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+  EXPECT_EQ(Print(*kernel), kMmaText);
+  std::vector<double> a(16 * 16), b(16 * 8), c(16 * 8, -77);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<double>(i * 7 % 31) - 15;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<double>(i * 5 % 23) - 11;
+  const std::vector<Argument> args = {{.buffer = &a}, {.buffer = &b}, {.buffer = &c}};
+  const Status status = Interpret(*kernel, args);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (size_t m = 0; m < 16; ++m) {
+    for (size_t n = 0; n < 8; ++n) {
+      double expected = 1;
+      for (size_t k = 0; k < 16; ++k) expected += a[m * 16 + k] * b[k * 8 + n];
+      EXPECT_EQ(c[m * 8 + n], expected) << m << "," << n;
+    }
+  }
+}
+
 TEST(TileInterpret, IsFastEnoughForTests) {
   const int blocks = 400;  // about 2.7 million operations of threads
   Buffer x(blocks * 256, 1.0), y(blocks);

@@ -49,6 +49,14 @@ constexpr BadBody kBadBodies[] = {
     {"if n { }", "if n: condition is i32, not bool"},
     {"for i: i64 in 0..n { }", "for i: i64 in 0..n: extent is i32, the variable i64"},
     {"for i: f32 in 0..a { }", "for i: f32 in 0..a: loop variable is f32, not i32 or i64"},
+    // Tensor cores.
+    {"alloc u : f32[4] reg alloc v : f32[8] reg mma u[0], v[0], v[0]",
+     "mma u[0], v[0], v[0]: f32 += f32 * f32: f32 += f16 * f16 and f32 += bf16 * bf16 are "
+     "possible"},
+    {"alloc u : f32[4] reg alloc v : f16[4] reg mma u[0], h[0], v[0]",
+     "mma u[0], h[0], v[0]: h is not in registers"},
+    {"alloc u : f32[4] reg alloc v : f16[4] reg mma u[0], v[0], v[0]",
+     "mma u[0], v[0], v[0]: element 7 of v, which has 4"},
     // Memory.
     {"store x[0] = a", "store x[0] = a: x is const"},
     {"alloc u : f32[0] reg", "alloc u : f32[0] reg: a buffer needs at least one element"},
