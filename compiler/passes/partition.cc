@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ir/base/check.h"
 #include "ir/graph/ops.h"
@@ -30,14 +31,38 @@ struct Draft {
 
 class Partitioner {
  public:
-  explicit Partitioner(const Graph& g)
+  // `stored` are nodes that may not float.
+  Partitioner(const Graph& g, const std::set<NodeId>& stored)
       : g_(g),
+        never_float_(stored),
         home_(g.tensors.size(), kNone),
         ready_(g.tensors.size(), kNone),
         producers_(graph::Producers(g)) {}
 
   void Run() {
     for (size_t n = 0; n < g_.nodes.size(); ++n) Place(static_cast<NodeId>(n));
+  }
+
+  // In place, one uid is two tensors: the version that is read and the version that is written over
+  // it. A node that floats is computed where it is read; if that is after the writer's group, the
+  // old version is gone. Returns such a node, or -1: partitioning again with it stored mends that.
+  NodeId ReaderOfOverwritten() const {
+    std::map<int64_t, int> writer;  // uid → group
+    for (size_t t = 0; t < g_.tensors.size(); ++t)
+      if (home_[t] != kNone && !g_.tensors[t].is_virtual && g_.tensors[t].uid >= 0)
+        writer[g_.tensors[t].uid] = home_[t];
+    for (size_t d = 0; d < drafts_.size(); ++d) {
+      const std::vector<char> inside = NodesOf(static_cast<int>(d));
+      for (size_t n = 0; n < g_.nodes.size(); ++n) {
+        if (!inside[n] || home_[g_.nodes[n].outputs[0]] != kNone) continue;
+        for (TensorId x : g_.nodes[n].inputs) {
+          const auto over = writer.find(g_[x].uid);
+          const bool is_old = producers_[x] < 0 && !g_[x].by_value && over != writer.end();
+          if (is_old && over->second < static_cast<int>(d)) return static_cast<NodeId>(n);
+        }
+      }
+    }
+    return -1;
   }
 
   std::vector<Group> Extract() {
@@ -66,7 +91,7 @@ class Partitioner {
       return Open(n, {GroupKind::kReduce, g_[y].dims, reads, {}});
     }
     if (latest != kNone && JoinsEpilogue(node, latest)) return Join(n, latest);
-    if (g_[y].is_virtual) {
+    if (g_[y].is_virtual && !never_float_.contains(n)) {
       ready_[y] = latest;  // floats
       return;
     }
@@ -111,11 +136,10 @@ class Partitioner {
         if (home_[x] != kNone && home_[x] != group_of[n]) stored_[x] = 1;
   }
 
-  // The members and what floats before them, as a graph of its own.
-  Group ExtractOne(int index) {
-    const Draft& draft = drafts_[index];
+  // The members of a group and what floats before them.
+  std::vector<char> NodesOf(int index) const {
     std::vector<char> inside(g_.nodes.size(), 0);
-    std::vector<NodeId> pending = draft.members;
+    std::vector<NodeId> pending = drafts_[index].members;
     while (!pending.empty()) {
       const NodeId n = pending.back();
       pending.pop_back();
@@ -127,7 +151,13 @@ class Partitioner {
         if (!read_from_memory) pending.push_back(producer);
       }
     }
-    Group group{.kind = draft.kind};
+    return inside;
+  }
+
+  // They as a graph of its own.
+  Group ExtractOne(int index) {
+    const std::vector<char> inside = NodesOf(index);
+    Group group{.kind = drafts_[index].kind};
     group.graph.name = fmt::format("group{}", index);
     std::map<TensorId, TensorId> inner;
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
@@ -201,6 +231,7 @@ class Partitioner {
   }
 
   const Graph& g_;
+  const std::set<NodeId>& never_float_;
   std::vector<Draft> drafts_;
   std::vector<int> home_;   // the group that computes a tensor as its member
   std::vector<int> ready_;  // the last group that a tensor's value waits for
@@ -211,9 +242,18 @@ class Partitioner {
 }  // namespace
 
 Result<bool> Partition(Module& module, const PassContext&) {
-  Partitioner partitioner(module.graph);
-  partitioner.Run();
-  module.groups = partitioner.Extract();
+  std::set<NodeId> stored;
+  while (true) {
+    Partitioner partitioner(module.graph, stored);
+    partitioner.Run();
+    // Each round stores one more node, so this ends.
+    const NodeId reader = partitioner.ReaderOfOverwritten();
+    if (reader < 0) {
+      module.groups = partitioner.Extract();
+      break;
+    }
+    stored.insert(reader);
+  }
   module.form = Form::kGrouped;
   return true;
 }

@@ -11,7 +11,8 @@
 // latest group that it depends on when it reads that group's values place by place; otherwise it
 // floats, and is computed again wherever it is read, which costs arithmetic but no memory traffic.
 // What a caller or another group needs is stored, in the caller's tensor or in the workspace.
-// Stands after simplify: nothing is left to remove.
+// A floating map that reads the old version of an in-place tensor is stored, too, where it would be
+// read only after the new version. Stands after simplify: nothing is left to remove.
 #pragma once
 
 #include "compiler/pass.h"
