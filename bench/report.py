@@ -73,7 +73,7 @@ def contract_frontend(data):
     rows = [[row["name"], f"{row['kiln_us']:.1f}", teraflops(row, "kiln_us"), f"{row['torch_us']:.1f}", teraflops(row, "torch_us")]
             for row in data["rows"]]
     return (f"**Contractions**, f16, through cudnn-frontend ({heading(data)}); PyTorch {data['torch']} with cuBLAS and its own "
-            "cuDNN beside it. The engine is `contract_mma`; kernels for Hopper come next.\n\n" +
+            "cuDNN beside it. The engine is `contract_mma`.\n\n" +
             table(["", "Kiln, µs", "TFLOP/s", "PyTorch, µs", "TFLOP/s"], rows))
 
 

@@ -24,7 +24,7 @@ class Emitter {
   Emitter(Module& module, const Target& target) : m_(module), target_(target) {}
 
   Status Run() {
-    RETURN_IF_ERROR(CollectTensors());
+    CollectTensors();
     PlaceWorkspace();
     for (size_t g = 0; g < m_.groups.size(); ++g) RETURN_IF_ERROR(EmitGroup(static_cast<int>(g)));
     return {};
@@ -32,11 +32,11 @@ class Emitter {
 
  private:
   // What the caller passes, by uid; a tensor that is read and written under one uid is one entry.
-  Status CollectTensors() {
+  void CollectTensors() {
     const graph::Graph& g = m_.graph;
-    const auto add = [&](TensorId id, bool is_output) -> Status {
+    const auto add = [&](TensorId id, bool is_output) {
       const Tensor& t = g[id];
-      if (t.is_constant() || t.uid < 0) return {};
+      if (t.is_constant() || t.uid < 0) return;
       const auto [entry, is_new] =
           by_uid_.try_emplace(t.uid, static_cast<int>(m_.program.tensors.size()));
       if (is_new) {
@@ -47,11 +47,9 @@ class Emitter {
                                       .is_empty = NumElements(t.dims) == 0});
       }
       m_.program.tensors[entry->second].is_output |= is_output;
-      return {};
     };
-    for (TensorId id : graph::Inputs(g)) RETURN_IF_ERROR(add(id, false));
-    for (TensorId id : graph::Outputs(g)) RETURN_IF_ERROR(add(id, true));
-    return {};
+    for (TensorId id : graph::Inputs(g)) add(id, false);
+    for (TensorId id : graph::Outputs(g)) add(id, true);
   }
 
   void PlaceWorkspace() {
