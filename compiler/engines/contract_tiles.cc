@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/base/check.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -19,13 +20,11 @@ const Node& ContractionOf(const Group& group) {
 
 double TiledSeconds(const Group& group, const Target& target, const TileShape& shape,
                     double flops_per_multiprocessor) {
-  KernelBuilder b(group, target, "");
-  const Contraction c = DescribeContraction(b, ContractionOf(group));
-  const int64_t tiles =
-      CeilDiv(c.m.size(), shape.m) * CeilDiv(c.n.size(), shape.n) * c.batch.size();
+  const ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
+  const int64_t tiles = CeilDiv(size.m, shape.m) * CeilDiv(size.n, shape.n) * size.batch;
   const int64_t waves = CeilDiv(tiles, std::max(target.multiprocessors, 1));
-  const double tile_flops = 2.0 * shape.m * shape.n *
-                            static_cast<double>(AlignUp(std::max<int64_t>(c.k.size(), 1), shape.k));
+  const double tile_flops =
+      2.0 * shape.m * shape.n * static_cast<double>(AlignUp(std::max<int64_t>(size.k, 1), shape.k));
   return static_cast<double>(waves) * tile_flops / flops_per_multiprocessor;
 }
 
@@ -34,6 +33,10 @@ ContractTiles::ContractTiles(const Group& group, const Target& target, const Til
     : group_(group), shape_(shape), b_(group, target, description) {
   for (const char* reserved : {"bx", "by", "tx", "step"}) b_.Name(reserved);
   c_ = DescribeContraction(b_, ContractionOf(group));
+  const ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
+  CHECK(size.batch == c_.batch.size() && size.m == c_.m.size() && size.n == c_.n.size() &&
+            size.k == c_.k.size(),
+        "sizes {} {} {} {} are not those of the axes", size.batch, size.m, size.n, size.k);
   tiles_m_ = CeilDiv(c_.m.size(), shape.m);
   tiles_n_ = CeilDiv(c_.n.size(), shape.n);
 }

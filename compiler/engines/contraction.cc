@@ -1,6 +1,7 @@
 #include "compiler/engines/contraction.h"
 
 #include <algorithm>
+#include <span>
 
 #include "ir/base/check.h"
 
@@ -290,6 +291,27 @@ Contraction DescribeContraction(KernelBuilder& b, const Node& node) {
   c.accumulator = ArithmeticType(node.compute);
   if (c.accumulator == DType::kBool) c.accumulator = DType::kI32;
   return c;
+}
+
+ContractionSizes SizesOf(const graph::Graph& graph, const Node& node) {
+  const auto dims = [&](TensorId id) -> const Dims& { return graph[id].dims; };
+  const TensorId out = node.outputs[0];
+  if (node.op == GraphOp::kMatmul) {
+    const Dims& y = dims(out);
+    const std::span<const int64_t> batch(y.data(), y.size() - 2);
+    return {NumElements(batch), y[y.size() - 2], y.back(), dims(node.inputs[0]).back()};
+  }
+  const bool wgrad = node.op == GraphOp::kConvWgrad, dgrad = node.op == GraphOp::kConvDgrad;
+  const Dims& x = dims(dgrad ? out : node.inputs[0]);
+  const Dims& w = dims(wgrad ? out : node.inputs[1]);
+  const Dims& y = dims(wgrad ? node.inputs[1] : dgrad ? node.inputs[0] : out);
+  const auto places = [](const Dims& d) { return d[0] * NumElements(std::span(d).subspan(2)); };
+  const int64_t groups = w[1] == 0 ? 1 : x[1] / w[1];
+  const int64_t filters = w[0] / std::max<int64_t>(groups, 1), channels = w[1];
+  const int64_t taps = NumElements(std::span(w).subspan(2));
+  if (wgrad) return {groups, filters, channels * taps, places(y)};
+  if (dgrad) return {groups, places(x), channels, filters * taps};
+  return {groups, places(y), filters, channels * taps};
 }
 
 }  // namespace kiln::compiler

@@ -46,4 +46,10 @@ struct Contraction {
 
 Contraction DescribeContraction(KernelBuilder& b, const graph::Node& node);
 
+// The sizes of the axes alone, for cost models, which ask for every knob value.
+struct ContractionSizes {
+  int64_t batch, m, n, k;
+};
+ContractionSizes SizesOf(const graph::Graph& graph, const graph::Node& node);
+
 }  // namespace kiln::compiler
