@@ -125,6 +125,7 @@ class DeviceSession final : public Session {
     for (size_t e = 0; e < engines.size(); ++e) {
       if (!engines[e].supports(*group, target_).ok()) continue;
       for (const std::vector<int>& knobs : compiler::NeighbouringKnobs(engines[e])) {
+        if (!compiler::FitsShared(engines[e], *group, target_, knobs).ok()) continue;
         candidates.push_back(
             {engines[e].cost(*group, target_, knobs), ConfigOf(static_cast<int>(e), knobs)});
         if (!widely) break;

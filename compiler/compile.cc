@@ -19,21 +19,21 @@ std::string WorkOf(const Group& group) {
   return work;
 }
 
-int64_t SharedBytes(const tile::Block& block);
+int64_t SharedBytesOf(const tile::Block& block);
 
-int64_t SharedBytes(const tile::Stmt& stmt) {
+int64_t SharedBytesOf(const tile::Stmt& stmt) {
   if (const auto* alloc = std::get_if<tile::Alloc>(&stmt.node))
     return alloc->space == tile::Space::kShared ? AlignUp(alloc->size * SizeOf(alloc->type), 16)
                                                 : 0;
-  if (const auto* loop = std::get_if<tile::For>(&stmt.node)) return SharedBytes(loop->body);
+  if (const auto* loop = std::get_if<tile::For>(&stmt.node)) return SharedBytesOf(loop->body);
   if (const auto* branch = std::get_if<tile::If>(&stmt.node))
-    return SharedBytes(branch->then_body) + SharedBytes(branch->else_body);
+    return SharedBytesOf(branch->then_body) + SharedBytesOf(branch->else_body);
   return 0;
 }
 
-int64_t SharedBytes(const tile::Block& block) {
+int64_t SharedBytesOf(const tile::Block& block) {
   int64_t bytes = 0;
-  for (const tile::Stmt& stmt : block) bytes += SharedBytes(stmt);
+  for (const tile::Stmt& stmt : block) bytes += SharedBytesOf(stmt);
   return bytes;
 }
 
@@ -53,6 +53,8 @@ GroupReport Report(const Group& group) {
 
 }  // namespace
 
+int64_t SharedBytes(const tile::Kernel& kernel) { return SharedBytesOf(kernel.body); }
+
 Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
                              const EngineChoice& choice, const PassObserver& observer) {
   Module module{.graph = graph};
@@ -65,7 +67,7 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
   for (const Group& group : module.groups) {
     plan.groups.push_back(Report(group));
     for (const tile::Kernel& kernel : group.lowered.kernels)
-      plan.shared_bytes = std::max(plan.shared_bytes, SharedBytes(kernel.body));
+      plan.shared_bytes = std::max(plan.shared_bytes, SharedBytes(kernel));
   }
   plan.program = std::move(module.program);
   return plan;

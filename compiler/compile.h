@@ -32,6 +32,9 @@ struct CompiledPlan {
 Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
                              const EngineChoice& choice = {}, const PassObserver& observer = {});
 
+// Of one block, all of the kernel's shared buffers.
+int64_t SharedBytes(const tile::Kernel& kernel);
+
 // The group that engine choices speak of, as the passes before pick-engine leave it; for asking
 // engines. None for a graph that computes nothing.
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target);

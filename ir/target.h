@@ -2,6 +2,7 @@
 // a GPU that this machine does not have (`kiln dump --arch sm_100a`, device-less plans).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,6 +10,8 @@
 #include "ir/base/result.h"
 
 namespace kiln {
+
+constexpr int64_t kSharedWithoutAttribute = 48 * 1024;
 
 enum class TargetKind : uint8_t { kCuda, kCpu };
 
@@ -23,6 +26,13 @@ struct Target {
   int64_t registers_per_multiprocessor = 65536;
   int64_t l2_bytes = 52428800;
   bool minimal_launch = false;  // KILN_LAUNCH=minimal
+
+  // The most shared memory that a block can ask for: above 48 KB a function needs
+  // cuFuncSetAttribute first, which a minimal launch does without.
+  int64_t shared_limit() const {
+    return minimal_launch ? std::min(shared_bytes_per_block, kSharedWithoutAttribute)
+                          : shared_bytes_per_block;
+  }
 
   bool is_cuda() const { return kind == TargetKind::kCuda; }
 };

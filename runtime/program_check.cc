@@ -74,10 +74,10 @@ Status CheckShape(const Launch& launch, const Target& target) {
     return Bad("a grid of {}x{}x{} blocks; CUDA allows {}x{}x{}", launch.grid[0], launch.grid[1],
                launch.grid[2], INT32_MAX, kMostGridYZ, kMostGridYZ);
   }
-  if (launch.dynamic_shared_bytes > target.shared_bytes_per_block) {
+  if (launch.dynamic_shared_bytes > target.shared_limit()) {
     return Status::Error(Code::kSharedMemoryInsufficient,
                          "{} bytes of shared memory; {} has {} for a block",
-                         launch.dynamic_shared_bytes, target.arch, target.shared_bytes_per_block);
+                         launch.dynamic_shared_bytes, target.arch, target.shared_limit());
   }
   return {};
 }

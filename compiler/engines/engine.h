@@ -36,6 +36,10 @@ struct Engine {
   // Modelled seconds; for ranking only.
   double (*cost)(const Group& group, const Target& target, std::span<const int> knobs);
   Result<Lowered> (*lower)(const Group& group, const Target& target, std::span<const int> knobs);
+  // Bytes of shared memory that a block needs with these knobs; null where they always fit in 48
+  // KB.
+  int64_t (*shared_bytes)(const Group& group, const Target& target,
+                          std::span<const int> knobs) = nullptr;
 };
 
 std::span<const Engine> Engines();
@@ -50,6 +54,10 @@ std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine);
 // Defaults with `settings` applied; an unknown knob or an illegal value is an error that lists the
 // legal ones.
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings);
+// Whether the target has the shared memory that the engine needs with these knobs, or the sentence
+// that says how much it has. Asked after `supports`.
+Status FitsShared(const Engine& engine, const Group& group, const Target& target,
+                  std::span<const int> knobs);
 // "tile=64,unroll=4"
 std::string KnobText(const Engine& engine, std::span<const int> values);
 

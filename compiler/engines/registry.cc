@@ -66,6 +66,17 @@ Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSet
   return values;
 }
 
+Status FitsShared(const Engine& engine, const Group& group, const Target& target,
+                  std::span<const int> knobs) {
+  if (engine.shared_bytes == nullptr || !target.is_cuda()) return {};
+  const int64_t bytes = engine.shared_bytes(group, target, knobs);
+  if (bytes <= target.shared_limit()) return {};
+  return Status::Error(Code::kSharedMemoryInsufficient,
+                       "{} needs {} bytes of shared memory a block; {} has {}{}",
+                       KnobText(engine, knobs), bytes, target.arch, target.shared_limit(),
+                       target.minimal_launch ? " under KILN_LAUNCH=minimal" : "");
+}
+
 std::string KnobText(const Engine& engine, std::span<const int> values) {
   std::string text;
   for (size_t i = 0; i < engine.knobs.size(); ++i)

@@ -97,8 +97,13 @@ class Emitter {
         out.grid[d] = static_cast<uint32_t>(launch.grid[d]);
       }
       out.block = {static_cast<uint32_t>(kernel.threads), 1, 1};
-      if (target_.is_cuda())
-        out.dynamic_shared_bytes = static_cast<uint32_t>(cuda_codegen::DynamicSharedBytes(kernel));
+      if (target_.is_cuda()) {
+        const int64_t dynamic = cuda_codegen::DynamicSharedBytes(kernel);
+        CHECK(dynamic <= target_.shared_limit(),
+              "group {} needs {} bytes of shared memory, which its engine did not announce", g,
+              dynamic);
+        out.dynamic_shared_bytes = static_cast<uint32_t>(dynamic);
+      }
       for (size_t a = 0; a < launch.args.size(); ++a)
         out.args.push_back(Resolve(g, launch.args[a], kernel.params[a].type));
       m_.program.launches.push_back(std::move(out));

@@ -17,13 +17,22 @@ void Pick(Group& group, int index, const Target& target) {
       group.declined.push_back(fmt::format("{}: {}", engines[e].name, status.message()));
       continue;
     }
+    Status too_large;  // of the first knobs that do not fit
+    bool fits_any = false;
     for (std::vector<int>& knobs : NeighbouringKnobs(engines[e])) {
+      if (Status fits = FitsShared(engines[e], group, target, knobs); !fits.ok()) {
+        if (too_large.ok()) too_large = std::move(fits);
+        continue;
+      }
+      fits_any = true;
       const double cost = engines[e].cost(group, target, knobs);
       if (group.engine >= 0 && cost >= group.cost) continue;
       group.engine = static_cast<int>(e);
       group.knobs = std::move(knobs);
       group.cost = cost;
     }
+    if (!fits_any)
+      group.declined.push_back(fmt::format("{}: {}", engines[e].name, too_large.message()));
   }
   // The generic engines take every group: this is the promise of the partitioner.
   CHECK(group.engine >= 0, "no engine takes group {}", index);
@@ -51,6 +60,8 @@ Result<bool> PickEngine(Module& module, const PassContext& context) {
   if (Status status = engine.supports(group, context.target); !status.ok())
     return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
   ASSIGN_OR_RETURN(group.knobs, KnobsWith(engine, choice.knobs));
+  if (Status fits = FitsShared(engine, group, context.target, group.knobs); !fits.ok())
+    return std::move(fits).Within(fmt::format("engine {}", engine.name));
   group.cost = engine.cost(group, context.target, group.knobs);
   return true;
 }

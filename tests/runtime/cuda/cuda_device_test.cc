@@ -118,6 +118,44 @@ Driver FakeDriver() {
   return d;
 }
 
+enum FunctionNumber {
+#define DRIVER_FUNCTION(Name, symbol, need, parameters) kNumberOf##Name,
+#include "runtime/cuda/driver_functions.def"
+#undef DRIVER_FUNCTION
+};
+constexpr const char* kSymbols[] = {
+#define DRIVER_FUNCTION(Name, symbol, need, parameters) symbol,
+#include "runtime/cuda/driver_functions.def"
+#undef DRIVER_FUNCTION
+};
+
+template <int kNumber, class... Args>
+void RecordAndFail(CuResult (*&function)(Args...)) {
+  function = [](Args...) { return RECORD(kSymbols[kNumber]), CuResult{1}; };
+}
+
+// Of the driver that MinimalLaunchCallsNothingElse meets, all but finding the device, asking for
+// the caller's context and the three calls that are allowed records itself and fails.
+Driver MinimalDriver() {
+  const Driver whole = FakeDriver();
+  Driver d;
+#define DRIVER_FUNCTION(Name, symbol, need, parameters) RecordAndFail<kNumberOf##Name>(d.Name);
+#include "runtime/cuda/driver_functions.def"
+#undef DRIVER_FUNCTION
+  d.GetErrorName = whole.GetErrorName;
+  d.GetErrorString = whole.GetErrorString;
+  d.DeviceGet = whole.DeviceGet;
+  d.DeviceGetName = whole.DeviceGetName;
+  d.DeviceGetAttribute = whole.DeviceGetAttribute;
+  d.CtxGetCurrent = whole.CtxGetCurrent;
+  d.CtxGetDevice = whole.CtxGetDevice;
+  d.CtxGetId = whole.CtxGetId;
+  d.ModuleLoadData = whole.ModuleLoadData;
+  d.ModuleGetFunction = whole.ModuleGetFunction;
+  d.LaunchKernel = whole.LaunchKernel;
+  return d;
+}
+
 KernelSource Source() {
   KernelSource source;
   source.entry = "k";
@@ -203,8 +241,10 @@ TEST_F(CudaDeviceTest, MinimalLaunchCallsNothingElse) {
   ::setenv("KILN_LAUNCH", "minimal", 1);
   ResetEnvForTest();
   gpu.current = kCallers;
+  driver_ = MinimalDriver();
   auto device = Open();
   EXPECT_TRUE(device->target().minimal_launch);
+  EXPECT_EQ(device->target().shared_limit(), 48 * 1024);
   auto kernel = device->Load(Source());
   ASSERT_TRUE(kernel.ok());
   ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
