@@ -9,6 +9,7 @@
 
 #include "api/plan_cache.h"
 #include "compiler/compile.h"
+#include "compiler/tune/candidates.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/device_select.h"
 #include "runtime/executable.h"
@@ -116,25 +117,16 @@ class DeviceSession final : public Session {
     ASSIGN_OR_RETURN(const std::optional<Group> group, compiler::LeadingGroupOf(graph, target_));
     const auto engines = compiler::Engines();
     if (!group) return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
-    struct Candidate {
-      double seconds;
-      EngineConfig config;
-    };
-    std::vector<Candidate> candidates;
+    // The wide lists are for clients that time; the others have one configuration an engine.
     const bool widely = mode == RankMode::kA || mode == RankMode::kB;
-    for (size_t e = 0; e < engines.size(); ++e) {
-      if (!engines[e].supports(*group, target_).ok()) continue;
-      for (const std::vector<int>& knobs : compiler::NeighbouringKnobs(engines[e])) {
-        if (!compiler::FitsShared(engines[e], *group, target_, knobs).ok()) continue;
-        candidates.push_back(
-            {engines[e].cost(*group, target_, knobs), ConfigOf(static_cast<int>(e), knobs)});
-        if (!widely) break;
-      }
-    }
-    // Stable: among equals the defaults stay in front.
-    std::ranges::stable_sort(candidates, {}, &Candidate::seconds);
+    std::vector<bool> listed(engines.size(), false);
     std::vector<EngineConfig> ranked;
-    for (Candidate& c : candidates) ranked.push_back(std::move(c.config));
+    for (const compiler::Candidate& candidate : compiler::RankCandidates(*group, target_)) {
+      const auto engine = static_cast<size_t>(candidate.engine);
+      if (listed[engine] && !widely) continue;
+      listed[engine] = true;
+      ranked.push_back(ConfigOf(candidate.engine, candidate.knobs));
+    }
     return ranked;
   }
 

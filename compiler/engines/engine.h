@@ -40,6 +40,10 @@ struct Engine {
   // KB.
   int64_t (*shared_bytes)(const Group& group, const Target& target,
                           std::span<const int> knobs) = nullptr;
+  // Knob values worth asking the model about for this group, the engine's defaults for it first;
+  // all legal. Null: NeighbouringKnobs, which is right for few knobs that hardly depend on one
+  // another.
+  std::vector<std::vector<int>> (*candidates)(const Group& group, const Target& target) = nullptr;
 };
 
 std::span<const Engine> Engines();
@@ -48,9 +52,12 @@ int EngineIndex(std::string_view name);
 
 // Default value of each knob, in the order of the rows.
 std::vector<int> DefaultKnobs(const Engine& engine);
-// Defaults first, then each knob moved alone, then all moved to their last value: what the model
-// chooses from and a client's autotuning times.
+// Defaults first, then each knob moved alone, then all moved to their last value.
 std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine);
+// What the model chooses from and tuning times (compiler/tune/candidates.h): the engine's own list
+// for the group, or NeighbouringKnobs. Never empty.
+std::vector<std::vector<int>> CandidateKnobs(const Engine& engine, const Group& group,
+                                             const Target& target);
 // Defaults with `settings` applied; an unknown knob or an illegal value is an error that lists the
 // legal ones.
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings);

@@ -46,6 +46,14 @@ std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine) {
   return all;
 }
 
+std::vector<std::vector<int>> CandidateKnobs(const Engine& engine, const Group& group,
+                                             const Target& target) {
+  if (engine.candidates == nullptr) return NeighbouringKnobs(engine);
+  std::vector<std::vector<int>> all = engine.candidates(group, target);
+  if (all.empty()) all.push_back(DefaultKnobs(engine));
+  return all;
+}
+
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings) {
   std::vector<int> values = DefaultKnobs(engine);
   for (const KnobSetting& s : settings) {

@@ -19,7 +19,7 @@ void Pick(Group& group, int index, const Target& target) {
     }
     Status too_large;  // of the first knobs that do not fit
     bool fits_any = false;
-    for (std::vector<int>& knobs : NeighbouringKnobs(engines[e])) {
+    for (std::vector<int>& knobs : CandidateKnobs(engines[e], group, target)) {
       if (Status fits = FitsShared(engines[e], group, target, knobs); !fits.ok()) {
         if (too_large.ok()) too_large = std::move(fits);
         continue;
