@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/graph/graph.h"
+#include "ir/tensor_map.h"
 #include "ir/tile/tile.h"
 
 namespace kiln::compiler {
@@ -18,6 +19,7 @@ struct LoweredArg {
     kScratch,  // pointer to scratch buffer `id` of the group
     kScalar,   // `bits`, of the parameter's type
     kByValue,  // the host scalar tensor `id`, converted to the parameter's type
+    kTensorMap,  // tensor_maps[bits] of the launch, over tensor `id`
   };
   Kind kind = Kind::kScalar;
   int id = 0;
@@ -28,6 +30,7 @@ struct LoweredLaunch {
   int kernel = 0;
   std::array<int64_t, 3> grid = {1, 1, 1};
   std::vector<LoweredArg> args = {};  // one for each parameter of the kernel
+  std::vector<TensorMapSpec> tensor_maps = {};
 };
 
 struct Lowered {

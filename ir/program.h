@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "ir/tensor_map.h"
+
 namespace kiln {
 
 enum class SourceKind : uint8_t {
@@ -49,6 +51,7 @@ struct LaunchArg {
     kScalar,   // `size` bytes of `bits`, little endian
     kByValue,  // the host scalar of tensors[buffer.index], converted to `value_type` at execute
                // time
+    kTensorMap,  // tensor_maps[bits] of the launch, over `buffer`
   };
   Kind kind = Kind::kScalar;
   BufferRef buffer = {};
@@ -65,6 +68,7 @@ struct Launch {
   std::array<uint32_t, 3> block = {1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
   std::vector<LaunchArg> args = {};
+  std::vector<TensorMapSpec> tensor_maps = {};
 
   bool operator==(const Launch&) const = default;
 };

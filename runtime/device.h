@@ -25,6 +25,11 @@ class LoadedKernel {
 
 using Stream = void*;  // CUstream; ignored by the CPU device, which runs when called
 
+// What the driver makes of a TensorMapSpec: passed to kernels by value.
+struct alignas(64) TensorMapBytes {
+  std::array<uint64_t, 16> words = {};
+};
+
 struct LaunchShape {
   std::array<uint32_t, 3> grid, block;
   uint32_t dynamic_shared_bytes;
@@ -39,6 +44,15 @@ class Device {
   // Compiles (through the kernel cache) and loads. Safe from many threads; two threads that ask for
   // one source compile it once. Errors carry the compiler's log.
   virtual Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) = 0;
+
+  // The map over `address`, and the same map over another one: host work only. A device without such
+  // maps fails.
+  virtual Status EncodeTensorMap(const TensorMapSpec&, void*, TensorMapBytes&) {
+    return Status::Error(Code::kArchMismatch, "{} has no tensor maps", target().name);
+  }
+  virtual Status MoveTensorMap(TensorMapBytes&, void*) {
+    return Status::Error(Code::kArchMismatch, "{} has no tensor maps", target().name);
+  }
 
   // `args[i]` points at the i-th argument's bytes, as cuLaunchKernel takes them.
   virtual Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,

@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kInlineSlots = 96;
 // Generated code loads 16 bytes at a time from the workspace's parts.
 constexpr uintptr_t kWorkspaceAlignment = 16;
+// Of one launch.
+constexpr size_t kMostMaps = 4;
 
 std::optional<int64_t> LoadInteger(DType type, const void* host) {
   auto as = [host](auto value) {
@@ -82,12 +84,12 @@ Result<std::unique_ptr<Executable>> Executable::Create(Device& device, Program p
     executable->kernels_.push_back(std::move(kernel));
   }
   for (const Launch& launch : p.launches) {
-    if (!IsEmpty(launch)) executable->LayOut(launch);
+    if (!IsEmpty(launch)) RETURN_IF_ERROR(executable->LayOut(launch));
   }
   return executable;
 }
 
-void Executable::LayOut(const Launch& launch) {
+Status Executable::LayOut(const Launch& launch) {
   Step step = {
       .kernel = kernels_[static_cast<size_t>(launch.kernel)].get(),
       .shape = {.grid = launch.grid,
@@ -99,26 +101,41 @@ void Executable::LayOut(const Launch& launch) {
       .patch_count = 0,
   };
   for (size_t i = 0; i < launch.args.size(); ++i)
-    LayOutArgument(launch.args[i], static_cast<int>(i));
+    RETURN_IF_ERROR(LayOutArgument(launch, launch.args[i], static_cast<int>(i)));
   step.patch_count = static_cast<int>(patches_.size()) - step.first_patch;
   most_slots_ = std::max(most_slots_, launch.args.size());
   steps_.push_back(step);
+  return {};
 }
 
-void Executable::LayOutArgument(const LaunchArg& arg, int slot) {
+Status Executable::LayOutArgument(const Launch& launch, const LaunchArg& arg, int slot) {
   slots_.push_back(arg.kind == LaunchArg::Kind::kScalar ? arg.bits : 0);
-  if (arg.kind == LaunchArg::Kind::kScalar) return;
+  if (arg.kind == LaunchArg::Kind::kScalar) return {};
   Patch patch = {.kind = Patch::Kind::kTensor,
                  .from = DType::kF32,
                  .to = DType::kF32,
                  .slot = slot,
                  .tensor = arg.buffer.index,
                  .byte_offset = arg.buffer.byte_offset};
+  if (arg.kind == LaunchArg::Kind::kTensorMap) {
+    patch.kind = Patch::Kind::kMap;
+    patch.in_workspace = arg.buffer.kind == BufferRef::Kind::kWorkspace;
+    patch.map = static_cast<int>(maps_.size());
+    // Any aligned address does: the real one is put in at each execute.
+    RETURN_IF_ERROR(device_.EncodeTensorMap(launch.tensor_maps[arg.bits],
+                                            reinterpret_cast<void*>(uintptr_t{4096}),
+                                            maps_.emplace_back()));
+  }
+  if (patch.in_workspace) {
+    needs_workspace_ = true;
+    patches_.push_back(patch);
+    return {};
+  }
   if (arg.buffer.kind == BufferRef::Kind::kWorkspace) {
     patch.kind = Patch::Kind::kWorkspace;
     needs_workspace_ = true;
     patches_.push_back(patch);
-    return;
+    return {};
   }
   const ProgramTensor& tensor = program_.tensors[static_cast<size_t>(arg.buffer.index)];
   if (arg.kind == LaunchArg::Kind::kByValue) {
@@ -130,6 +147,7 @@ void Executable::LayOutArgument(const LaunchArg& arg, int slot) {
   bool is_known = std::ranges::find(needs_, arg.buffer.index, &Need::tensor) != needs_.end();
   if (!tensor.is_empty && !is_known)
     needs_.push_back({.tensor = arg.buffer.index, .uid = tensor.uid});
+  return {};
 }
 
 // All of it before the first launch, so that a call that fails has done nothing.
@@ -168,13 +186,31 @@ Status Executable::Execute(std::span<void* const> pointers, void* workspace, Str
   return Run(pointers, workspace, stream, slots.data(), args.data());
 }
 
+Status Executable::PatchMap(const Patch& patch, std::span<void* const> pointers, void* workspace,
+                            TensorMapBytes& map) const {
+  map = maps_[static_cast<size_t>(patch.map)];
+  char* base = static_cast<char*>(patch.in_workspace ? workspace
+                                                     : pointers[static_cast<size_t>(patch.tensor)]);
+  return device_.MoveTensorMap(map, base + patch.byte_offset);
+}
+
 Status Executable::Run(std::span<void* const> pointers, void* workspace, Stream stream,
                        uint64_t* slots, void** args) const {
-  for (size_t i = 0; i < most_slots_; ++i) args[i] = &slots[i];
+  std::array<TensorMapBytes, kMostMaps> maps;
   for (const Step& step : steps_) {
+    for (int i = 0; i < step.slot_count; ++i) args[i] = &slots[i];
+    size_t map_count = 0;
     std::copy_n(slots_.data() + step.first_slot, step.slot_count, slots);
     for (const Patch& patch : std::span(patches_).subspan(static_cast<size_t>(step.first_patch),
                                                           static_cast<size_t>(step.patch_count))) {
+      if (patch.kind == Patch::Kind::kMap) {
+        if (map_count == kMostMaps) [[unlikely]]
+          return Status::Error(Code::kInternal, "more than {} tensor maps in a launch", kMostMaps);
+        TensorMapBytes& map = maps[map_count++];
+        RETURN_IF_ERROR(PatchMap(patch, pointers, workspace, map));
+        args[patch.slot] = &map;
+        continue;
+      }
       uint64_t& slot = slots[patch.slot];
       if (patch.kind == Patch::Kind::kWorkspace) {
         slot = reinterpret_cast<uint64_t>(workspace) + static_cast<uint64_t>(patch.byte_offset);

@@ -34,12 +34,14 @@ class Executable {
 
  private:
   struct Patch {
-    enum class Kind : uint8_t { kTensor, kWorkspace, kScalar };
+    enum class Kind : uint8_t { kTensor, kWorkspace, kScalar, kMap };
     Kind kind;
     DType from, to;  // kScalar
     int slot;        // of the launch
     int tensor;      // kTensor, kScalar
     int64_t byte_offset;
+    bool in_workspace = false;  // kMap
+    int map = 0;                // kMap: into maps_
   };
   // One launch that is not empty.
   struct Step {
@@ -55,11 +57,13 @@ class Executable {
 
   Executable(Device& device, Program program) : device_(device), program_(std::move(program)) {}
 
-  void LayOut(const Launch& launch);
-  void LayOutArgument(const LaunchArg& arg, int slot);
+  Status LayOut(const Launch& launch);
+  Status LayOutArgument(const Launch& launch, const LaunchArg& arg, int slot);
   Status CheckPointers(std::span<void* const> pointers, const void* workspace) const;
   Status Run(std::span<void* const> pointers, void* workspace, Stream stream, uint64_t* slots,
              void** args) const;
+  Status PatchMap(const Patch& patch, std::span<void* const> pointers, void* workspace,
+                  TensorMapBytes& map) const;
 
   Device& device_;
   Program program_;
@@ -67,6 +71,7 @@ class Executable {
   std::vector<Step> steps_;
   std::vector<uint64_t> slots_;  // of all steps; those that are patched hold 0
   std::vector<Patch> patches_;
+  std::vector<TensorMapBytes> maps_;  // of all steps, over some address
   std::vector<Need> needs_;  // tensors whose pointer may not be null
   bool needs_workspace_ = false;
   size_t most_slots_ = 0;

@@ -37,7 +37,28 @@ Status CheckPointer(const Program& program, const BufferRef& buffer) {
   return {};
 }
 
-Status CheckArgument(const Program& program, const LaunchArg& arg) {
+// What the driver asks of a tensor map.
+Status CheckTensorMap(const TensorMapSpec& map) {
+  if (map.rank < 3 || map.rank > 5) return Bad("a tensor map of rank {}", map.rank);
+  for (int d = 0; d < map.rank; ++d) {
+    if (map.dims[d] < 1 || map.dims[d] > (int64_t{1} << 32))
+      return Bad("dim {} of a tensor map is {}", d, map.dims[d]);
+    if (map.kind == TensorMapSpec::Kind::kTiled && (map.box[d] < 1 || map.box[d] > 256))
+      return Bad("dim {} of a tensor map's box is {}; 1 to 256 are possible", d, map.box[d]);
+    if (d > 0 && (map.stride_bytes[d - 1] % 16 != 0 || map.stride_bytes[d - 1] < 0))
+      return Bad("stride {} of a tensor map is {} bytes, no multiple of 16", d,
+                 map.stride_bytes[d - 1]);
+  }
+  return {};
+}
+
+Status CheckArgument(const Program& program, const Launch& launch, const LaunchArg& arg) {
+  if (arg.kind == LaunchArg::Kind::kTensorMap) {
+    if (arg.bits >= launch.tensor_maps.size())
+      return Bad("tensor map {} does not exist; the launch has {}", arg.bits,
+                 launch.tensor_maps.size());
+    RETURN_IF_ERROR(CheckTensorMap(launch.tensor_maps[arg.bits]));
+  }
   if (arg.kind == LaunchArg::Kind::kScalar) {
     if (arg.size == 1 || arg.size == 4 || arg.size == 8) return {};
     return Bad("a scalar of {} bytes; 1, 4 and 8 are possible", arg.size);
@@ -89,7 +110,7 @@ Status CheckLaunch(const Program& program, const Launch& launch, const Target& t
   }
   RETURN_IF_ERROR(CheckShape(launch, target));
   for (size_t i = 0; i < launch.args.size(); ++i) {
-    RETURN_IF_ERROR(CheckArgument(program, launch.args[i]).Within(fmt::format("argument {}", i)));
+    RETURN_IF_ERROR(CheckArgument(program, launch, launch.args[i]).Within(fmt::format("argument {}", i)));
   }
   return {};
 }

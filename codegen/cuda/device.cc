@@ -29,7 +29,9 @@ constexpr PreludeRow kPrelude[] = {
     {"min_nan", "minmax.cuh"},      {"max_nan", "minmax.cuh"},      {"fast_div", "fast_div.cuh"},
     {"div_or_zero", "integer.cuh"}, {"mod_or_zero", "integer.cuh"}, {"copy", "copy.cuh"},
     {"shuffle_xor", "shuffle.cuh"}, {"erf_rational", "erf.cuh"},    {"mma_f16", "mma.cuh"},
-    {"mma_bf16", "mma.cuh"},
+    {"mma_bf16", "mma.cuh"},        {"contract_sm90", "mbarrier.cuh"},
+    {"contract_sm90", "tma.cuh"},   {"contract_sm90", "wgmma.cuh"},
+    {"contract_sm90", "contract_sm90.cuh"},
 };
 
 bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

@@ -10,6 +10,7 @@
 #include "codegen/code_writer.h"
 #include "codegen/cuda/device.h"
 #include "codegen/cuda/expr_text.h"
+#include "codegen/cuda/wgmma_text.h"
 #include "ir/tile/names.h"
 #include "ir/tile/visit.h"
 
@@ -30,6 +31,7 @@ struct Survey {
   std::map<std::string, int> access_bytes;       // the widest copy that touches a buffer
   std::map<std::string, int64_t> shared_offset;  // of each shared buffer, 16-byte aligned
   int64_t shared_bytes = 0;
+  const Call* call = nullptr;  // the skeleton that lays out the shared memory itself, if one runs
 };
 
 Survey SurveyOf(const Kernel& kernel) {
@@ -52,6 +54,11 @@ Survey SurveyOf(const Kernel& kernel) {
         survey.scalars.erase(name);
       }
     }
+    if (const auto* call = std::get_if<Call>(&s.node)) {
+      survey.call = call;
+      for (const Call::Function& f : call->functions)
+        for (const Call::FunctionParam& p : f.params) survey.types[p.name] = p.type;
+    }
     if (const auto* mma = std::get_if<Mma>(&s.node)) {
       // Read and written as 32-bit words, the accumulators as they are.
       for (const std::string& name : {mma->a, mma->b})
@@ -73,6 +80,7 @@ class Emitter {
       : kernel_(kernel), survey_(SurveyOf(kernel)), exprs_(survey_.scalars) {}
 
   std::string Run() {
+    if (survey_.call != nullptr) Configuration(*survey_.call);
     {
       Signature();
       const CodeWriter::Scope scope(w_);
@@ -93,8 +101,10 @@ class Emitter {
   void Signature() {
     const std::string min_blocks =
         kernel_.min_blocks > 0 ? fmt::format(", {}", kernel_.min_blocks) : "";
-    std::string line = fmt::format("extern \"C\" __global__ void __launch_bounds__({}{}) {}(",
-                                   kernel_.threads, min_blocks, kernel_.name);
+    const std::string cluster =
+        kernel_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel_.cluster) : "";
+    std::string line = fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}(",
+                                   cluster, kernel_.threads, min_blocks, kernel_.name);
     for (size_t i = 0; i < kernel_.params.size(); ++i) {
       const bool last = i + 1 == kernel_.params.size();
       const std::string param = ParamText(kernel_.params[i]) + (last ? "" : ",");
@@ -110,6 +120,7 @@ class Emitter {
   }
 
   static std::string ParamText(const Param& p) {
+    if (p.is_map) return fmt::format("const __grid_constant__ tensor_map {}", p.name);
     if (!p.is_pointer) return fmt::format("const {} {}", Info(p.type).cuda, p.name);
     return fmt::format("{}{}* __restrict__ {}", p.is_const ? "const " : "", Info(p.type).cuda,
                        p.name);
@@ -228,6 +239,42 @@ class Emitter {
     w_.Text("}");
   }
 
+  // The constants that a skeleton is instantiated with, and its wgmma.
+  void Configuration(const Call& s) {
+    w_.Text("struct Config {");
+    w_.Indent();
+    for (const Call::Constant& c : s.config) w_.Line("static constexpr int {} = {};", c.name, c.value);
+    w_.Line("static constexpr int kSharedBytes = {};", s.shared_bytes);
+    for (const std::string& line : WgmmaLines(s.wgmma)) w_.Text(line);
+    w_.Dedent();
+    w_.Text("};");
+    w_.Text("");
+  }
+
+  void Emit(const Call& s) {
+    w_.Line("contract_shape shape;");
+    for (const Call::Member& m : s.shape) w_.Line("shape.{} = {};", m.name, exprs_.Text(m.value));
+    std::string arguments;
+    for (const std::string& map : s.maps) arguments += map + ", ";
+    arguments += "shape";
+    for (const Call::Function& f : s.functions) {
+      std::string params;
+      for (const Call::FunctionParam& p : f.params) {
+        const std::string_view type = Info(p.type).cuda;
+        params += params.empty() ? "" : ", ";
+        params += p.size > 0 ? fmt::format("const {} (&{})[{}]", type, p.name, p.size)
+                             : fmt::format("const {} {}", type, p.name);
+      }
+      w_.Line("const auto {} = [&]({}) {{", f.name, params);
+      w_.Indent();
+      Body(f.body);
+      w_.Dedent();
+      w_.Text("};");
+      arguments += ", " + f.name;
+    }
+    w_.Line("{}<Config>({});", s.skeleton, arguments);
+  }
+
   void Emit(const Barrier&) { w_.Text("__syncthreads();"); }
   void Emit(const Comment& s) { w_.Text(s.text.empty() ? "//" : "// " + s.text); }
 
@@ -242,7 +289,9 @@ class Emitter {
 std::string EmitCuda(const Kernel& kernel) { return Emitter(kernel).Run(); }
 
 int64_t DynamicSharedBytes(const Kernel& kernel) {
-  const int64_t bytes = SurveyOf(kernel).shared_bytes;
+  const Survey survey = SurveyOf(kernel);
+  if (survey.call != nullptr) return survey.call->shared_bytes;
+  const int64_t bytes = survey.shared_bytes;
   return bytes > kStaticSharedLimit ? bytes : 0;
 }
 

@@ -336,6 +336,10 @@ void Emitter::EmitStmt(const tile::Mma&) {
   Fail(b_.getInt32Ty(), "mma: the CPU target has no tensor cores; schedule the kernel without");
 }
 
+void Emitter::EmitStmt(const tile::Call& s) {
+  Fail(b_.getInt32Ty(), "{}: the CPU target has no such skeleton", s.skeleton);
+}
+
 void Emitter::EmitStmt(const tile::Barrier&) {
   Fail(b_.getInt32Ty(),
        "barrier: the CPU target runs the threads of a block one after another; schedule the "

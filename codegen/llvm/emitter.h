@@ -57,6 +57,7 @@ class Emitter {
   void EmitStmt(const tile::For& s);
   void EmitStmt(const tile::If& s);
   void EmitStmt(const tile::Mma& s);
+  void EmitStmt(const tile::Call& s);
   void EmitStmt(const tile::Barrier& s);
   void EmitStmt(const tile::Comment&) {}
   void EmitLoop(const tile::For& s);

@@ -76,6 +76,9 @@ class Pruner {
       Prune(branch->then_body);
       Prune(branch->else_body);
       AddReads(branch->condition, used_);
+    } else if (auto* call = std::get_if<tile::Call>(&s.node)) {
+      for (tile::Call::Function& f : call->functions) Prune(f.body);
+      for (const tile::Call::Member& member : call->shape) AddReads(member.value, used_);
     }
     return true;
   }

@@ -106,6 +106,7 @@ class Emitter {
       }
       for (size_t a = 0; a < launch.args.size(); ++a)
         out.args.push_back(Resolve(g, launch.args[a], kernel.params[a].type));
+      out.tensor_maps = launch.tensor_maps;
       m_.program.launches.push_back(std::move(out));
     }
     return {};
@@ -124,20 +125,26 @@ class Emitter {
                 .bits = arg.bits};
       case LoweredArg::Kind::kTensor:
       case LoweredArg::Kind::kByValue:
+      case LoweredArg::Kind::kTensorMap:
         break;
     }
     const TensorId outer = group.outer[arg.id];
+    const bool is_map = arg.kind == LoweredArg::Kind::kTensorMap;
+    const auto address = is_map ? LaunchArg::Kind::kTensorMap : LaunchArg::Kind::kPointer;
+    const uint64_t map = is_map ? arg.bits : 0;
     const auto stored = intermediate_.find(outer);
     if (stored != intermediate_.end()) {
-      return {.kind = LaunchArg::Kind::kPointer,
-              .buffer = {BufferRef::Kind::kWorkspace, 0, offsets_[stored->second]}};
+      return {.kind = address,
+              .buffer = {BufferRef::Kind::kWorkspace, 0, offsets_[stored->second]},
+              .bits = map};
     }
     const int index = by_uid_.at(m_.graph[outer].uid);
     const bool by_value = arg.kind == LoweredArg::Kind::kByValue;
-    return {.kind = by_value ? LaunchArg::Kind::kByValue : LaunchArg::Kind::kPointer,
+    return {.kind = by_value ? LaunchArg::Kind::kByValue : address,
             .buffer = {BufferRef::Kind::kTensor, index, 0},
             .size = static_cast<uint8_t>(by_value ? SizeOf(type) : 0),
-            .value_type = static_cast<uint8_t>(type)};
+            .value_type = static_cast<uint8_t>(type),
+            .bits = map};
   }
 
   // Index of the kernel's source in the program; equal texts are one.

@@ -171,6 +171,7 @@ class Resolver {
     step.src = by_name_.at(s.a);
     step.src2 = by_name_.at(s.b);
   }
+  void Fill(Step&, const Call&) {}
   void Fill(Step& step, const For& s) {
     step.first = Resolve(s.extent);
     step.var.resize(threads_);
@@ -407,6 +408,11 @@ class Machine {
       if (!InBounds(*s.src, src, copy.lanes, t) || !InBounds(*s.dst, dst, copy.lanes, t)) return;
       for (int k = 0; k < copy.lanes; ++k) Write(*s.dst, dst + k, t, Read(*s.src, src + k, t));
     }
+  }
+
+  void Execute(Step&, const Call& s, Lanes lanes) {
+    Fail(lanes.empty() ? 0 : lanes[0], "{} is a skeleton of the device library: only a GPU runs it",
+         s.skeleton);
   }
 
   // Whole warps only. Products are exact in f64 and summed there: the hardware's order is its own.

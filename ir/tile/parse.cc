@@ -37,6 +37,10 @@ class Parser {
       RETURN_IF_ERROR(Advance());
       ASSIGN_OR_RETURN(kernel.min_blocks, SmallInt("a number of blocks"));
     }
+    if (Is("cluster")) {
+      RETURN_IF_ERROR(Advance());
+      ASSIGN_OR_RETURN(kernel.cluster, SmallInt("a number of blocks"));
+    }
     ASSIGN_OR_RETURN(kernel.body, Body());
     if (token_.kind != TokenKind::kEnd) return Unexpected("the end of the text");
     return kernel;
@@ -110,7 +114,7 @@ class Parser {
     while (!Is(")")) {
       if (!kernel.params.empty()) RETURN_IF_ERROR(Expect(","));
       ASSIGN_OR_RETURN(Param p, OneParam());
-      (p.is_pointer ? buffers_ : vars_)[p.name] = p.type;
+      if (!p.is_map) (p.is_pointer ? buffers_ : vars_)[p.name] = p.type;
       kernel.params.push_back(std::move(p));
     }
     return Advance();
@@ -120,6 +124,11 @@ class Parser {
     Param p;
     ASSIGN_OR_RETURN(p.name, Name("a parameter's name"));
     RETURN_IF_ERROR(Expect(":"));
+    p.is_map = Is("map");
+    if (p.is_map) {
+      RETURN_IF_ERROR(Advance());
+      return p;
+    }
     p.is_pointer = Is("ptr");
     if (!p.is_pointer) {
       ASSIGN_OR_RETURN(p.type, Type());
@@ -164,6 +173,7 @@ class Parser {
         {"store", &Parser::StoreStatement}, {"copy", &Parser::CopyStatement},
         {"for", &Parser::ForStatement},     {"if", &Parser::IfStatement},
         {"mma", &Parser::MmaStatement},     {"barrier", &Parser::BarrierStatement},
+        {"call", &Parser::CallStatement},
     };
     if (token_.kind == TokenKind::kComment) {
       Comment comment{std::string(token_.text)};
@@ -270,6 +280,83 @@ class Parser {
   }
 
   Result<Stmt> BarrierStatement() { return Stmt{Barrier{}}; }
+
+  Result<Stmt> CallStatement() {
+    Call s;
+    ASSIGN_OR_RETURN(s.skeleton, Name("a skeleton's name"));
+    RETURN_IF_ERROR(Expect("("));
+    while (!Is(")")) {
+      if (!s.maps.empty()) RETURN_IF_ERROR(Expect(","));
+      ASSIGN_OR_RETURN(std::string map, Name("a tensor map"));
+      s.maps.push_back(std::move(map));
+    }
+    RETURN_IF_ERROR(Advance());
+    RETURN_IF_ERROR(Expect("wgmma"));
+    ASSIGN_OR_RETURN(s.wgmma.columns, SmallInt("a number of columns"));
+    ASSIGN_OR_RETURN(s.wgmma.type, Type());
+    ASSIGN_OR_RETURN(s.wgmma.left_is_outer, IsOuter());
+    ASSIGN_OR_RETURN(s.wgmma.right_is_outer, IsOuter());
+    RETURN_IF_ERROR(Expect("shared"));
+    ASSIGN_OR_RETURN(s.shared_bytes,
+                     Count("a number of bytes", std::numeric_limits<int32_t>::max()));
+    RETURN_IF_ERROR(Expect("{"));
+    while (!Is("}")) RETURN_IF_ERROR(CallPart(s));
+    RETURN_IF_ERROR(Advance());
+    return Stmt{std::move(s)};
+  }
+
+  Result<bool> IsOuter() {
+    const bool outer = Is("outer");
+    if (!outer && !Is("k")) return Unexpected("'k' or 'outer'");
+    RETURN_IF_ERROR(Advance());
+    return outer;
+  }
+
+  Status CallPart(Call& s) {
+    if (Is("config")) {
+      RETURN_IF_ERROR(Advance());
+      Call::Constant c{};
+      ASSIGN_OR_RETURN(c.name, Name("a constant's name"));
+      ASSIGN_OR_RETURN(c.value, Count("a value", std::numeric_limits<int32_t>::max()));
+      s.config.push_back(std::move(c));
+      return {};
+    }
+    if (Is("shape")) {
+      RETURN_IF_ERROR(Advance());
+      Call::Member m{};
+      ASSIGN_OR_RETURN(m.name, Name("a member's name"));
+      RETURN_IF_ERROR(Expect("="));
+      ASSIGN_OR_RETURN(m.value, Expression());
+      s.shape.push_back(std::move(m));
+      return {};
+    }
+    RETURN_IF_ERROR(Expect("function"));
+    Call::Function f;
+    ASSIGN_OR_RETURN(f.name, Name("a function's name"));
+    RETURN_IF_ERROR(Expect("("));
+    while (!Is(")")) {
+      if (!f.params.empty()) RETURN_IF_ERROR(Expect(","));
+      ASSIGN_OR_RETURN(Call::FunctionParam p, OneFunctionParam());
+      (p.size > 0 ? buffers_ : vars_)[p.name] = p.type;
+      f.params.push_back(std::move(p));
+    }
+    RETURN_IF_ERROR(Advance());
+    ASSIGN_OR_RETURN(f.body, Body());
+    s.functions.push_back(std::move(f));
+    return {};
+  }
+
+  Result<Call::FunctionParam> OneFunctionParam() {
+    Call::FunctionParam p{};
+    ASSIGN_OR_RETURN(p.name, Name("a parameter's name"));
+    RETURN_IF_ERROR(Expect(":"));
+    ASSIGN_OR_RETURN(p.type, Type());
+    if (!Is("[")) return p;
+    RETURN_IF_ERROR(Advance());
+    ASSIGN_OR_RETURN(p.size, Count("a number of elements", 4096));
+    RETURN_IF_ERROR(Expect("]"));
+    return p;
+  }
 
   // buffer[index]; its type is left in element_type_.
   Status Element(std::string& buffer, Expr& index) {

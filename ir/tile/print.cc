@@ -2,6 +2,7 @@
 // plug-in. The parser (parse.cc) reads exactly this; the picture at the top of tile.h is the
 // grammar by example.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <iterator>
@@ -80,7 +81,9 @@ class Printer {
     for (const Param& p : kernel.params) params += (params.empty() ? "" : ", ") + ParamText(p);
     const std::string min_blocks =
         kernel.min_blocks > 0 ? fmt::format(" min_blocks {}", kernel.min_blocks) : "";
-    Line("kernel {}({}) threads {}{} {{", kernel.name, params, kernel.threads, min_blocks);
+    const std::string cluster = kernel.cluster > 1 ? fmt::format(" cluster {}", kernel.cluster) : "";
+    Line("kernel {}({}) threads {}{}{} {{", kernel.name, params, kernel.threads, min_blocks,
+         cluster);
     Body(kernel.body);
     Line("}}");
     return std::move(out_);
@@ -103,6 +106,7 @@ class Printer {
   void CommentLine(const std::string& text) { Line("//{}{}", text.empty() ? "" : " ", text); }
 
   static std::string ParamText(const Param& p) {
+    if (p.is_map) return p.name + ": map";
     if (!p.is_pointer) return fmt::format("{}: {}", p.name, Info(p.type).text);
     const std::string align = p.alignment > 1 ? fmt::format(" align {}", p.alignment) : "";
     return fmt::format("{}: ptr<{}>{}{}", p.name, Info(p.type).text, p.is_const ? " const" : "",
@@ -144,6 +148,27 @@ class Printer {
       Line("}} else {{");
       Body(s.else_body);
     }
+    Line("}}");
+  }
+  void Emit(const Call& s) {
+    const auto major = [](bool outer) { return outer ? "outer" : "k"; };
+    Line("call {}({}) wgmma {} {} {} {} shared {} {{", s.skeleton, fmt::join(s.maps, ", "),
+         s.wgmma.columns, Info(s.wgmma.type).text, major(s.wgmma.left_is_outer),
+         major(s.wgmma.right_is_outer), s.shared_bytes);
+    ++depth_;
+    for (const Call::Constant& c : s.config) Line("config {} {}", c.name, c.value);
+    for (const Call::Member& m : s.shape) Line("shape {} = {}", m.name, Print(m.value));
+    for (const Call::Function& f : s.functions) {
+      std::string params;
+      for (const Call::FunctionParam& p : f.params) {
+        params += fmt::format("{}{}: {}", params.empty() ? "" : ", ", p.name, Info(p.type).text);
+        if (p.size > 0) params += fmt::format("[{}]", p.size);
+      }
+      Line("function {}({}) {{", f.name, params);
+      Body(f.body);
+      Line("}}");
+    }
+    --depth_;
     Line("}}");
   }
   void Emit(const Barrier&) { Line("barrier"); }

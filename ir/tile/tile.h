@@ -152,13 +152,55 @@ struct Mma {
   std::string b;  // of a's type; 4 from b_index on
   Expr b_index;
 };
+// A skeleton of the device library that runs the whole block: it loads by tensor maps, multiplies on
+// warpgroups, and hands what it has made to the functions that the kernel gives it.
+//
+//   call contract_sm90(left_map, right_map) wgmma 256 f16 k outer shared 214528 {
+//     config kTileLeft 128
+//     shape left_tiles = left_tiles
+//     function store(values: f32[8], batch: i32, split: i32, left: i32, right: i32) { … }
+//   }
+struct Call {
+  struct Constant {  // a compile-time member of the skeleton's configuration
+    std::string name;
+    int64_t value;
+  };
+  struct Member {  // a number that the skeleton gets when it runs
+    std::string name;
+    Expr value;
+  };
+  struct FunctionParam {
+    std::string name;
+    DType type;
+    int64_t size;  // registers that are passed by reference; 0: a scalar
+  };
+  struct Function {  // called by every thread on its own: no barrier, no shared memory
+    std::string name;
+    std::vector<FunctionParam> params;
+    Block body;
+  };
+  // The one wgmma shape of the kernel: 64 x columns.
+  struct Wgmma {
+    int columns = 0;
+    DType type = DType::kF16;                          // of both operands
+    bool left_is_outer = false, right_is_outer = false;  // MN-major in shared memory, else K-major
+  };
+
+  std::string skeleton;
+  std::vector<std::string> maps;  // tensor-map parameters
+  Wgmma wgmma = {};
+  int64_t shared_bytes = 0;  // dynamic shared memory that the skeleton lays out itself
+  std::vector<Constant> config = {};
+  std::vector<Member> shape = {};
+  std::vector<Function> functions = {};
+};
 struct Barrier {};  // __syncthreads: reached by every thread of the block
 struct Comment {
   std::string text;
 };
 
 struct Stmt {
-  std::variant<Let, Alloc, Store, Copy, Mma, For, If, Barrier, Comment> node;
+  std::variant<Let, Alloc, Store, Copy, Mma, For, If, Call, Barrier, Comment> node;
 };
 
 struct Param {
@@ -167,6 +209,7 @@ struct Param {
   bool is_pointer = false;
   bool is_const = false;  // pointer that is only read
   int alignment = 1;      // bytes that the pointer is known to be aligned to
+  bool is_map = false;    // a tensor map, for a call
 };
 
 struct Kernel {
@@ -175,6 +218,7 @@ struct Kernel {
   std::vector<Param> params = {};
   int threads = 1;     // of a block; 1 on the CPU
   int min_blocks = 0;  // __launch_bounds__' second argument, 0 for none
+  int cluster = 1;     // neighbouring blocks that form a cluster
   Block body = {};
 };
 

@@ -100,6 +100,8 @@ class Verifier {
       return Fail("'{}' cannot be a kernel's name", kernel_.name);
     if (kernel_.threads < 1 || kernel_.threads > 1024)
       return Fail("{} threads in a block: 1 to 1024 are possible", kernel_.threads);
+    if (kernel_.cluster < 1 || kernel_.cluster > 8)
+      return Fail("a cluster of {} blocks: 1 to 8 are possible", kernel_.cluster);
     if (kernel_.min_blocks < 0) return Fail("min_blocks is {}", kernel_.min_blocks);
     for (const std::string& line : kernel_.comment)
       RETURN_IF_ERROR(Check(Comment{line}).Within("the kernel's comment"));
@@ -135,6 +137,11 @@ class Verifier {
   }
 
   Status CheckParam(const Param& p) {
+    if (p.is_map) {
+      RETURN_IF_ERROR(Define(p.name));
+      maps_.insert(p.name);
+      return {};
+    }
     if (p.is_pointer) {
       if (p.alignment < 1 || p.alignment > 256 || (p.alignment & (p.alignment - 1)) != 0)
         return Fail("alignment {} is not a power of two up to 256", p.alignment);
@@ -288,6 +295,23 @@ class Verifier {
       RETURN_IF_ERROR(CheckBody(branch->else_body, false));
       divergent_ -= divergent;
     }
+    if (const auto* call = std::get_if<Call>(&s.node)) {
+      for (const Call::Function& f : call->functions) RETURN_IF_ERROR(CheckFunction(f).Within(f.name));
+    }
+    return {};
+  }
+
+  // Each thread runs it on its own places.
+  Status CheckFunction(const Call::Function& f) {
+    const size_t mark = scope_.size();
+    for (const Call::FunctionParam& p : f.params) {
+      RETURN_IF_ERROR(p.size > 0 ? DefineBuffer(p.name, {p.type, false, true, p.size, 16})
+                                 : DefineVariable(p.name, {p.type, true, false}));
+    }
+    ++divergent_;
+    RETURN_IF_ERROR(CheckBody(f.body, false));
+    --divergent_;
+    LeaveScope(mark);
     return {};
   }
 
@@ -394,6 +418,23 @@ class Verifier {
     return {};
   }
 
+  Status Check(const Call& s) {
+    for (const std::string& map : s.maps)
+      if (!maps_.contains(map)) return Fail("{} is no tensor map", map);
+    if (divergent_ > 0) return Fail("not every thread of the block reaches the skeleton");
+    if (s.wgmma.columns < 8 || s.wgmma.columns > 256 || s.wgmma.columns % 8 != 0)
+      return Fail("wgmma of {} columns: 8, 16 … 256 are possible", s.wgmma.columns);
+    if ((s.wgmma.left_is_outer || s.wgmma.right_is_outer) && SizeOf(s.wgmma.type) != 2)
+      return Fail("wgmma takes {} only with k as the contiguous axis", Info(s.wgmma.type).text);
+    shared_bytes_ += s.shared_bytes;
+    if (shared_bytes_ > kMaxSharedBytes)
+      return Fail("{} bytes of shared memory: a block has at most {}", shared_bytes_,
+                  kMaxSharedBytes);
+    for (const Call::Member& member : s.shape)
+      RETURN_IF_ERROR(CheckExpr(member.value).Within(member.name));
+    return {};
+  }
+
   Status Check(const Barrier&) const {
     return divergent_ > 0 ? Fail("not every thread of the block reaches it") : Status();
   }
@@ -407,7 +448,7 @@ class Verifier {
   const Kernel& kernel_;
   std::map<std::string, Variable, std::less<>> vars_;
   std::map<std::string, Buffer, std::less<>> buffers_;
-  std::set<std::string, std::less<>> used_;
+  std::set<std::string, std::less<>> used_, maps_;
   std::vector<std::string> scope_;
   int64_t shared_bytes_ = 0;
   int divergent_ = 0;  // enclosing statements that not every thread executes alike

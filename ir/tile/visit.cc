@@ -46,6 +46,8 @@ void Walk(const Block& block, const std::function<void(const Stmt&)>& visit) {
       Walk(branch->then_body, visit);
       Walk(branch->else_body, visit);
     }
+    if (const auto* call = std::get_if<Call>(&s.node))
+      for (const Call::Function& f : call->functions) Walk(f.body, visit);
   }
 }
 
@@ -57,6 +59,9 @@ void ForEachExpr(const Stmt& s, const std::function<void(const Expr&)>& visit) {
                  [&](const Mma& n) { visit(n.acc_index), visit(n.a_index), visit(n.b_index); },
                  [&](const For& n) { visit(n.extent); },
                  [&](const If& n) { visit(n.condition); },
+                 [&](const Call& n) {
+                   for (const Call::Member& member : n.shape) visit(member.value);
+                 },
                  [](const Alloc&) {},
                  [](const Barrier&) {},
                  [](const Comment&) {},
@@ -99,6 +104,12 @@ Block Rewrite(const Block& block, const Rewriter& rewrite) {
             },
             [&](const If& n) {
               return Stmt{If{expr(n.condition), body(n.then_body), body(n.else_body)}};
+            },
+            [&](const Call& n) {
+              Call call = n;
+              for (Call::Member& member : call.shape) member.value = expr(member.value);
+              for (Call::Function& f : call.functions) f.body = body(f.body);
+              return Stmt{std::move(call)};
             },
             [](const auto& n) { return Stmt{n}; },
         },

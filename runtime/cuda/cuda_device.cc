@@ -8,6 +8,7 @@
 #include "ir/base/env.h"
 #include "ir/base/log.h"
 #include "runtime/cuda/cuda_context.h"
+#include "runtime/cuda/tensor_map.h"
 
 namespace kiln::runtime {
 namespace {
@@ -29,6 +30,8 @@ class CudaDevice final : public Device {
 
   const Target& target() const override { return target_; }
   Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) override;
+  Status EncodeTensorMap(const TensorMapSpec& spec, void* address, TensorMapBytes& map) override;
+  Status MoveTensorMap(TensorMapBytes& map, void* address) override;
   Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
                 Stream stream) override;
   Result<void*> Allocate(int64_t bytes) override;
@@ -157,6 +160,18 @@ Status CudaDevice::InContext(const char* function, Body&& body) {
   ContextScope scope(driver_, context);
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
   return driver_.Check(body(), function);
+}
+
+Status CudaDevice::EncodeTensorMap(const TensorMapSpec& spec, void* address, TensorMapBytes& map) {
+  return EncodeMap(driver_, spec, address, map);
+}
+
+Status CudaDevice::MoveTensorMap(TensorMapBytes& map, void* address) {
+  const CuResult result = driver_.TensorMapReplaceAddress(&map, address);
+  if (result == kCuSuccess) [[likely]]
+    return {};
+  return Status::Error(Code::kMisalignedPointer, "a tensor map over {}: {}; 16-byte aligned ones do",
+                       address, driver_.Describe(result));
 }
 
 CuAddress Address(const void* pointer) { return reinterpret_cast<CuAddress>(pointer); }

@@ -1,0 +1,434 @@
+#pragma once
+// contract_sm90<Config>(left, right, shape, store): the skeleton of every tensor-core contraction
+// on sm_90a, result[left][right] = sum over k of left[k] * right[k].
+//
+//   left   the axis that lies in memory order in the result (channels, columns of a matrix): rows
+//          of wgmma. A matrix, or the (tap, channel) columns of pixels that wgrad multiplies
+//   right  the other axis (pixels, rows of a matrix): columns of wgmma. A matrix, or pixels by
+//          im2col
+//   k      taps outer, blocks of kDepth channels inner; wgrad: blocks of kDepth pixels
+//
+//   producer warp   TMA → ring of kStages stages → consumer warpgroups   wgmma → accumulators
+//                                                  → shared memory → store(8 neighbours) → global
+//
+// The grid is persistent: a block (a cluster of kCluster blocks along left that share the tile of
+// the right operand by multicast) makes tile after tile. Consumers make a tile together
+// (kGroupsLeft x kGroupsRight), or each its own, in turns, one storing while the other multiplies
+// (kPingPong).
+struct contract_shape {
+  int left_tiles = 1, right_tiles = 1;  // of one batch; left ones counted in clusters
+  int batches = 1, splits = 1;
+  int raster = 8;  // left tiles that are walked together while right advances: L2 holds their reads
+  int k_steps = 0, tap_steps = 1;  // blocks along k, in all and of one tap
+  // Batch (outer, inner) of an operand is that of the result divided by these.
+  int inner_batches = 1;
+  int left_outer = 1, left_inner = 1, right_outer = 1, right_inner = 1;
+  // Pixels: extents of the places, place → coordinate is place * step + low.
+  int places_w = 1, places_h = 1, places_d = 1;
+  int step_w = 1, step_h = 1, step_d = 1;
+  int low_w = 0, low_h = 0, low_d = 0;
+  int group_channels = 0;  // of the pixel operand, from group to group
+  // Taps: counts, offset from one to the next, and their index in the filter.
+  int taps_w = 1, taps_h = 1, taps_d = 1;
+  int offset_w = 1, offset_h = 1, offset_d = 1;
+  int filter_first = 0, filter_w = 1, filter_h = 0, filter_d = 0;
+  int tap_panels = 1;  // wgrad: panels of 64 channels of one tap
+};
+
+enum { kMatrix, kPixels };      // how an operand is addressed
+enum { kMajorK, kMajorOuter };  // which of its axes is contiguous
+
+template <class C>
+struct contract {
+  static constexpr int kGroups = C::kPingPong ? 2 : C::kGroupsLeft * C::kGroupsRight;
+  static constexpr int kThreads = 128 * (kGroups + 1);
+  static constexpr int kPanel = 64;          // 16-bit elements of one 128-byte row
+  static constexpr int kDepth = C::kRowBytes / C::kElementBytes;
+  static constexpr int kPanelBytes = kDepth * 128;
+  static constexpr int kLeftBytes =
+      C::kLeftMajor == kMajorK ? C::kTileLeft * C::kRowBytes : C::kTileLeft / kPanel * kPanelBytes;
+  static constexpr int kRightRows =
+      C::kRightMajor == kMajorK ? C::kTileRight : (C::kTileRight + kPanel - 1) / kPanel * kPanel;
+  static constexpr int kRightBytes =
+      C::kRightMajor == kMajorK ? kRightRows * C::kRowBytes : kRightRows / kPanel * kPanelBytes;
+  static constexpr int kStageBytes = kLeftBytes + kRightBytes;
+  // Staging of one group: 32 columns of 64 floats; the pitch puts a warp's stores in 32 banks.
+  static constexpr int kPitch = 68, kChunk = 32;
+  static constexpr int kStagingBytes = kChunk * kPitch * 4;
+
+  struct place {
+    int split, batch, left, right;
+    int first_step, steps;
+  };
+
+  static __device__ inline place place_of(const contract_shape& s, int tile, int rank) {
+    place p = {};
+    if constexpr (C::kSplit) {
+      p.split = tile % s.splits;
+      tile /= s.splits;
+    }
+    if constexpr (C::kBatched) {
+      p.batch = tile / (s.left_tiles * s.right_tiles);
+      tile -= p.batch * s.left_tiles * s.right_tiles;
+    }
+    const int band = tile / (s.raster * s.right_tiles);
+    const int rows = min(s.raster, s.left_tiles - band * s.raster);
+    const int in_band = tile - band * s.raster * s.right_tiles;
+    p.left = ((band * s.raster + in_band % rows) * C::kCluster + rank) * C::kTileLeft;
+    p.right = in_band / rows * C::kTileRight;
+    p.steps = s.k_steps;
+    if constexpr (C::kSplit) {
+      p.first_step = static_cast<int>(static_cast<long long>(s.k_steps) * p.split / s.splits);
+      p.steps = static_cast<int>(static_cast<long long>(s.k_steps) * (p.split + 1) / s.splits) -
+                p.first_step;
+    }
+    return p;
+  }
+
+  struct ring {
+    int stage = 0;
+    unsigned phase = 0;
+    __device__ inline void advance() {
+      if (++stage == C::kStages) {
+        stage = 0;
+        phase ^= 1;
+      }
+    }
+    __device__ inline void skip(int steps) {
+      stage += steps;
+      phase ^= (stage / C::kStages) & 1;
+      stage %= C::kStages;
+    }
+  };
+
+  // ---- producer
+
+  // A box of a matrix: rows of one operand at depth k. Of a shared operand each block of the
+  // cluster loads its part for all.
+  template <int rows, int major, bool shared>
+  static __device__ inline void load_matrix(unsigned to, const tensor_map& map, unsigned full,
+                                            int k, int row, int inner, int outer, unsigned rank) {
+    constexpr int kPart = shared ? rows / C::kCluster : rows;
+    const int first = shared ? static_cast<int>(rank) * kPart : 0;
+    constexpr unsigned short kAll = (1 << C::kCluster) - 1;
+    if constexpr (major == kMajorK) {
+      to += first * C::kRowBytes;
+      if constexpr (shared)
+        tma_load(to, map, full, k, row + first, inner, outer, kAll);
+      else
+        tma_load(to, map, full, k, row + first, inner, outer);
+    } else {
+      to += first / kPanel * kPanelBytes;
+#pragma unroll
+      for (int p = 0; p < kPart / kPanel; ++p) {
+        const int at = row + first + p * kPanel;
+        if constexpr (shared)
+          tma_load(to + p * kPanelBytes, map, full, at, k, inner, outer, kAll);
+        else
+          tma_load(to + p * kPanelBytes, map, full, at, k, inner, outer);
+      }
+    }
+  }
+
+  static __device__ inline pixel_place pixel_at(const contract_shape& s, int pixel) {
+    pixel_place at = {};
+    const int row = pixel / s.places_w, plane = row / s.places_h;
+    at.w = (pixel - row * s.places_w) * s.step_w + s.low_w;
+    at.h = (row - plane * s.places_h) * s.step_h + s.low_h;
+    at.n = plane;
+    if constexpr (C::kSpatial == 3) {
+      at.n = plane / s.places_d;
+      at.d = (plane - at.n * s.places_d) * s.step_d + s.low_d;
+    }
+    return at;
+  }
+
+  static __device__ inline void advance_pixels(const contract_shape& s, pixel_place& at) {
+    at.w += kDepth * s.step_w;
+    const int end_w = s.places_w * s.step_w + s.low_w, end_h = s.places_h * s.step_h + s.low_h;
+    while (at.w >= end_w) {
+      at.w -= s.places_w * s.step_w;
+      at.h += s.step_h;
+    }
+    while (at.h >= end_h) {
+      at.h -= s.places_h * s.step_h;
+      if constexpr (C::kSpatial == 3)
+        at.d += s.step_d;
+      else
+        ++at.n;
+    }
+    if constexpr (C::kSpatial == 3) {
+      while (at.d >= s.places_d * s.step_d + s.low_d) {
+        at.d -= s.places_d * s.step_d;
+        ++at.n;
+      }
+    }
+  }
+
+  static __device__ inline void produce_tile(const contract_shape& s, const place& p,
+                                             const tensor_map& left, const tensor_map& right,
+                                             unsigned stages, unsigned barriers, ring& r,
+                                             unsigned rank) {
+    int left_outer = 0, left_inner = 0, right_outer = 0, right_inner = 0;
+    if constexpr (C::kBatched) {
+      const int outer = p.batch / s.inner_batches, inner = p.batch - outer * s.inner_batches;
+      left_outer = outer / s.left_outer, left_inner = inner / s.left_inner;
+      right_outer = outer / s.right_outer, right_inner = inner / s.right_inner;
+    }
+    constexpr bool kShared = C::kCluster > 1;
+    constexpr int kShare = C::kTileRight / C::kCluster;
+    constexpr unsigned short kAll = (1 << C::kCluster) - 1;
+
+    // Taps and channel block of the first step.
+    int tap = p.first_step / s.tap_steps, block = p.first_step - tap * s.tap_steps;
+    int tap_w = tap % s.taps_w, tap_h = tap / s.taps_w % s.taps_h, tap_d = tap / s.taps_w / s.taps_h;
+
+    pixel_place at = {};
+    int channel[C::kTileLeft / kPanel];
+    tap_offset offset[C::kTileLeft / kPanel];
+    if constexpr (C::kRight == kPixels) {
+      at = pixel_at(s, p.right + (kShared ? static_cast<int>(rank) * kShare : 0));
+    }
+    if constexpr (C::kLeft == kPixels) {
+      at = pixel_at(s, p.first_step * kDepth);
+#pragma unroll
+      for (int j = 0; j < C::kTileLeft / kPanel; ++j) {
+        const int panel = p.left / kPanel + j, taps = s.taps_w * s.taps_h * s.taps_d;
+        const int t = min(panel / s.tap_panels, taps - 1);
+        channel[j] = (panel - panel / s.tap_panels * s.tap_panels) * kPanel +
+                     p.batch * s.group_channels;
+        offset[j].w = t % s.taps_w * s.offset_w;
+        offset[j].h = t / s.taps_w % s.taps_h * s.offset_h;
+        offset[j].d = t / s.taps_w / s.taps_h * s.offset_d;
+      }
+    }
+
+#pragma unroll 1
+    for (int step = 0; step < p.steps; ++step) {
+      const unsigned full = barriers + 8 * r.stage, empty = full + 8 * C::kStages;
+      const unsigned to_left = stages + r.stage * kLeftBytes;
+      const unsigned to_right = stages + C::kStages * kLeftBytes + r.stage * kRightBytes;
+      mbarrier_wait(empty, r.phase ^ 1);
+      mbarrier_expect(full, kStageBytes);
+      const int k = block * kDepth;
+      const int filter =
+          s.filter_first + tap_w * s.filter_w + tap_h * s.filter_h + tap_d * s.filter_d;
+      if constexpr (C::kLeft == kMatrix) {
+        load_matrix<C::kTileLeft, C::kLeftMajor, false>(to_left, left, full, k, p.left,
+                                                        filter + left_inner, left_outer, rank);
+      } else {
+#pragma unroll
+        for (int j = 0; j < C::kTileLeft / kPanel; ++j)
+          tma_load_pixels<C::kSpatial>(to_left + j * kPanelBytes, left, full, channel[j], at,
+                                       offset[j]);
+        advance_pixels(s, at);
+      }
+      if constexpr (C::kRight == kMatrix) {
+        load_matrix<kRightRows, C::kRightMajor, kShared>(to_right, right, full, k, p.right,
+                                                         right_inner, right_outer, rank);
+      } else {
+        const tap_offset moved = {tap_w * s.offset_w, tap_h * s.offset_h, tap_d * s.offset_d};
+        const int c = p.batch * s.group_channels + k;
+        if constexpr (kShared)
+          tma_load_pixels<C::kSpatial>(to_right + rank * kShare * C::kRowBytes, right, full, c, at,
+                                       moved, kAll);
+        else
+          tma_load_pixels<C::kSpatial>(to_right, right, full, c, at, moved);
+      }
+      if (++block == s.tap_steps) {
+        block = 0;
+        if (++tap_w == s.taps_w) {
+          tap_w = 0;
+          if (++tap_h == s.taps_h) {
+            tap_h = 0;
+            ++tap_d;
+          }
+        }
+      }
+      r.advance();
+    }
+  }
+
+  // ---- consumers
+
+  // Wgmma rows of one group: kBlocks times 64; columns: kColumns.
+  static constexpr int kGroupsLeft = C::kPingPong ? 1 : C::kGroupsLeft;
+  static constexpr int kGroupsRight = C::kPingPong ? 1 : C::kGroupsRight;
+  static constexpr int kBlocks = C::kTileLeft / 64 / kGroupsLeft;
+  static constexpr int kColumns = C::kTileRight / kGroupsRight;
+  using accumulators = typename C::accumulator[kBlocks][kColumns / 2];
+
+  static __device__ inline void release(unsigned empty, unsigned thread) {
+    if constexpr (C::kCluster > 1) {
+      if (thread < C::kCluster) mbarrier_arrive_at(empty, thread);
+    } else {
+      if (thread == 0) mbarrier_arrive(empty);
+    }
+  }
+
+  // The tensor cores are the other group's now, if it has a tile.
+  static __device__ inline void pass_turn(bool is_last) {
+    if (!is_last) named_barrier_arrive(3 + (threadIdx.x < 128 ? 1 : 0), 256);
+  }
+
+  static __device__ inline void multiply_tile(accumulators& acc, const place& p,
+                                              unsigned long long left, unsigned long long right,
+                                              unsigned barriers, ring& r, unsigned thread,
+                                              bool is_last) {
+    // Encoded steps: along k by 32 bytes of a row or 16 rows of a panel, to the next 64 rows.
+    constexpr int kLeftStep = C::kLeftMajor == kMajorK ? 2 : 128;
+    constexpr int kRightStep = C::kRightMajor == kMajorK ? 2 : 128;
+    constexpr int kLeftBlock =
+        (C::kLeftMajor == kMajorK ? 64 * C::kRowBytes : kPanelBytes) >> 4;
+    if (p.steps == 0) {
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+        for (int e = 0; e < kColumns / 2; ++e) acc[i][e] = 0;
+      if constexpr (C::kPingPong) pass_turn(is_last);
+      return;
+    }
+    int previous = 0;
+#pragma unroll 1
+    for (int step = 0; step < p.steps; ++step) {
+      mbarrier_wait(barriers + 8 * r.stage, r.phase);
+      wgmma_fence();
+#pragma unroll
+      for (int kk = 0; kk < C::kRowBytes / 32; ++kk)
+#pragma unroll
+        for (int i = 0; i < kBlocks; ++i)
+          C::multiply(acc[i], left + r.stage * (kLeftBytes >> 4) + i * kLeftBlock + kk * kLeftStep,
+                      right + r.stage * (kRightBytes >> 4) + kk * kRightStep, (step | kk) != 0);
+      wgmma_commit();
+      wgmma_wait<1>();  // the products of the stage before are done: it may be filled again
+      if (step > 0) release(barriers + 8 * (C::kStages + previous), thread);
+      previous = r.stage;
+      r.advance();
+    }
+    if constexpr (C::kPingPong) pass_turn(is_last);
+    wgmma_wait<0>();
+    release(barriers + 8 * (C::kStages + previous), thread);
+  }
+
+  // Accumulators → staging → store, 64 rows and kChunk columns at a time. Element e of a thread is
+  // row 16 * warp + lane / 4 + 8 * (e / 2 % 2), column 8 * (e / 4) + 2 * (lane % 4) + e % 2.
+  template <class Store>
+  static __device__ inline void store_tile(const accumulators& acc, const place& p, int first_left,
+                                           int first_right, typename C::accumulator* staging,
+                                           unsigned group, unsigned thread, const Store& store) {
+    const int lane = thread % 32, warp = thread / 32;
+    typename C::accumulator* const mine =
+        staging + 2 * (lane % 4) * kPitch + 16 * warp + lane / 4;
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+#pragma unroll
+      for (int chunk = 0; chunk < kColumns; chunk += kChunk) {
+        constexpr int kHere = kColumns < kChunk ? kColumns : kChunk;
+        named_barrier_sync(1 + group, 128);
+#pragma unroll
+        for (int e = 0; e < kHere / 2; ++e)
+          mine[(8 * (e / 4) + e % 2) * kPitch + 8 * (e / 2 % 2)] = acc[i][chunk / 2 + e];
+        named_barrier_sync(1 + group, 128);
+#pragma unroll
+        for (int v = 0; v < kHere * 8 / 128 + (kHere * 8 % 128 != 0); ++v) {
+          typename C::accumulator values[8];
+          int left, right;
+          if constexpr (C::kVectorLeft) {
+            // Lanes 0..3 take the first halves of a column, 4..7 those of the next: no two in one
+            // bank.
+            left = (lane % 4 + lane / 8 % 2 * 4) * 8;
+            right = lane / 4 % 2 + lane / 16 * 2 + warp * 4 + v * 16;
+            if (right >= kHere) break;
+            const float4* from =
+                reinterpret_cast<const float4*>(staging + right * kPitch + left);
+            *reinterpret_cast<float4*>(values) = from[0];
+            *reinterpret_cast<float4*>(values + 4) = from[1];
+          } else {
+            left = thread % 64;
+            right = (thread / 64 + v * 2) * 8;
+            if (right >= kHere) break;
+#pragma unroll
+            for (int e = 0; e < 8; ++e) values[e] = staging[(right + e) * kPitch + left];
+          }
+          store(values, p.batch, p.split, first_left + i * 64 + left, first_right + chunk + right);
+        }
+      }
+    }
+  }
+
+  template <class Store>
+  static __device__ inline void run(const tensor_map& left, const tensor_map& right,
+                                    const contract_shape& s, const Store& store) {
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    const unsigned stages = shared_address(shared_memory);
+    constexpr int kStagingAt = C::kStages * kStageBytes;
+    static_assert(C::kSharedBytes == kStagingAt + kGroups * kStagingBytes + 16 * C::kStages);
+    const unsigned barriers = stages + kStagingAt + kGroups * kStagingBytes;
+    const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
+    if (threadIdx.x == 0) {
+      constexpr int kReaders = (C::kPingPong ? 1 : kGroups) * C::kCluster;
+      for (int i = 0; i < C::kStages; ++i) {
+        mbarrier_init(barriers + 8 * i, 1);
+        mbarrier_init(barriers + 8 * (C::kStages + i), kReaders);
+      }
+      mbarrier_init_done();
+    }
+    if constexpr (C::kCluster > 1)
+      cluster_sync();
+    else
+      __syncthreads();
+    unsigned rank = 0;
+    if constexpr (C::kCluster > 1) rank = cluster_rank();
+    const int tiles = s.left_tiles * s.right_tiles * s.batches * s.splits;
+    const int first = blockIdx.x / C::kCluster, step = gridDim.x / C::kCluster;
+    ring r;
+    if (group == kGroups) {
+      give_registers<C::kProducerRegisters>();
+      if (thread < 32 && elect_one()) {
+#pragma unroll 1
+        for (int tile = first; tile < tiles; tile += step)
+          produce_tile(s, place_of(s, tile, rank), left, right, stages, barriers, r, rank);
+        // Other blocks of the cluster may still arrive at these barriers.
+        if constexpr (C::kCluster > 1) {
+          for (int i = 0; i < C::kStages; ++i, r.advance())
+            mbarrier_wait(barriers + 8 * (C::kStages + r.stage), r.phase ^ 1);
+        }
+      }
+      return;
+    }
+    take_registers<C::kConsumerRegisters>();
+    const int group_left = C::kPingPong ? 0 : group / kGroupsRight;
+    const int group_right = C::kPingPong ? 0 : group % kGroupsRight;
+    constexpr int kLeftPart = kLeftBytes / kGroupsLeft, kRightPart = kRightBytes / kGroupsRight;
+    const unsigned long long left_tile =
+        descriptor_layout(C::kLeftMajor == kMajorK ? C::kRowBytes : 128, kPanelBytes) |
+        descriptor_address(stages + group_left * kLeftPart);
+    const unsigned long long right_tile =
+        descriptor_layout(C::kRightMajor == kMajorK ? C::kRowBytes : 128, kPanelBytes) |
+        descriptor_address(stages + C::kStages * kLeftBytes + group_right * kRightPart);
+    typename C::accumulator* const staging = reinterpret_cast<typename C::accumulator*>(
+        shared_memory + kStagingAt + group * kStagingBytes);
+    accumulators acc;
+    int turn = 0;
+#pragma unroll 1
+    for (int tile = first; tile < tiles; tile += step, ++turn) {
+      const place p = place_of(s, tile, rank);
+      if constexpr (C::kPingPong) {
+        if (turn % 2 != group) {
+          r.skip(p.steps);
+          continue;
+        }
+        if (turn > 0) named_barrier_sync(3 + group, 256);
+      }
+      multiply_tile(acc, p, left_tile, right_tile, barriers, r, thread, tile + step >= tiles);
+      store_tile(acc, p, p.left + group_left * kBlocks * 64, p.right + group_right * kColumns,
+                 staging, group, thread, store);
+    }
+  }
+};
+
+template <class C, class Store>
+__device__ inline void contract_sm90(const tensor_map& left, const tensor_map& right,
+                                     const contract_shape& shape, const Store& store) {
+  contract<C>::run(left, right, shape, store);
+}

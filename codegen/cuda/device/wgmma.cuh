@@ -1,0 +1,32 @@
+#pragma once
+// What stands around wgmma, sm_90a. PTX ISA "wgmma". The instruction itself is printed with the
+// kernel, for the one shape that it uses.
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int pending>
+__device__ inline void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+template <int registers>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers>
+__device__ inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+// A descriptor's address. In a cluster a shared address carries the block's rank above its 18 low
+// bits: unmasked it would spill into the next field.
+__device__ inline unsigned long long descriptor_address(unsigned address) {
+  return (address & 0x3ffff) >> 4;
+}
+// The other fields: rows of `row_bytes`, swizzled over that width. K-major operands step 8 rows by
+// the stride field and do not use the leading one; MN-major ones have panels `panel_bytes` apart.
+__device__ constexpr unsigned long long descriptor_layout(int row_bytes, int panel_bytes) {
+  const unsigned long long swizzle = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
+  const unsigned long long stride = static_cast<unsigned long long>(8 * row_bytes) >> 4;
+  const unsigned long long leading = static_cast<unsigned long long>(panel_bytes) >> 4;
+  return (swizzle << 62) | (stride << 32) | (leading << 16);
+}
