@@ -47,10 +47,10 @@ struct BufferRef {
 // One kernel argument, in the order of the kernel's parameters.
 struct LaunchArg {
   enum class Kind : uint8_t {
-    kPointer,  // `buffer`
-    kScalar,   // `size` bytes of `bits`, little endian
-    kByValue,  // the host scalar of tensors[buffer.index], converted to `value_type` at execute
-               // time
+    kPointer,    // `buffer`
+    kScalar,     // `size` bytes of `bits`, little endian
+    kByValue,    // the host scalar of tensors[buffer.index], converted to `value_type` at execute
+                 // time
     kTensorMap,  // tensor_maps[bits] of the launch, over `buffer`
   };
   Kind kind = Kind::kScalar;

@@ -45,8 +45,8 @@ class Device {
   // one source compile it once. Errors carry the compiler's log.
   virtual Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) = 0;
 
-  // The map over `address`, and the same map over another one: host work only. A device without such
-  // maps fails.
+  // The map over `address`, and the same map over another one: host work only. A device without
+  // such maps fails.
   virtual Status EncodeTensorMap(const TensorMapSpec&, void*, TensorMapBytes&) {
     return Status::Error(Code::kArchMismatch, "{} has no tensor maps", target().name);
   }

@@ -72,7 +72,7 @@ class Executable {
   std::vector<uint64_t> slots_;  // of all steps; those that are patched hold 0
   std::vector<Patch> patches_;
   std::vector<TensorMapBytes> maps_;  // of all steps, over some address
-  std::vector<Need> needs_;  // tensors whose pointer may not be null
+  std::vector<Need> needs_;           // tensors whose pointer may not be null
   bool needs_workspace_ = false;
   size_t most_slots_ = 0;
 };

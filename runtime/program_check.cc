@@ -110,7 +110,8 @@ Status CheckLaunch(const Program& program, const Launch& launch, const Target& t
   }
   RETURN_IF_ERROR(CheckShape(launch, target));
   for (size_t i = 0; i < launch.args.size(); ++i) {
-    RETURN_IF_ERROR(CheckArgument(program, launch, launch.args[i]).Within(fmt::format("argument {}", i)));
+    RETURN_IF_ERROR(
+        CheckArgument(program, launch, launch.args[i]).Within(fmt::format("argument {}", i)));
   }
   return {};
 }

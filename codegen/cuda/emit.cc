@@ -51,7 +51,6 @@ Survey SurveyOf(const Kernel& kernel) {
       for (const std::string& name : {copy->dst, copy->src}) {
         int& widest = survey.access_bytes[name];
         widest = std::max(widest, copy->lanes * SizeOf(survey.types.at(name)));
-        survey.scalars.erase(name);
       }
     }
     if (const auto* call = std::get_if<Call>(&s.node)) {
@@ -59,14 +58,14 @@ Survey SurveyOf(const Kernel& kernel) {
       for (const Call::Function& f : call->functions)
         for (const Call::FunctionParam& p : f.params) survey.types[p.name] = p.type;
     }
-    if (const auto* mma = std::get_if<Mma>(&s.node)) {
-      // Read and written as 32-bit words, the accumulators as they are.
-      for (const std::string& name : {mma->a, mma->b})
-        survey.access_bytes[name] = std::max(survey.access_bytes[name], 4);
-    }
-    if (const auto* store = std::get_if<Store>(&s.node);
-        store != nullptr && !IsConst(store->index, 0))
-      survey.scalars.erase(store->buffer);
+    // Fragments are read and written as 32-bit words, accumulators as they are.
+    const bool fragments =
+        std::holds_alternative<Mma>(s.node) || std::holds_alternative<LoadMatrix>(s.node);
+    ForEachBuffer(s, [&](const std::string& name, Access) {
+      if (fragments) survey.access_bytes[name] = std::max(survey.access_bytes[name], 4);
+      const auto* store = std::get_if<Store>(&s.node);
+      if (store == nullptr || !IsConst(store->index, 0)) survey.scalars.erase(name);
+    });
   });
   WalkExprs(kernel.body, [&](const Expr& e) {
     if (e->kind == ExprKind::kLoad && !IsConst(e->args[0], 0)) survey.scalars.erase(e->name);
@@ -183,6 +182,21 @@ class Emitter {
             exprs_.Address(s.dst, s.dst_index), exprs_.Address(s.src, s.src_index));
   }
 
+  void Emit(const CopyAsync& s) {
+    w_.Line("copy_async({}, {}, {});", exprs_.Address(s.dst, s.dst_index),
+            exprs_.Address(s.src, s.src_index), exprs_.Text(s.valid));
+  }
+  void Emit(const CommitAsync&) { w_.Line("commit_async();"); }
+  void Emit(const WaitAsync& s) { w_.Line("wait_async<{}>();", s.groups); }
+
+  void Emit(const LoadMatrix& s) {
+    w_.Line("load_matrix{}<{}>({}, {});", s.transposed ? "_transposed" : "", s.matrices,
+            exprs_.Address(s.dst, s.dst_index), exprs_.Address(s.src, s.src_index));
+  }
+  void Emit(const AtomicAdd& s) {
+    w_.Line("atomicAdd({}, {});", exprs_.Address(s.buffer, s.index), exprs_.Text(s.value));
+  }
+
   void Emit(const Mma& s) {
     w_.Line("mma_{}({}, {}, {});", Info(survey_.types.at(s.a)).text,
             exprs_.Address(s.acc, s.acc_index), exprs_.Address(s.a, s.a_index),
@@ -243,7 +257,8 @@ class Emitter {
   void Configuration(const Call& s) {
     w_.Text("struct Config {");
     w_.Indent();
-    for (const Call::Constant& c : s.config) w_.Line("static constexpr int {} = {};", c.name, c.value);
+    for (const Call::Constant& c : s.config)
+      w_.Line("static constexpr int {} = {};", c.name, c.value);
     w_.Line("static constexpr int kSharedBytes = {};", s.shared_bytes);
     for (const std::string& line : WgmmaLines(s.wgmma)) w_.Text(line);
     w_.Dedent();

@@ -332,8 +332,9 @@ void Emitter::EmitStmt(const tile::If& s) {
   b_.SetInsertPoint(end);
 }
 
-void Emitter::EmitStmt(const tile::Mma&) {
-  Fail(b_.getInt32Ty(), "mma: the CPU target has no tensor cores; schedule the kernel without");
+void Emitter::GpuOnly(std::string_view statement) {
+  Fail(b_.getInt32Ty(), "{}: the CPU target has nothing like it; schedule the kernel without",
+       statement);
 }
 
 void Emitter::EmitStmt(const tile::Call& s) {

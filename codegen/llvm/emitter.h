@@ -56,8 +56,14 @@ class Emitter {
   void EmitStmt(const tile::Copy& s);
   void EmitStmt(const tile::For& s);
   void EmitStmt(const tile::If& s);
-  void EmitStmt(const tile::Mma& s);
+  void EmitStmt(const tile::CopyAsync&) { GpuOnly("copy_async"); }
+  void EmitStmt(const tile::CommitAsync&) { GpuOnly("commit_async"); }
+  void EmitStmt(const tile::WaitAsync&) { GpuOnly("wait_async"); }
+  void EmitStmt(const tile::LoadMatrix&) { GpuOnly("load_matrix"); }
   void EmitStmt(const tile::Call& s);
+  void EmitStmt(const tile::Mma&) { GpuOnly("mma"); }
+  void EmitStmt(const tile::AtomicAdd&) { GpuOnly("atomic_add"); }
+  void GpuOnly(std::string_view statement);
   void EmitStmt(const tile::Barrier& s);
   void EmitStmt(const tile::Comment&) {}
   void EmitLoop(const tile::For& s);

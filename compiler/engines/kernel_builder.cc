@@ -230,8 +230,8 @@ Expr KernelBuilder::Offset(TensorId tensor, const Index& index) {
 void KernelBuilder::DropUnused(const tile::Block& body) {
   std::set<std::string, std::less<>> used;
   tile::Walk(body, [&](const tile::Stmt& stmt) {
-    if (const auto* store = std::get_if<tile::Store>(&stmt.node)) used.insert(store->buffer);
-    if (const auto* copy = std::get_if<tile::Copy>(&stmt.node)) used.insert({copy->dst, copy->src});
+    tile::ForEachBuffer(stmt,
+                        [&](const std::string& buffer, tile::Access) { used.insert(buffer); });
   });
   tile::WalkExprs(body, [&](const Expr& e) {
     if (e->kind == tile::ExprKind::kVar || e->kind == tile::ExprKind::kLoad) used.insert(e->name);

@@ -38,9 +38,9 @@ class Pruner {
   void Gather(const Block& body) {
     tile::WalkExprs(body, [&](const Expr& e) { AddReads(e, loaded_); });
     tile::Walk(body, [&](const Stmt& s) {
-      if (const auto* copy = std::get_if<tile::Copy>(&s.node)) loaded_.insert(copy->src);
-      if (const auto* mma = std::get_if<tile::Mma>(&s.node))
-        loaded_.insert({mma->acc, mma->a, mma->b});
+      tile::ForEachBuffer(s, [&](const std::string& buffer, tile::Access access) {
+        if (access == tile::Access::kRead) loaded_.insert(buffer);
+      });
       const auto* alloc = std::get_if<tile::Alloc>(&s.node);
       if (alloc != nullptr && alloc->space == tile::Space::kReg) registers_.insert(alloc->name);
     });
@@ -56,16 +56,6 @@ class Pruner {
       AddReads(let->value, used_);
     } else if (auto* alloc = std::get_if<tile::Alloc>(&s.node)) {
       return !IsDeadRegister(alloc->name);
-    } else if (auto* store = std::get_if<tile::Store>(&s.node)) {
-      if (IsDeadRegister(store->buffer)) return false;
-      AddReads(store->index, used_);
-      AddReads(store->value, used_);
-    } else if (auto* copy = std::get_if<tile::Copy>(&s.node)) {
-      if (IsDeadRegister(copy->dst)) return false;
-      AddReads(copy->dst_index, used_);
-      AddReads(copy->src_index, used_);
-    } else if (auto* mma = std::get_if<tile::Mma>(&s.node)) {
-      for (const Expr& index : {mma->acc_index, mma->a_index, mma->b_index}) AddReads(index, used_);
     } else if (auto* loop = std::get_if<tile::For>(&s.node)) {
       const bool was_empty = loop->body.empty();
       Prune(loop->body);
@@ -79,6 +69,13 @@ class Pruner {
     } else if (auto* call = std::get_if<tile::Call>(&s.node)) {
       for (tile::Call::Function& f : call->functions) Prune(f.body);
       for (const tile::Call::Member& member : call->shape) AddReads(member.value, used_);
+    } else {
+      bool dead = false;
+      tile::ForEachBuffer(s, [&](const std::string& buffer, tile::Access access) {
+        dead = dead || (access == tile::Access::kWrite && IsDeadRegister(buffer));
+      });
+      if (dead) return false;
+      tile::ForEachExpr(s, [&](const Expr& e) { AddReads(e, used_); });
     }
     return true;
   }

@@ -38,6 +38,7 @@ struct Memory {
     int write_epoch = -1, writer = 0, read_epoch = -1, reader = 0;
   };
   std::vector<Touch> touches;
+  std::vector<uint8_t> in_flight;  // asynchronous copies that have not been waited for
 };
 constexpr int kManyThreads = -1;  // the same value from several threads, or readers of several
 
@@ -149,7 +150,10 @@ class Resolver {
     m.size = s.size;
     m.cells.resize(s.space == Space::kReg ? s.size * threads_ : s.size);
     m.defined.resize(m.cells.size());
-    if (s.space == Space::kShared) m.touches.resize(s.size);
+    if (s.space == Space::kShared) {
+      m.touches.resize(s.size);
+      m.in_flight.resize(s.size);
+    }
     step.dst = &m;
   }
   void Fill(Step& step, const Store& s) {
@@ -162,6 +166,26 @@ class Resolver {
     step.second = Resolve(s.src_index);
     step.dst = by_name_.at(s.dst);
     step.src = by_name_.at(s.src);
+  }
+  void Fill(Step& step, const CopyAsync& s) {
+    step.first = Resolve(s.dst_index);
+    step.second = Resolve(s.src_index);
+    step.third = Resolve(s.valid);
+    step.dst = by_name_.at(s.dst);
+    step.src = by_name_.at(s.src);
+  }
+  void Fill(Step&, const CommitAsync&) {}
+  void Fill(Step&, const WaitAsync&) {}
+  void Fill(Step& step, const LoadMatrix& s) {
+    step.first = Resolve(s.dst_index);
+    step.second = Resolve(s.src_index);
+    step.dst = by_name_.at(s.dst);
+    step.src = by_name_.at(s.src);
+  }
+  void Fill(Step& step, const AtomicAdd& s) {
+    step.first = Resolve(s.index);
+    step.second = Resolve(s.value);
+    step.dst = by_name_.at(s.buffer);
   }
   void Fill(Step& step, const Mma& s) {
     step.first = Resolve(s.acc_index);
@@ -215,7 +239,8 @@ class Resolver {
 
 class Machine {
  public:
-  Machine(const Kernel& kernel) : threads_(kernel.threads), stamps_(kernel.threads) {
+  explicit Machine(const Kernel& kernel)
+      : threads_(kernel.threads), stamps_(kernel.threads), async_(kernel.threads) {
     for (int t = 0; t < threads_; ++t) all_.push_back(t);
   }
 
@@ -260,7 +285,10 @@ class Machine {
       Fail(thread, "{}[{}] is undefined", m.name, index);
       return {.i = 0};
     }
-    if (m.space == Space::kShared) NoteRead(m, index, thread);
+    if (m.space == Space::kShared) {
+      if (!CheckLanded(m, index, thread)) return {.i = 0};
+      NoteRead(m, index, thread);
+    }
     return m.cells[at];
   }
 
@@ -270,10 +298,18 @@ class Machine {
       return;
     }
     const size_t at = Offset(m, index, thread);
-    if (m.space == Space::kShared)
+    if (m.space == Space::kShared) {
+      if (!CheckLanded(m, index, thread)) return;
       NoteWrite(m, index, thread, m.defined[at] != 0 && m.cells[at].i == value.i);
+    }
     m.defined[at] = 1;
     m.cells[at] = value;
+  }
+
+  bool CheckLanded(const Memory& m, int64_t index, int thread) {
+    if (m.in_flight[index] == 0) return true;
+    Fail(thread, "{}[{}] is touched before its copy was waited for", m.name, index);
+    return false;
   }
 
   void NoteRead(Memory& m, int64_t index, int thread) {
@@ -383,6 +419,8 @@ class Machine {
 
   void Execute(Step& s, const Alloc&, Lanes lanes) {
     Memory& m = *s.dst;
+    if (std::ranges::find(m.in_flight, 1) != m.in_flight.end())
+      return Fail(lanes[0], "copies into it are still under way");
     if (m.space == Space::kShared || static_cast<int>(lanes.size()) == threads_) {
       std::ranges::fill(m.defined, uint8_t{0});
       return;
@@ -415,30 +453,140 @@ class Machine {
          s.skeleton);
   }
 
-  // Whole warps only. Products are exact in f64 and summed there: the hardware's order is its own.
+  // The value is there for others from the wait on, as if the thread had stored it then; from here
+  // to there nobody may touch it.
+  void Execute(Step& s, const CopyAsync& copy, Lanes lanes) {
+    Eval(*s.first, lanes);
+    Eval(*s.second, lanes);
+    Eval(*s.third, lanes);
+    for (const int t : lanes) {
+      const int64_t dst = s.first->out[t].i, src = s.second->out[t].i;
+      const bool valid = s.third->out[t].i != 0;
+      if (!InBounds(*s.dst, dst, copy.lanes, t)) return;
+      if (valid && !InBounds(*s.src, src, copy.lanes, t)) return;
+      for (int k = 0; k < copy.lanes; ++k) {
+        const Cell zero = IsFloat(s.dst->type) ? Cell{.f = 0} : Cell{.i = 0};
+        Write(*s.dst, dst + k, t, valid ? Read(*s.src, src + k, t) : zero);
+        s.dst->in_flight[dst + k] = 1;
+      }
+      async_[t].open.push_back({s.dst, dst, copy.lanes});
+    }
+  }
+
+  void Execute(Step&, const CommitAsync&, Lanes lanes) {
+    for (const int t : lanes) {
+      async_[t].committed.push_back(std::move(async_[t].open));
+      async_[t].open.clear();
+    }
+  }
+
+  void Execute(Step&, const WaitAsync& wait, Lanes lanes) {
+    for (const int t : lanes) {
+      auto& groups = async_[t].committed;
+      while (groups.size() > static_cast<size_t>(wait.groups)) {
+        for (const Landing& l : groups.front()) Land(l, t);
+        groups.pop_front();
+      }
+    }
+  }
+
+  struct Landing {
+    Memory* memory;
+    int64_t index;
+    int lanes;
+  };
+
+  void Land(const Landing& l, int thread) {
+    for (int64_t i = l.index; i < l.index + l.lanes; ++i) {
+      l.memory->in_flight[i] = 0;
+      NoteWrite(*l.memory, i, thread, false);
+    }
+  }
+
+  void Execute(Step& s, const AtomicAdd&, Lanes lanes) {
+    Eval(*s.first, lanes);
+    Eval(*s.second, lanes);
+    Memory& m = *s.dst;
+    for (const int t : lanes) {
+      const int64_t index = s.first->out[t].i;
+      if (!InBounds(m, index, 1, t)) return;
+      const Cell sum =
+          Apply(ScalarOp::kAdd, m.type, m.type, Read(m, index, t), s.second->out[t], {.i = 0});
+      Write(m, index, t, sum);
+    }
+  }
+
+  // Calls run(first lane) for each warp; only whole ones are legal.
+  template <class F>
+  void ForEachWarp(Lanes lanes, F&& run) {
+    for (size_t i = 0; i < lanes.size() && status_.ok(); i += 32) {
+      const int first = lanes[i];
+      if (first % 32 != 0 || i + 32 > lanes.size() || lanes[i + 31] != first + 31)
+        return Fail(first, "a warp is not active as a whole");
+      run(first);
+    }
+  }
+
+  void Execute(Step& s, const LoadMatrix& load, Lanes lanes) {
+    Eval(*s.first, lanes);
+    Eval(*s.second, lanes);
+    ForEachWarp(lanes, [&](int first) { LoadMatrices(s, load, first); });
+  }
+
+  void LoadMatrices(Step& s, const LoadMatrix& load, int first) {
+    const int size = SizeOf(s.src->type), per_word = 4 / size;
+    for (int lane = 0; lane < 32; ++lane) {
+      const int thread = first + lane, g = lane / 4, t = lane % 4;
+      const int64_t to = s.first->out[thread].i;
+      if (!InBounds(*s.dst, to, load.matrices * per_word, thread)) return;
+      for (int matrix = 0; matrix < load.matrices; ++matrix) {
+        for (int e = 0; e < per_word; ++e) {
+          const int along = t * per_word + e;
+          const int row = load.transposed ? along : g, column = load.transposed ? g : along;
+          const int64_t from = s.second->out[first + matrix * 8 + row].i;
+          if (!InBounds(*s.src, from, 16 / size, first + matrix * 8 + row)) return;
+          Write(*s.dst, to + matrix * per_word + e, thread, Read(*s.src, from + column, thread));
+        }
+      }
+    }
+  }
+
+  // Products are exact in f64 and summed there: the hardware's order is its own.
   void Execute(Step& s, const Mma&, Lanes lanes) {
     Eval(*s.first, lanes);
     Eval(*s.second, lanes);
     Eval(*s.third, lanes);
-    for (size_t i = 0; i < lanes.size(); i += 32) {
-      const int first = lanes[i];
-      if (first % 32 != 0 || i + 32 > lanes.size() || lanes[i + 31] != first + 31)
-        return Fail(first, "a warp is not active as a whole");
-      MultiplyWarp(s, first);
-      if (!status_.ok()) return;
-    }
+    ForEachWarp(lanes, [&](int first) { MultiplyWarp(s, first); });
+  }
+
+  static double RoundToTf32(double v) {
+    if (!std::isfinite(v) || v == 0) return v;
+    const double unit = std::ldexp(1.0, std::max(std::ilogb(v), -126) - 10);
+    return std::round(v / unit) * unit;
   }
 
   void MultiplyWarp(Step& s, int first) {
-    double a[16][16], b[16][8];
+    const DType type = s.src->type;
+    const int per_word = 4 / SizeOf(type), depth = 8 * per_word;
+    const auto value = [&](Memory& m, int64_t at, int thread) {
+      const Cell cell = Read(m, at, thread);
+      if (!IsFloat(type)) return static_cast<double>(cell.i);
+      return type == DType::kF32 ? RoundToTf32(cell.f) : cell.f;
+    };
+    double a[16][32], b[32][8];
     for (int lane = 0; lane < 32; ++lane) {
       const int thread = first + lane, g = lane / 4, t = lane % 4;
       const int64_t ai = s.second->out[thread].i, bi = s.third->out[thread].i;
-      if (!InBounds(*s.src, ai, 8, thread) || !InBounds(*s.src2, bi, 4, thread)) return;
-      for (int e = 0; e < 8; ++e)
-        a[g + (e & 2) * 4][2 * t + (e & 1) + (e & 4) * 2] = Read(*s.src, ai + e, thread).f;
-      for (int e = 0; e < 4; ++e)
-        b[2 * t + (e & 1) + (e & 2) * 4][g] = Read(*s.src2, bi + e, thread).f;
+      if (!InBounds(*s.src, ai, 4 * per_word, thread) ||
+          !InBounds(*s.src2, bi, 2 * per_word, thread))
+        return;
+      for (int word = 0; word < 4; ++word)
+        for (int e = 0; e < per_word; ++e)
+          a[g + word % 2 * 8][(t + word / 2 * 4) * per_word + e] =
+              value(*s.src, ai + word * per_word + e, thread);
+      for (int word = 0; word < 2; ++word)
+        for (int e = 0; e < per_word; ++e)
+          b[(t + word * 4) * per_word + e][g] = value(*s.src2, bi + word * per_word + e, thread);
     }
     for (int lane = 0; lane < 32; ++lane) {
       const int thread = first + lane, g = lane / 4, t = lane % 4;
@@ -446,9 +594,15 @@ class Machine {
       if (!InBounds(*s.dst, ci, 4, thread)) return;
       for (int e = 0; e < 4; ++e) {
         const int m = g + (e & 2) * 4, n = 2 * t + (e & 1);
-        double sum = Read(*s.dst, ci + e, thread).f;
-        for (int k = 0; k < 16; ++k) sum += a[m][k] * b[k][n];
-        Write(*s.dst, ci + e, thread, {.f = static_cast<float>(sum)});
+        const Cell before = Read(*s.dst, ci + e, thread);
+        double sum = IsFloat(type) ? before.f : static_cast<double>(before.i);
+        for (int k = 0; k < depth; ++k) sum += a[m][k] * b[k][n];
+        Cell after;
+        if (IsFloat(type))
+          after.f = static_cast<float>(sum);
+        else
+          after.i = static_cast<int32_t>(static_cast<int64_t>(sum));
+        Write(*s.dst, ci + e, thread, after);
       }
     }
   }
@@ -505,6 +659,11 @@ class Machine {
   std::vector<int> all_;
   std::vector<int64_t> stamps_;
   int64_t stamp_ = 0;
+  struct Async {  // of a thread
+    std::vector<Landing> open;
+    std::deque<std::vector<Landing>> committed;
+  };
+  std::vector<Async> async_;
   int epoch_ = 0;
   int64_t block_[3] = {};
   const Step* at_ = nullptr;

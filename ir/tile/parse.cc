@@ -169,10 +169,19 @@ class Parser {
       Result<Stmt> (Parser::*parse)();
     };
     static constexpr Row kRows[] = {
-        {"let", &Parser::LetStatement},     {"alloc", &Parser::AllocStatement},
-        {"store", &Parser::StoreStatement}, {"copy", &Parser::CopyStatement},
-        {"for", &Parser::ForStatement},     {"if", &Parser::IfStatement},
-        {"mma", &Parser::MmaStatement},     {"barrier", &Parser::BarrierStatement},
+        {"let", &Parser::LetStatement},
+        {"alloc", &Parser::AllocStatement},
+        {"store", &Parser::StoreStatement},
+        {"copy", &Parser::CopyStatement},
+        {"for", &Parser::ForStatement},
+        {"if", &Parser::IfStatement},
+        {"mma", &Parser::MmaStatement},
+        {"barrier", &Parser::BarrierStatement},
+        {"copy_async", &Parser::CopyAsyncStatement},
+        {"commit_async", &Parser::CommitAsyncStatement},
+        {"wait_async", &Parser::WaitAsyncStatement},
+        {"load_matrix", &Parser::LoadMatrixStatement},
+        {"atomic_add", &Parser::AtomicAddStatement},
         {"call", &Parser::CallStatement},
     };
     if (token_.kind == TokenKind::kComment) {
@@ -232,6 +241,45 @@ class Parser {
     RETURN_IF_ERROR(Element(s.src, s.src_index));
     RETURN_IF_ERROR(Expect("lanes"));
     ASSIGN_OR_RETURN(s.lanes, SmallInt("a number of lanes"));
+    return Stmt{std::move(s)};
+  }
+
+  Result<Stmt> CopyAsyncStatement() {
+    CopyAsync s;
+    RETURN_IF_ERROR(Element(s.dst, s.dst_index));
+    RETURN_IF_ERROR(Expect("<-"));
+    RETURN_IF_ERROR(Element(s.src, s.src_index));
+    RETURN_IF_ERROR(Expect("lanes"));
+    ASSIGN_OR_RETURN(s.lanes, SmallInt("a number of lanes"));
+    RETURN_IF_ERROR(Expect("if"));
+    ASSIGN_OR_RETURN(s.valid, Expression());
+    return Stmt{std::move(s)};
+  }
+
+  Result<Stmt> CommitAsyncStatement() { return Stmt{CommitAsync{}}; }
+
+  Result<Stmt> WaitAsyncStatement() {
+    ASSIGN_OR_RETURN(const int groups, SmallInt("a number of groups"));
+    return Stmt{WaitAsync{groups}};
+  }
+
+  Result<Stmt> LoadMatrixStatement() {
+    LoadMatrix s;
+    RETURN_IF_ERROR(Element(s.dst, s.dst_index));
+    RETURN_IF_ERROR(Expect("<-"));
+    RETURN_IF_ERROR(Element(s.src, s.src_index));
+    RETURN_IF_ERROR(Expect("count"));
+    ASSIGN_OR_RETURN(s.matrices, SmallInt("a number of matrices"));
+    s.transposed = Is("transposed");
+    if (s.transposed) RETURN_IF_ERROR(Advance());
+    return Stmt{std::move(s)};
+  }
+
+  Result<Stmt> AtomicAddStatement() {
+    AtomicAdd s;
+    RETURN_IF_ERROR(Element(s.buffer, s.index));
+    RETURN_IF_ERROR(Expect(","));
+    ASSIGN_OR_RETURN(s.value, Expression());
     return Stmt{std::move(s)};
   }
 

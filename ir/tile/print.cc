@@ -81,7 +81,8 @@ class Printer {
     for (const Param& p : kernel.params) params += (params.empty() ? "" : ", ") + ParamText(p);
     const std::string min_blocks =
         kernel.min_blocks > 0 ? fmt::format(" min_blocks {}", kernel.min_blocks) : "";
-    const std::string cluster = kernel.cluster > 1 ? fmt::format(" cluster {}", kernel.cluster) : "";
+    const std::string cluster =
+        kernel.cluster > 1 ? fmt::format(" cluster {}", kernel.cluster) : "";
     Line("kernel {}({}) threads {}{}{} {{", kernel.name, params, kernel.threads, min_blocks,
          cluster);
     Body(kernel.body);
@@ -129,6 +130,19 @@ class Printer {
   void Emit(const Copy& s) {
     Line("copy {}[{}] <- {}[{}] lanes {}", s.dst, Print(s.dst_index), s.src, Print(s.src_index),
          s.lanes);
+  }
+  void Emit(const CopyAsync& s) {
+    Line("copy_async {}[{}] <- {}[{}] lanes {} if {}", s.dst, Print(s.dst_index), s.src,
+         Print(s.src_index), s.lanes, Print(s.valid));
+  }
+  void Emit(const CommitAsync&) { Line("commit_async"); }
+  void Emit(const WaitAsync& s) { Line("wait_async {}", s.groups); }
+  void Emit(const LoadMatrix& s) {
+    Line("load_matrix {}[{}] <- {}[{}] count {}{}", s.dst, Print(s.dst_index), s.src,
+         Print(s.src_index), s.matrices, s.transposed ? " transposed" : "");
+  }
+  void Emit(const AtomicAdd& s) {
+    Line("atomic_add {}[{}], {}", s.buffer, Print(s.index), Print(s.value));
   }
   void Emit(const Mma& s) {
     Line("mma {}[{}], {}[{}], {}[{}]", s.acc, Print(s.acc_index), s.a, Print(s.a_index), s.b,

@@ -139,21 +139,55 @@ struct If {
   Expr condition;
   Block then_body, else_body;
 };
-// One tensor-core product of a warp: acc += A[16x16] x B[16x8], where every lane holds its share in
-// registers. Fragments as PTX ISA "mma.m16n8k16" has them, g = lane / 4, t = lane % 4:
-//   a[0..8)    (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1), and the same four at columns + 8
-//   b[0..4)    (2t, g), (2t+1, g), (2t+8, g), (2t+9, g)
-//   acc[0..4)  (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)
+// One tensor-core product of a warp: acc += A[16xK] x B[Kx8], where K elements are 32 bytes and
+// every lane holds its share in registers. Fragments as PTX ISA "mma.m16n8k8/k16/k32" have them;
+// with g = lane / 4, t = lane % 4, and words of 4 bytes, E elements each, that lie along k:
+//   a    4 words: (g, tE..), (g+8, tE..), (g, tE + 4E..), (g+8, tE + 4E..)
+//   b    2 words: (tE.., g), (tE + 4E.., g)
+//   acc  4 elements: (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)
+// f32 operands are rounded to TF32 (10 bits of mantissa), to nearest, ties away from zero.
 struct Mma {
-  std::string acc;  // f32 registers; 4 from acc_index on
+  std::string acc;  // f32 registers, or i32 for integer operands; 4 from acc_index on
   Expr acc_index;
-  std::string a;  // f16 or bf16 registers; 8 from a_index on
+  std::string a;  // f16, bf16, f32, e4m3, e5m2, i8 or u8 registers; 16 bytes from a_index on
   Expr a_index;
-  std::string b;  // of a's type; 4 from b_index on
+  std::string b;  // of a's type; 8 bytes from b_index on
   Expr b_index;
 };
-// A skeleton of the device library that runs the whole block: it loads by tensor maps, multiplies on
-// warpgroups, and hands what it has made to the functions that the kernel gives it.
+// Reads 8x8 matrices of 16-byte rows from shared memory as fragments, PTX ISA "ldmatrix": lane
+// 8i + r names row r of matrix i by its src_index, and word i of dst becomes elements (g, tE..) of
+// matrix i, or (tE.., g) where it is transposed, which only types of 16 bits can be.
+struct LoadMatrix {
+  std::string dst;  // registers; 4 * matrices bytes from dst_index on
+  Expr dst_index;
+  std::string src;  // shared, of the same type
+  Expr src_index;
+  int matrices;  // 1, 2 or 4
+  bool transposed;
+};
+// Starts a 16-byte copy from global to shared memory, or the writing of zeros where `valid` is
+// false; then src is not read. It is part of the thread's next CommitAsync. Until the thread has
+// waited for that group, nobody may touch the destination; after it, the thread alone, and others
+// behind a barrier.
+struct CopyAsync {
+  std::string dst;
+  Expr dst_index;
+  std::string src;
+  Expr src_index;
+  int lanes;
+  Expr valid;
+};
+struct CommitAsync {};  // closes the group of the copies that this thread has started
+struct WaitAsync {      // until at most `groups` of this thread's groups are under way
+  int groups;
+};
+struct AtomicAdd {  // buffer[index] += value, global memory; order among threads is open
+  std::string buffer;
+  Expr index;
+  Expr value;  // f32 or i32, the buffer's type
+};
+// A skeleton of the device library that runs the whole block: it loads by tensor maps, multiplies
+// on warpgroups, and hands what it has made to the functions that the kernel gives it.
 //
 //   call contract_sm90(left_map, right_map) wgmma 256 f16 k outer shared 214528 {
 //     config kTileLeft 128
@@ -182,7 +216,7 @@ struct Call {
   // The one wgmma shape of the kernel: 64 x columns.
   struct Wgmma {
     int columns = 0;
-    DType type = DType::kF16;                          // of both operands
+    DType type = DType::kF16;                            // of both operands
     bool left_is_outer = false, right_is_outer = false;  // MN-major in shared memory, else K-major
   };
 
@@ -200,7 +234,9 @@ struct Comment {
 };
 
 struct Stmt {
-  std::variant<Let, Alloc, Store, Copy, Mma, For, If, Call, Barrier, Comment> node;
+  std::variant<Let, Alloc, Store, Copy, CopyAsync, CommitAsync, WaitAsync, LoadMatrix, Mma,
+               AtomicAdd, For, If, Call, Barrier, Comment>
+      node;
 };
 
 struct Param {

@@ -70,6 +70,15 @@ bool InDomain(Domain domain, DType t) {
   return false;
 }
 
+// What tensor cores multiply, and in what they sum.
+struct Product {
+  DType operand, accumulator;
+};
+constexpr Product kProducts[] = {{DType::kF16, DType::kF32},  {DType::kBF16, DType::kF32},
+                                 {DType::kF32, DType::kF32},  {DType::kE4M3, DType::kF32},
+                                 {DType::kE5M2, DType::kF32}, {DType::kI8, DType::kI32},
+                                 {DType::kU8, DType::kI32}};
+
 bool IsIndexType(DType t) { return t == DType::kI32 || t == DType::kI64; }
 
 template <class... A>
@@ -296,7 +305,8 @@ class Verifier {
       divergent_ -= divergent;
     }
     if (const auto* call = std::get_if<Call>(&s.node)) {
-      for (const Call::Function& f : call->functions) RETURN_IF_ERROR(CheckFunction(f).Within(f.name));
+      for (const Call::Function& f : call->functions)
+        RETURN_IF_ERROR(CheckFunction(f).Within(f.name));
     }
     return {};
   }
@@ -373,20 +383,75 @@ class Verifier {
   }
 
   Status Check(const Mma& s) {
+    for (const std::string& name : {s.acc, s.a, s.b})
+      if (!buffers_.contains(name)) return Fail("buffer {} is not defined here", name);
+    const DType acc = buffers_.at(s.acc).type, a = buffers_.at(s.a).type, b = buffers_.at(s.b).type;
+    const auto* row = std::ranges::find(kProducts, a, &Product::operand);
+    if (row == std::end(kProducts) || a != b || acc != row->accumulator)
+      return Fail(
+          "{} += {} * {}: f32 += the product of two f16, bf16, f32, e4m3 or e5m2, and i32 += of "
+          "two "
+          "i8 or u8 are possible",
+          Info(acc).text, Info(a).text, Info(b).text);
     const struct {
       const std::string& name;
       const Expr& index;
       int lanes;
-    } operands[] = {{s.acc, s.acc_index, 4}, {s.a, s.a_index, 8}, {s.b, s.b_index, 4}};
+    } operands[] = {
+        {s.acc, s.acc_index, 4}, {s.a, s.a_index, 16 / SizeOf(a)}, {s.b, s.b_index, 8 / SizeOf(a)}};
     for (const auto& operand : operands) {
       RETURN_IF_ERROR(CheckElement(operand.name, operand.index, operand.lanes));
       if (!buffers_.at(operand.name).per_thread)
         return Fail("{} is not in registers", operand.name);
     }
-    const DType acc = buffers_.at(s.acc).type, a = buffers_.at(s.a).type, b = buffers_.at(s.b).type;
-    if (acc != DType::kF32 || a != b || (a != DType::kF16 && a != DType::kBF16))
-      return Fail("{} += {} * {}: f32 += f16 * f16 and f32 += bf16 * bf16 are possible",
-                  Info(acc).text, Info(a).text, Info(b).text);
+    return {};
+  }
+
+  Status Check(const LoadMatrix& s) {
+    if (s.matrices != 1 && s.matrices != 2 && s.matrices != 4)
+      return Fail("{} matrices: 1, 2 and 4 are possible", s.matrices);
+    const auto src = buffers_.find(s.src);
+    if (src == buffers_.end()) return Fail("buffer {} is not defined here", s.src);
+    const int size = SizeOf(src->second.type);
+    if (size > (s.transposed ? 2 : 4) || (s.transposed && size != 2))
+      return Fail("{} matrices of {}", s.transposed ? "transposed" : "plain",
+                  Info(src->second.type).text);
+    RETURN_IF_ERROR(CheckElement(s.src, s.src_index, 16 / size));
+    RETURN_IF_ERROR(CheckElement(s.dst, s.dst_index, s.matrices * 4 / size));
+    const Buffer& dst = buffers_.at(s.dst);
+    if (!dst.per_thread) return Fail("{} is not in registers", s.dst);
+    if (!IsShared(src->second)) return Fail("{} is not in shared memory", s.src);
+    if (dst.type != src->second.type)
+      return Fail("matrices of {} into {}", Info(src->second.type).text, Info(dst.type).text);
+    return {};
+  }
+
+  static bool IsShared(const Buffer& b) { return !b.per_thread && b.size >= 0; }
+
+  Status Check(const CopyAsync& s) {
+    RETURN_IF_ERROR(Check(Copy{s.dst, s.dst_index, s.src, s.src_index, s.lanes}));
+    const Buffer &dst = buffers_.at(s.dst), &src = buffers_.at(s.src);
+    if (!IsShared(dst)) return Fail("{} is not in shared memory", s.dst);
+    if (src.size >= 0) return Fail("{} is not in global memory", s.src);
+    if (s.lanes * SizeOf(dst.type) != 16)
+      return Fail("one access of {} bytes: 16 are possible", s.lanes * SizeOf(dst.type));
+    RETURN_IF_ERROR(CheckExpr(s.valid));
+    if (s.valid->type != DType::kBool)
+      return Fail("condition is {}, not bool", Info(s.valid->type).text);
+    return {};
+  }
+  Status Check(const CommitAsync&) const { return {}; }
+  Status Check(const WaitAsync& s) const {
+    return s.groups < 0 || s.groups > 7 ? Fail("{} groups: 0 to 7 are possible", s.groups)
+                                        : Status();
+  }
+
+  Status Check(const AtomicAdd& s) {
+    RETURN_IF_ERROR(Check(Store{s.buffer, s.index, s.value}));
+    const Buffer& b = buffers_.at(s.buffer);
+    if (b.size >= 0) return Fail("{} is not in global memory", s.buffer);
+    if (b.type != DType::kF32 && b.type != DType::kI32)
+      return Fail("{} holds {}: f32 and i32 are possible", s.buffer, Info(b.type).text);
     return {};
   }
 

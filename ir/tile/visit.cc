@@ -52,21 +52,45 @@ void Walk(const Block& block, const std::function<void(const Stmt&)>& visit) {
 }
 
 void ForEachExpr(const Stmt& s, const std::function<void(const Expr&)>& visit) {
-  std::visit(Overload{
-                 [&](const Let& n) { visit(n.value); },
-                 [&](const Store& n) { visit(n.index), visit(n.value); },
-                 [&](const Copy& n) { visit(n.dst_index), visit(n.src_index); },
-                 [&](const Mma& n) { visit(n.acc_index), visit(n.a_index), visit(n.b_index); },
-                 [&](const For& n) { visit(n.extent); },
-                 [&](const If& n) { visit(n.condition); },
-                 [&](const Call& n) {
-                   for (const Call::Member& member : n.shape) visit(member.value);
-                 },
-                 [](const Alloc&) {},
-                 [](const Barrier&) {},
-                 [](const Comment&) {},
-             },
-             s.node);
+  std::visit(
+      Overload{
+          [&](const Let& n) { visit(n.value); },
+          [&](const Store& n) { visit(n.index), visit(n.value); },
+          [&](const Copy& n) { visit(n.dst_index), visit(n.src_index); },
+          [&](const CopyAsync& n) { visit(n.dst_index), visit(n.src_index), visit(n.valid); },
+          [&](const LoadMatrix& n) { visit(n.dst_index), visit(n.src_index); },
+          [&](const Mma& n) { visit(n.acc_index), visit(n.a_index), visit(n.b_index); },
+          [&](const AtomicAdd& n) { visit(n.index), visit(n.value); },
+          [&](const For& n) { visit(n.extent); },
+          [&](const If& n) { visit(n.condition); },
+          [&](const Call& n) {
+            for (const Call::Member& member : n.shape) visit(member.value);
+          },
+          [](const Alloc&) {},
+          [](const CommitAsync&) {},
+          [](const WaitAsync&) {},
+          [](const Barrier&) {},
+          [](const Comment&) {},
+      },
+      s.node);
+}
+
+void ForEachBuffer(const Stmt& s,
+                   const std::function<void(const std::string& buffer, Access access)>& visit) {
+  std::visit(
+      Overload{
+          [&](const Store& n) { visit(n.buffer, Access::kWrite); },
+          [&](const Copy& n) { visit(n.dst, Access::kWrite), visit(n.src, Access::kRead); },
+          [&](const CopyAsync& n) { visit(n.dst, Access::kWrite), visit(n.src, Access::kRead); },
+          [&](const LoadMatrix& n) { visit(n.dst, Access::kWrite), visit(n.src, Access::kRead); },
+          [&](const Mma& n) {
+            visit(n.a, Access::kRead), visit(n.b, Access::kRead);
+            visit(n.acc, Access::kRead), visit(n.acc, Access::kWrite);
+          },
+          [&](const AtomicAdd& n) { visit(n.buffer, Access::kWrite); },
+          [](const auto&) {},
+      },
+      s.node);
 }
 
 void WalkExprs(const Block& block, const std::function<void(const Expr&)>& visit) {
@@ -94,6 +118,17 @@ Block Rewrite(const Block& block, const Rewriter& rewrite) {
             [&](const Store& n) { return Stmt{Store{n.buffer, expr(n.index), expr(n.value)}}; },
             [&](const Copy& n) {
               return Stmt{Copy{n.dst, expr(n.dst_index), n.src, expr(n.src_index), n.lanes}};
+            },
+            [&](const CopyAsync& n) {
+              return Stmt{CopyAsync{n.dst, expr(n.dst_index), n.src, expr(n.src_index), n.lanes,
+                                    expr(n.valid)}};
+            },
+            [&](const LoadMatrix& n) {
+              return Stmt{LoadMatrix{n.dst, expr(n.dst_index), n.src, expr(n.src_index), n.matrices,
+                                     n.transposed}};
+            },
+            [&](const AtomicAdd& n) {
+              return Stmt{AtomicAdd{n.buffer, expr(n.index), expr(n.value)}};
             },
             [&](const Mma& n) {
               return Stmt{

@@ -21,6 +21,12 @@ void Walk(const Block& block, const std::function<void(const Stmt&)>& visit);
 // Calls visit(e) for each whole expression of one statement (not of the statements inside it).
 void ForEachExpr(const Stmt& s, const std::function<void(const Expr&)>& visit);
 
+// Calls visit(name, access) for each buffer that the statement itself touches, loads in its
+// expressions apart.
+enum class Access : uint8_t { kRead, kWrite };
+void ForEachBuffer(const Stmt& s,
+                   const std::function<void(const std::string& buffer, Access access)>& visit);
+
 // Calls visit(e) for each expression in the block, of every statement and depth.
 void WalkExprs(const Block& block, const std::function<void(const Expr&)>& visit);
 

@@ -170,8 +170,9 @@ Status CudaDevice::MoveTensorMap(TensorMapBytes& map, void* address) {
   const CuResult result = driver_.TensorMapReplaceAddress(&map, address);
   if (result == kCuSuccess) [[likely]]
     return {};
-  return Status::Error(Code::kMisalignedPointer, "a tensor map over {}: {}; 16-byte aligned ones do",
-                       address, driver_.Describe(result));
+  return Status::Error(Code::kMisalignedPointer,
+                       "a tensor map over {}: {}; 16-byte aligned ones do", address,
+                       driver_.Describe(result));
 }
 
 CuAddress Address(const void* pointer) { return reinterpret_cast<CuAddress>(pointer); }

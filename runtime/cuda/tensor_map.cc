@@ -48,20 +48,18 @@ Status EncodeMap(const Driver& driver, const TensorMapSpec& spec, void* address,
   const auto rank = static_cast<unsigned>(spec.rank);
   if (spec.kind == TensorMapSpec::Kind::kTiled) {
     const auto box = As<uint32_t>(spec.box);
-    return driver.Check(
-        driver.TensorMapEncodeTiled(&map, type, rank, address, dims.data(), strides.data(),
-                                    box.data(), element_strides.data(), 0, swizzle,
-                                    kPromote256Bytes, 0),
-        "cuTensorMapEncodeTiled");
+    return driver.Check(driver.TensorMapEncodeTiled(
+                            &map, type, rank, address, dims.data(), strides.data(), box.data(),
+                            element_strides.data(), 0, swizzle, kPromote256Bytes, 0),
+                        "cuTensorMapEncodeTiled");
   }
   // Corners are in w, h, d order, whatever the header's comment says.
-  return driver.Check(
-      driver.TensorMapEncodeIm2col(&map, type, rank, address, dims.data(), strides.data(),
-                                   spec.lower.data(), spec.upper.data(),
-                                   static_cast<unsigned>(spec.channels),
-                                   static_cast<unsigned>(spec.pixels), element_strides.data(), 0,
-                                   swizzle, kPromote256Bytes, 0),
-      "cuTensorMapEncodeIm2col");
+  return driver.Check(driver.TensorMapEncodeIm2col(
+                          &map, type, rank, address, dims.data(), strides.data(), spec.lower.data(),
+                          spec.upper.data(), static_cast<unsigned>(spec.channels),
+                          static_cast<unsigned>(spec.pixels), element_strides.data(), 0, swizzle,
+                          kPromote256Bytes, 0),
+                      "cuTensorMapEncodeIm2col");
 }
 
 }  // namespace kiln::runtime

@@ -42,7 +42,7 @@ template <class C>
 struct contract {
   static constexpr int kGroups = C::kPingPong ? 2 : C::kGroupsLeft * C::kGroupsRight;
   static constexpr int kThreads = 128 * (kGroups + 1);
-  static constexpr int kPanel = 64;          // 16-bit elements of one 128-byte row
+  static constexpr int kPanel = 64;  // 16-bit elements of one 128-byte row
   static constexpr int kDepth = C::kRowBytes / C::kElementBytes;
   static constexpr int kPanelBytes = kDepth * 128;
   static constexpr int kLeftBytes =
@@ -181,7 +181,8 @@ struct contract {
 
     // Taps and channel block of the first step.
     int tap = p.first_step / s.tap_steps, block = p.first_step - tap * s.tap_steps;
-    int tap_w = tap % s.taps_w, tap_h = tap / s.taps_w % s.taps_h, tap_d = tap / s.taps_w / s.taps_h;
+    int tap_w = tap % s.taps_w, tap_h = tap / s.taps_w % s.taps_h,
+        tap_d = tap / s.taps_w / s.taps_h;
 
     pixel_place at = {};
     int channel[C::kTileLeft / kPanel];
@@ -195,8 +196,8 @@ struct contract {
       for (int j = 0; j < C::kTileLeft / kPanel; ++j) {
         const int panel = p.left / kPanel + j, taps = s.taps_w * s.taps_h * s.taps_d;
         const int t = min(panel / s.tap_panels, taps - 1);
-        channel[j] = (panel - panel / s.tap_panels * s.tap_panels) * kPanel +
-                     p.batch * s.group_channels;
+        channel[j] =
+            (panel - panel / s.tap_panels * s.tap_panels) * kPanel + p.batch * s.group_channels;
         offset[j].w = t % s.taps_w * s.offset_w;
         offset[j].h = t / s.taps_w % s.taps_h * s.offset_h;
         offset[j].d = t / s.taps_w / s.taps_h * s.offset_d;
@@ -278,8 +279,7 @@ struct contract {
     // Encoded steps: along k by 32 bytes of a row or 16 rows of a panel, to the next 64 rows.
     constexpr int kLeftStep = C::kLeftMajor == kMajorK ? 2 : 128;
     constexpr int kRightStep = C::kRightMajor == kMajorK ? 2 : 128;
-    constexpr int kLeftBlock =
-        (C::kLeftMajor == kMajorK ? 64 * C::kRowBytes : kPanelBytes) >> 4;
+    constexpr int kLeftBlock = (C::kLeftMajor == kMajorK ? 64 * C::kRowBytes : kPanelBytes) >> 4;
     if (p.steps == 0) {
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i)
@@ -317,8 +317,7 @@ struct contract {
                                            int first_right, typename C::accumulator* staging,
                                            unsigned group, unsigned thread, const Store& store) {
     const int lane = thread % 32, warp = thread / 32;
-    typename C::accumulator* const mine =
-        staging + 2 * (lane % 4) * kPitch + 16 * warp + lane / 4;
+    typename C::accumulator* const mine = staging + 2 * (lane % 4) * kPitch + 16 * warp + lane / 4;
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
@@ -339,8 +338,7 @@ struct contract {
             left = (lane % 4 + lane / 8 % 2 * 4) * 8;
             right = lane / 4 % 2 + lane / 16 * 2 + warp * 4 + v * 16;
             if (right >= kHere) break;
-            const float4* from =
-                reinterpret_cast<const float4*>(staging + right * kPitch + left);
+            const float4* from = reinterpret_cast<const float4*>(staging + right * kPitch + left);
             *reinterpret_cast<float4*>(values) = from[0];
             *reinterpret_cast<float4*>(values + 4) = from[1];
           } else {

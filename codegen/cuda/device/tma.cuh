@@ -1,7 +1,7 @@
 #pragma once
 // Loads by tensor map, sm_90 on. PTX ISA "cp.async.bulk.tensor". Every box that is asked for counts
-// with its full size on the barrier; what lies outside of the tensor arrives as zeros. `blocks` is a
-// mask: the box goes to the same place in each of these blocks of the cluster.
+// with its full size on the barrier; what lies outside of the tensor arrives as zeros. `blocks` is
+// a mask: the box goes to the same place in each of these blocks of the cluster.
 struct alignas(64) tensor_map {
   unsigned long long words[16];
 };

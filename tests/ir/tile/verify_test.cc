@@ -50,9 +50,9 @@ constexpr BadBody kBadBodies[] = {
     {"for i: i64 in 0..n { }", "for i: i64 in 0..n: extent is i32, the variable i64"},
     {"for i: f32 in 0..a { }", "for i: f32 in 0..a: loop variable is f32, not i32 or i64"},
     // Tensor cores.
-    {"alloc u : f32[4] reg alloc v : f32[8] reg mma u[0], v[0], v[0]",
-     "mma u[0], v[0], v[0]: f32 += f32 * f32: f32 += f16 * f16 and f32 += bf16 * bf16 are "
-     "possible"},
+    {"alloc u : f32[4] reg alloc v : i8[16] reg mma u[0], v[0], v[0]",
+     "mma u[0], v[0], v[0]: f32 += i8 * i8: f32 += the product of two f16, bf16, f32, e4m3 or "
+     "e5m2, and i32 += of two i8 or u8 are possible"},
     {"alloc u : f32[4] reg alloc v : f16[4] reg mma u[0], h[0], v[0]",
      "mma u[0], h[0], v[0]: h is not in registers"},
     {"alloc u : f32[4] reg alloc v : f16[4] reg mma u[0], v[0], v[0]",
