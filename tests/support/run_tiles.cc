@@ -206,6 +206,8 @@ Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch
           args[i].buffer = views.Of(at, p.type, elements);
           break;
         }
+        case LaunchArg::Kind::kTensorMap:
+          return Wrong("{}: {} is a tensor map, which only a GPU reads", kernel.name, p.name);
         case LaunchArg::Kind::kScalar:
           if (arg.size != SizeOf(p.type))
             return Wrong("{}: {} has {} bytes", kernel.name, p.name, arg.size);
