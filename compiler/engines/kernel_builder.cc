@@ -160,6 +160,14 @@ const std::string& KernelBuilder::Pointer(TensorId tensor) {
   return name;
 }
 
+std::string KernelBuilder::Map(const std::string& name, TensorId tensor, const TensorMapSpec& map) {
+  params_.push_back({.name = Name(name), .is_map = true});
+  args_.push_back(
+      {.kind = LoweredArg::Kind::kTensorMap, .id = tensor, .bits = tensor_maps_.size()});
+  tensor_maps_.push_back(map);
+  return params_.back().name;
+}
+
 std::string KernelBuilder::Scratch(int scratch, DType type, bool is_const) {
   std::string name = Name(fmt::format("scratch{}", scratch));
   params_.push_back(
@@ -233,6 +241,10 @@ void KernelBuilder::DropUnused(const tile::Block& body) {
     tile::ForEachBuffer(stmt,
                         [&](const std::string& buffer, tile::Access) { used.insert(buffer); });
   });
+  tile::Walk(body, [&](const tile::Stmt& stmt) {
+    if (const auto* call = std::get_if<tile::Call>(&stmt.node))
+      used.insert(call->maps.begin(), call->maps.end());
+  });
   tile::WalkExprs(body, [&](const Expr& e) {
     if (e->kind == tile::ExprKind::kVar || e->kind == tile::ExprKind::kLoad) used.insert(e->name);
   });
@@ -283,8 +295,10 @@ void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int th
   kernel.threads = threads;
   kernel.min_blocks = min_blocks;
   kernel.body = std::move(body);
-  lowered.launches.push_back(
-      {.kernel = static_cast<int>(lowered.kernels.size()), .grid = grid, .args = std::move(args_)});
+  lowered.launches.push_back({.kernel = static_cast<int>(lowered.kernels.size()),
+                              .grid = grid,
+                              .args = std::move(args_),
+                              .tensor_maps = std::move(tensor_maps_)});
   lowered.kernels.push_back(std::move(kernel));
 }
 

@@ -45,6 +45,8 @@ class KernelBuilder {
   tile::Expr Extent(graph::TensorId tensor, int64_t dim);
   // Stride of a dim as a parameter; 0 for extent 1; the constant 1 where it is 1.
   tile::Expr Stride(graph::TensorId tensor, int64_t dim);
+  // A tensor-map parameter over a tensor.
+  std::string Map(const std::string& name, graph::TensorId tensor, const TensorMapSpec& map);
   // The pointer parameter of a tensor.
   const std::string& Pointer(graph::TensorId tensor);
   // A scratch buffer of the group (see Lowered::scratch_bytes), as pointer parameter.
@@ -88,6 +90,7 @@ class KernelBuilder {
   DType index_type_;
   std::vector<tile::Param> params_;
   std::vector<LoweredArg> args_;
+  std::vector<TensorMapSpec> tensor_maps_;
   std::map<graph::TensorId, std::string> pointers_;
   std::map<std::pair<graph::TensorId, int64_t>, tile::Expr> extents_, strides_;
   std::map<std::string, std::pair<tile::Expr, tile::Expr>> magics_;  // by the extent's text

@@ -6,9 +6,11 @@
 namespace kiln::compiler {
 
 enum KnobType : int {
+  kKnobSwizzle = 1,
   kKnobTileSize = 2,
   kKnobTileK = 13,
   kKnobSplitKSlices = 17,
+  kKnobClusterM = 27,
   kKnobBlockSize = 29,
   kKnobArraySizePerThread = 31,
   kKnobSplitCols = 33,
@@ -17,6 +19,7 @@ enum KnobType : int {
   kKnobLoadSize = 36,
   kKnobTileM = 40,
   kKnobTileN = 41,
+  kKnobWarpSpecialisation = 42,
 };
 
 // Notes of engines (cudnnBackendBehaviorNote_t).

@@ -6,6 +6,7 @@
 #include "compiler/engines/engine.h"
 #include "compiler/engines/pointwise.h"
 #include "compiler/engines/reduce.h"
+#include "compiler/engines/wgmma_sm90.h"
 
 namespace kiln::compiler {
 
@@ -13,7 +14,7 @@ std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
   static const Engine kEngines[] = {kPointwiseEngine, kReduceEngine, kContractSimtEngine,
-                                    kContractMmaEngine};
+                                    kContractMmaEngine, kWgmmaSm90Engine};
   return kEngines;
 }
 

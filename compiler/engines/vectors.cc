@@ -24,9 +24,13 @@ Walk WalkOf(const Tensor& tensor, int64_t dim) {
 int WidestVector(const Group& group, int64_t dim) {
   std::vector<TensorId> ids = MemoryInputs(group.graph);
   std::ranges::copy(graph::Outputs(group.graph), std::back_inserter(ids));
+  return WidestVector(group.graph, ids, dim);
+}
+
+int WidestVector(const graph::Graph& graph, const std::vector<TensorId>& tensors, int64_t dim) {
   std::vector<const Tensor*> moved;
-  for (TensorId id : ids)
-    if (WalkOf(group.graph[id], dim) == Walk::kContiguous) moved.push_back(&group.graph[id]);
+  for (TensorId id : tensors)
+    if (WalkOf(graph[id], dim) == Walk::kContiguous) moved.push_back(&graph[id]);
   if (moved.empty()) return 1;
 
   int smallest = 8;
@@ -68,6 +72,10 @@ std::string LoadVector(KernelBuilder& b, Block& out, TensorId tensor, const Inde
 }
 
 LaneLoop::LaneLoop(KernelBuilder& b, Block& out, const Index& index, int64_t dim, int lanes)
+    : LaneLoop(b, out, MemoryInputs(b.graph()), index, dim, lanes) {}
+
+LaneLoop::LaneLoop(KernelBuilder& b, Block& out, const std::vector<TensorId>& inputs,
+                   const Index& index, int64_t dim, int lanes)
     : b_(b),
       out_(out),
       lanes_(lanes),
@@ -82,7 +90,7 @@ LaneLoop::LaneLoop(KernelBuilder& b, Block& out, const Index& index, int64_t dim
   }
   lane_index_[dim] = index[dim] + lane_;
   ValueScope before(b, out);
-  for (TensorId id : MemoryInputs(b.graph())) {
+  for (TensorId id : inputs) {
     const Tensor& t = b.graph()[id];
     const Index at = BroadcastIndex(b, t, index);
     switch (WalkOf(t, dim)) {

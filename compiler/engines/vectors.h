@@ -16,6 +16,9 @@ std::vector<graph::TensorId> MemoryInputs(const graph::Graph& graph);
 // that is contiguous there is aligned for it, and the extent is divisible, except in rank 1, where
 // a tail is cheap.
 int WidestVector(const Group& group, int64_t dim);
+// The same for some of its tensors, all of one rank.
+int WidestVector(const graph::Graph& graph, const std::vector<graph::TensorId>& tensors,
+                 int64_t dim);
 
 // The lane loop over `lanes` neighbours along `dim`: inputs are read before it (contiguous ones by
 // wide copies, broadcast ones once), and are bound to their lane inside it.
@@ -23,6 +26,9 @@ class LaneLoop {
  public:
   // `index` is the place of lane 0; reads go to `out`.
   LaneLoop(KernelBuilder& b, tile::Block& out, const Index& index, int64_t dim, int lanes);
+  // Where not all inputs are read at the index: these are.
+  LaneLoop(KernelBuilder& b, tile::Block& out, const std::vector<graph::TensorId>& inputs,
+           const Index& index, int64_t dim, int lanes);
 
   const tile::Expr& lane() const { return lane_; }
   const Index& index() const { return lane_index_; }

@@ -280,14 +280,6 @@ struct contract {
     constexpr int kLeftStep = C::kLeftMajor == kMajorK ? 2 : 128;
     constexpr int kRightStep = C::kRightMajor == kMajorK ? 2 : 128;
     constexpr int kLeftBlock = (C::kLeftMajor == kMajorK ? 64 * C::kRowBytes : kPanelBytes) >> 4;
-    if (p.steps == 0) {
-#pragma unroll
-      for (int i = 0; i < kBlocks; ++i)
-#pragma unroll
-        for (int e = 0; e < kColumns / 2; ++e) acc[i][e] = 0;
-      if constexpr (C::kPingPong) pass_turn(is_last);
-      return;
-    }
     int previous = 0;
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
@@ -307,7 +299,7 @@ struct contract {
     }
     if constexpr (C::kPingPong) pass_turn(is_last);
     wgmma_wait<0>();
-    release(barriers + 8 * (C::kStages + previous), thread);
+    if (!C::kMayBeEmpty || p.steps > 0) release(barriers + 8 * (C::kStages + previous), thread);
   }
 
   // Accumulators → staging → store, 64 rows and kChunk columns at a time. Element e of a thread is
@@ -323,10 +315,14 @@ struct contract {
 #pragma unroll
       for (int chunk = 0; chunk < kColumns; chunk += kChunk) {
         constexpr int kHere = kColumns < kChunk ? kColumns : kChunk;
+        // Keeps the compiler from computing the addresses of all chunks at once, for which there are
+        // no registers.
+        asm volatile("" : "+r"(first_right));
         named_barrier_sync(1 + group, 128);
 #pragma unroll
         for (int e = 0; e < kHere / 2; ++e)
-          mine[(8 * (e / 4) + e % 2) * kPitch + 8 * (e / 2 % 2)] = acc[i][chunk / 2 + e];
+          mine[(8 * (e / 4) + e % 2) * kPitch + 8 * (e / 2 % 2)] =
+              C::kMayBeEmpty && p.steps == 0 ? 0 : acc[i][chunk / 2 + e];
         named_barrier_sync(1 + group, 128);
 #pragma unroll
         for (int v = 0; v < kHere * 8 / 128 + (kHere * 8 % 128 != 0); ++v) {

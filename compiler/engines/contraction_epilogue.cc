@@ -1,0 +1,113 @@
+#include "compiler/engines/contraction_epilogue.h"
+
+#include <algorithm>
+
+#include "compiler/engines/vectors.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+
+using graph::GraphOp;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+using tile::Block;
+using tile::Expr;
+
+namespace {
+
+constexpr int kMostLanes = 8;
+
+// Views move elements to other places: their operands are read one by one.
+bool HasViews(const graph::Graph& g) {
+  return std::ranges::any_of(g.nodes, [](const Node& n) {
+    return n.op != GraphOp::kMap && !Has(n, graph::kContraction);
+  });
+}
+
+}  // namespace
+
+ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, const Contraction& c,
+                                         EpilogueAxes axes)
+    : group_(group), b_(b), c_(c), axes_(std::move(axes)) {
+  const graph::Graph& g = group.graph;
+  const Tensor& y = g[c.out];
+  const bool is_matmul = c.n.values.size() == 1 && c.m.values.size() == 1 && axes_.starts.empty() &&
+                         axes_.padded_channels == 0;
+  dim_ = !is_matmul ? 1 : axes_.left_is_a ? y.rank() - 2 : y.rank() - 1;
+  left_size_ = b.Arg("left_size", axes_.left_size);
+  right_size_ = b.Arg("right_size", axes_.right_size);
+  padded_channels_ = b.Arg("padded_channels", axes_.padded_channels);
+  for (size_t d = 0; d < axes_.places.size(); ++d) {
+    const int64_t extent = axes_.places[d];
+    place_extents_.push_back(extent == 1 ? b.Idx(1) : b.Arg(fmt::format("place_n{}", d), extent));
+  }
+  for (size_t s = 0; s < axes_.starts.size(); ++s) {
+    phase_starts_.push_back(b.Arg(fmt::format("phase{}", s), axes_.starts[s]));
+    phase_steps_.push_back(b.Arg(fmt::format("phase_step{}", s), axes_.steps[s]));
+  }
+  for (const TensorId id : MemoryInputs(g))
+    if (id != c.a && id != c.b) inputs_.push_back(id);
+  std::vector<TensorId> moved = graph::Outputs(g);
+  if (HasViews(g)) return;
+  for (const TensorId id : inputs_) {
+    if (g[id].rank() != y.rank()) return;
+    moved.push_back(id);
+  }
+  lanes_ = std::min(WidestVector(g, moved, dim_), kMostLanes);
+  // A vector must not cross from one group's channels into the next.
+  const int64_t left_extent = c.batch.size() > 1 && !is_matmul
+                                  ? (axes_.padded_channels > 0 ? c.n.values.back() : axes_.left_size)
+                                  : 0;
+  while (lanes_ > 1 && left_extent % lanes_ != 0) lanes_ /= 2;
+}
+
+Index ContractionEpilogue::LeftIndex(Block& out, const Expr& left, Expr& inside) {
+  const Axis& axis = axes_.left_is_a ? c_.m : c_.n;
+  if (axes_.padded_channels == 0) {
+    inside = tile::Lt(left, left_size_);
+    return b_.Unravel(out, left, axis.extents, axis.values, "left");
+  }
+  // [taps…, channels], each tap's channels padded to whole panels.
+  Index extents = axis.extents;
+  Dims values = axis.values;
+  extents.back() = padded_channels_;
+  values.back() = axes_.padded_channels;
+  const auto split = b_.Divide(out, left, extents.back(), values.back(), "channel");
+  extents.pop_back(), values.pop_back();
+  inside = tile::And(tile::Lt(split.remainder, axis.extents.back()),
+                     tile::Lt(left, left_size_));
+  Index index = b_.Unravel(out, split.quotient, extents, values, "tap");
+  index.push_back(split.remainder);
+  return index;
+}
+
+Index ContractionEpilogue::RightIndex(Block& out, const Expr& right) {
+  const Axis& axis = axes_.left_is_a ? c_.n : c_.m;
+  if (axes_.starts.empty()) return b_.Unravel(out, right, axis.extents, axis.values, "right");
+  Index index = b_.Unravel(out, right, place_extents_, axes_.places, "right");
+  for (size_t s = 0; s < axes_.starts.size(); ++s) {
+    if (axes_.steps[s] == 1) continue;
+    index[s + 1] = index[s + 1] * phase_steps_[s] + phase_starts_[s];
+  }
+  return index;
+}
+
+void ContractionEpilogue::Store(Block& out, const Expr& batch, const Expr& left, const Expr& right,
+                                int lanes, const std::function<Expr(const Expr&)>& value) {
+  Block inside;
+  Expr is_left;
+  const Index l = LeftIndex(out, left, is_left);
+  const Index r = RightIndex(inside, right);
+  const Index groups = b_.Unravel(inside, batch, c_.batch.extents, c_.batch.values, "batch");
+  const Index at = axes_.left_is_a ? c_.at_out(groups, l, r) : c_.at_out(groups, r, l);
+  LaneLoop loop(b_, inside, inputs_, at, dim_, lanes);
+  loop.values().Bind(
+      c_.out, loop.index(),
+      RoundThrough(group_.graph[c_.out].dtype, value(lanes == 1 ? b_.Idx(0) : loop.lane())));
+  StoreLanes(b_, inside, loop, graph::Outputs(group_.graph), at, dim_, lanes);
+  out.push_back(
+      {tile::If{tile::And(is_left, tile::Lt(right, right_size_)), std::move(inside), {}}});
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,51 @@
+// ContractionEpilogue: accumulators of a tile, addressed by (left, right), through the group's maps
+// to its outputs. Left is the axis that is contiguous in the result.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "compiler/engines/contraction.h"
+
+namespace kiln::compiler {
+
+// How left and right make up the contraction's m and n.
+struct EpilogueAxes {
+  bool left_is_a = false;       // left is m, right is n; else the other way round
+  int64_t left_size = 0;
+  int64_t padded_channels = 0;  // left is [taps, padded channels]; 0: as the axis is
+  int64_t right_size = 0;
+  Dims places = {};             // extents of right
+  Dims starts = {}, steps = {};  // spatial place i of right is i * step + start in the result
+};
+
+class ContractionEpilogue {
+ public:
+  ContractionEpilogue(const Group& group, KernelBuilder& b, const Contraction& c,
+                      EpilogueAxes axes);
+
+  // How many neighbours along left can be stored at once: 1 to 8, a power of two.
+  int lanes() const { return lanes_; }
+
+  // Stores `lanes` neighbours from (left, right) on, as far as they are inside; value(lane) is an
+  // accumulator.
+  void Store(tile::Block& out, const tile::Expr& batch, const tile::Expr& left,
+             const tile::Expr& right, int lanes,
+             const std::function<tile::Expr(const tile::Expr& lane)>& value);
+
+ private:
+  Index LeftIndex(tile::Block& out, const tile::Expr& left, tile::Expr& inside);
+  Index RightIndex(tile::Block& out, const tile::Expr& right);
+
+  const Group& group_;
+  KernelBuilder& b_;
+  const Contraction& c_;
+  EpilogueAxes axes_;
+  std::vector<graph::TensorId> inputs_;  // of the epilogue, in memory
+  int64_t dim_ = 0;                      // of the result, along left
+  int lanes_ = 1;
+  tile::Expr left_size_, right_size_, padded_channels_;
+  Index place_extents_, phase_starts_, phase_steps_;
+};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,482 @@
+// See the header. Rules of the tensor maps are those of the CUDA driver API ("cuTensorMapEncodeTiled",
+// "cuTensorMapEncodeIm2col"): 16-byte strides, corners and filter offsets of few bits.
+#include "compiler/engines/sm90_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/engines/contract_tiles.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::GraphOp;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+
+constexpr int64_t kMapAlignment = 16;
+
+template <class... A>
+Status Decline(fmt::format_string<A...> format, A&&... args) {
+  return Status::Error(Code::kUnsupportedShape, format, std::forward<A>(args)...);
+}
+
+// One dim of a tensor map: extent, and stride in elements.
+struct MapDim {
+  int64_t extent = 1, stride = 0;
+};
+
+bool IsAligned(int64_t elements, DType type) {
+  return elements * SizeOf(type) % kMapAlignment == 0;
+}
+
+// dims[0] is the contiguous one. A dim of extent 1 may have any stride; the driver wants a legal one.
+Result<TensorMapSpec> MakeMap(const Tensor& t, TensorMapSpec::Kind kind,
+                              const std::vector<MapDim>& dims) {
+  TensorMapSpec map{.kind = kind, .type = t.dtype, .rank = static_cast<int>(dims.size())};
+  if (t.alignment % kMapAlignment != 0)
+    return Decline("{} is aligned to {} bytes; tensor maps need 16", t.name, t.alignment);
+  if (dims[0].extent != 1 && dims[0].stride != 1)
+    return Decline("{} is not contiguous where a tensor map must be", t.name);
+  for (size_t d = 0; d < dims.size(); ++d) {
+    map.dims[d] = dims[d].extent;
+    if (d == 0) continue;
+    const bool is_free = dims[d].extent == 1;
+    if (!is_free && (!IsAligned(dims[d].stride, t.dtype) || dims[d].stride <= 0))
+      return Decline("{} has a stride of {} elements, {} bytes; tensor maps need multiples of 16",
+                     t.name, dims[d].stride, dims[d].stride * SizeOf(t.dtype));
+    map.stride_bytes[d - 1] = is_free ? kMapAlignment : dims[d].stride * SizeOf(t.dtype);
+  }
+  return map;
+}
+
+// Whether dims `first` … of a tensor are as one of the innermost's stride: each stride is the product
+// of the extents inside it.
+bool IsLinear(const Tensor& t, const std::vector<int64_t>& dims_innermost_first) {
+  int64_t expected = 0;
+  for (const int64_t d : dims_innermost_first) {
+    if (t.dims[d] == 1) continue;
+    if (expected != 0 && t.strides[d] != expected) return false;
+    expected = t.strides[d] * t.dims[d];
+  }
+  return true;
+}
+
+// Stride of the innermost of these dims that has more than one element.
+int64_t LinearStride(const Tensor& t, const std::vector<int64_t>& dims_innermost_first) {
+  for (const int64_t d : dims_innermost_first)
+    if (t.dims[d] != 1) return t.strides[d];
+  return 0;
+}
+
+class Planner {
+ public:
+  explicit Planner(const Group& group) : g_(group.graph), node_(ContractionOf(group)) {}
+
+  Result<Sm90Plan> Run() {
+    const Tensor& a = g_[node_.inputs[0]];
+    plan_.type = a.dtype;
+    for (const TensorId id : {node_.inputs[0], node_.inputs[1], node_.outputs[0]})
+      if (NumElements(g_[id].dims) == 0) return Decline("{} is empty", g_[id].name);
+    Status status = node_.op == GraphOp::kMatmul ? Matmul() : Convolution();
+    RETURN_IF_ERROR(std::move(status));
+    return std::move(plan_);
+  }
+
+ private:
+  bool Is16Bit() const { return SizeOf(plan_.type) == 2; }
+
+  // Which axis of a matrix operand a tensor map can have innermost.
+  Result<bool> IsOuterMajor(const Tensor& t, MapDim outer, MapDim k) const {
+    const bool along_k = k.stride == 1 || k.extent == 1;
+    if (along_k && (outer.extent == 1 || IsAligned(outer.stride, t.dtype))) return false;
+    const bool along_outer = outer.stride == 1 || outer.extent == 1;
+    if (along_outer && Is16Bit() && (k.extent == 1 || IsAligned(k.stride, t.dtype))) return true;
+    return Decline("{} has strides {} and {} along its own axis and along k: one must be 1{}, the "
+                   "other a multiple of 16 bytes",
+                   t.name, outer.stride, k.stride, Is16Bit() ? "" : " (that of k)");
+  }
+
+  Result<TensorMapSpec> MatrixMap(const Tensor& t, const Sm90Operand& operand, MapDim outer,
+                                  MapDim k, MapDim inner, MapDim last) const {
+    std::vector<MapDim> dims = {k, outer, inner, last};
+    if (operand.is_outer) std::swap(dims[0], dims[1]);
+    return MakeMap(t, TensorMapSpec::Kind::kTiled, dims);
+  }
+
+  // ---- matmul
+
+  // The batch dims of an operand as at most two dims of a map, with how many of the result's batches
+  // share a matrix.
+  struct BatchDims {
+    MapDim inner, outer;
+    int64_t inner_shared = 1, outer_shared = 1;
+  };
+  Result<BatchDims> BatchOf(const Tensor& t, const Tensor& y) const {
+    BatchDims b;
+    const int64_t skipped = y.rank() - t.rank();
+    for (int64_t d = 0; d + 2 < y.rank(); ++d) {
+      if (y.dims[d] == 1) continue;
+      const bool is_inner = d == inner_batch_;
+      if (!is_inner && d != outer_batch_)
+        return Decline("the result has more than two batch dims above 1");
+      const int64_t extent = d < skipped ? 1 : t.dims[d - skipped];
+      (is_inner ? b.inner : b.outer) = {extent, extent == 1 ? 0 : t.strides[d - skipped]};
+      (is_inner ? b.inner_shared : b.outer_shared) = y.dims[d] / extent;
+    }
+    return b;
+  }
+
+  Status Matmul() {
+    const Tensor &a = g_[node_.inputs[0]], &b = g_[node_.inputs[1]], &y = g_[node_.outputs[0]];
+    const int64_t m = y.rank() - 2, n = y.rank() - 1, ra = a.rank(), rb = b.rank();
+    for (int64_t d = 0; d < m; ++d) {
+      if (y.dims[d] == 1) continue;
+      outer_batch_ = inner_batch_;
+      inner_batch_ = d;
+      plan_.batches *= y.dims[d];
+    }
+    const MapDim a_outer{a.dims[ra - 2], a.strides[ra - 2]}, a_k{a.dims[ra - 1], a.strides[ra - 1]};
+    const MapDim b_outer{b.dims[rb - 1], b.strides[rb - 1]}, b_k{b.dims[rb - 2], b.strides[rb - 2]};
+    plan_.left_is_a = y.strides[n] != 1 && y.strides[m] == 1 && y.dims[n] != 1;
+    Sm90Operand as{.id = node_.inputs[0]}, bs{.id = node_.inputs[1]};
+    ASSIGN_OR_RETURN(as.is_outer, IsOuterMajor(a, a_outer, a_k));
+    ASSIGN_OR_RETURN(bs.is_outer, IsOuterMajor(b, b_outer, b_k));
+    ASSIGN_OR_RETURN(const BatchDims a_batch, BatchOf(a, y));
+    ASSIGN_OR_RETURN(const BatchDims b_batch, BatchOf(b, y));
+    ASSIGN_OR_RETURN(TensorMapSpec a_map,
+                     MatrixMap(a, as, a_outer, a_k, a_batch.inner, a_batch.outer));
+    ASSIGN_OR_RETURN(TensorMapSpec b_map,
+                     MatrixMap(b, bs, b_outer, b_k, b_batch.inner, b_batch.outer));
+    plan_.left = plan_.left_is_a ? as : bs;
+    plan_.right = plan_.left_is_a ? bs : as;
+    Sm90Launch launch{.left = plan_.left_is_a ? a_map : b_map,
+                      .right = plan_.left_is_a ? b_map : a_map};
+    plan_.left_size = plan_.left_is_a ? y.dims[m] : y.dims[n];
+    launch.right_size = plan_.left_is_a ? y.dims[n] : y.dims[m];
+    launch.places = {launch.right_size};
+    launch.k_steps = CeilDiv(a_k.extent, plan_.depth());
+    launch.shape = {{"tap_steps", launch.k_steps}};
+    if (plan_.batches > 1) {
+      const BatchDims& l = plan_.left_is_a ? a_batch : b_batch;
+      const BatchDims& r = plan_.left_is_a ? b_batch : a_batch;
+      launch.shape.insert(launch.shape.end(), {{"inner_batches", y.dims[inner_batch_]},
+                                               {"left_outer", l.outer_shared},
+                                               {"left_inner", l.inner_shared},
+                                               {"right_outer", r.outer_shared},
+                                               {"right_inner", r.inner_shared}});
+    }
+    plan_.launches.push_back(std::move(launch));
+    return {};
+  }
+
+  // ---- convolution
+
+  // One spatial dim of a launch, the widest coordinate first: what the pixel operand walks.
+  struct Walk {
+    int64_t places = 1, step = 1, low = 0;  // place → coordinate
+    int64_t taps = 1, offset = 1;           // tap → coordinate
+    int64_t filter_first = 0, filter_step = 1;  // tap → index in the filter
+    int64_t start = 0, out_step = 1;        // place → index in the result
+  };
+
+  Status Convolution() {
+    plan_.is_conv = true;
+    const auto& attrs = node_.As<graph::ConvAttrs>();
+    const bool wgrad = node_.op == GraphOp::kConvWgrad, dgrad = node_.op == GraphOp::kConvDgrad;
+    x_ = dgrad ? node_.outputs[0] : node_.inputs[0];
+    w_ = wgrad ? node_.outputs[0] : node_.inputs[1];
+    y_ = wgrad ? node_.inputs[1] : dgrad ? node_.inputs[0] : node_.outputs[0];
+    const Tensor &x = g_[x_], &w = g_[w_];
+    rank_ = x.rank() - 2;
+    plan_.spatial = rank_ == 3 ? 3 : 2;
+    plan_.batches = x.dims[1] / w.dims[1];
+    if (rank_ > 3) return Decline("{} spatial dims; tensor maps of pixels have up to 3", rank_);
+    for (int64_t s = 0; s < rank_; ++s) {
+      if (attrs.stride[s] > 8 && !dgrad)
+        return Decline("stride {}: tensor maps step by up to 8 pixels", attrs.stride[s]);
+    }
+    return wgrad ? Wgrad(attrs) : FpropOrDgrad(attrs, dgrad);
+  }
+
+  // A row of a stage along k holds channels of one tap. A group's are taken whole: the neighbour's
+  // would come along, and 0 * NaN is NaN.
+  Status ChooseRow(int64_t channels) {
+    const int64_t bytes = channels * SizeOf(plan_.type);
+    plan_.row_bytes = bytes <= 32 ? 32 : bytes <= 64 ? 64 : 128;
+    if (plan_.batches == 1) return {};
+    for (const int row : {128, 64, 32}) {
+      plan_.row_bytes = row;
+      if (bytes % row == 0) return {};
+    }
+    return Decline("{} channels of a group are {} bytes; rows of 32 bytes need a multiple",
+                   channels, bytes);
+  }
+
+  Status FpropOrDgrad(const graph::ConvAttrs& attrs, bool dgrad) {
+    const Tensor& w = g_[w_];
+    const int64_t groups = plan_.batches, filters = w.dims[0] / groups, channels = w.dims[1];
+    const int64_t summed = dgrad ? filters : channels;
+    plan_.left_size = dgrad ? channels : filters;
+    RETURN_IF_ERROR(ChooseRow(summed));
+    plan_.left = {.id = w_};
+    plan_.right = {.id = dgrad ? y_ : x_};
+    const MapDim of_filters{filters, w.strides[0]}, of_channels{channels, w.strides[1]};
+    const MapDim outer = dgrad ? of_channels : of_filters, k = dgrad ? of_filters : of_channels;
+    ASSIGN_OR_RETURN(plan_.left.is_outer, IsOuterMajor(w, outer, k));
+    std::vector<int64_t> taps;
+    for (int64_t s = rank_; s-- > 0;) taps.push_back(s + 2);
+    if (!IsLinear(w, taps)) return Decline("the filter's taps do not lie in one row of memory");
+    const MapDim tap{NumElements(std::span(w.dims).subspan(2)), LinearStride(w, taps)};
+    const MapDim group{groups, filters * w.strides[0]};
+    ASSIGN_OR_RETURN(const TensorMapSpec left, MatrixMap(w, plan_.left, outer, k, tap, group));
+    // Phases: every combination of remainders by the strides.
+    std::vector<Walk> walks(static_cast<size_t>(rank_));
+    return ForEachPhase(attrs, dgrad, 0, walks, left, summed);
+  }
+
+  Status ForEachPhase(const graph::ConvAttrs& attrs, bool dgrad, int64_t s,
+                      std::vector<Walk>& walks, const TensorMapSpec& left, int64_t summed) {
+    if (s == rank_) return AddLaunch(walks, left, summed);
+    if (!dgrad) {
+      walks[s] = Forward(attrs, s);
+      return ForEachPhase(attrs, dgrad, s + 1, walks, left, summed);
+    }
+    for (int64_t phase = 0; phase < attrs.stride[s]; ++phase) {
+      walks[s] = Backward(attrs, s, phase);
+      if (walks[s].places > 0)
+        RETURN_IF_ERROR(ForEachPhase(attrs, dgrad, s + 1, walks, left, summed));
+    }
+    return {};
+  }
+
+  void Flip(const graph::ConvAttrs& attrs, int64_t s, Walk& walk) const {
+    if (!attrs.flip) return;
+    walk.filter_first = g_[w_].dims[s + 2] - 1 - walk.filter_first;
+    walk.filter_step = -walk.filter_step;
+  }
+
+  Walk Forward(const graph::ConvAttrs& attrs, int64_t s) const {
+    Walk walk{.places = g_[y_].dims[s + 2],
+              .step = attrs.stride[s],
+              .low = -attrs.pre_padding[s],
+              .taps = g_[w_].dims[s + 2],
+              .offset = attrs.dilation[s]};
+    Flip(attrs, s, walk);
+    return walk;
+  }
+
+  // Input places h = phase + stride * i. Tap r reaches them if (h + pad - r * dilation) is a multiple
+  // of the stride: every (stride / gcd)-th one. From the last such r downwards the coordinate in dy
+  // grows.
+  Walk Backward(const graph::ConvAttrs& attrs, int64_t s, int64_t phase) const {
+    const int64_t stride = attrs.stride[s], dilation = attrs.dilation[s];
+    const int64_t from = phase + attrs.pre_padding[s], taps = g_[w_].dims[s + 2];
+    const int64_t h = g_[x_].dims[s + 2];
+    Walk walk{.places = h > phase ? CeilDiv(h - phase, stride) : 0,
+              .taps = 0,
+              .start = phase,
+              .out_step = stride};
+    const int64_t period = stride / std::gcd(stride, dilation);
+    for (int64_t r = taps - 1; r >= 0 && r >= taps - period; --r) {
+      if ((from - r * dilation) % stride != 0) continue;
+      walk.taps = r / period + 1;
+      walk.low = (from - r * dilation) / stride;
+      walk.offset = period * dilation / stride;
+      walk.filter_first = r;
+      walk.filter_step = -period;
+      break;
+    }
+    if (walk.taps == 0) walk.low = 0;
+    Flip(attrs, s, walk);
+    return walk;
+  }
+
+  // Limits of the encodings: corners are signed bytes in two dims and nibbles in three, filter
+  // offsets unsigned.
+  Status CheckLimits(const std::vector<Walk>& walks, const Tensor& pixels) const {
+    const int64_t corner = plan_.spatial == 3 ? 16 : 128;
+    for (size_t s = 0; s < walks.size(); ++s) {
+      const Walk& walk = walks[s];
+      const int64_t upper = UpperCorner(walk, pixels.dims[s + 2]);
+      if (walk.low < -corner || walk.low >= corner || upper < -corner || upper >= corner)
+        return Decline("corners {} and {} of the pixels of {}: {} to {} are possible", walk.low,
+                       upper, pixels.name, -corner, corner - 1);
+      if ((walk.taps - 1) * walk.offset >= 2 * corner)
+        return Decline("the filter reaches over {} pixels; {} are possible",
+                       (walk.taps - 1) * walk.offset, 2 * corner - 1);
+    }
+    return {};
+  }
+
+  // One past the last place's coordinate, counted from the end of the dim.
+  static int64_t UpperCorner(const Walk& walk, int64_t extent) {
+    return walk.low + (walk.places - 1) * walk.step + 1 - extent;
+  }
+
+  // Every place is its own only tap, and they lie in one row of memory: a matrix.
+  bool IsMatrix(const std::vector<Walk>& walks, const Tensor& t) const {
+    std::vector<int64_t> dims;
+    for (int64_t s = rank_; s-- > 0;) {
+      const Walk& walk = walks[s];
+      if (walk.taps != 1 || walk.step != 1 || walk.low != 0 || walk.places != t.dims[s + 2])
+        return false;
+      dims.push_back(s + 2);
+    }
+    dims.push_back(0);
+    return IsLinear(t, dims);
+  }
+
+  Result<TensorMapSpec> PixelMap(const Tensor& t, const std::vector<Walk>& walks) const {
+    RETURN_IF_ERROR(CheckLimits(walks, t));
+    std::vector<MapDim> dims = {{t.dims[1], t.strides[1]}};
+    for (int64_t s = rank_; s-- > 0;) dims.push_back({t.dims[s + 2], t.strides[s + 2]});
+    if (rank_ == 1) dims.push_back({1, 0});
+    dims.push_back({t.dims[0], t.strides[0]});
+    ASSIGN_OR_RETURN(TensorMapSpec map, MakeMap(t, TensorMapSpec::Kind::kPixels, dims));
+    for (int64_t s = 0; s < rank_; ++s) {
+      const size_t at = static_cast<size_t>(rank_ - 1 - s);  // w first
+      map.lower[at] = static_cast<int32_t>(walks[s].low);
+      map.upper[at] = static_cast<int32_t>(UpperCorner(walks[s], t.dims[s + 2]));
+      map.element_strides[at + 1] = static_cast<int32_t>(walks[s].step);
+    }
+    return map;
+  }
+
+  // A matrix of pixels: rows are channels of a group.
+  Result<TensorMapSpec> ImageMap(const Tensor& t, const Sm90Operand& operand,
+                                 int64_t channels) const {
+    std::vector<int64_t> dims;
+    for (int64_t s = rank_; s-- > 0;) dims.push_back(s + 2);
+    dims.push_back(0);
+    const MapDim pixel{t.dims[0] * NumElements(std::span(t.dims).subspan(2)),
+                       LinearStride(t, dims)};
+    const MapDim channel{channels, t.strides[1]};
+    const MapDim group{plan_.batches, channels * t.strides[1]};
+    const MapDim none{};
+    return operand.is_outer ? MatrixMap(t, operand, channel, pixel, none, group)
+                            : MatrixMap(t, operand, pixel, channel, none, group);
+  }
+
+  void AddWalkMembers(const std::vector<Walk>& walks, bool with_places, Sm90Launch& launch) const {
+    static constexpr const char* kSuffix[] = {"w", "h", "d"};
+    int64_t filter_scale = 1, filter_first = 0;
+    for (int64_t at = 0; at < plan_.spatial; ++at) {
+      const int64_t s = rank_ - 1 - at;
+      const Walk walk = s >= 0 ? walks[s] : Walk{};
+      const auto add = [&](const char* name, int64_t value) {
+        launch.shape.emplace_back(fmt::format("{}_{}", name, kSuffix[at]), value);
+      };
+      if (with_places) {
+        add("places", walk.places);
+        add("step", walk.step);
+        add("low", walk.low);
+        add("offset", walk.offset);
+      }
+      add("taps", std::max<int64_t>(walk.taps, 1));
+      if (node_.op == GraphOp::kConvWgrad) continue;
+      add("filter", walk.filter_step * filter_scale);
+      filter_first += walk.filter_first * filter_scale;
+      if (s >= 0) filter_scale *= g_[w_].dims[s + 2];
+    }
+    if (node_.op != GraphOp::kConvWgrad) launch.shape.emplace_back("filter_first", filter_first);
+  }
+
+  Status AddLaunch(const std::vector<Walk>& walks, const TensorMapSpec& left, int64_t summed) {
+    const Tensor& pixels = g_[plan_.right.id];
+    Sm90Launch launch{.left = left};
+    const int64_t tap_steps = CeilDiv(summed, plan_.depth());
+    int64_t taps = 1;
+    launch.places = {pixels.dims[0]};
+    for (const Walk& walk : walks) {
+      launch.places.push_back(walk.places);
+      launch.starts.push_back(walk.start);
+      launch.steps.push_back(walk.out_step);
+      taps *= walk.taps;
+    }
+    launch.right_size = NumElements(launch.places);
+    launch.k_steps = taps * tap_steps;
+    launch.shape = {{"tap_steps", tap_steps}};
+    // All launches of a kernel address alike: one form for all phases.
+    const bool single = node_.op == GraphOp::kConvFprop || NumElements(launch.steps) == 1;
+    plan_.right.is_pixels = !(single && IsMatrix(walks, pixels));
+    if (plan_.right.is_pixels) {
+      if (pixels.dims[1] != 1 && pixels.strides[1] != 1)
+        return Decline("{} does not have its channels innermost", pixels.name);
+      ASSIGN_OR_RETURN(launch.right, PixelMap(pixels, walks));
+      if (plan_.batches > 1) launch.shape.emplace_back("group_channels", summed);
+    } else {
+      ASSIGN_OR_RETURN(launch.right, ImageMap(pixels, plan_.right, summed));
+    }
+    AddWalkMembers(walks, plan_.right.is_pixels, launch);
+    plan_.launches.push_back(std::move(launch));
+    return {};
+  }
+
+  Status Wgrad(const graph::ConvAttrs& attrs) {
+    if (!Is16Bit())
+      return Decline("wgrad multiplies along pixels, which wgmma takes for 16-bit types only");
+    const Tensor &x = g_[x_], &w = g_[w_], &y = g_[y_];
+    const int64_t groups = plan_.batches, filters = w.dims[0] / groups, channels = w.dims[1];
+    if (w.dims[1] != 1 && w.strides[1] != 1)
+      return Decline("{} does not have its channels innermost", w.name);
+    std::vector<Walk> walks;
+    for (int64_t s = 0; s < rank_; ++s) walks.push_back(Forward(attrs, s));
+    plan_.left = {.id = x_, .is_pixels = !IsMatrix(walks, x), .is_outer = true};
+    plan_.right = {.id = y_, .is_outer = true};
+    std::vector<int64_t> dims;
+    for (int64_t s = rank_; s-- > 0;) dims.push_back(s + 2);
+    dims.push_back(0);
+    if (!IsLinear(y, dims)) return Decline("the pixels of {} do not lie in one row", y.name);
+    Sm90Launch launch;
+    ASSIGN_OR_RETURN(launch.right, ImageMap(y, plan_.right, filters));
+    const int64_t taps = NumElements(std::span(w.dims).subspan(2));
+    plan_.padded_channels = AlignUp(channels, kSm90Panel);
+    plan_.left_size = taps * plan_.padded_channels;
+    launch.right_size = filters;
+    launch.places = {filters};
+    launch.k_steps =
+        CeilDiv(y.dims[0] * NumElements(std::span(y.dims).subspan(2)), plan_.depth());
+    launch.shape = {{"tap_steps", launch.k_steps}};
+    if (plan_.left.is_pixels) {
+      if (x.dims[1] != 1 && x.strides[1] != 1)
+        return Decline("{} does not have its channels innermost", x.name);
+      ASSIGN_OR_RETURN(launch.left, PixelMap(x, walks));
+      if (groups > 1) launch.shape.emplace_back("group_channels", channels);
+      launch.shape.emplace_back("tap_panels", plan_.padded_channels / kSm90Panel);
+      AddWalkMembers(walks, true, launch);
+    } else {
+      ASSIGN_OR_RETURN(launch.left, ImageMap(x, plan_.left, channels));
+    }
+    plan_.launches.push_back(std::move(launch));
+    return {};
+  }
+
+  const graph::Graph& g_;
+  const Node& node_;
+  Sm90Plan plan_;
+  int64_t inner_batch_ = -1, outer_batch_ = -1;
+  TensorId x_ = -1, w_ = -1, y_ = -1;
+  int64_t rank_ = 0;
+};
+
+}  // namespace
+
+Result<Sm90Plan> PlanSm90(const Group& group) { return Planner(group).Run(); }
+
+void SetBox(TensorMapSpec& map, const Sm90Plan& plan, const Sm90Operand& operand, int rows) {
+  const int depth = plan.depth();
+  map.swizzle_bytes = operand.is_outer ? 128 : plan.row_bytes;
+  if (operand.is_pixels) {
+    // wgrad's left walks pixels along k, the others along their own axis.
+    map.channels = operand.is_outer ? kSm90Panel : depth;
+    map.pixels = operand.is_outer ? depth : rows;
+    return;
+  }
+  map.box = {depth, rows, 1, 1, 1};
+  if (operand.is_outer) map.box = {kSm90Panel, depth, 1, 1, 1};
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,65 @@
+// Sm90Plan: a contraction as contract_sm90 (codegen/cuda/device) runs it. Which operand is left and
+// which is right, the tensor maps that read them, and the numbers of each launch.
+//
+//              left (rows of wgmma)           right (columns)         k
+//   matmul     b, or a where the result       the other one           k
+//              is contiguous along m
+//   fprop      w [filters]                    x, by pixels            taps, channels
+//   dgrad      w [channels]                   dy, by pixels           taps of the phase, filters
+//   wgrad      x, by pixels: [taps, channels] dy [filters]            pixels of dy
+//
+// A strided dgrad is one launch for each phase (the input places whose index has the same remainder
+// by the stride): within it every place has the same taps, so it is a convolution of stride 1. A
+// 1x1 filter of stride 1 has no pixels to pick: the image is a matrix.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/engines/contraction.h"
+#include "ir/base/result.h"
+#include "ir/tensor_map.h"
+
+namespace kiln::compiler {
+
+struct Sm90Operand {
+  graph::TensorId id = -1;
+  bool is_pixels = false;
+  bool is_outer = false;  // contiguous along its own axis, not along k
+};
+
+struct Sm90Launch {
+  TensorMapSpec left = {}, right = {};  // boxes and swizzles are those of the tile, see SetBox
+  std::vector<std::pair<std::string, int64_t>> shape = {};  // members of contract_shape
+  int64_t right_size = 0;
+  int64_t k_steps = 0;
+  Dims places = {};         // extents that the right axis is made of
+  Dims starts = {}, steps = {};  // dgrad: spatial place i is i * step + start in dx
+};
+
+struct Sm90Plan {
+  Sm90Operand left = {}, right = {};
+  bool left_is_a = false;  // of the contraction's two operands
+  bool is_conv = false;
+  int spatial = 2;         // dims of pixels
+  int row_bytes = 128;     // of a stage's row along k
+  int64_t left_size = 0;   // wgrad: taps * channels, each tap padded to whole panels
+  int64_t padded_channels = 0;  // wgrad: of one tap; 0 elsewhere
+  int64_t batches = 1;
+  DType type = DType::kF16;
+  std::vector<Sm90Launch> launches = {};
+
+  int depth() const { return row_bytes / SizeOf(type); }  // elements along k of one step
+};
+
+// Elements of an outer-major operand in one row of shared memory.
+inline constexpr int kSm90Panel = 64;
+
+// The plan, or why the tensors cannot be read by tensor maps.
+Result<Sm90Plan> PlanSm90(const Group& group);
+
+// Fills in the box that loads `rows` of the operand.
+void SetBox(TensorMapSpec& map, const Sm90Plan& plan, const Sm90Operand& operand, int rows);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,100 @@
+// See the header. The model counts clocks of one SM: tensor cores, the way from L2, shared memory;
+// the slowest of them is a step's time. Its numbers are from measurements on an H200 (docs/perf-log.md).
+#include "compiler/engines/sm90_tile.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int64_t kReservedBytes = 1024;  // of a block's shared memory, by the system
+constexpr int kMostStages = 8;
+constexpr int kChunk = 32, kPitch = 68;  // of contract_sm90's staging
+
+constexpr double kClock = 1.6e9;
+constexpr double kTensorFlops = 8192;    // per clock, 16-bit: 64x256x16 products in 64 clocks
+constexpr double kL2Bytes = 40;          // per clock
+constexpr double kSharedBytesPerClock = 128;
+constexpr double kStoreClocks = 0.075;   // of an element of the result
+constexpr double kTileClocks = 900;      // to fill the pipeline and to drain it
+constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
+constexpr double kLaunchSeconds = 2.5e-6;
+
+int64_t OperandBytes(const Sm90Plan& plan, const Sm90Operand& operand, int rows) {
+  if (!operand.is_outer) return int64_t{rows} * plan.row_bytes;
+  return CeilDiv(rows, kSm90Panel) * plan.depth() * 128;
+}
+
+}  // namespace
+
+int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile) {
+  return OperandBytes(plan, plan.left, tile.left) + OperandBytes(plan, plan.right, tile.right);
+}
+
+int64_t StagingBytes() { return int64_t{kSm90Groups} * kChunk * kPitch * 4; }
+
+int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  const int64_t room = target.shared_bytes_per_block - StagingBytes();
+  return static_cast<int>(std::min<int64_t>(room / (StageBytes(plan, tile) + 16), kMostStages));
+}
+
+int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  return StagesOf(plan, tile, target) * (StageBytes(plan, tile) + 16) + StagingBytes();
+}
+
+bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  const int columns = tile.columns();
+  if (columns % 8 != 0 || columns > 256) return false;
+  const int blocks = tile.left / 64 / tile.groups_left();
+  if (blocks < 1 || blocks * columns / 2 > 128) return false;
+  if (plan.right.is_outer && tile.right % (kSm90Panel * tile.groups_right()) != 0) return false;
+  if (plan.right.is_outer && tile.right % (kSm90Panel * tile.cluster) != 0) return false;
+  if (tile.right / tile.cluster % 8 != 0) return false;
+  if (!plan.right.is_outer && tile.right / tile.cluster > 256) return false;
+  if (plan.left.is_pixels && tile.cluster > 1 && plan.left_size <= tile.left) return false;
+  return StagesOf(plan, tile, target) >= 2;
+}
+
+double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target,
+                   double floor_bytes) {
+  const double element = SizeOf(plan.type);
+  const double flops = kTensorFlops * 2 / element;
+  const double step_flops = 2.0 * tile.left * tile.right * plan.depth();
+  const double row = plan.row_bytes;
+  // An SM reads the operands of wgmma: each group its rows of left, and its columns of right for
+  // every 64 rows.
+  const int columns = tile.columns();
+  const double wgmmas = static_cast<double>(tile.left / 64) * tile.groups_right();
+  const double reads = wgmmas * (64 + columns) * row;
+  const double writes = (tile.left + tile.right) * row;
+  const double tensor = step_flops / flops;
+  const double l2 = (tile.left + static_cast<double>(tile.right) / tile.cluster) * row / kL2Bytes;
+  const double shared = (reads + writes) / kSharedBytesPerClock;
+  const double step = std::max({tensor, l2, shared});
+  const double store = kStoreClocks * tile.left * tile.right * (tile.ping_pong ? 1.2 : 1.0);
+
+  const int slots = std::max(1, target.multiprocessors / tile.cluster);
+  double seconds = 0;
+  for (const Sm90Launch& launch : plan.launches) {
+    const int64_t left_tiles = CeilDiv(plan.left_size, int64_t{tile.left} * tile.cluster);
+    const int64_t right_tiles = CeilDiv(launch.right_size, tile.right);
+    const int64_t tiles = left_tiles * right_tiles * plan.batches * tile.split_k;
+    const double steps = static_cast<double>(launch.k_steps) / tile.split_k;
+    const double waves = static_cast<double>(CeilDiv(tiles, slots));
+    const double main = steps * step;
+    const double each = tile.ping_pong ? std::max(main + 0.2 * kTileClocks, (main + store) / 2 + kTileClocks / 2)
+                                       : main + store + 0.4 * kTileClocks;
+    double launch_seconds = (waves * each + kTileClocks + (tile.ping_pong ? store : 0)) / kClock;
+    if (tile.split_k > 1) {
+      const double slices = static_cast<double>(plan.left_size) * static_cast<double>(launch.right_size) *
+                            static_cast<double>(plan.batches) * tile.split_k * 4;
+      launch_seconds += 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
+    }
+    seconds += launch_seconds + kLaunchSeconds;
+  }
+  return std::max(seconds, floor_bytes / kDramBytesPerSecond +
+                               kLaunchSeconds * static_cast<double>(plan.launches.size()));
+}
+
+}  // namespace kiln::compiler

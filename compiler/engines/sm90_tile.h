@@ -1,0 +1,44 @@
+// Sm90Tile: the knobs of wgmma_sm90 as a tile configuration, what fits, and what it costs.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "compiler/engines/sm90_plan.h"
+#include "ir/target.h"
+
+namespace kiln::compiler {
+
+struct Sm90Tile {
+  int left = 128, right = 256;  // rows and columns of the tile
+  int cluster = 1;              // blocks along left that share the tile of the right operand
+  bool ping_pong = false;       // each of the two groups makes tiles of its own, in turns
+  int split_k = 1;
+  int raster = 8;
+
+  // Two consumer groups stand side by side along left, or along right where left has only 64 rows.
+  int groups_left() const { return ping_pong || left == 64 ? 1 : 2; }
+  int groups_right() const { return ping_pong || left > 64 ? 1 : 2; }
+  int columns() const { return right / groups_right(); }  // of one wgmma
+};
+
+inline constexpr int kSm90Groups = 2;
+
+Sm90Tile TileOf(std::span<const int> knobs);
+std::vector<int> KnobsOf(const Sm90Tile& tile);
+
+int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile);
+int64_t StagingBytes();
+// As many as fit, at most 8.
+int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
+int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
+
+// Whether the skeleton has this form for the plan: registers, wgmma's shapes, whole panels.
+bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
+
+// Modelled seconds of all launches, the sum of splits included; `floor_bytes` is what memory must
+// move at least.
+double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target,
+                   double floor_bytes);
+
+}  // namespace kiln::compiler

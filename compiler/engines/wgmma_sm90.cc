@@ -1,0 +1,357 @@
+// The wgmma_sm90 engine: knobs, which groups it takes, and the kernel's text: the configuration of
+// contract_sm90, its numbers, and the function that takes 8 neighbours of a tile through the
+// epilogue.
+//
+//   function store(values: f32[8], batch, split, left, right) {
+//     if left < left_size and right < right_size {
+//       …index of the result from (batch, left, right)…
+//       copy bias_r[0..8) <- bias[…];  for l in 0..8 { store y_w[l] = max(values[l] + bias_r[l], 0) }
+//       copy y[…] <- y_w[0..8)
+//     }
+//   }
+#include "compiler/engines/wgmma_sm90.h"
+
+#include <algorithm>
+
+#include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/sm90_plan.h"
+#include "compiler/engines/sm90_tile.h"
+#include "compiler/engines/split_sum.h"
+#include "compiler/engines/vectors.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::GraphOp;
+using graph::Tensor;
+using graph::TensorId;
+using tile::Block;
+using tile::Call;
+using tile::Expr;
+
+constexpr int kLeftDomain[] = {128, 64, 256};
+constexpr int kRightDomain[] = {256, 192, 160, 128, 96, 64, 32, 16, 8};
+constexpr int kClusterDomain[] = {1, 2};
+constexpr int kScheduleDomain[] = {0, 1};
+constexpr int kSplitDomain[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 14, 16, 22, 29, 33, 44, 66, 132};
+constexpr int kRasterDomain[] = {8, 1, 4, 16};
+constexpr KnobRow kKnobs[] = {
+    {.name = "tile_left", .cudnn_type = kKnobTileM, .domain = kLeftDomain},
+    {.name = "tile_right", .cudnn_type = kKnobTileN, .domain = kRightDomain},
+    {.name = "cluster", .cudnn_type = kKnobClusterM, .domain = kClusterDomain},
+    {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kScheduleDomain},
+    {.name = "split_k", .cudnn_type = kKnobSplitKSlices, .domain = kSplitDomain},
+    {.name = "raster", .cudnn_type = kKnobSwizzle, .domain = kRasterDomain},
+};
+enum { kLeftKnob, kRightKnob, kClusterKnob, kPingPongKnob, kSplitKnob, kRasterKnob };
+
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+constexpr int kVector = 8;  // neighbours that the skeleton hands over at once
+
+// ---- the kernel
+// --------------------------------------------------------------------------------------------
+
+class Schedule {
+ public:
+  Schedule(const Group& group, const Target& target, const Sm90Plan& plan, const Sm90Tile& tile,
+           const Sm90Launch& launch)
+      : group_(group),
+        target_(target),
+        plan_(plan),
+        tile_(tile),
+        launch_(launch),
+        b_(group, target,
+           fmt::format("wgmma_sm90: tile {}x{}x{}, {} stages, cluster {}{}{}", tile.left, tile.right,
+                       plan.depth(), StagesOf(plan, tile, target), tile.cluster,
+                       tile.ping_pong ? ", ping-pong" : "", tile.split_k > 1 ? ", split-K" : "")) {
+    for (const char* reserved : {"bx", "shape", "store"}) b_.Name(reserved);
+    c_ = DescribeContraction(b_, ContractionOf(group));
+  }
+
+  void Lower(Lowered& lowered) {
+    Call call{.skeleton = "contract_sm90"};
+    call.maps = {b_.Map("left_map", plan_.left.id, Boxed(launch_.left, plan_.left, tile_.left)),
+                 b_.Map("right_map", plan_.right.id,
+                        Boxed(launch_.right, plan_.right, tile_.right / tile_.cluster))};
+    call.wgmma = {.columns = tile_.columns(),
+                  .type = plan_.type,
+                  .left_is_outer = plan_.left.is_outer,
+                  .right_is_outer = plan_.right.is_outer};
+    call.shared_bytes = SharedBytes(plan_, tile_, target_);
+    Configure(call);
+    const int64_t tiles = Shape(call);
+    call.functions.push_back(StoreFunction(lowered));
+    const int64_t slots = std::max(1, target_.multiprocessors / tile_.cluster);
+    const int64_t blocks = std::min(tiles, slots) * tile_.cluster;
+    Block inner, body;
+    inner.push_back({std::move(call)});
+    body.push_back({tile::For{"bx", t(), b_.Arg("blocks", blocks), tile::Bind::kBlockX,
+                              std::move(inner)}});
+    b_.Finish(std::move(body), {blocks, 1, 1}, 128 * (kSm90Groups + 1), lowered, 1);
+    lowered.kernels.back().cluster = tile_.cluster;
+  }
+
+ private:
+  DType t() const { return b_.index_type(); }
+
+  TensorMapSpec Boxed(TensorMapSpec map, const Sm90Operand& operand, int rows) const {
+    SetBox(map, plan_, operand, rows);
+    return map;
+  }
+
+  void Configure(Call& call) const {
+    call.config = {
+        {"kTileLeft", tile_.left},
+        {"kTileRight", tile_.right},
+        {"kRowBytes", plan_.row_bytes},
+        {"kStages", StagesOf(plan_, tile_, target_)},
+        {"kCluster", tile_.cluster},
+        {"kGroupsLeft", tile_.groups_left()},
+        {"kGroupsRight", tile_.groups_right()},
+        {"kPingPong", tile_.ping_pong ? 1 : 0},
+        {"kProducerRegisters", kProducerRegisters},
+        {"kConsumerRegisters", kConsumerRegisters},
+        {"kLeft", plan_.left.is_pixels ? 1 : 0},
+        {"kRight", plan_.right.is_pixels ? 1 : 0},
+        {"kSpatial", plan_.spatial},
+        {"kBatched", plan_.batches > 1 ? 1 : 0},
+        {"kSplit", tile_.split_k > 1 ? 1 : 0},
+        {"kMayBeEmpty", MayBeEmpty() ? 1 : 0},
+        {"kVectorLeft", 1},
+    };
+  }
+
+  // A phase of a strided dgrad that no tap reaches is all zeros.
+  bool MayBeEmpty() const {
+    return std::ranges::any_of(plan_.launches, [](const Sm90Launch& l) { return l.k_steps == 0; });
+  }
+
+  // Returns the number of tiles, in clusters.
+  int64_t Shape(Call& call) {
+    const int64_t left_tiles = CeilDiv(plan_.left_size, int64_t{tile_.left} * tile_.cluster);
+    const int64_t right_tiles = CeilDiv(launch_.right_size, tile_.right);
+    const auto add = [&](const std::string& name, int64_t value) {
+      call.shape.push_back({name, b_.Arg(name, value)});
+    };
+    add("left_tiles", left_tiles);
+    add("right_tiles", right_tiles);
+    add("raster", tile_.raster);
+    add("k_steps", launch_.k_steps);
+    if (plan_.batches > 1) add("batches", plan_.batches);
+    if (tile_.split_k > 1) add("splits", tile_.split_k);
+    for (const auto& [name, value] : launch_.shape) add(name, value);
+    return left_tiles * right_tiles * plan_.batches * tile_.split_k;
+  }
+
+  Call::Function StoreFunction(Lowered& lowered) {
+    Call::Function f{.name = "store"};
+    const auto param = [&](const char* name, DType type, int64_t size) {
+      f.params.push_back({b_.Name(name), type, size});
+      return f.params.back().name;
+    };
+    const DType accumulator = ArithmeticType(plan_.type) == DType::kI32 ? DType::kI32 : DType::kF32;
+    const std::string values = param("values", accumulator, kVector);
+    const Expr batch = tile::Var(param("batch", t(), 0), t());
+    const Expr split = tile::Var(param("split", t(), 0), t());
+    const Expr left = tile::Var(param("left", t(), 0), t());
+    const Expr right = tile::Var(param("right", t(), 0), t());
+    if (tile_.split_k > 1) {
+      StoreSlice(f.body, lowered, values, accumulator, batch, split, left, right);
+    } else {
+      StoreResult(f.body, values, accumulator, batch, left, right);
+    }
+    return f;
+  }
+
+  // split-K: the partial sums, to be added up by SumSplits.
+  void StoreSlice(Block& out, Lowered& lowered, const std::string& values, DType type,
+                  const Expr& batch, const Expr& split, const Expr& left, const Expr& right) {
+    const int64_t pitch = AlignUp(plan_.left_size, kVector);
+    lowered.scratch_bytes = {int64_t{tile_.split_k} * plan_.batches * launch_.right_size * pitch *
+                             SizeOf(type)};
+    const std::string slices = b_.Scratch(0, type, false);
+    const Expr right_size = b_.Arg("right_size", launch_.right_size);
+    Block inside;
+    Expr row = split;
+    if (plan_.batches > 1) row = row * b_.Arg("slice_batches", plan_.batches) + batch;
+    const Expr pitch_arg = b_.Arg("slice_pitch", pitch);
+    const Expr at = b_.Let(inside, "at", (row * right_size + right) * pitch_arg + left);
+    WideCopy(inside, type, slices, at, values, b_.Idx(0), kVector);
+    out.push_back({tile::If{tile::And(tile::Lt(left, pitch_arg), tile::Lt(right, right_size)),
+                            std::move(inside),
+                            {}}});
+  }
+
+  void StoreResult(Block& out, const std::string& values, DType type, const Expr& batch,
+                   const Expr& left, const Expr& right) {
+    ContractionEpilogue epilogue(group_, b_, c_, Axes());
+    const int lanes = std::min(kVector, epilogue.lanes());
+    for (int first = 0; first < kVector; first += lanes) {
+      const Expr at = b_.Let(out, "at", left + b_.Idx(first));
+      epilogue.Store(out, batch, at, right, lanes, [&](const Expr& lane) {
+        return tile::Load(values, type, b_.Idx(first) + lane);
+      });
+    }
+  }
+
+  EpilogueAxes Axes() const {
+    return {.left_is_a = plan_.left_is_a,
+            .left_size = plan_.left_size,
+            .padded_channels = plan_.padded_channels,
+            .right_size = launch_.right_size,
+            .places = launch_.places,
+            .starts = launch_.starts,
+            .steps = launch_.steps};
+  }
+
+  const Group& group_;
+  const Target& target_;
+  const Sm90Plan& plan_;
+  const Sm90Tile& tile_;
+  const Sm90Launch& launch_;
+  KernelBuilder b_;
+  Contraction c_{};
+};
+
+// ---- the engine's row
+// --------------------------------------------------------------------------------------
+
+bool IsOperandType(DType type) {
+  constexpr DType kTypes[] = {DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8};
+  return std::ranges::find(kTypes, type) != std::end(kTypes);
+}
+
+Status Supports(const Group& group, const Target& target) {
+  if (group.kind != GroupKind::kContract)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the group has no contraction as its anchor");
+  if (!target.is_cuda() || target.sm_version != 90)
+    return Status::Error(Code::kArchMismatch, "wgmma needs sm_90a, the target is {}", target.arch);
+  if (target.minimal_launch)
+    return Status::Error(Code::kArchMismatch,
+                         "KILN_LAUNCH=minimal allows neither tensor maps nor clusters");
+  const graph::Node& anchor = ContractionOf(group);
+  const Tensor &a = group.graph[anchor.inputs[0]], &b = group.graph[anchor.inputs[1]];
+  if (a.dtype != b.dtype || !IsOperandType(a.dtype))
+    return Status::Error(Code::kUnsupportedDataType,
+                         "operands are {} and {}; both must be one of f16, bf16, e4m3, e5m2, i8",
+                         Info(a.dtype).text, Info(b.dtype).text);
+  const DType arithmetic = a.dtype == DType::kI8 ? DType::kI32 : DType::kF32;
+  if (ArithmeticType(anchor.compute) != arithmetic)
+    return Status::Error(Code::kUnsupportedDataType, "compute type {} is not {}",
+                         Info(anchor.compute).text, Info(arithmetic).text);
+  const auto producers = graph::Producers(group.graph);
+  for (const TensorId id : anchor.inputs) {
+    if (producers[id] >= 0 || group.graph[id].by_value)
+      return Status::Error(Code::kUnsupportedGraphPattern,
+                           "operand {} is computed by a prologue; tensor maps read memory as it is",
+                           group.graph[id].name);
+  }
+  return PlanSm90(group).status();
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group));
+  const Sm90Tile tile = TileOf(knobs);
+  if (!IsLegal(plan, tile, target))
+    return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
+                         KnobText(kWgmmaSm90Engine, knobs));
+  Lowered lowered;
+  for (const Sm90Launch& launch : plan.launches)
+    Schedule(group, target, plan, tile, launch).Lower(lowered);
+  if (tile.split_k > 1) {
+    SumSplits(group, target,
+              {.splits = tile.split_k,
+               .batches = plan.batches,
+               .left_pitch = AlignUp(plan.left_size, kVector),
+               .accumulator = plan.type == DType::kI8 ? DType::kI32 : DType::kF32,
+               .axes = {.left_is_a = plan.left_is_a,
+                        .left_size = plan.left_size,
+                        .padded_channels = plan.padded_channels,
+                        .right_size = plan.launches[0].right_size,
+                        .places = plan.launches[0].places,
+                        .starts = plan.launches[0].starts,
+                        .steps = plan.launches[0].steps}},
+              lowered);
+  }
+  return lowered;
+}
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  const auto plan = PlanSm90(group);
+  const Sm90Tile tile = TileOf(knobs);
+  if (!plan.ok() || !IsLegal(*plan, tile, target)) return 1e9;
+  return Sm90Seconds(*plan, tile, target, static_cast<double>(FloorBytes(group)));
+}
+
+int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
+  const auto plan = PlanSm90(group);
+  return plan.ok() ? SharedBytes(*plan, TileOf(knobs), target) : 0;
+}
+
+// Legal tiles that do not waste most of themselves, the cheapest splits of each.
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  std::vector<std::vector<int>> all;
+  const auto plan = PlanSm90(group);
+  if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
+  const int64_t right_size = plan->launches.empty() ? 1 : plan->launches[0].right_size;
+  for (const int left : kLeftDomain) {
+    for (const int right : kRightDomain) {
+      const bool too_wide = right > 8 && right / 2 >= AlignUp(right_size, 8);
+      const bool too_high = left > 64 && left / 2 >= plan->left_size;
+      if (too_wide || too_high) continue;
+      for (const int cluster : kClusterDomain) {
+        if (cluster > 1 && plan->left_size <= left) continue;
+        for (const int ping_pong : kScheduleDomain) {
+          Sm90Tile tile{.left = left, .right = right, .cluster = cluster,
+                        .ping_pong = ping_pong != 0};
+          if (!IsLegal(*plan, tile, target)) continue;
+          for (const int split : kSplitDomain) {
+            if (split > 1 && plan->launches.size() > 1) break;
+            if (split > 1 && split * 4 > plan->launches[0].k_steps) break;
+            const int64_t tiles = CeilDiv(plan->left_size, left) * CeilDiv(right_size, right) *
+                                  plan->batches * split;
+            if (split > 1 && tiles > 2 * target.multiprocessors) break;
+            tile.split_k = split;
+            all.push_back(KnobsOf(tile));
+          }
+        }
+      }
+    }
+  }
+  if (all.empty()) all.push_back(DefaultKnobs(kWgmmaSm90Engine));
+  return all;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kNumerical[] = {kNoteTensorCore};
+
+}  // namespace
+
+Sm90Tile TileOf(std::span<const int> knobs) {
+  return {.left = knobs[kLeftKnob],
+          .right = knobs[kRightKnob],
+          .cluster = knobs[kClusterKnob],
+          .ping_pong = knobs[kPingPongKnob] != 0,
+          .split_k = knobs[kSplitKnob],
+          .raster = knobs[kRasterKnob]};
+}
+
+std::vector<int> KnobsOf(const Sm90Tile& tile) {
+  return {tile.left,    tile.right,  tile.cluster, tile.ping_pong ? 1 : 0,
+          tile.split_k, tile.raster};
+}
+
+const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
+                                 .version = 1,
+                                 .knobs = kKnobs,
+                                 .notes = {.numerical = kNumerical, .behavioral = kBehavior},
+                                 .supports = Supports,
+                                 .cost = Cost,
+                                 .lower = Lower,
+                                 .shared_bytes = SharedBytesOf,
+                                 .candidates = Candidates};
+
+}  // namespace kiln::compiler

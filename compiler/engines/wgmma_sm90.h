@@ -1,0 +1,12 @@
+// The wgmma_sm90 engine: contractions on Hopper's tensor cores, loaded by tensor maps. See
+// sm90_plan.h for what becomes of an operation, codegen/cuda/device/contract_sm90.cuh for how it
+// runs.
+#pragma once
+
+#include "compiler/engines/engine.h"
+
+namespace kiln::compiler {
+
+extern const Engine kWgmmaSm90Engine;
+
+}  // namespace kiln::compiler
