@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,11 +13,16 @@
 
 namespace kiln::testing {
 
-std::unique_ptr<Cudnn> Cudnn::Open(const std::string& path, void* stream, std::string* error) {
+std::unique_ptr<Cudnn> Cudnn::Load(const std::string& path, std::string* error) {
   std::unique_ptr<Cudnn> cudnn(new Cudnn);
   cudnn->path_ = path;
   *error = cudnn->Resolve();
-  if (!error->empty()) return nullptr;
+  return error->empty() ? std::move(cudnn) : nullptr;
+}
+
+std::unique_ptr<Cudnn> Cudnn::Open(const std::string& path, void* stream, std::string* error) {
+  auto cudnn = Load(path, error);
+  if (!cudnn) return nullptr;
   if (const auto status = cudnn->create(&cudnn->handle_); status != CUDNN_STATUS_SUCCESS) {
     *error = cudnn->ErrorOf(status, "cudnnCreate").text;
     return nullptr;
@@ -206,7 +212,7 @@ ClientError Graph::CollectMode(int mode) {
   return {};
 }
 
-ClientError Graph::AddEngines() {
+ClientError Graph::AddEngines(const std::set<int64_t>& known) {
   int64_t count = 0;
   const ClientError error = cudnn_->ErrorOf(
       cudnn_->getAttribute(graph_.get(), CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT,
@@ -216,6 +222,7 @@ ClientError Graph::AddEngines() {
   const size_t before = configs_.size();
   ClientError last{.status = CUDNN_STATUS_NOT_SUPPORTED, .text = "the library has no engine"};
   for (int64_t i = 0; i < count; ++i) {
+    if (known.contains(i)) continue;
     if (ClientError refused = AddEngine(i); !refused.ok()) last = refused;
   }
   return configs_.size() > before ? ClientError{} : last;
@@ -231,6 +238,72 @@ ClientError Graph::AddEngine(int64_t index) {
   if (ClientError error = config.Finalize(); !error.ok()) return error;
   configs_.push_back(std::move(config));
   return {};
+}
+
+namespace {
+
+// The descriptors that an attribute holds; empty where it cannot be read.
+std::vector<Descriptor> GetDescriptors(const Cudnn& cudnn, const Descriptor& of,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendDescriptorType_t type, int64_t most) {
+  std::vector<Descriptor> list;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (int64_t i = 0; i < most; ++i) raw.push_back(list.emplace_back(cudnn, type).get());
+  int64_t count = 0;
+  const auto status =
+      cudnn.getAttribute(of.get(), name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count, raw.data());
+  list.resize(status == CUDNN_STATUS_SUCCESS ? static_cast<size_t>(std::min(count, most)) : 0);
+  return list;
+}
+
+template <typename T>
+T GetScalar(const Cudnn& cudnn, const Descriptor& of, cudnnBackendAttributeName_t name,
+            cudnnBackendAttributeType_t type, T fallback) {
+  T value = fallback;
+  int64_t count = 0;
+  const auto status = cudnn.getAttribute(of.get(), name, type, 1, &count, &value);
+  return status == CUDNN_STATUS_SUCCESS ? value : fallback;
+}
+
+}  // namespace
+
+bool ConfigFacts::Has(cudnnBackendNumericalNote_t note) const {
+  return std::ranges::find(notes, static_cast<int>(note)) != notes.end();
+}
+
+std::string ConfigFacts::Text() const {
+  std::string text = fmt::format("engine {}", engine);
+  for (const auto& [type, value] : knobs)
+    text += fmt::format("{} {}={}", &type == &knobs.front().first ? ", knobs" : "", type, value);
+  return text;
+}
+
+ConfigFacts Graph::FactsOf(size_t config) const {
+  ConfigFacts facts;
+  const auto engines = GetDescriptors(*cudnn_, configs_[config], CUDNN_ATTR_ENGINECFG_ENGINE,
+                                      CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+  if (engines.empty()) return facts;
+  facts.engine =
+      GetScalar<int64_t>(*cudnn_, engines[0], CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, -1);
+  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
+  int64_t count = 0;
+  if (cudnn_->getAttribute(engines[0].get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                           CUDNN_TYPE_NUMERICAL_NOTE, static_cast<int64_t>(notes.size()), &count,
+                           notes.data()) == CUDNN_STATUS_SUCCESS) {
+    for (int64_t i = 0; i < count && i < static_cast<int64_t>(notes.size()); ++i)
+      facts.notes.push_back(static_cast<int>(notes[static_cast<size_t>(i)]));
+  }
+  for (const Descriptor& choice :
+       GetDescriptors(*cudnn_, configs_[config], CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                      CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
+    const auto type =
+        GetScalar<cudnnBackendKnobType_t>(*cudnn_, choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+                                          CUDNN_TYPE_KNOB_TYPE, CUDNN_KNOB_TYPE_COUNTS);
+    facts.knobs.emplace_back(static_cast<int>(type),
+                             GetScalar<int64_t>(*cudnn_, choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
+                                                CUDNN_TYPE_INT64, -1));
+  }
+  return facts;
 }
 
 std::unique_ptr<Plan> Graph::MakePlan(size_t config, ClientError* error) const {

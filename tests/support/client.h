@@ -9,7 +9,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "include/v9/cudnn_graph.h"
@@ -33,6 +35,8 @@ class Cudnn {
  public:
   // `stream` is a cudaStream_t or null.
   static std::unique_ptr<Cudnn> Open(const std::string& path, void* stream, std::string* error);
+  // Without a handle: descriptors alone, on machines where cudnnCreate finds no device.
+  static std::unique_ptr<Cudnn> Load(const std::string& path, std::string* error);
   ~Cudnn();
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
@@ -104,6 +108,16 @@ struct Pack {
   Descriptor Make(const Cudnn& cudnn, ClientError* error) const;
 };
 
+// What an engine config says of itself.
+struct ConfigFacts {
+  int64_t engine = -1;                         // its global index
+  std::vector<std::pair<int, int64_t>> knobs;  // cudnnBackendKnobType_t and the choice
+  std::vector<int> notes;                      // cudnnBackendNumericalNote_t of the engine
+
+  bool Has(cudnnBackendNumericalNote_t note) const;
+  std::string Text() const;  // engine 3, knobs 1=4 7=0
+};
+
 class Plan {
  public:
   int64_t workspace_bytes = 0;
@@ -126,9 +140,12 @@ class Graph {
   ClientError Heuristics();
   // Modes A, B and FALLBACK. An error only where none gives a config.
   ClientError AllHeuristics();
+  // Adds what one mode gives to the configs.
+  ClientError AddMode(cudnnBackendHeurMode_t mode) { return CollectMode(mode); }
   // Adds a config without settings for every engine of the library that takes the graph, for graphs
-  // of which the heuristics know nothing.
-  ClientError AddEngines();
+  // of which the heuristics know nothing. Not for engines in `known`.
+  ClientError AddEngines(const std::set<int64_t>& known = {});
+  ConfigFacts FactsOf(size_t config) const;
   size_t configs() const { return configs_.size(); }
   std::unique_ptr<Plan> MakePlan(size_t config, ClientError* error) const;
 

@@ -39,6 +39,7 @@ DevicePtr Address(const void* p) { return reinterpret_cast<DevicePtr>(p); }
 // The driver's functions in use; resolved by name, all required.
 struct Driver {
   int (*Init)(unsigned);
+  int (*DriverGetVersion)(int*);
   int (*DeviceGet)(int*, int);
   int (*DeviceGetName)(char*, int, int);
   int (*DeviceGetAttribute)(int*, int, int);
@@ -47,6 +48,8 @@ struct Driver {
   int (*CtxSynchronize)();
   int (*MemAlloc)(DevicePtr*, size_t);
   int (*MemFree)(DevicePtr);
+  int (*MemAllocHost)(void**, size_t);
+  int (*MemFreeHost)(void*);
   int (*MemcpyHtoD)(DevicePtr, const void*, size_t);
   int (*MemcpyDtoH)(void*, DevicePtr, size_t);
   int (*MemcpyDtoDAsync)(DevicePtr, DevicePtr, size_t, void*);
@@ -73,6 +76,7 @@ std::string Load(Driver& d) {
   if (library == nullptr) return fmt::format("libcuda.so.1: {}", dlerror());
   const auto slot = [](auto& function) { return reinterpret_cast<void**>(&function); };
   const Symbol symbols[] = {{"cuInit", slot(d.Init)},
+                            {"cuDriverGetVersion", slot(d.DriverGetVersion)},
                             {"cuDeviceGet", slot(d.DeviceGet)},
                             {"cuDeviceGetName", slot(d.DeviceGetName)},
                             {"cuDeviceGetAttribute", slot(d.DeviceGetAttribute)},
@@ -81,6 +85,8 @@ std::string Load(Driver& d) {
                             {"cuCtxSynchronize", slot(d.CtxSynchronize)},
                             {"cuMemAlloc_v2", slot(d.MemAlloc)},
                             {"cuMemFree_v2", slot(d.MemFree)},
+                            {"cuMemAllocHost_v2", slot(d.MemAllocHost)},
+                            {"cuMemFreeHost", slot(d.MemFreeHost)},
                             {"cuMemcpyHtoD_v2", slot(d.MemcpyHtoD)},
                             {"cuMemcpyDtoH_v2", slot(d.MemcpyDtoH)},
                             {"cuMemcpyDtoDAsync_v2", slot(d.MemcpyDtoDAsync)},
@@ -115,10 +121,9 @@ class CudaDevice final : public GpuDevice {
     driver_.DeviceGetAttribute(&major, 75, device);  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
     driver_.DeviceGetAttribute(&minor, 76, device);
     capability_ = major * 10 + minor;
-    void* context = nullptr;
-    if (int rc = driver_.PrimaryCtxRetain(&context, device))
+    if (int rc = driver_.PrimaryCtxRetain(&context_, device))
       return Text("cuDevicePrimaryCtxRetain", rc);
-    if (int rc = driver_.CtxSetCurrent(context)) return Text("cuCtxSetCurrent", rc);
+    if (int rc = driver_.CtxSetCurrent(context_)) return Text("cuCtxSetCurrent", rc);
     if (int rc = driver_.StreamCreate(&stream_, 1))
       return Text("cuStreamCreate", rc);  // non-blocking
     driver_.EventCreate(&begin_, 0);
@@ -130,6 +135,17 @@ class CudaDevice final : public GpuDevice {
   bool is_gpu() const override { return true; }
   void* stream() const override { return stream_; }
   int ComputeCapability() const override { return capability_; }
+  std::string DriverVersion() override {
+    int version = 0;
+    driver_.DriverGetVersion(&version);
+    return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+  }
+  void BindThread() override { driver_.CtxSetCurrent(context_); }
+  void* AllocateHost(size_t bytes) override {
+    void* memory = nullptr;
+    return driver_.MemAllocHost(&memory, bytes) == 0 ? memory : nullptr;
+  }
+  void FreeHost(void* memory) override { driver_.MemFreeHost(memory); }
   std::string LoadEmptyKernel() override {
     static constexpr char kPtx[] =
         ".version 7.0\n.target sm_80\n.address_size 64\n"
@@ -192,6 +208,7 @@ class CudaDevice final : public GpuDevice {
   Driver driver_{};
   std::string name_, error_;
   int capability_ = 0;
+  void* context_ = nullptr;
   void *stream_ = nullptr, *begin_ = nullptr, *end_ = nullptr, *empty_ = nullptr;
 };
 

@@ -34,6 +34,11 @@ class GpuDevice : public Device {
   virtual void RecordEnd() = 0;
   virtual double ElapsedMicroseconds() = 0;   // waits for the end
   virtual int ComputeCapability() const = 0;  // 90 for sm_90
+  virtual std::string DriverVersion() = 0;    // 13.0: what the driver supports
+  virtual void BindThread() = 0;              // its context becomes the calling thread's
+  // Page-locked host memory, which copies three times as fast; null when there is none.
+  virtual void* AllocateHost(size_t bytes) = 0;
+  virtual void FreeHost(void* memory) = 0;
   // A kernel that does nothing with ten arguments: what a launch costs at least.
   virtual std::string LoadEmptyKernel() = 0;
   virtual void LaunchEmpty() = 0;

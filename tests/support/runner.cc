@@ -67,7 +67,8 @@ CaseFile LoadAllCases(const TestOptions& options) {
   std::vector<fs::path> paths;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(options.cases, ignored)) {
-    if (entry.path().filename() == kDifferencesFile) continue;
+    const std::string name = entry.path().filename().string();
+    if (name == kDifferencesFile || name.starts_with(kBenchPrefix)) continue;
     if (entry.path().extension() == ".txt") paths.push_back(entry.path());
   }
   std::ranges::sort(paths);

@@ -25,9 +25,11 @@ struct TestOptions {
 
 // In the folder of the cases, and no case file: see tests/numerics/differences.h.
 constexpr const char* kDifferencesFile = "nvidia_differs.txt";
+// Files of the same folder and form that are for benchmarks: too large for an oracle.
+constexpr const char* kBenchPrefix = "bench_";
 
-// Every case of tests/cases that the filter admits; errors of parsing end the program's run as a
-// failure.
+// Every case of tests/cases but the benchmarks' that the filter admits; errors of parsing end the
+// program's run as a failure.
 CaseFile LoadAllCases(const TestOptions& options);
 
 class CaseRunner {
