@@ -44,6 +44,8 @@ int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& ta
 }
 
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  // The sum of the splits is one launch over one set of places.
+  if (tile.split_k > 1 && plan.launches.size() > 1) return false;
   const int columns = tile.columns();
   if (columns % 8 != 0 || columns > 256) return false;
   const int blocks = tile.left / 64 / tile.groups_left();

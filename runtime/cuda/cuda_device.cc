@@ -163,11 +163,18 @@ Status CudaDevice::InContext(const char* function, Body&& body) {
 }
 
 Status CudaDevice::EncodeTensorMap(const TensorMapSpec& spec, void* address, TensorMapBytes& map) {
+  // The driver wants a context for it, though nothing reaches the GPU.
+  ASSIGN_OR_RETURN(CuContext context, contexts_.Pick());
+  ContextScope scope(driver_, context);
+  RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
   return EncodeMap(driver_, spec, address, map);
 }
 
 Status CudaDevice::MoveTensorMap(TensorMapBytes& map, void* address) {
-  const CuResult result = driver_.TensorMapReplaceAddress(&map, address);
+  ASSIGN_OR_RETURN(CuContext context, contexts_.Pick());
+  ContextScope scope(driver_, context);
+  CuResult result = scope.result();
+  if (result == kCuSuccess) result = driver_.TensorMapReplaceAddress(&map, address);
   if (result == kCuSuccess) [[likely]]
     return {};
   return Status::Error(Code::kMisalignedPointer,
