@@ -3,6 +3,7 @@
 
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/contract_simt.h"
+#include "compiler/engines/conv_direct.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/pointwise.h"
 #include "compiler/engines/reduce.h"
@@ -14,7 +15,8 @@ std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
   static const Engine kEngines[] = {kPointwiseEngine, kReduceEngine, kContractSimtEngine,
-                                    kContractMmaEngine, kWgmmaSm90Engine};
+                                    kContractMmaEngine, kWgmmaSm90Engine,
+                                    kConvDirectEngine};
   return kEngines;
 }
 

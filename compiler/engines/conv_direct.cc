@@ -1,0 +1,164 @@
+// The conv_direct engine: fprop and dgrad of convolutions with few channels a group, depthwise
+// above all, for which an implicit matrix product has next to no columns. Two designs over the same
+// tiles (conv_direct_tiles.h):
+//
+//   tensor cores   f16 and bf16 with channels innermost, 1 to 32 channels a group, as many filters:
+//                  block-diagonal products of 32 channels (conv_direct_mma.cc)
+//   FMA units      any dtype and layout below 16 channels a group (conv_direct_simt.cc)
+#include "compiler/engines/conv_direct.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/conv_direct_designs.h"
+#include "compiler/engines/knob_types.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Tensor;
+
+constexpr int kRowsDomain[] = {2, 4, 1};
+constexpr int kColsDomain[] = {4, 2};
+constexpr int kStepsDomain[] = {4, 1, 8};
+constexpr int kRunDomain[] = {8, 4};
+constexpr KnobRow kKnobs[] = {
+    {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
+    {.name = "cols", .cudnn_type = kKnobTileCols, .domain = kColsDomain},
+    {.name = "steps", .cudnn_type = kKnobTileSize, .domain = kStepsDomain},
+    {.name = "run", .cudnn_type = kKnobLoadSize, .domain = kRunDomain},
+};
+enum { kRows, kCols, kSteps, kRun };
+
+// Statements of the unrolled walk that a kernel may have: the largest tile of a 7x7 filter.
+constexpr int64_t kMostProducts = 4096;
+constexpr int64_t kMostPerGroup = 32, kMostSimtPerGroup = 15, kMostStride = 4;
+
+DirectKnobs KnobsOf(std::span<const int> k) {
+  return {.rows = k[kRows], .cols = k[kCols], .steps = k[kSteps], .run = k[kRun]};
+}
+
+bool TakesMma(const Group& group, const Target& target, const ConvShape& shape) {
+  const Tensor &in = group.graph[shape.in], &w = group.graph[shape.w];
+  const bool halves = in.dtype == w.dtype && (in.dtype == DType::kF16 || in.dtype == DType::kBF16);
+  return target.sm_version >= 80 && halves && shape.channels == shape.filters &&
+         std::has_single_bit(static_cast<uint64_t>(shape.channels)) &&
+         shape.channels <= kMostPerGroup && in.dims[1] % 8 == 0 && in.strides[1] == 1 &&
+         ArithmeticType(ContractionOf(group).compute) == DType::kF32;
+}
+
+// Products of one worker, which are unrolled.
+int64_t Products(const Group& group, const ConvShape& shape, const DirectKnobs& knobs, bool mma) {
+  const DirectSizes sizes = SizesFor(group, shape, knobs, mma ? 2 : 1);
+  const int64_t strided = shape.is_dgrad() ? NumElements(shape.stride) : 1;
+  const int64_t taps = CeilDiv(NumElements(shape.taps), strided);
+  if (!mma)
+    return sizes.rows * sizes.cols * taps * (shape.is_dgrad() ? shape.filters : shape.channels) *
+           SimtLanesOf(group, shape).made;
+  const auto fragments = static_cast<int64_t>(MmaPlanOf(shape, knobs.run).fragments.size());
+  const int64_t phases = shape.is_dgrad() ? shape.stride.back() : 1;
+  return sizes.rows * sizes.cols / 2 * 4 * CeilDiv(fragments, phases * phases);
+}
+
+Status CheckChannels(const ConvShape& shape, bool mma) {
+  const int64_t most = mma ? kMostPerGroup : kMostSimtPerGroup;
+  if (shape.channels >= 1 && shape.filters >= 1 && shape.channels <= most && shape.filters <= most)
+    return {};
+  return Status::Error(Code::kUnsupportedGraphPattern,
+                       "a group has {} channels and {} filters; both must be 1 to {}",
+                       shape.channels, shape.filters, most);
+}
+
+Status Supports(const Group& group, const Target& target) {
+  if (!IsConvolution(group))
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the group has no convolution as its anchor");
+  if (!target.is_cuda())
+    return Status::Error(Code::kArchMismatch, "the engine is for GPUs, the target is {}",
+                         target.arch);
+  const ConvShape shape = ShapeOf(group);
+  if (shape.is_wgrad())
+    return Status::Error(Code::kUnsupportedGraphPattern, "the convolution is a wgrad");
+  const bool mma = TakesMma(group, target, shape);
+  RETURN_IF_ERROR(CheckChannels(shape, mma));
+  if (shape.is_dgrad()) {
+    for (const int64_t stride : shape.stride)
+      if (stride > kMostStride)
+        return Status::Error(Code::kUnsupportedGraphPattern, "dgrad's stride is {}, more than {}",
+                             stride, kMostStride);
+  }
+  // The largest legal tile decides, so that no knob is refused.
+  const DirectKnobs largest{.rows = 4, .cols = 4, .steps = 1, .run = 8};
+  const int64_t products = Products(group, shape, largest, mma);
+  if (products > kMostProducts)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "{} filter taps would unroll to {} products; at most {} are",
+                         NumElements(shape.taps), products, kMostProducts);
+  return {};
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  const ConvShape shape = ShapeOf(group);
+  return (TakesMma(group, target, shape) ? LowerDirectMma : LowerDirectSimt)(group, target, shape,
+                                                                             KnobsOf(knobs));
+}
+
+// Cycles of one multiprocessor on one warp's unit: reads and shared memory through the load unit,
+// products, and whichever is more hides most of the other.
+double UnitCycles(const Group& group, const ConvShape& shape, const DirectKnobs& knobs, bool mma) {
+  const DirectSizes sizes = SizesFor(group, shape, knobs, mma ? 2 : 1);
+  const AxisMap cols = MapAxis(shape, shape.spatial - 1);
+  const auto window_cols = static_cast<double>(WindowOf(cols, sizes.cols).size());
+  double window_rows = 1;
+  if (shape.spatial >= 2)
+    window_rows =
+        static_cast<double>(WindowOf(MapAxis(shape, shape.spatial - 2), sizes.rows).size());
+  const double depth = shape.spatial == 3 ? static_cast<double>(shape.taps[0]) : 1;
+  const double reads = window_rows * window_cols * depth;
+  const auto products = static_cast<double>(Products(group, shape, knobs, mma));
+  if (mma) {
+    constexpr double kReadCycles = 6, kPanelCycles = 8, kProductCycles = 6.2 / 4;
+    const double panel = products / (static_cast<double>(sizes.cols) / 2 * 4);
+    const double load = reads * kReadCycles * (knobs.run == 4 ? 1.5 : 1) + panel * kPanelCycles;
+    return std::max(load, products * kProductCycles) + 0.25 * std::min(load, products);
+  }
+  // 32 threads; a conversion of each element read, an instruction for each product.
+  const SimtLanes lanes = SimtLanesOf(group, shape);
+  const double width = lanes.read * SizeOf(group.graph[shape.in].dtype) / 4.0;
+  const double load = reads * std::max(width, 1.0) * 2 + products / sizes.cols / 2;
+  const double issue = (products + reads * lanes.read) / 4;
+  return std::max(load, issue) + 0.25 * std::min(load, issue);
+}
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
+  const ConvShape shape = ShapeOf(group);
+  const bool mma = TakesMma(group, target, shape);
+  const DirectKnobs k = KnobsOf(knobs);
+  const DirectSizes sizes = SizesFor(group, shape, k, mma ? 2 : 1);
+  const double channels = static_cast<double>(group.graph[shape.out].dims[1]);
+  const double per_unit = mma ? 8 * 32 : 32.0 * SimtLanesOf(group, shape).made;
+  const double units = static_cast<double>(sizes.places()) * channels / per_unit;
+  const double waves = std::max(units / std::max(target.multiprocessors, 1), 4.0 * k.steps);
+  // Filters are put in place once for `steps` units.
+  const double setup = 1.0 + 0.5 / k.steps;
+  const double busy = waves * UnitCycles(group, shape, k, mma) * setup / kClock;
+  const double moved = static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+  return kLaunchSeconds + std::max(busy, moved) + 0.1 * std::min(busy, moved);
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kNumerical[] = {kNoteTensorCore};
+
+}  // namespace
+
+const Engine kConvDirectEngine = {.name = "conv_direct",
+                                  .version = 1,
+                                  .knobs = kKnobs,
+                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
+                                  .supports = Supports,
+                                  .cost = Cost,
+                                  .lower = Lower};
+
+}  // namespace kiln::compiler
