@@ -98,6 +98,11 @@ Status Supports(const Group& group, const Target& target) {
   return {};
 }
 
+int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+  const ConvShape shape = ShapeOf(group);
+  return TakesMma(group, target, shape) ? MmaSharedBytes(MmaPlanOf(shape, knobs[kRun])) : 0;
+}
+
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
   return (TakesMma(group, target, shape) ? LowerDirectMma : LowerDirectSimt)(group, target, shape,
@@ -143,8 +148,10 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   const double waves = std::max(units / std::max(target.multiprocessors, 1), 4.0 * k.steps);
   // Filters are put in place once for `steps` units.
   const double setup = 1.0 + 0.5 / k.steps;
-  const double busy = waves * UnitCycles(group, shape, k, mma) * setup / kClock;
-  const double moved = static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+  // 128 accumulators a thread leave two warps a scheduler, and spill with many taps.
+  const double crowded = mma && sizes.rows * sizes.cols >= 16 ? 1.25 : 1;
+  const double busy = crowded * waves * UnitCycles(group, shape, k, mma) * setup / kClock;
+  const double moved = crowded * static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
   return kLaunchSeconds + std::max(busy, moved) + 0.1 * std::min(busy, moved);
 }
 
@@ -159,6 +166,7 @@ const Engine kConvDirectEngine = {.name = "conv_direct",
                                   .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                   .supports = Supports,
                                   .cost = Cost,
-                                  .lower = Lower};
+                                  .lower = Lower,
+                                  .shared_bytes = SharedBytes};
 
 }  // namespace kiln::compiler

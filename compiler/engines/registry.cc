@@ -4,6 +4,7 @@
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/contract_simt.h"
 #include "compiler/engines/conv_direct.h"
+#include "compiler/engines/conv_first_layer.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/pointwise.h"
 #include "compiler/engines/reduce.h"
@@ -14,9 +15,9 @@ namespace kiln::compiler {
 std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
-  static const Engine kEngines[] = {kPointwiseEngine, kReduceEngine, kContractSimtEngine,
-                                    kContractMmaEngine, kWgmmaSm90Engine,
-                                    kConvDirectEngine};
+  static const Engine kEngines[] = {kPointwiseEngine,     kReduceEngine,    kContractSimtEngine,
+                                    kContractMmaEngine,   kWgmmaSm90Engine, kConvDirectEngine,
+                                    kConvFirstLayerEngine};
   return kEngines;
 }
 

@@ -144,7 +144,7 @@ TEST_P(CaseFiles, AddedDimsChangeNeitherMemoryNorMeaning) {
 
 INSTANTIATE_TEST_SUITE_P(All, CaseFiles,
                          ::testing::Values("conv.txt", "matmul.txt", "pointwise.txt",
-                                           "reduction.txt", "fused.txt"));
+                                           "reduction.txt", "fused.txt", "conv_direct.txt"));
 
 TEST(CaseFilesTogether, CoverEveryPointwiseMode) {
   std::set<std::string> used;

@@ -1,0 +1,128 @@
+// conv_first_layer by interpretation: 1 to 4 channels, tight and padded pixels, odd geometry, every
+// knob value.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "compiler/compile.h"
+#include "compiler/engines/engine.h"
+#include "tests/compiler/conv_problem.h"
+#include "tests/support/random_graph.h"
+#include "tests/support/run_tiles.h"
+
+namespace kiln::compiler {
+namespace {
+
+void ExpectRight(const ConvProblem& p, std::vector<KnobSetting> knobs = {}) {
+  const graph::Graph g = Build(p);
+  const EngineChoice choice{.engine = EngineIndex("conv_first_layer"), .knobs = std::move(knobs)};
+  const Result<TileRun> run =
+      CheckTiles(g, *TargetFromArch("sm_90a"), graph::RandomInputs(g, 5, false), choice);
+  EXPECT_TRUE(run.ok()) << p.name << ": " << run.status().message() << "\n" << graph::Print(g);
+}
+
+std::vector<ConvProblem> Problems() {
+  return {
+      {.name = "resnet",
+       .groups = 1,
+       .channels = 3,
+       .filters = 64,
+       .image = {15, 17},
+       .taps = {7, 7},
+       .pad = {3, 3},
+       .stride = {2, 2}},
+      {.name = "stride1_c3_fused",
+       .type = DType::kBF16,
+       .groups = 1,
+       .channels = 3,
+       .filters = 40,
+       .fused = true},
+      {.name = "c1", .groups = 1, .channels = 1, .filters = 8, .taps = {5, 4}, .pad = {2, 1}},
+      {.name = "c1_s2_tight", .groups = 1, .filters = 16, .pad = {0, 2}, .stride = {1, 2}},
+      {.name = "c2_dilated", .groups = 1, .channels = 2, .filters = 24, .dilation = {2, 3}},
+      {.name = "c4_flip", .groups = 1, .channels = 4, .filters = 72, .flip = true},
+      {.name = "c3_dilated",
+       .groups = 1,
+       .channels = 3,
+       .filters = 32,
+       .image = {9, 13},
+       .pad = {2, 2},
+       .stride = {1, 2},
+       .dilation = {1, 2},
+       .fused = true},
+      {.name = "nchw", .groups = 1, .channels = 3, .filters = 16, .stride = {2, 2}, .last = false},
+      {.name = "one_dim",
+       .groups = 1,
+       .channels = 3,
+       .filters = 32,
+       .image = {300},
+       .taps = {5},
+       .pad = {2},
+       .stride = {2},
+       .dilation = {1}},
+      {.name = "one_pixel", .groups = 1, .channels = 3, .filters = 8, .images = 3, .image = {1, 1}},
+      {.name = "wide_pad",
+       .groups = 1,
+       .channels = 2,
+       .filters = 8,
+       .image = {3, 2},
+       .pad = {4, 3}},
+      {.name = "stride_beyond",
+       .groups = 1,
+       .channels = 3,
+       .filters = 8,
+       .image = {11, 13},
+       .taps = {2, 1},
+       .pad = {0, 0},
+       .stride = {3, 4}},
+  };
+}
+
+TEST(ConvFirstLayerTest, RunsRight) {
+  for (const ConvProblem& p : Problems()) ExpectRight(p);
+}
+
+TEST(ConvFirstLayerTest, EveryKnobValueRunsRight) {
+  const Engine& engine = Engines()[EngineIndex("conv_first_layer")];
+  for (const ConvProblem& p : Problems())
+    for (const KnobRow& row : engine.knobs)
+      for (const int value : row.domain.subspan(1)) ExpectRight(p, {{row.name, value}});
+}
+
+// What a chunk holds past its run belongs to pixels that an output does not read.
+TEST(ConvFirstLayerTest, NanReachesOnlyOutputsThatReadIt) {
+  const graph::Graph g = Build(Problems()[0]);
+  graph::TensorValues inputs = graph::RandomInputs(g, 5, false);
+  for (auto& [id, values] : inputs)
+    if (g[id].name == "x") values[100] = std::numeric_limits<double>::quiet_NaN();
+  const Result<TileRun> run = CheckTiles(g, *TargetFromArch("sm_90a"), inputs,
+                                         {.engine = EngineIndex("conv_first_layer"), .knobs = {}});
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  int64_t nan = 0, all = 0;
+  for (const auto& [id, values] : run->outputs) {
+    nan += std::ranges::count_if(values, [](double v) { return std::isnan(v); });
+    all += static_cast<int64_t>(values.size());
+  }
+  EXPECT_GT(nan, 0);
+  EXPECT_LT(nan, all / 2);
+}
+
+TEST(ConvFirstLayerTest, DeclinesInWords) {
+  const auto refusal = [](const ConvProblem& p) {
+    const Result<CompiledPlan> plan =
+        Compile(Build(p), *TargetFromArch("sm_90a"),
+                {.engine = EngineIndex("conv_first_layer"), .knobs = {}});
+    return plan.ok() ? std::string() : plan.status().message();
+  };
+  EXPECT_NE(refusal({.name = "five", .groups = 1, .channels = 5, .filters = 8})
+                .find("1 groups of 5 channels"),
+            std::string::npos);
+  EXPECT_NE(refusal({.name = "odd", .groups = 1, .channels = 3, .filters = 9})
+                .find("9 filters are no multiple of 8"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace kiln::compiler
