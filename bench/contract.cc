@@ -33,6 +33,7 @@ struct Settings {
   std::string list, only, json, cudnn, nvidia, cublas, commit = "unknown", date;
   bool no_nvidia = false, no_cublas = false, dry_run = false;
   int jobs = Cores(), batch = 64;
+  double stop_after = 1e9;
   PlanMakers::Settings plans;
   MeasureSettings measure;
 };
@@ -59,6 +60,8 @@ std::vector<Flag> FlagsOf(Settings& s) {
       {"--json", "OUT: the rows, for bench/report.py", text(s.json)},
       {"--seconds-per-problem", "S for looking at plans, and half of it for timing; default 1",
        number(s.measure.seconds)},
+      {"--stop-after", "S: no problem begins later; the JSON has those before",
+       number(s.stop_after)},
       {"--rounds", "N times of each finalist at most; default 20", count(s.measure.rounds, 5)},
       {"--rest-us", "US to wait before each launch of the finalists", number(s.measure.rest_us)},
       {"--no-nvidia", "ours alone", on(s.no_nvidia), false},
@@ -83,8 +86,10 @@ bool Parse(int argc, char** argv, Settings& s) {
         std::ranges::find_if(flags, [&](const Flag& f) { return argv[i] == std::string(f.name); });
     const bool known = flag != flags.end();
     if (!known || (flag->has_value && i + 1 == argc)) {
-      std::fprintf(stderr, "%s '%s'; known are\n", known ? "no value after" : "unknown argument",
-                   argv[i]);
+      if (argv[i] != std::string("--help")) {
+        std::fprintf(stderr, "%s '%s'; known are\n", known ? "no value after" : "unknown argument",
+                     argv[i]);
+      }
       for (const Flag& f : flags) std::fprintf(stderr, "  %-22s %s\n", f.name, f.meaning);
       return false;
     }
@@ -130,8 +135,9 @@ double Seconds() {
 // What runs in a child: everything that touches the device.
 class Session {
  public:
-  Session(const Settings& settings, const std::vector<Problem>& problems, const Progress& progress)
-      : settings_(settings), problems_(problems), progress_(progress) {}
+  Session(const Settings& settings, const std::vector<Problem>& problems, const Progress& progress,
+          double start)
+      : settings_(settings), problems_(problems), progress_(progress), start_(start) {}
 
   int Run(const Attempt& attempt) {
     if (!Open()) return 2;
@@ -142,6 +148,7 @@ class Session {
     const size_t batch = attempt.careful ? 1 : static_cast<size_t>(settings_.batch);
     for (size_t begin = 0; begin < left.size(); begin += batch) {
       const size_t end = std::min(begin + batch, left.size());
+      if (IsLate()) break;
       if (attempt.careful) progress_.Begin(left[begin]->Name());
       if (!RunBatch({left.begin() + static_cast<ptrdiff_t>(begin),
                      left.begin() + static_cast<ptrdiff_t>(end)}))
@@ -175,6 +182,8 @@ class Session {
     return true;
   }
 
+  bool IsLate() const { return Seconds() - start_ > settings_.stop_after; }
+
   // False where the device is lost.
   bool RunBatch(const std::vector<const Problem*>& problems) {
     const double begin = Seconds();
@@ -187,6 +196,7 @@ class Session {
     });
     for (size_t i = 0; i < problems.size(); ++i) {
       const Problem& problem = *problems[i];
+      if (IsLate()) return true;
       progress_.Begin(problem.Name());
       alarm(kProblemLimit);
       const Row row = measurer_->Measure(problem, offers[i]);
@@ -202,6 +212,7 @@ class Session {
   const Settings& settings_;
   const std::vector<Problem>& problems_;
   const Progress& progress_;
+  const double start_;
   std::unique_ptr<testing::GpuDevice> device_;
   std::unique_ptr<PlanMakers> makers_;
   std::unique_ptr<Stopwatch> watch_;
@@ -252,9 +263,12 @@ int Main(int argc, char** argv) {
   if (const auto folder = std::filesystem::path(rows).parent_path(); !folder.empty())
     std::filesystem::create_directories(folder, ignored);
   const Progress progress(rows);
+  const double start = Seconds();
   const int status = Supervise(
       progress,
-      [&](const Attempt& attempt) { return Session(settings, *problems, progress).Run(attempt); },
+      [&](const Attempt& attempt) {
+        return Session(settings, *problems, progress, start).Run(attempt);
+      },
       [&](const std::string& name, const std::string& why) {
         const auto problem =
             std::ranges::find_if(*problems, [&](const Problem& p) { return p.Name() == name; });
@@ -269,8 +283,8 @@ int Main(int argc, char** argv) {
            row.find("\"fault\": \"\"") == std::string::npos ||
            row.find("\"kiln\": {\"first\": null, \"best\": null") != std::string::npos;
   });
-  std::printf("%zu problems, %lld wrong, lost or not timed\n", state.rows.size(),
-              static_cast<long long>(bad));
+  std::printf("%zu of %zu problems, %lld wrong, lost or not timed\n", state.rows.size(),
+              problems->size(), static_cast<long long>(bad));
   return bad > 0;
 }
 

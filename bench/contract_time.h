@@ -32,8 +32,8 @@ class Stopwatch {
   // One time; 0, and runner.error says why, where the launch failed.
   double Once(Runner& runner);
 
-  // A first look: a run to warm up, then `repeats` times; after the first run alone where it took
-  // more than three times `best`.
+  // A first look: two runs to warm up, then `repeats` times; none of them where the second run took
+  // more than three times `best`, and that run's time then stands for all.
   void Look(Runner& runner, int repeats, double* best);
   // In turns, so that clock and heat are the same for all; times so far are dropped. `rest_us`
   // passes before each launch.

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """Markdown tables from the benchmarks' JSON, on stdout or in a page between its markers.
 
-    bench/report.py bench/results/bandwidth.json bench/results/latency.json bench/results/contract_frontend.json
-                    [--into README.md]
+    bench/report.py bench/results/bandwidth.json bench/results/latency.json bench/results/contract.json
+                    bench/results/contract_frontend.json [--into README.md] [--pages docs]
 
-The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced.
+The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. With --pages the
+problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder. Several files of
+bench/contract, of runs with --only, count as one. A file that is not there is left out, and named on stderr.
 """
 
 import argparse
 import json
 import pathlib
 import sys
+
+import report_contract
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -21,7 +25,7 @@ def heading(data):
 
 def cudnn(data):
     """NVIDIA's release: 91900 is 9.19.0."""
-    number = data["nvidia_version"]
+    number = data.get("nvidia_version", 0)
     return f"cuDNN {number // 10000}.{number // 100 % 100}.{number % 100}" if number else "cuDNN"
 
 
@@ -77,6 +81,16 @@ def contract_frontend(data):
             table(["", "Kiln, µs", "TFLOP/s", "PyTorch, µs", "TFLOP/s"], rows))
 
 
+def contract(files, pages):
+    """The README's part; writes the pages."""
+    data = report_contract.merged(files)
+    if pages is not None:
+        pages.mkdir(parents=True, exist_ok=True)
+        (pages / "bench_contract.md").write_text(report_contract.details(data, cudnn(data)))
+        (pages / "bench_contract.html").write_text(report_contract.page(data, cudnn(data)))
+    return report_contract.markdown(data, cudnn(data), pages)
+
+
 WRITERS = {"bandwidth": bandwidth, "latency": latency, "contract_frontend": contract_frontend}
 
 
@@ -84,14 +98,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--into", type=pathlib.Path, help="a page with the two markers")
+    parser.add_argument("--pages", type=pathlib.Path, help="the folder for the pages of bench/contract")
     arguments = parser.parse_args()
 
-    parts = []
+    parts, contracts = [], []
     for path in arguments.files:
+        if not path.exists():
+            print(f"{path}: not there, left out", file=sys.stderr)
+            continue
         data = json.loads(path.read_text())
-        if data.get("benchmark") not in WRITERS:
-            sys.exit(f"{path}: '{data.get('benchmark')}' is no benchmark; known are {', '.join(sorted(WRITERS))}")
-        parts.append(WRITERS[data["benchmark"]](data))
+        name = data.get("benchmark")
+        if name == "contract":
+            contracts.append(data)
+        elif name in WRITERS:
+            parts.append(WRITERS[name](data))
+        else:
+            sys.exit(f"{path}: '{name}' is no benchmark; known are {', '.join(sorted([*WRITERS, 'contract']))}")
+    if contracts:
+        parts.append(contract(contracts, arguments.pages))
     text = "\n\n".join(parts)
     if arguments.into is None:
         print(text)

@@ -44,8 +44,9 @@ TestOptions Read() {
   options.nvidia = TakeEnv("KILN_TEST_NVIDIA");
   options.cases = TakeEnv("KILN_TEST_CASES");
   if (options.cases.empty()) {
-    options.cases = FirstExisting(
-        {"tests/cases", (here / "../tests/cases").string(), (here / "../cases").string()});
+    options.cases =
+        FirstExisting({"tests/cases", (here / "../tests/cases").string(),
+                       (here / "../data/tests/cases").string(), (here / "../cases").string()});
   }
   options.filter = TakeEnv("KILN_TEST_FILTER");
   const std::string seed = TakeEnv("KILN_TEST_SEED");

@@ -1,0 +1,127 @@
+"""bench/report.py on made-up results: numbers, missing ones, wrong ones, and none at all."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+REPORT = pathlib.Path("bench/report.py").resolve()
+
+
+def timing(median):
+    return {"median_us": median, "p10_us": 0.98 * median, "p90_us": 1.03 * median} if median else None
+
+
+def side(first, best, error=""):
+    return {"first": timing(first), "best": timing(best), "config": "engine 1", "offered": 3, "plans": 2, "timed": 2, "error": error}
+
+
+def row(section, name, ours, nvidia, cublas=None, **more):
+    made = {"section": section, "name": name, "graph": name, "flops": 2e11, "bytes": 10**8, "floor_us": 100.0, "roof_tflops": 790,
+            "wrong": "", "note": "", "fault": "", "oracle": True, "kiln": side(*ours), "nvidia": side(*nvidia),
+            "cublas": side(*(cublas or (None, None)))}
+    return made | more
+
+
+def result(*rows, **more):
+    return {"benchmark": "contract", "commit": "abc1234", "date": "2026-01-02", "device": "Made-up GPU", "driver": "13.0",
+            "nvidia_version": 91900, "cublas_version": 130100, "kiln_version": 91900, "rows": list(rows)} | more
+
+
+ROWS = [
+    row("matmul", "square", (125, 110), (240, 220), (180, 121)),
+    row("matmul", "skinny", (125, 120), (70, 60)),
+    row("conv", "refused", (125, 110), (None, None, "cudnnBackendFinalize: not supported | really")),
+    row("conv", "bad", (None, None, "y[0] is 3"), (100, 90), wrong="engine 4: y[0] is 3, the oracle says 1"),
+]
+
+
+class ReportTest(unittest.TestCase):
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def run_report(self, results, *flags):
+        names = []
+        for i, data in enumerate(results):
+            names.append(f"results{i}.json")
+            (self.folder / names[-1]).write_text(json.dumps(data))
+        return subprocess.run([sys.executable, REPORT, *names, *flags], cwd=self.folder, capture_output=True, text=True)
+
+    def test_summary_has_geometric_means(self):
+        done = self.run_report([result(*ROWS)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # Ratios 2 and 0.5 have the mean 1; the first choices 240/125 and 70/125.
+        self.assertIn("| matmul | 2 of 2 | 1.00 | 0.50 skinny | 1.04 |", done.stdout)
+        self.assertIn("| conv | 0 of 2, 1 wrong |", done.stdout)
+        self.assertIn("| **all** | 2 of 4, 1 wrong | 1.00 | 0.50 skinny |", done.stdout)
+        self.assertIn("1.10 |", done.stdout)  # cuBLAS over ours
+        self.assertIn("Made-up GPU, commit abc1234, 2026-01-02", done.stdout)
+        self.assertIn("cuDNN 9.19.0", done.stdout)
+
+    def test_pages_have_every_problem_and_reason(self):
+        done = self.run_report([result(*ROWS)], "--pages", "docs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("[plots](docs/bench_contract.html)", done.stdout)
+        text = (self.folder / "docs/bench_contract.md").read_text()
+        self.assertIn("| square | 100.0 | 125.0/110.0 | 240.0/220.0 | 2.00 | 0.91 | 5.0 % | 121.0 |", text)
+        self.assertIn("not supported \\| really", text)
+        self.assertIn("WRONG: engine 4", text)
+        for line in text.splitlines():
+            if line.startswith("| square"):
+                self.assertEqual(line.count("|"), 10)
+
+    def test_html_is_whole_and_alone(self):
+        self.run_report([result(*ROWS)], "--pages", "docs")
+        page = (self.folder / "docs/bench_contract.html").read_text()
+        drawings = re.findall(r"<svg.*?</svg>", page, re.S)
+        self.assertEqual(len(drawings), 2)
+        for drawing in drawings:
+            xml.etree.ElementTree.fromstring(drawing)
+        # Five timed sides of the three rows that are right, one of the wrong row, and the legend's two.
+        self.assertEqual(drawings[0].count("<circle"), 6 + 2)
+        self.assertEqual(drawings[1].count("<rect"), 2)
+        self.assertNotRegex(page.replace("http://www.w3.org/2000/svg", ""), r"https?://|src=|<link|<script|@import")
+        self.assertIn("conv/bad: WRONG", page)
+
+    def test_runs_are_merged_and_the_later_counts(self):
+        newer = result(row("matmul", "skinny", (60, 60), (70, 60)), row("one_d", "new", (50, 50), (50, 50)), commit="def")
+        done = self.run_report([result(*ROWS), newer])
+        self.assertIn("commit abc1234, def", done.stdout)
+        self.assertIn("| matmul | 2 of 2 | 1.41 | 1.00 skinny |", done.stdout)
+        self.assertIn("| one_d | 1 of 1 |", done.stdout)
+
+    def test_nothing_measured(self):
+        done = self.run_report([result(nvidia_version=0)], "--pages", "docs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("nothing has been measured yet", done.stdout)
+        self.assertIn("Nothing has been measured yet", (self.folder / "docs/bench_contract.html").read_text())
+
+    def test_ours_alone(self):
+        rows = [row("matmul", "square", (125, 110), (None, None))]
+        done = self.run_report([result(*rows, nvidia_version=0)], "--pages", "docs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| matmul | 0 of 1 |", done.stdout)
+        self.assertIn("No problem ran on both sides", (self.folder / "docs/bench_contract.html").read_text())
+
+    def test_a_page_is_filled_between_its_marks(self):
+        page = self.folder / "page.md"
+        page.write_text("before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n")
+        self.assertEqual(self.run_report([result(*ROWS)], "--into", "page.md").returncode, 0)
+        text = page.read_text()
+        self.assertTrue(text.startswith("before\n<!-- bench:begin -->\n**Conv") and text.endswith("<!-- bench:end -->\nafter\n"))
+        self.assertNotIn("old", text)
+
+    def test_missing_and_foreign_files(self):
+        done = self.run_report([result(*ROWS)], "none.json")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("none.json: not there, left out", done.stderr)
+        self.assertIn("'other' is no benchmark", self.run_report([{"benchmark": "other"}]).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
