@@ -147,6 +147,7 @@ class Graph {
   ClientError AddEngines(const std::set<int64_t>& known = {});
   ConfigFacts FactsOf(size_t config) const;
   size_t configs() const { return configs_.size(); }
+  const Descriptor& descriptor() const { return graph_; }
   std::unique_ptr<Plan> MakePlan(size_t config, ClientError* error) const;
 
  private:
