@@ -26,6 +26,10 @@ std::vector<double> NormalValues(int64_t count) {
   return values;
 }
 
+// Two or three such factors bring the sums of 8-bit problems into the range of fp8, whose overflow
+// libraries treat differently.
+constexpr int kScaleExponent = -3;
+
 // Sums of K products of unit deviation have the deviation sqrt(K).
 int ExponentOf(const Case& c, int tensor) {
   if (oracle::Row(c.tensors[static_cast<size_t>(tensor)].dtype).bytes < 2) return 0;
@@ -64,8 +68,10 @@ const DataBlock& BlockStore::Get(DType type, const std::string& fill, int expone
 ProblemData::ProblemData(const Case& c, BlockStore& store) : case_(c), sources_(c.tensors.size()) {
   for (const int input : c.Inputs()) {
     const CaseTensor& tensor = c.tensors[static_cast<size_t>(input)];
+    const bool is_scale = oracle::Count(tensor.dims) == 1;
     sources_[static_cast<size_t>(input)] = {
-        .block = &store.Get(tensor.dtype, tensor.fill, ExponentOf(c, input)),
+        .block = is_scale ? &store.Get(tensor.dtype, "ones", kScaleExponent)
+                          : &store.Get(tensor.dtype, tensor.fill, ExponentOf(c, input)),
         .shift = (input + 1) * int64_t{104729} % BlockStore::kLength};
   }
 }

@@ -37,7 +37,8 @@ class BlockStore {
 };
 
 // What every input of a problem holds. The second operand of a contraction is scaled by a power of
-// two so that sums of any length have about the deviation 1; 8-bit types are left alone.
+// two so that sums of any length have about the deviation 1; 8-bit types are left alone, and a
+// tensor of one element, which is a scale, is 1/8.
 class ProblemData {
  public:
   ProblemData(const testing::Case& c, BlockStore& store);
