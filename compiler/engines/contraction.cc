@@ -59,6 +59,12 @@ Contraction DescribeMatmul(KernelBuilder& b, const Node& node) {
   AppendDim(b, c.k, c.a, ra - 1);
   c.a_walks_k = a.strides[ra - 1] == 1 || a.strides[ra - 2] != 1;
   c.b_walks_k = bt.strides[rb - 2] == 1 && bt.strides[rb - 1] != 1;
+  c.walks = {.a_m = {ra - 2},
+             .a_k = {ra - 1},
+             .b_k = {rb - 2},
+             .b_n = {rb - 1},
+             .out_m = {rank - 2},
+             .out_n = {rank - 1}};
   const TensorId ai = c.a, bi = c.b, yi = c.out;
   c.at_a = [&b, ai, yi](Block& out, const Index& batch, const Index& m, const Index& k) {
     Operand o{.index = BatchIndex(b, out, ai, yi, batch), .guard = nullptr};
@@ -210,6 +216,25 @@ Index TensorIndex(Expr image, Expr channel, const Index& place) {
   return index;
 }
 
+// The dims that such axes walk. Places of x and of y are the same where there is one tap, no
+// padding and no stride; taps of w walk backwards where they are rotated.
+Dims WalkedTaps(const Geometry& geo, bool is_filter, int64_t channel_dim, bool channels_last) {
+  Dims dims;
+  for (int64_t s = 0; s < geo.spatial; ++s) dims.push_back(is_filter && !geo.flip ? s + 2 : -1);
+  dims.insert(channels_last ? dims.end() : dims.begin(), channel_dim);
+  return dims;
+}
+Dims WalkedPlaces(const Geometry& geo, const KernelBuilder& b, bool through_taps) {
+  Dims dims = {0};
+  const graph::Graph& g = b.graph();
+  for (int64_t s = 0; s < geo.spatial; ++s) {
+    const bool same = tile::IsConst(geo.stride[s], 1) && tile::IsConst(geo.pad[s], 0) &&
+                      g[geo.w].dims[s + 2] == 1 && g[geo.x].dims[s + 2] == g[geo.y].dims[s + 2];
+    dims.push_back(!through_taps || same ? s + 2 : -1);
+  }
+  return dims;
+}
+
 // fprop and dgrad: the same product, walked forwards or backwards, with the roles of w's two
 // channel dims swapped.
 Contraction DescribeFpropOrDgrad(KernelBuilder& b, const Node& node) {
@@ -226,6 +251,12 @@ Contraction DescribeFpropOrDgrad(KernelBuilder& b, const Node& node) {
   AppendTaps(b, c.k, geo, summed, last);
   c.a_walks_k = last;
   c.b_walks_k = forward;
+  c.walks = {.a_m = WalkedPlaces(geo, b, true),
+             .a_k = WalkedTaps(geo, false, 1, last),
+             .b_k = WalkedTaps(geo, true, forward ? 1 : 0, last),
+             .b_n = {forward ? 0 : 1},
+             .out_m = WalkedPlaces(geo, b, false),
+             .out_n = {1}};
   c.at_a = [&b, geo, summed, forward, last](Block& out, const Index& batch, const Index& m,
                                             const Index& k) {
     const Taps t = SplitTaps(k, last);
@@ -257,6 +288,12 @@ Contraction DescribeWgrad(KernelBuilder& b, const Node& node) {
   AppendImagePlaces(b, c.k, geo.y);
   c.a_walks_k = !ChannelsLast(b.graph()[c.a]);
   c.b_walks_k = !last;
+  c.walks = {.a_m = {1},
+             .a_k = WalkedPlaces(geo, b, false),
+             .b_k = WalkedPlaces(geo, b, true),
+             .b_n = WalkedTaps(geo, false, 1, last),
+             .out_m = {0},
+             .out_n = WalkedTaps(geo, true, 1, last)};
   c.at_a = [&b, geo](Block&, const Index& batch, const Index& m, const Index& k) {
     const Expr filter = GroupIndex(geo, b, batch) * geo.filters.per_group + m[0];
     return Operand{TensorIndex(k[0], filter, PlaceOf(k)), nullptr};
@@ -291,6 +328,25 @@ Contraction DescribeContraction(KernelBuilder& b, const Node& node) {
   c.accumulator = ArithmeticType(node.compute);
   if (c.accumulator == DType::kBool) c.accumulator = DType::kI32;
   return c;
+}
+
+bool IsWideAlong(const Tensor& tensor, const Axis& axis, const Dims& walked, int lanes) {
+  if (tensor.by_value || tensor.alignment % (lanes * SizeOf(tensor.dtype)) != 0) return false;
+  // The innermost dims of the axis that are packed in memory.
+  std::vector<bool> packed(tensor.dims.size());
+  int64_t run = 1;
+  for (size_t i = axis.values.size(); i-- > 0;) {
+    const int64_t extent = axis.values[i], d = walked[i];
+    if (extent == 1) continue;
+    if (extent == 0 || d < 0 || tensor.strides[d] != run || tensor.dims[d] % extent != 0) break;
+    packed[static_cast<size_t>(d)] = true;
+    run *= extent;
+    if (tensor.dims[d] != extent) break;  // one group's channels of all
+  }
+  if (run == 1 || run % lanes != 0) return false;
+  for (size_t d = 0; d < tensor.dims.size(); ++d)
+    if (!packed[d] && tensor.dims[d] != 1 && tensor.strides[d] % lanes != 0) return false;
+  return true;
 }
 
 ContractionSizes SizesOf(const graph::Graph& graph, const Node& node) {

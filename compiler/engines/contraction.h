@@ -30,6 +30,12 @@ struct Operand {
   tile::Expr guard;  // null where the position always exists
 };
 
+// For each dim of an axis, the dim of a tensor that it walks one for one, everywhere: a step along
+// the axis is a step in the tensor, and no position is in the padding. -1 where that is not so.
+struct Walks {
+  Dims a_m, a_k, b_k, b_n, out_m, out_n;
+};
+
 struct Contraction {
   graph::TensorId a = -1, b = -1, out = -1;
   DType accumulator = DType::kF32;
@@ -42,7 +48,13 @@ struct Contraction {
   std::function<Operand(tile::Block& out, const Index& batch, const Index& k, const Index& n)>
       at_b = {};
   std::function<Index(const Index& batch, const Index& m, const Index& n)> at_out = {};
+  Walks walks = {};
 };
+
+// Whether `lanes` neighbours along an axis, from a multiple of `lanes` on, are neighbours in memory
+// too, aligned to their size: the tensor can be read or written that many at a time. `walked` is
+// the row of Walks for the two.
+bool IsWideAlong(const graph::Tensor& tensor, const Axis& axis, const Dims& walked, int lanes);
 
 Contraction DescribeContraction(KernelBuilder& b, const graph::Node& node);
 

@@ -73,7 +73,7 @@ TEST_F(MinimalLaunchTest, EveryEngineAndKnobStaysWithinOrIsRefused) {
     if (!leading->has_value()) continue;
     for (size_t e = 0; e < Engines().size(); ++e) {
       if (!Engines()[e].supports(**leading, minimal).ok()) continue;
-      for (const std::vector<int>& knobs : NeighbouringKnobs(Engines()[e])) {
+      for (const std::vector<int>& knobs : CandidateKnobs(Engines()[e], **leading, whole)) {
         const EngineChoice choice = ChoiceOf(e, knobs);
         const Result<CompiledPlan> free = Compile(sample.graph, whole, choice);
         const Result<CompiledPlan> bound = Compile(sample.graph, minimal, choice);
@@ -97,6 +97,7 @@ TEST_F(MinimalLaunchTest, EveryEngineAndKnobStaysWithinOrIsRefused) {
 // Groups with a leading engine that announces: the number is the one that the kernel uses.
 TEST(AnnouncedSharedTest, IsWhatTheKernelUses) {
   const Target target = *TargetFromArch("sm_90a");
+  int announced = 0;
   for (const SampleGraph& sample : Samples(false)) {
     const Result<std::optional<Group>> leading = LeadingGroupOf(sample.graph, target);
     ASSERT_TRUE(leading.ok()) << leading.status().message();
@@ -104,17 +105,19 @@ TEST(AnnouncedSharedTest, IsWhatTheKernelUses) {
     for (size_t e = 0; e < Engines().size(); ++e) {
       const Engine& engine = Engines()[e];
       if (engine.shared_bytes == nullptr || !engine.supports(**leading, target).ok()) continue;
-      for (const std::vector<int>& knobs : NeighbouringKnobs(engine)) {
+      for (const std::vector<int>& knobs : CandidateKnobs(engine, **leading, target)) {
         const Result<Lowered> lowered = engine.lower(**leading, target, knobs);
         ASSERT_TRUE(lowered.ok()) << lowered.status().message();
         int64_t used = 0;
         for (const tile::Kernel& kernel : lowered->kernels)
           used = std::max(used, SharedBytes(kernel));
+        ++announced;
         EXPECT_EQ(engine.shared_bytes(**leading, target, knobs), used)
             << engine.name << " " << KnobText(engine, knobs) << " of " << sample.name;
       }
     }
   }
+  EXPECT_GT(announced, 500);
 }
 
 }  // namespace
