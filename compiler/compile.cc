@@ -25,6 +25,7 @@ int64_t SharedBytesOf(const tile::Stmt& stmt) {
   if (const auto* alloc = std::get_if<tile::Alloc>(&stmt.node))
     return alloc->space == tile::Space::kShared ? AlignUp(alloc->size * SizeOf(alloc->type), 16)
                                                 : 0;
+  if (const auto* call = std::get_if<tile::Call>(&stmt.node)) return call->shared_bytes;
   if (const auto* loop = std::get_if<tile::For>(&stmt.node)) return SharedBytesOf(loop->body);
   if (const auto* branch = std::get_if<tile::If>(&stmt.node))
     return SharedBytesOf(branch->then_body) + SharedBytesOf(branch->else_body);

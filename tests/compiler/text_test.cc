@@ -87,6 +87,9 @@ std::string PrintProgram(const Program& program) {
         case LaunchArg::Kind::kByValue:
           text += fmt::format(" value(uid{})", program.tensors[arg.buffer.index].uid);
           break;
+        case LaunchArg::Kind::kTensorMap:
+          text += " map";
+          break;
       }
     }
     text += "\n";
