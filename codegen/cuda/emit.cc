@@ -277,7 +277,8 @@ class Emitter {
       for (const Call::FunctionParam& p : f.params) {
         const std::string_view type = Info(p.type).cuda;
         params += params.empty() ? "" : ", ";
-        params += p.size > 0 ? fmt::format("const {} (&{})[{}]", type, p.name, p.size)
+        const std::string_view constant = p.is_output ? "" : "const ";
+        params += p.size > 0 ? fmt::format("{}{} (&{})[{}]", constant, type, p.name, p.size)
                              : fmt::format("const {} {}", type, p.name);
       }
       w_.Line("const auto {} = [&]({}) {{", f.name, params);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
+#include "ir/tile/visit.h"
 
 namespace kiln::compiler {
 
@@ -25,7 +27,24 @@ bool HasViews(const graph::Graph& g) {
   });
 }
 
+bool IsRowOperand(const Tensor& t, int64_t dim, int64_t rank) {
+  if (t.rank() != rank) return false;
+  for (int64_t d = 0; d < rank; ++d)
+    if (d != dim && t.dims[d] != 1) return false;
+  return true;
+}
+
 }  // namespace
+
+bool AppliesByRow(const graph::Graph& g, const Node& contraction, int64_t dim) {
+  const std::vector<TensorId> outputs = graph::Outputs(g);
+  if (outputs.size() != 1 || HasViews(g)) return false;
+  const int64_t rank = g[outputs[0]].rank();
+  return std::ranges::all_of(MemoryInputs(g), [&](TensorId id) {
+    return std::ranges::find(contraction.inputs, id) != contraction.inputs.end() ||
+           IsRowOperand(g[id], dim, rank);
+  });
+}
 
 ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, const Contraction& c,
                                          EpilogueAxes axes)
@@ -48,6 +67,7 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
   }
   for (const TensorId id : MemoryInputs(g))
     if (id != c.a && id != c.b) inputs_.push_back(id);
+  applies_by_row_ = AppliesByRow(g, ContractionOf(group), dim_);
   std::vector<TensorId> moved = graph::Outputs(g);
   if (HasViews(g)) return;
   for (const TensorId id : inputs_) {
@@ -91,6 +111,52 @@ Index ContractionEpilogue::RightIndex(Block& out, const Expr& right) {
     index[s + 1] = index[s + 1] * phase_steps_[s] + phase_starts_[s];
   }
   return index;
+}
+
+void ContractionEpilogue::Rows(Block& out, const Expr& batch, const Expr& left,
+                               const std::string& operands) {
+  Block inside;
+  Expr is_left;
+  const Index l = LeftIndex(out, left, is_left);
+  const Index groups = b_.Unravel(inside, batch, c_.batch.extents, c_.batch.values, "batch");
+  const Axis& right = axes_.left_is_a ? c_.n : c_.m;
+  const Index r(right.extents.size(), b_.Idx(0));
+  const Index at = axes_.left_is_a ? c_.at_out(groups, l, r) : c_.at_out(groups, r, l);
+  ValueScope values(b_, inside);
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Expr slot = b_.Idx(static_cast<int64_t>(i));
+    out.push_back({tile::Store{operands, slot, tile::Float(0)}});
+    const Tensor& t = group_.graph[inputs_[i]];
+    inside.push_back({tile::Store{
+        operands, slot,
+        tile::Cast(DType::kF32, values.Value(inputs_[i], BroadcastIndex(b_, t, at)))}});
+  }
+  if (!inputs_.empty()) out.push_back({tile::If{is_left, std::move(inside), {}}});
+}
+
+void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const std::string& operands,
+                                const std::string& result) {
+  const graph::Graph& g = group_.graph;
+  const TensorId y = graph::Outputs(g)[0];
+  // Where an element stands does not matter any more.
+  const Index at(static_cast<size_t>(g[y].rank()), b_.Idx(0));
+  ValueScope values(b_, out);
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Expr value = tile::Load(operands, DType::kF32, b_.Idx(static_cast<int64_t>(i)));
+    values.Bind(inputs_[i], at, tile::Cast(ArithmeticType(g[inputs_[i]].dtype), value));
+  }
+  values.Bind(c_.out, at, y == c_.out ? accumulator : RoundThrough(g[c_.out].dtype, accumulator));
+  Expr value = values.Value(y, at);
+  // The caller rounds two results at a time: it takes the value before that.
+  if (value->kind == tile::ExprKind::kCast && !out.empty()) {
+    const auto* let = std::get_if<tile::Let>(&out.back().node);
+    if (let != nullptr && tile::Mentions(value, let->name) &&
+        let->value->kind == tile::ExprKind::kCast) {
+      value = let->value->args[0];
+      out.pop_back();
+    }
+  }
+  out.push_back({tile::Store{result, b_.Idx(0), tile::Cast(DType::kF32, value)}});
 }
 
 void ContractionEpilogue::Store(Block& out, const Expr& batch, const Expr& left, const Expr& right,

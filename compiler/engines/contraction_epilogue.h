@@ -19,6 +19,9 @@ struct EpilogueAxes {
   Dims starts = {}, steps = {};  // spatial place i of right is i * step + start in the result
 };
 
+// Whether ContractionEpilogue can work by rows, `dim` being the output's dim along left.
+bool AppliesByRow(const graph::Graph& graph, const graph::Node& contraction, int64_t dim);
+
 class ContractionEpilogue {
  public:
   ContractionEpilogue(const Group& group, KernelBuilder& b, const Contraction& c,
@@ -26,6 +29,17 @@ class ContractionEpilogue {
 
   // How many neighbours along left can be stored at once: 1 to 8, a power of two.
   int lanes() const { return lanes_; }
+
+  // Whether every element of the one output follows from its accumulator and values of its left
+  // index: a bias, a scale, a scalar. Then Rows and Apply do what Store does.
+  bool applies_by_row() const { return applies_by_row_; }
+  int row_operands() const { return static_cast<int>(inputs_.size()); }
+  // operands[i] = the value of input i at `left`, 0 outside.
+  void Rows(tile::Block& out, const tile::Expr& batch, const tile::Expr& left,
+            const std::string& operands);
+  // result[0] = what the output is rounded from.
+  void Apply(tile::Block& out, const tile::Expr& accumulator, const std::string& operands,
+             const std::string& result);
 
   // Stores `lanes` neighbours from (left, right) on, as far as they are inside; value(lane) is an
   // accumulator.
@@ -44,6 +58,7 @@ class ContractionEpilogue {
   std::vector<graph::TensorId> inputs_;  // of the epilogue, in memory
   int64_t dim_ = 0;                      // of the result, along left
   int lanes_ = 1;
+  bool applies_by_row_ = false;
   tile::Expr left_size_, right_size_, padded_channels_;
   Index place_extents_, phase_starts_, phase_steps_;
 };

@@ -466,6 +466,38 @@ class Planner {
 
 Result<Sm90Plan> PlanSm90(const Group& group) { return Planner(group).Run(); }
 
+Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan) {
+  const std::vector<TensorId> outputs = graph::Outputs(group.graph);
+  if (outputs.size() != 1) return Decline("{} outputs; one can be stored by map", outputs.size());
+  if (plan.launches.size() != 1 || plan.padded_channels != 0)
+    return Decline("the result's places do not lie in one row of memory");
+  const Tensor& y = group.graph[outputs[0]];
+  if (SizeOf(y.dtype) != 2 || !IsFloat(y.dtype))
+    return Decline("{} is {}; stores by map are of f16 and bf16", y.name, Info(y.dtype).text);
+  std::vector<MapDim> dims;
+  if (plan.is_conv) {
+    std::vector<int64_t> pixels;
+    for (int64_t d = y.rank(); d-- > 2;) pixels.push_back(d);
+    pixels.push_back(0);
+    if (!IsLinear(y, pixels)) return Decline("the pixels of {} do not lie in one row", y.name);
+    dims = {{plan.left_size, y.strides[1]},
+            {plan.launches[0].right_size, LinearStride(y, pixels)},
+            {},
+            {plan.batches, plan.left_size * y.strides[1]}};
+  } else {
+    const int64_t m = y.rank() - 2, n = y.rank() - 1;
+    const MapDim rows{y.dims[m], y.strides[m]}, columns{y.dims[n], y.strides[n]};
+    dims = plan.left_is_a ? std::vector<MapDim>{rows, columns} : std::vector<MapDim>{columns, rows};
+    // Batches as place_of counts them: the innermost dim above 1 is the inner one.
+    std::vector<MapDim> batch;
+    for (int64_t d = m; d-- > 0;)
+      if (y.dims[d] != 1) batch.push_back({y.dims[d], y.strides[d]});
+    batch.resize(2);
+    dims.insert(dims.end(), batch.begin(), batch.end());
+  }
+  return MakeMap(y, TensorMapSpec::Kind::kTiled, dims);
+}
+
 void SetBox(TensorMapSpec& map, const Sm90Plan& plan, const Sm90Operand& operand, int rows) {
   const int depth = plan.depth();
   map.swizzle_bytes = operand.is_outer ? 128 : plan.row_bytes;

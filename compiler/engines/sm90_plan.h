@@ -59,6 +59,9 @@ inline constexpr int kSm90Panel = 64;
 // The plan, or why the tensors cannot be read by tensor maps.
 Result<Sm90Plan> PlanSm90(const Group& group);
 
+// The group's one output as a matrix {left, right} for stores by tensor map, or why it is none.
+Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan);
+
 // Fills in the box that loads `rows` of the operand.
 void SetBox(TensorMapSpec& map, const Sm90Plan& plan, const Sm90Operand& operand, int rows);
 

@@ -8,7 +8,7 @@
 namespace kiln::compiler {
 namespace {
 
-constexpr int64_t kReservedBytes = 1024;  // of a block's shared memory, by the system
+constexpr int64_t kAlignment = 1024;  // of a box in shared memory
 constexpr int kMostStages = 8;
 constexpr int kChunk = 32, kPitch = 68;  // of contract_sm90's staging
 
@@ -16,7 +16,7 @@ constexpr double kClock = 1.6e9;
 constexpr double kTensorFlops = 8192;    // per clock, 16-bit: 64x256x16 products in 64 clocks
 constexpr double kL2Bytes = 40;          // per clock
 constexpr double kSharedBytesPerClock = 128;
-constexpr double kStoreClocks = 0.075;   // of an element of the result
+constexpr double kStoreClocks = 0.075, kDirectClocks = 0.03;  // of an element of the result
 constexpr double kTileClocks = 900;      // to fill the pipeline and to drain it
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
 constexpr double kLaunchSeconds = 2.5e-6;
@@ -32,15 +32,22 @@ int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile) {
   return OperandBytes(plan, plan.left, tile.left) + OperandBytes(plan, plan.right, tile.right);
 }
 
-int64_t StagingBytes() { return int64_t{kSm90Groups} * kChunk * kPitch * 4; }
+int BoxColumns(const Sm90Tile& tile) {
+  return tile.columns() % 64 == 0 ? 64 : tile.columns() % 32 == 0 ? 32 : 16;
+}
+
+int64_t StagingBytes(const Sm90Tile& tile) {
+  return int64_t{kSm90Groups} * (tile.direct ? 2 * 64 * 128 : kChunk * kPitch * 4);
+}
 
 int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
-  const int64_t room = target.shared_bytes_per_block - StagingBytes();
+  const int64_t room = target.shared_bytes_per_block - StagingBytes(tile) - kAlignment;
   return static_cast<int>(std::min<int64_t>(room / (StageBytes(plan, tile) + 16), kMostStages));
 }
 
 int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
-  return StagesOf(plan, tile, target) * (StageBytes(plan, tile) + 16) + StagingBytes();
+  const int64_t stages = StagesOf(plan, tile, target);
+  return AlignUp(stages * StageBytes(plan, tile), kAlignment) + StagingBytes(tile) + 16 * stages;
 }
 
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
@@ -74,7 +81,7 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double l2 = (tile.left + static_cast<double>(tile.right) / tile.cluster) * row / kL2Bytes;
   const double shared = (reads + writes) / kSharedBytesPerClock;
   const double step = std::max({tensor, l2, shared});
-  const double store = kStoreClocks * tile.left * tile.right * (tile.ping_pong ? 1.2 : 1.0);
+  const double store = (tile.direct ? kDirectClocks : kStoreClocks) * tile.left * tile.right * (tile.ping_pong ? 1.2 : 1.0);
 
   const int slots = std::max(1, target.multiprocessors / tile.cluster);
   double seconds = 0;

@@ -15,6 +15,7 @@ struct Sm90Tile {
   bool ping_pong = false;       // each of the two groups makes tiles of its own, in turns
   int split_k = 1;
   int raster = 8;
+  bool direct = false;  // the result goes out by tensor map; follows from the group, no knob
 
   // Two consumer groups stand side by side along left, or along right where left has only 64 rows.
   int groups_left() const { return ping_pong || left == 64 ? 1 : 2; }
@@ -28,7 +29,9 @@ Sm90Tile TileOf(std::span<const int> knobs);
 std::vector<int> KnobsOf(const Sm90Tile& tile);
 
 int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile);
-int64_t StagingBytes();
+int64_t StagingBytes(const Sm90Tile& tile);
+// Columns of one box of a direct store.
+int BoxColumns(const Sm90Tile& tile);
 // As many as fit, at most 8.
 int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);

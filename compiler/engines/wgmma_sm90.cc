@@ -82,7 +82,10 @@ class Schedule {
     call.shared_bytes = SharedBytes(plan_, tile_, target_);
     Configure(call);
     const int64_t tiles = Shape(call);
-    call.functions.push_back(StoreFunction(lowered));
+    if (tile_.direct)
+      DirectOutput(call);
+    else
+      call.functions.push_back(StoreFunction(lowered));
     const int64_t slots = std::max(1, target_.multiprocessors / tile_.cluster);
     const int64_t blocks = std::min(tiles, slots) * tile_.cluster;
     Block inner, body;
@@ -120,7 +123,36 @@ class Schedule {
         {"kSplit", tile_.split_k > 1 ? 1 : 0},
         {"kMayBeEmpty", MayBeEmpty() ? 1 : 0},
         {"kVectorLeft", 1},
+        {"kDirect", tile_.direct ? 1 : 0},
     };
+  }
+
+  // The output by tensor map; the epilogue as two functions of an accumulator.
+  void DirectOutput(Call& call) {
+    const TensorId y = graph::Outputs(group_.graph)[0];
+    TensorMapSpec map = *PlanSm90Output(group_, plan_);
+    map.box = {64, BoxColumns(tile_), 1, 1, 1};
+    call.maps.push_back(b_.Map("out_map", y, map));
+    ContractionEpilogue epilogue(group_, b_, c_, Axes());
+    const int operands = std::max(epilogue.row_operands(), 1);
+    call.config.push_back({"kOperands", epilogue.row_operands()});
+    call.config.push_back({"kPackBf16", group_.graph[y].dtype == DType::kBF16 ? 1 : 0});
+    Call::Function rows{.name = "rows"}, apply{.name = "apply"};
+    const Expr batch = Scalar(rows, "batch", t()), left = Scalar(rows, "left", t());
+    epilogue.Rows(rows.body, batch, left, Array(rows, "operands", DType::kF32, operands, true));
+    const Expr value = Scalar(apply, "value", DType::kF32);
+    const std::string taken = Array(apply, "operands", DType::kF32, operands, false);
+    epilogue.Apply(apply.body, value, taken, Array(apply, "result", DType::kF32, 1, true));
+    call.functions = {std::move(rows), std::move(apply)};
+  }
+
+  Expr Scalar(Call::Function& f, const char* name, DType type) {
+    f.params.push_back({b_.Name(name), type, 0});
+    return tile::Var(f.params.back().name, type);
+  }
+  std::string Array(Call::Function& f, const char* name, DType type, int64_t size, bool is_output) {
+    f.params.push_back({b_.Name(name), type, size, is_output});
+    return f.params.back().name;
   }
 
   // A phase of a strided dgrad that no tap reaches is all zeros.
@@ -147,16 +179,10 @@ class Schedule {
 
   Call::Function StoreFunction(Lowered& lowered) {
     Call::Function f{.name = "store"};
-    const auto param = [&](const char* name, DType type, int64_t size) {
-      f.params.push_back({b_.Name(name), type, size});
-      return f.params.back().name;
-    };
     const DType accumulator = ArithmeticType(plan_.type) == DType::kI32 ? DType::kI32 : DType::kF32;
-    const std::string values = param("values", accumulator, kVector);
-    const Expr batch = tile::Var(param("batch", t(), 0), t());
-    const Expr split = tile::Var(param("split", t(), 0), t());
-    const Expr left = tile::Var(param("left", t(), 0), t());
-    const Expr right = tile::Var(param("right", t(), 0), t());
+    const std::string values = Array(f, "values", accumulator, kVector, false);
+    const Expr batch = Scalar(f, "batch", t()), split = Scalar(f, "split", t());
+    const Expr left = Scalar(f, "left", t()), right = Scalar(f, "right", t());
     if (tile_.split_k > 1) {
       StoreSlice(f.body, lowered, values, accumulator, batch, split, left, right);
     } else {
@@ -218,6 +244,17 @@ class Schedule {
 // ---- the engine's row
 // --------------------------------------------------------------------------------------
 
+// The tile of the knobs, and whether its result can go out by tensor map.
+Sm90Tile TileFor(const Group& group, const Sm90Plan& plan, std::span<const int> knobs) {
+  Sm90Tile tile = TileOf(knobs);
+  const graph::Node& anchor = ContractionOf(group);
+  const int64_t rank = group.graph[anchor.outputs[0]].rank();
+  const int64_t dim = plan.is_conv ? 1 : plan.left_is_a ? rank - 2 : rank - 1;
+  tile.direct = tile.split_k == 1 && tile.columns() % 16 == 0 && plan.type != DType::kI8 &&
+                AppliesByRow(group.graph, anchor, dim) && PlanSm90Output(group, plan).ok();
+  return tile;
+}
+
 bool IsOperandType(DType type) {
   constexpr DType kTypes[] = {DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8};
   return std::ranges::find(kTypes, type) != std::end(kTypes);
@@ -254,7 +291,7 @@ Status Supports(const Group& group, const Target& target) {
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group));
-  const Sm90Tile tile = TileOf(knobs);
+  const Sm90Tile tile = TileFor(group, plan, knobs);
   if (!IsLegal(plan, tile, target))
     return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
                          KnobText(kWgmmaSm90Engine, knobs));
@@ -281,14 +318,15 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group);
-  const Sm90Tile tile = TileOf(knobs);
-  if (!plan.ok() || !IsLegal(*plan, tile, target)) return 1e9;
+  if (!plan.ok()) return 1e9;
+  const Sm90Tile tile = TileFor(group, *plan, knobs);
+  if (!IsLegal(*plan, tile, target)) return 1e9;
   return Sm90Seconds(*plan, tile, target, static_cast<double>(FloorBytes(group)));
 }
 
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group);
-  return plan.ok() ? SharedBytes(*plan, TileOf(knobs), target) : 0;
+  return plan.ok() ? SharedBytes(*plan, TileFor(group, *plan, knobs), target) : 0;
 }
 
 // Legal tiles that do not waste most of themselves, the cheapest splits of each.

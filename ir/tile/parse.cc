@@ -403,6 +403,8 @@ class Parser {
     RETURN_IF_ERROR(Advance());
     ASSIGN_OR_RETURN(p.size, Count("a number of elements", 4096));
     RETURN_IF_ERROR(Expect("]"));
+    p.is_output = Is("out");
+    if (p.is_output) RETURN_IF_ERROR(Advance());
     return p;
   }
 

@@ -176,7 +176,7 @@ class Printer {
       std::string params;
       for (const Call::FunctionParam& p : f.params) {
         params += fmt::format("{}{}: {}", params.empty() ? "" : ", ", p.name, Info(p.type).text);
-        if (p.size > 0) params += fmt::format("[{}]", p.size);
+        if (p.size > 0) params += fmt::format("[{}]{}", p.size, p.is_output ? " out" : "");
       }
       Line("function {}({}) {{", f.name, params);
       Body(f.body);

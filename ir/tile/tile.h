@@ -207,6 +207,7 @@ struct Call {
     std::string name;
     DType type;
     int64_t size;  // registers that are passed by reference; 0: a scalar
+    bool is_output = false;  // registers that the function fills; others are only read
   };
   struct Function {  // called by every thread on its own: no barrier, no shared memory
     std::string name;

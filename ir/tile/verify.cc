@@ -315,7 +315,7 @@ class Verifier {
   Status CheckFunction(const Call::Function& f) {
     const size_t mark = scope_.size();
     for (const Call::FunctionParam& p : f.params) {
-      RETURN_IF_ERROR(p.size > 0 ? DefineBuffer(p.name, {p.type, false, true, p.size, 16})
+      RETURN_IF_ERROR(p.size > 0 ? DefineBuffer(p.name, {p.type, !p.is_output, true, p.size, 16})
                                  : DefineVariable(p.name, {p.type, true, false}));
     }
     ++divergent_;

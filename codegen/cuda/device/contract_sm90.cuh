@@ -1,5 +1,6 @@
 #pragma once
-// contract_sm90<Config>(left, right, shape, store): the skeleton of every tensor-core contraction
+// contract_sm90<Config>(left, right, shape, store), or
+// contract_sm90<Config>(left, right, out, shape, rows, apply): the skeleton of every tensor-core contraction
 // on sm_90a, result[left][right] = sum over k of left[k] * right[k].
 //
 //   left   the axis that lies in memory order in the result (channels, columns of a matrix): rows
@@ -10,6 +11,7 @@
 //
 //   producer warp   TMA → ring of kStages stages → consumer warpgroups   wgmma → accumulators
 //                                                  → shared memory → store(8 neighbours) → global
+//                                                  or apply(value) → shared memory → TMA → global
 //
 // The grid is persistent: a block (a cluster of kCluster blocks along left that share the tile of
 // the right operand by multicast) makes tile after tile. Consumers make a tile together
@@ -52,14 +54,25 @@ struct contract {
   static constexpr int kRightBytes =
       C::kRightMajor == kMajorK ? kRightRows * C::kRowBytes : kRightRows / kPanel * kPanelBytes;
   static constexpr int kStageBytes = kLeftBytes + kRightBytes;
-  // Staging of one group: 32 columns of 64 floats; the pitch puts a warp's stores in 32 banks.
+  // Staging of one group: 32 columns of 64 floats, the pitch puts a warp's stores in 32 banks; or two
+  // boxes of 16-bit values on their way out.
   static constexpr int kPitch = 68, kChunk = 32;
-  static constexpr int kStagingBytes = kChunk * kPitch * 4;
+  static constexpr int kBoxBytes = 64 * 128;
+  static constexpr int kStagingBytes = C::kDirect ? 2 * kBoxBytes : kChunk * kPitch * 4;
+  static constexpr int kStagingAt = (C::kStages * kStageBytes + 1023) / 1024 * 1024;
 
   struct place {
     int split, batch, left, right;
     int first_step, steps;
   };
+  struct batch_place {
+    int outer, inner;
+  };
+  static __device__ inline batch_place batch_of(const contract_shape& s, const place& p) {
+    if constexpr (!C::kBatched) return {0, 0};
+    const int outer = p.batch / s.inner_batches;
+    return {outer, p.batch - outer * s.inner_batches};
+  }
 
   static __device__ inline place place_of(const contract_shape& s, int tile, int rank) {
     place p = {};
@@ -169,12 +182,9 @@ struct contract {
                                              const tensor_map& left, const tensor_map& right,
                                              unsigned stages, unsigned barriers, ring& r,
                                              unsigned rank) {
-    int left_outer = 0, left_inner = 0, right_outer = 0, right_inner = 0;
-    if constexpr (C::kBatched) {
-      const int outer = p.batch / s.inner_batches, inner = p.batch - outer * s.inner_batches;
-      left_outer = outer / s.left_outer, left_inner = inner / s.left_inner;
-      right_outer = outer / s.right_outer, right_inner = inner / s.right_inner;
-    }
+    const batch_place batch = batch_of(s, p);
+    const int left_outer = batch.outer / s.left_outer, left_inner = batch.inner / s.left_inner;
+    const int right_outer = batch.outer / s.right_outer, right_inner = batch.inner / s.right_inner;
     constexpr bool kShared = C::kCluster > 1;
     constexpr int kShare = C::kTileRight / C::kCluster;
     constexpr unsigned short kAll = (1 << C::kCluster) - 1;
@@ -351,11 +361,86 @@ struct contract {
   }
 
   template <class Store>
+  struct staged_output {
+    const Store& store;
+    __device__ inline void operator()(const accumulators& acc, const contract_shape&,
+                                      const place& p, int first_left, int first_right,
+                                      unsigned char* staging, unsigned group,
+                                      unsigned thread) const {
+      store_tile(acc, p, first_left, first_right,
+                 reinterpret_cast<typename C::accumulator*>(staging), group, thread, store);
+    }
+    __device__ inline void finish(unsigned) const {}
+  };
+
+  // Accumulators → apply, pair by pair in fragment order → boxes of 64 rows, transposed → TMA. The
+  // operands of `apply` belong to a row: rows(batch, left) reads them once for a tile.
+  template <class Rows, class Apply>
+  struct direct_output {
+    const tensor_map& map;
+    const Rows& rows;
+    const Apply& apply;
+    static constexpr int kColumnsOfBox = kColumns % 64 == 0 ? 64 : kColumns % 32 == 0 ? 32 : 16;
+    static constexpr int kBoxes = kColumns / kColumnsOfBox;
+    // Two buffers take turns, also from one tile to the next if a tile has an even number of boxes.
+    static constexpr int kPending = kBlocks * kBoxes % 2 == 0 ? 1 : 0;
+    static constexpr int kOperands = C::kOperands > 0 ? C::kOperands : 1;
+
+    __device__ inline unsigned pair(float a, float b, const float (&operands)[kOperands]) const {
+      float x[1], y[1];
+      apply(a, operands, x);
+      apply(b, operands, y);
+      return pack_pair<C::kPackBf16>(x[0], y[0]);
+    }
+
+    __device__ inline void operator()(const accumulators& acc, const contract_shape& s,
+                                      const place& p, int first_left, int first_right,
+                                      unsigned char* staging, unsigned group,
+                                      unsigned thread) const {
+      const unsigned lane = thread % 32, warp = thread / 32;
+      const batch_place batch = batch_of(s, p);
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        float low[kOperands], high[kOperands];
+        const int row = first_left + i * 64 + 16 * warp + lane / 4;
+        rows(p.batch, row, low);
+        rows(p.batch, row + 8, high);
+#pragma unroll
+        for (int box = 0; box < kBoxes; ++box) {
+          const unsigned buffer = shared_address(staging) + (i * kBoxes + box) % 2 * kBoxBytes;
+          if (thread == 0) tma_store_wait_read<kPending>();
+          named_barrier_sync(1 + group, 128);
+#pragma unroll
+          for (int g = 0; g < kColumnsOfBox / 16; ++g) {
+            const int e = box * kColumnsOfBox / 2 + g * 8;
+            const unsigned column = g * 16 + lane % 8 + lane / 16 * 8;
+            const unsigned chunk = warp * 2 + lane / 8 % 2;  // of 8 rows: 16 bytes
+            const unsigned a = pair(acc[i][e], acc[i][e + 1], low);
+            const unsigned b = pair(acc[i][e + 2], acc[i][e + 3], high);
+            const unsigned c = pair(acc[i][e + 4], acc[i][e + 5], low);
+            const unsigned d = pair(acc[i][e + 6], acc[i][e + 7], high);
+            store_transposed(buffer + column * 128 + ((chunk ^ (column % 8)) << 4), a, b, c, d);
+          }
+          fence_for_copies();
+          named_barrier_sync(1 + group, 128);
+          if (thread == 0) {
+            tma_store(map, buffer, first_left + i * 64, first_right + box * kColumnsOfBox,
+                      batch.inner, batch.outer);
+            tma_store_commit();
+          }
+        }
+      }
+    }
+    __device__ inline void finish(unsigned thread) const {
+      if (thread == 0) tma_store_wait();
+    }
+  };
+
+  template <class Output>
   static __device__ inline void run(const tensor_map& left, const tensor_map& right,
-                                    const contract_shape& s, const Store& store) {
+                                    const contract_shape& s, const Output& output) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned stages = shared_address(shared_memory);
-    constexpr int kStagingAt = C::kStages * kStageBytes;
     static_assert(C::kSharedBytes == kStagingAt + kGroups * kStagingBytes + 16 * C::kStages);
     const unsigned barriers = stages + kStagingAt + kGroups * kStagingBytes;
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
@@ -400,8 +485,7 @@ struct contract {
     const unsigned long long right_tile =
         descriptor_layout(C::kRightMajor == kMajorK ? C::kRowBytes : 128, kPanelBytes) |
         descriptor_address(stages + C::kStages * kLeftBytes + group_right * kRightPart);
-    typename C::accumulator* const staging = reinterpret_cast<typename C::accumulator*>(
-        shared_memory + kStagingAt + group * kStagingBytes);
+    unsigned char* const staging = shared_memory + kStagingAt + group * kStagingBytes;
     accumulators acc;
     int turn = 0;
 #pragma unroll 1
@@ -415,14 +499,23 @@ struct contract {
         if (turn > 0) named_barrier_sync(3 + group, 256);
       }
       multiply_tile(acc, p, left_tile, right_tile, barriers, r, thread, tile + step >= tiles);
-      store_tile(acc, p, p.left + group_left * kBlocks * 64, p.right + group_right * kColumns,
-                 staging, group, thread, store);
+      output(acc, s, p, p.left + group_left * kBlocks * 64, p.right + group_right * kColumns,
+             staging, group, thread);
     }
+    output.finish(thread);
   }
 };
 
 template <class C, class Store>
 __device__ inline void contract_sm90(const tensor_map& left, const tensor_map& right,
                                      const contract_shape& shape, const Store& store) {
-  contract<C>::run(left, right, shape, store);
+  contract<C>::run(left, right, shape, typename contract<C>::template staged_output<Store>{store});
+}
+
+template <class C, class Rows, class Apply>
+__device__ inline void contract_sm90(const tensor_map& left, const tensor_map& right,
+                                     const tensor_map& out, const contract_shape& shape,
+                                     const Rows& rows, const Apply& apply) {
+  contract<C>::run(left, right, shape,
+                   typename contract<C>::template direct_output<Rows, Apply>{out, rows, apply});
 }

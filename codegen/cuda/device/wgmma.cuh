@@ -17,6 +17,23 @@ template <int registers>
 __device__ inline void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
+template <bool is_bf16>
+__device__ inline unsigned pack_pair(float low, float high) {
+  unsigned packed;
+  if constexpr (is_bf16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+// Four 8x8 tiles of 16-bit values from fragments to rows of shared memory, each transposed: a pair in
+// a register lies in two rows. PTX ISA "stmatrix".
+__device__ inline void store_transposed(unsigned to, unsigned a, unsigned b, unsigned c,
+                                        unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
 // A descriptor's address. In a cluster a shared address carries the block's rank above its 18 low
 // bits: unmasked it would spill into the next field.
 __device__ inline unsigned long long descriptor_address(unsigned address) {
