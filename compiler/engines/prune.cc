@@ -5,8 +5,8 @@
 #include "compiler/engines/prune.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
+#include <unordered_set>
 
 #include "ir/tile/visit.h"
 
@@ -17,7 +17,7 @@ using tile::Block;
 using tile::Expr;
 using tile::Stmt;
 
-using Names = std::set<std::string>;
+using Names = std::unordered_set<std::string>;
 
 void AddReads(const Expr& e, Names& names) {
   if (e->kind == tile::ExprKind::kVar || e->kind == tile::ExprKind::kLoad) names.insert(e->name);
@@ -36,7 +36,9 @@ class Pruner {
  private:
   // Registers, and the buffers that something loads or copies from.
   void Gather(const Block& body) {
-    tile::WalkExprs(body, [&](const Expr& e) { AddReads(e, loaded_); });
+    tile::WalkExprs(body, [&](const Expr& e) {
+      if (e->kind == tile::ExprKind::kLoad) loaded_.insert(e->name);
+    });
     tile::Walk(body, [&](const Stmt& s) {
       tile::ForEachBuffer(s, [&](const std::string& buffer, tile::Access access) {
         if (access == tile::Access::kRead) loaded_.insert(buffer);

@@ -19,17 +19,16 @@ using M = graph::PointwiseMode;
 
 Dims Nhwc(const Dims& d) { return {d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]}; }
 
-Graph ConvBiasRelu(int64_t n, int64_t c, int64_t k, int64_t size) {
+Graph ConvBiasRelu(int64_t n, int64_t c, int64_t k, int64_t size, DType type = DType::kF16) {
   GraphBuilder b("conv_bias_relu");
   const Dims xd = {n, c, size, size}, wd = {k, c, 3, 3};
-  const TensorId x = b.Input("x", DType::kF16, xd, Nhwc(xd)),
-                 w = b.Input("w", DType::kF16, wd, Nhwc(wd));
-  const TensorId bias = b.Input("bias", DType::kF16, {1, k, 1, 1});
+  const TensorId x = b.Input("x", type, xd, Nhwc(xd)), w = b.Input("w", type, wd, Nhwc(wd));
+  const TensorId bias = b.Input("bias", type, {1, k, 1, 1});
   const graph::ConvAttrs attrs{
       .pre_padding = {1, 1}, .post_padding = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
   const TensorId y = b.Pointwise(
       M::kReluFwd, {b.Pointwise(M::kAdd, {b.Apply(GraphOp::kConvFprop, {x, w}, attrs), bias})});
-  b.Output(y, "y", DType::kF16, Nhwc({n, k, size, size}));
+  b.Output(y, "y", type, Nhwc({n, k, size, size}));
   return *b.Finish();
 }
 
@@ -144,11 +143,11 @@ TEST(StructureTest, LargeTensorsHaveWideIndices) {
 
 // The cost of a new shape whose kernels are known: a session looks texts up by their hash, so it is
 // that of Compile.
-TEST(StructureTest, CompilingTakesLittleTime) {
+void ExpectCompilesFast(DType type) {
   const Target target = *TargetFromArch("sm_90a");
   std::vector<double> micros;
   for (int64_t n = 1; n <= 64; ++n) {
-    const Graph g = ConvBiasRelu(n, 64, 64, 32);
+    const Graph g = ConvBiasRelu(n, 64, 64, 32, type);
     const auto start = std::chrono::steady_clock::now();
     const Result<CompiledPlan> plan = Compile(g, target);
     micros.push_back(
@@ -157,10 +156,16 @@ TEST(StructureTest, CompilingTakesLittleTime) {
     ASSERT_TRUE(plan.ok());
   }
   std::ranges::sort(micros);
-  fmt::print("compile of conv+bias+relu: {:.0f} us at best, {:.0f} us median\n", micros[0],
-             micros[micros.size() / 2]);
+  fmt::print("compile of conv+bias+relu in {}: {:.0f} us at best, {:.0f} us median\n",
+             Info(type).text, micros[0], micros[micros.size() / 2]);
   // The fastest of 64, so that a loaded machine does not matter.
   EXPECT_LT(micros[0], 1000);
+}
+
+TEST(StructureTest, CompilingTakesLittleTime) {
+  ExpectCompilesFast(DType::kF16);
+  ExpectCompilesFast(DType::kF32);
+  ExpectCompilesFast(DType::kF64);
 }
 
 }  // namespace
