@@ -1,11 +1,13 @@
-// contract_mma: contractions of f16 and bf16 operands on tensor cores through mma.sync, on every
-// GPU from sm_80 on, for any geometry, alignment, prologue and epilogue.
+// contract_mma: contractions of f16, bf16, fp8 and int8 operands on tensor cores through mma.sync,
+// on every GPU from sm_80 on, for any geometry, alignment, prologue and epilogue. Beside it what a
+// client has to ask for: contract_mma_tf32, which rounds f32 operands, and contract_mma_atomic,
+// whose sums have no fixed order.
 #pragma once
 
 #include "compiler/engines/engine.h"
 
 namespace kiln::compiler {
 
-extern const Engine kContractMmaEngine;
+extern const Engine kContractMmaEngine, kContractMmaTf32Engine, kContractMmaAtomicEngine;
 
 }  // namespace kiln::compiler

@@ -31,7 +31,7 @@ double TiledSeconds(const Group& group, const Target& target, const TileShape& s
 }
 
 ContractTiles::ContractTiles(const Group& group, const Target& target, const TileShape& shape,
-                             const std::string& description)
+                             const std::string& description, bool swapped)
     : group_(group), shape_(shape), b_(group, target, description) {
   for (const char* reserved : {"bx", "by", "bz", "tx", "step"}) b_.Name(reserved);
   c_ = DescribeContraction(b_, ContractionOf(group));
@@ -39,6 +39,7 @@ ContractTiles::ContractTiles(const Group& group, const Target& target, const Til
   CHECK(size.batch == c_.batch.size() && size.m == c_.m.size() && size.n == c_.n.size() &&
             size.k == c_.k.size(),
         "sizes {} {} {} {} are not those of the axes", size.batch, size.m, size.n, size.k);
+  if (swapped) c_ = Swapped(std::move(c_));
   tiles_m_ = CeilDiv(c_.m.size(), shape.m);
   tiles_n_ = CeilDiv(c_.n.size(), shape.n);
 }

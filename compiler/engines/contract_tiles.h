@@ -24,8 +24,9 @@ double TiledSeconds(const Group& group, const Target& target, const TileShape& s
 
 class ContractTiles {
  protected:
+  // `swapped` makes the transposed product, see Swapped.
   ContractTiles(const Group& group, const Target& target, const TileShape& shape,
-                const std::string& description);
+                const std::string& description, bool swapped = false);
 
   DType t() const { return b_.index_type(); }
   tile::Expr Var(const std::string& name) const { return tile::Var(name, t()); }
@@ -79,8 +80,6 @@ class ContractTiles {
   tile::Expr first_m_, first_n_, m_size_, n_size_, k_size_;
   tile::Expr batch_number_;  // row-major over the batch axis
   Index batch_;
-
- private:
   int64_t tiles_m_ = 0, tiles_n_ = 0;
 };
 

@@ -349,6 +349,26 @@ bool IsWideAlong(const Tensor& tensor, const Axis& axis, const Dims& walked, int
   return true;
 }
 
+Contraction Swapped(Contraction c) {
+  std::swap(c.a, c.b);
+  std::swap(c.m, c.n);
+  std::swap(c.a_walks_k, c.b_walks_k);
+  std::swap(c.walks.a_m, c.walks.b_n);
+  std::swap(c.walks.a_k, c.walks.b_k);
+  std::swap(c.walks.out_m, c.walks.out_n);
+  c.at_a = [at = c.at_a](Block& out, const Index& batch, const Index& k, const Index& n) {
+    return at(out, batch, n, k);
+  };
+  c.at_b = [at = c.at_b](Block& out, const Index& batch, const Index& m, const Index& k) {
+    return at(out, batch, k, m);
+  };
+  std::swap(c.at_a, c.at_b);
+  c.at_out = [at = c.at_out](const Index& batch, const Index& m, const Index& n) {
+    return at(batch, n, m);
+  };
+  return c;
+}
+
 ContractionSizes SizesOf(const graph::Graph& graph, const Node& node) {
   const auto dims = [&](TensorId id) -> const Dims& { return graph[id].dims; };
   const TensorId out = node.outputs[0];

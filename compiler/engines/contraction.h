@@ -58,6 +58,9 @@ bool IsWideAlong(const graph::Tensor& tensor, const Axis& axis, const Dims& walk
 
 Contraction DescribeContraction(KernelBuilder& b, const graph::Node& node);
 
+// The transposed product, C^T = B^T A^T: for an output whose neighbours in memory lie along m.
+Contraction Swapped(Contraction c);
+
 // The sizes of the axes alone, for cost models, which ask for every knob value.
 struct ContractionSizes {
   int64_t batch, m, n, k;

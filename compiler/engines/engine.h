@@ -50,6 +50,10 @@ std::span<const Engine> Engines();
 // Index in Engines(), or -1.
 int EngineIndex(std::string_view name);
 
+// Whether a client has to ask for the engine, since its results are not what it gets otherwise: it
+// rounds inputs, or sums in no fixed order. Nothing chooses such an engine by itself.
+bool OnlyOnRequest(const Engine& engine);
+
 // Default value of each knob, in the order of the rows.
 std::vector<int> DefaultKnobs(const Engine& engine);
 // Defaults first, then each knob moved alone, then all moved to their last value.

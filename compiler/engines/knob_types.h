@@ -9,6 +9,7 @@ enum KnobType : int {
   kKnobSwizzle = 1,
   kKnobTileSize = 2,
   kKnobTileK = 13,
+  kKnobStages = 14,
   kKnobSplitKSlices = 17,
   kKnobClusterM = 27,
   kKnobBlockSize = 29,
@@ -24,7 +25,11 @@ enum KnobType : int {
 
 // Notes of engines (cudnnBackendBehaviorNote_t).
 // cudnnBackendNumericalNote_t.
-enum NumericalNote : int { kNoteTensorCore = 0 };
+enum NumericalNote : int {
+  kNoteTensorCore = 0,
+  kNoteDownConvertInputs = 1,
+  kNoteNondeterministic = 4,
+};
 
 enum BehaviorNote : int { kNoteRuntimeCompilation = 0 };
 

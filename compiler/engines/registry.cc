@@ -6,6 +6,7 @@
 #include "compiler/engines/conv_direct.h"
 #include "compiler/engines/conv_first_layer.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/knob_types.h"
 #include "compiler/engines/pointwise.h"
 #include "compiler/engines/reduce.h"
 #include "compiler/engines/wgmma_sm90.h"
@@ -15,9 +16,10 @@ namespace kiln::compiler {
 std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
-  static const Engine kEngines[] = {kPointwiseEngine,     kReduceEngine,    kContractSimtEngine,
-                                    kContractMmaEngine,   kWgmmaSm90Engine, kConvDirectEngine,
-                                    kConvFirstLayerEngine};
+  static const Engine kEngines[] = {
+      kPointwiseEngine,      kReduceEngine,          kContractSimtEngine,
+      kContractMmaEngine,    kWgmmaSm90Engine,       kConvDirectEngine,
+      kConvFirstLayerEngine, kContractMmaTf32Engine, kContractMmaAtomicEngine};
   return kEngines;
 }
 
@@ -26,6 +28,12 @@ int EngineIndex(std::string_view name) {
   const auto it =
       std::ranges::find(engines, name, [](const Engine& e) { return std::string_view(e.name); });
   return it == engines.end() ? -1 : static_cast<int>(it - engines.begin());
+}
+
+bool OnlyOnRequest(const Engine& engine) {
+  return std::ranges::any_of(engine.notes.numerical, [](int note) {
+    return note == kNoteDownConvertInputs || note == kNoteNondeterministic;
+  });
 }
 
 std::vector<int> DefaultKnobs(const Engine& engine) {

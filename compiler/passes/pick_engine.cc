@@ -17,6 +17,10 @@ void Pick(Group& group, int index, const Target& target) {
       group.declined.push_back(fmt::format("{}: {}", engines[e].name, status.message()));
       continue;
     }
+    if (OnlyOnRequest(engines[e])) {
+      group.declined.push_back(fmt::format("{}: is for those who ask for it", engines[e].name));
+      continue;
+    }
     Status too_large;  // of the first knobs that do not fit
     bool fits_any = false;
     for (std::vector<int>& knobs : CandidateKnobs(engines[e], group, target)) {
