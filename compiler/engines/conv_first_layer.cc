@@ -1,4 +1,5 @@
-// The conv_first_layer engine: fprop of a few input channels on mma.m16n8k16, for f16 and bf16.
+// The conv_first_layer engine: fprop and wgrad (conv_first_layer_wgrad.cc) of a few input channels
+// on mma.m16n8k16, for f16 and bf16. Of fprop:
 //
 //   block    a few output rows of one image, up to 128 columns of them, times 32 or 64 filters; its
 //            filters stand in shared memory in the order of fragments, made once for `steps` such
@@ -21,7 +22,8 @@
 #include <cmath>
 
 #include "compiler/engines/contract_tiles.h"
-#include "compiler/engines/conv_shape.h"
+#include "compiler/engines/conv_first_layer_tiles.h"
+#include "compiler/engines/conv_first_layer_wgrad.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/lane_access.h"
 
@@ -36,83 +38,33 @@ using tile::Expr;
 constexpr int kPixelsDomain[] = {64, 32};
 constexpr int kRowsDomain[] = {4, 8, 2};
 constexpr int kStepsDomain[] = {4, 1, 8};
+constexpr int kSplitsDomain[] = {2, 1, 4};  // of wgrad, a multiprocessor
 constexpr KnobRow kKnobs[] = {
     {.name = "pixels", .cudnn_type = kKnobTileM, .domain = kPixelsDomain},
     {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
     {.name = "steps", .cudnn_type = kKnobTileSize, .domain = kStepsDomain},
+    {.name = "splits", .cudnn_type = kKnobSplitKSlices, .domain = kSplitsDomain},
 };
-enum { kPixels, kRows, kSteps };
+enum { kPixels, kRows, kSteps, kSplits };
 
-constexpr int kWarp = 32, kWarps = 4, kThreads = kWarp * kWarps;
-constexpr int64_t kChunk = 8, kMostColumns = 128, kMostChannels = 4, kSlab = 32;
+constexpr int64_t kMostChannels = 4;
 
-// How the problem is cut: everything that shared memory and loops are sized by.
-struct Plan {
-  int64_t rows, steps, columns, column_blocks;  // of output, in a piece
-  int64_t slabs, sets;                          // blocks of filters; n tiles of each
-  int64_t pixel;                                // elements of a staged pixel
-  int64_t chunks, products;                     // of a filter row; of an output
-  int64_t staged_rows, staged_columns, pitch;
-  int64_t row_taps, row_stride, row_dilation, row_pad;
-  int64_t stride, dilation, taps, pad;  // along the row
-
-  int64_t panel_elements() const { return products * sets * kWarp * 4; }
-  int64_t staged_elements() const { return staged_rows * pitch; }
-  int64_t slots() const { return taps * pixel; }  // of a run
-};
-
-Plan PlanOf(const Group& group, const ConvShape& s, std::span<const int> knobs) {
-  const Dims& y = group.graph[s.y].dims;
-  Plan p{};
-  const bool flat = s.spatial == 1;
-  const int64_t last = s.spatial - 1;
-  p.row_taps = flat ? 1 : s.taps[0];
-  p.row_stride = flat ? 1 : s.stride[0];
-  p.row_dilation = flat ? 1 : s.dilation[0];
-  p.row_pad = flat ? 0 : s.pad[0];
-  p.stride = s.stride[last];
-  p.dilation = s.dilation[last];
-  p.taps = s.taps[last];
-  p.pad = s.pad[last];
-  p.rows = flat ? 1 : knobs[kRows];
-  p.steps = knobs[kSteps];
-  const int64_t q = std::max<int64_t>(y.back(), 1);
-  p.column_blocks = CeilDiv(q, kMostColumns);
-  p.columns = CeilDiv(q, p.column_blocks);
-  p.sets = y[1] > kSlab ? 8 : 4;
-  p.slabs = CeilDiv(y[1], p.sets * 8);
-  const bool tight = p.dilation == 1 && p.stride * s.channels % 2 == 0;
-  p.pixel = tight ? s.channels : s.channels <= 2 ? 2 : 4;
-  p.chunks = CeilDiv(p.taps * p.pixel, kChunk);
-  p.products = CeilDiv(p.row_taps * p.chunks, 2);
-  p.staged_rows = (p.rows - 1) * p.row_stride + (p.row_taps - 1) * p.row_dilation + 1;
-  // In whole fragments of pixels, so that nearby widths share a text.
-  const int64_t reach = (CeilDiv(p.chunks * kChunk, p.pixel) - 1) * p.dilation + 1;
-  p.staged_columns = AlignUp((AlignUp(p.columns, 16) - 1) * p.stride + reach, 2);
-  p.pitch = p.staged_columns * p.pixel;
-  return p;
+FirstLayerKnobs KnobsOf(std::span<const int> knobs) {
+  return {.rows = knobs[kRows], .steps = knobs[kSteps]};
 }
 
-class Schedule {
+class Schedule : private FirstLayerTiles {
  public:
-  Schedule(const Group& group, const Target& target, const ConvShape& shape, const Plan& plan,
-           int pixels)
-      : group_(group),
-        shape_(shape),
-        p_(plan),
+  Schedule(const Group& group, const Target& target, const ConvShape& shape,
+           const FirstLayerPlan& plan, int pixels)
+      : FirstLayerTiles(group, target, shape, plan,
+                        fmt::format("conv_first_layer: pixels={}, rows={}, steps={}", pixels,
+                                    plan.rows, plan.steps)),
         tiles_(pixels / 16),
-        b_(group, target,
-           fmt::format("conv_first_layer: pixels={}, rows={}, steps={}", pixels, plan.rows,
-                       plan.steps)),
-        type_(group.graph[shape.x].dtype),
-        out_(group, graph::Outputs(group.graph), shape.y, 8) {
-    for (const char* reserved : {"bx", "tx", "step"}) b_.Name(reserved);
-  }
+        out_(group, graph::Outputs(group.graph), shape.y, 8) {}
 
   Lowered Lower() {
-    const Dims& y = group_.graph[shape_.y].dims;
-    const int64_t row_groups = shape_.spatial == 1 ? 1 : CeilDiv(y[2], p_.rows);
-    const int64_t pieces = y[0] * row_groups * p_.column_blocks;
+    const int64_t pieces = PiecesOf(group_, shape_, p_);
     Block body;
     const auto where = b_.Divide(body, Var("bx"), b_.Arg("slabs", p_.slabs),
                                  std::max<int64_t>(p_.slabs, 1), "slab");
@@ -126,17 +78,7 @@ class Schedule {
     body.push_back({tile::Alloc{staged_, type_, tile::Space::kShared, p_.staged_elements()}});
 
     Block loop;
-    const Expr piece = b_.Let(loop, "piece", where.quotient * b_.Idx(p_.steps) + Var("step"));
-    const Index at =
-        b_.Unravel(loop, piece,
-                   {b_.Extent(shape_.y, 0), b_.Arg("row_groups", row_groups),
-                    p_.column_blocks == 1 ? b_.Idx(1) : b_.Arg("column_blocks", p_.column_blocks)},
-                   {y[0], row_groups, p_.column_blocks}, "piece");
-    image_ = at[0];
-    first_row_ = b_.Let(loop, "first_row", at[1] * b_.Idx(p_.rows));
-    columns_ = b_.Arg("columns", p_.columns);
-    first_col_ = b_.Let(loop, "first_col", at[2] * columns_);
-    exists_ = b_.Let(loop, "exists", tile::Lt(piece, b_.Arg("pieces", pieces)));
+    EnterPiece(loop, b_.Let(loop, "piece", where.quotient * b_.Idx(p_.steps) + Var("step")));
     StageRows(loop);
     loop.push_back({tile::Barrier{}});
     const int64_t units = CeilDiv(p_.rows * p_.columns, int64_t{tiles_} * 16);
@@ -156,17 +98,6 @@ class Schedule {
   }
 
  private:
-  DType t() const { return b_.index_type(); }
-  Expr Var(const std::string& name) const { return tile::Var(name, t()); }
-  template <class F>
-  void Loop(Block& out, const std::string& wish, Expr extent, Bind bind, F&& fill) {
-    const std::string name = b_.Name(wish);
-    Block body;
-    fill(body, Var(name));
-    out.push_back({tile::For{name, t(), std::move(extent), bind, std::move(body)}});
-  }
-  Expr Zero(DType type) const { return tile::Cast(type, tile::Float(0)); }
-
   // ---- filters: panel[product][set / 2][lane][set % 2][4] ----
   Expr PanelAt(const Expr& product, const Expr& pair) const {
     return (product * b_.Idx(p_.sets / 2) + pair) * b_.Idx(kWarp * 8) + lane_ * b_.Idx(8);
@@ -211,51 +142,6 @@ class Schedule {
     ValueScope values(b_, inside);
     inside.push_back({tile::Store{panel_, at, tile::Cast(type_, values.Value(shape_.w, index))}});
     out.push_back({tile::If{guard, std::move(inside), {}}});
-  }
-
-  // ---- input rows, a pixel a thread ----
-  void StageRows(Block& body) {
-    const int64_t count = p_.staged_rows * p_.staged_columns;
-    const Expr first_h =
-        b_.Let(body, "first_h", first_row_ * b_.Idx(p_.row_stride) - b_.Idx(p_.row_pad));
-    const Expr first_w = b_.Let(body, "first_w", first_col_ * b_.Idx(p_.stride) - b_.Idx(p_.pad));
-    Loop(body, "i", b_.Idx(CeilDiv(count, kThreads)), Bind::kSerial,
-         [&](Block& one, const Expr& i) {
-           const Expr place = b_.Let(one, "staged", i * b_.Idx(kThreads) + Var("tx"));
-           Block inside;
-           StagePixel(inside, place, first_h, first_w);
-           one.push_back({tile::If{tile::Lt(place, b_.Idx(count)), std::move(inside), {}}});
-         });
-  }
-
-  void StagePixel(Block& out, const Expr& place, const Expr& first_h, const Expr& first_w) {
-    const Expr row = b_.Let(out, "staged_row", place / b_.Idx(p_.staged_columns));
-    const Expr h = b_.Let(out, "h", first_h + row);
-    const Expr w = b_.Let(out, "w_at", first_w + place % b_.Idx(p_.staged_columns));
-    const std::string pixel = b_.Name("pixel");
-    out.push_back({tile::Alloc{pixel, type_, tile::Space::kReg, p_.pixel}});
-    for (int64_t c = 0; c < p_.pixel; ++c)
-      out.push_back({tile::Store{pixel, b_.Idx(c), Zero(type_)}});
-    const int64_t rank = shape_.spatial + 2;
-    Expr guard = tile::And(
-        exists_, tile::And(tile::Ge(w, b_.Idx(0)), tile::Lt(w, b_.Extent(shape_.x, rank - 1))));
-    if (shape_.spatial == 2)
-      guard =
-          tile::And(guard, tile::And(tile::Ge(h, b_.Idx(0)), tile::Lt(h, b_.Extent(shape_.x, 2))));
-    Block inside;
-    ValueScope values(b_, inside);
-    for (int64_t c = 0; c < shape_.channels; ++c) {
-      Index index = {image_, b_.Idx(c)};
-      if (shape_.spatial == 2) index.push_back(h);
-      index.push_back(w);
-      inside.push_back(
-          {tile::Store{pixel, b_.Idx(c), tile::Cast(type_, values.Value(shape_.x, index))}});
-    }
-    out.push_back({tile::If{guard, std::move(inside), {}}});
-    for (int64_t c = 0; c < p_.pixel; ++c) {
-      out.push_back({tile::Store{staged_, place * b_.Idx(p_.pixel) + b_.Idx(c),
-                                 tile::Load(pixel, type_, b_.Idx(c))}});
-    }
   }
 
   // ---- one warp's pixels ----
@@ -368,30 +254,28 @@ class Schedule {
     }
   }
 
-  const Group& group_;
-  ConvShape shape_;
-  Plan p_;
   int tiles_;
-  KernelBuilder b_;
-  DType type_;
   LaneAccess out_;
-  Expr lane_, warp_, g_, t4_, first_filter_, image_, first_row_, first_col_, columns_, exists_;
-  Expr lane_offset_;
-  std::string panel_, staged_, acc_;
+  Expr lane_, warp_, g_, t4_, first_filter_, lane_offset_;
+  std::string panel_, acc_;
 };
 
-int64_t SharedOf(const Plan& p) { return (p.panel_elements() + p.staged_elements()) * 2 + 16; }
+int64_t SharedOf(const FirstLayerPlan& p) {
+  return (p.panel_elements() + p.staged_elements()) * 2 + 16;
+}
 
 int64_t SharedBytes(const Group& group, const Target&, std::span<const int> knobs) {
-  return SharedOf(PlanOf(group, ShapeOf(group), knobs));
+  const ConvShape shape = ShapeOf(group);
+  const FirstLayerPlan plan = PlanOf(group, shape, KnobsOf(knobs));
+  return shape.is_wgrad() ? WgradSizesOf(shape, plan).shared_bytes : SharedOf(plan);
 }
 
 // The padded walk reads no pixel in part: an odd number of channels leaves a slot that must be
 // finite, which staging clears.
 Status CheckShape(const Group& group, const ConvShape& s) {
-  constexpr int64_t kMostProducts = 64;
-  if (s.op != graph::GraphOp::kConvFprop)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the convolution is not an fprop");
+  constexpr int64_t kMostProducts = 64, kMostColumns = 12;
+  if (s.is_dgrad())
+    return Status::Error(Code::kUnsupportedGraphPattern, "the convolution is a dgrad");
   if (s.groups != 1 || s.channels < 1 || s.channels > kMostChannels)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "there are {} groups of {} channels; it takes one of 1 to {}", s.groups,
@@ -402,8 +286,12 @@ Status CheckShape(const Group& group, const ConvShape& s) {
   if (s.filters % 8 != 0)
     return Status::Error(Code::kUnsupportedGraphPattern, "{} filters are no multiple of 8",
                          s.filters);
-  constexpr int kSmallest[] = {64, 2, 1};
-  const Plan plan = PlanOf(group, s, kSmallest);
+  const FirstLayerPlan plan = PlanOf(group, s, {.rows = 2, .steps = 1});
+  const FirstLayerWgradSizes sizes = WgradSizesOf(s, plan);
+  if (s.is_wgrad() && sizes.per_warp > kMostColumns)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the filter takes {} tiles of 8 columns a warp; at most {} have room",
+                         sizes.per_warp, kMostColumns);
   if (plan.products > kMostProducts)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the filter takes {} products of 16; at most {} are unrolled",
@@ -420,7 +308,8 @@ Status Supports(const Group& group, const Target& target) {
                          target.arch);
   const ConvShape shape = ShapeOf(group);
   RETURN_IF_ERROR(CheckShape(group, shape));
-  const Tensor &x = group.graph[shape.x], &w = group.graph[shape.w];
+  // The operands, neither of which is what is made.
+  const Tensor &x = group.graph[shape.x], &w = group.graph[shape.is_wgrad() ? shape.y : shape.w];
   if (x.dtype != w.dtype || (x.dtype != DType::kF16 && x.dtype != DType::kBF16))
     return Status::Error(Code::kUnsupportedDataType,
                          "operands are {} and {}; both must be f16 or both bf16",
@@ -433,27 +322,55 @@ Status Supports(const Group& group, const Target& target) {
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
-  return Schedule(group, target, shape, PlanOf(group, shape, knobs), knobs[kPixels]).Lower();
+  const FirstLayerPlan plan = PlanOf(group, shape, KnobsOf(knobs));
+  if (shape.is_wgrad())
+    return LowerFirstLayerWgrad(group, target, shape, plan,
+                                int64_t{knobs[kSplits]} * std::max(target.multiprocessors, 1));
+  return Schedule(group, target, shape, plan, knobs[kPixels]).Lower();
+}
+
+constexpr double kProductCycles = 6.4;  // of a tensor core: mma.sync reaches 62 % of it
+constexpr double kStageCycles = 0.125;  // of an element that a multiprocessor stages
+
+// Cycles of the busiest multiprocessor.
+double FpropCycles(const Group& group, const Target& target, const ConvShape& shape,
+                   const FirstLayerPlan& p, int pixels) {
+  const double tiles = pixels / 16.0;
+  const double units = std::ceil(static_cast<double>(p.rows * p.columns) / pixels / 4) * 4;
+  const auto sets = static_cast<double>(p.sets);
+  const double product = std::max(tiles * sets * kProductCycles / 4, tiles * 4 + sets * 2);
+  double piece = units * static_cast<double>(p.products) * product * 1.15;
+  piece += static_cast<double>(p.staged_elements()) * kStageCycles;
+  piece += static_cast<double>(p.panel_elements()) / static_cast<double>(p.steps) * 0.25;
+  const int64_t blocks = CeilDiv(PiecesOf(group, shape, p), p.steps) * p.slabs;
+  const auto waves = static_cast<double>(CeilDiv(blocks, std::max(target.multiprocessors, 1)));
+  return waves * static_cast<double>(p.steps) * piece;
+}
+
+double WgradCycles(const Group& group, const Target& target, const ConvShape& shape,
+                   const FirstLayerPlan& p, int splits) {
+  const FirstLayerWgradSizes s = WgradSizesOf(shape, p);
+  // Four warps, a tensor core each; all read through one port.
+  const auto products = static_cast<double>(s.per_warp * s.tiles);
+  const double reads = 4 * 4.0 * static_cast<double>(s.per_warp + s.tiles);
+  const double product = 1.25 * std::max(products * kProductCycles, reads);
+  double piece = static_cast<double>(s.pixels) / 16 * product;
+  piece += static_cast<double>(p.staged_elements() + s.pixels * s.tiles * 4) * kStageCycles;
+  const double resident = std::min(splits, s.shared_bytes > 110 * 1024 ? 1 : 2);
+  piece *= resident == 1 ? 1.3 : 1;  // nothing hides the staging
+  const auto pieces = static_cast<double>(PiecesOf(group, shape, p) * s.slabs);
+  const double all = pieces / std::max(target.multiprocessors, 1) * piece;
+  constexpr double kSumCycles = 8000;
+  return all + kSumCycles * (1 + splits / 4.0);
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
-  // mma.sync at 62 % of the tensor cores; shared memory gives 128 bytes a cycle.
-  constexpr double kProductCycles = 6.4 / 4, kStageCycles = 0.5;
   const ConvShape shape = ShapeOf(group);
-  const Plan p = PlanOf(group, shape, knobs);
-  const Dims& y = group.graph[shape.y].dims;
-  const int64_t row_groups = shape.spatial == 1 ? 1 : CeilDiv(y[2], p.rows);
-  const int64_t pieces = y[0] * row_groups * p.column_blocks;
-  const double tiles = knobs[kPixels] / 16.0;
-  const double units = std::ceil(static_cast<double>(p.rows * p.columns) / knobs[kPixels] / 4) * 4;
-  const double product = std::max(tiles * p.sets * kProductCycles, tiles * 4 + p.sets * 2.0);
-  double piece = units * static_cast<double>(p.products) * product * 1.15;
-  piece += static_cast<double>(p.staged_elements()) * kStageCycles / 4;
-  piece += static_cast<double>(p.panel_elements()) / static_cast<double>(p.steps) * 0.25;
-  const int64_t blocks = CeilDiv(pieces, p.steps) * p.slabs;
-  const double waves = static_cast<double>(CeilDiv(blocks, std::max(target.multiprocessors, 1)));
-  const double busy = waves * static_cast<double>(p.steps) * piece / kClock;
+  const FirstLayerPlan p = PlanOf(group, shape, KnobsOf(knobs));
+  const double busy = (shape.is_wgrad() ? WgradCycles(group, target, shape, p, knobs[kSplits])
+                                        : FpropCycles(group, target, shape, p, knobs[kPixels])) /
+                      kClock;
   const double moved = static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
   return kLaunchSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
 }

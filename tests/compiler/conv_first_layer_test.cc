@@ -84,6 +84,23 @@ TEST(ConvFirstLayerTest, RunsRight) {
   for (const ConvProblem& p : Problems()) ExpectRight(p);
 }
 
+TEST(ConvFirstLayerTest, WgradRunsRight) {
+  for (ConvProblem p : Problems()) {
+    p.op = graph::GraphOp::kConvWgrad;
+    p.name += "_wgrad";
+    ExpectRight(p);
+    ExpectRight(p, {{"rows", 2}, {"splits", 1}});
+    ExpectRight(p, {{"splits", 4}});
+  }
+}
+
+TEST(ConvFirstLayerTest, WgradOfManyPiecesABlock) {
+  ConvProblem p = Problems()[0];
+  p.op = graph::GraphOp::kConvWgrad;
+  p.images = 40;  // more pieces than the 132 splits
+  ExpectRight(p, {{"rows", 2}, {"splits", 1}});
+}
+
 TEST(ConvFirstLayerTest, EveryKnobValueRunsRight) {
   const Engine& engine = Engines()[EngineIndex("conv_first_layer")];
   for (const ConvProblem& p : Problems())

@@ -1,0 +1,125 @@
+#include "compiler/engines/conv_first_layer_tiles.h"
+
+#include <algorithm>
+
+namespace kiln::compiler {
+
+using tile::Bind;
+using tile::Block;
+using tile::Expr;
+
+namespace {
+
+constexpr int64_t kChunk = 8, kMostColumns = 128, kSlab = 32;
+
+int64_t RowGroups(const Group& group, const ConvShape& shape, const FirstLayerPlan& p) {
+  return shape.spatial == 1 ? 1 : CeilDiv(group.graph[shape.y].dims[2], p.rows);
+}
+
+}  // namespace
+
+FirstLayerPlan PlanOf(const Group& group, const ConvShape& s, const FirstLayerKnobs& knobs) {
+  const Dims& y = group.graph[s.y].dims;
+  FirstLayerPlan p{};
+  const bool flat = s.spatial == 1;
+  const int64_t last = s.spatial - 1;
+  p.row_taps = flat ? 1 : s.taps[0];
+  p.row_stride = flat ? 1 : s.stride[0];
+  p.row_dilation = flat ? 1 : s.dilation[0];
+  p.row_pad = flat ? 0 : s.pad[0];
+  p.stride = s.stride[last];
+  p.dilation = s.dilation[last];
+  p.taps = s.taps[last];
+  p.pad = s.pad[last];
+  p.rows = flat ? 1 : knobs.rows;
+  p.steps = knobs.steps;
+  const int64_t q = std::max<int64_t>(y.back(), 1);
+  p.column_blocks = CeilDiv(q, kMostColumns);
+  p.columns = CeilDiv(q, p.column_blocks);
+  p.sets = y[1] > kSlab ? 8 : 4;
+  p.slabs = CeilDiv(y[1], p.sets * 8);
+  const bool tight = p.dilation == 1 && p.stride * s.channels % 2 == 0;
+  p.pixel = tight ? s.channels : s.channels <= 2 ? 2 : 4;
+  p.chunks = CeilDiv(p.taps * p.pixel, kChunk);
+  p.products = CeilDiv(p.row_taps * p.chunks, 2);
+  p.staged_rows = (p.rows - 1) * p.row_stride + (p.row_taps - 1) * p.row_dilation + 1;
+  // In whole fragments of pixels, so that nearby widths share a text.
+  const int64_t reach = (CeilDiv(p.chunks * kChunk, p.pixel) - 1) * p.dilation + 1;
+  p.staged_columns = AlignUp((AlignUp(p.columns, 16) - 1) * p.stride + reach, 2);
+  p.pitch = p.staged_columns * p.pixel;
+  return p;
+}
+
+int64_t PiecesOf(const Group& group, const ConvShape& shape, const FirstLayerPlan& plan) {
+  return group.graph[shape.y].dims[0] * RowGroups(group, shape, plan) * plan.column_blocks;
+}
+
+FirstLayerTiles::FirstLayerTiles(const Group& group, const Target& target, const ConvShape& shape,
+                                 const FirstLayerPlan& plan, const std::string& description)
+    : group_(group),
+      shape_(shape),
+      p_(plan),
+      b_(group, target, description),
+      type_(group.graph[shape.x].dtype) {
+  for (const char* reserved : {"bx", "tx", "step"}) b_.Name(reserved);
+}
+
+void FirstLayerTiles::EnterPiece(Block& loop, const Expr& piece) {
+  const int64_t row_groups = RowGroups(group_, shape_, p_);
+  const Index at =
+      b_.Unravel(loop, piece,
+                 {b_.Extent(shape_.y, 0), b_.Arg("row_groups", row_groups),
+                  p_.column_blocks == 1 ? b_.Idx(1) : b_.Arg("column_blocks", p_.column_blocks)},
+                 {group_.graph[shape_.y].dims[0], row_groups, p_.column_blocks}, "piece");
+  image_ = at[0];
+  first_row_ = b_.Let(loop, "first_row", at[1] * b_.Idx(p_.rows));
+  columns_ = b_.Arg("columns", p_.columns);
+  first_col_ = b_.Let(loop, "first_col", at[2] * columns_);
+  exists_ = b_.Let(loop, "exists", tile::Lt(piece, b_.Arg("pieces", PiecesOf(group_, shape_, p_))));
+}
+
+void FirstLayerTiles::StageRows(Block& body) {
+  const int64_t count = p_.staged_rows * p_.staged_columns;
+  const Expr first_h =
+      b_.Let(body, "first_h", first_row_ * b_.Idx(p_.row_stride) - b_.Idx(p_.row_pad));
+  const Expr first_w = b_.Let(body, "first_w", first_col_ * b_.Idx(p_.stride) - b_.Idx(p_.pad));
+  Loop(body, "i", b_.Idx(CeilDiv(count, kThreads)), Bind::kSerial, [&](Block& one, const Expr& i) {
+    const Expr place = b_.Let(one, "staged", i * b_.Idx(kThreads) + Var("tx"));
+    Block inside;
+    StagePixel(inside, place, first_h, first_w);
+    one.push_back({tile::If{tile::Lt(place, b_.Idx(count)), std::move(inside), {}}});
+  });
+}
+
+void FirstLayerTiles::StagePixel(Block& out, const Expr& place, const Expr& first_h,
+                                 const Expr& first_w) {
+  const Expr row = b_.Let(out, "staged_row", place / b_.Idx(p_.staged_columns));
+  const Expr h = b_.Let(out, "h", first_h + row);
+  const Expr w = b_.Let(out, "w_at", first_w + place % b_.Idx(p_.staged_columns));
+  const std::string pixel = b_.Name("pixel");
+  out.push_back({tile::Alloc{pixel, type_, tile::Space::kReg, p_.pixel}});
+  for (int64_t c = 0; c < p_.pixel; ++c)
+    out.push_back({tile::Store{pixel, b_.Idx(c), Zero(type_)}});
+  const int64_t rank = shape_.spatial + 2;
+  Expr guard = tile::And(
+      exists_, tile::And(tile::Ge(w, b_.Idx(0)), tile::Lt(w, b_.Extent(shape_.x, rank - 1))));
+  if (shape_.spatial == 2)
+    guard =
+        tile::And(guard, tile::And(tile::Ge(h, b_.Idx(0)), tile::Lt(h, b_.Extent(shape_.x, 2))));
+  Block inside;
+  ValueScope values(b_, inside);
+  for (int64_t c = 0; c < shape_.channels; ++c) {
+    Index index = {image_, b_.Idx(c)};
+    if (shape_.spatial == 2) index.push_back(h);
+    index.push_back(w);
+    inside.push_back(
+        {tile::Store{pixel, b_.Idx(c), tile::Cast(type_, values.Value(shape_.x, index))}});
+  }
+  out.push_back({tile::If{guard, std::move(inside), {}}});
+  for (int64_t c = 0; c < p_.pixel; ++c) {
+    out.push_back({tile::Store{staged_, place * b_.Idx(p_.pixel) + b_.Idx(c),
+                               tile::Load(pixel, type_, b_.Idx(c))}});
+  }
+}
+
+}  // namespace kiln::compiler

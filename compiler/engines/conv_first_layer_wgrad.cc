@@ -1,0 +1,300 @@
+// Wgrad of conv_first_layer on mma.m16n8k16: rows are filters, columns the slots of filter rows (as
+// fprop's k), and k runs over the outputs.
+//
+//   block    64 filters times all columns; walks every splits-th piece and keeps its sums in
+//            registers, which it writes as f32 in the end
+//   A        dy of the piece in shared memory, pixel after pixel, transposed by ldmatrix
+//   B        x from the staged rows, element by element: column n of a chunk at pixel k is one
+//            element further for each n
+//   sums     scratch[split][column][filter]; the second kernel adds the splits in a fixed order
+//
+// Pixels past the end of a piece are zeros of dy; they read x where a pixel of the piece does, so
+// that a NaN reaches only sums that it belongs to.
+#include "compiler/engines/conv_first_layer_wgrad.h"
+
+#include <algorithm>
+
+#include "compiler/engines/lane_access.h"
+
+namespace kiln::compiler {
+namespace {
+
+using tile::Bind;
+using tile::Block;
+using tile::Expr;
+
+constexpr int64_t kDyPad = 8;  // elements a pixel, against bank conflicts of ldmatrix
+
+class Schedule : private FirstLayerTiles {
+ public:
+  Schedule(const Group& group, const Target& target, const ConvShape& shape,
+           const FirstLayerPlan& plan, int64_t splits)
+      : FirstLayerTiles(
+            group, target, shape, plan,
+            fmt::format("conv_first_layer, wgrad: rows={}, first of two stages", plan.rows)),
+        target_(target),
+        s_(WgradSizesOf(shape, plan)),
+        splits_(std::max<int64_t>(std::min(splits, PiecesOf(group, shape, plan)), 1)),
+        dy_(group, {shape.y}, -1, 8) {}
+
+  Lowered Lower() {
+    Lowered lowered;
+    lowered.scratch_bytes.push_back(splits_ * s_.columns * kChunk * padded_filters() * 4);
+    Block body;
+    const auto where = b_.Divide(body, Var("bx"), b_.Arg("slabs", s_.slabs), s_.slabs, "slab");
+    split_ = where.quotient;
+    lane_ = b_.Let(body, "lane", Var("tx") % b_.Idx(kWarp));
+    warp_ = b_.Let(body, "warp", Var("tx") / b_.Idx(kWarp));
+    g_ = b_.Let(body, "g", lane_ / b_.Idx(4));
+    t4_ = b_.Let(body, "t4", lane_ % b_.Idx(4));
+    first_filter_ = b_.Let(body, "first_filter", where.remainder * b_.Idx(s_.tiles * 16));
+    Declare(body);
+    Block loop;
+    const Expr split_count = b_.Arg("splits", splits_);
+    EnterPiece(loop, b_.Let(loop, "piece", Var("step") * split_count + split_));
+    StageRows(loop);
+    StageDy(loop);
+    loop.push_back({tile::Barrier{}});
+    Loop(loop, "kk", b_.Idx(s_.pixels / 16), Bind::kSerial,
+         [&](Block& one, const Expr& kk) { Multiply(one, kk * b_.Idx(16)); });
+    loop.push_back({tile::Barrier{}});
+    const int64_t steps = CeilDiv(PiecesOf(group_, shape_, p_), splits_);
+    body.push_back(
+        {tile::For{"step", t(), b_.Arg("steps", steps), Bind::kSerial, std::move(loop)}});
+    WriteSums(body);
+    const int64_t blocks = splits_ * s_.slabs;
+    body = BlockAndThread(t(), b_.Arg("grid", blocks), kThreads, std::move(body));
+    b_.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered);
+    LowerSum(lowered);
+    return lowered;
+  }
+
+ private:
+  int64_t padded_filters() const { return s_.slabs * s_.tiles * 16; }
+  int64_t pitch() const { return s_.tiles * 16 + kDyPad; }
+
+  void Declare(Block& body) {
+    staged_ = b_.Name("x_rows");
+    body.push_back({tile::Alloc{staged_, type_, tile::Space::kShared, p_.staged_elements()}});
+    panel_ = b_.Name("dy_pixels");
+    body.push_back({tile::Alloc{panel_, type_, tile::Space::kShared, s_.pixels * pitch()}});
+    acc_ = b_.Name("acc");
+    const int64_t accumulators = s_.per_warp * s_.tiles * 4;
+    body.push_back({tile::Alloc{acc_, DType::kF32, tile::Space::kReg, accumulators}});
+    Loop(body, "z", b_.Idx(accumulators), Bind::kUnroll, [&](Block& clear, const Expr& z) {
+      clear.push_back({tile::Store{acc_, z, Zero(DType::kF32)}});
+    });
+    for (int64_t j = 0; j < s_.per_warp; ++j) {
+      // Tiles past the last repeat it, and are not written.
+      const Expr mine = b_.Let(body, "column", warp_ + b_.Idx(j * kWarps));
+      const Expr safe = tile::Op(ScalarOp::kMin, {mine, b_.Idx(s_.columns - 1)});
+      const Expr slot = b_.Let(body, "slot", safe % b_.Idx(p_.chunks) * b_.Idx(kChunk) + g_);
+      const Expr row = safe / b_.Idx(p_.chunks) * b_.Idx(p_.row_dilation * p_.pitch);
+      columns_of_.push_back(mine);
+      offsets_.push_back(b_.Let(body, "offset",
+                                row + slot / b_.Idx(p_.pixel) * b_.Idx(p_.dilation * p_.pixel) +
+                                    slot % b_.Idx(p_.pixel)));
+    }
+  }
+
+  // Whether pixel `number` of the piece is an output, and its place.
+  struct Pixel {
+    Expr row, col;
+  };
+  Pixel PixelAt(Block& out, const Expr& number) {
+    const auto at = b_.Divide(out, number, columns_, p_.columns, "pixel_col");
+    return {at.quotient, at.remainder};
+  }
+  Expr RowsHere() {  // of the piece that exist, at least 1
+    if (shape_.spatial == 1) return b_.Idx(1);
+    const Expr left = b_.Extent(shape_.y, 2) - first_row_;
+    return tile::Op(ScalarOp::kMin, {b_.Idx(p_.rows), left});
+  }
+  Expr ColsHere() {
+    const Expr left = b_.Extent(shape_.y, shape_.spatial + 1) - first_col_;
+    return tile::Op(ScalarOp::kMin, {columns_, left});
+  }
+
+  void StageDy(Block& body) {
+    const int64_t vectors = s_.tiles * 2;  // of 8 filters
+    rows_here_ = b_.Let(body, "rows_here", RowsHere());
+    cols_here_ = b_.Let(body, "cols_here", ColsHere());
+    Loop(body, "i", b_.Idx(CeilDiv(s_.pixels * vectors, kThreads)), Bind::kSerial,
+         [&](Block& one, const Expr& i) {
+           const Expr flat = b_.Let(one, "flat", i * b_.Idx(kThreads) + Var("tx"));
+           const Expr number = b_.Let(one, "number", flat / b_.Idx(vectors));
+           const Expr local = b_.Let(one, "local", flat % b_.Idx(vectors) * b_.Idx(8));
+           const std::string regs = b_.Name("dy_regs");
+           one.push_back({tile::Alloc{regs, type_, tile::Space::kReg, 8}});
+           Loop(one, "z", b_.Idx(8), Bind::kUnroll, [&](Block& clear, const Expr& z) {
+             clear.push_back({tile::Store{regs, z, Zero(type_)}});
+           });
+           const Pixel pixel = PixelAt(one, number);
+           const Expr filter = b_.Let(one, "filter", first_filter_ + local);
+           Expr guard = tile::And(exists_, tile::Lt(pixel.row, rows_here_));
+           guard = tile::And(guard, tile::Lt(pixel.col, cols_here_));
+           guard = tile::And(guard, tile::Lt(filter, b_.Extent(shape_.y, 1)));
+           Index at = {image_, filter};
+           if (shape_.spatial == 2) at.push_back(first_row_ + pixel.row);
+           at.push_back(first_col_ + pixel.col);
+           Block read;
+           dy_.Read(b_, read, at, regs, b_.Idx(0), type_);
+           one.push_back({tile::If{guard, std::move(read), {}}});
+           Block store;
+           WideCopy(store, type_, panel_, number * b_.Idx(pitch()) + local, regs, b_.Idx(0), 8);
+           one.push_back({tile::If{tile::Lt(number, b_.Idx(s_.pixels)), std::move(store), {}}});
+         });
+  }
+
+  void Multiply(Block& body, const Expr& first) {
+    const std::string a = b_.Name("dy_fragment"), b = b_.Name("x_fragment");
+    body.push_back({tile::Alloc{a, type_, tile::Space::kReg, s_.tiles * 8}});
+    // Matrix i of four: pixels (i / 2) * 8 on, filters (i % 2) * 8 on.
+    const Expr matrix = lane_ / b_.Idx(8);
+    const Expr pixel = first + matrix / b_.Idx(2) * b_.Idx(8) + lane_ % b_.Idx(8);
+    const Expr from =
+        b_.Let(body, "dy_at", pixel * b_.Idx(pitch()) + matrix % b_.Idx(2) * b_.Idx(8));
+    for (int64_t m = 0; m < s_.tiles; ++m)
+      body.push_back({tile::LoadMatrix{a, b_.Idx(m * 8), panel_, from + b_.Idx(m * 16), 4, true}});
+    std::vector<Expr> bases;
+    for (int k = 0; k < 4; ++k) {
+      const Expr number = first + b_.Idx(k / 2 * 8 + k % 2) + t4_ * b_.Idx(2);
+      const Pixel at = PixelAt(body, b_.Let(body, "number", number));
+      const auto within = [&](const Expr& i, const Expr& count) {
+        const Expr last = tile::Op(ScalarOp::kMax, {count - b_.Idx(1), b_.Idx(0)});
+        return tile::Op(ScalarOp::kMin, {i, last});
+      };
+      bases.push_back(b_.Let(body, "base",
+                             within(at.row, rows_here_) * b_.Idx(p_.row_stride * p_.pitch) +
+                                 within(at.col, cols_here_) * b_.Idx(p_.stride * p_.pixel)));
+    }
+    for (int64_t j = 0; j < s_.per_warp; ++j) {
+      const std::string fragment = j == 0 ? b : b_.Name(b);
+      body.push_back({tile::Alloc{fragment, type_, tile::Space::kReg, 4}});
+      for (int k = 0; k < 4; ++k)
+        body.push_back(
+            {tile::Store{fragment, b_.Idx(k), tile::Load(staged_, type_, bases[k] + offsets_[j])}});
+      for (int64_t m = 0; m < s_.tiles; ++m)
+        body.push_back({tile::Mma{acc_, b_.Idx((j * s_.tiles + m) * 4), a, b_.Idx(m * 8), fragment,
+                                  b_.Idx(0)}});
+    }
+  }
+
+  void WriteSums(Block& body) {
+    const std::string sums = b_.Scratch(0, DType::kF32, false);
+    for (int64_t j = 0; j < s_.per_warp; ++j) {
+      Block write;
+      for (int64_t m = 0; m < s_.tiles; ++m) {
+        for (int e = 0; e < 4; ++e) {
+          const Expr slot = columns_of_[j] * b_.Idx(kChunk) + t4_ * b_.Idx(2) + b_.Idx(e % 2);
+          const Expr filter = first_filter_ + b_.Idx(m * 16 + e / 2 * 8) + g_;
+          const Expr row = split_ * b_.Idx(s_.columns * kChunk) + slot;
+          write.push_back(
+              {tile::Store{sums, row * b_.Arg("sums_pitch", padded_filters()) + filter,
+                           tile::Load(acc_, DType::kF32, b_.Idx((j * s_.tiles + m) * 4 + e))}});
+        }
+      }
+      body.push_back(
+          {tile::If{tile::Lt(columns_of_[j], b_.Idx(s_.columns)), std::move(write), {}}});
+    }
+  }
+
+  // ---- the second kernel: 32 neighbouring filters of one slot a block, 8 threads each ----
+  void LowerSum(Lowered& lowered) {
+    constexpr int kWalkers = 8;
+    KernelBuilder b(group_, target_, "conv_first_layer, wgrad: adds the splits");
+    for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
+    const DType type = b.index_type();
+    const Expr bx = tile::Var("bx", type), tx = tile::Var("tx", type);
+    const int64_t filter_blocks = padded_filters() / kSlab;
+    Block body;
+    const auto where =
+        b.Divide(body, bx, b.Arg("filter_blocks", filter_blocks), filter_blocks, "filter_block");
+    const Expr lane = b.Let(body, "lane", tx % b.Idx(kSlab));
+    const Expr walker = b.Let(body, "walker", tx / b.Idx(kSlab));
+    const Expr filter = b.Let(body, "filter", where.remainder * b.Idx(kSlab) + lane);
+    const std::string sums = b.Scratch(0, DType::kF32, true), sum = b.Name("sum");
+    body.push_back({tile::Alloc{sum, DType::kF32, tile::Space::kReg, 1}});
+    body.push_back({tile::Store{sum, b.Idx(0), Zero(DType::kF32)}});
+    const auto mine = [&] { return tile::Load(sum, DType::kF32, b.Idx(0)); };
+    const Expr pitch = b.Arg("sums_pitch", padded_filters());
+    const Expr splits = b.Arg("splits", splits_);
+    {
+      const std::string i = b.Name("i");
+      Block one, add;
+      const Expr split = b.Let(one, "split", tile::Var(i, type) * b.Idx(kWalkers) + walker);
+      const Expr row = split * b.Idx(s_.columns * kChunk) + where.quotient;
+      add.push_back({tile::Store{sum, b.Idx(0),
+                                 mine() + tile::Load(sums, DType::kF32, row * pitch + filter)}});
+      one.push_back({tile::If{tile::Lt(split, splits), std::move(add), {}}});
+      body.push_back(
+          {tile::For{i, type, CeilDivExpr(splits, kWalkers), Bind::kSerial, std::move(one)}});
+    }
+    const std::string shared = b.Name("walkers");
+    body.push_back({tile::Alloc{shared, DType::kF32, tile::Space::kShared, kWalkers * kSlab}});
+    body.push_back({tile::Store{shared, tx, mine()}});
+    body.push_back({tile::Barrier{}});
+    Expr total = tile::Load(shared, DType::kF32, lane);
+    for (int w = 1; w < kWalkers; ++w)
+      total = total + tile::Load(shared, DType::kF32, lane + b.Idx(w * kSlab));
+    StoreSum(b, body, where.quotient, filter, walker, total);
+    const int64_t blocks = s_.columns * kChunk * filter_blocks;
+    body = BlockAndThread(type, b.Arg("grid", blocks), kWalkers * kSlab, std::move(body));
+    b.Finish(std::move(body), {blocks, 1, 1}, kWalkers * kSlab, lowered);
+  }
+
+  void StoreSum(KernelBuilder& b, Block& body, const Expr& row, const Expr& filter,
+                const Expr& walker, const Expr& total) {
+    const Expr slot = b.Let(body, "slot", row % b.Idx(p_.chunks * kChunk));
+    const Expr r = row / b.Idx(p_.chunks * kChunk);
+    const Expr s = slot / b.Idx(p_.pixel), c = b.Let(body, "c", slot % b.Idx(p_.pixel));
+    Expr guard =
+        tile::And(tile::Op(ScalarOp::kEq, {walker, b.Idx(0)}), tile::Lt(slot, b.Idx(p_.slots())));
+    guard = tile::And(guard, tile::Lt(c, b.Idx(shape_.channels)));
+    guard = tile::And(guard, tile::Lt(filter, b.Extent(shape_.w, 0)));
+    const auto tap = [&](const Expr& i, int64_t count) {
+      return shape_.flip ? b.Idx(count - 1) - i : i;
+    };
+    Index at = {filter, c};
+    if (shape_.spatial == 2) at.push_back(tap(r, p_.row_taps));
+    at.push_back(tap(s, p_.taps));
+    Block inside;
+    ValueScope values(b, inside);
+    const graph::Graph& g = group_.graph;
+    const Expr sum = b.Let(inside, "total", total);
+    values.Bind(shape_.w, at, RoundThrough(g[shape_.w].dtype, sum));
+    for (graph::TensorId id : graph::Outputs(g))
+      inside.push_back({tile::Store{b.Pointer(id), b.Offset(id, at),
+                                    tile::Cast(g[id].dtype, values.Value(id, at))}});
+    body.push_back({tile::If{guard, std::move(inside), {}}});
+  }
+
+  const Target& target_;
+  FirstLayerWgradSizes s_;
+  int64_t splits_;
+  LaneAccess dy_;
+  Expr split_, lane_, warp_, g_, t4_, first_filter_, rows_here_, cols_here_;
+  std::vector<Expr> columns_of_, offsets_;
+  std::string panel_, acc_;
+};
+
+}  // namespace
+
+FirstLayerWgradSizes WgradSizesOf(const ConvShape& shape, const FirstLayerPlan& plan) {
+  constexpr int64_t kWarps = 4, kMostAccumulators = 24;  // tiles of a warp, 4 registers each
+  FirstLayerWgradSizes s;
+  s.columns = plan.row_taps * plan.chunks;
+  s.per_warp = CeilDiv(s.columns, kWarps);
+  s.tiles = shape.filters > 32 && s.per_warp * 4 <= kMostAccumulators ? 4 : 2;
+  s.slabs = CeilDiv(shape.filters, s.tiles * 16);
+  s.pixels = AlignUp(plan.rows * AlignUp(plan.columns, 16), 16);
+  s.shared_bytes = (plan.staged_elements() + s.pixels * (s.tiles * 16 + kDyPad)) * 2 + 16;
+  return s;
+}
+
+Lowered LowerFirstLayerWgrad(const Group& group, const Target& target, const ConvShape& shape,
+                             const FirstLayerPlan& plan, int64_t splits) {
+  return Schedule(group, target, shape, plan, splits).Lower();
+}
+
+}  // namespace kiln::compiler
