@@ -144,7 +144,7 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
   };
   static constexpr Shape kShapes[] = {{128, 128, 3, 4}, {128, 256, 3, 8}, {256, 128, 3, 8},
                                       {128, 64, 4, 4},  {64, 128, 4, 4},  {64, 64, 4, 4},
-                                      {64, 256, 3, 4},  {256, 64, 3, 4},  {128, 128, 4, 8}};
+                                      {64, 256, 3, 8},  {256, 64, 3, 8},  {128, 128, 4, 8}};
   ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
   std::vector<std::vector<int>> all;
   for (const Shape& s : kShapes) {
@@ -172,7 +172,7 @@ constexpr int kNumericalAtomic[] = {kNoteTensorCore, kNoteNondeterministic};
 }  // namespace
 
 const Engine kContractMmaEngine = {.name = "contract_mma",
-                                   .version = 2,
+                                   .version = 3,
                                    .knobs = kKnobs,
                                    .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                    .supports = Supports,

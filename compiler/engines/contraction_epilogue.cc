@@ -53,7 +53,9 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
   const Tensor& y = g[c.out];
   const bool is_matmul = c.n.values.size() == 1 && c.m.values.size() == 1 && axes_.starts.empty() &&
                          axes_.padded_channels == 0;
-  dim_ = !is_matmul ? 1 : axes_.left_is_a ? y.rank() - 2 : y.rank() - 1;
+  // Of the dims that an axis of several walks, the innermost is the one with neighbours in memory.
+  dim_ = is_matmul ? (axes_.left_is_a ? y.rank() - 2 : y.rank() - 1)
+                   : (axes_.left_is_a ? y.rank() - 1 : 1);
   left_size_ = b.Arg("left_size", axes_.left_size);
   right_size_ = b.Arg("right_size", axes_.right_size);
   padded_channels_ = b.Arg("padded_channels", axes_.padded_channels);

@@ -21,12 +21,14 @@ constexpr int64_t kPlacesBytes = 8 * 1024;
 
 bool ChannelsLast(const Tensor& t) { return t.dims[1] == 1 || t.strides[1] == 1; }
 
-// The output's neighbours in memory lie along m, which the epilogue can walk if m is one dim.
+// The output's neighbours in memory lie along m.
 bool WalksM(const Graph& g, const Node& node) {
   const Tensor& y = g[graph::Outputs(g).empty() ? node.outputs[0] : graph::Outputs(g)[0]];
   const int64_t rank = y.rank();
-  return node.op == GraphOp::kMatmul && y.strides[rank - 2] == 1 && y.strides[rank - 1] != 1 &&
-         y.dims[rank - 1] != 1;
+  if (node.op == GraphOp::kConvWgrad) return false;
+  if (node.op == GraphOp::kMatmul)
+    return y.strides[rank - 2] == 1 && y.strides[rank - 1] != 1 && y.dims[rank - 1] != 1;
+  return !ChannelsLast(y) && y.strides[rank - 1] == 1;
 }
 
 // Whether `chunk` neighbours along `dim`, from a multiple of it on, are 16 aligned bytes; an axis
@@ -93,8 +95,9 @@ OperandPath PathOf(const Graph& g, const Node& node, bool is_a, DType type) {
 void FitWarps(MmaPlan& plan, int warps) {
   if (plan.tile_m * plan.tile_n > 2 * 4 * kWarpTile) plan.tile_n = 128;
   const bool elements = plan.a == OperandPath::kElements || plan.b == OperandPath::kElements;
-  // Elements on their way wait in registers, which two warps for the same tile have more of.
-  if (elements || plan.tile_m * plan.tile_n > 4 * kWarpTile) warps = 8;
+  // Elements on their way wait in registers, and long warp tiles have more fragments than square
+  // ones: with 8 warps there is room.
+  if (elements || plan.tile_m + plan.tile_n > 256) warps = 8;
   plan.warps_m = 2;
   plan.warps_n = warps / 2;
   if (warps == 8 && (plan.tile_n == 64 || plan.tile_m > plan.tile_n))
