@@ -6,11 +6,11 @@ namespace kiln::api {
 namespace {
 
 std::string KeyOf(const graph::Canonical& canonical, const Target& target,
-                  const compiler::EngineChoice& choice) {
-  std::string key =
-      fmt::format("{} {} {} sm{} shared{} minimal{} engine{}", static_cast<int>(target.kind),
-                  target.arch, target.name, target.multiprocessors, target.shared_bytes_per_block,
-                  target.minimal_launch, choice.engine);
+                  const compiler::EngineChoice& choice, int64_t advice_epoch) {
+  std::string key = fmt::format("{} {} {} sm{} shared{} minimal{} advice{} engine{}",
+                                static_cast<int>(target.kind), target.arch, target.name,
+                                target.multiprocessors, target.shared_bytes_per_block,
+                                target.minimal_launch, advice_epoch, choice.engine);
   for (const compiler::KnobSetting& knob : choice.knobs)
     key += fmt::format(" {}={}", knob.name, knob.value);
   return key + "\n" + canonical.text;
@@ -29,12 +29,15 @@ void RenameToUids(Program& program, const std::vector<int64_t>& uids) {
 }  // namespace
 
 Result<compiler::CompiledPlan> PlanCache::Get(const graph::Graph& graph, const Target& target,
-                                              const compiler::EngineChoice& choice) {
+                                              const compiler::EngineChoice& choice,
+                                              const compiler::Advisor& advisor,
+                                              int64_t advice_epoch) {
   const graph::Canonical canonical = graph::Canonicalize(graph);
-  std::string key = KeyOf(canonical, target, choice);
+  std::string key = KeyOf(canonical, target, choice, advice_epoch);
   std::shared_ptr<const compiler::CompiledPlan> known = Find(key);
   if (known == nullptr) {
-    ASSIGN_OR_RETURN(compiler::CompiledPlan made, compiler::Compile(graph, target, choice));
+    ASSIGN_OR_RETURN(compiler::CompiledPlan made,
+                     compiler::Compile(graph, target, choice, {}, advisor));
     RenameToNumbers(made.program, canonical.uids);
     known = std::make_shared<const compiler::CompiledPlan>(std::move(made));
     Insert(std::move(key), known);

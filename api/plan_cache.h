@@ -20,9 +20,11 @@ class PlanCache {
   // The plan for `graph`, its tensors under the graph's own uids. Compiles where it is not known;
   // no kernel is built or loaded here. Two threads that miss at once compile twice, which costs
   // less than waiting: lowering takes a fraction of a millisecond, and the kernel cache below has
-  // the single flight.
+  // the single flight. `advice_epoch` changes with what the advisor says.
   Result<compiler::CompiledPlan> Get(const graph::Graph& graph, const Target& target,
-                                     const compiler::EngineChoice& choice);
+                                     const compiler::EngineChoice& choice,
+                                     const compiler::Advisor& advisor = {},
+                                     int64_t advice_epoch = 0);
 
  private:
   // Program tensors carry canonical uids.

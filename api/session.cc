@@ -7,9 +7,12 @@
 #include <map>
 #include <mutex>
 
+#include "api/capture.h"
 #include "api/plan_cache.h"
+#include "api/tuning/tuner.h"
 #include "compiler/compile.h"
 #include "compiler/tune/candidates.h"
+#include "ir/base/env.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/device_select.h"
 #include "runtime/executable.h"
@@ -88,7 +91,9 @@ class PlanImpl final : public Plan {
 class DeviceSession final : public Session {
  public:
   DeviceSession(Target target, runtime::Device* device)
-      : target_(std::move(target)), device_(device) {}
+      : target_(std::move(target)), device_(device) {
+    if (device != nullptr) tuner_ = std::make_unique<PlanTuner>(*device, records_);
+  }
 
   const Target& target() const override { return target_; }
   int64_t EngineCount() const override { return static_cast<int64_t>(compiler::Engines().size()); }
@@ -121,7 +126,7 @@ class DeviceSession final : public Session {
     const bool widely = mode == RankMode::kA || mode == RankMode::kB;
     std::vector<bool> listed(engines.size(), false);
     std::vector<EngineConfig> ranked;
-    for (const compiler::Candidate& candidate : compiler::RankCandidates(*group, target_)) {
+    for (const compiler::Candidate& candidate : Ranked(*group, mode)) {
       const auto engine = static_cast<size_t>(candidate.engine);
       if (listed[engine] && !widely) continue;
       listed[engine] = true;
@@ -132,15 +137,18 @@ class DeviceSession final : public Session {
 
   Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const override {
     ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
-    ASSIGN_OR_RETURN(const CompiledPlan plan, plans_.Get(graph, target_, choice));
+    ASSIGN_OR_RETURN(const CompiledPlan plan, Compiled(graph, choice));
     return Footprint{.workspace_bytes = plan.program.workspace_bytes,
                      .shared_memory_bytes = static_cast<int32_t>(plan.shared_bytes)};
   }
 
-  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph,
-                                            const EngineConfig& config) override {
-    ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
-    ASSIGN_OR_RETURN(CompiledPlan compiled, plans_.Get(graph, target_, choice));
+  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config,
+                                            const BuildOptions& options) override {
+    if (const std::string& folder = GetEnv(Env::kCapture); !folder.empty())
+      CaptureGraph(folder, graph);
+    ASSIGN_OR_RETURN(EngineChoice choice, ChoiceOf(config));
+    if (options.may_measure && Measures()) RETURN_IF_ERROR(Tune(graph, options.stream, choice));
+    ASSIGN_OR_RETURN(CompiledPlan compiled, Compiled(graph, choice));
     EngineConfig complete =
         compiled.engine < 0 ? config : ConfigOf(compiled.engine, compiled.knobs);
     auto plan = std::make_shared<PlanImpl>(std::move(complete), std::move(compiled));
@@ -160,8 +168,53 @@ class DeviceSession final : public Session {
   }
 
  private:
+  bool Measures() const {
+    return device_ != nullptr && (mode_ == TuneMode::kOnMiss || mode_ == TuneMode::kRetune);
+  }
+
+  std::vector<compiler::Candidate> Ranked(const Group& group, RankMode mode) const {
+    const bool by_records = mode_ == TuneMode::kHeuristic
+                                ? mode == RankMode::kB
+                                : mode_ != TuneMode::kOff && mode != RankMode::kFallback;
+    return by_records ? records_.Rank(group, target_) : compiler::RankCandidates(group, target_);
+  }
+
+  // Groups that the choice does not speak of follow the records.
+  Result<CompiledPlan> Compiled(const graph::Graph& graph, const EngineChoice& choice) const {
+    if (mode_ == TuneMode::kOff || mode_ == TuneMode::kHeuristic)
+      return plans_.Get(graph, target_, choice);
+    const int64_t epoch = records_.epoch();
+    const auto advisor = [this](const Group& group) { return records_.Best(group, target_); };
+    return plans_.Get(graph, target_, choice, advisor, epoch);
+  }
+
+  // Measures what is not on record. A client that took the model's first choice gets the fastest
+  // instead; another choice is the client's own, and stays.
+  Status Tune(const graph::Graph& graph, void* stream, EngineChoice& choice) {
+    ASSIGN_OR_RETURN(const compiler::Groups groups, compiler::GroupsOf(graph, target_));
+    if (groups.leading < 0) return {};
+    const Group& leading = groups.all[static_cast<size_t>(groups.leading)];
+    const bool is_models = IsModelsChoice(leading, choice);
+    tuner_->Tune(groups.all, mode_, stream);
+    const auto best = records_.Best(leading, target_);
+    if (is_models && best) {
+      ASSIGN_OR_RETURN(choice, ChoiceOf(ConfigOf(best->engine, best->knobs)));
+    }
+    return {};
+  }
+
+  static bool IsModelsChoice(const Group& group, const EngineChoice& choice) {
+    if (choice.engine != group.engine) return false;
+    const auto knobs =
+        compiler::KnobsWith(compiler::Engines()[static_cast<size_t>(choice.engine)], choice.knobs);
+    return knobs.ok() && *knobs == group.knobs;
+  }
+
   const Target target_;
   runtime::Device* const device_;
+  const TuneMode mode_ = TuneModeFromEnv();
+  RecordStore& records_ = RecordStore::OfProcess();
+  std::unique_ptr<PlanTuner> tuner_;  // null without a device
   mutable PlanCache plans_{kPlansKept};
 };
 

@@ -60,6 +60,14 @@ struct Footprint {
 
 enum class RankMode : uint8_t { kInstant, kB, kFallback, kA };  // cudnnBackendHeurMode_t
 
+// What a plan may do besides when it is built.
+struct BuildOptions {
+  // KILN_TUNE=on-miss and retune may run kernels of their own: when a plan is made, never when one
+  // is executed.
+  bool may_measure = false;
+  void* stream = nullptr;  // the handle's: nothing is measured while it is captured
+};
+
 // A graph compiled and loaded for a device. Opaque but for what callers must know to run it.
 class Plan {
  public:
@@ -87,7 +95,8 @@ class Session {
   virtual Result<Footprint> Measure(const graph::Graph& graph,
                                     const EngineConfig& config) const = 0;
   virtual Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph,
-                                                    const EngineConfig& config) = 0;
+                                                    const EngineConfig& config,
+                                                    const BuildOptions& options) = 0;
 
   // Launches on `stream`; allocates nothing, waits for nothing, and reads host memory only through
   // the pointers of by-value tensors. pointers[i] belongs to plan.tensors()[i]. `plan` is of this

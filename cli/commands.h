@@ -12,6 +12,8 @@ namespace kiln::cli {
 void AddRun(CLI::App& app, int& exit_status);
 void AddDump(CLI::App& app, int& exit_status);
 void AddExplain(CLI::App& app, int& exit_status);
+void AddTune(CLI::App& app, int& exit_status);
+void AddRecords(CLI::App& app, int& exit_status);
 void AddCache(CLI::App& app, int& exit_status);
 void AddDoctor(CLI::App& app, int& exit_status);
 

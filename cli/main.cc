@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kAbout =
     "Kiln compiles cuDNN graphs to fused kernels. This tool shows what it makes of a graph, runs "
     "the\n"
-    "result, and checks it against an interpreter in double precision. Nothing but `run` needs a "
-    "device.";
+    "result, and checks it against an interpreter in double precision. Nothing but `run` and "
+    "`tune` needs a device.";
 
 constexpr const char* kFooter =
     "A GRAPH is a file, or - for the standard input, in one of three forms that are told apart by "
@@ -68,7 +68,8 @@ int Main(int argc, char** argv) {
   app.parse_complete_callback([&app] {
     if (EnvironmentIsWrong(app)) throw CLI::RuntimeError(kExitUsage);
   });
-  for (auto add : {AddRun, AddDump, AddExplain, AddCache, AddDoctor}) add(app, exit_status);
+  for (auto add : {AddRun, AddDump, AddExplain, AddTune, AddRecords, AddCache, AddDoctor})
+    add(app, exit_status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/compile_options.h"
+#include "cli/device_option.h"
 #include "cli/graph_file.h"
 #include "cli/reference.h"
 #include "cli/units.h"
@@ -48,12 +49,6 @@ struct RunOptions {
   int repeats = 20;
   bool no_check = false;
 };
-
-Result<Device*> OpenDevice(const std::string& kind) {
-  if (kind == "cuda") return runtime::CudaDeviceOfThread();
-  if (kind == "cpu") return runtime::CpuDeviceOfProcess();
-  return runtime::DefaultDevice();
-}
 
 // Memory of the device, freed with its owner.
 class DeviceBuffer {
@@ -251,8 +246,9 @@ Result<bool> Run(RunOptions options) {
   ASSIGN_OR_RETURN(const Graph graph, ReadGraph(options.graph));
   ASSIGN_OR_RETURN(const compiler::EngineChoice choice, options.engine.Choice());
   ASSIGN_OR_RETURN(Device* const device, OpenDevice(options.device));
-  ASSIGN_OR_RETURN(const compiler::CompiledPlan plan,
-                   compiler::Compile(graph, device->target(), choice));
+  ASSIGN_OR_RETURN(
+      const compiler::CompiledPlan plan,
+      compiler::Compile(graph, device->target(), choice, {}, RecordsAdvisor(device->target())));
   ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable,
                    Executable::Create(*device, plan.program));
   graph::TensorValues inputs = RandomInputs(graph, options.random);
@@ -279,9 +275,7 @@ void AddRun(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "run a graph on random data, check it, time it");
   command->add_option("GRAPH", options->graph, "the graph; see `kiln --help`")->required();
-  command->add_option("--device", options->device, "auto takes a GPU where there is one")
-      ->check(CLI::IsMember({"auto", "cuda", "cpu"}))
-      ->capture_default_str();
+  AddDeviceOption(*command, options->device);
   command->add_option("--seed", options->random.seed, "of the random data")->capture_default_str();
   command->add_option("--range", options->range, "of floating-point data")
       ->type_name("LOW,HIGH")

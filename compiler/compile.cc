@@ -1,8 +1,11 @@
 #include "compiler/compile.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include "compiler/passes/emit.h"
 #include "compiler/passes/pick_engine.h"
+#include "compiler/passes/schedule.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -57,9 +60,11 @@ GroupReport Report(const Group& group) {
 int64_t SharedBytes(const tile::Kernel& kernel) { return SharedBytesOf(kernel.body); }
 
 Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
-                             const EngineChoice& choice, const PassObserver& observer) {
+                             const EngineChoice& choice, const PassObserver& observer,
+                             const Advisor& advisor) {
   Module module{.graph = graph};
-  RETURN_IF_ERROR(RunPipeline(module, {.target = target, .choice = choice}, observer));
+  RETURN_IF_ERROR(
+      RunPipeline(module, {.target = target, .choice = choice, .advisor = advisor}, observer));
   CompiledPlan plan;
   if (const int leading = LeadingGroup(module); leading >= 0) {
     plan.engine = module.groups[leading].engine;
@@ -74,17 +79,37 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
   return plan;
 }
 
-Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target) {
+Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target) {
   Module module{.graph = graph};
-  const PassContext context{.target = target, .choice = {}};
+  const PassContext context{.target = target};
   for (const Pass& pass : Pipeline()) {
     Result<bool> changed = pass.run(module, context);
     if (!changed.ok()) return std::move(changed).status().Within(pass.name);
     if (pass.run == PickEngine) break;
   }
   const int leading = LeadingGroup(module);
-  if (leading < 0) return std::optional<Group>();
-  return std::optional<Group>(std::move(module.groups[leading]));
+  return Groups{.all = std::move(module.groups), .leading = leading};
+}
+
+Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target) {
+  ASSIGN_OR_RETURN(Groups groups, GroupsOf(graph, target));
+  if (groups.leading < 0) return std::optional<Group>();
+  return std::optional<Group>(std::move(groups.all[static_cast<size_t>(groups.leading)]));
+}
+
+Result<Program> CompileGroup(const Group& group, const Target& target, const Candidate& candidate) {
+  Module module{.form = Form::kGrouped, .graph = group.graph, .groups = {group}};
+  Group& alone = module.groups[0];
+  alone.engine = candidate.engine;
+  alone.knobs = candidate.knobs;
+  alone.lowered = {};
+  std::iota(alone.outer.begin(), alone.outer.end(), 0);
+  const PassContext context{.target = target};
+  for (auto* pass : {Schedule, Emit}) {
+    Result<bool> changed = pass(module, context);
+    if (!changed.ok()) return std::move(changed).status();
+  }
+  return std::move(module.program);
 }
 
 }  // namespace kiln::compiler

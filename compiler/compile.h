@@ -30,13 +30,25 @@ struct CompiledPlan {
 
 // Errors: what is illegal in the graph, or why the chosen engine declines. No device is needed.
 Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
-                             const EngineChoice& choice = {}, const PassObserver& observer = {});
+                             const EngineChoice& choice = {}, const PassObserver& observer = {},
+                             const Advisor& advisor = {});
+
+// The groups of a graph in launch order, as pick-engine leaves them by the model alone.
+struct Groups {
+  std::vector<Group> all;
+  int leading = -1;  // the one that engine choices speak of; -1 where nothing is computed
+};
+Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target);
+
+// A group by itself as a program, whose tensors have the uids of the group's graph. For tuning,
+// which runs groups alone.
+Result<Program> CompileGroup(const Group& group, const Target& target, const Candidate& candidate);
 
 // Of one block, all of the kernel's shared buffers.
 int64_t SharedBytes(const tile::Kernel& kernel);
 
-// The group that engine choices speak of, as the passes before pick-engine leave it; for asking
-// engines. None for a graph that computes nothing.
+// The group that engine choices speak of; for asking engines. None for a graph that computes
+// nothing.
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target);
 
 }  // namespace kiln::compiler

@@ -7,7 +7,7 @@
 namespace kiln::compiler {
 
 int LeadingGroup(const Module& module) {
-  const auto leading = std::ranges::max_element(module.groups, {}, &Group::cost);
+  const auto leading = std::ranges::max_element(module.groups, {}, &Group::least_cost);
   return leading == module.groups.end() ? -1 : static_cast<int>(leading - module.groups.begin());
 }
 

@@ -8,6 +8,8 @@
 //   kProgram   program: texts and numbers, nothing of the graph is needed any more
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,9 +36,24 @@ struct Group {
   int engine = -1;
   std::vector<int> knobs = {};             // values, in the order of the engine's rows
   double cost = 0;                         // seconds, by the engine's model
+  double least_cost = 0;                   // of the cheapest configuration, chosen or not
   std::vector<std::string> declined = {};  // "engine: reason" of the engines that were asked before
   Lowered lowered = {};
 };
+
+// A way to run a group.
+struct Candidate {
+  int engine = -1;              // index in Engines()
+  std::vector<int> knobs = {};  // a value for each row
+  double seconds = 0;           // by the engine's model, which follows from the rest
+
+  bool operator==(const Candidate& other) const {
+    return engine == other.engine && knobs == other.knobs;
+  }
+};
+
+// What is known of a group better than by the model: a tuning record. Legal and supported.
+using Advisor = std::function<std::optional<Candidate>(const Group&)>;
 
 struct KnobSetting {
   std::string name;
@@ -61,9 +78,11 @@ struct Module {
 struct PassContext {
   Target target = {};
   EngineChoice choice = {};
+  Advisor advisor = {};  // for every group that `choice` does not speak of
 };
 
-// Index of the group that engine index and knobs speak of: the most expensive one.
+// Index of the group that engine index and knobs speak of: the most expensive one by the model,
+// whatever was chosen for the others.
 int LeadingGroup(const Module& module);
 
 // The module as text, for dumps: the graph, or one graph a group with its engine, or tile kernels.

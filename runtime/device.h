@@ -66,6 +66,9 @@ class Device {
   virtual Status Synchronize(Stream stream) = 0;
   // Median seconds of `run` over `repeats` calls, by device events; the L2 is flushed before each.
   virtual Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) = 0;
+  // False while `stream`, or what would have to wait for it, is being captured: allocating and
+  // waiting would break the capture.
+  virtual bool CanMeasure(Stream) { return true; }
 };
 
 }  // namespace kiln::runtime

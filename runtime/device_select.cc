@@ -1,15 +1,12 @@
 // Choosing and opening devices. See device_select.h.
 #include "runtime/device_select.h"
 
-#include <dlfcn.h>
-#include <limits.h>
-#include <stdlib.h>
-
 #include <map>
 #include <mutex>
 
 #include "ir/base/env.h"
 #include "ir/base/log.h"
+#include "runtime/cache/own_folder.h"
 #include "runtime/cpu_plugin.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/dynamic_library.h"
@@ -18,19 +15,6 @@ namespace kiln::runtime {
 namespace {
 
 constexpr const char* kPluginFile = "libkiln_cpu.so";
-
-// The folder of the library or program that contains this function.
-std::string OwnFolder() {
-  Dl_info info;
-  char resolved[PATH_MAX];
-  if (::dladdr(reinterpret_cast<void*>(&CpuDeviceOfProcess), &info) == 0 ||
-      info.dli_fname == nullptr)
-    return {};
-  const char* path = ::realpath(info.dli_fname, resolved) != nullptr ? resolved : info.dli_fname;
-  std::string file = path;
-  size_t slash = file.rfind('/');
-  return slash == std::string::npos ? "." : file.substr(0, slash);
-}
 
 // bazel-out/k8-fastbuild/bin/tests/api → bazel-out/k8-fastbuild/bin; empty outside a build tree.
 std::string BuildTreeRoot(const std::string& folder) {

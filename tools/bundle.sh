@@ -7,6 +7,7 @@
 #   FOLDER/lib/          libcudnn.so.9, libcudnn.so.8, libkiln_cpu.so where it was built, and other shared
 #                        libraries that the host may lack
 #   FOLDER/data/         the files that they read, under their paths in the repository
+#   FOLDER/share/        tuning records
 #   FOLDER/run_gpu_tests.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -89,6 +90,8 @@ find "$out/bin" "$out/lib" -type f -not -name 'libkiln_cpu.so' -print0 |
 
 for target in "${tests[@]}"; do printf '%s\n' "${target##*:}"; done >"$out/tests.txt"
 install -m 755 tools/run_gpu_tests.sh "$out/run_gpu_tests.sh"
+# Records are found from the library's folder.
+cp -R share "$out/"
 cp LICENSE "$out/"
 git rev-parse HEAD >"$out/revision.txt" 2>/dev/null || true
 

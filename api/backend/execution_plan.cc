@@ -74,7 +74,13 @@ Status ExecutionPlanDesc::Finalize() {
     if (!restored.ok()) return std::move(restored).Within("plan from JSON");
   }
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, ChooseSession());
-  ASSIGN_OR_RETURN(built_, BuildOn(session, engine_config->engine->operation_graph->graph));
+  BuildOptions options{.may_measure = true};
+  if (handle.address != nullptr) {
+    ASSIGN_OR_RETURN(const Handle* const with, HandleFrom(handle.address));
+    options.stream = with->stream;
+  }
+  ASSIGN_OR_RETURN(built_,
+                   BuildOn(session, engine_config->engine->operation_graph->graph, options));
   return {};
 }
 
@@ -85,9 +91,10 @@ Result<std::shared_ptr<Session>> ExecutionPlanDesc::ChooseSession() const {
 }
 
 Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOn(const std::shared_ptr<Session>& session,
-                                                            const graph::Graph& graph) const {
+                                                            const graph::Graph& graph,
+                                                            const BuildOptions& options) const {
   Built built{.session = session, .plan = nullptr, .alignments = {}};
-  ASSIGN_OR_RETURN(built.plan, session->Build(graph, engine_config->Config()));
+  ASSIGN_OR_RETURN(built.plan, session->Build(graph, engine_config->Config(), options));
   for (const ProgramTensor& tensor : built.plan->tensors()) {
     built.alignments.push_back(AlignmentOf(graph, tensor.uid));
   }

@@ -35,7 +35,8 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
 
   Status RestoreFromJson();
   Result<std::shared_ptr<Session>> ChooseSession() const;
-  Result<Built> BuildOn(const std::shared_ptr<Session>& session, const graph::Graph& graph) const;
+  Result<Built> BuildOn(const std::shared_ptr<Session>& session, const graph::Graph& graph,
+                        const BuildOptions& options = {}) const;
   Status Launch(const Built& built, const VariantPackDesc& pack, void* stream) const;
   // The plan on the session of the handle: a plan made for a described device is compiled for the
   // real one when it first runs.

@@ -38,6 +38,7 @@ void Pick(Group& group, int index, const Target& target) {
     if (!fits_any)
       group.declined.push_back(fmt::format("{}: {}", engines[e].name, too_large.message()));
   }
+  group.least_cost = group.cost;
   // The generic engines take every group: this is the promise of the partitioner.
   CHECK(group.engine >= 0, "no engine takes group {}", index);
   if (!EnvFlag(Env::kWhy)) return;
@@ -51,6 +52,13 @@ Result<bool> PickEngine(Module& module, const PassContext& context) {
   for (size_t i = 0; i < module.groups.size(); ++i)
     Pick(module.groups[i], static_cast<int>(i), context.target);
   const int leading = LeadingGroup(module);
+  for (Group& group : module.groups) {
+    const std::optional<Candidate> advice = context.advisor ? context.advisor(group) : std::nullopt;
+    if (!advice) continue;
+    group.engine = advice->engine;
+    group.knobs = advice->knobs;
+    group.cost = advice->seconds;
+  }
   const EngineChoice& choice = context.choice;
   if (leading < 0 || (choice.engine < 0 && choice.knobs.empty())) return !module.groups.empty();
 

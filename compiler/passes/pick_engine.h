@@ -5,9 +5,10 @@
 //                                                    declined: pointwise: the group has a
 //                                                    contraction
 //
-// Every engine is asked, in the order of the registry; the cheapest by its own model wins. A
-// caller's choice of engine and knobs speaks of the most expensive group, and fails in words if
-// that engine declines. KILN_WHY=1 prints the refusals.
+// Every engine is asked, in the order of the registry; the cheapest by its own model wins, unless
+// the context's advisor (tuning records) knows better. A caller's choice of engine and knobs speaks
+// of the most expensive group, and fails in words if that engine declines. KILN_WHY=1 prints the
+// refusals.
 #pragma once
 
 #include "compiler/pass.h"

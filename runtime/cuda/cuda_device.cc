@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   Status CopyOut(void* host, const void* device, int64_t bytes) override;
   Status Synchronize(Stream stream) override;
   Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) override;
+  bool CanMeasure(Stream stream) override;
 
  private:
   struct LoadedKey {
@@ -219,6 +220,21 @@ Status CudaDevice::CopyOut(void* host, const void* device, int64_t bytes) {
 
 Status CudaDevice::Synchronize(Stream stream) {
   return InContext("cuStreamSynchronize", [&] { return driver_.StreamSynchronize(stream); });
+}
+
+// The default stream answers with an error while a stream that it waits for is being captured.
+bool CudaDevice::CanMeasure(Stream stream) {
+  constexpr int kNotCapturing = 0;
+  const Status asked = InContext("cuStreamIsCapturing", [&] {
+    for (const Stream s : {stream, Stream{nullptr}}) {
+      int capture = kNotCapturing;
+      const CuResult result = driver_.StreamIsCapturing(s, &capture);
+      if (result != kCuSuccess) return result;
+      if (capture != kNotCapturing) return kCuErrorStreamCaptureUnsupported;
+    }
+    return kCuSuccess;
+  });
+  return asked.ok();
 }
 
 // Two events that are destroyed with the scope.

@@ -31,6 +31,7 @@ inline constexpr CuResult kCuErrorStubLibrary = 34;
 inline constexpr CuResult kCuErrorNoDevice = 100;
 inline constexpr CuResult kCuErrorNoBinaryForGpu = 209;
 inline constexpr CuResult kCuErrorSystemDriverMismatch = 803;
+inline constexpr CuResult kCuErrorStreamCaptureUnsupported = 900;
 
 struct CuDeviceAttribute {
   static constexpr int kMaxThreadsPerBlock = 1;

@@ -98,8 +98,8 @@ class FakeSession : public Session {
   Result<Footprint> Measure(const graph::Graph&, const EngineConfig&) const override {
     return Footprint{.workspace_bytes = kFakeWorkspace, .shared_memory_bytes = 1024};
   }
-  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph,
-                                            const EngineConfig& config) override {
+  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config,
+                                            const BuildOptions&) override {
     return std::shared_ptr<const Plan>(std::make_shared<FakePlan>(graph, config));
   }
   Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,

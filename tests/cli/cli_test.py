@@ -16,7 +16,9 @@ import unittest
 KILN = pathlib.Path("cli/kiln").resolve()
 GRAPHS = sorted(pathlib.Path("examples/graphs").glob("*.kiln")) + [
     pathlib.Path("examples/graphs/conv_scale_bias_relu.json")]
-COMMANDS = ("run", "dump", "explain", "cache", "doctor")
+COMMANDS = ("run", "dump", "explain", "tune", "records", "cache", "doctor")
+RUN_CASE = pathlib.Path("tests/cli/run_case").resolve()
+LIBRARY = pathlib.Path("api/libcudnn.so.9").resolve()
 ARCHS = ("sm_80", "sm_90a", "sm_100a")
 
 SMALL = """graph small {
@@ -366,6 +368,158 @@ class RunTest(CliTest):
                               KILN_LIBCUDA="/none.so.1")
         self.assertIn("/none.so.1", errors)
         self.kiln("run", self.folder / "s.kiln", "--device", "tpu", status=2)
+
+
+class TuneTest(CliTest):
+    """On the CPU device, whose candidates are few."""
+
+    def tune(self, *arguments, **kwargs):
+        return self.kiln("tune", *arguments, "--device", "cpu", "--jobs", "2", **kwargs)[0]
+
+    def lines(self):
+        return [line for file in sorted((self.folder / "cache/records").glob("*.txt"))
+                for line in file.read_text().splitlines()]
+
+    def test_measures_stores_and_resumes(self):
+        graph = self.file("small.kiln", SMALL)
+        first = self.tune(graph)
+        self.assertIn("1 graphs, 1 distinct groups, of which 1 are tuned here", first)
+        self.assertRegex(first, r"(?m)^  best .* by pointwise threads=")
+        self.assertIn("0 known", first)
+        self.assertIn("1 groups tuned, 0 failed", first)
+        stored = self.lines()
+        self.assertGreater(len(stored), 2)
+        again = self.tune(graph)
+        self.assertIn("  0 measured,", again)
+        self.assertEqual(self.lines(), stored)
+        self.assertNotIn("  0 measured,", self.tune(graph, "--retune", "--top", "1"))
+        self.assertGreater(len(self.lines()), len(stored))
+
+    def test_lists_folders_and_shards(self):
+        captured = self.folder / "captured"
+        captured.mkdir()
+        for n in (8, 16, 24, 32, 40):
+            (captured / f"{n}.kiln").write_text(SMALL.replace("4,8", f"4,{n}"))
+        (captured / "notes.md").write_text("no graph")
+        same = self.file("same.kiln", SMALL.replace("small", "other").replace("%x", "%z"))
+        graph_list = self.file("list.txt", f"# graphs\ncaptured\n\n{same.name}  # by its name\n")
+        for shard, expected in (("1/2", 3), ("2/2", 2)):
+            text = self.tune(graph_list, "--shard", shard, "--top", "1")
+            self.assertIn(f"6 graphs, 5 distinct groups, of which {expected} are tuned here", text)
+        self.assertEqual(len({re.search(r"problem=(\w+)", line).group(1) for line in self.lines()}), 5)
+
+    def test_a_budget_ends_it(self):
+        text = self.tune(self.file("small.kiln", SMALL), "--budget", "0.000001")
+        self.assertIn("the budget is used up", text)
+        self.assertLessEqual(len(self.lines()), 1)
+
+    def test_refuses_in_words(self):
+        graph = self.file("small.kiln", SMALL)
+        for arguments, sentence in (
+                ((graph, "--shard", "3/2"), "--shard 3/2 is not of the form"),
+                ((self.folder / "none.txt",), "cannot be read"),
+                ((self.file("empty.txt", "# nothing\n"),), "there is no graph in it"),
+                ((self.file("self.txt", "self.txt\n"),), "nested more than")):
+            _, error = self.kiln("tune", *arguments, "--device", "cpu", status=2)
+            self.assertIn(sentence, error)
+
+    def test_run_uses_what_was_measured(self):
+        graph = self.file("small.kiln", SMALL)
+        self.tune(graph)
+        best = re.search(r"pointwise/\d+ (\S+)", self.kiln("records", "list")[0]).group(1)
+        dumps = self.folder / "dumps"
+        dumps.mkdir()
+        self.kiln("run", graph, "--device", "cpu", KILN_DUMP="after:pick-engine",
+                  KILN_DUMP_DIR=str(dumps))
+        (dump,) = dumps.iterdir()
+        self.assertIn(f"engine pointwise {best}\n", dump.read_text())
+
+    def application(self, cache, **variables):
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")}
+        environment = {**kept, "KILN_DEVICE": "cpu", "KILN_CACHE_DIR": str(self.folder / cache),
+                       "KILN_CPU_PLUGIN": str(pathlib.Path("runtime/cpu/libkiln_cpu.so").resolve()),
+                       **variables}
+        # Large enough that the tiles differ in time, and not square.
+        case = "m: matmul(a:f32[1,96,64], b:f32[1,64,200]) -> y:f32"
+        done = subprocess.run([RUN_CASE, LIBRARY, case], env=environment, text=True,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_capture_tune_deploy(self):
+        """A program of the C interface runs once, its graph is tuned, and it runs on the records."""
+        for _ in range(2):
+            self.application("cache", KILN_CAPTURE=str(self.folder / "captured"))
+        (captured,) = (self.folder / "captured").iterdir()
+        self.assertRegex(captured.name, r"^matmul-[0-9a-f]{16}\.kiln$")
+        self.kiln("dump", captured)
+        self.tune(self.folder / "captured", "--patience", "0")
+        # Each configuration in turn is what is known, and what the program runs on.
+        shipped = self.folder / "shipped.txt"
+        self.kiln("records", "export", shipped, "--keep", "100")
+        records = [line for line in shipped.read_text().splitlines() if "problem=" in line]
+        self.assertGreater(len(records), 3)
+        for number, record in enumerate(records[:3] + records[-1:]):
+            shipped.write_text(record + "\n")
+            dumps = self.folder / f"dumps{number}"
+            dumps.mkdir()
+            self.application("other", KILN_RECORDS=str(shipped), KILN_DUMP="after:pick-engine",
+                             KILN_DUMP_DIR=str(dumps))
+            knobs = re.search(r"\tknobs=(\S+)\t", record).group(1)
+            text = "".join(dump.read_text() for dump in dumps.iterdir())
+            self.assertEqual(set(re.findall(r"engine contract_simt (\S+)", text)), {knobs})
+
+
+class RecordsTest(CliTest):
+    """Files made by tuning two graphs."""
+
+    def setUp(self):
+        super().setUp()
+        self.parts = []
+        for n in (8, 16):
+            graph = self.file(f"{n}.kiln", SMALL.replace("4,8", f"4,{n}"))
+            part = self.folder / f"part{n}"
+            self.kiln("tune", graph, "--device", "cpu", "--top", "3", KILN_RECORDS_DIR=str(part))
+            self.parts.append(part)
+
+    def test_merge_is_a_union_in_any_order(self):
+        a, b, c = (self.folder / f"{name}.txt" for name in "abc")
+        self.kiln("records", "merge", a, *self.parts)
+        self.kiln("records", "merge", b, *reversed(self.parts), a)
+        self.kiln("records", "merge", c, self.parts[0])
+        self.kiln("records", "merge", c, self.parts[1])
+        self.kiln("records", "merge", c)
+        self.assertEqual(a.read_text(), b.read_text())
+        self.assertEqual(a.read_text(), c.read_text())
+        self.assertEqual(len(a.read_text().splitlines()), 1 + 2 * 3)
+
+    def test_list_and_export_keep_the_fastest(self):
+        text, _ = self.kiln("records", "list", *self.parts)
+        self.assertIn("2 records of 2 problems", text)
+        text, _ = self.kiln("records", "list", "--all", *self.parts)
+        self.assertIn("6 records of 2 problems", text)
+        out = self.folder / "out/shipped.txt"
+        self.assertIn("2 records in", self.kiln("records", "export", out, *self.parts)[0])
+        self.assertIn("4 records in", self.kiln("records", "export", out, *self.parts, "--keep", "2")[0])
+
+    def test_verify_finds_damage(self):
+        self.kiln("records", "verify", *self.parts)
+        (file,) = self.parts[0].iterdir()
+        text = file.read_text()
+        file.write_text(text.replace("\tus=", "\tus=9", 1))
+        out, error = self.kiln("records", "verify", *self.parts, status=1)
+        self.assertIn("1 lines are damaged", out)
+        self.assertIn("its sum does not fit", error)
+        # The others of the file are still there.
+        merged = self.folder / "merged.txt"
+        self.kiln("records", "merge", merged, self.parts[0])
+        self.assertGreaterEqual(len(merged.read_text().splitlines()), 3)
+
+    def test_refuses_in_words(self):
+        _, error = self.kiln("records", "list", self.folder / "nothing", status=2)
+        self.assertIn("there are no records", error)
+        _, error = self.kiln("tune", self.folder / "8.kiln", "--device", "cpu", status=2,
+                             KILN_TUNE="sometimes")
+        self.assertIn("legal are off|records|heuristic|on-miss|retune", error)
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ class NullSession final : public Session {
     RETURN_IF_ERROR(Describe(graph, config.engine).status());
     return Footprint{.workspace_bytes = 64, .shared_memory_bytes = 0};
   }
-  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph,
-                                            const EngineConfig& config) override {
+  Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config,
+                                            const BuildOptions&) override {
     RETURN_IF_ERROR(Describe(graph, config.engine).status());
     return std::shared_ptr<const Plan>(std::make_shared<NullPlan>(graph, config));
   }

@@ -1,0 +1,365 @@
+#include "api/tuning/group_bench.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "compiler/compile.h"
+#include "ir/graph/ops.h"
+#include "runtime/executable.h"
+
+namespace kiln::api {
+namespace {
+
+using compiler::Candidate;
+using graph::Graph;
+using graph::Tensor;
+using graph::TensorId;
+using runtime::Executable;
+using runtime::GuardedBuffer;
+
+// Inputs repeat after this many elements: a prime, so that rows of any usual length differ.
+constexpr int64_t kPeriod = 65537;
+constexpr int64_t kWindow = int64_t{1} << 20;  // bytes of large outputs, of each kWindowsPerLook
+constexpr int64_t kWindowsPerLook = 4;
+constexpr double kSafety = 6;
+// f32 operands may be rounded to tf32 on the way into a tensor core.
+constexpr double kTf32Error = 0x1p-11;
+
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+double RandomValue(DType type, uint64_t bits) {
+  const double at = static_cast<double>(bits >> 11) * 0x1p-53;
+  if (IsFloat(type)) return RoundTo(type, 2 * at - 1);
+  if (type == DType::kBool) return at < 0.5 ? 0 : 1;
+  return std::floor(at * 9) - (type == DType::kU8 ? 0 : 4);
+}
+
+int64_t ImageBytes(const Tensor& tensor) {
+  return SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype);
+}
+
+std::vector<std::byte> RandomImage(const Tensor& tensor, uint64_t seed) {
+  const int64_t size = SizeOf(tensor.dtype);
+  const int64_t bytes = ImageBytes(tensor);
+  std::vector<std::byte> image(static_cast<size_t>(bytes));
+  const int64_t first = std::min(bytes / size, kPeriod);
+  for (int64_t i = 0; i < first; ++i) {
+    const uint64_t bits = Mix(Mix(seed) + static_cast<uint64_t>(i));
+    StoreValue(tensor.dtype, RandomValue(tensor.dtype, bits), image.data() + i * size);
+  }
+  for (int64_t at = first * size; at < bytes; at += kPeriod * size)
+    std::memcpy(image.data() + at, image.data(),
+                static_cast<size_t>(std::min(kPeriod * size, bytes - at)));
+  return image;
+}
+
+// Products or terms that are summed for one element of the node's result.
+int64_t SumLength(const Graph& graph, const graph::Node& node) {
+  if (node.inputs.empty() || node.inputs[0] == graph::kAbsent) return 1;
+  const int64_t results = std::max<int64_t>(NumElements(graph[node.outputs[0]].dims), 1);
+  const auto per = [&](size_t operand, size_t dim) {
+    const Dims& dims = graph[node.inputs[operand]].dims;
+    return NumElements(dims) / std::max<int64_t>(dims[dim], 1);
+  };
+  switch (node.op) {
+    case graph::GraphOp::kConvFprop:
+      return std::max<int64_t>(per(1, 0), 1);
+    case graph::GraphOp::kConvDgrad:
+    case graph::GraphOp::kConvWgrad:
+      return std::max<int64_t>(per(1, 1), 1);
+    case graph::GraphOp::kMatmul:
+      return std::max<int64_t>(graph[node.inputs[0]].dims.back(), 1);
+    case graph::GraphOp::kReduce:
+      return std::max<int64_t>(NumElements(graph[node.inputs[0]].dims) / results, 1);
+    default:
+      return 1;
+  }
+}
+
+bool IsContraction(graph::GraphOp op) {
+  return op == graph::GraphOp::kConvFprop || op == graph::GraphOp::kConvDgrad ||
+         op == graph::GraphOp::kConvWgrad || op == graph::GraphOp::kMatmul;
+}
+
+// Half the distance from 1 to the next number; 0 for exact types.
+double RoundingError(DType type) {
+  if (!IsFloat(type)) return 0;
+  double step = 1;
+  while (RoundTo(type, 1 + step) != 1) step /= 2;
+  return step;
+}
+
+double RelativeError(const Graph& graph) {
+  double error = 0;
+  for (const graph::Node& node : graph.nodes) {
+    const double length = static_cast<double>(SumLength(graph, node));
+    error += RoundingError(node.compute) * (3 + std::sqrt(length));
+    for (const TensorId id : node.outputs)
+      if (id != graph::kAbsent && graph[id].is_virtual) error += RoundingError(graph[id].dtype);
+    if (IsContraction(node.op) && graph[node.inputs[0]].dtype == DType::kF32) error += kTf32Error;
+  }
+  return kSafety * error;
+}
+
+int64_t WorkOf(const Graph& graph) {
+  int64_t work = 0;
+  for (const graph::Node& node : graph.nodes)
+    for (const TensorId id : node.outputs)
+      if (id != graph::kAbsent) work += NumElements(graph[id].dims) * SumLength(graph, node);
+  return work;
+}
+
+double TypicalValue(const Tensor& tensor, std::span<const std::byte> image) {
+  const int64_t size = SizeOf(tensor.dtype), count = static_cast<int64_t>(image.size()) / size;
+  const int64_t step = std::max<int64_t>(count / kPeriod, 1);
+  double sum = 0;
+  int64_t finite = 0;
+  for (int64_t i = 0; i < count; i += step) {
+    const double value = LoadValue(tensor.dtype, image.data() + i * size);
+    if (!std::isfinite(value)) continue;
+    sum += value * value;
+    ++finite;
+  }
+  return finite == 0 ? 0 : std::sqrt(sum / static_cast<double>(finite));
+}
+
+}  // namespace
+
+// A program on the bench's memory, with a workspace of its own.
+class GroupTrial final : public compiler::Trial {
+ public:
+  static Result<std::shared_ptr<compiler::Trial>> Make(GroupBench& bench, const Program& program) {
+    auto trial = std::make_shared<GroupTrial>(bench);
+    ASSIGN_OR_RETURN(trial->executable_, Executable::Create(bench.device_, program));
+    ASSIGN_OR_RETURN(trial->pointers_, bench.PointersFor(program));
+    if (program.workspace_bytes > 0) {
+      ASSIGN_OR_RETURN(GuardedBuffer memory,
+                       GuardedBuffer::Make(bench.device_, program.workspace_bytes));
+      trial->workspace_ = std::make_unique<GuardedBuffer>(std::move(memory));
+    }
+    return std::shared_ptr<compiler::Trial>(std::move(trial));
+  }
+  explicit GroupTrial(GroupBench& bench) : bench_(bench) {}
+
+  Status Run() const {
+    return executable_->Execute(pointers_, workspace_ ? workspace_->get() : nullptr, nullptr);
+  }
+
+  Status Check() override {
+    RETURN_IF_ERROR(bench_.Poison());
+    // Whatever stood in the workspace before must not matter.
+    if (workspace_ != nullptr) {
+      const std::vector<std::byte> noise(
+          static_cast<size_t>(std::min(workspace_->bytes(), kWindow * kWindowsPerLook)),
+          std::byte{0xff});
+      RETURN_IF_ERROR(bench_.device_.CopyIn(workspace_->get(), noise.data(),
+                                            static_cast<int64_t>(noise.size())));
+    }
+    RETURN_IF_ERROR(Run());
+    RETURN_IF_ERROR(bench_.device_.Synchronize(nullptr));
+    if (workspace_ != nullptr) RETURN_IF_ERROR(workspace_->CheckZones("the workspace"));
+    return bench_.CheckOutputs(bench_.trials_++);
+  }
+
+  Result<compiler::Timing> Time(double best) override {
+    constexpr int kFirst = 5, kMost = 50, kRounds = 3;
+    constexpr double kHopeless = 1.3;
+    const auto run = [this] { return Run(); };
+    ASSIGN_OR_RETURN(const double first, bench_.device_.Measure(run, kFirst, nullptr));
+    if (best > 0 && first > kHopeless * best) return compiler::Timing{.seconds = first};
+    const double share = bench_.options_.seconds_per_time / kRounds / std::max(first, 1e-7);
+    const int repeats = static_cast<int>(std::clamp<double>(share, kFirst, kMost));
+    std::vector<double> medians;
+    for (int i = 0; i < kRounds; ++i) {
+      ASSIGN_OR_RETURN(const double median, bench_.device_.Measure(run, repeats, nullptr));
+      medians.push_back(median);
+    }
+    std::ranges::sort(medians);
+    const double median = medians[kRounds / 2];
+    const double spread = median > 0 ? (medians.back() - medians.front()) / median : 0;
+    return compiler::Timing{.seconds = median, .spread = spread};
+  }
+
+ private:
+  GroupBench& bench_;
+  std::unique_ptr<Executable> executable_;
+  std::vector<void*> pointers_;
+  std::unique_ptr<GuardedBuffer> workspace_;
+};
+
+Result<std::unique_ptr<GroupBench>> GroupBench::Make(runtime::Device& device,
+                                                     const compiler::Group& group,
+                                                     const BenchOptions& options) {
+  std::unique_ptr<GroupBench> bench(new GroupBench(device, group, options));
+  bench->relative_error_ = RelativeError(group.graph);
+  RETURN_IF_ERROR(bench->AddSlots());
+  RETURN_IF_ERROR(bench->MakeJudge());
+  Status reference = bench->MakeReference();
+  if (!reference.ok()) return std::move(reference).Within("the reference");
+  return bench;
+}
+
+Status GroupBench::AddSlots() {
+  const auto add = [&](TensorId id, bool is_output) -> Status {
+    const Tensor& tensor = group_.graph[id];
+    if (tensor.is_constant()) return {};
+    Slot& slot = slots_[tensor.uid];
+    slot.tensor = id;
+    slot.is_output = slot.is_output || is_output;
+    if (slot.image.empty()) {
+      // Elements that no kernel writes stay NaN, or -1.
+      slot.image = is_output ? std::vector<std::byte>(static_cast<size_t>(ImageBytes(tensor)),
+                                                      std::byte{0xff})
+                             : RandomImage(tensor, static_cast<uint64_t>(tensor.uid));
+    }
+    if (tensor.by_value || slot.memory != nullptr) return {};
+    const auto bytes = static_cast<int64_t>(slot.image.size());
+    ASSIGN_OR_RETURN(GuardedBuffer memory, GuardedBuffer::Make(device_, bytes));
+    slot.memory = std::make_unique<GuardedBuffer>(std::move(memory));
+    return device_.CopyIn(slot.memory->get(), slot.image.data(), bytes);
+  };
+  for (const TensorId id : graph::Inputs(group_.graph)) RETURN_IF_ERROR(add(id, false));
+  for (const TensorId id : graph::Outputs(group_.graph)) RETURN_IF_ERROR(add(id, true));
+  return {};
+}
+
+Status GroupBench::MakeJudge() {
+  if (!options_.judge || WorkOf(group_.graph) > options_.judged_work) return {};
+  graph::TensorValues inputs;
+  for (const TensorId id : graph::Inputs(group_.graph)) {
+    const Tensor& tensor = group_.graph[id];
+    if (!tensor.is_constant())
+      inputs[id] = graph::Unpack(tensor, slots_.at(tensor.uid).image.data());
+  }
+  ASSIGN_OR_RETURN(judge_, options_.judge(group_.graph, std::move(inputs)));
+  return {};
+}
+
+// The generic engines stand first in the registry, and their default knobs take every group.
+Status GroupBench::MakeReference() {
+  const auto engines = compiler::Engines();
+  Candidate generic;
+  for (size_t e = 0; e < engines.size() && generic.engine < 0; ++e)
+    if (engines[e].supports(group_, device_.target()).ok()) generic.engine = static_cast<int>(e);
+  generic.knobs = compiler::DefaultKnobs(engines[static_cast<size_t>(generic.engine)]);
+  ASSIGN_OR_RETURN(const Program program,
+                   compiler::CompileGroup(group_, device_.target(), generic));
+  ASSIGN_OR_RETURN(const std::shared_ptr<compiler::Trial> trial, GroupTrial::Make(*this, program));
+  RETURN_IF_ERROR(Poison());
+  RETURN_IF_ERROR(static_cast<GroupTrial&>(*trial).Run());
+  RETURN_IF_ERROR(device_.Synchronize(nullptr));
+  for (auto& [uid, slot] : slots_) {
+    if (!slot.is_output) continue;
+    if (judge_) RETURN_IF_ERROR(JudgeOutput(slot));
+    slot.reference.resize(slot.image.size());
+    RETURN_IF_ERROR(device_.CopyOut(slot.reference.data(), slot.memory->get(),
+                                    static_cast<int64_t>(slot.reference.size())));
+    slot.typical = TypicalValue(group_.graph[slot.tensor], slot.reference);
+  }
+  return {};
+}
+
+Result<std::shared_ptr<compiler::Trial>> GroupBench::Prepare(const Program& program) {
+  return GroupTrial::Make(*this, program);
+}
+
+double GroupBench::Clock() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Status GroupBench::Poison() {
+  for (const auto& [uid, slot] : slots_) {
+    if (!slot.is_output) continue;
+    RETURN_IF_ERROR(device_.CopyIn(slot.memory->get(), slot.image.data(),
+                                   static_cast<int64_t>(slot.image.size())));
+  }
+  return {};
+}
+
+Result<std::vector<void*>> GroupBench::PointersFor(const Program& program) const {
+  std::vector<void*> pointers;
+  for (const ProgramTensor& tensor : program.tensors) {
+    const auto slot = slots_.find(tensor.uid);
+    if (slot == slots_.end())
+      return Status::Error(Code::kInternal, "the group has no tensor {}", tensor.uid);
+    const bool on_host = slot->second.memory == nullptr;
+    pointers.push_back(on_host ? const_cast<std::byte*>(slot->second.image.data())
+                               : slot->second.memory->get());
+  }
+  return pointers;
+}
+
+Status GroupBench::CheckOutputs(int64_t trial) {
+  for (const auto& [uid, slot] : slots_) {
+    const Tensor& tensor = group_.graph[slot.tensor];
+    if (slot.memory != nullptr) RETURN_IF_ERROR(slot.memory->CheckZones(tensor.name));
+    if (!slot.is_output) continue;
+    RETURN_IF_ERROR(CompareOutput(slot, trial));
+    if (judge_) RETURN_IF_ERROR(JudgeOutput(slot));
+  }
+  return {};
+}
+
+// A large output is looked at in every fourth window, from another one on in each trial; always at
+// its end, where ragged tiles are.
+Status GroupBench::CompareOutput(const Slot& slot, int64_t trial) const {
+  const auto bytes = static_cast<int64_t>(slot.reference.size());
+  const bool whole = bytes <= options_.compared_bytes;
+  std::vector<std::byte> got;
+  const int64_t step = whole ? std::max<int64_t>(bytes, 1) : kWindow;
+  for (int64_t first = 0, window = 0; first < bytes; first += step, ++window) {
+    const bool is_last = first + step >= bytes;
+    if (!whole && !is_last && window % kWindowsPerLook != trial % kWindowsPerLook) continue;
+    got.resize(static_cast<size_t>(std::min(step, bytes - first)));
+    RETURN_IF_ERROR(device_.CopyOut(got.data(),
+                                    static_cast<const std::byte*>(slot.memory->get()) + first,
+                                    static_cast<int64_t>(got.size())));
+    RETURN_IF_ERROR(CompareSpan(slot, first, got));
+  }
+  return {};
+}
+
+Status GroupBench::CompareSpan(const Slot& slot, int64_t first,
+                               std::span<const std::byte> got) const {
+  constexpr int64_t kLine = 4096;  // bytes; most of a right result has the very same ones
+  const Tensor& tensor = group_.graph[slot.tensor];
+  const int64_t size = SizeOf(tensor.dtype), bytes = static_cast<int64_t>(got.size());
+  const std::byte* want = slot.reference.data() + first;
+  const double output_error = 2 * RoundingError(tensor.dtype);
+  const double least = IsFloat(tensor.dtype) ? 0x1p-20 * slot.typical : 1;
+  for (int64_t line = 0; line < bytes; line += kLine) {
+    const int64_t end = std::min(line + kLine, bytes);
+    if (std::memcmp(got.data() + line, want + line, static_cast<size_t>(end - line)) == 0) continue;
+    for (int64_t at = line; at < end; at += size) {
+      if (std::memcmp(got.data() + at, want + at, static_cast<size_t>(size)) == 0) continue;
+      const double g = LoadValue(tensor.dtype, got.data() + at);
+      const double w = LoadValue(tensor.dtype, want + at);
+      if (g == w || (std::isnan(g) && std::isnan(w))) continue;
+      const double larger = std::max(std::abs(w), slot.typical);
+      const double allowed = output_error * std::abs(w) + relative_error_ * larger + least;
+      if (std::isfinite(g) && std::isfinite(w) && std::abs(g - w) <= allowed) continue;
+      return Status::Error(Code::kUnexpectedValue,
+                           "element {} of {} in memory is {:.6g}, by the generic engine {:.6g}; "
+                           "{:.2g} is allowed",
+                           (first + at) / size, tensor.name, g, w, allowed);
+    }
+  }
+  return {};
+}
+
+Status GroupBench::JudgeOutput(const Slot& slot) const {
+  std::vector<std::byte> image(slot.image.size());
+  RETURN_IF_ERROR(
+      device_.CopyOut(image.data(), slot.memory->get(), static_cast<int64_t>(image.size())));
+  return judge_(slot.tensor, graph::Unpack(group_.graph[slot.tensor], image.data()));
+}
+
+}  // namespace kiln::api

@@ -1,0 +1,57 @@
+#include "api/tuning/tuner.h"
+
+#include "ir/base/log.h"
+
+namespace kiln::api {
+namespace {
+
+// A program waits for this; `kiln tune` looks further.
+constexpr int kPlanPatience = 6;
+constexpr double kPlanSeconds = 10;
+
+bool ComputesNothing(const graph::Graph& graph) {
+  for (const graph::TensorId id : graph::Outputs(graph))
+    if (NumElements(graph[id].dims) > 0) return false;
+  return true;
+}
+
+}  // namespace
+
+Result<compiler::SearchResult> TuneGroup(
+    runtime::Device& device, const compiler::Group& group, RecordStore& store,
+    const compiler::SearchOptions& search, const BenchOptions& bench_options,
+    const std::function<void(const compiler::SearchStep&)>& on_step) {
+  if (ComputesNothing(group.graph)) return compiler::SearchResult{};
+  const Target& target = device.target();
+  const std::vector<compiler::Record> known =
+      store.Known(group, target, compiler::ProblemOf(group, target));
+  ASSIGN_OR_RETURN(const std::unique_ptr<GroupBench> bench,
+                   GroupBench::Make(device, group, bench_options));
+  return compiler::Search(group, target, known, search, *bench,
+                          [&](const compiler::SearchStep& step) {
+                            store.Add(step.record);
+                            if (on_step) on_step(step);
+                          });
+}
+
+void PlanTuner::Tune(const std::vector<compiler::Group>& groups, TuneMode mode,
+                     runtime::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  for (const compiler::Group& group : groups) {
+    if (mode == TuneMode::kOnMiss && store_.Best(group, device_.target())) continue;
+    const std::string problem = compiler::ProblemOf(group, device_.target()).hash;
+    if (done_.contains(problem)) continue;
+    if (!device_.CanMeasure(stream)) {
+      LOG(kInfo, "tuning: nothing is measured while a stream is being captured");
+      return;
+    }
+    done_.insert(problem);
+    const BenchOptions bench{.seconds_per_time = 0.03};
+    compiler::SearchOptions search{.patience = kPlanPatience, .retune = mode == TuneMode::kRetune};
+    search.deadline = GroupBench::Clock() + kPlanSeconds;
+    const auto result = TuneGroup(device_, group, store_, search, bench, {});
+    if (!result.ok()) LOG(kWarn, "tuning: {}", result.status().message());
+  }
+}
+
+}  // namespace kiln::api

@@ -1,0 +1,74 @@
+#include "cli/graph_list.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace kiln::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDeepest = 8;  // lists in lists
+
+std::string Trimmed(const std::string& text) {
+  constexpr const char* kBlank = " \t\r";
+  const size_t first = text.find_first_not_of(kBlank);
+  return first == std::string::npos ? ""
+                                    : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+Result<std::vector<std::string>> LinesOf(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) return Status::Error(Code::kInvalidValue, "{}: cannot be read as a file", file);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+Status Expand(const std::string& argument, int depth, std::vector<std::string>& out) {
+  if (depth > kDeepest)
+    return Status::Error(Code::kInvalidValue, "{}: lists are nested more than {} deep", argument,
+                         kDeepest);
+  const fs::path path(argument);
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(path, error)) {
+      const fs::path extension = entry.path().extension();
+      if (extension == ".kiln" || extension == ".json") files.push_back(entry.path().string());
+    }
+    std::ranges::sort(files);
+    out.insert(out.end(), files.begin(), files.end());
+    return {};
+  }
+  if (path.extension() == ".jsonl") {
+    ASSIGN_OR_RETURN(const std::vector<std::string> lines, LinesOf(argument));
+    for (size_t i = 0; i < lines.size(); ++i)
+      if (!Trimmed(lines[i]).empty()) out.push_back(fmt::format("{}:{}", argument, i + 1));
+    return {};
+  }
+  if (path.extension() != ".txt") {
+    out.push_back(argument);
+    return {};
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> lines, LinesOf(argument));
+  for (const std::string& line : lines) {
+    const std::string entry = Trimmed(line.substr(0, line.find('#')));
+    if (!entry.empty())
+      RETURN_IF_ERROR(Expand((path.parent_path() / entry).string(), depth + 1, out));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> ExpandGraphList(const std::string& argument) {
+  std::vector<std::string> graphs;
+  RETURN_IF_ERROR(Expand(argument, 0, graphs));
+  if (graphs.empty())
+    return Status::Error(Code::kInvalidValue, "{}: there is no graph in it", argument);
+  return graphs;
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,284 @@
+#include "compiler/tune/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <future>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "compiler/compile.h"
+#include "ir/base/hash.h"
+#include "ir/base/log.h"
+
+namespace kiln::compiler {
+namespace {
+
+// So many failures to run in a row mean that the device is gone, not that a kernel is bad.
+constexpr int kFailuresForGood = 4;
+// Those that are so close to the best are timed again, in turns.
+constexpr double kClose = 0.03;
+constexpr size_t kFinalists = 4;
+constexpr int kRounds = 5;
+
+// A candidate on its way through the compiler.
+struct Ready {
+  std::string key;  // of the binary
+  Result<std::shared_ptr<Trial>> trial;
+};
+
+void AddMap(FieldHasher& hasher, const TensorMapSpec& map) {
+  hasher.Add(static_cast<int64_t>(map.kind)).Add(static_cast<int64_t>(map.type)).Add(map.rank);
+  for (const int64_t dim : map.dims) hasher.Add(dim);
+  for (const int64_t stride : map.stride_bytes) hasher.Add(stride);
+  for (const auto* values : {&map.box, &map.element_strides})
+    for (const int32_t value : *values) hasher.Add(value);
+  for (const auto* values : {&map.lower, &map.upper})
+    for (const int32_t value : *values) hasher.Add(value);
+  hasher.Add(map.channels).Add(map.pixels).Add(map.swizzle_bytes);
+}
+
+class Searcher {
+ public:
+  Searcher(const Group& group, const Target& target, const std::vector<Record>& known,
+           const SearchOptions& options, Bench& bench,
+           const std::function<void(const SearchStep&)>& on_step)
+      : group_(group),
+        target_(target),
+        options_(options),
+        bench_(bench),
+        on_step_(on_step),
+        problem_(ProblemOf(group, target)),
+        ranked_(RankCandidates(group, target)) {
+    for (const Record& record : known) Remember(record);
+    if (options.top > 0 && ranked_.size() > static_cast<size_t>(options.top))
+      ranked_.resize(static_cast<size_t>(options.top));
+  }
+
+  Result<SearchResult> Run() {
+    for (; next_ < ranked_.size(); ++next_) {
+      if (const auto known = known_.find(KnobKey(ranked_[next_]));
+          known != known_.end() && !options_.retune) {
+        ++result_.known;
+        Count(known->second);
+      } else {
+        RETURN_IF_ERROR(Examine(ranked_[next_]));
+      }
+      if (MustStop()) break;
+    }
+    RETURN_IF_ERROR(Confirm());
+    if (best_.has_value()) result_.fastest.push_back(*best_);
+    if (!best_.has_value() && !first_failure_.ok()) return first_failure_;
+    return std::move(result_);
+  }
+
+ private:
+  static std::string KnobKey(const Candidate& c) {
+    const Engine& engine = Engines()[static_cast<size_t>(c.engine)];
+    return fmt::format("{}/{} {}", engine.name, engine.version, KnobText(engine, c.knobs));
+  }
+
+  void Remember(const Record& record) {
+    known_[fmt::format("{}/{} {}", record.engine, record.version, record.knobs)] = record;
+  }
+
+  // Whether the record is the fastest so far; patience counts from the last improvement.
+  bool Count(const Record& record) {
+    ++since_best_;
+    if (record.is_rejected()) return false;
+    const bool first = !best_.has_value();
+    if (!first && record.microseconds >= best_->microseconds) return false;
+    if (first || record.microseconds < best_->microseconds * (1 - options_.worthwhile))
+      since_best_ = 0;
+    best_ = record;
+    return true;
+  }
+
+  bool MustStop() {
+    if (next_ + 1 == ranked_.size()) return false;
+    if (options_.patience > 0 && since_best_ >= options_.patience) {
+      result_.stopped = fmt::format("{} candidates brought nothing", since_best_);
+    } else if (options_.deadline > 0 && bench_.Now() >= options_.deadline) {
+      result_.stopped = "the budget is used up";
+    }
+    return !result_.stopped.empty();
+  }
+
+  // Keeps `jobs` candidates in the compiler, this one among them.
+  Ready Take() {
+    for (ahead_ = std::max(ahead_, next_);
+         ahead_ < ranked_.size() &&
+         ahead_ < next_ + static_cast<size_t>(std::max(options_.jobs, 1));
+         ++ahead_) {
+      const Candidate& candidate = ranked_[ahead_];
+      if (known_.contains(KnobKey(candidate)) && !options_.retune) continue;
+      const auto policy = options_.jobs > 1 ? std::launch::async : std::launch::deferred;
+      compiling_[ahead_] = std::async(policy, [this, &candidate] { return Make(candidate); });
+    }
+    Ready ready = compiling_.at(next_).get();
+    compiling_.erase(next_);
+    return ready;
+  }
+
+  Ready Make(const Candidate& candidate) const {
+    Result<Program> program = CompileGroup(group_, target_, candidate);
+    if (!program.ok()) return {.key = {}, .trial = std::move(program).status()};
+    return {.key = BinaryKey(*program), .trial = bench_.Prepare(*program)};
+  }
+
+  Status Examine(const Candidate& candidate) {
+    Ready ready = Take();
+    Record record = RecordOf(problem_, candidate);
+    if (const auto same = by_binary_.find(ready.key);
+        !ready.key.empty() && same != by_binary_.end()) {
+      ++result_.same_binary;
+      record.microseconds = same->second.microseconds;
+      record.spread = same->second.spread;
+      record.rejected = same->second.rejected;
+    } else {
+      Status status = ready.trial.ok() ? TryOut(**ready.trial, record) : ready.trial.status();
+      if (!status.ok()) return Failed(candidate, std::move(status));
+      by_binary_.emplace(ready.key, record);
+    }
+    failures_in_a_row_ = 0;
+    Remember(record);
+    ++(record.is_rejected() ? result_.rejected : result_.measured);
+    const bool is_best = Count(record);
+    Report(std::move(record), is_best);
+    return {};
+  }
+
+  void Report(Record record, bool is_best) {
+    const auto total = static_cast<int>(ranked_.size());
+    on_step_({.record = std::move(record),
+              .is_best = is_best,
+              .done = std::min(static_cast<int>(next_) + 1, total),
+              .total = total});
+  }
+
+  struct Finalist {
+    Record record;
+    std::shared_ptr<Trial> trial;
+    std::vector<double> times = {};
+  };
+
+  // Those within kClose of the best, fastest first, one of each binary.
+  Result<std::vector<Finalist>> Finalists() {
+    std::vector<std::pair<Record, const Candidate*>> close;
+    for (const Candidate& candidate : ranked_) {
+      const auto known = known_.find(KnobKey(candidate));
+      if (known == known_.end() || known->second.is_rejected()) continue;
+      if (known->second.microseconds <= best_->microseconds * (1 + kClose))
+        close.emplace_back(known->second, &candidate);
+    }
+    std::ranges::stable_sort(close, {}, [](const auto& c) { return c.first.microseconds; });
+    std::set<std::string> binaries;
+    std::vector<Finalist> finalists;
+    for (const auto& [record, candidate] : close) {
+      if (finalists.size() == kFinalists) break;
+      Ready ready = Make(*candidate);
+      if (!binaries.insert(ready.key).second) continue;
+      if (!ready.trial.ok()) return ready.trial.status();
+      finalists.push_back({.record = record, .trial = *ready.trial});
+    }
+    return finalists;
+  }
+
+  Status Confirm() {
+    if (!best_.has_value() || (result_.measured == 0 && best_->confirmed)) return {};
+    if (options_.deadline > 0 && bench_.Now() >= options_.deadline) return {};
+    ASSIGN_OR_RETURN(std::vector<Finalist> finalists, Finalists());
+    if (finalists.size() < 2) return {};
+    for (int round = 0; round < kRounds; ++round) {
+      for (Finalist& finalist : finalists) {
+        ASSIGN_OR_RETURN(const Timing timing, finalist.trial->Time(0));
+        finalist.times.push_back(timing.seconds);
+      }
+    }
+    best_.reset();
+    for (Finalist& finalist : finalists) {
+      std::ranges::sort(finalist.times);
+      const double median = finalist.times[kRounds / 2];
+      SetTime(
+          finalist.record,
+          {.seconds = median,
+           .spread = median > 0 ? (finalist.times.back() - finalist.times.front()) / median : 0});
+      finalist.record.confirmed = true;
+      const bool is_best = Count(finalist.record);
+      Report(finalist.record, is_best);
+    }
+    return {};
+  }
+
+  static void SetTime(Record& record, const Timing& timing) {
+    // Nanoseconds are below what any clock here resolves.
+    record.microseconds = std::max(std::round(timing.seconds * 1e9), 1.0) / 1e3;
+    record.spread = std::round(timing.spread * 1e4) / 1e4;
+  }
+
+  // Fills in the time or the rejection; an error where neither is known.
+  Status TryOut(Trial& trial, Record& record) {
+    if (Status status = trial.Check(); !status.ok()) {
+      if (status.code() != Code::kUnexpectedValue) return status;
+      record.rejected = status.message();
+      return {};
+    }
+    ASSIGN_OR_RETURN(const Timing timing, trial.Time(best_ ? best_->microseconds * 1e-6 : 0));
+    SetTime(record, timing);
+    return {};
+  }
+
+  Status Failed(const Candidate& candidate, Status status) {
+    ++result_.failed;
+    ++since_best_;
+    LOG(kWarn, "tuning: {} could not be run: {}", KnobKey(candidate), status.message());
+    if (first_failure_.ok()) first_failure_ = status;
+    if (++failures_in_a_row_ < kFailuresForGood) return {};
+    return std::move(status).Within(
+        fmt::format("{} candidates in a row could not be run", failures_in_a_row_));
+  }
+
+  const Group& group_;
+  const Target& target_;
+  const SearchOptions& options_;
+  Bench& bench_;
+  const std::function<void(const SearchStep&)>& on_step_;
+  const Problem problem_;
+  std::vector<Candidate> ranked_;
+  std::map<std::string, Record> known_;      // by KnobKey
+  std::map<std::string, Record> by_binary_;  // by BinaryKey
+  std::optional<Record> best_;
+  SearchResult result_;
+  Status first_failure_;
+  size_t next_ = 0, ahead_ = 0;  // ahead_: the first that is not with the compiler
+  int since_best_ = 0, failures_in_a_row_ = 0;
+  // Last: what is under way refers to the rest, and is waited for before that goes.
+  std::map<size_t, std::future<Ready>> compiling_;
+};
+
+}  // namespace
+
+Result<SearchResult> Search(const Group& group, const Target& target,
+                            const std::vector<Record>& known, const SearchOptions& options,
+                            Bench& bench, const std::function<void(const SearchStep&)>& on_step) {
+  return Searcher(group, target, known, options, bench, on_step).Run();
+}
+
+std::string BinaryKey(const Program& program) {
+  FieldHasher hasher;
+  for (const KernelSource& kernel : program.kernels) hasher.Add(kernel.text).Add(kernel.arch);
+  for (const Launch& launch : program.launches) {
+    hasher.Add(launch.kernel).Add(launch.dynamic_shared_bytes);
+    for (int d = 0; d < 3; ++d) hasher.Add(launch.grid[d]).Add(launch.block[d]);
+    for (const LaunchArg& arg : launch.args) {
+      hasher.Add(static_cast<int64_t>(arg.kind)).Add(static_cast<int64_t>(arg.buffer.kind));
+      hasher.Add(arg.buffer.index).Add(arg.buffer.byte_offset);
+      hasher.Add(static_cast<int64_t>(arg.bits)).Add(arg.value_type);
+    }
+    for (const TensorMapSpec& map : launch.tensor_maps) AddMap(hasher, map);
+  }
+  return hasher.Finish().Hex();
+}
+
+}  // namespace kiln::compiler

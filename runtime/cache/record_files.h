@@ -1,0 +1,31 @@
+// Files of tuning records, as lines: what a line says is compiler/tune/record.h's business. A
+// file only grows, by one write a line, so that any number of processes may append to it. Called by
+// the record store (api/tuning) and `kiln records`.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/base/result.h"
+
+namespace kiln::runtime {
+
+// Where this user's records are: KILN_RECORDS_DIR, else "records" beside the kernels of the cache.
+// Empty where there is no home.
+std::string UserRecordFolder();
+// What is shipped: the files and folders of KILN_RECORDS (between colons), then share/kiln/records
+// of the installation that this library belongs to.
+std::vector<std::string> ShippedRecordPaths();
+
+// `path` itself, or the files *.txt of the folder, sorted. Empty where there is nothing.
+std::vector<std::string> RecordFiles(const std::string& path);
+// Lines that are neither empty nor comments (#).
+Result<std::vector<std::string>> ReadRecordLines(const std::string& file);
+// One atomic append; makes the folder and the file. A line that another process left unfinished is
+// closed first.
+Status AppendRecordLine(const std::string& file, std::string_view line);
+// The whole file at once, by rename.
+Status ReplaceFile(const std::string& file, std::string_view content);
+
+}  // namespace kiln::runtime
