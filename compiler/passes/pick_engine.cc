@@ -1,7 +1,9 @@
 #include "compiler/passes/pick_engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "compiler/engines/engine.h"
 #include "ir/base/check.h"
@@ -29,7 +31,9 @@ void Pick(Group& group, int index, const Target& target) {
         continue;
       }
       fits_any = true;
-      const double cost = engines[e].cost(group, target, knobs);
+      double cost = engines[e].cost(group, target, knobs);
+      // As in RankCandidates: a cost that is no number must not win because nothing is below it.
+      if (std::isnan(cost)) cost = std::numeric_limits<double>::infinity();
       if (group.engine >= 0 && cost >= group.cost) continue;
       group.engine = static_cast<int>(e);
       group.knobs = std::move(knobs);
