@@ -30,6 +30,9 @@ constexpr int kPerLine = 16;
 std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w) {
   const auto* row = std::ranges::find(kTypes, w.type, &TypeRow::type);
   CHECK(row != std::end(kTypes), "wgmma of {}", Info(w.type).text);
+  const auto* right = std::ranges::find(kTypes, w.right_type, &TypeRow::type);
+  CHECK(right != std::end(kTypes) && right->k == row->k, "wgmma of {} and {}", Info(w.type).text,
+        Info(w.right_type).text);
   const bool is_float = row->accumulator[0] == 'f';
   const int count = w.columns / 2;
   const char* scalar = is_float ? "float" : "int";
@@ -44,11 +47,10 @@ std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w) {
                   scalar, count),
       "                                       unsigned long long right, int accumulate) {",
       "  asm volatile(",
-      "      \"{ .reg .pred p; setp.ne.b32 p, %2, 0;\\n\"",
+      // Operands 0 .. count-1 are the accumulators, then left, right and the flag.
+      fmt::format("      \"{{ .reg .pred p; setp.ne.b32 p, %{}, 0;\\n\"", count + 2),
       fmt::format("      \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{\"", w.columns, row->k,
-                  row->accumulator, row->operand, row->operand)};
-  // Operands 0 .. count-1 are the accumulators, then left, right and the flag.
-  lines[7] = fmt::format("      \"{{ .reg .pred p; setp.ne.b32 p, %{}, 0;\\n\"", count + 2);
+                  row->accumulator, row->operand, right->operand)};
   for (int first = 0; first < count; first += kPerLine) {
     std::string line = "      \"";
     for (int i = first; i < std::min(first + kPerLine, count); ++i)

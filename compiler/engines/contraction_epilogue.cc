@@ -22,9 +22,8 @@ constexpr int kMostLanes = 8;
 
 // Views move elements to other places: their operands are read one by one.
 bool HasViews(const graph::Graph& g) {
-  return std::ranges::any_of(g.nodes, [](const Node& n) {
-    return n.op != GraphOp::kMap && !Has(n, graph::kContraction);
-  });
+  return std::ranges::any_of(
+      g.nodes, [](const Node& n) { return n.op != GraphOp::kMap && !Has(n, graph::kContraction); });
 }
 
 bool IsRowOperand(const Tensor& t, int64_t dim, int64_t rank) {
@@ -78,9 +77,10 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
   }
   lanes_ = std::min(WidestVector(g, moved, dim_), kMostLanes);
   // A vector must not cross from one group's channels into the next.
-  const int64_t left_extent = c.batch.size() > 1 && !is_matmul
-                                  ? (axes_.padded_channels > 0 ? c.n.values.back() : axes_.left_size)
-                                  : 0;
+  const int64_t left_extent =
+      c.batch.size() > 1 && !is_matmul
+          ? (axes_.padded_channels > 0 ? c.n.values.back() : axes_.left_size)
+          : 0;
   while (lanes_ > 1 && left_extent % lanes_ != 0) lanes_ /= 2;
 }
 
@@ -97,8 +97,7 @@ Index ContractionEpilogue::LeftIndex(Block& out, const Expr& left, Expr& inside)
   values.back() = axes_.padded_channels;
   const auto split = b_.Divide(out, left, extents.back(), values.back(), "channel");
   extents.pop_back(), values.pop_back();
-  inside = tile::And(tile::Lt(split.remainder, axis.extents.back()),
-                     tile::Lt(left, left_size_));
+  inside = tile::And(tile::Lt(split.remainder, axis.extents.back()), tile::Lt(left, left_size_));
   Index index = b_.Unravel(out, split.quotient, extents, values, "tap");
   index.push_back(split.remainder);
   return index;

@@ -11,11 +11,11 @@ namespace kiln::compiler {
 
 // How left and right make up the contraction's m and n.
 struct EpilogueAxes {
-  bool left_is_a = false;       // left is m, right is n; else the other way round
+  bool left_is_a = false;  // left is m, right is n; else the other way round
   int64_t left_size = 0;
   int64_t padded_channels = 0;  // left is [taps, padded channels]; 0: as the axis is
   int64_t right_size = 0;
-  Dims places = {};             // extents of right
+  Dims places = {};              // extents of right
   Dims starts = {}, steps = {};  // spatial place i of right is i * step + start in the result
 };
 

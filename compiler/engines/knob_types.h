@@ -10,6 +10,7 @@ enum KnobType : int {
   kKnobTileSize = 2,
   kKnobTileK = 13,
   kKnobStages = 14,
+  kKnobCtaSplitKMode = 16,
   kKnobSplitKSlices = 17,
   kKnobClusterM = 27,
   kKnobBlockSize = 29,

@@ -1,5 +1,6 @@
-// See the header. Rules of the tensor maps are those of the CUDA driver API ("cuTensorMapEncodeTiled",
-// "cuTensorMapEncodeIm2col"): 16-byte strides, corners and filter offsets of few bits.
+// See the header. Rules of the tensor maps are those of the CUDA driver API
+// ("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"): 16-byte strides, corners and filter
+// offsets of few bits.
 #include "compiler/engines/sm90_plan.h"
 
 #include <algorithm>
@@ -32,7 +33,8 @@ bool IsAligned(int64_t elements, DType type) {
   return elements * SizeOf(type) % kMapAlignment == 0;
 }
 
-// dims[0] is the contiguous one. A dim of extent 1 may have any stride; the driver wants a legal one.
+// dims[0] is the contiguous one. A dim of extent 1 may have any stride; the driver wants a legal
+// one.
 Result<TensorMapSpec> MakeMap(const Tensor& t, TensorMapSpec::Kind kind,
                               const std::vector<MapDim>& dims) {
   TensorMapSpec map{.kind = kind, .type = t.dtype, .rank = static_cast<int>(dims.size())};
@@ -52,8 +54,8 @@ Result<TensorMapSpec> MakeMap(const Tensor& t, TensorMapSpec::Kind kind,
   return map;
 }
 
-// Whether dims `first` … of a tensor are as one of the innermost's stride: each stride is the product
-// of the extents inside it.
+// Whether dims `first` … of a tensor are as one of the innermost's stride: each stride is the
+// product of the extents inside it.
 bool IsLinear(const Tensor& t, const std::vector<int64_t>& dims_innermost_first) {
   int64_t expected = 0;
   for (const int64_t d : dims_innermost_first) {
@@ -94,9 +96,10 @@ class Planner {
     if (along_k && (outer.extent == 1 || IsAligned(outer.stride, t.dtype))) return false;
     const bool along_outer = outer.stride == 1 || outer.extent == 1;
     if (along_outer && Is16Bit() && (k.extent == 1 || IsAligned(k.stride, t.dtype))) return true;
-    return Decline("{} has strides {} and {} along its own axis and along k: one must be 1{}, the "
-                   "other a multiple of 16 bytes",
-                   t.name, outer.stride, k.stride, Is16Bit() ? "" : " (that of k)");
+    return Decline(
+        "{} has strides {} and {} along its own axis and along k: one must be 1{}, the "
+        "other a multiple of 16 bytes",
+        t.name, outer.stride, k.stride, Is16Bit() ? "" : " (that of k)");
   }
 
   Result<TensorMapSpec> MatrixMap(const Tensor& t, const Sm90Operand& operand, MapDim outer,
@@ -108,8 +111,8 @@ class Planner {
 
   // ---- matmul
 
-  // The batch dims of an operand as at most two dims of a map, with how many of the result's batches
-  // share a matrix.
+  // The batch dims of an operand as at most two dims of a map, with how many of the result's
+  // batches share a matrix.
   struct BatchDims {
     MapDim inner, outer;
     int64_t inner_shared = 1, outer_shared = 1;
@@ -176,10 +179,10 @@ class Planner {
 
   // One spatial dim of a launch, the widest coordinate first: what the pixel operand walks.
   struct Walk {
-    int64_t places = 1, step = 1, low = 0;  // place → coordinate
-    int64_t taps = 1, offset = 1;           // tap → coordinate
+    int64_t places = 1, step = 1, low = 0;      // place → coordinate
+    int64_t taps = 1, offset = 1;               // tap → coordinate
     int64_t filter_first = 0, filter_step = 1;  // tap → index in the filter
-    int64_t start = 0, out_step = 1;        // place → index in the result
+    int64_t start = 0, out_step = 1;            // place → index in the result
   };
 
   Status Convolution() {
@@ -268,9 +271,9 @@ class Planner {
     return walk;
   }
 
-  // Input places h = phase + stride * i. Tap r reaches them if (h + pad - r * dilation) is a multiple
-  // of the stride: every (stride / gcd)-th one. From the last such r downwards the coordinate in dy
-  // grows.
+  // Input places h = phase + stride * i. Tap r reaches them if (h + pad - r * dilation) is a
+  // multiple of the stride: every (stride / gcd)-th one. From the last such r downwards the
+  // coordinate in dy grows.
   Walk Backward(const graph::ConvAttrs& attrs, int64_t s, int64_t phase) const {
     const int64_t stride = attrs.stride[s], dilation = attrs.dilation[s];
     const int64_t from = phase + attrs.pre_padding[s], taps = g_[w_].dims[s + 2];
@@ -437,8 +440,7 @@ class Planner {
     plan_.left_size = taps * plan_.padded_channels;
     launch.right_size = filters;
     launch.places = {filters};
-    launch.k_steps =
-        CeilDiv(y.dims[0] * NumElements(std::span(y.dims).subspan(2)), plan_.depth());
+    launch.k_steps = CeilDiv(y.dims[0] * NumElements(std::span(y.dims).subspan(2)), plan_.depth());
     launch.shape = {{"tap_steps", launch.k_steps}};
     if (plan_.left.is_pixels) {
       if (x.dims[1] != 1 && x.strides[1] != 1)

@@ -34,7 +34,7 @@ struct Sm90Launch {
   std::vector<std::pair<std::string, int64_t>> shape = {};  // members of contract_shape
   int64_t right_size = 0;
   int64_t k_steps = 0;
-  Dims places = {};         // extents that the right axis is made of
+  Dims places = {};              // extents that the right axis is made of
   Dims starts = {}, steps = {};  // dgrad: spatial place i is i * step + start in dx
 };
 
@@ -42,12 +42,12 @@ struct Sm90Plan {
   Sm90Operand left = {}, right = {};
   bool left_is_a = false;  // of the contraction's two operands
   bool is_conv = false;
-  int spatial = 2;         // dims of pixels
-  int row_bytes = 128;     // of a stage's row along k
-  int64_t left_size = 0;   // wgrad: taps * channels, each tap padded to whole panels
+  int spatial = 2;              // dims of pixels
+  int row_bytes = 128;          // of a stage's row along k
+  int64_t left_size = 0;        // wgrad: taps * channels, each tap padded to whole panels
   int64_t padded_channels = 0;  // wgrad: of one tap; 0 elsewhere
   int64_t batches = 1;
-  DType type = DType::kF16;
+  DType type = DType::kF16;  // of both operands; of two 8-bit floats that of either
   std::vector<Sm90Launch> launches = {};
 
   int depth() const { return row_bytes / SizeOf(type); }  // elements along k of one step

@@ -1,5 +1,6 @@
 // See the header. The model counts clocks of one SM: tensor cores, the way from L2, shared memory;
-// the slowest of them is a step's time. Its numbers are from measurements on an H200 (docs/perf-log.md).
+// the slowest of them is a step's time. Its numbers are from measurements on an H200
+// (docs/perf-log.md).
 #include "compiler/engines/sm90_tile.h"
 
 #include <algorithm>
@@ -13,11 +14,12 @@ constexpr int kMostStages = 8;
 constexpr int kChunk = 32, kPitch = 68;  // of contract_sm90's staging
 
 constexpr double kClock = 1.6e9;
-constexpr double kTensorFlops = 8192;    // per clock, 16-bit: 64x256x16 products in 64 clocks
-constexpr double kL2Bytes = 40;          // per clock
+constexpr double kTensorFlops = 4096;  // per clock, 16-bit: 64x256x16 products in 128 clocks
+constexpr double kL2Bytes = 40;        // per clock
 constexpr double kSharedBytesPerClock = 128;
+constexpr double kClusterBytes = 32;  // per clock, from other blocks' shared memory
 constexpr double kStoreClocks = 0.075, kDirectClocks = 0.03;  // of an element of the result
-constexpr double kTileClocks = 900;      // to fill the pipeline and to drain it
+constexpr double kTileClocks = 900;  // to fill the pipeline and to drain it
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
 constexpr double kLaunchSeconds = 2.5e-6;
 
@@ -53,6 +55,15 @@ int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& ta
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   // The sum of the splits is one launch over one set of places.
   if (tile.split_k > 1 && plan.launches.size() > 1) return false;
+  const int64_t k_steps = plan.launches.empty() ? 1 : plan.launches[0].k_steps;
+  if (tile.split_k % tile.split_cluster != 0 || tile.split_k > std::max<int64_t>(k_steps, 1))
+    return false;
+  if (tile.split_cluster > 1) {
+    const int64_t sums = int64_t{tile.right} * (tile.left + 4) * 4;
+    const bool fits = sums <= StagesOf(plan, tile, target) * StageBytes(plan, tile);
+    if (!fits || tile.cluster > 1 || tile.ping_pong || tile.right % tile.split_cluster != 0)
+      return false;
+  }
   const int columns = tile.columns();
   if (columns % 8 != 0 || columns > 256) return false;
   const int blocks = tile.left / 64 / tile.groups_left();
@@ -81,23 +92,31 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double l2 = (tile.left + static_cast<double>(tile.right) / tile.cluster) * row / kL2Bytes;
   const double shared = (reads + writes) / kSharedBytesPerClock;
   const double step = std::max({tensor, l2, shared});
-  const double store = (tile.direct ? kDirectClocks : kStoreClocks) * tile.left * tile.right * (tile.ping_pong ? 1.2 : 1.0);
+  const double store = (tile.direct ? kDirectClocks : kStoreClocks) * tile.left * tile.right *
+                       (tile.ping_pong ? 1.2 : 1.0);
 
-  const int slots = std::max(1, target.multiprocessors / tile.cluster);
+  // Clusters of more than two blocks leave some SMs of a GPC without work.
+  const int slots = tile.split_cluster > 1
+                        ? std::max(1, target.multiprocessors * 31 / 32 / tile.split_cluster)
+                        : std::max(1, target.multiprocessors / tile.cluster);
   double seconds = 0;
   for (const Sm90Launch& launch : plan.launches) {
     const int64_t left_tiles = CeilDiv(plan.left_size, int64_t{tile.left} * tile.cluster);
     const int64_t right_tiles = CeilDiv(launch.right_size, tile.right);
-    const int64_t tiles = left_tiles * right_tiles * plan.batches * tile.split_k;
+    const int64_t tiles = left_tiles * right_tiles * plan.batches * tile.slices();
     const double steps = static_cast<double>(launch.k_steps) / tile.split_k;
     const double waves = static_cast<double>(CeilDiv(tiles, slots));
     const double main = steps * step;
-    const double each = tile.ping_pong ? std::max(main + 0.2 * kTileClocks, (main + store) / 2 + kTileClocks / 2)
-                                       : main + store + 0.4 * kTileClocks;
+    const double each =
+        tile.ping_pong ? std::max(main + 0.2 * kTileClocks, (main + store) / 2 + kTileClocks / 2)
+                       : main + store + 0.4 * kTileClocks;
     double launch_seconds = (waves * each + kTileClocks + (tile.ping_pong ? store : 0)) / kClock;
-    if (tile.split_k > 1) {
-      const double slices = static_cast<double>(plan.left_size) * static_cast<double>(launch.right_size) *
-                            static_cast<double>(plan.batches) * tile.split_k * 4;
+    if (tile.split_cluster > 1)
+      launch_seconds += (2000 + tile.left * tile.right * 4.0 / kClusterBytes) / kClock;
+    if (tile.slices() > 1) {
+      const double slices = static_cast<double>(plan.left_size) *
+                            static_cast<double>(launch.right_size) *
+                            static_cast<double>(plan.batches) * tile.slices() * 4;
       launch_seconds += 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
     }
     seconds += launch_seconds + kLaunchSeconds;

@@ -14,9 +14,11 @@ struct Sm90Tile {
   int cluster = 1;              // blocks along left that share the tile of the right operand
   bool ping_pong = false;       // each of the two groups makes tiles of its own, in turns
   int split_k = 1;
+  int split_cluster = 1;  // parts that blocks of a cluster add up; divides split_k
   int raster = 8;
   bool direct = false;  // the result goes out by tensor map; follows from the group, no knob
 
+  int slices() const { return split_k / split_cluster; }  // that go through memory
   // Two consumer groups stand side by side along left, or along right where left has only 64 rows.
   int groups_left() const { return ping_pong || left == 64 ? 1 : 2; }
   int groups_right() const { return ping_pong || left > 64 ? 1 : 2; }

@@ -38,18 +38,16 @@ class Summation {
     const std::string parts = b_.Name("parts"), sum = b_.Name("sum");
     body.push_back({tile::Alloc{parts, s_.accumulator, tile::Space::kShared, kThreads * kVector}});
     body.push_back({tile::Alloc{sum, s_.accumulator, tile::Space::kReg, kVector}});
-    Each(body, [&](Block& out, const Expr& e) {
-      out.push_back({tile::Store{sum, e, Zero()}});
-    });
+    Each(body, [&](Block& out, const Expr& e) { out.push_back({tile::Store{sum, e, Zero()}}); });
     body.push_back({tile::If{tile::Lt(vector, count), AddSlices(slices, sum, vector, way), {}}});
     WideCopy(body, s_.accumulator, parts, tx * b_.Idx(kVector), sum, b_.Idx(0), kVector);
     body.push_back({tile::Barrier{}});
     Block finish = AddWays(parts, sum, lane);
     Store(finish, sum, vector);
-    body.push_back({tile::If{
-        tile::And(tile::Op(ScalarOp::kEq, {way, b_.Idx(0)}), tile::Lt(vector, count)),
-        std::move(finish),
-        {}}});
+    body.push_back(
+        {tile::If{tile::And(tile::Op(ScalarOp::kEq, {way, b_.Idx(0)}), tile::Lt(vector, count)),
+                  std::move(finish),
+                  {}}});
     b_.Finish(BlockAndThread(t, b_.Arg("blocks", blocks), kThreads, std::move(body)),
               {blocks, 1, 1}, kThreads, lowered);
   }
@@ -72,21 +70,19 @@ class Summation {
                   const Expr& way) {
     Block out;
     const Expr splits = b_.Arg("splits", s_.splits);
-    const Expr slice_vectors = b_.Arg("vectors_of_slice",
-                                      s_.batches * s_.axes.right_size * (s_.left_pitch / kVector));
+    const Expr slice_vectors =
+        b_.Arg("vectors_of_slice", s_.batches * s_.axes.right_size * (s_.left_pitch / kVector));
     const std::string turn = b_.Name("turn"), read = b_.Name("read");
     Block loop;
     const Expr slice =
         b_.Let(loop, "slice", tile::Var(turn, b_.index_type()) * b_.Idx(kWays) + way);
     loop.push_back({tile::Alloc{read, s_.accumulator, tile::Space::kReg, kVector}});
     Block inside;
-    const Expr at =
-        b_.Let(inside, "from", (slice * slice_vectors + vector) * b_.Idx(kVector));
+    const Expr at = b_.Let(inside, "from", (slice * slice_vectors + vector) * b_.Idx(kVector));
     WideCopy(inside, s_.accumulator, read, b_.Idx(0), slices, at, kVector);
     Each(inside, [&](Block& add, const Expr& e) {
-      add.push_back({tile::Store{sum, e,
-                                 tile::Load(sum, s_.accumulator, e) +
-                                     tile::Load(read, s_.accumulator, e)}});
+      add.push_back({tile::Store{
+          sum, e, tile::Load(sum, s_.accumulator, e) + tile::Load(read, s_.accumulator, e)}});
     });
     loop.push_back({tile::If{tile::Lt(slice, splits), std::move(inside), {}}});
     out.push_back({tile::For{turn, b_.index_type(), CeilDivExpr(splits, kWays), Bind::kSerial,
@@ -99,9 +95,8 @@ class Summation {
     for (int way = 1; way < kWays; ++way) {
       Each(out, [&](Block& add, const Expr& e) {
         const Expr from = (lane + b_.Idx(way * kRow)) * b_.Idx(kVector) + e;
-        add.push_back({tile::Store{sum, e,
-                                   tile::Load(sum, s_.accumulator, e) +
-                                       tile::Load(parts, s_.accumulator, from)}});
+        add.push_back({tile::Store{
+            sum, e, tile::Load(sum, s_.accumulator, e) + tile::Load(parts, s_.accumulator, from)}});
       });
     }
     return out;
@@ -109,13 +104,13 @@ class Summation {
 
   void Store(Block& out, const std::string& sum, const Expr& vector) {
     const int64_t row_vectors = s_.left_pitch / kVector;
-    const auto split = b_.Divide(out, vector, b_.Arg("row_vectors", row_vectors), row_vectors, "row");
+    const auto split =
+        b_.Divide(out, vector, b_.Arg("row_vectors", row_vectors), row_vectors, "row");
     const Expr left = b_.Let(out, "left", split.remainder * b_.Idx(kVector));
     Expr right = split.quotient, batch = b_.Idx(0);
     if (s_.batches > 1) {
-      const auto rows = b_.Divide(out, split.quotient,
-                                  b_.Arg("rows_of_batch", s_.axes.right_size), s_.axes.right_size,
-                                  "right");
+      const auto rows = b_.Divide(out, split.quotient, b_.Arg("rows_of_batch", s_.axes.right_size),
+                                  s_.axes.right_size, "right");
       batch = rows.quotient;
       right = rows.remainder;
     }

@@ -5,8 +5,8 @@
 //   function store(values: f32[8], batch, split, left, right) {
 //     if left < left_size and right < right_size {
 //       …index of the result from (batch, left, right)…
-//       copy bias_r[0..8) <- bias[…];  for l in 0..8 { store y_w[l] = max(values[l] + bias_r[l], 0) }
-//       copy y[…] <- y_w[0..8)
+//       copy bias_r[0..8) <- bias[…];  for l in 0..8 { store y_w[l] = max(values[l] + bias_r[l], 0)
+//       } copy y[…] <- y_w[0..8)
 //     }
 //   }
 #include "compiler/engines/wgmma_sm90.h"
@@ -36,6 +36,7 @@ constexpr int kRightDomain[] = {256, 192, 160, 128, 96, 64, 32, 16, 8};
 constexpr int kClusterDomain[] = {1, 2};
 constexpr int kScheduleDomain[] = {0, 1};
 constexpr int kSplitDomain[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 14, 16, 22, 29, 33, 44, 66, 132};
+constexpr int kSplitClusterDomain[] = {1, 2, 4, 8};
 constexpr int kRasterDomain[] = {8, 1, 4, 16};
 constexpr KnobRow kKnobs[] = {
     {.name = "tile_left", .cudnn_type = kKnobTileM, .domain = kLeftDomain},
@@ -43,9 +44,18 @@ constexpr KnobRow kKnobs[] = {
     {.name = "cluster", .cudnn_type = kKnobClusterM, .domain = kClusterDomain},
     {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kScheduleDomain},
     {.name = "split_k", .cudnn_type = kKnobSplitKSlices, .domain = kSplitDomain},
+    {.name = "split_cluster", .cudnn_type = kKnobCtaSplitKMode, .domain = kSplitClusterDomain},
     {.name = "raster", .cudnn_type = kKnobSwizzle, .domain = kRasterDomain},
 };
-enum { kLeftKnob, kRightKnob, kClusterKnob, kPingPongKnob, kSplitKnob, kRasterKnob };
+enum {
+  kLeftKnob,
+  kRightKnob,
+  kClusterKnob,
+  kPingPongKnob,
+  kSplitKnob,
+  kSplitClusterKnob,
+  kRasterKnob
+};
 
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 constexpr int kVector = 8;  // neighbours that the skeleton hands over at once
@@ -63,8 +73,8 @@ class Schedule {
         tile_(tile),
         launch_(launch),
         b_(group, target,
-           fmt::format("wgmma_sm90: tile {}x{}x{}, {} stages, cluster {}{}{}", tile.left, tile.right,
-                       plan.depth(), StagesOf(plan, tile, target), tile.cluster,
+           fmt::format("wgmma_sm90: tile {}x{}x{}, {} stages, cluster {}{}{}", tile.left,
+                       tile.right, plan.depth(), StagesOf(plan, tile, target), tile.cluster,
                        tile.ping_pong ? ", ping-pong" : "", tile.split_k > 1 ? ", split-K" : "")) {
     for (const char* reserved : {"bx", "shape", "store"}) b_.Name(reserved);
     c_ = DescribeContraction(b_, ContractionOf(group));
@@ -76,7 +86,8 @@ class Schedule {
                  b_.Map("right_map", plan_.right.id,
                         Boxed(launch_.right, plan_.right, tile_.right / tile_.cluster))};
     call.wgmma = {.columns = tile_.columns(),
-                  .type = plan_.type,
+                  .type = group_.graph[plan_.left.id].dtype,
+                  .right_type = group_.graph[plan_.right.id].dtype,
                   .left_is_outer = plan_.left.is_outer,
                   .right_is_outer = plan_.right.is_outer};
     call.shared_bytes = SharedBytes(plan_, tile_, target_);
@@ -87,13 +98,16 @@ class Schedule {
     else
       call.functions.push_back(StoreFunction(lowered));
     const int64_t slots = std::max(1, target_.multiprocessors / tile_.cluster);
-    const int64_t blocks = std::min(tiles, slots) * tile_.cluster;
+    // Persistent, but where a cluster sums: its stages hold the sums when the next tile's would
+    // come.
+    const int64_t blocks = tile_.split_cluster > 1 ? tiles * tile_.split_cluster
+                                                   : std::min(tiles, slots) * tile_.cluster;
     Block inner, body;
     inner.push_back({std::move(call)});
-    body.push_back({tile::For{"bx", t(), b_.Arg("blocks", blocks), tile::Bind::kBlockX,
-                              std::move(inner)}});
+    body.push_back(
+        {tile::For{"bx", t(), b_.Arg("blocks", blocks), tile::Bind::kBlockX, std::move(inner)}});
     b_.Finish(std::move(body), {blocks, 1, 1}, 128 * (kSm90Groups + 1), lowered, 1);
-    lowered.kernels.back().cluster = tile_.cluster;
+    lowered.kernels.back().cluster = tile_.cluster * tile_.split_cluster;
   }
 
  private:
@@ -121,6 +135,7 @@ class Schedule {
         {"kSpatial", plan_.spatial},
         {"kBatched", plan_.batches > 1 ? 1 : 0},
         {"kSplit", tile_.split_k > 1 ? 1 : 0},
+        {"kSplitCluster", tile_.split_cluster},
         {"kMayBeEmpty", MayBeEmpty() ? 1 : 0},
         {"kVectorLeft", 1},
         {"kDirect", tile_.direct ? 1 : 0},
@@ -174,7 +189,7 @@ class Schedule {
     if (plan_.batches > 1) add("batches", plan_.batches);
     if (tile_.split_k > 1) add("splits", tile_.split_k);
     for (const auto& [name, value] : launch_.shape) add(name, value);
-    return left_tiles * right_tiles * plan_.batches * tile_.split_k;
+    return left_tiles * right_tiles * plan_.batches * tile_.slices();
   }
 
   Call::Function StoreFunction(Lowered& lowered) {
@@ -183,7 +198,7 @@ class Schedule {
     const std::string values = Array(f, "values", accumulator, kVector, false);
     const Expr batch = Scalar(f, "batch", t()), split = Scalar(f, "split", t());
     const Expr left = Scalar(f, "left", t()), right = Scalar(f, "right", t());
-    if (tile_.split_k > 1) {
+    if (tile_.slices() > 1) {
       StoreSlice(f.body, lowered, values, accumulator, batch, split, left, right);
     } else {
       StoreResult(f.body, values, accumulator, batch, left, right);
@@ -195,7 +210,7 @@ class Schedule {
   void StoreSlice(Block& out, Lowered& lowered, const std::string& values, DType type,
                   const Expr& batch, const Expr& split, const Expr& left, const Expr& right) {
     const int64_t pitch = AlignUp(plan_.left_size, kVector);
-    lowered.scratch_bytes = {int64_t{tile_.split_k} * plan_.batches * launch_.right_size * pitch *
+    lowered.scratch_bytes = {int64_t{tile_.slices()} * plan_.batches * launch_.right_size * pitch *
                              SizeOf(type)};
     const std::string slices = b_.Scratch(0, type, false);
     const Expr right_size = b_.Arg("right_size", launch_.right_size);
@@ -205,9 +220,8 @@ class Schedule {
     const Expr pitch_arg = b_.Arg("slice_pitch", pitch);
     const Expr at = b_.Let(inside, "at", (row * right_size + right) * pitch_arg + left);
     WideCopy(inside, type, slices, at, values, b_.Idx(0), kVector);
-    out.push_back({tile::If{tile::And(tile::Lt(left, pitch_arg), tile::Lt(right, right_size)),
-                            std::move(inside),
-                            {}}});
+    out.push_back({tile::If{
+        tile::And(tile::Lt(left, pitch_arg), tile::Lt(right, right_size)), std::move(inside), {}}});
   }
 
   void StoreResult(Block& out, const std::string& values, DType type, const Expr& batch,
@@ -271,7 +285,9 @@ Status Supports(const Group& group, const Target& target) {
                          "KILN_LAUNCH=minimal allows neither tensor maps nor clusters");
   const graph::Node& anchor = ContractionOf(group);
   const Tensor &a = group.graph[anchor.inputs[0]], &b = group.graph[anchor.inputs[1]];
-  if (a.dtype != b.dtype || !IsOperandType(a.dtype))
+  const bool floats8 =
+      SizeOf(a.dtype) == 1 && IsFloat(a.dtype) && SizeOf(b.dtype) == 1 && IsFloat(b.dtype);
+  if ((a.dtype != b.dtype && !floats8) || !IsOperandType(a.dtype))
     return Status::Error(Code::kUnsupportedDataType,
                          "operands are {} and {}; both must be one of f16, bf16, e4m3, e5m2, i8",
                          Info(a.dtype).text, Info(b.dtype).text);
@@ -298,9 +314,9 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   Lowered lowered;
   for (const Sm90Launch& launch : plan.launches)
     Schedule(group, target, plan, tile, launch).Lower(lowered);
-  if (tile.split_k > 1) {
+  if (tile.slices() > 1) {
     SumSplits(group, target,
-              {.splits = tile.split_k,
+              {.splits = tile.slices(),
                .batches = plan.batches,
                .left_pitch = AlignUp(plan.left_size, kVector),
                .accumulator = plan.type == DType::kI8 ? DType::kI32 : DType::kF32,
@@ -343,17 +359,21 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
       for (const int cluster : kClusterDomain) {
         if (cluster > 1 && plan->left_size <= left) continue;
         for (const int ping_pong : kScheduleDomain) {
-          Sm90Tile tile{.left = left, .right = right, .cluster = cluster,
-                        .ping_pong = ping_pong != 0};
+          Sm90Tile tile{
+              .left = left, .right = right, .cluster = cluster, .ping_pong = ping_pong != 0};
           if (!IsLegal(*plan, tile, target)) continue;
           for (const int split : kSplitDomain) {
             if (split > 1 && plan->launches.size() > 1) break;
             if (split > 1 && split * 4 > plan->launches[0].k_steps) break;
-            const int64_t tiles = CeilDiv(plan->left_size, left) * CeilDiv(right_size, right) *
-                                  plan->batches * split;
+            const int64_t tiles =
+                CeilDiv(plan->left_size, left) * CeilDiv(right_size, right) * plan->batches * split;
             if (split > 1 && tiles > 2 * target.multiprocessors) break;
             tile.split_k = split;
-            all.push_back(KnobsOf(tile));
+            for (const int parts : kSplitClusterDomain) {
+              tile.split_cluster = parts;
+              if (IsLegal(*plan, tile, target)) all.push_back(KnobsOf(tile));
+            }
+            tile.split_cluster = 1;
           }
         }
       }
@@ -374,12 +394,13 @@ Sm90Tile TileOf(std::span<const int> knobs) {
           .cluster = knobs[kClusterKnob],
           .ping_pong = knobs[kPingPongKnob] != 0,
           .split_k = knobs[kSplitKnob],
+          .split_cluster = knobs[kSplitClusterKnob],
           .raster = knobs[kRasterKnob]};
 }
 
 std::vector<int> KnobsOf(const Sm90Tile& tile) {
-  return {tile.left,    tile.right,  tile.cluster, tile.ping_pong ? 1 : 0,
-          tile.split_k, tile.raster};
+  return {tile.left,    tile.right,         tile.cluster, tile.ping_pong ? 1 : 0,
+          tile.split_k, tile.split_cluster, tile.raster};
 }
 
 const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",

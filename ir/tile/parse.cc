@@ -343,6 +343,7 @@ class Parser {
     ASSIGN_OR_RETURN(s.wgmma.columns, SmallInt("a number of columns"));
     ASSIGN_OR_RETURN(s.wgmma.type, Type());
     ASSIGN_OR_RETURN(s.wgmma.left_is_outer, IsOuter());
+    ASSIGN_OR_RETURN(s.wgmma.right_type, Type());
     ASSIGN_OR_RETURN(s.wgmma.right_is_outer, IsOuter());
     RETURN_IF_ERROR(Expect("shared"));
     ASSIGN_OR_RETURN(s.shared_bytes,

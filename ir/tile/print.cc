@@ -166,9 +166,9 @@ class Printer {
   }
   void Emit(const Call& s) {
     const auto major = [](bool outer) { return outer ? "outer" : "k"; };
-    Line("call {}({}) wgmma {} {} {} {} shared {} {{", s.skeleton, fmt::join(s.maps, ", "),
+    Line("call {}({}) wgmma {} {} {} {} {} shared {} {{", s.skeleton, fmt::join(s.maps, ", "),
          s.wgmma.columns, Info(s.wgmma.type).text, major(s.wgmma.left_is_outer),
-         major(s.wgmma.right_is_outer), s.shared_bytes);
+         Info(s.wgmma.right_type).text, major(s.wgmma.right_is_outer), s.shared_bytes);
     ++depth_;
     for (const Call::Constant& c : s.config) Line("config {} {}", c.name, c.value);
     for (const Call::Member& m : s.shape) Line("shape {} = {}", m.name, Print(m.value));

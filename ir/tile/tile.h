@@ -189,7 +189,7 @@ struct AtomicAdd {  // buffer[index] += value, global memory; order among thread
 // A skeleton of the device library that runs the whole block: it loads by tensor maps, multiplies
 // on warpgroups, and hands what it has made to the functions that the kernel gives it.
 //
-//   call contract_sm90(left_map, right_map) wgmma 256 f16 k outer shared 214528 {
+//   call contract_sm90(left_map, right_map) wgmma 256 f16 k f16 outer shared 214528 {
 //     config kTileLeft 128
 //     shape left_tiles = left_tiles
 //     function store(values: f32[8], batch: i32, split: i32, left: i32, right: i32) { … }
@@ -206,7 +206,7 @@ struct Call {
   struct FunctionParam {
     std::string name;
     DType type;
-    int64_t size;  // registers that are passed by reference; 0: a scalar
+    int64_t size;            // registers that are passed by reference; 0: a scalar
     bool is_output = false;  // registers that the function fills; others are only read
   };
   struct Function {  // called by every thread on its own: no barrier, no shared memory
@@ -217,7 +217,7 @@ struct Call {
   // The one wgmma shape of the kernel: 64 x columns.
   struct Wgmma {
     int columns = 0;
-    DType type = DType::kF16;                            // of both operands
+    DType type = DType::kF16, right_type = DType::kF16;  // of equal size
     bool left_is_outer = false, right_is_outer = false;  // MN-major in shared memory, else K-major
   };
 

@@ -1,7 +1,7 @@
 #pragma once
 // contract_sm90<Config>(left, right, shape, store), or
-// contract_sm90<Config>(left, right, out, shape, rows, apply): the skeleton of every tensor-core contraction
-// on sm_90a, result[left][right] = sum over k of left[k] * right[k].
+// contract_sm90<Config>(left, right, out, shape, rows, apply): the skeleton of every tensor-core
+// contraction on sm_90a, result[left][right] = sum over k of left[k] * right[k].
 //
 //   left   the axis that lies in memory order in the result (channels, columns of a matrix): rows
 //          of wgmma. A matrix, or the (tap, channel) columns of pixels that wgrad multiplies
@@ -16,7 +16,9 @@
 // The grid is persistent: a block (a cluster of kCluster blocks along left that share the tile of
 // the right operand by multicast) makes tile after tile. Consumers make a tile together
 // (kGroupsLeft x kGroupsRight), or each its own, in turns, one storing while the other multiplies
-// (kPingPong).
+// (kPingPong). With few tiles the blocks of a cluster of kSplitCluster make parts of the sum over k
+// of one tile, and add them up from one another's shared memory, in their order: then the grid has
+// a block for each part.
 struct contract_shape {
   int left_tiles = 1, right_tiles = 1;  // of one batch; left ones counted in clusters
   int batches = 1, splits = 1;
@@ -54,8 +56,8 @@ struct contract {
   static constexpr int kRightBytes =
       C::kRightMajor == kMajorK ? kRightRows * C::kRowBytes : kRightRows / kPanel * kPanelBytes;
   static constexpr int kStageBytes = kLeftBytes + kRightBytes;
-  // Staging of one group: 32 columns of 64 floats, the pitch puts a warp's stores in 32 banks; or two
-  // boxes of 16-bit values on their way out.
+  // Staging of one group: 32 columns of 64 floats, the pitch puts a warp's stores in 32 banks; or
+  // two boxes of 16-bit values on their way out.
   static constexpr int kPitch = 68, kChunk = 32;
   static constexpr int kBoxBytes = 64 * 128;
   static constexpr int kStagingBytes = C::kDirect ? 2 * kBoxBytes : kChunk * kPitch * 4;
@@ -76,9 +78,12 @@ struct contract {
 
   static __device__ inline place place_of(const contract_shape& s, int tile, int rank) {
     place p = {};
+    int part = 0;  // of the sum over k
     if constexpr (C::kSplit) {
-      p.split = tile % s.splits;
-      tile /= s.splits;
+      const int slices = s.splits / C::kSplitCluster;
+      p.split = tile % slices;
+      tile /= slices;
+      part = p.split * C::kSplitCluster + (C::kSplitCluster > 1 ? rank : 0);
     }
     if constexpr (C::kBatched) {
       p.batch = tile / (s.left_tiles * s.right_tiles);
@@ -87,12 +92,13 @@ struct contract {
     const int band = tile / (s.raster * s.right_tiles);
     const int rows = min(s.raster, s.left_tiles - band * s.raster);
     const int in_band = tile - band * s.raster * s.right_tiles;
-    p.left = ((band * s.raster + in_band % rows) * C::kCluster + rank) * C::kTileLeft;
+    const int neighbour = C::kCluster > 1 ? rank : 0;
+    p.left = ((band * s.raster + in_band % rows) * C::kCluster + neighbour) * C::kTileLeft;
     p.right = in_band / rows * C::kTileRight;
     p.steps = s.k_steps;
     if constexpr (C::kSplit) {
-      p.first_step = static_cast<int>(static_cast<long long>(s.k_steps) * p.split / s.splits);
-      p.steps = static_cast<int>(static_cast<long long>(s.k_steps) * (p.split + 1) / s.splits) -
+      p.first_step = static_cast<int>(static_cast<long long>(s.k_steps) * part / s.splits);
+      p.steps = static_cast<int>(static_cast<long long>(s.k_steps) * (part + 1) / s.splits) -
                 p.first_step;
     }
     return p;
@@ -325,8 +331,8 @@ struct contract {
 #pragma unroll
       for (int chunk = 0; chunk < kColumns; chunk += kChunk) {
         constexpr int kHere = kColumns < kChunk ? kColumns : kChunk;
-        // Keeps the compiler from computing the addresses of all chunks at once, for which there are
-        // no registers.
+        // Keeps the compiler from computing the addresses of all chunks at once, for which there
+        // are no registers.
         asm volatile("" : "+r"(first_right));
         named_barrier_sync(1 + group, 128);
 #pragma unroll
@@ -360,13 +366,58 @@ struct contract {
     }
   }
 
+  // The parts of a cluster: each block puts its own into shared memory, where the stages were, and
+  // stores an equal share of the columns.
+  static constexpr int kSumPitch = C::kTileLeft + 4;
+  template <class Store>
+  static __device__ inline void sum_parts(const accumulators& acc, const place& p, int group_left,
+                                          int group_right, unsigned char* memory, unsigned rank,
+                                          const Store& store) {
+    using value = typename C::accumulator;
+    constexpr int kShare = C::kTileRight / C::kSplitCluster, kVectors = C::kTileLeft / 8;
+    static_assert(kSumPitch * C::kTileRight * 4 <= kStagingAt);
+    const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
+    value* const sums = reinterpret_cast<value*>(memory);
+    value* const mine = sums + (group_right * kColumns + 2 * (lane % 4)) * kSumPitch +
+                        group_left * kBlocks * 64 + 16 * warp + lane / 4;
+    named_barrier_sync(5, 128 * kGroups);  // no group reads the stages any more
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+      for (int e = 0; e < kColumns / 2; ++e)
+        mine[(8 * (e / 4) + e % 2) * kSumPitch + i * 64 + 8 * (e / 2 % 2)] = acc[i][e];
+    cluster_sync();
+#pragma unroll 1
+    for (int v = threadIdx.x; v < kShare * kVectors; v += 128 * kGroups) {
+      const int left = v % kVectors * 8, right = rank * kShare + v / kVectors;
+      const unsigned from = shared_address(sums + right * kSumPitch + left);
+      value values[8] = {};
+#pragma unroll
+      for (int block = 0; block < C::kSplitCluster; ++block) {
+        alignas(16) value part[8];
+        *reinterpret_cast<uint4*>(part) = load_from_block(from, block);
+        *reinterpret_cast<uint4*>(part + 4) = load_from_block(from + 16, block);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) values[e] += part[e];
+      }
+      store(values, p.batch, p.split, p.left + left, p.right + right);
+    }
+    cluster_sync();  // others may still read this block's part
+  }
+
   template <class Store>
   struct staged_output {
     const Store& store;
     __device__ inline void operator()(const accumulators& acc, const contract_shape&,
-                                      const place& p, int first_left, int first_right,
-                                      unsigned char* staging, unsigned group,
-                                      unsigned thread) const {
+                                      const place& p, int group_left, int group_right,
+                                      unsigned char* memory, unsigned char* staging, unsigned group,
+                                      unsigned thread, unsigned rank) const {
+      if constexpr (C::kSplitCluster > 1) {
+        sum_parts(acc, p, group_left, group_right, memory, rank, store);
+        return;
+      }
+      const int first_left = p.left + group_left * kBlocks * 64;
+      const int first_right = p.right + group_right * kColumns;
       store_tile(acc, p, first_left, first_right,
                  reinterpret_cast<typename C::accumulator*>(staging), group, thread, store);
     }
@@ -394,9 +445,11 @@ struct contract {
     }
 
     __device__ inline void operator()(const accumulators& acc, const contract_shape& s,
-                                      const place& p, int first_left, int first_right,
-                                      unsigned char* staging, unsigned group,
-                                      unsigned thread) const {
+                                      const place& p, int group_left, int group_right,
+                                      unsigned char*, unsigned char* staging, unsigned group,
+                                      unsigned thread, unsigned) const {
+      const int first_left = p.left + group_left * kBlocks * 64;
+      const int first_right = p.right + group_right * kColumns;
       const unsigned lane = thread % 32, warp = thread / 32;
       const batch_place batch = batch_of(s, p);
 #pragma unroll
@@ -452,14 +505,16 @@ struct contract {
       }
       mbarrier_init_done();
     }
-    if constexpr (C::kCluster > 1)
+    constexpr int kBlocksOfCluster = C::kCluster * C::kSplitCluster;
+    static_assert(C::kCluster == 1 || C::kSplitCluster == 1);
+    if constexpr (kBlocksOfCluster > 1)
       cluster_sync();
     else
       __syncthreads();
     unsigned rank = 0;
-    if constexpr (C::kCluster > 1) rank = cluster_rank();
-    const int tiles = s.left_tiles * s.right_tiles * s.batches * s.splits;
-    const int first = blockIdx.x / C::kCluster, step = gridDim.x / C::kCluster;
+    if constexpr (kBlocksOfCluster > 1) rank = cluster_rank();
+    const int tiles = s.left_tiles * s.right_tiles * s.batches * (s.splits / C::kSplitCluster);
+    const int first = blockIdx.x / kBlocksOfCluster, step = gridDim.x / kBlocksOfCluster;
     ring r;
     if (group == kGroups) {
       give_registers<C::kProducerRegisters>();
@@ -499,8 +554,7 @@ struct contract {
         if (turn > 0) named_barrier_sync(3 + group, 256);
       }
       multiply_tile(acc, p, left_tile, right_tile, barriers, r, thread, tile + step >= tiles);
-      output(acc, s, p, p.left + group_left * kBlocks * 64, p.right + group_right * kColumns,
-             staging, group, thread);
+      output(acc, s, p, group_left, group_right, shared_memory, staging, group, thread, rank);
     }
     output.finish(thread);
   }

@@ -51,6 +51,17 @@ __device__ inline unsigned cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
+// 16 bytes at the same place of another block of the cluster.
+__device__ inline uint4 load_from_block(unsigned address, unsigned block) {
+  uint4 v;
+  asm volatile(
+      "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %4, %5;"
+      "  ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [remote]; }"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "r"(address), "r"(block)
+      : "memory");
+  return v;
+}
 __device__ inline void named_barrier_sync(unsigned id, unsigned threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -22,8 +22,8 @@ __device__ inline void tma_load(unsigned to, const tensor_map& map, unsigned bar
       "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(u), "h"(blocks)
       : "memory");
 }
-// The box back to {x, y, z, u}; what lies outside of the tensor is not written. The shared memory may
-// be written again once the group of the store has been waited for.
+// The box back to {x, y, z, u}; what lies outside of the tensor is not written. The shared memory
+// may be written again once the group of the store has been waited for.
 __device__ inline void tma_store(const tensor_map& map, unsigned from, int x, int y, int z, int u) {
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
@@ -31,12 +31,16 @@ __device__ inline void tma_store(const tensor_map& map, unsigned from, int x, in
       "r"(from), "r"(x), "r"(y), "r"(z), "r"(u)
       : "memory");
 }
-__device__ inline void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void tma_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
 template <int pending>
 __device__ inline void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
-__device__ inline void tma_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+__device__ inline void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
 // What threads have written to shared memory, before a copy reads it.
 __device__ inline void fence_for_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -26,8 +26,8 @@ __device__ inline unsigned pack_pair(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 }
-// Four 8x8 tiles of 16-bit values from fragments to rows of shared memory, each transposed: a pair in
-// a register lies in two rows. PTX ISA "stmatrix".
+// Four 8x8 tiles of 16-bit values from fragments to rows of shared memory, each transposed: a pair
+// in a register lies in two rows. PTX ISA "stmatrix".
 __device__ inline void store_transposed(unsigned to, unsigned a, unsigned b, unsigned c,
                                         unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
