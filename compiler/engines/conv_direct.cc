@@ -1,6 +1,6 @@
 // The conv_direct engine: fprop and dgrad of convolutions with few channels a group, depthwise
-// above all, for which an implicit matrix product has next to no columns. Two designs over the same
-// tiles (conv_direct_tiles.h):
+// above all, and depthwise wgrad (conv_direct_wgrad.cc), for which an implicit matrix product has
+// next to no columns. Two designs over the same tiles (conv_direct_tiles.h):
 //
 //   tensor cores   f16 and bf16 with channels innermost, 1 to 32 channels a group, as many filters:
 //                  block-diagonal products of 32 channels (conv_direct_mma.cc)
@@ -70,6 +70,23 @@ Status CheckChannels(const ConvShape& shape, bool mma) {
                        shape.channels, shape.filters, most);
 }
 
+Status SupportsWgrad(const Group& group, const ConvShape& shape) {
+  constexpr int64_t kMostTaps = 100;
+  if (shape.channels != 1 || shape.filters != 1)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "a group of wgrad has {} channels and {} filters; both must be 1",
+                         shape.channels, shape.filters);
+  if (NumElements(shape.taps) > kMostTaps)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "wgrad has {} taps; at most {} have room in registers",
+                         NumElements(shape.taps), kMostTaps);
+  const DType compute = ArithmeticType(ContractionOf(group).compute);
+  if (compute != DType::kF32)
+    return Status::Error(Code::kUnsupportedDataType, "wgrad's compute type {} is not f32",
+                         Info(compute).text);
+  return {};
+}
+
 Status Supports(const Group& group, const Target& target) {
   if (!IsConvolution(group))
     return Status::Error(Code::kUnsupportedGraphPattern,
@@ -78,8 +95,7 @@ Status Supports(const Group& group, const Target& target) {
     return Status::Error(Code::kArchMismatch, "the engine is for GPUs, the target is {}",
                          target.arch);
   const ConvShape shape = ShapeOf(group);
-  if (shape.is_wgrad())
-    return Status::Error(Code::kUnsupportedGraphPattern, "the convolution is a wgrad");
+  if (shape.is_wgrad()) return SupportsWgrad(group, shape);
   const bool mma = TakesMma(group, target, shape);
   RETURN_IF_ERROR(CheckChannels(shape, mma));
   if (shape.is_dgrad()) {
@@ -100,11 +116,14 @@ Status Supports(const Group& group, const Target& target) {
 
 int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
-  return TakesMma(group, target, shape) ? MmaSharedBytes(MmaPlanOf(shape, knobs[kRun])) : 0;
+  return !shape.is_wgrad() && TakesMma(group, target, shape)
+             ? MmaSharedBytes(MmaPlanOf(shape, knobs[kRun]))
+             : 0;
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
+  if (shape.is_wgrad()) return LowerDirectWgrad(group, target, shape, KnobsOf(knobs));
   return (TakesMma(group, target, shape) ? LowerDirectMma : LowerDirectSimt)(group, target, shape,
                                                                              KnobsOf(knobs));
 }
@@ -136,9 +155,24 @@ double UnitCycles(const Group& group, const ConvShape& shape, const DirectKnobs&
   return std::max(load, issue) + 0.25 * std::min(load, issue);
 }
 
+double WgradCost(const Group& group, const Target& target, const ConvShape& shape,
+                 const DirectKnobs& knobs) {
+  constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kStageSeconds = 8e-6;
+  // A product, and the conversions and guards beside it.
+  constexpr double kIssue = 1.7, kThreadsACycle = 128;
+  const auto outputs = static_cast<double>(NumElements(group.graph[shape.y].dims));
+  const auto taps = static_cast<double>(NumElements(shape.taps));
+  const double rows = 1 + 0.5 / knobs.rows, few = knobs.steps == 1 ? 1.5 : 1;
+  const double busy = few * rows * kIssue * outputs * taps /
+                      (kThreadsACycle * std::max(target.multiprocessors, 1) * kClock);
+  const double moved = static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+  return kStageSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
+}
+
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
   const ConvShape shape = ShapeOf(group);
+  if (shape.is_wgrad()) return WgradCost(group, target, shape, KnobsOf(knobs));
   const bool mma = TakesMma(group, target, shape);
   const DirectKnobs k = KnobsOf(knobs);
   const DirectSizes sizes = SizesFor(group, shape, k, mma ? 2 : 1);

@@ -28,6 +28,12 @@ Lowered LowerDirectMma(const Group& group, const Target& target, const ConvShape
 Lowered LowerDirectSimt(const Group& group, const Target& target, const ConvShape& shape,
                         const DirectKnobs& knobs);
 
+// Depthwise only, in f32.
+Lowered LowerDirectWgrad(const Group& group, const Target& target, const ConvShape& shape,
+                         const DirectKnobs& knobs);
+// Channels that a thread of it owns.
+int WgradLanesOf(const Group& group, const ConvShape& shape);
+
 // Output and input channels that a thread of the SIMT design owns.
 struct SimtLanes {
   int made, read;

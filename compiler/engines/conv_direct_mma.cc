@@ -10,7 +10,11 @@
 //   n        column 2t+e of product j is filter 8t+2j+e, so accumulators lie as the reads do
 //   m        row g and row g+8 are two columns of worker g, of the same phase
 //
-// B is block-diagonal, made once a block in shared memory in the order of fragments. What a product
+// B is block-diagonal, and a channel that is not finite times its zeros would be NaN in its
+// neighbours. So a lane that sees a sum that is not finite makes its outputs again, one by one and
+// from their own channels alone.
+//
+// B is made once a block in shared memory in the order of fragments. What a product
 // takes for output set j, by channels a group:  1, 2: set j, two taps a product;  4: its half of
 // the sets;  8, 16 (run 4): its half slab;  else all four sets.
 #include <algorithm>
@@ -62,7 +66,8 @@ class Schedule : private ConvDirectTiles {
     const int64_t blocks = CeilDiv(units, int64_t{kWarps} * steps_) * slabs_;
     Lowered lowered;
     body = BlockAndThread(t(), b_.Arg("grid", blocks), kThreads, std::move(body));
-    b_.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered);
+    // Two blocks have 255 registers a thread; without a number ptxas would rather spill for three.
+    b_.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered, 2);
     return lowered;
   }
 
@@ -241,6 +246,100 @@ class Schedule : private ConvDirectTiles {
   }
 
   void Epilogue(Block& body, const Place& place, const std::vector<Expr>& has_channel) {
+    const std::string check = b_.Name("check");
+    body.push_back({tile::Alloc{check, DType::kF32, tile::Space::kReg, 1}});
+    body.push_back({tile::Store{check, b_.Idx(0), Zero(DType::kF32)}});
+    const auto checked = [&] { return tile::Load(check, DType::kF32, b_.Idx(0)); };
+    const int64_t accumulators = sizes_.rows * sizes_.cols / 2 * kSets * 4;
+    Loop(body, "z", b_.Idx(accumulators), Bind::kUnroll, [&](Block& one, const Expr& z) {
+      const Expr sum = tile::Load(acc_, DType::kF32, z);
+      one.push_back({tile::Store{check, b_.Idx(0),
+                                 tile::Op(ScalarOp::kFma, {sum, tile::Float(0), checked()})}});
+    });
+    Block together, alone;
+    StoreTogether(together, place, has_channel);
+    MakeAlone(alone, place);
+    body.push_back({tile::If{tile::Op(ScalarOp::kEq, {checked(), tile::Float(0)}),
+                             std::move(together), std::move(alone)}});
+  }
+
+  void MakeAlone(Block& body, const Place& place) {
+    Loop(body, "i", b_.Idx(sizes_.rows), Bind::kSerial, [&](Block& rows, const Expr& i) {
+      Loop(rows, "j", b_.Idx(sizes_.cols), Bind::kSerial, [&](Block& cols, const Expr& j) {
+        Loop(cols, "l", b_.Idx(8), Bind::kSerial, [&](Block& one, const Expr& l) {
+          const Expr channel =
+              b_.Let(one, "made", first_channel_ + ChannelOf(t4_, l / b_.Idx(2), l % b_.Idx(2)));
+          Index at = {place.image, channel};
+          if (shape_.spatial == 3) at.push_back(place.depth);
+          if (shape_.spatial >= 2) at.push_back(b_.Let(one, "out_row", place.row + i));
+          at.push_back(b_.Let(one, "out_col", place.col + j));
+          Expr guard = tile::And(place.valid, tile::Lt(channel, b_.Extent(shape_.out, 1)));
+          for (int64_t d = 2; d < shape_.spatial + 2; ++d)
+            guard = tile::And(guard, tile::Lt(at[d], b_.Extent(shape_.out, d)));
+          Block inside;
+          MakeOne(inside, at);
+          one.push_back({tile::If{guard, std::move(inside), {}}});
+        });
+      });
+    });
+  }
+
+  // One output by a plain walk over its taps and channels.
+  void MakeOne(Block& body, const Index& at) {
+    const std::string sum = b_.Name("sum");
+    body.push_back({tile::Alloc{sum, DType::kF32, tile::Space::kReg, 1}});
+    body.push_back({tile::Store{sum, b_.Idx(0), Zero(DType::kF32)}});
+    Block walk, add;
+    const std::string tap = b_.Name("tap"), k = b_.Name("k");
+    Index in = {at[0], nullptr}, taps(shape_.spatial);
+    Expr guard, rest = Var(tap);
+    for (int64_t axis = shape_.spatial; axis-- > 0;) {
+      taps[axis] = b_.Let(walk, "at_tap", rest % b_.Idx(shape_.taps[axis]));
+      rest = rest / b_.Idx(shape_.taps[axis]);
+    }
+    for (int64_t axis = 0; axis < shape_.spatial; ++axis) {
+      const Expr stride = b_.Idx(shape_.stride[axis]), pad = b_.Idx(shape_.pad[axis]);
+      const Expr shift = taps[axis] * b_.Idx(shape_.dilation[axis]) - pad;
+      const Expr from = b_.Let(
+          walk, "from", shape_.is_dgrad() ? at[axis + 2] - shift : at[axis + 2] * stride + shift);
+      const Expr place = shape_.is_dgrad() ? b_.Let(walk, "place", from / stride) : from;
+      Expr inside =
+          tile::And(tile::Ge(from, b_.Idx(0)), tile::Lt(place, b_.Extent(shape_.in, axis + 2)));
+      if (shape_.is_dgrad() && shape_.stride[axis] != 1)
+        inside = tile::And(inside, tile::Op(ScalarOp::kEq, {place * stride, from}));
+      guard = guard ? tile::And(guard, inside) : inside;
+      in.push_back(place);
+      if (shape_.flip) taps[axis] = b_.Idx(shape_.taps[axis] - 1) - taps[axis];
+    }
+    const Expr per_group = b_.Idx(shape_.channels), made = at[1];
+    in[1] = b_.Let(add, "read", made / per_group * per_group + Var(k));
+    Index filter = {shape_.is_dgrad() ? in[1] : made,
+                    (shape_.is_dgrad() ? made : in[1]) % per_group};
+    filter.insert(filter.end(), taps.begin(), taps.end());
+    ValueScope values(b_, add);
+    const auto operand = [&](graph::TensorId id, const Index& index) {
+      return tile::Cast(DType::kF32, tile::Cast(type_, values.Value(id, index)));
+    };
+    const Expr x = operand(shape_.in, in), w = operand(shape_.w, filter);
+    add.push_back(
+        {tile::Store{sum, b_.Idx(0),
+                     tile::Op(ScalarOp::kFma, {x, w, tile::Load(sum, DType::kF32, b_.Idx(0))})}});
+    Block channels;
+    channels.push_back({tile::For{k, t(), per_group, Bind::kSerial, std::move(add)}});
+    walk.push_back({tile::If{guard, std::move(channels), {}}});
+    body.push_back(
+        {tile::For{tap, t(), b_.Idx(NumElements(shape_.taps)), Bind::kSerial, std::move(walk)}});
+
+    const graph::Graph& g = group_.graph;
+    ValueScope made_values(b_, body);
+    made_values.Bind(shape_.out, at,
+                     RoundThrough(g[shape_.out].dtype, tile::Load(sum, DType::kF32, b_.Idx(0))));
+    for (graph::TensorId id : graph::Outputs(g))
+      body.push_back({tile::Store{b_.Pointer(id), b_.Offset(id, at),
+                                  tile::Cast(g[id].dtype, made_values.Value(id, at))}});
+  }
+
+  void StoreTogether(Block& body, const Place& place, const std::vector<Expr>& has_channel) {
     for (int64_t i = 0; i < sizes_.rows; ++i) {
       for (int64_t m = 0; m < sizes_.cols / 2; ++m) {
         const auto [first, second] = Columns(m);

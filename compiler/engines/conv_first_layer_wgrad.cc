@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "compiler/engines/lane_access.h"
+#include "compiler/engines/ordered_sum.h"
 
 namespace kiln::compiler {
 namespace {
@@ -65,7 +66,12 @@ class Schedule : private FirstLayerTiles {
     const int64_t blocks = splits_ * s_.slabs;
     body = BlockAndThread(t(), b_.Arg("grid", blocks), kThreads, std::move(body));
     b_.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered);
-    LowerSum(lowered);
+    LowerOrderedSum(
+        group_, target_, "conv_first_layer, wgrad: adds the splits",
+        {.splits = splits_, .rows = s_.columns * kChunk, .columns = padded_filters()},
+        [this](KernelBuilder& b, Block& out, const Expr& row, const Expr& filter, const Expr& first,
+               const Expr& sum) { Store(b, out, row, filter, first, sum); },
+        lowered);
     return lowered;
   }
 
@@ -199,57 +205,12 @@ class Schedule : private FirstLayerTiles {
     }
   }
 
-  // ---- the second kernel: 32 neighbouring filters of one slot a block, 8 threads each ----
-  void LowerSum(Lowered& lowered) {
-    constexpr int kWalkers = 8;
-    KernelBuilder b(group_, target_, "conv_first_layer, wgrad: adds the splits");
-    for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
-    const DType type = b.index_type();
-    const Expr bx = tile::Var("bx", type), tx = tile::Var("tx", type);
-    const int64_t filter_blocks = padded_filters() / kSlab;
-    Block body;
-    const auto where =
-        b.Divide(body, bx, b.Arg("filter_blocks", filter_blocks), filter_blocks, "filter_block");
-    const Expr lane = b.Let(body, "lane", tx % b.Idx(kSlab));
-    const Expr walker = b.Let(body, "walker", tx / b.Idx(kSlab));
-    const Expr filter = b.Let(body, "filter", where.remainder * b.Idx(kSlab) + lane);
-    const std::string sums = b.Scratch(0, DType::kF32, true), sum = b.Name("sum");
-    body.push_back({tile::Alloc{sum, DType::kF32, tile::Space::kReg, 1}});
-    body.push_back({tile::Store{sum, b.Idx(0), Zero(DType::kF32)}});
-    const auto mine = [&] { return tile::Load(sum, DType::kF32, b.Idx(0)); };
-    const Expr pitch = b.Arg("sums_pitch", padded_filters());
-    const Expr splits = b.Arg("splits", splits_);
-    {
-      const std::string i = b.Name("i");
-      Block one, add;
-      const Expr split = b.Let(one, "split", tile::Var(i, type) * b.Idx(kWalkers) + walker);
-      const Expr row = split * b.Idx(s_.columns * kChunk) + where.quotient;
-      add.push_back({tile::Store{sum, b.Idx(0),
-                                 mine() + tile::Load(sums, DType::kF32, row * pitch + filter)}});
-      one.push_back({tile::If{tile::Lt(split, splits), std::move(add), {}}});
-      body.push_back(
-          {tile::For{i, type, CeilDivExpr(splits, kWalkers), Bind::kSerial, std::move(one)}});
-    }
-    const std::string shared = b.Name("walkers");
-    body.push_back({tile::Alloc{shared, DType::kF32, tile::Space::kShared, kWalkers * kSlab}});
-    body.push_back({tile::Store{shared, tx, mine()}});
-    body.push_back({tile::Barrier{}});
-    Expr total = tile::Load(shared, DType::kF32, lane);
-    for (int w = 1; w < kWalkers; ++w)
-      total = total + tile::Load(shared, DType::kF32, lane + b.Idx(w * kSlab));
-    StoreSum(b, body, where.quotient, filter, walker, total);
-    const int64_t blocks = s_.columns * kChunk * filter_blocks;
-    body = BlockAndThread(type, b.Arg("grid", blocks), kWalkers * kSlab, std::move(body));
-    b.Finish(std::move(body), {blocks, 1, 1}, kWalkers * kSlab, lowered);
-  }
-
-  void StoreSum(KernelBuilder& b, Block& body, const Expr& row, const Expr& filter,
-                const Expr& walker, const Expr& total) {
+  void Store(KernelBuilder& b, Block& body, const Expr& row, const Expr& filter, const Expr& first,
+             const Expr& total) {
     const Expr slot = b.Let(body, "slot", row % b.Idx(p_.chunks * kChunk));
     const Expr r = row / b.Idx(p_.chunks * kChunk);
     const Expr s = slot / b.Idx(p_.pixel), c = b.Let(body, "c", slot % b.Idx(p_.pixel));
-    Expr guard =
-        tile::And(tile::Op(ScalarOp::kEq, {walker, b.Idx(0)}), tile::Lt(slot, b.Idx(p_.slots())));
+    Expr guard = tile::And(first, tile::Lt(slot, b.Idx(p_.slots())));
     guard = tile::And(guard, tile::Lt(c, b.Idx(shape_.channels)));
     guard = tile::And(guard, tile::Lt(filter, b.Extent(shape_.w, 0)));
     const auto tap = [&](const Expr& i, int64_t count) {

@@ -2,6 +2,10 @@
 // directions, odd geometry, layouts, prologues and epilogues, every knob value.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
 #include "tests/compiler/conv_problem.h"
@@ -98,6 +102,72 @@ std::vector<Problem> Problems() {
 
 TEST(ConvDirectTest, RunsRight) {
   for (const Problem& p : Problems()) ExpectRight(p);
+}
+
+TEST(ConvDirectTest, DepthwiseWgradRunsRight) {
+  int run = 0;
+  for (Problem p : Problems()) {
+    if (p.op != kF || p.channels != 1 || p.filters != 1 || p.type == DType::kF64) continue;
+    p.op = graph::GraphOp::kConvWgrad;
+    p.name += "_wgrad";
+    ExpectRight(p);
+    ExpectRight(p, {{"rows", 4}, {"steps", 1}});
+    ExpectRight(p, {{"rows", 1}, {"cols", 2}});
+    ++run;
+  }
+  EXPECT_GT(run, 10);
+}
+
+// Some of the input not finite: what does not read it must not notice.
+void ExpectRightWithNan(Problem p, const std::vector<size_t>& places) {
+  const Graph g = Build(p);
+  graph::TensorValues inputs = graph::RandomInputs(g, 5, false);
+  for (auto& [id, values] : inputs) {
+    if (g[id].name != "x" && g[id].name != "dy") continue;
+    for (size_t i : places) {
+      const double bad = i % 2 == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                    : std::numeric_limits<double>::infinity();
+      values[i % values.size()] = bad;
+    }
+    break;
+  }
+  const Result<TileRun> run = CheckTiles(g, *TargetFromArch("sm_90a"), inputs,
+                                         {.engine = EngineIndex("conv_direct"), .knobs = {}});
+  ASSERT_TRUE(run.ok()) << p.name << ": " << run.status().message();
+  int64_t finite = 0, all = 0;
+  for (const auto& [id, values] : run->outputs) {
+    finite += std::ranges::count_if(values, [](double v) { return std::isfinite(v); });
+    all += static_cast<int64_t>(values.size());
+  }
+  EXPECT_LT(finite, all) << p.name;
+  EXPECT_GT(finite, all / 4) << p.name;
+}
+
+TEST(ConvDirectTest, NanReachesOnlyWhatReadsIt) {
+  ExpectRightWithNan({.name = "depthwise", .groups = 40}, {3, 500, 1001});
+  ExpectRightWithNan({.name = "group4", .groups = 8, .channels = 4, .filters = 4, .flip = true},
+                     {77, 900});
+  ExpectRightWithNan({.name = "dgrad_s2", .op = kD, .stride = {2, 2}, .fused = true}, {5, 101});
+  ExpectRightWithNan(
+      {.name = "one_dim", .image = {40}, .taps = {3}, .pad = {1}, .stride = {1}, .dilation = {1}},
+      {9, 640});
+  // Column 10 is read by taps 1 and 2 only: outputs past the last would read it by tap 0.
+  ExpectRightWithNan({.name = "wgrad",
+                      .op = graph::GraphOp::kConvWgrad,
+                      .groups = 8,
+                      .image = {1, 12},
+                      .taps = {1, 3},
+                      .pad = {0, 0}},
+                     {10});
+}
+
+TEST(ConvDirectTest, DepthwiseWgradOfManyStepsABlock) {
+  ExpectRight({.name = "many",
+               .op = graph::GraphOp::kConvWgrad,
+               .groups = 256,
+               .images = 60,
+               .image = {6, 9}},
+              {{"steps", 1}, {"rows", 1}});
 }
 
 TEST(ConvDirectTest, EveryKnobValueRunsRight) {
