@@ -50,8 +50,7 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
     : group_(group), b_(b), c_(c), axes_(std::move(axes)) {
   const graph::Graph& g = group.graph;
   const Tensor& y = g[c.out];
-  const bool is_matmul = c.n.values.size() == 1 && c.m.values.size() == 1 && axes_.starts.empty() &&
-                         axes_.padded_channels == 0;
+  const bool is_matmul = ContractionOf(group).op == GraphOp::kMatmul;
   // Of the dims that an axis of several walks, the innermost is the one with neighbours in memory.
   dim_ = is_matmul ? (axes_.left_is_a ? y.rank() - 2 : y.rank() - 1)
                    : (axes_.left_is_a ? y.rank() - 1 : 1);
@@ -62,9 +61,9 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
     const int64_t extent = axes_.places[d];
     place_extents_.push_back(extent == 1 ? b.Idx(1) : b.Arg(fmt::format("place_n{}", d), extent));
   }
-  for (size_t s = 0; s < axes_.starts.size(); ++s) {
-    phase_starts_.push_back(b.Arg(fmt::format("phase{}", s), axes_.starts[s]));
-    phase_steps_.push_back(b.Arg(fmt::format("phase_step{}", s), axes_.steps[s]));
+  for (size_t s = 0; s < axes_.phases.size(); ++s) {
+    const int64_t phases = axes_.phases[s];
+    phases_.push_back(phases == 1 ? b.Idx(1) : b.Arg(fmt::format("phases{}", s), phases));
   }
   for (const TensorId id : MemoryInputs(g))
     if (id != c.a && id != c.b) inputs_.push_back(id);
@@ -103,13 +102,17 @@ Index ContractionEpilogue::LeftIndex(Block& out, const Expr& left, Expr& inside)
   return index;
 }
 
-Index ContractionEpilogue::RightIndex(Block& out, const Expr& right) {
+Index ContractionEpilogue::RightIndex(Block& out, const Expr& right, const Expr& phase,
+                                      Expr& inside) {
   const Axis& axis = axes_.left_is_a ? c_.n : c_.m;
-  if (axes_.starts.empty()) return b_.Unravel(out, right, axis.extents, axis.values, "right");
+  inside = tile::Lt(right, right_size_);
+  if (axes_.phases.empty()) return b_.Unravel(out, right, axis.extents, axis.values, "right");
   Index index = b_.Unravel(out, right, place_extents_, axes_.places, "right");
-  for (size_t s = 0; s < axes_.starts.size(); ++s) {
-    if (axes_.steps[s] == 1) continue;
-    index[s + 1] = index[s + 1] * phase_steps_[s] + phase_starts_[s];
+  const Index phases = b_.Unravel(out, phase, phases_, axes_.phases, "phase");
+  for (size_t s = 0; s < phases.size(); ++s) {
+    if (tile::IsConst(phases_[s], 1)) continue;
+    index[s + 1] = b_.Let(out, fmt::format("place{}", s), index[s + 1] * phases_[s] + phases[s]);
+    inside = tile::And(inside, tile::Lt(index[s + 1], axis.extents[s + 1]));
   }
   return index;
 }
@@ -161,11 +164,13 @@ void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const std::
 }
 
 void ContractionEpilogue::Store(Block& out, const Expr& batch, const Expr& left, const Expr& right,
-                                int lanes, const std::function<Expr(const Expr&)>& value) {
+                                int lanes, const std::function<Expr(const Expr&)>& value,
+                                const Expr& phase) {
   Block inside;
-  Expr is_left;
+  Expr is_left, is_right;
   const Index l = LeftIndex(out, left, is_left);
-  const Index r = RightIndex(inside, right);
+  // The places of a phase may lie outside: whether they do is known once they are unravelled.
+  const Index r = RightIndex(axes_.phases.empty() ? inside : out, right, phase, is_right);
   const Index groups = b_.Unravel(inside, batch, c_.batch.extents, c_.batch.values, "batch");
   const Index at = axes_.left_is_a ? c_.at_out(groups, l, r) : c_.at_out(groups, r, l);
   LaneLoop loop(b_, inside, inputs_, at, dim_, lanes);
@@ -173,8 +178,7 @@ void ContractionEpilogue::Store(Block& out, const Expr& batch, const Expr& left,
       c_.out, loop.index(),
       RoundThrough(group_.graph[c_.out].dtype, value(lanes == 1 ? b_.Idx(0) : loop.lane())));
   StoreLanes(b_, inside, loop, graph::Outputs(group_.graph), at, dim_, lanes);
-  out.push_back(
-      {tile::If{tile::And(is_left, tile::Lt(right, right_size_)), std::move(inside), {}}});
+  out.push_back({tile::If{tile::And(is_left, is_right), std::move(inside), {}}});
 }
 
 }  // namespace kiln::compiler

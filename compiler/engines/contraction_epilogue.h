@@ -15,8 +15,9 @@ struct EpilogueAxes {
   int64_t left_size = 0;
   int64_t padded_channels = 0;  // left is [taps, padded channels]; 0: as the axis is
   int64_t right_size = 0;
-  Dims places = {};              // extents of right
-  Dims starts = {}, steps = {};  // spatial place i of right is i * step + start in the result
+  // A strided dgrad by phases: right is [images, places…], spatial place i of phase f is
+  // i * phases + f in the result, if that is inside. Empty: right is as the axis is.
+  Dims places = {}, phases = {};
 };
 
 // Whether ContractionEpilogue can work by rows, `dim` being the output's dim along left.
@@ -45,11 +46,13 @@ class ContractionEpilogue {
   // accumulator.
   void Store(tile::Block& out, const tile::Expr& batch, const tile::Expr& left,
              const tile::Expr& right, int lanes,
-             const std::function<tile::Expr(const tile::Expr& lane)>& value);
+             const std::function<tile::Expr(const tile::Expr& lane)>& value,
+             const tile::Expr& phase = nullptr);
 
  private:
   Index LeftIndex(tile::Block& out, const tile::Expr& left, tile::Expr& inside);
-  Index RightIndex(tile::Block& out, const tile::Expr& right);
+  Index RightIndex(tile::Block& out, const tile::Expr& right, const tile::Expr& phase,
+                   tile::Expr& inside);
 
   const Group& group_;
   KernelBuilder& b_;
@@ -60,7 +63,7 @@ class ContractionEpilogue {
   int lanes_ = 1;
   bool applies_by_row_ = false;
   tile::Expr left_size_, right_size_, padded_channels_;
-  Index place_extents_, phase_starts_, phase_steps_;
+  Index place_extents_, phases_;
 };
 
 }  // namespace kiln::compiler

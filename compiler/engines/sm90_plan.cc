@@ -155,34 +155,35 @@ class Planner {
                      MatrixMap(b, bs, b_outer, b_k, b_batch.inner, b_batch.outer));
     plan_.left = plan_.left_is_a ? as : bs;
     plan_.right = plan_.left_is_a ? bs : as;
-    Sm90Launch launch{.left = plan_.left_is_a ? a_map : b_map,
-                      .right = plan_.left_is_a ? b_map : a_map};
+    plan_.left_map = plan_.left_is_a ? a_map : b_map;
+    plan_.right_map = plan_.left_is_a ? b_map : a_map;
     plan_.left_size = plan_.left_is_a ? y.dims[m] : y.dims[n];
-    launch.right_size = plan_.left_is_a ? y.dims[n] : y.dims[m];
-    launch.places = {launch.right_size};
-    launch.k_steps = CeilDiv(a_k.extent, plan_.depth());
-    launch.shape = {{"tap_steps", launch.k_steps}};
+    plan_.right_size = plan_.left_is_a ? y.dims[n] : y.dims[m];
+    plan_.k_steps = CeilDiv(a_k.extent, plan_.depth());
+    plan_.all_steps = plan_.k_steps;
+    plan_.shape = {{"tap_steps", plan_.k_steps}};
     if (plan_.batches > 1) {
       const BatchDims& l = plan_.left_is_a ? a_batch : b_batch;
       const BatchDims& r = plan_.left_is_a ? b_batch : a_batch;
-      launch.shape.insert(launch.shape.end(), {{"inner_batches", y.dims[inner_batch_]},
-                                               {"left_outer", l.outer_shared},
-                                               {"left_inner", l.inner_shared},
-                                               {"right_outer", r.outer_shared},
-                                               {"right_inner", r.inner_shared}});
+      plan_.shape.insert(plan_.shape.end(), {{"inner_batches", y.dims[inner_batch_]},
+                                             {"left_outer", l.outer_shared},
+                                             {"left_inner", l.inner_shared},
+                                             {"right_outer", r.outer_shared},
+                                             {"right_inner", r.inner_shared}});
     }
-    plan_.launches.push_back(std::move(launch));
     return {};
   }
 
   // ---- convolution
 
-  // One spatial dim of a launch, the widest coordinate first: what the pixel operand walks.
+  // One spatial dim: what the pixel operand walks.
   struct Walk {
     int64_t places = 1, step = 1, low = 0;      // place → coordinate
     int64_t taps = 1, offset = 1;               // tap → coordinate
+    int64_t reach = 0;                          // the largest offset of a tap
     int64_t filter_first = 0, filter_step = 1;  // tap → index in the filter
-    int64_t start = 0, out_step = 1;            // place → index in the result
+    int64_t phases = 1, phase_taps = 0;         // a strided dgrad's; taps of all phases together
+    bool may_be_empty = false;                  // a phase without taps
   };
 
   Status Convolution() {
@@ -235,24 +236,11 @@ class Planner {
     const MapDim tap{NumElements(std::span(w.dims).subspan(2)), LinearStride(w, taps)};
     const MapDim group{groups, filters * w.strides[0]};
     ASSIGN_OR_RETURN(const TensorMapSpec left, MatrixMap(w, plan_.left, outer, k, tap, group));
-    // Phases: every combination of remainders by the strides.
-    std::vector<Walk> walks(static_cast<size_t>(rank_));
-    return ForEachPhase(attrs, dgrad, 0, walks, left, summed);
-  }
-
-  Status ForEachPhase(const graph::ConvAttrs& attrs, bool dgrad, int64_t s,
-                      std::vector<Walk>& walks, const TensorMapSpec& left, int64_t summed) {
-    if (s == rank_) return AddLaunch(walks, left, summed);
-    if (!dgrad) {
-      walks[s] = Forward(attrs, s);
-      return ForEachPhase(attrs, dgrad, s + 1, walks, left, summed);
-    }
-    for (int64_t phase = 0; phase < attrs.stride[s]; ++phase) {
-      walks[s] = Backward(attrs, s, phase);
-      if (walks[s].places > 0)
-        RETURN_IF_ERROR(ForEachPhase(attrs, dgrad, s + 1, walks, left, summed));
-    }
-    return {};
+    plan_.left_map = left;
+    std::vector<Walk> walks;
+    for (int64_t s = 0; s < rank_; ++s)
+      walks.push_back(dgrad ? Backward(attrs, s) : Forward(attrs, s));
+    return Finish(attrs, walks, summed);
   }
 
   void Flip(const graph::ConvAttrs& attrs, int64_t s, Walk& walk) const {
@@ -266,33 +254,44 @@ class Planner {
               .step = attrs.stride[s],
               .low = -attrs.pre_padding[s],
               .taps = g_[w_].dims[s + 2],
-              .offset = attrs.dilation[s]};
+              .offset = attrs.dilation[s],
+              .reach = (g_[w_].dims[s + 2] - 1) * attrs.dilation[s]};
+    walk.phase_taps = walk.taps;
     Flip(attrs, s, walk);
     return walk;
   }
 
   // Input places h = phase + stride * i. Tap r reaches them if (h + pad - r * dilation) is a
   // multiple of the stride: every (stride / gcd)-th one. From the last such r downwards the
-  // coordinate in dy grows.
-  Walk Backward(const graph::ConvAttrs& attrs, int64_t s, int64_t phase) const {
+  // coordinate in dy grows. All phases walk the same places, from the lowest coordinate that one of
+  // them starts at.
+  Walk Backward(const graph::ConvAttrs& attrs, int64_t s) const {
     const int64_t stride = attrs.stride[s], dilation = attrs.dilation[s];
-    const int64_t from = phase + attrs.pre_padding[s], taps = g_[w_].dims[s + 2];
-    const int64_t h = g_[x_].dims[s + 2];
-    Walk walk{.places = h > phase ? CeilDiv(h - phase, stride) : 0,
+    const int64_t size = g_[w_].dims[s + 2], period = stride / std::gcd(stride, dilation);
+    Walk walk{.places = CeilDiv(g_[x_].dims[s + 2], stride),
               .taps = 0,
-              .start = phase,
-              .out_step = stride};
-    const int64_t period = stride / std::gcd(stride, dilation);
-    for (int64_t r = taps - 1; r >= 0 && r >= taps - period; --r) {
-      if ((from - r * dilation) % stride != 0) continue;
-      walk.taps = r / period + 1;
-      walk.low = (from - r * dilation) / stride;
-      walk.offset = period * dilation / stride;
-      walk.filter_first = r;
-      walk.filter_step = -period;
-      break;
+              .offset = period * dilation / stride,
+              .filter_first = size - 1,
+              .filter_step = -period,
+              .phases = stride};
+    int64_t lowest = INT64_MAX, highest = INT64_MIN;
+    for (int64_t phase = 0; phase < stride; ++phase) {
+      const int64_t from = phase + attrs.pre_padding[s];
+      int64_t taps = 0;
+      for (int64_t r = size - 1; r >= 0 && r >= size - period && taps == 0; --r) {
+        if ((from - r * dilation) % stride != 0) continue;
+        taps = r / period + 1;
+        lowest = std::min(lowest, (from - r * dilation) / stride);
+        highest = std::max(highest, (from - r * dilation) / stride + (taps - 1) * walk.offset);
+      }
+      walk.phase_taps += taps;
+      walk.taps = std::max(walk.taps, taps);
+      walk.may_be_empty |= taps == 0;
     }
-    if (walk.taps == 0) walk.low = 0;
+    if (walk.taps > 0) {
+      walk.low = lowest;
+      walk.reach = highest - lowest;
+    }
     Flip(attrs, s, walk);
     return walk;
   }
@@ -307,9 +306,9 @@ class Planner {
       if (walk.low < -corner || walk.low >= corner || upper < -corner || upper >= corner)
         return Decline("corners {} and {} of the pixels of {}: {} to {} are possible", walk.low,
                        upper, pixels.name, -corner, corner - 1);
-      if ((walk.taps - 1) * walk.offset >= 2 * corner)
-        return Decline("the filter reaches over {} pixels; {} are possible",
-                       (walk.taps - 1) * walk.offset, 2 * corner - 1);
+      if (walk.reach >= 2 * corner)
+        return Decline("the filter reaches over {} pixels; {} are possible", walk.reach,
+                       2 * corner - 1);
     }
     return {};
   }
@@ -324,7 +323,8 @@ class Planner {
     std::vector<int64_t> dims;
     for (int64_t s = rank_; s-- > 0;) {
       const Walk& walk = walks[s];
-      if (walk.taps != 1 || walk.step != 1 || walk.low != 0 || walk.places != t.dims[s + 2])
+      if (walk.taps != 1 || walk.phases != 1 || walk.step != 1 || walk.low != 0 ||
+          walk.places != t.dims[s + 2])
         return false;
       dims.push_back(s + 2);
     }
@@ -363,14 +363,17 @@ class Planner {
                             : MatrixMap(t, operand, pixel, channel, none, group);
   }
 
-  void AddWalkMembers(const std::vector<Walk>& walks, bool with_places, Sm90Launch& launch) const {
+  // Members of contract_shape that end in _w, _h, _d.
+  void AddWalkMembers(const graph::ConvAttrs& attrs, const std::vector<Walk>& walks,
+                      bool with_places) {
     static constexpr const char* kSuffix[] = {"w", "h", "d"};
+    const bool wgrad = node_.op == GraphOp::kConvWgrad, phased = !plan_.phases.empty();
     int64_t filter_scale = 1, filter_first = 0;
     for (int64_t at = 0; at < plan_.spatial; ++at) {
       const int64_t s = rank_ - 1 - at;
       const Walk walk = s >= 0 ? walks[s] : Walk{};
       const auto add = [&](const char* name, int64_t value) {
-        launch.shape.emplace_back(fmt::format("{}_{}", name, kSuffix[at]), value);
+        plan_.shape.emplace_back(fmt::format("{}_{}", name, kSuffix[at]), value);
       };
       if (with_places) {
         add("places", walk.places);
@@ -378,43 +381,54 @@ class Planner {
         add("low", walk.low);
         add("offset", walk.offset);
       }
-      add("taps", std::max<int64_t>(walk.taps, 1));
-      if (node_.op == GraphOp::kConvWgrad) continue;
+      if (phased) {
+        add("phases", walk.phases);
+        add("pad", s >= 0 ? attrs.pre_padding[s] : 0);
+        add("dilation", s >= 0 ? attrs.dilation[s] : 1);
+        add("size", s >= 0 ? g_[w_].dims[s + 2] : 1);
+        add("period", std::abs(walk.filter_step));
+        filter_first += (attrs.flip && s >= 0 ? g_[w_].dims[s + 2] - 1 : 0) * filter_scale;
+      } else {
+        add("taps", walk.taps);
+        filter_first += walk.filter_first * filter_scale;
+      }
+      if (wgrad) continue;
       add("filter", walk.filter_step * filter_scale);
-      filter_first += walk.filter_first * filter_scale;
       if (s >= 0) filter_scale *= g_[w_].dims[s + 2];
     }
-    if (node_.op != GraphOp::kConvWgrad) launch.shape.emplace_back("filter_first", filter_first);
+    if (!wgrad) plan_.shape.emplace_back("filter_first", filter_first);
   }
 
-  Status AddLaunch(const std::vector<Walk>& walks, const TensorMapSpec& left, int64_t summed) {
+  Status Finish(const graph::ConvAttrs& attrs, const std::vector<Walk>& walks, int64_t summed) {
     const Tensor& pixels = g_[plan_.right.id];
-    Sm90Launch launch{.left = left};
     const int64_t tap_steps = CeilDiv(summed, plan_.depth());
-    int64_t taps = 1;
-    launch.places = {pixels.dims[0]};
+    Dims places = {pixels.dims[0]}, phases;
+    int64_t taps = 1, all_taps = 1;
     for (const Walk& walk : walks) {
-      launch.places.push_back(walk.places);
-      launch.starts.push_back(walk.start);
-      launch.steps.push_back(walk.out_step);
+      places.push_back(walk.places);
+      phases.push_back(walk.phases);
       taps *= walk.taps;
+      all_taps *= walk.phase_taps;
+      plan_.may_be_empty |= walk.may_be_empty;
     }
-    launch.right_size = NumElements(launch.places);
-    launch.k_steps = taps * tap_steps;
-    launch.shape = {{"tap_steps", tap_steps}};
-    // All launches of a kernel address alike: one form for all phases.
-    const bool single = node_.op == GraphOp::kConvFprop || NumElements(launch.steps) == 1;
-    plan_.right.is_pixels = !(single && IsMatrix(walks, pixels));
+    plan_.right_size = NumElements(places);
+    plan_.k_steps = taps * tap_steps;
+    plan_.all_steps = all_taps * tap_steps;
+    plan_.shape = {{"tap_steps", tap_steps}};
+    if (NumElements(phases) > 1) {
+      plan_.places = places;
+      plan_.phases = phases;
+    }
+    plan_.right.is_pixels = !IsMatrix(walks, pixels);
     if (plan_.right.is_pixels) {
       if (pixels.dims[1] != 1 && pixels.strides[1] != 1)
         return Decline("{} does not have its channels innermost", pixels.name);
-      ASSIGN_OR_RETURN(launch.right, PixelMap(pixels, walks));
-      if (plan_.batches > 1) launch.shape.emplace_back("group_channels", summed);
+      ASSIGN_OR_RETURN(plan_.right_map, PixelMap(pixels, walks));
+      if (plan_.batches > 1) plan_.shape.emplace_back("group_channels", summed);
     } else {
-      ASSIGN_OR_RETURN(launch.right, ImageMap(pixels, plan_.right, summed));
+      ASSIGN_OR_RETURN(plan_.right_map, ImageMap(pixels, plan_.right, summed));
     }
-    AddWalkMembers(walks, plan_.right.is_pixels, launch);
-    plan_.launches.push_back(std::move(launch));
+    AddWalkMembers(attrs, walks, plan_.right.is_pixels);
     return {};
   }
 
@@ -433,26 +447,24 @@ class Planner {
     for (int64_t s = rank_; s-- > 0;) dims.push_back(s + 2);
     dims.push_back(0);
     if (!IsLinear(y, dims)) return Decline("the pixels of {} do not lie in one row", y.name);
-    Sm90Launch launch;
-    ASSIGN_OR_RETURN(launch.right, ImageMap(y, plan_.right, filters));
+    ASSIGN_OR_RETURN(plan_.right_map, ImageMap(y, plan_.right, filters));
     const int64_t taps = NumElements(std::span(w.dims).subspan(2));
     plan_.padded_channels = AlignUp(channels, kSm90Panel);
     plan_.left_size = taps * plan_.padded_channels;
-    launch.right_size = filters;
-    launch.places = {filters};
-    launch.k_steps = CeilDiv(y.dims[0] * NumElements(std::span(y.dims).subspan(2)), plan_.depth());
-    launch.shape = {{"tap_steps", launch.k_steps}};
+    plan_.right_size = filters;
+    plan_.k_steps = CeilDiv(y.dims[0] * NumElements(std::span(y.dims).subspan(2)), plan_.depth());
+    plan_.all_steps = plan_.k_steps;
+    plan_.shape = {{"tap_steps", plan_.k_steps}};
     if (plan_.left.is_pixels) {
       if (x.dims[1] != 1 && x.strides[1] != 1)
         return Decline("{} does not have its channels innermost", x.name);
-      ASSIGN_OR_RETURN(launch.left, PixelMap(x, walks));
-      if (groups > 1) launch.shape.emplace_back("group_channels", channels);
-      launch.shape.emplace_back("tap_panels", plan_.padded_channels / kSm90Panel);
-      AddWalkMembers(walks, true, launch);
+      ASSIGN_OR_RETURN(plan_.left_map, PixelMap(x, walks));
+      if (groups > 1) plan_.shape.emplace_back("group_channels", channels);
+      plan_.shape.emplace_back("tap_panels", plan_.padded_channels / kSm90Panel);
+      AddWalkMembers(attrs, walks, true);
     } else {
-      ASSIGN_OR_RETURN(launch.left, ImageMap(x, plan_.left, channels));
+      ASSIGN_OR_RETURN(plan_.left_map, ImageMap(x, plan_.left, channels));
     }
-    plan_.launches.push_back(std::move(launch));
     return {};
   }
 
@@ -471,7 +483,7 @@ Result<Sm90Plan> PlanSm90(const Group& group) { return Planner(group).Run(); }
 Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan) {
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
   if (outputs.size() != 1) return Decline("{} outputs; one can be stored by map", outputs.size());
-  if (plan.launches.size() != 1 || plan.padded_channels != 0)
+  if (!plan.phases.empty() || plan.padded_channels != 0)
     return Decline("the result's places do not lie in one row of memory");
   const Tensor& y = group.graph[outputs[0]];
   if (SizeOf(y.dtype) != 2 || !IsFloat(y.dtype))
@@ -483,7 +495,7 @@ Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan) {
     pixels.push_back(0);
     if (!IsLinear(y, pixels)) return Decline("the pixels of {} do not lie in one row", y.name);
     dims = {{plan.left_size, y.strides[1]},
-            {plan.launches[0].right_size, LinearStride(y, pixels)},
+            {plan.right_size, LinearStride(y, pixels)},
             {},
             {plan.batches, plan.left_size * y.strides[1]}};
   } else {

@@ -8,8 +8,8 @@
 //   dgrad      w [channels]                   dy, by pixels           taps of the phase, filters
 //   wgrad      x, by pixels: [taps, channels] dy [filters]            pixels of dy
 //
-// A strided dgrad is one launch for each phase (the input places whose index has the same remainder
-// by the stride): within it every place has the same taps, so it is a convolution of stride 1. A
+// A strided dgrad works by phases (the input places whose index has the same remainder by the
+// stride): within one every place has the same taps, so it is a convolution of stride 1. A
 // 1x1 filter of stride 1 has no pixels to pick: the image is a matrix.
 #pragma once
 
@@ -29,15 +29,6 @@ struct Sm90Operand {
   bool is_outer = false;  // contiguous along its own axis, not along k
 };
 
-struct Sm90Launch {
-  TensorMapSpec left = {}, right = {};  // boxes and swizzles are those of the tile, see SetBox
-  std::vector<std::pair<std::string, int64_t>> shape = {};  // members of contract_shape
-  int64_t right_size = 0;
-  int64_t k_steps = 0;
-  Dims places = {};              // extents that the right axis is made of
-  Dims starts = {}, steps = {};  // dgrad: spatial place i is i * step + start in dx
-};
-
 struct Sm90Plan {
   Sm90Operand left = {}, right = {};
   bool left_is_a = false;  // of the contraction's two operands
@@ -48,7 +39,14 @@ struct Sm90Plan {
   int64_t padded_channels = 0;  // wgrad: of one tap; 0 elsewhere
   int64_t batches = 1;
   DType type = DType::kF16;  // of both operands; of two 8-bit floats that of either
-  std::vector<Sm90Launch> launches = {};
+  TensorMapSpec left_map = {}, right_map = {};  // the tile decides their boxes, see SetBox
+  std::vector<std::pair<std::string, int64_t>> shape = {};  // members of contract_shape
+  int64_t right_size = 0;                                   // of one phase
+  int64_t k_steps = 0;                                      // of one phase: the most that one has
+  int64_t all_steps = 0;                                    // of all phases together
+  bool may_be_empty = false;                                // a phase may have no taps
+  Dims places = {};  // a strided dgrad's: extents that the right axis is made of
+  Dims phases = {};  // and how many there are along each spatial dim
 
   int depth() const { return row_bytes / SizeOf(type); }  // elements along k of one step
 };

@@ -53,10 +53,9 @@ int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& ta
 }
 
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
-  // The sum of the splits is one launch over one set of places.
-  if (tile.split_k > 1 && plan.launches.size() > 1) return false;
-  const int64_t k_steps = plan.launches.empty() ? 1 : plan.launches[0].k_steps;
-  if (tile.split_k % tile.split_cluster != 0 || tile.split_k > std::max<int64_t>(k_steps, 1))
+  // Phases take the place of splits.
+  if (tile.split_k > 1 && !plan.phases.empty()) return false;
+  if (tile.split_k % tile.split_cluster != 0 || tile.split_k > std::max<int64_t>(plan.k_steps, 1))
     return false;
   if (tile.split_cluster > 1) {
     const int64_t sums = int64_t{tile.right} * (tile.left + 4) * 4;
@@ -99,30 +98,27 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const int slots = tile.split_cluster > 1
                         ? std::max(1, target.multiprocessors * 31 / 32 / tile.split_cluster)
                         : std::max(1, target.multiprocessors / tile.cluster);
-  double seconds = 0;
-  for (const Sm90Launch& launch : plan.launches) {
-    const int64_t left_tiles = CeilDiv(plan.left_size, int64_t{tile.left} * tile.cluster);
-    const int64_t right_tiles = CeilDiv(launch.right_size, tile.right);
-    const int64_t tiles = left_tiles * right_tiles * plan.batches * tile.slices();
-    const double steps = static_cast<double>(launch.k_steps) / tile.split_k;
-    const double waves = static_cast<double>(CeilDiv(tiles, slots));
-    const double main = steps * step;
-    const double each =
-        tile.ping_pong ? std::max(main + 0.2 * kTileClocks, (main + store) / 2 + kTileClocks / 2)
-                       : main + store + 0.4 * kTileClocks;
-    double launch_seconds = (waves * each + kTileClocks + (tile.ping_pong ? store : 0)) / kClock;
-    if (tile.split_cluster > 1)
-      launch_seconds += (2000 + tile.left * tile.right * 4.0 / kClusterBytes) / kClock;
-    if (tile.slices() > 1) {
-      const double slices = static_cast<double>(plan.left_size) *
-                            static_cast<double>(launch.right_size) *
-                            static_cast<double>(plan.batches) * tile.slices() * 4;
-      launch_seconds += 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
-    }
-    seconds += launch_seconds + kLaunchSeconds;
+  const int64_t phases = NumElements(plan.phases);  // 1 where there are none
+  const int64_t left_tiles = CeilDiv(plan.left_size, int64_t{tile.left} * tile.cluster);
+  const int64_t right_tiles = CeilDiv(plan.right_size, tile.right);
+  const int64_t tiles = left_tiles * right_tiles * plan.batches * tile.slices() * phases;
+  const double steps = static_cast<double>(plan.all_steps) /
+                       (static_cast<double>(phases) * tile.split_k);  // of a tile, on average
+  const double waves = static_cast<double>(CeilDiv(tiles, slots));
+  const double main = steps * step;
+  const double each = tile.ping_pong
+                          ? std::max(main + 0.2 * kTileClocks, (main + store + kTileClocks) / 2)
+                          : main + store + 0.4 * kTileClocks;
+  double clocks = waves * each + kTileClocks + (tile.ping_pong ? store : 0);
+  if (tile.split_cluster > 1) clocks += 2000 + tile.left * tile.right * 4.0 / kClusterBytes;
+  double seconds = clocks / kClock + kLaunchSeconds;
+  if (tile.slices() > 1) {
+    const double slices = static_cast<double>(plan.left_size) *
+                          static_cast<double>(plan.right_size) * static_cast<double>(plan.batches) *
+                          tile.slices() * 4;
+    seconds += 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
   }
-  return std::max(seconds, floor_bytes / kDramBytesPerSecond +
-                               kLaunchSeconds * static_cast<double>(plan.launches.size()));
+  return std::max(seconds, floor_bytes / kDramBytesPerSecond + kLaunchSeconds);
 }
 
 }  // namespace kiln::compiler

@@ -63,15 +63,22 @@ constexpr int kVector = 8;  // neighbours that the skeleton hands over at once
 // ---- the kernel
 // --------------------------------------------------------------------------------------------
 
+EpilogueAxes AxesOf(const Sm90Plan& plan) {
+  return {.left_is_a = plan.left_is_a,
+          .left_size = plan.left_size,
+          .padded_channels = plan.padded_channels,
+          .right_size = plan.right_size,
+          .places = plan.places,
+          .phases = plan.phases};
+}
+
 class Schedule {
  public:
-  Schedule(const Group& group, const Target& target, const Sm90Plan& plan, const Sm90Tile& tile,
-           const Sm90Launch& launch)
+  Schedule(const Group& group, const Target& target, const Sm90Plan& plan, const Sm90Tile& tile)
       : group_(group),
         target_(target),
         plan_(plan),
         tile_(tile),
-        launch_(launch),
         b_(group, target,
            fmt::format("wgmma_sm90: tile {}x{}x{}, {} stages, cluster {}{}{}", tile.left,
                        tile.right, plan.depth(), StagesOf(plan, tile, target), tile.cluster,
@@ -82,9 +89,9 @@ class Schedule {
 
   void Lower(Lowered& lowered) {
     Call call{.skeleton = "contract_sm90"};
-    call.maps = {b_.Map("left_map", plan_.left.id, Boxed(launch_.left, plan_.left, tile_.left)),
+    call.maps = {b_.Map("left_map", plan_.left.id, Boxed(plan_.left_map, plan_.left, tile_.left)),
                  b_.Map("right_map", plan_.right.id,
-                        Boxed(launch_.right, plan_.right, tile_.right / tile_.cluster))};
+                        Boxed(plan_.right_map, plan_.right, tile_.right / tile_.cluster))};
     call.wgmma = {.columns = tile_.columns(),
                   .type = group_.graph[plan_.left.id].dtype,
                   .right_type = group_.graph[plan_.right.id].dtype,
@@ -136,7 +143,8 @@ class Schedule {
         {"kBatched", plan_.batches > 1 ? 1 : 0},
         {"kSplit", tile_.split_k > 1 ? 1 : 0},
         {"kSplitCluster", tile_.split_cluster},
-        {"kMayBeEmpty", MayBeEmpty() ? 1 : 0},
+        {"kPhased", plan_.phases.empty() ? 0 : 1},
+        {"kMayBeEmpty", plan_.may_be_empty ? 1 : 0},
         {"kVectorLeft", 1},
         {"kDirect", tile_.direct ? 1 : 0},
     };
@@ -148,7 +156,7 @@ class Schedule {
     TensorMapSpec map = *PlanSm90Output(group_, plan_);
     map.box = {64, BoxColumns(tile_), 1, 1, 1};
     call.maps.push_back(b_.Map("out_map", y, map));
-    ContractionEpilogue epilogue(group_, b_, c_, Axes());
+    ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
     const int operands = std::max(epilogue.row_operands(), 1);
     call.config.push_back({"kOperands", epilogue.row_operands()});
     call.config.push_back({"kPackBf16", group_.graph[y].dtype == DType::kBF16 ? 1 : 0});
@@ -170,26 +178,21 @@ class Schedule {
     return f.params.back().name;
   }
 
-  // A phase of a strided dgrad that no tap reaches is all zeros.
-  bool MayBeEmpty() const {
-    return std::ranges::any_of(plan_.launches, [](const Sm90Launch& l) { return l.k_steps == 0; });
-  }
-
   // Returns the number of tiles, in clusters.
   int64_t Shape(Call& call) {
     const int64_t left_tiles = CeilDiv(plan_.left_size, int64_t{tile_.left} * tile_.cluster);
-    const int64_t right_tiles = CeilDiv(launch_.right_size, tile_.right);
+    const int64_t right_tiles = CeilDiv(plan_.right_size, tile_.right);
     const auto add = [&](const std::string& name, int64_t value) {
       call.shape.push_back({name, b_.Arg(name, value)});
     };
     add("left_tiles", left_tiles);
     add("right_tiles", right_tiles);
     add("raster", tile_.raster);
-    add("k_steps", launch_.k_steps);
+    add("k_steps", plan_.k_steps);
     if (plan_.batches > 1) add("batches", plan_.batches);
     if (tile_.split_k > 1) add("splits", tile_.split_k);
-    for (const auto& [name, value] : launch_.shape) add(name, value);
-    return left_tiles * right_tiles * plan_.batches * tile_.slices();
+    for (const auto& [name, value] : plan_.shape) add(name, value);
+    return left_tiles * right_tiles * plan_.batches * tile_.slices() * NumElements(plan_.phases);
   }
 
   Call::Function StoreFunction(Lowered& lowered) {
@@ -201,7 +204,7 @@ class Schedule {
     if (tile_.slices() > 1) {
       StoreSlice(f.body, lowered, values, accumulator, batch, split, left, right);
     } else {
-      StoreResult(f.body, values, accumulator, batch, left, right);
+      StoreResult(f.body, values, accumulator, batch, split, left, right);
     }
     return f;
   }
@@ -210,10 +213,10 @@ class Schedule {
   void StoreSlice(Block& out, Lowered& lowered, const std::string& values, DType type,
                   const Expr& batch, const Expr& split, const Expr& left, const Expr& right) {
     const int64_t pitch = AlignUp(plan_.left_size, kVector);
-    lowered.scratch_bytes = {int64_t{tile_.slices()} * plan_.batches * launch_.right_size * pitch *
+    lowered.scratch_bytes = {int64_t{tile_.slices()} * plan_.batches * plan_.right_size * pitch *
                              SizeOf(type)};
     const std::string slices = b_.Scratch(0, type, false);
-    const Expr right_size = b_.Arg("right_size", launch_.right_size);
+    const Expr right_size = b_.Arg("right_size", plan_.right_size);
     Block inside;
     Expr row = split;
     if (plan_.batches > 1) row = row * b_.Arg("slice_batches", plan_.batches) + batch;
@@ -224,33 +227,23 @@ class Schedule {
         tile::And(tile::Lt(left, pitch_arg), tile::Lt(right, right_size)), std::move(inside), {}}});
   }
 
+  // `phase` is that of a strided dgrad.
   void StoreResult(Block& out, const std::string& values, DType type, const Expr& batch,
-                   const Expr& left, const Expr& right) {
-    ContractionEpilogue epilogue(group_, b_, c_, Axes());
+                   const Expr& phase, const Expr& left, const Expr& right) {
+    ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
     const int lanes = std::min(kVector, epilogue.lanes());
     for (int first = 0; first < kVector; first += lanes) {
       const Expr at = b_.Let(out, "at", left + b_.Idx(first));
-      epilogue.Store(out, batch, at, right, lanes, [&](const Expr& lane) {
-        return tile::Load(values, type, b_.Idx(first) + lane);
-      });
+      epilogue.Store(
+          out, batch, at, right, lanes,
+          [&](const Expr& lane) { return tile::Load(values, type, b_.Idx(first) + lane); }, phase);
     }
-  }
-
-  EpilogueAxes Axes() const {
-    return {.left_is_a = plan_.left_is_a,
-            .left_size = plan_.left_size,
-            .padded_channels = plan_.padded_channels,
-            .right_size = launch_.right_size,
-            .places = launch_.places,
-            .starts = launch_.starts,
-            .steps = launch_.steps};
   }
 
   const Group& group_;
   const Target& target_;
   const Sm90Plan& plan_;
   const Sm90Tile& tile_;
-  const Sm90Launch& launch_;
   KernelBuilder b_;
   Contraction c_{};
 };
@@ -312,21 +305,14 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
     return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
                          KnobText(kWgmmaSm90Engine, knobs));
   Lowered lowered;
-  for (const Sm90Launch& launch : plan.launches)
-    Schedule(group, target, plan, tile, launch).Lower(lowered);
+  Schedule(group, target, plan, tile).Lower(lowered);
   if (tile.slices() > 1) {
     SumSplits(group, target,
               {.splits = tile.slices(),
                .batches = plan.batches,
                .left_pitch = AlignUp(plan.left_size, kVector),
                .accumulator = plan.type == DType::kI8 ? DType::kI32 : DType::kF32,
-               .axes = {.left_is_a = plan.left_is_a,
-                        .left_size = plan.left_size,
-                        .padded_channels = plan.padded_channels,
-                        .right_size = plan.launches[0].right_size,
-                        .places = plan.launches[0].places,
-                        .starts = plan.launches[0].starts,
-                        .steps = plan.launches[0].steps}},
+               .axes = AxesOf(plan)},
               lowered);
   }
   return lowered;
@@ -350,10 +336,9 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
   std::vector<std::vector<int>> all;
   const auto plan = PlanSm90(group);
   if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
-  const int64_t right_size = plan->launches.empty() ? 1 : plan->launches[0].right_size;
   for (const int left : kLeftDomain) {
     for (const int right : kRightDomain) {
-      const bool too_wide = right > 8 && right / 2 >= AlignUp(right_size, 8);
+      const bool too_wide = right > 8 && right / 2 >= AlignUp(plan->right_size, 8);
       const bool too_high = left > 64 && left / 2 >= plan->left_size;
       if (too_wide || too_high) continue;
       for (const int cluster : kClusterDomain) {
@@ -363,10 +348,10 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
               .left = left, .right = right, .cluster = cluster, .ping_pong = ping_pong != 0};
           if (!IsLegal(*plan, tile, target)) continue;
           for (const int split : kSplitDomain) {
-            if (split > 1 && plan->launches.size() > 1) break;
-            if (split > 1 && split * 4 > plan->launches[0].k_steps) break;
-            const int64_t tiles =
-                CeilDiv(plan->left_size, left) * CeilDiv(right_size, right) * plan->batches * split;
+            if (split > 1 && !plan->phases.empty()) break;
+            if (split > 1 && split * 4 > plan->k_steps) break;
+            const int64_t tiles = CeilDiv(plan->left_size, left) *
+                                  CeilDiv(plan->right_size, right) * plan->batches * split;
             if (split > 1 && tiles > 2 * target.multiprocessors) break;
             tile.split_k = split;
             for (const int parts : kSplitClusterDomain) {

@@ -37,6 +37,14 @@ struct contract_shape {
   int offset_w = 1, offset_h = 1, offset_d = 1;
   int filter_first = 0, filter_w = 1, filter_h = 0, filter_d = 0;
   int tap_panels = 1;  // wgrad: panels of 64 channels of one tap
+  // dgrad by phases: place i of phase f is i * phases + f in the result. Tap r of a filter of
+  // `size` taps reaches the phase if f + pad - r * dilation is a multiple of the stride `phases`:
+  // every period-th one.
+  int phases_w = 1, phases_h = 1, phases_d = 1;
+  int pad_w = 0, pad_h = 0, pad_d = 0;
+  int dilation_w = 1, dilation_h = 1, dilation_d = 1;
+  int size_w = 1, size_h = 1, size_d = 1;
+  int period_w = 1, period_h = 1, period_d = 1;
 };
 
 enum { kMatrix, kPixels };      // how an operand is addressed
@@ -64,9 +72,47 @@ struct contract {
   static constexpr int kStagingAt = (C::kStages * kStageBytes + 1023) / 1024 * 1024;
 
   struct place {
-    int split, batch, left, right;
+    int split, batch, left, right;  // of the parts of a result by split-K, or its phase
     int first_step, steps;
   };
+
+  // The taps of a place along the three dims: how many, the offset of the first, and where it
+  // stands in the filter, from which the others follow in equal steps.
+  struct taps {
+    int w, h, d;
+    tap_offset first;
+    int filter;
+  };
+  struct phase_taps {
+    int count, offset, filter;
+  };
+  static __device__ inline phase_taps taps_of_phase(int phase, int phases, int pad, int dilation,
+                                                    int size, int period, int low, int step) {
+    const int from = phase + pad;
+#pragma unroll 1
+    for (int r = size - 1; r >= 0 && r >= size - period; --r) {
+      if ((from - r * dilation) % phases == 0)
+        return {r / period + 1, (from - r * dilation) / phases - low, -r * (step / period)};
+    }
+    return {0, 0, 0};
+  }
+  static __device__ inline taps taps_of(const contract_shape& s, int phase) {
+    if constexpr (!C::kPhased) return {s.taps_w, s.taps_h, s.taps_d, {}, s.filter_first};
+    const int row = phase / s.phases_w, plane = row / s.phases_h;
+    const phase_taps w = taps_of_phase(phase - row * s.phases_w, s.phases_w, s.pad_w, s.dilation_w,
+                                       s.size_w, s.period_w, s.low_w, s.filter_w);
+    const phase_taps h = taps_of_phase(row - plane * s.phases_h, s.phases_h, s.pad_h, s.dilation_h,
+                                       s.size_h, s.period_h, s.low_h, s.filter_h);
+    phase_taps d = {1, 0, 0};
+    if constexpr (C::kSpatial == 3)
+      d = taps_of_phase(plane, s.phases_d, s.pad_d, s.dilation_d, s.size_d, s.period_d, s.low_d,
+                        s.filter_d);
+    return {w.count,
+            h.count,
+            d.count,
+            {w.offset, h.offset, d.offset},
+            s.filter_first + w.filter + h.filter + d.filter};
+  }
   struct batch_place {
     int outer, inner;
   };
@@ -76,8 +122,24 @@ struct contract {
     return {outer, p.batch - outer * s.inner_batches};
   }
 
-  static __device__ inline place place_of(const contract_shape& s, int tile, int rank) {
+  static __device__ inline int phases_of(const contract_shape& s) {
+    return C::kPhased ? s.phases_w * s.phases_h * s.phases_d : 1;
+  }
+
+  // `clusters` of them walk the tiles.
+  static __device__ inline place place_of(const contract_shape& s, int tile, int rank,
+                                          int clusters) {
     place p = {};
+    p.steps = s.k_steps;
+    if constexpr (C::kPhased) {
+      // Neighbours make the phases of one region, which read the same pixels. Phases have more or
+      // fewer taps: they change places from turn to turn, so that every cluster gets some of each.
+      const int phases = phases_of(s), region = tile / phases;
+      p.split = (tile - region * phases + region / max(1, clusters / phases)) % phases;
+      tile = region;
+      const taps t = taps_of(s, p.split);
+      p.steps = t.w * t.h * t.d * s.tap_steps;
+    }
     int part = 0;  // of the sum over k
     if constexpr (C::kSplit) {
       const int slices = s.splits / C::kSplitCluster;
@@ -95,7 +157,6 @@ struct contract {
     const int neighbour = C::kCluster > 1 ? rank : 0;
     p.left = ((band * s.raster + in_band % rows) * C::kCluster + neighbour) * C::kTileLeft;
     p.right = in_band / rows * C::kTileRight;
-    p.steps = s.k_steps;
     if constexpr (C::kSplit) {
       p.first_step = static_cast<int>(static_cast<long long>(s.k_steps) * part / s.splits);
       p.steps = static_cast<int>(static_cast<long long>(s.k_steps) * (part + 1) / s.splits) -
@@ -197,8 +258,13 @@ struct contract {
 
     // Taps and channel block of the first step.
     int tap = p.first_step / s.tap_steps, block = p.first_step - tap * s.tap_steps;
-    int tap_w = tap % s.taps_w, tap_h = tap / s.taps_w % s.taps_h,
-        tap_d = tap / s.taps_w / s.taps_h;
+    const taps all = taps_of(s, p.split);
+    int tap_w = 0, tap_h = 0, tap_d = 0;
+    if constexpr (C::kSplit) {
+      tap_w = tap % all.w;
+      tap_h = tap / all.w % all.h;
+      tap_d = tap / all.w / all.h;
+    }
 
     pixel_place at = {};
     int channel[C::kTileLeft / kPanel];
@@ -228,8 +294,7 @@ struct contract {
       mbarrier_wait(empty, r.phase ^ 1);
       mbarrier_expect(full, kStageBytes);
       const int k = block * kDepth;
-      const int filter =
-          s.filter_first + tap_w * s.filter_w + tap_h * s.filter_h + tap_d * s.filter_d;
+      const int filter = all.filter + tap_w * s.filter_w + tap_h * s.filter_h + tap_d * s.filter_d;
       if constexpr (C::kLeft == kMatrix) {
         load_matrix<C::kTileLeft, C::kLeftMajor, false>(to_left, left, full, k, p.left,
                                                         filter + left_inner, left_outer, rank);
@@ -244,7 +309,9 @@ struct contract {
         load_matrix<kRightRows, C::kRightMajor, kShared>(to_right, right, full, k, p.right,
                                                          right_inner, right_outer, rank);
       } else {
-        const tap_offset moved = {tap_w * s.offset_w, tap_h * s.offset_h, tap_d * s.offset_d};
+        const tap_offset moved = {all.first.w + tap_w * s.offset_w,
+                                  all.first.h + tap_h * s.offset_h,
+                                  all.first.d + tap_d * s.offset_d};
         const int c = p.batch * s.group_channels + k;
         if constexpr (kShared)
           tma_load_pixels<C::kSpatial>(to_right + rank * kShare * C::kRowBytes, right, full, c, at,
@@ -254,9 +321,9 @@ struct contract {
       }
       if (++block == s.tap_steps) {
         block = 0;
-        if (++tap_w == s.taps_w) {
+        if (++tap_w == all.w) {
           tap_w = 0;
-          if (++tap_h == s.taps_h) {
+          if (++tap_h == all.h) {
             tap_h = 0;
             ++tap_d;
           }
@@ -513,7 +580,8 @@ struct contract {
       __syncthreads();
     unsigned rank = 0;
     if constexpr (kBlocksOfCluster > 1) rank = cluster_rank();
-    const int tiles = s.left_tiles * s.right_tiles * s.batches * (s.splits / C::kSplitCluster);
+    const int tiles =
+        s.left_tiles * s.right_tiles * s.batches * (s.splits / C::kSplitCluster) * phases_of(s);
     const int first = blockIdx.x / kBlocksOfCluster, step = gridDim.x / kBlocksOfCluster;
     ring r;
     if (group == kGroups) {
@@ -521,7 +589,7 @@ struct contract {
       if (thread < 32 && elect_one()) {
 #pragma unroll 1
         for (int tile = first; tile < tiles; tile += step)
-          produce_tile(s, place_of(s, tile, rank), left, right, stages, barriers, r, rank);
+          produce_tile(s, place_of(s, tile, rank, step), left, right, stages, barriers, r, rank);
         // Other blocks of the cluster may still arrive at these barriers.
         if constexpr (C::kCluster > 1) {
           for (int i = 0; i < C::kStages; ++i, r.advance())
@@ -545,7 +613,7 @@ struct contract {
     int turn = 0;
 #pragma unroll 1
     for (int tile = first; tile < tiles; tile += step, ++turn) {
-      const place p = place_of(s, tile, rank);
+      const place p = place_of(s, tile, rank, step);
       if constexpr (C::kPingPong) {
         if (turn % 2 != group) {
           r.skip(p.steps);
