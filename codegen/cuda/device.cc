@@ -54,6 +54,14 @@ constexpr PreludeRow kPrelude[] = {
     {"contract_sm90", "tma.cuh"},
     {"contract_sm90", "wgmma.cuh"},
     {"contract_sm90", "contract_sm90.cuh"},
+    {"conv_halo_sm90", "mbarrier.cuh"},
+    {"conv_halo_sm90", "tma.cuh"},
+    {"conv_halo_sm90", "wgmma.cuh"},
+    {"conv_halo_sm90", "conv_halo_sm90.cuh"},
+    {"wgrad_halo_sm90", "mbarrier.cuh"},
+    {"wgrad_halo_sm90", "tma.cuh"},
+    {"wgrad_halo_sm90", "wgmma.cuh"},
+    {"wgrad_halo_sm90", "wgrad_halo_sm90.cuh"},
 };
 
 bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

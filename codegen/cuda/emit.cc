@@ -267,7 +267,8 @@ class Emitter {
   }
 
   void Emit(const Call& s) {
-    w_.Line("contract_shape shape;");
+    // The skeleton conv_halo_sm90 has a conv_halo_shape.
+    w_.Line("{}_shape shape;", s.skeleton.substr(0, s.skeleton.rfind('_')));
     for (const Call::Member& m : s.shape) w_.Line("shape.{} = {};", m.name, exprs_.Text(m.value));
     std::string arguments;
     for (const std::string& map : s.maps) arguments += map + ", ";

@@ -5,6 +5,7 @@
 #include "compiler/engines/contract_simt.h"
 #include "compiler/engines/conv_direct.h"
 #include "compiler/engines/conv_first_layer.h"
+#include "compiler/engines/conv_halo_sm90.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/pointwise.h"
@@ -17,9 +18,9 @@ std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
   static const Engine kEngines[] = {
-      kPointwiseEngine,      kReduceEngine,          kContractSimtEngine,
-      kContractMmaEngine,    kWgmmaSm90Engine,       kConvDirectEngine,
-      kConvFirstLayerEngine, kContractMmaTf32Engine, kContractMmaAtomicEngine};
+      kPointwiseEngine,         kReduceEngine,      kContractSimtEngine,   kContractMmaEngine,
+      kWgmmaSm90Engine,         kConvDirectEngine,  kConvFirstLayerEngine, kContractMmaTf32Engine,
+      kContractMmaAtomicEngine, kConvHaloSm90Engine};
   return kEngines;
 }
 

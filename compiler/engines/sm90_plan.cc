@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/map_dims.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -17,60 +18,9 @@ using graph::Node;
 using graph::Tensor;
 using graph::TensorId;
 
-constexpr int64_t kMapAlignment = 16;
-
 template <class... A>
 Status Decline(fmt::format_string<A...> format, A&&... args) {
   return Status::Error(Code::kUnsupportedShape, format, std::forward<A>(args)...);
-}
-
-// One dim of a tensor map: extent, and stride in elements.
-struct MapDim {
-  int64_t extent = 1, stride = 0;
-};
-
-bool IsAligned(int64_t elements, DType type) {
-  return elements * SizeOf(type) % kMapAlignment == 0;
-}
-
-// dims[0] is the contiguous one. A dim of extent 1 may have any stride; the driver wants a legal
-// one.
-Result<TensorMapSpec> MakeMap(const Tensor& t, TensorMapSpec::Kind kind,
-                              const std::vector<MapDim>& dims) {
-  TensorMapSpec map{.kind = kind, .type = t.dtype, .rank = static_cast<int>(dims.size())};
-  if (t.alignment % kMapAlignment != 0)
-    return Decline("{} is aligned to {} bytes; tensor maps need 16", t.name, t.alignment);
-  if (dims[0].extent != 1 && dims[0].stride != 1)
-    return Decline("{} is not contiguous where a tensor map must be", t.name);
-  for (size_t d = 0; d < dims.size(); ++d) {
-    map.dims[d] = dims[d].extent;
-    if (d == 0) continue;
-    const bool is_free = dims[d].extent == 1;
-    if (!is_free && (!IsAligned(dims[d].stride, t.dtype) || dims[d].stride <= 0))
-      return Decline("{} has a stride of {} elements, {} bytes; tensor maps need multiples of 16",
-                     t.name, dims[d].stride, dims[d].stride * SizeOf(t.dtype));
-    map.stride_bytes[d - 1] = is_free ? kMapAlignment : dims[d].stride * SizeOf(t.dtype);
-  }
-  return map;
-}
-
-// Whether dims `first` … of a tensor are as one of the innermost's stride: each stride is the
-// product of the extents inside it.
-bool IsLinear(const Tensor& t, const std::vector<int64_t>& dims_innermost_first) {
-  int64_t expected = 0;
-  for (const int64_t d : dims_innermost_first) {
-    if (t.dims[d] == 1) continue;
-    if (expected != 0 && t.strides[d] != expected) return false;
-    expected = t.strides[d] * t.dims[d];
-  }
-  return true;
-}
-
-// Stride of the innermost of these dims that has more than one element.
-int64_t LinearStride(const Tensor& t, const std::vector<int64_t>& dims_innermost_first) {
-  for (const int64_t d : dims_innermost_first)
-    if (t.dims[d] != 1) return t.strides[d];
-  return 0;
 }
 
 class Planner {
@@ -93,9 +43,9 @@ class Planner {
   // Which axis of a matrix operand a tensor map can have innermost.
   Result<bool> IsOuterMajor(const Tensor& t, MapDim outer, MapDim k) const {
     const bool along_k = k.stride == 1 || k.extent == 1;
-    if (along_k && (outer.extent == 1 || IsAligned(outer.stride, t.dtype))) return false;
+    if (along_k && (outer.extent == 1 || IsMapAligned(outer.stride, t.dtype))) return false;
     const bool along_outer = outer.stride == 1 || outer.extent == 1;
-    if (along_outer && Is16Bit() && (k.extent == 1 || IsAligned(k.stride, t.dtype))) return true;
+    if (along_outer && Is16Bit() && (k.extent == 1 || IsMapAligned(k.stride, t.dtype))) return true;
     return Decline(
         "{} has strides {} and {} along its own axis and along k: one must be 1{}, the "
         "other a multiple of 16 bytes",

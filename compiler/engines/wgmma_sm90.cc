@@ -15,6 +15,7 @@
 
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/engines/sm90_functions.h"
 #include "compiler/engines/sm90_plan.h"
 #include "compiler/engines/sm90_tile.h"
 #include "compiler/engines/split_sum.h"
@@ -157,25 +158,7 @@ class Schedule {
     map.box = {64, BoxColumns(tile_), 1, 1, 1};
     call.maps.push_back(b_.Map("out_map", y, map));
     ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
-    const int operands = std::max(epilogue.row_operands(), 1);
-    call.config.push_back({"kOperands", epilogue.row_operands()});
-    call.config.push_back({"kPackBf16", group_.graph[y].dtype == DType::kBF16 ? 1 : 0});
-    Call::Function rows{.name = "rows"}, apply{.name = "apply"};
-    const Expr batch = Scalar(rows, "batch", t()), left = Scalar(rows, "left", t());
-    epilogue.Rows(rows.body, batch, left, Array(rows, "operands", DType::kF32, operands, true));
-    const Expr value = Scalar(apply, "value", DType::kF32);
-    const std::string taken = Array(apply, "operands", DType::kF32, operands, false);
-    epilogue.Apply(apply.body, value, taken, Array(apply, "result", DType::kF32, 1, true));
-    call.functions = {std::move(rows), std::move(apply)};
-  }
-
-  Expr Scalar(Call::Function& f, const char* name, DType type) {
-    f.params.push_back({b_.Name(name), type, 0});
-    return tile::Var(f.params.back().name, type);
-  }
-  std::string Array(Call::Function& f, const char* name, DType type, int64_t size, bool is_output) {
-    f.params.push_back({b_.Name(name), type, size, is_output});
-    return f.params.back().name;
+    AddRowFunctions(b_, epilogue, group_.graph[y].dtype, call);
   }
 
   // Returns the number of tiles, in clusters.
@@ -198,9 +181,9 @@ class Schedule {
   Call::Function StoreFunction(Lowered& lowered) {
     Call::Function f{.name = "store"};
     const DType accumulator = ArithmeticType(plan_.type) == DType::kI32 ? DType::kI32 : DType::kF32;
-    const std::string values = Array(f, "values", accumulator, kVector, false);
-    const Expr batch = Scalar(f, "batch", t()), split = Scalar(f, "split", t());
-    const Expr left = Scalar(f, "left", t()), right = Scalar(f, "right", t());
+    const std::string values = AddArray(b_, f, "values", accumulator, kVector);
+    const Expr batch = AddScalar(b_, f, "batch", t()), split = AddScalar(b_, f, "split", t());
+    const Expr left = AddScalar(b_, f, "left", t()), right = AddScalar(b_, f, "right", t());
     if (tile_.slices() > 1) {
       StoreSlice(f.body, lowered, values, accumulator, batch, split, left, right);
     } else {
@@ -231,13 +214,7 @@ class Schedule {
   void StoreResult(Block& out, const std::string& values, DType type, const Expr& batch,
                    const Expr& phase, const Expr& left, const Expr& right) {
     ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
-    const int lanes = std::min(kVector, epilogue.lanes());
-    for (int first = 0; first < kVector; first += lanes) {
-      const Expr at = b_.Let(out, "at", left + b_.Idx(first));
-      epilogue.Store(
-          out, batch, at, right, lanes,
-          [&](const Expr& lane) { return tile::Load(values, type, b_.Idx(first) + lane); }, phase);
-    }
+    StoreNeighbours(b_, epilogue, out, values, type, kVector, batch, left, right, phase);
   }
 
   const Group& group_;

@@ -48,7 +48,6 @@ struct contract_shape {
 };
 
 enum { kMatrix, kPixels };      // how an operand is addressed
-enum { kMajorK, kMajorOuter };  // which of its axes is contiguous
 
 template <class C>
 struct contract {

@@ -1,6 +1,7 @@
 #pragma once
 // What stands around wgmma, sm_90a. PTX ISA "wgmma". The instruction itself is printed with the
 // kernel, for the one shape that it uses.
+enum { kMajorK, kMajorOuter };  // which axis of an operand is contiguous in shared memory
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -32,6 +33,11 @@ __device__ inline void store_transposed(unsigned to, unsigned a, unsigned b, uns
                                         unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+__device__ inline void store_transposed(unsigned to, unsigned a, unsigned b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(a),
+               "r"(b)
                : "memory");
 }
 // A descriptor's address. In a cluster a shared address carries the block's rank above its 18 low

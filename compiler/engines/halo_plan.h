@@ -1,0 +1,82 @@
+// HaloPlan: a convolution of stride 1 as conv_halo_sm90 and wgrad_halo_sm90 (codegen/cuda/device)
+// run it: tiles of places whose pixels are loaded once, halo and all, and numbered so that a tap is
+// a shift by some pixels.
+//
+//            left (rows of wgmma, 64)   right (columns)              k
+//   fprop    w [filters], resident      x, pixels of a tile          taps, channels
+//   dgrad    w [channels], resident     dy, pixels of a tile         taps from the last, filters
+//   wgrad    dy [filters]               x [taps of a filter row,     pixels of a tile
+//                                       channels]
+#pragma once
+
+#include <vector>
+
+#include "compiler/engines/conv_shape.h"
+#include "ir/base/result.h"
+#include "ir/target.h"
+#include "ir/tensor_map.h"
+
+namespace kiln::compiler {
+
+struct HaloPlan {
+  ConvShape conv = {};
+  DType type = DType::kF16;
+  bool is_wgrad = false;
+  bool is_mirrored = false;                        // tap t reads the filter's tap from the end
+  int64_t images = 1, places_h = 1, places_w = 1;  // of the result; wgrad: of dy
+  int filter_h = 1, filter_w = 1;
+  int dilation_h = 1, dilation_w = 1;
+  int64_t low_h = 0, low_w = 0;  // place → coordinate of its first tap
+  int64_t left_size = 0;         // rows of the result; wgrad: filters
+  int64_t summed = 0;            // channels along k; wgrad: channels of the result
+  int row_bytes = 128;           // of a pixel in shared memory
+  bool left_is_outer = false;    // weights: contiguous along left, not along k
+  bool is_direct = false;        // the result goes out by tensor map
+  // Boxes are those of the tile, see HaloBoxes.
+  TensorMapSpec left = {}, right = {}, out = {};
+
+  int left_tiles() const { return static_cast<int>(CeilDiv(left_size, 64)); }
+  // wgrad: panels of 64 channels, filter rows that a block makes, and blocks for all of them.
+  int panels() const { return static_cast<int>(CeilDiv(summed, 64)); }
+  int groups() const { return is_wgrad ? wgrad_groups : 2; }
+  int sets() const { return static_cast<int>(CeilDiv(filter_h, wgrad_groups)); }
+  int wgrad_groups = 1;
+  // Blocks that a set of tiles needs side by side.
+  int parts() const { return is_wgrad ? left_tiles() * panels() * sets() : left_tiles(); }
+};
+
+// The plan, or why the convolution has none.
+Result<HaloPlan> PlanHalo(const Group& group);
+
+// Places of a tile. A width of 0 is that of the image.
+struct HaloTile {
+  int rows = 1, width = 0;
+};
+
+// What follows from plan and tile.
+struct HaloGeometry {
+  int rows = 0, width = 0;
+  bool is_strips = false;      // narrower than the image
+  int pitch = 0;               // from row to row of a tile
+  int columns = 0;             // of one wgmma
+  int steps = 0;               // along k: of one tap; wgrad: of a tile
+  int64_t load_bytes = 0;      // of a tile
+  int64_t buffer_bytes = 0;    // in shared memory, of a tile
+  int64_t resident_bytes = 0;  // of all tiles: weights
+  int buffers = 0;             // as many as fit
+  int64_t shared_bytes = 0;
+  int64_t strips_h = 0, strips_w = 0, tiles = 0, blocks = 0;
+};
+HaloGeometry GeometryOf(const HaloPlan& plan, const HaloTile& tile, const Target& target);
+
+// Whether a tile has a kernel, or the reason in a sentence.
+Status CheckTile(const HaloPlan& plan, const HaloTile& tile, const Target& target);
+
+// Fills in the boxes of the plan's maps.
+void HaloBoxes(HaloPlan& plan, const HaloGeometry& tile);
+
+// Modelled seconds, the sum of splits included; `floor_bytes` is what memory must move at least.
+double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& target,
+                   double floor_bytes);
+
+}  // namespace kiln::compiler
