@@ -35,6 +35,7 @@ constexpr PreludeRow kPrelude[] = {
     {"min_nan", "minmax.cuh"},
     {"max_nan", "minmax.cuh"},
     {"fast_div", "fast_div.cuh"},
+    {"contract_sm90", "fast_div.cuh"},
     {"div_or_zero", "integer.cuh"},
     {"mod_or_zero", "integer.cuh"},
     {"copy", "copy.cuh"},

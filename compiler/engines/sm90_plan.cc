@@ -336,6 +336,8 @@ class Planner {
         add("pad", s >= 0 ? attrs.pre_padding[s] : 0);
         add("dilation", s >= 0 ? attrs.dilation[s] : 1);
         add("size", s >= 0 ? g_[w_].dims[s + 2] : 1);
+        add("unit", walk.filter_step / std::abs(walk.filter_step) * filter_scale);
+        add("bias", s >= 0 ? AlignUp(g_[w_].dims[s + 2] * attrs.dilation[s], walk.phases) : 1);
         add("period", std::abs(walk.filter_step));
         filter_first += (attrs.flip && s >= 0 ? g_[w_].dims[s + 2] - 1 : 0) * filter_scale;
       } else {
@@ -427,6 +429,14 @@ class Planner {
 };
 
 }  // namespace
+
+bool IsSm90Divisor(std::string_view member) {
+  constexpr std::string_view kDivisors[] = {
+      "slices",   "batch_tiles", "band_tiles", "raster",   "last_raster", "places_w", "places_h",
+      "places_d", "taps_w",      "taps_h",     "taps_d",   "tap_panels",  "phases",   "phases_w",
+      "phases_h", "turn",        "phases_d",   "period_w", "period_h",    "period_d"};
+  return std::ranges::find(kDivisors, member) != std::end(kDivisors);
+}
 
 Result<Sm90Plan> PlanSm90(const Group& group) { return Planner(group).Run(); }
 

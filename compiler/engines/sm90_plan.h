@@ -14,6 +14,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,9 @@ struct Sm90Plan {
 
   int depth() const { return row_bytes / SizeOf(type); }  // elements along k of one step
 };
+
+// Members of contract_shape that it divides by: they go with a multiplier and a shift.
+bool IsSm90Divisor(std::string_view member);
 
 // Elements of an outer-major operand in one row of shared memory.
 inline constexpr int kSm90Panel = 64;

@@ -17,9 +17,10 @@ constexpr double kClock = 1.6e9;
 constexpr double kTensorFlops = 4096;  // per clock, 16-bit: 64x256x16 products in 128 clocks
 constexpr double kL2Bytes = 40;        // per clock
 constexpr double kSharedBytesPerClock = 128;
-constexpr double kClusterBytes = 32;  // per clock, from other blocks' shared memory
-constexpr double kStoreClocks = 0.075, kDirectClocks = 0.03;  // of an element of the result
-constexpr double kTileClocks = 900;  // to fill the pipeline and to drain it
+constexpr double kClusterClocks = 600;  // until the blocks of a cluster have met
+constexpr double kClusterBytes = 32;    // per clock, from other blocks' shared memory
+constexpr double kStoreClocks = 0.11, kDirectClocks = 0.03;  // of an element of the result
+constexpr double kTileClocks = 900;                          // to fill the pipeline and to drain it
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
 constexpr double kLaunchSeconds = 2.5e-6;
 
@@ -110,6 +111,7 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
                           ? std::max(main + 0.2 * kTileClocks, (main + store + kTileClocks) / 2)
                           : main + store + 0.4 * kTileClocks;
   double clocks = waves * each + kTileClocks + (tile.ping_pong ? store : 0);
+  if (tile.cluster > 1) clocks += kClusterClocks;
   if (tile.split_cluster > 1) clocks += 2000 + tile.left * tile.right * 4.0 / kClusterBytes;
   double seconds = clocks / kClock + kLaunchSeconds;
   if (tile.slices() > 1) {

@@ -36,7 +36,8 @@ constexpr int kLeftDomain[] = {128, 64, 256};
 constexpr int kRightDomain[] = {256, 192, 160, 128, 96, 64, 32, 16, 8};
 constexpr int kClusterDomain[] = {1, 2};
 constexpr int kScheduleDomain[] = {0, 1};
-constexpr int kSplitDomain[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 14, 16, 22, 29, 33, 44, 66, 132};
+constexpr int kSplitDomain[] = {1,  2,  3,  4,  5,  6,  7,  8,  11, 12, 14, 16, 20,  22,
+                                24, 28, 29, 32, 33, 40, 44, 48, 56, 64, 66, 96, 128, 132};
 constexpr int kSplitClusterDomain[] = {1, 2, 4, 8};
 constexpr int kRasterDomain[] = {8, 1, 4, 16};
 constexpr KnobRow kKnobs[] = {
@@ -165,15 +166,38 @@ class Schedule {
   int64_t Shape(Call& call) {
     const int64_t left_tiles = CeilDiv(plan_.left_size, int64_t{tile_.left} * tile_.cluster);
     const int64_t right_tiles = CeilDiv(plan_.right_size, tile_.right);
-    const auto add = [&](const std::string& name, int64_t value) {
-      call.shape.push_back({name, b_.Arg(name, value)});
+    const auto one = [&](const std::string& member, const std::string& name, int64_t value) {
+      call.shape.push_back({member, b_.Arg(name, value)});
     };
+    const auto add = [&](const std::string& name, int64_t value) {
+      if (!IsSm90Divisor(name)) return one(name, name, value);
+      const Magic magic = MagicFor(std::max<int64_t>(value, 1));
+      one(name + ".value", name, value);
+      one(name + ".mul", name + "_mul", static_cast<int32_t>(magic.mul));
+      one(name + ".shift", name + "_shift", magic.shift);
+    };
+    const int64_t bands = CeilDiv(left_tiles, tile_.raster);
     add("left_tiles", left_tiles);
     add("right_tiles", right_tiles);
+    add("band_tiles", tile_.raster * right_tiles);
     add("raster", tile_.raster);
+    add("last_band", bands - 1);
+    add("last_raster", left_tiles - (bands - 1) * tile_.raster);
     add("k_steps", plan_.k_steps);
-    if (plan_.batches > 1) add("batches", plan_.batches);
-    if (tile_.split_k > 1) add("splits", tile_.split_k);
+    if (plan_.batches > 1) {
+      add("batches", plan_.batches);
+      add("batch_tiles", left_tiles * right_tiles);
+    }
+    if (tile_.split_k > 1) {
+      add("splits", tile_.split_k);
+      add("slices", tile_.slices());
+    }
+    if (!plan_.phases.empty()) {
+      const int64_t phases = NumElements(plan_.phases);
+      const int64_t clusters = std::max(1, target_.multiprocessors / tile_.cluster);
+      add("phases", phases);
+      add("turn", std::max<int64_t>(clusters / phases, 1));
+    }
     for (const auto& [name, value] : plan_.shape) add(name, value);
     return left_tiles * right_tiles * plan_.batches * tile_.slices() * NumElements(plan_.phases);
   }
@@ -366,7 +390,7 @@ std::vector<int> KnobsOf(const Sm90Tile& tile) {
 }
 
 const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
-                                 .version = 1,
+                                 .version = 2,
                                  .knobs = kKnobs,
                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                  .supports = Supports,

@@ -68,7 +68,8 @@ Result<Token> Lexer::Next() {
   if (rest[0] == '-' || IsDigit(rest[0])) return Number();
   const size_t word = WordLength(rest);
   if (word > 0) return IsNonFinite(rest.substr(0, word)) ? Number() : Take(TokenKind::kName, word);
-  if (std::string_view("()[]{}<>,:=").find(rest[0]) != rest.npos) return Take(TokenKind::kPunct, 1);
+  if (std::string_view("()[]{}<>,:=.").find(rest[0]) != rest.npos)
+    return Take(TokenKind::kPunct, 1);
   const Token bad = Take(TokenKind::kPunct, 1);
   return Status::Error(Code::kBadParam, "{}:{}: unexpected character '{}'", bad.line, bad.column,
                        std::isprint(static_cast<unsigned char>(rest[0])) != 0 ? bad.text : "?");

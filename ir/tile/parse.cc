@@ -374,6 +374,11 @@ class Parser {
       RETURN_IF_ERROR(Advance());
       Call::Member m{};
       ASSIGN_OR_RETURN(m.name, Name("a member's name"));
+      while (Is(".")) {  // of a member
+        RETURN_IF_ERROR(Advance());
+        ASSIGN_OR_RETURN(const std::string inner, Name("a member's name"));
+        m.name += "." + inner;
+      }
       RETURN_IF_ERROR(Expect("="));
       ASSIGN_OR_RETURN(m.value, Expression());
       s.shape.push_back(std::move(m));

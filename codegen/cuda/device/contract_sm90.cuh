@@ -19,35 +19,51 @@
 // (kPingPong). With few tiles the blocks of a cluster of kSplitCluster make parts of the sum over k
 // of one tile, and add them up from one another's shared memory, in their order: then the grid has
 // a block for each part.
+// A number that others are divided by, with the multiplier and shift that do it: a tile's place
+// takes a dozen divisions, which would keep the producer of short tiles from the tensor cores.
+struct divisor {
+  int value, mul, shift;
+};
+__device__ inline int operator/(int n, const divisor& d) { return fast_div(n, d.mul, d.shift); }
+__device__ inline int operator%(int n, const divisor& d) { return n - n / d * d.value; }
+
 struct contract_shape {
-  int left_tiles = 1, right_tiles = 1;  // of one batch; left ones counted in clusters
+  int left_tiles, right_tiles;  // of one batch; left ones counted in clusters
   int batches = 1, splits = 1;
-  int raster = 8;  // left tiles that are walked together while right advances: L2 holds their reads
-  int k_steps = 0, tap_steps = 1;  // blocks along k, in all and of one tap
+  divisor slices,
+      batch_tiles;  // parts of the sum over k that go through memory; tiles of one batch
+  // Left tiles are walked in bands of `raster`, right advancing inside a band: L2 holds what they
+  // read. The last band may have fewer.
+  divisor band_tiles, raster, last_raster;
+  int last_band;
+  int k_steps, tap_steps = 1;  // blocks along k, in all and of one tap
   // Batch (outer, inner) of an operand is that of the result divided by these.
   int inner_batches = 1;
   int left_outer = 1, left_inner = 1, right_outer = 1, right_inner = 1;
   // Pixels: extents of the places, place → coordinate is place * step + low.
-  int places_w = 1, places_h = 1, places_d = 1;
+  divisor places_w, places_h, places_d;
   int step_w = 1, step_h = 1, step_d = 1;
   int low_w = 0, low_h = 0, low_d = 0;
   int group_channels = 0;  // of the pixel operand, from group to group
   // Taps: counts, offset from one to the next, and their index in the filter.
-  int taps_w = 1, taps_h = 1, taps_d = 1;
+  divisor taps_w = {1, 0, 0}, taps_h = {1, 0, 0}, taps_d = {1, 0, 0};
   int offset_w = 1, offset_h = 1, offset_d = 1;
   int filter_first = 0, filter_w = 1, filter_h = 0, filter_d = 0;
-  int tap_panels = 1;  // wgrad: panels of 64 channels of one tap
+  divisor tap_panels;  // wgrad: panels of 64 channels of one tap
   // dgrad by phases: place i of phase f is i * phases + f in the result. Tap r of a filter of
   // `size` taps reaches the phase if f + pad - r * dilation is a multiple of the stride `phases`:
-  // every period-th one.
-  int phases_w = 1, phases_h = 1, phases_d = 1;
-  int pad_w = 0, pad_h = 0, pad_d = 0;
-  int dilation_w = 1, dilation_h = 1, dilation_d = 1;
-  int size_w = 1, size_h = 1, size_d = 1;
-  int period_w = 1, period_h = 1, period_d = 1;
+  // every period-th one. `bias` is a multiple of the stride that keeps this from being negative.
+  divisor phases, phases_w, phases_h, phases_d;
+  divisor turn;  // regions that the clusters make at a time
+  divisor period_w, period_h, period_d;
+  int pad_w, pad_h, pad_d;
+  int dilation_w, dilation_h, dilation_d;
+  int size_w, size_h, size_d;
+  int bias_w, bias_h, bias_d;
+  int unit_w, unit_h, unit_d;  // filter index from tap r to r - 1
 };
 
-enum { kMatrix, kPixels };      // how an operand is addressed
+enum { kMatrix, kPixels };  // how an operand is addressed
 
 template <class C>
 struct contract {
@@ -85,27 +101,32 @@ struct contract {
   struct phase_taps {
     int count, offset, filter;
   };
-  static __device__ inline phase_taps taps_of_phase(int phase, int phases, int pad, int dilation,
-                                                    int size, int period, int low, int step) {
-    const int from = phase + pad;
+  static __device__ inline phase_taps taps_of_phase(int phase, const divisor& phases, int pad,
+                                                    int dilation, int size, const divisor& period,
+                                                    int bias, int low, int unit) {
+    const int from = phase + pad + bias;
 #pragma unroll 1
-    for (int r = size - 1; r >= 0 && r >= size - period; --r) {
-      if ((from - r * dilation) % phases == 0)
-        return {r / period + 1, (from - r * dilation) / phases - low, -r * (step / period)};
+    for (int r = size - 1; r >= 0 && r >= size - period.value; --r) {
+      const int n = from - r * dilation, quotient = n / phases, turns = r / period;
+      if (n == quotient * phases.value)
+        return {turns + 1, quotient - bias / phases - low, -r * unit};
     }
     return {0, 0, 0};
   }
   static __device__ inline taps taps_of(const contract_shape& s, int phase) {
-    if constexpr (!C::kPhased) return {s.taps_w, s.taps_h, s.taps_d, {}, s.filter_first};
+    if constexpr (!C::kPhased)
+      return {s.taps_w.value, s.taps_h.value, s.taps_d.value, {}, s.filter_first};
     const int row = phase / s.phases_w, plane = row / s.phases_h;
-    const phase_taps w = taps_of_phase(phase - row * s.phases_w, s.phases_w, s.pad_w, s.dilation_w,
-                                       s.size_w, s.period_w, s.low_w, s.filter_w);
-    const phase_taps h = taps_of_phase(row - plane * s.phases_h, s.phases_h, s.pad_h, s.dilation_h,
-                                       s.size_h, s.period_h, s.low_h, s.filter_h);
+    const phase_taps w =
+        taps_of_phase(phase - row * s.phases_w.value, s.phases_w, s.pad_w, s.dilation_w, s.size_w,
+                      s.period_w, s.bias_w, s.low_w, s.unit_w);
+    const phase_taps h =
+        taps_of_phase(row - plane * s.phases_h.value, s.phases_h, s.pad_h, s.dilation_h, s.size_h,
+                      s.period_h, s.bias_h, s.low_h, s.unit_h);
     phase_taps d = {1, 0, 0};
     if constexpr (C::kSpatial == 3)
-      d = taps_of_phase(plane, s.phases_d, s.pad_d, s.dilation_d, s.size_d, s.period_d, s.low_d,
-                        s.filter_d);
+      d = taps_of_phase(plane, s.phases_d, s.pad_d, s.dilation_d, s.size_d, s.period_d, s.bias_d,
+                        s.low_d, s.unit_d);
     return {w.count,
             h.count,
             d.count,
@@ -121,41 +142,43 @@ struct contract {
     return {outer, p.batch - outer * s.inner_batches};
   }
 
-  static __device__ inline int phases_of(const contract_shape& s) {
-    return C::kPhased ? s.phases_w * s.phases_h * s.phases_d : 1;
+  static __device__ inline int tiles_of(const contract_shape& s) {
+    int tiles = s.left_tiles * s.right_tiles * s.batches;
+    if constexpr (C::kSplit) tiles *= s.slices.value;
+    if constexpr (C::kPhased) tiles *= s.phases.value;
+    return tiles;
   }
 
-  // `clusters` of them walk the tiles.
-  static __device__ inline place place_of(const contract_shape& s, int tile, int rank,
-                                          int clusters) {
+  static __device__ inline place place_of(const contract_shape& s, int tile, int rank) {
     place p = {};
     p.steps = s.k_steps;
     if constexpr (C::kPhased) {
       // Neighbours make the phases of one region, which read the same pixels. Phases have more or
       // fewer taps: they change places from turn to turn, so that every cluster gets some of each.
-      const int phases = phases_of(s), region = tile / phases;
-      p.split = (tile - region * phases + region / max(1, clusters / phases)) % phases;
+      const int region = tile / s.phases;
+      p.split = (tile - region * s.phases.value + region / s.turn) % s.phases;
       tile = region;
       const taps t = taps_of(s, p.split);
       p.steps = t.w * t.h * t.d * s.tap_steps;
     }
     int part = 0;  // of the sum over k
     if constexpr (C::kSplit) {
-      const int slices = s.splits / C::kSplitCluster;
-      p.split = tile % slices;
-      tile /= slices;
+      const int whole = tile / s.slices;
+      p.split = tile - whole * s.slices.value;
+      tile = whole;
       part = p.split * C::kSplitCluster + (C::kSplitCluster > 1 ? rank : 0);
     }
     if constexpr (C::kBatched) {
-      p.batch = tile / (s.left_tiles * s.right_tiles);
-      tile -= p.batch * s.left_tiles * s.right_tiles;
+      p.batch = tile / s.batch_tiles;
+      tile -= p.batch * s.batch_tiles.value;
     }
-    const int band = tile / (s.raster * s.right_tiles);
-    const int rows = min(s.raster, s.left_tiles - band * s.raster);
-    const int in_band = tile - band * s.raster * s.right_tiles;
+    const int band = tile / s.band_tiles, in_band = tile - band * s.band_tiles.value;
+    const divisor& rows = band == s.last_band ? s.last_raster : s.raster;
+    const int column = in_band / rows;
     const int neighbour = C::kCluster > 1 ? rank : 0;
-    p.left = ((band * s.raster + in_band % rows) * C::kCluster + neighbour) * C::kTileLeft;
-    p.right = in_band / rows * C::kTileRight;
+    const int row = band * s.raster.value + in_band - column * rows.value;
+    p.left = (row * C::kCluster + neighbour) * C::kTileLeft;
+    p.right = column * C::kTileRight;
     if constexpr (C::kSplit) {
       p.first_step = static_cast<int>(static_cast<long long>(s.k_steps) * part / s.splits);
       p.steps = static_cast<int>(static_cast<long long>(s.k_steps) * (part + 1) / s.splits) -
@@ -212,36 +235,14 @@ struct contract {
   static __device__ inline pixel_place pixel_at(const contract_shape& s, int pixel) {
     pixel_place at = {};
     const int row = pixel / s.places_w, plane = row / s.places_h;
-    at.w = (pixel - row * s.places_w) * s.step_w + s.low_w;
-    at.h = (row - plane * s.places_h) * s.step_h + s.low_h;
+    at.w = (pixel - row * s.places_w.value) * s.step_w + s.low_w;
+    at.h = (row - plane * s.places_h.value) * s.step_h + s.low_h;
     at.n = plane;
     if constexpr (C::kSpatial == 3) {
       at.n = plane / s.places_d;
-      at.d = (plane - at.n * s.places_d) * s.step_d + s.low_d;
+      at.d = (plane - at.n * s.places_d.value) * s.step_d + s.low_d;
     }
     return at;
-  }
-
-  static __device__ inline void advance_pixels(const contract_shape& s, pixel_place& at) {
-    at.w += kDepth * s.step_w;
-    const int end_w = s.places_w * s.step_w + s.low_w, end_h = s.places_h * s.step_h + s.low_h;
-    while (at.w >= end_w) {
-      at.w -= s.places_w * s.step_w;
-      at.h += s.step_h;
-    }
-    while (at.h >= end_h) {
-      at.h -= s.places_h * s.step_h;
-      if constexpr (C::kSpatial == 3)
-        at.d += s.step_d;
-      else
-        ++at.n;
-    }
-    if constexpr (C::kSpatial == 3) {
-      while (at.d >= s.places_d * s.step_d + s.low_d) {
-        at.d -= s.places_d * s.step_d;
-        ++at.n;
-      }
-    }
   }
 
   static __device__ inline void produce_tile(const contract_shape& s, const place& p,
@@ -256,13 +257,14 @@ struct contract {
     constexpr unsigned short kAll = (1 << C::kCluster) - 1;
 
     // Taps and channel block of the first step.
-    int tap = p.first_step / s.tap_steps, block = p.first_step - tap * s.tap_steps;
     const taps all = taps_of(s, p.split);
-    int tap_w = 0, tap_h = 0, tap_d = 0;
-    if constexpr (C::kSplit) {
-      tap_w = tap % all.w;
-      tap_h = tap / all.w % all.h;
-      tap_d = tap / all.w / all.h;
+    int block = p.first_step, tap_w = 0, tap_h = 0, tap_d = 0;
+    if constexpr (C::kSplit && C::kLeft == kMatrix) {
+      const int tap = p.first_step / s.tap_steps;
+      block -= tap * s.tap_steps;
+      tap_w = tap % s.taps_w;
+      tap_h = tap / s.taps_w % s.taps_h;
+      tap_d = tap / s.taps_w / s.taps_h;
     }
 
     pixel_place at = {};
@@ -272,16 +274,15 @@ struct contract {
       at = pixel_at(s, p.right + (kShared ? static_cast<int>(rank) * kShare : 0));
     }
     if constexpr (C::kLeft == kPixels) {
-      at = pixel_at(s, p.first_step * kDepth);
+      const int taps = s.taps_w.value * s.taps_h.value * s.taps_d.value;
 #pragma unroll
       for (int j = 0; j < C::kTileLeft / kPanel; ++j) {
-        const int panel = p.left / kPanel + j, taps = s.taps_w * s.taps_h * s.taps_d;
-        const int t = min(panel / s.tap_panels, taps - 1);
-        channel[j] =
-            (panel - panel / s.tap_panels * s.tap_panels) * kPanel + p.batch * s.group_channels;
-        offset[j].w = t % s.taps_w * s.offset_w;
-        offset[j].h = t / s.taps_w % s.taps_h * s.offset_h;
-        offset[j].d = t / s.taps_w / s.taps_h * s.offset_d;
+        const int panel = p.left / kPanel + j, t = min(panel / s.tap_panels, taps - 1);
+        const int row = t / s.taps_w, plane = row / s.taps_h;
+        channel[j] = panel % s.tap_panels * kPanel + p.batch * s.group_channels;
+        offset[j].w = (t - row * s.taps_w.value) * s.offset_w;
+        offset[j].h = (row - plane * s.taps_h.value) * s.offset_h;
+        offset[j].d = plane * s.offset_d;
       }
     }
 
@@ -298,11 +299,11 @@ struct contract {
         load_matrix<C::kTileLeft, C::kLeftMajor, false>(to_left, left, full, k, p.left,
                                                         filter + left_inner, left_outer, rank);
       } else {
+        at = pixel_at(s, (p.first_step + step) * kDepth);
 #pragma unroll
         for (int j = 0; j < C::kTileLeft / kPanel; ++j)
           tma_load_pixels<C::kSpatial>(to_left + j * kPanelBytes, left, full, channel[j], at,
                                        offset[j]);
-        advance_pixels(s, at);
       }
       if constexpr (C::kRight == kMatrix) {
         load_matrix<kRightRows, C::kRightMajor, kShared>(to_right, right, full, k, p.right,
@@ -579,8 +580,7 @@ struct contract {
       __syncthreads();
     unsigned rank = 0;
     if constexpr (kBlocksOfCluster > 1) rank = cluster_rank();
-    const int tiles =
-        s.left_tiles * s.right_tiles * s.batches * (s.splits / C::kSplitCluster) * phases_of(s);
+    const int tiles = tiles_of(s);
     const int first = blockIdx.x / kBlocksOfCluster, step = gridDim.x / kBlocksOfCluster;
     ring r;
     if (group == kGroups) {
@@ -588,7 +588,7 @@ struct contract {
       if (thread < 32 && elect_one()) {
 #pragma unroll 1
         for (int tile = first; tile < tiles; tile += step)
-          produce_tile(s, place_of(s, tile, rank, step), left, right, stages, barriers, r, rank);
+          produce_tile(s, place_of(s, tile, rank), left, right, stages, barriers, r, rank);
         // Other blocks of the cluster may still arrive at these barriers.
         if constexpr (C::kCluster > 1) {
           for (int i = 0; i < C::kStages; ++i, r.advance())
@@ -612,7 +612,7 @@ struct contract {
     int turn = 0;
 #pragma unroll 1
     for (int tile = first; tile < tiles; tile += step, ++turn) {
-      const place p = place_of(s, tile, rank, step);
+      const place p = place_of(s, tile, rank);
       if constexpr (C::kPingPong) {
         if (turn % 2 != group) {
           r.skip(p.steps);
