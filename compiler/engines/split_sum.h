@@ -2,7 +2,8 @@
 // the result is the same every time, and takes the sum through the epilogue.
 //
 //   slices [splits][batches][right][left_pitch], left contiguous
-//   block  32 vectors of 4 neighbours x 8 threads, each of which adds every eighth slice
+//   block  256 vectors of 4 neighbours; where there are few vectors and many slices, 32 vectors x 8
+//          threads, each of which adds every eighth slice
 #pragma once
 
 #include "compiler/engines/contraction_epilogue.h"
