@@ -63,6 +63,11 @@ constexpr PreludeRow kPrelude[] = {
     {"wgrad_halo_sm90", "tma.cuh"},
     {"wgrad_halo_sm90", "wgmma.cuh"},
     {"wgrad_halo_sm90", "wgrad_halo_sm90.cuh"},
+    {"contract_sm90_reduced", "mbarrier.cuh"},
+    {"contract_sm90_reduced", "tma.cuh"},
+    {"contract_sm90_reduced", "wgmma.cuh"},
+    {"contract_sm90_reduced", "contract_sm90.cuh"},
+    {"contract_sm90_reduced", "contract_sm90_reduced.cuh"},
 };
 
 bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

@@ -47,12 +47,14 @@ Status Supports(const Group& group, const Target&) {
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const SimtKnobs k = KnobsOf(knobs);
-  return target.is_cuda() ? LowerSimtGpu(group, target, k)
-                          : LowerSimtCpu(group, target, k.tile_m, k.tile_n);
+  const EpilogueReductions reductions(group);
+  return target.is_cuda() ? LowerSimtGpu(reductions, target, k)
+                          : LowerSimtCpu(reductions, target, k.tile_m, k.tile_n);
 }
 
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  return target.is_cuda() ? SimtSharedBytes(KnobsOf(knobs), AccumulatorOf(group)) : 0;
+  if (!target.is_cuda()) return 0;
+  return SimtSharedBytes(KnobsOf(knobs), AccumulatorOf(group), CountReductions(group));
 }
 
 constexpr double kBytesPerSecond = 3.5e12, kLaunchSeconds = 2e-6;

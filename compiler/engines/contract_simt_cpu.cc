@@ -15,18 +15,44 @@ constexpr int kPatchM = 4, kPatchN = 16;  // in registers
 
 class CpuSchedule : private ContractTiles {
  public:
-  CpuSchedule(const Group& group, const Target& target, int tile_m, int tile_n)
-      : ContractTiles(group, target, {tile_m, tile_n, kDepth},
+  CpuSchedule(const EpilogueReductions& group, const Target& target, int tile_m, int tile_n)
+      : ContractTiles(group.tile(), target, {tile_m, tile_n, kDepth},
                       fmt::format("contract_simt: tile {}x{}x{}", tile_m, tile_n, kDepth)),
         tile_m_(tile_m),
         tile_n_(tile_n),
-        depth_(kDepth) {}
+        depth_(kDepth),
+        target_(target),
+        partial_(group, c_.batch.size(), {c_.m.size(), tiles_n_}, {c_.n.size(), tiles_m_}, true),
+        reductions_(group, partial_, b_, 1),
+        reduces_(!group.empty()) {}
 
   Lowered Lower() {
+    Lowered scratch;
+    partial_.Allocate(scratch);
     Block body = Prepare();
     MainLoop(body);
+    if (reduces_) {
+      const auto slot_itself = [](const Expr& slot) { return slot; };
+      reductions_.Declare(body,
+                          {.extent = tile_m_,
+                           .slots = tile_m_,
+                           .place = slot_itself,
+                           .first = first_m_,
+                           .size = m_size_,
+                           .part = Var("by")},
+                          {.extent = tile_n_,
+                           .slots = tile_n_,
+                           .place = slot_itself,
+                           .first = first_n_,
+                           .size = n_size_,
+                           .part = tile_row_});
+    }
     Epilogue(body);
-    return Finish(std::move(body), 1);
+    if (reduces_) reductions_.Finish(body, batch_number_);
+    Lowered lowered = Finish(std::move(body), 1);
+    lowered.scratch_bytes = std::move(scratch.scratch_bytes);
+    partial_.Finish(target_, lowered);
+    return lowered;
   }
 
  private:
@@ -112,19 +138,29 @@ class CpuSchedule : private ContractTiles {
     Loop(body, "i", b_.Idx(tile_m_), Bind::kSerial, [&](Block& rows, const Expr& i) {
       const Expr m = b_.Let(rows, "m", first_m_ + i);
       Loop(rows, "j", b_.Idx(tile_n_), Bind::kSerial, [&](Block& one, const Expr& j) {
-        StoreElement(one, m, b_.Let(one, "n", first_n_ + j),
-                     Element(acc_, i * b_.Idx(tile_n_) + j));
+        Taken taken;
+        if (reduces_)
+          taken = [&](Block& out, ValueScope& values, const Index& at) {
+            reductions_.Add(out, values, at, i, j);
+          };
+        StoreElement(one, m, b_.Let(one, "n", first_n_ + j), Element(acc_, i * b_.Idx(tile_n_) + j),
+                     taken);
       });
     });
   }
 
   int tile_m_, tile_n_, depth_;
+  const Target& target_;
+  PartialResults partial_;
+  TileReductions reductions_;
+  bool reduces_;
   std::string a_, bp_, acc_;
 };
 
 }  // namespace
 
-Lowered LowerSimtCpu(const Group& group, const Target& target, int tile_m, int tile_n) {
+Lowered LowerSimtCpu(const EpilogueReductions& group, const Target& target, int tile_m,
+                     int tile_n) {
   return CpuSchedule(group, target, tile_m, tile_n).Lower();
 }
 

@@ -58,20 +58,25 @@ struct Slot {
 
 class GpuSchedule : private ContractTiles {
  public:
-  GpuSchedule(const Group& group, const Target& target, const SimtKnobs& knobs)
+  GpuSchedule(const EpilogueReductions& group, const Target& target, const SimtKnobs& knobs)
       : ContractTiles(
-            group, target, {knobs.tile_m, knobs.tile_n, knobs.tile_k},
+            group.tile(), target, {knobs.tile_m, knobs.tile_n, knobs.tile_k},
             fmt::format("contract_simt: tile {}x{}x{}", knobs.tile_m, knobs.tile_n, knobs.tile_k)),
         target_(target),
         depth_(knobs.tile_k),
         patch_(PatchOf(knobs, c_.accumulator)),
-        slices_(SimtSlices(group, target, knobs)),
+        slices_(SimtSlices(group.group(), target, knobs)),
         a_(SideOf(true, knobs.tile_m)),
-        b_side_(SideOf(false, knobs.tile_n)) {
+        b_side_(SideOf(false, knobs.tile_n)),
+        partial_(group, c_.batch.size(), {c_.m.size(), tiles_n_}, {c_.n.size(), tiles_m_}, true),
+        reductions_(group, partial_, b_, patch_.threads),
+        reduces_(!group.empty()) {
     FindVector();
   }
 
   Lowered Lower() {
+    Lowered scratch;
+    partial_.Allocate(scratch);
     Block body = Prepare();
     Declare(body);
     Rows(body, a_);
@@ -89,14 +94,18 @@ class GpuSchedule : private ContractTiles {
     for (Side* side : {&a_, &b_side_}) WritePanel(body, *side, b_.Idx(0));
     body.push_back({tile::Barrier{}});
     MainLoop(body, first_k, mine);
+    if (reduces_) DeclareReductions(body);
     if (slices_ > 1) {
       const std::string partial = b_.Scratch(0, c_.accumulator, false);
       Epilogue(body, [&](Block& out, const Piece& piece) { StorePartial(out, partial, piece); });
     } else {
       Epilogue(body, [&](Block& out, const Piece& piece) { StorePiece(out, piece); });
     }
+    if (reduces_) reductions_.Finish(body, batch_number_);
     const bool crowded = patch_.threads == kSecondBlockThreads && SizeOf(c_.accumulator) == 4;
     Lowered lowered = Finish(std::move(body), patch_.threads, slices_, crowded ? 2 : 0);
+    lowered.scratch_bytes = std::move(scratch.scratch_bytes);
+    partial_.Finish(target_, lowered);
     if (slices_ > 1)
       ContractCombine(group_, target_, "contract_simt", slices_, rows_innermost_).Lower(lowered);
     return lowered;
@@ -298,6 +307,8 @@ class GpuSchedule : private ContractTiles {
     const int lanes_m = kWarp / patch_.lanes_n;
     const Expr lane = b_.Let(body, "lane", Var("tx") % b_.Idx(kWarp));
     const Expr warp = b_.Let(body, "warp", Var("tx") / b_.Idx(kWarp));
+    lane_ = lane;
+    warp_ = warp;
     const Expr thread_m = warp / b_.Idx(warps_n) * b_.Idx(lanes_m) + lane / b_.Idx(patch_.lanes_n);
     const Expr thread_n =
         warp % b_.Idx(warps_n) * b_.Idx(patch_.lanes_n) + lane % b_.Idx(patch_.lanes_n);
@@ -308,6 +319,40 @@ class GpuSchedule : private ContractTiles {
   // Distance of a thread's pieces.
   int StrideM() const { return shape_.m / (patch_.per_m / patch_.lane); }
   int StrideN() const { return shape_.n / (patch_.per_n / patch_.lane); }
+
+  // Slot s of a side is element s % lane of the thread's piece s / lane.
+  void DeclareReductions(Block& body) {
+    const int lanes_n = patch_.lanes_n, warps_n = patch_.across(shape_.n) / lanes_n;
+    const int warps_m = patch_.threads / kWarp / warps_n;
+    const auto masks = [](int from, int to) {
+      std::vector<int> bits;
+      for (int mask = from; mask < to; mask *= 2) bits.push_back(mask);
+      return bits;
+    };
+    const auto is_zero = [&](const Expr& e) { return tile::Op(ScalarOp::kEq, {e, b_.Idx(0)}); };
+    reductions_.Declare(
+        body,
+        {.extent = shape_.m,
+         .slots = patch_.per_m,
+         .place = [&](const Expr& slot) { return thread_m_ + Spread(slot, StrideM()); },
+         .lane_masks = masks(1, lanes_n),
+         .leads = is_zero(lane_ % b_.Idx(lanes_n)),
+         .warps = warps_n,
+         .warp = warp_ % b_.Idx(warps_n),
+         .first = first_m_,
+         .size = m_size_,
+         .part = Var("by")},
+        {.extent = shape_.n,
+         .slots = patch_.per_n,
+         .place = [&](const Expr& slot) { return thread_n_ + Spread(slot, StrideN()); },
+         .lane_masks = masks(lanes_n, kWarp),
+         .leads = is_zero(lane_ / b_.Idx(lanes_n)),
+         .warps = warps_m,
+         .warp = warp_ / b_.Idx(warps_n),
+         .first = first_n_,
+         .size = n_size_,
+         .part = tile_row_});
+  }
 
   void MainLoop(Block& body, const Expr& first_k, const Expr& steps) {
     Block loop;
@@ -359,6 +404,7 @@ class GpuSchedule : private ContractTiles {
 
   // Whether the first output can be written in pieces of `lane` along n, or along m.
   void FindVector() {
+    if (graph::Outputs(group_.graph).empty()) return;
     const Tensor& y = group_.graph[graph::Outputs(group_.graph)[0]];
     const auto inner = [&](const Axis& axis, const Dims& walked) -> int64_t {
       for (size_t i = axis.values.size(); i-- > 0;) {
@@ -391,7 +437,15 @@ class GpuSchedule : private ContractTiles {
     Expr m, n;
     Index m_index;
     Expr slot;
+    Expr m_slot, n_slot;  // of its first element along each axis
   };
+
+  // Takes in lane l of a piece.
+  void Reduce(Block& out, ValueScope& values, const Index& at, const Piece& piece, const Expr& l) {
+    if (!reduces_) return;
+    reductions_.Add(out, values, at, rows_innermost_ ? piece.m_slot + l : piece.m_slot,
+                    rows_innermost_ ? piece.n_slot : piece.n_slot + l);
+  }
 
   // Calls store(block, piece) for each piece.
   template <class F>
@@ -401,20 +455,22 @@ class GpuSchedule : private ContractTiles {
     const int pieces = by_rows ? patch_.per_m / lane : patch_.per_m;
     const int across = by_rows ? patch_.per_n : patch_.per_n / lane;
     Loop(body, "i", b_.Idx(pieces), Bind::kUnroll, [&](Block& rows, const Expr& i) {
-      const auto spread = [&](const Expr& at, int stride) {
-        return at / b_.Idx(lane) * b_.Idx(stride) + at % b_.Idx(lane);
-      };
-      const Expr m_part = by_rows ? i * b_.Idx(StrideM()) : spread(i, StrideM());
+      const Expr m_part = by_rows ? i * b_.Idx(StrideM()) : Spread(i, StrideM());
       const Expr m = b_.Let(rows, "m", first_m_ + thread_m_ + m_part);
       const Index m_index = b_.Unravel(rows, m, c_.m.extents, c_.m.values, "om");
       Loop(rows, "j", b_.Idx(across), Bind::kUnroll, [&](Block& one, const Expr& j) {
-        const Expr n_part = by_rows ? spread(j, StrideN()) : j * b_.Idx(StrideN());
+        const Expr n_part = by_rows ? Spread(j, StrideN()) : j * b_.Idx(StrideN());
         const Expr n = b_.Let(one, "n", first_n_ + thread_n_ + n_part);
         const Expr slot = by_rows ? i * b_.Idx(lane * patch_.per_n) + j
                                   : i * b_.Idx(patch_.per_n) + j * b_.Idx(lane);
-        store(one, {m, n, m_index, slot});
+        store(one, {m, n, m_index, slot, by_rows ? i * b_.Idx(lane) : i,
+                    by_rows ? j : j * b_.Idx(lane)});
       });
     });
+  }
+
+  Expr Spread(const Expr& at, int stride) const {
+    return at / b_.Idx(patch_.lane) * b_.Idx(stride) + at % b_.Idx(patch_.lane);
   }
 
   Expr SlotLane(const Expr& slot, const Expr& l) const {
@@ -427,10 +483,10 @@ class GpuSchedule : private ContractTiles {
 
   // Slices keep their accumulators as [m][n], or as [n][m] where pieces lie along m.
   void StorePartial(Block& out, const std::string& partial, const Piece& piece) {
-    const auto& [m, n, m_index, slot] = piece;
+    const auto& [m, n, m_index, slot, m_slot, n_slot] = piece;
     const Expr batch = Var("bz") * b_.Arg("batches", c_.batch.size()) + batch_number_;
     if (vector_dim_ < 0) {
-      return EachLane(out, piece, [&](Block& one, const Expr& nl, const Expr& value) {
+      return EachLane(out, piece, [&](Block& one, const Expr& nl, const Expr&, const Expr& value) {
         one.push_back({tile::Store{partial, (batch * m_size_ + m) * n_size_ + nl, value}});
       });
     }
@@ -447,23 +503,26 @@ class GpuSchedule : private ContractTiles {
     out.push_back({tile::If{Inside(m, n), std::move(inside), {}}});
   }
 
-  // store(block, n, accumulator) for each place of a piece along n that is inside.
+  // store(block, n, lane, accumulator) for each place of a piece along n that is inside.
   template <class F>
   void EachLane(Block& out, const Piece& piece, F&& store) {
     Loop(out, "l", b_.Idx(patch_.lane), Bind::kUnroll, [&](Block& one, const Expr& l) {
       const Expr n = b_.Let(one, "nl", piece.n + l);
       Block inside;
-      store(inside, n, Accumulator(SlotLane(piece.slot, l)));
+      store(inside, n, l, Accumulator(SlotLane(piece.slot, l)));
       one.push_back({tile::If{Inside(piece.m, n), std::move(inside), {}}});
     });
   }
 
   void StorePiece(Block& out, const Piece& piece) {
     if (vector_dim_ >= 0) return StoreVector(out, piece);
-    EachLane(out, piece, [&](Block& inside, const Expr& n, const Expr& value) {
+    EachLane(out, piece, [&](Block& inside, const Expr& n, const Expr& l, const Expr& value) {
       const Index n_index = b_.Unravel(inside, n, c_.n.extents, c_.n.values, "on");
       ValueScope values(b_, inside);
-      StoreOutputs(inside, values, c_.at_out(batch_, piece.m_index, n_index), value);
+      StoreOutputs(inside, values, c_.at_out(batch_, piece.m_index, n_index), value,
+                   [&](Block& block, ValueScope& scope, const Index& at) {
+                     Reduce(block, scope, at, piece, l);
+                   });
     });
   }
 
@@ -491,6 +550,7 @@ class GpuSchedule : private ContractTiles {
       values.Bind(id, BroadcastIndex(b_, x, lane_at),
                   tile::Cast(ArithmeticType(x.dtype), tile::Load(read, x.dtype, l)));
     }
+    Reduce(lane_body, values, lane_at, piece, l);
     std::vector<std::pair<TensorId, std::string>> written;
     for (TensorId y : graph::Outputs(g)) {
       const Expr value = tile::Cast(g[y].dtype, values.Value(y, lane_at));
@@ -523,10 +583,13 @@ class GpuSchedule : private ContractTiles {
   SimtPatch patch_;
   int64_t slices_;
   Side a_, b_side_;
+  PartialResults partial_;
+  TileReductions reductions_;
+  bool reduces_;
   int64_t vector_dim_ = -1;      // of the output, along which pieces are written; -1 for elements
   bool rows_innermost_ = false;  // that dim is of m, not of n
   std::string acc_;
-  Expr thread_m_, thread_n_;
+  Expr lane_, warp_, thread_m_, thread_n_;
   // Of b and a, by is_a.
   Expr row_[2], at_depth_[2];
   std::map<int, RowPlace> places_[2];
@@ -549,19 +612,23 @@ SimtPatch PatchOf(const SimtKnobs& knobs, DType accumulator) {
   return patch;
 }
 
-int64_t SimtSharedBytes(const SimtKnobs& knobs, DType accumulator) {
+int64_t SimtSharedBytes(const SimtKnobs& knobs, DType accumulator, int reductions) {
   const int64_t rows = int64_t{knobs.tile_m} + knobs.tile_n + 2 * kPadding;
-  return 2 * rows * knobs.tile_k * SizeOf(accumulator);
+  const int64_t warps = PatchOf(knobs, accumulator).threads / kWarp;
+  const int64_t sums = warps * std::max(knobs.tile_m, knobs.tile_n) * 8;  // at most
+  return 2 * rows * knobs.tile_k * SizeOf(accumulator) + reductions * sums;
 }
 
 int64_t SimtSlices(const Group& group, const Target& target, const SimtKnobs& knobs) {
+  if (CountReductions(group) > 0) return 1;
   const ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
   const int64_t blocks = CeilDiv(size.m, knobs.tile_m) * CeilDiv(size.n, knobs.tile_n) * size.batch;
   return ChooseSlices(target, size, blocks, CeilDiv(size.k, knobs.tile_k), kLeastSteps,
                       knobs.slices);
 }
 
-Lowered LowerSimtGpu(const Group& group, const Target& target, const SimtKnobs& knobs) {
+Lowered LowerSimtGpu(const EpilogueReductions& group, const Target& target,
+                     const SimtKnobs& knobs) {
   return GpuSchedule(group, target, knobs).Lower();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/epilogue_reductions.h"
 
 namespace kiln::compiler {
 
@@ -27,11 +28,12 @@ struct SimtPatch {
 };
 SimtPatch PatchOf(const SimtKnobs& knobs, DType accumulator);
 
-// Of two panels of each operand.
-int64_t SimtSharedBytes(const SimtKnobs& knobs, DType accumulator);
+// Of two panels of each operand, and of what warps have reduced.
+int64_t SimtSharedBytes(const SimtKnobs& knobs, DType accumulator, int reductions);
+// 1 where the result is reduced: that needs whole sums.
 int64_t SimtSlices(const Group& group, const Target& target, const SimtKnobs& knobs);
 
-Lowered LowerSimtGpu(const Group& group, const Target& target, const SimtKnobs& knobs);
-Lowered LowerSimtCpu(const Group& group, const Target& target, int tile_m, int tile_n);
+Lowered LowerSimtGpu(const EpilogueReductions& group, const Target& target, const SimtKnobs& knobs);
+Lowered LowerSimtCpu(const EpilogueReductions& group, const Target& target, int tile_m, int tile_n);
 
 }  // namespace kiln::compiler

@@ -53,7 +53,8 @@ Block ContractTiles::Prepare() {
                                std::max<int64_t>(tiles_m_, 1), "tile_row");
   batch_number_ = where.quotient;
   batch_ = b_.Unravel(body, where.quotient, c_.batch.extents, c_.batch.values, "batch");
-  first_m_ = b_.Let(body, "first_m", where.remainder * b_.Idx(shape_.m));
+  tile_row_ = where.remainder;
+  first_m_ = b_.Let(body, "first_m", tile_row_ * b_.Idx(shape_.m));
   first_n_ = b_.Let(body, "first_n", Var("by") * b_.Idx(shape_.n));
   return body;
 }
@@ -107,22 +108,23 @@ void ContractTiles::StageElement(Block& out, bool is_a, const Expr& row, const E
   out.push_back({tile::If{InRange(is_a, row, k), std::move(read), {}}});
 }
 
-void ContractTiles::StoreElement(Block& out, const Expr& m, const Expr& n,
-                                 const Expr& accumulator) {
+void ContractTiles::StoreElement(Block& out, const Expr& m, const Expr& n, const Expr& accumulator,
+                                 const Taken& taken) {
   Block inside;
   const Index mi = b_.Unravel(inside, m, c_.m.extents, c_.m.values, "om");
   const Index ni = b_.Unravel(inside, n, c_.n.extents, c_.n.values, "on");
   const Index at = c_.at_out(batch_, mi, ni);
   ValueScope values(b_, inside);
-  StoreOutputs(inside, values, at, accumulator);
+  StoreOutputs(inside, values, at, accumulator, taken);
   out.push_back(
       {tile::If{tile::And(tile::Lt(m, m_size_), tile::Lt(n, n_size_)), std::move(inside), {}}});
 }
 
 void ContractTiles::StoreOutputs(Block& out, ValueScope& values, const Index& at,
-                                 const Expr& accumulator) {
+                                 const Expr& accumulator, const Taken& taken) {
   const graph::Graph& g = group_.graph;
   values.Bind(c_.out, at, RoundThrough(g[c_.out].dtype, accumulator));
+  if (taken) taken(out, values, at);
   for (TensorId y : graph::Outputs(g))
     out.push_back({tile::Store{b_.Pointer(y), b_.Offset(y, at),
                                tile::Cast(g[y].dtype, values.Value(y, at))}});

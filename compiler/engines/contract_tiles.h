@@ -62,14 +62,17 @@ class ContractTiles {
   Index UnravelDepth(tile::Block& out, const tile::Expr& k);
   tile::Expr InRange(bool is_a, const tile::Expr& row, const tile::Expr& k) const;
 
+  // What else is done with an element of the result that is inside.
+  using Taken = std::function<void(tile::Block& out, ValueScope& values, const Index& at)>;
+
   // The epilogue: the accumulator at (m, n), if that is inside, through the group's maps to its
   // outputs.
   void StoreElement(tile::Block& out, const tile::Expr& m, const tile::Expr& n,
-                    const tile::Expr& accumulator);
+                    const tile::Expr& accumulator, const Taken& taken = {});
 
   // The same at a place of the output that is inside, through `values`, a scope over `out`.
   void StoreOutputs(tile::Block& out, ValueScope& values, const Index& at,
-                    const tile::Expr& accumulator);
+                    const tile::Expr& accumulator, const Taken& taken = {});
 
   tile::Expr Zero(DType type) const;
 
@@ -77,6 +80,7 @@ class ContractTiles {
   TileShape shape_;
   KernelBuilder b_;
   Contraction c_{};
+  tile::Expr tile_row_;  // number of this block's tile along m
   tile::Expr first_m_, first_n_, m_size_, n_size_, k_size_;
   tile::Expr batch_number_;  // row-major over the batch axis
   Index batch_;

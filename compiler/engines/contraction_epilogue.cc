@@ -139,7 +139,7 @@ void ContractionEpilogue::Rows(Block& out, const Expr& batch, const Expr& left,
 }
 
 void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const std::string& operands,
-                                const std::string& result) {
+                                const std::string& result, const std::vector<TensorId>& also) {
   const graph::Graph& g = group_.graph;
   const TensorId y = graph::Outputs(g)[0];
   // Where an element stands does not matter any more.
@@ -149,10 +149,11 @@ void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const std::
     const Expr value = tile::Load(operands, DType::kF32, b_.Idx(static_cast<int64_t>(i)));
     values.Bind(inputs_[i], at, tile::Cast(ArithmeticType(g[inputs_[i]].dtype), value));
   }
-  values.Bind(c_.out, at, y == c_.out ? accumulator : RoundThrough(g[c_.out].dtype, accumulator));
+  const bool rounds_later = y == c_.out && also.empty();
+  values.Bind(c_.out, at, rounds_later ? accumulator : RoundThrough(g[c_.out].dtype, accumulator));
   Expr value = values.Value(y, at);
   // The caller rounds two results at a time: it takes the value before that.
-  if (value->kind == tile::ExprKind::kCast && !out.empty()) {
+  if (also.empty() && value->kind == tile::ExprKind::kCast && !out.empty()) {
     const auto* let = std::get_if<tile::Let>(&out.back().node);
     if (let != nullptr && tile::Mentions(value, let->name) &&
         let->value->kind == tile::ExprKind::kCast) {
@@ -161,11 +162,14 @@ void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const std::
     }
   }
   out.push_back({tile::Store{result, b_.Idx(0), tile::Cast(DType::kF32, value)}});
+  for (size_t i = 0; i < also.size(); ++i)
+    out.push_back({tile::Store{result, b_.Idx(static_cast<int64_t>(i) + 1),
+                               tile::Cast(DType::kF32, values.Value(also[i], at))}});
 }
 
 void ContractionEpilogue::Store(Block& out, const Expr& batch, const Expr& left, const Expr& right,
                                 int lanes, const std::function<Expr(const Expr&)>& value,
-                                const Expr& phase) {
+                                const Expr& phase, const Taken& taken) {
   Block inside;
   Expr is_left, is_right;
   const Index l = LeftIndex(out, left, is_left);
@@ -177,6 +181,7 @@ void ContractionEpilogue::Store(Block& out, const Expr& batch, const Expr& left,
   loop.values().Bind(
       c_.out, loop.index(),
       RoundThrough(group_.graph[c_.out].dtype, value(lanes == 1 ? b_.Idx(0) : loop.lane())));
+  if (taken) taken(loop.body(), loop.values(), loop.index(), loop.lane());
   StoreLanes(b_, inside, loop, graph::Outputs(group_.graph), at, dim_, lanes);
   out.push_back({tile::If{tile::And(is_left, is_right), std::move(inside), {}}});
 }

@@ -38,16 +38,20 @@ class ContractionEpilogue {
   // operands[i] = the value of input i at `left`, 0 outside.
   void Rows(tile::Block& out, const tile::Expr& batch, const tile::Expr& left,
             const std::string& operands);
-  // result[0] = what the output is rounded from.
+  // result[0] = what the output is rounded from; behind it, as f32, the values of `also`.
   void Apply(tile::Block& out, const tile::Expr& accumulator, const std::string& operands,
-             const std::string& result);
+             const std::string& result, const std::vector<graph::TensorId>& also = {});
+
+  // What else is done with an element that is inside, at a lane of its vector.
+  using Taken = std::function<void(tile::Block& out, ValueScope& values, const Index& at,
+                                   const tile::Expr& lane)>;
 
   // Stores `lanes` neighbours from (left, right) on, as far as they are inside; value(lane) is an
   // accumulator.
   void Store(tile::Block& out, const tile::Expr& batch, const tile::Expr& left,
              const tile::Expr& right, int lanes,
              const std::function<tile::Expr(const tile::Expr& lane)>& value,
-             const tile::Expr& phase = nullptr);
+             const tile::Expr& phase = nullptr, const Taken& taken = {});
 
  private:
   Index LeftIndex(tile::Block& out, const tile::Expr& left, tile::Expr& inside);

@@ -12,6 +12,7 @@
 
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/conv_direct_designs.h"
+#include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/knob_types.h"
 
 namespace kiln::compiler {
@@ -91,6 +92,8 @@ Status Supports(const Group& group, const Target& target) {
   if (!IsConvolution(group))
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the group has no convolution as its anchor");
+  if (CountReductions(group) > 0)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced in its group");
   if (!target.is_cuda())
     return Status::Error(Code::kArchMismatch, "the engine is for GPUs, the target is {}",
                          target.arch);

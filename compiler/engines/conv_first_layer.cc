@@ -24,6 +24,7 @@
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/conv_first_layer_tiles.h"
 #include "compiler/engines/conv_first_layer_wgrad.h"
+#include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/lane_access.h"
 
@@ -303,6 +304,8 @@ Status Supports(const Group& group, const Target& target) {
   if (!IsConvolution(group))
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the group has no convolution as its anchor");
+  if (CountReductions(group) > 0)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced in its group");
   if (!target.is_cuda() || target.sm_version < 80)
     return Status::Error(Code::kArchMismatch, "mma.m16n8k16 needs sm_80 or later, the target is {}",
                          target.arch);

@@ -217,6 +217,8 @@ Status Supports(const Group& group, const Target& target) {
   if (!IsConvolution(group))
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the group has no convolution as its anchor");
+  if (CountReductions(group) > 0)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced in its group");
   if (!target.is_cuda() || target.sm_version != 90)
     return Status::Error(Code::kArchMismatch, "wgmma needs sm_90a, the target is {}", target.arch);
   if (target.minimal_launch)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/epilogue_reductions.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -23,7 +24,13 @@ bool ChannelsLast(const Tensor& t) { return t.dims[1] == 1 || t.strides[1] == 1;
 
 // The output's neighbours in memory lie along m.
 bool WalksM(const Graph& g, const Node& node) {
-  const Tensor& y = g[graph::Outputs(g).empty() ? node.outputs[0] : graph::Outputs(g)[0]];
+  TensorId stored = node.outputs[0];
+  for (TensorId id : graph::Outputs(g)) {
+    if (g[id].dims != g[stored].dims) continue;  // a reduction of the result
+    stored = id;
+    break;
+  }
+  const Tensor& y = g[stored];
   const int64_t rank = y.rank();
   if (node.op == GraphOp::kConvWgrad) return false;
   if (node.op == GraphOp::kMatmul)
@@ -104,11 +111,13 @@ void FitWarps(MmaPlan& plan, int warps) {
     std::swap(plan.warps_m, plan.warps_n);
 }
 
-void FitShared(MmaPlan& plan, const Target& target, int depth_bytes, int stages) {
+void FitShared(MmaPlan& plan, const Target& target, int depth_bytes, int stages, int reductions) {
+  // What warps have reduced: at most four stand along an axis.
+  const int64_t sums = int64_t{reductions} * std::max(plan.tile_m, plan.tile_n) * 4 * 4;
   const auto fits = [&](int bytes, int count) {
     plan.depth = bytes / SizeOf(plan.type);
     plan.stages = count;
-    return count * plan.StageBytes() + kPlacesBytes <= target.shared_bytes_per_block;
+    return count * plan.StageBytes() + kPlacesBytes + sums <= target.shared_bytes_per_block;
   };
   for (; stages > 2 && !fits(depth_bytes, stages); --stages) {
   }
@@ -138,14 +147,16 @@ MmaPlan PlanMma(const Group& group, const Target& target, std::span<const int> k
   plan.b = PathOf(g, node, false, plan.type);
   if (plan.swapped) std::swap(plan.a, plan.b);
   FitWarps(plan, knobs[kMmaWarps]);
-  FitShared(plan, target, knobs[kMmaDepth], knobs[kMmaStages]);
+  const int reductions = CountReductions(group);
+  FitShared(plan, target, knobs[kMmaDepth], knobs[kMmaStages], reductions);
 
   // No slice is empty but where k is, and offsets into the slices stay within 31 bits.
   const ContractionSizes size = SizesOf(g, node);
   const int64_t steps = std::max<int64_t>(CeilDiv(size.k, plan.depth), 1);
   const int64_t elements = std::max<int64_t>(size.batch * (size.m + 8) * (size.n + 8), 1);
   const int64_t most = std::max<int64_t>(std::min(steps, (int64_t{1} << 30) / elements), 1);
-  const int64_t wanted = std::min<int64_t>(knobs[kMmaSplits], most);
+  // A reduction of the result needs whole sums.
+  const int64_t wanted = reductions > 0 ? 1 : std::min<int64_t>(knobs[kMmaSplits], most);
   plan.splits = static_cast<int>(CeilDiv(steps, CeilDiv(steps, wanted)));
   return plan;
 }

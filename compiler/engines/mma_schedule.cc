@@ -19,6 +19,7 @@
 
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/contraction_epilogue.h"
+#include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/split_sum.h"
 #include "compiler/engines/vectors.h"
 
@@ -37,8 +38,8 @@ constexpr int kQuad = 4;  // n-tiles that take part in one
 
 class Schedule : private ContractTiles {
  public:
-  Schedule(const Group& group, const Target& target, const MmaPlan& plan)
-      : ContractTiles(group, target, {plan.tile_m, plan.tile_n, plan.depth}, Describe(plan),
+  Schedule(const EpilogueReductions& group, const Target& target, const MmaPlan& plan)
+      : ContractTiles(group.tile(), target, {plan.tile_m, plan.tile_n, plan.depth}, Describe(plan),
                       plan.swapped),
         target_(target),
         plan_(plan),
@@ -46,7 +47,11 @@ class Schedule : private ContractTiles {
         bs_(MakeSide(false)),
         tiles_m_of_warp_(plan.tile_m / plan.warps_m / kMmaM),
         tiles_n_of_warp_(plan.tile_n / plan.warps_n / kMmaN),
-        k_steps_(plan.depth / plan.mma_depth()) {
+        k_steps_(plan.depth / plan.mma_depth()),
+        partial_(group, c_.batch.size(), plan.swapped ? AlongN() : AlongM(),
+                 plan.swapped ? AlongM() : AlongN(), !plan.swapped),
+        reductions_(group, partial_, b_, plan.threads()),
+        reduces_(!group.empty()) {
     b_.Name("bz");
     plain_ = plan.swapped ? Swapped(c_) : c_;
   }
@@ -58,13 +63,16 @@ class Schedule : private ContractTiles {
       lowered.scratch_bytes = {slices * SliceElements() * SizeOf(c_.accumulator)};
       if (plan_.form == SplitForm::kAtomic) Clear(lowered);
     }
+    partial_.Allocate(lowered);
     Block body = Place();
     Declare(body);
     Fill(body);
     MainLoop(body);
     Epilogue(body);
+    if (reduces_) reductions_.Finish(body, batch_number_);
     Finish(std::move(body), lowered);
     if (plan_.splits > 1) Sum(lowered);
+    partial_.Finish(target_, lowered);
     return lowered;
   }
 
@@ -104,6 +112,42 @@ class Schedule : private ContractTiles {
                        p.splits == 1                   ? ""
                        : p.form == SplitForm::kOrdered ? ", k in slices"
                                                        : ", k in slices that are added atomically");
+  }
+
+  // ---- reductions of the result
+  PartialAxis AlongM() const { return {c_.m.size(), tiles_n_}; }
+  PartialAxis AlongN() const { return {c_.n.size(), tiles_m_}; }
+
+  // Slots along n: 8 of each exchanged line; along m: one of each row of fragments.
+  void DeclareReductions(Block& body, const Expr& t, const Expr& g) {
+    const Expr warp = Var("tx") / b_.Idx(kWarp);
+    TileSide rows{.extent = plan_.tile_m,
+                  .slots = tiles_m_of_warp_ * 2,
+                  .place = [=, this](const Expr& slot) { return warp_m_ + slot * b_.Idx(8) + g; },
+                  .lane_masks = {1, 2},
+                  .leads = Equals(t, 0),
+                  .warps = plan_.warps_n,
+                  .warp = warp % b_.Idx(plan_.warps_n),
+                  .first = first_m_,
+                  .size = m_size_,
+                  .part = column_};
+    TileSide columns{.extent = plan_.tile_n,
+                     .slots = tiles_n_of_warp_ / kQuad * kLine,
+                     .place =
+                         [=, this](const Expr& slot) {
+                           const Expr line = slot / b_.Idx(kLine) * b_.Idx(kQuad) + t;
+                           return warp_n_ + line * b_.Idx(kLine) + slot % b_.Idx(kLine);
+                         },
+                     .lane_masks = {4, 8, 16},
+                     .leads = Equals(g, 0),
+                     .warps = plan_.warps_m,
+                     .warp = warp / b_.Idx(plan_.warps_n),
+                     .first = first_n_,
+                     .size = n_size_,
+                     .part = row_};
+    // Reductions speak of the contraction's own axes.
+    if (plan_.swapped) std::swap(rows, columns);
+    reductions_.Declare(body, std::move(rows), std::move(columns));
   }
 
   // ---- split-K
@@ -160,7 +204,10 @@ class Schedule : private ContractTiles {
         b_.Let(body, "group_rows",
                tile::Op(ScalarOp::kMin, {b_.Arg("tiles_m", tiles_m_) - first, b_.Idx(kRaster)}));
     const Expr column = b_.Let(body, "tile_n", in.remainder / rows);
-    const Expr row = first + in.remainder - column * rows;
+    Expr row = first + in.remainder - column * rows;
+    if (reduces_) row = b_.Let(body, "tile_m", row);
+    column_ = column;
+    row_ = row;
     first_m_ = b_.Let(body, "first_m", row * b_.Idx(plan_.tile_m));
     first_n_ = b_.Let(body, "first_n", column * b_.Idx(plan_.tile_n));
     steps_ = CeilDivExpr(k_size_, plan_.depth);
@@ -499,6 +546,7 @@ class Schedule : private ContractTiles {
     const Expr g = b_.Let(body, "g", lane_ / b_.Idx(4));
     const Expr odd = b_.Let(body, "odd", Equals(t % b_.Idx(2), 1));
     const Expr upper = b_.Let(body, "upper", tile::Ge(t, b_.Idx(2)));
+    if (reduces_) DeclareReductions(body, t, g);
     Loop(body, "i", b_.Idx(tiles_m_of_warp_), Bind::kUnroll, [&](Block& rows, const Expr& i) {
       Loop(rows, "half", b_.Idx(2), Bind::kUnroll, [&](Block& halves, const Expr& half) {
         const Expr m =
@@ -510,7 +558,7 @@ class Schedule : private ContractTiles {
                Exchange(one, line, i, half, q, odd, upper);
                const Expr n =
                    b_.Let(one, "on", first_n_ + warp_n_ + (q * b_.Idx(kQuad) + t) * b_.Idx(kLine));
-               StoreLine(one, epilogue, m, n, line);
+               StoreLine(one, epilogue, m, n, line, i * b_.Idx(2) + half, q * b_.Idx(kLine));
              });
       });
     });
@@ -545,13 +593,21 @@ class Schedule : private ContractTiles {
   }
 
   void StoreLine(Block& out, ContractionEpilogue& epilogue, const Expr& m, const Expr& n,
-                 const std::string& line) {
+                 const std::string& line, const Expr& row_slot, const Expr& column_slot) {
     if (plan_.splits > 1) return StoreSlice(out, m, n, line);
     const int lanes = epilogue.lanes();
     for (int first = 0; first < kLine; first += lanes) {
+      ContractionEpilogue::Taken taken;
+      if (reduces_)
+        taken = [&](Block& one, ValueScope& values, const Index& at, const Expr& lane) {
+          const Expr slot = column_slot + b_.Idx(first) + lane;
+          reductions_.Add(one, values, at, plan_.swapped ? slot : row_slot,
+                          plan_.swapped ? row_slot : slot);
+        };
       epilogue.Store(
           out, batch_number_, first == 0 ? n : b_.Let(out, "on", n + b_.Idx(first)), m, lanes,
-          [&](const Expr& lane) { return tile::Load(line, c_.accumulator, b_.Idx(first) + lane); });
+          [&](const Expr& lane) { return tile::Load(line, c_.accumulator, b_.Idx(first) + lane); },
+          nullptr, taken);
     }
   }
 
@@ -582,14 +638,19 @@ class Schedule : private ContractTiles {
   Contraction plain_;  // not transposed
   Side a_, bs_;
   int tiles_m_of_warp_, tiles_n_of_warp_, k_steps_;
+  PartialResults partial_;
+  TileReductions reductions_;
+  bool reduces_;
   std::string acc_, slices_;
+  Expr row_, column_;  // numbers of the tile
   Expr lane_, warp_m_, warp_n_, first_k_, steps_, line_pitch_, slice_size_;
 };
 
 }  // namespace
 
 Lowered LowerMma(const Group& group, const Target& target, const MmaPlan& plan) {
-  return Schedule(group, target, plan).Lower();
+  const EpilogueReductions reductions(group);
+  return Schedule(reductions, target, plan).Lower();
 }
 
 }  // namespace kiln::compiler

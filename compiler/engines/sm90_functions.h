@@ -4,6 +4,7 @@
 #include <string>
 
 #include "compiler/engines/contraction_epilogue.h"
+#include "compiler/engines/epilogue_reductions.h"
 
 namespace kiln::compiler {
 
@@ -14,13 +15,29 @@ std::string AddArray(KernelBuilder& b, tile::Call::Function& f, const char* name
 
 // function rows(batch, left, operands out), function apply(value, operands, result out): the
 // epilogue where it works by rows, of an output of this type. With the constants that go with them.
-void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, DType type, tile::Call& call);
+// The values of `also` stand behind the result.
+void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, DType type, tile::Call& call,
+                     const std::vector<graph::TensorId>& also = {});
+
+// Takes in the element that is neighbour number `neighbour`.
+using ReduceNeighbour = std::function<void(tile::Block& out, ValueScope& values, const Index& at,
+                                           const tile::Expr& neighbour)>;
 
 // What follows the parameters of function store(values[vector], batch, split, left, right): the
 // neighbours along left through the epilogue to memory.
 void StoreNeighbours(KernelBuilder& b, ContractionEpilogue& epilogue, tile::Block& out,
                      const std::string& values, DType type, int vector, const tile::Expr& batch,
                      const tile::Expr& left, const tile::Expr& right,
-                     const tile::Expr& phase = nullptr);
+                     const tile::Expr& phase = nullptr, const ReduceNeighbour& reduce = {});
+
+// What contract_sm90_reduced wants (its header says what for): function right_end(end out);
+void AddRightEnd(KernelBuilder& b, int64_t right_size, tile::Call& call);
+// functions start(sums out), combine(sums in and out, others), flush(batch, part, left, sums);
+void AddReductionFunctions(KernelBuilder& b, const EpilogueReductions& reductions,
+                           PartialResults& partial, int64_t left_size, tile::Call& call);
+// and in function store: sums[neighbour][reduction] take in the values at `index`.
+void AddToSums(KernelBuilder& b, const EpilogueReductions& reductions, const std::string& sums,
+               tile::Block& out, ValueScope& values, const Index& index,
+               const tile::Expr& neighbour);
 
 }  // namespace kiln::compiler

@@ -20,7 +20,8 @@ constexpr double kSharedBytesPerClock = 128;
 constexpr double kClusterClocks = 600;  // until the blocks of a cluster have met
 constexpr double kClusterBytes = 32;    // per clock, from other blocks' shared memory
 constexpr double kStoreClocks = 0.11, kDirectClocks = 0.03;  // of an element of the result
-constexpr double kTileClocks = 900;                          // to fill the pipeline and to drain it
+constexpr double kReduceShare = 0.25;  // of a store, for each reduction of the result
+constexpr double kTileClocks = 900;    // to fill the pipeline and to drain it
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
 constexpr double kLaunchSeconds = 2.5e-6;
 
@@ -54,6 +55,10 @@ int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& ta
 }
 
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  // A reduction needs whole sums, and the staged form keeps it for one block of 64 rows.
+  const int blocks_of_group = tile.left / 64 / tile.groups_left();
+  if (tile.reductions > 0 && (tile.split_k > 1 || (!tile.direct && blocks_of_group > 1)))
+    return false;
   // Phases take the place of splits.
   if (tile.split_k > 1 && !plan.phases.empty()) return false;
   if (tile.split_k % tile.split_cluster != 0 || tile.split_k > std::max<int64_t>(plan.k_steps, 1))
@@ -93,7 +98,7 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double shared = (reads + writes) / kSharedBytesPerClock;
   const double step = std::max({tensor, l2, shared});
   const double store = (tile.direct ? kDirectClocks : kStoreClocks) * tile.left * tile.right *
-                       (tile.ping_pong ? 1.2 : 1.0);
+                       (tile.ping_pong ? 1.2 : 1.0) * (1 + kReduceShare * tile.reductions);
 
   // Clusters of more than two blocks leave some SMs of a GPC without work.
   const int slots = tile.split_cluster > 1
@@ -113,7 +118,7 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   double clocks = waves * each + kTileClocks + (tile.ping_pong ? store : 0);
   if (tile.cluster > 1) clocks += kClusterClocks;
   if (tile.split_cluster > 1) clocks += 2000 + tile.left * tile.right * 4.0 / kClusterBytes;
-  double seconds = clocks / kClock + kLaunchSeconds;
+  double seconds = clocks / kClock + kLaunchSeconds * (tile.reductions > 0 ? 2 : 1);
   if (tile.slices() > 1) {
     const double slices = static_cast<double>(plan.left_size) *
                           static_cast<double>(plan.right_size) * static_cast<double>(plan.batches) *

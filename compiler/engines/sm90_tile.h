@@ -16,7 +16,9 @@ struct Sm90Tile {
   int split_k = 1;
   int split_cluster = 1;  // parts that blocks of a cluster add up; divides split_k
   int raster = 8;
-  bool direct = false;  // the result goes out by tensor map; follows from the group, no knob
+  // These follow from the group, and are no knobs:
+  bool direct = false;  // the result goes out by tensor map
+  int reductions = 0;   // of the result over right
 
   int slices() const { return split_k / split_cluster; }  // that go through memory
   // Two consumer groups stand side by side along left, or along right where left has only 64 rows.

@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/sm90_functions.h"
 #include "compiler/engines/sm90_plan.h"
@@ -76,21 +77,25 @@ EpilogueAxes AxesOf(const Sm90Plan& plan) {
 
 class Schedule {
  public:
-  Schedule(const Group& group, const Target& target, const Sm90Plan& plan, const Sm90Tile& tile)
-      : group_(group),
+  Schedule(const EpilogueReductions& group, const Target& target, const Sm90Plan& plan,
+           const Sm90Tile& tile)
+      : reductions_(group),
+        group_(group.tile()),
         target_(target),
         plan_(plan),
         tile_(tile),
-        b_(group, target,
+        b_(group.tile(), target,
            fmt::format("wgmma_sm90: tile {}x{}x{}, {} stages, cluster {}{}{}", tile.left,
                        tile.right, plan.depth(), StagesOf(plan, tile, target), tile.cluster,
                        tile.ping_pong ? ", ping-pong" : "", tile.split_k > 1 ? ", split-K" : "")) {
     for (const char* reserved : {"bx", "shape", "store"}) b_.Name(reserved);
-    c_ = DescribeContraction(b_, ContractionOf(group));
+    if (!reductions_.empty())
+      for (const char* reserved : {"start", "combine", "flush"}) b_.Name(reserved);
+    c_ = DescribeContraction(b_, ContractionOf(group_));
   }
 
   void Lower(Lowered& lowered) {
-    Call call{.skeleton = "contract_sm90"};
+    Call call{.skeleton = reductions_.empty() ? "contract_sm90" : "contract_sm90_reduced"};
     call.maps = {b_.Map("left_map", plan_.left.id, Boxed(plan_.left_map, plan_.left, tile_.left)),
                  b_.Map("right_map", plan_.right.id,
                         Boxed(plan_.right_map, plan_.right, tile_.right / tile_.cluster))};
@@ -106,6 +111,11 @@ class Schedule {
       DirectOutput(call);
     else
       call.functions.push_back(StoreFunction(lowered));
+    PartialResults partial = Partial();
+    if (!reductions_.empty()) {
+      partial.Allocate(lowered);
+      AddReductionFunctions(b_, reductions_, partial, plan_.left_size, call);
+    }
     const int64_t slots = std::max(1, target_.multiprocessors / tile_.cluster);
     // Persistent, but where a cluster sums: its stages hold the sums when the next tile's would
     // come.
@@ -117,6 +127,7 @@ class Schedule {
         {tile::For{"bx", t(), b_.Arg("blocks", blocks), tile::Bind::kBlockX, std::move(inner)}});
     b_.Finish(std::move(body), {blocks, 1, 1}, 128 * (kSm90Groups + 1), lowered, 1);
     lowered.kernels.back().cluster = tile_.cluster * tile_.split_cluster;
+    partial.Finish(target_, lowered);
   }
 
  private:
@@ -159,7 +170,16 @@ class Schedule {
     map.box = {64, BoxColumns(tile_), 1, 1, 1};
     call.maps.push_back(b_.Map("out_map", y, map));
     ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
-    AddRowFunctions(b_, epilogue, group_.graph[y].dtype, call);
+    std::vector<TensorId> also;
+    for (const EpilogueReduction& r : reductions_.list()) also.push_back(r.operand);
+    AddRowFunctions(b_, epilogue, group_.graph[y].dtype, call, also);
+    if (!reductions_.empty()) AddRightEnd(b_, plan_.right_size, call);
+  }
+
+  PartialResults Partial() const {
+    const int64_t tiles = CeilDiv(plan_.right_size, tile_.right) * NumElements(plan_.phases);
+    const PartialAxis left{plan_.left_size, tiles * tile_.groups_right()};
+    return {reductions_, plan_.batches, left, left, !plan_.left_is_a};
   }
 
   // Returns the number of tiles, in clusters.
@@ -208,10 +228,13 @@ class Schedule {
     const std::string values = AddArray(b_, f, "values", accumulator, kVector);
     const Expr batch = AddScalar(b_, f, "batch", t()), split = AddScalar(b_, f, "split", t());
     const Expr left = AddScalar(b_, f, "left", t()), right = AddScalar(b_, f, "right", t());
+    std::string sums;
+    if (!reductions_.empty())
+      sums = AddArray(b_, f, "sums", DType::kF32, int64_t{kVector} * reductions_.count(), true);
     if (tile_.slices() > 1) {
       StoreSlice(f.body, lowered, values, accumulator, batch, split, left, right);
     } else {
-      StoreResult(f.body, values, accumulator, batch, split, left, right);
+      StoreResult(f.body, values, accumulator, batch, split, left, right, sums);
     }
     return f;
   }
@@ -234,14 +257,21 @@ class Schedule {
         tile::And(tile::Lt(left, pitch_arg), tile::Lt(right, right_size)), std::move(inside), {}}});
   }
 
-  // `phase` is that of a strided dgrad.
+  // `phase` is that of a strided dgrad; sums[neighbour][reduction] takes in what is reduced.
   void StoreResult(Block& out, const std::string& values, DType type, const Expr& batch,
-                   const Expr& phase, const Expr& left, const Expr& right) {
+                   const Expr& phase, const Expr& left, const Expr& right,
+                   const std::string& sums) {
     ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
-    StoreNeighbours(b_, epilogue, out, values, type, kVector, batch, left, right, phase);
+    ReduceNeighbour reduce;
+    if (!reductions_.empty())
+      reduce = [&](Block& one, ValueScope& scope, const Index& index, const Expr& neighbour) {
+        AddToSums(b_, reductions_, sums, one, scope, index, neighbour);
+      };
+    StoreNeighbours(b_, epilogue, out, values, type, kVector, batch, left, right, phase, reduce);
   }
 
-  const Group& group_;
+  const EpilogueReductions& reductions_;
+  const Group& group_;  // what its tiles make
   const Target& target_;
   const Sm90Plan& plan_;
   const Sm90Tile& tile_;
@@ -252,15 +282,44 @@ class Schedule {
 // ---- the engine's row
 // --------------------------------------------------------------------------------------
 
-// The tile of the knobs, and whether its result can go out by tensor map.
-Sm90Tile TileFor(const Group& group, const Sm90Plan& plan, std::span<const int> knobs) {
-  Sm90Tile tile = TileOf(knobs);
+// The tile of the knobs, and whether its result can go out by tensor map. `group` is what tiles
+// make.
+void AdaptTile(const Group& group, const Sm90Plan& plan, Sm90Tile& tile) {
   const graph::Node& anchor = ContractionOf(group);
   const int64_t rank = group.graph[anchor.outputs[0]].rank();
   const int64_t dim = plan.is_conv ? 1 : plan.left_is_a ? rank - 2 : rank - 1;
   tile.direct = tile.split_k == 1 && tile.columns() % 16 == 0 && plan.type != DType::kI8 &&
                 AppliesByRow(group.graph, anchor, dim) && PlanSm90Output(group, plan).ok();
+}
+
+Sm90Tile TileFor(const Group& group, const Sm90Plan& plan, Sm90Tile tile) {
+  tile.reductions = CountReductions(group);
+  if (tile.reductions > 0)
+    AdaptTile(EpilogueReductions(group).tile(), plan, tile);
+  else
+    AdaptTile(group, plan, tile);
   return tile;
+}
+
+constexpr int kMostReductions = 4;
+
+// Reductions over the right axis alone, or over both.
+Status SupportsReductions(const Group& group, const Sm90Plan& plan) {
+  if (CountReductions(group) == 0) return {};
+  const EpilogueReductions reductions(group);
+  if (reductions.count() > kMostReductions)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced {} times; {} fit",
+                         reductions.count(), kMostReductions);
+  for (const EpilogueReduction& r : reductions.list()) {
+    if (r.type != DType::kF32)
+      return Status::Error(Code::kUnsupportedDataType, "{} is computed in {}, not f32",
+                           group.graph[r.result].name, Info(r.type).text);
+    if (plan.padded_channels != 0 || (plan.left_is_a ? r.keeps.n : r.keeps.m))
+      return Status::Error(Code::kUnsupportedGraphPattern,
+                           "{} reduces the axis that is contiguous in the result",
+                           group.graph[r.result].name);
+  }
+  return {};
 }
 
 bool IsOperandType(DType type) {
@@ -296,17 +355,19 @@ Status Supports(const Group& group, const Target& target) {
                            "operand {} is computed by a prologue; tensor maps read memory as it is",
                            group.graph[id].name);
   }
-  return PlanSm90(group).status();
+  ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group));
+  return SupportsReductions(group, plan);
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group));
-  const Sm90Tile tile = TileFor(group, plan, knobs);
+  const Sm90Tile tile = TileFor(group, plan, TileOf(knobs));
   if (!IsLegal(plan, tile, target))
     return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
                          KnobText(kWgmmaSm90Engine, knobs));
   Lowered lowered;
-  Schedule(group, target, plan, tile).Lower(lowered);
+  const EpilogueReductions reductions(group);
+  Schedule(reductions, target, plan, tile).Lower(lowered);
   if (tile.slices() > 1) {
     SumSplits(group, target,
               {.splits = tile.slices(),
@@ -322,14 +383,14 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group);
   if (!plan.ok()) return 1e9;
-  const Sm90Tile tile = TileFor(group, *plan, knobs);
+  const Sm90Tile tile = TileFor(group, *plan, TileOf(knobs));
   if (!IsLegal(*plan, tile, target)) return 1e9;
   return Sm90Seconds(*plan, tile, target, static_cast<double>(FloorBytes(group)));
 }
 
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group);
-  return plan.ok() ? SharedBytes(*plan, TileFor(group, *plan, knobs), target) : 0;
+  return plan.ok() ? SharedBytes(*plan, TileFor(group, *plan, TileOf(knobs)), target) : 0;
 }
 
 // Legal tiles that do not waste most of themselves, the cheapest splits of each.
@@ -337,6 +398,7 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
   std::vector<std::vector<int>> all;
   const auto plan = PlanSm90(group);
   if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
+  const int reductions = CountReductions(group);
   for (const int left : kLeftDomain) {
     for (const int right : kRightDomain) {
       const bool too_wide = right > 8 && right / 2 >= AlignUp(plan->right_size, 8);
@@ -347,9 +409,10 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
         for (const int ping_pong : kScheduleDomain) {
           Sm90Tile tile{
               .left = left, .right = right, .cluster = cluster, .ping_pong = ping_pong != 0};
+          if (reductions > 0) tile = TileFor(group, *plan, tile);
           if (!IsLegal(*plan, tile, target)) continue;
           for (const int split : kSplitDomain) {
-            if (split > 1 && !plan->phases.empty()) break;
+            if (split > 1 && (!plan->phases.empty() || reductions > 0)) break;
             if (split > 1 && split * 4 > plan->k_steps) break;
             const int64_t tiles = CeilDiv(plan->left_size, left) *
                                   CeilDiv(plan->right_size, right) * plan->batches * split;

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "compiler/engines/epilogue_reductions.h"
 #include "ir/base/check.h"
 #include "ir/graph/ops.h"
 
@@ -32,8 +33,9 @@ struct Draft {
 class Partitioner {
  public:
   // `stored` are nodes that may not float.
-  Partitioner(const Graph& g, const std::set<NodeId>& stored)
+  Partitioner(const Graph& g, const Target& target, const std::set<NodeId>& stored)
       : g_(g),
+        target_(target),
         never_float_(stored),
         home_(g.tensors.size(), kNone),
         ready_(g.tensors.size(), kNone),
@@ -82,6 +84,7 @@ class Partitioner {
 
     if (Has(node, graph::kContraction)) return Open(n, {GroupKind::kContract, g_[y].dims, {}, {}});
     if (Has(node, graph::kReduction)) {
+      if (latest != kNone && JoinsContractionOf(node, latest)) return Join(n, latest);
       const Dims& reads = g_[node.inputs[0]].dims;
       for (size_t d = static_cast<size_t>(latest + 1); d < drafts_.size(); ++d) {
         const Draft& draft = drafts_[d];
@@ -90,7 +93,8 @@ class Partitioner {
       }
       return Open(n, {GroupKind::kReduce, g_[y].dims, reads, {}});
     }
-    if (latest != kNone && JoinsEpilogue(node, latest)) return Join(n, latest);
+    if (latest != kNone && (JoinsEpilogue(node, latest) || FollowsReduction(node, latest)))
+      return Join(n, latest);
     if (g_[y].is_virtual && !never_float_.contains(n)) {
       ready_[y] = latest;  // floats
       return;
@@ -108,6 +112,23 @@ class Partitioner {
     return std::ranges::all_of(node.inputs, [&](TensorId x) {
       return home_[x] == group ? g_[x].dims == drafts_[group].domain : ready_[x] < group;
     });
+  }
+
+  // A reduction of what the tiles of a contraction hold.
+  bool JoinsContractionOf(const Node& node, int group) const {
+    const Draft& draft = drafts_[group];
+    const TensorId x = node.inputs[0];
+    return draft.kind == GroupKind::kContract && home_[x] == group && g_[x].dims == draft.domain &&
+           JoinsContraction(g_, g_.nodes[draft.members[0]], g_[node.outputs[0]].dims, target_);
+  }
+
+  // A map of such reductions' results, place by place.
+  bool FollowsReduction(const Node& node, int group) const {
+    const Dims& dims = g_[node.outputs[0]].dims;
+    if (node.op != GraphOp::kMap || drafts_[group].kind != GroupKind::kContract) return false;
+    return dims != drafts_[group].domain && std::ranges::all_of(node.inputs, [&](TensorId x) {
+             return home_[x] == group ? g_[x].dims == dims : ready_[x] < group;
+           });
   }
 
   void Open(NodeId n, Draft draft) {
@@ -231,6 +252,7 @@ class Partitioner {
   }
 
   const Graph& g_;
+  const Target& target_;
   const std::set<NodeId>& never_float_;
   std::vector<Draft> drafts_;
   std::vector<int> home_;   // the group that computes a tensor as its member
@@ -241,10 +263,10 @@ class Partitioner {
 
 }  // namespace
 
-Result<bool> Partition(Module& module, const PassContext&) {
+Result<bool> Partition(Module& module, const PassContext& context) {
   std::set<NodeId> stored;
   while (true) {
-    Partitioner partitioner(module.graph, stored);
+    Partitioner partitioner(module.graph, context.target, stored);
     partitioner.Run();
     // Each round stores one more node, so this ends.
     const NodeId reader = partitioner.ReaderOfOverwritten();
