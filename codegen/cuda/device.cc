@@ -36,6 +36,7 @@ constexpr PreludeRow kPrelude[] = {
     {"max_nan", "minmax.cuh"},
     {"fast_div", "fast_div.cuh"},
     {"contract_sm90", "fast_div.cuh"},
+    {"contract_reduced_sm90", "fast_div.cuh"},
     {"div_or_zero", "integer.cuh"},
     {"mod_or_zero", "integer.cuh"},
     {"copy", "copy.cuh"},
@@ -63,11 +64,11 @@ constexpr PreludeRow kPrelude[] = {
     {"wgrad_halo_sm90", "tma.cuh"},
     {"wgrad_halo_sm90", "wgmma.cuh"},
     {"wgrad_halo_sm90", "wgrad_halo_sm90.cuh"},
-    {"contract_sm90_reduced", "mbarrier.cuh"},
-    {"contract_sm90_reduced", "tma.cuh"},
-    {"contract_sm90_reduced", "wgmma.cuh"},
-    {"contract_sm90_reduced", "contract_sm90.cuh"},
-    {"contract_sm90_reduced", "contract_sm90_reduced.cuh"},
+    {"contract_reduced_sm90", "mbarrier.cuh"},
+    {"contract_reduced_sm90", "tma.cuh"},
+    {"contract_reduced_sm90", "wgmma.cuh"},
+    {"contract_reduced_sm90", "contract_sm90.cuh"},
+    {"contract_reduced_sm90", "contract_reduced_sm90.cuh"},
 };
 
 bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

@@ -30,7 +30,7 @@ void StoreNeighbours(KernelBuilder& b, ContractionEpilogue& epilogue, tile::Bloc
                      const tile::Expr& left, const tile::Expr& right,
                      const tile::Expr& phase = nullptr, const ReduceNeighbour& reduce = {});
 
-// What contract_sm90_reduced wants (its header says what for): function right_end(end out);
+// What contract_reduced_sm90 wants (its header says what for): function right_end(end out);
 void AddRightEnd(KernelBuilder& b, int64_t right_size, tile::Call& call);
 // functions start(sums out), combine(sums in and out, others), flush(batch, part, left, sums);
 void AddReductionFunctions(KernelBuilder& b, const EpilogueReductions& reductions,

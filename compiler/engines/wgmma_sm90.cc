@@ -95,7 +95,7 @@ class Schedule {
   }
 
   void Lower(Lowered& lowered) {
-    Call call{.skeleton = reductions_.empty() ? "contract_sm90" : "contract_sm90_reduced"};
+    Call call{.skeleton = reductions_.empty() ? "contract_sm90" : "contract_reduced_sm90"};
     call.maps = {b_.Map("left_map", plan_.left.id, Boxed(plan_.left_map, plan_.left, tile_.left)),
                  b_.Map("right_map", plan_.right.id,
                         Boxed(plan_.right_map, plan_.right, tile_.right / tile_.cluster))};

@@ -6,8 +6,12 @@
 //   after   group 0 contract: conv, mul, max        writes %y (kept: two readers)
 //           group 1 reduce:   max                   reads %y
 //           group 2 pointwise: sub                  reads %y, %m
+//   or      group 0 contract: conv, mul, max, max   where %m keeps the channels alone
+//           group 1 pointwise: sub                  reads %y, %m
 //
-// Contractions and reductions anchor groups; reductions of one shape share one. A map joins the
+// Contractions and reductions anchor groups; reductions of one shape share one. A reduction of a
+// contraction's result joins its group where that is cheap (JoinsContraction in
+// engines/epilogue_reductions.h), and so do maps of its result, place by place. A map joins the
 // latest group that it depends on when it reads that group's values place by place; otherwise it
 // floats, and is computed again wherever it is read, which costs arithmetic but no memory traffic.
 // What a caller or another group needs is stored, in the caller's tensor or in the workspace.

@@ -1,5 +1,6 @@
 // The kernels of contract_mma keep everything in registers: ptxas reports no spill for any
 // candidate of the large problems, on the first and on the newest GPU that the engine is tuned for.
+// So do those of wgmma_sm90 that reduce their result, in both forms.
 // Skipped where there is no nvcc; all candidates with KILN_TEST_ALL=1, else every ninth.
 #include <gtest/gtest.h>
 
@@ -92,6 +93,52 @@ TEST(SpillsTest, CandidatesOfContractMmaHaveNone) {
       }
     }
   }
+}
+
+// Sums and sums of squares of the result, which goes out by tensor map, or beside a second operand.
+Graph ConvWithStatistics(bool adds) {
+  graph::GraphBuilder builder("conv");
+  const Dims image = {128 * 784, 1, 28 * 128, 128}, filter = {1152, 1, 384, 128};
+  const TensorId x = builder.Input("x", DType::kF16, {64, 128, 28, 28}, image);
+  const TensorId w = builder.Input("w", DType::kF16, {128, 128, 3, 3}, filter);
+  const graph::ConvAttrs attrs{
+      .pre_padding = {1, 1}, .post_padding = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
+  const graph::ResultOptions options{.dtype = DType::kF32, .compute = DType::kF32, .dims = {}};
+  TensorId y = builder.Apply(GraphOp::kConvFprop, {x, w}, attrs, options);
+  if (adds) {
+    const TensorId r = builder.Input("r", DType::kF16, {64, 128, 28, 28}, image);
+    y = builder.Pointwise(graph::PointwiseMode::kAdd, {y, r}, options);
+  }
+  builder.Output(y, "y", DType::kF16, image);
+  for (const auto mode : {graph::ReductionMode::kAdd, graph::ReductionMode::kNorm2})
+    builder.Output(builder.Reduction(mode, y, {1, 128, 1, 1}, options), "s", DType::kF32);
+  return *builder.Finish();
+}
+
+TEST(SpillsTest, WgmmaWithReductionsHasNone) {
+  if (!std::filesystem::exists(kNvcc)) GTEST_SKIP() << "no " << kNvcc;
+  const int index = EngineIndex("wgmma_sm90");
+  const Engine& engine = Engines()[index];
+  const Target target = *TargetFromArch("sm_90a");
+  size_t number = 0;
+  for (const bool adds : {false, true}) {
+    const Graph g = ConvWithStatistics(adds);
+    const Result<std::optional<Group>> leading = LeadingGroupOf(g, target);
+    ASSERT_TRUE(leading.ok() && leading->has_value());
+    for (const std::vector<int>& knobs : CandidateKnobs(engine, **leading, target)) {
+      if (!TestAll() && number++ % 11 != 0) continue;
+      EngineChoice choice{.engine = index, .knobs = {}};
+      for (size_t k = 0; k < knobs.size(); ++k)
+        choice.knobs.push_back({engine.knobs[k].name, knobs[k]});
+      const Result<CompiledPlan> plan = Compile(g, target, choice);
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      for (const KernelSource& kernel : plan->program.kernels) {
+        if (kernel.text.find("contract_reduced_sm90") == kernel.text.npos) continue;
+        EXPECT_EQ(Spills(kernel), "") << adds << " " << KnobText(engine, knobs);
+      }
+    }
+  }
+  EXPECT_GT(number, 20u);
 }
 
 }  // namespace

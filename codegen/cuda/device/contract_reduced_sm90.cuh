@@ -1,5 +1,5 @@
 #pragma once
-// contract_sm90_reduced<Config>: contract_sm90 whose result is reduced over right, too, by kReduced
+// contract_reduced_sm90<Config>: contract_sm90 whose result is reduced over right, too, by kReduced
 // combinations at once. What a tile has reduced for each place of left goes to `flush`, one call a
 // place and a consumer group:
 //
@@ -10,6 +10,8 @@
 // Two forms, as of contract_sm90. By tensor map, apply(value, operands, result) has the values to
 // be combined behind the one to be stored; four lanes share a row of fragments and no other warp
 // does. By store(…, sums), which adds the values of the 8 neighbours to their 8 * kReduced sums.
+using contract_reduced_shape = contract_shape;
+
 template <class C, class Rows, class Apply, class Right, class Start, class Combine, class Flush>
 struct reduced_direct_output {
   using base = contract<C>;
@@ -182,7 +184,7 @@ struct reduced_staged_output {
 };
 
 template <class C, class Store, class Start, class Combine, class Flush>
-__device__ inline void contract_sm90_reduced(const tensor_map& left, const tensor_map& right,
+__device__ inline void contract_reduced_sm90(const tensor_map& left, const tensor_map& right,
                                              const contract_shape& shape, const Store& store,
                                              const Start& start, const Combine& combine,
                                              const Flush& flush) {
@@ -192,7 +194,7 @@ __device__ inline void contract_sm90_reduced(const tensor_map& left, const tenso
 }
 
 template <class C, class Rows, class Apply, class Right, class Start, class Combine, class Flush>
-__device__ inline void contract_sm90_reduced(const tensor_map& left, const tensor_map& right,
+__device__ inline void contract_reduced_sm90(const tensor_map& left, const tensor_map& right,
                                              const tensor_map& out, const contract_shape& shape,
                                              const Rows& rows, const Apply& apply,
                                              const Right& right_end, const Start& start,
