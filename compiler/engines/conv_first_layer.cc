@@ -8,7 +8,9 @@
 //            channels-last memory: pixel after pixel. What one filter row reads for one output is
 //            then a run of consecutive elements, and k is those runs one after the other, each
 //            filled up to whole chunks of 8. A pair of k is one 32-bit read; where runs would begin
-//            at odd places, or taps are dilated, a pixel takes 2 or 4 elements instead
+//            at odd places, or taps are dilated, a pixel takes 2 or 4 elements instead. Rows of
+//            whole 16-byte chunks come by asynchronous copies, those of the next piece while this
+//            one is multiplied; others pixel by pixel
 //   warp     `pixels` outputs x all filters of the block; pixels are numbered through the rows of
 //            the piece, so that odd widths waste nothing
 //   n        is numbered so that a lane holds 8 neighbouring filters of a pixel: the epilogue
@@ -38,7 +40,7 @@ using tile::Expr;
 
 constexpr int kPixelsDomain[] = {64, 32};
 constexpr int kRowsDomain[] = {4, 8, 2};
-constexpr int kStepsDomain[] = {4, 1, 8};
+constexpr int kStepsDomain[] = {8, 1, 4, 16};
 constexpr int kSplitsDomain[] = {2, 1, 4};  // of wgrad, a multiprocessor
 constexpr KnobRow kKnobs[] = {
     {.name = "pixels", .cudnn_type = kKnobTileM, .domain = kPixelsDomain},
@@ -74,13 +76,24 @@ class Schedule : private FirstLayerTiles {
     g_ = b_.Let(body, "g", lane_ / b_.Idx(4));
     t4_ = b_.Let(body, "t4", lane_ % b_.Idx(4));
     first_filter_ = b_.Let(body, "first_filter", where.remainder * b_.Idx(p_.sets * 8));
-    FillPanel(body);
     staged_ = b_.Name("x_rows");
-    body.push_back({tile::Alloc{staged_, type_, tile::Space::kShared, p_.staged_elements()}});
+    body.push_back({tile::Alloc{staged_, type_, tile::Space::kShared,
+                                p_.staged_elements() * (p_.wide ? 2 : 1)}});
+    first_piece_ = b_.Let(body, "first_piece", where.quotient * b_.Idx(p_.steps));
+    if (p_.wide) StartPiece(body, b_.Idx(0));
+    FillPanel(body);
 
     Block loop;
-    EnterPiece(loop, b_.Let(loop, "piece", where.quotient * b_.Idx(p_.steps) + Var("step")));
-    StageRows(loop);
+    const Expr step = Var("step");
+    if (p_.wide) StartPiece(loop, b_.Let(loop, "ahead", step + b_.Idx(1)));
+    EnterPiece(loop, b_.Let(loop, "piece", first_piece_ + step));
+    slot_ =
+        p_.wide ? b_.Let(loop, "slot", step % b_.Idx(2) * b_.Idx(p_.staged_elements())) : b_.Idx(0);
+    if (p_.wide) {
+      loop.push_back({tile::WaitAsync{1}});
+    } else {
+      StageRows(loop);
+    }
     loop.push_back({tile::Barrier{}});
     const int64_t units = CeilDiv(p_.rows * p_.columns, int64_t{tiles_} * 16);
     const Expr turns = b_.Arg("turns", CeilDiv(units, kWarps));
@@ -90,6 +103,7 @@ class Schedule : private FirstLayerTiles {
     });
     loop.push_back({tile::Barrier{}});
     body.push_back({tile::For{"step", t(), b_.Idx(p_.steps), Bind::kSerial, std::move(loop)}});
+    if (p_.wide) body.push_back({tile::WaitAsync{0}});
 
     const int64_t blocks = CeilDiv(pieces, p_.steps) * p_.slabs;
     Lowered lowered;
@@ -99,6 +113,14 @@ class Schedule : private FirstLayerTiles {
   }
 
  private:
+  // Starts the rows of the block's piece `number` into slot number % 2.
+  void StartPiece(Block& out, const Expr& number) {
+    EnterPiece(out, b_.Let(out, "piece", first_piece_ + number),
+               tile::Lt(number, b_.Idx(p_.steps)));
+    StartRows(out, b_.Let(out, "to", number % b_.Idx(2) * b_.Idx(p_.staged_elements())));
+    out.push_back({tile::CommitAsync{}});
+  }
+
   // ---- filters: panel[product][set / 2][lane][set % 2][4] ----
   Expr PanelAt(const Expr& product, const Expr& pair) const {
     return (product * b_.Idx(p_.sets / 2) + pair) * b_.Idx(kWarp * 8) + lane_ * b_.Idx(8);
@@ -107,30 +129,53 @@ class Schedule : private FirstLayerTiles {
   void FillPanel(Block& body) {
     panel_ = b_.Name("w_panel");
     body.push_back({tile::Alloc{panel_, type_, tile::Space::kShared, p_.panel_elements()}});
-    Loop(body, "f", b_.Idx(p_.products * 2), Bind::kSerial, [&](Block& one, const Expr& f) {
-      const Expr chunk = f % b_.Idx(p_.chunks);
-      const Expr r = b_.Let(one, "r", f / b_.Idx(p_.chunks));
-      for (int64_t s = 0; s < p_.sets / kWarps; ++s) {
-        const Expr set = warp_ + b_.Idx(s * kWarps);
-        const Expr filter = b_.Let(one, "filter",
-                                   first_filter_ + b_.Idx(s * kSlab) + g_ / b_.Idx(2) * b_.Idx(8) +
-                                       warp_ * b_.Idx(2) + g_ % b_.Idx(2));
-        Loop(one, "e", b_.Idx(2), Bind::kUnroll, [&](Block& element, const Expr& e) {
-          const Expr slot = b_.Let(element, "slot", chunk * b_.Idx(kChunk) + t4_ * b_.Idx(2) + e);
-          const Expr at = b_.Let(element, "at",
-                                 PanelAt(f / b_.Idx(2), set / b_.Idx(2)) +
-                                     set % b_.Idx(2) * b_.Idx(4) + f % b_.Idx(2) * b_.Idx(2) + e);
-          element.push_back({tile::Store{panel_, at, Zero(type_)}});
-          FilterElement(element, filter, r, slot, at);
-        });
+    // Reads of several chunks are under way together.
+    int64_t at_once = 12;
+    while (p_.products * 2 % at_once != 0) --at_once;
+    const int64_t sets = p_.sets / kWarps;  // of a thread, 2 elements each
+    Loop(body, "f", b_.Idx(p_.products * 2 / at_once), Bind::kSerial,
+         [&](Block& some, const Expr& f) {
+           const std::string regs = b_.Name("filter_regs");
+           some.push_back({tile::Alloc{regs, type_, tile::Space::kReg, at_once * sets * 2}});
+           Loop(some, "u", b_.Idx(at_once), Bind::kUnroll, [&](Block& one, const Expr& u) {
+             ReadFilters(one, f * b_.Idx(at_once) + u, regs, u * b_.Idx(sets * 2));
+           });
+           Loop(some, "u", b_.Idx(at_once), Bind::kUnroll, [&](Block& one, const Expr& u) {
+             const Expr chunk = b_.Let(one, "f", f * b_.Idx(at_once) + u);
+             for (int64_t s = 0; s < sets; ++s) {
+               const Expr set = warp_ + b_.Idx(s * kWarps);
+               const Expr at = PanelAt(chunk / b_.Idx(2), set / b_.Idx(2)) +
+                               set % b_.Idx(2) * b_.Idx(4) + chunk % b_.Idx(2) * b_.Idx(2);
+               WideCopy(one, type_, panel_, b_.Let(one, "at", at), regs,
+                        (u * b_.Idx(sets) + b_.Idx(s)) * b_.Idx(2), 2);
+             }
+           });
+         });
+  }
+
+  // A thread's elements of chunk `f` of the filter rows → regs[first ..].
+  void ReadFilters(Block& out, const Expr& f, const std::string& regs, const Expr& first) {
+    const Expr chunk = f % b_.Idx(p_.chunks);
+    const Expr r = b_.Let(out, "r", f / b_.Idx(p_.chunks));
+    for (int64_t s = 0; s < p_.sets / kWarps; ++s) {
+      const Expr filter = b_.Let(out, "filter",
+                                 first_filter_ + b_.Idx(s * kSlab) + g_ / b_.Idx(2) * b_.Idx(8) +
+                                     warp_ * b_.Idx(2) + g_ % b_.Idx(2));
+      for (int e = 0; e < 2; ++e) {
+        const Expr slot = b_.Let(out, "slot", chunk * b_.Idx(kChunk) + t4_ * b_.Idx(2) + b_.Idx(e));
+        const Expr to = first + b_.Idx(s * 2 + e);
+        out.push_back({tile::Store{regs, to, Zero(type_)}});
+        FilterElement(out, filter, r, slot, regs, to);
       }
-    });
+    }
   }
 
   void FilterElement(Block& out, const Expr& filter, const Expr& r, const Expr& slot,
-                     const Expr& at) {
-    const Expr s = slot / b_.Idx(p_.pixel), c = slot % b_.Idx(p_.pixel);
-    Expr guard = tile::And(tile::Lt(r, b_.Idx(p_.row_taps)), tile::Lt(slot, b_.Idx(p_.slots())));
+                     const std::string& regs, const Expr& to) {
+    const Expr in_run = p_.shift == 0 ? slot : slot - b_.Idx(p_.shift);
+    const Expr s = in_run / b_.Idx(p_.pixel), c = in_run % b_.Idx(p_.pixel);
+    Expr guard = tile::And(tile::Lt(r, b_.Idx(p_.row_taps)), tile::Lt(slot, b_.Idx(p_.end_slot())));
+    if (p_.shift != 0) guard = tile::And(guard, tile::Ge(slot, b_.Idx(p_.shift)));
     guard = tile::And(guard, tile::Lt(filter, b_.Extent(shape_.y, 1)));
     if (p_.pixel != shape_.channels) guard = tile::And(guard, tile::Lt(c, b_.Idx(shape_.channels)));
     Index index = {filter, c};
@@ -141,7 +186,7 @@ class Schedule : private FirstLayerTiles {
     index.push_back(tap(s, p_.taps));
     Block inside;
     ValueScope values(b_, inside);
-    inside.push_back({tile::Store{panel_, at, tile::Cast(type_, values.Value(shape_.w, index))}});
+    inside.push_back({tile::Store{regs, to, tile::Cast(type_, values.Value(shape_.w, index))}});
     out.push_back({tile::If{guard, std::move(inside), {}}});
   }
 
@@ -160,7 +205,8 @@ class Schedule : private FirstLayerTiles {
     p.col = first_col_ + at.remainder;
     p.base = b_.Let(body, "base",
                     at.quotient * b_.Idx(p_.row_stride * p_.pitch) +
-                        at.remainder * b_.Idx(p_.stride * p_.pixel) + lane_offset_);
+                        at.remainder * b_.Idx(p_.stride * p_.pixel) + lane_offset_ + slot_ +
+                        b_.Idx(p_.first_place()));
     Expr inside = tile::And(exists_, tile::Lt(number, count));
     inside = tile::And(inside, tile::Lt(p.col, b_.Extent(shape_.y, shape_.spatial + 1)));
     if (shape_.spatial == 2) inside = tile::And(inside, tile::Lt(p.row, b_.Extent(shape_.y, 2)));
@@ -219,9 +265,16 @@ class Schedule : private FirstLayerTiles {
         p_.dilation == 1 ? chunk * kChunk : chunk * (kChunk / p_.pixel) * p_.dilation * p_.pixel;
     WideCopy(out, type_, a, b_.Idx(to), staged_,
              base + b_.Idx(r * p_.row_dilation * p_.pitch + along), 2);
-    if ((chunk + 1) * kChunk <= p_.slots()) return;
+    const bool begins = chunk * kChunk<p_.shift, ends = (chunk + 1) * kChunk> p_.end_slot();
+    if (!begins && !ends) return;
     for (int e = 0; e < 2; ++e) {
-      const Expr used = tile::Lt(t4_ * b_.Idx(2) + b_.Idx(e), b_.Idx(p_.slots() - chunk * kChunk));
+      if (e == 1 && !ends) break;  // a shift is 1 at most
+      const Expr slot = t4_ * b_.Idx(2) + b_.Idx(e);
+      Expr used = ends ? tile::Lt(slot, b_.Idx(p_.end_slot() - chunk * kChunk)) : nullptr;
+      if (begins) {
+        const Expr begun = tile::Ge(slot, b_.Idx(p_.shift));
+        used = used ? tile::And(used, begun) : begun;
+      }
       out.push_back({tile::Store{
           a, b_.Idx(to + e),
           tile::Cast(type_, tile::Select(
@@ -257,18 +310,18 @@ class Schedule : private FirstLayerTiles {
 
   int tiles_;
   LaneAccess out_;
-  Expr lane_, warp_, g_, t4_, first_filter_, lane_offset_;
+  Expr lane_, warp_, g_, t4_, first_filter_, lane_offset_, first_piece_, slot_;
   std::string panel_, acc_;
 };
 
 int64_t SharedOf(const FirstLayerPlan& p) {
-  return (p.panel_elements() + p.staged_elements()) * 2 + 16;
+  return (p.panel_elements() + p.staged_elements() * (p.wide ? 2 : 1)) * 2 + 16;
 }
 
 int64_t SharedBytes(const Group& group, const Target&, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
   const FirstLayerPlan plan = PlanOf(group, shape, KnobsOf(knobs));
-  return shape.is_wgrad() ? WgradSizesOf(shape, plan).shared_bytes : SharedOf(plan);
+  return shape.is_wgrad() ? WgradSizesOf(group, shape, plan).shared_bytes : SharedOf(plan);
 }
 
 // The padded walk reads no pixel in part: an odd number of channels leaves a slot that must be
@@ -288,7 +341,7 @@ Status CheckShape(const Group& group, const ConvShape& s) {
     return Status::Error(Code::kUnsupportedGraphPattern, "{} filters are no multiple of 8",
                          s.filters);
   const FirstLayerPlan plan = PlanOf(group, s, {.rows = 2, .steps = 1});
-  const FirstLayerWgradSizes sizes = WgradSizesOf(s, plan);
+  const FirstLayerWgradSizes sizes = WgradSizesOf(group, s, plan);
   if (s.is_wgrad() && sizes.per_warp > kMostColumns)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the filter takes {} tiles of 8 columns a warp; at most {} have room",
@@ -333,7 +386,12 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 constexpr double kProductCycles = 6.4;  // of a tensor core: mma.sync reaches 62 % of it
-constexpr double kStageCycles = 0.125;  // of an element that a multiprocessor stages
+// Of an element that a multiprocessor stages: its share of an asynchronous copy, whose way nobody
+// waits for, or of a read that the block waits for.
+constexpr double kAsyncCycles = 0.06, kStageCycles = 0.4;
+double StageCycles(bool async, int64_t elements) {
+  return (async ? kAsyncCycles : kStageCycles) * static_cast<double>(elements);
+}
 
 // Cycles of the busiest multiprocessor.
 double FpropCycles(const Group& group, const Target& target, const ConvShape& shape,
@@ -343,7 +401,7 @@ double FpropCycles(const Group& group, const Target& target, const ConvShape& sh
   const auto sets = static_cast<double>(p.sets);
   const double product = std::max(tiles * sets * kProductCycles / 4, tiles * 4 + sets * 2);
   double piece = units * static_cast<double>(p.products) * product * 1.15;
-  piece += static_cast<double>(p.staged_elements()) * kStageCycles;
+  piece += StageCycles(p.wide, p.staged_elements());
   piece += static_cast<double>(p.panel_elements()) / static_cast<double>(p.steps) * 0.25;
   const int64_t blocks = CeilDiv(PiecesOf(group, shape, p), p.steps) * p.slabs;
   const auto waves = static_cast<double>(CeilDiv(blocks, std::max(target.multiprocessors, 1)));
@@ -352,13 +410,13 @@ double FpropCycles(const Group& group, const Target& target, const ConvShape& sh
 
 double WgradCycles(const Group& group, const Target& target, const ConvShape& shape,
                    const FirstLayerPlan& p, int splits) {
-  const FirstLayerWgradSizes s = WgradSizesOf(shape, p);
+  const FirstLayerWgradSizes s = WgradSizesOf(group, shape, p);
   // Four warps, a tensor core each; all read through one port.
   const auto products = static_cast<double>(s.per_warp * s.tiles);
-  const double reads = 4 * 4.0 * static_cast<double>(s.per_warp + s.tiles);
+  const double reads = 4 * static_cast<double>(s.per_warp * 2 + s.tiles * 4);
   const double product = 1.25 * std::max(products * kProductCycles, reads);
   double piece = static_cast<double>(s.pixels) / 16 * product;
-  piece += static_cast<double>(p.staged_elements() + s.pixels * s.tiles * 4) * kStageCycles;
+  piece += StageCycles(s.async, p.staged_elements() + s.pixels * s.tiles * 4);
   const double resident = std::min(splits, s.shared_bytes > 110 * 1024 ? 1 : 2);
   piece *= resident == 1 ? 1.3 : 1;  // nothing hides the staging
   const auto pieces = static_cast<double>(PiecesOf(group, shape, p) * s.slabs);

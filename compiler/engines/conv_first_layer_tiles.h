@@ -24,13 +24,22 @@ struct FirstLayerPlan {
   int64_t staged_rows, staged_columns, pitch;
   int64_t row_taps, row_stride, row_dilation, row_pad;
   int64_t stride, dilation, taps, pad;  // along the row
+  // Whole rows come 16 bytes at a time. Then a staged row begins `margin` elements before the first
+  // pixel's column, and a run `lead` elements after that; slot 0 of a run is its element -shift, so
+  // that pairs of slots stand at even places. All 0 otherwise.
+  bool wide;
+  int64_t margin, lead, shift;
 
   // Fragments of the filters, in shared memory.
   int64_t panel_elements() const { return products * sets * 128; }
   int64_t staged_elements() const { return staged_rows * pitch; }
-  int64_t slots() const { return taps * pixel; }  // of a run
+  // A run is slots shift .. end_slot() of its chunks.
+  int64_t end_slot() const { return shift + taps * pixel; }
+  int64_t first_place() const { return lead - shift; }  // of the first run's slot 0 in its row
 };
 FirstLayerPlan PlanOf(const Group& group, const ConvShape& shape, const FirstLayerKnobs& knobs);
+// Whether 8 neighbours along dim 1 are 16 aligned bytes of a tensor in memory.
+bool ComesByPieces(const Group& group, graph::TensorId id);
 int64_t PiecesOf(const Group& group, const ConvShape& shape, const FirstLayerPlan& plan);
 
 class FirstLayerTiles {
@@ -54,9 +63,12 @@ class FirstLayerTiles {
   tile::Expr Zero(DType type) const { return tile::Cast(type, tile::Float(0)); }
 
   // The rest of the block is about piece `piece`: its place becomes image_, first_row_, first_col_.
-  void EnterPiece(tile::Block& out, const tile::Expr& piece);
+  // It exists where `also` is true (null: everywhere).
+  void EnterPiece(tile::Block& out, const tile::Expr& piece, const tile::Expr& also = nullptr);
   // Its input rows to shared memory, a pixel a thread.
   void StageRows(tile::Block& body);
+  // Starts asynchronous copies of them to element `to` on (plan.wide).
+  void StartRows(tile::Block& body, const tile::Expr& to);
 
   const Group& group_;
   ConvShape shape_;
@@ -67,8 +79,10 @@ class FirstLayerTiles {
   std::string staged_;
 
  private:
-  void StagePixel(tile::Block& out, const tile::Expr& place, const tile::Expr& first_h,
-                  const tile::Expr& first_w);
+  void ReadPixel(tile::Block& out, const tile::Expr& place, const tile::Expr& first_h,
+                 const tile::Expr& first_w, const std::string& pixel, const tile::Expr& to);
+
+  tile::Expr row_groups_, column_blocks_, pieces_;
 };
 
 }  // namespace kiln::compiler
