@@ -1,14 +1,18 @@
 // The conv_direct engine: fprop and dgrad of convolutions with few channels a group, depthwise
-// above all, and depthwise wgrad (conv_direct_wgrad.cc), for which an implicit matrix product has
-// next to no columns. Two designs over the same tiles (conv_direct_tiles.h):
+// above all, for which an implicit matrix product has next to no columns. Two designs over the same
+// tiles (conv_direct_tiles.h):
 //
 //   tensor cores   f16 and bf16 with channels innermost, 1 to 32 channels a group, as many filters:
 //                  block-diagonal products of 32 channels (conv_direct_mma.cc)
 //   FMA units      any dtype and layout below 16 channels a group (conv_direct_simt.cc)
+//
+// and likewise for wgrad: tensor cores (conv_direct_wgrad_mma.cc), and FMA units for depthwise
+// convolutions that those do not take (conv_direct_wgrad.cc).
 #include "compiler/engines/conv_direct.h"
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/conv_direct_designs.h"
@@ -71,11 +75,13 @@ Status CheckChannels(const ConvShape& shape, bool mma) {
                        shape.channels, shape.filters, most);
 }
 
-Status SupportsWgrad(const Group& group, const ConvShape& shape) {
+Status SupportsWgrad(const Group& group, const Target& target, const ConvShape& shape) {
   constexpr int64_t kMostTaps = 100;
+  if (TakesWgradMma(group, target, shape)) return {};
   if (shape.channels != 1 || shape.filters != 1)
     return Status::Error(Code::kUnsupportedGraphPattern,
-                         "a group of wgrad has {} channels and {} filters; both must be 1",
+                         "a group of wgrad has {} channels and {} filters; both must be 1, or, on "
+                         "tensor cores with 16-bit channels innermost, the same power of two to 32",
                          shape.channels, shape.filters);
   if (NumElements(shape.taps) > kMostTaps)
     return Status::Error(Code::kUnsupportedGraphPattern,
@@ -98,7 +104,7 @@ Status Supports(const Group& group, const Target& target) {
     return Status::Error(Code::kArchMismatch, "the engine is for GPUs, the target is {}",
                          target.arch);
   const ConvShape shape = ShapeOf(group);
-  if (shape.is_wgrad()) return SupportsWgrad(group, shape);
+  if (shape.is_wgrad()) return SupportsWgrad(group, target, shape);
   const bool mma = TakesMma(group, target, shape);
   RETURN_IF_ERROR(CheckChannels(shape, mma));
   if (shape.is_dgrad()) {
@@ -119,14 +125,18 @@ Status Supports(const Group& group, const Target& target) {
 
 int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
-  return !shape.is_wgrad() && TakesMma(group, target, shape)
-             ? MmaSharedBytes(MmaPlanOf(shape, knobs[kRun]))
-             : 0;
+  if (shape.is_wgrad())
+    return TakesWgradMma(group, target, shape)
+               ? WgradMmaPlanOf(group, target, shape, KnobsOf(knobs)).shared_bytes
+               : 0;
+  return TakesMma(group, target, shape) ? MmaSharedBytes(MmaPlanOf(shape, knobs[kRun])) : 0;
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
-  if (shape.is_wgrad()) return LowerDirectWgrad(group, target, shape, KnobsOf(knobs));
+  if (shape.is_wgrad())
+    return (TakesWgradMma(group, target, shape) ? LowerDirectWgradMma : LowerDirectWgrad)(
+        group, target, shape, KnobsOf(knobs));
   return (TakesMma(group, target, shape) ? LowerDirectMma : LowerDirectSimt)(group, target, shape,
                                                                              KnobsOf(knobs));
 }
@@ -158,6 +168,31 @@ double UnitCycles(const Group& group, const ConvShape& shape, const DirectKnobs&
   return std::max(load, issue) + 0.25 * std::min(load, issue);
 }
 
+double WgradMmaCost(const Group& group, const Target& target, const ConvShape& shape,
+                    const DirectKnobs& knobs) {
+  constexpr double kClock = 1.7e9, kBytesPerSecond = 3.3e12, kStageSeconds = 8e-6;
+  const WgradMmaPlan p = WgradMmaPlanOf(group, target, shape, knobs);
+  // Cycles of a product of k of all four warps together: matrix reads through one port, mma.sync
+  // on four tensor cores; then what staging and places take.
+  const auto products = static_cast<double>(p.products_of_k()) / static_cast<double>(p.tap_sets);
+  const double reads = 4.0 * (products / 2 + 2), busy = products * 6.4 / 4;
+  const auto pixels = static_cast<double>(p.pixels);
+  const auto staged = pixels + static_cast<double>(p.images * p.staged_rows * p.staged_columns);
+  const double piece = pixels / 16 * (std::max(reads, busy) * 1.3 + 20) + staged * 1.2;
+  const auto blocks = static_cast<double>(p.splits * p.slabs * p.tap_sets);
+  const double sms = std::max(target.multiprocessors, 1);
+  const auto steps = static_cast<double>(CeilDiv(p.pieces(), p.splits));
+  // Two or more blocks hide each other's waits.
+  const double a_sm = std::ceil(blocks / sms);
+  const double alone = std::min<double>(a_sm, static_cast<double>(p.resident)) < 2 ? 1.6 : 1;
+  const double cycles = a_sm * steps * piece * alone;
+  const double moved = static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+  const double sums = static_cast<double>(p.splits * NumElements(group.graph[shape.w].dims)) * 8;
+  const double seconds = cycles / kClock;
+  return kStageSeconds + sums / kBytesPerSecond + std::max(seconds, moved) +
+         0.2 * std::min(seconds, moved);
+}
+
 double WgradCost(const Group& group, const Target& target, const ConvShape& shape,
                  const DirectKnobs& knobs) {
   constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kStageSeconds = 8e-6;
@@ -175,6 +210,8 @@ double WgradCost(const Group& group, const Target& target, const ConvShape& shap
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
   const ConvShape shape = ShapeOf(group);
+  if (shape.is_wgrad() && TakesWgradMma(group, target, shape))
+    return WgradMmaCost(group, target, shape, KnobsOf(knobs));
   if (shape.is_wgrad()) return WgradCost(group, target, shape, KnobsOf(knobs));
   const bool mma = TakesMma(group, target, shape);
   const DirectKnobs k = KnobsOf(knobs);

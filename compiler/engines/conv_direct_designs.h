@@ -34,6 +34,27 @@ Lowered LowerDirectWgrad(const Group& group, const Target& target, const ConvSha
 // Channels that a thread of it owns.
 int WgradLanesOf(const Group& group, const ConvShape& shape);
 
+// 1 to 32 channels a group, as many filters, on tensor cores (conv_direct_wgrad_mma.cc).
+struct WgradMmaPlan {
+  int64_t rows = 1, columns = 1, images = 1;  // of outputs, in a piece
+  int64_t staged_rows = 1, staged_columns = 1, pixels = 0;
+  int64_t row_groups = 1, column_blocks = 1, image_groups = 1;
+  int64_t tap_sets = 1, taps_of_set = 1;        // blocks that share the taps
+  int64_t tiles = 2;                            // of 8 channels, that 16 filters meet
+  int64_t splits = 1, slabs = 1, resident = 1;  // blocks of a multiprocessor
+  bool fits = false;                            // shared memory
+
+  int64_t pieces() const { return row_groups * column_blocks * image_groups; }
+  int64_t shared_bytes = 0;
+  int64_t products_of_k() const { return tap_sets * taps_of_set * tiles * 2; }  // of a slab
+};
+WgradMmaPlan WgradMmaPlanOf(const Group& group, const Target& target, const ConvShape& shape,
+                            const DirectKnobs& knobs);
+// Whether it takes the problem.
+bool TakesWgradMma(const Group& group, const Target& target, const ConvShape& shape);
+Lowered LowerDirectWgradMma(const Group& group, const Target& target, const ConvShape& shape,
+                            const DirectKnobs& knobs);
+
 // Output and input channels that a thread of the SIMT design owns.
 struct SimtLanes {
   int made, read;

@@ -16,30 +16,17 @@ int64_t RowGroups(const Group& group, const ConvShape& shape, const FirstLayerPl
   return shape.spatial == 1 ? 1 : CeilDiv(group.graph[shape.y].dims[2], p.rows);
 }
 
-bool InMemory(const Group& group, graph::TensorId id) {
-  const graph::Tensor& t = group.graph[id];
-  return graph::Producers(group.graph)[id] < 0 && !t.by_value && t.alignment % 16 == 0;
-}
-
 // Rows of x are runs of whole 16-byte chunks, with nothing between their elements.
 bool HasWideRows(const Group& group, const ConvShape& s) {
   const graph::Tensor& x = group.graph[s.x];
   const int64_t last = x.rank() - 1;
-  if (!InMemory(group, s.x) || (x.dims[1] != 1 && x.strides[1] != 1)) return false;
+  if (!InMemoryAligned(group, s.x) || (x.dims[1] != 1 && x.strides[1] != 1)) return false;
   if (x.strides[last] != s.channels || x.dims[last] * s.channels % kChunk != 0) return false;
   if (s.spatial == 2 && x.dims[2] != 1 && x.strides[2] % kChunk != 0) return false;
   return x.dims[0] == 1 || x.strides[0] % kChunk == 0;
 }
 
 }  // namespace
-
-bool ComesByPieces(const Group& group, graph::TensorId id) {
-  const graph::Tensor& t = group.graph[id];
-  if (!InMemory(group, id) || t.strides[1] != 1 || t.dims[1] % kChunk != 0) return false;
-  for (int64_t d = 0; d < t.rank(); ++d)
-    if (d != 1 && t.dims[d] != 1 && t.strides[d] % kChunk != 0) return false;
-  return true;
-}
 
 FirstLayerPlan PlanOf(const Group& group, const ConvShape& s, const FirstLayerKnobs& knobs) {
   const Dims& y = group.graph[s.y].dims;

@@ -38,8 +38,6 @@ struct FirstLayerPlan {
   int64_t first_place() const { return lead - shift; }  // of the first run's slot 0 in its row
 };
 FirstLayerPlan PlanOf(const Group& group, const ConvShape& shape, const FirstLayerKnobs& knobs);
-// Whether 8 neighbours along dim 1 are 16 aligned bytes of a tensor in memory.
-bool ComesByPieces(const Group& group, graph::TensorId id);
 int64_t PiecesOf(const Group& group, const ConvShape& shape, const FirstLayerPlan& plan);
 
 class FirstLayerTiles {

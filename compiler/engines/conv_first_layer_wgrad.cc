@@ -313,14 +313,15 @@ class Schedule : private FirstLayerTiles {
 
 FirstLayerWgradSizes WgradSizesOf(const Group& group, const ConvShape& shape,
                                   const FirstLayerPlan& plan) {
-  constexpr int64_t kWarps = 4, kMostAccumulators = 24;  // tiles of a warp, 4 registers each
+  constexpr int64_t kWarps = 4, kChunk = 8,
+                    kMostAccumulators = 24;  // tiles of a warp, 4 registers each
   FirstLayerWgradSizes s;
   s.columns = plan.row_taps * plan.chunks;
   s.per_warp = CeilDiv(s.columns, 2 * kWarps) * 2;
   s.tiles = shape.filters > 32 && s.per_warp * 4 <= kMostAccumulators ? 4 : 2;
   s.slabs = CeilDiv(shape.filters, s.tiles * 16);
   s.pixels = AlignUp(plan.rows * AlignUp(plan.columns, 16), 16);
-  s.async = plan.wide && ComesByPieces(group, shape.y);
+  s.async = plan.wide && ComesByPieces(group, shape.y, kChunk);
   const int64_t elements = plan.staged_elements() + s.pixels * (s.tiles * 16 + kDyPad);
   s.shared_bytes = elements * (s.async ? 2 : 1) * 2 + 16;
   return s;

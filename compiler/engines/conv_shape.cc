@@ -37,6 +37,19 @@ ConvShape ShapeOf(const Group& group) {
   return s;
 }
 
+bool InMemoryAligned(const Group& group, graph::TensorId id) {
+  const graph::Tensor& t = group.graph[id];
+  return graph::Producers(group.graph)[id] < 0 && !t.by_value && t.alignment % 16 == 0;
+}
+
+bool ComesByPieces(const Group& group, graph::TensorId id, int64_t chunk) {
+  const graph::Tensor& t = group.graph[id];
+  if (!InMemoryAligned(group, id) || t.strides[1] != 1 || t.dims[1] % chunk != 0) return false;
+  for (int64_t d = 0; d < t.rank(); ++d)
+    if (d != 1 && t.dims[d] != 1 && t.strides[d] % chunk != 0) return false;
+  return true;
+}
+
 AxisMap MapAxis(const ConvShape& shape, int64_t axis) {
   const int64_t stride = shape.stride[axis], dilation = shape.dilation[axis];
   const int64_t pad = shape.pad[axis], taps = shape.taps[axis];

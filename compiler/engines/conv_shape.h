@@ -34,6 +34,11 @@ struct ConvShape {
 bool IsConvolution(const Group& group);
 ConvShape ShapeOf(const Group& group);
 
+// Whether a tensor is read from memory as it is, and begins at 16 aligned bytes.
+bool InMemoryAligned(const Group& group, graph::TensorId id);
+// Whether its neighbours along dim 1 moreover come by `chunk` elements that are 16 aligned bytes.
+bool ComesByPieces(const Group& group, graph::TensorId id, int64_t chunk);
+
 struct TapAt {
   int64_t tap, offset;
 };

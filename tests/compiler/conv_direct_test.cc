@@ -104,6 +104,90 @@ TEST(ConvDirectTest, RunsRight) {
   for (const Problem& p : Problems()) ExpectRight(p);
 }
 
+std::vector<Problem> WgradProblems() {
+  constexpr auto kW = GraphOp::kConvWgrad;
+  return {
+      {.name = "wgrad_group2", .op = kW, .groups = 20, .channels = 2, .filters = 2},
+      {.name = "wgrad_group4", .op = kW, .groups = 10, .channels = 4, .filters = 4, .flip = true},
+      {.name = "wgrad_group8_s2",
+       .op = kW,
+       .groups = 5,
+       .channels = 8,
+       .filters = 8,
+       .image = {9, 14},
+       .stride = {2, 2}},
+      {.name = "wgrad_group16_bf16",
+       .op = kW,
+       .type = DType::kBF16,
+       .groups = 3,
+       .channels = 16,
+       .filters = 16,
+       .images = 5,
+       .dilation = {2, 1}},
+      {.name = "wgrad_group32", .op = kW, .groups = 2, .channels = 32, .filters = 32},
+      {.name = "wgrad_group32_5x3",
+       .op = kW,
+       .groups = 2,
+       .channels = 32,
+       .filters = 32,
+       .taps = {5, 3},
+       .pad = {2, 0}},
+      {.name = "wgrad_group8_5x5",
+       .op = kW,
+       .groups = 4,
+       .channels = 8,
+       .filters = 8,
+       .taps = {5, 5},
+       .pad = {2, 2}},
+      {.name = "wgrad_depthwise_7x7", .op = kW, .taps = {7, 7}, .pad = {3, 3}},
+      {.name = "wgrad_group16_wide",
+       .op = kW,
+       .groups = 2,
+       .channels = 16,
+       .filters = 16,
+       .images = 1,
+       .image = {6, 70}},
+      {.name = "wgrad_group4_one_dim",
+       .op = kW,
+       .groups = 8,
+       .channels = 4,
+       .filters = 4,
+       .image = {150},
+       .taps = {5},
+       .pad = {2},
+       .stride = {1},
+       .dilation = {1}},
+      {.name = "wgrad_group4_small",
+       .op = kW,
+       .groups = 8,
+       .channels = 4,
+       .filters = 4,
+       .images = 21,
+       .image = {3, 2}},
+      // By the FMA units: no tensor cores for f32 and channels outside.
+      {.name = "wgrad_f16_nchw", .op = kW, .groups = 7, .last = false},
+  };
+}
+
+TEST(ConvDirectTest, GroupedWgradRunsRight) {
+  for (const Problem& p : WgradProblems()) {
+    ExpectRight(p);
+    ExpectRight(p, {{"rows", 4}, {"steps", 1}});
+    ExpectRight(p, {{"rows", 1}, {"steps", 8}});
+  }
+}
+
+TEST(ConvDirectTest, GroupedWgradOfManyPiecesABlock) {
+  ExpectRight({.name = "many",
+               .op = GraphOp::kConvWgrad,
+               .groups = 64,
+               .channels = 16,
+               .filters = 16,
+               .images = 16,
+               .image = {8, 9}},
+              {{"steps", 1}, {"rows", 1}});
+}
+
 TEST(ConvDirectTest, DepthwiseWgradRunsRight) {
   int run = 0;
   for (Problem p : Problems()) {
