@@ -8,7 +8,8 @@
 //            copies, the next piece while this one is multiplied; ldmatrix transposes both
 //   warp     one half of the filters, and every second product of k: for each tap all columns whose
 //            groups it meets; a tap is a shift of where x is read
-//   sums     scratch[split][tap][channel of the group][filter]; the second kernel adds the splits in
+//   sums     scratch[split][tap][channel of the group][filter]; the second kernel adds the splits
+//   in
 //            a fixed order
 //
 // Pixels past the end of a piece are zeros of dy; they read x where a pixel of the piece does.
@@ -27,8 +28,8 @@ using tile::Block;
 using tile::Expr;
 
 constexpr int kWarp = 32, kWarps = 4, kThreads = kWarp * kWarps;
-constexpr int kParts = 2;            // of k, each with two warps
-constexpr int64_t kSlab = 32;        // channels
+constexpr int kParts = 2;              // of k, each with two warps
+constexpr int64_t kSlab = 32;          // channels
 constexpr int64_t kPitch = kSlab + 8;  // elements of a staged pixel, against bank conflicts
 constexpr int64_t kChunk = 8;
 constexpr int64_t kMostShared = 100 * 1024;  // so that two blocks are resident
@@ -63,8 +64,9 @@ class Schedule {
         col_(AxisOf(shape, shape.spatial - 1)),
         type_(group.graph[shape.x].dtype),
         b_(group, target,
-           fmt::format("conv_direct: wgrad on tensor cores, pieces of {}x{}x{}, first of two stages",
-                       p_.images, p_.rows, p_.columns)) {
+           fmt::format(
+               "conv_direct: wgrad on tensor cores, pieces of {}x{}x{}, first of two stages",
+               p_.images, p_.rows, p_.columns)) {
     for (const char* reserved : {"bx", "tx", "step"}) b_.Name(reserved);
   }
 
@@ -118,17 +120,15 @@ class Schedule {
   int64_t taps() const { return row_.taps * col_.taps; }
   int64_t sum_rows() const { return taps() * shape_.channels; }
   int64_t padded_filters() const { return p_.slabs * kSlab; }
-  int64_t x_elements() const {
-    return p_.images * p_.staged_rows * p_.staged_columns * kPitch;
-  }
+  int64_t x_elements() const { return p_.images * p_.staged_rows * p_.staged_columns * kPitch; }
   int64_t dy_elements() const { return p_.pixels * kPitch; }
   int64_t accumulators() const { return p_.taps_of_set * p_.tiles * 4; }
 
   void Place(Block& body) {
     const auto slab = b_.Divide(body, Var("bx"), b_.Arg("slabs", p_.slabs), p_.slabs, "slab");
     first_channel_ = b_.Let(body, "first_channel", slab.remainder * b_.Idx(kSlab));
-    first_tap_ = b_.Let(body, "first_tap",
-                        slab.quotient % b_.Idx(p_.tap_sets) * b_.Idx(p_.taps_of_set));
+    first_tap_ =
+        b_.Let(body, "first_tap", slab.quotient % b_.Idx(p_.tap_sets) * b_.Idx(p_.taps_of_set));
     split_ = b_.Let(body, "split", slab.quotient / b_.Idx(p_.tap_sets));
     splits_ = b_.Arg("splits", p_.splits);
     steps_ = b_.Arg("steps", CeilDiv(p_.pieces(), p_.splits));
@@ -152,31 +152,29 @@ class Schedule {
     acc_ = b_.Name("acc");
     body.push_back({tile::Alloc{acc_, DType::kF32, tile::Space::kReg, accumulators()}});
     Loop(body, "z", b_.Idx(accumulators()), Bind::kUnroll, [&](Block& clear, const Expr& z) {
-      clear.push_back(
-          {tile::Store{acc_, z, tile::Cast(DType::kF32, tile::Float(0))}});
+      clear.push_back({tile::Store{acc_, z, tile::Cast(DType::kF32, tile::Float(0))}});
     });
     // Taps past the last repeat it, and are not written.
     for (int64_t i = 0; i < p_.taps_of_set; ++i) {
       Expr tap = b_.Idx(i);
       if (p_.tap_sets > 1)
-        tap = b_.Let(body, "tap", tile::Op(ScalarOp::kMin,
-                                           {first_tap_ + b_.Idx(i), b_.Idx(taps() - 1)}));
+        tap = b_.Let(body, "tap",
+                     tile::Op(ScalarOp::kMin, {first_tap_ + b_.Idx(i), b_.Idx(taps() - 1)}));
       const Expr r = p_.tap_sets > 1 ? tap / b_.Idx(col_.taps) : b_.Idx(i / col_.taps);
       const Expr s = p_.tap_sets > 1 ? tap % b_.Idx(col_.taps) : b_.Idx(i % col_.taps);
       const int64_t down = row_.dilation * p_.staged_columns * kPitch;
-      shifts_.push_back(p_.tap_sets > 1
-                            ? b_.Let(body, "shift",
-                                     r * b_.Idx(down) + s * b_.Idx(col_.dilation * kPitch))
-                            : b_.Idx(i / col_.taps * down + i % col_.taps * col_.dilation * kPitch));
+      shifts_.push_back(
+          p_.tap_sets > 1
+              ? b_.Let(body, "shift", r * b_.Idx(down) + s * b_.Idx(col_.dilation * kPitch))
+              : b_.Idx(i / col_.taps * down + i % col_.taps * col_.dilation * kPitch));
     }
   }
 
   // ---- pieces
   void EnterPiece(Block& out, const Expr& step) {
     const Expr piece = b_.Let(out, "piece", step * splits_ + split_);
-    const Index at =
-        b_.Unravel(out, piece, {image_groups_, row_groups_, column_blocks_},
-                   {p_.image_groups, p_.row_groups, p_.column_blocks}, "piece");
+    const Index at = b_.Unravel(out, piece, {image_groups_, row_groups_, column_blocks_},
+                                {p_.image_groups, p_.row_groups, p_.column_blocks}, "piece");
     first_image_ = b_.Let(out, "first_image", at[0] * b_.Idx(p_.images));
     first_row_ = b_.Let(out, "first_row", at[1] * b_.Idx(p_.rows));
     first_col_ = b_.Let(out, "first_col", at[2] * b_.Idx(p_.columns));
@@ -186,10 +184,10 @@ class Schedule {
                        : b_.Let(out, name, tile::Op(ScalarOp::kMin, {b_.Idx(most), left}));
     };
     images_here_ = here("images_here", p_.images, b_.Extent(shape_.y, 0) - first_image_);
-    rows_here_ = flat() ? b_.Idx(1)
-                        : here("rows_here", p_.rows, b_.Extent(shape_.y, 2) - first_row_);
-    cols_here_ = here("cols_here", p_.columns,
-                      b_.Extent(shape_.y, shape_.spatial + 1) - first_col_);
+    rows_here_ =
+        flat() ? b_.Idx(1) : here("rows_here", p_.rows, b_.Extent(shape_.y, 2) - first_row_);
+    cols_here_ =
+        here("cols_here", p_.columns, b_.Extent(shape_.y, shape_.spatial + 1) - first_col_);
   }
 
   struct Pixel {
@@ -219,8 +217,7 @@ class Schedule {
     const Expr local = b_.Let(out, "local", Var("tx") % b_.Idx(kAlong) * b_.Idx(kChunk));
     const Expr channel = b_.Let(out, "channel", first_channel_ + local);
     Loop(out, "i", b_.Idx(CeilDiv(pixels, kStep)), Bind::kSerial, [&](Block& one, const Expr& i) {
-      const Expr number =
-          b_.Let(one, "number", i * b_.Idx(kStep) + Var("tx") / b_.Idx(kAlong));
+      const Expr number = b_.Let(one, "number", i * b_.Idx(kStep) + Var("tx") / b_.Idx(kAlong));
       Block inside;
       copy(inside, number, local, channel);
       one.push_back({tile::If{tile::Lt(number, b_.Idx(pixels)), std::move(inside), {}}});
@@ -228,8 +225,10 @@ class Schedule {
   }
 
   void StartX(Block& out, const Expr& slot) {
-    const Expr first_h = b_.Let(out, "first_h", first_row_ * b_.Idx(row_.stride) - b_.Idx(row_.pad));
-    const Expr first_w = b_.Let(out, "first_w", first_col_ * b_.Idx(col_.stride) - b_.Idx(col_.pad));
+    const Expr first_h =
+        b_.Let(out, "first_h", first_row_ * b_.Idx(row_.stride) - b_.Idx(row_.pad));
+    const Expr first_w =
+        b_.Let(out, "first_w", first_col_ * b_.Idx(col_.stride) - b_.Idx(col_.pad));
     const Expr to = b_.Let(out, "x_to", slot * b_.Idx(x_elements()));
     EachPixel(out, p_.images * p_.staged_rows * p_.staged_columns,
               [&](Block& one, const Expr& number, const Expr& local, const Expr& channel) {
@@ -239,15 +238,15 @@ class Schedule {
                 Index index = {first_image_ + at.image, channel};
                 const auto walk = [&](const char* name, const Expr& place, int64_t dim) {
                   index.push_back(b_.Let(one, name, place));
-                  valid = tile::And(valid, tile::And(tile::Ge(index.back(), b_.Idx(0)),
-                                                     tile::Lt(index.back(),
-                                                              b_.Extent(shape_.x, dim))));
+                  valid =
+                      tile::And(valid, tile::And(tile::Ge(index.back(), b_.Idx(0)),
+                                                 tile::Lt(index.back(), b_.Extent(shape_.x, dim))));
                 };
                 if (!flat()) walk("h", first_h + at.row, 2);
                 walk("w_at", first_w + at.col, shape_.spatial + 1);
-                one.push_back({tile::CopyAsync{x_, to + number * b_.Idx(kPitch) + local,
-                                               b_.Pointer(shape_.x), b_.Offset(shape_.x, index),
-                                               static_cast<int>(kChunk), valid}});
+                one.push_back(
+                    {tile::CopyAsync{x_, to + number * b_.Idx(kPitch) + local, b_.Pointer(shape_.x),
+                                     b_.Offset(shape_.x, index), static_cast<int>(kChunk), valid}});
               });
   }
 
@@ -277,8 +276,8 @@ class Schedule {
     // round.
     const Expr matrix = lane_ / b_.Idx(8), low = lane_ % b_.Idx(8);
     const Expr dy_pixel = first + matrix / b_.Idx(2) * b_.Idx(8) + low;
-    const Expr dy_at = dy_slot_ + dy_pixel * b_.Idx(kPitch) + half_ * b_.Idx(16) +
-                       matrix % b_.Idx(2) * b_.Idx(8);
+    const Expr dy_at =
+        dy_slot_ + dy_pixel * b_.Idx(kPitch) + half_ * b_.Idx(16) + matrix % b_.Idx(2) * b_.Idx(8);
     body.push_back({tile::LoadMatrix{a, b_.Idx(0), dy_, b_.Let(body, "dy_at", dy_at), 4, true}});
     const Expr number = b_.Let(body, "number", first + matrix % b_.Idx(2) * b_.Idx(8) + low);
     const Pixel at = Split(body, number, p_.rows, p_.columns);
@@ -288,8 +287,8 @@ class Schedule {
     };
     const Expr row = within(at.image, images_here_) * b_.Idx(p_.staged_rows) +
                      within(at.row, rows_here_) * b_.Idx(row_.stride);
-    const Expr place = row * b_.Idx(p_.staged_columns) +
-                       within(at.col, cols_here_) * b_.Idx(col_.stride);
+    const Expr place =
+        row * b_.Idx(p_.staged_columns) + within(at.col, cols_here_) * b_.Idx(col_.stride);
     // With 32 channels a group the filters of a warp meet all columns, else the 16 beside them.
     Expr column = matrix / b_.Idx(2) * b_.Idx(8);
     if (p_.tiles == 2) column = column + half_ * b_.Idx(16);
@@ -342,13 +341,13 @@ class Schedule {
     Expr channel = b_.Idx(e / 4 * 8 + e % 2) + t4_ * b_.Idx(2);
     if (p_.tiles == 2) channel = channel + half_ * b_.Idx(16);
     const Expr per_group = b_.Idx(shape_.channels);
-    const Expr row = split_ * b_.Idx(sum_rows()) + (first_tap_ + b_.Idx(tap)) * per_group +
-                     channel % per_group;
+    const Expr row =
+        split_ * b_.Idx(sum_rows()) + (first_tap_ + b_.Idx(tap)) * per_group + channel % per_group;
     Block inside;
     inside.push_back({tile::Store{sums, row * pitch + first_channel_ + filter, sum}});
-    out.push_back(
-        {tile::If{tile::Op(ScalarOp::kEq, {filter / per_group, channel / per_group}),
-                  std::move(inside), {}}});
+    out.push_back({tile::If{tile::Op(ScalarOp::kEq, {filter / per_group, channel / per_group}),
+                            std::move(inside),
+                            {}}});
   }
 
   void Store(KernelBuilder& b, Block& out, const Expr& row, const Expr& filter, const Expr& first,
