@@ -207,8 +207,30 @@ double WgradCost(const Group& group, const Target& target, const ConvShape& shap
   return kStageSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
 }
 
+// Units of a warp that the busiest multiprocessor makes one after the other, times its warps: a
+// group of blocks that does not fill it takes hardly less time than one that does.
+double UnitsOfBusiest(const Group& group, const Target& target, const ConvShape& shape,
+                      const DirectKnobs& k, bool mma) {
+  constexpr double kWarps = 4;
+  const DirectSizes sizes = SizesFor(group, shape, k, mma ? 2 : 1);
+  const double channels = static_cast<double>(group.graph[shape.out].dims[1]);
+  const double per_unit = mma ? 8 * 32 : 32.0 * SimtLanesOf(group, shape).made;
+  const double slabs = mma ? std::ceil(channels / 32) : 1;
+  const double units = static_cast<double>(sizes.places()) * channels / per_unit;
+  const double blocks = std::ceil(units / slabs / (kWarps * k.steps)) * slabs;
+  const bool large = sizes.rows * sizes.cols >= 16 || NumElements(shape.taps) > 9;
+  const double resident = large ? 2 : 3;
+  const double a_sm = std::ceil(blocks / std::max(target.multiprocessors, 1));
+  const double full = std::floor(a_sm / resident), rest = a_sm - full * resident;
+  const double counted = full * resident + (rest > 0 ? (resident + rest) / 2 : 0);
+  return counted * kWarps * k.steps;
+}
+
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
+  // What the windows' reads reach, as measured on an H200: half of the memory's rate with tensor
+  // cores, whose blocks wait for each row.
+  constexpr double kMmaBytesPerSecond = 2.3e12, kBytesPerSecond = 3.9e12;
+  constexpr double kClock = 1.7e9, kLaunchSeconds = 3e-6;
   const ConvShape shape = ShapeOf(group);
   if (shape.is_wgrad() && TakesWgradMma(group, target, shape))
     return WgradMmaCost(group, target, shape, KnobsOf(knobs));
@@ -216,16 +238,15 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   const bool mma = TakesMma(group, target, shape);
   const DirectKnobs k = KnobsOf(knobs);
   const DirectSizes sizes = SizesFor(group, shape, k, mma ? 2 : 1);
-  const double channels = static_cast<double>(group.graph[shape.out].dims[1]);
-  const double per_unit = mma ? 8 * 32 : 32.0 * SimtLanesOf(group, shape).made;
-  const double units = static_cast<double>(sizes.places()) * channels / per_unit;
-  const double waves = std::max(units / std::max(target.multiprocessors, 1), 4.0 * k.steps);
   // Filters are put in place once for `steps` units.
   const double setup = 1.0 + 0.5 / k.steps;
   // 128 accumulators a thread leave two warps a scheduler, and spill with many taps.
-  const double crowded = mma && sizes.rows * sizes.cols >= 16 ? 1.25 : 1;
-  const double busy = crowded * waves * UnitCycles(group, shape, k, mma) * setup / kClock;
-  const double moved = crowded * static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+  const double full = NumElements(shape.taps) > 9 ? 2 : 1.25;
+  const double crowded = mma && sizes.rows * sizes.cols >= 16 ? full : 1;
+  const double busy = crowded * UnitsOfBusiest(group, target, shape, k, mma) *
+                      UnitCycles(group, shape, k, mma) * setup / kClock;
+  const double rate = mma ? kMmaBytesPerSecond : kBytesPerSecond;
+  const double moved = crowded * static_cast<double>(FloorBytes(group)) / rate;
   return kLaunchSeconds + std::max(busy, moved) + 0.1 * std::min(busy, moved);
 }
 
