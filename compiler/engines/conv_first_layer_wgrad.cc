@@ -64,8 +64,14 @@ class Schedule : private FirstLayerTiles {
       dy_slot_ = b_.Let(loop, "dy_slot", step % b_.Idx(2) * b_.Idx(s_.pixels * pitch()));
       loop.push_back({tile::WaitAsync{1}});
     } else {
-      StageRows(loop);
+      if (p_.wide) {
+        StartRows(loop, b_.Idx(0));
+        loop.push_back({tile::CommitAsync{}});
+      } else {
+        StageRows(loop);
+      }
       StageDy(loop);
+      if (p_.wide) loop.push_back({tile::WaitAsync{0}});
     }
     loop.push_back({tile::Barrier{}});
     Loop(loop, "kk", b_.Idx(s_.pixels / 16), Bind::kSerial,
@@ -321,8 +327,10 @@ FirstLayerWgradSizes WgradSizesOf(const Group& group, const ConvShape& shape,
   s.tiles = shape.filters > 32 && s.per_warp * 4 <= kMostAccumulators ? 4 : 2;
   s.slabs = CeilDiv(shape.filters, s.tiles * 16);
   s.pixels = AlignUp(plan.rows * AlignUp(plan.columns, 16), 16);
-  s.async = plan.wide && ComesByPieces(group, shape.y, kChunk);
   const int64_t elements = plan.staged_elements() + s.pixels * (s.tiles * 16 + kDyPad);
+  // Two pieces at a time of two blocks.
+  constexpr int64_t kMostAsync = 110 * 1024;
+  s.async = plan.wide && ComesByPieces(group, shape.y, kChunk) && elements * 4 <= kMostAsync;
   s.shared_bytes = elements * (s.async ? 2 : 1) * 2 + 16;
   return s;
 }

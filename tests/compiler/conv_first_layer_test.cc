@@ -134,6 +134,17 @@ TEST(ConvFirstLayerTest, WgradRunsRight) {
   }
 }
 
+// Rows of x by asynchronous copies, but no room for a second piece.
+TEST(ConvFirstLayerTest, WgradOfLargePieces) {
+  ConvProblem p = Problems()[1];
+  p.op = graph::GraphOp::kConvWgrad;
+  p.images = 1;
+  p.image = {7, 256};
+  p.taps = {3, 7};
+  p.pad = {1, 3};
+  ExpectRight(p, {{"rows", 4}});
+}
+
 TEST(ConvFirstLayerTest, WgradOfManyPiecesABlock) {
   ConvProblem p = Problems()[0];
   p.op = graph::GraphOp::kConvWgrad;
