@@ -256,7 +256,7 @@ constexpr int kNumerical[] = {kNoteTensorCore};
 }  // namespace
 
 const Engine kConvDirectEngine = {.name = "conv_direct",
-                                  .version = 1,
+                                  .version = 2,
                                   .knobs = kKnobs,
                                   .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                   .supports = Supports,

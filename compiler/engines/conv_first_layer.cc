@@ -442,7 +442,7 @@ constexpr int kNumerical[] = {kNoteTensorCore};
 }  // namespace
 
 const Engine kConvFirstLayerEngine = {.name = "conv_first_layer",
-                                      .version = 1,
+                                      .version = 2,
                                       .knobs = kKnobs,
                                       .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                       .supports = Supports,
