@@ -1,14 +1,18 @@
 #include "compiler/module.h"
 
-#include <algorithm>
-
 #include "compiler/engines/engine.h"
 
 namespace kiln::compiler {
 
 int LeadingGroup(const Module& module) {
-  const auto leading = std::ranges::max_element(module.groups, {}, &Group::least_cost);
-  return leading == module.groups.end() ? -1 : static_cast<int>(leading - module.groups.begin());
+  int leading = -1;
+  for (size_t g = 0; g < module.groups.size(); ++g) {
+    const Group& group = module.groups[g];
+    if (group.moves_data) continue;
+    if (leading < 0 || group.least_cost > module.groups[leading].least_cost)
+      leading = static_cast<int>(g);
+  }
+  return leading;
 }
 
 std::string Print(const Module& module) {

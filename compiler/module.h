@@ -32,6 +32,8 @@ struct Group {
   graph::Graph graph = {};
   std::vector<graph::TensorId> outer =
       {};  // outer[i]: the module graph's tensor of graph.tensors[i]
+  // Made by materialise: it stores an operand of a contraction, or moves its results. Never leads.
+  bool moves_data = false;
   // Filled by pick-engine and lower:
   int engine = -1;
   std::vector<int> knobs = {};             // values, in the order of the engine's rows
@@ -82,7 +84,8 @@ struct PassContext {
 };
 
 // Index of the group that engine index and knobs speak of: the most expensive one by the model,
-// whatever was chosen for the others.
+// whatever was chosen for the others. Of a contraction and what only moves data for it, the
+// contraction.
 int LeadingGroup(const Module& module);
 
 // The module as text, for dumps: the graph, or one graph a group with its engine, or tile kernels.

@@ -7,6 +7,7 @@
 #include "compiler/passes/canonicalise.h"
 #include "compiler/passes/decompose.h"
 #include "compiler/passes/emit.h"
+#include "compiler/passes/materialise.h"
 #include "compiler/passes/partition.h"
 #include "compiler/passes/pick_engine.h"
 #include "compiler/passes/schedule.h"
@@ -25,6 +26,7 @@ constexpr Pass kPipeline[] = {
     {"decompose", Decompose, Form::kApi, Form::kPrimitive},
     {"simplify", Simplify, Form::kPrimitive, Form::kPrimitive},
     {"partition", Partition, Form::kPrimitive, Form::kGrouped},
+    {"materialise", Materialise, Form::kGrouped, Form::kGrouped},
     {"pick-engine", PickEngine, Form::kGrouped, Form::kGrouped},
     {"schedule", Schedule, Form::kGrouped, Form::kTiled},
     {"emit", Emit, Form::kTiled, Form::kProgram},

@@ -30,6 +30,24 @@ double TiledSeconds(const Group& group, const Target& target, const TileShape& s
   return static_cast<double>(waves) * tile_flops / flops_per_multiprocessor;
 }
 
+double ScatteredSeconds(const Group& group, const Target& target) {
+  // An estimate: a warp's store or load touches 8 sectors of 32 bytes, and fills 8 bytes of each.
+  constexpr double kClocks = 0.35, kClock = 1.6e9;
+  const graph::Graph& g = group.graph;
+  const graph::Node& anchor = ContractionOf(group);
+  if (anchor.op == graph::GraphOp::kMatmul) return 0;
+  double elements = 0;
+  const auto add = [&](graph::TensorId id) {
+    const graph::Tensor& t = g[id];
+    if (t.dims == g[anchor.outputs[0]].dims && !ChannelsLast(t))
+      elements += static_cast<double>(NumElements(t.dims));
+  };
+  for (const graph::TensorId id : graph::Outputs(g)) add(id);
+  for (const graph::TensorId id : graph::Inputs(g))
+    if (std::ranges::find(anchor.inputs, id) == anchor.inputs.end()) add(id);
+  return elements * kClocks / (std::max(target.multiprocessors, 1) * kClock);
+}
+
 ContractTiles::ContractTiles(const Group& group, const Target& target, const TileShape& shape,
                              const std::string& description, bool swapped)
     : group_(group), shape_(shape), b_(group, target, description) {

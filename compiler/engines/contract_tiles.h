@@ -22,6 +22,10 @@ struct TileShape {
 double TiledSeconds(const Group& group, const Target& target, const TileShape& shape,
                     double flops_per_multiprocessor);
 
+// What an engine whose threads hold neighbouring channels pays for results of a convolution whose
+// memory has other neighbours, and for tensors of that size and layout that the epilogue reads.
+double ScatteredSeconds(const Group& group, const Target& target);
+
 class ContractTiles {
  protected:
   // `swapped` makes the transposed product, see Swapped.

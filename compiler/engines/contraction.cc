@@ -181,8 +181,6 @@ Operand OutputAt(const Geometry& geo, KernelBuilder& b, Block& out, Expr image, 
   return o;
 }
 
-bool ChannelsLast(const Tensor& t) { return t.dims[1] == 1 || t.strides[1] == 1; }
-
 // Channel axis and filter taps in one axis; channels innermost where memory has them so.
 void AppendTaps(KernelBuilder& b, Axis& axis, const Geometry& geo, const Channels& channels,
                 bool channels_last) {
@@ -312,6 +310,8 @@ Contraction DescribeWgrad(KernelBuilder& b, const Node& node) {
 }
 
 }  // namespace
+
+bool ChannelsLast(const Tensor& t) { return t.dims[1] == 1 || t.strides[1] == 1; }
 
 Contraction DescribeContraction(KernelBuilder& b, const Node& node) {
   Contraction c = [&] {

@@ -56,6 +56,9 @@ struct Contraction {
 // the row of Walks for the two.
 bool IsWideAlong(const graph::Tensor& tensor, const Axis& axis, const Dims& walked, int lanes);
 
+// Whether a tensor of a convolution is contiguous along dim 1.
+bool ChannelsLast(const graph::Tensor& t);
+
 Contraction DescribeContraction(KernelBuilder& b, const graph::Node& node);
 
 // The transposed product, C^T = B^T A^T: for an output whose neighbours in memory lie along m.

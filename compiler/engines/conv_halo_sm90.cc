@@ -263,7 +263,8 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   if (!plan.ok()) return 1e9;
   const HaloTile tile = TileOf(*plan, target, knobs);
   if (!CheckTile(*plan, tile, target).ok()) return 1e9;
-  return HaloSeconds(*plan, tile, target, static_cast<double>(FloorBytes(group)));
+  return HaloSeconds(*plan, tile, target, static_cast<double>(FloorBytes(group))) +
+         ScatteredSeconds(group, target);
 }
 
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {

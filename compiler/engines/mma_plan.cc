@@ -20,8 +20,6 @@ constexpr int kWarpTile = 64 * 64;
 // Room for the rows' places (mma_schedule.cc).
 constexpr int64_t kPlacesBytes = 8 * 1024;
 
-bool ChannelsLast(const Tensor& t) { return t.dims[1] == 1 || t.strides[1] == 1; }
-
 // The output's neighbours in memory lie along m.
 bool WalksM(const Graph& g, const Node& node) {
   TensorId stored = node.outputs[0];

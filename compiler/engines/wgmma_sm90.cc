@@ -385,7 +385,8 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   if (!plan.ok()) return 1e9;
   const Sm90Tile tile = TileFor(group, *plan, TileOf(knobs));
   if (!IsLegal(*plan, tile, target)) return 1e9;
-  return Sm90Seconds(*plan, tile, target, static_cast<double>(FloorBytes(group)));
+  return Sm90Seconds(*plan, tile, target, static_cast<double>(FloorBytes(group))) +
+         ScatteredSeconds(group, target);
 }
 
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {

@@ -1,0 +1,144 @@
+#include "compiler/passes/materialise.h"
+
+#include <algorithm>
+
+#include "compiler/engines/contract_tiles.h"
+#include "compiler/passes/divide_group.h"
+#include "compiler/tune/candidates.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::GraphOp;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+
+// Models err: a division has to promise at least this part of what it replaces.
+constexpr double kWorthwhile = 0.9;
+constexpr int64_t kWideBytes = 16;
+
+double ModelledSeconds(const Group& group, const Target& target) {
+  const std::vector<Candidate> ranked = RankCandidates(group, target);
+  return ranked.empty() ? 1e9 : ranked.front().seconds;
+}
+
+// Elements of which 16 bytes are made.
+int64_t WideElements(const Tensor& t) { return std::max<int64_t>(kWideBytes / SizeOf(t.dtype), 1); }
+
+// Contiguous along `inner`, all other steps whole 16 bytes.
+bool IsWideAlong(const Tensor& t, int64_t inner) {
+  if (t.dims[inner] != 1 && t.strides[inner] != 1) return false;
+  for (int64_t d = 0; d < t.rank(); ++d)
+    if (d != inner && t.dims[d] != 1 && t.strides[d] % WideElements(t) != 0) return false;
+  return t.alignment % kWideBytes == 0;
+}
+
+// A matrix with `inner` contiguous, its rows and batches padded to whole 16 bytes.
+Dims MatrixStrides(const Tensor& t, int64_t inner) {
+  const int64_t outer = inner == t.rank() - 1 ? t.rank() - 2 : t.rank() - 1;
+  Dims strides(t.dims.size(), 1);
+  strides[outer] = AlignUp(std::max<int64_t>(t.dims[inner], 1), WideElements(t));
+  int64_t stride = strides[outer] * std::max<int64_t>(t.dims[outer], 1);
+  for (int64_t d = t.rank() - 2; d-- > 0;) {
+    strides[d] = stride;
+    stride *= std::max<int64_t>(t.dims[d], 1);
+  }
+  return strides;
+}
+
+// The layout in which an operand is worth storing; none if it lies well as it is.
+Dims WantedStrides(const graph::Graph& g, const Node& anchor, size_t position) {
+  const Tensor& t = g[anchor.inputs[position]];
+  const bool computed = graph::Producers(g)[anchor.inputs[position]] >= 0;
+  if (t.by_value) return {};
+  if (anchor.op != GraphOp::kMatmul) {
+    if (!computed && IsWideAlong(t, 1)) return {};
+    return ChannelsInnermost(t.dims, WideElements(t));
+  }
+  const int64_t last = t.rank() - 1, k = position == 0 ? last : last - 1;
+  const int64_t other = k == last ? last - 1 : last;
+  // Products of 16 bits take either axis contiguous, others only k.
+  const bool either = SizeOf(t.dtype) == 2;
+  if (!computed && (IsWideAlong(t, k) || (either && IsWideAlong(t, other)))) return {};
+  const bool keeps_other = either && t.strides[other] < t.strides[k] && t.dims[other] != 1;
+  return MatrixStrides(t, keeps_other ? other : k);
+}
+
+bool IsEmpty(const Group& group, const Node& anchor) {
+  const auto empty = [&](TensorId id) { return NumElements(group.graph[id].dims) == 0; };
+  return std::ranges::any_of(anchor.inputs, empty) || empty(anchor.outputs[0]);
+}
+
+// All that could be stored.
+Division Everything(const Group& group) {
+  Division all;
+  const Node& anchor = ContractionOf(group);
+  for (size_t position = 0; position < 2; ++position) {
+    Dims strides = WantedStrides(group.graph, anchor, position);
+    if (!strides.empty()) all.operands.push_back({position, std::move(strides)});
+  }
+  all.results = MovesResults(group);
+  return all;
+}
+
+// Seconds of all parts, or some number above `limit`: engines are not asked about the contraction
+// where the rest is too much already.
+double SecondsOf(const std::vector<Group>& groups, const Target& target, double limit) {
+  double seconds = 0;
+  for (const bool moves : {true, false})
+    for (const Group& group : groups)
+      if (group.moves_data == moves && seconds < limit) seconds += ModelledSeconds(group, target);
+  return seconds;
+}
+
+// The cheapest way to divide the group; no groups where it is best left as it is.
+DividedGroup BestDivision(const Group& group, const Target& target, TensorId first) {
+  if (IsEmpty(group, ContractionOf(group))) return {};
+  const Division all = Everything(group);
+  const size_t operands = all.operands.size();
+  const unsigned subsets = 1u << (operands + (all.results ? 1 : 0));
+  if (subsets == 1) return {};
+  DividedGroup best;
+  double least = kWorthwhile * ModelledSeconds(group, target);
+  for (unsigned subset = subsets - 1; subset > 0; --subset) {
+    Division division{.results = (subset >> operands) != 0};
+    for (size_t i = 0; i < operands; ++i)
+      if ((subset >> i) & 1) division.operands.push_back(all.operands[i]);
+    DividedGroup divided = DivideGroup(group, division, first);
+    const double seconds = SecondsOf(divided.groups, target, least);
+    if (seconds >= least) continue;
+    least = seconds;
+    best = std::move(divided);
+  }
+  return best;
+}
+
+}  // namespace
+
+Result<bool> Materialise(Module& module, const PassContext& context) {
+  if (!context.target.is_cuda() || context.target.minimal_launch) return false;
+  std::vector<Group> groups;
+  bool changed = false;
+  for (Group& group : module.groups) {
+    DividedGroup divided;
+    if (group.kind == GroupKind::kContract) {
+      const auto first = static_cast<TensorId>(module.graph.tensors.size());
+      divided = BestDivision(group, context.target, first);
+    }
+    if (divided.groups.empty()) {
+      groups.push_back(std::move(group));
+      continue;
+    }
+    changed = true;
+    for (Tensor& t : divided.tensors) module.graph.AddTensor(std::move(t));
+    std::ranges::move(divided.groups, std::back_inserter(groups));
+  }
+  for (size_t i = 0; changed && i < groups.size(); ++i)
+    groups[i].graph.name = fmt::format("group{}", i);
+  module.groups = std::move(groups);
+  return changed;
+}
+
+}  // namespace kiln::compiler
