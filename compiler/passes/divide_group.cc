@@ -4,7 +4,6 @@
 #include <map>
 
 #include "compiler/engines/contract_tiles.h"
-#include "ir/base/check.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -49,7 +48,7 @@ class Part {
 
   // A map that only moves `from` to `to`.
   void AddMove(TensorId from, TensorId to) {
-    const DType type = group_.graph[from].dtype;
+    const DType type = ArithmeticType(group_.graph[from].dtype);
     group_.graph.AddNode({.op = GraphOp::kMap,
                           .inputs = {from},
                           .outputs = {to},
@@ -80,9 +79,11 @@ class Part {
     if (const auto known = inner_.find(id); known != inner_.end()) return known->second;
     const auto place = places_.find(id);
     // Leaves of what only moves data are x, x2 …: equal work is equal text, whatever the role was.
-    const bool renamed = group_.moves_data && graph::Producers(from_.graph)[id] < 0;
-    return inner_[id] = place != places_.end() ? Placed(id, place->second, role)
-                                               : Original(id, renamed ? role : "");
+    const bool is_leaf = graph::Producers(from_.graph)[id] < 0;
+    const bool keeps_name = is_leaf ? !group_.moves_data : place == places_.end();
+    const char* name = keeps_name ? "" : role;
+    return inner_[id] =
+               place != places_.end() ? Placed(id, place->second, name) : Original(id, name);
   }
 
   TensorId AddTensor(Tensor t, TensorId outer, const std::string& name) {
@@ -213,7 +214,8 @@ class Divider {
       const NodeId from = producers_[id];
       if (from < 0 || !e.follows[from] || late_[from]) continue;
       const bool is_result = !g_[id].is_virtual;
-      const bool is_read = std::ranges::any_of(readers[id], [&](NodeId n) { return late_[n] != 0; });
+      const bool is_read =
+          std::ranges::any_of(readers[id], [&](NodeId n) { return late_[n] != 0; });
       if ((is_result && !ChannelsLast(g_[id])) || (!is_result && is_read))
         places_[id] = NewPlace(id, ChannelsInnermost(g_[id].dims, 16 / SizeOf(g_[id].dtype)));
     }

@@ -28,7 +28,7 @@ double ModelledSeconds(const Group& group, const Target& target) {
 int64_t WideElements(const Tensor& t) { return std::max<int64_t>(kWideBytes / SizeOf(t.dtype), 1); }
 
 // Contiguous along `inner`, all other steps whole 16 bytes.
-bool IsWideAlong(const Tensor& t, int64_t inner) {
+bool LiesWellAlong(const Tensor& t, int64_t inner) {
   if (t.dims[inner] != 1 && t.strides[inner] != 1) return false;
   for (int64_t d = 0; d < t.rank(); ++d)
     if (d != inner && t.dims[d] != 1 && t.strides[d] % WideElements(t) != 0) return false;
@@ -54,14 +54,14 @@ Dims WantedStrides(const graph::Graph& g, const Node& anchor, size_t position) {
   const bool computed = graph::Producers(g)[anchor.inputs[position]] >= 0;
   if (t.by_value) return {};
   if (anchor.op != GraphOp::kMatmul) {
-    if (!computed && IsWideAlong(t, 1)) return {};
+    if (!computed && LiesWellAlong(t, 1)) return {};
     return ChannelsInnermost(t.dims, WideElements(t));
   }
   const int64_t last = t.rank() - 1, k = position == 0 ? last : last - 1;
   const int64_t other = k == last ? last - 1 : last;
   // Products of 16 bits take either axis contiguous, others only k.
   const bool either = SizeOf(t.dtype) == 2;
-  if (!computed && (IsWideAlong(t, k) || (either && IsWideAlong(t, other)))) return {};
+  if (!computed && (LiesWellAlong(t, k) || (either && LiesWellAlong(t, other)))) return {};
   const bool keeps_other = either && t.strides[other] < t.strides[k] && t.dims[other] != 1;
   return MatrixStrides(t, keeps_other ? other : k);
 }
@@ -71,15 +71,25 @@ bool IsEmpty(const Group& group, const Node& anchor) {
   return std::ranges::any_of(anchor.inputs, empty) || empty(anchor.outputs[0]);
 }
 
+// Whether the group overwrites a tensor that it reads. What reads the old version must not move
+// behind what writes the new one.
+bool IsInPlace(const Group& group, const graph::Graph& module) {
+  const auto uid = [&](TensorId id) { return module[group.outer[id]].uid; };
+  const std::vector<TensorId> inputs = graph::Inputs(group.graph);
+  return std::ranges::any_of(graph::Outputs(group.graph), [&](TensorId y) {
+    return std::ranges::any_of(inputs, [&](TensorId x) { return uid(x) >= 0 && uid(x) == uid(y); });
+  });
+}
+
 // All that could be stored.
-Division Everything(const Group& group) {
+Division Everything(const Group& group, const graph::Graph& module) {
   Division all;
   const Node& anchor = ContractionOf(group);
   for (size_t position = 0; position < 2; ++position) {
     Dims strides = WantedStrides(group.graph, anchor, position);
     if (!strides.empty()) all.operands.push_back({position, std::move(strides)});
   }
-  all.results = MovesResults(group);
+  all.results = MovesResults(group) && !IsInPlace(group, module);
   return all;
 }
 
@@ -94,9 +104,10 @@ double SecondsOf(const std::vector<Group>& groups, const Target& target, double 
 }
 
 // The cheapest way to divide the group; no groups where it is best left as it is.
-DividedGroup BestDivision(const Group& group, const Target& target, TensorId first) {
+DividedGroup BestDivision(const Group& group, const Target& target, const graph::Graph& module) {
   if (IsEmpty(group, ContractionOf(group))) return {};
-  const Division all = Everything(group);
+  const auto first = static_cast<TensorId>(module.tensors.size());
+  const Division all = Everything(group, module);
   const size_t operands = all.operands.size();
   const unsigned subsets = 1u << (operands + (all.results ? 1 : 0));
   if (subsets == 1) return {};
@@ -123,10 +134,8 @@ Result<bool> Materialise(Module& module, const PassContext& context) {
   bool changed = false;
   for (Group& group : module.groups) {
     DividedGroup divided;
-    if (group.kind == GroupKind::kContract) {
-      const auto first = static_cast<TensorId>(module.graph.tensors.size());
-      divided = BestDivision(group, context.target, first);
-    }
+    if (group.kind == GroupKind::kContract)
+      divided = BestDivision(group, context.target, module.graph);
     if (divided.groups.empty()) {
       groups.push_back(std::move(group));
       continue;
