@@ -312,6 +312,9 @@ Dims ChannelsInnermost(const Dims& dims, int64_t multiple) {
 
 bool MovesResults(const Group& group) {
   if (!IsConvolution(ContractionOf(group))) return false;
+  // Reductions of the result are made from the contraction's tiles, which does without moving it.
+  const auto reduces = [](const Node& n) { return Has(n, graph::kReduction); };
+  if (std::ranges::any_of(group.graph.nodes, reduces)) return false;
   const std::vector<TensorId> results = graph::Outputs(group.graph);
   const auto moves = [&](TensorId id) { return !ChannelsLast(group.graph[id]); };
   if (std::ranges::any_of(results, moves)) return true;
