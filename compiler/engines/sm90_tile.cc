@@ -76,6 +76,10 @@ bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   if (plan.right.is_outer && tile.right % (kSm90Panel * tile.groups_right()) != 0) return false;
   if (plan.right.is_outer && tile.right % (kSm90Panel * tile.cluster) != 0) return false;
   if (tile.right / tile.cluster % 8 != 0) return false;
+  // Seen on an H200: a load of pixels whose box is no whole number of kilobytes writes over what
+  // follows it, up to the next one.
+  const int pixel_bytes = tile.right / tile.cluster * plan.row_bytes;
+  if (plan.right.is_pixels && pixel_bytes % kAlignment != 0) return false;
   if (!plan.right.is_outer && tile.right / tile.cluster > 256) return false;
   if (plan.left.is_pixels && tile.cluster > 1 && plan.left_size <= tile.left) return false;
   return StagesOf(plan, tile, target) >= 2;
