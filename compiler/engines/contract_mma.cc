@@ -137,6 +137,10 @@ double CostAtomic(const Group& group, const Target& target, std::span<const int>
   return Seconds(group, target, plan);
 }
 
+int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+  return SharedBytesOf(group, PlanMma(group, target, knobs));
+}
+
 // Tiles that suit the output, each with splits that fill the device.
 std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
   struct Shape {
@@ -178,6 +182,7 @@ const Engine kContractMmaEngine = {.name = "contract_mma",
                                    .supports = Supports,
                                    .cost = Cost,
                                    .lower = Lower,
+                                   .shared_bytes = SharedBytes,
                                    .candidates = Candidates};
 
 const Engine kContractMmaTf32Engine = {
@@ -188,6 +193,7 @@ const Engine kContractMmaTf32Engine = {
     .supports = SupportsTf32,
     .cost = Cost,
     .lower = Lower,
+    .shared_bytes = SharedBytes,
     .candidates = Candidates};
 
 const Engine kContractMmaAtomicEngine = {
@@ -198,6 +204,7 @@ const Engine kContractMmaAtomicEngine = {
     .supports = Supports,
     .cost = CostAtomic,
     .lower = LowerAtomic,
+    .shared_bytes = SharedBytes,
     .candidates = Candidates};
 
 }  // namespace kiln::compiler

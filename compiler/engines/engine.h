@@ -72,6 +72,9 @@ Status FitsShared(const Engine& engine, const Group& group, const Target& target
 // "tile=64,unroll=4"
 std::string KnobText(const Engine& engine, std::span<const int> values);
 
+// Whether every result is without elements: no engine is run for it.
+bool LaunchesNothing(const Group& group);
+
 // Bytes that a group must move at least: each input read once, each output written once.
 int64_t FloorBytes(const Group& group);
 

@@ -29,12 +29,6 @@ namespace {
 // Largest index that 32-bit arithmetic takes, with room for the overhang of a last tile.
 constexpr int64_t kNarrowLimit = (int64_t{1} << 31) - (int64_t{1} << 24);
 
-bool NeedsWideIndex(const Graph& graph) {
-  return std::ranges::any_of(graph.tensors, [](const Tensor& t) {
-    return SpanElements(t.dims, t.strides) > kNarrowLimit || NumElements(t.dims) > kNarrowLimit;
-  });
-}
-
 uint64_t ScalarBits(DType type, double value) {
   switch (type) {
     case DType::kF32:
@@ -87,6 +81,13 @@ DType ArithmeticType(DType type) {
   }
 }
 
+DType IndexType(const Graph& graph) {
+  const bool wide = std::ranges::any_of(graph.tensors, [](const Tensor& t) {
+    return SpanElements(t.dims, t.strides) > kNarrowLimit || NumElements(t.dims) > kNarrowLimit;
+  });
+  return wide ? DType::kI64 : DType::kI32;
+}
+
 Expr RoundThrough(DType type, Expr value) {
   return tile::Cast(ArithmeticType(type), tile::Cast(type, std::move(value)));
 }
@@ -107,7 +108,7 @@ KernelBuilder::KernelBuilder(const Group& group, const Target& target, std::stri
     : group_(group),
       target_(target),
       engine_(std::move(engine)),
-      index_type_(NeedsWideIndex(group.graph) ? DType::kI64 : DType::kI32),
+      index_type_(IndexType(group.graph)),
       producers_(graph::Producers(group.graph)) {}
 
 std::string KernelBuilder::Name(const std::string& wish) {

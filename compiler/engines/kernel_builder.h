@@ -27,6 +27,9 @@ using Index = std::vector<tile::Expr>;  // one expression for each dim of a tens
 // itself.
 DType ArithmeticType(DType type);
 
+// What indices into the graph's tensors are computed in: i32 where it is enough, else i64.
+DType IndexType(const graph::Graph& graph);
+
 class KernelBuilder {
  public:
   KernelBuilder(const Group& group, const Target& target, std::string engine);

@@ -77,9 +77,11 @@ void LaneAccess::Read(KernelBuilder& b, Block& out, const Index& at, const std::
 void LaneAccess::Write(KernelBuilder& b, Block& out, const Index& at,
                        const std::function<Expr(const Expr& lane)>& value) const {
   const graph::Graph& g = b.graph();
-  LaneLoop loop(b, out, wide_ ? leaves_ : std::vector<TensorId>{}, at, 1, lanes_);
+  // Maps read the bound tensor at 0 along dims of one element.
+  const Index place = BroadcastIndex(b, g[bound_], at);
+  LaneLoop loop(b, out, wide_ ? leaves_ : std::vector<TensorId>{}, place, 1, lanes_);
   loop.values().Bind(bound_, loop.index(), RoundThrough(g[bound_].dtype, value(loop.lane())));
-  if (wide_) return StoreLanes(b, out, loop, roots_, at, 1, lanes_);
+  if (wide_) return StoreLanes(b, out, loop, roots_, place, 1, lanes_);
   for (TensorId id : roots_) {
     loop.body().push_back(
         {tile::Store{b.Pointer(id), b.Offset(id, loop.index()),

@@ -122,7 +122,27 @@ void FitShared(MmaPlan& plan, const Target& target, int depth_bytes, int stages,
   if (!fits(depth_bytes, stages)) fits(64, 2);
 }
 
+// Bytes of places[dim][row] of one side (mma_schedule.cc, WritePlaces).
+int64_t PlacesBytes(const Graph& g, const Node& node, bool is_m, OperandPath path, int rows) {
+  if (path == OperandPath::kRows || node.op == GraphOp::kMatmul) return 0;
+  // The side that is made of several dims: the pixels of the result, or wgrad's taps.
+  const bool wgrad = node.op == GraphOp::kConvWgrad;
+  if (is_m == wgrad) return 0;
+  Dims dims = g[node.outputs[0]].dims;
+  dims.erase(dims.begin() + (wgrad ? 0 : 1));
+  if (std::ranges::count_if(dims, [](int64_t extent) { return extent != 1; }) < 2) return 0;
+  return static_cast<int64_t>(dims.size()) * rows * SizeOf(IndexType(g));
+}
+
 }  // namespace
+
+int64_t SharedBytesOf(const Group& group, const MmaPlan& plan) {
+  const Graph& g = group.graph;
+  const Node& node = ContractionOf(group);
+  return plan.stages * plan.StageBytes() +
+         PlacesBytes(g, node, !plan.swapped, plan.a, plan.tile_m) +
+         PlacesBytes(g, node, plan.swapped, plan.b, plan.tile_n);
+}
 
 DType MmaType(DType operand, const Target&) {
   switch (operand) {

@@ -65,6 +65,8 @@ class Pruner {
       if (serial && loop->body.empty() && !was_empty) return false;
       AddReads(loop->extent, used_);
     } else if (auto* branch = std::get_if<tile::If>(&s.node)) {
+      // A place that is known to lie outside: its index may be none that a kernel can have.
+      if (tile::IsConst(branch->condition, 0) && branch->else_body.empty()) return false;
       Prune(branch->then_body);
       Prune(branch->else_body);
       AddReads(branch->condition, used_);

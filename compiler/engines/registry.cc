@@ -89,7 +89,7 @@ Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSet
 
 Status FitsShared(const Engine& engine, const Group& group, const Target& target,
                   std::span<const int> knobs) {
-  if (engine.shared_bytes == nullptr || !target.is_cuda()) return {};
+  if (engine.shared_bytes == nullptr || !target.is_cuda() || LaunchesNothing(group)) return {};
   const int64_t bytes = engine.shared_bytes(group, target, knobs);
   if (bytes <= target.shared_limit()) return {};
   return Status::Error(Code::kSharedMemoryInsufficient,
@@ -103,6 +103,12 @@ std::string KnobText(const Engine& engine, std::span<const int> values) {
   for (size_t i = 0; i < engine.knobs.size(); ++i)
     text += fmt::format("{}{}={}", i == 0 ? "" : ",", engine.knobs[i].name, values[i]);
   return text;
+}
+
+bool LaunchesNothing(const Group& group) {
+  return std::ranges::all_of(graph::Outputs(group.graph), [&](graph::TensorId id) {
+    return NumElements(group.graph[id].dims) == 0;
+  });
 }
 
 int64_t FloorBytes(const Group& group) {

@@ -54,6 +54,10 @@ int WidestVector(const graph::Graph& graph, const std::vector<TensorId>& tensors
 
 void WideCopy(Block& out, DType type, const std::string& dst, const Expr& dst_index,
               const std::string& src, const Expr& src_index, int lanes) {
+  if (lanes * SizeOf(type) == 1) {  // a single byte is no wide access
+    out.push_back({tile::Store{dst, dst_index, tile::Load(src, type, src_index)}});
+    return;
+  }
   const int step = std::min(lanes, 16 / SizeOf(type));
   for (int l = 0; l < lanes; l += step) {
     const auto at = [l](const Expr& base) { return base + tile::Int(l, base->type); };

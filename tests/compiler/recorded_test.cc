@@ -54,9 +54,7 @@ TEST(RecordedTest, CompileForEveryTarget) {
   }
   const Result<const runtime::Nvrtc*> nvrtc = runtime::ProcessNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().message();
-  constexpr const char* kArchs[] = {"sm_80", "sm_90a", "sm_100a"};
-  for (const std::string& failure :
-       check.Run(**nvrtc, kArchs, TestAll() ? check.texts() : 40, !TestAll()))
+  for (const std::string& failure : check.Run(**nvrtc, TestAll() ? check.texts() : 40))
     ADD_FAILURE() << failure;
 }
 

@@ -1,10 +1,10 @@
-// CompileCheck: gathers the CUDA texts of programs, each text once, and compiles them with NVRTC on
-// two threads.
+// CompileCheck: gathers the CUDA texts of programs, each text once an architecture, and compiles
+// them with NVRTC on two threads.
 #pragma once
 
 #include <map>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/program.h"
@@ -19,16 +19,17 @@ class CompileCheck {
   size_t texts() const { return texts_.size(); }
 
   // Compiles up to `limit` texts, evenly spread over the order of their names and so the same ones
-  // each time, each for every arch, or for one arch each, in turn, with `one_arch_each`. Returns a
-  // sentence for each failure and each warning.
-  std::vector<std::string> Run(const runtime::Nvrtc& nvrtc, std::span<const char* const> archs,
-                               size_t limit, bool one_arch_each) const;
+  // each time, each for the architecture of its plan. Returns a sentence for each failure and each
+  // warning.
+  std::vector<std::string> Run(const runtime::Nvrtc& nvrtc, size_t limit) const;
 
  private:
   struct Text {
-    std::string text, where;
+    KernelSource source;
+    std::string where;
   };
-  std::map<std::string, Text> texts_;  // by entry, which hashes the text
+  // By entry, which hashes the text, and architecture: architectures mix all over the order.
+  std::map<std::pair<std::string, std::string>, Text> texts_;
 };
 
 // Whether KILN_TEST_ALL asks for everything that is sampled otherwise.

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "compiler/engines/engine.h"
+#include "compiler/tune/candidates.h"
 #include "ir/graph/ops.h"
 #include "ir/tile/tools.h"
 
@@ -165,6 +167,25 @@ Status CheckGrid(const tile::Kernel& kernel, const Launch& launch,
   return {};
 }
 
+// The skeleton that the kernel calls, or null.
+const tile::Call* SkeletonOf(const tile::Block& block) {
+  for (const tile::Stmt& stmt : block) {
+    if (const auto* call = std::get_if<tile::Call>(&stmt.node)) return call;
+    const auto* loop = std::get_if<tile::For>(&stmt.node);
+    if (const tile::Call* inside = loop == nullptr ? nullptr : SkeletonOf(loop->body);
+        inside != nullptr)
+      return inside;
+  }
+  return nullptr;
+}
+
+bool CallsSkeleton(const Group& group, const Target& target, const Candidate& candidate) {
+  const Result<Lowered> lowered = Engines()[candidate.engine].lower(group, target, candidate.knobs);
+  return lowered.ok() && std::ranges::any_of(lowered->kernels, [](const tile::Kernel& kernel) {
+           return SkeletonOf(kernel.body) != nullptr;
+         });
+}
+
 // Elements that the argument's buffer has.
 int64_t BufferElements(const Group& group, const LoweredArg& arg, DType type) {
   if (arg.kind == LoweredArg::Kind::kScratch)
@@ -177,6 +198,8 @@ Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch
                  const Launch& launch, Memory& memory) {
   const KernelSource& source = program.kernels[launch.kernel];
   tile::Kernel kernel = group.lowered.kernels[lowered.kernel];
+  if (const tile::Call* call = SkeletonOf(kernel.body); call != nullptr)
+    return Wrong("{}: only a GPU runs the skeleton {}", kernel.name, call->skeleton);
   if (kernel.name != source.entry)
     return Wrong("launch of {} stands in the place of {}", source.entry, kernel.name);
   if (source.kind == SourceKind::kTileIr) {
@@ -413,13 +436,27 @@ double Spacing(DType type, double value) {
   return std::ldexp(1.0, std::max(std::ilogb(value) - row->mantissa, row->lowest));
 }
 
+Candidate Interpretable(const Group& group, const Target& target) {
+  const Candidate chosen{.engine = group.engine, .knobs = group.knobs, .seconds = group.cost};
+  if (!CallsSkeleton(group, target, chosen)) return chosen;
+  std::set<int> skeletons = {group.engine};
+  for (Candidate& candidate : RankCandidates(group, target)) {
+    if (skeletons.contains(candidate.engine)) continue;
+    if (!CallsSkeleton(group, target, candidate)) return std::move(candidate);
+    skeletons.insert(candidate.engine);
+  }
+  return chosen;
+}
+
 Result<TileRun> RunTiles(const Graph& graph, const Target& target, const TensorValues& inputs,
                          const EngineChoice& choice) {
   TileRun run;
-  ASSIGN_OR_RETURN(run.plan,
-                   Compile(graph, target, choice, [&](std::string_view pass, const Module& module) {
-                     if (pass == "emit") run.module = module;
-                   }));
+  ASSIGN_OR_RETURN(run.plan, Compile(
+                                 graph, target, choice,
+                                 [&](std::string_view pass, const Module& module) {
+                                   if (pass == "emit") run.module = module;
+                                 },
+                                 [&](const Group& group) { return Interpretable(group, target); }));
   if (run.plan.program.launches != run.module.program.launches)
     return Wrong("the plan is not what emit made");
   Memory memory = MakeMemory(graph, run.module.program, inputs);

@@ -13,6 +13,9 @@
 //   launches         the grid is what the kernel's block loops say; the CPU's text parses back to
 //                    the kernel
 //   memory           inputs and the gaps of strided tensors are left alone
+//
+// Skeletons of the device library (tile::Call) run on a GPU only. Where the model chooses one,
+// the cheapest engine without takes its place; asked for by a choice, it is an error.
 #pragma once
 
 #include "compiler/compile.h"
@@ -31,6 +34,10 @@ struct TileRun {
 // `inputs` has values for graph::Inputs(graph).
 Result<TileRun> RunTiles(const graph::Graph& graph, const Target& target,
                          const graph::TensorValues& inputs, const EngineChoice& choice = {});
+
+// The way to run a group that the interpreter takes: what the model chose, or the cheapest way
+// whose kernels call no skeleton. `group` has its engine and knobs.
+Candidate Interpretable(const Group& group, const Target& target);
 
 // RunTiles, then its outputs against graph::Evaluate of the graph that was given. `tolerance` is
 // relative to the largest magnitude of each output; one unit in the last place of its dtype is
