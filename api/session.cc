@@ -176,7 +176,11 @@ class DeviceSession final : public Session {
     const bool by_records = mode_ == TuneMode::kHeuristic
                                 ? mode == RankMode::kB
                                 : mode_ != TuneMode::kOff && mode != RankMode::kFallback;
-    return by_records ? records_.Rank(group, target_) : compiler::RankCandidates(group, target_);
+    // As NVIDIA's library, whose switch this is: clients that want exact products filter by notes.
+    const bool may_round = mode != RankMode::kFallback && GetEnv(Env::kTf32Override) != "0";
+    const auto inputs = may_round ? compiler::Inputs::kMayBeRounded : compiler::Inputs::kExact;
+    return by_records ? records_.Rank(group, target_, inputs)
+                      : compiler::RankCandidates(group, target_, inputs);
   }
 
   // Groups that the choice does not speak of follow the records.

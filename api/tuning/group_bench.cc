@@ -27,6 +27,8 @@ constexpr int64_t kWindowsPerLook = 4;
 constexpr double kSafety = 6;
 // f32 operands may be rounded to tf32 on the way into a tensor core.
 constexpr double kTf32Error = 0x1p-11;
+// Hopper's tensor cores add products of 8-bit floats with about 14 bits.
+constexpr double kFp8SumError = 0x1p-13;
 
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
@@ -104,7 +106,11 @@ double RelativeError(const Graph& graph) {
     error += RoundingError(node.compute) * (3 + std::sqrt(length));
     for (const TensorId id : node.outputs)
       if (id != graph::kAbsent && graph[id].is_virtual) error += RoundingError(graph[id].dtype);
-    if (IsContraction(node.op) && graph[node.inputs[0]].dtype == DType::kF32) error += kTf32Error;
+    if (!IsContraction(node.op)) continue;
+    const DType operand = graph[node.inputs[0]].dtype;
+    if (operand == DType::kF32) error += kTf32Error;
+    // Of the sum of the products' magnitudes, which is that much larger than a typical result.
+    if (IsFloat(operand) && SizeOf(operand) == 1) error += kFp8SumError * std::sqrt(length);
   }
   return kSafety * error;
 }

@@ -135,15 +135,25 @@ std::optional<Candidate> RecordStore::Best(const Group& group, const Target& tar
   return *compiler::CandidateOf(usable.front(), group, target);
 }
 
-std::vector<Candidate> RecordStore::Rank(const Group& group, const Target& target) {
+std::vector<Candidate> RecordStore::Rank(const Group& group, const Target& target,
+                                         compiler::Inputs inputs) {
   std::vector<Candidate> ranked;
   if (Best(group, target)) {
     for (const Record& record : Usable(group, target, compiler::ProblemOf(group, target).hash))
       ranked.push_back(*compiler::CandidateOf(record, group, target));
   }
-  for (Candidate& candidate : compiler::RankCandidates(group, target))
-    if (std::ranges::find(ranked, candidate) == ranked.end())
+  const auto records = static_cast<std::ptrdiff_t>(ranked.size());
+  std::ptrdiff_t rounded = 0;  // those before the records
+  for (Candidate& candidate : compiler::RankCandidates(group, target, inputs)) {
+    if (std::ranges::find(ranked, candidate) != ranked.end()) continue;
+    // Records are of exact inputs: where the model expects more of TF32 than of the best of them,
+    // that comes first.
+    const bool is_rounded = compiler::OnlyRoundsInputs(compiler::Engines()[candidate.engine]);
+    if (records > 0 && is_rounded && candidate.seconds < ranked[rounded].seconds)
+      ranked.insert(ranked.begin() + rounded++, std::move(candidate));
+    else
       ranked.push_back(std::move(candidate));
+  }
   return ranked;
 }
 

@@ -34,7 +34,8 @@ class RecordStore {
   // The fastest usable record.
   std::optional<compiler::Candidate> Best(const compiler::Group& group, const Target& target);
   // Usable records, fastest first, then what the model ranks behind them.
-  std::vector<compiler::Candidate> Rank(const compiler::Group& group, const Target& target);
+  std::vector<compiler::Candidate> Rank(const compiler::Group& group, const Target& target,
+                                        compiler::Inputs inputs = compiler::Inputs::kExact);
   // Usable ones, fastest first, and what this build rejected.
   std::vector<compiler::Record> Known(const compiler::Group& group, const Target& target,
                                       const compiler::Problem& problem);

@@ -53,6 +53,9 @@ int EngineIndex(std::string_view name);
 // Whether a client has to ask for the engine, since its results are not what it gets otherwise: it
 // rounds inputs, or sums in no fixed order. Nothing chooses such an engine by itself.
 bool OnlyOnRequest(const Engine& engine);
+// Whether all that it does differently is to round f32 inputs to TF32, as NVIDIA's library does by
+// default: heuristics may offer it, since clients can tell by its notes.
+bool OnlyRoundsInputs(const Engine& engine);
 
 // Default value of each knob, in the order of the rows.
 std::vector<int> DefaultKnobs(const Engine& engine);

@@ -18,9 +18,9 @@ std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
   static const Engine kEngines[] = {
-      kPointwiseEngine,         kReduceEngine,      kContractSimtEngine,   kContractMmaEngine,
-      kWgmmaSm90Engine,         kConvDirectEngine,  kConvFirstLayerEngine, kContractMmaTf32Engine,
-      kContractMmaAtomicEngine, kConvHaloSm90Engine};
+      kPointwiseEngine,         kReduceEngine,       kContractSimtEngine,   kContractMmaEngine,
+      kWgmmaSm90Engine,         kConvDirectEngine,   kConvFirstLayerEngine, kContractMmaTf32Engine,
+      kContractMmaAtomicEngine, kConvHaloSm90Engine, kWgmmaSm90Tf32Engine};
   return kEngines;
 }
 
@@ -35,6 +35,13 @@ bool OnlyOnRequest(const Engine& engine) {
   return std::ranges::any_of(engine.notes.numerical, [](int note) {
     return note == kNoteDownConvertInputs || note == kNoteNondeterministic;
   });
+}
+
+bool OnlyRoundsInputs(const Engine& engine) {
+  const auto has = [&](int note) {
+    return std::ranges::find(engine.notes.numerical, note) != engine.notes.numerical.end();
+  };
+  return has(kNoteDownConvertInputs) && !has(kNoteNondeterministic);
 }
 
 std::vector<int> DefaultKnobs(const Engine& engine) {

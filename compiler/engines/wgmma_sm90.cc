@@ -327,7 +327,21 @@ bool IsOperandType(DType type) {
   return std::ranges::find(kTypes, type) != std::end(kTypes);
 }
 
-Status Supports(const Group& group, const Target& target) {
+Status SupportsOperands(const Tensor& a, const Tensor& b, bool tf32) {
+  if (tf32) {
+    if (a.dtype == DType::kF32 && b.dtype == DType::kF32) return {};
+    return Status::Error(Code::kUnsupportedDataType, "operands are {} and {}; both must be f32",
+                         Info(a.dtype).text, Info(b.dtype).text);
+  }
+  const bool floats8 =
+      SizeOf(a.dtype) == 1 && IsFloat(a.dtype) && SizeOf(b.dtype) == 1 && IsFloat(b.dtype);
+  if ((a.dtype == b.dtype || floats8) && IsOperandType(a.dtype)) return {};
+  return Status::Error(Code::kUnsupportedDataType,
+                       "operands are {} and {}; both must be one of f16, bf16, e4m3, e5m2, i8",
+                       Info(a.dtype).text, Info(b.dtype).text);
+}
+
+Status SupportsTypes(const Group& group, const Target& target, bool tf32) {
   if (group.kind != GroupKind::kContract)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the group has no contraction as its anchor");
@@ -338,12 +352,7 @@ Status Supports(const Group& group, const Target& target) {
                          "KILN_LAUNCH=minimal allows neither tensor maps nor clusters");
   const graph::Node& anchor = ContractionOf(group);
   const Tensor &a = group.graph[anchor.inputs[0]], &b = group.graph[anchor.inputs[1]];
-  const bool floats8 =
-      SizeOf(a.dtype) == 1 && IsFloat(a.dtype) && SizeOf(b.dtype) == 1 && IsFloat(b.dtype);
-  if ((a.dtype != b.dtype && !floats8) || !IsOperandType(a.dtype))
-    return Status::Error(Code::kUnsupportedDataType,
-                         "operands are {} and {}; both must be one of f16, bf16, e4m3, e5m2, i8",
-                         Info(a.dtype).text, Info(b.dtype).text);
+  RETURN_IF_ERROR(SupportsOperands(a, b, tf32));
   const DType arithmetic = a.dtype == DType::kI8 ? DType::kI32 : DType::kF32;
   if (ArithmeticType(anchor.compute) != arithmetic)
     return Status::Error(Code::kUnsupportedDataType, "compute type {} is not {}",
@@ -357,6 +366,13 @@ Status Supports(const Group& group, const Target& target) {
   }
   ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group));
   return SupportsReductions(group, plan);
+}
+
+Status Supports(const Group& group, const Target& target) {
+  return SupportsTypes(group, target, false);
+}
+Status SupportsTf32(const Group& group, const Target& target) {
+  return SupportsTypes(group, target, true);
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
@@ -435,6 +451,7 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 constexpr int kNumerical[] = {kNoteTensorCore};
+constexpr int kNumericalTf32[] = {kNoteTensorCore, kNoteDownConvertInputs};
 
 }  // namespace
 
@@ -462,5 +479,18 @@ const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
                                  .lower = Lower,
                                  .shared_bytes = SharedBytesOf,
                                  .candidates = Candidates};
+
+// Tensor maps round f32 to TF32 on the way; wgmma takes it along k only, and so from plans whose
+// operands are both contiguous there.
+const Engine kWgmmaSm90Tf32Engine = {
+    .name = "wgmma_sm90_tf32",
+    .version = 1,
+    .knobs = kKnobs,
+    .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
+    .supports = SupportsTf32,
+    .cost = Cost,
+    .lower = Lower,
+    .shared_bytes = SharedBytesOf,
+    .candidates = Candidates};
 
 }  // namespace kiln::compiler

@@ -8,5 +8,7 @@
 namespace kiln::compiler {
 
 extern const Engine kWgmmaSm90Engine;
+// f32 operands, rounded to TF32: only for clients that ask, or that let heuristics offer it.
+extern const Engine kWgmmaSm90Tf32Engine;
 
 }  // namespace kiln::compiler

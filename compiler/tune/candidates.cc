@@ -7,11 +7,13 @@
 
 namespace kiln::compiler {
 
-std::vector<Candidate> RankCandidates(const Group& group, const Target& target) {
+std::vector<Candidate> RankCandidates(const Group& group, const Target& target, Inputs inputs) {
   std::vector<Candidate> ranked;
   const auto engines = Engines();
   for (size_t e = 0; e < engines.size(); ++e) {
-    if (OnlyOnRequest(engines[e]) || !engines[e].supports(group, target).ok()) continue;
+    const bool offered = !OnlyOnRequest(engines[e]) ||
+                         (inputs == Inputs::kMayBeRounded && OnlyRoundsInputs(engines[e]));
+    if (!offered || !engines[e].supports(group, target).ok()) continue;
     std::set<std::vector<int>> seen;
     for (std::vector<int>& knobs : CandidateKnobs(engines[e], group, target)) {
       if (!seen.insert(knobs).second) continue;

@@ -9,8 +9,12 @@
 
 namespace kiln::compiler {
 
+// Whether engines that round f32 inputs to TF32 are among them.
+enum class Inputs : uint8_t { kExact, kMayBeRounded };
+
 // Without duplicates, cheapest first; among equals in the order of the registry and of the engine's
 // own list, so that defaults stay in front. Costs that are no number come last.
-std::vector<Candidate> RankCandidates(const Group& group, const Target& target);
+std::vector<Candidate> RankCandidates(const Group& group, const Target& target,
+                                      Inputs inputs = Inputs::kExact);
 
 }  // namespace kiln::compiler

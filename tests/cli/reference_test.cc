@@ -50,6 +50,15 @@ Case MakeCase(Graph graph, RandomOptions options = {}) {
   return {std::move(graph), output, std::move(reference), std::move(want)};
 }
 
+Graph MatmulOf(DType dtype, int64_t length) {
+  GraphBuilder b("matmul");
+  const TensorId x = b.Input("x", dtype, {1, 8, length}), y = b.Input("y", dtype, {1, length, 8});
+  b.Output(b.Apply(graph::GraphOp::kMatmul, {x, y}, graph::MatmulAttrs{},
+                   {.dtype = DType::kF32, .compute = DType::kF32, .dims = {}}),
+           "z", DType::kF32);
+  return *b.Finish();
+}
+
 TEST(RandomInputs, DependOnSeedAndUidAlone) {
   const Graph a = SumOf(DType::kF32, 8), b = SumOf(DType::kF32, 16);
   const auto values = [](const Graph& g, uint64_t seed) {
@@ -175,6 +184,19 @@ TEST(Compare, EmptyTensor) {
   const Case c = MakeCase(*std::move(graph));
   EXPECT_EQ(c.With({}).element, -1);
   EXPECT_TRUE(c.With({}).ok());
+}
+
+// 160 products of numbers up to 1 have magnitudes of about 40 in all; 2^-13 of that is 0.005.
+TEST(Compare, SumsOfFp8MayKeepFourteenBits) {
+  for (const auto& [dtype, right] : {std::pair(DType::kE4M3, true), {DType::kF16, false}}) {
+    const Case c = MakeCase(MatmulOf(dtype, 160));
+    std::vector<double> got = c.want;
+    for (double& value : got) value += 2e-4;
+    EXPECT_EQ(c.With(got).ok(), right);
+    got = c.want;
+    got[5] += 0.25;  // a product is missing
+    EXPECT_FALSE(c.With(got).ok());
+  }
 }
 
 }  // namespace

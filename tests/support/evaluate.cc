@@ -92,10 +92,15 @@ class Evaluator {
   }
 
   oracle::Precision PrecisionOf(const CaseOp& op) const {
-    const bool is_f32 =
-        Tensor(op.inputs[0]).dtype == DType::kF32 && Tensor(op.inputs[1]).dtype == DType::kF32;
+    const auto both = [&](auto is) {
+      return is(Tensor(op.inputs[0]).dtype) && is(Tensor(op.inputs[1]).dtype);
+    };
+    const bool is_f32 = both([](DType type) { return type == DType::kF32; });
+    const bool is_fp8 =
+        both([](DType type) { return type == DType::kE4M3 || type == DType::kE5M2; });
     return {.compute = op.Compute(),
-            .operand_roundoff = is_f32 ? options_.contraction_operand_roundoff : 0};
+            .operand_roundoff = is_f32 ? options_.contraction_operand_roundoff : 0,
+            .sum_roundoff = is_fp8 ? oracle::kFp8SumRoundoff : 0};
   }
 
   Dense ApplyConv(const CaseOp& op) const {

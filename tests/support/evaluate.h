@@ -23,8 +23,11 @@ CaseData MakeData(const Case& c, uint64_t seed);
 std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t count, uint64_t seed);
 bool IsFill(const std::string& fill);
 
+// Of an f32 number rounded to TF32, which has 10 bits of mantissa.
+inline constexpr double kTf32Roundoff = 0x1p-11;
+
 struct EvaluateOptions {
-  double contraction_operand_roundoff = 0;  // 2^-11 where f32 contractions may run as TF32
+  double contraction_operand_roundoff = 0;  // kTf32Roundoff where f32 contractions may run as TF32
 };
 
 // The expected value of each non-virtual result, by tensor index.

@@ -151,6 +151,11 @@ ClientError CaseRunner::AddEngines() {
   return {.status = CUDNN_STATUS_NOT_SUPPORTED, .text = "the graph was refused"};
 }
 
+EvaluateOptions CaseRunner::PrecisionOf(size_t config) const {
+  const bool rounds = graph_->FactsOf(config).Has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+  return {.contraction_operand_roundoff = rounds ? kTf32Roundoff : 0};
+}
+
 ClientError CaseRunner::Run(size_t config, const CaseData& before, CaseData* after) const {
   const auto failed = [](const std::string& text) {
     return ClientError{.status = CUDNN_STATUS_EXECUTION_FAILED, .text = text};

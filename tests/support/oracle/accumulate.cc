@@ -14,10 +14,11 @@ void Accumulator::Add(double term, double error) {
   ++terms_;
 }
 
-Value Accumulator::Result(DType compute) const {
+Value Accumulator::Result(DType compute, double sum_roundoff) const {
   const auto n = static_cast<double>(terms_);
   const double growth = std::min(n, 4 + 2 * std::sqrt(n));
-  const double error = static_cast<double>(error_ + UnitRoundoff(compute) * growth * magnitude_);
+  const double roundoff = UnitRoundoff(compute) * growth + sum_roundoff;
+  const double error = static_cast<double>(error_ + roundoff * magnitude_);
   return Finish(sum_, error, compute);
 }
 

@@ -87,11 +87,11 @@ void AddProduct(Accumulator& sum, Value a, Value b, double operand_roundoff) {
 }
 
 Dense Collect(const Dims& dims, const std::vector<Accumulator>& sums, const Scaling& scaling,
-              DType compute) {
+              const Precision& p) {
   Dense out{.dims = dims, .values = {}};
   out.values.reserve(sums.size());
   for (size_t i = 0; i < sums.size(); ++i) {
-    Value value = sums[i].Result(compute);
+    Value value = sums[i].Result(p.compute, p.sum_roundoff);
     if (scaling.alpha != 1 || scaling.beta != 0) {
       Accumulator scaled;
       scaled.Add(scaling.alpha * value.v, std::fabs(scaling.alpha) * value.e);
@@ -99,7 +99,7 @@ Dense Collect(const Dims& dims, const std::vector<Accumulator>& sums, const Scal
         const Value previous = scaling.previous->values[i];
         scaled.Add(scaling.beta * previous.v, std::fabs(scaling.beta) * previous.e);
       }
-      value = scaled.Result(compute);
+      value = scaled.Result(p.compute);
     }
     out.values.push_back(value);
   }
@@ -126,7 +126,7 @@ Dense ConvFprop(const ConvGeometry& geometry, const Dense& x, const Dense& w,
     AddProduct(sums[static_cast<size_t>(yi)], x.values[static_cast<size_t>(xi)],
                w.values[static_cast<size_t>(wi)], p.operand_roundoff);
   });
-  return Collect(y, sums, scaling, p.compute);
+  return Collect(y, sums, scaling, p);
 }
 
 Dense ConvDgrad(const ConvGeometry& geometry, const Dense& dy, const Dense& w, const Dims& dx,
@@ -136,7 +136,7 @@ Dense ConvDgrad(const ConvGeometry& geometry, const Dense& dy, const Dense& w, c
     AddProduct(sums[static_cast<size_t>(xi)], dy.values[static_cast<size_t>(yi)],
                w.values[static_cast<size_t>(wi)], p.operand_roundoff);
   });
-  return Collect(dx, sums, scaling, p.compute);
+  return Collect(dx, sums, scaling, p);
 }
 
 Dense ConvWgrad(const ConvGeometry& geometry, const Dense& x, const Dense& dy, const Dims& dw,
@@ -146,7 +146,7 @@ Dense ConvWgrad(const ConvGeometry& geometry, const Dense& x, const Dense& dy, c
     AddProduct(sums[static_cast<size_t>(wi)], x.values[static_cast<size_t>(xi)],
                dy.values[static_cast<size_t>(yi)], p.operand_roundoff);
   });
-  return Collect(dw, sums, scaling, p.compute);
+  return Collect(dw, sums, scaling, p);
 }
 
 }  // namespace kiln::oracle

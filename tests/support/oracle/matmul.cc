@@ -65,7 +65,7 @@ Dense Matmul(const Dense& a, const Dense& b, const MatmulOverrides& overrides, P
                    ey = y.e + p.operand_roundoff * std::fabs(y.v);
       sum.Add(x.v * y.v, std::fabs(x.v) * ey + std::fabs(y.v) * ex + ex * ey);
     }
-    c.values.push_back(sum.Result(p.compute));
+    c.values.push_back(sum.Result(p.compute, p.sum_roundoff));
   } while (Next(out, index));
   return c;
 }

@@ -40,11 +40,17 @@ struct Scaling {  // result = alpha * op + beta * previous
 };
 
 // How exactly an implementation computes. `operand_roundoff` is for hardware that rounds the
-// operands of a contraction first (TF32: 2^-11); 0 where it must not.
+// operands of a contraction first (TF32: 2^-11); 0 where it must not. `sum_roundoff` is for tensor
+// cores that add with fewer bits than the compute type: the error in units of the largest partial
+// sum that there can be, Σ|tᵢ|.
 struct Precision {
   DType compute = DType::kF32;
   double operand_roundoff = 0;
+  double sum_roundoff = 0;
 };
+// Hopper's fp8 tensor cores add with about 14 bits (DeepSeek-V3 Technical Report, section 3.3.2;
+// measured on an H200: an e4m3 product with k = 160 and Σ|tᵢ| of 40 was up to 1.1e-4 off).
+inline constexpr double kFp8SumRoundoff = 0x1p-13;
 Dense ConvFprop(const ConvGeometry&, const Dense& x, const Dense& w, const Scaling&, Precision);
 Dense ConvDgrad(const ConvGeometry&, const Dense& dy, const Dense& w, const Dims& dx,
                 const Scaling&, Precision);
@@ -135,7 +141,7 @@ Dense RoundTo(DType dtype, const Dense& x);
 class Accumulator {
  public:
   void Add(double term, double error);
-  Value Result(DType compute) const;
+  Value Result(DType compute, double sum_roundoff = 0) const;
   int64_t terms() const { return terms_; }
 
  private:
