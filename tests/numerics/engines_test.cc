@@ -1,0 +1,186 @@
+// Every contraction engine that takes a case of tests/cases/contract.txt, with a sample of its
+// configurations, against the oracle: outputs and workspace poisoned, gaps, guards and inputs
+// checked. engines_cpu_test and engines_gpu_test are both this program.
+//
+// KILN_TEST_SEED=… repeats a run, KILN_TEST_FILTER=… picks cases; KILN_TEST_ENGINE=… one engine,
+// KILN_TEST_RANDOM=… that many random configurations.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "runtime/device_select.h"
+#include "tests/numerics/engine_runs.h"
+#include "tests/support/runner.h"
+
+namespace kiln::testing {
+namespace {
+
+constexpr int kMostMessages = 30;
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// body(0) … body(count - 1), on all cores.
+void InParallel(size_t count, const std::function<void(size_t)>& body) {
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t)
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < count; i = next++) body(i);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::string Setting(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : value;
+}
+
+struct Tally {
+  int cases = 0, runs = 0, failures = 0;
+};
+
+class EnginesTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const TestOptions& options = TestOptions::Get();  // takes its variables away
+    file_ = LoadCases(options.cases + "/contract.txt");
+    std::erase_if(file_.cases, [&](const Case& c) {
+      return c.Label().find(options.filter) == std::string::npos;
+    });
+    // The library under test reports every KILN_* name that it does not know.
+    engine_ = Setting("KILN_TEST_ENGINE", "");
+    random_ = std::atoi(Setting("KILN_TEST_RANDOM", "-1").c_str());
+    unsetenv("KILN_TEST_ENGINE");
+    unsetenv("KILN_TEST_RANDOM");
+  }
+
+  void SetUp() override {
+    for (const std::string& error : file_.errors) ADD_FAILURE() << error;
+    ASSERT_FALSE(file_.cases.empty());
+    const auto device = runtime::DefaultDevice();
+    ASSERT_TRUE(device.ok()) << device.status().message();
+    device_ = *device;
+    // One engine takes all on the CPU, and its compiler is slow.
+    if (!device_->target().is_cuda()) sample_ = {.extremes = 1, .random = 0};
+    if (random_ >= 0) sample_.random = random_;
+  }
+
+  std::vector<std::unique_ptr<CaseRuns>> MakeRuns(size_t most) const {
+    std::vector<std::unique_ptr<CaseRuns>> runs(std::min(most, file_.cases.size()));
+    InParallel(runs.size(), [&](size_t i) {
+      runs[i] =
+          std::make_unique<CaseRuns>(*device_, file_.cases[i], TestOptions::Get().seed, i, sample_);
+      std::erase_if(runs[i]->runs(), [](const EngineRun& run) {
+        return !engine_.empty() &&
+               compiler::Engines()[static_cast<size_t>(run.engine)].name != engine_;
+      });
+    });
+    return runs;
+  }
+
+  static void Prepare(std::vector<std::unique_ptr<CaseRuns>>& cases) {
+    struct Job {
+      CaseRuns* of;
+      EngineRun* run;  // null: the oracle
+    };
+    std::vector<Job> jobs;
+    for (const auto& c : cases) {
+      if (!c->error().empty()) continue;
+      jobs.push_back({c.get(), nullptr});
+      for (EngineRun& run : c->runs()) jobs.push_back({c.get(), &run});
+    }
+    InParallel(jobs.size(), [&](size_t i) {
+      if (jobs[i].run == nullptr)
+        jobs[i].of->Evaluate();
+      else
+        jobs[i].of->Compile(*jobs[i].run);
+    });
+  }
+
+  static void Print(const std::map<int, Tally>& tallies) {
+    for (const auto& [engine, tally] : tallies)
+      fmt::print("{:<22} {:4} cases, {:5} configurations, {:4} failures\n",
+                 compiler::Engines()[static_cast<size_t>(engine)].name, tally.cases, tally.runs,
+                 tally.failures);
+  }
+
+  // On the GPU that all engines are for, all of them ran.
+  void CheckCoverage(const std::map<int, Tally>& tallies) const {
+    const Target& target = device_->target();
+    const bool all = target.is_cuda() && target.sm_version == 90 && !target.minimal_launch;
+    if (!all || !engine_.empty() || !TestOptions::Get().filter.empty()) return;
+    for (size_t e = 0; e < compiler::Engines().size(); ++e) {
+      const std::string_view name = compiler::Engines()[e].name;
+      if (name == "pointwise" || name == "reduce") continue;
+      EXPECT_TRUE(tallies.contains(static_cast<int>(e))) << name << " takes none of the cases";
+    }
+  }
+
+  inline static CaseFile file_;
+  inline static std::string engine_;
+  inline static int random_ = -1;
+  runtime::Device* device_ = nullptr;
+  Sample sample_;
+};
+
+// The harness itself: it finds results that were not written, and accepts right ones.
+TEST_F(EnginesTest, PoisonIsNoResult) {
+  auto cases = MakeRuns(1);
+  Prepare(cases);
+  CaseRuns& c = *cases[0];
+  ASSERT_EQ(c.error(), "");
+  ASSERT_FALSE(c.runs().empty());
+  const EngineRun& run = c.runs()[0];
+  ASSERT_EQ(run.failure, "");
+  EXPECT_NE(c.Check(run, c.data()), "") << "poison passes for a result";
+  ASSERT_TRUE(c.Run(c.runs()[0]));
+  EXPECT_EQ(run.failure, "");
+}
+
+TEST_F(EnginesTest, AgreeWithTheOracle) {
+  const double begin = Now();
+  auto cases = MakeRuns(file_.cases.size());
+  const double listed = Now();
+  Prepare(cases);
+  const double prepared = Now();
+  std::map<int, Tally> tallies;
+  int messages = 0;
+  bool lost = false;
+  for (size_t i = 0; i < cases.size() && !lost; ++i) {
+    CaseRuns& c = *cases[i];
+    EXPECT_EQ(c.error(), "") << c.problem().Label();
+    std::map<int, bool> seen;
+    for (EngineRun& run : c.runs()) {
+      lost = !c.Run(run);
+      Tally& tally = tallies[run.engine];
+      tally.cases += seen.try_emplace(run.engine, true).second;
+      ++tally.runs;
+      if (!run.failure.empty()) {
+        ++tally.failures;
+        if (messages++ < kMostMessages)
+          ADD_FAILURE() << c.problem().text << "\n  " << run.Name() << "\n  " << run.failure;
+      }
+      if (lost) break;
+    }
+    cases[i].reset();
+  }
+  if (lost) ADD_FAILURE() << "the device is lost: nothing after this ran";
+  if (messages > kMostMessages)
+    ADD_FAILURE() << messages - kMostMessages << " more failures are not shown";
+  Print(tallies);
+  fmt::print(
+      "{}: {} cases, listed in {:.1f} s, compiled in {:.1f} s, run in {:.1f} s; "
+      "KILN_TEST_SEED={}\n",
+      device_->target().name, cases.size(), listed - begin, prepared - listed, Now() - prepared,
+      TestOptions::Get().seed);
+  CheckCoverage(tallies);
+}
+
+}  // namespace
+}  // namespace kiln::testing

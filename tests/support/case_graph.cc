@@ -1,0 +1,89 @@
+#include "tests/support/case_graph.h"
+
+#include "ir/graph/builder.h"
+#include "tests/support/oracle/dtype.h"
+
+namespace kiln::testing {
+namespace {
+
+kiln::DType TypeOf(DType type) { return *DTypeFromText(oracle::Row(type).name); }
+
+graph::Tensor TensorOf(const CaseTensor& t) {
+  return {.name = t.is_virtual ? t.name.substr(1) : t.name,
+          .uid = t.uid,
+          .dtype = TypeOf(t.dtype),
+          .dims = t.dims,
+          .strides = t.strides,
+          .is_virtual = t.is_virtual,
+          .by_value = t.by_value.has_value()};
+}
+
+graph::ConvAttrs ConvAttrsOf(const CaseOp& op, size_t spatial) {
+  const Dims ones(spatial, 1), pad = op.List("pad", Dims(spatial, 0));
+  return {.pre_padding = pad,
+          .post_padding = op.List("post", pad),
+          .stride = op.List("stride", ones),
+          .dilation = op.List("dilation", ones),
+          .flip = op.Number("flip", 0) != 0,
+          .alpha = op.Number("alpha", 1)};
+}
+
+graph::PointwiseAttrs PointwiseAttrsOf(const CaseOp& op, graph::PointwiseMode mode) {
+  const graph::PointwiseAttrs defaults;
+  return {.mode = mode,
+          .alpha1 = op.Number("alpha1", 1),
+          .alpha2 = op.Number("alpha2", 1),
+          .relu_lower = op.Number("lower", 0),
+          .relu_upper = op.Number("upper", defaults.relu_upper),
+          .relu_slope = op.Number("slope", 0),
+          .elu_alpha = op.Number("elu_alpha", 1),
+          .softplus_beta = op.Number("softplus_beta", 1),
+          .swish_beta = op.Number("swish_beta", 1),
+          .propagate_nan = op.Word("nan", "propagate") == "propagate"};
+}
+
+Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
+  if (const auto mode = graph::PointwiseModeFromText(op.name)) {
+    node.op = graph::GraphOp::kPointwise;
+    node.attrs = PointwiseAttrsOf(op, *mode);
+    return {};
+  }
+  if (op.name.starts_with("conv_") && op.Number("beta", 0) == 0) {
+    node.op = op.name == "conv_fprop"   ? graph::GraphOp::kConvFprop
+              : op.name == "conv_dgrad" ? graph::GraphOp::kConvDgrad
+                                        : graph::GraphOp::kConvWgrad;
+    node.attrs = ConvAttrsOf(op, c.tensors[static_cast<size_t>(op.inputs[0])].dims.size() - 2);
+    return {};
+  }
+  if (op.name == "matmul") {
+    node.op = graph::GraphOp::kMatmul;
+    node.attrs = graph::MatmulAttrs{.padding_value = op.Number("padding_value", 0)};
+    return {};
+  }
+  if (op.name.starts_with("reduce_")) {
+    if (const auto mode = graph::ReductionModeFromText(op.name.substr(7))) {
+      node.op = graph::GraphOp::kReduction;
+      node.attrs = graph::ReductionAttrs{.mode = *mode};
+      return {};
+    }
+  }
+  return Status::Error(Code::kNotSupported, "{}: {} has no graph here", c.Label(), op.name);
+}
+
+}  // namespace
+
+Result<graph::Graph> ToGraph(const Case& c) {
+  graph::Graph g{.name = c.name};
+  for (const CaseTensor& tensor : c.tensors) g.AddTensor(TensorOf(tensor));
+  for (const CaseOp& op : c.ops) {
+    graph::Node node{.inputs = {op.inputs.begin(), op.inputs.end()},
+                     .outputs = {op.outputs.begin(), op.outputs.end()},
+                     .compute = TypeOf(op.Compute())};
+    RETURN_IF_ERROR(SetOperation(c, op, node));
+    g.AddNode(std::move(node));
+  }
+  RETURN_IF_ERROR(graph::Legalize(g));
+  return g;
+}
+
+}  // namespace kiln::testing
