@@ -28,7 +28,6 @@ namespace {
 
 constexpr oracle::Tolerance kNvidiaTolerance{
     .scale = 16, .output_ulps = 1, .max_unconstrained = 0.05};
-constexpr double kTf32Roundoff = 0x1p-11;
 
 struct Parity {
   std::unique_ptr<Device> device;
@@ -76,7 +75,8 @@ class ParityTest : public ::testing::Test {
     ClientError error = runner.Prepare();
     if (error.ok()) error = runner.Run(0, before, ours);
     const std::string wrong =
-        error.ok() ? CheckRun(form, before, *ours, Evaluate(form, before)) : error.text;
+        error.ok() ? CheckRun(form, before, *ours, Evaluate(form, before, runner.PrecisionOf(0)))
+                   : error.text;
     EXPECT_EQ(wrong, "") << "ours against the oracle";
     if (!wrong.empty()) parity_.report.Add(Outcome::kOursDiffers, case_, "    " + wrong + "\n");
     return wrong.empty();

@@ -101,4 +101,30 @@ kernel saxpy(x: ptr<bf16> const, y: ptr<f32>, a: f32, n: i32) threads 128 {
 }
 )";
 
+// A skeleton of the device library with all parts that a call can have.
+inline constexpr std::string_view kCall = R"(// y = b^T a
+kernel product(left: map, right: map, y: ptr<f16> align 16, n: i32, steps: i32) threads 384 min_blocks 1 cluster 2 {
+  for bx in 0..n block_x {
+    call contract_sm90(left, right) wgmma 256 f16 outer f16 k shared 214528 {
+      config kTileLeft 128
+      config kKind 0
+      shape left_tiles = div(add(n, 127), 128)
+      shape steps = steps
+      function store(values: f32[8], batch: i32, at: i32) {
+        if lt(at, n) {
+          alloc w : f16[8] reg
+          for l in 0..8 unroll {
+            store w[l] = cast<f16>(load values[l])
+          }
+          copy y[add(mul(batch, n), at)] <- w[0] lanes 8
+        }
+      }
+      function apply(value: f32, operands: f32[1], result: f32[1] out) {
+        store result[0] = add(value, load operands[0])
+      }
+    }
+  }
+}
+)";
+
 }  // namespace kiln::tile

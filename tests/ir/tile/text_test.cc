@@ -18,7 +18,7 @@ void ExpectIdentity(std::string_view text) {
 }
 
 TEST(TileText, HandWrittenKernelsComeBackUnchanged) {
-  for (const std::string_view text : {kEveryConstruct, kBlockSum, kSaxpy}) {
+  for (const std::string_view text : {kEveryConstruct, kBlockSum, kSaxpy, kCall}) {
     ExpectIdentity(text);
     const Status status = Verify(*Parse(text));
     EXPECT_TRUE(status.ok()) << status.message();
@@ -79,6 +79,20 @@ constexpr BadText kBadTexts[] = {
     {"kernel k() threads 1 {\n  let x = // here\n  1 : i32\n}",
      "2:11: expected an expression, found a comment"},
     {"kernel k() threads 1 {\n  $\n}", "2:3: unexpected character '$'"},
+    {"kernel k(m: map) threads 1 {\n  call s(m) wgmma 8 f16 sideways f16 k shared 0 {\n  }\n}",
+     "2:23: expected 'k' or 'outer', found 'sideways'"},
+    {"kernel k(m: map) threads 1 {\n  call s(m n) wgmma\n}", "2:12: expected ',', found 'n'"},
+    {"kernel k(m: map) threads 1 {\n  call s(m) wgmma 8 f16 k f16 k shared 0 {\n    config a -1\n  "
+     "}"
+     "\n}",
+     "3:14: -1 is not a value from 0 to 2147483647"},
+    {"kernel k(m: map) threads 1 {\n  call s(m) wgmma 8 f16 k f16 k shared 0 {\n    shape a = b\n  "
+     "}"
+     "\n}",
+     "3:15: no variable is named b"},
+    {"kernel k(m: map) threads 1 {\n  call s(m) wgmma 8 f16 k f16 k shared 0 {\n    barrier\n  "
+     "}\n}",
+     "3:5: expected 'function', found 'barrier'"},
     {"kernel k() threads 1 {\n}\nkernel", "3:1: expected the end of the text, found 'kernel'"},
 };
 
@@ -102,7 +116,7 @@ TEST(TileText, DeepNestingIsAnErrorAndNoStackOverflow) {
 TEST(TileText, DamagedTextDoesNotCrash) {
   std::mt19937 random(7);
   for (int i = 0; i < 3000; ++i) {
-    std::string text(kEveryConstruct);
+    std::string text(i % 3 == 0 ? kCall : kEveryConstruct);
     const size_t at = random() % text.size();
     if (i % 2 == 0)
       text.resize(at);

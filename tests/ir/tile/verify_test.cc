@@ -1,4 +1,5 @@
 // The verifier's rules: one bad kernel each, and the sentence it gets.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "ir/tile/tools.h"
@@ -109,6 +110,46 @@ TEST(TileVerify, BadBodiesGetTheirSentence) {
     const Status status = Verify(*kernel);
     EXPECT_FALSE(status.ok()) << bad.body;
     EXPECT_EQ(status.message(), bad.message) << bad.body;
+  }
+}
+
+// Of a call: what stands in the place of HEAD, PARTS, and around it.
+TEST(TileVerify, BadCallsGetTheirSentence) {
+  struct Row {
+    const char *before, *head, *parts, *after;
+    const char* message;  // how it ends
+  };
+  constexpr const char* kHeadOfAll = "s(m) wgmma 64 f16 k f16 k shared 0";
+  const Row rows[] = {
+      {"", "s(y) wgmma 64 f16 k f16 k shared 0", "", "", "y is no tensor map"},
+      {"", "s(m) wgmma 12 f16 k f16 k shared 0", "", "",
+       "wgmma of 12 columns: 8, 16 … 256 are possible"},
+      {"", "s(m) wgmma 264 f16 k f16 k shared 0", "", "",
+       "wgmma of 264 columns: 8, 16 … 256 are possible"},
+      {"", "s(m) wgmma 64 e4m3 outer e4m3 k shared 0", "", "",
+       "wgmma takes e4m3 only with k as the contiguous axis"},
+      {"", "s(m) wgmma 64 f16 k f16 k shared 232449", "", "",
+       "232449 bytes of shared memory: a block has at most 232448"},
+      {"for t in 0..64 thread_x { if lt(t, n) {", kHeadOfAll, "", "} }",
+       "not every thread of the block reaches the skeleton"},
+      {"", kHeadOfAll, "function f(v: f32[4]) { store v[0] = 0x0p+0f }", "", "v is const"},
+      {"", kHeadOfAll, "function f(v: f32[4] out) { store v[4] = 0x0p+0f }", "",
+       "element 4 of v, which has 4"},
+      {"", kHeadOfAll, "function f(v: f32[4]) { barrier }", "",
+       "not every thread of the block reaches it"},
+      {"", kHeadOfAll, "function f(n: i32) { }", "", "n is defined twice"},
+      {"", kHeadOfAll, "function f(v: f32[4]) { } function g() { store y[0] = load v[0] }", "",
+       "buffer v is not defined here"},
+  };
+  for (const Row& row : rows) {
+    const std::string text = fmt::format(
+        "kernel k(m: map, y: ptr<f32>, n: i32) threads 128 {{\n{} call {} {{ {} }} {}\n}}\n",
+        row.before, row.head, row.parts, row.after);
+    const Result<Kernel> kernel = Parse(text);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message() << "\n" << text;
+    const Status status = Verify(*kernel);
+    EXPECT_FALSE(status.ok()) << text;
+    EXPECT_TRUE(status.message().ends_with(row.message)) << status.message() << "\n" << text;
   }
 }
 

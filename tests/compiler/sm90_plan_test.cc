@@ -1,0 +1,378 @@
+// What wgmma_sm90 plans, against values worked out by hand: which operand is left, tensor maps with
+// their corners, taps and phases; what is declined in words; which tiles are legal.
+#include "compiler/engines/sm90_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/compile.h"
+#include "compiler/engines/sm90_tile.h"
+#include "ir/graph/builder.h"
+#include "tests/compiler/conv_problem.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using graph::GraphOp;
+using graph::TensorId;
+using Strides = std::array<int64_t, 4>;
+using Corner = std::array<int32_t, 3>;
+using Five = std::array<int64_t, 5>;
+using FiveInts = std::array<int32_t, 5>;
+
+Target Hopper() { return *TargetFromArch("sm_90a"); }
+
+Group GroupOf(const Graph& g) { return *std::move(*LeadingGroupOf(g, Hopper())); }
+
+Sm90Plan PlanOf(const Graph& g) {
+  Result<Sm90Plan> plan = PlanSm90(GroupOf(g));
+  EXPECT_TRUE(plan.ok()) << plan.status().message() << "\n" << graph::Print(g);
+  return plan.ok() ? *std::move(plan) : Sm90Plan{};
+}
+
+// Of contract_shape; those that are not mentioned have its defaults.
+int64_t Member(const Sm90Plan& plan, std::string_view name) {
+  for (const auto& [member, value] : plan.shape)
+    if (member == name) return value;
+  ADD_FAILURE() << "no member " << name;
+  return INT64_MIN;
+}
+
+struct Expected {
+  const char* name;
+  int64_t value;
+};
+void ExpectMembers(const Sm90Plan& plan, std::initializer_list<Expected> members) {
+  for (const Expected& e : members) EXPECT_EQ(Member(plan, e.name), e.value) << e.name;
+}
+
+// 2 images of 7x9 with 64 channels, 32 filters of 3x3, padding 1, stride 2: results are 4x5.
+ConvProblem Strided(GraphOp op) {
+  return {.name = "conv",
+          .op = op,
+          .groups = 1,
+          .channels = 64,
+          .filters = 32,
+          .image = {7, 9},
+          .stride = {2, 2}};
+}
+
+TEST(Sm90PlanTest, StridedFprop) {
+  const Sm90Plan plan = PlanOf(Build(Strided(GraphOp::kConvFprop)));
+  EXPECT_FALSE(plan.left.is_pixels);
+  EXPECT_FALSE(plan.left.is_outer);
+  EXPECT_TRUE(plan.right.is_pixels);
+  EXPECT_EQ(plan.row_bytes, 128);
+  EXPECT_EQ(plan.left_size, 32);
+  EXPECT_EQ(plan.right_size, 2 * 4 * 5);
+  EXPECT_EQ(plan.k_steps, 9);
+  EXPECT_EQ(plan.all_steps, 9);
+  EXPECT_TRUE(plan.phases.empty());
+  // Filters [32, taps 9, channels 64].
+  EXPECT_EQ(plan.left_map.kind, TensorMapSpec::Kind::kTiled);
+  EXPECT_EQ(plan.left_map.dims, (Five{64, 32, 9, 1, 1}));
+  EXPECT_EQ(plan.left_map.stride_bytes, (Strides{9 * 128, 128, 16, 0}));
+  // Images [2, 7, 9, 64]; the last place starts at 7 of 9 and at 5 of 7.
+  EXPECT_EQ(plan.right_map.kind, TensorMapSpec::Kind::kPixels);
+  EXPECT_EQ(plan.right_map.rank, 4);
+  EXPECT_EQ(plan.right_map.dims, (Five{64, 9, 7, 2, 1}));
+  EXPECT_EQ(plan.right_map.stride_bytes, (Strides{128, 9 * 128, 63 * 128, 0}));
+  EXPECT_EQ(plan.right_map.lower, (Corner{-1, -1, 0}));
+  EXPECT_EQ(plan.right_map.upper, (Corner{-1, -1, 0}));
+  EXPECT_EQ(plan.right_map.element_strides, (FiveInts{1, 2, 2, 1, 1}));
+  ExpectMembers(plan, {{"tap_steps", 1},
+                       {"places_w", 5},
+                       {"places_h", 4},
+                       {"step_w", 2},
+                       {"low_h", -1},
+                       {"offset_w", 1},
+                       {"taps_w", 3},
+                       {"taps_h", 3},
+                       {"filter_first", 0},
+                       {"filter_w", 1},
+                       {"filter_h", 3}});
+}
+
+TEST(Sm90PlanTest, RotatedFiltersAreWalkedBackwards) {
+  ConvProblem problem = Strided(GraphOp::kConvFprop);
+  problem.flip = true;
+  ExpectMembers(PlanOf(Build(problem)), {{"filter_first", 8}, {"filter_w", -1}, {"filter_h", -3}});
+}
+
+// Along each dim, place 2i gets tap 1 of dy[i], and place 2i+1 taps 2 of dy[i] and 0 of dy[i+1].
+TEST(Sm90PlanTest, StridedDgradHasPhases) {
+  const Sm90Plan plan = PlanOf(Build(Strided(GraphOp::kConvDgrad)));
+  EXPECT_TRUE(plan.left.is_outer);  // channels are contiguous, k are the filters
+  EXPECT_EQ(plan.row_bytes, 64);
+  EXPECT_EQ(plan.left_size, 64);
+  EXPECT_EQ(plan.phases, (Dims{2, 2}));
+  EXPECT_EQ(plan.places, (Dims{2, 4, 5}));
+  EXPECT_EQ(plan.right_size, 2 * 4 * 5);
+  EXPECT_EQ(plan.k_steps, 2 * 2);
+  EXPECT_EQ(plan.all_steps, 3 * 3);
+  EXPECT_FALSE(plan.may_be_empty);
+  EXPECT_EQ(plan.left_map.dims, (Five{64, 32, 9, 1, 1}));
+  EXPECT_EQ(plan.right_map.dims, (Five{32, 5, 4, 2, 1}));
+  EXPECT_EQ(plan.right_map.lower, (Corner{0, 0, 0}));
+  EXPECT_EQ(plan.right_map.upper, (Corner{0, 0, 0}));
+  EXPECT_EQ(plan.right_map.element_strides, (FiveInts{1, 1, 1, 1, 1}));
+  ExpectMembers(plan, {{"phases_w", 2},
+                       {"phases_h", 2},
+                       {"pad_w", 1},
+                       {"size_w", 3},
+                       {"period_w", 2},
+                       {"offset_w", 1},
+                       {"low_w", 0},
+                       {"filter_w", -2},
+                       {"filter_h", -6}});
+}
+
+// Only every second place of a 1x1 filter of stride 2 gets anything; padding 1 makes it the odd
+// ones.
+TEST(Sm90PlanTest, PhasesWithoutTaps) {
+  ConvProblem problem = Strided(GraphOp::kConvDgrad);
+  problem.taps = {1, 1};
+  problem.pad = {0, 0};
+  problem.image = {8, 8};
+  Sm90Plan plan = PlanOf(Build(problem));
+  EXPECT_TRUE(plan.may_be_empty);
+  EXPECT_EQ(plan.k_steps, 1);
+  EXPECT_EQ(plan.all_steps, 1);
+
+  // Stride 2 and dilation 2: all three taps reach the even places, none the odd ones.
+  problem.taps = {3, 3};
+  problem.pad = {2, 2};
+  problem.dilation = {2, 2};
+  plan = PlanOf(Build(problem));
+  EXPECT_TRUE(plan.may_be_empty);
+  EXPECT_EQ(plan.k_steps, 9);
+  EXPECT_EQ(plan.all_steps, 9);
+  EXPECT_EQ(plan.right_map.lower, (Corner{-1, -1, 0}));
+  EXPECT_EQ(plan.right_map.upper, (Corner{-1, -1, 0}));
+  ExpectMembers(plan, {{"period_w", 1}, {"offset_w", 1}, {"low_w", -1}});
+}
+
+TEST(Sm90PlanTest, DgradOfStrideOneIsTheRotatedConvolution) {
+  ConvProblem problem = Strided(GraphOp::kConvDgrad);
+  problem.stride = {1, 1};
+  problem.pad = {0, 2};
+  const Sm90Plan plan = PlanOf(Build(problem));
+  EXPECT_TRUE(plan.phases.empty());
+  // dy is 5x11: h reaches from -2 to one past its end, w inside of it.
+  EXPECT_EQ(plan.right_map.lower, (Corner{0, -2, 0}));
+  EXPECT_EQ(plan.right_map.upper, (Corner{-2, 0, 0}));
+  ExpectMembers(plan, {{"filter_first", 8}, {"filter_w", -1}, {"filter_h", -3}, {"taps_w", 3}});
+}
+
+TEST(Sm90PlanTest, WgradPadsTapsToPanels) {
+  ConvProblem problem = Strided(GraphOp::kConvWgrad);
+  problem.channels = 40;
+  const Sm90Plan plan = PlanOf(Build(problem));
+  EXPECT_TRUE(plan.left.is_pixels && plan.left.is_outer && plan.right.is_outer);
+  EXPECT_FALSE(plan.right.is_pixels);
+  EXPECT_EQ(plan.padded_channels, 64);
+  EXPECT_EQ(plan.left_size, 9 * 64);
+  EXPECT_EQ(plan.right_size, 32);
+  EXPECT_EQ(plan.k_steps, 1);  // 40 places of dy, 64 at a time
+  EXPECT_EQ(plan.left_map.lower, (Corner{-1, -1, 0}));
+  EXPECT_EQ(plan.right_map.dims[0], 32);
+  EXPECT_EQ(plan.right_map.dims[1], 40);
+  ExpectMembers(plan, {{"tap_panels", 1}, {"taps_w", 3}, {"places_w", 5}});
+}
+
+TEST(Sm90PlanTest, PlainPixelsAreAMatrix) {
+  ConvProblem problem = Strided(GraphOp::kConvFprop);
+  problem.taps = problem.stride = {1, 1};
+  problem.pad = {0, 0};
+  const Sm90Plan plan = PlanOf(Build(problem));
+  EXPECT_FALSE(plan.right.is_pixels);
+  EXPECT_EQ(plan.right_map.kind, TensorMapSpec::Kind::kTiled);
+  EXPECT_EQ(plan.right_map.dims, (Five{64, 2 * 7 * 9, 1, 1, 1}));
+  const Result<TensorMapSpec> out = PlanSm90Output(GroupOf(Build(problem)), plan);
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  EXPECT_EQ(out->dims, (Five{32, 2 * 7 * 9, 1, 1, 1}));
+  EXPECT_EQ(out->stride_bytes[0], 64);
+}
+
+TEST(Sm90PlanTest, ThreeDims) {
+  const Sm90Plan plan = PlanOf(Build({.name = "conv",
+                                      .groups = 1,
+                                      .channels = 32,
+                                      .filters = 16,
+                                      .image = {4, 5, 6},
+                                      .taps = {3, 1, 2},
+                                      .pad = {1, 0, 1},
+                                      .stride = {1, 2, 1},
+                                      .dilation = {1, 1, 2}}));
+  EXPECT_EQ(plan.spatial, 3);
+  EXPECT_EQ(plan.right_map.rank, 5);
+  EXPECT_EQ(plan.right_map.dims, (Five{32, 6, 5, 4, 2}));
+  EXPECT_EQ(plan.right_map.lower, (Corner{-1, 0, -1}));
+  // Results are 4x3x6: the last places stand at 4 of 6, 4 of 5 and 2 of 4.
+  EXPECT_EQ(plan.right_map.upper, (Corner{-1, 0, -1}));
+  EXPECT_EQ(plan.right_map.element_strides, (FiveInts{1, 1, 2, 1, 1}));
+  EXPECT_EQ(plan.k_steps, 6);
+  ExpectMembers(plan, {{"offset_w", 2}, {"taps_w", 2}, {"taps_h", 1}, {"taps_d", 3}});
+}
+
+TEST(Sm90PlanTest, GroupsAreBatches) {
+  ConvProblem problem = Strided(GraphOp::kConvFprop);
+  problem.groups = 4;
+  problem.channels = problem.filters = 16;
+  const Sm90Plan plan = PlanOf(Build(problem));
+  EXPECT_EQ(plan.batches, 4);
+  EXPECT_EQ(plan.row_bytes, 32);
+  EXPECT_EQ(plan.left_size, 16);
+  EXPECT_EQ(plan.left_map.dims, (Five{16, 16, 9, 4, 1}));
+  EXPECT_EQ(plan.right_map.dims[0], 64);
+  EXPECT_EQ(Member(plan, "group_channels"), 16);
+}
+
+Graph Matmul(const Dims& a_strides, const Dims& b_strides, const Dims& y_strides,
+             DType type = DType::kF16, const Dims& a = {6, 48, 72}, const Dims& b = {2, 72, 80}) {
+  graph::GraphBuilder builder("matmul");
+  const TensorId x = builder.Input("a", type, a, a_strides),
+                 w = builder.Input("b", type, b, b_strides);
+  builder.Output(builder.Apply(GraphOp::kMatmul, {x, w}, graph::MatmulAttrs{},
+                               {.dtype = DType::kF32, .compute = DType::kF32, .dims = {}}),
+                 "y", DType::kF16, y_strides);
+  return *builder.Finish();
+}
+
+TEST(Sm90PlanTest, MatmulsOfAllLayouts) {
+  const Dims a_row = {48 * 72, 72, 1}, a_column = {48 * 72, 1, 48};
+  const Dims b_row = {72 * 80, 80, 1}, b_column = {72 * 80, 1, 72};
+  for (const bool a_outer : {false, true}) {
+    for (const bool b_outer : {false, true}) {
+      const Sm90Plan plan =
+          PlanOf(Matmul(a_outer ? a_column : a_row, b_outer ? b_row : b_column, {}));
+      EXPECT_FALSE(plan.left_is_a);
+      EXPECT_EQ(plan.left.is_outer, b_outer);
+      EXPECT_EQ(plan.right.is_outer, a_outer);
+      EXPECT_EQ(plan.left_size, 80);
+      EXPECT_EQ(plan.right_size, 48);
+      EXPECT_EQ(plan.k_steps, 2);
+      // Six batches of a, each of b's two for three of them.
+      EXPECT_EQ(plan.batches, 6);
+      ExpectMembers(plan, {{"inner_batches", 6}, {"left_inner", 3}, {"right_inner", 1}});
+      EXPECT_EQ(plan.left_map.dims, b_outer ? (Five{80, 72, 2, 1, 1}) : (Five{72, 80, 2, 1, 1}));
+    }
+  }
+  const Sm90Plan plan = PlanOf(Matmul(a_row, b_row, {48 * 80, 1, 48}));
+  EXPECT_TRUE(plan.left_is_a);
+  EXPECT_EQ(plan.left_size, 48);
+  EXPECT_EQ(plan.right_size, 80);
+}
+
+// ---- what is declined
+// ------------------------------------------------------------------------------
+
+void ExpectDeclined(const Graph& g, std::string_view words) {
+  const Result<Sm90Plan> plan = PlanSm90(GroupOf(g));
+  ASSERT_FALSE(plan.ok()) << words;
+  EXPECT_NE(plan.status().message().find(words), std::string::npos) << plan.status().message();
+}
+
+TEST(Sm90PlanTest, DeclinesInWords) {
+  const auto conv = [](auto change) {
+    ConvProblem problem = Strided(GraphOp::kConvFprop);
+    change(problem);
+    return Build(problem);
+  };
+  ExpectDeclined(conv([](ConvProblem& p) { p.stride = {9, 1}; }), "step by up to 8 pixels");
+  ExpectDeclined(conv([](ConvProblem& p) { p.pad = {1, 130}; }), "corners -130 and 128");
+  ExpectDeclined(conv([](ConvProblem& p) { p.channels = 3; }), "multiple of 16 bytes");
+  ExpectDeclined(conv([](ConvProblem& p) { p.last = false; }), "");
+  ExpectDeclined(conv([](ConvProblem& p) {
+                   p.groups = 4;
+                   p.channels = 24;
+                 }),
+                 "24 channels of a group are 48 bytes");
+  ExpectDeclined(conv([](ConvProblem& p) { p.images = 0; }), "is empty");
+  ExpectDeclined(Matmul({48 * 72, 1, 48}, {}, {}, DType::kE4M3), "one must be 1 (that of k)");
+  ExpectDeclined(Matmul({48 * 73, 73, 1}, {}, {}), "multiple of 16 bytes");
+}
+
+// ---- tiles
+// -----------------------------------------------------------------------------------------
+
+TEST(Sm90TileTest, LegalTiles) {
+  struct Row {
+    Sm90Tile tile;
+    bool legal;
+  };
+  const Row rows[] = {
+      {{.left = 128, .right = 256}, true},
+      {{.left = 256, .right = 256}, false},  // 256 accumulators a thread
+      {{.left = 256, .right = 128}, true},
+      {{.left = 128, .right = 256, .ping_pong = true}, false},
+      {{.left = 64, .right = 256, .ping_pong = true}, true},
+      {{.left = 64, .right = 8}, false},  // 4 columns of a group
+      {{.left = 64, .right = 16}, true},
+      {{.left = 128, .right = 8}, true},
+      {{.left = 128, .right = 8, .cluster = 2}, false},  // 4 rows of a block's share
+      {{.left = 128, .right = 128, .split_k = 9}, true},
+      {{.left = 128, .right = 128, .split_k = 10}, false},  // of 9 steps
+      {{.left = 128, .right = 128, .split_k = 8, .split_cluster = 4}, true},
+      {{.left = 128, .right = 128, .split_k = 6, .split_cluster = 4}, false},
+      {{.left = 128, .right = 128, .cluster = 2, .split_k = 8, .split_cluster = 4}, false},
+  };
+  const Sm90Plan plan = PlanOf(Build(Strided(GraphOp::kConvFprop)));
+  for (const Row& row : rows)
+    EXPECT_EQ(IsLegal(plan, row.tile, Hopper()), row.legal)
+        << KnobText(Engines()[EngineIndex("wgmma_sm90")], KnobsOf(row.tile));
+
+  // An operand that is contiguous along its own axis comes in panels of 64.
+  const Sm90Plan panels = PlanOf(Matmul({48 * 72, 1, 48}, {}, {}));
+  EXPECT_FALSE(IsLegal(panels, {.left = 128, .right = 96}, Hopper()));
+  EXPECT_TRUE(IsLegal(panels, {.left = 128, .right = 64}, Hopper()));
+  EXPECT_FALSE(IsLegal(panels, {.left = 64, .right = 64}, Hopper()));
+}
+
+TEST(Sm90TileTest, CandidatesAreLegalAndFit) {
+  const Target target = Hopper();
+  const Engine& engine = Engines()[EngineIndex("wgmma_sm90")];
+  size_t candidates = 0;
+  for (const Graph& g :
+       {Build(Strided(GraphOp::kConvFprop)), Build(Strided(GraphOp::kConvDgrad)),
+        Build(Strided(GraphOp::kConvWgrad)), Matmul({}, {}, {}), Matmul({}, {}, {3840, 1, 48})}) {
+    const Group group = GroupOf(g);
+    const Sm90Plan plan = PlanOf(g);
+    for (const std::vector<int>& knobs : CandidateKnobs(engine, group, target)) {
+      EXPECT_TRUE(IsLegal(plan, TileOf(knobs), target)) << KnobText(engine, knobs);
+      EXPECT_TRUE(FitsShared(engine, group, target, knobs).ok()) << KnobText(engine, knobs);
+      EXPECT_LT(engine.cost(group, target, knobs), 1);
+      ++candidates;
+    }
+  }
+  EXPECT_GT(candidates, 50u);
+}
+
+TEST(Sm90TileTest, BoxesFollowTheTile) {
+  const Sm90Plan fprop = PlanOf(Build(Strided(GraphOp::kConvFprop)));
+  TensorMapSpec left = fprop.left_map, right = fprop.right_map;
+  SetBox(left, fprop, fprop.left, 128);
+  EXPECT_EQ(left.box, (FiveInts{64, 128, 1, 1, 1}));
+  EXPECT_EQ(left.swizzle_bytes, 128);
+  SetBox(right, fprop, fprop.right, 96);
+  EXPECT_EQ(right.channels, 64);
+  EXPECT_EQ(right.pixels, 96);
+
+  const Sm90Plan dgrad = PlanOf(Build(Strided(GraphOp::kConvDgrad)));
+  left = dgrad.left_map, right = dgrad.right_map;
+  SetBox(left, dgrad, dgrad.left, 128);
+  EXPECT_EQ(left.box, (FiveInts{64, 32, 1, 1, 1}));  // a panel of channels, 32 filters
+  EXPECT_EQ(left.swizzle_bytes, 128);
+  SetBox(right, dgrad, dgrad.right, 96);
+  EXPECT_EQ(right.channels, 32);
+  EXPECT_EQ(right.swizzle_bytes, 64);
+
+  const Sm90Plan wgrad = PlanOf(Build(Strided(GraphOp::kConvWgrad)));
+  left = wgrad.left_map;
+  SetBox(left, wgrad, wgrad.left, 128);
+  EXPECT_EQ(left.channels, 64);
+  EXPECT_EQ(left.pixels, 64);
+}
+
+}  // namespace
+}  // namespace kiln::compiler
