@@ -232,7 +232,9 @@ class Schedule : private ContractTiles {
     const int64_t blocks = tiles_m_ * tiles_n_ * c_.batch.size();
     if (plan_.splits > 1) wrap("bz", b_.Arg("splits", plan_.splits), Bind::kBlockZ);
     wrap("bx", b_.Arg("blocks", blocks), Bind::kBlockX);
-    b_.Finish(std::move(body), {blocks, 1, plan_.splits}, plan_.threads(), lowered);
+    // Without the hint ptxas keeps registers for a second block, at the price of spills.
+    const bool alone = 2 * SharedBytesOf(group_, plan_) > target_.shared_bytes_per_block;
+    b_.Finish(std::move(body), {blocks, 1, plan_.splits}, plan_.threads(), lowered, alone ? 1 : 0);
   }
 
   void Declare(Block& body) {

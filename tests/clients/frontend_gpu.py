@@ -19,6 +19,9 @@ _arguments, _rest = _parser.parse_known_args()
 if not os.path.exists(_arguments.cudnn):
     raise SystemExit(f"there is no library {_arguments.cudnn}")
 
+# The cases are compared as exact products of f32 are; by default heuristics may offer TF32.
+os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
+
 import torch  # noqa: E402
 
 torch.cuda.init()

@@ -169,7 +169,7 @@ TEST_F(SpillsTest, CandidatesOfContractMmaHaveNone) {
   for (const Graph& g : {Matmul({.name = "matmul"}), Matmul({.name = "columns", .b_columns = true}),
                          Build(Conv(GraphOp::kConvFprop)), Build(Conv(GraphOp::kConvDgrad)),
                          Build(Conv(GraphOp::kConvWgrad))})
-    for (const char* arch : {"sm_80", "sm_90a"}) Add("contract_mma", g, arch, 4);
+    for (const char* arch : {"sm_80", "sm_90a"}) Add("contract_mma", g, arch, 3);
 }
 
 // Every kind of operand: matrices of both majors, pixels in two and three dims, phases, panels of
@@ -190,7 +190,7 @@ TEST_F(SpillsTest, CandidatesOfWgmmaHaveNone) {
       {.name = "e4m3", .type = DType::kE4M3, .b_columns = true},
       {.name = "i8", .type = DType::kI8, .out = DType::kI8, .b_columns = true},
   };
-  for (const MatmulForm& form : forms) Add("wgmma_sm90", Matmul(form), "sm_90a", 3);
+  for (const MatmulForm& form : forms) Add("wgmma_sm90", Matmul(form), "sm_90a", 2);
   std::vector<ConvProblem> convs;
   for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad}) {
     convs.push_back(Conv(op));
@@ -206,7 +206,7 @@ TEST_F(SpillsTest, CandidatesOfWgmmaHaveNone) {
   convs.push_back(Conv(GraphOp::kConvFprop));
   convs.back().taps = {1, 1};
   convs.back().pad = {0, 0};
-  for (const ConvProblem& conv : convs) Add("wgmma_sm90", Build(conv), "sm_90a", 3);
+  for (const ConvProblem& conv : convs) Add("wgmma_sm90", Build(conv), "sm_90a", 2);
 }
 
 TEST_F(SpillsTest, CandidatesOfWgmmaWithReductionsHaveNone) {
@@ -215,7 +215,7 @@ TEST_F(SpillsTest, CandidatesOfWgmmaWithReductionsHaveNone) {
 
 TEST_F(SpillsTest, CandidatesOfConvHaloHaveNone) {
   for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad})
-    Add("conv_halo_sm90", Build(Conv(op)), "sm_90a", 4);
+    Add("conv_halo_sm90", Build(Conv(op)), "sm_90a", 3);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ constexpr BadText kBadTexts[] = {
      "2:11: expected an expression, found a comment"},
     {"kernel k() threads 1 {\n  $\n}", "2:3: unexpected character '$'"},
     {"kernel k(m: map) threads 1 {\n  call s(m) wgmma 8 f16 sideways f16 k shared 0 {\n  }\n}",
-     "2:23: expected 'k' or 'outer', found 'sideways'"},
+     "2:25: expected 'k' or 'outer', found 'sideways'"},
     {"kernel k(m: map) threads 1 {\n  call s(m n) wgmma\n}", "2:12: expected ',', found 'n'"},
     {"kernel k(m: map) threads 1 {\n  call s(m) wgmma 8 f16 k f16 k shared 0 {\n    config a -1\n  "
      "}"
