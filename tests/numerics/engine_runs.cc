@@ -56,6 +56,14 @@ std::string EngineRun::Name() const {
   return fmt::format("{} {}", e.name, compiler::KnobText(e, knobs));
 }
 
+compiler::EngineChoice ChoiceOf(const EngineRun& run) {
+  const Engine& engine = compiler::Engines()[static_cast<size_t>(run.engine)];
+  compiler::EngineChoice choice{.engine = run.engine, .knobs = {}};
+  for (size_t k = 0; k < run.knobs.size(); ++k)
+    choice.knobs.push_back({engine.knobs[k].name, run.knobs[k]});
+  return choice;
+}
+
 // ---- memory
 // ----------------------------------------------------------------------------------------
 
@@ -157,11 +165,7 @@ void CaseRuns::List(const compiler::Group& group, uint64_t seed, size_t number, 
 }
 
 void CaseRuns::Compile(EngineRun& run) const {
-  const Engine& engine = compiler::Engines()[static_cast<size_t>(run.engine)];
-  compiler::EngineChoice choice{.engine = run.engine, .knobs = {}};
-  for (size_t k = 0; k < run.knobs.size(); ++k)
-    choice.knobs.push_back({engine.knobs[k].name, run.knobs[k]});
-  Result<compiler::CompiledPlan> plan = compiler::Compile(graph_, device_.target(), choice);
+  Result<compiler::CompiledPlan> plan = compiler::Compile(graph_, device_.target(), ChoiceOf(run));
   if (!plan.ok()) {
     run.failure = plan.status().message();
     return;

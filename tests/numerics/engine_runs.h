@@ -31,6 +31,8 @@ struct EngineRun {
   std::string Name() const;  // "wgmma_sm90 tile_left=128,…"
 };
 
+compiler::EngineChoice ChoiceOf(const EngineRun& run);
+
 class CaseRuns {
  public:
   // Lists the runs; nothing is compiled. `number` is the case's, for the choice of extremes.

@@ -10,10 +10,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
+#include <set>
 #include <thread>
 
+#include "compiler/compile.h"
 #include "runtime/device_select.h"
 #include "tests/numerics/engine_runs.h"
+#include "tests/support/case_graph.h"
 #include "tests/support/runner.h"
 
 namespace kiln::testing {
@@ -67,7 +71,7 @@ class EnginesTest : public ::testing::Test {
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = *device;
     // One engine takes all on the CPU, and its compiler is slow.
-    if (!device_->target().is_cuda()) sample_ = {.extremes = 1, .random = 0};
+    if (!device_->target().is_cuda()) sample_ = {.extremes = 2, .random = 2};
     if (random_ >= 0) sample_.random = random_;
   }
 
@@ -128,6 +132,43 @@ class EnginesTest : public ::testing::Test {
   runtime::Device* device_ = nullptr;
   Sample sample_;
 };
+
+// What a GPU would run can be planned anywhere.
+TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
+  for (const char* arch : {"sm_80", "sm_90a"}) {
+    const Target target = *TargetFromArch(arch);
+    std::atomic<int> configurations = 0;
+    std::set<std::string> texts;
+    std::mutex mutex;
+    InParallel(file_.cases.size(), [&](size_t i) {
+      const Case& c = file_.cases[i];
+      const Result<graph::Graph> graph = ToGraph(c);
+      const auto group = graph.ok() ? compiler::LeadingGroupOf(*graph, target)
+                                    : Result<std::optional<compiler::Group>>(graph.status());
+      const std::lock_guard lock(mutex);
+      ASSERT_TRUE(group.ok() && group->has_value()) << c.Label() << group.status().message();
+      for (size_t e = 0; e < compiler::Engines().size(); ++e) {
+        const compiler::Engine& engine = compiler::Engines()[e];
+        if (!engine.supports(**group, target).ok()) continue;
+        for (const std::vector<int>& knobs :
+             SampleKnobs(engine, **group, target, TestOptions::Get().seed + e, i, Sample{})) {
+          const auto plan = compiler::Compile(
+              *graph, target, ChoiceOf({.engine = static_cast<int>(e), .knobs = knobs}));
+          EXPECT_TRUE(plan.ok()) << c.text << "\n  " << engine.name << " "
+                                 << compiler::KnobText(engine, knobs) << "\n  "
+                                 << plan.status().message();
+          ++configurations;
+          if (!plan.ok()) continue;
+          for (const KernelSource& kernel : plan->program.kernels) texts.insert(kernel.entry);
+        }
+      }
+    });
+    fmt::print("{}: {} configurations, {} kernels\n", arch, configurations.load(), texts.size());
+    if (TestOptions::Get().filter.empty()) {
+      EXPECT_GT(configurations, 1000);
+    }
+  }
+}
 
 // The harness itself: it finds results that were not written, and accepts right ones.
 TEST_F(EnginesTest, PoisonIsNoResult) {
