@@ -176,11 +176,17 @@ class DeviceSession final : public Session {
     const bool by_records = mode_ == TuneMode::kHeuristic
                                 ? mode == RankMode::kB
                                 : mode_ != TuneMode::kOff && mode != RankMode::kFallback;
-    // As NVIDIA's library, whose switch this is: clients that want exact products filter by notes.
+    // NVIDIA's library has this switch, too. Clients that want exact products may filter by notes.
     const bool may_round = mode != RankMode::kFallback && GetEnv(Env::kTf32Override) != "0";
     const auto inputs = may_round ? compiler::Inputs::kMayBeRounded : compiler::Inputs::kExact;
-    return by_records ? records_.Rank(group, target_, inputs)
-                      : compiler::RankCandidates(group, target_, inputs);
+    std::vector<compiler::Candidate> ranked =
+        by_records ? records_.Rank(group, target_, inputs)
+                   : compiler::RankCandidates(group, target_, inputs);
+    // A client that takes the first gets the products that its types say.
+    std::ranges::stable_partition(ranked, [](const compiler::Candidate& c) {
+      return !compiler::OnlyRoundsInputs(compiler::Engines()[static_cast<size_t>(c.engine)]);
+    });
+    return ranked;
   }
 
   // Groups that the choice does not speak of follow the records.

@@ -25,8 +25,6 @@ constexpr int64_t kPeriod = 65537;
 constexpr int64_t kWindow = int64_t{1} << 20;  // bytes of large outputs, of each kWindowsPerLook
 constexpr int64_t kWindowsPerLook = 4;
 constexpr double kSafety = 6;
-// f32 operands may be rounded to tf32 on the way into a tensor core.
-constexpr double kTf32Error = 0x1p-11;
 // Hopper's tensor cores add products of 8-bit floats with about 14 bits.
 constexpr double kFp8SumError = 0x1p-13;
 
@@ -108,7 +106,6 @@ double RelativeError(const Graph& graph) {
       if (id != graph::kAbsent && graph[id].is_virtual) error += RoundingError(graph[id].dtype);
     if (!IsContraction(node.op)) continue;
     const DType operand = graph[node.inputs[0]].dtype;
-    if (operand == DType::kF32) error += kTf32Error;
     // Of the sum of the products' magnitudes, which is that much larger than a typical result.
     if (IsFloat(operand) && SizeOf(operand) == 1) error += kFp8SumError * std::sqrt(length);
   }

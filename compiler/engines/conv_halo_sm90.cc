@@ -260,9 +260,9 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanHalo(group);
-  if (!plan.ok()) return 1e9;
+  if (!plan.ok()) return kNoSeconds;
   const HaloTile tile = TileOf(*plan, target, knobs);
-  if (!CheckTile(*plan, tile, target).ok()) return 1e9;
+  if (!CheckTile(*plan, tile, target).ok()) return kNoSeconds;
   return HaloSeconds(*plan, tile, target, static_cast<double>(FloorBytes(group))) +
          ScatteredSeconds(group, target);
 }

@@ -4,6 +4,7 @@
 // registry, a case in tests/cases.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ struct EngineNotes {
   std::span<const int> numerical;   // values of cudnnBackendNumericalNote_t
   std::span<const int> behavioral;  // values of cudnnBackendBehaviorNote_t
 };
+
+// The cost of knobs that make no kernel for a group.
+inline constexpr double kNoSeconds = std::numeric_limits<double>::infinity();
 
 struct Engine {
   const char* name;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kAlignment = 1024;  // of a box in shared memory
 constexpr int kMostStages = 8;
+constexpr int64_t kMostSliceElements = int64_t{1} << 30;
 constexpr int kChunk = 32, kPitch = 68;  // of contract_sm90's staging
 
 constexpr double kClock = 1.6e9;
@@ -55,24 +56,24 @@ int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& ta
 }
 
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  const int columns = tile.columns(), blocks = tile.left / 64 / tile.groups_left();
+  if (columns % 8 != 0 || columns > 256) return false;
+  if (blocks < 1 || blocks * columns / 2 > 128) return false;
   // A reduction needs whole sums, and the staged form keeps it for one block of 64 rows.
-  const int blocks_of_group = tile.left / 64 / tile.groups_left();
-  if (tile.reductions > 0 && (tile.split_k > 1 || (!tile.direct && blocks_of_group > 1)))
-    return false;
+  if (tile.reductions > 0 && (tile.split_k > 1 || (!tile.direct && blocks > 1))) return false;
   // Phases take the place of splits.
   if (tile.split_k > 1 && !plan.phases.empty()) return false;
   if (tile.split_k % tile.split_cluster != 0 || tile.split_k > std::max<int64_t>(plan.k_steps, 1))
     return false;
+  // Slices are addressed by 32-bit indices where the tensors are.
+  const int64_t slice = plan.batches * plan.right_size * plan.left_size;
+  if (tile.slices() > 1 && slice > kMostSliceElements / tile.slices()) return false;
   if (tile.split_cluster > 1) {
     const int64_t sums = int64_t{tile.right} * (tile.left + 4) * 4;
     const bool fits = sums <= StagesOf(plan, tile, target) * StageBytes(plan, tile);
     if (!fits || tile.cluster > 1 || tile.ping_pong || tile.right % tile.split_cluster != 0)
       return false;
   }
-  const int columns = tile.columns();
-  if (columns % 8 != 0 || columns > 256) return false;
-  const int blocks = tile.left / 64 / tile.groups_left();
-  if (blocks < 1 || blocks * columns / 2 > 128) return false;
   if (plan.right.is_outer && tile.right % (kSm90Panel * tile.groups_right()) != 0) return false;
   if (plan.right.is_outer && tile.right % (kSm90Panel * tile.cluster) != 0) return false;
   if (tile.right / tile.cluster % 8 != 0) return false;

@@ -398,9 +398,9 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group);
-  if (!plan.ok()) return 1e9;
+  if (!plan.ok()) return kNoSeconds;
   const Sm90Tile tile = TileFor(group, *plan, TileOf(knobs));
-  if (!IsLegal(*plan, tile, target)) return 1e9;
+  if (!IsLegal(*plan, tile, target)) return kNoSeconds;
   return Sm90Seconds(*plan, tile, target, static_cast<double>(FloorBytes(group))) +
          ScatteredSeconds(group, target);
 }
@@ -410,37 +410,39 @@ int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const 
   return plan.ok() ? SharedBytes(*plan, TileFor(group, *plan, TileOf(knobs)), target) : 0;
 }
 
-// Legal tiles that do not waste most of themselves, the cheapest splits of each.
+// The tile with every split of k that is legal and fills no more than two waves.
+void AddSplits(const Sm90Plan& plan, const Target& target, Sm90Tile tile,
+               std::vector<std::vector<int>>& all) {
+  const int64_t tiles =
+      CeilDiv(plan.left_size, tile.left) * CeilDiv(plan.right_size, tile.right) * plan.batches;
+  for (const int split : kSplitDomain) {
+    if (split > 1 && (split * 4 > plan.k_steps || tiles * split > 2 * target.multiprocessors))
+      break;
+    tile.split_k = split;
+    for (const int parts : kSplitClusterDomain) {
+      tile.split_cluster = parts;
+      if (IsLegal(plan, tile, target)) all.push_back(KnobsOf(tile));
+    }
+  }
+}
+
+// Legal tiles that do not waste most of themselves.
 std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
   std::vector<std::vector<int>> all;
   const auto plan = PlanSm90(group);
   if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
-  const int reductions = CountReductions(group);
+  const bool reduces = CountReductions(group) > 0;
   for (const int left : kLeftDomain) {
+    if (left > 64 && left / 2 >= plan->left_size) continue;
     for (const int right : kRightDomain) {
-      const bool too_wide = right > 8 && right / 2 >= AlignUp(plan->right_size, 8);
-      const bool too_high = left > 64 && left / 2 >= plan->left_size;
-      if (too_wide || too_high) continue;
+      if (right > 8 && right / 2 >= AlignUp(plan->right_size, 8)) continue;
       for (const int cluster : kClusterDomain) {
         if (cluster > 1 && plan->left_size <= left) continue;
         for (const int ping_pong : kScheduleDomain) {
           Sm90Tile tile{
               .left = left, .right = right, .cluster = cluster, .ping_pong = ping_pong != 0};
-          if (reductions > 0) tile = TileFor(group, *plan, tile);
-          if (!IsLegal(*plan, tile, target)) continue;
-          for (const int split : kSplitDomain) {
-            if (split > 1 && (!plan->phases.empty() || reductions > 0)) break;
-            if (split > 1 && split * 4 > plan->k_steps) break;
-            const int64_t tiles = CeilDiv(plan->left_size, left) *
-                                  CeilDiv(plan->right_size, right) * plan->batches * split;
-            if (split > 1 && tiles > 2 * target.multiprocessors) break;
-            tile.split_k = split;
-            for (const int parts : kSplitClusterDomain) {
-              tile.split_cluster = parts;
-              if (IsLegal(*plan, tile, target)) all.push_back(KnobsOf(tile));
-            }
-            tile.split_cluster = 1;
-          }
+          if (reduces) tile = TileFor(group, *plan, tile);
+          AddSplits(*plan, target, tile, all);
         }
       }
     }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "compiler/engines/contract_tiles.h"
+#include "compiler/passes/partition.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -238,7 +239,7 @@ class Divider {
       if (Has(node, graph::kContraction)) anchor = &node;
     for (const auto& [position, place] : operand_places_) {
       Tensor leaf = g_[anchor_.inputs[position]];
-      leaf.name = RoleOf(position);
+      leaf.name = OperandRole(anchor_, position);
       leaf.is_virtual = false;
       copy.outer.push_back(place.outer);
       const TensorId id = static_cast<TensorId>(copy.graph.tensors.size());
@@ -269,19 +270,6 @@ class Divider {
       const TensorId x = part.Placed(id, place, "x");
       part.AddMove(x, part.Original(id, "y"));
       done_.groups.push_back(part.Take());
-    }
-  }
-
-  const char* RoleOf(size_t position) const {
-    switch (anchor_.op) {
-      case GraphOp::kConvFprop:
-        return position == 0 ? "x" : "w";
-      case GraphOp::kConvDgrad:
-        return position == 0 ? "dy" : "w";
-      case GraphOp::kConvWgrad:
-        return position == 0 ? "x" : "dy";
-      default:
-        return position == 0 ? "a" : "b";
     }
   }
 

@@ -21,7 +21,7 @@ constexpr int64_t kWideBytes = 16;
 
 double ModelledSeconds(const Group& group, const Target& target) {
   const std::vector<Candidate> ranked = RankCandidates(group, target);
-  return ranked.empty() ? 1e9 : ranked.front().seconds;
+  return ranked.empty() ? kNoSeconds : ranked.front().seconds;
 }
 
 // Elements of which 16 bytes are made.

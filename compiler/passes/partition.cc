@@ -186,7 +186,7 @@ class Partitioner {
       Node copy = g_.nodes[n];
       copy.name.clear();
       for (size_t i = 0; i < copy.inputs.size(); ++i)
-        copy.inputs[i] = Import(group, inner, copy.inputs[i], index, LeafName(copy, i));
+        copy.inputs[i] = Import(group, inner, copy.inputs[i], index, OperandRole(copy, i));
       for (TensorId& y : copy.outputs) y = Import(group, inner, y, index, ResultName(copy));
       group.graph.nodes.push_back(std::move(copy));
     }
@@ -196,20 +196,6 @@ class Partitioner {
   // Tensors get names that say what they are in this kernel, the same for every graph of the same
   // structure: operands by role (x, x2, x3 where they have none), results by operation and a
   // number, what is stored `y`.
-  static std::string LeafName(const Node& node, size_t operand) {
-    switch (node.op) {
-      case GraphOp::kConvFprop:
-        return operand == 0 ? "x" : "w";
-      case GraphOp::kConvDgrad:
-        return operand == 0 ? "dy" : "w";
-      case GraphOp::kConvWgrad:
-        return operand == 0 ? "x" : "dy";
-      case GraphOp::kMatmul:
-        return operand == 0 ? "a" : "b";
-      default:
-        return "x";
-    }
-  }
   static std::string ResultName(const Node& node) {
     if (node.op != GraphOp::kMap) return std::string(graph::Info(node.op).mnemonic);
     const auto& map = node.As<graph::MapAttrs>();
@@ -262,6 +248,21 @@ class Partitioner {
 };
 
 }  // namespace
+
+const char* OperandRole(const Node& node, size_t operand) {
+  switch (node.op) {
+    case GraphOp::kConvFprop:
+      return operand == 0 ? "x" : "w";
+    case GraphOp::kConvDgrad:
+      return operand == 0 ? "dy" : "w";
+    case GraphOp::kConvWgrad:
+      return operand == 0 ? "x" : "dy";
+    case GraphOp::kMatmul:
+      return operand == 0 ? "a" : "b";
+    default:
+      return "x";
+  }
+}
 
 Result<bool> Partition(Module& module, const PassContext& context) {
   std::set<NodeId> stored;

@@ -20,8 +20,12 @@
 #pragma once
 
 #include "compiler/pass.h"
+#include "ir/graph/graph.h"
 
 namespace kiln::compiler {
+
+// What an operand of a node is called where it is a leaf of a group: dy, w, a, b …, else x.
+const char* OperandRole(const graph::Node& node, size_t operand);
 
 Result<bool> Partition(Module& module, const PassContext& context);
 

@@ -33,7 +33,7 @@ void Pick(Group& group, int index, const Target& target) {
       fits_any = true;
       double cost = engines[e].cost(group, target, knobs);
       // As in RankCandidates: a cost that is no number must not win because nothing is below it.
-      if (std::isnan(cost)) cost = std::numeric_limits<double>::infinity();
+      if (std::isnan(cost)) cost = kNoSeconds;
       if (group.engine >= 0 && cost >= group.cost) continue;
       group.engine = static_cast<int>(e);
       group.knobs = std::move(knobs);
@@ -59,6 +59,11 @@ Result<bool> PickEngine(Module& module, const PassContext& context) {
   for (Group& group : module.groups) {
     const std::optional<Candidate> advice = context.advisor ? context.advisor(group) : std::nullopt;
     if (!advice) continue;
+    // A record may be older than the rule that its knobs break.
+    const Engine& engine = Engines()[static_cast<size_t>(advice->engine)];
+    if (!std::isfinite(engine.cost(group, context.target, advice->knobs)) ||
+        !FitsShared(engine, group, context.target, advice->knobs).ok())
+      continue;
     group.engine = advice->engine;
     group.knobs = advice->knobs;
     group.cost = advice->seconds;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 
 namespace kiln::compiler {
@@ -19,7 +18,7 @@ std::vector<Candidate> RankCandidates(const Group& group, const Target& target, 
       if (!seen.insert(knobs).second) continue;
       if (!FitsShared(engines[e], group, target, knobs).ok()) continue;
       double seconds = engines[e].cost(group, target, knobs);
-      if (std::isnan(seconds)) seconds = std::numeric_limits<double>::infinity();
+      if (std::isnan(seconds)) seconds = kNoSeconds;
       ranked.push_back(
           {.engine = static_cast<int>(e), .knobs = std::move(knobs), .seconds = seconds});
     }

@@ -1,4 +1,12 @@
 #pragma once
+// A number that others are divided by, with the multiplier and shift that do it: a tile's place
+// takes a dozen divisions, which would keep the producer of short tiles from the tensor cores.
+struct divisor {
+  int value, mul, shift;
+};
+__device__ inline int operator/(int n, const divisor& d) { return fast_div(n, d.mul, d.shift); }
+__device__ inline int operator%(int n, const divisor& d) { return n - n / d * d.value; }
+
 // contract_sm90<Config>(left, right, shape, store), or
 // contract_sm90<Config>(left, right, out, shape, rows, apply): the skeleton of every tensor-core
 // contraction on sm_90a, result[left][right] = sum over k of left[k] * right[k].
@@ -19,19 +27,11 @@
 // (kPingPong). With few tiles the blocks of a cluster of kSplitCluster make parts of the sum over k
 // of one tile, and add them up from one another's shared memory, in their order: then the grid has
 // a block for each part.
-// A number that others are divided by, with the multiplier and shift that do it: a tile's place
-// takes a dozen divisions, which would keep the producer of short tiles from the tensor cores.
-struct divisor {
-  int value, mul, shift;
-};
-__device__ inline int operator/(int n, const divisor& d) { return fast_div(n, d.mul, d.shift); }
-__device__ inline int operator%(int n, const divisor& d) { return n - n / d * d.value; }
-
 struct contract_shape {
   int left_tiles, right_tiles;  // of one batch; left ones counted in clusters
   int batches = 1, splits = 1;
-  divisor slices,
-      batch_tiles;  // parts of the sum over k that go through memory; tiles of one batch
+  divisor slices;       // parts of the sum over k that go through memory
+  divisor batch_tiles;  // of one batch
   // Left tiles are walked in bands of `raster`, right advancing inside a band: L2 holds what they
   // read. The last band may have fewer.
   divisor band_tiles, raster, last_raster;
