@@ -397,18 +397,20 @@ struct contract {
     for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
       for (int chunk = 0; chunk < kColumns; chunk += kChunk) {
-        constexpr int kHere = kColumns < kChunk ? kColumns : kChunk;
+        constexpr int kMost = kColumns < kChunk ? kColumns : kChunk;
+        const int here = kColumns - chunk < kChunk ? kColumns - chunk : kChunk;
         // Keeps the compiler from computing the addresses of all chunks at once, for which there
         // are no registers.
         asm volatile("" : "+r"(first_right));
         named_barrier_sync(1 + group, 128);
 #pragma unroll
-        for (int e = 0; e < kHere / 2; ++e)
-          mine[(8 * (e / 4) + e % 2) * kPitch + 8 * (e / 2 % 2)] =
-              C::kMayBeEmpty && p.steps == 0 ? 0 : acc[i][chunk / 2 + e];
+        for (int e = 0; e < kMost / 2; ++e)
+          if (e < here / 2)
+            mine[(8 * (e / 4) + e % 2) * kPitch + 8 * (e / 2 % 2)] =
+                C::kMayBeEmpty && p.steps == 0 ? 0 : acc[i][chunk / 2 + e];
         named_barrier_sync(1 + group, 128);
 #pragma unroll
-        for (int v = 0; v < kHere * 8 / 128 + (kHere * 8 % 128 != 0); ++v) {
+        for (int v = 0; v < (kMost * 8 + 127) / 128; ++v) {
           typename C::accumulator values[8];
           int left, right;
           if constexpr (C::kVectorLeft) {
@@ -416,14 +418,14 @@ struct contract {
             // bank.
             left = (lane % 4 + lane / 8 % 2 * 4) * 8;
             right = lane / 4 % 2 + lane / 16 * 2 + warp * 4 + v * 16;
-            if (right >= kHere) break;
+            if (right >= here) break;
             const float4* from = reinterpret_cast<const float4*>(staging + right * kPitch + left);
             *reinterpret_cast<float4*>(values) = from[0];
             *reinterpret_cast<float4*>(values + 4) = from[1];
           } else {
             left = thread % 64;
             right = (thread / 64 + v * 2) * 8;
-            if (right >= kHere) break;
+            if (right >= here) break;
 #pragma unroll
             for (int e = 0; e < 8; ++e) values[e] = staging[(right + e) * kPitch + left];
           }
