@@ -101,7 +101,8 @@ class DeviceSession final : public Session {
   Result<EngineFacts> Describe(const graph::Graph& graph, int64_t index) const override {
     ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf({.engine = index, .knobs = {}}));
     const Engine& engine = compiler::Engines()[static_cast<size_t>(choice.engine)];
-    ASSIGN_OR_RETURN(const std::optional<Group> group, compiler::LeadingGroupOf(graph, target_));
+    ASSIGN_OR_RETURN(const std::optional<Group> group,
+                     compiler::LeadingGroupOf(graph, target_, InputsOf(choice)));
     if (group) {
       if (Status status = engine.supports(*group, target_); !status.ok())
         return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
@@ -119,14 +120,15 @@ class DeviceSession final : public Session {
   }
 
   Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph, RankMode mode) const override {
-    ASSIGN_OR_RETURN(const std::optional<Group> group, compiler::LeadingGroupOf(graph, target_));
+    ASSIGN_OR_RETURN(const std::vector<compiler::Candidate> candidates, Candidates(graph, mode));
     const auto engines = compiler::Engines();
-    if (!group) return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
+    if (candidates.empty())
+      return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
     // The wide lists are for clients that time; the others have one configuration an engine.
     const bool widely = mode == RankMode::kA || mode == RankMode::kB;
     std::vector<bool> listed(engines.size(), false);
     std::vector<EngineConfig> ranked;
-    for (const compiler::Candidate& candidate : Ranked(*group, mode)) {
+    for (const compiler::Candidate& candidate : candidates) {
       const auto engine = static_cast<size_t>(candidate.engine);
       if (listed[engine] && !widely) continue;
       listed[engine] = true;
@@ -172,21 +174,43 @@ class DeviceSession final : public Session {
     return device_ != nullptr && (mode_ == TuneMode::kOnMiss || mode_ == TuneMode::kRetune);
   }
 
-  std::vector<compiler::Candidate> Ranked(const Group& group, RankMode mode) const {
+  static compiler::Inputs InputsOf(const EngineChoice& choice) {
+    return compiler::OnlyRoundsInputs(compiler::Engines()[static_cast<size_t>(choice.engine)])
+               ? compiler::Inputs::kRounded
+               : compiler::Inputs::kExact;
+  }
+
+  // Of the leading group, in the order of the list; the seconds are the whole plan's.
+  Result<std::vector<compiler::Candidate>> CandidatesOf(const graph::Graph& graph, RankMode mode,
+                                                        compiler::Inputs inputs) const {
+    ASSIGN_OR_RETURN(const compiler::Groups groups, compiler::GroupsOf(graph, target_, inputs));
+    if (groups.leading < 0) return std::vector<compiler::Candidate>{};
+    const Group& group = groups.all[static_cast<size_t>(groups.leading)];
     const bool by_records = mode_ == TuneMode::kHeuristic
                                 ? mode == RankMode::kB
                                 : mode_ != TuneMode::kOff && mode != RankMode::kFallback;
-    // NVIDIA's library has this switch, too. Clients that want exact products may filter by notes.
-    const bool may_round = mode != RankMode::kFallback && GetEnv(Env::kTf32Override) != "0";
-    const auto inputs = may_round ? compiler::Inputs::kMayBeRounded : compiler::Inputs::kExact;
     std::vector<compiler::Candidate> ranked =
         by_records ? records_.Rank(group, target_, inputs)
                    : compiler::RankCandidates(group, target_, inputs);
-    // A client that takes the first gets the products that its types say.
-    std::ranges::stable_partition(ranked, [](const compiler::Candidate& c) {
-      return !compiler::OnlyRoundsInputs(compiler::Engines()[static_cast<size_t>(c.engine)]);
-    });
+    double others = -group.cost;
+    for (const Group& each : groups.all) others += each.cost;
+    for (compiler::Candidate& candidate : ranked) candidate.seconds += others;
     return ranked;
+  }
+
+  Result<std::vector<compiler::Candidate>> Candidates(const graph::Graph& graph,
+                                                      RankMode mode) const {
+    ASSIGN_OR_RETURN(std::vector<compiler::Candidate> exact,
+                     CandidatesOf(graph, mode, compiler::Inputs::kExact));
+    // As NVIDIA's library, whose switch this is: clients that want exact products filter by notes.
+    if (mode == RankMode::kFallback || GetEnv(Env::kTf32Override) == "0") return exact;
+    ASSIGN_OR_RETURN(std::vector<compiler::Candidate> rounded,
+                     CandidatesOf(graph, mode, compiler::Inputs::kRounded));
+    // Each list keeps its order, which may be that of measured times.
+    std::vector<compiler::Candidate> merged;
+    std::ranges::merge(exact, rounded, std::back_inserter(merged), {},
+                       &compiler::Candidate::seconds, &compiler::Candidate::seconds);
+    return merged;
   }
 
   // Groups that the choice does not speak of follow the records.
@@ -201,23 +225,27 @@ class DeviceSession final : public Session {
   // Measures what is not on record. A client that took the model's first choice gets the fastest
   // instead; another choice is the client's own, and stays.
   Status Tune(const graph::Graph& graph, void* stream, EngineChoice& choice) {
-    ASSIGN_OR_RETURN(const compiler::Groups groups, compiler::GroupsOf(graph, target_));
+    const compiler::Inputs inputs = InputsOf(choice);
+    ASSIGN_OR_RETURN(const compiler::Groups groups, compiler::GroupsOf(graph, target_, inputs));
     if (groups.leading < 0) return {};
     const Group& leading = groups.all[static_cast<size_t>(groups.leading)];
-    const bool is_models = IsModelsChoice(leading, choice);
-    tuner_->Tune(groups.all, mode_, stream);
-    const auto best = records_.Best(leading, target_);
+    const bool is_models = IsModelsChoice(leading, inputs, choice);
+    tuner_->Tune(groups.all, inputs, mode_, stream);
+    const auto best = records_.Best(leading, target_, inputs);
     if (is_models && best) {
       ASSIGN_OR_RETURN(choice, ChoiceOf(ConfigOf(best->engine, best->knobs)));
     }
     return {};
   }
 
-  static bool IsModelsChoice(const Group& group, const EngineChoice& choice) {
-    if (choice.engine != group.engine) return false;
+  bool IsModelsChoice(const Group& group, compiler::Inputs inputs,
+                      const EngineChoice& choice) const {
+    const std::vector<compiler::Candidate> ranked =
+        compiler::RankCandidates(group, target_, inputs);
+    if (ranked.empty() || choice.engine != ranked.front().engine) return false;
     const auto knobs =
         compiler::KnobsWith(compiler::Engines()[static_cast<size_t>(choice.engine)], choice.knobs);
-    return knobs.ok() && *knobs == group.knobs;
+    return knobs.ok() && *knobs == ranked.front().knobs;
   }
 
   const Target target_;

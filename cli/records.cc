@@ -50,15 +50,22 @@ Result<api::RecordsRead> ReadAll(const std::vector<std::string>& inputs) {
   return all;
 }
 
-// The first `keep` of each problem; rejected ones help nobody else.
+bool IsRounded(const Record& record) {
+  const int engine = compiler::EngineIndex(record.engine);
+  return engine >= 0 && compiler::OnlyRoundsInputs(compiler::Engines()[engine]);
+}
+
+// The first `keep` of each problem, and of those that round its inputs; rejected ones help nobody
+// else.
 std::vector<Record> Fastest(std::vector<Record> merged, int keep) {
   std::vector<Record> fastest;
   std::string problem;
-  int taken = 0;
+  int taken[2] = {};
   for (Record& record : merged) {
-    if (record.problem.hash != problem) taken = 0;
+    if (record.problem.hash != problem) taken[0] = taken[1] = 0;
     problem = record.problem.hash;
-    if (!record.is_rejected() && taken++ < keep) fastest.push_back(std::move(record));
+    if (!record.is_rejected() && taken[IsRounded(record) ? 1 : 0]++ < keep)
+      fastest.push_back(std::move(record));
   }
   return fastest;
 }

@@ -63,7 +63,22 @@ Result<Shard> ParseShard(const std::string& text) {
 struct Problem {
   compiler::Problem about;
   Group group;
+  compiler::Inputs inputs = compiler::Inputs::kExact;
 };
+
+// Those of the graph's groups that have engines for such inputs.
+Status AddProblems(const graph::Graph& graph, const Target& target, compiler::Inputs inputs,
+                   std::map<std::string, Problem>& by_hash) {
+  ASSIGN_OR_RETURN(compiler::Groups groups, compiler::GroupsOf(graph, target, inputs));
+  for (Group& group : groups.all) {
+    const bool rounds = inputs == compiler::Inputs::kRounded;
+    if (rounds && compiler::RankCandidates(group, target, inputs).empty()) continue;
+    compiler::Problem about = compiler::ProblemOf(group, target);
+    const std::string hash = about.hash + (rounds ? " rounded" : "");
+    by_hash.try_emplace(hash, Problem{std::move(about), std::move(group), inputs});
+  }
+  return {};
+}
 
 // Distinct groups of all graphs, by their hash: every shard sees the same order.
 Result<std::vector<Problem>> ProblemsOf(const TuneOptions& options, const Target& target) {
@@ -74,13 +89,10 @@ Result<std::vector<Problem>> ProblemsOf(const TuneOptions& options, const Target
     ASSIGN_OR_RETURN(const std::vector<std::string> arguments, ExpandGraphList(list));
     for (const std::string& argument : arguments) {
       ASSIGN_OR_RETURN(const graph::Graph graph, ReadGraph(argument));
-      auto groups = compiler::GroupsOf(graph, target);
-      if (!groups.ok()) return std::move(groups).status().Within(argument);
       ++graphs;
-      for (Group& group : groups->all) {
-        compiler::Problem about = compiler::ProblemOf(group, target);
-        const std::string hash = about.hash;
-        by_hash.try_emplace(hash, Problem{std::move(about), std::move(group)});
+      for (const auto inputs : {compiler::Inputs::kExact, compiler::Inputs::kRounded}) {
+        Status status = AddProblems(graph, target, inputs, by_hash);
+        if (!status.ok()) return std::move(status).Within(argument);
       }
     }
   }
@@ -198,7 +210,9 @@ Result<bool> Tune(TuneOptions options) {
       break;
     }
     progress.Begin(i, problems[i].about);
-    const auto result = api::TuneGroup(*device, problems[i].group, store, options.search, bench,
+    compiler::SearchOptions search = options.search;
+    search.inputs = problems[i].inputs;
+    const auto result = api::TuneGroup(*device, problems[i].group, store, search, bench,
                                        [&](const SearchStep& step) { progress.Step(step); });
     ++(result.ok() ? tuned : failed);
     if (result.ok()) {

@@ -63,8 +63,14 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
                              const EngineChoice& choice, const PassObserver& observer,
                              const Advisor& advisor) {
   Module module{.graph = graph};
-  RETURN_IF_ERROR(
-      RunPipeline(module, {.target = target, .choice = choice, .advisor = advisor}, observer));
+  const bool rounds = choice.engine >= 0 && static_cast<size_t>(choice.engine) < Engines().size() &&
+                      OnlyRoundsInputs(Engines()[static_cast<size_t>(choice.engine)]);
+  RETURN_IF_ERROR(RunPipeline(module,
+                              {.target = target,
+                               .choice = choice,
+                               .inputs = rounds ? Inputs::kRounded : Inputs::kExact,
+                               .advisor = advisor},
+                              observer));
   CompiledPlan plan;
   if (const int leading = LeadingGroup(module); leading >= 0) {
     plan.engine = module.groups[leading].engine;
@@ -79,9 +85,9 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
   return plan;
 }
 
-Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target) {
+Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target, Inputs inputs) {
   Module module{.graph = graph};
-  const PassContext context{.target = target};
+  const PassContext context{.target = target, .inputs = inputs};
   for (const Pass& pass : Pipeline()) {
     Result<bool> changed = pass.run(module, context);
     if (!changed.ok()) return std::move(changed).status().Within(pass.name);
@@ -91,8 +97,9 @@ Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target) {
   return Groups{.all = std::move(module.groups), .leading = leading};
 }
 
-Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target) {
-  ASSIGN_OR_RETURN(Groups groups, GroupsOf(graph, target));
+Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target,
+                                            Inputs inputs) {
+  ASSIGN_OR_RETURN(Groups groups, GroupsOf(graph, target, inputs));
   if (groups.leading < 0) return std::optional<Group>();
   return std::optional<Group>(std::move(groups.all[static_cast<size_t>(groups.leading)]));
 }

@@ -33,12 +33,14 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
                              const EngineChoice& choice = {}, const PassObserver& observer = {},
                              const Advisor& advisor = {});
 
-// The groups of a graph in launch order, as pick-engine leaves them by the model alone.
+// The groups of a graph in launch order, as pick-engine leaves them by the model alone. `inputs`:
+// as of plans whose engine rounds, which may store operands in other layouts.
 struct Groups {
   std::vector<Group> all;
   int leading = -1;  // the one that engine choices speak of; -1 where nothing is computed
 };
-Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target);
+Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target,
+                        Inputs inputs = Inputs::kExact);
 
 // A group by itself as a program, whose tensors have the uids of the group's graph. For tuning,
 // which runs groups alone.
@@ -49,6 +51,7 @@ int64_t SharedBytes(const tile::Kernel& kernel);
 
 // The group that engine choices speak of; for asking engines. None for a graph that computes
 // nothing.
-Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target);
+Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target,
+                                            Inputs inputs = Inputs::kExact);
 
 }  // namespace kiln::compiler

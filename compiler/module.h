@@ -77,10 +77,14 @@ struct Module {
   Program program = {};
 };
 
+// The engines of a plan take f32 inputs as they are, or round them to TF32.
+enum class Inputs : uint8_t { kExact, kRounded };
+
 struct PassContext {
   Target target = {};
   EngineChoice choice = {};
-  Advisor advisor = {};  // for every group that `choice` does not speak of
+  Inputs inputs = Inputs::kExact;  // of the engine that is chosen
+  Advisor advisor = {};            // for every group that `choice` does not speak of
 };
 
 // Index of the group that engine index and knobs speak of: the most expensive one by the model,

@@ -36,6 +36,8 @@ class GroupBench final : public compiler::Bench {
                                                   const compiler::Group& group,
                                                   const BenchOptions& options);
 
+  // Results may differ as much from now on as those of rounded inputs do.
+  void Expect(compiler::Inputs inputs);
   Result<std::shared_ptr<compiler::Trial>> Prepare(const Program& program) override;
   double Now() override { return Clock(); }
   static double Clock();  // seconds, steady
@@ -70,7 +72,8 @@ class GroupBench final : public compiler::Bench {
   const compiler::Group& group_;
   const BenchOptions options_;
   std::map<int64_t, Slot> slots_;  // by uid
-  double relative_error_ = 0;      // that two right results may differ by
+  compiler::Inputs inputs_ = compiler::Inputs::kExact;
+  double relative_error_ = 0;  // that two right results may differ by
   Judge judge_;
   std::atomic<int64_t> trials_ = 0;
 };

@@ -123,37 +123,36 @@ std::vector<Record> RecordStore::Usable(const Group& group, const Target& target
   return usable;
 }
 
-std::optional<Candidate> RecordStore::Best(const Group& group, const Target& target) {
+std::optional<Candidate> RecordStore::Best(const Group& group, const Target& target,
+                                           compiler::Inputs inputs) {
+  const std::vector<Candidate> all = Recorded(group, target, inputs);
+  if (all.empty()) return std::nullopt;
+  return all.front();
+}
+
+std::vector<Candidate> RecordStore::Recorded(const Group& group, const Target& target,
+                                             compiler::Inputs inputs) {
   {
     // Without records there is nothing to look up, and no text to print and hash.
     const std::lock_guard lock(mutex_);
     ReadOnce();
-    if (user_.problems() + shipped_.problems() == 0) return std::nullopt;
+    if (user_.problems() + shipped_.problems() == 0) return {};
   }
-  const std::vector<Record> usable = Usable(group, target, compiler::ProblemOf(group, target).hash);
-  if (usable.empty()) return std::nullopt;
-  return *compiler::CandidateOf(usable.front(), group, target);
+  std::vector<Candidate> recorded;
+  for (const Record& record : Usable(group, target, compiler::ProblemOf(group, target).hash)) {
+    Candidate candidate = *compiler::CandidateOf(record, group, target);
+    if (compiler::Offers(inputs, compiler::Engines()[static_cast<size_t>(candidate.engine)]))
+      recorded.push_back(std::move(candidate));
+  }
+  return recorded;
 }
 
 std::vector<Candidate> RecordStore::Rank(const Group& group, const Target& target,
                                          compiler::Inputs inputs) {
-  std::vector<Candidate> ranked;
-  if (Best(group, target)) {
-    for (const Record& record : Usable(group, target, compiler::ProblemOf(group, target).hash))
-      ranked.push_back(*compiler::CandidateOf(record, group, target));
-  }
-  const auto records = static_cast<std::ptrdiff_t>(ranked.size());
-  std::ptrdiff_t rounded = 0;  // those before the records
-  for (Candidate& candidate : compiler::RankCandidates(group, target, inputs)) {
-    if (std::ranges::find(ranked, candidate) != ranked.end()) continue;
-    // Records are of exact inputs: where the model expects more of TF32 than of the best of them,
-    // that comes first.
-    const bool is_rounded = compiler::OnlyRoundsInputs(compiler::Engines()[candidate.engine]);
-    if (records > 0 && is_rounded && candidate.seconds < ranked[rounded].seconds)
-      ranked.insert(ranked.begin() + rounded++, std::move(candidate));
-    else
+  std::vector<Candidate> ranked = Recorded(group, target, inputs);
+  for (Candidate& candidate : compiler::RankCandidates(group, target, inputs))
+    if (std::ranges::find(ranked, candidate) == ranked.end())
       ranked.push_back(std::move(candidate));
-  }
   return ranked;
 }
 

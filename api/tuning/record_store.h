@@ -31,8 +31,9 @@ class RecordStore {
 
   explicit RecordStore(Options options) : options_(std::move(options)) {}
 
-  // The fastest usable record.
-  std::optional<compiler::Candidate> Best(const compiler::Group& group, const Target& target);
+  // The fastest usable record of an engine that takes inputs so.
+  std::optional<compiler::Candidate> Best(const compiler::Group& group, const Target& target,
+                                          compiler::Inputs inputs = compiler::Inputs::kExact);
   // Usable records, fastest first, then what the model ranks behind them.
   std::vector<compiler::Candidate> Rank(const compiler::Group& group, const Target& target,
                                         compiler::Inputs inputs = compiler::Inputs::kExact);
@@ -48,6 +49,9 @@ class RecordStore {
 
  private:
   void ReadOnce();
+  // Of usable records, fastest first.
+  std::vector<compiler::Candidate> Recorded(const compiler::Group& group, const Target& target,
+                                            compiler::Inputs inputs);
   static void ReadInto(compiler::RecordTable& table, const std::string& path);
   std::vector<compiler::Record> Usable(const compiler::Group& group, const Target& target,
                                        const std::string& problem_hash);

@@ -27,6 +27,7 @@ Result<compiler::SearchResult> TuneGroup(
       store.Known(group, target, compiler::ProblemOf(group, target));
   ASSIGN_OR_RETURN(const std::unique_ptr<GroupBench> bench,
                    GroupBench::Make(device, group, bench_options));
+  bench->Expect(search.inputs);
   return compiler::Search(group, target, known, search, *bench,
                           [&](const compiler::SearchStep& step) {
                             store.Add(step.record);
@@ -34,12 +35,16 @@ Result<compiler::SearchResult> TuneGroup(
                           });
 }
 
-void PlanTuner::Tune(const std::vector<compiler::Group>& groups, TuneMode mode,
-                     runtime::Stream stream) {
+void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Inputs inputs,
+                     TuneMode mode, runtime::Stream stream) {
   const std::lock_guard lock(mutex_);
   for (const compiler::Group& group : groups) {
-    if (mode == TuneMode::kOnMiss && store_.Best(group, device_.target())) continue;
-    const std::string problem = compiler::ProblemOf(group, device_.target()).hash;
+    const bool rounds = inputs == compiler::Inputs::kRounded &&
+                        !compiler::RankCandidates(group, device_.target(), inputs).empty();
+    const auto here = rounds ? inputs : compiler::Inputs::kExact;
+    if (mode == TuneMode::kOnMiss && store_.Best(group, device_.target(), here)) continue;
+    const std::string problem =
+        compiler::ProblemOf(group, device_.target()).hash + (rounds ? " rounded" : "");
     if (done_.contains(problem)) continue;
     if (!device_.CanMeasure(stream)) {
       LOG(kInfo, "tuning: nothing is measured while a stream is being captured");
@@ -47,7 +52,8 @@ void PlanTuner::Tune(const std::vector<compiler::Group>& groups, TuneMode mode,
     }
     done_.insert(problem);
     const BenchOptions bench{.seconds_per_time = 0.03};
-    compiler::SearchOptions search{.patience = kPlanPatience, .retune = mode == TuneMode::kRetune};
+    compiler::SearchOptions search{
+        .inputs = here, .patience = kPlanPatience, .retune = mode == TuneMode::kRetune};
     search.deadline = GroupBench::Clock() + kPlanSeconds;
     const auto result = TuneGroup(device_, group, store_, search, bench, {});
     if (!result.ok()) LOG(kWarn, "tuning: {}", result.status().message());

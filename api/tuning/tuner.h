@@ -22,8 +22,10 @@ class PlanTuner {
  public:
   PlanTuner(runtime::Device& device, RecordStore& store) : device_(device), store_(store) {}
   // Of on-miss: groups that have no record; of retune: all. Failures are lines in the log, since a
-  // plan is made without. One thread measures at a time.
-  void Tune(const std::vector<compiler::Group>& groups, TuneMode mode, runtime::Stream stream);
+  // plan is made without. One thread measures at a time. Of rounded inputs: groups that have
+  // engines for them.
+  void Tune(const std::vector<compiler::Group>& groups, compiler::Inputs inputs, TuneMode mode,
+            runtime::Stream stream);
 
  private:
   runtime::Device& device_;

@@ -19,8 +19,10 @@ using graph::TensorId;
 constexpr double kWorthwhile = 0.9;
 constexpr int64_t kWideBytes = 16;
 
-double ModelledSeconds(const Group& group, const Target& target) {
-  const std::vector<Candidate> ranked = RankCandidates(group, target);
+// Of what only moves data, engines never round.
+double ModelledSeconds(const Group& group, const Target& target, Inputs inputs) {
+  const std::vector<Candidate> ranked =
+      RankCandidates(group, target, group.moves_data ? Inputs::kExact : inputs);
   return ranked.empty() ? kNoSeconds : ranked.front().seconds;
 }
 
@@ -95,16 +97,18 @@ Division Everything(const Group& group, const graph::Graph& module) {
 
 // Seconds of all parts, or some number above `limit`: engines are not asked about the contraction
 // where the rest is too much already.
-double SecondsOf(const std::vector<Group>& groups, const Target& target, double limit) {
+double SecondsOf(const std::vector<Group>& groups, const PassContext& context, double limit) {
   double seconds = 0;
   for (const bool moves : {true, false})
     for (const Group& group : groups)
-      if (group.moves_data == moves && seconds < limit) seconds += ModelledSeconds(group, target);
+      if (group.moves_data == moves && seconds < limit)
+        seconds += ModelledSeconds(group, context.target, context.inputs);
   return seconds;
 }
 
 // The cheapest way to divide the group; no groups where it is best left as it is.
-DividedGroup BestDivision(const Group& group, const Target& target, const graph::Graph& module) {
+DividedGroup BestDivision(const Group& group, const PassContext& context,
+                          const graph::Graph& module) {
   if (IsEmpty(group, ContractionOf(group))) return {};
   const auto first = static_cast<TensorId>(module.tensors.size());
   const Division all = Everything(group, module);
@@ -112,13 +116,13 @@ DividedGroup BestDivision(const Group& group, const Target& target, const graph:
   const unsigned subsets = 1u << (operands + (all.results ? 1 : 0));
   if (subsets == 1) return {};
   DividedGroup best;
-  double least = kWorthwhile * ModelledSeconds(group, target);
+  double least = kWorthwhile * ModelledSeconds(group, context.target, context.inputs);
   for (unsigned subset = subsets - 1; subset > 0; --subset) {
     Division division{.results = (subset >> operands) != 0};
     for (size_t i = 0; i < operands; ++i)
       if ((subset >> i) & 1) division.operands.push_back(all.operands[i]);
     DividedGroup divided = DivideGroup(group, division, first);
-    const double seconds = SecondsOf(divided.groups, target, least);
+    const double seconds = SecondsOf(divided.groups, context, least);
     if (seconds >= least) continue;
     least = seconds;
     best = std::move(divided);
@@ -134,8 +138,7 @@ Result<bool> Materialise(Module& module, const PassContext& context) {
   bool changed = false;
   for (Group& group : module.groups) {
     DividedGroup divided;
-    if (group.kind == GroupKind::kContract)
-      divided = BestDivision(group, context.target, module.graph);
+    if (group.kind == GroupKind::kContract) divided = BestDivision(group, context, module.graph);
     if (divided.groups.empty()) {
       groups.push_back(std::move(group));
       continue;

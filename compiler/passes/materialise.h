@@ -13,8 +13,9 @@
 // lie badly is tried, and the cheapest kept, if it is cheaper by a margin.
 //
 // Padding stays exact: what a prologue makes of a value never reaches the padding, which is zero.
-// The choice follows from graph and target alone, not from records or a caller's choice of engine,
-// which speak of the contraction that this leaves. Not on the CPU, whose engines read any layout,
+// The choice follows from graph and target, and from whether the chosen engine rounds its inputs
+// (those want other layouts); not from records or knobs, which speak of the contraction that this
+// leaves. Not on the CPU, whose engines read any layout,
 // and not under KILN_LAUNCH=minimal. Stands after partition, which makes the groups, and before
 // pick-engine.
 #pragma once

@@ -6,13 +6,15 @@
 
 namespace kiln::compiler {
 
+bool Offers(Inputs inputs, const Engine& engine) {
+  return inputs == Inputs::kRounded ? OnlyRoundsInputs(engine) : !OnlyOnRequest(engine);
+}
+
 std::vector<Candidate> RankCandidates(const Group& group, const Target& target, Inputs inputs) {
   std::vector<Candidate> ranked;
   const auto engines = Engines();
   for (size_t e = 0; e < engines.size(); ++e) {
-    const bool offered = !OnlyOnRequest(engines[e]) ||
-                         (inputs == Inputs::kMayBeRounded && OnlyRoundsInputs(engines[e]));
-    if (!offered || !engines[e].supports(group, target).ok()) continue;
+    if (!Offers(inputs, engines[e]) || !engines[e].supports(group, target).ok()) continue;
     std::set<std::vector<int>> seen;
     for (std::vector<int>& knobs : CandidateKnobs(engines[e], group, target)) {
       if (!seen.insert(knobs).second) continue;

@@ -9,8 +9,8 @@
 
 namespace kiln::compiler {
 
-// Whether engines that round f32 inputs to TF32 are among them.
-enum class Inputs : uint8_t { kExact, kMayBeRounded };
+// Whether lists of the engine's kind have it.
+bool Offers(Inputs inputs, const Engine& engine);
 
 // Without duplicates, cheapest first; among equals in the order of the registry and of the engine's
 // own list, so that defaults stay in front. Costs that are no number come last.

@@ -50,7 +50,7 @@ class Searcher {
         bench_(bench),
         on_step_(on_step),
         problem_(ProblemOf(group, target)),
-        ranked_(RankCandidates(group, target)) {
+        ranked_(RankCandidates(group, target, options.inputs)) {
     for (const Record& record : known) Remember(record);
     if (options.top > 0 && ranked_.size() > static_cast<size_t>(options.top))
       ranked_.resize(static_cast<size_t>(options.top));

@@ -1,4 +1,4 @@
-// Heuristics offer plans that round f32 operands to TF32 behind those that do not, with the note
+// Heuristics offer plans that round f32 operands to TF32, as NVIDIA's library does, with the note
 // that says so; never in the fallback list, and not where NVIDIA_TF32_OVERRIDE is 0.
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -45,14 +45,13 @@ std::vector<bool> RoundedIn(const char* override_value, DType type, RankMode mod
   return rounded;
 }
 
-TEST(Tf32Test, IsOfferedAfterExactPlans) {
+TEST(Tf32Test, IsOfferedByCost) {
   for (const RankMode mode : {RankMode::kA, RankMode::kInstant, RankMode::kB}) {
     for (const char* value : {static_cast<const char*>(nullptr), "1"}) {
       const std::vector<bool> rounded = RoundedIn(value, DType::kF32, mode);
       ASSERT_FALSE(rounded.empty());
-      EXPECT_FALSE(rounded.front());
-      EXPECT_TRUE(rounded.back());
-      EXPECT_TRUE(std::ranges::is_sorted(rounded));
+      EXPECT_TRUE(rounded[0]);  // tensor cores are many times as fast as FMA units
+      EXPECT_GT(std::ranges::count(rounded, false), 0);
     }
     EXPECT_EQ(std::ranges::count(RoundedIn(nullptr, DType::kF16, mode), true), 0);
   }
