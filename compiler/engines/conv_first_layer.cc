@@ -1,5 +1,5 @@
-// The conv_first_layer engine: fprop and wgrad (conv_first_layer_wgrad.cc) of a few input channels
-// on mma.m16n8k16, for f16 and bf16. Of fprop:
+// The conv_first_layer engine: fprop, wgrad (conv_first_layer_wgrad.cc) and dgrad
+// (conv_first_layer_dgrad.cc) of a few input channels on mma.m16n8k16, for f16 and bf16. Of fprop:
 //
 //   block    a few output rows of one image, up to 128 columns of them, times 32 or 64 filters; its
 //            filters stand in shared memory in the order of fragments, made once for `steps` such
@@ -24,6 +24,7 @@
 #include <cmath>
 
 #include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/conv_first_layer_dgrad.h"
 #include "compiler/engines/conv_first_layer_tiles.h"
 #include "compiler/engines/conv_first_layer_wgrad.h"
 #include "compiler/engines/epilogue_reductions.h"
@@ -38,10 +39,10 @@ using tile::Bind;
 using tile::Block;
 using tile::Expr;
 
-constexpr int kPixelsDomain[] = {64, 32};
-constexpr int kRowsDomain[] = {4, 8, 2};
+constexpr int kPixelsDomain[] = {64, 32, 16};
+constexpr int kRowsDomain[] = {4, 8, 2, 7};
 constexpr int kStepsDomain[] = {8, 1, 4, 16};
-constexpr int kSplitsDomain[] = {2, 1, 4};  // of wgrad, a multiprocessor
+constexpr int kSplitsDomain[] = {2, 1, 4};  // blocks of wgrad and dgrad, a multiprocessor
 constexpr KnobRow kKnobs[] = {
     {.name = "pixels", .cudnn_type = kKnobTileM, .domain = kPixelsDomain},
     {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
@@ -50,10 +51,14 @@ constexpr KnobRow kKnobs[] = {
 };
 enum { kPixels, kRows, kSteps, kSplits };
 
-constexpr int64_t kMostChannels = 4;
+constexpr int64_t kMostChannels = 4, kMostDgradChannels = 8;
 
 FirstLayerKnobs KnobsOf(std::span<const int> knobs) {
   return {.rows = knobs[kRows], .steps = knobs[kSteps]};
+}
+
+FirstLayerDgradKnobs DgradKnobsOf(std::span<const int> knobs) {
+  return {.pixels = knobs[kPixels], .rows = knobs[kRows], .blocks = knobs[kSplits]};
 }
 
 class Schedule : private FirstLayerTiles {
@@ -320,6 +325,7 @@ int64_t SharedOf(const FirstLayerPlan& p) {
 
 int64_t SharedBytes(const Group& group, const Target&, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
+  if (shape.is_dgrad()) return DgradPlanOf(group, shape, DgradKnobsOf(knobs)).shared_bytes();
   const FirstLayerPlan plan = PlanOf(group, shape, KnobsOf(knobs));
   return shape.is_wgrad() ? WgradSizesOf(group, shape, plan).shared_bytes : SharedOf(plan);
 }
@@ -328,18 +334,18 @@ int64_t SharedBytes(const Group& group, const Target&, std::span<const int> knob
 // finite, which staging clears.
 Status CheckShape(const Group& group, const ConvShape& s) {
   constexpr int64_t kMostProducts = 64, kMostColumns = 12;
-  if (s.is_dgrad())
-    return Status::Error(Code::kUnsupportedGraphPattern, "the convolution is a dgrad");
-  if (s.groups != 1 || s.channels < 1 || s.channels > kMostChannels)
+  const int64_t most = s.is_dgrad() ? kMostDgradChannels : kMostChannels;
+  if (s.groups != 1 || s.channels < 1 || s.channels > most)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "there are {} groups of {} channels; it takes one of 1 to {}", s.groups,
-                         s.channels, kMostChannels);
+                         s.channels, most);
   if (s.spatial > 2)
     return Status::Error(Code::kUnsupportedGraphPattern, "there are {} spatial dims, more than 2",
                          s.spatial);
   if (s.filters % 8 != 0)
     return Status::Error(Code::kUnsupportedGraphPattern, "{} filters are no multiple of 8",
                          s.filters);
+  if (s.is_dgrad()) return CheckFirstLayerDgrad(group, s);
   const FirstLayerPlan plan = PlanOf(group, s, {.rows = 2, .steps = 1});
   const FirstLayerWgradSizes sizes = WgradSizesOf(group, s, plan);
   if (s.is_wgrad() && sizes.per_warp > kMostColumns)
@@ -365,7 +371,8 @@ Status Supports(const Group& group, const Target& target) {
   const ConvShape shape = ShapeOf(group);
   RETURN_IF_ERROR(CheckShape(group, shape));
   // The operands, neither of which is what is made.
-  const Tensor &x = group.graph[shape.x], &w = group.graph[shape.is_wgrad() ? shape.y : shape.w];
+  const Tensor& x = group.graph[shape.in];
+  const Tensor& w = group.graph[shape.is_wgrad() ? shape.y : shape.w];
   if (x.dtype != w.dtype || (x.dtype != DType::kF16 && x.dtype != DType::kBF16))
     return Status::Error(Code::kUnsupportedDataType,
                          "operands are {} and {}; both must be f16 or both bf16",
@@ -378,6 +385,7 @@ Status Supports(const Group& group, const Target& target) {
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
+  if (shape.is_dgrad()) return LowerFirstLayerDgrad(group, target, shape, DgradKnobsOf(knobs));
   const FirstLayerPlan plan = PlanOf(group, shape, KnobsOf(knobs));
   if (shape.is_wgrad())
     return LowerFirstLayerWgrad(group, target, shape, plan,
@@ -425,15 +433,31 @@ double WgradCycles(const Group& group, const Target& target, const ConvShape& sh
   return all + kSumCycles * (1 + splits / 4.0);
 }
 
+double Cycles(const Group& group, const Target& target, std::span<const int> knobs) {
+  const ConvShape shape = ShapeOf(group);
+  if (shape.is_dgrad())
+    return FirstLayerDgradCycles(target, DgradPlanOf(group, shape, DgradKnobsOf(knobs)),
+                                 knobs[kSplits]);
+  const FirstLayerPlan p = PlanOf(group, shape, KnobsOf(knobs));
+  return shape.is_wgrad() ? WgradCycles(group, target, shape, p, knobs[kSplits])
+                          : FpropCycles(group, target, shape, p, knobs[kPixels]);
+}
+
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
-  const ConvShape shape = ShapeOf(group);
-  const FirstLayerPlan p = PlanOf(group, shape, KnobsOf(knobs));
-  const double busy = (shape.is_wgrad() ? WgradCycles(group, target, shape, p, knobs[kSplits])
-                                        : FpropCycles(group, target, shape, p, knobs[kPixels])) /
-                      kClock;
+  const double busy = Cycles(group, target, knobs) / kClock;
   const double moved = static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
   return kLaunchSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
+}
+
+// Of a dgrad all that differ; steps are not among its knobs.
+std::vector<std::vector<int>> Candidates(const Group& group, const Target&) {
+  if (!ShapeOf(group).is_dgrad()) return NeighbouringKnobs(kConvFirstLayerEngine);
+  std::vector<std::vector<int>> all;
+  for (const int rows : {7, 4, 8, 2})
+    for (const int pixels : {16, 32, 64})
+      for (const int blocks : kSplitsDomain) all.push_back({pixels, rows, kStepsDomain[0], blocks});
+  return all;
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
@@ -448,6 +472,7 @@ const Engine kConvFirstLayerEngine = {.name = "conv_first_layer",
                                       .supports = Supports,
                                       .cost = Cost,
                                       .lower = Lower,
-                                      .shared_bytes = SharedBytes};
+                                      .shared_bytes = SharedBytes,
+                                      .candidates = Candidates};
 
 }  // namespace kiln::compiler

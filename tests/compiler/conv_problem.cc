@@ -64,7 +64,7 @@ Graph Build(const ConvProblem& p) {
   }
   TensorId c =
       b.Apply(p.op, {first, second}, attrs, {.dtype = compute, .compute = compute, .dims = made});
-  if (p.fused && !wgrad) {
+  if ((p.fused || p.followed) && !wgrad) {
     c = b.Pointwise(graph::PointwiseMode::kAdd, {c, per_channel("bias", made[1])},
                     {.dtype = compute, .compute = compute, .dims = {}});
     c = b.Pointwise(graph::PointwiseMode::kAdd, {c, input("residual", made)},

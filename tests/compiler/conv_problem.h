@@ -18,6 +18,7 @@ struct ConvProblem {
   Dims pad = {1, 1}, stride = {1, 1}, dilation = {1, 1};
   bool last = true;  // channels innermost in memory
   bool flip = false, fused = false;
+  bool followed = false;  // as `fused`, with nothing before the convolution
 };
 
 // With `fused`, a scale and an addition before the convolution; a bias, a residual, a second result

@@ -1,0 +1,671 @@
+// Dgrad of conv_first_layer on mma.m16n8k16. With a stride of s, s x s neighbouring outputs are a
+// place of a coarse grid, and all of them read the same window of dy around that place; taps that
+// one of them does not have are zeros of w. So rows of the product are places, columns ("slots")
+// the outputs of a place, and k runs over the window and the filters:
+//
+//   dx[(u, phase, c)] = sum over (i, j, k) of dy[u + first + (i, j), k] * panel[i, j, k][phase, c]
+//
+//   block    rows x 16 places for each of four warps; walks pieces of the grid, a chunk of the
+//            filters at a time
+//   A        dy of the piece and its halo in shared memory, pixel after pixel, by asynchronous
+//            copies a stage ahead; ldmatrix reads 16 pixels x 16 filters
+//   reuse    what a warp reads of a row of dy is multiplied for all rows of its places that have it
+//            in their window, by another row of the panel each; so shared memory gives a pixel
+//            window times less often than products take it
+//   B        panel: w in the order of fragments, made once a block. Slots of one phase of rows
+//            fill whole sets of 8 where that takes no more of them: sets without a tap in a row of
+//            the window are left out there
+//   out      slots lie beside each other in rows of dx: they go through shared memory, and come out
+//            16 bytes at a time where dx has its channels innermost
+//
+// A zero times what is not finite would be NaN in outputs that do not read it. So a thread that
+// meets such a result makes it again from its own taps alone.
+#include "compiler/engines/conv_first_layer_dgrad.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/engines/vectors.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Tensor;
+using graph::TensorId;
+using tile::Bind;
+using tile::Block;
+using tile::Expr;
+
+constexpr int kWarp = 32, kWarps = 4, kThreads = kWarp * kWarps;
+constexpr int64_t kVector = 8;             // elements of 16 bits in 16 bytes
+constexpr int64_t kMostAccumulators = 32;  // tiles of a warp, 4 registers each
+constexpr int64_t kMostPanelTiles = 24;    // of one step, 2 registers each
+
+FirstLayerDgradPlan::Axis AxisOf(const ConvShape& shape, int64_t axis) {
+  const AxisMap map = MapAxis(shape, axis);
+  FirstLayerDgradPlan::Axis a{.stride = map.phases};
+  bool any = false;
+  int64_t first = 0, last = 0;
+  for (const std::vector<TapAt>& taps : map.taps) {
+    for (const TapAt& tap : taps) {
+      first = any ? std::min(first, tap.offset) : tap.offset;
+      last = any ? std::max(last, tap.offset) : tap.offset;
+      any = true;
+    }
+  }
+  a.first = first;
+  a.window = last - first + 1;
+  return a;
+}
+
+// The sets of which a slot has a tap in row `i` of the window.
+std::vector<int64_t> UsedSets(const ConvShape& shape, const FirstLayerDgradPlan& p, int64_t i) {
+  std::vector<int64_t> used;
+  for (int64_t set = 0; set < p.sets; ++set) {
+    bool any = shape.spatial == 1;
+    for (int64_t slot = set * 8; slot < set * 8 + 8 && !any; ++slot) {
+      const int64_t phase = slot / p.run_slots;
+      if (phase >= p.row.stride || slot % p.run_slots >= p.run) continue;
+      const AxisMap map = MapAxis(shape, 0);
+      any = std::ranges::any_of(map.taps[phase],
+                                [&](const TapAt& tap) { return tap.offset == p.row.first + i; });
+    }
+    if (any) used.push_back(set);
+  }
+  return used;
+}
+
+// How the four warps stand: the least to multiply and to read.
+void PlaceWarps(FirstLayerDgradPlan& p, int64_t rows, int64_t cols, bool flat) {
+  double least = 0;
+  int64_t best = 0;
+  for (const int64_t warp_rows : {4, 2, 1}) {
+    if (flat && warp_rows != 1) continue;
+    p.warp_rows = warp_rows;
+    p.warp_cols = kWarps / warp_rows;
+    const int64_t blocks = CeilDiv(rows, p.block_rows()) * CeilDiv(cols, p.block_cols());
+    const double all =
+        static_cast<double>(blocks) * (static_cast<double>(p.block_rows() * p.block_cols()) +
+                                       0.2 * static_cast<double>(p.staged_pixels()));
+    if (best != 0 && all >= least) continue;
+    least = all;
+    best = warp_rows;
+  }
+  p.warp_rows = best;
+  p.warp_cols = kWarps / best;
+  p.row.blocks = CeilDiv(rows, p.block_rows());
+  p.col.blocks = CeilDiv(cols, p.block_cols());
+}
+
+class Schedule {
+ public:
+  Schedule(const Group& group, const Target& target, const ConvShape& shape,
+           const FirstLayerDgradKnobs& knobs)
+      : group_(group),
+        target_(target),
+        shape_(shape),
+        p_(DgradPlanOf(group, shape, knobs)),
+        blocks_(knobs.blocks),
+        b_(group, target,
+           fmt::format("conv_first_layer, dgrad: pixels={}, rows={}, {} filters a stage",
+                       p_.tiles * 16, p_.rows, p_.chunk)),
+        type_(group.graph[shape.y].dtype),
+        made_type_(p_.made_bytes == 2 ? group.graph[shape.x].dtype : DType::kF32) {
+    for (const char* reserved : {"bx", "tx", "step", "chunk"}) b_.Name(reserved);
+  }
+
+  Lowered Lower() {
+    const int64_t most = int64_t{blocks_} * std::max(target_.multiprocessors, 1);
+    const int64_t steps = std::max<int64_t>(CeilDiv(p_.pieces, most), 1);
+    const int64_t grid = CeilDiv(p_.pieces, steps);
+    Block body;
+    Declare(body);
+    steps_ = b_.Arg("steps", steps);
+    grid_ = b_.Arg("grid", grid);
+    StartStage(body, b_.Idx(0), b_.Idx(0), b_.Idx(0));
+    FillPanel(body);
+
+    Block loop;
+    ClearSums(loop);
+    Block stage;
+    Stage(stage);
+    loop.push_back({tile::For{"chunk", t(), b_.Idx(p_.chunks), Bind::kSerial, std::move(stage)}});
+    EnterPiece(loop, Var("step"));
+    HandOver(loop);
+    loop.push_back({tile::Barrier{}});
+    StoreMade(loop);
+    body.push_back({tile::For{"step", t(), steps_, Bind::kSerial, std::move(loop)}});
+    body.push_back({tile::WaitAsync{0}});
+
+    Lowered lowered;
+    body = BlockAndThread(t(), grid_, kThreads, std::move(body));
+    b_.Finish(std::move(body), {grid, 1, 1}, kThreads, lowered, std::min(blocks_, 2));
+    return lowered;
+  }
+
+ private:
+  DType t() const { return b_.index_type(); }
+  Expr Var(const std::string& name) const { return tile::Var(name, t()); }
+  Expr Zero(DType type) const { return tile::Cast(type, tile::Float(0)); }
+  bool flat() const { return shape_.spatial == 1; }
+  template <class F>
+  void Loop(Block& out, const std::string& wish, Expr extent, Bind bind, F&& fill) {
+    const std::string name = b_.Name(wish);
+    Block body;
+    fill(body, Var(name));
+    out.push_back({tile::For{name, t(), std::move(extent), bind, std::move(body)}});
+  }
+
+  void Declare(Block& body) {
+    lane_ = b_.Let(body, "lane", Var("tx") % b_.Idx(kWarp));
+    const Expr warp = b_.Let(body, "warp", Var("tx") / b_.Idx(kWarp));
+    g_ = b_.Let(body, "g", lane_ / b_.Idx(4));
+    t4_ = b_.Let(body, "t4", lane_ % b_.Idx(4));
+    warp_row_ = b_.Let(body, "warp_row", warp / b_.Idx(p_.warp_cols) * b_.Idx(p_.rows));
+    warp_col_ = b_.Let(body, "warp_col", warp % b_.Idx(p_.warp_cols) * b_.Idx(p_.tiles * 16));
+    // Matrix i of ldmatrix: pixels (i % 2) * 8 on, filters (i / 2) * 8 on.
+    const Expr pixel = warp_row_ * b_.Idx(p_.staged_cols()) + warp_col_ + lane_ % b_.Idx(16);
+    lane_at_ =
+        b_.Let(body, "lane_at", pixel * b_.Idx(p_.pitch()) + lane_ / b_.Idx(16) * b_.Idx(kVector));
+    staged_ = b_.Name("dy_pixels");
+    panel_ = b_.Name("w_panel");
+    made_ = b_.Name("made");
+    body.push_back({tile::Alloc{staged_, type_, tile::Space::kShared, 2 * p_.staged_elements()}});
+    body.push_back({tile::Alloc{panel_, type_, tile::Space::kShared, p_.panel_elements()}});
+    body.push_back({tile::Alloc{made_, made_type_, tile::Space::kShared, p_.made_elements()}});
+  }
+
+  // The rest of the block is about the block's piece `step`.
+  void EnterPiece(Block& out, const Expr& step) {
+    if (!pieces_) {
+      pieces_ = b_.Arg("pieces", p_.pieces);
+      row_blocks_ = p_.row.blocks == 1 ? b_.Idx(1) : b_.Arg("row_blocks", p_.row.blocks);
+      col_blocks_ = p_.col.blocks == 1 ? b_.Idx(1) : b_.Arg("col_blocks", p_.col.blocks);
+    }
+    const Expr piece = b_.Let(out, "piece", step * grid_ + Var("bx"));
+    const Index at =
+        b_.Unravel(out, piece, {b_.Extent(shape_.x, 0), row_blocks_, col_blocks_},
+                   {group_.graph[shape_.x].dims[0], p_.row.blocks, p_.col.blocks}, "piece");
+    image_ = at[0];
+    first_row_ = b_.Let(out, "first_row", at[1] * b_.Idx(p_.block_rows()));
+    first_col_ = b_.Let(out, "first_col", at[2] * b_.Idx(p_.block_cols()));
+    exists_ = b_.Let(out, "exists", tile::And(tile::Lt(step, steps_), tile::Lt(piece, pieces_)));
+  }
+
+  // ---- dy ----
+  // Starts chunk `chunk` of piece `step` into slot number % 2.
+  void StartStage(Block& out, const Expr& step, const Expr& chunk, const Expr& number) {
+    EnterPiece(out, step);
+    const int64_t vectors = p_.chunk / kVector, count = p_.staged_pixels() * vectors;
+    const Expr to = b_.Let(out, "to", number % b_.Idx(2) * b_.Idx(p_.staged_elements()));
+    const Expr first_p = b_.Let(out, "first_p", first_row_ + b_.Idx(p_.row.first));
+    const Expr first_q = b_.Let(out, "first_q", first_col_ + b_.Idx(p_.col.first));
+    const Expr first_k = b_.Let(out, "first_k", chunk * b_.Idx(p_.chunk));
+    Loop(out, "i", b_.Idx(CeilDiv(count, kThreads)), Bind::kSerial, [&](Block& one, const Expr& i) {
+      const Expr place = b_.Let(one, "vector", i * b_.Idx(kThreads) + Var("tx"));
+      const Expr pixel = b_.Let(one, "pixel", place / b_.Idx(vectors));
+      const Expr part = b_.Let(one, "part", place % b_.Idx(vectors) * b_.Idx(kVector));
+      const Expr row = b_.Let(one, "staged_row", pixel / b_.Idx(p_.staged_cols()));
+      const Expr k = b_.Let(one, "k", first_k + part);
+      const Expr q = b_.Let(one, "q", first_q + (pixel - row * b_.Idx(p_.staged_cols())));
+      Expr valid = tile::And(exists_, tile::Lt(k, b_.Extent(shape_.y, 1)));
+      const auto within = [&](const Expr& at, int64_t dim) {
+        valid = tile::And(
+            valid, tile::And(tile::Ge(at, b_.Idx(0)), tile::Lt(at, b_.Extent(shape_.y, dim))));
+      };
+      Index index = {image_, k};
+      if (!flat()) {
+        index.push_back(b_.Let(one, "p", first_p + row));
+        within(index.back(), 2);
+      }
+      index.push_back(q);
+      within(q, shape_.spatial + 1);
+      Block copy;
+      copy.push_back(
+          {tile::CopyAsync{staged_, to + pixel * b_.Idx(p_.pitch()) + part, b_.Pointer(shape_.y),
+                           b_.Offset(shape_.y, index), static_cast<int>(kVector), valid}});
+      one.push_back({tile::If{tile::Lt(place, b_.Idx(count)), std::move(copy), {}}});
+    });
+    out.push_back({tile::CommitAsync{}});
+  }
+
+  // ---- w: panel[column][chunk of 16 filters][row][set][lane][4] ----
+  int64_t StepElements() const { return p_.row.window * p_.sets * 128; }
+  int64_t ChunkSteps() const { return p_.chunk / 16; }
+
+  void FillPanel(Block& body) {
+    const int64_t groups = p_.panel_elements() / 4;  // of a lane's 4 elements; whole warps
+    constexpr int64_t kAtOnce = 4;                   // whose reads are under way together
+    Loop(body, "f", b_.Idx(CeilDiv(groups, kThreads * kAtOnce)), Bind::kSerial,
+         [&](Block& some, const Expr& f) {
+           const std::string regs = b_.Name("filter_regs");
+           some.push_back({tile::Alloc{regs, type_, tile::Space::kReg, kAtOnce * 4}});
+           const auto number = [&](Block& one, const Expr& u) {
+             return b_.Let(one, "group", (f * b_.Idx(kAtOnce) + u) * b_.Idx(kThreads) + Var("tx"));
+           };
+           Loop(some, "u", b_.Idx(kAtOnce), Bind::kUnroll, [&](Block& one, const Expr& u) {
+             ReadFilters(one, number(one, u), tile::Lt(number(one, u), b_.Idx(groups)), regs,
+                         u * b_.Idx(4));
+           });
+           Loop(some, "u", b_.Idx(kAtOnce), Bind::kUnroll, [&](Block& one, const Expr& u) {
+             const Expr group = number(one, u);
+             Block store;
+             WideCopy(store, type_, panel_, group * b_.Idx(4), regs, u * b_.Idx(4), 4);
+             one.push_back({tile::If{tile::Lt(group, b_.Idx(groups)), std::move(store), {}}});
+           });
+         });
+  }
+
+  // A tap's index in w from what its offset leaves of the output's place, and whether it exists.
+  Expr TapOf(Block& out, const Expr& phase, const Expr& i, int64_t axis,
+             const FirstLayerDgradPlan::Axis& a, Expr& guard) {
+    const int64_t dilation = shape_.dilation[axis];
+    const Expr reach = b_.Let(
+        out, "reach", phase + b_.Idx(shape_.pad[axis] - a.first * a.stride) - i * b_.Idx(a.stride));
+    guard = tile::And(guard, tile::Ge(reach, b_.Idx(0)));
+    guard = tile::And(guard, tile::Lt(reach, b_.Idx(shape_.taps[axis] * dilation)));
+    if (dilation != 1)
+      guard = tile::And(guard, tile::Op(ScalarOp::kEq, {reach % b_.Idx(dilation), b_.Idx(0)}));
+    const Expr tap = reach / b_.Idx(dilation);
+    return shape_.flip ? b_.Idx(shape_.taps[axis] - 1) - tap : tap;
+  }
+
+  // The 4 elements of the panel's group `number` → regs[first ..].
+  void ReadFilters(Block& out, const Expr& number, const Expr& in_panel, const std::string& regs,
+                   const Expr& first) {
+    const Expr fragment = b_.Let(out, "fragment", number / b_.Idx(kWarp));
+    const Expr slot = b_.Let(out, "slot", fragment % b_.Idx(p_.sets) * b_.Idx(8) + g_);
+    const Expr rest = b_.Let(out, "rest", fragment / b_.Idx(p_.sets));
+    const Expr i = b_.Let(out, "i", rest % b_.Idx(p_.row.window));
+    const Expr step = b_.Let(out, "step_of", rest / b_.Idx(p_.row.window));
+    const int64_t steps = p_.chunks * ChunkSteps();
+    const Expr j = b_.Let(out, "j", step / b_.Idx(steps));
+    const Expr phase = b_.Let(out, "phase", slot / b_.Idx(p_.run_slots));
+    const Expr element = b_.Let(out, "element", slot % b_.Idx(p_.run_slots));
+    const Expr c = b_.Let(out, "c", element % b_.Idx(shape_.channels));
+    Expr guard = tile::And(in_panel, tile::And(tile::Lt(phase, b_.Idx(p_.row.stride)),
+                                               tile::Lt(element, b_.Idx(p_.run))));
+    Index taps;
+    if (!flat()) taps.push_back(TapOf(out, phase, i, 0, p_.row, guard));
+    taps.push_back(
+        TapOf(out, element / b_.Idx(shape_.channels), j, shape_.spatial - 1, p_.col, guard));
+    guard = b_.Let(out, "has_tap", guard);
+    for (int e = 0; e < 4; ++e) {
+      const Expr k =
+          b_.Let(out, "k",
+                 step % b_.Idx(steps) * b_.Idx(16) + t4_ * b_.Idx(2) + b_.Idx(e / 2 * 8 + e % 2));
+      const Expr to = first + b_.Idx(e);
+      out.push_back({tile::Store{regs, to, Zero(type_)}});
+      Block inside;
+      ValueScope values(b_, inside);
+      Index index = {k, c};
+      index.insert(index.end(), taps.begin(), taps.end());
+      inside.push_back({tile::Store{regs, to, tile::Cast(type_, values.Value(shape_.w, index))}});
+      out.push_back(
+          {tile::If{tile::And(guard, tile::Lt(k, b_.Extent(shape_.y, 1))), std::move(inside), {}}});
+    }
+  }
+
+  // ---- products ----
+  int64_t Accumulators() const { return p_.rows * p_.tiles * p_.sets * 4; }
+  int64_t SumAt(int64_t row, int64_t tile, int64_t set) const {
+    return ((row * p_.tiles + tile) * p_.sets + set) * 4;
+  }
+
+  void ClearSums(Block& body) {
+    acc_ = b_.Name("acc");
+    body.push_back({tile::Alloc{acc_, DType::kF32, tile::Space::kReg, Accumulators()}});
+    Loop(body, "z", b_.Idx(Accumulators()), Bind::kUnroll, [&](Block& clear, const Expr& z) {
+      clear.push_back({tile::Store{acc_, z, Zero(DType::kF32)}});
+    });
+  }
+
+  // A chunk of the piece: starts the next one, waits for this one, multiplies it.
+  void Stage(Block& body) {
+    const Expr step = Var("step"), chunk = Var("chunk");
+    const Expr number = b_.Let(body, "number", step * b_.Idx(p_.chunks) + chunk);
+    Expr next = b_.Let(body, "next_chunk", chunk + b_.Idx(1)), ahead = step;
+    if (p_.chunks == 1) {
+      ahead = step + b_.Idx(1);
+      next = b_.Idx(0);
+    } else {
+      const Expr more = tile::Lt(next, b_.Idx(p_.chunks));
+      ahead = step + tile::Select(more, b_.Idx(0), b_.Idx(1));
+      next = tile::Select(more, next, b_.Idx(0));
+    }
+    StartStage(body, b_.Let(body, "ahead", ahead), b_.Let(body, "next", next), number + b_.Idx(1));
+    body.push_back({tile::WaitAsync{1}});
+    body.push_back({tile::Barrier{}});
+    const Expr dy_at =
+        b_.Let(body, "dy_at", number % b_.Idx(2) * b_.Idx(p_.staged_elements()) + lane_at_);
+    const Expr w_at =
+        b_.Let(body, "w_at", chunk * b_.Idx(ChunkSteps() * StepElements()) + lane_ * b_.Idx(4));
+    const Bind bind = p_.col.window <= 8 ? Bind::kUnroll : Bind::kSerial;
+    Loop(body, "kk", b_.Idx(ChunkSteps()), Bind::kSerial, [&](Block& some, const Expr& kk) {
+      Loop(some, "j", b_.Idx(p_.col.window), bind, [&](Block& one, const Expr& j) {
+        Multiply(one, dy_at + j * b_.Idx(p_.pitch()) + kk * b_.Idx(16),
+                 w_at + (j * b_.Idx(p_.chunks * ChunkSteps()) + kk) * b_.Idx(StepElements()));
+      });
+    });
+    body.push_back({tile::Barrier{}});
+  }
+
+  // One column of the window, 16 filters.
+  void Multiply(Block& body, const Expr& dy_from, const Expr& w_from) {
+    const std::string fragments = b_.Name("w_fragments");
+    body.push_back({tile::Alloc{fragments, type_, tile::Space::kReg, p_.row.window * p_.sets * 4}});
+    const Expr w_at = b_.Let(body, "w_step", w_from), dy_at = b_.Let(body, "dy_step", dy_from);
+    for (int64_t i = 0; i < p_.row.window; ++i)
+      for (const int64_t set : p_.used[i])
+        WideCopy(body, type_, fragments, b_.Idx((i * p_.sets + set) * 4), panel_,
+                 w_at + b_.Idx((i * p_.sets + set) * 128), 4);
+    for (int64_t y = 0; y < p_.rows + p_.row.window - 1; ++y) {
+      for (int64_t m = 0; m < p_.tiles; ++m) {
+        const std::string a = b_.Name("dy_fragment");
+        body.push_back({tile::Alloc{a, type_, tile::Space::kReg, 8}});
+        const Expr from = dy_at + b_.Idx((y * p_.staged_cols() + m * 16) * p_.pitch());
+        body.push_back({tile::LoadMatrix{a, b_.Idx(0), staged_, from, 4, false}});
+        for (int64_t i = 0; i < p_.row.window; ++i) {
+          const int64_t row = y - i;
+          if (row < 0 || row >= p_.rows) continue;
+          for (const int64_t set : p_.used[i])
+            body.push_back({tile::Mma{acc_, b_.Idx(SumAt(row, m, set)), a, b_.Idx(0), fragments,
+                                      b_.Idx((i * p_.sets + set) * 4)}});
+        }
+      }
+    }
+  }
+
+  // ---- results ----
+  // Sums to their places in rows of dx, in shared memory.
+  void HandOver(Block& body) {
+    const Expr first = b_.Let(
+        body, "made_at",
+        warp_row_ * b_.Idx(p_.row.stride * p_.made_pitch()) + (warp_col_ + g_) * b_.Idx(p_.run));
+    for (int64_t set = 0; set < p_.sets; ++set) {
+      for (int e = 0; e < 2; ++e) {
+        const Expr slot = b_.Let(body, "slot", t4_ * b_.Idx(2) + b_.Idx(set * 8 + e));
+        const Expr phase = slot / b_.Idx(p_.run_slots), element = slot % b_.Idx(p_.run_slots);
+        const Expr at = b_.Let(body, "slot_at", first + phase * b_.Idx(p_.made_pitch()) + element);
+        Block store;
+        for (int64_t row = 0; row < p_.rows; ++row) {
+          for (int64_t m = 0; m < p_.tiles; ++m) {
+            for (int half = 0; half < 2; ++half) {
+              const Expr to =
+                  at + b_.Idx(row * p_.row.stride * p_.made_pitch() + (m * 16 + half * 8) * p_.run);
+              const Expr sum =
+                  tile::Load(acc_, DType::kF32, b_.Idx(SumAt(row, m, set) + half * 2 + e));
+              store.push_back({tile::Store{made_, to, tile::Cast(made_type_, sum)}});
+            }
+          }
+        }
+        const Expr is_output =
+            tile::And(tile::Lt(phase, b_.Idx(p_.row.stride)), tile::Lt(element, b_.Idx(p_.run)));
+        body.push_back({tile::If{is_output, std::move(store), {}}});
+      }
+    }
+  }
+
+  // Elements of a row of dx, neighbours first along channels.
+  struct Vector {
+    Expr row, first;  // of the image, in elements
+    Expr at;          // in made_
+  };
+
+  void StoreMade(Block& body) {
+    const int64_t along = p_.made_pitch() / kVector;
+    const int64_t count = p_.block_rows() * p_.row.stride * along;
+    const int64_t last = shape_.spatial + 1;
+    const Expr row_size =
+        b_.Let(body, "row_size", b_.Extent(shape_.x, last) * b_.Idx(shape_.channels));
+    const Expr first_h = b_.Let(body, "first_h", first_row_ * b_.Idx(p_.row.stride));
+    const Expr first_e = b_.Let(body, "first_e", first_col_ * b_.Idx(p_.run));
+    Loop(
+        body, "i", b_.Idx(CeilDiv(count, kThreads)), Bind::kSerial, [&](Block& one, const Expr& i) {
+          const Expr place = b_.Let(one, "vector", i * b_.Idx(kThreads) + Var("tx"));
+          const Expr row = b_.Let(one, "made_row", place / b_.Idx(along));
+          Vector v;
+          v.row = b_.Let(one, "h", first_h + row);
+          v.first = b_.Let(one, "first", first_e + (place - row * b_.Idx(along)) * b_.Idx(kVector));
+          v.at = b_.Let(one, "at", place * b_.Idx(kVector));
+          Expr guard = tile::And(exists_, tile::Lt(place, b_.Idx(count)));
+          if (!flat()) guard = tile::And(guard, tile::Lt(v.row, b_.Extent(shape_.x, 2)));
+          guard = tile::And(guard, tile::Lt(v.first, row_size));
+          Block inside;
+          StoreVector(inside, v, row_size);
+          one.push_back({tile::If{guard, std::move(inside), {}}});
+        });
+  }
+
+  Index PlaceOf(Block& out, const Vector& v, const Expr& element) {
+    Index at = {image_, b_.Let(out, "c", element % b_.Idx(shape_.channels))};
+    if (!flat()) at.push_back(v.row);
+    at.push_back(b_.Let(out, "w_at", element / b_.Idx(shape_.channels)));
+    return BroadcastIndex(b_, group_.graph[shape_.x], at);
+  }
+
+  void StoreVector(Block& body, const Vector& v, const Expr& row_size) {
+    const graph::Graph& g = group_.graph;
+    const std::vector<TensorId> outputs = graph::Outputs(g);
+    const std::string made = b_.Name("made_regs"), check = b_.Name("check");
+    body.push_back({tile::Alloc{made, made_type_, tile::Space::kReg, kVector}});
+    body.push_back({tile::Alloc{check, DType::kF32, tile::Space::kReg, 1}});
+    WideCopy(body, made_type_, made, b_.Idx(0), made_, v.at, kVector);
+    const auto value = [&](const Expr& l) {
+      return tile::Cast(DType::kF32, tile::Load(made, made_type_, l));
+    };
+    const Expr checked = tile::Load(check, DType::kF32, b_.Idx(0));
+    body.push_back({tile::Store{check, b_.Idx(0), Zero(DType::kF32)}});
+    Loop(body, "l", b_.Idx(kVector), Bind::kUnroll, [&](Block& one, const Expr& l) {
+      one.push_back({tile::Store{check, b_.Idx(0),
+                                 tile::Op(ScalarOp::kFma, {value(l), tile::Float(0), checked})}});
+    });
+    Block again;
+    MakeAgain(again, v, row_size);
+    WideCopy(again, made_type_, made, b_.Idx(0), made_, v.at, kVector);
+    body.push_back(
+        {tile::If{tile::Op(ScalarOp::kEq, {checked, tile::Float(0)}), {}, std::move(again)}});
+
+    const bool packed = std::ranges::all_of(outputs, [&](TensorId id) { return IsPacked(id); });
+    std::vector<std::string> regs;
+    for (const TensorId id : outputs) {
+      if (!packed) break;
+      regs.push_back(b_.Name(g[id].name + "_w"));
+      body.push_back({tile::Alloc{regs.back(), g[id].dtype, tile::Space::kReg, kVector}});
+    }
+    Loop(body, "l", b_.Idx(kVector), Bind::kUnroll, [&](Block& one, const Expr& l) {
+      Block inside;
+      Block& out = packed ? one : inside;
+      const Expr element = b_.Let(one, "element_at", v.first + l);
+      const Index at = PlaceOf(out, v, element);
+      ValueScope values(b_, out);
+      values.Bind(shape_.x, at, RoundThrough(g[shape_.x].dtype, value(l)));
+      for (size_t o = 0; o < outputs.size(); ++o) {
+        const TensorId id = outputs[o];
+        const Expr result = tile::Cast(g[id].dtype, values.Value(id, at));
+        out.push_back({packed ? tile::Store{regs[o], l, result}
+                              : tile::Store{b_.Pointer(id), b_.Offset(id, at), result}});
+      }
+      if (!packed) one.push_back({tile::If{tile::Lt(element, row_size), std::move(inside), {}}});
+    });
+    for (size_t o = 0; o < regs.size(); ++o) {
+      Index row = {image_, b_.Idx(0)};
+      if (!flat()) row.push_back(v.row);
+      row.push_back(b_.Idx(0));
+      const Expr to = b_.Let(body, "to", b_.Offset(outputs[o], row) + v.first);
+      WideCopy(body, g[outputs[o]].dtype, b_.Pointer(outputs[o]), to, regs[o], b_.Idx(0), kVector);
+    }
+  }
+
+  // Whether 8 elements of its rows from a multiple of 8 on are whole 16-byte pieces.
+  bool IsPacked(TensorId id) const {
+    const Tensor &out = group_.graph[id], &x = group_.graph[shape_.x];
+    const int64_t last = out.rank() - 1, rows = shape_.channels;
+    if (out.dims != x.dims || out.alignment % 16 != 0) return false;
+    if ((rows != 1 && out.strides[1] != 1) || out.dims[last] * rows % kVector != 0) return false;
+    if (out.dims[last] != 1 && out.strides[last] != rows) return false;
+    if (!flat() && out.dims[2] != 1 && out.strides[2] % kVector != 0) return false;
+    return out.dims[0] == 1 || out.strides[0] % kVector == 0;
+  }
+
+  // Those of 8 elements in shared memory that are not finite, by a plain walk over their taps.
+  void MakeAgain(Block& body, const Vector& v, const Expr& row_size) {
+    Loop(body, "l", b_.Idx(kVector), Bind::kSerial, [&](Block& one, const Expr& l) {
+      const Expr place = b_.Let(one, "place", v.at + l);
+      const Expr element = b_.Let(one, "element_at", v.first + l);
+      const Expr old = tile::Cast(DType::kF32, tile::Load(made_, made_type_, place));
+      const Expr is_finite = tile::Op(ScalarOp::kEq, {old * tile::Float(0), tile::Float(0)});
+      Block remake;
+      const Index at = PlaceOf(remake, v, element);
+      const Expr sum = SumOf(remake, at);
+      remake.push_back({tile::Store{made_, place, tile::Cast(made_type_, sum)}});
+      Block inside;
+      inside.push_back({tile::If{is_finite, {}, std::move(remake)}});
+      one.push_back({tile::If{tile::Lt(element, row_size), std::move(inside), {}}});
+    });
+  }
+
+  Expr SumOf(Block& body, const Index& at) {
+    const std::string sum = b_.Name("sum");
+    const Expr so_far = tile::Load(sum, DType::kF32, b_.Idx(0));
+    body.push_back({tile::Alloc{sum, DType::kF32, tile::Space::kReg, 1}});
+    body.push_back({tile::Store{sum, b_.Idx(0), Zero(DType::kF32)}});
+    Loop(body, "tap", b_.Idx(NumElements(shape_.taps)), Bind::kSerial,
+         [&](Block& walk, const Expr& tap) {
+           Index in = {image_, nullptr}, filter = {nullptr, at[1]};
+           Expr rest = tap, guard;
+           Dims after(shape_.spatial, 1);
+           for (int64_t axis = shape_.spatial - 1; axis > 0; --axis)
+             after[axis - 1] = after[axis] * shape_.taps[axis];
+           for (int64_t axis = 0; axis < shape_.spatial; ++axis) {
+             const Expr number =
+                 b_.Let(walk, "tap_at", tap / b_.Idx(after[axis]) % b_.Idx(shape_.taps[axis]));
+             const Expr stride = b_.Idx(shape_.stride[axis]);
+             const Expr from = b_.Let(
+                 walk, "from",
+                 at[axis + 2] + b_.Idx(shape_.pad[axis]) - number * b_.Idx(shape_.dilation[axis]));
+             const Expr place = b_.Let(walk, "from_at", from / stride);
+             Expr inside = tile::And(tile::Ge(from, b_.Idx(0)),
+                                     tile::Lt(place, b_.Extent(shape_.y, axis + 2)));
+             inside = tile::And(inside, tile::Op(ScalarOp::kEq, {place * stride, from}));
+             guard = guard ? tile::And(guard, inside) : inside;
+             in.push_back(place);
+             filter.push_back(shape_.flip ? b_.Idx(shape_.taps[axis] - 1) - number : number);
+           }
+           Block channels;
+           Loop(channels, "k", b_.Extent(shape_.y, 1), Bind::kSerial,
+                [&](Block& add, const Expr& k) {
+                  in[1] = filter[0] = k;
+                  ValueScope values(b_, add);
+                  const auto operand = [&](TensorId id, const Index& index) {
+                    return tile::Cast(DType::kF32, tile::Cast(type_, values.Value(id, index)));
+                  };
+                  const Expr dy = operand(shape_.y, in), w = operand(shape_.w, filter);
+                  add.push_back(
+                      {tile::Store{sum, b_.Idx(0), tile::Op(ScalarOp::kFma, {dy, w, so_far})}});
+                });
+           walk.push_back({tile::If{guard, std::move(channels), {}}});
+         });
+    return so_far;
+  }
+
+  const Group& group_;
+  const Target& target_;
+  ConvShape shape_;
+  FirstLayerDgradPlan p_;
+  int blocks_;
+  KernelBuilder b_;
+  DType type_, made_type_;
+  Expr lane_, g_, t4_, warp_row_, warp_col_, lane_at_;
+  Expr steps_, grid_, pieces_, row_blocks_, col_blocks_;
+  Expr image_, first_row_, first_col_, exists_;
+  std::string staged_, panel_, made_, acc_;
+};
+
+}  // namespace
+
+FirstLayerDgradPlan DgradPlanOf(const Group& group, const ConvShape& shape,
+                                const FirstLayerDgradKnobs& knobs) {
+  const Tensor& x = group.graph[shape.x];
+  const bool flat = shape.spatial == 1;
+  FirstLayerDgradPlan p;
+  p.col = AxisOf(shape, shape.spatial - 1);
+  if (!flat) p.row = AxisOf(shape, 0);
+  p.run = p.col.stride * shape.channels;
+  // Whole sets for each phase of rows, where they cost nothing.
+  const int64_t whole = AlignUp(p.run, 8);
+  p.sets = CeilDiv(p.row.stride * p.run, 8);
+  p.run_slots = p.row.stride * whole == p.sets * 8 ? whole : p.run;
+  for (int64_t i = 0; i < p.row.window; ++i) p.used.push_back(UsedSets(shape, p, i));
+
+  const int64_t rows = flat ? 1 : CeilDiv(std::max<int64_t>(x.dims[2], 1), p.row.stride);
+  const int64_t cols = CeilDiv(std::max<int64_t>(x.dims.back(), 1), p.col.stride);
+  const int64_t most = std::max<int64_t>(kMostAccumulators / p.sets, 1);
+  p.tiles = std::min<int64_t>(knobs.pixels / 16, most);
+  p.rows = flat ? 1 : std::min<int64_t>(knobs.rows, most / p.tiles);
+  PlaceWarps(p, rows, cols, flat);
+  p.pieces = x.dims[0] * p.row.blocks * p.col.blocks;
+  p.made_bytes = x.dtype == DType::kF16 || x.dtype == DType::kBF16 ? 2 : 4;
+
+  // The largest stages of which `blocks` blocks have room.
+  const int64_t room = 225 * 1024 / knobs.blocks - 1024;
+  for (const int64_t chunk : {64, 32, 16}) {
+    p.chunk = chunk;
+    p.chunks = CeilDiv(shape.filters, chunk);
+    if (p.chunks * chunk == AlignUp(shape.filters, 16) && p.shared_bytes() <= room) break;
+  }
+  return p;
+}
+
+Status CheckFirstLayerDgrad(const Group& group, const ConvShape& shape) {
+  constexpr int64_t kMostSets = 8, kMostStride = 4;
+  if (std::ranges::any_of(shape.stride, [](int64_t s) { return s > kMostStride; }))
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the strides are {}; a dgrad takes at most {}",
+                         fmt::join(shape.stride, ","), kMostStride);
+  if (!ComesByPieces(group, shape.y, kVector))
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "dy is not read from memory in 16 aligned bytes along its channels");
+  const FirstLayerDgradPlan p = DgradPlanOf(group, shape, {.pixels = 16, .rows = 2, .blocks = 2});
+  if (p.sets > kMostSets)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "{} outputs of a place take {} sets of 8; at most {} have room",
+                         p.run * p.row.stride, p.sets, kMostSets);
+  if (p.sets * p.row.window > kMostPanelTiles)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "a column of the filter takes {} fragments; at most {} have room",
+                         p.sets * p.row.window, kMostPanelTiles);
+  return {};
+}
+
+double FirstLayerDgradCycles(const Target& target, const FirstLayerDgradPlan& p, int blocks) {
+  constexpr double kProductCycles = 6.4;  // of a tensor core: mma.sync reaches 62 % of it
+  constexpr double kAsyncCycles = 0.03, kStoreCycles = 0.5;  // of an element
+  double products = 0, fragments = 0;
+  for (const std::vector<int64_t>& used : p.used) {
+    products += static_cast<double>(static_cast<int64_t>(used.size()) * p.rows * p.tiles);
+    fragments += static_cast<double>(used.size());
+  }
+  // Four warps, a tensor core each; all read through one port.
+  const auto loads = static_cast<double>((p.rows + p.row.window - 1) * p.tiles);
+  const double reads = 4 * (loads * 512 + fragments * 256) / 128;
+  const auto steps = static_cast<double>(p.col.window * p.chunks * (p.chunk / 16));
+  double piece = steps * (1.2 * std::max(products * kProductCycles, reads) + 40);
+  piece += kAsyncCycles * static_cast<double>(p.staged_pixels() * p.chunks * p.chunk);
+  piece += kStoreCycles * static_cast<double>(p.made_elements());
+  // What hides a block's waiting is another one.
+  const auto resident =
+      std::min<int64_t>(blocks, std::max<int64_t>(226 * 1024 / (p.shared_bytes() + 1024), 1));
+  piece *= resident == 1 ? 1.3 : 1;
+  const int64_t steps_each =
+      CeilDiv(p.pieces, int64_t{blocks} * std::max(target.multiprocessors, 1));
+  const double panel = 2.0 * static_cast<double>(p.panel_elements());
+  return static_cast<double>(blocks) * (static_cast<double>(steps_each) * piece + panel / 4);
+}
+
+Lowered LowerFirstLayerDgrad(const Group& group, const Target& target, const ConvShape& shape,
+                             const FirstLayerDgradKnobs& knobs) {
+  return Schedule(group, target, shape, knobs).Lower();
+}
+
+}  // namespace kiln::compiler
