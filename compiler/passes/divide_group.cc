@@ -218,7 +218,7 @@ class Divider {
       const bool is_read =
           std::ranges::any_of(readers[id], [&](NodeId n) { return late_[n] != 0; });
       if ((is_result && !ChannelsLast(g_[id])) || (!is_result && is_read))
-        places_[id] = NewPlace(id, ChannelsInnermost(g_[id].dims, 16 / SizeOf(g_[id].dtype)));
+        places_[id] = NewPlace(id, StridesWithInnermost(1, g_[id].dims, 16 / SizeOf(g_[id].dtype)));
     }
   }
 
@@ -287,11 +287,11 @@ class Divider {
 
 }  // namespace
 
-Dims ChannelsInnermost(const Dims& dims, int64_t multiple) {
+Dims StridesWithInnermost(size_t inner, const Dims& dims, int64_t multiple) {
   Dims strides(dims.size(), 1);
-  int64_t stride = AlignUp(std::max<int64_t>(dims[1], 1), multiple);
+  int64_t stride = AlignUp(std::max<int64_t>(dims[inner], 1), multiple);
   for (size_t d = dims.size(); d-- > 0;) {
-    if (d == 1) continue;
+    if (d == inner) continue;
     strides[d] = stride;
     stride *= std::max<int64_t>(dims[d], 1);
   }

@@ -37,8 +37,8 @@ struct DividedGroup {
   std::vector<graph::Tensor> tensors = {};
 };
 
-// Dense strides with dim 1 innermost, padded to whole `multiple`s of elements.
-Dims ChannelsInnermost(const Dims& dims, int64_t multiple);
+// Dense strides with dim `inner` innermost, padded to whole `multiple`s of elements.
+Dims StridesWithInnermost(size_t inner, const Dims& dims, int64_t multiple);
 // Whether `results` of a division has anything to do.
 bool MovesResults(const Group& group);
 

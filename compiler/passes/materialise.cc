@@ -55,14 +55,16 @@ Dims WantedStrides(const graph::Graph& g, const Node& anchor, size_t position) {
   const Tensor& t = g[anchor.inputs[position]];
   const bool computed = graph::Producers(g)[anchor.inputs[position]] >= 0;
   if (t.by_value) return {};
+  // Products of 16 bits take either axis contiguous, others only k.
+  const bool either = SizeOf(t.dtype) == 2;
   if (anchor.op != GraphOp::kMatmul) {
-    if (!computed && LiesWellAlong(t, 1)) return {};
-    return ChannelsInnermost(t.dims, WideElements(t));
+    const bool sums_filters = anchor.op == GraphOp::kConvDgrad && position == 1;
+    const int64_t inner = sums_filters && !either ? 0 : 1;
+    if (!computed && LiesWellAlong(t, inner)) return {};
+    return StridesWithInnermost(static_cast<size_t>(inner), t.dims, WideElements(t));
   }
   const int64_t last = t.rank() - 1, k = position == 0 ? last : last - 1;
   const int64_t other = k == last ? last - 1 : last;
-  // Products of 16 bits take either axis contiguous, others only k.
-  const bool either = SizeOf(t.dtype) == 2;
   if (!computed && (LiesWellAlong(t, k) || (either && LiesWellAlong(t, other)))) return {};
   const bool keeps_other = either && t.strides[other] < t.strides[k] && t.dims[other] != 1;
   return MatrixStrides(t, keeps_other ? other : k);

@@ -8,6 +8,7 @@
 #include "compiler/compile.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/passes/divide_group.h"
+#include "compiler/tune/candidates.h"
 #include "ir/graph/builder.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"
@@ -120,7 +121,7 @@ void ExpectDivisible(const Graph& g, bool moves_results) {
     Division division{.results = (subset & 4) != 0};
     for (size_t position = 0; position < 2; ++position) {
       const Dims& dims = group.graph[anchor.inputs[position]].dims;
-      Dims strides = conv ? ChannelsInnermost(dims, 8) : PackedStrides(dims);
+      Dims strides = conv ? StridesWithInnermost(1, dims, 8) : PackedStrides(dims);
       if ((subset >> position) & 1) division.operands.push_back({position, std::move(strides)});
     }
     Module after = before;
@@ -160,8 +161,8 @@ TEST(DivideGroupTest, EveryDivisionComputesTheSame) {
 }
 
 TEST(DivideGroupTest, APitchIsPaddedToWholeVectors) {
-  EXPECT_EQ(ChannelsInnermost({2, 5, 3, 4}, 8), (Dims{96, 1, 32, 8}));
-  EXPECT_EQ(ChannelsInnermost({2, 16, 3, 4}, 8), (Dims{192, 1, 64, 16}));
+  EXPECT_EQ(StridesWithInnermost(1, {2, 5, 3, 4}, 8), (Dims{96, 1, 32, 8}));
+  EXPECT_EQ(StridesWithInnermost(1, {2, 16, 3, 4}, 8), (Dims{192, 1, 64, 16}));
 }
 
 // ---- what is chosen
@@ -189,6 +190,24 @@ Conv Large(GraphOp op, Dims (*layout)(const Dims&)) {
   conv.op = op;
   conv.layout = conv.result_layout = layout;
   return conv;
+}
+
+// wgmma takes f32, rounded to TF32, along k only: the filters of dgrad, the rows of b.
+TEST(MaterialiseTest, RoundedInputsAreStoredAlongTheSum) {
+  Conv conv = Large(GraphOp::kConvDgrad, Nhwc);
+  conv.type = DType::kF32;
+  const Graph dgrad = Build(conv);
+  const Target target = *TargetFromArch("sm_90a");
+  EXPECT_EQ(Chosen(dgrad, "sm_90a"), "C");
+  const Result<Groups> groups = GroupsOf(dgrad, target, Inputs::kRounded);
+  ASSERT_TRUE(groups.ok()) << groups.status().message();
+  ASSERT_EQ(groups->all.size(), 2u);
+  EXPECT_TRUE(groups->all[0].moves_data);
+  const Group& contraction = groups->all[1];
+  const graph::Tensor& w = contraction.graph[ContractionOf(contraction).inputs[1]];
+  EXPECT_EQ(w.strides[0], 1);
+  EXPECT_EQ(RankCandidates(contraction, target, Inputs::kRounded).front().engine,
+            EngineIndex("wgmma_sm90_tf32"));
 }
 
 TEST(MaterialiseTest, LargeNchwConvolutionsAreStoredChannelsInnermost) {

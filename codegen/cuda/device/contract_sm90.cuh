@@ -180,9 +180,9 @@ struct contract {
     p.left = (row * C::kCluster + neighbour) * C::kTileLeft;
     p.right = column * C::kTileRight;
     if constexpr (C::kSplit) {
-      p.first_step = static_cast<int>(static_cast<long long>(s.k_steps) * part / s.splits);
-      p.steps = static_cast<int>(static_cast<long long>(s.k_steps) * (part + 1) / s.splits) -
-                p.first_step;
+      // Parts take steps in turns: blocks that run at the same time read what lies together.
+      p.first_step = part;
+      p.steps = (s.k_steps - part + s.splits - 1) / s.splits;
     }
     return p;
   }
@@ -299,7 +299,7 @@ struct contract {
         load_matrix<C::kTileLeft, C::kLeftMajor, false>(to_left, left, full, k, p.left,
                                                         filter + left_inner, left_outer, rank);
       } else {
-        at = pixel_at(s, (p.first_step + step) * kDepth);
+        at = pixel_at(s, k);
 #pragma unroll
         for (int j = 0; j < C::kTileLeft / kPanel; ++j)
           tma_load_pixels<C::kSpatial>(to_left + j * kPanelBytes, left, full, channel[j], at,
@@ -319,8 +319,9 @@ struct contract {
         else
           tma_load_pixels<C::kSpatial>(to_right, right, full, c, at, moved);
       }
-      if (++block == s.tap_steps) {
-        block = 0;
+      block += C::kSplit ? s.splits : 1;
+      while (block >= s.tap_steps) {
+        block -= s.tap_steps;
         if (++tap_w == all.w) {
           tap_w = 0;
           if (++tap_h == all.h) {
