@@ -30,7 +30,7 @@ double TiledSeconds(const Group& group, const Target& target, const TileShape& s
   return static_cast<double>(waves) * tile_flops / flops_per_multiprocessor;
 }
 
-double ScatteredSeconds(const Group& group, const Target& target) {
+double ScatteredSeconds(const Group& group, const Target& target, bool channels_last) {
   // An estimate: a warp's store or load touches 8 sectors of 32 bytes, and fills 8 bytes of each.
   constexpr double kClocks = 0.35, kClock = 1.6e9;
   const graph::Graph& g = group.graph;
@@ -39,7 +39,7 @@ double ScatteredSeconds(const Group& group, const Target& target) {
   double elements = 0;
   const auto add = [&](graph::TensorId id) {
     const graph::Tensor& t = g[id];
-    if (t.dims == g[anchor.outputs[0]].dims && !ChannelsLast(t))
+    if (t.dims == g[anchor.outputs[0]].dims && ChannelsLast(t) != channels_last)
       elements += static_cast<double>(NumElements(t.dims));
   };
   for (const graph::TensorId id : graph::Outputs(g)) add(id);

@@ -24,7 +24,8 @@ double TiledSeconds(const Group& group, const Target& target, const TileShape& s
 
 // What an engine whose threads hold neighbouring channels pays for results of a convolution whose
 // memory has other neighbours, and for tensors of that size and layout that the epilogue reads.
-double ScatteredSeconds(const Group& group, const Target& target);
+// `channels_last` says which neighbours threads hold: channels, or pixels.
+double ScatteredSeconds(const Group& group, const Target& target, bool channels_last = true);
 
 class ContractTiles {
  protected:

@@ -33,7 +33,52 @@ bool IsRowOperand(const Tensor& t, int64_t dim, int64_t rank) {
   return true;
 }
 
+// Results, and what the epilogue reads.
+std::vector<TensorId> MovedTensors(const graph::Graph& g, const Node& contraction) {
+  std::vector<TensorId> moved = graph::Outputs(g);
+  for (const TensorId id : MemoryInputs(g))
+    if (std::ranges::find(contraction.inputs, id) == contraction.inputs.end()) moved.push_back(id);
+  return moved;
+}
+
+// Whether the spatial dims of a tensor are one, all of them in a row of memory, or have one place.
+bool IsFlat(const Tensor& t, const Tensor& y) {
+  bool same = t.rank() == y.rank(), one = same;
+  for (int64_t d = 2; same && d < y.rank(); ++d) one &= t.dims[d] == 1;
+  if (one) return true;
+  int64_t stride = 1;
+  for (int64_t d = y.rank(); same && d-- > 2;) {
+    same = t.dims[d] == y.dims[d] && (t.dims[d] == 1 || t.strides[d] == stride);
+    stride *= t.dims[d];
+  }
+  return same;
+}
+
 }  // namespace
+
+PixelVectors PixelVectorsOf(const graph::Graph& g, const Node& contraction) {
+  const Tensor& y = g[contraction.outputs[0]];
+  PixelVectors v{.dim = y.rank() - 1};
+  while (v.dim > 2 && y.dims[v.dim] == 1) --v.dim;
+  const std::vector<TensorId> moved = MovedTensors(g, contraction);
+  if (HasViews(g) ||
+      std::ranges::any_of(moved, [&](TensorId id) { return g[id].rank() != y.rank(); }))
+    return v;
+  if (!std::ranges::all_of(moved, [&](TensorId id) { return IsFlat(g[id], y); })) {
+    v.lanes = std::min(WidestVector(g, moved, v.dim), kMostLanes);
+    return v;
+  }
+  v.flat = NumElements(std::span(y.dims).subspan(2));
+  graph::Graph flat = g;
+  for (const TensorId id : moved) {
+    Tensor& t = flat[id];
+    const int64_t places = NumElements(std::span(t.dims).subspan(2));
+    std::fill(t.dims.begin() + 2, t.dims.end(), 1);
+    t.dims[v.dim] = places;
+  }
+  v.lanes = std::min(WidestVector(flat, moved, v.dim), kMostLanes);
+  return v;
+}
 
 bool AppliesByRow(const graph::Graph& g, const Node& contraction, int64_t dim) {
   const std::vector<TensorId> outputs = graph::Outputs(g);
@@ -57,6 +102,7 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
   left_size_ = b.Arg("left_size", axes_.left_size);
   right_size_ = b.Arg("right_size", axes_.right_size);
   padded_channels_ = b.Arg("padded_channels", axes_.padded_channels);
+  if (axes_.images > 1) images_ = b.Arg("images", axes_.images);
   for (size_t d = 0; d < axes_.places.size(); ++d) {
     const int64_t extent = axes_.places[d];
     place_extents_.push_back(extent == 1 ? b.Idx(1) : b.Arg(fmt::format("place_n{}", d), extent));
@@ -68,6 +114,14 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
   for (const TensorId id : MemoryInputs(g))
     if (id != c.a && id != c.b) inputs_.push_back(id);
   applies_by_row_ = AppliesByRow(g, ContractionOf(group), dim_);
+  if (axes_.along_right) {
+    const PixelVectors v = PixelVectorsOf(g, ContractionOf(group));
+    dim_ = v.dim;
+    lanes_ = v.lanes;
+    flat_ = v.flat;
+    if (flat_ > 0) flat_size_ = b.Arg("image_places", flat_);
+    return;
+  }
   std::vector<TensorId> moved = graph::Outputs(g);
   if (HasViews(g)) return;
   for (const TensorId id : inputs_) {
@@ -102,10 +156,32 @@ Index ContractionEpilogue::LeftIndex(Block& out, const Expr& left, Expr& inside)
   return index;
 }
 
-Index ContractionEpilogue::RightIndex(Block& out, const Expr& right, const Expr& phase,
-                                      Expr& inside) {
+ContractionEpilogue::BatchPlace ContractionEpilogue::SplitBatch(Block& out, const Expr& batch) {
+  if (axes_.images == 1) return {batch, nullptr};
+  const auto split = b_.Divide(out, batch, images_, axes_.images, "image");
+  return {split.quotient, split.remainder};
+}
+
+Index ContractionEpilogue::RightIndex(Block& out, const Expr& right, const Expr& image,
+                                      const Expr& phase, Expr& inside) {
   const Axis& axis = axes_.left_is_a ? c_.n : c_.m;
   inside = tile::Lt(right, right_size_);
+  if (flat_ > 0) {
+    Index index(axis.extents.size(), b_.Idx(0));
+    const Index whole = image ? Index{image, right}
+                              : b_.Unravel(out, right, {axis.extents[0], flat_size_},
+                                           {axis.values[0], flat_}, "right");
+    index[0] = whole[0];
+    index[dim_ - 1] = whole[1];
+    return index;
+  }
+  if (image) {
+    const Index extents(axis.extents.begin() + 1, axis.extents.end());
+    Index index =
+        b_.Unravel(out, right, extents, Dims(axis.values.begin() + 1, axis.values.end()), "right");
+    index.insert(index.begin(), image);
+    return index;
+  }
   if (axes_.phases.empty()) return b_.Unravel(out, right, axis.extents, axis.values, "right");
   Index index = b_.Unravel(out, right, place_extents_, axes_.places, "right");
   const Index phases = b_.Unravel(out, phase, phases_, axes_.phases, "phase");
@@ -122,7 +198,8 @@ void ContractionEpilogue::Rows(Block& out, const Expr& batch, const Expr& left,
   Block inside;
   Expr is_left;
   const Index l = LeftIndex(out, left, is_left);
-  const Index groups = b_.Unravel(inside, batch, c_.batch.extents, c_.batch.values, "batch");
+  const Index groups = b_.Unravel(inside, SplitBatch(inside, batch).batch, c_.batch.extents,
+                                  c_.batch.values, "batch");
   const Axis& right = axes_.left_is_a ? c_.n : c_.m;
   const Index r(right.extents.size(), b_.Idx(0));
   const Index at = axes_.left_is_a ? c_.at_out(groups, l, r) : c_.at_out(groups, r, l);
@@ -174,8 +251,11 @@ void ContractionEpilogue::Store(Block& out, const Expr& batch, const Expr& left,
   Expr is_left, is_right;
   const Index l = LeftIndex(out, left, is_left);
   // The places of a phase may lie outside: whether they do is known once they are unravelled.
-  const Index r = RightIndex(axes_.phases.empty() ? inside : out, right, phase, is_right);
-  const Index groups = b_.Unravel(inside, batch, c_.batch.extents, c_.batch.values, "batch");
+  const BatchPlace at_batch = SplitBatch(inside, batch);
+  const Index r =
+      RightIndex(axes_.phases.empty() ? inside : out, right, at_batch.image, phase, is_right);
+  const Index groups =
+      b_.Unravel(inside, at_batch.batch, c_.batch.extents, c_.batch.values, "batch");
   const Index at = axes_.left_is_a ? c_.at_out(groups, l, r) : c_.at_out(groups, r, l);
   LaneLoop loop(b_, inside, inputs_, at, dim_, lanes);
   loop.values().Bind(

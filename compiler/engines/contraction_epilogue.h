@@ -1,5 +1,5 @@
 // ContractionEpilogue: accumulators of a tile, addressed by (left, right), through the group's maps
-// to its outputs. Left is the axis that is contiguous in the result.
+// to its outputs. Left is the axis that is contiguous in the result, where it is not `along_right`.
 #pragma once
 
 #include <functional>
@@ -15,6 +15,8 @@ struct EpilogueAxes {
   int64_t left_size = 0;
   int64_t padded_channels = 0;  // left is [taps, padded channels]; 0: as the axis is
   int64_t right_size = 0;
+  int64_t images = 1;        // each of them a batch: batch is [groups, images], right the rest
+  bool along_right = false;  // the result is contiguous along right
   // A strided dgrad by phases: right is [images, places…], spatial place i of phase f is
   // i * phases + f in the result, if that is inside. Empty: right is as the axis is.
   Dims places = {}, phases = {};
@@ -23,13 +25,22 @@ struct EpilogueAxes {
 // Whether ContractionEpilogue can work by rows, `dim` being the output's dim along left.
 bool AppliesByRow(const graph::Graph& graph, const graph::Node& contraction, int64_t dim);
 
+// How the results of a convolution whose pixels are contiguous (NCHW) are stored along them.
+struct PixelVectors {
+  int64_t dim = 0;   // along which neighbours lie: the innermost that has any
+  int lanes = 1;     // as ContractionEpilogue::lanes
+  int64_t flat = 0;  // places of an image, where everything that is moved has them in one row
+};
+PixelVectors PixelVectorsOf(const graph::Graph& graph, const graph::Node& contraction);
+
 class ContractionEpilogue {
  public:
   ContractionEpilogue(const Group& group, KernelBuilder& b, const Contraction& c,
                       EpilogueAxes axes);
 
-  // How many neighbours along left can be stored at once: 1 to 8, a power of two.
+  // How many neighbours along left (or right) can be stored at once: 1 to 8, a power of two.
   int lanes() const { return lanes_; }
+  bool along_right() const { return axes_.along_right; }
 
   // Whether every element of the one output follows from its accumulator and values of its left
   // index: a bias, a scale, a scalar. Then Rows and Apply do what Store does.
@@ -55,18 +66,24 @@ class ContractionEpilogue {
 
  private:
   Index LeftIndex(tile::Block& out, const tile::Expr& left, tile::Expr& inside);
-  Index RightIndex(tile::Block& out, const tile::Expr& right, const tile::Expr& phase,
-                   tile::Expr& inside);
+  Index RightIndex(tile::Block& out, const tile::Expr& right, const tile::Expr& image,
+                   const tile::Expr& phase, tile::Expr& inside);
+  // What the contraction calls a batch, and the image that stands behind it, if any does.
+  struct BatchPlace {
+    tile::Expr batch, image;
+  };
+  BatchPlace SplitBatch(tile::Block& out, const tile::Expr& batch);
 
   const Group& group_;
   KernelBuilder& b_;
   const Contraction& c_;
   EpilogueAxes axes_;
   std::vector<graph::TensorId> inputs_;  // of the epilogue, in memory
-  int64_t dim_ = 0;                      // of the result, along left
+  int64_t dim_ = 0;                      // of the result, along left (or right)
+  int64_t flat_ = 0;                     // places of an image that are one dim
   int lanes_ = 1;
   bool applies_by_row_ = false;
-  tile::Expr left_size_, right_size_, padded_channels_;
+  tile::Expr left_size_, right_size_, padded_channels_, images_, flat_size_;
   Index place_extents_, phases_;
 };
 

@@ -43,14 +43,14 @@ void StoreNeighbours(KernelBuilder& b, ContractionEpilogue& epilogue, Block& out
                      const ReduceNeighbour& reduce) {
   const int lanes = std::min(vector, epilogue.lanes());
   for (int first = 0; first < vector; first += lanes) {
-    const Expr at = b.Let(out, "at", left + b.Idx(first));
+    const Expr at = b.Let(out, "at", (epilogue.along_right() ? right : left) + b.Idx(first));
     ContractionEpilogue::Taken taken;
     if (reduce)
       taken = [&](Block& one, ValueScope& scope, const Index& index, const Expr& lane) {
         reduce(one, scope, index, b.Idx(first) + lane);
       };
     epilogue.Store(
-        out, batch, at, right, lanes,
+        out, batch, epilogue.along_right() ? left : at, epilogue.along_right() ? at : right, lanes,
         [&](const Expr& lane) { return tile::Load(values, type, b.Idx(first) + lane); }, phase,
         taken);
   }
@@ -64,18 +64,26 @@ void AddRightEnd(KernelBuilder& b, int64_t right_size, Call& call) {
 }
 
 void AddReductionFunctions(KernelBuilder& b, const EpilogueReductions& reductions,
-                           PartialResults& partial, int64_t left_size, Call& call) {
+                           PartialResults& partial, int64_t left_size, const ImageParts& parts,
+                           Call& call) {
   const int count = reductions.count();
   call.config.push_back({"kReduced", count});
   Call::Function start{.name = "start"}, combine{.name = "combine"}, flush{.name = "flush"};
   const std::string first = AddArray(b, start, "sums", DType::kF32, count, true);
   const std::string sums = AddArray(b, combine, "sums", DType::kF32, count, true);
   const std::string others = AddArray(b, combine, "others", DType::kF32, count);
-  const Expr batch = AddScalar(b, flush, "batch", b.index_type());
-  const Expr part = AddScalar(b, flush, "part", b.index_type());
+  Expr batch = AddScalar(b, flush, "batch", b.index_type());
+  Expr part = AddScalar(b, flush, "part", b.index_type());
   const Expr left = AddScalar(b, flush, "left", b.index_type());
   const std::string whole = AddArray(b, flush, "sums", DType::kF32, count);
   Block inside;
+  if (parts.images > 1) {
+    const auto split =
+        b.Divide(inside, batch, b.Arg("images", parts.images), parts.images, "image");
+    batch = split.quotient;
+    part = b.Let(inside, "image_part",
+                 split.remainder * b.Arg("image_parts", parts.parts_of_image) + part);
+  }
   for (int r = 0; r < count; ++r) {
     const EpilogueReduction& reduction = reductions.list()[static_cast<size_t>(r)];
     const Expr at = b.Idx(r);

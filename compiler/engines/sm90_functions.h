@@ -24,7 +24,7 @@ using ReduceNeighbour = std::function<void(tile::Block& out, ValueScope& values,
                                            const tile::Expr& neighbour)>;
 
 // What follows the parameters of function store(values[vector], batch, split, left, right): the
-// neighbours along left through the epilogue to memory.
+// neighbours along left (or right) through the epilogue to memory.
 void StoreNeighbours(KernelBuilder& b, ContractionEpilogue& epilogue, tile::Block& out,
                      const std::string& values, DType type, int vector, const tile::Expr& batch,
                      const tile::Expr& left, const tile::Expr& right,
@@ -32,9 +32,14 @@ void StoreNeighbours(KernelBuilder& b, ContractionEpilogue& epilogue, tile::Bloc
 
 // What contract_reduced_sm90 wants (its header says what for): function right_end(end out);
 void AddRightEnd(KernelBuilder& b, int64_t right_size, tile::Call& call);
+// Batches [groups, images] whose images are parts of what is reduced.
+struct ImageParts {
+  int64_t images = 1, parts_of_image = 1;
+};
 // functions start(sums out), combine(sums in and out, others), flush(batch, part, left, sums);
 void AddReductionFunctions(KernelBuilder& b, const EpilogueReductions& reductions,
-                           PartialResults& partial, int64_t left_size, tile::Call& call);
+                           PartialResults& partial, int64_t left_size, const ImageParts& parts,
+                           tile::Call& call);
 // and in function store: sums[neighbour][reduction] take in the values at `index`.
 void AddToSums(KernelBuilder& b, const EpilogueReductions& reductions, const std::string& sums,
                tile::Block& out, ValueScope& values, const Index& index,

@@ -23,6 +23,14 @@ Status Decline(fmt::format_string<A...> format, A&&... args) {
   return Status::Error(Code::kUnsupportedShape, format, std::forward<A>(args)...);
 }
 
+// The dims of pixels, innermost first; with the images behind them.
+std::vector<int64_t> PixelDims(const Tensor& t, bool with_images) {
+  std::vector<int64_t> dims;
+  for (int64_t d = t.rank(); d-- > 2;) dims.push_back(d);
+  if (with_images) dims.push_back(0);
+  return dims;
+}
+
 class Planner {
  public:
   explicit Planner(const Group& group) : g_(group.graph), node_(ContractionOf(group)) {}
@@ -146,7 +154,7 @@ class Planner {
     const Tensor &x = g_[x_], &w = g_[w_];
     rank_ = x.rank() - 2;
     plan_.spatial = rank_ == 3 ? 3 : 2;
-    plan_.batches = x.dims[1] / w.dims[1];
+    groups_ = plan_.batches = x.dims[1] / w.dims[1];
     if (rank_ > 3) return Decline("{} spatial dims; tensor maps of pixels have up to 3", rank_);
     for (int64_t s = 0; s < rank_; ++s) {
       if (attrs.stride[s] > 8 && !dgrad)
@@ -268,19 +276,34 @@ class Planner {
     return walk.low + (walk.places - 1) * walk.step + 1 - extent;
   }
 
-  // Every place is its own only tap, and they lie in one row of memory: a matrix.
-  bool IsMatrix(const std::vector<Walk>& walks, const Tensor& t) const {
-    std::vector<int64_t> dims;
-    for (int64_t s = rank_; s-- > 0;) {
+  // Every place is its own only tap.
+  bool IsPointwise(const std::vector<Walk>& walks, const Tensor& t) const {
+    for (int64_t s = 0; s < rank_; ++s) {
       const Walk& walk = walks[s];
       if (walk.taps != 1 || walk.phases != 1 || walk.step != 1 || walk.low != 0 ||
           walk.places != t.dims[s + 2])
         return false;
-      dims.push_back(s + 2);
     }
-    dims.push_back(0);
-    return IsLinear(t, dims);
+    return true;
   }
+
+  // Whether memory has the pixels of all images, or those of each, in one row.
+  static bool IsOneMatrix(const Tensor& t) { return IsLinear(t, PixelDims(t, true)); }
+  static bool IsMatrixByImage(const Tensor& t) { return IsLinear(t, PixelDims(t, false)); }
+
+  // As how many matrices fprop and dgrad read their pixels; 0: tap by tap.
+  int64_t MatricesOf(const std::vector<Walk>& walks, const Tensor& pixels) const {
+    if (!IsPointwise(walks, pixels)) return 0;
+    const Tensor& out = g_[node_.outputs[0]];
+    const int64_t images = pixels.dims[0];
+    // An image at a time the result can go out by tensor map.
+    const bool divides = plan_.along_right && IsMatrixByImage(out) && !IsOneMatrix(out) &&
+                         IsMapAligned(PlacesOf(out), out.dtype);
+    if (IsOneMatrix(pixels)) return divides ? images : 1;
+    return !ChannelsLast(pixels) && IsMatrixByImage(pixels) ? images : 0;
+  }
+
+  static int64_t PlacesOf(const Tensor& t) { return NumElements(std::span(t.dims).subspan(2)); }
 
   Result<TensorMapSpec> PixelMap(const Tensor& t, const std::vector<Walk>& walks) const {
     RETURN_IF_ERROR(CheckLimits(walks, t));
@@ -298,19 +321,20 @@ class Planner {
     return map;
   }
 
-  // A matrix of pixels: rows are channels of a group.
-  Result<TensorMapSpec> ImageMap(const Tensor& t, const Sm90Operand& operand,
-                                 int64_t channels) const {
-    std::vector<int64_t> dims;
-    for (int64_t s = rank_; s-- > 0;) dims.push_back(s + 2);
-    dims.push_back(0);
-    const MapDim pixel{t.dims[0] * NumElements(std::span(t.dims).subspan(2)),
-                       LinearStride(t, dims)};
-    const MapDim channel{channels, t.strides[1]};
-    const MapDim group{plan_.batches, channels * t.strides[1]};
-    const MapDim none{};
-    return operand.is_outer ? MatrixMap(t, operand, channel, pixel, none, group)
-                            : MatrixMap(t, operand, pixel, channel, none, group);
+  // The pixels of one matrix.
+  MapDim PixelsOf(const Tensor& t) const {
+    const bool one = images_ == 1;
+    return {PlacesOf(t) * (one ? t.dims[0] : 1), LinearStride(t, PixelDims(t, one))};
+  }
+
+  // A matrix of the pixels and channels of a group, or one an image. wgrad sums over pixels.
+  Result<TensorMapSpec> ImageMap(const Tensor& t, const Sm90Operand& operand, int64_t channels,
+                                 bool sums_pixels) const {
+    const MapDim pixel = PixelsOf(t), channel{channels, t.strides[1]};
+    const MapDim image{images_, t.strides[0]};
+    const MapDim group{groups_, channels * t.strides[1]};
+    return sums_pixels ? MatrixMap(t, operand, channel, pixel, image, group)
+                       : MatrixMap(t, operand, pixel, channel, image, group);
   }
 
   // Members of contract_shape that end in _w, _h, _d.
@@ -371,35 +395,50 @@ class Planner {
       plan_.places = places;
       plan_.phases = phases;
     }
-    plan_.right.is_pixels = !IsMatrix(walks, pixels);
+    const Tensor& out = g_[node_.outputs[0]];
+    plan_.along_right =
+        plan_.phases.empty() && !ChannelsLast(out) && LinearStride(out, PixelDims(out, false)) == 1;
+    const int64_t matrices = MatricesOf(walks, pixels);
+    plan_.right.is_pixels = matrices == 0;
     if (plan_.right.is_pixels) {
       if (pixels.dims[1] != 1 && pixels.strides[1] != 1)
         return Decline("{} does not have its channels innermost", pixels.name);
       ASSIGN_OR_RETURN(plan_.right_map, PixelMap(pixels, walks));
       if (plan_.batches > 1) plan_.shape.emplace_back("group_channels", summed);
     } else {
-      ASSIGN_OR_RETURN(plan_.right_map, ImageMap(pixels, plan_.right, summed));
+      images_ = plan_.images = matrices;
+      const MapDim pixel = PixelsOf(pixels);
+      ASSIGN_OR_RETURN(plan_.right.is_outer,
+                       IsOuterMajor(pixels, pixel, {summed, pixels.strides[1]}));
+      ASSIGN_OR_RETURN(plan_.right_map, ImageMap(pixels, plan_.right, summed, false));
+      plan_.right_size = pixel.extent;
+    }
+    if (plan_.images > 1) {
+      plan_.batches *= plan_.images;
+      for (const char* member : {"inner_batches", "left_inner"})
+        plan_.shape.emplace_back(member, plan_.images);
     }
     AddWalkMembers(attrs, walks, plan_.right.is_pixels);
     return {};
   }
 
   Status Wgrad(const graph::ConvAttrs& attrs) {
-    if (!Is16Bit())
-      return Decline("wgrad multiplies along pixels, which wgmma takes for 16-bit types only");
     const Tensor &x = g_[x_], &w = g_[w_], &y = g_[y_];
-    const int64_t groups = plan_.batches, filters = w.dims[0] / groups, channels = w.dims[1];
+    const int64_t groups = groups_, filters = w.dims[0] / groups, channels = w.dims[1];
     if (w.dims[1] != 1 && w.strides[1] != 1)
       return Decline("{} does not have its channels innermost", w.name);
     std::vector<Walk> walks;
     for (int64_t s = 0; s < rank_; ++s) walks.push_back(Forward(attrs, s));
-    plan_.left = {.id = x_, .is_pixels = !IsMatrix(walks, x), .is_outer = true};
+    const bool pointwise = IsPointwise(walks, x);
+    if (pointwise && !(ChannelsLast(x) && ChannelsLast(y) && IsOneMatrix(y)) &&
+        IsMatrixByImage(x) && IsMatrixByImage(y))
+      return WgradOfMatrices(channels, filters);
+    if (!Is16Bit())
+      return Decline("wgrad multiplies along pixels, which wgmma takes for 16-bit types only");
+    plan_.left = {.id = x_, .is_pixels = !pointwise || !IsOneMatrix(x), .is_outer = true};
     plan_.right = {.id = y_, .is_outer = true};
-    std::vector<int64_t> dims;
-    for (int64_t s = rank_; s-- > 0;) dims.push_back(s + 2);
-    dims.push_back(0);
-    if (!IsLinear(y, dims)) return Decline("the pixels of {} do not lie in one row", y.name);
-    ASSIGN_OR_RETURN(plan_.right_map, ImageMap(y, plan_.right, filters));
+    if (!IsOneMatrix(y)) return Decline("the pixels of {} do not lie in one row", y.name);
+    ASSIGN_OR_RETURN(plan_.right_map, ImageMap(y, plan_.right, filters, true));
     const int64_t taps = NumElements(std::span(w.dims).subspan(2));
     plan_.padded_channels = AlignUp(channels, kSm90Panel);
     plan_.left_size = taps * plan_.padded_channels;
@@ -415,8 +454,29 @@ class Planner {
       plan_.shape.emplace_back("tap_panels", plan_.padded_channels / kSm90Panel);
       AddWalkMembers(attrs, walks, true);
     } else {
-      ASSIGN_OR_RETURN(plan_.left_map, ImageMap(x, plan_.left, channels));
+      ASSIGN_OR_RETURN(plan_.left_map, ImageMap(x, plan_.left, channels, true));
     }
+    return {};
+  }
+
+  // A 1x1 wgrad whose operands are matrices, either axis contiguous: images are what taps are
+  // elsewhere. The last block of pixels of an image ends in zeros, as maps fill in what is outside.
+  Status WgradOfMatrices(int64_t channels, int64_t filters) {
+    const Tensor &x = g_[x_], &y = g_[y_];
+    if (!IsOneMatrix(x) || !IsOneMatrix(y)) images_ = x.dims[0];
+    plan_.left = {.id = x_};
+    plan_.right = {.id = y_};
+    const MapDim of_x{channels, x.strides[1]}, of_y{filters, y.strides[1]};
+    ASSIGN_OR_RETURN(plan_.left.is_outer, IsOuterMajor(x, of_x, PixelsOf(x)));
+    ASSIGN_OR_RETURN(plan_.right.is_outer, IsOuterMajor(y, of_y, PixelsOf(y)));
+    ASSIGN_OR_RETURN(plan_.left_map, ImageMap(x, plan_.left, channels, true));
+    ASSIGN_OR_RETURN(plan_.right_map, ImageMap(y, plan_.right, filters, true));
+    plan_.left_size = channels;
+    plan_.right_size = filters;
+    const int64_t tap_steps = CeilDiv(PixelsOf(y).extent, plan_.depth());
+    plan_.k_steps = images_ * tap_steps;
+    plan_.all_steps = plan_.k_steps;
+    plan_.shape = {{"tap_steps", tap_steps}, {"taps_w", images_}};
     return {};
   }
 
@@ -425,7 +485,8 @@ class Planner {
   Sm90Plan plan_;
   int64_t inner_batch_ = -1, outer_batch_ = -1;
   TensorId x_ = -1, w_ = -1, y_ = -1;
-  int64_t rank_ = 0;
+  int64_t rank_ = 0, groups_ = 1;
+  int64_t images_ = 1;  // that are matrices of their own
 };
 
 }  // namespace
@@ -449,15 +510,19 @@ Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan) {
   if (SizeOf(y.dtype) != 2 || !IsFloat(y.dtype))
     return Decline("{} is {}; stores by map are of f16 and bf16", y.name, Info(y.dtype).text);
   std::vector<MapDim> dims;
-  if (plan.is_conv) {
-    std::vector<int64_t> pixels;
-    for (int64_t d = y.rank(); d-- > 2;) pixels.push_back(d);
-    pixels.push_back(0);
+  if (ContractionOf(group).op == GraphOp::kConvWgrad) {
+    dims = {{plan.left_size, y.strides[1]},
+            {plan.right_size, y.strides[0]},
+            {},
+            {plan.batches, plan.right_size * y.strides[0]}};
+  } else if (plan.is_conv) {
+    const std::vector<int64_t> pixels = PixelDims(y, plan.images == 1);
     if (!IsLinear(y, pixels)) return Decline("the pixels of {} do not lie in one row", y.name);
     dims = {{plan.left_size, y.strides[1]},
             {plan.right_size, LinearStride(y, pixels)},
-            {},
-            {plan.batches, plan.left_size * y.strides[1]}};
+            {plan.images, y.strides[0]},
+            {plan.batches / plan.images, plan.left_size * y.strides[1]}};
+    if (plan.along_right) std::swap(dims[0], dims[1]);
   } else {
     const int64_t m = y.rank() - 2, n = y.rank() - 1;
     const MapDim rows{y.dims[m], y.strides[m]}, columns{y.dims[n], y.strides[n]};

@@ -10,7 +10,9 @@
 //
 // A strided dgrad works by phases (the input places whose index has the same remainder by the
 // stride): within one every place has the same taps, so it is a convolution of stride 1. A
-// 1x1 filter of stride 1 has no pixels to pick: the image is a matrix.
+// 1x1 filter of stride 1 has no pixels to pick: all images are one matrix where memory has their
+// pixels in one row, else (NCHW) each is one of its own, a batch of fprop and dgrad; wgrad then
+// walks images and, inside, blocks of an image's pixels along k, as others walk taps and channels.
 #pragma once
 
 #include <string>
@@ -38,8 +40,10 @@ struct Sm90Plan {
   int row_bytes = 128;          // of a stage's row along k
   int64_t left_size = 0;        // wgrad: taps * channels, each tap padded to whole panels
   int64_t padded_channels = 0;  // wgrad: of one tap; 0 elsewhere
-  int64_t batches = 1;
-  DType type = DType::kF16;  // of both operands; of two 8-bit floats that of either
+  int64_t batches = 1;          // groups, times images
+  int64_t images = 1;           // of a group, where each is a batch of its own
+  bool along_right = false;     // the result is contiguous along right, not along left
+  DType type = DType::kF16;     // of both operands; of two 8-bit floats that of either
   TensorMapSpec left_map = {}, right_map = {};  // the tile decides their boxes, see SetBox
   std::vector<std::pair<std::string, int64_t>> shape = {};  // members of contract_shape
   int64_t right_size = 0;                                   // of one phase

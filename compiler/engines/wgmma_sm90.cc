@@ -71,8 +71,15 @@ EpilogueAxes AxesOf(const Sm90Plan& plan) {
           .left_size = plan.left_size,
           .padded_channels = plan.padded_channels,
           .right_size = plan.right_size,
+          .images = plan.images,
           .places = plan.places,
           .phases = plan.phases};
+}
+
+// Whether what a thread stores at once are neighbours along right. Slices lie along left whatever
+// the result does, and so does what is added up by a cluster or reduced on the way.
+bool StoresAlongRight(const Sm90Plan& plan, const Sm90Tile& tile) {
+  return plan.along_right && (tile.direct || (tile.split_k == 1 && tile.reductions == 0));
 }
 
 class Schedule {
@@ -114,7 +121,8 @@ class Schedule {
     PartialResults partial = Partial();
     if (!reductions_.empty()) {
       partial.Allocate(lowered);
-      AddReductionFunctions(b_, reductions_, partial, plan_.left_size, call);
+      AddReductionFunctions(b_, reductions_, partial, plan_.left_size,
+                            {.images = plan_.images, .parts_of_image = TileParts()}, call);
     }
     const int64_t slots = std::max(1, target_.multiprocessors / tile_.cluster);
     // Persistent, but where a cluster sums: its stages hold the sums when the next tile's would
@@ -158,7 +166,7 @@ class Schedule {
         {"kSplitCluster", tile_.split_cluster},
         {"kPhased", plan_.phases.empty() ? 0 : 1},
         {"kMayBeEmpty", plan_.may_be_empty ? 1 : 0},
-        {"kVectorLeft", 1},
+        {"kVectorLeft", StoresAlongRight() ? 0 : 1},
         {"kDirect", tile_.direct ? 1 : 0},
     };
   }
@@ -167,7 +175,7 @@ class Schedule {
   void DirectOutput(Call& call) {
     const TensorId y = graph::Outputs(group_.graph)[0];
     TensorMapSpec map = *PlanSm90Output(group_, plan_);
-    map.box = {64, BoxColumns(tile_), 1, 1, 1};
+    map.box = {64, BoxColumns(tile_), 1, 1, 1};  // along right: as many of either
     call.maps.push_back(b_.Map("out_map", y, map));
     ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
     std::vector<TensorId> also;
@@ -177,10 +185,17 @@ class Schedule {
   }
 
   PartialResults Partial() const {
-    const int64_t tiles = CeilDiv(plan_.right_size, tile_.right) * NumElements(plan_.phases);
-    const PartialAxis left{plan_.left_size, tiles * tile_.groups_right()};
-    return {reductions_, plan_.batches, left, left, !plan_.left_is_a};
+    const PartialAxis left{plan_.left_size, TileParts() * plan_.images};
+    return {reductions_, plan_.batches / plan_.images, left, left, !plan_.left_is_a};
   }
+
+  // Consumer groups of tiles of one batch that share a place of left.
+  int64_t TileParts() const {
+    return CeilDiv(plan_.right_size, tile_.right) * NumElements(plan_.phases) *
+           tile_.groups_right();
+  }
+
+  bool StoresAlongRight() const { return kiln::compiler::StoresAlongRight(plan_, tile_); }
 
   // Returns the number of tiles, in clusters.
   int64_t Shape(Call& call) {
@@ -261,7 +276,9 @@ class Schedule {
   void StoreResult(Block& out, const std::string& values, DType type, const Expr& batch,
                    const Expr& phase, const Expr& left, const Expr& right,
                    const std::string& sums) {
-    ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
+    EpilogueAxes axes = AxesOf(plan_);
+    axes.along_right = StoresAlongRight();
+    ContractionEpilogue epilogue(group_, b_, c_, axes);
     ReduceNeighbour reduce;
     if (!reductions_.empty())
       reduce = [&](Block& one, ValueScope& scope, const Index& index, const Expr& neighbour) {
@@ -289,6 +306,7 @@ void AdaptTile(const Group& group, const Sm90Plan& plan, Sm90Tile& tile) {
   const int64_t rank = group.graph[anchor.outputs[0]].rank();
   const int64_t dim = plan.is_conv ? 1 : plan.left_is_a ? rank - 2 : rank - 1;
   tile.direct = tile.split_k == 1 && tile.columns() % 16 == 0 && plan.type != DType::kI8 &&
+                (!plan.along_right || tile.columns() % 64 == 0) &&
                 AppliesByRow(group.graph, anchor, dim) && PlanSm90Output(group, plan).ok();
 }
 
@@ -396,13 +414,23 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   return lowered;
 }
 
+// What results and operands of the epilogue cost that do not lie as the tile stores them.
+double StoreSeconds(const Group& group, const Target& target, const Sm90Plan& plan,
+                    const Sm90Tile& tile) {
+  if (tile.direct && plan.along_right) return 0;
+  if (!StoresAlongRight(plan, tile)) return ScatteredSeconds(group, target);
+  // Narrow stores fill as little of a sector as scattered ones do.
+  const double narrow = 2.0 / std::max(PixelVectorsOf(group.graph, ContractionOf(group)).lanes, 2);
+  return narrow * ScatteredSeconds(group, target) + ScatteredSeconds(group, target, false);
+}
+
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group);
   if (!plan.ok()) return kNoSeconds;
   const Sm90Tile tile = TileFor(group, *plan, TileOf(knobs));
   if (!IsLegal(*plan, tile, target)) return kNoSeconds;
   return Sm90Seconds(*plan, tile, target, static_cast<double>(FloorBytes(group))) +
-         ScatteredSeconds(group, target);
+         StoreSeconds(group, target, *plan, tile);
 }
 
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {

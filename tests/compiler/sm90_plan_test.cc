@@ -194,6 +194,100 @@ TEST(Sm90PlanTest, PlainPixelsAreAMatrix) {
   EXPECT_EQ(out->stride_bytes[0], 64);
 }
 
+// 3 images of 6x8, channels not innermost: 40 channels, 24 filters.
+ConvProblem Nchw(GraphOp op) {
+  return {.name = "conv",
+          .op = op,
+          .groups = 1,
+          .channels = 40,
+          .filters = 24,
+          .images = 3,
+          .image = {6, 8},
+          .taps = {1, 1},
+          .pad = {0, 0},
+          .last = false};
+}
+
+TEST(Sm90PlanTest, ImagesAreBatchesWherePixelsAreContiguous) {
+  const Graph g = Build(Nchw(GraphOp::kConvFprop));
+  const Sm90Plan plan = PlanOf(g);
+  EXPECT_FALSE(plan.left.is_outer);
+  EXPECT_FALSE(plan.right.is_pixels);
+  EXPECT_TRUE(plan.right.is_outer);
+  EXPECT_TRUE(plan.along_right);
+  EXPECT_EQ(plan.images, 3);
+  EXPECT_EQ(plan.batches, 3);
+  EXPECT_EQ(plan.left_size, 24);
+  EXPECT_EQ(plan.right_size, 48);
+  EXPECT_EQ(plan.left_map.dims, (Five{40, 24, 1, 1, 1}));
+  EXPECT_EQ(plan.right_map.dims, (Five{48, 40, 3, 1, 1}));
+  EXPECT_EQ(plan.right_map.stride_bytes, (Strides{96, 40 * 96, 16, 0}));
+  ExpectMembers(plan, {{"tap_steps", 1}, {"inner_batches", 3}, {"left_inner", 3}});
+  const Result<TensorMapSpec> out = PlanSm90Output(GroupOf(g), plan);
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  EXPECT_EQ(out->dims, (Five{48, 24, 3, 1, 1}));
+  EXPECT_EQ(out->stride_bytes, (Strides{96, 24 * 96, 16, 0}));
+
+  const Sm90Plan dgrad = PlanOf(Build(Nchw(GraphOp::kConvDgrad)));
+  EXPECT_TRUE(dgrad.left.is_outer);
+  EXPECT_TRUE(dgrad.right.is_outer);
+  EXPECT_EQ(dgrad.left_size, 40);
+  EXPECT_EQ(dgrad.right_map.dims, (Five{48, 24, 3, 1, 1}));
+}
+
+TEST(Sm90PlanTest, GroupsStandOutsideOfImages) {
+  ConvProblem problem = Nchw(GraphOp::kConvFprop);
+  problem.groups = 2;
+  problem.channels = 32;
+  const Graph g = Build(problem);
+  const Sm90Plan plan = PlanOf(g);
+  EXPECT_EQ(plan.batches, 6);
+  EXPECT_EQ(plan.left_map.dims, (Five{32, 24, 1, 2, 1}));
+  EXPECT_EQ(plan.right_map.dims, (Five{48, 32, 3, 2, 1}));
+  EXPECT_EQ(plan.right_map.stride_bytes, (Strides{96, 64 * 96, 32 * 96, 0}));
+  const Result<TensorMapSpec> out = PlanSm90Output(GroupOf(g), plan);
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  EXPECT_EQ(out->dims, (Five{48, 24, 3, 2, 1}));
+  EXPECT_EQ(out->stride_bytes, (Strides{96, 48 * 96, 24 * 96, 0}));
+}
+
+// One image is one matrix, whatever is contiguous.
+TEST(Sm90PlanTest, OneImageIsNoBatch) {
+  ConvProblem problem = Nchw(GraphOp::kConvFprop);
+  problem.images = 1;
+  Sm90Plan plan = PlanOf(Build(problem));
+  EXPECT_EQ(plan.batches, 1);
+  EXPECT_TRUE(plan.right.is_outer);
+  EXPECT_EQ(plan.right_map.dims, (Five{48, 40, 1, 1, 1}));
+  problem.op = GraphOp::kConvWgrad;
+  plan = PlanOf(Build(problem));
+  EXPECT_FALSE(plan.left.is_outer);
+  EXPECT_EQ(plan.k_steps, 1);
+}
+
+// Images are to blocks of their pixels what taps are to blocks of channels.
+TEST(Sm90PlanTest, WgradWalksImages) {
+  ConvProblem problem = Nchw(GraphOp::kConvWgrad);
+  for (const DType type : {DType::kF16, DType::kE4M3}) {
+    problem.type = type;
+    const int64_t size = SizeOf(type);
+    problem.image = {8, 16 - 4 * size};  // 96 or 64
+    const int64_t places = 8 * (16 - 4 * size), steps = CeilDiv(places * size, 128);
+    const Sm90Plan plan = PlanOf(Build(problem));
+    EXPECT_FALSE(plan.left.is_outer);
+    EXPECT_FALSE(plan.right.is_outer);
+    EXPECT_EQ(plan.batches, 1);
+    EXPECT_EQ(plan.left_size, 40);
+    EXPECT_EQ(plan.right_size, 24);
+    EXPECT_EQ(plan.padded_channels, 0);
+    EXPECT_EQ(plan.k_steps, 3 * steps);
+    EXPECT_EQ(plan.left_map.dims, (Five{places, 40, 3, 1, 1}));
+    EXPECT_EQ(plan.right_map.dims, (Five{places, 24, 3, 1, 1}));
+    EXPECT_EQ(plan.right_map.stride_bytes, (Strides{places * size, 24 * places * size, 16, 0}));
+    ExpectMembers(plan, {{"tap_steps", steps}, {"taps_w", 3}});
+  }
+}
+
 TEST(Sm90PlanTest, ThreeDims) {
   const Sm90Plan plan = PlanOf(Build({.name = "conv",
                                       .groups = 1,
@@ -289,6 +383,14 @@ TEST(Sm90PlanTest, DeclinesInWords) {
                  }),
                  "24 channels of a group are 48 bytes");
   ExpectDeclined(conv([](ConvProblem& p) { p.images = 0; }), "is empty");
+  const auto nchw = [](auto change) {
+    ConvProblem problem = Nchw(GraphOp::kConvFprop);
+    change(problem);
+    return Build(problem);
+  };
+  ExpectDeclined(nchw([](ConvProblem& p) { p.image = {7, 7}; }), "strides 1 and 49");
+  ExpectDeclined(nchw([](ConvProblem& p) { p.type = DType::kE4M3; }), "one must be 1 (that of k)");
+  ExpectDeclined(nchw([](ConvProblem& p) { p.stride = {2, 2}; }), "channels innermost");
   ExpectDeclined(Matmul({48 * 72, 1, 48}, {}, {}, DType::kE4M3), "one must be 1 (that of k)");
   ExpectDeclined(Matmul({48 * 73, 73, 1}, {}, {}), "multiple of 16 bytes");
 }

@@ -75,8 +75,6 @@ struct reduced_direct_output {
         named_barrier_sync(1 + group, 128);
 #pragma unroll
         for (int g = 0; g < kColumnsOfBox / 16; ++g) {
-          const unsigned column = g * 16 + lane % 8 + lane / 16 * 8;
-          const unsigned chunk = warp * 2 + lane / 8 % 2;  // of 8 rows: 16 bytes
           unsigned pairs[4];
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
@@ -89,16 +87,13 @@ struct reduced_direct_output {
             pairs[2 * half] = pack_pair<C::kPackBf16>(a, b);
             pairs[2 * half + 1] = pack_pair<C::kPackBf16>(c, d);
           }
-          store_transposed(buffer + column * 128 + ((chunk ^ (column % 8)) << 4), pairs[0],
-                           pairs[1], pairs[2], pairs[3]);
+          base::store_columns(buffer, g * 16, lane, warp, pairs[0], pairs[1], pairs[2], pairs[3]);
         }
         fence_for_copies();
         named_barrier_sync(1 + group, 128);
-        if (thread == 0) {
-          tma_store(map, buffer, first_left + i * 64, first_right + box * kColumnsOfBox,
-                    batch.inner, batch.outer);
-          tma_store_commit();
-        }
+        if (thread == 0)
+          base::store_box(map, buffer, first_left + i * 64, first_right + box * kColumnsOfBox,
+                          batch);
       }
       combine_lanes(low_sums);
       combine_lanes(high_sums);

@@ -11,15 +11,19 @@ __device__ inline int operator%(int n, const divisor& d) { return n - n / d * d.
 // contract_sm90<Config>(left, right, out, shape, rows, apply): the skeleton of every tensor-core
 // contraction on sm_90a, result[left][right] = sum over k of left[k] * right[k].
 //
-//   left   the axis that lies in memory order in the result (channels, columns of a matrix): rows
-//          of wgmma. A matrix, or the (tap, channel) columns of pixels that wgrad multiplies
+//   left   channels, or columns of a matrix: rows of wgmma. A matrix, or the (tap, channel) columns
+//          of pixels that wgrad multiplies
 //   right  the other axis (pixels, rows of a matrix): columns of wgmma. A matrix, or pixels by
 //          im2col
-//   k      taps outer, blocks of kDepth channels inner; wgrad: blocks of kDepth pixels
+//   k      taps outer, blocks of kDepth channels inner; wgrad: blocks of kDepth pixels, or images
+//          outer and blocks of their pixels inner
 //
 //   producer warp   TMA → ring of kStages stages → consumer warpgroups   wgmma → accumulators
 //                                                  → shared memory → store(8 neighbours) → global
 //                                                  or apply(value) → shared memory → TMA → global
+//
+// The result lies in memory along left (kVectorLeft: then neighbours are along left), or along
+// right, as NCHW does.
 //
 // The grid is persistent: a block (a cluster of kCluster blocks along left that share the tile of
 // the right operand by multicast) makes tile after tile. Consumers make a tile together
@@ -307,7 +311,7 @@ struct contract {
       }
       if constexpr (C::kRight == kMatrix) {
         load_matrix<kRightRows, C::kRightMajor, kShared>(to_right, right, full, k, p.right,
-                                                         right_inner, right_outer, rank);
+                                                         filter + right_inner, right_outer, rank);
       } else {
         const tap_offset moved = {all.first.w + tap_w * s.offset_w,
                                   all.first.h + tap_h * s.offset_h,
@@ -424,8 +428,9 @@ struct contract {
             *reinterpret_cast<float4*>(values) = from[0];
             *reinterpret_cast<float4*>(values + 4) = from[1];
           } else {
-            left = thread % 64;
-            right = (thread / 64 + v * 2) * 8;
+            // Two lanes to 32 bytes of one place of left: whole sectors of memory.
+            left = lane % 16 + warp * 16;
+            right = (lane / 16 + v * 2) * 8;
             if (right >= here) break;
 #pragma unroll
             for (int e = 0; e < 8; ++e) values[e] = staging[(right + e) * kPitch + left];
@@ -494,8 +499,32 @@ struct contract {
     __device__ inline void finish(unsigned) const {}
   };
 
-  // Accumulators → apply, pair by pair in fragment order → boxes of 64 rows, transposed → TMA. The
-  // operands of `apply` belong to a row: rows(batch, left) reads them once for a tile.
+  // 16 columns of fragments → their place in a box, and boxes → global. A row of a box (128 bytes,
+  // swizzled) is a column of 64 places of left, or where the result lies along right a place of
+  // left with 64 columns.
+  static __device__ inline void store_columns(unsigned box, int first_column, unsigned lane,
+                                              unsigned warp, unsigned a, unsigned b, unsigned c,
+                                              unsigned d) {
+    if constexpr (C::kVectorLeft) {
+      const unsigned row = first_column + lane % 8 + lane / 16 * 8;
+      const unsigned chunk = warp * 2 + lane / 8 % 2;  // 16 bytes: 8 places of left
+      store_transposed(box + row * 128 + ((chunk ^ (row % 8)) << 4), a, b, c, d);
+    } else {
+      const unsigned row = warp * 16 + lane % 16;
+      const unsigned chunk = first_column / 8 + lane / 16;  // 16 bytes: 8 columns
+      store_fragments(box + row * 128 + ((chunk ^ (row % 8)) << 4), a, b, c, d);
+    }
+  }
+  static __device__ inline void store_box(const tensor_map& map, unsigned box, int left, int right,
+                                          const batch_place& batch) {
+    static_assert(C::kVectorLeft || kColumns % 64 == 0);
+    tma_store(map, box, C::kVectorLeft ? left : right, C::kVectorLeft ? right : left, batch.inner,
+              batch.outer);
+    tma_store_commit();
+  }
+
+  // Accumulators → apply, pair by pair in fragment order → boxes → TMA. The operands of `apply`
+  // belong to a row: rows(batch, left) reads them once for a tile.
   template <class Rows, class Apply>
   struct direct_output {
     const tensor_map& map;
@@ -536,21 +565,16 @@ struct contract {
 #pragma unroll
           for (int g = 0; g < kColumnsOfBox / 16; ++g) {
             const int e = box * kColumnsOfBox / 2 + g * 8;
-            const unsigned column = g * 16 + lane % 8 + lane / 16 * 8;
-            const unsigned chunk = warp * 2 + lane / 8 % 2;  // of 8 rows: 16 bytes
             const unsigned a = pair(acc[i][e], acc[i][e + 1], low);
             const unsigned b = pair(acc[i][e + 2], acc[i][e + 3], high);
             const unsigned c = pair(acc[i][e + 4], acc[i][e + 5], low);
             const unsigned d = pair(acc[i][e + 6], acc[i][e + 7], high);
-            store_transposed(buffer + column * 128 + ((chunk ^ (column % 8)) << 4), a, b, c, d);
+            store_columns(buffer, g * 16, lane, warp, a, b, c, d);
           }
           fence_for_copies();
           named_barrier_sync(1 + group, 128);
-          if (thread == 0) {
-            tma_store(map, buffer, first_left + i * 64, first_right + box * kColumnsOfBox,
-                      batch.inner, batch.outer);
-            tma_store_commit();
-          }
+          if (thread == 0)
+            store_box(map, buffer, first_left + i * 64, first_right + box * kColumnsOfBox, batch);
         }
       }
     }

@@ -40,6 +40,13 @@ __device__ inline void store_transposed(unsigned to, unsigned a, unsigned b) {
                "r"(b)
                : "memory");
 }
+// The same as they are: a pair stays side by side in its row.
+__device__ inline void store_fragments(unsigned to, unsigned a, unsigned b, unsigned c,
+                                       unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
 // A descriptor's address. In a cluster a shared address carries the block's rank above its 18 low
 // bits: unmasked it would spill into the next field.
 __device__ inline unsigned long long descriptor_address(unsigned address) {
