@@ -21,6 +21,7 @@ constexpr double kSharedBytesPerClock = 128;
 constexpr double kClusterClocks = 600;  // until the blocks of a cluster have met
 constexpr double kClusterBytes = 32;    // per clock, from other blocks' shared memory
 constexpr double kStoreClocks = 0.11, kDirectClocks = 0.03;  // of an element of the result
+constexpr double kRightLanes = 13;     // lanes along right that store as fast as along left
 constexpr double kReduceShare = 0.25;  // of a store, for each reduction of the result
 constexpr double kTileClocks = 900;    // to fill the pipeline and to drain it
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
@@ -102,8 +103,10 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double l2 = (tile.left + static_cast<double>(tile.right) / tile.cluster) * row / kL2Bytes;
   const double shared = (reads + writes) / kSharedBytesPerClock;
   const double step = std::max({tensor, l2, shared});
-  const double store = (tile.direct ? kDirectClocks : kStoreClocks) * tile.left * tile.right *
-                       (tile.ping_pong ? 1.2 : 1.0) * (1 + kReduceShare * tile.reductions);
+  const double narrow = tile.right_lanes > 0 ? kRightLanes / tile.right_lanes : 1;
+  const double store = (tile.direct ? kDirectClocks : kStoreClocks * narrow) * tile.left *
+                       tile.right * (tile.ping_pong ? 1.2 : 1.0) *
+                       (1 + kReduceShare * tile.reductions);
 
   // Clusters of more than two blocks leave some SMs of a GPC without work.
   const int slots = tile.split_cluster > 1

@@ -19,6 +19,8 @@ struct Sm90Tile {
   // These follow from the group, and are no knobs:
   bool direct = false;  // the result goes out by tensor map
   int reductions = 0;   // of the result over right
+  // Neighbours along right that a thread stores at once; 0 where they are along left.
+  int right_lanes = 0;
 
   int slices() const { return split_k / split_cluster; }  // that go through memory
   // Two consumer groups stand side by side along left, or along right where left has only 64 rows.

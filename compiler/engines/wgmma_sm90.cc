@@ -316,6 +316,8 @@ Sm90Tile TileFor(const Group& group, const Sm90Plan& plan, Sm90Tile tile) {
     AdaptTile(EpilogueReductions(group).tile(), plan, tile);
   else
     AdaptTile(group, plan, tile);
+  if (!tile.direct && StoresAlongRight(plan, tile))
+    tile.right_lanes = PixelVectorsOf(group.graph, ContractionOf(group)).lanes;
   return tile;
 }
 
@@ -419,9 +421,7 @@ double StoreSeconds(const Group& group, const Target& target, const Sm90Plan& pl
                     const Sm90Tile& tile) {
   if (tile.direct && plan.along_right) return 0;
   if (!StoresAlongRight(plan, tile)) return ScatteredSeconds(group, target);
-  // Narrow stores fill as little of a sector as scattered ones do.
-  const double narrow = 2.0 / std::max(PixelVectorsOf(group.graph, ContractionOf(group)).lanes, 2);
-  return narrow * ScatteredSeconds(group, target) + ScatteredSeconds(group, target, false);
+  return ScatteredSeconds(group, target, false);
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
