@@ -119,7 +119,9 @@ DividedGroup BestDivision(const Group& group, const PassContext& context,
   if (subsets == 1) return {};
   DividedGroup best;
   double least = kWorthwhile * ModelledSeconds(group, context.target, context.inputs);
-  for (unsigned subset = subsets - 1; subset > 0; --subset) {
+  // Results last: moving them has to pay by the margin, too, against having them written in place.
+  for (unsigned subset = 1; subset < subsets; ++subset) {
+    if (subset == 1u << operands && !best.groups.empty()) least *= kWorthwhile;
     Division division{.results = (subset >> operands) != 0};
     for (size_t i = 0; i < operands; ++i)
       if ((subset >> i) & 1) division.operands.push_back(all.operands[i]);
