@@ -273,14 +273,32 @@ int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const 
   return GeometryOf(*plan, TileOf(*plan, target, knobs), target).shared_bytes;
 }
 
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+// The tile for many images is the one that all batch sizes share.
+constexpr int64_t kManyImages = 1024;
+
+std::vector<Proposal> Proposals(const Group& group, const Target& target) {
   const auto plan = PlanHalo(group);
   if (!plan.ok()) return {};
-  std::vector<std::vector<int>> all;
-  for (const HaloTile& tile : LegalTiles(*plan, target)) all.push_back({tile.rows, tile.width});
+  HaloPlan many = *plan;
+  many.images = kManyImages;
+  const HaloTile shared = TileOf(many, target, DefaultKnobs(kConvHaloSm90Engine));
   const HaloTile best = TileOf(*plan, target, DefaultKnobs(kConvHaloSm90Engine));
-  const auto first = std::ranges::find(all, std::vector<int>{best.rows, best.width});
-  if (first != all.end()) std::rotate(all.begin(), first, first + 1);
+  const double floor_bytes = static_cast<double>(FloorBytes(group));
+  const double scattered = ScatteredSeconds(group, target);
+  std::vector<Proposal> all;
+  for (const HaloTile& tile : LegalTiles(*plan, target)) {
+    all.push_back({.knobs = {tile.rows, tile.width},
+                   .seconds = HaloSeconds(*plan, tile, target, floor_bytes) + scattered,
+                   .shared_bytes = GeometryOf(*plan, tile, target).shared_bytes,
+                   .preference = tile == shared ? 0 : Proposal::kNotPreferred});
+    if (tile == best) std::rotate(all.begin(), all.end() - 1, all.end());
+  }
+  return all;
+}
+
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  std::vector<std::vector<int>> all;
+  for (Proposal& p : Proposals(group, target)) all.push_back(std::move(p.knobs));
   return all;
 }
 
@@ -297,6 +315,7 @@ const Engine kConvHaloSm90Engine = {.name = "conv_halo_sm90",
                                     .cost = Cost,
                                     .lower = Lower,
                                     .shared_bytes = SharedBytesOf,
-                                    .candidates = Candidates};
+                                    .candidates = Candidates,
+                                    .propose = Proposals};
 
 }  // namespace kiln::compiler

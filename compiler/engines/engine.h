@@ -30,6 +30,19 @@ struct EngineNotes {
 // The cost of knobs that make no kernel for a group.
 inline constexpr double kNoSeconds = std::numeric_limits<double>::infinity();
 
+// A configuration worth considering for a group.
+struct Proposal {
+  std::vector<int> knobs = {};
+  double seconds = kNoSeconds;  // modelled, for ranking only
+  int64_t shared_bytes = 0;     // of a block; 0 where it always fits in 48 KB
+  // What heuristics take where the model sees little difference, lowest first, so that layers and
+  // batch sizes share kernels. It follows from the knobs and from what makes the kernel's text,
+  // never from extents that the kernel takes as arguments.
+  int preference = kNotPreferred;
+
+  static constexpr int kNotPreferred = std::numeric_limits<int>::max();
+};
+
 struct Engine {
   const char* name;
   int version;  // part of tuning keys: raised when the same knobs make another kernel
@@ -48,6 +61,9 @@ struct Engine {
   // all legal. Null: NeighbouringKnobs, which is right for few knobs that hardly depend on one
   // another.
   std::vector<std::vector<int>> (*candidates)(const Group& group, const Target& target) = nullptr;
+  // The candidates with what `cost` and `shared_bytes` say of each, where that is cheaper for all
+  // at once, and with preferences. Null: they are asked one by one, and none is preferred.
+  std::vector<Proposal> (*propose)(const Group& group, const Target& target) = nullptr;
 };
 
 std::span<const Engine> Engines();
@@ -69,6 +85,8 @@ std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine);
 // for the group, or NeighbouringKnobs. Never empty.
 std::vector<std::vector<int>> CandidateKnobs(const Engine& engine, const Group& group,
                                              const Target& target);
+// The same with their costs.
+std::vector<Proposal> Propose(const Engine& engine, const Group& group, const Target& target);
 // Defaults with `settings` applied; an unknown knob or an illegal value is an error that lists the
 // legal ones.
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings);
@@ -76,6 +94,8 @@ Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSet
 // that says how much it has. Asked after `supports`.
 Status FitsShared(const Engine& engine, const Group& group, const Target& target,
                   std::span<const int> knobs);
+Status FitsShared(const Engine& engine, const Group& group, const Target& target,
+                  const Proposal& proposal);
 // "tile=64,unroll=4"
 std::string KnobText(const Engine& engine, std::span<const int> values);
 

@@ -51,6 +51,7 @@ Result<HaloPlan> PlanHalo(const Group& group);
 // Places of a tile. A width of 0 is that of the image.
 struct HaloTile {
   int rows = 1, width = 0;
+  bool operator==(const HaloTile&) const = default;
 };
 
 // What follows from plan and tile.

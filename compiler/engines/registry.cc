@@ -74,6 +74,23 @@ std::vector<std::vector<int>> CandidateKnobs(const Engine& engine, const Group& 
   return all;
 }
 
+std::vector<Proposal> Propose(const Engine& engine, const Group& group, const Target& target) {
+  if (engine.propose != nullptr) {
+    std::vector<Proposal> all = engine.propose(group, target);
+    if (!all.empty()) return all;
+  }
+  const bool asks_shared =
+      engine.shared_bytes != nullptr && target.is_cuda() && !LaunchesNothing(group);
+  std::vector<Proposal> all;
+  for (std::vector<int>& knobs : CandidateKnobs(engine, group, target)) {
+    Proposal p{.knobs = std::move(knobs)};
+    if (asks_shared) p.shared_bytes = engine.shared_bytes(group, target, p.knobs);
+    if (p.shared_bytes <= target.shared_limit()) p.seconds = engine.cost(group, target, p.knobs);
+    all.push_back(std::move(p));
+  }
+  return all;
+}
+
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings) {
   std::vector<int> values = DefaultKnobs(engine);
   for (const KnobSetting& s : settings) {
@@ -97,11 +114,18 @@ Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSet
 Status FitsShared(const Engine& engine, const Group& group, const Target& target,
                   std::span<const int> knobs) {
   if (engine.shared_bytes == nullptr || !target.is_cuda() || LaunchesNothing(group)) return {};
-  const int64_t bytes = engine.shared_bytes(group, target, knobs);
-  if (bytes <= target.shared_limit()) return {};
+  return FitsShared(engine, group, target,
+                    Proposal{.knobs = {knobs.begin(), knobs.end()},
+                             .shared_bytes = engine.shared_bytes(group, target, knobs)});
+}
+
+Status FitsShared(const Engine& engine, const Group& group, const Target& target,
+                  const Proposal& proposal) {
+  const int64_t bytes = proposal.shared_bytes;
+  if (bytes <= target.shared_limit() || !target.is_cuda() || LaunchesNothing(group)) return {};
   return Status::Error(Code::kSharedMemoryInsufficient,
                        "{} needs {} bytes of shared memory a block; {} has {}{}",
-                       KnobText(engine, knobs), bytes, target.arch, target.shared_limit(),
+                       KnobText(engine, proposal.knobs), bytes, target.arch, target.shared_limit(),
                        target.minimal_launch ? " under KILN_LAUNCH=minimal" : "");
 }
 

@@ -299,25 +299,35 @@ class Schedule {
 // ---- the engine's row
 // --------------------------------------------------------------------------------------
 
-// The tile of the knobs, and whether its result can go out by tensor map. `group` is what tiles
-// make.
-void AdaptTile(const Group& group, const Sm90Plan& plan, Sm90Tile& tile) {
-  const graph::Node& anchor = ContractionOf(group);
-  const int64_t rank = group.graph[anchor.outputs[0]].rank();
-  const int64_t dim = plan.is_conv ? 1 : plan.left_is_a ? rank - 2 : rank - 1;
-  tile.direct = tile.split_k == 1 && tile.columns() % 16 == 0 && plan.type != DType::kI8 &&
-                (!plan.along_right || tile.columns() % 64 == 0) &&
-                AppliesByRow(group.graph, anchor, dim) && PlanSm90Output(group, plan).ok();
+// What a tile's form depends on besides its knobs.
+struct TileContext {
+  int reductions = 0;
+  bool stores_by_map = false;  // where the tile lets it
+  int right_lanes = 0;         // of results that are stored along right
+};
+
+TileContext ContextOf(const Group& group, const Sm90Plan& plan) {
+  const auto stores_by_map = [&](const Group& made) {
+    const graph::Node& anchor = ContractionOf(made);
+    const int64_t rank = made.graph[anchor.outputs[0]].rank();
+    const int64_t dim = plan.is_conv ? 1 : plan.left_is_a ? rank - 2 : rank - 1;
+    return plan.type != DType::kI8 && AppliesByRow(made.graph, anchor, dim) &&
+           PlanSm90Output(made, plan).ok();
+  };
+  const int reductions = CountReductions(group);
+  // What tiles make is the group without its reductions.
+  return {.reductions = reductions,
+          .stores_by_map = reductions > 0 ? stores_by_map(EpilogueReductions(group).tile())
+                                          : stores_by_map(group),
+          .right_lanes =
+              plan.along_right ? PixelVectorsOf(group.graph, ContractionOf(group)).lanes : 0};
 }
 
-Sm90Tile TileFor(const Group& group, const Sm90Plan& plan, Sm90Tile tile) {
-  tile.reductions = CountReductions(group);
-  if (tile.reductions > 0)
-    AdaptTile(EpilogueReductions(group).tile(), plan, tile);
-  else
-    AdaptTile(group, plan, tile);
-  if (!tile.direct && StoresAlongRight(plan, tile))
-    tile.right_lanes = PixelVectorsOf(group.graph, ContractionOf(group)).lanes;
+Sm90Tile TileFor(const TileContext& context, const Sm90Plan& plan, Sm90Tile tile) {
+  tile.reductions = context.reductions;
+  tile.direct = context.stores_by_map && tile.split_k == 1 && tile.columns() % 16 == 0 &&
+                (!plan.along_right || tile.columns() % 64 == 0);
+  if (!tile.direct && StoresAlongRight(plan, tile)) tile.right_lanes = context.right_lanes;
   return tile;
 }
 
@@ -397,7 +407,7 @@ Status SupportsTf32(const Group& group, const Target& target) {
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group));
-  const Sm90Tile tile = TileFor(group, plan, TileOf(knobs));
+  const Sm90Tile tile = TileFor(ContextOf(group, plan), plan, TileOf(knobs));
   if (!IsLegal(plan, tile, target))
     return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
                          KnobText(kWgmmaSm90Engine, knobs));
@@ -416,31 +426,52 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   return lowered;
 }
 
-// What results and operands of the epilogue cost that do not lie as the tile stores them.
-double StoreSeconds(const Group& group, const Target& target, const Sm90Plan& plan,
-                    const Sm90Tile& tile) {
-  if (tile.direct && plan.along_right) return 0;
-  if (!StoresAlongRight(plan, tile)) return ScatteredSeconds(group, target);
-  return ScatteredSeconds(group, target, false);
-}
+// Asks for one tile after the other of a group, which is planned once.
+class Model {
+ public:
+  Model(const Group& group, const Target& target, const Sm90Plan& plan)
+      : target_(target),
+        plan_(plan),
+        context_(ContextOf(group, plan)),
+        floor_bytes_(static_cast<double>(FloorBytes(group))),
+        scattered_(ScatteredSeconds(group, target)),
+        scattered_operands_(ScatteredSeconds(group, target, false)) {}
+
+  Sm90Tile Tile(const Sm90Tile& knobs) const { return TileFor(context_, plan_, knobs); }
+  double Seconds(const Sm90Tile& tile) const {
+    if (!IsLegal(plan_, tile, target_)) return kNoSeconds;
+    return Sm90Seconds(plan_, tile, target_, floor_bytes_) + StoreSeconds(tile);
+  }
+
+ private:
+  // What results and operands of the epilogue cost that do not lie as the tile stores them.
+  double StoreSeconds(const Sm90Tile& tile) const {
+    if (tile.direct && plan_.along_right) return 0;
+    return StoresAlongRight(plan_, tile) ? scattered_operands_ : scattered_;
+  }
+
+  const Target& target_;
+  const Sm90Plan& plan_;
+  const TileContext context_;
+  const double floor_bytes_, scattered_, scattered_operands_;
+};
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group);
   if (!plan.ok()) return kNoSeconds;
-  const Sm90Tile tile = TileFor(group, *plan, TileOf(knobs));
-  if (!IsLegal(*plan, tile, target)) return kNoSeconds;
-  return Sm90Seconds(*plan, tile, target, static_cast<double>(FloorBytes(group))) +
-         StoreSeconds(group, target, *plan, tile);
+  const Model model(group, target, *plan);
+  return model.Seconds(model.Tile(TileOf(knobs)));
 }
 
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group);
-  return plan.ok() ? SharedBytes(*plan, TileFor(group, *plan, TileOf(knobs)), target) : 0;
+  if (!plan.ok()) return 0;
+  return SharedBytes(*plan, TileFor(ContextOf(group, *plan), *plan, TileOf(knobs)), target);
 }
 
 // The tile with every split of k that is legal and fills no more than two waves.
 void AddSplits(const Sm90Plan& plan, const Target& target, Sm90Tile tile,
-               std::vector<std::vector<int>>& all) {
+               std::vector<Sm90Tile>& all) {
   const int64_t tiles =
       CeilDiv(plan.left_size, tile.left) * CeilDiv(plan.right_size, tile.right) * plan.batches;
   for (const int split : kSplitDomain) {
@@ -449,33 +480,83 @@ void AddSplits(const Sm90Plan& plan, const Target& target, Sm90Tile tile,
     tile.split_k = split;
     for (const int parts : kSplitClusterDomain) {
       tile.split_cluster = parts;
-      if (IsLegal(plan, tile, target)) all.push_back(KnobsOf(tile));
+      if (IsLegal(plan, tile, target)) all.push_back(tile);
     }
   }
 }
 
 // Legal tiles that do not waste most of themselves.
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  std::vector<std::vector<int>> all;
-  const auto plan = PlanSm90(group);
-  if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
-  const bool reduces = CountReductions(group) > 0;
+std::vector<Sm90Tile> UsefulTiles(const Sm90Plan& plan, const Target& target, const Model& model,
+                                  bool reduces) {
+  std::vector<Sm90Tile> all;
   for (const int left : kLeftDomain) {
-    if (left > 64 && left / 2 >= plan->left_size) continue;
+    if (left > 64 && left / 2 >= plan.left_size) continue;
     for (const int right : kRightDomain) {
-      if (right > 8 && right / 2 >= AlignUp(plan->right_size, 8)) continue;
+      if (right > 8 && right / 2 >= AlignUp(plan.right_size, 8)) continue;
       for (const int cluster : kClusterDomain) {
-        if (cluster > 1 && plan->left_size <= left) continue;
+        if (cluster > 1 && plan.left_size <= left) continue;
         for (const int ping_pong : kScheduleDomain) {
           Sm90Tile tile{
               .left = left, .right = right, .cluster = cluster, .ping_pong = ping_pong != 0};
-          if (reduces) tile = TileFor(group, *plan, tile);
-          AddSplits(*plan, target, tile, all);
+          if (reduces) tile = model.Tile(tile);
+          AddSplits(plan, target, tile, all);
         }
       }
     }
   }
-  if (all.empty()) all.push_back(DefaultKnobs(kWgmmaSm90Engine));
+  if (all.empty()) all.push_back(TileOf(DefaultKnobs(kWgmmaSm90Engine)));
+  return all;
+}
+
+// The tiles that convolutions share where they cost little more than the best, found from the
+// layers of ResNet-50 at batch sizes of 16 to 256 (docs/compile-cost.md).
+struct SharedTile {
+  int left, right, cluster;
+  bool ping_pong, splits;
+
+  bool operator==(const SharedTile&) const = default;
+};
+constexpr SharedTile kForwardTiles[] = {
+    {128, 256, 2, false, false}, {64, 192, 2, true, false}, {64, 128, 2, true, false}};
+constexpr SharedTile kPhasedTiles[] = {
+    {128, 128, 2, true, false}, {64, 192, 2, true, false}, {128, 256, 2, false, false}};
+constexpr SharedTile kWgradTiles[] = {{64, 128, 2, true, true},
+                                      {64, 128, 2, true, false},
+                                      {64, 64, 1, true, true},
+                                      {128, 256, 2, false, true}};
+
+int PreferenceOf(const Sm90Plan& plan, const Sm90Tile& tile) {
+  if (!plan.is_conv || tile.split_cluster > 1) return Proposal::kNotPreferred;
+  std::span<const SharedTile> shared = kForwardTiles;
+  if (plan.padded_channels != 0) shared = kWgradTiles;
+  if (!plan.phases.empty()) shared = kPhasedTiles;
+  const SharedTile form{tile.left, tile.right, tile.cluster, tile.ping_pong, tile.split_k > 1};
+  const auto found = std::ranges::find(shared, form);
+  return found == shared.end() ? Proposal::kNotPreferred : static_cast<int>(found - shared.begin());
+}
+
+std::vector<Proposal> Proposals(const Group& group, const Target& target) {
+  const auto plan = PlanSm90(group);
+  if (!plan.ok()) return {};
+  const Model model(group, target, *plan);
+  std::vector<Proposal> all;
+  for (const Sm90Tile& knobs : UsefulTiles(*plan, target, model, CountReductions(group) > 0)) {
+    const Sm90Tile tile = model.Tile(knobs);
+    all.push_back({.knobs = KnobsOf(tile),
+                   .seconds = model.Seconds(tile),
+                   .shared_bytes = SharedBytes(*plan, tile, target),
+                   .preference = PreferenceOf(*plan, tile)});
+  }
+  return all;
+}
+
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  const auto plan = PlanSm90(group);
+  if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
+  const Model model(group, target, *plan);
+  std::vector<std::vector<int>> all;
+  for (const Sm90Tile& tile : UsefulTiles(*plan, target, model, CountReductions(group) > 0))
+    all.push_back(KnobsOf(tile));
   return all;
 }
 
@@ -508,7 +589,8 @@ const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
                                  .cost = Cost,
                                  .lower = Lower,
                                  .shared_bytes = SharedBytesOf,
-                                 .candidates = Candidates};
+                                 .candidates = Candidates,
+                                 .propose = Proposals};
 
 // Tensor maps round f32 to TF32 on the way; wgmma takes it along k only, and so from plans whose
 // operands are both contiguous there.
@@ -521,6 +603,7 @@ const Engine kWgmmaSm90Tf32Engine = {
     .cost = Cost,
     .lower = Lower,
     .shared_bytes = SharedBytesOf,
-    .candidates = Candidates};
+    .candidates = Candidates,
+    .propose = Proposals};
 
 }  // namespace kiln::compiler

@@ -21,9 +21,7 @@ constexpr int64_t kWideBytes = 16;
 
 // Of what only moves data, engines never round.
 double ModelledSeconds(const Group& group, const Target& target, Inputs inputs) {
-  const std::vector<Candidate> ranked =
-      RankCandidates(group, target, group.moves_data ? Inputs::kExact : inputs);
-  return ranked.empty() ? kNoSeconds : ranked.front().seconds;
+  return LeastSeconds(RankCandidates(group, target, group.moves_data ? Inputs::kExact : inputs));
 }
 
 // Elements of which 16 bytes are made.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 
 #include "compiler/engines/engine.h"
+#include "compiler/tune/candidates.h"
 #include "ir/base/check.h"
 #include "ir/base/env.h"
 
@@ -13,38 +13,16 @@ namespace kiln::compiler {
 namespace {
 
 void Pick(Group& group, int index, const Target& target) {
-  const auto engines = Engines();
-  for (size_t e = 0; e < engines.size(); ++e) {
-    if (Status status = engines[e].supports(group, target); !status.ok()) {
-      group.declined.push_back(fmt::format("{}: {}", engines[e].name, status.message()));
-      continue;
-    }
-    if (OnlyOnRequest(engines[e])) {
-      group.declined.push_back(fmt::format("{}: is for those who ask for it", engines[e].name));
-      continue;
-    }
-    Status too_large;  // of the first knobs that do not fit
-    bool fits_any = false;
-    for (std::vector<int>& knobs : CandidateKnobs(engines[e], group, target)) {
-      if (Status fits = FitsShared(engines[e], group, target, knobs); !fits.ok()) {
-        if (too_large.ok()) too_large = std::move(fits);
-        continue;
-      }
-      fits_any = true;
-      double cost = engines[e].cost(group, target, knobs);
-      // As in RankCandidates: a cost that is no number must not win because nothing is below it.
-      if (std::isnan(cost)) cost = kNoSeconds;
-      if (group.engine >= 0 && cost >= group.cost) continue;
-      group.engine = static_cast<int>(e);
-      group.knobs = std::move(knobs);
-      group.cost = cost;
-    }
-    if (!fits_any)
-      group.declined.push_back(fmt::format("{}: {}", engines[e].name, too_large.message()));
-  }
-  group.least_cost = group.cost;
+  const std::vector<Candidate> ranked = RankCandidates(
+      group, target, Inputs::kExact, [&](const Engine& engine, std::string_view reason) {
+        group.declined.push_back(fmt::format("{}: {}", engine.name, reason));
+      });
   // The generic engines take every group: this is the promise of the partitioner.
-  CHECK(group.engine >= 0, "no engine takes group {}", index);
+  CHECK(!ranked.empty(), "no engine takes group {}", index);
+  group.engine = ranked.front().engine;
+  group.knobs = ranked.front().knobs;
+  group.cost = ranked.front().seconds;
+  group.least_cost = LeastSeconds(ranked);
   if (!EnvFlag(Env::kWhy)) return;
   for (const std::string& reason : group.declined)
     fmt::print(stderr, "kiln: group {}: {}\n", index, reason);

@@ -5,28 +5,88 @@
 #include <set>
 
 namespace kiln::compiler {
+namespace {
+
+struct Ranked {
+  Candidate candidate;
+  int preference = Proposal::kNotPreferred;
+
+  double seconds() const { return candidate.seconds; }
+};
+
+// All proposals of the engine that fit the target; why the first one does not, where none does.
+void AddProposals(int index, const Group& group, const Target& target, std::vector<Ranked>& all,
+                  const Declined& declined) {
+  const Engine& engine = Engines()[static_cast<size_t>(index)];
+  const size_t before = all.size();
+  Status too_large;
+  std::set<std::vector<int>> seen;
+  for (Proposal& p : Propose(engine, group, target)) {
+    if (Status fits = FitsShared(engine, group, target, p); !fits.ok()) {
+      if (too_large.ok()) too_large = std::move(fits);
+      continue;
+    }
+    if (!seen.insert(p.knobs).second) continue;
+    // A cost that is no number must not win because nothing is below it.
+    const double seconds = std::isnan(p.seconds) ? kNoSeconds : p.seconds;
+    all.push_back(
+        {{.engine = index, .knobs = std::move(p.knobs), .seconds = seconds}, p.preference});
+  }
+  if (all.size() == before && declined) declined(engine, too_large.message());
+}
+
+// The place of the choice in a list that is sorted by seconds. Only the engine that the model likes
+// best is asked for its preferences.
+size_t ChoiceIn(const std::vector<Ranked>& sorted) {
+  const Candidate& best = sorted.front().candidate;
+  if (!std::isfinite(best.seconds)) return 0;
+  const auto is_preferred = [&](const Ranked& r) {
+    return r.candidate.engine == best.engine && r.preference != Proposal::kNotPreferred &&
+           r.seconds() <= best.seconds * kWorthAKernel;
+  };
+  const auto first = std::ranges::find_if(sorted, is_preferred);
+  if (first == sorted.end()) return 0;
+  auto choice = first;
+  for (auto it = first; it != sorted.end() && it->seconds() <= first->seconds() * kAsGood; ++it)
+    if (is_preferred(*it) && it->preference < choice->preference) choice = it;
+  return static_cast<size_t>(choice - sorted.begin());
+}
+
+}  // namespace
 
 bool Offers(Inputs inputs, const Engine& engine) {
   return inputs == Inputs::kRounded ? OnlyRoundsInputs(engine) : !OnlyOnRequest(engine);
 }
 
-std::vector<Candidate> RankCandidates(const Group& group, const Target& target, Inputs inputs) {
-  std::vector<Candidate> ranked;
+std::vector<Candidate> RankCandidates(const Group& group, const Target& target, Inputs inputs,
+                                      const Declined& declined) {
+  std::vector<Ranked> all;
   const auto engines = Engines();
   for (size_t e = 0; e < engines.size(); ++e) {
-    if (!Offers(inputs, engines[e]) || !engines[e].supports(group, target).ok()) continue;
-    std::set<std::vector<int>> seen;
-    for (std::vector<int>& knobs : CandidateKnobs(engines[e], group, target)) {
-      if (!seen.insert(knobs).second) continue;
-      if (!FitsShared(engines[e], group, target, knobs).ok()) continue;
-      double seconds = engines[e].cost(group, target, knobs);
-      if (std::isnan(seconds)) seconds = kNoSeconds;
-      ranked.push_back(
-          {.engine = static_cast<int>(e), .knobs = std::move(knobs), .seconds = seconds});
+    const bool offered = Offers(inputs, engines[e]);
+    if (!offered && !declined) continue;
+    if (Status status = engines[e].supports(group, target); !status.ok()) {
+      if (declined) declined(engines[e], status.message());
+    } else if (!offered) {
+      declined(engines[e], "is for those who ask for it");
+    } else {
+      AddProposals(static_cast<int>(e), group, target, all, declined);
     }
   }
-  std::ranges::stable_sort(ranked, {}, &Candidate::seconds);
+  std::ranges::stable_sort(all, {}, &Ranked::seconds);
+  std::vector<Candidate> ranked;
+  if (all.empty()) return ranked;
+  const auto choice = all.begin() + static_cast<std::ptrdiff_t>(ChoiceIn(all));
+  std::rotate(all.begin(), choice, choice + 1);
+  ranked.reserve(all.size());
+  for (Ranked& r : all) ranked.push_back(std::move(r.candidate));
   return ranked;
+}
+
+double LeastSeconds(const std::vector<Candidate>& candidates) {
+  double least = kNoSeconds;
+  for (const Candidate& c : candidates) least = std::min(least, c.seconds);
+  return least;
 }
 
 }  // namespace kiln::compiler

@@ -1,20 +1,39 @@
 // Candidates: every way to run a group that the engines propose, in the order in which the cost
 // model would try them. Heuristics show the list to clients, pick-engine takes its head, and tuning
 // times it from the front.
+//
+// A kernel is compiled once and serves every shape of its structure, so the head is not simply what
+// the model likes best: where a configuration that the engine prefers is within a few percent of
+// it, that one stands first. Models err by more, a few tiles serve most layers of a network, and
+// another batch size mostly finds its kernels there. The choice follows from group and target
+// alone; it never looks at what happens to be compiled, so that it can be reproduced.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "compiler/engines/engine.h"
 
 namespace kiln::compiler {
 
+// What a kernel of its own must gain, and what does not count among preferred ones.
+inline constexpr double kWorthAKernel = 1.10;
+inline constexpr double kAsGood = 1.02;
+
 // Whether lists of the engine's kind have it.
 bool Offers(Inputs inputs, const Engine& engine);
 
-// Without duplicates, cheapest first; among equals in the order of the registry and of the engine's
-// own list, so that defaults stay in front. Costs that are no number come last.
+// Hears of an engine that proposes nothing, and why.
+using Declined = std::function<void(const Engine& engine, std::string_view reason)>;
+
+// Without duplicates; the choice first, then cheapest first, among equals in the order of the
+// registry and of the engine's own list, so that defaults stay in front. Costs that are no number
+// come last.
 std::vector<Candidate> RankCandidates(const Group& group, const Target& target,
-                                      Inputs inputs = Inputs::kExact);
+                                      Inputs inputs = Inputs::kExact,
+                                      const Declined& declined = {});
+
+// Of the candidate that the model likes best; kNoSeconds where there is none.
+double LeastSeconds(const std::vector<Candidate>& candidates);
 
 }  // namespace kiln::compiler
