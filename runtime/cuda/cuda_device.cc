@@ -8,6 +8,7 @@
 #include "ir/base/env.h"
 #include "ir/base/log.h"
 #include "runtime/cuda/cuda_context.h"
+#include "runtime/cuda/l2_flush.h"
 #include "runtime/cuda/tensor_map.h"
 
 namespace kiln::runtime {
@@ -260,20 +261,15 @@ Result<double> CudaDevice::Measure(std::function<Status()> run, int repeats, Str
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
   EventPair events(driver_);
   if (events.end == nullptr) return Status::Error(Code::kCudaDriver, "cuEventCreate failed");
-  const int64_t flush_bytes = 2 * target_.l2_bytes;
-  ASSIGN_OR_RETURN(void* flush, Allocate(flush_bytes));
-  auto free = [this](void* pointer) { Free(pointer); };
-  std::unique_ptr<void, decltype(free)> flush_owner(flush, free);
-
+  ASSIGN_OR_RETURN(const std::unique_ptr<L2Flush> flush, L2Flush::Make(*this));
   RETURN_IF_ERROR(run());  // outside the clock: first use
   RETURN_IF_ERROR(driver_.Check(driver_.StreamSynchronize(stream), "cuStreamSynchronize"));
   std::vector<double> seconds;
   for (int i = 0; i < repeats; ++i) {
-    // The fill also keeps the GPU busy while the host prepares the run, so that host time is not
+    // The flush also keeps the GPU busy while the host prepares the run, so that host time is not
     // measured.
-    CuResult result = driver_.MemsetD8Async(Address(flush), static_cast<unsigned char>(i),
-                                            static_cast<size_t>(flush_bytes), stream);
-    if (result == kCuSuccess) result = driver_.EventRecord(events.start, stream);
+    RETURN_IF_ERROR(flush->Run(stream));
+    CuResult result = driver_.EventRecord(events.start, stream);
     RETURN_IF_ERROR(driver_.Check(result, "cuEventRecord"));
     RETURN_IF_ERROR(run());
     float milliseconds = 0;
