@@ -13,6 +13,7 @@
 #include "compiler/compile.h"
 #include "compiler/tune/candidates.h"
 #include "ir/base/env.h"
+#include "ir/graph/ops.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/device_select.h"
 #include "runtime/executable.h"
@@ -180,6 +181,16 @@ class DeviceSession final : public Session {
                : compiler::Inputs::kExact;
   }
 
+  // Only then there is something to round.
+  static bool MultipliesF32(const graph::Graph& graph) {
+    return std::ranges::any_of(graph.nodes, [&](const graph::Node& node) {
+      return graph::Has(node, graph::kContraction) &&
+             std::ranges::any_of(node.inputs, [&](graph::TensorId id) {
+               return id >= 0 && graph[id].dtype == DType::kF32;
+             });
+    });
+  }
+
   // Of the leading group, in the order of the list; the seconds are the whole plan's.
   Result<std::vector<compiler::Candidate>> CandidatesOf(const graph::Graph& graph, RankMode mode,
                                                         compiler::Inputs inputs) const {
@@ -203,7 +214,8 @@ class DeviceSession final : public Session {
     ASSIGN_OR_RETURN(std::vector<compiler::Candidate> exact,
                      CandidatesOf(graph, mode, compiler::Inputs::kExact));
     // As NVIDIA's library, whose switch this is: clients that want exact products filter by notes.
-    if (mode == RankMode::kFallback || GetEnv(Env::kTf32Override) == "0") return exact;
+    if (mode == RankMode::kFallback || !MultipliesF32(graph) || GetEnv(Env::kTf32Override) == "0")
+      return exact;
     ASSIGN_OR_RETURN(std::vector<compiler::Candidate> rounded,
                      CandidatesOf(graph, mode, compiler::Inputs::kRounded));
     // Each list keeps its order, which may be that of measured times.

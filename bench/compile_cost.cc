@@ -125,8 +125,10 @@ int Run(const Options& options) {
     }
     if (!is_first) continue;
     const auto times = PlanMilliseconds(*problems);
-    fmt::print("  host time of a plan: {:.2f} ms in the median, {:.2f} at most\n", Median(times),
-               *std::ranges::max_element(times));
+    const auto slowest = std::ranges::max_element(times);
+    fmt::print("  host time of a plan: {:.2f} ms in the median, {:.2f} at most, of {}\n",
+               Median(times), *slowest,
+               (*problems)[static_cast<size_t>(slowest - times.begin())].name);
     if (options.nvrtc) ReportKernels(*step);
   }
   return 0;

@@ -36,8 +36,7 @@ struct Proposal {
   double seconds = kNoSeconds;  // modelled, for ranking only
   int64_t shared_bytes = 0;     // of a block; 0 where it always fits in 48 KB
   // What heuristics take where the model sees little difference, lowest first, so that layers and
-  // batch sizes share kernels. It follows from the knobs and from what makes the kernel's text,
-  // never from extents that the kernel takes as arguments.
+  // batch sizes share kernels. It never follows from the batch size.
   int preference = kNotPreferred;
 
   static constexpr int kNotPreferred = std::numeric_limits<int>::max();
