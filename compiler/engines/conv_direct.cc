@@ -7,15 +7,18 @@
 //   FMA units      any dtype and layout below 16 channels a group (conv_direct_simt.cc)
 //
 // and likewise for wgrad: tensor cores (conv_direct_wgrad_mma.cc), and FMA units for depthwise
-// convolutions that those do not take (conv_direct_wgrad.cc).
+// convolutions that those do not take (conv_direct_wgrad.cc). Depthwise convolutions that can come
+// by asynchronous copies have a third: a ring of input rows in shared memory (conv_direct_ring.cc).
 #include "compiler/engines/conv_direct.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/conv_direct_designs.h"
+#include "compiler/engines/conv_direct_ring.h"
 #include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/knob_types.h"
 
@@ -28,13 +31,21 @@ constexpr int kRowsDomain[] = {2, 4, 1};
 constexpr int kColsDomain[] = {4, 2};
 constexpr int kStepsDomain[] = {4, 1, 8};
 constexpr int kRunDomain[] = {8, 4};
+constexpr int kStripDomain[] = {4, 7, 8, 2, 0};  // of the ring; 0: another design
+constexpr int kLanesDomain[] = {2, 4};
+constexpr int kSlabDomain[] = {64, 32};
+constexpr int kPiecesDomain[] = {1, 2, 4};
 constexpr KnobRow kKnobs[] = {
     {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
     {.name = "cols", .cudnn_type = kKnobTileCols, .domain = kColsDomain},
     {.name = "steps", .cudnn_type = kKnobTileSize, .domain = kStepsDomain},
     {.name = "run", .cudnn_type = kKnobLoadSize, .domain = kRunDomain},
+    {.name = "strip", .cudnn_type = kKnobTileN, .domain = kStripDomain},
+    {.name = "lanes", .cudnn_type = kKnobArraySizePerThread, .domain = kLanesDomain},
+    {.name = "slab", .cudnn_type = kKnobTileM, .domain = kSlabDomain},
+    {.name = "pieces", .cudnn_type = kKnobSplitKSlices, .domain = kPiecesDomain},
 };
-enum { kRows, kCols, kSteps, kRun };
+enum { kRows, kCols, kSteps, kRun, kStrip, kLanes, kSlab, kPieces };
 
 // Statements of the unrolled walk that a kernel may have: the largest tile of a 7x7 filter.
 constexpr int64_t kMostProducts = 4096;
@@ -42,6 +53,17 @@ constexpr int64_t kMostPerGroup = 32, kMostSimtPerGroup = 15, kMostStride = 4;
 
 DirectKnobs KnobsOf(std::span<const int> k) {
   return {.rows = k[kRows], .cols = k[kCols], .steps = k[kSteps], .run = k[kRun]};
+}
+
+// The ring's plan, where it makes the group with these knobs.
+std::optional<RingPlan> RingOf(const Group& group, const Target& target, const ConvShape& shape,
+                               std::span<const int> k) {
+  if (k[kStrip] == 0 || !TakesRing(group, target, shape)) return {};
+  const RingPlan plan =
+      RingPlanOf(group, target, shape,
+                 {.strip = k[kStrip], .lanes = k[kLanes], .slab = k[kSlab], .pieces = k[kPieces]});
+  if (!plan.fits) return {};
+  return plan;
 }
 
 bool TakesMma(const Group& group, const Target& target, const ConvShape& shape) {
@@ -125,6 +147,7 @@ Status Supports(const Group& group, const Target& target) {
 
 int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
+  if (const auto ring = RingOf(group, target, shape, knobs)) return ring->shared_bytes;
   if (shape.is_wgrad())
     return TakesWgradMma(group, target, shape)
                ? WgradMmaPlanOf(group, target, shape, KnobsOf(knobs)).shared_bytes
@@ -134,6 +157,8 @@ int64_t SharedBytes(const Group& group, const Target& target, std::span<const in
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const ConvShape shape = ShapeOf(group);
+  if (const auto ring = RingOf(group, target, shape, knobs))
+    return LowerRing(group, target, shape, *ring);
   if (shape.is_wgrad())
     return (TakesWgradMma(group, target, shape) ? LowerDirectWgradMma : LowerDirectWgrad)(
         group, target, shape, KnobsOf(knobs));
@@ -232,6 +257,7 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   constexpr double kMmaBytesPerSecond = 2.3e12, kBytesPerSecond = 3.9e12;
   constexpr double kClock = 1.7e9, kLaunchSeconds = 3e-6;
   const ConvShape shape = ShapeOf(group);
+  if (const auto ring = RingOf(group, target, shape, knobs)) return RingCost(group, target, *ring);
   if (shape.is_wgrad() && TakesWgradMma(group, target, shape))
     return WgradMmaCost(group, target, shape, KnobsOf(knobs));
   if (shape.is_wgrad()) return WgradCost(group, target, shape, KnobsOf(knobs));
@@ -250,18 +276,49 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   return kLaunchSeconds + std::max(busy, moved) + 0.1 * std::min(busy, moved);
 }
 
+// Plans of the ring, where it takes the group; then the other designs, each knob moved alone.
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  const std::vector<int> defaults = DefaultKnobs(kConvDirectEngine);
+  std::vector<std::vector<int>> all;
+  const bool ring = TakesRing(group, target, ShapeOf(group));
+  if (ring) {
+    for (const int strip : kStripDomain)
+      for (const int lanes : kLanesDomain)
+        for (const int slab : kSlabDomain)
+          for (const int pieces : kPiecesDomain) {
+            std::vector<int> knobs = defaults;
+            knobs[kStrip] = strip, knobs[kLanes] = lanes, knobs[kSlab] = slab;
+            knobs[kPieces] = pieces;
+            if (strip != 0) all.push_back(std::move(knobs));
+          }
+  }
+  std::vector<int> base = defaults, last = defaults;
+  if (ring) base[kStrip] = last[kStrip] = 0;
+  all.push_back(base);
+  for (int knob = kRows; knob <= kRun; ++knob) {
+    for (const int value : kKnobs[knob].domain) {
+      all.push_back(base);
+      all.back()[knob] = value;
+    }
+    last[knob] = kKnobs[knob].domain.back();
+  }
+  all.push_back(last);
+  return all;
+}
+
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 constexpr int kNumerical[] = {kNoteTensorCore};
 
 }  // namespace
 
 const Engine kConvDirectEngine = {.name = "conv_direct",
-                                  .version = 2,
+                                  .version = 3,
                                   .knobs = kKnobs,
                                   .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                   .supports = Supports,
                                   .cost = Cost,
                                   .lower = Lower,
-                                  .shared_bytes = SharedBytes};
+                                  .shared_bytes = SharedBytes,
+                                  .candidates = Candidates};
 
 }  // namespace kiln::compiler
