@@ -173,7 +173,11 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   const double chunks = static_cast<double>(p.images * p.staged_columns * p.slab / p.chunk) /
                         static_cast<double>(p.threads());
   const double copies = period * std::ceil(chunks) * (p.wgrad ? 14 : 9);
-  const double body = reads + products + results + copies + stages * 40;
+  // Rows of padding are skipped.
+  const int64_t rows = group.graph[p.in].dims[2];
+  const double inside = static_cast<double>(std::min(p.walk(), rows)) /
+                        (static_cast<double>(p.bodies()) * period);
+  const double body = 1.08 * ((reads + products) * inside + results + copies + stages * 40);
   const auto blocks = static_cast<double>(p.splits * p.slabs);
   const double warps = std::ceil(static_cast<double>(p.threads()) / 32);
   const double a_sm = std::ceil(blocks / sms);

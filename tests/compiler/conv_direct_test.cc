@@ -21,11 +21,13 @@ using graph::GraphOp;
 using graph::TensorId;
 using Problem = ConvProblem;
 
-void ExpectRight(const Problem& p, std::vector<KnobSetting> knobs = {}) {
+// The fewer multiprocessors, the more work each block has.
+void ExpectRight(const Problem& p, std::vector<KnobSetting> knobs = {}, int multiprocessors = 0) {
   const Graph g = Build(p);
   const EngineChoice choice{.engine = EngineIndex("conv_direct"), .knobs = std::move(knobs)};
-  const Result<TileRun> run =
-      CheckTiles(g, *TargetFromArch("sm_90a"), graph::RandomInputs(g, 5, false), choice);
+  Target target = *TargetFromArch("sm_90a");
+  if (multiprocessors > 0) target.multiprocessors = multiprocessors;
+  const Result<TileRun> run = CheckTiles(g, target, graph::RandomInputs(g, 5, false), choice);
   EXPECT_TRUE(run.ok()) << p.name << ": " << run.status().message() << "\n" << graph::Print(g);
 }
 
@@ -104,6 +106,45 @@ TEST(ConvDirectTest, RunsRight) {
   for (const Problem& p : Problems()) ExpectRight(p);
 }
 
+TEST(ConvDirectTest, RunsRightWithoutTheRing) {
+  for (const Problem& p : Problems())
+    if (p.channels == 1 && p.filters == 1) ExpectRight(p, {{"strip", 0}});
+}
+
+// Fprop, dgrad and wgrad through the ring: strips that do not divide the columns, several blocks of
+// columns, images and rows a block, units one after the other.
+TEST(ConvDirectTest, RingRunsRight) {
+  const std::vector<Problem> problems = {
+      {.name = "ring", .groups = 72, .images = 5},
+      {.name = "ring_wide", .groups = 64, .image = {5, 83}},
+      {.name = "ring_5x5_s2",
+       .type = DType::kBF16,
+       .groups = 16,
+       .image = {11, 14},
+       .taps = {5, 5},
+       .pad = {2, 2},
+       .stride = {2, 2}},
+      {.name = "ring_dilated",
+       .groups = 40,
+       .image = {12, 29},
+       .taps = {3, 2},
+       .pad = {2, 4},
+       .stride = {2, 1},
+       .dilation = {3, 5}},
+      {.name = "ring_f32", .type = DType::kF32, .groups = 12, .images = 7, .taps = {2, 3}},
+      {.name = "ring_one_row", .groups = 8, .images = 9, .image = {1, 3}, .flip = true},
+  };
+  for (Problem p : problems) {
+    for (const GraphOp op : {kF, kD, GraphOp::kConvWgrad}) {
+      if (op == kD && NumElements(p.stride) != 1) continue;
+      p.op = op;
+      ExpectRight(p, {{"strip", 4}, {"pieces", 2}}, 1);
+      ExpectRight(p, {{"strip", 7}, {"slab", 32}, {"pieces", 4}}, 2);
+      ExpectRight(p, {{"strip", 2}, {"lanes", 4}}, 1);
+    }
+  }
+}
+
 std::vector<Problem> WgradProblems() {
   constexpr auto kW = GraphOp::kConvWgrad;
   return {
@@ -172,8 +213,8 @@ std::vector<Problem> WgradProblems() {
 TEST(ConvDirectTest, GroupedWgradRunsRight) {
   for (const Problem& p : WgradProblems()) {
     ExpectRight(p);
-    ExpectRight(p, {{"rows", 4}, {"steps", 1}});
-    ExpectRight(p, {{"rows", 1}, {"steps", 8}});
+    ExpectRight(p, {{"strip", 0}, {"rows", 4}, {"steps", 1}});
+    ExpectRight(p, {{"strip", 0}, {"rows", 1}, {"steps", 8}});
   }
 }
 
@@ -195,15 +236,15 @@ TEST(ConvDirectTest, DepthwiseWgradRunsRight) {
     p.op = graph::GraphOp::kConvWgrad;
     p.name += "_wgrad";
     ExpectRight(p);
-    ExpectRight(p, {{"rows", 4}, {"steps", 1}});
-    ExpectRight(p, {{"rows", 1}, {"cols", 2}});
+    ExpectRight(p, {{"strip", 0}, {"rows", 4}, {"steps", 1}});
+    ExpectRight(p, {{"strip", 0}, {"rows", 1}, {"cols", 2}});
     ++run;
   }
   EXPECT_GT(run, 10);
 }
 
 // Some of the input not finite: what does not read it must not notice.
-void ExpectRightWithNan(Problem p, const std::vector<size_t>& places) {
+void ExpectRightWithNan(Problem p, const std::vector<size_t>& places, int strip = 4) {
   const Graph g = Build(p);
   graph::TensorValues inputs = graph::RandomInputs(g, 5, false);
   for (auto& [id, values] : inputs) {
@@ -216,7 +257,8 @@ void ExpectRightWithNan(Problem p, const std::vector<size_t>& places) {
     break;
   }
   const Result<TileRun> run = CheckTiles(g, *TargetFromArch("sm_90a"), inputs,
-                                         {.engine = EngineIndex("conv_direct"), .knobs = {}});
+                                         {.engine = EngineIndex("conv_direct"),
+                                          .knobs = {{"strip", strip}}});
   ASSERT_TRUE(run.ok()) << p.name << ": " << run.status().message();
   int64_t finite = 0, all = 0;
   for (const auto& [id, values] : run->outputs) {
@@ -228,21 +270,33 @@ void ExpectRightWithNan(Problem p, const std::vector<size_t>& places) {
 }
 
 TEST(ConvDirectTest, NanReachesOnlyWhatReadsIt) {
-  ExpectRightWithNan({.name = "depthwise", .groups = 40}, {3, 500, 1001});
+  for (const int strip : {4, 0})
+    ExpectRightWithNan({.name = "depthwise", .groups = 40}, {3, 500, 1001}, strip);
   ExpectRightWithNan({.name = "group4", .groups = 8, .channels = 4, .filters = 4, .flip = true},
                      {77, 900});
   ExpectRightWithNan({.name = "dgrad_s2", .op = kD, .stride = {2, 2}, .fused = true}, {5, 101});
   ExpectRightWithNan(
       {.name = "one_dim", .image = {40}, .taps = {3}, .pad = {1}, .stride = {1}, .dilation = {1}},
       {9, 640});
-  // Column 10 is read by taps 1 and 2 only: outputs past the last would read it by tap 0.
-  ExpectRightWithNan({.name = "wgrad",
-                      .op = graph::GraphOp::kConvWgrad,
-                      .groups = 8,
-                      .image = {1, 12},
-                      .taps = {1, 3},
-                      .pad = {0, 0}},
-                     {10});
+  // Column 10 is read by taps 1 and 2 only: outputs past the last would read it by tap 0. Likewise
+  // rows.
+  for (const int strip : {4, 7, 0}) {
+    ExpectRightWithNan({.name = "wgrad",
+                        .op = graph::GraphOp::kConvWgrad,
+                        .groups = 8,
+                        .image = {1, 12},
+                        .taps = {1, 3},
+                        .pad = {0, 0}},
+                       {10}, strip);
+    ExpectRightWithNan({.name = "wgrad_rows",
+                        .op = graph::GraphOp::kConvWgrad,
+                        .groups = 8,
+                        .images = 1,
+                        .image = {12, 1},
+                        .taps = {3, 1},
+                        .pad = {0, 0}},
+                       {10 * 8}, strip);
+  }
 }
 
 TEST(ConvDirectTest, DepthwiseWgradOfManyStepsABlock) {
@@ -251,7 +305,7 @@ TEST(ConvDirectTest, DepthwiseWgradOfManyStepsABlock) {
                .groups = 256,
                .images = 60,
                .image = {6, 9}},
-              {{"steps", 1}, {"rows", 1}});
+              {{"strip", 0}, {"steps", 1}, {"rows", 1}});
 }
 
 TEST(ConvDirectTest, EveryKnobValueRunsRight) {
