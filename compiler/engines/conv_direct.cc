@@ -200,7 +200,9 @@ double WgradMmaCost(const Group& group, const Target& target, const ConvShape& s
   // Cycles of a product of k of all four warps together: matrix reads through one port, mma.sync
   // on four tensor cores; then what staging and places take.
   const auto products = static_cast<double>(p.products_of_k()) / static_cast<double>(p.tap_sets);
-  const double reads = 4.0 * (products / 2 + 2), busy = products * 6.4 / 4;
+  const auto warps = static_cast<double>(p.row_warps);
+  const double reads = 4.0 * (p.row_warps > 0 ? products / 4 + 2 * warps : products / 2 + 2);
+  const double busy = products * 6.4 / 4;
   const auto pixels = static_cast<double>(p.pixels);
   const auto staged = pixels + static_cast<double>(p.images * p.staged_rows * p.staged_columns);
   const double piece = pixels / 16 * (std::max(reads, busy) * 1.3 + 20) + staged * 1.2;

@@ -117,28 +117,28 @@ class Schedule {
 
   // A turn of the walk: a period of rows in a unit.
   struct Turn {
-    Expr exists;        // whether its unit does
-    Expr image;         // the unit's first
-    Expr out_row;       // the unit's first
-    Expr first_row;     // of the period, of outputs, counted from the unit's
-    Expr step_row;      // the same of inputs, counted from the unit's
-    Expr in_row;        // of the period, in the image
-    Expr own, first;    // the column that the block should begin at, and the one that it does
+    Expr exists;      // whether its unit does
+    Expr image;       // the unit's first
+    Expr out_row;     // the unit's first
+    Expr first_row;   // of the period, of outputs, counted from the unit's
+    Expr step_row;    // the same of inputs, counted from the unit's
+    Expr in_row;      // of the period, in the image
+    Expr own, first;  // the column that the block should begin at, and the one that it does
   };
   Turn TurnAt(Block& out, const Expr& number) {
     const auto at = b_.Divide(out, number, bodies_, p_.bodies(), "step");
     const Expr unit = b_.Let(out, "unit", at.quotient * splits_ + split_);
-    const Index place = b_.Unravel(out, unit, groups_,
-                                   {p_.image_groups, p_.row_groups, p_.column_blocks}, "unit");
+    const Index place =
+        b_.Unravel(out, unit, groups_, {p_.image_groups, p_.row_groups, p_.column_blocks}, "unit");
     Turn turn;
-    turn.exists = b_.Let(out, "exists",
-                         tile::And(tile::Lt(unit, units_), tile::Lt(number, turns_)));
+    turn.exists =
+        b_.Let(out, "exists", tile::And(tile::Lt(unit, units_), tile::Lt(number, turns_)));
     turn.image = b_.Let(out, "first_image", place[0] * b_.Idx(p_.images));
     turn.out_row = b_.Let(out, "first_row", place[1] * rows_);
     turn.first_row = b_.Let(out, "row", at.remainder * b_.Idx(p_.live));
     turn.step_row = b_.Let(out, "step_row", at.remainder * b_.Idx(p_.period));
-    turn.in_row = b_.Let(out, "in_row", turn.out_row * b_.Idx(p_.row.stride) + turn.step_row -
-                                            b_.Idx(p_.row.pad));
+    turn.in_row = b_.Let(out, "in_row",
+                         turn.out_row * b_.Idx(p_.row.stride) + turn.step_row - b_.Idx(p_.row.pad));
     turn.own = b_.Let(out, "own_col", place[2] * b_.Idx(p_.columns));
     turn.first = turn.own;
     if (p_.wgrad && p_.column_blocks > 1)
@@ -198,10 +198,10 @@ class Schedule {
       const int64_t u = first + k;
       if (HitsOf(p_, u).empty()) continue;
       const Expr row = b_.Let(body, "row", at.in_row + b_.Idx(u));
-      const Expr has_row = b_.Let(
-          body, "has_row",
-          tile::And(at.exists, tile::And(Inside(row, b_.Extent(p_.in, 2)),
-                                         tile::Lt(at.step_row + b_.Idx(u), walk_))));
+      const Expr has_row =
+          b_.Let(body, "has_row",
+                 tile::And(at.exists, tile::And(Inside(row, b_.Extent(p_.in, 2)),
+                                                tile::Lt(at.step_row + b_.Idx(u), walk_))));
       StartRow(body, p_.in, in_ring_, in_chunks_, sources, row, has_row,
                to + b_.Idx(k * p_.images * p_.staged_columns * p_.pitch));
     }
@@ -233,8 +233,7 @@ class Schedule {
     std::vector<Source> sources;
     for (const Chunk& c : chunks) {
       const Expr image = at.image + c.image, col = b_.Let(body, "col", first_col + c.col);
-      Expr valid = tile::And(Inside(col, b_.Extent(id, 3)),
-                             tile::Lt(c.channel, b_.Extent(id, 1)));
+      Expr valid = tile::And(Inside(col, b_.Extent(id, 3)), tile::Lt(c.channel, b_.Extent(id, 1)));
       if (p_.images > 1) valid = tile::And(valid, tile::Lt(image, b_.Extent(id, 0)));
       if (c.exists) valid = tile::And(c.exists, valid);
       const Expr from = b_.Offset(id, {image, c.channel, b_.Idx(0), col});
@@ -293,15 +292,15 @@ class Schedule {
     const Expr own = b_.Let(loop, "own_col", at.own + strip_ * b_.Idx(p_.strip));
     col_ = own;
     if (p_.wgrad) col_ = b_.Let(loop, "col", Least(own, b_.Extent(p_.out, 3) - b_.Idx(p_.strip)));
-    const Expr local = p_.wgrad ? b_.Let(loop, "local_col", col_ - at.first)
-                                : strip_ * b_.Idx(p_.strip);
+    const Expr local =
+        p_.wgrad ? b_.Let(loop, "local_col", col_ - at.first) : strip_ * b_.Idx(p_.strip);
     const Expr vector = vector_ * b_.Idx(p_.lanes);
-    in_place_ = b_.Let(loop, "in_place",
-                       (image_ * b_.Idx(p_.staged_columns) + local * b_.Idx(p_.col.stride)) *
-                               b_.Idx(p_.pitch) +
-                           vector);
-    dy_place_ = b_.Let(loop, "dy_place",
-                       (image_ * b_.Idx(p_.columns) + local) * b_.Idx(p_.pitch) + vector);
+    in_place_ = b_.Let(
+        loop, "in_place",
+        (image_ * b_.Idx(p_.staged_columns) + local * b_.Idx(p_.col.stride)) * b_.Idx(p_.pitch) +
+            vector);
+    dy_place_ =
+        b_.Let(loop, "dy_place", (image_ * b_.Idx(p_.columns) + local) * b_.Idx(p_.pitch) + vector);
     const Expr has_image = tile::Lt(at.image + image_, b_.Extent(p_.out, 0));
     const Expr valid = tile::And(at.exists, tile::And(has_channel_, has_image));
     has_col_.clear();
@@ -320,16 +319,16 @@ class Schedule {
     WideCopy(out, type_, raw, b_.Idx(0), ring, at + b_.Idx(column * p_.pitch),
              static_cast<int>(p_.lanes));
     Loop(out, "l", p_.lanes, [&](Block& one, const Expr& l) {
-      one.push_back({tile::Store{to, b_.Idx(first) + l,
-                                 tile::Cast(DType::kF32, tile::Load(raw, type_, l))}});
+      one.push_back(
+          {tile::Store{to, b_.Idx(first) + l, tile::Cast(DType::kF32, tile::Load(raw, type_, l))}});
     });
   }
 
   void Row(Block& loop, const Turn& at, int64_t u, int64_t k) {
     const Expr row = at.in_row + b_.Idx(u);
-    const Expr has_row = b_.Let(loop, "has_row",
-                                tile::And(Inside(row, b_.Extent(p_.in, 2)),
-                                          tile::Lt(at.step_row + b_.Idx(u), walk_)));
+    const Expr has_row = b_.Let(
+        loop, "has_row",
+        tile::And(Inside(row, b_.Extent(p_.in, 2)), tile::Lt(at.step_row + b_.Idx(u), walk_)));
     Block inside, outside;
     const std::string window = Registers(inside, "window", DType::kF32, p_.window() * p_.lanes);
     const Expr from = in_at_ + b_.Idx(k * p_.images * p_.staged_columns * p_.pitch);
@@ -385,9 +384,8 @@ class Schedule {
       const Expr x = tile::Load(window, DType::kF32, Lane(place, l));
       const Expr w = tile::Load(filter_, DType::kF32, Lane(tap, l));
       const Expr to = Lane(hit.slot * p_.strip + j, l);
-      const Expr sum = tap == 0 ? x * w
-                                : tile::Op(ScalarOp::kFma,
-                                           {x, w, tile::Load(sums_, DType::kF32, to)});
+      const Expr sum =
+          tap == 0 ? x * w : tile::Op(ScalarOp::kFma, {x, w, tile::Load(sums_, DType::kF32, to)});
       one.push_back({tile::Store{sums_, to, sum}});
     });
   }
@@ -475,8 +473,7 @@ class Schedule {
   void WriteSums(Block& body) {
     const std::string shared = b_.Name("walkers"), sums = b_.Scratch(0, DType::kF32, false);
     const int64_t size = p_.col.taps * p_.slab;
-    body.push_back(
-        {tile::Alloc{shared, DType::kF32, tile::Space::kShared, p_.walkers() * size}});
+    body.push_back({tile::Alloc{shared, DType::kF32, tile::Space::kShared, p_.walkers() * size}});
     const Expr pitch = b_.Arg("sums_pitch", padded());
     const Expr mine = b_.Let(body, "mine", walker_ * b_.Idx(size) + vector_ * b_.Idx(p_.lanes));
     for (int64_t r = 0; r < p_.row.taps; ++r) {
@@ -494,8 +491,8 @@ class Schedule {
         for (int64_t w = 1; w < p_.walkers(); ++w)
           total = total + tile::Load(shared, DType::kF32, number + b_.Idx(w * size));
         const Expr tap = b_.Idx(r * p_.col.taps) + number / b_.Idx(p_.slab);
-        const Expr at = (split_ * b_.Idx(p_.taps()) + tap) * pitch + first_channel_ +
-                        number % b_.Idx(p_.slab);
+        const Expr at =
+            (split_ * b_.Idx(p_.taps()) + tap) * pitch + first_channel_ + number % b_.Idx(p_.slab);
         add.push_back({tile::Store{sums, at, total}});
         body.push_back({tile::If{tile::Lt(number, b_.Idx(size)), std::move(add), {}}});
       }

@@ -152,8 +152,7 @@ bool TakesRing(const Group& group, const Target& target, const ConvShape& shape)
     return false;
   const RingPlan p =
       RingPlanOf(group, target, shape, {.strip = 2, .lanes = 2, .slab = 32, .pieces = 4});
-  return p.fits && p.period * p.taps() * p.strip <= kMostProducts &&
-         Registers(p) <= kMostRegisters;
+  return p.fits && p.period * p.taps() * p.strip <= kMostProducts && Registers(p) <= kMostRegisters;
 }
 
 double RingCost(const Group& group, const Target& target, const RingPlan& p) {
@@ -175,8 +174,8 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   const double copies = period * std::ceil(chunks) * (p.wgrad ? 14 : 9);
   // Rows of padding are skipped.
   const int64_t rows = group.graph[p.in].dims[2];
-  const double inside = static_cast<double>(std::min(p.walk(), rows)) /
-                        (static_cast<double>(p.bodies()) * period);
+  const double inside =
+      static_cast<double>(std::min(p.walk(), rows)) / (static_cast<double>(p.bodies()) * period);
   const double body = 1.08 * ((reads + products) * inside + results + copies + stages * 40);
   const auto blocks = static_cast<double>(p.splits * p.slabs);
   const double warps = std::ceil(static_cast<double>(p.threads()) / 32);
@@ -188,19 +187,17 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
                          std::ceil(a_sm / static_cast<double>(p.resident));
   const double busy = std::max(issued, latency) / kClock;
   const double stage = static_cast<double>((p.in_elements() + p.out_elements()) * size);
-  const double in_flight =
-      std::min(stage * static_cast<double>(p.depth - 1) *
-                   std::min(a_sm, static_cast<double>(p.resident)),
-               kMostBytes);
+  const double in_flight = std::min(
+      stage * static_cast<double>(p.depth - 1) * std::min(a_sm, static_cast<double>(p.resident)),
+      kMostBytes);
   const double rate = std::min(kBytesPerSecond, in_flight * sms / kLatencySeconds);
   // Units of work that the last round has not.
   const double idle = static_cast<double>(p.steps() * p.splits) / static_cast<double>(p.units()) *
                       std::max(1.0, a_sm * sms / blocks * 0.8);
-  const double halo = static_cast<double>(p.walk() * p.row_groups) /
-                      static_cast<double>((p.rows * p.row_groups - 1) * p.row.stride +
-                                          p.row.reach() + 1);
-  const double moved =
-      static_cast<double>(FloorBytes(group)) / rate * idle * (0.8 + 0.2 * halo);
+  const double halo =
+      static_cast<double>(p.walk() * p.row_groups) /
+      static_cast<double>((p.rows * p.row_groups - 1) * p.row.stride + p.row.reach() + 1);
+  const double moved = static_cast<double>(FloorBytes(group)) / rate * idle * (0.8 + 0.2 * halo);
   const double sums = p.wgrad ? 4e-6 + static_cast<double>(p.splits * p.taps() * p.slabs * p.slab) *
                                            8 / kBytesPerSecond
                               : 0;

@@ -7,7 +7,9 @@
 //   pieces   dy and x with its halo stand in shared memory pixel after pixel, by asynchronous
 //            copies, the next piece while this one is multiplied; ldmatrix transposes both
 //   warp     one half of the filters, and every second product of k: for each tap all columns whose
-//            groups it meets; a tap is a shift of where x is read
+//            groups it meets; a tap is a shift of where x is read. With 32 channels a group and
+//            short filter rows it is one filter row, all filters, and all of k: then x is read
+//            once for both halves, and there is nothing to add up in the block
 //   sums     scratch[split][tap][channel of the group][filter]; the second kernel adds the splits
 //   in
 //            a fixed order
@@ -27,8 +29,7 @@ using tile::Bind;
 using tile::Block;
 using tile::Expr;
 
-constexpr int kWarp = 32, kWarps = 4, kThreads = kWarp * kWarps;
-constexpr int kParts = 2;              // of k, each with two warps
+constexpr int kWarp = 32;
 constexpr int64_t kSlab = 32;          // channels
 constexpr int64_t kPitch = kSlab + 8;  // elements of a staged pixel, against bank conflicts
 constexpr int64_t kChunk = 8;
@@ -49,7 +50,7 @@ int64_t Reach(const AxisSize& a, int64_t outputs) {
 // Blocks of a multiprocessor without a spill: by the sums of a warp, and by the conditions that few
 // channels a group take at the end.
 int64_t ResidentByRegisters(const WgradMmaPlan& p, const ConvShape& shape) {
-  return p.taps_of_set * p.tiles <= 20 && shape.channels >= 4 ? 3 : 2;
+  return p.taps_of_set * p.tiles * p.halves() <= 24 && shape.channels >= 4 ? 3 : 2;
 }
 
 class Schedule {
@@ -85,17 +86,17 @@ class Schedule {
     dy_slot_ = b_.Let(loop, "dy_slot", step % b_.Idx(2) * b_.Idx(dy_elements()));
     loop.push_back({tile::WaitAsync{1}});
     loop.push_back({tile::Barrier{}});
-    Loop(loop, "kk", b_.Idx(p_.pixels / 16 / kParts), Bind::kSerial,
+    Loop(loop, "kk", b_.Idx(p_.pixels / 16 / p_.parts()), Bind::kSerial,
          [&](Block& one, const Expr& kk) {
-           Multiply(one, b_.Let(one, "first", (kk * b_.Idx(kParts) + part_) * b_.Idx(16)));
+           Multiply(one, b_.Let(one, "first", (kk * b_.Idx(p_.parts()) + part_) * b_.Idx(16)));
          });
     loop.push_back({tile::Barrier{}});
     body.push_back({tile::For{"step", t(), steps_, Bind::kSerial, std::move(loop)}});
     body.push_back({tile::WaitAsync{0}});
     WriteSums(body);
     const int64_t blocks = p_.splits * p_.tap_sets * p_.slabs;
-    body = BlockAndThread(t(), b_.Arg("grid", blocks), kThreads, std::move(body));
-    b_.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered,
+    body = BlockAndThread(t(), b_.Arg("grid", blocks), threads(), std::move(body));
+    b_.Finish(std::move(body), {blocks, 1, 1}, threads(), lowered,
               static_cast<int>(ResidentByRegisters(p_, shape_)));
     LowerOrderedSum(
         group_, target_, "conv_direct, wgrad on tensor cores: adds the splits",
@@ -120,9 +121,11 @@ class Schedule {
   int64_t taps() const { return row_.taps * col_.taps; }
   int64_t sum_rows() const { return taps() * shape_.channels; }
   int64_t padded_filters() const { return p_.slabs * kSlab; }
-  int64_t x_elements() const { return p_.images * p_.staged_rows * p_.staged_columns * kPitch; }
+  int threads() const { return static_cast<int>(p_.warps() * kWarp); }
+  bool by_rows() const { return p_.row_warps > 0; }
+  int64_t x_elements() const { return p_.images * p_.image_pitch * kPitch; }
   int64_t dy_elements() const { return p_.pixels * kPitch; }
-  int64_t accumulators() const { return p_.taps_of_set * p_.tiles * 4; }
+  int64_t accumulators() const { return p_.halves() * p_.taps_of_set * p_.tiles * 4; }
 
   void Place(Block& body) {
     const auto slab = b_.Divide(body, Var("bx"), b_.Arg("slabs", p_.slabs), p_.slabs, "slab");
@@ -138,8 +141,9 @@ class Schedule {
     image_groups_ = b_.Arg("image_groups", p_.image_groups);
     lane_ = b_.Let(body, "lane", Var("tx") % b_.Idx(kWarp));
     const Expr warp = b_.Let(body, "warp", Var("tx") / b_.Idx(kWarp));
-    half_ = b_.Let(body, "half", warp % b_.Idx(2));
-    part_ = b_.Let(body, "part", warp / b_.Idx(2));
+    half_ = by_rows() ? b_.Idx(0) : b_.Let(body, "half", warp % b_.Idx(2));
+    part_ = by_rows() ? b_.Idx(0) : b_.Let(body, "part", warp / b_.Idx(2));
+    if (by_rows()) first_tap_ = b_.Let(body, "first_tap", warp * b_.Idx(p_.taps_of_set));
     g_ = b_.Let(body, "g", lane_ / b_.Idx(4));
     t4_ = b_.Let(body, "t4", lane_ % b_.Idx(4));
   }
@@ -155,14 +159,20 @@ class Schedule {
       clear.push_back({tile::Store{acc_, z, tile::Cast(DType::kF32, tile::Float(0))}});
     });
     // Taps past the last repeat it, and are not written.
+    const int64_t down = row_.dilation * p_.row_pitch * kPitch;
     for (int64_t i = 0; i < p_.taps_of_set; ++i) {
+      if (by_rows()) {
+        const Expr r = Var("tx") / b_.Idx(kWarp);
+        shifts_.push_back(
+            b_.Let(body, "shift", r * b_.Idx(down) + b_.Idx(i * col_.dilation * kPitch)));
+        continue;
+      }
       Expr tap = b_.Idx(i);
       if (p_.tap_sets > 1)
         tap = b_.Let(body, "tap",
                      tile::Op(ScalarOp::kMin, {first_tap_ + b_.Idx(i), b_.Idx(taps() - 1)}));
       const Expr r = p_.tap_sets > 1 ? tap / b_.Idx(col_.taps) : b_.Idx(i / col_.taps);
       const Expr s = p_.tap_sets > 1 ? tap % b_.Idx(col_.taps) : b_.Idx(i % col_.taps);
-      const int64_t down = row_.dilation * p_.staged_columns * kPitch;
       shifts_.push_back(
           p_.tap_sets > 1
               ? b_.Let(body, "shift", r * b_.Idx(down) + s * b_.Idx(col_.dilation * kPitch))
@@ -213,11 +223,12 @@ class Schedule {
   // A thread's chunk of channels is the same for all its pixels.
   template <class F>
   void EachPixel(Block& out, int64_t pixels, F&& copy) {
-    constexpr int64_t kAlong = kSlab / kChunk, kStep = kThreads / kAlong;
+    constexpr int64_t kAlong = kSlab / kChunk;
+    const int64_t step = threads() / kAlong;
     const Expr local = b_.Let(out, "local", Var("tx") % b_.Idx(kAlong) * b_.Idx(kChunk));
     const Expr channel = b_.Let(out, "channel", first_channel_ + local);
-    Loop(out, "i", b_.Idx(CeilDiv(pixels, kStep)), Bind::kSerial, [&](Block& one, const Expr& i) {
-      const Expr number = b_.Let(one, "number", i * b_.Idx(kStep) + Var("tx") / b_.Idx(kAlong));
+    Loop(out, "i", b_.Idx(CeilDiv(pixels, step)), Bind::kSerial, [&](Block& one, const Expr& i) {
+      const Expr number = b_.Let(one, "number", i * b_.Idx(step) + Var("tx") / b_.Idx(kAlong));
       Block inside;
       copy(inside, number, local, channel);
       one.push_back({tile::If{tile::Lt(number, b_.Idx(pixels)), std::move(inside), {}}});
@@ -236,6 +247,8 @@ class Schedule {
                 Expr valid = tile::And(exists_, tile::Lt(channel, b_.Extent(shape_.x, 1)));
                 valid = tile::And(valid, tile::Lt(at.image, images_here_));
                 Index index = {first_image_ + at.image, channel};
+                const Expr pixel =
+                    at.image * b_.Idx(p_.image_pitch) + at.row * b_.Idx(p_.row_pitch) + at.col;
                 const auto walk = [&](const char* name, const Expr& place, int64_t dim) {
                   index.push_back(b_.Let(one, name, place));
                   valid =
@@ -245,7 +258,7 @@ class Schedule {
                 if (!flat()) walk("h", first_h + at.row, 2);
                 walk("w_at", first_w + at.col, shape_.spatial + 1);
                 one.push_back(
-                    {tile::CopyAsync{x_, to + number * b_.Idx(kPitch) + local, b_.Pointer(shape_.x),
+                    {tile::CopyAsync{x_, to + pixel * b_.Idx(kPitch) + local, b_.Pointer(shape_.x),
                                      b_.Offset(shape_.x, index), static_cast<int>(kChunk), valid}});
               });
   }
@@ -271,24 +284,25 @@ class Schedule {
   // ---- 16 outputs
   void Multiply(Block& body, const Expr& first) {
     const std::string a = b_.Name("dy_fragment");
-    body.push_back({tile::Alloc{a, type_, tile::Space::kReg, 8}});
+    body.push_back({tile::Alloc{a, type_, tile::Space::kReg, 8 * p_.halves()}});
     // Matrix i of four: of dy pixels (i / 2) * 8 on, filters (i % 2) * 8 on; of x the other way
     // round.
     const Expr matrix = lane_ / b_.Idx(8), low = lane_ % b_.Idx(8);
     const Expr dy_pixel = first + matrix / b_.Idx(2) * b_.Idx(8) + low;
     const Expr dy_at =
         dy_slot_ + dy_pixel * b_.Idx(kPitch) + half_ * b_.Idx(16) + matrix % b_.Idx(2) * b_.Idx(8);
-    body.push_back({tile::LoadMatrix{a, b_.Idx(0), dy_, b_.Let(body, "dy_at", dy_at), 4, true}});
+    const Expr dy_first = b_.Let(body, "dy_at", dy_at);
+    for (int64_t h = 0; h < p_.halves(); ++h)
+      body.push_back({tile::LoadMatrix{a, b_.Idx(h * 8), dy_, dy_first + b_.Idx(h * 16), 4, true}});
     const Expr number = b_.Let(body, "number", first + matrix % b_.Idx(2) * b_.Idx(8) + low);
     const Pixel at = Split(body, number, p_.rows, p_.columns);
     const auto within = [&](const Expr& i, const Expr& count) {
       const Expr last = tile::Op(ScalarOp::kMax, {count - b_.Idx(1), b_.Idx(0)});
       return tile::Op(ScalarOp::kMin, {i, last});
     };
-    const Expr row = within(at.image, images_here_) * b_.Idx(p_.staged_rows) +
-                     within(at.row, rows_here_) * b_.Idx(row_.stride);
-    const Expr place =
-        row * b_.Idx(p_.staged_columns) + within(at.col, cols_here_) * b_.Idx(col_.stride);
+    const Expr place = within(at.image, images_here_) * b_.Idx(p_.image_pitch) +
+                       within(at.row, rows_here_) * b_.Idx(row_.stride * p_.row_pitch) +
+                       within(at.col, cols_here_) * b_.Idx(col_.stride);
     // With 32 channels a group the filters of a warp meet all columns, else the 16 beside them.
     Expr column = matrix / b_.Idx(2) * b_.Idx(8);
     if (p_.tiles == 2) column = column + half_ * b_.Idx(16);
@@ -299,15 +313,30 @@ class Schedule {
         body.push_back({tile::Alloc{x, type_, tile::Space::kReg, 8}});
         body.push_back(
             {tile::LoadMatrix{x, b_.Idx(0), x_, base + shifts_[tap] + b_.Idx(j * 8), 4, true}});
-        for (int64_t k = 0; k < 2; ++k)
-          body.push_back({tile::Mma{acc_, b_.Idx((tap * p_.tiles + j + k) * 4), a, b_.Idx(0), x,
-                                    b_.Idx(k * 4)}});
+        for (int64_t h = 0; h < p_.halves(); ++h)
+          for (int64_t k = 0; k < 2; ++k)
+            body.push_back({tile::Mma{acc_, b_.Idx(SumAt(h, tap, j + k)), a, b_.Idx(h * 8), x,
+                                      b_.Idx(k * 4)}});
       }
     }
   }
 
+  int64_t SumAt(int64_t half, int64_t tap, int64_t tile) const {
+    return ((half * p_.taps_of_set + tap) * p_.tiles + tile) * 4;
+  }
+
+  void WriteOwnSums(Block& body) {
+    const std::string sums = b_.Scratch(0, DType::kF32, false);
+    const Expr pitch = b_.Arg("sums_pitch", padded_filters());
+    for (int64_t h = 0; h < p_.halves(); ++h)
+      for (int64_t tap = 0; tap < p_.taps_of_set; ++tap)
+        for (int64_t e = 0; e < p_.tiles * 4; ++e)
+          WriteSum(body, b_.Idx(h), tap, e, Sum(SumAt(h, tap, 0) + e), sums, pitch);
+  }
+
   // ---- sums: the second part of k hands its own to the first, tap by tap
   void WriteSums(Block& body) {
+    if (by_rows()) return WriteOwnSums(body);
     const int64_t size = p_.tiles * 4;
     const std::string shared = b_.Name("part_sums"), sums = b_.Scratch(0, DType::kF32, false);
     body.push_back({tile::Alloc{shared, DType::kF32, tile::Space::kShared, 2 * kWarp * size}});
@@ -323,8 +352,8 @@ class Schedule {
       body.push_back({tile::If{is_second, std::move(hand), {}}});
       body.push_back({tile::Barrier{}});
       for (int64_t e = 0; e < size; ++e)
-        WriteSum(write, tap, e, Sum(tap * size + e) + tile::Load(shared, DType::kF32, sum_at(e)),
-                 sums, pitch);
+        WriteSum(write, half_, tap, e,
+                 Sum(tap * size + e) + tile::Load(shared, DType::kF32, sum_at(e)), sums, pitch);
       Expr guard = is_first;
       if (p_.tap_sets > 1)
         guard = tile::And(guard, tile::Lt(first_tap_ + b_.Idx(tap), b_.Idx(taps())));
@@ -335,11 +364,11 @@ class Schedule {
   Expr Sum(int64_t slot) const { return tile::Load(acc_, DType::kF32, b_.Idx(slot)); }
 
   // Only what filters and channels of one group have in common.
-  void WriteSum(Block& out, int64_t tap, int64_t e, const Expr& sum, const std::string& sums,
-                const Expr& pitch) {
-    const Expr filter = half_ * b_.Idx(16) + b_.Idx(e % 4 / 2 * 8) + g_;  // of the slab
+  void WriteSum(Block& out, const Expr& half, int64_t tap, int64_t e, const Expr& sum,
+                const std::string& sums, const Expr& pitch) {
+    const Expr filter = half * b_.Idx(16) + b_.Idx(e % 4 / 2 * 8) + g_;  // of the slab
     Expr channel = b_.Idx(e / 4 * 8 + e % 2) + t4_ * b_.Idx(2);
-    if (p_.tiles == 2) channel = channel + half_ * b_.Idx(16);
+    if (p_.tiles == 2) channel = channel + half * b_.Idx(16);
     const Expr per_group = b_.Idx(shape_.channels);
     const Expr row =
         split_ * b_.Idx(sum_rows()) + (first_tap_ + b_.Idx(tap)) * per_group + channel % per_group;
@@ -387,12 +416,28 @@ class Schedule {
   std::string x_, dy_, acc_;
 };
 
+// Short rows: outputs that are 8 apart, and no others, read x from the same banks if the step to
+// the next row is as many pixels, modulo 8, as the outputs of a row take; likewise images.
+void Spread(WgradMmaPlan& p, const AxisSize& row, const AxisSize& col) {
+  const auto fit = [](int64_t least, int64_t stride, int64_t wanted) {
+    for (int64_t pitch = least; pitch < least + 8; ++pitch)
+      if ((pitch * stride - wanted) % 8 == 0) return pitch;
+    return least;
+  };
+  p.row_pitch = fit(p.staged_columns, row.stride, p.columns * col.stride);
+  p.image_pitch = fit(p.staged_rows * p.row_pitch, 1, p.rows * p.columns * col.stride);
+}
+
 void FitPiece(WgradMmaPlan& p, const AxisSize& row, const AxisSize& col) {
   p.staged_rows = Reach(row, p.rows);
   p.staged_columns = Reach(col, p.columns);
-  p.pixels = AlignUp(p.images * p.rows * p.columns, 16 * kParts);
-  const int64_t staged = p.images * p.staged_rows * p.staged_columns + p.pixels;
-  p.shared_bytes = 2 * staged * kPitch * 2 + 2 * kWarp * p.tiles * 4 * 4;
+  p.row_pitch = p.staged_columns;
+  p.image_pitch = p.staged_rows * p.row_pitch;
+  if (p.columns < 16 && col.stride % 2 == 1) Spread(p, row, col);
+  p.pixels = AlignUp(p.images * p.rows * p.columns, 16 * p.parts());
+  const int64_t staged = p.images * p.image_pitch + p.pixels;
+  p.shared_bytes = 2 * staged * kPitch * 2;
+  if (p.row_warps == 0) p.shared_bytes += 2 * kWarp * p.tiles * 4 * 4;
   p.fits = p.shared_bytes <= kMostShared;
 }
 
@@ -409,6 +454,12 @@ WgradMmaPlan WgradMmaPlanOf(const Group& group, const Target& target, const Conv
   const int64_t most_taps = p.tiles == 2 ? 15 : kMostTiles / 4;
   p.tap_sets = CeilDiv(row.taps * col.taps, most_taps);
   p.taps_of_set = CeilDiv(row.taps * col.taps, p.tap_sets);
+  // A warp for each filter row: 3 taps with all filters are 96 sums.
+  if (p.tiles == 4 && col.taps <= 3 && row.taps >= 2 && row.taps <= 8) {
+    p.row_warps = row.taps;
+    p.tap_sets = 1;
+    p.taps_of_set = col.taps;
+  }
   p.column_blocks = CeilDiv(columns, kMostColumns);
   p.columns = std::max<int64_t>(CeilDiv(columns, std::max<int64_t>(p.column_blocks, 1)), 1);
   const int64_t wanted = int64_t{knobs.rows} * 64;  // outputs

@@ -10,18 +10,21 @@ using tile::Expr;
 
 void LowerOrderedSum(const Group& group, const Target& target, const std::string& description,
                      const OrderedSum& size, const StoreSum& store, Lowered& lowered) {
-  constexpr int kWalkers = 8, kLanes = 32;
+  // Threads that share a column: fewer where each had next to nothing to add.
+  constexpr int kThreads = 256;
+  const int walkers = size.splits >= 32 ? 8 : size.splits >= 16 ? 2 : 1;
+  const int lanes = kThreads / walkers;
   KernelBuilder b(group, target, description);
   for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
   const DType type = b.index_type();
   const Expr bx = tile::Var("bx", type), tx = tile::Var("tx", type);
-  const int64_t column_blocks = size.columns / kLanes;
+  const int64_t column_blocks = CeilDiv(size.columns, int64_t{lanes});
   Block body;
   const auto where =
       b.Divide(body, bx, b.Arg("column_blocks", column_blocks), column_blocks, "column_block");
-  const Expr lane = b.Let(body, "lane", tx % b.Idx(kLanes));
-  const Expr walker = b.Let(body, "walker", tx / b.Idx(kLanes));
-  const Expr column = b.Let(body, "column", where.remainder * b.Idx(kLanes) + lane);
+  const Expr lane = b.Let(body, "lane", tx % b.Idx(lanes));
+  const Expr walker = b.Let(body, "walker", tx / b.Idx(lanes));
+  const Expr column = b.Let(body, "column", where.remainder * b.Idx(lanes) + lane);
   const std::string sums = b.Scratch(0, DType::kF32, true), sum = b.Name("sum");
   body.push_back({tile::Alloc{sum, DType::kF32, tile::Space::kReg, 1}});
   body.push_back({tile::Store{sum, b.Idx(0), tile::Float(0)}});
@@ -31,26 +34,31 @@ void LowerOrderedSum(const Group& group, const Target& target, const std::string
   {
     const std::string i = b.Name("i");
     Block one, add;
-    const Expr split = b.Let(one, "split", tile::Var(i, type) * b.Idx(kWalkers) + walker);
+    const Expr split = b.Let(one, "split", tile::Var(i, type) * b.Idx(walkers) + walker);
     const Expr row = split * b.Idx(size.rows) + where.quotient;
     add.push_back(
         {tile::Store{sum, b.Idx(0), mine() + tile::Load(sums, DType::kF32, row * pitch + column)}});
-    one.push_back({tile::If{tile::Lt(split, splits), std::move(add), {}}});
+    Expr exists = tile::Lt(split, splits);
+    if (size.columns % lanes != 0) exists = tile::And(exists, tile::Lt(column, pitch));
+    one.push_back({tile::If{exists, std::move(add), {}}});
     body.push_back(
-        {tile::For{i, type, CeilDivExpr(splits, kWalkers), Bind::kSerial, std::move(one)}});
+        {tile::For{i, type, CeilDivExpr(splits, walkers), Bind::kSerial, std::move(one)}});
   }
-  const std::string shared = b.Name("walkers");
-  body.push_back({tile::Alloc{shared, DType::kF32, tile::Space::kShared, kWalkers * kLanes}});
-  body.push_back({tile::Store{shared, tx, mine()}});
-  body.push_back({tile::Barrier{}});
-  Expr total = tile::Load(shared, DType::kF32, lane);
-  for (int w = 1; w < kWalkers; ++w)
-    total = total + tile::Load(shared, DType::kF32, lane + b.Idx(w * kLanes));
+  Expr total = mine();
+  if (walkers > 1) {
+    const std::string shared = b.Name("walkers");
+    body.push_back({tile::Alloc{shared, DType::kF32, tile::Space::kShared, kThreads}});
+    body.push_back({tile::Store{shared, tx, mine()}});
+    body.push_back({tile::Barrier{}});
+    total = tile::Load(shared, DType::kF32, lane);
+    for (int w = 1; w < walkers; ++w)
+      total = total + tile::Load(shared, DType::kF32, lane + b.Idx(w * lanes));
+  }
   const Expr first = tile::Op(ScalarOp::kEq, {walker, b.Idx(0)});
   store(b, body, where.quotient, column, first, total);
   const int64_t blocks = size.rows * column_blocks;
-  body = BlockAndThread(type, b.Arg("grid", blocks), kWalkers * kLanes, std::move(body));
-  b.Finish(std::move(body), {blocks, 1, 1}, kWalkers * kLanes, lowered);
+  body = BlockAndThread(type, b.Arg("grid", blocks), kThreads, std::move(body));
+  b.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered);
 }
 
 }  // namespace kiln::compiler

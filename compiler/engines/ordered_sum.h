@@ -20,7 +20,8 @@ using StoreSum =
     std::function<void(KernelBuilder& b, tile::Block& out, const tile::Expr& row,
                        const tile::Expr& column, const tile::Expr& first, const tile::Expr& sum)>;
 
-// Appends the kernel and its launch. A block: 32 neighbouring columns of a row, 8 threads each.
+// Appends the kernel and its launch. A block: neighbouring columns of a row, 32 with 8 threads each
+// where there are many splits, up to 256 of one where there are few.
 void LowerOrderedSum(const Group& group, const Target& target, const std::string& description,
                      const OrderedSum& size, const StoreSum& store, Lowered& lowered);
 

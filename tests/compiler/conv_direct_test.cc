@@ -256,9 +256,9 @@ void ExpectRightWithNan(Problem p, const std::vector<size_t>& places, int strip 
     }
     break;
   }
-  const Result<TileRun> run = CheckTiles(g, *TargetFromArch("sm_90a"), inputs,
-                                         {.engine = EngineIndex("conv_direct"),
-                                          .knobs = {{"strip", strip}}});
+  const Result<TileRun> run =
+      CheckTiles(g, *TargetFromArch("sm_90a"), inputs,
+                 {.engine = EngineIndex("conv_direct"), .knobs = {{"strip", strip}}});
   ASSERT_TRUE(run.ok()) << p.name << ": " << run.status().message();
   int64_t finite = 0, all = 0;
   for (const auto& [id, values] : run->outputs) {
