@@ -44,7 +44,7 @@ struct WgradMmaPlan {
   int64_t row_groups = 1, column_blocks = 1, image_groups = 1;
   int64_t tap_sets = 1, taps_of_set = 1;  // blocks that share the taps
   int64_t tiles = 2;                      // of 8 channels, that 16 filters meet
-  int64_t row_warps = 0;  // warps that each take a filter row and all filters; 0: they share k
+  int64_t row_warps = 0;  // that take a filter row and half of the channels each; 0: they share k
   int64_t splits = 1, slabs = 1, resident = 1;  // blocks of a multiprocessor
   bool fits = false;                            // shared memory
 

@@ -8,8 +8,8 @@
 //            copies, the next piece while this one is multiplied; ldmatrix transposes both
 //   warp     one half of the filters, and every second product of k: for each tap all columns whose
 //            groups it meets; a tap is a shift of where x is read. With 32 channels a group and
-//            short filter rows it is one filter row, all filters, and all of k: then x is read
-//            once for both halves, and there is nothing to add up in the block
+//            small filters it is one filter row, all filters, half of the channels, and all of k:
+//            then x is read once for both halves, and there is nothing to add up in the block
 //   sums     scratch[split][tap][channel of the group][filter]; the second kernel adds the splits
 //   in
 //            a fixed order
@@ -50,7 +50,8 @@ int64_t Reach(const AxisSize& a, int64_t outputs) {
 // Blocks of a multiprocessor without a spill: by the sums of a warp, and by the conditions that few
 // channels a group take at the end.
 int64_t ResidentByRegisters(const WgradMmaPlan& p, const ConvShape& shape) {
-  return p.taps_of_set * p.tiles * p.halves() <= 24 && shape.channels >= 4 ? 3 : 2;
+  if (p.row_warps > 0) return 2;
+  return p.taps_of_set * p.tiles <= 20 && shape.channels >= 4 ? 3 : 2;
 }
 
 class Schedule {
@@ -143,7 +144,11 @@ class Schedule {
     const Expr warp = b_.Let(body, "warp", Var("tx") / b_.Idx(kWarp));
     half_ = by_rows() ? b_.Idx(0) : b_.Let(body, "half", warp % b_.Idx(2));
     part_ = by_rows() ? b_.Idx(0) : b_.Let(body, "part", warp / b_.Idx(2));
-    if (by_rows()) first_tap_ = b_.Let(body, "first_tap", warp * b_.Idx(p_.taps_of_set));
+    channel_half_ = by_rows() ? b_.Let(body, "channel_half", warp % b_.Idx(2)) : half_;
+    if (by_rows()) {
+      filter_row_ = b_.Let(body, "filter_row", warp / b_.Idx(2));
+      first_tap_ = b_.Let(body, "first_tap", filter_row_ * b_.Idx(p_.taps_of_set));
+    }
     g_ = b_.Let(body, "g", lane_ / b_.Idx(4));
     t4_ = b_.Let(body, "t4", lane_ % b_.Idx(4));
   }
@@ -162,9 +167,7 @@ class Schedule {
     const int64_t down = row_.dilation * p_.row_pitch * kPitch;
     for (int64_t i = 0; i < p_.taps_of_set; ++i) {
       if (by_rows()) {
-        const Expr r = Var("tx") / b_.Idx(kWarp);
-        shifts_.push_back(
-            b_.Let(body, "shift", r * b_.Idx(down) + b_.Idx(i * col_.dilation * kPitch)));
+        shifts_.push_back(b_.Idx(i * col_.dilation * kPitch));
         continue;
       }
       Expr tap = b_.Idx(i);
@@ -305,7 +308,11 @@ class Schedule {
                        within(at.col, cols_here_) * b_.Idx(col_.stride);
     // With 32 channels a group the filters of a warp meet all columns, else the 16 beside them.
     Expr column = matrix / b_.Idx(2) * b_.Idx(8);
-    if (p_.tiles == 2) column = column + half_ * b_.Idx(16);
+    if (by_rows()) {
+      const int64_t down = row_.dilation * p_.row_pitch * kPitch;
+      column = column + filter_row_ * b_.Idx(down);
+    }
+    if (p_.tiles == 2) column = column + channel_half_ * b_.Idx(16);
     const Expr base = b_.Let(body, "x_at", x_slot_ + place * b_.Idx(kPitch) + column);
     for (int64_t tap = 0; tap < p_.taps_of_set; ++tap) {
       for (int64_t j = 0; j < p_.tiles; j += 2) {
@@ -368,7 +375,7 @@ class Schedule {
                 const std::string& sums, const Expr& pitch) {
     const Expr filter = half * b_.Idx(16) + b_.Idx(e % 4 / 2 * 8) + g_;  // of the slab
     Expr channel = b_.Idx(e / 4 * 8 + e % 2) + t4_ * b_.Idx(2);
-    if (p_.tiles == 2) channel = channel + half * b_.Idx(16);
+    if (p_.tiles == 2) channel = channel + channel_half_ * b_.Idx(16);
     const Expr per_group = b_.Idx(shape_.channels);
     const Expr row =
         split_ * b_.Idx(sum_rows()) + (first_tap_ + b_.Idx(tap)) * per_group + channel % per_group;
@@ -409,7 +416,7 @@ class Schedule {
   KernelBuilder b_;
   Expr first_channel_, first_tap_, split_, splits_, steps_, pieces_;
   Expr row_groups_, column_blocks_, image_groups_;
-  Expr lane_, half_, part_, g_, t4_;
+  Expr lane_, half_, part_, channel_half_, filter_row_, g_, t4_;
   Expr first_image_, first_row_, first_col_, exists_, images_here_, rows_here_, cols_here_;
   Expr x_slot_, dy_slot_;
   std::vector<Expr> shifts_;  // of the block's taps
@@ -454,9 +461,10 @@ WgradMmaPlan WgradMmaPlanOf(const Group& group, const Target& target, const Conv
   const int64_t most_taps = p.tiles == 2 ? 15 : kMostTiles / 4;
   p.tap_sets = CeilDiv(row.taps * col.taps, most_taps);
   p.taps_of_set = CeilDiv(row.taps * col.taps, p.tap_sets);
-  // A warp for each filter row: 3 taps with all filters are 96 sums.
-  if (p.tiles == 4 && col.taps <= 3 && row.taps >= 2 && row.taps <= 8) {
-    p.row_warps = row.taps;
+  // Two warps for each filter row, with 16 channels each: 3 taps with all filters are 48 sums.
+  if (p.tiles == 4 && col.taps <= 3 && row.taps >= 2 && row.taps <= 4) {
+    p.tiles = 2;
+    p.row_warps = 2 * row.taps;
     p.tap_sets = 1;
     p.taps_of_set = col.taps;
   }
