@@ -290,7 +290,8 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
             std::vector<int> knobs = defaults;
             knobs[kStrip] = strip, knobs[kLanes] = lanes, knobs[kSlab] = slab;
             knobs[kPieces] = pieces;
-            if (strip != 0) all.push_back(std::move(knobs));
+            // Short strips of many channels are mostly halo.
+            if (strip != 0 && strip >= lanes) all.push_back(std::move(knobs));
           }
   }
   std::vector<int> base = defaults, last = defaults;
