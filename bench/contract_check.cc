@@ -20,6 +20,12 @@ using oracle::DType;
 using oracle::Value;
 
 constexpr int kSamples = 64;
+// Products of f32 operands that were rounded to TF32 are off by 2^-12 or so of a typical result;
+// sums in f32 of thousands of exact ones by less than a tenth of this.
+constexpr double kRoundedError = 0x1p-15;
+constexpr size_t kEnoughSamples = 16;
+// Of a typical one, sums of many results that were each stored with a rounding of their own.
+constexpr double kSumsError = 0x1p-12;
 // Products that the samples of one output may cost.
 constexpr double kSampleBudget = 4e8;
 constexpr int64_t kChunk = 1 << 18;
@@ -59,6 +65,16 @@ double RelativeOf(DType type) {
 double SmallestStepOf(DType type) {
   const oracle::DTypeRow& row = oracle::Row(type);
   return row.mantissa > 0 ? std::ldexp(2.0, row.min_exponent - row.mantissa + 1) : 1;
+}
+
+double RootMeanSquare(DType type, const uint8_t* values, int64_t count) {
+  constexpr int64_t kMost = 1 << 16;
+  const Reader read(type);
+  const int64_t step = std::max<int64_t>(count / kMost, 1);
+  double sum = 0;
+  int64_t terms = 0;
+  for (int64_t i = 0; i < count; i += step, ++terms) sum += read(values, i) * read(values, i);
+  return terms > 0 ? std::sqrt(sum / static_cast<double>(terms)) : 0;
 }
 
 Dims IndexOf(const testing::CaseTensor& tensor, int64_t offset) {
@@ -232,11 +248,33 @@ std::string Checker::CheckOutput(const Output& output, double scale,
     std::string wrong = CheckElement(output, actual, sample, scale);
     if (!wrong.empty()) return wrong;
   }
+  if (problem_.keeps_f32 && output.samples.size() >= kEnoughSamples) {
+    const double error = RelativeError(output);
+    if (error > kRoundedError)
+      return fmt::format("{} is off by {:.2g} of its values in the mean: its operands were rounded",
+                         tensor.name, error);
+  }
   if (!has_reference_) return "";
-  const double allowed = 2 * scale * output.largest_error + SmallestStepOf(tensor.dtype);
+  double allowed = 2 * scale * output.largest_error + SmallestStepOf(tensor.dtype);
+  if (output.samples.empty())
+    allowed +=
+        kSumsError * RootMeanSquare(tensor.dtype, buffers_.reference.data() + output.begin, count);
   const Distance far =
       Farthest(tensor.dtype, actual, buffers_.reference.data() + output.begin, count, allowed);
   return far.ratio <= 1 ? "" : Adjudicate(output, far.element, scale, reference_is_wrong);
+}
+
+double Checker::RelativeError(const Output& output) const {
+  const testing::CaseTensor& tensor = TensorOf(output);
+  const Reader read(tensor.dtype);
+  double errors = 0, values = 0;
+  for (const Sample& sample : output.samples) {
+    const double actual =
+        read(buffers_.actual.data() + output.begin, OffsetOf(tensor, sample.index));
+    errors += (actual - sample.expected.v) * (actual - sample.expected.v);
+    values += sample.expected.v * sample.expected.v;
+  }
+  return values > 0 ? std::sqrt(errors / values) : 0;
 }
 
 std::string Checker::Adjudicate(const Output& output, int64_t element, double scale,

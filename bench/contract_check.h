@@ -78,6 +78,8 @@ class Checker {
   std::string CheckOutput(const Output& output, double scale, std::string* reference_is_wrong);
   std::string CheckElement(const Output& output, const uint8_t* bytes, const Sample& sample,
                            double scale) const;
+  // Root mean square of the samples' errors over that of their values.
+  double RelativeError(const Output& output) const;
   std::string Adjudicate(const Output& output, int64_t element, double scale,
                          std::string* reference_is_wrong) const;
 

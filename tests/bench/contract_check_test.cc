@@ -149,6 +149,41 @@ TEST_F(Checking, TheWrongOneOfTwoIsBlamed) {
   EXPECT_NE(blamed_.find("is 100, the oracle says"), std::string::npos) << blamed_;
 }
 
+// Sums of 2048 products; `rounded` operands keep TF32's 11 bits.
+std::string CheckOfProduct(const std::string& section, bool rounded) {
+  constexpr int64_t kRows = 24, kColumns = 16, kDepth = 2048;
+  testing::HostGpu gpu;
+  const Problem problem = Parse("p: matmul(a:f32[1,24,2048], b:f32[1,2048,16]) -> c:f32", section);
+  BlockStore store;
+  const ProblemData data(problem.graph, store);
+  const ProblemMemory memory(gpu, problem.graph, data, 16);
+  CheckBuffers buffers(gpu);
+  Checker checker(gpu, buffers, problem, data);
+  const auto operand = [&](int tensor, int64_t at) {
+    const double value = data.At(tensor, at);
+    int exponent = 0;
+    const double mantissa = std::frexp(value, &exponent);
+    return rounded ? std::ldexp(std::round(std::ldexp(mantissa, 11)), exponent - 11) : value;
+  };
+  auto* c = static_cast<uint8_t*>(memory.TensorAt(2));
+  for (int64_t m = 0; m < kRows; ++m)
+    for (int64_t n = 0; n < kColumns; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < kDepth; ++k)
+        sum += operand(0, m * kDepth + k) * operand(1, k * kColumns + n);
+      oracle::Encode(oracle::DType::kF32, sum, c + 4 * (m * kColumns + n));
+    }
+  std::string blamed;
+  return checker.Check(memory, Checker::kOthers, &blamed);
+}
+
+TEST(BenchCheck, RoundedOperandsAreNoF32) {
+  EXPECT_EQ(CheckOfProduct("matmul_fp32", false), "");
+  EXPECT_EQ(CheckOfProduct("matmul_tf32", true), "");
+  EXPECT_NE(CheckOfProduct("matmul_fp32", true).find("its operands were rounded"),
+            std::string::npos);
+}
+
 TEST(BenchData, RepeatsItsBlockAndKnowsEveryElement) {
   testing::HostGpu gpu;
   const Problem problem = Parse("p: matmul(a:f16[1,2500,900], b:f16[1,900,2]) -> c:f16");
