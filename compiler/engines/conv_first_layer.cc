@@ -42,7 +42,7 @@ using tile::Expr;
 constexpr int kPixelsDomain[] = {64, 32, 16};
 constexpr int kRowsDomain[] = {4, 8, 2, 7};
 constexpr int kStepsDomain[] = {8, 1, 4, 16};
-constexpr int kSplitsDomain[] = {2, 1, 4};  // blocks of wgrad and dgrad, a multiprocessor
+constexpr int kSplitsDomain[] = {2, 1, 4, 3};  // blocks of wgrad and dgrad, a multiprocessor
 constexpr KnobRow kKnobs[] = {
     {.name = "pixels", .cudnn_type = kKnobTileM, .domain = kPixelsDomain},
     {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},

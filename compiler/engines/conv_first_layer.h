@@ -1,4 +1,4 @@
-// The conv_first_layer engine: convolutions of 1 to 4 input channels. See conv_first_layer.cc.
+// The conv_first_layer engine: convolutions of few input channels. See conv_first_layer.cc.
 #pragma once
 
 #include "compiler/engines/engine.h"

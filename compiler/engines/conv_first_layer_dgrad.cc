@@ -122,6 +122,8 @@ class Schedule {
     Declare(body);
     steps_ = b_.Arg("steps", steps);
     grid_ = b_.Arg("grid", grid);
+    for (int64_t turn = 0; keeps() && turn < Turns(); ++turn)
+      kept_.push_back(StagedAt(body, b_.Idx(turn)));
     StartStage(body, b_.Idx(0), b_.Idx(0), b_.Idx(0));
     FillPanel(body);
 
@@ -131,6 +133,8 @@ class Schedule {
     Stage(stage);
     loop.push_back({tile::For{"chunk", t(), b_.Idx(p_.chunks), Bind::kSerial, std::move(stage)}});
     EnterPiece(loop, Var("step"));
+    row_size_ =
+        b_.Let(loop, "row_size", b_.Extent(shape_.x, shape_.spatial + 1) * b_.Idx(shape_.channels));
     HandOver(loop);
     loop.push_back({tile::Barrier{}});
     StoreMade(loop);
@@ -139,7 +143,8 @@ class Schedule {
 
     Lowered lowered;
     body = BlockAndThread(t(), grid_, kThreads, std::move(body));
-    b_.Finish(std::move(body), {grid, 1, 1}, kThreads, lowered, std::min(blocks_, 2));
+    b_.Finish(std::move(body), {grid, 1, 1}, kThreads, lowered,
+              std::min(blocks_, Accumulators() <= 64 ? 3 : 2));
     return lowered;
   }
 
@@ -193,39 +198,80 @@ class Schedule {
   }
 
   // ---- dy ----
+  // A thread stages the same places of every stage. Where they are few it keeps what it knows of
+  // them.
+  struct Staged {
+    Expr row, col, from;  // on the staged rows; relative to the first of them in memory
+  };
+  int64_t Vectors() const { return p_.chunk / kVector; }  // of a pixel
+  int64_t Turns() const { return CeilDiv(p_.staged_pixels() * Vectors(), kThreads); }
+  bool keeps() const { return Turns() <= 12; }
+  Expr PixelOf(const Expr& turn) const {
+    return turn * b_.Idx(kThreads / Vectors()) + Var("tx") / b_.Idx(Vectors());
+  }
+
+  Staged StagedAt(Block& out, const Expr& turn) {
+    const Expr pixel = b_.Let(out, "pixel", PixelOf(turn));
+    Staged s;
+    s.row = b_.Let(out, "staged_row", pixel / b_.Idx(p_.staged_cols()));
+    s.col = b_.Let(out, "staged_col", pixel - s.row * b_.Idx(p_.staged_cols()));
+    Expr from = s.col * b_.Stride(shape_.y, shape_.spatial + 1);
+    if (!flat()) from = from + s.row * b_.Stride(shape_.y, 2);
+    s.from = b_.Let(out, "staged_from", from);
+    return s;
+  }
+
+  // The staged rows or columns of a dim of dy that exist.
+  struct Range {
+    Expr first, end;
+  };
+  Range RangeOf(Block& out, const Expr& first, int64_t dim) {
+    return {b_.Let(out, "begin", b_.Idx(0) - first),
+            b_.Let(out, "end", b_.Extent(shape_.y, dim) - first)};
+  }
+
+  void StartVector(Block& out, const Expr& turn, const Staged& s, bool is_last) {
+    Expr valid = stage_.valid;
+    const auto within = [&](const Expr& at, const Range& range) {
+      valid = tile::And(valid, tile::And(tile::Ge(at, range.first), tile::Lt(at, range.end)));
+    };
+    if (!flat()) within(s.row, stage_.rows);
+    within(s.col, stage_.cols);
+    const Expr pixel = PixelOf(turn);
+    Block copy;
+    copy.push_back({tile::CopyAsync{
+        staged_, stage_.to + turn * b_.Idx(kThreads / Vectors() * p_.pitch()), b_.Pointer(shape_.y),
+        stage_.from + s.from, static_cast<int>(kVector), valid}});
+    if (!is_last) {
+      out.push_back(std::move(copy[0]));
+      return;
+    }
+    out.push_back({tile::If{tile::Lt(pixel, b_.Idx(p_.staged_pixels())), std::move(copy), {}}});
+  }
+
   // Starts chunk `chunk` of piece `step` into slot number % 2.
   void StartStage(Block& out, const Expr& step, const Expr& chunk, const Expr& number) {
     EnterPiece(out, step);
-    const int64_t vectors = p_.chunk / kVector, count = p_.staged_pixels() * vectors;
-    const Expr to = b_.Let(out, "to", number % b_.Idx(2) * b_.Idx(p_.staged_elements()));
-    const Expr first_p = b_.Let(out, "first_p", first_row_ + b_.Idx(p_.row.first));
+    const Expr part = Var("tx") % b_.Idx(Vectors()) * b_.Idx(kVector);
+    const Expr k = b_.Let(out, "k", chunk * b_.Idx(p_.chunk) + part);
     const Expr first_q = b_.Let(out, "first_q", first_col_ + b_.Idx(p_.col.first));
-    const Expr first_k = b_.Let(out, "first_k", chunk * b_.Idx(p_.chunk));
-    Loop(out, "i", b_.Idx(CeilDiv(count, kThreads)), Bind::kSerial, [&](Block& one, const Expr& i) {
-      const Expr place = b_.Let(one, "vector", i * b_.Idx(kThreads) + Var("tx"));
-      const Expr pixel = b_.Let(one, "pixel", place / b_.Idx(vectors));
-      const Expr part = b_.Let(one, "part", place % b_.Idx(vectors) * b_.Idx(kVector));
-      const Expr row = b_.Let(one, "staged_row", pixel / b_.Idx(p_.staged_cols()));
-      const Expr k = b_.Let(one, "k", first_k + part);
-      const Expr q = b_.Let(one, "q", first_q + (pixel - row * b_.Idx(p_.staged_cols())));
-      Expr valid = tile::And(exists_, tile::Lt(k, b_.Extent(shape_.y, 1)));
-      const auto within = [&](const Expr& at, int64_t dim) {
-        valid = tile::And(
-            valid, tile::And(tile::Ge(at, b_.Idx(0)), tile::Lt(at, b_.Extent(shape_.y, dim))));
-      };
-      Index index = {image_, k};
-      if (!flat()) {
-        index.push_back(b_.Let(one, "p", first_p + row));
-        within(index.back(), 2);
-      }
-      index.push_back(q);
-      within(q, shape_.spatial + 1);
-      Block copy;
-      copy.push_back(
-          {tile::CopyAsync{staged_, to + pixel * b_.Idx(p_.pitch()) + part, b_.Pointer(shape_.y),
-                           b_.Offset(shape_.y, index), static_cast<int>(kVector), valid}});
-      one.push_back({tile::If{tile::Lt(place, b_.Idx(count)), std::move(copy), {}}});
-    });
+    Index index = {image_, k};
+    if (!flat()) {
+      index.push_back(b_.Let(out, "first_p", first_row_ + b_.Idx(p_.row.first)));
+      stage_.rows = RangeOf(out, index.back(), 2);
+    }
+    stage_.cols = RangeOf(out, first_q, shape_.spatial + 1);
+    index.push_back(first_q);
+    stage_.from = b_.Let(out, "from", b_.Offset(shape_.y, index));
+    stage_.to = b_.Let(out, "to",
+                       number % b_.Idx(2) * b_.Idx(p_.staged_elements()) +
+                           Var("tx") / b_.Idx(Vectors()) * b_.Idx(p_.pitch()) + part);
+    stage_.valid = b_.Let(out, "valid", tile::And(exists_, tile::Lt(k, b_.Extent(shape_.y, 1))));
+    for (size_t turn = 0; turn < kept_.size(); ++turn)
+      StartVector(out, b_.Idx(static_cast<int64_t>(turn)), kept_[turn], turn + 1 == kept_.size());
+    if (kept_.empty())
+      Loop(out, "i", b_.Idx(Turns()), Bind::kSerial,
+           [&](Block& one, const Expr& i) { StartVector(one, i, StagedAt(one, i), true); });
     out.push_back({tile::CommitAsync{}});
   }
 
@@ -377,33 +423,57 @@ class Schedule {
   }
 
   // ---- results ----
+  void StoreSums(Block& out, int64_t sum, int count, const Expr& to) {
+    const auto value = [&](int e) {
+      return tile::Cast(made_type_, tile::Load(acc_, DType::kF32, b_.Idx(sum + e)));
+    };
+    if (count == 1) {
+      out.push_back({tile::Store{made_, to, value(0)}});
+      return;
+    }
+    const std::string pair = b_.Name("pair");
+    out.push_back({tile::Alloc{pair, made_type_, tile::Space::kReg, 2}});
+    for (int e = 0; e < 2; ++e) out.push_back({tile::Store{pair, b_.Idx(e), value(e)}});
+    WideCopy(out, made_type_, made_, to, pair, b_.Idx(0), 2);
+  }
+
   // Sums to their places in rows of dx, in shared memory.
   void HandOver(Block& body) {
     const Expr first = b_.Let(
         body, "made_at",
         warp_row_ * b_.Idx(p_.row.stride * p_.made_pitch()) + (warp_col_ + g_) * b_.Idx(p_.run));
+    // Pairs of slots are neighbours where runs begin at even places.
+    const int at_once = p_.run % 2 == 0 && p_.run_slots % 2 == 0 ? 2 : 1;
     for (int64_t set = 0; set < p_.sets; ++set) {
-      for (int e = 0; e < 2; ++e) {
+      for (int e = 0; e < 2; e += at_once) {
         const Expr slot = b_.Let(body, "slot", t4_ * b_.Idx(2) + b_.Idx(set * 8 + e));
         const Expr phase = slot / b_.Idx(p_.run_slots), element = slot % b_.Idx(p_.run_slots);
         const Expr at = b_.Let(body, "slot_at", first + phase * b_.Idx(p_.made_pitch()) + element);
         Block store;
-        for (int64_t row = 0; row < p_.rows; ++row) {
-          for (int64_t m = 0; m < p_.tiles; ++m) {
-            for (int half = 0; half < 2; ++half) {
-              const Expr to =
-                  at + b_.Idx(row * p_.row.stride * p_.made_pitch() + (m * 16 + half * 8) * p_.run);
-              const Expr sum =
-                  tile::Load(acc_, DType::kF32, b_.Idx(SumAt(row, m, set) + half * 2 + e));
-              store.push_back({tile::Store{made_, to, tile::Cast(made_type_, sum)}});
-            }
-          }
-        }
+        for (int64_t row = 0; row < p_.rows; ++row)
+          for (int64_t m = 0; m < p_.tiles; ++m)
+            for (int half = 0; half < 2; ++half)
+              StoreSums(store, SumAt(row, m, set) + half * 2 + e, at_once,
+                        at + b_.Idx(row * p_.row.stride * p_.made_pitch() +
+                                    (m * 16 + half * 8) * p_.run));
         const Expr is_output =
             tile::And(tile::Lt(phase, b_.Idx(p_.row.stride)), tile::Lt(element, b_.Idx(p_.run)));
         body.push_back({tile::If{is_output, std::move(store), {}}});
       }
     }
+    const std::string check = b_.Name("check");
+    const Expr checked = tile::Load(check, DType::kF32, b_.Idx(0));
+    body.push_back({tile::Alloc{check, DType::kF32, tile::Space::kReg, 1}});
+    body.push_back({tile::Store{check, b_.Idx(0), Zero(DType::kF32)}});
+    Loop(body, "z", b_.Idx(Accumulators()), Bind::kUnroll, [&](Block& one, const Expr& z) {
+      const Expr sum = tile::Load(acc_, DType::kF32, z);
+      one.push_back({tile::Store{check, b_.Idx(0),
+                                 tile::Op(ScalarOp::kFma, {sum, tile::Float(0), checked})}});
+    });
+    Block again;
+    MakeAgain(again, first);
+    body.push_back(
+        {tile::If{tile::Op(ScalarOp::kEq, {checked, tile::Float(0)}), {}, std::move(again)}});
   }
 
   // Elements of a row of dx, neighbours first along channels.
@@ -415,9 +485,6 @@ class Schedule {
   void StoreMade(Block& body) {
     const int64_t along = p_.made_pitch() / kVector;
     const int64_t count = p_.block_rows() * p_.row.stride * along;
-    const int64_t last = shape_.spatial + 1;
-    const Expr row_size =
-        b_.Let(body, "row_size", b_.Extent(shape_.x, last) * b_.Idx(shape_.channels));
     const Expr first_h = b_.Let(body, "first_h", first_row_ * b_.Idx(p_.row.stride));
     const Expr first_e = b_.Let(body, "first_e", first_col_ * b_.Idx(p_.run));
     Loop(
@@ -430,42 +497,41 @@ class Schedule {
           v.at = b_.Let(one, "at", place * b_.Idx(kVector));
           Expr guard = tile::And(exists_, tile::Lt(place, b_.Idx(count)));
           if (!flat()) guard = tile::And(guard, tile::Lt(v.row, b_.Extent(shape_.x, 2)));
-          guard = tile::And(guard, tile::Lt(v.first, row_size));
+          guard = tile::And(guard, tile::Lt(v.first, row_size_));
           Block inside;
-          StoreVector(inside, v, row_size);
+          StoreVector(inside, v);
           one.push_back({tile::If{guard, std::move(inside), {}}});
         });
   }
 
-  Index PlaceOf(Block& out, const Vector& v, const Expr& element) {
+  // Of an element of a row of dx.
+  Index PlaceOf(Block& out, const Expr& h, const Expr& element) {
     Index at = {image_, b_.Let(out, "c", element % b_.Idx(shape_.channels))};
-    if (!flat()) at.push_back(v.row);
+    if (!flat()) at.push_back(h);
     at.push_back(b_.Let(out, "w_at", element / b_.Idx(shape_.channels)));
     return BroadcastIndex(b_, group_.graph[shape_.x], at);
   }
 
-  void StoreVector(Block& body, const Vector& v, const Expr& row_size) {
+  void StoreVector(Block& body, const Vector& v) {
     const graph::Graph& g = group_.graph;
     const std::vector<TensorId> outputs = graph::Outputs(g);
-    const std::string made = b_.Name("made_regs"), check = b_.Name("check");
+    const std::string made = b_.Name("made_regs");
     body.push_back({tile::Alloc{made, made_type_, tile::Space::kReg, kVector}});
-    body.push_back({tile::Alloc{check, DType::kF32, tile::Space::kReg, 1}});
     WideCopy(body, made_type_, made, b_.Idx(0), made_, v.at, kVector);
     const auto value = [&](const Expr& l) {
       return tile::Cast(DType::kF32, tile::Load(made, made_type_, l));
     };
-    const Expr checked = tile::Load(check, DType::kF32, b_.Idx(0));
-    body.push_back({tile::Store{check, b_.Idx(0), Zero(DType::kF32)}});
-    Loop(body, "l", b_.Idx(kVector), Bind::kUnroll, [&](Block& one, const Expr& l) {
-      one.push_back({tile::Store{check, b_.Idx(0),
-                                 tile::Op(ScalarOp::kFma, {value(l), tile::Float(0), checked})}});
-    });
-    Block again;
-    MakeAgain(again, v, row_size);
-    WideCopy(again, made_type_, made, b_.Idx(0), made_, v.at, kVector);
-    body.push_back(
-        {tile::If{tile::Op(ScalarOp::kEq, {checked, tile::Float(0)}), {}, std::move(again)}});
-
+    const auto row_of = [&](TensorId id) {
+      Index row = {image_, b_.Idx(0)};
+      if (!flat()) row.push_back(v.row);
+      row.push_back(b_.Idx(0));
+      return b_.Let(body, "to", b_.Offset(id, row) + v.first);
+    };
+    if (outputs == std::vector<TensorId>{shape_.x} && IsPacked(shape_.x) &&
+        g[shape_.x].dtype == made_type_) {
+      WideCopy(body, made_type_, b_.Pointer(shape_.x), row_of(shape_.x), made, b_.Idx(0), kVector);
+      return;
+    }
     const bool packed = std::ranges::all_of(outputs, [&](TensorId id) { return IsPacked(id); });
     std::vector<std::string> regs;
     for (const TensorId id : outputs) {
@@ -477,7 +543,7 @@ class Schedule {
       Block inside;
       Block& out = packed ? one : inside;
       const Expr element = b_.Let(one, "element_at", v.first + l);
-      const Index at = PlaceOf(out, v, element);
+      const Index at = PlaceOf(out, v.row, element);
       ValueScope values(b_, out);
       values.Bind(shape_.x, at, RoundThrough(g[shape_.x].dtype, value(l)));
       for (size_t o = 0; o < outputs.size(); ++o) {
@@ -486,14 +552,11 @@ class Schedule {
         out.push_back({packed ? tile::Store{regs[o], l, result}
                               : tile::Store{b_.Pointer(id), b_.Offset(id, at), result}});
       }
-      if (!packed) one.push_back({tile::If{tile::Lt(element, row_size), std::move(inside), {}}});
+      if (!packed) one.push_back({tile::If{tile::Lt(element, row_size_), std::move(inside), {}}});
     });
     for (size_t o = 0; o < regs.size(); ++o) {
-      Index row = {image_, b_.Idx(0)};
-      if (!flat()) row.push_back(v.row);
-      row.push_back(b_.Idx(0));
-      const Expr to = b_.Let(body, "to", b_.Offset(outputs[o], row) + v.first);
-      WideCopy(body, g[outputs[o]].dtype, b_.Pointer(outputs[o]), to, regs[o], b_.Idx(0), kVector);
+      WideCopy(body, g[outputs[o]].dtype, b_.Pointer(outputs[o]), row_of(outputs[o]), regs[o],
+               b_.Idx(0), kVector);
     }
   }
 
@@ -508,20 +571,40 @@ class Schedule {
     return out.dims[0] == 1 || out.strides[0] % kVector == 0;
   }
 
-  // Those of 8 elements in shared memory that are not finite, by a plain walk over their taps.
-  void MakeAgain(Block& body, const Vector& v, const Expr& row_size) {
-    Loop(body, "l", b_.Idx(kVector), Bind::kSerial, [&](Block& one, const Expr& l) {
-      const Expr place = b_.Let(one, "place", v.at + l);
-      const Expr element = b_.Let(one, "element_at", v.first + l);
-      const Expr old = tile::Cast(DType::kF32, tile::Load(made_, made_type_, place));
-      const Expr is_finite = tile::Op(ScalarOp::kEq, {old * tile::Float(0), tile::Float(0)});
-      Block remake;
-      const Index at = PlaceOf(remake, v, element);
-      const Expr sum = SumOf(remake, at);
-      remake.push_back({tile::Store{made_, place, tile::Cast(made_type_, sum)}});
-      Block inside;
-      inside.push_back({tile::If{is_finite, {}, std::move(remake)}});
-      one.push_back({tile::If{tile::Lt(element, row_size), std::move(inside), {}}});
+  // What a lane has made, where it is not finite, by a plain walk over its taps.
+  void MakeAgain(Block& body, const Expr& first) {
+    const auto loop = [&](Block& out, const char* name, int64_t count, const auto& fill) {
+      Loop(out, name, b_.Idx(count), Bind::kSerial, fill);
+    };
+    loop(body, "row", p_.rows, [&](Block& rows, const Expr& row) {
+      loop(rows, "place", p_.tiles * 2, [&](Block& places, const Expr& place) {
+        loop(places, "n", p_.sets * 2, [&](Block& one, const Expr& n) {
+          const Expr slot =
+              b_.Let(one, "slot", n / b_.Idx(2) * b_.Idx(8) + t4_ * b_.Idx(2) + n % b_.Idx(2));
+          const Expr phase = b_.Let(one, "phase", slot / b_.Idx(p_.run_slots));
+          const Expr in_run = b_.Let(one, "in_run", slot % b_.Idx(p_.run_slots));
+          const Expr to =
+              b_.Let(one, "to",
+                     first + (row * b_.Idx(p_.row.stride) + phase) * b_.Idx(p_.made_pitch()) +
+                         place * b_.Idx(8 * p_.run) + in_run);
+          const Expr h =
+              b_.Let(one, "h", (first_row_ + warp_row_ + row) * b_.Idx(p_.row.stride) + phase);
+          const Expr element =
+              b_.Let(one, "element_at",
+                     (first_col_ + warp_col_ + g_ + place * b_.Idx(8)) * b_.Idx(p_.run) + in_run);
+          Expr guard = tile::And(exists_, tile::Lt(phase, b_.Idx(p_.row.stride)));
+          guard = tile::And(guard, tile::Lt(in_run, b_.Idx(p_.run)));
+          if (!flat()) guard = tile::And(guard, tile::Lt(h, b_.Extent(shape_.x, 2)));
+          guard = tile::And(guard, tile::Lt(element, row_size_));
+          Block remake, inside;
+          const Expr sum = SumOf(remake, PlaceOf(remake, h, element));
+          remake.push_back({tile::Store{made_, to, tile::Cast(made_type_, sum)}});
+          const Expr old = tile::Cast(DType::kF32, tile::Load(made_, made_type_, to));
+          const Expr is_finite = tile::Op(ScalarOp::kEq, {old * tile::Float(0), tile::Float(0)});
+          inside.push_back({tile::If{is_finite, {}, std::move(remake)}});
+          one.push_back({tile::If{guard, std::move(inside), {}}});
+        });
+      });
     });
   }
 
@@ -578,7 +661,12 @@ class Schedule {
   DType type_, made_type_;
   Expr lane_, g_, t4_, warp_row_, warp_col_, lane_at_;
   Expr steps_, grid_, pieces_, row_blocks_, col_blocks_;
-  Expr image_, first_row_, first_col_, exists_;
+  Expr image_, first_row_, first_col_, exists_, row_size_;
+  std::vector<Staged> kept_;
+  struct {
+    Range rows, cols;
+    Expr from, to, valid;
+  } stage_;
   std::string staged_, panel_, made_, acc_;
 };
 
