@@ -113,7 +113,8 @@ class Schedule : private FirstLayerTiles {
     const int64_t blocks = CeilDiv(pieces, p_.steps) * p_.slabs;
     Lowered lowered;
     body = BlockAndThread(t(), b_.Arg("grid", blocks), kThreads, std::move(body));
-    b_.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered);
+    // Two blocks have 255 registers a thread; without a number ptxas would rather spill for four.
+    b_.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered, 2);
     return lowered;
   }
 
@@ -126,9 +127,9 @@ class Schedule : private FirstLayerTiles {
     out.push_back({tile::CommitAsync{}});
   }
 
-  // ---- filters: panel[product][set / 2][lane][set % 2][4] ----
-  Expr PanelAt(const Expr& product, const Expr& pair) const {
-    return (product * b_.Idx(p_.sets / 2) + pair) * b_.Idx(kWarp * 8) + lane_ * b_.Idx(8);
+  // ---- filters: panel[product][set][half of k][filter][8], the matrices of ldmatrix ----
+  Expr PanelAt(const Expr& product, const Expr& set, const Expr& half) const {
+    return ((product * b_.Idx(p_.sets) + set) * b_.Idx(2) + half) * b_.Idx(64);
   }
 
   void FillPanel(Block& body) {
@@ -149,8 +150,8 @@ class Schedule : private FirstLayerTiles {
              const Expr chunk = b_.Let(one, "f", f * b_.Idx(at_once) + u);
              for (int64_t s = 0; s < sets; ++s) {
                const Expr set = warp_ + b_.Idx(s * kWarps);
-               const Expr at = PanelAt(chunk / b_.Idx(2), set / b_.Idx(2)) +
-                               set % b_.Idx(2) * b_.Idx(4) + chunk % b_.Idx(2) * b_.Idx(2);
+               const Expr at = PanelAt(chunk / b_.Idx(2), set, chunk % b_.Idx(2)) + g_ * b_.Idx(8) +
+                               t4_ * b_.Idx(2);
                WideCopy(one, type_, panel_, b_.Let(one, "at", at), regs,
                         (u * b_.Idx(sets) + b_.Idx(s)) * b_.Idx(2), 2);
              }
@@ -245,7 +246,8 @@ class Schedule : private FirstLayerTiles {
     const std::string fragment = b_.Name("w_fragment");
     body.push_back({tile::Alloc{fragment, type_, tile::Space::kReg, p_.sets * 4}});
     Loop(body, "n", b_.Idx(p_.sets / 2), Bind::kUnroll, [&](Block& one, const Expr& n) {
-      WideCopy(one, type_, fragment, n * b_.Idx(8), panel_, PanelAt(b_.Idx(product), n), 8);
+      const Expr from = PanelAt(b_.Idx(product), n * b_.Idx(2), b_.Idx(0)) + lane_ * b_.Idx(8);
+      one.push_back({tile::LoadMatrix{fragment, n * b_.Idx(8), panel_, from, 4, false}});
     });
     for (int m = 0; m < tiles_; ++m) {
       const std::string a = b_.Name("x_fragment");
@@ -272,20 +274,20 @@ class Schedule : private FirstLayerTiles {
              base + b_.Idx(r * p_.row_dilation * p_.pitch + along), 2);
     const bool begins = chunk * kChunk<p_.shift, ends = (chunk + 1) * kChunk> p_.end_slot();
     if (!begins && !ends) return;
-    for (int e = 0; e < 2; ++e) {
-      if (e == 1 && !ends) break;  // a shift is 1 at most
-      const Expr slot = t4_ * b_.Idx(2) + b_.Idx(e);
-      Expr used = ends ? tile::Lt(slot, b_.Idx(p_.end_slot() - chunk * kChunk)) : nullptr;
-      if (begins) {
-        const Expr begun = tile::Ge(slot, b_.Idx(p_.shift));
-        used = used ? tile::And(used, begun) : begun;
-      }
-      out.push_back({tile::Store{
-          a, b_.Idx(to + e),
-          tile::Cast(type_, tile::Select(
-                                used, tile::Cast(DType::kF32, tile::Load(a, type_, b_.Idx(to + e))),
-                                tile::Float(0)))}});
-    }
+    // NOTE: as stores under a condition, which become one selection of the pair's register; a
+    // selection in f32 would convert each element twice.
+    const auto keep = [&](const Expr& used, int first, int last) {
+      Block clear;
+      for (int e = first; e <= last; ++e)
+        clear.push_back({tile::Store{a, b_.Idx(to + e), Zero(type_)}});
+      out.push_back({tile::If{used, {}, std::move(clear)}});
+    };
+    const Expr slot = t4_ * b_.Idx(2);
+    if (begins) keep(tile::Ge(slot, b_.Idx(p_.shift)), 0, 0);  // a shift is 1 at most
+    if (!ends) return;
+    const int64_t count = p_.end_slot() - chunk * kChunk;
+    if (count % 2 == 0) return keep(tile::Lt(slot, b_.Idx(count)), 0, 1);
+    for (int e = 0; e < 2; ++e) keep(tile::Lt(slot + b_.Idx(e), b_.Idx(count)), e, e);
   }
 
   void Epilogue(Block& body, const std::vector<Pixel>& pixels) {
@@ -450,13 +452,22 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   return kLaunchSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
 }
 
-// Of a dgrad all that differ; steps are not among its knobs.
+// Of a dgrad all that differ, steps are not among its knobs; of fprop the useful pairs of pixels
+// and rows.
 std::vector<std::vector<int>> Candidates(const Group& group, const Target&) {
-  if (!ShapeOf(group).is_dgrad()) return NeighbouringKnobs(kConvFirstLayerEngine);
+  const ConvShape shape = ShapeOf(group);
   std::vector<std::vector<int>> all;
-  for (const int rows : {7, 4, 8, 2})
-    for (const int pixels : {16, 32, 64})
-      for (const int blocks : kSplitsDomain) all.push_back({pixels, rows, kStepsDomain[0], blocks});
+  if (shape.is_dgrad()) {
+    for (const int rows : {7, 4, 8, 2})
+      for (const int pixels : {16, 32, 64})
+        for (const int blocks : kSplitsDomain)
+          all.push_back({pixels, rows, kStepsDomain[0], blocks});
+    return all;
+  }
+  all = NeighbouringKnobs(kConvFirstLayerEngine);
+  if (shape.is_wgrad()) return all;
+  for (const int rows : {8, 2})
+    for (const int steps : kStepsDomain) all.push_back({32, rows, steps, kSplitsDomain[0]});
   return all;
 }
 
@@ -466,7 +477,7 @@ constexpr int kNumerical[] = {kNoteTensorCore};
 }  // namespace
 
 const Engine kConvFirstLayerEngine = {.name = "conv_first_layer",
-                                      .version = 2,
+                                      .version = 3,
                                       .knobs = kKnobs,
                                       .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                       .supports = Supports,

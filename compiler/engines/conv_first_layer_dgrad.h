@@ -1,4 +1,4 @@
-// Dgrad of conv_first_layer: see the source.
+// Dgrad of conv_first_layer: see the source. Plan and cost: conv_first_layer_dgrad_plan.cc.
 #pragma once
 
 #include "compiler/engines/conv_shape.h"
