@@ -65,7 +65,9 @@ class Schedule {
     grid_ = b_.Arg("grid", grid);
     for (int64_t turn = 0; keeps() && turn < Turns(); ++turn)
       kept_.push_back(StagedAt(body, b_.Idx(turn)));
-    StartStage(body, b_.Idx(0), b_.Idx(0), b_.Idx(0));
+    EnterStage(body, b_.Idx(0), b_.Idx(0), b_.Idx(0));
+    StartAll(body);
+    body.push_back({tile::CommitAsync{}});
     FillPanel(body);
 
     Block loop;
@@ -190,8 +192,8 @@ class Schedule {
     out.push_back({tile::If{tile::Lt(pixel, b_.Idx(p_.staged_pixels())), std::move(copy), {}}});
   }
 
-  // Starts chunk `chunk` of piece `step` into slot number % 2.
-  void StartStage(Block& out, const Expr& step, const Expr& chunk, const Expr& number) {
+  // What is copied next is chunk `chunk` of piece `step`, into slot number % 2.
+  void EnterStage(Block& out, const Expr& step, const Expr& chunk, const Expr& number) {
     EnterPiece(out, step);
     const Expr part = Var("tx") % b_.Idx(Vectors()) * b_.Idx(kVector);
     const Expr k = b_.Let(out, "k", chunk * b_.Idx(p_.chunk) + part);
@@ -208,12 +210,17 @@ class Schedule {
                        number % b_.Idx(2) * b_.Idx(p_.staged_elements()) +
                            Var("tx") / b_.Idx(Vectors()) * b_.Idx(p_.pitch()) + part);
     stage_.valid = b_.Let(out, "valid", tile::And(exists_, tile::Lt(k, b_.Extent(shape_.y, 1))));
-    for (size_t turn = 0; turn < kept_.size(); ++turn)
-      StartVector(out, b_.Idx(static_cast<int64_t>(turn)), kept_[turn], turn + 1 == kept_.size());
+  }
+
+  void StartKept(Block& out, size_t turn) {
+    StartVector(out, b_.Idx(static_cast<int64_t>(turn)), kept_[turn], turn + 1 == kept_.size());
+  }
+
+  void StartAll(Block& out) {
+    for (size_t turn = 0; turn < kept_.size(); ++turn) StartKept(out, turn);
     if (kept_.empty())
       Loop(out, "i", b_.Idx(Turns()), Bind::kSerial,
            [&](Block& one, const Expr& i) { StartVector(one, i, StagedAt(one, i), true); });
-    out.push_back({tile::CommitAsync{}});
   }
 
   // ---- w: panel[column][chunk of 16 filters][row][set][lane][4] ----
@@ -307,7 +314,7 @@ class Schedule {
     });
   }
 
-  // A chunk of the piece: starts the next one, waits for this one, multiplies it.
+  // A chunk of the piece: waits for it, multiplies it, and starts the next one meanwhile.
   void Stage(Block& body) {
     const Expr step = Var("step"), chunk = Var("chunk");
     const Expr number = b_.Let(body, "number", step * b_.Idx(p_.chunks) + chunk);
@@ -320,25 +327,41 @@ class Schedule {
       ahead = step + tile::Select(more, b_.Idx(0), b_.Idx(1));
       next = tile::Select(more, next, b_.Idx(0));
     }
-    StartStage(body, b_.Let(body, "ahead", ahead), b_.Let(body, "next", next), number + b_.Idx(1));
-    body.push_back({tile::WaitAsync{1}});
+    EnterStage(body, b_.Let(body, "ahead", ahead), b_.Let(body, "next", next), number + b_.Idx(1));
+    // The barrier after the wait also tells that nobody reads the other slot any more.
+    body.push_back({tile::WaitAsync{0}});
     body.push_back({tile::Barrier{}});
     const Expr dy_at =
         b_.Let(body, "dy_at", number % b_.Idx(2) * b_.Idx(p_.staged_elements()) + lane_at_);
     const Expr w_at =
         b_.Let(body, "w_at", chunk * b_.Idx(ChunkSteps() * StepElements()) + lane_ * b_.Idx(4));
-    const Bind bind = p_.col.window <= 8 ? Bind::kUnroll : Bind::kSerial;
-    Loop(body, "kk", b_.Idx(ChunkSteps()), Bind::kSerial, [&](Block& some, const Expr& kk) {
-      Loop(some, "j", b_.Idx(p_.col.window), bind, [&](Block& one, const Expr& j) {
-        Multiply(one, dy_at + j * b_.Idx(p_.pitch()) + kk * b_.Idx(16),
-                 w_at + (j * b_.Idx(p_.chunks * ChunkSteps()) + kk) * b_.Idx(StepElements()));
+    const int64_t steps = p_.col.window * ChunkSteps();
+    const auto multiply = [&](Block& one, const Expr& j, const Expr& kk, size_t first,
+                              size_t last) {
+      Multiply(one, dy_at + j * b_.Idx(p_.pitch()) + kk * b_.Idx(16),
+               w_at + (j * b_.Idx(p_.chunks * ChunkSteps()) + kk) * b_.Idx(StepElements()), first,
+               last);
+    };
+    if (kept_.empty() || steps > 8) {
+      StartAll(body);
+      Loop(body, "kk", b_.Idx(ChunkSteps()), Bind::kSerial, [&](Block& some, const Expr& kk) {
+        Loop(some, "j", b_.Idx(p_.col.window), Bind::kSerial,
+             [&](Block& one, const Expr& j) { multiply(one, j, kk, 0, 0); });
       });
-    });
-    body.push_back({tile::Barrier{}});
+    } else {
+      // Copies among the products, so that neither waits for the other to be issued.
+      const size_t turns = kept_.size(), each = CeilDiv(turns * 4, steps * 3);
+      for (int64_t step = 0; step < steps; ++step) {
+        const size_t first = std::min(static_cast<size_t>(step) * each, turns);
+        multiply(body, b_.Idx(step % p_.col.window), b_.Idx(step / p_.col.window), first,
+                 step + 1 == steps ? turns : std::min(first + each, turns));
+      }
+    }
+    body.push_back({tile::CommitAsync{}});
   }
 
-  // One column of the window, 16 filters.
-  void Multiply(Block& body, const Expr& dy_from, const Expr& w_from) {
+  // One column of the window, 16 filters; starts the next stage's copies `next` to `last`.
+  void Multiply(Block& body, const Expr& dy_from, const Expr& w_from, size_t next, size_t last) {
     const std::string fragments = b_.Name("w_fragments");
     body.push_back({tile::Alloc{fragments, type_, tile::Space::kReg, p_.row.window * p_.sets * 4}});
     const Expr w_at = b_.Let(body, "w_step", w_from), dy_at = b_.Let(body, "dy_step", dy_from);
@@ -359,8 +382,10 @@ class Schedule {
             body.push_back({tile::Mma{acc_, b_.Idx(SumAt(row, m, set)), a, b_.Idx(0), fragments,
                                       b_.Idx((i * p_.sets + set) * 4)}});
         }
+        if (next < last) StartKept(body, next++);
       }
     }
+    while (next < last) StartKept(body, next++);
   }
 
   // ---- results ----
