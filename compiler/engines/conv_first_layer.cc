@@ -459,7 +459,7 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target&) {
   std::vector<std::vector<int>> all;
   if (shape.is_dgrad()) {
     for (const int rows : {7, 4, 8, 2})
-      for (const int pixels : {16, 32, 64})
+      for (const int pixels : {16, 32})
         for (const int blocks : kSplitsDomain)
           all.push_back({pixels, rows, kStepsDomain[0], blocks});
     return all;

@@ -30,13 +30,13 @@ FirstLayerDgradPlan::Axis AxisOf(const ConvShape& shape, int64_t axis) {
 
 // The sets of which a slot has a tap in row `i` of the window.
 std::vector<int64_t> UsedSets(const ConvShape& shape, const FirstLayerDgradPlan& p, int64_t i) {
+  const AxisMap map = MapAxis(shape, 0);
   std::vector<int64_t> used;
   for (int64_t set = 0; set < p.sets; ++set) {
     bool any = shape.spatial == 1;
     for (int64_t slot = set * 8; slot < set * 8 + 8 && !any; ++slot) {
       const int64_t phase = slot / p.run_slots;
       if (phase >= p.row.stride || slot % p.run_slots >= p.run) continue;
-      const AxisMap map = MapAxis(shape, 0);
       any = std::ranges::any_of(map.taps[phase],
                                 [&](const TapAt& tap) { return tap.offset == p.row.first + i; });
     }
