@@ -529,7 +529,8 @@ int PreferenceOf(const Sm90Plan& plan, const Sm90Tile& tile) {
   if (!plan.is_conv || tile.split_cluster > 1) return Proposal::kNotPreferred;
   std::span<const SharedTile> shared = kForwardTiles;
   if (plan.padded_channels != 0) shared = kWgradTiles;
-  if (!plan.phases.empty()) shared = kPhasedTiles;
+  // Narrow stores along right, too, want something to hide behind.
+  if (!plan.phases.empty() || tile.right_lanes > 0) shared = kPhasedTiles;
   const SharedTile form{tile.left, tile.right, tile.cluster, tile.ping_pong, tile.split_k > 1};
   const auto found = std::ranges::find(shared, form);
   return found == shared.end() ? Proposal::kNotPreferred : static_cast<int>(found - shared.begin());
