@@ -4,6 +4,7 @@
 //   block    64 filters times all columns; walks every splits-th piece and keeps its sums in
 //            registers, which it writes as f32 in the end
 //   A        dy of the piece in shared memory, pixel after pixel, transposed by ldmatrix
+//   places   where each pixel of the piece reads x, made once a piece for all warps
 //   B        x from the staged rows, two elements at a time: of a pair of chunks, the 16 slots by
 //            twos are 8 columns of two tiles, the even slots in one and the odd ones in the other
 //   async    where both operands lie so: the next piece comes into the other half of shared memory
@@ -73,6 +74,7 @@ class Schedule : private FirstLayerTiles {
       StageDy(loop);
       if (p_.wide) loop.push_back({tile::WaitAsync{0}});
     }
+    FillPlaces(loop);
     loop.push_back({tile::Barrier{}});
     Loop(loop, "kk", b_.Idx(s_.pixels / 16), Bind::kSerial,
          [&](Block& one, const Expr& kk) { Multiply(one, kk * b_.Idx(16)); });
@@ -106,6 +108,8 @@ class Schedule : private FirstLayerTiles {
     panel_ = b_.Name("dy_pixels");
     body.push_back(
         {tile::Alloc{panel_, type_, tile::Space::kShared, slots() * s_.pixels * pitch()}});
+    places_ = b_.Name("x_places");
+    body.push_back({tile::Alloc{places_, t(), tile::Space::kShared, s_.pixels}});
     acc_ = b_.Name("acc");
     const int64_t accumulators = s_.per_warp * s_.tiles * 4;
     body.push_back({tile::Alloc{acc_, DType::kF32, tile::Space::kReg, accumulators}});
@@ -214,6 +218,24 @@ class Schedule : private FirstLayerTiles {
     });
   }
 
+  // Where the pixels of the piece read x, in their order.
+  void FillPlaces(Block& body) {
+    const auto within = [&](const Expr& i, const Expr& count) {
+      const Expr last = tile::Op(ScalarOp::kMax, {count - b_.Idx(1), b_.Idx(0)});
+      return tile::Op(ScalarOp::kMin, {i, last});
+    };
+    Loop(body, "i", b_.Idx(CeilDiv(s_.pixels, kThreads)), Bind::kSerial,
+         [&](Block& one, const Expr& i) {
+           const Expr number = b_.Let(one, "number", i * b_.Idx(kThreads) + Var("tx"));
+           Block fill;
+           const Pixel at = PixelAt(fill, number);
+           const Expr place = within(at.row, rows_here_) * b_.Idx(p_.row_stride * p_.pitch) +
+                              within(at.col, cols_here_) * b_.Idx(p_.stride * p_.pixel);
+           fill.push_back({tile::Store{places_, number, place}});
+           one.push_back({tile::If{tile::Lt(number, b_.Idx(s_.pixels)), std::move(fill), {}}});
+         });
+  }
+
   void Multiply(Block& body, const Expr& first) {
     const std::string a = b_.Name("dy_fragment");
     body.push_back({tile::Alloc{a, type_, tile::Space::kReg, s_.tiles * 8}});
@@ -224,19 +246,14 @@ class Schedule : private FirstLayerTiles {
         b_.Let(body, "dy_at", dy_slot_ + pixel * b_.Idx(pitch()) + matrix % b_.Idx(2) * b_.Idx(8));
     for (int64_t m = 0; m < s_.tiles; ++m)
       body.push_back({tile::LoadMatrix{a, b_.Idx(m * 8), panel_, from + b_.Idx(m * 16), 4, true}});
+    const std::string at = b_.Name("x_at");
+    body.push_back({tile::Alloc{at, t(), tile::Space::kReg, 4}});
+    for (int half = 0; half < 2; ++half)
+      WideCopy(body, t(), at, b_.Idx(half * 2), places_, first + b_.Idx(half * 8) + t4_ * b_.Idx(2),
+               2);
     std::vector<Expr> bases;
-    for (int k = 0; k < 4; ++k) {
-      const Expr number = first + b_.Idx(k / 2 * 8 + k % 2) + t4_ * b_.Idx(2);
-      const Pixel at = PixelAt(body, b_.Let(body, "number", number));
-      const auto within = [&](const Expr& i, const Expr& count) {
-        const Expr last = tile::Op(ScalarOp::kMax, {count - b_.Idx(1), b_.Idx(0)});
-        return tile::Op(ScalarOp::kMin, {i, last});
-      };
-      bases.push_back(b_.Let(body, "base",
-                             x_slot_ +
-                                 within(at.row, rows_here_) * b_.Idx(p_.row_stride * p_.pitch) +
-                                 within(at.col, cols_here_) * b_.Idx(p_.stride * p_.pixel)));
-    }
+    for (int k = 0; k < 4; ++k)
+      bases.push_back(b_.Let(body, "base", x_slot_ + tile::Load(at, t(), b_.Idx(k))));
     for (int64_t j = 0; j < s_.per_warp / 2; ++j) {
       const std::string both = b_.Name("x_pairs");
       body.push_back({tile::Alloc{both, type_, tile::Space::kReg, 8}});
@@ -312,7 +329,7 @@ class Schedule : private FirstLayerTiles {
   Expr split_, lane_, warp_, g_, t4_, first_filter_, rows_here_, cols_here_;
   Expr split_count_, steps_, x_slot_, dy_slot_;
   std::vector<Expr> pairs_, offsets_;  // of chunks: their numbers, and where a lane reads
-  std::string panel_, acc_;
+  std::string panel_, places_, acc_;
 };
 
 }  // namespace
@@ -321,6 +338,7 @@ FirstLayerWgradSizes WgradSizesOf(const Group& group, const ConvShape& shape,
                                   const FirstLayerPlan& plan) {
   constexpr int64_t kWarps = 4, kChunk = 8,
                     kMostAccumulators = 24;  // tiles of a warp, 4 registers each
+  const int64_t place_bytes = IndexType(group.graph) == DType::kI64 ? 8 : 4;
   FirstLayerWgradSizes s;
   s.columns = plan.row_taps * plan.chunks;
   s.per_warp = CeilDiv(s.columns, 2 * kWarps) * 2;
@@ -330,8 +348,9 @@ FirstLayerWgradSizes WgradSizesOf(const Group& group, const ConvShape& shape,
   const int64_t elements = plan.staged_elements() + s.pixels * (s.tiles * 16 + kDyPad);
   // Two pieces at a time of two blocks.
   constexpr int64_t kMostAsync = 110 * 1024;
-  s.async = plan.wide && ComesByPieces(group, shape.y, kChunk) && elements * 4 <= kMostAsync;
-  s.shared_bytes = elements * (s.async ? 2 : 1) * 2 + 16;
+  s.async = plan.wide && ComesByPieces(group, shape.y, kChunk) &&
+            elements * 4 + s.pixels * place_bytes <= kMostAsync;
+  s.shared_bytes = elements * (s.async ? 2 : 1) * 2 + s.pixels * place_bytes + 48;
   return s;
 }
 
