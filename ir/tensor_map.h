@@ -14,10 +14,11 @@ struct TensorMapSpec {
   // walked in w, h, d, n order inside [lower, dim + upper).
   enum class Kind : uint8_t { kTiled, kPixels };
   Kind kind = Kind::kTiled;
-  DType type = DType::kF16;  // f32 is loaded as tf32
+  DType type = DType::kF16;  // f32 is loaded as tf32; as it is if it passes as i32
   int rank = 4;
   std::array<int64_t, 5> dims = {1, 1, 1, 1, 1};       // innermost first
   std::array<int64_t, 4> stride_bytes = {0, 0, 0, 0};  // of dims 1 …; multiples of 16
+  int64_t offset_bytes = 0;                            // of the first element in the tensor
   std::array<int32_t, 5> box = {1, 1, 1, 1, 1};        // kTiled
   std::array<int32_t, 5> element_strides = {1, 1, 1, 1, 1};
   std::array<int32_t, 3> lower = {0, 0, 0}, upper = {0, 0, 0};  // kPixels: w, h, d

@@ -17,7 +17,7 @@ constexpr size_t kInlineSlots = 96;
 // Generated code loads 16 bytes at a time from the workspace's parts.
 constexpr uintptr_t kWorkspaceAlignment = 16;
 // Of one launch.
-constexpr size_t kMostMaps = 4;
+constexpr size_t kMostMaps = 10;
 
 std::optional<int64_t> LoadInteger(DType type, const void* host) {
   auto as = [host](auto value) {
@@ -121,6 +121,7 @@ Status Executable::LayOutArgument(const Launch& launch, const LaunchArg& arg, in
     patch.kind = Patch::Kind::kMap;
     patch.in_workspace = arg.buffer.kind == BufferRef::Kind::kWorkspace;
     patch.map = static_cast<int>(maps_.size());
+    patch.byte_offset += launch.tensor_maps[arg.bits].offset_bytes;
     // Any aligned address does: the real one is put in at each execute.
     RETURN_IF_ERROR(device_.EncodeTensorMap(launch.tensor_maps[arg.bits],
                                             reinterpret_cast<void*>(uintptr_t{4096}),

@@ -33,14 +33,6 @@ bool IsRowOperand(const Tensor& t, int64_t dim, int64_t rank) {
   return true;
 }
 
-// Results, and what the epilogue reads.
-std::vector<TensorId> MovedTensors(const graph::Graph& g, const Node& contraction) {
-  std::vector<TensorId> moved = graph::Outputs(g);
-  for (const TensorId id : MemoryInputs(g))
-    if (std::ranges::find(contraction.inputs, id) == contraction.inputs.end()) moved.push_back(id);
-  return moved;
-}
-
 // Whether the spatial dims of a tensor are one, all of them in a row of memory, or have one place.
 bool IsFlat(const Tensor& t, const Tensor& y) {
   bool same = t.rank() == y.rank(), one = same;
@@ -52,6 +44,31 @@ bool IsFlat(const Tensor& t, const Tensor& y) {
     stride *= t.dims[d];
   }
   return same;
+}
+
+bool IsFullOperand(const Tensor& t, int64_t dim, const Tensor& y) {
+  return t.dims == y.dims && SizeOf(t.dtype) == 2 && IsFloat(t.dtype) &&
+         !IsRowOperand(t, dim, y.rank());
+}
+
+// What the epilogue reads: the contraction's own operands only if a map takes them, too.
+std::vector<TensorId> EpilogueInputs(const graph::Graph& g, const std::vector<TensorId>& own) {
+  std::vector<TensorId> inputs = MemoryInputs(g);
+  std::erase_if(inputs, [&](TensorId id) {
+    return std::ranges::find(own, id) != own.end() &&
+           std::ranges::none_of(g.nodes, [&](const Node& n) {
+             return !Has(n, graph::kContraction) &&
+                    std::ranges::find(n.inputs, id) != n.inputs.end();
+           });
+  });
+  return inputs;
+}
+
+// Results, and what the epilogue reads.
+std::vector<TensorId> MovedTensors(const graph::Graph& g, const Node& contraction) {
+  std::vector<TensorId> moved = graph::Outputs(g);
+  std::ranges::copy(EpilogueInputs(g, contraction.inputs), std::back_inserter(moved));
+  return moved;
 }
 
 }  // namespace
@@ -80,13 +97,19 @@ PixelVectors PixelVectorsOf(const graph::Graph& g, const Node& contraction) {
   return v;
 }
 
-bool AppliesByRow(const graph::Graph& g, const Node& contraction, int64_t dim) {
+std::vector<TensorId> FullOperands(const graph::Graph& g, const Node& contraction, int64_t dim) {
+  const Tensor& y = g[graph::Outputs(g)[0]];
+  std::vector<TensorId> full = EpilogueInputs(g, contraction.inputs);
+  std::erase_if(full, [&](TensorId id) { return !IsFullOperand(g[id], dim, y); });
+  return full;
+}
+
+bool AppliesByRow(const graph::Graph& g, const Node& contraction, int64_t dim, bool with_full) {
   const std::vector<TensorId> outputs = graph::Outputs(g);
   if (outputs.size() != 1 || HasViews(g)) return false;
-  const int64_t rank = g[outputs[0]].rank();
-  return std::ranges::all_of(MemoryInputs(g), [&](TensorId id) {
-    return std::ranges::find(contraction.inputs, id) != contraction.inputs.end() ||
-           IsRowOperand(g[id], dim, rank);
+  const Tensor& y = g[outputs[0]];
+  return std::ranges::all_of(EpilogueInputs(g, contraction.inputs), [&](TensorId id) {
+    return IsRowOperand(g[id], dim, y.rank()) || (with_full && IsFullOperand(g[id], dim, y));
   });
 }
 
@@ -111,9 +134,10 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
     const int64_t phases = axes_.phases[s];
     phases_.push_back(phases == 1 ? b.Idx(1) : b.Arg(fmt::format("phases{}", s), phases));
   }
-  for (const TensorId id : MemoryInputs(g))
-    if (id != c.a && id != c.b) inputs_.push_back(id);
-  applies_by_row_ = AppliesByRow(g, ContractionOf(group), dim_);
+  inputs_ = EpilogueInputs(g, {c.a, c.b});
+  full_inputs_ = FullOperands(g, ContractionOf(group), dim_);
+  for (const TensorId id : inputs_)
+    if (std::ranges::find(full_inputs_, id) == full_inputs_.end()) row_inputs_.push_back(id);
   if (axes_.along_right) {
     const PixelVectors v = PixelVectorsOf(g, ContractionOf(group));
     dim_ = v.dim;
@@ -204,28 +228,32 @@ void ContractionEpilogue::Rows(Block& out, const Expr& batch, const Expr& left,
   const Index r(right.extents.size(), b_.Idx(0));
   const Index at = axes_.left_is_a ? c_.at_out(groups, l, r) : c_.at_out(groups, r, l);
   ValueScope values(b_, inside);
-  for (size_t i = 0; i < inputs_.size(); ++i) {
+  for (size_t i = 0; i < row_inputs_.size(); ++i) {
     const Expr slot = b_.Idx(static_cast<int64_t>(i));
     out.push_back({tile::Store{operands, slot, tile::Float(0)}});
-    const Tensor& t = group_.graph[inputs_[i]];
+    const Tensor& t = group_.graph[row_inputs_[i]];
     inside.push_back({tile::Store{
         operands, slot,
-        tile::Cast(DType::kF32, values.Value(inputs_[i], BroadcastIndex(b_, t, at)))}});
+        tile::Cast(DType::kF32, values.Value(row_inputs_[i], BroadcastIndex(b_, t, at)))}});
   }
-  if (!inputs_.empty()) out.push_back({tile::If{is_left, std::move(inside), {}}});
+  if (!row_inputs_.empty()) out.push_back({tile::If{is_left, std::move(inside), {}}});
 }
 
-void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const std::string& operands,
-                                const std::string& result, const std::vector<TensorId>& also) {
+void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const Registers& registers,
+                                const std::vector<TensorId>& also) {
   const graph::Graph& g = group_.graph;
   const TensorId y = graph::Outputs(g)[0];
   // Where an element stands does not matter any more.
   const Index at(static_cast<size_t>(g[y].rank()), b_.Idx(0));
   ValueScope values(b_, out);
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    const Expr value = tile::Load(operands, DType::kF32, b_.Idx(static_cast<int64_t>(i)));
-    values.Bind(inputs_[i], at, tile::Cast(ArithmeticType(g[inputs_[i]].dtype), value));
-  }
+  const auto bind = [&](const std::vector<TensorId>& inputs, const std::string& from) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Expr value = tile::Load(from, DType::kF32, b_.Idx(static_cast<int64_t>(i)));
+      values.Bind(inputs[i], at, tile::Cast(ArithmeticType(g[inputs[i]].dtype), value));
+    }
+  };
+  bind(row_inputs_, registers.operands);
+  bind(full_inputs_, registers.full);
   const bool rounds_later = y == c_.out && also.empty();
   values.Bind(c_.out, at, rounds_later ? accumulator : RoundThrough(g[c_.out].dtype, accumulator));
   Expr value = values.Value(y, at);
@@ -238,9 +266,9 @@ void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const std::
       out.pop_back();
     }
   }
-  out.push_back({tile::Store{result, b_.Idx(0), tile::Cast(DType::kF32, value)}});
+  out.push_back({tile::Store{registers.result, b_.Idx(0), tile::Cast(DType::kF32, value)}});
   for (size_t i = 0; i < also.size(); ++i)
-    out.push_back({tile::Store{result, b_.Idx(static_cast<int64_t>(i) + 1),
+    out.push_back({tile::Store{registers.result, b_.Idx(static_cast<int64_t>(i) + 1),
                                tile::Cast(DType::kF32, values.Value(also[i], at))}});
 }
 

@@ -22,8 +22,14 @@ struct EpilogueAxes {
   Dims places = {}, phases = {};
 };
 
-// Whether ContractionEpilogue can work by rows, `dim` being the output's dim along left.
-bool AppliesByRow(const graph::Graph& graph, const graph::Node& contraction, int64_t dim);
+// Operands of the epilogue that have an element for each of the one output, f16 or bf16; `dim` is
+// the output's dim along left. Those along `dim` alone are none.
+std::vector<graph::TensorId> FullOperands(const graph::Graph& graph, const graph::Node& contraction,
+                                          int64_t dim);
+
+// Whether ContractionEpilogue can work by rows, with or without full operands.
+bool AppliesByRow(const graph::Graph& graph, const graph::Node& contraction, int64_t dim,
+                  bool with_full = false);
 
 // How the results of a convolution whose pixels are contiguous (NCHW) are stored along them.
 struct PixelVectors {
@@ -42,16 +48,20 @@ class ContractionEpilogue {
   int lanes() const { return lanes_; }
   bool along_right() const { return axes_.along_right; }
 
-  // Whether every element of the one output follows from its accumulator and values of its left
-  // index: a bias, a scale, a scalar. Then Rows and Apply do what Store does.
-  bool applies_by_row() const { return applies_by_row_; }
-  int row_operands() const { return static_cast<int>(inputs_.size()); }
-  // operands[i] = the value of input i at `left`, 0 outside.
+  // Where AppliesByRow says that every element of the one output follows from its accumulator,
+  // values of its left index (a bias, a scale, a scalar) and those of full operands at its own
+  // place, Rows and Apply do what Store does.
+  int row_operands() const { return static_cast<int>(row_inputs_.size()); }
+  // operands[i] = the value of row operand i at `left`, 0 outside.
   void Rows(tile::Block& out, const tile::Expr& batch, const tile::Expr& left,
             const std::string& operands);
-  // result[0] = what the output is rounded from; behind it, as f32, the values of `also`.
-  void Apply(tile::Block& out, const tile::Expr& accumulator, const std::string& operands,
-             const std::string& result, const std::vector<graph::TensorId>& also = {});
+  // The registers of Apply: `operands` as Rows has filled them; `full` has a value of each full
+  // operand, as f32. result[0] = what the output is rounded from; behind it the values of `also`.
+  struct Registers {
+    std::string operands, full, result;
+  };
+  void Apply(tile::Block& out, const tile::Expr& accumulator, const Registers& registers,
+             const std::vector<graph::TensorId>& also = {});
 
   // What else is done with an element that is inside, at a lane of its vector.
   using Taken = std::function<void(tile::Block& out, ValueScope& values, const Index& at,
@@ -78,11 +88,11 @@ class ContractionEpilogue {
   KernelBuilder& b_;
   const Contraction& c_;
   EpilogueAxes axes_;
-  std::vector<graph::TensorId> inputs_;  // of the epilogue, in memory
-  int64_t dim_ = 0;                      // of the result, along left (or right)
-  int64_t flat_ = 0;                     // places of an image that are one dim
+  std::vector<graph::TensorId> inputs_;                    // of the epilogue, in memory
+  std::vector<graph::TensorId> full_inputs_, row_inputs_;  // these, in two parts
+  int64_t dim_ = 0;                                        // of the result, along left (or right)
+  int64_t flat_ = 0;                                       // places of an image that are one dim
   int lanes_ = 1;
-  bool applies_by_row_ = false;
   tile::Expr left_size_, right_size_, padded_channels_, images_, flat_size_;
   Index place_extents_, phases_;
 };

@@ -78,7 +78,9 @@ class Schedule {
   }
 
   void Lower(Lowered& lowered) {
-    Call call{.skeleton = plan_.is_wgrad ? "wgrad_halo_sm90" : "conv_halo_sm90",
+    Call call{.skeleton = plan_.is_wgrad       ? "wgrad_halo_sm90"
+                          : plan_.full.empty() ? "conv_halo_sm90"
+                                               : "conv_halo_full_sm90",
               .wgmma = {.columns = g_.columns,
                         .type = plan_.type,
                         .right_type = plan_.type,
@@ -125,6 +127,8 @@ class Schedule {
     }
     add("kBuffers", g_.buffers);
     add("kBufferBytes", g_.buffer_bytes);
+    add("kFull", static_cast<int64_t>(plan_.full.size()));
+    add("kOutBytes", g_.out_bytes);
     add("kRowBytes", plan_.row_bytes);
     add("kSteps", g_.steps);
     add("kMirrored", plan_.is_mirrored ? 1 : 0);
@@ -157,7 +161,12 @@ class Schedule {
     if (plan_.is_direct) {
       const TensorId y = graph::Outputs(group_.graph)[0];
       call.maps.push_back(b_.Map("out_map", y, plan_.out));
-      AddRowFunctions(b_, epilogue, group_.graph[y].dtype, call);
+      for (size_t i = 0; i < plan_.full.size(); ++i)
+        call.maps.push_back(b_.Map("full_map", plan_.full[i], plan_.full_maps[i]));
+      if (!plan_.full.empty())
+        call.config.push_back({"kFullBf16", Bf16Mask(group_.graph, plan_.full)});
+      AddRowFunctions(b_, epilogue, group_.graph[y].dtype, call, {},
+                      static_cast<int>(plan_.full.size()));
       return;
     }
     Call::Function f{.name = "store"};
@@ -308,7 +317,7 @@ constexpr int kNumerical[] = {kNoteTensorCore};
 }  // namespace
 
 const Engine kConvHaloSm90Engine = {.name = "conv_halo_sm90",
-                                    .version = 1,
+                                    .version = 2,
                                     .knobs = kKnobs,
                                     .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                     .supports = Supports,

@@ -8,6 +8,7 @@
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/contraction_epilogue.h"
 #include "compiler/engines/map_dims.h"
+#include "compiler/engines/sm90_functions.h"
 
 namespace kiln::compiler {
 namespace {
@@ -34,6 +35,7 @@ constexpr double kTensorMacs = 2048;                          // per clock
 constexpr double kTensorShare = 0.965, kWgradShare = 0.9;     // of that, in a long run
 constexpr double kL2Bytes = 40, kSharedBytes = 128;           // per clock
 constexpr double kStoreClocks = 0.075, kDirectClocks = 0.03;  // of an element of the result
+constexpr double kFullClocks = 0.015;                         // more, for each full operand
 constexpr double kTileClocks = 200;    // of a tile's own: to wait for it and to hand it on
 constexpr double kStartClocks = 3000;  // weights, the first tile, the last store
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
@@ -134,12 +136,22 @@ class Planner {
   }
 
   bool PlanDirect() {
-    if (!AppliesByRow(g_, ContractionOf(group_), 1)) return false;
+    const Node& anchor = ContractionOf(group_);
+    if (!AppliesByRow(g_, anchor, 1, true)) return false;
     const Tensor& y = g_[graph::Outputs(g_)[0]];
     if (y.dtype != DType::kF16 && y.dtype != DType::kBF16) return false;
-    auto map = Image(y);
-    if (map.ok()) p_.out = *map;
-    return map.ok();
+    const std::vector<TensorId> full = FullOperands(g_, anchor, 1);
+    if (full.size() > kMostFullOperands) return false;
+    const auto map = Image(y);
+    if (!map.ok()) return false;
+    for (const TensorId id : full) {
+      const auto full_map = Image(g_[id]);
+      if (!full_map.ok()) return false;
+      p_.full_maps.push_back(*full_map);
+    }
+    p_.out = *map;
+    p_.full = full;
+    return true;
   }
 
   Status Wgrad() {
@@ -196,16 +208,21 @@ HaloGeometry GeometryOf(const HaloPlan& plan, const HaloTile& tile, const Target
     g.load_bytes = (g.rows + halo_h) * pitch * plan.row_bytes;
     // What taps of the last columns read, and what the result is stored from.
     const int64_t read = (columns + halo_h * pitch + halo_w) * plan.row_bytes;
-    const int64_t stored =
-        plan.is_direct ? (std::max(columns, g.rows * pitch) + 8) * 128 : kStagingBytes;
+    // A result with full operands goes out from the box of the first.
+    const int64_t result = (std::max(columns, g.rows * pitch) + 8) * 128;
+    if (!plan.full.empty()) g.out_bytes = AlignUp(result, kSwizzleUnit);
+    const int64_t stored = !plan.is_direct ? kStagingBytes : plan.full.empty() ? result : 0;
     g.buffer_bytes = AlignUp(std::max({g.load_bytes, read, stored}), kSwizzleUnit);
     g.resident_bytes = int64_t{plan.filter_h} * plan.filter_w * kPanelRows * plan.row_bytes;
-    barrier_bytes = 24;
+    barrier_bytes = plan.full.empty() ? 24 : 56;
   }
+  const int64_t full_bytes = 2 * static_cast<int64_t>(plan.full.size()) * g.out_bytes;
   g.pitch = static_cast<int>(std::min<int64_t>(pitch, 1 << 20));
-  const int64_t room = target.shared_bytes_per_block - g.resident_bytes - barrier_bytes;
+  const int64_t room =
+      target.shared_bytes_per_block - g.resident_bytes - full_bytes - barrier_bytes;
   g.buffers = static_cast<int>(std::clamp<int64_t>(room / (g.buffer_bytes + 16), 0, kMostBuffers));
-  g.shared_bytes = g.resident_bytes + g.buffers * (g.buffer_bytes + 16) + (plan.is_wgrad ? 0 : 8);
+  g.shared_bytes = g.resident_bytes + full_bytes + g.buffers * (g.buffer_bytes + 16) +
+                   (plan.is_wgrad ? 0 : barrier_bytes - 16);
   g.strips_h = CeilDiv(plan.places_h, g.rows);
   g.strips_w = CeilDiv(plan.places_w, g.width);
   g.tiles = plan.images * g.strips_h * g.strips_w;
@@ -252,6 +269,7 @@ void HaloBoxes(HaloPlan& plan, const HaloGeometry& g) {
     plan.left.swizzle_bytes = 128;
   }
   plan.out.box = {kPanelRows, g.is_strips ? g.width : g.pitch, g.rows, 1, 1};
+  for (TensorMapSpec& map : plan.full_maps) map.box = plan.out.box;
 }
 
 double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& target,
@@ -275,7 +293,10 @@ double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& tar
                           plan.panels() * kPanelRows * 4;
     seconds += 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
   } else {
-    const double store = (plan.is_direct ? kDirectClocks : kStoreClocks) * kPanelRows * g.columns;
+    const double element = plan.is_direct
+                               ? kDirectClocks + kFullClocks * static_cast<double>(plan.full.size())
+                               : kStoreClocks;
+    const double store = element * kPanelRows * g.columns;
     clocks += turns * std::max(main, (main + store) / 2) + store;
   }
   seconds += clocks / kClock;

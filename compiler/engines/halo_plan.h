@@ -26,14 +26,16 @@ struct HaloPlan {
   int64_t images = 1, places_h = 1, places_w = 1;  // of the result; wgrad: of dy
   int filter_h = 1, filter_w = 1;
   int dilation_h = 1, dilation_w = 1;
-  int64_t low_h = 0, low_w = 0;  // place → coordinate of its first tap
-  int64_t left_size = 0;         // rows of the result; wgrad: filters
-  int64_t summed = 0;            // channels along k; wgrad: channels of the result
-  int row_bytes = 128;           // of a pixel in shared memory
-  bool left_is_outer = false;    // weights: contiguous along left, not along k
-  bool is_direct = false;        // the result goes out by tensor map
+  int64_t low_h = 0, low_w = 0;            // place → coordinate of its first tap
+  int64_t left_size = 0;                   // rows of the result; wgrad: filters
+  int64_t summed = 0;                      // channels along k; wgrad: channels of the result
+  int row_bytes = 128;                     // of a pixel in shared memory
+  bool left_is_outer = false;              // weights: contiguous along left, not along k
+  bool is_direct = false;                  // the result goes out by tensor map
+  std::vector<graph::TensorId> full = {};  // operands of the epilogue that come in so
   // Boxes are those of the tile, see HaloBoxes.
   TensorMapSpec left = {}, right = {}, out = {};
+  std::vector<TensorMapSpec> full_maps = {};
 
   int left_tiles() const { return static_cast<int>(CeilDiv(left_size, 64)); }
   // wgrad: panels of 64 channels, filter rows that a block makes, and blocks for all of them.
@@ -63,6 +65,7 @@ struct HaloGeometry {
   int steps = 0;               // along k: of one tap; wgrad: of a tile
   int64_t load_bytes = 0;      // of a tile
   int64_t buffer_bytes = 0;    // in shared memory, of a tile
+  int64_t out_bytes = 0;       // of a tile's full operand
   int64_t resident_bytes = 0;  // of all tiles: weights
   int buffers = 0;             // as many as fit
   int64_t shared_bytes = 0;

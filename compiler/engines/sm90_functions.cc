@@ -20,7 +20,7 @@ std::string AddArray(KernelBuilder& b, Call::Function& f, const char* name, DTyp
 }
 
 void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, DType type, Call& call,
-                     const std::vector<graph::TensorId>& also) {
+                     const std::vector<graph::TensorId>& also, int full) {
   const int operands = std::max(epilogue.row_operands(), 1);
   call.config.push_back({"kOperands", epilogue.row_operands()});
   call.config.push_back({"kPackBf16", type == DType::kBF16 ? 1 : 0});
@@ -28,13 +28,26 @@ void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, DType type
   const Expr batch = AddScalar(b, rows, "batch", b.index_type());
   const Expr left = AddScalar(b, rows, "left", b.index_type());
   epilogue.Rows(rows.body, batch, left, AddArray(b, rows, "operands", DType::kF32, operands, true));
-  const Expr value = AddScalar(b, apply, "value", DType::kF32);
+  const DType accumulator = call.wgmma.type == DType::kI8 ? DType::kI32 : DType::kF32;
+  const Expr value = AddScalar(b, apply, "value", accumulator);
   const std::string taken = AddArray(b, apply, "operands", DType::kF32, operands);
+  std::string read;
+  if (full > 0) read = AddArray(b, apply, "full", DType::kF32, full);
   const auto results = static_cast<int64_t>(1 + also.size());
-  epilogue.Apply(apply.body, value, taken, AddArray(b, apply, "result", DType::kF32, results, true),
+  epilogue.Apply(apply.body, value,
+                 {.operands = taken,
+                  .full = read,
+                  .result = AddArray(b, apply, "result", DType::kF32, results, true)},
                  also);
   call.functions.push_back(std::move(rows));
   call.functions.push_back(std::move(apply));
+}
+
+int64_t Bf16Mask(const graph::Graph& graph, const std::vector<graph::TensorId>& full) {
+  int64_t mask = 0;
+  for (size_t i = 0; i < full.size(); ++i)
+    if (graph[full[i]].dtype == DType::kBF16) mask |= int64_t{1} << i;
+  return mask;
 }
 
 void StoreNeighbours(KernelBuilder& b, ContractionEpilogue& epilogue, Block& out,

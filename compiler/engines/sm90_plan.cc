@@ -392,6 +392,7 @@ class Planner {
     plan_.all_steps = all_taps * tap_steps;
     plan_.shape = {{"tap_steps", tap_steps}};
     if (NumElements(phases) > 1) {
+      plan_.shape.emplace_back("images", places[0]);
       plan_.places = places;
       plan_.phases = phases;
     }
@@ -504,11 +505,20 @@ Result<Sm90Plan> PlanSm90(const Group& group) { return Planner(group).Run(); }
 Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan) {
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
   if (outputs.size() != 1) return Decline("{} outputs; one can be stored by map", outputs.size());
+  return PlanSm90Matrix(group, outputs[0], plan);
+}
+
+bool IsBoxType(DType type) {
+  return type == DType::kF16 || type == DType::kBF16 || type == DType::kF32;
+}
+
+Result<TensorMapSpec> PlanSm90Matrix(const Group& group, TensorId id, const Sm90Plan& plan) {
+  const Tensor& y = group.graph[id];
   if (!plan.phases.empty() || plan.padded_channels != 0)
     return Decline("the result's places do not lie in one row of memory");
-  const Tensor& y = group.graph[outputs[0]];
-  if (SizeOf(y.dtype) != 2 || !IsFloat(y.dtype))
-    return Decline("{} is {}; stores by map are of f16 and bf16", y.name, Info(y.dtype).text);
+  if (!IsBoxType(y.dtype))
+    return Decline("{} is {}; boxes of results are of f16, bf16 and f32", y.name,
+                   Info(y.dtype).text);
   std::vector<MapDim> dims;
   if (ContractionOf(group).op == GraphOp::kConvWgrad) {
     dims = {{plan.left_size, y.strides[1]},
@@ -535,6 +545,37 @@ Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan) {
     dims.insert(dims.end(), batch.begin(), batch.end());
   }
   return MakeMap(y, TensorMapSpec::Kind::kTiled, dims);
+}
+
+Result<std::vector<TensorMapSpec>> PlanSm90Phases(const Tensor& t, const Sm90Plan& plan) {
+  const int64_t count = NumElements(plan.phases), rank = t.rank() - 2;
+  if (plan.phases.empty() || (count != 2 && count != 4 && count != 8))
+    return Decline("{} phases; stores by map are of 2, 4 and 8", count);
+  if (plan.batches > 1) return Decline("a box of channels may reach into the next group's");
+  std::vector<TensorMapSpec> maps;
+  for (int64_t phase = 0; phase < count; ++phase) {
+    std::vector<MapDim> dims = {{plan.left_size, t.strides[1]}};
+    int64_t rest = phase, offset = 0;
+    for (int64_t s = rank; s-- > 0;) {
+      const int64_t phases = plan.phases[s], first = rest % phases;
+      // Seen on an H200: places beyond the tensor, which loads may have, end a store with "illegal
+      // instruction". So all phases must have the same.
+      if (t.dims[s + 2] % phases != 0)
+        return Decline("{} has {} places along a stride of {}: phases differ", t.name,
+                       t.dims[s + 2], phases);
+      dims.push_back({plan.places[s + 1], t.strides[s + 2] * phases});
+      offset += first * t.strides[s + 2];
+      rest /= phases;
+    }
+    if (rank == 1) dims.push_back({1, 0});
+    dims.push_back({t.dims[0], t.strides[0]});
+    ASSIGN_OR_RETURN(TensorMapSpec map, MakeMap(t, TensorMapSpec::Kind::kPixels, dims));
+    map.offset_bytes = offset * SizeOf(t.dtype);
+    if (map.offset_bytes % 16 != 0)
+      return Decline("phase {} of {} starts at byte {}", phase, t.name, map.offset_bytes);
+    maps.push_back(map);
+  }
+  return maps;
 }
 
 void SetBox(TensorMapSpec& map, const Sm90Plan& plan, const Sm90Operand& operand, int rows) {

@@ -68,6 +68,17 @@ Result<Sm90Plan> PlanSm90(const Group& group);
 // The group's one output as a matrix {left, right} for stores by tensor map, or why it is none.
 Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan);
 
+// Types that boxes of results have: f16, bf16 and f32.
+bool IsBoxType(DType type);
+
+// The same for any tensor of the result's dims and such a type.
+Result<TensorMapSpec> PlanSm90Matrix(const Group& group, graph::TensorId tensor,
+                                     const Sm90Plan& plan);
+
+// A tensor of the result's dims where the plan has phases: the pixels of each, phase 0 first.
+Result<std::vector<TensorMapSpec>> PlanSm90Phases(const graph::Tensor& tensor,
+                                                  const Sm90Plan& plan);
+
 // Fills in the box that loads `rows` of the operand.
 void SetBox(TensorMapSpec& map, const Sm90Plan& plan, const Sm90Operand& operand, int rows);
 

@@ -11,6 +11,9 @@ namespace {
 
 constexpr int64_t kAlignment = 1024;  // of a box in shared memory
 constexpr int kMostStages = 8;
+constexpr int64_t kBoxBytes = 64 * 128;
+constexpr int64_t kBarrierBytes = 16;  // of a stage, or of a slot of full operands
+constexpr int kShortSum = 3;           // steps of tiles that are made faster than a box comes
 constexpr int64_t kMostSliceElements = int64_t{1} << 30;
 constexpr int kChunk = 32, kPitch = 68;  // of contract_sm90's staging
 
@@ -22,6 +25,8 @@ constexpr double kClusterClocks = 600;  // until the blocks of a cluster have me
 constexpr double kClusterBytes = 32;    // per clock, from other blocks' shared memory
 constexpr double kStoreClocks = 0.11, kDirectClocks = 0.03;  // of an element of the result
 constexpr double kRightLanes = 13;     // lanes along right that store as fast as along left
+constexpr double kFullClocks = 0.015;  // more, for each full operand
+constexpr double kBoxClocks = 1200;    // until a box comes that could not be asked for ahead
 constexpr double kReduceShare = 0.25;  // of a store, for each reduction of the result
 constexpr double kTileClocks = 900;    // to fill the pipeline and to drain it
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
@@ -32,6 +37,19 @@ int64_t OperandBytes(const Sm90Plan& plan, const Sm90Operand& operand, int rows)
   return CeilDiv(rows, kSm90Panel) * plan.depth() * 128;
 }
 
+// Boxes of a group's part of a tile.
+int BoxesOf(const Sm90Tile& tile) {
+  return tile.left / 64 / tile.groups_left() * tile.columns() / BoxColumns(tile);
+}
+
+// Of all groups, with the barriers of their slots.
+int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  const int64_t buffers = BuffersOf(plan, tile, target);
+  int64_t bytes = buffers > 0 ? buffers * kBoxBytes : kChunk * kPitch * 4;
+  if (tile.full > 0) bytes += buffers / tile.full * kBarrierBytes;
+  return kSm90Groups * bytes;
+}
+
 }  // namespace
 
 int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile) {
@@ -39,21 +57,34 @@ int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile) {
 }
 
 int BoxColumns(const Sm90Tile& tile) {
-  return tile.columns() % 64 == 0 ? 64 : tile.columns() % 32 == 0 ? 32 : 16;
+  if (tile.columns() % 64 == 0 && tile.result_bytes == 2) return 64;
+  return tile.columns() % 32 == 0 ? 32 : 16;
 }
 
-int64_t StagingBytes(const Sm90Tile& tile) {
-  return int64_t{kSm90Groups} * (tile.direct ? 2 * 64 * 128 : kChunk * kPitch * 4);
+// Full operands are asked for while their tile is multiplied, where its sum is short also those of
+// the next: as many slots as leave the stages that keep the tensor cores going.
+int BuffersOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  if (!tile.direct) return 0;
+  if (tile.full == 0) return 2;
+  const int64_t stages = plan.k_steps == 1 ? 2 : 3;
+  const int64_t room = target.shared_bytes_per_block - kAlignment -
+                       stages * (StageBytes(plan, tile) + kBarrierBytes);
+  const int64_t slots = room / (kSm90Groups * (tile.full * kBoxBytes + kBarrierBytes));
+  const int64_t most = BoxesOf(tile) * (plan.k_steps <= kShortSum ? 2 : 1);
+  return static_cast<int>(std::clamp<int64_t>(slots, 2, std::max<int64_t>(most, 2))) * tile.full;
 }
 
 int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
-  const int64_t room = target.shared_bytes_per_block - StagingBytes(tile) - kAlignment;
-  return static_cast<int>(std::min<int64_t>(room / (StageBytes(plan, tile) + 16), kMostStages));
+  const int64_t room =
+      target.shared_bytes_per_block - StagingBytes(plan, tile, target) - kAlignment;
+  return static_cast<int>(
+      std::min<int64_t>(room / (StageBytes(plan, tile) + kBarrierBytes), kMostStages));
 }
 
 int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int64_t stages = StagesOf(plan, tile, target);
-  return AlignUp(stages * StageBytes(plan, tile), kAlignment) + StagingBytes(tile) + 16 * stages;
+  return AlignUp(stages * StageBytes(plan, tile), kAlignment) + StagingBytes(plan, tile, target) +
+         kBarrierBytes * stages;
 }
 
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
@@ -104,9 +135,15 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double shared = (reads + writes) / kSharedBytesPerClock;
   const double step = std::max({tensor, l2, shared});
   const double narrow = tile.right_lanes > 0 ? kRightLanes / tile.right_lanes : 1;
-  const double store = (tile.direct ? kDirectClocks : kStoreClocks * narrow) * tile.left *
-                       tile.right * (tile.ping_pong ? 1.2 : 1.0) *
-                       (1 + kReduceShare * tile.reductions);
+  const double element_store = tile.direct
+                                   ? kDirectClocks * tile.result_bytes / 2 + kFullClocks * tile.full
+                                   : kStoreClocks * narrow;
+  double store = element_store * tile.left * tile.right * (tile.ping_pong ? 1.2 : 1.0) *
+                 (1 + kReduceShare * tile.reductions);
+  if (tile.full > 0) {
+    const int slots = BuffersOf(plan, tile, target) / tile.full;
+    store += kBoxClocks * static_cast<double>(CeilDiv(BoxesOf(tile), slots) - 1);
+  }
 
   // Clusters of more than two blocks leave some SMs of a GPC without work.
   const int slots = tile.split_cluster > 1

@@ -17,8 +17,10 @@ struct Sm90Tile {
   int split_cluster = 1;  // parts that blocks of a cluster add up; divides split_k
   int raster = 8;
   // These follow from the group, and are no knobs:
-  bool direct = false;  // the result goes out by tensor map
-  int reductions = 0;   // of the result over right
+  bool direct = false;   // the result goes out by tensor map
+  int full = 0;          // operands of the epilogue that come in so, box by box
+  int result_bytes = 2;  // of an element that goes out so: 2 or 4
+  int reductions = 0;    // of the result over right
   // Neighbours along right that a thread stores at once; 0 where they are along left.
   int right_lanes = 0;
 
@@ -35,9 +37,10 @@ Sm90Tile TileOf(std::span<const int> knobs);
 std::vector<int> KnobsOf(const Sm90Tile& tile);
 
 int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile);
-int64_t StagingBytes(const Sm90Tile& tile);
 // Columns of one box of a direct store.
 int BoxColumns(const Sm90Tile& tile);
+// Boxes in shared memory for each group: of results, or of full operands that results replace.
+int BuffersOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 // As many as fit, at most 8.
 int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);

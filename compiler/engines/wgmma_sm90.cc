@@ -82,6 +82,12 @@ bool StoresAlongRight(const Sm90Plan& plan, const Sm90Tile& tile) {
   return plan.along_right && (tile.direct || (tile.split_k == 1 && tile.reductions == 0));
 }
 
+// The result's dim along left.
+int64_t LeftDim(const Group& group, const Sm90Plan& plan) {
+  const int64_t rank = group.graph[ContractionOf(group).outputs[0]].rank();
+  return plan.is_conv ? 1 : plan.left_is_a ? rank - 2 : rank - 1;
+}
+
 class Schedule {
  public:
   Schedule(const EpilogueReductions& group, const Target& target, const Sm90Plan& plan,
@@ -102,7 +108,10 @@ class Schedule {
   }
 
   void Lower(Lowered& lowered) {
-    Call call{.skeleton = reductions_.empty() ? "contract_sm90" : "contract_reduced_sm90"};
+    Call call{.skeleton = !reductions_.empty() ? "contract_reduced_sm90"
+                          : tile_.full > 0     ? "contract_full_sm90"
+                          : IsPhased()         ? "contract_phased_sm90"
+                                               : "contract_sm90"};
     call.maps = {b_.Map("left_map", plan_.left.id, Boxed(plan_.left_map, plan_.left, tile_.left)),
                  b_.Map("right_map", plan_.right.id,
                         Boxed(plan_.right_map, plan_.right, tile_.right / tile_.cluster))};
@@ -140,6 +149,7 @@ class Schedule {
 
  private:
   DType t() const { return b_.index_type(); }
+  bool IsPhased() const { return tile_.direct && !plan_.phases.empty(); }
 
   TensorMapSpec Boxed(TensorMapSpec map, const Sm90Operand& operand, int rows) const {
     SetBox(map, plan_, operand, rows);
@@ -167,20 +177,41 @@ class Schedule {
         {"kPhased", plan_.phases.empty() ? 0 : 1},
         {"kMayBeEmpty", plan_.may_be_empty ? 1 : 0},
         {"kVectorLeft", StoresAlongRight() ? 0 : 1},
-        {"kDirect", tile_.direct ? 1 : 0},
+        {"kBuffers", BuffersOf(plan_, tile_, target_)},
+        {"kFull", tile_.full},
+        {"kResultBytes", tile_.result_bytes},
     };
   }
 
   // The output by tensor map; the epilogue as two functions of an accumulator.
   void DirectOutput(Call& call) {
     const TensorId y = graph::Outputs(group_.graph)[0];
-    TensorMapSpec map = *PlanSm90Output(group_, plan_);
-    map.box = {64, BoxColumns(tile_), 1, 1, 1};  // along right: as many of either
-    call.maps.push_back(b_.Map("out_map", y, map));
+    const auto add_map = [&](const char* name, TensorId id, TensorMapSpec map) {
+      if (map.type == DType::kF32) map.type = DType::kI32;  // not rounded to tf32
+      map.channels = 128 / tile_.result_bytes;
+      map.pixels = BoxColumns(tile_);
+      map.box = {map.channels, map.pixels, 1, 1, 1};
+      call.maps.push_back(b_.Map(name, id, map));
+    };
+    const auto add = [&](const char* name, TensorId id) {
+      add_map(name, id, *PlanSm90Matrix(group_, id, plan_));
+    };
+    if (IsPhased()) {
+      const Result<std::vector<TensorMapSpec>> maps = PlanSm90Phases(group_.graph[y], plan_);
+      for (const TensorMapSpec& map : *maps) add_map("out_map", y, map);
+    } else {
+      add("out_map", y);
+    }
+    if (tile_.full > 0) {
+      const std::vector<TensorId> full =
+          FullOperands(group_.graph, ContractionOf(group_), LeftDim(group_, plan_));
+      for (const TensorId id : full) add("full_map", id);
+      call.config.push_back({"kFullBf16", Bf16Mask(group_.graph, full)});
+    }
     ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
     std::vector<TensorId> also;
     for (const EpilogueReduction& r : reductions_.list()) also.push_back(r.operand);
-    AddRowFunctions(b_, epilogue, group_.graph[y].dtype, call, also);
+    AddRowFunctions(b_, epilogue, group_.graph[y].dtype, call, also, tile_.full);
     if (!reductions_.empty()) AddRightEnd(b_, plan_.right_size, call);
   }
 
@@ -299,34 +330,63 @@ class Schedule {
 // ---- the engine's row
 // --------------------------------------------------------------------------------------
 
-// What a tile's form depends on besides its knobs.
+// What a tile's context depends on besides its knobs.
 struct TileContext {
   int reductions = 0;
   bool stores_by_map = false;  // where the tile lets it
-  int right_lanes = 0;         // of results that are stored along right
+  int full = 0;                // operands that come by map then
+  int result_bytes = 2;
+  int right_lanes = 0;  // of results that are stored along right
 };
 
+// `group` is what tiles make.
+void AddMaps(const Group& group, const Sm90Plan& plan, TileContext& context) {
+  const graph::Node& anchor = ContractionOf(group);
+  const graph::Tensor& y = group.graph[graph::Outputs(group.graph)[0]];
+  const DType type = y.dtype;
+  const bool plain = context.reductions == 0;
+  // Results of 4 bytes, and phases, lie along left.
+  if (type == DType::kF32 && plan.along_right) return;
+  if (plain && !plan.along_right && IsBoxType(type) &&
+      AppliesByRow(group.graph, anchor, LeftDim(group, plan)) && PlanSm90Phases(y, plan).ok()) {
+    context.stores_by_map = true;
+    context.result_bytes = SizeOf(type);
+    return;
+  }
+  if (!PlanSm90Output(group, plan).ok()) return;
+  // Reductions and full operands go with 16-bit results of sums in f32.
+  const bool has_pairs = SizeOf(type) == 2 && plan.type != DType::kI8;
+  if (!plain && !has_pairs) return;
+  context.result_bytes = SizeOf(type);
+  const int64_t dim = LeftDim(group, plan);
+  context.stores_by_map = AppliesByRow(group.graph, anchor, dim);
+  if (context.stores_by_map || !plain || !has_pairs ||
+      !AppliesByRow(group.graph, anchor, dim, true))
+    return;
+  const std::vector<TensorId> full = FullOperands(group.graph, anchor, dim);
+  context.full = static_cast<int>(full.size());
+  context.stores_by_map =
+      context.full <= kMostFullOperands &&
+      std::ranges::all_of(full, [&](TensorId id) { return PlanSm90Matrix(group, id, plan).ok(); });
+}
+
 TileContext ContextOf(const Group& group, const Sm90Plan& plan) {
-  const auto stores_by_map = [&](const Group& made) {
-    const graph::Node& anchor = ContractionOf(made);
-    const int64_t rank = made.graph[anchor.outputs[0]].rank();
-    const int64_t dim = plan.is_conv ? 1 : plan.left_is_a ? rank - 2 : rank - 1;
-    return plan.type != DType::kI8 && AppliesByRow(made.graph, anchor, dim) &&
-           PlanSm90Output(made, plan).ok();
-  };
-  const int reductions = CountReductions(group);
-  // What tiles make is the group without its reductions.
-  return {.reductions = reductions,
-          .stores_by_map = reductions > 0 ? stores_by_map(EpilogueReductions(group).tile())
-                                          : stores_by_map(group),
-          .right_lanes =
-              plan.along_right ? PixelVectorsOf(group.graph, ContractionOf(group)).lanes : 0};
+  TileContext context{.reductions = CountReductions(group)};
+  if (plan.along_right)
+    context.right_lanes = PixelVectorsOf(group.graph, ContractionOf(group)).lanes;
+  if (context.reductions > 0)
+    AddMaps(EpilogueReductions(group).tile(), plan, context);
+  else
+    AddMaps(group, plan, context);
+  return context;
 }
 
 Sm90Tile TileFor(const TileContext& context, const Sm90Plan& plan, Sm90Tile tile) {
   tile.reductions = context.reductions;
   tile.direct = context.stores_by_map && tile.split_k == 1 && tile.columns() % 16 == 0 &&
                 (!plan.along_right || tile.columns() % 64 == 0);
+  tile.full = tile.direct ? context.full : 0;
+  tile.result_bytes = tile.direct ? context.result_bytes : 2;
   if (!tile.direct && StoresAlongRight(plan, tile)) tile.right_lanes = context.right_lanes;
   return tile;
 }
@@ -470,7 +530,7 @@ int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const 
 }
 
 // The tile with every split of k that is legal and fills no more than two waves.
-void AddSplits(const Sm90Plan& plan, const Target& target, Sm90Tile tile,
+void AddSplits(const Sm90Plan& plan, const Target& target, const Model& model, Sm90Tile tile,
                std::vector<Sm90Tile>& all) {
   const int64_t tiles =
       CeilDiv(plan.left_size, tile.left) * CeilDiv(plan.right_size, tile.right) * plan.batches;
@@ -480,14 +540,13 @@ void AddSplits(const Sm90Plan& plan, const Target& target, Sm90Tile tile,
     tile.split_k = split;
     for (const int parts : kSplitClusterDomain) {
       tile.split_cluster = parts;
-      if (IsLegal(plan, tile, target)) all.push_back(tile);
+      if (IsLegal(plan, model.Tile(tile), target)) all.push_back(tile);
     }
   }
 }
 
 // Legal tiles that do not waste most of themselves.
-std::vector<Sm90Tile> UsefulTiles(const Sm90Plan& plan, const Target& target, const Model& model,
-                                  bool reduces) {
+std::vector<Sm90Tile> UsefulTiles(const Sm90Plan& plan, const Target& target, const Model& model) {
   std::vector<Sm90Tile> all;
   for (const int left : kLeftDomain) {
     if (left > 64 && left / 2 >= plan.left_size) continue;
@@ -496,10 +555,9 @@ std::vector<Sm90Tile> UsefulTiles(const Sm90Plan& plan, const Target& target, co
       for (const int cluster : kClusterDomain) {
         if (cluster > 1 && plan.left_size <= left) continue;
         for (const int ping_pong : kScheduleDomain) {
-          Sm90Tile tile{
+          const Sm90Tile tile{
               .left = left, .right = right, .cluster = cluster, .ping_pong = ping_pong != 0};
-          if (reduces) tile = model.Tile(tile);
-          AddSplits(plan, target, tile, all);
+          AddSplits(plan, target, model, tile, all);
         }
       }
     }
@@ -541,7 +599,7 @@ std::vector<Proposal> Proposals(const Group& group, const Target& target) {
   if (!plan.ok()) return {};
   const Model model(group, target, *plan);
   std::vector<Proposal> all;
-  for (const Sm90Tile& knobs : UsefulTiles(*plan, target, model, CountReductions(group) > 0)) {
+  for (const Sm90Tile& knobs : UsefulTiles(*plan, target, model)) {
     const Sm90Tile tile = model.Tile(knobs);
     all.push_back({.knobs = KnobsOf(tile),
                    .seconds = model.Seconds(tile),
@@ -556,8 +614,7 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
   if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
   const Model model(group, target, *plan);
   std::vector<std::vector<int>> all;
-  for (const Sm90Tile& tile : UsefulTiles(*plan, target, model, CountReductions(group) > 0))
-    all.push_back(KnobsOf(tile));
+  for (const Sm90Tile& tile : UsefulTiles(*plan, target, model)) all.push_back(KnobsOf(tile));
   return all;
 }
 
@@ -583,7 +640,7 @@ std::vector<int> KnobsOf(const Sm90Tile& tile) {
 }
 
 const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
-                                 .version = 2,
+                                 .version = 3,
                                  .knobs = kKnobs,
                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                  .supports = Supports,
@@ -597,7 +654,7 @@ const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
 // operands are both contiguous there.
 const Engine kWgmmaSm90Tf32Engine = {
     .name = "wgmma_sm90_tf32",
-    .version = 1,
+    .version = 2,
     .knobs = kKnobs,
     .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
     .supports = SupportsTf32,

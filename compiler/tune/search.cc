@@ -36,7 +36,7 @@ void AddMap(FieldHasher& hasher, const TensorMapSpec& map) {
     for (const int32_t value : *values) hasher.Add(value);
   for (const auto* values : {&map.lower, &map.upper})
     for (const int32_t value : *values) hasher.Add(value);
-  hasher.Add(map.channels).Add(map.pixels).Add(map.swizzle_bytes);
+  hasher.Add(map.offset_bytes).Add(map.channels).Add(map.pixels).Add(map.swizzle_bytes);
 }
 
 class Searcher {

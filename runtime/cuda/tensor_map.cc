@@ -7,7 +7,7 @@
 namespace kiln::runtime {
 namespace {
 
-constexpr int kMapUint8 = 0, kMapFloat16 = 6, kMapBfloat16 = 9, kMapTfloat32 = 11;
+constexpr int kMapUint8 = 0, kMapInt32 = 3, kMapFloat16 = 6, kMapBfloat16 = 9, kMapTfloat32 = 11;
 constexpr int kPromote256Bytes = 3;
 
 int MapType(DType type) {
@@ -18,6 +18,8 @@ int MapType(DType type) {
       return kMapBfloat16;
     case DType::kF32:
       return kMapTfloat32;
+    case DType::kI32:
+      return kMapInt32;
     default:
       return kMapUint8;
   }

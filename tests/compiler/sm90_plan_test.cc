@@ -127,6 +127,32 @@ TEST(Sm90PlanTest, StridedDgradHasPhases) {
                        {"filter_h", -6}});
 }
 
+// dx [2, 8, 10, 64]: each phase has 4x5 places, two pixels apart.
+TEST(Sm90PlanTest, PhasesAreStoredByMapsOfTheirOwn) {
+  ConvProblem problem = Strided(GraphOp::kConvDgrad);
+  problem.image = {8, 10};
+  const Group group = GroupOf(Build(problem));
+  const Sm90Plan plan = PlanOf(Build(problem));
+  const graph::Tensor& dx = group.graph[graph::Outputs(group.graph)[0]];
+  const Result<std::vector<TensorMapSpec>> maps = PlanSm90Phases(dx, plan);
+  ASSERT_TRUE(maps.ok()) << maps.status().message();
+  ASSERT_EQ(maps->size(), 4u);
+  const int64_t offsets[] = {0, 128, 10 * 128, 11 * 128};
+  for (size_t phase = 0; phase < 4; ++phase) {
+    const TensorMapSpec& map = (*maps)[phase];
+    EXPECT_EQ(map.kind, TensorMapSpec::Kind::kPixels);
+    EXPECT_EQ(map.dims, (Five{64, 5, 4, 2, 1}));
+    EXPECT_EQ(map.stride_bytes, (Strides{2 * 128, 20 * 128, 80 * 128, 0}));
+    EXPECT_EQ(map.upper, (Corner{0, 0, 0}));
+    EXPECT_EQ(map.offset_bytes, offsets[phase]) << phase;
+  }
+  problem.image = {7, 10};
+  EXPECT_FALSE(PlanSm90Phases(dx, PlanOf(Build(Strided(GraphOp::kConvFprop)))).ok());
+  const Group odd = GroupOf(Build(problem));
+  const graph::Tensor& odd_dx = odd.graph[graph::Outputs(odd.graph)[0]];
+  EXPECT_FALSE(PlanSm90Phases(odd_dx, PlanOf(Build(problem))).ok());
+}
+
 // Only every second place of a 1x1 filter of stride 2 gets anything; padding 1 makes it the odd
 // ones.
 TEST(Sm90PlanTest, PhasesWithoutTaps) {
@@ -448,6 +474,26 @@ TEST(Sm90TileTest, CandidatesAreLegalAndFit) {
     }
   }
   EXPECT_GT(candidates, 20u);
+}
+
+// Slots of full operands: a tile's boxes and more where sums are short, fewer where stages need the
+// room, never fewer than two; what all takes fits.
+TEST(Sm90TileTest, SlotsOfFullOperands) {
+  const Target target = Hopper();
+  const Sm90Plan deep = PlanOf(Build(Strided(GraphOp::kConvFprop)));  // 9 steps
+  const Sm90Plan flat = PlanOf(Matmul({}, {}, {}, DType::kF16, {1, 512, 64}, {1, 64, 512}));
+  struct Row {
+    const Sm90Plan& plan;
+    int full, buffers;
+  };
+  for (const Row& row : {Row{deep, 1, 4}, Row{deep, 2, 4}, Row{flat, 1, 8}, Row{flat, 2, 8}}) {
+    const Sm90Tile tile{.left = 128, .right = 256, .direct = true, .full = row.full};
+    EXPECT_EQ(BuffersOf(row.plan, tile, target), row.buffers) << row.full;
+    EXPECT_TRUE(IsLegal(row.plan, tile, target)) << row.full;
+    EXPECT_LE(SharedBytes(row.plan, tile, target), target.shared_bytes_per_block);
+  }
+  EXPECT_EQ(BuffersOf(deep, {.direct = true}, target), 2);
+  EXPECT_EQ(BuffersOf(deep, {}, target), 0);
 }
 
 TEST(Sm90TileTest, BoxesFollowTheTile) {

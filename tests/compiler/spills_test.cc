@@ -67,23 +67,31 @@ ConvProblem Conv(GraphOp op) {
           .image = {14, 14}};
 }
 
-// Sums and sums of squares of the result, which goes out by tensor map, or beside a second operand.
-Graph ConvWithStatistics(bool adds) {
+// Of tensors as large as the result to add, and with sums and sums of squares of it or not.
+struct ConvForm {
+  int64_t channels = 128;
+  int adds = 0;
+  bool statistics = false;
+};
+
+Graph ConvWithEpilogue(const ConvForm& f) {
   graph::GraphBuilder builder("conv");
-  const Dims image = {128 * 784, 1, 28 * 128, 128}, filter = {1152, 1, 384, 128};
-  const TensorId x = builder.Input("x", DType::kF16, {64, 128, 28, 28}, image);
-  const TensorId w = builder.Input("w", DType::kF16, {128, 128, 3, 3}, filter);
+  const int64_t c = f.channels;
+  const Dims image = {c * 784, 1, 28 * c, c}, filter = {9 * c, 1, 3 * c, c};
+  const TensorId x = builder.Input("x", DType::kF16, {64, c, 28, 28}, image);
+  const TensorId w = builder.Input("w", DType::kF16, {c, c, 3, 3}, filter);
   const graph::ConvAttrs attrs{
       .pre_padding = {1, 1}, .post_padding = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
   const graph::ResultOptions options{.dtype = DType::kF32, .compute = DType::kF32, .dims = {}};
   TensorId y = builder.Apply(GraphOp::kConvFprop, {x, w}, attrs, options);
-  if (adds) {
-    const TensorId r = builder.Input("r", DType::kF16, {64, 128, 28, 28}, image);
+  for (int i = 0; i < f.adds; ++i) {
+    const TensorId r = builder.Input("r", DType::kF16, {64, c, 28, 28}, image);
     y = builder.Pointwise(graph::PointwiseMode::kAdd, {y, r}, options);
   }
   builder.Output(y, "y", DType::kF16, image);
+  if (!f.statistics) return *builder.Finish();
   for (const auto mode : {graph::ReductionMode::kAdd, graph::ReductionMode::kNorm2})
-    builder.Output(builder.Reduction(mode, y, {1, 128, 1, 1}, options), "s", DType::kF32);
+    builder.Output(builder.Reduction(mode, y, {1, c, 1, 1}, options), "s", DType::kF32);
   return *builder.Finish();
 }
 
@@ -189,6 +197,7 @@ TEST_F(SpillsTest, CandidatesOfWgmmaHaveNone) {
       {.name = "skinny", .b_columns = true, .m = 16, .n = 8192, .k = 8192},
       {.name = "e4m3", .type = DType::kE4M3, .b_columns = true},
       {.name = "i8", .type = DType::kI8, .out = DType::kI8, .b_columns = true},
+      {.name = "f32", .out = DType::kF32},
   };
   for (const MatmulForm& form : forms) Add("wgmma_sm90", Matmul(form), "sm_90a", 2);
   std::vector<ConvProblem> convs;
@@ -210,7 +219,15 @@ TEST_F(SpillsTest, CandidatesOfWgmmaHaveNone) {
 }
 
 TEST_F(SpillsTest, CandidatesOfWgmmaWithReductionsHaveNone) {
-  for (const bool adds : {false, true}) Add("wgmma_sm90", ConvWithStatistics(adds), "sm_90a", 4);
+  for (const int adds : {0, 1})
+    Add("wgmma_sm90", ConvWithEpilogue({.adds = adds, .statistics = true}), "sm_90a", 4);
+}
+
+TEST_F(SpillsTest, CandidatesWithFullOperandsHaveNone) {
+  for (const int adds : {1, 2}) {
+    Add("wgmma_sm90", ConvWithEpilogue({.adds = adds}), "sm_90a", 4);
+    Add("conv_halo_sm90", ConvWithEpilogue({.channels = 64, .adds = adds}), "sm_90a", 3);
+  }
 }
 
 TEST_F(SpillsTest, CandidatesOfConvHaloHaveNone) {

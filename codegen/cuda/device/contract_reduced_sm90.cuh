@@ -22,9 +22,7 @@ struct reduced_direct_output {
   const Start& start;
   const Combine& combine;
   const Flush& flush;
-  static constexpr int kColumnsOfBox = base::kColumns % 64 == 0   ? 64
-                                       : base::kColumns % 32 == 0 ? 32
-                                                                  : 16;
+  static constexpr int kColumnsOfBox = base::kColumnsOfBox;
   static constexpr int kBoxes = base::kColumns / kColumnsOfBox;
   static constexpr int kPending = base::kBlocks * kBoxes % 2 == 0 ? 1 : 0;
   static constexpr int kOperands = C::kOperands > 0 ? C::kOperands : 1;
@@ -91,9 +89,11 @@ struct reduced_direct_output {
         }
         fence_for_copies();
         named_barrier_sync(1 + group, 128);
-        if (thread == 0)
+        if (thread == 0) {
           base::store_box(map, buffer, first_left + i * 64, first_right + box * kColumnsOfBox,
                           batch);
+          tma_store_commit();
+        }
       }
       combine_lanes(low_sums);
       combine_lanes(high_sums);

@@ -58,6 +58,7 @@ struct contract_shape {
   // `size` taps reaches the phase if f + pad - r * dilation is a multiple of the stride `phases`:
   // every period-th one. `bias` is a multiple of the stride that keeps this from being negative.
   divisor phases, phases_w, phases_h, phases_d;
+  int images;
   divisor turn;  // regions that the clusters make at a time
   divisor period_w, period_h, period_d;
   int pad_w, pad_h, pad_d;
@@ -84,10 +85,11 @@ struct contract {
       C::kRightMajor == kMajorK ? kRightRows * C::kRowBytes : kRightRows / kPanel * kPanelBytes;
   static constexpr int kStageBytes = kLeftBytes + kRightBytes;
   // Staging of one group: 32 columns of 64 floats, the pitch puts a warp's stores in 32 banks; or
-  // two boxes of 16-bit values on their way out.
+  // kBuffers boxes of results on their way out, or in and out (contract_full_sm90).
   static constexpr int kPitch = 68, kChunk = 32;
   static constexpr int kBoxBytes = 64 * 128;
-  static constexpr int kStagingBytes = C::kDirect ? 2 * kBoxBytes : kChunk * kPitch * 4;
+  static constexpr int kStagingBytes =
+      C::kBuffers > 0 ? C::kBuffers* kBoxBytes : kChunk* kPitch * 4;
   static constexpr int kStagingAt = (C::kStages * kStageBytes + 1023) / 1024 * 1024;
 
   struct place {
@@ -191,21 +193,23 @@ struct contract {
     return p;
   }
 
-  struct ring {
+  template <int stages>
+  struct ring_of {
     int stage = 0;
     unsigned phase = 0;
     __device__ inline void advance() {
-      if (++stage == C::kStages) {
+      if (++stage == stages) {
         stage = 0;
         phase ^= 1;
       }
     }
     __device__ inline void skip(int steps) {
       stage += steps;
-      phase ^= (stage / C::kStages) & 1;
-      stage %= C::kStages;
+      phase ^= (stage / stages) & 1;
+      stage %= stages;
     }
   };
+  using ring = ring_of<C::kStages>;
 
   // ---- producer
 
@@ -345,6 +349,10 @@ struct contract {
   static constexpr int kGroupsRight = C::kPingPong ? 1 : C::kGroupsRight;
   static constexpr int kBlocks = C::kTileLeft / 64 / kGroupsLeft;
   static constexpr int kColumns = C::kTileRight / kGroupsRight;
+  // Of 64 rows; two boxes of 32 stand behind each other where results have 4 bytes.
+  static constexpr int kColumnsOfBox = kColumns % 64 == 0 && C::kResultBytes == 2 ? 64
+                                       : kColumns % 32 == 0                       ? 32
+                                                                                  : 16;
   using accumulators = typename C::accumulator[kBlocks][kColumns / 2];
 
   static __device__ inline void release(unsigned empty, unsigned thread) {
@@ -502,45 +510,93 @@ struct contract {
   // 16 columns of fragments → their place in a box, and boxes → global. A row of a box (128 bytes,
   // swizzled) is a column of 64 places of left, or where the result lies along right a place of
   // left with 64 columns.
+  static __device__ inline unsigned in_box(unsigned box, int first_column, unsigned lane,
+                                           unsigned warp) {
+    unsigned row = warp * 16 + lane % 16, chunk = first_column / 8 + lane / 16;
+    if constexpr (C::kVectorLeft) {
+      row = first_column + lane % 8 + lane / 16 * 8;
+      chunk = warp * 2 + lane / 8 % 2;
+    }
+    return box + row * 128 + ((chunk ^ (row % 8)) << 4);  // 16 bytes: 8 places of left, or columns
+  }
   static __device__ inline void store_columns(unsigned box, int first_column, unsigned lane,
                                               unsigned warp, unsigned a, unsigned b, unsigned c,
                                               unsigned d) {
-    if constexpr (C::kVectorLeft) {
-      const unsigned row = first_column + lane % 8 + lane / 16 * 8;
-      const unsigned chunk = warp * 2 + lane / 8 % 2;  // 16 bytes: 8 places of left
-      store_transposed(box + row * 128 + ((chunk ^ (row % 8)) << 4), a, b, c, d);
-    } else {
-      const unsigned row = warp * 16 + lane % 16;
-      const unsigned chunk = first_column / 8 + lane / 16;  // 16 bytes: 8 columns
-      store_fragments(box + row * 128 + ((chunk ^ (row % 8)) << 4), a, b, c, d);
-    }
+    const unsigned to = in_box(box, first_column, lane, warp);
+    if constexpr (C::kVectorLeft)
+      store_transposed(to, a, b, c, d);
+    else
+      store_fragments(to, a, b, c, d);
+  }
+  static __device__ inline void load_columns(unsigned box, int first_column, unsigned lane,
+                                             unsigned warp, unsigned& a, unsigned& b, unsigned& c,
+                                             unsigned& d) {
+    const unsigned from = in_box(box, first_column, lane, warp);
+    if constexpr (C::kVectorLeft)
+      load_transposed(from, a, b, c, d);
+    else
+      load_fragments(from, a, b, c, d);
   }
   static __device__ inline void store_box(const tensor_map& map, unsigned box, int left, int right,
                                           const batch_place& batch) {
     static_assert(C::kVectorLeft || kColumns % 64 == 0);
     tma_store(map, box, C::kVectorLeft ? left : right, C::kVectorLeft ? right : left, batch.inner,
               batch.outer);
-    tma_store_commit();
   }
 
   // Accumulators → apply, pair by pair in fragment order → boxes → TMA. The operands of `apply`
   // belong to a row: rows(batch, left) reads them once for a tile.
-  template <class Rows, class Apply>
-  struct direct_output {
+  struct send_matrix {
     const tensor_map& map;
+    __device__ inline void operator()(const contract_shape& s, const place& p, unsigned from,
+                                      int left, int right) const {
+      store_box(map, from, left, right, batch_of(s, p));
+    }
+  };
+  template <class Send, class Rows, class Apply>
+  struct direct_output {
+    Send send;
     const Rows& rows;
     const Apply& apply;
-    static constexpr int kColumnsOfBox = kColumns % 64 == 0 ? 64 : kColumns % 32 == 0 ? 32 : 16;
     static constexpr int kBoxes = kColumns / kColumnsOfBox;
+    static constexpr int kResultColumns = C::kResultBytes == 2 ? 16 : 8;  // stored at once
     // Two buffers take turns, also from one tile to the next if a tile has an even number of boxes.
     static constexpr int kPending = kBlocks * kBoxes % 2 == 0 ? 1 : 0;
     static constexpr int kOperands = C::kOperands > 0 ? C::kOperands : 1;
 
-    __device__ inline unsigned pair(float a, float b, const float (&operands)[kOperands]) const {
+    using value = typename C::accumulator;
+
+    __device__ inline unsigned pair(value a, value b, const float (&operands)[kOperands]) const {
       float x[1], y[1];
       apply(a, operands, x);
       apply(b, operands, y);
       return pack_pair<C::kPackBf16>(x[0], y[0]);
+    }
+
+    // 16 or 8 columns of a box, from `first` on, to the buffer: a row of it is a column, its
+    // 16-byte chunks swizzled.
+    __device__ inline void put_pairs(unsigned buffer, const value* acc, unsigned first,
+                                     const float (&low)[kOperands], const float (&high)[kOperands],
+                                     unsigned lane, unsigned warp) const {
+      const unsigned a = pair(acc[0], acc[1], low), b = pair(acc[2], acc[3], high);
+      const unsigned c = pair(acc[4], acc[5], low), d = pair(acc[6], acc[7], high);
+      store_columns(buffer, first, lane, warp, a, b, c, d);
+    }
+    // Lanes that share a chunk of 4 rows have neighbouring words, the others have other chunks: no
+    // two in one bank.
+    __device__ inline void put_words(unsigned char* buffer, const value* acc, unsigned first,
+                                     const float (&low)[kOperands], const float (&high)[kOperands],
+                                     unsigned lane, unsigned warp) const {
+      buffer += warp / 2 * kColumnsOfBox * 128 + lane / 4 % 4 * 4;
+      const unsigned chunk = warp % 2 * 4 + lane / 16;
+#pragma unroll
+      for (unsigned e = 0; e < 4; ++e) {
+        const unsigned column = first + 2 * (lane % 4) + e % 2;
+        float x[1];
+        apply(acc[e], e < 2 ? low : high, x);
+        const unsigned at = column * 128 + (((chunk + e / 2 * 2) ^ (column % 8)) << 4);
+        *reinterpret_cast<float*>(buffer + at) = x[0];
+      }
     }
 
     __device__ inline void operator()(const accumulators& acc, const contract_shape& s,
@@ -550,7 +606,6 @@ struct contract {
       const int first_left = p.left + group_left * kBlocks * 64;
       const int first_right = p.right + group_right * kColumns;
       const unsigned lane = thread % 32, warp = thread / 32;
-      const batch_place batch = batch_of(s, p);
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
         float low[kOperands], high[kOperands];
@@ -559,22 +614,32 @@ struct contract {
         rows(p.batch, row + 8, high);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
-          const unsigned buffer = shared_address(staging) + (i * kBoxes + box) % 2 * kBoxBytes;
+          unsigned char* const to = staging + (i * kBoxes + box) % 2 * kBoxBytes;
+          const unsigned buffer = shared_address(to);
           if (thread == 0) tma_store_wait_read<kPending>();
           named_barrier_sync(1 + group, 128);
 #pragma unroll
-          for (int g = 0; g < kColumnsOfBox / 16; ++g) {
-            const int e = box * kColumnsOfBox / 2 + g * 8;
-            const unsigned a = pair(acc[i][e], acc[i][e + 1], low);
-            const unsigned b = pair(acc[i][e + 2], acc[i][e + 3], high);
-            const unsigned c = pair(acc[i][e + 4], acc[i][e + 5], low);
-            const unsigned d = pair(acc[i][e + 6], acc[i][e + 7], high);
-            store_columns(buffer, g * 16, lane, warp, a, b, c, d);
+          for (int first = 0; first < kColumnsOfBox; first += kResultColumns) {
+            value from[kResultColumns / 2];
+#pragma unroll
+            for (int e = 0; e < kResultColumns / 2; ++e)
+              from[e] = C::kMayBeEmpty && p.steps == 0
+                            ? 0
+                            : acc[i][(box * kColumnsOfBox + first) / 2 + e];
+            if constexpr (C::kResultBytes == 2)
+              put_pairs(buffer, from, first, low, high, lane, warp);
+            else
+              put_words(to, from, first, low, high, lane, warp);
           }
           fence_for_copies();
           named_barrier_sync(1 + group, 128);
-          if (thread == 0)
-            store_box(map, buffer, first_left + i * 64, first_right + box * kColumnsOfBox, batch);
+          if (thread == 0) {
+#pragma unroll
+            for (int part = 0; part < C::kResultBytes / 2; ++part)
+              send(s, p, buffer + part * kColumnsOfBox * 128, first_left + i * 64 + part * 32,
+                   first_right + box * kColumnsOfBox);
+            tma_store_commit();
+          }
         }
       }
     }
@@ -583,12 +648,18 @@ struct contract {
     }
   };
 
+  // Barriers of an output that has some, from the staging of a group on.
+  static __device__ inline unsigned output_barriers(unsigned staging, unsigned group) {
+    return staging + (kGroups - group) * kStagingBytes + 16 * C::kStages;
+  }
+
   template <class Output>
   static __device__ inline void run(const tensor_map& left, const tensor_map& right,
-                                    const contract_shape& s, const Output& output) {
+                                    const contract_shape& s, Output output) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned stages = shared_address(shared_memory);
-    static_assert(C::kSharedBytes == kStagingAt + kGroups * kStagingBytes + 16 * C::kStages);
+    static_assert(C::kFull > 0 ||
+                  C::kSharedBytes == kStagingAt + kGroups * kStagingBytes + 16 * C::kStages);
     const unsigned barriers = stages + kStagingAt + kGroups * kStagingBytes;
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
@@ -597,6 +668,7 @@ struct contract {
         mbarrier_init(barriers + 8 * i, 1);
         mbarrier_init(barriers + 8 * (C::kStages + i), kReaders);
       }
+      if constexpr (C::kFull > 0) output.init(output_barriers(stages + kStagingAt, 0));
       mbarrier_init_done();
     }
     constexpr int kBlocksOfCluster = C::kCluster * C::kSplitCluster;
@@ -612,6 +684,12 @@ struct contract {
     ring r;
     if (group == kGroups) {
       give_registers<C::kProducerRegisters>();
+      if constexpr (C::kFull > 0) {
+        const unsigned of = thread / 32 - 1, at = stages + kStagingAt + of * kStagingBytes;
+        if (thread >= 32 && of < kGroups && elect_one())
+          output.move(s, first, tiles, step, of, rank, at,
+                      output_barriers(at, of) + of * Output::kBarrierBytes);
+      }
       if (thread < 32 && elect_one()) {
 #pragma unroll 1
         for (int tile = first; tile < tiles; tile += step)
@@ -664,6 +742,7 @@ template <class C, class Rows, class Apply>
 __device__ inline void contract_sm90(const tensor_map& left, const tensor_map& right,
                                      const tensor_map& out, const contract_shape& shape,
                                      const Rows& rows, const Apply& apply) {
-  contract<C>::run(left, right, shape,
-                   typename contract<C>::template direct_output<Rows, Apply>{out, rows, apply});
+  using send = typename contract<C>::send_matrix;
+  using output = typename contract<C>::template direct_output<send, Rows, Apply>;
+  contract<C>::run(left, right, shape, output{{out}, rows, apply});
 }

@@ -37,8 +37,16 @@ struct conv_halo {
   static constexpr int kTapBytes = 64 * C::kRowBytes;
   static constexpr int kBoxBytes = (C::kTileRows + kHaloH) * kPitch * C::kRowBytes;
   static constexpr int kBuffersAt = kTaps * kTapBytes;
-  static constexpr int kBarriersAt = kBuffersAt + C::kBuffers * C::kBufferBytes;
-  static_assert(C::kSharedBytes == kBarriersAt + 16 * C::kBuffers + 8);
+  // Full operands have boxes of their own, and barriers behind the others (conv_halo_full_sm90).
+  static constexpr int kFullAt = kBuffersAt + C::kBuffers * C::kBufferBytes;
+  static constexpr int kBarriersAt = kFullAt + 2 * C::kFull * C::kOutBytes;
+  static_assert(C::kSharedBytes == kBarriersAt + 16 * C::kBuffers + 8 + (C::kFull > 0 ? 32 : 0));
+  static __device__ inline unsigned full_boxes(unsigned memory, unsigned group) {
+    return memory + kFullAt + group * C::kFull * C::kOutBytes;
+  }
+  static __device__ inline unsigned full_barrier(unsigned memory, unsigned group) {
+    return memory + kBarriersAt + 16 * C::kBuffers + 8 + 16 * group;
+  }
   using accumulators = float[C::kColumns / 2];
 
   struct place {
@@ -57,6 +65,15 @@ struct conv_halo {
   static __device__ inline column_place place_in_tile(int column) {
     const int h = column / kPitch;
     return {h, column - h * kPitch};
+  }
+
+  // Pixel of the result's box.
+  static __device__ inline unsigned pixel_of(unsigned column) {
+    if constexpr (!C::kStrips) return column;
+    const column_place at = place_in_tile(static_cast<int>(column));
+    return at.w < C::kTileWidth
+               ? at.h * C::kTileWidth + at.w
+               : C::kTileRows * C::kTileWidth + at.h * kHaloW + at.w - C::kTileWidth;
   }
 
   // ---- producer
@@ -172,14 +189,6 @@ struct conv_halo {
       return pack_pair<C::kPackBf16>(x[0], y[0]);
     }
 
-    static __device__ inline unsigned pixel_of(unsigned column) {
-      if constexpr (!C::kStrips) return column;
-      const column_place at = place_in_tile(static_cast<int>(column));
-      return at.w < C::kTileWidth
-                 ? at.h * C::kTileWidth + at.w
-                 : C::kTileRows * C::kTileWidth + at.h * kHaloW + at.w - C::kTileWidth;
-    }
-
     __device__ inline void operator()(const accumulators& acc, const conv_halo_shape& s,
                                       const place& p, int first_left, unsigned char* buffer,
                                       unsigned group, unsigned thread) const {
@@ -218,7 +227,7 @@ struct conv_halo {
 
   template <class Output>
   static __device__ inline void run(const tensor_map& weights, const tensor_map& pixels,
-                                    const conv_halo_shape& s, const Output& output) {
+                                    const conv_halo_shape& s, Output output) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned base = shared_address(shared_memory);
     const unsigned barriers = base + kBarriersAt, weights_full = barriers + 16 * C::kBuffers;
@@ -229,6 +238,7 @@ struct conv_halo {
         mbarrier_init(barriers + 8 * (C::kBuffers + i), 1);
       }
       mbarrier_init(weights_full, 1);
+      if constexpr (C::kFull > 0) output.init(full_barrier(base, 0));
       mbarrier_init_done();
     }
     __syncthreads();
@@ -237,6 +247,12 @@ struct conv_halo {
     const int first = blockIdx.x / s.left_tiles, step = gridDim.x / s.left_tiles;
     if (group == 2) {
       give_registers<C::kProducerRegisters>();
+      if constexpr (C::kFull > 0) {
+        const unsigned of = thread / 32 - 1;
+        if (thread >= 32 && of < 2 && elect_one())
+          output.move(s, first + static_cast<int>(of) * step, tiles, 2 * step, first_left,
+                      full_boxes(base, of), full_barrier(base, of));
+      }
       if (thread < 32 && elect_one()) {
         load_weights(weights, base, weights_full, first_left);
 #pragma unroll 1
@@ -270,6 +286,11 @@ struct conv_halo {
       wgmma_wait<0>();
       // No warp reads the input any more: its buffer takes the output.
       named_barrier_sync(1 + group, 128);
+      if constexpr (C::kFull > 0) {
+        if (thread == 0) mbarrier_arrive(full + 8 * C::kBuffers);
+        output(acc, s, place_of(s, tile), first_left, shared_memory, group, thread);
+        continue;
+      }
       output(acc, s, place_of(s, tile), first_left,
              shared_memory + kBuffersAt + buffer * C::kBufferBytes, group, thread);
       if (thread == 0) mbarrier_arrive(full + 8 * C::kBuffers);

@@ -93,3 +93,22 @@ __device__ inline void tma_load_pixels(unsigned to, const tensor_map& map, unsig
         : "memory");
   }
 }
+// A box of pixels back: from {w, h, d, n} on in the order of the map; those outside of the tensor
+// are not written.
+template <int spatial>
+__device__ inline void tma_store_pixels(const tensor_map& map, unsigned from, int c,
+                                        const pixel_place& at) {
+  if constexpr (spatial == 2) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group "
+        "[%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
+        "r"(from), "r"(c), "r"(at.w), "r"(at.h), "r"(at.n)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.global.shared::cta.im2col_no_offs.bulk_group "
+        "[%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+        "r"(from), "r"(c), "r"(at.w), "r"(at.h), "r"(at.d), "r"(at.n)
+        : "memory");
+  }
+}

@@ -27,6 +27,37 @@ __device__ inline unsigned pack_pair(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 }
+template <bool is_bf16>
+__device__ inline void unpack_pair(unsigned packed, float& low, float& high) {
+  if constexpr (is_bf16) {
+    low = __uint_as_float(packed << 16);
+    high = __uint_as_float(packed & 0xffff0000);
+  } else {
+    asm("{ .reg .f16 a, b;\n"
+        "mov.b32 {a, b}, %2;\n"
+        "cvt.f32.f16 %0, a;\n"
+        "cvt.f32.f16 %1, b; }"
+        : "=f"(low), "=f"(high)
+        : "r"(packed));
+  }
+}
+// Two neighbours in fragment order through `apply`, with their words of C::kFull operands.
+template <class C, class Apply, int operands>
+__device__ inline unsigned apply_pair(const Apply& apply, float a, float b,
+                                      const float (&of_row)[operands],
+                                      const unsigned (&words)[C::kFull]) {
+  float of_a[C::kFull], of_b[C::kFull], x[1], y[1];
+#pragma unroll
+  for (int f = 0; f < C::kFull; ++f) {
+    if (C::kFullBf16 >> f & 1)
+      unpack_pair<true>(words[f], of_a[f], of_b[f]);
+    else
+      unpack_pair<false>(words[f], of_a[f], of_b[f]);
+  }
+  apply(a, of_row, of_a, x);
+  apply(b, of_row, of_b, y);
+  return pack_pair<C::kPackBf16>(x[0], y[0]);
+}
 // Four 8x8 tiles of 16-bit values from fragments to rows of shared memory, each transposed: a pair
 // in a register lies in two rows. PTX ISA "stmatrix".
 __device__ inline void store_transposed(unsigned to, unsigned a, unsigned b, unsigned c,
@@ -45,6 +76,27 @@ __device__ inline void store_fragments(unsigned to, unsigned a, unsigned b, unsi
                                        unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
                "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+// The ways back: what the stores have left, or would have.
+__device__ inline void load_fragments(unsigned from, unsigned& a, unsigned& b, unsigned& c,
+                                      unsigned& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "r"(from)
+               : "memory");
+}
+__device__ inline void load_transposed(unsigned from, unsigned& a, unsigned& b, unsigned& c,
+                                       unsigned& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "r"(from)
+               : "memory");
+}
+__device__ inline void load_transposed(unsigned from, unsigned& a, unsigned& b) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(a), "=r"(b)
+               : "r"(from)
                : "memory");
 }
 // A descriptor's address. In a cluster a shared address carries the block's rank above its 18 low
