@@ -98,7 +98,7 @@ PixelVectors PixelVectorsOf(const graph::Graph& g, const Node& contraction) {
 }
 
 std::vector<TensorId> FullOperands(const graph::Graph& g, const Node& contraction, int64_t dim) {
-  const Tensor& y = g[graph::Outputs(g)[0]];
+  const Tensor& y = g[contraction.outputs[0]];  // a group may store sums of it alone
   std::vector<TensorId> full = EpilogueInputs(g, contraction.inputs);
   std::erase_if(full, [&](TensorId id) { return !IsFullOperand(g[id], dim, y); });
   return full;
