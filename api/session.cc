@@ -103,7 +103,7 @@ class DeviceSession final : public Session {
     ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf({.engine = index, .knobs = {}}));
     const Engine& engine = compiler::Engines()[static_cast<size_t>(choice.engine)];
     ASSIGN_OR_RETURN(const std::optional<Group> group,
-                     compiler::LeadingGroupOf(graph, target_, InputsOf(choice)));
+                     compiler::LeadingGroupOf(graph, target_, InputsOf(choice), choice.engine));
     if (group) {
       if (Status status = engine.supports(*group, target_); !status.ok())
         return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));

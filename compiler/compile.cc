@@ -68,6 +68,7 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
   RETURN_IF_ERROR(RunPipeline(module,
                               {.target = target,
                                .choice = choice,
+                               .groups_for = choice.engine,
                                .inputs = rounds ? Inputs::kRounded : Inputs::kExact,
                                .advisor = advisor},
                               observer));
@@ -85,9 +86,10 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
   return plan;
 }
 
-Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target, Inputs inputs) {
+Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target, Inputs inputs,
+                        int engine) {
   Module module{.graph = graph};
-  const PassContext context{.target = target, .inputs = inputs};
+  const PassContext context{.target = target, .groups_for = engine, .inputs = inputs};
   for (const Pass& pass : Pipeline()) {
     Result<bool> changed = pass.run(module, context);
     if (!changed.ok()) return std::move(changed).status().Within(pass.name);
@@ -98,8 +100,8 @@ Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target, Inputs 
 }
 
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target,
-                                            Inputs inputs) {
-  ASSIGN_OR_RETURN(Groups groups, GroupsOf(graph, target, inputs));
+                                            Inputs inputs, int engine) {
+  ASSIGN_OR_RETURN(Groups groups, GroupsOf(graph, target, inputs, engine));
   if (groups.leading < 0) return std::optional<Group>();
   return std::optional<Group>(std::move(groups.all[static_cast<size_t>(groups.leading)]));
 }

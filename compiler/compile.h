@@ -34,13 +34,14 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
                              const Advisor& advisor = {});
 
 // The groups of a graph in launch order, as pick-engine leaves them by the model alone. `inputs`:
-// as of plans whose engine rounds, which may store operands in other layouts.
+// as of plans whose engine rounds, which may store operands in other layouts. `engine`: the groups
+// of plans that ask for it, -1 for those that ask for none.
 struct Groups {
   std::vector<Group> all;
   int leading = -1;  // the one that engine choices speak of; -1 where nothing is computed
 };
 Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target,
-                        Inputs inputs = Inputs::kExact);
+                        Inputs inputs = Inputs::kExact, int engine = -1);
 
 // A group by itself as a program, whose tensors have the uids of the group's graph. For tuning,
 // which runs groups alone.
@@ -52,6 +53,6 @@ int64_t SharedBytes(const tile::Kernel& kernel);
 // The group that engine choices speak of; for asking engines. None for a graph that computes
 // nothing.
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target,
-                                            Inputs inputs = Inputs::kExact);
+                                            Inputs inputs = Inputs::kExact, int engine = -1);
 
 }  // namespace kiln::compiler

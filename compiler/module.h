@@ -22,7 +22,7 @@ namespace kiln::compiler {
 
 enum class Form : uint8_t { kApi, kPrimitive, kGrouped, kTiled, kProgram };
 
-enum class GroupKind : uint8_t { kPointwise, kReduce, kContract };
+enum class GroupKind : uint8_t { kPointwise, kReduce, kContract, kAttention };
 
 // What one engine runs: a self-contained graph. Its inputs are tensors of the module's graph or
 // results of earlier groups; its outputs are the tensors that somebody outside needs. Inside, all
@@ -83,6 +83,7 @@ enum class Inputs : uint8_t { kExact, kRounded };
 struct PassContext {
   Target target = {};
   EngineChoice choice = {};
+  int groups_for = -1;  // the engine that is asked for: one that takes attention whole gets it so
   Inputs inputs = Inputs::kExact;  // of the engine that is chosen
   Advisor advisor = {};            // for every group that `choice` does not speak of
 };

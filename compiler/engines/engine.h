@@ -63,6 +63,8 @@ struct Engine {
   // The candidates with what `cost` and `shared_bytes` say of each, where that is cheaper for all
   // at once, and with preferences. Null: they are asked one by one, and none is preferred.
   std::vector<Proposal> (*propose)(const Group& group, const Target& target) = nullptr;
+  // Only for clients that name it, whatever its notes say.
+  bool on_request = false;
 };
 
 std::span<const Engine> Engines();
@@ -70,7 +72,8 @@ std::span<const Engine> Engines();
 int EngineIndex(std::string_view name);
 
 // Whether a client has to ask for the engine, since its results are not what it gets otherwise: it
-// rounds inputs, or sums in no fixed order. Nothing chooses such an engine by itself.
+// rounds inputs, or sums in no fixed order; or since its row says so. Nothing chooses such an
+// engine by itself.
 bool OnlyOnRequest(const Engine& engine);
 // Whether all that it does differently is to round f32 inputs to TF32, as NVIDIA's library does by
 // default: heuristics may offer it, since clients can tell by its notes.

@@ -32,9 +32,9 @@ int EngineIndex(std::string_view name) {
 }
 
 bool OnlyOnRequest(const Engine& engine) {
-  return std::ranges::any_of(engine.notes.numerical, [](int note) {
-    return note == kNoteDownConvertInputs || note == kNoteNondeterministic;
-  });
+  return engine.on_request || std::ranges::any_of(engine.notes.numerical, [](int note) {
+           return note == kNoteDownConvertInputs || note == kNoteNondeterministic;
+         });
 }
 
 bool OnlyRoundsInputs(const Engine& engine) {

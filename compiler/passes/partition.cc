@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <map>
+#include <queue>
 #include <set>
 
+#include "compiler/engines/attention.h"
+#include "compiler/engines/engine.h"
 #include "compiler/engines/epilogue_reductions.h"
+#include "compiler/tune/candidates.h"
 #include "ir/base/check.h"
+#include "ir/base/env.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -28,21 +33,34 @@ struct Draft {
   Dims domain;  // dims of what it stores
   Dims reads;   // of a reduce: dims of its operand
   std::vector<NodeId> members;
+  int attention = kNone;  // which one it is
 };
 
 class Partitioner {
  public:
-  // `stored` are nodes that may not float.
-  Partitioner(const Graph& g, const Target& target, const std::set<NodeId>& stored)
+  // `stored` are nodes that may not float; `attention` is to be one group each.
+  Partitioner(const Graph& g, const Target& target, const std::set<NodeId>& stored,
+              const std::vector<Attention>& attention)
       : g_(g),
         target_(target),
         never_float_(stored),
+        attention_(attention),
         home_(g.tensors.size(), kNone),
         ready_(g.tensors.size(), kNone),
         producers_(graph::Producers(g)) {}
 
-  void Run() {
-    for (size_t n = 0; n < g_.nodes.size(); ++n) Place(static_cast<NodeId>(n));
+  // False where one attention would have to run between two parts of another one, or a node between
+  // two parts of one.
+  bool Run() {
+    const std::vector<int> whole = WholeOf();
+    const std::vector<NodeId> order = Order(whole);
+    for (const NodeId n : order) {
+      if (whole[n] == kNone)
+        Place(n);
+      else
+        PlaceAttention(whole[n]);
+    }
+    return !order.empty() || g_.nodes.empty();
   }
 
   // In place, one uid is two tensors: the version that is read and the version that is written over
@@ -74,7 +92,56 @@ class Partitioner {
     return groups;
   }
 
+  // Which attention a group is, or -1.
+  int AttentionOf(size_t group) const { return drafts_[group].attention; }
+
  private:
+  // Of each node: the attention that it belongs to.
+  std::vector<int> WholeOf() const {
+    std::vector<int> whole(g_.nodes.size(), kNone);
+    for (size_t a = 0; a < attention_.size(); ++a)
+      for (const NodeId n : attention_[a].members) whole[n] = static_cast<int>(a);
+    return whole;
+  }
+
+  // Nodes in an order in which they can be placed, attention as one: its first node stands for it.
+  // Where there is a choice the graph's order is kept. Empty if there is no such order.
+  std::vector<NodeId> Order(const std::vector<int>& whole) const {
+    const auto leader = [&](NodeId n) {
+      return whole[n] == kNone ? n : attention_[whole[n]].members.front();
+    };
+    std::vector<std::set<NodeId>> readers(g_.nodes.size());
+    std::vector<int> waits(g_.nodes.size());
+    size_t leaders = 0;
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const NodeId to = leader(static_cast<NodeId>(n));
+      leaders += to == static_cast<NodeId>(n);
+      for (const TensorId x : g_.nodes[n].inputs) {
+        const NodeId from = x == kAbsent || producers_[x] < 0 ? to : leader(producers_[x]);
+        if (from != to && readers[from].insert(to).second) ++waits[to];
+      }
+    }
+    std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>> ready;
+    for (size_t n = 0; n < g_.nodes.size(); ++n)
+      if (waits[n] == 0 && leader(static_cast<NodeId>(n)) == static_cast<NodeId>(n))
+        ready.push(static_cast<NodeId>(n));
+    std::vector<NodeId> order;
+    while (!ready.empty()) {
+      order.push_back(ready.top());
+      ready.pop();
+      for (const NodeId n : readers[order.back()])
+        if (--waits[n] == 0) ready.push(n);
+    }
+    if (order.size() != leaders) order.clear();
+    return order;
+  }
+
+  void PlaceAttention(int a) {
+    const std::vector<NodeId>& members = attention_[a].members;
+    drafts_.push_back({GroupKind::kAttention, g_[attention_[a].result].dims, {}, {}, a});
+    for (const NodeId n : members) Join(n, static_cast<int>(drafts_.size()) - 1);
+  }
+
   void Place(NodeId n) {
     const Node& node = g_.nodes[n];
     const TensorId y = node.outputs[0];
@@ -108,7 +175,9 @@ class Partitioner {
   // Reads the group's values at the very place it writes; all else it reads was ready before the
   // group.
   bool JoinsEpilogue(const Node& node, int group) const {
-    if (node.op != GraphOp::kMap || g_[node.outputs[0]].dims != drafts_[group].domain) return false;
+    if (node.op != GraphOp::kMap || g_[node.outputs[0]].dims != drafts_[group].domain ||
+        drafts_[group].kind == GroupKind::kAttention)
+      return false;
     return std::ranges::all_of(node.inputs, [&](TensorId x) {
       return home_[x] == group ? g_[x].dims == drafts_[group].domain : ready_[x] < group;
     });
@@ -240,12 +309,28 @@ class Partitioner {
   const Graph& g_;
   const Target& target_;
   const std::set<NodeId>& never_float_;
+  const std::vector<Attention>& attention_;
   std::vector<Draft> drafts_;
   std::vector<int> home_;   // the group that computes a tensor as its member
   std::vector<int> ready_;  // the last group that a tensor's value waits for
   std::vector<char> stored_;
   std::vector<NodeId> producers_;
 };
+
+// Whether an engine runs this attention as one: the one that is asked for, or else one that may be
+// chosen.
+bool IsTakenWhole(const Group& group, const PassContext& context) {
+  const auto engines = Engines();
+  for (size_t e = 0; e < engines.size(); ++e) {
+    const bool asked = context.groups_for == static_cast<int>(e);
+    if (context.groups_for >= 0 && !asked) continue;
+    const Status status = engines[e].supports(group, context.target);
+    if (status.ok() && (asked || Offers(context.inputs, engines[e]))) return true;
+    const bool says = asked && EnvFlag(Env::kWhy);
+    if (says) fmt::print(stderr, "kiln: attention: {}: {}\n", engines[e].name, status.message());
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -266,16 +351,27 @@ const char* OperandRole(const Node& node, size_t operand) {
 
 Result<bool> Partition(Module& module, const PassContext& context) {
   std::set<NodeId> stored;
+  std::vector<Attention> attention = FindAttention(module.graph);
+  // Each round stores one more node, or leaves one attention to several groups, so this ends.
   while (true) {
-    Partitioner partitioner(module.graph, context.target, stored);
-    partitioner.Run();
-    // Each round stores one more node, so this ends.
-    const NodeId reader = partitioner.ReaderOfOverwritten();
-    if (reader < 0) {
-      module.groups = partitioner.Extract();
-      break;
+    Partitioner partitioner(module.graph, context.target, stored, attention);
+    if (!partitioner.Run()) {
+      attention.pop_back();
+      continue;
     }
-    stored.insert(reader);
+    const NodeId reader = partitioner.ReaderOfOverwritten();
+    if (reader >= 0) {
+      stored.insert(reader);
+      continue;
+    }
+    module.groups = partitioner.Extract();
+    int declined = kNone;
+    for (size_t i = 0; i < module.groups.size(); ++i)
+      if (partitioner.AttentionOf(i) != kNone && !IsTakenWhole(module.groups[i], context))
+        declined = std::max(declined, partitioner.AttentionOf(i));
+    if (declined == kNone) break;
+    attention.erase(attention.begin() + declined);
+    stored.clear();
   }
   module.form = Form::kGrouped;
   return true;

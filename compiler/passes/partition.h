@@ -9,6 +9,10 @@
 //   or      group 0 contract: conv, mul, max, max   where %m keeps the channels alone
 //           group 1 pointwise: sub                  reads %y, %m
 //
+//   or      group 0 attention: both products of softmax(q k) v and all between them, where an
+//   engine
+//                            takes that (engines/attention.h)
+//
 // Contractions and reductions anchor groups; reductions of one shape share one. A reduction of a
 // contraction's result joins its group where that is cheap (JoinsContraction in
 // engines/epilogue_reductions.h), and so do maps of its result, place by place. A map joins the

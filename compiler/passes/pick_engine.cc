@@ -12,6 +12,14 @@
 namespace kiln::compiler {
 namespace {
 
+// Partition has asked before: the engine takes it.
+void PickForAttention(Group& group, int engine, const Target& target) {
+  group.engine = engine;
+  group.knobs = DefaultKnobs(Engines()[static_cast<size_t>(engine)]);
+  group.cost = Engines()[static_cast<size_t>(engine)].cost(group, target, group.knobs);
+  group.least_cost = group.cost;
+}
+
 void Pick(Group& group, int index, const Target& target) {
   const std::vector<Candidate> ranked = RankCandidates(
       group, target, Inputs::kExact, [&](const Engine& engine, std::string_view reason) {
@@ -31,8 +39,13 @@ void Pick(Group& group, int index, const Target& target) {
 }  // namespace
 
 Result<bool> PickEngine(Module& module, const PassContext& context) {
-  for (size_t i = 0; i < module.groups.size(); ++i)
-    Pick(module.groups[i], static_cast<int>(i), context.target);
+  for (size_t i = 0; i < module.groups.size(); ++i) {
+    Group& group = module.groups[i];
+    if (group.kind == GroupKind::kAttention && context.groups_for >= 0)
+      PickForAttention(group, context.groups_for, context.target);
+    else
+      Pick(group, static_cast<int>(i), context.target);
+  }
   const int leading = LeadingGroup(module);
   for (Group& group : module.groups) {
     const std::optional<Candidate> advice = context.advisor ? context.advisor(group) : std::nullopt;

@@ -1,0 +1,420 @@
+#include "compiler/engines/attention.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Combine;
+using graph::Graph;
+using graph::GraphOp;
+using graph::kAbsent;
+using graph::Node;
+using graph::NodeId;
+using graph::Tensor;
+using graph::TensorId;
+
+// What all patterns of a graph are found by.
+class View {
+ public:
+  explicit View(const Graph& g)
+      : g_(g), producers_(graph::Producers(g)), readers_(graph::Consumers(g)) {}
+
+  const Graph& graph() const { return g_; }
+  const Tensor& operator[](TensorId id) const { return g_[id]; }
+  NodeId ProducerId(TensorId id) const { return id == kAbsent ? -1 : producers_[id]; }
+  const Node* Producer(TensorId id) const {
+    const NodeId n = ProducerId(id);
+    return n < 0 ? nullptr : &g_.nodes[n];
+  }
+  const std::vector<NodeId>& Readers(TensorId id) const { return readers_[id]; }
+
+  // The node that makes `id`, if it is this map; casts are looked through.
+  const Node* Map(TensorId id, ScalarOp op) const {
+    const Node* n = Producer(Uncast(id));
+    const bool is_map = n != nullptr && n->op == GraphOp::kMap;
+    if (!is_map || n->As<graph::MapAttrs>().identity) return nullptr;
+    return n->As<graph::MapAttrs>().op == op ? n : nullptr;
+  }
+  const Node* Reduce(TensorId id, Combine combine) const {
+    const Node* n = Producer(Uncast(id));
+    const bool is_reduce = n != nullptr && n->op == GraphOp::kReduce;
+    return is_reduce && n->As<graph::ReduceAttrs>().combine == combine ? n : nullptr;
+  }
+  // `id` before casts that keep its extents.
+  TensorId Uncast(TensorId id) const {
+    for (const Node* n = Producer(id); n != nullptr && n->op == GraphOp::kMap; n = Producer(id)) {
+      if (!n->As<graph::MapAttrs>().identity || g_[n->inputs[0]].dims != g_[id].dims) break;
+      id = n->inputs[0];
+    }
+    return id;
+  }
+  bool Same(TensorId a, TensorId b) const { return Uncast(a) == Uncast(b); }
+  bool IsZero(TensorId id) const { return g_[id].is_constant() && *g_[id].value == 0; }
+
+ private:
+  const Graph& g_;
+  const std::vector<NodeId> producers_;
+  const std::vector<std::vector<NodeId>> readers_;
+};
+
+Dims RowDims(Dims dims) {
+  dims.back() = 1;
+  return dims;
+}
+
+// From the weights of the second product back to an exponential, through factors.
+struct Factors {
+  TensorId exp = kAbsent;
+  std::vector<TensorId> multiplied, divided;
+};
+
+std::optional<Factors> FindExp(const View& view, TensorId id) {
+  if (view.Map(id, ScalarOp::kExp) != nullptr) return Factors{.exp = view.Uncast(id)};
+  const auto through = [&](TensorId from, TensorId times, TensorId by) {
+    if (view[from].dims != view[id].dims) return std::optional<Factors>();
+    std::optional<Factors> found = FindExp(view, from);
+    if (found && times != kAbsent) found->multiplied.push_back(times);
+    if (found && by != kAbsent) found->divided.push_back(by);
+    return found;
+  };
+  if (const Node* n = view.Map(id, ScalarOp::kDiv))
+    return through(n->inputs[0], kAbsent, n->inputs[1]);
+  if (const Node* n = view.Map(id, ScalarOp::kMul)) {
+    auto found = through(n->inputs[0], n->inputs[1], kAbsent);
+    return found ? found : through(n->inputs[1], n->inputs[0], kAbsent);
+  }
+  if (const Node* n = view.Map(id, ScalarOp::kSelect)) {
+    if (view.IsZero(n->inputs[2])) return through(n->inputs[1], n->inputs[0], kAbsent);
+    if (view.IsZero(n->inputs[1])) return through(n->inputs[2], n->inputs[0], kAbsent);
+  }
+  return std::nullopt;
+}
+
+// One attempt, from a second product.
+class Finder {
+ public:
+  Finder(const View& view, NodeId second) : view_(view), second_(second) {}
+
+  std::optional<Attention> Run() {
+    const Node& node = view_.graph().nodes[second_];
+    const bool plain = std::ranges::all_of(node.inputs.begin() + 2, node.inputs.end(),
+                                           [](TensorId id) { return id == kAbsent; });
+    if (!plain) return std::nullopt;
+    if (view_[node.inputs[0]].dims.back() == 1) return std::nullopt;  // one key: no softmax
+    a_.weight = node.inputs[0];
+    a_.v = node.inputs[1];
+    a_.out = a_.result = node.outputs[0];
+    if (!FindSoftmax() || !FindProduct() || !CollectMembers()) return std::nullopt;
+    TakeRows();
+    TakeEpilogue();
+    if (!IsClosed()) return std::nullopt;
+    std::ranges::sort(a_.members);
+    return std::move(a_);
+  }
+
+ private:
+  // score, max, exp, sum.
+  bool FindSoftmax() {
+    const auto found = FindExp(view_, a_.weight);
+    if (!found) return false;
+    factors_ = *found;
+    a_.exp = factors_.exp;
+    if (view_[a_.exp].rank() < 2) return false;
+    const Node* shifted = view_.Map(ArgumentOf(a_.exp), ScalarOp::kSub);
+    if (shifted == nullptr) return false;
+    a_.score = view_.Uncast(shifted->inputs[0]);
+    if (view_[a_.score].dims != view_[a_.exp].dims) return false;
+    const TensorId shift = shifted->inputs[1];
+    divides_ = IsMax(shift);
+    return divides_ ? FindSum() : FindLogSumExp(shift);
+  }
+
+  TensorId ArgumentOf(TensorId exp) const { return view_.Producer(exp)->inputs[0]; }
+
+  bool IsMax(TensorId id) {
+    const Node* max = view_.Reduce(id, Combine::kMax);
+    if (max == nullptr || !view_.Same(max->inputs[0], a_.score) ||
+        view_[max->outputs[0]].dims != RowDims(view_[a_.score].dims))
+      return false;
+    a_.max = max->outputs[0];
+    return true;
+  }
+
+  bool IsSumOf(TensorId id, TensorId exp) {
+    const Node* sum = view_.Reduce(id, Combine::kAdd);
+    if (sum == nullptr || !view_.Same(sum->inputs[0], exp) ||
+        view_[sum->outputs[0]].dims != RowDims(view_[exp].dims))
+      return false;
+    a_.sum = sum->outputs[0];
+    return true;
+  }
+
+  // Exactly one factor is the row's sum, below a fraction.
+  bool FindSum() {
+    int sums = 0;
+    for (const TensorId id : factors_.divided) sums += IsSumOf(id, a_.exp);
+    for (const TensorId id : factors_.multiplied)
+      if (const Node* recip = view_.Map(id, ScalarOp::kRecip))
+        sums += IsSumOf(recip->inputs[0], a_.exp);
+    return sums == 1;
+  }
+
+  // shift = max + log(sum of exp(score - max))
+  bool FindLogSumExp(TensorId shift) {
+    const Node* add = view_.Map(shift, ScalarOp::kAdd);
+    if (add == nullptr) return false;
+    for (int i : {0, 1}) {
+      const Node* log = view_.Map(add->inputs[1 - i], ScalarOp::kLog);
+      if (log == nullptr || !IsMax(add->inputs[i])) continue;
+      const Node* sum = view_.Reduce(log->inputs[0], Combine::kAdd);
+      if (sum == nullptr) continue;
+      const Node* exp = view_.Map(sum->inputs[0], ScalarOp::kExp);
+      const Node* sub = exp == nullptr ? nullptr : view_.Map(exp->inputs[0], ScalarOp::kSub);
+      if (sub != nullptr && view_.Same(sub->inputs[0], a_.score) &&
+          view_.Same(sub->inputs[1], a_.max) && IsSumOf(log->inputs[0], exp->outputs[0]))
+        return true;
+    }
+    return false;
+  }
+
+  // The one matmul of the scores' extents that they are computed from.
+  bool FindProduct() {
+    const Dims& dims = view_[a_.score].dims;
+    std::vector<TensorId> pending = {a_.score};
+    std::vector<char> seen(view_.graph().tensors.size());
+    while (!pending.empty()) {
+      const TensorId id = pending.back();
+      pending.pop_back();
+      if (seen[id]) continue;
+      seen[id] = 1;
+      const Node* n = view_.Producer(id);
+      if (n == nullptr) continue;
+      if (n->op == GraphOp::kMatmul && view_[id].dims == dims) {
+        if (a_.product != kAbsent) return false;
+        a_.product = id;
+        a_.q = n->inputs[0];
+        a_.k = n->inputs[1];
+        const bool plain = std::ranges::all_of(n->inputs.begin() + 2, n->inputs.end(),
+                                               [](TensorId other) { return other == kAbsent; });
+        if (!plain) return false;
+      } else if (n->op == GraphOp::kMap) {
+        pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());
+      }
+    }
+    return a_.product != kAbsent;
+  }
+
+  // What lies between the products.
+  bool CollectMembers() {
+    const Graph& g = view_.graph();
+    const NodeId first = view_.ProducerId(a_.product);
+    follows_.assign(g.nodes.size(), 0);
+    for (size_t n = 0; n < g.nodes.size(); ++n)
+      follows_[n] =
+          static_cast<NodeId>(n) == first ||
+          std::ranges::any_of(g.nodes[n].inputs, [&](TensorId id) { return Follows(id); });
+    member_.assign(g.nodes.size(), 0);
+    std::vector<NodeId> pending = {second_};
+    while (!pending.empty()) {
+      const NodeId n = pending.back();
+      pending.pop_back();
+      if (member_[n]) continue;
+      member_[n] = 1;
+      a_.members.push_back(n);
+      if (n == first) continue;
+      for (const TensorId id : g.nodes[n].inputs)
+        if (Follows(id)) pending.push_back(view_.ProducerId(id));
+    }
+    if (!member_[first] || Follows(a_.v)) return false;
+    return FactorsAreOperands() && std::ranges::all_of(a_.members, [&](NodeId n) {
+             return n == first || n == second_ || HasPlace(g.nodes[n]);
+           });
+  }
+
+  bool Follows(TensorId id) const {
+    const NodeId n = view_.ProducerId(id);
+    return n >= 0 && follows_[n];
+  }
+
+  // Of the factors of the exponential only those made of the row's sum follow from the product.
+  bool FactorsAreOperands() const {
+    const auto is_operand = [&](TensorId id) {
+      return !Follows(id) || view_[id].dims == RowDims(view_[a_.exp].dims);
+    };
+    int rows = 0;
+    for (const auto* list : {&factors_.multiplied, &factors_.divided})
+      for (const TensorId id : *list) {
+        if (!is_operand(id)) return false;
+        rows += Follows(id);
+      }
+    return rows == (divides_ ? 1 : 0);
+  }
+
+  // A map of scores or of rows, or one of the two reductions.
+  bool HasPlace(const Node& n) const {
+    const TensorId y = n.outputs[0];
+    if (n.op == GraphOp::kReduce) return y == a_.max || y == a_.sum;
+    const Dims& dims = view_[a_.score].dims;
+    return n.op == GraphOp::kMap && (view_[y].dims == dims || view_[y].dims == RowDims(dims));
+  }
+
+  // Maps of what rows have, which need nothing else that follows from the product.
+  void TakeRows() {
+    const Graph& g = view_.graph();
+    const Dims dims = RowDims(view_[a_.score].dims);
+    for (size_t n = 0; n < g.nodes.size(); ++n) {
+      const Node& node = g.nodes[n];
+      if (member_[n] || !follows_[n] || node.op != GraphOp::kMap) continue;
+      const bool of_rows = std::ranges::all_of(node.inputs, [&](TensorId id) {
+        return !Follows(id) ||
+               (member_[view_.ProducerId(id)] && view_[id].dims == dims && id != a_.out);
+      });
+      if (of_rows && view_[node.outputs[0]].dims == dims) Take(static_cast<NodeId>(n));
+    }
+  }
+
+  // Maps of the result, as long as nobody else reads it.
+  void TakeEpilogue() {
+    while (view_[a_.result].is_virtual && view_.Readers(a_.result).size() == 1) {
+      const NodeId n = view_.Readers(a_.result)[0];
+      const Node& node = view_.graph().nodes[n];
+      const bool of_result = std::ranges::all_of(
+          node.inputs, [&](TensorId id) { return id == a_.result || !Follows(id); });
+      if (member_[n] || node.op != GraphOp::kMap || !of_result ||
+          view_[node.outputs[0]].dims != view_[a_.result].dims)
+        return;
+      Take(n);
+      a_.result = node.outputs[0];
+    }
+  }
+
+  void Take(NodeId n) {
+    member_[n] = 1;
+    a_.members.push_back(n);
+  }
+
+  // Only the result and values of rows are known outside.
+  bool IsClosed() {
+    const Dims dims = RowDims(view_[a_.score].dims);
+    for (const NodeId n : a_.members) {
+      const TensorId y = view_.graph().nodes[n].outputs[0];
+      const bool is_read_outside =
+          !view_[y].is_virtual ||
+          std::ranges::any_of(view_.Readers(y), [&](NodeId reader) { return !member_[reader]; });
+      if (!is_read_outside || y == a_.result) continue;
+      if (view_[y].dims != dims || y == a_.out) return false;
+      a_.rows.push_back(y);
+    }
+    std::ranges::sort(a_.rows);
+    return true;
+  }
+
+  const View& view_;
+  const NodeId second_;
+  Attention a_;
+  Factors factors_;
+  bool divides_ = false;                // by the sum
+  std::vector<char> follows_, member_;  // of nodes: depends on the product; taken
+};
+
+// ---- masks
+
+constexpr ScalarOp kCompares[] = {ScalarOp::kLt, ScalarOp::kLe, ScalarOp::kGt, ScalarOp::kGe};
+
+// Adds sign * tensor to the bound; false where it is no sum of places and of numbers.
+bool AddTerm(const View& view, TensorId id, int sign, int64_t rank, IndexBound& bound) {
+  const Tensor& t = view[id];
+  const bool one_place = t.rank() >= 2
+                             ? t.dims[t.dims.size() - 1] == 1 && t.dims[t.dims.size() - 2] == 1
+                             : NumElements(t.dims) == 1;
+  if (one_place) {
+    bound.offsets.push_back({id, sign});
+    return true;
+  }
+  const Node* n = view.Producer(id);
+  if (n == nullptr) return false;
+  if (n->op == GraphOp::kIota) {
+    const int64_t axis = n->As<graph::IotaAttrs>().axis + rank - t.rank();
+    if (axis < rank - 2) return false;
+    (axis == rank - 1 ? bound.column : bound.row) += sign;
+    return true;
+  }
+  if (n->op != GraphOp::kMap) return false;
+  const auto& map = n->As<graph::MapAttrs>();
+  if (map.identity) return AddTerm(view, n->inputs[0], sign, rank, bound);
+  if (map.op != ScalarOp::kAdd && map.op != ScalarOp::kSub) return false;
+  const int second = map.op == ScalarOp::kSub ? -sign : sign;
+  return AddTerm(view, n->inputs[0], sign, rank, bound) &&
+         AddTerm(view, n->inputs[1], second, rank, bound);
+}
+
+bool AddBounds(const View& view, TensorId condition, int64_t rank,
+               std::vector<IndexBound>& bounds) {
+  if (const Node* both = view.Map(condition, ScalarOp::kAnd))
+    return AddBounds(view, both->inputs[0], rank, bounds) &&
+           AddBounds(view, both->inputs[1], rank, bounds);
+  for (const ScalarOp op : kCompares) {
+    const Node* n = view.Map(condition, op);
+    if (n == nullptr) continue;
+    IndexBound bound{.compare = op};
+    if (!AddTerm(view, n->inputs[0], 1, rank, bound) ||
+        !AddTerm(view, n->inputs[1], -1, rank, bound))
+      return false;
+    const bool along_row = bound.row == 0 || bound.row == -bound.column;
+    const bool is_bound =
+        bound.column == 0 ? std::abs(bound.row) == 1 : std::abs(bound.column) == 1 && along_row;
+    if (!is_bound) return false;
+    bounds.push_back(std::move(bound));
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Attention::Contains(NodeId node) const { return std::ranges::binary_search(members, node); }
+
+std::vector<Attention> FindAttention(const Graph& g) {
+  std::vector<Attention> all;
+  const View view(g);
+  std::vector<char> taken(g.nodes.size());
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    if (g.nodes[n].op != GraphOp::kMatmul) continue;
+    auto found = Finder(view, static_cast<NodeId>(n)).Run();
+    if (!found || std::ranges::any_of(found->members, [&](NodeId m) { return taken[m] != 0; }))
+      continue;
+    for (const NodeId m : found->members) taken[m] = 1;
+    all.push_back(*std::move(found));
+  }
+  return all;
+}
+
+std::vector<ScoreMask> MasksOf(const Graph& g, const Attention& a) {
+  const View view(g);
+  std::vector<ScoreMask> masks;
+  for (TensorId id = a.score;;) {
+    id = view.Uncast(id);
+    const Node* n = view.Map(id, ScalarOp::kSelect);
+    if (n == nullptr) return masks;
+    const auto is_number = [&](TensorId t) { return g[t].by_value || g[t].is_constant(); };
+    ScoreMask mask{.visible = n->inputs[0], .masked = id};
+    mask.inverted = is_number(n->inputs[1]);
+    mask.value = n->inputs[mask.inverted ? 2 : 1];
+    mask.fill = n->inputs[mask.inverted ? 1 : 2];
+    if (!is_number(mask.fill) || g[mask.value].dims != g[id].dims) return masks;
+    masks.push_back(mask);
+    id = mask.value;
+  }
+}
+
+std::vector<IndexBound> BoundsOf(const Graph& g, const ScoreMask& mask) {
+  std::vector<IndexBound> bounds;
+  if (mask.inverted || !AddBounds(View(g), mask.visible, g[mask.masked].rank(), bounds)) return {};
+  return bounds;
+}
+
+}  // namespace kiln::compiler

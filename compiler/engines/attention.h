@@ -1,0 +1,63 @@
+// Attention: the chain of nodes that computes it, found by structure in a graph of primitives.
+//
+//   product = matmul(q, k)               k is [.., depth, keys]
+//   score   = any maps of product        scale, bias, alibi, masks from iota and compare
+//   max     = reduce max(score)          by rows
+//   exp     = exp(score - max)
+//   sum     = reduce add(exp)
+//   weight  = exp / sum                  or exp * (1 / sum), or exp(score - (max + log(sum)))
+//             * anything, selected or 0  dropout, overrides: what does not follow from product
+//   out     = matmul(weight, v)          and maps of it, place by place, up to `result`
+//   rows    = maps of max and sum        stats, where somebody reads them
+//
+// Neither names, nor the order of nodes or of commutative operands matter; casts may stand
+// anywhere. Everything that no product or row makes (masks, biases) is an operand: it floats, or
+// comes from memory. Nothing between q and `result` is read from outside, but values of rows.
+// Partition makes one group of it where an engine takes that; engines describe their group by the
+// same function.
+#pragma once
+
+#include <vector>
+
+#include "ir/graph/graph.h"
+
+namespace kiln::compiler {
+
+struct Attention {
+  graph::TensorId q = -1, k = -1, v = -1;
+  graph::TensorId product = -1, score = -1, exp = -1, weight = -1, out = -1, result = -1;
+  graph::TensorId max = -1, sum = -1;
+  std::vector<graph::TensorId> rows = {};   // values of rows that are read outside
+  std::vector<graph::NodeId> members = {};  // ascending; all that depends on the product
+
+  bool Contains(graph::NodeId node) const;
+};
+
+// All of a graph, in the order of their second product. They share no node.
+std::vector<Attention> FindAttention(const graph::Graph& graph);
+
+// A mask on the way from `score` back to the product: select(visible, value, fill), where `fill`
+// is one number.
+struct ScoreMask {
+  graph::TensorId visible = -1;  // the condition
+  bool inverted = false;         // select(condition, fill, value)
+  graph::TensorId masked = -1, value = -1, fill = -1;
+};
+// Those that nothing but masks and casts follows, from the last on.
+std::vector<ScoreMask> MasksOf(const graph::Graph& graph, const Attention& attention);
+
+// row * i + column * j + (the sum of `offsets`) compared with 0, where i and j are the places along
+// the last two dims.
+struct IndexBound {
+  ScalarOp compare = ScalarOp::kLt;  // kLt, kLe, kGt or kGe
+  int row = 0, column = 0;
+  struct Offset {
+    graph::TensorId tensor;  // the same for all i and j
+    int sign;
+  };
+  std::vector<Offset> offsets = {};
+};
+// The bounds whose conjunction a condition is; empty where it is anything else.
+std::vector<IndexBound> BoundsOf(const graph::Graph& graph, const ScoreMask& mask);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,228 @@
+// Attention is recognised by what it computes: every spelling of it that clients send, with
+// operands in any order, and nothing that only looks like it.
+#include "compiler/engines/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <map>
+
+#include "compiler/compile.h"
+#include "ir/graph/builder.h"
+#include "ir/graph/import_recorded.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using graph::GraphBuilder;
+using graph::GraphOp;
+using graph::TensorId;
+using M = graph::PointwiseMode;
+using R = graph::ReductionMode;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+Graph Primitive(const Graph& g) {
+  Graph primitive;
+  const Result<CompiledPlan> plan =
+      Compile(g, *TargetFromArch("sm_90a"), {}, [&](std::string_view pass, const Module& module) {
+        if (pass == "simplify") primitive = module.graph;
+      });
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return primitive;
+}
+
+enum class Normalise : uint8_t { kDivide, kMultiply, kLogSumExp };
+
+// One spelling of attention.
+struct Spelling {
+  int64_t heads = 4, key_heads = 2, s_q = 5, s_kv = 7, depth = 8;
+  bool scale_first = false, causal = false, window = false, bias = false, padding = false;
+  bool stats = false, cast = false, gate = false, dropout = false;
+  Normalise normalise = Normalise::kDivide;
+  // What must not be taken:
+  bool reads_weights = false, other_max = false, axis_of_queries = false;
+};
+
+class Writer {
+ public:
+  explicit Writer(const Spelling& s) : s_(s), b_("attention") {}
+
+  Graph Write() {
+    const TensorId q = b_.Input("q", DType::kBF16, {2, s_.heads, s_.s_q, s_.depth});
+    const TensorId k =
+        b_.Input("k", DType::kBF16, {2, s_.key_heads, s_.depth, s_.s_kv},
+                 {s_.key_heads * s_.depth * s_.s_kv, s_.depth * s_.s_kv, 1, s_.depth});
+    const TensorId v = b_.Input("v", DType::kBF16, {2, s_.key_heads, s_.s_kv, s_.depth});
+    TensorId weights = Softmax(Masked(Biased(Product(q, k))));
+    if (s_.dropout) {
+      const TensorId keep = b_.Input("keep", DType::kF32, {2, s_.heads, s_.s_q, s_.s_kv});
+      weights = Two(M::kMul, Number(1.25), Two(M::kMul, keep, weights));
+    }
+    weights = b_.Pointwise(M::kIdentity, {weights}, {.dtype = DType::kBF16});
+    TensorId o = b_.Apply(GraphOp::kMatmul, {weights, v}, graph::MatmulAttrs{});
+    if (s_.gate) o = Two(M::kMul, b_.Input("gate", DType::kBF16, b_.graph()[o].dims), o);
+    b_.Output(o, "o", DType::kBF16);
+    if (s_.reads_weights) b_.Output(One(M::kNeg, weights), "p", DType::kF32);
+    const Result<Graph> g = b_.Finish();
+    EXPECT_TRUE(g.ok()) << g.status().message();
+    return *g;
+  }
+
+ private:
+  TensorId One(M mode, TensorId x) { return b_.Pointwise(mode, {x}); }
+  TensorId Two(M mode, TensorId x, TensorId y) { return b_.Pointwise(mode, {x, y}); }
+  TensorId Number(double value) { return b_.Constant("number", DType::kF32, value, 4); }
+  TensorId Cast(TensorId x) { return s_.cast ? One(M::kIdentity, x) : x; }
+
+  TensorId Product(TensorId q, TensorId k) {
+    const TensorId product = b_.Apply(GraphOp::kMatmul, {q, k}, graph::MatmulAttrs{});
+    const TensorId scale = b_.ByValue("scale", DType::kF32, 4);
+    return s_.scale_first ? Two(M::kMul, scale, product) : Two(M::kMul, product, scale);
+  }
+  TensorId Biased(TensorId x) {
+    if (!s_.bias) return x;
+    return Two(M::kAdd, b_.Input("bias", DType::kBF16, {1, s_.heads, s_.s_q, s_.s_kv}), x);
+  }
+  TensorId Places(TensorId x, int64_t axis) {
+    return b_.Apply(GraphOp::kPointwise, {x},
+                    graph::PointwiseAttrs{.mode = M::kGenIndex, .axis = axis},
+                    {.dtype = DType::kI32});
+  }
+  TensorId Select(TensorId condition, TensorId x) {
+    return b_.Pointwise(M::kBinarySelect, {x, Number(-kInfinity), condition});
+  }
+  TensorId Masked(TensorId x) {
+    const TensorId row = Places(x, 2), column = Places(x, 3);
+    if (s_.padding) {
+      const TensorId q_end = b_.Input("seq_q", DType::kI32, {2, 1, 1, 1});
+      const TensorId kv_end = b_.Input("seq_kv", DType::kI32, {2, 1, 1, 1});
+      x = Select(Two(M::kLogicalAnd, Two(M::kCmpLt, row, q_end), Two(M::kCmpLt, column, kv_end)),
+                 x);
+    }
+    if (s_.causal) x = Select(Two(M::kCmpGe, row, column), x);
+    if (s_.window) x = Select(Two(M::kCmpGt, Two(M::kAdd, column, Number(3)), row), x);
+    return x;
+  }
+
+  TensorId Softmax(TensorId x) {
+    Dims rows = b_.graph()[x].dims;
+    rows[s_.axis_of_queries ? 2 : 3] = 1;
+    const TensorId max = b_.Reduction(R::kMax, s_.other_max ? One(M::kAbs, x) : x, rows);
+    const TensorId exp = One(M::kExp, Cast(Two(M::kSub, x, max)));
+    const TensorId sum = b_.Reduction(R::kAdd, exp, rows);
+    const bool by_log = s_.normalise == Normalise::kLogSumExp;
+    TensorId stats = -1;
+    if (s_.stats || by_log) stats = Two(M::kAdd, One(M::kLog, sum), max);
+    if (s_.stats) b_.Output(stats, "stats", DType::kF32);
+    if (by_log) return One(M::kExp, Two(M::kSub, x, stats));
+    if (s_.normalise == Normalise::kDivide) return Two(M::kDiv, exp, sum);
+    return Two(M::kMul, One(M::kReciprocal, sum), exp);
+  }
+
+  const Spelling s_;
+  GraphBuilder b_;
+};
+
+std::vector<Attention> Found(const Spelling& s, Graph* primitive = nullptr) {
+  Graph g = Primitive(Writer(s).Write());
+  std::vector<Attention> found = FindAttention(g);
+  if (primitive != nullptr) *primitive = std::move(g);
+  return found;
+}
+
+TEST(AttentionTest, EverySpellingIsFoundWhole) {
+  for (int bits = 0; bits < 512; ++bits) {
+    const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
+    for (const Normalise normalise :
+         {Normalise::kDivide, Normalise::kMultiply, Normalise::kLogSumExp}) {
+      if (bits % 7 != static_cast<int>(normalise)) continue;  // a sample of all combinations
+      const Spelling s{.scale_first = bit(0),
+                       .causal = bit(1),
+                       .window = bit(2),
+                       .bias = bit(3),
+                       .padding = bit(4),
+                       .stats = bit(5),
+                       .cast = bit(6),
+                       .gate = bit(7),
+                       .dropout = bit(8),
+                       .normalise = normalise};
+      Graph g;
+      const std::vector<Attention> found = Found(s, &g);
+      ASSERT_EQ(found.size(), 1u) << bits << "\n" << graph::Print(g);
+      const Attention& a = found[0];
+      EXPECT_EQ(g[a.q].name, "q");
+      EXPECT_EQ(g[a.k].name, "k");
+      EXPECT_EQ(g[a.v].name, "v");
+      EXPECT_EQ(g[a.result].name, "o") << bits;
+      ASSERT_EQ(a.rows.size(), s.stats ? 1u : 0u) << bits;
+      for (const TensorId row : a.rows) EXPECT_EQ(g[row].name, "stats");
+      const size_t masks = MasksOf(g, a).size();
+      EXPECT_EQ(masks, static_cast<size_t>(s.padding) + s.causal + s.window) << bits;
+      // What is left outside floats: it follows from no product.
+      for (size_t n = 0; n < g.nodes.size(); ++n) {
+        const bool floats = Has(g.nodes[n], graph::kElementwise);
+        EXPECT_TRUE(a.Contains(static_cast<graph::NodeId>(n)) || floats);
+      }
+    }
+  }
+}
+
+TEST(AttentionTest, OthersAreLeftAlone) {
+  EXPECT_TRUE(Found({.reads_weights = true}).empty()) << "the weights are a result";
+  EXPECT_TRUE(Found({.other_max = true}).empty()) << "the maximum is that of other values";
+  EXPECT_TRUE(Found({.axis_of_queries = true}).empty()) << "sums run along queries";
+  EXPECT_TRUE(Found({.s_kv = 1}).empty()) << "there is one key";
+  EXPECT_FALSE(Found({.s_q = 1}).empty());
+}
+
+TEST(AttentionTest, BoundsOfMasks) {
+  Graph g;
+  const auto found = Found({.causal = true, .window = true, .padding = true}, &g);
+  ASSERT_EQ(found.size(), 1u);
+  const std::vector<ScoreMask> masks = MasksOf(g, found[0]);
+  ASSERT_EQ(masks.size(), 3u);
+  const auto window = BoundsOf(g, masks[0]), causal = BoundsOf(g, masks[1]),
+             padding = BoundsOf(g, masks[2]);
+  ASSERT_EQ(window.size(), 1u);  // column + 3 - row > 0
+  EXPECT_EQ(window[0].compare, ScalarOp::kGt);
+  EXPECT_EQ(window[0].column, 1);
+  EXPECT_EQ(window[0].row, -1);
+  ASSERT_EQ(window[0].offsets.size(), 1u);
+  EXPECT_EQ(window[0].offsets[0].sign, 1);
+  ASSERT_EQ(causal.size(), 1u);  // row - column >= 0
+  EXPECT_EQ(causal[0].compare, ScalarOp::kGe);
+  EXPECT_EQ(causal[0].column, -1);
+  EXPECT_EQ(causal[0].row, 1);
+  EXPECT_TRUE(causal[0].offsets.empty());
+  ASSERT_EQ(padding.size(), 2u);  // row - seq_q < 0, column - seq_kv < 0
+  EXPECT_EQ(padding[0].row + padding[1].row, 1);
+  EXPECT_EQ(padding[0].column + padding[1].column, 1);
+  for (const IndexBound& bound : padding) EXPECT_EQ(bound.offsets.at(0).sign, -1);
+}
+
+TEST(AttentionTest, RecordedGraphs) {
+  std::ifstream file("tests/data/recorded_graphs.jsonl");
+  ASSERT_TRUE(file.good());
+  // Lines, and how many values of rows each gives out: statistics, or the maximum and the sum.
+  const std::map<int, size_t> forward = {{1, 1},   {5, 1},   {14, 2}, {15, 2},
+                                         {112, 1}, {113, 1}, {114, 2}};
+  std::map<int, size_t> seen;
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    const Result<Graph> g = graph::ImportRecorded(line);
+    if (!g.ok()) continue;
+    for (const Attention& a : FindAttention(Primitive(*g))) seen[number] = a.rows.size();
+  }
+  for (const auto& [line_number, rows] : forward) {
+    ASSERT_TRUE(seen.contains(line_number)) << line_number;
+    EXPECT_EQ(seen[line_number], rows) << line_number;
+  }
+}
+
+}  // namespace
+}  // namespace kiln::compiler
