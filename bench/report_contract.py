@@ -64,6 +64,11 @@ def trouble(row):
     return ""
 
 
+def most_plans(data, side):
+    """How many plans of one problem a side had at most."""
+    return max(((row.get(side) or {}).get("plans", 0) for row in data.get("rows", [])), default=0)
+
+
 def sections(data):
     found = {}
     for row in data.get("rows", []):
@@ -129,8 +134,9 @@ def markdown(data, version, pages):
     if not data.get("rows"):
         return "**Convolutions and matrix products**: nothing has been measured yet."
     where = f" Every problem: [table]({pages}/bench_contract.md), [plots]({pages}/bench_contract.html)." if pages else ""
-    return (f"**Convolutions and matrix products** ({heading(data)}). Ratio: {version}'s best time of all plans that it "
-            "offers over the best of ours; untuned: each side's first choice; floor: 790 TFLOP/s for f16 (as the type scales "
+    return (f"**Convolutions and matrix products** ({heading(data)}). Ratio: {version}'s best time of up to "
+            f"{most_plans(data, NVIDIA)} plans, in the order of its heuristics, over our best of up to {most_plans(data, KILN)}; "
+            "untuned: each side's first choice; floor: 790 TFLOP/s for f16 (as the type scales "
             f"it) or 4.3 TB/s. Geometric means.{where}\n\n" + summary(data))
 
 
@@ -140,8 +146,9 @@ def details(data, version):
         return "/".join(number(median(row, side, which), 1) for which in ("first", "best")) if median(row, side) else ""
 
     parts = [f"# Convolutions and matrix products\n\n{heading(data)}. Written by `bench/report.py`. Times are microseconds, "
-             f"the first choice and the best of all plans; the ratio is {version}'s best over ours; the spread is that of our "
-             "best, from the 10th to the 90th percentile.", summary(data)]
+             f"the first choice and the best of up to {most_plans(data, KILN)} plans of ours and {most_plans(data, NVIDIA)} of "
+             f"{version}'s; the ratio is {version}'s best over ours; the spread is that of our best, from the 10th to the 90th "
+             "percentile.", summary(data)]
     for name, rows in sections(data).items():
         cells = [[row["name"], number(row["floor_us"], 1), times(row, KILN), times(row, NVIDIA), number(ratio(row)),
                   number(of_floor(row, KILN)), number(spread(row, KILN) and 100 * spread(row, KILN), 1, " %"),
