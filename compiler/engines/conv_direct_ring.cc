@@ -511,21 +511,13 @@ class Schedule {
 
   void StoreTap(KernelBuilder& b, Block& out, const Expr& tap, const Expr& channel,
                 const Expr& first, const Expr& sum) {
-    const graph::Graph& g = group_.graph;
     const auto at = [&](const Expr& i, int64_t count) {
       return b.Let(out, "tap", p_.flip ? b.Idx(count - 1) - i : i);
     };
     const Index index = {channel, b.Idx(0), at(tap / b.Idx(p_.col.taps), p_.row.taps),
                          at(tap % b.Idx(p_.col.taps), p_.col.taps)};
-    Block inside;
-    ValueScope values(b, inside);
-    const DType type = g[shape_.w].dtype;
-    values.Bind(shape_.w, index, RoundThrough(type, b.Let(inside, "total", sum)));
-    for (graph::TensorId id : graph::Outputs(g))
-      inside.push_back({tile::Store{b.Pointer(id), b.Offset(id, index),
-                                    tile::Cast(g[id].dtype, values.Value(id, index))}});
     const Expr guard = tile::And(first, tile::Lt(channel, b.Extent(shape_.w, 0)));
-    out.push_back({tile::If{guard, std::move(inside), {}}});
+    StoreTotal(b, out, group_.graph, shape_.w, index, guard, sum);
   }
 
   const Group& group_;

@@ -208,7 +208,6 @@ class Schedule : private ConvDirectTiles {
 
   void Store(KernelBuilder& b, Block& out, const Expr& number, const Expr& channel,
              const Expr& first, const Expr& sum) {
-    const graph::Graph& g = group_.graph;
     Index taps_index(shape_.spatial);
     Expr tap = number;
     for (int64_t axis = shape_.spatial; axis-- > 0;) {
@@ -218,15 +217,8 @@ class Schedule : private ConvDirectTiles {
     }
     Index index = {channel, b.Idx(0)};
     index.insert(index.end(), taps_index.begin(), taps_index.end());
-    Block inside;
-    ValueScope values(b, inside);
-    const DType type = g[shape_.w].dtype;
-    values.Bind(shape_.w, index, RoundThrough(type, b.Let(inside, "total", sum)));
-    for (graph::TensorId id : graph::Outputs(g))
-      inside.push_back({tile::Store{b.Pointer(id), b.Offset(id, index),
-                                    tile::Cast(g[id].dtype, values.Value(id, index))}});
     const Expr guard = tile::And(first, tile::Lt(channel, b.Extent(shape_.w, 0)));
-    out.push_back({tile::If{guard, std::move(inside), {}}});
+    StoreTotal(b, out, group_.graph, shape_.w, index, guard, sum);
   }
 
   const Target& target_;

@@ -388,7 +388,6 @@ class Schedule {
 
   void Store(KernelBuilder& b, Block& out, const Expr& row, const Expr& filter, const Expr& first,
              const Expr& sum) {
-    const graph::Graph& g = group_.graph;
     const Expr tap = b.Let(out, "tap", row / b.Idx(shape_.channels));
     Index index = {filter, b.Let(out, "c", row % b.Idx(shape_.channels))};
     const auto at = [&](const Expr& i, int64_t count) {
@@ -396,15 +395,8 @@ class Schedule {
     };
     if (!flat()) index.push_back(at(tap / b.Idx(col_.taps), row_.taps));
     index.push_back(at(flat() ? tap : tap % b.Idx(col_.taps), col_.taps));
-    Block inside;
-    ValueScope values(b, inside);
-    const DType type = g[shape_.w].dtype;
-    values.Bind(shape_.w, index, RoundThrough(type, b.Let(inside, "total", sum)));
-    for (graph::TensorId id : graph::Outputs(g))
-      inside.push_back({tile::Store{b.Pointer(id), b.Offset(id, index),
-                                    tile::Cast(g[id].dtype, values.Value(id, index))}});
     const Expr guard = tile::And(first, tile::Lt(filter, b.Extent(shape_.w, 0)));
-    out.push_back({tile::If{guard, std::move(inside), {}}});
+    StoreTotal(b, out, group_.graph, shape_.w, index, guard, sum);
   }
 
   const Group& group_;

@@ -311,15 +311,7 @@ class Schedule : private FirstLayerTiles {
     Index at = {filter, c};
     if (shape_.spatial == 2) at.push_back(tap(r, p_.row_taps));
     at.push_back(tap(s, p_.taps));
-    Block inside;
-    ValueScope values(b, inside);
-    const graph::Graph& g = group_.graph;
-    const Expr sum = b.Let(inside, "total", total);
-    values.Bind(shape_.w, at, RoundThrough(g[shape_.w].dtype, sum));
-    for (graph::TensorId id : graph::Outputs(g))
-      inside.push_back({tile::Store{b.Pointer(id), b.Offset(id, at),
-                                    tile::Cast(g[id].dtype, values.Value(id, at))}});
-    body.push_back({tile::If{guard, std::move(inside), {}}});
+    StoreTotal(b, body, group_.graph, shape_.w, at, guard, total);
   }
 
   const Target& target_;

@@ -61,4 +61,15 @@ void LowerOrderedSum(const Group& group, const Target& target, const std::string
   b.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered);
 }
 
+void StoreTotal(KernelBuilder& b, Block& out, const graph::Graph& g, graph::TensorId result,
+                const Index& index, const Expr& guard, const Expr& sum) {
+  Block inside;
+  ValueScope values(b, inside);
+  values.Bind(result, index, RoundThrough(g[result].dtype, b.Let(inside, "total", sum)));
+  for (const graph::TensorId id : graph::Outputs(g))
+    inside.push_back({tile::Store{b.Pointer(id), b.Offset(id, index),
+                                  tile::Cast(g[id].dtype, values.Value(id, index))}});
+  out.push_back({tile::If{guard, std::move(inside), {}}});
+}
+
 }  // namespace kiln::compiler
