@@ -34,36 +34,17 @@ Result<compiler::CompiledPlan> PlanCache::Get(const graph::Graph& graph, const T
                                               int64_t advice_epoch) {
   const graph::Canonical canonical = graph::Canonicalize(graph);
   std::string key = KeyOf(canonical, target, choice, advice_epoch);
-  std::shared_ptr<const compiler::CompiledPlan> known = Find(key);
+  std::shared_ptr<const compiler::CompiledPlan> known = plans_.Find(key);
   if (known == nullptr) {
     ASSIGN_OR_RETURN(compiler::CompiledPlan made,
                      compiler::Compile(graph, target, choice, {}, advisor));
     RenameToNumbers(made.program, canonical.uids);
     known = std::make_shared<const compiler::CompiledPlan>(std::move(made));
-    Insert(std::move(key), known);
+    plans_.Insert(std::move(key), known);
   }
   compiler::CompiledPlan plan = *known;
   RenameToUids(plan.program, canonical.uids);
   return plan;
-}
-
-std::shared_ptr<const compiler::CompiledPlan> PlanCache::Find(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  const auto found = by_key_.find(key);
-  if (found == by_key_.end()) return nullptr;
-  recent_.splice(recent_.begin(), recent_, found->second);
-  return found->second->second;
-}
-
-void PlanCache::Insert(std::string key, std::shared_ptr<const compiler::CompiledPlan> plan) {
-  const std::lock_guard lock(mutex_);
-  if (by_key_.contains(key)) return;
-  recent_.emplace_front(std::move(key), std::move(plan));
-  by_key_[recent_.front().first] = recent_.begin();
-  while (recent_.size() > capacity_) {
-    by_key_.erase(recent_.back().first);
-    recent_.pop_back();
-  }
 }
 
 }  // namespace kiln::api

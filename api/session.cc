@@ -102,10 +102,10 @@ class DeviceSession final : public Session {
   Result<EngineFacts> Describe(const graph::Graph& graph, int64_t index) const override {
     ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf({.engine = index, .knobs = {}}));
     const Engine& engine = compiler::Engines()[static_cast<size_t>(choice.engine)];
-    ASSIGN_OR_RETURN(const std::optional<Group> group,
-                     compiler::LeadingGroupOf(graph, target_, InputsOf(choice), choice.engine));
-    if (group) {
-      if (Status status = engine.supports(*group, target_); !status.ok())
+    ASSIGN_OR_RETURN(const std::shared_ptr<const std::optional<Group>> group,
+                     LeadingGroupFor(graph, choice));
+    if (*group) {
+      if (Status status = engine.supports(**group, target_); !status.ok())
         return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
     }
     EngineFacts facts{
@@ -121,6 +121,10 @@ class DeviceSession final : public Session {
   }
 
   Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph, RankMode mode) const override {
+    const int64_t epoch = mode_ == TuneMode::kOff ? 0 : records_.epoch();
+    std::string key = fmt::format("{} {} {}\n", static_cast<int>(mode), epoch, MayRound(mode)) +
+                      graph::CanonicalText(graph);
+    if (const auto known = ranks_.Find(key)) return *known;
     ASSIGN_OR_RETURN(const std::vector<compiler::Candidate> candidates, Candidates(graph, mode));
     const auto engines = compiler::Engines();
     if (candidates.empty())
@@ -135,6 +139,7 @@ class DeviceSession final : public Session {
       listed[engine] = true;
       ranked.push_back(ConfigOf(candidate.engine, candidate.knobs));
     }
+    ranks_.Insert(std::move(key), std::make_shared<const std::vector<EngineConfig>>(ranked));
     return ranked;
   }
 
@@ -181,6 +186,23 @@ class DeviceSession final : public Session {
                : compiler::Inputs::kExact;
   }
 
+  // As NVIDIA's library, whose switch this is: clients that want exact products filter by notes.
+  static bool MayRound(RankMode mode) {
+    return mode != RankMode::kFallback && GetEnv(Env::kTf32Override) != "0";
+  }
+
+  // As the engine would find it; none where nothing is computed.
+  Result<std::shared_ptr<const std::optional<Group>>> LeadingGroupFor(
+      const graph::Graph& graph, const EngineChoice& choice) const {
+    std::string key = fmt::format("{}\n", choice.engine) + graph::CanonicalText(graph);
+    if (auto known = leading_.Find(key)) return known;
+    ASSIGN_OR_RETURN(std::optional<Group> group,
+                     compiler::LeadingGroupOf(graph, target_, InputsOf(choice), choice.engine));
+    auto made = std::make_shared<const std::optional<Group>>(std::move(group));
+    leading_.Insert(std::move(key), made);
+    return std::shared_ptr<const std::optional<Group>>(std::move(made));
+  }
+
   // Only then there is something to round.
   static bool MultipliesF32(const graph::Graph& graph) {
     return std::ranges::any_of(graph.nodes, [&](const graph::Node& node) {
@@ -213,9 +235,7 @@ class DeviceSession final : public Session {
                                                       RankMode mode) const {
     ASSIGN_OR_RETURN(std::vector<compiler::Candidate> exact,
                      CandidatesOf(graph, mode, compiler::Inputs::kExact));
-    // As NVIDIA's library, whose switch this is: clients that want exact products filter by notes.
-    if (mode == RankMode::kFallback || !MultipliesF32(graph) || GetEnv(Env::kTf32Override) == "0")
-      return exact;
+    if (!MayRound(mode) || !MultipliesF32(graph)) return exact;
     ASSIGN_OR_RETURN(std::vector<compiler::Candidate> rounded,
                      CandidatesOf(graph, mode, compiler::Inputs::kRounded));
     // Each list keeps its order, which may be that of measured times.
@@ -266,6 +286,8 @@ class DeviceSession final : public Session {
   RecordStore& records_ = RecordStore::OfProcess();
   std::unique_ptr<PlanTuner> tuner_;  // null without a device
   mutable PlanCache plans_{kPlansKept};
+  mutable Recent<std::vector<EngineConfig>> ranks_{kPlansKept};
+  mutable Recent<std::optional<Group>> leading_{kPlansKept};
 };
 
 }  // namespace
