@@ -1,3 +1,4 @@
+// What Recent keeps, what it forgets, and that what was found outlives its place.
 #include "api/recent.h"
 
 #include <gtest/gtest.h>
