@@ -3,19 +3,13 @@
 // candidates with KILN_TEST_ALL=1, else some of each graph.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <mutex>
-#include <thread>
-
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/ops.h"
 #include "tests/compiler/conv_problem.h"
 #include "tests/support/compile_check.h"
+#include "tests/support/ptxas_check.h"
 
 namespace kiln::compiler {
 namespace {
@@ -23,8 +17,6 @@ namespace {
 using graph::Graph;
 using graph::GraphOp;
 using graph::TensorId;
-
-constexpr const char* kNvcc = "/usr/local/cuda/bin/nvcc";
 
 struct MatmulForm {
   const char* name;
@@ -95,32 +87,10 @@ Graph ConvWithEpilogue(const ConvForm& f) {
   return *builder.Finish();
 }
 
-// What ptxas says beyond the numbers that every kernel has.
-std::string Complaints(const KernelSource& kernel, const std::filesystem::path& folder) {
-  const std::filesystem::path source = folder / (kernel.entry + kernel.arch + ".cu");
-  const std::string log = source.string() + ".log";
-  std::ofstream(source) << kernel.text;
-  const std::string command =
-      fmt::format("{} -cubin -std=c++17 -arch={} -Xptxas=-v -o {}.cubin {} > {} 2>&1", kNvcc,
-                  kernel.arch, source.string(), source.string(), log);
-  if (std::system(command.c_str()) != 0) return command + " failed";
-  std::ifstream file(log);
-  std::string line, found;
-  int lines = 0;
-  while (std::getline(file, line)) {
-    if (line.find("(C7") != line.npos) found += line + "\n";
-    if (line.find("spill stores") == line.npos) continue;
-    ++lines;
-    if (line.find(" 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") == line.npos)
-      found += line + "\n";
-  }
-  return lines > 0 ? found : "ptxas said nothing of spills";
-}
-
-class SpillsTest : public testing::Test {
+class SpillsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kNvcc)) GTEST_SKIP() << "no " << kNvcc;
+    if (!testing::HasNvcc()) GTEST_SKIP() << "no nvcc";
   }
 
   // `some` candidates, evenly spread over the engine's list and other ones for each graph.
@@ -139,37 +109,18 @@ class SpillsTest : public testing::Test {
         choice.knobs.push_back({engine.knobs[k].name, all[c][k]});
       const Result<CompiledPlan> plan = Compile(g, target, choice);
       ASSERT_TRUE(plan.ok()) << plan.status().message();
-      for (const KernelSource& kernel : plan->program.kernels)
-        kernels_.try_emplace(kernel.entry + kernel.arch,
-                             Kernel{kernel, fmt::format("{} {} {} {}", g.name, arch, engine_name,
-                                                        KnobText(engine, all[c]))});
+      ptxas_.Add(plan->program,
+                 fmt::format("{} {} {} {}", g.name, arch, engine_name, KnobText(engine, all[c])));
     }
   }
 
   void TearDown() override {
-    std::vector<const Kernel*> jobs;
-    for (const auto& [name, kernel] : kernels_) jobs.push_back(&kernel);
-    std::mutex mutex;
-    std::atomic<size_t> next = 0;
-    const auto work = [&] {
-      for (size_t j = next++; j < jobs.size(); j = next++) {
-        const std::string complaints = Complaints(jobs[j]->source, testing::TempDir());
-        const std::lock_guard lock(mutex);
-        EXPECT_EQ(complaints, "") << jobs[j]->where;
-      }
-    };
-    std::thread second(work);
-    work();
-    second.join();
-    fmt::print("{} kernels\n", jobs.size());
+    for (const std::string& complaint : ptxas_.Run()) ADD_FAILURE() << complaint;
+    fmt::print("{} kernels\n", ptxas_.kernels());
   }
 
  private:
-  struct Kernel {
-    KernelSource source;
-    std::string where;
-  };
-  std::map<std::string, Kernel> kernels_;  // by entry and architecture
+  testing::PtxasCheck ptxas_;
   size_t graphs_ = 0;
 };
 

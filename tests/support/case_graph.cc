@@ -67,6 +67,11 @@ Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
       return {};
     }
   }
+  if (op.name == "gen_stats") {
+    node.op = graph::GraphOp::kGenStats;
+    node.attrs = graph::GenStatsAttrs{};
+    return {};
+  }
   return Status::Error(Code::kNotSupported, "{}: {} has no graph here", c.Label(), op.name);
 }
 

@@ -7,8 +7,8 @@
 
 namespace kiln::testing {
 
-// Contractions, pointwise operations and reductions. Tensor i of the case is tensor i of the graph,
-// with its uid, unless nothing names it. An error where the case has something else.
+// Contractions, pointwise operations, reductions and statistics. Tensor i of the case is tensor i
+// of the graph, with its uid, unless nothing names it. An error where the case has something else.
 Result<graph::Graph> ToGraph(const Case& c);
 
 }  // namespace kiln::testing

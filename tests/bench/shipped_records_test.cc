@@ -1,0 +1,103 @@
+// The shipped records: each is of use to a problem of the bench list on this build, and the kernels
+// that they choose are clean by ptxas' word: no spill, no stack frame, no serialised wgmma. A sixth
+// of the kernels; all with KILN_TEST_ALL=1. Skipped where there is no nvcc.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "api/tuning/record_store.h"
+#include "bench/contract_list.h"
+#include "bench/step_plans.h"
+#include "tests/support/case_graph.h"
+#include "tests/support/compile_check.h"
+#include "tests/support/ptxas_check.h"
+
+namespace kiln::bench {
+namespace {
+
+constexpr const char* kRecords = "share/kiln/records/h200.txt";
+constexpr size_t kSample = 6;
+
+// They spill 8 to 20 bytes, and were the fastest of their candidates all the same, most of which do
+// not spill (records of 2026-11-22).
+struct Harmless {
+  const char* work;  // its beginning
+  const char* engine;
+  const char* knobs;
+};
+constexpr Harmless kHarmless[] = {
+    {"conv_wgrad x:f32:256x256x14x14/50176x196x14x1", "contract_mma_tf32",
+     "tile_m=128,tile_n=256,depth_bytes=128,stages=3,warps=8,split_k=16"},
+    {"conv_wgrad x:f16:256x512x28x28", "conv_direct",
+     "rows=2,cols=2,steps=4,run=8,strip=4,lanes=2,slab=64,pieces=1"},
+    {"matmul,add,mul,mul,mul,add,mul,tanh,add,mul,mul a:bf16:1x4096x4096", "wgmma_sm90",
+     "tile_left=128,tile_right=192,cluster=2,ping_pong=0,split_k=1,split_cluster=1,raster=8"},
+};
+
+bool IsHarmless(const std::string& work, const std::string& engine, const std::string& knobs) {
+  return std::ranges::any_of(kHarmless, [&](const Harmless& known) {
+    return work.starts_with(known.work) && engine == known.engine && knobs == known.knobs;
+  });
+}
+
+struct Chosen {
+  std::string problem;  // hash
+  compiler::Group group;
+  compiler::Candidate candidate;
+};
+
+// What the records say of the groups of all problems.
+std::vector<Chosen> AllChosen() {
+  api::RecordStore store({.user_folder = {}, .shipped_paths = {kRecords}});
+  std::vector<Chosen> all;
+  std::set<std::pair<std::string, int>> seen;
+  for (const Problem& problem : LoadProblems("tests/cases/bench_contract.txt").problems) {
+    const Result<graph::Graph> graph = testing::ToGraph(problem.graph);
+    CHECK(graph.ok(), "{}: {}", problem.Name(), graph.status().message());
+    for (const auto inputs : {compiler::Inputs::kExact, compiler::Inputs::kRounded}) {
+      const Result<compiler::Groups> groups = compiler::GroupsOf(*graph, H200(), inputs);
+      CHECK(groups.ok(), "{}: {}", problem.Name(), groups.status().message());
+      for (const compiler::Group& group : groups->all) {
+        const auto best = store.Best(group, H200(), inputs);
+        std::string hash = compiler::ProblemOf(group, H200()).hash;
+        if (best && seen.emplace(hash, best->engine).second)
+          all.push_back({std::move(hash), group, *best});
+      }
+    }
+  }
+  return all;
+}
+
+TEST(ShippedRecords, AreAllOfUse) {
+  std::set<std::string> used;
+  for (const Chosen& chosen : AllChosen()) used.insert(chosen.problem);
+  const auto read = api::ReadRecords(kRecords);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_TRUE(read->damage.empty());
+  EXPECT_GT(read->records.size(), 100u);
+  for (const compiler::Record& record : read->records)
+    EXPECT_TRUE(used.contains(record.problem.hash))
+        << record.problem.work << " by " << record.engine << " " << record.knobs;
+}
+
+TEST(ShippedRecords, ChooseKernelsWithoutSpills) {
+  if (!testing::HasNvcc()) GTEST_SKIP() << "no nvcc";
+  const std::vector<Chosen> all = AllChosen();
+  testing::PtxasCheck ptxas;
+  for (size_t i = 0; i < all.size(); i += compiler::TestAll() ? 1 : kSample) {
+    const compiler::Engine& engine =
+        compiler::Engines()[static_cast<size_t>(all[i].candidate.engine)];
+    const std::string work = compiler::ProblemOf(all[i].group, H200()).work;
+    const std::string knobs = compiler::KnobText(engine, all[i].candidate.knobs);
+    if (IsHarmless(work, engine.name, knobs)) continue;
+    const auto program = compiler::CompileGroup(all[i].group, H200(), all[i].candidate);
+    ASSERT_TRUE(program.ok()) << program.status().message();
+    ptxas.Add(*program, fmt::format("{} {} {}", work, engine.name, knobs));
+  }
+  EXPECT_GT(ptxas.kernels(), 10u);
+  for (const std::string& complaint : ptxas.Run()) ADD_FAILURE() << complaint;
+}
+
+}  // namespace
+}  // namespace kiln::bench
