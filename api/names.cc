@@ -84,6 +84,14 @@ bool IsLegal<cudnnBnFinalizeStatsMode_t>(int v) {
   return InRange(v, 0, CUDNN_BN_FINALIZE_STATISTICS_INFERENCE);
 }
 template <>
+bool IsLegal<cudnnResampleMode_t>(int v) {
+  return InRange(v, 0, CUDNN_RESAMPLE_AVGPOOL_EXCLUDE_PADDING);
+}
+template <>
+bool IsLegal<cudnnPaddingMode_t>(int v) {
+  return InRange(v, 0, CUDNN_EDGE_VAL_PAD);
+}
+template <>
 bool IsLegal<cudnnBackendTensorReordering_t>(int v) {
   return InRange(v, 0, CUDNN_TENSOR_REORDERING_F8_128x4);
 }

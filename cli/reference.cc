@@ -98,6 +98,14 @@ int64_t SumLength(const Graph& graph, const Node& node) {
       return per(1, 1);
     case graph::GraphOp::kMatmul:
       return std::max<int64_t>(graph[node.inputs[0]].dims.back(), 1);
+    case graph::GraphOp::kResampleFwd:
+    case graph::GraphOp::kResampleBwd: {  // taps of a window; outputs that read an element
+      const auto& a = node.As<graph::ResampleAttrs>();
+      int64_t taps = 1;
+      for (size_t s = 0; s < a.window.size(); ++s)
+        taps *= a.window[s] / a.unit[s] * std::max<int64_t>(a.unit[s] / a.stride[s] + 1, 1);
+      return std::max<int64_t>(taps, 1);
+    }
     default:
       break;
   }

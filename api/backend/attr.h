@@ -76,6 +76,10 @@ struct WireOf<cudnnGenStatsMode_t> : Wire<CUDNN_TYPE_GENSTATS_MODE> {};
 template <>
 struct WireOf<cudnnBnFinalizeStatsMode_t> : Wire<CUDNN_TYPE_BN_FINALIZE_STATS_MODE> {};
 template <>
+struct WireOf<cudnnResampleMode_t> : Wire<CUDNN_TYPE_RESAMPLE_MODE> {};
+template <>
+struct WireOf<cudnnPaddingMode_t> : Wire<CUDNN_TYPE_PADDING_MODE> {};
+template <>
 struct WireOf<cudnnBackendTensorReordering_t> : Wire<CUDNN_TYPE_TENSOR_REORDERING_MODE> {};
 
 // ---- single elements, by wire type

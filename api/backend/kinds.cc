@@ -7,6 +7,7 @@
 #include "api/backend/matmul.h"
 #include "api/backend/pointwise.h"
 #include "api/backend/reduction.h"
+#include "api/backend/resample.h"
 #include "api/backend/statistics.h"
 #include "api/backend/views.h"
 
@@ -38,6 +39,9 @@ std::span<const Kind> AllKinds() {
       KindOf<BnFinalizeDesc>(),
       KindOf<ReductionDesc>(),
       KindOf<OperationReductionDesc>(),
+      KindOf<ResampleDesc>(),
+      KindOf<ResampleFwdDesc>(),
+      KindOf<ResampleBwdDesc>(),
       KindOf<ConcatDesc>(),
       KindOf<ReshapeDesc>(),
       KindOf<KernelCacheDesc>(),

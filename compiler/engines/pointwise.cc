@@ -208,7 +208,9 @@ Lowered LowerCpu(const Group& group, const Target& target) {
 Status Supports(const Group& group, const Target&) {
   if (group.kind == GroupKind::kPointwise) return {};
   return Status::Error(Code::kUnsupportedGraphPattern, "the group has a {}",
-                       group.kind == GroupKind::kReduce ? "reduction" : "contraction");
+                       group.kind == GroupKind::kReduce     ? "reduction"
+                       : group.kind == GroupKind::kContract ? "contraction"
+                                                            : "window");
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {

@@ -11,6 +11,7 @@
 #include "compiler/engines/pointwise.h"
 #include "compiler/engines/reduce.h"
 #include "compiler/engines/wgmma_sm90.h"
+#include "compiler/engines/window.h"
 
 namespace kiln::compiler {
 
@@ -20,7 +21,7 @@ std::span<const Engine> Engines() {
   static const Engine kEngines[] = {
       kPointwiseEngine,         kReduceEngine,       kContractSimtEngine,   kContractMmaEngine,
       kWgmmaSm90Engine,         kConvDirectEngine,   kConvFirstLayerEngine, kContractMmaTf32Engine,
-      kContractMmaAtomicEngine, kConvHaloSm90Engine, kWgmmaSm90Tf32Engine};
+      kContractMmaAtomicEngine, kConvHaloSm90Engine, kWgmmaSm90Tf32Engine,  kWindowEngine};
   return kEngines;
 }
 

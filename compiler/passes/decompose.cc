@@ -179,6 +179,50 @@ void DecomposeConv(Graph& g, Node node) {
   w.Write(result, y);
 }
 
+// alpha * resampled + beta * previous, the resampling itself bare. The gradient of a maximum
+// without an index gets one from x:
+//   %y, %i = resample_fwd(%x);  %dx = resample_bwd(%dy, %i)
+void DecomposeResample(Graph& g, Node node) {
+  auto attrs = node.As<graph::ResampleAttrs>();
+  const bool forward = node.op == GraphOp::kResampleFwd;
+  const size_t before = forward ? 1 : 4;
+  const double alpha = std::exchange(attrs.alpha, 1.0), beta = std::exchange(attrs.beta, 0.0);
+  const TensorId previous = before < node.inputs.size() ? node.inputs[before] : kAbsent;
+  const TensorId y = node.outputs[0];
+  PrimitiveWriter w(g, Widened(node.compute), g[y].name);
+  const auto bare = [&](TensorId like, DType dtype, const char* suffix) {
+    graph::Tensor t = g[like];
+    t.name = fmt::format("{}_{}", g[y].name, suffix);
+    t.uid = -1;
+    t.is_virtual = true;
+    t.dtype = dtype;
+    return g.AddTensor(std::move(t));
+  };
+  const bool is_max = attrs.mode == graph::ResampleMode::kMax;
+  if (!forward && is_max && node.inputs.size() > 1 && node.inputs[1] == kAbsent) {
+    const TensorId maxima = bare(node.inputs[0], g[node.inputs[2]].dtype, "max");
+    node.inputs[1] = bare(node.inputs[0], DType::kI32, "index");
+    g.AddNode({.op = GraphOp::kResampleFwd,
+               .inputs = {node.inputs[2]},
+               .outputs = {maxima, node.inputs[1]},
+               .compute = node.compute,
+               .attrs = attrs,
+               .name = node.name});
+  }
+  node.inputs.resize(!forward && is_max ? 2 : 1);
+  if (node.outputs.size() > 1 && node.outputs[1] == kAbsent) node.outputs.resize(1);
+  node.attrs = attrs;
+  if (alpha == 1 && beta == 0) {
+    g.AddNode(std::move(node));
+    return;
+  }
+  TensorId result = node.outputs[0] = bare(y, w.compute(), "bare");
+  g.AddNode(std::move(node));
+  if (alpha != 1) result = w.Mul(result, w.Number(alpha));
+  if (beta != 0) result = w.Add(result, beta == 1 ? previous : w.Mul(previous, w.Number(beta)));
+  w.Write(result, y);
+}
+
 // M and N overrides select the padding value in the result, the K override zeroes a's columns:
 //   a' = select(iota(k) < ko, a, 0);  c = select(iota(m) < mo and iota(n) < no, a' x b, padding)
 void DecomposeMatmul(Graph& g, Node node) {
@@ -309,6 +353,10 @@ Result<bool> Decompose(Module& module, const PassContext&) {
       case GraphOp::kConvDgrad:
       case GraphOp::kConvWgrad:
         DecomposeConv(g, std::move(node));
+        break;
+      case GraphOp::kResampleFwd:
+      case GraphOp::kResampleBwd:
+        DecomposeResample(g, std::move(node));
         break;
       case GraphOp::kReshape:
         DecomposeReshape(g, std::move(node));

@@ -150,6 +150,7 @@ class Partitioner {
     for (TensorId x : node.inputs) latest = std::max(latest, ready_[x]);
 
     if (Has(node, graph::kContraction)) return Open(n, {GroupKind::kContract, g_[y].dims, {}, {}});
+    if (Has(node, graph::kWindow)) return Open(n, {GroupKind::kWindow, g_[y].dims, {}, {}});
     if (Has(node, graph::kReduction)) {
       if (latest != kNone && JoinsContractionOf(node, latest)) return Join(n, latest);
       const Dims& reads = g_[node.inputs[0]].dims;
@@ -342,6 +343,8 @@ const char* OperandRole(const Node& node, size_t operand) {
       return operand == 0 ? "dy" : "w";
     case GraphOp::kConvWgrad:
       return operand == 0 ? "x" : "dy";
+    case GraphOp::kResampleBwd:
+      return operand == 0 ? "dy" : "x";
     case GraphOp::kMatmul:
       return operand == 0 ? "a" : "b";
     default:

@@ -13,8 +13,8 @@
 //   engine
 //                            takes that (engines/attention.h)
 //
-// Contractions and reductions anchor groups; reductions of one shape share one. A reduction of a
-// contraction's result joins its group where that is cheap (JoinsContraction in
+// Contractions, reductions and windows anchor groups; reductions of one shape share one. A
+// reduction of a contraction's result joins its group where that is cheap (JoinsContraction in
 // engines/epilogue_reductions.h), and so do maps of its result, place by place. A map joins the
 // latest group that it depends on when it reads that group's values place by place; otherwise it
 // floats, and is computed again wherever it is read, which costs arithmetic but no memory traffic.

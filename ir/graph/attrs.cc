@@ -22,6 +22,11 @@ constexpr PointwiseModeInfo kPointwiseModes[] = {
 constexpr const char* kReductionModes[] = {"add", "mul",   "min",   "max",         "amax",
                                            "avg", "norm1", "norm2", "mul_no_zeros"};
 
+// In the orders of cudnnResampleMode_t and cudnnPaddingMode_t.
+constexpr const char* kResampleModes[] = {"nearest", "bilinear", "avgpool_include_padding",
+                                          "maxpool", "avgpool_exclude_padding"};
+constexpr const char* kPaddingModes[] = {"zero_pad", "neg_inf_pad", "edge_val_pad"};
+
 struct CombineInfo {
   const char* text;
   ScalarOp scalar;
@@ -60,6 +65,19 @@ const char* Text(ReductionMode mode) { return kReductionModes[static_cast<size_t
 
 std::optional<ReductionMode> ReductionModeFromText(std::string_view text) {
   return FindRow<ReductionMode>(kReductionModes, [&](const char* row) { return row == text; });
+}
+
+const char* Text(ResampleMode mode) { return kResampleModes[static_cast<size_t>(mode)]; }
+
+std::optional<ResampleMode> ResampleModeFromText(std::string_view text) {
+  if (text == "avgpool") return ResampleMode::kAvgIncludePadding;  // the enumerator's older name
+  return FindRow<ResampleMode>(kResampleModes, [&](const char* row) { return row == text; });
+}
+
+const char* Text(PaddingMode mode) { return kPaddingModes[static_cast<size_t>(mode)]; }
+
+std::optional<PaddingMode> PaddingModeFromText(std::string_view text) {
+  return FindRow<PaddingMode>(kPaddingModes, [&](const char* row) { return row == text; });
 }
 
 const char* Text(Combine combine) { return kCombines[static_cast<size_t>(combine)].text; }

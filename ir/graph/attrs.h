@@ -47,6 +47,20 @@ enum class ReductionMode : int32_t {
 const char* Text(ReductionMode mode);
 std::optional<ReductionMode> ReductionModeFromText(std::string_view text);
 
+// Resampling, with the values of cudnnResampleMode_t and cudnnPaddingMode_t.
+enum class ResampleMode : int32_t {
+  kNearest,
+  kBilinear,
+  kAvgIncludePadding,
+  kMax,
+  kAvgExcludePadding
+};
+const char* Text(ResampleMode mode);
+std::optional<ResampleMode> ResampleModeFromText(std::string_view text);
+enum class PaddingMode : int32_t { kZero, kNegInf, kEdge };
+const char* Text(PaddingMode mode);
+std::optional<PaddingMode> PaddingModeFromText(std::string_view text);
+
 // The associative combiners that `reduce` nodes have.
 enum class Combine : int32_t { kAdd, kMul, kMin, kMax };
 const char* Text(Combine combine);
@@ -187,8 +201,32 @@ struct ConcatAttrs {
   static constexpr auto Fields() { return std::tuple{Field("axis", &ConcatAttrs::axis)}; }
 };
 
+// Windows over the spatial dims of x[N,C,spatial…], one list entry each. Lengths are fractions: all
+// of a dim have its `unit` for their denominator. ops_resample.cc has the formulas.
+// result = alpha * resampled + beta * previous (the last input, present iff beta != 0).
+struct ResampleAttrs {
+  ResampleMode mode{};
+  PaddingMode padding{};
+  bool propagate_nan = false;  // max: a NaN in the window is its maximum; otherwise it is skipped
+  Dims window, stride, pre_padding, post_padding, unit;
+  double alpha = 1, beta = 0;
+  static constexpr auto Fields() {
+    using A = ResampleAttrs;
+    return std::tuple{Field("mode", &A::mode),
+                      Field("padding", &A::padding),
+                      Field("propagate_nan", &A::propagate_nan),
+                      Field("window", &A::window),
+                      Field("stride", &A::stride),
+                      Field("pre_padding", &A::pre_padding),
+                      Field("post_padding", &A::post_padding),
+                      Field("unit", &A::unit),
+                      Field("alpha", &A::alpha),
+                      Field("beta", &A::beta)};
+  }
+};
+
 using Attrs = std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs,
                            ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs,
-                           TransposeAttrs, SliceAttrs, ConcatAttrs>;
+                           TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs>;
 
 }  // namespace kiln::graph

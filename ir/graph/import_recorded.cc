@@ -126,6 +126,27 @@ Status ReadBnFinalize(const JsonRef& operation, Node& node) {
   return {};
 }
 
+// The two directions name their attributes alike but for the prefix. Lengths are numerators over 1.
+Status ReadResample(const JsonRef& operation, Node& node, std::string_view prefix) {
+  auto& a = std::get<ResampleAttrs>(node.attrs);
+  const auto attribute = [&](std::string_view name) {
+    return operation[fmt::format("{}_{}", prefix, name)];
+  };
+  const JsonRef d = attribute("DESC");
+  RETURN_IF_ERROR(ReadMode(d["RESAMPLE_MODE"], "RESAMPLE_", ResampleModeFromText, a.mode));
+  RETURN_IF_ERROR(ReadMode(d["RESAMPLE_PADDING_MODE"], "", PaddingModeFromText, a.padding));
+  a.propagate_nan = d["RESAMPLE_NAN_PROPAGATION"].value() == "PROPAGATE_NAN";
+  ASSIGN_OR_RETURN(a.window, d["RESAMPLE_WINDOW_DIMS"].List());
+  ASSIGN_OR_RETURN(a.stride, d["RESAMPLE_STRIDES"].List());
+  ASSIGN_OR_RETURN(a.pre_padding, d["RESAMPLE_PRE_PADDINGS"].List());
+  ASSIGN_OR_RETURN(a.post_padding, d["RESAMPLE_POST_PADDINGS"].List());
+  a.unit.assign(a.window.size(), 1);
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(d["RESAMPLE_COMP_TYPE"], "DATA_"));
+  ASSIGN_OR_RETURN(a.alpha, ReadReal(attribute("ALPHA"), 1));
+  ASSIGN_OR_RETURN(a.beta, ReadReal(attribute("BETA"), 0));
+  return {};
+}
+
 Status ReadConcat(const JsonRef& operation, Node& node) {
   ASSIGN_OR_RETURN(std::get<ConcatAttrs>(node.attrs).axis,
                    operation["OPERATION_CONCAT_AXIS"].Int());
@@ -220,6 +241,20 @@ std::span<const Operation> Operations() {
                 {"INPUT_DESCS"},
                 {"OUTPUT_DESC"},
                 ReadConcat},
+      Operation{
+          "RESAMPLE_FWD",
+          GraphOp::kResampleFwd,
+          "OPERATION_RESAMPLE_FWD_",
+          {"XDESC"},
+          {"YDESC", "IDXDESC"},
+          [](const JsonRef& o, Node& n) { return ReadResample(o, n, "OPERATION_RESAMPLE_FWD"); }},
+      Operation{
+          "RESAMPLE_BWD",
+          GraphOp::kResampleBwd,
+          "OPERATION_RESAMPLE_BWD_",
+          {"DYDESC", "IDXDESC", "XDESC", "YDESC"},
+          {"DXDESC"},
+          [](const JsonRef& o, Node& n) { return ReadResample(o, n, "OPERATION_RESAMPLE_BWD"); }},
   };
   return kOperations;
 }
@@ -342,6 +377,11 @@ Status Importer::ReadOperation(const JsonRef& operation) {
   RETURN_IF_ERROR(ReadOperands(operation, row, row.outputs, node.outputs));
   const auto* conv = std::get_if<ConvAttrs>(&node.attrs);
   if (conv != nullptr && conv->beta != 0 && node.inputs.size() == 2 && !node.outputs.empty()) {
+    node.inputs.push_back(node.outputs[0]);
+  }
+  const auto* resample = std::get_if<ResampleAttrs>(&node.attrs);
+  if (resample != nullptr && resample->beta != 0 && !node.outputs.empty()) {
+    node.inputs.resize(node.op == GraphOp::kResampleFwd ? 1 : 4, kAbsent);
     node.inputs.push_back(node.outputs[0]);
   }
   SplitInPlace(node);

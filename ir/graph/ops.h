@@ -13,7 +13,8 @@ enum Trait : uint32_t {
   kContraction = 2,
   kElementwise = 4,
   kReduction = 8,
-  kView = 16
+  kView = 16,
+  kWindow = 32
 };
 
 // What an Eval function sees: the values of the operands, each in row-major order of its dims, and
@@ -49,5 +50,21 @@ inline bool Has(const Node& node, Trait trait) { return Info(node.op).traits & t
 // Whether a reshape from x to y is a view of x's memory: both address the same elements, in
 // whatever order of dims. Otherwise it keeps the row-major order of the elements.
 bool ReshapeKeepsMemory(const Tensor& x, const Tensor& y);
+
+// One spatial dim of a resampling: output place p reads the input's places base(p) + t for taps t,
+// base(p) = floor((step * p + offset) / unit). `unit` is 1 for pooling; what the division leaves,
+// in units, is the weight of a bilinear tap 1.
+struct ResampleAxis {
+  size_t dim = 0;  // of the tensors
+  int64_t in = 0, out = 0;
+  int64_t step = 1, offset = 0, unit = 1, taps = 1;
+};
+// y's extents by the lengths; the lists must have one entry a spatial dim.
+Dims ResampleOutputDims(const ResampleAttrs& attrs, const Dims& x);
+std::vector<ResampleAxis> ResampleAxes(const ResampleAttrs& attrs, const Dims& x, const Dims& y);
+
+// What a tap in the padding is.
+enum class PaddingTap : uint8_t { kSkipped, kZero, kNegInf, kEdge };
+PaddingTap PaddingTapOf(const ResampleAttrs& attrs);
 
 }  // namespace kiln::graph

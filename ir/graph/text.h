@@ -31,6 +31,16 @@ inline bool FromText(std::string_view text, ReductionMode& out) {
   if (mode) out = *mode;
   return mode.has_value();
 }
+inline bool FromText(std::string_view text, ResampleMode& out) {
+  const auto mode = ResampleModeFromText(text);
+  if (mode) out = *mode;
+  return mode.has_value();
+}
+inline bool FromText(std::string_view text, PaddingMode& out) {
+  const auto mode = PaddingModeFromText(text);
+  if (mode) out = *mode;
+  return mode.has_value();
+}
 inline bool FromText(std::string_view text, Combine& out) {
   const auto combine = CombineFromText(text);
   if (combine) out = *combine;

@@ -15,9 +15,6 @@ namespace {
 // cudnnBackendCreateDescriptor says so.
 constexpr std::string_view kKindsToCome[] = {
     "CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_",
-    "CUDNN_ATTR_RESAMPLE_",
-    "CUDNN_ATTR_OPERATION_RESAMPLE_FWD_",
-    "CUDNN_ATTR_OPERATION_RESAMPLE_BWD_",
     "CUDNN_ATTR_OPERATION_SIGNAL_",
     "CUDNN_ATTR_OPERATION_NORM_FWD_",
     "CUDNN_ATTR_OPERATION_NORM_BWD_",

@@ -21,8 +21,9 @@ std::vector<SampleGraph> ReduceSamples();
 std::vector<SampleGraph> MatmulSamples();
 std::vector<SampleGraph> ConvSamples();
 std::vector<SampleGraph> ViewSamples();
-std::vector<SampleGraph> EmptySamples();  // zero extents
-std::vector<SampleGraph> FusedSamples();  // several ops, several groups
+std::vector<SampleGraph> WindowSamples();  // pooling and interpolation
+std::vector<SampleGraph> EmptySamples();   // zero extents
+std::vector<SampleGraph> FusedSamples();   // several ops, several groups
 std::vector<SampleGraph> AllSamples();
 
 }  // namespace kiln::compiler

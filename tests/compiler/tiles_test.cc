@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(PointwiseModes, SamplesTest, testing::Values(PointwiseM
 INSTANTIATE_TEST_SUITE_P(Reduce, SamplesTest, testing::Values(ReduceSamples));
 INSTANTIATE_TEST_SUITE_P(Matmul, SamplesTest, testing::Values(MatmulSamples));
 INSTANTIATE_TEST_SUITE_P(View, SamplesTest, testing::Values(ViewSamples));
+INSTANTIATE_TEST_SUITE_P(Window, SamplesTest, testing::Values(WindowSamples));
 INSTANTIATE_TEST_SUITE_P(Empty, SamplesTest, testing::Values(EmptySamples));
 INSTANTIATE_TEST_SUITE_P(Fused, SamplesTest, testing::Values(FusedSamples));
 
@@ -90,6 +91,7 @@ TEST_P(KnobsTest, EveryValueRunsRight) {
 
 INSTANTIATE_TEST_SUITE_P(Pointwise, KnobsTest, testing::Values(PointwiseSamples));
 INSTANTIATE_TEST_SUITE_P(Reduce, KnobsTest, testing::Values(ReduceSamples));
+INSTANTIATE_TEST_SUITE_P(Window, KnobsTest, testing::Values(WindowSamples));
 INSTANTIATE_TEST_SUITE_P(Matmul, KnobsTest, testing::Values(MatmulSamples));
 
 // ---- random graphs

@@ -1,6 +1,7 @@
 #include "tests/support/case_graph.h"
 
 #include "ir/graph/builder.h"
+#include "tests/support/evaluate.h"
 #include "tests/support/oracle/dtype.h"
 
 namespace kiln::testing {
@@ -53,6 +54,25 @@ Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
               : op.name == "conv_dgrad" ? graph::GraphOp::kConvDgrad
                                         : graph::GraphOp::kConvWgrad;
     node.attrs = ConvAttrsOf(op, c.tensors[static_cast<size_t>(op.inputs[0])].dims.size() - 2);
+    return {};
+  }
+  if (IsWindow(op)) {
+    const size_t spatial = c.tensors[static_cast<size_t>(op.inputs[0])].dims.size() - 2;
+    const oracle::Window w = WindowOf(op, spatial);
+    constexpr graph::ResampleMode kModes[] = {
+        graph::ResampleMode::kNearest, graph::ResampleMode::kBilinear,
+        graph::ResampleMode::kAvgIncludePadding, graph::ResampleMode::kMax,
+        graph::ResampleMode::kAvgExcludePadding};
+    node.op =
+        op.name.ends_with("_bwd") ? graph::GraphOp::kResampleBwd : graph::GraphOp::kResampleFwd;
+    node.attrs = graph::ResampleAttrs{.mode = kModes[static_cast<size_t>(w.mode)],
+                                      .padding = static_cast<graph::PaddingMode>(w.padding),
+                                      .propagate_nan = w.propagate_nan,
+                                      .window = w.window,
+                                      .stride = w.stride,
+                                      .pre_padding = w.pre_padding,
+                                      .post_padding = op.List("post", w.pre_padding),
+                                      .unit = w.unit};
     return {};
   }
   if (op.name == "matmul") {

@@ -17,34 +17,13 @@ namespace {
 
 // Attributes that a statement may have; anything else is a misspelling.
 const std::set<std::string>& KnownAttributes() {
-  static const std::set<std::string> known{"alpha",
-                                           "beta",
-                                           "alpha1",
-                                           "alpha2",
-                                           "axis",
-                                           "compute",
-                                           "count",
-                                           "deterministic",
-                                           "dilation",
-                                           "elu_alpha",
-                                           "epsilon",
-                                           "expect",
-                                           "factor",
-                                           "flip",
-                                           "inference",
-                                           "k",
-                                           "lower",
-                                           "m",
-                                           "n",
-                                           "nan",
-                                           "pad",
-                                           "padding_value",
-                                           "post",
-                                           "slope",
-                                           "softplus_beta",
-                                           "stride",
-                                           "swish_beta",
-                                           "upper"};
+  static const std::set<std::string> known{
+      "alpha",  "beta",          "alpha1",    "alpha2",     "axis",          "compute",
+      "count",  "deterministic", "dilation",  "elu_alpha",  "epsilon",       "expect",
+      "factor", "flip",          "inference", "k",          "lower",         "m",
+      "n",      "nan",           "pad",       "padding",    "padding_value", "post",
+      "slope",  "softplus_beta", "stride",    "swish_beta", "unit",          "upper",
+      "window"};
   return known;
 }
 
@@ -52,6 +31,7 @@ const std::set<std::string>& KnownAttributes() {
 struct OpRow {
   std::string_view name;
   size_t least, most, results;
+  size_t more_results = 0;  // that may be there
 };
 constexpr OpRow kOps[] = {
     {"conv_fprop", 2, 2, 1},
@@ -62,6 +42,16 @@ constexpr OpRow kOps[] = {
     {"bn_finalize", 9, 9, 6},
     {"reshape", 1, 1, 1},
     {"concat", 1, 64, 1},
+    {"maxpool", 1, 1, 1, 1},
+    {"avgpool", 1, 1, 1},
+    {"avgpool_exclude", 1, 1, 1},
+    {"bilinear", 1, 1, 1},
+    {"nearest", 1, 1, 1},
+    {"maxpool_bwd", 2, 4, 1},
+    {"avgpool_bwd", 1, 1, 1},
+    {"avgpool_exclude_bwd", 1, 1, 1},
+    {"bilinear_bwd", 1, 1, 1},
+    {"nearest_bwd", 1, 1, 1},
     {"reduce_add", 1, 1, 1},
     {"reduce_mul", 1, 1, 1},
     {"reduce_min", 1, 1, 1},
@@ -182,13 +172,16 @@ class LineParser {
                                         op.inputs.size()));
     }
     const size_t results = mode ? 1 : row->results;
-    if (op.outputs.size() != results)
+    if (op.outputs.size() < results || op.outputs.size() > results + (mode ? 0 : row->more_results))
       return FailAt(at_op_, fmt::format("{} has {} results", op.name, results));
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const bool may_be_absent = (op.name == "matmul" && i >= 2) || op.name == "bn_finalize";
+      const bool may_be_absent = (op.name == "matmul" && i >= 2) || op.name == "bn_finalize" ||
+                                 (op.name == "maxpool_bwd" && i >= 1);
       if (op.inputs[i] < 0 && !may_be_absent)
         return FailAt(at_op_, fmt::format("operand {} of {} is absent", i, op.name));
     }
+    if (IsWindow(op) && DimsOf(op.inputs[0]).size() < 3)
+      return FailAt(at_op_, fmt::format("{} needs spatial dims behind N and C", op.name));
     const bool same_rank =
         op.name == "matmul" || op.name == "concat" || op.name.starts_with("conv_");
     const size_t rank = same_rank ? DimsOf(op.inputs[0]).size() : 0;
@@ -329,6 +322,8 @@ class LineParser {
       dims[1] = DimsOf(op.inputs[0])[1];
       return dims;
     }
+    if (IsWindow(op) && !op.name.ends_with("_bwd"))
+      return WindowOutputDims(op, DimsOf(op.inputs[0]));
     if (op.name == "bn_finalize") return DimsOf(op.inputs[0] >= 0 ? op.inputs[0] : op.inputs[4]);
     if (op.name == "concat") {
       Dims dims = DimsOf(op.inputs[0]);

@@ -52,7 +52,8 @@ Case PadRank(const Case& c, size_t rank, PadSide side) {
 
 std::vector<Case> FormsForNvidia(const Case& c) {
   // Their dims have places: batch, channels, space.
-  for (const char* placed : {"conv_", "gen_stats", "bn_finalize"}) {
+  for (const char* placed :
+       {"conv_", "gen_stats", "bn_finalize", "maxpool", "avgpool", "bilinear", "nearest"}) {
     if (HasOp(c, placed)) return {c};
   }
   const bool is_matmul = HasOp(c, "matmul");

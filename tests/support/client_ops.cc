@@ -5,6 +5,7 @@
 #include <array>
 #include <cfloat>
 
+#include "tests/support/evaluate.h"
 #include "tests/support/oracle/oracle.h"
 
 namespace kiln::testing {
@@ -37,6 +38,7 @@ class Maker {
     if (op.name == "matmul") return Matmul(op);
     if (op.name == "gen_stats") return GenStats(op);
     if (op.name == "bn_finalize") return BnFinalize(op);
+    if (IsWindow(op)) return Resample(op);
     return op.name == "reshape" ? Reshape(op) : Concat(op);
   }
 
@@ -213,6 +215,57 @@ class Maker {
               CudnnType(op.Compute()));
     for (size_t i = 0; i < std::size(kInputs); ++i) Use(d, kInputs[i], op.inputs, i);
     for (size_t i = 0; i < std::size(kOutputs); ++i) Use(d, kOutputs[i], op.outputs, i);
+    return d;
+  }
+
+  // Whole lengths as integers, as the frontend's graphs have them; others as fractions.
+  static void SetLengths(Descriptor& d, Name name, const Dims& lengths, const Dims& units) {
+    if (std::ranges::all_of(units, [](int64_t unit) { return unit == 1; })) {
+      d.Set(name, lengths);
+      return;
+    }
+    std::vector<cudnnFraction_t> fractions;
+    for (size_t s = 0; s < lengths.size(); ++s)
+      fractions.push_back({.numerator = lengths[s], .denominator = units[s]});
+    d.Set(name, CUDNN_TYPE_FRACTION, static_cast<int64_t>(fractions.size()), fractions.data());
+  }
+
+  Descriptor Resample(const CaseOp& op) const {
+    constexpr int kModes[] = {CUDNN_RESAMPLE_NEAREST, CUDNN_RESAMPLE_BILINEAR,
+                              CUDNN_RESAMPLE_AVGPOOL_INCLUDE_PADDING, CUDNN_RESAMPLE_MAXPOOL,
+                              CUDNN_RESAMPLE_AVGPOOL_EXCLUDE_PADDING};
+    const size_t spatial = ranks_[static_cast<size_t>(op.inputs[0])] - 2;
+    const oracle::Window w = WindowOf(op, spatial);
+    Descriptor settings(cudnn_, CUDNN_BACKEND_RESAMPLE_DESCRIPTOR);
+    settings.SetEnum(CUDNN_ATTR_RESAMPLE_MODE, CUDNN_TYPE_RESAMPLE_MODE,
+                     kModes[static_cast<size_t>(w.mode)]);
+    settings.SetEnum(CUDNN_ATTR_RESAMPLE_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CudnnType(op.Compute()));
+    settings.SetInt(CUDNN_ATTR_RESAMPLE_SPATIAL_DIMS, static_cast<int64_t>(spatial));
+    settings.SetEnum(CUDNN_ATTR_RESAMPLE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION,
+                     w.propagate_nan ? CUDNN_PROPAGATE_NAN : CUDNN_NOT_PROPAGATE_NAN);
+    settings.SetEnum(CUDNN_ATTR_RESAMPLE_PADDING_MODE, CUDNN_TYPE_PADDING_MODE,
+                     static_cast<int>(w.padding));
+    SetLengths(settings, CUDNN_ATTR_RESAMPLE_WINDOW_DIMS, w.window, w.unit);
+    SetLengths(settings, CUDNN_ATTR_RESAMPLE_STRIDES, w.stride, w.unit);
+    SetLengths(settings, CUDNN_ATTR_RESAMPLE_PRE_PADDINGS, w.pre_padding, w.unit);
+    SetLengths(settings, CUDNN_ATTR_RESAMPLE_POST_PADDINGS, op.List("post", w.pre_padding), w.unit);
+    settings.Finalize();
+
+    if (op.name.ends_with("_bwd")) {
+      Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR);
+      d.Set(CUDNN_ATTR_OPERATION_RESAMPLE_BWD_DESC, settings);
+      Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_BWD_DYDESC, op.inputs, 0);
+      Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_BWD_IDXDESC, op.inputs, 1);
+      Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_BWD_XDESC, op.inputs, 2);
+      Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_BWD_YDESC, op.inputs, 3);
+      Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_BWD_DXDESC, op.outputs, 0);
+      return d;
+    }
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR);
+    d.Set(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_DESC, settings);
+    Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_FWD_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_FWD_YDESC, op.outputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_FWD_IDXDESC, op.outputs, 1);
     return d;
   }
 

@@ -10,6 +10,49 @@
 #include "tests/support/oracle/oracle.h"
 
 namespace kiln::testing {
+
+namespace {
+
+constexpr std::array<std::string_view, 5> kWindows = {"nearest", "bilinear", "avgpool", "maxpool",
+                                                      "avgpool_exclude"};
+
+// The row of kWindows, in the order of the modes; the end where it is none.
+size_t WindowMode(const CaseOp& op) {
+  std::string_view name = op.name;
+  if (name.ends_with("_bwd")) name.remove_suffix(4);
+  return static_cast<size_t>(std::ranges::find(kWindows, name) - kWindows.begin());
+}
+
+}  // namespace
+
+bool IsWindow(const CaseOp& op) { return WindowMode(op) < kWindows.size(); }
+
+oracle::Window WindowOf(const CaseOp& op, size_t spatial) {
+  const std::string padding = op.Word("padding", "zero");
+  const Dims ones(spatial, 1), zeros(spatial, 0);
+  return {.mode = static_cast<oracle::Window::Mode>(WindowMode(op)),
+          .padding = padding == "edge"      ? oracle::Window::Padding::kEdge
+                     : padding == "neg_inf" ? oracle::Window::Padding::kNegInf
+                                            : oracle::Window::Padding::kZero,
+          .propagate_nan = op.Word("nan", "propagate") == "propagate",
+          .window = op.List("window", ones),
+          .stride = op.List("stride", ones),
+          .pre_padding = op.List("pad", zeros),
+          .unit = op.List("unit", ones)};
+}
+
+Dims WindowOutputDims(const CaseOp& op, const Dims& x) {
+  const size_t spatial = x.size() - 2;
+  const oracle::Window w = WindowOf(op, spatial);
+  const Dims post = op.List("post", w.pre_padding);
+  Dims dims = x;
+  for (size_t s = 0; s < spatial; ++s) {
+    const int64_t room = x[s + 2] * w.unit[s] + w.pre_padding[s] + post[s] - w.window[s];
+    dims[s + 2] = room < 0 ? 0 : room / w.stride[s] + 1;
+  }
+  return dims;
+}
+
 namespace {
 
 using oracle::Dense;
@@ -60,6 +103,7 @@ class Evaluator {
     if (op.name.starts_with("reduce_")) return {ApplyReduction(op)};
     if (op.name == "matmul") return {ApplyMatmul(op)};
     if (op.name == "bn_finalize") return ApplyBnFinalize(op);
+    if (IsWindow(op)) return ApplyWindow(op);
     if (op.name == "gen_stats") {
       auto result = oracle::GenStats(*In(op, 0), op.Compute());
       return {std::move(result.sum), std::move(result.sq_sum)};
@@ -142,6 +186,16 @@ class Evaluator {
         std::ranges::find(kModes, std::string_view(op.name).substr(7)) - kModes.begin();
     return oracle::Reduction(static_cast<oracle::Reduce>(mode), *In(op, 0),
                              Tensor(op.outputs[0]).dims, op.Compute());
+  }
+
+  // Results: y, index. Operands of the gradient: dy, index, x, y.
+  std::vector<Dense> ApplyWindow(const CaseOp& op) const {
+    const oracle::Window w = WindowOf(op, Tensor(op.inputs[0]).dims.size() - 2);
+    const Dims& out = Tensor(op.outputs[0]).dims;
+    if (op.name.ends_with("_bwd"))
+      return {oracle::WindowBackward(w, *In(op, 0), In(op, 1), In(op, 2), out, op.Compute())};
+    auto result = oracle::WindowForward(w, *In(op, 0), out, op.Compute());
+    return {std::move(result.y), std::move(result.index)};
   }
 
   // Operands: sum, sq_sum, scale, bias, prev_mean, prev_var, epsilon, factor, count.

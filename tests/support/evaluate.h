@@ -8,6 +8,7 @@
 
 #include "tests/support/cases.h"
 #include "tests/support/oracle/compare.h"
+#include "tests/support/oracle/oracle.h"
 
 namespace kiln::testing {
 
@@ -29,6 +30,11 @@ inline constexpr double kTf32Roundoff = 0x1p-11;
 struct EvaluateOptions {
   double contraction_operand_roundoff = 0;  // kTf32Roundoff where f32 contractions may run as TF32
 };
+
+// Whether an operation is a resampling, and its geometry; `spatial` dims behind N and C.
+bool IsWindow(const CaseOp& op);
+oracle::Window WindowOf(const CaseOp& op, size_t spatial);
+Dims WindowOutputDims(const CaseOp& op, const Dims& x);
 
 // The expected value of each non-virtual result, by tensor index.
 std::map<int, oracle::Dense> Evaluate(const Case& c, const CaseData& data,

@@ -34,6 +34,8 @@ class Generator {
   void AddConvDgrad() { AddConv(GraphOp::kConvDgrad); }
   void AddConvWgrad() { AddConv(GraphOp::kConvWgrad); }
   void AddMatmul();
+  void AddResampleFwd() { AddResample(true); }
+  void AddResampleBwd() { AddResample(false); }
   void AddMap();
   void AddIota();
   void AddReduce();
@@ -52,6 +54,7 @@ class Generator {
   }
 
   void AddConv(GraphOp op);
+  void AddResample(bool forward);
   DType NumberType();
   Dims RandomDims(int64_t rank);
   Dims RandomStrides(const Dims& dims);
@@ -279,6 +282,52 @@ void Generator::AddConv(GraphOp op) {
     inputs.push_back(Number(&result));
   }
   builder_.Apply(op, inputs, a, AnyResult(result));
+}
+
+// Where a maximum stands follows from exact values alone, so what is searched is an input.
+void Generator::AddResample(bool forward) {
+  ResampleAttrs a{.mode = ResampleMode(Below(5)),
+                  .padding = PaddingMode(Below(3)),
+                  .propagate_nan = Chance(50)};
+  const bool interpolates = a.mode == ResampleMode::kNearest || a.mode == ResampleMode::kBilinear;
+  if (interpolates && a.padding == PaddingMode::kNegInf) a.padding = PaddingMode::kEdge;
+  if (a.mode == ResampleMode::kAvgIncludePadding && a.padding == PaddingMode::kNegInf)
+    a.padding = PaddingMode::kZero;
+  Dims x = {1 + Below(2), Pick<int64_t>({1, 3, 8, 16})};
+  for (int64_t d = 1 + Below(3); d > 0; --d) {
+    const int64_t unit = interpolates ? 1 + Below(3) : 1, window = unit * (1 + Below(3)),
+                  pre = Below(3), post = Below(3);
+    a.unit.push_back(unit);
+    a.window.push_back(window);
+    a.stride.push_back(1 + Below(3));
+    a.pre_padding.push_back(pre);
+    a.post_padding.push_back(post);
+    x.push_back(std::max<int64_t>(1, (window - pre - post + unit - 1) / unit) + Below(5));
+  }
+  const Dims y = ResampleOutputDims(a, x);
+  const bool is_max = a.mode == ResampleMode::kMax;
+  const TensorId image = is_max ? NewTensor(x, Chance(50) ? DType::kF16 : DType::kF32) : Number(&x);
+  if (!forward) {
+    std::vector<TensorId> inputs = {Number(&y)};
+    if (is_max) inputs.insert(inputs.end(), {kAbsent, image});
+    builder_.Apply(GraphOp::kResampleBwd, inputs, a, AnyResult(x));
+    return;
+  }
+  if (!is_max || Chance(40)) {
+    builder_.Apply(GraphOp::kResampleFwd, {image}, a, AnyResult(y));
+    return;
+  }
+  std::vector<TensorId> outputs;
+  for (const DType dtype : {DType::kF32, DType::kI8}) {
+    Tensor t;
+    t.name = "pool";
+    t.dtype = dtype;
+    t.dims = y;
+    t.strides = PackedStrides(y);
+    t.is_virtual = true;
+    outputs.push_back(builder_.graph().AddTensor(std::move(t)));
+  }
+  AddNode(GraphOp::kResampleFwd, {image}, outputs, DType::kF32, a);
 }
 
 void Generator::AddMatmul() {

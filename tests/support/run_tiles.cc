@@ -267,6 +267,13 @@ double ReductionLength(const Graph& g, const Node& node) {
       static_cast<double>(std::max<int64_t>(1, NumElements(g[node.outputs[0]].dims)));
   if (node.op == GraphOp::kReduce)
     return static_cast<double>(NumElements(g[node.inputs[0]].dims)) / out;
+  if (Has(node, graph::kWindow)) {  // taps; windows that read an element
+    const auto& a = node.As<graph::ResampleAttrs>();
+    double taps = 1;
+    for (size_t s = 0; s < a.window.size(); ++s)
+      taps *= static_cast<double>(a.window[s] / a.unit[s] * (a.unit[s] / a.stride[s] + 1) + 1);
+    return taps;
+  }
   return static_cast<double>(NumElements(g[node.inputs[0]].dims) +
                              NumElements(g[node.inputs[1]].dims));
 }
@@ -277,7 +284,7 @@ std::vector<double> NodeError(const Graph& g, const Node& node, const TensorValu
   const Tensor& y = g[node.outputs[0]];
   const double eps = Epsilon(Accumulator(node.compute));
   std::vector<double> error(result.size());
-  const bool sums = Has(node, graph::kContraction) ||
+  const bool sums = Has(node, graph::kContraction) || Has(node, graph::kWindow) ||
                     (node.op == GraphOp::kReduce &&
                      node.As<graph::ReduceAttrs>().combine == graph::Combine::kAdd);
   std::vector<double> magnitude = result;
@@ -292,9 +299,10 @@ std::vector<double> NodeError(const Graph& g, const Node& node, const TensorValu
     }
     if (graph::Evaluate(one, absolute).ok()) magnitude = absolute.at(node.outputs[0]);
   }
-  const double steps = Has(node, graph::kContraction) || node.op == GraphOp::kReduce
-                           ? ReductionLength(g, node) + 1
-                           : 1;
+  const double steps =
+      Has(node, graph::kContraction) || Has(node, graph::kWindow) || node.op == GraphOp::kReduce
+          ? ReductionLength(g, node) + 1
+          : 1;
   for (size_t i = 0; i < error.size(); ++i) {
     error[i] = steps * eps * std::abs(magnitude[i]);
     if (IsFloat(y.dtype) && SizeOf(y.dtype) < SizeOf(Accumulator(node.compute)))

@@ -127,6 +127,24 @@ struct BnFinalizeResult {
 };
 BnFinalizeResult BnFinalize(const BnFinalizeInputs&, DType compute);
 
+// ---- Resampling of x[N, C, spatial…]. Lengths of spatial dim s count in 1 / unit[s]. ----
+struct Window {
+  enum class Mode { kNearest, kBilinear, kAvg, kMax, kAvgExclude } mode = Mode::kMax;
+  enum class Padding { kZero, kNegInf, kEdge } padding = Padding::kZero;
+  bool propagate_nan = false;
+  Dims window, stride, pre_padding, unit;
+};
+struct WindowResult {
+  Dense y, index;
+};
+// Pooling reads x[p * stride - pre_padding + t] for each t below window; the maximum is the first
+// of the largest, in row-major order of t, which is the index. Interpolation reads at
+// (p + 1/2) * stride - pre_padding.
+WindowResult WindowForward(const Window&, const Dense& x, const Dims& y, DType compute);
+// By `index`, where there is one; else the maximum's place is searched in `x`.
+Dense WindowBackward(const Window&, const Dense& dy, const Dense* index, const Dense* x,
+                     const Dims& dx, DType compute);
+
 // ---- Views and copies. ----
 // Both tensors dense in memory: the element at memory offset o stays there. Else: the same
 // row-major order.

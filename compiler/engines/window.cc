@@ -1,0 +1,192 @@
+// The window engine's schedules around WindowTaps:
+//
+//   lanes    channels are contiguous in every tensor: 16-byte copies, a few channels a thread
+//   strided  anything else, and the CPU: one element after the other, coalesced along the output
+#include "compiler/engines/window.h"
+
+#include <algorithm>
+
+#include "compiler/engines/kernel_builder.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/vectors.h"
+#include "compiler/engines/window_taps.h"
+#include "ir/base/check.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::GraphOp;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+using tile::Bind;
+using tile::Block;
+using tile::Expr;
+
+constexpr int kThreadsDomain[] = {256, 128, 512};
+constexpr int kVectorDomain[] = {0, 1, 2, 4, 8, 16};  // 0: as wide as the layout allows
+constexpr KnobRow kKnobs[] = {
+    {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
+    {.name = "vector", .cudnn_type = kKnobLoadSize, .domain = kVectorDomain},
+};
+enum { kThreads, kVector };
+
+constexpr int64_t kCpuChunk = 4096;  // elements of the innermost dim that one CPU task makes
+
+const Node& WindowOf(const Group& group) {
+  const auto it = std::ranges::find_if(
+      group.graph.nodes, [](const Node& node) { return Has(node, graph::kWindow); });
+  CHECK(it != group.graph.nodes.end(), "a window group without a window");
+  return *it;
+}
+
+// Dims in the order of the output's memory, outermost first.
+std::vector<int64_t> IterationOrder(const Tensor& y) {
+  std::vector<int64_t> order(y.dims.size());
+  for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
+  std::ranges::stable_sort(order,
+                           [&](int64_t a, int64_t b) { return y.strides[a] > y.strides[b]; });
+  return order;
+}
+
+// How many channels (or images) a thread may make, those along the output's innermost dim.
+int LanesOf(const Group& group, int64_t dim) {
+  const graph::Graph& g = group.graph;
+  const int64_t rank = g[WindowOf(group).outputs[0]].rank();
+  std::vector<TensorId> ids = MemoryInputs(g);
+  std::ranges::copy(graph::Outputs(g), std::back_inserter(ids));
+  const bool plain =
+      dim < 2 && std::ranges::all_of(g.nodes, [](const Node& node) {
+        return node.op == GraphOp::kMap || Has(node, graph::kWindow);
+      }) && std::ranges::all_of(ids, [&](TensorId id) { return g[id].rank() == rank; });
+  return plain ? WidestVector(g, ids, dim) : 1;
+}
+
+// The window at `index` and what follows it, stored.
+void EmitPlace(KernelBuilder& b, Block& out, const Group& group, const Index& place, int64_t dim,
+               int lanes) {
+  const Node& node = WindowOf(group);
+  const Index index = BroadcastIndex(b, group.graph[node.outputs[0]], place);
+  const std::vector<TensorId> outputs = graph::Outputs(group.graph);
+  WindowTaps taps(b, node, dim, lanes);
+  taps.Emit(out, index);
+  const auto bind = [&](ValueScope& values, const Index& at, const Expr& lane) {
+    values.Bind(node.outputs[0], at, taps.Result(lane));
+    if (taps.has_index()) values.Bind(node.outputs[1], at, taps.FoundIndex(lane));
+  };
+  if (lanes == 1) {
+    ValueScope values(b, out);
+    bind(values, index, b.Idx(0));
+    for (TensorId y : outputs) {
+      const Expr value = tile::Cast(group.graph[y].dtype, values.Value(y, index));
+      out.push_back({tile::Store{b.Pointer(y), b.Offset(y, index), value}});
+    }
+    return;
+  }
+  std::vector<TensorId> after = MemoryInputs(group.graph);
+  std::erase_if(after, [&](TensorId id) { return !taps.IsReadAfter(id); });
+  LaneLoop loop(b, out, after, index, dim, lanes);
+  bind(loop.values(), loop.index(), loop.lane());
+  StoreLanes(b, out, loop, outputs, index, dim, lanes);
+}
+
+Lowered LowerGpu(const Group& group, const Target& target, std::span<const int> knobs) {
+  const int threads = knobs[kThreads];
+  const TensorId lead = WindowOf(group).outputs[0];
+  const Tensor& y = group.graph[lead];
+  const std::vector<int64_t> order = IterationOrder(group.graph[graph::Outputs(group.graph)[0]]);
+  const int64_t inner = order.back();
+  int lanes = LanesOf(group, inner);
+  if (knobs[kVector] != 0) lanes = std::min(lanes, knobs[kVector]);
+
+  Lowered lowered;
+  KernelBuilder b(group, target, fmt::format("window, {} lanes, threads={}", lanes, threads));
+  const int64_t total = NumElements(y.dims) / lanes;
+  const Expr count = b.Arg("count", total);
+  b.Name("i");
+  Index extents;
+  Dims values;
+  for (int64_t d : order) {
+    const bool vectors = d == inner && lanes > 1;
+    values.push_back(vectors ? y.dims[d] / lanes : y.dims[d]);
+    extents.push_back(vectors ? b.Arg("vectors_n", values.back()) : b.Extent(lead, d));
+  }
+  Block guarded;
+  const Index split =
+      b.Unravel(guarded, tile::Var("i", b.index_type()), extents, values, "i");
+  Index index(order.size());
+  for (size_t k = 0; k < order.size(); ++k) index[order[k]] = split[k];
+  if (lanes > 1) index[inner] = b.Let(guarded, "lane0", index[inner] * b.Idx(lanes));
+  EmitPlace(b, guarded, group, index, inner, lanes);
+  Block in_thread;
+  in_thread.push_back({tile::Let{"i", ThreadLinear(b.index_type(), threads)}});
+  in_thread.push_back(
+      {tile::If{tile::Lt(tile::Var("i", b.index_type()), count), std::move(guarded), {}}});
+  Block body =
+      BlockAndThread(b.index_type(), CeilDivExpr(count, threads), threads, std::move(in_thread));
+  b.Finish(std::move(body), {CeilDiv(total, threads), 1, 1}, threads, lowered);
+  return lowered;
+}
+
+// Block bx is one chunk of the innermost dim at one place of the outer dims.
+Lowered LowerCpu(const Group& group, const Target& target) {
+  Lowered lowered;
+  KernelBuilder b(group, target, "window, element by element");
+  const TensorId lead = WindowOf(group).outputs[0];
+  const Tensor& y = group.graph[lead];
+  const std::vector<int64_t> order = IterationOrder(group.graph[graph::Outputs(group.graph)[0]]);
+  const int64_t inner = order.back();
+  const int64_t chunks = CeilDiv(y.dims[inner], kCpuChunk);
+  const int64_t blocks = y.dims[inner] == 0 ? 0 : NumElements(y.dims) / y.dims[inner] * chunks;
+  Block body;
+  Index extents;
+  Dims values;
+  for (int64_t d : order) {
+    extents.push_back(d == inner ? b.Arg("chunks", chunks) : b.Extent(lead, d));
+    values.push_back(d == inner ? chunks : y.dims[d]);
+  }
+  b.Name("bx");
+  const Index split = b.Unravel(body, tile::Var("bx", b.index_type()), extents, values, "i");
+  Index index(order.size());
+  for (size_t k = 0; k < order.size(); ++k) index[order[k]] = split[k];
+  const Expr start = b.Let(body, "chunk0", index[inner] * b.Idx(kCpuChunk));
+  const Expr length = tile::Op(ScalarOp::kMin, {b.Extent(lead, inner) - start, b.Idx(kCpuChunk)});
+  const std::string element = b.Name("e");
+  Block loop;
+  index[inner] = b.Let(loop, "i_inner", start + tile::Var(element, b.index_type()));
+  EmitPlace(b, loop, group, index, inner, 1);
+  body.push_back({tile::For{element, b.index_type(), length, Bind::kSerial, std::move(loop)}});
+  Block blocked;
+  blocked.push_back(
+      {tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), Bind::kBlockX, std::move(body)}});
+  b.Finish(std::move(blocked), {blocks, 1, 1}, 1, lowered);
+  return lowered;
+}
+
+Status Supports(const Group& group, const Target&) {
+  if (group.kind == GroupKind::kWindow) return {};
+  return Status::Error(Code::kUnsupportedGraphPattern, "the group has no window as its anchor");
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  return target.is_cuda() ? LowerGpu(group, target, knobs) : LowerCpu(group, target);
+}
+
+double Cost(const Group& group, const Target&, std::span<const int>) {
+  constexpr double kBytesPerSecond = 3.5e12, kLaunchSeconds = 2e-6;
+  return kLaunchSeconds + static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+
+}  // namespace
+
+const Engine kWindowEngine = {.name = "window",
+                              .version = 1,
+                              .knobs = kKnobs,
+                              .notes = {.numerical = {}, .behavioral = kBehavior},
+                              .supports = Supports,
+                              .cost = Cost,
+                              .lower = Lower};
+
+}  // namespace kiln::compiler
