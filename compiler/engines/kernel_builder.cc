@@ -412,6 +412,7 @@ Expr ValueScope::ConcatValue(const Node& node, const Index& index) {
   std::vector<TensorId> parts;
   for (TensorId id : node.inputs)
     if (NumElements(b_.graph()[id].dims) != 0) parts.push_back(id);
+  if (parts.empty()) return Literal(ArithmeticType(y.dtype), 0);  // of no elements: never stored
   Expr begin = b_.Idx(0), value;
   for (size_t p = 0; p < parts.size(); ++p) {
     const Expr extent = b_.Extent(parts[p], axis);

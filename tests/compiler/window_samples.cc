@@ -1,6 +1,7 @@
 // Samples of resampling: every mode with every padding, both directions, in layouts that vectors
 // fit and others.
 #include "ir/base/check.h"
+#include "ir/graph/builder.h"
 #include "tests/compiler/sample_graphs.h"
 
 namespace kiln::compiler {
@@ -53,7 +54,7 @@ const Problem kProblems[] = {
 SampleGraph SampleOf(const std::string& name, const std::string& body) {
   Result<graph::Graph> parsed = graph::Parse(fmt::format("graph g {{\n{}}}\n", body));
   CHECK(parsed.ok(), "{}: {}\n{}", name, parsed.status().message(), body);
-  const Status verified = graph::Verify(*parsed);
+  const Status verified = graph::Legalize(*parsed);
   CHECK(verified.ok(), "{}: {}", name, verified.message());
   return {.name = name, .graph = *std::move(parsed)};
 }
