@@ -53,8 +53,8 @@ Status CheckExtents(const ResampleDesc& resample, const TensorDesc& x, const Ten
   }
   Dims dims(x.dims.begin(), x.dims.end());
   const graph::ResampleAttrs attrs = resample.Attrs(1, 0);
-  const bool pools = attrs.mode != graph::ResampleMode::kNearest &&
-                     attrs.mode != graph::ResampleMode::kBilinear;
+  const bool pools =
+      attrs.mode != graph::ResampleMode::kNearest && attrs.mode != graph::ResampleMode::kBilinear;
   const Dims want = graph::ResampleOutputDims(attrs, dims);
   for (size_t d = 0; d < (pools ? want.size() : 2); ++d) {
     if (want[d] == y.dims[d]) continue;

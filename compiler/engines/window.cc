@@ -34,8 +34,8 @@ enum { kThreads, kVector };
 constexpr int64_t kCpuChunk = 4096;  // elements of the innermost dim that one CPU task makes
 
 const Node& WindowOf(const Group& group) {
-  const auto it = std::ranges::find_if(
-      group.graph.nodes, [](const Node& node) { return Has(node, graph::kWindow); });
+  const auto it = std::ranges::find_if(group.graph.nodes,
+                                       [](const Node& node) { return Has(node, graph::kWindow); });
   CHECK(it != group.graph.nodes.end(), "a window group without a window");
   return *it;
 }
@@ -56,9 +56,11 @@ int LanesOf(const Group& group, int64_t dim) {
   std::vector<TensorId> ids = MemoryInputs(g);
   std::ranges::copy(graph::Outputs(g), std::back_inserter(ids));
   const bool plain =
-      dim < 2 && std::ranges::all_of(g.nodes, [](const Node& node) {
-        return node.op == GraphOp::kMap || Has(node, graph::kWindow);
-      }) && std::ranges::all_of(ids, [&](TensorId id) { return g[id].rank() == rank; });
+      dim < 2 &&
+      std::ranges::all_of(
+          g.nodes,
+          [](const Node& node) { return node.op == GraphOp::kMap || Has(node, graph::kWindow); }) &&
+      std::ranges::all_of(ids, [&](TensorId id) { return g[id].rank() == rank; });
   return plain ? WidestVector(g, ids, dim) : 1;
 }
 
@@ -112,8 +114,7 @@ Lowered LowerGpu(const Group& group, const Target& target, std::span<const int> 
     extents.push_back(vectors ? b.Arg("vectors_n", values.back()) : b.Extent(lead, d));
   }
   Block guarded;
-  const Index split =
-      b.Unravel(guarded, tile::Var("i", b.index_type()), extents, values, "i");
+  const Index split = b.Unravel(guarded, tile::Var("i", b.index_type()), extents, values, "i");
   Index index(order.size());
   for (size_t k = 0; k < order.size(); ++k) index[order[k]] = split[k];
   if (lanes > 1) index[inner] = b.Let(guarded, "lane0", index[inner] * b.Idx(lanes));

@@ -63,8 +63,7 @@ WindowTaps::Place WindowTaps::PlaceOf(Block& out, size_t axis, const Expr& p) {
   const Expr scaled = Coordinate(p) * Long(a.step, "stride");
   Expr position = a.offset < 0 ? scaled - Long(-a.offset, "pad") : scaled + Long(a.offset, "pad");
   position = b_.Let(out, "at", position);
-  if (a.unit == 1)
-    return {AsIndex(position), tile::Float(1, compute_), tile::Float(0, compute_)};
+  if (a.unit == 1) return {AsIndex(position), tile::Float(1, compute_), tile::Float(0, compute_)};
   const Expr unit = b_.Let(out, "unit", Long(a.unit, "unit"));
   const Expr zero = tile::Int(0, coordinate_), one = tile::Int(1, coordinate_);
   const Expr below = zero - (unit - one - position) / unit;
@@ -165,8 +164,7 @@ void WindowTaps::Emit(Block& out, const Index& index) {
     places_[s].base = b_.Let(out, "start", places_[s].base);
     inside = inside * Inside(s, places_[s].base);
   }
-  if (excludes())
-    divisor_ = b_.Let(out, "taps", tile::Cast(compute_, Max(inside, b_.Idx(1))));
+  if (excludes()) divisor_ = b_.Let(out, "taps", tile::Cast(compute_, Max(inside, b_.Idx(1))));
   Forward(out, index, 0, {});
 }
 
@@ -193,9 +191,9 @@ void WindowTaps::Forward(Block& out, const Index& index, size_t s, std::vector<T
   const std::string name = b_.Name("t");
   Block body;
   emit(body, tile::Var(name, b_.index_type()));
-  out.push_back({tile::For{name, b_.index_type(), b_.Idx(axis.taps),
-                           axis.taps <= kUnrolledTaps ? Bind::kUnroll : Bind::kSerial,
-                           std::move(body)}});
+  out.push_back(
+      {tile::For{name, b_.index_type(), b_.Idx(axis.taps),
+                 axis.taps <= kUnrolledTaps ? Bind::kUnroll : Bind::kSerial, std::move(body)}});
 }
 
 void WindowTaps::Add(Block& out, const Expr& lane, const Expr& value) {
@@ -248,11 +246,10 @@ void WindowTaps::TakeMaximum(Block& out, const Expr& lane, const Expr& value, co
   const auto is_nan = [](const Expr& e) { return tile::Op(ScalarOp::kNe, {e, e}); };
   const Expr old = b_.Let(out, "best", best), found = tile::Load(found_, DType::kI32, lane);
   // Above what was found, or the first at all, -inf as it may be.
-  Expr taken = tile::Op(
-      ScalarOp::kOr, {tile::Op(ScalarOp::kGt, {value, old}),
-                      tile::And(tile::Lt(found, tile::Int(0, DType::kI32)), Eq(value, value))});
-  if (propagate)
-    taken = tile::Op(ScalarOp::kOr, {taken, tile::And(is_nan(value), Eq(old, old))});
+  Expr taken = tile::Op(ScalarOp::kOr,
+                        {tile::Op(ScalarOp::kGt, {value, old}),
+                         tile::And(tile::Lt(found, tile::Int(0, DType::kI32)), Eq(value, value))});
+  if (propagate) taken = tile::Op(ScalarOp::kOr, {taken, tile::And(is_nan(value), Eq(old, old))});
   taken = b_.Let(out, "taken", Both(inside, taken));
   out.push_back({tile::Store{acc_, lane, tile::Select(taken, value, old)}});
   out.push_back({tile::Store{found_, lane, tile::Select(taken, number, found)}});
@@ -267,8 +264,8 @@ void WindowTaps::Backward(Block& out, const Index& index, size_t s, std::vector<
   const Expr zero = tile::Int(0, coordinate_), one = tile::Int(1, coordinate_);
   // The first p with base(p) >= bound.
   const auto first_from = [&](const Expr& bound) {
-    const Expr n = a.offset < 0 ? bound * unit + Long(-a.offset, "pad")
-                                : bound * unit - Long(a.offset, "pad");
+    const Expr n =
+        a.offset < 0 ? bound * unit + Long(-a.offset, "pad") : bound * unit - Long(a.offset, "pad");
     return (Max(n, zero) + (step - one)) / step;
   };
   Expr begin = first_from(Coordinate(h) - tile::Int(a.taps - 1, coordinate_));

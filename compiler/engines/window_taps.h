@@ -32,7 +32,7 @@ class WindowTaps {
   bool IsReadAfter(graph::TensorId leaf) const;
 
  private:
-  struct Tap {  // along one axis
+  struct Tap {          // along one axis
     tile::Expr source;  // the element that is read, of x or of dy
     tile::Expr number;  // in the window
     tile::Expr weight;  // null for 1

@@ -85,8 +85,8 @@ Status VerifyGeometry(const Node& node, const Tensor& x, const Tensor& y) {
                          Text(a.mode), Info(x.dtype).text, Info(node.compute).text);
   }
   if (IsPooling(a.mode)) {
-    RETURN_IF_ERROR(
-        ExpectDims(y, ResampleOutputDims(a, x.dims), fmt::format("{} of {}", Text(a.mode), Shape(x))));
+    RETURN_IF_ERROR(ExpectDims(y, ResampleOutputDims(a, x.dims),
+                               fmt::format("{} of {}", Text(a.mode), Shape(x))));
   } else {
     // The extents say how far the samples go; taps beyond x are padding.
     if (a.padding == PaddingMode::kNegInf)
@@ -274,8 +274,8 @@ void EvalResampleFwd(const EvalArgs& args) {
       else
         sum += weight * v;
     });
-    double result = a.alpha *
-                    (a.mode == ResampleMode::kMax ? max.value : sum / Divisor(a.mode, taps, inside));
+    double result =
+        a.alpha * (a.mode == ResampleMode::kMax ? max.value : sum / Divisor(a.mode, taps, inside));
     if (a.beta != 0) result += a.beta * (*args.inputs[1])[i];
     (*args.outputs[0])[i] = result;
     if (has_index) (*args.outputs[1])[i] = static_cast<double>(std::max<int64_t>(max.tap, 0));
@@ -319,9 +319,7 @@ void EvalResampleBwd(const EvalArgs& args) {
   const auto axes = ResampleAxes(a, dx, dy);
   const Dims packed = PackedStrides(dx);
   const PaddingTap padding = PaddingTapOf(a);
-  const auto values = [&](size_t i) {
-    return i < args.inputs.size() ? args.inputs[i] : nullptr;
-  };
+  const auto values = [&](size_t i) { return i < args.inputs.size() ? args.inputs[i] : nullptr; };
   std::vector<double>& result = *args.outputs[0];
   std::ranges::fill(result, 0);
   ForEachPlace(axes, dy, packed, [&](size_t i, const Dims& place, int64_t row) {

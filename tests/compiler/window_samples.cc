@@ -12,15 +12,14 @@ struct Layout {
   Dims (*strides)(const Dims& dims);
 };
 
-constexpr Layout kLayouts[] = {
-    {"rows", [](const Dims& dims) { return PackedStrides(dims); }},
-    {"channels", [](const Dims& dims) {  // innermost
-       Dims order = PackedStrides(dims);
-       for (int64_t& stride : order) stride *= dims[1];
-       order[0] = NumElements(dims) / dims[0];
-       order[1] = 1;
-       return order;
-     }}};
+constexpr Layout kLayouts[] = {{"rows", [](const Dims& dims) { return PackedStrides(dims); }},
+                               {"channels", [](const Dims& dims) {  // innermost
+                                  Dims order = PackedStrides(dims);
+                                  for (int64_t& stride : order) stride *= dims[1];
+                                  order[0] = NumElements(dims) / dims[0];
+                                  order[1] = 1;
+                                  return order;
+                                }}};
 
 std::string TensorText(const char* name, const char* dtype, const Dims& dims,
                        const Layout& layout) {
@@ -40,11 +39,29 @@ const Problem kProblems[] = {
     {"maxpool", "zero_pad", {1, 4, 5, 6}, {1, 4, 4, 7}, {2, 2}, {2, 1}, {2, 1}, {1, 1}},
     {"maxpool", "edge_val_pad", {1, 4, 4, 4}, {1, 4, 6, 6}, {3, 3}, {1, 1}, {2, 2}, {1, 1}},
     {"maxpool", "neg_inf_pad", {2, 3, 11}, {2, 3, 1}, {4}, {13}, {0}, {1}},
-    {"avgpool_include_padding", "zero_pad", {1, 8, 3, 4, 5}, {1, 8, 2, 2, 3}, {2, 2, 2}, {2, 2, 2},
-     {1, 0, 1}, {1, 1, 1}},
-    {"avgpool_include_padding", "edge_val_pad", {1, 4, 5, 5}, {1, 4, 3, 3}, {3, 3}, {2, 2}, {1, 1},
+    {"avgpool_include_padding",
+     "zero_pad",
+     {1, 8, 3, 4, 5},
+     {1, 8, 2, 2, 3},
+     {2, 2, 2},
+     {2, 2, 2},
+     {1, 0, 1},
+     {1, 1, 1}},
+    {"avgpool_include_padding",
+     "edge_val_pad",
+     {1, 4, 5, 5},
+     {1, 4, 3, 3},
+     {3, 3},
+     {2, 2},
+     {1, 1},
      {1, 1}},
-    {"avgpool_exclude_padding", "zero_pad", {2, 8, 7, 9}, {2, 8, 5, 6}, {3, 3}, {2, 2}, {2, 2},
+    {"avgpool_exclude_padding",
+     "zero_pad",
+     {2, 8, 7, 9},
+     {2, 8, 5, 6},
+     {3, 3},
+     {2, 2},
+     {2, 2},
      {1, 1}},
     {"bilinear", "edge_val_pad", {1, 8, 5, 4}, {1, 8, 10, 8}, {4, 4}, {1, 1}, {1, 1}, {2, 2}},
     {"bilinear", "zero_pad", {1, 3, 5, 4}, {1, 3, 9, 5}, {6, 6}, {2, 2}, {2, 1}, {3, 3}},
@@ -78,18 +95,17 @@ std::vector<SampleGraph> WindowSamples() {
                         i = is_max ? TensorText("i", "i8", p.y, layout) : "",
                         dy = TensorText("dy", "f16", p.y, layout),
                         dx = TensorText("dx", "f16", p.x, layout);
-      samples.push_back(SampleOf(
-          name, fmt::format("{}{}{}  %y{} = resample_fwd(%x) {}", x, y, i, is_max ? ", %i" : "",
-                            attrs)));
-      samples.push_back(SampleOf(
-          name + "_plain", fmt::format("{}{}  %y = resample_fwd(%x) {}", x, y, attrs)));
-      samples.push_back(SampleOf(
-          name + "_fused",
-          fmt::format("{}{}{}  tensor %r f32 virtual\n  tensor %p f32 virtual\n"
-                      "  %r = pointwise(%x) compute=f32 mode=relu_fwd\n"
-                      "  %p{} = resample_fwd(%r) {}"
-                      "  %y = pointwise(%p) compute=f32 mode=neg\n",
-                      x, y, i, is_max ? ", %i" : "", attrs)));
+      samples.push_back(SampleOf(name, fmt::format("{}{}{}  %y{} = resample_fwd(%x) {}", x, y, i,
+                                                   is_max ? ", %i" : "", attrs)));
+      samples.push_back(
+          SampleOf(name + "_plain", fmt::format("{}{}  %y = resample_fwd(%x) {}", x, y, attrs)));
+      samples.push_back(
+          SampleOf(name + "_fused",
+                   fmt::format("{}{}{}  tensor %r f32 virtual\n  tensor %p f32 [{}] virtual\n"
+                               "  %r = pointwise(%x) compute=f32 mode=relu_fwd\n"
+                               "  %p{} = resample_fwd(%r) {}"
+                               "  %y = pointwise(%p) compute=f32 mode=neg\n",
+                               x, y, i, fmt::join(p.y, ","), is_max ? ", %i" : "", attrs)));
       samples.push_back(SampleOf(
           name + "_bwd", fmt::format("{}{}{}  %dx = resample_bwd(%dy{}) {}", is_max ? x : "", dy,
                                      dx, is_max ? ", _, %x" : "", attrs)));

@@ -36,8 +36,7 @@ std::vector<Step> StepsOf(const Window& w, size_t s, int64_t p) {
     };
     if (w.mode == Window::Mode::kNearest) return {{floor(twice + unit), 1}};
     const int64_t left = floor(twice);
-    const double part =
-        static_cast<double>(twice - left * whole) / static_cast<double>(whole);
+    const double part = static_cast<double>(twice - left * whole) / static_cast<double>(whole);
     return {{left, 1 - part}, {left + 1, part}};
   }
   std::vector<Step> steps;
@@ -58,10 +57,10 @@ std::vector<Tap> TapsOf(const Window& w, const Dims& x, const Dims& place) {
         if (w.padding == Window::Padding::kEdge && w.mode != Window::Mode::kAvgExclude)
           element = std::clamp<int64_t>(element, 0, extent - 1);
         const bool outside = tap.at < 0 || element < 0 || element >= extent;
-        longer.push_back({outside ? -1 : tap.at * extent + element, tap.weight * steps[t].weight,
-                          w.padding == Window::Padding::kNegInf ? -kInf : 0,
-                          tap.number * static_cast<int64_t>(steps.size()) +
-                              static_cast<int64_t>(t)});
+        longer.push_back(
+            {outside ? -1 : tap.at * extent + element, tap.weight * steps[t].weight,
+             w.padding == Window::Padding::kNegInf ? -kInf : 0,
+             tap.number * static_cast<int64_t>(steps.size()) + static_cast<int64_t>(t)});
       }
     }
     taps = std::move(longer);
@@ -74,7 +73,8 @@ const Tap* Largest(const Window& w, const std::vector<Tap>& taps, const Dense& x
   const Tap* best = nullptr;
   for (const Tap& tap : taps) {
     if (tap.at < 0 && w.padding == Window::Padding::kNegInf) continue;
-    const Value v = tap.at < 0 ? Value{.v = tap.pad, .e = 0} : x.values[static_cast<size_t>(tap.at)];
+    const Value v =
+        tap.at < 0 ? Value{.v = tap.pad, .e = 0} : x.values[static_cast<size_t>(tap.at)];
     if (std::isnan(v.v)) {
       if (!w.propagate_nan) continue;
       value = v;
@@ -119,8 +119,7 @@ WindowResult WindowForward(const Window& w, const Dense& x, const Dims& y, DType
       const Tap* best = Largest(w, taps, x, value);
       // Of values that may be off, another may be the maximum as well.
       for (const Tap& tap : taps)
-        if (tap.at >= 0)
-          value.e = std::max(value.e, x.values[static_cast<size_t>(tap.at)].e);
+        if (tap.at >= 0) value.e = std::max(value.e, x.values[static_cast<size_t>(tap.at)].e);
       result.y.values.push_back(value);
       result.index.values.push_back(
           {.v = best == nullptr ? 0 : static_cast<double>(best->number), .e = 0});
