@@ -92,6 +92,14 @@ bool IsLegal<cudnnPaddingMode_t>(int v) {
   return InRange(v, 0, CUDNN_EDGE_VAL_PAD);
 }
 template <>
+bool IsLegal<cudnnBackendNormMode_t>(int v) {
+  return InRange(v, 0, CUDNN_ADA_LAYER_NORM);
+}
+template <>
+bool IsLegal<cudnnBackendNormFwdPhase_t>(int v) {
+  return InRange(v, 0, CUDNN_NORM_FWD_TRAINING);
+}
+template <>
 bool IsLegal<cudnnBackendTensorReordering_t>(int v) {
   return InRange(v, 0, CUDNN_TENSOR_REORDERING_F8_128x4);
 }

@@ -80,6 +80,10 @@ struct WireOf<cudnnResampleMode_t> : Wire<CUDNN_TYPE_RESAMPLE_MODE> {};
 template <>
 struct WireOf<cudnnPaddingMode_t> : Wire<CUDNN_TYPE_PADDING_MODE> {};
 template <>
+struct WireOf<cudnnBackendNormMode_t> : Wire<CUDNN_TYPE_NORM_MODE> {};
+template <>
+struct WireOf<cudnnBackendNormFwdPhase_t> : Wire<CUDNN_TYPE_NORM_FWD_PHASE> {};
+template <>
 struct WireOf<cudnnBackendTensorReordering_t> : Wire<CUDNN_TYPE_TENSOR_REORDERING_MODE> {};
 
 // ---- single elements, by wire type

@@ -5,6 +5,7 @@
 #include "api/backend/descriptor.h"
 #include "api/backend/execution_plan.h"
 #include "api/backend/matmul.h"
+#include "api/backend/norm.h"
 #include "api/backend/pointwise.h"
 #include "api/backend/reduction.h"
 #include "api/backend/resample.h"
@@ -39,10 +40,13 @@ std::span<const Kind> AllKinds() {
       KindOf<BnFinalizeDesc>(),
       KindOf<ReductionDesc>(),
       KindOf<OperationReductionDesc>(),
+      KindOf<BnBwdWeightsDesc>(),
       KindOf<ResampleDesc>(),
       KindOf<ResampleFwdDesc>(),
       KindOf<ResampleBwdDesc>(),
       KindOf<ConcatDesc>(),
+      KindOf<NormForwardDesc>(),
+      KindOf<NormBackwardDesc>(),
       KindOf<ReshapeDesc>(),
       KindOf<KernelCacheDesc>(),
       KindOf<DevicePropDesc>(),

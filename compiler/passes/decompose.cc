@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/passes/decompose_parts.h"
 #include "compiler/passes/pointwise_recipes.h"
 #include "compiler/passes/primitive_writer.h"
 #include "ir/base/check.h"
@@ -18,22 +19,6 @@ using graph::kAbsent;
 using graph::Node;
 using graph::ReductionMode;
 using graph::TensorId;
-
-// Arithmetic of a node happens in f32 where its compute type is narrower.
-DType Widened(DType compute) {
-  switch (compute) {
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kE4M3:
-    case DType::kE5M2:
-      return DType::kF32;
-    case DType::kI8:
-    case DType::kU8:
-      return DType::kI32;
-    default:
-      return compute;
-  }
-}
 
 // Comparisons, logic and selection may be declared with compute type bool; their operands are then
 // compared in the widest type among them.
@@ -56,6 +41,10 @@ void DecomposePointwise(Graph& g, const Node& node) {
   const DType compute = node.compute == DType::kBool ? OperandType(g, node) : Widened(node.compute);
   PrimitiveWriter w(g, compute, g[y].name);
   std::vector<TensorId> in = node.inputs;
+  for (TensorId& id : in) {
+    if (id != kAbsent && g[id].dtype == DType::kBool && !graph::TakesBool(attrs.mode))
+      id = w.Cast(id, compute);
+  }
   const double alphas[] = {attrs.alpha1, attrs.alpha2};
   for (size_t i = 0; i < std::min<size_t>(in.size(), 2); ++i)
     if (alphas[i] != 1) in[i] = w.Mul(in[i], w.Number(alphas[i]));
@@ -281,6 +270,23 @@ Dims MemoryOrder(const graph::Tensor& t) {
 
 bool IsIdentity(const Dims& permutation) { return std::ranges::is_sorted(permutation); }
 
+}  // namespace
+
+DType Widened(DType compute) {
+  switch (compute) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kE4M3:
+    case DType::kE5M2:
+      return DType::kF32;
+    case DType::kI8:
+    case DType::kU8:
+      return DType::kI32;
+    default:
+      return compute;
+  }
+}
+
 // A reshape that keeps the memory is a transpose to memory order, a row-major reshape, and a
 // transpose back. From here on every reshape keeps the row-major order of elements, whatever
 // strides its tensors get.
@@ -327,8 +333,6 @@ void DecomposeReshape(Graph& g, Node node) {
              .name = ""});
 }
 
-}  // namespace
-
 Result<bool> Decompose(Module& module, const PassContext&) {
   Graph& g = module.graph;
   std::vector<Node> nodes = std::exchange(g.nodes, {});
@@ -348,6 +352,15 @@ Result<bool> Decompose(Module& module, const PassContext&) {
         break;
       case GraphOp::kBnFinalize:
         DecomposeBnFinalize(g, node);
+        break;
+      case GraphOp::kBnBwdWeights:
+        DecomposeBnBwdWeights(g, node);
+        break;
+      case GraphOp::kNormForward:
+        DecomposeNormForward(g, node);
+        break;
+      case GraphOp::kNormBackward:
+        DecomposeNormBackward(g, node);
         break;
       case GraphOp::kConvFprop:
       case GraphOp::kConvDgrad:

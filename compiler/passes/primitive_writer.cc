@@ -72,6 +72,17 @@ TensorId PrimitiveWriter::Reduce(graph::Combine combine, TensorId x, Dims result
   return y;
 }
 
+TensorId PrimitiveWriter::Reshape(TensorId x, Dims dims) {
+  const TensorId y = Virtual("view", graph_[x].dtype, std::move(dims));
+  graph_.AddNode({.op = GraphOp::kReshape,
+                  .inputs = {x},
+                  .outputs = {y},
+                  .compute = compute_,
+                  .attrs = graph::ReshapeAttrs{},
+                  .name = ""});
+  return y;
+}
+
 TensorId PrimitiveWriter::Iota(int64_t axis, Dims dims) {
   const TensorId y = Virtual("iota", DType::kI32, std::move(dims));
   graph_.AddNode({.op = GraphOp::kIota,

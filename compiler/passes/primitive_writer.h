@@ -29,6 +29,8 @@ class PrimitiveWriter {
   graph::TensorId Cast(graph::TensorId x, DType type);
   // By value, as below: a reference into the graph would not survive the nodes that are added.
   graph::TensorId Reduce(graph::Combine combine, graph::TensorId x, Dims result_dims);
+  // The same row-major order of elements; x must be dense and row-major, as this writer's are.
+  graph::TensorId Reshape(graph::TensorId x, Dims dims);
   graph::TensorId Iota(int64_t axis, Dims dims);
 
   graph::TensorId Add(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kAdd, {a, b}); }

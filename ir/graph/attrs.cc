@@ -27,6 +27,9 @@ constexpr const char* kResampleModes[] = {"nearest", "bilinear", "avgpool_includ
                                           "maxpool", "avgpool_exclude_padding"};
 constexpr const char* kPaddingModes[] = {"zero_pad", "neg_inf_pad", "edge_val_pad"};
 
+// In the order of cudnnBackendNormMode_t.
+constexpr const char* kNormModes[] = {"layer", "instance", "batch", "group", "rms", "ada_layer"};
+
 struct CombineInfo {
   const char* text;
   ScalarOp scalar;
@@ -78,6 +81,12 @@ const char* Text(PaddingMode mode) { return kPaddingModes[static_cast<size_t>(mo
 
 std::optional<PaddingMode> PaddingModeFromText(std::string_view text) {
   return FindRow<PaddingMode>(kPaddingModes, [&](const char* row) { return row == text; });
+}
+
+const char* Text(NormMode mode) { return kNormModes[static_cast<size_t>(mode)]; }
+
+std::optional<NormMode> NormModeFromText(std::string_view text) {
+  return FindRow<NormMode>(kNormModes, [&](const char* row) { return row == text; });
 }
 
 const char* Text(Combine combine) { return kCombines[static_cast<size_t>(combine)].text; }

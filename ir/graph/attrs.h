@@ -61,6 +61,11 @@ enum class PaddingMode : int32_t { kZero, kNegInf, kEdge };
 const char* Text(PaddingMode mode);
 std::optional<PaddingMode> PaddingModeFromText(std::string_view text);
 
+// In the order of cudnnBackendNormMode_t, whose values these are.
+enum class NormMode : int32_t { kLayer, kInstance, kBatch, kGroup, kRms, kAdaLayer };
+const char* Text(NormMode mode);
+std::optional<NormMode> NormModeFromText(std::string_view text);
+
 // The associative combiners that `reduce` nodes have.
 enum class Combine : int32_t { kAdd, kMul, kMin, kMax };
 const char* Text(Combine combine);
@@ -118,6 +123,30 @@ struct BnFinalizeAttrs {
   static constexpr auto Fields() {
     return std::tuple{Field("inference", &BnFinalizeAttrs::inference)};
   }
+};
+
+// Weight gradients of a batch norm, and its data gradient as a linear function of dy and x: see
+// ops_norm.cc; operands in norm.h.
+struct BnBwdWeightsAttrs {
+  static constexpr auto Fields() { return std::tuple{}; }
+};
+
+// y = (x - mean) * inv_variance * scale + bias; the mode says over which dims the statistics run
+// (norm.h). In training they are results; in inference they are operands where they are given, else
+// x's own. Reference: OPERATION_NORM_FORWARD.
+struct NormForwardAttrs {
+  NormMode mode{};
+  bool inference = false;  // CUDNN_NORM_FWD_INFERENCE
+  static constexpr auto Fields() {
+    return std::tuple{Field("mode", &NormForwardAttrs::mode),
+                      Field("inference", &NormForwardAttrs::inference)};
+  }
+};
+
+// Gradients of the training phase.
+struct NormBackwardAttrs {
+  NormMode mode{};
+  static constexpr auto Fields() { return std::tuple{Field("mode", &NormBackwardAttrs::mode)}; }
 };
 
 // Geometry over the spatial dims. x[N,C,spatial…], w[K,C/groups,filter…], y[N,K,out…]; groups
@@ -225,8 +254,10 @@ struct ResampleAttrs {
   }
 };
 
-using Attrs = std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs,
-                           ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs,
-                           TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs>;
+using Attrs =
+    std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs, BnBwdWeightsAttrs,
+                 NormForwardAttrs, NormBackwardAttrs, ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs,
+                 ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, ConcatAttrs,
+                 ResampleAttrs>;
 
 }  // namespace kiln::graph

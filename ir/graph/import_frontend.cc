@@ -97,6 +97,27 @@ Status ReadMatmul(const JsonRef& json, Attrs& attrs) {
   return {};
 }
 
+template <NormMode mode>
+Status ReadNormForward(const JsonRef& json, Attrs& attrs) {
+  auto& a = std::get<NormForwardAttrs>(attrs);
+  a.mode = mode;
+  const JsonRef phase = json["forward_phase"];  // batch norm has a tag for each phase
+  a.inference = !phase.is_null() && phase.value() == "INFERENCE";
+  return phase.Expect(phase.is_null() || a.inference || phase.value() == "TRAINING",
+                      "INFERENCE or TRAINING");
+}
+
+Status ReadBatchInference(const JsonRef&, Attrs& attrs) {
+  attrs = NormForwardAttrs{.mode = NormMode::kBatch, .inference = true};
+  return {};
+}
+
+template <NormMode mode>
+Status ReadNormBackward(const JsonRef&, Attrs& attrs) {
+  std::get<NormBackwardAttrs>(attrs).mode = mode;
+  return {};
+}
+
 Status ReadConcat(const JsonRef& json, Attrs& attrs) {
   ASSIGN_OR_RETURN(std::get<ConcatAttrs>(attrs).axis, json["axis"].Int());
   return {};
@@ -134,6 +155,23 @@ struct Tag {
   ReadAttrs read;
 };
 
+// The norms' ports are the same but for what a mode has not; Verify knows.
+Tag NormTag(std::string_view name, ReadAttrs read) {
+  return {name,
+          GraphOp::kNormForward,
+          {"X", "MEAN", "INV_VARIANCE", "SCALE", "BIAS", "EPSILON", "MOMENTUM", "PREV_RUNNING_MEAN",
+           "PREV_RUNNING_VAR"},
+          {"Y", "MEAN", "INV_VARIANCE", "NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR"},
+          read};
+}
+Tag NormGradientTag(std::string_view name, ReadAttrs read) {
+  return {name,
+          GraphOp::kNormBackward,
+          {"X", "DY", "MEAN", "INV_VARIANCE", "SCALE", "EPSILON"},
+          {"DX", "DSCALE", "DBIAS"},
+          read};
+}
+
 std::span<const Tag> Tags() {
   static const std::array kTags = {
       Tag{"CONV_FPROP", GraphOp::kConvFprop, {"X", "W"}, {"Y"}, ReadConv},
@@ -153,6 +191,22 @@ std::span<const Tag> Tags() {
            "MOMENTUM", "ACCUM_COUNT"},
           {"NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR", "MEAN", "INV_VARIANCE", "EQ_SCALE", "EQ_BIAS"},
           ReadNothing},
+      Tag{"DBN_WEIGHT",
+          GraphOp::kBnBwdWeights,
+          {"X", "DY", "MEAN", "INV_VARIANCE", "SCALE"},
+          {"DSCALE", "DBIAS", "EQ_SCALE_DY", "EQ_SCALE_X", "EQ_BIAS"},
+          ReadNothing},
+      NormTag("LAYER_NORM", ReadNormForward<NormMode::kLayer>),
+      NormTag("ADA_LAYER_NORM", ReadNormForward<NormMode::kAdaLayer>),
+      NormTag("INSTANCE_NORM", ReadNormForward<NormMode::kInstance>),
+      NormTag("RMS_NORM", ReadNormForward<NormMode::kRms>),
+      NormTag("BATCHNORM", ReadNormForward<NormMode::kBatch>),
+      NormTag("BATCHNORM_INFERENCE", ReadBatchInference),
+      NormGradientTag("LAYER_NORM_BPROP", ReadNormBackward<NormMode::kLayer>),
+      NormGradientTag("ADA_LAYER_NORM_BPROP", ReadNormBackward<NormMode::kAdaLayer>),
+      NormGradientTag("INSTANCE_NORM_BPROP", ReadNormBackward<NormMode::kInstance>),
+      NormGradientTag("RMS_NORM_BPROP", ReadNormBackward<NormMode::kRms>),
+      NormGradientTag("DBN", ReadNormBackward<NormMode::kBatch>),
       Tag{"RESHAPE", GraphOp::kReshape, {"X"}, {"Y"}, ReadNothing},
       Tag{"CONCATENATE", GraphOp::kConcat, {""}, {"Y"}, ReadConcat},
       Tag{"SLICE", GraphOp::kSlice, {"X"}, {"Y"}, ReadSlice},

@@ -12,6 +12,7 @@
 
 #include "ir/graph/builder.h"
 #include "ir/graph/import_json.h"
+#include "ir/graph/norm.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/text.h"
 
@@ -147,6 +148,37 @@ Status ReadResample(const JsonRef& operation, Node& node, std::string_view prefi
   return {};
 }
 
+
+Status ReadBnBwdWeights(const JsonRef& operation, Node& node) {
+  ASSIGN_OR_RETURN(node.compute,
+                   DTypeNamed(operation["OPERATION_BN_BWD_WEIGHTS_MATH_PREC"], "DATA_"));
+  return {};
+}
+
+// LAYER_NORM, … RMS_NORM, ADA_LAYER_NORM. Norms have no compute type; Importer::FinishNorm has it.
+Status ReadNormMode(const JsonRef& json, NormMode& mode) {
+  const auto find = [](std::string_view name) {
+    constexpr std::string_view kEnd = "_norm";
+    return NormModeFromText(name.substr(0, name.ends_with(kEnd) ? name.size() - kEnd.size() : 0));
+  };
+  return ReadMode(json, "", find, mode);
+}
+
+Status ReadNormForward(const JsonRef& operation, Node& node) {
+  auto& a = std::get<NormForwardAttrs>(node.attrs);
+  RETURN_IF_ERROR(ReadNormMode(operation["OPERATION_NORM_FWD_MODE"], a.mode));
+  ASSIGN_OR_RETURN(const std::string phase,
+                   ReadName(operation["OPERATION_NORM_FWD_PHASE"], "NORM_FWD_"));
+  a.inference = phase == "inference";
+  return operation["OPERATION_NORM_FWD_PHASE"].Expect(a.inference || phase == "training",
+                                                      "a known phase");
+}
+
+Status ReadNormBackward(const JsonRef& operation, Node& node) {
+  return ReadNormMode(operation["OPERATION_NORM_BWD_MODE"],
+                      std::get<NormBackwardAttrs>(node.attrs).mode);
+}
+
 Status ReadConcat(const JsonRef& operation, Node& node) {
   ASSIGN_OR_RETURN(std::get<ConcatAttrs>(node.attrs).axis,
                    operation["OPERATION_CONCAT_AXIS"].Int());
@@ -235,6 +267,29 @@ std::span<const Operation> Operations() {
           {"UPDATED_RUNNING_MEAN_DESC", "UPDATED_RUNNING_VAR_DESC", "SAVED_MEAN_DESC",
            "SAVED_INV_STD_DESC", "EQ_SCALE_DESC", "EQ_BIAS_DESC"},
           ReadBnFinalize},
+      Operation{
+          "BN_BWD_WEIGHTS",
+          GraphOp::kBnBwdWeights,
+          "OPERATION_BN_BWD_WEIGHTS_",
+          {"X_DESC", "DY_DESC", "MEAN_DESC", "INVSTD_DESC", "BN_SCALE_DESC"},
+          {"DBN_SCALE_DESC", "DBN_BIAS_DESC", "EQ_DY_SCALE_DESC", "EQ_X_SCALE_DESC", "EQ_BIAS"},
+          ReadBnBwdWeights},
+      // In inference MoveStatistics makes the statistics operands.
+      Operation{"NORM_FORWARD",
+                GraphOp::kNormForward,
+                "OPERATION_NORM_FWD_",
+                {"XDESC", "", "", "SCALE_DESC", "BIAS_DESC", "EPSILON_DESC", "EXP_AVG_FACTOR_DESC",
+                 "INPUT_RUNNING_MEAN_DESC", "INPUT_RUNNING_VAR_DESC", "PEER_STAT_DESCS"},
+                {"YDESC", "MEAN_DESC", "INV_VARIANCE_DESC", "OUTPUT_RUNNING_MEAN_DESC",
+                 "OUTPUT_RUNNING_VAR_DESC"},
+                ReadNormForward},
+      Operation{"NORM_BACKWARD",
+                GraphOp::kNormBackward,
+                "OPERATION_NORM_BWD_",
+                {"XDESC", "DYDESC", "MEAN_DESC", "INV_VARIANCE_DESC", "SCALE_DESC", "EPSILON_DESC",
+                 "PEER_STAT_DESCS"},
+                {"DXDESC", "DSCALE_DESC", "DBIAS_DESC"},
+                ReadNormBackward},
       Operation{"CONCAT",
                 GraphOp::kConcat,
                 "OPERATION_CONCAT_",
@@ -290,6 +345,7 @@ class Importer {
   Status ReadOperation(const JsonRef& operation);
   Status ReadOperands(const JsonRef& operation, const Operation& row,
                       const std::vector<std::string_view>& names, std::vector<TensorId>& ids);
+  void FinishNorm(Node& node);
   void SplitInPlace(Node& node);
 
   JsonRef root_;
@@ -341,7 +397,7 @@ Status Importer::ReadOperands(const JsonRef& operation, const Operation& row,
                               std::vector<TensorId>& ids) {
   for (const std::string_view name : names) {
     const JsonRef reference = operation[fmt::format("{}{}", row.prefix, name)];
-    if (reference.is_null()) {
+    if (name.empty() || reference.is_null()) {
       ids.push_back(kAbsent);
       continue;
     }
@@ -354,6 +410,15 @@ Status Importer::ReadOperands(const JsonRef& operation, const Operation& row,
   }
   while (!ids.empty() && ids.back() == kAbsent) ids.pop_back();
   return {};
+}
+
+// Norms compute in f64 where x is f64, else in f32; in inference their statistics, which are
+// results in training, are operands.
+void Importer::FinishNorm(Node& node) {
+  if (node.inputs.empty() || node.inputs[0] == kAbsent) return;
+  node.compute = graph_[node.inputs[0]].dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  if (node.op != GraphOp::kNormForward || !node.As<NormForwardAttrs>().inference) return;
+  MoveStatisticsToInputs(node);
 }
 
 // An operand that the node also writes is the version before, a tensor of its own.
@@ -375,6 +440,7 @@ Status Importer::ReadOperation(const JsonRef& operation) {
   RETURN_IF_ERROR(row.read(operation, node));
   RETURN_IF_ERROR(ReadOperands(operation, row, row.inputs, node.inputs));
   RETURN_IF_ERROR(ReadOperands(operation, row, row.outputs, node.outputs));
+  if (row.op == GraphOp::kNormForward || row.op == GraphOp::kNormBackward) FinishNorm(node);
   const auto* conv = std::get_if<ConvAttrs>(&node.attrs);
   if (conv != nullptr && conv->beta != 0 && node.inputs.size() == 2 && !node.outputs.empty()) {
     node.inputs.push_back(node.outputs[0]);

@@ -47,6 +47,11 @@ inline bool Has(const Node& node, Trait trait) { return Info(node.op).traits & t
 #include "ir/graph/graph_ops.def"
 #undef GRAPH_OP
 
+// Modes that read bool as it is and may write it: comparisons, logical modes, identity and
+// binary_select, also the two that it selects from. The others read it as the numbers 0 and 1, as
+// clients that multiply by a mask want.
+bool TakesBool(PointwiseMode mode);
+
 // Whether a reshape from x to y is a view of x's memory: both address the same elements, in
 // whatever order of dims. Otherwise it keeps the row-major order of the elements.
 bool ReshapeKeepsMemory(const Tensor& x, const Tensor& y);

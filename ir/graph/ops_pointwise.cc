@@ -178,11 +178,6 @@ const ModeRow& Row(M mode) { return kModes[static_cast<size_t>(mode)]; }
 bool IsComparison(M mode) { return mode >= M::kCmpEq && mode <= M::kCmpLe; }
 bool IsLogical(M mode) { return mode >= M::kLogicalAnd && mode <= M::kLogicalNot; }
 
-// Modes that may read or write bool; of binary_select also the two that it selects from.
-bool TakesBool(M mode) {
-  return IsComparison(mode) || IsLogical(mode) || mode == M::kIdentity || mode == M::kBinarySelect;
-}
-
 bool IsWhole(double value) { return std::isinf(value) || value == std::nearbyint(value); }
 
 // Scalar primitives that EvalScalarInt knows, by row of the table.
@@ -304,13 +299,17 @@ Status CheckAxis(int64_t axis, const Tensor& tensor) {
 
 }  // namespace
 
+bool TakesBool(M mode) {
+  return IsComparison(mode) || IsLogical(mode) || mode == M::kIdentity || mode == M::kBinarySelect;
+}
+
 Status VerifyPointwise(const Graph& graph, const Node& node) {
   const auto& attrs = node.As<PointwiseAttrs>();
   const PointwiseModeInfo& info = Info(attrs.mode);
   RETURN_IF_ERROR(VerifyArity(node, info.inputs, info.text));
   const bool takes_bool = TakesBool(attrs.mode);
   RETURN_IF_ERROR(CheckCompute(node, takes_bool || attrs.mode == M::kGenIndex));
-  if (!takes_bool) RETURN_IF_ERROR(RejectBool(graph, node));
+  if (!takes_bool) RETURN_IF_ERROR(RejectBool(graph, node, OnBoolInputs::kAccept));
   if (IsInteger(node.compute)) RETURN_IF_ERROR(VerifyIntegerMode(attrs, info.text, node.compute));
   if (attrs.mode == M::kGenIndex) RETURN_IF_ERROR(CheckAxis(attrs.axis, *InputOf(graph, node, 0)));
   if (attrs.softplus_beta == 0)

@@ -41,6 +41,11 @@ inline bool FromText(std::string_view text, PaddingMode& out) {
   if (mode) out = *mode;
   return mode.has_value();
 }
+inline bool FromText(std::string_view text, NormMode& out) {
+  const auto mode = NormModeFromText(text);
+  if (mode) out = *mode;
+  return mode.has_value();
+}
 inline bool FromText(std::string_view text, Combine& out) {
   const auto combine = CombineFromText(text);
   if (combine) out = *combine;

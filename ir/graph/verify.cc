@@ -140,12 +140,13 @@ Status CheckForm(const Graph& graph, const Node& node) {
         return Status::Error(Code::kBadParam, "operand {} is no tensor", id);
     }
   }
-  // Only bn_finalize may lack its first operands or results.
-  const bool optional = node.op == GraphOp::kBnFinalize;
-  if (!optional && info.min_inputs > 0 && node.inputs[0] == kAbsent) {
+  // These may lack their first results, and bn_finalize its first operands.
+  const bool any_input = node.op == GraphOp::kBnFinalize;
+  const bool any_output = any_input || node.op == GraphOp::kBnBwdWeights;
+  if (!any_input && info.min_inputs > 0 && node.inputs[0] == kAbsent) {
     return Status::Error(Code::kBadParam, "its first operand is absent");
   }
-  if (!optional && node.outputs[0] == kAbsent)
+  if (!any_output && node.outputs[0] == kAbsent)
     return Status::Error(Code::kBadParam, "its result is absent");
   return {};
 }

@@ -61,8 +61,9 @@ Status ExpectDims(const Tensor& tensor, const Dims& dims, std::string_view becau
                        DimsText(tensor.dims), because, DimsText(dims));
 }
 
-Status RejectBool(const Graph& graph, const Node& node) {
+Status RejectBool(const Graph& graph, const Node& node, OnBoolInputs inputs) {
   for (const auto* ids : {&node.inputs, &node.outputs}) {
+    if (ids == &node.inputs && inputs == OnBoolInputs::kAccept) continue;
     for (const TensorId id : *ids) {
       if (id == kAbsent || graph[id].dtype != DType::kBool) continue;
       return Status::Error(

@@ -24,7 +24,9 @@ std::optional<Dims> BroadcastDims(const std::vector<const Tensor*>& operands);
 Status ExpectDims(const Tensor& tensor, const Dims& dims, std::string_view because);
 
 // An error where a tensor is bool, for ops that compute with numbers.
-Status RejectBool(const Graph& graph, const Node& node);
+enum class OnBoolInputs : uint8_t { kReject, kAccept };
+Status RejectBool(const Graph& graph, const Node& node,
+                  OnBoolInputs inputs = OnBoolInputs::kReject);
 
 // Compute types are f64, f32, f16, bf16, i64, i32; bool where `allow_bool`.
 Status CheckCompute(const Node& node, bool allow_bool);

@@ -14,10 +14,7 @@ namespace {
 // Prefixes of attributes whose descriptor kinds Kiln does not have yet:
 // cudnnBackendCreateDescriptor says so.
 constexpr std::string_view kKindsToCome[] = {
-    "CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_",
     "CUDNN_ATTR_OPERATION_SIGNAL_",
-    "CUDNN_ATTR_OPERATION_NORM_FWD_",
-    "CUDNN_ATTR_OPERATION_NORM_BWD_",
     "CUDNN_ATTR_RNG_",
     "CUDNN_ATTR_OPERATION_RNG_",
     "CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_",

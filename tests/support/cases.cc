@@ -20,7 +20,7 @@ const std::set<std::string>& KnownAttributes() {
   static const std::set<std::string> known{
       "alpha",  "beta",          "alpha1",    "alpha2",     "axis",          "compute",
       "count",  "deterministic", "dilation",  "elu_alpha",  "epsilon",       "expect",
-      "factor", "flip",          "inference", "k",          "lower",         "m",
+      "factor", "flip",          "inference", "k",          "lower",         "m", "mode",
       "n",      "nan",           "pad",       "padding",    "padding_value", "post",
       "slope",  "softplus_beta", "stride",    "swish_beta", "unit",          "upper",
       "window"};
@@ -32,6 +32,7 @@ struct OpRow {
   std::string_view name;
   size_t least, most, results;
   size_t more_results = 0;  // that may be there
+  bool optional = false;  // any operand and result may be absent, and results left off
 };
 constexpr OpRow kOps[] = {
     {"conv_fprop", 2, 2, 1},
@@ -39,7 +40,10 @@ constexpr OpRow kOps[] = {
     {"conv_wgrad", 2, 2, 1},
     {"matmul", 2, 5, 1},
     {"gen_stats", 1, 1, 2},
-    {"bn_finalize", 9, 9, 6},
+    {"bn_finalize", 9, 9, 6, 0, true},
+    {"bn_bwd_weights", 4, 5, 5, 0, true},
+    {"norm_forward", 1, 17, 5, 0, true},
+    {"norm_backward", 2, 14, 3, 0, true},
     {"reshape", 1, 1, 1},
     {"concat", 1, 64, 1},
     {"maxpool", 1, 1, 1, 1},
@@ -172,16 +176,22 @@ class LineParser {
                                         op.inputs.size()));
     }
     const size_t results = mode ? 1 : row->results;
-    if (op.outputs.size() < results || op.outputs.size() > results + (mode ? 0 : row->more_results))
+    const bool optional = mode == nullptr && row->optional;
+    const bool too_few = op.outputs.size() < results && !optional;
+    if (too_few || op.outputs.size() > results + (mode ? 0 : row->more_results))
       return FailAt(at_op_, fmt::format("{} has {} results", op.name, results));
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const bool may_be_absent = (op.name == "matmul" && i >= 2) || op.name == "bn_finalize" ||
-                                 (op.name == "maxpool_bwd" && i >= 1);
+      const bool may_be_absent = (op.name == "matmul" && i >= 2) || (optional && i > 0) ||
+                                 op.name == "bn_finalize" || (op.name == "maxpool_bwd" && i >= 1);
       if (op.inputs[i] < 0 && !may_be_absent)
         return FailAt(at_op_, fmt::format("operand {} of {} is absent", i, op.name));
     }
     if (IsWindow(op) && DimsOf(op.inputs[0]).size() < 3)
       return FailAt(at_op_, fmt::format("{} needs spatial dims behind N and C", op.name));
+    if (op.name.starts_with("norm_") && NormModeNumber(op) < 0)
+      return FailAt(at_op_, fmt::format("{} needs mode=layer, instance, batch, group, rms or "
+                                        "ada_layer",
+                                        op.name));
     const bool same_rank =
         op.name == "matmul" || op.name == "concat" || op.name.starts_with("conv_");
     const size_t rank = same_rank ? DimsOf(op.inputs[0]).size() : 0;
@@ -304,7 +314,7 @@ class LineParser {
   const Dims& DimsOf(int tensor) const { return out_.tensors[static_cast<size_t>(tensor)].dims; }
 
   // Result dims that the operation determines, for results declared without.
-  std::optional<Dims> ResultDims(const CaseOp& op) const {
+  std::optional<Dims> ResultDims(const CaseOp& op, size_t result) const {
     if (op.name == "matmul")
       return oracle::MatmulOutputDims(DimsOf(op.inputs[0]), DimsOf(op.inputs[1]));
     if (op.name == "conv_fprop") {
@@ -325,6 +335,10 @@ class LineParser {
     if (IsWindow(op) && !op.name.ends_with("_bwd"))
       return WindowOutputDims(op, DimsOf(op.inputs[0]));
     if (op.name == "bn_finalize") return DimsOf(op.inputs[0] >= 0 ? op.inputs[0] : op.inputs[4]);
+    if (op.name == "bn_bwd_weights") return DimsOf(op.inputs[2]);
+    if (op.name.starts_with("norm_") && result == 0) return DimsOf(op.inputs[0]);
+    if (op.name == "norm_backward" && op.inputs.size() > 4 && op.inputs[4] >= 0)
+      return DimsOf(op.inputs[4]);
     if (op.name == "concat") {
       Dims dims = DimsOf(op.inputs[0]);
       const auto axis = static_cast<size_t>(op.Number("axis", 0));
@@ -342,14 +356,15 @@ class LineParser {
 
   bool Infer(const CaseOp& op) {
     size_t declared = 0;
-    for (const int output : op.outputs) {
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      const int output = op.outputs[i];
       if (output < 0) continue;
       CaseTensor& tensor = out_.tensors[static_cast<size_t>(output)];
       if (!tensor.strides.empty()) {
         ++declared;
         continue;
       }
-      const auto dims = ResultDims(op);
+      const auto dims = ResultDims(op, i);
       if (!dims)
         return FailAt(at_op_,
                       fmt::format("result `{}` of {} needs its dims", tensor.name, op.name));
@@ -390,6 +405,12 @@ Dims CaseOp::List(const std::string& key, const Dims& fallback) const {
 std::string CaseOp::Word(const std::string& key, const std::string& fallback) const {
   const auto it = attributes.find(key);
   return it == attributes.end() ? fallback : it->second;
+}
+
+int NormModeNumber(const CaseOp& op) {
+  constexpr std::string_view kModes[] = {"layer", "instance", "batch", "group", "rms", "ada_layer"};
+  const auto* found = std::ranges::find(kModes, op.Word("mode", ""));
+  return found == std::end(kModes) ? -1 : static_cast<int>(found - kModes);
 }
 
 DType CaseOp::Compute() const {

@@ -56,6 +56,9 @@ struct CaseOp {
   DType Compute() const;
 };
 
+// The number of a norm's mode=… in cudnnBackendNormMode_t; -1 where it is none.
+int NormModeNumber(const CaseOp& op);
+
 struct Case {
   std::string file, list, name, text;
   int line = 0;

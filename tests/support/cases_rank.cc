@@ -53,7 +53,7 @@ Case PadRank(const Case& c, size_t rank, PadSide side) {
 std::vector<Case> FormsForNvidia(const Case& c) {
   // Their dims have places: batch, channels, space.
   for (const char* placed :
-       {"conv_", "gen_stats", "bn_finalize", "maxpool", "avgpool", "bilinear", "nearest"}) {
+       {"conv_", "gen_stats", "bn_", "norm_", "maxpool", "avgpool", "bilinear", "nearest"}) {
     if (HasOp(c, placed)) return {c};
   }
   const bool is_matmul = HasOp(c, "matmul");

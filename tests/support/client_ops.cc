@@ -39,6 +39,9 @@ class Maker {
     if (op.name == "gen_stats") return GenStats(op);
     if (op.name == "bn_finalize") return BnFinalize(op);
     if (IsWindow(op)) return Resample(op);
+    if (op.name == "bn_bwd_weights") return BnBwdWeights(op);
+    if (op.name == "norm_forward") return NormForward(op);
+    if (op.name == "norm_backward") return NormBackward(op);
     return op.name == "reshape" ? Reshape(op) : Concat(op);
   }
 
@@ -266,6 +269,75 @@ class Maker {
     Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_FWD_XDESC, op.inputs, 0);
     Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_FWD_YDESC, op.outputs, 0);
     Use(d, CUDNN_ATTR_OPERATION_RESAMPLE_FWD_IDXDESC, op.outputs, 1);
+    return d;
+  }
+
+  Descriptor BnBwdWeights(const CaseOp& op) const {
+    constexpr Name kInputs[] = {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC,
+                                CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC,
+                                CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC,
+                                CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC,
+                                CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC};
+    constexpr Name kOutputs[] = {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+                                 CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+                                 CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+                                 CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
+                                 CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+    d.SetEnum(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+              CudnnType(op.Compute()));
+    for (size_t i = 0; i < std::size(kInputs); ++i) Use(d, kInputs[i], op.inputs, i);
+    for (size_t i = 0; i < std::size(kOutputs); ++i) Use(d, kOutputs[i], op.outputs, i);
+    return d;
+  }
+
+  // Operands from `first` on are one list.
+  void UsePeers(Descriptor& d, Name name, const std::vector<int>& list, size_t first) const {
+    std::vector<cudnnBackendDescriptor_t> peers;
+    for (size_t i = first; i < list.size(); ++i)
+      peers.push_back(tensors_[static_cast<size_t>(list[i])].get());
+    if (peers.empty()) return;
+    d.Set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<int64_t>(peers.size()), peers.data());
+  }
+
+  Descriptor NormForward(const CaseOp& op) const {
+    constexpr Name kMean = CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC,
+                   kInvVariance = CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC;
+    constexpr Name kInputs[] = {CUDNN_ATTR_OPERATION_NORM_FWD_XDESC,
+                                kMean,
+                                kInvVariance,
+                                CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC,
+                                CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC,
+                                CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC,
+                                CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC,
+                                CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_MEAN_DESC,
+                                CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_VAR_DESC};
+    constexpr Name kOutputs[] = {CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, kMean, kInvVariance,
+                                 CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC,
+                                 CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC};
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR);
+    d.SetEnum(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_TYPE_NORM_MODE, NormModeNumber(op));
+    d.SetEnum(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_TYPE_NORM_FWD_PHASE,
+              op.Number("inference", 0) != 0 ? CUDNN_NORM_FWD_INFERENCE : CUDNN_NORM_FWD_TRAINING);
+    for (size_t i = 0; i < std::size(kInputs); ++i) Use(d, kInputs[i], op.inputs, i);
+    for (size_t i = 0; i < std::size(kOutputs); ++i) Use(d, kOutputs[i], op.outputs, i);
+    UsePeers(d, CUDNN_ATTR_OPERATION_NORM_FWD_PEER_STAT_DESCS, op.inputs, std::size(kInputs));
+    return d;
+  }
+
+  Descriptor NormBackward(const CaseOp& op) const {
+    constexpr Name kInputs[] = {
+        CUDNN_ATTR_OPERATION_NORM_BWD_XDESC,      CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC,
+        CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC,  CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC,
+        CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC, CUDNN_ATTR_OPERATION_NORM_BWD_EPSILON_DESC};
+    constexpr Name kOutputs[] = {CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC,
+                                 CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC,
+                                 CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC};
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR);
+    d.SetEnum(CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_TYPE_NORM_MODE, NormModeNumber(op));
+    for (size_t i = 0; i < std::size(kInputs); ++i) Use(d, kInputs[i], op.inputs, i);
+    for (size_t i = 0; i < std::size(kOutputs); ++i) Use(d, kOutputs[i], op.outputs, i);
+    UsePeers(d, CUDNN_ATTR_OPERATION_NORM_BWD_PEER_STAT_DESCS, op.inputs, std::size(kInputs));
     return d;
   }
 

@@ -104,6 +104,17 @@ class Evaluator {
     if (op.name == "matmul") return {ApplyMatmul(op)};
     if (op.name == "bn_finalize") return ApplyBnFinalize(op);
     if (IsWindow(op)) return ApplyWindow(op);
+    if (op.name == "norm_forward") return ApplyNormForward(op);
+    if (op.name == "norm_backward") return ApplyNormBackward(op);
+    if (op.name == "bn_bwd_weights") {
+      auto r = oracle::BnBwdWeights({.x = In(op, 0),
+                                     .dy = In(op, 1),
+                                     .mean = In(op, 2),
+                                     .inv_std = In(op, 3),
+                                     .scale = In(op, 4)},
+                                    op.Compute());
+      return {r.dscale, r.dbias, r.eq_dy_scale, r.eq_x_scale, r.eq_bias};
+    }
     if (op.name == "gen_stats") {
       auto result = oracle::GenStats(*In(op, 0), op.Compute());
       return {std::move(result.sum), std::move(result.sq_sum)};
@@ -215,6 +226,50 @@ class Evaluator {
                                           .inference = op.Number("inference", 0) != 0};
     auto r = oracle::BnFinalize(inputs, op.Compute());
     return {r.updated_mean, r.updated_var, r.saved_mean, r.saved_inv_std, r.eq_scale, r.eq_bias};
+  }
+
+  oracle::Norm NormModeOf(const CaseOp& op) const {
+    return static_cast<oracle::Norm>(NormModeNumber(op));
+  }
+
+  // Operands: x, mean, inv_variance, scale, bias, epsilon, factor, running mean and variance,
+  // peers.
+  std::vector<Dense> ApplyNormForward(const CaseOp& op) const {
+    const auto scalar = [&](size_t i) { return In(op, i) ? In(op, i)->values[0].v : 0; };
+    oracle::NormForwardInputs inputs{.mode = NormModeOf(op),
+                                     .x = In(op, 0),
+                                     .mean = In(op, 1),
+                                     .inv_variance = In(op, 2),
+                                     .scale = In(op, 3),
+                                     .bias = In(op, 4),
+                                     .running_mean = In(op, 7),
+                                     .running_var = In(op, 8),
+                                     .stats = {},
+                                     .epsilon = scalar(5),
+                                     .factor = scalar(6)};
+    for (const Dense* given : {inputs.mean, inputs.inv_variance}) {
+      if (given != nullptr) inputs.stats = given->dims;
+    }
+    for (size_t i = 1; i < std::min<size_t>(op.outputs.size(), 3); ++i) {
+      if (op.outputs[i] >= 0) inputs.stats = Tensor(op.outputs[i]).dims;
+    }
+    if (inputs.stats.empty())
+      inputs.stats = oracle::NormStats(inputs.mode, inputs.x->dims, inputs.scale, inputs.bias);
+    auto r = oracle::NormForward(inputs, op.Compute());
+    return {r.y, r.mean, r.inv_variance, r.next_mean, r.next_var};
+  }
+
+  // Operands: x, dy, mean, inv_variance, scale, epsilon, peers.
+  std::vector<Dense> ApplyNormBackward(const CaseOp& op) const {
+    oracle::NormBackwardInputs inputs{.x = In(op, 0),
+                                      .dy = In(op, 1),
+                                      .mean = In(op, 2),
+                                      .inv_variance = In(op, 3),
+                                      .scale = In(op, 4),
+                                      .weights = {1}};
+    if (inputs.scale != nullptr) inputs.weights = inputs.scale->dims;
+    auto r = oracle::NormBackward(inputs, op.Compute());
+    return {r.dx, r.dscale, r.dbias};
   }
 
   const Case& case_;

@@ -30,6 +30,9 @@ class Generator {
   void AddReduction();
   void AddGenStats();
   void AddBnFinalize();
+  void AddBnBwdWeights();
+  void AddNormForward();
+  void AddNormBackward();
   void AddConvFprop() { AddConv(GraphOp::kConvFprop); }
   void AddConvDgrad() { AddConv(GraphOp::kConvDgrad); }
   void AddConvWgrad() { AddConv(GraphOp::kConvWgrad); }
@@ -56,6 +59,8 @@ class Generator {
   void AddConv(GraphOp op);
   void AddResample(bool forward);
   DType NumberType();
+  Dims NormStats(const Dims& x, NormMode mode);
+  TensorId NewResult(const Dims& dims);
   Dims RandomDims(int64_t rank);
   Dims RandomStrides(const Dims& dims);
   TensorId NewTensor(Dims dims, DType dtype);
@@ -251,6 +256,86 @@ void Generator::AddBnFinalize() {
   }
   AddNode(GraphOp::kBnFinalize, inputs, outputs, DType::kF32,
           BnFinalizeAttrs{.inference = inference});
+}
+
+// Extents of a norm's statistics. Layer norms take any.
+Dims Generator::NormStats(const Dims& x, NormMode mode) {
+  Dims stats(x.size(), 1);
+  switch (mode) {
+    case NormMode::kBatch:
+      stats[1] = x[1];
+      return stats;
+    case NormMode::kInstance:
+      stats[0] = x[0], stats[1] = x[1];
+      return stats;
+    case NormMode::kGroup: {
+      stats[0] = x[0], stats[1] = 1 + Below(std::max<int64_t>(x[1], 1));
+      while (x[1] % stats[1] != 0) --stats[1];
+      return stats;
+    }
+    default:
+      return ReducedDims(x);
+  }
+}
+
+TensorId Generator::NewResult(const Dims& dims) {
+  Tensor y;
+  y.name = "norm";
+  y.dtype = Pick({DType::kF32, DType::kF32, DType::kF16, DType::kBF16});
+  y.dims = dims;
+  y.strides = PackedStrides(dims);
+  y.is_virtual = true;
+  return builder_.graph().AddTensor(std::move(y));
+}
+
+void Generator::AddBnBwdWeights() {
+  const TensorId x = Number(nullptr, 2, 5);
+  const Dims dims = At(x).dims, stats = NormStats(dims, NormMode::kBatch);
+  std::vector<TensorId> inputs = {x, Number(&dims)}, outputs;
+  for (int i = 0; i < 3; ++i) inputs.push_back(NewTensor(stats, DType::kF32));
+  for (int i = 0; i < 5; ++i) outputs.push_back(i != 4 && Chance(30) ? kAbsent : NewResult(stats));
+  AddNode(GraphOp::kBnBwdWeights, inputs, outputs, DType::kF32, BnBwdWeightsAttrs{});
+}
+
+void Generator::AddNormForward() {
+  const TensorId x = Number(nullptr, 2, 5);
+  const Dims dims = At(x).dims;
+  const NormForwardAttrs a{.mode = NormMode(Below(6)), .inference = Chance(40)};
+  const Dims stats = NormStats(dims, a.mode);
+  const auto some = [&](const Dims& extents, int percent) {
+    return Chance(percent) ? NewTensor(extents, DType::kF32) : kAbsent;
+  };
+  const bool is_rms = a.mode == NormMode::kRms;
+  const bool given = a.inference && (a.mode == NormMode::kGroup || Chance(50));
+  const bool runs = !a.inference && a.mode == NormMode::kBatch && Chance(60);
+  std::vector<TensorId> inputs = {x, some(stats, given && !is_rms ? 100 : 0),
+                                  some(stats, given ? 100 : 0)};
+  for (int i = 0; i < 2; ++i) inputs.push_back(some(ReducedDims(dims), 80));
+  inputs.push_back(builder_.Constant("epsilon", DType::kF32, 0.125, 1));
+  inputs.push_back(runs ? builder_.ByValue("factor", DType::kF32, 2) : kAbsent);
+  for (int i = 0; i < 2; ++i) inputs.push_back(some(stats, runs ? 100 : 0));
+  std::vector<TensorId> outputs = {NewResult(dims)};
+  if (!a.inference) {
+    const bool mean = !is_rms && (a.mode == NormMode::kGroup || Chance(70));
+    outputs.push_back(mean ? NewResult(stats) : kAbsent);
+    outputs.push_back(Chance(70) ? NewResult(stats) : kAbsent);
+    for (int i = 0; i < 2; ++i) outputs.push_back(runs ? NewResult(stats) : kAbsent);
+  }
+  AddNode(GraphOp::kNormForward, inputs, outputs, DType::kF32, a);
+}
+
+void Generator::AddNormBackward() {
+  const TensorId x = Number(nullptr, 2, 5);
+  const Dims dims = At(x).dims;
+  const NormBackwardAttrs a{.mode = NormMode(Below(6))};
+  const Dims stats = NormStats(dims, a.mode), weights = ReducedDims(dims);
+  std::vector<TensorId> inputs = {x, Number(&dims)};
+  inputs.push_back(a.mode == NormMode::kRms ? kAbsent : NewTensor(stats, DType::kF32));
+  inputs.push_back(NewTensor(stats, DType::kF32));
+  inputs.push_back(Chance(80) ? NewTensor(weights, DType::kF32) : kAbsent);
+  std::vector<TensorId> outputs = {NewResult(dims)};
+  for (int i = 0; i < 2; ++i) outputs.push_back(Chance(70) ? NewResult(weights) : kAbsent);
+  AddNode(GraphOp::kNormBackward, inputs, outputs, DType::kF32, a);
 }
 
 void Generator::AddConv(GraphOp op) {

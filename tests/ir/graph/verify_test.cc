@@ -29,6 +29,7 @@ TEST_P(VerifyTable, SaysWhatIsWrong) {
 }
 
 #define XY "tensor %x uid=1 f32 [2,3] tensor %y uid=2 f32 "
+#define EPS "tensor %e f32 [1] by_value value=0.5 "
 #define CONV " pre_padding=[0] post_padding=[0] stride=[1] dilation=[1]"
 
 INSTANTIATE_TEST_SUITE_P(
@@ -96,8 +97,9 @@ INSTANTIATE_TEST_SUITE_P(
              "%y = pointwise: compute type e4m3 is none of f64, f32, f16, bf16, i64, i32"},
         Case{XY "[2,3] %y = pointwise(%x, %x) mode=add compute=i32 alpha1=0.5",
              "%y = pointwise: factor 0.5 is no whole number, compute type is i32"},
-        Case{"tensor %x uid=1 bool [2] tensor %y uid=2 f32 [2] %y = pointwise(%x) mode=neg",
-             "%y = pointwise: %x is bool, and only comparisons, logical modes, selections, "
+        Case{"tensor %x uid=1 bool [2] tensor %y uid=2 f32 [2] %y = pointwise(%x) mode=neg", ""},
+        Case{"tensor %x uid=1 f32 [2] tensor %y uid=2 bool [2] %y = pointwise(%x) mode=neg",
+             "%y = pointwise: %y is bool, and only comparisons, logical modes, selections, "
              "identity and views take bool"},
         Case{"tensor %x uid=1 bool [2] tensor %y uid=2 f32 [2] %y = pointwise(%x) mode=identity",
              ""},
@@ -182,7 +184,53 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"tensor %s uid=1 f32 [1,2] tensor %q uid=2 f32 [1,2] tensor %n uid=4 i64 [1] by_value "
              "tensor %i uid=3 f32 [1,2] "
              "_, _, _, %i = bn_finalize(%s, %q, _, _, _, _, _, _, %n)",
-             "%i = bn_finalize: saved_inv_std needs epsilon, which is absent"}));
+             "%i = bn_finalize: saved_inv_std needs epsilon, which is absent"},
+        Case{"tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] %y = norm_forward(%x) mode=layer",
+             "%y = norm_forward: a norm that computes statistics needs epsilon, which is absent"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,5] "
+                 "%y = norm_forward(%x, _, _, _, _, %e) mode=layer",
+             "%y = norm_forward: %y is 4x5, but %x 4x6 makes it 4x6"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] tensor %m uid=3 f32 [4,2] "
+                 "%y, %m = norm_forward(%x, _, _, _, _, %e) mode=layer",
+             "%y, %m = norm_forward: statistics of extents 4x2 do not belong to x, of extents 4x6"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] tensor %m uid=3 f32 [4,6] "
+                 "%y, %m = norm_forward(%x, _, _, _, _, %e) mode=batch",
+             "%y, %m = norm_forward: %m is 4x6, but a batch norm of 4x6 makes it 1x6"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] "
+                 "%y = norm_forward(%x, _, _, _, _, %e) mode=group",
+             "%y = norm_forward: a group norm has its number of groups from the extents of mean "
+             "and inv_variance, and both are absent"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] tensor %m uid=3 f32 [4,5] "
+                 "%y, %m = norm_forward(%x, _, _, _, _, %e) mode=group",
+             "%y, %m = norm_forward: the statistics %m 4x5 do not divide the channels of %x 4x6"},
+        Case{EPS "tensor %x uid=1 f32 [6] tensor %y uid=2 f32 [6] "
+                 "%y = norm_forward(%x, _, _, _, _, %e) mode=instance",
+             "%y = norm_forward: %x 6 has no channel dim"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] tensor %m uid=3 f32 [4,1] "
+                 "%y, %m = norm_forward(%x, _, _, _, _, %e) mode=rms",
+             "%y, %m = norm_forward: an RMS norm has no mean"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] tensor %r uid=3 f32 [1,6] "
+                 "%y, _, _, %r = norm_forward(%x, _, _, _, _, %e) mode=batch",
+             "%y, %r = norm_forward: the next running mean needs exp_avg_factor, which is absent"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] tensor %r uid=3 f32 [1,6] "
+                 "%y = norm_forward(%x, _, _, _, _, %e, _, %r) mode=layer",
+             "%y = norm_forward: a norm other than batch norm has no running statistics"},
+        Case{"tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] tensor %m uid=3 f32 [4,1] "
+             "%y = norm_forward(%x, %m) mode=layer inference",
+             "%y = norm_forward: mean needs inv_variance, which is absent"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] tensor %s uid=3 f32 [2,6] "
+                 "%y = norm_forward(%x, _, _, %s, _, %e) mode=layer",
+             "%y = norm_forward: %s 2x6 does not broadcast to x, 4x6"},
+        Case{EPS "tensor %x uid=1 f32 [4,6] tensor %y uid=2 f32 [4,6] "
+                 "%y = norm_forward(%x, _, _, _, _, %e) mode=layer compute=i32",
+             "%y = norm_forward: norm_forward divides: compute type i32 does not serve"},
+        Case{"tensor %x uid=1 f32 [4,6] tensor %d uid=2 f32 [4,6] tensor %i uid=3 f32 [4,1] tensor "
+             "%r uid=4 f32 [4,6] %r = norm_backward(%x, %d, _, %i) mode=layer",
+             "%r = norm_backward: a norm's gradient needs mean, which is absent"},
+        Case{"tensor %x uid=1 f32 [4,6] tensor %d uid=2 f32 [4,6] tensor %m uid=3 f32 [1,6] tensor "
+             "%i uid=4 f32 [1,6] tensor %r uid=5 f32 [1,6] "
+             "_, _, %r = bn_bwd_weights(%x, %d, %m, %i)",
+             "%r = bn_bwd_weights: an equivalent factor needs scale, which is absent"}));
 
 TEST(InferShapes, FindsTheSmallestGradients) {
   struct Row {

@@ -145,6 +145,45 @@ WindowResult WindowForward(const Window&, const Dense& x, const Dims& y, DType c
 Dense WindowBackward(const Window&, const Dense& dy, const Dense* index, const Dense* x,
                      const Dims& dx, DType compute);
 
+// ---- Norms. `stats` are the extents of mean and inv_variance: where they divide x's, the elements
+// of x that fall together share a statistic (dims that are 1; the channels of a group norm).
+// Weights broadcast to x. Null inputs are absent: scale 1, bias 0. ----
+enum class Norm { kLayer, kInstance, kBatch, kGroup, kRms, kAdaLayer };  // cudnnBackendNormMode_t
+// The extents that follow where no statistics are passed; not of a group norm.
+Dims NormStats(Norm mode, const Dims& x, const Dense* scale, const Dense* bias);
+
+struct NormForwardInputs {
+  Norm mode{};
+  const Dense* x = nullptr;
+  const Dense *mean = nullptr, *inv_variance = nullptr;  // given: inference
+  const Dense *scale = nullptr, *bias = nullptr;
+  const Dense *running_mean = nullptr, *running_var = nullptr;
+  Dims stats;
+  double epsilon = 0, factor = 0;
+};
+struct NormForwardResult {
+  Dense y, mean, inv_variance, next_mean, next_var;
+};
+NormForwardResult NormForward(const NormForwardInputs&, DType compute);
+
+struct NormBackwardInputs {  // no mean: RMS
+  const Dense *x = nullptr, *dy = nullptr, *mean = nullptr, *inv_variance = nullptr;
+  const Dense* scale = nullptr;
+  Dims weights;  // extents of dscale and dbias
+};
+struct NormBackwardResult {
+  Dense dx, dscale, dbias;
+};
+NormBackwardResult NormBackward(const NormBackwardInputs&, DType compute);
+
+struct BnBwdWeightsInputs {
+  const Dense *x = nullptr, *dy = nullptr, *mean = nullptr, *inv_std = nullptr, *scale = nullptr;
+};
+struct BnBwdWeightsResult {  // dx = eq_dy_scale * dy + eq_x_scale * x + eq_bias
+  Dense dscale, dbias, eq_dy_scale, eq_x_scale, eq_bias;
+};
+BnBwdWeightsResult BnBwdWeights(const BnBwdWeightsInputs&, DType compute);
+
 // ---- Views and copies. ----
 // Both tensors dense in memory: the element at memory offset o stays there. Else: the same
 // row-major order.
