@@ -143,13 +143,18 @@ Status NormForwardDesc::Finalize() {
 Status NormForwardDesc::Import(GraphImport& import) const {
   RETURN_IF_ERROR(CheckSet({{"x", x}, {"y", y}}));
   const bool inference = phase == CUDNN_NORM_FWD_INFERENCE;
-  const TensorDesc *stats[] = {mean.get(), inv_variance.get()};
+  const TensorDesc* stats[] = {mean.get(), inv_variance.get()};
   const auto in = [&](int i) { return inference ? stats[i] : nullptr; };
   const auto out = [&](int i) { return inference ? nullptr : stats[i]; };
-  std::vector<GraphImport::Operand> inputs = {
-      x.get(),       in(0),          in(1),
-      scale.get(),   bias.get(),     epsilon.get(),
-      exp_average_factor.get(), running_mean.get(), running_var.get()};
+  std::vector<GraphImport::Operand> inputs = {x.get(),
+                                              in(0),
+                                              in(1),
+                                              scale.get(),
+                                              bias.get(),
+                                              epsilon.get(),
+                                              exp_average_factor.get(),
+                                              running_mean.get(),
+                                              running_var.get()};
   for (const Ref<TensorDesc>& peer : peers) inputs.push_back(peer.get());
   return import.Add(graph::GraphOp::kNormForward, std::move(inputs),
                     {y.get(), out(0), out(1), next_mean.get(), next_var.get()}, ComputeOf(x),
@@ -159,8 +164,7 @@ Status NormForwardDesc::Import(GraphImport& import) const {
 Status NormBackwardDesc::Finalize() {
   const bool is_rms = mode == CUDNN_RMS_NORM;
   if (!is_rms && mean == nullptr) return Needs(mode, "mean");
-  if (is_rms && mean != nullptr)
-    return Status::Text(Code::kBadParam, "an RMS norm has no mean");
+  if (is_rms && mean != nullptr) return Status::Text(Code::kBadParam, "an RMS norm has no mean");
   if (mode != CUDNN_BATCH_NORM && !peers.empty()) return BatchNormOnly(mode, "peers");
   RETURN_IF_ERROR(CheckEpsilon(epsilon));
   RETURN_IF_ERROR(Accompanies({"scale", scale}, {"dscale", dscale}));
@@ -175,8 +179,8 @@ Status NormBackwardDesc::Finalize() {
 
 Status NormBackwardDesc::Import(GraphImport& import) const {
   RETURN_IF_ERROR(CheckSet({{"x", x}, {"dy", dy}, {"dx", dx}}));
-  std::vector<GraphImport::Operand> inputs = {x.get(),     dy.get(),   mean.get(), inv_variance.get(),
-                                              scale.get(), epsilon.get()};
+  std::vector<GraphImport::Operand> inputs = {
+      x.get(), dy.get(), mean.get(), inv_variance.get(), scale.get(), epsilon.get()};
   for (const Ref<TensorDesc>& peer : peers) inputs.push_back(peer.get());
   return import.Add(graph::GraphOp::kNormBackward, std::move(inputs),
                     {dx.get(), dscale.get(), dbias.get()}, ComputeOf(x),
@@ -185,10 +189,10 @@ Status NormBackwardDesc::Import(GraphImport& import) const {
 
 Status BnBwdWeightsDesc::Import(GraphImport& import) const {
   RETURN_IF_ERROR(CheckSet({{"x", x}, {"dy", dy}, {"mean", mean}, {"inv_std", inv_std}}));
-  return import.Add(
-      graph::GraphOp::kBnBwdWeights, {x.get(), dy.get(), mean.get(), inv_std.get(), scale.get()},
-      {dscale.get(), dbias.get(), eq_dy_scale.get(), eq_x_scale.get(), eq_bias.get()}, math_type,
-      graph::BnBwdWeightsAttrs{});
+  return import.Add(graph::GraphOp::kBnBwdWeights,
+                    {x.get(), dy.get(), mean.get(), inv_std.get(), scale.get()},
+                    {dscale.get(), dbias.get(), eq_dy_scale.get(), eq_x_scale.get(), eq_bias.get()},
+                    math_type, graph::BnBwdWeightsAttrs{});
 }
 
 }  // namespace kiln::api

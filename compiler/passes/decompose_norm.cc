@@ -35,8 +35,8 @@ class NormWriter {
         view_(*graph::NormViewOf(g, node)),
         x_dims_(g[node.inputs[0]].dims) {
     const int64_t stats = NumElements(view_.stats);
-    count_ = stats == 0 ? 0
-                        : static_cast<double>(NumElements(view_.x)) / static_cast<double>(stats);
+    count_ =
+        stats == 0 ? 0 : static_cast<double>(NumElements(view_.x)) / static_cast<double>(stats);
   }
 
   PrimitiveWriter& w() { return w_; }
@@ -67,9 +67,7 @@ class NormWriter {
   TensorId FromView(TensorId made) { return IsGrouped() ? w_.Reshape(made, x_dims_) : made; }
 
   // The average over the elements that one statistic is made of.
-  TensorId Average(TensorId x) {
-    return w_.Div(w_.Reduce(Combine::kAdd, x, view_.stats), Count());
-  }
+  TensorId Average(TensorId x) { return w_.Div(w_.Reduce(Combine::kAdd, x, view_.stats), Count()); }
 
   // Sums to the extents of `out`, which may have fewer dims.
   void SumInto(TensorId x, TensorId out) {
@@ -130,8 +128,7 @@ Normalised NormaliseByOwn(NormWriter& norm, const Node& node, TensorId x) {
     centred = w.Sub(x, mean);
   }
   const TensorId variance = norm.Average(w.Mul(centred, centred));
-  const TensorId raw =
-      w.Map(ScalarOp::kRsqrt, {w.Add(variance, In(node, FwdIn::kEpsilon))});
+  const TensorId raw = w.Map(ScalarOp::kRsqrt, {w.Add(variance, In(node, FwdIn::kEpsilon))});
   const TensorId inv = norm.Keep(raw, Out(node, FwdOut::kInvVariance));
   const TensorId factor = In(node, FwdIn::kFactor);
   if (const TensorId out = Out(node, FwdOut::kNextMean); out != kAbsent)
@@ -159,9 +156,8 @@ void DecomposeNormForward(Graph& g, const Node& node) {
   PrimitiveWriter& w = norm.w();
   const TensorId x = norm.Viewed(node.inputs[0]);
   const TensorId given = In(node, FwdIn::kInvVariance);
-  const Normalised by = given != kAbsent
-                            ? NormaliseByGiven(norm, x, In(node, FwdIn::kMean), given)
-                            : NormaliseByOwn(norm, node, x);
+  const Normalised by = given != kAbsent ? NormaliseByGiven(norm, x, In(node, FwdIn::kMean), given)
+                                         : NormaliseByOwn(norm, node, x);
   TensorId y = norm.FromView(by.xhat);
   if (const TensorId scale = In(node, FwdIn::kScale); scale != kAbsent) y = w.Mul(y, scale);
   if (const TensorId bias = In(node, FwdIn::kBias); bias != kAbsent) y = w.Add(y, bias);
@@ -173,8 +169,8 @@ void DecomposeNormBackward(Graph& g, const Node& node) {
   PrimitiveWriter& w = norm.w();
   const TensorId dy = In(node, BwdIn::kDy), scale = In(node, BwdIn::kScale);
   const TensorId mean = In(node, BwdIn::kMean);
-  const Normalised by = NormaliseByGiven(norm, norm.Viewed(node.inputs[0]), mean,
-                                         In(node, BwdIn::kInvVariance));
+  const Normalised by =
+      NormaliseByGiven(norm, norm.Viewed(node.inputs[0]), mean, In(node, BwdIn::kInvVariance));
   const TensorId through = scale == kAbsent ? norm.Viewed(dy) : norm.ToView(w.Mul(dy, scale));
   // g - Σg / n - x̂ * Σ(g * x̂) / n
   TensorId inner = through;
@@ -191,8 +187,7 @@ void DecomposeBnBwdWeights(Graph& g, const Node& node) {
   PrimitiveWriter& w = norm.w();
   const TensorId dy = In(node, WeightsIn::kDy), scale = In(node, WeightsIn::kScale);
   const TensorId mean = In(node, WeightsIn::kMean);
-  const Normalised by =
-      NormaliseByGiven(norm, node.inputs[0], mean, In(node, WeightsIn::kInvStd));
+  const Normalised by = NormaliseByGiven(norm, node.inputs[0], mean, In(node, WeightsIn::kInvStd));
   const auto sum = [&](TensorId x, TensorId out) {
     const Dims dims = g[mean].dims;
     return norm.Keep(w.Reduce(Combine::kAdd, x, dims), out);

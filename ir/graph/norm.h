@@ -1,5 +1,5 @@
-// Operands of `norm_forward`, `norm_backward` and `bn_bwd_weights`, and the extents over which their
-// statistics run. The importers, the API, `decompose` and the ops' own functions share it.
+// Operands of `norm_forward`, `norm_backward` and `bn_bwd_weights`, and the extents over which
+// their statistics run. The importers, the API, `decompose` and the ops' own functions share it.
 #pragma once
 
 #include <optional>

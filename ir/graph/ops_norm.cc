@@ -16,12 +16,11 @@
 //
 // The buffers of peers, through which NVIDIA's kernels exchange sums between the GPUs of a group by
 // a protocol of their own, are neither read nor written: statistics are those of this GPU's x.
-#include "ir/graph/norm.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "ir/graph/loops.h"
+#include "ir/graph/norm.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/verify_util.h"
 
@@ -124,8 +123,7 @@ Operand MakeOperand(const EvalArgs& args, E operand, const Dims& x, double other
 }
 template <class E>
 const std::vector<double>* Values(const EvalArgs& args, E operand) {
-  return In(args.node, operand) == kAbsent ? nullptr
-                                           : args.inputs[static_cast<size_t>(operand)];
+  return In(args.node, operand) == kAbsent ? nullptr : args.inputs[static_cast<size_t>(operand)];
 }
 template <class E>
 std::vector<double>* Written(const EvalArgs& args, E result) {
@@ -139,17 +137,16 @@ Status CheckOperandTypes(const Graph& graph, const Node& node) {
   RETURN_IF_ERROR(CheckCompute(node, false));
   RETURN_IF_ERROR(RejectBool(graph, node));
   if (!IsInteger(node.compute)) return {};
-  return Status::Error(Code::kUnsupportedDataType,
-                       "{} divides: compute type {} does not serve", Info(node.op).mnemonic,
-                       Info(node.compute).text);
+  return Status::Error(Code::kUnsupportedDataType, "{} divides: compute type {} does not serve",
+                       Info(node.op).mnemonic, Info(node.compute).text);
 }
 
 // The statistics of x, or why there are none.
 Result<NormView> CheckedView(const Graph& graph, const Node& node) {
   const Tensor& x = graph[node.inputs[0]];
   const NormMode mode = ModeOf(node);
-  const bool by_channels = mode == NormMode::kBatch || mode == NormMode::kInstance ||
-                           mode == NormMode::kGroup;
+  const bool by_channels =
+      mode == NormMode::kBatch || mode == NormMode::kInstance || mode == NormMode::kGroup;
   if (by_channels && x.rank() < 2)
     return Status::Error(Code::kShapeMismatch, "{} has no channel dim", Shape(x));
   if (mode == NormMode::kGroup && x.dims.size() >= kMaxRank) {
@@ -204,8 +201,7 @@ Status CheckBroadcasts(const Graph& graph, const Dims& x, std::initializer_list<
 
 Status CheckScalar(const Graph& graph, TensorId id, const char* what) {
   if (id == kAbsent || NumElements(graph[id].dims) == 1) return {};
-  return Status::Error(Code::kShapeMismatch, "{} {} must have one element", what,
-                       Shape(graph[id]));
+  return Status::Error(Code::kShapeMismatch, "{} {} must have one element", what, Shape(graph[id]));
 }
 
 Status Want(TensorId id, const char* what, const char* why) {
@@ -300,12 +296,11 @@ Status VerifyNormForward(const Graph& graph, const Node& node) {
   const Tensor& x = graph[node.inputs[0]];
   RETURN_IF_ERROR(ExpectDims(graph[node.outputs[0]], x.dims, fmt::format("{}", Shape(x))));
   ASSIGN_OR_RETURN(const NormView view, CheckedView(graph, node));
-  RETURN_IF_ERROR(
-      CheckStats(graph, node, view, x.dims,
-                 {In(node, FwdIn::kMean), In(node, FwdIn::kInvVariance),
-                  In(node, FwdIn::kRunningMean), In(node, FwdIn::kRunningVar),
-                  Out(node, FwdOut::kMean), Out(node, FwdOut::kInvVariance),
-                  Out(node, FwdOut::kNextMean), Out(node, FwdOut::kNextVar)}));
+  RETURN_IF_ERROR(CheckStats(
+      graph, node, view, x.dims,
+      {In(node, FwdIn::kMean), In(node, FwdIn::kInvVariance), In(node, FwdIn::kRunningMean),
+       In(node, FwdIn::kRunningVar), Out(node, FwdOut::kMean), Out(node, FwdOut::kInvVariance),
+       Out(node, FwdOut::kNextMean), Out(node, FwdOut::kNextVar)}));
   RETURN_IF_ERROR(
       CheckBroadcasts(graph, x.dims, {In(node, FwdIn::kScale), In(node, FwdIn::kBias)}));
   RETURN_IF_ERROR(CheckScalar(graph, In(node, FwdIn::kEpsilon), "epsilon"));
@@ -334,8 +329,7 @@ Status VerifyNormBackward(const Graph& graph, const Node& node) {
   for (const TensorId id : {dy, node.outputs[0]})
     RETURN_IF_ERROR(ExpectDims(graph[id], x.dims, fmt::format("{}", Shape(x))));
   ASSIGN_OR_RETURN(const NormView view, CheckedView(graph, node));
-  RETURN_IF_ERROR(
-      CheckStats(graph, node, view, x.dims, {mean, In(node, BwdIn::kInvVariance)}));
+  RETURN_IF_ERROR(CheckStats(graph, node, view, x.dims, {mean, In(node, BwdIn::kInvVariance)}));
   RETURN_IF_ERROR(CheckBroadcasts(
       graph, x.dims,
       {In(node, BwdIn::kScale), Out(node, BwdOut::kDscale), Out(node, BwdOut::kDbias)}));
@@ -480,8 +474,8 @@ void EvalNormBackward(const EvalArgs& args) {
   const double n = inv.empty() ? 0 : static_cast<double>(x.size() / inv.size());
   for (size_t i = 0; i < x.size(); ++i) {
     const double through_mean = mean != nullptr ? sums.g[of[i]] / n : 0;
-    (*args.outputs[0])[i] = inv[of[i]] * (dy[i] * scale[i] - through_mean -
-                                          xhat[i] * sums.g_xhat[of[i]] / n);
+    (*args.outputs[0])[i] =
+        inv[of[i]] * (dy[i] * scale[i] - through_mean - xhat[i] * sums.g_xhat[of[i]] / n);
   }
   const auto gradient = [&](BwdOut result, bool of_scale) {
     std::vector<double>* out = Written(args, result);

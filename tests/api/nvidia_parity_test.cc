@@ -10,8 +10,10 @@
 #include <glob.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -176,6 +178,52 @@ class Client {
     SetDesc(op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, Tensor(2, y));
     Finalize(op);
   }
+  // Norms: tensors by the attribute that takes them; an extent list of one 0 stands for a scalar
+  // that is no by-value tensor.
+  using Operands = std::map<int, Ints>;
+  Raw Norm(int kind, const Operands& operands, const std::vector<std::array<int, 3>>& enums,
+           int peers_name = 0, int64_t peers = 0) {
+    Raw op = Make(kind);
+    for (const auto& [name, type, value] : enums) SetEnum(op, name, type, value);
+    int64_t uid = 1;
+    for (const auto& [name, dims] : operands) {
+      const bool scalar = name == CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC ||
+                          name == CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC ||
+                          name == CUDNN_ATTR_OPERATION_NORM_BWD_EPSILON_DESC;
+      SetDesc(op, name, scalar && dims != Ints{0} ? ByValue(uid++) : Tensor(uid++, Fixed(dims)));
+    }
+    if (peers > 0) {
+      std::vector<Raw> list;
+      for (int64_t i = 0; i < peers; ++i) list.push_back(Tensor(uid++, {2, 128, 1, 1}));
+      SetRaw(op, peers_name, CUDNN_TYPE_BACKEND_DESCRIPTOR, peers, list.data());
+    }
+    Finalize(op);
+    return op;
+  }
+  static Ints Fixed(const Ints& dims) { return dims == Ints{0} ? Ints{1, 1, 1, 1} : dims; }
+  Raw ByValue(int64_t uid) {
+    Raw t = Make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    const bool by_value = true;
+    SetInt(t, CUDNN_ATTR_TENSOR_UNIQUE_ID, uid);
+    SetEnum(t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+    SetInt(t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
+    SetInts(t, CUDNN_ATTR_TENSOR_DIMENSIONS, {1, 1, 1, 1});
+    SetInts(t, CUDNN_ATTR_TENSOR_STRIDES, {1, 1, 1, 1});
+    SetRaw(t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
+    Finalize(t);
+    return t;
+  }
+  Raw NormForward(int mode, int phase, const Operands& operands, int64_t peers = 0) {
+    return Norm(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR, operands,
+                {{CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_TYPE_NORM_MODE, mode},
+                 {CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_TYPE_NORM_FWD_PHASE, phase}},
+                CUDNN_ATTR_OPERATION_NORM_FWD_PEER_STAT_DESCS, peers);
+  }
+  Raw NormBackward(int mode, const Operands& operands, int64_t peers = 0) {
+    return Norm(CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR, operands,
+                {{CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_TYPE_NORM_MODE, mode}},
+                CUDNN_ATTR_OPERATION_NORM_BWD_PEER_STAT_DESCS, peers);
+  }
   void Graph(const std::vector<Raw>& ops) {
     Raw graph = Make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     SetRaw(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -196,7 +244,7 @@ class Client {
 };
 
 struct Row {
-  const char* name;
+  std::string name;
   std::function<void(Client&)> run;
   const char* why_ours_differs = nullptr;
 };
@@ -205,6 +253,161 @@ struct Row {
 constexpr auto kDocumented = "the reference documents the status that ours gives";
 constexpr auto kEarlier =
     "ours refuses what NVIDIA's accepts here and refuses, or misreads, when it is used";
+
+// What a row of norms changes of a whole set: attributes that are left off, and others in the place
+// of theirs.
+using Operands = Client::Operands;
+Operands But(Operands operands, const Ints& without, const Operands& instead = {}) {
+  for (const int64_t name : without) operands.erase(static_cast<int>(name));
+  for (const auto& [name, dims] : instead) operands[name] = dims;
+  return operands;
+}
+
+const Ints kX = {8, 32, 16, 16}, kPerChannel = {1, 32, 1, 1}, kPerSample = {8, 1, 1, 1},
+           kImage = {1, 32, 16, 16}, kOther = {8, 32, 16, 8}, kScalar = {1}, kNotByValue = {0};
+
+// Every attribute of both directions, each left off in turn, and what does not go together.
+std::vector<Row> NormRows() {
+  enum : int {
+    X = CUDNN_ATTR_OPERATION_NORM_FWD_XDESC,
+    Mean = CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC,
+    Inv = CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC,
+    Scale = CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC,
+    Bias = CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC,
+    Epsilon = CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC,
+    Factor = CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC,
+    RunningMean = CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_MEAN_DESC,
+    RunningVar = CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_VAR_DESC,
+    NextMean = CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC,
+    NextVar = CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC,
+    Y = CUDNN_ATTR_OPERATION_NORM_FWD_YDESC
+  };
+  const Operands layer = {{X, kX},         {Mean, kPerSample}, {Inv, kPerSample},
+                          {Scale, kImage}, {Bias, kImage},     {Epsilon, kScalar},
+                          {Y, kX}};
+  const Operands batch = {{X, kX},
+                          {Mean, kPerChannel},
+                          {Inv, kPerChannel},
+                          {Scale, kPerChannel},
+                          {Bias, kPerChannel},
+                          {Epsilon, kScalar},
+                          {Factor, kScalar},
+                          {RunningMean, kPerChannel},
+                          {RunningVar, kPerChannel},
+                          {NextMean, kPerChannel},
+                          {NextVar, kPerChannel},
+                          {Y, kX}};
+  std::vector<Row> rows;
+  const auto add = [&](const std::string& name, int mode, int phase, Operands operands,
+                       int64_t peers = 0) {
+    rows.push_back({name, [=](Client& c) { c.NormForward(mode, phase, operands, peers); }});
+  };
+  constexpr int kTraining = CUDNN_NORM_FWD_TRAINING, kInference = CUDNN_NORM_FWD_INFERENCE;
+  for (const auto& [name, dims] : layer) {
+    for (const int phase : {kTraining, kInference}) {
+      add("norm_layer_without_one_" + std::to_string(name), CUDNN_LAYER_NORM, phase,
+          But(layer, {name}));
+      add("norm_layer_other_extents_" + std::to_string(name), CUDNN_LAYER_NORM, phase,
+          But(layer, {}, {{name, kOther}}));
+    }
+    add("norm_rms_without_one_" + std::to_string(name), CUDNN_RMS_NORM, kTraining,
+        But(layer, {name}));
+  }
+  for (const auto& [name, dims] : batch)
+    add("norm_batch_without_one_" + std::to_string(name), CUDNN_BATCH_NORM, kTraining,
+        But(batch, {name}));
+  for (int mode = 0; mode <= CUDNN_ADA_LAYER_NORM; ++mode) {
+    add("norm_mode_" + std::to_string(mode), mode, kTraining, layer);
+    add("norm_mode_inference_" + std::to_string(mode), mode, kInference, But(layer, {Mean, Inv}));
+    add("norm_mode_running_" + std::to_string(mode), mode, kTraining, batch);
+    add("norm_mode_peers_" + std::to_string(mode), mode, kTraining, layer, 2);
+  }
+  const Operands given = But(batch, {Factor, RunningMean, RunningVar, NextMean, NextVar, Epsilon});
+  add("norm_batch_inference", CUDNN_BATCH_NORM, kInference, given);
+  add("norm_batch_inference_without_mean", CUDNN_BATCH_NORM, kInference, But(given, {Mean}));
+  add("norm_batch_inference_without_inv", CUDNN_BATCH_NORM, kInference, But(given, {Inv}));
+  add("norm_batch_inference_bare", CUDNN_BATCH_NORM, kInference,
+      But(given, {Mean, Inv, Scale, Bias}));
+  add("norm_batch_inference_peers", CUDNN_BATCH_NORM, kInference, given, 2);
+  add("norm_batch_inference_running", CUDNN_BATCH_NORM, kInference, batch);
+  add("norm_batch_running_unlike", CUDNN_BATCH_NORM, kTraining,
+      But(batch, {}, {{RunningMean, kPerSample}}));
+  add("norm_epsilon_not_by_value", CUDNN_LAYER_NORM, kTraining,
+      But(layer, {}, {{Epsilon, kNotByValue}}));
+  add("norm_bias_alone", CUDNN_LAYER_NORM, kTraining, But(layer, {Scale, Epsilon}));
+  constexpr auto kEnum = "values outside an enumeration are refused, as in every other attribute";
+  for (const auto& [mode, phase] : {std::pair{9, 1}, {-1, 1}, {0, 7}}) {
+    rows.push_back({"norm_no_mode",
+                    [=](Client& c) {
+                      Raw d = c.Make(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR);
+                      const bool of_mode = phase != 7;
+                      c.SetEnum(d,
+                                of_mode ? CUDNN_ATTR_OPERATION_NORM_FWD_MODE
+                                        : CUDNN_ATTR_OPERATION_NORM_FWD_PHASE,
+                                of_mode ? CUDNN_TYPE_NORM_MODE : CUDNN_TYPE_NORM_FWD_PHASE,
+                                of_mode ? mode : phase);
+                    },
+                    kEnum});
+  }
+  return rows;
+}
+
+std::vector<Row> NormBackwardRows() {
+  enum : int {
+    X = CUDNN_ATTR_OPERATION_NORM_BWD_XDESC,
+    Mean = CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC,
+    Inv = CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC,
+    Dy = CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC,
+    Scale = CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC,
+    Epsilon = CUDNN_ATTR_OPERATION_NORM_BWD_EPSILON_DESC,
+    Dscale = CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC,
+    Dbias = CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC,
+    Dx = CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC
+  };
+  const Operands layer = {{X, kX},         {Mean, kPerSample}, {Inv, kPerSample}, {Dy, kX},
+                          {Scale, kImage}, {Dscale, kImage},   {Dbias, kImage},   {Dx, kX}};
+  std::vector<Row> rows;
+  const auto add = [&](const std::string& name, int mode, Operands operands, int64_t peers = 0) {
+    rows.push_back({name, [=](Client& c) { c.NormBackward(mode, operands, peers); }});
+  };
+  for (int mode = 0; mode <= CUDNN_ADA_LAYER_NORM; ++mode) {
+    add("norm_backward_mode_" + std::to_string(mode), mode, layer);
+    add("norm_backward_mode_no_mean_" + std::to_string(mode), mode, But(layer, {Mean}));
+    add("norm_backward_mode_peers_" + std::to_string(mode), mode,
+        But(layer, {}, {{Epsilon, kScalar}}), 2);
+  }
+  for (const auto& [name, dims] : layer) {
+    add("norm_backward_without_one_" + std::to_string(name), CUDNN_LAYER_NORM, But(layer, {name}));
+    add("norm_backward_other_extents_" + std::to_string(name), CUDNN_LAYER_NORM,
+        But(layer, {}, {{name, kOther}}));
+  }
+  add("norm_backward_rms_without_inv", CUDNN_RMS_NORM, But(layer, {Mean, Inv}));
+  add("norm_backward_without_scales", CUDNN_LAYER_NORM, But(layer, {Scale, Dscale}));
+  add("norm_backward_dx_alone", CUDNN_LAYER_NORM, But(layer, {Scale, Dscale, Dbias}));
+  add("norm_backward_epsilon_not_by_value", CUDNN_LAYER_NORM,
+      But(layer, {}, {{Epsilon, kNotByValue}}));
+  // Finalising the weights' gradient checks nothing; the operation graph does.
+  Operands weights;
+  for (int name = CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC;
+       name <= CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS; ++name)
+    weights[name] = kPerChannel;
+  weights[CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC] = kX;
+  weights[CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC] = kX;
+  const auto add_weights = [&](const std::string& name, const Operands& operands) {
+    rows.push_back({name, [=](Client& c) {
+                      c.Norm(CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR, operands,
+                             {{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+                               CUDNN_DATA_FLOAT}});
+                    }});
+  };
+  add_weights("bn_bwd_weights", weights);
+  for (const auto& [name, dims] : weights) {
+    add_weights("bn_bwd_weights_without_one_" + std::to_string(name), But(weights, {name}));
+    add_weights("bn_bwd_weights_other_extents_" + std::to_string(name),
+                But(weights, {}, {{name, kOther}}));
+  }
+  return rows;
+}
 
 std::vector<Row> Rows() {
   const Ints d4 = {2, 3, 4, 5};
@@ -474,7 +677,10 @@ TEST(NvidiaParity, StatusesAgreeOrTheReasonIsKnown) {
   ASSERT_EQ(ours.version(), 91900u);
   if (theirs.version() / 100 != 919) GTEST_SKIP() << path << " is version " << theirs.version();
   ASSERT_NE(theirs.create, ours.create) << "one library stands for both";
-  for (const Row& row : Rows()) {
+  std::vector<Row> rows = Rows();
+  for (const auto& more : {NormRows(), NormBackwardRows()})
+    rows.insert(rows.end(), more.begin(), more.end());
+  for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
     Client on_theirs(theirs), on_ours(ours);
     row.run(on_theirs);

@@ -43,7 +43,27 @@ graph::PointwiseAttrs PointwiseAttrsOf(const CaseOp& op, graph::PointwiseMode mo
           .propagate_nan = op.Word("nan", "propagate") == "propagate"};
 }
 
+// Whether it is one: mode and phase are all the attributes that they have.
+bool SetNorm(const CaseOp& op, graph::Node& node) {
+  const auto mode = static_cast<graph::NormMode>(NormModeNumber(op));
+  if (op.name == "norm_forward") {
+    node.op = graph::GraphOp::kNormForward;
+    node.attrs = graph::NormForwardAttrs{.mode = mode, .inference = op.Number("inference", 0) != 0};
+    return true;
+  }
+  if (op.name == "norm_backward") {
+    node.op = graph::GraphOp::kNormBackward;
+    node.attrs = graph::NormBackwardAttrs{.mode = mode};
+    return true;
+  }
+  if (op.name != "bn_bwd_weights") return false;
+  node.op = graph::GraphOp::kBnBwdWeights;
+  node.attrs = graph::BnBwdWeightsAttrs{};
+  return true;
+}
+
 Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
+  if (SetNorm(op, node)) return {};
   if (const auto mode = graph::PointwiseModeFromText(op.name)) {
     node.op = graph::GraphOp::kPointwise;
     node.attrs = PointwiseAttrsOf(op, *mode);

@@ -43,6 +43,19 @@ TEST(PointwiseMode, TableIsTheEnum) {
   EXPECT_FALSE(PointwiseModeFromText("relu").has_value());
 }
 
+TEST(NormMode, ValuesAreTheEnums) {
+  const auto modes = EnumOf("cudnnBackendNormMode_t", "CUDNN_");
+  ASSERT_EQ(modes.size(), 6u);
+  for (const auto& [name, value] : modes) {
+    ASSERT_TRUE(name.ends_with("_norm")) << name;
+    const auto mode = NormModeFromText(name.substr(0, name.size() - 5));
+    ASSERT_TRUE(mode.has_value()) << name;
+    EXPECT_EQ(static_cast<int>(*mode), value) << name;
+    EXPECT_EQ(std::string(Text(*mode)) + "_norm", name);
+  }
+  EXPECT_FALSE(NormModeFromText("layer_norm").has_value());
+}
+
 TEST(ReductionMode, ValuesAreTheEnums) {
   const auto modes = EnumOf("cudnnReduceTensorOp_t", "CUDNN_REDUCE_TENSOR_");
   ASSERT_EQ(modes.size(), 9u);

@@ -309,6 +309,93 @@ TEST(EvalBatchNorm, StatisticsAndFinalize) {
   ExpectNear(inference.at(1), {1 - 8 * 1, -1});
 }
 
+TEST(EvalNorm, LayerAndItsGradientByHand) {
+  // Rows 1 3 and 2 6: means 2 and 4, variances 1 and 4; epsilon 0 makes x-hat -1 1 in both.
+  const auto forward = EvalText(R"(
+    tensor %x uid=1 f64 [2,2] tensor %g uid=2 f64 [1,2] tensor %b uid=3 f64 [1,2]
+    tensor %e f64 [1] by_value value=0 tensor %y uid=4 f64 [2,2] tensor %m uid=5 f64 [2,1]
+    tensor %i uid=6 f64 [2,1]
+    %y, %m, %i = norm_forward(%x, _, _, %g, %b, %e) compute=f64 mode=layer)",
+                                {{1, 3, 2, 6}, {2, 3}, {10, 20}});
+  ExpectNear(forward.at(0), {8, 23, 8, 23});
+  ExpectNear(forward.at(1), {2, 4});
+  ExpectNear(forward.at(2), {1, 0.5});
+  // g = dy * scale = 2 9 and 4 3: means 5.5 and 3.5, of g * x-hat 3.5 and -0.5, so that what is
+  // left of rows of two is nothing.
+  const auto backward = EvalText(R"(
+    tensor %x uid=1 f64 [2,2] tensor %d uid=2 f64 [2,2] tensor %m uid=3 f64 [2,1]
+    tensor %i uid=4 f64 [2,1] tensor %g uid=5 f64 [1,2] tensor %r uid=6 f64 [2,2]
+    tensor %s uid=7 f64 [1,2] tensor %t uid=8 f64 [1,2]
+    %r, %s, %t = norm_backward(%x, %d, %m, %i, %g) compute=f64 mode=layer)",
+                                 {{1, 3, 2, 6}, {1, 3, 2, 1}, {2, 4}, {1, 0.5}, {2, 3}});
+  ExpectNear(backward.at(0), {0, 0, 0, 0});
+  ExpectNear(backward.at(1), {-3, 4});
+  ExpectNear(backward.at(2), {3, 4});
+}
+
+TEST(EvalNorm, RmsHasNoMean) {
+  const auto y = EvalText(R"(
+    tensor %x uid=1 f64 [1,2] tensor %e f64 [1] by_value value=0 tensor %y uid=4 f64 [1,2]
+    tensor %i uid=6 f64 [1,1]
+    %y, _, %i = norm_forward(%x, _, _, _, _, %e) compute=f64 mode=rms)",
+                          {{6, 8}});
+  ExpectNear(y.at(0), {6 / std::sqrt(50.0), 8 / std::sqrt(50.0)});
+  ExpectNear(y.at(1), {1 / std::sqrt(50.0)});
+  const auto dx = EvalText(R"(
+    tensor %x uid=1 f64 [1,2] tensor %d uid=2 f64 [1,2] tensor %i uid=4 f64 [1,1]
+    tensor %r uid=6 f64 [1,2]
+    %r = norm_backward(%x, %d, _, %i) compute=f64 mode=rms)",
+                           {{6, 8}, {1, 0}, {0.1}});
+  // x-hat 0.6 0.8, mean of dy * x-hat 0.3
+  ExpectNear(dx.at(0), {0.1 * (1 - 0.6 * 0.3), 0.1 * (-0.8 * 0.3)});
+}
+
+TEST(EvalNorm, BatchUpdatesRunningStatistics) {
+  const auto y = EvalText(R"(
+    tensor %x uid=1 f64 [2,1,2] tensor %e f64 [1] by_value value=0 tensor %f f64 [1] by_value value=0.25
+    tensor %rm uid=2 f64 [1,1,1] tensor %rv uid=3 f64 [1,1,1] tensor %y uid=4 f64 [2,1,2]
+    tensor %nm uid=5 f64 [1,1,1] tensor %nv uid=6 f64 [1,1,1]
+    %y, _, _, %nm, %nv = norm_forward(%x, _, _, _, _, %e, %f, %rm, %rv) compute=f64 mode=batch)",
+                          {{1, 1, 3, 3}, {10}, {5}});
+  ExpectNear(y.at(0), {-1, -1, 1, 1});
+  ExpectNear(y.at(1), {0.75 * 10 + 0.25 * 2});
+  ExpectNear(y.at(2), {0.75 * 5 + 0.25 * 4 / 3});
+}
+
+TEST(EvalNorm, GroupsShareStatistics) {
+  const auto y = EvalText(R"(
+    tensor %x uid=1 f64 [1,4,1] tensor %e f64 [1] by_value value=0 tensor %y uid=2 f64 [1,4,1]
+    tensor %m uid=3 f64 [1,2,1]
+    %y, %m = norm_forward(%x, _, _, _, _, %e) compute=f64 mode=group)",
+                          {{1, 3, 10, 20}});
+  ExpectNear(y.at(0), {-1, 1, -1, 1});
+  ExpectNear(y.at(1), {2, 15});
+}
+
+// dx of the linear function is dx of the norm's own gradient.
+TEST(EvalNorm, BnBwdWeightsSplitsTheDataGradient) {
+  const Values x = {1, 4, 2, 7}, dy = {2, -1, 0.5, 3}, mean = {3.5}, inv = {0.5}, scale = {3};
+  const auto whole = EvalText(R"(
+    tensor %x uid=1 f64 [4,1] tensor %d uid=2 f64 [4,1] tensor %m uid=3 f64 [1,1]
+    tensor %i uid=4 f64 [1,1] tensor %g uid=5 f64 [1,1] tensor %r uid=6 f64 [4,1]
+    tensor %s uid=7 f64 [1,1] tensor %t uid=8 f64 [1,1]
+    %r, %s, %t = norm_backward(%x, %d, %m, %i, %g) compute=f64 mode=batch)",
+                              {x, dy, mean, inv, scale});
+  const auto parts = EvalText(R"(
+    tensor %x uid=1 f64 [4,1] tensor %d uid=2 f64 [4,1] tensor %m uid=3 f64 [1,1]
+    tensor %i uid=4 f64 [1,1] tensor %g uid=5 f64 [1,1] tensor %s uid=6 f64 [1,1]
+    tensor %t uid=7 f64 [1,1] tensor %a uid=8 f64 [1,1] tensor %b uid=9 f64 [1,1]
+    tensor %c uid=10 f64 [1,1]
+    %s, %t, %a, %b, %c = bn_bwd_weights(%x, %d, %m, %i, %g) compute=f64)",
+                              {x, dy, mean, inv, scale});
+  Values dx;
+  for (size_t i = 0; i < x.size(); ++i)
+    dx.push_back(parts.at(2)[0] * dy[i] + parts.at(3)[0] * x[i] + parts.at(4)[0]);
+  ExpectNear(whole.at(0), dx);
+  ExpectNear(whole.at(1), parts.at(0));
+  ExpectNear(whole.at(2), parts.at(1));
+}
+
 TEST(EvalConv, SmallOnesByHand) {
   const Values x = {1, 2, 3, 4, 5}, w = {1, 10, 100};
   const auto conv = [&](const std::string& dims, const std::string& attributes) {

@@ -120,6 +120,31 @@ TEST(ImportFrontend, KnowsEveryTagThatWeHaveAnOperationFor) {
                 "outputs": {"MEAN": 3, "INV_VARIANCE": 6}})",
            R"({"1": [1,4,1], "2": [1,4,1], "3": null, "4": [1], "5": [1], "6": null})",
            "_, _, %t3, %t6 = bn_finalize(%t1, %t2, _, _, _, _, %t4, _, %t5) compute=f32"},
+          {R"({"tag": "LAYER_NORM", "forward_phase": "TRAINING",
+                "inputs": {"X": 1, "SCALE": 2, "BIAS": 3, "EPSILON": 4},
+                "outputs": {"Y": 5, "MEAN": 6, "INV_VARIANCE": 7}})",
+           R"({"1": [4,8], "2": [1,8], "3": [1,8], "4": [1], "5": null, "6": null, "7": null})",
+           "%t5, %t6, %t7 = norm_forward(%t1, _, _, %t2, %t3, %t4) compute=f32 mode=layer"},
+          {R"({"tag": "RMS_NORM", "forward_phase": "INFERENCE",
+                "inputs": {"X": 1, "SCALE": 2, "EPSILON": 4}, "outputs": {"Y": 5}})",
+           R"({"1": [4,8], "2": [1,8], "4": [1], "5": null})",
+           "%t5 = norm_forward(%t1, _, _, %t2, _, %t4) compute=f32 mode=rms inference"},
+          {R"({"tag": "BATCHNORM_INFERENCE",
+                "inputs": {"X": 1, "MEAN": 2, "INV_VARIANCE": 3}, "outputs": {"Y": 5}})",
+           R"({"1": [4,8], "2": [1,8], "3": [1,8], "5": null})",
+           "%t5 = norm_forward(%t1, %t2, %t3) compute=f32 mode=batch inference"},
+          {R"({"tag": "INSTANCE_NORM_BPROP",
+                "inputs": {"DY": 1, "X": 2, "SCALE": 3, "MEAN": 4, "INV_VARIANCE": 5},
+                "outputs": {"DX": 6, "DSCALE": 7, "DBIAS": 8}})",
+           R"({"1": [2,3,4], "2": [2,3,4], "3": [1,3,1], "4": [2,3,1], "5": [2,3,1], "6": null,
+               "7": null, "8": null})",
+           "%t6, %t7, %t8 = norm_backward(%t2, %t1, %t4, %t5, %t3) compute=f32 mode=instance"},
+          {R"({"tag": "DBN_WEIGHT",
+                "inputs": {"DY": 1, "X": 2, "SCALE": 3, "MEAN": 4, "INV_VARIANCE": 5},
+                "outputs": {"DSCALE": 6, "EQ_BIAS": 7}})",
+           R"({"1": [2,3,4], "2": [2,3,4], "3": [1,3,1], "4": [1,3,1], "5": [1,3,1], "6": null,
+               "7": null})",
+           "%t6, _, _, _, %t7 = bn_bwd_weights(%t2, %t1, %t4, %t5, %t3) compute=f32"},
           {R"({"tag": "RESHAPE", "inputs": {"X": 1}, "outputs": {"Y": 2}, "dim": [8], "stride": [1]})",
            R"({"1": [2,4], "2": null})", "%t2 = reshape(%t1) compute=f32"},
           {R"({"tag": "CONCATENATE", "axis": 1, "in_place_index": null, "inputs": [1, 2], "outputs": {"Y": 3}})",
@@ -226,7 +251,7 @@ TEST(ImportRecorded, EveryGraphImportsOrNamesWhatIsMissing) {
       unexplained.insert(name);
     }
   }
-  EXPECT_GE(imported, 78u);
+  EXPECT_GE(imported, 100u);
   // This client declares a row maximum with the extents of what it reduces.
   EXPECT_EQ(unexplained, std::set<std::string>{"Toy sdpa forward with sink"});
 }

@@ -152,9 +152,9 @@ NormForwardResult NormForward(const NormForwardInputs& in, DType compute) {
                       .next_var = Empty(in.stats)};
   const auto blend = [&](const Dense* before, size_t s, Value now) {
     const double f = in.factor;
-    return math.Add(math.Mul({.v = 1 - f, .e = std::fabs(1 - f) * UnitRoundoff(compute)},
-                             At(before, s, 0)),
-                    math.Mul({.v = f, .e = 0}, now));
+    return math.Add(
+        math.Mul({.v = 1 - f, .e = std::fabs(1 - f) * UnitRoundoff(compute)}, At(before, s, 0)),
+        math.Mul({.v = f, .e = 0}, now));
   };
   for (size_t s = 0; s < places.members.size(); ++s) {
     const std::vector<size_t>& members = places.members[s];

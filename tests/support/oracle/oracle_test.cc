@@ -286,6 +286,71 @@ TEST(BatchNorm, StatisticsNormaliseTheData) {
   }
 }
 
+// The gradient's formula against differences of the forward's, in every mode.
+TEST(Norm, GradientsAreTheSlopesOfTheForward) {
+  struct Row {
+    Norm mode;
+    Dims x, stats, weights;
+  };
+  for (const Row& row :
+       {Row{Norm::kLayer, {3, 8}, {3, 1}, {1, 8}}, Row{Norm::kRms, {3, 8}, {3, 1}, {8}},
+        Row{Norm::kInstance, {2, 3, 4}, {2, 3, 1}, {1, 3, 1}},
+        Row{Norm::kBatch, {2, 3, 4}, {1, 3, 1}, {1, 3, 1}},
+        Row{Norm::kGroup, {2, 6, 4}, {2, 2, 1}, {1, 6, 1}},
+        Row{Norm::kAdaLayer, {2, 3, 8}, {2, 3, 1}, {2, 1, 8}}}) {
+    SCOPED_TRACE(static_cast<int>(row.mode));
+    const Dense dy = Numbers(row.x, 2);
+    Dense x = Numbers(row.x, 1), scale = Numbers(row.weights, 3), bias = Numbers(row.weights, 4);
+    const auto forward = [&] {
+      return NormForward({.mode = row.mode,
+                          .x = &x,
+                          .scale = &scale,
+                          .bias = &bias,
+                          .stats = row.stats,
+                          .epsilon = 0.5},
+                         DType::kF64);
+    };
+    const NormForwardResult at = forward();
+    const NormBackwardResult gradient =
+        NormBackward({.x = &x,
+                      .dy = &dy,
+                      .mean = row.mode == Norm::kRms ? nullptr : &at.mean,
+                      .inv_variance = &at.inv_variance,
+                      .scale = &scale,
+                      .weights = row.weights},
+                     DType::kF64);
+    const auto expect_slopes = [&](Dense& moved, const Dense& slopes) {
+      for (size_t i = 0; i < moved.values.size(); ++i) {
+        const double before = moved.values[i].v;
+        moved.values[i].v = before + 1e-5;
+        const double above = Dot(forward().y, dy);
+        moved.values[i].v = before - 1e-5;
+        const double below = Dot(forward().y, dy);
+        moved.values[i].v = before;
+        EXPECT_NEAR((above - below) / 2e-5, slopes.values[i].v, 1e-4) << i;
+      }
+    };
+    expect_slopes(x, gradient.dx);
+    expect_slopes(scale, gradient.dscale);
+    expect_slopes(bias, gradient.dbias);
+  }
+}
+
+TEST(Norm, BatchUpdatesRunningStatistics) {
+  const Dense x = Dense::Of({4, 1}, {1, 1, 3, 3}), mean = Dense::Of({1, 1}, {10}),
+              var = Dense::Of({1, 1}, {5});
+  const NormForwardResult r = NormForward({.mode = Norm::kBatch,
+                                           .x = &x,
+                                           .running_mean = &mean,
+                                           .running_var = &var,
+                                           .stats = {1, 1},
+                                           .factor = 0.25},
+                                          DType::kF64);
+  EXPECT_EQ(Values(r.y), (std::vector<double>{-1, -1, 1, 1}));
+  EXPECT_EQ(r.next_mean.values[0].v, 8);
+  EXPECT_NEAR(r.next_var.values[0].v, 0.75 * 5 + 0.25 * 4 / 3, 1e-12);
+}
+
 TEST(View, ByHand) {
   const Dense x = Dense::Of({2, 3}, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(Values(Transpose(x, {1, 0})), (std::vector<double>{1, 4, 2, 5, 3, 6}));
