@@ -97,8 +97,9 @@ TensorId PrimitiveWriter::Iota(int64_t axis, Dims dims) {
 void PrimitiveWriter::Write(TensorId from, TensorId to) {
   if (graph_.nodes.size() > first_node_) {
     Node& last = graph_.nodes.back();
-    const bool mine =
-        last.outputs.size() == 1 && last.outputs[0] == from && graph_[from].is_virtual;
+    // A reshape reads the strides of its result: one that a client chose would be another reshape.
+    const bool mine = last.outputs.size() == 1 && last.outputs[0] == from &&
+                      graph_[from].is_virtual && last.op != GraphOp::kReshape;
     if (mine && graph_[from].dims == graph_[to].dims) {
       last.outputs[0] = to;
       return;
