@@ -257,7 +257,6 @@ struct ResampleAttrs {
 using Attrs =
     std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs, BnBwdWeightsAttrs,
                  NormForwardAttrs, NormBackwardAttrs, ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs,
-                 ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, ConcatAttrs,
-                 ResampleAttrs>;
+                 ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs>;
 
 }  // namespace kiln::graph

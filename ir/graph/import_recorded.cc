@@ -148,7 +148,6 @@ Status ReadResample(const JsonRef& operation, Node& node, std::string_view prefi
   return {};
 }
 
-
 Status ReadBnBwdWeights(const JsonRef& operation, Node& node) {
   ASSIGN_OR_RETURN(node.compute,
                    DTypeNamed(operation["OPERATION_BN_BWD_WEIGHTS_MATH_PREC"], "DATA_"));
