@@ -63,7 +63,14 @@ WindowTaps::Place WindowTaps::PlaceOf(Block& out, size_t axis, const Expr& p) {
   const Expr scaled = Coordinate(p) * Long(a.step, "stride");
   Expr position = a.offset < 0 ? scaled - Long(-a.offset, "pad") : scaled + Long(a.offset, "pad");
   position = b_.Let(out, "at", position);
-  if (a.unit == 1) return {AsIndex(position), tile::Float(1, compute_), tile::Float(0, compute_)};
+  if (a.unit == 1) {
+    Place whole{.base = AsIndex(position)};
+    if (bilinear()) {
+      whole.left = tile::Float(1, compute_);
+      whole.right = tile::Float(0, compute_);
+    }
+    return whole;
+  }
   const Expr unit = b_.Let(out, "unit", Long(a.unit, "unit"));
   const Expr zero = tile::Int(0, coordinate_), one = tile::Int(1, coordinate_);
   const Expr below = zero - (unit - one - position) / unit;
