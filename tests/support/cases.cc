@@ -18,12 +18,14 @@ namespace {
 // Attributes that a statement may have; anything else is a misspelling.
 const std::set<std::string>& KnownAttributes() {
   static const std::set<std::string> known{
-      "alpha",  "beta",          "alpha1",    "alpha2",     "axis",          "compute",
-      "count",  "deterministic", "dilation",  "elu_alpha",  "epsilon",       "expect",
-      "factor", "flip",          "inference", "k",          "lower",         "m", "mode",
-      "n",      "nan",           "pad",       "padding",    "padding_value", "post",
-      "slope",  "softplus_beta", "stride",    "swish_beta", "unit",          "upper",
-      "window"};
+      "alpha",      "beta",      "alpha1",        "alpha2",
+      "axis",       "compute",   "count",         "deterministic",
+      "dilation",   "elu_alpha", "epsilon",       "expect",
+      "factor",     "flip",      "inference",     "k",
+      "lower",      "m",         "mode",          "n",
+      "nan",        "pad",       "padding",       "padding_value",
+      "post",       "slope",     "softplus_beta", "stride",
+      "swish_beta", "unit",      "upper",         "window"};
   return known;
 }
 
@@ -32,7 +34,7 @@ struct OpRow {
   std::string_view name;
   size_t least, most, results;
   size_t more_results = 0;  // that may be there
-  bool optional = false;  // any operand and result may be absent, and results left off
+  bool optional = false;    // any operand and result may be absent, and results left off
 };
 constexpr OpRow kOps[] = {
     {"conv_fprop", 2, 2, 1},

@@ -392,14 +392,20 @@ void Generator::AddResample(bool forward) {
   const Dims y = ResampleOutputDims(a, x);
   const bool is_max = a.mode == ResampleMode::kMax;
   const TensorId image = is_max ? NewTensor(x, Chance(50) ? DType::kF16 : DType::kF32) : Number(&x);
+  // Means and weights stand between integers, to which two right sums may round apart.
+  const auto result = [&](const Dims& dims) {
+    ResultOptions options = AnyResult(dims);
+    if (!is_max && !IsFloat(options.dtype)) options.dtype = DType::kF32;
+    return options;
+  };
   if (!forward) {
     std::vector<TensorId> inputs = {Number(&y)};
     if (is_max) inputs.insert(inputs.end(), {kAbsent, image});
-    builder_.Apply(GraphOp::kResampleBwd, inputs, a, AnyResult(x));
+    builder_.Apply(GraphOp::kResampleBwd, inputs, a, result(x));
     return;
   }
   if (!is_max || Chance(40)) {
-    builder_.Apply(GraphOp::kResampleFwd, {image}, a, AnyResult(y));
+    builder_.Apply(GraphOp::kResampleFwd, {image}, a, result(y));
     return;
   }
   std::vector<TensorId> outputs;
