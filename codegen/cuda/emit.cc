@@ -261,8 +261,6 @@ class Emitter {
       w_.Line("static constexpr int {} = {};", c.name, c.value);
     w_.Line("static constexpr int kSharedBytes = {};", s.shared_bytes);
     for (const std::string& line : WgmmaLines(s.wgmma)) w_.Text(line);
-    if (s.second)
-      for (const std::string& line : SecondWgmmaLines(*s.second)) w_.Text(line);
     w_.Dedent();
     w_.Text("};");
     w_.Text("");

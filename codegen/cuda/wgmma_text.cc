@@ -25,24 +25,6 @@ constexpr TypeRow kTypes[] = {
 
 constexpr int kPerLine = 16;
 
-// "%0,%1, …" of the accumulators, and their operands.
-void AddNumbers(int count, std::vector<std::string>& lines) {
-  for (int first = 0; first < count; first += kPerLine) {
-    std::string line = "      \"";
-    for (int i = first; i < std::min(first + kPerLine, count); ++i)
-      line += fmt::format("%{}{}", i, i + 1 < count ? "," : "");
-    lines.push_back(line + "\"");
-  }
-}
-void AddAccumulators(int count, const char* constraint, std::vector<std::string>& lines) {
-  for (int first = 0; first < count; first += kPerLine / 2) {
-    std::string line = first == 0 ? "      : " : "        ";
-    for (int i = first; i < std::min(first + kPerLine / 2, count); ++i)
-      line += fmt::format("\"+{}\"(d[{}]){}", constraint, i, i + 1 < count ? ", " : "");
-    lines.push_back(line);
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w) {
@@ -69,42 +51,24 @@ std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w) {
       fmt::format("      \"{{ .reg .pred p; setp.ne.b32 p, %{}, 0;\\n\"", count + 2),
       fmt::format("      \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{\"", w.columns, row->k,
                   row->accumulator, row->operand, right->operand)};
-  AddNumbers(count, lines);
+  for (int first = 0; first < count; first += kPerLine) {
+    std::string line = "      \"";
+    for (int i = first; i < std::min(first + kPerLine, count); ++i)
+      line += fmt::format("%{}{}", i, i + 1 < count ? "," : "");
+    lines.push_back(line + "\"");
+  }
   // Float types may negate operands (never here); 16-bit ones may be transposed.
   std::string flags = is_float ? ", 1, 1" : "";
   if (SizeOf(w.type) == 2)
     flags += fmt::format(", {}, {}", w.left_is_outer ? 1 : 0, w.right_is_outer ? 1 : 0);
   lines.push_back(fmt::format("      \"}}, %{}, %{}, p{}; }}\"", count, count + 1, flags));
-  AddAccumulators(count, is_float ? "f" : "r", lines);
+  for (int first = 0; first < count; first += kPerLine / 2) {
+    std::string line = first == 0 ? "      : " : "        ";
+    for (int i = first; i < std::min(first + kPerLine / 2, count); ++i)
+      line += fmt::format("\"+{}\"(d[{}]){}", is_float ? "f" : "r", i, i + 1 < count ? ", " : "");
+    lines.push_back(line);
+  }
   lines.push_back("      : \"l\"(left), \"l\"(right), \"r\"(accumulate));");
-  lines.push_back("}");
-  return lines;
-}
-
-std::vector<std::string> SecondWgmmaLines(const tile::Call::Wgmma& w) {
-  const auto* row = std::ranges::find(kTypes, w.type, &TypeRow::type);
-  CHECK(row != std::end(kTypes) && w.type == w.right_type && SizeOf(w.type) == 2 &&
-            w.left_in_registers,
-        "wgmma of {} from registers", Info(w.type).text);
-  const int count = w.columns / 2;
-  std::vector<std::string> lines = {
-      fmt::format("static __device__ inline void multiply_registers(float (&d)[{}],", count),
-      "                                                 const unsigned* left,",
-      "                                                 unsigned long long right, int accumulate) "
-      "{",
-      "  asm volatile(",
-      // Operands 0 .. count-1 are the accumulators, then four words of left, right and the flag.
-      fmt::format("      \"{{ .reg .pred p; setp.ne.b32 p, %{}, 0;\\n\"", count + 5),
-      fmt::format("      \"wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{\"", w.columns,
-                  row->operand, row->operand)};
-  AddNumbers(count, lines);
-  lines.push_back(fmt::format("      \"}}, {{%{}, %{}, %{}, %{}}}, %{}, p, 1, 1, {}; }}\"", count,
-                              count + 1, count + 2, count + 3, count + 4,
-                              w.right_is_outer ? 1 : 0));
-  AddAccumulators(count, "f", lines);
-  lines.push_back(
-      "      : \"r\"(left[0]), \"r\"(left[1]), \"r\"(left[2]), \"r\"(left[3]), \"l\"(right),");
-  lines.push_back("        \"r\"(accumulate));");
   lines.push_back("}");
   return lines;
 }

@@ -1,7 +1,6 @@
 // The registry of engines and what follows from their rows.
 #include <algorithm>
 
-#include "compiler/engines/attention_sm90.h"
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/contract_simt.h"
 #include "compiler/engines/conv_direct.h"
@@ -22,8 +21,7 @@ std::span<const Engine> Engines() {
   static const Engine kEngines[] = {
       kPointwiseEngine,         kReduceEngine,       kContractSimtEngine,   kContractMmaEngine,
       kWgmmaSm90Engine,         kConvDirectEngine,   kConvFirstLayerEngine, kContractMmaTf32Engine,
-      kContractMmaAtomicEngine, kConvHaloSm90Engine, kWgmmaSm90Tf32Engine,  kWindowEngine,
-      kAttentionSm90Engine};
+      kContractMmaAtomicEngine, kConvHaloSm90Engine, kWgmmaSm90Tf32Engine,  kWindowEngine};
   return kEngines;
 }
 

@@ -339,10 +339,12 @@ class Parser {
       s.maps.push_back(std::move(map));
     }
     RETURN_IF_ERROR(Advance());
-    ASSIGN_OR_RETURN(s.wgmma, OneWgmma());
-    if (Is("wgmma")) {
-      ASSIGN_OR_RETURN(s.second, OneWgmma());
-    }
+    RETURN_IF_ERROR(Expect("wgmma"));
+    ASSIGN_OR_RETURN(s.wgmma.columns, SmallInt("a number of columns"));
+    ASSIGN_OR_RETURN(s.wgmma.type, Type());
+    ASSIGN_OR_RETURN(s.wgmma.left_is_outer, IsOuter());
+    ASSIGN_OR_RETURN(s.wgmma.right_type, Type());
+    ASSIGN_OR_RETURN(s.wgmma.right_is_outer, IsOuter());
     RETURN_IF_ERROR(Expect("shared"));
     ASSIGN_OR_RETURN(s.shared_bytes,
                      Count("a number of bytes", std::numeric_limits<int32_t>::max()));
@@ -350,22 +352,6 @@ class Parser {
     while (!Is("}")) RETURN_IF_ERROR(CallPart(s));
     RETURN_IF_ERROR(Advance());
     return Stmt{std::move(s)};
-  }
-
-  Result<Call::Wgmma> OneWgmma() {
-    Call::Wgmma w;
-    RETURN_IF_ERROR(Expect("wgmma"));
-    ASSIGN_OR_RETURN(w.columns, SmallInt("a number of columns"));
-    ASSIGN_OR_RETURN(w.type, Type());
-    w.left_in_registers = Is("registers");
-    if (w.left_in_registers) {
-      RETURN_IF_ERROR(Advance());
-    } else {
-      ASSIGN_OR_RETURN(w.left_is_outer, IsOuter());
-    }
-    ASSIGN_OR_RETURN(w.right_type, Type());
-    ASSIGN_OR_RETURN(w.right_is_outer, IsOuter());
-    return w;
   }
 
   Result<bool> IsOuter() {
