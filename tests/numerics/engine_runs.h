@@ -1,6 +1,6 @@
-// EngineRuns: every contraction engine on a case, with a sample of its configurations, each against
-// the oracle. Compiling and running are two steps, since the first is for many threads and the
-// second is not.
+// EngineRuns: every engine that takes a case's leading group, with a sample of its configurations,
+// each against the oracle. Compiling and running are two steps, since the first is for many threads
+// and the second is not.
 #pragma once
 
 #include <map>

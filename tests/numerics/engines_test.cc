@@ -1,15 +1,17 @@
-// Every contraction engine that takes a case of tests/cases/contract.txt, with a sample of its
-// configurations, against the oracle: outputs and workspace poisoned, gaps, guards and inputs
-// checked. engines_cpu_test and engines_gpu_test are both this program.
+// Every engine that takes the leading group of a case of tests/cases/contract.txt or window.txt,
+// with a sample of its configurations, against the oracle: outputs and workspace poisoned, gaps,
+// guards and inputs checked. engines_cpu_test and engines_gpu_test are both this program.
 //
 // KILN_TEST_SEED=… repeats a run, KILN_TEST_FILTER=… picks cases; KILN_TEST_ENGINE=… one engine,
 // KILN_TEST_RANDOM=… that many random configurations.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -53,9 +55,13 @@ class EnginesTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     const TestOptions& options = TestOptions::Get();  // takes its variables away
-    file_ = LoadCases(options.cases + "/contract.txt");
+    for (const char* name : {"/contract.txt", "/window.txt"}) {
+      CaseFile file = LoadCases(options.cases + name);
+      std::ranges::move(file.errors, std::back_inserter(file_.errors));
+      std::ranges::move(file.cases, std::back_inserter(file_.cases));
+    }
     std::erase_if(file_.cases, [&](const Case& c) {
-      return c.Label().find(options.filter) == std::string::npos;
+      return c.expects_bad_param || c.Label().find(options.filter) == std::string::npos;
     });
     // The library under test reports every KILN_* name that it does not know.
     engine_ = Setting("KILN_TEST_ENGINE", "");
