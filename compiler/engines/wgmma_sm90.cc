@@ -339,10 +339,12 @@ struct TileContext {
   int right_lanes = 0;  // of results that are stored along right
 };
 
-// `group` is what tiles make.
+// `group` is what tiles make; it has no output where only reductions of its tiles are asked for.
 void AddMaps(const Group& group, const Sm90Plan& plan, TileContext& context) {
+  const std::vector<TensorId> outputs = graph::Outputs(group.graph);
+  if (outputs.empty()) return;
   const graph::Node& anchor = ContractionOf(group);
-  const graph::Tensor& y = group.graph[graph::Outputs(group.graph)[0]];
+  const graph::Tensor& y = group.graph[outputs[0]];
   const DType type = y.dtype;
   const bool plain = context.reductions == 0;
   // Results of 4 bytes, and phases, lie along left.

@@ -139,6 +139,28 @@ class EnginesTest : public ::testing::Test {
   Sample sample_;
 };
 
+// What a GPU would run can be compiled anywhere, NVRTC apart: no case is refused for one.
+TEST_F(EnginesTest, EveryCaseOfAllFilesHasKernels) {
+  const CaseFile all = LoadAllCases(TestOptions::Get());
+  for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
+    const Target target = *TargetFromArch(arch);
+    std::mutex mutex;
+    std::atomic<size_t> without_graph = 0;
+    InParallel(all.cases.size(), [&](size_t i) {
+      const Case& c = all.cases[i];
+      const Result<graph::Graph> graph = ToGraph(c);
+      if (!graph.ok() || !Verify(*graph).ok()) {
+        ++without_graph;  // an operation that is made through the C interface alone
+        return;
+      }
+      const Status status = compiler::Compile(*graph, target).status();
+      const std::lock_guard lock(mutex);
+      EXPECT_TRUE(status.ok()) << arch << " " << c.Label() << ": " << status.message();
+    });
+    EXPECT_LT(without_graph, all.cases.size() / 20);
+  }
+}
+
 // What a GPU would run can be planned anywhere.
 TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
   for (const char* arch : {"sm_80", "sm_90a"}) {
