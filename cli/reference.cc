@@ -58,6 +58,8 @@ double RoundingError(DType type) {
       return 0x1p-4;
     case DType::kE5M2:
       return 0x1p-3;
+    case DType::kE8M0:
+      return 1;  // rounds up
     case DType::kI8:
     case DType::kU8:
     case DType::kI32:
@@ -77,6 +79,8 @@ double SmallestStep(DType type) {
       return 0x1p-9;
     case DType::kE5M2:
       return 0x1p-16;
+    case DType::kE8M0:
+      return 0x1p-127;
     default:
       // Of f32 and bf16 what a GPU may flush; integers differ by nothing but a rounding of their
       // own.

@@ -102,6 +102,31 @@ uint16_t Encode(const SmallFloat& format, double value) {
       sign | ((exponent_before_leading << format.mantissa_bits) + static_cast<unsigned>(steps)));
 }
 
+// e8m0 is the exponent of a power of two, biased by 127; all ones is NaN.
+constexpr int kE8M0Bias = 127, kE8M0Nan = 255;
+
+double LoadE8M0(const void* bytes) {
+  uint8_t code;
+  std::memcpy(&code, bytes, sizeof code);
+  if (code == kE8M0Nan) return std::numeric_limits<double>::quiet_NaN();
+  return std::ldexp(1.0, code - kE8M0Bias);
+}
+
+// |value| rounded up, as cvt.rp.satfinite.ue8m0x2 does.
+void StoreE8M0(double value, void* bytes) {
+  uint8_t code = kE8M0Nan;
+  if (!std::isnan(value)) {
+    int exponent = 0;  // |value| = fraction * 2^exponent with a fraction in [0.5, 1)
+    const double magnitude = std::fabs(value);
+    const double fraction = std::isinf(value) ? 1 : std::frexp(magnitude, &exponent);
+    if (fraction == 0.5) --exponent;
+    if (magnitude == 0) exponent = -kE8M0Bias;
+    if (std::isinf(value)) exponent = kE8M0Bias;
+    code = static_cast<uint8_t>(std::clamp(exponent, -kE8M0Bias, kE8M0Bias) + kE8M0Bias);
+  }
+  std::memcpy(bytes, &code, sizeof code);
+}
+
 template <class T>
 T RoundToInteger(double value) {
   if (std::isnan(value)) return 0;
@@ -152,6 +177,7 @@ constexpr Conversion kConversions[] = {
     {DType::kBF16, LoadSmall<kBfloat, uint16_t>, StoreSmall<kBfloat, uint16_t>},
     {DType::kE4M3, LoadSmall<kE4M3, uint8_t>, StoreSmall<kE4M3, uint8_t>},
     {DType::kE5M2, LoadSmall<kE5M2, uint8_t>, StoreSmall<kE5M2, uint8_t>},
+    {DType::kE8M0, LoadE8M0, StoreE8M0},
     {DType::kI8, Load<int8_t>, [](double v, void* b) { Store(RoundToInteger<int8_t>(v), b); }},
     {DType::kU8, Load<uint8_t>, [](double v, void* b) { Store(RoundToInteger<uint8_t>(v), b); }},
     {DType::kI32, Load<int32_t>, [](double v, void* b) { Store(RoundToInteger<int32_t>(v), b); }},

@@ -35,7 +35,9 @@ inline bool IsInteger(DType t) {
 
 // `value` as the nearest value of `type`: round to nearest even; integers round to nearest even and
 // saturate (NaN becomes 0); fp8 saturates to the largest finite value (e4m3 448, e5m2 57344), NaN
-// stays NaN; half, bf16 and float overflow to infinity; bool is value != 0.
+// stays NaN; half, bf16 and float overflow to infinity; bool is value != 0. e8m0 holds the powers
+// of two from 2^-127 to 2^127 and NaN: the magnitude is rounded up to the next of them, since its
+// numbers are scales, whose quotients must fit.
 double RoundTo(DType type, double value);
 
 // Storage bytes <-> value. `bytes` need not be aligned. StoreValue rounds as RoundTo does.

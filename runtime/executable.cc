@@ -41,6 +41,7 @@ std::optional<int64_t> LoadInteger(DType type, const void* host) {
     case DType::kBF16:
     case DType::kE4M3:
     case DType::kE5M2:
+    case DType::kE8M0:
       return std::nullopt;
   }
   return std::nullopt;

@@ -20,6 +20,8 @@ std::optional<DType> CoreType(cudnnDataType_t type) {
       return DType::kE4M3;
     case CUDNN_DATA_FP8_E5M2:
       return DType::kE5M2;
+    case CUDNN_DATA_FP8_E8M0:
+      return DType::kE8M0;
     case CUDNN_DATA_INT8:
       return DType::kI8;
     case CUDNN_DATA_UINT8:
@@ -73,6 +75,7 @@ cudnnDataType_t MovingType(cudnnDataType_t type) {
     case CUDNN_DATA_UINT8:
     case CUDNN_DATA_FP8_E4M3:
     case CUDNN_DATA_FP8_E5M2:
+    case CUDNN_DATA_FP8_E8M0:
       return CUDNN_DATA_FLOAT;  // holds every value of theirs
     default:
       return type;

@@ -1,6 +1,7 @@
 // The table of descriptor kinds: every kind that Kiln has, ascending by type.
 // tests/api/rows_test.cc demands that each attribute of the interface is in a row of its kind or in
 // the test's list of reasons.
+#include "api/backend/block_scale.h"
 #include "api/backend/convolution.h"
 #include "api/backend/descriptor.h"
 #include "api/backend/execution_plan.h"
@@ -49,6 +50,8 @@ std::span<const Kind> AllKinds() {
       KindOf<NormBackwardDesc>(),
       KindOf<ReshapeDesc>(),
       KindOf<KernelCacheDesc>(),
+      KindOf<BlockScaleQuantizeDesc>(),
+      KindOf<BlockScaleDequantizeDesc>(),
       KindOf<DevicePropDesc>(),
   };
   return kKinds;

@@ -27,6 +27,7 @@ constexpr PreludeRow kPrelude[] = {
     {"bf16_t", "bfloat16.cuh"},
     {"e4m3_t", "fp8_e4m3.cuh"},
     {"e5m2_t", "fp8_e5m2.cuh"},
+    {"e8m0_t", "fp8_e8m0.cuh"},
     {"round_odd", "round_odd.cuh"},
     {"to_i8", "saturate.cuh"},
     {"to_u8", "saturate.cuh"},

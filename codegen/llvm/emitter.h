@@ -90,6 +90,7 @@ class Emitter {
   llvm::Value* Convert(llvm::Value* value, DType from, DType to);
   llvm::Value* DecodeSmallFloat(DType type, llvm::Value* code);
   llvm::Value* EncodeSmallFloat(DType type, llvm::Value* f32);
+  llvm::Value* EncodePowerOfTwo(llvm::Value* magnitude);
   llvm::Value* RoundToOdd(llvm::Value* f64);
   llvm::Value* ToInteger(llvm::Value* value, DType from, DType to);
 

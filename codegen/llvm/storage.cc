@@ -29,6 +29,7 @@ constexpr SmallFloat kSmallFloats[] = {
     {DType::kBF16, 16, 7, 127, 0x7f80, 0x7f80, 0x7fc0},
     {DType::kE4M3, 8, 3, 7, 0x7e, 0x7f, 0x7f},
     {DType::kE5M2, 8, 2, 15, 0x7b, 0x7c, 0x7f},
+    {DType::kE8M0, 8, 0, 127, 0xfe, 0xff, 0xff},
 };
 
 const SmallFloat* FindSmallFloat(DType type) {
@@ -60,6 +61,7 @@ llvm::Type* Emitter::ValueType(DType type) {
       return b_.getInt16Ty();
     case DType::kE4M3:
     case DType::kE5M2:
+    case DType::kE8M0:
     case DType::kI8:
     case DType::kU8:
       return b_.getInt8Ty();
@@ -147,6 +149,15 @@ llvm::Value* Emitter::DecodeSmallFloat(DType type, llvm::Value* code) {
     return b_.CreateFPExt(b_.CreateBitCast(code, b_.getHalfTy()), b_.getFloatTy());
   }
   llvm::Value* wide = b_.CreateZExt(code, b_.getInt32Ty());
+  if (type == DType::kE8M0) {
+    // An f32 without mantissa, but for 2^-127, which is subnormal there.
+    llvm::Value* normal = b_.CreateShl(wide, shift);
+    llvm::Value* bits = b_.CreateSelect(b_.CreateICmpEQ(wide, b_.getInt32(0)),
+                                        b_.getInt32(1u << (kF32MantissaBits - 1)), normal);
+    bits =
+        b_.CreateSelect(b_.CreateICmpEQ(wide, b_.getInt32(f.nan)), b_.getInt32(0x7fc00000), bits);
+    return b_.CreateBitCast(bits, b_.getFloatTy());
+  }
   if (type == DType::kBF16) return b_.CreateBitCast(b_.CreateShl(wide, shift), b_.getFloatTy());
 
   llvm::Value* magnitude = b_.CreateAnd(wide, (1u << (f.bits - 1)) - 1);
@@ -179,6 +190,7 @@ llvm::Value* Emitter::EncodeSmallFloat(DType type, llvm::Value* f32) {
   b_.clearFastMathFlags();
   llvm::Value* bits = b_.CreateBitCast(f32, b_.getInt32Ty());
   llvm::Value* magnitude = b_.CreateAnd(bits, 0x7fffffff);
+  if (type == DType::kE8M0) return EncodePowerOfTwo(magnitude);
   llvm::Value* sign = b_.CreateShl(b_.CreateLShr(bits, 31), f.bits - 1);
 
   // Normal results: add half of the last place kept, or a little less where that place is even, and
@@ -205,6 +217,18 @@ llvm::Value* Emitter::EncodeSmallFloat(DType type, llvm::Value* f32) {
   llvm::Value* is_nan = b_.CreateICmpUGT(magnitude, b_.getInt32(kF32Infinity));
   code = b_.CreateOr(b_.CreateSelect(is_nan, b_.getInt32(f.nan), code), sign);
   return b_.CreateTrunc(code, b_.getIntNTy(f.bits));
+}
+
+// The bits of |f32| to e8m0, rounded up.
+llvm::Value* Emitter::EncodePowerOfTwo(llvm::Value* magnitude) {
+  const uint32_t fraction = (1u << kF32MantissaBits) - 1;
+  llvm::Value* code =
+      b_.CreateLShr(b_.CreateAdd(magnitude, b_.getInt32(fraction)), kF32MantissaBits);
+  code = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, code, b_.getInt32(0xfe));
+  llvm::Value* is_least = b_.CreateICmpULE(magnitude, b_.getInt32(1u << (kF32MantissaBits - 1)));
+  llvm::Value* is_nan = b_.CreateICmpUGT(magnitude, b_.getInt32(kF32Infinity));
+  code = b_.CreateSelect(is_least, b_.getInt32(0), code);
+  return b_.CreateTrunc(b_.CreateSelect(is_nan, b_.getInt32(0xff), code), b_.getInt8Ty());
 }
 
 }  // namespace kiln::llvm_codegen

@@ -72,6 +72,7 @@ DType ArithmeticType(DType type) {
     case DType::kBF16:
     case DType::kE4M3:
     case DType::kE5M2:
+    case DType::kE8M0:
       return DType::kF32;
     case DType::kI8:
     case DType::kU8:

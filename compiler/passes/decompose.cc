@@ -278,6 +278,7 @@ DType Widened(DType compute) {
     case DType::kBF16:
     case DType::kE4M3:
     case DType::kE5M2:
+    case DType::kE8M0:
       return DType::kF32;
     case DType::kI8:
     case DType::kU8:
@@ -361,6 +362,12 @@ Result<bool> Decompose(Module& module, const PassContext&) {
         break;
       case GraphOp::kNormBackward:
         DecomposeNormBackward(g, node);
+        break;
+      case GraphOp::kBlockScaleDequantize:
+        DecomposeBlockScaleDequantize(g, node);
+        break;
+      case GraphOp::kBlockScaleQuantize:
+        DecomposeBlockScaleQuantize(g, node);
         break;
       case GraphOp::kConvFprop:
       case GraphOp::kConvDgrad:

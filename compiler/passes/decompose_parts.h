@@ -14,5 +14,7 @@ void DecomposeReshape(graph::Graph& g, graph::Node node);
 void DecomposeNormForward(graph::Graph& g, const graph::Node& node);
 void DecomposeNormBackward(graph::Graph& g, const graph::Node& node);
 void DecomposeBnBwdWeights(graph::Graph& g, const graph::Node& node);
+void DecomposeBlockScaleDequantize(graph::Graph& g, const graph::Node& node);
+void DecomposeBlockScaleQuantize(graph::Graph& g, const graph::Node& node);
 
 }  // namespace kiln::compiler

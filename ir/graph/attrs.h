@@ -149,6 +149,20 @@ struct NormBackwardAttrs {
   static constexpr auto Fields() { return std::tuple{Field("mode", &NormBackwardAttrs::mode)}; }
 };
 
+// Blocks of a tensor share one scale each: element i of a dim with blocks of b has scale i / b; the
+// last block may be short. Two sizes are those of the last two dims; one is that of the dim, of the
+// last two, where the scales are fewer than the elements (BlockSizes in ops.h).
+//   dequantize: (x, scale) -> y = x * scale. There may be more scales than blocks: padding.
+//   quantize: x -> (y, scale), scale = max |x| of the block / the largest value of y's dtype,
+//     rounded up to the scale's dtype (f32 and f64: to the nearest); y = x / scale, and 0 where
+//     that scale is 0.
+struct BlockScaleAttrs {
+  Dims block_size;
+  static constexpr auto Fields() {
+    return std::tuple{Field("block_size", &BlockScaleAttrs::block_size)};
+  }
+};
+
 // Geometry over the spatial dims. x[N,C,spatial…], w[K,C/groups,filter…], y[N,K,out…]; groups
 // follow from the extents. out = floor((in + pre + post - dilation*(filter-1) - 1) / stride) + 1.
 //   fprop: (x, w) -> y     dgrad: (dy, w) -> dx     wgrad: (x, dy) -> dw
@@ -254,9 +268,9 @@ struct ResampleAttrs {
   }
 };
 
-using Attrs =
-    std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs, BnBwdWeightsAttrs,
-                 NormForwardAttrs, NormBackwardAttrs, ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs,
-                 ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs>;
+using Attrs = std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs,
+                           BnBwdWeightsAttrs, NormForwardAttrs, NormBackwardAttrs, BlockScaleAttrs,
+                           ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs,
+                           TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs>;
 
 }  // namespace kiln::graph

@@ -57,10 +57,19 @@ struct TypeName {
   DType dtype;
 };
 constexpr TypeName kTypeNames[] = {
-    {"FLOAT", DType::kF32},     {"DOUBLE", DType::kF64},    {"HALF", DType::kF16},
-    {"BFLOAT16", DType::kBF16}, {"INT8", DType::kI8},       {"UINT8", DType::kU8},
-    {"INT32", DType::kI32},     {"INT64", DType::kI64},     {"BOOLEAN", DType::kBool},
-    {"FP8_E4M3", DType::kE4M3}, {"FP8_E5M2", DType::kE5M2}, {"FAST_FLOAT_FOR_FP8", DType::kF32},
+    {"FLOAT", DType::kF32},
+    {"DOUBLE", DType::kF64},
+    {"HALF", DType::kF16},
+    {"BFLOAT16", DType::kBF16},
+    {"INT8", DType::kI8},
+    {"UINT8", DType::kU8},
+    {"INT32", DType::kI32},
+    {"INT64", DType::kI64},
+    {"BOOLEAN", DType::kBool},
+    {"FP8_E4M3", DType::kE4M3},
+    {"FP8_E5M2", DType::kE5M2},
+    {"FP8_E8M0", DType::kE8M0},
+    {"FAST_FLOAT_FOR_FP8", DType::kF32},
 };
 
 }  // namespace

@@ -178,6 +178,18 @@ Status ReadNormBackward(const JsonRef& operation, Node& node) {
                       std::get<NormBackwardAttrs>(node.attrs).mode);
 }
 
+Status ReadBlockScale(const JsonRef& operation, Node& node, std::string_view prefix) {
+  const auto attribute = [&](std::string_view name) {
+    return operation[fmt::format("{}_{}", prefix, name)];
+  };
+  ASSIGN_OR_RETURN(const bool negative, attribute("NEG_SCALE").Bool(false));
+  RETURN_IF_ERROR(attribute("NEG_SCALE").Expect(!negative, "false: negative scales are not known"));
+  ASSIGN_OR_RETURN(std::get<BlockScaleAttrs>(node.attrs).block_size,
+                   attribute("BLOCK_SIZE").List());
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(attribute("MATH_PREC"), "DATA_"));
+  return {};
+}
+
 Status ReadConcat(const JsonRef& operation, Node& node) {
   ASSIGN_OR_RETURN(std::get<ConcatAttrs>(node.attrs).axis,
                    operation["OPERATION_CONCAT_AXIS"].Int());
@@ -289,6 +301,22 @@ std::span<const Operation> Operations() {
                  "PEER_STAT_DESCS"},
                 {"DXDESC", "DSCALE_DESC", "DBIAS_DESC"},
                 ReadNormBackward},
+      Operation{"BLOCK_SCALE_DEQUANTIZE",
+                GraphOp::kBlockScaleDequantize,
+                "OPERATION_BLOCK_SCALE_DEQUANTIZE_",
+                {"XDESC", "SCALE_DESC"},
+                {"YDESC"},
+                [](const JsonRef& o, Node& n) {
+                  return ReadBlockScale(o, n, "OPERATION_BLOCK_SCALE_DEQUANTIZE");
+                }},
+      Operation{"BLOCK_SCALE_QUANTIZE",
+                GraphOp::kBlockScaleQuantize,
+                "OPERATION_BLOCK_SCALE_QUANTIZE_",
+                {"XDESC"},
+                {"YDESC", "SCALE_DESC"},
+                [](const JsonRef& o, Node& n) {
+                  return ReadBlockScale(o, n, "OPERATION_BLOCK_SCALE_QUANTIZE");
+                }},
       Operation{"CONCAT",
                 GraphOp::kConcat,
                 "OPERATION_CONCAT_",

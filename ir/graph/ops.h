@@ -72,4 +72,7 @@ std::vector<ResampleAxis> ResampleAxes(const ResampleAttrs& attrs, const Dims& x
 enum class PaddingTap : uint8_t { kSkipped, kZero, kNegInf, kEdge };
 PaddingTap PaddingTapOf(const ResampleAttrs& attrs);
 
+// The blocks' extent on each dim of x, 1 where every element has a scale of its own.
+Result<Dims> BlockSizes(const Dims& block_size, const Tensor& x, const Tensor& scale);
+
 }  // namespace kiln::graph

@@ -782,8 +782,9 @@ std::vector<SampleGraph> FusedSamples() {
 
 std::vector<SampleGraph> AllSamples() {
   std::vector<SampleGraph> all;
-  for (const auto family : {PointwiseSamples, PointwiseModeSamples, ReduceSamples, MatmulSamples,
-                            ConvSamples, ViewSamples, WindowSamples, EmptySamples, FusedSamples})
+  for (const auto family :
+       {PointwiseSamples, PointwiseModeSamples, ReduceSamples, MatmulSamples, ConvSamples,
+        ViewSamples, WindowSamples, BlockScaleSamples, EmptySamples, FusedSamples})
     for (SampleGraph& sample : family()) all.push_back(std::move(sample));
   return all;
 }

@@ -21,6 +21,7 @@ std::vector<SampleGraph> ReduceSamples();
 std::vector<SampleGraph> MatmulSamples();
 std::vector<SampleGraph> ConvSamples();
 std::vector<SampleGraph> ViewSamples();
+std::vector<SampleGraph> BlockScaleSamples();
 std::vector<SampleGraph> WindowSamples();  // pooling and interpolation
 std::vector<SampleGraph> EmptySamples();   // zero extents
 std::vector<SampleGraph> FusedSamples();   // several ops, several groups

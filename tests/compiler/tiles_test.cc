@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "compiler/engines/engine.h"
 #include "ir/graph/ops.h"
@@ -59,6 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Reduce, SamplesTest, testing::Values(ReduceSamples));
 INSTANTIATE_TEST_SUITE_P(Matmul, SamplesTest, testing::Values(MatmulSamples));
 INSTANTIATE_TEST_SUITE_P(View, SamplesTest, testing::Values(ViewSamples));
 INSTANTIATE_TEST_SUITE_P(Window, SamplesTest, testing::Values(WindowSamples));
+INSTANTIATE_TEST_SUITE_P(BlockScale, SamplesTest, testing::Values(BlockScaleSamples));
 INSTANTIATE_TEST_SUITE_P(Empty, SamplesTest, testing::Values(EmptySamples));
 INSTANTIATE_TEST_SUITE_P(Fused, SamplesTest, testing::Values(FusedSamples));
 
@@ -107,8 +109,16 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 graph::Graph InDouble(graph::Graph g) {
   for (graph::Node& node : g.nodes)
     if (IsFloat(node.compute)) node.compute = DType::kF64;
-  for (graph::Tensor& t : g.tensors)
-    if (t.is_virtual && IsFloat(t.dtype)) t.dtype = DType::kF64;
+  // What a tensor is quantised to is part of the operation.
+  std::set<graph::TensorId> quantised;
+  for (const graph::Node& node : g.nodes)
+    if (node.op == graph::GraphOp::kBlockScaleQuantize)
+      quantised.insert(node.outputs.begin(), node.outputs.end());
+  for (size_t id = 0; id < g.tensors.size(); ++id) {
+    graph::Tensor& t = g.tensors[id];
+    if (t.is_virtual && IsFloat(t.dtype) && !quantised.contains(static_cast<graph::TensorId>(id)))
+      t.dtype = DType::kF64;
+  }
   return g;
 }
 

@@ -152,6 +152,22 @@ TEST(DType, KnownConstants) {
   EXPECT_TRUE(std::isnan(RoundTo(DType::kE5M2, kNaN)));
 }
 
+TEST(DType, E8M0HoldsPowersOfTwo) {
+  for (int code = 0; code < 255; ++code) {
+    const double power = std::pow(2.0, code - 127);
+    EXPECT_EQ(Load(DType::kE8M0, code), power);
+    EXPECT_EQ(Stored(DType::kE8M0, power), code);
+    EXPECT_EQ(Stored(DType::kE8M0, -power), code) << "there is no sign";
+    EXPECT_EQ(Stored(DType::kE8M0, power * (1 + 0x1p-40)), std::min(code + 1, 254));
+    EXPECT_EQ(Stored(DType::kE8M0, power * (1 - 0x1p-40)), code);
+  }
+  EXPECT_TRUE(std::isnan(Load(DType::kE8M0, 255)));
+  EXPECT_EQ(Stored(DType::kE8M0, kNaN), 255);
+  EXPECT_EQ(Stored(DType::kE8M0, kInf), 254);
+  EXPECT_EQ(Stored(DType::kE8M0, 0), 0);
+  EXPECT_EQ(Stored(DType::kE8M0, 1e-300), 0);
+}
+
 TEST(DType, Bf16RoundsOnceFromDouble) {
   // Through float this value would round twice: to the midpoint 1 + 2^-8, then down to 1.
   EXPECT_EQ(RoundTo(DType::kBF16, 1 + 0x1p-8 + 0x1p-40), 1 + 0x1p-7);

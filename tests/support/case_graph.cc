@@ -100,6 +100,12 @@ Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
     node.attrs = graph::MatmulAttrs{.padding_value = op.Number("padding_value", 0)};
     return {};
   }
+  if (op.name.starts_with("block_scale_")) {
+    node.op = op.name == "block_scale_quantize" ? graph::GraphOp::kBlockScaleQuantize
+                                                : graph::GraphOp::kBlockScaleDequantize;
+    node.attrs = graph::BlockScaleAttrs{.block_size = op.List("block", Dims{1})};
+    return {};
+  }
   if (op.name.starts_with("reduce_")) {
     if (const auto mode = graph::ReductionModeFromText(op.name.substr(7))) {
       node.op = graph::GraphOp::kReduction;

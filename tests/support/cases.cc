@@ -25,7 +25,8 @@ const std::set<std::string>& KnownAttributes() {
       "lower",      "m",         "mode",          "n",
       "nan",        "pad",       "padding",       "padding_value",
       "post",       "slope",     "softplus_beta", "stride",
-      "swish_beta", "unit",      "upper",         "window"};
+      "swish_beta", "unit",      "upper",         "window",
+      "block"};
   return known;
 }
 
@@ -41,6 +42,8 @@ constexpr OpRow kOps[] = {
     {"conv_dgrad", 2, 2, 1},
     {"conv_wgrad", 2, 2, 1},
     {"matmul", 2, 5, 1},
+    {"block_scale_dequantize", 2, 2, 1},
+    {"block_scale_quantize", 1, 1, 2},
     {"gen_stats", 1, 1, 2},
     {"bn_finalize", 9, 9, 6, 0, true},
     {"bn_bwd_weights", 4, 5, 5, 0, true},
@@ -329,6 +332,7 @@ class LineParser {
                                           .dilation = op.List("dilation", ones)};
       return oracle::ConvOutputDims(geometry, x, DimsOf(op.inputs[1]));
     }
+    if (op.name == "block_scale_dequantize") return DimsOf(op.inputs[0]);
     if (op.name == "gen_stats") {
       Dims dims(DimsOf(op.inputs[0]).size(), 1);
       dims[1] = DimsOf(op.inputs[0])[1];

@@ -64,7 +64,8 @@ std::vector<Case> FormsForNvidia(const Case& c) {
   }
   if (least == rank) return {c};
   std::vector<Case> forms = {PadRank(c, rank, PadSide::kFront)};
-  if (!is_matmul) forms.push_back(PadRank(c, rank, PadSide::kBack));
+  // Blocks lie along the last dims.
+  if (!is_matmul && !HasOp(c, "block_scale_")) forms.push_back(PadRank(c, rank, PadSide::kBack));
   return forms;
 }
 

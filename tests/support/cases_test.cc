@@ -144,7 +144,8 @@ TEST_P(CaseFiles, AddedDimsChangeNeitherMemoryNorMeaning) {
 
 INSTANTIATE_TEST_SUITE_P(All, CaseFiles,
                          ::testing::Values("conv.txt", "matmul.txt", "pointwise.txt",
-                                           "reduction.txt", "fused.txt", "conv_direct.txt"));
+                                           "reduction.txt", "fused.txt", "block_scale.txt",
+                                           "conv_direct.txt"));
 
 TEST(CaseFilesTogether, CoverEveryPointwiseMode) {
   std::set<std::string> used;

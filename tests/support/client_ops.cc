@@ -42,6 +42,8 @@ class Maker {
     if (op.name == "bn_bwd_weights") return BnBwdWeights(op);
     if (op.name == "norm_forward") return NormForward(op);
     if (op.name == "norm_backward") return NormBackward(op);
+    if (op.name == "block_scale_dequantize") return Dequantize(op);
+    if (op.name == "block_scale_quantize") return Quantize(op);
     return op.name == "reshape" ? Reshape(op) : Concat(op);
   }
 
@@ -338,6 +340,35 @@ class Maker {
     for (size_t i = 0; i < std::size(kInputs); ++i) Use(d, kInputs[i], op.inputs, i);
     for (size_t i = 0; i < std::size(kOutputs); ++i) Use(d, kOutputs[i], op.outputs, i);
     UsePeers(d, CUDNN_ATTR_OPERATION_NORM_BWD_PEER_STAT_DESCS, op.inputs, std::size(kInputs));
+    return d;
+  }
+
+  void SetBlockSize(Descriptor& d, Name name, const CaseOp& op) const {
+    std::vector<int32_t> sizes;
+    for (const int64_t size : op.List("block", Dims{1}))
+      sizes.push_back(static_cast<int32_t>(size));
+    d.Set(name, CUDNN_TYPE_INT32, static_cast<int64_t>(sizes.size()), sizes.data());
+  }
+
+  Descriptor Dequantize(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_BLOCK_SCALE_DEQUANTIZE_DESCRIPTOR);
+    Use(d, CUDNN_ATTR_OPERATION_BLOCK_SCALE_DEQUANTIZE_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_BLOCK_SCALE_DEQUANTIZE_SCALE_DESC, op.inputs, 1);
+    Use(d, CUDNN_ATTR_OPERATION_BLOCK_SCALE_DEQUANTIZE_YDESC, op.outputs, 0);
+    d.SetEnum(CUDNN_ATTR_OPERATION_BLOCK_SCALE_DEQUANTIZE_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+              CudnnType(op.Compute()));
+    SetBlockSize(d, CUDNN_ATTR_OPERATION_BLOCK_SCALE_DEQUANTIZE_BLOCK_SIZE, op);
+    return d;
+  }
+
+  Descriptor Quantize(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR);
+    Use(d, CUDNN_ATTR_OPERATION_BLOCK_SCALE_QUANTIZE_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_BLOCK_SCALE_QUANTIZE_YDESC, op.outputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_BLOCK_SCALE_QUANTIZE_SCALE_DESC, op.outputs, 1);
+    d.SetEnum(CUDNN_ATTR_OPERATION_BLOCK_SCALE_QUANTIZE_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+              CudnnType(op.Compute()));
+    SetBlockSize(d, CUDNN_ATTR_OPERATION_BLOCK_SCALE_QUANTIZE_BLOCK_SIZE, op);
     return d;
   }
 

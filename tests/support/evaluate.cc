@@ -119,6 +119,18 @@ class Evaluator {
       auto result = oracle::GenStats(*In(op, 0), op.Compute());
       return {std::move(result.sum), std::move(result.sq_sum)};
     }
+    if (op.name == "block_scale_dequantize") {
+      const Dense &x = *In(op, 0), &scale = *In(op, 1);
+      return {
+          oracle::BlockScaleDequantize(x, scale, BlocksOf(op, x.dims, scale.dims), op.Compute())};
+    }
+    if (op.name == "block_scale_quantize") {
+      const CaseTensor &y = Tensor(op.outputs[0]), &scale = Tensor(op.outputs[1]);
+      auto result =
+          oracle::BlockScaleQuantize(*In(op, 0), scale.dims, BlocksOf(op, y.dims, scale.dims),
+                                     y.dtype, scale.dtype, op.Compute());
+      return {std::move(result.y), std::move(result.scale)};
+    }
     if (op.name == "reshape") {
       const CaseTensor &x = Tensor(op.inputs[0]), &y = Tensor(op.outputs[0]);
       return {oracle::Reshape(*In(op, 0), x.strides, y.dims, y.strides)};
@@ -126,6 +138,22 @@ class Evaluator {
     std::vector<const Dense*> parts;  // concat
     for (size_t i = 0; i < op.inputs.size(); ++i) parts.push_back(In(op, i));
     return {oracle::Concat(parts, static_cast<int64_t>(op.Number("axis", 0)))};
+  }
+
+  // block=b: of the one dim, of the last two, that has fewer scales than elements; block=a,b: of
+  // the last two.
+  static Dims BlocksOf(const CaseOp& op, const Dims& x, const Dims& scale) {
+    const Dims sizes = op.List("block", Dims{1});
+    Dims blocks(x.size(), 1);
+    const size_t last = x.size() - 1;
+    if (sizes.size() == 2) {
+      blocks[last - 1] = sizes[0];
+      blocks[last] = sizes[1];
+      return blocks;
+    }
+    const bool is_last = last == 0 || scale[last] < x[last] || scale[last - 1] >= x[last - 1];
+    blocks[is_last ? last : last - 1] = sizes[0];
+    return blocks;
   }
 
   Dense ApplyPointwise(const CaseOp& op, const oracle::PointwiseMode& mode) const {

@@ -39,6 +39,8 @@ class Generator {
   void AddMatmul();
   void AddResampleFwd() { AddResample(true); }
   void AddResampleBwd() { AddResample(false); }
+  void AddBlockScaleDequantize();
+  void AddBlockScaleQuantize();
   void AddMap();
   void AddIota();
   void AddReduce();
@@ -68,6 +70,7 @@ class Generator {
   TensorId Broadcastable(const Dims& dims, bool boolean);
   TensorId Condition(const Dims& dims);
   Dims ReducedDims(const Dims& dims);
+  Dims BlocksOf(Dims& dims);
   double Factor() { return Pick({1.0, 0.5, -2.0, 3.0}); }
   ResultOptions AnyResult(Dims dims = {});
   TensorId AddNode(GraphOp op, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
@@ -233,6 +236,46 @@ void Generator::AddGenStats() {
   }
   AddNode(GraphOp::kGenStats, {x}, outputs, DType::kF32, GenStatsAttrs{});
   (void)InferGenStats(builder_.graph(), builder_.graph().nodes.back());
+}
+
+// Blocks of one or both of the last two dims; `dims` become those of the scales.
+Dims Generator::BlocksOf(Dims& dims) {
+  Dims blocks = {1 + Below(7)};
+  if (dims.size() >= 2 && Chance(50)) blocks.push_back(1 + Below(7));
+  for (size_t i = 1; i <= blocks.size(); ++i) {
+    const int64_t block = blocks[blocks.size() - i];
+    int64_t& extent = dims[dims.size() - i];
+    extent = (extent + block - 1) / block;
+  }
+  return blocks;
+}
+
+void Generator::AddBlockScaleDequantize() {
+  const TensorId x = Number();
+  Dims dims = At(x).dims;
+  BlockScaleAttrs attrs{.block_size = BlocksOf(dims)};
+  const TensorId scale = Number(&dims);
+  builder_.Apply(GraphOp::kBlockScaleDequantize, {x, scale}, std::move(attrs), AnyResult());
+}
+
+// Of inputs alone, by powers of two: an operand that is a little off could have another scale.
+void Generator::AddBlockScaleQuantize() {
+  const TensorId x =
+      NewTensor(RandomDims(1 + Below(4)), Pick({DType::kF32, DType::kF16, DType::kBF16}));
+  Dims dims = At(x).dims;
+  BlockScaleAttrs attrs{.block_size = BlocksOf(dims)};
+  Tensor y, scale;
+  y.name = "quantized";
+  y.dtype = Pick({DType::kE4M3, DType::kE5M2});
+  scale.name = "block_scale";
+  scale.dtype = DType::kE8M0;
+  scale.dims = std::move(dims);
+  y.is_virtual = scale.is_virtual = true;
+  Graph& graph = builder_.graph();
+  AddNode(GraphOp::kBlockScaleQuantize, {x},
+          {graph.AddTensor(std::move(y)), graph.AddTensor(std::move(scale))}, DType::kF32,
+          std::move(attrs));
+  (void)InferBlockScaleQuantize(graph, graph.nodes.back());
 }
 
 void Generator::AddBnFinalize() {

@@ -437,7 +437,8 @@ double Spacing(DType type, double value) {
   };
   static constexpr Row kRows[] = {{DType::kF32, 23, -149}, {DType::kF64, 52, -1074},
                                   {DType::kF16, 10, -24},  {DType::kBF16, 7, -133},
-                                  {DType::kE4M3, 3, -9},   {DType::kE5M2, 2, -16}};
+                                  {DType::kE4M3, 3, -9},   {DType::kE5M2, 2, -16},
+                                  {DType::kE8M0, 0, -127}};
   const auto row = std::ranges::find(kRows, type, &Row::type);
   if (row == std::end(kRows) || !std::isfinite(value)) return 0;
   if (value == 0) return std::ldexp(1.0, row->lowest);

@@ -11,6 +11,7 @@
 #include "codegen/cuda/device/fast_div.cuh"
 #include "codegen/cuda/device/fp8_e4m3.cuh"
 #include "codegen/cuda/device/fp8_e5m2.cuh"
+#include "codegen/cuda/device/fp8_e8m0.cuh"
 #include "codegen/cuda/device/integer.cuh"
 #include "codegen/cuda/device/minmax.cuh"
 #include "codegen/cuda/device/round_odd.cuh"
@@ -73,6 +74,11 @@ TEST(Prelude, E5M2) {
   ExpectDecodes<e5m2_t>(DType::kE5M2);
 }
 
+TEST(Prelude, E8M0) {
+  ExpectEncodes<e8m0_t>(DType::kE8M0);
+  ExpectDecodes<e8m0_t>(DType::kE8M0);
+}
+
 // Doubles around the ties of the narrow types, where rounding by way of a float would go wrong.
 TEST(Prelude, DoublesRoundOnce) {
   std::mt19937_64 random(5);
@@ -83,6 +89,7 @@ TEST(Prelude, DoublesRoundOnce) {
     ASSERT_EQ(bf16_t(round_odd(v)).bits, BitsOf<bf16_t>(DType::kBF16, v)) << v;
     ASSERT_EQ(e4m3_t(round_odd(v)).bits, BitsOf<e4m3_t>(DType::kE4M3, v)) << v;
     ASSERT_EQ(e5m2_t(round_odd(v)).bits, BitsOf<e5m2_t>(DType::kE5M2, v)) << v;
+    ASSERT_EQ(e8m0_t(round_odd(v)).bits, BitsOf<e8m0_t>(DType::kE8M0, v)) << v;
   }
 }
 

@@ -12,11 +12,11 @@
 namespace kiln::test {
 namespace {
 
-constexpr DType kAllTypes[] = {DType::kF32,  DType::kF64,  DType::kF16, DType::kBF16,
-                               DType::kE4M3, DType::kE5M2, DType::kI8,  DType::kU8,
-                               DType::kI32,  DType::kI64,  DType::kBool};
+constexpr DType kAllTypes[] = {DType::kF32,  DType::kF64,  DType::kF16,  DType::kBF16,
+                               DType::kE4M3, DType::kE5M2, DType::kI8,   DType::kU8,
+                               DType::kI32,  DType::kI64,  DType::kBool, DType::kE8M0};
 constexpr DType kSmallTypes[] = {DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2,
-                                 DType::kI8,  DType::kU8,   DType::kBool};
+                                 DType::kI8,  DType::kU8,   DType::kBool, DType::kE8M0};
 
 std::string CastKernel(DType from, DType to, size_t count) {
   return fmt::format(R"(kernel cast_{0}_{1}(x: ptr<{0}> const, y: ptr<{1}>) threads 1 {{

@@ -20,6 +20,7 @@ constexpr std::array kRows = {
     DTypeRow{DType::kBF16, "bf16", 9, 2, 8, -126, -0x1.fep127, 0x1.fep127, true, false},
     DTypeRow{DType::kE4M3, "e4m3", 12, 1, 4, -6, -448, 448, false, true},
     DTypeRow{DType::kE5M2, "e5m2", 13, 1, 3, -14, -57344, 57344, true, true},
+    DTypeRow{DType::kE8M0, "e8m0", 15, 1, 1, -127, 0x1p-127, 0x1p127, false, true},
     DTypeRow{DType::kI8, "i8", 3, 1, 0, 0, -128, 127, false, true},
     DTypeRow{DType::kU8, "u8", 6, 1, 0, 0, 0, 255, false, true},
     DTypeRow{DType::kI32, "i32", 4, 4, 0, 0, -2147483648.0, 2147483647.0, false, true},
@@ -47,6 +48,14 @@ double RoundFloating(const DTypeRow& row, double value) {
   if (magnitude > row.highest)
     magnitude = row.saturates ? row.highest : std::numeric_limits<double>::infinity();
   return std::copysign(magnitude, value);
+}
+
+// The least power of two that is no smaller than |value|, within what the format holds.
+double RoundUpToPower(const DTypeRow& row, double value) {
+  if (std::isnan(value)) return value;
+  double power = row.lowest;
+  while (power < std::fabs(value) && power < row.highest) power *= 2;
+  return power;
 }
 
 // Sign, exponent and fraction of an exactly representable value in `row`'s format.
@@ -115,6 +124,7 @@ std::optional<DType> ParseDType(std::string_view name) {
 
 double Round(DType type, double value) {
   const DTypeRow& row = Row(type);
+  if (type == DType::kE8M0) return RoundUpToPower(row, value);
   if (row.mantissa > 0) return RoundFloating(row, value);
   if (type == DType::kBool) return value != 0 ? 1 : 0;
   if (std::isnan(value)) return 0;
@@ -147,6 +157,8 @@ double Decode(DType type, const uint8_t* bytes) {
     case DType::kE4M3:
     case DType::kE5M2:
       return UnpackSmall(Row(type), *bytes);
+    case DType::kE8M0:
+      return *bytes == 255 ? std::nan("") : std::ldexp(1.0, *bytes - 127);
   }
   return 0;
 }
@@ -178,6 +190,9 @@ void Encode(DType type, double value, uint8_t* bytes) {
     case DType::kE4M3:
     case DType::kE5M2:
       *bytes = static_cast<uint8_t>(PackSmall(Row(type), rounded));
+      return;
+    case DType::kE8M0:
+      *bytes = static_cast<uint8_t>(std::isnan(rounded) ? 255 : std::ilogb(rounded) + 127);
       return;
   }
 }

@@ -12,7 +12,7 @@
 
 namespace kiln::oracle {
 
-enum class DType { kF32, kF64, kF16, kBF16, kE4M3, kE5M2, kI8, kU8, kI32, kI64, kBool };
+enum class DType { kF32, kF64, kF16, kBF16, kE4M3, kE5M2, kE8M0, kI8, kU8, kI32, kI64, kBool };
 
 // What a format can hold. Integers and bool have `mantissa` 0.
 struct DTypeRow {

@@ -184,6 +184,15 @@ struct BnBwdWeightsResult {  // dx = eq_dy_scale * dy + eq_x_scale * x + eq_bias
 };
 BnBwdWeightsResult BnBwdWeights(const BnBwdWeightsInputs&, DType compute);
 
+// ---- Blocks that share scales: element i of a dim with blocks of b has scale i / b. ----
+struct BlockQuantized {
+  Dense y, scale;
+};
+Dense BlockScaleDequantize(const Dense& x, const Dense& scale, const Dims& blocks, DType compute);
+// scale = max |x| of the block / the largest value of y's type, rounded up to the scale's type.
+BlockQuantized BlockScaleQuantize(const Dense& x, const Dims& scale_dims, const Dims& blocks,
+                                  DType y_type, DType scale_type, DType compute);
+
 // ---- Views and copies. ----
 // Both tensors dense in memory: the element at memory offset o stays there. Else: the same
 // row-major order.
