@@ -175,6 +175,10 @@ class DeviceSession final : public Session {
     return executable->Execute(pointers, workspace, stream);
   }
 
+  bool IsElsewhere(const void* pointer) const override {
+    return device_ != nullptr && device_->IsElsewhere(pointer);
+  }
+
  private:
   bool Measures() const {
     return device_ != nullptr && (mode_ == TuneMode::kOnMiss || mode_ == TuneMode::kRetune);

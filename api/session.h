@@ -103,6 +103,8 @@ class Session {
   // session.
   virtual Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,
                          void* stream) = 0;
+  // Whether the memory is known to be another device's than this session's.
+  virtual bool IsElsewhere(const void*) const { return false; }
 };
 
 // The session of the calling thread's current GPU, or of the CPU where there is none or KILN_DEVICE

@@ -58,6 +58,9 @@ class Device {
   virtual Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
                         Stream stream) = 0;
 
+  // Whether the driver knows the memory as another device's. No launch, no wait.
+  virtual bool IsElsewhere(const void*) const { return false; }
+
   // For the CLI, tuning and tests only; the API's execute path calls none of these.
   virtual Result<void*> Allocate(int64_t bytes) = 0;
   virtual void Free(void* pointer) = 0;

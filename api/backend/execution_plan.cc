@@ -1,7 +1,10 @@
 #include "api/backend/execution_plan.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+
+#include "ir/graph/norm.h"
 
 namespace kiln::api {
 namespace {
@@ -56,6 +59,34 @@ Status CheckPointer(const void* pointer, const ProgramTensor& tensor, int64_t al
                        fmt::ptr(pointer), tensor.uid, alignment);
 }
 
+std::vector<int64_t> PeersOf(const graph::Graph& graph) {
+  std::vector<int64_t> uids;
+  const auto add = [&](const graph::Node& node, size_t first) {
+    for (size_t i = first; i < node.inputs.size(); ++i) uids.push_back(graph[node.inputs[i]].uid);
+  };
+  for (const graph::Node& node : graph.nodes) {
+    if (node.op == graph::GraphOp::kNormForward)
+      add(node, static_cast<size_t>(graph::NormForwardIn::kPeers));
+    if (node.op == graph::GraphOp::kNormBackward)
+      add(node, static_cast<size_t>(graph::NormBackwardIn::kPeers));
+  }
+  return uids;
+}
+
+// Statistics are those of one GPU. Clients give buffers of one GPU alone, too, and mean just that.
+Status CheckPeers(const Session& session, std::span<const int64_t> peers,
+                  const VariantPackDesc& pack) {
+  for (size_t i = 0; i < pack.uids.size(); ++i) {
+    if (std::ranges::find(peers, pack.uids[i]) == peers.end()) continue;
+    if (!session.IsElsewhere(pack.pointers[i])) continue;
+    return Status::Error(Code::kNotSupported,
+                         "the peers' buffer {} is memory of another GPU: statistics over the "
+                         "batches of several GPUs are not supported",
+                         pack.uids[i]);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::span<const AttrRow> ExecutionPlanDesc::Rows() { return kRows; }
@@ -93,7 +124,7 @@ Result<std::shared_ptr<Session>> ExecutionPlanDesc::ChooseSession() const {
 Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOn(const std::shared_ptr<Session>& session,
                                                             const graph::Graph& graph,
                                                             const BuildOptions& options) const {
-  Built built{.session = session, .plan = nullptr, .alignments = {}};
+  Built built{.session = session, .plan = nullptr, .alignments = {}, .peers = PeersOf(graph)};
   ASSIGN_OR_RETURN(built.plan, session->Build(graph, engine_config->Config(), options));
   for (const ProgramTensor& tensor : built.plan->tensors()) {
     built.alignments.push_back(AlignmentOf(graph, tensor.uid));
@@ -183,6 +214,7 @@ Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack
     pointers[i] = pack.pointers[hint];
     RETURN_IF_ERROR(CheckPointer(pointers[i], tensors[i], built.alignments[i]));
   }
+  if (!built.peers.empty()) RETURN_IF_ERROR(CheckPeers(*built.session, built.peers, pack));
   if (pack.workspace == nullptr && built.plan->workspace_bytes() > 0) {
     return Status::Error(Code::kNullPointer,
                          "the plan needs {} bytes of workspace and the pack has none",

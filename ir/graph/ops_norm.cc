@@ -15,7 +15,8 @@
 // bn_bwd_weights gives the same dx as eq_dy_scale * dy + eq_x_scale * x + eq_bias.
 //
 // The buffers of peers, through which NVIDIA's kernels exchange sums between the GPUs of a group by
-// a protocol of their own, are neither read nor written: statistics are those of this GPU's x.
+// a protocol of their own, are neither read nor written: statistics are those of this GPU's x. A
+// plan refuses to run with a buffer of another GPU (api/backend/execution_plan.cc).
 #include <algorithm>
 #include <cmath>
 

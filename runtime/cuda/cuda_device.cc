@@ -25,6 +25,7 @@ class CudaDevice final : public Device {
  public:
   CudaDevice(const Driver& driver, CuDevice device, Target target, CudaCompiler& compiler)
       : driver_(driver),
+        device_(device),
         target_(std::move(target)),
         compiler_(compiler),
         contexts_(driver, device) {}
@@ -42,6 +43,7 @@ class CudaDevice final : public Device {
   Status Synchronize(Stream stream) override;
   Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) override;
   bool CanMeasure(Stream stream) override;
+  bool IsElsewhere(const void* pointer) const override;
 
  private:
   struct LoadedKey {
@@ -58,6 +60,7 @@ class CudaDevice final : public Device {
   Status LaunchFailure(const CudaKernel& kernel, const LaunchShape& shape, CuResult result) const;
 
   const Driver& driver_;
+  const CuDevice device_;
   const Target target_;
   CudaCompiler& compiler_;
   ContextPicker contexts_;
@@ -221,6 +224,16 @@ Status CudaDevice::CopyOut(void* host, const void* device, int64_t bytes) {
 
 Status CudaDevice::Synchronize(Stream stream) {
   return InContext("cuStreamSynchronize", [&] { return driver_.StreamSynchronize(stream); });
+}
+
+// Host memory, and what the driver does not know, is nobody's.
+bool CudaDevice::IsElsewhere(const void* pointer) const {
+  constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+  int ordinal = 0;
+  CuDevice device = 0;
+  return driver_.PointerGetAttribute(&ordinal, kDeviceOrdinal,
+                                     reinterpret_cast<CuAddress>(pointer)) == kCuSuccess &&
+         ordinal >= 0 && driver_.DeviceGet(&device, ordinal) == kCuSuccess && device != device_;
 }
 
 // The default stream answers with an error while a stream that it waits for is being captured.

@@ -11,6 +11,7 @@ namespace kiln::api {
 namespace {
 
 void* last_stream = nullptr;
+const void* elsewhere = nullptr;
 
 class FakePlan : public Plan {
  public:
@@ -107,6 +108,7 @@ class FakeSession : public Session {
     last_stream = stream;
     return static_cast<const FakePlan&>(plan).Run(pointers, workspace);
   }
+  bool IsElsewhere(const void* pointer) const override { return pointer == elsewhere; }
 
  private:
   Target target_;
@@ -115,6 +117,7 @@ class FakeSession : public Session {
 }  // namespace
 
 void* LastFakeStream() { return last_stream; }
+void SetFakeElsewhere(const void* pointer) { elsewhere = pointer; }
 
 Result<std::shared_ptr<Session>> OpenSession() {
   static const std::shared_ptr<Session> session =

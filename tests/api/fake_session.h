@@ -15,5 +15,7 @@ inline constexpr int64_t kFakeWorkspace = 256;
 
 // The stream of the last Execute.
 void* LastFakeStream();
+// The one pointer that is another device's.
+void SetFakeElsewhere(const void* pointer);
 
 }  // namespace kiln::api

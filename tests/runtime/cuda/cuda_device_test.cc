@@ -115,6 +115,10 @@ Driver FakeDriver() {
     gpu.context_at_launch = gpu.current;
     return gpu.launch_result;
   };
+  d.PointerGetAttribute = [](int* value, int attribute, CuAddress address) {
+    if (attribute != 9 || address == 0) return CuResult{1};
+    return *value = static_cast<int>(address >> 32), kCuSuccess;  // GPU 1: from 4 GB on
+  };
   return d;
 }
 
@@ -249,6 +253,14 @@ TEST_F(CudaDeviceTest, MinimalLaunchCallsNothingElse) {
   ASSERT_TRUE(kernel.ok());
   ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
   EXPECT_EQ(gpu.calls, (std::vector<std::string>{"load", "function k", "launch"}));
+}
+
+TEST_F(CudaDeviceTest, KnowsMemoryOfAnotherGpu) {
+  auto device = Open();
+  EXPECT_FALSE(device->IsElsewhere(nullptr)) << "the driver does not know it";
+  EXPECT_FALSE(device->IsElsewhere(reinterpret_cast<void*>(uintptr_t{4096})));
+  EXPECT_TRUE(device->IsElsewhere(reinterpret_cast<void*>(uintptr_t{1} << 32)));
+  EXPECT_TRUE(gpu.calls.empty()) << "asking must not create a context";
 }
 
 TEST_F(CudaDeviceTest, ALaunchFailureNamesKernelAndShape) {
