@@ -257,6 +257,7 @@ class Schedule {
     if (tile_.split_k > 1) {
       add("splits", tile_.split_k);
       add("slices", tile_.slices());
+      add("whole_tiles", left_tiles * right_tiles * plan_.batches);
     }
     if (!plan_.phases.empty()) {
       const int64_t phases = NumElements(plan_.phases);

@@ -34,7 +34,8 @@ __device__ inline int operator%(int n, const divisor& d) { return n - n / d * d.
 struct contract_shape {
   int left_tiles, right_tiles;  // of one batch; left ones counted in clusters
   int batches = 1, splits = 1;
-  divisor slices;       // parts of the sum over k that go through memory
+  int slices = 1;       // parts of the sum over k that go through memory
+  divisor whole_tiles;  // of the result: each slice has as many
   divisor batch_tiles;  // of one batch
   // Left tiles are walked in bands of `raster`, right advancing inside a band: L2 holds what they
   // read. The last band may have fewer.
@@ -150,7 +151,7 @@ struct contract {
 
   static __device__ inline int tiles_of(const contract_shape& s) {
     int tiles = s.left_tiles * s.right_tiles * s.batches;
-    if constexpr (C::kSplit) tiles *= s.slices.value;
+    if constexpr (C::kSplit) tiles *= s.slices;
     if constexpr (C::kPhased) tiles *= s.phases.value;
     return tiles;
   }
@@ -169,9 +170,10 @@ struct contract {
     }
     int part = 0;  // of the sum over k
     if constexpr (C::kSplit) {
-      const int whole = tile / s.slices;
-      p.split = tile - whole * s.slices.value;
-      tile = whole;
+      // Neighbours make one part of neighbouring tiles: they ask for the same boxes at one time,
+      // and the L2 is asked once.
+      p.split = tile / s.whole_tiles;
+      tile -= p.split * s.whole_tiles.value;
       part = p.split * C::kSplitCluster + (C::kSplitCluster > 1 ? rank : 0);
     }
     if constexpr (C::kBatched) {
