@@ -207,10 +207,11 @@ Lowered LowerCpu(const Group& group, const Target& target) {
 
 Status Supports(const Group& group, const Target&) {
   if (group.kind == GroupKind::kPointwise) return {};
+  const bool reduces = group.kind == GroupKind::kReduce || group.kind == GroupKind::kRows;
   return Status::Error(Code::kUnsupportedGraphPattern, "the group has a {}",
-                       group.kind == GroupKind::kReduce     ? "reduction"
-                       : group.kind == GroupKind::kContract ? "contraction"
-                                                            : "window");
+                       reduces                            ? "reduction"
+                       : group.kind == GroupKind::kWindow ? "window"
+                                                          : "contraction");
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {

@@ -10,6 +10,7 @@
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/pointwise.h"
 #include "compiler/engines/reduce.h"
+#include "compiler/engines/rows.h"
 #include "compiler/engines/wgmma_sm90.h"
 #include "compiler/engines/window.h"
 
@@ -18,10 +19,19 @@ namespace kiln::compiler {
 std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
-  static const Engine kEngines[] = {
-      kPointwiseEngine,         kReduceEngine,       kContractSimtEngine,   kContractMmaEngine,
-      kWgmmaSm90Engine,         kConvDirectEngine,   kConvFirstLayerEngine, kContractMmaTf32Engine,
-      kContractMmaAtomicEngine, kConvHaloSm90Engine, kWgmmaSm90Tf32Engine,  kWindowEngine};
+  static const Engine kEngines[] = {kPointwiseEngine,
+                                    kReduceEngine,
+                                    kContractSimtEngine,
+                                    kContractMmaEngine,
+                                    kWgmmaSm90Engine,
+                                    kConvDirectEngine,
+                                    kConvFirstLayerEngine,
+                                    kContractMmaTf32Engine,
+                                    kContractMmaAtomicEngine,
+                                    kConvHaloSm90Engine,
+                                    kWgmmaSm90Tf32Engine,
+                                    kWindowEngine,
+                                    kRowsEngine};
   return kEngines;
 }
 

@@ -8,6 +8,7 @@
 #include "compiler/engines/attention.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/epilogue_reductions.h"
+#include "compiler/engines/row_chain.h"
 #include "compiler/tune/candidates.h"
 #include "ir/base/check.h"
 #include "ir/base/env.h"
@@ -33,24 +34,31 @@ struct Draft {
   Dims domain;  // dims of what it stores
   Dims reads;   // of a reduce: dims of its operand
   std::vector<NodeId> members;
-  int attention = kNone;  // which one it is
+  int whole = kNone;  // which one it is
+};
+
+// Nodes that an engine may run as one: attention, or a chain along rows.
+struct Whole {
+  GroupKind kind;
+  Dims domain;
+  std::vector<NodeId> members;  // ascending
 };
 
 class Partitioner {
  public:
-  // `stored` are nodes that may not float; `attention` is to be one group each.
+  // `stored` are nodes that may not float; `wholes` are to be one group each. They share no node.
   Partitioner(const Graph& g, const Target& target, const std::set<NodeId>& stored,
-              const std::vector<Attention>& attention)
+              std::vector<const Whole*> wholes)
       : g_(g),
         target_(target),
         never_float_(stored),
-        attention_(attention),
+        wholes_(std::move(wholes)),
         home_(g.tensors.size(), kNone),
         ready_(g.tensors.size(), kNone),
         producers_(graph::Producers(g)) {}
 
-  // False where one attention would have to run between two parts of another one, or a node between
-  // two parts of one.
+  // False where a whole would have to run between two parts of another one, or a node between two
+  // parts of one.
   bool Run() {
     const std::vector<int> whole = WholeOf();
     const std::vector<NodeId> order = Order(whole);
@@ -58,7 +66,7 @@ class Partitioner {
       if (whole[n] == kNone)
         Place(n);
       else
-        PlaceAttention(whole[n]);
+        PlaceWhole(whole[n]);
     }
     return !order.empty() || g_.nodes.empty();
   }
@@ -92,23 +100,23 @@ class Partitioner {
     return groups;
   }
 
-  // Which attention a group is, or -1.
-  int AttentionOf(size_t group) const { return drafts_[group].attention; }
+  // Which whole a group is, or -1.
+  int WholeOfGroup(size_t group) const { return drafts_[group].whole; }
 
  private:
-  // Of each node: the attention that it belongs to.
+  // Of each node: the whole that it belongs to.
   std::vector<int> WholeOf() const {
     std::vector<int> whole(g_.nodes.size(), kNone);
-    for (size_t a = 0; a < attention_.size(); ++a)
-      for (const NodeId n : attention_[a].members) whole[n] = static_cast<int>(a);
+    for (size_t a = 0; a < wholes_.size(); ++a)
+      for (const NodeId n : wholes_[a]->members) whole[n] = static_cast<int>(a);
     return whole;
   }
 
-  // Nodes in an order in which they can be placed, attention as one: its first node stands for it.
+  // Nodes in an order in which they can be placed, a whole as one: its first node stands for it.
   // Where there is a choice the graph's order is kept. Empty if there is no such order.
   std::vector<NodeId> Order(const std::vector<int>& whole) const {
     const auto leader = [&](NodeId n) {
-      return whole[n] == kNone ? n : attention_[whole[n]].members.front();
+      return whole[n] == kNone ? n : wholes_[whole[n]]->members.front();
     };
     std::vector<std::set<NodeId>> readers(g_.nodes.size());
     std::vector<int> waits(g_.nodes.size());
@@ -136,10 +144,10 @@ class Partitioner {
     return order;
   }
 
-  void PlaceAttention(int a) {
-    const std::vector<NodeId>& members = attention_[a].members;
-    drafts_.push_back({GroupKind::kAttention, g_[attention_[a].result].dims, {}, {}, a});
-    for (const NodeId n : members) Join(n, static_cast<int>(drafts_.size()) - 1);
+  void PlaceWhole(int index) {
+    const Whole& whole = *wholes_[index];
+    drafts_.push_back({whole.kind, whole.domain, {}, {}, index});
+    for (const NodeId n : whole.members) Join(n, static_cast<int>(drafts_.size()) - 1);
   }
 
   void Place(NodeId n) {
@@ -177,7 +185,7 @@ class Partitioner {
   // group.
   bool JoinsEpilogue(const Node& node, int group) const {
     if (node.op != GraphOp::kMap || g_[node.outputs[0]].dims != drafts_[group].domain ||
-        drafts_[group].kind == GroupKind::kAttention)
+        drafts_[group].whole != kNone)
       return false;
     return std::ranges::all_of(node.inputs, [&](TensorId x) {
       return home_[x] == group ? g_[x].dims == drafts_[group].domain : ready_[x] < group;
@@ -310,7 +318,7 @@ class Partitioner {
   const Graph& g_;
   const Target& target_;
   const std::set<NodeId>& never_float_;
-  const std::vector<Attention>& attention_;
+  const std::vector<const Whole*> wholes_;
   std::vector<Draft> drafts_;
   std::vector<int> home_;   // the group that computes a tensor as its member
   std::vector<int> ready_;  // the last group that a tensor's value waits for
@@ -318,19 +326,49 @@ class Partitioner {
   std::vector<NodeId> producers_;
 };
 
-// Whether an engine runs this attention as one: the one that is asked for, or else one that may be
-// chosen.
+// Whether an engine runs this group as one. Attention: the one that is asked for, or else one that
+// may be chosen. Rows: any that may be chosen, so that all engines that a graph is offered for see
+// the same groups.
 bool IsTakenWhole(const Group& group, const PassContext& context) {
   const auto engines = Engines();
+  const bool rows = group.kind == GroupKind::kRows;
   for (size_t e = 0; e < engines.size(); ++e) {
     const bool asked = context.groups_for == static_cast<int>(e);
-    if (context.groups_for >= 0 && !asked) continue;
+    if (!rows && context.groups_for >= 0 && !asked) continue;
     const Status status = engines[e].supports(group, context.target);
-    if (status.ok() && (asked || Offers(context.inputs, engines[e]))) return true;
-    const bool says = asked && EnvFlag(Env::kWhy);
-    if (says) fmt::print(stderr, "kiln: attention: {}: {}\n", engines[e].name, status.message());
+    const bool offered =
+        rows ? !OnlyOnRequest(engines[e]) : asked || Offers(context.inputs, engines[e]);
+    if (status.ok() && offered) return true;
+    // What an engine says of groups that it is not for helps nobody.
+    const bool says = (asked || rows) && status.code() != Code::kUnsupportedGraphPattern;
+    if (says && EnvFlag(Env::kWhy))
+      fmt::print(stderr, "kiln: {}: {}: {}\n", rows ? "rows" : "attention", engines[e].name,
+                 status.message());
   }
   return false;
+}
+
+// All that a graph has; attention first, since its rows are no chain where it is taken.
+std::vector<Whole> FindWholes(const Graph& g) {
+  std::vector<Whole> all;
+  for (Attention& a : FindAttention(g))
+    all.push_back({GroupKind::kAttention, g[a.result].dims, std::move(a.members)});
+  for (RowChain& chain : FindRowChains(g))
+    all.push_back({GroupKind::kRows, std::move(chain.domain), std::move(chain.members)});
+  return all;
+}
+
+// The first ones that share no node, by index.
+std::vector<size_t> Disjoint(const std::vector<Whole>& all, size_t nodes) {
+  std::vector<char> taken(nodes, 0);
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::vector<NodeId>& members = all[i].members;
+    if (std::ranges::any_of(members, [&](NodeId n) { return taken[n] != 0; })) continue;
+    for (const NodeId n : members) taken[n] = 1;
+    chosen.push_back(i);
+  }
+  return chosen;
 }
 
 }  // namespace
@@ -354,12 +392,16 @@ const char* OperandRole(const Node& node, size_t operand) {
 
 Result<bool> Partition(Module& module, const PassContext& context) {
   std::set<NodeId> stored;
-  std::vector<Attention> attention = FindAttention(module.graph);
-  // Each round stores one more node, or leaves one attention to several groups, so this ends.
+  std::vector<Whole> all = FindWholes(module.graph);
+  const auto drop = [&](size_t index) { all.erase(all.begin() + static_cast<ptrdiff_t>(index)); };
+  // Each round stores one more node, or leaves one whole to several groups, so this ends.
   while (true) {
-    Partitioner partitioner(module.graph, context.target, stored, attention);
+    const std::vector<size_t> chosen = Disjoint(all, module.graph.nodes.size());
+    std::vector<const Whole*> wholes;
+    for (const size_t i : chosen) wholes.push_back(&all[i]);
+    Partitioner partitioner(module.graph, context.target, stored, wholes);
     if (!partitioner.Run()) {
-      attention.pop_back();
+      drop(chosen.back());
       continue;
     }
     const NodeId reader = partitioner.ReaderOfOverwritten();
@@ -370,10 +412,10 @@ Result<bool> Partition(Module& module, const PassContext& context) {
     module.groups = partitioner.Extract();
     int declined = kNone;
     for (size_t i = 0; i < module.groups.size(); ++i)
-      if (partitioner.AttentionOf(i) != kNone && !IsTakenWhole(module.groups[i], context))
-        declined = std::max(declined, partitioner.AttentionOf(i));
+      if (partitioner.WholeOfGroup(i) != kNone && !IsTakenWhole(module.groups[i], context))
+        declined = std::max(declined, partitioner.WholeOfGroup(i));
     if (declined == kNone) break;
-    attention.erase(attention.begin() + declined);
+    drop(chosen[static_cast<size_t>(declined)]);
     stored.clear();
   }
   module.form = Form::kGrouped;

@@ -1,0 +1,84 @@
+#include "compiler/engines/rows.h"
+
+#include <algorithm>
+
+#include "compiler/engines/knob_types.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int kThreadsDomain[] = {0, 64, 128, 256, 512, 1024};  // 0: as many as suit the row
+constexpr int kVectorsDomain[] = {0, 1, 2, 4, 8};               // of a row that a thread keeps
+constexpr int kRowsDomain[] = {0, 1, 2, 4};                     // that a team has under way
+constexpr KnobRow kKnobs[] = {
+    {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
+    {.name = "vectors", .cudnn_type = kKnobArraySizePerThread, .domain = kVectorsDomain},
+    {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
+};
+enum { kThreads, kVectors, kRows };
+
+// What rows that are read again may take of the L2 cache, those of all multiprocessors together.
+constexpr int64_t kCachedBytes = int64_t{32} << 20;
+
+template <class... A>
+Status Decline(fmt::format_string<A...> format, A&&... args) {
+  return Status::Error(Code::kUnsupportedShape, format, std::forward<A>(args)...);
+}
+
+// A value of the row that is written over while others of its team still read it.
+bool WritesOverRowValues(const RowsPlan& plan) {
+  const graph::Graph& g = plan.row.group.graph;
+  return std::ranges::any_of(plan.row_outputs, [&](graph::TensorId y) {
+    return std::ranges::any_of(graph::Inputs(g), [&](graph::TensorId x) {
+      return g[y].uid >= 0 && g[x].uid == g[y].uid && !g[x].by_value;
+    });
+  });
+}
+
+Status Supports(const Group& group, const Target& target) {
+  if (group.kind != GroupKind::kRows)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no chain along rows");
+  if (!target.is_cuda()) return Decline("rows are kept in the registers of a GPU's threads");
+  const RowsPlan plan = PlanRows(group);
+  if (!plan.row.inner_is_reduced)
+    return Decline("rows do not lie along the innermost dim of memory");
+  if (WritesOverRowValues(plan)) return Decline("a value of the row is updated in place");
+  if (!ShapeOf(plan, {}).streams) return {};
+  int64_t bytes = 0;
+  for (const graph::TensorId x : plan.held)
+    bytes += plan.row.length * SizeOf(plan.row.group.graph[x].dtype);
+  if (bytes * target.multiprocessors > kCachedBytes)
+    return Decline("rows of {} elements, {} bytes, fit neither registers nor the cache",
+                   plan.row.length, bytes);
+  if (plan.row.rows * 2 < target.multiprocessors)
+    return Decline("{} rows of {} elements leave most multiprocessors idle", plan.row.rows,
+                   plan.row.length);
+  return {};
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  const RowsPlan plan = PlanRows(group);
+  const RowsKnobs chosen{
+      .threads = knobs[kThreads], .vectors = knobs[kVectors], .rows = knobs[kRows]};
+  return LowerRows(plan, target, ShapeOf(plan, chosen));
+}
+
+double Cost(const Group& group, const Target&, std::span<const int>) {
+  constexpr double kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
+  return kLaunchSeconds + static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+
+}  // namespace
+
+const Engine kRowsEngine = {.name = "rows",
+                            .version = 1,
+                            .knobs = kKnobs,
+                            .notes = {.numerical = {}, .behavioral = kBehavior},
+                            .supports = Supports,
+                            .cost = Cost,
+                            .lower = Lower};
+
+}  // namespace kiln::compiler

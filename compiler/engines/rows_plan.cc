@@ -1,0 +1,160 @@
+#include "compiler/engines/rows_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "compiler/engines/vectors.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using graph::GraphOp;
+using graph::NodeId;
+using graph::Tensor;
+using graph::TensorId;
+
+constexpr int kWarp = 32;
+constexpr int kMostVectors = 8;      // of a row that a thread has
+constexpr int kVectorsInFlight = 4;  // that a thread wants to have read at once
+constexpr int kMostThreads = 1024;
+
+class Planner {
+ public:
+  explicit Planner(const Group& group) {
+    plan_.row = PlanReduce(group);
+    producers_ = graph::Producers(g());
+  }
+
+  RowsPlan Plan() {
+    FindLevels();
+    const int last = *std::ranges::max_element(levels_);
+    plan_.stages.resize(static_cast<size_t>(last) + 1);
+    for (size_t r = 0; r < plan_.row.reduces.size(); ++r)
+      plan_.stages[levels_[OperandOf(r)]].reduces.push_back(r);
+    for (const TensorId y : plan_.row.outputs)
+      (IsWide(y) ? plan_.wide_outputs : plan_.row_outputs).push_back(y);
+    for (RowsPlan::Stage& stage : plan_.stages) {
+      std::vector<char> seen(g().tensors.size(), 0);
+      for (const size_t r : stage.reduces) Gather(OperandOf(r), stage, seen);
+      if (!stage.reduces.empty()) continue;
+      for (const TensorId y : plan_.wide_outputs) Gather(y, stage, seen);
+    }
+    FindHeld();
+    plan_.lanes = plan_.row.collapsed ? WidestVector(plan_.row.group, plan_.row.inner) : 1;
+    while (plan_.row.extent(plan_.row.inner) % plan_.lanes != 0) plan_.lanes /= 2;
+    plan_.vectors = plan_.row.length / plan_.lanes;
+    return std::move(plan_);
+  }
+
+ private:
+  const Graph& g() const { return plan_.row.group.graph; }
+  TensorId OperandOf(size_t r) const { return g().nodes[plan_.row.reduces[r]].inputs[0]; }
+
+  // Along some reduced dim.
+  bool IsWide(TensorId id) const {
+    const Tensor& t = g()[id];
+    const int64_t missing = g()[plan_.row.input].rank() - t.rank();
+    return std::ranges::any_of(plan_.row.reduced, [&](int64_t d) {
+      return d >= missing && t.dims[d - missing] != 1;
+    });
+  }
+
+  // How many reductions stand one after the other before a tensor is known.
+  void FindLevels() {
+    levels_.assign(g().tensors.size(), 0);
+    for (const graph::Node& node : g().nodes) {
+      int level = 0;
+      for (const TensorId x : node.inputs)
+        if (x != graph::kAbsent) level = std::max(level, levels_[x]);
+      level += node.op == GraphOp::kReduce;
+      for (const TensorId y : node.outputs) levels_[y] = level;
+    }
+  }
+
+  // What a wide tensor is computed from.
+  void Gather(TensorId id, RowsPlan::Stage& stage, std::vector<char>& seen) {
+    if (id == graph::kAbsent || seen[id] != 0) return;
+    seen[id] = 1;
+    if (g()[id].by_value) return;
+    if (!IsWide(id)) return stage.row_values.push_back(id);
+    const NodeId producer = producers_[id];
+    if (producer < 0 || g().nodes[producer].op != GraphOp::kMap)
+      return stage.leaves.push_back(id);
+    for (const TensorId x : g().nodes[producer].inputs) Gather(x, stage, seen);
+  }
+
+  void FindHeld() {
+    const int64_t elements = NumElements(g()[plan_.row.input].dims);
+    for (const RowsPlan::Stage& stage : plan_.stages)
+      for (const TensorId leaf : stage.leaves)
+        if (NumElements(g()[leaf].dims) == elements && !plan_.IsHeld(leaf))
+          plan_.held.push_back(leaf);
+  }
+
+  RowsPlan plan_;
+  std::vector<NodeId> producers_;
+  std::vector<int> levels_;
+};
+
+// Threads that take a whole row of so many vectors with at most kMostVectors each; those that leave
+// few idle, with about kVectorsInFlight.
+int TeamFor(int64_t vectors) {
+  if (vectors <= kVectorsInFlight * kWarp)
+    return static_cast<int>(std::min<uint64_t>(
+        kWarp, std::bit_ceil(static_cast<uint64_t>(CeilDiv(std::max<int64_t>(vectors, 1), 2)))));
+  int best = kMostThreads;
+  double least = 1e9;
+  for (int team = 2 * kWarp; team <= kMostThreads; team *= 2) {
+    const int64_t each = CeilDiv(vectors, team);
+    if (each > kMostVectors) continue;
+    const double idle = static_cast<double>(each * team) / static_cast<double>(vectors);
+    const double uneven = std::abs(static_cast<double>(each - kVectorsInFlight));
+    const double cost = idle + 0.05 * uneven;
+    if (cost < least) least = cost, best = team;
+  }
+  return best;
+}
+
+}  // namespace
+
+bool RowsPlan::IsHeld(TensorId leaf) const {
+  return std::ranges::find(held, leaf) != held.end();
+}
+
+int64_t RowsPlan::RegistersFor(int64_t count) const {
+  int64_t bytes = 0;
+  for (const TensorId leaf : held) bytes += count * lanes * SizeOf(row.group.graph[leaf].dtype);
+  return bytes / 4;
+}
+
+RowsPlan PlanRows(const Group& group) { return Planner(group).Plan(); }
+
+RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs) {
+  RowsShape shape;
+  int64_t team = knobs.vectors == 0
+                     ? TeamFor(plan.vectors)
+                     : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(
+                           CeilDiv(std::max<int64_t>(plan.vectors, 1), knobs.vectors))));
+  const int64_t most = knobs.threads == 0 ? kMostThreads : knobs.threads;
+  team = std::min(team, most);
+  // Threads of large blocks have few registers.
+  const auto fits = [&](int64_t size) {
+    return plan.RegistersFor(CeilDiv(plan.vectors, size)) <= (size > 512 ? 32 : 64);
+  };
+  while (!fits(team) && team < most) team *= 2;
+  shape.team = static_cast<int>(team);
+  shape.threads = knobs.threads != 0 ? knobs.threads : std::max(shape.team, 4 * kWarp);
+  const int64_t each = CeilDiv(plan.vectors, team);
+  shape.streams = each > kMostVectors || !fits(team);
+  shape.vectors = static_cast<int>(
+      std::clamp<int64_t>(each, 1, shape.streams ? kVectorsInFlight : kMostVectors));
+  if (knobs.rows != 0)
+    shape.rows = shape.streams ? 1 : knobs.rows;
+  else if (shape.team <= kWarp)
+    shape.rows = std::max(1, kVectorsInFlight / shape.vectors);
+  return shape;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,55 @@
+// RowsPlan: a group of kind kRows, seen as what one row needs stage by stage.
+//
+//   stage 0   sum(x)                      reads x
+//   stage 1   sum((x - mean)^2)           reads x, values of the row
+//   stage 2   y = (x - mean) * inv * s    reads x, values of the row, s
+//
+// A wide tensor has extents along the rows, a value of the row has none. What a stage computes its
+// wide tensors from are leaves: wide tensors in memory or behind a view, and values of the row.
+#pragma once
+
+#include <vector>
+
+#include "compiler/engines/reduce_plan.h"
+
+namespace kiln::compiler {
+
+struct RowsPlan {
+  struct Stage {
+    std::vector<size_t> reduces;            // of row.reduces; none in the last stage
+    std::vector<graph::TensorId> leaves;    // wide
+    std::vector<graph::TensorId> row_values;  // that wide tensors are computed from
+  };
+
+  ReducePlan row;
+  std::vector<Stage> stages;              // the last one stores
+  std::vector<graph::TensorId> held;      // leaves as large as the space: each is read from memory once
+  std::vector<graph::TensorId> wide_outputs, row_outputs;
+  int lanes = 1;        // elements of a vector
+  int64_t vectors = 1;  // of a row
+
+  bool IsHeld(graph::TensorId leaf) const;
+  // 32-bit registers that a thread needs to hold `count` vectors of a row.
+  int64_t RegistersFor(int64_t count) const;
+};
+
+RowsPlan PlanRows(const Group& group);
+
+// How threads share rows. A team of threads has a row, each thread of it `vectors` of that row, and
+// `rows` rows are under way in it at a time.
+struct RowsShape {
+  int threads = 128;  // of a block
+  int team = 32;      // a power of two that divides `threads`
+  int vectors = 1;
+  int rows = 1;
+  bool streams = false;  // rows are longer than what a team holds: each stage reads them again
+
+  int64_t rows_of_block() const { return int64_t{threads} / team * rows; }
+};
+
+struct RowsKnobs {
+  int threads, vectors, rows;  // 0: what suits the row
+};
+RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,431 @@
+// The rows engine's kernel:
+//
+//   for each row of the team:   held vectors <- x, dy, …          all of them before the first use
+//   for each stage:
+//     for each row:             accumulate the stage's reductions over the held vectors
+//     combine:                  shuffles, and shared memory where a team is more than a warp
+//   for each row:               the last stage's maps; results go out as vectors
+//
+// Rows that are longer than what a team holds are read again by each stage, a few vectors at a
+// time: all but the first reading finds them in the L2 cache. Sums have a fixed order, so results
+// are the same from run to run.
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <map>
+
+#include "compiler/engines/rows.h"
+#include "compiler/engines/vectors.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Tensor;
+using graph::TensorId;
+using tile::Bind;
+using tile::Block;
+using tile::Expr;
+
+constexpr int kWarp = 32;
+// More warps than these are combined by shuffles, fewer one after the other.
+constexpr int kFewWarps = 4;
+
+class RowsKernel {
+ public:
+  RowsKernel(const RowsPlan& plan, const Target& target, const RowsShape& shape)
+      : plan_(plan),
+        shape_(shape),
+        b_(plan.row.group, target,
+           fmt::format("rows: team={}, lanes={}, vectors={}, rows={}, threads={}{}", shape.team,
+                       plan.lanes, shape.vectors, shape.rows, shape.threads,
+                       shape.streams ? ", streams" : "")),
+        t_(b_.index_type()) {
+    for (const char* reserved : {"bx", "tx"}) b_.Name(reserved);
+    blocks_ = CeilDiv(plan.row.rows, shape.rows_of_block());
+  }
+
+  Lowered Lower() {
+    Lowered lowered;
+    count_ = b_.Arg("rows", plan_.row.rows);
+    vectors_ = b_.Arg("vectors", plan_.vectors);
+    Block body;
+    lane_ = b_.Let(body, "lane", tx() % b_.Idx(shape_.team));
+    if (!shape_.streams) Hold(body, plan_.held, b_.Idx(0));
+    for (const RowsPlan::Stage& stage : plan_.stages) {
+      if (stage.reduces.empty())
+        Store(body, stage);
+      else
+        Reduce(body, stage);
+    }
+    b_.Finish(BlockAndThread(t_, b_.Arg("blocks", blocks_), shape_.threads, std::move(body)),
+              {blocks_, 1, 1}, shape_.threads, lowered);
+    return lowered;
+  }
+
+ private:
+  const graph::Graph& g() const { return plan_.row.group.graph; }
+  Expr tx() const { return tile::Var("tx", t_); }
+  const graph::Node& node(size_t r) const { return g().nodes[plan_.row.reduces[r]]; }
+
+  // ---- loops
+
+  void For(Block& out, const char* name, int count, const std::function<void(Block&, Expr)>& emit) {
+    if (count == 1) return emit(out, b_.Idx(0));
+    const std::string var = b_.Name(name);
+    Block body;
+    emit(body, tile::Var(var, t_));
+    out.push_back({tile::For{var, t_, b_.Idx(count), Bind::kUnroll, std::move(body)}});
+  }
+
+  // One of the team's rows.
+  struct Row {
+    Expr slot;    // of the team's rows
+    Expr number;  // may be past the last
+    Index kept;   // of a row that exists, so that all lanes take part in shuffles
+  };
+  void EachRow(Block& out, const std::function<void(Block&, const Row&)>& emit) {
+    For(out, "u", shape_.rows, [&](Block& body, const Expr& u) {
+      Row row{.slot = u, .number = {}, .kept = {}};
+      const int teams = shape_.threads / shape_.team;
+      const Expr first = tile::Var("bx", t_) * b_.Idx(shape_.rows_of_block());
+      row.number = b_.Let(body, "row", first + u * b_.Idx(teams) + tx() / b_.Idx(shape_.team));
+      Expr existing = row.number;
+      if (shape_.rows_of_block() != 1)
+        existing = b_.Let(body, "existing",
+                          tile::Op(ScalarOp::kMin, {row.number, count_ - b_.Idx(1)}));
+      row.kept = UnravelDims(b_, body, plan_.row, plan_.row.kept, existing, 1, "k");
+      emit(body, row);
+    });
+  }
+
+  // A vector of a row that this thread has.
+  struct Place {
+    Index index;  // of its first element
+    Expr slot;    // of that element in a held array
+  };
+  void EachVector(Block& out, const Row& row, const Expr& chunk,
+                  const std::function<void(Block&, const Place&)>& emit) {
+    For(out, "v", shape_.vectors, [&](Block& body, const Expr& v) {
+      const Expr at = chunk * b_.Idx(shape_.vectors) + v;
+      const Expr vector = b_.Let(body, "vector", at * b_.Idx(shape_.team) + lane_);
+      const bool whole = plan_.vectors % (int64_t{shape_.vectors} * shape_.team) == 0;
+      Block inside;
+      Block& to = whole ? body : inside;
+      Place place;
+      place.index = UnravelDims(b_, to, plan_.row, plan_.row.reduced, vector, plan_.lanes, "r");
+      place.index[plan_.row.inner] = place.index[plan_.row.inner] * b_.Idx(plan_.lanes);
+      for (const int64_t d : plan_.row.kept) place.index[d] = row.kept[d];
+      place.slot = (row.slot * b_.Idx(shape_.vectors) + v) * b_.Idx(plan_.lanes);
+      emit(to, place);
+      if (!whole) body.push_back({tile::If{tile::Lt(vector, vectors_), std::move(inside), {}}});
+    });
+  }
+
+  // Emits for the whole row at once, or for one chunk of it after the other.
+  void EachChunk(Block& out, const RowsPlan::Stage& stage,
+                 const std::function<void(Block&, const Expr&)>& emit) {
+    if (!shape_.streams) return emit(out, b_.Idx(0));
+    const std::string var = b_.Name("chunk");
+    Block body;
+    std::vector<TensorId> needed = plan_.held;
+    std::erase_if(needed, [&](TensorId id) {
+      return std::ranges::find(stage.leaves, id) == stage.leaves.end();
+    });
+    Hold(body, needed, tile::Var(var, t_));
+    emit(body, tile::Var(var, t_));
+    const Expr chunks = CeilDivExpr(vectors_, int64_t{shape_.vectors} * shape_.team);
+    out.push_back({tile::For{var, t_, chunks, Bind::kSerial, std::move(body)}});
+  }
+
+  // ---- reading
+
+  // Reads all vectors of these leaves.
+  void Hold(Block& out, const std::vector<TensorId>& leaves, const Expr& chunk) {
+    for (const TensorId leaf : leaves) {
+      held_[leaf] = b_.Name(g()[leaf].name + "_r");
+      out.push_back({tile::Alloc{held_[leaf], g()[leaf].dtype, tile::Space::kReg,
+                                 int64_t{shape_.rows} * shape_.vectors * plan_.lanes}});
+    }
+    EachRow(out, [&](Block& of_row, const Row& row) {
+      EachVector(of_row, row, chunk, [&](Block& body, const Place& place) {
+        for (const TensorId leaf : leaves) Fetch(body, leaf, place.index, held_[leaf], place.slot);
+      });
+    });
+  }
+
+  // regs[slot .. +lanes) = the leaf at `index` and its neighbours.
+  void Fetch(Block& out, TensorId leaf, const Index& index, const std::string& regs,
+             const Expr& slot) {
+    const Tensor& t = g()[leaf];
+    if (plan_.lanes > 1 && WalkOf(t, plan_.row.inner) == Walk::kContiguous) {
+      const Expr from = b_.Let(out, t.name + "_at", b_.Offset(leaf, BroadcastIndex(b_, t, index)));
+      return WideCopy(out, t.dtype, regs, slot, b_.Pointer(leaf), from, plan_.lanes);
+    }
+    EachLane(out, index, [&](Block& body, const Expr& lane, const Index& at) {
+      ValueScope values(b_, body);
+      const Expr value = values.Value(leaf, BroadcastIndex(b_, t, at));
+      body.push_back({tile::Store{regs, slot + lane, tile::Cast(t.dtype, value)}});
+    });
+  }
+
+  void EachLane(Block& out, const Index& index,
+                const std::function<void(Block&, const Expr&, const Index&)>& emit) {
+    For(out, "l", plan_.lanes, [&](Block& body, const Expr& lane) {
+      Index at = index;
+      at[plan_.row.inner] = at[plan_.row.inner] + lane;
+      emit(body, lane, at);
+    });
+  }
+
+  // Values of the row, computed in `out` from the reductions so far.
+  struct RowValues {
+    std::vector<std::pair<TensorId, Expr>> known;
+  };
+  ValueScope RowScope(Block& out, const Row& row) {
+    ValueScope values(b_, out);
+    for (const auto& [r, total] : totals_) {
+      const TensorId result = node(r).outputs[0];
+      values.Bind(result, BroadcastIndex(b_, g()[result], row.kept),
+                  RoundThrough(g()[result].dtype, tile::Load(total, TypeOf(r), row.slot)));
+    }
+    return values;
+  }
+  RowValues RowValuesFor(Block& out, const Row& row, const RowsPlan::Stage& stage) {
+    ValueScope values = RowScope(out, row);
+    RowValues result;
+    for (const TensorId id : stage.row_values) {
+      const Expr value = values.Value(id, BroadcastIndex(b_, g()[id], row.kept));
+      result.known.emplace_back(id, b_.Let(out, g()[id].name + "_row", value));
+    }
+    return result;
+  }
+
+  // Leaves of the stage that are not held, read for one vector: their registers.
+  std::map<TensorId, std::string> FetchOthers(Block& out, const RowsPlan::Stage& stage,
+                                              const Place& place) {
+    std::map<TensorId, std::string> regs;
+    for (const TensorId leaf : stage.leaves) {
+      if (plan_.IsHeld(leaf)) continue;
+      regs[leaf] = b_.Name(g()[leaf].name + "_r");
+      out.push_back({tile::Alloc{regs[leaf], g()[leaf].dtype, tile::Space::kReg, plan_.lanes}});
+      Fetch(out, leaf, place.index, regs[leaf], b_.Idx(0));
+    }
+    return regs;
+  }
+
+  // Everything that the stage's wide tensors are computed from, at one lane of a place.
+  void BindLeaves(ValueScope& values, const RowsPlan::Stage& stage, const RowValues& of_row,
+                  const std::map<TensorId, std::string>& others, const Place& place,
+                  const Expr& lane, const Index& at) {
+    for (const auto& [id, value] : of_row.known)
+      values.Bind(id, BroadcastIndex(b_, g()[id], at), value);
+    for (const TensorId leaf : stage.leaves) {
+      const Tensor& t = g()[leaf];
+      const auto other = others.find(leaf);
+      const Expr loaded = other != others.end()
+                              ? tile::Load(other->second, t.dtype, lane)
+                              : tile::Load(held_.at(leaf), t.dtype, place.slot + lane);
+      values.Bind(leaf, BroadcastIndex(b_, t, at), tile::Cast(ArithmeticType(t.dtype), loaded));
+    }
+  }
+
+  // ---- reductions
+
+  DType TypeOf(size_t r) const {
+    const DType t = ArithmeticType(node(r).compute);
+    return t == DType::kBool ? DType::kI32 : t;
+  }
+  Expr Combined(size_t r, Expr a, Expr b) const {
+    return tile::Op(graph::ScalarOf(node(r).As<graph::ReduceAttrs>().combine),
+                    {std::move(a), std::move(b)});
+  }
+
+  void Reduce(Block& body, const RowsPlan::Stage& stage) {
+    std::map<size_t, std::string> parts;  // a partial result a lane, for each row
+    for (const size_t r : stage.reduces) {
+      parts[r] = b_.Name("part");
+      const int size = shape_.rows * plan_.lanes;
+      body.push_back({tile::Alloc{parts[r], TypeOf(r), tile::Space::kReg, size}});
+      const Expr identity =
+          IdentityExpr(node(r).As<graph::ReduceAttrs>().combine, TypeOf(r));
+      For(body, "i", size, [&](Block& out, const Expr& i) {
+        out.push_back({tile::Store{parts[r], i, identity}});
+      });
+    }
+    EachChunk(body, stage, [&](Block& of_chunk, const Expr& chunk) {
+      EachRow(of_chunk, [&](Block& of_row, const Row& row) {
+        const RowValues values = RowValuesFor(of_row, row, stage);
+        EachVector(of_row, row, chunk, [&](Block& out, const Place& place) {
+          Accumulate(out, stage, row, values, place, parts);
+        });
+      });
+    });
+    for (const size_t r : stage.reduces) {
+      totals_[r] = b_.Name("total");
+      body.push_back({tile::Alloc{totals_[r], TypeOf(r), tile::Space::kReg, shape_.rows}});
+    }
+    For(body, "u", shape_.rows, [&](Block& out, const Expr& u) {
+      for (const size_t r : stage.reduces) Fold(out, r, parts[r], u);
+    });
+    if (shape_.team > kWarp)
+      for (const size_t r : stage.reduces) CombineWarps(body, r);
+    if (shape_.team > kWarp) ShareTotals(body, stage);
+  }
+
+  void Accumulate(Block& out, const RowsPlan::Stage& stage, const Row& row, const RowValues& of_row,
+                  const Place& place, std::map<size_t, std::string>& parts) {
+    const auto others = FetchOthers(out, stage, place);
+    EachLane(out, place.index, [&](Block& body, const Expr& lane, const Index& at) {
+      ValueScope values(b_, body);
+      BindLeaves(values, stage, of_row, others, place, lane, at);
+      for (const size_t r : stage.reduces) {
+        const TensorId operand = node(r).inputs[0];
+        const Expr value =
+            tile::Cast(TypeOf(r), values.Value(operand, BroadcastIndex(b_, g()[operand], at)));
+        const Expr slot = row.slot * b_.Idx(plan_.lanes) + lane;
+        body.push_back({tile::Store{
+            parts[r], slot, Combined(r, tile::Load(parts[r], TypeOf(r), slot), value)}});
+      }
+    });
+  }
+
+  // The lanes of a row's partial results, then the threads of a warp.
+  void Fold(Block& out, size_t r, const std::string& parts, const Expr& u) {
+    const Expr first = u * b_.Idx(plan_.lanes);
+    const auto total = [&] { return tile::Load(totals_[r], TypeOf(r), u); };
+    out.push_back({tile::Store{totals_[r], u, tile::Load(parts, TypeOf(r), first)}});
+    if (plan_.lanes > 1) {
+      For(out, "l", plan_.lanes - 1, [&](Block& body, const Expr& l) {
+        const Expr next = tile::Load(parts, TypeOf(r), first + l + b_.Idx(1));
+        body.push_back({tile::Store{totals_[r], u, Combined(r, total(), next)}});
+      });
+    }
+    for (int mask = std::min(shape_.team, kWarp) / 2; mask > 0; mask /= 2)
+      out.push_back(
+          {tile::Store{totals_[r], u, Combined(r, total(), tile::ShuffleXor(total(), mask))}});
+  }
+
+  // The first lane of each warp leaves its rows' totals in shared memory.
+  void CombineWarps(Block& body, size_t r) {
+    const int size = shape_.threads / kWarp * shape_.rows;
+    shared_[r] = b_.Name("warps");
+    body.push_back({tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared, size}});
+    Block lead;
+    For(lead, "u", shape_.rows, [&](Block& out, const Expr& u) {
+      const Expr slot = tx() / b_.Idx(kWarp) * b_.Idx(shape_.rows) + u;
+      out.push_back({tile::Store{shared_[r], slot, tile::Load(totals_[r], TypeOf(r), u)}});
+    });
+    const Expr is_first = tile::Op(ScalarOp::kEq, {tx() % b_.Idx(kWarp), b_.Idx(0)});
+    body.push_back({tile::If{is_first, std::move(lead), {}}});
+  }
+
+  // All threads of a team get its totals.
+  void ShareTotals(Block& body, const RowsPlan::Stage& stage) {
+    const int warps = shape_.team / kWarp;
+    body.push_back({tile::Barrier{}});
+    const Expr team = tx() / b_.Idx(shape_.team) * b_.Idx(warps);
+    For(body, "u", shape_.rows, [&](Block& out, const Expr& u) {
+      for (const size_t r : stage.reduces) {
+        const auto of_warp = [&](const Expr& warp) {
+          return tile::Load(shared_[r], TypeOf(r), (team + warp) * b_.Idx(shape_.rows) + u);
+        };
+        const auto total = [&] { return tile::Load(totals_[r], TypeOf(r), u); };
+        const bool few = warps <= kFewWarps;
+        const Expr first = few ? b_.Idx(0) : tx() % b_.Idx(warps);
+        out.push_back({tile::Store{totals_[r], u, of_warp(first)}});
+        for (int w = 1; few && w < warps; ++w)
+          out.push_back({tile::Store{totals_[r], u, Combined(r, total(), of_warp(b_.Idx(w)))}});
+        for (int mask = few ? 0 : warps / 2; mask > 0; mask /= 2)
+          out.push_back(
+              {tile::Store{totals_[r], u, Combined(r, total(), tile::ShuffleXor(total(), mask))}});
+      }
+    });
+  }
+
+  // ---- results
+
+  void Store(Block& body, const RowsPlan::Stage& stage) {
+    EachChunk(body, stage, [&](Block& of_chunk, const Expr& chunk) {
+      EachRow(of_chunk, [&](Block& of_row, const Row& row) {
+        const RowValues values = RowValuesFor(of_row, row, stage);
+        Block inside;
+        EachVector(inside, row, chunk, [&](Block& out, const Place& place) {
+          StoreVector(out, stage, values, place);
+        });
+        IfExists(of_row, row, std::move(inside));
+      });
+    });
+    if (plan_.row_outputs.empty()) return;
+    EachRow(body, [&](Block& of_row, const Row& row) {
+      Block inside;
+      StoreRowValues(inside, row);
+      Block by_one;
+      by_one.push_back({tile::If{tile::Op(ScalarOp::kEq, {lane_, b_.Idx(0)}),
+                                 std::move(inside), {}}});
+      IfExists(of_row, row, std::move(by_one));
+    });
+  }
+
+  void IfExists(Block& out, const Row& row, Block inside) {
+    if (shape_.rows_of_block() == 1)
+      std::ranges::move(inside, std::back_inserter(out));
+    else
+      out.push_back({tile::If{tile::Lt(row.number, count_), std::move(inside), {}}});
+  }
+
+  void StoreVector(Block& out, const RowsPlan::Stage& stage, const RowValues& of_row,
+                   const Place& place) {
+    const auto others = FetchOthers(out, stage, place);
+    std::map<TensorId, std::string> results;
+    for (const TensorId y : plan_.wide_outputs) {
+      if (plan_.lanes == 1 || WalkOf(g()[y], plan_.row.inner) != Walk::kContiguous) continue;
+      results[y] = b_.Name(g()[y].name + "_w");
+      out.push_back({tile::Alloc{results[y], g()[y].dtype, tile::Space::kReg, plan_.lanes}});
+    }
+    EachLane(out, place.index, [&](Block& body, const Expr& lane, const Index& at) {
+      ValueScope values(b_, body);
+      BindLeaves(values, stage, of_row, others, place, lane, at);
+      for (const TensorId y : plan_.wide_outputs) {
+        const Index of_y = BroadcastIndex(b_, g()[y], at);
+        const Expr value = tile::Cast(g()[y].dtype, values.Value(y, of_y));
+        const auto result = results.find(y);
+        if (result == results.end())
+          body.push_back({tile::Store{b_.Pointer(y), b_.Offset(y, of_y), value}});
+        else
+          body.push_back({tile::Store{result->second, lane, value}});
+      }
+    });
+    for (const auto& [y, regs] : results) {
+      const Expr to = b_.Let(out, g()[y].name + "_at", b_.Offset(y, place.index));
+      WideCopy(out, g()[y].dtype, b_.Pointer(y), to, regs, b_.Idx(0), plan_.lanes);
+    }
+  }
+
+  void StoreRowValues(Block& out, const Row& row) {
+    ValueScope values = RowScope(out, row);
+    for (const TensorId y : plan_.row_outputs) {
+      const Index at = BroadcastIndex(b_, g()[y], row.kept);
+      out.push_back(
+          {tile::Store{b_.Pointer(y), b_.Offset(y, at), tile::Cast(g()[y].dtype, values.Value(y, at))}});
+    }
+  }
+
+  const RowsPlan& plan_;
+  const RowsShape shape_;
+  KernelBuilder b_;
+  const DType t_;
+  int64_t blocks_ = 1;
+  Expr count_, vectors_, lane_;
+  std::map<TensorId, std::string> held_;   // registers of held leaves
+  std::map<size_t, std::string> totals_;   // of a reduction: its result for each row of the team
+  std::map<size_t, std::string> shared_;   // the same of each warp
+};
+
+}  // namespace
+
+Lowered LowerRows(const RowsPlan& plan, const Target& target, const RowsShape& shape) {
+  return RowsKernel(plan, target, shape).Lower();
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,161 @@
+// Chains of reductions along rows are one kernel: softmax and norms as clients spell them, by
+// interpretation, with every value of every knob. And what looks like a chain without being one.
+#include "compiler/engines/rows.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/engines/row_chain.h"
+#include "tests/support/case_graph.h"
+#include "tests/support/cases.h"
+#include "tests/support/random_graph.h"
+#include "tests/support/run_tiles.h"
+
+namespace kiln::compiler {
+namespace {
+
+using testing::Case;
+using testing::CaseFile;
+
+Target Gpu() { return *TargetFromArch("sm_90a"); }
+
+graph::Graph GraphOf(const Case& c) {
+  const Result<graph::Graph> g = testing::ToGraph(c);
+  EXPECT_TRUE(g.ok()) << c.Label() << ": " << g.status().message();
+  return *g;
+}
+
+graph::Graph GraphOf(const std::string& line) {
+  std::string error;
+  const auto c = testing::ParseCase("case: " + line, &error);
+  EXPECT_TRUE(c.has_value()) << error;
+  return GraphOf(*c);
+}
+
+// The engines of a graph's groups, in launch order: "rows, pointwise".
+std::string EnginesOf(const graph::Graph& g) {
+  const Result<CompiledPlan> plan = Compile(g, Gpu());
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  std::string engines;
+  for (const GroupReport& group : plan->groups)
+    engines += (engines.empty() ? "" : ", ") + group.engine;
+  return engines;
+}
+
+size_t KernelsOf(const graph::Graph& g) {
+  const Result<CompiledPlan> plan = Compile(g, Gpu());
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return plan->program.launches.size();
+}
+
+const CaseFile& Cases() {
+  static const CaseFile file = testing::LoadCases("tests/cases/rows.txt");
+  return file;
+}
+
+TEST(RowsTest, CasesAreOneKernel) {
+  ASSERT_TRUE(Cases().errors.empty()) << Cases().errors[0];
+  int chains = 0, others = 0;
+  for (const Case& c : Cases().cases) {
+    SCOPED_TRACE(c.Label());
+    const graph::Graph g = GraphOf(c);
+    if (c.Label().find("apart/") != std::string::npos) {
+      EXPECT_EQ(EnginesOf(g).find("rows"), std::string::npos) << EnginesOf(g);
+      ++others;
+      continue;
+    }
+    EXPECT_EQ(EnginesOf(g), "rows");
+    EXPECT_EQ(KernelsOf(g), 1u);
+    ++chains;
+  }
+  EXPECT_GE(chains, 20);
+  EXPECT_GE(others, 3);
+}
+
+TEST(RowsTest, NormsAreOneKernel) {
+  for (const char* line :
+       {"norm_forward(x:bf16[600,4096], _, _, scale:f32[1,4096], bias:f32[1,4096], "
+        "eps:f32[1,1]=1e-5) -> y:bf16, m:f32[600,1], v:f32[600,1] mode=layer",
+        "norm_forward(x:bf16[600,4096], _, _, scale:bf16[1,4096], _, eps:f32[1,1]=1e-5) -> y:bf16, "
+        "_, v:f32[600,1] mode=rms",
+        "norm_forward(x:f16[64,128,1,1]@s128.1.128.128, _, _, scale:f32[1,128,1,1], "
+        "bias:f32[1,128,1,1], eps:f32[1,1,1,1]=1e-5) -> y:f16@s128.1.128.128, m:f32[64,1,1,1], "
+        "v:f32[64,1,1,1] mode=layer",
+        "norm_forward(x:f32[20,3,15,17], _, _, scale:f32[1,3,1,1], bias:f32[1,3,1,1], "
+        "eps:f32[1,1,1,1]=1e-5) -> y:f32, m:f32[20,3,1,1], v:f32[20,3,1,1] mode=instance",
+        "norm_forward(x:bf16[3,5,16], _, _, scale:bf16[3,1,16], bias:bf16[3,1,16], "
+        "eps:f32[1,1,1]=1e-5) -> y:bf16, m:f32[3,5,1], v:f32[3,5,1] mode=ada_layer",
+        "norm_backward(x:f32[6,25], dy:f32[6,25], m:f32[6,1], v:f32[6,1]!pos) -> dx:f32 mode=layer"}) {
+    SCOPED_TRACE(line);
+    const graph::Graph g = GraphOf(line);
+    EXPECT_EQ(EnginesOf(g), "rows");
+    EXPECT_EQ(KernelsOf(g), 1u);
+  }
+}
+
+TEST(RowsTest, EveryKnobRunsRight) {
+  int runs = 0;
+  for (const Case& c : Cases().cases) {
+    SCOPED_TRACE(c.Label());
+    if (c.Label().find("apart/") != std::string::npos) continue;
+    const graph::Graph g = GraphOf(c);
+    const graph::TensorValues inputs = graph::RandomInputs(g, 5, true);
+    const auto expect_right = [&](const EngineChoice& choice) {
+      const Result<TileRun> run = CheckTiles(g, Gpu(), inputs, choice, 1e-4);
+      EXPECT_TRUE(run.ok()) << run.status().message();
+      ++runs;
+    };
+    expect_right({});
+    for (const KnobRow& row : kRowsEngine.knobs)
+      for (const int value : row.domain.subspan(1))
+        expect_right({.engine = EngineIndex("rows"), .knobs = {{row.name, value}}});
+    // Little is held: long rows are read by each stage.
+    expect_right({.engine = EngineIndex("rows"), .knobs = {{"threads", 64}, {"vectors", 1}}});
+    expect_right({.engine = EngineIndex("rows"), .knobs = {{"threads", 128}, {"rows", 4}}});
+  }
+  EXPECT_GE(runs, 300);
+}
+
+TEST(RowsTest, RowsThatAreTooLongAreReadAgain) {
+  const std::string softmax =
+      "reduce_max(x:f32[{}]) -> %m:f32[{}]; sub(x, %m) -> %d:f32; exp(%d) -> %e:f32; "
+      "reduce_add(%e) -> %s:f32[{}]; div(%e, %s) -> y:f32";
+  const auto at = [&](int64_t rows, int64_t length) {
+    return GraphOf(fmt::format(fmt::runtime(softmax), fmt::format("{},{}", rows, length),
+                               fmt::format("{},1", rows), fmt::format("{},1", rows)));
+  };
+  EXPECT_EQ(EnginesOf(at(1, 32768)), "rows") << "what one block can hold";
+  EXPECT_EQ(EnginesOf(at(500, 40000)), "rows") << "streams, from the cache";
+  EXPECT_EQ(EnginesOf(at(2, 40000)).find("rows"), std::string::npos) << "two blocks alone";
+  EXPECT_EQ(EnginesOf(at(500, 1 << 20)).find("rows"), std::string::npos) << "not in the cache";
+}
+
+// ---- structure
+// ---------------------------------------------------------------------------------------
+
+TEST(RowChainTest, OthersAreLeftAlone) {
+  // A product stands between the two parts: they are two kernels with it between them.
+  EXPECT_EQ(EnginesOf(GraphOf(
+                "reduce_max(x:f32[64,64]) -> %m:f32[64,1]; sub(x, %m) -> d:f32; matmul(d, "
+                "b:f32[64,64]) -> p:f32; reduce_add(p) -> %s:f32[64,1]; mul(d, %s) -> y:f32"))
+                .find("rows"),
+            0u);
+  // What is wide and virtual is read across rows: it would be stored for that alone.
+  EXPECT_EQ(EnginesOf(GraphOf("reduce_max(x:f32[40,24]) -> %m:f32[40,1]; sub(x, %m) -> %d:f32; "
+                              "reduce_add(%d) -> %s:f32[1,24]; mul(%d, %s) -> y:f32"))
+                .find("rows"),
+            std::string::npos);
+  // Two chains, of other dims.
+  EXPECT_EQ(EnginesOf(GraphOf("reduce_max(x:f32[40,24]) -> %m:f32[40,1]; sub(x, %m) -> y:f32; "
+                              "reduce_max(a:f32[24,40]) -> %n:f32[24,1]; sub(a, %n) -> b:f32")),
+            "rows, rows");
+}
+
+TEST(RowChainTest, CpuHasKernelsOfItsOwn) {
+  const Result<CompiledPlan> plan =
+      Compile(GraphOf(Cases().cases[0]), *TargetFromArch("cpu"));
+  ASSERT_TRUE(plan.ok());
+  for (const GroupReport& group : plan->groups) EXPECT_NE(group.engine, "rows");
+}
+
+}  // namespace
+}  // namespace kiln::compiler
