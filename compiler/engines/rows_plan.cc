@@ -56,9 +56,8 @@ class Planner {
   bool IsWide(TensorId id) const {
     const Tensor& t = g()[id];
     const int64_t missing = g()[plan_.row.input].rank() - t.rank();
-    return std::ranges::any_of(plan_.row.reduced, [&](int64_t d) {
-      return d >= missing && t.dims[d - missing] != 1;
-    });
+    return std::ranges::any_of(plan_.row.reduced,
+                               [&](int64_t d) { return d >= missing && t.dims[d - missing] != 1; });
   }
 
   // How many reductions stand one after the other before a tensor is known.
@@ -80,8 +79,7 @@ class Planner {
     if (g()[id].by_value) return;
     if (!IsWide(id)) return stage.row_values.push_back(id);
     const NodeId producer = producers_[id];
-    if (producer < 0 || g().nodes[producer].op != GraphOp::kMap)
-      return stage.leaves.push_back(id);
+    if (producer < 0 || g().nodes[producer].op != GraphOp::kMap) return stage.leaves.push_back(id);
     for (const TensorId x : g().nodes[producer].inputs) Gather(x, stage, seen);
   }
 
@@ -119,9 +117,7 @@ int TeamFor(int64_t vectors) {
 
 }  // namespace
 
-bool RowsPlan::IsHeld(TensorId leaf) const {
-  return std::ranges::find(held, leaf) != held.end();
-}
+bool RowsPlan::IsHeld(TensorId leaf) const { return std::ranges::find(held, leaf) != held.end(); }
 
 int64_t RowsPlan::RegistersFor(int64_t count) const {
   int64_t bytes = 0;

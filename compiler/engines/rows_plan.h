@@ -16,14 +16,14 @@ namespace kiln::compiler {
 
 struct RowsPlan {
   struct Stage {
-    std::vector<size_t> reduces;            // of row.reduces; none in the last stage
-    std::vector<graph::TensorId> leaves;    // wide
+    std::vector<size_t> reduces;              // of row.reduces; none in the last stage
+    std::vector<graph::TensorId> leaves;      // wide
     std::vector<graph::TensorId> row_values;  // that wide tensors are computed from
   };
 
   ReducePlan row;
-  std::vector<Stage> stages;              // the last one stores
-  std::vector<graph::TensorId> held;      // leaves as large as the space: each is read from memory once
+  std::vector<Stage> stages;          // the last one stores
+  std::vector<graph::TensorId> held;  // leaves as large as the space: each is read from memory once
   std::vector<graph::TensorId> wide_outputs, row_outputs;
   int lanes = 1;        // elements of a vector
   int64_t vectors = 1;  // of a row

@@ -92,8 +92,8 @@ class RowsKernel {
       row.number = b_.Let(body, "row", first + u * b_.Idx(teams) + tx() / b_.Idx(shape_.team));
       Expr existing = row.number;
       if (shape_.rows_of_block() != 1)
-        existing = b_.Let(body, "existing",
-                          tile::Op(ScalarOp::kMin, {row.number, count_ - b_.Idx(1)}));
+        existing =
+            b_.Let(body, "existing", tile::Op(ScalarOp::kMin, {row.number, count_ - b_.Idx(1)}));
       row.kept = UnravelDims(b_, body, plan_.row, plan_.row.kept, existing, 1, "k");
       emit(body, row);
     });
@@ -247,11 +247,9 @@ class RowsKernel {
       parts[r] = b_.Name("part");
       const int size = shape_.rows * plan_.lanes;
       body.push_back({tile::Alloc{parts[r], TypeOf(r), tile::Space::kReg, size}});
-      const Expr identity =
-          IdentityExpr(node(r).As<graph::ReduceAttrs>().combine, TypeOf(r));
-      For(body, "i", size, [&](Block& out, const Expr& i) {
-        out.push_back({tile::Store{parts[r], i, identity}});
-      });
+      const Expr identity = IdentityExpr(node(r).As<graph::ReduceAttrs>().combine, TypeOf(r));
+      For(body, "i", size,
+          [&](Block& out, const Expr& i) { out.push_back({tile::Store{parts[r], i, identity}}); });
     }
     EachChunk(body, stage, [&](Block& of_chunk, const Expr& chunk) {
       EachRow(of_chunk, [&](Block& of_row, const Row& row) {
@@ -284,8 +282,8 @@ class RowsKernel {
         const Expr value =
             tile::Cast(TypeOf(r), values.Value(operand, BroadcastIndex(b_, g()[operand], at)));
         const Expr slot = row.slot * b_.Idx(plan_.lanes) + lane;
-        body.push_back({tile::Store{
-            parts[r], slot, Combined(r, tile::Load(parts[r], TypeOf(r), slot), value)}});
+        body.push_back({tile::Store{parts[r], slot,
+                                    Combined(r, tile::Load(parts[r], TypeOf(r), slot), value)}});
       }
     });
   }
@@ -350,9 +348,8 @@ class RowsKernel {
       EachRow(of_chunk, [&](Block& of_row, const Row& row) {
         const RowValues values = RowValuesFor(of_row, row, stage);
         Block inside;
-        EachVector(inside, row, chunk, [&](Block& out, const Place& place) {
-          StoreVector(out, stage, values, place);
-        });
+        EachVector(inside, row, chunk,
+                   [&](Block& out, const Place& place) { StoreVector(out, stage, values, place); });
         IfExists(of_row, row, std::move(inside));
       });
     });
@@ -361,8 +358,8 @@ class RowsKernel {
       Block inside;
       StoreRowValues(inside, row);
       Block by_one;
-      by_one.push_back({tile::If{tile::Op(ScalarOp::kEq, {lane_, b_.Idx(0)}),
-                                 std::move(inside), {}}});
+      by_one.push_back(
+          {tile::If{tile::Op(ScalarOp::kEq, {lane_, b_.Idx(0)}), std::move(inside), {}}});
       IfExists(of_row, row, std::move(by_one));
     });
   }
@@ -406,8 +403,8 @@ class RowsKernel {
     ValueScope values = RowScope(out, row);
     for (const TensorId y : plan_.row_outputs) {
       const Index at = BroadcastIndex(b_, g()[y], row.kept);
-      out.push_back(
-          {tile::Store{b_.Pointer(y), b_.Offset(y, at), tile::Cast(g()[y].dtype, values.Value(y, at))}});
+      out.push_back({tile::Store{b_.Pointer(y), b_.Offset(y, at),
+                                 tile::Cast(g()[y].dtype, values.Value(y, at))}});
     }
   }
 
@@ -417,9 +414,9 @@ class RowsKernel {
   const DType t_;
   int64_t blocks_ = 1;
   Expr count_, vectors_, lane_;
-  std::map<TensorId, std::string> held_;   // registers of held leaves
-  std::map<size_t, std::string> totals_;   // of a reduction: its result for each row of the team
-  std::map<size_t, std::string> shared_;   // the same of each warp
+  std::map<TensorId, std::string> held_;  // registers of held leaves
+  std::map<size_t, std::string> totals_;  // of a reduction: its result for each row of the team
+  std::map<size_t, std::string> shared_;  // the same of each warp
 };
 
 }  // namespace

@@ -84,7 +84,8 @@ TEST(RowsTest, NormsAreOneKernel) {
         "eps:f32[1,1,1,1]=1e-5) -> y:f32, m:f32[20,3,1,1], v:f32[20,3,1,1] mode=instance",
         "norm_forward(x:bf16[3,5,16], _, _, scale:bf16[3,1,16], bias:bf16[3,1,16], "
         "eps:f32[1,1,1]=1e-5) -> y:bf16, m:f32[3,5,1], v:f32[3,5,1] mode=ada_layer",
-        "norm_backward(x:f32[6,25], dy:f32[6,25], m:f32[6,1], v:f32[6,1]!pos) -> dx:f32 mode=layer"}) {
+        "norm_backward(x:f32[6,25], dy:f32[6,25], m:f32[6,1], v:f32[6,1]!pos) -> dx:f32 "
+        "mode=layer"}) {
     SCOPED_TRACE(line);
     const graph::Graph g = GraphOf(line);
     EXPECT_EQ(EnginesOf(g), "rows");
@@ -134,11 +135,12 @@ TEST(RowsTest, RowsThatAreTooLongAreReadAgain) {
 
 TEST(RowChainTest, OthersAreLeftAlone) {
   // A product stands between the two parts: they are two kernels with it between them.
-  EXPECT_EQ(EnginesOf(GraphOf(
-                "reduce_max(x:f32[64,64]) -> %m:f32[64,1]; sub(x, %m) -> d:f32; matmul(d, "
-                "b:f32[64,64]) -> p:f32; reduce_add(p) -> %s:f32[64,1]; mul(d, %s) -> y:f32"))
-                .find("rows"),
-            0u);
+  EXPECT_EQ(
+      EnginesOf(
+          GraphOf("reduce_max(x:f32[64,64]) -> %m:f32[64,1]; sub(x, %m) -> d:f32; matmul(d, "
+                  "b:f32[64,64]) -> p:f32; reduce_add(p) -> %s:f32[64,1]; mul(d, %s) -> y:f32"))
+          .find("rows"),
+      0u);
   // What is wide and virtual is read across rows: it would be stored for that alone.
   EXPECT_EQ(EnginesOf(GraphOf("reduce_max(x:f32[40,24]) -> %m:f32[40,1]; sub(x, %m) -> %d:f32; "
                               "reduce_add(%d) -> %s:f32[1,24]; mul(%d, %s) -> y:f32"))
@@ -151,8 +153,7 @@ TEST(RowChainTest, OthersAreLeftAlone) {
 }
 
 TEST(RowChainTest, CpuHasKernelsOfItsOwn) {
-  const Result<CompiledPlan> plan =
-      Compile(GraphOf(Cases().cases[0]), *TargetFromArch("cpu"));
+  const Result<CompiledPlan> plan = Compile(GraphOf(Cases().cases[0]), *TargetFromArch("cpu"));
   ASSERT_TRUE(plan.ok());
   for (const GroupReport& group : plan->groups) EXPECT_NE(group.engine, "rows");
 }
