@@ -1,5 +1,5 @@
-// Bandwidth of pointwise and reduction graphs on tensors of 134 MB and more, through the public
-// backend API.
+// Bandwidth of pointwise graphs, reductions, norms and softmax on large tensors, most of 134 MB and
+// more, through the public backend API.
 //
 //   bandwidth --out bandwidth.json [--commit HASH] [--filter add/f16] [--nvidia libcudnn.so.9|none]
 //
@@ -23,8 +23,38 @@ namespace {
 struct GraphRow {
   const char* name;
   const char* graph;
-  int64_t large, small;  // N at which an f16 tensor has 537 MB, and one for the oracle
+  int64_t large, small;        // N of large tensors of 16-bit elements, and one for the oracle
+  const char* only = nullptr;  // the one data type; else f16, bf16 and f32
+  int64_t columns = 0;         // {C}
 };
+
+constexpr const char* kLayerNorm =
+    "norm_forward(x:{T}[{N},{C}], _, _, scale:{T}[1,{C}], bias:{T}[1,{C}], eps:f32[1,1]=1e-5) -> "
+    "y:{T}, m:f32[{N},1], v:f32[{N},1] mode=layer";
+constexpr const char* kLayerNormBackward =
+    "norm_backward(x:{T}[{N},{C}], dy:{T}[{N},{C}], m:f32[{N},1], v:f32[{N},1]!pos, "
+    "scale:{T}[1,{C}]) -> dx:{T}, ds:{T}, db:{T} mode=layer";
+constexpr const char* kRmsNorm =
+    "norm_forward(x:{T}[{N},{C}], _, _, scale:{T}[1,{C}], _, eps:f32[1,1]=1e-5) -> y:{T}, _, "
+    "v:f32[{N},1] mode=rms";
+constexpr const char* kRmsNormBackward =
+    "norm_backward(x:{T}[{N},{C}], dy:{T}[{N},{C}], _, v:f32[{N},1]!pos, scale:{T}[1,{C}]) -> "
+    "dx:{T}, ds:{T} mode=rms";
+constexpr const char* kSoftmax =
+    "reduce_max(x:{T}[{N},{C}]) -> %m:f32[{N},1]; sub(x, %m) -> %d:f32; exp(%d) -> %e:f32; "
+    "reduce_add(%e) -> %s:f32[{N},1]; div(%e, %s) -> y:{T}";
+constexpr const char* kSoftmaxBackward =
+    "mul(dy:{T}[{N},{C}], y:{T}[{N},{C}]) -> %p:f32; reduce_add(%p) -> %s:f32[{N},1]; sub(dy, %s) "
+    "-> %d:f32; mul(%d, y) -> dx:{T}";
+constexpr const char* kBatchNorm =
+    "norm_forward(x:{T}[{N},{C},56,56]@nhwc, _, _, scale:f32[1,{C},1,1]@nhwc, "
+    "bias:f32[1,{C},1,1]@nhwc, eps:f32[1,1,1,1]=1e-5, f:f32[1,1,1,1]=0.1, "
+    "rm:f32[1,{C},1,1]@nhwc, rv:f32[1,{C},1,1]@nhwc!pos) -> y:{T}@nhwc, m:f32[1,{C},1,1]@nhwc, "
+    "v:f32[1,{C},1,1]@nhwc, nm:f32[1,{C},1,1]@nhwc, nv:f32[1,{C},1,1]@nhwc mode=batch";
+constexpr const char* kBatchNormBackward =
+    "norm_backward(x:{T}[{N},{C},56,56]@nhwc, dy:{T}[{N},{C},56,56]@nhwc, "
+    "m:f32[1,{C},1,1]@nhwc, v:f32[1,{C},1,1]@nhwc!pos, scale:f32[1,{C},1,1]@nhwc) -> dx:{T}@nhwc, "
+    "ds:f32, db:f32 mode=batch";
 
 constexpr GraphRow kGraphs[] = {
     {"add", "add(x:{T}[{N},1024], b:{T}[{N},1024]) -> y:{T}", 262144, 7},
@@ -51,6 +81,30 @@ constexpr GraphRow kGraphs[] = {
     {"reduce_amax_full", "reduce_amax(x:{T}[{N},4096]) -> y:f32[1,1]", 65536, 5},
     {"reduce_add_middle", "reduce_add(x:{T}[{N},512,256]) -> y:f32[{N},1,256]", 2048, 2},
     {"reduce_add_channel", "reduce_add(x:{T}[{N},64,56,56]@nhwc) -> y:f32[1,64,1,1]@nhwc", 1344, 1},
+    {"layer_norm_16384x4096", kLayerNorm, 16384, 3, "bf16", 4096},
+    {"layer_norm_16384x16384", kLayerNorm, 16384, 2, "bf16", 16384},
+    {"layer_norm_65536x1024", kLayerNorm, 65536, 5, "bf16", 1024},
+    {"layer_norm_1024x12288", kLayerNorm, 1024, 2, "bf16", 12288},
+    {"rms_norm_16384x4096", kRmsNorm, 16384, 3, "bf16", 4096},
+    {"rms_norm_8192x8192", kRmsNorm, 8192, 3, "bf16", 8192},
+    {"rms_norm_4096x16384", kRmsNorm, 4096, 2, "bf16", 16384},
+    {"rms_norm_8192x5120", kRmsNorm, 8192, 3, "bf16", 5120},
+    {"rms_norm_65536x1024", kRmsNorm, 65536, 5, "bf16", 1024},
+    {"rms_norm_131072x128", kRmsNorm, 131072, 9, "bf16", 128},
+    {"softmax_16384x4096", kSoftmax, 16384, 3, "bf16", 4096},
+    {"softmax_16384x16384", kSoftmax, 16384, 2, "bf16", 16384},
+    {"softmax_65536x1024", kSoftmax, 65536, 5, "bf16", 1024},
+    {"softmax_grad_16384x4096", kSoftmaxBackward, 16384, 3, "bf16", 4096},
+    {"softmax_grad_65536x1024", kSoftmaxBackward, 65536, 5, "bf16", 1024},
+    {"layer_norm_grad_16384x4096", kLayerNormBackward, 16384, 3, "bf16", 4096},
+    {"layer_norm_grad_1024x12288", kLayerNormBackward, 1024, 2, "bf16", 12288},
+    {"layer_norm_grad_65536x1024", kLayerNormBackward, 65536, 5, "bf16", 1024},
+    {"rms_norm_grad_16384x4096", kRmsNormBackward, 16384, 3, "bf16", 4096},
+    {"rms_norm_grad_8192x8192", kRmsNormBackward, 8192, 3, "bf16", 8192},
+    {"rms_norm_grad_4096x16384", kRmsNormBackward, 4096, 2, "bf16", 16384},
+    {"rms_norm_grad_131072x128", kRmsNormBackward, 131072, 9, "bf16", 128},
+    {"batch_norm_256x256x56x56", kBatchNorm, 256, 1, "f16", 256},
+    {"batch_norm_grad_256x256x56x56", kBatchNormBackward, 256, 1, "f16", 256},
 };
 
 struct Timing {
@@ -73,8 +127,9 @@ struct Row {
 
 Case Instantiate(const GraphRow& row, const char* dtype, int64_t n) {
   std::string text = row.graph;
-  for (const auto& [from, to] :
-       {std::pair<std::string, std::string>{"{T}", dtype}, {"{N}", std::to_string(n)}}) {
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"{T}", dtype},
+                                 {"{N}", std::to_string(n)},
+                                 {"{C}", std::to_string(row.columns)}}) {
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;)
       text.replace(at, from.size(), to);
   }
@@ -208,10 +263,10 @@ double GigabytesPerSecond(int64_t bytes, const Timing& t) {
 void Print(const Row& row) {
   if (!row.error.empty())
     return void(
-        std::printf("%-22s %-5s %s\n", row.name.c_str(), row.dtype.c_str(), row.error.c_str()));
+        std::printf("%-29s %-5s %s\n", row.name.c_str(), row.dtype.c_str(), row.error.c_str()));
   const double ours = GigabytesPerSecond(row.bytes, row.ours),
                copy = GigabytesPerSecond(row.bytes, row.copy);
-  std::printf("%-22s %-5s %8.1f MB %8.1f us %7.0f GB/s %6.1f %% of copy   NVIDIA %s\n",
+  std::printf("%-29s %-5s %8.1f MB %8.1f us %7.0f GB/s %6.1f %% of copy   NVIDIA %s\n",
               row.name.c_str(), row.dtype.c_str(), static_cast<double>(row.bytes) * 1e-6,
               row.ours.median, ours, 100 * ours / copy,
               row.nvidia.median > 0
@@ -253,8 +308,9 @@ int Main(int argc, char** argv) {
   bool failed = false;
   for (const GraphRow& graph : kGraphs) {
     for (const char* dtype : {"f16", "bf16", "f32"}) {
-      if (fmt::format("{}/{}", graph.name, dtype).find(options.filter) == std::string::npos)
-        continue;
+      const bool wanted = graph.only == nullptr || std::string_view(graph.only) == dtype;
+      const std::string label = fmt::format("{}/{}", graph.name, dtype);
+      if (!wanted || label.find(options.filter) == std::string::npos) continue;
       const Row row = bandwidth.Measure(graph, dtype);
       Print(row);
       failed |= !row.error.empty();
