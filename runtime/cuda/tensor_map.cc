@@ -8,7 +8,9 @@ namespace kiln::runtime {
 namespace {
 
 constexpr int kMapUint8 = 0, kMapInt32 = 3, kMapFloat16 = 6, kMapBfloat16 = 9, kMapTfloat32 = 11;
-constexpr int kPromote256Bytes = 3;
+// The width of a box's row. Fetches of 256 bytes bring a neighbour that another box asks for
+// anyway, and every such line crosses between the halves of the L2 once more (docs/perf-log.md).
+constexpr int kPromote128Bytes = 2;
 
 int MapType(DType type) {
   switch (type) {
@@ -52,7 +54,7 @@ Status EncodeMap(const Driver& driver, const TensorMapSpec& spec, void* address,
     const auto box = As<uint32_t>(spec.box);
     return driver.Check(driver.TensorMapEncodeTiled(
                             &map, type, rank, address, dims.data(), strides.data(), box.data(),
-                            element_strides.data(), 0, swizzle, kPromote256Bytes, 0),
+                            element_strides.data(), 0, swizzle, kPromote128Bytes, 0),
                         "cuTensorMapEncodeTiled");
   }
   // Corners are in w, h, d order, whatever the header's comment says.
@@ -60,7 +62,7 @@ Status EncodeMap(const Driver& driver, const TensorMapSpec& spec, void* address,
                           &map, type, rank, address, dims.data(), strides.data(), spec.lower.data(),
                           spec.upper.data(), static_cast<unsigned>(spec.channels),
                           static_cast<unsigned>(spec.pixels), element_strides.data(), 0, swizzle,
-                          kPromote256Bytes, 0),
+                          kPromote128Bytes, 0),
                       "cuTensorMapEncodeIm2col");
 }
 
