@@ -46,18 +46,19 @@ class Planner {
   }
 
  private:
-  bool Is16Bit() const { return SizeOf(plan_.type) == 2; }
+  bool TakesOuter() const { return SizeOf(plan_.type) > 1; }
 
   // Which axis of a matrix operand a tensor map can have innermost.
   Result<bool> IsOuterMajor(const Tensor& t, MapDim outer, MapDim k) const {
     const bool along_k = k.stride == 1 || k.extent == 1;
     if (along_k && (outer.extent == 1 || IsMapAligned(outer.stride, t.dtype))) return false;
     const bool along_outer = outer.stride == 1 || outer.extent == 1;
-    if (along_outer && Is16Bit() && (k.extent == 1 || IsMapAligned(k.stride, t.dtype))) return true;
+    if (along_outer && TakesOuter() && (k.extent == 1 || IsMapAligned(k.stride, t.dtype)))
+      return true;
     return Decline(
         "{} has strides {} and {} along its own axis and along k: one must be 1{}, the "
         "other a multiple of 16 bytes",
-        t.name, outer.stride, k.stride, Is16Bit() ? "" : " (that of k)");
+        t.name, outer.stride, k.stride, TakesOuter() ? "" : " (that of k)");
   }
 
   Result<TensorMapSpec> MatrixMap(const Tensor& t, const Sm90Operand& operand, MapDim outer,
@@ -434,14 +435,14 @@ class Planner {
     if (pointwise && !(ChannelsLast(x) && ChannelsLast(y) && IsOneMatrix(y)) &&
         IsMatrixByImage(x) && IsMatrixByImage(y))
       return WgradOfMatrices(channels, filters);
-    if (!Is16Bit())
-      return Decline("wgrad multiplies along pixels, which wgmma takes for 16-bit types only");
+    if (!TakesOuter())
+      return Decline("wgrad multiplies along pixels, which wgmma does not take for 8-bit types");
     plan_.left = {.id = x_, .is_pixels = !pointwise || !IsOneMatrix(x), .is_outer = true};
     plan_.right = {.id = y_, .is_outer = true};
     if (!IsOneMatrix(y)) return Decline("the pixels of {} do not lie in one row", y.name);
     ASSIGN_OR_RETURN(plan_.right_map, ImageMap(y, plan_.right, filters, true));
     const int64_t taps = NumElements(std::span(w.dims).subspan(2));
-    plan_.padded_channels = AlignUp(channels, kSm90Panel);
+    plan_.padded_channels = AlignUp(channels, plan_.panel());
     plan_.left_size = taps * plan_.padded_channels;
     plan_.right_size = filters;
     plan_.k_steps = CeilDiv(y.dims[0] * NumElements(std::span(y.dims).subspan(2)), plan_.depth());
@@ -452,7 +453,7 @@ class Planner {
         return Decline("{} does not have its channels innermost", x.name);
       ASSIGN_OR_RETURN(plan_.left_map, PixelMap(x, walks));
       if (groups > 1) plan_.shape.emplace_back("group_channels", channels);
-      plan_.shape.emplace_back("tap_panels", plan_.padded_channels / kSm90Panel);
+      plan_.shape.emplace_back("tap_panels", plan_.padded_channels / plan_.panel());
       AddWalkMembers(attrs, walks, true);
     } else {
       ASSIGN_OR_RETURN(plan_.left_map, ImageMap(x, plan_.left, channels, true));
@@ -583,12 +584,12 @@ void SetBox(TensorMapSpec& map, const Sm90Plan& plan, const Sm90Operand& operand
   map.swizzle_bytes = operand.is_outer ? 128 : plan.row_bytes;
   if (operand.is_pixels) {
     // wgrad's left walks pixels along k, the others along their own axis.
-    map.channels = operand.is_outer ? kSm90Panel : depth;
+    map.channels = operand.is_outer ? plan.panel() : depth;
     map.pixels = operand.is_outer ? depth : rows;
     return;
   }
   map.box = {depth, rows, 1, 1, 1};
-  if (operand.is_outer) map.box = {kSm90Panel, depth, 1, 1, 1};
+  if (operand.is_outer) map.box = {plan.panel(), depth, 1, 1, 1};
 }
 
 }  // namespace kiln::compiler

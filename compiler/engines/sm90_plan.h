@@ -29,7 +29,7 @@ namespace kiln::compiler {
 struct Sm90Operand {
   graph::TensorId id = -1;
   bool is_pixels = false;
-  bool is_outer = false;  // contiguous along its own axis, not along k
+  bool is_outer = false;  // contiguous in memory along its own axis, not along k
 };
 
 struct Sm90Plan {
@@ -54,13 +54,15 @@ struct Sm90Plan {
   Dims phases = {};  // and how many there are along each spatial dim
 
   int depth() const { return row_bytes / SizeOf(type); }  // elements along k of one step
+  // Elements of an outer-major operand in one row of shared memory, of 128 bytes.
+  int panel() const { return 128 / SizeOf(type); }
+  // wgmma takes 32-bit elements along k only.
+  bool turns(const Sm90Operand& operand) const { return operand.is_outer && SizeOf(type) == 4; }
+  bool turns() const { return turns(left) || turns(right); }
 };
 
 // Members of contract_shape that it divides by: they go with a multiplier and a shift.
 bool IsSm90Divisor(std::string_view member);
-
-// Elements of an outer-major operand in one row of shared memory.
-inline constexpr int kSm90Panel = 64;
 
 // The plan, or why the tensors cannot be read by tensor maps.
 Result<Sm90Plan> PlanSm90(const Group& group);

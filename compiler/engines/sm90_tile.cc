@@ -34,13 +34,15 @@ constexpr double kLaunchSeconds = 2.5e-6;
 
 int64_t OperandBytes(const Sm90Plan& plan, const Sm90Operand& operand, int rows) {
   if (!operand.is_outer) return int64_t{rows} * plan.row_bytes;
-  return CeilDiv(rows, kSm90Panel) * plan.depth() * 128;
+  return CeilDiv(rows, plan.panel()) * plan.depth() * 128;
 }
 
 // Boxes of a group's part of a tile.
 int BoxesOf(const Sm90Tile& tile) {
   return tile.left / 64 / tile.groups_left() * tile.columns() / BoxColumns(tile);
 }
+
+int64_t BarrierBytes(const Sm90Plan& plan) { return plan.turns() ? 24 : kBarrierBytes; }
 
 // Of all groups, with the barriers of their slots.
 int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
@@ -68,7 +70,7 @@ int BuffersOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) 
   if (tile.full == 0) return 2;
   const int64_t stages = plan.k_steps == 1 ? 2 : 3;
   const int64_t room = target.shared_bytes_per_block - kAlignment -
-                       stages * (StageBytes(plan, tile) + kBarrierBytes);
+                       stages * (StageBytes(plan, tile) + BarrierBytes(plan));
   const int64_t slots = room / (kSm90Groups * (tile.full * kBoxBytes + kBarrierBytes));
   const int64_t most = BoxesOf(tile) * (plan.k_steps <= kShortSum ? 2 : 1);
   return static_cast<int>(std::clamp<int64_t>(slots, 2, std::max<int64_t>(most, 2))) * tile.full;
@@ -78,13 +80,13 @@ int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int64_t room =
       target.shared_bytes_per_block - StagingBytes(plan, tile, target) - kAlignment;
   return static_cast<int>(
-      std::min<int64_t>(room / (StageBytes(plan, tile) + kBarrierBytes), kMostStages));
+      std::min<int64_t>(room / (StageBytes(plan, tile) + BarrierBytes(plan)), kMostStages));
 }
 
 int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int64_t stages = StagesOf(plan, tile, target);
   return AlignUp(stages * StageBytes(plan, tile), kAlignment) + StagingBytes(plan, tile, target) +
-         kBarrierBytes * stages;
+         BarrierBytes(plan) * stages;
 }
 
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
@@ -106,8 +108,11 @@ bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
     if (!fits || tile.cluster > 1 || tile.ping_pong || tile.right % tile.split_cluster != 0)
       return false;
   }
-  if (plan.right.is_outer && tile.right % (kSm90Panel * tile.groups_right()) != 0) return false;
-  if (plan.right.is_outer && tile.right % (kSm90Panel * tile.cluster) != 0) return false;
+  if (plan.right.is_outer) {
+    const bool turns = plan.turns(plan.right);
+    if (!turns && tile.right % (plan.panel() * tile.groups_right()) != 0) return false;
+    if (tile.right % (plan.panel() * tile.cluster) != 0) return false;
+  }
   if (tile.right / tile.cluster % 8 != 0) return false;
   // Seen on an H200: a load of pixels whose box is no whole number of kilobytes writes over what
   // follows it, up to the next one.
@@ -130,9 +135,12 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double wgmmas = static_cast<double>(tile.left / 64) * tile.groups_right();
   const double reads = wgmmas * (64 + columns) * row;
   const double writes = (tile.left + tile.right) * row;
+  const double turned =
+      2 * row *
+      ((plan.turns(plan.left) ? tile.left : 0) + (plan.turns(plan.right) ? tile.right : 0));
   const double tensor = step_flops / flops;
   const double l2 = (tile.left + static_cast<double>(tile.right) / tile.cluster) * row / kL2Bytes;
-  const double shared = (reads + writes) / kSharedBytesPerClock;
+  const double shared = (reads + writes + turned) / kSharedBytesPerClock;
   const double step = std::max({tensor, l2, shared});
   const double narrow = tile.right_lanes > 0 ? kRightLanes / tile.right_lanes : 1;
   const double element_store = tile.direct

@@ -60,7 +60,11 @@ enum {
   kRasterKnob
 };
 
-constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+struct RegisterRow {
+  int producer, consumer;
+};
+constexpr RegisterRow kRegisters = {40, 232};
+constexpr RegisterRow kTurningRegisters = {72, 216};  // a warp of the producer holds a panel
 constexpr int kVector = 8;  // neighbours that the skeleton hands over at once
 
 // ---- the kernel
@@ -157,6 +161,7 @@ class Schedule {
   }
 
   void Configure(Call& call) const {
+    const RegisterRow& registers = plan_.turns() ? kTurningRegisters : kRegisters;
     call.config = {
         {"kTileLeft", tile_.left},
         {"kTileRight", tile_.right},
@@ -166,8 +171,8 @@ class Schedule {
         {"kGroupsLeft", tile_.groups_left()},
         {"kGroupsRight", tile_.groups_right()},
         {"kPingPong", tile_.ping_pong ? 1 : 0},
-        {"kProducerRegisters", kProducerRegisters},
-        {"kConsumerRegisters", kConsumerRegisters},
+        {"kProducerRegisters", registers.producer},
+        {"kConsumerRegisters", registers.consumer},
         {"kLeft", plan_.left.is_pixels ? 1 : 0},
         {"kRight", plan_.right.is_pixels ? 1 : 0},
         {"kSpatial", plan_.spatial},
@@ -363,7 +368,7 @@ void AddMaps(const Group& group, const Sm90Plan& plan, TileContext& context) {
   context.result_bytes = SizeOf(type);
   const int64_t dim = LeftDim(group, plan);
   context.stores_by_map = AppliesByRow(group.graph, anchor, dim);
-  if (context.stores_by_map || !plain || !has_pairs ||
+  if (context.stores_by_map || !plain || !has_pairs || plan.turns() ||
       !AppliesByRow(group.graph, anchor, dim, true))
     return;
   const std::vector<TensorId> full = FullOperands(group.graph, anchor, dim);
@@ -653,8 +658,8 @@ const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
                                  .candidates = Candidates,
                                  .propose = Proposals};
 
-// Tensor maps round f32 to TF32 on the way; wgmma takes it along k only, and so from plans whose
-// operands are both contiguous there.
+// Tensor maps round f32 to TF32 on the way; wgmma takes it along k only, and so operands that lie
+// along their own axis are turned in shared memory.
 const Engine kWgmmaSm90Tf32Engine = {
     .name = "wgmma_sm90_tf32",
     .version = 2,

@@ -489,7 +489,8 @@ class Verifier {
     if (divergent_ > 0) return Fail("not every thread of the block reaches the skeleton");
     if (s.wgmma.columns < 8 || s.wgmma.columns > 256 || s.wgmma.columns % 8 != 0)
       return Fail("wgmma of {} columns: 8, 16 … 256 are possible", s.wgmma.columns);
-    if ((s.wgmma.left_is_outer || s.wgmma.right_is_outer) && SizeOf(s.wgmma.type) != 2)
+    // 32-bit operands are turned on the way to wgmma.
+    if ((s.wgmma.left_is_outer || s.wgmma.right_is_outer) && SizeOf(s.wgmma.type) == 1)
       return Fail("wgmma takes {} only with k as the contiguous axis", Info(s.wgmma.type).text);
     shared_bytes_ += s.shared_bytes;
     if (shared_bytes_ > kMaxSharedBytes)

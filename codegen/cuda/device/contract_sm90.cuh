@@ -1,12 +1,4 @@
 #pragma once
-// A number that others are divided by, with the multiplier and shift that do it: a tile's place
-// takes a dozen divisions, which would keep the producer of short tiles from the tensor cores.
-struct divisor {
-  int value, mul, shift;
-};
-__device__ inline int operator/(int n, const divisor& d) { return fast_div(n, d.mul, d.shift); }
-__device__ inline int operator%(int n, const divisor& d) { return n - n / d * d.value; }
-
 // contract_sm90<Config>(left, right, shape, store), or
 // contract_sm90<Config>(left, right, out, shape, rows, apply): the skeleton of every tensor-core
 // contraction on sm_90a, result[left][right] = sum over k of left[k] * right[k].
@@ -28,46 +20,10 @@ __device__ inline int operator%(int n, const divisor& d) { return n - n / d * d.
 // The grid is persistent: a block (a cluster of kCluster blocks along left that share the tile of
 // the right operand by multicast) makes tile after tile. Consumers make a tile together
 // (kGroupsLeft x kGroupsRight), or each its own, in turns, one storing while the other multiplies
-// (kPingPong). With few tiles the blocks of a cluster of kSplitCluster make parts of the sum over k
-// of one tile, and add them up from one another's shared memory, in their order: then the grid has
-// a block for each part.
-struct contract_shape {
-  int left_tiles, right_tiles;  // of one batch; left ones counted in clusters
-  int batches = 1, splits = 1;
-  int slices = 1;       // parts of the sum over k that go through memory
-  divisor whole_tiles;  // of the result: each slice has as many
-  divisor batch_tiles;  // of one batch
-  // Left tiles are walked in bands of `raster`, right advancing inside a band: L2 holds what they
-  // read. The last band may have fewer.
-  divisor band_tiles, raster, last_raster;
-  int last_band;
-  int k_steps, tap_steps = 1;  // blocks along k, in all and of one tap
-  // Batch (outer, inner) of an operand is that of the result divided by these.
-  int inner_batches = 1;
-  int left_outer = 1, left_inner = 1, right_outer = 1, right_inner = 1;
-  // Pixels: extents of the places, place → coordinate is place * step + low.
-  divisor places_w, places_h, places_d;
-  int step_w = 1, step_h = 1, step_d = 1;
-  int low_w = 0, low_h = 0, low_d = 0;
-  int group_channels = 0;  // of the pixel operand, from group to group
-  // Taps: counts, offset from one to the next, and their index in the filter.
-  divisor taps_w = {1, 0, 0}, taps_h = {1, 0, 0}, taps_d = {1, 0, 0};
-  int offset_w = 1, offset_h = 1, offset_d = 1;
-  int filter_first = 0, filter_w = 1, filter_h = 0, filter_d = 0;
-  divisor tap_panels;  // wgrad: panels of 64 channels of one tap
-  // dgrad by phases: place i of phase f is i * phases + f in the result. Tap r of a filter of
-  // `size` taps reaches the phase if f + pad - r * dilation is a multiple of the stride `phases`:
-  // every period-th one. `bias` is a multiple of the stride that keeps this from being negative.
-  divisor phases, phases_w, phases_h, phases_d;
-  int images;
-  divisor turn;  // regions that the clusters make at a time
-  divisor period_w, period_h, period_d;
-  int pad_w, pad_h, pad_d;
-  int dilation_w, dilation_h, dilation_d;
-  int size_w, size_h, size_d;
-  int bias_w, bias_h, bias_d;
-  int unit_w, unit_h, unit_d;  // filter index from tap r to r - 1
-};
+// (kPingPong). 32-bit operands that lie along their own axis are turned on the way (turn_sm90.cuh),
+// by the warps of the producer that load nothing. With few tiles the blocks of a cluster of
+// kSplitCluster make parts of the sum over k of one tile, and add them up from one another's shared
+// memory, in their order: then the grid has a block for each part.
 
 enum { kMatrix, kPixels };  // how an operand is addressed
 
@@ -75,7 +31,7 @@ template <class C>
 struct contract {
   static constexpr int kGroups = C::kPingPong ? 2 : C::kGroupsLeft * C::kGroupsRight;
   static constexpr int kThreads = 128 * (kGroups + 1);
-  static constexpr int kPanel = 64;  // 16-bit elements of one 128-byte row
+  static constexpr int kPanel = C::kElementBytes == 4 ? 32 : 64;  // elements of a 128-byte row
   static constexpr int kDepth = C::kRowBytes / C::kElementBytes;
   static constexpr int kPanelBytes = kDepth * 128;
   static constexpr int kLeftBytes =
@@ -85,6 +41,14 @@ struct contract {
   static constexpr int kRightBytes =
       C::kRightMajor == kMajorK ? kRightRows * C::kRowBytes : kRightRows / kPanel * kPanelBytes;
   static constexpr int kStageBytes = kLeftBytes + kRightBytes;
+  static constexpr bool kTurnsLeft = C::kLeftMajor != kMajorK && C::kElementBytes == 4;
+  static constexpr bool kTurnsRight = C::kRightMajor != kMajorK && C::kElementBytes == 4;
+  static constexpr bool kTurns = kTurnsLeft || kTurnsRight;
+  // What wgmma reads.
+  static constexpr bool kLeftAlongK = kTurnsLeft || C::kLeftMajor == kMajorK;
+  static constexpr bool kRightAlongK = kTurnsRight || C::kRightMajor == kMajorK;
+  // Of each stage: it is full, it is empty; and before it is full, its boxes have come.
+  static constexpr int kBarriers = kTurns ? 3 : 2;
   // Staging of one group: 32 columns of 64 floats, the pitch puts a warp's stores in 32 banks; or
   // kBuffers boxes of results on their way out, or in and out (contract_full_sm90).
   static constexpr int kPitch = 68, kChunk = 32;
@@ -215,6 +179,11 @@ struct contract {
 
   // ---- producer
 
+  // The barrier of a stage that its boxes arrive at.
+  static __device__ inline unsigned loaded(unsigned barriers, int stage) {
+    return barriers + 8 * ((kTurns ? 2 * C::kStages : 0) + stage);
+  }
+
   // A box of a matrix: rows of one operand at depth k. Of a shared operand each block of the
   // cluster loads its part for all.
   template <int rows, int major, bool shared>
@@ -298,7 +267,8 @@ struct contract {
 
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
-      const unsigned full = barriers + 8 * r.stage, empty = full + 8 * C::kStages;
+      const unsigned full = loaded(barriers, r.stage);
+      const unsigned empty = barriers + 8 * (C::kStages + r.stage);
       const unsigned to_left = stages + r.stage * kLeftBytes;
       const unsigned to_right = stages + C::kStages * kLeftBytes + r.stage * kRightBytes;
       mbarrier_wait(empty, r.phase ^ 1);
@@ -344,6 +314,38 @@ struct contract {
     }
   }
 
+  static constexpr int kTurners = 3;  // warps
+  static constexpr int kPanelsOfLeft = kTurnsLeft ? C::kTileLeft / kPanel : 0;
+  static constexpr int kPanels = kPanelsOfLeft + (kTurnsRight ? kRightRows / kPanel : 0);
+
+  // One warp's share of the panels of all stages. Every warp waits for every stage: none is ahead
+  // by more than a ring.
+  static __device__ inline void turn_tiles(const contract_shape& s, int first, int tiles, int step,
+                                           unsigned rank, unsigned stages, unsigned barriers,
+                                           int warp, unsigned lane) {
+    ring r;
+    int panel = warp;
+#pragma unroll 1
+    for (int tile = first; tile < tiles; tile += step) {
+      const place p = place_of(s, tile, rank);
+#pragma unroll 1
+      for (int i = 0; i < p.steps; ++i, r.advance(), panel -= kPanels) {
+        mbarrier_wait(loaded(barriers, r.stage), r.phase);
+        const unsigned left = stages + r.stage * kLeftBytes;
+        const unsigned right = stages + C::kStages * kLeftBytes + r.stage * kRightBytes;
+#pragma unroll 1
+        for (; panel < kPanels; panel += kTurners) {
+          const int of_right = panel - kPanelsOfLeft;
+          turn_panel<C::kRowBytes>(
+              of_right < 0 ? left + panel * kPanelBytes : right + of_right * kPanelBytes, lane);
+          fence_for_copies();
+          __syncwarp();
+          if (lane == 0) mbarrier_arrive(barriers + 8 * r.stage);
+        }
+      }
+    }
+  }
+
   // ---- consumers
 
   // Wgmma rows of one group: kBlocks times 64; columns: kColumns.
@@ -375,9 +377,8 @@ struct contract {
                                               unsigned barriers, ring& r, unsigned thread,
                                               bool is_last) {
     // Encoded steps: along k by 32 bytes of a row or 16 rows of a panel, to the next 64 rows.
-    constexpr int kLeftStep = C::kLeftMajor == kMajorK ? 2 : 128;
-    constexpr int kRightStep = C::kRightMajor == kMajorK ? 2 : 128;
-    constexpr int kLeftBlock = (C::kLeftMajor == kMajorK ? 64 * C::kRowBytes : kPanelBytes) >> 4;
+    constexpr int kLeftStep = kLeftAlongK ? 2 : 128, kRightStep = kRightAlongK ? 2 : 128;
+    constexpr int kLeftBlock = (kLeftAlongK ? 64 * C::kRowBytes : kPanelBytes) >> 4;
     int previous = 0;
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
@@ -660,15 +661,17 @@ struct contract {
                                     const contract_shape& s, Output output) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned stages = shared_address(shared_memory);
-    static_assert(C::kFull > 0 ||
-                  C::kSharedBytes == kStagingAt + kGroups * kStagingBytes + 16 * C::kStages);
+    static_assert(C::kFull > 0 || C::kSharedBytes == kStagingAt + kGroups * kStagingBytes +
+                                                         8 * kBarriers * C::kStages);
+    static_assert(!kTurns || C::kFull == 0);
     const unsigned barriers = stages + kStagingAt + kGroups * kStagingBytes;
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
       constexpr int kReaders = (C::kPingPong ? 1 : kGroups) * C::kCluster;
       for (int i = 0; i < C::kStages; ++i) {
-        mbarrier_init(barriers + 8 * i, 1);
+        mbarrier_init(loaded(barriers, i), 1);
         mbarrier_init(barriers + 8 * (C::kStages + i), kReaders);
+        if constexpr (kTurns) mbarrier_init(barriers + 8 * i, kPanels);
       }
       if constexpr (C::kFull > 0) output.init(output_barriers(stages + kStagingAt, 0));
       mbarrier_init_done();
@@ -692,6 +695,11 @@ struct contract {
           output.move(s, first, tiles, step, of, rank, at,
                       output_barriers(at, of) + of * Output::kBarrierBytes);
       }
+      if constexpr (kTurns) {
+        if (thread >= 32)
+          turn_tiles(s, first, tiles, step, rank, stages, barriers,
+                     static_cast<int>(thread / 32) - 1, thread % 32);
+      }
       if (thread < 32 && elect_one()) {
 #pragma unroll 1
         for (int tile = first; tile < tiles; tile += step)
@@ -709,10 +717,10 @@ struct contract {
     const int group_right = C::kPingPong ? 0 : group % kGroupsRight;
     constexpr int kLeftPart = kLeftBytes / kGroupsLeft, kRightPart = kRightBytes / kGroupsRight;
     const unsigned long long left_tile =
-        descriptor_layout(C::kLeftMajor == kMajorK ? C::kRowBytes : 128, kPanelBytes) |
+        descriptor_layout(kLeftAlongK ? C::kRowBytes : 128, kPanelBytes) |
         descriptor_address(stages + group_left * kLeftPart);
     const unsigned long long right_tile =
-        descriptor_layout(C::kRightMajor == kMajorK ? C::kRowBytes : 128, kPanelBytes) |
+        descriptor_layout(kRightAlongK ? C::kRowBytes : 128, kPanelBytes) |
         descriptor_address(stages + C::kStages * kLeftBytes + group_right * kRightPart);
     unsigned char* const staging = shared_memory + kStagingAt + group * kStagingBytes;
     accumulators acc;
