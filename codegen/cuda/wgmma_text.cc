@@ -35,6 +35,9 @@ std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w) {
         Info(w.right_type).text);
   const bool is_float = row->accumulator[0] == 'f';
   const int count = w.columns / 2;
+  // 32-bit elements cannot be transposed by wgmma: such a left comes in registers.
+  const bool in_registers = w.left_is_outer && SizeOf(w.type) == 4;
+  const int of_left = in_registers ? 4 : 1, right_at = count + of_left;
   const char* scalar = is_float ? "float" : "int";
   std::vector<std::string> lines = {
       fmt::format("using accumulator = {};", scalar),
@@ -43,12 +46,12 @@ std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w) {
                   w.left_is_outer ? "kMajorOuter" : "kMajorK"),
       fmt::format("static constexpr int kRightMajor = {};",
                   w.right_is_outer ? "kMajorOuter" : "kMajorK"),
-      fmt::format("static __device__ inline void multiply({} (&d)[{}], unsigned long long left,",
-                  scalar, count),
+      fmt::format("static __device__ inline void multiply({} (&d)[{}], {},", scalar, count,
+                  in_registers ? "const unsigned (&left)[4]" : "unsigned long long left"),
       "                                       unsigned long long right, int accumulate) {",
       "  asm volatile(",
       // Operands 0 .. count-1 are the accumulators, then left, right and the flag.
-      fmt::format("      \"{{ .reg .pred p; setp.ne.b32 p, %{}, 0;\\n\"", count + 2),
+      fmt::format("      \"{{ .reg .pred p; setp.ne.b32 p, %{}, 0;\\n\"", right_at + 1),
       fmt::format("      \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{\"", w.columns, row->k,
                   row->accumulator, row->operand, right->operand)};
   for (int first = 0; first < count; first += kPerLine) {
@@ -61,14 +64,20 @@ std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w) {
   std::string flags = is_float ? ", 1, 1" : "";
   if (SizeOf(w.type) == 2)
     flags += fmt::format(", {}, {}", w.left_is_outer ? 1 : 0, w.right_is_outer ? 1 : 0);
-  lines.push_back(fmt::format("      \"}}, %{}, %{}, p{}; }}\"", count, count + 1, flags));
+  const std::string left =
+      in_registers ? fmt::format("{{%{},%{},%{},%{}}}", count, count + 1, count + 2, count + 3)
+                   : fmt::format("%{}", count);
+  lines.push_back(fmt::format("      \"}}, {}, %{}, p{}; }}\"", left, right_at, flags));
   for (int first = 0; first < count; first += kPerLine / 2) {
     std::string line = first == 0 ? "      : " : "        ";
     for (int i = first; i < std::min(first + kPerLine / 2, count); ++i)
       line += fmt::format("\"+{}\"(d[{}]){}", is_float ? "f" : "r", i, i + 1 < count ? ", " : "");
     lines.push_back(line);
   }
-  lines.push_back("      : \"l\"(left), \"l\"(right), \"r\"(accumulate));");
+  lines.push_back(fmt::format("      : {}, \"l\"(right), \"r\"(accumulate));",
+                              in_registers
+                                  ? "\"r\"(left[0]), \"r\"(left[1]), \"r\"(left[2]), \"r\"(left[3])"
+                                  : "\"l\"(left)"));
   lines.push_back("}");
   return lines;
 }

@@ -56,9 +56,10 @@ struct Sm90Plan {
   int depth() const { return row_bytes / SizeOf(type); }  // elements along k of one step
   // Elements of an outer-major operand in one row of shared memory, of 128 bytes.
   int panel() const { return 128 / SizeOf(type); }
-  // wgmma takes 32-bit elements along k only.
-  bool turns(const Sm90Operand& operand) const { return operand.is_outer && SizeOf(type) == 4; }
-  bool turns() const { return turns(left) || turns(right); }
+  // wgmma takes 32-bit elements from shared memory along k only: left goes through registers, right
+  // is turned.
+  bool left_in_registers() const { return left.is_outer && SizeOf(type) == 4; }
+  bool turns_right() const { return right.is_outer && SizeOf(type) == 4; }
 };
 
 // Members of contract_shape that it divides by: they go with a multiplier and a shift.

@@ -42,7 +42,7 @@ int BoxesOf(const Sm90Tile& tile) {
   return tile.left / 64 / tile.groups_left() * tile.columns() / BoxColumns(tile);
 }
 
-int64_t BarrierBytes(const Sm90Plan& plan) { return plan.turns() ? 24 : kBarrierBytes; }
+int64_t BarrierBytes(const Sm90Plan& plan) { return plan.turns_right() ? 24 : kBarrierBytes; }
 
 // Of all groups, with the barriers of their slots.
 int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
@@ -109,8 +109,7 @@ bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
       return false;
   }
   if (plan.right.is_outer) {
-    const bool turns = plan.turns(plan.right);
-    if (!turns && tile.right % (plan.panel() * tile.groups_right()) != 0) return false;
+    if (!plan.turns_right() && tile.right % (plan.panel() * tile.groups_right()) != 0) return false;
     if (tile.right % (plan.panel() * tile.cluster) != 0) return false;
   }
   if (tile.right / tile.cluster % 8 != 0) return false;
@@ -135,9 +134,7 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double wgmmas = static_cast<double>(tile.left / 64) * tile.groups_right();
   const double reads = wgmmas * (64 + columns) * row;
   const double writes = (tile.left + tile.right) * row;
-  const double turned =
-      2 * row *
-      ((plan.turns(plan.left) ? tile.left : 0) + (plan.turns(plan.right) ? tile.right : 0));
+  const double turned = plan.turns_right() ? 2 * row * tile.right : 0;
   const double tensor = step_flops / flops;
   const double l2 = (tile.left + static_cast<double>(tile.right) / tile.cluster) * row / kL2Bytes;
   const double shared = (reads + writes + turned) / kSharedBytesPerClock;

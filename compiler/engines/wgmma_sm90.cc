@@ -64,7 +64,8 @@ struct RegisterRow {
   int producer, consumer;
 };
 constexpr RegisterRow kRegisters = {40, 232};
-constexpr RegisterRow kTurningRegisters = {72, 216};  // a warp of the producer holds a panel
+// Where operands do not lie along k: a warp of the producer holds a panel.
+constexpr RegisterRow kTurningRegisters = {72, 216};
 constexpr int kVector = 8;  // neighbours that the skeleton hands over at once
 
 // ---- the kernel
@@ -161,7 +162,8 @@ class Schedule {
   }
 
   void Configure(Call& call) const {
-    const RegisterRow& registers = plan_.turns() ? kTurningRegisters : kRegisters;
+    const RegisterRow& registers =
+        plan_.turns_right() || plan_.left_in_registers() ? kTurningRegisters : kRegisters;
     call.config = {
         {"kTileLeft", tile_.left},
         {"kTileRight", tile_.right},
@@ -368,7 +370,7 @@ void AddMaps(const Group& group, const Sm90Plan& plan, TileContext& context) {
   context.result_bytes = SizeOf(type);
   const int64_t dim = LeftDim(group, plan);
   context.stores_by_map = AppliesByRow(group.graph, anchor, dim);
-  if (context.stores_by_map || !plain || !has_pairs || plan.turns() ||
+  if (context.stores_by_map || !plain || !has_pairs || plan.turns_right() ||
       !AppliesByRow(group.graph, anchor, dim, true))
     return;
   const std::vector<TensorId> full = FullOperands(group.graph, anchor, dim);
@@ -391,8 +393,10 @@ TileContext ContextOf(const Group& group, const Sm90Plan& plan) {
 
 Sm90Tile TileFor(const TileContext& context, const Sm90Plan& plan, Sm90Tile tile) {
   tile.reductions = context.reductions;
-  tile.direct = context.stores_by_map && tile.split_k == 1 && tile.columns() % 16 == 0 &&
-                (!plan.along_right || tile.columns() % 64 == 0);
+  // Pairs leave registers by stmatrix, which takes rows in their order.
+  const bool rows_in_order = !plan.left_in_registers() || context.result_bytes == 4;
+  tile.direct = context.stores_by_map && rows_in_order && tile.split_k == 1 &&
+                tile.columns() % 16 == 0 && (!plan.along_right || tile.columns() % 64 == 0);
   tile.full = tile.direct ? context.full : 0;
   tile.result_bytes = tile.direct ? context.result_bytes : 2;
   if (!tile.direct && StoresAlongRight(plan, tile)) tile.right_lanes = context.right_lanes;
@@ -658,8 +662,8 @@ const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
                                  .candidates = Candidates,
                                  .propose = Proposals};
 
-// Tensor maps round f32 to TF32 on the way; wgmma takes it along k only, and so operands that lie
-// along their own axis are turned in shared memory.
+// Tensor maps round f32 to TF32 on the way; wgmma takes it along k only, other operands go through
+// registers or are turned in shared memory.
 const Engine kWgmmaSm90Tf32Engine = {
     .name = "wgmma_sm90_tf32",
     .version = 2,

@@ -20,8 +20,9 @@
 // The grid is persistent: a block (a cluster of kCluster blocks along left that share the tile of
 // the right operand by multicast) makes tile after tile. Consumers make a tile together
 // (kGroupsLeft x kGroupsRight), or each its own, in turns, one storing while the other multiplies
-// (kPingPong). 32-bit operands that lie along their own axis are turned on the way (turn_sm90.cuh),
-// by the warps of the producer that load nothing. With few tiles the blocks of a cluster of
+// (kPingPong). wgmma takes 32-bit operands from shared memory along k only. Of those that lie along
+// their own axis, consumers read left into registers, and the warps of the producer that load
+// nothing turn right (turn_sm90.cuh). With few tiles the blocks of a cluster of
 // kSplitCluster make parts of the sum over k of one tile, and add them up from one another's shared
 // memory, in their order: then the grid has a block for each part.
 
@@ -41,12 +42,9 @@ struct contract {
   static constexpr int kRightBytes =
       C::kRightMajor == kMajorK ? kRightRows * C::kRowBytes : kRightRows / kPanel * kPanelBytes;
   static constexpr int kStageBytes = kLeftBytes + kRightBytes;
-  static constexpr bool kTurnsLeft = C::kLeftMajor != kMajorK && C::kElementBytes == 4;
-  static constexpr bool kTurnsRight = C::kRightMajor != kMajorK && C::kElementBytes == 4;
-  static constexpr bool kTurns = kTurnsLeft || kTurnsRight;
-  // What wgmma reads.
-  static constexpr bool kLeftAlongK = kTurnsLeft || C::kLeftMajor == kMajorK;
-  static constexpr bool kRightAlongK = kTurnsRight || C::kRightMajor == kMajorK;
+  static constexpr bool kLeftInRegisters = C::kLeftMajor != kMajorK && C::kElementBytes == 4;
+  static constexpr bool kTurns = C::kRightMajor != kMajorK && C::kElementBytes == 4;
+  static constexpr bool kRightAlongK = kTurns || C::kRightMajor == kMajorK;  // as wgmma reads it
   // Of each stage: it is full, it is empty; and before it is full, its boxes have come.
   static constexpr int kBarriers = kTurns ? 3 : 2;
   // Staging of one group: 32 columns of 64 floats, the pitch puts a warp's stores in 32 banks; or
@@ -315,11 +313,10 @@ struct contract {
   }
 
   static constexpr int kTurners = 3;  // warps
-  static constexpr int kPanelsOfLeft = kTurnsLeft ? C::kTileLeft / kPanel : 0;
-  static constexpr int kPanels = kPanelsOfLeft + (kTurnsRight ? kRightRows / kPanel : 0);
+  static constexpr int kPanels = kRightRows / kPanel;
 
-  // One warp's share of the panels of all stages. Every warp waits for every stage: none is ahead
-  // by more than a ring.
+  // One warp's share of the panels of right of all stages. Every warp waits for every stage: none
+  // is ahead by more than a ring.
   static __device__ inline void turn_tiles(const contract_shape& s, int first, int tiles, int step,
                                            unsigned rank, unsigned stages, unsigned barriers,
                                            int warp, unsigned lane) {
@@ -331,13 +328,10 @@ struct contract {
 #pragma unroll 1
       for (int i = 0; i < p.steps; ++i, r.advance(), panel -= kPanels) {
         mbarrier_wait(loaded(barriers, r.stage), r.phase);
-        const unsigned left = stages + r.stage * kLeftBytes;
         const unsigned right = stages + C::kStages * kLeftBytes + r.stage * kRightBytes;
 #pragma unroll 1
         for (; panel < kPanels; panel += kTurners) {
-          const int of_right = panel - kPanelsOfLeft;
-          turn_panel<C::kRowBytes>(
-              of_right < 0 ? left + panel * kPanelBytes : right + of_right * kPanelBytes, lane);
+          turn_panel<C::kRowBytes>(right + panel * kPanelBytes, lane);
           fence_for_copies();
           __syncwarp();
           if (lane == 0) mbarrier_arrive(barriers + 8 * r.stage);
@@ -377,11 +371,13 @@ struct contract {
                                               unsigned barriers, ring& r, unsigned thread,
                                               bool is_last) {
     // Encoded steps: along k by 32 bytes of a row or 16 rows of a panel, to the next 64 rows.
-    constexpr int kLeftStep = kLeftAlongK ? 2 : 128, kRightStep = kRightAlongK ? 2 : 128;
-    constexpr int kLeftBlock = (kLeftAlongK ? 64 * C::kRowBytes : kPanelBytes) >> 4;
+    constexpr int kLeftStep = C::kLeftMajor == kMajorK ? 2 : 128;
+    constexpr int kRightStep = kRightAlongK ? 2 : 128;
+    constexpr int kLeftBlock = (C::kLeftMajor == kMajorK ? 64 * C::kRowBytes : kPanelBytes) >> 4;
     int previous = 0;
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
+      if constexpr (kTurns) mbarrier_wait(loaded(barriers, r.stage), r.phase);  // left, too
       mbarrier_wait(barriers + 8 * r.stage, r.phase);
       wgmma_fence();
 #pragma unroll
@@ -401,14 +397,74 @@ struct contract {
     if (!C::kMayBeEmpty || p.steps > 0) release(barriers + 8 * (C::kStages + previous), thread);
   }
 
-  // Accumulators → staging → store, 64 rows and kChunk columns at a time. Element e of a thread is
-  // row 16 * warp + lane / 4 + 8 * (e / 2 % 2), column 8 * (e / 4) + 2 * (lane % 4) + e % 2.
+  // The same with left through registers: lanes read their elements from panels of 32 rows by
+  // kDepth k. A stage goes in two pieces, the next piece's elements are read while the tensor cores
+  // have the last one.
+  static __device__ inline void multiply_tile(accumulators& acc, const place& p, unsigned left,
+                                              unsigned long long right, unsigned barriers, ring& r,
+                                              unsigned thread, bool is_last) {
+    constexpr int kSteps = C::kRowBytes / 32, kPieces = kSteps > 1 ? 2 : 1;
+    constexpr int kStepsOfPiece = kSteps / kPieces, kPending = kPieces - 1;
+    const unsigned lane = thread % 32, warp = thread / 32, k = lane % 4;
+    const unsigned chunk = lane / 16 * 4 + warp % 2 * 2;
+    left += warp / 2 * kPanelBytes + k * 128 + ((chunk ^ k) << 4) + lane / 4 % 4 * 4;
+    unsigned values[kPieces][kStepsOfPiece][kBlocks][4];
+    int previous = 0;
+#pragma unroll 1
+    for (int step = 0; step < p.steps; ++step) {
+      mbarrier_wait(loaded(barriers, r.stage), r.phase);
+      const unsigned stage = left + r.stage * kLeftBytes;
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        wgmma_wait<kPending>();  // these registers are free
+        if (piece == kPieces - 1 && step > 0)
+          release(barriers + 8 * (C::kStages + previous), thread);
+#pragma unroll
+        for (int kk = 0; kk < kStepsOfPiece; ++kk)
+#pragma unroll
+          for (int i = 0; i < kBlocks; ++i) {
+            const int at = (piece * kStepsOfPiece + kk) * 1024 + i * 2 * kPanelBytes;
+#pragma unroll
+            for (unsigned e = 0; e < 4; ++e)  // rows by 4, k by 4: other chunks
+              values[piece][kk][i][e] =
+                  load_word((stage ^ (e % 2 * 16 + e / 2 * 64)) + at + e / 2 * 512);
+          }
+        if (kTurns && piece == 0) mbarrier_wait(barriers + 8 * r.stage, r.phase);
+        wgmma_fence();
+#pragma unroll
+        for (int kk = 0; kk < kStepsOfPiece; ++kk)
+#pragma unroll
+          for (int i = 0; i < kBlocks; ++i)
+            C::multiply(acc[i], values[piece][kk][i],
+                        right + r.stage * (kRightBytes >> 4) + (piece * kStepsOfPiece + kk) * 2,
+                        (step | piece | kk) != 0);
+        wgmma_commit();
+      }
+      previous = r.stage;
+      r.advance();
+    }
+    if constexpr (C::kPingPong) pass_turn(is_last);
+    wgmma_wait<0>();
+    if (!C::kMayBeEmpty || p.steps > 0) release(barriers + 8 * (C::kStages + previous), thread);
+  }
+
+  // Element e of a thread is row first_row + kNextRow * (e / 2 % 2), column 8 * (e / 4) +
+  // 2 * (lane % 4) + e % 2. Registers have left's rows in another order, in which no two lanes read
+  // one bank: 4 neighbours in one 16-byte chunk of a panel, the next 4 lanes 4 chunks further.
+  static constexpr int kNextRow = kLeftInRegisters ? 4 : 8;
+  static __device__ inline int first_row(int lane, int warp) {
+    if constexpr (kLeftInRegisters)
+      return warp / 2 * 32 + lane / 16 * 16 + warp % 2 * 8 + lane / 4 % 4;
+    return 16 * warp + lane / 4;
+  }
+
+  // Accumulators → staging → store, 64 rows and kChunk columns at a time.
   template <class Store>
   static __device__ inline void store_tile(const accumulators& acc, const place& p, int first_left,
                                            int first_right, typename C::accumulator* staging,
                                            unsigned group, unsigned thread, const Store& store) {
     const int lane = thread % 32, warp = thread / 32;
-    typename C::accumulator* const mine = staging + 2 * (lane % 4) * kPitch + 16 * warp + lane / 4;
+    typename C::accumulator* const mine = staging + 2 * (lane % 4) * kPitch + first_row(lane, warp);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
@@ -422,7 +478,7 @@ struct contract {
 #pragma unroll
         for (int e = 0; e < kMost / 2; ++e)
           if (e < here / 2)
-            mine[(8 * (e / 4) + e % 2) * kPitch + 8 * (e / 2 % 2)] =
+            mine[(8 * (e / 4) + e % 2) * kPitch + kNextRow * (e / 2 % 2)] =
                 C::kMayBeEmpty && p.steps == 0 ? 0 : acc[i][chunk / 2 + e];
         named_barrier_sync(1 + group, 128);
 #pragma unroll
@@ -465,13 +521,13 @@ struct contract {
     const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
     value* const sums = reinterpret_cast<value*>(memory);
     value* const mine = sums + (group_right * kColumns + 2 * (lane % 4)) * kSumPitch +
-                        group_left * kBlocks * 64 + 16 * warp + lane / 4;
+                        group_left * kBlocks * 64 + first_row(lane, warp);
     named_barrier_sync(5, 128 * kGroups);  // no group reads the stages any more
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
       for (int e = 0; e < kColumns / 2; ++e)
-        mine[(8 * (e / 4) + e % 2) * kSumPitch + i * 64 + 8 * (e / 2 % 2)] = acc[i][e];
+        mine[(8 * (e / 4) + e % 2) * kSumPitch + i * 64 + kNextRow * (e / 2 % 2)] = acc[i][e];
     cluster_sync();
 #pragma unroll 1
     for (int v = threadIdx.x; v < kShare * kVectors; v += 128 * kGroups) {
@@ -591,13 +647,14 @@ struct contract {
                                      const float (&low)[kOperands], const float (&high)[kOperands],
                                      unsigned lane, unsigned warp) const {
       buffer += warp / 2 * kColumnsOfBox * 128 + lane / 4 % 4 * 4;
-      const unsigned chunk = warp % 2 * 4 + lane / 16;
+      const unsigned chunk =
+          kLeftInRegisters ? lane / 16 * 4 + warp % 2 * 2 : warp % 2 * 4 + lane / 16;
 #pragma unroll
       for (unsigned e = 0; e < 4; ++e) {
         const unsigned column = first + 2 * (lane % 4) + e % 2;
         float x[1];
         apply(acc[e], e < 2 ? low : high, x);
-        const unsigned at = column * 128 + (((chunk + e / 2 * 2) ^ (column % 8)) << 4);
+        const unsigned at = column * 128 + (((chunk + e / 2 * (kNextRow / 4)) ^ (column % 8)) << 4);
         *reinterpret_cast<float*>(buffer + at) = x[0];
       }
     }
@@ -612,9 +669,9 @@ struct contract {
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
         float low[kOperands], high[kOperands];
-        const int row = first_left + i * 64 + 16 * warp + lane / 4;
+        const int row = first_left + i * 64 + first_row(lane, warp);
         rows(p.batch, row, low);
-        rows(p.batch, row + 8, high);
+        rows(p.batch, row + kNextRow, high);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
           unsigned char* const to = staging + (i * kBoxes + box) % 2 * kBoxBytes;
@@ -663,7 +720,7 @@ struct contract {
     const unsigned stages = shared_address(shared_memory);
     static_assert(C::kFull > 0 || C::kSharedBytes == kStagingAt + kGroups * kStagingBytes +
                                                          8 * kBarriers * C::kStages);
-    static_assert(!kTurns || C::kFull == 0);
+    static_assert(C::kFull == 0 || (!kTurns && !kLeftInRegisters));
     const unsigned barriers = stages + kStagingAt + kGroups * kStagingBytes;
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
@@ -716,9 +773,10 @@ struct contract {
     const int group_left = C::kPingPong ? 0 : group / kGroupsRight;
     const int group_right = C::kPingPong ? 0 : group % kGroupsRight;
     constexpr int kLeftPart = kLeftBytes / kGroupsLeft, kRightPart = kRightBytes / kGroupsRight;
+    const unsigned left_rows = stages + group_left * kLeftPart;
     const unsigned long long left_tile =
-        descriptor_layout(kLeftAlongK ? C::kRowBytes : 128, kPanelBytes) |
-        descriptor_address(stages + group_left * kLeftPart);
+        descriptor_layout(C::kLeftMajor == kMajorK ? C::kRowBytes : 128, kPanelBytes) |
+        descriptor_address(left_rows);
     const unsigned long long right_tile =
         descriptor_layout(kRightAlongK ? C::kRowBytes : 128, kPanelBytes) |
         descriptor_address(stages + C::kStages * kLeftBytes + group_right * kRightPart);
@@ -735,7 +793,11 @@ struct contract {
         }
         if (turn > 0) named_barrier_sync(3 + group, 256);
       }
-      multiply_tile(acc, p, left_tile, right_tile, barriers, r, thread, tile + step >= tiles);
+      const bool is_last = tile + step >= tiles;
+      if constexpr (kLeftInRegisters)
+        multiply_tile(acc, p, left_rows, right_tile, barriers, r, thread, is_last);
+      else
+        multiply_tile(acc, p, left_tile, right_tile, barriers, r, thread, is_last);
       output(acc, s, p, group_left, group_right, shared_memory, staging, group, thread, rank);
     }
     output.finish(thread);

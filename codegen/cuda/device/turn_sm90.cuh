@@ -1,4 +1,9 @@
 #pragma once
+__device__ inline unsigned load_word(unsigned from) {
+  unsigned word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+  return word;
+}
 // A panel of an operand with 32-bit elements that lies along its own axis: 32 neighbours along it
 // by the k of one stage. wgmma takes such elements along k only, so a warp turns the panel in its
 // place: rows of 128 bytes, one for each k, become 32 rows along k. Both are swizzled over their
@@ -10,10 +15,7 @@ __device__ inline void turn_panel(unsigned panel, unsigned lane) {
   unsigned values[kDepth];
 #pragma unroll
   for (unsigned k = 0; k < kDepth; ++k)
-    asm volatile("ld.shared.u32 %0, [%1];"
-                 : "=r"(values[k])
-                 : "r"(panel + k * 128 + ((lane / 4 ^ k % 8) << 4) + lane % 4 * 4)
-                 : "memory");
+    values[k] = load_word(panel + k * 128 + ((lane / 4 ^ k % 8) << 4) + lane % 4 * 4);
   __syncwarp();
 #pragma unroll
   for (unsigned k = 0; k < kDepth; k += 4) {
