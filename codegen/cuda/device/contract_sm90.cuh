@@ -45,6 +45,7 @@ struct contract {
   static constexpr bool kLeftInRegisters = C::kLeftMajor != kMajorK && C::kElementBytes == 4;
   static constexpr bool kTurns = C::kRightMajor != kMajorK && C::kElementBytes == 4;
   static constexpr bool kRightAlongK = kTurns || C::kRightMajor == kMajorK;  // as wgmma reads it
+  static constexpr int kPanels = kRightRows / kPanel;  // of right, where it is turned
   // Of each stage: it is full, it is empty; and before it is full, its boxes have come.
   static constexpr int kBarriers = kTurns ? 3 : 2;
   // Staging of one group: 32 columns of 64 floats, the pitch puts a warp's stores in 32 banks; or
@@ -309,34 +310,6 @@ struct contract {
         }
       }
       r.advance();
-    }
-  }
-
-  static constexpr int kTurners = 3;  // warps
-  static constexpr int kPanels = kRightRows / kPanel;
-
-  // One warp's share of the panels of right of all stages. Every warp waits for every stage: none
-  // is ahead by more than a ring.
-  static __device__ inline void turn_tiles(const contract_shape& s, int first, int tiles, int step,
-                                           unsigned rank, unsigned stages, unsigned barriers,
-                                           int warp, unsigned lane) {
-    ring r;
-    int panel = warp;
-#pragma unroll 1
-    for (int tile = first; tile < tiles; tile += step) {
-      const place p = place_of(s, tile, rank);
-#pragma unroll 1
-      for (int i = 0; i < p.steps; ++i, r.advance(), panel -= kPanels) {
-        mbarrier_wait(loaded(barriers, r.stage), r.phase);
-        const unsigned right = stages + C::kStages * kLeftBytes + r.stage * kRightBytes;
-#pragma unroll 1
-        for (; panel < kPanels; panel += kTurners) {
-          turn_panel<C::kRowBytes>(right + panel * kPanelBytes, lane);
-          fence_for_copies();
-          __syncwarp();
-          if (lane == 0) mbarrier_arrive(barriers + 8 * r.stage);
-        }
-      }
     }
   }
 
@@ -754,8 +727,8 @@ struct contract {
       }
       if constexpr (kTurns) {
         if (thread >= 32)
-          turn_tiles(s, first, tiles, step, rank, stages, barriers,
-                     static_cast<int>(thread / 32) - 1, thread % 32);
+          turn_tiles<contract>(s, first, tiles, step, rank, stages + C::kStages * kLeftBytes,
+                               barriers, static_cast<int>(thread / 32) - 1, thread % 32);
       }
       if (thread < 32 && elect_one()) {
 #pragma unroll 1

@@ -1,4 +1,5 @@
 #pragma once
+// 32-bit operands of contract_sm90 that lie along their own axis.
 __device__ inline unsigned load_word(unsigned from) {
   unsigned word;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
@@ -24,5 +25,30 @@ __device__ inline void turn_panel(unsigned panel, unsigned lane) {
                      panel + (at ^ (at >> 7 & (row_bytes / 16 - 1)) << 4)),
                  "r"(values[k]), "r"(values[k + 1]), "r"(values[k + 2]), "r"(values[k + 3])
                  : "memory");
+  }
+}
+// The share of warp 0, 1 or 2 in the panels of right of all stages. Every warp waits for every
+// stage: none is ahead by more than a ring.
+template <class T>
+__device__ inline void turn_tiles(const contract_shape& s, int first, int tiles, int step,
+                                  unsigned rank, unsigned right, unsigned barriers, int warp,
+                                  unsigned lane) {
+  constexpr int kWarps = 3, kPanels = T::kPanels;
+  typename T::ring r;
+  int panel = warp;
+#pragma unroll 1
+  for (int tile = first; tile < tiles; tile += step) {
+    const int steps = T::place_of(s, tile, rank).steps;
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i, r.advance(), panel -= kPanels) {
+      mbarrier_wait(T::loaded(barriers, r.stage), r.phase);
+#pragma unroll 1
+      for (; panel < kPanels; panel += kWarps) {
+        turn_panel<T::kDepth * 4>(right + r.stage * T::kRightBytes + panel * T::kPanelBytes, lane);
+        fence_for_copies();
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(barriers + 8 * r.stage);
+      }
+    }
   }
 }
