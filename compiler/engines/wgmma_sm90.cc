@@ -594,6 +594,7 @@ constexpr SharedTile kWgradTiles[] = {{64, 128, 2, true, true},
                                       {64, 128, 2, true, false},
                                       {64, 64, 1, true, true},
                                       {128, 256, 2, false, true}};
+constexpr SharedTile kTurningTiles[] = {{256, 128, 1, false, true}, {256, 128, 1, false, false}};
 
 int PreferenceOf(const Sm90Plan& plan, const Sm90Tile& tile) {
   if (!plan.is_conv || tile.split_cluster > 1) return Proposal::kNotPreferred;
@@ -601,6 +602,7 @@ int PreferenceOf(const Sm90Plan& plan, const Sm90Tile& tile) {
   if (plan.padded_channels != 0) shared = kWgradTiles;
   // Narrow stores along right, too, want something to hide behind.
   if (!plan.phases.empty() || tile.right_lanes > 0) shared = kPhasedTiles;
+  if (plan.left_in_registers() && plan.turns_right()) shared = kTurningTiles;
   const SharedTile form{tile.left, tile.right, tile.cluster, tile.ping_pong, tile.split_k > 1};
   const auto found = std::ranges::find(shared, form);
   return found == shared.end() ? Proposal::kNotPreferred : static_cast<int>(found - shared.begin());
