@@ -10,6 +10,7 @@
 #include "api/backend/pointwise.h"
 #include "api/backend/reduction.h"
 #include "api/backend/resample.h"
+#include "api/backend/sdpa.h"
 #include "api/backend/statistics.h"
 #include "api/backend/views.h"
 
@@ -52,7 +53,10 @@ std::span<const Kind> AllKinds() {
       KindOf<KernelCacheDesc>(),
       KindOf<BlockScaleQuantizeDesc>(),
       KindOf<BlockScaleDequantizeDesc>(),
+      KindOf<PagedCacheLoadDesc>(),
       KindOf<DevicePropDesc>(),
+      KindOf<SdpaForwardDesc>(),
+      KindOf<SdpaBackwardDesc>(),
   };
   return kKinds;
 }

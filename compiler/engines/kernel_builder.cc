@@ -350,6 +350,8 @@ Expr ValueScope::NodeValue(const Node& node, const Index& index) {
       return RoundThrough(y.dtype, index[node.As<graph::IotaAttrs>().axis]);
     case GraphOp::kConcat:
       return ConcatValue(node, index);
+    case GraphOp::kGather:
+      return GatherValue(node, index);
     case GraphOp::kTranspose: {
       const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
       Index source(index.size());
@@ -427,6 +429,26 @@ Expr ValueScope::ConcatValue(const Node& node, const Index& index) {
     begin = b_.Let(out_, y.name + "_begin", begin + extent);
   }
   return RoundThrough(y.dtype, value);
+}
+
+// The load stays in bounds because its place is clamped:
+//   let i = index[…];  select(0 <= i and i < n, x[…, min(max(i, 0), n - 1), …], 0)
+Expr ValueScope::GatherValue(const Node& node, const Index& index) {
+  const int64_t axis = node.As<graph::GatherAttrs>().axis;
+  const TensorId x = node.inputs[0], table = node.inputs[1];
+  const Tensor& y = b_.graph()[node.outputs[0]];
+  const DType type = ArithmeticType(y.dtype);
+  if (NumElements(b_.graph()[x].dims) == 0) return Literal(type, 0);
+  const Expr place = Value(table, BroadcastIndex(b_, b_.graph()[table], index));
+  const DType wide = ArithmeticType(b_.graph()[table].dtype);
+  const Expr extent = tile::Cast(wide, b_.Extent(x, axis)), zero = tile::Int(0, wide);
+  const Expr clamped = tile::Op(
+      ScalarOp::kMin, {tile::Op(ScalarOp::kMax, {place, zero}), extent - tile::Int(1, wide)});
+  Index source = BroadcastIndex(b_, b_.graph()[x], index);
+  source[axis] = b_.Let(out_, y.name + "_i", tile::Cast(b_.index_type(), clamped));
+  const Expr loaded = Moved(node, Value(x, source));
+  const Expr inside = tile::Op(ScalarOp::kAnd, {tile::Ge(place, zero), tile::Lt(place, extent)});
+  return b_.Let(out_, y.name + "_v", tile::Select(inside, loaded, Literal(type, 0)));
 }
 
 // Both sides are lists of extents with the same product; where runs of them have equal

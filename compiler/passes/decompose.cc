@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/passes/decompose_parts.h"
+#include "compiler/passes/decompose_sdpa.h"
 #include "compiler/passes/pointwise_recipes.h"
 #include "compiler/passes/primitive_writer.h"
 #include "ir/base/check.h"
@@ -368,6 +369,15 @@ Result<bool> Decompose(Module& module, const PassContext&) {
         break;
       case GraphOp::kBlockScaleQuantize:
         DecomposeBlockScaleQuantize(g, node);
+        break;
+      case GraphOp::kSdpaFwd:
+        DecomposeSdpaFwd(g, node);
+        break;
+      case GraphOp::kSdpaBwd:
+        DecomposeSdpaBwd(g, node);
+        break;
+      case GraphOp::kPagedCacheLoad:
+        DecomposePagedCacheLoad(g, node);
         break;
       case GraphOp::kConvFprop:
       case GraphOp::kConvDgrad:

@@ -11,6 +11,24 @@ using graph::Node;
 using graph::Tensor;
 using graph::TensorId;
 
+namespace {
+
+// A type of computation that holds every value of `type`.
+DType MovingType(DType type) {
+  switch (type) {
+    case DType::kE4M3:
+    case DType::kE5M2:
+      return DType::kF32;
+    case DType::kI8:
+    case DType::kU8:
+      return DType::kI32;
+    default:
+      return type;
+  }
+}
+
+}  // namespace
+
 TensorId PrimitiveWriter::Virtual(const char* suffix, DType type, Dims dims) {
   Dims strides = PackedStrides(dims);
   return graph_.AddTensor({.name = fmt::format("{}_{}", name_, suffix),
@@ -90,6 +108,81 @@ TensorId PrimitiveWriter::Iota(int64_t axis, Dims dims) {
                   .outputs = {y},
                   .compute = DType::kI32,
                   .attrs = graph::IotaAttrs{.axis = axis},
+                  .name = ""});
+  return y;
+}
+
+TensorId PrimitiveWriter::Transpose(TensorId x, Dims permutation) {
+  const Tensor from = graph_[x];
+  Tensor y{.name = name_ + "_view", .dtype = from.dtype, .is_virtual = true};
+  for (const int64_t d : permutation) {
+    y.dims.push_back(from.dims[d]);
+    y.strides.push_back(from.strides[d]);
+  }
+  return Moved(GraphOp::kTranspose, {x}, std::move(y),
+               graph::TransposeAttrs{.permutation = std::move(permutation)});
+}
+
+TensorId PrimitiveWriter::Reshape(TensorId x, Dims dims, Dims strides) {
+  return Moved(GraphOp::kReshape, {x},
+               {.name = name_ + "_view",
+                .dtype = graph_[x].dtype,
+                .dims = std::move(dims),
+                .strides = std::move(strides),
+                .is_virtual = true},
+               graph::ReshapeAttrs{});
+}
+
+TensorId PrimitiveWriter::SliceFront(TensorId x, Dims dims) {
+  const size_t rank = dims.size();
+  Dims strides = PackedStrides(dims);
+  return Moved(GraphOp::kSlice, {x},
+               {.name = name_ + "_part",
+                .dtype = graph_[x].dtype,
+                .dims = std::move(dims),
+                .strides = std::move(strides),
+                .is_virtual = true},
+               graph::SliceAttrs{.start = Dims(rank, 0), .step = Dims(rank, 1)});
+}
+
+TensorId PrimitiveWriter::Gather(TensorId x, TensorId index, int64_t axis, Dims dims) {
+  Dims strides = PackedStrides(dims);
+  return Moved(GraphOp::kGather, {x, index},
+               {.name = name_ + "_gather",
+                .dtype = graph_[x].dtype,
+                .dims = std::move(dims),
+                .strides = std::move(strides),
+                .is_virtual = true},
+               graph::GatherAttrs{.axis = axis});
+}
+
+TensorId PrimitiveWriter::Moved(GraphOp op, std::vector<TensorId> inputs, Tensor y,
+                                graph::Attrs attrs) {
+  const DType type = y.dtype;
+  const TensorId id = graph_.AddTensor(std::move(y));
+  graph_.AddNode({.op = op,
+                  .inputs = std::move(inputs),
+                  .outputs = {id},
+                  .compute = MovingType(type),
+                  .attrs = std::move(attrs),
+                  .name = ""});
+  return id;
+}
+
+TensorId PrimitiveWriter::Matmul(TensorId a, TensorId b, TensorId y) {
+  if (y == graph::kAbsent) {
+    const Tensor &left = graph_[a], &right = graph_[b];
+    Dims dims = left.dims;
+    for (size_t d = 0; d + 2 < dims.size(); ++d)
+      if (dims[d] == 1) dims[d] = right.dims[d];
+    dims.back() = right.dims.back();
+    y = Virtual("matmul", compute_, std::move(dims));
+  }
+  graph_.AddNode({.op = GraphOp::kMatmul,
+                  .inputs = {a, b},
+                  .outputs = {y},
+                  .compute = compute_,
+                  .attrs = graph::MatmulAttrs{},
                   .name = ""});
   return y;
 }

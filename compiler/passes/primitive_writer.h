@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ir/graph/graph.h"
 
@@ -33,6 +34,15 @@ class PrimitiveWriter {
   graph::TensorId Reshape(graph::TensorId x, Dims dims);
   graph::TensorId Iota(int64_t axis, Dims dims);
 
+  // Views of x, in its dtype. `Reshape` keeps the row-major order: x is dense in that order, or no
+  // extents but ones are added.
+  graph::TensorId Transpose(graph::TensorId x, Dims permutation);
+  graph::TensorId Reshape(graph::TensorId x, Dims dims, Dims strides);
+  graph::TensorId SliceFront(graph::TensorId x, Dims dims);  // the first of each dim
+  graph::TensorId Gather(graph::TensorId x, graph::TensorId index, int64_t axis, Dims dims);
+  // a[…,M,K] b[…,K,N] in the compute type, or as `y`.
+  graph::TensorId Matmul(graph::TensorId a, graph::TensorId b, graph::TensorId y = graph::kAbsent);
+
   graph::TensorId Add(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kAdd, {a, b}); }
   graph::TensorId Sub(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kSub, {a, b}); }
   graph::TensorId Mul(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kMul, {a, b}); }
@@ -50,6 +60,8 @@ class PrimitiveWriter {
 
  private:
   graph::TensorId Virtual(const char* suffix, DType type, Dims dims);
+  graph::TensorId Moved(graph::GraphOp op, std::vector<graph::TensorId> inputs, graph::Tensor y,
+                        graph::Attrs attrs);
 
   graph::Graph& graph_;
   size_t first_node_;  // nodes from here on are this writer's

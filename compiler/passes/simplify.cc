@@ -55,6 +55,40 @@ std::string KeyOf(const Graph& g, const Node& node) {
   return key;
 }
 
+// A transpose of an input that nothing else reads: the input is seen with its dims in that order,
+// and engines find it in memory.
+bool FoldTransposes(Graph& g) {
+  const std::vector<std::vector<graph::NodeId>> readers = graph::Consumers(g);
+  const std::vector<graph::NodeId> producers = graph::Producers(g);
+  std::vector<TensorId> replaced(g.tensors.size(), graph::kAbsent);
+  for (const Node& node : g.nodes) {
+    if (node.op != GraphOp::kTranspose) continue;
+    const TensorId id = node.inputs[0], y = node.outputs[0];
+    Tensor& x = g[id];
+    const bool is_input = producers[id] < 0 && !x.by_value && readers[id].size() == 1;
+    if (!is_input || !g[y].is_virtual || g[y].dtype != x.dtype) continue;
+    const Dims dims = x.dims, strides = x.strides;
+    const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      x.dims[d] = dims[permutation[d]];
+      x.strides[d] = strides[permutation[d]];
+    }
+    replaced[y] = id;
+  }
+  bool changed = false;
+  std::erase_if(g.nodes, [&](const Node& node) {
+    return node.op == GraphOp::kTranspose && replaced[node.outputs[0]] != graph::kAbsent;
+  });
+  for (Node& node : g.nodes) {
+    for (TensorId& id : node.inputs) {
+      if (id == graph::kAbsent || replaced[id] == graph::kAbsent) continue;
+      id = replaced[id];
+      changed = true;
+    }
+  }
+  return changed;
+}
+
 }  // namespace
 
 Result<bool> Simplify(Module& module, const PassContext&) {
@@ -78,7 +112,8 @@ Result<bool> Simplify(Module& module, const PassContext&) {
     replaced[y] = entry->second;
     changed = true;
   }
-  return RemoveDeadNodes(g) || changed;
+  changed |= RemoveDeadNodes(g);
+  return FoldTransposes(g) || changed;
 }
 
 }  // namespace kiln::compiler

@@ -163,6 +163,27 @@ struct BlockScaleAttrs {
   }
 };
 
+// Attention; operands and formulas are in sdpa.h. Query i sees key j where
+//   j <= i + shift + right   and   i + shift - left < j
+// shift is 0, or with bottom_right the number of keys less that of queries. -1: no such bound.
+struct SdpaAttrs {
+  double scale = 1;  // beside the operand of that name
+  int64_t left = -1, right = -1;
+  bool bottom_right = false;
+  static constexpr auto Fields() {
+    using A = SdpaAttrs;
+    return std::tuple{Field("scale", &A::scale), Field("left", &A::left), Field("right", &A::right),
+                      Field("bottom_right", &A::bottom_right)};
+  }
+};
+
+// container[blocks,H,block,D], page_table[B,1,pages,1], lengths[B,1,1,1] -> y[B,H,S,D], or
+// y[B,H,D,S]: place s of batch b is row s % block of container block page_table[b, s / block]; 0
+// from lengths[b] on, and where the table names no block.
+struct PagedCacheLoadAttrs {
+  static constexpr auto Fields() { return std::tuple{}; }
+};
+
 // Geometry over the spatial dims. x[N,C,spatial…], w[K,C/groups,filter…], y[N,K,out…]; groups
 // follow from the extents. out = floor((in + pre + post - dilation*(filter-1) - 1) / stride) + 1.
 //   fprop: (x, w) -> y     dgrad: (dy, w) -> dx     wgrad: (x, dy) -> dw
@@ -268,9 +289,17 @@ struct ResampleAttrs {
   }
 };
 
+// (x, index) -> y: y[i] = x[i with index[i] in place of i_axis], or 0 where index[i] is outside x.
+// Both broadcast to y: index everywhere, x along the other dims.
+struct GatherAttrs {
+  int64_t axis = 0;
+  static constexpr auto Fields() { return std::tuple{Field("axis", &GatherAttrs::axis)}; }
+};
+
 using Attrs = std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs,
                            BnBwdWeightsAttrs, NormForwardAttrs, NormBackwardAttrs, BlockScaleAttrs,
                            ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs,
-                           TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs>;
+                           TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs,
+ SdpaAttrs, PagedCacheLoadAttrs, GatherAttrs>;
 
 }  // namespace kiln::graph

@@ -196,6 +196,13 @@ Status ReadConcat(const JsonRef& operation, Node& node) {
   return {};
 }
 
+// Attention declares no compute type: cuDNN computes it in float.
+Status ReadSdpa(const JsonRef& operation, Node&) {
+  const JsonRef mask = operation["OPERATION_SDPA_FWD_BLOCK_MASK_DESC"];
+  if (mask.is_null()) return {};
+  return mask.Fail("a block mask is not supported");
+}
+
 // Attribute names behind `prefix`, in the order of our operands. A pointwise operation has the row
 // of its direction.
 struct Operation {
@@ -337,6 +344,26 @@ std::span<const Operation> Operations() {
           {"DYDESC", "IDXDESC", "XDESC", "YDESC"},
           {"DXDESC"},
           [](const JsonRef& o, Node& n) { return ReadResample(o, n, "OPERATION_RESAMPLE_BWD"); }},
+      Operation{"SDPA_FWD",
+                GraphOp::kSdpaFwd,
+                "OPERATION_SDPA_FWD_",
+                {"QDESC", "KDESC", "VDESC", "SCALEDESC", "SEQ_LEN_QDESC", "SEQ_LEN_KVDESC",
+                 "PAGE_TABLE_KDESC", "PAGE_TABLE_VDESC"},
+                {"ODESC", "STATSDESC"},
+                ReadSdpa},
+      Operation{"SDPA_BWD",
+                GraphOp::kSdpaBwd,
+                "OPERATION_SDPA_BWD_",
+                {"QDESC", "KDESC", "VDESC", "ODESC", "DODDESC", "STATSDESC", "SCALEDESC",
+                 "SEQ_LEN_QDESC", "SEQ_LEN_KVDESC"},
+                {"DQDESC", "DKDESC", "DVDESC"},
+                ReadSdpa},
+      Operation{"PAGED_CACHE_LOAD",
+                GraphOp::kPagedCacheLoad,
+                "OPERATION_PAGED_CACHE_LOAD_",
+                {"CONTAINER_DESC", "PAGE_TABLE_DESC", "SEQUENCE_DESC"},
+                {"YDESC"},
+                [](const JsonRef&, Node&) { return Status(); }},
   };
   return kOperations;
 }

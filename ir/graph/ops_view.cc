@@ -1,6 +1,6 @@
-// Ops that move data without computing: reshape, transpose, slice, concat. The first three are
-// index maps that the compiler folds into their neighbours; the values keep their exact value and
-// take the output's dtype.
+// Ops that move data without computing: reshape, transpose, slice, concat, gather. The first three
+// are index maps that the compiler folds into their neighbours; the values keep their exact value
+// and take the output's dtype.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -238,6 +238,62 @@ void EvalConcat(const EvalArgs& args) {
     }
     at += row;
   }
+}
+
+Status VerifyGather(const Graph& graph, const Node& node) {
+  RETURN_IF_ERROR(VerifyMove(graph, node));
+  const Tensor &x = *InputOf(graph, node, 0), &index = *InputOf(graph, node, 1),
+               &y = *OutputOf(graph, node, 0);
+  const int64_t axis = node.As<GatherAttrs>().axis;
+  if (index.dtype != DType::kI32 && index.dtype != DType::kI64)
+    return Status::Error(Code::kUnsupportedDataType, "the index %{} is {}, not i32 or i64",
+                         index.name, Info(index.dtype).text);
+  if (axis < 0 || axis >= y.rank() || x.rank() != y.rank() || index.rank() != y.rank())
+    return Status::Error(Code::kShapeMismatch,
+                         "{}, {} and {} must have the same dims, axis {} among them", Shape(x),
+                         Shape(index), Shape(y), axis);
+  for (size_t d = 0; d < y.dims.size(); ++d) {
+    const auto fits = [&](const Tensor& t) { return t.dims[d] == 1 || t.dims[d] == y.dims[d]; };
+    if (fits(index) && (fits(x) || static_cast<int64_t>(d) == axis)) continue;
+    return Status::Error(Code::kShapeMismatch, "dim {}: {} and {} do not broadcast to {}", d,
+                         Shape(x), Shape(index), Shape(y));
+  }
+  return {};
+}
+
+Status InferGather(Graph& graph, const Node& node) {
+  const Tensor* index = InputOf(graph, node, 1);
+  if (index == nullptr) return {};  // Verify has the sentence
+  const Tensor& x = graph[node.inputs[0]];
+  const auto axis = static_cast<size_t>(node.As<GatherAttrs>().axis);
+  if (axis >= x.dims.size() || index->rank() != x.rank()) return {};
+  Dims dims = index->dims;
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (d != axis && dims[d] == 1) dims[d] = x.dims[d];
+  SetDims(graph[node.outputs[0]], dims, nullptr);
+  return {};
+}
+
+void EvalGather(const EvalArgs& args) {
+  const Dims& x = InputOf(args.graph, args.node, 0)->dims;
+  const Dims& y = OutputOf(args.graph, args.node, 0)->dims;
+  const auto axis = static_cast<size_t>(args.node.As<GatherAttrs>().axis);
+  Dims x_step = BroadcastSteps(x, y);
+  const int64_t stride = PackedStrides(x)[axis];
+  x_step[axis] = 0;
+  const Dims index_step = BroadcastSteps(InputOf(args.graph, args.node, 1)->dims, y);
+  double* out = args.outputs[0]->data();
+  ForEachRow<2>(
+      y, {x_step, index_step},
+      [&](const std::array<int64_t, 2>& at, int64_t count, const std::array<int64_t, 2>& step) {
+        for (int64_t i = 0; i < count; ++i) {
+          const double place = (*args.inputs[1])[static_cast<size_t>(at[1] + i * step[1])];
+          const bool is_inside = place >= 0 && place < static_cast<double>(x[axis]);
+          *out++ = is_inside ? (*args.inputs[0])[static_cast<size_t>(
+                                   at[0] + i * step[0] + static_cast<int64_t>(place) * stride)]
+                             : 0;
+        }
+      });
 }
 
 }  // namespace kiln::graph

@@ -224,6 +224,72 @@ class Client {
                 {{CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_TYPE_NORM_MODE, mode}},
                 CUDNN_ATTR_OPERATION_NORM_BWD_PEER_STAT_DESCS, peers);
   }
+  // An operation whose attributes are all tensors.
+  struct Operand {
+    int name;
+    Ints dims;
+    int type = CUDNN_DATA_HALF;
+  };
+  void Operation(int kind, const std::vector<Operand>& operands) {
+    Raw op = Make(kind);
+    int64_t uid = 0;
+    for (const Operand& o : operands)
+      if (!o.dims.empty()) SetDesc(op, o.name, Tensor(++uid, o.dims, o.type));
+    if (status == CUDNN_STATUS_SUCCESS) Finalize(op);
+  }
+  // Extents of the operands of attention; empty ones are not set.
+  struct Attention {
+    Ints q = {2, 4, 16, 32}, k = {2, 4, 24, 32}, v = {2, 4, 24, 32}, o = {2, 4, 16, 32};
+    Ints stats = {}, scale = {}, block_mask = {}, table_k = {}, table_v = {}, seq_q = {},
+         seq_kv = {};
+    int index_type = CUDNN_DATA_INT32, type = CUDNN_DATA_HALF, length_type = CUDNN_DATA_INT32;
+  };
+  void SdpaForward(const Attention& a) {
+    Operation(CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR,
+              {{CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, a.q, a.type},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, a.k, a.type},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, a.v, a.type},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, a.o, a.type},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, a.stats, CUDNN_DATA_FLOAT},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, a.scale, CUDNN_DATA_FLOAT},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC, a.block_mask, CUDNN_DATA_UINT8},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_KDESC, a.table_k, a.index_type},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_VDESC, a.table_v, a.index_type},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC, a.seq_q, a.length_type},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC, a.seq_kv, a.length_type}});
+  }
+  struct AttentionBackward {
+    Ints q = {2, 4, 16, 32}, k = {2, 4, 24, 32}, v = {2, 4, 24, 32}, o = {2, 4, 16, 32},
+         stats = {2, 4, 16, 1}, grad = o, dq = q, dk = k, dv = v, scale = {}, seq_q = {},
+         seq_kv = {};
+  };
+  void SdpaBackward(const AttentionBackward& a) {
+    Operation(CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR,
+              {{CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC, a.q},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC, a.k},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC, a.v},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_ODESC, a.o},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_STATSDESC, a.stats, CUDNN_DATA_FLOAT},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_SCALEDESC, a.scale, CUDNN_DATA_FLOAT},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_SEQ_LEN_QDESC, a.seq_q, CUDNN_DATA_INT32},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_SEQ_LEN_KVDESC, a.seq_kv, CUDNN_DATA_INT32},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_DQDESC, a.dq},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC, a.dk},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC, a.dv},
+               {CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC, a.grad}});
+  }
+  struct Pages {
+    Ints container = {10, 4, 8, 32}, y = {2, 4, 24, 32}, lengths = {2, 1, 1, 1},
+         table = {2, 1, 3, 1};
+    int y_type = CUDNN_DATA_HALF, table_type = CUDNN_DATA_INT32, length_type = CUDNN_DATA_INT32;
+  };
+  void PagedCacheLoad(const Pages& p) {
+    Operation(CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR,
+              {{CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_CONTAINER_DESC, p.container},
+               {CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC, p.y, p.y_type},
+               {CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_SEQUENCE_DESC, p.lengths, p.length_type},
+               {CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_PAGE_TABLE_DESC, p.table, p.table_type}});
+  }
   void Graph(const std::vector<Raw>& ops) {
     Raw graph = Make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     SetRaw(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -600,6 +666,91 @@ std::vector<Row> Rows() {
       {"concat_axis", [](Client& c) { c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 5); }},
       {"concat_other_extent", [](Client& c) { c.Concat({2, 3, 4}, {1, 5, 4}, {2, 8, 4}, 1); }},
       {"concat_in_place_index", [](Client& c) { c.Concat({2, 3, 4}, {2, 5, 4}, {2, 8, 4}, 1, 7); }},
+      {"sdpa_fwd", [](Client& c) { c.SdpaForward({}); }},
+      {"sdpa_fwd_f32", [](Client& c) { c.SdpaForward({.type = CUDNN_DATA_FLOAT}); }},
+      {"sdpa_fwd_without_q", [](Client& c) { c.SdpaForward({.q = {}}); }},
+      {"sdpa_fwd_without_k", [](Client& c) { c.SdpaForward({.k = {}}); }},
+      {"sdpa_fwd_without_v", [](Client& c) { c.SdpaForward({.v = {}}); }},
+      {"sdpa_fwd_without_o", [](Client& c) { c.SdpaForward({.o = {}}); }},
+      {"sdpa_fwd_grouped_heads",
+       [](Client& c) { c.SdpaForward({.k = {2, 2, 24, 32}, .v = {2, 1, 24, 32}}); }},
+      {"sdpa_fwd_heads",
+       [](Client& c) { c.SdpaForward({.k = {2, 3, 24, 32}, .v = {2, 3, 24, 32}}); }},
+      {"sdpa_fwd_batches", [](Client& c) { c.SdpaForward({.k = {3, 4, 24, 32}}); }},
+      {"sdpa_fwd_depth", [](Client& c) { c.SdpaForward({.k = {2, 4, 24, 31}}); }},
+      {"sdpa_fwd_keys", [](Client& c) { c.SdpaForward({.v = {2, 4, 23, 32}}); }},
+      {"sdpa_fwd_rows", [](Client& c) { c.SdpaForward({.o = {2, 4, 17, 32}}); }},
+      {"sdpa_fwd_width", [](Client& c) { c.SdpaForward({.o = {2, 4, 16, 31}}); }},
+      {"sdpa_fwd_rank", [](Client& c) { c.SdpaForward({.q = {4, 16, 32}}); }},
+      {"sdpa_fwd_stats", [](Client& c) { c.SdpaForward({.stats = {2, 4, 16, 1}}); }},
+      {"sdpa_fwd_stats_rows", [](Client& c) { c.SdpaForward({.stats = {2, 4, 17, 1}}); }},
+      {"sdpa_fwd_scale", [](Client& c) { c.SdpaForward({.scale = {1}}); }},
+      {"sdpa_fwd_two_scales", [](Client& c) { c.SdpaForward({.scale = {1, 1, 1, 2}}); }},
+      {"sdpa_fwd_lengths",
+       [](Client& c) { c.SdpaForward({.seq_q = {2, 1, 1, 1}, .seq_kv = {2, 1, 1, 1}}); }},
+      {"sdpa_fwd_lengths_of_keys", [](Client& c) { c.SdpaForward({.seq_kv = {2, 1, 1, 1}}); }},
+      {"sdpa_fwd_lengths_i64",
+       [](Client& c) { c.SdpaForward({.seq_kv = {2, 1, 1, 1}, .length_type = CUDNN_DATA_INT64}); }},
+      {"sdpa_fwd_lengths_f32",
+       [](Client& c) { c.SdpaForward({.seq_kv = {2, 1, 1, 1}, .length_type = CUDNN_DATA_FLOAT}); }},
+      {"sdpa_fwd_three_lengths", [](Client& c) { c.SdpaForward({.seq_kv = {3, 1, 1, 1}}); }},
+      {"sdpa_fwd_paged",
+       [](Client& c) {
+         c.SdpaForward({.k = {10, 4, 8, 32},
+                        .v = {10, 4, 8, 32},
+                        .table_k = {2, 1, 3, 1},
+                        .table_v = {2, 1, 3, 1}});
+       }},
+      {"sdpa_fwd_paged_i64",
+       [](Client& c) {
+         c.SdpaForward({.k = {10, 4, 8, 32},
+                        .v = {10, 4, 8, 32},
+                        .table_k = {2, 1, 3, 1},
+                        .table_v = {2, 1, 3, 1},
+                        .index_type = CUDNN_DATA_INT64});
+       }},
+      {"sdpa_fwd_one_page_table",
+       [](Client& c) {
+         c.SdpaForward({.k = {10, 4, 8, 32}, .v = {10, 4, 8, 32}, .table_k = {2, 1, 3, 1}});
+       }},
+      {"sdpa_fwd_other_pages",
+       [](Client& c) {
+         c.SdpaForward({.k = {10, 4, 8, 32},
+                        .v = {10, 4, 8, 32},
+                        .table_k = {2, 1, 4, 1},
+                        .table_v = {2, 1, 3, 1}});
+       }},
+      {"sdpa_fwd_block_mask", [](Client& c) { c.SdpaForward({.block_mask = {2, 4, 1, 1}}); }},
+      {"sdpa_fwd_block_mask_heads", [](Client& c) { c.SdpaForward({.block_mask = {1, 1, 1, 1}}); }},
+      {"sdpa_bwd", [](Client& c) { c.SdpaBackward({}); }},
+      {"sdpa_bwd_without_stats", [](Client& c) { c.SdpaBackward({.stats = {}}); }},
+      {"sdpa_bwd_without_do", [](Client& c) { c.SdpaBackward({.grad = {}}); }},
+      {"sdpa_bwd_without_dv", [](Client& c) { c.SdpaBackward({.dv = {}}); }},
+      {"sdpa_bwd_rows", [](Client& c) { c.SdpaBackward({.dq = {2, 4, 17, 32}}); }},
+      {"sdpa_bwd_heads", [](Client& c) { c.SdpaBackward({.k = {2, 3, 24, 32}}); }},
+      {"sdpa_bwd_lengths",
+       [](Client& c) { c.SdpaBackward({.scale = {1}, .seq_kv = {2, 1, 1, 1}}); }},
+      {"paged", [](Client& c) { c.PagedCacheLoad({}); }},
+      {"paged_without_container", [](Client& c) { c.PagedCacheLoad({.container = {}}); }},
+      {"paged_without_y", [](Client& c) { c.PagedCacheLoad({.y = {}}); }},
+      {"paged_without_lengths", [](Client& c) { c.PagedCacheLoad({.lengths = {}}); }},
+      {"paged_without_table", [](Client& c) { c.PagedCacheLoad({.table = {}}); }},
+      {"paged_transposed", [](Client& c) { c.PagedCacheLoad({.y = {2, 4, 32, 24}}); }},
+      {"paged_fewer_places", [](Client& c) { c.PagedCacheLoad({.y = {2, 4, 20, 32}}); }},
+      {"paged_more_places", [](Client& c) { c.PagedCacheLoad({.y = {2, 4, 30, 32}}); }},
+      {"paged_depth", [](Client& c) { c.PagedCacheLoad({.y = {2, 4, 24, 31}}); }},
+      {"paged_heads", [](Client& c) { c.PagedCacheLoad({.y = {2, 3, 24, 32}}); }},
+      {"paged_batches", [](Client& c) { c.PagedCacheLoad({.y = {3, 4, 24, 32}}); }},
+      {"paged_casts", [](Client& c) { c.PagedCacheLoad({.y_type = CUDNN_DATA_FLOAT}); }},
+      {"paged_table_i64", [](Client& c) { c.PagedCacheLoad({.table_type = CUDNN_DATA_INT64}); }},
+      {"paged_lengths_i64", [](Client& c) { c.PagedCacheLoad({.length_type = CUDNN_DATA_INT64}); }},
+      {"paged_lengths_f32", [](Client& c) { c.PagedCacheLoad({.length_type = CUDNN_DATA_FLOAT}); }},
+      {"paged_table_rank", [](Client& c) { c.PagedCacheLoad({.table = {2, 1, 3}}); }},
+      {"paged_table_last", [](Client& c) { c.PagedCacheLoad({.table = {2, 1, 1, 3}}); }},
+      {"paged_rank",
+       [](Client& c) {
+         c.PagedCacheLoad({.container = {10, 4, 8, 32, 1}, .y = {2, 4, 24, 32, 1}});
+       }},
       {"graph_without_a_handle",
        [](Client& c) {
          c.Graph({c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {8, 64, 14, 14})});

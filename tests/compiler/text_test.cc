@@ -127,21 +127,26 @@ void Match(const Case& c, const std::string& text) {
 }
 
 using ByUid = std::map<int64_t, std::vector<double>>;
+// Inputs are memory: a pass may see them with dims in another order.
+using MemoryByUid = std::map<int64_t, std::vector<std::byte>>;
+
+std::vector<double> Read(const graph::Tensor& t, const MemoryByUid& memory) {
+  return graph::Unpack(t, memory.at(t.uid).data());
+}
 
 // Outputs by uid; inputs are the ones of `original`, found by uid.
-void EvaluateInto(const graph::Graph& g, const ByUid& inputs, ByUid& outputs) {
+void EvaluateInto(const graph::Graph& g, const MemoryByUid& inputs, ByUid& outputs) {
   graph::TensorValues values;
-  for (graph::TensorId id : graph::Inputs(g)) values[id] = inputs.at(g[id].uid);
+  for (graph::TensorId id : graph::Inputs(g)) values[id] = Read(g[id], inputs);
   const Status status = graph::Evaluate(g, values);
   ASSERT_TRUE(status.ok()) << status.message() << "\n" << graph::Print(g);
   for (graph::TensorId id : graph::Outputs(g)) outputs[g[id].uid] = values.at(id);
 }
 
 // Groups in order; what they pass on is known by the module's tensors.
-void EvaluateGroups(const Module& module, const ByUid& inputs, ByUid& outputs) {
+void EvaluateGroups(const Module& module, const MemoryByUid& inputs, ByUid& outputs) {
   graph::TensorValues known;
-  for (graph::TensorId id : graph::Inputs(module.graph))
-    known[id] = inputs.at(module.graph[id].uid);
+  for (graph::TensorId id : graph::Inputs(module.graph)) known[id] = Read(module.graph[id], inputs);
   for (const Group& group : module.groups) {
     graph::TensorValues values;
     for (graph::TensorId id : graph::Inputs(group.graph)) values[id] = known.at(group.outer[id]);
@@ -155,9 +160,11 @@ void EvaluateGroups(const Module& module, const ByUid& inputs, ByUid& outputs) {
 
 void ExpectSameResults(graph::Graph original, const Module& module) {
   ASSERT_TRUE(graph::Normalize(original).ok());  // the evaluator takes nodes in order
-  ByUid inputs, want, got;
+  MemoryByUid inputs;
+  ByUid want, got;
   const graph::TensorValues random = graph::RandomInputs(original, 3);
-  for (graph::TensorId id : graph::Inputs(original)) inputs[original[id].uid] = random.at(id);
+  for (graph::TensorId id : graph::Inputs(original))
+    graph::Pack(original[id], random.at(id), inputs[original[id].uid]);
   EvaluateInto(original, inputs, want);
   if (module.form < Form::kGrouped)
     EvaluateInto(module.graph, inputs, got);

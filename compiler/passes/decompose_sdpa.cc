@@ -1,0 +1,276 @@
+#include "compiler/passes/decompose_sdpa.h"
+
+#include <limits>
+
+#include "compiler/passes/primitive_writer.h"
+#include "ir/graph/sdpa.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Combine;
+using graph::Graph;
+using graph::kAbsent;
+using graph::Node;
+using graph::SdpaAttrs;
+using graph::SdpaOperands;
+using graph::Tensor;
+using graph::TensorId;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+const Dims kSwapLast = {0, 1, 3, 2};
+
+DType ComputeOf(const Node& node) {
+  return node.compute == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+// What a page table and a container hold: y[batch, head, place, depth], or with the last two
+// exchanged. Blocks are a dim of their own:
+//   %x[blocks,H,1,block,D], %t[B,1,pages,1,1] -> gather %y[B,H,pages,block,D] -> [B,H,S,D]
+TensorId LoadPages(Graph& g, TensorId container, TensorId table, TensorId lengths, int64_t places,
+                   bool along_last, const std::string& name) {
+  PrimitiveWriter w(g, g[container].dtype == DType::kF64 ? DType::kF64 : DType::kF32, name);
+  TensorId rows = along_last ? w.Transpose(container, kSwapLast) : container;
+  const size_t at = along_last ? 3 : 2;  // the dim of places
+  const auto split = [&](TensorId id, size_t before) {
+    Dims dims = g[id].dims, strides = g[id].strides;
+    const auto offset = static_cast<std::ptrdiff_t>(before);
+    dims.insert(dims.begin() + offset, 1);
+    strides.insert(strides.begin() + offset, 1);
+    return w.Reshape(id, std::move(dims), std::move(strides));
+  };
+  // The table is [B,1,pages,1]; its pages lie along the dim of places.
+  const TensorId index = split(along_last ? w.Transpose(table, kSwapLast) : table, at + 1);
+  rows = split(rows, at);
+  Dims dims = g[rows].dims;
+  dims[0] = g[table].dims[0];
+  dims[at] = g[table].dims[2];
+  TensorId y = w.Gather(rows, index, 0, dims);
+  dims[at] *= dims[at + 1];
+  dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  y = w.Reshape(y, dims, PackedStrides(dims));
+  if (dims[at] != places) {
+    dims[at] = places;
+    y = w.SliceFront(y, dims);
+  }
+  if (lengths == kAbsent) return y;
+  PrimitiveWriter places_writer(g, DType::kI32, name);
+  const TensorId inside = places_writer.Map(
+      ScalarOp::kLt, {places_writer.Iota(static_cast<int64_t>(at), dims), lengths});
+  PrimitiveWriter values(g, w.compute(), name);
+  y = values.Select(inside, y, values.Number(0));
+  return g[y].dtype == g[container].dtype ? y : values.Cast(y, g[container].dtype);
+}
+
+// What both directions compute: scores, and which of them are seen.
+class Scores {
+ public:
+  Scores(Graph& g, const Node& node)
+      : g_(g),
+        attrs_(node.As<SdpaAttrs>()),
+        in_(graph::SdpaOperandsOf(node)),
+        w_(g, ComputeOf(node), "sdpa"),
+        index_(g, DType::kI32, "sdpa") {
+    dims_ = g[in_.q].dims;
+    dims_[3] = graph::SdpaKeys(g, in_);
+    k_ = Loaded(in_.k, in_.page_table_k);
+    v_ = Loaded(in_.v, in_.page_table_v);
+  }
+
+  PrimitiveWriter& w() { return w_; }
+  const SdpaOperands& in() const { return in_; }
+  const Dims& dims() const { return dims_; }
+  TensorId k() const { return k_; }
+  TensorId v() const { return v_; }
+  Dims RowDims() const { return {dims_[0], dims_[1], dims_[2], 1}; }
+  const std::vector<TensorId>& masks() const { return masks_; }
+
+  TensorId Scaled(TensorId x) {
+    if (in_.scale != kAbsent) x = w_.Mul(x, in_.scale);
+    return attrs_.scale == 1 ? x : w_.Mul(x, w_.Number(attrs_.scale));
+  }
+
+  // Before any mask.
+  TensorId Product() {
+    TensorId s = Scaled(w_.Matmul(in_.q, w_.Transpose(k_, kSwapLast)));
+    if (in_.bias != kAbsent) s = w_.Add(s, in_.bias);
+    if (in_.alibi != kAbsent) {
+      const TensorId distance = index_.Sub(Column(), Row());
+      s = w_.Add(s, w_.Mul(distance, in_.alibi));
+    }
+    return s;
+  }
+
+  // Conditions, in the order in which clients mask: padding, right, left.
+  void FindMasks() {
+    if (in_.seq_q != kAbsent) masks_.push_back(index_.Map(ScalarOp::kLt, {Row(), in_.seq_q}));
+    if (in_.seq_kv != kAbsent) masks_.push_back(ColumnInside());
+    if (masks_.size() == 2) masks_ = {index_.Map(ScalarOp::kAnd, {masks_[0], masks_[1]})};
+    if (attrs_.right >= 0)
+      masks_.push_back(index_.Map(ScalarOp::kGe, {Moved(Shifted(Row()), attrs_.right), Column()}));
+    if (attrs_.left >= 0)
+      masks_.push_back(index_.Map(ScalarOp::kGt, {Moved(Column(), attrs_.left), Shifted(Row())}));
+  }
+
+  TensorId RowInside() { return index_.Map(ScalarOp::kLt, {Row(), in_.seq_q}); }
+  TensorId ColumnInside() { return index_.Map(ScalarOp::kLt, {Column(), in_.seq_kv}); }
+
+  // All of them; there is one.
+  TensorId Visible() {
+    TensorId all = masks_[0];
+    for (size_t i = 1; i < masks_.size(); ++i) all = index_.Map(ScalarOp::kAnd, {all, masks_[i]});
+    return all;
+  }
+
+  // Whether the bounds may hide all keys from a row that no length hides.
+  bool BoundsMayHideRows() const {
+    if (attrs_.left < 0 && attrs_.right < 0) return false;
+    if (attrs_.bottom_right || in_.seq_kv != kAbsent || attrs_.left == 0) return true;
+    return attrs_.left > 0 && dims_[2] - attrs_.left > dims_[3] - 1;  // the last row's first key
+  }
+
+ private:
+  TensorId Loaded(TensorId id, TensorId table) {
+    if (table == kAbsent) return id;
+    return LoadPages(g_, id, table, in_.seq_kv, dims_[3], false, "sdpa");
+  }
+  TensorId Row() { return index_.Iota(2, dims_); }
+  TensorId Column() { return index_.Iota(3, dims_); }
+  TensorId Moved(TensorId x, int64_t by) {
+    return by == 0 ? x : index_.Add(x, index_.Number(static_cast<double>(by)));
+  }
+  // Rows counted so that the last one stands at the last key.
+  TensorId Shifted(TensorId row) {
+    if (!attrs_.bottom_right) return row;
+    const auto length = [&](TensorId lengths, int64_t extent) {
+      return lengths != kAbsent ? lengths
+                                : index_.Number(static_cast<double>(extent), kLaunchNumberUid);
+    };
+    return index_.Sub(index_.Add(row, length(in_.seq_kv, dims_[3])), length(in_.seq_q, dims_[2]));
+  }
+
+  Graph& g_;
+  const SdpaAttrs attrs_;
+  const SdpaOperands in_;
+  PrimitiveWriter w_, index_;
+  Dims dims_;
+  TensorId k_ = kAbsent, v_ = kAbsent;
+  std::vector<TensorId> masks_;
+};
+
+// exp(s - max) / sum by rows, the maximum and the sum.
+struct Softmax {
+  TensorId weight, max, sum;
+};
+
+Softmax WriteSoftmax(Scores& scores, TensorId s) {
+  PrimitiveWriter& w = scores.w();
+  const TensorId sink = scores.in().sink;
+  TensorId max = w.Reduce(Combine::kMax, s, scores.RowDims());
+  if (sink != kAbsent) max = w.Map(ScalarOp::kMax, {max, sink});
+  const TensorId exp = w.Map(ScalarOp::kExp, {w.Sub(s, max)});
+  TensorId sum = w.Reduce(Combine::kAdd, exp, scores.RowDims());
+  if (sink != kAbsent) sum = w.Add(sum, w.Map(ScalarOp::kExp, {w.Sub(sink, max)}));
+  return {.weight = w.Div(exp, sum), .max = max, .sum = sum};
+}
+
+TensorId CastTo(PrimitiveWriter& w, TensorId x, DType type) {
+  return w.graph()[x].dtype == type ? x : w.Cast(x, type);
+}
+
+// Sums of x over the dims where `y` has extent 1.
+void WriteSum(PrimitiveWriter& w, TensorId x, TensorId y) {
+  const Dims dims = w.graph()[y].dims;
+  w.Write(w.graph()[x].dims == dims ? x : w.Reduce(Combine::kAdd, x, dims), y);
+}
+
+// y[B,Hk,S,D] = a b over all queries, summed over the heads that share one of y's.
+void WriteShared(PrimitiveWriter& w, TensorId a, TensorId b, TensorId y) {
+  const Dims dims = w.graph()[y].dims;
+  const int64_t heads = w.graph()[a].dims[1];
+  if (heads == dims[1] || dims[1] == 0) {
+    w.Matmul(a, b, y);
+    return;
+  }
+  TensorId each = w.Matmul(a, b);
+  Dims groups = {dims[0], dims[1], heads / dims[1], dims[2], dims[3]};
+  each = w.Reshape(each, groups, PackedStrides(groups));
+  groups[2] = 1;
+  const TensorId sum = w.Reduce(Combine::kAdd, each, groups);
+  // A reshape reads the strides of its result: y, whose strides are anything, takes a copy.
+  const TensorId flat = w.Reshape(sum, dims, PackedStrides(dims));
+  w.Write(w.Cast(flat, w.compute()), y);
+}
+
+}  // namespace
+
+void DecomposeSdpaFwd(Graph& g, const Node& node) {
+  const TensorId o = node.outputs[graph::sdpa_fwd::kO],
+                 stats = graph::OperandOr(node.outputs, graph::sdpa_fwd::kStats);
+  Scores scores(g, node);
+  PrimitiveWriter& w = scores.w();
+  TensorId s = scores.Product();
+  scores.FindMasks();
+  for (const TensorId visible : scores.masks()) s = w.Select(visible, s, w.Number(-kInfinity));
+  auto [weight, max, sum] = WriteSoftmax(scores, s);
+  if (stats != kAbsent) {
+    const TensorId log = w.Add(max, w.Map(ScalarOp::kLog, {sum}));
+    const TensorId none = w.Map(ScalarOp::kEq, {max, w.Number(-kInfinity)});
+    w.Write(w.Select(none, w.Number(-kInfinity), log), stats);
+  }
+  // Weights of rows that see nothing are 0 / 0.
+  if (scores.BoundsMayHideRows())
+    weight = w.Select(scores.Visible(), weight, w.Number(0));
+  else if (scores.in().seq_kv != kAbsent)
+    weight = w.Select(scores.ColumnInside(), weight, w.Number(0));
+  weight = CastTo(w, weight, g[scores.in().q].dtype);
+  if (scores.in().seq_q == kAbsent) {
+    w.Matmul(weight, scores.v(), o);
+    return;
+  }
+  const TensorId product = w.Matmul(weight, scores.v());
+  PrimitiveWriter index(g, DType::kI32, "sdpa");
+  const TensorId inside = index.Map(ScalarOp::kLt, {index.Iota(2, g[o].dims), scores.in().seq_q});
+  w.Write(w.Select(inside, product, w.Number(0)), o);
+}
+
+void DecomposeSdpaBwd(Graph& g, const Node& node) {
+  namespace in = graph::sdpa_bwd;
+  const TensorId o = node.inputs[in::kO], grad = node.inputs[in::kDo],
+                 stats = node.inputs[in::kStats],
+                 dbias = graph::OperandOr(node.outputs, in::kDbias);
+  Scores scores(g, node);
+  PrimitiveWriter& w = scores.w();
+  const DType type = g[scores.in().q].dtype;
+  TensorId weight = w.Map(ScalarOp::kExp, {w.Sub(scores.Product(), stats)});
+  scores.FindMasks();
+  const bool is_masked = !scores.masks().empty();
+  const TensorId visible = is_masked ? scores.Visible() : kAbsent;
+  const auto masked = [&](TensorId x) { return is_masked ? w.Select(visible, x, w.Number(0)) : x; };
+  weight = masked(weight);
+  const TensorId inner = w.Reduce(Combine::kAdd, w.Mul(grad, o), scores.RowDims());
+  const TensorId dp = w.Matmul(grad, w.Transpose(scores.v(), kSwapLast));
+  const TensorId ds = masked(w.Mul(weight, w.Sub(dp, inner)));
+  if (dbias != kAbsent) WriteSum(w, ds, dbias);
+  const TensorId scaled = CastTo(w, scores.Scaled(ds), type);
+  w.Matmul(scaled, scores.k(), node.outputs[in::kDq]);
+  WriteShared(w, w.Transpose(scaled, kSwapLast), scores.in().q, node.outputs[in::kDk]);
+  WriteShared(w, w.Transpose(CastTo(w, weight, type), kSwapLast), grad, node.outputs[in::kDv]);
+}
+
+void DecomposePagedCacheLoad(Graph& g, const Node& node) {
+  namespace in = graph::paged_load;
+  const TensorId container = node.inputs[in::kContainer], y = node.outputs[0];
+  const bool along_last = graph::PagedAlongLast(g[container], g[y]);
+  const TensorId loaded = LoadPages(g, container, node.inputs[in::kPageTable],
+                                    graph::OperandOr(node.inputs, in::kLengths),
+                                    g[y].dims[along_last ? 3 : 2], along_last, g[y].name);
+  g.AddNode({.op = graph::GraphOp::kMap,
+             .inputs = {loaded},
+             .outputs = {y},
+             .compute = ComputeOf(node),
+             .attrs = graph::MapAttrs{.identity = true},
+             .name = ""});
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,70 @@
+// Attention as one operation: the operands of `sdpa_fwd`, `sdpa_bwd` and `paged_cache_load`, and
+// what follows from their extents. Verify, Infer and Eval are in ops_sdpa.cc and ops_sdpa_eval.cc,
+// the same as primitives in compiler/passes/decompose_sdpa.cc.
+//
+//   score  = scale * q kᵀ + bias + slope * (j - i)       q[B,H,Sq,D], k[B,Hk,Skv,D], Hk divides H
+//   score  = -inf where query i does not see key j       the bounds of SdpaAttrs, i < seq_q[b],
+//                                                        j < seq_kv[b]
+//   max    = the largest score of the row, and sink      NaN is dropped
+//   weight = exp(score - max) / (sum of exp + exp(sink - max))
+//   o      = weight v                                    v[B,Hv,Skv,Dv]
+//   stats  = max + log(that sum)
+//
+// A row that sees nothing has o = 0 and stats = -inf (or sink). With page tables k and v are
+// containers of `paged_cache_load`; Skv is then pages * block.
+//
+// Backward, with weight = exp(score - stats) and 0 where nothing is seen:
+//   dv = weightᵀ do,   ds = weight * (do vᵀ - rowsum(do * o)),   dbias = sums of ds,
+//   dq = scale * ds k, dk = scale * dsᵀ q;   dk and dv are sums over the heads that share them.
+#pragma once
+
+#include "ir/graph/graph.h"
+
+namespace kiln::graph {
+
+namespace sdpa_fwd {
+enum Input : size_t {
+  kQ,
+  kK,
+  kV,
+  kScale,
+  kSeqQ,
+  kSeqKv,
+  kPageTableK,
+  kPageTableV,
+  kBias,
+  kAlibi,
+  kSink,
+  kInputs
+};
+enum Output : size_t { kO, kStats };
+}  // namespace sdpa_fwd
+
+namespace sdpa_bwd {
+enum Input : size_t { kQ, kK, kV, kO, kDo, kStats, kScale, kSeqQ, kSeqKv, kBias, kAlibi, kInputs };
+enum Output : size_t { kDq, kDk, kDv, kDbias };
+}  // namespace sdpa_bwd
+
+namespace paged_load {
+enum Input : size_t { kContainer, kPageTable, kLengths };
+}  // namespace paged_load
+
+// An operand's id, kAbsent where it is absent or left off the end.
+inline TensorId OperandOr(const std::vector<TensorId>& ids, size_t i) {
+  return i < ids.size() ? ids[i] : kAbsent;
+}
+
+// The same operands for both directions.
+struct SdpaOperands {
+  TensorId q, k, v, scale, seq_q, seq_kv, page_table_k, page_table_v, bias, alibi, sink;
+};
+SdpaOperands SdpaOperandsOf(const Node& node);
+
+// Keys of an sdpa node: extents of k, or of its page table.
+int64_t SdpaKeys(const Graph& graph, const SdpaOperands& operands);
+
+// Whether the places of y, the result of paged_cache_load, lie along its last dim. Where the
+// extents allow both it is the dim with the larger stride.
+bool PagedAlongLast(const Tensor& container, const Tensor& y);
+
+}  // namespace kiln::graph
