@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "compiler/passes/decompose_parts.h"
 #include "compiler/passes/primitive_writer.h"
 #include "ir/graph/sdpa.h"
 
@@ -29,7 +30,7 @@ DType ComputeOf(const Node& node) {
 //   %x[blocks,H,1,block,D], %t[B,1,pages,1,1] -> gather %y[B,H,pages,block,D] -> [B,H,S,D]
 TensorId LoadPages(Graph& g, TensorId container, TensorId table, TensorId lengths, int64_t places,
                    bool along_last, const std::string& name) {
-  PrimitiveWriter w(g, g[container].dtype == DType::kF64 ? DType::kF64 : DType::kF32, name);
+  PrimitiveWriter w(g, Widened(g[container].dtype), name);
   TensorId rows = along_last ? w.Transpose(container, kSwapLast) : container;
   const size_t at = along_last ? 3 : 2;  // the dim of places
   const auto split = [&](TensorId id, size_t before) {
@@ -268,7 +269,7 @@ void DecomposePagedCacheLoad(Graph& g, const Node& node) {
   g.AddNode({.op = graph::GraphOp::kMap,
              .inputs = {loaded},
              .outputs = {y},
-             .compute = ComputeOf(node),
+             .compute = Widened(g[container].dtype),
              .attrs = graph::MapAttrs{.identity = true},
              .name = ""});
 }

@@ -61,6 +61,9 @@ constexpr OpRow kOps[] = {
     {"avgpool_exclude_bwd", 1, 1, 1},
     {"bilinear_bwd", 1, 1, 1},
     {"nearest_bwd", 1, 1, 1},
+    {"sdpa_fwd", 3, 8, 1, 1, true},
+    {"sdpa_bwd", 6, 9, 3},
+    {"paged_cache_load", 3, 3, 1},
     {"reduce_add", 1, 1, 1},
     {"reduce_mul", 1, 1, 1},
     {"reduce_min", 1, 1, 1},
@@ -187,7 +190,8 @@ class LineParser {
       return FailAt(at_op_, fmt::format("{} has {} results", op.name, results));
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const bool may_be_absent = (op.name == "matmul" && i >= 2) || (optional && i > 0) ||
-                                 op.name == "bn_finalize" || (op.name == "maxpool_bwd" && i >= 1);
+                                 op.name == "bn_finalize" || (op.name == "sdpa_bwd" && i >= 6) ||
+                                 (op.name == "maxpool_bwd" && i >= 1);
       if (op.inputs[i] < 0 && !may_be_absent)
         return FailAt(at_op_, fmt::format("operand {} of {} is absent", i, op.name));
     }

@@ -39,6 +39,7 @@ class Maker {
     if (op.name == "gen_stats") return GenStats(op);
     if (op.name == "bn_finalize") return BnFinalize(op);
     if (IsWindow(op)) return Resample(op);
+    if (const auto* row = FindTensorOp(op.name)) return OfTensors(op, *row);
     if (op.name == "bn_bwd_weights") return BnBwdWeights(op);
     if (op.name == "norm_forward") return NormForward(op);
     if (op.name == "norm_backward") return NormBackward(op);
@@ -52,6 +53,50 @@ class Maker {
 
   void Use(Descriptor& d, Name name, const std::vector<int>& list, size_t i) const {
     if (i < list.size() && list[i] >= 0) d.Set(name, tensors_[static_cast<size_t>(list[i])]);
+  }
+
+  // Operations whose attributes are all tensors, by the case's order of operands and results.
+  struct TensorOp {
+    const char* name;
+    cudnnBackendDescriptorType_t type;
+    std::array<Name, 9> inputs;
+    std::array<Name, 3> outputs;
+  };
+  static const TensorOp* FindTensorOp(std::string_view name) {
+    static constexpr std::array<TensorOp, 3> kRows = {{
+        {"sdpa_fwd",
+         CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR,
+         {CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC,
+          CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC,
+          CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC,
+          CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_KDESC,
+          CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_VDESC},
+         {CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC}},
+        {"sdpa_bwd",
+         CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR,
+         {CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC,
+          CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_ODESC,
+          CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_STATSDESC,
+          CUDNN_ATTR_OPERATION_SDPA_BWD_SCALEDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_SEQ_LEN_QDESC,
+          CUDNN_ATTR_OPERATION_SDPA_BWD_SEQ_LEN_KVDESC},
+         {CUDNN_ATTR_OPERATION_SDPA_BWD_DQDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC,
+          CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC}},
+        {"paged_cache_load",
+         CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR,
+         {CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_CONTAINER_DESC,
+          CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_PAGE_TABLE_DESC,
+          CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_SEQUENCE_DESC},
+         {CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC}},
+    }};
+    const auto* row = std::ranges::find(kRows, name, &TensorOp::name);
+    return row == kRows.end() ? nullptr : row;
+  }
+
+  Descriptor OfTensors(const CaseOp& op, const TensorOp& row) const {
+    Descriptor d(cudnn_, row.type);
+    for (size_t i = 0; i < op.inputs.size(); ++i) Use(d, row.inputs[i], op.inputs, i);
+    for (size_t i = 0; i < op.outputs.size(); ++i) Use(d, row.outputs[i], op.outputs, i);
+    return d;
   }
 
   Descriptor Pointwise(const CaseOp& op, const oracle::PointwiseMode& mode) const {

@@ -104,6 +104,13 @@ class Evaluator {
     if (op.name == "matmul") return {ApplyMatmul(op)};
     if (op.name == "bn_finalize") return ApplyBnFinalize(op);
     if (IsWindow(op)) return ApplyWindow(op);
+    if (op.name == "sdpa_fwd") return ApplySdpaForward(op);
+    if (op.name == "sdpa_bwd") return ApplySdpaBackward(op);
+    if (op.name == "paged_cache_load") {
+      const CaseTensor& y = Tensor(op.outputs[0]);
+      const bool along_last = y.strides[3] > y.strides[2];
+      return {oracle::PagedCacheLoad(*In(op, 0), *In(op, 1), *In(op, 2), y.dims, along_last)};
+    }
     if (op.name == "norm_forward") return ApplyNormForward(op);
     if (op.name == "norm_backward") return ApplyNormBackward(op);
     if (op.name == "bn_bwd_weights") {
@@ -154,6 +161,33 @@ class Evaluator {
     const bool is_last = last == 0 || scale[last] < x[last] || scale[last - 1] >= x[last - 1];
     blocks[is_last ? last : last - 1] = sizes[0];
     return blocks;
+  }
+
+  // Operands: q, k, v, scale, seq_q, seq_kv, page_table_k, page_table_v.
+  std::vector<Dense> ApplySdpaForward(const CaseOp& op) const {
+    auto r = oracle::SdpaForward({.q = In(op, 0),
+                                  .k = In(op, 1),
+                                  .v = In(op, 2),
+                                  .scale = In(op, 3),
+                                  .seq_q = In(op, 4),
+                                  .seq_kv = In(op, 5),
+                                  .page_table_k = In(op, 6),
+                                  .page_table_v = In(op, 7)},
+                                 {}, op.Compute(), Tensor(op.inputs[0]).dtype);
+    return {std::move(r.o), std::move(r.stats)};
+  }
+
+  // Operands: q, k, v, o, do, stats, scale, seq_q, seq_kv.
+  std::vector<Dense> ApplySdpaBackward(const CaseOp& op) const {
+    auto r = oracle::SdpaBackward({.q = In(op, 0),
+                                   .k = In(op, 1),
+                                   .v = In(op, 2),
+                                   .scale = In(op, 6),
+                                   .seq_q = In(op, 7),
+                                   .seq_kv = In(op, 8)},
+                                  *In(op, 3), *In(op, 4), *In(op, 5), {}, op.Compute(),
+                                  Tensor(op.inputs[0]).dtype);
+    return {std::move(r.dq), std::move(r.dk), std::move(r.dv)};
   }
 
   Dense ApplyPointwise(const CaseOp& op, const oracle::PointwiseMode& mode) const {

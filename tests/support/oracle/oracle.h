@@ -193,6 +193,33 @@ Dense BlockScaleDequantize(const Dense& x, const Dense& scale, const Dims& block
 BlockQuantized BlockScaleQuantize(const Dense& x, const Dims& scale_dims, const Dims& blocks,
                                   DType y_type, DType scale_type, DType compute);
 
+// ---- Attention: o = softmax(scale q kᵀ + bias + slope (j - i)) v by rows, over the keys that a
+// query sees; stats = log of the sum of exp(score). Null operands are absent. `type`: what weights
+// may be rounded to. A row that sees nothing is 0, its stats -inf. ----
+struct SdpaInputs {
+  const Dense *q = nullptr, *k = nullptr, *v = nullptr, *scale = nullptr;
+  const Dense *seq_q = nullptr, *seq_kv = nullptr, *page_table_k = nullptr, *page_table_v = nullptr;
+  const Dense *bias = nullptr, *alibi = nullptr, *sink = nullptr;
+};
+struct SdpaParams {
+  double scale = 1;
+  int64_t left = -1, right = -1;  // keys last - left < j <= last + right; -1: no bound
+  bool bottom_right = false;      // last: i, or with this i + keys - queries
+};
+struct SdpaForwardResult {
+  Dense o, stats;
+};
+SdpaForwardResult SdpaForward(const SdpaInputs&, const SdpaParams&, DType compute, DType type);
+struct SdpaBackwardResult {
+  Dense dq, dk, dv, dbias;
+};
+SdpaBackwardResult SdpaBackward(const SdpaInputs&, const Dense& o, const Dense& grad,
+                                const Dense& stats, const SdpaParams&, DType compute, DType type);
+// y[b, h, s, d] (or d, s: `along_last`) is row s % block of the container's block table[b, s /
+// block]; 0 from lengths[b] on and where there is no such block.
+Dense PagedCacheLoad(const Dense& container, const Dense& table, const Dense& lengths,
+                     const Dims& out, bool along_last);
+
 // ---- Views and copies. ----
 // Both tensors dense in memory: the element at memory offset o stays there. Else: the same
 // row-major order.
