@@ -9,11 +9,13 @@ using Forward = SdpaForwardDesc;
 using Backward = SdpaBackwardDesc;
 using Paged = PagedCacheLoadDesc;
 
+// The rows that must be set are kOptional too: cuDNN's status for their absence is its own
+// (CheckSet).
 constexpr AttrRow kForwardRows[] = {
-    Attr<&Forward::q>(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC),
-    Attr<&Forward::k>(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC),
-    Attr<&Forward::v>(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC),
-    Attr<&Forward::o>(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC),
+    Attr<&Forward::q>(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, Use::kOptional),
+    Attr<&Forward::k>(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, Use::kOptional),
+    Attr<&Forward::v>(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, Use::kOptional),
+    Attr<&Forward::o>(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, Use::kOptional),
     Attr<&Forward::stats>(CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, Use::kOptional),
     Attr<&Forward::scale>(CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, Use::kOptional),
     Attr<&Forward::block_mask>(CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC, Use::kOptional),
@@ -24,18 +26,18 @@ constexpr AttrRow kForwardRows[] = {
 };
 
 constexpr AttrRow kBackwardRows[] = {
-    Attr<&Backward::q>(CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC),
-    Attr<&Backward::k>(CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC),
-    Attr<&Backward::v>(CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC),
-    Attr<&Backward::o>(CUDNN_ATTR_OPERATION_SDPA_BWD_ODESC),
-    Attr<&Backward::stats>(CUDNN_ATTR_OPERATION_SDPA_BWD_STATSDESC),
+    Attr<&Backward::q>(CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC, Use::kOptional),
+    Attr<&Backward::k>(CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC, Use::kOptional),
+    Attr<&Backward::v>(CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC, Use::kOptional),
+    Attr<&Backward::o>(CUDNN_ATTR_OPERATION_SDPA_BWD_ODESC, Use::kOptional),
+    Attr<&Backward::stats>(CUDNN_ATTR_OPERATION_SDPA_BWD_STATSDESC, Use::kOptional),
     Attr<&Backward::scale>(CUDNN_ATTR_OPERATION_SDPA_BWD_SCALEDESC, Use::kOptional),
     Attr<&Backward::seq_len_q>(CUDNN_ATTR_OPERATION_SDPA_BWD_SEQ_LEN_QDESC, Use::kOptional),
     Attr<&Backward::seq_len_kv>(CUDNN_ATTR_OPERATION_SDPA_BWD_SEQ_LEN_KVDESC, Use::kOptional),
-    Attr<&Backward::dq>(CUDNN_ATTR_OPERATION_SDPA_BWD_DQDESC),
-    Attr<&Backward::dk>(CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC),
-    Attr<&Backward::dv>(CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC),
-    Attr<&Backward::grad>(CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC),
+    Attr<&Backward::dq>(CUDNN_ATTR_OPERATION_SDPA_BWD_DQDESC, Use::kOptional),
+    Attr<&Backward::dk>(CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC, Use::kOptional),
+    Attr<&Backward::dv>(CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC, Use::kOptional),
+    Attr<&Backward::grad>(CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC, Use::kOptional),
 };
 
 constexpr AttrRow kPagedRows[] = {
@@ -44,6 +46,13 @@ constexpr AttrRow kPagedRows[] = {
     Attr<&Paged::lengths>(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_SEQUENCE_DESC, Use::kOptional),
     Attr<&Paged::page_table>(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_PAGE_TABLE_DESC, Use::kOptional),
 };
+
+// cuDNN says NOT_FINALIZED where one of these is not set.
+Status CheckSet(std::initializer_list<std::pair<const char*, const TensorDesc*>> tensors) {
+  for (const auto& [name, t] : tensors)
+    if (t == nullptr) return Status::Error(Code::kNotFinalized, "{} is not set", name);
+  return {};
+}
 
 // cuDNN's operation has no compute type.
 cudnnDataType_t ComputeOf(const TensorDesc& q) {
@@ -109,6 +118,7 @@ std::span<const AttrRow> SdpaBackwardDesc::Rows() { return kBackwardRows; }
 std::span<const AttrRow> PagedCacheLoadDesc::Rows() { return kPagedRows; }
 
 Status SdpaForwardDesc::Finalize() {
+  RETURN_IF_ERROR(CheckSet({{"q", q.get()}, {"k", k.get()}, {"v", v.get()}, {"o", o.get()}}));
   RETURN_IF_ERROR(CheckFourDims({q.get(), k.get(), v.get(), o.get()}));
   if ((page_table_k == nullptr) != (page_table_v == nullptr))
     return Status::Text(Code::kBadParam, "k and v have both a page table, or none has one");
@@ -122,8 +132,9 @@ Status SdpaForwardDesc::Finalize() {
                          o->Text());
   if (stats != nullptr && !HasDims(*stats, q->dims[0], q->dims[1], q->dims[2], 1))
     return Status::Error(Code::kBadParam, "q {} does not give stats {}", q->Text(), stats->Text());
-  if (scale != nullptr && NumElements(scale->dims) != 1)
-    return Status::Error(Code::kBadParam, "the scale, {}, must be one number", scale->Text());
+  if (scale != nullptr && !scale->by_value && !HasDims(*scale, 1, 1, 1, 1))
+    return Status::Error(Code::kBadParam, "the scale, {}, must be 1x1x1x1 or by value",
+                         scale->Text());
   if (block_mask != nullptr && (block_mask->dims.size() != 4 || block_mask->dims[0] != q->dims[0] ||
                                 block_mask->dims[1] != q->dims[1]))
     return Status::Error(Code::kBadParam,
@@ -145,7 +156,17 @@ Status SdpaForwardDesc::Import(GraphImport& import) const {
 }
 
 // NVIDIA's checks no extents here; the operation graph does, when it is made.
-Status SdpaBackwardDesc::Finalize() { return {}; }
+Status SdpaBackwardDesc::Finalize() {
+  return CheckSet({{"q", q.get()},
+                   {"k", k.get()},
+                   {"v", v.get()},
+                   {"o", o.get()},
+                   {"do", grad.get()},
+                   {"stats", stats.get()},
+                   {"dq", dq.get()},
+                   {"dk", dk.get()},
+                   {"dv", dv.get()}});
+}
 
 Status SdpaBackwardDesc::Import(GraphImport& import) const {
   return import.Add(graph::GraphOp::kSdpaBwd,

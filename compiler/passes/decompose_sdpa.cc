@@ -29,7 +29,7 @@ DType ComputeOf(const Node& node) {
 // exchanged. Blocks are a dim of their own:
 //   %x[blocks,H,1,block,D], %t[B,1,pages,1,1] -> gather %y[B,H,pages,block,D] -> [B,H,S,D]
 TensorId LoadPages(Graph& g, TensorId container, TensorId table, TensorId lengths, int64_t places,
-                   bool along_last, const std::string& name) {
+                   bool along_last, std::string name) {  // a copy: tensors move
   PrimitiveWriter w(g, Widened(g[container].dtype), name);
   TensorId rows = along_last ? w.Transpose(container, kSwapLast) : container;
   const size_t at = along_last ? 3 : 2;  // the dim of places
@@ -175,14 +175,15 @@ Softmax WriteSoftmax(Scores& scores, TensorId s) {
   return {.weight = w.Div(exp, sum), .max = max, .sum = sum};
 }
 
-TensorId CastTo(PrimitiveWriter& w, TensorId x, DType type) {
-  return w.graph()[x].dtype == type ? x : w.Cast(x, type);
+// An operand of the second contraction, in the type of q; f64 stays what it is.
+TensorId AsOperand(PrimitiveWriter& w, TensorId x, DType type) {
+  return w.graph()[x].dtype == type || w.compute() == DType::kF64 ? x : w.Cast(x, type);
 }
 
-// Sums of x over the dims where `y` has extent 1.
+// Sums of x, which has other readers, over the dims where `y` has extent 1.
 void WriteSum(PrimitiveWriter& w, TensorId x, TensorId y) {
   const Dims dims = w.graph()[y].dims;
-  w.Write(w.graph()[x].dims == dims ? x : w.Reduce(Combine::kAdd, x, dims), y);
+  w.Write(w.graph()[x].dims == dims ? w.Cast(x, w.compute()) : w.Reduce(Combine::kAdd, x, dims), y);
 }
 
 // y[B,Hk,S,D] = a b over all queries, summed over the heads that share one of y's.
@@ -224,7 +225,7 @@ void DecomposeSdpaFwd(Graph& g, const Node& node) {
     weight = w.Select(scores.Visible(), weight, w.Number(0));
   else if (scores.in().seq_kv != kAbsent)
     weight = w.Select(scores.ColumnInside(), weight, w.Number(0));
-  weight = CastTo(w, weight, g[scores.in().q].dtype);
+  weight = AsOperand(w, weight, g[scores.in().q].dtype);
   if (scores.in().seq_q == kAbsent) {
     w.Matmul(weight, scores.v(), o);
     return;
@@ -253,10 +254,10 @@ void DecomposeSdpaBwd(Graph& g, const Node& node) {
   const TensorId dp = w.Matmul(grad, w.Transpose(scores.v(), kSwapLast));
   const TensorId ds = masked(w.Mul(weight, w.Sub(dp, inner)));
   if (dbias != kAbsent) WriteSum(w, ds, dbias);
-  const TensorId scaled = CastTo(w, scores.Scaled(ds), type);
+  const TensorId scaled = AsOperand(w, scores.Scaled(ds), type);
   w.Matmul(scaled, scores.k(), node.outputs[in::kDq]);
   WriteShared(w, w.Transpose(scaled, kSwapLast), scores.in().q, node.outputs[in::kDk]);
-  WriteShared(w, w.Transpose(CastTo(w, weight, type), kSwapLast), grad, node.outputs[in::kDv]);
+  WriteShared(w, w.Transpose(AsOperand(w, weight, type), kSwapLast), grad, node.outputs[in::kDv]);
 }
 
 void DecomposePagedCacheLoad(Graph& g, const Node& node) {

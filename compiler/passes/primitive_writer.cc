@@ -73,7 +73,7 @@ TensorId PrimitiveWriter::Cast(TensorId x, DType type) {
   graph_.AddNode({.op = GraphOp::kMap,
                   .inputs = {x},
                   .outputs = {y},
-                  .compute = type,
+                  .compute = MovingType(type),
                   .attrs = graph::MapAttrs{.identity = true},
                   .name = ""});
   return y;

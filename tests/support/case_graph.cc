@@ -62,8 +62,21 @@ bool SetNorm(const CaseOp& op, graph::Node& node) {
   return true;
 }
 
+// Whether it is attention or a load through a page table.
+bool SetSdpa(const CaseOp& op, graph::Node& node) {
+  const graph::SdpaAttrs attrs{.left = static_cast<int64_t>(op.Number("left", -1)),
+                               .right = static_cast<int64_t>(op.Number("right", -1)),
+                               .bottom_right = op.Number("bottom_right", 0) != 0};
+  node.attrs = attrs;
+  if (op.name == "sdpa_fwd") return node.op = graph::GraphOp::kSdpaFwd, true;
+  if (op.name == "sdpa_bwd") return node.op = graph::GraphOp::kSdpaBwd, true;
+  node.op = graph::GraphOp::kPagedCacheLoad;
+  node.attrs = graph::PagedCacheLoadAttrs{};
+  return op.name == "paged_cache_load";
+}
+
 Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
-  if (SetNorm(op, node)) return {};
+  if (SetNorm(op, node) || SetSdpa(op, node)) return {};
   if (const auto mode = graph::PointwiseModeFromText(op.name)) {
     node.op = graph::GraphOp::kPointwise;
     node.attrs = PointwiseAttrsOf(op, *mode);

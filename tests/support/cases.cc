@@ -18,15 +18,13 @@ namespace {
 // Attributes that a statement may have; anything else is a misspelling.
 const std::set<std::string>& KnownAttributes() {
   static const std::set<std::string> known{
-      "alpha",      "beta",      "alpha1",        "alpha2",
-      "axis",       "compute",   "count",         "deterministic",
-      "dilation",   "elu_alpha", "epsilon",       "expect",
-      "factor",     "flip",      "inference",     "k",
-      "lower",      "m",         "mode",          "n",
-      "nan",        "pad",       "padding",       "padding_value",
-      "post",       "slope",     "softplus_beta", "stride",
-      "swish_beta", "unit",      "upper",         "window",
-      "block"};
+      "alpha",         "beta",       "alpha1", "alpha2",        "axis",
+      "bottom_right",  "compute",    "count",  "deterministic", "dilation",
+      "elu_alpha",     "epsilon",    "expect", "factor",        "flip",
+      "inference",     "k",          "left",   "lower",         "m",
+      "mode",          "n",          "nan",    "pad",           "padding",
+      "padding_value", "post",       "right",  "slope",         "softplus_beta",
+      "stride",        "swish_beta", "unit",   "upper",         "window", "block"};
   return known;
 }
 
@@ -61,8 +59,8 @@ constexpr OpRow kOps[] = {
     {"avgpool_exclude_bwd", 1, 1, 1},
     {"bilinear_bwd", 1, 1, 1},
     {"nearest_bwd", 1, 1, 1},
-    {"sdpa_fwd", 3, 8, 1, 1, true},
-    {"sdpa_bwd", 6, 9, 3},
+    {"sdpa_fwd", 3, 11, 1, 1, true},
+    {"sdpa_bwd", 6, 11, 3, 1},
     {"paged_cache_load", 3, 3, 1},
     {"reduce_add", 1, 1, 1},
     {"reduce_mul", 1, 1, 1},

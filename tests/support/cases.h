@@ -17,7 +17,8 @@
 // A result may leave out [dims] where the op determines them. `%name` is a virtual tensor. `_` is
 // an absent operand or result. Attributes not named have the API's defaults; `compute=f32` is the
 // default compute type. `expect=bad_param` on a statement says that the library must refuse the
-// graph with that status.
+// graph with that status. Attention (sdpa_fwd, sdpa_bwd) has left=…, right=… and bottom_right=1;
+// spelled.h says how a client asks for those.
 #pragma once
 
 #include <map>

@@ -163,7 +163,14 @@ class Evaluator {
     return blocks;
   }
 
-  // Operands: q, k, v, scale, seq_q, seq_kv, page_table_k, page_table_v.
+  oracle::SdpaParams SdpaParamsOf(const CaseOp& op) const {
+    return {.left = static_cast<int64_t>(op.Number("left", -1)),
+            .right = static_cast<int64_t>(op.Number("right", -1)),
+            .bottom_right = op.Number("bottom_right", 0) != 0,
+            .operand_roundoff = PrecisionOf(op).operand_roundoff};
+  }
+
+  // Operands: q, k, v, scale, seq_q, seq_kv, page_table_k, page_table_v, bias, alibi, sink.
   std::vector<Dense> ApplySdpaForward(const CaseOp& op) const {
     auto r = oracle::SdpaForward({.q = In(op, 0),
                                   .k = In(op, 1),
@@ -172,22 +179,27 @@ class Evaluator {
                                   .seq_q = In(op, 4),
                                   .seq_kv = In(op, 5),
                                   .page_table_k = In(op, 6),
-                                  .page_table_v = In(op, 7)},
-                                 {}, op.Compute(), Tensor(op.inputs[0]).dtype);
+                                  .page_table_v = In(op, 7),
+                                  .bias = In(op, 8),
+                                  .alibi = In(op, 9),
+                                  .sink = In(op, 10)},
+                                 SdpaParamsOf(op), op.Compute(), Tensor(op.inputs[0]).dtype);
     return {std::move(r.o), std::move(r.stats)};
   }
 
-  // Operands: q, k, v, o, do, stats, scale, seq_q, seq_kv.
+  // Operands: q, k, v, o, do, stats, scale, seq_q, seq_kv, bias, alibi.
   std::vector<Dense> ApplySdpaBackward(const CaseOp& op) const {
     auto r = oracle::SdpaBackward({.q = In(op, 0),
                                    .k = In(op, 1),
                                    .v = In(op, 2),
                                    .scale = In(op, 6),
                                    .seq_q = In(op, 7),
-                                   .seq_kv = In(op, 8)},
-                                  *In(op, 3), *In(op, 4), *In(op, 5), {}, op.Compute(),
-                                  Tensor(op.inputs[0]).dtype);
-    return {std::move(r.dq), std::move(r.dk), std::move(r.dv)};
+                                   .seq_kv = In(op, 8),
+                                   .bias = In(op, 9),
+                                   .alibi = In(op, 10)},
+                                  *In(op, 3), *In(op, 4), *In(op, 5), SdpaParamsOf(op),
+                                  op.Compute(), Tensor(op.inputs[0]).dtype);
+    return {std::move(r.dq), std::move(r.dk), std::move(r.dv), std::move(r.dbias)};
   }
 
   Dense ApplyPointwise(const CaseOp& op, const oracle::PointwiseMode& mode) const {

@@ -8,6 +8,7 @@
 
 #include "tests/support/client.h"
 #include "tests/support/evaluate.h"
+#include "tests/support/spelled.h"
 
 namespace kiln::testing {
 
@@ -35,7 +36,7 @@ CaseFile LoadAllCases(const TestOptions& options);
 class CaseRunner {
  public:
   CaseRunner(const Cudnn& cudnn, Device& device, const Case& c)
-      : cudnn_(cudnn), device_(device), case_(c) {}
+      : cudnn_(cudnn), device_(device), case_(SpelledOut(c)) {}
 
   ClientError Prepare();            // graph and heuristics, as clients do
   ClientError PrepareThoroughly();  // graph and every mode of the heuristics
@@ -50,7 +51,7 @@ class CaseRunner {
  private:
   const Cudnn& cudnn_;
   Device& device_;
-  const Case& case_;
+  const Case case_;
   std::unique_ptr<Graph> graph_;
 };
 

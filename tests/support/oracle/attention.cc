@@ -36,7 +36,8 @@ int64_t KeysOf(const SdpaInputs& in) {
 }
 
 bool Sees(const SdpaInputs& in, const SdpaParams& p, int64_t b, int64_t i, int64_t j) {
-  const int64_t rows = Length(in.seq_q, b, in.q->dims[2]), columns = Length(in.seq_kv, b, KeysOf(in));
+  const int64_t rows = Length(in.seq_q, b, in.q->dims[2]),
+                columns = Length(in.seq_kv, b, KeysOf(in));
   if ((in.seq_q != nullptr && i >= rows) || (in.seq_kv != nullptr && j >= columns)) return false;
   const int64_t last = i + (p.bottom_right ? columns - rows : 0);
   return (p.right < 0 || j - last <= p.right) && (p.left < 0 || last - j < p.left);
@@ -48,7 +49,7 @@ Value Score(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t b,
   Accumulator dot;
   for (int64_t d = 0; d < in.q->dims[3]; ++d) {
     const double a = At(*in.q, {b, h, i, d}).v, k = KeyAt(in, *in.k, in.page_table_k, b, h, j, d).v;
-    dot.Add(a * k, 0);
+    dot.Add(a * k, 2.1 * p.operand_roundoff * std::fabs(a * k));
   }
   const Value product = dot.Result(compute);
   double factor = p.scale;
@@ -71,17 +72,17 @@ Value Exponential(double difference, double e, double u) {
   return {.v = v, .e = v * std::expm1(e + u * (2 * std::fabs(difference) + 8))};
 }
 
-struct Row {
+struct QueryRow {
   std::vector<Value> scores, exps;
   std::vector<bool> seen;
   double max = -kInfinity, max_error = 0;
   Value sum;
 };
 
-Row RowOf(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t b, int64_t h,
-          int64_t i) {
+QueryRow RowOf(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t b, int64_t h,
+               int64_t i) {
   const double u = UnitRoundoff(compute);
-  Row row;
+  QueryRow row;
   for (int64_t j = 0; j < KeysOf(in); ++j) {
     row.seen.push_back(Sees(in, p, b, i, j));
     row.scores.push_back(row.seen.back() ? Score(in, p, compute, b, h, i, j)
@@ -93,9 +94,9 @@ Row RowOf(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t b, i
   row.max = std::fmax(row.max, sink);
   Accumulator sum;
   for (size_t j = 0; j < row.scores.size(); ++j) {
-    row.exps.push_back(row.seen[j] ? Exponential(row.scores[j].v - row.max,
-                                                 row.scores[j].e + row.max_error, u)
-                                   : Value{});
+    row.exps.push_back(
+        row.seen[j] ? Exponential(row.scores[j].v - row.max, row.scores[j].e + row.max_error, u)
+                    : Value{});
     sum.Add(row.exps.back().v, row.exps.back().e);
   }
   if (in.sink != nullptr) {
@@ -109,7 +110,8 @@ Row RowOf(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t b, i
 // `type` is what a value may be rounded to on its way.
 Value MayRound(Value x, DType type) {
   const double tiny = std::ldexp(1.0, oracle::Row(type).min_exponent);
-  return {.v = x.v, .e = x.e + UnitRoundoff(type) * (std::fabs(x.v) + x.e) + tiny * UnitRoundoff(type)};
+  return {.v = x.v,
+          .e = x.e + UnitRoundoff(type) * (std::fabs(x.v) + x.e) + tiny * UnitRoundoff(type)};
 }
 
 Value Product(Value a, Value b) {
@@ -127,7 +129,7 @@ SdpaForwardResult SdpaForward(const SdpaInputs& in, const SdpaParams& p, DType c
   for (int64_t b = 0; b < q[0]; ++b) {
     for (int64_t h = 0; h < q[1]; ++h) {
       for (int64_t i = 0; i < q[2]; ++i) {
-        const Row row = RowOf(in, p, compute, b, h, i);
+        const QueryRow row = RowOf(in, p, compute, b, h, i);
         std::vector<Value> weights;
         for (size_t j = 0; j < row.exps.size(); ++j) {
           const double w = row.exps[j].v / row.sum.v;
@@ -141,17 +143,16 @@ SdpaForwardResult SdpaForward(const SdpaInputs& in, const SdpaParams& p, DType c
             if (!row.seen[j]) continue;
             const Value v = KeyAt(in, *in.v, in.page_table_v, b, h, static_cast<int64_t>(j), d);
             const Value t = Product(weights[j], v);
-            sum.Add(t.v, t.e);
+            sum.Add(t.v, t.e + 2.1 * p.operand_roundoff * std::fabs(t.v));
           }
           result.o.values.push_back(sum.Result(compute));
         }
         const double log = std::log(row.sum.v), stats = row.max + log;
         result.stats.values.push_back(
-            row.max == -kInfinity
-                ? Value{.v = -kInfinity, .e = 0}
-                : Value{.v = stats,
-                        .e = row.max_error + row.sum.e / row.sum.v +
-                             8 * u * (std::fabs(row.max) + std::fabs(log) + 1)});
+            row.max == -kInfinity ? Value{.v = -kInfinity, .e = 0}
+                                  : Value{.v = stats,
+                                          .e = row.max_error + row.sum.e / row.sum.v +
+                                               8 * u * (std::fabs(row.max) + std::fabs(log) + 1)});
       }
     }
   }
@@ -171,6 +172,11 @@ SdpaBackwardResult SdpaBackward(const SdpaInputs& in, const Dense& o, const Dens
   const auto add = [](std::vector<Accumulator>& to, const Dims& dims, const Dims& index, Value t) {
     to[BroadcastIndex(dims, index)].Add(t.v, t.e);
   };
+  const auto product = [&](Value a, Value b) {
+    Value t = Product(a, b);
+    t.e += 2.1 * p.operand_roundoff * std::fabs(t.v);
+    return t;
+  };
   double factor = p.scale;
   if (in.scale != nullptr) factor *= in.scale->values[0].v;
   const int64_t width = in.v->dims[3];
@@ -189,8 +195,10 @@ SdpaBackwardResult SdpaBackward(const SdpaInputs& in, const Dense& o, const Dens
           const Value s = Score(in, p, compute, b, h, i, j);
           const Value weight = Exponential(s.v - At(stats, {b, h, i, 0}).v, s.e, u);
           Accumulator dp;
-          for (int64_t d = 0; d < width; ++d)
-            dp.Add(At(grad, {b, h, i, d}).v * At(*in.v, {b, hv, j, d}).v, 0);
+          for (int64_t d = 0; d < width; ++d) {
+            const Value t = product(At(grad, {b, h, i, d}), At(*in.v, {b, hv, j, d}));
+            dp.Add(t.v, t.e);
+          }
           const Value over = dp.Result(compute);
           Value difference{.v = over.v - below.v, .e = over.e + below.e};
           difference.e += 2 * u * (std::fabs(over.v) + std::fabs(below.v));
@@ -201,11 +209,11 @@ SdpaBackwardResult SdpaBackward(const SdpaInputs& in, const Dense& o, const Dens
           scaled = MayRound({.v = scaled.v, .e = scaled.e + 2 * u * std::fabs(scaled.v)}, type);
           const Value rounded = MayRound(weight, type);
           for (int64_t d = 0; d < q[3]; ++d) {
-            add(dq, q, {b, h, i, d}, Product(scaled, At(*in.k, {b, hk, j, d})));
-            add(dk, in.k->dims, {b, hk, j, d}, Product(scaled, At(*in.q, {b, h, i, d})));
+            add(dq, q, {b, h, i, d}, product(scaled, At(*in.k, {b, hk, j, d})));
+            add(dk, in.k->dims, {b, hk, j, d}, product(scaled, At(*in.q, {b, h, i, d})));
           }
           for (int64_t d = 0; d < width; ++d)
-            add(dv, in.v->dims, {b, hv, j, d}, Product(rounded, At(grad, {b, h, i, d})));
+            add(dv, in.v->dims, {b, hv, j, d}, product(rounded, At(grad, {b, h, i, d})));
         }
       }
     }

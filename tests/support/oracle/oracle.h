@@ -205,6 +205,7 @@ struct SdpaParams {
   double scale = 1;
   int64_t left = -1, right = -1;  // keys last - left < j <= last + right; -1: no bound
   bool bottom_right = false;      // last: i, or with this i + keys - queries
+  double operand_roundoff = 0;    // of what contractions read: TF32
 };
 struct SdpaForwardResult {
   Dense o, stats;

@@ -1,0 +1,204 @@
+#include "tests/support/spelled.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tests/support/oracle/oracle.h"
+
+namespace kiln::testing {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Writes one attention operation into `c`.
+class Speller {
+ public:
+  Speller(Case& c, const CaseOp& op) : c_(c), op_(op) {}
+
+  void Forward() {
+    Find(6, 7, 3, 4, 5, 8, 9);
+    int s = Masked(Score());
+    int max = Op("reduce_max", {s}, DType::kF32, RowDims());
+    const int sink = In(10);
+    if (sink >= 0) max = Op("max", {max, sink}, DType::kF32, RowDims());
+    const int e = Op("exp", {Op("sub", {s, max}, DType::kF32, dims_)}, DType::kF32, dims_);
+    int sum = Op("reduce_add", {e}, DType::kF32, RowDims());
+    if (sink >= 0) {
+      const int share = Op("sub", {sink, max}, DType::kF32, RowDims());
+      sum = Op("add", {sum, Op("exp", {share}, DType::kF32, RowDims())}, DType::kF32, RowDims());
+    }
+    if (op_.outputs.size() > 1 && op_.outputs[1] >= 0) {
+      const int log = Op("log", {sum}, DType::kF32, RowDims());
+      const int stats = Op("add", {max, log}, DType::kF32, RowDims());
+      const int none = Op("cmp_eq", {max, Number(-kInfinity)}, DType::kBool, RowDims());
+      Write("binary_select", {Number(-kInfinity), stats, none}, op_.outputs[1]);
+    }
+    // Rows that see nothing have 0 / 0.
+    const int weight = Op("div", {e, sum}, DType::kF32, dims_);
+    Write("matmul", {Seen(weight, Tensor(In(0)).dtype), In(2)}, op_.outputs[0]);
+  }
+
+  void Backward() {
+    Find(-1, -1, 6, 7, 8, 9, 10);
+    const DType type = Tensor(In(0)).dtype;
+    const int shifted = Op("sub", {Score(), In(5)}, DType::kF32, dims_);
+    const int weight = Seen(Op("exp", {shifted}, DType::kF32, dims_), DType::kF32);
+    const int product = Op("mul", {In(4), In(3)}, DType::kF32, Tensor(In(3)).dims);
+    const int inner = Op("reduce_add", {product}, DType::kF32, RowDims());
+    const int dp = Op("matmul", {In(4), Transposed(In(2))}, DType::kF32, dims_);
+    const int difference = Op("sub", {dp, inner}, DType::kF32, dims_);
+    const int ds = Seen(Op("mul", {weight, difference}, DType::kF32, dims_), DType::kF32);
+    if (op_.outputs.size() > 3 && op_.outputs[3] >= 0) {
+      const bool same = Tensor(op_.outputs[3]).dims == dims_;
+      Write(same ? "identity" : "reduce_add", {ds}, op_.outputs[3]);
+    }
+    const int scaled = scale_ < 0 ? Op("identity", {ds}, type, dims_)
+                                  : Op("mul", {ds, scale_}, type, dims_);
+    Write("matmul", {scaled, In(1)}, op_.outputs[0]);
+    WriteOfKeys(scaled, In(0), op_.outputs[1]);
+    WriteOfKeys(Op("identity", {weight}, type, dims_), In(4), op_.outputs[2]);
+  }
+
+ private:
+  void Find(int table_k, int table_v, int scale, int seq_q, int seq_kv, int bias, int alibi) {
+    dims_ = Tensor(In(0)).dims;
+    dims_[3] = Tensor(In(1)).dims[2];
+    if (table_k >= 0 && (In(table_k) >= 0 || In(table_v) >= 0)) std::abort();
+    scale_ = In(scale), seq_q_ = In(seq_q), seq_kv_ = In(seq_kv), bias_ = In(bias);
+    alibi_ = In(alibi);
+  }
+  int In(int i) const {
+    const auto at = static_cast<size_t>(i);
+    return at < op_.inputs.size() ? op_.inputs[at] : -1;
+  }
+  const CaseTensor& Tensor(int i) const { return c_.tensors[static_cast<size_t>(i)]; }
+  Dims RowDims() const { return {dims_[0], dims_[1], dims_[2], 1}; }
+
+  int Add(CaseTensor tensor) {
+    tensor.uid = 1000 + static_cast<int64_t>(c_.tensors.size());
+    tensor.name = fmt::format("%{}", tensor.uid);
+    tensor.strides.assign(tensor.dims.size(), 1);
+    for (size_t d = tensor.dims.size(); d-- > 1;)
+      tensor.strides[d - 1] = tensor.strides[d] * std::max<int64_t>(tensor.dims[d], 1);
+    c_.tensors.push_back(std::move(tensor));
+    return static_cast<int>(c_.tensors.size()) - 1;
+  }
+  int Number(double value, DType type = DType::kF32) {
+    return Add({.dtype = type, .dims = {1, 1, 1, 1}, .by_value = value});
+  }
+  void Write(const char* name, std::vector<int> inputs, int y, const char* axis = nullptr) {
+    CaseOp op{.name = name, .inputs = std::move(inputs), .outputs = {y}, .attributes = {}};
+    if (axis != nullptr) op.attributes["axis"] = axis;
+    c_.ops.push_back(std::move(op));
+  }
+  int Op(const char* name, std::vector<int> inputs, DType type, Dims dims,
+         const char* axis = nullptr) {
+    const int y = Add({.dtype = type, .dims = std::move(dims), .is_virtual = true});
+    Write(name, std::move(inputs), y, axis);
+    return y;
+  }
+
+  // The same memory with the last two dims exchanged.
+  int Transposed(int x) {
+    const CaseTensor t = Tensor(x);
+    const int y = Add({.dtype = t.dtype, .dims = t.dims, .is_virtual = true});
+    CaseTensor& made = c_.tensors[static_cast<size_t>(y)];
+    made.strides = t.strides;
+    std::swap(made.dims[2], made.dims[3]);
+    std::swap(made.strides[2], made.strides[3]);
+    Write("reshape", {x}, y);
+    return y;
+  }
+  int Index(const char* axis) {
+    return Op("gen_index", {score_}, DType::kI32, dims_, axis);
+  }
+
+  int Score() {
+    int s = score_ = Op("matmul", {In(0), Transposed(In(1))}, DType::kF32, dims_);
+    if (scale_ >= 0) s = Op("mul", {s, scale_}, DType::kF32, dims_);
+    if (bias_ >= 0) s = Op("add", {s, bias_}, DType::kF32, dims_);
+    if (alibi_ >= 0) {
+      const int distance = Op("sub", {Index("3"), Index("2")}, DType::kF32, dims_);
+      s = Op("add", {s, Op("mul", {distance, alibi_}, DType::kF32, dims_)}, DType::kF32, dims_);
+    }
+    return s;
+  }
+
+  // Whether query i sees key j; -1 where all do.
+  int Visible() {
+    if (visible_ >= 0) return visible_;
+    const auto left = static_cast<int64_t>(op_.Number("left", -1)),
+               right = static_cast<int64_t>(op_.Number("right", -1));
+    if (seq_q_ >= 0) Require("cmp_lt", Index("2"), seq_q_);
+    if (seq_kv_ >= 0) Require("cmp_lt", Index("3"), seq_kv_);
+    if (right >= 0) Require("cmp_ge", Moved(Shifted(), right), Index("3"));
+    if (left >= 0) Require("cmp_gt", Moved(Index("3"), left), Shifted());
+    return visible_;
+  }
+  void Require(const char* compare, int a, int b) {
+    const int holds = Op(compare, {a, b}, DType::kBool, dims_);
+    visible_ = visible_ < 0 ? holds : Op("logical_and", {visible_, holds}, DType::kBool, dims_);
+  }
+  int Moved(int x, int64_t by) {
+    return Op("add", {x, Number(static_cast<double>(by), DType::kI32)}, DType::kI32, dims_);
+  }
+  int Shifted() {
+    if (op_.Number("bottom_right", 0) == 0) return Index("2");
+    const auto length = [&](int lengths, int64_t extent) {
+      return lengths >= 0 ? lengths : Number(static_cast<double>(extent), DType::kI32);
+    };
+    const int last = Op("add", {Index("2"), length(seq_kv_, dims_[3])}, DType::kI32, dims_);
+    return Op("sub", {last, length(seq_q_, dims_[2])}, DType::kI32, dims_);
+  }
+  int Masked(int s) {
+    if (Visible() < 0) return s;
+    return Op("binary_select", {s, Number(-kInfinity), visible_}, DType::kF32, dims_);
+  }
+  int Seen(int x, DType type) {
+    if (Visible() < 0) return Op("identity", {x}, type, dims_);
+    return Op("binary_select", {x, Number(0), visible_}, type, dims_);
+  }
+
+  // Sums over the heads that share one of the keys', as clients reduce them: in groups.
+  void WriteOfKeys(int a, int b, int y) {
+    const CaseTensor result = Tensor(y);
+    const Dims each = {dims_[0], dims_[1], result.dims[2], result.dims[3]};
+    const int at = Transposed(a);
+    if (result.dims == each) return Write("matmul", {at, b}, y);
+    Write("reduce_add", {Op("matmul", {at, b}, DType::kF32, each)}, y);
+  }
+
+  Case& c_;
+  const CaseOp& op_;
+  Dims dims_;  // batches, heads, queries, keys
+  int scale_ = -1, seq_q_ = -1, seq_kv_ = -1, bias_ = -1, alibi_ = -1;
+  int score_ = -1, visible_ = -1;
+};
+
+bool NeedsWords(const CaseOp& op) {
+  const bool forward = op.name == "sdpa_fwd";
+  if (!forward && op.name != "sdpa_bwd") return false;
+  return op.inputs.size() > (forward ? 8u : 9u) || op.outputs.size() > 3 || op.Has("left") ||
+         op.Has("right") || op.Has("bottom_right");
+}
+
+}  // namespace
+
+Case SpelledOut(const Case& c) {
+  Case spelled = c;
+  if (std::ranges::none_of(c.ops, NeedsWords)) return spelled;
+  spelled.ops.clear();
+  for (const CaseOp& op : c.ops) {
+    if (!NeedsWords(op)) {
+      spelled.ops.push_back(op);
+      continue;
+    }
+    Speller speller(spelled, op);
+    op.name == "sdpa_fwd" ? speller.Forward() : speller.Backward();
+  }
+  return spelled;
+}
+
+}  // namespace kiln::testing
