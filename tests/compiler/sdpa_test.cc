@@ -48,10 +48,10 @@ TEST(SdpaTest, CasesRunRight) {
 TEST(SdpaTest, RandomGraphsRunRight) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
-    const graph::Graph g = graph::RandomGraph(
-        seed, {.nodes = 1,
-               .ops = {GraphOp::kSdpaFwd, GraphOp::kSdpaBwd, GraphOp::kPagedCacheLoad,
-                       GraphOp::kGather}});
+    const graph::Graph g =
+        graph::RandomGraph(seed, {.nodes = 1,
+                                  .ops = {GraphOp::kSdpaFwd, GraphOp::kSdpaBwd,
+                                          GraphOp::kPagedCacheLoad, GraphOp::kGather}});
     ExpectRight(g, SmallInputs(g, seed), 1e-2);
   }
 }

@@ -54,8 +54,8 @@ class Speller {
       const bool same = Tensor(op_.outputs[3]).dims == dims_;
       Write(same ? "identity" : "reduce_add", {ds}, op_.outputs[3]);
     }
-    const int scaled = scale_ < 0 ? Op("identity", {ds}, type, dims_)
-                                  : Op("mul", {ds, scale_}, type, dims_);
+    const int scaled =
+        scale_ < 0 ? Op("identity", {ds}, type, dims_) : Op("mul", {ds, scale_}, type, dims_);
     Write("matmul", {scaled, In(1)}, op_.outputs[0]);
     WriteOfKeys(scaled, In(0), op_.outputs[1]);
     WriteOfKeys(Op("identity", {weight}, type, dims_), In(4), op_.outputs[2]);
@@ -111,9 +111,7 @@ class Speller {
     Write("reshape", {x}, y);
     return y;
   }
-  int Index(const char* axis) {
-    return Op("gen_index", {score_}, DType::kI32, dims_, axis);
-  }
+  int Index(const char* axis) { return Op("gen_index", {score_}, DType::kI32, dims_, axis); }
 
   int Score() {
     int s = score_ = Op("matmul", {In(0), Transposed(In(1))}, DType::kF32, dims_);
