@@ -44,7 +44,9 @@ Status WantOperand(cudnnPointwiseMode_t mode, NamedOperand operand) {
   return Status::Error(Code::kBadParam, "{} needs {}", NameOf(mode), operand.name);
 }
 
-// Operands broadcast to the output: one rank, and each extent is the output's or 1.
+// Operands broadcast to the output: one rank, and each extent is the output's or 1. A virtual
+// operand may have more where the output has 1: the graph knows whether a reduction's result is
+// meant to have 1, too (graph::NarrowReductions).
 Status CheckBroadcast(cudnnPointwiseMode_t mode, NamedOperand operand, const TensorDesc& out) {
   if (operand.tensor == nullptr) return {};
   const TensorDesc& in = *operand.tensor;
@@ -55,6 +57,7 @@ Status CheckBroadcast(cudnnPointwiseMode_t mode, NamedOperand operand, const Ten
   }
   for (size_t i = 0; i < out.dims.size(); ++i) {
     if (in.dims[i] == out.dims[i] || in.dims[i] == 1) continue;
+    if (out.dims[i] == 1 && in.is_virtual) continue;
     return Status::Error(Code::kBadParam,
                          "{}: {} is {}, whose dimension {} does not broadcast to the output {}",
                          NameOf(mode), operand.name, in.Text(), i, out.Text());

@@ -1,6 +1,7 @@
 // Building graphs in code: see the header.
 #include "ir/graph/builder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ir/graph/ops.h"
@@ -132,8 +133,43 @@ Result<Graph> GraphBuilder::Finish() {
   return std::move(graph_);
 }
 
+namespace {
+
+// Whether `id` is read, and every reader is a pointwise operation whose result has extent 1 in dim
+// d.
+bool ReadersAreNarrow(const Graph& graph, TensorId id, size_t d) {
+  bool is_read = false;
+  for (const Node& node : graph.nodes) {
+    if (std::ranges::find(node.inputs, id) == node.inputs.end()) continue;
+    const bool is_pointwise = node.op == GraphOp::kPointwise && node.outputs.size() == 1;
+    if (!is_pointwise) return false;
+    const Dims& out = graph[node.outputs[0]].dims;
+    if (out.size() <= d || out[d] != 1) return false;
+    is_read = true;
+  }
+  return is_read;
+}
+
+}  // namespace
+
+void NarrowReductions(Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if (node.op != GraphOp::kReduction) continue;
+    const TensorId id = node.outputs[0];
+    const Dims before = graph[id].dims;
+    if (!graph[id].is_virtual || before.empty() || before != graph[node.inputs[0]].dims) continue;
+    Dims dims = before;
+    for (size_t d = 0; d < dims.size(); ++d)
+      if (dims[d] != 1 && ReadersAreNarrow(graph, id, d)) dims[d] = 1;
+    if (dims == before) continue;
+    graph[id].strides = PackedStrides(dims);
+    graph[id].dims = std::move(dims);
+  }
+}
+
 Status Legalize(Graph& graph) {
   RETURN_IF_ERROR(Normalize(graph));
+  NarrowReductions(graph);
   RETURN_IF_ERROR(InferShapes(graph));
   RETURN_IF_ERROR(SplitGroupedReductions(graph));
   return Verify(graph);

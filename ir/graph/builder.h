@@ -48,9 +48,14 @@ class GraphBuilder {
   int64_t next_uid_ = 1;
 };
 
-// What every graph from outside goes through: Normalize, InferShapes, SplitGroupedReductions,
-// Verify.
+// What every graph from outside goes through: Normalize, NarrowReductions, InferShapes,
+// SplitGroupedReductions, Verify.
 Status Legalize(Graph& graph);
+
+// cudnn-frontend leaves the maximum of a softmax with a sink at its operand's extents. What reads
+// it says what was meant: a dim in which no reader has room for more than one is reduced. The graph
+// must be normalised.
+void NarrowReductions(Graph& graph);
 
 // cuDNN's reductions take more than one extent of 1: an output extent may also divide the input's,
 // and then groups of consecutive elements are reduced (key and value gradients of grouped-query

@@ -6,6 +6,7 @@ run the same list.
 
 import cudnn
 
+import attention
 from builder import channels_last, packed
 
 _T = cudnn.data_type
@@ -343,3 +344,5 @@ _for_floats("strided", _strided)
 _for_floats("long_chain", _long_chain)
 _case("logic", _T.FLOAT, _logic)
 _case("integers", _T.FLOAT, _integers)
+
+attention.add_cases(_case)

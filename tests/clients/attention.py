@@ -1,0 +1,291 @@
+"""Attention as cudnn-frontend's users ask for it, forward and backward: cases for CASES, and the reference in f64.
+
+The frontend sends plain attention as one operation and everything else as products, reductions and pointwise
+operations, with the lengths of a padding mask as overrides of the products' extents.
+"""
+
+import cudnn
+import numpy as np
+
+import memory
+import reference
+from builder import packed
+from reference import EPS32, Ref
+
+_T = cudnn.data_type
+_INF = float("inf")
+
+
+def bshd(dims):
+    """Strides of B, H, S, D extents that lie in memory as B, S, H, D."""
+    _, h, s, d = dims
+    return (s * h * d, d, h * d, 1)
+
+
+def _visible(shape, left, right, bottom_right, seq_q, seq_kv):
+    """Whether query i sees key j, over [batches, 1, queries, keys]."""
+    b, s_q, s_kv = shape
+    rows = np.full(b, s_q) if seq_q is None else seq_q
+    columns = np.full(b, s_kv) if seq_kv is None else seq_kv
+    i, j = np.arange(s_q)[None, :, None], np.arange(s_kv)[None, None, :]
+    diagonal = i + (columns - rows)[:, None, None] * (1 if bottom_right else 0)
+    seen = (i < rows[:, None, None]) & (j < columns[:, None, None])
+    if right is not None:
+        seen &= j <= diagonal + right
+    if left is not None:
+        seen &= j > diagonal - left
+    return seen[:, None]
+
+
+def _per_head(ref, heads):
+    """k or v with its heads repeated for each query head."""
+    times = heads // ref.shape[1]
+    return Ref(np.repeat(ref.value, times, 1), np.repeat(ref.err, times, 1))
+
+
+def _shared(ref, heads):
+    """The sum over query heads that share one of `heads`."""
+    b, h, s, d = ref.shape
+    grouped = Ref(ref.value.reshape(b, heads, h // heads, s, d), ref.err.reshape(b, heads, h // heads, s, d))
+    total = reference.REDUCTIONS["ADD"](grouped, (2,))
+    return Ref(total.value[:, :, 0], total.err[:, :, 0])
+
+
+def _swapped(ref):
+    return Ref(ref.value.swapaxes(2, 3), ref.err.swapaxes(2, 3))
+
+
+def _rounded(ref, data_type):
+    """What may have been stored in data_type on its way."""
+    _, roundoff, subnormal = memory.STORAGE[data_type]
+    return Ref(ref.value, ref.err + roundoff * np.abs(ref.value) + subnormal)
+
+
+def _exp(x, where):
+    """exp(x) where it counts, 0 elsewhere."""
+    value = np.where(where, np.exp(np.where(where, x.value, 0)), 0.0)
+    err = value * np.expm1(np.where(where, x.err, 0) + EPS32 * (4 * np.abs(np.where(where, x.value, 0)) + 8))
+    return Ref(value, err)
+
+
+class Attention:
+    """The operands of one problem, its graph options and its reference."""
+
+    def __init__(self, b, q=(2, 4, 24, 32), keys=40, heads=None, value_depth=None, layout=packed, scale=0.2,
+                 scale_tensor=False, left=None, right=None, bottom_right=False, seq_q=None, seq_kv=None, bias=None,
+                 alibi=False, sink=False, custom_dropout=False, page=None):
+        self.b, self.batches, self.io = b, q[0], b.io
+        heads = heads or q[1]
+        depth = value_depth or q[3]
+        shape = (q[0], heads, keys, q[3]), (q[0], heads, keys, depth)
+        self.o_dims, self.o_strides = (*q[:3], depth), layout
+        self.q = b.input(q, strides=layout)
+        self.options = {}
+        if page is None:
+            self.k, self.v = (b.input(dims, strides=layout) for dims in shape)
+        else:
+            self.k, self.v = (self._paged(name, dims, page, keys) for name, dims in zip("kv", shape))
+        self.scale = scale
+        if scale_tensor:
+            self.options["attn_scale"] = b.input((1, 1, 1, 1), data_type=_T.FLOAT, values=np.full((1, 1, 1, 1), scale)).tensor
+        elif scale != 1:
+            self.options["attn_scale"] = scale
+        self._mask(left, right, bottom_right, seq_q, seq_kv, (q[0], q[2], keys))
+        self.bias = None if bias is None else b.input(bias)
+        if self.bias:
+            self.options["bias"] = self.bias.tensor
+        self.slopes = None
+        if alibi:  # the frontend makes them itself
+            self.options["use_alibi_mask"] = True
+            self.slopes = np.array([2.0 ** (-8.0 / q[1] * (h + 1)) for h in range(q[1])]).reshape(1, -1, 1, 1)
+        self.sink = b.input((1, q[1], 1, 1), data_type=_T.FLOAT) if sink else None
+        if sink:
+            self.options["sink_token"] = self.sink.tensor
+        self.keep = None
+        if custom_dropout:
+            kept = b.rng.uniform(0, 1, (*q[:3], keys)) > 0.3
+            mask = b.input(kept.shape, values=kept.astype(float))
+            up = b.input((1, 1, 1, 1), data_type=_T.FLOAT, values=np.full((1, 1, 1, 1), 1 / 0.7))
+            self.options["dropout"] = (mask.tensor, up.tensor)
+            down = b.input((1, 1, 1, 1), data_type=_T.FLOAT, values=np.full((1, 1, 1, 1), 0.7))
+            self.down = down.tensor
+            self.keep = kept * up.ref.value
+
+    def _mask(self, left, right, bottom_right, seq_q, seq_kv, shape):
+        if left is not None:
+            self.options["diagonal_band_left_bound"] = left
+        if right is not None:
+            self.options["diagonal_band_right_bound"] = right
+        if bottom_right:
+            self.options["diagonal_alignment"] = cudnn.diagonal_alignment.BOTTOM_RIGHT
+        if seq_kv is not None:
+            self.options["use_padding_mask"] = True
+            for name, lengths in (("seq_len_q", seq_q), ("seq_len_kv", seq_kv)):
+                values = np.array(lengths, np.float64).reshape(-1, 1, 1, 1)
+                self.options[name] = self.b.input(values.shape, data_type=_T.INT32, values=values).tensor
+            seq_q, seq_kv = np.array(seq_q), np.array(seq_kv)
+        self.inside = np.arange(shape[1]) < (np.full((shape[0], 1), shape[1]) if seq_q is None else seq_q[:, None])
+        self.seen = _visible(shape, left, right, bottom_right, seq_q, seq_kv)
+
+    def _paged(self, name, dims, page, keys):
+        """A container of pages in a random order; the reference sees them put together."""
+        b, h, s, d = dims
+        count = -(-s // page)
+        order = self.b.rng.permutation(b * count + 2)[:b * count]
+        container = self.b.input((b * count + 2, h, page, d))
+        table = self.b.input((b, 1, count, 1), data_type=_T.INT32, values=order.reshape(b, 1, count, 1))
+        self.options[f"paged_attention_{name}_table"] = table.tensor
+        self.options["paged_attention_max_seq_len_kv"] = keys
+        pages = container.ref.value[order].reshape(b, count, h, page, d).swapaxes(1, 2)
+        return type(container)(container.tensor, Ref(pages.reshape(b, h, count * page, d)[:, :, :s]))
+
+    # --- reference ------------------------------------------------------------------------------------------
+
+    def _score(self):
+        heads = self.q.ref.shape[1]
+        score = reference.matmul(self.q.ref, _swapped(_per_head(self.k.ref, heads)))
+        score = reference.pointwise(lambda s: s * np.float32(self.scale), score)
+        if self.bias:
+            score = reference.pointwise(np.add, score, self.bias.ref)
+        if self.slopes is not None:
+            distance = np.arange(score.shape[3])[None, :] - np.arange(score.shape[2])[:, None]
+            score = reference.pointwise(np.add, score, Ref(self.slopes * distance, EPS32 * 4 * np.abs(distance)))
+        return score
+
+    def _softmax(self):
+        """Weights, and the logarithm of each row's sum; a row that sees nothing has weights 0 and -inf."""
+        score = self._score()
+        seen = np.broadcast_to(self.seen, score.shape)
+        top = np.max(np.where(seen, score.value, -_INF), 3, keepdims=True)
+        top_err = np.max(np.where(seen, score.err, 0), 3, keepdims=True)
+        if self.sink:
+            top = np.maximum(top, self.sink.ref.value)
+        base = np.where(np.isinf(top), 0, top)
+        weights = _exp(Ref(score.value - base, score.err + top_err), seen)
+        total = reference.REDUCTIONS["ADD"](weights, (3,))
+        if self.sink:
+            share = _exp(Ref(self.sink.ref.value - base, top_err), np.full(base.shape, True))
+            total = reference.pointwise(np.add, total, share)
+        empty = total.value == 0
+        total = Ref(np.where(empty, 1, total.value), total.err)
+        weights = reference.pointwise(np.divide, weights, total)
+        log = reference.pointwise(lambda t: np.log(t) + base, total, cancelled=lambda t: np.abs(base) + 1)
+        # What stands for rows from the length of q on is nobody's business.
+        free = empty | ~self.inside[:, None, :, None]
+        return weights, Ref(np.where(empty, -_INF, log.value), np.where(free, _INF, log.err + top_err))
+
+    def forward(self, stats=True):
+        b = self.b
+        o, logs = b.graph.sdpa(self.q.tensor, self.k.tensor, self.v.tensor, generate_stats=stats, **self.options)
+        o.set_dim(list(self.o_dims)).set_stride(list(self.o_strides(self.o_dims)))
+        weights, expected = self._softmax()
+        if self.keep is not None:
+            weights = reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
+        product = reference.matmul(_rounded(weights, self.io), _per_head(self.v.ref, self.q.ref.shape[1]))
+        b.output(b.node(o, product), strides=self.o_strides)
+        if stats:
+            b.output(b.node(logs, expected), data_type=_T.FLOAT)
+
+    def backward(self, dbias=False, deterministic=False):
+        b = self.b
+        heads = self.q.ref.shape[1]
+        weights, logs = self._softmax()
+        dropped = weights if self.keep is None else reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
+        v = _per_head(self.v.ref, heads)
+        o = b.input(self.o_dims, strides=self.o_strides, values=reference.matmul(dropped, v).value)
+        grad = b.input(self.o_dims, strides=self.o_strides)
+        rows = np.where(np.isinf(logs.value), 0, logs.value)
+        stats = b.input(rows.shape, data_type=_T.FLOAT, values=rows)
+        if dbias:
+            bias_grad = b.graph.tensor(dim=list(self.bias.ref.shape), stride=list(packed(self.bias.ref.shape)),
+                                       data_type=self.io)
+            self.options["dBias"] = bias_grad
+        if self.keep is not None:
+            self.options["dropout"] += (self.down,)
+        results = b.graph.sdpa_backward(self.q.tensor, self.k.tensor, self.v.tensor, o.tensor, grad.tensor,
+                                        stats.tensor, use_deterministic_algorithm=deterministic, **self.options)
+        # The weights again, from the statistics that are stored.
+        score = self._score()
+        seen = np.broadcast_to(self.seen, score.shape)
+        weights = _exp(Ref(score.value - stats.ref.value, score.err), seen)
+        inner = reference.REDUCTIONS["ADD"](reference.pointwise(np.multiply, grad.ref, o.ref), (3,))
+        over = reference.matmul(grad.ref, _swapped(v))
+        dropped = weights
+        if self.keep is not None:
+            over = reference.pointwise(np.multiply, over, Ref(self.keep, 0))
+            dropped = reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
+        ds = reference.pointwise(lambda w, d, i: w * (d - i), weights, over, inner,
+                                 cancelled=lambda w, d, i: w * (np.abs(d) + np.abs(i)))
+        scaled = _rounded(reference.pointwise(lambda s: s * np.float32(self.scale), ds), self.io)
+        k = _per_head(self.k.ref, heads)
+        expected = [reference.matmul(scaled, k),
+                    _shared(_rounded(reference.matmul(_swapped(scaled), self.q.ref), self.io), self.k.ref.shape[1]),
+                    _shared(_rounded(reference.matmul(_swapped(_rounded(dropped, self.io)), grad.ref), self.io),
+                            self.v.ref.shape[1])]
+        for tensor, operand, ref in zip(results, (self.q, self.k, self.v), expected):
+            tensor.set_dim(list(operand.ref.shape)).set_stride(list(self.o_strides(operand.ref.shape)))
+            b.output(b.node(tensor, ref), strides=self.o_strides)
+        if dbias:
+            axes = tuple(a for a, d in enumerate(self.bias.ref.shape) if d == 1 and ds.shape[a] > 1)
+            summed = reference.REDUCTIONS["ADD"](_rounded(ds, self.io), axes) if axes else ds
+            b.output(b.node(bias_grad, summed))
+
+
+# --- cases: name, options of Attention -----------------------------------------------------------------------
+
+_LENGTHS = {"seq_q": (24, 7), "seq_kv": (13, 40)}
+_BOTH = {
+    "plain": {"scale": 1},
+    "scaled": {},
+    "bshd": {"layout": bshd},
+    "scale_tensor": {"scale_tensor": True},
+    "grouped": {"heads": 2},
+    "one_head_of_keys": {"heads": 1, "value_depth": 16},
+    "causal": {"right": 0},
+    "causal_bottom_right": {"right": 0, "bottom_right": True},
+    "window": {"right": 0, "left": 6},
+    "window_bottom_right": {"right": 0, "left": 9, "bottom_right": True},
+    "lengths": _LENGTHS,
+    "causal_lengths": {**_LENGTHS, "right": 0},
+    "bias": {"bias": (1, 4, 24, 40)},
+    "alibi": {"alibi": True, "right": 0},
+    "custom_dropout": {"custom_dropout": True},
+    "everything": {**_LENGTHS, "right": 0, "alibi": True, "bias": (1, 4, 24, 40), "heads": 2},
+}
+_FORWARD = {
+    "no_stats": {},
+    "odd_extents": {"q": (1, 3, 7, 24), "keys": 13, "value_depth": 8},
+    "causal_bottom_right_lengths": {"seq_q": (11, 7), "seq_kv": (13, 40), "right": 0, "bottom_right": True},
+    "causal_bottom_right_hides_rows": {"seq_q": (24, 20), "seq_kv": (13, 3), "right": 0, "bottom_right": True},
+    "empty_sequences": {"seq_q": (24, 0), "seq_kv": (0, 40)},
+    "sink": {"sink": True},
+    "sink_causal_lengths": {**_LENGTHS, "right": 0, "sink": True},
+    "one_query": {"q": (3, 8, 1, 32), "keys": 33, "heads": 2},
+    "one_query_lengths": {"q": (3, 8, 1, 32), "keys": 33, "heads": 2, "seq_q": (1, 1, 1), "seq_kv": (33, 1, 16)},
+    "paged": {**_LENGTHS, "page": 8},
+    "paged_causal": {**_LENGTHS, "page": 4, "heads": 2, "right": 0},
+    "paged_one_query": {"q": (2, 4, 1, 32), "seq_q": (1, 1), "seq_kv": (37, 5), "page": 1},
+}
+_BACKWARD = {
+    "dbias": ({"bias": (1, 4, 24, 40)}, {"dbias": True}),
+    "dbias_of_batches": ({"bias": (2, 1, 24, 40), "right": 0}, {"dbias": True}),
+    "deterministic": ({"right": 0}, {"deterministic": True}),
+}
+
+
+def add_cases(case):
+    """Calls case(name, data type, build) for each."""
+
+    def forward(options, stats):
+        return lambda b: Attention(b, **options).forward(stats)
+
+    def backward(options, arguments):
+        return lambda b: Attention(b, **options).backward(**arguments)
+
+    for io, suffix in ((_T.HALF, "fp16"), (_T.BFLOAT16, "bf16")):
+        for name, options in {**_BOTH, **_FORWARD}.items():
+            case(f"sdpa_{name}_{suffix}", io, forward(options, name != "no_stats"))
+        for name, options in _BOTH.items():
+            case(f"sdpa_backward_{name}_{suffix}", io, backward(options, {}))
+        for name, (options, arguments) in _BACKWARD.items():
+            case(f"sdpa_backward_{name}_{suffix}", io, backward(options, arguments))
