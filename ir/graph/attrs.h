@@ -296,10 +296,10 @@ struct GatherAttrs {
   static constexpr auto Fields() { return std::tuple{Field("axis", &GatherAttrs::axis)}; }
 };
 
-using Attrs = std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs,
-                           BnBwdWeightsAttrs, NormForwardAttrs, NormBackwardAttrs, BlockScaleAttrs,
-                           ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs,
-                           TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs,
- SdpaAttrs, PagedCacheLoadAttrs, GatherAttrs>;
+using Attrs =
+    std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs, BnBwdWeightsAttrs,
+                 NormForwardAttrs, NormBackwardAttrs, BlockScaleAttrs, ConvAttrs, MatmulAttrs,
+                 MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs,
+                 ConcatAttrs, ResampleAttrs, SdpaAttrs, PagedCacheLoadAttrs, GatherAttrs>;
 
 }  // namespace kiln::graph

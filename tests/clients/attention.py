@@ -182,6 +182,9 @@ class Attention:
         if self.keep is not None:
             weights = reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
         product = reference.matmul(_rounded(weights, self.io), _per_head(self.v.ref, self.q.ref.shape[1]))
+        # Spelled out, a row inside the lengths that sees nothing is 0 / 0; NVIDIA's kernels make it 0.
+        hidden = self.inside[:, None, :, None] & ~self.seen.any(3, keepdims=True)
+        product = Ref(product.value, np.where(hidden, _INF, product.err))
         b.output(b.node(o, product), strides=self.o_strides)
         if stats:
             b.output(b.node(logs, expected), data_type=_T.FLOAT)

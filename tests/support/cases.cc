@@ -24,7 +24,8 @@ const std::set<std::string>& KnownAttributes() {
       "inference",     "k",          "left",   "lower",         "m",
       "mode",          "n",          "nan",    "pad",           "padding",
       "padding_value", "post",       "right",  "slope",         "softplus_beta",
-      "stride",        "swish_beta", "unit",   "upper",         "window", "block"};
+      "stride",        "swish_beta", "unit",   "upper",         "window",
+      "block"};
   return known;
 }
 
