@@ -190,6 +190,7 @@ Status GraphImport::Add(graph::GraphOp op, std::vector<Operand> inputs,
 Result<graph::Graph> GraphImport::Finish() {
   RETURN_IF_ERROR(graph::Normalize(graph_));
   graph::NarrowReductions(graph_);
+  RETURN_IF_ERROR(graph::SplitGroupedReductions(graph_));
   RETURN_IF_ERROR(graph::Verify(graph_));
   return std::move(graph_);
 }

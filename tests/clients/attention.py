@@ -243,6 +243,7 @@ _BOTH = {
     "bshd": {"layout": bshd},
     "scale_tensor": {"scale_tensor": True},
     "grouped": {"heads": 2},
+    "grouped_bshd": {"heads": 2, "layout": bshd},
     "one_head_of_keys": {"heads": 1, "value_depth": 16},
     "causal": {"right": 0},
     "causal_bottom_right": {"right": 0, "bottom_right": True},
