@@ -58,10 +58,11 @@ Status Supports(const Group& group, const Target& target) {
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const RowsPlan plan = PlanRows(group);
   const RowsKnobs chosen{
       .threads = knobs[kThreads], .vectors = knobs[kVectors], .rows = knobs[kRows]};
-  return LowerRows(plan, target, ShapeOf(plan, chosen));
+  const RowsPlan plan = PlanRows(group);
+  const RowsShape shape = ShapeOf(plan, chosen);
+  return LowerRows(shape.CanKeep(plan.lanes) ? PlanRows(group, true) : plan, target, shape);
 }
 
 double Cost(const Group& group, const Target&, std::span<const int>) {

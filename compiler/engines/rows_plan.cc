@@ -20,9 +20,16 @@ constexpr int kMostVectors = 8;      // of a row that a thread has
 constexpr int kVectorsInFlight = 4;  // that a thread wants to have read at once
 constexpr int kMostThreads = 1024;
 
+// Functions that take about ten instructions and more.
+constexpr ScalarOp kCostly[] = {
+    ScalarOp::kDiv,  ScalarOp::kMod,   ScalarOp::kPow,   ScalarOp::kAtan2,
+    ScalarOp::kSqrt, ScalarOp::kRsqrt, ScalarOp::kRecip, ScalarOp::kExp,
+    ScalarOp::kLog,  ScalarOp::kLog1p, ScalarOp::kExpm1, ScalarOp::kSin,
+    ScalarOp::kCos,  ScalarOp::kTan,   ScalarOp::kTanh,  ScalarOp::kErf};
+
 class Planner {
  public:
-  explicit Planner(const Group& group) {
+  Planner(const Group& group, bool keeps) : keeps_(keeps) {
     plan_.row = PlanReduce(group);
     producers_ = graph::Producers(g());
   }
@@ -35,11 +42,11 @@ class Planner {
       plan_.stages[levels_[OperandOf(r)]].reduces.push_back(r);
     for (const TensorId y : plan_.row.outputs)
       (IsWide(y) ? plan_.wide_outputs : plan_.row_outputs).push_back(y);
-    for (RowsPlan::Stage& stage : plan_.stages) {
-      std::vector<char> seen(g().tensors.size(), 0);
-      for (const size_t r : stage.reduces) Gather(OperandOf(r), stage, seen);
-      if (!stage.reduces.empty()) continue;
-      for (const TensorId y : plan_.wide_outputs) Gather(y, stage, seen);
+    kept_.assign(g().tensors.size(), 0);
+    for (size_t i = 0; i < plan_.stages.size(); ++i) {
+      RowsPlan::Stage& stage = plan_.stages[i];
+      GatherStage(stage);
+      if (keeps_) FindKept(i);
     }
     FindHeld();
     plan_.lanes = plan_.row.collapsed ? WidestVector(plan_.row.group, plan_.row.inner) : 1;
@@ -72,6 +79,54 @@ class Planner {
     }
   }
 
+  // Returns what it has come by.
+  std::vector<char> GatherStage(RowsPlan::Stage& stage) {
+    std::vector<char> seen(g().tensors.size(), 0);
+    for (const size_t r : stage.reduces) Gather(OperandOf(r), stage, seen);
+    if (stage.reduces.empty())
+      for (const TensorId y : plan_.wide_outputs) Gather(y, stage, seen);
+    std::ranges::sort(stage.quotients);
+    return seen;
+  }
+
+  // Operands of the stage that later ones need, where they take long to compute again.
+  void FindKept(size_t stage) {
+    for (const size_t r : plan_.stages[stage].reduces) {
+      const TensorId operand = OperandOf(r);
+      if (kept_[operand] != 0 || !IsCostly(operand)) continue;
+      for (size_t later = stage + 1; later < plan_.stages.size() && kept_[operand] == 0; ++later) {
+        RowsPlan::Stage unused{.reduces = plan_.stages[later].reduces};
+        kept_[operand] = GatherStage(unused)[operand];
+      }
+      if (kept_[operand] != 0) plan_.stages[stage].keeps.push_back(operand);
+    }
+  }
+  bool IsCostly(TensorId operand) const {
+    std::vector<char> seen(g().tensors.size(), 0);
+    std::vector<TensorId> pending = {operand};
+    while (!pending.empty()) {
+      const TensorId id = pending.back();
+      pending.pop_back();
+      if (id == graph::kAbsent || seen[id] != 0 || kept_[id] != 0 || !IsWide(id)) continue;
+      seen[id] = 1;
+      if (producers_[id] < 0 || g().nodes[producers_[id]].op != GraphOp::kMap) continue;
+      const graph::Node& node = g().nodes[producers_[id]];
+      const auto& map = node.As<graph::MapAttrs>();
+      if (!map.identity && std::ranges::find(kCostly, map.op) != std::end(kCostly)) return true;
+      std::ranges::copy(node.inputs, std::back_inserter(pending));
+    }
+    return false;
+  }
+
+  // x / s for all x of a row: x * (1 / s) where nothing wide that leaves is exact to f32.
+  bool IsQuotient(const graph::Node& node) const {
+    const auto& map = node.As<graph::MapAttrs>();
+    return !map.identity && map.op == ScalarOp::kDiv && node.compute == DType::kF32 &&
+           !g()[node.inputs[1]].by_value && !IsWide(node.inputs[1]) && IsWide(node.inputs[0]) &&
+           std::ranges::all_of(plan_.wide_outputs,
+                               [&](TensorId y) { return SizeOf(g()[y].dtype) <= 2; });
+  }
+
   // What a wide tensor is computed from.
   void Gather(TensorId id, RowsPlan::Stage& stage, std::vector<char>& seen) {
     if (id == graph::kAbsent || seen[id] != 0) return;
@@ -79,7 +134,9 @@ class Planner {
     if (g()[id].by_value) return;
     if (!IsWide(id)) return stage.row_values.push_back(id);
     const NodeId producer = producers_[id];
-    if (producer < 0 || g().nodes[producer].op != GraphOp::kMap) return stage.leaves.push_back(id);
+    if (producer < 0 || kept_[id] != 0 || g().nodes[producer].op != GraphOp::kMap)
+      return stage.leaves.push_back(id);
+    if (IsQuotient(g().nodes[producer])) stage.quotients.push_back(producer);
     for (const TensorId x : g().nodes[producer].inputs) Gather(x, stage, seen);
   }
 
@@ -87,13 +144,15 @@ class Planner {
     const int64_t elements = NumElements(g()[plan_.row.input].dims);
     for (const RowsPlan::Stage& stage : plan_.stages)
       for (const TensorId leaf : stage.leaves)
-        if (NumElements(g()[leaf].dims) == elements && !plan_.IsHeld(leaf))
+        if (NumElements(g()[leaf].dims) == elements && kept_[leaf] == 0 && !plan_.IsHeld(leaf))
           plan_.held.push_back(leaf);
   }
 
+  const bool keeps_;
   RowsPlan plan_;
   std::vector<NodeId> producers_;
   std::vector<int> levels_;
+  std::vector<char> kept_;
 };
 
 // Threads that take a whole row of so many vectors with at most kMostVectors each; those that leave
@@ -125,7 +184,7 @@ int64_t RowsPlan::RegistersFor(int64_t count) const {
   return bytes / 4;
 }
 
-RowsPlan PlanRows(const Group& group) { return Planner(group).Plan(); }
+RowsPlan PlanRows(const Group& group, bool keeps) { return Planner(group, keeps).Plan(); }
 
 RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs) {
   RowsShape shape;

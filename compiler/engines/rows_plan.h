@@ -19,6 +19,10 @@ struct RowsPlan {
     std::vector<size_t> reduces;              // of row.reduces; none in the last stage
     std::vector<graph::TensorId> leaves;      // wide
     std::vector<graph::TensorId> row_values;  // that wide tensors are computed from
+    std::vector<graph::TensorId> keeps;       // operands of its reductions, for later stages
+    // Quotients of wide tensors and values of the row that one reciprocal a row replaces: results
+    // of 16 bits and less do not tell the difference.
+    std::vector<graph::NodeId> quotients;
   };
 
   ReducePlan row;
@@ -33,7 +37,9 @@ struct RowsPlan {
   int64_t RegistersFor(int64_t count) const;
 };
 
-RowsPlan PlanRows(const Group& group);
+// `keeps`: whether results of costly functions that a stage has reduced may stay in registers for
+// later stages, instead of being computed again.
+RowsPlan PlanRows(const Group& group, bool keeps = false);
 
 // How threads share rows. A team of threads has a row, each thread of it `vectors` of that row, and
 // `rows` rows are under way in it at a time.
@@ -45,6 +51,10 @@ struct RowsShape {
   bool streams = false;  // rows are longer than what a team holds: each stage reads them again
 
   int64_t rows_of_block() const { return int64_t{threads} / team * rows; }
+  // Whether there are registers for a wide tensor in f32 beside what is held.
+  bool CanKeep(int lanes) const {
+    return !streams && vectors * rows * lanes <= (threads > 512 ? 32 : 64);
+  }
 };
 
 struct RowsKnobs {

@@ -181,6 +181,11 @@ class RowsKernel {
   // Values of the row, computed in `out` from the reductions so far.
   struct RowValues {
     std::vector<std::pair<TensorId, Expr>> known;
+    struct Quotient {
+      graph::NodeId node;
+      Expr scale, reciprocal;
+    };
+    std::vector<Quotient> quotients;
   };
   ValueScope RowScope(Block& out, const Row& row) {
     ValueScope values(b_, out);
@@ -198,6 +203,17 @@ class RowsKernel {
       const Expr value = values.Value(id, BroadcastIndex(b_, g()[id], row.kept));
       result.known.emplace_back(id, b_.Let(out, g()[id].name + "_row", value));
     }
+    for (const graph::NodeId n : stage.quotients) {
+      const TensorId id = g().nodes[n].inputs[1];
+      const Expr value =
+          tile::Cast(DType::kF32, values.Value(id, BroadcastIndex(b_, g()[id], row.kept)));
+      // The reciprocal of the smallest numbers is none: numerator and denominator are scaled.
+      const Expr is_tiny = tile::Lt(tile::Op(ScalarOp::kAbs, {value}), tile::Float(0x1p-100));
+      const Expr scale =
+          b_.Let(out, "scale", tile::Select(is_tiny, tile::Float(0x1p64), tile::Float(1)));
+      result.quotients.push_back(
+          {n, scale, b_.Let(out, "reciprocal", tile::Float(1) / (value * scale))});
+    }
     return result;
   }
 
@@ -206,7 +222,7 @@ class RowsKernel {
                                               const Place& place) {
     std::map<TensorId, std::string> regs;
     for (const TensorId leaf : stage.leaves) {
-      if (plan_.IsHeld(leaf)) continue;
+      if (held_.contains(leaf)) continue;
       regs[leaf] = b_.Name(g()[leaf].name + "_r");
       out.push_back({tile::Alloc{regs[leaf], g()[leaf].dtype, tile::Space::kReg, plan_.lanes}});
       Fetch(out, leaf, place.index, regs[leaf], b_.Idx(0));
@@ -215,9 +231,9 @@ class RowsKernel {
   }
 
   // Everything that the stage's wide tensors are computed from, at one lane of a place.
-  void BindLeaves(ValueScope& values, const RowsPlan::Stage& stage, const RowValues& of_row,
-                  const std::map<TensorId, std::string>& others, const Place& place,
-                  const Expr& lane, const Index& at) {
+  void BindLeaves(Block& out, ValueScope& values, const RowsPlan::Stage& stage,
+                  const RowValues& of_row, const std::map<TensorId, std::string>& others,
+                  const Place& place, const Expr& lane, const Index& at) {
     for (const auto& [id, value] : of_row.known)
       values.Bind(id, BroadcastIndex(b_, g()[id], at), value);
     for (const TensorId leaf : stage.leaves) {
@@ -227,6 +243,16 @@ class RowsKernel {
                               ? tile::Load(other->second, t.dtype, lane)
                               : tile::Load(held_.at(leaf), t.dtype, place.slot + lane);
       values.Bind(leaf, BroadcastIndex(b_, t, at), tile::Cast(ArithmeticType(t.dtype), loaded));
+    }
+    for (const RowValues::Quotient& q : of_row.quotients) {
+      const graph::Node& quotient = g().nodes[q.node];
+      const TensorId x = quotient.inputs[0], y = quotient.outputs[0];
+      const Expr numerator =
+          tile::Cast(DType::kF32, values.Value(x, BroadcastIndex(b_, g()[x], at)));
+      const Expr value = b_.Let(out, g()[y].name + "_q",
+                                tile::Cast(g()[y].dtype, numerator * q.scale * q.reciprocal));
+      values.Bind(y, BroadcastIndex(b_, g()[y], at),
+                  tile::Cast(ArithmeticType(g()[y].dtype), value));
     }
   }
 
@@ -251,6 +277,11 @@ class RowsKernel {
       For(body, "i", size,
           [&](Block& out, const Expr& i) { out.push_back({tile::Store{parts[r], i, identity}}); });
     }
+    for (const TensorId kept : stage.keeps) {
+      keeps_[kept] = b_.Name(g()[kept].name + "_kept");
+      body.push_back({tile::Alloc{keeps_[kept], g()[kept].dtype, tile::Space::kReg,
+                                  int64_t{shape_.rows} * shape_.vectors * plan_.lanes}});
+    }
     EachChunk(body, stage, [&](Block& of_chunk, const Expr& chunk) {
       EachRow(of_chunk, [&](Block& of_row, const Row& row) {
         const RowValues values = RowValuesFor(of_row, row, stage);
@@ -259,6 +290,7 @@ class RowsKernel {
         });
       });
     });
+    held_.insert(keeps_.begin(), keeps_.end());
     for (const size_t r : stage.reduces) {
       totals_[r] = b_.Name("total");
       body.push_back({tile::Alloc{totals_[r], TypeOf(r), tile::Space::kReg, shape_.rows}});
@@ -276,11 +308,14 @@ class RowsKernel {
     const auto others = FetchOthers(out, stage, place);
     EachLane(out, place.index, [&](Block& body, const Expr& lane, const Index& at) {
       ValueScope values(b_, body);
-      BindLeaves(values, stage, of_row, others, place, lane, at);
+      BindLeaves(body, values, stage, of_row, others, place, lane, at);
       for (const size_t r : stage.reduces) {
         const TensorId operand = node(r).inputs[0];
         const Expr value =
             tile::Cast(TypeOf(r), values.Value(operand, BroadcastIndex(b_, g()[operand], at)));
+        if (const auto kept = keeps_.find(operand); kept != keeps_.end())
+          body.push_back({tile::Store{kept->second, place.slot + lane,
+                                      tile::Cast(g()[operand].dtype, value)}});
         const Expr slot = row.slot * b_.Idx(plan_.lanes) + lane;
         body.push_back({tile::Store{parts[r], slot,
                                     Combined(r, tile::Load(parts[r], TypeOf(r), slot), value)}});
@@ -382,7 +417,7 @@ class RowsKernel {
     }
     EachLane(out, place.index, [&](Block& body, const Expr& lane, const Index& at) {
       ValueScope values(b_, body);
-      BindLeaves(values, stage, of_row, others, place, lane, at);
+      BindLeaves(body, values, stage, of_row, others, place, lane, at);
       for (const TensorId y : plan_.wide_outputs) {
         const Index of_y = BroadcastIndex(b_, g()[y], at);
         const Expr value = tile::Cast(g()[y].dtype, values.Value(y, of_y));
@@ -414,9 +449,10 @@ class RowsKernel {
   const DType t_;
   int64_t blocks_ = 1;
   Expr count_, vectors_, lane_;
-  std::map<TensorId, std::string> held_;  // registers of held leaves
-  std::map<size_t, std::string> totals_;  // of a reduction: its result for each row of the team
-  std::map<size_t, std::string> shared_;  // the same of each warp
+  std::map<TensorId, std::string> held_;   // registers of held leaves, and of what stages keep
+  std::map<TensorId, std::string> keeps_;  // the latter alone
+  std::map<size_t, std::string> totals_;   // of a reduction: its result for each row of the team
+  std::map<size_t, std::string> shared_;   // the same of each warp
 };
 
 }  // namespace
