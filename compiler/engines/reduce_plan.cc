@@ -20,7 +20,16 @@ using tile::Expr;
 ReducePlan PlanReduce(const Group& group) {
   ReducePlan plan;
   const auto first_reduce = [](const Group& g) {
-    return *std::ranges::find(g.graph.nodes, GraphOp::kReduce, &graph::Node::op);
+    const auto is_read = [&](const graph::Node& node) {
+      return node.op == GraphOp::kReduce &&
+             std::ranges::any_of(g.graph.nodes, [&](const graph::Node& reader) {
+               return std::ranges::find(reader.inputs, node.outputs[0]) != reader.inputs.end();
+             });
+    };
+    const auto& nodes = g.graph.nodes;
+    const auto read = std::ranges::find_if(nodes, is_read);
+    return read != nodes.end() ? *read
+                               : *std::ranges::find(nodes, GraphOp::kReduce, &graph::Node::op);
   };
   if (CanCollapse(group)) {
     // The largest input that has the whole domain leads; a reduction of scalars only has none.
@@ -38,8 +47,12 @@ ReducePlan PlanReduce(const Group& group) {
     plan.group = group;
   }
   const graph::Graph& g = plan.group.graph;
-  for (size_t n = 0; n < g.nodes.size(); ++n)
-    if (g.nodes[n].op == GraphOp::kReduce) plan.reduces.push_back(static_cast<graph::NodeId>(n));
+  const Dims result_dims = g[first_reduce(plan.group).outputs[0]].dims;
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    if (g.nodes[n].op != GraphOp::kReduce) continue;
+    const bool fits = g[g.nodes[n].outputs[0]].dims == result_dims;
+    (fits ? plan.reduces : plan.others).push_back(static_cast<graph::NodeId>(n));
+  }
   plan.outputs = graph::Outputs(g);
   plan.input = g.nodes[plan.reduces[0]].inputs[0];
   plan.result = g.nodes[plan.reduces[0]].outputs[0];

@@ -11,6 +11,7 @@ namespace kiln::compiler {
 struct ReducePlan {
   Group group;                           // collapsed where possible
   std::vector<graph::NodeId> reduces;    // all over the same dims
+  std::vector<graph::NodeId> others;     // over other dims: none in groups of kind kReduce
   std::vector<graph::TensorId> outputs;  // what the kernel stores
   graph::TensorId input = -1;            // operand of the first reduce: its dims are the domain
   graph::TensorId result = -1;           // result of the first reduce: extent 1 on reduced dims
@@ -23,6 +24,8 @@ struct ReducePlan {
   int64_t extent(int64_t dim) const { return group.graph[input].dims[dim]; }
 };
 
+// The reductions are those of the dims of the first one whose result is read in the group, else of
+// the first one.
 ReducePlan PlanReduce(const Group& group);
 
 // The accumulators of every reduce of a plan: `lanes` registers each, combined by the node's

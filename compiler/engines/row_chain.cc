@@ -33,9 +33,12 @@ class Finder {
       if (node.op != GraphOp::kReduce || taken_[n] != 0) continue;
       domain_ = g_[node.inputs[0]].dims;
       rows_ = g_[node.outputs[0]].dims;
-      if (!ReducesRows(node) || !Grow(static_cast<NodeId>(n)) || !IsWorth()) continue;
-      PullStored();
+      if (!ReducesRows(node) || !Grow(static_cast<NodeId>(n))) continue;
       RowChain chain{.domain = domain_, .members = {}};
+      chain.stands_alone = IsWorth({});
+      chain.columns = FindColumns();
+      if (!chain.stands_alone && (chain.columns.empty() || !IsWorth(chain.columns))) continue;
+      PullStored();
       for (size_t m = 0; m < g_.nodes.size(); ++m) {
         if (state_[m] != State::kMember) continue;
         taken_[m] = 1;
@@ -116,9 +119,64 @@ class Finder {
     }
   }
 
+  // Reductions over all that is no row, of values that the chain reads or makes.
+  bool ReducesColumns(const Node& node) const {
+    if (node.op != GraphOp::kReduce || !IsWide(node.inputs[0])) return false;
+    const Dims& dims = g_[node.outputs[0]].dims;
+    bool fits = dims.size() == domain_.size(), reduces = false;
+    for (size_t d = 0; d < domain_.size() && fits; ++d) {
+      const bool along_row = rows_[d] == 1;
+      fits = dims[d] == (along_row ? domain_[d] : 1);
+      reduces = reduces || (!along_row && domain_[d] != 1);
+    }
+    return fits && reduces;
+  }
+  std::vector<NodeId> FindColumns() const {
+    const std::vector<char> before = Before();
+    std::vector<NodeId> columns;
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const Node& node = g_.nodes[n];
+      if (taken_[n] == 0 && before[node.outputs[0]] == 0 && ReducesColumns(node) &&
+          ComesFrom(before, node.inputs[0]))
+        columns.push_back(static_cast<NodeId>(n));
+    }
+    return columns;
+  }
+
+  // What the chain waits for or reads, and what it makes.
+  std::vector<char> Before() const {
+    std::vector<char> before(g_.tensors.size(), 0);
+    for (size_t n = g_.nodes.size(); n-- > 0;) {
+      const Node& node = g_.nodes[n];
+      const bool member = state_[n] == State::kMember;
+      if (!member && before[node.outputs[0]] == 0) continue;
+      for (const TensorId id : node.outputs)
+        if (id != kAbsent) before[id] = 1;
+      for (const TensorId x : node.inputs)
+        if (x != kAbsent) before[x] = 1;
+    }
+    return before;
+  }
+  // By maps from tensors of the chain, or from smaller ones in memory.
+  bool ComesFrom(const std::vector<char>& before, TensorId id) const {
+    std::vector<char> seen(g_.tensors.size(), 0);
+    std::vector<TensorId> pending = {id};
+    while (!pending.empty()) {
+      const TensorId t = pending.back();
+      pending.pop_back();
+      if (t == kAbsent || seen[t] != 0 || before[t] != 0) continue;
+      seen[t] = 1;
+      const NodeId from = ProducerOf(t);
+      if (from < 0 ? IsWide(t) : !IsMap(g_.nodes[from]) || state_[from] != State::kFree)
+        return false;
+      if (from >= 0) std::ranges::copy(g_.nodes[from].inputs, std::back_inserter(pending));
+    }
+    return true;
+  }
+
   // Something wide follows from the reductions. Results along rows that only others need are worth
   // storing where they are operands of a product; else they cost less where they float.
-  bool IsWorth() const {
+  bool IsWorth(const std::vector<NodeId>& columns) const {
     bool wide = false;
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
@@ -127,6 +185,7 @@ class Finder {
         continue;
       }
       if (Has(node, graph::kContraction) || Has(node, graph::kWindow)) continue;
+      if (std::ranges::find(columns, static_cast<NodeId>(n)) != columns.end()) continue;
       for (const TensorId x : node.inputs) {
         const NodeId from = ProducerOf(x);
         if (from >= 0 && state_[from] == State::kMember && IsWide(x) && g_[x].is_virtual)

@@ -21,6 +21,11 @@ namespace kiln::compiler {
 struct RowChain {
   Dims domain;                         // extents of the space of rows
   std::vector<graph::NodeId> members;  // ascending
+  // Reductions across all rows of what the chain reads or makes (dgamma and dbeta of a norm's
+  // gradient), which may join it.
+  std::vector<graph::NodeId> columns = {};
+  // Whether it is worth one kernel without them, too.
+  bool stands_alone = true;
 };
 
 // All of a graph, in its order. They share no node. Nothing that a member reads follows from

@@ -45,6 +45,8 @@ Status Supports(const Group& group, const Target& target) {
     return Decline("rows do not lie along the innermost dim of memory");
   if (WritesOverRowValues(plan)) return Decline("a value of the row is updated in place");
   if (!ShapeOf(plan, {}).streams) return {};
+  if (plan.columns() > 0)
+    return Decline("rows of {} elements leave no registers for sums across rows", plan.row.length);
   int64_t bytes = 0;
   for (const graph::TensorId x : plan.held)
     bytes += plan.row.length * SizeOf(plan.row.group.graph[x].dtype);
@@ -57,17 +59,29 @@ Status Supports(const Group& group, const Target& target) {
   return {};
 }
 
+RowsKnobs Named(std::span<const int> knobs) {
+  return {.threads = knobs[kThreads], .vectors = knobs[kVectors], .rows = knobs[kRows]};
+}
+
+// Columns are summed up in registers, so that rows must be, too.
+bool MakesKernel(const RowsPlan& plan, const RowsShape& shape) {
+  return !shape.streams || plan.columns() == 0;
+}
+
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const RowsKnobs chosen{
-      .threads = knobs[kThreads], .vectors = knobs[kVectors], .rows = knobs[kRows]};
   const RowsPlan plan = PlanRows(group);
-  const RowsShape shape = ShapeOf(plan, chosen);
+  const RowsShape shape = ShapeOf(plan, Named(knobs));
+  if (!MakesKernel(plan, shape))
+    return Decline("{} hold no row of {} elements", KnobText(kRowsEngine, knobs), plan.row.length);
   return LowerRows(shape.CanKeep(plan.lanes) ? PlanRows(group, true) : plan, target, shape);
 }
 
-double Cost(const Group& group, const Target&, std::span<const int>) {
+double Cost(const Group& group, const Target&, std::span<const int> knobs) {
   constexpr double kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
-  return kLaunchSeconds + static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+  const RowsPlan plan = PlanRows(group);
+  if (!MakesKernel(plan, ShapeOf(plan, Named(knobs)))) return kNoSeconds;
+  return kLaunchSeconds * (plan.columns() == 0 ? 1 : 2) +
+         static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
 
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
@@ -19,6 +22,8 @@ constexpr int kWarp = 32;
 constexpr int kMostVectors = 8;      // of a row that a thread has
 constexpr int kVectorsInFlight = 4;  // that a thread wants to have read at once
 constexpr int kMostThreads = 1024;
+constexpr int kResidentThreads = 640;  // of a multiprocessor, that walk rows and hold columns
+constexpr int64_t kSharedBytes = 40 << 10;
 
 // Functions that take about ten instructions and more.
 constexpr ScalarOp kCostly[] = {
@@ -40,8 +45,10 @@ class Planner {
     plan_.stages.resize(static_cast<size_t>(last) + 1);
     for (size_t r = 0; r < plan_.row.reduces.size(); ++r)
       plan_.stages[levels_[OperandOf(r)]].reduces.push_back(r);
-    for (const TensorId y : plan_.row.outputs)
+    for (const TensorId y : plan_.row.outputs) {
+      if (std::ranges::find(plan_.row.others, producers_[y]) != plan_.row.others.end()) continue;
       (IsWide(y) ? plan_.wide_outputs : plan_.row_outputs).push_back(y);
+    }
     kept_.assign(g().tensors.size(), 0);
     for (size_t i = 0; i < plan_.stages.size(); ++i) {
       RowsPlan::Stage& stage = plan_.stages[i];
@@ -70,11 +77,15 @@ class Planner {
   // How many reductions stand one after the other before a tensor is known.
   void FindLevels() {
     levels_.assign(g().tensors.size(), 0);
+    const auto is_row_reduction = [&](const graph::Node& node) {
+      const auto n = static_cast<NodeId>(&node - g().nodes.data());
+      return std::ranges::find(plan_.row.reduces, n) != plan_.row.reduces.end();
+    };
     for (const graph::Node& node : g().nodes) {
       int level = 0;
       for (const TensorId x : node.inputs)
         if (x != graph::kAbsent) level = std::max(level, levels_[x]);
-      level += node.op == GraphOp::kReduce;
+      level += is_row_reduction(node);
       for (const TensorId y : node.outputs) levels_[y] = level;
     }
   }
@@ -83,8 +94,10 @@ class Planner {
   std::vector<char> GatherStage(RowsPlan::Stage& stage) {
     std::vector<char> seen(g().tensors.size(), 0);
     for (const size_t r : stage.reduces) Gather(OperandOf(r), stage, seen);
-    if (stage.reduces.empty())
+    if (stage.reduces.empty()) {
       for (const TensorId y : plan_.wide_outputs) Gather(y, stage, seen);
+      for (const NodeId n : plan_.row.others) Gather(g().nodes[n].inputs[0], stage, seen);
+    }
     std::ranges::sort(stage.quotients);
     return seen;
   }
@@ -155,19 +168,22 @@ class Planner {
   std::vector<char> kept_;
 };
 
-// Threads that take a whole row of so many vectors with at most kMostVectors each; those that leave
-// few idle, with about kVectorsInFlight.
-int TeamFor(int64_t vectors) {
-  if (vectors <= kVectorsInFlight * kWarp)
-    return static_cast<int>(std::min<uint64_t>(
-        kWarp, std::bit_ceil(static_cast<uint64_t>(CeilDiv(std::max<int64_t>(vectors, 1), 2)))));
+// Threads that take a whole row of so many vectors, of those sizes that fit: those that leave few
+// idle, with about as many vectors as are wanted.
+int TeamFor(int64_t vectors, int wanted, const std::function<bool(int64_t)>& fits) {
+  if (vectors <= int64_t{wanted} * kWarp) {
+    const int64_t half = CeilDiv(std::max<int64_t>(vectors, 1), 2);
+    const int team =
+        static_cast<int>(std::min<uint64_t>(kWarp, std::bit_ceil(static_cast<uint64_t>(half))));
+    if (fits(team)) return team;
+  }
   int best = kMostThreads;
-  double least = 1e9;
+  double least = std::numeric_limits<double>::infinity();
   for (int team = 2 * kWarp; team <= kMostThreads; team *= 2) {
     const int64_t each = CeilDiv(vectors, team);
-    if (each > kMostVectors) continue;
+    if (each > kMostVectors || !fits(team)) continue;
     const double idle = static_cast<double>(each * team) / static_cast<double>(vectors);
-    const double uneven = std::abs(static_cast<double>(each - kVectorsInFlight));
+    const double uneven = std::abs(static_cast<double>(each - wanted));
     const double cost = idle + 0.05 * uneven;
     if (cost < least) least = cost, best = team;
   }
@@ -181,23 +197,26 @@ bool RowsPlan::IsHeld(TensorId leaf) const { return std::ranges::find(held, leaf
 int64_t RowsPlan::RegistersFor(int64_t count) const {
   int64_t bytes = 0;
   for (const TensorId leaf : held) bytes += count * lanes * SizeOf(row.group.graph[leaf].dtype);
-  return bytes / 4;
+  return columns() == 0 ? bytes / 4 : bytes / 2 + count * lanes * columns();
 }
 
 RowsPlan PlanRows(const Group& group, bool keeps) { return Planner(group, keeps).Plan(); }
 
 RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs) {
   RowsShape shape;
+  // With columns the next row is under way, too.
+  const int wanted = plan.columns() == 0 ? kVectorsInFlight : kVectorsInFlight / 2;
+  // Threads of large blocks have few registers.
+  const int64_t registers = plan.columns() == 0 ? 64 : 96;
+  const auto fits = [&](int64_t size) {
+    return plan.RegistersFor(CeilDiv(plan.vectors, size)) <= (size > 512 ? 32 : registers);
+  };
   int64_t team = knobs.vectors == 0
-                     ? TeamFor(plan.vectors)
+                     ? TeamFor(plan.vectors, wanted, fits)
                      : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(
                            CeilDiv(std::max<int64_t>(plan.vectors, 1), knobs.vectors))));
   const int64_t most = knobs.threads == 0 ? kMostThreads : knobs.threads;
   team = std::min(team, most);
-  // Threads of large blocks have few registers.
-  const auto fits = [&](int64_t size) {
-    return plan.RegistersFor(CeilDiv(plan.vectors, size)) <= (size > 512 ? 32 : 64);
-  };
   while (!fits(team) && team < most) team *= 2;
   shape.team = static_cast<int>(team);
   shape.threads = knobs.threads != 0 ? knobs.threads : std::max(shape.team, 4 * kWarp);
@@ -208,7 +227,14 @@ RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs) {
   if (knobs.rows != 0)
     shape.rows = shape.streams ? 1 : knobs.rows;
   else if (shape.team <= kWarp)
-    shape.rows = std::max(1, kVectorsInFlight / shape.vectors);
+    shape.rows = std::max(1, wanted / shape.vectors);
+  if (plan.columns() == 0) return shape;
+  // Teams of a block leave a row each in shared memory.
+  const int64_t row_bytes = int64_t{shape.team} * shape.vectors * plan.lanes * 8;
+  while (shape.threads > std::max(shape.team, kWarp) &&
+         row_bytes * (shape.threads / shape.team) > kSharedBytes)
+    shape.threads /= 2;
+  shape.resident = std::max(1, kResidentThreads / shape.threads);
   return shape;
 }
 

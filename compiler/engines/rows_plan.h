@@ -33,7 +33,10 @@ struct RowsPlan {
   int64_t vectors = 1;  // of a row
 
   bool IsHeld(graph::TensorId leaf) const;
-  // 32-bit registers that a thread needs to hold `count` vectors of a row.
+  // Reductions across rows (row.others), each of which wants a register for every element.
+  int columns() const { return static_cast<int>(row.others.size()); }
+  // 32-bit registers that a thread needs to hold `count` vectors of a row, those of the next row
+  // where there are columns, and the columns.
   int64_t RegistersFor(int64_t count) const;
 };
 
@@ -49,6 +52,7 @@ struct RowsShape {
   int vectors = 1;
   int rows = 1;
   bool streams = false;  // rows are longer than what a team holds: each stage reads them again
+  int resident = 0;      // blocks of a multiprocessor that walk all rows; 0: a block for each few
 
   int64_t rows_of_block() const { return int64_t{threads} / team * rows; }
   // Whether there are registers for a wide tensor in f32 beside what is held.

@@ -6,15 +6,17 @@
 //     combine:                  shuffles, and shared memory where a team is more than a warp
 //   for each row:               the last stage's maps; results go out as vectors
 //
-// Rows that are longer than what a team holds are read again by each stage, a few vectors at a
-// time: all but the first reading finds them in the L2 cache. Sums have a fixed order, so results
-// are the same from run to run.
+// Where sums across rows are wanted (dgamma, dbeta), blocks walk all rows, each thread with columns
+// of its own: see rows_columns.h. Rows that are longer than what a team holds are read again by
+// each stage, a few vectors at a time: all but the first reading finds them in the L2 cache. Sums
+// have a fixed order, so results are the same from run to run.
 #include <algorithm>
 #include <bit>
 #include <functional>
 #include <map>
 
 #include "compiler/engines/rows.h"
+#include "compiler/engines/rows_columns.h"
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
 
@@ -42,24 +44,29 @@ class RowsKernel {
                        shape.streams ? ", streams" : "")),
         t_(b_.index_type()) {
     for (const char* reserved : {"bx", "tx"}) b_.Name(reserved);
-    blocks_ = CeilDiv(plan.row.rows, shape.rows_of_block());
+    const int64_t tiles = CeilDiv(plan.row.rows, shape.rows_of_block());
+    blocks_ = tiles;
+    if (walks()) blocks_ = std::min(tiles, int64_t{shape.resident} * target.multiprocessors);
+    turns_ = CeilDiv(tiles, std::max<int64_t>(blocks_, 1));
+    target_ = &target;
   }
 
   Lowered Lower() {
     Lowered lowered;
     count_ = b_.Arg("rows", plan_.row.rows);
     vectors_ = b_.Arg("vectors", plan_.vectors);
+    grid_ = b_.Arg("blocks", blocks_);
+    tile_ = tile::Var("bx", t_);
     Block body;
+    shared_allocs_ = &body;
     lane_ = b_.Let(body, "lane", tx() % b_.Idx(shape_.team));
-    if (!shape_.streams) Hold(body, plan_.held, b_.Idx(0));
-    for (const RowsPlan::Stage& stage : plan_.stages) {
-      if (stage.reduces.empty())
-        Store(body, stage);
-      else
-        Reduce(body, stage);
-    }
-    b_.Finish(BlockAndThread(t_, b_.Arg("blocks", blocks_), shape_.threads, std::move(body)),
-              {blocks_, 1, 1}, shape_.threads, lowered);
+    if (walks())
+      Walk(body, lowered);
+    else
+      Rows(body);
+    b_.Finish(BlockAndThread(t_, grid_, shape_.threads, std::move(body)), {blocks_, 1, 1},
+              shape_.threads, lowered, shape_.resident);
+    if (walks()) CombineColumns(plan_, *target_, blocks_, lowered);
     return lowered;
   }
 
@@ -67,6 +74,52 @@ class RowsKernel {
   const graph::Graph& g() const { return plan_.row.group.graph; }
   Expr tx() const { return tile::Var("tx", t_); }
   const graph::Node& node(size_t r) const { return g().nodes[plan_.row.reduces[r]]; }
+
+  // Whether blocks walk all rows, since they sum up columns.
+  bool walks() const { return plan_.columns() > 0; }
+
+  // The rows of one tile.
+  void Rows(Block& body) {
+    if (!shape_.streams && !walks()) Hold(body, plan_.held, b_.Idx(0));
+    for (const RowsPlan::Stage& stage : plan_.stages) {
+      if (stage.reduces.empty())
+        Store(body, stage);
+      else
+        Reduce(body, stage);
+    }
+  }
+
+  // Tile after tile; the next one is read while one is computed.
+  void Walk(Block& body, Lowered& lowered) {
+    RowsColumns columns(plan_, shape_, b_, vectors_);
+    columns_ = &columns;
+    columns.Declare(body);
+    Hold(body, plan_.held, b_.Idx(0));
+    const std::map<TensorId, std::string> held = held_;
+    const std::string turn = b_.Name("turn");
+    turn_ = tile::Var(turn, t_);
+    Block loop;
+    const Expr tile = b_.Let(loop, "tile", turn_ * grid_ + tile::Var("bx", t_));
+    tile_ = b_.Let(loop, "next", tile + grid_);
+    Hold(loop, plan_.held, b_.Idx(0));
+    const std::map<TensorId, std::string> next = held_;
+    held_ = held;
+    tile_ = tile;
+    Rows(loop);
+    EachRow(loop, [&](Block& of_row, const Row& row) {
+      EachVector(of_row, row, b_.Idx(0), [&](Block& of_vector, const Place& place) {
+        For(of_vector, "l", plan_.lanes, [&](Block& out, const Expr& lane) {
+          for (const TensorId leaf : plan_.held)
+            out.push_back(
+                {tile::Store{held.at(leaf), place.slot + lane,
+                             tile::Load(next.at(leaf), g()[leaf].dtype, place.slot + lane)}});
+        });
+      });
+    });
+    body.push_back({tile::For{turn, t_, b_.Arg("turns", turns_), Bind::kSerial, std::move(loop)}});
+    columns.Publish(body, lane_, blocks_, lowered);
+    columns_ = nullptr;
+  }
 
   // ---- loops
 
@@ -78,6 +131,9 @@ class RowsKernel {
     out.push_back({tile::For{var, t_, b_.Idx(count), Bind::kUnroll, std::move(body)}});
   }
 
+  // Whether rows of the last tile may not exist.
+  bool MayBePast() const { return walks() || shape_.rows_of_block() != 1; }
+
   // One of the team's rows.
   struct Row {
     Expr slot;    // of the team's rows
@@ -88,10 +144,10 @@ class RowsKernel {
     For(out, "u", shape_.rows, [&](Block& body, const Expr& u) {
       Row row{.slot = u, .number = {}, .kept = {}};
       const int teams = shape_.threads / shape_.team;
-      const Expr first = tile::Var("bx", t_) * b_.Idx(shape_.rows_of_block());
+      const Expr first = tile_ * b_.Idx(shape_.rows_of_block());
       row.number = b_.Let(body, "row", first + u * b_.Idx(teams) + tx() / b_.Idx(shape_.team));
       Expr existing = row.number;
-      if (shape_.rows_of_block() != 1)
+      if (MayBePast())
         existing =
             b_.Let(body, "existing", tile::Op(ScalarOp::kMin, {row.number, count_ - b_.Idx(1)}));
       row.kept = UnravelDims(b_, body, plan_.row, plan_.row.kept, existing, 1, "k");
@@ -103,6 +159,7 @@ class RowsKernel {
   struct Place {
     Index index;  // of its first element
     Expr slot;    // of that element in a held array
+    Expr column;  // of that element among those of one row
   };
   void EachVector(Block& out, const Row& row, const Expr& chunk,
                   const std::function<void(Block&, const Place&)>& emit) {
@@ -117,6 +174,7 @@ class RowsKernel {
       place.index[plan_.row.inner] = place.index[plan_.row.inner] * b_.Idx(plan_.lanes);
       for (const int64_t d : plan_.row.kept) place.index[d] = row.kept[d];
       place.slot = (row.slot * b_.Idx(shape_.vectors) + v) * b_.Idx(plan_.lanes);
+      place.column = v * b_.Idx(plan_.lanes);
       emit(to, place);
       if (!whole) body.push_back({tile::If{tile::Lt(vector, vectors_), std::move(inside), {}}});
     });
@@ -341,16 +399,21 @@ class RowsKernel {
 
   // The first lane of each warp leaves its rows' totals in shared memory.
   void CombineWarps(Block& body, size_t r) {
-    const int size = shape_.threads / kWarp * shape_.rows;
     shared_[r] = b_.Name("warps");
-    body.push_back({tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared, size}});
+    shared_allocs_->push_back({tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared,
+                                           WarpSlots() * (walks() ? 2 : 1)}});
     Block lead;
     For(lead, "u", shape_.rows, [&](Block& out, const Expr& u) {
-      const Expr slot = tx() / b_.Idx(kWarp) * b_.Idx(shape_.rows) + u;
+      const Expr slot = FirstWarpSlot() + tx() / b_.Idx(kWarp) * b_.Idx(shape_.rows) + u;
       out.push_back({tile::Store{shared_[r], slot, tile::Load(totals_[r], TypeOf(r), u)}});
     });
     const Expr is_first = tile::Op(ScalarOp::kEq, {tx() % b_.Idx(kWarp), b_.Idx(0)});
     body.push_back({tile::If{is_first, std::move(lead), {}}});
+  }
+  int64_t WarpSlots() const { return int64_t{shape_.threads} / kWarp * shape_.rows; }
+  // Blocks that walk use two halves in turn: a warp may be a tile ahead of those that still read.
+  Expr FirstWarpSlot() const {
+    return walks() ? turn_ % b_.Idx(2) * b_.Idx(WarpSlots()) : b_.Idx(0);
   }
 
   // All threads of a team get its totals.
@@ -361,7 +424,8 @@ class RowsKernel {
     For(body, "u", shape_.rows, [&](Block& out, const Expr& u) {
       for (const size_t r : stage.reduces) {
         const auto of_warp = [&](const Expr& warp) {
-          return tile::Load(shared_[r], TypeOf(r), (team + warp) * b_.Idx(shape_.rows) + u);
+          const Expr slot = FirstWarpSlot() + (team + warp) * b_.Idx(shape_.rows) + u;
+          return tile::Load(shared_[r], TypeOf(r), slot);
         };
         const auto total = [&] { return tile::Load(totals_[r], TypeOf(r), u); };
         const bool few = warps <= kFewWarps;
@@ -400,7 +464,7 @@ class RowsKernel {
   }
 
   void IfExists(Block& out, const Row& row, Block inside) {
-    if (shape_.rows_of_block() == 1)
+    if (!MayBePast())
       std::ranges::move(inside, std::back_inserter(out));
     else
       out.push_back({tile::If{tile::Lt(row.number, count_), std::move(inside), {}}});
@@ -427,6 +491,7 @@ class RowsKernel {
         else
           body.push_back({tile::Store{result->second, lane, value}});
       }
+      if (columns_ != nullptr) columns_->Add(body, values, at, place.column + lane);
     });
     for (const auto& [y, regs] : results) {
       const Expr to = b_.Let(out, g()[y].name + "_at", b_.Offset(y, place.index));
@@ -447,8 +512,12 @@ class RowsKernel {
   const RowsShape shape_;
   KernelBuilder b_;
   const DType t_;
-  int64_t blocks_ = 1;
-  Expr count_, vectors_, lane_;
+  const Target* target_ = nullptr;
+  int64_t blocks_ = 1, turns_ = 1;
+  Expr count_, vectors_, grid_, lane_;
+  Expr tile_, turn_;                // of a block that walks: the tile at hand, and how many before
+  RowsColumns* columns_ = nullptr;  // while it walks
+  Block* shared_allocs_ = nullptr;  // where shared memory is declared
   std::map<TensorId, std::string> held_;   // registers of held leaves, and of what stages keep
   std::map<TensorId, std::string> keeps_;  // the latter alone
   std::map<size_t, std::string> totals_;   // of a reduction: its result for each row of the team

@@ -348,13 +348,22 @@ bool IsTakenWhole(const Group& group, const PassContext& context) {
   return false;
 }
 
-// All that a graph has; attention first, since its rows are no chain where it is taken.
+// All that a graph has; attention first, since its rows are no chain where it is taken, and chains
+// first with all that may join them.
 std::vector<Whole> FindWholes(const Graph& g) {
   std::vector<Whole> all;
   for (Attention& a : FindAttention(g))
     all.push_back({GroupKind::kAttention, g[a.result].dims, std::move(a.members)});
-  for (RowChain& chain : FindRowChains(g))
-    all.push_back({GroupKind::kRows, std::move(chain.domain), std::move(chain.members)});
+  for (RowChain& chain : FindRowChains(g)) {
+    if (!chain.columns.empty()) {
+      all.push_back({GroupKind::kRows, chain.domain, chain.members});
+      std::vector<NodeId>& members = all.back().members;
+      members.insert(members.end(), chain.columns.begin(), chain.columns.end());
+      std::ranges::sort(members);
+    }
+    if (chain.stands_alone)
+      all.push_back({GroupKind::kRows, std::move(chain.domain), std::move(chain.members)});
+  }
   return all;
 }
 

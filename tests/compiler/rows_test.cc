@@ -64,7 +64,7 @@ TEST(RowsTest, CasesAreOneKernel) {
       continue;
     }
     EXPECT_EQ(EnginesOf(g), "rows");
-    EXPECT_EQ(KernelsOf(g), 1u);
+    EXPECT_EQ(KernelsOf(g), c.Label().find("columns/") == std::string::npos ? 1u : 2u);
     ++chains;
   }
   EXPECT_GE(chains, 20);
@@ -93,6 +93,23 @@ TEST(RowsTest, NormsAreOneKernel) {
   }
 }
 
+TEST(RowsTest, GradientsAreTwoKernels) {
+  for (const char* line :
+       {"norm_backward(x:bf16[600,4096], dy:bf16[600,4096], m:f32[600,1], v:f32[600,1]!pos, "
+        "scale:bf16[1,4096]) -> dx:bf16, ds:bf16, db:bf16 mode=layer",
+        "norm_backward(x:bf16[600,16384], dy:bf16[600,16384], _, v:f32[600,1]!pos, "
+        "scale:bf16[1,16384]) -> dx:bf16, ds:bf16 mode=rms"}) {
+    SCOPED_TRACE(line);
+    EXPECT_EQ(EnginesOf(GraphOf(line)), "rows");
+    EXPECT_EQ(KernelsOf(GraphOf(line)), 2u);
+  }
+  // No registers for two sums of so many columns: they are kernels of their own.
+  EXPECT_EQ(EnginesOf(GraphOf("norm_backward(x:bf16[600,32768], dy:bf16[600,32768], m:f32[600,1], "
+                              "v:f32[600,1]!pos, scale:bf16[1,32768]) -> dx:bf16, ds:bf16, db:bf16 "
+                              "mode=layer")),
+            "rows, reduce");
+}
+
 TEST(RowsTest, EveryKnobRunsRight) {
   int runs = 0;
   for (const Case& c : Cases().cases) {
@@ -102,7 +119,9 @@ TEST(RowsTest, EveryKnobRunsRight) {
     const graph::TensorValues inputs = graph::RandomInputs(g, 5, true);
     const auto expect_right = [&](const EngineChoice& choice) {
       const Result<TileRun> run = CheckTiles(g, Gpu(), inputs, choice, 1e-4);
-      EXPECT_TRUE(run.ok()) << run.status().message();
+      // Long rows leave no registers for columns where knobs give them few threads.
+      const bool declined = run.status().message().find("hold no row") != std::string::npos;
+      EXPECT_TRUE(run.ok() || (declined && !choice.knobs.empty())) << run.status().message();
       ++runs;
     };
     expect_right({});
