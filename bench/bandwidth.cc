@@ -12,7 +12,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdio>
+#include <deque>
 
 #include "bench/case_bench.h"
 
@@ -149,6 +152,13 @@ class LargeMemory {
   LargeMemory(testing::GpuDevice& device, const Case& c, int64_t workspace_bytes) {
     for (const auto& tensor : c.tensors) {
       if (tensor.is_virtual) continue;
+      if (tensor.by_value) {
+        auto& scalar = scalars_.emplace_back();
+        oracle::Encode(tensor.dtype, *tensor.by_value, scalar.data());
+        pack_.uids.push_back(tensor.uid);
+        pack_.pointers.push_back(scalar.data());
+        continue;
+      }
       const auto bytes =
           static_cast<size_t>(oracle::Count(tensor.dims) * oracle::Row(tensor.dtype).bytes);
       auto& buffer = buffers_.emplace_back(device, bytes);
@@ -166,6 +176,7 @@ class LargeMemory {
 
  private:
   std::vector<testing::Buffer> buffers_;
+  std::deque<std::array<uint8_t, 8>> scalars_;  // on the host
   testing::Pack pack_;
   bool ok_ = true;
 };

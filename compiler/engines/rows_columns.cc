@@ -58,8 +58,8 @@ void RowsColumns::Add(Block& out, ValueScope& values, const Index& index, const 
     const Expr value = tile::Cast(
         TypeOf(c),
         values.Value(operand, BroadcastIndex(b_, plan_.row.group.graph[operand], index)));
-    out.push_back({tile::Store{sums_[c], slot,
-                               Combined(c, tile::Load(sums_[c], TypeOf(c), slot), value)}});
+    out.push_back(
+        {tile::Store{sums_[c], slot, Combined(c, tile::Load(sums_[c], TypeOf(c), slot), value)}});
   }
 }
 
@@ -101,16 +101,14 @@ void RowsColumns::PublishBlock(Block& out, size_t c, const Expr& lane) {
     out.push_back({tile::Barrier{}});  // the column before has been read
   } else {
     shared_[type] = b_.Name("columns");
-    out.push_back(
-        {tile::Alloc{shared_[type], type, tile::Space::kShared, int64_t{teams} * pitch}});
+    out.push_back({tile::Alloc{shared_[type], type, tile::Space::kShared, int64_t{teams} * pitch}});
   }
   const std::string& shared = shared_[type];
   {
     const std::string v = b_.Name("v");
     Block body;
     const Expr vector = tile::Var(v, t) * b_.Idx(shape_.team) + lane;
-    const Expr at =
-        tx / b_.Idx(shape_.team) * b_.Idx(pitch) + vector * b_.Idx(plan_.lanes);
+    const Expr at = tx / b_.Idx(shape_.team) * b_.Idx(pitch) + vector * b_.Idx(plan_.lanes);
     WideCopy(body, type, shared, b_.Let(body, "column_at", at), sums_[c],
              tile::Var(v, t) * b_.Idx(plan_.lanes), plan_.lanes);
     out.push_back({tile::For{v, t, b_.Idx(shape_.vectors), Bind::kUnroll, std::move(body)}});
@@ -158,17 +156,17 @@ void CombineColumns(const RowsPlan& plan, const Target& target, int64_t blocks, 
   const auto add = [&](Block& out, size_t c, const Expr& value) {
     out.push_back({tile::Store{sums[c], b.Idx(0), CombineTwo(plan, c, mine(c), value)}});
   };
-  UnrolledWalk(b, body, b.Idx(0), parts, kWalkers, walker, kUnroll,
-               [&](Block& out, const std::vector<Expr>& places) {
-                 std::vector<Expr> values;  // read all, then combine in order
-                 for (const Expr& place : places) {
-                   const Expr at = b.Let(out, "at", place * length + existing);
-                   for (size_t c = 0; c < count; ++c)
-                     values.push_back(
-                         b.Let(out, "part", tile::Load(scratch[c], ColumnType(plan, c), at)));
-                 }
-                 for (size_t i = 0; i < values.size(); ++i) add(out, i % count, values[i]);
-               });
+  UnrolledWalk(
+      b, body, b.Idx(0), parts, kWalkers, walker, kUnroll,
+      [&](Block& out, const std::vector<Expr>& places) {
+        std::vector<Expr> values;  // read all, then combine in order
+        for (const Expr& place : places) {
+          const Expr at = b.Let(out, "at", place * length + existing);
+          for (size_t c = 0; c < count; ++c)
+            values.push_back(b.Let(out, "part", tile::Load(scratch[c], ColumnType(plan, c), at)));
+        }
+        for (size_t i = 0; i < values.size(); ++i) add(out, i % count, values[i]);
+      });
   for (size_t c = 0; c < count; ++c)
     body.push_back({tile::Store{shared[c], walker * b.Idx(kPitch) + lane, mine(c)}});
   body.push_back({tile::Barrier{}});
@@ -184,9 +182,9 @@ void CombineColumns(const RowsPlan& plan, const Target& target, int64_t blocks, 
   for (size_t c = 0; c < count; ++c) {
     const TensorId y = ColumnOf(plan, c).outputs[0];
     const DType type = plan.row.group.graph[y].dtype;
-    inside.push_back({tile::Store{b.Pointer(y),
-                                  b.Offset(y, BroadcastIndex(b, plan.row.group.graph[y], index)),
-                                  tile::Cast(type, RoundThrough(type, mine(c)))}});
+    inside.push_back(
+        {tile::Store{b.Pointer(y), b.Offset(y, BroadcastIndex(b, plan.row.group.graph[y], index)),
+                     tile::Cast(type, RoundThrough(type, mine(c)))}});
   }
   store.push_back({tile::If{tile::Lt(result, length), std::move(inside), {}}});
   const Expr first = tile::Op(ScalarOp::kEq, {lane, b.Idx(0)});
