@@ -121,8 +121,8 @@ class DumpTest(CliTest):
         self.assertIn("uid 4: bf16, written\n", plan)
 
     def test_folder_gets_a_file_a_kernel(self):
-        self.kiln("dump", "examples/graphs/softmax.kiln", "-o", f"{self.folder}/out/")
-        text, _ = self.kiln("dump", "examples/graphs/softmax.kiln")
+        self.kiln("dump", "examples/graphs/batch_norm_stats.kiln", "-o", f"{self.folder}/out/")
+        text, _ = self.kiln("dump", "examples/graphs/batch_norm_stats.kiln")
         written = sorted((self.folder / "out").glob("*.cu"))
         self.assertEqual(len(written), text.count('extern "C" __global__'))
         for path in written:
@@ -131,9 +131,9 @@ class DumpTest(CliTest):
 
     def test_one_kernel_to_a_file(self):
         path = self.folder / "kernel.cu"
-        self.kiln("dump", "examples/graphs/softmax.kiln", "--kernel", 1, "-o", path)
+        self.kiln("dump", "examples/graphs/batch_norm_stats.kiln", "--kernel", 1, "-o", path)
         self.assertEqual(path.read_text().count('extern "C" __global__'), 1)
-        self.kiln("dump", "examples/graphs/softmax.kiln", "--kernel", 99, status=2)
+        self.kiln("dump", "examples/graphs/batch_norm_stats.kiln", "--kernel", 99, status=2)
 
     def test_knobs_change_the_kernel(self):
         graph = "examples/graphs/pointwise_dag.kiln"
