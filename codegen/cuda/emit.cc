@@ -260,7 +260,11 @@ class Emitter {
     for (const Call::Constant& c : s.config)
       w_.Line("static constexpr int {} = {};", c.name, c.value);
     w_.Line("static constexpr int kSharedBytes = {};", s.shared_bytes);
-    for (const std::string& line : WgmmaLines(s.wgmma)) w_.Text(line);
+    // 32-bit elements that wgmma would have to transpose, or that are split, come in registers.
+    const bool splits = std::ranges::any_of(
+        s.config, [](const Call::Constant& c) { return c.name == "kTerms" && c.value == 2; });
+    const bool in_registers = splits || (s.wgmma.left_is_outer && SizeOf(s.wgmma.type) == 4);
+    for (const std::string& line : WgmmaLines(s.wgmma, in_registers)) w_.Text(line);
     w_.Dedent();
     w_.Text("};");
     w_.Text("");

@@ -27,7 +27,7 @@ constexpr int kPerLine = 16;
 
 }  // namespace
 
-std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w) {
+std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w, bool in_registers) {
   const auto* row = std::ranges::find(kTypes, w.type, &TypeRow::type);
   CHECK(row != std::end(kTypes), "wgmma of {}", Info(w.type).text);
   const auto* right = std::ranges::find(kTypes, w.right_type, &TypeRow::type);
@@ -35,8 +35,6 @@ std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w) {
         Info(w.right_type).text);
   const bool is_float = row->accumulator[0] == 'f';
   const int count = w.columns / 2;
-  // 32-bit elements cannot be transposed by wgmma: such a left comes in registers.
-  const bool in_registers = w.left_is_outer && SizeOf(w.type) == 4;
   const int of_left = in_registers ? 4 : 1, right_at = count + of_left;
   const char* scalar = is_float ? "float" : "int";
   std::vector<std::string> lines = {

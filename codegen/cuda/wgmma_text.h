@@ -10,6 +10,6 @@ namespace kiln::cuda_codegen {
 
 // using accumulator, kElementBytes, kLeftMajor, kRightMajor, and
 // multiply(acc, left, right, accumulate): acc = left * right (+ acc where `accumulate`).
-std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& wgmma);
+std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& wgmma, bool left_in_registers);
 
 }  // namespace kiln::cuda_codegen

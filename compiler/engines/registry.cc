@@ -19,19 +19,12 @@ namespace kiln::compiler {
 std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
-  static const Engine kEngines[] = {kPointwiseEngine,
-                                    kReduceEngine,
-                                    kContractSimtEngine,
-                                    kContractMmaEngine,
-                                    kWgmmaSm90Engine,
-                                    kConvDirectEngine,
-                                    kConvFirstLayerEngine,
-                                    kContractMmaTf32Engine,
-                                    kContractMmaAtomicEngine,
-                                    kConvHaloSm90Engine,
-                                    kWgmmaSm90Tf32Engine,
-                                    kWindowEngine,
-                                    kRowsEngine};
+  static const Engine kEngines[] = {
+      kPointwiseEngine,      kReduceEngine,          kContractSimtEngine,
+      kContractMmaEngine,    kWgmmaSm90Engine,       kConvDirectEngine,
+      kConvFirstLayerEngine, kContractMmaTf32Engine, kContractMmaAtomicEngine,
+      kConvHaloSm90Engine,   kWgmmaSm90Tf32Engine,   kWindowEngine,
+      kRowsEngine,           kWgmmaSm903xTf32Engine};
   return kEngines;
 }
 

@@ -33,7 +33,9 @@ std::vector<int64_t> PixelDims(const Tensor& t, bool with_images) {
 
 class Planner {
  public:
-  explicit Planner(const Group& group) : g_(group.graph), node_(ContractionOf(group)) {}
+  Planner(const Group& group, int terms) : g_(group.graph), node_(ContractionOf(group)) {
+    plan_.terms = terms;
+  }
 
   Result<Sm90Plan> Run() {
     const Tensor& a = g_[node_.inputs[0]];
@@ -501,7 +503,7 @@ bool IsSm90Divisor(std::string_view member) {
   return std::ranges::find(kDivisors, member) != std::end(kDivisors);
 }
 
-Result<Sm90Plan> PlanSm90(const Group& group) { return Planner(group).Run(); }
+Result<Sm90Plan> PlanSm90(const Group& group, int terms) { return Planner(group, terms).Run(); }
 
 Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan) {
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);

@@ -44,6 +44,7 @@ struct Sm90Plan {
   int64_t images = 1;           // of a group, where each is a batch of its own
   bool along_right = false;     // the result is contiguous along right, not along left
   DType type = DType::kF16;     // of both operands; of two 8-bit floats that of either
+  int terms = 1;                // TF32 numbers whose sum an f32 operand is: 2 keep all of it
   TensorMapSpec left_map = {}, right_map = {};  // the tile decides their boxes, see SetBox
   std::vector<std::pair<std::string, int64_t>> shape = {};  // members of contract_shape
   int64_t right_size = 0;                                   // of one phase
@@ -56,17 +57,20 @@ struct Sm90Plan {
   int depth() const { return row_bytes / SizeOf(type); }  // elements along k of one step
   // Elements of an outer-major operand in one row of shared memory, of 128 bytes.
   int panel() const { return 128 / SizeOf(type); }
-  // wgmma takes 32-bit elements from shared memory along k only: left goes through registers, right
-  // is turned.
-  bool left_in_registers() const { return left.is_outer && SizeOf(type) == 4; }
+  // wgmma takes 32-bit elements from shared memory along k only: left goes through registers, with
+  // its rows in another order, right is turned.
+  bool moves_rows() const { return left.is_outer && SizeOf(type) == 4; }
   bool turns_right() const { return right.is_outer && SizeOf(type) == 4; }
+  // Two terms go the same ways.
+  bool left_in_registers() const { return moves_rows() || terms == 2; }
+  bool prepares_right() const { return turns_right() || terms == 2; }
 };
 
 // Members of contract_shape that it divides by: they go with a multiplier and a shift.
 bool IsSm90Divisor(std::string_view member);
 
 // The plan, or why the tensors cannot be read by tensor maps.
-Result<Sm90Plan> PlanSm90(const Group& group);
+Result<Sm90Plan> PlanSm90(const Group& group, int terms = 1);
 
 // The group's one output as a matrix {left, right} for stores by tensor map, or why it is none.
 Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan);

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kAlignment = 1024;  // of a box in shared memory
 constexpr int kMostStages = 8;
+constexpr int kMostAccumulators = 128;  // of a thread; with two terms as many sums
+constexpr int kPreparedColumns = 32;
 constexpr int64_t kBoxBytes = 64 * 128;
 constexpr int64_t kBarrierBytes = 16;  // of a stage, or of a slot of full operands
 constexpr int kShortSum = 3;           // steps of tiles that are made faster than a box comes
@@ -42,7 +44,7 @@ int BoxesOf(const Sm90Tile& tile) {
   return tile.left / 64 / tile.groups_left() * tile.columns() / BoxColumns(tile);
 }
 
-int64_t BarrierBytes(const Sm90Plan& plan) { return plan.turns_right() ? 24 : kBarrierBytes; }
+int64_t BarrierBytes(const Sm90Plan& plan) { return plan.prepares_right() ? 24 : kBarrierBytes; }
 
 // Of all groups, with the barriers of their slots.
 int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
@@ -55,7 +57,8 @@ int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& t
 }  // namespace
 
 int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile) {
-  return OperandBytes(plan, plan.left, tile.left) + OperandBytes(plan, plan.right, tile.right);
+  return OperandBytes(plan, plan.left, tile.left) +
+         plan.terms * OperandBytes(plan, plan.right, tile.right);
 }
 
 int BoxColumns(const Sm90Tile& tile) {
@@ -92,7 +95,8 @@ int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& ta
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int columns = tile.columns(), blocks = tile.left / 64 / tile.groups_left();
   if (columns % 8 != 0 || columns > 256) return false;
-  if (blocks < 1 || blocks * columns / 2 > 128) return false;
+  if (blocks < 1 || blocks * columns / 2 > kMostAccumulators / plan.terms) return false;
+  if (plan.terms == 2 && tile.right % kPreparedColumns != 0) return false;
   // A reduction needs whole sums, and the staged form keeps it for one block of 64 rows.
   if (tile.reductions > 0 && (tile.split_k > 1 || (!tile.direct && blocks > 1))) return false;
   // Phases take the place of splits.
@@ -129,15 +133,15 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double step_flops = 2.0 * tile.left * tile.right * plan.depth();
   const double row = plan.row_bytes;
   // An SM reads the operands of wgmma: each group its rows of left, and its columns of right for
-  // every 64 rows.
-  const int columns = tile.columns();
+  // every 64 rows. Products of two terms read right three times.
+  const int columns = tile.columns(), products = plan.terms == 2 ? 3 : 1;
   const double wgmmas = static_cast<double>(tile.left / 64) * tile.groups_right();
-  const double reads = wgmmas * (64 + columns) * row;
+  const double reads = wgmmas * (64 + products * columns) * row;
   const double writes = (tile.left + tile.right) * row;
-  const double turned = plan.turns_right() ? 2 * row * tile.right : 0;
-  const double tensor = step_flops / flops;
+  const double prepared = plan.prepares_right() ? (1 + plan.terms) * row * tile.right : 0;
+  const double tensor = products * step_flops / flops;
   const double l2 = (tile.left + static_cast<double>(tile.right) / tile.cluster) * row / kL2Bytes;
-  const double shared = (reads + writes + turned) / kSharedBytesPerClock;
+  const double shared = (reads + writes + prepared) / kSharedBytesPerClock;
   const double step = std::max({tensor, l2, shared});
   const double narrow = tile.right_lanes > 0 ? kRightLanes / tile.right_lanes : 1;
   const double element_store = tile.direct

@@ -65,7 +65,11 @@ struct RegisterRow {
 };
 constexpr RegisterRow kRegisters = {40, 232};
 // Where operands do not lie along k: a warp of the producer holds a panel.
-constexpr RegisterRow kTurningRegisters = {72, 216};
+constexpr RegisterRow kTurningRegisters = {72, 216}, kSplittingRegisters = {88, 208};
+const RegisterRow& RegistersOf(const Sm90Plan& plan) {
+  if (plan.terms == 2) return kSplittingRegisters;
+  return plan.left_in_registers() || plan.prepares_right() ? kTurningRegisters : kRegisters;
+}
 constexpr int kVector = 8;  // neighbours that the skeleton hands over at once
 
 // ---- the kernel
@@ -158,16 +162,17 @@ class Schedule {
 
   TensorMapSpec Boxed(TensorMapSpec map, const Sm90Operand& operand, int rows) const {
     SetBox(map, plan_, operand, rows);
+    if (plan_.terms == 2) map.type = DType::kI32;  // not rounded to tf32
     return map;
   }
 
   void Configure(Call& call) const {
-    const RegisterRow& registers =
-        plan_.turns_right() || plan_.left_in_registers() ? kTurningRegisters : kRegisters;
+    const RegisterRow& registers = RegistersOf(plan_);
     call.config = {
         {"kTileLeft", tile_.left},
         {"kTileRight", tile_.right},
         {"kRowBytes", plan_.row_bytes},
+        {"kTerms", plan_.terms},
         {"kStages", StagesOf(plan_, tile_, target_)},
         {"kCluster", tile_.cluster},
         {"kGroupsLeft", tile_.groups_left()},
@@ -370,8 +375,8 @@ void AddMaps(const Group& group, const Sm90Plan& plan, TileContext& context) {
   context.result_bytes = SizeOf(type);
   const int64_t dim = LeftDim(group, plan);
   context.stores_by_map = AppliesByRow(group.graph, anchor, dim);
-  if (context.stores_by_map || !plain || !has_pairs || plan.turns_right() ||
-      !AppliesByRow(group.graph, anchor, dim, true))
+  if (context.stores_by_map || !plain || !has_pairs || plan.prepares_right() ||
+      plan.left_in_registers() || !AppliesByRow(group.graph, anchor, dim, true))
     return;
   const std::vector<TensorId> full = FullOperands(group.graph, anchor, dim);
   context.full = static_cast<int>(full.size());
@@ -394,7 +399,7 @@ TileContext ContextOf(const Group& group, const Sm90Plan& plan) {
 Sm90Tile TileFor(const TileContext& context, const Sm90Plan& plan, Sm90Tile tile) {
   tile.reductions = context.reductions;
   // Pairs leave registers by stmatrix, which takes rows in their order.
-  const bool rows_in_order = !plan.left_in_registers() || context.result_bytes == 4;
+  const bool rows_in_order = !plan.moves_rows() || context.result_bytes == 4;
   tile.direct = context.stores_by_map && rows_in_order && tile.split_k == 1 &&
                 tile.columns() % 16 == 0 && (!plan.along_right || tile.columns() % 64 == 0);
   tile.full = tile.direct ? context.full : 0;
@@ -443,7 +448,7 @@ Status SupportsOperands(const Tensor& a, const Tensor& b, bool tf32) {
                        Info(a.dtype).text, Info(b.dtype).text);
 }
 
-Status SupportsTypes(const Group& group, const Target& target, bool tf32) {
+Status SupportsTypes(const Group& group, const Target& target, bool tf32, int terms = 1) {
   if (group.kind != GroupKind::kContract)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the group has no contraction as its anchor");
@@ -466,19 +471,21 @@ Status SupportsTypes(const Group& group, const Target& target, bool tf32) {
                            "operand {} is computed by a prologue; tensor maps read memory as it is",
                            group.graph[id].name);
   }
-  ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group));
+  ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group, terms));
   return SupportsReductions(group, plan);
 }
 
 Status Supports(const Group& group, const Target& target) {
   return SupportsTypes(group, target, false);
 }
-Status SupportsTf32(const Group& group, const Target& target) {
-  return SupportsTypes(group, target, true);
+template <int kTerms>
+Status SupportsF32(const Group& group, const Target& target) {
+  return SupportsTypes(group, target, true, kTerms);
 }
 
+template <int kTerms>
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group));
+  ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group, kTerms));
   const Sm90Tile tile = TileFor(ContextOf(group, plan), plan, TileOf(knobs));
   if (!IsLegal(plan, tile, target))
     return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
@@ -528,15 +535,17 @@ class Model {
   const double floor_bytes_, scattered_, scattered_operands_;
 };
 
+template <int kTerms>
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanSm90(group);
+  const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return kNoSeconds;
   const Model model(group, target, *plan);
   return model.Seconds(model.Tile(TileOf(knobs)));
 }
 
+template <int kTerms>
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanSm90(group);
+  const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return 0;
   return SharedBytes(*plan, TileFor(ContextOf(group, *plan), *plan, TileOf(knobs)), target);
 }
@@ -602,14 +611,15 @@ int PreferenceOf(const Sm90Plan& plan, const Sm90Tile& tile) {
   if (plan.padded_channels != 0) shared = kWgradTiles;
   // Narrow stores along right, too, want something to hide behind.
   if (!plan.phases.empty() || tile.right_lanes > 0) shared = kPhasedTiles;
-  if (plan.left_in_registers() && plan.turns_right()) shared = kTurningTiles;
+  if (plan.moves_rows() && plan.turns_right()) shared = kTurningTiles;
   const SharedTile form{tile.left, tile.right, tile.cluster, tile.ping_pong, tile.split_k > 1};
   const auto found = std::ranges::find(shared, form);
   return found == shared.end() ? Proposal::kNotPreferred : static_cast<int>(found - shared.begin());
 }
 
+template <int kTerms>
 std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  const auto plan = PlanSm90(group);
+  const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return {};
   const Model model(group, target, *plan);
   std::vector<Proposal> all;
@@ -623,8 +633,9 @@ std::vector<Proposal> Proposals(const Group& group, const Target& target) {
   return all;
 }
 
+template <int kTerms>
 std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  const auto plan = PlanSm90(group);
+  const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
   const Model model(group, target, *plan);
   std::vector<std::vector<int>> all;
@@ -658,11 +669,11 @@ const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
                                  .knobs = kKnobs,
                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                  .supports = Supports,
-                                 .cost = Cost,
-                                 .lower = Lower,
-                                 .shared_bytes = SharedBytesOf,
-                                 .candidates = Candidates,
-                                 .propose = Proposals};
+                                 .cost = Cost<1>,
+                                 .lower = Lower<1>,
+                                 .shared_bytes = SharedBytesOf<1>,
+                                 .candidates = Candidates<1>,
+                                 .propose = Proposals<1>};
 
 // Tensor maps round f32 to TF32 on the way; wgmma takes it along k only, other operands go through
 // registers or are turned in shared memory.
@@ -671,11 +682,24 @@ const Engine kWgmmaSm90Tf32Engine = {
     .version = 2,
     .knobs = kKnobs,
     .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
-    .supports = SupportsTf32,
-    .cost = Cost,
-    .lower = Lower,
-    .shared_bytes = SharedBytesOf,
-    .candidates = Candidates,
-    .propose = Proposals};
+    .supports = SupportsF32<1>,
+    .cost = Cost<1>,
+    .lower = Lower<1>,
+    .shared_bytes = SharedBytesOf<1>,
+    .candidates = Candidates<1>,
+    .propose = Proposals<1>};
+
+// f32 operands with all their bits: each the sum of two TF32 numbers, of whose four products the
+// three are summed that count.
+const Engine kWgmmaSm903xTf32Engine = {.name = "wgmma_sm90_3xtf32",
+                                       .version = 1,
+                                       .knobs = kKnobs,
+                                       .notes = {.numerical = kNumerical, .behavioral = kBehavior},
+                                       .supports = SupportsF32<2>,
+                                       .cost = Cost<2>,
+                                       .lower = Lower<2>,
+                                       .shared_bytes = SharedBytesOf<2>,
+                                       .candidates = Candidates<2>,
+                                       .propose = Proposals<2>};
 
 }  // namespace kiln::compiler

@@ -10,5 +10,7 @@ namespace kiln::compiler {
 extern const Engine kWgmmaSm90Engine;
 // f32 operands, rounded to TF32: only for clients that ask, or that let heuristics offer it.
 extern const Engine kWgmmaSm90Tf32Engine;
+// f32 operands that keep their bits, as sums of two TF32 numbers.
+extern const Engine kWgmmaSm903xTf32Engine;
 
 }  // namespace kiln::compiler

@@ -169,21 +169,23 @@ TEST_F(SpillsTest, CandidatesOfWgmmaHaveNone) {
   for (const ConvProblem& conv : convs) Add("wgmma_sm90", Build(conv), "sm_90a", 2);
 }
 
-TEST_F(SpillsTest, CandidatesOfWgmmaForTf32HaveNone) {
-  for (const bool columns : {false, true})
-    for (const bool y_columns : {false, true})
-      Add("wgmma_sm90_tf32",
-          Matmul({.name = "tf32",
-                  .type = DType::kF32,
-                  .out = DType::kF32,
-                  .a_columns = columns,
-                  .b_columns = columns,
-                  .y_columns = y_columns}),
-          "sm_90a", 3);
-  for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad}) {
-    ConvProblem conv = Conv(op);
-    conv.type = DType::kF32;
-    Add("wgmma_sm90_tf32", Build(conv), "sm_90a", 4);
+TEST_F(SpillsTest, CandidatesOfWgmmaForF32HaveNone) {
+  for (const char* engine : {"wgmma_sm90_tf32", "wgmma_sm90_3xtf32"}) {
+    for (const bool columns : {false, true})
+      for (const bool y_columns : {false, true})
+        Add(engine,
+            Matmul({.name = "tf32",
+                    .type = DType::kF32,
+                    .out = DType::kF32,
+                    .a_columns = columns,
+                    .b_columns = columns,
+                    .y_columns = y_columns}),
+            "sm_90a", 3);
+    for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad}) {
+      ConvProblem conv = Conv(op);
+      conv.type = DType::kF32;
+      Add(engine, Build(conv), "sm_90a", 4);
+    }
   }
 }
 

@@ -22,7 +22,7 @@
 // (kGroupsLeft x kGroupsRight), or each its own, in turns, one storing while the other multiplies
 // (kPingPong). wgmma takes 32-bit operands from shared memory along k only. Of those that lie along
 // their own axis, consumers read left into registers, and the warps of the producer that load
-// nothing turn right (turn_sm90.cuh). With few tiles the blocks of a cluster of
+// nothing turn right (f32_operands_sm90.cuh). With few tiles the blocks of a cluster of
 // kSplitCluster make parts of the sum over k of one tile, and add them up from one another's shared
 // memory, in their order: then the grid has a block for each part.
 
@@ -30,6 +30,7 @@ enum { kMatrix, kPixels };  // how an operand is addressed
 
 template <class C>
 struct contract {
+  using config = C;
   static constexpr int kGroups = C::kPingPong ? 2 : C::kGroupsLeft * C::kGroupsRight;
   static constexpr int kThreads = 128 * (kGroups + 1);
   static constexpr int kPanel = C::kElementBytes == 4 ? 32 : 64;  // elements of a 128-byte row
@@ -41,13 +42,16 @@ struct contract {
       C::kRightMajor == kMajorK ? C::kTileRight : (C::kTileRight + kPanel - 1) / kPanel * kPanel;
   static constexpr int kRightBytes =
       C::kRightMajor == kMajorK ? kRightRows * C::kRowBytes : kRightRows / kPanel * kPanelBytes;
-  static constexpr int kStageBytes = kLeftBytes + kRightBytes;
-  static constexpr bool kLeftInRegisters = C::kLeftMajor != kMajorK && C::kElementBytes == 4;
+  static constexpr int kLoadedBytes = kLeftBytes + kRightBytes;
+  static constexpr int kStageBytes = kLoadedBytes + (C::kTerms == 2 ? kRightBytes : 0);
+  static constexpr bool kMovesRows = C::kLeftMajor != kMajorK && C::kElementBytes == 4;
+  static constexpr bool kLeftInRegisters = kMovesRows || C::kTerms == 2;
   static constexpr bool kTurns = C::kRightMajor != kMajorK && C::kElementBytes == 4;
+  static constexpr bool kPrepares = kTurns || C::kTerms == 2;                // right, for wgmma
   static constexpr bool kRightAlongK = kTurns || C::kRightMajor == kMajorK;  // as wgmma reads it
-  static constexpr int kPanels = kRightRows / kPanel;  // of right, where it is turned
+  static constexpr int kPanels = kRightRows / kPanel;  // of right, where it is prepared
   // Of each stage: it is full, it is empty; and before it is full, its boxes have come.
-  static constexpr int kBarriers = kTurns ? 3 : 2;
+  static constexpr int kBarriers = kPrepares ? 3 : 2;
   // Staging of one group: 32 columns of 64 floats, the pitch puts a warp's stores in 32 banks; or
   // kBuffers boxes of results on their way out, or in and out (contract_full_sm90).
   static constexpr int kPitch = 68, kChunk = 32;
@@ -180,7 +184,7 @@ struct contract {
 
   // The barrier of a stage that its boxes arrive at.
   static __device__ inline unsigned loaded(unsigned barriers, int stage) {
-    return barriers + 8 * ((kTurns ? 2 * C::kStages : 0) + stage);
+    return barriers + 8 * ((kPrepares ? 2 * C::kStages : 0) + stage);
   }
 
   // A box of a matrix: rows of one operand at depth k. Of a shared operand each block of the
@@ -271,7 +275,7 @@ struct contract {
       const unsigned to_left = stages + r.stage * kLeftBytes;
       const unsigned to_right = stages + C::kStages * kLeftBytes + r.stage * kRightBytes;
       mbarrier_wait(empty, r.phase ^ 1);
-      mbarrier_expect(full, kStageBytes);
+      mbarrier_expect(full, kLoadedBytes);
       const int k = block * kDepth;
       const int filter = all.filter + tap_w * s.filter_w + tap_h * s.filter_h + tap_d * s.filter_d;
       if constexpr (C::kLeft == kMatrix) {
@@ -370,64 +374,13 @@ struct contract {
     if (!C::kMayBeEmpty || p.steps > 0) release(barriers + 8 * (C::kStages + previous), thread);
   }
 
-  // The same with left through registers: lanes read their elements from panels of 32 rows by
-  // kDepth k. A stage goes in two pieces, the next piece's elements are read while the tensor cores
-  // have the last one.
-  static __device__ inline void multiply_tile(accumulators& acc, const place& p, unsigned left,
-                                              unsigned long long right, unsigned barriers, ring& r,
-                                              unsigned thread, bool is_last) {
-    constexpr int kSteps = C::kRowBytes / 32, kPieces = kSteps > 1 ? 2 : 1;
-    constexpr int kStepsOfPiece = kSteps / kPieces, kPending = kPieces - 1;
-    const unsigned lane = thread % 32, warp = thread / 32, k = lane % 4;
-    const unsigned chunk = lane / 16 * 4 + warp % 2 * 2;
-    left += warp / 2 * kPanelBytes + k * 128 + ((chunk ^ k) << 4) + lane / 4 % 4 * 4;
-    unsigned values[kPieces][kStepsOfPiece][kBlocks][4];
-    int previous = 0;
-#pragma unroll 1
-    for (int step = 0; step < p.steps; ++step) {
-      mbarrier_wait(loaded(barriers, r.stage), r.phase);
-      const unsigned stage = left + r.stage * kLeftBytes;
-#pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece) {
-        wgmma_wait<kPending>();  // these registers are free
-        if (piece == kPieces - 1 && step > 0)
-          release(barriers + 8 * (C::kStages + previous), thread);
-#pragma unroll
-        for (int kk = 0; kk < kStepsOfPiece; ++kk)
-#pragma unroll
-          for (int i = 0; i < kBlocks; ++i) {
-            const int at = (piece * kStepsOfPiece + kk) * 1024 + i * 2 * kPanelBytes;
-#pragma unroll
-            for (unsigned e = 0; e < 4; ++e)  // rows by 4, k by 4: other chunks
-              values[piece][kk][i][e] =
-                  load_word((stage ^ (e % 2 * 16 + e / 2 * 64)) + at + e / 2 * 512);
-          }
-        if (kTurns && piece == 0) mbarrier_wait(barriers + 8 * r.stage, r.phase);
-        wgmma_fence();
-#pragma unroll
-        for (int kk = 0; kk < kStepsOfPiece; ++kk)
-#pragma unroll
-          for (int i = 0; i < kBlocks; ++i)
-            C::multiply(acc[i], values[piece][kk][i],
-                        right + r.stage * (kRightBytes >> 4) + (piece * kStepsOfPiece + kk) * 2,
-                        (step | piece | kk) != 0);
-        wgmma_commit();
-      }
-      previous = r.stage;
-      r.advance();
-    }
-    if constexpr (C::kPingPong) pass_turn(is_last);
-    wgmma_wait<0>();
-    if (!C::kMayBeEmpty || p.steps > 0) release(barriers + 8 * (C::kStages + previous), thread);
-  }
-
   // Element e of a thread is row first_row + kNextRow * (e / 2 % 2), column 8 * (e / 4) +
-  // 2 * (lane % 4) + e % 2. Registers have left's rows in another order, in which no two lanes read
-  // one bank: 4 neighbours in one 16-byte chunk of a panel, the next 4 lanes 4 chunks further.
-  static constexpr int kNextRow = kLeftInRegisters ? 4 : 8;
+  // 2 * (lane % 4) + e % 2. What registers read from panels has its rows in another order, in which
+  // no two lanes read one bank: 4 neighbours in one 16-byte chunk, the next 4 lanes 4 chunks
+  // further.
+  static constexpr int kNextRow = kMovesRows ? 4 : 8;
   static __device__ inline int first_row(int lane, int warp) {
-    if constexpr (kLeftInRegisters)
-      return warp / 2 * 32 + lane / 16 * 16 + warp % 2 * 8 + lane / 4 % 4;
+    if constexpr (kMovesRows) return warp / 2 * 32 + lane / 16 * 16 + warp % 2 * 8 + lane / 4 % 4;
     return 16 * warp + lane / 4;
   }
 
@@ -620,8 +573,7 @@ struct contract {
                                      const float (&low)[kOperands], const float (&high)[kOperands],
                                      unsigned lane, unsigned warp) const {
       buffer += warp / 2 * kColumnsOfBox * 128 + lane / 4 % 4 * 4;
-      const unsigned chunk =
-          kLeftInRegisters ? lane / 16 * 4 + warp % 2 * 2 : warp % 2 * 4 + lane / 16;
+      const unsigned chunk = kMovesRows ? lane / 16 * 4 + warp % 2 * 2 : warp % 2 * 4 + lane / 16;
 #pragma unroll
       for (unsigned e = 0; e < 4; ++e) {
         const unsigned column = first + 2 * (lane % 4) + e % 2;
@@ -693,7 +645,7 @@ struct contract {
     const unsigned stages = shared_address(shared_memory);
     static_assert(C::kFull > 0 || C::kSharedBytes == kStagingAt + kGroups * kStagingBytes +
                                                          8 * kBarriers * C::kStages);
-    static_assert(C::kFull == 0 || (!kTurns && !kLeftInRegisters));
+    static_assert(C::kFull == 0 || (!kPrepares && !kLeftInRegisters));
     const unsigned barriers = stages + kStagingAt + kGroups * kStagingBytes;
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
@@ -701,7 +653,7 @@ struct contract {
       for (int i = 0; i < C::kStages; ++i) {
         mbarrier_init(loaded(barriers, i), 1);
         mbarrier_init(barriers + 8 * (C::kStages + i), kReaders);
-        if constexpr (kTurns) mbarrier_init(barriers + 8 * i, kPanels);
+        if constexpr (kPrepares) mbarrier_init(barriers + 8 * i, kPanels);
       }
       if constexpr (C::kFull > 0) output.init(output_barriers(stages + kStagingAt, 0));
       mbarrier_init_done();
@@ -725,10 +677,10 @@ struct contract {
           output.move(s, first, tiles, step, of, rank, at,
                       output_barriers(at, of) + of * Output::kBarrierBytes);
       }
-      if constexpr (kTurns) {
+      if constexpr (kPrepares) {
         if (thread >= 32)
-          turn_tiles<contract>(s, first, tiles, step, rank, stages + C::kStages * kLeftBytes,
-                               barriers, static_cast<int>(thread / 32) - 1, thread % 32);
+          prepare_right<contract>(s, first, tiles, step, rank, stages + C::kStages * kLeftBytes,
+                                  barriers, static_cast<int>(thread / 32) - 1, thread % 32);
       }
       if (thread < 32 && elect_one()) {
 #pragma unroll 1
@@ -768,7 +720,8 @@ struct contract {
       }
       const bool is_last = tile + step >= tiles;
       if constexpr (kLeftInRegisters)
-        multiply_tile(acc, p, left_rows, right_tile, barriers, r, thread, is_last);
+        multiply_from_registers<contract>(acc, p, left_rows, right_tile, barriers, r, thread,
+                                          is_last);
       else
         multiply_tile(acc, p, left_tile, right_tile, barriers, r, thread, is_last);
       output(acc, s, p, group_left, group_right, shared_memory, staging, group, thread, rank);
