@@ -450,6 +450,18 @@ TEST(Sm90TileTest, LegalTiles) {
     EXPECT_EQ(IsLegal(plan, row.tile, Hopper()), row.legal)
         << KnobText(Engines()[EngineIndex("wgmma_sm90")], KnobsOf(row.tile));
 
+  // Two terms of an f32 leave half of the accumulators, and come in whole panels of right.
+  ConvProblem f32 = Strided(GraphOp::kConvFprop);
+  f32.type = DType::kF32;
+  const Result<Sm90Plan> terms = PlanSm90(GroupOf(Build(f32)), 2);
+  ASSERT_TRUE(terms.ok()) << terms.status().message();
+  EXPECT_TRUE(terms->left_in_registers());
+  EXPECT_FALSE(terms->moves_rows());
+  EXPECT_FALSE(IsLegal(*terms, {.left = 128, .right = 256}, Hopper()));
+  EXPECT_TRUE(IsLegal(*terms, {.left = 128, .right = 128}, Hopper()));
+  EXPECT_FALSE(IsLegal(*terms, {.left = 128, .right = 16}, Hopper()));
+  EXPECT_EQ(StageBytes(*terms, {.left = 128, .right = 64}), (128 + 2 * 64) * 128);
+
   // An operand that is contiguous along its own axis comes in panels of 64.
   const Sm90Plan panels = PlanOf(Matmul({48 * 72, 1, 48}, {}, {}));
   EXPECT_FALSE(IsLegal(panels, {.left = 128, .right = 96}, Hopper()));
