@@ -84,6 +84,18 @@ bool IsLegal<cudnnBnFinalizeStatsMode_t>(int v) {
   return InRange(v, 0, CUDNN_BN_FINALIZE_STATISTICS_INFERENCE);
 }
 template <>
+bool IsLegal<cudnnSignalMode_t>(int v) {
+  return InRange(v, 0, CUDNN_SIGNAL_WAIT);
+}
+template <>
+bool IsLegal<cudnnMoeGroupedMatmulMode_t>(int v) {
+  return InRange(v, 0, CUDNN_MOE_GROUPED_MATMUL_MODE_SCATTER);
+}
+template <>
+bool IsLegal<cudnnRngDistribution_t>(int v) {
+  return InRange(v, 0, CUDNN_RNG_DISTRIBUTION_NORMAL);
+}
+template <>
 bool IsLegal<cudnnResampleMode_t>(int v) {
   return InRange(v, 0, CUDNN_RESAMPLE_AVGPOOL_EXCLUDE_PADDING);
 }

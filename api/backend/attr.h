@@ -46,6 +46,8 @@ struct WireOf<bool> : Wire<CUDNN_TYPE_BOOLEAN> {};
 template <>
 struct WireOf<double> : Wire<CUDNN_TYPE_DOUBLE> {};
 template <>
+struct WireOf<float> : Wire<CUDNN_TYPE_FLOAT> {};
+template <>
 struct WireOf<void*> : Wire<CUDNN_TYPE_VOID_PTR> {};
 template <>
 struct WireOf<char> : Wire<CUDNN_TYPE_CHAR> {};
@@ -75,6 +77,12 @@ template <>
 struct WireOf<cudnnGenStatsMode_t> : Wire<CUDNN_TYPE_GENSTATS_MODE> {};
 template <>
 struct WireOf<cudnnBnFinalizeStatsMode_t> : Wire<CUDNN_TYPE_BN_FINALIZE_STATS_MODE> {};
+template <>
+struct WireOf<cudnnSignalMode_t> : Wire<CUDNN_TYPE_SIGNAL_MODE> {};
+template <>
+struct WireOf<cudnnMoeGroupedMatmulMode_t> : Wire<CUDNN_TYPE_MOE_GROUPED_MATMUL_MODE> {};
+template <>
+struct WireOf<cudnnRngDistribution_t> : Wire<CUDNN_TYPE_RNG_DISTRIBUTION> {};
 template <>
 struct WireOf<cudnnResampleMode_t> : Wire<CUDNN_TYPE_RESAMPLE_MODE> {};
 template <>

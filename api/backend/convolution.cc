@@ -55,7 +55,7 @@ struct Geometry {
 };
 
 Geometry GeometryOf(const Op& op, bool has_group_dim) {
-  const auto &x = op.image->dims, &w = op.filter->dims, &y = op.response->dims;
+  const Dims x = op.image->PlainDims(), w = op.filter->PlainDims(), y = op.response->PlainDims();
   if (has_group_dim) return {x[0], y[0], x[1] * x[2], w[0] * w[1], w[2], y[1] * y[2]};
   return {x[0], y[0], x[1], w[0], w[1], y[1]};
 }
@@ -73,8 +73,8 @@ Status CheckChannels(const Op& op, bool has_group_dim) {
                          g.channels, g.group_channels, w.Text());
   }
   int64_t groups = g.channels / g.group_channels;
-  if (has_group_dim &&
-      (x.dims[1] != w.dims[0] || y.dims[1] != w.dims[0] || x.dims[2] != w.dims[2])) {
+  const Dims xd = x.PlainDims(), wd = w.PlainDims(), yd = y.PlainDims();
+  if (has_group_dim && (xd[1] != wd[0] || yd[1] != wd[0] || xd[2] != wd[2])) {
     return Status::Error(Code::kBadParam,
                          "image {}, filter {} and response {} differ in groups or channels",
                          x.Text(), w.Text(), y.Text());
@@ -111,13 +111,13 @@ Status CheckSpatial(const Op& op, size_t first) {
 // `tensor` with dims [first, first+1] merged; its strides stay where the two are one run of memory.
 Result<graph::TensorId> FoldGroups(GraphImport& import, const TensorDesc& tensor, size_t first) {
   ASSIGN_OR_RETURN(DType dtype, ElementType(tensor.data_type));
-  Dims dims(tensor.dims.begin(), tensor.dims.end()),
-      strides(tensor.strides.begin(), tensor.strides.end());
+  Dims dims = tensor.PlainDims(), strides(tensor.strides.begin(), tensor.strides.end());
   auto at = static_cast<ptrdiff_t>(first);
   dims[first + 1] *= dims[first];
   dims.erase(dims.begin() + at);
   strides.erase(strides.begin() + at);
-  bool one_run = tensor.strides[first] == tensor.strides[first + 1] * tensor.dims[first + 1];
+  bool one_run = tensor.vector_count == 1 &&
+                 tensor.strides[first] == tensor.strides[first + 1] * tensor.dims[first + 1];
   return import.Temporary(dtype, dims, one_run ? strides : PackedStrides(dims));
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ir/graph/builder.h"
+#include "ir/graph/verify_util.h"
 
 namespace kiln::api {
 namespace {
@@ -41,15 +42,12 @@ std::optional<DType> CoreType(cudnnDataType_t type) {
 
 // Properties of the interface that the graph has no form for yet.
 Status CheckExpressible(const TensorDesc& t) {
-  if (t.vector_count != 1) {
+  if (t.reordering != CUDNN_TENSOR_REORDERING_NONE &&
+      t.reordering != CUDNN_TENSOR_REORDERING_F8_128x4) {
     return Status::Error(Code::kUnsupportedLayout,
-                         "{} holds vectors of {} elements; Kiln computes on plain layouts",
-                         t.Text(), t.vector_count);
-  }
-  if (t.reordering != CUDNN_TENSOR_REORDERING_NONE) {
-    return Status::Error(Code::kUnsupportedLayout,
-                         "{} has reordering mode {}; Kiln computes on plain layouts", t.Text(),
-                         static_cast<int>(t.reordering));
+                         "{} has reordering mode {}, whose order of memory is not documented; Kiln "
+                         "has F8_128x4",
+                         t.Text(), static_cast<int>(t.reordering));
   }
   if (t.ragged_offset != nullptr) {
     return Status::Error(Code::kUnsupportedLayout,
@@ -107,10 +105,115 @@ Result<GraphImport::Entry*> GraphImport::Find(const TensorDesc& tensor) {
     return Status::Error(Code::kDuplicatedEntries, "{} and {} share a uid but differ",
                          found->second.copy->Text(), tensor.Text());
   }
-  ASSIGN_OR_RETURN(graph::Tensor converted, Convert(tensor));
-  Entry entry{.copy = std::make_shared<const TensorDesc>(tensor),
-              .id = graph_.AddTensor(std::move(converted))};
+  ASSIGN_OR_RETURN(const graph::TensorId id, AddTensor(tensor, ""));
+  Entry entry{.copy = std::make_shared<const TensorDesc>(tensor), .id = id};
   return &by_uid_.emplace(tensor.uid, std::move(entry)).first->second;
+}
+
+// The memory of a vectorised layout: [N, C/4, H, W, 4] of NCHW in vectors of 4.
+GraphImport::Layout GraphImport::VectorLayout(const TensorDesc& t, graph::Tensor& memory) {
+  const auto rank = static_cast<int64_t>(memory.dims.size());
+  for (int64_t& stride : memory.strides) stride *= t.vector_count;
+  memory.dims.push_back(t.vector_count);
+  memory.strides.push_back(1);
+  Layout layout;
+  for (int64_t d = 0; d < rank; ++d) {
+    layout.order.push_back(d);
+    if (d == t.vector_dim) layout.order.push_back(rank);
+  }
+  return layout;
+}
+
+// The memory of scales as tensor cores read them: tiles of 128 by 4, the 4 along the contiguous
+// dim; element (m, k) of a tile at (m % 32) * 16 + m / 32 * 4 + k. So it is [M/128, K/4, 32, 4, 4].
+Result<GraphImport::Layout> GraphImport::TileLayout(const TensorDesc& t, graph::Tensor& memory) {
+  const size_t rank = memory.dims.size();
+  const bool is_last = rank >= 2 && t.strides[rank - 1] == 1;
+  const size_t narrow = is_last ? rank - 1 : rank - 2, wide = is_last ? rank - 2 : rank - 1;
+  if (rank < 2 || t.strides[narrow] != 1 || t.strides[wide] != t.dims[narrow] ||
+      t.dims[wide] % 128 != 0 || t.dims[narrow] % 4 != 0) {
+    return Status::Error(Code::kUnsupportedLayout,
+                         "{} is no whole tiles of 128 by 4 in its last two dimensions", t.Text());
+  }
+  const auto tile = static_cast<int64_t>(rank - 2);
+  const int64_t columns = t.dims[narrow] / 4;
+  memory.dims.resize(rank - 2);
+  memory.strides.resize(rank - 2);
+  for (const auto& [extent, stride] : {std::pair{t.dims[wide] / 128, columns * 512},
+                                       {columns, int64_t{512}},
+                                       {int64_t{32}, int64_t{16}},
+                                       {int64_t{4}, int64_t{4}},
+                                       {int64_t{4}, int64_t{1}}}) {
+    memory.dims.push_back(extent);
+    memory.strides.push_back(stride);
+  }
+  Layout layout;
+  for (int64_t d = 0; d < tile; ++d) layout.order.push_back(d);
+  const Dims of_wide = {tile, tile + 3, tile + 2}, of_narrow = {tile + 1, tile + 4};
+  for (const Dims* dims : {is_last ? &of_wide : &of_narrow, is_last ? &of_narrow : &of_wide})
+    layout.order.insert(layout.order.end(), dims->begin(), dims->end());
+  return layout;
+}
+
+Result<graph::TensorId> GraphImport::AddTensor(const TensorDesc& tensor, const char* suffix) {
+  ASSIGN_OR_RETURN(graph::Tensor memory, Convert(tensor));
+  memory.name += suffix;
+  const bool has_tiles = tensor.reordering == CUDNN_TENSOR_REORDERING_F8_128x4;
+  if (tensor.vector_count == 1 && !has_tiles) return graph_.AddTensor(std::move(memory));
+  if (tensor.vector_count != 1 && has_tiles) {
+    return Status::Error(Code::kUnsupportedLayout, "{} holds vectors in tiles", tensor.Text());
+  }
+  graph::Tensor plain = memory;
+  plain.name += "_plain";
+  plain.uid = -1;
+  plain.dims = tensor.PlainDims();
+  plain.strides = PackedStrides(plain.dims);
+  plain.is_virtual = true;
+  const graph::TensorId id = graph_.AddTensor(std::move(plain));
+  if (tensor.is_virtual) return id;
+  Layout layout;
+  if (has_tiles) {
+    ASSIGN_OR_RETURN(layout, TileLayout(tensor, memory));
+  } else {
+    layout = VectorLayout(tensor, memory);
+  }
+  if (memory.dims.size() > graph::kMaxRank) {
+    return Status::Error(Code::kUnsupportedLayout, "{}: memory of {} dimensions", tensor.Text(),
+                         memory.dims.size());
+  }
+  layout.plain = id;
+  layout.memory = graph_.AddTensor(std::move(memory));
+  layouts_.push_back(std::move(layout));
+  return id;
+}
+
+// What operations write goes to memory, everything else comes from there.
+void GraphImport::Convert(const Layout& layout) {
+  using graph::GraphOp;
+  const bool is_written = std::ranges::any_of(graph_.nodes, [&](const graph::Node& node) {
+    return std::ranges::find(node.outputs, layout.plain) != node.outputs.end();
+  });
+  const DType dtype = graph_[layout.plain].dtype;
+  const bool is_narrow = dtype == DType::kI8 || dtype == DType::kU8 || dtype == DType::kE4M3 ||
+                         dtype == DType::kE5M2 || dtype == DType::kE8M0;
+  const DType moving = is_narrow ? DType::kF32 : dtype;  // holds every value of theirs
+  Dims split, back(layout.order.size());
+  for (size_t d = 0; d < layout.order.size(); ++d) {
+    const auto from = static_cast<size_t>(layout.order[d]);
+    split.push_back(graph_[layout.memory].dims[from]);
+    back[from] = static_cast<int64_t>(d);
+  }
+  Dims strides = PackedStrides(split);
+  const graph::TensorId middle = Temporary(dtype, std::move(split), std::move(strides));
+  if (is_written) {
+    AddNode(GraphOp::kReshape, {layout.plain}, {middle}, moving, graph::ReshapeAttrs{});
+    AddNode(GraphOp::kTranspose, {middle}, {layout.memory}, moving,
+            graph::TransposeAttrs{.permutation = std::move(back)});
+  } else {
+    AddNode(GraphOp::kTranspose, {layout.memory}, {middle}, moving,
+            graph::TransposeAttrs{.permutation = layout.order});
+    AddNode(GraphOp::kReshape, {middle}, {layout.plain}, moving, graph::ReshapeAttrs{});
+  }
 }
 
 Result<graph::TensorId> GraphImport::Tensor(const TensorDesc& tensor) {
@@ -126,9 +229,7 @@ Result<graph::TensorId> GraphImport::Previous(const TensorDesc& tensor) {
                          tensor.Text());
   }
   if (entry->previous == graph::kAbsent) {
-    graph::Tensor previous = graph_[entry->id];
-    previous.name += "_before";
-    entry->previous = graph_.AddTensor(std::move(previous));
+    ASSIGN_OR_RETURN(entry->previous, AddTensor(tensor, "_before"));
   }
   return entry->previous;
 }
@@ -188,6 +289,7 @@ Status GraphImport::Add(graph::GraphOp op, std::vector<Operand> inputs,
 }
 
 Result<graph::Graph> GraphImport::Finish() {
+  for (const Layout& layout : layouts_) Convert(layout);
   RETURN_IF_ERROR(graph::Normalize(graph_));
   graph::NarrowReductions(graph_);
   RETURN_IF_ERROR(graph::SplitGroupedReductions(graph_));

@@ -1,16 +1,20 @@
 // The table of descriptor kinds: every kind that Kiln has, ascending by type.
 // tests/api/rows_test.cc demands that each attribute of the interface is in a row of its kind or in
 // the test's list of reasons.
+#include "api/backend/band.h"
 #include "api/backend/block_scale.h"
 #include "api/backend/convolution.h"
 #include "api/backend/descriptor.h"
 #include "api/backend/execution_plan.h"
 #include "api/backend/matmul.h"
+#include "api/backend/moe.h"
 #include "api/backend/norm.h"
 #include "api/backend/pointwise.h"
 #include "api/backend/reduction.h"
 #include "api/backend/resample.h"
+#include "api/backend/rng.h"
 #include "api/backend/sdpa.h"
+#include "api/backend/signal.h"
 #include "api/backend/statistics.h"
 #include "api/backend/views.h"
 
@@ -47,15 +51,21 @@ std::span<const Kind> AllKinds() {
       KindOf<ResampleFwdDesc>(),
       KindOf<ResampleBwdDesc>(),
       KindOf<ConcatDesc>(),
+      KindOf<SignalDesc>(),
       KindOf<NormForwardDesc>(),
       KindOf<NormBackwardDesc>(),
       KindOf<ReshapeDesc>(),
+      KindOf<RngDesc>(),
+      KindOf<OperationRngDesc>(),
       KindOf<KernelCacheDesc>(),
       KindOf<PagedCacheLoadDesc>(),
       KindOf<BlockScaleQuantizeDesc>(),
       KindOf<BlockScaleDequantizeDesc>(),
       KindOf<DevicePropDesc>(),
+      KindOf<ExpandBandMatrixDesc>(),
+      KindOf<ContractBandMatrixDesc>(),
       KindOf<SdpaForwardDesc>(),
+      KindOf<MoeGroupedMatmulDesc>(),
       KindOf<SdpaBackwardDesc>(),
   };
   return kKinds;

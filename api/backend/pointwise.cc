@@ -55,9 +55,10 @@ Status CheckBroadcast(cudnnPointwiseMode_t mode, NamedOperand operand, const Ten
                          NameOf(mode), operand.name, in.Text(), in.dims.size(), out.Text(),
                          out.dims.size());
   }
-  for (size_t i = 0; i < out.dims.size(); ++i) {
-    if (in.dims[i] == out.dims[i] || in.dims[i] == 1) continue;
-    if (out.dims[i] == 1 && in.is_virtual) continue;
+  const Dims in_dims = in.PlainDims(), out_dims = out.PlainDims();
+  for (size_t i = 0; i < out_dims.size(); ++i) {
+    if (in_dims[i] == out_dims[i] || in_dims[i] == 1) continue;
+    if (out_dims[i] == 1 && in.is_virtual) continue;
     return Status::Error(Code::kBadParam,
                          "{}: {} is {}, whose dimension {} does not broadcast to the output {}",
                          NameOf(mode), operand.name, in.Text(), i, out.Text());

@@ -1,7 +1,5 @@
 #include "api/backend/tensor.h"
 
-#include "ir/shape.h"
-
 namespace kiln::api {
 namespace {
 
@@ -90,7 +88,7 @@ Status CheckGeometry(const TensorDesc& t) {
   }
   // Both are checked dimension by dimension, so that neither product leaves 128 bits.
   constexpr __int128 kMost = static_cast<__int128>(1) << 58;
-  __int128 last = 0, count = 1;
+  __int128 last = 0, count = t.vector_count;
   for (size_t i = 0; i < t.dims.size(); ++i) {
     if (t.dims[i] <= 0) {
       return Status::Error(Code::kBadParam, "{}: dimension {} has extent {}", t.Text(), i,
@@ -100,7 +98,7 @@ Status CheckGeometry(const TensorDesc& t) {
       return Status::Error(Code::kBadParam, "{}: dimension {} has stride {}", t.Text(), i,
                            t.strides[i]);
     }
-    last += static_cast<__int128>(t.dims[i] - 1) * t.strides[i];
+    last += static_cast<__int128>(t.dims[i] - 1) * t.strides[i] * t.vector_count;
     count *= t.dims[i];
     if (last >= kMost || count >= kMost) {
       return Status::Error(Code::kBadParam, "{} addresses more memory than there is", t.Text());
@@ -111,10 +109,13 @@ Status CheckGeometry(const TensorDesc& t) {
 
 Status CheckVector(const TensorDesc& t) {
   if (t.vector_count == 1) return {};
-  bool is_int8 = t.data_type == CUDNN_DATA_INT8 || t.data_type == CUDNN_DATA_UINT8;
-  if (t.vector_count <= 0 || (is_int8 && t.vector_count != 4 && t.vector_count != 32)) {
-    return Status::Error(Code::kNotSupported, "{}: vectors of {} elements; 1, 4 and 32 exist",
-                         t.Text(), t.vector_count);
+  constexpr int64_t kMost = int64_t{1} << 20;
+  const bool is_int8 = t.data_type == CUDNN_DATA_INT8, is_uint8 = t.data_type == CUDNN_DATA_UINT8;
+  const bool exists = t.vector_count == 4 || (t.vector_count == 32 && !is_uint8);
+  if (t.vector_count <= 0 || t.vector_count > kMost || ((is_int8 || is_uint8) && !exists)) {
+    return Status::Error(Code::kNotSupported,
+                         "{}: vectors of {} {} elements; of int8 there are 4 and 32, of uint8 4",
+                         t.Text(), t.vector_count, NameOf(t.data_type));
   }
   if (t.vector_dim < 0 || t.vector_dim >= static_cast<int64_t>(t.dims.size())) {
     return Status::Error(Code::kBadParam, "{}: the vectorized dimension {} is none of its {}",
@@ -129,17 +130,24 @@ std::span<const AttrRow> TensorDesc::Rows() { return kRows; }
 
 std::string TensorDesc::Text() const { return fmt::format("tensor {} ({})", uid, DimsText(dims)); }
 
+Dims TensorDesc::PlainDims() const {
+  Dims plain(dims.begin(), dims.end());
+  if (vector_count != 1) plain[static_cast<size_t>(vector_dim)] *= vector_count;
+  return plain;
+}
+
 bool TensorDesc::SameAs(const TensorDesc& other) const {
   return uid == other.uid && data_type == other.data_type && dims == other.dims &&
          strides == other.strides && is_virtual == other.is_virtual && by_value == other.by_value &&
-         vector_count == other.vector_count && reordering == other.reordering;
+         vector_count == other.vector_count && vector_dim == other.vector_dim &&
+         reordering == other.reordering;
 }
 
 Status TensorDesc::Finalize() {
   RETURN_IF_ERROR(CheckType(*this));
-  RETURN_IF_ERROR(CheckGeometry(*this));
   RETURN_IF_ERROR(CheckVector(*this));
-  if (by_value && (NumElements(dims) != 1 || is_virtual)) {
+  RETURN_IF_ERROR(CheckGeometry(*this));
+  if (by_value && (NumElements(PlainDims()) != 1 || is_virtual)) {
     return Status::Error(Code::kBadParam,
                          "{} is passed by value: it must have one element and not be virtual",
                          Text());

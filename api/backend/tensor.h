@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/backend/attr.h"
+#include "ir/shape.h"
 
 namespace kiln::api {
 
@@ -19,6 +20,9 @@ struct TensorDesc : DescriptorOf<CUDNN_BACKEND_TENSOR_DESCRIPTOR> {
   static std::span<const AttrRow> Rows();
   // The same memory under the same uid: two descriptors of one tensor may both appear in a graph.
   bool SameAs(const TensorDesc& other) const;
+  // Extents in elements: `dims` and `strides` of a vectorised layout count vectors along the
+  // vectorized dimension.
+  Dims PlainDims() const;
   std::string Text() const;  // "tensor 7 (8x64x56x56)"
 };
 

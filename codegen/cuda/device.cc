@@ -36,6 +36,7 @@ constexpr PreludeRow kPrelude[] = {
     {"min_nan", "minmax.cuh"},
     {"max_nan", "minmax.cuh"},
     {"fast_div", "fast_div.cuh"},
+    {"philox", "philox.cuh"},
     {"contract_sm90", "fast_div.cuh"},
     {"contract_reduced_sm90", "fast_div.cuh"},
     {"contract_full_sm90", "fast_div.cuh"},

@@ -47,6 +47,7 @@ constexpr ScalarText kTexts[] = {
     {ScalarOp::kOr, "", "", "{0} || {1}"},
     {ScalarOp::kNot, "", "", "!{0}"},
     {ScalarOp::kSelect, "{0} ? {1} : {2}", "{0} ? {1} : {2}", "{0} ? {1} : {2}"},
+    {ScalarOp::kPhilox, "", "", "philox({0}, {1}, {2})"},
     {ScalarOp::kFastDiv, "", "", "fast_div({0}, {1}, {2})"},
 };
 

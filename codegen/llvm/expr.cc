@@ -86,6 +86,34 @@ llvm::Value* FastDiv(Context& c, Args v) {
   return c.b.CreateTrunc(quotient, v[0]->getType());
 }
 
+// PhiloxWord of ir/scalar.h, on 32-bit words held in 64 bits.
+llvm::Value* Philox(Context& c, Args v) {
+  constexpr uint64_t kLow = 0xffffffff;
+  auto& b = c.b;
+  const auto low = [&](llvm::Value* x) { return b.CreateAnd(x, kLow); };
+  const auto high = [&](llvm::Value* x) { return b.CreateLShr(x, 32); };
+  const auto mix = [&](llvm::Value* x, llvm::Value* y, llvm::Value* z) {
+    return b.CreateXor(b.CreateXor(x, y), z);
+  };
+  llvm::Value* counter = b.CreateLShr(v[0], 2);
+  llvm::Value* w[] = {low(counter), high(counter), low(v[2]), high(v[2])};
+  llvm::Value *k0 = low(v[1]), *k1 = high(v[1]);
+  for (int round = 0; round < 10; ++round) {
+    llvm::Value* p0 = b.CreateMul(w[0], b.getInt64(0xD2511F53));
+    llvm::Value* p1 = b.CreateMul(w[2], b.getInt64(0xCD9E8D57));
+    llvm::Value* next[] = {mix(high(p1), w[1], k0), low(p1), mix(high(p0), w[3], k1), low(p0)};
+    std::ranges::copy(next, w);
+    k0 = low(b.CreateAdd(k0, b.getInt64(0x9E3779B9)));
+    k1 = low(b.CreateAdd(k1, b.getInt64(0xBB67AE85)));
+  }
+  llvm::Value* word = b.CreateAnd(v[0], 3);
+  llvm::Value* result = w[3];
+  for (int i = 2; i >= 0; --i)
+    result =
+        b.CreateSelect(b.CreateICmpEQ(word, b.getInt64(static_cast<uint64_t>(i))), w[i], result);
+  return result;
+}
+
 // A form is null where the op does not exist on the type. Functions of libm (math.h) and truth
 // operations have no row: EmitOp makes them itself.
 struct Row {
@@ -135,6 +163,7 @@ constexpr Row kRows[] = {
      [](C& c, Args v) { return c.b.CreateICmpSLT(v[0], v[1]); }},
     {ScalarOp::kLe, [](C& c, Args v) { return c.b.CreateFCmpOLE(v[0], v[1]); },
      [](C& c, Args v) { return c.b.CreateICmpSLE(v[0], v[1]); }},
+    {ScalarOp::kPhilox, nullptr, Philox},
     {ScalarOp::kFastDiv, nullptr, FastDiv},
 };
 

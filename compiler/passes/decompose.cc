@@ -229,8 +229,8 @@ void DecomposeMatmul(Graph& g, Node node) {
   }
   const TensorId y = node.outputs[0];
   const int64_t rank = g[y].rank();
-  PrimitiveWriter index(g, DType::kI32, g[y].name);
   const auto below = [&](int64_t axis, const Dims& dims, TensorId bound) {
+    PrimitiveWriter index(g, g[bound].dtype, g[y].name);
     return index.Map(ScalarOp::kLt, {index.Iota(axis, dims), bound});
   };
   PrimitiveWriter w(g, Widened(node.compute), g[y].name);
@@ -383,6 +383,18 @@ Result<bool> Decompose(Module& module, const PassContext&) {
       case GraphOp::kConvDgrad:
       case GraphOp::kConvWgrad:
         DecomposeConv(g, std::move(node));
+        break;
+      case GraphOp::kRng:
+        DecomposeRng(g, node);
+        break;
+      case GraphOp::kExpandBandMatrix:
+        DecomposeExpandBandMatrix(g, node);
+        break;
+      case GraphOp::kContractBandMatrix:
+        DecomposeContractBandMatrix(g, node);
+        break;
+      case GraphOp::kMoeGroupedMatmul:
+        DecomposeMoeGroupedMatmul(g, node);
         break;
       case GraphOp::kResampleFwd:
       case GraphOp::kResampleBwd:

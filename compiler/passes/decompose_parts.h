@@ -16,5 +16,9 @@ void DecomposeNormBackward(graph::Graph& g, const graph::Node& node);
 void DecomposeBnBwdWeights(graph::Graph& g, const graph::Node& node);
 void DecomposeBlockScaleDequantize(graph::Graph& g, const graph::Node& node);
 void DecomposeBlockScaleQuantize(graph::Graph& g, const graph::Node& node);
+void DecomposeRng(graph::Graph& g, const graph::Node& node);
+void DecomposeExpandBandMatrix(graph::Graph& g, const graph::Node& node);
+void DecomposeContractBandMatrix(graph::Graph& g, const graph::Node& node);
+void DecomposeMoeGroupedMatmul(graph::Graph& g, const graph::Node& node);
 
 }  // namespace kiln::compiler

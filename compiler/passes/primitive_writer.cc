@@ -102,11 +102,12 @@ TensorId PrimitiveWriter::Reshape(TensorId x, Dims dims) {
 }
 
 TensorId PrimitiveWriter::Iota(int64_t axis, Dims dims) {
-  const TensorId y = Virtual("iota", DType::kI32, std::move(dims));
+  const bool wide = dims[static_cast<size_t>(axis)] > INT32_MAX;
+  const TensorId y = Virtual("iota", wide ? DType::kI64 : DType::kI32, std::move(dims));
   graph_.AddNode({.op = GraphOp::kIota,
                   .inputs = {},
                   .outputs = {y},
-                  .compute = DType::kI32,
+                  .compute = wide ? DType::kI64 : DType::kI32,
                   .attrs = graph::IotaAttrs{.axis = axis},
                   .name = ""});
   return y;

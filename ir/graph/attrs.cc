@@ -29,6 +29,9 @@ constexpr const char* kPaddingModes[] = {"zero_pad", "neg_inf_pad", "edge_val_pa
 
 // In the order of cudnnBackendNormMode_t.
 constexpr const char* kNormModes[] = {"layer", "instance", "batch", "group", "rms", "ada_layer"};
+constexpr const char* kRngDistributions[] = {"bernoulli", "uniform", "normal"};
+
+constexpr const char* kMoeModes[] = {"none", "gather", "scatter"};
 
 struct CombineInfo {
   const char* text;
@@ -87,6 +90,20 @@ const char* Text(NormMode mode) { return kNormModes[static_cast<size_t>(mode)]; 
 
 std::optional<NormMode> NormModeFromText(std::string_view text) {
   return FindRow<NormMode>(kNormModes, [&](const char* row) { return row == text; });
+}
+
+const char* Text(RngDistribution distribution) {
+  return kRngDistributions[static_cast<size_t>(distribution)];
+}
+
+std::optional<RngDistribution> RngDistributionFromText(std::string_view text) {
+  return FindRow<RngDistribution>(kRngDistributions, [&](const char* row) { return row == text; });
+}
+
+const char* Text(MoeMode mode) { return kMoeModes[static_cast<size_t>(mode)]; }
+
+std::optional<MoeMode> MoeModeFromText(std::string_view text) {
+  return FindRow<MoeMode>(kMoeModes, [&](const char* row) { return row == text; });
 }
 
 const char* Text(Combine combine) { return kCombines[static_cast<size_t>(combine)].text; }

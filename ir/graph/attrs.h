@@ -66,6 +66,16 @@ enum class NormMode : int32_t { kLayer, kInstance, kBatch, kGroup, kRms, kAdaLay
 const char* Text(NormMode mode);
 std::optional<NormMode> NormModeFromText(std::string_view text);
 
+// In the order of cudnnRngDistribution_t, whose values these are.
+enum class RngDistribution : int32_t { kBernoulli, kUniform, kNormal };
+const char* Text(RngDistribution distribution);
+std::optional<RngDistribution> RngDistributionFromText(std::string_view text);
+
+// In the order of cudnnMoeGroupedMatmulMode_t, whose values these are.
+enum class MoeMode : int32_t { kNone, kGather, kScatter };
+const char* Text(MoeMode mode);
+std::optional<MoeMode> MoeModeFromText(std::string_view text);
+
 // The associative combiners that `reduce` nodes have.
 enum class Combine : int32_t { kAdd, kMul, kMin, kMax };
 const char* Text(Combine combine);
@@ -296,10 +306,50 @@ struct GatherAttrs {
   static constexpr auto Fields() { return std::tuple{Field("axis", &GatherAttrs::axis)}; }
 };
 
+// Random numbers, a function of the row-major place of each element, the seed and the offset
+// (inputs 0 and 1, or `seed` and 0 where absent): ops_rng.cc.
+struct RngAttrs {
+  RngDistribution distribution{};
+  int64_t seed = 0;
+  double probability = 1;           // bernoulli: of 1
+  double minimum = 0, maximum = 1;  // uniform
+  double mean = 0, deviation = 1;   // normal
+  static constexpr auto Fields() {
+    using A = RngAttrs;
+    return std::tuple{Field("distribution", &A::distribution), Field("seed", &A::seed),
+                      Field("probability", &A::probability),   Field("minimum", &A::minimum),
+                      Field("maximum", &A::maximum),           Field("mean", &A::mean),
+                      Field("deviation", &A::deviation)};
+  }
+};
+
+// `lower` and `upper` diagonals beside the main one, stored along `axis`: ops_band.cc.
+struct BandAttrs {
+  int64_t lower = 0, upper = 0, axis = 0;
+  double pad_value = 0;
+  static constexpr auto Fields() {
+    using A = BandAttrs;
+    return std::tuple{Field("lower", &A::lower), Field("upper", &A::upper), Field("axis", &A::axis),
+                      Field("pad_value", &A::pad_value)};
+  }
+};
+
+// (token, weight, first_token_offset, token_index, token_ks) -> y: ops_moe.cc. Of scatter alone:
+// top_k.
+struct MoeGroupedMatmulAttrs {
+  MoeMode mode{};
+  int64_t top_k = 1;
+  static constexpr auto Fields() {
+    using A = MoeGroupedMatmulAttrs;
+    return std::tuple{Field("mode", &A::mode), Field("top_k", &A::top_k)};
+  }
+};
+
 using Attrs =
     std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs, BnBwdWeightsAttrs,
                  NormForwardAttrs, NormBackwardAttrs, BlockScaleAttrs, ConvAttrs, MatmulAttrs,
                  MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs,
-                 ConcatAttrs, ResampleAttrs, SdpaAttrs, PagedCacheLoadAttrs, GatherAttrs>;
+                 ConcatAttrs, ResampleAttrs, RngAttrs, SdpaAttrs, PagedCacheLoadAttrs, GatherAttrs,
+                 BandAttrs, MoeGroupedMatmulAttrs>;
 
 }  // namespace kiln::graph

@@ -190,6 +190,32 @@ Status ReadBlockScale(const JsonRef& operation, Node& node, std::string_view pre
   return {};
 }
 
+Status ReadRng(const JsonRef& operation, Node& node) {
+  auto& a = std::get<RngAttrs>(node.attrs);
+  const JsonRef d = operation["OPERATION_RNG_DESC"];
+  RETURN_IF_ERROR(ReadMode(d["RNG_DISTRIBUTION"], "RNG_DISTRIBUTION_", RngDistributionFromText,
+                           a.distribution));
+  node.compute = DType::kF32;
+  // Clients leave the numbers of other distributions at values that mean nothing.
+  switch (a.distribution) {
+    case RngDistribution::kBernoulli: {
+      ASSIGN_OR_RETURN(a.probability, ReadReal(d["RNG_BERNOULLI_DIST_PROBABILITY"], 1));
+      break;
+    }
+    case RngDistribution::kUniform: {
+      ASSIGN_OR_RETURN(a.minimum, ReadReal(d["RNG_UNIFORM_DIST_MINIMUM"], 0));
+      ASSIGN_OR_RETURN(a.maximum, ReadReal(d["RNG_UNIFORM_DIST_MAXIMUM"], 1));
+      break;
+    }
+    case RngDistribution::kNormal: {
+      ASSIGN_OR_RETURN(a.mean, ReadReal(d["RNG_NORMAL_DIST_MEAN"], 0));
+      ASSIGN_OR_RETURN(a.deviation, ReadReal(d["RNG_NORMAL_DIST_STANDARD_DEVIATION"], 1));
+      break;
+    }
+  }
+  return {};
+}
+
 Status ReadConcat(const JsonRef& operation, Node& node) {
   ASSIGN_OR_RETURN(std::get<ConcatAttrs>(node.attrs).axis,
                    operation["OPERATION_CONCAT_AXIS"].Int());
@@ -201,6 +227,32 @@ Status ReadSdpa(const JsonRef& operation, Node&) {
   const JsonRef mask = operation["OPERATION_SDPA_FWD_BLOCK_MASK_DESC"];
   if (mask.is_null()) return {};
   return mask.Fail("a block mask is not supported");
+}
+
+Status ReadBand(const JsonRef& operation, Node& node, std::string_view prefix) {
+  auto& a = std::get<BandAttrs>(node.attrs);
+  const auto attribute = [&](std::string_view name) {
+    return operation[fmt::format("{}_{}", prefix, name)];
+  };
+  ASSIGN_OR_RETURN(a.lower, attribute("LOWER_BANDWIDTH").Int());
+  ASSIGN_OR_RETURN(a.upper, attribute("UPPER_BANDWIDTH").Int());
+  ASSIGN_OR_RETURN(a.axis, attribute("AXIS").Int());
+  ASSIGN_OR_RETURN(a.pad_value, ReadReal(attribute("PAD_VALUE"), 0));
+  node.compute = DType::kF32;
+  return {};
+}
+
+Status ReadMoe(const JsonRef& operation, Node& node) {
+  auto& a = std::get<MoeGroupedMatmulAttrs>(node.attrs);
+  const auto attribute = [&](std::string_view name) {
+    return operation[fmt::format("OPERATION_MOE_GROUPED_MATMUL_{}", name)];
+  };
+  RETURN_IF_ERROR(ReadMode(attribute("MODE"), "MOE_GROUPED_MATMUL_MODE_", MoeModeFromText, a.mode));
+  if (operation.Has("OPERATION_MOE_GROUPED_MATMUL_TOP_K")) {
+    ASSIGN_OR_RETURN(a.top_k, attribute("TOP_K").Int());
+  }
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(attribute("MATH_PREC"), "DATA_"));
+  return {};
 }
 
 // Attribute names behind `prefix`, in the order of our operands. A pointwise operation has the row
@@ -331,6 +383,30 @@ std::span<const Operation> Operations() {
                 {"OUTPUT_DESC"},
                 ReadConcat},
       Operation{
+          "EXPAND_BAND_MATRIX",
+          GraphOp::kExpandBandMatrix,
+          "OPERATION_EXPAND_BAND_MATRIX_",
+          {"XDESC"},
+          {"YDESC"},
+          [](const JsonRef& o, Node& n) { return ReadBand(o, n, "OPERATION_EXPAND_BAND_MATRIX"); }},
+      Operation{"CONTRACT_BAND_MATRIX",
+                GraphOp::kContractBandMatrix,
+                "OPERATION_CONTRACT_BAND_MATRIX_",
+                {"XDESC"},
+                {"YDESC"},
+                [](const JsonRef& o, Node& n) {
+                  return ReadBand(o, n, "OPERATION_CONTRACT_BAND_MATRIX");
+                }},
+      Operation{"MOE_GROUPED_MATMUL",
+                GraphOp::kMoeGroupedMatmul,
+                "OPERATION_MOE_GROUPED_MATMUL_",
+                {"TOKEN_DESC", "WEIGHT_DESC", "FIRST_TOKEN_OFFSET_DESC", "TOKEN_INDEX_DESC",
+                 "TOKEN_KS_DESC"},
+                {"OUTPUT_DESC"},
+                ReadMoe},
+      Operation{
+          "RNG", GraphOp::kRng, "OPERATION_RNG_", {"SEED", "OFFSET_DESC"}, {"YDESC"}, ReadRng},
+      Operation{
           "RESAMPLE_FWD",
           GraphOp::kResampleFwd,
           "OPERATION_RESAMPLE_FWD_",
@@ -458,6 +534,10 @@ Status Importer::ReadOperands(const JsonRef& operation, const Operation& row,
     ASSIGN_OR_RETURN(const Dims uids, reference.List());
     for (const int64_t uid : uids) {
       const auto found = ids_.find(uid);
+      if (found == ids_.end() && row.op == GraphOp::kRng && name == "SEED") {
+        ids.push_back(kAbsent);  // a number, not a tensor
+        continue;
+      }
       if (found == ids_.end()) return reference.Fail(fmt::format("no tensor {} in tensors", uid));
       ids.push_back(found->second);
     }
@@ -503,6 +583,10 @@ Status Importer::ReadOperation(const JsonRef& operation) {
   if (resample != nullptr && resample->beta != 0 && !node.outputs.empty()) {
     node.inputs.resize(node.op == GraphOp::kResampleFwd ? 1 : 4, kAbsent);
     node.inputs.push_back(node.outputs[0]);
+  }
+  if (node.op == GraphOp::kRng && (node.inputs.empty() || node.inputs[0] == kAbsent) &&
+      operation.Has("OPERATION_RNG_SEED")) {
+    ASSIGN_OR_RETURN(std::get<RngAttrs>(node.attrs).seed, operation["OPERATION_RNG_SEED"].Int());
   }
   SplitInPlace(node);
   graph_.AddNode(std::move(node));

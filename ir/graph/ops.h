@@ -72,6 +72,9 @@ std::vector<ResampleAxis> ResampleAxes(const ResampleAttrs& attrs, const Dims& x
 enum class PaddingTap : uint8_t { kSkipped, kZero, kNegInf, kEdge };
 PaddingTap PaddingTapOf(const ResampleAttrs& attrs);
 
+// How far the band's places are from the matrix's on the main diagonal: ops_band.cc.
+int64_t BandShift(const BandAttrs& attrs, int64_t rank);
+
 // The blocks' extent on each dim of x, 1 where every element has a scale of its own.
 Result<Dims> BlockSizes(const Dims& block_size, const Tensor& x, const Tensor& scale);
 

@@ -50,9 +50,9 @@ Result<Dims> ProductDims(const Tensor& a, const Tensor& b) {
 }
 
 Status VerifyOverride(const Tensor& limit, const Tensor& c, const char* name) {
-  if (limit.dtype != DType::kI32) {
-    return Status::Error(Code::kUnsupportedDataType, "{} %{} is {}, not i32", name, limit.name,
-                         Info(limit.dtype).text);
+  if (limit.dtype != DType::kI32 && limit.dtype != DType::kI64) {
+    return Status::Error(Code::kUnsupportedDataType, "{} %{} is {}, not i32 or i64", name,
+                         limit.name, Info(limit.dtype).text);
   }
   const size_t rank = c.dims.size();
   const bool same_rank = limit.dims.size() == rank;

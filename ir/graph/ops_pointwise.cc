@@ -349,6 +349,9 @@ Status VerifyMap(const Graph& graph, const Node& node) {
   const ScalarOpInfo& info = Info(attrs.op);
   if (attrs.op == ScalarOp::kFastDiv)
     return Status::Error(Code::kBadParam, "fast_div is no op of the tensor graph");
+  if (attrs.op == ScalarOp::kPhilox && node.compute != DType::kI64)
+    return Status::Error(Code::kUnsupportedDataType, "philox computes in i64, not in {}",
+                         Info(node.compute).text);
   RETURN_IF_ERROR(VerifyArity(node, info.arity, info.text));
   const bool takes_bool = info.result == ScalarResult::kBool || attrs.op == ScalarOp::kSelect;
   RETURN_IF_ERROR(CheckCompute(node, takes_bool));

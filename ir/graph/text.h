@@ -46,6 +46,16 @@ inline bool FromText(std::string_view text, NormMode& out) {
   if (mode) out = *mode;
   return mode.has_value();
 }
+inline bool FromText(std::string_view text, RngDistribution& out) {
+  const auto distribution = RngDistributionFromText(text);
+  if (distribution) out = *distribution;
+  return distribution.has_value();
+}
+inline bool FromText(std::string_view text, MoeMode& out) {
+  const auto mode = MoeModeFromText(text);
+  if (mode) out = *mode;
+  return mode.has_value();
+}
 inline bool FromText(std::string_view text, Combine& out) {
   const auto combine = CombineFromText(text);
   if (combine) out = *combine;

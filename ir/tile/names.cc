@@ -138,6 +138,7 @@ constexpr std::string_view kReserved[] = {
     "max_nan",
     "min",
     "min_nan",
+    "philox",
     "mma_bf16",
     "mma_e4m3",
     "mma_e5m2",

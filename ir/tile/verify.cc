@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMaxSharedBytes = 227 * 1024;  // what a block of sm_90 and sm_100 can have
 
 // Operand types an operation takes.
-enum class Domain : uint8_t { kNumber, kFloat, kI32, kNumberOrBool, kBool, kSelect };
+enum class Domain : uint8_t { kNumber, kFloat, kI64, kI32, kNumberOrBool, kBool, kSelect };
 
 struct DomainRow {
   ScalarOp op;
@@ -41,7 +41,7 @@ constexpr DomainRow kDomains[] = {
     {ScalarOp::kLt, Domain::kNumber},       {ScalarOp::kLe, Domain::kNumber},
     {ScalarOp::kAnd, Domain::kBool},        {ScalarOp::kOr, Domain::kBool},
     {ScalarOp::kNot, Domain::kBool},        {ScalarOp::kSelect, Domain::kSelect},
-    {ScalarOp::kFastDiv, Domain::kI32},
+    {ScalarOp::kPhilox, Domain::kI64},      {ScalarOp::kFastDiv, Domain::kI32},
 };
 
 constexpr bool RowsInEnumOrder() {
@@ -60,6 +60,8 @@ bool InDomain(Domain domain, DType t) {
       return number && IsFloat(t);
     case Domain::kI32:
       return t == DType::kI32;
+    case Domain::kI64:
+      return t == DType::kI64;
     case Domain::kNumberOrBool:
       return number || t == DType::kBool;
     case Domain::kBool:

@@ -457,6 +457,94 @@ TEST(Flow, GroupsMayHaveTheirOwnDimension) {
   cudnnDestroy(handle);
 }
 
+// NCHW with 4 channels together, and beta * y from such memory; dims and strides count vectors.
+TEST(Flow, VectorisedLayoutsHoldChannelsTogether) {
+  constexpr int kC = 8, kK = 4, kImage = 6;  // a 1x1 convolution
+  cudnnHandle_t handle = nullptr;
+  ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
+  {
+    const auto vectors = [](int64_t uid, std::vector<int64_t> dims) {
+      Desc t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+      std::vector<int64_t> strides(dims.size(), 1);
+      for (size_t i = dims.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * dims[i];
+      t.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, uid)
+          .Set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_DATA_INT8)
+          .Set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, int64_t{16})
+          .Set(CUDNN_ATTR_TENSOR_DIMENSIONS, dims)
+          .Set(CUDNN_ATTR_TENSOR_STRIDES, strides)
+          .Set(CUDNN_ATTR_TENSOR_VECTOR_COUNT, int64_t{4})
+          .Set(CUDNN_ATTR_TENSOR_VECTORIZED_DIMENSION, int64_t{1})
+          .Finalize();
+      EXPECT_EQ(t.status(), CUDNN_STATUS_SUCCESS) << t.error();
+      return t;
+    };
+    Desc x = vectors(1, {1, kC / 4, 2, 3}), w = vectors(2, {kK, kC / 4, 1, 1}),
+         y = vectors(3, {1, kK / 4, 2, 3});
+    Desc conv = ConvForward(x, w, y, Convolution(2), 1.0f);
+    ASSERT_EQ(conv.status(), CUDNN_STATUS_SUCCESS) << conv.error();
+    Desc graph = Graph(handle, {&conv});
+    ASSERT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
+    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK))[0]);
+    alignas(16) signed char xs[kC * kImage], ws[kK * kC], ys[kK * kImage], before[kK * kImage];
+    for (int i = 0; i < kC * kImage; ++i) xs[i] = static_cast<signed char>(i * 7 % 11 - 5);
+    for (int i = 0; i < kK * kC; ++i) ws[i] = static_cast<signed char>(i * 5 % 7 - 3);
+    for (int i = 0; i < kK * kImage; ++i) before[i] = ys[i] = static_cast<signed char>(i - 10);
+    alignas(256) char workspace[kFakeWorkspace];
+    Desc pack = Pack({1, 2, 3}, {xs, ws, ys}, workspace);
+    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+        << LastError();
+    for (int k = 0; k < kK; ++k) {
+      for (int i = 0; i < kImage; ++i) {
+        int sum = before[i * 4 + k];
+        for (int c = 0; c < kC; ++c) sum += xs[(c / 4 * kImage + i) * 4 + c % 4] * ws[k * kC + c];
+        EXPECT_EQ(ys[i * 4 + k], std::clamp(sum, -128, 127)) << k << " " << i;
+      }
+    }
+  }
+  cudnnDestroy(handle);
+}
+
+// Scales as tensor cores read them, 128 rows by 4 together, read by an identity.
+TEST(Flow, TilesOfScalesAreReordered) {
+  constexpr int64_t kRows = 256, kColumns = 8;
+  cudnnHandle_t handle = nullptr;
+  ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
+  for (const bool writes : {false, true}) {
+    Desc tiles(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    tiles.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, int64_t{1})
+        .Set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_DATA_FLOAT)
+        .Set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, int64_t{16})
+        .Set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector<int64_t>{1, kRows, kColumns})
+        .Set(CUDNN_ATTR_TENSOR_STRIDES, std::vector<int64_t>{kRows * kColumns, kColumns, 1});
+    const cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F8_128x4;
+    ASSERT_EQ(cudnnBackendSetAttribute(tiles.raw(), CUDNN_ATTR_TENSOR_REORDERING_MODE,
+                                       CUDNN_TYPE_TENSOR_REORDERING_MODE, 1, &order),
+              CUDNN_STATUS_SUCCESS);
+    tiles.Finalize();
+    Desc plain = Tensor(2, {1, kRows, kColumns});
+    Desc move = Pointwise(CUDNN_POINTWISE_IDENTITY, writes ? plain : tiles, nullptr,
+                          writes ? tiles : plain);
+    Desc graph = Graph(handle, {&move});
+    ASSERT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
+    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK))[0]);
+    std::vector<float> stored(kRows * kColumns), seen(kRows * kColumns);
+    for (size_t i = 0; i < stored.size(); ++i) (writes ? seen : stored)[i] = static_cast<float>(i);
+    alignas(256) char workspace[kFakeWorkspace];
+    Desc pack = Pack({1, 2}, {stored.data(), seen.data()}, workspace);
+    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+        << LastError();
+    for (int64_t m = 0; m < kRows; ++m) {
+      for (int64_t k = 0; k < kColumns; ++k) {
+        const int64_t tile = m / 128 * (kColumns / 4) + k / 4;
+        const int64_t at = tile * 512 + m % 32 * 16 + m % 128 / 32 * 4 + k % 4;
+        ASSERT_EQ(stored[static_cast<size_t>(at)], seen[static_cast<size_t>(m * kColumns + k)])
+            << m << " " << k;
+      }
+    }
+  }
+  cudnnDestroy(handle);
+}
+
 TEST(Flow, NarrowElementsAreMovedUnchanged) {
   cudnnHandle_t handle = nullptr;
   ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);

@@ -145,14 +145,15 @@ inline Desc Convolution(int64_t spatial_dims, int64_t padding = 0, int64_t strid
   return c;
 }
 
-inline Desc ConvForward(const Desc& x, const Desc& w, const Desc& y, const Desc& convolution) {
+inline Desc ConvForward(const Desc& x, const Desc& w, const Desc& y, const Desc& convolution,
+                        float beta = 0) {
   Desc op(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
   op.Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, x)
       .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, w)
       .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, y)
       .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, convolution)
       .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0f)
-      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0f)
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, beta)
       .Finalize();
   return op;
 }

@@ -13,11 +13,7 @@ namespace {
 
 // Prefixes of attributes whose descriptor kinds Kiln does not have yet:
 // cudnnBackendCreateDescriptor says so.
-constexpr std::string_view kKindsToCome[] = {
-    "CUDNN_ATTR_OPERATION_SIGNAL_",        "CUDNN_ATTR_RNG_",
-    "CUDNN_ATTR_OPERATION_RNG_",           "CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_",
-    "CUDNN_ATTR_OPERATION_CONTRACT_BAND_", "CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_",
-};
+constexpr std::string_view kKindsToCome[] = {};
 
 std::map<int, const Kind*> RowsByAttribute() {
   std::map<int, const Kind*> rows;

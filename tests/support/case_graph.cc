@@ -119,6 +119,34 @@ Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
     node.attrs = graph::BlockScaleAttrs{.block_size = op.List("block", Dims{1})};
     return {};
   }
+  if (op.name == "expand_band" || op.name == "contract_band") {
+    node.op = op.name == "expand_band" ? graph::GraphOp::kExpandBandMatrix
+                                       : graph::GraphOp::kContractBandMatrix;
+    node.attrs = graph::BandAttrs{.lower = static_cast<int64_t>(op.Number("lower", 0)),
+                                  .upper = static_cast<int64_t>(op.Number("upper", 0)),
+                                  .axis = static_cast<int64_t>(op.Number("axis", 0)),
+                                  .pad_value = op.Number("pad_value", 0)};
+    return {};
+  }
+  if (op.name == "moe") {
+    node.op = graph::GraphOp::kMoeGroupedMatmul;
+    node.attrs = graph::MoeGroupedMatmulAttrs{
+        .mode = graph::MoeModeFromText(op.Word("mode", "none")).value_or(graph::MoeMode::kNone),
+        .top_k = static_cast<int64_t>(op.Number("top_k", 1))};
+    return {};
+  }
+  if (op.name == "rng") {
+    node.op = graph::GraphOp::kRng;
+    node.attrs = graph::RngAttrs{
+        .distribution = *graph::RngDistributionFromText(op.Word("distribution", "bernoulli")),
+        .seed = static_cast<int64_t>(op.Number("seed", 0)),
+        .probability = op.Number("probability", 1),
+        .minimum = op.Number("from", 0),
+        .maximum = op.Number("to", 1),
+        .mean = op.Number("mean", 0),
+        .deviation = op.Number("deviation", 1)};
+    return {};
+  }
   if (op.name.starts_with("reduce_")) {
     if (const auto mode = graph::ReductionModeFromText(op.name.substr(7))) {
       node.op = graph::GraphOp::kReduction;

@@ -17,15 +17,51 @@ namespace {
 
 // Attributes that a statement may have; anything else is a misspelling.
 const std::set<std::string>& KnownAttributes() {
-  static const std::set<std::string> known{
-      "alpha",         "beta",       "alpha1", "alpha2",        "axis",
-      "bottom_right",  "compute",    "count",  "deterministic", "dilation",
-      "elu_alpha",     "epsilon",    "expect", "factor",        "flip",
-      "inference",     "k",          "left",   "lower",         "m",
-      "mode",          "n",          "nan",    "pad",           "padding",
-      "padding_value", "post",       "right",  "slope",         "softplus_beta",
-      "stride",        "swish_beta", "unit",   "upper",         "window",
-      "block"};
+  static const std::set<std::string> known{"alpha",
+                                           "beta",
+                                           "alpha1",
+                                           "alpha2",
+                                           "axis",
+                                           "bottom_right",
+                                           "compute",
+                                           "count",
+                                           "deterministic",
+                                           "dilation",
+                                           "elu_alpha",
+                                           "epsilon",
+                                           "expect",
+                                           "factor",
+                                           "flip",
+                                           "inference",
+                                           "k",
+                                           "left",
+                                           "lower",
+                                           "m",
+                                           "mode",
+                                           "n",
+                                           "nan",
+                                           "pad",
+                                           "padding",
+                                           "padding_value",
+                                           "post",
+                                           "right",
+                                           "slope",
+                                           "softplus_beta",
+                                           "stride",
+                                           "swish_beta",
+                                           "unit",
+                                           "upper",
+                                           "window",
+                                           "block",
+                                           "distribution",
+                                           "probability",
+                                           "pad_value",
+                                           "top_k",
+                                           "seed",
+                                           "from",
+                                           "to",
+                                           "mean",
+                                           "deviation"};
   return known;
 }
 
@@ -43,6 +79,10 @@ constexpr OpRow kOps[] = {
     {"matmul", 2, 5, 1},
     {"block_scale_dequantize", 2, 2, 1},
     {"block_scale_quantize", 1, 1, 2},
+    {"rng", 0, 2, 1},
+    {"expand_band", 1, 1, 1},
+    {"contract_band", 1, 1, 1},
+    {"moe", 3, 5, 1},
     {"gen_stats", 1, 1, 2},
     {"bn_finalize", 9, 9, 6, 0, true},
     {"bn_bwd_weights", 4, 5, 5, 0, true},
@@ -189,7 +229,8 @@ class LineParser {
       return FailAt(at_op_, fmt::format("{} has {} results", op.name, results));
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const bool may_be_absent = (op.name == "matmul" && i >= 2) || (optional && i > 0) ||
-                                 op.name == "bn_finalize" || (op.name == "sdpa_bwd" && i >= 6) ||
+                                 op.name == "bn_finalize" || op.name == "rng" ||
+                                 (op.name == "sdpa_bwd" && i >= 6) ||
                                  (op.name == "maxpool_bwd" && i >= 1);
       if (op.inputs[i] < 0 && !may_be_absent)
         return FailAt(at_op_, fmt::format("operand {} of {} is absent", i, op.name));
@@ -336,6 +377,10 @@ class LineParser {
       return oracle::ConvOutputDims(geometry, x, DimsOf(op.inputs[1]));
     }
     if (op.name == "block_scale_dequantize") return DimsOf(op.inputs[0]);
+    if (op.name == "moe" && DimsOf(op.inputs[0]).size() == 3 && DimsOf(op.inputs[1]).size() == 3) {
+      const bool gathers = op.Word("mode", "none") == "gather" && op.inputs.size() > 3;
+      return Dims{1, DimsOf(op.inputs[gathers ? 3 : 0])[1], DimsOf(op.inputs[1])[2]};
+    }
     if (op.name == "gen_stats") {
       Dims dims(DimsOf(op.inputs[0]).size(), 1);
       dims[1] = DimsOf(op.inputs[0])[1];

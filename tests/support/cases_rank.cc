@@ -53,7 +53,7 @@ Case PadRank(const Case& c, size_t rank, PadSide side) {
 std::vector<Case> FormsForNvidia(const Case& c) {
   // Their dims have places: batch, channels, space.
   for (const char* placed :
-       {"conv_", "gen_stats", "bn_", "norm_", "maxpool", "avgpool", "bilinear", "nearest"}) {
+       {"conv_", "gen_stats", "bn_", "norm_", "moe", "maxpool", "avgpool", "bilinear", "nearest"}) {
     if (HasOp(c, placed)) return {c};
   }
   const bool is_matmul = HasOp(c, "matmul");
@@ -65,7 +65,8 @@ std::vector<Case> FormsForNvidia(const Case& c) {
   if (least == rank) return {c};
   std::vector<Case> forms = {PadRank(c, rank, PadSide::kFront)};
   // Blocks lie along the last dims.
-  if (!is_matmul && !HasOp(c, "block_scale_")) forms.push_back(PadRank(c, rank, PadSide::kBack));
+  if (!is_matmul && !HasOp(c, "block_scale_") && !HasOp(c, "expand_") && !HasOp(c, "contract_"))
+    forms.push_back(PadRank(c, rank, PadSide::kBack));
   return forms;
 }
 

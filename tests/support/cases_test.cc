@@ -145,7 +145,7 @@ TEST_P(CaseFiles, AddedDimsChangeNeitherMemoryNorMeaning) {
 INSTANTIATE_TEST_SUITE_P(All, CaseFiles,
                          ::testing::Values("conv.txt", "matmul.txt", "pointwise.txt",
                                            "reduction.txt", "fused.txt", "block_scale.txt",
-                                           "conv_direct.txt"));
+                                           "rng.txt", "band.txt", "moe.txt", "conv_direct.txt"));
 
 TEST(CaseFilesTogether, CoverEveryPointwiseMode) {
   std::set<std::string> used;

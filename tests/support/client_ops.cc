@@ -45,6 +45,10 @@ class Maker {
     if (op.name == "norm_backward") return NormBackward(op);
     if (op.name == "block_scale_dequantize") return Dequantize(op);
     if (op.name == "block_scale_quantize") return Quantize(op);
+    if (op.name == "rng") return Rng(op);
+    if (op.name == "expand_band") return ExpandBand(op);
+    if (op.name == "contract_band") return ContractBand(op);
+    if (op.name == "moe") return Moe(op);
     return op.name == "reshape" ? Reshape(op) : Concat(op);
   }
 
@@ -385,6 +389,84 @@ class Maker {
     for (size_t i = 0; i < std::size(kInputs); ++i) Use(d, kInputs[i], op.inputs, i);
     for (size_t i = 0; i < std::size(kOutputs); ++i) Use(d, kOutputs[i], op.outputs, i);
     UsePeers(d, CUDNN_ATTR_OPERATION_NORM_BWD_PEER_STAT_DESCS, op.inputs, std::size(kInputs));
+    return d;
+  }
+
+  Descriptor ExpandBand(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_EXPAND_BAND_MATRIX_DESCRIPTOR);
+    Use(d, CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_YDESC, op.outputs, 0);
+    d.SetInt(CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_LOWER_BANDWIDTH, Integer(op, "lower", 0));
+    d.SetInt(CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_UPPER_BANDWIDTH, Integer(op, "upper", 0));
+    d.SetInt(CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_AXIS, Integer(op, "axis", 0));
+    d.SetFloat(CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_PAD_VALUE,
+               static_cast<float>(op.Number("pad_value", 0)));
+    return d;
+  }
+
+  Descriptor ContractBand(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR);
+    Use(d, CUDNN_ATTR_OPERATION_CONTRACT_BAND_MATRIX_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_CONTRACT_BAND_MATRIX_YDESC, op.outputs, 0);
+    d.SetInt(CUDNN_ATTR_OPERATION_CONTRACT_BAND_MATRIX_LOWER_BANDWIDTH, Integer(op, "lower", 0));
+    d.SetInt(CUDNN_ATTR_OPERATION_CONTRACT_BAND_MATRIX_UPPER_BANDWIDTH, Integer(op, "upper", 0));
+    d.SetInt(CUDNN_ATTR_OPERATION_CONTRACT_BAND_MATRIX_AXIS, Integer(op, "axis", 0));
+    d.SetFloat(CUDNN_ATTR_OPERATION_CONTRACT_BAND_MATRIX_PAD_VALUE,
+               static_cast<float>(op.Number("pad_value", 0)));
+    return d;
+  }
+
+  Descriptor Moe(const CaseOp& op) const {
+    const std::string mode = op.Word("mode", "none");
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR);
+    d.SetEnum(CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_MODE, CUDNN_TYPE_MOE_GROUPED_MATMUL_MODE,
+              mode == "gather"    ? CUDNN_MOE_GROUPED_MATMUL_MODE_GATHER
+              : mode == "scatter" ? CUDNN_MOE_GROUPED_MATMUL_MODE_SCATTER
+                                  : CUDNN_MOE_GROUPED_MATMUL_MODE_NONE);
+    d.SetEnum(CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+              CudnnType(op.Compute()));
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOKEN_DESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_WEIGHT_DESC, op.inputs, 1);
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_FIRST_TOKEN_OFFSET_DESC, op.inputs, 2);
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOKEN_INDEX_DESC, op.inputs, 3);
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOKEN_KS_DESC, op.inputs, 4);
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_OUTPUT_DESC, op.outputs, 0);
+    const auto top_k = static_cast<int32_t>(op.Number("top_k", 1));
+    d.Set(CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOP_K, CUDNN_TYPE_INT32, 1, &top_k);
+    return d;
+  }
+
+  static int64_t Integer(const CaseOp& op, const char* key, int64_t otherwise) {
+    return static_cast<int64_t>(op.Number(key, static_cast<double>(otherwise)));
+  }
+
+  Descriptor Rng(const CaseOp& op) const {
+    Descriptor rng(cudnn_, CUDNN_BACKEND_RNG_DESCRIPTOR);
+    const std::string distribution = op.Word("distribution", "bernoulli");
+    const auto number = [&](Name name, const char* key, double otherwise) {
+      rng.SetDouble(name, op.Number(key, otherwise));
+    };
+    cudnnRngDistribution_t type = CUDNN_RNG_DISTRIBUTION_BERNOULLI;
+    if (distribution == "uniform") {
+      type = CUDNN_RNG_DISTRIBUTION_UNIFORM;
+      number(CUDNN_ATTR_RNG_UNIFORM_DIST_MINIMUM, "from", 0);
+      number(CUDNN_ATTR_RNG_UNIFORM_DIST_MAXIMUM, "to", 1);
+    } else if (distribution == "normal") {
+      type = CUDNN_RNG_DISTRIBUTION_NORMAL;
+      number(CUDNN_ATTR_RNG_NORMAL_DIST_MEAN, "mean", 0);
+      number(CUDNN_ATTR_RNG_NORMAL_DIST_STANDARD_DEVIATION, "deviation", 1);
+    } else {
+      number(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, "probability", 1);
+    }
+    rng.SetEnum(CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_TYPE_RNG_DISTRIBUTION, type);
+    rng.Finalize();
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR);
+    d.Set(CUDNN_ATTR_OPERATION_RNG_DESC, rng);
+    Use(d, CUDNN_ATTR_OPERATION_RNG_YDESC, op.outputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_RNG_SEED, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, op.inputs, 1);
+    if (op.Has("seed"))
+      d.SetInt(CUDNN_ATTR_OPERATION_RNG_SEED, static_cast<int64_t>(op.Number("seed", 0)));
     return d;
   }
 

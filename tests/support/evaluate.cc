@@ -122,6 +122,9 @@ class Evaluator {
                                     op.Compute());
       return {r.dscale, r.dbias, r.eq_dy_scale, r.eq_x_scale, r.eq_bias};
     }
+    if (op.name == "rng") return {ApplyRng(op)};
+    if (op.name == "expand_band" || op.name == "contract_band") return {ApplyBand(op)};
+    if (op.name == "moe") return {ApplyMoe(op)};
     if (op.name == "gen_stats") {
       auto result = oracle::GenStats(*In(op, 0), op.Compute());
       return {std::move(result.sum), std::move(result.sq_sum)};
@@ -200,6 +203,46 @@ class Evaluator {
                                   *In(op, 3), *In(op, 4), *In(op, 5), SdpaParamsOf(op),
                                   op.Compute(), Tensor(op.inputs[0]).dtype);
     return {std::move(r.dq), std::move(r.dk), std::move(r.dv), std::move(r.dbias)};
+  }
+
+  Dense ApplyBand(const CaseOp& op) const {
+    const oracle::Band band{.lower = static_cast<int64_t>(op.Number("lower", 0)),
+                            .upper = static_cast<int64_t>(op.Number("upper", 0)),
+                            .axis = static_cast<int64_t>(op.Number("axis", 0)),
+                            .pad = op.Number("pad_value", 0)};
+    const Dims& out = Tensor(op.outputs[0]).dims;
+    return op.name == "expand_band" ? oracle::ExpandBand(band, *In(op, 0), out)
+                                    : oracle::ContractBand(band, *In(op, 0), out);
+  }
+
+  // Operands: tokens, weights, the first token of each expert, index, k.
+  Dense ApplyMoe(const CaseOp& op) const {
+    const std::string mode = op.Word("mode", "none");
+    return oracle::GroupedMatmul({.token = In(op, 0),
+                                  .weight = In(op, 1),
+                                  .first = In(op, 2),
+                                  .gather = mode == "gather" ? In(op, 3) : nullptr,
+                                  .scatter = mode == "scatter" ? In(op, 3) : nullptr,
+                                  .scatter_k = In(op, 4),
+                                  .top_k = static_cast<int64_t>(op.Number("top_k", 1))},
+                                 Tensor(op.outputs[0]).dims, PrecisionOf(op));
+  }
+
+  Dense ApplyRng(const CaseOp& op) const {
+    oracle::RandomNumbers r{.distribution = op.Word("distribution", "bernoulli"),
+                            .seed = static_cast<int64_t>(op.Number("seed", 0))};
+    if (In(op, 0) != nullptr) r.seed = static_cast<int64_t>(In(op, 0)->values[0].v);
+    if (In(op, 1) != nullptr) r.offset = static_cast<int64_t>(In(op, 1)->values[0].v);
+    if (r.distribution == "bernoulli") {
+      r.first = op.Number("probability", 1);
+    } else if (r.distribution == "uniform") {
+      r.first = op.Number("from", 0);
+      r.second = op.Number("to", 1);
+    } else {
+      r.first = op.Number("mean", 0);
+      r.second = op.Number("deviation", 1);
+    }
+    return oracle::Random(r, Tensor(op.outputs[0]).dims, op.Compute());
   }
 
   Dense ApplyPointwise(const CaseOp& op, const oracle::PointwiseMode& mode) const {

@@ -86,7 +86,12 @@ const FillRow* Find(std::string_view name) {
 
 }  // namespace
 
-bool IsFill(const std::string& fill) { return fill == "index" || Find(fill) != nullptr; }
+// Fills that follow from the place of an element.
+bool IsPlaced(std::string_view fill) {
+  return fill == "index" || fill == "reversed" || fill == "rising";
+}
+
+bool IsFill(const std::string& fill) { return IsPlaced(fill) || Find(fill) != nullptr; }
 
 std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t count, uint64_t seed) {
   Random random(seed);
@@ -95,8 +100,12 @@ std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t cou
   if (fill == "uniform" && !oracle::IsFloating(dtype))
     row = Find(dtype == DType::kBool ? "bool" : "int");
   std::vector<double> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = row ? row->draw(random) : static_cast<double>(i);
+  double rising = 0;  // by 0 to 4 a step
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double place = static_cast<double>(fill == "reversed" ? values.size() - 1 - i : i);
+    values[i] = row ? row->draw(random) : fill == "rising" ? rising : place;
+    rising += std::floor(random.Between(0, 5));
+  }
   return values;
 }
 

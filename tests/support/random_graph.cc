@@ -41,6 +41,10 @@ class Generator {
   void AddResampleBwd() { AddResample(false); }
   void AddBlockScaleDequantize();
   void AddBlockScaleQuantize();
+  void AddRng();
+  void AddExpandBandMatrix();
+  void AddContractBandMatrix();
+  void AddMoeGroupedMatmul();
   void AddMap();
   void AddIota();
   void AddReduce();
@@ -470,6 +474,60 @@ void Generator::AddResample(bool forward) {
   AddNode(GraphOp::kResampleFwd, {image}, outputs, DType::kF32, a);
 }
 
+void Generator::AddExpandBandMatrix() {
+  const TensorId x = Number(nullptr, 2, 4);
+  Dims dims = At(x).dims;
+  const int64_t rank = At(x).rank(), axis = rank - 1 - Below(2);
+  int64_t& extent = dims[static_cast<size_t>(axis)];
+  if (extent == 0) return AddContractBandMatrix();  // a band has one diagonal at least
+  const int64_t lower = Below(extent), upper = extent - 1 - lower;
+  extent = 1 + Below(9);
+  builder_.Apply(GraphOp::kExpandBandMatrix, {x},
+                 BandAttrs{.lower = lower, .upper = upper, .axis = axis, .pad_value = 2},
+                 AnyResult(dims));
+}
+
+void Generator::AddContractBandMatrix() {
+  const TensorId x = Number(nullptr, 2, 4);
+  Dims dims = At(x).dims;
+  const int64_t rank = At(x).rank(), axis = rank - 1 - Below(2), lower = Below(4), upper = Below(4);
+  dims[static_cast<size_t>(axis)] = lower + upper + 1;
+  builder_.Apply(GraphOp::kContractBandMatrix, {x},
+                 BandAttrs{.lower = lower, .upper = upper, .axis = axis, .pad_value = -1},
+                 AnyResult(dims));
+}
+
+void Generator::AddMoeGroupedMatmul() {
+  const int64_t experts = 1 + Below(4), tokens = 1 + Below(9), depth = 1 + Below(9),
+                columns = 1 + Below(9), rows = 1 + Below(12);
+  const MoeMode mode = Pick({MoeMode::kNone, MoeMode::kGather, MoeMode::kScatter});
+  const int64_t indices = mode == MoeMode::kGather ? rows : tokens;
+  const auto integers = [&](Dims dims) {
+    return NewTensor(std::move(dims), Pick({DType::kI32, DType::kI64}));
+  };
+  std::vector<TensorId> inputs = {NewTensor({1, tokens, depth}, NumberType()),
+                                  NewTensor({experts, depth, columns}, NumberType()),
+                                  integers({experts, 1, 1})};
+  if (mode != MoeMode::kNone) inputs.push_back(integers({1, indices, 1}));
+  if (mode == MoeMode::kScatter) inputs.push_back(integers({1, indices, 1}));
+  builder_.Apply(GraphOp::kMoeGroupedMatmul, inputs,
+                 MoeGroupedMatmulAttrs{.mode = mode, .top_k = 1 + Below(3)}, AnyResult());
+}
+
+// Normal numbers of the two interpreters agree only as far as their cosines do.
+void Generator::AddRng() {
+  const RngAttrs a{.distribution = Pick({RngDistribution::kBernoulli, RngDistribution::kUniform}),
+                   .seed = Below(1000),
+                   .probability = static_cast<double>(Below(5)) / 4,
+                   .minimum = -1,
+                   .maximum = 3};
+  const Dims one = {1, 1};
+  std::vector<TensorId> inputs;
+  if (Chance(60)) inputs = {NewTensor(one, DType::kI32), NewTensor(one, DType::kI64)};
+  builder_.Apply(GraphOp::kRng, inputs, a,
+                 {.dtype = DType::kF32, .compute = DType::kF32, .dims = RandomDims(1 + Below(4))});
+}
+
 void Generator::AddMatmul() {
   const TensorId a = Number(nullptr, 2, 4);
   Dims b = At(a).dims;
@@ -498,7 +556,7 @@ void Generator::AddMap() {
   MapAttrs attrs;
   attrs.identity = Chance(20);
   do {
-    attrs.op = ScalarOp(Below(static_cast<int64_t>(ScalarOp::kFastDiv)));
+    attrs.op = ScalarOp(Below(static_cast<int64_t>(ScalarOp::kPhilox)));
   } while (attrs.op == ScalarOp::kFastDiv);
   if (attrs.identity) attrs.op = ScalarOp::kAdd;
   const ScalarOpInfo& info = kiln::Info(attrs.op);

@@ -14,6 +14,7 @@
 #include "codegen/cuda/device/fp8_e8m0.cuh"
 #include "codegen/cuda/device/integer.cuh"
 #include "codegen/cuda/device/minmax.cuh"
+#include "codegen/cuda/device/philox.cuh"
 #include "codegen/cuda/device/round_odd.cuh"
 #include "codegen/cuda/device/saturate.cuh"
 #include "ir/scalar.h"
@@ -114,6 +115,15 @@ TEST(Prelude, IntegersSaturate) {
   EXPECT_EQ(to_i8(-3000000000ll), -128);
   EXPECT_EQ(to_u8(-3), 0);
   EXPECT_EQ(to_u8(3000), 255);
+}
+
+TEST(Prelude, RandomBitsAreTheInterpretersBits) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 2000; ++i) {
+    const auto place = static_cast<int64_t>(random() >> (1 + i % 60));
+    const auto seed = static_cast<int64_t>(random()), offset = static_cast<int64_t>(random());
+    ASSERT_EQ(philox(place, seed, offset), PhiloxWord(place, seed, offset)) << place;
+  }
 }
 
 TEST(Prelude, MinMaxKeepNan) {

@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"tensor %a uid=1 f32 [2,3] tensor %b uid=2 f32 [3,5] tensor %m uid=4 f32 [1,1] tensor "
              "%c uid=3 f32 [2,5] "
              "%c = matmul(%a, %b, %m)",
-             "%c = matmul: M override %m is f32, not i32"},
+             "%c = matmul: M override %m is f32, not i32 or i64"},
         Case{"tensor %x uid=1 f32 [2,3] tensor %s uid=2 f32 [1,2] tensor %q uid=3 f32 [1,3] %s, %q "
              "= gen_stats(%x)",
              "%s, %q = gen_stats: %s is 1x2, but gen_stats of %x 2x3 makes it 1x3"},

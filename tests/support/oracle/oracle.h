@@ -127,6 +127,16 @@ struct BnFinalizeResult {
 };
 BnFinalizeResult BnFinalize(const BnFinalizeInputs&, DType compute);
 
+// ---- Random numbers at the row-major place of each element. ----
+struct RandomNumbers {
+  std::string_view
+      distribution;  // bernoulli: probability; uniform: from, to; normal: mean, deviation
+  double first = 0, second = 0;
+  int64_t seed = 0, offset = 0;
+};
+uint32_t RandomWord(int64_t place, int64_t seed, int64_t offset);
+Dense Random(const RandomNumbers&, const Dims& dims, DType compute);
+
 // ---- Resampling of x[N, C, spatial…]. Lengths of spatial dim s count in 1 / unit[s]. ----
 struct Window {
   enum class Mode { kNearest, kBilinear, kAvg, kMax, kAvgExclude } mode = Mode::kMax;
@@ -220,6 +230,23 @@ SdpaBackwardResult SdpaBackward(const SdpaInputs&, const Dense& o, const Dense& 
 // block]; 0 from lengths[b] on and where there is no such block.
 Dense PagedCacheLoad(const Dense& container, const Dense& table, const Dense& lengths,
                      const Dims& out, bool along_last);
+
+// ---- Band matrices: `lower` and `upper` diagonals beside the main one, stored along `axis`. ----
+struct Band {
+  int64_t lower = 0, upper = 0, axis = 0;
+  double pad = 0;
+};
+Dense ExpandBand(const Band&, const Dense& x, const Dims& out);
+Dense ContractBand(const Band&, const Dense& x, const Dims& out);
+
+// ---- Tokens times the weights of their experts; null: not routed. ----
+struct GroupedTokens {
+  const Dense *token = nullptr, *weight = nullptr, *first = nullptr;
+  const Dense* gather = nullptr;                         // a source of each row
+  const Dense *scatter = nullptr, *scatter_k = nullptr;  // a destination of each row
+  int64_t top_k = 1;
+};
+Dense GroupedMatmul(const GroupedTokens&, const Dims& out, Precision precision);
 
 // ---- Views and copies. ----
 // Both tensors dense in memory: the element at memory offset o stays there. Else: the same

@@ -410,6 +410,12 @@ TEST(Compare, RefusesAnOracleThatKnowsNothing) {
   EXPECT_FALSE(Compare(want, image).ok());
 }
 
+// The authors' known answer for a counter and a key of zeros.
+TEST(Random, WordsAreThoseOfPhilox) {
+  constexpr uint32_t kWords[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+  for (int64_t place = 0; place < 4; ++place) EXPECT_EQ(RandomWord(place, 0, 0), kWords[place]);
+}
+
 // A float sum in any order lies inside the bound; one missing or doubled term does not.
 TEST(Bounds, CoverEveryOrderOfSummationAndNoMistake) {
   std::vector<double> terms(1000);

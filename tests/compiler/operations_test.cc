@@ -1,0 +1,63 @@
+// Operations by interpretation: each case of their files, and random graphs of them, as the GPU's
+// and the CPU's kernels compute them, against the f64 evaluation of the graph.
+#include <gtest/gtest.h>
+
+#include "ir/graph/ops.h"
+#include "tests/support/case_graph.h"
+#include "tests/support/cases.h"
+#include "tests/support/random_graph.h"
+#include "tests/support/run_tiles.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::GraphOp;
+
+struct Operations {
+  const char* file;
+  std::vector<GraphOp> ops;
+  int least_cases;
+};
+
+class OperationsTest : public ::testing::TestWithParam<Operations> {};
+
+void ExpectRight(const graph::Graph& g, const graph::TensorValues& inputs, double tolerance) {
+  for (const char* arch : {"sm_90a", "cpu"}) {
+    const Result<TileRun> run = CheckTiles(g, *TargetFromArch(arch), inputs, {}, tolerance);
+    EXPECT_TRUE(run.ok()) << arch << ": " << run.status().message() << "\n" << graph::Print(g);
+  }
+}
+
+TEST_P(OperationsTest, CasesRunRight) {
+  const testing::CaseFile file = testing::LoadCases(std::string("tests/cases/") + GetParam().file);
+  ASSERT_TRUE(file.errors.empty()) << file.errors[0];
+  int run = 0;
+  for (const testing::Case& c : file.cases) {
+    SCOPED_TRACE(c.Label());
+    const Result<graph::Graph> g = testing::ToGraph(c);
+    if (c.expects_bad_param) continue;
+    ASSERT_TRUE(g.ok()) << g.status().message();
+    ExpectRight(*g, graph::RandomInputs(*g, 11, true), 2e-4);
+    ++run;
+  }
+  EXPECT_GE(run, GetParam().least_cases);
+}
+
+TEST_P(OperationsTest, RandomGraphsRunRight) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const graph::Graph g = graph::RandomGraph(
+        seed, {.nodes = 1, .ops = GetParam().ops, .empty_tensors = seed % 5 == 0});
+    ExpectRight(g, graph::RandomInputs(g, seed), 2e-3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rng, OperationsTest,
+    ::testing::Values(
+        Operations{"rng.txt", {GraphOp::kRng}, 15},
+        Operations{"band.txt", {GraphOp::kExpandBandMatrix, GraphOp::kContractBandMatrix}, 20},
+        Operations{"moe.txt", {GraphOp::kMoeGroupedMatmul}, 15}));
+
+}  // namespace
+}  // namespace kiln::compiler

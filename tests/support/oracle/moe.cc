@@ -1,0 +1,41 @@
+// Tokens times the weights of their experts, expert by expert.
+#include <cmath>
+
+#include "tests/support/oracle/oracle.h"
+
+namespace kiln::oracle {
+namespace {
+
+int64_t At(const Dense& t, int64_t i) {
+  return static_cast<int64_t>(t.values[static_cast<size_t>(i)].v);
+}
+
+}  // namespace
+
+Dense GroupedMatmul(const GroupedTokens& g, const Dims& out, Precision p) {
+  const int64_t rows = out[1], columns = out[2], depth = g.token->dims[2],
+                tokens = g.token->dims[1], experts = g.weight->dims[0];
+  Dense y = Dense::Of(out, std::vector<double>(static_cast<size_t>(Count(out))));
+  for (int64_t e = 0; e < experts; ++e) {
+    const int64_t end = e + 1 < experts ? At(*g.first, e + 1) : rows;
+    for (int64_t s = At(*g.first, e); s < std::min(end, rows); ++s) {
+      const int64_t from = g.gather ? At(*g.gather, s) : s;
+      const int64_t to = g.scatter ? At(*g.scatter, s) * g.top_k + At(*g.scatter_k, s) : s;
+      if (s < 0 || from < 0 || from >= tokens || to < 0 || to >= rows) continue;
+      for (int64_t n = 0; n < columns; ++n) {
+        Accumulator sum;
+        for (int64_t k = 0; k < depth; ++k) {
+          const Value a = g.token->values[static_cast<size_t>(from * depth + k)];
+          const Value b = g.weight->values[static_cast<size_t>((e * depth + k) * columns + n)];
+          const double ea = a.e + p.operand_roundoff * std::fabs(a.v),
+                       eb = b.e + p.operand_roundoff * std::fabs(b.v);
+          sum.Add(a.v * b.v, std::fabs(a.v) * eb + std::fabs(b.v) * ea + ea * eb);
+        }
+        y.values[static_cast<size_t>(to * columns + n)] = sum.Result(p.compute, p.sum_roundoff);
+      }
+    }
+  }
+  return y;
+}
+
+}  // namespace kiln::oracle
