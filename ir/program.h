@@ -67,6 +67,8 @@ struct Launch {
   std::array<uint32_t, 3> grid = {1, 1, 1};
   std::array<uint32_t, 3> block = {1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
+  // Its kernel waits for the launch before by itself: it may begin while that one ends.
+  bool may_overlap = false;
   std::vector<LaunchArg> args = {};
   std::vector<TensorMapSpec> tensor_maps = {};
 

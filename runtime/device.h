@@ -33,6 +33,7 @@ struct alignas(64) TensorMapBytes {
 struct LaunchShape {
   std::array<uint32_t, 3> grid, block;
   uint32_t dynamic_shared_bytes;
+  bool may_overlap = false;  // with the launch before; see ir/program.h
 };
 
 class Device {

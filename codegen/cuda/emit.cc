@@ -75,8 +75,11 @@ Survey SurveyOf(const Kernel& kernel) {
 
 class Emitter {
  public:
-  explicit Emitter(const Kernel& kernel)
-      : kernel_(kernel), survey_(SurveyOf(kernel)), exprs_(survey_.scalars) {}
+  Emitter(const Kernel& kernel, Neighbours neighbours)
+      : kernel_(kernel),
+        neighbours_(neighbours),
+        survey_(SurveyOf(kernel)),
+        exprs_(survey_.scalars) {}
 
   std::string Run() {
     if (survey_.call != nullptr) Configuration(*survey_.call);
@@ -85,6 +88,8 @@ class Emitter {
       const CodeWriter::Scope scope(w_);
       if (survey_.shared_bytes > kStaticSharedLimit)
         w_.Line("extern __shared__ __align__(16) unsigned char shared_memory[];");
+      if (neighbours_.releases) w_.Line("asm volatile(\"griddepcontrol.launch_dependents;\");");
+      if (neighbours_.waits) w_.Line("asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");");
       Body(kernel_.body);
     }
     std::string out;
@@ -118,9 +123,12 @@ class Emitter {
     w_.Text(line + ") {");
   }
 
-  static std::string ParamText(const Param& p) {
+  std::string ParamText(const Param& p) const {
     if (p.is_map) return fmt::format("const __grid_constant__ tensor_map {}", p.name);
     if (!p.is_pointer) return fmt::format("const {} {}", Info(p.type).cuda, p.name);
+    // Reads of what nobody writes could move before the wait.
+    if (neighbours_.waits)
+      return fmt::format("{}{}* {}", p.is_const ? "const " : "", Info(p.type).cuda, p.name);
     return fmt::format("{}{}* __restrict__ {}", p.is_const ? "const " : "", Info(p.type).cuda,
                        p.name);
   }
@@ -300,6 +308,7 @@ class Emitter {
   void Emit(const Comment& s) { w_.Text(s.text.empty() ? "//" : "// " + s.text); }
 
   const Kernel& kernel_;
+  const Neighbours neighbours_;
   const Survey survey_;
   const ExprPrinter exprs_;
   CodeWriter w_;
@@ -307,7 +316,9 @@ class Emitter {
 
 }  // namespace
 
-std::string EmitCuda(const Kernel& kernel) { return Emitter(kernel).Run(); }
+std::string EmitCuda(const Kernel& kernel, Neighbours neighbours) {
+  return Emitter(kernel, neighbours).Run();
+}
 
 int64_t DynamicSharedBytes(const Kernel& kernel) {
   const Survey survey = SurveyOf(kernel);

@@ -26,6 +26,7 @@ class Emitter {
   Status Run() {
     CollectTensors();
     PlaceWorkspace();
+    FindEnds();
     for (size_t g = 0; g < m_.groups.size(); ++g) RETURN_IF_ERROR(EmitGroup(static_cast<int>(g)));
     return {};
   }
@@ -82,11 +83,12 @@ class Emitter {
     Group& group = m_.groups[g];
     std::vector<int> kernels;
     for (tile::Kernel& kernel : group.lowered.kernels) {
-      kernels.push_back(EmitKernel(kernel, Engines()[group.engine].name));
+      kernels.push_back(EmitKernel(kernel, Engines()[group.engine].name, NeighboursOf(kernel)));
     }
     for (const LoweredLaunch& launch : group.lowered.launches) {
       const tile::Kernel& kernel = group.lowered.kernels[launch.kernel];
       Launch out{.kernel = kernels[launch.kernel]};
+      out.may_overlap = NeighboursOf(kernel).waits;
       for (int d = 0; d < 3; ++d) {
         if (launch.grid[d] < 0 || launch.grid[d] > (d == 0 ? INT32_MAX : 65535)) {
           return Status::Error(
@@ -147,10 +149,27 @@ class Emitter {
             .bits = map};
   }
 
+  // The kernels of the program's first launch and of its last.
+  void FindEnds() {
+    for (Group& group : m_.groups) {
+      for (const LoweredLaunch& launch : group.lowered.launches) {
+        last_ = &group.lowered.kernels[launch.kernel];
+        if (first_ == nullptr) first_ = last_;
+      }
+    }
+  }
+
+  cuda_codegen::Neighbours NeighboursOf(const tile::Kernel& kernel) const {
+    if (!target_.is_cuda() || target_.sm_version < 90 || target_.minimal_launch) return {};
+    return {.waits = &kernel != first_, .releases = &kernel != last_};
+  }
+
   // Index of the kernel's source in the program; equal texts are one.
-  int EmitKernel(tile::Kernel& kernel, std::string_view engine) {
+  int EmitKernel(tile::Kernel& kernel, std::string_view engine,
+                 cuda_codegen::Neighbours neighbours) {
     kernel.name = fmt::format("kiln_{}_{}", engine, kNameDigits);
-    std::string text = target_.is_cuda() ? cuda_codegen::EmitCuda(kernel) : tile::Print(kernel);
+    std::string text =
+        target_.is_cuda() ? cuda_codegen::EmitCuda(kernel, neighbours) : tile::Print(kernel);
     const std::string name =
         fmt::format("kiln_{}_{}", engine, HashBytes(text).Hex().substr(0, kNameDigits.size()));
     for (size_t at = text.find(kernel.name); at != std::string::npos;
@@ -173,6 +192,7 @@ class Emitter {
   std::map<TensorId, size_t> intermediate_;  // tensor of the module's graph → buffer
   std::vector<size_t> scratch_;              // first scratch buffer of each group
   std::vector<int64_t> offsets_;
+  const tile::Kernel *first_ = nullptr, *last_ = nullptr;
 };
 
 }  // namespace

@@ -59,6 +59,9 @@ class CudaDevice final : public Device {
   void AllowLargeSharedMemory(const CudaKernel& kernel) const;
   Status LaunchFailure(const CudaKernel& kernel, const LaunchShape& shape, CuResult result) const;
 
+  // Since 12.3 also while a stream is captured.
+  bool CanOverlap() const { return driver_.LaunchKernelEx != nullptr && driver_.version >= 12030; }
+
   const Driver& driver_;
   const CuDevice device_;
   const Target target_;
@@ -140,7 +143,18 @@ Status CudaDevice::Launch(const LoadedKernel& kernel, const LaunchShape& shape, 
   const auto& k = static_cast<const CudaKernel&>(kernel);
   ContextScope scope(driver_, k.context);
   CuResult result = scope.result();
-  if (result == kCuSuccess) [[likely]] {
+  if (result == kCuSuccess && shape.may_overlap && CanOverlap()) {
+    CuLaunchAttribute overlaps{.id = CuLaunchAttribute::kProgrammaticStreamSerialization,
+                               .value = {1}};
+    const auto &grid = shape.grid, &block = shape.block;
+    const CuLaunchConfig config{.grid = {grid[0], grid[1], grid[2]},
+                                .block = {block[0], block[1], block[2]},
+                                .dynamic_shared_bytes = shape.dynamic_shared_bytes,
+                                .stream = stream,
+                                .attributes = &overlaps,
+                                .attribute_count = 1};
+    result = driver_.LaunchKernelEx(&config, k.function, args, nullptr);
+  } else if (result == kCuSuccess) [[likely]] {
     result = driver_.LaunchKernel(k.function, shape.grid[0], shape.grid[1], shape.grid[2],
                                   shape.block[0], shape.block[1], shape.block[2],
                                   shape.dynamic_shared_bytes, stream, args, nullptr);

@@ -50,6 +50,19 @@ struct CuFunctionAttribute {
 
 inline constexpr int kCuCaptureModeRelaxed = 2;
 
+// CUlaunchAttribute and CUlaunchConfig.
+struct CuLaunchAttribute {
+  static constexpr int kProgrammaticStreamSerialization = 6;
+  int id;
+  alignas(8) int value[16];
+};
+struct CuLaunchConfig {
+  unsigned grid[3], block[3], dynamic_shared_bytes;
+  CuStream stream;
+  CuLaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
 struct Driver {
 #define DRIVER_FUNCTION(Name, symbol, need, parameters) CuResult(*Name) parameters = nullptr;
 #include "runtime/cuda/driver_functions.def"
