@@ -8,7 +8,7 @@
 
 namespace kiln::cuda_codegen {
 
-// Where a kernel stands among the launches of a program, sm_90 and later. A launch may begin while
+// Where a kernel stands among the launches of its group, sm_90 and later. A launch may begin while
 // the one before it ends: then its kernel waits for that one before it touches memory, and the one
 // before says as early as it can that the next may come. PTX ISA "griddepcontrol".
 struct Neighbours {

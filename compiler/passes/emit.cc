@@ -26,7 +26,6 @@ class Emitter {
   Status Run() {
     CollectTensors();
     PlaceWorkspace();
-    FindEnds();
     for (size_t g = 0; g < m_.groups.size(); ++g) RETURN_IF_ERROR(EmitGroup(static_cast<int>(g)));
     return {};
   }
@@ -83,12 +82,13 @@ class Emitter {
     Group& group = m_.groups[g];
     std::vector<int> kernels;
     for (tile::Kernel& kernel : group.lowered.kernels) {
-      kernels.push_back(EmitKernel(kernel, Engines()[group.engine].name, NeighboursOf(kernel)));
+      kernels.push_back(
+          EmitKernel(kernel, Engines()[group.engine].name, NeighboursOf(group, kernel)));
     }
     for (const LoweredLaunch& launch : group.lowered.launches) {
       const tile::Kernel& kernel = group.lowered.kernels[launch.kernel];
       Launch out{.kernel = kernels[launch.kernel]};
-      out.may_overlap = NeighboursOf(kernel).waits;
+      out.may_overlap = NeighboursOf(group, kernel).waits;
       for (int d = 0; d < 3; ++d) {
         if (launch.grid[d] < 0 || launch.grid[d] > (d == 0 ? INT32_MAX : 65535)) {
           return Status::Error(
@@ -149,19 +149,14 @@ class Emitter {
             .bits = map};
   }
 
-  // The kernels of the program's first launch and of its last.
-  void FindEnds() {
-    for (Group& group : m_.groups) {
-      for (const LoweredLaunch& launch : group.lowered.launches) {
-        last_ = &group.lowered.kernels[launch.kernel];
-        if (first_ == nullptr) first_ = last_;
-      }
-    }
-  }
-
-  cuda_codegen::Neighbours NeighboursOf(const tile::Kernel& kernel) const {
+  // Launches of one group overlap. Those of different ones do not: a kernel's text would depend on
+  // where in a program its group stands.
+  cuda_codegen::Neighbours NeighboursOf(const Group& group, const tile::Kernel& kernel) const {
     if (!target_.is_cuda() || target_.sm_version < 90 || target_.minimal_launch) return {};
-    return {.waits = &kernel != first_, .releases = &kernel != last_};
+    const auto& launches = group.lowered.launches;
+    const auto& kernels = group.lowered.kernels;
+    return {.waits = &kernel != &kernels[launches.front().kernel],
+            .releases = &kernel != &kernels[launches.back().kernel]};
   }
 
   // Index of the kernel's source in the program; equal texts are one.
@@ -192,7 +187,6 @@ class Emitter {
   std::map<TensorId, size_t> intermediate_;  // tensor of the module's graph → buffer
   std::vector<size_t> scratch_;              // first scratch buffer of each group
   std::vector<int64_t> offsets_;
-  const tile::Kernel *first_ = nullptr, *last_ = nullptr;
 };
 
 }  // namespace

@@ -72,8 +72,10 @@ std::string PrintProgram(const Program& program) {
   for (const KernelSource& kernel : program.kernels)
     text += fmt::format("kernel {}\n{}\n", kernel.entry, kernel.text);
   for (const Launch& launch : program.launches) {
-    text += fmt::format("launch {} grid {}x{}x{} block {}:", program.kernels[launch.kernel].entry,
-                        launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0]);
+    text += fmt::format(
+        "{} {} grid {}x{}x{} block {}:", launch.may_overlap ? "overlapping launch" : "launch",
+        program.kernels[launch.kernel].entry, launch.grid[0], launch.grid[1], launch.grid[2],
+        launch.block[0]);
     for (const LaunchArg& arg : launch.args) {
       const bool workspace = arg.buffer.kind == BufferRef::Kind::kWorkspace;
       switch (arg.kind) {

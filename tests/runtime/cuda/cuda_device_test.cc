@@ -21,6 +21,7 @@ struct FakeGpu {
   CuContext context_at_launch = nullptr;
   CuResult load_result = kCuSuccess, launch_result = kCuSuccess;
   int max_dynamic_shared = 0;
+  unsigned overlapping_grid = 0;
   unsigned long long context_id = 1;
   int modules = 0;
 
@@ -113,6 +114,14 @@ Driver FakeDriver() {
                       unsigned, CuStream, void**, void**) {
     RECORD("launch");
     gpu.context_at_launch = gpu.current;
+    return gpu.launch_result;
+  };
+  d.LaunchKernelEx = [](const CuLaunchConfig* config, CuFunction, void**, void**) {
+    RECORD(config->attribute_count == 1 && config->attributes->id == 6 &&
+                   config->attributes->value[0] == 1
+               ? "overlapping launch"
+               : "launch with attributes");
+    gpu.overlapping_grid = config->grid[1];
     return gpu.launch_result;
   };
   d.PointerGetAttribute = [](int* value, int attribute, CuAddress address) {
@@ -253,6 +262,23 @@ TEST_F(CudaDeviceTest, MinimalLaunchCallsNothingElse) {
   ASSERT_TRUE(kernel.ok());
   ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
   EXPECT_EQ(gpu.calls, (std::vector<std::string>{"load", "function k", "launch"}));
+}
+
+TEST_F(CudaDeviceTest, OverlapsLaunchesWhereTheDriverCanWhileCapturing) {
+  LaunchShape shape = shape_;
+  shape.may_overlap = true;
+  for (const auto& [version, call] : {std::pair{12030, "overlapping launch"}, {12020, "launch"}}) {
+    driver_.version = version;
+    auto device = Open();
+    auto kernel = device->Load(Source());
+    ASSERT_TRUE(kernel.ok());
+    gpu.calls.clear();
+    ASSERT_TRUE(device->Launch(**kernel, shape, nullptr, nullptr).ok());
+    EXPECT_EQ(gpu.calls, std::vector<std::string>{call}) << version;
+    ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+    EXPECT_EQ(gpu.calls.back(), "launch") << "the first launch of a plan waits for all before it";
+  }
+  EXPECT_EQ(gpu.overlapping_grid, 2u);
 }
 
 TEST_F(CudaDeviceTest, KnowsMemoryOfAnotherGpu) {
