@@ -22,7 +22,9 @@ constexpr int kWarp = 32;
 constexpr int kMostVectors = 8;      // of a row that a thread has
 constexpr int kVectorsInFlight = 4;  // that a thread wants to have read at once
 constexpr int kMostThreads = 1024;
-constexpr int kResidentThreads = 640;  // of a multiprocessor, that walk rows and hold columns
+constexpr int64_t kRegisters = 65536;  // of a multiprocessor
+constexpr int kOtherRegisters = 32;    // of a thread, beside what it holds
+constexpr int kMostResident = 8;       // blocks of a multiprocessor that walk all rows
 constexpr int64_t kSharedBytes = 40 << 10;
 
 // Functions that take about ten instructions and more.
@@ -194,9 +196,10 @@ int TeamFor(int64_t vectors, int wanted, const std::function<bool(int64_t)>& fit
 
 bool RowsPlan::IsHeld(TensorId leaf) const { return std::ranges::find(held, leaf) != held.end(); }
 
-int64_t RowsPlan::RegistersFor(int64_t count) const {
+int64_t RowsPlan::RegistersFor(int64_t count, int64_t rows) const {
   int64_t bytes = 0;
-  for (const TensorId leaf : held) bytes += count * lanes * SizeOf(row.group.graph[leaf].dtype);
+  for (const TensorId leaf : held)
+    bytes += rows * count * lanes * SizeOf(row.group.graph[leaf].dtype);
   return columns() == 0 ? bytes / 4 : bytes / 2 + count * lanes * columns();
 }
 
@@ -204,15 +207,14 @@ RowsPlan PlanRows(const Group& group, bool keeps) { return Planner(group, keeps)
 
 RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs) {
   RowsShape shape;
-  // With columns the next row is under way, too.
-  const int wanted = plan.columns() == 0 ? kVectorsInFlight : kVectorsInFlight / 2;
   // Threads of large blocks have few registers.
-  const int64_t registers = plan.columns() == 0 ? 64 : 96;
+  const bool walks = plan.columns() > 0;
   const auto fits = [&](int64_t size) {
-    return plan.RegistersFor(CeilDiv(plan.vectors, size)) <= (size > 512 ? 32 : registers);
+    const int most = size > 512 ? 32 : !walks ? 64 : size > 256 ? 96 : 128;
+    return plan.RegistersFor(CeilDiv(plan.vectors, size)) <= most;
   };
   int64_t team = knobs.vectors == 0
-                     ? TeamFor(plan.vectors, wanted, fits)
+                     ? TeamFor(plan.vectors, kVectorsInFlight, fits)
                      : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(
                            CeilDiv(std::max<int64_t>(plan.vectors, 1), knobs.vectors))));
   const int64_t most = knobs.threads == 0 ? kMostThreads : knobs.threads;
@@ -227,14 +229,17 @@ RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs) {
   if (knobs.rows != 0)
     shape.rows = shape.streams ? 1 : knobs.rows;
   else if (shape.team <= kWarp)
-    shape.rows = std::max(1, wanted / shape.vectors);
-  if (plan.columns() == 0) return shape;
+    shape.rows = std::max(1, kVectorsInFlight / shape.vectors);
+  if (!walks) return shape;
   // Teams of a block leave a row each in shared memory.
   const int64_t row_bytes = int64_t{shape.team} * shape.vectors * plan.lanes * 8;
   while (shape.threads > std::max(shape.team, kWarp) &&
          row_bytes * (shape.threads / shape.team) > kSharedBytes)
     shape.threads /= 2;
-  shape.resident = std::max(1, kResidentThreads / shape.threads);
+  // What is read ahead has to last as long as memory takes: all registers are worth having.
+  const int64_t registers = plan.RegistersFor(shape.vectors, shape.rows) + kOtherRegisters;
+  shape.resident = static_cast<int>(
+      std::clamp<int64_t>(kRegisters / (shape.threads * registers), 1, kMostResident));
   return shape;
 }
 

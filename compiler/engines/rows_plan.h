@@ -35,9 +35,9 @@ struct RowsPlan {
   bool IsHeld(graph::TensorId leaf) const;
   // Reductions across rows (row.others), each of which wants a register for every element.
   int columns() const { return static_cast<int>(row.others.size()); }
-  // 32-bit registers that a thread needs to hold `count` vectors of a row, those of the next row
-  // where there are columns, and the columns.
-  int64_t RegistersFor(int64_t count) const;
+  // 32-bit registers that a thread needs to hold `count` vectors of each of `rows`, those of the
+  // next rows where there are columns, and the columns.
+  int64_t RegistersFor(int64_t count, int64_t rows = 1) const;
 };
 
 // `keeps`: whether results of costly functions that a stage has reduced may stay in registers for
