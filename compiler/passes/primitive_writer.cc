@@ -18,6 +18,7 @@ DType MovingType(DType type) {
   switch (type) {
     case DType::kE4M3:
     case DType::kE5M2:
+    case DType::kE8M0:
       return DType::kF32;
     case DType::kI8:
     case DType::kU8:
