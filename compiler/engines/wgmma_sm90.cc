@@ -680,7 +680,7 @@ std::vector<int> KnobsOf(const Sm90Tile& tile) {
 }
 
 const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
-                                 .version = 3,
+                                 .version = 4,
                                  .knobs = kKnobs,
                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                  .supports = Supports,
