@@ -1,8 +1,6 @@
 // The registry of engines and what follows from their rows.
 #include <algorithm>
 
-#include "compiler/engines/attention_grad_sm90.h"
-#include "compiler/engines/attention_sm90.h"
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/contract_simt.h"
 #include "compiler/engines/conv_direct.h"
@@ -21,23 +19,12 @@ namespace kiln::compiler {
 std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
-  static const Engine kEngines[] = {kPointwiseEngine,
-                                    kReduceEngine,
-                                    kContractSimtEngine,
-                                    kContractMmaEngine,
-                                    kWgmmaSm90Engine,
-                                    kConvDirectEngine,
-                                    kConvFirstLayerEngine,
-                                    kContractMmaTf32Engine,
-                                    kContractMmaAtomicEngine,
-                                    kConvHaloSm90Engine,
-                                    kWgmmaSm90Tf32Engine,
-                                    kWindowEngine,
-                                    kRowsEngine,
-                                    kWgmmaSm903xTf32Engine,
-                                    kAttentionSm90Engine,
-                                    kAttentionGradSm90Engine,
-                                    kAttentionGradSm90AtomicEngine};
+  static const Engine kEngines[] = {
+      kPointwiseEngine,      kReduceEngine,          kContractSimtEngine,
+      kContractMmaEngine,    kWgmmaSm90Engine,       kConvDirectEngine,
+      kConvFirstLayerEngine, kContractMmaTf32Engine, kContractMmaAtomicEngine,
+      kConvHaloSm90Engine,   kWgmmaSm90Tf32Engine,   kWindowEngine,
+      kRowsEngine,           kWgmmaSm903xTf32Engine};
   return kEngines;
 }
 

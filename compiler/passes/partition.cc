@@ -6,7 +6,6 @@
 #include <set>
 
 #include "compiler/engines/attention.h"
-#include "compiler/engines/attention_grad.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/row_chain.h"
@@ -355,8 +354,6 @@ std::vector<Whole> FindWholes(const Graph& g) {
   std::vector<Whole> all;
   for (Attention& a : FindAttention(g))
     all.push_back({GroupKind::kAttention, g[a.result].dims, std::move(a.members)});
-  for (AttentionGrad& a : FindAttentionGrad(g))
-    all.push_back({GroupKind::kAttention, g[a.dq].dims, std::move(a.members)});
   for (RowChain& chain : FindRowChains(g)) {
     if (!chain.columns.empty()) {
       all.push_back({GroupKind::kRows, chain.domain, chain.members});

@@ -9,7 +9,6 @@
 #include <map>
 
 #include "compiler/compile.h"
-#include "compiler/engines/attention_grad.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/import_recorded.h"
 #include "ir/graph/ops.h"
@@ -223,44 +222,6 @@ TEST(AttentionTest, RecordedGraphs) {
     ASSERT_TRUE(seen.contains(line_number)) << line_number;
     EXPECT_EQ(seen[line_number], rows) << line_number;
   }
-}
-
-TEST(AttentionTest, RecordedGradients) {
-  std::ifstream file("tests/data/recorded_graphs.jsonl");
-  ASSERT_TRUE(file.good());
-  // Lines with a gradient that has nothing but masks between its products; 118 shares heads.
-  const std::map<int, size_t> masks = {{115, 0}, {116, 1}, {118, 1}, {120, 1}};
-  std::map<int, size_t> seen;
-  int number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++number;
-    const Result<Graph> g = graph::ImportRecorded(line);
-    if (!g.ok()) continue;
-    const Graph primitive = Primitive(*g);
-    for (const AttentionGrad& a : FindAttentionGrad(primitive)) {
-      seen[number] = a.masks.size();
-      EXPECT_TRUE(FactorOf(primitive, a).has_value()) << number;
-      EXPECT_EQ(a.scales.size(), 1u) << number;
-    }
-  }
-  for (const auto& [line_number, count] : masks) {
-    ASSERT_TRUE(seen.contains(line_number)) << line_number;
-    EXPECT_EQ(seen[line_number], count) << line_number;
-  }
-}
-
-TEST(AttentionTest, FactorOfAllScores) {
-  const auto factor_of = [](const Spelling& spelling) {
-    const Graph g = Primitive(Writer(spelling).Write());
-    const std::vector<Attention> found = FindAttention(g);
-    EXPECT_EQ(found.size(), 1u);
-    return found.empty() ? std::nullopt : FactorOf(g, found[0]);
-  };
-  for (const bool first : {false, true}) {
-    const auto factor = factor_of({.scale_first = first, .causal = true, .window = true});
-    ASSERT_TRUE(factor.has_value());
-  }
-  EXPECT_FALSE(factor_of({.bias = true}).has_value());  // added after it
 }
 
 }  // namespace
