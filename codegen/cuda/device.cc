@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <set>
 
 #include "ir/base/check.h"
 
@@ -121,11 +122,11 @@ std::string_view DeviceText(std::string_view name) {
 
 std::string PreludeFor(std::string_view code) {
   std::string out;
-  std::string_view last;
+  std::set<std::string_view> taken;
   for (const PreludeRow& row : kPrelude) {
-    if (row.file == last || !ContainsWord(code, row.name)) continue;
+    if (taken.contains(row.file) || !ContainsWord(code, row.name)) continue;
     out.append(DeviceText(row.file)).append("\n");
-    last = row.file;
+    taken.insert(row.file);
   }
   return out;
 }

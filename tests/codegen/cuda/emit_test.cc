@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "codegen/cuda/device.h"
 #include "ir/tile/tools.h"
 
 namespace kiln::cuda_codegen {
@@ -157,6 +158,17 @@ TEST(Emit, OnlyUsedPartsOfThePreludeAreThere) {
   EXPECT_NE(text.find("struct e4m3_t"), std::string::npos);
   EXPECT_EQ(text.find("struct half_t"), std::string::npos);
   EXPECT_EQ(text.find("#include"), std::string::npos);
+}
+
+// Several rows of the prelude's table name one file, not always side by side.
+TEST(Emit, APartOfThePreludeIsThereOnce) {
+  const std::string all = PreludeFor("fast_div philox contract_sm90 contract_full_sm90 half_t");
+  for (const DeviceFile& file : DeviceFiles()) {
+    const size_t at = all.find(file.text);
+    if (at == std::string::npos) continue;
+    EXPECT_EQ(all.find(file.text, at + 1), std::string::npos) << file.name;
+  }
+  EXPECT_NE(all.find(DeviceText("fast_div.cuh")), std::string::npos);
 }
 
 }  // namespace
