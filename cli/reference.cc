@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ir/graph/ops.h"
+#include "ir/graph/sdpa.h"
 
 namespace kiln::cli {
 namespace {
@@ -88,6 +89,10 @@ double SmallestStep(DType type) {
   }
 }
 
+bool IsAttention(const Node& node) {
+  return node.op == graph::GraphOp::kSdpaFwd || node.op == graph::GraphOp::kSdpaBwd;
+}
+
 // How many products or terms are summed for one element of a node's result.
 int64_t SumLength(const Graph& graph, const Node& node) {
   const auto per = [&](size_t operand, size_t dim) {
@@ -114,6 +119,8 @@ int64_t SumLength(const Graph& graph, const Node& node) {
       break;
   }
   if (node.inputs.empty() || node.inputs[0] == graph::kAbsent) return 1;
+  if (IsAttention(node))  // dot products, and sums over keys
+    return graph[node.inputs[0]].dims.back() + graph::SdpaKeys(graph, graph::SdpaOperandsOf(node));
   if (node.op != graph::GraphOp::kReduction && node.op != graph::GraphOp::kReduce &&
       node.op != graph::GraphOp::kGenStats)
     return 1;
@@ -139,7 +146,9 @@ void Disturb(const Graph& graph, const Node& node, const Tensor& tensor, uint64_
   const double roundings = 3 + std::sqrt(static_cast<double>(SumLength(graph, node)));
   // An intermediate of a narrow type may round to the other side: a right answer then goes on from
   // there.
-  const double flip = tensor.is_virtual ? RoundingError(tensor.dtype) : 0;
+  double flip = tensor.is_virtual ? RoundingError(tensor.dtype) : 0;
+  // Weights may take q's type before they are summed with v, a gradient's scores, too.
+  if (IsAttention(node)) flip += 2 * RoundingError(graph[node.inputs[0]].dtype);
   const double step = RoundingError(node.compute) * roundings + flip;
   if (step == 0 || !IsFloat(tensor.dtype)) return;
   const double typical = RootMeanSquare(values);
@@ -242,6 +251,27 @@ double RoundingStep(const Tensor& tensor, DType compute, double want) {
 
 }  // namespace
 
+namespace {
+
+// Offsets of a ragged tensor count up: each batch has three quarters of the longest one's elements,
+// of the smallest tensor that they serve.
+void SetOffsets(const Graph& graph, const Node& node, TensorValues& values) {
+  const bool is_load = node.op == graph::GraphOp::kRaggedLoad;
+  if (!is_load && node.op != graph::GraphOp::kRaggedStore) return;
+  const auto found = values.find(node.inputs[1]);
+  if (found == values.end() || found->second.size() < 2) return;
+  std::vector<double>& offsets = found->second;
+  Dims dims = graph[is_load ? node.outputs[0] : node.inputs[0]].dims;
+  dims[0] = 1;
+  const int64_t each = (SpanElements(dims, node.As<graph::RaggedAttrs>().strides) * 3 + 3) / 4;
+  const bool is_set = offsets[0] == 0 && offsets[1] > 0;
+  const double length =
+      is_set ? std::min(offsets[1], static_cast<double>(each)) : static_cast<double>(each);
+  for (size_t b = 0; b < offsets.size(); ++b) offsets[b] = static_cast<double>(b) * length;
+}
+
+}  // namespace
+
 TensorValues RandomInputs(const Graph& graph, const RandomOptions& options) {
   TensorValues values;
   for (const TensorId id : graph::Inputs(graph)) {
@@ -252,6 +282,7 @@ TensorValues RandomInputs(const Graph& graph, const RandomOptions& options) {
     for (size_t i = 0; i < elements.size(); ++i)
       elements[i] = RandomValue(tensor.dtype, options, Mix(stream + i));
   }
+  for (const Node& node : graph.nodes) SetOffsets(graph, node, values);
   return values;
 }
 

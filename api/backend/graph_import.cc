@@ -42,16 +42,13 @@ std::optional<DType> CoreType(cudnnDataType_t type) {
 
 // Properties of the interface that the graph has no form for yet.
 Status CheckExpressible(const TensorDesc& t) {
-  if (t.reordering != CUDNN_TENSOR_REORDERING_NONE &&
+  // A virtual tensor has no memory that could be in any order.
+  if (!t.is_virtual && t.reordering != CUDNN_TENSOR_REORDERING_NONE &&
       t.reordering != CUDNN_TENSOR_REORDERING_F8_128x4) {
     return Status::Error(Code::kUnsupportedLayout,
                          "{} has reordering mode {}, whose order of memory is not documented; Kiln "
                          "has F8_128x4",
                          t.Text(), static_cast<int>(t.reordering));
-  }
-  if (t.ragged_offset != nullptr) {
-    return Status::Error(Code::kUnsupportedLayout,
-                         "{} is ragged; Kiln computes on rectangular tensors", t.Text());
   }
   return {};
 }
@@ -107,6 +104,9 @@ Result<GraphImport::Entry*> GraphImport::Find(const TensorDesc& tensor) {
   }
   ASSIGN_OR_RETURN(const graph::TensorId id, AddTensor(tensor, ""));
   Entry entry{.copy = std::make_shared<const TensorDesc>(tensor), .id = id};
+  if (tensor.ragged_offset != nullptr && !tensor.is_virtual) {
+    ASSIGN_OR_RETURN(ragged_[id], Tensor(*tensor.ragged_offset));
+  }
   return &by_uid_.emplace(tensor.uid, std::move(entry)).first->second;
 }
 
@@ -228,6 +228,10 @@ Result<graph::TensorId> GraphImport::Previous(const TensorDesc& tensor) {
                          "{} is virtual: an operation cannot read it before it writes it",
                          tensor.Text());
   }
+  if (tensor.ragged_offset != nullptr) {
+    return Status::Error(Code::kNotSupported, "{} is ragged: it cannot be read and written",
+                         tensor.Text());
+  }
   if (entry->previous == graph::kAbsent) {
     ASSIGN_OR_RETURN(entry->previous, AddTensor(tensor, "_before"));
   }
@@ -289,6 +293,7 @@ Status GraphImport::Add(graph::GraphOp op, std::vector<Operand> inputs,
 }
 
 Result<graph::Graph> GraphImport::Finish() {
+  RETURN_IF_ERROR(graph::MakeRagged(graph_, ragged_));
   for (const Layout& layout : layouts_) Convert(layout);
   RETURN_IF_ERROR(graph::Normalize(graph_));
   graph::NarrowReductions(graph_);

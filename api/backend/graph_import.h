@@ -71,6 +71,7 @@ class GraphImport {
   graph::Graph graph_;
   std::map<int64_t, Entry> by_uid_;
   std::vector<Layout> layouts_;
+  std::map<graph::TensorId, graph::TensorId> ragged_;  // tensor → its offsets
 };
 
 }  // namespace kiln::api

@@ -62,8 +62,40 @@ Index UnravelInOrder(KernelBuilder& b, Block& out, const Expr& linear, TensorId 
   return index;
 }
 
+// The node that scatters, in a group of its own; null in any other.
+const graph::Node* ScatterOf(const graph::Graph& g) {
+  const auto& last = g.nodes.back();
+  return last.op == graph::GraphOp::kScatter ? &last : nullptr;
+}
+
+// The tensor whose elements the group walks.
+TensorId WalkedBy(const graph::Graph& g) {
+  const graph::Node* scatter = ScatterOf(g);
+  return scatter == nullptr ? graph::Outputs(g)[0] : scatter->inputs[0];
+}
+
+// if (0 <= place and place < n) y[place] = x[index]
+void StoreScattered(KernelBuilder& b, Block& out, const graph::Node& scatter, const Index& index) {
+  ValueScope values(b, out);
+  const TensorId table = scatter.inputs[1], y = scatter.outputs[0];
+  const Expr value = values.Value(scatter.inputs[0], index);
+  const Expr place = values.Value(table, index);
+  const DType wide = b.graph()[table].dtype;
+  const Expr extent = tile::Cast(wide, b.Extent(y, 0));
+  Index at(b.graph()[y].dims.size(), b.Idx(0));
+  at[0] = tile::Cast(b.index_type(), place);
+  Block store;
+  store.push_back(
+      {tile::Store{b.Pointer(y), b.Offset(y, at), tile::Cast(b.graph()[y].dtype, value)}});
+  const Expr inside =
+      tile::Op(ScalarOp::kAnd, {tile::Ge(place, tile::Int(0, wide)), tile::Lt(place, extent)});
+  out.push_back({tile::If{inside, std::move(store), {}}});
+}
+
 void StoreOutputs(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs,
                   const Index& index) {
+  if (const graph::Node* scatter = ScatterOf(b.graph()))
+    return StoreScattered(b, out, *scatter, index);
   ValueScope values(b, out);
   for (TensorId y : outputs) {
     Expr value = values.Value(y, index);
@@ -78,7 +110,8 @@ Lowered LowerStrided(const Group& group, const Target& target, int threads) {
   KernelBuilder b(group, target,
                   fmt::format("pointwise, one element a thread, threads={}", threads));
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
-  const Tensor& y = group.graph[outputs[0]];
+  const TensorId lead = WalkedBy(group.graph);
+  const Tensor& y = group.graph[lead];
   const int64_t total = NumElements(y.dims);
 
   Block body;
@@ -86,7 +119,7 @@ Lowered LowerStrided(const Group& group, const Target& target, int threads) {
   const Expr linear = tile::Var("i", b.index_type());
   b.Name("i");
   Block guarded;
-  const Index index = UnravelInOrder(b, guarded, linear, outputs[0], IterationOrder(y));
+  const Index index = UnravelInOrder(b, guarded, linear, lead, IterationOrder(y));
   StoreOutputs(b, guarded, outputs, index);
   Block in_thread;
   in_thread.push_back({tile::Let{"i", ThreadLinear(b.index_type(), threads)}});
@@ -172,7 +205,7 @@ Lowered LowerCpu(const Group& group, const Target& target) {
   Lowered lowered;
   KernelBuilder b(group, target, "pointwise, vector loop over the innermost dim");
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
-  const TensorId lead = outputs[0];
+  const TensorId lead = WalkedBy(group.graph);
   const Tensor& y = group.graph[lead];
   const std::vector<int64_t> order = IterationOrder(y);
   const int64_t inner = order.back();
@@ -197,7 +230,8 @@ Lowered LowerCpu(const Group& group, const Target& target) {
   index[inner] = start + tile::Var(lane, b.index_type());
   Block loop;
   StoreOutputs(b, loop, outputs, index);
-  body.push_back({tile::For{lane, b.index_type(), length, Bind::kVector, std::move(loop)}});
+  const Bind bind = ScatterOf(group.graph) == nullptr ? Bind::kVector : Bind::kSerial;
+  body.push_back({tile::For{lane, b.index_type(), length, bind, std::move(loop)}});
   Block blocked;
   blocked.push_back(
       {tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), Bind::kBlockX, std::move(body)}});
@@ -215,7 +249,7 @@ Status Supports(const Group& group, const Target&) {
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const TensorId lead = graph::Outputs(group.graph)[0];
+  const TensorId lead = WalkedBy(group.graph);
   const bool collapses = CanCollapse(group);
   const Group work = collapses ? Collapse(group, lead) : group;
   if (!target.is_cuda()) return LowerCpu(work, target);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/passes/decompose_parts.h"
+#include "compiler/passes/decompose_ragged.h"
 #include "compiler/passes/decompose_sdpa.h"
 #include "compiler/passes/pointwise_recipes.h"
 #include "compiler/passes/primitive_writer.h"
@@ -375,6 +376,12 @@ Result<bool> Decompose(Module& module, const PassContext&) {
         break;
       case GraphOp::kSdpaBwd:
         DecomposeSdpaBwd(g, node);
+        break;
+      case GraphOp::kRaggedLoad:
+        DecomposeRaggedLoad(g, node);
+        break;
+      case GraphOp::kRaggedStore:
+        DecomposeRaggedStore(g, node);
         break;
       case GraphOp::kPagedCacheLoad:
         DecomposePagedCacheLoad(g, node);

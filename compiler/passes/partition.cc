@@ -34,7 +34,8 @@ struct Draft {
   Dims domain;  // dims of what it stores
   Dims reads;   // of a reduce: dims of its operand
   std::vector<NodeId> members;
-  int whole = kNone;  // which one it is
+  int whole = kNone;       // which one it is
+  bool is_closed = false;  // nobody joins: it walks what it reads
 };
 
 // Nodes that an engine may run as one: attention, or a chain along rows.
@@ -159,6 +160,10 @@ class Partitioner {
 
     if (Has(node, graph::kContraction)) return Open(n, {GroupKind::kContract, g_[y].dims, {}, {}});
     if (Has(node, graph::kWindow)) return Open(n, {GroupKind::kWindow, g_[y].dims, {}, {}});
+    if (node.op == GraphOp::kScatter) {
+      Open(n, {GroupKind::kPointwise, g_[y].dims, {}, {}, kNone, true});
+      return;
+    }
     if (Has(node, graph::kReduction)) {
       if (latest != kNone && JoinsContractionOf(node, latest)) return Join(n, latest);
       const Dims& reads = g_[node.inputs[0]].dims;
@@ -176,7 +181,8 @@ class Partitioner {
       return;
     }
     for (size_t d = static_cast<size_t>(latest + 1); d < drafts_.size(); ++d)
-      if (drafts_[d].kind == GroupKind::kPointwise && drafts_[d].domain == g_[y].dims)
+      if (drafts_[d].kind == GroupKind::kPointwise && !drafts_[d].is_closed &&
+          drafts_[d].domain == g_[y].dims)
         return Join(n, static_cast<int>(d));
     Open(n, {GroupKind::kPointwise, g_[y].dims, {}, {}});
   }
@@ -184,6 +190,7 @@ class Partitioner {
   // Reads the group's values at the very place it writes; all else it reads was ready before the
   // group.
   bool JoinsEpilogue(const Node& node, int group) const {
+    if (drafts_[group].is_closed) return false;
     if (node.op != GraphOp::kMap || g_[node.outputs[0]].dims != drafts_[group].domain ||
         drafts_[group].whole != kNone)
       return false;
@@ -266,6 +273,9 @@ class Partitioner {
       for (size_t i = 0; i < copy.inputs.size(); ++i)
         copy.inputs[i] = Import(group, inner, copy.inputs[i], index, OperandRole(copy, i));
       for (TensorId& y : copy.outputs) y = Import(group, inner, y, index, ResultName(copy));
+      // What a scatter leaves is in the memory that it writes.
+      if (copy.op == GraphOp::kScatter)
+        group.graph[copy.inputs[2]].uid = group.graph[copy.outputs[0]].uid;
       group.graph.nodes.push_back(std::move(copy));
     }
     return group;

@@ -136,6 +136,11 @@ TensorId PrimitiveWriter::Reshape(TensorId x, Dims dims, Dims strides) {
 }
 
 TensorId PrimitiveWriter::SliceFront(TensorId x, Dims dims) {
+  Dims start(dims.size(), 0);
+  return Slice(x, std::move(start), std::move(dims));
+}
+
+TensorId PrimitiveWriter::Slice(TensorId x, Dims start, Dims dims) {
   const size_t rank = dims.size();
   Dims strides = PackedStrides(dims);
   return Moved(GraphOp::kSlice, {x},
@@ -144,7 +149,7 @@ TensorId PrimitiveWriter::SliceFront(TensorId x, Dims dims) {
                 .dims = std::move(dims),
                 .strides = std::move(strides),
                 .is_virtual = true},
-               graph::SliceAttrs{.start = Dims(rank, 0), .step = Dims(rank, 1)});
+               graph::SliceAttrs{.start = std::move(start), .step = Dims(rank, 1)});
 }
 
 TensorId PrimitiveWriter::Gather(TensorId x, TensorId index, int64_t axis, Dims dims) {

@@ -38,6 +38,7 @@ class PrimitiveWriter {
   // extents but ones are added.
   graph::TensorId Transpose(graph::TensorId x, Dims permutation);
   graph::TensorId Reshape(graph::TensorId x, Dims dims, Dims strides);
+  graph::TensorId Slice(graph::TensorId x, Dims start, Dims dims);
   graph::TensorId SliceFront(graph::TensorId x, Dims dims);  // the first of each dim
   graph::TensorId Gather(graph::TensorId x, graph::TensorId index, int64_t axis, Dims dims);
   // a[…,M,K] b[…,K,N] in the compute type, or as `y`.

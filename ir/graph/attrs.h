@@ -194,6 +194,16 @@ struct PagedCacheLoadAttrs {
   static constexpr auto Fields() { return std::tuple{}; }
 };
 
+// Batches of different lengths, one behind the other in memory[n,1,…]: element i of batch b is at
+// offsets[b] + the sum of i_d * strides[d], where that is before offsets[b + 1]; offsets[B+1,1,…].
+// strides[0] counts for nothing.
+//   ragged_load:  (memory, offsets) -> y[B,…], 0 where there is no place
+//   ragged_store: (x[B,…], offsets, memory before) -> memory
+struct RaggedAttrs {
+  Dims strides;
+  static constexpr auto Fields() { return std::tuple{Field("strides", &RaggedAttrs::strides)}; }
+};
+
 // Geometry over the spatial dims. x[N,C,spatial…], w[K,C/groups,filter…], y[N,K,out…]; groups
 // follow from the extents. out = floor((in + pre + post - dilation*(filter-1) - 1) / stride) + 1.
 //   fprop: (x, w) -> y     dgrad: (dy, w) -> dx     wgrad: (x, dy) -> dw
@@ -306,6 +316,12 @@ struct GatherAttrs {
   static constexpr auto Fields() { return std::tuple{Field("axis", &GatherAttrs::axis)}; }
 };
 
+// (x, index, before) -> y[n,1,…]: before with y[index[i]] = x[i] where index[i] is inside. In
+// place: before and y have one uid. No two elements have the same index.
+struct ScatterAttrs {
+  static constexpr auto Fields() { return std::tuple{}; }
+};
+
 // Random numbers, a function of the row-major place of each element, the seed and the offset
 // (inputs 0 and 1, or `seed` and 0 where absent): ops_rng.cc.
 struct RngAttrs {
@@ -350,6 +366,6 @@ using Attrs =
                  NormForwardAttrs, NormBackwardAttrs, BlockScaleAttrs, ConvAttrs, MatmulAttrs,
                  MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs,
                  ConcatAttrs, ResampleAttrs, RngAttrs, SdpaAttrs, PagedCacheLoadAttrs, GatherAttrs,
-                 BandAttrs, MoeGroupedMatmulAttrs>;
+                 BandAttrs, MoeGroupedMatmulAttrs, RaggedAttrs, ScatterAttrs>;
 
 }  // namespace kiln::graph

@@ -200,4 +200,67 @@ Status SplitGroupedReductions(Graph& graph) {
   return {};
 }
 
+namespace {
+
+// A type of computation that holds every value of `type`.
+DType MovingType(DType type) {
+  switch (kiln::Info(type).kind) {
+    case DTypeKind::kFloat:
+      return SizeOf(type) == 1 ? DType::kF32 : type;
+    case DTypeKind::kBool:
+      return type;
+    default:
+      return SizeOf(type) < 4 ? DType::kI32 : type;
+  }
+}
+
+// The elements that a ragged tensor may have in memory: no more than a rectangle of its extents.
+Tensor MemoryOf(const Tensor& rectangle) {
+  Tensor memory = rectangle;
+  Dims batch = rectangle.dims;
+  batch[0] = 1;
+  const int64_t each = SpanElements(batch, rectangle.strides) * rectangle.dims[0];
+  memory.dims.assign(rectangle.dims.size(), 1);
+  memory.dims[0] = std::max(each, SpanElements(rectangle.dims, rectangle.strides));
+  memory.strides.assign(rectangle.dims.size(), 1);
+  return memory;
+}
+
+}  // namespace
+
+Status MakeRagged(Graph& graph, const std::map<TensorId, TensorId>& offsets) {
+  for (const auto& [id, places] : offsets) {
+    const Tensor rectangle = graph[id];
+    if (rectangle.is_virtual) continue;
+    if (rectangle.dims.empty() || rectangle.by_value)
+      return Status::Error(Code::kBadParam, "%{} {} cannot be ragged", rectangle.name,
+                           Shape(rectangle));
+    RETURN_IF_ERROR(
+        CheckExtents(rectangle.dims, rectangle.strides).Within(fmt::format("%{}", rectangle.name)));
+    Tensor memory = MemoryOf(rectangle);
+    Node node{.compute = MovingType(rectangle.dtype),
+              .attrs = RaggedAttrs{.strides = rectangle.strides}};
+    graph[id].name += "_batches";
+    graph[id].is_virtual = true;
+    graph[id].uid = -1;
+    const bool is_written = std::ranges::any_of(graph.nodes, [&](const Node& n) {
+      return std::ranges::find(n.outputs, id) != n.outputs.end();
+    });
+    if (!is_written) {
+      node.op = GraphOp::kRaggedLoad;
+      node.inputs = {graph.AddTensor(std::move(memory)), places};
+      node.outputs = {id};
+      graph.nodes.insert(graph.nodes.begin(), std::move(node));
+      continue;
+    }
+    Tensor before = memory;
+    before.name += "_before";
+    node.op = GraphOp::kRaggedStore;
+    node.inputs = {id, places, graph.AddTensor(std::move(before))};
+    node.outputs = {graph.AddTensor(std::move(memory))};
+    graph.AddNode(std::move(node));
+  }
+  return {};
+}
+
 }  // namespace kiln::graph

@@ -1,6 +1,7 @@
 // Conveniences for code that makes graphs: importers, the API's legacy calls, tests.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,5 +63,10 @@ void NarrowReductions(Graph& graph);
 // attention). Such a reduction becomes reshape, reduction, reshape. The graph must be normalised
 // and inferred.
 Status SplitGroupedReductions(Graph& graph);
+
+// Makes tensors that were declared as rectangles ragged: `offsets` has, for each of them, the
+// tensor of its offsets. Memory gets a flat tensor with the uid; the rectangle becomes virtual, and
+// is loaded from it or stored to it. A virtual one is a rectangle anyway. Nodes need not be sorted.
+Status MakeRagged(Graph& graph, const std::map<TensorId, TensorId>& offsets);
 
 }  // namespace kiln::graph

@@ -481,6 +481,7 @@ class Importer {
   JsonRef root_;
   Graph graph_;
   std::map<int64_t, TensorId> ids_;
+  std::map<TensorId, int64_t> ragged_;  // tensor → the uid of its offsets
 };
 
 // Names everything that is missing, not only the first.
@@ -492,12 +493,10 @@ Status Importer::CheckSupported(const JsonRef& operations) {
   }
   const JsonRef tensors = root_["tensors"];
   for (const auto& [key, value] : tensors.value().items()) {
-    for (const std::string_view feature :
-         {"RAGGED_OFFSET_DESC", "REORDERING_MODE", "VECTOR_COUNT"}) {
-      const JsonRef attribute = tensors[key][feature];
-      if (!attribute.is_null() && attribute.value() != 1)
-        missing.insert(fmt::format("TENSOR_{}", feature));
-    }
+    const JsonRef vectors = tensors[key]["VECTOR_COUNT"], order = tensors[key]["REORDERING_MODE"];
+    if (!vectors.is_null() && vectors.value() != 1) missing.insert("TENSOR_VECTOR_COUNT");
+    if (!order.is_null() && tensors[key]["IS_VIRTUAL"].is_null())
+      missing.insert("TENSOR_REORDERING_MODE");
   }
   if (missing.empty()) return {};
   return Status::Error(Code::kNotSupported, "{}: not supported yet", fmt::join(missing, ", "));
@@ -519,6 +518,9 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
     ASSIGN_OR_RETURN(tensor.alignment, json["BYTE_ALIGNMENT"].Int());
   }
   ids_[*uid] = graph_.AddTensor(std::move(tensor));
+  if (json.Has("RAGGED_OFFSET_DESC")) {
+    ASSIGN_OR_RETURN(ragged_[ids_[*uid]], json["RAGGED_OFFSET_DESC"].Int());
+  }
   return {};
 }
 
@@ -609,6 +611,12 @@ Result<Graph> Importer::Run() {
     RETURN_IF_ERROR(ReadTensor(tensors[key], key));
   for (size_t i = 0; i < operations.value().size(); ++i)
     RETURN_IF_ERROR(ReadOperation(operations.At(i)));
+  std::map<TensorId, TensorId> offsets;
+  for (const auto& [id, uid] : ragged_) {
+    if (!ids_.contains(uid)) return root_.Fail(fmt::format("no tensor {} in tensors", uid));
+    offsets[id] = ids_[uid];
+  }
+  RETURN_IF_ERROR(MakeRagged(graph_, offsets));
   RETURN_IF_ERROR(Legalize(graph_));
   return std::move(graph_);
 }

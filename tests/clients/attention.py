@@ -73,16 +73,18 @@ class Attention:
 
     def __init__(self, b, q=(2, 4, 24, 32), keys=40, heads=None, value_depth=None, layout=packed, scale=0.2,
                  scale_tensor=False, left=None, right=None, bottom_right=False, seq_q=None, seq_kv=None, bias=None,
-                 alibi=False, sink=False, custom_dropout=False, page=None):
+                 alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0):
         self.b, self.batches, self.io = b, q[0], b.io
         heads = heads or q[1]
         depth = value_depth or q[3]
         shape = (q[0], heads, keys, q[3]), (q[0], heads, keys, depth)
-        self.o_dims, self.o_strides = (*q[:3], depth), layout
-        self.q = b.input(q, strides=layout)
+        self.o_dims, self.o_strides = (*q[:3], depth), bshd if ragged else layout
+        self.lengths = (seq_q, seq_kv) if ragged else None
+        self.gap, self.offsets = gap, {}
+        self.q = self._input(q, layout, 0)
         self.options = {}
         if page is None:
-            self.k, self.v = (b.input(dims, strides=layout) for dims in shape)
+            self.k, self.v = (self._input(dims, layout, 1) for dims in shape)
         else:
             self.k, self.v = (self._paged(name, dims, page, keys) for name, dims in zip("kv", shape))
         self.scale = scale
@@ -110,6 +112,28 @@ class Attention:
             down = b.input((1, 1, 1, 1), data_type=_T.FLOAT, values=np.full((1, 1, 1, 1), 0.7))
             self.down = down.tensor
             self.keep = kept * up.ref.value
+
+    def _offsets(self, dims, side):
+        """Offsets of batches of B, H, S, D extents; `gap` rows are left free behind each."""
+        row = dims[1] * dims[3]
+        key = side, row
+        if key not in self.offsets:
+            ends = np.cumsum([0] + [(n + self.gap) * row for n in self.lengths[side]])
+            self.offsets[key] = self.b.input((len(ends), 1, 1, 1), data_type=_T.INT32,
+                                             values=ends.reshape(-1, 1, 1, 1))
+        return self.offsets[key]
+
+    def _input(self, dims, layout, side, values=None):
+        """Of q's side (0) or that of the keys."""
+        if self.lengths is None:
+            return self.b.input(dims, strides=layout, values=values)
+        return self.b.ragged_input(dims, bshd(dims), self._offsets(dims, side), values=values)
+
+    def _output(self, node, dims, side):
+        if self.lengths is None:
+            self.b.output(node, strides=self.o_strides)
+        else:
+            self.b.ragged_output(node, self._offsets(dims, side), strides=bshd(dims))
 
     def _mask(self, left, right, bottom_right, seq_q, seq_kv, shape):
         if left is not None:
@@ -185,7 +209,7 @@ class Attention:
         # Spelled out, a row inside the lengths that sees nothing is 0 / 0; NVIDIA's kernels make it 0.
         hidden = self.inside[:, None, :, None] & ~self.seen.any(3, keepdims=True)
         product = Ref(product.value, np.where(hidden, _INF, product.err))
-        b.output(b.node(o, product), strides=self.o_strides)
+        self._output(b.node(o, product), self.o_dims, 0)
         if stats:
             b.output(b.node(logs, expected), data_type=_T.FLOAT)
 
@@ -195,8 +219,8 @@ class Attention:
         weights, logs = self._softmax()
         dropped = weights if self.keep is None else reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
         v = _per_head(self.v.ref, heads)
-        o = b.input(self.o_dims, strides=self.o_strides, values=reference.matmul(dropped, v).value)
-        grad = b.input(self.o_dims, strides=self.o_strides)
+        o = self._input(self.o_dims, self.o_strides, 0, reference.matmul(dropped, v).value)
+        grad = self._input(self.o_dims, self.o_strides, 0)
         rows = np.where(np.isinf(logs.value), 0, logs.value)
         stats = b.input(rows.shape, data_type=_T.FLOAT, values=rows)
         if dbias:
@@ -225,9 +249,9 @@ class Attention:
                     _shared(_rounded(reference.matmul(_swapped(scaled), self.q.ref), self.io), self.k.ref.shape[1]),
                     _shared(_rounded(reference.matmul(_swapped(_rounded(dropped, self.io)), grad.ref), self.io),
                             self.v.ref.shape[1])]
-        for tensor, operand, ref in zip(results, (self.q, self.k, self.v), expected):
+        for side, tensor, operand, ref in zip((0, 1, 1), results, (self.q, self.k, self.v), expected):
             tensor.set_dim(list(operand.ref.shape)).set_stride(list(self.o_strides(operand.ref.shape)))
-            b.output(b.node(tensor, ref), strides=self.o_strides)
+            self._output(b.node(tensor, ref), operand.ref.shape, side)
         if dbias:
             axes = tuple(a for a, d in enumerate(self.bias.ref.shape) if d == 1 and ds.shape[a] > 1)
             summed = reference.REDUCTIONS["ADD"](_rounded(ds, self.io), axes) if axes else ds
@@ -254,6 +278,10 @@ _BOTH = {
     "bias": {"bias": (1, 4, 24, 40)},
     "alibi": {"alibi": True, "right": 0},
     "custom_dropout": {"custom_dropout": True},
+    "ragged": {**_LENGTHS, "ragged": True},
+    "ragged_grouped": {**_LENGTHS, "ragged": True, "heads": 2},
+    "ragged_gaps_causal": {**_LENGTHS, "ragged": True, "gap": 2, "right": 0},
+    "ragged_gaps_causal_grouped": {**_LENGTHS, "ragged": True, "gap": 2, "right": 0, "heads": 2},
     "everything": {**_LENGTHS, "right": 0, "alibi": True, "bias": (1, 4, 24, 40), "heads": 2},
 }
 _FORWARD = {

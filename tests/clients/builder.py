@@ -58,6 +58,7 @@ class Builder:
         self._inputs = []  # tensor, words
         self._scalars = []  # tensor, host array
         self._outputs = []  # tensor, reference values and bound, data type
+        self._layouts = {}  # of ragged outputs, by their number
         self._buffers = {}
         self._plan_buffers = None
 
@@ -75,6 +76,28 @@ class Builder:
         tensor = self.graph.tensor(dim=list(dims), stride=list(strides), data_type=data_type)
         self._inputs.append((tensor, words))
         return Node(tensor, reference.Ref(values))
+
+    def ragged_input(self, dims, strides, offsets, data_type=None, values=None):
+        """`offsets`: a node of batches + 1 integers. Batches end where the next one begins."""
+        data_type = data_type or self.io
+        values = self.rng.uniform(-1.0, 1.0, dims) if values is None else values
+        layout = memory.RaggedLayout(dims, strides, offsets.ref.value.reshape(-1).astype(int))
+        values = np.where(layout.inside, memory.quantise(values, data_type), 0)
+        words = np.zeros(layout.elements, memory.STORAGE[data_type][0])
+        layout.store(words, memory.encode(values, data_type))
+        tensor = self.graph.tensor(dim=list(dims), stride=list(strides), data_type=data_type,
+                                   ragged_offset=offsets.tensor)
+        self._inputs.append((tensor, words))
+        return Node(tensor, reference.Ref(values))
+
+    def ragged_output(self, node, offsets, data_type=None, strides=None):
+        """Nothing may be written between batches."""
+        self.output(node, data_type=data_type, strides=strides)
+        node.tensor.set_ragged_offset(offsets.tensor)
+        layout = memory.RaggedLayout(node.ref.shape, strides, offsets.ref.value.reshape(-1).astype(int))
+        tensor, ref, data_type = self._outputs[-1]
+        self._layouts[len(self._outputs) - 1] = layout
+        self._outputs[-1] = (tensor, reference.Ref(ref.value, np.where(layout.inside, ref.err, math.inf)), data_type)
 
     def scalar(self, value, rank, data_type=_T.FLOAT):
         """A tensor by value: at execution the graph is given a host pointer."""
@@ -193,8 +216,8 @@ class Builder:
             pack[key(tensor)] = self.space.allocate(words.view(np.uint8))
         for tensor, words in self._scalars:
             pack[key(tensor)] = words.ctypes.data
-        for tensor, _, data_type in self._outputs:
-            layout = memory.Layout(tensor.get_dim(), tensor.get_stride())
+        for i, (tensor, _, data_type) in enumerate(self._outputs):
+            layout = self._layouts.get(i) or memory.Layout(tensor.get_dim(), tensor.get_stride())
             poison = np.full(layout.elements * memory.STORAGE[data_type][0]().itemsize, 0x5A, np.uint8)
             pack[key(tensor)] = self.space.allocate(poison)
             self._buffers[tensor.get_uid()] = (pack[key(tensor)], layout, poison)
@@ -229,8 +252,7 @@ class Builder:
             flat = self.space.read(address, poison.size).view(memory.STORAGE[data_type][0])
             got = memory.decode(layout.view(flat), data_type)
             _check(f"output {i} ({data_type.name}{list(layout.dims)})", got, ref, data_type)
-            gaps = np.ones(layout.elements, bool)
-            layout.view(gaps)[...] = False
+            gaps = ~layout.used()
             if (flat[gaps] != poison.view(flat.dtype)[gaps]).any():
                 raise Mismatch(f"output {i}: written between its elements")
 

@@ -53,6 +53,40 @@ class Layout:
         return np.lib.stride_tricks.as_strided(flat, self.dims,
                                                [s * flat.itemsize for s in self.strides])
 
+    def used(self):
+        """Which elements of the span are the tensor's."""
+        used = np.zeros(self.elements, bool)
+        self.view(used)[...] = True
+        return used
+
+
+class RaggedLayout:
+    """Batches one behind the other: batch b has its strides from offsets[b] on, up to offsets[b + 1]."""
+
+    def __init__(self, dims, strides, offsets):
+        self.dims, self.strides = tuple(dims), tuple(strides)
+        self.elements = int(offsets[-1])
+        places = sum(np.arange(d).reshape([-1 if a == axis else 1 for a in range(len(dims))]) * s
+                     for axis, (d, s) in enumerate(zip(dims, strides)) if axis > 0)
+        first = np.asarray(offsets)[:-1].reshape([-1] + [1] * (len(dims) - 1))
+        end = np.asarray(offsets)[1:].reshape(first.shape)
+        self.places = np.broadcast_to(first + places, dims)
+        self.inside = np.broadcast_to(self.places < end, dims)
+
+    def store(self, flat, values):
+        flat[self.places[self.inside]] = values[self.inside]
+
+    def view(self, flat):
+        """A copy; 0 where there is no place."""
+        values = np.zeros(self.dims, flat.dtype)
+        values[self.inside] = flat[self.places[self.inside]]
+        return values
+
+    def used(self):
+        used = np.zeros(self.elements, bool)
+        used[self.places[self.inside]] = True
+        return used
+
 
 _GUARD = 256  # bytes on each side
 _GUARD_BYTE = 0xA5

@@ -75,6 +75,16 @@ std::set<int64_t> SpatialExtents(const Graph& g) {
   return extents;
 }
 
+// Memory for batches whose extents have changed.
+void SmallMemory(Graph& g, const Node& node, graph::RaggedAttrs& ragged) {
+  const bool is_load = node.op == graph::GraphOp::kRaggedLoad;
+  const Dims dims = g[is_load ? node.outputs[0] : node.inputs[0]].dims;
+  ragged.strides = PackedStridesLike(dims, ragged.strides);
+  g[node.inputs[1]].dims[0] = dims[0] + 1;
+  for (const graph::TensorId id : {is_load ? node.inputs[0] : node.inputs[2], node.outputs[0]})
+    if (g[id].uid >= 0) g[id].dims[0] = NumElements(dims);
+}
+
 // The same graph with each other extent above 16 replaced by a small one, the same one wherever it
 // stands.
 Result<Graph> Small(Graph g) {
@@ -91,6 +101,7 @@ Result<Graph> Small(Graph g) {
   for (Node& node : g.nodes) {
     if (auto* slice = std::get_if<graph::SliceAttrs>(&node.attrs))
       std::ranges::fill(slice->start, 0);
+    if (auto* ragged = std::get_if<graph::RaggedAttrs>(&node.attrs)) SmallMemory(g, node, *ragged);
   }
   RETURN_IF_ERROR(graph::Legalize(g));
   return g;

@@ -55,6 +55,9 @@ class Generator {
   void AddSdpaFwd() { AddSdpa(GraphOp::kSdpaFwd); }
   void AddSdpaBwd() { AddSdpa(GraphOp::kSdpaBwd); }
   void AddPagedCacheLoad();
+  void AddRaggedLoad() { AddRagged(true); }
+  void AddRaggedStore() { AddRagged(false); }
+  void AddScatter();
   void AddGather();
 
  private:
@@ -69,6 +72,8 @@ class Generator {
   void AddConv(GraphOp op);
   void AddResample(bool forward);
   void AddSdpa(GraphOp op);
+  void AddRagged(bool load);
+  std::pair<TensorId, TensorId> InPlace(int64_t extent, int64_t rank, DType dtype);
   TensorId VirtualOf(const char* name, Dims dims, DType dtype);
   DType NumberType();
   Dims NormStats(const Dims& x, NormMode mode);
@@ -142,6 +147,8 @@ TensorId Generator::Number(const Dims* dims, int64_t min_rank, int64_t max_rank)
   const auto& tensors = builder_.graph().tensors;
   for (size_t t = 0; t < tensors.size(); ++t) {
     const Tensor& tensor = tensors[t];
+    // What is written in place has readers before and after: together they may be a cycle.
+    if (tensor.name.starts_with("memory") || tensor.name.starts_with("after")) continue;
     const bool fits = dims != nullptr ? tensor.dims == *dims
                                       : tensor.rank() >= min_rank && tensor.rank() <= max_rank;
     if (fits && tensor.dtype != DType::kBool && !tensor.by_value)
@@ -704,6 +711,55 @@ void Generator::AddPagedCacheLoad() {
           DType::kF32, PagedCacheLoadAttrs{});
 }
 
+// Memory before and after.
+std::pair<TensorId, TensorId> Generator::InPlace(int64_t extent, int64_t rank, DType dtype) {
+  Dims dims(static_cast<size_t>(rank), 1);
+  dims[0] = extent;
+  const TensorId before =
+      builder_.Input("memory", dtype, dims, Dims(dims.size(), Chance(80) ? 1 : 2));
+  Tensor after = At(before);
+  after.name = "after";
+  return {before, builder_.graph().AddTensor(std::move(after))};
+}
+
+void Generator::AddRagged(bool load) {
+  const int64_t rank = 1 + Below(4);
+  Dims dims = RandomDims(rank), one = dims;
+  one[0] = 1;
+  const Dims strides = RandomStrides(dims);
+  const int64_t extent = std::max<int64_t>(1, SpanElements(one, strides) * dims[0]);
+  if (extent > 4 * options_.max_elements) return;
+  Dims offsets(dims.size(), 1);
+  offsets[0] = dims[0] + 1;
+  const DType index = Chance(70) ? DType::kI32 : DType::kI64, type = NumberType();
+  const TensorId places = builder_.Input("offsets", index, offsets, Dims(dims.size(), 1));
+  Dims flat(dims.size(), 1);
+  flat[0] = extent;
+  if (load) {
+    const TensorId memory = builder_.Input("memory", type, flat, Dims(dims.size(), 1));
+    AddNode(GraphOp::kRaggedLoad, {memory, places}, {VirtualOf("batches", dims, type)}, DType::kF32,
+            RaggedAttrs{.strides = strides});
+    return;
+  }
+  const TensorId x = NewTensor(dims, type);
+  const auto [before, after] = InPlace(extent, rank, type);
+  AddNode(GraphOp::kRaggedStore, {x, places, before}, {after}, DType::kF32,
+          RaggedAttrs{.strides = strides});
+}
+
+// Each element one further than its place along one dim; the others are 1.
+void Generator::AddScatter() {
+  const int64_t rank = 1 + Below(3), axis = Below(rank), extent = 1 + Below(9);
+  Dims dims(static_cast<size_t>(rank), 1);
+  dims[static_cast<size_t>(axis)] = extent;
+  const DType type = NumberType();
+  const TensorId x = NewTensor(dims, type);
+  const TensorId index = builder_.Apply(GraphOp::kIota, {}, IotaAttrs{.axis = axis},
+                                        {.dtype = DType::kI32, .dims = dims});
+  const auto [before, after] = InPlace(1 + Below(12), rank, type);
+  AddNode(GraphOp::kScatter, {x, index, before}, {after}, DType::kF32, ScatterAttrs{});
+}
+
 void Generator::AddGather() {
   const TensorId x = Number();
   const int64_t axis = Below(At(x).rank());
@@ -723,6 +779,7 @@ void Generator::FinishTensors() {
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     if (producers[t] < 0 || (!consumers[t].empty() && !Chance(15))) continue;
     Tensor& tensor = graph.tensors[t];
+    if (!tensor.is_virtual) continue;  // memory that is written in part
     // A reshape reads its operands' strides, so those of its neighbours stay.
     builder_.Output(static_cast<TensorId>(t), "y", tensor.dtype,
                     consumers[t].empty() ? RandomStrides(tensor.dims) : Dims{});
@@ -754,40 +811,6 @@ Graph Generator::Run() {
 
 Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options) {
   return Generator(seed, options).Run();
-}
-
-TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
-  std::mt19937_64 random(seed);
-  const auto below = [&](int64_t n) {
-    return static_cast<double>(random() % static_cast<uint64_t>(n));
-  };
-  std::map<TensorId, int64_t> limits;  // overrides of a matmul, with the extent that they limit
-  for (const Node& node : graph.nodes) {
-    if (node.op != GraphOp::kMatmul) continue;
-    const Dims& a = graph[node.inputs[0]].dims;
-    const Dims& c = graph[node.outputs[0]].dims;
-    const std::array extents = {c[c.size() - 2], c.back(), a.back()};
-    for (size_t i = 2; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] != kAbsent) limits[node.inputs[i]] = extents[i - 2];
-    }
-  }
-  TensorValues values;
-  for (const TensorId id : Inputs(graph)) {
-    const Tensor& tensor = graph[id];
-    std::vector<double>& out = values[id];
-    out.resize(static_cast<size_t>(NumElements(tensor.dims)));
-    for (double& value : out) {
-      const bool fraction = IsFloat(tensor.dtype);
-      const bool is_unsigned = positive || kiln::Info(tensor.dtype).kind == DTypeKind::kUint;
-      if (limits.contains(id))
-        value = below(limits[id] + 1);
-      else if (tensor.dtype == DType::kBool)
-        value = below(2);
-      else
-        value = (is_unsigned ? 1 + below(8) : below(17) - 8) / (fraction ? 4 : 1);
-    }
-  }
-  return values;
 }
 
 }  // namespace kiln::graph

@@ -389,6 +389,13 @@ class GroupCheck {
   std::vector<TensorValues> perturbed_;
 };
 
+// The tensor whose memory an input is in: what a scatter leaves is no argument of its kernel.
+TensorId InMemory(const Graph& graph, TensorId id) {
+  for (const graph::Node& node : graph.nodes)
+    if (node.op == graph::GraphOp::kScatter && node.inputs[2] == id) return node.outputs[0];
+  return id;
+}
+
 // Runs the launches of one group, from `launch` on, and compares what they wrote.
 Status RunGroup(TileRun& run, int index, size_t& launch, Memory& memory) {
   const Group& group = run.module.groups[index];
@@ -407,7 +414,7 @@ Status RunGroup(TileRun& run, int index, size_t& launch, Memory& memory) {
     const Tensor& t = group.graph[id];
     if (t.by_value) {
       inputs[id] = {memory.scalars.at(run.module.graph[group.outer[id]].uid)};
-    } else if (const auto place = places.find(id); place != places.end()) {
+    } else if (const auto place = places.find(InMemory(group.graph, id)); place != places.end()) {
       inputs[id] = graph::Unpack(t, memory.At(program, place->second));
     } else {
       inputs[id].assign(static_cast<size_t>(NumElements(t.dims)), 0.0);  // gives its shape only

@@ -1,0 +1,70 @@
+// Values for random graphs, and for others.
+#include <array>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "ir/shape.h"
+#include "tests/support/random_graph.h"
+
+namespace kiln::graph {
+namespace {
+
+// Of each tensor of offsets: the elements of a batch, of the smallest of those that it serves.
+std::map<TensorId, int64_t> LongestBatches(const Graph& graph) {
+  std::map<TensorId, int64_t> longest;
+  for (const Node& node : graph.nodes) {
+    if (node.op != GraphOp::kRaggedLoad && node.op != GraphOp::kRaggedStore) continue;
+    const bool is_load = node.op == GraphOp::kRaggedLoad;
+    Dims dims = graph[is_load ? node.outputs[0] : node.inputs[0]].dims;
+    dims[0] = 1;
+    const int64_t each = SpanElements(dims, node.As<RaggedAttrs>().strides);
+    const auto [at, is_new] = longest.emplace(node.inputs[1], each);
+    if (!is_new) at->second = std::min(at->second, each);
+  }
+  return longest;
+}
+
+}  // namespace
+
+TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int64_t n) {
+    return static_cast<double>(random() % static_cast<uint64_t>(n));
+  };
+  std::map<TensorId, int64_t> limits;  // overrides of a matmul, with the extent that they limit
+  for (const Node& node : graph.nodes) {
+    if (node.op != GraphOp::kMatmul) continue;
+    const Dims& a = graph[node.inputs[0]].dims;
+    const Dims& c = graph[node.outputs[0]].dims;
+    const std::array extents = {c[c.size() - 2], c.back(), a.back()};
+    for (size_t i = 2; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] != kAbsent) limits[node.inputs[i]] = extents[i - 2];
+    }
+  }
+  const std::map<TensorId, int64_t> batches = LongestBatches(graph);
+  TensorValues values;
+  for (const TensorId id : Inputs(graph)) {
+    const Tensor& tensor = graph[id];
+    std::vector<double>& out = values[id];
+    out.resize(static_cast<size_t>(NumElements(tensor.dims)));
+    if (const auto longest = batches.find(id); longest != batches.end()) {
+      double end = 0;
+      for (double& value : out) value = std::exchange(end, end + below(longest->second + 1));
+      continue;
+    }
+    for (double& value : out) {
+      const bool fraction = IsFloat(tensor.dtype);
+      const bool is_unsigned = positive || kiln::Info(tensor.dtype).kind == DTypeKind::kUint;
+      if (limits.contains(id))
+        value = below(limits[id] + 1);
+      else if (tensor.dtype == DType::kBool)
+        value = below(2);
+      else
+        value = (is_unsigned ? 1 + below(8) : below(17) - 8) / (fraction ? 4 : 1);
+    }
+  }
+  return values;
+}
+
+}  // namespace kiln::graph
