@@ -1,5 +1,4 @@
-// The generator of random graphs: one function an op of the table, each adding a node whose
-// operands are taken from what is there already or made anew.
+// The generator of random graphs; see the header of its class.
 #include "tests/support/random_graph.h"
 
 #include <algorithm>
@@ -10,8 +9,7 @@
 #include <random>
 
 #include "ir/base/check.h"
-#include "ir/graph/builder.h"
-#include "ir/graph/ops.h"
+#include "tests/support/random_generator.h"
 
 namespace kiln::graph {
 namespace {
@@ -19,85 +17,7 @@ namespace {
 constexpr DType kNumbers[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF64,  DType::kI8,
                               DType::kU8,  DType::kI32, DType::kI64,  DType::kE4M3, DType::kE5M2};
 
-class Generator {
- public:
-  Generator(uint64_t seed, const RandomGraphOptions& options)
-      : random_(seed), options_(options), builder_("random") {}
-
-  Graph Run();
-
-  void AddPointwise();
-  void AddReduction();
-  void AddGenStats();
-  void AddBnFinalize();
-  void AddBnBwdWeights();
-  void AddNormForward();
-  void AddNormBackward();
-  void AddConvFprop() { AddConv(GraphOp::kConvFprop); }
-  void AddConvDgrad() { AddConv(GraphOp::kConvDgrad); }
-  void AddConvWgrad() { AddConv(GraphOp::kConvWgrad); }
-  void AddMatmul();
-  void AddResampleFwd() { AddResample(true); }
-  void AddResampleBwd() { AddResample(false); }
-  void AddBlockScaleDequantize();
-  void AddBlockScaleQuantize();
-  void AddRng();
-  void AddExpandBandMatrix();
-  void AddContractBandMatrix();
-  void AddMoeGroupedMatmul();
-  void AddMap();
-  void AddIota();
-  void AddReduce();
-  void AddReshape();
-  void AddTranspose();
-  void AddSlice();
-  void AddConcat();
-  void AddSdpaFwd() { AddSdpa(GraphOp::kSdpaFwd); }
-  void AddSdpaBwd() { AddSdpa(GraphOp::kSdpaBwd); }
-  void AddPagedCacheLoad();
-  void AddRaggedLoad() { AddRagged(true); }
-  void AddRaggedStore() { AddRagged(false); }
-  void AddScatter();
-  void AddGather();
-
- private:
-  // Uniform in 0..n-1; std::uniform_int_distribution differs between libraries.
-  int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
-  bool Chance(int percent) { return Below(100) < percent; }
-  template <class T>
-  T Pick(std::initializer_list<T> choices) {
-    return *(choices.begin() + Below(static_cast<int64_t>(choices.size())));
-  }
-
-  void AddConv(GraphOp op);
-  void AddResample(bool forward);
-  void AddSdpa(GraphOp op);
-  void AddRagged(bool load);
-  std::pair<TensorId, TensorId> InPlace(int64_t extent, int64_t rank, DType dtype);
-  TensorId VirtualOf(const char* name, Dims dims, DType dtype);
-  DType NumberType();
-  Dims NormStats(const Dims& x, NormMode mode);
-  TensorId NewResult(const Dims& dims);
-  Dims RandomDims(int64_t rank);
-  Dims RandomStrides(const Dims& dims);
-  TensorId NewTensor(Dims dims, DType dtype);
-  TensorId Number(const Dims* dims = nullptr, int64_t min_rank = 1, int64_t max_rank = 5);
-  TensorId Broadcastable(const Dims& dims, bool boolean);
-  TensorId Condition(const Dims& dims);
-  Dims ReducedDims(const Dims& dims);
-  Dims BlocksOf(Dims& dims);
-  double Factor() { return Pick({1.0, 0.5, -2.0, 3.0}); }
-  ResultOptions AnyResult(Dims dims = {});
-  TensorId AddNode(GraphOp op, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
-                   DType compute, Attrs attrs);
-  void FinishTensors();
-
-  const Tensor& At(TensorId id) { return builder_.graph()[id]; }
-
-  std::mt19937_64 random_;
-  RandomGraphOptions options_;
-  GraphBuilder builder_;
-};
+}  // namespace
 
 DType Generator::NumberType() {
   if (!options_.dtypes.empty())
@@ -644,133 +564,6 @@ void Generator::AddConcat() {
   builder_.Apply(GraphOp::kConcat, inputs, ConcatAttrs{.axis = axis}, {.dtype = At(x).dtype});
 }
 
-TensorId Generator::VirtualOf(const char* name, Dims dims, DType dtype) {
-  Tensor y;
-  y.name = name;
-  y.dtype = dtype;
-  y.strides = PackedStrides(dims);
-  y.dims = std::move(dims);
-  y.is_virtual = true;
-  return builder_.graph().AddTensor(std::move(y));
-}
-
-void Generator::AddSdpa(GraphOp op) {
-  const bool forward = op == GraphOp::kSdpaFwd;
-  const DType type = Pick({DType::kF32, DType::kF16, DType::kBF16});
-  const int64_t hk = 1 + Below(2), hv = Chance(80) ? hk : 1, h = hk * (1 + Below(2));
-  const int64_t b = 1 + Below(2), sq = 1 + Below(5), skv = 1 + Below(6), depth = 1 + Below(4),
-                width = 1 + Below(4);
-  const bool paged = forward && Chance(25);
-  const int64_t block = paged ? 1 + Below(2) : skv, pages = 1 + Below(3),
-                blocks = paged ? 1 + Below(4) : b;
-  const auto tensor = [&](Dims dims) { return NewTensor(std::move(dims), type); };
-  const TensorId q = tensor({b, h, sq, depth}), k = tensor({blocks, hk, block, depth}),
-                 v = tensor({blocks, hv, block, width});
-  const TensorId scale = Chance(70) ? builder_.Constant("scale", DType::kF32, 0.25, 4) : kAbsent;
-  const auto lengths = [&] { return Chance(30) ? NewTensor({b, 1, 1, 1}, DType::kI32) : kAbsent; };
-  const TensorId seq_q = lengths(), seq_kv = lengths();
-  const auto table = [&] { return paged ? NewTensor({b, 1, pages, 1}, DType::kI32) : kAbsent; };
-  const TensorId table_k = table(), table_v = table();
-  const TensorId bias =
-      Chance(25) ? NewTensor({1, h, sq, paged ? pages * block : skv}, DType::kF32) : kAbsent;
-  const TensorId alibi = Chance(15) ? NewTensor({1, h, 1, 1}, DType::kF32) : kAbsent;
-  SdpaAttrs attrs{.scale = Pick({1.0, 0.5}), .bottom_right = Chance(30)};
-  if (Chance(40)) attrs.right = Below(3);
-  if (Chance(30)) attrs.left = Below(4);
-  const Dims out = {b, h, sq, width}, rows = {b, h, sq, 1};
-  if (forward) {
-    const TensorId sink = Chance(15) ? NewTensor({1, h, 1, 1}, DType::kF32) : kAbsent;
-    const TensorId o = VirtualOf("o", out, type),
-                   stats = Chance(50) ? VirtualOf("stats", rows, DType::kF32) : kAbsent;
-    AddNode(op, {q, k, v, scale, seq_q, seq_kv, table_k, table_v, bias, alibi, sink}, {o, stats},
-            DType::kF32, attrs);
-    return;
-  }
-  const TensorId dq = VirtualOf("dq", At(q).dims, type), dk = VirtualOf("dk", At(k).dims, type),
-                 dv = VirtualOf("dv", At(v).dims, type),
-                 dbias = bias != kAbsent && Chance(60)
-                             ? VirtualOf("dbias", At(bias).dims, DType::kF32)
-                             : kAbsent;
-  AddNode(op,
-          {q, k, v, tensor(out), tensor(out), NewTensor(rows, DType::kF32), scale, seq_q, seq_kv,
-           bias, alibi},
-          {dq, dk, dv, dbias}, DType::kF32, attrs);
-}
-
-void Generator::AddPagedCacheLoad() {
-  const int64_t b = 1 + Below(2), h = 1 + Below(2), block = 1 + Below(4), pages = 1 + Below(3),
-                depth = 1 + Below(5);
-  const DType type = NumberType();
-  const TensorId container = NewTensor({1 + Below(5), h, block, depth}, type);
-  const TensorId table = NewTensor({b, 1, pages, 1}, DType::kI32),
-                 lengths = NewTensor({b, 1, 1, 1}, DType::kI32);
-  const int64_t places = 1 + Below(pages * block);
-  const bool along_last = Chance(40) && places != depth;
-  const Dims dims = along_last ? Dims{b, h, depth, places} : Dims{b, h, places, depth};
-  AddNode(GraphOp::kPagedCacheLoad, {container, table, lengths}, {VirtualOf("pages", dims, type)},
-          DType::kF32, PagedCacheLoadAttrs{});
-}
-
-// Memory before and after.
-std::pair<TensorId, TensorId> Generator::InPlace(int64_t extent, int64_t rank, DType dtype) {
-  Dims dims(static_cast<size_t>(rank), 1);
-  dims[0] = extent;
-  const TensorId before =
-      builder_.Input("memory", dtype, dims, Dims(dims.size(), Chance(80) ? 1 : 2));
-  Tensor after = At(before);
-  after.name = "after";
-  return {before, builder_.graph().AddTensor(std::move(after))};
-}
-
-void Generator::AddRagged(bool load) {
-  const int64_t rank = 1 + Below(4);
-  Dims dims = RandomDims(rank), one = dims;
-  one[0] = 1;
-  const Dims strides = RandomStrides(dims);
-  const int64_t extent = std::max<int64_t>(1, SpanElements(one, strides) * dims[0]);
-  if (extent > 4 * options_.max_elements) return;
-  Dims offsets(dims.size(), 1);
-  offsets[0] = dims[0] + 1;
-  const DType index = Chance(70) ? DType::kI32 : DType::kI64, type = NumberType();
-  const TensorId places = builder_.Input("offsets", index, offsets, Dims(dims.size(), 1));
-  Dims flat(dims.size(), 1);
-  flat[0] = extent;
-  if (load) {
-    const TensorId memory = builder_.Input("memory", type, flat, Dims(dims.size(), 1));
-    AddNode(GraphOp::kRaggedLoad, {memory, places}, {VirtualOf("batches", dims, type)}, DType::kF32,
-            RaggedAttrs{.strides = strides});
-    return;
-  }
-  const TensorId x = NewTensor(dims, type);
-  const auto [before, after] = InPlace(extent, rank, type);
-  AddNode(GraphOp::kRaggedStore, {x, places, before}, {after}, DType::kF32,
-          RaggedAttrs{.strides = strides});
-}
-
-// Each element one further than its place along one dim; the others are 1.
-void Generator::AddScatter() {
-  const int64_t rank = 1 + Below(3), axis = Below(rank), extent = 1 + Below(9);
-  Dims dims(static_cast<size_t>(rank), 1);
-  dims[static_cast<size_t>(axis)] = extent;
-  const DType type = NumberType();
-  const TensorId x = NewTensor(dims, type);
-  const TensorId index = builder_.Apply(GraphOp::kIota, {}, IotaAttrs{.axis = axis},
-                                        {.dtype = DType::kI32, .dims = dims});
-  const auto [before, after] = InPlace(1 + Below(12), rank, type);
-  AddNode(GraphOp::kScatter, {x, index, before}, {after}, DType::kF32, ScatterAttrs{});
-}
-
-void Generator::AddGather() {
-  const TensorId x = Number();
-  const int64_t axis = Below(At(x).rank());
-  Dims dims(At(x).dims.size(), 1);
-  for (size_t d = 0; d < dims.size(); ++d)
-    if (At(x).dims[d] > 0 && Chance(30)) dims[d] = At(x).dims[d];
-  dims[static_cast<size_t>(axis)] = 1 + Below(4);
-  builder_.Apply(GraphOp::kGather, {x, NewTensor(dims, Chance(80) ? DType::kI32 : DType::kI64)},
-                 GatherAttrs{.axis = axis}, {.dtype = At(x).dtype});
-}
-
 // What nobody reads becomes an output, and some of what is read too; the rest stays virtual.
 void Generator::FinishTensors() {
   Graph& graph = builder_.graph();
@@ -806,8 +599,6 @@ Graph Generator::Run() {
   CHECK(graph.ok(), "{}\n{}", graph.status().message(), Print(builder_.graph()));
   return *std::move(graph);
 }
-
-}  // namespace
 
 Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options) {
   return Generator(seed, options).Run();
