@@ -135,16 +135,21 @@ Result<Graph> GraphBuilder::Finish() {
 
 namespace {
 
+// Verify has not seen the graph yet: what a client left out is absent.
+const Tensor* FirstOf(const Graph& graph, const std::vector<TensorId>& ids) {
+  return ids.empty() || ids[0] == kAbsent ? nullptr : &graph[ids[0]];
+}
+
 // Whether `id` is read, and every reader is a pointwise operation whose result has extent 1 in dim
 // d.
 bool ReadersAreNarrow(const Graph& graph, TensorId id, size_t d) {
   bool is_read = false;
   for (const Node& node : graph.nodes) {
     if (std::ranges::find(node.inputs, id) == node.inputs.end()) continue;
+    const Tensor* out = FirstOf(graph, node.outputs);
     const bool is_pointwise = node.op == GraphOp::kPointwise && node.outputs.size() == 1;
-    if (!is_pointwise) return false;
-    const Dims& out = graph[node.outputs[0]].dims;
-    if (out.size() <= d || out[d] != 1) return false;
+    if (!is_pointwise || out == nullptr) return false;
+    if (out->dims.size() <= d || out->dims[d] != 1) return false;
     is_read = true;
   }
   return is_read;
@@ -155,9 +160,11 @@ bool ReadersAreNarrow(const Graph& graph, TensorId id, size_t d) {
 void NarrowReductions(Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (node.op != GraphOp::kReduction) continue;
+    const Tensor *x = FirstOf(graph, node.inputs), *y = FirstOf(graph, node.outputs);
+    if (x == nullptr || y == nullptr) continue;
     const TensorId id = node.outputs[0];
-    const Dims before = graph[id].dims;
-    if (!graph[id].is_virtual || before.empty() || before != graph[node.inputs[0]].dims) continue;
+    const Dims before = y->dims;
+    if (!y->is_virtual || before.empty() || before != x->dims) continue;
     Dims dims = before;
     for (size_t d = 0; d < dims.size(); ++d)
       if (dims[d] != 1 && ReadersAreNarrow(graph, id, d)) dims[d] = 1;

@@ -265,6 +265,16 @@ TEST(ImportRecorded, TheListOfWhatIsMissingIsFresh) {
       << "run: bazel run //tests/ir/graph:import_test";
 }
 
+TEST(ImportRecorded, AReductionWithoutResultIsRefused) {
+  const Result<Graph> graph = ImportAny(
+      R"({"test":"t","ops":[{"_":"OPERATION_REDUCTION_DESCRIPTOR","OPERATION_REDUCTION_XDESC":1,)"
+      R"("OPERATION_REDUCTION_DESC":{"_":"REDUCTION_DESCRIPTOR","REDUCTION_OPERATOR":)"
+      R"("REDUCE_TENSOR_AMAX","REDUCTION_COMP_TYPE":"DATA_FLOAT"}}],"tensors":{"1":{)"
+      R"("BYTE_ALIGNMENT":16,"DATA_TYPE":"DATA_FLOAT","DIMENSIONS":[4,8],"STRIDES":[8,1]}}})");
+  ASSERT_FALSE(graph.ok());
+  EXPECT_NE(graph.status().message(), "");
+}
+
 TEST(ImportRecorded, GroupedReductionsBecomeReshapes) {
   for (const std::string& line : RecordedLines()) {
     if (line.find("[2,12,512,128]") == std::string::npos ||
