@@ -33,6 +33,16 @@ inline bool IsInteger(DType t) {
   return Info(t).kind == DTypeKind::kInt || Info(t).kind == DTypeKind::kUint;
 }
 
+// What arithmetic on values of `type` happens in: f32 for narrower floats, i32 for 8-bit integers,
+// else the type itself.
+inline DType ArithmeticType(DType type) {
+  const int bits = Info(type).bits;
+  if (IsFloat(type) && bits < 32) return DType::kF32;
+  return IsInteger(type) && bits < 32 ? DType::kI32 : type;
+}
+// What values of `type` are moved in, unchanged: those that no computation has have a wider one.
+inline DType MovingType(DType type) { return SizeOf(type) == 1 ? ArithmeticType(type) : type; }
+
 // `value` as the nearest value of `type`: round to nearest even; integers round to nearest even and
 // saturate (NaN becomes 0); fp8 saturates to the largest finite value (e4m3 448, e5m2 57344), NaN
 // stays NaN; half, bf16 and float overflow to infinity; bool is value != 0. e8m0 holds the powers

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "ir/base/check.h"
 
@@ -48,6 +49,15 @@ Dims PackedStridesLike(std::span<const int64_t> dims, std::span<const int64_t> l
     if (like[i] == 0) order.insert(std::ranges::find(order, i + 1), i);
   }
   return StridesInOrder(dims, order);
+}
+
+Dims MemoryOrder(std::span<const int64_t> strides) {
+  Dims order(strides.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
+    return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)];
+  });
+  return order;
 }
 
 int64_t SpanElements(std::span<const int64_t> dims, std::span<const int64_t> strides) {

@@ -18,6 +18,8 @@ Dims PackedStrides(std::span<const int64_t> dims);
 // Dense strides in the order that `like` has (a channels-last tensor gives channels-last strides);
 // ties and zero strides fall back to row-major order.
 Dims PackedStridesLike(std::span<const int64_t> dims, std::span<const int64_t> like);
+// The dims from the largest stride to the smallest, the order of memory; equal ones stay in theirs.
+Dims MemoryOrder(std::span<const int64_t> strides);
 // Elements from the first to the last addressed one, inclusive: 1 + sum((dim-1) * stride); 0 when
 // empty.
 int64_t SpanElements(std::span<const int64_t> dims, std::span<const int64_t> strides);

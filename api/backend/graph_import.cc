@@ -193,10 +193,7 @@ void GraphImport::Convert(const Layout& layout) {
   const bool is_written = std::ranges::any_of(graph_.nodes, [&](const graph::Node& node) {
     return std::ranges::find(node.outputs, layout.plain) != node.outputs.end();
   });
-  const DType dtype = graph_[layout.plain].dtype;
-  const bool is_narrow = dtype == DType::kI8 || dtype == DType::kU8 || dtype == DType::kE4M3 ||
-                         dtype == DType::kE5M2 || dtype == DType::kE8M0;
-  const DType moving = is_narrow ? DType::kF32 : dtype;  // holds every value of theirs
+  const DType dtype = graph_[layout.plain].dtype, moving = kiln::MovingType(dtype);
   Dims split, back(layout.order.size());
   for (size_t d = 0; d < layout.order.size(); ++d) {
     const auto from = static_cast<size_t>(layout.order[d]);

@@ -66,22 +66,6 @@ std::vector<int64_t> RowMajor(const Tensor& t) {
 
 }  // namespace
 
-DType ArithmeticType(DType type) {
-  switch (type) {
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kE4M3:
-    case DType::kE5M2:
-    case DType::kE8M0:
-      return DType::kF32;
-    case DType::kI8:
-    case DType::kU8:
-      return DType::kI32;
-    default:
-      return type;
-  }
-}
-
 DType IndexType(const Graph& graph) {
   const bool wide = std::ranges::any_of(graph.tensors, [](const Tensor& t) {
     return SpanElements(t.dims, t.strides) > kNarrowLimit || NumElements(t.dims) > kNarrowLimit;

@@ -23,10 +23,6 @@ namespace kiln::compiler {
 
 using Index = std::vector<tile::Expr>;  // one expression for each dim of a tensor
 
-// The arithmetic type that a stored dtype computes in: f16, bf16, fp8 → f32; i8, u8 → i32; else
-// itself.
-DType ArithmeticType(DType type);
-
 // What indices into the graph's tensors are computed in: i32 where it is enough, else i64.
 DType IndexType(const graph::Graph& graph);
 

@@ -36,17 +36,6 @@ constexpr KnobRow kKnobs[] = {
 };
 enum { kThreads, kVector, kUnroll };
 
-constexpr int64_t kCpuChunk = 4096;  // elements of the inner dim that one CPU task walks
-
-// Dims in the order of the output's memory, outermost first.
-std::vector<int64_t> IterationOrder(const Tensor& y) {
-  std::vector<int64_t> order(y.dims.size());
-  for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
-  std::ranges::stable_sort(order,
-                           [&](int64_t a, int64_t b) { return y.strides[a] > y.strides[b]; });
-  return order;
-}
-
 // Index of each dim from a linear index that walks the dims in `order`.
 Index UnravelInOrder(KernelBuilder& b, Block& out, const Expr& linear, TensorId y,
                      const std::vector<int64_t>& order) {
@@ -119,7 +108,7 @@ Lowered LowerStrided(const Group& group, const Target& target, int threads) {
   const Expr linear = tile::Var("i", b.index_type());
   b.Name("i");
   Block guarded;
-  const Index index = UnravelInOrder(b, guarded, linear, lead, IterationOrder(y));
+  const Index index = UnravelInOrder(b, guarded, linear, lead, MemoryOrder(y.strides));
   StoreOutputs(b, guarded, outputs, index);
   Block in_thread;
   in_thread.push_back({tile::Let{"i", ThreadLinear(b.index_type(), threads)}});
@@ -200,43 +189,14 @@ Lowered LowerVector(const Group& group, const Target& target, int lanes, int thr
   return lowered;
 }
 
-// CPU: block bx is one chunk of the innermost dim at one place of the outer dims.
 Lowered LowerCpu(const Group& group, const Target& target) {
-  Lowered lowered;
   KernelBuilder b(group, target, "pointwise, vector loop over the innermost dim");
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
   const TensorId lead = WalkedBy(group.graph);
-  const Tensor& y = group.graph[lead];
-  const std::vector<int64_t> order = IterationOrder(y);
-  const int64_t inner = order.back();
-  const int64_t chunks = CeilDiv(y.dims[inner], kCpuChunk);
-  const int64_t blocks = y.dims[inner] == 0 ? 0 : NumElements(y.dims) / y.dims[inner] * chunks;
-
-  Block body;
-  Index extents;
-  Dims values;
-  for (int64_t d : order) {
-    extents.push_back(d == inner ? b.Arg("chunks", chunks) : b.Extent(lead, d));
-    values.push_back(d == inner ? chunks : y.dims[d]);
-  }
-  b.Name("bx");
-  const Expr bx = tile::Var("bx", b.index_type());
-  const Index split = b.Unravel(body, bx, extents, values, "i");
-  Index index(order.size());
-  for (size_t k = 0; k < order.size(); ++k) index[order[k]] = split[k];
-  const Expr start = b.Let(body, "start", index[inner] * b.Idx(kCpuChunk));
-  const Expr length = tile::Op(ScalarOp::kMin, {b.Extent(lead, inner) - start, b.Idx(kCpuChunk)});
-  const std::string lane = b.Name("j");
-  index[inner] = start + tile::Var(lane, b.index_type());
-  Block loop;
-  StoreOutputs(b, loop, outputs, index);
   const Bind bind = ScatterOf(group.graph) == nullptr ? Bind::kVector : Bind::kSerial;
-  body.push_back({tile::For{lane, b.index_type(), length, bind, std::move(loop)}});
-  Block blocked;
-  blocked.push_back(
-      {tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), Bind::kBlockX, std::move(body)}});
-  b.Finish(std::move(blocked), {blocks, 1, 1}, 1, lowered);
-  return lowered;
+  return LowerByChunks(
+      b, lead, MemoryOrder(group.graph[lead].strides), bind,
+      [&](Block& out, const Index& index) { StoreOutputs(b, out, outputs, index); });
 }
 
 Status Supports(const Group& group, const Target&) {

@@ -76,12 +76,26 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   return LowerRows(shape.CanKeep(plan.lanes) ? PlanRows(group, true) : plan, target, shape);
 }
 
-double Cost(const Group& group, const Target&, std::span<const int> knobs) {
+double Seconds(const RowsPlan& plan, const Group& group, std::span<const int> knobs) {
   constexpr double kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
-  const RowsPlan plan = PlanRows(group);
   if (!MakesKernel(plan, ShapeOf(plan, Named(knobs)))) return kNoSeconds;
   return kLaunchSeconds * (plan.columns() == 0 ? 1 : 2) +
          static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+}
+
+double Cost(const Group& group, const Target&, std::span<const int> knobs) {
+  return Seconds(PlanRows(group), group, knobs);
+}
+
+// The group is planned once.
+std::vector<Proposal> Proposals(const Group& group, const Target&) {
+  const RowsPlan plan = PlanRows(group);
+  std::vector<Proposal> all;
+  for (std::vector<int>& knobs : NeighbouringKnobs(kRowsEngine)) {
+    const double seconds = Seconds(plan, group, knobs);
+    all.push_back({.knobs = std::move(knobs), .seconds = seconds});
+  }
+  return all;
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
@@ -94,6 +108,7 @@ const Engine kRowsEngine = {.name = "rows",
                             .notes = {.numerical = {}, .behavioral = kBehavior},
                             .supports = Supports,
                             .cost = Cost,
-                            .lower = Lower};
+                            .lower = Lower,
+                            .propose = Proposals};
 
 }  // namespace kiln::compiler

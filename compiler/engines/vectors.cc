@@ -189,6 +189,41 @@ Expr CeilDivExpr(const Expr& a, int64_t b) {
   return (a + tile::Int(b - 1, a->type)) / tile::Int(b, a->type);
 }
 
+Lowered LowerByChunks(KernelBuilder& b, TensorId lead, const Dims& order, tile::Bind bind,
+                      const std::function<void(Block&, const Index&)>& element) {
+  constexpr int64_t kChunk = 4096;
+  const Dims& dims = b.graph()[lead].dims;
+  const int64_t inner = order.back(), extent = dims[static_cast<size_t>(inner)];
+  const int64_t chunks = CeilDiv(extent, kChunk);
+  const int64_t blocks = extent == 0 ? 0 : NumElements(dims) / extent * chunks;
+  Block body;
+  Index extents;
+  Dims values;
+  for (const int64_t d : order) {
+    extents.push_back(d == inner ? b.Arg("chunks", chunks) : b.Extent(lead, d));
+    values.push_back(d == inner ? chunks : dims[static_cast<size_t>(d)]);
+  }
+  b.Name("bx");
+  const DType t = b.index_type();
+  const Index split = b.Unravel(body, tile::Var("bx", t), extents, values, "i");
+  Index index(order.size());
+  for (size_t k = 0; k < order.size(); ++k) index[static_cast<size_t>(order[k])] = split[k];
+  Expr& at = index[static_cast<size_t>(inner)];
+  const Expr start = b.Let(body, "start", at * b.Idx(kChunk));
+  const Expr length = tile::Op(ScalarOp::kMin, {b.Extent(lead, inner) - start, b.Idx(kChunk)});
+  const std::string lane = b.Name("j");
+  at = start + tile::Var(lane, t);
+  Block loop;
+  element(loop, index);
+  body.push_back({tile::For{lane, t, length, bind, std::move(loop)}});
+  Block blocked;
+  blocked.push_back(
+      {tile::For{"bx", t, b.Arg("blocks", blocks), tile::Bind::kBlockX, std::move(body)}});
+  Lowered lowered;
+  b.Finish(std::move(blocked), {blocks, 1, 1}, 1, lowered);
+  return lowered;
+}
+
 Block BlockAndThread(DType type, Expr blocks, int threads, Block body) {
   Block thread_level, block_level;
   thread_level.push_back(

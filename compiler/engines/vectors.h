@@ -84,6 +84,10 @@ void UnrolledWalk(KernelBuilder& b, tile::Block& body, const tile::Expr& begin,
 tile::Expr ThreadLinear(DType type, int64_t per_block);
 // (a + b - 1) / b for a constant b.
 tile::Expr CeilDivExpr(const tile::Expr& a, int64_t b);
+// A CPU's kernel: element(out, index) for each element of `lead`. Block bx is one chunk of the
+// innermost dim at one place of the others, which stand in `order` from the outermost on.
+Lowered LowerByChunks(KernelBuilder& b, graph::TensorId lead, const Dims& order, tile::Bind bind,
+                      const std::function<void(tile::Block&, const Index&)>& element);
 // for bx in 0..blocks block_x { for tx in 0..threads thread_x { body } }
 tile::Block BlockAndThread(DType type, tile::Expr blocks, int threads, tile::Block body);
 

@@ -31,22 +31,11 @@ constexpr KnobRow kKnobs[] = {
 };
 enum { kThreads, kVector };
 
-constexpr int64_t kCpuChunk = 4096;  // elements of the innermost dim that one CPU task makes
-
 const Node& WindowOf(const Group& group) {
   const auto it = std::ranges::find_if(group.graph.nodes,
                                        [](const Node& node) { return Has(node, graph::kWindow); });
   CHECK(it != group.graph.nodes.end(), "a window group without a window");
   return *it;
-}
-
-// Dims in the order of the output's memory, outermost first.
-std::vector<int64_t> IterationOrder(const Tensor& y) {
-  std::vector<int64_t> order(y.dims.size());
-  for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
-  std::ranges::stable_sort(order,
-                           [&](int64_t a, int64_t b) { return y.strides[a] > y.strides[b]; });
-  return order;
 }
 
 // How many channels (or images) a thread may make, those along the output's innermost dim.
@@ -96,7 +85,8 @@ Lowered LowerGpu(const Group& group, const Target& target, std::span<const int> 
   const int threads = knobs[kThreads];
   const TensorId lead = WindowOf(group).outputs[0];
   const Tensor& y = group.graph[lead];
-  const std::vector<int64_t> order = IterationOrder(group.graph[graph::Outputs(group.graph)[0]]);
+  const std::vector<int64_t> order =
+      MemoryOrder(group.graph[graph::Outputs(group.graph)[0]].strides);
   const int64_t inner = order.back();
   int lanes = LanesOf(group, inner);
   if (knobs[kVector] != 0) lanes = std::min(lanes, knobs[kVector]);
@@ -129,39 +119,12 @@ Lowered LowerGpu(const Group& group, const Target& target, std::span<const int> 
   return lowered;
 }
 
-// Block bx is one chunk of the innermost dim at one place of the outer dims.
 Lowered LowerCpu(const Group& group, const Target& target) {
-  Lowered lowered;
   KernelBuilder b(group, target, "window, element by element");
-  const TensorId lead = WindowOf(group).outputs[0];
-  const Tensor& y = group.graph[lead];
-  const std::vector<int64_t> order = IterationOrder(group.graph[graph::Outputs(group.graph)[0]]);
-  const int64_t inner = order.back();
-  const int64_t chunks = CeilDiv(y.dims[inner], kCpuChunk);
-  const int64_t blocks = y.dims[inner] == 0 ? 0 : NumElements(y.dims) / y.dims[inner] * chunks;
-  Block body;
-  Index extents;
-  Dims values;
-  for (int64_t d : order) {
-    extents.push_back(d == inner ? b.Arg("chunks", chunks) : b.Extent(lead, d));
-    values.push_back(d == inner ? chunks : y.dims[d]);
-  }
-  b.Name("bx");
-  const Index split = b.Unravel(body, tile::Var("bx", b.index_type()), extents, values, "i");
-  Index index(order.size());
-  for (size_t k = 0; k < order.size(); ++k) index[order[k]] = split[k];
-  const Expr start = b.Let(body, "chunk0", index[inner] * b.Idx(kCpuChunk));
-  const Expr length = tile::Op(ScalarOp::kMin, {b.Extent(lead, inner) - start, b.Idx(kCpuChunk)});
-  const std::string element = b.Name("e");
-  Block loop;
-  index[inner] = b.Let(loop, "i_inner", start + tile::Var(element, b.index_type()));
-  EmitPlace(b, loop, group, index, inner, 1);
-  body.push_back({tile::For{element, b.index_type(), length, Bind::kSerial, std::move(loop)}});
-  Block blocked;
-  blocked.push_back(
-      {tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), Bind::kBlockX, std::move(body)}});
-  b.Finish(std::move(blocked), {blocks, 1, 1}, 1, lowered);
-  return lowered;
+  const Dims order = MemoryOrder(group.graph[graph::Outputs(group.graph)[0]].strides);
+  return LowerByChunks(
+      b, WindowOf(group).outputs[0], order, Bind::kSerial,
+      [&](Block& out, const Index& index) { EmitPlace(b, out, group, index, order.back(), 1); });
 }
 
 Status Supports(const Group& group, const Target&) {

@@ -27,7 +27,7 @@ using graph::TensorId;
 DType OperandType(const Graph& g, const Node& node) {
   DType widest = DType::kI32;
   for (TensorId id : node.inputs) {
-    const DType t = Widened(g[id].dtype);
+    const DType t = ArithmeticType(g[id].dtype);
     if (t == DType::kF64) return t;
     if (IsFloat(t))
       widest = DType::kF32;
@@ -40,7 +40,8 @@ DType OperandType(const Graph& g, const Node& node) {
 void DecomposePointwise(Graph& g, const Node& node) {
   const auto& attrs = node.As<graph::PointwiseAttrs>();
   const TensorId y = node.outputs[0];
-  const DType compute = node.compute == DType::kBool ? OperandType(g, node) : Widened(node.compute);
+  const DType compute =
+      node.compute == DType::kBool ? OperandType(g, node) : ArithmeticType(node.compute);
   PrimitiveWriter w(g, compute, g[y].name);
   std::vector<TensorId> in = node.inputs;
   for (TensorId& id : in) {
@@ -62,7 +63,7 @@ double ReducedCount(const Graph& g, TensorId x, TensorId y) {
 void DecomposeReduction(Graph& g, const Node& node) {
   const TensorId x = node.inputs[0], y = node.outputs[0];
   const Dims dims = g[y].dims;
-  PrimitiveWriter w(g, Widened(node.compute), g[y].name);
+  PrimitiveWriter w(g, ArithmeticType(node.compute), g[y].name);
   const auto abs = [&] { return w.Map(ScalarOp::kAbs, {x}); };
   const auto without_zeros = [&] {
     const TensorId zero = w.Map(ScalarOp::kEq, {x, w.Number(0)});
@@ -98,7 +99,7 @@ void DecomposeReduction(Graph& g, const Node& node) {
 
 void DecomposeGenStats(Graph& g, const Node& node) {
   const TensorId x = node.inputs[0];
-  PrimitiveWriter w(g, Widened(node.compute), g[node.outputs[0]].name);
+  PrimitiveWriter w(g, ArithmeticType(node.compute), g[node.outputs[0]].name);
   w.Write(w.Reduce(Combine::kAdd, x, g[node.outputs[0]].dims), node.outputs[0]);
   w.Write(w.Reduce(Combine::kAdd, w.Mul(x, x), g[node.outputs[1]].dims), node.outputs[1]);
 }
@@ -109,7 +110,7 @@ void DecomposeBnFinalize(Graph& g, const Node& node) {
   enum { kUpdatedMean, kUpdatedVar, kSavedMean, kSavedInvStd, kEqScale, kEqBias };
   const auto in = [&](size_t i) { return i < node.inputs.size() ? node.inputs[i] : kAbsent; };
   const auto out = [&](size_t i) { return i < node.outputs.size() ? node.outputs[i] : kAbsent; };
-  PrimitiveWriter w(g, Widened(node.compute), "bn");
+  PrimitiveWriter w(g, ArithmeticType(node.compute), "bn");
   const bool inference = node.As<graph::BnFinalizeAttrs>().inference;
 
   const TensorId mean = inference ? in(kPrevMean) : w.Div(in(kSum), in(kCount));
@@ -157,7 +158,7 @@ void DecomposeConv(Graph& g, Node node) {
     g.AddNode(std::move(node));
     return;
   }
-  PrimitiveWriter w(g, Widened(node.compute), g[y].name);
+  PrimitiveWriter w(g, ArithmeticType(node.compute), g[y].name);
   graph::Tensor bare = g[y];
   bare.uid = -1;
   bare.is_virtual = true;
@@ -180,7 +181,7 @@ void DecomposeResample(Graph& g, Node node) {
   const double alpha = std::exchange(attrs.alpha, 1.0), beta = std::exchange(attrs.beta, 0.0);
   const TensorId previous = before < node.inputs.size() ? node.inputs[before] : kAbsent;
   const TensorId y = node.outputs[0];
-  PrimitiveWriter w(g, Widened(node.compute), g[y].name);
+  PrimitiveWriter w(g, ArithmeticType(node.compute), g[y].name);
   const auto bare = [&](TensorId like, DType dtype, const char* suffix) {
     graph::Tensor t = g[like];
     t.name = fmt::format("{}_{}", g[y].name, suffix);
@@ -234,7 +235,7 @@ void DecomposeMatmul(Graph& g, Node node) {
     PrimitiveWriter index(g, g[bound].dtype, g[y].name);
     return index.Map(ScalarOp::kLt, {index.Iota(axis, dims), bound});
   };
-  PrimitiveWriter w(g, Widened(node.compute), g[y].name);
+  PrimitiveWriter w(g, ArithmeticType(node.compute), g[y].name);
   if (ko != kAbsent) {
     // The mask varies per batch of the result, so a is seen with the result's batch dims.
     Dims dims = g[y].dims;
@@ -261,34 +262,9 @@ void DecomposeMatmul(Graph& g, Node node) {
   w.Write(w.Select(inside, product, w.Number(padding)), y);
 }
 
-// Dims of `t` from the largest stride to the smallest: the order of its memory.
-Dims MemoryOrder(const graph::Tensor& t) {
-  Dims order(t.dims.size());
-  for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
-  std::ranges::stable_sort(order,
-                           [&](int64_t a, int64_t b) { return t.strides[a] > t.strides[b]; });
-  return order;
-}
-
 bool IsIdentity(const Dims& permutation) { return std::ranges::is_sorted(permutation); }
 
 }  // namespace
-
-DType Widened(DType compute) {
-  switch (compute) {
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kE4M3:
-    case DType::kE5M2:
-    case DType::kE8M0:
-      return DType::kF32;
-    case DType::kI8:
-    case DType::kU8:
-      return DType::kI32;
-    default:
-      return compute;
-  }
-}
 
 // A reshape that keeps the memory is a transpose to memory order, a row-major reshape, and a
 // transpose back. From here on every reshape keeps the row-major order of elements, whatever
@@ -299,7 +275,7 @@ void DecomposeReshape(Graph& g, Node node) {
     g.AddNode(std::move(node));
     return;
   }
-  const Dims from = MemoryOrder(g[x]), to = MemoryOrder(g[y]);
+  const Dims from = MemoryOrder(g[x].strides), to = MemoryOrder(g[y].strides);
   const auto ordered = [&](TensorId id, const Dims& order) {
     graph::Tensor t = g[id];
     for (size_t d = 0; d < order.size(); ++d) t.dims[d] = g[id].dims[order[d]];

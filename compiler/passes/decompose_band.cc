@@ -20,7 +20,7 @@ void Shear(Graph& g, const Node& node, bool expands) {
   const int64_t rank = g[y].rank(), axis = attrs.axis, other = 2 * rank - 3 - axis;
   const int64_t extent = g[x].dims[static_cast<size_t>(axis)];
   const int64_t shift = graph::BandShift(attrs, rank);
-  PrimitiveWriter at(g, DType::kI64, g[y].name), w(g, Widened(node.compute), g[y].name);
+  PrimitiveWriter at(g, DType::kI64, g[y].name), w(g, ArithmeticType(node.compute), g[y].name);
   const auto along = [&](int64_t d) {
     Dims one(dims.size(), 1);
     one[static_cast<size_t>(d)] = dims[static_cast<size_t>(d)];

@@ -18,7 +18,7 @@ void DecomposeMoeGroupedMatmul(Graph& g, const Node& node) {
   const auto& attrs = node.As<graph::MoeGroupedMatmulAttrs>();
   const TensorId token = node.inputs[0], weight = node.inputs[1], y = node.outputs[0];
   const int64_t experts = g[weight].dims[0], depth = g[token].dims[2], rows = g[y].dims[1];
-  PrimitiveWriter at(g, DType::kI64, g[y].name), w(g, Widened(node.compute), g[y].name);
+  PrimitiveWriter at(g, DType::kI64, g[y].name), w(g, ArithmeticType(node.compute), g[y].name);
   const auto wide = [&](TensorId id) { return at.Cast(id, DType::kI64); };
   const Dims row_dims = {1, rows, 1};
 

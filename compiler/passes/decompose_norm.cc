@@ -31,7 +31,7 @@ class NormWriter {
  public:
   NormWriter(Graph& g, const Node& node)
       : g_(g),
-        w_(g, Widened(node.compute), g[node.inputs[0]].name),
+        w_(g, ArithmeticType(node.compute), g[node.inputs[0]].name),
         view_(*graph::NormViewOf(g, node)),
         x_dims_(g[node.inputs[0]].dims) {
     const int64_t stats = NumElements(view_.stats);

@@ -1,13 +1,10 @@
-// The parts of `decompose` that stand in files of their own, and what they share. Called by
+// The parts of `decompose` that stand in files of their own. Called by
 // decompose.cc only.
 #pragma once
 
 #include "ir/graph/graph.h"
 
 namespace kiln::compiler {
-
-// Arithmetic of a node happens in f32 where its compute type is narrower.
-DType Widened(DType compute);
 
 // Each appends to `g` the primitives that the node stands for.
 void DecomposeReshape(graph::Graph& g, graph::Node node);

@@ -30,7 +30,7 @@ DType ComputeOf(const Node& node) {
 //   %x[blocks,H,1,block,D], %t[B,1,pages,1,1] -> gather %y[B,H,pages,block,D] -> [B,H,S,D]
 TensorId LoadPages(Graph& g, TensorId container, TensorId table, TensorId lengths, int64_t places,
                    bool along_last, std::string name) {  // a copy: tensors move
-  PrimitiveWriter w(g, Widened(g[container].dtype), name);
+  PrimitiveWriter w(g, ArithmeticType(g[container].dtype), name);
   TensorId rows = along_last ? w.Transpose(container, kSwapLast) : container;
   const size_t at = along_last ? 3 : 2;  // the dim of places
   const auto split = [&](TensorId id, size_t before) {
@@ -270,7 +270,7 @@ void DecomposePagedCacheLoad(Graph& g, const Node& node) {
   g.AddNode({.op = graph::GraphOp::kMap,
              .inputs = {loaded},
              .outputs = {y},
-             .compute = Widened(g[container].dtype),
+             .compute = ArithmeticType(g[container].dtype),
              .attrs = graph::MapAttrs{.identity = true},
              .name = ""});
 }

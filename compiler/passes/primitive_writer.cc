@@ -11,25 +11,6 @@ using graph::Node;
 using graph::Tensor;
 using graph::TensorId;
 
-namespace {
-
-// A type of computation that holds every value of `type`.
-DType MovingType(DType type) {
-  switch (type) {
-    case DType::kE4M3:
-    case DType::kE5M2:
-    case DType::kE8M0:
-      return DType::kF32;
-    case DType::kI8:
-    case DType::kU8:
-      return DType::kI32;
-    default:
-      return type;
-  }
-}
-
-}  // namespace
-
 TensorId PrimitiveWriter::Virtual(const char* suffix, DType type, Dims dims) {
   Dims strides = PackedStrides(dims);
   return graph_.AddTensor({.name = fmt::format("{}_{}", name_, suffix),

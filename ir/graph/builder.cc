@@ -209,18 +209,6 @@ Status SplitGroupedReductions(Graph& graph) {
 
 namespace {
 
-// A type of computation that holds every value of `type`.
-DType MovingType(DType type) {
-  switch (kiln::Info(type).kind) {
-    case DTypeKind::kFloat:
-      return SizeOf(type) == 1 ? DType::kF32 : type;
-    case DTypeKind::kBool:
-      return type;
-    default:
-      return SizeOf(type) < 4 ? DType::kI32 : type;
-  }
-}
-
 // The elements that a ragged tensor may have in memory: no more than a rectangle of its extents.
 Tensor MemoryOf(const Tensor& rectangle) {
   Tensor memory = rectangle;

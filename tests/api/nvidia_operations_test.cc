@@ -3,43 +3,20 @@
 // the first call that fails, of finalize at the last.
 #include <cudnn.h>
 #include <dlfcn.h>
-#include <glob.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "tests/api/nvidia_client.h"
+#include "tests/support/nvidia_library.h"
+
 namespace {
 
-using Ints = std::vector<int64_t>;
-using Raw = cudnnBackendDescriptor_t;
-
-struct Library {
-  explicit Library(const std::string& path) : handle(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    if (handle == nullptr) return;
-    Bind("cudnnBackendCreateDescriptor", create);
-    Bind("cudnnBackendDestroyDescriptor", destroy);
-    Bind("cudnnBackendSetAttribute", set);
-    Bind("cudnnBackendFinalize", finalize);
-    Bind("cudnnGetVersion", version);
-    Bind("cudnnGetErrorString", error_string);
-  }
-  template <class F>
-  void Bind(const char* name, F& function) {
-    function = reinterpret_cast<F>(dlsym(handle, name));
-    EXPECT_NE(function, nullptr) << name;
-  }
-
-  void* handle;
-  decltype(&cudnnBackendCreateDescriptor) create = nullptr;
-  decltype(&cudnnBackendDestroyDescriptor) destroy = nullptr;
-  decltype(&cudnnBackendSetAttribute) set = nullptr;
-  decltype(&cudnnBackendFinalize) finalize = nullptr;
-  decltype(&cudnnGetVersion) version = nullptr;
-  decltype(&cudnnGetErrorString) error_string = nullptr;
-};
+using kiln::testing::Ints;
+using kiln::testing::Library;
+using kiln::testing::Raw;
 
 struct Tensor {
   Ints dims;
@@ -471,25 +448,12 @@ std::vector<Row> VectorRows() {
   return rows;
 }
 
-std::string FindNvidia() {
-  if (const char* path = std::getenv("NVIDIA_CUDNN_LIBRARY")) return path;
-  glob_t found{};
-  std::string path;
-  for (const char* pattern :
-       {"/usr/local/cuda*/lib*/libcudnn.so.9", "/usr/lib/*/libcudnn.so.9",
-        "/usr/local/lib/python3*/*-packages/nvidia/cudnn/lib/libcudnn.so.9"}) {
-    if (path.empty() && glob(pattern, 0, nullptr, &found) == 0) path = found.gl_pathv[0];
-    globfree(&found);
-  }
-  return path;
-}
-
 TEST(NvidiaOperations, StatusesAgreeOrTheReasonIsKnown) {
-  const std::string path = FindNvidia();
+  const std::string path = kiln::testing::NvidiaLibraryPath("");
   if (path.empty()) GTEST_SKIP() << "NVIDIA's libcudnn.so.9 is not installed";
   const Library theirs(path), ours("api/libcudnn.so.9");
-  ASSERT_NE(ours.handle, nullptr) << dlerror();
-  if (theirs.handle == nullptr) GTEST_SKIP() << path << " does not load: " << dlerror();
+  ASSERT_TRUE(ours.loaded()) << dlerror();
+  if (!theirs.loaded()) GTEST_SKIP() << path << " does not load: " << dlerror();
   if (theirs.version() / 100 != 919) GTEST_SKIP() << path << " is version " << theirs.version();
   ASSERT_NE(theirs.create, ours.create) << "one library stands for both";
   for (const auto& rows : {BlockScaleRows(), MatmulRows(), RngRows(), BandRows(), MoeRows(),

@@ -7,17 +7,16 @@
 // which NVIDIA's 9.19 crashes.
 #include <cudnn.h>
 #include <dlfcn.h>
-#include <glob.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "tests/api/nvidia_client.h"
+#include "tests/support/nvidia_library.h"
 
 namespace {
 
@@ -524,21 +523,8 @@ std::vector<Row> Rows() {
   };
 }
 
-std::string FindNvidia() {
-  if (const char* path = std::getenv("NVIDIA_CUDNN_LIBRARY")) return path;
-  glob_t found{};
-  std::string path;
-  for (const char* pattern :
-       {"/usr/local/cuda*/lib*/libcudnn.so.9", "/usr/lib/*/libcudnn.so.9",
-        "/usr/local/lib/python3*/*-packages/nvidia/cudnn/lib/libcudnn.so.9"}) {
-    if (path.empty() && glob(pattern, 0, nullptr, &found) == 0) path = found.gl_pathv[0];
-    globfree(&found);
-  }
-  return path;
-}
-
 TEST(NvidiaParity, StatusesAgreeOrTheReasonIsKnown) {
-  std::string path = FindNvidia();
+  const std::string path = kiln::testing::NvidiaLibraryPath("");
   if (path.empty()) GTEST_SKIP() << "NVIDIA's libcudnn.so.9 is not installed";
   Library theirs(path), ours("api/libcudnn.so.9");
   ASSERT_TRUE(ours.loaded()) << dlerror();

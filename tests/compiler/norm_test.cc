@@ -13,13 +13,6 @@ namespace {
 
 using graph::GraphOp;
 
-void ExpectRight(const graph::Graph& g, const graph::TensorValues& inputs, double tolerance) {
-  for (const char* arch : {"sm_90a", "cpu"}) {
-    const Result<TileRun> run = CheckTiles(g, *TargetFromArch(arch), inputs, {}, tolerance);
-    EXPECT_TRUE(run.ok()) << arch << ": " << run.status().message() << "\n" << graph::Print(g);
-  }
-}
-
 TEST(NormTest, CasesRunRight) {
   const testing::CaseFile file = testing::LoadCases("tests/cases/norm.txt");
   ASSERT_TRUE(file.errors.empty()) << file.errors[0];
@@ -29,7 +22,7 @@ TEST(NormTest, CasesRunRight) {
     SCOPED_TRACE(c.Label());
     const Result<graph::Graph> g = testing::ToGraph(c);
     ASSERT_TRUE(g.ok()) << g.status().message();
-    ExpectRight(*g, graph::RandomInputs(*g, 11, true), 2e-4);
+    EXPECT_EQ(CheckOnBoth(*g, graph::RandomInputs(*g, 11, true), 2e-4).message(), "");
     ++run;
   }
   EXPECT_GE(run, 70);
@@ -56,7 +49,7 @@ TEST(NormTest, RandomGraphsRunRight) {
         .empty_tensors = seed % 5 == 0};
     options.dtypes = {DType::kF32, DType::kF16, DType::kBF16};
     const graph::Graph g = graph::RandomGraph(seed, options);
-    ExpectRight(g, graph::RandomInputs(g, seed), 2e-3);
+    EXPECT_EQ(CheckOnBoth(g, graph::RandomInputs(g, seed), 2e-3).message(), "");
   }
 }
 

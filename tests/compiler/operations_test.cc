@@ -21,13 +21,6 @@ struct Operations {
 
 class OperationsTest : public ::testing::TestWithParam<Operations> {};
 
-void ExpectRight(const graph::Graph& g, const graph::TensorValues& inputs, double tolerance) {
-  for (const char* arch : {"sm_90a", "cpu"}) {
-    const Result<TileRun> run = CheckTiles(g, *TargetFromArch(arch), inputs, {}, tolerance);
-    EXPECT_TRUE(run.ok()) << arch << ": " << run.status().message() << "\n" << graph::Print(g);
-  }
-}
-
 TEST_P(OperationsTest, CasesRunRight) {
   const testing::CaseFile file = testing::LoadCases(std::string("tests/cases/") + GetParam().file);
   ASSERT_TRUE(file.errors.empty()) << file.errors[0];
@@ -37,7 +30,7 @@ TEST_P(OperationsTest, CasesRunRight) {
     const Result<graph::Graph> g = testing::ToGraph(c);
     if (c.expects_bad_param) continue;
     ASSERT_TRUE(g.ok()) << g.status().message();
-    ExpectRight(*g, graph::RandomInputs(*g, 11, true), 2e-4);
+    EXPECT_EQ(CheckOnBoth(*g, graph::RandomInputs(*g, 11, true), 2e-4).message(), "");
     ++run;
   }
   EXPECT_GE(run, GetParam().least_cases);
@@ -48,7 +41,7 @@ TEST_P(OperationsTest, RandomGraphsRunRight) {
     SCOPED_TRACE(seed);
     const graph::Graph g = graph::RandomGraph(
         seed, {.nodes = 1, .ops = GetParam().ops, .empty_tensors = seed % 5 == 0});
-    ExpectRight(g, graph::RandomInputs(g, seed), 2e-3);
+    EXPECT_EQ(CheckOnBoth(g, graph::RandomInputs(g, seed), 2e-3).message(), "");
   }
 }
 

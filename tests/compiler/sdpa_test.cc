@@ -14,13 +14,6 @@ namespace {
 
 using graph::GraphOp;
 
-void ExpectRight(const graph::Graph& g, const graph::TensorValues& inputs, double tolerance) {
-  for (const char* arch : {"sm_90a", "cpu"}) {
-    const Result<TileRun> run = CheckTiles(g, *TargetFromArch(arch), inputs, {}, tolerance);
-    EXPECT_TRUE(run.ok()) << arch << ": " << run.status().message() << "\n" << graph::Print(g);
-  }
-}
-
 // Numbers of at most 1, but for lengths and pages: exp(score - stats) stays within f16.
 graph::TensorValues SmallInputs(const graph::Graph& g, uint64_t seed) {
   graph::TensorValues inputs = graph::RandomInputs(g, seed);
@@ -39,7 +32,7 @@ TEST(SdpaTest, CasesRunRight) {
     SCOPED_TRACE(c.Label());
     const Result<graph::Graph> g = testing::ToGraph(c);
     ASSERT_TRUE(g.ok()) << g.status().message();
-    ExpectRight(*g, SmallInputs(*g, 11), 1e-2);
+    EXPECT_EQ(CheckOnBoth(*g, SmallInputs(*g, 11), 1e-2).message(), "");
     ++run;
   }
   EXPECT_GE(run, 60);
@@ -52,7 +45,7 @@ TEST(SdpaTest, RandomGraphsRunRight) {
         graph::RandomGraph(seed, {.nodes = 1,
                                   .ops = {GraphOp::kSdpaFwd, GraphOp::kSdpaBwd,
                                           GraphOp::kPagedCacheLoad, GraphOp::kGather}});
-    ExpectRight(g, SmallInputs(g, seed), 1e-2);
+    EXPECT_EQ(CheckOnBoth(g, SmallInputs(g, seed), 1e-2).message(), "");
   }
 }
 

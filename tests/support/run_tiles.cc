@@ -503,6 +503,14 @@ Result<TileRun> RunTiles(const Graph& graph, const Target& target, const TensorV
   return run;
 }
 
+Status CheckOnBoth(const Graph& graph, const graph::TensorValues& inputs, double tolerance) {
+  for (const char* arch : {"sm_90a", "cpu"}) {
+    const Result<TileRun> run = CheckTiles(graph, *TargetFromArch(arch), inputs, {}, tolerance);
+    if (!run.ok()) return Wrong("{}: {}\n{}", arch, run.status().message(), graph::Print(graph));
+  }
+  return {};
+}
+
 Status CompareOutput(const Tensor& tensor, const std::vector<double>& got,
                      const std::vector<double>& want, double tolerance) {
   double largest = 0;

@@ -46,6 +46,9 @@ Result<TileRun> CheckTiles(const graph::Graph& graph, const Target& target,
                            const graph::TensorValues& inputs, const EngineChoice& choice = {},
                            double tolerance = 2e-5);
 
+// CheckTiles for sm_90a and for the CPU; an error says which, and prints the graph.
+Status CheckOnBoth(const graph::Graph& graph, const graph::TensorValues& inputs, double tolerance);
+
 // Ok, or the first element of `got` that is not within `tolerance` (as above) of `want`. NaN equals
 // NaN.
 Status CompareOutput(const graph::Tensor& tensor, const std::vector<double>& got,
