@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "api/capture.h"
+#include "api/cudnn_types.h"
 #include "api/plan_cache.h"
 #include "api/tuning/tuner.h"
 #include "compiler/compile.h"
@@ -114,6 +115,7 @@ class DeviceSession final : public Session {
         .numerical_notes = {engine.notes.numerical.begin(), engine.notes.numerical.end()},
         .behavior_notes = {engine.notes.behavioral.begin(), engine.notes.behavioral.end()},
         .layouts = {}};
+    if (HasGraphs()) facts.behavior_notes.push_back(CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API);
     for (const KnobRow& row : engine.knobs)
       facts.knobs.push_back(
           {.type = row.cudnn_type, .maximum = static_cast<int64_t>(row.domain.size()) - 1});
@@ -167,12 +169,17 @@ class DeviceSession final : public Session {
   Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,
                  void* stream) override {
     const runtime::Executable* executable = static_cast<const PlanImpl&>(plan).executable();
-    if (executable == nullptr) {
-      return Status::Error(Code::kArchMismatch,
-                           "the plan was compiled for {} ({}), without a device to run on",
-                           target_.arch, target_.name);
-    }
+    if (executable == nullptr) [[unlikely]]
+      return NotHere();
     return executable->Execute(pointers, workspace, stream);
+  }
+
+  Status FillGraph(const Plan& plan, std::span<void* const> pointers, void* workspace,
+                   void* cuda_graph, GraphUse use) override {
+    const runtime::Executable* executable = static_cast<const PlanImpl&>(plan).executable();
+    if (executable == nullptr) return NotHere();
+    return use == GraphUse::kPopulate ? executable->Populate(pointers, workspace, cuda_graph)
+                                      : executable->Update(pointers, workspace, cuda_graph);
   }
 
   bool IsElsewhere(const void* pointer) const override {
@@ -180,6 +187,18 @@ class DeviceSession final : public Session {
   }
 
  private:
+  Status NotHere() const {
+    return Status::Error(Code::kArchMismatch,
+                         "the plan was compiled for {} ({}), without a device to run on",
+                         target_.arch, target_.name);
+  }
+
+  // Of a described device we know that it is a GPU, and believe that its driver is new enough.
+  bool HasGraphs() const {
+    return device_ != nullptr ? device_->has_graphs()
+                              : target_.is_cuda() && !target_.minimal_launch;
+  }
+
   bool Measures() const {
     return device_ != nullptr && (mode_ == TuneMode::kOnMiss || mode_ == TuneMode::kRetune);
   }

@@ -103,6 +103,11 @@ class Session {
   // session.
   virtual Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,
                          void* stream) = 0;
+  // The launches of such an Execute as the nodes of an empty cudaGraph_t; or, to update, in the
+  // place of those that this plan put there. Host work only.
+  enum class GraphUse : uint8_t { kPopulate, kUpdate };
+  virtual Status FillGraph(const Plan& plan, std::span<void* const> pointers, void* workspace,
+                           void* cuda_graph, GraphUse use) = 0;
   // Whether the memory is known to be another device's than this session's.
   virtual bool IsElsewhere(const void*) const { return false; }
 };

@@ -6,7 +6,8 @@
 // before is what is measured: a process with an empty cache directory (loads NVRTC, compiles), then
 // another graph in it (compiles), then a new process with that directory (reads the disk), then a
 // shape that its known structure has not seen. A plan is the operation graph, the heuristics and
-// the finalised plan, as clients make them.
+// the finalised plan, as clients make them. `KILN_DEVICE=cpu latency --child host LIBRARY` needs no
+// GPU.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ constexpr const char* kSecondReshaped =
     "add(%t, b:f16[1,2048,1,1]@nhwc) -> %u:f32@nhwc; relu_fwd(%u) -> y:f16@nhwc";
 constexpr const char* kTiny = "tiny: add(x:f32[4,64,4,4]@nhwc, b:f32[4,64,4,4]@nhwc) -> y:f32@nhwc";
 
-// ---- The child: `latency --child plans|execute LIBRARY`; prints `name microseconds` lines. ----
+// ---- The child: `latency --child plans|host|execute LIBRARY`; prints `name microseconds` lines. ----
 
 struct Opened {
   std::unique_ptr<testing::GpuDevice> device;
@@ -102,6 +103,54 @@ double TimeCalls(testing::GpuDevice& device, const Call& call) {
   return times[kBatches / 2];
 }
 
+// ---- Host work that needs no kernel to run. ----
+
+// Median microseconds of one of many calls.
+template <typename Call>
+double TimeHost(int batch, const Call& call) {
+  constexpr int kBatches = 101;
+  std::vector<double> times;
+  for (int i = 0; i < kBatches; ++i) {
+    const auto begin = Clock::now();
+    for (int j = 0; j < batch; ++j) call();
+    times.push_back(Since(begin) / batch);
+  }
+  std::ranges::nth_element(times, times.begin() + kBatches / 2);
+  return times[kBatches / 2];
+}
+
+// What a frontend does with a graph that it has built before, in the order of its calls.
+void TimeSteps(const Cudnn& cudnn, const Case& c) {
+  testing::ClientError error;
+  std::printf("graph %.4f\n", TimeHost(20, [&] { testing::Graph::Build(cudnn, c, &error); }));
+  const auto with_heuristics = [&] {
+    auto graph = testing::Graph::Build(cudnn, c, &error);
+    if (graph) error = graph->AddMode(CUDNN_HEUR_MODE_A);
+    return graph;
+  };
+  std::printf("graph_and_heuristics %.4f\n", TimeHost(20, [&] { with_heuristics(); }));
+  const auto graph = with_heuristics();
+  if (graph && error.ok())
+    std::printf("plan_known %.4f\n", TimeHost(20, [&] { graph->MakePlan(0, &error); }));
+  if (!error.ok()) std::fprintf(stderr, "%s\n", error.text.c_str()), std::exit(1);
+}
+
+int ChildHost(const char* library) {
+  std::string error;
+  const auto device = testing::OpenTestDevice(&error);
+  const auto cudnn = device ? Cudnn::Open(library, device->stream(), &error) : nullptr;
+  if (!cudnn) return std::fprintf(stderr, "library '%s': %s\n", library, error.c_str()), 2;
+  size_t version = 0;
+  std::printf("version %.5f\n", TimeHost(100000, [&] { version += cudnn->getVersion(); }));
+  std::printf("descriptor %.5f\n", TimeHost(20000, [&] {
+                cudnnBackendDescriptor_t descriptor = nullptr;
+                cudnn->createDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &descriptor);
+                cudnn->destroyDescriptor(descriptor);
+              }));
+  TimeSteps(*cudnn, ParseOrExit(kSecond));
+  return version != 0 ? 0 : 1;
+}
+
 int ChildExecute(const char* library) {
   const Opened opened = Open(library);
   const Case tiny = ParseOrExit(kTiny);
@@ -126,6 +175,11 @@ int ChildExecute(const char* library) {
     return std::fprintf(stderr, "%s\n", error.c_str()), 1;
   std::printf("launch %.4f\n", TimeCalls(*opened.device, [&] { opened.device->LaunchEmpty(); }));
   return 0;
+}
+
+int RunAsChild(const std::string& what, const char* library) {
+  if (what == "plans") return ChildPlans(library);
+  return what == "host" ? ChildHost(library) : ChildExecute(library);
 }
 
 // ---- The parent. ----
@@ -176,8 +230,10 @@ Results Measure(const std::string& library, int processes) {
       for (const auto& [name, value] : RunChild("plans", library, directory))
         all[state + name].push_back(value);
     }
-    for (const auto& [name, value] : RunChild("execute", library, directory))
-      all[name].push_back(value);
+    for (const char* what : {"host", "execute"}) {
+      for (const auto& [name, value] : RunChild(what, library, directory))
+        all[name].push_back(value);
+    }
     std::error_code ignored;
     fs::remove_all(directory, ignored);
   }
@@ -191,6 +247,11 @@ struct Line {
   const char* meaning;
 };
 constexpr Line kLines[] = {
+    {"version", "cudnnGetVersion"},
+    {"descriptor", "creating and destroying a descriptor"},
+    {"graph", "operation graph of three, all descriptors made anew"},
+    {"graph_and_heuristics", "the same, and the heuristics' list of mode A"},
+    {"plan_known", "a plan of it that was made before"},
     {"launch", "a bare cuLaunchKernel, ten arguments: the floor"},
     {"execute", "repeated execute, same variant pack"},
     {"execute_with_new_pack", "repeated execute, a new variant pack each"},
@@ -203,9 +264,7 @@ constexpr Line kLines[] = {
 };
 
 int Main(int argc, char** argv) {
-  if (argc == 4 && std::strcmp(argv[1], "--child") == 0) {
-    return std::strcmp(argv[2], "plans") == 0 ? ChildPlans(argv[3]) : ChildExecute(argv[3]);
-  }
+  if (argc == 4 && std::strcmp(argv[1], "--child") == 0) return RunAsChild(argv[2], argv[3]);
   Options options = Options::Parse(argc, argv);
   const int processes = std::clamp(options.repeats / 4, 3, 9);
   std::string error;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ir/base/result.h"
 #include "ir/program.h"
@@ -24,6 +25,10 @@ class LoadedKernel {
 };
 
 using Stream = void*;  // CUstream; ignored by the CPU device, which runs when called
+
+// A cudaGraph_t of the caller's, and one of its nodes.
+using NativeGraph = void*;
+using NativeNode = void*;
 
 // What the driver makes of a TensorMapSpec: passed to kernels by value.
 struct alignas(64) TensorMapBytes {
@@ -59,6 +64,21 @@ class Device {
   virtual Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
                         Stream stream) = 0;
 
+  // Launches as nodes of a graph, one behind the other. Host work only; `has_graphs` is false where
+  // the device or its driver has no such graphs, and then the others fail.
+  virtual bool has_graphs() const { return false; }
+  // `after`: null for the first.
+  virtual Result<NativeNode> AddNode(NativeGraph, NativeNode, const LoadedKernel&,
+                                     const LaunchShape&, void**) {
+    return NoGraphs();
+  }
+  // In their order. An error where they are not one behind the other.
+  virtual Result<std::vector<NativeNode>> NodesOf(NativeGraph) { return NoGraphs(); }
+  virtual bool IsNodeOf(NativeNode, const LoadedKernel&) { return false; }
+  virtual Status SetNode(NativeNode, const LoadedKernel&, const LaunchShape&, void**) {
+    return NoGraphs();
+  }
+
   // Whether the driver knows the memory as another device's. No launch, no wait.
   virtual bool IsElsewhere(const void*) const { return false; }
 
@@ -73,6 +93,11 @@ class Device {
   // False while `stream`, or what would have to wait for it, is being captured: allocating and
   // waiting would break the capture.
   virtual bool CanMeasure(Stream) { return true; }
+
+ protected:
+  Status NoGraphs() const {
+    return Status::Error(Code::kNotSupported, "{} has no CUDA graphs", target().name);
+  }
 };
 
 }  // namespace kiln::runtime

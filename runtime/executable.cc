@@ -93,6 +93,7 @@ Result<std::unique_ptr<Executable>> Executable::Create(Device& device, Program p
 Status Executable::LayOut(const Launch& launch) {
   Step step = {
       .kernel = kernels_[static_cast<size_t>(launch.kernel)].get(),
+      .kernel_index = launch.kernel,
       .shape = {.grid = launch.grid,
                 .block = launch.block,
                 .dynamic_shared_bytes = launch.dynamic_shared_bytes,
@@ -177,16 +178,58 @@ Status Executable::CheckPointers(std::span<void* const> pointers, const void* wo
   return {};
 }
 
-Status Executable::Execute(std::span<void* const> pointers, void* workspace, Stream stream) const {
+template <class F>
+Status Executable::ForEachLaunch(std::span<void* const> pointers, void* workspace,
+                                 F&& launch) const {
   RETURN_IF_ERROR(CheckPointers(pointers, workspace));
   if (most_slots_ <= kInlineSlots) [[likely]] {
     std::array<uint64_t, kInlineSlots> slots;
     std::array<void*, kInlineSlots> args;
-    return Run(pointers, workspace, stream, slots.data(), args.data());
+    return Run(pointers, workspace, slots.data(), args.data(), launch);
   }
   std::vector<uint64_t> slots(most_slots_);
   std::vector<void*> args(most_slots_);
-  return Run(pointers, workspace, stream, slots.data(), args.data());
+  return Run(pointers, workspace, slots.data(), args.data(), launch);
+}
+
+Status Executable::Execute(std::span<void* const> pointers, void* workspace, Stream stream) const {
+  return ForEachLaunch(pointers, workspace, [&](const Step& step, void** args) {
+    return device_.Launch(*step.kernel, step.shape, args, stream);
+  });
+}
+
+Status Executable::Populate(std::span<void* const> pointers, void* workspace,
+                            NativeGraph graph) const {
+  ASSIGN_OR_RETURN(const std::vector<NativeNode> there, device_.NodesOf(graph));
+  if (!there.empty()) {
+    return Status::Error(Code::kCudaGraphMismatch,
+                         "the CUDA graph has {} nodes already; an empty one is populated",
+                         there.size());
+  }
+  NativeNode last = nullptr;
+  return ForEachLaunch(pointers, workspace, [&](const Step& step, void** args) -> Status {
+    ASSIGN_OR_RETURN(last, device_.AddNode(graph, last, *step.kernel, step.shape, args));
+    return {};
+  });
+}
+
+Status Executable::Update(std::span<void* const> pointers, void* workspace,
+                          NativeGraph graph) const {
+  ASSIGN_OR_RETURN(const std::vector<NativeNode> nodes, device_.NodesOf(graph));
+  if (nodes.size() != steps_.size()) {
+    return Status::Error(Code::kCudaGraphMismatch, "the CUDA graph has {} nodes; the plan's has {}",
+                         nodes.size(), steps_.size());
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (device_.IsNodeOf(nodes[i], *steps_[i].kernel)) continue;
+    return Status::Error(Code::kCudaGraphMismatch,
+                         "node {} of the CUDA graph is not the plan's kernel {}", i,
+                         program_.kernels[static_cast<size_t>(steps_[i].kernel_index)].entry);
+  }
+  auto node = nodes.begin();
+  return ForEachLaunch(pointers, workspace, [&](const Step& step, void** args) {
+    return device_.SetNode(*node++, *step.kernel, step.shape, args);
+  });
 }
 
 Status Executable::PatchMap(const Patch& patch, std::span<void* const> pointers, void* workspace,
@@ -197,8 +240,9 @@ Status Executable::PatchMap(const Patch& patch, std::span<void* const> pointers,
   return device_.MoveTensorMap(map, base + patch.byte_offset);
 }
 
-Status Executable::Run(std::span<void* const> pointers, void* workspace, Stream stream,
-                       uint64_t* slots, void** args) const {
+template <class F>
+Status Executable::Run(std::span<void* const> pointers, void* workspace, uint64_t* slots,
+                       void** args, F&& launch) const {
   std::array<TensorMapBytes, kMostMaps> maps;
   for (const Step& step : steps_) {
     for (int i = 0; i < step.slot_count; ++i) args[i] = &slots[i];
@@ -224,7 +268,7 @@ Status Executable::Run(std::span<void* const> pointers, void* workspace, Stream 
                  ? (pointer != nullptr ? ConvertScalar(patch.from, pointer, patch.to) : 0)
                  : reinterpret_cast<uint64_t>(pointer) + static_cast<uint64_t>(patch.byte_offset);
     }
-    RETURN_IF_ERROR(device_.Launch(*step.kernel, step.shape, args, stream));
+    RETURN_IF_ERROR(launch(step, args));
   }
   return {};
 }

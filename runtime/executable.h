@@ -29,6 +29,12 @@ class Executable {
   // scalars. Safe from many threads at once.
   Status Execute(std::span<void* const> pointers, void* workspace, Stream stream) const;
 
+  // The launches of such an Execute as the nodes of a graph: of an empty one, or in the place of what
+  // an earlier Populate of this executable put there. A call that fails before the first node has
+  // done nothing.
+  Status Populate(std::span<void* const> pointers, void* workspace, NativeGraph graph) const;
+  Status Update(std::span<void* const> pointers, void* workspace, NativeGraph graph) const;
+
   const Program& program() const { return program_; }
   Device& device() const { return device_; }
 
@@ -46,6 +52,7 @@ class Executable {
   // One launch that is not empty.
   struct Step {
     const LoadedKernel* kernel;
+    int kernel_index;  // of the program
     LaunchShape shape;
     int first_slot, slot_count;
     int first_patch, patch_count;
@@ -60,8 +67,12 @@ class Executable {
   Status LayOut(const Launch& launch);
   Status LayOutArgument(const Launch& launch, const LaunchArg& arg, int slot);
   Status CheckPointers(std::span<void* const> pointers, const void* workspace) const;
-  Status Run(std::span<void* const> pointers, void* workspace, Stream stream, uint64_t* slots,
-             void** args) const;
+  // Calls launch(step, args) for each step in order.
+  template <class F>
+  Status ForEachLaunch(std::span<void* const> pointers, void* workspace, F&& launch) const;
+  template <class F>
+  Status Run(std::span<void* const> pointers, void* workspace, uint64_t* slots, void** args,
+             F&& launch) const;
   Status PatchMap(const Patch& patch, std::span<void* const> pointers, void* workspace,
                   TensorMapBytes& map) const;
 

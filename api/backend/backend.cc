@@ -219,11 +219,46 @@ Status FinalizeDescriptor(void* descriptor) {
   return {};
 }
 
-Status ExecutePlan(const void* handle, const void* plan, const void* variant_pack) {
+namespace {
+
+// What every execution names.
+template <class Use>
+Status WithPlan(const void* handle, const void* plan, const void* variant_pack, Use&& use) {
   ASSIGN_OR_RETURN(Handle * object, HandleFrom(handle));
   ASSIGN_OR_RETURN(const ExecutionPlanDesc* plan_body, Finalized<ExecutionPlanDesc>(plan));
   ASSIGN_OR_RETURN(const VariantPackDesc* pack, Finalized<VariantPackDesc>(variant_pack));
-  return plan_body->Run(*object, *pack);
+  return use(*object, *plan_body, *pack);
+}
+
+Status FillCudaGraph(const void* handle, const void* plan, const void* variant_pack,
+                     void* cuda_graph, Session::GraphUse use) {
+  return WithPlan(handle, plan, variant_pack,
+                  [&](const Handle& with, const ExecutionPlanDesc& body,
+                      const VariantPackDesc& pack) -> Status {
+                    if (cuda_graph == nullptr)
+                      return Status::Text(Code::kNullPointer, "the CUDA graph is NULL");
+                    return body.FillGraph(with, pack, cuda_graph, use);
+                  });
+}
+
+}  // namespace
+
+Status ExecutePlan(const void* handle, const void* plan, const void* variant_pack) {
+  return WithPlan(
+      handle, plan, variant_pack,
+      [](const Handle& with, const ExecutionPlanDesc& body, const VariantPackDesc& pack) {
+        return body.Run(with, pack);
+      });
+}
+
+Status PopulateCudaGraph(const void* handle, const void* plan, const void* variant_pack,
+                         void* cuda_graph) {
+  return FillCudaGraph(handle, plan, variant_pack, cuda_graph, Session::GraphUse::kPopulate);
+}
+
+Status UpdateCudaGraph(const void* handle, const void* plan, const void* variant_pack,
+                       void* cuda_graph) {
+  return FillCudaGraph(handle, plan, variant_pack, cuda_graph, Session::GraphUse::kUpdate);
 }
 
 }  // namespace kiln::api

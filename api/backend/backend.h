@@ -18,5 +18,11 @@ Status GetAttribute(const void* descriptor, int name, int type, int64_t requeste
                     void* elements);
 Status FinalizeDescriptor(void* descriptor);
 Status ExecutePlan(const void* handle, const void* plan, const void* variant_pack);
+// The nodes of such an execution: into an empty cudaGraph_t, or in the place of those of an earlier
+// call.
+Status PopulateCudaGraph(const void* handle, const void* plan, const void* variant_pack,
+                         void* cuda_graph);
+Status UpdateCudaGraph(const void* handle, const void* plan, const void* variant_pack,
+                       void* cuda_graph);
 
 }  // namespace kiln::api

@@ -180,20 +180,36 @@ Status ExecutionPlanDesc::RestoreFromJson() {
 // ---- execution
 // ------------------------------------------------------------------------------------
 
-Status ExecutionPlanDesc::Run(const Handle& with, const VariantPackDesc& pack) const {
+template <class Use>
+Status ExecutionPlanDesc::WithPointers(const Handle& with, const VariantPackDesc& pack,
+                                       Use&& use) const {
   if (!pack.override_uids.empty()) {
     ASSIGN_OR_RETURN(Built built, Overridden(with, pack));
-    return Launch(built, pack, with.stream);
+    return Launch(built, pack, use);
   }
-  if (with.session == built_.session) return Launch(built_, pack, with.stream);
+  if (with.session == built_.session) return Launch(built_, pack, use);
   ASSIGN_OR_RETURN(const Built* built, BuiltFor(with));
-  return Launch(*built, pack, with.stream);
+  return Launch(*built, pack, use);
+}
+
+Status ExecutionPlanDesc::Run(const Handle& with, const VariantPackDesc& pack) const {
+  return WithPointers(with, pack, [&](const Built& built, std::span<void* const> pointers) {
+    return built.session->Execute(*built.plan, pointers, pack.workspace, with.stream);
+  });
+}
+
+Status ExecutionPlanDesc::FillGraph(const Handle& with, const VariantPackDesc& pack,
+                                    void* cuda_graph, Session::GraphUse use) const {
+  return WithPointers(with, pack, [&](const Built& built, std::span<void* const> pointers) {
+    return built.session->FillGraph(*built.plan, pointers, pack.workspace, cuda_graph, use);
+  });
 }
 
 // Uids that the plan does not know are the client's business: frontends pass tensors that only they
 // use.
+template <class Use>
 Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack,
-                                 void* stream) const {
+                                 Use&& use) const {
   std::span<const ProgramTensor> tensors = built.plan->tensors();
   std::array<void*, kInlinePointers> few;
   std::vector<void*> many;
@@ -220,8 +236,7 @@ Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack
                          "the plan needs {} bytes of workspace and the pack has none",
                          built.plan->workspace_bytes());
   }
-  return built.session->Execute(*built.plan, std::span<void* const>(pointers, tensors.size()),
-                                pack.workspace, stream);
+  return use(built, std::span<void* const>(pointers, tensors.size()));
 }
 
 Result<const ExecutionPlanDesc::Built*> ExecutionPlanDesc::BuiltFor(const Handle& with) const {

@@ -21,6 +21,8 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
   Status Run(const Handle& handle, const VariantPackDesc& pack) const;
+  Status FillGraph(const Handle& handle, const VariantPackDesc& pack, void* cuda_graph,
+                   Session::GraphUse use) const;
 
   Result<int64_t> WorkspaceSize() const;
   Result<std::string> Json() const;
@@ -38,7 +40,11 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   Result<std::shared_ptr<Session>> ChooseSession() const;
   Result<Built> BuildOn(const std::shared_ptr<Session>& session, const graph::Graph& graph,
                         const BuildOptions& options = {}) const;
-  Status Launch(const Built& built, const VariantPackDesc& pack, void* stream) const;
+  // Calls use(built, pointers) with the plan for the handle and the pack.
+  template <class Use>
+  Status WithPointers(const Handle& handle, const VariantPackDesc& pack, Use&& use) const;
+  template <class Use>
+  Status Launch(const Built& built, const VariantPackDesc& pack, Use&& use) const;
   // The plan on the session of the handle: a plan made for a described device is compiled for the
   // real one when it first runs.
   Result<const Built*> BuiltFor(const Handle& handle) const;

@@ -1,4 +1,4 @@
-// The seven functions of the backend API. Reference 5.2.1 to 5.2.7.
+// The functions of the backend API. Reference 5.2.1 to 5.2.7; graphs of CUDA since 9.5.
 #include "api/backend/backend.h"
 
 #include "api/entry/entry.h"
@@ -55,5 +55,27 @@ KILN_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle,
   return api::Entry("cudnnBackendExecute",
                     [&] { return api::ExecutePlan(handle, executionPlan, variantPack); });
 }
+
+#if CUDNN_MAJOR >= 9
+
+KILN_EXPORT cudnnStatus_t cudnnBackendPopulateCudaGraph(cudnnHandle_t handle,
+                                                        cudnnBackendDescriptor_t executionPlan,
+                                                        cudnnBackendDescriptor_t variantPack,
+                                                        cudaGraph_t graph) {
+  return api::Entry("cudnnBackendPopulateCudaGraph", [&] {
+    return api::PopulateCudaGraph(handle, executionPlan, variantPack, graph);
+  });
+}
+
+KILN_EXPORT cudnnStatus_t cudnnBackendUpdateCudaGraph(cudnnHandle_t handle,
+                                                      cudnnBackendDescriptor_t executionPlan,
+                                                      cudnnBackendDescriptor_t variantPack,
+                                                      cudaGraph_t graph) {
+  return api::Entry("cudnnBackendUpdateCudaGraph", [&] {
+    return api::UpdateCudaGraph(handle, executionPlan, variantPack, graph);
+  });
+}
+
+#endif
 
 }  // extern "C"

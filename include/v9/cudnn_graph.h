@@ -926,7 +926,6 @@ cudnnStatus_t CUDNNWINAPI cudnnBackendGetAttribute(
 /* Reference 5.2.6. */
 cudnnStatus_t CUDNNWINAPI cudnnBackendInitialize(cudnnBackendDescriptor_t descriptor);
 
-/* Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnBackendPopulateCudaGraph(
     cudnnHandle_t handle, cudnnBackendDescriptor_t executionPlan,
     cudnnBackendDescriptor_t variantPack, cudaGraph_t graph);
@@ -936,7 +935,6 @@ cudnnStatus_t CUDNNWINAPI cudnnBackendSetAttribute(
     cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t attributeName,
     cudnnBackendAttributeType_t attributeType, int64_t elementCount, const void *arrayOfElements);
 
-/* Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnBackendUpdateCudaGraph(
     cudnnHandle_t handle, cudnnBackendDescriptor_t executionPlan,
     cudnnBackendDescriptor_t variantPack, cudaGraph_t graph);

@@ -8,6 +8,7 @@
 #include "ir/base/env.h"
 #include "ir/base/log.h"
 #include "runtime/cuda/cuda_context.h"
+#include "runtime/cuda/kernel_nodes.h"
 #include "runtime/cuda/l2_flush.h"
 #include "runtime/cuda/tensor_map.h"
 
@@ -36,6 +37,13 @@ class CudaDevice final : public Device {
   Status MoveTensorMap(TensorMapBytes& map, void* address) override;
   Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
                 Stream stream) override;
+  bool has_graphs() const override { return !target_.minimal_launch && HasKernelNodes(driver_); }
+  Result<NativeNode> AddNode(NativeGraph graph, NativeNode after, const LoadedKernel& kernel,
+                             const LaunchShape& shape, void** args) override;
+  Result<std::vector<NativeNode>> NodesOf(NativeGraph graph) override;
+  bool IsNodeOf(NativeNode node, const LoadedKernel& kernel) override;
+  Status SetNode(NativeNode node, const LoadedKernel& kernel, const LaunchShape& shape,
+                 void** args) override;
   Result<void*> Allocate(int64_t bytes) override;
   void Free(void* pointer) override;
   Status CopyIn(void* device, const void* host, int64_t bytes) override;
@@ -171,6 +179,55 @@ Status CudaDevice::LaunchFailure(const CudaKernel& kernel, const LaunchShape& sh
                        kernel.entry, shape.grid[0], shape.grid[1], shape.grid[2], shape.block[0],
                        shape.block[1], shape.block[2], shape.dynamic_shared_bytes,
                        driver_.Describe(result));
+}
+
+CuKernelNodeParams NodeParams(const CudaKernel& kernel, const LaunchShape& shape, void** args) {
+  return {.function = kernel.function,
+          .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
+          .block = {shape.block[0], shape.block[1], shape.block[2]},
+          .dynamic_shared_bytes = shape.dynamic_shared_bytes,
+          .args = args,
+          .extra = nullptr,
+          .kernel = nullptr,
+          .context = nullptr};
+}
+
+// NOTE: a launch that may overlap becomes a node like any other: its kernel's wait returns at once.
+Result<NativeNode> CudaDevice::AddNode(NativeGraph graph, NativeNode after,
+                                       const LoadedKernel& kernel, const LaunchShape& shape,
+                                       void** args) {
+  const auto& k = static_cast<const CudaKernel&>(kernel);
+  ContextScope scope(driver_, k.context);
+  RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
+  ASSIGN_OR_RETURN(CuGraphNode node,
+                   AddKernelNode(driver_, static_cast<CuGraph>(graph),
+                                 static_cast<CuGraphNode>(after), NodeParams(k, shape, args)));
+  return NativeNode{node};
+}
+
+Result<std::vector<NativeNode>> CudaDevice::NodesOf(NativeGraph graph) {
+  if (!has_graphs()) {
+    return Status::Error(Code::kNotSupported, "graphs need a driver of CUDA 12.0{}",
+                         target_.minimal_launch ? " and KILN_LAUNCH=full" : "");
+  }
+  ASSIGN_OR_RETURN(std::vector<CuGraphNode> chain, NodeChain(driver_, static_cast<CuGraph>(graph)));
+  return std::vector<NativeNode>(chain.begin(), chain.end());
+}
+
+bool CudaDevice::IsNodeOf(NativeNode node, const LoadedKernel& kernel) {
+  return RunsFunction(driver_, static_cast<CuGraphNode>(node),
+                      static_cast<const CudaKernel&>(kernel).function);
+}
+
+Status CudaDevice::SetNode(NativeNode node, const LoadedKernel& kernel, const LaunchShape& shape,
+                           void** args) {
+  const auto& k = static_cast<const CudaKernel&>(kernel);
+  ContextScope scope(driver_, k.context);
+  RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
+  const CuKernelNodeParams params = NodeParams(k, shape, args);
+  return driver_.Check(
+      driver_.GraphKernelNodeSetParams(static_cast<CuGraphNode>(node), &params),
+      "cuGraphKernelNodeSetParams");
 }
 
 template <class Body>

@@ -22,6 +22,8 @@ using CuContext = struct CuContextOpaque*;
 using CuModule = struct CuModuleOpaque*;
 using CuFunction = struct CuFunctionOpaque*;
 using CuEvent = struct CuEventOpaque*;
+using CuGraph = struct CuGraphOpaque*;
+using CuGraphNode = struct CuGraphNodeOpaque*;
 using CuStream = void*;
 
 // Results that change what we say or do; the rest is reported by the driver's own name.
@@ -61,6 +63,16 @@ struct CuLaunchConfig {
   CuStream stream;
   CuLaunchAttribute* attributes;
   unsigned attribute_count;
+};
+
+// CUDA_KERNEL_NODE_PARAMS_v2.
+struct CuKernelNodeParams {
+  CuFunction function;
+  unsigned grid[3], block[3], dynamic_shared_bytes;
+  void** args;
+  void** extra;
+  void* kernel;  // in place of a function that is null
+  CuContext context;
 };
 
 struct Driver {

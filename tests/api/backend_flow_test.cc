@@ -384,6 +384,41 @@ TEST(Flow, WithoutAHandleAPlanIsMadeForADescribedDeviceAndRunsOnAnother) {
   }
 }
 
+// In the order of the plan's tensors, whatever the pack's.
+TEST(Flow, ACudaGraphGetsThePlansPointersAndThenOthers) {
+  ConvBiasRelu problem, other;
+  Desc plan = Plan(problem.handle, Results(Heuristics(problem.MakeGraph(), CUDNN_HEUR_MODE_A))[0]);
+  Desc pack = Pack(problem.uids(), problem.pointers(), problem.workspace.data());
+  kiln::api::FakeCudaGraph graph;
+  auto* const raw = reinterpret_cast<cudaGraph_t>(&graph);
+  cudnnHandle_t handle = problem.handle;
+  ASSERT_EQ(cudnnBackendPopulateCudaGraph(handle, plan.raw(), pack.raw(), raw),
+            CUDNN_STATUS_SUCCESS)
+      << LastError();
+  const std::vector<void*> first = graph.pointers;
+  ASSERT_EQ(first.size(), 4u);
+  EXPECT_EQ(std::ranges::count(first, problem.x.data()), 1);
+  EXPECT_EQ(graph.workspace, problem.workspace.data());
+  EXPECT_EQ(cudnnBackendPopulateCudaGraph(handle, plan.raw(), pack.raw(), raw),
+            CUDNN_STATUS_BAD_PARAM_CUDA_GRAPH_MISMATCH);
+
+  Desc others = Pack(other.uids(), other.pointers(), other.workspace.data());
+  ASSERT_EQ(cudnnBackendUpdateCudaGraph(handle, plan.raw(), others.raw(), raw),
+            CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(graph.updates, 1);
+  EXPECT_EQ(std::ranges::find(first, problem.x.data()) - first.begin(),
+            std::ranges::find(graph.pointers, other.x.data()) - graph.pointers.begin());
+
+  EXPECT_EQ(cudnnBackendPopulateCudaGraph(handle, plan.raw(), pack.raw(), nullptr),
+            CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
+  EXPECT_EQ(cudnnBackendUpdateCudaGraph(handle, pack.raw(), pack.raw(), raw),
+            CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE);
+  Desc missing = Pack({1}, {problem.x.data()}, problem.workspace.data());
+  EXPECT_EQ(cudnnBackendUpdateCudaGraph(handle, plan.raw(), missing.raw(), raw),
+            CUDNN_STATUS_BAD_PARAM);
+  EXPECT_EQ(graph.updates, 1);
+}
+
 TEST(Flow, ShapesAreOverriddenForOneExecution) {
   cudnnHandle_t handle = nullptr;
   ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);

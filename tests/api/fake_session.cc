@@ -108,6 +108,17 @@ class FakeSession : public Session {
     last_stream = stream;
     return static_cast<const FakePlan&>(plan).Run(pointers, workspace);
   }
+  Status FillGraph(const Plan& plan, std::span<void* const> pointers, void* workspace,
+                   void* cuda_graph, GraphUse use) override {
+    auto& graph = *static_cast<FakeCudaGraph*>(cuda_graph);
+    if (graph.plan != (use == GraphUse::kPopulate ? nullptr : &plan))
+      return Status::Text(Code::kCudaGraphMismatch, "the graph is another plan's");
+    graph = {.plan = &plan,
+             .pointers = {pointers.begin(), pointers.end()},
+             .workspace = workspace,
+             .updates = graph.updates + (use == GraphUse::kUpdate)};
+    return {};
+  }
   bool IsElsewhere(const void* pointer) const override { return pointer == elsewhere; }
 
  private:

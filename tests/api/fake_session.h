@@ -13,6 +13,14 @@ namespace kiln::api {
 inline constexpr int64_t kFakeEngines = 3;
 inline constexpr int64_t kFakeWorkspace = 256;
 
+// What stands for a cudaGraph_t.
+struct FakeCudaGraph {
+  const Plan* plan = nullptr;
+  std::vector<void*> pointers;
+  void* workspace = nullptr;
+  int updates = 0;
+};
+
 // The stream of the last Execute.
 void* LastFakeStream();
 // The one pointer that is another device's.

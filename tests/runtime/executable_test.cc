@@ -325,5 +325,66 @@ TEST_F(ExecutableTest, HostTimeOfACall) {
 #endif
 }
 
+TEST_F(ExecutableTest, AGraphGetsTheLaunchesAsNodesAndOtherPointersInTheirPlace) {
+  auto executable = Executable::Create(device_, TwoKernels());
+  ASSERT_TRUE(executable.ok()) << executable.status().message();
+  void* pointers[] = {At(0x1000), At(0x2000), &a_};
+  FakeGraph graph;
+  ASSERT_TRUE((*executable)->Populate(pointers, At(0x8000), &graph).ok());
+  EXPECT_TRUE(device_.launches.empty()) << "populating runs nothing";
+  ASSERT_EQ(graph.size(), 2u);
+  ASSERT_TRUE((*executable)->Execute(pointers, At(0x8000), nullptr).ok());
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(graph[i].entry, device_.launches[i].entry);
+    EXPECT_EQ(graph[i].args, device_.launches[i].args);
+    EXPECT_EQ(graph[i].shape.grid, device_.launches[i].shape.grid);
+  }
+  EXPECT_EQ((*executable)->Populate(pointers, At(0x8000), &graph).code(), Code::kCudaGraphMismatch)
+      << "it is not empty any more";
+
+  const RecordedLaunch* first = &graph[0];
+  a_ = -3.0f;
+  void* others[] = {At(0x5000), At(0x6000), &a_};
+  ASSERT_TRUE((*executable)->Update(others, At(0x9000), &graph).ok());
+  ASSERT_TRUE((*executable)->Execute(others, At(0x9000), nullptr).ok());
+  EXPECT_EQ(&graph[0], first);
+  ASSERT_EQ(graph.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(graph[i].args, device_.launches[i + 2].args);
+  EXPECT_NE(device_.launches[2].args, device_.launches[0].args);
+}
+
+TEST_F(ExecutableTest, AGraphOfSomethingElseIsNotTouched) {
+  auto executable = Executable::Create(device_, TwoKernels());
+  ASSERT_TRUE(executable.ok()) << executable.status().message();
+  void* pointers[] = {At(0x1000), At(0x2000), &a_};
+  FakeGraph graph;
+  EXPECT_EQ((*executable)->Update(pointers, At(0x8000), &graph).code(), Code::kCudaGraphMismatch);
+  EXPECT_EQ((*executable)->Populate(pointers, nullptr, &graph).code(), Code::kNullPointer);
+  EXPECT_TRUE(graph.empty());
+  ASSERT_TRUE((*executable)->Populate(pointers, At(0x8000), &graph).ok());
+  graph[1].entry = "another";
+  const std::vector<uint64_t> before = graph[0].args;
+  void* others[] = {At(0x5000), At(0x6000), &a_};
+  const Status status = (*executable)->Update(others, At(0x8000), &graph);
+  EXPECT_EQ(status.code(), Code::kCudaGraphMismatch);
+  EXPECT_EQ(status.message(), "node 1 of the CUDA graph is not the plan's kernel g");
+  EXPECT_EQ(graph[0].args, before);
+}
+
+TEST_F(ExecutableTest, ADeviceWithoutGraphsSaysSo) {
+  class Without final : public FakeDevice {
+   public:
+    bool has_graphs() const override { return false; }
+    Result<std::vector<NativeNode>> NodesOf(NativeGraph) override { return NoGraphs(); }
+  } device;
+  auto executable = Executable::Create(device, TwoKernels());
+  ASSERT_TRUE(executable.ok()) << executable.status().message();
+  void* pointers[] = {At(0x1000), At(0x2000), &a_};
+  FakeGraph graph;
+  const Status status = (*executable)->Populate(pointers, At(0x8000), &graph);
+  EXPECT_EQ(status.code(), Code::kNotSupported);
+  EXPECT_EQ(status.message(), "fake has no CUDA graphs");
+}
+
 }  // namespace
 }  // namespace kiln::runtime

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstring>
+#include <deque>
 #include <string>
 #include <vector>
 
+#include "ir/base/check.h"
 #include "runtime/device.h"
 
 namespace kiln::runtime {
@@ -16,7 +18,10 @@ struct RecordedLaunch {
   Stream stream;
 };
 
-class FakeDevice final : public Device {
+// What stands for a graph: nodes at addresses that stay, in order.
+using FakeGraph = std::deque<RecordedLaunch>;
+
+class FakeDevice : public Device {
  public:
   struct Kernel final : LoadedKernel {
     std::string entry;
@@ -39,16 +44,30 @@ class FakeDevice final : public Device {
   Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
                 Stream stream) override {
     if (!recording) return {};
-    const auto& k = static_cast<const Kernel&>(kernel);
-    RecordedLaunch launch = {.entry = k.entry, .shape = shape, .args = {}, .stream = stream};
-    for (size_t i = 0; i < k.arg_count; ++i) {
-      uint64_t bits = 0;
-      std::memcpy(&bits, args[i], sizeof bits);
-      launch.args.push_back(bits);
-    }
-    launches.push_back(std::move(launch));
+    launches.push_back(Record(kernel, shape, args, stream));
     if (static_cast<int>(launches.size()) == fail_at)
       return Status::Error(Code::kExecutionFailed, "as asked");
+    return {};
+  }
+
+  bool has_graphs() const override { return true; }
+  Result<NativeNode> AddNode(NativeGraph graph, NativeNode after, const LoadedKernel& kernel,
+                             const LaunchShape& shape, void** args) override {
+    auto& nodes = *static_cast<FakeGraph*>(graph);
+    CHECK(after == (nodes.empty() ? nullptr : &nodes.back()), "nodes stand in a row");
+    return NativeNode{&nodes.emplace_back(Record(kernel, shape, args, nullptr))};
+  }
+  Result<std::vector<NativeNode>> NodesOf(NativeGraph graph) override {
+    std::vector<NativeNode> nodes;
+    for (RecordedLaunch& node : *static_cast<FakeGraph*>(graph)) nodes.push_back(&node);
+    return nodes;
+  }
+  bool IsNodeOf(NativeNode node, const LoadedKernel& kernel) override {
+    return static_cast<RecordedLaunch*>(node)->entry == static_cast<const Kernel&>(kernel).entry;
+  }
+  Status SetNode(NativeNode node, const LoadedKernel& kernel, const LaunchShape& shape,
+                 void** args) override {
+    *static_cast<RecordedLaunch*>(node) = Record(kernel, shape, args, nullptr);
     return {};
   }
 
@@ -67,6 +86,18 @@ class FakeDevice final : public Device {
   Result<double> Measure(std::function<Status()> run, int, Stream) override {
     RETURN_IF_ERROR(run());
     return 0.0;
+  }
+
+  static RecordedLaunch Record(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
+                               Stream stream) {
+    const auto& k = static_cast<const Kernel&>(kernel);
+    RecordedLaunch launch = {.entry = k.entry, .shape = shape, .args = {}, .stream = stream};
+    for (size_t i = 0; i < k.arg_count; ++i) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, args[i], sizeof bits);
+      launch.args.push_back(bits);
+    }
+    return launch;
   }
 
   Target target_;

@@ -56,7 +56,45 @@ int AttributeOfH200(int attribute) {
   return -1;
 }
 
+// Of graphs: nodes are their numbers from 1 on, one behind the other.
+struct FakeNodes {
+  std::vector<CuKernelNodeParams> params;
+  size_t roots = 0;  // beside the first
+};
+
+FakeNodes nodes;
+
 #define RECORD(name) gpu.calls.push_back(name)
+
+CuGraphNode FakeNode(size_t number) { return reinterpret_cast<CuGraphNode>(number); }
+size_t NumberOf(CuGraphNode node) { return reinterpret_cast<size_t>(node); }
+
+void AddFakeGraphs(Driver& d) {
+  d.GraphAddKernelNode = [](CuGraphNode* node, CuGraph, const CuGraphNode* after, size_t count,
+                            const CuKernelNodeParams* params) {
+    EXPECT_EQ(count, nodes.params.empty() ? 0u : 1u);
+    EXPECT_EQ(NumberOf(*after), nodes.params.size()) << "0 stands for none";
+    EXPECT_EQ(gpu.current, kPrimary);
+    nodes.params.push_back(*params);
+    return *node = FakeNode(nodes.params.size()), kCuSuccess;
+  };
+  d.GraphGetRootNodes = [](CuGraph, CuGraphNode* roots, size_t* count) {
+    *count = std::min<size_t>(1, nodes.params.size()) + nodes.roots;
+    if (roots != nullptr) *roots = FakeNode(1);
+    return kCuSuccess;
+  };
+  d.GraphNodeGetDependentNodes = [](CuGraphNode node, CuGraphNode* dependents, size_t* count) {
+    *count = NumberOf(node) < nodes.params.size() ? 1 : 0;
+    if (dependents != nullptr) *dependents = FakeNode(NumberOf(node) + 1);
+    return kCuSuccess;
+  };
+  d.GraphKernelNodeGetParams = [](CuGraphNode node, CuKernelNodeParams* params) {
+    return *params = nodes.params[NumberOf(node) - 1], kCuSuccess;
+  };
+  d.GraphKernelNodeSetParams = [](CuGraphNode node, const CuKernelNodeParams* params) {
+    return nodes.params[NumberOf(node) - 1] = *params, kCuSuccess;
+  };
+}
 
 Driver FakeDriver() {
   Driver d;
@@ -128,6 +166,7 @@ Driver FakeDriver() {
     if (attribute != 9 || address == 0) return CuResult{1};
     return *value = static_cast<int>(address >> 32), kCuSuccess;  // GPU 1: from 4 GB on
   };
+  AddFakeGraphs(d);
   return d;
 }
 
@@ -181,6 +220,7 @@ class CudaDeviceTest : public testing::Test {
  protected:
   void SetUp() override {
     gpu = {};
+    nodes = {};
     ::unsetenv("KILN_LAUNCH");
     ResetEnvForTest();
     if (auto nvrtc = ProcessNvrtc(); !nvrtc.ok()) GTEST_SKIP() << nvrtc.status().message();
@@ -279,6 +319,53 @@ TEST_F(CudaDeviceTest, OverlapsLaunchesWhereTheDriverCanWhileCapturing) {
     EXPECT_EQ(gpu.calls.back(), "launch") << "the first launch of a plan waits for all before it";
   }
   EXPECT_EQ(gpu.overlapping_grid, 2u);
+}
+
+TEST_F(CudaDeviceTest, LaunchesBecomeNodesOneBehindTheOther) {
+  auto device = Open();
+  EXPECT_TRUE(device->has_graphs());
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  NativeGraph graph = &nodes;
+  EXPECT_TRUE(device->NodesOf(graph)->empty());
+  NativeNode last = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    auto node = device->AddNode(graph, last, **kernel, shape_, nullptr);
+    ASSERT_TRUE(node.ok()) << node.status().message();
+    last = *node;
+  }
+  auto chain = device->NodesOf(graph);
+  ASSERT_TRUE(chain.ok());
+  ASSERT_EQ(chain->size(), 3u);
+  EXPECT_EQ(chain->back(), last);
+  EXPECT_EQ(nodes.params[0].grid[2], 3u);
+  EXPECT_EQ(nodes.params[0].block[0], 32u);
+  EXPECT_TRUE(device->IsNodeOf(last, **kernel));
+
+  LaunchShape wider = shape_;
+  wider.grid[0] = 9;
+  wider.dynamic_shared_bytes = 64;
+  ASSERT_TRUE(device->SetNode((*chain)[1], **kernel, wider, nullptr).ok());
+  EXPECT_EQ(nodes.params[1].grid[0], 9u);
+  EXPECT_EQ(nodes.params[1].dynamic_shared_bytes, 64u);
+  nodes.params[2].function = nullptr;
+  EXPECT_FALSE(device->IsNodeOf(last, **kernel));
+  nodes.roots = 1;
+  EXPECT_EQ(device->NodesOf(graph).status().message(),
+            "the CUDA graph has 2 nodes side by side; a plan's stand in a row");
+  EXPECT_EQ(gpu.Count("launch"), 0);
+}
+
+TEST_F(CudaDeviceTest, GraphsNeedANewDriverAndMoreThanAMinimalLaunch) {
+  Driver whole = FakeDriver();
+  driver_.GraphKernelNodeSetParams = nullptr;
+  EXPECT_FALSE(Open()->has_graphs());
+  EXPECT_EQ(Open()->NodesOf(&nodes).status().message(), "graphs need a driver of CUDA 12.0");
+  driver_ = whole;
+  ::setenv("KILN_LAUNCH", "minimal", 1);
+  ResetEnvForTest();
+  EXPECT_FALSE(Open()->has_graphs());
+  EXPECT_EQ(Open()->NodesOf(&nodes).status().code(), Code::kNotSupported);
 }
 
 TEST_F(CudaDeviceTest, KnowsMemoryOfAnotherGpu) {

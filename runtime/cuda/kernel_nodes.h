@@ -1,0 +1,22 @@
+// Kernel nodes of the driver's graphs: one behind the other, as a plan's launches are. Called by the
+// CUDA device.
+#pragma once
+
+#include <vector>
+
+#include "runtime/cuda/driver.h"
+
+namespace kiln::runtime {
+
+// Whether the driver is new enough (12.0).
+bool HasKernelNodes(const Driver& driver);
+
+// `after`: null for the first node.
+Result<CuGraphNode> AddKernelNode(const Driver& driver, CuGraph graph, CuGraphNode after,
+                                  const CuKernelNodeParams& params);
+// From the one that waits for none to the one that none waits for. An error where nodes stand side
+// by side.
+Result<std::vector<CuGraphNode>> NodeChain(const Driver& driver, CuGraph graph);
+bool RunsFunction(const Driver& driver, CuGraphNode node, CuFunction function);
+
+}  // namespace kiln::runtime
