@@ -115,7 +115,8 @@ class DeviceSession final : public Session {
         .numerical_notes = {engine.notes.numerical.begin(), engine.notes.numerical.end()},
         .behavior_notes = {engine.notes.behavioral.begin(), engine.notes.behavioral.end()},
         .layouts = {}};
-    if (HasGraphs()) facts.behavior_notes.push_back(CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API);
+    if (HasGraphs())
+      facts.behavior_notes.push_back(CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API);
     for (const KnobRow& row : engine.knobs)
       facts.knobs.push_back(
           {.type = row.cudnn_type, .maximum = static_cast<int64_t>(row.domain.size()) - 1});

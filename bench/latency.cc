@@ -48,7 +48,8 @@ constexpr const char* kSecondReshaped =
     "add(%t, b:f16[1,2048,1,1]@nhwc) -> %u:f32@nhwc; relu_fwd(%u) -> y:f16@nhwc";
 constexpr const char* kTiny = "tiny: add(x:f32[4,64,4,4]@nhwc, b:f32[4,64,4,4]@nhwc) -> y:f32@nhwc";
 
-// ---- The child: `latency --child plans|host|execute LIBRARY`; prints `name microseconds` lines. ----
+// ---- The child: `latency --child plans|host|execute LIBRARY`; prints `name microseconds` lines.
+// ----
 
 struct Opened {
   std::unique_ptr<testing::GpuDevice> device;

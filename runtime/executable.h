@@ -29,9 +29,9 @@ class Executable {
   // scalars. Safe from many threads at once.
   Status Execute(std::span<void* const> pointers, void* workspace, Stream stream) const;
 
-  // The launches of such an Execute as the nodes of a graph: of an empty one, or in the place of what
-  // an earlier Populate of this executable put there. A call that fails before the first node has
-  // done nothing.
+  // The launches of such an Execute as the nodes of a graph: of an empty one, or in the place of
+  // what an earlier Populate of this executable put there. A call that fails before the first node
+  // has done nothing.
   Status Populate(std::span<void* const> pointers, void* workspace, NativeGraph graph) const;
   Status Update(std::span<void* const> pointers, void* workspace, NativeGraph graph) const;
 

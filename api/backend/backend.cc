@@ -244,11 +244,9 @@ Status FillCudaGraph(const void* handle, const void* plan, const void* variant_p
 }  // namespace
 
 Status ExecutePlan(const void* handle, const void* plan, const void* variant_pack) {
-  return WithPlan(
-      handle, plan, variant_pack,
-      [](const Handle& with, const ExecutionPlanDesc& body, const VariantPackDesc& pack) {
-        return body.Run(with, pack);
-      });
+  return WithPlan(handle, plan, variant_pack,
+                  [](const Handle& with, const ExecutionPlanDesc& body,
+                     const VariantPackDesc& pack) { return body.Run(with, pack); });
 }
 
 Status PopulateCudaGraph(const void* handle, const void* plan, const void* variant_pack,

@@ -208,8 +208,7 @@ Status ExecutionPlanDesc::FillGraph(const Handle& with, const VariantPackDesc& p
 // Uids that the plan does not know are the client's business: frontends pass tensors that only they
 // use.
 template <class Use>
-Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack,
-                                 Use&& use) const {
+Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack, Use&& use) const {
   std::span<const ProgramTensor> tensors = built.plan->tensors();
   std::array<void*, kInlinePointers> few;
   std::vector<void*> many;

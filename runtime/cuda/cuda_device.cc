@@ -225,9 +225,8 @@ Status CudaDevice::SetNode(NativeNode node, const LoadedKernel& kernel, const La
   ContextScope scope(driver_, k.context);
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
   const CuKernelNodeParams params = NodeParams(k, shape, args);
-  return driver_.Check(
-      driver_.GraphKernelNodeSetParams(static_cast<CuGraphNode>(node), &params),
-      "cuGraphKernelNodeSetParams");
+  return driver_.Check(driver_.GraphKernelNodeSetParams(static_cast<CuGraphNode>(node), &params),
+                       "cuGraphKernelNodeSetParams");
 }
 
 template <class Body>

@@ -1,5 +1,5 @@
-// Kernel nodes of the driver's graphs: one behind the other, as a plan's launches are. Called by the
-// CUDA device.
+// Kernel nodes of the driver's graphs: one behind the other, as a plan's launches are. Called by
+// the CUDA device.
 #pragma once
 
 #include <vector>

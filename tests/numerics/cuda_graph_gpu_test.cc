@@ -1,6 +1,6 @@
-// Native CUDA graphs on a GPU: what a populated graph computes is what Execute computes, to the bit;
-// after an update it computes on other memory, also where the client has put a copy of the graph into
-// a larger one, as frontends do.
+// Native CUDA graphs on a GPU: what a populated graph computes is what Execute computes, to the
+// bit; after an update it computes on other memory, also where the client has put a copy of the
+// graph into a larger one, as frontends do.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -137,11 +137,10 @@ TEST_P(CudaGraph, ComputesWhatExecuteComputes) {
   cuda_.Destroy(native);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, CudaGraph, ::testing::ValuesIn(kCases),
-                         [](const auto& info) {
-                           const std::string text = info.param;
-                           return text.substr(0, text.find(':'));
-                         });
+INSTANTIATE_TEST_SUITE_P(Cases, CudaGraph, ::testing::ValuesIn(kCases), [](const auto& info) {
+  const std::string text = info.param;
+  return text.substr(0, text.find(':'));
+});
 
 }  // namespace
 }  // namespace kiln::testing
