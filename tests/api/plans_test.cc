@@ -1,6 +1,7 @@
-// Plans as a GPU process makes them, over a driver that runs nothing (//tests/support/cuda_standin):
-// what is compiled and when. With another driver (a GPU's) nothing is executed. Where "no compiler" is said, the test starts itself again with an NVRTC
-// that does not exist, so that anything which would compile fails.
+// Plans as a GPU process makes them, over a driver that runs nothing
+// (//tests/support/cuda_standin): what is compiled and when. With another driver (a GPU's) nothing
+// is executed. Where "no compiler" is said, the test starts itself again with an NVRTC that does
+// not exist, so that anything which would compile fails.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -151,9 +152,8 @@ class Plans : public testing::Test {
     EXPECT_EQ(cudnnBackendGetAttribute(desc.raw(), name, CUDNN_TYPE_CHAR, 0, &size, nullptr),
               CUDNN_STATUS_SUCCESS);
     std::string text(static_cast<size_t>(size), '?');
-    EXPECT_EQ(
-        cudnnBackendGetAttribute(desc.raw(), name, CUDNN_TYPE_CHAR, size, &size, text.data()),
-        CUDNN_STATUS_SUCCESS);
+    EXPECT_EQ(cudnnBackendGetAttribute(desc.raw(), name, CUDNN_TYPE_CHAR, size, &size, text.data()),
+              CUDNN_STATUS_SUCCESS);
     return text;
   }
   static std::string PlanJson(const Desc& plan) {
@@ -183,9 +183,9 @@ class Plans : public testing::Test {
   static int64_t IsCached(const Desc& cache, const Desc& config) {
     cudnnBackendDescriptor_t raw = config.raw();
     int64_t count = -1;
-    const cudnnStatus_t status = cudnnBackendGetAttribute(
-        cache.raw(), CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED,
-        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw);
+    const cudnnStatus_t status =
+        cudnnBackendGetAttribute(cache.raw(), CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw);
     return status == CUDNN_STATUS_SUCCESS ? count : -1;
   }
 
@@ -320,16 +320,15 @@ TEST_F(Plans, AKernelCacheOfAnotherFormatIsRefused) {
   Desc cache(CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR);
   const std::string text = R"({"format": "another", "configurations": []})";
   cache
-      .Set(CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION,
-           std::vector<char>(text.begin(), text.end()))
+      .Set(CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION, std::vector<char>(text.begin(), text.end()))
       .Finalize();
   EXPECT_EQ(cache.status(), CUDNN_STATUS_SERIALIZATION_VERSION_MISMATCH);
   const Desc empty = KernelCache(MatmulGraph({.m = 64, .dynamic = true}));
   int64_t count = 0;
-  EXPECT_EQ(cudnnBackendGetAttribute(empty.raw(),
-                                     CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
-            CUDNN_STATUS_BAD_PARAM);
+  EXPECT_EQ(
+      cudnnBackendGetAttribute(empty.raw(), CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
+      CUDNN_STATUS_BAD_PARAM);
 }
 
 // The other process has this device's properties and no compiler of its own.

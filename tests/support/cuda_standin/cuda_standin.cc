@@ -110,8 +110,8 @@ CuResult cuTensorMapEncodeIm2col(void*, int, unsigned, void*, const uint64_t*, c
   return kCuSuccess;
 }
 CuResult cuTensorMapReplaceAddress(void*, void*) { return kCuSuccess; }
-CuResult cuLaunchKernel(CuFunction, unsigned x, unsigned y, unsigned z, unsigned, unsigned, unsigned,
-                        unsigned, CuStream, void**, void**) {
+CuResult cuLaunchKernel(CuFunction, unsigned x, unsigned y, unsigned z, unsigned, unsigned,
+                        unsigned, unsigned, CuStream, void**, void**) {
   ++launches;
   last_blocks = int64_t{x} * y * z;
   return kCuSuccess;
@@ -158,7 +158,9 @@ CuResult cuGraphNodeGetDependentNodes(CuGraphNode node, CuGraphNode* nodes, size
 }
 
 CuResult cuStreamSynchronize(CuStream) { return kCuSuccess; }
-CuResult cuStreamIsCapturing(CuStream, int* capture_status) { return *capture_status = 0, kCuSuccess; }
+CuResult cuStreamIsCapturing(CuStream, int* capture_status) {
+  return *capture_status = 0, kCuSuccess;
+}
 CuResult cuThreadExchangeStreamCaptureMode(int*) { return kCuSuccess; }
 CuResult cuEventCreate(CuEvent* event, unsigned) {
   return *event = reinterpret_cast<CuEvent>(&context), kCuSuccess;
