@@ -425,7 +425,7 @@ Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target) {
   static auto* const mutex = new std::mutex;
   static auto* const sessions = new std::map<std::string, std::shared_ptr<Session>>;
   const std::lock_guard lock(*mutex);
-  std::shared_ptr<Session>& session = (*sessions)[KeyOf(target)];
+  std::shared_ptr<Session>& session = (*sessions)[KeyOf(target) + GetEnv(Env::kTune)];
   if (session == nullptr) session = std::make_shared<DeviceSession>(target, nullptr);
   return session;
 }

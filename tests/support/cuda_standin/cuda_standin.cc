@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/cuda/driver.h"
+#include "tests/support/cuda_standin/h200.h"
 
 using namespace kiln::runtime;
 
@@ -33,24 +34,6 @@ CuContext current = nullptr;
 constexpr CuResult kInvalidValue = 1;
 
 CuContext Primary() { return reinterpret_cast<CuContext>(&context); }
-
-int AttributeOfH200(int attribute) {
-  switch (attribute) {
-    case CuDeviceAttribute::kComputeCapabilityMajor:
-      return 9;
-    case CuDeviceAttribute::kMultiprocessorCount:
-      return 132;
-    case CuDeviceAttribute::kMaxThreadsPerBlock:
-      return 1024;
-    case CuDeviceAttribute::kMaxSharedMemoryPerBlockOptin:
-      return 232448;
-    case CuDeviceAttribute::kMaxRegistersPerMultiprocessor:
-      return 65536;
-    case CuDeviceAttribute::kL2CacheSize:
-      return 62914560;
-  }
-  return 0;
-}
 
 }  // namespace
 
