@@ -29,6 +29,14 @@ TensorId Sigmoid(W& w, TensorId x) {
   return w.Map(S::kRecip, {w.Add(w.Number(1), e)});
 }
 
+// s (1 - s) of s = 1 / (1 + exp(-x)), as e / (1 + e)^2 with e = exp(-|x|): the difference would
+// lose all bits where s is near 1.
+TensorId SigmoidSlope(W& w, TensorId x) {
+  const TensorId e = w.Map(S::kExp, {w.Map(S::kNeg, {w.Map(S::kAbs, {x})})});
+  const TensorId d = w.Map(S::kRecip, {w.Add(w.Number(1), e)});
+  return w.Mul(e, w.Mul(d, d));
+}
+
 TensorId OneMinusSquare(W& w, TensorId t) { return w.Sub(w.Number(1), w.Mul(t, t)); }
 
 // Lower clip (with its slope below), then upper clip. Without propagation a NaN counts as the lower
@@ -103,6 +111,14 @@ TensorId GeluApproxBwd(W& w, const A&, In in) {
   return w.Mul(in[0], w.Add(w.Mul(w.Number(0.5), w.Add(w.Number(1), t)), curve));
 }
 
+// Integers that cannot hold x change it: fractions are lost, large ones wrap. Then it is two casts;
+// Write takes the second, which would otherwise be the first.
+TensorId Identity(W& w, const A&, In in) {
+  const DType type = w.graph()[in[0]].dtype, compute = w.compute();
+  const bool keeps = !IsInteger(compute) || (!IsFloat(type) && SizeOf(compute) >= SizeOf(type));
+  return keeps ? in[0] : w.Cast(w.Cast(in[0], compute), compute);
+}
+
 // log(1 + exp(beta x)) / beta as max(beta x, 0) + log1p(exp(-|beta x|)), which never overflows.
 TensorId Softplus(W& w, const A& a, In in) {
   const TensorId z = Scaled(w, a.softplus_beta, in[0]);
@@ -156,7 +172,7 @@ constexpr RecipeRow kRecipes[] = {
     {M::kSin, Unary<S::kSin>},
     {M::kTan, Unary<S::kTan>},
     {M::kErf, Unary<S::kErf>},
-    {M::kIdentity, [](W&, const A&, In in) { return in[0]; }},
+    {M::kIdentity, Identity},
     {M::kReciprocal, Unary<S::kRecip>},
     {M::kAtan2, Binary<S::kAtan2>},
     {M::kReluFwd, Relu},
@@ -169,13 +185,12 @@ constexpr RecipeRow kRecipes[] = {
                       In in) { return w.Mul(in[0], Sigmoid(w, Scaled(w, a.swish_beta, in[0]))); }},
     {M::kGeluApproxTanhFwd, GeluApprox},
     {M::kReluBwd, ReluBwd},
-    {M::kTanhBwd, [](W& w, const A&,
-                     In in) { return w.Mul(in[0], OneMinusSquare(w, w.Map(S::kTanh, {in[1]}))); }},
-    {M::kSigmoidBwd,
+    // tanh(x) = 2 sigmoid(2x) - 1
+    {M::kTanhBwd,
      [](W& w, const A&, In in) {
-       const TensorId s = Sigmoid(w, in[1]);
-       return w.Mul(in[0], w.Mul(s, w.Sub(w.Number(1), s)));
+       return w.Mul(in[0], Scaled(w, 4, SigmoidSlope(w, Scaled(w, 2, in[1]))));
      }},
+    {M::kSigmoidBwd, [](W& w, const A&, In in) { return w.Mul(in[0], SigmoidSlope(w, in[1])); }},
     {M::kEluBwd, EluBwd},
     {M::kGeluBwd, GeluBwd},
     {M::kSoftplusBwd,
