@@ -25,11 +25,15 @@ struct RandomOptions {
 graph::TensorValues RandomInputs(const graph::Graph& graph, const RandomOptions& options);
 
 struct Reference {
-  graph::TensorValues values;     // of every tensor
-  graph::TensorValues disturbed;  // the second run; of outputs that errors reach
+  graph::TensorValues values;                  // of every tensor
+  std::vector<graph::TensorValues> disturbed;  // the further runs; of outputs that errors reach
 };
 
 Result<Reference> Interpret(const graph::Graph& graph, graph::TensorValues inputs, uint64_t seed);
+
+// One more disturbed run. Comparisons, roundings to integers and the ends of a type's range are
+// steps: the more runs, the surer it is seen which elements stand on one.
+Status DisturbAgain(const graph::Graph& graph, uint64_t seed, Reference& reference);
 
 // The element that is worst in relation to what it may be off by.
 struct Comparison {

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <map>
 #include <memory>
 
+#include "cli/bindings.h"
 #include "cli/commands.h"
 #include "cli/compile_options.h"
 #include "cli/device_option.h"
@@ -48,95 +47,6 @@ struct RunOptions {
   RandomOptions random;
   int repeats = 20;
   bool no_check = false;
-};
-
-// Memory of the device, freed with its owner.
-class DeviceBuffer {
- public:
-  static Result<DeviceBuffer> Make(Device& device, int64_t bytes) {
-    ASSIGN_OR_RETURN(void* const memory, device.Allocate(std::max<int64_t>(bytes, 1)));
-    return DeviceBuffer(device, memory);
-  }
-  DeviceBuffer(DeviceBuffer&& other) noexcept
-      : device_(other.device_), memory_(std::exchange(other.memory_, nullptr)) {}
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  ~DeviceBuffer() {
-    if (memory_ != nullptr) device_.Free(memory_);
-  }
-  void* get() const { return memory_; }
-
- private:
-  DeviceBuffer(Device& device, void* memory) : device_(device), memory_(memory) {}
-  Device& device_;
-  void* memory_;
-};
-
-// One execution's memory: a buffer for each tensor of the program, filled with the inputs.
-class Bindings {
- public:
-  static Result<Bindings> Make(Device& device, const Graph& graph, const Program& program,
-                               const graph::TensorValues& inputs) {
-    Bindings bindings;
-    for (const ProgramTensor& tensor : program.tensors)
-      RETURN_IF_ERROR(bindings.Add(device, graph, tensor, inputs));
-    ASSIGN_OR_RETURN(DeviceBuffer workspace, DeviceBuffer::Make(device, program.workspace_bytes));
-    bindings.workspace_ = workspace.get();
-    bindings.buffers_.push_back(std::move(workspace));
-    return bindings;
-  }
-
-  const std::vector<void*>& pointers() const { return pointers_; }
-  void* workspace() const { return workspace_; }
-
-  Result<std::vector<double>> Read(Device& device, const Tensor& tensor) const {
-    std::vector<std::byte> image(ImageBytes(tensor));
-    RETURN_IF_ERROR(
-        device.CopyOut(image.data(), by_uid_.at(tensor.uid), static_cast<int64_t>(image.size())));
-    return graph::Unpack(tensor, image.data());
-  }
-
- private:
-  static size_t ImageBytes(const Tensor& tensor) {
-    return static_cast<size_t>(SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype));
-  }
-
-  // An in-place graph has two tensors of one uid: the buffer holds what is read, and is as large as
-  // either.
-  Status Add(Device& device, const Graph& graph, const ProgramTensor& wanted,
-             const graph::TensorValues& inputs) {
-    // Bytes that no kernel writes stay NaN, or -1.
-    std::vector<std::byte> image;
-    const Tensor* input = nullptr;
-    const std::vector<double>* values = nullptr;
-    for (size_t id = 0; id < graph.tensors.size(); ++id) {
-      const Tensor& tensor = graph.tensors[id];
-      if (tensor.uid != wanted.uid || tensor.is_constant()) continue;
-      image.resize(std::max(image.size(), ImageBytes(tensor)), std::byte{0xff});
-      const auto found = inputs.find(static_cast<TensorId>(id));
-      if (found == inputs.end()) continue;
-      input = &tensor;
-      values = &found->second;
-    }
-    if (input != nullptr) graph::Pack(*input, *values, image);
-    const auto bytes = static_cast<int64_t>(image.size());
-    if (wanted.by_value) {
-      host_scalars_.push_back(std::make_unique<std::vector<std::byte>>(std::move(image)));
-      pointers_.push_back(host_scalars_.back()->data());
-      return {};
-    }
-    ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Make(device, bytes));
-    RETURN_IF_ERROR(device.CopyIn(buffer.get(), image.data(), bytes));
-    pointers_.push_back(buffer.get());
-    by_uid_[wanted.uid] = buffer.get();
-    buffers_.push_back(std::move(buffer));
-    return {};
-  }
-
-  std::vector<DeviceBuffer> buffers_;
-  std::vector<std::unique_ptr<std::vector<std::byte>>> host_scalars_;
-  std::vector<void*> pointers_;
-  std::map<int64_t, void*> by_uid_;
-  void* workspace_ = nullptr;
 };
 
 Status ParseRange(const std::string& text, RandomOptions& random) {

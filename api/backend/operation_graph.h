@@ -9,9 +9,7 @@ namespace kiln::api {
 struct OperationGraphDesc : DescriptorOf<CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR> {
   HandleRef handle;  // absent for graphs that are compiled for a described device
   std::vector<Ref<Operation>> operations;
-  // Extents are arguments of kernels anyway: what this says is that the heuristics prefer a
-  // configuration whose kernels are compiled already.
-  bool dynamic_shape = false;
+  bool dynamic_shape = false;  // a hint: Kiln's kernels take extents as arguments anyway
   bool same_topology = false;
   graph::Graph graph;  // after finalize: sorted, verified
 

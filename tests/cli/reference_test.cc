@@ -16,6 +16,7 @@ using graph::Graph;
 using graph::GraphBuilder;
 using graph::PointwiseMode;
 using graph::TensorId;
+using graph::TensorValues;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -141,8 +142,10 @@ TEST(Compare, NanAndInfinity) {
   got[1] = kNan;
   got[2] = kInfinity;
   EXPECT_EQ(c.With(got).wrong, 2);
-  c.reference.values[c.output][1] = kNan;
-  c.reference.values[c.output][2] = kInfinity;
+  for (graph::TensorValues* run : {&c.reference.values, &c.reference.disturbed[0]}) {
+    (*run)[c.output][1] = kNan;
+    (*run)[c.output][2] = kInfinity;
+  }
   EXPECT_TRUE(c.With(got).ok());
   got[1] = 0;
   got[2] = 1;
@@ -156,7 +159,7 @@ TEST(Compare, LargestNumberAndInfinityAreNeighbours) {
   Case c = MakeCase(ExpOf(DType::kF16));
   std::vector<double> got = c.want;
   const auto set_want = [&](double value) {
-    c.reference.values[c.output][0] = c.reference.disturbed[c.output][0] = value;
+    c.reference.values[c.output][0] = c.reference.disturbed[0][c.output][0] = value;
   };
   set_want(65504);
   got[0] = kInfinity;
@@ -173,6 +176,24 @@ TEST(Compare, IntegersAreExactButForARoundingOfFloats) {
   const Case c = MakeCase(*b.Finish());
   std::vector<double> got = c.want;
   got[5] += 1;
+  EXPECT_EQ(c.With(got).wrong, 1);
+}
+
+// 2.5 rounds to 2 or to 3, and what is compared with 2 falls on either side.
+TEST(Compare, MoreRunsShowWhatStandsOnAStep) {
+  GraphBuilder b("step");
+  const TensorId x = b.Input("x", DType::kF32, {64}), two = b.Constant("two", DType::kF32, 0);
+  const TensorId sum = b.Pointwise(PointwiseMode::kAdd, {x, two});
+  b.Output(b.Pointwise(PointwiseMode::kFloor, {sum}), "y", DType::kF32);
+  Case c = MakeCase(*b.Finish());
+  TensorValues inputs = {{x, std::vector<double>(64, 3)}};
+  c.reference = *Interpret(c.graph, inputs, 1);
+  for (uint64_t seed = 2; seed < 20; ++seed)
+    ASSERT_TRUE(DisturbAgain(c.graph, seed, c.reference).ok());
+  std::vector<double> got(64, 3);
+  got[7] = 2;
+  EXPECT_TRUE(c.With(got).ok());
+  got[7] = -40;
   EXPECT_EQ(c.With(got).wrong, 1);
 }
 

@@ -40,7 +40,8 @@ graph::PointwiseAttrs PointwiseAttrsOf(const CaseOp& op, graph::PointwiseMode mo
           .elu_alpha = op.Number("elu_alpha", 1),
           .softplus_beta = op.Number("softplus_beta", 1),
           .swish_beta = op.Number("swish_beta", 1),
-          .propagate_nan = op.Word("nan", "propagate") == "propagate"};
+          .propagate_nan = op.Word("nan", "propagate") == "propagate",
+          .axis = static_cast<int64_t>(op.Number("axis", -1))};
 }
 
 // Whether it is one: mode and phase are all the attributes that they have.

@@ -19,7 +19,7 @@ void Generator::AddSdpa(GraphOp op) {
   const int64_t hk = 1 + Below(2), hv = Chance(80) ? hk : 1, h = hk * (1 + Below(2));
   const int64_t b = 1 + Below(2), sq = 1 + Below(5), skv = 1 + Below(6), depth = 1 + Below(4),
                 width = 1 + Below(4);
-  const bool paged = forward && Chance(25);
+  const bool paged = forward && Chance(25) && !options_.api;
   const int64_t block = paged ? 1 + Below(2) : skv, pages = 1 + Below(3),
                 blocks = paged ? 1 + Below(4) : b;
   const auto tensor = [&](Dims dims) { return NewTensor(std::move(dims), type); };
@@ -33,7 +33,7 @@ void Generator::AddSdpa(GraphOp op) {
   const TensorId bias =
       Chance(25) ? NewTensor({1, h, sq, paged ? pages * block : skv}, DType::kF32) : kAbsent;
   const TensorId alibi = Chance(15) ? NewTensor({1, h, 1, 1}, DType::kF32) : kAbsent;
-  SdpaAttrs attrs{.scale = Pick({1.0, 0.5}), .bottom_right = Chance(30)};
+  SdpaAttrs attrs{.scale = options_.api ? 1.0 : Pick({1.0, 0.5}), .bottom_right = Chance(30)};
   if (Chance(40)) attrs.right = Below(3);
   if (Chance(30)) attrs.left = Below(4);
   const Dims out = {b, h, sq, width}, rows = {b, h, sq, 1};

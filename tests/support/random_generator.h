@@ -65,6 +65,7 @@ class Generator {
 
   void AddConv(GraphOp op);
   void AddResample(bool forward);
+  TensorId MaxPool(TensorId image, const Dims& y, ResampleAttrs a);
   void AddSdpa(GraphOp op);
   void AddRagged(bool load);
   std::pair<TensorId, TensorId> InPlace(int64_t extent, int64_t rank, DType dtype);
@@ -78,9 +79,12 @@ class Generator {
   TensorId Number(const Dims* dims = nullptr, int64_t min_rank = 1, int64_t max_rank = 5);
   TensorId Broadcastable(const Dims& dims, bool boolean);
   TensorId Condition(const Dims& dims);
+  Dims ChannelsInnermost(const Dims& dims);
   Dims ReducedDims(const Dims& dims);
   Dims BlocksOf(Dims& dims);
   double Factor() { return Pick({1.0, 0.5, -2.0, 3.0}); }
+  int64_t Extent(int64_t most);
+  DType Compute();
   ResultOptions AnyResult(Dims dims = {});
   TensorId AddNode(GraphOp op, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
                    DType compute, Attrs attrs);

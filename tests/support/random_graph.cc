@@ -22,7 +22,15 @@ constexpr DType kNumbers[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF6
 DType Generator::NumberType() {
   if (!options_.dtypes.empty())
     return options_.dtypes[static_cast<size_t>(Below(std::ssize(options_.dtypes)))];
+  if (options_.aligned && Chance(80))
+    return Pick({DType::kF16, DType::kBF16, DType::kF32, DType::kE4M3, DType::kI8});
   return Chance(50) ? DType::kF32 : kNumbers[Below(std::size(kNumbers))];
+}
+
+// Up to `most`; aligned ones are multiples of 8 that tensor cores take.
+int64_t Generator::Extent(int64_t most) {
+  if (most < 8 || !options_.aligned || Chance(25)) return 1 + Below(most);
+  return most < 16 ? 8 : std::min(most / 8, Pick<int64_t>({1, 2, 2, 4, 8})) * 8;
 }
 
 Dims Generator::RandomDims(int64_t rank) {
@@ -30,18 +38,30 @@ Dims Generator::RandomDims(int64_t rank) {
   int64_t room = options_.max_elements;
   for (int64_t d = 0; d < rank; ++d) {
     const int64_t limit = std::min(options_.max_extent, room);
-    const int64_t extent = options_.empty_tensors && Chance(5) ? 0
-                           : Chance(20)                        ? 1
-                                                               : 1 + Below(limit);
+    const int64_t extent = options_.empty_tensors && Chance(5) ? 0 : Chance(20) ? 1 : Extent(limit);
     dims.push_back(extent);
     room = std::max<int64_t>(1, room / std::max<int64_t>(extent, 1));
   }
   return dims;
 }
 
+// NHWC and its like.
+Dims Generator::ChannelsInnermost(const Dims& dims) {
+  Dims strides(dims.size());
+  int64_t stride = strides[1] = 1;
+  stride *= std::max<int64_t>(1, dims[1]);
+  for (size_t d = dims.size(); d-- > 0;) {
+    if (d == 1) continue;
+    strides[d] = stride;
+    stride *= std::max<int64_t>(1, dims[d]);
+  }
+  return strides;
+}
+
 // Dense in a random order of the dims, now and then with gaps.
 Dims Generator::RandomStrides(const Dims& dims) {
-  if (Chance(40)) return PackedStrides(dims);
+  if (dims.size() >= 3 && Chance(options_.aligned ? 60 : 15)) return ChannelsInnermost(dims);
+  if (Chance(options_.aligned ? 80 : 40)) return PackedStrides(dims);
   Dims order(dims.size()), strides(dims.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
   for (size_t i = order.size(); i > 1; --i)
@@ -88,11 +108,11 @@ TensorId Generator::Broadcastable(const Dims& dims, bool boolean) {
   const auto rank = static_cast<int64_t>(dims.size());
   if (Chance(20))
     return builder_.Constant("c", DType::kF32, static_cast<double>(1 + Below(8)) / 4,
-                             1 + Below(rank));
+                             options_.api ? rank : 1 + Below(rank));
   if (Chance(15)) return builder_.ByValue("s", DType::kF32, rank);
   Dims own = dims;
   for (int64_t& extent : own) extent = Chance(50) ? 1 : extent;
-  if (Chance(20)) own.erase(own.begin(), own.begin() + Below(rank));
+  if (Chance(20) && !options_.api) own.erase(own.begin(), own.begin() + Below(rank));
   return NewTensor(std::move(own), NumberType());
 }
 
@@ -111,10 +131,12 @@ Dims Generator::ReducedDims(const Dims& dims) {
   return reduced;
 }
 
+DType Generator::Compute() {
+  return Chance(80) ? DType::kF32 : Pick({DType::kF64, DType::kF64, DType::kF16, DType::kBF16});
+}
+
 ResultOptions Generator::AnyResult(Dims dims) {
-  return {.dtype = NumberType(),
-          .compute = Chance(85) ? DType::kF32 : DType::kF64,
-          .dims = std::move(dims)};
+  return {.dtype = NumberType(), .compute = Compute(), .dims = std::move(dims)};
 }
 
 TensorId Generator::AddNode(GraphOp op, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
@@ -140,7 +162,7 @@ void Generator::AddPointwise() {
   const bool compares = a.mode >= PointwiseMode::kCmpEq && a.mode <= PointwiseMode::kCmpLe;
   TensorId x = Number();
   const Dims dims = At(x).dims;
-  if (logical) x = Condition(dims);
+  if (logical || Chance(5)) x = Condition(dims);
   std::vector<TensorId> inputs = {x};
   if (Info(a.mode).inputs >= 2) inputs.push_back(Broadcastable(dims, logical));
   if (Info(a.mode).inputs == 3) inputs.push_back(Condition(dims));
@@ -152,14 +174,26 @@ void Generator::AddPointwise() {
   a.propagate_nan = Chance(30);
   ResultOptions result = AnyResult();
   if (logical || compares) result.dtype = DType::kBool;
-  if ((logical || compares) && Chance(40)) result.compute = DType::kBool;
+  if ((logical || compares) && Chance(40))
+    result.compute = DType::kBool;
+  else if (Chance(10))
+    result.compute = Pick({DType::kI32, DType::kI64});
   builder_.Apply(GraphOp::kPointwise, inputs, a, result);
+  // Not all modes and factors have an integer form.
+  Node& node = builder_.graph().nodes.back();
+  if (IsInteger(node.compute) && !VerifyPointwise(builder_.graph(), node).ok())
+    node.compute = DType::kF32;
 }
 
 void Generator::AddReduction() {
   const TensorId x = Number();
   const ReductionAttrs attrs{.mode = ReductionMode(Below(9)), .deterministic = Chance(20)};
-  builder_.Apply(GraphOp::kReduction, {x}, attrs, AnyResult(ReducedDims(At(x).dims)));
+  Dims dims = ReducedDims(At(x).dims);
+  const Dims whole = At(x).dims;
+  // An extent that divides the operand's: groups of consecutive elements.
+  const auto d = static_cast<size_t>(Below(std::ssize(dims)));
+  if (dims[d] == 1 && whole[d] % 2 == 0 && whole[d] > 2 && Chance(30)) dims[d] = whole[d] / 2;
+  builder_.Apply(GraphOp::kReduction, {x}, attrs, AnyResult(dims));
 }
 
 void Generator::AddGenStats() {
@@ -178,7 +212,7 @@ void Generator::AddGenStats() {
 // Blocks of one or both of the last two dims; `dims` become those of the scales.
 Dims Generator::BlocksOf(Dims& dims) {
   Dims blocks = {1 + Below(7)};
-  if (dims.size() >= 2 && Chance(50)) blocks.push_back(1 + Below(7));
+  if (dims.size() >= 2 && Chance(50) && !options_.api) blocks.push_back(1 + Below(7));
   for (size_t i = 1; i <= blocks.size(); ++i) {
     const int64_t block = blocks[blocks.size() - i];
     int64_t& extent = dims[dims.size() - i];
@@ -290,15 +324,18 @@ void Generator::AddNormForward() {
   const bool runs = !a.inference && a.mode == NormMode::kBatch && Chance(60);
   std::vector<TensorId> inputs = {x, some(stats, given && !is_rms ? 100 : 0),
                                   some(stats, given ? 100 : 0)};
-  for (int i = 0; i < 2; ++i) inputs.push_back(some(ReducedDims(dims), 80));
+  // The C interface has no bias without a scale, nor of other extents.
+  const Dims scale = ReducedDims(dims), bias = options_.api ? scale : ReducedDims(dims);
+  inputs.push_back(some(scale, options_.api ? 100 : 80));
+  inputs.push_back(some(bias, 80));
   inputs.push_back(builder_.Constant("epsilon", DType::kF32, 0.125, 1));
   inputs.push_back(runs ? builder_.ByValue("factor", DType::kF32, 2) : kAbsent);
   for (int i = 0; i < 2; ++i) inputs.push_back(some(stats, runs ? 100 : 0));
   std::vector<TensorId> outputs = {NewResult(dims)};
   if (!a.inference) {
-    const bool mean = !is_rms && (a.mode == NormMode::kGroup || Chance(70));
-    outputs.push_back(mean ? NewResult(stats) : kAbsent);
-    outputs.push_back(Chance(70) ? NewResult(stats) : kAbsent);
+    const bool whole = a.mode == NormMode::kGroup || options_.api;
+    outputs.push_back(!is_rms && (whole || Chance(70)) ? NewResult(stats) : kAbsent);
+    outputs.push_back(options_.api || Chance(70) ? NewResult(stats) : kAbsent);
     for (int i = 0; i < 2; ++i) outputs.push_back(runs ? NewResult(stats) : kAbsent);
   }
   AddNode(GraphOp::kNormForward, inputs, outputs, DType::kF32, a);
@@ -312,17 +349,21 @@ void Generator::AddNormBackward() {
   std::vector<TensorId> inputs = {x, Number(&dims)};
   inputs.push_back(a.mode == NormMode::kRms ? kAbsent : NewTensor(stats, DType::kF32));
   inputs.push_back(NewTensor(stats, DType::kF32));
-  inputs.push_back(Chance(80) ? NewTensor(weights, DType::kF32) : kAbsent);
+  const int some = options_.api ? 100 : 75;  // the C interface wants both or none
+  inputs.push_back(Chance(some) ? NewTensor(weights, DType::kF32) : kAbsent);
   std::vector<TensorId> outputs = {NewResult(dims)};
-  for (int i = 0; i < 2; ++i) outputs.push_back(Chance(70) ? NewResult(weights) : kAbsent);
+  outputs.push_back(Chance(some) ? NewResult(weights) : kAbsent);
+  outputs.push_back(Chance(70) ? NewResult(weights) : kAbsent);
   AddNode(GraphOp::kNormBackward, inputs, outputs, DType::kF32, a);
 }
 
 void Generator::AddConv(GraphOp op) {
   ConvAttrs a;
-  const int64_t groups = Pick<int64_t>({1, 1, 2, 3});
-  Dims x = {1 + Below(2), groups * (1 + Below(3))};
-  Dims w = {groups * (1 + Below(3)), x[1] / groups};
+  const int64_t groups =
+                    options_.aligned ? Pick<int64_t>({1, 1, 1, 8}) : Pick<int64_t>({1, 1, 2, 3}),
+                most = options_.aligned ? 32 : 3;
+  Dims x = {1 + Below(2), groups * Extent(most)};
+  Dims w = {groups * Extent(most), x[1] / groups};
   Dims y = {x[0], w[0]};
   for (int64_t d = 1 + Below(3); d > 0; --d) {
     const int64_t filter = 1 + Below(3), dilation = 1 + Below(2), stride = 1 + Below(3),
@@ -339,14 +380,24 @@ void Generator::AddConv(GraphOp op) {
   }
   a.flip = Chance(30);
   if (Chance(20)) a.alpha = Factor();
+  if (NumElements(x) > 8192 || NumElements(w) > 8192) return;
   const Dims result = op == GraphOp::kConvDgrad ? x : op == GraphOp::kConvWgrad ? w : y;
   const Dims first = op == GraphOp::kConvDgrad ? y : x, second = op == GraphOp::kConvWgrad ? y : w;
   std::vector<TensorId> inputs = {Number(&first), Number(&second)};
-  if (Chance(20)) {
+  if (Chance(20) && !options_.api) {
     a.beta = 0.5;
     inputs.push_back(Number(&result));
   }
   builder_.Apply(op, inputs, a, AnyResult(result));
+}
+
+// With its index, which is the result.
+TensorId Generator::MaxPool(TensorId image, const Dims& y, ResampleAttrs a) {
+  a.alpha = 1, a.beta = 0;
+  const TensorId pooled = VirtualOf("pool", y, DType::kF32),
+                 index = VirtualOf("index", y, DType::kI8);
+  AddNode(GraphOp::kResampleFwd, {image}, {pooled, index}, DType::kF32, a);
+  return index;
 }
 
 // Where a maximum stands follows from exact values alone, so what is searched is an input.
@@ -370,6 +421,7 @@ void Generator::AddResample(bool forward) {
     x.push_back(std::max<int64_t>(1, (window - pre - post + unit - 1) / unit) + Below(5));
   }
   const Dims y = ResampleOutputDims(a, x);
+  if (Chance(20) && !options_.api) a.alpha = Factor();
   const bool is_max = a.mode == ResampleMode::kMax;
   const TensorId image = is_max ? NewTensor(x, Chance(50) ? DType::kF16 : DType::kF32) : Number(&x);
   // Means and weights stand between integers, to which two right sums may round apart.
@@ -380,25 +432,28 @@ void Generator::AddResample(bool forward) {
   };
   if (!forward) {
     std::vector<TensorId> inputs = {Number(&y)};
-    if (is_max) inputs.insert(inputs.end(), {kAbsent, image});
+    if (is_max && options_.api)
+      inputs.push_back(MaxPool(image, y, a));
+    else if (is_max)
+      inputs.insert(inputs.end(), {kAbsent, image});
+    if (Chance(20) && !options_.api) {
+      a.beta = 0.5;
+      inputs.resize(4, kAbsent);
+      inputs.push_back(Number(&x));
+    }
     builder_.Apply(GraphOp::kResampleBwd, inputs, a, result(x));
     return;
   }
   if (!is_max || Chance(40)) {
-    builder_.Apply(GraphOp::kResampleFwd, {image}, a, result(y));
+    std::vector<TensorId> inputs = {image};
+    if (Chance(20) && !options_.api) {
+      a.beta = 0.5;
+      inputs.push_back(Number(&y));
+    }
+    builder_.Apply(GraphOp::kResampleFwd, inputs, a, result(y));
     return;
   }
-  std::vector<TensorId> outputs;
-  for (const DType dtype : {DType::kF32, DType::kI8}) {
-    Tensor t;
-    t.name = "pool";
-    t.dtype = dtype;
-    t.dims = y;
-    t.strides = PackedStrides(y);
-    t.is_virtual = true;
-    outputs.push_back(builder_.graph().AddTensor(std::move(t)));
-  }
-  AddNode(GraphOp::kResampleFwd, {image}, outputs, DType::kF32, a);
+  MaxPool(image, y, a);
 }
 
 void Generator::AddExpandBandMatrix() {
@@ -466,7 +521,7 @@ void Generator::AddMatmul() {
       b[d] = 1;
   }
   b[batch] = At(a).dims[batch + 1];
-  b[batch + 1] = 1 + Below(options_.max_extent);
+  b[batch + 1] = Extent(options_.max_extent);
   std::vector<TensorId> inputs = {a, Number(&b)};
   MatmulAttrs attrs;
   if (Chance(25)) {
@@ -598,6 +653,40 @@ Graph Generator::Run() {
   Result<Graph> graph = builder_.Finish();
   CHECK(graph.ok(), "{}\n{}", graph.status().message(), Print(builder_.graph()));
   return *std::move(graph);
+}
+
+RandomGraphOptions MixedOptions(uint64_t seed) {
+  std::mt19937_64 random(seed ^ 0x6d69786564);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+  RandomGraphOptions options;
+  options.nodes = 1 + below(1 + below(1 + below(1 + below(40))));
+  options.aligned = below(4) == 0;
+  options.max_extent = options.aligned || below(4) == 0 ? 64 : 9;
+  options.max_elements = options.aligned ? 4096 : 1024;
+  options.empty_tensors = below(8) == 0;
+  if (below(4) == 0) options.dtypes = {DType::kF32, DType::kF16, DType::kBF16};
+  return options;
+}
+
+std::vector<GraphOp> ApiOps() {
+  std::vector<GraphOp> ops;
+  for (size_t i = 0; i < std::size(kGenerators); ++i) {
+    const auto op = GraphOp(i);
+    const uint32_t traits = kiln::graph::Info(op).traits;
+    const bool is_view = op == GraphOp::kReshape || op == GraphOp::kConcat;
+    const bool is_ragged = op == GraphOp::kRaggedLoad || op == GraphOp::kRaggedStore;
+    if (is_view || ((traits & (kComposite | kContraction | kWindow)) != 0 && !is_ragged))
+      ops.push_back(op);
+  }
+  return ops;
+}
+
+RandomGraphOptions ApiOptions(uint64_t seed) {
+  RandomGraphOptions options = MixedOptions(seed);
+  options.ops = ApiOps();
+  options.api = true;
+  options.empty_tensors = false;
+  return options;
 }
 
 Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options) {

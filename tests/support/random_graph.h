@@ -17,11 +17,23 @@ struct RandomGraphOptions {
   int64_t max_extent = 17;
   int64_t max_elements = 4096;  // of one tensor
   bool empty_tensors = false;   // some extents are 0
+  // Extents of 8, 16, 32 …, narrow floats and channels innermost: what tensor cores take.
+  bool aligned = false;
+  // Only what the C interface has words for; ApiOps() beside it.
+  bool api = false;
 };
+
+// The operations that are descriptors of the C interface.
+std::vector<GraphOp> ApiOps();
 
 // Legal (Legalize has been run): odd extents, broadcast operands, permuted and padded strides,
 // several results, virtual and non-virtual intermediates, by-value scalars and constants.
 Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options = {});
+
+// Of the whole table, sometimes of a few operations only; 1 to 40 nodes, mostly few.
+RandomGraphOptions MixedOptions(uint64_t seed);
+// The same of the C interface's operations alone.
+RandomGraphOptions ApiOptions(uint64_t seed);
 
 // Values for every tensor that a caller must pass: small numbers that every dtype holds exactly,
 // positive ones with `positive`; the overrides of a matmul lie within its extents.

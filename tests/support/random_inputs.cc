@@ -2,8 +2,10 @@
 #include <array>
 #include <map>
 #include <random>
+#include <set>
 #include <utility>
 
+#include "ir/graph/sdpa.h"
 #include "ir/shape.h"
 #include "tests/support/random_graph.h"
 
@@ -25,13 +27,18 @@ std::map<TensorId, int64_t> LongestBatches(const Graph& graph) {
   return longest;
 }
 
+// Statistics that attention's gradients read: others than large ones make weights above 1, which
+// the type of q need not hold.
+std::set<TensorId> AttentionStatistics(const Graph& graph) {
+  std::set<TensorId> found;
+  for (const Node& node : graph.nodes)
+    if (node.op == GraphOp::kSdpaBwd) found.insert(node.inputs[sdpa_bwd::kStats]);
+  return found;
+}
+
 }  // namespace
 
 TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
-  std::mt19937_64 random(seed);
-  const auto below = [&](int64_t n) {
-    return static_cast<double>(random() % static_cast<uint64_t>(n));
-  };
   std::map<TensorId, int64_t> limits;  // overrides of a matmul, with the extent that they limit
   for (const Node& node : graph.nodes) {
     if (node.op != GraphOp::kMatmul) continue;
@@ -43,9 +50,15 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
     }
   }
   const std::map<TensorId, int64_t> batches = LongestBatches(graph);
+  const std::set<TensorId> statistics = AttentionStatistics(graph);
   TensorValues values;
   for (const TensorId id : Inputs(graph)) {
     const Tensor& tensor = graph[id];
+    // Of its own, so that a tensor keeps its values when others go.
+    std::mt19937_64 random(seed ^ (static_cast<uint64_t>(tensor.uid) * 0x9e3779b97f4a7c15));
+    const auto below = [&](int64_t n) {
+      return static_cast<double>(random() % static_cast<uint64_t>(n));
+    };
     std::vector<double>& out = values[id];
     out.resize(static_cast<size_t>(NumElements(tensor.dims)));
     if (const auto longest = batches.find(id); longest != batches.end()) {
@@ -58,6 +71,8 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
       const bool is_unsigned = positive || kiln::Info(tensor.dtype).kind == DTypeKind::kUint;
       if (limits.contains(id))
         value = below(limits[id] + 1);
+      else if (statistics.contains(id))
+        value = 8 + below(8);
       else if (tensor.dtype == DType::kBool)
         value = below(2);
       else
