@@ -7,10 +7,8 @@ namespace {
 
 std::string KeyOf(const graph::Canonical& canonical, const Target& target,
                   const compiler::EngineChoice& choice, int64_t advice_epoch) {
-  std::string key = fmt::format("{} {} {} sm{} shared{} minimal{} advice{} engine{}",
-                                static_cast<int>(target.kind), target.arch, target.name,
-                                target.multiprocessors, target.shared_bytes_per_block,
-                                target.minimal_launch, advice_epoch, choice.engine);
+  std::string key =
+      fmt::format("{} advice{} engine{}", kiln::api::KeyOf(target), advice_epoch, choice.engine);
   for (const compiler::KnobSetting& knob : choice.knobs)
     key += fmt::format(" {}={}", knob.name, knob.value);
   return key + "\n" + canonical.text;
@@ -27,6 +25,13 @@ void RenameToUids(Program& program, const std::vector<int64_t>& uids) {
 }
 
 }  // namespace
+
+std::string KeyOf(const Target& t) {
+  return fmt::format("{} {} {} {} sm{} threads{} shared{} registers{} l2 {} minimal{}",
+                     static_cast<int>(t.kind), t.arch, t.name, t.sm_version, t.multiprocessors,
+                     t.max_threads_per_block, t.shared_bytes_per_block,
+                     t.registers_per_multiprocessor, t.l2_bytes, t.minimal_launch);
+}
 
 Result<compiler::CompiledPlan> PlanCache::Get(const graph::Graph& graph, const Target& target,
                                               const compiler::EngineChoice& choice,

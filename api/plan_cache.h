@@ -7,6 +7,9 @@
 
 namespace kiln::api {
 
+// All that the compiler knows of a device, as text.
+std::string KeyOf(const Target& target);
+
 class PlanCache {
  public:
   explicit PlanCache(size_t capacity) : plans_(capacity) {}

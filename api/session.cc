@@ -14,7 +14,9 @@
 #include "compiler/compile.h"
 #include "compiler/tune/candidates.h"
 #include "ir/base/env.h"
+#include "ir/base/log.h"
 #include "ir/graph/ops.h"
+#include "runtime/cuda/cuda_compiler.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/device_select.h"
 #include "runtime/executable.h"
@@ -29,6 +31,9 @@ using compiler::Group;
 using compiler::KnobRow;
 
 constexpr size_t kPlansKept = 512;
+// Of configurations that the heuristics prefer where their kernels are there.
+constexpr size_t kConfigsRemembered = 64, kConfigsTried = 4;
+constexpr double kWorthWaitingFor = 2;
 
 // ---- knobs: the API shows the index into the legal values
 // --------------------------------------------
@@ -82,6 +87,7 @@ class PlanImpl final : public Plan {
   const EngineConfig& config() const override { return config_; }
   int64_t workspace_bytes() const override { return program_.workspace_bytes; }
   std::span<const ProgramTensor> tensors() const override { return program_.tensors; }
+  const Program& program() const { return program_; }
   const runtime::Executable* executable() const { return executable_.get(); }
 
  private:
@@ -98,6 +104,20 @@ class DeviceSession final : public Session {
   }
 
   const Target& target() const override { return target_; }
+
+  std::shared_ptr<Session> Limited(int sm_count) override {
+    if (sm_count <= 0 || sm_count >= target_.multiprocessors || !target_.is_cuda())
+      return shared_from_this();
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Session>& session = limited_[sm_count];
+    if (session == nullptr) {
+      Target target = target_;
+      target.multiprocessors = sm_count;
+      session = std::make_shared<DeviceSession>(std::move(target), device_);
+    }
+    return session;
+  }
+
   int64_t EngineCount() const override { return static_cast<int64_t>(compiler::Engines().size()); }
 
   Result<EngineFacts> Describe(const graph::Graph& graph, int64_t index) const override {
@@ -123,27 +143,28 @@ class DeviceSession final : public Session {
     return facts;
   }
 
-  Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph, RankMode mode) const override {
-    const int64_t epoch = mode_ == TuneMode::kOff ? 0 : records_.epoch();
-    std::string key = fmt::format("{} {} {}\n", static_cast<int>(mode), epoch, MayRound(mode)) +
-                      graph::CanonicalText(graph);
-    if (const auto known = ranks_.Find(key)) return *known;
-    ASSIGN_OR_RETURN(const std::vector<compiler::Candidate> candidates, Candidates(graph, mode));
-    const auto engines = compiler::Engines();
-    if (candidates.empty())
-      return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
-    // The wide lists are for clients that time; the others have one configuration an engine.
-    const bool widely = mode == RankMode::kA || mode == RankMode::kB;
-    std::vector<bool> listed(engines.size(), false);
-    std::vector<EngineConfig> ranked;
-    for (const compiler::Candidate& candidate : candidates) {
-      const auto engine = static_cast<size_t>(candidate.engine);
-      if (listed[engine] && !widely) continue;
-      listed[engine] = true;
-      ranked.push_back(ConfigOf(candidate.engine, candidate.knobs));
-    }
-    ranks_.Insert(std::move(key), std::make_shared<const std::vector<EngineConfig>>(ranked));
+  Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph,
+                                         const RankOptions& options) const override {
+    ASSIGN_OR_RETURN(std::vector<EngineConfig> ranked, Ranked(graph, options.mode));
+    if (options.prefers_ready) PutReadyFirst(graph, options.mode, ranked);
     return ranked;
+  }
+
+  void Remember(const EngineConfig& config) override {
+    const std::lock_guard lock(mutex_);
+    std::erase(remembered_, config);
+    remembered_.insert(remembered_.begin(), config);
+    if (remembered_.size() > kConfigsRemembered) remembered_.pop_back();
+  }
+
+  bool IsReady(const graph::Graph& graph, const EngineConfig& config) const override {
+    if (device_ == nullptr) return false;
+    const Result<EngineChoice> choice = ChoiceOf(config);
+    if (!choice.ok()) return false;
+    const Result<CompiledPlan> plan = Compiled(graph, *choice);
+    return plan.ok() && std::ranges::all_of(plan->program.kernels, [&](const KernelSource& kernel) {
+             return device_->IsReady(kernel);
+           });
   }
 
   Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const override {
@@ -163,7 +184,7 @@ class DeviceSession final : public Session {
     EngineConfig complete =
         compiled.engine < 0 ? config : ConfigOf(compiled.engine, compiled.knobs);
     auto plan = std::make_shared<PlanImpl>(std::move(complete), std::move(compiled));
-    if (device_ != nullptr) RETURN_IF_ERROR(plan->LoadOn(*device_));
+    RETURN_IF_ERROR(device_ != nullptr ? plan->LoadOn(*device_) : CompileAhead(plan->program()));
     return std::shared_ptr<const Plan>(std::move(plan));
   }
 
@@ -194,6 +215,20 @@ class DeviceSession final : public Session {
                          target_.arch, target_.name);
   }
 
+  // For the process that will run the plan, through the kernel cache. Without a compiler that
+  // process has to have one.
+  Status CompileAhead(const Program& program) const {
+    if (!target_.is_cuda()) return {};
+    if (const auto nvrtc = runtime::ProcessNvrtc(); !nvrtc.ok()) {
+      LOG(kInfo, "a plan for {} is made without its kernels: {}", target_.name,
+          nvrtc.status().message());
+      return {};
+    }
+    for (const KernelSource& kernel : program.kernels)
+      RETURN_IF_ERROR(runtime::CompileOnly(kernel).status());
+    return {};
+  }
+
   // Of a described device we know that it is a GPU, and believe that its driver is new enough.
   bool HasGraphs() const {
     return device_ != nullptr ? device_->has_graphs()
@@ -208,6 +243,62 @@ class DeviceSession final : public Session {
     return compiler::OnlyRoundsInputs(compiler::Engines()[static_cast<size_t>(choice.engine)])
                ? compiler::Inputs::kRounded
                : compiler::Inputs::kExact;
+  }
+
+  Result<std::vector<EngineConfig>> Ranked(const graph::Graph& graph, RankMode mode) const {
+    const int64_t epoch = mode_ == TuneMode::kOff ? 0 : records_.epoch();
+    std::string key = fmt::format("{} {} {}\n", static_cast<int>(mode), epoch, MayRound(mode)) +
+                      graph::CanonicalText(graph);
+    if (const auto known = ranks_.Find(key)) return *known;
+    ASSIGN_OR_RETURN(const std::vector<compiler::Candidate> candidates, Candidates(graph, mode));
+    const auto engines = compiler::Engines();
+    if (candidates.empty())
+      return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
+    // The wide lists are for clients that time; the others have one configuration an engine.
+    const bool widely = mode == RankMode::kA || mode == RankMode::kB;
+    std::vector<bool> listed(engines.size(), false);
+    std::vector<EngineConfig> ranked;
+    for (const compiler::Candidate& candidate : candidates) {
+      const auto engine = static_cast<size_t>(candidate.engine);
+      if (listed[engine] && !widely) continue;
+      listed[engine] = true;
+      ranked.push_back(ConfigOf(candidate.engine, candidate.knobs));
+    }
+    ranks_.Insert(std::move(key), std::make_shared<const std::vector<EngineConfig>>(ranked));
+    return ranked;
+  }
+
+  // The model's seconds of the leading group; kNoSeconds where the engine declines.
+  double SecondsOf(const graph::Graph& graph, RankMode mode, const EngineConfig& config) const {
+    const Result<EngineChoice> choice = ChoiceOf(config);
+    if (!choice.ok()) return compiler::kNoSeconds;
+    const Engine& engine = compiler::Engines()[static_cast<size_t>(choice->engine)];
+    if (compiler::OnlyRoundsInputs(engine) && !MayRound(mode)) return compiler::kNoSeconds;
+    const auto group = LeadingGroupFor(graph, *choice);
+    if (!group.ok() || !**group || !engine.supports(***group, target_).ok())
+      return compiler::kNoSeconds;
+    const auto knobs = compiler::KnobsWith(engine, choice->knobs);
+    return knobs.ok() ? engine.cost(***group, target_, *knobs) : compiler::kNoSeconds;
+  }
+
+  void PutReadyFirst(const graph::Graph& graph, RankMode mode,
+                     std::vector<EngineConfig>& ranked) const {
+    if (ranked.empty() || IsReady(graph, ranked.front())) return;
+    const double most = kWorthWaitingFor * SecondsOf(graph, mode, ranked.front());
+    std::vector<std::pair<double, EngineConfig>> candidates;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const EngineConfig& config : remembered_) candidates.emplace_back(0, config);
+    }
+    for (auto& [seconds, config] : candidates) seconds = SecondsOf(graph, mode, config);
+    std::ranges::stable_sort(candidates, {}, [](const auto& candidate) { return candidate.first; });
+    if (candidates.size() > kConfigsTried) candidates.resize(kConfigsTried);
+    for (const auto& [seconds, config] : candidates) {
+      if (!(seconds <= most) || !IsReady(graph, config)) continue;
+      std::erase(ranked, config);
+      ranked.insert(ranked.begin(), config);
+      return;
+    }
   }
 
   // As NVIDIA's library, whose switch this is: clients that want exact products filter by notes.
@@ -309,6 +400,9 @@ class DeviceSession final : public Session {
   const TuneMode mode_ = TuneModeFromEnv();
   RecordStore& records_ = RecordStore::OfProcess();
   std::unique_ptr<PlanTuner> tuner_;  // null without a device
+  mutable std::mutex mutex_;          // guards the next two
+  std::map<int, std::shared_ptr<Session>> limited_;
+  std::vector<EngineConfig> remembered_;  // newest first
   mutable PlanCache plans_{kPlansKept};
   mutable Recent<std::vector<EngineConfig>> ranks_{kPlansKept};
   mutable Recent<std::optional<Group>> leading_{kPlansKept};
@@ -328,7 +422,12 @@ Result<std::shared_ptr<Session>> OpenSession() {
 }
 
 Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target) {
-  return std::shared_ptr<Session>(std::make_shared<DeviceSession>(target, nullptr));
+  static auto* const mutex = new std::mutex;
+  static auto* const sessions = new std::map<std::string, std::shared_ptr<Session>>;
+  const std::lock_guard lock(*mutex);
+  std::shared_ptr<Session>& session = (*sessions)[KeyOf(target) + GetEnv(Env::kTune)];
+  if (session == nullptr) session = std::make_shared<DeviceSession>(target, nullptr);
+  return session;
 }
 
 int64_t CudaRuntimeVersion() {

@@ -60,6 +60,14 @@ struct Footprint {
 
 enum class RankMode : uint8_t { kInstant, kB, kFallback, kA };  // cudnnBackendHeurMode_t
 
+struct RankOptions {
+  RankMode mode = RankMode::kInstant;
+  // The client makes the same structure with many shapes, and would rather not wait for compilers:
+  // of the configurations that were remembered, one whose kernels are there comes first, unless the
+  // model thinks that it takes twice as long as the best.
+  bool prefers_ready = false;
+};
+
 // What a plan may do besides when it is built.
 struct BuildOptions {
   // KILN_TUNE=on-miss and retune may run kernels of their own: when a plan is made, never when one
@@ -78,11 +86,14 @@ class Plan {
   virtual std::span<const ProgramTensor> tensors() const = 0;
 };
 
-class Session {
+class Session : public std::enable_shared_from_this<Session> {
  public:
   virtual ~Session() = default;
 
   virtual const Target& target() const = 0;
+  // The same device as if it had no more multiprocessors than `sm_count`: its models, and the
+  // blocks of kernels that walk over their work. Itself where it has no more.
+  virtual std::shared_ptr<Session> Limited(int sm_count) = 0;
 
   // Engines know nothing of a handle: the count is a constant of the library.
   virtual int64_t EngineCount() const = 0;
@@ -90,7 +101,11 @@ class Session {
   virtual Result<EngineFacts> Describe(const graph::Graph& graph, int64_t engine) const = 0;
   // Configurations that take the graph, best first.
   virtual Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph,
-                                                 RankMode mode) const = 0;
+                                                 const RankOptions& options) const = 0;
+  // For later rankings that prefer what is ready.
+  virtual void Remember(const EngineConfig& config) = 0;
+  // Whether building it needs no compiler: all its kernels are loaded, or on disk.
+  virtual bool IsReady(const graph::Graph& graph, const EngineConfig& config) const = 0;
   // Error: the engine declines, or a knob has no such value.
   virtual Result<Footprint> Measure(const graph::Graph& graph,
                                     const EngineConfig& config) const = 0;
@@ -115,7 +130,8 @@ class Session {
 // The session of the calling thread's current GPU, or of the CPU where there is none or KILN_DEVICE
 // says so. One a device and process; later calls return the same.
 Result<std::shared_ptr<Session>> OpenSession();
-// A session that compiles for a described device but cannot execute: plans without a handle.
+// A session that compiles for a described device but cannot execute: plans without a handle, whose
+// kernels go to the kernel cache for the process that will. One a description and process.
 Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target);
 
 // Version of the CUDA runtime that cuDNN would report: NVRTC's where it is found, as 12040; 0

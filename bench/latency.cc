@@ -6,8 +6,8 @@
 // before is what is measured: a process with an empty cache directory (loads NVRTC, compiles), then
 // another graph in it (compiles), then a new process with that directory (reads the disk), then a
 // shape that its known structure has not seen. A plan is the operation graph, the heuristics and
-// the finalised plan, as clients make them. `KILN_DEVICE=cpu latency --child host LIBRARY` needs no
-// GPU.
+// the finalised plan, as clients make them. On a machine without a GPU: `KILN_DEVICE=cuda
+// KILN_LIBCUDA=.../libcuda_standin.so latency --child plans|host|dry LIBRARY`.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,7 +48,8 @@ constexpr const char* kSecondReshaped =
     "add(%t, b:f16[1,2048,1,1]@nhwc) -> %u:f32@nhwc; relu_fwd(%u) -> y:f16@nhwc";
 constexpr const char* kTiny = "tiny: add(x:f32[4,64,4,4]@nhwc, b:f32[4,64,4,4]@nhwc) -> y:f32@nhwc";
 
-// ---- The child: `latency --child plans|host|execute LIBRARY`; prints `name microseconds` lines.
+// ---- The child: `latency --child plans|host|dry|execute LIBRARY`; prints `name microseconds`
+// lines.
 // ----
 
 struct Opened {
@@ -56,11 +57,12 @@ struct Opened {
   std::unique_ptr<Cudnn> cudnn;
 };
 
+// Without a GPU the library may still have a driver: see KILN_LIBCUDA above.
 Opened Open(const char* library) {
   Opened opened;
-  std::string error;
-  opened.device = testing::OpenGpuDevice(&error);
-  if (opened.device) opened.cudnn = Cudnn::Open(library, opened.device->stream(), &error);
+  std::string no_gpu, error;
+  opened.device = testing::OpenGpuDevice(&no_gpu);
+  opened.cudnn = Cudnn::Open(library, opened.device ? opened.device->stream() : nullptr, &error);
   if (opened.cudnn) return opened;
   std::fprintf(stderr, "library '%s': %s\n", library, error.c_str());
   std::exit(2);
@@ -106,44 +108,48 @@ double TimeCalls(testing::GpuDevice& device, const Call& call) {
 
 // ---- Host work that needs no kernel to run. ----
 
-// Median microseconds of one of many calls.
+// Median microseconds of a call, over batches that a clock can tell apart, for half a second at the
+// most.
 template <typename Call>
-double TimeHost(int batch, const Call& call) {
-  constexpr int kBatches = 101;
+double TimeHost(const Call& call) {
+  constexpr double kBatchMicroseconds = 50, kMicroseconds = 5e5;
+  constexpr size_t kMostBatches = 2000;
+  call();
+  const auto start = Clock::now();
+  call();
+  const int batch = static_cast<int>(std::clamp(kBatchMicroseconds / Since(start), 1.0, 1e5));
   std::vector<double> times;
-  for (int i = 0; i < kBatches; ++i) {
+  while (times.size() < kMostBatches && (times.size() < 3 || Since(start) < kMicroseconds)) {
     const auto begin = Clock::now();
     for (int j = 0; j < batch; ++j) call();
     times.push_back(Since(begin) / batch);
   }
-  std::ranges::nth_element(times, times.begin() + kBatches / 2);
-  return times[kBatches / 2];
+  std::ranges::nth_element(times, times.begin() + static_cast<long>(times.size() / 2));
+  return times[times.size() / 2];
 }
 
 // What a frontend does with a graph that it has built before, in the order of its calls.
 void TimeSteps(const Cudnn& cudnn, const Case& c) {
   testing::ClientError error;
-  std::printf("graph %.4f\n", TimeHost(20, [&] { testing::Graph::Build(cudnn, c, &error); }));
+  std::printf("graph %.4f\n", TimeHost([&] { testing::Graph::Build(cudnn, c, &error); }));
   const auto with_heuristics = [&] {
     auto graph = testing::Graph::Build(cudnn, c, &error);
     if (graph) error = graph->AddMode(CUDNN_HEUR_MODE_A);
     return graph;
   };
-  std::printf("graph_and_heuristics %.4f\n", TimeHost(20, [&] { with_heuristics(); }));
+  std::printf("graph_and_heuristics %.4f\n", TimeHost([&] { with_heuristics(); }));
   const auto graph = with_heuristics();
   if (graph && error.ok())
-    std::printf("plan_known %.4f\n", TimeHost(20, [&] { graph->MakePlan(0, &error); }));
+    std::printf("plan_known %.4f\n", TimeHost([&] { graph->MakePlan(0, &error); }));
   if (!error.ok()) std::fprintf(stderr, "%s\n", error.text.c_str()), std::exit(1);
 }
 
 int ChildHost(const char* library) {
-  std::string error;
-  const auto device = testing::OpenTestDevice(&error);
-  const auto cudnn = device ? Cudnn::Open(library, device->stream(), &error) : nullptr;
-  if (!cudnn) return std::fprintf(stderr, "library '%s': %s\n", library, error.c_str()), 2;
+  const Opened opened = Open(library);
+  const auto& cudnn = opened.cudnn;
   size_t version = 0;
-  std::printf("version %.5f\n", TimeHost(100000, [&] { version += cudnn->getVersion(); }));
-  std::printf("descriptor %.5f\n", TimeHost(20000, [&] {
+  std::printf("version %.5f\n", TimeHost([&] { version += cudnn->getVersion(); }));
+  std::printf("descriptor %.5f\n", TimeHost([&] {
                 cudnnBackendDescriptor_t descriptor = nullptr;
                 cudnn->createDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &descriptor);
                 cudnn->destroyDescriptor(descriptor);
@@ -152,8 +158,31 @@ int ChildHost(const char* library) {
   return version != 0 ? 0 : 1;
 }
 
+// Executions whose pointers lead nowhere: what a driver that launches nothing leaves of them
+// (KILN_LIBCUDA=libcuda_standin.so).
+int ChildDry(const char* library) {
+  const Opened opened = Open(library);
+  const Case tiny = ParseOrExit(kTiny);
+  std::string error;
+  const auto bench = CaseBench::Make(*opened.cudnn, tiny, &error);
+  if (!bench) return std::fprintf(stderr, "%s\n", error.c_str()), 2;
+  testing::Pack pack;
+  for (const auto& tensor : tiny.tensors) {
+    pack.uids.push_back(tensor.uid);
+    pack.pointers.push_back(reinterpret_cast<void*>(uintptr_t{4096} * pack.uids.size()));
+  }
+  bench->Bind(pack);
+  cudnnStatus_t status = bench->Launch();
+  std::printf("execute %.4f\n", TimeHost([&] { status = bench->Launch(); }));
+  std::printf("execute_with_new_pack %.4f\n",
+              TimeHost([&] { status = bench->LaunchWithNewPack(); }));
+  if (status == CUDNN_STATUS_SUCCESS) return 0;
+  return std::fprintf(stderr, "%s\n", bench->Describe(status).c_str()), 1;
+}
+
 int ChildExecute(const char* library) {
   const Opened opened = Open(library);
+  if (!opened.device) return std::fprintf(stderr, "no GPU to execute on\n"), 2;
   const Case tiny = ParseOrExit(kTiny);
   if (const std::string wrong = CheckNumbers(*opened.cudnn, *opened.device, tiny); !wrong.empty()) {
     std::fprintf(stderr, "%s\n", wrong.c_str());
@@ -180,7 +209,8 @@ int ChildExecute(const char* library) {
 
 int RunAsChild(const std::string& what, const char* library) {
   if (what == "plans") return ChildPlans(library);
-  return what == "host" ? ChildHost(library) : ChildExecute(library);
+  if (what == "host") return ChildHost(library);
+  return what == "dry" ? ChildDry(library) : ChildExecute(library);
 }
 
 // ---- The parent. ----

@@ -82,7 +82,7 @@ std::vector<double> PlanMilliseconds(const std::vector<StepProblem>& problems) {
     for (double& run : runs) {
       const auto session = *api::OpenSessionFor(H200());
       const double begin = ThreadSeconds();
-      const auto ranked = session->Rank(problem.graph, api::RankMode::kA);
+      const auto ranked = session->Rank(problem.graph, {.mode = api::RankMode::kA});
       CHECK(ranked.ok(), "{}: {}", problem.name, ranked.status().message());
       const auto facts = session->Describe(problem.graph, ranked->front().engine);
       CHECK(facts.ok(), "{}: {}", problem.name, facts.status().message());

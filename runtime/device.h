@@ -51,6 +51,9 @@ class Device {
   // one source compile it once. Errors carry the compiler's log.
   virtual Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) = 0;
 
+  // Whether Load would need no compiler.
+  virtual bool IsReady(const KernelSource&) { return false; }
+
   // The map over `address`, and the same map over another one: host work only. A device without
   // such maps fails.
   virtual Status EncodeTensorMap(const TensorMapSpec&, void*, TensorMapBytes&) {

@@ -1,38 +1,35 @@
 #include "api/backend/device.h"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <cstring>
 
-#include "api/backend/operation_graph.h"
+#include "api/backend/config_json.h"
+#include "api/backend/engine.h"
 
 namespace kiln::api {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr const char* kCacheFormat = "kiln-kernel-cache-1";
+constexpr const char* kCacheFormat = "kiln-kernel-cache-2";
+constexpr size_t kConfigsKept = 256;
 
-Result<Json> ParseObject(const std::string& text) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object()) return json;
-  return Status::Text(Code::kBadParam, "the representation is no JSON object");
-}
-
-int64_t IntOr(const Json& json, const char* key, int64_t otherwise) {
+int64_t IntOr(const OrderedJson& json, const char* key, int64_t otherwise) {
   auto found = json.find(key);
   return found != json.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
 }
 
 // The keys are cuDNN's, so that its JSON is read too; those that start with "kiln" are ours.
 std::string WriteTarget(const Target& t) {
-  Json json{{"kilnArch", t.arch},
-            {"kilnDevice", t.is_cuda() ? "cuda" : "cpu"},
-            {"deviceName", t.name},
-            {"deviceVer", t.sm_version * 10},
-            {"multiProcessorCount", t.multiprocessors},
-            {"maxThreadsPerBlock", t.max_threads_per_block},
-            {"maxSharedMemoryPerBlockOptin", t.shared_bytes_per_block},
-            {"maxRegistersPerSM", t.registers_per_multiprocessor},
-            {"l2CacheSize", t.l2_bytes}};
+  OrderedJson json{{"kilnArch", t.arch},
+                   {"kilnDevice", t.is_cuda() ? "cuda" : "cpu"},
+                   {"deviceName", t.name},
+                   {"deviceVer", t.sm_version * 10},
+                   {"multiProcessorCount", t.multiprocessors},
+                   {"maxThreadsPerBlock", t.max_threads_per_block},
+                   {"maxSharedMemoryPerBlockOptin", t.shared_bytes_per_block},
+                   {"maxRegistersPerSM", t.registers_per_multiprocessor},
+                   {"l2CacheSize", t.l2_bytes}};
   return json.dump();
 }
 
@@ -40,7 +37,7 @@ std::string WriteTarget(const Target& t) {
 std::string ArchOf(int64_t sm) { return fmt::format("sm_{}{}", sm, sm >= 90 ? "a" : ""); }
 
 Result<Target> ReadTarget(const std::string& text) {
-  ASSIGN_OR_RETURN(Json json, ParseObject(text));
+  ASSIGN_OR_RETURN(OrderedJson json, ParseRepresentation(text));
   int64_t version = IntOr(json, "deviceVer", 0);
   std::string arch = json.value("kilnDevice", "cuda") == "cpu"
                          ? "cpu"
@@ -64,15 +61,33 @@ Result<Target> ReadTarget(const std::string& text) {
 }
 
 Result<std::string> TargetJson(const DevicePropDesc& d) { return WriteTarget(d.target); }
-Result<std::string> CacheJson(const KernelCacheDesc&) {
-  return Json{{"format", kCacheFormat}}.dump();
-}
+Result<std::string> CacheJson(const KernelCacheDesc& d) { return d.Json(); }
 
 // JSON is set as CHAR and read back as what the finalised descriptor is.
 template <auto Member, class D, Result<std::string> (*Compute)(const D&)>
 constexpr AttrRow JsonAttr(cudnnBackendAttributeName_t name) {
   AttrRow row = Attr<Member>(name, Use::kOptional);
   row.get = Computed<D, std::string, Compute>(name).get;
+  return row;
+}
+
+// NOTE: the element is the question, an engine configuration; the count is the answer, 1 or 0.
+constexpr AttrRow IsCachedRow() {
+  AttrRow row{.name = CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED,
+              .use = Use::kReadOnly,
+              .types = uint64_t{1} << CUDNN_TYPE_BACKEND_DESCRIPTOR};
+  row.get = [](const Descriptor&, const AttrOut& out) -> Status {
+    if (out.data == nullptr || out.capacity != 1) {
+      return Status::Text(Code::kBadParam,
+                          "asks about one engine configuration, which is the element");
+    }
+    ASSIGN_OR_RETURN(const Ref<Descriptor> body,
+                     SharedBody(out.data, 0, EngineConfigDesc::kKindSet));
+    const auto& config = static_cast<const EngineConfigDesc&>(*body);
+    const EngineDesc& engine = *config.engine;
+    out.SetCount(engine.session->IsReady(engine.operation_graph->graph, config.Config()) ? 1 : 0);
+    return {};
+  };
   return row;
 }
 
@@ -86,8 +101,7 @@ constexpr AttrRow kDeviceRows[] = {
 constexpr AttrRow kCacheRows[] = {
     Attr<&KernelCacheDesc::operation_graph>(CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH,
                                             Use::kOptional),
-    Refused(CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED,
-            "Kiln's kernels are cached by structure, not by engine configuration"),
+    IsCachedRow(),
     JsonAttr<&KernelCacheDesc::json, KernelCacheDesc, CacheJson>(
         CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION),
 };
@@ -118,10 +132,42 @@ Status DevicePropDesc::Finalize() {
 
 Status KernelCacheDesc::Finalize() {
   if (json.empty()) return {};
-  ASSIGN_OR_RETURN(Json parsed, ParseObject(json));
-  if (parsed.value("format", "") == kCacheFormat) return {};
-  return Status::Text(Code::kSerializationVersionMismatch,
-                      "the kernel cache was written by another library");
+  ASSIGN_OR_RETURN(const OrderedJson parsed, ParseRepresentation(json));
+  const OrderedJson configs = parsed.value("configurations", OrderedJson());
+  if (parsed.value("format", OrderedJson()) != kCacheFormat || !configs.is_array()) {
+    return Status::Error(Code::kSerializationVersionMismatch,
+                         "the kernel cache was not written as {}", kCacheFormat);
+  }
+  std::vector<EngineConfig> read;
+  for (const OrderedJson& config : configs) {
+    ASSIGN_OR_RETURN(EngineConfig one, ReadConfig(config));
+    read.push_back(std::move(one));
+  }
+  // Without a device they wait for the first plan, which brings its own.
+  const Result<std::shared_ptr<Session>> session =
+      operation_graph != nullptr ? operation_graph->SessionFor() : OpenSession();
+  for (const EngineConfig& config : read) {
+    if (session.ok()) (*session)->Remember(config);
+  }
+  const std::lock_guard lock(mutex_);
+  configs_ = std::move(read);
+  return {};
+}
+
+void KernelCacheDesc::Add(Session& session, const EngineConfig& config) const {
+  session.Remember(config);
+  const std::lock_guard lock(mutex_);
+  std::erase(configs_, config);
+  configs_.push_back(config);
+  if (configs_.size() > kConfigsKept) configs_.erase(configs_.begin());
+}
+
+Result<std::string> KernelCacheDesc::Json() const {
+  OrderedJson out{{"format", kCacheFormat}};
+  auto& configs = out["configurations"] = OrderedJson::array();
+  const std::lock_guard lock(mutex_);
+  for (const EngineConfig& config : configs_) WriteConfig(config, configs.emplace_back());
+  return out.dump();
 }
 
 }  // namespace kiln::api

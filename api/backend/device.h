@@ -2,6 +2,8 @@
 // CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR.
 #pragma once
 
+#include <mutex>
+
 #include "api/backend/attr.h"
 #include "ir/target.h"
 
@@ -20,14 +22,23 @@ struct DevicePropDesc : DescriptorOf<CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR> {
   Status Finalize() override;
 };
 
-// Kiln's kernel cache is one a process and on disk, keyed by what kernels are made of; this
-// descriptor is the client's name for it. Its JSON says which build of Kiln wrote it.
+// Kiln's kernel cache is one a process and on disk, keyed by what kernels are made of. This is the
+// client's name for it, and knows with which configurations plans were made: those whose kernels
+// are there come first in the heuristics of graphs with dynamic shapes. Its JSON names them, so
+// that a later process finds the same kernels on disk.
 struct KernelCacheDesc : DescriptorOf<CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR> {
   Ref<OperationGraphDesc> operation_graph;
-  std::string json;
+  std::string json;  // as set
 
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
+  // Called for each plan that is made with the cache.
+  void Add(Session& session, const EngineConfig& config) const;
+  Result<std::string> Json() const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::vector<EngineConfig> configs_;
 };
 
 }  // namespace kiln::api

@@ -74,13 +74,6 @@ constexpr AttrRow kEngineHeurRows[] = {
     Attr<&EngineHeurDesc::device>(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, Use::kOptional),
 };
 
-// A described device wins over the handle's: the client compiles for elsewhere.
-Result<std::shared_ptr<Session>> SessionOf(const OperationGraphDesc& graph,
-                                           const Ref<DevicePropDesc>& device) {
-  if (device != nullptr) return OpenSessionFor(device->target);
-  return graph.SessionFor();
-}
-
 const KnobInfoDesc* FindKnob(const EngineDesc& engine, cudnnBackendKnobType_t type) {
   for (const Ref<KnobInfoDesc>& knob : engine.knobs) {
     if (knob->knob == type) return knob.get();
@@ -118,7 +111,7 @@ Status EngineDesc::Finalize() {
   layouts.clear();
   numerical_notes.clear();
   behavior_notes.clear();
-  ASSIGN_OR_RETURN(session, SessionOf(*operation_graph, device));
+  ASSIGN_OR_RETURN(session, SessionOf({operation_graph, device, sm_count_target}));
   int64_t count = session->EngineCount();
   if (index < 0 || index >= count) {
     return Status::Error(Code::kNotSupported, "engine {}: the library has engines 0 to {}", index,
@@ -175,11 +168,19 @@ Result<Footprint> EngineConfigDesc::NeedsOf() const {
   return *needs_;
 }
 
-Result<Ref<EngineDesc>> MakeEngine(const Ref<OperationGraphDesc>& graph,
-                                   const Ref<DevicePropDesc>& device, int64_t index) {
+// A described device wins over the handle's: the client compiles for elsewhere.
+Result<std::shared_ptr<Session>> SessionOf(const EngineSettings& settings) {
+  ASSIGN_OR_RETURN(std::shared_ptr<Session> session, settings.device != nullptr
+                                                         ? OpenSessionFor(settings.device->target)
+                                                         : settings.operation_graph->SessionFor());
+  return session->Limited(settings.sm_count_target);
+}
+
+Result<Ref<EngineDesc>> MakeEngine(const EngineSettings& settings, int64_t index) {
   auto engine = std::make_shared<EngineDesc>();
-  engine->operation_graph = graph;
-  engine->device = device;
+  engine->operation_graph = settings.operation_graph;
+  engine->device = settings.device;
+  engine->sm_count_target = settings.sm_count_target;
   engine->index = index;
   RETURN_IF_ERROR(engine->Finalize());
   return Ref<EngineDesc>(std::move(engine));
@@ -201,15 +202,18 @@ Result<Ref<EngineConfigDesc>> MakeConfig(const Ref<EngineDesc>& engine,
 
 Status EngineHeurDesc::Finalize() {
   results.clear();
-  ASSIGN_OR_RETURN(std::shared_ptr<Session> session, SessionOf(*operation_graph, device));
+  const EngineSettings settings{operation_graph, device, sm_count_target};
+  ASSIGN_OR_RETURN(std::shared_ptr<Session> session, SessionOf(settings));
   // The enumerators of RankMode have cudnnBackendHeurMode_t's values.
-  ASSIGN_OR_RETURN(std::vector<EngineConfig> ranked,
-                   session->Rank(operation_graph->graph, static_cast<RankMode>(mode)));
+  ASSIGN_OR_RETURN(
+      std::vector<EngineConfig> ranked,
+      session->Rank(operation_graph->graph, {.mode = static_cast<RankMode>(mode),
+                                             .prefers_ready = operation_graph->dynamic_shape}));
   std::map<int64_t, Ref<EngineDesc>> engines;
   for (const EngineConfig& config : ranked) {
     Ref<EngineDesc>& engine = engines[config.engine];
     if (engine == nullptr) {
-      ASSIGN_OR_RETURN(engine, MakeEngine(operation_graph, device, config.engine));
+      ASSIGN_OR_RETURN(engine, MakeEngine(settings, config.engine));
     }
     ASSIGN_OR_RETURN(Ref<EngineConfigDesc> desc, MakeConfig(engine, config));
     results.push_back(std::move(desc));

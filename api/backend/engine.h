@@ -40,7 +40,7 @@ struct KnobChoiceDesc : DescriptorOf<CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR> {
 struct EngineDesc : DescriptorOf<CUDNN_BACKEND_ENGINE_DESCRIPTOR> {
   Ref<OperationGraphDesc> operation_graph;
   int64_t index = -1;
-  int32_t sm_count_target = -1;  // a hint
+  int32_t sm_count_target = -1;  // the most multiprocessors that it takes; none where not positive
   bool disable_cluster_cooperative = false;
   Ref<DevicePropDesc> device;
   // After finalize:
@@ -82,7 +82,13 @@ struct EngineHeurDesc : DescriptorOf<CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR> {
 
 // A finalised configuration, as the ranking and restored plans need it.
 Result<Ref<EngineConfigDesc>> MakeConfig(const Ref<EngineDesc>& engine, const EngineConfig& config);
-Result<Ref<EngineDesc>> MakeEngine(const Ref<OperationGraphDesc>& graph,
-                                   const Ref<DevicePropDesc>& device, int64_t index);
+struct EngineSettings {
+  Ref<OperationGraphDesc> operation_graph;
+  Ref<DevicePropDesc> device = {};
+  int32_t sm_count_target = -1;
+};
+Result<Ref<EngineDesc>> MakeEngine(const EngineSettings& settings, int64_t index);
+// What the kernels of an engine with these settings are made for.
+Result<std::shared_ptr<Session>> SessionOf(const EngineSettings& settings);
 
 }  // namespace kiln::api

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
+#include "api/backend/config_json.h"
+#include "ir/graph/builder.h"
 #include "ir/graph/norm.h"
 
 namespace kiln::api {
@@ -13,6 +14,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "kiln-plan-1";
 constexpr size_t kInlinePointers = 32;
+constexpr size_t kOverridesKept = 16;
 
 Result<int64_t> WorkspaceOf(const ExecutionPlanDesc& d) { return d.WorkspaceSize(); }
 Result<std::string> JsonOf(const ExecutionPlanDesc& d) { return d.Json(); }
@@ -87,6 +89,44 @@ Status CheckPeers(const Session& session, std::span<const int64_t> peers,
   return {};
 }
 
+Status Override(graph::Tensor& tensor, const std::vector<int64_t>& dims,
+                const std::vector<int64_t>& strides) {
+  if (dims.size() != tensor.dims.size() || strides.size() != tensor.dims.size()) {
+    return Status::Error(Code::kShapeMismatch,
+                         "tensor {} has {} dimensions; the override has {} and {} strides",
+                         tensor.uid, tensor.dims.size(), dims.size(), strides.size());
+  }
+  tensor.dims = dims;
+  tensor.strides = strides;
+  return {};
+}
+
+// Virtual tensors that are not among those overridden follow from the others.
+Result<graph::Graph> WithShapes(graph::Graph graph, const VariantPackDesc& pack) {
+  std::vector<bool> given(graph.tensors.size(), false);
+  for (size_t i = 0; i < pack.override_uids.size(); ++i) {
+    bool found = false;  // in-place graphs have two tensors of one uid
+    for (size_t t = 0; t < graph.tensors.size(); ++t) {
+      if (graph.tensors[t].uid != pack.override_uids[i]) continue;
+      RETURN_IF_ERROR(
+          Override(graph.tensors[t], pack.override_shapes[i], pack.override_strides[i]));
+      found = given[t] = true;
+    }
+    if (!found)
+      return Status::Error(Code::kBadParam, "the graph has no tensor {} to override",
+                           pack.override_uids[i]);
+  }
+  if (graph::Verify(graph).ok()) return graph;
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    graph::Tensor& tensor = graph.tensors[i];
+    if (given[i] || !tensor.is_virtual) continue;
+    tensor.dims.clear();
+    tensor.strides.clear();
+  }
+  RETURN_IF_ERROR(graph::Legalize(graph));
+  return graph;
+}
+
 }  // namespace
 
 std::span<const AttrRow> ExecutionPlanDesc::Rows() { return kRows; }
@@ -104,6 +144,7 @@ Status ExecutionPlanDesc::Finalize() {
     Status restored = RestoreFromJson();
     if (!restored.ok()) return std::move(restored).Within("plan from JSON");
   }
+  home_ = handle.session;
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, ChooseSession());
   BuildOptions options{.may_measure = true};
   if (handle.address != nullptr) {
@@ -112,13 +153,19 @@ Status ExecutionPlanDesc::Finalize() {
   }
   ASSIGN_OR_RETURN(built_,
                    BuildOn(session, engine_config->engine->operation_graph->graph, options));
+  if (kernel_cache != nullptr) kernel_cache->Add(*built_.session, built_.plan->config());
   return {};
 }
 
 Result<std::shared_ptr<Session>> ExecutionPlanDesc::ChooseSession() const {
-  if (handle.session != nullptr) return handle.session;
-  if (device != nullptr) return OpenSessionFor(device->target);
-  return engine_config->engine->session;
+  const EngineDesc& engine = *engine_config->engine;
+  if (handle.session != nullptr) return handle.session->Limited(engine.sm_count_target);
+  if (device == nullptr) return engine.session;
+  return SessionOf({engine.operation_graph, device, engine.sm_count_target});
+}
+
+std::shared_ptr<Session> ExecutionPlanDesc::SessionOn(const Handle& with) const {
+  return with.session->Limited(engine_config->engine->sm_count_target);
 }
 
 Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOn(const std::shared_ptr<Session>& session,
@@ -135,44 +182,34 @@ Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOn(const std::shared_pt
 Result<int64_t> ExecutionPlanDesc::WorkspaceSize() const { return built_.plan->workspace_bytes(); }
 
 Result<std::string> ExecutionPlanDesc::Json() const {
-  OrderedJson knobs = OrderedJson::array();
-  EngineConfig config = built_.plan->config();
-  for (const KnobValue& knob : config.knobs)
-    knobs.push_back({{"type", knob.type}, {"value", knob.value}});
-  OrderedJson out{{"format", kFormat},
-                  {"engine", config.engine},
-                  {"knobs", std::move(knobs)},
-                  {"workspace", built_.plan->workspace_bytes()},
-                  {"graph", graph::Print(engine_config->engine->operation_graph->graph)}};
+  OrderedJson out{{"format", kFormat}};
+  WriteConfig(built_.plan->config(), out);
+  out["smCount"] = engine_config->engine->sm_count_target;
+  out["workspace"] = built_.plan->workspace_bytes();
+  out["graph"] = graph::Print(engine_config->engine->operation_graph->graph);
   return out.dump();
 }
 
 Status ExecutionPlanDesc::RestoreFromJson() {
-  OrderedJson in = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!in.is_object()) return Status::Text(Code::kBadParam, "the representation is no JSON object");
+  ASSIGN_OR_RETURN(const OrderedJson in, ParseRepresentation(json));
   if (in.value("format", OrderedJson()) != kFormat) {
     return Status::Error(Code::kSerializationVersionMismatch, "the plan was not written as {}",
                          kFormat);
   }
-  if (!in["engine"].is_number_integer() || !in["graph"].is_string() || !in["knobs"].is_array()) {
-    return Status::Text(Code::kBadParam, "engine, knobs or graph is missing");
-  }
-  EngineConfig config{.engine = in["engine"].get<int64_t>(), .knobs = {}};
-  for (const OrderedJson& knob : in["knobs"]) {
-    if (!knob.is_object() || !knob.contains("type") || !knob.contains("value") ||
-        !knob["type"].is_number_integer() || !knob["value"].is_number_integer() ||
-        !IsLegal<cudnnBackendKnobType_t>(knob["type"].get<int>())) {
-      return Status::Error(Code::kBadParam, "{} is no knob", knob.dump());
-    }
-    config.knobs.push_back(
-        {.type = knob["type"].get<int32_t>(), .value = knob["value"].get<int64_t>()});
-  }
+  ASSIGN_OR_RETURN(const EngineConfig config, ReadConfig(in));
+  const OrderedJson text = in.value("graph", OrderedJson());
+  if (!text.is_string()) return Status::Text(Code::kBadParam, "the graph is missing");
+  // Plans from before smCount have none.
+  const OrderedJson sm_count = in.value("smCount", OrderedJson(-1));
+  if (!sm_count.is_number_integer())
+    return Status::Error(Code::kBadParam, "{} is no number of multiprocessors", sm_count.dump());
   auto graph_desc = std::make_shared<OperationGraphDesc>();
   graph_desc->handle = handle;
-  ASSIGN_OR_RETURN(graph_desc->graph, graph::Parse(in["graph"].get<std::string>()));
+  ASSIGN_OR_RETURN(graph_desc->graph, graph::Parse(text.get<std::string>()));
   RETURN_IF_ERROR(graph::Normalize(graph_desc->graph));
   RETURN_IF_ERROR(graph::Verify(graph_desc->graph));
-  ASSIGN_OR_RETURN(Ref<EngineDesc> engine, MakeEngine(graph_desc, device, config.engine));
+  ASSIGN_OR_RETURN(Ref<EngineDesc> engine,
+                   MakeEngine({graph_desc, device, sm_count.get<int32_t>()}, config.engine));
   ASSIGN_OR_RETURN(engine_config, MakeConfig(engine, config));
   return {};
 }
@@ -184,10 +221,11 @@ template <class Use>
 Status ExecutionPlanDesc::WithPointers(const Handle& with, const VariantPackDesc& pack,
                                        Use&& use) const {
   if (!pack.override_uids.empty()) {
-    ASSIGN_OR_RETURN(Built built, Overridden(with, pack));
-    return Launch(built, pack, use);
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Built> built, Overridden(with, pack));
+    return Launch(*built, pack, use);
   }
-  if (with.session == built_.session) return Launch(built_, pack, use);
+  if (with.session == home_) [[likely]]
+    return Launch(built_, pack, use);
   ASSIGN_OR_RETURN(const Built* built, BuiltFor(with));
   return Launch(*built, pack, use);
 }
@@ -239,51 +277,58 @@ Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack
 }
 
 Result<const ExecutionPlanDesc::Built*> ExecutionPlanDesc::BuiltFor(const Handle& with) const {
+  const std::shared_ptr<Session> session = SessionOn(with);
+  if (session == built_.session) return &built_;
   std::lock_guard lock(mutex_);
   for (const auto& built : elsewhere_) {
-    if (built->session == with.session) return built.get();
+    if (built->session == session) return built.get();
   }
-  ASSIGN_OR_RETURN(Built built,
-                   BuildOn(with.session, engine_config->engine->operation_graph->graph));
-  if (built.plan->workspace_bytes() > built_.plan->workspace_bytes()) {
-    return Status::Error(Code::kSizeInsufficient,
-                         "on this device the plan needs {} bytes of workspace, not {}",
-                         built.plan->workspace_bytes(), built_.plan->workspace_bytes());
-  }
+  ASSIGN_OR_RETURN(Built built, BuildOn(session, engine_config->engine->operation_graph->graph));
+  RETURN_IF_ERROR(CheckWorkspace(built).Within("on this device"));
   elsewhere_.push_back(std::make_unique<Built>(std::move(built)));
   return elsewhere_.back().get();
 }
 
-// The same graph with other extents for some tensors: a new program with the same kernels.
-Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::Overridden(const Handle& with,
-                                                               const VariantPackDesc& pack) const {
-  graph::Graph graph = engine_config->engine->operation_graph->graph;
-  for (size_t i = 0; i < pack.override_uids.size(); ++i) {
-    bool found = false;
-    for (graph::Tensor& tensor : graph.tensors) {
-      if (tensor.uid != pack.override_uids[i]) continue;
-      found = true;
-      if (pack.override_shapes[i].size() != tensor.dims.size() ||
-          pack.override_strides[i].size() != tensor.dims.size()) {
-        return Status::Error(Code::kShapeMismatch,
-                             "tensor {} has {} dimensions; the override has {} and {} strides",
-                             tensor.uid, tensor.dims.size(), pack.override_shapes[i].size(),
-                             pack.override_strides[i].size());
-      }
-      tensor.dims = pack.override_shapes[i];
-      tensor.strides = pack.override_strides[i];
+// Clients size the workspace by what the plan said when it was made.
+Status ExecutionPlanDesc::CheckWorkspace(const Built& built) const {
+  if (built.plan->workspace_bytes() <= built_.plan->workspace_bytes()) return {};
+  return Status::Error(Code::kSizeInsufficient, "the plan needs {} bytes of workspace, not {}",
+                       built.plan->workspace_bytes(), built_.plan->workspace_bytes());
+}
+
+Result<std::shared_ptr<const ExecutionPlanDesc::Built>> ExecutionPlanDesc::Overridden(
+    const Handle& with, const VariantPackDesc& pack) const {
+  const auto is_this = [&](const Override& known) {
+    return known.session == with.session && known.uids == pack.override_uids &&
+           known.shapes == pack.override_shapes && known.strides == pack.override_strides;
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = std::ranges::find_if(overrides_, is_this);
+    if (known != overrides_.end()) {
+      std::rotate(overrides_.begin(), known, known + 1);
+      return overrides_.front().built;
     }
-    if (!found)
-      return Status::Error(Code::kBadParam, "the graph has no tensor {} to override",
-                           pack.override_uids[i]);
   }
-  RETURN_IF_ERROR(graph::Verify(graph));
-  ASSIGN_OR_RETURN(Built built, BuildOn(with.session, graph));
-  if (built.plan->workspace_bytes() > built_.plan->workspace_bytes()) {
-    return Status::Error(Code::kSizeInsufficient,
-                         "with these shapes the plan needs {} bytes of workspace, not {}",
-                         built.plan->workspace_bytes(), built_.plan->workspace_bytes());
-  }
+  ASSIGN_OR_RETURN(Built made, BuildOverridden(with, pack));
+  auto built = std::make_shared<const Built>(std::move(made));
+  const std::lock_guard lock(mutex_);
+  overrides_.insert(overrides_.begin(), {.session = with.session,
+                                         .uids = pack.override_uids,
+                                         .shapes = pack.override_shapes,
+                                         .strides = pack.override_strides,
+                                         .built = built});
+  if (overrides_.size() > kOverridesKept) overrides_.pop_back();
+  return std::shared_ptr<const Built>(std::move(built));
+}
+
+// The same graph with other extents for some tensors: a new program, mostly with the same kernels.
+Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOverridden(
+    const Handle& with, const VariantPackDesc& pack) const {
+  ASSIGN_OR_RETURN(const graph::Graph graph,
+                   WithShapes(engine_config->engine->operation_graph->graph, pack));
+  ASSIGN_OR_RETURN(Built built, BuildOn(SessionOn(with), graph));
+  RETURN_IF_ERROR(CheckWorkspace(built).Within("with these shapes"));
   return built;
 }
 

@@ -37,6 +37,8 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   };
 
   Status RestoreFromJson();
+  // Of the engine's settings on the handle's device.
+  std::shared_ptr<Session> SessionOn(const Handle& with) const;
   Result<std::shared_ptr<Session>> ChooseSession() const;
   Result<Built> BuildOn(const std::shared_ptr<Session>& session, const graph::Graph& graph,
                         const BuildOptions& options = {}) const;
@@ -48,12 +50,25 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   // The plan on the session of the handle: a plan made for a described device is compiled for the
   // real one when it first runs.
   Result<const Built*> BuiltFor(const Handle& handle) const;
-  Result<Built> Overridden(const Handle& handle, const VariantPackDesc& pack) const;
+  Result<std::shared_ptr<const Built>> Overridden(const Handle& handle,
+                                                  const VariantPackDesc& pack) const;
+  Status CheckWorkspace(const Built& built) const;
+  Result<Built> BuildOverridden(const Handle& handle, const VariantPackDesc& pack) const;
 
+  // What was last executed with other shapes, newest first.
+  struct Override {
+    std::shared_ptr<Session> session;
+    std::vector<int64_t> uids;
+    OverrideLists shapes, strides;
+    std::shared_ptr<const Built> built;
+  };
+
+  std::shared_ptr<Session> home_;  // of the handle that the plan was made with
   Built built_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Built>>
       elsewhere_;  // further sessions; entries are never removed
+  mutable std::vector<Override> overrides_;
 };
 
 }  // namespace kiln::api

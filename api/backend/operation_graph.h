@@ -9,7 +9,9 @@ namespace kiln::api {
 struct OperationGraphDesc : DescriptorOf<CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR> {
   HandleRef handle;  // absent for graphs that are compiled for a described device
   std::vector<Ref<Operation>> operations;
-  bool dynamic_shape = false;  // a hint: Kiln's kernels take extents as arguments anyway
+  // Extents are arguments of kernels anyway: what this says is that the heuristics prefer a
+  // configuration whose kernels are compiled already.
+  bool dynamic_shape = false;
   bool same_topology = false;
   graph::Graph graph;  // after finalize: sorted, verified
 

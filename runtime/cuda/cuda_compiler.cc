@@ -42,23 +42,27 @@ Result<CachedKernel> CudaCompiler::Compile(const KernelSource& source) {
     return Status::Error(Code::kNotSupported,
                          "kernel {} is tile IR, which only the CPU device compiles", source.entry);
   }
-  if (std::string believed = BelievedIdentity(); !believed.empty()) {
-    if (auto found = cache_.Find(MakeRequest(source, believed))) return *std::move(found);
-  }
-  auto identity = LoadedIdentity();
-  if (!identity.ok()) {
-    // A cubin is good whoever made it.
-    for (const std::string& known : KnownCompilers(cache_.disk().directory())) {
-      if (auto found = cache_.Find(MakeRequest(source, known))) return *std::move(found);
-    }
-    return std::move(identity).status();
-  }
-  return cache_.Get(MakeRequest(source, *identity), [&]() -> Result<std::string> {
+  if (auto found = Find(source)) return *std::move(found);
+  ASSIGN_OR_RETURN(const std::string identity, LoadedIdentity());
+  return cache_.Get(MakeRequest(source, identity), [&]() -> Result<std::string> {
     ASSIGN_OR_RETURN(const Nvrtc* nvrtc, ProcessNvrtc());
     ASSIGN_OR_RETURN(NvrtcResult result, nvrtc->Compile(source, NvrtcOutput::kCubin));
     if (!result.log.empty()) LOG(kInfo, "{}.cu for {}:\n{}", source.entry, source.arch, result.log);
     return std::move(result.bytes);
   });
+}
+
+std::optional<CachedKernel> CudaCompiler::Find(const KernelSource& source) {
+  if (std::string believed = BelievedIdentity(); !believed.empty()) {
+    if (auto found = cache_.Find(MakeRequest(source, believed))) return found;
+  }
+  if (auto identity = LoadedIdentity(); identity.ok())
+    return cache_.Find(MakeRequest(source, *identity));
+  // A cubin is good whoever made it.
+  for (const std::string& known : KnownCompilers(cache_.disk().directory())) {
+    if (auto found = cache_.Find(MakeRequest(source, known))) return found;
+  }
+  return std::nullopt;
 }
 
 std::string CudaCompiler::BelievedIdentity() {

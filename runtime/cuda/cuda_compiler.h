@@ -7,6 +7,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ class CudaCompiler {
 
   // `source.arch` names a real architecture, "sm_90a".
   Result<CachedKernel> Compile(const KernelSource& source);
+  // From memory or disk only.
+  std::optional<CachedKernel> Find(const KernelSource& source);
 
  private:
   Result<std::string> LoadedIdentity();

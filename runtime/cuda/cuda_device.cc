@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
 
   const Target& target() const override { return target_; }
   Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) override;
+  bool IsReady(const KernelSource& source) override;
   Status EncodeTensorMap(const TensorMapSpec& spec, void* address, TensorMapBytes& map) override;
   Status MoveTensorMap(TensorMapBytes& map, void* address) override;
   Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
@@ -60,6 +61,10 @@ class CudaDevice final : public Device {
     auto operator<=>(const LoadedKey&) const = default;
   };
 
+  KernelSource Concrete(KernelSource source) const {
+    if (source.arch == "native") source.arch = target_.arch;
+    return source;
+  }
   // Runs `body` with a context of this GPU current; `function` names what fails.
   template <class Body>
   Status InContext(const char* function, Body&& body);
@@ -91,8 +96,7 @@ Result<std::shared_ptr<LoadedKernel>> CudaDevice::Load(const KernelSource& sourc
     if (auto found = loaded_.find(key); found != loaded_.end())
       return std::shared_ptr<LoadedKernel>(found->second);
   }
-  KernelSource concrete = source;
-  if (concrete.arch == "native") concrete.arch = target_.arch;
+  const KernelSource concrete = Concrete(source);
   ASSIGN_OR_RETURN(CachedKernel cubin, compiler_.Compile(concrete));
 
   auto kernel = std::make_shared<CudaKernel>();
@@ -106,6 +110,17 @@ Result<std::shared_ptr<LoadedKernel>> CudaDevice::Load(const KernelSource& sourc
                       .Within(fmt::format("kernel {} ({})", source.entry, concrete.arch)));
   loaded_.emplace(key, kernel);
   return std::shared_ptr<LoadedKernel>(std::move(kernel));
+}
+
+bool CudaDevice::IsReady(const KernelSource& source) {
+  const Result<CuContext> context = contexts_.Pick();
+  if (!context.ok()) return false;
+  {
+    std::lock_guard lock(mutex_);
+    if (loaded_.contains({.context_id = contexts_.IdOf(*context), .source = SourceHash(source)}))
+      return true;
+  }
+  return compiler_.Find(Concrete(source)).has_value();
 }
 
 Status CudaDevice::LoadModule(const std::string& cubin, CudaKernel& kernel) const {

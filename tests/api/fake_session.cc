@@ -12,6 +12,8 @@ namespace {
 
 void* last_stream = nullptr;
 const void* elsewhere = nullptr;
+RankOptions last_rank;
+Target last_rank_target;
 
 class FakePlan : public Plan {
  public:
@@ -73,6 +75,16 @@ class FakeSession : public Session {
   explicit FakeSession(Target target) : target_(std::move(target)) {}
 
   const Target& target() const override { return target_; }
+  std::shared_ptr<Session> Limited(int sm_count) override {
+    if (sm_count <= 0 || sm_count >= target_.multiprocessors) return shared_from_this();
+    std::shared_ptr<Session>& session = limited_[sm_count];
+    if (session == nullptr) {
+      Target target = target_;
+      target.multiprocessors = sm_count;
+      session = std::make_shared<FakeSession>(std::move(target));
+    }
+    return session;
+  }
   int64_t EngineCount() const override { return kFakeEngines; }
 
   Result<EngineFacts> Describe(const graph::Graph&, int64_t engine) const override {
@@ -90,9 +102,16 @@ class FakeSession : public Session {
     }
     return facts;
   }
-  Result<std::vector<EngineConfig>> Rank(const graph::Graph&, RankMode mode) const override {
+  void Remember(const EngineConfig& config) override { remembered_.push_back(config); }
+  bool IsReady(const graph::Graph&, const EngineConfig& config) const override {
+    return std::ranges::find(remembered_, config) != remembered_.end();
+  }
+  Result<std::vector<EngineConfig>> Rank(const graph::Graph&,
+                                         const RankOptions& options) const override {
+    last_rank = options;
+    last_rank_target = target_;
     EngineConfig plain{.engine = 2, .knobs = {}};
-    if (mode == RankMode::kFallback) return std::vector{plain};
+    if (options.mode == RankMode::kFallback) return std::vector{plain};
     EngineConfig tuned{.engine = 1, .knobs = {{.type = CUDNN_KNOB_TYPE_TILE_M, .value = 2}}};
     return std::vector{tuned, plain};
   }
@@ -123,11 +142,15 @@ class FakeSession : public Session {
 
  private:
   Target target_;
+  std::map<int, std::shared_ptr<Session>> limited_;
+  std::vector<EngineConfig> remembered_;
 };
 
 }  // namespace
 
 void* LastFakeStream() { return last_stream; }
+RankOptions LastFakeRank() { return last_rank; }
+Target LastFakeRankTarget() { return last_rank_target; }
 void SetFakeElsewhere(const void* pointer) { elsewhere = pointer; }
 
 Result<std::shared_ptr<Session>> OpenSession() {

@@ -23,6 +23,9 @@ struct FakeCudaGraph {
 
 // The stream of the last Execute.
 void* LastFakeStream();
+// What was ranked last, and for which device.
+RankOptions LastFakeRank();
+Target LastFakeRankTarget();
 // The one pointer that is another device's.
 void SetFakeElsewhere(const void* pointer);
 

@@ -54,12 +54,16 @@ class NullSession final : public Session {
     }
     return facts;
   }
-  Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph, RankMode) const override {
+  Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph,
+                                         const RankOptions&) const override {
     std::vector<EngineConfig> configs;
     if (graph.nodes.size() == 1) configs.push_back({.engine = 1, .knobs = {}});
     configs.push_back({.engine = 0, .knobs = {{.type = CUDNN_KNOB_TYPE_STAGES, .value = 1}}});
     return configs;
   }
+  std::shared_ptr<Session> Limited(int) override { return shared_from_this(); }
+  void Remember(const EngineConfig&) override {}
+  bool IsReady(const graph::Graph&, const EngineConfig&) const override { return false; }
   Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const override {
     RETURN_IF_ERROR(Describe(graph, config.engine).status());
     return Footprint{.workspace_bytes = 64, .shared_memory_bytes = 0};
@@ -70,6 +74,9 @@ class NullSession final : public Session {
     return std::shared_ptr<const Plan>(std::make_shared<NullPlan>(graph, config));
   }
   Status Execute(const Plan&, std::span<void* const>, void*, void*) override { return {}; }
+  Status FillGraph(const Plan&, std::span<void* const>, void*, void*, GraphUse) override {
+    return {};
+  }
 
  private:
   Target target_;

@@ -46,7 +46,7 @@ class SessionTuningTest : public testing::Test {
   }
   static std::vector<EngineConfig> Ranked(const char* mode, const graph::Graph& graph,
                                           RankMode rank) {
-    return *SessionIn(mode)->Rank(graph, rank);
+    return *SessionIn(mode)->Rank(graph, {.mode = rank});
   }
   static size_t Records() {
     const auto read = ReadRecords(Folder() + "/records");
@@ -86,7 +86,7 @@ TEST_F(SessionTuningTest, RecordsComeFirstWhereTheModeSaysSo) {
 
 TEST_F(SessionTuningTest, OnMissMeasuresOnceAndOnlyWhenItMay) {
   const graph::Graph graph = SmallMatmul(96);
-  const EngineConfig first = (*measuring_->Rank(graph, RankMode::kA))[0];
+  const EngineConfig first = (*measuring_->Rank(graph, {.mode = RankMode::kA}))[0];
   const size_t before = Records();
   ASSERT_TRUE(measuring_->Build(graph, first, {.may_measure = false}).ok());
   EXPECT_EQ(Records(), before) << "as when a plan is rebuilt for other shapes at execution";
@@ -96,14 +96,14 @@ TEST_F(SessionTuningTest, OnMissMeasuresOnceAndOnlyWhenItMay) {
   const size_t after = Records();
   EXPECT_GT(after, before);
   // The client took the model's choice, so it gets the fastest.
-  EXPECT_EQ((*plan)->config(), (*measuring_->Rank(graph, RankMode::kA))[0]);
+  EXPECT_EQ((*plan)->config(), (*measuring_->Rank(graph, {.mode = RankMode::kA}))[0]);
   ASSERT_TRUE(measuring_->Build(graph, first, {.may_measure = true}).ok());
   EXPECT_EQ(Records(), after);
 }
 
 TEST_F(SessionTuningTest, AnExplicitChoiceStays) {
   const graph::Graph graph = SmallMatmul(80);
-  const std::vector<EngineConfig> ranked = *measuring_->Rank(graph, RankMode::kA);
+  const std::vector<EngineConfig> ranked = *measuring_->Rank(graph, {.mode = RankMode::kA});
   const auto plan = measuring_->Build(graph, ranked.back(), {.may_measure = true});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ((*plan)->config(), ranked.back());
@@ -123,7 +123,7 @@ TEST_F(SessionTuningTest, CapturesEachDistinctGraphOnce) {
   EXPECT_TRUE(files().empty());
   for (const int64_t n : {100, 200, 100}) {
     const graph::Graph graph = SmallRelu(n);
-    const EngineConfig first = (*measuring_->Rank(graph, RankMode::kA))[0];
+    const EngineConfig first = (*measuring_->Rank(graph, {.mode = RankMode::kA}))[0];
     ASSERT_TRUE(measuring_->Build(graph, first, {}).ok());
   }
   ASSERT_EQ(files().size(), 2u);

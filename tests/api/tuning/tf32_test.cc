@@ -34,7 +34,7 @@ std::vector<bool> RoundedIn(const char* override_value, DType type, RankMode mod
   const auto session = *OpenSessionFor(*TargetFromArch("sm_90a"));
   const graph::Graph graph = Matmul(type);
   std::vector<bool> rounded;
-  const std::vector<EngineConfig> configs = *session->Rank(graph, mode);
+  const std::vector<EngineConfig> configs = *session->Rank(graph, {.mode = mode});
   for (const EngineConfig& config : configs) {
     const Result<EngineFacts> facts = session->Describe(graph, config.engine);
     EXPECT_TRUE(facts.ok()) << facts.status().message();

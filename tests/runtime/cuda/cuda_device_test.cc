@@ -10,6 +10,7 @@
 
 #include "ir/base/env.h"
 #include "runtime/cuda/nvrtc.h"
+#include "tests/support/cuda_standin/h200.h"
 
 namespace kiln::runtime {
 namespace {
@@ -35,26 +36,6 @@ FakeGpu gpu;
 CuContext FakeContext(uintptr_t number) { return reinterpret_cast<CuContext>(number * 0x1000); }
 const CuContext kPrimary = FakeContext(1);
 const CuContext kCallers = FakeContext(2);
-
-int AttributeOfH200(int attribute) {
-  switch (attribute) {
-    case CuDeviceAttribute::kComputeCapabilityMajor:
-      return 9;
-    case CuDeviceAttribute::kComputeCapabilityMinor:
-      return 0;
-    case CuDeviceAttribute::kMultiprocessorCount:
-      return 132;
-    case CuDeviceAttribute::kMaxThreadsPerBlock:
-      return 1024;
-    case CuDeviceAttribute::kMaxSharedMemoryPerBlockOptin:
-      return 232448;
-    case CuDeviceAttribute::kMaxRegistersPerMultiprocessor:
-      return 65536;
-    case CuDeviceAttribute::kL2CacheSize:
-      return 62914560;
-  }
-  return -1;
-}
 
 // Of graphs: nodes are their numbers from 1 on, one behind the other.
 struct FakeNodes {
