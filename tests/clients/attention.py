@@ -68,12 +68,25 @@ def _exp(x, where):
     return Ref(value, err)
 
 
+def _philox(places, seed, offset):
+    """Philox4x32-10: word place % 4 of counter {place / 4, offset} under key seed."""
+    low, wide = np.uint64(0xFFFFFFFF), np.uint64(32)
+    c = [places >> np.uint64(2) & low, places >> np.uint64(34), np.full_like(places, offset), np.zeros_like(places)]
+    key = [np.uint64(seed), np.uint64(0)]
+    for _ in range(10):
+        a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [b >> wide ^ c[1] ^ key[0], b & low, a >> wide ^ c[3] ^ key[1], a & low]
+        key = [key[0] + np.uint64(0x9E3779B9) & low, key[1] + np.uint64(0xBB67AE85) & low]
+    return np.choose((places & np.uint64(3)).astype(np.int64), c)
+
+
 class Attention:
     """The operands of one problem, its graph options and its reference."""
 
     def __init__(self, b, q=(2, 4, 24, 32), keys=40, heads=None, value_depth=None, layout=packed, scale=0.2,
                  scale_tensor=False, left=None, right=None, bottom_right=False, seq_q=None, seq_kv=None, bias=None,
-                 alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0):
+                 alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0,
+                 dropout=None, dump=False):
         self.b, self.batches, self.io = b, q[0], b.io
         heads = heads or q[1]
         depth = value_depth or q[3]
@@ -104,6 +117,8 @@ class Attention:
         if sink:
             self.options["sink_token"] = self.sink.tensor
         self.keep = None
+        if dropout:
+            self._drop(dropout, (*q[:3], keys), dump)
         if custom_dropout:
             kept = b.rng.uniform(0, 1, (*q[:3], keys)) > 0.3
             mask = b.input(kept.shape, values=kept.astype(float))
@@ -112,6 +127,21 @@ class Attention:
             down = b.input((1, 1, 1, 1), data_type=_T.FLOAT, values=np.full((1, 1, 1, 1), 0.7))
             self.down = down.tensor
             self.keep = kept * up.ref.value
+
+    def _drop(self, probability, shape, dump):
+        """What the library keeps: Bernoulli numbers of its Philox, by the place among the scores."""
+        seed, offset = 123456, 7
+        scalars = [self.b.input((1, 1, 1, 1), data_type=_T.INT64, values=np.full((1, 1, 1, 1), n)).tensor
+                   for n in (seed, offset)]
+        self.options["dropout"] = (probability, *scalars)
+        places = np.arange(np.prod(shape), dtype=np.uint64).reshape(shape)
+        # The client says 1 - 0.1 in f64 and in f32: the same numbers must be kept.
+        kept = (_philox(places, seed, offset) >> np.uint64(8)) < np.float32(1 - probability) * 2.0**24
+        self.keep = kept / (1 - probability)
+        if dump:
+            self.dump = self.b.graph.tensor(dim=list(shape), stride=list(packed(shape)), data_type=_T.FLOAT)
+            self.options["rng_dump"] = self.dump
+            self.b.output(self.b.node(self.dump, Ref(kept.astype(float), 0)), data_type=_T.FLOAT)
 
     def _offsets(self, dims, side):
         """Offsets of batches of B, H, S, D extents; `gap` rows are left free behind each."""
@@ -227,7 +257,7 @@ class Attention:
             bias_grad = b.graph.tensor(dim=list(self.bias.ref.shape), stride=list(packed(self.bias.ref.shape)),
                                        data_type=self.io)
             self.options["dBias"] = bias_grad
-        if self.keep is not None:
+        if len(self.options.get("dropout", ())) == 2:
             self.options["dropout"] += (self.down,)
         results = b.graph.sdpa_backward(self.q.tensor, self.k.tensor, self.v.tensor, o.tensor, grad.tensor,
                                         stats.tensor, use_deterministic_algorithm=deterministic, **self.options)
@@ -278,6 +308,10 @@ _BOTH = {
     "bias": {"bias": (1, 4, 24, 40)},
     "alibi": {"alibi": True, "right": 0},
     "custom_dropout": {"custom_dropout": True},
+    "dropout": {"dropout": 0.25},
+    "dropout_of_a_tenth": {"dropout": 0.1, "right": 0},
+    "dropout_everything": {**_LENGTHS, "right": 0, "alibi": True, "bias": (1, 4, 24, 40), "heads": 2, "dropout": 0.1},
+    "dropout_causal_lengths": {**_LENGTHS, "right": 0, "dropout": 0.5, "heads": 1},
     "ragged": {**_LENGTHS, "ragged": True},
     "ragged_grouped": {**_LENGTHS, "ragged": True, "heads": 2},
     "ragged_gaps_causal": {**_LENGTHS, "ragged": True, "gap": 2, "right": 0},
@@ -286,6 +320,7 @@ _BOTH = {
 }
 _FORWARD = {
     "no_stats": {},
+    "dropout_dump": {"dropout": 0.1, "dump": True},
     "odd_extents": {"q": (1, 3, 7, 24), "keys": 13, "value_depth": 8},
     "causal_bottom_right_lengths": {"seq_q": (11, 7), "seq_kv": (13, 40), "right": 0, "bottom_right": True},
     "causal_bottom_right_hides_rows": {"seq_q": (24, 20), "seq_kv": (13, 3), "right": 0, "bottom_right": True},
@@ -299,6 +334,7 @@ _FORWARD = {
     "paged_one_query": {"q": (2, 4, 1, 32), "seq_q": (1, 1), "seq_kv": (37, 5), "page": 1},
 }
 _BACKWARD = {
+    "dropout_dump": ({"dropout": 0.1, "dump": True}, {}),
     "dbias": ({"bias": (1, 4, 24, 40)}, {"dbias": True}),
     "dbias_of_batches": ({"bias": (2, 1, 24, 40), "right": 0}, {"dbias": True}),
     "deterministic": ({"right": 0}, {"deterministic": True}),
