@@ -40,19 +40,6 @@ std::optional<DType> CoreType(cudnnDataType_t type) {
   }
 }
 
-// Properties of the interface that the graph has no form for yet.
-Status CheckExpressible(const TensorDesc& t) {
-  // A virtual tensor has no memory that could be in any order.
-  if (!t.is_virtual && t.reordering != CUDNN_TENSOR_REORDERING_NONE &&
-      t.reordering != CUDNN_TENSOR_REORDERING_F8_128x4) {
-    return Status::Error(Code::kUnsupportedLayout,
-                         "{} has reordering mode {}, whose order of memory is not documented; Kiln "
-                         "has F8_128x4",
-                         t.Text(), static_cast<int>(t.reordering));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<DType> ElementType(cudnnDataType_t type) {
@@ -80,7 +67,6 @@ cudnnDataType_t MovingType(cudnnDataType_t type) {
 }
 
 Result<graph::Tensor> GraphImport::Convert(const TensorDesc& t) const {
-  RETURN_IF_ERROR(CheckExpressible(t));
   Result<DType> dtype = ElementType(t.data_type);
   if (!dtype.ok()) return std::move(dtype).status().Within(t.Text());
   return graph::Tensor{
@@ -155,11 +141,44 @@ Result<GraphImport::Layout> GraphImport::TileLayout(const TensorDesc& t, graph::
   return layout;
 }
 
+// What cudnnReorderFilterAndBias makes of int8 filters and of biases, for IMMA's fragments. With
+// output channels o = 8 a + 2 b + c of [O/8, 4, 2] and input channels i = 32 d + 4 e + f of
+// [I/32, 8, 4] a filter is [I/32, spatial…, O/8, 2, 8, 4, 4] of d, …, a, c, e, b, f. A bias, which
+// has one dim that is not 1, is [O/32, 2, 4, 4] of [O/32, 4, 2, 4].
+Result<GraphImport::Layout> GraphImport::Int8x32Layout(const TensorDesc& t, graph::Tensor& memory) {
+  const Dims plain = t.PlainDims();
+  const auto rank = static_cast<int64_t>(plain.size());
+  const bool is_bias = rank >= 2 && NumElements(plain) == plain[1];
+  if (rank < 2 || plain[1] % 32 != 0 || (!is_bias && plain[0] % 32 != 0)) {
+    return Status::Error(Code::kUnsupportedLayout,
+                         "{} in the order INT8x32 has channels that are no multiple of 32",
+                         t.Text());
+  }
+  Layout layout;
+  if (is_bias) {
+    memory.dims = {plain[1] / 32, 2, 4, 4};
+    layout.order = {0, 2, 1, 3};
+  } else {
+    memory.dims = {plain[1] / 32};
+    memory.dims.insert(memory.dims.end(), plain.begin() + 2, plain.end());
+    const int64_t o = rank - 1;
+    memory.dims.insert(memory.dims.end(), {plain[0] / 8, 2, 8, 4, 4});
+    layout.order = {o, o + 3, o + 1, 0, o + 2, o + 4};
+    for (int64_t d = 1; d < o; ++d) layout.order.push_back(d);
+  }
+  memory.strides = PackedStrides(memory.dims);
+  return layout;
+}
+
 Result<graph::TensorId> GraphImport::AddTensor(const TensorDesc& tensor, const char* suffix) {
   ASSIGN_OR_RETURN(graph::Tensor memory, Convert(tensor));
   memory.name += suffix;
   const bool has_tiles = tensor.reordering == CUDNN_TENSOR_REORDERING_F8_128x4;
-  if (tensor.vector_count == 1 && !has_tiles) return graph_.AddTensor(std::move(memory));
+  const bool has_fragments = tensor.reordering == CUDNN_TENSOR_REORDERING_INT8x32;
+  // F16x16 is for what one graph stores and another reads, in an order that is the library's own;
+  // ours is that of the strides.
+  if (tensor.vector_count == 1 && !has_tiles && !has_fragments)
+    return graph_.AddTensor(std::move(memory));
   if (tensor.vector_count != 1 && has_tiles) {
     return Status::Error(Code::kUnsupportedLayout, "{} holds vectors in tiles", tensor.Text());
   }
@@ -174,6 +193,8 @@ Result<graph::TensorId> GraphImport::AddTensor(const TensorDesc& tensor, const c
   Layout layout;
   if (has_tiles) {
     ASSIGN_OR_RETURN(layout, TileLayout(tensor, memory));
+  } else if (has_fragments) {
+    ASSIGN_OR_RETURN(layout, Int8x32Layout(tensor, memory));
   } else {
     layout = VectorLayout(tensor, memory);
   }

@@ -65,6 +65,7 @@ class GraphImport {
   Result<graph::TensorId> AddTensor(const TensorDesc& tensor, const char* suffix);
   static Layout VectorLayout(const TensorDesc& tensor, graph::Tensor& memory);
   static Result<Layout> TileLayout(const TensorDesc& tensor, graph::Tensor& memory);
+  static Result<Layout> Int8x32Layout(const TensorDesc& tensor, graph::Tensor& memory);
   void Convert(const Layout& layout);
   Result<graph::Tensor> Convert(const TensorDesc& tensor) const;
 

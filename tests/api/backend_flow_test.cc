@@ -75,37 +75,6 @@ struct ConvBiasRelu {
   }
 };
 
-Desc Heuristics(const Desc& graph, cudnnBackendHeurMode_t mode) {
-  Desc heur(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heur.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
-      .Set(CUDNN_ATTR_ENGINEHEUR_MODE, mode)
-      .Finalize();
-  return heur;
-}
-
-std::vector<Desc> Results(const Desc& heur) {
-  int64_t count = -1;
-  EXPECT_EQ(cudnnBackendGetAttribute(heur.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
-            CUDNN_STATUS_SUCCESS);
-  std::vector<Desc> configs;
-  std::vector<cudnnBackendDescriptor_t> raws;
-  for (int64_t i = 0; i < count; ++i)
-    raws.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
-  EXPECT_EQ(cudnnBackendGetAttribute(heur.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, raws.data()),
-            CUDNN_STATUS_SUCCESS);
-  EXPECT_EQ(count, static_cast<int64_t>(configs.size()));
-  return configs;
-}
-
-Desc Plan(cudnnHandle_t handle, const Desc& config) {
-  Desc plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  if (handle != nullptr) plan.Set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
-  plan.Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config).Finalize();
-  return plan;
-}
-
 std::string Json(const Desc& plan) {
   int64_t size = 0;
   EXPECT_EQ(cudnnBackendGetAttribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
@@ -459,7 +428,7 @@ TEST(Flow, InPlaceAndBetaReadWhatWasThere) {
     Desc square = Pointwise(CUDNN_POINTWISE_MUL, x, &x, x);
     Desc graph = Graph(handle, {&square});
     ASSERT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
-    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK))[0]);
+    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK)).at(0));
     alignas(16) float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     alignas(256) char workspace[kFakeWorkspace];
     Desc pack = Pack({1}, {data}, workspace);
@@ -480,7 +449,7 @@ TEST(Flow, GroupsMayHaveTheirOwnDimension) {
     ASSERT_EQ(conv.status(), CUDNN_STATUS_SUCCESS) << conv.error();
     Desc graph = Graph(handle, {&conv});
     ASSERT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
-    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK))[0]);
+    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK)).at(0));
     alignas(16) float xs[6] = {1, 2, 3, 10, 20, 30}, ws[4] = {1, -1, 2, 3}, ys[12] = {};
     alignas(256) char workspace[kFakeWorkspace];
     Desc pack = Pack({1, 2, 3}, {xs, ws, ys}, workspace);
@@ -519,7 +488,7 @@ TEST(Flow, VectorisedLayoutsHoldChannelsTogether) {
     ASSERT_EQ(conv.status(), CUDNN_STATUS_SUCCESS) << conv.error();
     Desc graph = Graph(handle, {&conv});
     ASSERT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
-    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK))[0]);
+    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK)).at(0));
     alignas(16) signed char xs[kC * kImage], ws[kK * kC], ys[kK * kImage], before[kK * kImage];
     for (int i = 0; i < kC * kImage; ++i) xs[i] = static_cast<signed char>(i * 7 % 11 - 5);
     for (int i = 0; i < kK * kC; ++i) ws[i] = static_cast<signed char>(i * 5 % 7 - 3);
@@ -539,47 +508,6 @@ TEST(Flow, VectorisedLayoutsHoldChannelsTogether) {
   cudnnDestroy(handle);
 }
 
-// Scales as tensor cores read them, 128 rows by 4 together, read by an identity.
-TEST(Flow, TilesOfScalesAreReordered) {
-  constexpr int64_t kRows = 256, kColumns = 8;
-  cudnnHandle_t handle = nullptr;
-  ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
-  for (const bool writes : {false, true}) {
-    Desc tiles(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    tiles.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, int64_t{1})
-        .Set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_DATA_FLOAT)
-        .Set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, int64_t{16})
-        .Set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector<int64_t>{1, kRows, kColumns})
-        .Set(CUDNN_ATTR_TENSOR_STRIDES, std::vector<int64_t>{kRows * kColumns, kColumns, 1});
-    const cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F8_128x4;
-    ASSERT_EQ(cudnnBackendSetAttribute(tiles.raw(), CUDNN_ATTR_TENSOR_REORDERING_MODE,
-                                       CUDNN_TYPE_TENSOR_REORDERING_MODE, 1, &order),
-              CUDNN_STATUS_SUCCESS);
-    tiles.Finalize();
-    Desc plain = Tensor(2, {1, kRows, kColumns});
-    Desc move = Pointwise(CUDNN_POINTWISE_IDENTITY, writes ? plain : tiles, nullptr,
-                          writes ? tiles : plain);
-    Desc graph = Graph(handle, {&move});
-    ASSERT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
-    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK))[0]);
-    std::vector<float> stored(kRows * kColumns), seen(kRows * kColumns);
-    for (size_t i = 0; i < stored.size(); ++i) (writes ? seen : stored)[i] = static_cast<float>(i);
-    alignas(256) char workspace[kFakeWorkspace];
-    Desc pack = Pack({1, 2}, {stored.data(), seen.data()}, workspace);
-    ASSERT_EQ(cudnnBackendExecute(handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
-        << LastError();
-    for (int64_t m = 0; m < kRows; ++m) {
-      for (int64_t k = 0; k < kColumns; ++k) {
-        const int64_t tile = m / 128 * (kColumns / 4) + k / 4;
-        const int64_t at = tile * 512 + m % 32 * 16 + m % 128 / 32 * 4 + k % 4;
-        ASSERT_EQ(stored[static_cast<size_t>(at)], seen[static_cast<size_t>(m * kColumns + k)])
-            << m << " " << k;
-      }
-    }
-  }
-  cudnnDestroy(handle);
-}
-
 TEST(Flow, NarrowElementsAreMovedUnchanged) {
   cudnnHandle_t handle = nullptr;
   ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
@@ -592,7 +520,7 @@ TEST(Flow, NarrowElementsAreMovedUnchanged) {
         .Finalize();
     Desc graph = Graph(handle, {&op});
     ASSERT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
-    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK))[0]);
+    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK)).at(0));
     alignas(16) unsigned char in[16], out[16] = {};
     for (int i = 0; i < 16; ++i) in[i] = static_cast<unsigned char>(i * 5 + (i % 2) * 128);
     alignas(256) char workspace[kFakeWorkspace];
@@ -620,7 +548,7 @@ TEST(Flow, RunsOfHeadsAreReduced) {
         .Finalize();
     Desc graph = Graph(handle, {&op});
     ASSERT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
-    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK))[0]);
+    Desc plan = Plan(handle, Results(Heuristics(graph, CUDNN_HEUR_MODE_FALLBACK)).at(0));
     alignas(16) float xs[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, ys[4] = {};
     alignas(256) char workspace[kFakeWorkspace];
     Desc pack = Pack({1, 2}, {xs, ys}, workspace);

@@ -180,6 +180,37 @@ inline Desc Graph(cudnnHandle_t handle, std::initializer_list<const Desc*> opera
   return graph;
 }
 
+inline Desc Heuristics(const Desc& graph, cudnnBackendHeurMode_t mode) {
+  Desc heur(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heur.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
+      .Set(CUDNN_ATTR_ENGINEHEUR_MODE, mode)
+      .Finalize();
+  return heur;
+}
+
+// Configurations of heuristics, the count asked for first; none where asking fails.
+inline std::vector<Desc> Results(const Desc& heur) {
+  const auto get = [&](int64_t requested, int64_t& count, cudnnBackendDescriptor_t* raws) {
+    return cudnnBackendGetAttribute(heur.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, requested, &count, raws);
+  };
+  int64_t count = 0, written = 0;
+  if (get(0, count, nullptr) != CUDNN_STATUS_SUCCESS) return {};
+  std::vector<Desc> configs;
+  std::vector<cudnnBackendDescriptor_t> raws;
+  for (int64_t i = 0; i < count; ++i)
+    raws.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
+  const bool got = get(count, written, raws.data()) == CUDNN_STATUS_SUCCESS && written == count;
+  return got ? std::move(configs) : std::vector<Desc>();
+}
+
+inline Desc Plan(cudnnHandle_t handle, const Desc& config) {
+  Desc plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  if (handle != nullptr) plan.Set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
+  plan.Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config).Finalize();
+  return plan;
+}
+
 inline Desc Pack(const std::vector<int64_t>& uids, const std::vector<void*>& pointers,
                  void* workspace) {
   Desc pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
