@@ -73,13 +73,12 @@ void ExpectOrder(const Reordered& r, const std::function<size_t(int64_t)>& place
 TEST(Reordering, TilesOfScales) {
   constexpr int64_t kRows = 256, kColumns = 8;
   const std::vector<int64_t> dims = {1, kRows, kColumns};
-  ExpectOrder<float>({.order = CUDNN_TENSOR_REORDERING_F8_128x4, .dims = dims, .seen = dims},
-                     [](int64_t i) {
-                       const int64_t m = i / kColumns, k = i % kColumns;
-                       const int64_t tile = m / 128 * (kColumns / 4) + k / 4;
-                       return static_cast<size_t>(tile * 512 + m % 32 * 16 + m % 128 / 32 * 4 +
-                                                  k % 4);
-                     });
+  ExpectOrder<float>(
+      {.order = CUDNN_TENSOR_REORDERING_F8_128x4, .dims = dims, .seen = dims}, [](int64_t i) {
+        const int64_t m = i / kColumns, k = i % kColumns;
+        const int64_t tile = m / 128 * (kColumns / 4) + k / 4;
+        return static_cast<size_t>(tile * 512 + m % 32 * 16 + m % 128 / 32 * 4 + k % 4);
+      });
 }
 
 // Filters as cudnnReorderFilterAndBias leaves them: of 64 outputs and 64 inputs, 3x2 taps.
@@ -108,11 +107,10 @@ TEST(Reordering, Int8x32Filters) {
 
 TEST(Reordering, Int8x32Biases) {
   const std::vector<int64_t> dims = {1, 96, 1, 1};
-  ExpectOrder<float>({.order = CUDNN_TENSOR_REORDERING_INT8x32, .dims = dims, .seen = dims},
-                     [](int64_t o) {
-                       return static_cast<size_t>(o / 32 * 32 + o % 8 / 4 * 16 + o % 32 / 8 * 4 +
-                                                  o % 4);
-                     });
+  ExpectOrder<float>(
+      {.order = CUDNN_TENSOR_REORDERING_INT8x32, .dims = dims, .seen = dims}, [](int64_t o) {
+        return static_cast<size_t>(o / 32 * 32 + o % 8 / 4 * 16 + o % 32 / 8 * 4 + o % 4);
+      });
 }
 
 // What one graph stores and another reads: our order is that of the strides.
