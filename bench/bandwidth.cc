@@ -17,98 +17,11 @@
 #include <cstdio>
 #include <deque>
 
+#include "bench/bandwidth_list.h"
 #include "bench/case_bench.h"
 
 namespace kiln::bench {
 namespace {
-
-// {T} is the data type, {N} the extent that grows; large and small extents are chosen for each.
-struct GraphRow {
-  const char* name;
-  const char* graph;
-  int64_t large, small;        // N of large tensors of 16-bit elements, and one for the oracle
-  const char* only = nullptr;  // the one data type; else f16, bf16 and f32
-  int64_t columns = 0;         // {C}
-};
-
-constexpr const char* kLayerNorm =
-    "norm_forward(x:{T}[{N},{C}], _, _, scale:{T}[1,{C}], bias:{T}[1,{C}], eps:f32[1,1]=1e-5) -> "
-    "y:{T}, m:f32[{N},1], v:f32[{N},1] mode=layer";
-constexpr const char* kLayerNormBackward =
-    "norm_backward(x:{T}[{N},{C}], dy:{T}[{N},{C}], m:f32[{N},1], v:f32[{N},1]!pos, "
-    "scale:{T}[1,{C}]) -> dx:{T}, ds:{T}, db:{T} mode=layer";
-constexpr const char* kRmsNorm =
-    "norm_forward(x:{T}[{N},{C}], _, _, scale:{T}[1,{C}], _, eps:f32[1,1]=1e-5) -> y:{T}, _, "
-    "v:f32[{N},1] mode=rms";
-constexpr const char* kRmsNormBackward =
-    "norm_backward(x:{T}[{N},{C}], dy:{T}[{N},{C}], _, v:f32[{N},1]!pos, scale:{T}[1,{C}]) -> "
-    "dx:{T}, ds:{T} mode=rms";
-constexpr const char* kSoftmax =
-    "reduce_max(x:{T}[{N},{C}]) -> %m:f32[{N},1]; sub(x, %m) -> %d:f32; exp(%d) -> %e:f32; "
-    "reduce_add(%e) -> %s:f32[{N},1]; div(%e, %s) -> y:{T}";
-constexpr const char* kSoftmaxBackward =
-    "mul(dy:{T}[{N},{C}], y:{T}[{N},{C}]) -> %p:f32; reduce_add(%p) -> %s:f32[{N},1]; sub(dy, %s) "
-    "-> %d:f32; mul(%d, y) -> dx:{T}";
-constexpr const char* kBatchNorm =
-    "norm_forward(x:{T}[{N},{C},56,56]@nhwc, _, _, scale:f32[1,{C},1,1]@nhwc, "
-    "bias:f32[1,{C},1,1]@nhwc, eps:f32[1,1,1,1]=1e-5, f:f32[1,1,1,1]=0.1, "
-    "rm:f32[1,{C},1,1]@nhwc, rv:f32[1,{C},1,1]@nhwc!pos) -> y:{T}@nhwc, m:f32[1,{C},1,1]@nhwc, "
-    "v:f32[1,{C},1,1]@nhwc, nm:f32[1,{C},1,1]@nhwc, nv:f32[1,{C},1,1]@nhwc mode=batch";
-constexpr const char* kBatchNormBackward =
-    "norm_backward(x:{T}[{N},{C},56,56]@nhwc, dy:{T}[{N},{C},56,56]@nhwc, "
-    "m:f32[1,{C},1,1]@nhwc, v:f32[1,{C},1,1]@nhwc!pos, scale:f32[1,{C},1,1]@nhwc) -> dx:{T}@nhwc, "
-    "ds:f32, db:f32 mode=batch";
-
-constexpr GraphRow kGraphs[] = {
-    {"add", "add(x:{T}[{N},1024], b:{T}[{N},1024]) -> y:{T}", 262144, 7},
-    {"relu", "relu_fwd(x:{T}[{N},1024]) -> y:{T}", 262144, 7},
-    {"scale_bias_relu",
-     "mul(x:{T}[{N},64,56,56]@nhwc, s:{T}[1,64,1,1]@nhwc) -> %t:f32@nhwc; add(%t, "
-     "b:{T}[1,64,1,1]@nhwc) -> %u:f32@nhwc; "
-     "relu_fwd(%u) -> y:{T}@nhwc",
-     1344, 1},
-    {"scale_bias_relu_nchw",
-     "mul(x:{T}[{N},64,56,56], s:{T}[1,64,1,1]) -> %t:f32; add(%t, b:{T}[1,64,1,1]) -> %u:f32; "
-     "relu_fwd(%u) -> y:{T}",
-     1344, 1},
-    {"bias_gelu", "add(x:{T}[{N},4096], b:{T}[1,4096]) -> %t:f32; gelu_fwd(%t) -> y:{T}", 65536, 3},
-    {"cast_to_f32", "identity(x:{T}[{N},1024]) -> y:f32", 262144, 7},
-    {"cast_to_bf16", "identity(x:{T}[{N},1024]) -> y:bf16", 262144, 7},
-    {"nhwc_to_nchw", "identity(x:{T}[{N},256,28,28]@nhwc) -> y:{T}", 1344, 1},
-    {"nchw_to_nhwc", "identity(x:{T}[{N},256,28,28]) -> y:{T}@nhwc", 1344, 1},
-    {"reduce_add_row", "reduce_add(x:{T}[{N},4096]) -> y:f32[{N},1]", 65536, 5},
-    {"reduce_max_row", "reduce_max(x:{T}[{N},4096]) -> y:{T}[{N},1]", 65536, 5},
-    {"reduce_add_column", "reduce_add(x:{T}[{N},4096]) -> y:f32[1,4096]", 65536, 17},
-    {"reduce_max_column", "reduce_max(x:{T}[{N},4096]) -> y:{T}[1,4096]", 65536, 17},
-    {"reduce_add_full", "reduce_add(x:{T}[{N},4096]) -> y:f32[1,1]", 65536, 5},
-    {"reduce_amax_full", "reduce_amax(x:{T}[{N},4096]) -> y:f32[1,1]", 65536, 5},
-    {"reduce_add_middle", "reduce_add(x:{T}[{N},512,256]) -> y:f32[{N},1,256]", 2048, 2},
-    {"reduce_add_channel", "reduce_add(x:{T}[{N},64,56,56]@nhwc) -> y:f32[1,64,1,1]@nhwc", 1344, 1},
-    {"layer_norm_16384x4096", kLayerNorm, 16384, 3, "bf16", 4096},
-    {"layer_norm_16384x16384", kLayerNorm, 16384, 2, "bf16", 16384},
-    {"layer_norm_65536x1024", kLayerNorm, 65536, 5, "bf16", 1024},
-    {"layer_norm_1024x12288", kLayerNorm, 1024, 2, "bf16", 12288},
-    {"rms_norm_16384x4096", kRmsNorm, 16384, 3, "bf16", 4096},
-    {"rms_norm_8192x8192", kRmsNorm, 8192, 3, "bf16", 8192},
-    {"rms_norm_4096x16384", kRmsNorm, 4096, 2, "bf16", 16384},
-    {"rms_norm_8192x5120", kRmsNorm, 8192, 3, "bf16", 5120},
-    {"rms_norm_65536x1024", kRmsNorm, 65536, 5, "bf16", 1024},
-    {"rms_norm_131072x128", kRmsNorm, 131072, 9, "bf16", 128},
-    {"softmax_16384x4096", kSoftmax, 16384, 3, "bf16", 4096},
-    {"softmax_16384x16384", kSoftmax, 16384, 2, "bf16", 16384},
-    {"softmax_65536x1024", kSoftmax, 65536, 5, "bf16", 1024},
-    {"softmax_grad_16384x4096", kSoftmaxBackward, 16384, 3, "bf16", 4096},
-    {"softmax_grad_65536x1024", kSoftmaxBackward, 65536, 5, "bf16", 1024},
-    {"layer_norm_grad_16384x4096", kLayerNormBackward, 16384, 3, "bf16", 4096},
-    {"layer_norm_grad_1024x12288", kLayerNormBackward, 1024, 2, "bf16", 12288},
-    {"layer_norm_grad_65536x1024", kLayerNormBackward, 65536, 5, "bf16", 1024},
-    {"rms_norm_grad_16384x4096", kRmsNormBackward, 16384, 3, "bf16", 4096},
-    {"rms_norm_grad_8192x8192", kRmsNormBackward, 8192, 3, "bf16", 8192},
-    {"rms_norm_grad_4096x16384", kRmsNormBackward, 4096, 2, "bf16", 16384},
-    {"rms_norm_grad_131072x128", kRmsNormBackward, 131072, 9, "bf16", 128},
-    {"batch_norm_256x256x56x56", kBatchNorm, 256, 1, "f16", 256},
-    {"batch_norm_grad_256x256x56x56", kBatchNormBackward, 256, 1, "f16", 256},
-};
 
 struct Timing {
   double median = 0, low = 0, high = 0;  // microseconds; low and high are the quartiles
@@ -128,16 +41,9 @@ struct Row {
   Timing ours, copy, nvidia;
 };
 
-Case Instantiate(const GraphRow& row, const char* dtype, int64_t n) {
-  std::string text = row.graph;
-  for (const auto& [from, to] : {std::pair<std::string, std::string>{"{T}", dtype},
-                                 {"{N}", std::to_string(n)},
-                                 {"{C}", std::to_string(row.columns)}}) {
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;)
-      text.replace(at, from.size(), to);
-  }
+Case Instantiate(const GraphRow& row, const std::string& dtype, int64_t n) {
   std::string error;
-  auto parsed = testing::ParseCase(std::string(row.name) + ": " + text, &error);
+  auto parsed = testing::ParseCase(CaseOf(row, dtype, n), &error);
   if (!parsed) {
     std::fprintf(stderr, "%s\n", error.c_str());
     std::exit(2);
@@ -196,8 +102,8 @@ class Bandwidth {
     if (!error.empty()) std::fprintf(stderr, "flush: %s\n", error.c_str()), std::exit(2);
   }
 
-  Row Measure(const GraphRow& graph, const char* dtype) {
-    const bool wide = std::string(dtype) == "f32";
+  Row Measure(const GraphRow& graph, const std::string& dtype) {
+    const bool wide = dtype == "f32";
     const Case large = Instantiate(graph, dtype, wide ? graph.large / 2 : graph.large);
     Row row;
     row.name = graph.name;
@@ -317,11 +223,10 @@ int Main(int argc, char** argv) {
   Bandwidth bandwidth(*device, *ours, nvidia.get(), options.repeats);
   std::string rows;
   bool failed = false;
-  for (const GraphRow& graph : kGraphs) {
-    for (const char* dtype : {"f16", "bf16", "f32"}) {
-      const bool wanted = graph.only == nullptr || std::string_view(graph.only) == dtype;
+  for (const GraphRow& graph : BandwidthGraphs()) {
+    for (const std::string& dtype : TypesOf(graph)) {
       const std::string label = fmt::format("{}/{}", graph.name, dtype);
-      if (!wanted || label.find(options.filter) == std::string::npos) continue;
+      if (label.find(options.filter) == std::string::npos) continue;
       const Row row = bandwidth.Measure(graph, dtype);
       Print(row);
       failed |= !row.error.empty();
