@@ -68,6 +68,20 @@ ReducePlan PlanReduce(const Group& group) {
   return plan;
 }
 
+DType AccumulatorType(const graph::Node& reduce) {
+  const DType t = ArithmeticType(reduce.compute);
+  return t == DType::kBool ? DType::kI32 : t;
+}
+
+Expr CombineTwo(const graph::Node& reduce, Expr a, Expr b) {
+  return tile::Op(graph::ScalarOf(reduce.As<graph::ReduceAttrs>().combine),
+                  {std::move(a), std::move(b)});
+}
+
+Expr IdentityOf(const graph::Node& reduce) {
+  return IdentityExpr(reduce.As<graph::ReduceAttrs>().combine, AccumulatorType(reduce));
+}
+
 Expr IdentityExpr(graph::Combine combine, DType type) {
   const double identity = graph::IdentityOf(combine);
   if (IsFloat(type)) return tile::Float(identity, type);
@@ -97,27 +111,22 @@ Index UnravelDims(KernelBuilder& b, Block& out, const ReducePlan& plan,
 // ---- Accumulators
 // ------------------------------------------------------------------------------------
 
-DType Accumulators::type(size_t r) const {
-  const DType t = ArithmeticType(node(r).compute);
-  return t == DType::kBool ? DType::kI32 : t;
-}
+DType Accumulators::type(size_t r) const { return AccumulatorType(node(r)); }
 
 void Accumulators::Declare(Block& out) {
   for (size_t r = 0; r < count(); ++r) {
     names_.push_back(b_.Name("acc"));
     out.push_back({tile::Alloc{names_[r], type(r), tile::Space::kReg, lanes_}});
     const std::string lane = b_.Name("l");
-    const Expr identity = IdentityExpr(node(r).As<graph::ReduceAttrs>().combine, type(r));
     Block set;
-    set.push_back({tile::Store{names_[r], tile::Var(lane, b_.index_type()), identity}});
+    set.push_back({tile::Store{names_[r], tile::Var(lane, b_.index_type()), IdentityOf(node(r))}});
     out.push_back(
         {tile::For{lane, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(set)}});
   }
 }
 
 Expr Accumulators::Combined(size_t r, Expr a, Expr b) const {
-  return tile::Op(graph::ScalarOf(node(r).As<graph::ReduceAttrs>().combine),
-                  {std::move(a), std::move(b)});
+  return CombineTwo(node(r), std::move(a), std::move(b));
 }
 
 Expr Accumulators::Lane(size_t r, const Expr& lane) const {

@@ -62,6 +62,10 @@ class Accumulators {
 };
 
 tile::Expr IdentityExpr(graph::Combine combine, DType type);
+// What a reduction accumulates in, what it starts from, and one step of it.
+DType AccumulatorType(const graph::Node& reduce);
+tile::Expr IdentityOf(const graph::Node& reduce);
+tile::Expr CombineTwo(const graph::Node& reduce, tile::Expr a, tile::Expr b);
 
 // Index over the domain from a linear index over `dims` (outermost first), 0 elsewhere.
 // `inner_divisor` divides the extent of plan.inner where it is among them (vectors), and the index

@@ -1,6 +1,7 @@
 // The registry of engines and what follows from their rows.
 #include <algorithm>
 
+#include "compiler/engines/columns.h"
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/contract_simt.h"
 #include "compiler/engines/conv_direct.h"
@@ -24,7 +25,7 @@ std::span<const Engine> Engines() {
       kContractMmaEngine,    kWgmmaSm90Engine,       kConvDirectEngine,
       kConvFirstLayerEngine, kContractMmaTf32Engine, kContractMmaAtomicEngine,
       kConvHaloSm90Engine,   kWgmmaSm90Tf32Engine,   kWindowEngine,
-      kRowsEngine,           kWgmmaSm903xTf32Engine};
+      kRowsEngine,           kWgmmaSm903xTf32Engine, kColumnsEngine};
   return kEngines;
 }
 

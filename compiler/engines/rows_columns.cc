@@ -17,26 +17,14 @@ const graph::Node& ColumnOf(const RowsPlan& plan, size_t c) {
   return plan.row.group.graph.nodes[plan.row.others[c]];
 }
 
-DType ColumnType(const RowsPlan& plan, size_t c) {
-  const DType t = ArithmeticType(ColumnOf(plan, c).compute);
-  return t == DType::kBool ? DType::kI32 : t;
-}
-
-Expr CombineTwo(const RowsPlan& plan, size_t c, Expr a, Expr b) {
-  return tile::Op(graph::ScalarOf(ColumnOf(plan, c).As<graph::ReduceAttrs>().combine),
-                  {std::move(a), std::move(b)});
-}
-
-Expr Identity(const RowsPlan& plan, size_t c) {
-  return IdentityExpr(ColumnOf(plan, c).As<graph::ReduceAttrs>().combine, ColumnType(plan, c));
-}
+DType ColumnType(const RowsPlan& plan, size_t c) { return AccumulatorType(ColumnOf(plan, c)); }
 
 }  // namespace
 
 DType RowsColumns::TypeOf(size_t c) const { return ColumnType(plan_, c); }
 const graph::Node& RowsColumns::node(size_t c) const { return ColumnOf(plan_, c); }
 Expr RowsColumns::Combined(size_t c, Expr a, Expr b) const {
-  return CombineTwo(plan_, c, std::move(a), std::move(b));
+  return CombineTwo(node(c), std::move(a), std::move(b));
 }
 
 void RowsColumns::Declare(Block& out) {
@@ -47,7 +35,7 @@ void RowsColumns::Declare(Block& out) {
     out.push_back({tile::Alloc{sums_[c], TypeOf(c), tile::Space::kReg, size}});
     const std::string i = b_.Name("i");
     Block set;
-    set.push_back({tile::Store{sums_[c], tile::Var(i, t), Identity(plan_, c)}});
+    set.push_back({tile::Store{sums_[c], tile::Var(i, t), IdentityOf(node(c))}});
     out.push_back({tile::For{i, t, b_.Idx(size), Bind::kUnroll, std::move(set)}});
   }
 }
@@ -149,12 +137,12 @@ void CombineColumns(const RowsPlan& plan, const Target& target, int64_t blocks, 
     sums.push_back(b.Name("sum"));
     shared.push_back(b.Name("walkers"));
     body.push_back({tile::Alloc{sums[c], type, tile::Space::kReg, 1}});
-    body.push_back({tile::Store{sums[c], b.Idx(0), Identity(plan, c)}});
+    body.push_back({tile::Store{sums[c], b.Idx(0), IdentityOf(ColumnOf(plan, c))}});
     body.push_back({tile::Alloc{shared[c], type, tile::Space::kShared, kWalkers * kPitch}});
   }
   const auto mine = [&](size_t c) { return tile::Load(sums[c], ColumnType(plan, c), b.Idx(0)); };
   const auto add = [&](Block& out, size_t c, const Expr& value) {
-    out.push_back({tile::Store{sums[c], b.Idx(0), CombineTwo(plan, c, mine(c), value)}});
+    out.push_back({tile::Store{sums[c], b.Idx(0), CombineTwo(ColumnOf(plan, c), mine(c), value)}});
   };
   UnrolledWalk(
       b, body, b.Idx(0), parts, kWalkers, walker, kUnroll,

@@ -212,19 +212,9 @@ class RowsKernel {
     });
   }
 
-  // regs[slot .. +lanes) = the leaf at `index` and its neighbours.
   void Fetch(Block& out, TensorId leaf, const Index& index, const std::string& regs,
              const Expr& slot) {
-    const Tensor& t = g()[leaf];
-    if (plan_.lanes > 1 && WalkOf(t, plan_.row.inner) == Walk::kContiguous) {
-      const Expr from = b_.Let(out, t.name + "_at", b_.Offset(leaf, BroadcastIndex(b_, t, index)));
-      return WideCopy(out, t.dtype, regs, slot, b_.Pointer(leaf), from, plan_.lanes);
-    }
-    EachLane(out, index, [&](Block& body, const Expr& lane, const Index& at) {
-      ValueScope values(b_, body);
-      const Expr value = values.Value(leaf, BroadcastIndex(b_, t, at));
-      body.push_back({tile::Store{regs, slot + lane, tile::Cast(t.dtype, value)}});
-    });
+    FetchLanes(b_, out, leaf, index, plan_.row.inner, plan_.lanes, regs, slot);
   }
 
   void EachLane(Block& out, const Index& index,
@@ -316,13 +306,9 @@ class RowsKernel {
 
   // ---- reductions
 
-  DType TypeOf(size_t r) const {
-    const DType t = ArithmeticType(node(r).compute);
-    return t == DType::kBool ? DType::kI32 : t;
-  }
+  DType TypeOf(size_t r) const { return AccumulatorType(node(r)); }
   Expr Combined(size_t r, Expr a, Expr b) const {
-    return tile::Op(graph::ScalarOf(node(r).As<graph::ReduceAttrs>().combine),
-                    {std::move(a), std::move(b)});
+    return CombineTwo(node(r), std::move(a), std::move(b));
   }
 
   void Reduce(Block& body, const RowsPlan::Stage& stage) {
@@ -331,7 +317,7 @@ class RowsKernel {
       parts[r] = b_.Name("part");
       const int size = shape_.rows * plan_.lanes;
       body.push_back({tile::Alloc{parts[r], TypeOf(r), tile::Space::kReg, size}});
-      const Expr identity = IdentityExpr(node(r).As<graph::ReduceAttrs>().combine, TypeOf(r));
+      const Expr identity = IdentityOf(node(r));
       For(body, "i", size,
           [&](Block& out, const Expr& i) { out.push_back({tile::Store{parts[r], i, identity}}); });
     }

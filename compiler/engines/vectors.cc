@@ -75,6 +75,27 @@ std::string LoadVector(KernelBuilder& b, Block& out, TensorId tensor, const Inde
   return name;
 }
 
+void FetchLanes(KernelBuilder& b, Block& out, TensorId tensor, const Index& index, int64_t dim,
+                int lanes, const std::string& regs, const Expr& slot) {
+  const Tensor& t = b.graph()[tensor];
+  if (lanes > 1 && WalkOf(t, dim) == Walk::kContiguous) {
+    const Expr from = b.Let(out, t.name + "_at", b.Offset(tensor, BroadcastIndex(b, t, index)));
+    return WideCopy(out, t.dtype, regs, slot, b.Pointer(tensor), from, lanes);
+  }
+  const auto fetch = [&](Block& to, const Expr& lane) {
+    Index at = index;
+    at[dim] = at[dim] + lane;
+    ValueScope values(b, to);
+    const Expr value = values.Value(tensor, BroadcastIndex(b, t, at));
+    to.push_back({tile::Store{regs, slot + lane, tile::Cast(t.dtype, value)}});
+  };
+  if (lanes == 1) return fetch(out, b.Idx(0));
+  const std::string lane = b.Name("l");
+  Block body;
+  fetch(body, tile::Var(lane, b.index_type()));
+  out.push_back({tile::For{lane, b.index_type(), b.Idx(lanes), Bind::kUnroll, std::move(body)}});
+}
+
 LaneLoop::LaneLoop(KernelBuilder& b, Block& out, const Index& index, int64_t dim, int lanes)
     : LaneLoop(b, out, MemoryInputs(b.graph()), index, dim, lanes) {}
 

@@ -63,6 +63,11 @@ void StoreLanes(KernelBuilder& b, tile::Block& out, LaneLoop& lane_loop,
 std::string LoadVector(KernelBuilder& b, tile::Block& out, graph::TensorId tensor,
                        const Index& index, int lanes);
 
+// regs[slot .. +lanes) = `tensor` at `index` and its neighbours along `dim`, whatever it is
+// computed from.
+void FetchLanes(KernelBuilder& b, tile::Block& out, graph::TensorId tensor, const Index& index,
+                int64_t dim, int lanes, const std::string& regs, const tile::Expr& slot);
+
 // Copies in pieces of at most 16 bytes.
 void WideCopy(tile::Block& out, DType type, const std::string& dst, const tile::Expr& dst_index,
               const std::string& src, const tile::Expr& src_index, int lanes);

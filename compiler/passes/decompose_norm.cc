@@ -69,6 +69,17 @@ class NormWriter {
   // The average over the elements that one statistic is made of.
   TensorId Average(TensorId x) { return w_.Div(w_.Reduce(Combine::kAdd, x, view_.stats), Count()); }
 
+  // Whether tensors have the extents of statistics (batch norm's weights); absent ones do.
+  bool IsOfStatistics(std::initializer_list<TensorId> tensors) const {
+    return !IsGrouped() && std::ranges::all_of(tensors, [&](TensorId id) {
+      return id == kAbsent || g_[id].dims == view_.stats;
+    });
+  }
+  // The sum over the elements of each statistic, which is stored, too, where `out` is not absent.
+  TensorId Sum(TensorId x, TensorId out) {
+    return Keep(w_.Reduce(Combine::kAdd, x, view_.stats), out);
+  }
+
   // Sums to the extents of `out`, which may have fewer dims.
   void SumInto(TensorId x, TensorId out) {
     if (out == kAbsent) return;
@@ -171,15 +182,25 @@ void DecomposeNormBackward(Graph& g, const Node& node) {
   const TensorId mean = In(node, BwdIn::kMean);
   const Normalised by =
       NormaliseByGiven(norm, norm.Viewed(node.inputs[0]), mean, In(node, BwdIn::kInvVariance));
+  const TensorId dscale = Out(node, BwdOut::kDscale), dbias = Out(node, BwdOut::kDbias);
+  if (scale != kAbsent && norm.IsOfStatistics({scale, dscale, dbias})) {
+    // dy * scale - (Σdy / n + x̂ * Σ(dy * x̂) / n) * scale: the sums are the other results.
+    const TensorId sum = mean == kAbsent && dbias == kAbsent ? kAbsent : norm.Sum(dy, dbias);
+    const TensorId product = norm.Sum(w.Mul(dy, by.xhat), dscale);
+    TensorId inner = w.Mul(dy, scale);
+    if (mean != kAbsent) inner = w.Sub(inner, w.Div(w.Mul(sum, scale), norm.Count()));
+    inner = w.Sub(inner, w.Mul(by.xhat, w.Div(w.Mul(product, scale), norm.Count())));
+    w.Write(w.Mul(inner, by.inv), node.outputs[0]);
+    return;
+  }
   const TensorId through = scale == kAbsent ? norm.Viewed(dy) : norm.ToView(w.Mul(dy, scale));
   // g - Σg / n - x̂ * Σ(g * x̂) / n
   TensorId inner = through;
   if (mean != kAbsent) inner = w.Sub(inner, norm.Average(through));
   inner = w.Sub(inner, w.Mul(by.xhat, norm.Average(w.Mul(through, by.xhat))));
   w.Write(norm.FromView(w.Mul(inner, by.inv)), node.outputs[0]);
-  if (const TensorId dscale = Out(node, BwdOut::kDscale); dscale != kAbsent)
-    norm.SumInto(w.Mul(dy, norm.FromView(by.xhat)), dscale);
-  norm.SumInto(dy, Out(node, BwdOut::kDbias));
+  if (dscale != kAbsent) norm.SumInto(w.Mul(dy, norm.FromView(by.xhat)), dscale);
+  norm.SumInto(dy, dbias);
 }
 
 void DecomposeBnBwdWeights(Graph& g, const Node& node) {

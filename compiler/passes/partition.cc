@@ -358,13 +358,67 @@ bool IsTakenWhole(const Group& group, const PassContext& context) {
   return false;
 }
 
+// Whether all reductions of a chain would join contractions that make what they read: of the chain,
+// maps of these results are left, which read memory once. So does a chain along places that lie
+// together, which burdens no contraction.
+class JoinedElsewhere {
+ public:
+  JoinedElsewhere(const Graph& g, const Target& target, const std::vector<NodeId>& members)
+      : g_(g), target_(target), members_(members), producers_(graph::Producers(g)) {}
+
+  bool All() const {
+    return std::ranges::all_of(members_, [&](NodeId n) {
+      const Node& node = g_.nodes[n];
+      if (!Has(node, graph::kReduction)) return true;
+      return !LieTogether(g_[node.inputs[0]], g_[node.outputs[0]].dims) &&
+             Joins(node, node.inputs[0]);
+    });
+  }
+
+ private:
+  // The places that become one element of a result.
+  static bool LieTogether(const Tensor& x, const Dims& result) {
+    int64_t next = 1;
+    const Dims order = MemoryOrder(x.strides);
+    for (size_t i = order.size(); i-- > 0;) {
+      const auto d = static_cast<size_t>(order[i]);
+      if (x.dims[d] == 1 || result[d] != 1) continue;
+      if (x.strides[d] != next) return false;
+      next *= x.dims[d];
+    }
+    return true;
+  }
+  // A contraction's result, or a map of one, place by place, which follows from no reduction.
+  bool Joins(const Node& reduce, TensorId x) const {
+    const NodeId n = producers_[x];
+    if (n < 0) return false;
+    if (Has(g_.nodes[n], graph::kContraction))
+      return JoinsContraction(g_, g_.nodes[n], g_[reduce.outputs[0]].dims, target_);
+    if (g_.nodes[n].op != GraphOp::kMap) return false;
+    const auto& inputs = g_.nodes[n].inputs;
+    const bool follows = std::ranges::any_of(inputs, [&](TensorId y) {
+      return producers_[y] >= 0 && std::ranges::find(members_, producers_[y]) != members_.end() &&
+             g_[y].dims != g_[x].dims;
+    });
+    return !follows && std::ranges::any_of(inputs, [&](TensorId y) {
+      return g_[y].dims == g_[x].dims && Joins(reduce, y);
+    });
+  }
+
+  const Graph& g_;
+  const Target& target_;
+  const std::vector<NodeId>& members_;
+  const std::vector<NodeId> producers_;
+};
+
 // All that a graph has; attention first, since its rows are no chain where it is taken, and chains
 // first with all that may join them.
-std::vector<Whole> FindWholes(const Graph& g) {
+std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
   std::vector<Whole> all;
   for (Attention& a : FindAttention(g))
     all.push_back({GroupKind::kAttention, g[a.result].dims, std::move(a.members)});
   for (RowChain& chain : FindRowChains(g)) {
+    if (JoinedElsewhere(g, target, chain.members).All()) continue;
     if (!chain.columns.empty()) {
       all.push_back({GroupKind::kRows, chain.domain, chain.members});
       std::vector<NodeId>& members = all.back().members;
@@ -411,7 +465,7 @@ const char* OperandRole(const Node& node, size_t operand) {
 
 Result<bool> Partition(Module& module, const PassContext& context) {
   std::set<NodeId> stored;
-  std::vector<Whole> all = FindWholes(module.graph);
+  std::vector<Whole> all = FindWholes(module.graph, context.target);
   const auto drop = [&](size_t index) { all.erase(all.begin() + static_cast<ptrdiff_t>(index)); };
   // Each round stores one more node, or leaves one whole to several groups, so this ends.
   while (true) {

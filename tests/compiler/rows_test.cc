@@ -5,8 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/engines/row_chain.h"
-#include "tests/support/case_graph.h"
-#include "tests/support/cases.h"
+#include "tests/compiler/case_plans.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"
 
@@ -17,35 +16,6 @@ using testing::Case;
 using testing::CaseFile;
 
 Target Gpu() { return *TargetFromArch("sm_90a"); }
-
-graph::Graph GraphOf(const Case& c) {
-  const Result<graph::Graph> g = testing::ToGraph(c);
-  EXPECT_TRUE(g.ok()) << c.Label() << ": " << g.status().message();
-  return *g;
-}
-
-graph::Graph GraphOf(const std::string& line) {
-  std::string error;
-  const auto c = testing::ParseCase("case: " + line, &error);
-  EXPECT_TRUE(c.has_value()) << error;
-  return GraphOf(*c);
-}
-
-// The engines of a graph's groups, in launch order: "rows, pointwise".
-std::string EnginesOf(const graph::Graph& g) {
-  const Result<CompiledPlan> plan = Compile(g, Gpu());
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  std::string engines;
-  for (const GroupReport& group : plan->groups)
-    engines += (engines.empty() ? "" : ", ") + group.engine;
-  return engines;
-}
-
-size_t KernelsOf(const graph::Graph& g) {
-  const Result<CompiledPlan> plan = Compile(g, Gpu());
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  return plan->program.launches.size();
-}
 
 const CaseFile& Cases() {
   static const CaseFile file = testing::LoadCases("tests/cases/rows.txt");

@@ -1,0 +1,172 @@
+#include "compiler/engines/columns_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using graph::GraphOp;
+using graph::Node;
+using graph::NodeId;
+using graph::TensorId;
+
+constexpr int kWarp = 32;
+constexpr int kMostLanes = 8;
+constexpr int kUnroll = 4;               // places that a thread has in flight
+constexpr int64_t kRegisters = 65536;    // of a multiprocessor
+constexpr int64_t kThreads = 2048;       // likewise
+constexpr int64_t kOtherRegisters = 32;  // of a thread, beside what it holds
+constexpr int64_t kMostWaves = 4;        // of blocks
+constexpr double kTolerance = 1.01;      // that fewer splits may cost
+
+// Finds sums of squared distances from a mean: add over mul(d, d), d = x - add over x / n.
+class Moments {
+ public:
+  explicit Moments(const RowsPlan& chain)
+      : chain_(chain), g_(chain.row.group.graph), producers_(graph::Producers(g_)) {}
+
+  int SumOf(size_t r) const {
+    const Node& reduce = g_.nodes[chain_.row.reduces[r]];
+    if (!IsSum(reduce)) return -1;
+    const Node* square = MapOf(reduce.inputs[0], ScalarOp::kMul, reduce.compute);
+    if (square == nullptr || square->inputs[0] != square->inputs[1]) return -1;
+    const Node* distance = MapOf(square->inputs[0], ScalarOp::kSub, reduce.compute);
+    if (distance == nullptr) return -1;
+    const Node* mean = MapOf(distance->inputs[1], ScalarOp::kDiv, reduce.compute);
+    if (mean == nullptr || !IsLength(mean->inputs[1])) return -1;
+    const NodeId sum = producers_[mean->inputs[0]];
+    if (sum < 0 || !IsSum(g_.nodes[sum]) || g_.nodes[sum].compute != reduce.compute ||
+        g_[mean->inputs[0]].dtype != reduce.compute ||
+        g_.nodes[sum].inputs[0] != distance->inputs[0])
+      return -1;
+    const auto& all = chain_.row.reduces;
+    const auto at = std::ranges::find(all, sum);
+    return at == all.end() ? -1 : static_cast<int>(at - all.begin());
+  }
+
+ private:
+  static bool IsSum(const Node& node) {
+    return node.op == GraphOp::kReduce &&
+           node.As<graph::ReduceAttrs>().combine == graph::Combine::kAdd && IsFloat(node.compute);
+  }
+  // The map that makes a tensor, which rounds to nothing less than `compute`.
+  const Node* MapOf(TensorId id, ScalarOp op, DType compute) const {
+    const NodeId n = producers_[id];
+    if (n < 0 || g_.nodes[n].op != GraphOp::kMap) return nullptr;
+    const auto& map = g_.nodes[n].As<graph::MapAttrs>();
+    const bool fits =
+        !map.identity && map.op == op && g_.nodes[n].compute == compute && g_[id].dtype == compute;
+    return fits ? &g_.nodes[n] : nullptr;
+  }
+  bool IsLength(TensorId id) const {
+    return g_[id].is_constant() && *g_[id].value == static_cast<double>(chain_.row.length);
+  }
+
+  const RowsPlan& chain_;
+  const Graph& g_;
+  const std::vector<NodeId> producers_;
+};
+
+// Moments move to the stage of their sum; a stage that is left without reductions goes.
+void MoveMoments(ColumnsPlan& plan) {
+  auto& stages = plan.chain.stages;
+  const auto stage_of = [&](size_t r) {
+    return std::ranges::find_if(stages, [&](const RowsPlan::Stage& s) {
+      return std::ranges::find(s.reduces, r) != s.reduces.end();
+    });
+  };
+  for (size_t r = 0; r < plan.sum_of.size(); ++r) {
+    if (!plan.IsMoment(r)) continue;
+    std::erase(stage_of(r)->reduces, r);
+    stage_of(static_cast<size_t>(plan.sum_of[r]))->reduces.push_back(r);
+  }
+  for (size_t s = stages.size() - 1; s-- > 0;)
+    if (stages[s].reduces.empty()) stages.erase(stages.begin() + static_cast<ptrdiff_t>(s));
+}
+
+// What a thread holds of a pass, in registers.
+int64_t RegistersOf(const ColumnsPlan& plan, size_t s, int unroll) {
+  const RowsPlan::Stage& stage = plan.chain.stages[s];
+  const Graph& g = plan.graph();
+  int64_t bytes = 0;
+  for (const TensorId leaf : stage.leaves)
+    bytes += int64_t{unroll} * plan.lanes * SizeOf(g[leaf].dtype);
+  if (stage.reduces.empty())
+    for (const TensorId y : plan.chain.wide_outputs) bytes += plan.lanes * SizeOf(g[y].dtype);
+  const auto values = static_cast<int64_t>(stage.row_values.size());
+  const auto sums = static_cast<int64_t>(stage.reduces.size());
+  return bytes / 4 + sums * plan.lanes + values * (plan.across ? plan.lanes : 1) + kOtherRegisters;
+}
+
+// As few splits as keep all multiprocessors busy to the end.
+int64_t ChooseSplits(int64_t blocks, int64_t tiles, int64_t slots) {
+  const int64_t most = std::clamp<int64_t>(kMostWaves * slots / std::max<int64_t>(blocks, 1), 1,
+                                           std::max<int64_t>(tiles, 1));
+  const auto turns = [&](int64_t s) {
+    return static_cast<double>(CeilDiv(blocks * s, slots) * (CeilDiv(tiles, s) + 1));
+  };
+  double least = turns(1);
+  for (int64_t s = 2; s <= most; ++s) least = std::min(least, turns(s));
+  int64_t s = 1;
+  while (turns(s) > kTolerance * least) ++s;
+  return s;
+}
+
+}  // namespace
+
+bool ColumnsPlan::HasMoment(size_t r) const {
+  return std::ranges::find(sum_of, static_cast<int>(r)) != sum_of.end();
+}
+
+std::vector<size_t> ColumnsPlan::InOrder(size_t stage) const {
+  std::vector<size_t> order = chain.stages[stage].reduces;
+  std::ranges::stable_partition(order, [&](size_t r) { return !IsMoment(r); });
+  return order;
+}
+
+ColumnsPlan PlanColumns(const Group& group) {
+  ColumnsPlan plan{.chain = PlanRows(group), .sum_of = {}};
+  const Moments moments(plan.chain);
+  for (size_t r = 0; r < plan.chain.row.reduces.size(); ++r)
+    plan.sum_of.push_back(moments.SumOf(r));
+  MoveMoments(plan);
+  plan.across = !plan.chain.row.inner_is_reduced;
+  plan.lanes = std::min(plan.chain.lanes, kMostLanes);
+  return plan;
+}
+
+ColumnsShape ShapeOf(const ColumnsPlan& plan, const Target& target, size_t stage,
+                     const ColumnsKnobs& knobs) {
+  const ReducePlan& row = plan.chain.row;
+  ColumnsShape shape;
+  if (knobs.threads != 0) shape.threads = knobs.threads;
+  shape.unroll = knobs.unroll != 0 ? knobs.unroll : kUnroll;
+  if (plan.across) {
+    shape.vectors = row.extent(row.inner) / plan.lanes;
+    shape.width = static_cast<int>(
+        std::min<uint64_t>(static_cast<uint64_t>(std::min(kWarp, shape.threads / plan.lanes)),
+                           std::bit_ceil(static_cast<uint64_t>(shape.vectors))));
+    shape.tiles = CeilDiv(shape.vectors, int64_t{shape.width});
+    shape.blocks = shape.tiles * (row.rows / row.extent(row.inner));
+    shape.places = row.length;
+  } else {
+    shape.blocks = row.rows;
+    shape.places = row.length / plan.lanes;
+  }
+  shape.walkers = shape.threads / shape.width;
+  shape.full = shape.places / shape.tile();
+  const int64_t registers = shape.threads * RegistersOf(plan, stage, shape.unroll);
+  shape.resident =
+      static_cast<int>(std::clamp<int64_t>(kRegisters / registers, 1, kThreads / shape.threads));
+  shape.splits = knobs.splits != 0
+                     ? std::clamp<int64_t>(knobs.splits, 1, std::max<int64_t>(shape.full, 1))
+                     : ChooseSplits(shape.blocks, CeilDiv(shape.places, int64_t{shape.tile()}),
+                                    int64_t{shape.resident} * target.multiprocessors);
+  return shape;
+}
+
+}  // namespace kiln::compiler
