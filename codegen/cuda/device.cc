@@ -42,6 +42,7 @@ constexpr PreludeRow kPrelude[] = {
     {"contract_reduced_sm90", "fast_div.cuh"},
     {"contract_full_sm90", "fast_div.cuh"},
     {"contract_phased_sm90", "fast_div.cuh"},
+    {"contract_stream_sm90", "fast_div.cuh"},
     {"div_or_zero", "integer.cuh"},
     {"mod_or_zero", "integer.cuh"},
     {"copy", "copy.cuh"},
@@ -97,6 +98,13 @@ constexpr PreludeRow kPrelude[] = {
     {"contract_phased_sm90", "f32_operands_sm90.cuh"},
     {"contract_phased_sm90", "contract_sm90.cuh"},
     {"contract_phased_sm90", "contract_phased_sm90.cuh"},
+    {"contract_stream_sm90", "mbarrier.cuh"},
+    {"contract_stream_sm90", "tma.cuh"},
+    {"contract_stream_sm90", "wgmma.cuh"},
+    {"contract_stream_sm90", "contract_shape_sm90.cuh"},
+    {"contract_stream_sm90", "f32_operands_sm90.cuh"},
+    {"contract_stream_sm90", "contract_sm90.cuh"},
+    {"contract_stream_sm90", "contract_stream_sm90.cuh"},
 };
 
 bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

@@ -273,6 +273,12 @@ class Emitter {
         s.config, [](const Call::Constant& c) { return c.name == "kTerms" && c.value == 2; });
     const bool in_registers = splits || (s.wgmma.left_is_outer && SizeOf(s.wgmma.type) == 4);
     for (const std::string& line : WgmmaLines(s.wgmma, in_registers)) w_.Text(line);
+    if (s.second)
+      for (const std::string& line : WgmmaFunction(*s.second, "multiply_registers", true))
+        w_.Text(line);
+    if (s.third)
+      for (const std::string& line : WgmmaFunction(*s.third, "multiply_third", false))
+        w_.Text(line);
     w_.Dedent();
     w_.Text("};");
     w_.Text("");
@@ -284,6 +290,7 @@ class Emitter {
     for (const Call::Member& m : s.shape) w_.Line("shape.{} = {};", m.name, exprs_.Text(m.value));
     std::string arguments;
     for (const std::string& map : s.maps) arguments += map + ", ";
+    for (const std::string& buffer : s.buffers) arguments += buffer + ", ";
     arguments += "shape";
     for (const Call::Function& f : s.functions) {
       std::string params;

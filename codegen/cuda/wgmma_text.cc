@@ -3,6 +3,7 @@
 #include "codegen/cuda/wgmma_text.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "ir/base/check.h"
 
@@ -27,7 +28,8 @@ constexpr int kPerLine = 16;
 
 }  // namespace
 
-std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w, bool in_registers) {
+std::vector<std::string> WgmmaFunction(const tile::Call::Wgmma& w, const std::string& name,
+                                       bool in_registers) {
   const auto* row = std::ranges::find(kTypes, w.type, &TypeRow::type);
   CHECK(row != std::end(kTypes), "wgmma of {}", Info(w.type).text);
   const auto* right = std::ranges::find(kTypes, w.right_type, &TypeRow::type);
@@ -37,16 +39,13 @@ std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w, bool in_register
   const int count = w.columns / 2;
   const int of_left = in_registers ? 4 : 1, right_at = count + of_left;
   const char* scalar = is_float ? "float" : "int";
+  const char* left_type = w.left_in_registers ? "const unsigned* left"
+                          : in_registers      ? "const unsigned (&left)[4]"
+                                              : "unsigned long long left";
   std::vector<std::string> lines = {
-      fmt::format("using accumulator = {};", scalar),
-      fmt::format("static constexpr int kElementBytes = {};", SizeOf(w.type)),
-      fmt::format("static constexpr int kLeftMajor = {};",
-                  w.left_is_outer ? "kMajorOuter" : "kMajorK"),
-      fmt::format("static constexpr int kRightMajor = {};",
-                  w.right_is_outer ? "kMajorOuter" : "kMajorK"),
-      fmt::format("static __device__ inline void multiply({} (&d)[{}], {},", scalar, count,
-                  in_registers ? "const unsigned (&left)[4]" : "unsigned long long left"),
-      "                                       unsigned long long right, int accumulate) {",
+      fmt::format("static __device__ inline void {}({} (&d)[{}], {},", name, scalar, count,
+                  left_type),
+      std::string(31 + name.size(), ' ') + "unsigned long long right, int accumulate) {",
       "  asm volatile(",
       // Operands 0 .. count-1 are the accumulators, then left, right and the flag.
       fmt::format("      \"{{ .reg .pred p; setp.ne.b32 p, %{}, 0;\\n\"", right_at + 1),
@@ -60,7 +59,9 @@ std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w, bool in_register
   }
   // Float types may negate operands (never here); 16-bit ones may be transposed.
   std::string flags = is_float ? ", 1, 1" : "";
-  if (SizeOf(w.type) == 2)
+  if (SizeOf(w.type) == 2 && in_registers)
+    flags += fmt::format(", {}", w.right_is_outer ? 1 : 0);
+  else if (SizeOf(w.type) == 2)
     flags += fmt::format(", {}, {}", w.left_is_outer ? 1 : 0, w.right_is_outer ? 1 : 0);
   const std::string left =
       in_registers ? fmt::format("{{%{},%{},%{},%{}}}", count, count + 1, count + 2, count + 3)
@@ -77,6 +78,19 @@ std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w, bool in_register
                                   ? "\"r\"(left[0]), \"r\"(left[1]), \"r\"(left[2]), \"r\"(left[3])"
                                   : "\"l\"(left)"));
   lines.push_back("}");
+  return lines;
+}
+
+std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& w, bool in_registers) {
+  std::vector<std::string> lines = {
+      fmt::format("using accumulator = {};", IsFloat(w.type) ? "float" : "int"),
+      fmt::format("static constexpr int kElementBytes = {};", SizeOf(w.type)),
+      fmt::format("static constexpr int kLeftMajor = {};",
+                  w.left_is_outer ? "kMajorOuter" : "kMajorK"),
+      fmt::format("static constexpr int kRightMajor = {};",
+                  w.right_is_outer ? "kMajorOuter" : "kMajorK")};
+  std::vector<std::string> function = WgmmaFunction(w, "multiply", in_registers);
+  std::ranges::move(function, std::back_inserter(lines));
   return lines;
 }
 

@@ -286,12 +286,12 @@ double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& tar
       std::max({tensor / (plan.is_wgrad ? kWgradShare : kTensorShare), l2, shared}) + kTileClocks;
   const double blocks_of_part = double(g.blocks) / plan.parts();
   const double turns = std::ceil(double(g.tiles) / blocks_of_part);
-  double clocks = kStartClocks, seconds = kLaunchSeconds;
+  double clocks = kStartClocks, sum = 0;  // of the slices, by a kernel of its own
   if (plan.is_wgrad) {
     clocks += turns * main;
     const double slices = blocks_of_part * double(plan.left_size) * plan.filter_h * plan.filter_w *
                           plan.panels() * kPanelRows * 4;
-    seconds += 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
+    sum = 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
   } else {
     const double element = plan.is_direct
                                ? kDirectClocks + kFullClocks * static_cast<double>(plan.full.size())
@@ -299,8 +299,7 @@ double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& tar
     const double store = element * kPanelRows * g.columns;
     clocks += turns * std::max(main, (main + store) / 2) + store;
   }
-  seconds += clocks / kClock;
-  return std::max(seconds, floor_bytes / kDramBytesPerSecond + kLaunchSeconds);
+  return std::max(clocks / kClock, floor_bytes / kDramBytesPerSecond) + kLaunchSeconds + sum;
 }
 
 }  // namespace kiln::compiler

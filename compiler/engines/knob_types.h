@@ -19,6 +19,7 @@ enum KnobType : int {
   kKnobTileRows = 34,
   kKnobTileCols = 35,
   kKnobLoadSize = 36,
+  kKnobStreamK = 38,
   kKnobTileM = 40,
   kKnobTileN = 41,
   kKnobWarpSpecialisation = 42,

@@ -497,9 +497,10 @@ class Planner {
 
 bool IsSm90Divisor(std::string_view member) {
   constexpr std::string_view kDivisors[] = {
-      "whole_tiles", "batch_tiles", "band_tiles", "raster",   "last_raster", "places_w", "places_h",
-      "places_d",    "taps_w",      "taps_h",     "taps_d",   "tap_panels",  "phases",   "phases_w",
-      "phases_h",    "turn",        "phases_d",   "period_w", "period_h",    "period_d"};
+      "whole_tiles", "batch_tiles", "band_tiles", "raster",    "last_raster", "places_w",
+      "places_h",    "places_d",    "taps_w",     "taps_h",    "taps_d",      "tap_panels",
+      "phases",      "phases_w",    "phases_h",   "turn",      "phases_d",    "period_w",
+      "period_h",    "period_d",    "workers",    "tile_steps"};
   return std::ranges::find(kDivisors, member) != std::end(kDivisors);
 }
 

@@ -33,6 +33,10 @@ constexpr double kReduceShare = 0.25;  // of a store, for each reduction of the 
 constexpr double kTileClocks = 900;    // to fill the pipeline and to drain it
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
 constexpr double kLaunchSeconds = 2.5e-6;
+constexpr double kPartBytes = 40;    // per clock, of parts that a stream's workers leave and add
+constexpr double kPartClocks = 800;  // until a part has come
+constexpr double kStreamStep = 1.1;  // workers read other places of k: the L2 is asked more often
+constexpr int64_t kMostStreamSteps = int64_t{1} << 30;
 
 int64_t OperandBytes(const Sm90Plan& plan, const Sm90Operand& operand, int rows) {
   if (!operand.is_outer) return int64_t{rows} * plan.row_bytes;
@@ -92,6 +96,34 @@ int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& ta
          BarrierBytes(plan) * stages;
 }
 
+int64_t TilesOf(const Sm90Plan& plan, const Sm90Tile& tile) {
+  return CeilDiv(plan.left_size, int64_t{tile.left} * tile.cluster) *
+         CeilDiv(plan.right_size, tile.right) * plan.batches;
+}
+
+int64_t StreamWorkers(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  const int64_t slots = std::max(1, target.multiprocessors / tile.cluster);
+  return std::min(slots, TilesOf(plan, tile) * tile.split_k);
+}
+
+namespace {
+
+// Whether some worker has a part of a tile, and the skeleton has the rest of the form.
+bool IsLegalStream(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  if (tile.ping_pong || tile.split_cluster > 1 || tile.reductions > 0 || tile.full > 0)
+    return false;
+  // ptxas would serialise the products (C7515).
+  if (plan.left_in_registers()) return false;
+  // Registers do not suffice for staging beside all accumulators and those of a part.
+  const int accumulators = tile.left / 64 / tile.groups_left() * tile.columns() / 2;
+  if (!tile.direct && accumulators > 96) return false;
+  const int64_t tiles = TilesOf(plan, tile), workers = StreamWorkers(plan, tile, target);
+  const int64_t steps = tiles * plan.k_steps;
+  return workers > 0 && tiles % workers != 0 && steps >= workers && steps <= kMostStreamSteps;
+}
+
+}  // namespace
+
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int columns = tile.columns(), blocks = tile.left / 64 / tile.groups_left();
   if (columns % 8 != 0 || columns > 256) return false;
@@ -101,6 +133,7 @@ bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   if (tile.reductions > 0 && (tile.split_k > 1 || (!tile.direct && blocks > 1))) return false;
   // Phases take the place of splits.
   if (tile.split_k > 1 && !plan.phases.empty()) return false;
+  if (tile.stream && (!plan.phases.empty() || !IsLegalStream(plan, tile, target))) return false;
   if (tile.split_k % tile.split_cluster != 0 || tile.split_k > std::max<int64_t>(plan.k_steps, 1))
     return false;
   // Slices are addressed by 32-bit indices where the tensors are.
@@ -125,6 +158,22 @@ bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   if (plan.left.is_pixels && tile.cluster > 1 && plan.left_size <= tile.left) return false;
   return StagesOf(plan, tile, target) >= 2;
 }
+
+namespace {
+
+// All workers take as long: their steps, the tiles that they finish, and the parts on the way.
+double StreamClocks(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target, double step,
+                    double store) {
+  const int64_t tiles = TilesOf(plan, tile), workers = StreamWorkers(plan, tile, target);
+  const double steps = static_cast<double>(CeilDiv(tiles * plan.k_steps, workers));
+  const auto finished = static_cast<double>(CeilDiv(tiles, workers));
+  const auto added = static_cast<double>(CeilDiv(workers, tiles));
+  const double part = tile.left * tile.right * 4.0 / kPartBytes;
+  return kStreamStep * steps * step + finished * (store + 0.4 * kTileClocks) + 2 * kTileClocks +
+         part + added * (part + kPartClocks) + (tile.cluster > 1 ? kClusterClocks : 0);
+}
+
+}  // namespace
 
 double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target,
                    double floor_bytes) {
@@ -159,9 +208,11 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
                         ? std::max(1, target.multiprocessors * 31 / 32 / tile.split_cluster)
                         : std::max(1, target.multiprocessors / tile.cluster);
   const int64_t phases = NumElements(plan.phases);  // 1 where there are none
-  const int64_t left_tiles = CeilDiv(plan.left_size, int64_t{tile.left} * tile.cluster);
-  const int64_t right_tiles = CeilDiv(plan.right_size, tile.right);
-  const int64_t tiles = left_tiles * right_tiles * plan.batches * tile.slices() * phases;
+  const int64_t tiles = TilesOf(plan, tile) * tile.slices() * phases;
+  if (tile.stream) {
+    const double seconds = StreamClocks(plan, tile, target, step, store) / kClock + kLaunchSeconds;
+    return std::max(seconds, floor_bytes / kDramBytesPerSecond + kLaunchSeconds);
+  }
   const double steps = static_cast<double>(plan.all_steps) /
                        (static_cast<double>(phases) * tile.split_k);  // of a tile, on average
   const double waves = static_cast<double>(CeilDiv(tiles, slots));
@@ -172,14 +223,15 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   double clocks = waves * each + kTileClocks + (tile.ping_pong ? store : 0);
   if (tile.cluster > 1) clocks += kClusterClocks;
   if (tile.split_cluster > 1) clocks += 2000 + tile.left * tile.right * 4.0 / kClusterBytes;
-  double seconds = clocks / kClock + kLaunchSeconds * (tile.reductions > 0 ? 2 : 1);
+  double seconds = std::max(clocks / kClock + kLaunchSeconds * (tile.reductions > 0 ? 2 : 1),
+                            floor_bytes / kDramBytesPerSecond + kLaunchSeconds);
   if (tile.slices() > 1) {
     const double slices = static_cast<double>(plan.left_size) *
                           static_cast<double>(plan.right_size) * static_cast<double>(plan.batches) *
                           tile.slices() * 4;
     seconds += 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
   }
-  return std::max(seconds, floor_bytes / kDramBytesPerSecond + kLaunchSeconds);
+  return seconds;
 }
 
 }  // namespace kiln::compiler

@@ -16,6 +16,9 @@ struct Sm90Tile {
   int split_k = 1;
   int split_cluster = 1;  // parts that blocks of a cluster add up; divides split_k
   int raster = 8;
+  // The steps of all tiles are dealt evenly to split_k workers a tile, or to all multiprocessors
+  // where these are fewer.
+  bool stream = false;
   // These follow from the group, and are no knobs:
   bool direct = false;   // the result goes out by tensor map
   int full = 0;          // operands of the epilogue that come in so, box by box
@@ -24,7 +27,8 @@ struct Sm90Tile {
   // Neighbours along right that a thread stores at once; 0 where they are along left.
   int right_lanes = 0;
 
-  int slices() const { return split_k / split_cluster; }  // that go through memory
+  bool splits() const { return split_k > 1 && !stream; }               // into equal parts
+  int slices() const { return stream ? 1 : split_k / split_cluster; }  // that go through memory
   // Two consumer groups stand side by side along left, or along right where left has only 64 rows.
   int groups_left() const { return ping_pong || left == 64 ? 1 : 2; }
   int groups_right() const { return ping_pong || left > 64 ? 1 : 2; }
@@ -44,6 +48,11 @@ int BuffersOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 // As many as fit, at most 8.
 int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
+
+// Tiles of the result, in clusters.
+int64_t TilesOf(const Sm90Plan& plan, const Sm90Tile& tile);
+// Clusters that the steps of a stream are dealt to.
+int64_t StreamWorkers(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 
 // Whether the skeleton has this form for the plan: registers, wgmma's shapes, whole panels.
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);

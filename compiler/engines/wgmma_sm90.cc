@@ -12,6 +12,7 @@
 #include "compiler/engines/wgmma_sm90.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/epilogue_reductions.h"
@@ -41,6 +42,8 @@ constexpr int kSplitDomain[] = {1,  2,  3,  4,  5,  6,  7,  8,  11, 12, 14, 16, 
                                 24, 28, 29, 32, 33, 40, 44, 48, 56, 64, 66, 96, 128, 132};
 constexpr int kSplitClusterDomain[] = {1, 2, 4, 8};
 constexpr int kRasterDomain[] = {8, 1, 4, 16};
+constexpr int kStreamDomain[] = {0, 1};
+constexpr int kMostStreamSplit = 4;  // workers a tile: who finishes it adds all their parts
 constexpr KnobRow kKnobs[] = {
     {.name = "tile_left", .cudnn_type = kKnobTileM, .domain = kLeftDomain},
     {.name = "tile_right", .cudnn_type = kKnobTileN, .domain = kRightDomain},
@@ -49,6 +52,7 @@ constexpr KnobRow kKnobs[] = {
     {.name = "split_k", .cudnn_type = kKnobSplitKSlices, .domain = kSplitDomain},
     {.name = "split_cluster", .cudnn_type = kKnobCtaSplitKMode, .domain = kSplitClusterDomain},
     {.name = "raster", .cudnn_type = kKnobSwizzle, .domain = kRasterDomain},
+    {.name = "stream_k", .cudnn_type = kKnobStreamK, .domain = kStreamDomain},
 };
 // With two terms tiles are of half the size: the default is another one.
 constexpr int kRightDomain3xTf32[] = {128, 256, 192, 160, 96, 64, 32};
@@ -56,7 +60,7 @@ constexpr KnobRow kKnobs3xTf32[] = {
     kKnobs[0], {.name = "tile_right", .cudnn_type = kKnobTileN, .domain = kRightDomain3xTf32},
     kKnobs[2], kKnobs[3],
     kKnobs[4], kKnobs[5],
-    kKnobs[6]};
+    kKnobs[6], kKnobs[7]};
 enum {
   kLeftKnob,
   kRightKnob,
@@ -64,7 +68,8 @@ enum {
   kPingPongKnob,
   kSplitKnob,
   kSplitClusterKnob,
-  kRasterKnob
+  kRasterKnob,
+  kStreamKnob
 };
 
 struct RegisterRow {
@@ -95,7 +100,7 @@ EpilogueAxes AxesOf(const Sm90Plan& plan) {
 // Whether what a thread stores at once are neighbours along right. Slices lie along left whatever
 // the result does, and so does what is added up by a cluster or reduced on the way.
 bool StoresAlongRight(const Sm90Plan& plan, const Sm90Tile& tile) {
-  return plan.along_right && (tile.direct || (tile.split_k == 1 && tile.reductions == 0));
+  return plan.along_right && (tile.direct || (!tile.splits() && tile.reductions == 0));
 }
 
 // The result's dim along left.
@@ -116,7 +121,10 @@ class Schedule {
         b_(group.tile(), target,
            fmt::format("wgmma_sm90: tile {}x{}x{}, {} stages, cluster {}{}{}", tile.left,
                        tile.right, plan.depth(), StagesOf(plan, tile, target), tile.cluster,
-                       tile.ping_pong ? ", ping-pong" : "", tile.split_k > 1 ? ", split-K" : "")) {
+                       tile.ping_pong ? ", ping-pong" : "",
+                       tile.stream     ? ", stream-K"
+                       : tile.splits() ? ", split-K"
+                                       : "")) {
     for (const char* reserved : {"bx", "shape", "store"}) b_.Name(reserved);
     if (!reductions_.empty())
       for (const char* reserved : {"start", "combine", "flush"}) b_.Name(reserved);
@@ -127,6 +135,7 @@ class Schedule {
     Call call{.skeleton = !reductions_.empty() ? "contract_reduced_sm90"
                           : tile_.full > 0     ? "contract_full_sm90"
                           : IsPhased()         ? "contract_phased_sm90"
+                          : tile_.stream       ? "contract_stream_sm90"
                                                : "contract_sm90"};
     call.maps = {b_.Map("left_map", plan_.left.id, Boxed(plan_.left_map, plan_.left, tile_.left)),
                  b_.Map("right_map", plan_.right.id,
@@ -139,6 +148,13 @@ class Schedule {
     call.shared_bytes = SharedBytes(plan_, tile_, target_);
     Configure(call);
     const int64_t tiles = Shape(call);
+    const int64_t workers = tile_.stream ? StreamWorkers(plan_, tile_, target_) : tiles;
+    if (tile_.stream) {
+      // Of each group: a part, and the stamp that says that it lies there.
+      const int64_t blocks = workers * tile_.cluster;
+      lowered.scratch_bytes = {blocks * tile_.left * tile_.right * 4, blocks * kSm90Groups * 8};
+      call.buffers = {b_.Scratch(0, Accumulator(), false), b_.Scratch(1, DType::kI64, false)};
+    }
     if (tile_.direct)
       DirectOutput(call);
     else
@@ -153,7 +169,7 @@ class Schedule {
     // Persistent, but where a cluster sums: its stages hold the sums when the next tile's would
     // come.
     const int64_t blocks = tile_.split_cluster > 1 ? tiles * tile_.split_cluster
-                                                   : std::min(tiles, slots) * tile_.cluster;
+                                                   : std::min(workers, slots) * tile_.cluster;
     Block inner, body;
     inner.push_back({std::move(call)});
     body.push_back(
@@ -165,6 +181,7 @@ class Schedule {
 
  private:
   DType t() const { return b_.index_type(); }
+  DType Accumulator() const { return plan_.type == DType::kI8 ? DType::kI32 : DType::kF32; }
   bool IsPhased() const { return tile_.direct && !plan_.phases.empty(); }
 
   TensorMapSpec Boxed(TensorMapSpec map, const Sm90Operand& operand, int rows) const {
@@ -191,8 +208,9 @@ class Schedule {
         {"kRight", plan_.right.is_pixels ? 1 : 0},
         {"kSpatial", plan_.spatial},
         {"kBatched", plan_.batches > 1 ? 1 : 0},
-        {"kSplit", tile_.split_k > 1 ? 1 : 0},
+        {"kSplit", tile_.splits() ? 1 : 0},
         {"kSplitCluster", tile_.split_cluster},
+        {"kStream", tile_.stream ? 1 : 0},
         {"kPhased", plan_.phases.empty() ? 0 : 1},
         {"kMayBeEmpty", plan_.may_be_empty ? 1 : 0},
         {"kVectorLeft", StoresAlongRight() ? 0 : 1},
@@ -273,7 +291,17 @@ class Schedule {
       add("batches", plan_.batches);
       add("batch_tiles", left_tiles * right_tiles);
     }
-    if (tile_.split_k > 1) {
+    if (tile_.stream) {
+      const int64_t workers = StreamWorkers(plan_, tile_, target_);
+      const int64_t steps = TilesOf(plan_, tile_) * plan_.k_steps;
+      add("workers", workers);
+      add("tile_steps", plan_.k_steps);
+      add("worker_steps", steps / workers);
+      add("longer_workers", steps % workers);
+      // Of `n` neighbouring steps the first and the last may belong to tiles of others.
+      add("worker_tiles", CeilDiv(CeilDiv(steps, workers) - 1, plan_.k_steps) + 1);
+    }
+    if (tile_.splits()) {
       add("splits", tile_.split_k);
       add("slices", tile_.slices());
       add("whole_tiles", left_tiles * right_tiles * plan_.batches);
@@ -285,12 +313,12 @@ class Schedule {
       add("turn", std::max<int64_t>(clusters / phases, 1));
     }
     for (const auto& [name, value] : plan_.shape) add(name, value);
-    return left_tiles * right_tiles * plan_.batches * tile_.slices() * NumElements(plan_.phases);
+    return TilesOf(plan_, tile_) * tile_.slices() * NumElements(plan_.phases);
   }
 
   Call::Function StoreFunction(Lowered& lowered) {
     Call::Function f{.name = "store"};
-    const DType accumulator = ArithmeticType(plan_.type) == DType::kI32 ? DType::kI32 : DType::kF32;
+    const DType accumulator = Accumulator();
     const std::string values = AddArray(b_, f, "values", accumulator, kVector);
     const Expr batch = AddScalar(b_, f, "batch", t()), split = AddScalar(b_, f, "split", t());
     const Expr left = AddScalar(b_, f, "left", t()), right = AddScalar(b_, f, "right", t());
@@ -407,8 +435,9 @@ Sm90Tile TileFor(const TileContext& context, const Sm90Plan& plan, Sm90Tile tile
   tile.reductions = context.reductions;
   // Pairs leave registers by stmatrix, which takes rows in their order.
   const bool rows_in_order = !plan.moves_rows() || context.result_bytes == 4;
-  tile.direct = context.stores_by_map && rows_in_order && tile.split_k == 1 &&
-                tile.columns() % 16 == 0 && (!plan.along_right || tile.columns() % 64 == 0);
+  tile.direct = context.stores_by_map && rows_in_order && !tile.splits() &&
+                !(tile.stream && context.full > 0) && tile.columns() % 16 == 0 &&
+                (!plan.along_right || tile.columns() % 64 == 0);
   tile.full = tile.direct ? context.full : 0;
   tile.result_bytes = tile.direct ? context.result_bytes : 2;
   if (!tile.direct && StoresAlongRight(plan, tile)) tile.right_lanes = context.right_lanes;
@@ -569,14 +598,28 @@ void AddSplits(const Sm90Plan& plan, const Target& target, const Model& model, S
                std::vector<Sm90Tile>& all) {
   const int64_t tiles =
       CeilDiv(plan.left_size, tile.left) * CeilDiv(plan.right_size, tile.right) * plan.batches;
+  // A stream pays where whole tiles leave multiprocessors idle in their last wave: its workers read
+  // other places of k at a time, and the L2 is asked more often.
+  constexpr double kMuch = 0.15;
+  const double waves = static_cast<double>(TilesOf(plan, tile)) * tile.cluster /
+                       static_cast<double>(target.multiprocessors);
+  const bool leaves_idle = waves / std::ceil(waves) < 1 - kMuch;
+  const auto add_legal = [&] {
+    if (IsLegal(plan, model.Tile(tile), target)) all.push_back(tile);
+  };
   for (const int split : kSplitDomain) {
     if (split > 1 && (split * 4 > plan.k_steps || tiles * split > 2 * target.multiprocessors))
       break;
     tile.split_k = split;
     for (const int parts : kSplitClusterDomain) {
       tile.split_cluster = parts;
-      if (IsLegal(plan, model.Tile(tile), target)) all.push_back(tile);
+      add_legal();
     }
+    if (split > kMostStreamSplit || !leaves_idle) continue;
+    tile.split_cluster = 1;
+    tile.stream = true;
+    add_legal();
+    tile.stream = false;
   }
 }
 
@@ -606,7 +649,7 @@ std::vector<Sm90Tile> UsefulTiles(const Sm90Plan& plan, const Target& target, co
 // layers of ResNet-50 at batch sizes of 16 to 256 (docs/compile-cost.md).
 struct SharedTile {
   int left, right, cluster;
-  bool ping_pong, splits;
+  bool ping_pong, splits, stream = false;
 
   bool operator==(const SharedTile&) const = default;
 };
@@ -617,7 +660,8 @@ constexpr SharedTile kPhasedTiles[] = {
 constexpr SharedTile kWgradTiles[] = {{64, 128, 2, true, true},
                                       {64, 128, 2, true, false},
                                       {64, 64, 1, true, true},
-                                      {128, 256, 2, false, true}};
+                                      {128, 256, 2, false, true},
+                                      {128, 128, 2, false, false, true}};
 constexpr SharedTile kTurningTiles[] = {{256, 128, 1, false, true}, {256, 128, 1, false, false}};
 
 int PreferenceOf(const Sm90Plan& plan, const Sm90Tile& tile) {
@@ -627,7 +671,8 @@ int PreferenceOf(const Sm90Plan& plan, const Sm90Tile& tile) {
   // Narrow stores along right, too, want something to hide behind.
   if (!plan.phases.empty() || tile.right_lanes > 0) shared = kPhasedTiles;
   if (plan.moves_rows() && plan.turns_right()) shared = kTurningTiles;
-  const SharedTile form{tile.left, tile.right, tile.cluster, tile.ping_pong, tile.split_k > 1};
+  const SharedTile form{tile.left,      tile.right,    tile.cluster,
+                        tile.ping_pong, tile.splits(), tile.stream};
   const auto found = std::ranges::find(shared, form);
   return found == shared.end() ? Proposal::kNotPreferred : static_cast<int>(found - shared.begin());
 }
@@ -671,12 +716,13 @@ Sm90Tile TileOf(std::span<const int> knobs) {
           .ping_pong = knobs[kPingPongKnob] != 0,
           .split_k = knobs[kSplitKnob],
           .split_cluster = knobs[kSplitClusterKnob],
-          .raster = knobs[kRasterKnob]};
+          .raster = knobs[kRasterKnob],
+          .stream = knobs[kStreamKnob] != 0};
 }
 
 std::vector<int> KnobsOf(const Sm90Tile& tile) {
   return {tile.left,    tile.right,         tile.cluster, tile.ping_pong ? 1 : 0,
-          tile.split_k, tile.split_cluster, tile.raster};
+          tile.split_k, tile.split_cluster, tile.raster,  tile.stream ? 1 : 0};
 }
 
 const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",

@@ -332,19 +332,18 @@ class Parser {
   Result<Stmt> CallStatement() {
     Call s;
     ASSIGN_OR_RETURN(s.skeleton, Name("a skeleton's name"));
-    RETURN_IF_ERROR(Expect("("));
-    while (!Is(")")) {
-      if (!s.maps.empty()) RETURN_IF_ERROR(Expect(","));
-      ASSIGN_OR_RETURN(std::string map, Name("a tensor map"));
-      s.maps.push_back(std::move(map));
+    RETURN_IF_ERROR(Names("a tensor map", s.maps));
+    if (Is("buffers")) {
+      RETURN_IF_ERROR(Advance());
+      RETURN_IF_ERROR(Names("a buffer", s.buffers));
     }
-    RETURN_IF_ERROR(Advance());
-    RETURN_IF_ERROR(Expect("wgmma"));
-    ASSIGN_OR_RETURN(s.wgmma.columns, SmallInt("a number of columns"));
-    ASSIGN_OR_RETURN(s.wgmma.type, Type());
-    ASSIGN_OR_RETURN(s.wgmma.left_is_outer, IsOuter());
-    ASSIGN_OR_RETURN(s.wgmma.right_type, Type());
-    ASSIGN_OR_RETURN(s.wgmma.right_is_outer, IsOuter());
+    ASSIGN_OR_RETURN(s.wgmma, OneWgmma());
+    if (Is("wgmma")) {
+      ASSIGN_OR_RETURN(s.second, OneWgmma());
+    }
+    if (Is("wgmma")) {
+      ASSIGN_OR_RETURN(s.third, OneWgmma());
+    }
     RETURN_IF_ERROR(Expect("shared"));
     ASSIGN_OR_RETURN(s.shared_bytes,
                      Count("a number of bytes", std::numeric_limits<int32_t>::max()));
@@ -352,6 +351,33 @@ class Parser {
     while (!Is("}")) RETURN_IF_ERROR(CallPart(s));
     RETURN_IF_ERROR(Advance());
     return Stmt{std::move(s)};
+  }
+
+  // "(a, b)"
+  Status Names(const char* what, std::vector<std::string>& names) {
+    RETURN_IF_ERROR(Expect("("));
+    while (!Is(")")) {
+      if (!names.empty()) RETURN_IF_ERROR(Expect(","));
+      ASSIGN_OR_RETURN(std::string name, Name(what));
+      names.push_back(std::move(name));
+    }
+    return Advance();
+  }
+
+  Result<Call::Wgmma> OneWgmma() {
+    Call::Wgmma w;
+    RETURN_IF_ERROR(Expect("wgmma"));
+    ASSIGN_OR_RETURN(w.columns, SmallInt("a number of columns"));
+    ASSIGN_OR_RETURN(w.type, Type());
+    w.left_in_registers = Is("registers");
+    if (w.left_in_registers) {
+      RETURN_IF_ERROR(Advance());
+    } else {
+      ASSIGN_OR_RETURN(w.left_is_outer, IsOuter());
+    }
+    ASSIGN_OR_RETURN(w.right_type, Type());
+    ASSIGN_OR_RETURN(w.right_is_outer, IsOuter());
+    return w;
   }
 
   Result<bool> IsOuter() {

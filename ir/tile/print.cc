@@ -165,10 +165,16 @@ class Printer {
     Line("}}");
   }
   void Emit(const Call& s) {
-    const auto major = [](bool outer) { return outer ? "outer" : "k"; };
-    Line("call {}({}) wgmma {} {} {} {} {} shared {} {{", s.skeleton, fmt::join(s.maps, ", "),
-         s.wgmma.columns, Info(s.wgmma.type).text, major(s.wgmma.left_is_outer),
-         Info(s.wgmma.right_type).text, major(s.wgmma.right_is_outer), s.shared_bytes);
+    const auto text = [](const Call::Wgmma& w) {
+      const char* left = w.left_in_registers ? "registers" : w.left_is_outer ? "outer" : "k";
+      return fmt::format("wgmma {} {} {} {} {}", w.columns, Info(w.type).text, left,
+                         Info(w.right_type).text, w.right_is_outer ? "outer" : "k");
+    };
+    const std::string buffers =
+        s.buffers.empty() ? "" : fmt::format(" buffers({})", fmt::join(s.buffers, ", "));
+    Line("call {}({}){} {}{}{} shared {} {{", s.skeleton, fmt::join(s.maps, ", "), buffers,
+         text(s.wgmma), s.second ? " " + text(*s.second) : "", s.third ? " " + text(*s.third) : "",
+         s.shared_bytes);
     ++depth_;
     for (const Call::Constant& c : s.config) Line("config {} {}", c.name, c.value);
     for (const Call::Member& m : s.shape) Line("shape {} = {}", m.name, Print(m.value));

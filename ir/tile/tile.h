@@ -30,6 +30,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -214,16 +215,20 @@ struct Call {
     std::vector<FunctionParam> params;
     Block body;
   };
-  // The one wgmma shape of the kernel: 64 x columns.
+  // A wgmma shape of the kernel: 64 x columns.
   struct Wgmma {
     int columns = 0;
     DType type = DType::kF16, right_type = DType::kF16;  // of equal size
     bool left_is_outer = false, right_is_outer = false;  // MN-major in shared memory, else K-major
+    bool left_in_registers = false;
   };
 
   std::string skeleton;
-  std::vector<std::string> maps;  // tensor-map parameters
+  std::vector<std::string> maps;          // tensor-map parameters
+  std::vector<std::string> buffers = {};  // pointer parameters that it writes by itself
   Wgmma wgmma = {};
+  // Of skeletons that multiply again what they have made: from registers, and both from memory.
+  std::optional<Wgmma> second = {}, third = {};
   int64_t shared_bytes = 0;  // dynamic shared memory that the skeleton lays out itself
   std::vector<Constant> config = {};
   std::vector<Member> shape = {};

@@ -488,18 +488,32 @@ class Verifier {
   Status Check(const Call& s) {
     for (const std::string& map : s.maps)
       if (!maps_.contains(map)) return Fail("{} is no tensor map", map);
+    for (const std::string& name : s.buffers) {
+      const auto at = buffers_.find(name);
+      if (at == buffers_.end()) return Fail("buffer {} is not defined here", name);
+      if (at->second.is_const) return Fail("{} is const", name);
+    }
     if (divergent_ > 0) return Fail("not every thread of the block reaches the skeleton");
-    if (s.wgmma.columns < 8 || s.wgmma.columns > 256 || s.wgmma.columns % 8 != 0)
-      return Fail("wgmma of {} columns: 8, 16 … 256 are possible", s.wgmma.columns);
-    // 32-bit operands are turned on the way to wgmma.
-    if ((s.wgmma.left_is_outer || s.wgmma.right_is_outer) && SizeOf(s.wgmma.type) == 1)
-      return Fail("wgmma takes {} only with k as the contiguous axis", Info(s.wgmma.type).text);
+    RETURN_IF_ERROR(Check(s.wgmma));
+    if (s.second) RETURN_IF_ERROR(Check(*s.second));
+    if (s.third) RETURN_IF_ERROR(Check(*s.third));
+    if (s.third && s.third->left_in_registers) return Fail("only the second wgmma has registers");
+    if (s.wgmma.left_in_registers) return Fail("nothing is in registers before the first wgmma");
     shared_bytes_ += s.shared_bytes;
     if (shared_bytes_ > kMaxSharedBytes)
       return Fail("{} bytes of shared memory: a block has at most {}", shared_bytes_,
                   kMaxSharedBytes);
     for (const Call::Member& member : s.shape)
       RETURN_IF_ERROR(CheckExpr(member.value).Within(member.name));
+    return {};
+  }
+
+  static Status Check(const Call::Wgmma& w) {
+    if (w.columns < 8 || w.columns > 256 || w.columns % 8 != 0)
+      return Fail("wgmma of {} columns: 8, 16 … 256 are possible", w.columns);
+    // 32-bit operands are turned on the way to wgmma.
+    if ((w.left_is_outer || w.right_is_outer) && SizeOf(w.type) == 1)
+      return Fail("wgmma takes {} only with k as the contiguous axis", Info(w.type).text);
     return {};
   }
 

@@ -88,6 +88,9 @@ void ForEachBuffer(const Stmt& s,
             visit(n.acc, Access::kRead), visit(n.acc, Access::kWrite);
           },
           [&](const AtomicAdd& n) { visit(n.buffer, Access::kWrite); },
+          [&](const Call& n) {
+            for (const std::string& name : n.buffers) visit(name, Access::kWrite);
+          },
           [](const auto&) {},
       },
       s.node);

@@ -469,6 +469,31 @@ TEST(Sm90TileTest, LegalTiles) {
   EXPECT_FALSE(IsLegal(panels, {.left = 64, .right = 64}, Hopper()));
 }
 
+// The steps of all tiles are dealt to so many clusters a tile, at most to all that fit; equal parts
+// are what splits are for.
+TEST(Sm90TileTest, Streams) {
+  const Sm90Plan plan = PlanOf(Build(Strided(GraphOp::kConvFprop)));
+  const Sm90Tile small{.left = 64, .right = 64, .split_k = 3, .stream = true};
+  const int64_t tiles = TilesOf(plan, small);
+  Target target = Hopper();
+  target.multiprocessors = static_cast<int>(3 * tiles + 5);
+  EXPECT_EQ(StreamWorkers(plan, small, target), 3 * tiles);
+  EXPECT_TRUE(IsLegal(plan, small, target));
+  target.multiprocessors = static_cast<int>(2 * tiles + 1);
+  EXPECT_EQ(StreamWorkers(plan, small, target), 2 * tiles + 1);
+  EXPECT_FALSE(small.splits());
+  EXPECT_EQ(small.slices(), 1);
+  Sm90Tile other = small;
+  other.ping_pong = true;
+  EXPECT_FALSE(IsLegal(plan, other, target));
+  other = small;
+  other.reductions = 1;
+  EXPECT_FALSE(IsLegal(plan, other, target));
+  other = small;
+  other.split_k = 1;  // whole tiles
+  EXPECT_FALSE(IsLegal(plan, other, target));
+}
+
 TEST(Sm90TileTest, CandidatesAreLegalAndFit) {
   const Target target = Hopper();
   const Engine& engine = Engines()[EngineIndex("wgmma_sm90")];

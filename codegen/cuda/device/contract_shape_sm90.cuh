@@ -19,6 +19,10 @@ struct contract_shape {
   divisor band_tiles, raster, last_raster;
   int last_band;
   int k_steps, tap_steps = 1;  // blocks along k, in all and of one tap
+  // contract_stream_sm90: who has the steps of all tiles, and how many; the first `longer_workers`
+  // have one more. `tile_steps` is k_steps.
+  divisor workers, tile_steps;
+  int worker_steps, longer_workers, worker_tiles;
   // Batch (outer, inner) of an operand is that of the result divided by these.
   int inner_batches = 1;
   int left_outer = 1, left_inner = 1, right_outer = 1, right_inner = 1;

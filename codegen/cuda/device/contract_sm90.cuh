@@ -63,6 +63,7 @@ struct contract {
   struct place {
     int split, batch, left, right;  // of the parts of a result by split-K, or its phase
     int first_step, steps;
+    int worker, first_of_worker;  // contract_stream_sm90: whose steps, the first one of all tiles'
   };
 
   // The taps of a place along the three dims: how many, the offset of the first, and where it
@@ -116,7 +117,13 @@ struct contract {
     return {outer, p.batch - outer * s.inner_batches};
   }
 
+  // Workers have a number of steps, the first ones one more.
+  static __device__ inline int first_step_of(const contract_shape& s, int worker) {
+    return worker * s.worker_steps + min(worker, s.longer_workers);
+  }
+
   static __device__ inline int tiles_of(const contract_shape& s) {
+    if constexpr (C::kStream) return s.workers.value * s.worker_tiles;
     int tiles = s.left_tiles * s.right_tiles * s.batches;
     if constexpr (C::kSplit) tiles *= s.slices;
     if constexpr (C::kPhased) tiles *= s.phases.value;
@@ -126,6 +133,17 @@ struct contract {
   static __device__ inline place place_of(const contract_shape& s, int tile, int rank) {
     place p = {};
     p.steps = s.k_steps;
+    if constexpr (C::kStream) {
+      // From the worker's last tile to its first; no steps are left for what comes then.
+      const int turn = tile / s.workers;
+      p.worker = tile - turn * s.workers.value;
+      p.first_of_worker = first_step_of(s, p.worker);
+      const int end = first_step_of(s, p.worker + 1);
+      tile = (end - 1) / s.tile_steps - turn;
+      const int first = tile * s.k_steps;
+      p.first_step = max(p.first_of_worker - first, 0);
+      p.steps = max(min(end - first, s.k_steps) - p.first_step, 0);
+    }
     if constexpr (C::kPhased) {
       // Neighbours make the phases of one region, which read the same pixels. Phases have more or
       // fewer taps: they change places from turn to turn, so that every cluster gets some of each.
@@ -241,7 +259,7 @@ struct contract {
     // Taps and channel block of the first step.
     const taps all = taps_of(s, p.split);
     int block = p.first_step, tap_w = 0, tap_h = 0, tap_d = 0;
-    if constexpr (C::kSplit && C::kLeft == kMatrix) {
+    if constexpr ((C::kSplit || C::kStream) && C::kLeft == kMatrix) {
       const int tap = p.first_step / s.tap_steps;
       block -= tap * s.tap_steps;
       tap_w = tap % s.taps_w;
@@ -371,7 +389,8 @@ struct contract {
     }
     if constexpr (C::kPingPong) pass_turn(is_last);
     wgmma_wait<0>();
-    if (!C::kMayBeEmpty || p.steps > 0) release(barriers + 8 * (C::kStages + previous), thread);
+    if (!(C::kMayBeEmpty || C::kStream) || p.steps > 0)
+      release(barriers + 8 * (C::kStages + previous), thread);
   }
 
   // Element e of a thread is row first_row + kNextRow * (e / 2 % 2), column 8 * (e / 4) +

@@ -103,9 +103,9 @@ kernel saxpy(x: ptr<bf16> const, y: ptr<f32>, a: f32, n: i32) threads 128 {
 
 // A skeleton of the device library with all parts that a call can have.
 inline constexpr std::string_view kCall = R"(// y = b^T a
-kernel product(left: map, right: map, y: ptr<f16> align 16, n: i32, steps: i32) threads 384 min_blocks 1 cluster 2 {
+kernel product(left: map, right: map, y: ptr<f16> align 16, parts: ptr<f32>, flags: ptr<i32>, n: i32, steps: i32) threads 384 min_blocks 1 cluster 2 {
   for bx in 0..n block_x {
-    call contract_sm90(left, right) wgmma 256 f16 outer f16 k shared 214528 {
+    call contract_sm90(left, right) buffers(parts, flags) wgmma 256 f16 outer f16 k shared 214528 {
       config kTileLeft 128
       config kKind 0
       shape left_tiles = div(add(n, 127), 128)

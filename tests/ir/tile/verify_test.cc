@@ -122,6 +122,8 @@ TEST(TileVerify, BadCallsGetTheirSentence) {
   constexpr const char* kHeadOfAll = "s(m) wgmma 64 f16 k f16 k shared 0";
   const Row rows[] = {
       {"", "s(y) wgmma 64 f16 k f16 k shared 0", "", "", "y is no tensor map"},
+      {"", "s(m) buffers(z) wgmma 64 f16 k f16 k shared 0", "", "", "buffer z is not defined here"},
+      {"", "s(m) buffers(x) wgmma 64 f16 k f16 k shared 0", "", "", "x is const"},
       {"", "s(m) wgmma 12 f16 k f16 k shared 0", "", "",
        "wgmma of 12 columns: 8, 16 … 256 are possible"},
       {"", "s(m) wgmma 264 f16 k f16 k shared 0", "", "",
@@ -143,7 +145,8 @@ TEST(TileVerify, BadCallsGetTheirSentence) {
   };
   for (const Row& row : rows) {
     const std::string text = fmt::format(
-        "kernel k(m: map, y: ptr<f32>, n: i32) threads 128 {{\n{} call {} {{ {} }} {}\n}}\n",
+        "kernel k(m: map, y: ptr<f32>, x: ptr<f32> const, n: i32) threads 128 {{\n{} call {} {{ {} "
+        "}} {}\n}}\n",
         row.before, row.head, row.parts, row.after);
     const Result<Kernel> kernel = Parse(text);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message() << "\n" << text;
