@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "ir/graph/norm.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/sdpa.h"
 
@@ -121,6 +122,11 @@ int64_t SumLength(const Graph& graph, const Node& node) {
   if (node.inputs.empty() || node.inputs[0] == graph::kAbsent) return 1;
   if (IsAttention(node))  // dot products, and sums over keys
     return graph[node.inputs[0]].dims.back() + graph::SdpaKeys(graph, graph::SdpaOperandsOf(node));
+  if (node.op == graph::GraphOp::kNormForward || node.op == graph::GraphOp::kNormBackward ||
+      node.op == graph::GraphOp::kBnBwdWeights) {
+    const auto view = graph::NormViewOf(graph, node);
+    return view ? NumElements(view->x) / std::max<int64_t>(NumElements(view->stats), 1) : 1;
+  }
   if (node.op != graph::GraphOp::kReduction && node.op != graph::GraphOp::kReduce &&
       node.op != graph::GraphOp::kGenStats)
     return 1;

@@ -266,8 +266,11 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
     return Status::Error(Code::kNotSupported, "{}: ragged offsets are not supported yet",
                          json.path());
   }
+  // F16x16 is the library's own order; ours is that of the strides.
   const JsonRef reordering = json["reordering_type"];
-  if (!reordering.is_null() && reordering.value() != "NONE") {
+  const bool is_plain =
+      reordering.is_null() || reordering.value() == "NONE" || reordering.value() == "F16x16";
+  if (!is_plain) {
     return Status::Error(Code::kNotSupported, "{}: reordered tensors are not supported yet",
                          reordering.path());
   }

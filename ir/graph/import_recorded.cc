@@ -495,8 +495,9 @@ Status Importer::CheckSupported(const JsonRef& operations) {
   for (const auto& [key, value] : tensors.value().items()) {
     const JsonRef vectors = tensors[key]["VECTOR_COUNT"], order = tensors[key]["REORDERING_MODE"];
     if (!vectors.is_null() && vectors.value() != 1) missing.insert("TENSOR_VECTOR_COUNT");
-    if (!order.is_null() && tensors[key]["IS_VIRTUAL"].is_null())
-      missing.insert("TENSOR_REORDERING_MODE");
+    // F16x16 is the library's own order; ours is that of the strides.
+    const bool is_plain = order.is_null() || order.value() == "TENSOR_REORDERING_F16x16";
+    if (!is_plain && tensors[key]["IS_VIRTUAL"].is_null()) missing.insert("TENSOR_REORDERING_MODE");
   }
   if (missing.empty()) return {};
   return Status::Error(Code::kNotSupported, "{}: not supported yet", fmt::join(missing, ", "));

@@ -3,8 +3,8 @@
 // GPU; skipped where NVIDIA's library is not installed.
 //
 // Which status a refusal has is not compared: the reference has CUDNN_STATUS_BAD_PARAM and
-// NOT_SUPPORTED for attributes of other kinds and types, and NVIDIA's kinds differ among themselves.
-// tests/api/nvidia_parity_test.cc compares the statuses that clients see.
+// NOT_SUPPORTED for attributes of other kinds and types, and NVIDIA's kinds differ among
+// themselves. tests/api/nvidia_parity_test.cc compares the statuses that clients see.
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ struct Difference {
 };
 
 constexpr auto kAnyType = "NVIDIA's takes JSON of any type for text";
-constexpr auto kIntegers = "of real numbers NVIDIA's takes some as integers too, no client sends those";
+constexpr auto kIntegers =
+    "of real numbers NVIDIA's takes some as integers too, no client sends those";
 constexpr Difference kDifferences[] = {
     {CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, kAnyType},
     {CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION, kAnyType},
@@ -45,11 +46,13 @@ constexpr Difference kDifferences[] = {
 };
 
 // On these NVIDIA's 9.19 crashes where it gets a descriptor of another kind.
-constexpr std::array kCrashes = {
-    CUDNN_ATTR_ENGINE_OPERATION_GRAPH,      CUDNN_ATTR_ENGINE_DEVICEPROP,
-    CUDNN_ATTR_ENGINECFG_ENGINE,            CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-    CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-    CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH};
+constexpr std::array kCrashes = {CUDNN_ATTR_ENGINE_OPERATION_GRAPH,
+                                 CUDNN_ATTR_ENGINE_DEVICEPROP,
+                                 CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                                 CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                 CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                 CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH};
 
 // Whether a new descriptor takes one value of zeros, or an unfinalised tensor. `tensor` is that.
 bool Accepts(const Library& lib, int kind, int attribute, int type, Raw tensor) {
@@ -87,8 +90,8 @@ TEST(NvidiaAttributes, WhatOneAcceptsTheOtherAccepts) {
         if (nvidia_ok) taken.insert(attribute.value);
         // NVIDIA's looks at descriptors when the one that holds them is finalised.
         if (ok == nvidia_ok || (is_descriptor && nvidia_ok)) continue;
-        const auto* known = std::ranges::find(kDifferences, attribute.value,
-                                              &Difference::attribute);
+        const auto* known =
+            std::ranges::find(kDifferences, attribute.value, &Difference::attribute);
         if (known != std::end(kDifferences)) {
           used.insert(attribute.value);
           continue;

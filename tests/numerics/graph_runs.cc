@@ -31,9 +31,8 @@ Status CheckOutput(const graph::Graph& graph, graph::TensorId output, uint64_t s
                        cli::ElementText(graph[output], c.element), c.got, c.want, c.allowed);
 }
 
-Status RunPlan(runtime::Device& device, const graph::Graph& graph, uint64_t seed,
-               const runtime::Executable& executable, GraphRun& run) {
-  graph::TensorValues inputs = graph::RandomInputs(graph, seed);
+Status RunPlan(runtime::Device& device, const graph::Graph& graph, graph::TensorValues inputs,
+               uint64_t seed, const runtime::Executable& executable, GraphRun& run) {
   ASSIGN_OR_RETURN(const cli::Bindings bindings,
                    cli::Bindings::Make(device, graph, executable.program(), inputs));
   RETURN_IF_ERROR(executable.Execute(bindings.pointers(), bindings.workspace(), nullptr));
@@ -52,6 +51,11 @@ Status RunPlan(runtime::Device& device, const graph::Graph& graph, uint64_t seed
 }  // namespace
 
 GraphRun RunGraph(runtime::Device& device, const graph::Graph& graph, uint64_t seed) {
+  return RunGraph(device, graph, graph::RandomInputs(graph, seed), seed);
+}
+
+GraphRun RunGraph(runtime::Device& device, const graph::Graph& graph, graph::TensorValues inputs,
+                  uint64_t seed) {
   GraphRun run;
   const auto end = [&run](Outcome outcome, const Status& status) {
     run.outcome = outcome;
@@ -63,7 +67,7 @@ GraphRun RunGraph(runtime::Device& device, const graph::Graph& graph, uint64_t s
   run.kernels = static_cast<int>(plan->program.launches.size());
   const auto executable = runtime::Executable::Create(device, std::move(plan->program));
   if (!executable.ok()) return end(Outcome::kRefused, executable.status());
-  const Status status = RunPlan(device, graph, seed, **executable, run);
+  const Status status = RunPlan(device, graph, std::move(inputs), seed, **executable, run);
   return status.ok() ? run : end(Outcome::kWrong, status);
 }
 

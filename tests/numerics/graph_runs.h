@@ -19,8 +19,10 @@ struct GraphRun {
   int64_t elements = 0, finite = 0;  // of the outputs
 };
 
-// Compiles, runs on RandomInputs, compares every output, and that inputs were left alone. Safe from
-// many threads.
+// Compiles, runs, compares every output, and that inputs were left alone. Safe from many threads.
+GraphRun RunGraph(runtime::Device& device, const graph::Graph& graph, graph::TensorValues inputs,
+                  uint64_t seed);
+// On RandomInputs.
 GraphRun RunGraph(runtime::Device& device, const graph::Graph& graph, uint64_t seed);
 
 }  // namespace kiln::testing
