@@ -26,8 +26,7 @@ TEST_P(RecordedGraph, AgreesWithTheInterpreter) {
     if (!small.ok()) continue;
     const auto seed = static_cast<uint64_t>(graphs[i].line);
     // Positive: some inputs are variances.
-    const GraphRun run =
-        RunGraph(**device, *small, graph::RandomInputs(*small, seed, true), seed);
+    const GraphRun run = RunGraph(**device, *small, graph::RandomInputs(*small, seed, true), seed);
     EXPECT_EQ(run.text, "") << graph::Print(*small);
     EXPECT_GT(run.finite, run.elements / 2);
     fmt::print("line {}: {} elements, work {:.2g}\n", graphs[i].line, run.elements, Work(*small));

@@ -16,8 +16,8 @@ struct Recorded {
 std::vector<Recorded> RecordedGraphs();
 
 // The same graph with each extent above 16 replaced by a small one, the same one wherever it
-// stands; those of convolutions, windows and parts only where their geometry allows it. An error where
-// extents depend on each other in other ways than by being equal.
+// stands; those of convolutions, windows and parts only where their geometry allows it. An error
+// where extents depend on each other in other ways than by being equal.
 Result<graph::Graph> WithSmallExtents(graph::Graph graph);
 
 // About how many products and results it has.
