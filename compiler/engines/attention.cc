@@ -1,8 +1,10 @@
 #include "compiler/engines/attention.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
+#include "compiler/engines/attention_view.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -17,62 +19,13 @@ using graph::NodeId;
 using graph::Tensor;
 using graph::TensorId;
 
-// What all patterns of a graph are found by.
-class View {
- public:
-  explicit View(const Graph& g)
-      : g_(g), producers_(graph::Producers(g)), readers_(graph::Consumers(g)) {}
-
-  const Graph& graph() const { return g_; }
-  const Tensor& operator[](TensorId id) const { return g_[id]; }
-  NodeId ProducerId(TensorId id) const { return id == kAbsent ? -1 : producers_[id]; }
-  const Node* Producer(TensorId id) const {
-    const NodeId n = ProducerId(id);
-    return n < 0 ? nullptr : &g_.nodes[n];
-  }
-  const std::vector<NodeId>& Readers(TensorId id) const { return readers_[id]; }
-
-  // The node that makes `id`, if it is this map; casts are looked through.
-  const Node* Map(TensorId id, ScalarOp op) const {
-    const Node* n = Producer(Uncast(id));
-    const bool is_map = n != nullptr && n->op == GraphOp::kMap;
-    if (!is_map || n->As<graph::MapAttrs>().identity) return nullptr;
-    return n->As<graph::MapAttrs>().op == op ? n : nullptr;
-  }
-  const Node* Reduce(TensorId id, Combine combine) const {
-    const Node* n = Producer(Uncast(id));
-    const bool is_reduce = n != nullptr && n->op == GraphOp::kReduce;
-    return is_reduce && n->As<graph::ReduceAttrs>().combine == combine ? n : nullptr;
-  }
-  // `id` before casts that keep its extents.
-  TensorId Uncast(TensorId id) const {
-    for (const Node* n = Producer(id); n != nullptr && n->op == GraphOp::kMap; n = Producer(id)) {
-      if (!n->As<graph::MapAttrs>().identity || g_[n->inputs[0]].dims != g_[id].dims) break;
-      id = n->inputs[0];
-    }
-    return id;
-  }
-  bool Same(TensorId a, TensorId b) const { return Uncast(a) == Uncast(b); }
-  bool IsZero(TensorId id) const { return g_[id].is_constant() && *g_[id].value == 0; }
-
- private:
-  const Graph& g_;
-  const std::vector<NodeId> producers_;
-  const std::vector<std::vector<NodeId>> readers_;
-};
-
-Dims RowDims(Dims dims) {
-  dims.back() = 1;
-  return dims;
-}
-
 // From the weights of the second product back to an exponential, through factors.
 struct Factors {
   TensorId exp = kAbsent;
   std::vector<TensorId> multiplied, divided;
 };
 
-std::optional<Factors> FindExp(const View& view, TensorId id) {
+std::optional<Factors> FindExp(const GraphView& view, TensorId id) {
   if (view.Map(id, ScalarOp::kExp) != nullptr) return Factors{.exp = view.Uncast(id)};
   const auto through = [&](TensorId from, TensorId times, TensorId by) {
     if (view[from].dims != view[id].dims) return std::optional<Factors>();
@@ -97,7 +50,7 @@ std::optional<Factors> FindExp(const View& view, TensorId id) {
 // One attempt, from a second product.
 class Finder {
  public:
-  Finder(const View& view, NodeId second) : view_(view), second_(second) {}
+  Finder(const GraphView& view, NodeId second) : view_(view), second_(second) {}
 
   std::optional<Attention> Run() {
     const Node& node = view_.graph().nodes[second_];
@@ -313,7 +266,7 @@ class Finder {
     return true;
   }
 
-  const View& view_;
+  const GraphView& view_;
   const NodeId second_;
   Attention a_;
   Factors factors_;
@@ -326,7 +279,7 @@ class Finder {
 constexpr ScalarOp kCompares[] = {ScalarOp::kLt, ScalarOp::kLe, ScalarOp::kGt, ScalarOp::kGe};
 
 // Adds sign * tensor to the bound; false where it is no sum of places and of numbers.
-bool AddTerm(const View& view, TensorId id, int sign, int64_t rank, IndexBound& bound) {
+bool AddTerm(const GraphView& view, TensorId id, int sign, int64_t rank, IndexBound& bound) {
   const Tensor& t = view[id];
   const bool one_place = t.rank() >= 2
                              ? t.dims[t.dims.size() - 1] == 1 && t.dims[t.dims.size() - 2] == 1
@@ -352,7 +305,7 @@ bool AddTerm(const View& view, TensorId id, int sign, int64_t rank, IndexBound& 
          AddTerm(view, n->inputs[1], second, rank, bound);
 }
 
-bool AddBounds(const View& view, TensorId condition, int64_t rank,
+bool AddBounds(const GraphView& view, TensorId condition, int64_t rank,
                std::vector<IndexBound>& bounds) {
   if (const Node* both = view.Map(condition, ScalarOp::kAnd))
     return AddBounds(view, both->inputs[0], rank, bounds) &&
@@ -380,7 +333,7 @@ bool Attention::Contains(NodeId node) const { return std::ranges::binary_search(
 
 std::vector<Attention> FindAttention(const Graph& g) {
   std::vector<Attention> all;
-  const View view(g);
+  const GraphView view(g);
   std::vector<char> taken(g.nodes.size());
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     if (g.nodes[n].op != GraphOp::kMatmul) continue;
@@ -394,7 +347,7 @@ std::vector<Attention> FindAttention(const Graph& g) {
 }
 
 std::vector<ScoreMask> MasksOf(const Graph& g, const Attention& a) {
-  const View view(g);
+  const GraphView view(g);
   std::vector<ScoreMask> masks;
   for (TensorId id = a.score;;) {
     id = view.Uncast(id);
@@ -411,9 +364,58 @@ std::vector<ScoreMask> MasksOf(const Graph& g, const Attention& a) {
   }
 }
 
+std::optional<ScoreFactor> FactorOf(const Graph& g, const Attention& a) {
+  const GraphView view(g);
+  const auto is_f32 = [&](TensorId id) { return g[id].dtype == DType::kF32; };
+  TensorId id = a.score;
+  for (const ScoreMask& mask : MasksOf(g, a)) {
+    if (BoundsOf(g, mask).empty() || !is_f32(mask.masked)) return std::nullopt;
+    id = mask.value;
+  }
+  const Node* n = view.Map(id, ScalarOp::kMul);
+  if (n == nullptr || view.Uncast(id) != id || !is_f32(id)) return std::nullopt;
+  const Dims& dims = g[a.score].dims;
+  for (const int i : {0, 1}) {
+    const TensorId value = n->inputs[i], factor = n->inputs[1 - i];
+    const Dims& of = g[factor].dims;
+    const bool one_place = of.size() == dims.size() && of.back() == 1 && of[of.size() - 2] == 1;
+    if (one_place && g[value].dims == dims && is_f32(value))
+      return ScoreFactor{.scaled = id, .value = value, .factor = factor};
+  }
+  return std::nullopt;
+}
+
+std::vector<ScoreMask> SpareWeightMasks(const Graph& g, const Attention& a) {
+  const GraphView view(g);
+  std::vector<TensorId> hidden;  // conditions without which a score is -inf
+  for (const ScoreMask& mask : MasksOf(g, a))
+    if (!mask.inverted && g[mask.fill].is_constant() &&
+        *g[mask.fill].value == -std::numeric_limits<double>::infinity())
+      AddConjuncts(view, mask.visible, hidden);
+  std::vector<ScoreMask> spare;
+  for (TensorId id = view.Uncast(a.weight); id != a.exp;) {
+    const Node* n = view.Producer(id);
+    if (n == nullptr || n->op != GraphOp::kMap) break;
+    const auto of_exp =
+        std::ranges::find_if(n->inputs, [&](TensorId x) { return FindExp(view, x).has_value(); });
+    if (of_exp == n->inputs.end()) break;
+    std::vector<TensorId> conditions;
+    if (view.Map(id, ScalarOp::kSelect) != nullptr && view.IsZero(n->inputs[2]))
+      AddConjuncts(view, n->inputs[0], conditions);
+    const bool is_spare = !conditions.empty() && std::ranges::all_of(conditions, [&](TensorId x) {
+      return std::ranges::any_of(hidden, [&](TensorId y) { return SameValue(view, x, y); });
+    });
+    if (is_spare) spare.push_back({.visible = n->inputs[0], .masked = id, .value = n->inputs[1]});
+    id = view.Uncast(*of_exp);
+  }
+  std::ranges::reverse(spare);
+  return spare;
+}
+
 std::vector<IndexBound> BoundsOf(const Graph& g, const ScoreMask& mask) {
   std::vector<IndexBound> bounds;
-  if (mask.inverted || !AddBounds(View(g), mask.visible, g[mask.masked].rank(), bounds)) return {};
+  if (mask.inverted || !AddBounds(GraphView(g), mask.visible, g[mask.masked].rank(), bounds))
+    return {};
   return bounds;
 }
 

@@ -17,6 +17,7 @@
 // same function.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "ir/graph/graph.h"
@@ -45,6 +46,16 @@ struct ScoreMask {
 };
 // Those that nothing but masks and casts follows, from the last on.
 std::vector<ScoreMask> MasksOf(const graph::Graph& graph, const Attention& attention);
+
+// A factor of all scores, the same for all places of a head, which nothing but masks with known
+// bounds follows.
+struct ScoreFactor {
+  graph::TensorId scaled = -1, value = -1, factor = -1;  // scaled = value * factor
+};
+std::optional<ScoreFactor> FactorOf(const graph::Graph& graph, const Attention& attention);
+// Selections of weights, or 0, that change none of a row with a key: where they choose 0 a mask has
+// put -inf for the score. From the first on; `visible` is the condition.
+std::vector<ScoreMask> SpareWeightMasks(const graph::Graph& graph, const Attention& attention);
 
 // row * i + column * j + (the sum of `offsets`) compared with 0, where i and j are the places along
 // the last two dims.

@@ -89,11 +89,12 @@ Index BroadcastIndex(const KernelBuilder& b, const Tensor& operand, const Index&
 // ---- KernelBuilder
 // -----------------------------------------------------------------------------------
 
-KernelBuilder::KernelBuilder(const Group& group, const Target& target, std::string engine)
+KernelBuilder::KernelBuilder(const Group& group, const Target& target, std::string engine,
+                             DType index_type)
     : group_(group),
       target_(target),
       engine_(std::move(engine)),
-      index_type_(IndexType(group.graph)),
+      index_type_(index_type),
       producers_(graph::Producers(group.graph)) {}
 
 std::string KernelBuilder::Name(const std::string& wish) {

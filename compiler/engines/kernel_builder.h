@@ -28,7 +28,10 @@ DType IndexType(const graph::Graph& graph);
 
 class KernelBuilder {
  public:
-  KernelBuilder(const Group& group, const Target& target, std::string engine);
+  KernelBuilder(const Group& group, const Target& target, std::string engine)
+      : KernelBuilder(group, target, std::move(engine), IndexType(group.graph)) {}
+  // For engines that know better what they index.
+  KernelBuilder(const Group& group, const Target& target, std::string engine, DType index_type);
 
   DType index_type() const { return index_type_; }
   const graph::Graph& graph() const { return group_.graph; }

@@ -1,6 +1,7 @@
 // The registry of engines and what follows from their rows.
 #include <algorithm>
 
+#include "compiler/engines/attention_sm90.h"
 #include "compiler/engines/columns.h"
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/contract_simt.h"
@@ -25,7 +26,8 @@ std::span<const Engine> Engines() {
       kContractMmaEngine,    kWgmmaSm90Engine,       kConvDirectEngine,
       kConvFirstLayerEngine, kContractMmaTf32Engine, kContractMmaAtomicEngine,
       kConvHaloSm90Engine,   kWgmmaSm90Tf32Engine,   kWindowEngine,
-      kRowsEngine,           kWgmmaSm903xTf32Engine, kColumnsEngine};
+      kRowsEngine,           kWgmmaSm903xTf32Engine, kColumnsEngine,
+      kAttentionSm90Engine};
   return kEngines;
 }
 

@@ -224,5 +224,19 @@ TEST(AttentionTest, RecordedGraphs) {
   }
 }
 
+TEST(AttentionTest, FactorOfAllScores) {
+  const auto factor_of = [](const Spelling& spelling) {
+    const Graph g = Primitive(Writer(spelling).Write());
+    const std::vector<Attention> found = FindAttention(g);
+    EXPECT_EQ(found.size(), 1u);
+    return found.empty() ? std::nullopt : FactorOf(g, found[0]);
+  };
+  for (const bool first : {false, true}) {
+    const auto factor = factor_of({.scale_first = first, .causal = true, .window = true});
+    ASSERT_TRUE(factor.has_value());
+  }
+  EXPECT_FALSE(factor_of({.bias = true}).has_value());  // added after it
+}
+
 }  // namespace
 }  // namespace kiln::compiler

@@ -87,6 +87,46 @@ Graph ConvWithEpilogue(const ConvForm& f) {
   return *builder.Finish();
 }
 
+// A causal one with statistics, and with what else masks, scores and weights may read.
+struct AttentionForm {
+  int64_t depth = 128, width = 128;
+  DType type = DType::kBF16;
+  bool reads = false;
+};
+
+Graph AttentionWith(const AttentionForm& f) {
+  using M = graph::PointwiseMode;
+  graph::GraphBuilder b(fmt::format("attention{}x{}{}", f.depth, f.width, f.reads ? "_reads" : ""));
+  const auto two = [&](M mode, TensorId x, TensorId y) { return b.Pointwise(mode, {x, y}); };
+  const TensorId q = b.Input("q", f.type, {2, 8, 777, f.depth});
+  const TensorId k =
+      b.Input("k", f.type, {2, 2, f.depth, 999}, {1998 * f.depth, 999 * f.depth, 1, f.depth});
+  const TensorId v = b.Input("v", f.type, {2, 2, 999, f.width});
+  TensorId s = two(M::kMul, b.Apply(GraphOp::kMatmul, {q, k}, graph::MatmulAttrs{}),
+                   b.ByValue("scale", DType::kF32, 4));
+  if (f.reads) s = two(M::kAdd, s, b.Input("bias", f.type, {1, 8, 777, 999}));
+  const auto places = [&](int64_t axis) {
+    return b.Apply(GraphOp::kPointwise, {s},
+                   graph::PointwiseAttrs{.mode = M::kGenIndex, .axis = axis},
+                   {.dtype = DType::kI32});
+  };
+  const TensorId fill = b.ByValue("fill", DType::kF32, 4), column = places(3), row = places(2);
+  s = b.Pointwise(M::kBinarySelect, {s, fill, two(M::kCmpGe, row, column)});
+  if (f.reads)
+    s = b.Pointwise(M::kBinarySelect,
+                    {s, fill, two(M::kCmpLt, column, b.Input("end", DType::kI32, {2, 1, 1, 1}))});
+  const Dims rows = {2, 8, 777, 1};
+  const TensorId max = b.Reduction(graph::ReductionMode::kMax, s, rows);
+  const TensorId exp = b.Pointwise(M::kExp, {two(M::kSub, s, max)});
+  const TensorId sum = b.Reduction(graph::ReductionMode::kAdd, exp, rows);
+  b.Output(two(M::kAdd, max, b.Pointwise(M::kLog, {sum})), "stats", DType::kF32);
+  TensorId p = two(M::kDiv, exp, sum);
+  if (f.reads) p = two(M::kMul, p, b.Input("keep", DType::kF32, {2, 8, 777, 999}));
+  p = b.Pointwise(M::kIdentity, {p}, {.dtype = f.type});
+  b.Output(b.Apply(GraphOp::kMatmul, {p, v}, graph::MatmulAttrs{}), "o", f.type);
+  return *b.Finish();
+}
+
 class SpillsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -97,7 +137,8 @@ class SpillsTest : public ::testing::Test {
   void Add(const char* engine_name, const Graph& g, const char* arch, size_t some) {
     const Engine& engine = Engines()[EngineIndex(engine_name)];
     const Target target = *TargetFromArch(arch);
-    const Result<std::optional<Group>> leading = LeadingGroupOf(g, target);
+    const Result<std::optional<Group>> leading =
+        LeadingGroupOf(g, target, Inputs::kExact, EngineIndex(engine_name));
     ASSERT_TRUE(leading.ok() && leading->has_value());
     const Status supports = engine.supports(**leading, target);
     ASSERT_TRUE(supports.ok()) << g.name << ": " << supports.message();
@@ -204,6 +245,17 @@ TEST_F(SpillsTest, CandidatesWithFullOperandsHaveNone) {
 TEST_F(SpillsTest, CandidatesOfConvHaloHaveNone) {
   for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad})
     Add("conv_halo_sm90", Build(Conv(op)), "sm_90a", 3);
+}
+
+TEST_F(SpillsTest, CandidatesOfAttentionHaveNone) {
+  for (const AttentionForm& form : {AttentionForm{},
+                                    {.type = DType::kF16, .reads = true},
+                                    {.depth = 64, .width = 64},
+                                    {.depth = 64, .width = 64, .reads = true},
+                                    {.depth = 192},
+                                    {.depth = 256, .width = 256},
+                                    {.depth = 256, .width = 256, .reads = true}})
+    Add("attention_sm90", AttentionWith(form), "sm_90a", 2);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 //
 //   // target: cpu                  one of TargetFromArch's, sm_90a if it is not said
 //   // choice: tile_m=32            knobs of the leading group
+//   // engine: contract_simt        and its engine
 //   graph g { … }
 //   // CHECK: %y = map(…            stands in the module's text, after what the line before found
 //   // CHECK-NOT: identity          does not stand between its neighbours
@@ -60,6 +61,8 @@ Case ReadCase(const std::filesystem::path& path) {
     else if (Takes(line, "// choice:", rest))
       c.choice.knobs.push_back(
           {rest.substr(0, rest.find('=')), std::stoi(rest.substr(rest.find('=') + 1))});
+    else if (Takes(line, "// engine:", rest))
+      c.choice.engine = EngineIndex(rest);
     else if (!Takes(line, "//", rest))
       c.graph += line + "\n";
   }

@@ -9,7 +9,9 @@
 
 #include "tests/support/cases_rank.h"
 #include "tests/support/evaluate.h"
+#include "tests/support/oracle/compare.h"
 #include "tests/support/oracle/oracle.h"
+#include "tests/support/row_factor.h"
 
 namespace kiln::testing {
 namespace {
@@ -145,7 +147,75 @@ TEST_P(CaseFiles, AddedDimsChangeNeitherMemoryNorMeaning) {
 INSTANTIATE_TEST_SUITE_P(All, CaseFiles,
                          ::testing::Values("conv.txt", "matmul.txt", "pointwise.txt",
                                            "reduction.txt", "fused.txt", "block_scale.txt",
-                                           "rng.txt", "band.txt", "moe.txt", "conv_direct.txt"));
+                                           "rng.txt", "band.txt", "moe.txt", "conv_direct.txt",
+                                           "attention.txt"));
+
+const char kAttention[] =
+    "a: matmul(q:bf16[1,2,9,8], k:bf16[1,2,8,30]) -> %s:f32; reduce_max(%s) -> %m:f32[1,2,9,1]; "
+    "sub(%s, %m) -> %d:f32; exp(%d) -> %e:f32; reduce_add(%e) -> %l:f32[1,2,9,1]; "
+    "div(%e, %l) -> %p:bf16; matmul(%p, v:bf16[1,2,30,4]) -> y:f32";
+
+TEST(RowFactor, IsWhatASumCanBeDividedByLast) {
+  const auto of = [](const std::string& line, const std::string& name) {
+    const Case c = Parse(line);
+    for (size_t i = 0; i < c.tensors.size(); ++i)
+      if (c.tensors[i].name.ends_with(name)) return HasRowFactor(c, static_cast<int>(i));
+    ADD_FAILURE() << "no tensor " << name;
+    return false;
+  };
+  EXPECT_TRUE(of(kAttention, "p"));
+  EXPECT_FALSE(of(kAttention, "e"));  // a reduction and a quotient read it
+  EXPECT_FALSE(
+      of("a: div(e:f32[2,9,30], l:f32[2,9,1]) -> p:bf16; matmul(p, v:bf16[2,30,4]) -> y:f32", "p"));
+  EXPECT_FALSE(of(
+      "a: div(e:f32[2,9,30], l:f32[2,1,30]) -> %p:bf16; matmul(%p, v:bf16[2,30,4]) -> y:f32", "p"));
+  EXPECT_FALSE(of(
+      "a: div(e:f32[2,30,4], l:f32[2,30,1]) -> %p:bf16; matmul(w:bf16[2,9,30], %p) -> y:f32", "p"));
+  EXPECT_TRUE(
+      of("a: div(e:f32[2,9,30], l:f32[2,9,1]) -> %p:f32; mul(%p, m:f32[2,9,30]) -> %q:f16; "
+         "matmul(%q, v:f16[2,30,4]) -> y:f32",
+         "q"));
+  EXPECT_TRUE(
+      of("a: sub(s:f32[2,9,30], l:f32[2,9,1]) -> %d:f32; exp(%d) -> %p:f16; matmul(%p, "
+         "v:f16[2,30,4]) -> y:f32",
+         "p"));
+}
+
+// Weights rounded before the division, as flash attention has them, are right; weights with a bit
+// less are not.
+TEST(RowFactor, BoundsHoldWeightsThatAreRoundedFirst) {
+  const Case c = Parse(kAttention);
+  CaseData data = MakeData(c, 7);
+  const auto expected = Evaluate(c, data);
+  const int y = c.Outputs().at(0);
+  const auto in = [&](int i) { return data.images[static_cast<size_t>(c.Inputs()[i])].ToDense(); };
+  const oracle::Dense q = in(0), k = in(1), v = in(2);
+  const auto is_right = [&](DType weights) {
+    std::vector<double> result;
+    for (size_t row = 0; row < 18; ++row) {
+      std::vector<double> e(30);
+      double sum = 0, most = -1e30;
+      for (size_t j = 0; j < 30; ++j) {
+        for (size_t d = 0; d < 8; ++d)
+          e[j] += q.values[row * 8 + d].v * k.values[(row / 9 * 8 + d) * 30 + j].v;
+        most = std::max(most, e[j]);
+      }
+      for (double& x : e) sum += x = std::exp(x - most);
+      for (size_t d = 0; d < 4; ++d) {
+        result.push_back(0);
+        for (size_t j = 0; j < 30; ++j)
+          result.back() +=
+              oracle::Round(weights, e[j]) * v.values[(row / 9 * 30 + j) * 4 + d].v / sum;
+      }
+    }
+    oracle::Image image = data.images[static_cast<size_t>(y)];
+    image.Store(result);
+    return oracle::Compare(expected.at(y), image).ok();
+  };
+  EXPECT_TRUE(is_right(DType::kBF16));
+  EXPECT_TRUE(is_right(DType::kF32));
+  EXPECT_FALSE(is_right(DType::kE4M3));
+}
 
 TEST(CaseFilesTogether, CoverEveryPointwiseMode) {
   std::set<std::string> used;

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "tests/support/oracle/oracle.h"
+#include "tests/support/row_factor.h"
 
 namespace kiln::testing {
 
@@ -84,7 +85,9 @@ class Evaluator {
         const CaseTensor& tensor = case_.tensors[static_cast<size_t>(at)];
         if (!tensor.is_virtual) outputs[at] = results[i];
         // Readers see the tensor's type, whether it went through memory or not.
-        values_[static_cast<size_t>(at)] = oracle::RoundTo(tensor.dtype, results[i]);
+        Dense& seen = values_[static_cast<size_t>(at)] = oracle::RoundTo(tensor.dtype, results[i]);
+        if (!HasRowFactor(case_, at)) continue;
+        for (oracle::Value& value : seen.values) value = oracle::MayRound(tensor.dtype, value);
       }
     }
     return outputs;

@@ -464,9 +464,21 @@ Candidate Interpretable(const Group& group, const Target& target) {
   return chosen;
 }
 
-Result<TileRun> RunTiles(const Graph& graph, const Target& target, const TensorValues& inputs,
+namespace {
+
+// Whether an engine gets all of an attention, which is a skeleton.
+bool IsWhole(const Graph& graph, const Target& target) {
+  const auto group = LeadingGroupOf(graph, target);
+  return group.ok() && group->has_value() && (*group)->kind == GroupKind::kAttention;
+}
+
+}  // namespace
+
+Result<TileRun> RunTiles(const Graph& graph, const Target& wanted, const TensorValues& inputs,
                          const EngineChoice& choice) {
   TileRun run;
+  const bool takes_whole = choice.engine < 0 && IsWhole(graph, wanted);
+  const Target target = takes_whole ? *TargetFromArch("sm_80") : wanted;
   ASSIGN_OR_RETURN(run.plan, Compile(
                                  graph, target, choice,
                                  [&](std::string_view pass, const Module& module) {

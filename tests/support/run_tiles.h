@@ -15,7 +15,8 @@
 //   memory           inputs and the gaps of strided tensors are left alone
 //
 // Skeletons of the device library (tile::Call) run on a GPU only. Where the model chooses one,
-// the cheapest engine without takes its place; asked for by a choice, it is an error.
+// the cheapest engine without takes its place; asked for by a choice, it is an error. Attention
+// that one takes whole runs as it would on sm_80, in several groups.
 #pragma once
 
 #include "compiler/compile.h"

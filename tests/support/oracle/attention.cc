@@ -107,13 +107,6 @@ QueryRow RowOf(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t
   return row;
 }
 
-// `type` is what a value may be rounded to on its way.
-Value MayRound(Value x, DType type) {
-  const double tiny = std::ldexp(1.0, oracle::Row(type).min_exponent);
-  return {.v = x.v,
-          .e = x.e + UnitRoundoff(type) * (std::fabs(x.v) + x.e) + tiny * UnitRoundoff(type)};
-}
-
 Value Product(Value a, Value b) {
   return {.v = a.v * b.v, .e = std::fabs(a.v) * b.e + std::fabs(b.v) * a.e + a.e * b.e};
 }
@@ -135,7 +128,7 @@ SdpaForwardResult SdpaForward(const SdpaInputs& in, const SdpaParams& p, DType c
           const double w = row.exps[j].v / row.sum.v;
           const double e = w * ((row.exps[j].v > 0 ? row.exps[j].e / row.exps[j].v : 0) +
                                 row.sum.e / row.sum.v + 4 * u);
-          weights.push_back(row.seen[j] ? MayRound({.v = w, .e = e}, type) : Value{});
+          weights.push_back(row.seen[j] ? MayRound(type, {.v = w, .e = e}) : Value{});
         }
         for (int64_t d = 0; d < out[3]; ++d) {
           Accumulator sum;
@@ -206,8 +199,8 @@ SdpaBackwardResult SdpaBackward(const SdpaInputs& in, const Dense& o, const Dens
           ds.e += 2 * u * std::fabs(ds.v);
           if (in.bias != nullptr) add(dbias, in.bias->dims, {b, h, i, j}, ds);
           Value scaled{.v = ds.v * factor, .e = ds.e * std::fabs(factor)};
-          scaled = MayRound({.v = scaled.v, .e = scaled.e + 2 * u * std::fabs(scaled.v)}, type);
-          const Value rounded = MayRound(weight, type);
+          scaled = MayRound(type, {.v = scaled.v, .e = scaled.e + 2 * u * std::fabs(scaled.v)});
+          const Value rounded = MayRound(type, weight);
           for (int64_t d = 0; d < q[3]; ++d) {
             add(dq, q, {b, h, i, d}, product(scaled, At(*in.k, {b, hk, j, d})));
             add(dk, in.k->dims, {b, hk, j, d}, product(scaled, At(*in.q, {b, h, i, d})));

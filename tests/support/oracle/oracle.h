@@ -256,6 +256,8 @@ Dense Transpose(const Dense& x, const Dims& permutation);  // y.dims[i] = x.dims
 Dense Slice(const Dense& x, const Dims& start, const Dims& step, const Dims& out);
 Dense Concat(std::span<const Dense* const> xs, int64_t axis);
 Dense RoundTo(DType dtype, const Dense& x);
+// With a bound that holds one rounding to `dtype` on the way, at the value's own scale.
+Value MayRound(DType dtype, Value x);
 
 // ---- Shared by the families. ----
 // A running sum of terms with errors.

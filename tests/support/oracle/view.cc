@@ -83,6 +83,12 @@ Dense Concat(std::span<const Dense* const> xs, int64_t axis) {
   return y;
 }
 
+Value MayRound(DType dtype, Value x) {
+  if (!std::isfinite(x.v)) return x;
+  const double u = UnitRoundoff(dtype), tiny = std::ldexp(1.0, Row(dtype).min_exponent);
+  return {.v = x.v, .e = x.e + u * (std::fabs(x.v) + x.e + tiny)};
+}
+
 Dense RoundTo(DType dtype, const Dense& x) {
   Dense y{.dims = x.dims, .values = {}};
   y.values.reserve(x.values.size());

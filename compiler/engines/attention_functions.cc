@@ -1,0 +1,276 @@
+#include "compiler/engines/attention_functions.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "compiler/engines/sm90_functions.h"
+#include "ir/base/check.h"
+#include "ir/tile/visit.h"
+
+namespace kiln::compiler {
+
+using graph::Tensor;
+using graph::TensorId;
+using tile::Block;
+using tile::Call;
+using tile::Expr;
+
+namespace {
+
+// Bounds that are no place of any tensor are as good as these.
+constexpr int64_t kFar = int64_t{1} << 30;
+
+Expr Min(Expr a, Expr b) { return tile::Op(ScalarOp::kMin, {std::move(a), std::move(b)}); }
+Expr Max(Expr a, Expr b) { return tile::Op(ScalarOp::kMax, {std::move(a), std::move(b)}); }
+
+// The value before it was rounded to a type of 16 bits, where that was the last thing done: the
+// caller rounds two at a time.
+Expr Unrounded(Block& out, Expr value) {
+  if (value->kind != tile::ExprKind::kCast || out.empty()) return value;
+  const auto* let = std::get_if<tile::Let>(&out.back().node);
+  if (let == nullptr || !tile::Mentions(value, let->name) ||
+      let->value->kind != tile::ExprKind::kCast)
+    return value;
+  Expr before = let->value->args[0];
+  if (before->type != DType::kF32) return value;
+  out.pop_back();
+  return before;
+}
+
+// A number of places that moves a bound: whole, or to be rounded down or up.
+struct Shift {
+  Expr floor, ceil;
+  Expr is_number;  // null where it always is
+};
+
+// What of the keys rows from `first` to `last` see.
+struct Limits {
+  Expr first, end, inside_first, inside_end;
+};
+
+}  // namespace
+
+struct AttentionFunctions::Element {
+  Call::Function f;
+  Expr value, batch, row, column;
+  std::string result;
+};
+
+AttentionFunctions::Element AttentionFunctions::Begin(const char* name) const {
+  Element e{.f = {.name = name, .params = {}, .body = {}}};
+  e.value = AddScalar(b_, e.f, "value", DType::kF32);
+  e.batch = AddScalar(b_, e.f, "batch", t());
+  e.row = AddScalar(b_, e.f, "row", t());
+  e.column = AddScalar(b_, e.f, "column", t());
+  e.result = AddArray(b_, e.f, "result", DType::kF32, 1, true);
+  return e;
+}
+
+Index ScoreIndex(KernelBuilder& b, Block& out, TensorId tensor, const Expr& batch, const Expr& row,
+                 const Expr& column) {
+  const Tensor& y = b.graph()[tensor];
+  const int64_t leading = y.rank() - 2;
+  Index extents;
+  for (int64_t d = 0; d < leading; ++d) extents.push_back(b.Extent(tensor, d));
+  Index at = b.Unravel(out, batch, extents, Dims(y.dims.begin(), y.dims.begin() + leading), "at");
+  at.push_back(row);
+  at.push_back(column);
+  return BroadcastIndex(b, y, at);
+}
+
+Index AttentionFunctions::At(Block& out, TensorId tensor, const Expr& batch, const Expr& row,
+                             const Expr& column) const {
+  return ScoreIndex(b_, out, tensor, batch, row, column);
+}
+
+void AttentionFunctions::AddScore(Call& call, bool inside) {
+  Element e = Begin(inside ? "inside" : "score");
+  const Index at = At(e.f.body, a_.score, e.batch, e.row, e.column);
+  ValueScope values(b_, e.f.body);
+  values.Bind(a_.product, at, RoundThrough(g_[a_.product].dtype, e.value));
+  if (inside) {
+    const std::vector<ScoreMask> masks = MasksOf(g_, a_);
+    for (auto mask = masks.rbegin(); mask != masks.rend(); ++mask)
+      if (!BoundsOf(g_, *mask).empty())
+        values.Bind(mask->masked, at,
+                    RoundThrough(g_[mask->masked].dtype, values.Value(mask->value, at)));
+  }
+  const auto factor = inside ? FactorOf(g_, a_) : std::nullopt;
+  const TensorId wanted = factor ? factor->value : a_.score;
+  const Expr score = tile::Cast(DType::kF32, values.Value(wanted, at));
+  e.f.body.push_back({tile::Store{e.result, b_.Idx(0), score}});
+  call.functions.push_back(std::move(e.f));
+}
+
+void AddFactor(KernelBuilder& b, TensorId scores, const std::optional<ScoreFactor>& factor,
+               Call& call) {
+  Call::Function f{.name = "factor", .params = {}, .body = {}};
+  const Expr batch = AddScalar(b, f, "batch", b.index_type());
+  const std::string result = AddArray(b, f, "result", DType::kF32, 1, true);
+  Expr value = tile::Float(1);
+  if (factor) {
+    const Index at = ScoreIndex(b, f.body, scores, batch, b.Idx(0), b.Idx(0));
+    ValueScope values(b, f.body);
+    value = tile::Cast(DType::kF32, values.Value(factor->factor,
+                                                 BroadcastIndex(b, b.graph()[factor->factor], at)));
+  }
+  f.body.push_back({tile::Store{result, b.Idx(0), value}});
+  call.config.push_back({"kFolded", factor ? 1 : 0});
+  call.functions.push_back(std::move(f));
+}
+
+void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& masks, Call& call) {
+  const graph::Graph& g = b.graph();
+  const DType t = b.index_type();
+  Call::Function f{.name = "limits", .params = {}, .body = {}};
+  const Expr batch = AddScalar(b, f, "batch", t);
+  const Expr first = AddScalar(b, f, "first", t), last = AddScalar(b, f, "last", t);
+  const std::string result = AddArray(b, f, "result", DType::kI32, 4, true);
+  Block& out = f.body;
+  const Index at = ScoreIndex(b, out, scores, batch, b.Idx(0), b.Idx(0));
+  ValueScope values(b, out);
+  const auto value_of = [&](TensorId id) { return values.Value(id, BroadcastIndex(b, g[id], at)); };
+  const Expr keys = b.Extent(scores, g[scores].rank() - 1);
+  Limits seen{b.Idx(0), keys, b.Idx(0), keys};
+
+  const auto shift_of = [&](const IndexBound& bound, int sign) {
+    const bool is_float = std::ranges::any_of(
+        bound.offsets, [&](const IndexBound::Offset& o) { return IsFloat(g[o.tensor].dtype); });
+    Expr sum = is_float ? tile::Float(0) : tile::Int(0, DType::kI64);
+    for (const IndexBound::Offset& o : bound.offsets) {
+      const Expr term = tile::Cast(sum->type, value_of(o.tensor));
+      sum = o.sign * sign > 0 ? sum + term : sum - term;
+    }
+    sum = b.Let(out, "shift", sum);
+    const auto whole = [&](const Expr& x) {
+      const Expr near =
+          is_float ? Min(Max(x, tile::Float(-kFar)), tile::Float(kFar))
+                   : Min(Max(x, tile::Int(-kFar, DType::kI64)), tile::Int(kFar, DType::kI64));
+      return b.Let(out, "bound", tile::Cast(t, near));
+    };
+    if (!is_float) return Shift{whole(sum), whole(sum), nullptr};
+    return Shift{whole(tile::Op(ScalarOp::kFloor, {sum})), whole(tile::Op(ScalarOp::kCeil, {sum})),
+                 tile::Op(ScalarOp::kEq, {sum, sum})};
+  };
+  const auto hide_all = [&](const Expr& unless) {
+    seen.inside_end = tile::Select(unless, seen.inside_end, b.Idx(0));
+  };
+  // column * j against the row's place and a number: j ends, or begins, there.
+  const auto take = [&](const IndexBound& bound) {
+    const bool strict = bound.compare == ScalarOp::kLt || bound.compare == ScalarOp::kGt;
+    const bool less = bound.compare == ScalarOp::kLt || bound.compare == ScalarOp::kLe;
+    if (bound.column == 0) {
+      // row * i + offsets < 0 (or > 0), of the row where it is hardest.
+      const Shift shift = shift_of(bound, 1);
+      const Expr row = (bound.row > 0) == less ? last : first;
+      const Expr place = bound.row > 0 ? row : b.Idx(0) - row;
+      const Expr sum = place + (less == strict ? shift.floor : shift.ceil);
+      const Expr zero = b.Idx(strict ? 0 : less ? 1 : -1);
+      hide_all(less ? tile::Lt(sum, zero) : tile::Lt(zero, sum));
+      if (shift.is_number) hide_all(shift.is_number);
+      return;
+    }
+    const bool is_end = (bound.column > 0) == less;
+    const bool moves = bound.row != 0;
+    const Shift shift = shift_of(bound, -bound.column);
+    const bool up = is_end == strict;  // to the next whole place
+    const auto place = [&](const Expr& row) {
+      const Expr near = up ? shift.ceil : shift.floor + b.Idx(1);
+      return moves ? row + near : near;
+    };
+    if (is_end) {
+      seen.end = Min(seen.end, place(last));
+      seen.inside_end = Min(seen.inside_end, place(first));
+    } else {
+      seen.first = Max(seen.first, place(first));
+      seen.inside_first = Max(seen.inside_first, place(last));
+    }
+    if (shift.is_number) hide_all(shift.is_number);
+  };
+
+  // Keys are skipped only if what stands for them weighs nothing.
+  Expr weightless = tile::Bool(true);
+  for (const ScoreMask& mask : masks) {
+    if (mask.fill != graph::kAbsent) {  // else 0 stands for the weight
+      const Expr fill = tile::Cast(DType::kF32, value_of(mask.fill));
+      const Expr none = tile::Float(-std::numeric_limits<double>::infinity());
+      weightless = tile::And(weightless, tile::Op(ScalarOp::kEq, {fill, none}));
+    }
+    for (const IndexBound& bound : BoundsOf(g, mask)) take(bound);
+  }
+  const Expr limits[] = {tile::Select(weightless, seen.first, b.Idx(0)),
+                         tile::Select(weightless, seen.end, keys), seen.inside_first,
+                         seen.inside_end};
+  for (int i = 0; i < 4; ++i)
+    out.push_back(
+        {tile::Store{result, b.Idx(i),
+                     tile::Cast(DType::kI32, Min(Max(limits[i], b.Idx(-kFar)), b.Idx(kFar)))}});
+  call.functions.push_back(std::move(f));
+}
+
+// Returns whether it is more than the exponential.
+bool AttentionFunctions::AddWeight(Call& call, bool of_none) {
+  Element e = Begin(of_none ? "weight_of_none" : "weight");
+  Block body;
+  const Index at = At(body, a_.weight, e.batch, e.row, e.column);
+  ValueScope values(b_, body);
+  values.Bind(a_.exp, at, e.value);
+  // The sum is not known yet: the result is divided by it.
+  values.Bind(a_.sum, BroadcastIndex(b_, g_[a_.sum], at), tile::Float(1));
+  if (!of_none)
+    for (const ScoreMask& mask : SpareWeightMasks(g_, a_))
+      values.Bind(mask.masked, at,
+                  RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
+  const Expr rounded = values.Value(a_.weight, at);
+  const Expr weight = tile::Cast(DType::kF32, Unrounded(body, rounded));
+  const bool is_plain = tile::Equal(weight, e.value);
+  if (!is_plain) e.f.body = std::move(body);
+  e.f.body.push_back({tile::Store{e.result, b_.Idx(0), weight}});
+  call.functions.push_back(std::move(e.f));
+  return !is_plain;
+}
+
+void AttentionFunctions::AddFinish(Call& call) {
+  Element e = Begin("finish");
+  Expr result = e.value;
+  if (a_.result != a_.out) {
+    const Index at = At(e.f.body, a_.result, e.batch, e.row, e.column);
+    ValueScope values(b_, e.f.body);
+    values.Bind(a_.out, at, RoundThrough(g_[a_.out].dtype, e.value));
+    const Expr rounded = values.Value(a_.result, at);
+    result = tile::Cast(DType::kF32, Unrounded(e.f.body, rounded));
+  }
+  e.f.body.push_back({tile::Store{e.result, b_.Idx(0), result}});
+  call.config.push_back({"kFinish", a_.result != a_.out ? 1 : 0});
+  call.functions.push_back(std::move(e.f));
+}
+
+void AttentionFunctions::AddRows(Call& call) {
+  Call::Function f{.name = "rows", .params = {}, .body = {}};
+  const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t());
+  const Expr max = AddScalar(b_, f, "row_max", DType::kF32),
+             sum = AddScalar(b_, f, "row_sum", DType::kF32);
+  if (!a_.rows.empty()) {
+    const Index at = At(f.body, a_.max, batch, row, b_.Idx(0));
+    ValueScope values(b_, f.body);
+    values.Bind(a_.max, at, RoundThrough(g_[a_.max].dtype, max));
+    values.Bind(a_.sum, at, RoundThrough(g_[a_.sum].dtype, sum));
+    for (const TensorId id : a_.rows)
+      f.body.push_back({tile::Store{b_.Pointer(id), b_.Offset(id, at),
+                                    tile::Cast(g_[id].dtype, values.Value(id, at))}});
+  }
+  call.functions.push_back(std::move(f));
+}
+
+void AttentionFunctions::Add(Call& call) {
+  AddScore(call, false);
+  AddScore(call, true);
+  AddFactor(b_, a_.score, FactorOf(g_, a_), call);
+  AddLimits(b_, a_.score, MasksOf(g_, a_), call);
+  call.config.push_back({"kWeights", AddWeight(call, false) ? 1 : 0});
+  call.config.push_back({"kEmptyRows", AddWeight(call, true) ? 1 : 0});
+  AddFinish(call);
+  AddRows(call);
+}
+
+}  // namespace kiln::compiler

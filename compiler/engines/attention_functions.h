@@ -1,0 +1,55 @@
+// AttentionFunctions: the functions that the skeletons of attention call, from the group's graph.
+//
+//   score(value: f32, batch, row, column, result: f32[1] out) {
+//     let mul_1 = value * scale;  let ge_1 = row >= column;  let select_1 = select(ge_1, mul_1,
+//     fill) store result[0] = select_1
+//   }
+//   inside(…)   the same without the masks whose bounds are known: mul_1
+//   factor(batch, result out)   with FactorOf: scale, and inside(…) is `value` itself
+//   limits(batch, first, last, result: i32[4] out) { … end = fill == -inf ? last + 1 : keys … }
+//
+// `batch` counts all dims before the last two, row-major; row and column are places of the scores
+// (of finish: of the result).
+#pragma once
+
+#include "compiler/engines/attention.h"
+#include "compiler/engines/kernel_builder.h"
+
+namespace kiln::compiler {
+
+// The place of a value of rows and columns: `batch` counts the dims of `tensor` before the last
+// two.
+Index ScoreIndex(KernelBuilder& b, tile::Block& out, graph::TensorId tensor,
+                 const tile::Expr& batch, const tile::Expr& row, const tile::Expr& column);
+// Adds limits, of scores with these masks.
+void AddLimits(KernelBuilder& b, graph::TensorId scores, const std::vector<ScoreMask>& masks,
+               tile::Call& call);
+// Adds factor; 1 where there is none.
+void AddFactor(KernelBuilder& b, graph::TensorId scores, const std::optional<ScoreFactor>& factor,
+               tile::Call& call);
+
+class AttentionFunctions {
+ public:
+  AttentionFunctions(KernelBuilder& b, const Attention& attention)
+      : b_(b), a_(attention), g_(b.graph()) {}
+
+  // Adds score, inside, limits, weight, finish and rows, and the constants that go with them.
+  void Add(tile::Call& call);
+
+ private:
+  struct Element;  // a function of one value and its place
+  Element Begin(const char* name) const;
+  Index At(tile::Block& out, graph::TensorId tensor, const tile::Expr& batch, const tile::Expr& row,
+           const tile::Expr& column) const;
+  void AddScore(tile::Call& call, bool inside);
+  bool AddWeight(tile::Call& call, bool of_none);
+  void AddFinish(tile::Call& call);
+  void AddRows(tile::Call& call);
+  DType t() const { return b_.index_type(); }
+
+  KernelBuilder& b_;
+  const Attention& a_;
+  const graph::Graph& g_;
+};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,388 @@
+// The attention_sm90 engine: knobs, which groups it takes, and the kernel's text: the configuration
+// of the skeleton, its numbers and its functions.
+#include "compiler/engines/attention_sm90.h"
+
+#include <algorithm>
+#include <ranges>
+
+#include "compiler/engines/attention.h"
+#include "compiler/engines/attention_functions.h"
+#include "compiler/engines/knob_types.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+using tile::Block;
+using tile::Call;
+
+// 0: what the table says for the depth.
+constexpr int kGroupsDomain[] = {0, 1, 2, 3};
+constexpr int kKeysDomain[] = {0, 32, 48, 64, 80, 96, 112, 128, 160, 176};
+constexpr int kTurnsDomain[] = {2, 0, 1};  // 2: as the table
+constexpr KnobRow kKnobs[] = {
+    {.name = "groups", .cudnn_type = kKnobTileRows, .domain = kGroupsDomain},
+    {.name = "tile_keys", .cudnn_type = kKnobTileN, .domain = kKeysDomain},
+    {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kTurnsDomain},
+};
+enum { kGroupsKnob, kKeysKnob, kTurnsKnob };
+
+constexpr int kPanel = 64;       // elements of one 128-byte row
+constexpr int kMostDepth = 256;  // of q and k, of v: accumulators and shared memory end there
+constexpr int kStages = 2;       // of k and of v: one would be a deadlock
+constexpr int64_t kMostPlaces = int64_t{1} << 23;  // exact as f32, in which masks may be compared
+constexpr int64_t kSectionBytes = 24 << 20;        // of k and v that stay in L2
+
+// Registers of the producer's threads and of the others', by the number of consumer groups; 0 is
+// what a thread has from the start. `most` is what accumulators and weights may take of them.
+struct RegisterSplit {
+  int producer, consumer, most;
+};
+constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 192}, {24, 240, 176}, {32, 160, 128}};
+
+struct AttentionTile {
+  int groups = 2, keys = 128;
+  bool ping_pong = false;
+};
+// By the deeper of the two operands; `reading` is for graphs whose scores or weights have operands
+// in memory, one each, whose addresses take registers.
+struct TileRow {
+  int depth;
+  AttentionTile plain, reading;
+};
+constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}},
+                              {128, {2, 128, true}, {2, 96, false}},
+                              {192, {2, 96, false}, {2, 64, false}},
+                              {256, {2, 64, false}, {2, 32, false}}};
+
+struct Plan {
+  Attention attention = {};
+  int depth = 0, width = 0;  // of q and k, of v, in whole panels
+  AttentionTile tile = {};
+  int64_t queries = 0, keys = 0, inner = 1, outer = 1;
+  TensorMapSpec q = {}, k = {}, v = {}, out = {};
+};
+
+int64_t SharedBytes(const Plan& p) {
+  const int64_t block = int64_t{p.tile.keys} * 2 * (p.depth + p.width);
+  return int64_t{p.tile.groups} * (64 * p.depth * 2 + 64 * 128) + kStages * block +
+         8 * (4 * kStages + 2 * p.tile.groups);
+}
+
+bool FitsRegisters(const Plan& p) {
+  const int used = p.width / 2 + p.tile.keys / 2 + p.tile.keys / 4;
+  return used <= kRegisters[p.tile.groups].most;
+}
+
+Status CheckTypes(const Graph& g, const Attention& a) {
+  const DType type = g[a.q].dtype;
+  for (const TensorId id : {a.q, a.k, a.v, a.weight, a.result})
+    if (g[id].dtype != type || (type != DType::kF16 && type != DType::kBF16))
+      return Status::Error(Code::kUnsupportedDataType,
+                           "{} is {}, {} is {}; all operands, weights and the result must be f16 "
+                           "or all bf16",
+                           g[a.q].name, Info(type).text, g[id].name, Info(g[id].dtype).text);
+  for (const TensorId id : {a.score, a.exp, a.sum, a.max})
+    if (g[id].dtype != DType::kF32)
+      return Status::Error(Code::kUnsupportedDataType, "{} is {}; it is kept as f32", g[id].name,
+                           Info(g[id].dtype).text);
+  for (const Node& node : g.nodes)
+    if (Has(node, graph::kContraction) && ArithmeticType(node.compute) != DType::kF32)
+      return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32",
+                           Info(node.compute).text);
+  return {};
+}
+
+Status CheckOperands(const Graph& g, const Attention& a) {
+  const auto producers = graph::Producers(g);
+  for (const TensorId id : {a.q, a.k, a.v})
+    if (producers[id] >= 0 || g[id].by_value)
+      return Status::Error(Code::kUnsupportedGraphPattern,
+                           "operand {} is computed by a prologue; tensor maps read memory as it is",
+                           g[id].name);
+  const int64_t rank = g[a.score].rank();
+  if (rank < 2 || rank > 4)
+    return Status::Error(Code::kUnsupportedShape, "{} has {} dims; 2 to 4 are supported",
+                         g[a.score].name, rank);
+  for (int64_t d = 0; d + 2 < rank; ++d)
+    if (g[a.result].dims[d] != g[a.score].dims[d])
+      return Status::Error(Code::kUnsupportedShape, "dim {} of {} is {}, that of {} is {}", d,
+                           g[a.result].name, g[a.result].dims[d], g[a.score].name,
+                           g[a.score].dims[d]);
+  for (const TensorId id : {a.q, a.k, a.v})
+    if (NumElements(g[id].dims) == 0)
+      return Status::Error(Code::kUnsupportedShape, "{} is empty", g[id].name);
+  for (const TensorId id : {a.q, a.v})
+    if (g[id].dims.back() > kMostDepth)
+      return Status::Error(Code::kUnsupportedShape, "{} has rows of {}; at most {} are supported",
+                           g[id].name, g[id].dims.back(), kMostDepth);
+  if (g[a.score].dims[rank - 1] > kMostPlaces || g[a.score].dims[rank - 2] > kMostPlaces)
+    return Status::Error(Code::kUnsupportedShape, "{} has more than {} places along a dim",
+                         g[a.score].name, kMostPlaces);
+  return {};
+}
+
+// Whether anything but the operands has several places along some of the last two dims.
+bool ReadsByPlace(const Graph& g, const Attention& a) {
+  return std::ranges::any_of(graph::Inputs(g), [&](TensorId id) {
+    const Dims& dims = g[id].dims;
+    const bool is_operand = id == a.q || id == a.k || id == a.v;
+    const auto last = std::views::reverse(dims) | std::views::take(2);
+    return !is_operand && std::ranges::any_of(last, [](int64_t extent) { return extent > 1; });
+  });
+}
+// … along both.
+bool ReadsByElement(const Graph& g, const Attention& a) {
+  return std::ranges::any_of(graph::Inputs(g), [&](TensorId id) {
+    const Dims& dims = g[id].dims;
+    const bool is_operand = id == a.q || id == a.k || id == a.v;
+    return !is_operand && dims.size() >= 2 && dims[dims.size() - 1] > 1 &&
+           dims[dims.size() - 2] > 1;
+  });
+}
+
+AttentionTile TileOf(int depth, bool reads, std::span<const int> knobs) {
+  const auto* row =
+      std::ranges::find_if(kTiles, [&](const TileRow& r) { return depth <= r.depth; });
+  AttentionTile tile = reads ? row->reading : row->plain;
+  if (knobs[kGroupsKnob] > 0) tile.groups = knobs[kGroupsKnob];
+  if (knobs[kKeysKnob] > 0) tile.keys = knobs[kKeysKnob];
+  if (knobs[kTurnsKnob] < 2) tile.ping_pong = knobs[kTurnsKnob] == 1;
+  tile.ping_pong &= tile.groups > 1;  // one group has nobody to take turns with
+  return tile;
+}
+
+Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
+  const Graph& g = group.graph;
+  const std::vector<Attention> found = FindAttention(g);
+  if (found.size() != 1)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no attention");
+  Plan p{.attention = found[0]};
+  const Attention& a = p.attention;
+  RETURN_IF_ERROR(CheckOperands(g, a));
+  RETURN_IF_ERROR(CheckTypes(g, a));
+  const Dims& dims = g[a.score].dims;
+  const int64_t rank = g[a.score].rank();
+  p.queries = dims[rank - 2];
+  p.keys = dims[rank - 1];
+  if (rank > 2) p.inner = dims[rank - 3];
+  if (rank > 3) p.outer = dims[rank - 4];
+  p.depth = static_cast<int>(AlignUp(g[a.q].dims.back(), kPanel));
+  p.width = static_cast<int>(AlignUp(g[a.v].dims.back(), kPanel));
+  p.tile = TileOf(std::max(p.depth, p.width), ReadsByElement(g, a), knobs);
+  if (!FitsRegisters(p))
+    return Status::Error(Code::kUnsupportedShape,
+                         "{} groups with blocks of {} keys have too few registers for rows of {}",
+                         p.tile.groups, p.tile.keys, p.width);
+  ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
+  ASSIGN_OR_RETURN(p.k, AttentionMapOf(g[a.k], rank - 1, rank - 2, p.tile.keys));
+  ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 2, rank - 1, p.tile.keys));
+  ASSIGN_OR_RETURN(p.out, AttentionMapOf(g[a.result], rank - 2, rank - 1, 64));
+  return p;
+}
+
+// ---- the kernel
+// --------------------------------------------------------------------------------------------
+
+// Scores are counted by batch, row and column: only what is in memory has larger indices.
+DType IndexTypeOf(const Graph& g) {
+  Graph in_memory;
+  for (const Tensor& t : g.tensors)
+    if (!t.is_virtual) in_memory.tensors.push_back(t);
+  return IndexType(in_memory);
+}
+
+class Schedule {
+ public:
+  Schedule(const Group& group, const Target& target, Plan plan)
+      : g_(group.graph),
+        target_(target),
+        plan_(std::move(plan)),
+        b_(group, target,
+           fmt::format("attention_sm90: {} x 64 queries, blocks of {} keys{}", plan_.tile.groups,
+                       plan_.tile.keys, plan_.tile.ping_pong ? ", in turns" : ""),
+           IndexTypeOf(group.graph)) {
+    for (const char* reserved : {"bx", "shape", "score", "inside", "factor", "limits", "weight",
+                                 "weight_of_none", "finish", "rows"})
+      b_.Name(reserved);
+  }
+
+  void Lower(Lowered& lowered) {
+    const Attention& a = plan_.attention;
+    const DType type = g_[a.q].dtype;
+    Call call{.skeleton = "attention_sm90"};
+    call.maps = {b_.Map("q_map", a.q, plan_.q), b_.Map("k_map", a.k, plan_.k),
+                 b_.Map("v_map", a.v, plan_.v), b_.Map("out_map", a.result, plan_.out)};
+    call.wgmma = {.columns = plan_.tile.keys, .type = type, .right_type = type};
+    call.second = Call::Wgmma{.columns = plan_.width,
+                              .type = type,
+                              .right_type = type,
+                              .right_is_outer = true,
+                              .left_in_registers = true};
+    call.shared_bytes = SharedBytes(plan_);
+    const RegisterSplit& registers = kRegisters[plan_.tile.groups];
+    call.config = {{"kGroups", plan_.tile.groups},
+                   {"kKeys", plan_.tile.keys},
+                   {"kDepth", plan_.depth},
+                   {"kWidth", plan_.width},
+                   {"kStages", kStages},
+                   {"kPingPong", plan_.tile.ping_pong ? 1 : 0},
+                   {"kReads", ReadsByPlace(g_, a) ? 1 : 0},
+                   {"kProducerRegisters", registers.producer},
+                   {"kConsumerRegisters", registers.consumer},
+                   {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
+    const int64_t tiles = Shape(call);
+    AttentionFunctions(b_, a).Add(call);
+    const int64_t blocks = std::min<int64_t>(tiles, target_.multiprocessors);
+    Block inner, body;
+    inner.push_back({std::move(call)});
+    body.push_back({tile::For{"bx", b_.index_type(), b_.Arg("blocks", blocks), tile::Bind::kBlockX,
+                              std::move(inner)}});
+    b_.Finish(std::move(body), {blocks, 1, 1}, 128 * (plan_.tile.groups + 1), lowered, 1);
+  }
+
+ private:
+  // Returns the number of tiles.
+  int64_t Shape(Call& call) {
+    const auto add = [&](const std::string& name, int64_t value) {
+      call.shape.push_back({name, b_.Arg(name, value)});
+    };
+    const Attention& a = plan_.attention;
+    const int64_t batches = plan_.inner * plan_.outer;
+    const int64_t query_tiles = CeilDiv(plan_.queries, 64 * plan_.tile.groups);
+    const Dims& out = g_[a.score].dims;
+    const auto repeats = [&](TensorId id, int64_t back) {
+      const int64_t d = static_cast<int64_t>(out.size()) - back;
+      return d < 0 ? 1 : out[d] / g_[id].dims[d];
+    };
+    const int64_t head_bytes = plan_.keys * (g_[a.q].dims.back() + g_[a.v].dims.back()) * 2;
+    const int64_t section = kSectionBytes / std::max<int64_t>(head_bytes, 1) * repeats(a.k, 3);
+    add("queries", plan_.queries);
+    add("keys", plan_.keys);
+    add("columns", g_[a.v].dims.back());
+    add("inner", plan_.inner);
+    add("batches", batches);
+    add("query_tiles", query_tiles);
+    add("section", std::clamp<int64_t>(section, 1, batches));
+    for (const auto& [name, id] : {std::pair{"q", a.q}, {"k", a.k}, {"v", a.v}}) {
+      if (repeats(id, 4) != 1) add(fmt::format("{}_outer", name), repeats(id, 4));
+      if (repeats(id, 3) != 1) add(fmt::format("{}_inner", name), repeats(id, 3));
+    }
+    return batches * query_tiles;
+  }
+
+  const Graph& g_;
+  const Target& target_;
+  const Plan plan_;
+  KernelBuilder b_;
+};
+
+// ---- the engine's row
+// --------------------------------------------------------------------------------------
+
+Status Supports(const Group& group, const Target& target) {
+  if (group.kind != GroupKind::kAttention)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no attention");
+  if (!target.is_cuda() || target.sm_version != 90)
+    return Status::Error(Code::kArchMismatch, "wgmma needs sm_90a, the target is {}", target.arch);
+  if (target.minimal_launch)
+    return Status::Error(Code::kArchMismatch, "KILN_LAUNCH=minimal allows no tensor maps");
+  return PlanOf(group, DefaultKnobs(kAttentionSm90Engine)).status();
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  ASSIGN_OR_RETURN(Plan plan, PlanOf(group, knobs));
+  Lowered lowered;
+  Schedule(group, target, std::move(plan)).Lower(lowered);
+  return lowered;
+}
+
+// Both products at two thirds of the tensor cores' speed, in whole waves; the blocks that masks
+// hide count as half. The table's tiles are those that were measured: others are thought to be
+// slower the smaller they are.
+constexpr double kFlopsPerSecond = 650e12, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  const auto plan = PlanOf(group, knobs);
+  if (!plan.ok()) return kNoSeconds;
+  const std::vector<ScoreMask> masks = MasksOf(group.graph, plan->attention);
+  const bool hides = std::ranges::any_of(
+      masks, [&](const ScoreMask& mask) { return !BoundsOf(group.graph, mask).empty(); });
+  const int64_t rows = 64 * plan->tile.groups;
+  const int64_t tiles = plan->inner * plan->outer * CeilDiv(plan->queries, rows);
+  const double waves = static_cast<double>(CeilDiv(tiles, target.multiprocessors));
+  const double keys = static_cast<double>(AlignUp(plan->keys, plan->tile.keys));
+  const double area = static_cast<double>(rows * plan->tile.keys) / (128.0 * 128.0);
+  const bool is_default = std::ranges::equal(knobs, DefaultKnobs(kAttentionSm90Engine));
+  const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
+  const double flops = 2.0 * static_cast<double>(rows) * keys * (plan->depth + plan->width);
+  return kLaunchSeconds +
+         waves * flops * (hides ? 0.5 : 1) * target.multiprocessors / (kFlopsPerSecond * speed);
+}
+
+int64_t SharedBytesOf(const Group& group, const Target&, std::span<const int> knobs) {
+  const auto plan = PlanOf(group, knobs);
+  return plan.ok() ? SharedBytes(*plan) : 0;
+}
+
+// The table's tile first, then those that have registers and shared memory for it. Where scores
+// read memory one by one, others spill.
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  std::vector<std::vector<int>> all = {DefaultKnobs(kAttentionSm90Engine)};
+  const auto defaults = PlanOf(group, all[0]);
+  if (!defaults.ok() || ReadsByElement(group.graph, defaults->attention)) return all;
+  for (const int groups : kGroupsDomain)
+    for (const int keys : kKeysDomain)
+      for (const int turns : {0, 1}) {
+        if (groups == 0 || keys == 0 || turns >= groups) continue;
+        const std::vector<int> knobs = {groups, keys, turns};
+        const auto plan = PlanOf(group, knobs);
+        if (plan.ok() && SharedBytes(*plan) <= target.shared_limit()) all.push_back(knobs);
+      }
+  return all;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kNumerical[] = {kNoteTensorCore};
+
+}  // namespace
+
+const Engine kAttentionSm90Engine = {.name = "attention_sm90",
+                                     .version = 1,
+                                     .knobs = kKnobs,
+                                     .notes = {.numerical = kNumerical, .behavioral = kBehavior},
+                                     .supports = Supports,
+                                     .cost = Cost,
+                                     .lower = Lower,
+                                     .shared_bytes = SharedBytesOf,
+                                     .candidates = Candidates};
+
+Result<TensorMapSpec> AttentionMapOf(const Tensor& t, int64_t places, int64_t depth, int rows) {
+  TensorMapSpec map{.type = t.dtype};
+  if (t.alignment < 16)
+    return Status::Error(Code::kUnsupportedLayout, "{} is aligned to {} bytes; tensor maps need 16",
+                         t.name, t.alignment);
+  if (t.dims[depth] > 1 && t.strides[depth] != 1)
+    return Status::Error(Code::kUnsupportedLayout, "{} is not contiguous along dim {}", t.name,
+                         depth);
+  map.dims[0] = t.dims[depth];
+  const int64_t others[] = {places, t.rank() - 3, t.rank() - 4};
+  for (int i = 0; i < 3; ++i) {
+    const int64_t d = others[i];
+    const bool is_one = d < 0 || t.dims[d] == 1;
+    map.dims[i + 1] = is_one ? 1 : t.dims[d];
+    map.stride_bytes[i] = is_one ? 16 : t.strides[d] * SizeOf(t.dtype);
+    if (map.stride_bytes[i] <= 0 || map.stride_bytes[i] % 16 != 0)
+      return Status::Error(Code::kUnsupportedLayout,
+                           "{} has rows {} bytes apart along dim {}; tensor maps need whole 16",
+                           t.name, map.stride_bytes[i], d);
+  }
+  map.box = {kPanel, rows, 1, 1, 1};
+  return map;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,70 @@
+// GraphView: what patterns of a graph are found by, and what they ask of values.
+#pragma once
+
+#include <vector>
+
+#include "ir/graph/graph.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+
+// What all patterns of a graph are found by.
+class GraphView {
+ public:
+  explicit GraphView(const graph::Graph& g)
+      : g_(g), producers_(graph::Producers(g)), readers_(graph::Consumers(g)) {}
+
+  const graph::Graph& graph() const { return g_; }
+  const graph::Tensor& operator[](graph::TensorId id) const { return g_[id]; }
+  graph::NodeId ProducerId(graph::TensorId id) const {
+    return id == graph::kAbsent ? -1 : producers_[id];
+  }
+  const graph::Node* Producer(graph::TensorId id) const {
+    const graph::NodeId n = ProducerId(id);
+    return n < 0 ? nullptr : &g_.nodes[n];
+  }
+  const std::vector<graph::NodeId>& Readers(graph::TensorId id) const { return readers_[id]; }
+
+  // The node that makes `id`, if it is this map; casts are looked through.
+  const graph::Node* Map(graph::TensorId id, ScalarOp op) const {
+    const graph::Node* n = Producer(Uncast(id));
+    const bool is_map = n != nullptr && n->op == graph::GraphOp::kMap;
+    if (!is_map || n->As<graph::MapAttrs>().identity) return nullptr;
+    return n->As<graph::MapAttrs>().op == op ? n : nullptr;
+  }
+  const graph::Node* Reduce(graph::TensorId id, graph::Combine combine) const {
+    const graph::Node* n = Producer(Uncast(id));
+    const bool is_reduce = n != nullptr && n->op == graph::GraphOp::kReduce;
+    return is_reduce && n->As<graph::ReduceAttrs>().combine == combine ? n : nullptr;
+  }
+  // `id` before casts that keep its extents.
+  graph::TensorId Uncast(graph::TensorId id) const {
+    for (const graph::Node* n = Producer(id); n != nullptr && n->op == graph::GraphOp::kMap;
+         n = Producer(id)) {
+      if (!n->As<graph::MapAttrs>().identity || g_[n->inputs[0]].dims != g_[id].dims) break;
+      id = n->inputs[0];
+    }
+    return id;
+  }
+  bool Same(graph::TensorId a, graph::TensorId b) const { return Uncast(a) == Uncast(b); }
+  bool IsZero(graph::TensorId id) const { return g_[id].is_constant() && *g_[id].value == 0; }
+
+ private:
+  const graph::Graph& g_;
+  const std::vector<graph::NodeId> producers_;
+  const std::vector<std::vector<graph::NodeId>> readers_;
+};
+
+// Dims of what has one value for each row of a tensor of these dims.
+inline Dims RowDims(Dims dims) {
+  dims.back() = 1;
+  return dims;
+}
+
+// The conditions of whose conjunction `condition` is.
+void AddConjuncts(const GraphView& view, graph::TensorId condition,
+                  std::vector<graph::TensorId>& all);
+// Whether two tensors are computed alike from the same ones.
+bool SameValue(const GraphView& view, graph::TensorId a, graph::TensorId b);
+
+}  // namespace kiln::compiler
