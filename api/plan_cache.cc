@@ -7,8 +7,8 @@ namespace {
 
 std::string KeyOf(const graph::Canonical& canonical, const Target& target,
                   const compiler::EngineChoice& choice, int64_t advice_epoch) {
-  std::string key =
-      fmt::format("{} advice{} engine{}", kiln::api::KeyOf(target), advice_epoch, choice.engine);
+  std::string key = fmt::format("{} advice{} engine{} least{}", kiln::api::KeyOf(target),
+                                advice_epoch, choice.engine, choice.least_workspace);
   for (const compiler::KnobSetting& knob : choice.knobs)
     key += fmt::format(" {}={}", knob.name, knob.value);
   return key + "\n" + canonical.text;

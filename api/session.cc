@@ -47,6 +47,16 @@ Result<EngineChoice> ChoiceOf(const EngineConfig& config) {
   const Engine& engine = engines[static_cast<size_t>(config.engine)];
   EngineChoice choice{.engine = static_cast<int>(config.engine), .knobs = {}};
   for (const KnobValue& knob : config.knobs) {
+    if (knob.type == CUDNN_KNOB_TYPE_WORKSPACE) {
+      if (knob.value != 0 && knob.value != 1) {
+        return Status::Error(Code::kBadParam,
+                             "the workspace knob has value {}; legal are 0, as much as is fastest, "
+                             "and 1, the least",
+                             knob.value);
+      }
+      choice.least_workspace = knob.value == 1;
+      continue;
+    }
     const auto row = std::ranges::find(engine.knobs, knob.type, &KnobRow::cudnn_type);
     if (row == engine.knobs.end())
       return Status::Error(Code::kBadParam, "engine {} has no knob of type {}", engine.name,
@@ -60,7 +70,8 @@ Result<EngineChoice> ChoiceOf(const EngineConfig& config) {
   return choice;
 }
 
-EngineConfig ConfigOf(int engine_index, std::span<const int> values) {
+// CUDNN_KNOB_TYPE_WORKSPACE is every engine's, since it speaks of the whole plan; left out at 0.
+EngineConfig ConfigOf(int engine_index, std::span<const int> values, bool least_workspace = false) {
   EngineConfig config{.engine = engine_index, .knobs = {}};
   const Engine& engine = compiler::Engines()[static_cast<size_t>(engine_index)];
   for (size_t i = 0; i < engine.knobs.size(); ++i) {
@@ -68,6 +79,7 @@ EngineConfig ConfigOf(int engine_index, std::span<const int> values) {
     config.knobs.push_back({.type = engine.knobs[i].cudnn_type,
                             .value = std::ranges::find(domain, values[i]) - domain.begin()});
   }
+  if (least_workspace) config.knobs.push_back({.type = CUDNN_KNOB_TYPE_WORKSPACE, .value = 1});
   return config;
 }
 
@@ -140,6 +152,7 @@ class DeviceSession final : public Session {
     for (const KnobRow& row : engine.knobs)
       facts.knobs.push_back(
           {.type = row.cudnn_type, .maximum = static_cast<int64_t>(row.domain.size()) - 1});
+    facts.knobs.push_back({.type = CUDNN_KNOB_TYPE_WORKSPACE, .maximum = 1});
     return facts;
   }
 
@@ -179,10 +192,12 @@ class DeviceSession final : public Session {
     if (const std::string& folder = GetEnv(Env::kCapture); !folder.empty())
       CaptureGraph(folder, graph);
     ASSIGN_OR_RETURN(EngineChoice choice, ChoiceOf(config));
-    if (options.may_measure && Measures()) RETURN_IF_ERROR(Tune(graph, options.stream, choice));
+    if (options.may_measure && Measures() && !choice.least_workspace)
+      RETURN_IF_ERROR(Tune(graph, options.stream, choice));
     ASSIGN_OR_RETURN(CompiledPlan compiled, Compiled(graph, choice));
-    EngineConfig complete =
-        compiled.engine < 0 ? config : ConfigOf(compiled.engine, compiled.knobs);
+    EngineConfig complete = compiled.engine < 0
+                                ? config
+                                : ConfigOf(compiled.engine, compiled.knobs, choice.least_workspace);
     auto plan = std::make_shared<PlanImpl>(std::move(complete), std::move(compiled));
     RETURN_IF_ERROR(device_ != nullptr ? plan->LoadOn(*device_) : CompileAhead(plan->program()));
     return std::shared_ptr<const Plan>(std::move(plan));
@@ -264,8 +279,20 @@ class DeviceSession final : public Session {
       listed[engine] = true;
       ranked.push_back(ConfigOf(candidate.engine, candidate.knobs));
     }
+    if (widely) RETURN_IF_ERROR(AddLeastWorkspace(graph, ranked));
     ranks_.Insert(std::move(key), std::make_shared<const std::vector<EngineConfig>>(ranked));
     return ranked;
+  }
+
+  // For clients with a limit, who take the first that keeps to it: what needs less than the first,
+  // at the end.
+  Status AddLeastWorkspace(const graph::Graph& graph, std::vector<EngineConfig>& ranked) const {
+    ASSIGN_OR_RETURN(const Footprint first, Measure(graph, ranked.front()));
+    if (first.workspace_bytes == 0) return {};
+    ASSIGN_OR_RETURN(const CompiledPlan least, Compiled(graph, {.least_workspace = true}));
+    if (least.program.workspace_bytes < first.workspace_bytes)
+      ranked.push_back(ConfigOf(least.engine, least.knobs, true));
+    return {};
   }
 
   // The model's seconds of the leading group; kNoSeconds where the engine declines.

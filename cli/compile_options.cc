@@ -33,10 +33,12 @@ void EngineOptions::AddTo(CLI::App& command) {
       ->type_name("NAME");
   command.add_option("--knob", knobs, "a knob of that engine; `kiln explain` lists them")
       ->type_name("NAME=VALUE");
+  command.add_flag("--least-workspace", least_workspace,
+                   "as little workspace as the engines can do with, rather than the least time");
 }
 
 Result<compiler::EngineChoice> EngineOptions::Choice() const {
-  compiler::EngineChoice choice;
+  compiler::EngineChoice choice{.least_workspace = least_workspace};
   if (!engine.empty()) {
     choice.engine = compiler::EngineIndex(engine);
     if (choice.engine < 0) {

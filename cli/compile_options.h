@@ -14,6 +14,7 @@ namespace kiln::cli {
 struct EngineOptions {
   std::string engine;              // a name of the registry, or empty
   std::vector<std::string> knobs;  // "tile_m=128"
+  bool least_workspace = false;
 
   void AddTo(CLI::App& command);
   // Errors list the engines there are. Whether knobs exist and are legal, the compiler says.

@@ -18,7 +18,9 @@ namespace {
 constexpr const char* kFooter =
     "A group is what one engine runs, usually one kernel. \"floor\" is the memory traffic that the "
     "group\n"
-    "cannot avoid: each input read once, each output written once.\n"
+    "cannot avoid: each input read once, each output written once. \"why\" says what kept a group "
+    "from\n"
+    "joining another one.\n"
     "\n"
     "Examples:\n"
     "  kiln explain examples/graphs/softmax.kiln\n"
@@ -43,15 +45,62 @@ void PrintKnobs(const compiler::Engine& engine, const std::vector<int>& values) 
   }
 }
 
-void PrintGroup(const compiler::GroupReport& report, const compiler::Group& group, bool leads) {
+// "8.3 MiB, 2.1 us at 4.1 TB/s"
+std::string FloorText(int64_t bytes, const Target& target) {
+  const double rate = compiler::BytesPerSecond(target);
+  if (rate == 0) return BytesText(bytes);
+  return fmt::format("{}, {} at {:.1f} TB/s", BytesText(bytes),
+                     TimeText(static_cast<double>(bytes) / rate), rate * 1e-12);
+}
+
+void PrintGroup(const compiler::GroupReport& report, const compiler::Group& group,
+                const Target& target, bool leads) {
   const compiler::Engine& engine = compiler::Engines()[static_cast<size_t>(group.engine)];
+  for (const std::string& reason : report.why) fmt::print("  why       {}\n", reason);
   fmt::print("  engine    {} (index {}), model {}{}\n", engine.name, group.engine,
              TimeText(report.modelled_seconds),
              leads ? ", leads: --engine and --knob are about this group" : "");
   PrintKnobs(engine, group.knobs);
   for (const std::string& reason : report.declined) fmt::print("  declined  {}\n", reason);
-  fmt::print("  floor     {}\n", BytesText(report.floor_bytes));
+  fmt::print("  floor     {}: reads {}, writes {}\n", FloorText(report.floor_bytes, target),
+             BytesText(report.read_bytes), BytesText(report.written_bytes));
+  if (report.scratch_bytes > 0)
+    fmt::print("  scratch   {} of workspace, written and read again\n",
+               BytesText(report.scratch_bytes));
   for (const std::string& kernel : report.kernels) fmt::print("  kernel    {}\n", kernel);
+}
+
+double SecondsOf(const compiler::CompiledPlan& plan) {
+  double seconds = 0;
+  for (const compiler::GroupReport& group : plan.groups) seconds += group.modelled_seconds;
+  return seconds;
+}
+
+// Of the whole plan: what moves, what would have to, and what the model makes of it.
+void PrintPlan(const compiler::CompiledPlan& plan, const Target& target) {
+  int64_t moved = 0;
+  for (const compiler::GroupReport& group : plan.groups)
+    moved += group.floor_bytes + 2 * group.scratch_bytes;
+  fmt::print("floor {}; the groups move {}, model {}\n", FloorText(plan.floor_bytes, target),
+             BytesText(moved), TimeText(SecondsOf(plan)));
+  for (const std::string& reason : plan.why) fmt::print("why {}\n", reason);
+}
+
+// What the workspace buys.
+Status PrintLeastWorkspace(const graph::Graph& graph, const Target& target,
+                           const compiler::CompiledPlan& plan) {
+  if (plan.program.workspace_bytes == 0) return {};
+  ASSIGN_OR_RETURN(const compiler::CompiledPlan least,
+                   compiler::Compile(graph, target, {.least_workspace = true}));
+  if (least.program.workspace_bytes >= plan.program.workspace_bytes) {
+    fmt::print("workspace {}: no engine can do with less\n",
+               BytesText(plan.program.workspace_bytes));
+    return {};
+  }
+  fmt::print("workspace {}: with --least-workspace {}, model {}\n",
+             BytesText(plan.program.workspace_bytes), BytesText(least.program.workspace_bytes),
+             TimeText(SecondsOf(least)));
+  return {};
 }
 
 Status Explain(const ExplainOptions& options) {
@@ -70,9 +119,11 @@ Status Explain(const ExplainOptions& options) {
   fmt::print("graph {}: {} operations in {} group{} for {} ({}), {} of workspace\n", graph.name,
              graph.nodes.size(), groups.size(), groups.size() == 1 ? "" : "s", target.arch,
              target.name, BytesText(plan.program.workspace_bytes));
+  PrintPlan(plan, target);
+  if (!choice.least_workspace) RETURN_IF_ERROR(PrintLeastWorkspace(graph, target, plan));
   for (size_t g = 0; g < groups.size(); ++g) {
     fmt::print("\ngroup {}: {}\n", g, plan.groups[g].work);
-    PrintGroup(plan.groups[g], groups[g], static_cast<int>(g) == leading);
+    PrintGroup(plan.groups[g], groups[g], target, static_cast<int>(g) == leading);
   }
   return {};
 }

@@ -46,10 +46,14 @@ GroupReport Report(const Group& group) {
   GroupReport report{.engine = engine.name,
                      .knobs = KnobText(engine, group.knobs),
                      .work = WorkOf(group),
+                     .why = group.why,
                      .declined = group.declined,
                      .kernels = {},
                      .modelled_seconds = group.cost,
-                     .floor_bytes = FloorBytes(group)};
+                     .floor_bytes = FloorBytes(group),
+                     .read_bytes = FloorTraffic(group.graph).read,
+                     .written_bytes = FloorTraffic(group.graph).written};
+  for (const int64_t bytes : group.lowered.scratch_bytes) report.scratch_bytes += bytes;
   for (const LoweredLaunch& launch : group.lowered.launches)
     report.kernels.push_back(group.lowered.kernels[launch.kernel].name);
   return report;
@@ -82,6 +86,9 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
     for (const tile::Kernel& kernel : group.lowered.kernels)
       plan.shared_bytes = std::max(plan.shared_bytes, SharedBytes(kernel));
   }
+  plan.why = std::move(module.why);
+  const Traffic traffic = FloorTraffic(graph);
+  plan.floor_bytes = traffic.read + traffic.written;
   plan.program = std::move(module.program);
   return plan;
 }

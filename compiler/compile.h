@@ -14,10 +14,13 @@ namespace kiln::compiler {
 struct GroupReport {
   std::string engine, knobs;
   std::string work;                   // "conv_fprop, mul, add, max"
+  std::vector<std::string> why;       // it is a group of its own
   std::vector<std::string> declined;  // "engine: reason"
   std::vector<std::string> kernels;   // entry names, in launch order
   double modelled_seconds = 0;
   int64_t floor_bytes = 0;
+  int64_t read_bytes = 0, written_bytes = 0;  // of these
+  int64_t scratch_bytes = 0;                  // workspace that only it uses: written, then read
 };
 
 struct CompiledPlan {
@@ -26,6 +29,9 @@ struct CompiledPlan {
   std::vector<int> knobs;    // its values
   int64_t shared_bytes = 0;  // the most that one of its kernels uses
   std::vector<GroupReport> groups;
+  std::vector<std::string> why;  // nodes that could be one group are several
+  // Each of the client's tensors once: what no division into groups could avoid.
+  int64_t floor_bytes = 0;
 };
 
 // Errors: what is illegal in the graph, or why the chosen engine declines. No device is needed.

@@ -34,6 +34,9 @@ struct Group {
       {};  // outer[i]: the module graph's tensor of graph.tensors[i]
   // Made by materialise: it stores an operand of a contraction, or moves its results. Never leads.
   bool moves_data = false;
+  // Sentences of partition and materialise: why it is a group of its own, and stored or read as it
+  // is.
+  std::vector<std::string> why = {};
   // Filled by pick-engine and lower:
   int engine = -1;
   std::vector<int> knobs = {};             // values, in the order of the engine's rows
@@ -63,10 +66,12 @@ struct KnobSetting {
   bool operator==(const KnobSetting&) const = default;
 };
 
-// A request for the most expensive group; -1 leaves the choice to the model.
+// A request for the most expensive group; -1 leaves the choice to the model. And one for all of
+// them: as little workspace as the engines can do with, rather than the least time.
 struct EngineChoice {
   int engine = -1;
-  std::vector<KnobSetting> knobs;
+  std::vector<KnobSetting> knobs = {};
+  bool least_workspace = false;
   bool operator==(const EngineChoice&) const = default;
 };
 
@@ -74,6 +79,7 @@ struct Module {
   Form form = Form::kApi;
   graph::Graph graph = {};
   std::vector<Group> groups = {};
+  std::vector<std::string> why = {};  // no engine takes some nodes as one, in sentences
   Program program = {};
 };
 

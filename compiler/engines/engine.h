@@ -106,5 +106,11 @@ bool LaunchesNothing(const Group& group);
 
 // Bytes that a group must move at least: each input read once, each output written once.
 int64_t FloorBytes(const Group& group);
+struct Traffic {
+  int64_t read = 0, written = 0;
+};
+Traffic FloorTraffic(const graph::Graph& graph);
+// As the models have it of DRAM; 0 where nothing is known of the device.
+double BytesPerSecond(const Target& target);
 
 }  // namespace kiln::compiler

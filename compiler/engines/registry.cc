@@ -150,14 +150,21 @@ bool LaunchesNothing(const Group& group) {
 }
 
 int64_t FloorBytes(const Group& group) {
-  int64_t bytes = 0;
-  const auto add = [&](graph::TensorId id) {
-    const graph::Tensor& t = group.graph[id];
-    if (!t.by_value) bytes += NumElements(t.dims) * SizeOf(t.dtype);
-  };
-  for (graph::TensorId id : graph::Inputs(group.graph)) add(id);
-  for (graph::TensorId id : graph::Outputs(group.graph)) add(id);
-  return bytes;
+  const Traffic traffic = FloorTraffic(group.graph);
+  return traffic.read + traffic.written;
 }
+
+Traffic FloorTraffic(const graph::Graph& graph) {
+  const auto bytes = [&](const std::vector<graph::TensorId>& ids) {
+    int64_t sum = 0;
+    for (const graph::TensorId id : ids)
+      if (!graph[id].by_value) sum += NumElements(graph[id].dims) * SizeOf(graph[id].dtype);
+    return sum;
+  };
+  return {.read = bytes(graph::Inputs(graph)), .written = bytes(graph::Outputs(graph))};
+}
+
+// An H200's, for which the models were measured.
+double BytesPerSecond(const Target& target) { return target.is_cuda() ? 4.1e12 : 0; }
 
 }  // namespace kiln::compiler

@@ -106,17 +106,37 @@ double SecondsOf(const std::vector<Group>& groups, const PassContext& context, d
   return seconds;
 }
 
+std::string Microseconds(double seconds) { return fmt::format("{:.1f} us", seconds * 1e6); }
+
+// What each part of a divided group is there for.
+void SayWhy(const DividedGroup& divided, std::vector<Group>& groups, double whole, double parts) {
+  for (Group& group : groups) {
+    group.why.push_back(
+        fmt::format("{}: {} in {} groups, {} in one",
+                    group.moves_data ? "moves data for a contraction, which reads and writes it "
+                                       "faster in another layout"
+                                     : "operands or results are stored in another layout on their "
+                                       "way",
+                    Microseconds(parts), divided.groups.size(), Microseconds(whole)));
+  }
+}
+
 // The cheapest way to divide the group; no groups where it is best left as it is.
-DividedGroup BestDivision(const Group& group, const PassContext& context,
-                          const graph::Graph& module) {
+DividedGroup BestDivision(Group& group, const PassContext& context, const graph::Graph& module) {
   if (IsEmpty(group, ContractionOf(group))) return {};
   const auto first = static_cast<TensorId>(module.tensors.size());
   const Division all = Everything(group, module);
   const size_t operands = all.operands.size();
   const unsigned subsets = 1u << (operands + (all.results ? 1 : 0));
   if (subsets == 1) return {};
+  if (context.choice.least_workspace) {
+    group.why.push_back(
+        "operands and results lie badly, and stay so: least workspace is asked for");
+    return {};
+  }
   DividedGroup best;
-  double least = kWorthwhile * ModelledSeconds(group, context.target, context.inputs);
+  const double whole = ModelledSeconds(group, context.target, context.inputs);
+  double least = kWorthwhile * whole;
   // Results last: moving them has to pay by the margin, too, against having them written in place.
   for (unsigned subset = 1; subset < subsets; ++subset) {
     if (subset == 1u << operands && !best.groups.empty()) least *= kWorthwhile;
@@ -128,6 +148,14 @@ DividedGroup BestDivision(const Group& group, const PassContext& context,
     if (seconds >= least) continue;
     least = seconds;
     best = std::move(divided);
+  }
+  if (best.groups.empty()) {
+    group.why.push_back(fmt::format(
+        "operands or results lie badly; to store them in another layout would gain less than a "
+        "tenth of {}",
+        Microseconds(whole)));
+  } else {
+    SayWhy(best, best.groups, whole, least);
   }
   return best;
 }

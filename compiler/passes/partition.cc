@@ -11,7 +11,6 @@
 #include "compiler/engines/row_chain.h"
 #include "compiler/tune/candidates.h"
 #include "ir/base/check.h"
-#include "ir/base/env.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -36,6 +35,7 @@ struct Draft {
   std::vector<NodeId> members;
   int whole = kNone;       // which one it is
   bool is_closed = false;  // nobody joins: it walks what it reads
+  std::string why = {};    // it is a group of its own
 };
 
 // Nodes that an engine may run as one: attention, or a chain along rows.
@@ -147,7 +147,7 @@ class Partitioner {
 
   void PlaceWhole(int index) {
     const Whole& whole = *wholes_[index];
-    drafts_.push_back({whole.kind, whole.domain, {}, {}, index});
+    drafts_.push_back({.kind = whole.kind, .domain = whole.domain, .whole = index});
     for (const NodeId n : whole.members) Join(n, static_cast<int>(drafts_.size()) - 1);
   }
 
@@ -158,11 +158,16 @@ class Partitioner {
     int latest = kNone;
     for (TensorId x : node.inputs) latest = std::max(latest, ready_[x]);
 
-    if (Has(node, graph::kContraction)) return Open(n, {GroupKind::kContract, g_[y].dims, {}, {}});
-    if (Has(node, graph::kWindow)) return Open(n, {GroupKind::kWindow, g_[y].dims, {}, {}});
+    if (Has(node, graph::kContraction))
+      return Open(n,
+                  {.kind = GroupKind::kContract, .domain = g_[y].dims, .why = Anchors(n, latest)});
+    if (Has(node, graph::kWindow))
+      return Open(n, {.kind = GroupKind::kWindow, .domain = g_[y].dims, .why = Anchors(n, latest)});
     if (node.op == GraphOp::kScatter) {
-      Open(n, {GroupKind::kPointwise, g_[y].dims, {}, {}, kNone, true});
-      return;
+      return Open(n, {.kind = GroupKind::kPointwise,
+                      .domain = g_[y].dims,
+                      .is_closed = true,
+                      .why = "a scatter walks what it reads, and nothing else joins it"});
     }
     if (Has(node, graph::kReduction)) {
       if (latest != kNone && JoinsContractionOf(node, latest)) return Join(n, latest);
@@ -172,7 +177,10 @@ class Partitioner {
         if (draft.kind == GroupKind::kReduce && draft.reads == reads && draft.domain == g_[y].dims)
           return Join(n, static_cast<int>(d));
       }
-      return Open(n, {GroupKind::kReduce, g_[y].dims, reads, {}});
+      return Open(n, {.kind = GroupKind::kReduce,
+                      .domain = g_[y].dims,
+                      .reads = reads,
+                      .why = Anchors(n, latest)});
     }
     if (latest != kNone && (JoinsEpilogue(node, latest) || FollowsReduction(node, latest)))
       return Join(n, latest);
@@ -184,7 +192,39 @@ class Partitioner {
       if (drafts_[d].kind == GroupKind::kPointwise && !drafts_[d].is_closed &&
           drafts_[d].domain == g_[y].dims)
         return Join(n, static_cast<int>(d));
-    Open(n, {GroupKind::kPointwise, g_[y].dims, {}, {}});
+    Open(n, {.kind = GroupKind::kPointwise, .domain = g_[y].dims, .why = NotAfter(n, latest)});
+  }
+
+  // Sentences for people; groups are numbered as partition leaves them.
+  std::string Anchors(NodeId n, int latest) const {
+    const Node& node = g_.nodes[n];
+    const std::string_view op = graph::Info(node.op).mnemonic;
+    if (latest == kNone)
+      return drafts_.empty() ? std::string() : fmt::format("a {} anchors a group", op);
+    if (Has(node, graph::kReduction) && drafts_[latest].kind == GroupKind::kContract) {
+      return fmt::format(
+          "its reduction cannot join group {}: tiles of that contraction hold too little of each "
+          "sum, or hold it in another shape",
+          latest);
+    }
+    return fmt::format("a {} anchors a group, and waits for all of group {}", op, latest);
+  }
+
+  // Of a map that is stored: why it joins neither the last group that it waits for nor another.
+  std::string NotAfter(NodeId n, int latest) const {
+    const Dims& dims = g_[g_.nodes[n].outputs[0]].dims;
+    const std::string text = fmt::format("[{}]", fmt::join(dims, ","));
+    if (latest == kNone)
+      return drafts_.empty() ? std::string() : fmt::format("no other group stores {}", text);
+    const Draft& draft = drafts_[latest];
+    if (draft.whole != kNone)
+      return fmt::format(
+          "group {} is one engine's from beginning to end, and stores what this reads", latest);
+    if (draft.is_closed) return fmt::format("group {} walks what it reads", latest);
+    if (draft.domain != dims)
+      return fmt::format("stores {}, and group {}, which it waits for, stores [{}]", text, latest,
+                         fmt::join(draft.domain, ","));
+    return fmt::format("reads values of group {} at other places than its own", latest);
   }
 
   // Reads the group's values at the very place it writes; all else it reads was ready before the
@@ -264,6 +304,7 @@ class Partitioner {
   Group ExtractOne(int index) {
     const std::vector<char> inside = NodesOf(index);
     Group group{.kind = drafts_[index].kind};
+    if (!drafts_[index].why.empty()) group.why.push_back(drafts_[index].why);
     group.graph.name = fmt::format("group{}", index);
     std::map<TensorId, TensorId> inner;
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
@@ -339,7 +380,7 @@ class Partitioner {
 // Whether an engine runs this group as one. Attention: the one that is asked for, or else one that
 // may be chosen. Rows: any that may be chosen, so that all engines that a graph is offered for see
 // the same groups.
-bool IsTakenWhole(const Group& group, const PassContext& context) {
+bool IsTakenWhole(const Group& group, const PassContext& context, std::vector<std::string>& why) {
   const auto engines = Engines();
   const bool rows = group.kind == GroupKind::kRows;
   for (size_t e = 0; e < engines.size(); ++e) {
@@ -351,9 +392,9 @@ bool IsTakenWhole(const Group& group, const PassContext& context) {
     if (status.ok() && offered) return true;
     // What an engine says of groups that it is not for helps nobody.
     const bool says = (asked || rows) && status.code() != Code::kUnsupportedGraphPattern;
-    if (says && EnvFlag(Env::kWhy))
-      fmt::print(stderr, "kiln: {}: {}: {}\n", rows ? "rows" : "attention", engines[e].name,
-                 status.message());
+    if (says)
+      why.push_back(fmt::format("{} as one group: {}: {}", rows ? "rows" : "attention",
+                                engines[e].name, status.message()));
   }
   return false;
 }
@@ -485,7 +526,8 @@ Result<bool> Partition(Module& module, const PassContext& context) {
     module.groups = partitioner.Extract();
     int declined = kNone;
     for (size_t i = 0; i < module.groups.size(); ++i)
-      if (partitioner.WholeOfGroup(i) != kNone && !IsTakenWhole(module.groups[i], context))
+      if (partitioner.WholeOfGroup(i) != kNone &&
+          !IsTakenWhole(module.groups[i], context, module.why))
         declined = std::max(declined, partitioner.WholeOfGroup(i));
     if (declined == kNone) break;
     drop(chosen[static_cast<size_t>(declined)]);

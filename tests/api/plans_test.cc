@@ -81,16 +81,15 @@ class Plans : public testing::Test {
   }
 
   struct Shape {
-    int64_t m, n = 256;
+    int64_t m, n = 256, k = 128;
     bool dynamic = false;  // one of many
     bool with_handle = true;
   };
   // y = relu(x W + b) over m rows.
   Desc MatmulGraph(const Shape& shape) const {
-    constexpr int64_t kK = 128;
-    const auto [m, n, dynamic, with_handle] = shape;
+    const auto [m, n, k, dynamic, with_handle] = shape;
     const TensorOptions half{.type = CUDNN_DATA_HALF}, inner{.is_virtual = true};
-    Desc a = Tensor(1, {1, m, kK}, half), b = Tensor(2, {1, kK, n}, half);
+    Desc a = Tensor(1, {1, m, k}, half), b = Tensor(2, {1, k, n}, half);
     Desc product = Tensor(100, {1, m, n}, inner), sum = Tensor(101, {1, m, n}, inner);
     Desc bias = Tensor(3, {1, 1, n}, half), y = Tensor(4, {1, m, n}, half);
     Desc matmul(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
@@ -111,8 +110,9 @@ class Plans : public testing::Test {
     return graph;
   }
 
-  // The first configuration of mode A.
-  static Desc FirstConfig(const Desc& graph, int32_t sm_count = -1, const Desc* device = nullptr) {
+  // Of mode A.
+  static std::vector<Desc> Configs(const Desc& graph, int32_t sm_count = -1,
+                                   const Desc* device = nullptr) {
     Desc heur(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     heur.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
         .Set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A)
@@ -120,12 +120,22 @@ class Plans : public testing::Test {
     if (device != nullptr) heur.Set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *device);
     heur.Finalize();
     EXPECT_EQ(heur.status(), CUDNN_STATUS_SUCCESS) << heur.error();
-    Desc config(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    cudnnBackendDescriptor_t raw = config.raw();
-    EXPECT_EQ(cudnnBackendGetAttribute(heur.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, nullptr, &raw),
-              CUDNN_STATUS_SUCCESS);
-    return config;
+    int64_t count = 0;
+    const auto get = [&](int64_t requested, void* data) {
+      EXPECT_EQ(cudnnBackendGetAttribute(heur.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, requested, &count, data),
+                CUDNN_STATUS_SUCCESS);
+    };
+    get(0, nullptr);
+    std::vector<Desc> configs;
+    std::vector<cudnnBackendDescriptor_t> raws;
+    for (int64_t i = 0; i < count; ++i)
+      raws.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
+    get(count, raws.data());
+    return configs;
+  }
+  static Desc FirstConfig(const Desc& graph, int32_t sm_count = -1, const Desc* device = nullptr) {
+    return std::move(Configs(graph, sm_count, device).front());
   }
 
   Desc Plan(const Desc& config, const Desc* cache = nullptr) const {
@@ -286,6 +296,28 @@ TEST_F(Plans, NoMoreMultiprocessorsAreTakenThanTheClientAllows) {
   EXPECT_EQ(PlanJson(restored), PlanJson(limited));
   ASSERT_EQ(Execute(whole), CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(blocks(), most);
+}
+
+// The last configuration of a list whose first needs workspace.
+TEST_F(Plans, ClientsWithALimitFindAConfigurationWithoutWorkspace) {
+  const Desc graph = MatmulGraph({.m = 64, .n = 64, .k = 65536});
+  const auto needs = [](const Desc& config) {
+    int64_t bytes = -1;
+    EXPECT_EQ(config.Get(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, &bytes), CUDNN_STATUS_SUCCESS);
+    return bytes;
+  };
+  const std::vector<Desc> configs = Configs(graph);
+  EXPECT_GT(needs(configs.front()), 0);
+  EXPECT_EQ(needs(configs.back()), 0);
+  const Desc plan = Plan(configs.back());
+  int64_t bytes = -1;
+  EXPECT_EQ(plan.Get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, &bytes), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(bytes, 0);
+  EXPECT_EQ(Execute(plan), CUDNN_STATUS_SUCCESS) << LastError();
+  const Desc restored = Restored(PlanJson(plan));
+  EXPECT_EQ(PlanJson(restored), PlanJson(plan));
+  EXPECT_EQ(restored.Get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, &bytes), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(bytes, 0);
 }
 
 // Tensors between operations follow from those that are overridden.

@@ -28,6 +28,26 @@ SMALL = """graph small {
 }
 """
 
+# The first product is an operand of the second.
+TWO_GROUPS = """graph two {
+  tensor %a uid=1 f16 [1,64,64]
+  tensor %b uid=2 f16 [1,64,64]
+  tensor %t f16 [1,64,64] virtual
+  tensor %c uid=3 f16 [1,64,64]
+  %t = matmul(%a, %b) compute=f32
+  %c = matmul(%t, %b) compute=f32
+}
+"""
+
+# Few outputs, and much to sum for each.
+LONG_SUM = """graph long_sum {
+  tensor %a uid=1 f16 [1,64,65536]
+  tensor %b uid=2 f16 [1,65536,64]
+  tensor %c uid=3 f16 [1,64,64]
+  %c = matmul(%a, %b) compute=f32
+}
+"""
+
 
 class CliTest(unittest.TestCase):
     """A scratch folder, an own cache, and the tool."""
@@ -255,7 +275,33 @@ class ExplainTest(CliTest):
 
     def test_floor_counts_each_tensor_once(self):
         text, _ = self.kiln("explain", self.file("s.kiln", SMALL))
-        self.assertIn("  floor     256 B\n", text)
+        self.assertRegex(text, r"(?m)^  floor     256 B, .+ at 4\.1 TB/s: reads 128 B, writes 128 B$")
+        self.assertRegex(text, r"(?m)^floor 256 B, .+; the groups move 256 B, model .+s$")
+        self.assertNotIn("workspace ", text.split("\n", 1)[1])
+        self.assertRegex(self.kiln("explain", self.file("s.kiln", SMALL), "--arch", "cpu")[0],
+                         r"(?m)^  floor     256 B: reads 128 B, writes 128 B$")
+
+    def test_why_groups_are_apart(self):
+        text, _ = self.kiln("explain", self.file("two.kiln", TWO_GROUPS))
+        self.assertIn("in 2 groups", text)
+        self.assertRegex(text, r"(?m)^  why       a matmul anchors a group, and waits for all of group 0$")
+        # Every plan of a program says the same.
+        _, errors = self.kiln("dump", self.file("two.kiln", TWO_GROUPS), "--what", "plan", KILN_WHY="1")
+        self.assertIn("kiln: group 1: a matmul anchors a group, and waits for all of group 0\n", errors)
+        self.assertRegex(errors, r"(?m)^kiln: group 0: takes \w+ \w+=.*, modelled [0-9.]+ us$")
+        self.assertRegex(errors, r"(?m)^kiln: group 0: pointwise: the group has a contraction$")
+
+    def test_least_workspace(self):
+        path = self.file("two.kiln", TWO_GROUPS)
+        text, _ = self.kiln("explain", path)
+        self.assertRegex(text, r"(?m)^workspace 8\.0 KiB: no engine can do with less$")
+        long_sum = self.file("long.kiln", LONG_SUM)
+        text, _ = self.kiln("explain", long_sum, "--arch", "sm_80")
+        self.assertRegex(text, r"(?m)^workspace .+: with --least-workspace 0 B, model .+s$")
+        self.assertRegex(text, r"(?m)^  scratch   .+ of workspace, written and read again$")
+        text, _ = self.kiln("explain", long_sum, "--arch", "sm_80", "--least-workspace")
+        self.assertIn(", 0 B of workspace\n", text)
+        self.assertNotIn("  scratch ", text)
 
     def test_choice(self):
         graph = "examples/graphs/pointwise_dag.kiln"

@@ -288,6 +288,57 @@ TEST(MaterialiseTest, ChoicesSpeakOfTheContraction) {
     EXPECT_EQ(asked[i], graph::CanonicalText(groups->all[i].graph));
 }
 
+// ---- as little workspace as can be
+
+constexpr EngineChoice kLeast = {.least_workspace = true};
+
+CompiledPlan Compiled(const Graph& g, const Target& target, const EngineChoice& choice = {}) {
+  Result<CompiledPlan> plan = Compile(g, target, choice);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return plan.ok() ? *std::move(plan) : CompiledPlan{};
+}
+
+TEST(LeastWorkspaceTest, NothingIsStoredOnTheWayAndTheGroupsSayWhy) {
+  const Target target = *TargetFromArch("sm_90a");
+  for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad}) {
+    const Graph g = Build(Large(op, Nchw));
+    const CompiledPlan fast = Compiled(g, target), least = Compiled(g, target, kLeast);
+    EXPECT_GT(fast.program.workspace_bytes, 0);
+    EXPECT_EQ(least.program.workspace_bytes, 0);
+    ASSERT_EQ(least.groups.size(), 1u);
+    EXPECT_GT(least.groups[0].modelled_seconds, fast.groups.back().modelled_seconds);
+    ASSERT_FALSE(fast.groups[0].why.empty());
+    EXPECT_NE(fast.groups[0].why.back().find("moves data for a contraction"), std::string::npos);
+    EXPECT_NE(least.groups[0].why.back().find("least workspace is asked for"), std::string::npos);
+  }
+}
+
+TEST(LeastWorkspaceTest, SlicesOfALongSumAreNotStored) {
+  const Graph g = Matmul(1, 64, 64, 65536);
+  for (const char* arch : {"sm_80", "sm_90a", "cpu"}) {
+    const Target target = *TargetFromArch(arch);
+    EXPECT_EQ(Compiled(g, target, kLeast).program.workspace_bytes, 0) << arch;
+    // The explicit choice of the same engine and knobs is the same plan.
+    const CompiledPlan least = Compiled(g, target, kLeast);
+    EngineChoice choice{.engine = least.engine, .least_workspace = true};
+    const Engine& engine = Engines()[static_cast<size_t>(least.engine)];
+    for (size_t i = 0; i < engine.knobs.size(); ++i)
+      choice.knobs.push_back({engine.knobs[i].name, least.knobs[i]});
+    EXPECT_EQ(Compiled(g, target, choice).program, least.program) << arch;
+  }
+  EXPECT_GT(Compiled(g, *TargetFromArch("sm_80")).program.workspace_bytes, 0)
+      << "the fastest way splits the sum";
+}
+
+TEST(LeastWorkspaceTest, PlansRunRight) {
+  const Target target = *TargetFromArch("sm_80");
+  for (const Graph& g :
+       {Build({.n = 3, .c = 32, .h = 9, .k = 64}, {.prologue = true}), Matmul(1, 8, 16, 2000)}) {
+    const Result<TileRun> run = CheckTiles(g, target, graph::RandomInputs(g, 7), kLeast);
+    EXPECT_TRUE(run.ok()) << run.status().message() << "\n" << graph::Print(g);
+  }
+}
+
 // ---- whole plans, interpreted
 
 // One multiprocessor: arithmetic is dear, memory and launches cost what they cost elsewhere.
