@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "compiler/engines/engine.h"
+#include "compiler/engines/knob_types.h"
 #include "compiler/tune/candidates.h"
 #include "ir/base/check.h"
 #include "ir/base/env.h"
@@ -29,17 +30,33 @@ int64_t ScratchBytes(const Group& group, const Candidate& candidate, const Targe
   return std::accumulate(lowered->scratch_bytes.begin(), lowered->scratch_bytes.end(), int64_t{0});
 }
 
-// The first of those that need the least workspace. Only lowering tells, so not all are asked.
+// Whether slices of a sum are left at their default, which is to have none or to leave their number
+// to the engine.
+bool IsWhole(const Candidate& candidate) {
+  const Engine& engine = Engines()[static_cast<size_t>(candidate.engine)];
+  for (size_t k = 0; k < engine.knobs.size(); ++k) {
+    const KnobRow& row = engine.knobs[k];
+    if (row.cudnn_type == kKnobSplitKSlices && candidate.knobs[k] != row.domain.front())
+      return false;
+  }
+  return true;
+}
+
+// The first of those that need the least workspace. Only lowering tells, so not all are asked:
+// those first that do not divide sums.
 const Candidate& LeastWorkspace(const Group& group, const std::vector<Candidate>& ranked,
                                 const Target& target) {
   constexpr size_t kMostAsked = 64;
-  const Candidate* best = &ranked.front();
+  std::vector<const Candidate*> order;
+  for (const Candidate& candidate : ranked) order.push_back(&candidate);
+  std::ranges::stable_partition(order, [](const Candidate* c) { return IsWhole(*c); });
+  const Candidate* best = order.front();
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (size_t i = 0; i < std::min(ranked.size(), kMostAsked) && least > 0; ++i) {
-    const int64_t bytes = ScratchBytes(group, ranked[i], target);
+  for (size_t i = 0; i < std::min(order.size(), kMostAsked) && least > 0; ++i) {
+    const int64_t bytes = ScratchBytes(group, *order[i], target);
     if (bytes >= least) continue;
     least = bytes;
-    best = &ranked[i];
+    best = order[i];
   }
   return *best;
 }
