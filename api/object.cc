@@ -89,11 +89,20 @@ struct ThreadList {
 };
 
 thread_local ThreadList thread_list;
+// The same, at an offset that is known when the library is loaded: reaching thread_list itself
+// costs a call, as it may be of another size in each process and has a destructor to be registered.
+__attribute__((tls_model("initial-exec"))) thread_local ThreadList* this_threads_list = nullptr;
+
+ThreadList& ListOfThread() {
+  if (this_threads_list == nullptr) [[unlikely]]
+    this_threads_list = &thread_list;
+  return *this_threads_list;
+}
 
 }  // namespace
 
 Cell* TakeCell() {
-  ThreadList& list = thread_list;
+  ThreadList& list = ListOfThread();
   if (list.count == 0) {
     if (list.gone) {  // the client makes objects while its thread is being torn down
       Cell* cell = nullptr;
@@ -106,7 +115,7 @@ Cell* TakeCell() {
 }
 
 void ReturnCell(Cell* cell) {
-  ThreadList& list = thread_list;
+  ThreadList& list = ListOfThread();
   if (list.gone) return SharedList::Get().Return(&cell, 1);
   if (list.count == list.cells.size()) {
     list.count -= kBatch;

@@ -64,10 +64,10 @@ Result<const D*> Finalized(const void* pointer) {
 }  // namespace
 
 const Kind* FindKind(int type) {
-  auto kinds = AllKinds();
-  auto kind = std::ranges::lower_bound(kinds, type, {},
-                                       [](const Kind& k) { return static_cast<int>(k.type); });
-  return kind != kinds.end() && kind->type == type ? &*kind : nullptr;
+  const std::span<const Kind> kinds = AllKinds();
+  // There is a kind for each number from 0 on.
+  if (type < 0 || static_cast<size_t>(type) >= kinds.size()) return nullptr;
+  return &kinds[static_cast<size_t>(type)];
 }
 
 Result<Shell*> ShellFrom(const void* pointer) {
@@ -138,10 +138,10 @@ Status CreateDescriptor(int type, void** out) {
 }
 
 Status DestroyDescriptor(void* descriptor) {
+  if (Destroy<Shell>(descriptor)) [[likely]]
+    return {};
   RETURN_IF_ERROR(ShellFrom(descriptor).status());
-  if (!Destroy<Shell>(descriptor))
-    return Status::Text(Code::kBadParam, "another thread destroyed the descriptor");
-  return {};
+  return Status::Text(Code::kBadParam, "another thread destroyed the descriptor");
 }
 
 Status InitializeDescriptor(void* descriptor) {

@@ -77,7 +77,7 @@ struct Shell {
   bool finalized = false;
 };
 
-// Ascending by type; kinds that Kiln does not have are missing.
+// By type: a kind stands at the place that is its number.
 std::span<const Kind> AllKinds();
 // `type` is a client's number: null where it is no kind of Kiln's.
 const Kind* FindKind(int type);

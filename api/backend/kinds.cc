@@ -1,4 +1,4 @@
-// The table of descriptor kinds: every kind that Kiln has, ascending by type.
+// The table of descriptor kinds: every kind of the interface, at the place that is its number.
 // tests/api/rows_test.cc demands that each attribute of the interface is in a row of its kind or in
 // the test's list of reasons.
 #include "api/backend/band.h"

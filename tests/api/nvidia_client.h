@@ -285,11 +285,12 @@ class Client {
                {CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_SEQUENCE_DESC, p.lengths, p.length_type},
                {CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_PAGE_TABLE_DESC, p.table, p.table_type}});
   }
-  void Graph(const std::vector<Raw>& ops) {
+  Raw Graph(const std::vector<Raw>& ops) {
     Raw graph = Make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     SetRaw(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
            static_cast<int64_t>(ops.size()), ops.data());
     if (status == CUDNN_STATUS_SUCCESS) Finalize(graph);
+    return graph;
   }
   void Pack(const Ints& uids, const std::vector<void*>& pointers) {
     Raw pack = Make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);

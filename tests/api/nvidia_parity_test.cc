@@ -523,6 +523,63 @@ std::vector<Row> Rows() {
   };
 }
 
+// Kernel caches of a graph that is for any device.
+std::vector<Row> KernelCacheRows() {
+  enum : int {
+    Graph = CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH,
+    IsCached = CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED,
+    Json = CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION,
+  };
+  const auto cache = [](Client& c, const std::string& json = "") {
+    Raw graph = c.Graph({c.ConvForward({8, 32, 16, 16}, {64, 32, 3, 3}, {8, 64, 14, 14})});
+    Raw made = c.Make(CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR);
+    c.SetDesc(made, Graph, graph);
+    if (!json.empty())
+      c.SetRaw(made, Json, CUDNN_TYPE_CHAR, static_cast<int64_t>(json.size()), json.data());
+    c.Finalize(made);
+    return made;
+  };
+  constexpr auto kNoGraph = "ours is a name for what the process has, and needs no graph";
+  constexpr auto kFormat = "ours says that the text is of another library";
+  return {
+      {"kernel_cache", [=](Client& c) { cache(c); }},
+      {"kernel_cache_without_a_graph",
+       [](Client& c) { c.Finalize(c.Make(CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR)); }, kNoGraph},
+      {"kernel_cache_json_size",
+       [=](Client& c) { c.Get(cache(c), Json, CUDNN_TYPE_CHAR, 0, nullptr); }},
+      {"kernel_cache_json_damaged", [=](Client& c) { cache(c, "[1"); }},
+      {"kernel_cache_json_of_nobody", [=](Client& c) { cache(c, "{}"); }, kFormat},
+      {"kernel_cache_asked_of_nothing",
+       [=](Client& c) {
+         void* config = nullptr;
+         c.Get(cache(c), IsCached, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
+       }},
+      {"kernel_cache_asked_by_a_boolean",
+       [=](Client& c) {
+         bool known = false;
+         c.Get(cache(c), IsCached, CUDNN_TYPE_BOOLEAN, 1, &known);
+       }},
+      {"kernel_cache_told",
+       [](Client& c) {
+         bool known = true;
+         c.SetRaw(c.Make(CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR), IsCached, CUDNN_TYPE_BOOLEAN, 1,
+                  &known);
+       }},
+      {"device_of_no_json",
+       [](Client& c) {
+         Raw device = c.Make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+         c.SetRaw(device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 2, "[1");
+         c.Finalize(device);
+       }},
+      {"engine_of_few_multiprocessors",
+       [](Client& c) {
+         const int32_t count = 16;
+         c.SetRaw(c.Make(CUDNN_BACKEND_ENGINE_DESCRIPTOR), CUDNN_ATTR_ENGINE_SM_COUNT_TARGET,
+                  CUDNN_TYPE_INT32, 1, &count);
+       }},
+  };
+}
+
 TEST(NvidiaParity, StatusesAgreeOrTheReasonIsKnown) {
   const std::string path = kiln::testing::NvidiaLibraryPath("");
   if (path.empty()) GTEST_SKIP() << "NVIDIA's libcudnn.so.9 is not installed";
@@ -533,7 +590,7 @@ TEST(NvidiaParity, StatusesAgreeOrTheReasonIsKnown) {
   if (theirs.version() / 100 != 919) GTEST_SKIP() << path << " is version " << theirs.version();
   ASSERT_NE(theirs.create, ours.create) << "one library stands for both";
   std::vector<Row> rows = Rows();
-  for (const auto& more : {NormRows(), NormBackwardRows()})
+  for (const auto& more : {NormRows(), NormBackwardRows(), KernelCacheRows()})
     rows.insert(rows.end(), more.begin(), more.end());
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);

@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -49,6 +49,13 @@ void* Driver() {
 template <class T>
 T Ask(const char* function) {
   return reinterpret_cast<T (*)()>(dlsym(Driver(), function))();
+}
+
+// Of the processor: machines that run tests are busy.
+double MillisecondsOfThread() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
 // The named test in a new process that has no compiler; its exit status.
@@ -238,12 +245,10 @@ TEST_F(Plans, ANewShapeOfAKnownStructureNeedsNoCompiler) {
     ASSERT_GT(compiled, 0);
     double slowest = 0;
     for (const int64_t m : {1536, 960, 2048, 768, 128, 8, 3000, 1000, 16384}) {
-      const auto begin = std::chrono::steady_clock::now();
+      const double begin = MillisecondsOfThread();
       const Desc other = MatmulGraph({.m = m, .dynamic = true});
       const Desc plan = Plan(FirstConfig(other), &cache);
-      const std::chrono::duration<double, std::milli> took =
-          std::chrono::steady_clock::now() - begin;
-      slowest = std::max(slowest, took.count());
+      slowest = std::max(slowest, MillisecondsOfThread() - begin);
       EXPECT_EQ(CubinsOnDisk(), compiled) << m << " rows";
       EXPECT_EQ(Execute(plan), CUDNN_STATUS_SUCCESS) << LastError();
     }
