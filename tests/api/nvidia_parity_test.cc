@@ -561,9 +561,9 @@ std::vector<Row> KernelCacheRows() {
        }},
       {"kernel_cache_told",
        [](Client& c) {
-         bool known = true;
-         c.SetRaw(c.Make(CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR), IsCached, CUDNN_TYPE_BOOLEAN, 1,
-                  &known);
+         void* config = nullptr;
+         c.SetRaw(c.Make(CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR), IsCached,
+                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
        }},
       {"device_of_no_json",
        [](Client& c) {
