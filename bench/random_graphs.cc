@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <thread>
@@ -33,6 +35,7 @@ using testing::ClientError;
 
 constexpr int64_t kGraphs = 2000;
 constexpr size_t kConfigs = 3;
+constexpr double kSeconds = 600;  // of a library, or RANDOM_GRAPHS_SECONDS; the rest is not asked
 
 struct Problem {
   uint64_t seed = 0;
@@ -78,7 +81,13 @@ int AskAll(const std::string& library, const std::vector<Problem>& problems, siz
     std::fprintf(stderr, "%s: %s\n", library.c_str(), error.c_str());
     return 2;
   }
+  const auto begin = std::chrono::steady_clock::now();
+  const double seconds = std::getenv("RANDOM_GRAPHS_SECONDS") == nullptr
+                             ? kSeconds
+                             : std::atof(std::getenv("RANDOM_GRAPHS_SECONDS"));
   for (size_t i = first; i < problems.size(); i += step) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    if (passed.count() > seconds) break;
     const std::string name = std::to_string(problems[i].seed);
     if (attempt.finished.contains(name)) continue;
     progress.Begin(name);

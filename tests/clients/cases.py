@@ -5,9 +5,13 @@ run the same list.
 """
 
 import cudnn
+import numpy as np
 
 import attention
+import norms
+import reference
 from builder import channels_last, packed
+from reference import Ref
 
 _T = cudnn.data_type
 FLOATS = {"fp16": _T.HALF, "bf16": _T.BFLOAT16, "fp32": _T.FLOAT}
@@ -335,6 +339,22 @@ def _reshape(b):
     b.output(b.reduce(b.node(tensor, b.reshaped(y.ref, (4, 3, 20))), "ADD", [2]), data_type=_T.FLOAT)
 
 
+def _grouped_matmul(b):
+    """Each expert has a run of the tokens; the second has none."""
+    first, tokens, depth, columns = (0, 5, 5), 12, 16, 24
+    x = b.input((1, tokens, depth))
+    # Columns of a weight are contiguous along the depth, as NVIDIA's wants them.
+    w = b.input((len(first), depth, columns), strides=lambda d: (d[1] * d[2], 1, d[1]))
+    offsets = b.input((len(first), 1, 1), data_type=_T.INT32, values=np.array(first).reshape(-1, 1, 1))
+    tensor = b.graph.moe_grouped_matmul(x.tensor, w.tensor, offsets.tensor)
+    parts = [reference.matmul(Ref(x.ref.value[:, begin:end]), Ref(w.ref.value[e:e + 1]))
+             for e, (begin, end) in enumerate(zip(first, (*first[1:], tokens))) if begin < end]
+    tensor.set_dim([1, tokens, columns]).set_stride([tokens * columns, columns, 1])
+    b.output(b.node(tensor, b.concatenated(parts, 1)))
+
+
+_case("grouped_matmul_fp16", _T.HALF, _grouped_matmul)
+_case("grouped_matmul_bf16", _T.BFLOAT16, _grouped_matmul)
 _for_floats("concatenate", _concatenate)
 _for_floats("reshape_then_reduce", _reshape)
 _for_floats("diamond", _diamond)
@@ -345,4 +365,5 @@ _for_floats("long_chain", _long_chain)
 _case("logic", _T.FLOAT, _logic)
 _case("integers", _T.FLOAT, _integers)
 
+norms.add_cases(_for_floats)
 attention.add_cases(_case)
