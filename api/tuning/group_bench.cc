@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "compiler/compile.h"
 #include "ir/graph/ops.h"
@@ -100,11 +101,13 @@ double RoundingError(DType type) {
 
 double RelativeError(const Graph& graph) {
   double error = 0;
+  std::set<TensorId> read;  // also results may be, rounded as they are stored
+  for (const graph::Node& node : graph.nodes) read.insert(node.inputs.begin(), node.inputs.end());
   for (const graph::Node& node : graph.nodes) {
     const double length = static_cast<double>(SumLength(graph, node));
     error += RoundingError(node.compute) * (3 + std::sqrt(length));
     for (const TensorId id : node.outputs)
-      if (id != graph::kAbsent && graph[id].is_virtual) error += RoundingError(graph[id].dtype);
+      if (id != graph::kAbsent && read.contains(id)) error += RoundingError(graph[id].dtype);
     if (!IsContraction(node.op)) continue;
     const DType operand = graph[node.inputs[0]].dtype;
     // Of the sum of the products' magnitudes, which is that much larger than a typical result.

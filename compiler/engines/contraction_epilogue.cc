@@ -106,8 +106,13 @@ std::vector<TensorId> FullOperands(const graph::Graph& g, const Node& contractio
 
 bool AppliesByRow(const graph::Graph& g, const Node& contraction, int64_t dim, bool with_full) {
   const std::vector<TensorId> outputs = graph::Outputs(g);
-  if (outputs.size() != 1 || HasViews(g)) return false;
+  if (outputs.empty() || HasViews(g)) return false;
   const Tensor& y = g[outputs[0]];
+  // Two results go the way of full operands.
+  if (outputs.size() > 1 &&
+      (!with_full || outputs.size() > kMostFullResults ||
+       !std::ranges::all_of(outputs, [&](TensorId id) { return IsFullOperand(g[id], dim, y); })))
+    return false;
   return std::ranges::all_of(EpilogueInputs(g, contraction.inputs), [&](TensorId id) {
     return IsRowOperand(g[id], dim, y.rank()) || (with_full && IsFullOperand(g[id], dim, y));
   });

@@ -27,7 +27,9 @@ struct EpilogueAxes {
 std::vector<graph::TensorId> FullOperands(const graph::Graph& graph, const graph::Node& contraction,
                                           int64_t dim);
 
-// Whether ContractionEpilogue can work by rows, with or without full operands.
+inline constexpr size_t kMostFullResults = 2;
+
+// Whether ContractionEpilogue can work by rows; with full operands there may be two results.
 bool AppliesByRow(const graph::Graph& graph, const graph::Node& contraction, int64_t dim,
                   bool with_full = false);
 

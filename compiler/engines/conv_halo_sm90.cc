@@ -165,7 +165,7 @@ class Schedule {
         call.maps.push_back(b_.Map("full_map", plan_.full[i], plan_.full_maps[i]));
       if (!plan_.full.empty())
         call.config.push_back({"kFullBf16", Bf16Mask(group_.graph, plan_.full)});
-      AddRowFunctions(b_, epilogue, group_.graph[y].dtype, call, {},
+      AddRowFunctions(b_, epilogue, Bf16Mask(group_.graph, {y}), call, {},
                       static_cast<int>(plan_.full.size()));
       return;
     }

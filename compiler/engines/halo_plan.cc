@@ -137,7 +137,7 @@ class Planner {
 
   bool PlanDirect() {
     const Node& anchor = ContractionOf(group_);
-    if (!AppliesByRow(g_, anchor, 1, true)) return false;
+    if (graph::Outputs(g_).size() != 1 || !AppliesByRow(g_, anchor, 1, true)) return false;
     const Tensor& y = g_[graph::Outputs(g_)[0]];
     if (y.dtype != DType::kF16 && y.dtype != DType::kBF16) return false;
     const std::vector<TensorId> full = FullOperands(g_, anchor, 1);

@@ -19,11 +19,11 @@ std::string AddArray(KernelBuilder& b, Call::Function& f, const char* name, DTyp
   return f.params.back().name;
 }
 
-void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, DType type, Call& call,
+void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, int64_t bf16, Call& call,
                      const std::vector<graph::TensorId>& also, int full) {
   const int operands = std::max(epilogue.row_operands(), 1);
   call.config.push_back({"kOperands", epilogue.row_operands()});
-  call.config.push_back({"kPackBf16", type == DType::kBF16 ? 1 : 0});
+  call.config.push_back({"kPackBf16", bf16});
   Call::Function rows{.name = "rows"}, apply{.name = "apply"};
   const Expr batch = AddScalar(b, rows, "batch", b.index_type());
   const Expr left = AddScalar(b, rows, "left", b.index_type());
@@ -43,10 +43,10 @@ void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, DType type
   call.functions.push_back(std::move(apply));
 }
 
-int64_t Bf16Mask(const graph::Graph& graph, const std::vector<graph::TensorId>& full) {
+int64_t Bf16Mask(const graph::Graph& graph, const std::vector<graph::TensorId>& tensors) {
   int64_t mask = 0;
-  for (size_t i = 0; i < full.size(); ++i)
-    if (graph[full[i]].dtype == DType::kBF16) mask |= int64_t{1} << i;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (graph[tensors[i]].dtype == DType::kBF16) mask |= int64_t{1} << i;
   return mask;
 }
 

@@ -14,15 +14,16 @@ std::string AddArray(KernelBuilder& b, tile::Call::Function& f, const char* name
                      int64_t size, bool is_output = false);
 
 // function rows(batch, left, operands out), function apply(value, operands, result out): the
-// epilogue where it works by rows, of an output of this type. With the constants that go with them.
-// The values of `also` stand behind the result. With full operands it is apply(value, operands,
-// full, result out).
-void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, DType type, tile::Call& call,
-                     const std::vector<graph::TensorId>& also = {}, int full = 0);
+// epilogue where it works by rows. With the constants that go with them; `bf16` is the mask of the
+// results. The values of `also` stand behind the result. With full operands it is apply(value,
+// operands, full, result out).
+void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, int64_t bf16,
+                     tile::Call& call, const std::vector<graph::TensorId>& also = {}, int full = 0);
 
-// Full operands that skeletons take, and which of them are bf16, a bit each.
+// Full operands that skeletons take.
 inline constexpr int kMostFullOperands = 2;
-int64_t Bf16Mask(const graph::Graph& graph, const std::vector<graph::TensorId>& full);
+// Which of these tensors are bf16, a bit each.
+int64_t Bf16Mask(const graph::Graph& graph, const std::vector<graph::TensorId>& tensors);
 
 // Takes in the element that is neighbour number `neighbour`.
 using ReduceNeighbour = std::function<void(tile::Block& out, ValueScope& values, const Index& at,

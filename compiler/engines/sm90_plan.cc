@@ -506,12 +506,6 @@ bool IsSm90Divisor(std::string_view member) {
 
 Result<Sm90Plan> PlanSm90(const Group& group, int terms) { return Planner(group, terms).Run(); }
 
-Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan) {
-  const std::vector<TensorId> outputs = graph::Outputs(group.graph);
-  if (outputs.size() != 1) return Decline("{} outputs; one can be stored by map", outputs.size());
-  return PlanSm90Matrix(group, outputs[0], plan);
-}
-
 bool IsBoxType(DType type) {
   return type == DType::kF16 || type == DType::kBF16 || type == DType::kF32;
 }

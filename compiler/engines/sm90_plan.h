@@ -72,13 +72,11 @@ bool IsSm90Divisor(std::string_view member);
 // The plan, or why the tensors cannot be read by tensor maps.
 Result<Sm90Plan> PlanSm90(const Group& group, int terms = 1);
 
-// The group's one output as a matrix {left, right} for stores by tensor map, or why it is none.
-Result<TensorMapSpec> PlanSm90Output(const Group& group, const Sm90Plan& plan);
-
 // Types that boxes of results have: f16, bf16 and f32.
 bool IsBoxType(DType type);
 
-// The same for any tensor of the result's dims and such a type.
+// A tensor of the result's dims and such a type as a matrix {left, right}, for what is stored or
+// read by tensor map; or why it is none.
 Result<TensorMapSpec> PlanSm90Matrix(const Group& group, graph::TensorId tensor,
                                      const Sm90Plan& plan);
 

@@ -54,7 +54,7 @@ int64_t BarrierBytes(const Sm90Plan& plan) { return plan.prepares_right() ? 24 :
 int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int64_t buffers = BuffersOf(plan, tile, target);
   int64_t bytes = buffers > 0 ? buffers * kBoxBytes : kChunk * kPitch * 4;
-  if (tile.full > 0) bytes += buffers / tile.full * kBarrierBytes;
+  if (tile.slot() > 0) bytes += buffers / tile.slot() * kBarrierBytes;
   return kSm90Groups * bytes;
 }
 
@@ -74,13 +74,13 @@ int BoxColumns(const Sm90Tile& tile) {
 // the next: as many slots as leave the stages that keep the tensor cores going.
 int BuffersOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   if (!tile.direct) return 0;
-  if (tile.full == 0) return 2;
+  if (tile.slot() == 0) return 2;
   const int64_t stages = plan.k_steps == 1 ? 2 : 3;
   const int64_t room = target.shared_bytes_per_block - kAlignment -
                        stages * (StageBytes(plan, tile) + BarrierBytes(plan));
-  const int64_t slots = room / (kSm90Groups * (tile.full * kBoxBytes + kBarrierBytes));
+  const int64_t slots = room / (kSm90Groups * (tile.slot() * kBoxBytes + kBarrierBytes));
   const int64_t most = BoxesOf(tile) * (plan.k_steps <= kShortSum ? 2 : 1);
-  return static_cast<int>(std::clamp<int64_t>(slots, 2, std::max<int64_t>(most, 2))) * tile.full;
+  return static_cast<int>(std::clamp<int64_t>(slots, 2, std::max<int64_t>(most, 2))) * tile.slot();
 }
 
 int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
@@ -110,13 +110,12 @@ namespace {
 
 // Whether some worker has a part of a tile, and the skeleton has the rest of the form.
 bool IsLegalStream(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
-  if (tile.ping_pong || tile.split_cluster > 1 || tile.reductions > 0 || tile.full > 0)
+  if (tile.ping_pong || tile.split_cluster > 1 || tile.reductions > 0 || tile.slot() > 0)
     return false;
   // ptxas would serialise the products (C7515).
   if (plan.left_in_registers()) return false;
-  // Registers do not suffice for staging beside all accumulators and those of a part.
-  const int accumulators = tile.left / 64 / tile.groups_left() * tile.columns() / 2;
-  if (!tile.direct && accumulators > 96) return false;
+  // Registers do not suffice for 128 accumulators and those of a part.
+  if (tile.left / 64 / tile.groups_left() * tile.columns() / 2 > 96) return false;
   const int64_t tiles = TilesOf(plan, tile), workers = StreamWorkers(plan, tile, target);
   const int64_t steps = tiles * plan.k_steps;
   return workers > 0 && tiles % workers != 0 && steps >= workers && steps <= kMostStreamSteps;
@@ -193,13 +192,13 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double shared = (reads + writes + prepared) / kSharedBytesPerClock;
   const double step = std::max({tensor, l2, shared});
   const double narrow = tile.right_lanes > 0 ? kRightLanes / tile.right_lanes : 1;
-  const double element_store = tile.direct
-                                   ? kDirectClocks * tile.result_bytes / 2 + kFullClocks * tile.full
-                                   : kStoreClocks * narrow;
+  const double element_store =
+      tile.direct ? kDirectClocks * tile.results * tile.result_bytes / 2 + kFullClocks * tile.full
+                  : kStoreClocks * narrow;
   double store = element_store * tile.left * tile.right * (tile.ping_pong ? 1.2 : 1.0) *
                  (1 + kReduceShare * tile.reductions);
   if (tile.full > 0) {
-    const int slots = BuffersOf(plan, tile, target) / tile.full;
+    const int slots = BuffersOf(plan, tile, target) / tile.slot();
     store += kBoxClocks * static_cast<double>(CeilDiv(BoxesOf(tile), slots) - 1);
   }
 

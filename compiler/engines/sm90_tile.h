@@ -1,6 +1,7 @@
 // Sm90Tile: the knobs of wgmma_sm90 as a tile configuration, what fits, and what it costs.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -22,12 +23,15 @@ struct Sm90Tile {
   // These follow from the group, and are no knobs:
   bool direct = false;   // the result goes out by tensor map
   int full = 0;          // operands of the epilogue that come in so, box by box
+  int results = 1;       // that go out so
   int result_bytes = 2;  // of an element that goes out so: 2 or 4
   int reductions = 0;    // of the result over right
   // Neighbours along right that a thread stores at once; 0 where they are along left.
   int right_lanes = 0;
 
-  bool splits() const { return split_k > 1 && !stream; }               // into equal parts
+  bool splits() const { return split_k > 1 && !stream; }  // into equal parts
+  // Boxes of full operands, of which some become results'; 0 where results have buffers alone.
+  int slot() const { return full > 0 || results > 1 ? std::max(full, results) : 0; }
   int slices() const { return stream ? 1 : split_k / split_cluster; }  // that go through memory
   // Two consumer groups stand side by side along left, or along right where left has only 64 rows.
   int groups_left() const { return ping_pong || left == 64 ? 1 : 2; }

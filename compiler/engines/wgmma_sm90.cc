@@ -133,7 +133,7 @@ class Schedule {
 
   void Lower(Lowered& lowered) {
     Call call{.skeleton = !reductions_.empty() ? "contract_reduced_sm90"
-                          : tile_.full > 0     ? "contract_full_sm90"
+                          : tile_.slot() > 0   ? "contract_full_sm90"
                           : IsPhased()         ? "contract_phased_sm90"
                           : tile_.stream       ? "contract_stream_sm90"
                                                : "contract_sm90"};
@@ -215,7 +215,9 @@ class Schedule {
         {"kMayBeEmpty", plan_.may_be_empty ? 1 : 0},
         {"kVectorLeft", StoresAlongRight() ? 0 : 1},
         {"kBuffers", BuffersOf(plan_, tile_, target_)},
+        {"kSlot", tile_.slot()},
         {"kFull", tile_.full},
+        {"kResults", tile_.results},
         {"kResultBytes", tile_.result_bytes},
     };
   }
@@ -237,9 +239,9 @@ class Schedule {
       const Result<std::vector<TensorMapSpec>> maps = PlanSm90Phases(group_.graph[y], plan_);
       for (const TensorMapSpec& map : *maps) add_map("out_map", y, map);
     } else {
-      add("out_map", y);
+      for (const TensorId id : graph::Outputs(group_.graph)) add("out_map", id);
     }
-    if (tile_.full > 0) {
+    if (tile_.slot() > 0) {
       const std::vector<TensorId> full =
           FullOperands(group_.graph, ContractionOf(group_), LeftDim(group_, plan_));
       for (const TensorId id : full) add("full_map", id);
@@ -248,7 +250,9 @@ class Schedule {
     ContractionEpilogue epilogue(group_, b_, c_, AxesOf(plan_));
     std::vector<TensorId> also;
     for (const EpilogueReduction& r : reductions_.list()) also.push_back(r.operand);
-    AddRowFunctions(b_, epilogue, group_.graph[y].dtype, call, also, tile_.full);
+    const std::vector<TensorId> results = graph::Outputs(group_.graph);
+    also.insert(also.end(), results.begin() + 1, results.end());
+    AddRowFunctions(b_, epilogue, Bf16Mask(group_.graph, results), call, also, tile_.full);
     if (!reductions_.empty()) AddRightEnd(b_, plan_.right_size, call);
   }
 
@@ -383,6 +387,7 @@ struct TileContext {
   int reductions = 0;
   bool stores_by_map = false;  // where the tile lets it
   int full = 0;                // operands that come by map then
+  int results = 1;             // that go out so
   int result_bytes = 2;
   int right_lanes = 0;  // of results that are stored along right
 };
@@ -403,7 +408,8 @@ void AddMaps(const Group& group, const Sm90Plan& plan, TileContext& context) {
     context.result_bytes = SizeOf(type);
     return;
   }
-  if (!PlanSm90Output(group, plan).ok()) return;
+  const auto has_map = [&](TensorId id) { return PlanSm90Matrix(group, id, plan).ok(); };
+  if (!std::ranges::all_of(outputs, has_map)) return;
   // Reductions and full operands go with 16-bit results of sums in f32.
   const bool has_pairs = SizeOf(type) == 2 && plan.type != DType::kI8;
   if (!plain && !has_pairs) return;
@@ -415,9 +421,8 @@ void AddMaps(const Group& group, const Sm90Plan& plan, TileContext& context) {
     return;
   const std::vector<TensorId> full = FullOperands(group.graph, anchor, dim);
   context.full = static_cast<int>(full.size());
-  context.stores_by_map =
-      context.full <= kMostFullOperands &&
-      std::ranges::all_of(full, [&](TensorId id) { return PlanSm90Matrix(group, id, plan).ok(); });
+  context.stores_by_map = context.full <= kMostFullOperands && std::ranges::all_of(full, has_map);
+  context.results = static_cast<int>(outputs.size());
 }
 
 TileContext ContextOf(const Group& group, const Sm90Plan& plan) {
@@ -436,9 +441,10 @@ Sm90Tile TileFor(const TileContext& context, const Sm90Plan& plan, Sm90Tile tile
   // Pairs leave registers by stmatrix, which takes rows in their order.
   const bool rows_in_order = !plan.moves_rows() || context.result_bytes == 4;
   tile.direct = context.stores_by_map && rows_in_order && !tile.splits() &&
-                !(tile.stream && context.full > 0) && tile.columns() % 16 == 0 &&
-                (!plan.along_right || tile.columns() % 64 == 0);
+                !(tile.stream && (context.full > 0 || context.results > 1)) &&
+                tile.columns() % 16 == 0 && (!plan.along_right || tile.columns() % 64 == 0);
   tile.full = tile.direct ? context.full : 0;
+  tile.results = tile.direct ? context.results : 1;
   tile.result_bytes = tile.direct ? context.result_bytes : 2;
   if (!tile.direct && StoresAlongRight(plan, tile)) tile.right_lanes = context.right_lanes;
   return tile;

@@ -24,6 +24,10 @@ Target Hopper() { return *TargetFromArch("sm_90a"); }
 
 Group GroupOf(const Graph& g) { return *std::move(*LeadingGroupOf(g, Hopper())); }
 
+Result<TensorMapSpec> PlanOutput(const Group& group, const Sm90Plan& plan) {
+  return PlanSm90Matrix(group, graph::Outputs(group.graph)[0], plan);
+}
+
 Sm90Plan PlanOf(const Graph& g) {
   Result<Sm90Plan> plan = PlanSm90(GroupOf(g));
   EXPECT_TRUE(plan.ok()) << plan.status().message() << "\n" << graph::Print(g);
@@ -214,7 +218,7 @@ TEST(Sm90PlanTest, PlainPixelsAreAMatrix) {
   EXPECT_FALSE(plan.right.is_pixels);
   EXPECT_EQ(plan.right_map.kind, TensorMapSpec::Kind::kTiled);
   EXPECT_EQ(plan.right_map.dims, (Five{64, 2 * 7 * 9, 1, 1, 1}));
-  const Result<TensorMapSpec> out = PlanSm90Output(GroupOf(Build(problem)), plan);
+  const Result<TensorMapSpec> out = PlanOutput(GroupOf(Build(problem)), plan);
   ASSERT_TRUE(out.ok()) << out.status().message();
   EXPECT_EQ(out->dims, (Five{32, 2 * 7 * 9, 1, 1, 1}));
   EXPECT_EQ(out->stride_bytes[0], 64);
@@ -249,7 +253,7 @@ TEST(Sm90PlanTest, ImagesAreBatchesWherePixelsAreContiguous) {
   EXPECT_EQ(plan.right_map.dims, (Five{48, 40, 3, 1, 1}));
   EXPECT_EQ(plan.right_map.stride_bytes, (Strides{96, 40 * 96, 16, 0}));
   ExpectMembers(plan, {{"tap_steps", 1}, {"inner_batches", 3}, {"left_inner", 3}});
-  const Result<TensorMapSpec> out = PlanSm90Output(GroupOf(g), plan);
+  const Result<TensorMapSpec> out = PlanOutput(GroupOf(g), plan);
   ASSERT_TRUE(out.ok()) << out.status().message();
   EXPECT_EQ(out->dims, (Five{48, 24, 3, 1, 1}));
   EXPECT_EQ(out->stride_bytes, (Strides{96, 24 * 96, 16, 0}));
@@ -271,7 +275,7 @@ TEST(Sm90PlanTest, GroupsStandOutsideOfImages) {
   EXPECT_EQ(plan.left_map.dims, (Five{32, 24, 1, 2, 1}));
   EXPECT_EQ(plan.right_map.dims, (Five{48, 32, 3, 2, 1}));
   EXPECT_EQ(plan.right_map.stride_bytes, (Strides{96, 64 * 96, 32 * 96, 0}));
-  const Result<TensorMapSpec> out = PlanSm90Output(GroupOf(g), plan);
+  const Result<TensorMapSpec> out = PlanOutput(GroupOf(g), plan);
   ASSERT_TRUE(out.ok()) << out.status().message();
   EXPECT_EQ(out->dims, (Five{48, 24, 3, 2, 1}));
   EXPECT_EQ(out->stride_bytes, (Strides{96, 48 * 96, 24 * 96, 0}));

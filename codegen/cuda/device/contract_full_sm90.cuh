@@ -1,17 +1,17 @@
 #pragma once
-// contract_full_sm90<Config>(left, right, out, full…, shape, rows, apply): contract_sm90 by tensor
-// map whose `apply` also takes kFull operands with an element for each of the result, 16-bit
-// floats, which maps like the result's read:
+// contract_full_sm90<Config>(left, right, out…, full…, shape, rows, apply): contract_sm90 by tensor
+// map whose `apply` makes kResults results, and also takes kFull operands with an element for each
+// of theirs, 16-bit floats, which maps like the results' read:
 //
-//   warp 1 + group of the producer's   TMA → slots of kFull boxes → consumers: ldmatrix, transposed
-//                                      global ← TMA ← the first box ← apply, stmatrix, transposed
+//   warp 1 + group of the producer's   TMA → slots of kSlot boxes → consumers: ldmatrix, transposed
+//                                      global ← TMA ← the first boxes ← apply, stmatrix, transposed
 //
 // A consumer finds its operands where it leaves its results, so that nothing of a box is shared
 // between warps. Slots are loaded as far ahead as there are any, also those of the next tiles,
 // while this one is multiplied. A slot has two barriers:
 //
 //   full   its boxes are there (bytes of the loads)
-//   done   the results are in the first box (an arrival for each warp of the group)
+//   done   the results are in the first boxes (an arrival for each warp of the group)
 //
 // and is loaded again once the store has read it, by the thread that has waited for that.
 using contract_full_shape = contract_shape;
@@ -19,19 +19,20 @@ using contract_full_shape = contract_shape;
 template <class C, class Rows, class Apply>
 struct full_output {
   using base = contract<C>;
-  const tensor_map& map;
-  const tensor_map* full[C::kFull];
+  const tensor_map* maps[C::kResults + C::kFull];  // of results, then of operands
   const Rows& rows;
   const Apply& apply;
-  typename base::template ring_of<C::kBuffers / C::kFull> at = {};  // of a consumer
+  typename base::template ring_of<C::kBuffers / C::kSlot> at = {};  // of a consumer
 
-  static constexpr int kSlots = C::kBuffers / C::kFull, kSlotBytes = C::kFull * base::kBoxBytes;
+  static constexpr int kSlots = C::kBuffers / C::kSlot, kSlotBytes = C::kSlot * base::kBoxBytes;
   static constexpr int kColumnsOfBox = base::kColumnsOfBox;
   static constexpr int kBoxes = base::kColumns / kColumnsOfBox;
   static constexpr int kBoxesOfTile = base::kBlocks * kBoxes;
   static constexpr int kSteps = kColumnsOfBox / 16;  // transposed loads of a box
   static constexpr int kOperands = C::kOperands > 0 ? C::kOperands : 1;
-  static_assert(C::kBuffers % C::kFull == 0 && kSlots >= 2);
+  static constexpr int kFull = C::kFull > 0 ? C::kFull : 1;  // of arrays
+  static_assert(C::kBuffers % C::kSlot == 0 && kSlots >= 2);
+  static_assert(C::kSlot >= C::kFull && C::kSlot >= C::kResults);
 
   // Barriers of a group: `full` of all slots, then `done`.
   static constexpr int kBarrierBytes = 16 * kSlots;
@@ -92,15 +93,17 @@ struct full_output {
         mbarrier_expect(barrier, C::kFull * kColumnsOfBox * 128);
 #pragma unroll
         for (int f = 0; f < C::kFull; ++f)
-          tma_load(slots + to.stage * kSlotBytes + f * base::kBoxBytes, *full[f], barrier,
-                   C::kVectorLeft ? ahead.box_left() : ahead.box_right(),
+          tma_load(slots + to.stage * kSlotBytes + f * base::kBoxBytes, *maps[C::kResults + f],
+                   barrier, C::kVectorLeft ? ahead.box_left() : ahead.box_right(),
                    C::kVectorLeft ? ahead.box_right() : ahead.box_left(), ahead.inner, ahead.outer);
         to.advance();
         if (ahead.advance(step)) ahead.enter(s, tiles, group, rank);
       }
       mbarrier_wait(barriers + 8 * (kSlots + from.stage), from.phase);
-      base::store_box(map, slots + from.stage * kSlotBytes, behind.box_left(), behind.box_right(),
-                      {behind.outer, behind.inner});
+#pragma unroll
+      for (int r = 0; r < C::kResults; ++r)
+        base::store_box(*maps[r], slots + from.stage * kSlotBytes + r * base::kBoxBytes,
+                        behind.box_left(), behind.box_right(), {behind.outer, behind.inner});
       tma_store_commit();
       from.advance();
       // One store may be under way while the group works on; at the end of a tile it does not.
@@ -119,9 +122,9 @@ struct full_output {
 
   // ---- consumers
 
-  __device__ inline unsigned pair(float a, float b, const float (&operands)[kOperands],
-                                  const unsigned (&words)[C::kFull]) const {
-    return apply_pair<C>(apply, a, b, operands, words);
+  __device__ inline void pair(float a, float b, const float (&operands)[kOperands],
+                              const unsigned (&words)[kFull], unsigned (&to)[C::kResults]) const {
+    apply_pair<C>(apply, a, b, operands, words, to);
   }
 
   __device__ inline void operator()(const typename base::accumulators& acc, const contract_shape&,
@@ -142,7 +145,7 @@ struct full_output {
       for (int box = 0; box < kBoxes; ++box) {
         const unsigned mine = slots + at.stage * kSlotBytes;
         mbarrier_wait(barriers + 8 * at.stage, at.phase);
-        unsigned words[kSteps][4][C::kFull];
+        unsigned words[kSteps][4][kFull];
 #pragma unroll
         for (int g = 0; g < kSteps; ++g)
 #pragma unroll
@@ -152,11 +155,15 @@ struct full_output {
 #pragma unroll
         for (int g = 0; g < kSteps; ++g) {
           const int e = box * kColumnsOfBox / 2 + g * 8;
-          const unsigned a = pair(acc[i][e], acc[i][e + 1], low, words[g][0]);
-          const unsigned b = pair(acc[i][e + 2], acc[i][e + 3], high, words[g][1]);
-          const unsigned c = pair(acc[i][e + 4], acc[i][e + 5], low, words[g][2]);
-          const unsigned d = pair(acc[i][e + 6], acc[i][e + 7], high, words[g][3]);
-          base::store_columns(mine, g * 16, lane, warp, a, b, c, d);
+          unsigned to[4][C::kResults];
+          pair(acc[i][e], acc[i][e + 1], low, words[g][0], to[0]);
+          pair(acc[i][e + 2], acc[i][e + 3], high, words[g][1], to[1]);
+          pair(acc[i][e + 4], acc[i][e + 5], low, words[g][2], to[2]);
+          pair(acc[i][e + 6], acc[i][e + 7], high, words[g][3], to[3]);
+#pragma unroll
+          for (int r = 0; r < C::kResults; ++r)
+            base::store_columns(mine + r * base::kBoxBytes, g * 16, lane, warp, to[0][r], to[1][r],
+                                to[2][r], to[3][r]);
         }
         fence_for_copies();
         __syncwarp();
@@ -170,17 +177,25 @@ struct full_output {
 
 template <class C, class Rows, class Apply>
 __device__ inline void contract_full_sm90(const tensor_map& left, const tensor_map& right,
-                                          const tensor_map& out, const tensor_map& full,
+                                          const tensor_map& a, const tensor_map& b,
                                           const contract_shape& shape, const Rows& rows,
                                           const Apply& apply) {
-  contract<C>::run(left, right, shape, full_output<C, Rows, Apply>{out, {&full}, rows, apply});
+  contract<C>::run(left, right, shape, full_output<C, Rows, Apply>{{&a, &b}, rows, apply});
 }
 
 template <class C, class Rows, class Apply>
 __device__ inline void contract_full_sm90(const tensor_map& left, const tensor_map& right,
-                                          const tensor_map& out, const tensor_map& full,
-                                          const tensor_map& second, const contract_shape& shape,
+                                          const tensor_map& a, const tensor_map& b,
+                                          const tensor_map& c, const contract_shape& shape,
                                           const Rows& rows, const Apply& apply) {
-  contract<C>::run(left, right, shape,
-                   full_output<C, Rows, Apply>{out, {&full, &second}, rows, apply});
+  contract<C>::run(left, right, shape, full_output<C, Rows, Apply>{{&a, &b, &c}, rows, apply});
+}
+
+template <class C, class Rows, class Apply>
+__device__ inline void contract_full_sm90(const tensor_map& left, const tensor_map& right,
+                                          const tensor_map& a, const tensor_map& b,
+                                          const tensor_map& c, const tensor_map& d,
+                                          const contract_shape& shape, const Rows& rows,
+                                          const Apply& apply) {
+  contract<C>::run(left, right, shape, full_output<C, Rows, Apply>{{&a, &b, &c, &d}, rows, apply});
 }

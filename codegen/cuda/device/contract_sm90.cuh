@@ -662,9 +662,9 @@ struct contract {
                                     const contract_shape& s, Output output) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned stages = shared_address(shared_memory);
-    static_assert(C::kFull > 0 || C::kSharedBytes == kStagingAt + kGroups * kStagingBytes +
+    static_assert(C::kSlot > 0 || C::kSharedBytes == kStagingAt + kGroups * kStagingBytes +
                                                          8 * kBarriers * C::kStages);
-    static_assert(C::kFull == 0 || (!kPrepares && !kLeftInRegisters));
+    static_assert(C::kSlot == 0 || (!kPrepares && !kLeftInRegisters));
     const unsigned barriers = stages + kStagingAt + kGroups * kStagingBytes;
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
@@ -674,7 +674,7 @@ struct contract {
         mbarrier_init(barriers + 8 * (C::kStages + i), kReaders);
         if constexpr (kPrepares) mbarrier_init(barriers + 8 * i, kPanels);
       }
-      if constexpr (C::kFull > 0) output.init(output_barriers(stages + kStagingAt, 0));
+      if constexpr (C::kSlot > 0) output.init(output_barriers(stages + kStagingAt, 0));
       mbarrier_init_done();
     }
     constexpr int kBlocksOfCluster = C::kCluster * C::kSplitCluster;
@@ -690,7 +690,7 @@ struct contract {
     ring r;
     if (group == kGroups) {
       give_registers<C::kProducerRegisters>();
-      if constexpr (C::kFull > 0) {
+      if constexpr (C::kSlot > 0) {
         const unsigned of = thread / 32 - 1, at = stages + kStagingAt + of * kStagingBytes;
         if (thread >= 32 && of < kGroups && elect_one())
           output.move(s, first, tiles, step, of, rank, at,

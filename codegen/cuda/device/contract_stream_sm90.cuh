@@ -11,8 +11,8 @@
 //
 // The worker of a tile's last step finishes it: it adds the parts of those before it to its own, in
 // their order, and stores the result. A worker's part of a tile that another one finishes is the
-// first thing that it makes, and it waits only for workers with lower numbers, which start no later:
-// so all come to an end on any number of SMs.
+// first thing that it makes, and it waits only for workers with lower numbers, which start no
+// later: so all come to an end on any number of SMs.
 //
 //   parts    accumulators, as threads hold them: [block][group][4 neighbours][thread]
 //   stamps   [block][group]: whether the part lies there
@@ -113,7 +113,8 @@ template <class T, class Part, class Output>
 __device__ inline void contract_stream(const tensor_map& left, const tensor_map& right, Part* parts,
                                        long long* stamps, const contract_shape& s, Output output) {
   using streamed = stream_output<T, Output>;
-  T::run(left, right, s, streamed{output, reinterpret_cast<typename streamed::four*>(parts), stamps});
+  T::run(left, right, s,
+         streamed{output, reinterpret_cast<typename streamed::four*>(parts), stamps});
 }
 
 template <class C, class Part, class Store>

@@ -54,7 +54,9 @@ struct conv_halo_full_output {
 
   __device__ inline unsigned pair(const float* v, const float (&operands)[kOperands],
                                   const unsigned (&words)[C::kFull]) const {
-    return apply_pair<C>(apply, v[0], v[1], operands, words);
+    unsigned result[1];
+    apply_pair<C>(apply, v[0], v[1], operands, words, result);
+    return result[0];
   }
 
   __device__ inline void operator()(const typename base::accumulators& acc, const conv_halo_shape&,

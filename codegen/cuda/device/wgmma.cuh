@@ -41,12 +41,13 @@ __device__ inline void unpack_pair(unsigned packed, float& low, float& high) {
         : "r"(packed));
   }
 }
-// Two neighbours in fragment order through `apply`, with their words of C::kFull operands.
-template <class C, class Apply, int operands>
-__device__ inline unsigned apply_pair(const Apply& apply, float a, float b,
-                                      const float (&of_row)[operands],
-                                      const unsigned (&words)[C::kFull]) {
-  float of_a[C::kFull], of_b[C::kFull], x[1], y[1];
+// Two neighbours in fragment order through `apply`, with their words of C::kFull operands, to
+// words of the results.
+template <class C, class Apply, int operands, int full, int results>
+__device__ inline void apply_pair(const Apply& apply, float a, float b,
+                                  const float (&of_row)[operands], const unsigned (&words)[full],
+                                  unsigned (&to)[results]) {
+  float of_a[full], of_b[full], x[results], y[results];
 #pragma unroll
   for (int f = 0; f < C::kFull; ++f) {
     if (C::kFullBf16 >> f & 1)
@@ -54,9 +55,16 @@ __device__ inline unsigned apply_pair(const Apply& apply, float a, float b,
     else
       unpack_pair<false>(words[f], of_a[f], of_b[f]);
   }
-  apply(a, of_row, of_a, x);
-  apply(b, of_row, of_b, y);
-  return pack_pair<C::kPackBf16>(x[0], y[0]);
+  if constexpr (C::kFull > 0) {
+    apply(a, of_row, of_a, x);
+    apply(b, of_row, of_b, y);
+  } else {
+    apply(a, of_row, x);
+    apply(b, of_row, y);
+  }
+#pragma unroll
+  for (int r = 0; r < results; ++r)
+    to[r] = C::kPackBf16 >> r & 1 ? pack_pair<true>(x[r], y[r]) : pack_pair<false>(x[r], y[r]);
 }
 // Four 8x8 tiles of 16-bit values from fragments to rows of shared memory, each transposed: a pair
 // in a register lies in two rows. PTX ISA "stmatrix".
