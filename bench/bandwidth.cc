@@ -1,7 +1,7 @@
 // Bandwidth of pointwise graphs, reductions, norms and softmax on large tensors, most of 134 MB and
 // more, through the public backend API.
 //
-//   bandwidth --out bandwidth.json [--commit HASH] [--filter add/f16] [--nvidia libcudnn.so.9|none]
+//   bandwidth --out bandwidth.json [--commit HASH] [--filter add/f16] [--plan 0] [--nvidia libcudnn.so.9|none]
 //
 // Each graph first runs at small extents against the oracle, then is timed in rounds: our kernel, a
 // device-to-device copy that moves the same bytes, and NVIDIA's cuDNN for the same graph, one after
@@ -89,11 +89,13 @@ class LargeMemory {
 
 class Bandwidth {
  public:
-  Bandwidth(testing::GpuDevice& device, const Cudnn& ours, const Cudnn* nvidia, int repeats)
+  Bandwidth(testing::GpuDevice& device, const Cudnn& ours, const Cudnn* nvidia,
+            const Options& options)
       : device_(device),
         ours_(ours),
         nvidia_(nvidia),
-        repeats_(repeats),
+        repeats_(options.repeats),
+        plan_(options.plan),
         flush_case_(ParseOrExit(kFlushGraph)),
         flush_memory_(device, flush_case_, 1 << 20) {
     std::string error;
@@ -112,7 +114,7 @@ class Bandwidth {
     const Case small = Instantiate(graph, dtype, graph.small);
     row.error = CheckNumbers(ours_, device_, small);
     if (!row.error.empty()) return row;
-    const auto ours = CaseBench::Make(ours_, large, &row.error);
+    const auto ours = CaseBench::Make(ours_, large, &row.error, plan_);
     if (!ours) return row;
     const auto theirs =
         nvidia_ ? CaseBench::MakeForNvidia(*nvidia_, device_, large, small, &row.nvidia_error)
@@ -168,6 +170,7 @@ class Bandwidth {
   const Cudnn& ours_;
   const Cudnn* nvidia_;
   int repeats_;
+  size_t plan_;
   Case flush_case_;
   LargeMemory flush_memory_;
   std::unique_ptr<CaseBench> flush_;
@@ -220,7 +223,7 @@ int Main(int argc, char** argv) {
     return std::fprintf(stderr, "library '%s': %s\n", options.cudnn.c_str(), error.c_str()), 2;
   std::printf("%s, ours %s, NVIDIA's %s\n", device->name().c_str(), options.cudnn.c_str(),
               nvidia ? options.nvidia.c_str() : no_nvidia.c_str());
-  Bandwidth bandwidth(*device, *ours, nvidia.get(), options.repeats);
+  Bandwidth bandwidth(*device, *ours, nvidia.get(), options);
   std::string rows;
   bool failed = false;
   for (const GraphRow& graph : BandwidthGraphs()) {

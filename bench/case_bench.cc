@@ -20,9 +20,10 @@ namespace kiln::bench {
 
 namespace {
 
-// The first config that makes a plan.
-std::unique_ptr<Plan> FirstPlan(const Graph& graph, testing::ClientError* error) {
-  for (size_t i = 0; i < graph.configs(); ++i) {
+// The first config that makes a plan, from the `first`-th on.
+std::unique_ptr<Plan> FirstPlan(const Graph& graph, testing::ClientError* error,
+                                size_t first = 0) {
+  for (size_t i = first; i < graph.configs(); ++i) {
     if (auto plan = graph.MakePlan(i, error)) return plan;
   }
   return nullptr;
@@ -49,14 +50,15 @@ std::string CheckNvidiaNumbers(const Cudnn& cudnn, Device& device, const Case& s
 
 }  // namespace
 
-std::unique_ptr<CaseBench> CaseBench::Make(const Cudnn& cudnn, const Case& c, std::string* error) {
+std::unique_ptr<CaseBench> CaseBench::Make(const Cudnn& cudnn, const Case& c, std::string* error,
+                                           size_t first_plan) {
   auto bench = std::make_unique<CaseBench>();
   bench->cudnn_ = &cudnn;
   testing::ClientError failed;
   bench->graph_ = Graph::Build(cudnn, c, &failed);
   if (bench->graph_) failed = bench->graph_->Heuristics();
-  if (failed.ok()) bench->plan_ = FirstPlan(*bench->graph_, &failed);
-  *error = bench->plan_ ? "" : failed.text;
+  if (failed.ok()) bench->plan_ = FirstPlan(*bench->graph_, &failed, first_plan);
+  *error = bench->plan_ ? "" : failed.text.empty() ? "there is no such plan" : failed.text;
   return bench->plan_ ? std::move(bench) : nullptr;
 }
 
@@ -128,11 +130,11 @@ Options Options::Parse(int argc, char** argv) {
   const std::time_t now = std::time(nullptr);
   std::strftime(today.data(), today.size(), "%Y-%m-%d", std::gmtime(&now));
   options.date = today.data();
-  std::string repeats;
+  std::string repeats, plan;
   const std::pair<const char*, std::string*> flags[] = {
       {"--out", &options.out},     {"--commit", &options.commit}, {"--date", &options.date},
       {"--cudnn", &options.cudnn}, {"--nvidia", &options.nvidia}, {"--filter", &options.filter},
-      {"--repeats", &repeats}};
+      {"--repeats", &repeats},     {"--plan", &plan}};
   for (int i = 1; i < argc; ++i) {
     bool known = false;
     for (const auto& [flag, slot] : flags) {
@@ -145,12 +147,13 @@ Options Options::Parse(int argc, char** argv) {
     if (known) continue;
     std::fprintf(stderr,
                  "unknown argument '%s'; known are --out --commit --date --cudnn --nvidia --filter "
-                 "--repeats, each with a value\n",
+                 "--repeats --plan, each with a value\n",
                  argv[i]);
     std::exit(2);
   }
   options.nvidia = options.nvidia == "none" ? "" : testing::NvidiaLibraryPath(options.nvidia);
   if (!repeats.empty()) options.repeats = std::max(3, std::atoi(repeats.c_str()));
+  if (!plan.empty()) options.plan = static_cast<size_t>(std::max(0, std::atoi(plan.c_str())));
   return options;
 }
 

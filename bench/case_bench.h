@@ -16,11 +16,12 @@ using testing::Device;
 using testing::Graph;
 using testing::Plan;
 
-// The first plan of the heuristics, with the tensors of `c` in device memory that the caller owns.
+// A plan of the heuristics, with the tensors of `c` in device memory that the caller owns.
 class CaseBench {
  public:
   // Null with the reason in `error` where the library refuses the graph.
-  static std::unique_ptr<CaseBench> Make(const Cudnn& cudnn, const Case& c, std::string* error);
+  static std::unique_ptr<CaseBench> Make(const Cudnn& cudnn, const Case& c, std::string* error,
+                                         size_t first_plan = 0);
   // As NVIDIA's library likes it: in each of the forms of cases_rank.h, with every mode of the
   // heuristics. A form in which `small`, the same graph, comes out wrong does not count. The uids
   // are those of `c`, so that both libraries share its memory.
@@ -58,8 +59,9 @@ std::string CheckNumbers(const Cudnn& cudnn, Device& device, const Case& small);
 struct Options {
   std::string out, commit, date, cudnn, nvidia, filter;
   int repeats = 20;
+  size_t plan = 0;  // of ours, in the order of the heuristics
 
-  // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats; else KILN_TEST_CUDNN and
+  // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats, --plan; else KILN_TEST_CUDNN and
   // the like. `nvidia` is the newest library found, and empty after --nvidia none.
   static Options Parse(int argc, char** argv);
 };
