@@ -1,7 +1,8 @@
 // Bandwidth of pointwise graphs, reductions, norms and softmax on large tensors, most of 134 MB and
 // more, through the public backend API.
 //
-//   bandwidth --out bandwidth.json [--commit HASH] [--filter add/f16] [--plan 0] [--nvidia libcudnn.so.9|none]
+//   bandwidth --out bandwidth.json [--commit HASH] [--filter add/f16] [--plan 0] [--nvidia
+//   libcudnn.so.9|none]
 //
 // Each graph first runs at small extents against the oracle, then is timed in rounds: our kernel, a
 // device-to-device copy that moves the same bytes, and NVIDIA's cuDNN for the same graph, one after

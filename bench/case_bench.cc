@@ -21,8 +21,7 @@ namespace kiln::bench {
 namespace {
 
 // The first config that makes a plan, from the `first`-th on.
-std::unique_ptr<Plan> FirstPlan(const Graph& graph, testing::ClientError* error,
-                                size_t first = 0) {
+std::unique_ptr<Plan> FirstPlan(const Graph& graph, testing::ClientError* error, size_t first = 0) {
   for (size_t i = first; i < graph.configs(); ++i) {
     if (auto plan = graph.MakePlan(i, error)) return plan;
   }
@@ -132,9 +131,10 @@ Options Options::Parse(int argc, char** argv) {
   options.date = today.data();
   std::string repeats, plan;
   const std::pair<const char*, std::string*> flags[] = {
-      {"--out", &options.out},     {"--commit", &options.commit}, {"--date", &options.date},
-      {"--cudnn", &options.cudnn}, {"--nvidia", &options.nvidia}, {"--filter", &options.filter},
-      {"--repeats", &repeats},     {"--plan", &plan}};
+      {"--out", &options.out},       {"--commit", &options.commit},
+      {"--date", &options.date},     {"--cudnn", &options.cudnn},
+      {"--nvidia", &options.nvidia}, {"--filter", &options.filter},
+      {"--repeats", &repeats},       {"--plan", &plan}};
   for (int i = 1; i < argc; ++i) {
     bool known = false;
     for (const auto& [flag, slot] : flags) {

@@ -61,8 +61,9 @@ struct Options {
   int repeats = 20;
   size_t plan = 0;  // of ours, in the order of the heuristics
 
-  // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats, --plan; else KILN_TEST_CUDNN and
-  // the like. `nvidia` is the newest library found, and empty after --nvidia none.
+  // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats, --plan; else
+  // KILN_TEST_CUDNN and the like. `nvidia` is the newest library found, and empty after --nvidia
+  // none.
   static Options Parse(int argc, char** argv);
 };
 std::string JsonText(const std::string& text);  // quoted and escaped

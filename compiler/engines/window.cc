@@ -1,5 +1,6 @@
 // The window engine's schedules around WindowTaps:
 //
+//   tiles    pooling with nothing around it: see window_tiles.h
 //   lanes    channels are contiguous in every tensor: 16-byte copies, a few channels a thread
 //   strided  anything else, and the CPU: one element after the other, coalesced along the output
 #include "compiler/engines/window.h"
@@ -10,6 +11,7 @@
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/vectors.h"
 #include "compiler/engines/window_taps.h"
+#include "compiler/engines/window_tiles.h"
 #include "ir/base/check.h"
 
 namespace kiln::compiler {
@@ -25,11 +27,13 @@ using tile::Expr;
 
 constexpr int kThreadsDomain[] = {256, 128, 512};
 constexpr int kVectorDomain[] = {0, 1, 2, 4, 8, 16};  // 0: as wide as the layout allows
+constexpr int kTilesDomain[] = {1, 0};                // of results, where the window allows it
 constexpr KnobRow kKnobs[] = {
     {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
     {.name = "vector", .cudnn_type = kKnobLoadSize, .domain = kVectorDomain},
+    {.name = "tiles", .cudnn_type = kKnobTileSize, .domain = kTilesDomain},
 };
-enum { kThreads, kVector };
+enum { kThreads, kVector, kTiles };
 
 const Node& WindowOf(const Group& group) {
   const auto it = std::ranges::find_if(group.graph.nodes,
@@ -83,6 +87,9 @@ void EmitPlace(KernelBuilder& b, Block& out, const Group& group, const Index& pl
 
 Lowered LowerGpu(const Group& group, const Target& target, std::span<const int> knobs) {
   const int threads = knobs[kThreads];
+  if (knobs[kTiles] != 0)
+    if (const auto tiles = PlanWindowTiles(group))
+      return LowerWindowTiles(group, target, *tiles, threads);
   const TensorId lead = WindowOf(group).outputs[0];
   const Tensor& y = group.graph[lead];
   const std::vector<int64_t> order =
@@ -146,7 +153,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kWindowEngine = {.name = "window",
-                              .version = 1,
+                              .version = 2,
                               .knobs = kKnobs,
                               .notes = {.numerical = {}, .behavioral = kBehavior},
                               .supports = Supports,

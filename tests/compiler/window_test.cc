@@ -1,0 +1,83 @@
+// Windows by interpretation: each case of tests/cases/window.txt with every value of every knob,
+// and poolings of all sizes by tiles.
+#include "compiler/engines/window.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/engines/window_tiles.h"
+#include "tests/compiler/case_plans.h"
+#include "tests/support/random_graph.h"
+#include "tests/support/run_tiles.h"
+
+namespace kiln::compiler {
+namespace {
+
+using testing::Case;
+
+Status Check(const graph::Graph& g, uint64_t seed, std::vector<KnobSetting> knobs) {
+  const EngineChoice choice{.engine = EngineIndex("window"), .knobs = std::move(knobs)};
+  return CheckTiles(g, *TargetFromArch("sm_90a"), graph::RandomInputs(g, seed, true), choice, 1e-4)
+      .status();
+}
+
+TEST(WindowTest, EveryKnobRunsRight) {
+  const testing::CaseFile file = testing::LoadCases("tests/cases/window.txt");
+  ASSERT_TRUE(file.errors.empty()) << file.errors[0];
+  for (const Case& c : file.cases) {
+    if (c.expects_bad_param) continue;
+    SCOPED_TRACE(c.Label());
+    const graph::Graph g = GraphOf(c);
+    if (EnginesOf(g).find("window") != 0) continue;  // knobs are those of the leading group
+    for (const KnobRow& row : kWindowEngine.knobs) {
+      for (const int value : row.domain) {
+        const Status status = Check(g, 3, {{row.name, value}});
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+    }
+  }
+}
+
+// Kernel, strides and paddings against layouts, types and odd extents; outputs beyond the padding.
+TEST(WindowTest, TilesOfAllSizes) {
+  int tiled = 0;
+  const auto check = [&](const std::string& line) {
+    SCOPED_TRACE(line);
+    const graph::Graph g = GraphOf(line);
+    const Result<CompiledPlan> plan = Compile(g, *TargetFromArch("sm_90a"));
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    for (const auto& kernel : plan->program.kernels)
+      tiled += kernel.text.find("window, tiles of") != std::string::npos;
+    const Status status = Check(g, 11, {});
+    EXPECT_TRUE(status.ok()) << status.message();
+  };
+  for (const char* layout : {"", "@nhwc"}) {
+    for (const auto& [window, stride, pad, post] : {std::array{2, 2, 0, 0},
+                                                    {3, 2, 1, 1},
+                                                    {3, 1, 1, 1},
+                                                    {2, 3, 0, 0},
+                                                    {3, 2, 0, 1},
+                                                    {4, 2, 2, 3},
+                                                    {5, 4, 2, 1}}) {
+      for (const int w : {16, 17, 24}) {
+        const int h = 7, p = (h + pad + post - window) / stride + 1,
+                  q = (w + pad + post - window) / stride + 1;
+        const std::string x = fmt::format("[2,8,{},{}]{}", h, w, layout);
+        const std::string y = fmt::format("[2,8,{},{}]{}", p, q, layout);
+        const std::string how =
+            fmt::format(" window={} stride={} pad={} post={}", window, stride, pad, post);
+        check("maxpool(x:f16" + x + ") -> y:f16" + layout + ", i:i8" + layout + how +
+              " padding=neg_inf");
+        check("maxpool(x:f32" + x + "!nan) -> y:f32" + layout + how + " padding=neg_inf nan=skip");
+        check("avgpool_exclude(x:bf16" + x + ") -> y:bf16" + layout + how);
+        check("maxpool_bwd(dy:f16" + y + ", i:i8" + y + "!int) -> dx:f16" + x + how +
+              " padding=neg_inf");
+        check("avgpool_bwd(dy:f32" + y + ") -> dx:f32" + x + how);
+        check("avgpool_exclude_bwd(dy:bf16" + y + ") -> dx:bf16" + x + how);
+      }
+    }
+  }
+  EXPECT_GE(tiled, 200);
+}
+
+}  // namespace
+}  // namespace kiln::compiler
