@@ -3,6 +3,7 @@
 // running mean). A block has some columns and up to 128 walkers over their partial results.
 #include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "compiler/engines/columns.h"
 #include "compiler/engines/vectors.h"
@@ -18,7 +19,8 @@ using tile::Expr;
 constexpr int kMostWalkers = 128;
 constexpr int kLeastColumns = 8;  // of a block: a sector of memory
 constexpr int kThreads = 256;     // of a block, unless there are many walkers
-constexpr int kUnroll = 2;        // partial results that a walker reads at a time
+constexpr int kUnroll = 4;        // partial results that a walker reads at a time
+constexpr int64_t kMostHeld = 8;  // that it holds in registers
 
 class Finish {
  public:
@@ -50,6 +52,7 @@ class Finish {
     count_ = args_.Arg("columns", plan_.columns());
     column_ = b_.Let(body, "column", tile::Var("bx", t_) * b_.Idx(columns_) + lane_);
     existing_ = b_.Let(body, "existing", tile::Op(ScalarOp::kMin, {column_, count_ - b_.Idx(1)}));
+    HoldParts(body);
     const auto moments = std::ranges::find_if(order_, [&](size_t r) { return plan_.IsMoment(r); });
     Combine(body, {order_.begin(), moments});
     if (moments != order_.end()) Combine(body, {moments, order_.end()});
@@ -77,17 +80,21 @@ class Finish {
       out.push_back(
           {tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared, int64_t{walkers_} * columns_}});
     }
-    UnrolledWalk(b_, out, b_.Idx(0), args_.Arg("splits", shape_.splits), walkers_, walker_, kUnroll,
-                 [&](Block& body, const std::vector<Expr>& splits) {
-                   std::vector<Expr> parts;  // read all, then combine in order
-                   for (const Expr& split : splits)
-                     for (const size_t r : reduces) parts.push_back(Part(body, r, split));
-                   for (size_t i = 0; i < parts.size(); ++i) {
-                     const size_t r = reduces[i % reduces.size()];
-                     body.push_back({tile::Store{sums_[r], b_.Idx(0),
-                                                 CombineTwo(plan_.reduce(r), Sum(r), parts[i])}});
-                   }
-                 });
+    const auto add = [&](Block& body, const std::vector<Expr>& splits) {
+      std::vector<Expr> parts;  // read all, then combine in order
+      for (const Expr& split : splits)
+        for (const size_t r : reduces) parts.push_back(Part(body, r, split));
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const size_t r = reduces[i % reduces.size()];
+        body.push_back(
+            {tile::Store{sums_[r], b_.Idx(0), CombineTwo(plan_.reduce(r), Sum(r), parts[i])}});
+      }
+    };
+    if (Holds())
+      AddHeld(out, reduces);
+    else
+      UnrolledWalk(b_, out, b_.Idx(0), args_.Arg("splits", shape_.splits), walkers_, walker_,
+                   kUnroll, add);
     const Expr slot = b_.Let(out, "slot", walker_ * b_.Idx(columns_) + lane_);
     for (const size_t r : reduces) out.push_back({tile::Store{shared_[r], slot, Sum(r)}});
     out.push_back({tile::Barrier{}});
@@ -107,6 +114,47 @@ class Finish {
       totals_[r] = b_.Let(out, "total", tile::Load(shared_[r], TypeOf(r), lane_));
   }
 
+  // Few partial results are read all at once, before the first is added.
+  int64_t Turns() const { return CeilDiv(shape_.splits, int64_t{walkers_}); }
+  bool Holds() const { return Turns() <= kMostHeld; }
+  void HoldParts(Block& out) {
+    if (!Holds()) return;
+    for (const size_t r : order_) {
+      held_[r] = b_.Name("held");
+      out.push_back({tile::Alloc{held_[r], TypeOf(r), tile::Space::kReg, Turns()}});
+    }
+    EachTurn(out, [&](Block& body, const Expr& k, const Expr& split) {
+      const Expr at = b_.Let(body, "at", split * count_ + existing_);
+      for (const size_t r : order_)
+        body.push_back({tile::Store{
+            held_[r], k,
+            tile::Load(args_.Scratch(scratch_.parts[r], TypeOf(r), true), TypeOf(r), at)}});
+    });
+  }
+  void EachTurn(Block& out, const std::function<void(Block&, const Expr&, const Expr&)>& emit) {
+    const std::string k = b_.Name("k");
+    Block loop, inside;
+    const Expr turn = tile::Var(k, t_);
+    const Expr split = b_.Let(loop, "split", turn * b_.Idx(walkers_) + walker_);
+    emit(inside, turn, split);
+    loop.push_back(
+        {tile::If{tile::Lt(split, args_.Arg("splits", shape_.splits)), std::move(inside), {}}});
+    out.push_back({tile::For{k, t_, b_.Idx(Turns()), tile::Bind::kUnroll, std::move(loop)}});
+  }
+  void AddHeld(Block& out, const std::vector<size_t>& reduces) {
+    EachTurn(out, [&](Block& body, const Expr& k, const Expr& split) {
+      for (const size_t r : reduces) {
+        Expr part = tile::Load(held_[r], TypeOf(r), k);
+        if (plan_.IsMoment(r)) {
+          const auto sum = static_cast<size_t>(plan_.sum_of[r]);
+          part = Corrected(body, r, split, part, tile::Load(held_[sum], TypeOf(r), k));
+        }
+        body.push_back(
+            {tile::Store{sums_[r], b_.Idx(0), CombineTwo(plan_.reduce(r), Sum(r), part)}});
+      }
+    });
+  }
+
   // A split's partial result; of squared distances, those from the mean of all.
   Expr Part(Block& out, size_t r, const Expr& split) {
     const Expr at = b_.Let(out, "at", split * count_ + existing_);
@@ -115,14 +163,19 @@ class Finish {
     if (!plan_.IsMoment(r)) return part;
     const DType type = TypeOf(r);
     const auto sum = static_cast<size_t>(plan_.sum_of[r]);
+    return Corrected(out, r, split, part,
+                     tile::Load(args_.Scratch(scratch_.parts[sum], type, true), type, at));
+  }
+  Expr Corrected(Block& out, size_t r, const Expr& split, const Expr& part, const Expr& sum) {
+    const DType type = TypeOf(r);
     const Expr n = b_.Let(out, "n", tile::Cast(type, args_.ElementsOf(split)));
-    const Expr own = tile::Load(args_.Scratch(scratch_.parts[sum], type, true), type, at) /
-                     tile::Op(ScalarOp::kMax, {n, tile::Float(1, type)});
-    const Expr all =
-        totals_.at(sum) / tile::Cast(type, args_.Arg("length", plan_.chain.row.length));
+    const Expr own = sum / tile::Op(ScalarOp::kMax, {n, tile::Float(1, type)});
+    const Expr all = totals_.at(static_cast<size_t>(plan_.sum_of[r])) /
+                     tile::Cast(type, args_.Arg("length", plan_.chain.row.length));
     const Expr distance = b_.Let(out, "distance", own - all);
     return part + n * distance * distance;
   }
+
   void StoreResults(Block& out) {
     ValueScope values(b_, out);
     const Index kept =
@@ -172,6 +225,7 @@ class Finish {
   const DType t_;
   Expr lane_, walker_, count_, column_, existing_;
   std::map<size_t, std::string> sums_, shared_;  // registers and shared memory of reductions
+  std::map<size_t, std::string> held_;           // registers of partial results
   std::map<size_t, Expr> totals_;
 };
 

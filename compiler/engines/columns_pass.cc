@@ -116,35 +116,51 @@ class ColumnsPass {
 
   // Tile after tile, and the rest, which one split has.
   void Walk(Block& out) {
+    if (shape_.stores != 0) return WalkToStore(out);
     const Expr turns =
         b_.Let(out, "turns",
                args_.Turns() + tile::Select(tile::Lt(by(), args_.Owner()), b_.Idx(1), b_.Idx(0)));
     const std::string k = b_.Name("turn");
     Block loop;
     const Expr turn = is_backward_ ? turns - b_.Idx(1) - tile::Var(k, t_) : tile::Var(k, t_);
-    const Expr tile = b_.Let(loop, "tile", turn * splits_ + by());
-    const Expr first = b_.Let(loop, "place", tile * b_.Idx(shape_.tile()) + walker_);
-    std::vector<Expr> places;
-    for (int u = 0; u < shape_.unroll; ++u)
-      places.push_back(first + b_.Idx(int64_t{u} * shape_.walkers));
-    Visit(loop, places);
-    Block rest;
-    Rest(rest);
+    VisitTile(loop, b_.Let(loop, "tile", turn * splits_ + by()));
+    Block rest, owned;
+    Rest(owned, args_.Arg("whole", shape_.full * shape_.tile()));
+    rest.push_back(
+        {tile::If{tile::Op(ScalarOp::kEq, {by(), args_.Owner()}), std::move(owned), {}}});
     if (is_backward_) std::ranges::move(rest, std::back_inserter(out));
     out.push_back({tile::For{k, t_, turns, Bind::kSerial, std::move(loop)}});
     if (!is_backward_) std::ranges::move(rest, std::back_inserter(out));
   }
-  void Rest(Block& out) {
+  void WalkToStore(Block& out) {
+    const std::string k = b_.Name("turn");
+    Block loop, whole, rest;
+    const Expr split = is_backward_ ? splits_ - b_.Idx(1) - by() : by();
+    const Expr turn =
+        is_backward_ ? b_.Idx(shape_.stores - 1) - tile::Var(k, t_) : tile::Var(k, t_);
+    const Expr tile = b_.Let(loop, "tile", split * b_.Idx(shape_.stores) + turn);
+    VisitTile(whole, tile);
+    Rest(rest, b_.Let(rest, "start", tile * b_.Idx(shape_.tile())));
+    loop.push_back({tile::If{tile::Lt(tile, args_.Arg("full", shape_.full)), std::move(whole),
+                             std::move(rest)}});
+    out.push_back({tile::For{k, t_, b_.Idx(shape_.stores), Bind::kSerial, std::move(loop)}});
+  }
+  void VisitTile(Block& out, const Expr& tile) {
+    const Expr first = b_.Let(out, "place", tile * b_.Idx(shape_.tile()) + walker_);
+    std::vector<Expr> places;
+    for (int u = 0; u < shape_.unroll; ++u)
+      places.push_back(first + b_.Idx(int64_t{u} * shape_.walkers));
+    Visit(out, places);
+  }
+  void Rest(Block& out, const Expr& start) {
     const std::string u = b_.Name("u");
-    Block loop, inside, owned;
-    const Expr start = args_.Arg("whole", shape_.full * shape_.tile());
+    Block loop, inside;
     const Expr place =
         b_.Let(loop, "place", start + tile::Var(u, t_) * b_.Idx(shape_.walkers) + walker_);
     Visit(inside, {place});
     loop.push_back(
         {tile::If{tile::Lt(place, args_.Arg("places", shape_.places)), std::move(inside), {}}});
-    owned.push_back({tile::For{u, t_, b_.Idx(shape_.unroll), Bind::kSerial, std::move(loop)}});
-    out.push_back({tile::If{tile::Op(ScalarOp::kEq, {by(), args_.Owner()}), std::move(owned), {}}});
+    out.push_back({tile::For{u, t_, b_.Idx(shape_.unroll), Bind::kSerial, std::move(loop)}});
   }
 
   struct Place {
@@ -223,18 +239,17 @@ class ColumnsPass {
     for (const TensorId id : stage_.row_values) {
       const DType type = ArithmeticType(g()[id].dtype);
       values_[id] = b_.Name(g()[id].name + "_c");
-      const int64_t count = plan_.across ? plan_.lanes : 1;
+      const int count = plan_.across ? plan_.lanes : 1;
       out.push_back({tile::Alloc{values_[id], type, tile::Space::kReg, count}});
+      if (!is_first_) {
+        WideCopy(out, type, values_[id], b_.Idx(0),
+                 args_.Scratch(scratch_.values.at(id), type, true), column_, count);
+        continue;
+      }
       For(out, "l", count, [&](Block& body, const Expr& lane) {
-        Expr value;
-        if (is_first_) {
-          Index at = kept_;
-          if (plan_.across) at[row_.inner] = at[row_.inner] + lane;
-          value = ValueScope(b_, body).Value(id, BroadcastIndex(b_, g()[id], at));
-        } else {
-          value =
-              tile::Load(args_.Scratch(scratch_.values.at(id), type, true), type, column_ + lane);
-        }
+        Index at = kept_;
+        if (plan_.across) at[row_.inner] = at[row_.inner] + lane;
+        const Expr value = ValueScope(b_, body).Value(id, BroadcastIndex(b_, g()[id], at));
         body.push_back({tile::Store{values_[id], lane, value}});
       });
     }

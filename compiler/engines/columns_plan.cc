@@ -16,12 +16,14 @@ using graph::TensorId;
 
 constexpr int kWarp = 32;
 constexpr int kMostLanes = 8;
-constexpr int kUnroll = 4;               // places that a thread has in flight
-constexpr int64_t kRegisters = 65536;    // of a multiprocessor
-constexpr int64_t kThreads = 2048;       // likewise
-constexpr int64_t kOtherRegisters = 32;  // of a thread, beside what it holds
-constexpr int64_t kMostWaves = 4;        // of blocks
-constexpr double kTolerance = 1.01;      // that fewer splits may cost
+constexpr int kUnroll = 4;                                    // places that a thread has in flight
+constexpr int64_t kRegisters = 65536;                         // of a multiprocessor
+constexpr int64_t kThreads = 2048;                            // likewise
+constexpr int64_t kOtherRegisters = 32;                       // of a thread, beside what it holds
+constexpr int kThreadsToReduce = 512, kThreadsToStore = 256;  // of a block
+constexpr int kTilesToStore = 4;                              // of a block
+constexpr int64_t kMostWaves = 4;                             // of blocks
+constexpr double kTolerance = 1.01;                           // that fewer splits may cost
 
 // Finds sums of squared distances from a mean: add over mul(d, d), d = x - add over x / n.
 class Moments {
@@ -143,6 +145,8 @@ ColumnsShape ShapeOf(const ColumnsPlan& plan, const Target& target, size_t stage
                      const ColumnsKnobs& knobs) {
   const ReducePlan& row = plan.chain.row;
   ColumnsShape shape;
+  const bool stores = plan.chain.stages[stage].reduces.empty();
+  shape.threads = stores ? kThreadsToStore : kThreadsToReduce;
   if (knobs.threads != 0) shape.threads = knobs.threads;
   shape.unroll = knobs.unroll != 0 ? knobs.unroll : kUnroll;
   if (plan.across) {
@@ -162,10 +166,18 @@ ColumnsShape ShapeOf(const ColumnsPlan& plan, const Target& target, size_t stage
   const int64_t registers = shape.threads * RegistersOf(plan, stage, shape.unroll);
   shape.resident =
       static_cast<int>(std::clamp<int64_t>(kRegisters / registers, 1, kThreads / shape.threads));
-  shape.splits = knobs.splits != 0
-                     ? std::clamp<int64_t>(knobs.splits, 1, std::max<int64_t>(shape.full, 1))
-                     : ChooseSplits(shape.blocks, CeilDiv(shape.places, int64_t{shape.tile()}),
-                                    int64_t{shape.resident} * target.multiprocessors);
+  const int64_t tiles = CeilDiv(shape.places, int64_t{shape.tile()});
+  if (stores) {
+    shape.stores = static_cast<int>(std::clamp<int64_t>(
+        tiles * shape.blocks / (int64_t{shape.resident} * target.multiprocessors), 1,
+        kTilesToStore));
+    shape.splits = std::max<int64_t>(CeilDiv(tiles, int64_t{shape.stores}), 1);
+    return shape;
+  }
+  shape.splits =
+      knobs.splits != 0
+          ? std::clamp<int64_t>(knobs.splits, 1, std::max<int64_t>(shape.full, 1))
+          : ChooseSplits(shape.blocks, tiles, int64_t{shape.resident} * target.multiprocessors);
   return shape;
 }
 

@@ -44,8 +44,10 @@ struct ColumnsKnobs {
 };
 
 // How blocks share one pass. A place is a vector of a column, or one element of `lanes` columns;
-// the places of a column are walked in tiles of `walkers * unroll`, of which a block takes every
-// splits-th one, so that all blocks are at neighbouring places at a time.
+// the places of a column are walked in tiles of `walkers * unroll`. Of a pass that reduces, a block
+// takes every splits-th tile, so that all blocks, as many as are resident, are at neighbouring
+// places at a time. Of a pass that stores, blocks are many and have a few tiles behind one another:
+// some read while others write.
 struct ColumnsShape {
   int threads = 256;
   int width = 1;  // threads beside one another, each with its own columns
@@ -56,6 +58,7 @@ struct ColumnsShape {
   int64_t places = 0, full = 0, splits = 1;    // of a column; tiles that are whole
 
   int tile() const { return walkers * unroll; }
+  int stores = 0;                                  // tiles of a block of a pass that stores
   int64_t turns() const { return full / splits; }  // of every split
   int64_t owner() const { return full % splits; }  // has the rest; splits before it a turn more
   int64_t rest() const { return places - full * tile(); }

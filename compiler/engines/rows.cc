@@ -77,10 +77,12 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 double Seconds(const RowsPlan& plan, const Group& group, std::span<const int> knobs) {
-  constexpr double kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
-  if (!MakesKernel(plan, ShapeOf(plan, Named(knobs)))) return kNoSeconds;
+  constexpr double kBytesPerSecond = 3.9e12, kStreamedPerSecond = 2.2e12, kLaunchSeconds = 3e-6;
+  const RowsShape shape = ShapeOf(plan, Named(knobs));
+  if (!MakesKernel(plan, shape)) return kNoSeconds;
   return kLaunchSeconds * (plan.columns() == 0 ? 1 : 2) +
-         static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+         static_cast<double>(FloorBytes(group)) /
+             (shape.streams ? kStreamedPerSecond : kBytesPerSecond);
 }
 
 double Cost(const Group& group, const Target&, std::span<const int> knobs) {
