@@ -157,16 +157,16 @@ _ENV_EXEMPT = ("tests/ir/base/env_test.cc", "tests/style/", "api/spec/", "tools/
 _ENV_OF_TESTS = "KILN_TEST_"
 
 
-def _gen_env_doc():
-    path = pathlib.Path(__file__).resolve().parents[2] / "tools/gen_env_doc.py"
-    spec = importlib.util.spec_from_file_location("gen_env_doc", path)
+def _tool(name):
+    path = pathlib.Path(__file__).resolve().parents[2] / f"tools/{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def check_env(root):
-    generator = _gen_env_doc()
+    generator = _tool("gen_env_doc")
     definition = (root / "ir/base/env.def").read_text()
     rows = generator.parse_rows(definition)
     names = {row[0] for row in rows}
@@ -218,6 +218,14 @@ def check_ops(root):
     return findings
 
 
+def check_support(root):
+    """docs/support.md follows from bench/results/tested.json and the cases."""
+    generator = _tool("gen_support")
+    if (root / generator.PAGE).read_text() == generator.page(root):
+        return []
+    return [f"{generator.PAGE}: out of date; run tools/gen_support.py"]
+
+
 CHECKS = {
     "layering": check_layering,
     "file_length": check_file_length,
@@ -225,6 +233,7 @@ CHECKS = {
     "env": check_env,
     "passes": check_passes,
     "ops": check_ops,
+    "support": check_support,
 }
 
 

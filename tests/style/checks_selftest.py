@@ -18,10 +18,12 @@ class ChecksTest(unittest.TestCase):
         self.root = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.root)
         self.write("ir/base/env.def", (ROOT / "ir/base/env.def").read_text())
-        for path, text in checks._gen_env_doc().expected_files(self.root).items():
+        for path, text in checks._tool("gen_env_doc").expected_files(self.root).items():
             self.write(path.relative_to(self.root), text)
         self.write("ir/graph/graph_ops.def", 'GRAPH_OP(Map, "map", MapAttrs, 1, 3, 1, 1, kElementwise)\n')
         self.write("tests/cases/basic.txt", "y = map.add(a, b)\nz = map(a)\n")
+        self.write("bench/results/tested.json", "{}")
+        self.write("docs/support.md", checks._tool("gen_support").page(self.root))
 
     def write(self, name, text):
         path = self.root / name
@@ -34,6 +36,16 @@ class ChecksTest(unittest.TestCase):
     def test_the_made_up_tree_is_clean(self):
         for check in checks.CHECKS:
             self.assertEqual(self.findings(check), [], check)
+
+    def test_support_names_what_ran(self):
+        self.write("tests/cases/more.txt", "[smoke]\nadd: add(x:f16[2,8]@nhwc, b:f16[2,8]) -> y:f16\n")
+        self.write("bench/results/tested.json",
+                   '{"cpu": {"date": "today", "right": ["more_smoke.add", "more_smoke.gone"]}}')
+        self.assertEqual(len(self.findings("support")), 1)
+        page = checks._tool("gen_support").page(self.root)
+        self.assertIn("| `add` | n |", page)
+        self.write("docs/support.md", page)
+        self.assertEqual(self.findings("support"), [])
 
     def test_layering(self):
         cases = [
