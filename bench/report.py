@@ -2,7 +2,7 @@
 """Markdown tables from the benchmarks' JSON, on stdout or in a page between its markers.
 
     bench/report.py bench/results/bandwidth.json bench/results/latency.json bench/results/contract.json
-                    bench/results/contract_frontend.json [--into README.md] [--pages docs]
+                    bench/results/contract_frontend.json [bench/results/torch_compile.json] [--into README.md] [--pages docs]
 
 The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. With --pages the
 problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder. Several files of
@@ -46,7 +46,9 @@ def why_not(row, data):
     return "wrong result" if row["nvidia_error"].startswith("wrong: ") else "refused"
 
 
-def bandwidth(data):
+def bandwidth(data, torch=None):
+    """`torch`: the result of bench/torch_compile.py, for two more columns."""
+    theirs = {(row["name"], row["dtype"]): row["torch"] for row in torch["rows"]} if torch else {}
     rows = []
     for row in data["rows"]:
         ours, copy, nvidia = (rate(row["bytes"], row[key]) for key in ("kiln", "copy", "nvidia"))
@@ -58,8 +60,14 @@ def bandwidth(data):
             f"{100 * spread:.1f} %" if spread is not None else "",
             f"{100 * nvidia / copy:.0f} %" if nvidia and copy else why_not(row, data),
         ])
+        if torch:
+            other = rate(row["bytes"], theirs.get((row["name"], row["dtype"])))
+            faster = max((r for r in (nvidia, other) if r), default=None)
+            rows[-1] += [f"{100 * other / copy:.0f} %" if other and copy else "",
+                         f"{ours / faster:.2f}" if ours and faster else ""]
+    more = [f"torch.compile {torch['torch_version']}, of copy", "ratio to the faster"] if torch else []
     return (f"**Bandwidth** ({heading(data)}); a copy of the same bytes is 100 %\n\n" +
-            table(["graph", "type", "MB", "GB/s", "of copy", "spread", f"{cudnn(data)}, of copy"], rows))
+            table(["graph", "type", "MB", "GB/s", "of copy", "spread", f"{cudnn(data)}, of copy", *more], rows))
 
 
 def latency(data):
@@ -101,19 +109,26 @@ def main():
     parser.add_argument("--pages", type=pathlib.Path, help="the folder for the pages of bench/contract")
     arguments = parser.parse_args()
 
-    parts, contracts = [], []
+    parts, contracts, torch, results = [], [], None, []
     for path in arguments.files:
         if not path.exists():
             print(f"{path}: not there, left out", file=sys.stderr)
             continue
         data = json.loads(path.read_text())
+        if data.get("benchmark") == "torch_compile":
+            torch = data
+        else:
+            results.append((path, data))
+    for path, data in results:
         name = data.get("benchmark")
         if name == "contract":
             contracts.append(data)
+        elif name == "bandwidth":
+            parts.append(bandwidth(data, torch))
         elif name in WRITERS:
             parts.append(WRITERS[name](data))
         else:
-            sys.exit(f"{path}: '{name}' is no benchmark; known are {', '.join(sorted([*WRITERS, 'contract']))}")
+            sys.exit(f"{path}: '{name}' is no benchmark; known are {', '.join(sorted([*WRITERS, 'contract', 'torch_compile']))}")
     if contracts:
         parts.append(contract(contracts, arguments.pages))
     text = "\n\n".join(parts)

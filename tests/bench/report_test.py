@@ -108,6 +108,22 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| matmul | 0 of 1 |", done.stdout)
         self.assertIn("No problem ran on both sides", (self.folder / "docs/bench_contract.html").read_text())
 
+    def test_torch_compile_is_beside_bandwidth(self):
+        def quartiles(median):
+            return {"median_us": median, "q25_us": median, "q75_us": median}
+
+        rows = [{"name": name, "dtype": "f16", "bytes": 10**8, "error": "", "kiln": quartiles(50), "copy": quartiles(45),
+                 "nvidia": quartiles(60), "nvidia_error": ""} for name in ("norm", "pool")]
+        torch = {"benchmark": "torch_compile", "torch_version": "2.11",
+                 "rows": [{"name": "norm", "dtype": "f16", "torch": quartiles(55), "torch_error": ""}]}
+        data = result(*rows, benchmark="bandwidth")
+        for results in ([data, torch], [torch, data]):
+            done = self.run_report(results)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("| norm | f16 | 100 | 2000 | 90 % | 0.0 % | 75 % | 82 % | 1.10 |", done.stdout)
+            self.assertIn("| pool | f16 | 100 | 2000 | 90 % | 0.0 % | 75 % |  | 1.20 |", done.stdout)
+        self.assertNotIn("torch", self.run_report([data]).stdout)
+
     def test_a_page_is_filled_between_its_marks(self):
         page = self.folder / "page.md"
         page.write_text("before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n")
