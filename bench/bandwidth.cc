@@ -13,28 +13,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
-#include <deque>
 
 #include "bench/bandwidth_list.h"
-#include "bench/case_bench.h"
+#include "bench/case_time.h"
 
 namespace kiln::bench {
 namespace {
-
-struct Timing {
-  double median = 0, low = 0, high = 0;  // microseconds; low and high are the quartiles
-};
-
-Timing Summarise(std::vector<double> times) {
-  std::ranges::sort(times);
-  const auto at = [&](double q) {
-    return times[static_cast<size_t>(q * static_cast<double>(times.size() - 1))];
-  };
-  return {.median = at(0.5), .low = at(0.25), .high = at(0.75)};
-}
 
 struct Row {
   std::string name, dtype, error, nvidia_error;
@@ -52,42 +38,6 @@ Case Instantiate(const GraphRow& row, const std::string& dtype, int64_t n) {
   return *std::move(parsed);
 }
 
-// Device memory of a large case, without host copies: inputs hold a byte pattern that is an
-// ordinary number in every floating type.
-class LargeMemory {
- public:
-  LargeMemory(testing::GpuDevice& device, const Case& c, int64_t workspace_bytes) {
-    for (const auto& tensor : c.tensors) {
-      if (tensor.is_virtual) continue;
-      if (tensor.by_value) {
-        auto& scalar = scalars_.emplace_back();
-        oracle::Encode(tensor.dtype, *tensor.by_value, scalar.data());
-        pack_.uids.push_back(tensor.uid);
-        pack_.pointers.push_back(scalar.data());
-        continue;
-      }
-      const auto bytes =
-          static_cast<size_t>(oracle::Count(tensor.dims) * oracle::Row(tensor.dtype).bytes);
-      auto& buffer = buffers_.emplace_back(device, bytes);
-      ok_ &= buffer.data() != nullptr;
-      if (ok_) device.FillAsync(buffer.data(), 0x3b, bytes);
-      pack_.uids.push_back(tensor.uid);
-      pack_.pointers.push_back(buffer.data());
-    }
-    auto& workspace = buffers_.emplace_back(device, static_cast<size_t>(workspace_bytes));
-    ok_ &= workspace.data() != nullptr;
-    pack_.workspace = workspace.data();
-  }
-  bool ok() const { return ok_; }
-  const testing::Pack& pack() const { return pack_; }
-
- private:
-  std::vector<testing::Buffer> buffers_;
-  std::deque<std::array<uint8_t, 8>> scalars_;  // on the host
-  testing::Pack pack_;
-  bool ok_ = true;
-};
-
 class Bandwidth {
  public:
   Bandwidth(testing::GpuDevice& device, const Cudnn& ours, const Cudnn* nvidia,
@@ -97,13 +47,7 @@ class Bandwidth {
         nvidia_(nvidia),
         repeats_(options.repeats),
         plan_(options.plan),
-        flush_case_(ParseOrExit(kFlushGraph)),
-        flush_memory_(device, flush_case_, 1 << 20) {
-    std::string error;
-    flush_ = CaseBench::Make(ours, flush_case_, &error);
-    if (flush_) error = flush_->Bind(flush_memory_.pack());
-    if (!error.empty()) std::fprintf(stderr, "flush: %s\n", error.c_str()), std::exit(2);
-  }
+        rounds_(device, ours) {}
 
   Row Measure(const GraphRow& graph, const std::string& dtype) {
     const bool wide = dtype == "f32";
@@ -131,40 +75,24 @@ class Bandwidth {
   }
 
  private:
-  // The L2 is flushed by reading four times its size: what is left there is clean. After a fill it
-  // would hold dirty lines, whose writing back would be charged to whatever is timed next.
-  static constexpr const char* kFlushGraph = "flush: reduce_add(x:f32[65536,1024]) -> y:f32[1,1]";
-
-  template <typename Launch>
-  double Once(const Launch& launch) {
-    flush_->Launch();
-    device_.RecordBegin();
-    launch();
-    device_.RecordEnd();
-    return device_.ElapsedMicroseconds();
-  }
-
   void Time(Row& row, const CaseBench& ours, const CaseBench* theirs) {
     const auto half = static_cast<size_t>(row.bytes / 2);
     const testing::Buffer from(device_, half), to(device_, half);
-    std::vector<double> our_times, copy_times, nvidia_times;
-    for (int i = -3; i < repeats_; ++i) {  // three rounds to warm up
-      cudnnStatus_t status = CUDNN_STATUS_SUCCESS, their_status = CUDNN_STATUS_SUCCESS;
-      const double a = Once([&] { status = ours.Launch(); });
-      const double b = Once([&] { device_.CopyAsync(to.data(), from.data(), half); });
-      const double c = theirs ? Once([&] { their_status = theirs->Launch(); }) : 0;
-      if (status != CUDNN_STATUS_SUCCESS) return void(row.error = ours.Describe(status));
-      if (their_status != CUDNN_STATUS_SUCCESS)
-        row.nvidia_error = theirs->Describe(their_status), theirs = nullptr;
-      if (i < 0) continue;
-      our_times.push_back(a);
-      copy_times.push_back(b);
-      if (theirs) nvidia_times.push_back(c);
-    }
-    row.error = device_.Synchronize();
-    row.ours = Summarise(our_times);
-    row.copy = Summarise(copy_times);
-    if (theirs && !nvidia_times.empty()) row.nvidia = Summarise(nvidia_times);
+    std::vector<Rounds::Entry> entries = {{.launch = [&] { return ours.Launch(); }},
+                                          {.launch = [&] {
+                                            device_.CopyAsync(to.data(), from.data(), half);
+                                            return CUDNN_STATUS_SUCCESS;
+                                          }}};
+    if (theirs) entries.push_back({.launch = [&] { return theirs->Launch(); }});
+    row.error = rounds_.Run(entries, repeats_);
+    if (entries[0].status != CUDNN_STATUS_SUCCESS) row.error = ours.Describe(entries[0].status);
+    row.ours = Summarise(entries[0].times);
+    row.copy = Summarise(entries[1].times);
+    if (!theirs) return;
+    if (entries[2].status != CUDNN_STATUS_SUCCESS)
+      row.nvidia_error = theirs->Describe(entries[2].status);
+    else
+      row.nvidia = Summarise(entries[2].times);
   }
 
   testing::GpuDevice& device_;
@@ -172,9 +100,7 @@ class Bandwidth {
   const Cudnn* nvidia_;
   int repeats_;
   size_t plan_;
-  Case flush_case_;
-  LargeMemory flush_memory_;
-  std::unique_ptr<CaseBench> flush_;
+  Rounds rounds_;
 };
 
 double GigabytesPerSecond(int64_t bytes, const Timing& t) {
@@ -194,13 +120,6 @@ void Print(const Row& row) {
                   ? fmt::format("{:.1f} us", row.nvidia.median).c_str()
                   : row.nvidia_error.substr(0, row.nvidia_error.find('\n')).c_str());
   std::fflush(stdout);
-}
-
-std::string Json(const Timing& t) {
-  return t.median > 0
-             ? fmt::format("{{\"median_us\": {:.3f}, \"q25_us\": {:.3f}, \"q75_us\": {:.3f}}}",
-                           t.median, t.low, t.high)
-             : "null";
 }
 
 std::string Json(const Row& row) {

@@ -86,8 +86,10 @@ class Evaluator {
         if (!tensor.is_virtual) outputs[at] = results[i];
         // Readers see the tensor's type, whether it went through memory or not.
         Dense& seen = values_[static_cast<size_t>(at)] = oracle::RoundTo(tensor.dtype, results[i]);
-        if (!HasRowFactor(case_, at)) continue;
-        for (oracle::Value& value : seen.values) value = oracle::MayRound(tensor.dtype, value);
+        const std::optional<DType> rounded =
+            HasRowFactor(case_, at) ? tensor.dtype : RoundedForMatmuls(case_, at);
+        if (!rounded) continue;
+        for (oracle::Value& value : seen.values) value = oracle::MayRound(*rounded, value);
       }
     }
     return outputs;

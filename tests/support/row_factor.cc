@@ -40,6 +40,34 @@ bool IsMadeWithRowFactor(const Case& c, int tensor) {
 
 }  // namespace
 
+std::optional<oracle::DType> RoundedForMatmuls(const Case& c, int tensor) {
+  const auto type = [&](int id) { return c.tensors[static_cast<size_t>(id)].dtype; };
+  const auto is_virtual = [&](int id) { return c.tensors[static_cast<size_t>(id)].is_virtual; };
+  const auto is_copy = [&](const CaseOp* op) {
+    return op != nullptr && IsOneOf(op->name, {"reshape", "identity"}) &&
+           is_virtual(op->inputs[0]) && is_virtual(op->outputs[0]) &&
+           oracle::Row(type(op->outputs[0])).bytes == 2;
+  };
+  const auto only_matmuls_read = [&](int id) {
+    return std::ranges::all_of(c.ops, [&](const CaseOp& op) {
+      return std::ranges::find(op.inputs, id) == op.inputs.end() || op.name == "matmul";
+    });
+  };
+  // `tensor` is the copy, or what is copied.
+  const CaseOp* copy = Producer(c, tensor);
+  if (!is_copy(copy)) {
+    const auto copies = [&](const CaseOp& op) { return is_copy(&op) && op.inputs[0] == tensor; };
+    const auto found = std::ranges::find_if(c.ops, copies);
+    copy = found == c.ops.end() ? nullptr : &*found;
+  }
+  if (copy == nullptr || !only_matmuls_read(copy->outputs[0])) return std::nullopt;
+  for (const CaseOp& op : c.ops) {
+    const bool reads = std::ranges::find(op.inputs, copy->inputs[0]) != op.inputs.end();
+    if (reads && &op != copy && op.name != "matmul") return std::nullopt;
+  }
+  return type(copy->outputs[0]);
+}
+
 bool HasRowFactor(const Case& c, int tensor) {
   bool is_summed = false;
   for (const CaseOp& op : c.ops) {

@@ -1,5 +1,7 @@
-// Where an implementation may take a factor of a whole row out of a sum.
+// Where an implementation may round what it sums at another place than the graph does: attention.
 #pragma once
+
+#include <optional>
 
 #include "tests/support/cases.h"
 
@@ -15,5 +17,14 @@ namespace kiln::testing {
 // another number: a bound must hold one rounding of p beside that of the value that p has by its
 // definition.
 bool HasRowFactor(const Case& c, int tensor);
+
+// The type of 16 bits that a virtual tensor may be rounded to before matmuls read it, beside what
+// its own type does:
+//
+//   %ds:f32 = mul(%y, c);  %t:bf16 = reshape(%ds);  matmul(%t, q) -> dk;  matmul(%ds, %k) -> dq
+//
+// Clients of attention's gradients ask for 16 bits only where they transpose; that is rounded once,
+// for both products, and before c, which all have in common.
+std::optional<oracle::DType> RoundedForMatmuls(const Case& c, int tensor);
 
 }  // namespace kiln::testing

@@ -1,0 +1,98 @@
+#include "bench/case_time.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+
+namespace kiln::bench {
+namespace {
+
+namespace oracle = kiln::oracle;
+
+constexpr const char* kFlushGraph = "flush: reduce_add(x:f32[65536,1024]) -> y:f32[1,1]";
+constexpr size_t kRandomElements = 1 << 21;  // then they repeat
+
+void FillWithRandom(testing::GpuDevice& device, oracle::DType dtype, uint8_t* to, size_t bytes) {
+  std::vector<uint8_t> numbers(std::min(bytes, kRandomElements * 2));
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  for (size_t at = 0; at + 2 <= numbers.size(); at += 2)
+    oracle::Encode(dtype, uniform(random), numbers.data() + at);
+  device.CopyIn(to, numbers.data(), numbers.size());
+  for (size_t done = numbers.size(); done < bytes; done *= 2)
+    device.CopyAsync(to + done, to, std::min(done, bytes - done));
+}
+
+}  // namespace
+
+Timing Summarise(std::vector<double> times) {
+  if (times.empty()) return {};
+  std::ranges::sort(times);
+  const auto at = [&](double q) {
+    return times[static_cast<size_t>(q * static_cast<double>(times.size() - 1))];
+  };
+  return {.median = at(0.5), .low = at(0.25), .high = at(0.75)};
+}
+
+std::string Json(const Timing& t) {
+  return t.median > 0
+             ? fmt::format("{{\"median_us\": {:.3f}, \"q25_us\": {:.3f}, \"q75_us\": {:.3f}}}",
+                           t.median, t.low, t.high)
+             : "null";
+}
+
+LargeMemory::LargeMemory(testing::GpuDevice& device, const Case& c, int64_t workspace_bytes,
+                         Fill fill) {
+  for (const auto& tensor : c.tensors) {
+    if (tensor.is_virtual) continue;
+    if (tensor.by_value) {
+      auto& scalar = scalars_.emplace_back();
+      oracle::Encode(tensor.dtype, *tensor.by_value, scalar.data());
+      pack_.uids.push_back(tensor.uid);
+      pack_.pointers.push_back(scalar.data());
+      continue;
+    }
+    const int element = oracle::Row(tensor.dtype).bytes;
+    const auto bytes = static_cast<size_t>(oracle::Count(tensor.dims) * element);
+    auto& buffer = buffers_.emplace_back(device, bytes);
+    ok_ &= buffer.data() != nullptr;
+    if (ok_ && fill == Fill::kRandom && element == 2)
+      FillWithRandom(device, tensor.dtype, buffer.data(), bytes);
+    else if (ok_)
+      device.FillAsync(buffer.data(), 0x3b, bytes);
+    pack_.uids.push_back(tensor.uid);
+    pack_.pointers.push_back(buffer.data());
+  }
+  auto& workspace = buffers_.emplace_back(device, static_cast<size_t>(workspace_bytes));
+  ok_ &= workspace.data() != nullptr;
+  pack_.workspace = workspace.data();
+}
+
+Rounds::Rounds(testing::GpuDevice& device, const Cudnn& ours)
+    : device_(device),
+      flush_case_(ParseOrExit(kFlushGraph)),
+      flush_memory_(device, flush_case_, 1 << 20) {
+  std::string error;
+  flush_ = CaseBench::Make(ours, flush_case_, &error);
+  if (flush_) error = flush_->Bind(flush_memory_.pack());
+  if (!error.empty()) std::fprintf(stderr, "flush: %s\n", error.c_str()), std::exit(2);
+}
+
+std::string Rounds::Run(std::vector<Entry>& entries, int rounds) {
+  for (int i = -3; i < rounds; ++i) {
+    for (Entry& entry : entries) {
+      if (entry.status != CUDNN_STATUS_SUCCESS) continue;
+      flush_->Launch();
+      device_.RecordBegin();
+      entry.status = entry.launch();
+      device_.RecordEnd();
+      const double time = device_.ElapsedMicroseconds();
+      if (i >= 0 && entry.status == CUDNN_STATUS_SUCCESS) entry.times.push_back(time);
+    }
+  }
+  return device_.Synchronize();
+}
+
+}  // namespace kiln::bench

@@ -1,0 +1,63 @@
+// Times of graphs on large tensors, in turns: what `bandwidth` and `attention` share.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/case_bench.h"
+
+namespace kiln::bench {
+
+struct Timing {
+  double median = 0, low = 0, high = 0;  // microseconds; low and high are the quartiles
+};
+
+Timing Summarise(std::vector<double> times);
+std::string Json(const Timing& timing);  // null where nothing was timed
+
+// What inputs hold: a byte pattern that is an ordinary number in every floating type, or, where
+// they have 16 bits, numbers from -1 to 1. Data that toggle cost power, and power costs clocks.
+enum class Fill : uint8_t { kPattern, kRandom };
+
+// Device memory of a large case, without host copies of it.
+class LargeMemory {
+ public:
+  LargeMemory(testing::GpuDevice& device, const Case& c, int64_t workspace_bytes,
+              Fill fill = Fill::kPattern);
+  bool ok() const { return ok_; }
+  const testing::Pack& pack() const { return pack_; }
+
+ private:
+  std::vector<testing::Buffer> buffers_;
+  std::deque<std::array<uint8_t, 8>> scalars_;  // on the host
+  testing::Pack pack_;
+  bool ok_ = true;
+};
+
+// Runs one thing after the other, round by round. Before each the L2 is flushed by reading four
+// times its size: what is left there is clean. After a fill it would hold dirty lines, whose
+// writing back would be charged to whatever is timed next.
+class Rounds {
+ public:
+  Rounds(testing::GpuDevice& device, const Cudnn& ours);
+
+  struct Entry {
+    std::function<cudnnStatus_t()> launch;
+    std::vector<double> times = {};
+    cudnnStatus_t status = CUDNN_STATUS_SUCCESS;  // after a failure it is not run again
+  };
+  // Three rounds warm up. Returns what the device says of it all.
+  std::string Run(std::vector<Entry>& entries, int rounds);
+
+ private:
+  testing::GpuDevice& device_;
+  const Case flush_case_;
+  const LargeMemory flush_memory_;
+  std::unique_ptr<CaseBench> flush_;
+};
+
+}  // namespace kiln::bench
