@@ -55,7 +55,7 @@ struct TileRow {
   AttentionTile plain, reading;
 };
 constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}},
-                              {128, {2, 128, true}, {2, 96, false}},
+                              {128, {2, 128, true}, {2, 80, false}},
                               {192, {2, 96, false}, {2, 64, false}},
                               {256, {2, 64, false}, {2, 32, false}}};
 
