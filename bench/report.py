@@ -72,7 +72,9 @@ def bandwidth(data, torch=None):
 
 def latency(data):
     def microseconds(value):
-        return "" if value is None else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+        if value is None:
+            return ""
+        return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
     rows = [[row["meaning"], microseconds(row["kiln_us"]), microseconds(row["nvidia_us"])] for row in data["rows"]]
     return f"**Host time** ({heading(data)})\n\n" + table(["", "Kiln, µs", f"{cudnn(data)}, µs"], rows)
