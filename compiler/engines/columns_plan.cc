@@ -16,14 +16,14 @@ using graph::TensorId;
 
 constexpr int kWarp = 32;
 constexpr int kMostLanes = 8;
-constexpr int kUnroll = 4;                                    // places that a thread has in flight
-constexpr int64_t kRegisters = 65536;                         // of a multiprocessor
-constexpr int64_t kThreads = 2048;                            // likewise
-constexpr int64_t kOtherRegisters = 32;                       // of a thread, beside what it holds
-constexpr int kThreadsToReduce = 512, kThreadsToStore = 256;  // of a block
-constexpr int kTilesToStore = 4;                              // of a block
-constexpr int64_t kMostWaves = 4;                             // of blocks
-constexpr double kTolerance = 1.01;                           // that fewer splits may cost
+constexpr int kUnroll = 4;               // places that a thread has in flight
+constexpr int64_t kRegisters = 65536;    // of a multiprocessor
+constexpr int64_t kThreads = 2048;       // likewise
+constexpr int64_t kOtherRegisters = 32;  // of a thread, beside what it holds
+constexpr int kThreadsAcross = 128, kThreadsToReduce = 512, kThreadsToStore = 256;  // of a block
+constexpr int kTilesToStore = 4;                                                    // of a block
+constexpr int64_t kMostWaves = 4;                                                   // of blocks
+constexpr double kTolerance = 1.01;  // that fewer splits may cost
 
 // Finds sums of squared distances from a mean: add over mul(d, d), d = x - add over x / n.
 class Moments {
@@ -146,7 +146,7 @@ ColumnsShape ShapeOf(const ColumnsPlan& plan, const Target& target, size_t stage
   const ReducePlan& row = plan.chain.row;
   ColumnsShape shape;
   const bool stores = plan.chain.stages[stage].reduces.empty();
-  shape.threads = stores ? kThreadsToStore : kThreadsToReduce;
+  shape.threads = plan.across ? kThreadsAcross : stores ? kThreadsToStore : kThreadsToReduce;
   if (knobs.threads != 0) shape.threads = knobs.threads;
   shape.unroll = knobs.unroll != 0 ? knobs.unroll : kUnroll;
   if (plan.across) {
