@@ -66,7 +66,11 @@ bool FoldTransposes(Graph& g) {
     const TensorId id = node.inputs[0], y = node.outputs[0];
     Tensor& x = g[id];
     const bool is_input = producers[id] < 0 && !x.by_value && readers[id].size() == 1;
-    if (!is_input || !g[y].is_virtual || g[y].dtype != x.dtype) continue;
+    // A reshape takes elements in the order of their memory, which is the input's own.
+    const bool is_reshaped = std::ranges::any_of(readers[y], [&](graph::NodeId reader) {
+      return g.nodes[static_cast<size_t>(reader)].op == GraphOp::kReshape;
+    });
+    if (is_reshaped || !is_input || !g[y].is_virtual || g[y].dtype != x.dtype) continue;
     const Dims dims = x.dims, strides = x.strides;
     const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
     for (size_t d = 0; d < dims.size(); ++d) {
