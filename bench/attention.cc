@@ -67,7 +67,8 @@ std::string Forward(const Shape& s) {
                     x, q, k, s.length, s.depth);
 }
 
-std::string Backward(const Shape& s) {
+// NVIDIA's library leaves what it likes in `sums`, which it takes for its own; `direct` has none.
+std::string Backward(const Shape& s, bool direct) {
   const std::string q = fmt::format("{},{},{}", s.batch, s.heads, s.length);
   const std::string k = fmt::format("{},{}", s.batch, s.key_heads);
   const std::string scores = fmt::format("bf16[{},{}]@p0132", q, s.length);
@@ -92,10 +93,8 @@ std::string Backward(const Shape& s) {
       "%b:f32; mul(%b, c) -> %ds:f32; reshape(%ds) -> %dt:{}; ",
       k, s.depth, s.length, scores);
   text += shared("%dt", "q", "dk");
-  return text + fmt::format(
-                    "reshape(k) -> %kk:f32[{},{},{}]; matmul(%ds, %kk) -> sums:f32; "
-                    "identity(sums) -> dq:bf16",
-                    k, s.length, s.depth);
+  return text + fmt::format("reshape(k) -> %kk:f32[{},{},{}]; matmul(%ds, %kk) -> {}", k, s.length,
+                            s.depth, direct ? "dq:bf16" : "sums:f32; identity(sums) -> dq:bf16");
 }
 
 // The same graph at extents that the oracle manages.
@@ -124,16 +123,19 @@ class Attention {
       : device_(device), ours_(ours), nvidia_(nvidia), options_(options), rounds_(device, ours) {}
 
   Row Measure(const Shape& shape, bool backward) {
-    const auto text = [&](const Shape& s) { return backward ? Backward(s) : Forward(s); };
+    const auto text = [&](const Shape& s) { return backward ? Backward(s, false) : Forward(s); };
     Row row{.name = NameOf(shape, backward), .flops = FlopsOf(shape, backward)};
     const Case large = ParseOrExit(("large: " + text(shape)).c_str());
-    const Case small = ParseOrExit(("small: " + text(SmallOf(shape, backward))).c_str());
+    const Shape less = SmallOf(shape, backward);
+    const Case small = ParseOrExit(("small: " + text(less)).c_str());
+    const Case checked =
+        ParseOrExit(("small: " + (backward ? Backward(less, true) : Forward(less))).c_str());
     row.error = CheckNumbers(ours_, device_, small);
     if (!row.error.empty()) return row;
     const auto ours = CaseBench::Make(ours_, large, &row.error, options_.plan);
     if (!ours) return row;
     const auto theirs =
-        nvidia_ ? CaseBench::MakeForNvidia(*nvidia_, device_, large, small, &row.nvidia_error)
+        nvidia_ ? CaseBench::MakeForNvidia(*nvidia_, device_, large, checked, &row.nvidia_error)
                 : nullptr;
     const int64_t workspace =
         std::max(ours->workspace_bytes(), theirs ? theirs->workspace_bytes() : 0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "compiler/engines/attention_view.h"
 #include "compiler/engines/sm90_functions.h"
 #include "ir/base/check.h"
 #include "ir/tile/visit.h"
@@ -270,6 +271,100 @@ void AttentionFunctions::Add(Call& call) {
   call.config.push_back({"kWeights", AddWeight(call, false) ? 1 : 0});
   call.config.push_back({"kEmptyRows", AddWeight(call, true) ? 1 : 0});
   AddFinish(call);
+  AddRows(call);
+}
+
+// ---- gradients
+// -------------------------------------------------------------------------------------------
+
+void AttentionGradFunctions::AddScore(Call& call, bool inside) {
+  Call::Function f{.name = inside ? "inside" : "score", .params = {}, .body = {}};
+  const Expr value = AddScalar(b_, f, "value", DType::kF32),
+             of_row = AddScalar(b_, f, "of_row", DType::kF32);
+  const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t()),
+             column = AddScalar(b_, f, "column", t());
+  const std::string result = AddArray(b_, f, "result", DType::kF32, 1, true);
+  const Index at = ScoreIndex(b_, f.body, a_.exp, batch, row, column);
+  ValueScope values(b_, f.body);
+  values.Bind(a_.product, at, RoundThrough(g_[a_.product].dtype, value));
+  values.Bind(a_.stats, BroadcastIndex(b_, g_[a_.stats], at), of_row);
+  if (inside) BindMasks(values, at);
+  const GraphView view(g_);
+  const TensorId exponent =
+      IsShifted() ? view.Producer(a_.exp)->inputs[0] : view.Producer(a_.shifted)->inputs[0];
+  f.body.push_back(
+      {tile::Store{result, b_.Idx(0), tile::Cast(DType::kF32, values.Value(exponent, at))}});
+  call.functions.push_back(std::move(f));
+}
+
+// Whether masks stand between the statistics and the exponential.
+bool AttentionGradFunctions::IsShifted() const {
+  const GraphView view(g_);
+  return !view.Same(view.Producer(a_.exp)->inputs[0], a_.shifted);
+}
+
+// What known masks let through.
+void AttentionGradFunctions::BindMasks(ValueScope& values, const Index& at) {
+  for (auto mask = a_.masks.rbegin(); mask != a_.masks.rend(); ++mask)
+    if (!BoundsOf(g_, *mask).empty())
+      values.Bind(mask->masked, at,
+                  RoundThrough(g_[mask->masked].dtype, values.Value(mask->value, at)));
+}
+
+// Returns whether it is more than the exponential.
+bool AttentionGradFunctions::AddWeight(Call& call) {
+  Call::Function f{.name = "weight", .params = {}, .body = {}};
+  const Expr value = AddScalar(b_, f, "value", DType::kF32);
+  const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t()),
+             column = AddScalar(b_, f, "column", t());
+  const std::string result = AddArray(b_, f, "result", DType::kF32, 1, true);
+  Block body;
+  const Index at = ScoreIndex(b_, body, a_.exp, batch, row, column);
+  ValueScope values(b_, body);
+  values.Bind(a_.exp, at, value);
+  const Expr weight = tile::Cast(DType::kF32, values.Value(a_.weight, at));
+  const bool is_plain = tile::Equal(weight, value);
+  if (!is_plain) f.body = std::move(body);
+  f.body.push_back({tile::Store{result, b_.Idx(0), weight}});
+  call.functions.push_back(std::move(f));
+  return !is_plain;
+}
+
+void AttentionGradFunctions::AddScale(Call& call) {
+  Call::Function f{.name = "scale", .params = {}, .body = {}};
+  const Expr batch = AddScalar(b_, f, "batch", t());
+  const std::string result = AddArray(b_, f, "result", DType::kF32, 1, true);
+  const Index at = ScoreIndex(b_, f.body, a_.exp, batch, b_.Idx(0), b_.Idx(0));
+  ValueScope values(b_, f.body);
+  Expr product = tile::Float(1);
+  for (const TensorId id : a_.scales)
+    product = product * tile::Cast(DType::kF32, values.Value(id, BroadcastIndex(b_, g_[id], at)));
+  f.body.push_back({tile::Store{result, b_.Idx(0), product}});
+  call.functions.push_back(std::move(f));
+}
+
+void AttentionGradFunctions::AddRows(Call& call) {
+  Call::Function f{.name = "rows", .params = {}, .body = {}};
+  const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t());
+  const std::string result = AddArray(b_, f, "result", DType::kF32, 2, true);
+  const Index at = ScoreIndex(b_, f.body, a_.exp, batch, row, b_.Idx(0));
+  ValueScope values(b_, f.body);
+  int place = 0;
+  for (const TensorId id : {a_.stats, a_.mean})
+    f.body.push_back(
+        {tile::Store{result, b_.Idx(place++),
+                     tile::Cast(DType::kF32, values.Value(id, BroadcastIndex(b_, g_[id], at)))}});
+  call.functions.push_back(std::move(f));
+}
+
+void AttentionGradFunctions::Add(Call& call) {
+  AddScore(call, false);
+  AddScore(call, true);
+  AddFactor(b_, a_.exp, FactorOf(g_, a_), call);
+  AddLimits(b_, a_.exp, a_.masks, call);
+  call.config.push_back({"kShifted", IsShifted() ? 1 : 0});
+  call.config.push_back({"kWeights", AddWeight(call) ? 1 : 0});
+  AddScale(call);
   AddRows(call);
 }
 

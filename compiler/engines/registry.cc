@@ -1,6 +1,7 @@
 // The registry of engines and what follows from their rows.
 #include <algorithm>
 
+#include "compiler/engines/attention_grad_sm90.h"
 #include "compiler/engines/attention_sm90.h"
 #include "compiler/engines/columns.h"
 #include "compiler/engines/contract_mma.h"
@@ -21,13 +22,24 @@ namespace kiln::compiler {
 std::span<const Engine> Engines() {
   // Append only: the position is the engine's global index in the API, in plans and in tuning
   // records.
-  static const Engine kEngines[] = {
-      kPointwiseEngine,      kReduceEngine,          kContractSimtEngine,
-      kContractMmaEngine,    kWgmmaSm90Engine,       kConvDirectEngine,
-      kConvFirstLayerEngine, kContractMmaTf32Engine, kContractMmaAtomicEngine,
-      kConvHaloSm90Engine,   kWgmmaSm90Tf32Engine,   kWindowEngine,
-      kRowsEngine,           kWgmmaSm903xTf32Engine, kColumnsEngine,
-      kAttentionSm90Engine};
+  static const Engine kEngines[] = {kPointwiseEngine,
+                                    kReduceEngine,
+                                    kContractSimtEngine,
+                                    kContractMmaEngine,
+                                    kWgmmaSm90Engine,
+                                    kConvDirectEngine,
+                                    kConvFirstLayerEngine,
+                                    kContractMmaTf32Engine,
+                                    kContractMmaAtomicEngine,
+                                    kConvHaloSm90Engine,
+                                    kWgmmaSm90Tf32Engine,
+                                    kWindowEngine,
+                                    kRowsEngine,
+                                    kWgmmaSm903xTf32Engine,
+                                    kColumnsEngine,
+                                    kAttentionSm90Engine,
+                                    kAttentionGradSm90Engine,
+                                    kAttentionGradSm90AtomicEngine};
   return kEngines;
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compiler/engines/attention.h"
+#include "compiler/engines/attention_grad.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/row_chain.h"
@@ -458,6 +459,8 @@ std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
   std::vector<Whole> all;
   for (Attention& a : FindAttention(g))
     all.push_back({GroupKind::kAttention, g[a.result].dims, std::move(a.members)});
+  for (AttentionGrad& a : FindAttentionGrad(g))
+    all.push_back({GroupKind::kAttention, g[a.dq].dims, std::move(a.members)});
   for (RowChain& chain : FindRowChains(g)) {
     if (JoinedElsewhere(g, target, chain.members).All()) continue;
     if (!chain.columns.empty()) {

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "compiler/compile.h"
+#include "compiler/engines/attention_grad.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/import_recorded.h"
 #include "ir/graph/ops.h"
@@ -221,6 +222,30 @@ TEST(AttentionTest, RecordedGraphs) {
   for (const auto& [line_number, rows] : forward) {
     ASSERT_TRUE(seen.contains(line_number)) << line_number;
     EXPECT_EQ(seen[line_number], rows) << line_number;
+  }
+}
+
+TEST(AttentionTest, RecordedGradients) {
+  std::ifstream file("tests/data/recorded_graphs.jsonl");
+  ASSERT_TRUE(file.good());
+  // Lines with a gradient that has nothing but masks between its products; 118 shares heads.
+  const std::map<int, size_t> masks = {{115, 0}, {116, 1}, {118, 1}, {120, 1}};
+  std::map<int, size_t> seen;
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    const Result<Graph> g = graph::ImportRecorded(line);
+    if (!g.ok()) continue;
+    const Graph primitive = Primitive(*g);
+    for (const AttentionGrad& a : FindAttentionGrad(primitive)) {
+      seen[number] = a.masks.size();
+      EXPECT_TRUE(FactorOf(primitive, a).has_value()) << number;
+      EXPECT_EQ(a.scales.size(), 1u) << number;
+    }
+  }
+  for (const auto& [line_number, count] : masks) {
+    ASSERT_TRUE(seen.contains(line_number)) << line_number;
+    EXPECT_EQ(seen[line_number], count) << line_number;
   }
 }
 
