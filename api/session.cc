@@ -86,6 +86,12 @@ EngineConfig ConfigOf(int engine_index, std::span<const int> values, bool least_
 // ---- plans
 // -------------------------------------------------------------------------------------------
 
+// What a client gives, wherever it begins.
+int64_t WorkspaceBytes(const Program& program) {
+  if (program.workspace_bytes == 0) return 0;
+  return program.workspace_bytes + runtime::kWorkspaceAlignment - 1;
+}
+
 class PlanImpl final : public Plan {
  public:
   PlanImpl(EngineConfig config, CompiledPlan compiled)
@@ -97,7 +103,7 @@ class PlanImpl final : public Plan {
   }
 
   const EngineConfig& config() const override { return config_; }
-  int64_t workspace_bytes() const override { return program_.workspace_bytes; }
+  int64_t workspace_bytes() const override { return WorkspaceBytes(program_); }
   std::span<const ProgramTensor> tensors() const override { return program_.tensors; }
   const Program& program() const { return program_; }
   const runtime::Executable* executable() const { return executable_.get(); }
@@ -183,7 +189,7 @@ class DeviceSession final : public Session {
   Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const override {
     ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
     ASSIGN_OR_RETURN(const CompiledPlan plan, Compiled(graph, choice));
-    return Footprint{.workspace_bytes = plan.program.workspace_bytes,
+    return Footprint{.workspace_bytes = WorkspaceBytes(plan.program),
                      .shared_memory_bytes = static_cast<int32_t>(plan.shared_bytes)};
   }
 
@@ -290,7 +296,7 @@ class DeviceSession final : public Session {
     ASSIGN_OR_RETURN(const Footprint first, Measure(graph, ranked.front()));
     if (first.workspace_bytes == 0) return {};
     ASSIGN_OR_RETURN(const CompiledPlan least, Compiled(graph, {.least_workspace = true}));
-    if (least.program.workspace_bytes < first.workspace_bytes)
+    if (WorkspaceBytes(least.program) < first.workspace_bytes)
       ranked.push_back(ConfigOf(least.engine, least.knobs, true));
     return {};
   }

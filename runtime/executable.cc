@@ -15,7 +15,6 @@ namespace {
 // Launches of up to this many arguments need no memory but the stack's.
 constexpr size_t kInlineSlots = 96;
 // Generated code loads 16 bytes at a time from the workspace's parts.
-constexpr uintptr_t kWorkspaceAlignment = 16;
 // Of one launch.
 constexpr size_t kMostMaps = 10;
 
@@ -171,10 +170,6 @@ Status Executable::CheckPointers(std::span<void* const> pointers, const void* wo
     return Status::Error(Code::kNullPointer, "the workspace is null; the plan needs {} bytes",
                          program_.workspace_bytes);
   }
-  if (reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment != 0) [[unlikely]] {
-    return Status::Error(Code::kMisalignedPointer, "the workspace {} is not aligned to {} bytes",
-                         workspace, kWorkspaceAlignment);
-  }
   return {};
 }
 
@@ -182,6 +177,8 @@ template <class F>
 Status Executable::ForEachLaunch(std::span<void* const> pointers, void* workspace,
                                  F&& launch) const {
   RETURN_IF_ERROR(CheckPointers(pointers, workspace));
+  constexpr uintptr_t kMask = kWorkspaceAlignment - 1;
+  workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + kMask) & ~kMask);
   if (most_slots_ <= kInlineSlots) [[likely]] {
     std::array<uint64_t, kInlineSlots> slots;
     std::array<void*, kInlineSlots> args;

@@ -19,6 +19,10 @@
 
 namespace kiln::runtime {
 
+// Kernels need that much of the workspace's address. Clients need not know: Execute takes any, and
+// begins at the first aligned one, for which they give so many bytes more, less one.
+inline constexpr int64_t kWorkspaceAlignment = 16;
+
 class Executable {
  public:
   // Checks the program (it may come from a file) and loads its kernels. `device` must outlive the
