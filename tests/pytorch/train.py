@@ -8,7 +8,8 @@ functions that libtorch_cuda asks for and Kiln does not export; each of them nam
 Then starts itself again with both preloaded, so that no call can reach NVIDIA's library.
 
     attention   scaled_dot_product_attention with the cuDNN backend, forward and backward, against
-                the same in float64 on the CPU, no further off than PyTorch's own kernel by 1.5 times
+                the same in float64 on the CPU, no further off than 1.5 times PyTorch's own kernel and
+                half a unit of the type
     resnet50    every distinct convolution of a training step, with its input, filter and gradient:
                 output and both gradients against float64 without cuDNN, in float32, TF32 and
                 bfloat16 and both memory formats
@@ -121,7 +122,8 @@ def check_attention(torch, dtype, heads, length, size, causal):
     for name, a, b, w in zip(("y", "dq", "dk", "dv"), ours, own, want):
         mine, theirs = farthest(a, w), farthest(b, w)
         errors.append(f"{name} {mine:.1e} ({theirs:.1e})")
-        if not mine <= 1.5 * theirs + 1e-4:
+        # Results are rounded to the type, and rest on weights and gradients of scores that are.
+        if not mine <= 1.5 * theirs + torch.finfo(dtype).eps / 2:
             raise AssertionError(f"{name} is off by {mine:.2e}, PyTorch's own kernel by {theirs:.2e}")
     return ", ".join(errors)
 
