@@ -13,6 +13,7 @@ constexpr int64_t kAlignment = 1024;  // of a box in shared memory
 constexpr int kMostStages = 8;
 constexpr int kMostAccumulators = 128;  // of a thread; with two terms as many sums
 constexpr int kPreparedColumns = 32;
+constexpr int kTermRegisters = 32, kMostTermRegisters = 176;  // of a block of 64 rows; of a thread
 constexpr int64_t kBoxBytes = 64 * 128;
 constexpr int64_t kBarrierBytes = 16;  // of a stage, or of a slot of full operands
 constexpr int kShortSum = 3;           // steps of tiles that are made faster than a box comes
@@ -127,7 +128,11 @@ bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int columns = tile.columns(), blocks = tile.left / 64 / tile.groups_left();
   if (columns % 8 != 0 || columns > 256) return false;
   if (blocks < 1 || blocks * columns / 2 > kMostAccumulators / plan.terms) return false;
-  if (plan.terms == 2 && tile.right % kPreparedColumns != 0) return false;
+  if (plan.terms == 2) {
+    if (tile.right % kPreparedColumns != 0) return false;
+    // Two sums, and both terms of left's pieces. Seen in ptxas' log: 192 spill.
+    if (blocks * (columns + kTermRegisters) > kMostTermRegisters) return false;
+  }
   // A reduction needs whole sums, and the staged form keeps it for one block of 64 rows.
   if (tile.reductions > 0 && (tile.split_k > 1 || (!tile.direct && blocks > 1))) return false;
   // Phases take the place of splits.

@@ -464,6 +464,10 @@ TEST(Sm90TileTest, LegalTiles) {
   EXPECT_FALSE(IsLegal(*terms, {.left = 128, .right = 256}, Hopper()));
   EXPECT_TRUE(IsLegal(*terms, {.left = 128, .right = 128}, Hopper()));
   EXPECT_FALSE(IsLegal(*terms, {.left = 128, .right = 16}, Hopper()));
+  // As many sums in two blocks of rows, whose pieces have two terms each, are too many registers.
+  EXPECT_FALSE(IsLegal(*terms, {.left = 256, .right = 64}, Hopper()));
+  EXPECT_FALSE(IsLegal(*terms, {.left = 128, .right = 64, .ping_pong = true}, Hopper()));
+  EXPECT_TRUE(IsLegal(*terms, {.left = 64, .right = 128, .ping_pong = true}, Hopper()));
   EXPECT_EQ(StageBytes(*terms, {.left = 128, .right = 64}), (128 + 2 * 64) * 128);
 
   // An operand that is contiguous along its own axis comes in panels of 64.
