@@ -459,8 +459,12 @@ Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target) {
   static auto* const sessions = new std::map<std::string, std::shared_ptr<Session>>;
   const std::lock_guard lock(*mutex);
   std::shared_ptr<Session>& session = (*sessions)[KeyOf(target) + GetEnv(Env::kTune)];
-  if (session == nullptr) session = std::make_shared<DeviceSession>(target, nullptr);
+  if (session == nullptr) session = NewSessionFor(target);
   return session;
+}
+
+std::shared_ptr<Session> NewSessionFor(const Target& target) {
+  return std::make_shared<DeviceSession>(target, nullptr);
 }
 
 int64_t CudaRuntimeVersion() {

@@ -133,6 +133,8 @@ Result<std::shared_ptr<Session>> OpenSession();
 // A session that compiles for a described device but cannot execute: plans without a handle, whose
 // kernels go to the kernel cache for the process that will. One a description and process.
 Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target);
+// One of its own, which remembers nothing of earlier graphs: for measuring.
+std::shared_ptr<Session> NewSessionFor(const Target& target);
 
 // Version of the CUDA runtime that cuDNN would report: NVRTC's where it is found, as 12040; 0
 // without one.

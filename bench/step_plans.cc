@@ -80,7 +80,7 @@ std::vector<double> PlanMilliseconds(const std::vector<StepProblem>& problems) {
   for (const StepProblem& problem : problems) {
     double runs[3];
     for (double& run : runs) {
-      const auto session = *api::OpenSessionFor(H200());
+      const auto session = api::NewSessionFor(H200());
       const double begin = ThreadSeconds();
       const auto ranked = session->Rank(problem.graph, {.mode = api::RankMode::kA});
       CHECK(ranked.ok(), "{}: {}", problem.name, ranked.status().message());

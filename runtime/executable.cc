@@ -14,7 +14,6 @@ namespace {
 
 // Launches of up to this many arguments need no memory but the stack's.
 constexpr size_t kInlineSlots = 96;
-// Generated code loads 16 bytes at a time from the workspace's parts.
 // Of one launch.
 constexpr size_t kMostMaps = 10;
 

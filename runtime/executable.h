@@ -19,8 +19,9 @@
 
 namespace kiln::runtime {
 
-// Kernels need that much of the workspace's address. Clients need not know: Execute takes any, and
-// begins at the first aligned one, for which they give so many bytes more, less one.
+// Generated code loads 16 bytes at a time from the workspace's parts. Clients need not know:
+// Execute takes any, and begins at the first aligned one, for which they give so many bytes more,
+// less one.
 inline constexpr int64_t kWorkspaceAlignment = 16;
 
 class Executable {

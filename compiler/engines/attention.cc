@@ -54,9 +54,7 @@ class Finder {
 
   std::optional<Attention> Run() {
     const Node& node = view_.graph().nodes[second_];
-    const bool plain = std::ranges::all_of(node.inputs.begin() + 2, node.inputs.end(),
-                                           [](TensorId id) { return id == kAbsent; });
-    if (!plain) return std::nullopt;
+    if (!IsPlainMatmul(node)) return std::nullopt;
     if (view_[node.inputs[0]].dims.back() == 1) return std::nullopt;  // one key: no softmax
     a_.weight = node.inputs[0];
     a_.v = node.inputs[1];
@@ -151,9 +149,7 @@ class Finder {
         a_.product = id;
         a_.q = n->inputs[0];
         a_.k = n->inputs[1];
-        const bool plain = std::ranges::all_of(n->inputs.begin() + 2, n->inputs.end(),
-                                               [](TensorId other) { return other == kAbsent; });
-        if (!plain) return false;
+        if (!IsPlainMatmul(*n)) return false;
       } else if (n->op == GraphOp::kMap) {
         pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());
       }

@@ -18,11 +18,6 @@ using graph::NodeId;
 using graph::Tensor;
 using graph::TensorId;
 
-bool IsPlainMatmul(const Node& n) {
-  return n.op == GraphOp::kMatmul && std::ranges::all_of(n.inputs.begin() + 2, n.inputs.end(),
-                                                         [](TensorId id) { return id == kAbsent; });
-}
-
 bool SwapsLast(const Node& n) {
   const auto& permutation = n.As<graph::TransposeAttrs>().permutation;
   const auto rank = static_cast<int64_t>(permutation.size());

@@ -139,13 +139,6 @@ Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
   return p;
 }
 
-DType IndexTypeOf(const Graph& g) {
-  Graph in_memory;
-  for (const Tensor& t : g.tensors)
-    if (!t.is_virtual) in_memory.tensors.push_back(t);
-  return IndexType(in_memory);
-}
-
 // ---- kernels
 // ----------------------------------------------------------------------------------------------
 
@@ -183,7 +176,8 @@ class Schedule {
              kThreads, lowered);
   }
   KernelBuilder Builder(const char* what) const {
-    KernelBuilder b(group_, target_, what, sums_ > kMostIndex ? DType::kI64 : IndexTypeOf(g_));
+    KernelBuilder b(group_, target_, what,
+                    sums_ > kMostIndex ? DType::kI64 : IndexTypeInMemory(g_));
     for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
     return b;
   }
@@ -301,7 +295,7 @@ class Schedule {
     KernelBuilder b(group_, target_,
                     fmt::format("attention_grad_sm90: {} keys, blocks of {} queries{}", kKeys,
                                 plan_.queries_tile, is_ordered_ ? ", in order" : ""),
-                    IndexTypeOf(g_));
+                    IndexTypeInMemory(g_));
     for (const char* reserved :
          {"bx", "shape", "score", "inside", "factor", "limits", "weight", "scale", "rows"})
       b.Name(reserved);

@@ -188,14 +188,6 @@ Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
 // ---- the kernel
 // --------------------------------------------------------------------------------------------
 
-// Scores are counted by batch, row and column: only what is in memory has larger indices.
-DType IndexTypeOf(const Graph& g) {
-  Graph in_memory;
-  for (const Tensor& t : g.tensors)
-    if (!t.is_virtual) in_memory.tensors.push_back(t);
-  return IndexType(in_memory);
-}
-
 class Schedule {
  public:
   Schedule(const Group& group, const Target& target, Plan plan)
@@ -205,7 +197,7 @@ class Schedule {
         b_(group, target,
            fmt::format("attention_sm90: {} x 64 queries, blocks of {} keys{}", plan_.tile.groups,
                        plan_.tile.keys, plan_.tile.ping_pong ? ", in turns" : ""),
-           IndexTypeOf(group.graph)) {
+           IndexTypeInMemory(group.graph)) {
     for (const char* reserved : {"bx", "shape", "score", "inside", "factor", "limits", "weight",
                                  "weight_of_none", "finish", "rows"})
       b_.Name(reserved);
@@ -360,6 +352,13 @@ const Engine kAttentionSm90Engine = {.name = "attention_sm90",
                                      .lower = Lower,
                                      .shared_bytes = SharedBytesOf,
                                      .candidates = Candidates};
+
+DType IndexTypeInMemory(const Graph& g) {
+  Graph in_memory;
+  for (const Tensor& t : g.tensors)
+    if (!t.is_virtual) in_memory.tensors.push_back(t);
+  return IndexType(in_memory);
+}
 
 Result<TensorMapSpec> AttentionMapOf(const Tensor& t, int64_t places, int64_t depth, int rows) {
   TensorMapSpec map{.type = t.dtype};

@@ -1,6 +1,7 @@
 // GraphView: what patterns of a graph are found by, and what they ask of values.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "ir/graph/graph.h"
@@ -54,6 +55,13 @@ class GraphView {
   const std::vector<graph::NodeId> producers_;
   const std::vector<std::vector<graph::NodeId>> readers_;
 };
+
+// A product without overrides of its extents.
+inline bool IsPlainMatmul(const graph::Node& n) {
+  return n.op == graph::GraphOp::kMatmul &&
+         std::ranges::all_of(n.inputs.begin() + 2, n.inputs.end(),
+                             [](graph::TensorId id) { return id == graph::kAbsent; });
+}
 
 // Dims of what has one value for each row of a tensor of these dims.
 inline Dims RowDims(Dims dims) {

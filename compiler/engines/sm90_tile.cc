@@ -59,6 +59,31 @@ int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& t
   return kSm90Groups * bytes;
 }
 
+// Whether some worker has a part of a tile, and the skeleton has the rest of the form.
+bool IsLegalStream(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  if (tile.ping_pong || tile.split_cluster > 1 || tile.reductions > 0 || tile.slot() > 0)
+    return false;
+  // ptxas would serialise the products (C7515).
+  if (plan.left_in_registers()) return false;
+  // Registers do not suffice for 128 accumulators and those of a part.
+  if (tile.left / 64 / tile.groups_left() * tile.columns() / 2 > 96) return false;
+  const int64_t tiles = TilesOf(plan, tile), workers = StreamWorkers(plan, tile, target);
+  const int64_t steps = tiles * plan.k_steps;
+  return workers > 0 && tiles % workers != 0 && steps >= workers && steps <= kMostStreamSteps;
+}
+
+// All workers take as long: their steps, the tiles that they finish, and the parts on the way.
+double StreamClocks(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target, double step,
+                    double store) {
+  const int64_t tiles = TilesOf(plan, tile), workers = StreamWorkers(plan, tile, target);
+  const double steps = static_cast<double>(CeilDiv(tiles * plan.k_steps, workers));
+  const auto finished = static_cast<double>(CeilDiv(tiles, workers));
+  const auto added = static_cast<double>(CeilDiv(workers, tiles));
+  const double part = tile.left * tile.right * 4.0 / kPartBytes;
+  return kStreamStep * steps * step + finished * (store + 0.4 * kTileClocks) + 2 * kTileClocks +
+         part + added * (part + kPartClocks) + (tile.cluster > 1 ? kClusterClocks : 0);
+}
+
 }  // namespace
 
 int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile) {
@@ -107,23 +132,6 @@ int64_t StreamWorkers(const Sm90Plan& plan, const Sm90Tile& tile, const Target& 
   return std::min(slots, TilesOf(plan, tile) * tile.split_k);
 }
 
-namespace {
-
-// Whether some worker has a part of a tile, and the skeleton has the rest of the form.
-bool IsLegalStream(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
-  if (tile.ping_pong || tile.split_cluster > 1 || tile.reductions > 0 || tile.slot() > 0)
-    return false;
-  // ptxas would serialise the products (C7515).
-  if (plan.left_in_registers()) return false;
-  // Registers do not suffice for 128 accumulators and those of a part.
-  if (tile.left / 64 / tile.groups_left() * tile.columns() / 2 > 96) return false;
-  const int64_t tiles = TilesOf(plan, tile), workers = StreamWorkers(plan, tile, target);
-  const int64_t steps = tiles * plan.k_steps;
-  return workers > 0 && tiles % workers != 0 && steps >= workers && steps <= kMostStreamSteps;
-}
-
-}  // namespace
-
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int columns = tile.columns(), blocks = tile.left / 64 / tile.groups_left();
   if (columns % 8 != 0 || columns > 256) return false;
@@ -162,22 +170,6 @@ bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   if (plan.left.is_pixels && tile.cluster > 1 && plan.left_size <= tile.left) return false;
   return StagesOf(plan, tile, target) >= 2;
 }
-
-namespace {
-
-// All workers take as long: their steps, the tiles that they finish, and the parts on the way.
-double StreamClocks(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target, double step,
-                    double store) {
-  const int64_t tiles = TilesOf(plan, tile), workers = StreamWorkers(plan, tile, target);
-  const double steps = static_cast<double>(CeilDiv(tiles * plan.k_steps, workers));
-  const auto finished = static_cast<double>(CeilDiv(tiles, workers));
-  const auto added = static_cast<double>(CeilDiv(workers, tiles));
-  const double part = tile.left * tile.right * 4.0 / kPartBytes;
-  return kStreamStep * steps * step + finished * (store + 0.4 * kTileClocks) + 2 * kTileClocks +
-         part + added * (part + kPartClocks) + (tile.cluster > 1 ? kClusterClocks : 0);
-}
-
-}  // namespace
 
 double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target,
                    double floor_bytes) {
