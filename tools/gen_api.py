@@ -5,8 +5,9 @@
     tools/gen_api.py --check    fails, naming them, if files on disk differ from what would be written
 
 Written: the public headers include/v8/*.h and include/v9/*.h; the version scripts
-api/spec/libcudnn.so.{8,9}.map; and the C++ tables api/spec/{status_v8,status_v9,names}.inc. All of it is
-committed, so that a build needs no Python; a test runs --check.
+api/spec/libcudnn.so.{8,9}.map; the C++ tables api/spec/{status_v8,status_v9,names}.inc; and of the functions of
+legacy.tsv, which says what each parameter is, the declarations for the core and the exported functions that call it,
+api/spec/legacy_{functions,entries}.inc. All of it is committed, so that a build needs no Python; a test runs --check.
 """
 
 import argparse
@@ -90,6 +91,7 @@ class Spec:
         self.types = read("types.tsv")
         self.defines = read("defines.tsv")
         self.statuses = read("statuses.tsv")
+        self.legacy = read("legacy.tsv")
         self.enums = {}
         for row in read("enums.tsv"):
             self.enums.setdefault(row["enum"], []).append(row)
@@ -107,6 +109,42 @@ class Spec:
     def exported(self, generation):
         return sorted(row["function"] for row in self.functions
                       if row[f"in_{generation}"] and row["implemented"])
+
+
+# What a parameter is for its function, in legacy.tsv: the object that it names is read, created, set or destroyed; a
+# number is a value; memory of the host is read or written; memory of the device is read, written, or both. Behind
+# memory stands how much of it: a number of elements (of bytes where the parameter is a void pointer without a
+# descriptor), or the descriptor that describes it.
+ROLES = {"read", "create", "set", "destroy", "value", "in", "out", "inout", "device_in", "device_out", "device_inout"}
+EFFECTS = {"create", "destroy", "set", "query", "compute"}
+
+
+def parameters_of(row):
+    """(type, name) of each."""
+    inside = re.match(r".*?\((.*)\)$", row["signature"]).group(1)
+    return [re.match(r"(.*?) ?(\w+)$", p).groups() for p in inside.split(", ")] if inside else []
+
+
+def check_legacy(spec):
+    """Sentences about rows of legacy.tsv that do not fit to functions.tsv."""
+    functions = {row["function"]: row for row in spec.functions}
+    for row in spec.legacy:
+        function, problem = functions.get(row["function"]), f"legacy.tsv: {row['function']}: "
+        if function is None or not function["implemented"]:
+            yield problem + "functions.tsv has no such function, or does not have it as implemented"
+            continue
+        if row["effect"] not in EFFECTS:
+            yield problem + f"effect {row['effect']} is none of {sorted(EFFECTS)}"
+        names = [name for _, name in parameters_of(function)]
+        roles = [re.match(r"(\w+)=(\w+)(?:\[(.+)\])?$", p) for p in row["parameters"].split("; ")]
+        if [role and role.group(1) for role in roles] != names:
+            yield problem + f"the parameters are {names}"
+            continue
+        for role in roles:
+            if role.group(2) not in ROLES:
+                yield problem + f"{role.group(1)} is {role.group(2)}, which is none of {sorted(ROLES)}"
+            if (role.group(3) is not None) != ("in" in role.group(2) or "out" in role.group(2)):
+                yield problem + f"{role.group(1)}: memory, and nothing else, has a size"
 
 
 def banner(title, extra=""):
@@ -270,9 +308,47 @@ def name_tables(spec):
     return f"// {NOTICE}\n// Included by api/names.cc: the constants of 9.19, ascending.\n" + "\n".join(tables)
 
 
-def generate():
-    spec = Spec()
+def core_parameter(kind_of, type_, name):
+    """(type, argument) of a parameter as the core has it, which knows no type of the public headers."""
+    base = type_.replace("const ", "").replace("*", "").strip()
+    kind, pointer = kind_of.get(base), "*" in type_
+    if kind == "handle" and pointer:
+        return "void**", f"reinterpret_cast<void**>({name})"
+    if kind == "handle":
+        return "void*", name
+    if kind == "enum" and pointer:
+        return "int*", f"reinterpret_cast<int*>({name})"
+    if kind == "enum":
+        return "int", f"api::Number({name})"
+    if kind == "struct":
+        return "void*", name
+    return re.sub(r"^const (?=\w+$)", "", type_).replace(" *", "*"), name
+
+
+def legacy_functions(spec):
+    """Declarations of the core's functions, and the exported ones that call them."""
+    functions = {row["function"]: row for row in spec.functions}
+    kind_of = {row["name"]: row["kind"] for row in spec.types}
+    declarations, entries = [], []
+    for row in spec.legacy:
+        function = functions[row["function"]]
+        name = row["function"].removeprefix("cudnn")
+        core = [core_parameter(kind_of, *parameter) for parameter in parameters_of(function)]
+        types = ", ".join(f"{type_} {name_}" for (type_, _), (_, name_) in zip(core, parameters_of(function)))
+        declarations.append(f"Status {name}({types});\n")
+        public = ", ".join(f"{type_} {name_}".replace("* ", "*") for type_, name_ in parameters_of(function))
+        arguments = ", ".join(argument for _, argument in core)
+        entry = (f"KILN_EXPORT cudnnStatus_t cudnn{name}({public}) {{\n"
+                 f'  return api::Entry("cudnn{name}",\n'
+                 f"                    [&] {{ return api::legacy::{name}({arguments}); }});\n}}\n")
+        entries.append(entry if function["in_9"] else f"#if CUDNN_MAJOR == 8\n{entry}#endif\n")
+    return (f"// {NOTICE}\n// Included by api/legacy/functions.h.\n" + "".join(declarations),
+            f"// {NOTICE}\n// Included by api/entry/legacy.cc.\n" + "\n".join(entries))
+
+
+def generate(spec):
     out = {"api/spec/names.inc": name_tables(spec)}
+    out["api/spec/legacy_functions.inc"], out["api/spec/legacy_entries.inc"] = legacy_functions(spec)
     for generation in (8, 9):
         out.update(public_headers(spec, generation))
         out[f"api/spec/libcudnn.so.{generation}.map"] = version_script(spec, generation)
@@ -284,8 +360,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     arguments = parser.parse_args()
+    spec = Spec()
+    if problems := list(check_legacy(spec)):
+        sys.exit("\n".join(problems))
     stale = []
-    for path, text in sorted(generate().items()):
+    for path, text in sorted(generate(spec).items()):
         file = ROOT / path
         old = file.read_text(encoding="utf-8") if file.exists() else None
         if old == text:

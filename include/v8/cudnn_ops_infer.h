@@ -390,7 +390,7 @@ cudnnStatus_t CUDNNWINAPI cudnnCopyAlgorithmDescriptor(
 /* Reference 3.2.5. */
 cudnnStatus_t CUDNNWINAPI cudnnCreate(cudnnHandle_t *handle);
 
-/* Reference 3.2.6. Declared only. */
+/* Reference 3.2.6. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateActivationDescriptor(
     cudnnActivationDescriptor_t *activationDesc);
 
@@ -404,39 +404,39 @@ cudnnStatus_t CUDNNWINAPI cudnnCreateAlgorithmPerformance(
 /* Reference 3.2.9. Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateDropoutDescriptor(cudnnDropoutDescriptor_t *dropoutDesc);
 
-/* Reference 3.2.10. Declared only. */
+/* Reference 3.2.10. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *filterDesc);
 
-/* Reference 3.2.11. Declared only. */
+/* Reference 3.2.11. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateLRNDescriptor(cudnnLRNDescriptor_t *normDesc);
 
-/* Reference 3.2.12. Declared only. */
+/* Reference 3.2.12. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateOpTensorDescriptor(cudnnOpTensorDescriptor_t *opTensorDesc);
 
-/* Reference 3.2.13. Declared only. */
+/* Reference 3.2.13. */
 cudnnStatus_t CUDNNWINAPI cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t *poolingDesc);
 
-/* Reference 3.2.14. Declared only. */
+/* Reference 3.2.14. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateReduceTensorDescriptor(
     cudnnReduceTensorDescriptor_t *reduceTensorDesc);
 
-/* Reference 3.2.15. Declared only. */
+/* Reference 3.2.15. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateSpatialTransformerDescriptor(
     cudnnSpatialTransformerDescriptor_t *stDesc);
 
-/* Reference 3.2.16. Declared only. */
+/* Reference 3.2.16. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *tensorDesc);
 
-/* Reference 3.2.17. Declared only. */
+/* Reference 3.2.17. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateTensorTransformDescriptor(
     cudnnTensorTransformDescriptor_t *transformDesc);
 
-/* Reference 3.2.18. Declared only. */
+/* Reference 3.2.18. */
 cudnnStatus_t CUDNNWINAPI cudnnDeriveBNTensorDescriptor(
     cudnnTensorDescriptor_t derivedBnDesc, const cudnnTensorDescriptor_t xDesc,
     cudnnBatchNormMode_t mode);
 
-/* Reference 3.2.19. Declared only. */
+/* Reference 3.2.19. */
 cudnnStatus_t CUDNNWINAPI cudnnDeriveNormTensorDescriptor(
     cudnnTensorDescriptor_t derivedNormScaleBiasDesc,
     cudnnTensorDescriptor_t derivedNormMeanVarDesc, const cudnnTensorDescriptor_t xDesc,
@@ -445,7 +445,7 @@ cudnnStatus_t CUDNNWINAPI cudnnDeriveNormTensorDescriptor(
 /* Reference 3.2.20. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroy(cudnnHandle_t handle);
 
-/* Reference 3.2.21. Declared only. */
+/* Reference 3.2.21. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyActivationDescriptor(
     cudnnActivationDescriptor_t activationDesc);
 
@@ -459,30 +459,30 @@ cudnnStatus_t CUDNNWINAPI cudnnDestroyAlgorithmPerformance(
 /* Reference 3.2.24. Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyDropoutDescriptor(cudnnDropoutDescriptor_t dropoutDesc);
 
-/* Reference 3.2.25. Declared only. */
+/* Reference 3.2.25. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t filterDesc);
 
-/* Reference 3.2.26. Declared only. */
+/* Reference 3.2.26. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyLRNDescriptor(cudnnLRNDescriptor_t lrnDesc);
 
-/* Reference 3.2.27. Declared only. */
+/* Reference 3.2.27. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyOpTensorDescriptor(cudnnOpTensorDescriptor_t opTensorDesc);
 
-/* Reference 3.2.28. Declared only. */
+/* Reference 3.2.28. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t poolingDesc);
 
-/* Reference 3.2.29. Declared only. */
+/* Reference 3.2.29. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyReduceTensorDescriptor(
     cudnnReduceTensorDescriptor_t reduceTensorDesc);
 
-/* Reference 3.2.30. Declared only. */
+/* Reference 3.2.30. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroySpatialTransformerDescriptor(
     cudnnSpatialTransformerDescriptor_t stDesc);
 
-/* Reference 3.2.31. Declared only. */
+/* Reference 3.2.31. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t tensorDesc);
 
-/* Reference 3.2.32. Declared only. */
+/* Reference 3.2.32. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyTensorTransformDescriptor(
     cudnnTensorTransformDescriptor_t transformDesc);
 
@@ -505,12 +505,11 @@ cudnnStatus_t CUDNNWINAPI cudnnDropoutGetReserveSpaceSize(
 /* Reference 3.2.36. Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnDropoutGetStatesSize(cudnnHandle_t handle, size_t *sizeInBytes);
 
-/* Reference 3.2.37. Declared only. */
+/* Reference 3.2.37. */
 cudnnStatus_t CUDNNWINAPI cudnnGetActivationDescriptor(
     const cudnnActivationDescriptor_t activationDesc, cudnnActivationMode_t *mode,
     cudnnNanPropagation_t *reluNanOpt, double *coef);
 
-/* Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnGetActivationDescriptorSwishBeta(
     cudnnActivationDescriptor_t activationDesc, double *swish_beta);
 
@@ -541,50 +540,50 @@ cudnnStatus_t CUDNNWINAPI cudnnGetDropoutDescriptor(
 /* Reference 3.2.44. */
 const char *CUDNNWINAPI cudnnGetErrorString(cudnnStatus_t status);
 
-/* Reference 3.2.45. Declared only. */
+/* Reference 3.2.45. */
 cudnnStatus_t CUDNNWINAPI cudnnGetFilter4dDescriptor(
     const cudnnFilterDescriptor_t filterDesc, cudnnDataType_t *dataType,
     cudnnTensorFormat_t *format, int *k, int *c, int *h, int *w);
 
-/* Reference 3.2.46. Declared only. */
+/* Reference 3.2.46. */
 cudnnStatus_t CUDNNWINAPI cudnnGetFilterNdDescriptor(
     const cudnnFilterDescriptor_t filterDesc, int nbDimsRequested, cudnnDataType_t *dataType,
     cudnnTensorFormat_t *format, int *nbDims, int *filterDimA);
 
-/* Reference 3.2.47. Declared only. */
+/* Reference 3.2.47. */
 cudnnStatus_t CUDNNWINAPI cudnnGetFilterSizeInBytes(
     const cudnnFilterDescriptor_t filterDesc, size_t *size);
 
-/* Reference 3.2.48. Declared only. */
+/* Reference 3.2.48. */
 cudnnStatus_t CUDNNWINAPI cudnnGetLRNDescriptor(
     cudnnLRNDescriptor_t normDesc, unsigned int *lrnN, double *lrnAlpha, double *lrnBeta,
     double *lrnK);
 
 size_t CUDNNWINAPI cudnnGetMaxDeviceVersion(void);
 
-/* Reference 3.2.49. Declared only. */
+/* Reference 3.2.49. */
 cudnnStatus_t CUDNNWINAPI cudnnGetOpTensorDescriptor(
     const cudnnOpTensorDescriptor_t opTensorDesc, cudnnOpTensorOp_t *opTensorOp,
     cudnnDataType_t *opTensorCompType, cudnnNanPropagation_t *opTensorNanOpt);
 
-/* Reference 3.2.50. Declared only. */
+/* Reference 3.2.50. */
 cudnnStatus_t CUDNNWINAPI cudnnGetPooling2dDescriptor(
     const cudnnPoolingDescriptor_t poolingDesc, cudnnPoolingMode_t *mode,
     cudnnNanPropagation_t *maxpoolingNanOpt, int *windowHeight, int *windowWidth,
     int *verticalPadding, int *horizontalPadding, int *verticalStride, int *horizontalStride);
 
-/* Reference 3.2.51. Declared only. */
+/* Reference 3.2.51. */
 cudnnStatus_t CUDNNWINAPI cudnnGetPooling2dForwardOutputDim(
     const cudnnPoolingDescriptor_t poolingDesc, const cudnnTensorDescriptor_t inputTensorDesc,
     int *n, int *c, int *h, int *w);
 
-/* Reference 3.2.52. Declared only. */
+/* Reference 3.2.52. */
 cudnnStatus_t CUDNNWINAPI cudnnGetPoolingNdDescriptor(
     const cudnnPoolingDescriptor_t poolingDesc, int nbDimsRequested, cudnnPoolingMode_t *mode,
     cudnnNanPropagation_t *maxpoolingNanOpt, int *nbDims, int *windowDimA, int *paddingA,
     int *strideA);
 
-/* Reference 3.2.53. Declared only. */
+/* Reference 3.2.53. */
 cudnnStatus_t CUDNNWINAPI cudnnGetPoolingNdForwardOutputDim(
     const cudnnPoolingDescriptor_t poolingDesc, const cudnnTensorDescriptor_t inputTensorDesc,
     int nbDims, int *outputTensorDimA);
@@ -592,7 +591,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetPoolingNdForwardOutputDim(
 /* Reference 3.2.54. */
 cudnnStatus_t CUDNNWINAPI cudnnGetProperty(libraryPropertyType type, int *value);
 
-/* Reference 3.2.55. Declared only. */
+/* Reference 3.2.55. */
 cudnnStatus_t CUDNNWINAPI cudnnGetReduceTensorDescriptor(
     const cudnnReduceTensorDescriptor_t reduceTensorDesc, cudnnReduceTensorOp_t *reduceTensorOp,
     cudnnDataType_t *reduceTensorCompType, cudnnNanPropagation_t *reduceTensorNanOpt,
@@ -611,21 +610,21 @@ cudnnStatus_t CUDNNWINAPI cudnnGetReductionWorkspaceSize(
 /* Reference 3.2.58. */
 cudnnStatus_t CUDNNWINAPI cudnnGetStream(cudnnHandle_t handle, cudaStream_t *streamId);
 
-/* Reference 3.2.59. Declared only. */
+/* Reference 3.2.59. */
 cudnnStatus_t CUDNNWINAPI cudnnGetTensor4dDescriptor(
     const cudnnTensorDescriptor_t tensorDesc, cudnnDataType_t *dataType, int *n, int *c, int *h,
     int *w, int *nStride, int *cStride, int *hStride, int *wStride);
 
-/* Reference 3.2.60. Declared only. */
+/* Reference 3.2.60. */
 cudnnStatus_t CUDNNWINAPI cudnnGetTensorNdDescriptor(
     const cudnnTensorDescriptor_t tensorDesc, int nbDimsRequested, cudnnDataType_t *dataType,
     int *nbDims, int *dimA, int *strideA);
 
-/* Reference 3.2.61. Declared only. */
+/* Reference 3.2.61. */
 cudnnStatus_t CUDNNWINAPI cudnnGetTensorSizeInBytes(
     const cudnnTensorDescriptor_t tensorDesc, size_t *size);
 
-/* Reference 3.2.62. Declared only. */
+/* Reference 3.2.62. */
 cudnnStatus_t CUDNNWINAPI cudnnGetTensorTransformDescriptor(
     cudnnTensorTransformDescriptor_t transformDesc, uint32_t nbDimsRequested,
     cudnnTensorFormat_t *destFormat, int32_t *padBeforeA, int32_t *padAfterA, uint32_t *foldA,
@@ -634,7 +633,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetTensorTransformDescriptor(
 /* Reference 3.2.63. */
 size_t CUDNNWINAPI cudnnGetVersion(void);
 
-/* Reference 3.2.64. Declared only. */
+/* Reference 3.2.64. */
 cudnnStatus_t CUDNNWINAPI cudnnInitTransformDest(
     const cudnnTensorTransformDescriptor_t transformDesc, const cudnnTensorDescriptor_t srcDesc,
     cudnnTensorDescriptor_t destDesc, size_t *destSizeInBytes);
@@ -701,12 +700,11 @@ cudnnStatus_t CUDNNWINAPI cudnnSaveAlgorithm(
 cudnnStatus_t CUDNNWINAPI cudnnScaleTensor(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t yDesc, void *y, const void *alpha);
 
-/* Reference 3.2.76. Declared only. */
+/* Reference 3.2.76. */
 cudnnStatus_t CUDNNWINAPI cudnnSetActivationDescriptor(
     cudnnActivationDescriptor_t activationDesc, cudnnActivationMode_t mode,
     cudnnNanPropagation_t reluNanOpt, double coef);
 
-/* Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnSetActivationDescriptorSwishBeta(
     cudnnActivationDescriptor_t activationDesc, double swish_beta);
 
@@ -727,44 +725,44 @@ cudnnStatus_t CUDNNWINAPI cudnnSetDropoutDescriptor(
     cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float dropout, void *states,
     size_t stateSizeInBytes, unsigned long long seed);
 
-/* Reference 3.2.81. Declared only. */
+/* Reference 3.2.81. */
 cudnnStatus_t CUDNNWINAPI cudnnSetFilter4dDescriptor(
     cudnnFilterDescriptor_t filterDesc, cudnnDataType_t dataType, cudnnTensorFormat_t format,
     int k, int c, int h, int w);
 
-/* Reference 3.2.82. Declared only. */
+/* Reference 3.2.82. */
 cudnnStatus_t CUDNNWINAPI cudnnSetFilterNdDescriptor(
     cudnnFilterDescriptor_t filterDesc, cudnnDataType_t dataType, cudnnTensorFormat_t format,
     int nbDims, const int *filterDimA);
 
-/* Reference 3.2.83. Declared only. */
+/* Reference 3.2.83. */
 cudnnStatus_t CUDNNWINAPI cudnnSetLRNDescriptor(
     cudnnLRNDescriptor_t normDesc, unsigned int lrnN, double lrnAlpha, double lrnBeta, double lrnK);
 
-/* Reference 3.2.84. Declared only. */
+/* Reference 3.2.84. */
 cudnnStatus_t CUDNNWINAPI cudnnSetOpTensorDescriptor(
     cudnnOpTensorDescriptor_t opTensorDesc, cudnnOpTensorOp_t opTensorOp,
     cudnnDataType_t opTensorCompType, cudnnNanPropagation_t opTensorNanOpt);
 
-/* Reference 3.2.85. Declared only. */
+/* Reference 3.2.85. */
 cudnnStatus_t CUDNNWINAPI cudnnSetPooling2dDescriptor(
     cudnnPoolingDescriptor_t poolingDesc, cudnnPoolingMode_t mode,
     cudnnNanPropagation_t maxpoolingNanOpt, int windowHeight, int windowWidth,
     int verticalPadding, int horizontalPadding, int verticalStride, int horizontalStride);
 
-/* Reference 3.2.86. Declared only. */
+/* Reference 3.2.86. */
 cudnnStatus_t CUDNNWINAPI cudnnSetPoolingNdDescriptor(
     cudnnPoolingDescriptor_t poolingDesc, const cudnnPoolingMode_t mode,
     const cudnnNanPropagation_t maxpoolingNanOpt, int nbDims, const int *windowDimA,
     const int *paddingA, const int *strideA);
 
-/* Reference 3.2.87. Declared only. */
+/* Reference 3.2.87. */
 cudnnStatus_t CUDNNWINAPI cudnnSetReduceTensorDescriptor(
     cudnnReduceTensorDescriptor_t reduceTensorDesc, cudnnReduceTensorOp_t reduceTensorOp,
     cudnnDataType_t reduceTensorCompType, cudnnNanPropagation_t reduceTensorNanOpt,
     cudnnReduceTensorIndices_t reduceTensorIndices, cudnnIndicesType_t reduceTensorIndicesType);
 
-/* Reference 3.2.88. Declared only. */
+/* Reference 3.2.88. */
 cudnnStatus_t CUDNNWINAPI cudnnSetSpatialTransformerNdDescriptor(
     cudnnSpatialTransformerDescriptor_t stDesc, cudnnSamplerType_t samplerType,
     cudnnDataType_t dataType, const int nbDims, const int *dimA);
@@ -776,27 +774,27 @@ cudnnStatus_t CUDNNWINAPI cudnnSetStream(cudnnHandle_t handle, cudaStream_t stre
 cudnnStatus_t CUDNNWINAPI cudnnSetTensor(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t yDesc, void *y, const void *valuePtr);
 
-/* Reference 3.2.91. Declared only. */
+/* Reference 3.2.91. */
 cudnnStatus_t CUDNNWINAPI cudnnSetTensor4dDescriptor(
     cudnnTensorDescriptor_t tensorDesc, cudnnTensorFormat_t format, cudnnDataType_t dataType,
     int n, int c, int h, int w);
 
-/* Reference 3.2.92. Declared only. */
+/* Reference 3.2.92. */
 cudnnStatus_t CUDNNWINAPI cudnnSetTensor4dDescriptorEx(
     cudnnTensorDescriptor_t tensorDesc, cudnnDataType_t dataType, int n, int c, int h, int w,
     int nStride, int cStride, int hStride, int wStride);
 
-/* Reference 3.2.93. Declared only. */
+/* Reference 3.2.93. */
 cudnnStatus_t CUDNNWINAPI cudnnSetTensorNdDescriptor(
     cudnnTensorDescriptor_t tensorDesc, cudnnDataType_t dataType, int nbDims, const int *dimA,
     const int *strideA);
 
-/* Reference 3.2.94. Declared only. */
+/* Reference 3.2.94. */
 cudnnStatus_t CUDNNWINAPI cudnnSetTensorNdDescriptorEx(
     cudnnTensorDescriptor_t tensorDesc, cudnnTensorFormat_t format, cudnnDataType_t dataType,
     int nbDims, const int *dimA);
 
-/* Reference 3.2.95. Declared only. */
+/* Reference 3.2.95. */
 cudnnStatus_t CUDNNWINAPI cudnnSetTensorTransformDescriptor(
     cudnnTensorTransformDescriptor_t transformDesc, const uint32_t nbDims,
     const cudnnTensorFormat_t destFormat, const int32_t *padBeforeA, const int32_t *padAfterA,

@@ -203,7 +203,7 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionForward(
     const cudnnConvolutionDescriptor_t convDesc, cudnnConvolutionFwdAlgo_t algo, void *workSpace,
     size_t workSpaceSizeInBytes, const void *beta, const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 5.2.11. Declared only. */
+/* Reference 5.2.11. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *convDesc);
 
 /* Reference 6.2.3. Declared only. */
@@ -217,7 +217,7 @@ cudnnStatus_t CUDNNWINAPI cudnnCreateFusedOpsPlan(cudnnFusedOpsPlan_t *plan, cud
 cudnnStatus_t CUDNNWINAPI cudnnCreateFusedOpsVariantParamPack(
     cudnnFusedOpsVariantParamPack_t *varPack, cudnnFusedOps_t ops);
 
-/* Reference 5.2.12. Declared only. */
+/* Reference 5.2.12. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t convDesc);
 
 /* Reference 6.2.6. Declared only. */
@@ -280,12 +280,12 @@ cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionForwardAlgorithmEx(
 cudnnStatus_t CUDNNWINAPI cudnnFusedOpsExecute(
     cudnnHandle_t handle, const cudnnFusedOpsPlan_t plan, cudnnFusedOpsVariantParamPack_t varPack);
 
-/* Reference 5.2.17. Declared only. */
+/* Reference 5.2.17. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolution2dDescriptor(
     const cudnnConvolutionDescriptor_t convDesc, int *pad_h, int *pad_w, int *u, int *v,
     int *dilation_h, int *dilation_w, cudnnConvolutionMode_t *mode, cudnnDataType_t *computeType);
 
-/* Reference 5.2.18. Declared only. */
+/* Reference 5.2.18. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolution2dForwardOutputDim(
     const cudnnConvolutionDescriptor_t convDesc, const cudnnTensorDescriptor_t inputTensorDesc,
     const cudnnFilterDescriptor_t filterDesc, int *n, int *c, int *h, int *w);
@@ -342,26 +342,26 @@ cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionForwardWorkspaceSize(
     const cudnnFilterDescriptor_t wDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t yDesc, cudnnConvolutionFwdAlgo_t algo, size_t *sizeInBytes);
 
-/* Reference 5.2.25. Declared only. */
+/* Reference 5.2.25. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionGroupCount(
     cudnnConvolutionDescriptor_t convDesc, int *groupCount);
 
-/* Reference 5.2.26. Declared only. */
+/* Reference 5.2.26. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionMathType(
     cudnnConvolutionDescriptor_t convDesc, cudnnMathType_t *mathType);
 
-/* Reference 5.2.27. Declared only. */
+/* Reference 5.2.27. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionNdDescriptor(
     const cudnnConvolutionDescriptor_t convDesc, int arrayLengthRequested, int *arrayLength,
     int *padA, int *strideA, int *dilationA, cudnnConvolutionMode_t *mode,
     cudnnDataType_t *computeType);
 
-/* Reference 5.2.28. Declared only. */
+/* Reference 5.2.28. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionNdForwardOutputDim(
     const cudnnConvolutionDescriptor_t convDesc, const cudnnTensorDescriptor_t inputTensorDesc,
     const cudnnFilterDescriptor_t filterDesc, int nbDims, int *tensorOuputDimA);
 
-/* Reference 5.2.29. Declared only. */
+/* Reference 5.2.29. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionReorderType(
     cudnnConvolutionDescriptor_t convDesc, cudnnReorderType_t *reorderType);
 
@@ -404,26 +404,26 @@ cudnnStatus_t CUDNNWINAPI cudnnReorderFilterAndBias(
     cudnnReorderType_t reorderType, const void *filterData, void *reorderedFilterData,
     int reorderBias, const void *biasData, void *reorderedBiasData);
 
-/* Reference 5.2.33. Declared only. */
+/* Reference 5.2.33. */
 cudnnStatus_t CUDNNWINAPI cudnnSetConvolution2dDescriptor(
     cudnnConvolutionDescriptor_t convDesc, int pad_h, int pad_w, int u, int v, int dilation_h,
     int dilation_w, cudnnConvolutionMode_t mode, cudnnDataType_t computeType);
 
-/* Reference 5.2.34. Declared only. */
+/* Reference 5.2.34. */
 cudnnStatus_t CUDNNWINAPI cudnnSetConvolutionGroupCount(
     cudnnConvolutionDescriptor_t convDesc, int groupCount);
 
-/* Reference 5.2.35. Declared only. */
+/* Reference 5.2.35. */
 cudnnStatus_t CUDNNWINAPI cudnnSetConvolutionMathType(
     cudnnConvolutionDescriptor_t convDesc, cudnnMathType_t mathType);
 
-/* Reference 5.2.36. Declared only. */
+/* Reference 5.2.36. */
 cudnnStatus_t CUDNNWINAPI cudnnSetConvolutionNdDescriptor(
     cudnnConvolutionDescriptor_t convDesc, int arrayLength, const int *padA,
     const int *filterStrideA, const int *dilationA, cudnnConvolutionMode_t mode,
     cudnnDataType_t computeType);
 
-/* Reference 5.2.37. Declared only. */
+/* Reference 5.2.37. */
 cudnnStatus_t CUDNNWINAPI cudnnSetConvolutionReorderType(
     cudnnConvolutionDescriptor_t convDesc, cudnnReorderType_t reorderType);
 
