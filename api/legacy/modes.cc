@@ -7,9 +7,7 @@
 namespace kiln::api::legacy {
 namespace {
 
-Status CheckNan(int nan) {
-  return CheckEnum(nan, CUDNN_PROPAGATE_NAN, "cudnnNanPropagation_t");
-}
+Status CheckNan(int nan) { return CheckEnum(nan, CUDNN_PROPAGATE_NAN, "cudnnNanPropagation_t"); }
 
 Status CheckComputeType(int type, std::initializer_list<int> known, std::string_view what) {
   if (std::ranges::find(known, type) != known.end()) return {};
@@ -132,8 +130,7 @@ Status SetReduceTensorDescriptor(void* object, int op, int compute, int nan, int
   RETURN_IF_ERROR(
       CheckEnum(indices, CUDNN_REDUCE_TENSOR_FLATTENED_INDICES, "cudnnReduceTensorIndices_t"));
   RETURN_IF_ERROR(CheckEnum(index_type, CUDNN_8BIT_INDICES, "cudnnIndicesType_t"));
-  *desc = {
-      .op = op, .compute = compute, .nan = nan, .indices = indices, .index_type = index_type};
+  *desc = {.op = op, .compute = compute, .nan = nan, .indices = indices, .index_type = index_type};
   return {};
 }
 

@@ -16,7 +16,7 @@ struct TypeRow {
   int bytes, vector;
 };
 // By cudnnDataType_t; the types behind are the backend API's alone.
-constexpr TypeRow kTypes[] = {{4, 1}, {8, 1}, {2, 1}, {1, 1},  {4, 1},
+constexpr TypeRow kTypes[] = {{4, 1}, {8, 1}, {2, 1}, {1, 1},   {4, 1},
                               {4, 4}, {1, 1}, {4, 4}, {32, 32}, {2, 1}};
 static_assert(std::size(kTypes) == CUDNN_DATA_BFLOAT16 + 1);
 
@@ -107,8 +107,7 @@ Lengths PackedStrides(int format, int rank, const Lengths& dims, int vector) {
   Lengths strides = {};
   int64_t stride = 1;
   const auto place = [&](int dim) {
-    strides[static_cast<size_t>(dim)] =
-        static_cast<int32_t>(std::min<int64_t>(stride, INT32_MAX));
+    strides[static_cast<size_t>(dim)] = static_cast<int32_t>(std::min<int64_t>(stride, INT32_MAX));
     stride *= dims[static_cast<size_t>(dim)] / (dim == 1 ? vector : 1);
   };
   const bool channels_first = format == CUDNN_TENSOR_NHWC;

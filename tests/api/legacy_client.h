@@ -65,8 +65,8 @@ class LegacyClient {
 
  private:
   std::string cudnnStatusName(cudnnStatus_t status) const {
-    auto* name = reinterpret_cast<decltype(&cudnnGetErrorString)>(
-        dlsym(library_, "cudnnGetErrorString"));
+    auto* name =
+        reinterpret_cast<decltype(&cudnnGetErrorString)>(dlsym(library_, "cudnnGetErrorString"));
     return name(status);
   }
 

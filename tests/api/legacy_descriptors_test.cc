@@ -41,8 +41,8 @@ TEST(LegacyDescriptors, WhatIsNoneIsFoundOut) {
   // Another kind, an integer, and one that was destroyed.
   int n = -1;
   auto* filter = reinterpret_cast<cudnnFilterDescriptor_t>(tensor);
-  EXPECT_TRUE(IsBadParam(cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 1,
-                                                    1, 1, 1)));
+  EXPECT_TRUE(IsBadParam(
+      cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 1, 1, 1, 1)));
   EXPECT_TRUE(IsBadParam(cudnnDestroyFilterDescriptor(filter)));
   auto* number = reinterpret_cast<cudnnTensorDescriptor_t>(uintptr_t{12345});
   size_t bytes = 0;
@@ -84,16 +84,16 @@ TEST(LegacyDescriptors, AFailureLeavesTheDescriptorAsItWas) {
   EXPECT_EQ(bytes, 0u) << "a descriptor that was not set describes nothing";
   ASSERT_EQ(cudnnSetTensor4dDescriptor(tensor, CUDNN_TENSOR_NHWC, CUDNN_DATA_HALF, 2, 3, 4, 5),
             kOk);
-  EXPECT_EQ(cudnnSetTensor4dDescriptor(tensor, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 65536, 65536, 1,
-                                       1),
-            CUDNN_STATUS_NOT_SUPPORTED);
-  EXPECT_TRUE(IsBadParam(cudnnSetTensor4dDescriptorEx(tensor, CUDNN_DATA_FLOAT, 2, 3, 4, 5, -60,
-                                                      20, 5, 1)));
+  EXPECT_EQ(
+      cudnnSetTensor4dDescriptor(tensor, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 65536, 65536, 1, 1),
+      CUDNN_STATUS_NOT_SUPPORTED);
+  EXPECT_TRUE(IsBadParam(
+      cudnnSetTensor4dDescriptorEx(tensor, CUDNN_DATA_FLOAT, 2, 3, 4, 5, -60, 20, 5, 1)));
   EXPECT_EQ(cudnnGetTensorSizeInBytes(tensor, &bytes), kOk);
   EXPECT_EQ(bytes, 240u);
 #if CUDNN_MAJOR == 9
-  EXPECT_TRUE(IsBadParam(cudnnSetTensor4dDescriptor(tensor, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 2,
-                                                    0, 4, 5)));
+  EXPECT_TRUE(IsBadParam(
+      cudnnSetTensor4dDescriptor(tensor, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 2, 0, 4, 5)));
   char text[256] = "";
   cudnnGetLastErrorString(text, sizeof text);
   EXPECT_STREQ(text,
@@ -121,9 +121,9 @@ TEST(LegacyDescriptors, ThreadsMakeTheirOwn) {
       for (int i = 1; i < 500; ++i) {
         cudnnTensorDescriptor_t tensor = nullptr;
         ASSERT_EQ(cudnnCreateTensorDescriptor(&tensor), kOk);
-        ASSERT_EQ(cudnnSetTensor4dDescriptor(tensor, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, id, i, 1,
-                                             1),
-                  kOk);
+        ASSERT_EQ(
+            cudnnSetTensor4dDescriptor(tensor, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, id, i, 1, 1),
+            kOk);
         size_t bytes = 0;
         ASSERT_EQ(cudnnGetTensorSizeInBytes(tensor, &bytes), kOk);
         ASSERT_EQ(bytes, static_cast<size_t>(4 * id * i));

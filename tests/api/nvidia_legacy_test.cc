@@ -55,15 +55,15 @@ void ReadTensor(Client& c, cudnnTensorDescriptor_t t) {
 Row Tensor4d(int format, int type, std::array<int, 4> d, const char* why = nullptr) {
   std::string name = "tensor4d_" + std::to_string(format) + "_" + std::to_string(type);
   for (const int n : d) name += "_" + std::to_string(n);
-  return {name,
-          [=](Client& c) {
-            auto t = c.New<cudnnTensorDescriptor_t>("Tensor");
-            if (KILN_CALL(c, cudnnSetTensor4dDescriptor, t, As<cudnnTensorFormat_t>(format),
-                          As<cudnnDataType_t>(type), d[0], d[1], d[2],
-                          d[3]) == CUDNN_STATUS_SUCCESS)
-              ReadTensor(c, t);
-          },
-          why};
+  return {
+      name,
+      [=](Client& c) {
+        auto t = c.New<cudnnTensorDescriptor_t>("Tensor");
+        if (KILN_CALL(c, cudnnSetTensor4dDescriptor, t, As<cudnnTensorFormat_t>(format),
+                      As<cudnnDataType_t>(type), d[0], d[1], d[2], d[3]) == CUDNN_STATUS_SUCCESS)
+          ReadTensor(c, t);
+      },
+      why};
 }
 
 Row TensorEx(const std::string& name, int type, std::array<int, 4> d, std::array<int, 4> s,
@@ -110,9 +110,13 @@ std::vector<Row> TensorRows() {
     if (format == 0) continue;
     for (const int type : {0, 3, 5, 7, 8}) rows.push_back(Tensor4d(format, type, {2, 64, 4, 5}));
   }
-  for (const std::array<int, 4>& d :
-       {std::array{0, 1, 1, 1}, {-1, 1, 1, 1}, {2, 3, 0, 4}, {65536, 65536, 1, 1},
-        {32768, 65536, 1, 1}, {32768, 65535, 1, 1}, {2, 30, 4, 4}}) {
+  for (const std::array<int, 4>& d : {std::array{0, 1, 1, 1},
+                                      {-1, 1, 1, 1},
+                                      {2, 3, 0, 4},
+                                      {65536, 65536, 1, 1},
+                                      {32768, 65536, 1, 1},
+                                      {32768, 65535, 1, 1},
+                                      {2, 30, 4, 4}}) {
     rows.push_back(Tensor4d(0, 0, d));
     rows.push_back(Tensor4d(2, 8, d));
   }
@@ -132,8 +136,8 @@ std::vector<Row> TensorRows() {
   rows.push_back(TensorNd("negative", 4, {2, 1, 1, 1}, {-1, 1, 1, 1}, kNegative));
   for (const int format : {0, 1}) {
     for (const int rank : {-1, 0, 1, 3, 4, 5, 8, 9})
-      rows.push_back(TensorNdEx(std::to_string(format) + "_" + std::to_string(rank), format, 0,
-                                rank, many));
+      rows.push_back(
+          TensorNdEx(std::to_string(format) + "_" + std::to_string(rank), format, 0, rank, many));
   }
   rows.push_back(TensorNdEx("vectors", 2, 5, 5, {2, 8, 4, 5, 6}));
   rows.push_back(TensorNdEx("no_vectors", 2, 0, 4, {2, 8, 4, 5},
@@ -199,27 +203,27 @@ std::vector<Row> DeriveRows() {
 
 Row Filter(const std::string& name, int type, int format, Ints dims, int rank,
            const char* why = nullptr) {
-  return {"filter_" + name,
-          [=](Client& c) {
-            auto w = c.New<cudnnFilterDescriptor_t>("Filter");
-            if (KILN_CALL(c, cudnnSetFilterNdDescriptor, w, As<cudnnDataType_t>(type),
-                          As<cudnnTensorFormat_t>(format), rank,
-                          dims.data()) != CUDNN_STATUS_SUCCESS)
-              return;
-            cudnnDataType_t t{};
-            cudnnTensorFormat_t f{};
-            std::array<int, 5> v = {};
-            std::array<int, 8> got = {};
-            KILN_CALL(c, cudnnGetFilterNdDescriptor, w, rank, &t, &f, &v[0], got.data());
-            KILN_CALL(c, cudnnGetFilter4dDescriptor, w, &t, &f, &v[1], &v[2], &v[3], &v[4]);
-            size_t bytes = 0;
-            KILN_CALL(c, cudnnGetFilterSizeInBytes, w, &bytes);
-            c.Note(std::array{static_cast<int>(t), static_cast<int>(f)});
-            c.Note(v);
-            c.Note(got);
-            c.Note(std::array{bytes});
-          },
-          why};
+  return {
+      "filter_" + name,
+      [=](Client& c) {
+        auto w = c.New<cudnnFilterDescriptor_t>("Filter");
+        if (KILN_CALL(c, cudnnSetFilterNdDescriptor, w, As<cudnnDataType_t>(type),
+                      As<cudnnTensorFormat_t>(format), rank, dims.data()) != CUDNN_STATUS_SUCCESS)
+          return;
+        cudnnDataType_t t{};
+        cudnnTensorFormat_t f{};
+        std::array<int, 5> v = {};
+        std::array<int, 8> got = {};
+        KILN_CALL(c, cudnnGetFilterNdDescriptor, w, rank, &t, &f, &v[0], got.data());
+        KILN_CALL(c, cudnnGetFilter4dDescriptor, w, &t, &f, &v[1], &v[2], &v[3], &v[4]);
+        size_t bytes = 0;
+        KILN_CALL(c, cudnnGetFilterSizeInBytes, w, &bytes);
+        c.Note(std::array{static_cast<int>(t), static_cast<int>(f)});
+        c.Note(v);
+        c.Note(got);
+        c.Note(std::array{bytes});
+      },
+      why};
 }
 
 std::vector<Row> FilterRows() {
@@ -345,8 +349,8 @@ void Convolution(Client& c, const Conv& v) {
   SetTensor(c, x, v.x);
   KILN_CALL(c, cudnnSetFilterNdDescriptor, w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW,
             static_cast<int>(v.w.size()), v.w.data());
-  if (KILN_CALL(c, cudnnSetConvolutionNdDescriptor, conv, v.rank, v.padding.data(),
-                v.stride.data(), v.dilation.data(), As<cudnnConvolutionMode_t>(v.mode),
+  if (KILN_CALL(c, cudnnSetConvolutionNdDescriptor, conv, v.rank, v.padding.data(), v.stride.data(),
+                v.dilation.data(), As<cudnnConvolutionMode_t>(v.mode),
                 As<cudnnDataType_t>(v.type)) != CUDNN_STATUS_SUCCESS)
     return;
   KILN_CALL(c, cudnnSetConvolutionGroupCount, conv, v.groups);
@@ -415,8 +419,7 @@ std::vector<Row> ConvolutionRows() {
                     note();
                     for (int v = -1; v < 5; ++v) {
                       KILN_CALL(c, cudnnSetConvolutionMathType, conv, As<cudnnMathType_t>(v));
-                      KILN_CALL(c, cudnnSetConvolutionReorderType, conv,
-                                As<cudnnReorderType_t>(v));
+                      KILN_CALL(c, cudnnSetConvolutionReorderType, conv, As<cudnnReorderType_t>(v));
                       KILN_CALL(c, cudnnSetConvolutionGroupCount, conv, v);
                       note();
                     }
@@ -469,20 +472,19 @@ Row Lrn(const std::string& name, unsigned window, double alpha, double beta, dou
 }
 
 Row OpTensor(int op, int type, int nan) {
-  return {
-      "optensor_" + std::to_string(op) + "_" + std::to_string(type) + "_" + std::to_string(nan),
-      [=](Client& c) {
-        auto o = c.New<cudnnOpTensorDescriptor_t>("OpTensor");
-        if (KILN_CALL(c, cudnnSetOpTensorDescriptor, o, As<cudnnOpTensorOp_t>(op),
-                      As<cudnnDataType_t>(type),
-                      As<cudnnNanPropagation_t>(nan)) != CUDNN_STATUS_SUCCESS)
-          return;
-        cudnnOpTensorOp_t got{};
-        cudnnDataType_t t{};
-        cudnnNanPropagation_t n{};
-        KILN_CALL(c, cudnnGetOpTensorDescriptor, o, &got, &t, &n);
-        c.Note(std::array{static_cast<int>(got), static_cast<int>(t), static_cast<int>(n)});
-      }};
+  return {"optensor_" + std::to_string(op) + "_" + std::to_string(type) + "_" + std::to_string(nan),
+          [=](Client& c) {
+            auto o = c.New<cudnnOpTensorDescriptor_t>("OpTensor");
+            if (KILN_CALL(c, cudnnSetOpTensorDescriptor, o, As<cudnnOpTensorOp_t>(op),
+                          As<cudnnDataType_t>(type),
+                          As<cudnnNanPropagation_t>(nan)) != CUDNN_STATUS_SUCCESS)
+              return;
+            cudnnOpTensorOp_t got{};
+            cudnnDataType_t t{};
+            cudnnNanPropagation_t n{};
+            KILN_CALL(c, cudnnGetOpTensorDescriptor, o, &got, &t, &n);
+            c.Note(std::array{static_cast<int>(got), static_cast<int>(t), static_cast<int>(n)});
+          }};
 }
 
 Row Reduce(int op, int type, int nan, int indices, int index_type) {
@@ -600,8 +602,8 @@ std::vector<Row> TransformRows() {
   rows.push_back(TransformRow("crop_all", {.before = {-2, 0, 0, 0}}));
   rows.push_back(TransformRow("fold", {.fold = {2, 3}}));
   rows.push_back(TransformRow("fold_by_one", {.fold = {1, 0}}));
-  rows.push_back(TransformRow("fold_padded",
-                              {.before = {0, 0, 1, 1}, .after = {0, 0, 0, 1}, .fold = {2, 3}}));
+  rows.push_back(
+      TransformRow("fold_padded", {.before = {0, 0, 1, 1}, .after = {0, 0, 0, 1}, .fold = {2, 3}}));
   rows.push_back(TransformRow("fold_rest", {.fold = {3, 4}}));
   rows.push_back(TransformRow("unfold", {.direction = 1, .fold = {2, 3}}));
   rows.push_back(TransformRow("unfold_padded", {.format = 1,
