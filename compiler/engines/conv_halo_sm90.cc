@@ -79,6 +79,7 @@ class Schedule {
 
   void Lower(Lowered& lowered) {
     Call call{.skeleton = plan_.is_wgrad       ? "wgrad_halo_sm90"
+                          : plan_.is_deep      ? "conv_halo_deep_sm90"
                           : plan_.full.empty() ? "conv_halo_sm90"
                                                : "conv_halo_full_sm90",
               .wgmma = {.columns = g_.columns,
@@ -119,12 +120,16 @@ class Schedule {
         {"kConsumerRegisters", registers.consumer},
     };
     const auto add = [&](const char* name, int64_t value) { call.config.push_back({name, value}); };
+    add("kFilterD", plan_.filter_d);
+    add("kDilationD", plan_.dilation_d);
     if (plan_.is_wgrad) {
       add("kStages", g_.buffers);
       add("kGroups", plan_.wgrad_groups);
       add("kTapsOfWgmma", g_.columns / 64);
       return;
     }
+    add("kWeightRows", plan_.weight_rows());
+    add("kWeightBarriers", plan_.is_deep ? 2 * kDeepWeightRows : 1);
     add("kBuffers", g_.buffers);
     add("kBufferBytes", g_.buffer_bytes);
     add("kFull", static_cast<int64_t>(plan_.full.size()));
@@ -151,6 +156,10 @@ class Schedule {
     add("strips_w", g_.strips_w);
     add("low_h", plan_.low_h);
     add("low_w", plan_.low_w);
+    if (!plan_.is_deep) return;
+    add("depth", plan_.places_d);
+    add("in_depth", plan_.in_depth);
+    add("low_d", plan_.low_d);
   }
 
   void FpropOrDgrad(Call& call) {
@@ -178,12 +187,14 @@ class Schedule {
     call.functions.push_back(std::move(f));
   }
 
-  int64_t ResultSize() const { return plan_.images * plan_.places_h * plan_.places_w; }
+  int64_t ResultSize() const {
+    return plan_.images * plan_.places_d * plan_.places_h * plan_.places_w;
+  }
 
   // ---- wgrad: slices, to be added up by SumSplits
 
   SplitSlices Slices() const {
-    const int64_t taps = int64_t{plan_.filter_h} * plan_.filter_w;
+    const int64_t taps = plan_.taps();
     const int64_t padded = int64_t{plan_.panels()} * 64;
     return {
         .splits = g_.blocks / plan_.parts(),

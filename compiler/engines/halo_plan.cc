@@ -41,13 +41,16 @@ constexpr double kStartClocks = 3000;  // weights, the first tile, the last stor
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
 constexpr double kLaunchSeconds = 2.5e-6;
 
-// Extent or stride along a spatial axis, h or w; a convolution along one axis has no h.
+// A spatial axis, counted from the last: w, h, d. A convolution along fewer axes lacks the others.
+enum { kW, kH, kD };
 struct SpatialDim {
   int64_t dim = -1;  // of a tensor
   int64_t axis = -1;
 };
-SpatialDim DimH(const ConvShape& c) { return c.spatial == 2 ? SpatialDim{2, 0} : SpatialDim{}; }
-SpatialDim DimW(const ConvShape& c) { return {c.spatial + 1, c.spatial - 1}; }
+SpatialDim DimOf(const ConvShape& c, int from_last) {
+  const int64_t axis = c.spatial - 1 - from_last;
+  return axis < 0 ? SpatialDim{} : SpatialDim{axis + 2, axis};
+}
 
 MapDim DimOf(const Tensor& t, const SpatialDim& s) {
   if (s.dim < 0) return {1, 0};
@@ -66,9 +69,11 @@ class Planner {
     for (const TensorId id : {c.x, c.w, c.y})
       if (NumElements(g_[id].dims) == 0) return Decline("{} is empty", g_[id].name);
     RETURN_IF_ERROR(CheckShape());
-    Axis(DimH(c), p_.places_h, p_.filter_h, p_.dilation_h, p_.low_h);
-    Axis(DimW(c), p_.places_w, p_.filter_w, p_.dilation_w, p_.low_w);
+    Axis(DimOf(c, kD), p_.places_d, p_.filter_d, p_.dilation_d, p_.low_d);
+    Axis(DimOf(c, kH), p_.places_h, p_.filter_h, p_.dilation_h, p_.low_h);
+    Axis(DimOf(c, kW), p_.places_w, p_.filter_w, p_.dilation_w, p_.low_w);
     p_.images = g_[c.x].dims[0];
+    RETURN_IF_ERROR(Depth());
     p_.is_mirrored = c.is_dgrad() != c.flip;
     Status status = p_.is_wgrad ? Wgrad() : FpropOrDgrad();
     RETURN_IF_ERROR(std::move(status));
@@ -78,7 +83,6 @@ class Planner {
  private:
   Status CheckShape() const {
     const ConvShape& c = p_.conv;
-    if (c.spatial > 2) return Decline("{} spatial dims; tiles with a halo have 1 or 2", c.spatial);
     if (c.groups != 1) return Decline("{} groups; tiles with a halo have one", c.groups);
     for (int64_t s = 0; s < c.spatial; ++s) {
       if (c.stride[s] != 1)
@@ -99,13 +103,49 @@ class Planner {
     low = c.is_dgrad() ? c.pad[s.axis] - (c.taps[s.axis] - 1) * c.dilation[s.axis] : -c.pad[s.axis];
   }
 
-  // {channels, w, h, n}, channels innermost.
+  // Depth joins the images, or becomes an axis of its own, along which no place may be without a
+  // plane of the filter that lies inside: its tile would have no input.
+  Status Depth() {
+    const ConvShape& c = p_.conv;
+    const int64_t dim = DimOf(c, kD).dim;
+    if (dim < 0) return {};
+    p_.in_depth = g_[c.is_dgrad() ? c.y : c.x].dims[dim];
+    p_.is_deep = p_.filter_d > 1 || p_.low_d != 0 || p_.in_depth != p_.places_d;
+    if (!p_.is_deep) {
+      p_.images *= p_.places_d;
+      p_.places_d = p_.in_depth = 1;
+      return {};
+    }
+    if (p_.is_wgrad) {
+      for (int tap = 0; tap < p_.filter_d; ++tap)
+        if (const PlaceRange inside = p_.PlacesInside(tap); inside.last <= inside.first)
+          return Decline("plane {} of the filter lies in the padding everywhere", tap);
+      return {};
+    }
+    for (int64_t place = 0; place < p_.places_d; ++place) {
+      bool is_inside = false;
+      for (int tap = 0; tap < p_.filter_d; ++tap) {
+        const PlaceRange inside = p_.PlacesInside(tap);
+        is_inside |= inside.first <= place && place < inside.last;
+      }
+      if (!is_inside) return Decline("place {} along depth reads nothing but padding", place);
+    }
+    return {};
+  }
+
+  // {channels, w, h, depth and images}, channels innermost.
   Result<TensorMapSpec> Image(const Tensor& t) const {
+    MapDim image{t.dims[0], t.strides[0]};
+    if (const int64_t d = DimOf(p_.conv, kD).dim; d >= 0) {
+      if (!IsLinear(t, {d, 0}))
+        return Decline("depth and images of {} do not lie in one row of memory", t.name);
+      image = {t.dims[0] * t.dims[d], LinearStride(t, {d, 0})};
+    }
     return MakeMap(t, TensorMapSpec::Kind::kTiled,
                    {{t.dims[1], t.strides[1]},
-                    DimOf(t, DimW(p_.conv)),
-                    DimOf(t, DimH(p_.conv)),
-                    {t.dims[0], t.strides[0]}});
+                    DimOf(t, DimOf(p_.conv, kW)),
+                    DimOf(t, DimOf(p_.conv, kH)),
+                    image});
   }
 
   Status FpropOrDgrad() {
@@ -141,7 +181,7 @@ class Planner {
     const Tensor& y = g_[graph::Outputs(g_)[0]];
     if (y.dtype != DType::kF16 && y.dtype != DType::kBF16) return false;
     const std::vector<TensorId> full = FullOperands(g_, anchor, 1);
-    if (full.size() > kMostFullOperands) return false;
+    if (full.size() > (p_.is_deep ? 0 : kMostFullOperands)) return false;
     const auto map = Image(y);
     if (!map.ok()) return false;
     for (const TensorId id : full) {
@@ -213,21 +253,29 @@ HaloGeometry GeometryOf(const HaloPlan& plan, const HaloTile& tile, const Target
     if (!plan.full.empty()) g.out_bytes = AlignUp(result, kSwizzleUnit);
     const int64_t stored = !plan.is_direct ? kStagingBytes : plan.full.empty() ? result : 0;
     g.buffer_bytes = AlignUp(std::max({g.load_bytes, read, stored}), kSwizzleUnit);
-    g.resident_bytes = int64_t{plan.filter_h} * plan.filter_w * kPanelRows * plan.row_bytes;
-    barrier_bytes = plan.full.empty() ? 24 : 56;
+    g.resident_bytes = int64_t{plan.weight_rows()} * plan.filter_w * kPanelRows * plan.row_bytes;
+    barrier_bytes = plan.is_deep ? 16 + 16 * kDeepWeightRows : plan.full.empty() ? 24 : 56;
   }
   const int64_t full_bytes = 2 * static_cast<int64_t>(plan.full.size()) * g.out_bytes;
   g.pitch = static_cast<int>(std::min<int64_t>(pitch, 1 << 20));
   const int64_t room =
       target.shared_bytes_per_block - g.resident_bytes - full_bytes - barrier_bytes;
   g.buffers = static_cast<int>(std::clamp<int64_t>(room / (g.buffer_bytes + 16), 0, kMostBuffers));
+  // Each of the two groups has a ring of its own.
+  if (plan.is_deep && !plan.is_wgrad) g.buffers -= g.buffers % 2;
   g.shared_bytes = g.resident_bytes + full_bytes + g.buffers * (g.buffer_bytes + 16) +
                    (plan.is_wgrad ? 0 : barrier_bytes - 16);
   g.strips_h = CeilDiv(plan.places_h, g.rows);
   g.strips_w = CeilDiv(plan.places_w, g.width);
-  g.tiles = plan.images * g.strips_h * g.strips_w;
+  int64_t places_d = plan.places_d;
+  for (int tap = 0; plan.is_wgrad && tap < plan.filter_d; ++tap) {
+    const PlaceRange inside = plan.PlacesInside(tap);
+    places_d = std::min(places_d, inside.last - inside.first);
+  }
+  g.tiles = plan.images * places_d * g.strips_h * g.strips_w;
+  g.units = plan.is_deep && !plan.is_wgrad ? CeilDiv(g.tiles, 2) : g.tiles;
   const int64_t slots = std::max<int64_t>(1, target.multiprocessors / plan.parts());
-  g.blocks = std::min(slots, g.tiles) * plan.parts();
+  g.blocks = std::min(slots, g.units) * plan.parts();
   return g;
 }
 
@@ -244,11 +292,12 @@ Status CheckTile(const HaloPlan& plan, const HaloTile& tile, const Target& targe
   if (plan.is_wgrad && g.steps > 2 * kMostColumns / 16)
     return Decline("{} rows of {} pixels are {} steps of wgmma; at most {} are unrolled", g.rows,
                    g.pitch, g.steps, 2 * kMostColumns / 16);
-  if (g.buffers < 2)
+  const int buffers = plan.is_deep && !plan.is_wgrad ? 4 : 2;
+  if (g.buffers < buffers)
     return Decline(
-        "{} bytes of weights and 2 tiles of {} bytes are more than the {} bytes of shared "
+        "{} bytes of weights and {} tiles of {} bytes are more than the {} bytes of shared "
         "memory",
-        g.resident_bytes, g.buffer_bytes, target.shared_bytes_per_block);
+        g.resident_bytes, buffers, g.buffer_bytes, target.shared_bytes_per_block);
   if (g.tiles > INT32_MAX) return Decline("{} tiles; 31 bits count them", g.tiles);
   return {};
 }
@@ -275,29 +324,43 @@ void HaloBoxes(HaloPlan& plan, const HaloGeometry& g) {
 double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& target,
                    double floor_bytes) {
   const HaloGeometry g = GeometryOf(plan, tile, target);
+  // Of a tile; planes of a deep filter whose tap lies outside cost nothing.
+  double planes = 1;
+  if (plan.is_deep && !plan.is_wgrad) {
+    planes = 0;
+    for (int tap = 0; tap < plan.filter_d; ++tap) {
+      const PlaceRange inside = plan.PlacesInside(tap);
+      planes += double(std::max<int64_t>(0, inside.last - inside.first)) / double(plan.places_d);
+    }
+  }
   const double wgmmas =
       plan.is_wgrad ? double(g.steps) * plan.wgrad_groups * plan.filter_w / TapsOfWgmma(plan)
-                    : double(g.steps) * plan.filter_h * plan.filter_w;
+                    : planes * g.steps * plan.filter_h * plan.filter_w;
+  // A deep filter's weights come once for two tiles.
+  const double weights = plan.is_deep && !plan.is_wgrad ? planes * plan.filter_h * plan.filter_w *
+                                                              kPanelRows * plan.row_bytes / 2
+                                                        : 0;
+  const double loaded = planes * double(g.load_bytes) + weights;
   const double tensor = wgmmas * kPanelRows * g.columns * 16 / kTensorMacs;
-  const double l2 = double(g.load_bytes) / kL2Bytes;
-  const double shared =
-      (wgmmas * (kPanelRows + g.columns) * 32 + double(g.load_bytes)) / kSharedBytes;
+  const double shared = (wgmmas * (kPanelRows + g.columns) * 32 + loaded) / kSharedBytes;
   const double main =
-      std::max({tensor / (plan.is_wgrad ? kWgradShare : kTensorShare), l2, shared}) + kTileClocks;
+      std::max({tensor / (plan.is_wgrad ? kWgradShare : kTensorShare), loaded / kL2Bytes, shared}) +
+      kTileClocks;
   const double blocks_of_part = double(g.blocks) / plan.parts();
-  const double turns = std::ceil(double(g.tiles) / blocks_of_part);
+  const double turns = std::ceil(double(g.units) / blocks_of_part);
   double clocks = kStartClocks, sum = 0;  // of the slices, by a kernel of its own
   if (plan.is_wgrad) {
     clocks += turns * main;
-    const double slices = blocks_of_part * double(plan.left_size) * plan.filter_h * plan.filter_w *
-                          plan.panels() * kPanelRows * 4;
+    const double slices =
+        blocks_of_part * double(plan.left_size) * plan.taps() * plan.panels() * kPanelRows * 4;
     sum = 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
   } else {
     const double element = plan.is_direct
                                ? kDirectClocks + kFullClocks * static_cast<double>(plan.full.size())
                                : kStoreClocks;
     const double store = element * kPanelRows * g.columns;
-    clocks += turns * std::max(main, (main + store) / 2) + store;
+    clocks += plan.is_deep ? turns * (2 * main + store)
+                           : turns * std::max(main, (main + store) / 2) + store;
   }
   return std::max(clocks / kClock, floor_bytes / kDramBytesPerSecond) + kLaunchSeconds + sum;
 }

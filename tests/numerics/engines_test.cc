@@ -158,7 +158,7 @@ TEST_F(EnginesTest, EveryCaseOfAllFilesHasKernels) {
       const std::lock_guard lock(mutex);
       EXPECT_TRUE(status.ok()) << arch << " " << c.Label() << ": " << status.message();
     });
-    EXPECT_LT(without_graph, all.cases.size() / 20);
+    EXPECT_LE(without_graph, all.cases.size() / 20);
   }
 }
 

@@ -30,22 +30,24 @@ struct conv_halo_shape {
 
 template <class C>
 struct conv_halo {
-  static constexpr int kTaps = C::kFilterH * C::kFilterW;
+  static constexpr int kTaps = C::kFilterD * C::kFilterH * C::kFilterW;
   static constexpr int kHaloH = (C::kFilterH - 1) * C::kDilationH;
   static constexpr int kHaloW = (C::kFilterW - 1) * C::kDilationW;
   static constexpr int kPitch = C::kTileWidth + kHaloW;
   static constexpr int kTapBytes = 64 * C::kRowBytes;
   static constexpr int kBoxBytes = (C::kTileRows + kHaloH) * kPitch * C::kRowBytes;
-  static constexpr int kBuffersAt = kTaps * kTapBytes;
+  static constexpr int kRowOfTapsBytes = C::kFilterW * kTapBytes;
+  static constexpr int kBuffersAt = C::kWeightRows * kRowOfTapsBytes;
   // Full operands have boxes of their own, and barriers behind the others (conv_halo_full_sm90).
   static constexpr int kFullAt = kBuffersAt + C::kBuffers * C::kBufferBytes;
   static constexpr int kBarriersAt = kFullAt + 2 * C::kFull * C::kOutBytes;
-  static_assert(C::kSharedBytes == kBarriersAt + 16 * C::kBuffers + 8 + (C::kFull > 0 ? 32 : 0));
+  static constexpr int kFullBarriersAt = kBarriersAt + 16 * C::kBuffers + 8 * C::kWeightBarriers;
+  static_assert(C::kSharedBytes == kFullBarriersAt + (C::kFull > 0 ? 32 : 0));
   static __device__ inline unsigned full_boxes(unsigned memory, unsigned group) {
     return memory + kFullAt + group * C::kFull * C::kOutBytes;
   }
   static __device__ inline unsigned full_barrier(unsigned memory, unsigned group) {
-    return memory + kBarriersAt + 16 * C::kBuffers + 8 + 16 * group;
+    return memory + kFullBarriersAt + 16 * group;
   }
   using accumulators = float[C::kColumns / 2];
 
@@ -79,40 +81,45 @@ struct conv_halo {
   // ---- producer
 
   static __device__ inline void load_weights(const tensor_map& weights, unsigned to, unsigned full,
-                                             int row) {
-    mbarrier_expect(full, kTaps * kTapBytes);
+                                             int row, int first, int taps) {
+    mbarrier_expect(full, taps * kTapBytes);
 #pragma unroll 1
-    for (int tap = 0; tap < kTaps; ++tap) {
+    for (int tap = first; tap < first + taps; ++tap, to += kTapBytes) {
       const int filter = C::kMirrored ? kTaps - 1 - tap : tap;
       if constexpr (C::kLeftMajor == kMajorK)
-        tma_load(to + tap * kTapBytes, weights, full, 0, row, filter, 0);
+        tma_load(to, weights, full, 0, row, filter, 0);
       else
-        tma_load(to + tap * kTapBytes, weights, full, row, 0, filter, 0);
+        tma_load(to, weights, full, row, 0, filter, 0);
     }
   }
 
   // ---- consumers
 
-  static __device__ inline void multiply_tile(accumulators& acc, unsigned long long weights,
-                                              unsigned long long pixels) {
+  // The products of one row of the filter, `weights` and `pixels` being those of its first tap.
+  static __device__ inline void multiply_row(accumulators& acc, unsigned long long weights,
+                                             unsigned long long pixels, bool accumulate) {
     // Encoded steps along k: 32 bytes of a row, or 16 rows of 128 bytes.
     constexpr int kLeftStep = C::kLeftMajor == kMajorK ? 2 : 128;
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < C::kFilterW; ++s)
+#pragma unroll
+      for (int kk = 0; kk < C::kSteps; ++kk)
+        C::multiply(acc, weights + s * (kTapBytes >> 4) + kk * kLeftStep,
+                    pixels + (s * C::kDilationW * C::kRowBytes >> 4) + kk * 2,
+                    accumulate || (s | kk) != 0);
+    wgmma_commit();
+  }
+  static constexpr int kNextRow = C::kDilationH * kPitch * C::kRowBytes >> 4;
+
+  static __device__ inline void multiply_tile(accumulators& acc, unsigned long long weights,
+                                              unsigned long long pixels) {
     // A group of products in flight and one behind it: without a wait in the loop the compiler adds
     // fences of its own, and around few accumulators it would do so in a loop of any form.
     constexpr int kRowsAtOnce = C::kColumns <= 64 ? C::kFilterH : 1;
 #pragma unroll kRowsAtOnce
     for (int r = 0; r < C::kFilterH; ++r) {
-      wgmma_fence();
-#pragma unroll
-      for (int s = 0; s < C::kFilterW; ++s)
-#pragma unroll
-        for (int kk = 0; kk < C::kSteps; ++kk)
-          C::multiply(acc, weights + (r * C::kFilterW + s) * (kTapBytes >> 4) + kk * kLeftStep,
-                      pixels +
-                          ((r * C::kDilationH * kPitch + s * C::kDilationW) * C::kRowBytes >> 4) +
-                          kk * 2,
-                      (r | s | kk) != 0);
-      wgmma_commit();
+      multiply_row(acc, weights + r * (kRowOfTapsBytes >> 4), pixels + r * kNextRow, r != 0);
       wgmma_wait<1>();
     }
   }
@@ -254,7 +261,7 @@ struct conv_halo {
                       full_boxes(base, of), full_barrier(base, of));
       }
       if (thread < 32 && elect_one()) {
-        load_weights(weights, base, weights_full, first_left);
+        load_weights(weights, base, weights_full, first_left, 0, kTaps);
 #pragma unroll 1
         for (int turn = 0, tile = first; tile < tiles; ++turn, tile += step) {
           const unsigned full = barriers + 8 * (turn % C::kBuffers);

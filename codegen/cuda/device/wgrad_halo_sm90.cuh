@@ -10,13 +10,15 @@
 //            pixel apart, so that they overlap (leading dimension of one pixel); a filter of more
 //            than 4 columns takes a wgmma for each tap
 //
-// A block sums one run of tiles for 64 filters, 64 channels and kGroups rows of the filter: block b
-// makes part b % (left_tiles * panels * sets), split b / that.
+// A block sums one run of tiles for 64 filters, 64 channels and kGroups rows of one plane of the
+// filter: block b makes part b % (left_tiles * panels * sets), split b / that. Images lie behind
+// each other along depth; only those planes of dy count whose plane of x lies inside.
 struct wgrad_halo_shape {
   int left_tiles = 1, panels = 1, sets = 1;  // of filters, of channels, of filter rows
   int images = 1;
-  int strips_h = 1, strips_w = 1;  // tiles of an image
-  int low_h = 0, low_w = 0;        // place of dy → coordinate of its first tap in x
+  int depth = 1, in_depth = 1;          // of dy, of x
+  int strips_h = 1, strips_w = 1;       // tiles of a plane
+  int low_d = 0, low_h = 0, low_w = 0;  // place of dy → coordinate of its first tap in x
 };
 
 template <class C>
@@ -38,7 +40,17 @@ struct wgrad_halo {
   static_assert(kXLoadBytes <= kXBytes);
   static constexpr int kThreads = 128 * (C::kGroups + 1);
   static constexpr int kParts = C::kFilterW / C::kTapsOfWgmma;
+  static constexpr int kSetsOfPlane = (C::kFilterH + C::kGroups - 1) / C::kGroups;
   using accumulators = float[kParts][C::kColumns / 2];
+
+  // Planes of dy for one of the filter.
+  struct planes {
+    int first, count, to_x;
+    __device__ inline planes(const wgrad_halo_shape& s, int z) : to_x(s.low_d + z * C::kDilationD) {
+      first = to_x < 0 ? -to_x : 0;
+      count = (s.depth < s.in_depth - to_x ? s.depth : s.in_depth - to_x) - first;
+    }
+  };
 
   // What no load writes and the products read: the ends of the buffers, and the gaps of dy in
   // strips. Zeros, as 0 * NaN is NaN.
@@ -66,23 +78,24 @@ struct wgrad_halo {
   };
 
   static __device__ inline void load_tile(const tensor_map& dy, const tensor_map& x,
-                                          const wgrad_halo_shape& s, int tile, int filter,
-                                          int channel, int tap_row, unsigned base, unsigned full,
-                                          int stage) {
-    const int row = tile / s.strips_w, image = row / s.strips_h;
-    const int h = (row - image * s.strips_h) * C::kTileRows;
+                                          const wgrad_halo_shape& s, const planes& p, int tile,
+                                          int filter, int channel, int tap_row, unsigned base,
+                                          unsigned full, int stage) {
+    const int row = tile / s.strips_w, plane = row / s.strips_h, image = plane / p.count;
+    const int d = plane - image * p.count + p.first;
+    const int h = (row - plane * s.strips_h) * C::kTileRows;
     const int w = (tile - row * s.strips_w) * C::kTileWidth;
     const unsigned to_dy = base + stage * kDyBytes;
     mbarrier_expect(full, kDyLoadBytes + kXLoadBytes);
     if constexpr (C::kStrips) {
 #pragma unroll 1
       for (int r = 0; r < C::kTileRows; ++r)
-        tma_load(to_dy + r * kPitch * 128, dy, full, filter, w, h + r, image);
+        tma_load(to_dy + r * kPitch * 128, dy, full, filter, w, h + r, image * s.depth + d);
     } else {
-      tma_load(to_dy, dy, full, filter, w, h, image);
+      tma_load(to_dy, dy, full, filter, w, h, image * s.depth + d);
     }
     tma_load(base + kXAt + stage * kXBytes, x, full, channel, w + s.low_w,
-             h + s.low_h + tap_row * C::kDilationH, image);
+             h + s.low_h + tap_row * C::kDilationH, image * s.in_depth + d + p.to_x);
   }
 
   static __device__ inline void multiply_tile(accumulators& acc, unsigned long long dy,
@@ -115,10 +128,12 @@ struct wgrad_halo {
     __syncthreads();
     const int parts = s.left_tiles * s.panels * s.sets;
     const int split = blockIdx.x / parts, splits = gridDim.x / parts;
-    const int part = static_cast<int>(blockIdx.x) - split * parts;
-    const int set = part / (s.left_tiles * s.panels), pair = part - set * s.left_tiles * s.panels;
+    const int mine = static_cast<int>(blockIdx.x) - split * parts;
+    const int set = mine / (s.left_tiles * s.panels), pair = mine - set * s.left_tiles * s.panels;
     const int panel = pair / s.left_tiles, filter = (pair - panel * s.left_tiles) * 64;
-    const long long tiles = static_cast<long long>(s.images) * s.strips_h * s.strips_w;
+    const int z = set / kSetsOfPlane, tap_row = (set - z * kSetsOfPlane) * C::kGroups;
+    const planes p(s, z);
+    const long long tiles = static_cast<long long>(s.images) * p.count * s.strips_h * s.strips_w;
     const int first = static_cast<int>(tiles * split / splits);
     const int last = static_cast<int>(tiles * (split + 1) / splits);
     ring r;
@@ -129,7 +144,7 @@ struct wgrad_halo {
         for (int tile = first; tile < last; ++tile) {
           const unsigned full = barriers + 8 * r.stage;
           mbarrier_wait(full + 8 * C::kStages, r.phase ^ 1);
-          load_tile(dy, x, s, tile, filter, panel * 64, set * C::kGroups, base, full, r.stage);
+          load_tile(dy, x, s, p, tile, filter, panel * 64, tap_row, base, full, r.stage);
           r.advance();
         }
       }
@@ -155,15 +170,16 @@ struct wgrad_halo {
     wgmma_wait<0>();
     // Element e of a thread is filter 16 * warp + lane / 4 + 8 * (e / 2 % 2), column
     // 8 * (e / 4) + 2 * (lane % 4) + e % 2 of [taps of a wgmma][64 channels].
-    const int tap_row = set * C::kGroups + group;
-    if (tap_row >= C::kFilterH) return;
+    const int filter_row = tap_row + static_cast<int>(group);
+    if (filter_row >= C::kFilterH) return;
     const int lane = thread % 32, warp = thread / 32;
 #pragma unroll
-    for (int p = 0; p < kParts; ++p)
+    for (int part = 0; part < kParts; ++part)
 #pragma unroll
       for (int e = 0; e < C::kColumns / 2; e += 2) {
-        const float values[2] = {acc[p][e], acc[p][e + 1]};
-        const int tap = tap_row * C::kFilterW + p * C::kTapsOfWgmma + 8 * (e / 4) / 64;
+        const float values[2] = {acc[part][e], acc[part][e + 1]};
+        const int tap = (z * C::kFilterH + filter_row) * C::kFilterW + part * C::kTapsOfWgmma +
+                        8 * (e / 4) / 64;
         const int channel = 8 * (e / 4) % 64 + 2 * (lane % 4);
         store(values, split, (tap * s.panels + panel) * 64 + channel,
               filter + 16 * warp + lane / 4 + 8 * (e / 2 % 2));
