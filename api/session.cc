@@ -87,10 +87,10 @@ EngineConfig ConfigOf(int engine_index, std::span<const int> values, bool least_
 // -------------------------------------------------------------------------------------------
 
 // What a client gives, wherever it begins.
-int64_t WorkspaceBytes(const Program& program) {
-  if (program.workspace_bytes == 0) return 0;
-  return program.workspace_bytes + runtime::kWorkspaceAlignment - 1;
+int64_t WithAlignment(int64_t bytes) {
+  return bytes == 0 ? 0 : bytes + runtime::kWorkspaceAlignment - 1;
 }
+int64_t WorkspaceBytes(const Program& program) { return WithAlignment(program.workspace_bytes); }
 
 class PlanImpl final : public Plan {
  public:
@@ -295,8 +295,9 @@ class DeviceSession final : public Session {
   Status AddLeastWorkspace(const graph::Graph& graph, std::vector<EngineConfig>& ranked) const {
     ASSIGN_OR_RETURN(const Footprint first, Measure(graph, ranked.front()));
     if (first.workspace_bytes == 0) return {};
-    ASSIGN_OR_RETURN(const CompiledPlan least, Compiled(graph, {.least_workspace = true}));
-    if (WorkspaceBytes(least.program) < first.workspace_bytes)
+    ASSIGN_OR_RETURN(const compiler::LeastWorkspace least,
+                     compiler::LeastWorkspaceOf(graph, target_));
+    if (WithAlignment(least.bytes) < first.workspace_bytes)
       ranked.push_back(ConfigOf(least.engine, least.knobs, true));
     return {};
   }
@@ -345,7 +346,8 @@ class DeviceSession final : public Session {
     std::string key = fmt::format("{}\n", choice.engine) + graph::CanonicalText(graph);
     if (auto known = leading_.Find(key)) return known;
     ASSIGN_OR_RETURN(std::optional<Group> group,
-                     compiler::LeadingGroupOf(graph, target_, InputsOf(choice), choice.engine));
+                     compiler::LeadingGroupOf(graph, target_, InputsOf(choice), choice.engine,
+                                              compiler::Picks::kToFindTheLeading));
     auto made = std::make_shared<const std::optional<Group>>(std::move(group));
     leading_.Insert(std::move(key), made);
     return std::shared_ptr<const std::optional<Group>>(std::move(made));
@@ -364,7 +366,9 @@ class DeviceSession final : public Session {
   // Of the leading group, in the order of the list; the seconds are the whole plan's.
   Result<std::vector<compiler::Candidate>> CandidatesOf(const graph::Graph& graph, RankMode mode,
                                                         compiler::Inputs inputs) const {
-    ASSIGN_OR_RETURN(const compiler::Groups groups, compiler::GroupsOf(graph, target_, inputs));
+    ASSIGN_OR_RETURN(
+        const compiler::Groups groups,
+        compiler::GroupsOf(graph, target_, inputs, -1, compiler::Picks::kToFindTheLeading));
     if (groups.leading < 0) return std::vector<compiler::Candidate>{};
     const Group& group = groups.all[static_cast<size_t>(groups.leading)];
     const bool by_records = mode_ == TuneMode::kHeuristic

@@ -40,7 +40,7 @@ Result<StepPlans> PlanStep(const std::vector<StepProblem>& problems, const Targe
 
 // Milliseconds of CPU time from each graph to its plan, as a client takes it: heuristics, the first
 // configuration, its engine, its plan; no kernel is compiled. Each in sessions that remember
-// nothing of the graph; the median of three.
+// nothing of the graph; the least of five.
 std::vector<double> PlanMilliseconds(const std::vector<StepProblem>& problems);
 
 // The H200 as a description.

@@ -6,6 +6,7 @@
 #include "compiler/passes/emit.h"
 #include "compiler/passes/pick_engine.h"
 #include "compiler/passes/schedule.h"
+#include "compiler/passes/workspace.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -59,6 +60,22 @@ GroupReport Report(const Group& group) {
   return report;
 }
 
+using PassFunction = Result<bool> (*)(Module&, const PassContext&);
+
+Status RunOnly(PassFunction pass, Module& module, const PassContext& context) {
+  return pass(module, context).status();
+}
+
+// The passes before `end`, unverified, as for plans of which nothing is kept.
+Status RunUntil(PassFunction end, Module& module, const PassContext& context) {
+  for (const Pass& pass : Pipeline()) {
+    if (pass.run == end) break;
+    if (Status status = RunOnly(pass.run, module, context); !status.ok())
+      return std::move(status).Within(pass.name);
+  }
+  return {};
+}
+
 }  // namespace
 
 int64_t SharedBytes(const tile::Kernel& kernel) { return SharedBytesOf(kernel.body); }
@@ -93,24 +110,34 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
   return plan;
 }
 
-Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target, Inputs inputs,
-                        int engine) {
+Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target, Inputs inputs, int engine,
+                        Picks picks) {
   Module module{.graph = graph};
   const PassContext context{.target = target, .groups_for = engine, .inputs = inputs};
-  for (const Pass& pass : Pipeline()) {
-    Result<bool> changed = pass.run(module, context);
-    if (!changed.ok()) return std::move(changed).status().Within(pass.name);
-    if (pass.run == PickEngine) break;
-  }
+  RETURN_IF_ERROR(RunUntil(PickEngine, module, context));
+  if (picks == Picks::kAll || module.groups.size() != 1)
+    RETURN_IF_ERROR(RunOnly(PickEngine, module, context));
   const int leading = LeadingGroup(module);
   return Groups{.all = std::move(module.groups), .leading = leading};
 }
 
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target,
-                                            Inputs inputs, int engine) {
-  ASSIGN_OR_RETURN(Groups groups, GroupsOf(graph, target, inputs, engine));
+                                            Inputs inputs, int engine, Picks picks) {
+  ASSIGN_OR_RETURN(Groups groups, GroupsOf(graph, target, inputs, engine, picks));
   if (groups.leading < 0) return std::optional<Group>();
   return std::optional<Group>(std::move(groups.all[static_cast<size_t>(groups.leading)]));
+}
+
+Result<LeastWorkspace> LeastWorkspaceOf(const graph::Graph& graph, const Target& target) {
+  Module module{.graph = graph};
+  RETURN_IF_ERROR(RunUntil(Emit, module, {.target = target, .choice = {.least_workspace = true}}));
+  LeastWorkspace least{.bytes = LayOutWorkspace(module).bytes};
+  if (const int leading = LeadingGroup(module); leading >= 0) {
+    const Group& group = module.groups[static_cast<size_t>(leading)];
+    least.engine = group.engine;
+    least.knobs = group.knobs;
+  }
+  return least;
 }
 
 Result<Program> CompileGroup(const Group& group, const Target& target, const Candidate& candidate) {
@@ -122,8 +149,7 @@ Result<Program> CompileGroup(const Group& group, const Target& target, const Can
   std::iota(alone.outer.begin(), alone.outer.end(), 0);
   const PassContext context{.target = target};
   for (auto* pass : {Schedule, Emit}) {
-    Result<bool> changed = pass(module, context);
-    if (!changed.ok()) return std::move(changed).status();
+    RETURN_IF_ERROR(RunOnly(pass, module, context));
   }
   return std::move(module.program);
 }

@@ -41,13 +41,24 @@ Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
 
 // The groups of a graph in launch order, as pick-engine leaves them by the model alone. `inputs`:
 // as of plans whose engine rounds, which may store operands in other layouts. `engine`: the groups
-// of plans that ask for it, -1 for those that ask for none.
+// of plans that ask for it, -1 for those that ask for none. To know which group leads, one that is
+// alone needs no pick, which is most of the work.
 struct Groups {
   std::vector<Group> all;
   int leading = -1;  // the one that engine choices speak of; -1 where nothing is computed
 };
+enum class Picks : uint8_t { kAll, kToFindTheLeading };
 Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target,
-                        Inputs inputs = Inputs::kExact, int engine = -1);
+                        Inputs inputs = Inputs::kExact, int engine = -1, Picks picks = Picks::kAll);
+
+// The plan of least workspace: how its leading group is run, and the bytes that it needs. Found
+// without printing a kernel. Error: what is illegal in the graph.
+struct LeastWorkspace {
+  int engine = -1;
+  std::vector<int> knobs;
+  int64_t bytes = 0;
+};
+Result<LeastWorkspace> LeastWorkspaceOf(const graph::Graph& graph, const Target& target);
 
 // A group by itself as a program, whose tensors have the uids of the group's graph. For tuning,
 // which runs groups alone.
@@ -59,6 +70,7 @@ int64_t SharedBytes(const tile::Kernel& kernel);
 // The group that engine choices speak of; for asking engines. None for a graph that computes
 // nothing.
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target,
-                                            Inputs inputs = Inputs::kExact, int engine = -1);
+                                            Inputs inputs = Inputs::kExact, int engine = -1,
+                                            Picks picks = Picks::kAll);
 
 }  // namespace kiln::compiler

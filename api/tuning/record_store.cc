@@ -149,9 +149,10 @@ std::vector<Candidate> RecordStore::Recorded(const Group& group, const Target& t
 
 std::vector<Candidate> RecordStore::Rank(const Group& group, const Target& target,
                                          compiler::Inputs inputs) {
-  std::vector<Candidate> ranked = Recorded(group, target, inputs);
+  const std::vector<Candidate> recorded = Recorded(group, target, inputs);
+  std::vector<Candidate> ranked = recorded;
   for (Candidate& candidate : compiler::RankCandidates(group, target, inputs))
-    if (std::ranges::find(ranked, candidate) == ranked.end())
+    if (std::ranges::find(recorded, candidate) == recorded.end())
       ranked.push_back(std::move(candidate));
   return ranked;
 }

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <iterator>
 #include <set>
+#include <unordered_set>
 
 #include "ir/base/check.h"
 
@@ -122,13 +123,22 @@ constexpr PreludeRow kPrelude[] = {
 
 bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-bool ContainsWord(std::string_view code, std::string_view word) {
-  for (size_t at = code.find(word); at != code.npos; at = code.find(word, at + 1)) {
-    const size_t end = at + word.size();
-    const bool starts = at == 0 || !IsWordChar(code[at - 1]);
-    if (starts && (end == code.size() || !IsWordChar(code[end]))) return true;
+// The names of the table that occur in the text.
+std::set<std::string_view> NamesIn(std::string_view code) {
+  static const auto* const kNames = [] {
+    auto* const names = new std::unordered_set<std::string_view>;
+    for (const PreludeRow& row : kPrelude) names->insert(row.name);
+    return names;
+  }();
+  std::set<std::string_view> found;
+  for (size_t at = 0; at < code.size();) {
+    size_t end = at;
+    while (end < code.size() && IsWordChar(code[end])) ++end;
+    const std::string_view word = code.substr(at, end - at);
+    if (kNames->contains(word)) found.insert(word);
+    at = end + 1;
   }
-  return false;
+  return found;
 }
 
 }  // namespace
@@ -143,9 +153,10 @@ std::string_view DeviceText(std::string_view name) {
 
 std::string PreludeFor(std::string_view code) {
   std::string out;
+  const std::set<std::string_view> names = NamesIn(code);
   std::set<std::string_view> taken;
   for (const PreludeRow& row : kPrelude) {
-    if (taken.contains(row.file) || !ContainsWord(code, row.name)) continue;
+    if (taken.contains(row.file) || !names.contains(row.name)) continue;
     out.append(DeviceText(row.file)).append("\n");
     taken.insert(row.file);
   }

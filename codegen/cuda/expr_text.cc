@@ -145,12 +145,20 @@ std::string ExprPrinter::Operation(const ExprNode& e, int& precedence) const {
 std::string ExprPrinter::Fill(std::string_view text, const ExprNode& e, int precedence) const {
   const bool call = precedence == kPrimary;
   const auto operand = [&](size_t i) {
-    if (i >= e.args.size()) return std::string();
     const bool leads = i == 0 && text.starts_with("{0}") && e.op != ScalarOp::kSelect;
     const bool product = e.op == ScalarOp::kFma && i < 2;  // of an integer {0} * {1} + {2}
     return Text(e.args[i], call ? kAny : product ? kUnary : leads ? precedence : precedence + 1);
   };
-  return fmt::format(fmt::runtime(text), operand(0), operand(1), operand(2));
+  std::string out;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '{') {
+      out += text[at];
+      continue;
+    }
+    out += operand(static_cast<size_t>(text[at + 1] - '0'));
+    at += 2;  // to the '}'
+  }
+  return out;
 }
 
 std::string ExprPrinter::CastText(const ExprNode& e, int& precedence) const {

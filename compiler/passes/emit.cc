@@ -21,11 +21,12 @@ constexpr std::string_view kNameDigits = "0000000000000000";
 
 class Emitter {
  public:
-  Emitter(Module& module, const Target& target) : m_(module), target_(target) {}
+  Emitter(Module& module, const Target& target)
+      : m_(module), target_(target), layout_(LayOutWorkspace(module)) {}
 
   Status Run() {
     CollectTensors();
-    PlaceWorkspace();
+    m_.program.workspace_bytes = layout_.bytes;
     for (size_t g = 0; g < m_.groups.size(); ++g) RETURN_IF_ERROR(EmitGroup(static_cast<int>(g)));
     return {};
   }
@@ -50,32 +51,6 @@ class Emitter {
     };
     for (TensorId id : graph::Inputs(g)) add(id, false);
     for (TensorId id : graph::Outputs(g)) add(id, true);
-  }
-
-  void PlaceWorkspace() {
-    std::vector<LiveBuffer> buffers;
-    for (size_t g = 0; g < m_.groups.size(); ++g) {
-      const Group& group = m_.groups[g];
-      const int step = static_cast<int>(g);
-      for (TensorId id : graph::Outputs(group.graph)) {
-        const TensorId outer = group.outer[id];
-        if (!m_.graph[outer].is_virtual) continue;
-        intermediate_[outer] = buffers.size();
-        const Tensor& t = group.graph[id];
-        buffers.push_back({.bytes = SpanElements(t.dims, t.strides) * SizeOf(t.dtype),
-                           .first_step = step,
-                           .last_step = step});
-      }
-      for (TensorId id : graph::Inputs(group.graph)) {
-        const auto known = intermediate_.find(group.outer[id]);
-        if (known != intermediate_.end()) buffers[known->second].last_step = step;
-      }
-      scratch_.push_back(buffers.size());
-      for (int64_t bytes : group.lowered.scratch_bytes)
-        buffers.push_back({.bytes = bytes, .first_step = step, .last_step = step});
-    }
-    m_.program.workspace_bytes = PlaceBuffers(buffers);
-    for (const LiveBuffer& buffer : buffers) offsets_.push_back(buffer.offset);
   }
 
   Status EmitGroup(int g) {
@@ -119,7 +94,8 @@ class Emitter {
     switch (arg.kind) {
       case LoweredArg::Kind::kScratch:
         return {.kind = LaunchArg::Kind::kPointer,
-                .buffer = {BufferRef::Kind::kWorkspace, 0, offsets_[scratch_[g] + arg.id]}};
+                .buffer = {BufferRef::Kind::kWorkspace, 0,
+                           layout_.scratch[static_cast<size_t>(g)][arg.id]}};
       case LoweredArg::Kind::kScalar:
         return {.kind = LaunchArg::Kind::kScalar,
                 .buffer = {},
@@ -134,11 +110,10 @@ class Emitter {
     const bool is_map = arg.kind == LoweredArg::Kind::kTensorMap;
     const auto address = is_map ? LaunchArg::Kind::kTensorMap : LaunchArg::Kind::kPointer;
     const uint64_t map = is_map ? arg.bits : 0;
-    const auto stored = intermediate_.find(outer);
-    if (stored != intermediate_.end()) {
-      return {.kind = address,
-              .buffer = {BufferRef::Kind::kWorkspace, 0, offsets_[stored->second]},
-              .bits = map};
+    const auto stored = layout_.intermediates.find(outer);
+    if (stored != layout_.intermediates.end()) {
+      return {
+          .kind = address, .buffer = {BufferRef::Kind::kWorkspace, 0, stored->second}, .bits = map};
     }
     const int index = by_uid_.at(m_.graph[outer].uid);
     const bool by_value = arg.kind == LoweredArg::Kind::kByValue;
@@ -183,10 +158,8 @@ class Emitter {
 
   Module& m_;
   const Target& target_;
+  const WorkspaceLayout layout_;
   std::map<int64_t, int> by_uid_;
-  std::map<TensorId, size_t> intermediate_;  // tensor of the module's graph → buffer
-  std::vector<size_t> scratch_;              // first scratch buffer of each group
-  std::vector<int64_t> offsets_;
 };
 
 }  // namespace

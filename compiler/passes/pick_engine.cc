@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "compiler/engines/engine.h"
@@ -23,50 +24,77 @@ void PickForAttention(Group& group, int engine, const Target& target) {
   group.least_cost = group.cost;
 }
 
-int64_t ScratchBytes(const Group& group, const Candidate& candidate, const Target& target) {
-  const Engine& engine = Engines()[static_cast<size_t>(candidate.engine)];
-  const Result<Lowered> lowered = engine.lower(group, target, candidate.knobs);
-  if (!lowered.ok()) return std::numeric_limits<int64_t>::max();
-  return std::accumulate(lowered->scratch_bytes.begin(), lowered->scratch_bytes.end(), int64_t{0});
+int64_t ScratchBytes(const Lowered& lowered) {
+  return std::accumulate(lowered.scratch_bytes.begin(), lowered.scratch_bytes.end(), int64_t{0});
 }
 
-// Whether slices of a sum are left at their default, which is to have none or to leave their number
-// to the engine.
-bool IsWhole(const Candidate& candidate) {
+// How a candidate divides sums: not at all, as the engine likes, or in slices that it names.
+enum class Division : uint8_t { kNone, kEngines, kNamed };
+
+Division DivisionOf(const Candidate& candidate) {
   const Engine& engine = Engines()[static_cast<size_t>(candidate.engine)];
+  Division division = Division::kNone;
   for (size_t k = 0; k < engine.knobs.size(); ++k) {
     const KnobRow& row = engine.knobs[k];
-    if (row.cudnn_type == kKnobSplitKSlices && candidate.knobs[k] != row.domain.front())
-      return false;
+    const int value = candidate.knobs[k];
+    const bool divides = (row.cudnn_type == kKnobSplitKSlices && value != 1) ||
+                         (row.cudnn_type == kKnobStreamK && value != 0);
+    if (!divides) continue;
+    const bool named = value != row.domain.front();
+    division = std::max(division, named ? Division::kNamed : Division::kEngines);
   }
-  return true;
+  return division;
 }
 
-// The first of those that need the least workspace. Only lowering tells, so not all are asked:
-// those first that do not divide sums.
-const Candidate& LeastWorkspace(const Group& group, const std::vector<Candidate>& ranked,
-                                const Target& target) {
-  constexpr size_t kMostAsked = 64;
+// In the order in which they probably need little workspace: those first that do not divide sums,
+// and of each engine one before the second of any, since an engine's mostly need the same.
+std::vector<const Candidate*> ByWorkspace(const std::vector<Candidate>& ranked) {
+  struct Place {
+    Division division;
+    int nth;  // of its engine
+    const Candidate* candidate;
+  };
+  std::map<std::pair<int, Division>, int> seen;
+  std::vector<Place> places;
+  for (const Candidate& c : ranked) {
+    const Division division = DivisionOf(c);
+    places.push_back({division, seen[{c.engine, division}]++, &c});
+  }
+  std::ranges::stable_sort(places, {}, [](const Place& p) { return std::pair(p.division, p.nth); });
   std::vector<const Candidate*> order;
-  for (const Candidate& candidate : ranked) order.push_back(&candidate);
-  std::ranges::stable_partition(order, [](const Candidate* c) { return IsWhole(*c); });
+  for (const Place& place : places) order.push_back(place.candidate);
+  return order;
+}
+
+// The first of those that need the least workspace, with the group lowered for it. Only lowering
+// tells, so not all are asked.
+const Candidate& LeastWorkspace(Group& group, const std::vector<Candidate>& ranked,
+                                const Target& target) {
+  constexpr size_t kMostAsked = 16;
+  const std::vector<const Candidate*> order = ByWorkspace(ranked);
   const Candidate* best = order.front();
   int64_t least = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < std::min(order.size(), kMostAsked) && least > 0; ++i) {
-    const int64_t bytes = ScratchBytes(group, *order[i], target);
-    if (bytes >= least) continue;
-    least = bytes;
+    const Engine& engine = Engines()[static_cast<size_t>(order[i]->engine)];
+    Result<Lowered> lowered = engine.lower(group, target, order[i]->knobs);
+    if (!lowered.ok() || ScratchBytes(*lowered) >= least) continue;
+    least = ScratchBytes(*lowered);
     best = order[i];
+    group.lowered = *std::move(lowered);
   }
   return *best;
 }
 
+Declined DeclinedBy(Group& group) {
+  return [&group](const Engine& engine, std::string_view reason) {
+    group.declined.push_back(fmt::format("{}: {}", engine.name, reason));
+  };
+}
+
 void Pick(Group& group, int index, const PassContext& context) {
   const Target& target = context.target;
-  const std::vector<Candidate> ranked = RankCandidates(
-      group, target, Inputs::kExact, [&](const Engine& engine, std::string_view reason) {
-        group.declined.push_back(fmt::format("{}: {}", engine.name, reason));
-      });
+  const std::vector<Candidate> ranked =
+      RankCandidates(group, target, Inputs::kExact, DeclinedBy(group));
   // The generic engines take every group: this is the promise of the partitioner.
   CHECK(!ranked.empty(), "no engine takes group {}", index);
   const bool least = context.choice.least_workspace && !LaunchesNothing(group);
@@ -93,10 +121,15 @@ void Tell(const Module& module) {
 }
 
 Result<bool> PickAll(Module& module, const PassContext& context) {
+  // A group alone leads, whatever it costs: where the client has chosen, nothing is to be compared.
+  const bool is_chosen =
+      module.groups.size() == 1 && LeadingGroup(module) == 0 && context.choice.engine >= 0;
   for (size_t i = 0; i < module.groups.size(); ++i) {
     Group& group = module.groups[i];
     if (group.kind == GroupKind::kAttention && context.groups_for >= 0)
       PickForAttention(group, context.groups_for, context.target);
+    else if (is_chosen)
+      TakersOf(group, context.target, Inputs::kExact, DeclinedBy(group));
     else
       Pick(group, static_cast<int>(i), context);
   }
@@ -117,6 +150,7 @@ Result<bool> PickAll(Module& module, const PassContext& context) {
   if (leading < 0 || (choice.engine < 0 && choice.knobs.empty())) return !module.groups.empty();
 
   Group& group = module.groups[leading];
+  group.lowered = {};
   const auto engines = Engines();
   if (choice.engine >= static_cast<int>(engines.size()))
     return Status::Error(Code::kBadParam, "engine {} does not exist; there are {}", choice.engine,

@@ -6,7 +6,8 @@ namespace kiln::compiler {
 
 Result<bool> Schedule(Module& module, const PassContext& context) {
   for (Group& group : module.groups) {
-    if (LaunchesNothing(group)) continue;
+    // Where the engine was picked by what it becomes, that is known.
+    if (LaunchesNothing(group) || !group.lowered.launches.empty()) continue;
     const Engine& engine = Engines()[group.engine];
     ASSIGN_OR_RETURN(group.lowered, engine.lower(group, context.target, group.knobs));
   }

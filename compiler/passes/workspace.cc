@@ -33,4 +33,38 @@ int64_t PlaceBuffers(std::vector<LiveBuffer>& buffers) {
   return total;
 }
 
+WorkspaceLayout LayOutWorkspace(const Module& module) {
+  std::vector<LiveBuffer> buffers;
+  std::map<graph::TensorId, size_t> stored;
+  std::vector<size_t> first_scratch;
+  for (size_t g = 0; g < module.groups.size(); ++g) {
+    const Group& group = module.groups[g];
+    const int step = static_cast<int>(g);
+    for (const graph::TensorId id : graph::Outputs(group.graph)) {
+      const graph::TensorId outer = group.outer[id];
+      if (!module.graph[outer].is_virtual) continue;
+      stored[outer] = buffers.size();
+      const graph::Tensor& t = group.graph[id];
+      buffers.push_back({.bytes = SpanElements(t.dims, t.strides) * SizeOf(t.dtype),
+                         .first_step = step,
+                         .last_step = step});
+    }
+    for (const graph::TensorId id : graph::Inputs(group.graph)) {
+      const auto known = stored.find(group.outer[id]);
+      if (known != stored.end()) buffers[known->second].last_step = step;
+    }
+    first_scratch.push_back(buffers.size());
+    for (const int64_t bytes : group.lowered.scratch_bytes)
+      buffers.push_back({.bytes = bytes, .first_step = step, .last_step = step});
+  }
+  WorkspaceLayout layout{.bytes = PlaceBuffers(buffers), .intermediates = {}, .scratch = {}};
+  for (const auto& [tensor, buffer] : stored) layout.intermediates[tensor] = buffers[buffer].offset;
+  for (size_t g = 0; g < module.groups.size(); ++g) {
+    layout.scratch.emplace_back();
+    for (size_t s = 0; s < module.groups[g].lowered.scratch_bytes.size(); ++s)
+      layout.scratch.back().push_back(buffers[first_scratch[g] + s].offset);
+  }
+  return layout;
+}
+
 }  // namespace kiln::compiler

@@ -1,9 +1,13 @@
 // WorkspacePlan: places for buffers that live over ranges of steps. First fit by address, 256-byte
-// aligned; buffers whose ranges do not overlap may share bytes. Deterministic. Used by emit.
+// aligned; buffers whose ranges do not overlap may share bytes. Deterministic. Used by emit, and by
+// those who only ask how much a plan needs.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
+
+#include "compiler/module.h"
 
 namespace kiln::compiler {
 
@@ -15,5 +19,13 @@ struct LiveBuffer {
 
 // Fills every offset; returns the bytes in all.
 int64_t PlaceBuffers(std::vector<LiveBuffer>& buffers);
+
+// Where the tensors between groups lie, and what groups use by themselves.
+struct WorkspaceLayout {
+  int64_t bytes = 0;
+  std::map<graph::TensorId, int64_t> intermediates;  // tensor of the module's graph → offset
+  std::vector<std::vector<int64_t>> scratch;         // offsets, by group
+};
+WorkspaceLayout LayOutWorkspace(const Module& module);
 
 }  // namespace kiln::compiler

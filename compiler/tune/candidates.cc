@@ -58,9 +58,9 @@ bool Offers(Inputs inputs, const Engine& engine) {
   return inputs == Inputs::kRounded ? OnlyRoundsInputs(engine) : !OnlyOnRequest(engine);
 }
 
-std::vector<Candidate> RankCandidates(const Group& group, const Target& target, Inputs inputs,
-                                      const Declined& declined) {
-  std::vector<Ranked> all;
+std::vector<int> TakersOf(const Group& group, const Target& target, Inputs inputs,
+                          const Declined& declined) {
+  std::vector<int> takers;
   const auto engines = Engines();
   for (size_t e = 0; e < engines.size(); ++e) {
     const bool offered = Offers(inputs, engines[e]);
@@ -70,9 +70,17 @@ std::vector<Candidate> RankCandidates(const Group& group, const Target& target, 
     } else if (!offered) {
       declined(engines[e], "is for those who ask for it");
     } else {
-      AddProposals(static_cast<int>(e), group, target, all, declined);
+      takers.push_back(static_cast<int>(e));
     }
   }
+  return takers;
+}
+
+std::vector<Candidate> RankCandidates(const Group& group, const Target& target, Inputs inputs,
+                                      const Declined& declined) {
+  std::vector<Ranked> all;
+  for (const int e : TakersOf(group, target, inputs, declined))
+    AddProposals(e, group, target, all, declined);
   std::ranges::stable_sort(all, {}, &Ranked::seconds);
   std::vector<Candidate> ranked;
   if (all.empty()) return ranked;

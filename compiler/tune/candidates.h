@@ -26,6 +26,10 @@ bool Offers(Inputs inputs, const Engine& engine);
 // Hears of an engine that proposes nothing, and why.
 using Declined = std::function<void(const Engine& engine, std::string_view reason)>;
 
+// The engines that may be chosen for the group and take it, in the order of the registry.
+std::vector<int> TakersOf(const Group& group, const Target& target, Inputs inputs,
+                          const Declined& declined = {});
+
 // Without duplicates; the choice first, then cheapest first, among equals in the order of the
 // registry and of the engine's own list, so that defaults stay in front. Costs that are no number
 // come last.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 
@@ -90,13 +91,20 @@ TEST(CompileCost, TheChoiceDoesNotDependOnWhatWasPlanned) {
   }
 }
 
-// The bar is 3 ms, of which the driver and the disk need their part; a loaded machine and builds
-// with checks get a generous margin.
+// The bar is 3 ms, of which the driver and the disk need their part. Builds with checks get ten
+// times of it.
 TEST(CompileCost, APlanTakesLittleHostTime) {
+#ifdef NDEBUG
+  constexpr double kMargin = 1;
+#else
+  constexpr double kMargin = 10;
+#endif
   std::vector<double> times = PlanMilliseconds(Problems(kImages));
   std::ranges::sort(times);
-  EXPECT_LE(times[times.size() / 2], 3.0);
-  EXPECT_LE(times.back(), 30.0);
+  EXPECT_LE(times[times.size() / 2], 1.0 * kMargin);
+  EXPECT_LE(times.back(), 3.0 * kMargin);
+  std::printf("a plan takes %.2f ms in the median, %.2f at most\n", times[times.size() / 2],
+              times.back());
 }
 
 }  // namespace
