@@ -59,6 +59,18 @@ constexpr const char* kDropoutChain =
     "add(x:{T}[{N},{C}], b:{T}[1,{C}]) -> %t:f32; gelu_fwd(%t) -> %g:f32; mul(%g, k:bool[{N},{C}]) "
     "-> %k:f32; mul(%k, s:f32[1,1]=1.1111111) -> %d:f32; add(%d, r:{T}[{N},{C}]) -> y:{T}";
 
+// The same with a mask of random numbers that nobody stores.
+constexpr const char* kRandomDropoutChain =
+    "add(x:{T}[{N},{C}], b:{T}[1,{C}]) -> %t:f32; gelu_fwd(%t) -> %g:f32; rng() -> "
+    "%k:f32[{N},{C}] probability=0.9 seed=42; mul(%g, %k) -> %m:f32; mul(%m, s:f32[1,1]=1.1111111) "
+    "-> %d:f32; add(%d, r:{T}[{N},{C}]) -> y:{T}";
+constexpr const char* kGlobalAverage =
+    "avgpool(x:{T}[{N},{C},{H},{H}]{L}) -> y:{T}{L} window=7 stride=1";
+// The end of a residual block.
+constexpr const char* kAddRelu =
+    "add(x:{T}[{N},{C},{H},{H}]{L}, r:{T}[{N},{C},{H},{H}]{L}) -> %t:f32{L}; relu_fwd(%t) -> "
+    "y:{T}{L}";
+
 constexpr GraphRow kGraphs[] = {
     {"add", "add(x:{T}[{N},1024], b:{T}[{N},1024]) -> y:{T}", 262144, 7},
     {"relu", "relu_fwd(x:{T}[{N},1024]) -> y:{T}", 262144, 7},
@@ -88,24 +100,46 @@ constexpr GraphRow kGraphs[] = {
     {"layer_norm_16384x16384", kLayerNorm, 16384, 2, "bf16", 16384},
     {"layer_norm_65536x1024", kLayerNorm, 65536, 5, "bf16", 1024},
     {"layer_norm_1024x12288", kLayerNorm, 1024, 2, "bf16", 12288},
+    {"rms_norm_16384x16384", kRmsNorm, 16384, 2, "bf16", 16384},
     {"rms_norm_16384x4096", kRmsNorm, 16384, 3, "bf16", 4096},
     {"rms_norm_8192x8192", kRmsNorm, 8192, 3, "bf16", 8192},
     {"rms_norm_4096x16384", kRmsNorm, 4096, 2, "bf16", 16384},
     {"rms_norm_8192x5120", kRmsNorm, 8192, 3, "bf16", 5120},
     {"rms_norm_65536x1024", kRmsNorm, 65536, 5, "bf16", 1024},
     {"rms_norm_131072x128", kRmsNorm, 131072, 9, "bf16", 128},
+    {"rms_norm_8192x4096", kRmsNorm, 8192, 3, "bf16", 4096},
+    {"rms_norm_4096x6144", kRmsNorm, 4096, 3, "bf16", 6144},
+    {"rms_norm_4096x8192", kRmsNorm, 4096, 3, "bf16", 8192},
+    {"rms_norm_4096x2048", kRmsNorm, 4096, 3, "bf16", 2048},
+    {"rms_norm_2048x4096", kRmsNorm, 2048, 3, "bf16", 4096},
+    {"rms_norm_16384x128", kRmsNorm, 16384, 9, "bf16", 128},
+    {"rms_norm_8192x128", kRmsNorm, 8192, 9, "bf16", 128},
     {"softmax_16384x4096", kSoftmax, 16384, 3, "bf16", 4096},
+    {"softmax_16384x8192", kSoftmax, 16384, 3, "bf16", 8192},
     {"softmax_16384x16384", kSoftmax, 16384, 2, "bf16", 16384},
     {"softmax_65536x1024", kSoftmax, 65536, 5, "bf16", 1024},
     {"softmax_grad_16384x4096", kSoftmaxBackward, 16384, 3, "bf16", 4096},
+    {"softmax_grad_16384x8192", kSoftmaxBackward, 16384, 3, "bf16", 8192},
+    {"softmax_grad_16384x16384", kSoftmaxBackward, 16384, 2, "bf16", 16384},
     {"softmax_grad_65536x1024", kSoftmaxBackward, 65536, 5, "bf16", 1024},
     {"layer_norm_grad_16384x4096", kLayerNormBackward, 16384, 3, "bf16", 4096},
+    {"layer_norm_grad_16384x16384", kLayerNormBackward, 16384, 2, "bf16", 16384},
     {"layer_norm_grad_1024x12288", kLayerNormBackward, 1024, 2, "bf16", 12288},
     {"layer_norm_grad_65536x1024", kLayerNormBackward, 65536, 5, "bf16", 1024},
     {"rms_norm_grad_16384x4096", kRmsNormBackward, 16384, 3, "bf16", 4096},
     {"rms_norm_grad_8192x8192", kRmsNormBackward, 8192, 3, "bf16", 8192},
+    {"rms_norm_grad_16384x16384", kRmsNormBackward, 16384, 2, "bf16", 16384},
     {"rms_norm_grad_4096x16384", kRmsNormBackward, 4096, 2, "bf16", 16384},
+    {"rms_norm_grad_8192x5120", kRmsNormBackward, 8192, 3, "bf16", 5120},
+    {"rms_norm_grad_65536x1024", kRmsNormBackward, 65536, 5, "bf16", 1024},
     {"rms_norm_grad_131072x128", kRmsNormBackward, 131072, 9, "bf16", 128},
+    {"rms_norm_grad_8192x4096", kRmsNormBackward, 8192, 3, "bf16", 4096},
+    {"rms_norm_grad_4096x6144", kRmsNormBackward, 4096, 3, "bf16", 6144},
+    {"rms_norm_grad_4096x8192", kRmsNormBackward, 4096, 3, "bf16", 8192},
+    {"rms_norm_grad_4096x2048", kRmsNormBackward, 4096, 3, "bf16", 2048},
+    {"rms_norm_grad_2048x4096", kRmsNormBackward, 2048, 3, "bf16", 4096},
+    {"rms_norm_grad_16384x128", kRmsNormBackward, 16384, 9, "bf16", 128},
+    {"rms_norm_grad_8192x128", kRmsNormBackward, 8192, 9, "bf16", 128},
     {"batch_norm_256x64x112x112_nhwc", kBatchNorm, 256, 1, "f16", 64, 112, "@nhwc"},
     {"batch_norm_grad_256x64x112x112_nhwc", kBatchNormBackward, 256, 1, "f16", 64, 112, "@nhwc"},
     {"batch_norm_256x256x56x56_nhwc", kBatchNorm, 256, 1, "f16", 256, 56, "@nhwc"},
@@ -130,6 +164,7 @@ constexpr GraphRow kGraphs[] = {
     {"avg_pool_3x3_grad_nhwc", kAvgPool3Backward, 256, 1, "f16", 64, 112, "@nhwc"},
     {"avg_pool_2x2_nhwc", kAvgPool2, 256, 1, "f16", 64, 112, "@nhwc"},
     {"avg_pool_2x2_grad_nhwc", kAvgPool2Backward, 256, 1, "f16", 64, 112, "@nhwc"},
+    {"avg_pool_7x7_nhwc", kGlobalAverage, 1024, 1, "f16", 2048, 7, "@nhwc"},
     {"max_pool_3x3_nchw", kMaxPool3, 256, 1, "f16", 64, 112, ""},
     {"max_pool_3x3_grad_nchw", kMaxPool3Backward, 256, 1, "f16", 64, 112, ""},
     {"max_pool_2x2_nchw", kMaxPool2, 256, 1, "f16", 64, 112, ""},
@@ -138,10 +173,13 @@ constexpr GraphRow kGraphs[] = {
     {"avg_pool_3x3_grad_nchw", kAvgPool3Backward, 256, 1, "f16", 64, 112, ""},
     {"avg_pool_2x2_nchw", kAvgPool2, 256, 1, "f16", 64, 112, ""},
     {"avg_pool_2x2_grad_nchw", kAvgPool2Backward, 256, 1, "f16", 64, 112, ""},
+    {"avg_pool_7x7_nchw", kGlobalAverage, 1024, 1, "f16", 2048, 7, ""},
     {"transpose_16384x8192", kTranspose, 16384, 72, "f16", 8192},
     {"transpose_16384x8192", kTranspose, 32768, 72, "f32", 8192},
     {"transpose_16384x8192", kTranspose, 16384, 72, "i8", 8192},
     {"bias_gelu_dropout_add", kDropoutChain, 16384, 3, "bf16", 4096},
+    {"bias_gelu_rng_add", kRandomDropoutChain, 16384, 3, "bf16", 4096},
+    {"add_relu_nhwc", kAddRelu, 256, 1, "f16", 256, 56, "@nhwc"},
 };
 
 }  // namespace

@@ -49,14 +49,32 @@ def pool(kind, window, layout, dtype):
     return lambda x: functional.avg_pool2d(x, window, 2, pad), [x]
 
 
-def problems():
-    """name, type -> (function, operands), made when asked for."""
+def affine(images, layout, dtype):
+    operands = [tensor((images, 64, 56, 56), dtype, layout), tensor((1, 64, 1, 1), dtype), tensor((1, 64, 1, 1), dtype)]
+    return lambda x, s, b: torch.relu(x.float() * s.float() + b.float()).to(dtype), operands
+
+
+def dropout_chain(random):
+    x, b, r = tensor((16384, 4096), torch.bfloat16), tensor((1, 4096), torch.bfloat16), tensor((16384, 4096), torch.bfloat16)
+    if random:
+        return lambda x, b, r: functional.dropout(functional.gelu(x + b), 0.1) + r, [x, b, r]
+    keep = torch.rand(16384, 4096, device="cuda") < 0.9
+    return lambda x, b, keep, r: functional.gelu(x + b) * keep * 1.1111111 + r, [x, b, keep, r]
+
+
+NORMS = {
+    "layer_norm": ["16384x4096", "16384x16384", "65536x1024", "1024x12288"],
+    "rms_norm": ["16384x4096", "16384x16384", "8192x8192", "4096x16384", "8192x5120", "65536x1024", "131072x128", "8192x4096",
+                 "4096x6144", "4096x8192", "4096x2048", "2048x4096", "16384x128", "8192x128"],
+    "softmax": ["16384x4096", "16384x8192", "16384x16384", "65536x1024"],
+}
+
+
+def images_and_rows():
+    """Norms, softmax and pooling, in 16 bits."""
     f16, bf16 = torch.float16, torch.bfloat16
     found = {}
-    norms = {"layer_norm": ["16384x4096", "16384x16384", "65536x1024", "1024x12288"],
-             "rms_norm": ["16384x4096", "8192x8192", "4096x16384", "8192x5120", "65536x1024", "131072x128"],
-             "softmax": ["16384x4096", "16384x16384", "65536x1024"]}
-    for kind, shapes in norms.items():
+    for kind, shapes in NORMS.items():
         for shape in shapes:
             rows, columns = map(int, shape.split("x"))
             for grad in ("", "_grad"):
@@ -66,23 +84,68 @@ def problems():
             for grad in ("", "_grad"):
                 name = f"batch_norm{grad}_{'x'.join(map(str, dims))}_{layout}"
                 found[name, "f16"] = lambda d=dims, l=layout: batch_norm(*d, l, f16)
-    for kind in ("max", "avg"):
-        for window in (2, 3):
-            for layout in ("nhwc", "nchw"):
+    for layout in ("nhwc", "nchw"):
+        for kind in ("max", "avg"):
+            for window in (2, 3):
                 for grad in ("", "_grad"):
                     name = f"{kind}_pool_{window}x{window}{grad}_{layout}"
                     found[name, "f16"] = lambda k=kind, w=window, l=layout: pool(k, w, l, f16)
-    for name, rows in (("f16", 16384), ("f32", 16384), ("i8", 16384)):
-        found["transpose_16384x8192", name] = lambda r=rows, t=name: (
-            lambda x: x.t().contiguous(), [tensor((r, 8192), TYPES[t])])
-    for name, dtype in (("f16", f16), ("bf16", bf16)):
-        found["add", name] = lambda t=dtype: (lambda a, b: a + b, [tensor((262144, 1024), t), tensor((262144, 1024), t)])
-        found["bias_gelu", name] = lambda t=dtype: (
-            lambda x, b: functional.gelu(x + b), [tensor((65536, 4096), t), tensor((1, 4096), t)])
-    found["bias_gelu_dropout_add", "bf16"] = lambda: (
-        lambda x, b, keep, r: functional.gelu(x + b) * keep * 1.1111111 + r,
-        [tensor((16384, 4096), bf16), tensor((1, 4096), bf16), torch.rand(16384, 4096, device="cuda") < 0.9,
-         tensor((16384, 4096), bf16)])
+        found[f"avg_pool_7x7_{layout}", "f16"] = lambda l=layout: (
+            lambda x: functional.avg_pool2d(x, 7, 1), [tensor((1024, 2048, 7, 7), f16, l)])
+    return found
+
+
+def reductions(name, dtype, half):
+    """Those of one type; sums leave as f32, as in bench/bandwidth."""
+    wide, rows = torch.float32, 65536 // half
+    kinds = {"add": lambda x, d: x.sum(d, keepdim=True, dtype=wide), "max": lambda x, d: x.amax(d, keepdim=True)}
+    axes = {"row": 1, "column": 0}
+    found = {}
+    for kind, reduce in kinds.items():
+        for axis, dim in axes.items():
+            found[f"reduce_{kind}_{axis}", name] = lambda r=reduce, d=dim: (lambda x: r(x, d), [tensor((rows, 4096), dtype)])
+    found["reduce_add_full", name] = lambda: (lambda x: x.sum(dtype=wide), [tensor((rows, 4096), dtype)])
+    found["reduce_amax_full", name] = lambda: (lambda x: x.abs().amax().float(), [tensor((rows, 4096), dtype)])
+    found["reduce_add_middle", name] = lambda: (
+        lambda x: x.sum(1, keepdim=True, dtype=wide), [tensor((2048 // half, 512, 256), dtype)])
+    found["reduce_add_channel", name] = lambda: (
+        lambda x: x.sum((0, 2, 3), keepdim=True, dtype=wide), [tensor((1344 // half, 64, 56, 56), dtype, "nhwc")])
+    return found
+
+
+def by_type(name):
+    """What bench/bandwidth times in each floating type; f32 has half the rows."""
+    dtype, half = TYPES[name], 2 if name == "f32" else 1
+    rows, images = 262144 // half, 1344 // half
+    nhwc = torch.channels_last
+    plain = torch.contiguous_format
+    found = {
+        "add": lambda: (lambda a, b: a + b, [tensor((rows, 1024), dtype), tensor((rows, 1024), dtype)]),
+        "relu": lambda: (torch.relu, [tensor((rows, 1024), dtype)]),
+        "scale_bias_relu": lambda: affine(images, "nhwc", dtype),
+        "scale_bias_relu_nchw": lambda: affine(images, "", dtype),
+        "bias_gelu": lambda: (lambda x, b: functional.gelu(x + b), [tensor((65536 // half, 4096), dtype), tensor((1, 4096), dtype)]),
+        "cast_to_f32": lambda: (lambda x: x.to(torch.float32, copy=True), [tensor((rows, 1024), dtype)]),
+        "cast_to_bf16": lambda: (lambda x: x.to(torch.bfloat16, copy=True), [tensor((rows, 1024), dtype)]),
+        "nhwc_to_nchw": lambda: (
+            lambda x: x.contiguous(memory_format=plain), [tensor((images, 256, 28, 28), dtype, "nhwc")]),
+        "nchw_to_nhwc": lambda: (lambda x: x.contiguous(memory_format=nhwc), [tensor((images, 256, 28, 28), dtype)]),
+    }
+    return {(row, name): make for row, make in found.items()} | reductions(name, dtype, half)
+
+
+def problems():
+    """name, type -> (function, operands), made when asked for. The names are those of bench/bandwidth_list.cc."""
+    found = images_and_rows()
+    for name in ("f16", "bf16", "f32"):
+        found |= by_type(name)
+    for name in ("f16", "f32", "i8"):
+        found["transpose_16384x8192", name] = lambda t=name: (lambda x: x.t().contiguous(), [tensor((16384, 8192), TYPES[t])])
+    found["bias_gelu_dropout_add", "bf16"] = lambda: dropout_chain(False)
+    found["bias_gelu_rng_add", "bf16"] = lambda: dropout_chain(True)
+    dims = (256, 256, 56, 56)
+    found["add_relu_nhwc", "f16"] = lambda: (
+        lambda x, r: torch.relu(x + r), [tensor(dims, torch.float16, "nhwc"), tensor(dims, torch.float16, "nhwc")])
     return found
 
 

@@ -1,6 +1,7 @@
 // transpose: the pointwise schedule for layouts that conflict. The output is contiguous along one
-// dim, some inputs along another: 64x64 tiles of those inputs go through shared memory, so that
-// both sides of the copy are coalesced. The maps of the group are applied on the way out.
+// dim, some inputs along another: 64x64 tiles of those inputs (of bytes 128x128) go through shared
+// memory, so that both sides of the copy are coalesced. The maps of the group are applied on the
+// way out.
 //
 //        input, contiguous along i          shared [64][65]         output, contiguous along j
 //        lanes walk i, rows walk j     →    store [j][i], pad  →    lanes walk j, rows walk i

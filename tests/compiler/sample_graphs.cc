@@ -136,6 +136,8 @@ std::vector<SampleGraph> PointwiseSamples() {
   samples.push_back(OneOp("strided", M::kAdd, F32, {5, 7, 9}, {{100, 12, 1}, {200, 25, 2}}));
   samples.push_back(OneOp("strided_output", M::kAdd, F32, {5, 7, 9}, {{}, {}}, {100, 12, 1}));
   samples.push_back(OneOp("transpose", M::kAdd, F16, {70, 100}, {{1, 70}, {}}));
+  samples.push_back(OneOp("transpose_bytes", M::kAdd, I8, {132, 140}, {{1, 132}, {1, 132}}));
+  samples.push_back(OneOp("transpose_few_bytes", M::kAdd, I8, {132, 20}, {{1, 132}, {}}));
   samples.push_back(OneOp("transpose_batch", M::kAdd, F32, {2, 33, 17, 3}, {{1, 102, 6, 2}, {}}));
   samples.push_back(OneOp("transpose_short", M::kAdd, F32, {9, 100}, {{1, 9}, {}}));
   samples.push_back(
