@@ -135,8 +135,9 @@ Result<bool> PickAll(Module& module, const PassContext& context) {
   }
   const int leading = LeadingGroup(module);
   for (Group& group : module.groups) {
-    const std::optional<Candidate> advice = context.advisor ? context.advisor(group) : std::nullopt;
-    if (!advice || context.choice.least_workspace) continue;
+    if (is_chosen || !context.advisor || context.choice.least_workspace) continue;
+    const std::optional<Candidate> advice = context.advisor(group);
+    if (!advice) continue;
     // A record may be older than the rule that its knobs break.
     const Engine& engine = Engines()[static_cast<size_t>(advice->engine)];
     if (!std::isfinite(engine.cost(group, context.target, advice->knobs)) ||
