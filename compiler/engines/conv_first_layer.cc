@@ -135,11 +135,10 @@ class Schedule : private FirstLayerTiles {
   void FillPanel(Block& body) {
     panel_ = b_.Name("w_panel");
     body.push_back({tile::Alloc{panel_, type_, tile::Space::kShared, p_.panel_elements()}});
-    // Reads of several chunks are under way together.
-    int64_t at_once = 12;
-    while (p_.products * 2 % at_once != 0) --at_once;
+    // Reads of several chunks are under way together; more of them are slow to compile.
+    constexpr int64_t at_once = FirstLayerPlan::kChunksAtOnce;
     const int64_t sets = p_.sets / kWarps;  // of a thread, 2 elements each
-    Loop(body, "f", b_.Idx(p_.products * 2 / at_once), Bind::kSerial,
+    Loop(body, "f", b_.Idx(CeilDiv(p_.products * 2, at_once)), Bind::kSerial,
          [&](Block& some, const Expr& f) {
            const std::string regs = b_.Name("filter_regs");
            some.push_back({tile::Alloc{regs, type_, tile::Space::kReg, at_once * sets * 2}});
@@ -253,8 +252,7 @@ class Schedule : private FirstLayerTiles {
       const std::string a = b_.Name("x_fragment");
       body.push_back({tile::Alloc{a, type_, tile::Space::kReg, 8}});
       for (int half = 0; half < 2; ++half)
-        for (int row = 0; row < 2; ++row)
-          ReadPair(body, a, half * 4 + row * 2, product * 2 + half, pixels[m * 2 + row].base);
+        ReadPairs(body, a, half * 4, product * 2 + half, std::span(pixels).subspan(m * 2, 2));
       Loop(body, "j", b_.Idx(p_.sets), Bind::kUnroll, [&](Block& one, const Expr& j) {
         const Expr slot = (b_.Idx(m * p_.sets) + j) * b_.Idx(4);
         one.push_back({tile::Mma{acc_, slot, a, b_.Idx(0), fragment, j * b_.Idx(4)}});
@@ -262,30 +260,32 @@ class Schedule : private FirstLayerTiles {
     }
   }
 
-  void ReadPair(Block& out, const std::string& a, int64_t to, int64_t number, const Expr& base) {
+  // The pairs of a chunk's slots in both rows of a fragment.
+  void ReadPairs(Block& out, const std::string& a, int64_t to, int64_t number,
+                 std::span<const Pixel> rows) {
     const int64_t r = number / p_.chunks, chunk = number % p_.chunks;
     if (r >= p_.row_taps) {
-      for (int e = 0; e < 2; ++e) out.push_back({tile::Store{a, b_.Idx(to + e), Zero(type_)}});
+      for (int e = 0; e < 4; ++e) out.push_back({tile::Store{a, b_.Idx(to + e), Zero(type_)}});
       return;
     }
     const int64_t along =
         p_.dilation == 1 ? chunk * kChunk : chunk * (kChunk / p_.pixel) * p_.dilation * p_.pixel;
-    WideCopy(out, type_, a, b_.Idx(to), staged_,
-             base + b_.Idx(r * p_.row_dilation * p_.pitch + along), 2);
-    const bool begins = chunk * kChunk<p_.shift, ends = (chunk + 1) * kChunk> p_.end_slot();
-    if (!begins && !ends) return;
-    // NOTE: as stores under a condition, which become one selection of the pair's register; a
+    const Expr at = b_.Idx(r * p_.row_dilation * p_.pitch + along);
+    for (int row = 0; row < 2; ++row)
+      WideCopy(out, type_, a, b_.Idx(to + row * 2), staged_, rows[row].base + at, 2);
+    // NOTE: as stores under a condition, which become one selection of a pair's register; a
     // selection in f32 would convert each element twice.
     const auto keep = [&](const Expr& used, int first, int last) {
       Block clear;
-      for (int e = first; e <= last; ++e)
-        clear.push_back({tile::Store{a, b_.Idx(to + e), Zero(type_)}});
+      for (int row = 0; row < 2; ++row)
+        for (int e = first; e <= last; ++e)
+          clear.push_back({tile::Store{a, b_.Idx(to + row * 2 + e), Zero(type_)}});
       out.push_back({tile::If{used, {}, std::move(clear)}});
     };
     const Expr slot = t4_ * b_.Idx(2);
-    if (begins) keep(tile::Ge(slot, b_.Idx(p_.shift)), 0, 0);  // a shift is 1 at most
-    if (!ends) return;
+    if (chunk * kChunk < p_.shift) keep(tile::Ge(slot, b_.Idx(p_.shift)), 0, 0);  // 1 at most
     const int64_t count = p_.end_slot() - chunk * kChunk;
+    if (count >= kChunk) return;
     if (count % 2 == 0) return keep(tile::Lt(slot, b_.Idx(count)), 0, 1);
     for (int e = 0; e < 2; ++e) keep(tile::Lt(slot + b_.Idx(e), b_.Idx(count)), e, e);
   }

@@ -30,8 +30,9 @@ struct FirstLayerPlan {
   bool wide;
   int64_t margin, lead, shift;
 
-  // Fragments of the filters, in shared memory.
-  int64_t panel_elements() const { return products * sets * 128; }
+  // Fragments of the filters, in shared memory: whole turns of the chunks that are read at once.
+  static constexpr int64_t kChunksAtOnce = 6;
+  int64_t panel_elements() const { return AlignUp(products * 2, kChunksAtOnce) * sets * 64; }
   int64_t staged_elements() const { return staged_rows * pitch; }
   // A run is slots shift .. end_slot() of its chunks.
   int64_t end_slot() const { return shift + taps * pixel; }

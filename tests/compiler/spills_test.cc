@@ -243,8 +243,15 @@ TEST_F(SpillsTest, CandidatesWithFullOperandsHaveNone) {
 }
 
 TEST_F(SpillsTest, CandidatesOfConvHaloHaveNone) {
-  for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad})
+  for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad}) {
     Add("conv_halo_sm90", Build(Conv(op)), "sm_90a", 3);
+    ConvProblem deep = Conv(op);
+    deep.name += "_deep";
+    deep.image = {4, 14, 14};
+    deep.taps = {3, 3, 3};
+    deep.pad = deep.stride = deep.dilation = {1, 1, 1};
+    Add("conv_halo_sm90", Build(deep), "sm_90a", 3);
+  }
 }
 
 TEST_F(SpillsTest, CandidatesOfAttentionHaveNone) {

@@ -1,8 +1,8 @@
 #pragma once
 // conv_halo_deep_sm90<Config>(weights, pixels, shape, store), or
-// conv_halo_deep_sm90<Config>(weights, pixels, out, shape, rows, apply): conv_halo_sm90 for a filter
-// with planes along depth, whose weights are more than shared memory holds. Images lie behind each
-// other along depth, so that a plane of a tile's input is a box as there.
+// conv_halo_deep_sm90<Config>(weights, pixels, out, shape, rows, apply): conv_halo_sm90 for a
+// filter with planes along depth, whose weights are more than shared memory holds. Images lie
+// behind each other along depth, so that a plane of a tile's input is a box as there.
 //
 //   producer warp 0  planes of pixels → a ring of kBuffers / 2 for each group
 //            warp 1  rows of the filter, kFilterW taps → a ring of kWeightRows for both groups
@@ -12,8 +12,8 @@
 //      group 0   p0 ----------- p1 ------- …        plane of depth d + low_d + z * kDilationD
 //      group 1   q0 ----------- q1 ------- …
 //
-// A plane outside of the tensor is neither loaded nor multiplied; a group that has none still counts
-// the rows that the other one needs.
+// A plane outside of the tensor is neither loaded nor multiplied; a group that has none still
+// counts the rows that the other one needs.
 struct conv_halo_deep_shape : conv_halo_shape {
   int depth = 1, in_depth = 1;  // of the result, of what is read
   int low_d = 0;                // place → plane of its first tap
@@ -211,13 +211,12 @@ struct conv_halo_deep : conv_halo<C> {
       return;
     }
     take_registers<C::kConsumerRegisters>();
-    consumer c = {b, group, thread,
-                  descriptor_layout(C::kLeftMajor == kMajorK ? C::kRowBytes : 128,
-                                    base::kTapBytes) |
-                      descriptor_address(memory),
-                  descriptor_layout(C::kRowBytes, base::kTapBytes) |
-                      descriptor_address(memory + base::kBuffersAt +
-                                         group * kRing * C::kBufferBytes)};
+    consumer c = {
+        b, group, thread,
+        descriptor_layout(C::kLeftMajor == kMajorK ? C::kRowBytes : 128, base::kTapBytes) |
+            descriptor_address(memory),
+        descriptor_layout(C::kRowBytes, base::kTapBytes) |
+            descriptor_address(memory + base::kBuffersAt + group * kRing * C::kBufferBytes)};
     typename base::accumulators acc;
 #pragma unroll 1
     for (int pair = first; 2 * pair < tiles; pair += step) {
