@@ -309,7 +309,8 @@ class DeviceSession final : public Session {
     const Engine& engine = compiler::Engines()[static_cast<size_t>(choice->engine)];
     if (compiler::OnlyRoundsInputs(engine) && !MayRound(mode)) return compiler::kNoSeconds;
     const auto group = LeadingGroupFor(graph, *choice);
-    if (!group.ok() || !**group || !engine.supports(***group, target_).ok())
+    if (!group.ok() || !**group || !compiler::Offers(InputsOf(*choice), engine, ***group) ||
+        !engine.supports(***group, target_).ok())
       return compiler::kNoSeconds;
     const auto knobs = compiler::KnobsWith(engine, choice->knobs);
     return knobs.ok() ? engine.cost(***group, target_, *knobs) : compiler::kNoSeconds;

@@ -141,7 +141,7 @@ std::vector<Candidate> RecordStore::Recorded(const Group& group, const Target& t
   std::vector<Candidate> recorded;
   for (const Record& record : Usable(group, target, compiler::ProblemOf(group, target).hash)) {
     Candidate candidate = *compiler::CandidateOf(record, group, target);
-    if (compiler::Offers(inputs, compiler::Engines()[static_cast<size_t>(candidate.engine)]))
+    if (compiler::Offers(inputs, compiler::Engines()[static_cast<size_t>(candidate.engine)], group))
       recorded.push_back(std::move(candidate));
   }
   return recorded;

@@ -39,6 +39,7 @@ constexpr int kSumsOfThread = 16;     // of the kernels beside the skeleton
 
 struct Plan {
   AttentionGrad grad = {};
+  bool reads = false;  // see ReadsByPlace
   int depth = 0, queries_tile = 0;
   int64_t queries = 0, keys = 0, inner = 1, outer = 1, group = 1;
   TensorMapSpec q = {}, k = {}, v = {}, dy = {}, dk = {}, dv = {};
@@ -107,7 +108,18 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a) {
   return {};
 }
 
-Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
+// Whether anything but the operands and what rows have lies in memory by places of the scores.
+bool ReadsByPlace(const Graph& g, const AttentionGrad& a) {
+  return std::ranges::any_of(graph::Inputs(g), [&](TensorId id) {
+    for (const TensorId other : {a.q, a.k, a.v, a.dy, a.stats, a.mean})
+      if (id == other) return false;
+    const auto last = std::views::reverse(g[id].dims) | std::views::take(2);
+    return std::ranges::any_of(last, [](int64_t extent) { return extent > 1; });
+  });
+}
+
+// Without a tile.
+Result<Plan> PlanOf(const Group& group) {
   const Graph& g = group.graph;
   const std::vector<AttentionGrad> found = FindAttentionGrad(g, true);
   if (found.size() != 1)
@@ -123,19 +135,32 @@ Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
   if (rank > 3) p.outer = g[a.k].dims[0];
   p.group = g[a.q].dims[rank - 3] / p.inner;
   p.depth = static_cast<int>(AlignUp(g[a.q].dims.back(), kPanel));
-  p.queries_tile = knobs[0] > 0 ? knobs[0] : p.depth == kPanel ? 128 : 64;
-  if (p.depth > kPanel && p.queries_tile > 64)
-    return Status::Error(Code::kUnsupportedShape,
-                         "blocks of {} queries have too few registers for rows of {}",
-                         p.queries_tile, p.depth);
-  if (CeilDiv(p.queries, 64) * g[a.q].dims[rank - 3] * p.outer * 2 + 1 > kMostIndex)
+  p.reads = ReadsByPlace(g, a);
+  if (CeilDiv(p.queries, 64) * g[a.q].dims[rank - 3] * p.outer * 4 > kMostIndex)
     return Status::Error(Code::kUnsupportedShape, "there are too many blocks of queries");
-  ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, p.queries_tile));
-  ASSIGN_OR_RETURN(p.dy, AttentionMapOf(g[a.dy], rank - 2, rank - 1, p.queries_tile));
+  ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
+  ASSIGN_OR_RETURN(p.dy, AttentionMapOf(g[a.dy], rank - 2, rank - 1, 64));
   ASSIGN_OR_RETURN(p.k, AttentionMapOf(g[a.k], rank - 1, rank - 2, kKeys));
   ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 1, rank - 2, kKeys));
   ASSIGN_OR_RETURN(p.dk, AttentionMapOf(g[a.dk], rank - 2, rank - 1, 64));
   ASSIGN_OR_RETURN(p.dv, AttentionMapOf(g[a.dv], rank - 2, rank - 1, 64));
+  return p;
+}
+
+Status TakeTile(Plan& p, std::span<const int> knobs) {
+  const bool is_small = p.depth == kPanel && !p.reads;  // what is beside a place takes registers
+  p.queries_tile = knobs[0] > 0 ? knobs[0] : is_small ? 128 : 64;
+  if (p.depth > kPanel && p.queries_tile > 64)
+    return Status::Error(Code::kUnsupportedShape,
+                         "blocks of {} queries have too few registers for rows of {}",
+                         p.queries_tile, p.depth);
+  for (TensorMapSpec* map : {&p.q, &p.dy}) map->box[1] = p.queries_tile;
+  return {};
+}
+
+Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
+  ASSIGN_OR_RETURN(Plan p, PlanOf(group));
+  RETURN_IF_ERROR(TakeTile(p, knobs));
   return p;
 }
 
@@ -320,7 +345,7 @@ class Schedule {
     const bool is_shallow = plan_.depth == 64;
     call.config = {{"kQueries", plan_.queries_tile},
                    {"kDepth", plan_.depth},
-                   {"kReads", ReadsByPlace() ? 1 : 0},
+                   {"kReads", plan_.reads ? 1 : 0},
                    {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
                    {"kKeysFirst", is_shallow ? 1 : 0},
                    {"kOrdered", is_ordered_ ? 1 : 0},
@@ -351,16 +376,6 @@ class Schedule {
     add("key_tiles", plan_.key_tiles());
     add("query_tiles", plan_.query_tiles());
     add("section", std::clamp<int64_t>(kSectionBytes / head_bytes, 1, plan_.heads()));
-  }
-  // Whether anything but the operands and what rows have lies in memory by places of the scores.
-  bool ReadsByPlace() const {
-    const AttentionGrad& a = plan_.grad;
-    return std::ranges::any_of(graph::Inputs(g_), [&](TensorId id) {
-      for (const TensorId other : {a.q, a.k, a.v, a.dy, a.stats, a.mean})
-        if (id == other) return false;
-      const auto last = std::views::reverse(g_[id].dims) | std::views::take(2);
-      return std::ranges::any_of(last, [](int64_t extent) { return extent > 1; });
-    });
   }
 
   const Group& group_;
@@ -394,24 +409,62 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 // Five products at half of the tensor cores' speed; masks hide half.
 constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
+constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95;
 
+double Seconds(const Group& group, const Plan& plan, bool is_ordered) {
+  const bool hides = std::ranges::any_of(
+      plan.grad.masks, [&](const ScoreMask& mask) { return !BoundsOf(group.graph, mask).empty(); });
+  const double heads = static_cast<double>(plan.heads() * plan.group);
+  const double queries = static_cast<double>(plan.query_tiles() * plan.queries_tile);
+  const double keys = static_cast<double>(plan.key_tiles() * kKeys);
+  const double speed = kFlopsPerSecond * (is_ordered ? kOrderedSpeed : 1) *
+                       (plan.depth == kPanel && plan.queries_tile < 128 ? kSmallTileSpeed : 1);
+  return kLaunchSeconds + 10 * heads * queries * keys * plan.depth * (hides ? 0.5 : 1) / speed +
+         heads * queries * plan.depth * 4 * 2 / kBytesPerSecond;
+}
+
+template <bool is_ordered>
 double Cost(const Group& group, const Target&, std::span<const int> knobs) {
   const auto plan = PlanOf(group, knobs);
-  if (!plan.ok()) return kNoSeconds;
-  const bool hides = std::ranges::any_of(plan->grad.masks, [&](const ScoreMask& mask) {
-    return !BoundsOf(group.graph, mask).empty();
-  });
-  const double heads = static_cast<double>(plan->heads() * plan->group);
-  const double queries = static_cast<double>(plan->query_tiles() * plan->queries_tile);
-  const double keys = static_cast<double>(plan->key_tiles() * kKeys);
-  return kLaunchSeconds +
-         10 * heads * queries * keys * plan->depth * (hides ? 0.5 : 1) / kFlopsPerSecond +
-         heads * queries * plan->depth * 4 * 2 / kBytesPerSecond;
+  return plan.ok() ? Seconds(group, *plan, is_ordered) : kNoSeconds;
 }
 
 int64_t SharedBytesOf(const Group& group, const Target&, std::span<const int> knobs) {
   const auto plan = PlanOf(group, knobs);
   return plan.ok() ? SharedBytes(*plan) : 0;
+}
+
+// Of the tiles, those that have registers enough. The group is looked at once.
+template <bool is_ordered>
+std::vector<Proposal> Proposals(const Group& group, const Target&) {
+  std::vector<Proposal> all;
+  const Result<Plan> found = PlanOf(group);
+  if (!found.ok()) return all;
+  for (const int queries : kQueriesDomain) {
+    Plan plan = *found;
+    const int knobs[] = {queries};
+    if ((queries == 128 && plan.reads) || !TakeTile(plan, knobs).ok()) continue;
+    all.push_back({.knobs = {queries},
+                   .seconds = Seconds(group, plan, is_ordered),
+                   .shared_bytes = SharedBytes(plan)});
+  }
+  return all;
+}
+
+template <bool is_ordered>
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  std::vector<std::vector<int>> all;
+  for (Proposal& p : Proposals<is_ordered>(group, target)) all.push_back(std::move(p.knobs));
+  return all;
+}
+
+// Clients who want the same bits each time have dq made as it is stored; the others give f32 sums
+// room in memory, into which NVIDIA's library adds in any order.
+bool KeepsSums(const Group& group) {
+  if (group.kind != GroupKind::kAttention) return false;
+  const std::vector<AttentionGrad> found = FindAttentionGrad(group.graph, true);
+  return found.size() == 1 && found[0].dq_too != graph::kAbsent &&
+         group.graph[found[0].dq].dtype == DType::kF32;
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
@@ -426,9 +479,11 @@ const Engine kAttentionGradSm90Engine = {
     .knobs = kKnobs,
     .notes = {.numerical = kNumerical, .behavioral = kBehavior},
     .supports = Supports,
-    .cost = Cost,
+    .cost = Cost<true>,
     .lower = Lower<true>,
-    .shared_bytes = SharedBytesOf};
+    .shared_bytes = SharedBytesOf,
+    .candidates = Candidates<true>,
+    .propose = Proposals<true>};
 
 const Engine kAttentionGradSm90AtomicEngine = {
     .name = "attention_grad_sm90_atomic",
@@ -436,8 +491,11 @@ const Engine kAttentionGradSm90AtomicEngine = {
     .knobs = kKnobs,
     .notes = {.numerical = kNumericalAtomic, .behavioral = kBehavior},
     .supports = Supports,
-    .cost = Cost,
+    .cost = Cost<false>,
     .lower = Lower<false>,
-    .shared_bytes = SharedBytesOf};
+    .shared_bytes = SharedBytesOf,
+    .candidates = Candidates<false>,
+    .propose = Proposals<false>,
+    .any_order = KeepsSums};
 
 }  // namespace kiln::compiler

@@ -61,7 +61,8 @@ constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}},
 
 struct Plan {
   Attention attention = {};
-  int depth = 0, width = 0;  // of q and k, of v, in whole panels
+  int depth = 0, width = 0;       // of q and k, of v, in whole panels
+  bool reads_by_element = false;  // see ReadsByElement
   AttentionTile tile = {};
   int64_t queries = 0, keys = 0, inner = 1, outer = 1;
   TensorMapSpec q = {}, k = {}, v = {}, out = {};
@@ -156,7 +157,8 @@ AttentionTile TileOf(int depth, bool reads, std::span<const int> knobs) {
   return tile;
 }
 
-Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
+// Without a tile.
+Result<Plan> PlanOf(const Group& group) {
   const Graph& g = group.graph;
   const std::vector<Attention> found = FindAttention(g);
   if (found.size() != 1)
@@ -173,15 +175,27 @@ Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
   if (rank > 3) p.outer = dims[rank - 4];
   p.depth = static_cast<int>(AlignUp(g[a.q].dims.back(), kPanel));
   p.width = static_cast<int>(AlignUp(g[a.v].dims.back(), kPanel));
-  p.tile = TileOf(std::max(p.depth, p.width), ReadsByElement(g, a), knobs);
+  p.reads_by_element = ReadsByElement(g, a);
+  ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
+  ASSIGN_OR_RETURN(p.k, AttentionMapOf(g[a.k], rank - 1, rank - 2, 64));
+  ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 2, rank - 1, 64));
+  ASSIGN_OR_RETURN(p.out, AttentionMapOf(g[a.result], rank - 2, rank - 1, 64));
+  return p;
+}
+
+Status TakeTile(Plan& p, std::span<const int> knobs) {
+  p.tile = TileOf(std::max(p.depth, p.width), p.reads_by_element, knobs);
   if (!FitsRegisters(p))
     return Status::Error(Code::kUnsupportedShape,
                          "{} groups with blocks of {} keys have too few registers for rows of {}",
                          p.tile.groups, p.tile.keys, p.width);
-  ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
-  ASSIGN_OR_RETURN(p.k, AttentionMapOf(g[a.k], rank - 1, rank - 2, p.tile.keys));
-  ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 2, rank - 1, p.tile.keys));
-  ASSIGN_OR_RETURN(p.out, AttentionMapOf(g[a.result], rank - 2, rank - 1, 64));
+  for (TensorMapSpec* map : {&p.k, &p.v}) map->box[1] = p.tile.keys;
+  return {};
+}
+
+Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
+  ASSIGN_OR_RETURN(Plan p, PlanOf(group));
+  RETURN_IF_ERROR(TakeTile(p, knobs));
   return p;
 }
 
@@ -298,22 +312,26 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 // slower the smaller they are.
 constexpr double kFlopsPerSecond = 650e12, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
 
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanOf(group, knobs);
-  if (!plan.ok()) return kNoSeconds;
-  const std::vector<ScoreMask> masks = MasksOf(group.graph, plan->attention);
+double Seconds(const Group& group, const Target& target, const Plan& plan,
+               std::span<const int> knobs) {
+  const std::vector<ScoreMask> masks = MasksOf(group.graph, plan.attention);
   const bool hides = std::ranges::any_of(
       masks, [&](const ScoreMask& mask) { return !BoundsOf(group.graph, mask).empty(); });
-  const int64_t rows = 64 * plan->tile.groups;
-  const int64_t tiles = plan->inner * plan->outer * CeilDiv(plan->queries, rows);
+  const int64_t rows = 64 * plan.tile.groups;
+  const int64_t tiles = plan.inner * plan.outer * CeilDiv(plan.queries, rows);
   const double waves = static_cast<double>(CeilDiv(tiles, target.multiprocessors));
-  const double keys = static_cast<double>(AlignUp(plan->keys, plan->tile.keys));
-  const double area = static_cast<double>(rows * plan->tile.keys) / (128.0 * 128.0);
+  const double keys = static_cast<double>(AlignUp(plan.keys, plan.tile.keys));
+  const double area = static_cast<double>(rows * plan.tile.keys) / (128.0 * 128.0);
   const bool is_default = std::ranges::equal(knobs, DefaultKnobs(kAttentionSm90Engine));
   const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
-  const double flops = 2.0 * static_cast<double>(rows) * keys * (plan->depth + plan->width);
+  const double flops = 2.0 * static_cast<double>(rows) * keys * (plan.depth + plan.width);
   return kLaunchSeconds +
          waves * flops * (hides ? 0.5 : 1) * target.multiprocessors / (kFlopsPerSecond * speed);
+}
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  const auto plan = PlanOf(group, knobs);
+  return plan.ok() ? Seconds(group, target, *plan, knobs) : kNoSeconds;
 }
 
 int64_t SharedBytesOf(const Group& group, const Target&, std::span<const int> knobs) {
@@ -322,19 +340,31 @@ int64_t SharedBytesOf(const Group& group, const Target&, std::span<const int> kn
 }
 
 // The table's tile first, then those that have registers and shared memory for it. Where scores
-// read memory one by one, others spill.
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  std::vector<std::vector<int>> all = {DefaultKnobs(kAttentionSm90Engine)};
-  const auto defaults = PlanOf(group, all[0]);
-  if (!defaults.ok() || ReadsByElement(group.graph, defaults->attention)) return all;
+// read memory one by one, others spill. The group is looked at once.
+std::vector<Proposal> Proposals(const Group& group, const Target& target) {
+  std::vector<Proposal> all;
+  const Result<Plan> found = PlanOf(group);
+  if (!found.ok()) return all;
+  const auto add = [&](std::vector<int> knobs) {
+    Plan plan = *found;
+    if (!TakeTile(plan, knobs).ok()) return;
+    const int64_t bytes = SharedBytes(plan);
+    if (!all.empty() && bytes > target.shared_limit()) return;
+    const double seconds = Seconds(group, target, plan, knobs);
+    all.push_back({.knobs = std::move(knobs), .seconds = seconds, .shared_bytes = bytes});
+  };
+  add(DefaultKnobs(kAttentionSm90Engine));
+  if (found->reads_by_element) return all;
   for (const int groups : kGroupsDomain)
     for (const int keys : kKeysDomain)
-      for (const int turns : {0, 1}) {
-        if (groups == 0 || keys == 0 || turns >= groups) continue;
-        const std::vector<int> knobs = {groups, keys, turns};
-        const auto plan = PlanOf(group, knobs);
-        if (plan.ok() && SharedBytes(*plan) <= target.shared_limit()) all.push_back(knobs);
-      }
+      for (const int turns : {0, 1})
+        if (groups != 0 && keys != 0 && turns < groups) add({groups, keys, turns});
+  return all;
+}
+
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  std::vector<std::vector<int>> all;
+  for (Proposal& p : Proposals(group, target)) all.push_back(std::move(p.knobs));
   return all;
 }
 
@@ -351,7 +381,8 @@ const Engine kAttentionSm90Engine = {.name = "attention_sm90",
                                      .cost = Cost,
                                      .lower = Lower,
                                      .shared_bytes = SharedBytesOf,
-                                     .candidates = Candidates};
+                                     .candidates = Candidates,
+                                     .propose = Proposals};
 
 DType IndexTypeInMemory(const Graph& g) {
   Graph in_memory;

@@ -65,6 +65,10 @@ struct Engine {
   std::vector<Proposal> (*propose)(const Group& group, const Target& target) = nullptr;
   // Only for clients that name it, whatever its notes say.
   bool on_request = false;
+  // Of an engine that adds in no fixed order: whether the group is spelled as clients spell what
+  // may come out differently each time. Then it is offered by its cost, and clients who want no
+  // such engine filter by its note. Null: only on request.
+  bool (*any_order)(const Group& group) = nullptr;
 };
 
 std::span<const Engine> Engines();
@@ -72,9 +76,9 @@ std::span<const Engine> Engines();
 int EngineIndex(std::string_view name);
 
 // Whether a client has to ask for the engine, since its results are not what it gets otherwise: it
-// rounds inputs, or sums in no fixed order; or since its row says so. Nothing chooses such an
-// engine by itself.
-bool OnlyOnRequest(const Engine& engine);
+// rounds inputs, or sums in no fixed order where the group does not allow for that; or since its
+// row says so. Nothing chooses such an engine by itself.
+bool OnlyOnRequest(const Engine& engine, const Group& group);
 // Whether all that it does differently is to round f32 inputs to TF32, as NVIDIA's library does by
 // default: heuristics may offer it, since clients can tell by its notes.
 bool OnlyRoundsInputs(const Engine& engine);

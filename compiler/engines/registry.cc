@@ -50,17 +50,22 @@ int EngineIndex(std::string_view name) {
   return it == engines.end() ? -1 : static_cast<int>(it - engines.begin());
 }
 
-bool OnlyOnRequest(const Engine& engine) {
-  return engine.on_request || std::ranges::any_of(engine.notes.numerical, [](int note) {
-           return note == kNoteDownConvertInputs || note == kNoteNondeterministic;
-         });
+namespace {
+
+bool HasNote(const Engine& engine, int note) {
+  return std::ranges::find(engine.notes.numerical, note) != engine.notes.numerical.end();
+}
+
+}  // namespace
+
+bool OnlyOnRequest(const Engine& engine, const Group& group) {
+  if (engine.on_request || HasNote(engine, kNoteDownConvertInputs)) return true;
+  if (!HasNote(engine, kNoteNondeterministic)) return false;
+  return engine.any_order == nullptr || !engine.any_order(group);
 }
 
 bool OnlyRoundsInputs(const Engine& engine) {
-  const auto has = [&](int note) {
-    return std::ranges::find(engine.notes.numerical, note) != engine.notes.numerical.end();
-  };
-  return has(kNoteDownConvertInputs) && !has(kNoteNondeterministic);
+  return HasNote(engine, kNoteDownConvertInputs) && !HasNote(engine, kNoteNondeterministic);
 }
 
 std::vector<int> DefaultKnobs(const Engine& engine) {

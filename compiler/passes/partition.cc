@@ -388,8 +388,8 @@ bool IsTakenWhole(const Group& group, const PassContext& context, std::vector<st
     const bool asked = context.groups_for == static_cast<int>(e);
     if (!rows && context.groups_for >= 0 && !asked) continue;
     const Status status = engines[e].supports(group, context.target);
-    const bool offered =
-        rows ? !OnlyOnRequest(engines[e]) : asked || Offers(context.inputs, engines[e]);
+    const bool offered = rows ? !OnlyOnRequest(engines[e], group)
+                              : asked || Offers(context.inputs, engines[e], group);
     if (status.ok() && offered) return true;
     // What an engine says of groups that it is not for helps nobody.
     const bool says = (asked || rows) && status.code() != Code::kUnsupportedGraphPattern;

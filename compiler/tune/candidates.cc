@@ -54,8 +54,8 @@ size_t ChoiceIn(const std::vector<Ranked>& sorted) {
 
 }  // namespace
 
-bool Offers(Inputs inputs, const Engine& engine) {
-  return inputs == Inputs::kRounded ? OnlyRoundsInputs(engine) : !OnlyOnRequest(engine);
+bool Offers(Inputs inputs, const Engine& engine, const Group& group) {
+  return inputs == Inputs::kRounded ? OnlyRoundsInputs(engine) : !OnlyOnRequest(engine, group);
 }
 
 std::vector<int> TakersOf(const Group& group, const Target& target, Inputs inputs,
@@ -63,7 +63,7 @@ std::vector<int> TakersOf(const Group& group, const Target& target, Inputs input
   std::vector<int> takers;
   const auto engines = Engines();
   for (size_t e = 0; e < engines.size(); ++e) {
-    const bool offered = Offers(inputs, engines[e]);
+    const bool offered = Offers(inputs, engines[e], group);
     if (!offered && !declined) continue;
     if (Status status = engines[e].supports(group, target); !status.ok()) {
       if (declined) declined(engines[e], status.message());

@@ -20,8 +20,8 @@ namespace kiln::compiler {
 inline constexpr double kWorthAKernel = 1.10;
 inline constexpr double kAsGood = 1.02;
 
-// Whether lists of the engine's kind have it.
-bool Offers(Inputs inputs, const Engine& engine);
+// Whether lists of the engine's kind have it for this group.
+bool Offers(Inputs inputs, const Engine& engine, const Group& group);
 
 // Hears of an engine that proposes nothing, and why.
 using Declined = std::function<void(const Engine& engine, std::string_view reason)>;

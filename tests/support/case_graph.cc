@@ -114,6 +114,11 @@ Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
     node.attrs = graph::MatmulAttrs{.padding_value = op.Number("padding_value", 0)};
     return {};
   }
+  if (op.name == "reshape") {
+    node.op = graph::GraphOp::kReshape;
+    node.attrs = graph::ReshapeAttrs{};
+    return {};
+  }
   if (op.name.starts_with("block_scale_")) {
     node.op = op.name == "block_scale_quantize" ? graph::GraphOp::kBlockScaleQuantize
                                                 : graph::GraphOp::kBlockScaleDequantize;
