@@ -37,7 +37,7 @@ def _visible(shape, left, right, bottom_right, seq_q, seq_kv):
     return seen[:, None]
 
 
-def _per_head(ref, heads):
+def per_head(ref, heads):
     """k or v with its heads repeated for each query head."""
     times = heads // ref.shape[1]
     return Ref(np.repeat(ref.value, times, 1), np.repeat(ref.err, times, 1))
@@ -51,17 +51,17 @@ def _shared(ref, heads):
     return Ref(total.value[:, :, 0], total.err[:, :, 0])
 
 
-def _swapped(ref):
+def swapped(ref):
     return Ref(ref.value.swapaxes(2, 3), ref.err.swapaxes(2, 3))
 
 
-def _rounded(ref, data_type):
+def rounded(ref, data_type):
     """What may have been stored in data_type on its way."""
     _, roundoff, subnormal = memory.STORAGE[data_type]
     return Ref(ref.value, ref.err + roundoff * np.abs(ref.value) + subnormal)
 
 
-def _exp(x, where):
+def exp_where(x, where):
     """exp(x) where it counts, 0 elsewhere."""
     value = np.where(where, np.exp(np.where(where, x.value, 0)), 0.0)
     err = value * np.expm1(np.where(where, x.err, 0) + EPS32 * (4 * np.abs(np.where(where, x.value, 0)) + 8))
@@ -86,7 +86,7 @@ class Attention:
     def __init__(self, b, q=(2, 4, 24, 32), keys=40, heads=None, value_depth=None, layout=packed, scale=0.2,
                  scale_tensor=False, left=None, right=None, bottom_right=False, seq_q=None, seq_kv=None, bias=None,
                  alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0,
-                 dropout=None, dump=False):
+                 dropout=None, dump=False, deprecated=False, cap=None, maxima=False, implementation=None):
         self.b, self.batches, self.io = b, q[0], b.io
         heads = heads or q[1]
         depth = value_depth or q[3]
@@ -96,6 +96,8 @@ class Attention:
         self.gap, self.offsets = gap, {}
         self.q = self._input(q, layout, 0)
         self.options = {}
+        if implementation:
+            self.options["implementation"] = getattr(cudnn.attention_implementation, implementation)
         if page is None:
             self.k, self.v = (self._input(dims, layout, 1) for dims in shape)
         else:
@@ -105,7 +107,9 @@ class Attention:
             self.options["attn_scale"] = b.input((1, 1, 1, 1), data_type=_T.FLOAT, values=np.full((1, 1, 1, 1), scale)).tensor
         elif scale != 1:
             self.options["attn_scale"] = scale
-        self._mask(left, right, bottom_right, seq_q, seq_kv, (q[0], q[2], keys))
+        self._mask(left, right, bottom_right, seq_q, seq_kv, (q[0], q[2], keys), deprecated)
+        self.cap = cap
+        self.maxima = maxima
         self.bias = None if bias is None else b.input(bias)
         if self.bias:
             self.options["bias"] = self.bias.tensor
@@ -165,13 +169,18 @@ class Attention:
         else:
             self.b.ragged_output(node, self._offsets(dims, side), strides=bshd(dims))
 
-    def _mask(self, left, right, bottom_right, seq_q, seq_kv, shape):
-        if left is not None:
-            self.options["diagonal_band_left_bound"] = left
-        if right is not None:
-            self.options["diagonal_band_right_bound"] = right
-        if bottom_right:
-            self.options["diagonal_alignment"] = cudnn.diagonal_alignment.BOTTOM_RIGHT
+    def _mask(self, left, right, bottom_right, seq_q, seq_kv, shape, deprecated):
+        if deprecated:
+            self.options["use_causal_mask_bottom_right" if bottom_right else "use_causal_mask"] = True
+            if left is not None:
+                self.options["sliding_window_length"] = left
+        else:
+            if left is not None:
+                self.options["diagonal_band_left_bound"] = left
+            if right is not None:
+                self.options["diagonal_band_right_bound"] = right
+            if bottom_right:
+                self.options["diagonal_alignment"] = cudnn.diagonal_alignment.BOTTOM_RIGHT
         if seq_kv is not None:
             self.options["use_padding_mask"] = True
             for name, lengths in (("seq_len_q", seq_q), ("seq_len_kv", seq_kv)):
@@ -197,8 +206,10 @@ class Attention:
 
     def _score(self):
         heads = self.q.ref.shape[1]
-        score = reference.matmul(self.q.ref, _swapped(_per_head(self.k.ref, heads)))
+        score = reference.matmul(self.q.ref, swapped(per_head(self.k.ref, heads)))
         score = reference.pointwise(lambda s: s * np.float32(self.scale), score)
+        if self.cap:
+            score = reference.pointwise(lambda s: self.cap * np.tanh(s / self.cap), score)
         if self.bias:
             score = reference.pointwise(np.add, score, self.bias.ref)
         if self.slopes is not None:
@@ -215,10 +226,10 @@ class Attention:
         if self.sink:
             top = np.maximum(top, self.sink.ref.value)
         base = np.where(np.isinf(top), 0, top)
-        weights = _exp(Ref(score.value - base, score.err + top_err), seen)
+        weights = exp_where(Ref(score.value - base, score.err + top_err), seen)
         total = reference.REDUCTIONS["ADD"](weights, (3,))
         if self.sink:
-            share = _exp(Ref(self.sink.ref.value - base, top_err), np.full(base.shape, True))
+            share = exp_where(Ref(self.sink.ref.value - base, top_err), np.full(base.shape, True))
             total = reference.pointwise(np.add, total, share)
         empty = total.value == 0
         total = Ref(np.where(empty, 1, total.value), total.err)
@@ -228,27 +239,53 @@ class Attention:
         free = empty | ~self.inside[:, None, :, None]
         return weights, Ref(np.where(empty, -_INF, log.value), np.where(free, _INF, log.err + top_err))
 
+    def _capped(self):
+        """Scores are cap * tanh(score / cap) where the client's own functions say so; and the slope of it."""
+        scalars = [self.b.scalar(value, 4).tensor for value in (1 / self.cap, self.cap)]
+        kept = []
+
+        def score(graph, s):
+            kept.append(graph.tanh(graph.mul(s, scalars[0])))
+            return graph.mul(kept[-1], scalars[1])
+
+        def slope(graph, ds):
+            return graph.sub(ds, graph.mul(ds, graph.mul(kept[-1], kept[-1])))
+
+        return score, slope
+
     def forward(self, stats=True):
         b = self.b
+        if self.cap:
+            self.options["score_mod"] = self._capped()[0]
+        rows = (*self.o_dims[:3], 1)
+        if self.maxima:
+            for name in ("score_max", "score_sum_exp"):
+                self.options[name] = b.graph.tensor(dim=list(rows), stride=list(packed(rows)), data_type=_T.FLOAT)
         o, logs = b.graph.sdpa(self.q.tensor, self.k.tensor, self.v.tensor, generate_stats=stats, **self.options)
         o.set_dim(list(self.o_dims)).set_stride(list(self.o_strides(self.o_dims)))
         weights, expected = self._softmax()
         if self.keep is not None:
             weights = reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
-        product = reference.matmul(_rounded(weights, self.io), _per_head(self.v.ref, self.q.ref.shape[1]))
+        product = reference.matmul(rounded(weights, self.io), per_head(self.v.ref, self.q.ref.shape[1]))
         # Spelled out, a row inside the lengths that sees nothing is 0 / 0; NVIDIA's kernels make it 0.
         hidden = self.inside[:, None, :, None] & ~self.seen.any(3, keepdims=True)
         product = Ref(product.value, np.where(hidden, _INF, product.err))
         self._output(b.node(o, product), self.o_dims, 0)
         if stats:
             b.output(b.node(logs, expected), data_type=_T.FLOAT)
+        if self.maxima:
+            score = self._score()
+            largest = Ref(np.max(np.where(self.seen, score.value, -_INF), 3, keepdims=True), np.max(score.err))
+            b.output(b.node(self.options["score_max"], largest), data_type=_T.FLOAT)
+            total = reference.pointwise(lambda log, top: np.exp(log - top), expected, largest)
+            b.output(b.node(self.options["score_sum_exp"], total), data_type=_T.FLOAT)
 
     def backward(self, dbias=False, deterministic=False):
         b = self.b
         heads = self.q.ref.shape[1]
         weights, logs = self._softmax()
         dropped = weights if self.keep is None else reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
-        v = _per_head(self.v.ref, heads)
+        v = per_head(self.v.ref, heads)
         o = self._input(self.o_dims, self.o_strides, 0, reference.matmul(dropped, v).value)
         grad = self._input(self.o_dims, self.o_strides, 0)
         rows = np.where(np.isinf(logs.value), 0, logs.value)
@@ -257,6 +294,12 @@ class Attention:
             bias_grad = b.graph.tensor(dim=list(self.bias.ref.shape), stride=list(packed(self.bias.ref.shape)),
                                        data_type=self.io)
             self.options["dBias"] = bias_grad
+        if self.sink:
+            sink_grad = b.graph.tensor(dim=list(self.sink.ref.shape), stride=list(packed(self.sink.ref.shape)),
+                                       data_type=_T.FLOAT)
+            self.options["dSink_token"] = sink_grad
+        if self.cap:
+            self.options["score_mod"], self.options["score_mod_bprop"] = self._capped()
         if len(self.options.get("dropout", ())) == 2:
             self.options["dropout"] += (self.down,)
         results = b.graph.sdpa_backward(self.q.tensor, self.k.tensor, self.v.tensor, o.tensor, grad.tensor,
@@ -264,27 +307,34 @@ class Attention:
         # The weights again, from the statistics that are stored.
         score = self._score()
         seen = np.broadcast_to(self.seen, score.shape)
-        weights = _exp(Ref(score.value - stats.ref.value, score.err), seen)
+        weights = exp_where(Ref(score.value - stats.ref.value, score.err), seen)
         inner = reference.REDUCTIONS["ADD"](reference.pointwise(np.multiply, grad.ref, o.ref), (3,))
-        over = reference.matmul(grad.ref, _swapped(v))
+        over = reference.matmul(grad.ref, swapped(v))
         dropped = weights
         if self.keep is not None:
             over = reference.pointwise(np.multiply, over, Ref(self.keep, 0))
             dropped = reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
         ds = reference.pointwise(lambda w, d, i: w * (d - i), weights, over, inner,
                                  cancelled=lambda w, d, i: w * (np.abs(d) + np.abs(i)))
-        scaled = _rounded(reference.pointwise(lambda s: s * np.float32(self.scale), ds), self.io)
-        k = _per_head(self.k.ref, heads)
+        if self.cap:
+            ds = reference.pointwise(lambda g, s: g * (1 - (s / self.cap) ** 2), ds, score,
+                                     cancelled=lambda g, s: np.abs(g))
+        scaled = rounded(reference.pointwise(lambda s: s * np.float32(self.scale), ds), self.io)
+        k = per_head(self.k.ref, heads)
         expected = [reference.matmul(scaled, k),
-                    _shared(_rounded(reference.matmul(_swapped(scaled), self.q.ref), self.io), self.k.ref.shape[1]),
-                    _shared(_rounded(reference.matmul(_swapped(_rounded(dropped, self.io)), grad.ref), self.io),
+                    _shared(rounded(reference.matmul(swapped(scaled), self.q.ref), self.io), self.k.ref.shape[1]),
+                    _shared(rounded(reference.matmul(swapped(rounded(dropped, self.io)), grad.ref), self.io),
                             self.v.ref.shape[1])]
         for side, tensor, operand, ref in zip((0, 1, 1), results, (self.q, self.k, self.v), expected):
             tensor.set_dim(list(operand.ref.shape)).set_stride(list(self.o_strides(operand.ref.shape)))
             self._output(b.node(tensor, ref), operand.ref.shape, side)
+        if self.sink:
+            # As the frontend spells it: without the sign.
+            share = reference.pointwise(lambda sink, log, d: np.exp(sink - log) * d, self.sink.ref, stats.ref, inner)
+            b.output(b.node(sink_grad, reference.REDUCTIONS["ADD"](share, (0, 2))), data_type=_T.FLOAT)
         if dbias:
             axes = tuple(a for a, d in enumerate(self.bias.ref.shape) if d == 1 and ds.shape[a] > 1)
-            summed = reference.REDUCTIONS["ADD"](_rounded(ds, self.io), axes) if axes else ds
+            summed = reference.REDUCTIONS["ADD"](rounded(ds, self.io), axes) if axes else ds
             b.output(b.node(bias_grad, summed))
 
 
@@ -303,6 +353,12 @@ _BOTH = {
     "causal_bottom_right": {"right": 0, "bottom_right": True},
     "window": {"right": 0, "left": 6},
     "window_bottom_right": {"right": 0, "left": 9, "bottom_right": True},
+    "window_both": {"right": 3, "left": 6},
+    "causal_deprecated": {"right": 0, "deprecated": True},
+    "window_deprecated": {"right": 0, "left": 6, "deprecated": True},
+    "causal_bottom_right_deprecated": {"right": 0, "bottom_right": True, "deprecated": True},
+    "capped": {"cap": 0.75, "scale": 0.4},
+    "one_query": {"q": (3, 8, 1, 32), "keys": 33, "heads": 2},
     "lengths": _LENGTHS,
     "causal_lengths": {**_LENGTHS, "right": 0},
     "bias": {"bias": (1, 4, 24, 40)},
@@ -327,7 +383,9 @@ _FORWARD = {
     "empty_sequences": {"seq_q": (24, 0), "seq_kv": (0, 40)},
     "sink": {"sink": True},
     "sink_causal_lengths": {**_LENGTHS, "right": 0, "sink": True},
-    "one_query": {"q": (3, 8, 1, 32), "keys": 33, "heads": 2},
+    "maxima": {"maxima": True},
+    "unified": {"implementation": "UNIFIED", "q": (2, 4, 24, 64)},
+    "unified_scaled_grouped": {"implementation": "UNIFIED", "heads": 2, "scale_tensor": True},
     "one_query_lengths": {"q": (3, 8, 1, 32), "keys": 33, "heads": 2, "seq_q": (1, 1, 1), "seq_kv": (33, 1, 16)},
     "paged": {**_LENGTHS, "page": 8},
     "paged_causal": {**_LENGTHS, "page": 4, "heads": 2, "right": 0},
@@ -338,6 +396,8 @@ _BACKWARD = {
     "dbias": ({"bias": (1, 4, 24, 40)}, {"dbias": True}),
     "dbias_of_batches": ({"bias": (2, 1, 24, 40), "right": 0}, {"dbias": True}),
     "deterministic": ({"right": 0}, {"deterministic": True}),
+    "sink": ({"sink": True}, {}),
+    "sink_causal_lengths": ({**_LENGTHS, "right": 0, "sink": True}, {}),
 }
 
 
@@ -352,7 +412,7 @@ def add_cases(case):
 
     for io, suffix in ((_T.HALF, "fp16"), (_T.BFLOAT16, "bf16")):
         for name, options in {**_BOTH, **_FORWARD}.items():
-            case(f"sdpa_{name}_{suffix}", io, forward(options, name != "no_stats"))
+            case(f"sdpa_{name}_{suffix}", io, forward(options, name not in ("no_stats", "maxima")))
         for name, options in _BOTH.items():
             case(f"sdpa_backward_{name}_{suffix}", io, backward(options, {}))
         for name, (options, arguments) in _BACKWARD.items():

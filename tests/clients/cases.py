@@ -9,6 +9,7 @@ import numpy as np
 
 import attention
 import norms
+import quantised
 import reference
 from builder import channels_last, packed
 from reference import Ref
@@ -266,6 +267,7 @@ def _clipped_relu(b):
     b.output(b.pointwise("relu", x, **clips))
     b.output(b.pointwise("relu_backward", dy, x, **clips))
     b.output(b.pointwise("leaky_relu", x, negative_slope=0.1))
+    b.output(b.pointwise("leaky_relu_backward", dy, x, negative_slope=0.1))
     b.output(b.pointwise("swish", x, swish_beta=1.75))
 
 
@@ -330,6 +332,13 @@ def _concatenate(b):
     b.output(b.node(tensor, values))
 
 
+def _slice(b):
+    """In 9.19 a slice is a pointer that the frontend moves: its source's uid is not in the graph."""
+    x = b.input((2, 8, 16))
+    part = b.graph.slice(x.tensor, [slice(0, 2), slice(2, 6), slice(8, 16)]).set_data_type(b.io)
+    b.output(b.pointwise("tanh", b.node(part, Ref(x.ref.value[:, 2:6, 8:]))))
+
+
 def _reshape(b):
     """A view: rows become a column of blocks."""
     x = b.input((4, 6, 10))
@@ -356,6 +365,7 @@ def _grouped_matmul(b):
 _case("grouped_matmul_fp16", _T.HALF, _grouped_matmul)
 _case("grouped_matmul_bf16", _T.BFLOAT16, _grouped_matmul)
 _for_floats("concatenate", _concatenate)
+_for_floats("slice", _slice)
 _for_floats("reshape_then_reduce", _reshape)
 _for_floats("diamond", _diamond)
 _for_floats("causal_mask", _causal_mask)
@@ -367,3 +377,4 @@ _case("integers", _T.FLOAT, _integers)
 
 norms.add_cases(_for_floats)
 attention.add_cases(_case)
+quantised.add_cases(_case)

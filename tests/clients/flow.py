@@ -123,15 +123,6 @@ class Flow:
         b.plan()
         b.execute(extra={987654: 0, 987655: 4096})
 
-    def test_slice_reads_from_an_offset(self):
-        """In 9.19 a slice is a pointer that the frontend moves: its source's uid is not in the graph."""
-        b = self.new_builder(io=_T.FLOAT)
-        x = b.input((2, 8, 16))
-        part = type(x)(b.graph.slice(x.tensor, [slice(0, 2), slice(2, 6), slice(4, 12)]),
-                       type(x.ref)(x.ref.value[:, 2:6, 4:12]))
-        b.output(b.pointwise("tanh", part))
-        b.run()
-
     def test_kernel_cache_serves_other_extents(self):
         """Dynamic shapes: a graph for each extent, one kernel cache for all of them."""
         cache = cudnn.create_kernel_cache()

@@ -19,6 +19,7 @@ preload.load(_arguments.cudart, _arguments.cudnn)
 import cudnn  # noqa: E402
 
 import flow  # noqa: E402
+import kinds  # noqa: E402
 from builder import Builder  # noqa: E402
 from cases import CASES  # noqa: E402
 from memory import HostMemory  # noqa: E402
@@ -60,6 +61,10 @@ class Flow(flow.Flow, unittest.TestCase):
     @property
     def handle(self):
         return _handle
+
+
+class Kinds(kinds.Kinds, unittest.TestCase):
+    new_builder = staticmethod(new_builder)
 
 
 if __name__ == "__main__":

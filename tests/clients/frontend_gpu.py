@@ -164,6 +164,31 @@ class Streams(unittest.TestCase):
         b.compare()
 
 
+    def test_native_graphs(self):
+        """The library puts its launches into an empty graph as nodes, and other pointers into these."""
+        runtime = ctypes.CDLL(None)
+        runtime = runtime if hasattr(runtime, "cudaGraphCreate") else ctypes.CDLL("libcudart.so.12")
+        check = lambda status: self.assertEqual(status, 0)  # noqa: E731
+        graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        b = new_builder(io=cudnn.data_type.HALF)
+        x = b.input((8, 64, 56, 56), strides=channels_last)
+        b.output(b.pointwise("relu", b.pointwise("tanh", x)))
+        b.plan()
+        for fill in ("populate_cuda_graph", "update_cuda_graph"):
+            pack = b.pointers(key=lambda tensor: tensor.get_uid())
+            workspace = b.workspace(b.graph.get_workspace_size())
+            if not graph:
+                check(runtime.cudaGraphCreate(ctypes.byref(graph), 0))
+            getattr(b.graph, fill)(_handle, pack, workspace, graph.value)
+            check(runtime.cudaGraphInstantiate(ctypes.byref(executable), graph, ctypes.c_ulonglong(0)))
+            check(runtime.cudaGraphLaunch(executable, stream))
+            torch.cuda.synchronize()
+            b.compare()
+            check(runtime.cudaGraphExecDestroy(executable))
+        check(runtime.cudaGraphDestroy(graph))
+
+
 if __name__ == "__main__":
     print(f"{_arguments.cudnn}: cuDNN {cudnn.backend_version()}, frontend {cudnn.__version__}, "
           f"{torch.cuda.get_device_name()}", flush=True)

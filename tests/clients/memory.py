@@ -1,6 +1,7 @@
 """Numbers in cuDNN's data types as bytes in memory, and memory with guards around each tensor.
 
-NumPy has no bfloat16: values are rounded here, to nearest even, and stored as 16-bit words.
+NumPy has no bfloat16 and no 8-bit floats: values are rounded here, to nearest even, and stored as words. 8-bit
+floats saturate.
 """
 
 import cudnn
@@ -19,7 +20,44 @@ STORAGE = {
     _T.INT32: (np.int32, 0.0, 0.0),
     _T.INT64: (np.int64, 0.0, 0.0),
     _T.BOOLEAN: (np.bool_, 0.0, 0.0),
+    _T.FP8_E4M3: (np.uint8, 2.0**-4, 2.0**-10),
+    _T.FP8_E5M2: (np.uint8, 2.0**-3, 2.0**-17),
+    _T.FP8_E8M0: (np.uint8, 2.0**-30, 0.0),  # powers of two, which are found exactly
 }
+
+
+def _byte_floats(exponent_bits, mantissa_bits, bias, finite):
+    """The values of the non-negative codes of a float of 8 bits; `finite` of them are numbers."""
+    codes = np.arange(1 << (exponent_bits + mantissa_bits))
+    exponent, mantissa = codes >> mantissa_bits, (codes & ((1 << mantissa_bits) - 1)) / 2.0**mantissa_bits
+    values = np.where(exponent > 0, (1 + mantissa) * 2.0 ** (exponent - bias), mantissa * 2.0 ** (1 - bias))
+    values[finite:] = np.nan
+    return values
+
+
+# The values of codes 0 to 127, then those with a sign; of e8m0 all 256 have none.
+_BYTES = {
+    _T.FP8_E4M3: _byte_floats(4, 3, 7, 0x7F),
+    _T.FP8_E5M2: _byte_floats(5, 2, 15, 0x7C),
+    _T.FP8_E8M0: np.append(2.0 ** (np.arange(255) - 127), np.nan),
+}
+
+
+def _encode_bytes(values, data_type):
+    numbers = _BYTES[data_type]
+    numbers = numbers[~np.isnan(numbers)]
+    size = np.abs(values)
+    above = np.clip(np.searchsorted(numbers, size), 1, len(numbers) - 1)
+    low, high = numbers[above - 1], numbers[above]
+    up = (size - low > high - size) | ((size - low == high - size) & (above % 2 == 0))
+    codes = np.where(up, above, above - 1)
+    return (codes | np.where((values < 0) & (data_type != _T.FP8_E8M0), 0x80, 0)).astype(np.uint8)
+
+
+def _decode_bytes(words, data_type):
+    if data_type == _T.FP8_E8M0:
+        return _BYTES[data_type][words]
+    return np.where(words & 0x80, -1.0, 1.0) * _BYTES[data_type][words & 0x7F]
 
 
 def encode(values, data_type):
@@ -28,6 +66,8 @@ def encode(values, data_type):
     if data_type == _T.BFLOAT16:
         bits = values.astype(np.float32).view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    if data_type in _BYTES:
+        return _encode_bytes(values, data_type)
     return values.astype(STORAGE[data_type][0])
 
 
@@ -35,6 +75,8 @@ def decode(words, data_type):
     """Stored words as f64."""
     if data_type == _T.BFLOAT16:
         return (words.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if data_type in _BYTES:
+        return _decode_bytes(words, data_type)
     return words.astype(np.float64)
 
 
