@@ -2,6 +2,7 @@
 
 #include "api/core.h"
 #include "api/cudnn_types.h"
+#include "api/legacy/call_plans.h"
 #include "api/object.h"
 
 namespace kiln::api {
@@ -19,6 +20,7 @@ Status CreateHandle(void** out) {
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, OpenSession());
   Handle* handle = Make<Handle>(out);
   if (handle == nullptr) return Status::Text(Code::kHostAllocationFailed, "no memory for a handle");
+  handle->plans = &legacy::CallPlans::Of(*session);
   handle->session = std::move(session);
   return {};
 }

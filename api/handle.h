@@ -9,11 +9,16 @@
 
 namespace kiln::api {
 
+namespace legacy {
+class CallPlans;
+}
+
 struct Handle {
   static constexpr uint64_t kTag = 0x6b696c6e'68616e64;  // "kilnhand"
 
   std::shared_ptr<Session> session;
   void* stream = nullptr;
+  legacy::CallPlans* plans = nullptr;  // of the session
 };
 
 // The object, or a sentence that says what `handle` is not.

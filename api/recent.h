@@ -3,11 +3,11 @@
 #pragma once
 
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 namespace kiln::api {
 
@@ -43,7 +43,7 @@ class Recent {
   const size_t capacity_;
   std::mutex mutex_;
   std::list<Entry> recent_;  // most recent first
-  std::map<std::string_view, typename std::list<Entry>::iterator>
+  std::unordered_map<std::string_view, typename std::list<Entry>::iterator>
       by_key_;  // the whole text: nothing collides
 };
 

@@ -103,7 +103,7 @@ Status SetStatistics(TensorDesc& derived, const TensorDesc& x, bool per_channel)
 int ElementBytes(int type) { return kTypes[type].bytes; }
 int VectorOf(int type) { return kTypes[type].vector; }
 
-Lengths PackedStrides(int format, int rank, const Lengths& dims, int vector) {
+Lengths StridesOfFormat(int format, int rank, const Lengths& dims, int vector) {
   Lengths strides = {};
   int64_t stride = 1;
   const auto place = [&](int dim) {
@@ -159,7 +159,7 @@ Status SetPackedTensor(TensorDesc& tensor, int format, int type, std::span<const
                      .rank = static_cast<int32_t>(dims.size()),
                      .vector = format == CUDNN_TENSOR_NCHW_VECT_C ? VectorOf(type) : 1,
                      .dims = LengthsOf(dims)};
-  made.strides = PackedStrides(format, made.rank, made.dims, made.vector);
+  made.strides = StridesOfFormat(format, made.rank, made.dims, made.vector);
   return Commit(tensor, made);
 }
 

@@ -43,7 +43,7 @@ int ElementBytes(int type);
 int VectorOf(int type);
 
 // The strides of a packed tensor: innermost last, or with NHWC the channels. `vector` as above.
-Lengths PackedStrides(int format, int rank, const Lengths& dims, int vector);
+Lengths StridesOfFormat(int format, int rank, const Lengths& dims, int vector);
 
 // "4-D float [2,3,4,5] strides [60,20,5,1]", for messages.
 std::string Text(const TensorDesc& tensor);

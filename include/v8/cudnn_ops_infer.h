@@ -365,13 +365,13 @@ typedef struct cudnnDebugStruct {
 /* Receives log messages; see cudnnSetCallback. */
 typedef void (*cudnnCallback_t)(cudnnSeverity_t severity, void *udata, const cudnnDebug_t *debug, const char *message);
 
-/* Reference 3.2.1. Declared only. */
+/* Reference 3.2.1. */
 cudnnStatus_t CUDNNWINAPI cudnnActivationForward(
     cudnnHandle_t handle, cudnnActivationDescriptor_t activationDesc, const void *alpha,
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.2. Declared only. */
+/* Reference 3.2.2. */
 cudnnStatus_t CUDNNWINAPI cudnnAddTensor(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t aDesc, const void *A,
     const void *beta, const cudnnTensorDescriptor_t cDesc, void *C);
@@ -597,12 +597,12 @@ cudnnStatus_t CUDNNWINAPI cudnnGetReduceTensorDescriptor(
     cudnnDataType_t *reduceTensorCompType, cudnnNanPropagation_t *reduceTensorNanOpt,
     cudnnReduceTensorIndices_t *reduceTensorIndices, cudnnIndicesType_t *reduceTensorIndicesType);
 
-/* Reference 3.2.56. Declared only. */
+/* Reference 3.2.56. */
 cudnnStatus_t CUDNNWINAPI cudnnGetReductionIndicesSize(
     cudnnHandle_t handle, const cudnnReduceTensorDescriptor_t reduceTensorDesc,
     const cudnnTensorDescriptor_t aDesc, const cudnnTensorDescriptor_t cDesc, size_t *sizeInBytes);
 
-/* Reference 3.2.57. Declared only. */
+/* Reference 3.2.57. */
 cudnnStatus_t CUDNNWINAPI cudnnGetReductionWorkspaceSize(
     cudnnHandle_t handle, const cudnnReduceTensorDescriptor_t reduceTensorDesc,
     const cudnnTensorDescriptor_t aDesc, const cudnnTensorDescriptor_t cDesc, size_t *sizeInBytes);
@@ -654,7 +654,7 @@ cudnnStatus_t CUDNNWINAPI cudnnNormalizationForwardInference(
     cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t yDesc, void *y,
     double epsilon, int groupCnt);
 
-/* Reference 3.2.68. Declared only. */
+/* Reference 3.2.68. */
 cudnnStatus_t CUDNNWINAPI cudnnOpTensor(
     cudnnHandle_t handle, const cudnnOpTensorDescriptor_t opTensorDesc, const void *alpha1,
     const cudnnTensorDescriptor_t aDesc, const void *A, const void *alpha2,
@@ -664,7 +664,7 @@ cudnnStatus_t CUDNNWINAPI cudnnOpTensor(
 /* Reference 3.2.67. */
 cudnnStatus_t CUDNNWINAPI cudnnOpsInferVersionCheck(void);
 
-/* Reference 3.2.69. Declared only. */
+/* Reference 3.2.69. */
 cudnnStatus_t CUDNNWINAPI cudnnPoolingForward(
     cudnnHandle_t handle, const cudnnPoolingDescriptor_t poolingDesc, const void *alpha,
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
@@ -674,7 +674,7 @@ cudnnStatus_t CUDNNWINAPI cudnnPoolingForward(
 cudnnStatus_t CUDNNWINAPI cudnnQueryRuntimeError(
     cudnnHandle_t handle, cudnnStatus_t *rstatus, cudnnErrQueryMode_t mode, cudnnRuntimeTag_t *tag);
 
-/* Reference 3.2.71. Declared only. */
+/* Reference 3.2.71. */
 cudnnStatus_t CUDNNWINAPI cudnnReduceTensor(
     cudnnHandle_t handle, const cudnnReduceTensorDescriptor_t reduceTensorDesc, void *indices,
     size_t indicesSizeInBytes, void *workspace, size_t workspaceSizeInBytes, const void *alpha,
@@ -696,7 +696,7 @@ cudnnStatus_t CUDNNWINAPI cudnnSaveAlgorithm(
     cudnnHandle_t handle, cudnnAlgorithmDescriptor_t algoDesc, void *algoSpace,
     size_t algoSpaceSizeInBytes);
 
-/* Reference 3.2.75. Declared only. */
+/* Reference 3.2.75. */
 cudnnStatus_t CUDNNWINAPI cudnnScaleTensor(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t yDesc, void *y, const void *alpha);
 
@@ -770,7 +770,7 @@ cudnnStatus_t CUDNNWINAPI cudnnSetSpatialTransformerNdDescriptor(
 /* Reference 3.2.89. */
 cudnnStatus_t CUDNNWINAPI cudnnSetStream(cudnnHandle_t handle, cudaStream_t streamId);
 
-/* Reference 3.2.90. Declared only. */
+/* Reference 3.2.90. */
 cudnnStatus_t CUDNNWINAPI cudnnSetTensor(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t yDesc, void *y, const void *valuePtr);
 
@@ -823,7 +823,7 @@ cudnnStatus_t CUDNNWINAPI cudnnTransformFilter(
     const cudnnFilterDescriptor_t srcDesc, const void *srcData, const void *beta,
     const cudnnFilterDescriptor_t destDesc, void *destData);
 
-/* Reference 3.2.100. Declared only. */
+/* Reference 3.2.100. */
 cudnnStatus_t CUDNNWINAPI cudnnTransformTensor(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x,
     const void *beta, const cudnnTensorDescriptor_t yDesc, void *y);

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* Reference 4.1.1. Declared only. */
+/* Reference 4.1.1. */
 cudnnStatus_t CUDNNWINAPI cudnnActivationBackward(
     cudnnHandle_t handle, cudnnActivationDescriptor_t activationDesc, const void *alpha,
     const cudnnTensorDescriptor_t yDesc, const void *y, const cudnnTensorDescriptor_t dyDesc,

@@ -123,20 +123,20 @@ typedef enum {
   CUDNN_SAMPLER_BILINEAR = 0,
 } cudnnSamplerType_t;
 
-/* Reference 4.1.1. Declared only. */
+/* Reference 4.1.1. */
 cudnnStatus_t CUDNNWINAPI cudnnActivationBackward(
     cudnnHandle_t handle, cudnnActivationDescriptor_t activationDesc, const void *alpha,
     const cudnnTensorDescriptor_t yDesc, const void *y, const cudnnTensorDescriptor_t dyDesc,
     const void *dy, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 3.2.1. Declared only. */
+/* Reference 3.2.1. */
 cudnnStatus_t CUDNNWINAPI cudnnActivationForward(
     cudnnHandle_t handle, cudnnActivationDescriptor_t activationDesc, const void *alpha,
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.2. Declared only. */
+/* Reference 3.2.2. */
 cudnnStatus_t CUDNNWINAPI cudnnAddTensor(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t aDesc, const void *A,
     const void *beta, const cudnnTensorDescriptor_t cDesc, void *C);
@@ -410,12 +410,12 @@ cudnnStatus_t CUDNNWINAPI cudnnGetReduceTensorDescriptor(
     cudnnDataType_t *reduceTensorCompType, cudnnNanPropagation_t *reduceTensorNanOpt,
     cudnnReduceTensorIndices_t *reduceTensorIndices, cudnnIndicesType_t *reduceTensorIndicesType);
 
-/* Reference 3.2.56. Declared only. */
+/* Reference 3.2.56. */
 cudnnStatus_t CUDNNWINAPI cudnnGetReductionIndicesSize(
     cudnnHandle_t handle, const cudnnReduceTensorDescriptor_t reduceTensorDesc,
     const cudnnTensorDescriptor_t aDesc, const cudnnTensorDescriptor_t cDesc, size_t *sizeInBytes);
 
-/* Reference 3.2.57. Declared only. */
+/* Reference 3.2.57. */
 cudnnStatus_t CUDNNWINAPI cudnnGetReductionWorkspaceSize(
     cudnnHandle_t handle, const cudnnReduceTensorDescriptor_t reduceTensorDesc,
     const cudnnTensorDescriptor_t aDesc, const cudnnTensorDescriptor_t cDesc, size_t *sizeInBytes);
@@ -494,7 +494,7 @@ cudnnStatus_t CUDNNWINAPI cudnnNormalizationForwardTraining(
     void *yData, void *workspace, size_t workSpaceSizeInBytes, void *reserveSpace,
     size_t reserveSpaceSizeInBytes, int groupCnt);
 
-/* Reference 3.2.68. Declared only. */
+/* Reference 3.2.68. */
 cudnnStatus_t CUDNNWINAPI cudnnOpTensor(
     cudnnHandle_t handle, const cudnnOpTensorDescriptor_t opTensorDesc, const void *alpha1,
     const cudnnTensorDescriptor_t aDesc, const void *A, const void *alpha2,
@@ -510,13 +510,13 @@ cudnnStatus_t CUDNNWINAPI cudnnPoolingBackward(
     const void *dy, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 3.2.69. Declared only. */
+/* Reference 3.2.69. */
 cudnnStatus_t CUDNNWINAPI cudnnPoolingForward(
     cudnnHandle_t handle, const cudnnPoolingDescriptor_t poolingDesc, const void *alpha,
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.71. Declared only. */
+/* Reference 3.2.71. */
 cudnnStatus_t CUDNNWINAPI cudnnReduceTensor(
     cudnnHandle_t handle, const cudnnReduceTensorDescriptor_t reduceTensorDesc, void *indices,
     size_t indicesSizeInBytes, void *workspace, size_t workspaceSizeInBytes, const void *alpha,
@@ -528,7 +528,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRestoreDropoutDescriptor(
     cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float dropout, void *states,
     size_t stateSizeInBytes, unsigned long long seed);
 
-/* Reference 3.2.75. Declared only. */
+/* Reference 3.2.75. */
 cudnnStatus_t CUDNNWINAPI cudnnScaleTensor(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t yDesc, void *y, const void *alpha);
 
@@ -587,7 +587,7 @@ cudnnStatus_t CUDNNWINAPI cudnnSetSpatialTransformerNdDescriptor(
     cudnnSpatialTransformerDescriptor_t stDesc, cudnnSamplerType_t samplerType,
     cudnnDataType_t dataType, const int nbDims, const int *dimA);
 
-/* Reference 3.2.90. Declared only. */
+/* Reference 3.2.90. */
 cudnnStatus_t CUDNNWINAPI cudnnSetTensor(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t yDesc, void *y, const void *valuePtr);
 
@@ -660,7 +660,7 @@ cudnnStatus_t CUDNNWINAPI cudnnTransformFilter(
     const cudnnFilterDescriptor_t srcDesc, const void *srcData, const void *beta,
     const cudnnFilterDescriptor_t destDesc, void *destData);
 
-/* Reference 3.2.100. Declared only. */
+/* Reference 3.2.100. */
 cudnnStatus_t CUDNNWINAPI cudnnTransformTensor(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x,
     const void *beta, const cudnnTensorDescriptor_t yDesc, void *y);

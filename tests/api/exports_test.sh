@@ -8,12 +8,11 @@ fail() { echo "FAIL: $*" >&2; exit 1; }
 soname=$(readelf -d "$library" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 [ "$soname" = "$node" ] || fail "SONAME is '$soname', not $node"
 
-wanted=$(sed -n 's/^ *\(cudnn[A-Za-z0-9_]*\);$/\1/p' "$script" | sort)
+wanted=$(sed -n "s/^ *\\(cudnn[A-Za-z0-9_]*\\);\$/\\1@@$node/p" "$script" | sort)
 # Lower-case letters are local symbols, but for u and i, which are global; A is the version node.
 exported=$(nm -D --defined-only "$library" | awk '$2 !~ /[Abdrt]/ {print $3}' | sort)
 [ -n "$wanted" ] || fail "$script names no function"
-[ "$exported" = "$(sed "s/\$/@@$node/" <<< "$wanted")" ] ||
-  fail "exports differ: $(diff <(sed "s/\$/@@$node/" <<< "$wanted") <(echo "$exported"))"
+[ "$exported" = "$wanted" ] || fail "exports differ: $(diff <(echo "$wanted") <(echo "$exported"))"
 
 # No CUDA library is linked: driver and NVRTC are found at run time, the CPU target is a plug-in.
 needed=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')

@@ -14,6 +14,7 @@ void* last_stream = nullptr;
 const void* elsewhere = nullptr;
 RankOptions last_rank;
 Target last_rank_target;
+int64_t workspace_of_plans = kFakeWorkspace;
 
 class FakePlan : public Plan {
  public:
@@ -24,11 +25,11 @@ class FakePlan : public Plan {
     }
   }
   const EngineConfig& config() const override { return config_; }
-  int64_t workspace_bytes() const override { return kFakeWorkspace; }
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
   std::span<const ProgramTensor> tensors() const override { return tensors_; }
 
   Status Run(std::span<void* const> pointers, void* workspace) const {
-    *static_cast<char*>(workspace) = 1;
+    if (workspace_bytes_ > 0) *static_cast<char*>(workspace) = 1;
     graph::TensorValues values;
     for (graph::TensorId id : graph::Inputs(graph_)) {
       values[id] =
@@ -68,6 +69,7 @@ class FakePlan : public Plan {
   graph::Graph graph_;
   EngineConfig config_;
   std::vector<ProgramTensor> tensors_;
+  const int64_t workspace_bytes_ = workspace_of_plans;
 };
 
 class FakeSession : public Session {
@@ -116,7 +118,7 @@ class FakeSession : public Session {
     return std::vector{tuned, plain};
   }
   Result<Footprint> Measure(const graph::Graph&, const EngineConfig&) const override {
-    return Footprint{.workspace_bytes = kFakeWorkspace, .shared_memory_bytes = 1024};
+    return Footprint{.workspace_bytes = workspace_of_plans, .shared_memory_bytes = 1024};
   }
   Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config,
                                             const BuildOptions&) override {
@@ -152,6 +154,7 @@ void* LastFakeStream() { return last_stream; }
 RankOptions LastFakeRank() { return last_rank; }
 Target LastFakeRankTarget() { return last_rank_target; }
 void SetFakeElsewhere(const void* pointer) { elsewhere = pointer; }
+void SetFakeWorkspace(int64_t bytes) { workspace_of_plans = bytes; }
 
 Result<std::shared_ptr<Session>> OpenSession() {
   static const std::shared_ptr<Session> session =

@@ -3,7 +3,7 @@
 //
 // Engines: 0 declines everything, 1 is the interpreter with the knobs TILE_M (0..3) and SPLIT_K
 // (0..8 in steps of 2), 2 is the interpreter without knobs. Every plan asks for 256 bytes of
-// workspace and writes its first byte.
+// workspace, or what SetFakeWorkspace says, and writes its first byte.
 #pragma once
 
 #include "api/session.h"
@@ -28,5 +28,7 @@ RankOptions LastFakeRank();
 Target LastFakeRankTarget();
 // The one pointer that is another device's.
 void SetFakeElsewhere(const void* pointer);
+// What plans made from now on want.
+void SetFakeWorkspace(int64_t bytes);
 
 }  // namespace kiln::api

@@ -8,7 +8,7 @@
 
 #include <initializer_list>
 
-#include "tests/api/legacy_client.h"
+#include "tests/support/legacy_client.h"
 #include "tests/support/nvidia_library.h"
 
 namespace {

@@ -52,6 +52,13 @@ class LegacyClient {
     return object;
   }
 
+  // The library's sentence about this thread's last failure.
+  void LastError(char* text, size_t size) {
+    auto* function = reinterpret_cast<decltype(&cudnnGetLastErrorString)>(
+        dlsym(library_, "cudnnGetLastErrorString"));
+    if (function != nullptr) function(text, size);
+  }
+
   // What a call gave back.
   template <class T>
   void Note(std::span<const T> values) {

@@ -1,0 +1,127 @@
+#include "api/legacy/call.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace kiln::api::legacy {
+namespace {
+
+constexpr uintptr_t kWidestAccess = 16;
+
+int AlignmentOf(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer) | kWidestAccess;
+  return 1 << std::countr_zero(address);
+}
+
+double LoadFactor(const void* factor, DType type) {
+  if (type == DType::kF64) {
+    double value;
+    std::memcpy(&value, factor, sizeof value);
+    return value;
+  }
+  float value;
+  std::memcpy(&value, factor, sizeof value);
+  return value;
+}
+
+// Of the CPU, where memory is the host's and a launch is over when it returns.
+void* Scratch(int64_t bytes) {
+  static thread_local std::vector<std::byte> scratch;
+  if (static_cast<int64_t>(scratch.size()) < bytes) scratch.resize(static_cast<size_t>(bytes));
+  return scratch.data();
+}
+
+}  // namespace
+
+Call::Call(Handle& handle, const char* function)
+    : handle_(handle), plans_(*handle.plans), function_(function) {
+  key_.Add(reinterpret_cast<uintptr_t>(function));  // a literal: one address, one function
+}
+
+int Call::NextSlot(const void* pointer) {
+  CHECK(static_cast<size_t>(slots_) < kMostOperands, "a call has more than {} operands",
+        kMostOperands);
+  pointers_[static_cast<size_t>(slots_)] = pointer;
+  return slots_++;
+}
+
+Operand Call::Memory(const TensorDesc& desc, const void* data) {
+  const Operand operand = {.slot = NextSlot(data), .desc = &desc, .alignment = AlignmentOf(data)};
+  key_.Add(desc);
+  key_.Add(static_cast<char>(operand.alignment));
+  return operand;
+}
+
+Result<Scalar> Call::Factor(const void* factor, const TensorDesc& type_of, double neutral,
+                            std::string_view name) {
+  RETURN_IF_ERROR(NotNull(factor, name));
+  Scalar scalar = {.slot = -1, .type = ComputeType(type_of)};
+  const bool is_neutral = LoadFactor(factor, scalar.type) == neutral;
+  if (!is_neutral) scalar.slot = NextSlot(factor);
+  key_.Add(static_cast<char>(is_neutral));
+  return scalar;
+}
+
+Result<Scalar> Call::Value(const void* value, const TensorDesc& type_of) {
+  RETURN_IF_ERROR(NotNull(value, "the value"));
+  ASSIGN_OR_RETURN(const DType type, ElementType(type_of.type));
+  return Scalar{.slot = NextSlot(value), .type = type};
+}
+
+Result<Blend> Call::Scaling(const void* alpha, const void* beta, const Operand& y) {
+  Blend blend;
+  ASSIGN_OR_RETURN(blend.alpha, Factor(alpha, *y.desc, 1, "alpha"));
+  ASSIGN_OR_RETURN(blend.beta, Factor(beta, *y.desc, 0, "beta"));
+  if (blend.beta.slot >= 0) {
+    blend.prior = y;
+    blend.prior.slot = NextSlot(pointers_[static_cast<size_t>(y.slot)]);
+  }
+  return blend;
+}
+
+bool Call::Fits(const CallPlan& plan, const Workspace& workspace) const {
+  return !workspace.is_parameter || plan.plan->workspace_bytes() <= workspace.bytes;
+}
+
+Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspace,
+                                                       const MakeGraph& make) {
+  const bool is_best = !workspace.is_parameter || workspace.bytes == INT64_MAX;
+  // A plan for less than the best wants has a key of its own.
+  if (!is_best && plans_.Find(key_.text()) == nullptr) {
+    ASSIGN_OR_RETURN(const auto best, MakePlan({.bytes = INT64_MAX, .is_parameter = true}, make));
+    if (Fits(*best, workspace)) return best;
+  }
+  if (!is_best) {
+    key_.Add(workspace.bytes);
+    if (const auto known = plans_.Find(key_.text())) return known;
+  }
+  CallGraph building(function_);
+  RETURN_IF_ERROR(make(building));
+  ASSIGN_OR_RETURN(const graph::Graph graph, building.Finish());
+  const bool on_device = handle_.session->target().is_cuda();
+  const int64_t limit = workspace.is_parameter || on_device ? workspace.bytes : INT64_MAX;
+  auto plan = std::make_shared<CallPlan>();
+  auto made = PlanWithin(*handle_.session, graph, limit);
+  // The client cannot give what the function has no parameter for.
+  if (!workspace.is_parameter && made.status().code() == Code::kSizeInsufficient)
+    return Status::Text(Code::kNotSupported, made.status().message());
+  ASSIGN_OR_RETURN(plan->plan, std::move(made));
+  for (const ProgramTensor& tensor : plan->plan->tensors())
+    plan->slots.push_back(static_cast<int>(tensor.uid));
+  plans_.Insert(key_.text(), plan);
+  return std::shared_ptr<const CallPlan>(std::move(plan));
+}
+
+Status Call::Launch(const CallPlan& plan, const Workspace& workspace) const {
+  std::array<void*, kMostOperands> pointers;
+  for (size_t i = 0; i < plan.slots.size(); ++i)
+    pointers[i] = const_cast<void*>(pointers_[static_cast<size_t>(plan.slots[i])]);
+  void* memory = workspace.data;
+  if (!workspace.is_parameter && plan.plan->workspace_bytes() > 0)
+    memory = Scratch(plan.plan->workspace_bytes());
+  return handle_.session->Execute(*plan.plan, std::span(pointers).first(plan.slots.size()), memory,
+                                  handle_.stream);
+}
+
+}  // namespace kiln::api::legacy

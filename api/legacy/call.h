@@ -1,0 +1,89 @@
+// Call: the route of a compute call. Operands and descriptors are added, which makes its key; Run
+// looks for the key's plan, makes it where there is none, and launches it.
+//
+//   Call call(*handle, "cudnnActivationForward");
+//   call.Add(*activation);
+//   const Operand x = call.Memory(*x_desc, x_data), y = call.Memory(*y_desc, y_data);
+//   ASSIGN_OR_RETURN(const Blend blend, call.Scaling(alpha, beta, y));
+//   return call.Run({}, [&](CallGraph& g) -> Status { … });
+//
+// The function that makes the graph runs where the key is new, and there alone: it is the place for
+// checks of what the key says. A repeated call is a look-up and a launch, without an allocation.
+#pragma once
+
+#include <functional>
+
+#include "api/handle.h"
+#include "api/legacy/call_graph.h"
+#include "api/legacy/call_key.h"
+#include "api/legacy/call_plans.h"
+
+namespace kiln::api::legacy {
+
+// What the client lends for the call. Functions without such a parameter have none: their plans
+// need none on a GPU; on the CPU scratch is the library's.
+struct Workspace {
+  void* data = nullptr;
+  int64_t bytes = 0;
+  bool is_parameter = false;
+};
+
+using MakeGraph = std::function<Status(CallGraph&)>;
+
+class Call {
+ public:
+  static constexpr size_t kMostOperands = 32;
+
+  Call(Handle& handle, const char* function);
+
+  template <class D>
+  void Add(const D& descriptor_or_mode) {
+    key_.Add(descriptor_or_mode);
+  }
+  // Tensors on the device. A Get function, which has descriptors alone, takes the pointers for
+  // aligned.
+  Operand Memory(const TensorDesc& desc, const void* data);
+  Operand Memory(const TensorDesc& desc) { return Memory(desc, nullptr); }
+  // The factors of a result in y, floats, or doubles where y is of doubles. A beta of 0 means that
+  // y is not read.
+  Result<Blend> Scaling(const void* alpha, const void* beta, const Operand& y);
+  // One factor by itself; without a slot where it is `neutral`, which need not be computed with.
+  Result<Scalar> Factor(const void* factor, const TensorDesc& type_of, double neutral,
+                        std::string_view name);
+  // A host value of the tensor's own type.
+  Result<Scalar> Value(const void* value, const TensorDesc& type_of);
+
+  template <class Make>
+  Status Run(const Workspace& workspace, Make&& make) {
+    std::shared_ptr<const CallPlan> plan = plans_.Find(key_.text());
+    if (plan == nullptr || !Fits(*plan, workspace)) [[unlikely]] {
+      ASSIGN_OR_RETURN(plan, MakePlan(workspace, make));
+    }
+    return Launch(*plan, workspace);
+  }
+  // What Run wants at best.
+  template <class Make>
+  Result<int64_t> WorkspaceBytes(Make&& make) {
+    std::shared_ptr<const CallPlan> plan = plans_.Find(key_.text());
+    if (plan == nullptr) {
+      ASSIGN_OR_RETURN(plan, MakePlan({.bytes = INT64_MAX, .is_parameter = true}, make));
+    }
+    return plan->plan->workspace_bytes();
+  }
+
+ private:
+  int NextSlot(const void* pointer);
+  bool Fits(const CallPlan& plan, const Workspace& workspace) const;
+  Result<std::shared_ptr<const CallPlan>> MakePlan(const Workspace& workspace,
+                                                   const MakeGraph& make);
+  Status Launch(const CallPlan& plan, const Workspace& workspace) const;
+
+  Handle& handle_;
+  CallPlans& plans_;
+  const char* function_;
+  CallKey key_;
+  std::array<const void*, kMostOperands> pointers_;
+  int slots_ = 0;
+};
+
+}  // namespace kiln::api::legacy

@@ -1,0 +1,76 @@
+// CallGraph: from the descriptors of a compute call to a graph::Graph. A tensor's uid is the number
+// of the operand in the call (call.h). Made once for a key.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "api/legacy/tensor.h"
+#include "ir/graph/builder.h"
+
+namespace kiln::api::legacy {
+
+// Memory of the client's, or one of its scalars, as an operand of the call.
+struct Operand {
+  int slot = -1;
+  const TensorDesc* desc = nullptr;
+  int alignment = 1;  // of the pointer, in bytes; at most 16
+};
+struct Scalar {
+  int slot = -1;
+  DType type = DType::kF32;
+};
+
+// y = alpha * result + beta * what y held: scalars where they count, and y before the call as an
+// operand of its own. Engines that update memory in place take care of readers elsewhere in it;
+// here each element is read where it is written, and nowhere else.
+struct Blend {
+  Scalar alpha, beta;  // without a slot: 1 and 0
+  Operand prior;
+};
+
+// What arithmetic on the tensor happens in: f64 for f64, else f32.
+DType ComputeType(const TensorDesc& tensor);
+// The type of an element, of a vector's parts. An error names what no computation takes.
+Result<DType> ElementType(int type);
+
+class CallGraph {
+ public:
+  explicit CallGraph(std::string name) : builder_(std::move(name)) {}
+
+  // What the memory holds, with the descriptor's dims. An operand that is read twice is one tensor.
+  Result<graph::TensorId> Read(const Operand& operand);
+  // A scaling factor, of rank `rank`.
+  graph::TensorId Read(const Scalar& scalar, int64_t rank);
+  // alpha * value + beta * prior, converted to the operand's type.
+  Status Write(graph::TensorId value, const Operand& operand, const Blend& blend = {});
+  // The same of a value that has extents of 1 where the operand has others.
+  Status WriteBroadcast(graph::TensorId value, const Operand& operand, const Blend& blend);
+
+  graph::TensorId Pointwise(const graph::PointwiseAttrs& attrs, std::vector<graph::TensorId> inputs,
+                            DType compute);
+  graph::TensorId Pointwise(graph::PointwiseMode mode, std::vector<graph::TensorId> inputs,
+                            DType compute);
+  graph::TensorId Constant(double value, int64_t rank, DType type);
+  const Dims& DimsOf(graph::TensorId id) { return builder_.graph()[id].dims; }
+  graph::GraphBuilder& builder() { return builder_; }
+
+  Result<graph::Graph> Finish() { return builder_.Finish(); }
+
+ private:
+  Result<graph::Tensor> Memory(const Operand& operand) const;
+
+  graph::GraphBuilder builder_;
+  std::map<int, graph::TensorId> read_;  // by slot
+  int constants_ = 0;
+};
+
+// ---- checks
+// --------------------------------------------------------------------------------------
+
+Status CheckSet(const TensorDesc& tensor, std::string_view name);
+Status CheckSameDims(const TensorDesc& x, const TensorDesc& y);
+Status CheckSameType(const TensorDesc& x, const TensorDesc& y);
+Status CheckSameStrides(const TensorDesc& x, const TensorDesc& y);
+
+}  // namespace kiln::api::legacy
