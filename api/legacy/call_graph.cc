@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "api/names.h"
+#include "api/backend/graph_import.h"
 
 namespace kiln::api::legacy {
 namespace {
@@ -45,30 +45,7 @@ DType ComputeType(const TensorDesc& tensor) {
   return tensor.type == CUDNN_DATA_DOUBLE ? DType::kF64 : DType::kF32;
 }
 
-Result<DType> ElementType(int type) {
-  switch (type) {
-    case CUDNN_DATA_FLOAT:
-      return DType::kF32;
-    case CUDNN_DATA_DOUBLE:
-      return DType::kF64;
-    case CUDNN_DATA_HALF:
-      return DType::kF16;
-    case CUDNN_DATA_BFLOAT16:
-      return DType::kBF16;
-    case CUDNN_DATA_INT8:
-    case CUDNN_DATA_INT8x4:
-    case CUDNN_DATA_INT8x32:
-      return DType::kI8;
-    case CUDNN_DATA_UINT8:
-    case CUDNN_DATA_UINT8x4:
-      return DType::kU8;
-    case CUDNN_DATA_INT32:
-      return DType::kI32;
-    default:
-      return Status::Error(Code::kNotSupported, "nothing computes with {}",
-                           NameOf(static_cast<cudnnDataType_t>(type)));
-  }
-}
+Result<DType> ElementType(int type) { return api::ElementType(static_cast<cudnnDataType_t>(type)); }
 
 Result<graph::Tensor> CallGraph::Memory(const Operand& operand) const {
   const TensorDesc& desc = *operand.desc;
