@@ -104,10 +104,12 @@ Shape SmallOf(const Shape& s, bool backward) {
 }
 
 struct Row {
-  std::string name, error, nvidia_error;
+  std::string name;
   double flops = 0;
-  Timing ours, nvidia;
-  double ratio() const { return ours.median > 0 ? nvidia.median / ours.median : 0; }
+  Comparison::Times times;
+  double ratio() const {
+    return times.ours.median > 0 ? times.nvidia.median / times.ours.median : 0;
+  }
 };
 
 double FlopsOf(const Shape& s, bool backward) {
@@ -116,64 +118,29 @@ double FlopsOf(const Shape& s, bool backward) {
   return (backward ? 10 : 4) * static_cast<double>(s.batch * s.heads * s.depth) * places;
 }
 
-class Attention {
- public:
-  Attention(testing::GpuDevice& device, const Cudnn& ours, const Cudnn* nvidia,
-            const Options& options)
-      : device_(device), ours_(ours), nvidia_(nvidia), options_(options), rounds_(device, ours) {}
-
-  Row Measure(const Shape& shape, bool backward) {
-    const auto text = [&](const Shape& s) { return backward ? Backward(s, false) : Forward(s); };
-    Row row{.name = NameOf(shape, backward), .flops = FlopsOf(shape, backward)};
-    const Case large = ParseOrExit(("large: " + text(shape)).c_str());
-    const Shape less = SmallOf(shape, backward);
-    const Case small = ParseOrExit(("small: " + text(less)).c_str());
-    const Case checked =
-        ParseOrExit(("small: " + (backward ? Backward(less, true) : Forward(less))).c_str());
-    row.error = CheckNumbers(ours_, device_, small);
-    if (!row.error.empty()) return row;
-    const auto ours = CaseBench::Make(ours_, large, &row.error, options_.plan);
-    if (!ours) return row;
-    const auto theirs =
-        nvidia_ ? CaseBench::MakeForNvidia(*nvidia_, device_, large, checked, &row.nvidia_error)
-                : nullptr;
-    const int64_t workspace =
-        std::max(ours->workspace_bytes(), theirs ? theirs->workspace_bytes() : 0);
-    const LargeMemory memory(device_, large, workspace, Fill::kRandom);
-    if (!memory.ok()) return row.error = "device memory is out", row;
-    row.error = ours->Bind(memory.pack());
-    if (theirs) row.nvidia_error = theirs->Bind(memory.pack());
-    if (!row.error.empty()) return row;
-    std::vector<Rounds::Entry> entries = {{.launch = [&] { return ours->Launch(); }}};
-    if (theirs) entries.push_back({.launch = [&] { return theirs->Launch(); }});
-    row.error = rounds_.Run(entries, options_.repeats);
-    if (entries[0].status != CUDNN_STATUS_SUCCESS) row.error = ours->Describe(entries[0].status);
-    row.ours = Summarise(entries[0].times);
-    if (!theirs) return row;
-    if (entries[1].status != CUDNN_STATUS_SUCCESS)
-      row.nvidia_error = theirs->Describe(entries[1].status);
-    else
-      row.nvidia = Summarise(entries[1].times);
-    return row;
-  }
-
- private:
-  testing::GpuDevice& device_;
-  const Cudnn& ours_;
-  const Cudnn* nvidia_;
-  const Options& options_;
-  Rounds rounds_;
-};
+Row Measure(Comparison& comparison, const Shape& shape, bool backward) {
+  const Shape less = SmallOf(shape, backward);
+  const auto parsed = [&](const char* name, const Shape& s, bool direct) {
+    const std::string text = backward ? Backward(s, direct) : Forward(s);
+    return ParseOrExit(fmt::format("{}: {}", name, text).c_str());
+  };
+  const Case large = parsed("large", shape, false), small = parsed("small", less, false),
+             direct = parsed("small", less, true);
+  return {.name = NameOf(shape, backward),
+          .flops = FlopsOf(shape, backward),
+          .times = comparison.Measure(
+              {.large = large, .small = small, .for_nvidia = direct, .fill = Fill::kRandom})};
+}
 
 void Print(const Row& row) {
-  if (!row.error.empty())
-    return void(std::printf("%-40s %s\n", row.name.c_str(), row.error.c_str()));
+  if (!row.times.error.empty())
+    return void(std::printf("%-40s %s\n", row.name.c_str(), row.times.error.c_str()));
   const std::string theirs =
-      row.nvidia.median > 0
-          ? fmt::format("{:8.1f} us, ratio {:.3f}", row.nvidia.median, row.ratio())
-          : row.nvidia_error.substr(0, row.nvidia_error.find('\n'));
-  std::printf("%-40s %8.1f us %6.1f TFLOP/s   NVIDIA %s\n", row.name.c_str(), row.ours.median,
-              row.flops / row.ours.median * 1e-6, theirs.c_str());
+      row.times.nvidia.median > 0
+          ? fmt::format("{:8.1f} us, ratio {:.3f}", row.times.nvidia.median, row.ratio())
+          : row.times.nvidia_error.substr(0, row.times.nvidia_error.find('\n'));
+  std::printf("%-40s %8.1f us %6.1f TFLOP/s   NVIDIA %s\n", row.name.c_str(), row.times.ours.median,
+              row.flops / row.times.ours.median * 1e-6, theirs.c_str());
   std::fflush(stdout);
 }
 
@@ -181,24 +148,15 @@ std::string Json(const Row& row) {
   return fmt::format(
       "    {{\"name\": {}, \"flops\": {:.0f}, \"error\": {}, \"kiln\": {}, \"nvidia\": {}, "
       "\"nvidia_error\": {}}}",
-      JsonText(row.name), row.flops, JsonText(row.error), Json(row.ours), Json(row.nvidia),
-      JsonText(row.nvidia_error));
+      JsonText(row.name), row.flops, JsonText(row.times.error), Json(row.times.ours),
+      Json(row.times.nvidia), JsonText(row.times.nvidia_error));
 }
 
 int Main(int argc, char** argv) {
   const Options options = Options::Parse(argc, argv);
-  std::string error;
-  const auto device = testing::OpenGpuDevice(&error);
-  if (!device) return std::fprintf(stderr, "%s\n", error.c_str()), 2;
-  std::string no_nvidia = "not found";
-  std::unique_ptr<Cudnn> nvidia;
-  if (!options.nvidia.empty()) nvidia = Cudnn::Open(options.nvidia, device->stream(), &no_nvidia);
-  const auto ours = Cudnn::Open(options.cudnn, device->stream(), &error);
-  if (!ours)
-    return std::fprintf(stderr, "library '%s': %s\n", options.cudnn.c_str(), error.c_str()), 2;
-  std::printf("%s, ours %s, NVIDIA's %s\n", device->name().c_str(), options.cudnn.c_str(),
-              nvidia ? options.nvidia.c_str() : no_nvidia.c_str());
-  Attention attention(*device, *ours, nvidia.get(), options);
+  const auto libraries = Libraries::Open(options);
+  if (!libraries) return 2;
+  Comparison comparison(*libraries, options);
   std::string rows;
   bool failed = false;
   for (const bool backward : {false, true}) {
@@ -206,9 +164,9 @@ int Main(int argc, char** argv) {
     int count = 0;
     for (const Shape& shape : kShapes) {
       if (NameOf(shape, backward).find(options.filter) == std::string::npos) continue;
-      const Row row = attention.Measure(shape, backward);
+      const Row row = Measure(comparison, shape, backward);
       Print(row);
-      failed |= !row.error.empty();
+      failed |= !row.times.error.empty();
       rows += (rows.empty() ? "" : ",\n") + Json(row);
       if (row.ratio() <= 0) continue;
       logs += std::log(row.ratio());
@@ -218,8 +176,9 @@ int Main(int argc, char** argv) {
       std::printf("%s: geometric mean %.3f, least %.3f of %d\n", backward ? "backward" : "forward",
                   std::exp(logs / count), least, count);
   }
-  const size_t version = nvidia ? nvidia->version() : 0;
-  if (!WriteResults(options, "attention", device->name(), version, rows)) return 2;
+  if (!WriteResults(options, "attention", libraries->device->name(), libraries->nvidia_version(),
+                    rows))
+    return 2;
   return failed;
 }
 

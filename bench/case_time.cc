@@ -95,4 +95,55 @@ std::string Rounds::Run(std::vector<Entry>& entries, int rounds) {
   return device_.Synchronize();
 }
 
+std::unique_ptr<Libraries> Libraries::Open(const Options& options) {
+  auto all = std::make_unique<Libraries>();
+  std::string error, no_nvidia = "not found";
+  all->device = testing::OpenGpuDevice(&error);
+  if (!all->device) return std::fprintf(stderr, "%s\n", error.c_str()), nullptr;
+  const auto stream = all->device->stream();
+  if (!options.nvidia.empty()) all->nvidia = Cudnn::Open(options.nvidia, stream, &no_nvidia);
+  all->ours = Cudnn::Open(options.cudnn, stream, &error);
+  if (!all->ours) {
+    std::fprintf(stderr, "library '%s': %s\n", options.cudnn.c_str(), error.c_str());
+    return nullptr;
+  }
+  std::printf("%s, ours %s, NVIDIA's %s\n", all->device->name().c_str(), options.cudnn.c_str(),
+              all->nvidia ? options.nvidia.c_str() : no_nvidia.c_str());
+  return all;
+}
+
+Comparison::Times Comparison::Measure(const Graph& graph) {
+  testing::GpuDevice& device = *libraries_.device;
+  const Cudnn* nvidia = libraries_.nvidia.get();
+  Times times;
+  times.error = CheckNumbers(*libraries_.ours, device, graph.small);
+  if (!times.error.empty()) return times;
+  const auto ours = CaseBench::Make(*libraries_.ours, graph.large, &times.error, options_.plan);
+  if (!ours) return times;
+  const auto theirs = nvidia ? CaseBench::MakeForNvidia(*nvidia, device, graph.large,
+                                                        graph.for_nvidia, &times.nvidia_error)
+                             : nullptr;
+  const int64_t workspace =
+      std::max(ours->workspace_bytes(), theirs ? theirs->workspace_bytes() : 0);
+  const LargeMemory memory(device, graph.large, workspace, graph.fill);
+  if (!memory.ok()) return times.error = "device memory is out", times;
+  times.error = ours->Bind(memory.pack());
+  if (theirs) times.nvidia_error = theirs->Bind(memory.pack());
+  if (!times.error.empty()) return times;
+  std::vector<Rounds::Entry> entries = {{.launch = [&] { return ours->Launch(); }}};
+  if (graph.other) entries.push_back({.launch = graph.other});
+  if (theirs) entries.push_back({.launch = [&] { return theirs->Launch(); }});
+  times.error = rounds_.Run(entries, options_.repeats);
+  if (entries[0].status != CUDNN_STATUS_SUCCESS) times.error = ours->Describe(entries[0].status);
+  times.ours = Summarise(entries[0].times);
+  if (graph.other) times.other = Summarise(entries[1].times);
+  if (!theirs) return times;
+  const Rounds::Entry& last = entries.back();
+  if (last.status != CUDNN_STATUS_SUCCESS)
+    times.nvidia_error = theirs->Describe(last.status);
+  else
+    times.nvidia = Summarise(last.times);
+  return times;
+}
+
 }  // namespace kiln::bench

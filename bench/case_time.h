@@ -60,4 +60,39 @@ class Rounds {
   std::unique_ptr<CaseBench> flush_;
 };
 
+// A device and the libraries to compare on it.
+struct Libraries {
+  std::unique_ptr<testing::GpuDevice> device;
+  std::unique_ptr<Cudnn> ours, nvidia;  // NVIDIA's may be absent
+
+  // Prints what it found. Null, and the reason on stderr, where the device or ours is not there.
+  static std::unique_ptr<Libraries> Open(const Options& options);
+  size_t nvidia_version() const { return nvidia ? nvidia->version() : 0; }
+};
+
+// A graph in both libraries: checked at small extents first, then timed in turns on the same
+// memory.
+class Comparison {
+ public:
+  Comparison(const Libraries& libraries, const Options& options)
+      : libraries_(libraries), options_(options), rounds_(*libraries.device, *libraries.ours) {}
+
+  struct Graph {
+    const Case &large, &small;
+    const Case& for_nvidia;  // `small`, as far as NVIDIA's library gives out what it says
+    Fill fill = Fill::kPattern;
+    std::function<cudnnStatus_t()> other = {};  // is timed, too, between the two
+  };
+  struct Times {
+    std::string error, nvidia_error;
+    Timing ours, other, nvidia;
+  };
+  Times Measure(const Graph& graph);
+
+ private:
+  const Libraries& libraries_;
+  const Options& options_;
+  Rounds rounds_;
+};
+
 }  // namespace kiln::bench
