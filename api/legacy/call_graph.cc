@@ -45,7 +45,10 @@ DType ComputeType(const TensorDesc& tensor) {
   return tensor.type == CUDNN_DATA_DOUBLE ? DType::kF64 : DType::kF32;
 }
 
-Result<DType> ElementType(int type) { return api::ElementType(static_cast<cudnnDataType_t>(type)); }
+Result<DType> ElementType(int type) {
+  if (VectorOf(type) > 1) type = type == CUDNN_DATA_UINT8x4 ? CUDNN_DATA_UINT8 : CUDNN_DATA_INT8;
+  return api::ElementType(static_cast<cudnnDataType_t>(type));
+}
 
 Result<graph::Tensor> CallGraph::Memory(const Operand& operand) const {
   const TensorDesc& desc = *operand.desc;
