@@ -207,7 +207,10 @@ void PartialResults::Store(KernelBuilder& b, Block& out, size_t r, const Expr& b
     kept = layout.keeps_axis ? batch * arg("partial_axis", layout.axis) + at : batch;
   else if (batches_ > 1)
     reduced = batch * arg("partials_of_batch", layout.reduced_of_batch) + reduced;
-  const Expr place = kept * arg("partials", layout.reduced) + reduced;
+  // Places of an axis are neighbours: a tile writes whole sectors, where a write of a part of one
+  // would read the rest of it from memory once the L2 has let it go.
+  const Expr place = layout.keeps_axis ? reduced * arg("kept", layout.kept) + kept
+                                       : kept * arg("partials", layout.reduced) + reduced;
   out.push_back({tile::Store{scratch_[r], b.Let(out, "partial_at", place), std::move(value)}});
 }
 
@@ -246,13 +249,14 @@ Group PartialResults::TailOf(size_t r, std::vector<int>& sources) const {
       const size_t number = static_cast<size_t>(reduction - list.begin());
       const Layout& layout = layouts_[number];
       Tensor partial{.name = "partial", .dtype = reduction->type, .dims = dims};
-      // The parts stand in the first dim that is reduced, innermost in memory.
+      // The parts stand in the first dim that is reduced.
       size_t parts_dim = 0;
       while (dims[parts_dim] != 1 || g[reduction->operand].dims[parts_dim] == 1) ++parts_dim;
       partial.strides = PackedStrides(dims);
-      for (int64_t& stride : partial.strides) stride *= layout.reduced;
+      if (!layout.keeps_axis)
+        for (int64_t& stride : partial.strides) stride *= layout.reduced;
       partial.dims[parts_dim] = layout.reduced;
-      partial.strides[parts_dim] = 1;
+      partial.strides[parts_dim] = layout.keeps_axis ? layout.kept : 1;
       partial.uid = -2 - static_cast<int64_t>(number);
       node.inputs[0] = tail.graph.AddTensor(std::move(partial));
       sources.push_back(PartialSource(number));

@@ -3,7 +3,7 @@
 // reduce group of its own, whose input the partial results are, combines these, in a fixed order,
 // and runs the maps that follow.
 //
-//   sums over N, P, Q of y[N,K,P,Q]    tile kernels: partial[k][pixel tile]    then: reduce →
+//   sums over N, P, Q of y[N,K,P,Q]    tile kernels: partial[pixel tile][k]    then: reduce →
 //   [1,K,1,1]
 //
 // A tile's partial results lie along one of its two axes: the one that the reduction keeps. One
@@ -76,7 +76,8 @@ struct PartialAxis {
   int64_t size = 0, parts = 1;
 };
 
-// Where partial results stand: a scratch buffer [kept places][parts] for each reduction.
+// Where partial results stand: a scratch buffer for each reduction, [parts][kept places] where it
+// keeps an axis, else [kept batches][parts].
 class PartialResults {
  public:
   // Reductions that keep neither m nor n lie along n if `along_n`.

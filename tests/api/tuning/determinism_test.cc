@@ -43,8 +43,7 @@ std::vector<Offer> OffersFor(const graph::Graph& graph, const RankOptions& optio
   return offers;
 }
 
-constexpr RankMode kModes[] = {RankMode::kA, RankMode::kB, RankMode::kInstant,
-                               RankMode::kFallback};
+constexpr RankMode kModes[] = {RankMode::kA, RankMode::kB, RankMode::kInstant, RankMode::kFallback};
 
 TEST(DeterminismTest, GradientsOfAttentionAddInAnyOrder) {
   for (const char* test : {"bwd_plain", "bwd_causal", "bwd_causal_gqa"}) {
