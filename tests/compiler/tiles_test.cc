@@ -127,8 +127,11 @@ TEST(RandomGraphsTest, RunRight) {
                  count = FromEnvironment("KILN_TEST_SEEDS", 240);
   int64_t elements = 0, loose = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
-    graph::Graph g = graph::RandomGraph(
-        seed, {.nodes = 6, .max_extent = 13, .max_elements = 1200, .empty_tensors = seed % 5 == 0});
+    graph::Graph g = graph::RandomGraph(seed, {.nodes = 6,
+                                               .max_extent = 13,
+                                               .max_elements = 1200,
+                                               .empty_tensors = seed % 5 == 0,
+                                               .layouts = seed % 3 == 0});
     const bool exact = seed % 2 == 0;
     if (exact) g = InDouble(std::move(g));
     const graph::TensorValues inputs = graph::RandomInputs(g, seed, seed % 3 == 0);

@@ -5,8 +5,8 @@
 // KILN_TEST_GRAPHS=… other than the default number, KILN_TEST_SEED=… the first seed less one;
 // KILN_TEST_THREADS=… how many at once (NVRTC is faster in many processes than in many threads);
 // KILN_TEST_SECONDS=… ends a batch early, and says how far it came. What fails is printed as Kiln
-// text, made small in KILN_TEST_SHRINK=… tries; a mended one belongs into tests/data/graphs, all of
-// which run here too.
+// text, made small in KILN_TEST_SHRINK=… tries, and written to a file of the test's outputs; a
+// mended one belongs into tests/data/graphs, all of which run here too.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -55,6 +55,15 @@ struct Settings {
 
 graph::Graph GraphOf(uint64_t seed) { return graph::RandomGraph(seed, graph::MixedOptions(seed)); }
 
+// Where it was written; "" where the test has no folder for outputs.
+std::string Keep(uint64_t seed, const graph::Graph& graph) {
+  const char* const folder = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
+  if (folder == nullptr) return "";
+  const std::string path = fmt::format("{}/seed_{}.kiln", folder, seed);
+  std::ofstream(path) << graph::Print(graph);
+  return path;
+}
+
 class RandomGraphs : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -77,7 +86,7 @@ class RandomGraphs : public ::testing::TestWithParam<int> {
     ADD_FAILURE() << "seed " << seed << (run.outcome == Outcome::kWrong ? " wrong" : " refused")
                   << ": " << run.text << "\n"
                   << again.text << "\n"
-                  << graph::Print(small);
+                  << graph::Print(small) << Keep(seed, small);
   }
 
   runtime::Device* device_ = nullptr;

@@ -72,6 +72,12 @@ class Generator {
   TensorId VirtualOf(const char* name, Dims dims, DType dtype);
   DType NumberType();
   Dims NormStats(const Dims& x, NormMode mode);
+  void AddPeers(std::vector<TensorId>& inputs);
+  // Memory that is not a tensor's own order (random_layouts.cc).
+  Dims SharedStrides(const Dims& dims);
+  static bool HasVectors(const Dims& dims);
+  TensorId FromVectors(const Dims& dims, DType dtype);
+  void StoreInVectors();
   TensorId NewResult(const Dims& dims);
   Dims RandomDims(int64_t rank);
   Dims RandomStrides(const Dims& dims);

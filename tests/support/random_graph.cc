@@ -76,7 +76,10 @@ Dims Generator::RandomStrides(const Dims& dims) {
 }
 
 TensorId Generator::NewTensor(Dims dims, DType dtype) {
-  const TensorId id = builder_.Input("x", dtype, dims, RandomStrides(dims));
+  const bool plain = !options_.layouts || !Chance(15);
+  if (!plain && HasVectors(dims) && Chance(60)) return FromVectors(dims, dtype);
+  const TensorId id =
+      builder_.Input("x", dtype, dims, plain ? RandomStrides(dims) : SharedStrides(dims));
   if (Chance(30)) builder_.graph()[id].alignment = SizeOf(dtype);
   return id;
 }
@@ -311,6 +314,13 @@ void Generator::AddBnBwdWeights() {
   AddNode(GraphOp::kBnBwdWeights, inputs, outputs, DType::kF32, BnBwdWeightsAttrs{});
 }
 
+// Buffers of other GPUs, which hold nothing that counts here. (cuDNN's waits for the others.)
+void Generator::AddPeers(std::vector<TensorId>& inputs) {
+  if (options_.api || !Chance(25)) return;
+  for (int64_t i = 1 + Below(2); i > 0; --i)
+    inputs.push_back(NewTensor({1 + Below(64), 1, 1, 1}, DType::kF32));
+}
+
 void Generator::AddNormForward() {
   const TensorId x = Number(nullptr, 2, 5);
   const Dims dims = At(x).dims;
@@ -331,6 +341,7 @@ void Generator::AddNormForward() {
   inputs.push_back(builder_.Constant("epsilon", DType::kF32, 0.125, 1));
   inputs.push_back(runs ? builder_.ByValue("factor", DType::kF32, 2) : kAbsent);
   for (int i = 0; i < 2; ++i) inputs.push_back(some(stats, runs ? 100 : 0));
+  if (a.mode == NormMode::kBatch) AddPeers(inputs);
   std::vector<TensorId> outputs = {NewResult(dims)};
   if (!a.inference) {
     const bool whole = a.mode == NormMode::kGroup || options_.api;
@@ -351,6 +362,8 @@ void Generator::AddNormBackward() {
   inputs.push_back(NewTensor(stats, DType::kF32));
   const int some = options_.api ? 100 : 75;  // the C interface wants both or none
   inputs.push_back(Chance(some) ? NewTensor(weights, DType::kF32) : kAbsent);
+  inputs.push_back(kAbsent);  // epsilon
+  if (a.mode == NormMode::kBatch) AddPeers(inputs);
   std::vector<TensorId> outputs = {NewResult(dims)};
   outputs.push_back(Chance(some) ? NewResult(weights) : kAbsent);
   outputs.push_back(Chance(70) ? NewResult(weights) : kAbsent);
@@ -496,13 +509,15 @@ void Generator::AddMoeGroupedMatmul() {
                  MoeGroupedMatmulAttrs{.mode = mode, .top_k = 1 + Below(3)}, AnyResult());
 }
 
-// Normal numbers of the two interpreters agree only as far as their cosines do.
 void Generator::AddRng() {
-  const RngAttrs a{.distribution = Pick({RngDistribution::kBernoulli, RngDistribution::kUniform}),
+  const RngAttrs a{.distribution = Pick({RngDistribution::kBernoulli, RngDistribution::kUniform,
+                                         RngDistribution::kNormal}),
                    .seed = Below(1000),
                    .probability = static_cast<double>(Below(5)) / 4,
                    .minimum = -1,
-                   .maximum = 3};
+                   .maximum = 3,
+                   .mean = 0.5,
+                   .deviation = 2};
   const Dims one = {1, 1};
   std::vector<TensorId> inputs;
   if (Chance(60)) inputs = {NewTensor(one, DType::kI32), NewTensor(one, DType::kI64)};
@@ -649,6 +664,7 @@ Graph Generator::Run() {
                         : options_.ops[static_cast<size_t>(Below(std::ssize(options_.ops)))];
     (this->*kGenerators[static_cast<size_t>(op)])();
   }
+  if (options_.layouts) StoreInVectors();
   FinishTensors();
   Result<Graph> graph = builder_.Finish();
   CHECK(graph.ok(), "{}\n{}", graph.status().message(), Print(builder_.graph()));
@@ -664,6 +680,7 @@ RandomGraphOptions MixedOptions(uint64_t seed) {
   options.max_extent = options.aligned || below(4) == 0 ? 64 : 9;
   options.max_elements = options.aligned ? 4096 : 1024;
   options.empty_tensors = below(8) == 0;
+  options.layouts = true;
   if (below(4) == 0) options.dtypes = {DType::kF32, DType::kF16, DType::kBF16};
   return options;
 }
@@ -685,7 +702,7 @@ RandomGraphOptions ApiOptions(uint64_t seed) {
   RandomGraphOptions options = MixedOptions(seed);
   options.ops = ApiOps();
   options.api = true;
-  options.empty_tensors = false;
+  options.empty_tensors = options.layouts = false;
   return options;
 }
 

@@ -19,6 +19,7 @@ struct RandomGraphOptions {
   bool empty_tensors = false;   // some extents are 0
   // Extents of 8, 16, 32 …, narrow floats and channels innermost: what tensor cores take.
   bool aligned = false;
+  bool layouts = false;  // elements that share memory, and channels in vectors
   // Only what the C interface has words for; ApiOps() beside it.
   bool api = false;
 };
@@ -27,7 +28,8 @@ struct RandomGraphOptions {
 std::vector<GraphOp> ApiOps();
 
 // Legal (Legalize has been run): odd extents, broadcast operands, permuted and padded strides,
-// several results, virtual and non-virtual intermediates, by-value scalars and constants.
+// operands that see one place of memory in several, channels in vectors of 4 and 32, several
+// results, virtual and non-virtual intermediates, by-value scalars and constants.
 Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options = {});
 
 // Of the whole table, sometimes of a few operations only; 1 to 40 nodes, mostly few.

@@ -1,4 +1,5 @@
 // Values for random graphs, and for others.
+#include <algorithm>
 #include <array>
 #include <map>
 #include <random>
@@ -34,6 +35,20 @@ std::set<TensorId> AttentionStatistics(const Graph& graph) {
   for (const Node& node : graph.nodes)
     if (node.op == GraphOp::kSdpaBwd) found.insert(node.inputs[sdpa_bwd::kStats]);
   return found;
+}
+
+// Elements that lie at one place have one value, the first one's.
+void UnifyShared(const Tensor& tensor, std::vector<double>& values) {
+  if (SpanElements(tensor.dims, tensor.strides) >= std::ssize(values) &&
+      std::ranges::find(tensor.strides, 0) == tensor.strides.end())
+    return;
+  std::map<int64_t, double> by_place;
+  for (size_t i = 0; i < values.size(); ++i) {
+    int64_t place = 0, rest = static_cast<int64_t>(i);
+    for (size_t d = tensor.dims.size(); d-- > 0; rest /= tensor.dims[d])
+      place += rest % tensor.dims[d] * tensor.strides[d];
+    values[i] = by_place.emplace(place, values[i]).first->second;
+  }
 }
 
 }  // namespace
@@ -78,6 +93,7 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
       else
         value = (is_unsigned ? 1 + below(8) : below(17) - 8) / (fraction ? 4 : 1);
     }
+    UnifyShared(tensor, out);
   }
   return values;
 }
