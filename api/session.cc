@@ -34,6 +34,7 @@ constexpr size_t kPlansKept = 512;
 // Of configurations that the heuristics prefer where their kernels are there.
 constexpr size_t kConfigsRemembered = 64, kConfigsTried = 4;
 constexpr double kWorthWaitingFor = 2;
+constexpr double kSecondsTimed = 0.005;  // of repeated runs behind one time
 
 // ---- knobs: the API shows the index into the legal values
 // --------------------------------------------
@@ -223,6 +224,25 @@ class DeviceSession final : public Session {
     if (executable == nullptr) return NotHere();
     return use == GraphUse::kPopulate ? executable->Populate(pointers, workspace, cuda_graph)
                                       : executable->Update(pointers, workspace, cuda_graph);
+  }
+
+  Result<double> Time(const Plan& plan, std::span<void* const> pointers, void* workspace,
+                      void* stream) override {
+    if (device_ == nullptr) return NotHere();
+    if (!device_->CanMeasure(stream))
+      return Status::Text(Code::kNotSupported, "nothing is measured while the stream is captured");
+    const auto run = [&] { return Execute(plan, pointers, workspace, stream); };
+    // Once for what happens the first time, once for how often to repeat.
+    RETURN_IF_ERROR(device_->Measure(run, 1, stream).status());
+    ASSIGN_OR_RETURN(const double once, device_->Measure(run, 1, stream));
+    const double repeats = std::clamp(kSecondsTimed / std::max(once, 1e-9), 1.0, 50.0);
+    return device_->Measure(run, static_cast<int>(repeats), stream);
+  }
+
+  Result<std::shared_ptr<void>> Lend(int64_t bytes) override {
+    if (device_ == nullptr) return NotHere();
+    ASSIGN_OR_RETURN(void* const memory, device_->Allocate(bytes));
+    return std::shared_ptr<void>(memory, [device = device_](void* m) { device->Free(m); });
   }
 
   bool IsElsewhere(const void* pointer) const override {

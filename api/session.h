@@ -123,6 +123,14 @@ class Session : public std::enable_shared_from_this<Session> {
   enum class GraphUse : uint8_t { kPopulate, kUpdate };
   virtual Status FillGraph(const Plan& plan, std::span<void* const> pointers, void* workspace,
                            void* cuda_graph, GraphUse use) = 0;
+  // Seconds of one Execute, by the clock; waits for the device. For clients that ask for it.
+  virtual Result<double> Time(const Plan&, std::span<void* const>, void*, void*) {
+    return Status::Text(Code::kNotSupported, "nothing is timed here");
+  }
+  // Device memory for such a client that has none to time on, for as long as it is held.
+  virtual Result<std::shared_ptr<void>> Lend(int64_t) {
+    return Status::Text(Code::kNotSupported, "there is no memory to lend");
+  }
   // Whether the memory is known to be another device's than this session's.
   virtual bool IsElsewhere(const void*) const { return false; }
 };

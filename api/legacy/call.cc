@@ -102,7 +102,9 @@ Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspac
   const bool on_device = handle_.session->target().is_cuda();
   const int64_t limit = workspace.is_parameter || on_device ? workspace.bytes : INT64_MAX;
   auto plan = std::make_shared<CallPlan>();
-  auto made = PlanWithin(*handle_.session, graph, limit);
+  PlanWishes wishes = building.wishes;
+  wishes.workspace_bytes = std::min(wishes.workspace_bytes, limit);
+  auto made = PlanWithin(*handle_.session, graph, wishes);
   // The client cannot give what the function has no parameter for.
   if (!workspace.is_parameter && made.status().code() == Code::kSizeInsufficient)
     return Status::Text(Code::kNotSupported, made.status().message());
@@ -113,15 +115,24 @@ Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspac
   return std::shared_ptr<const CallPlan>(std::move(plan));
 }
 
-Status Call::Launch(const CallPlan& plan, const Workspace& workspace) const {
-  std::array<void*, kMostOperands> pointers;
+std::span<void* const> Call::PointersOf(const CallPlan& plan, Places& places) const {
   for (size_t i = 0; i < plan.slots.size(); ++i)
-    pointers[i] = const_cast<void*>(pointers_[static_cast<size_t>(plan.slots[i])]);
+    places[i] = const_cast<void*>(pointers_[static_cast<size_t>(plan.slots[i])]);
+  return std::span(places).first(plan.slots.size());
+}
+
+Status Call::Launch(const CallPlan& plan, const Workspace& workspace) const {
+  Places places;
   void* memory = workspace.data;
   if (!workspace.is_parameter && plan.plan->workspace_bytes() > 0)
     memory = Scratch(plan.plan->workspace_bytes());
-  return handle_.session->Execute(*plan.plan, std::span(pointers).first(plan.slots.size()), memory,
-                                  handle_.stream);
+  return handle_.session->Execute(*plan.plan, PointersOf(plan, places), memory, handle_.stream);
+}
+
+Result<double> Call::TimePlan(const CallPlan& plan, const Workspace& workspace) const {
+  Places places;
+  return handle_.session->Time(*plan.plan, PointersOf(plan, places), workspace.data,
+                               handle_.stream);
 }
 
 }  // namespace kiln::api::legacy

@@ -55,28 +55,40 @@ class Call {
 
   template <class Make>
   Status Run(const Workspace& workspace, Make&& make) {
-    std::shared_ptr<const CallPlan> plan = plans_.Find(key_.text());
-    if (plan == nullptr || !Fits(*plan, workspace)) [[unlikely]] {
-      ASSIGN_OR_RETURN(plan, MakePlan(workspace, make));
-    }
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, PlanFor(workspace, make));
     return Launch(*plan, workspace);
+  }
+  // Seconds of such a Run, by the clock; waits for the device.
+  template <class Make>
+  Result<double> Time(const Workspace& workspace, Make&& make) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, PlanFor(workspace, make));
+    return TimePlan(*plan, workspace);
   }
   // What Run wants at best.
   template <class Make>
   Result<int64_t> WorkspaceBytes(Make&& make) {
-    std::shared_ptr<const CallPlan> plan = plans_.Find(key_.text());
-    if (plan == nullptr) {
-      ASSIGN_OR_RETURN(plan, MakePlan({.bytes = INT64_MAX, .is_parameter = true}, make));
-    }
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
+                     PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make));
     return plan->plan->workspace_bytes();
   }
 
  private:
+  template <class Make>
+  Result<std::shared_ptr<const CallPlan>> PlanFor(const Workspace& workspace, Make&& make) {
+    std::shared_ptr<const CallPlan> plan = plans_.Find(key_.text());
+    if (plan != nullptr && Fits(*plan, workspace)) [[likely]]
+      return plan;
+    return MakePlan(workspace, make);
+  }
+  // The plan's pointers; `places` holds them.
+  using Places = std::array<void*, kMostOperands>;
+  std::span<void* const> PointersOf(const CallPlan& plan, Places& places) const;
   int NextSlot(const void* pointer);
   bool Fits(const CallPlan& plan, const Workspace& workspace) const;
   Result<std::shared_ptr<const CallPlan>> MakePlan(const Workspace& workspace,
                                                    const MakeGraph& make);
   Status Launch(const CallPlan& plan, const Workspace& workspace) const;
+  Result<double> TimePlan(const CallPlan& plan, const Workspace& workspace) const;
 
   Handle& handle_;
   CallPlans& plans_;

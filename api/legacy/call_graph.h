@@ -34,8 +34,16 @@ DType ComputeType(const TensorDesc& tensor);
 // The type of an element, of a vector's parts. An error names what no computation takes.
 Result<DType> ElementType(int type);
 
+// What the plan may be, beside what it computes.
+struct PlanWishes {
+  int64_t workspace_bytes = INT64_MAX;  // at most
+  bool only_fma = false;                // no tensor cores, and operands as they are
+};
+
 class CallGraph {
  public:
+  PlanWishes wishes;
+
   explicit CallGraph(std::string name) : builder_(std::move(name)) {}
 
   // What the memory holds, with the descriptor's dims. An operand that is read twice is one tensor.

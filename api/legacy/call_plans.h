@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/legacy/call_graph.h"
 #include "api/recent.h"
 #include "api/session.h"
 
@@ -30,8 +31,8 @@ class CallPlans {
   Recent<CallPlan> plans_{4096};
 };
 
-// The fastest plan, by the model and the records, that needs no more workspace.
+// The fastest plan, by the model and the records, that is what was wished for.
 Result<std::shared_ptr<const Plan>> PlanWithin(Session& session, const graph::Graph& graph,
-                                               int64_t workspace_bytes);
+                                               const PlanWishes& wishes);
 
 }  // namespace kiln::api::legacy

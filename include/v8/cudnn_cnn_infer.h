@@ -59,7 +59,7 @@ typedef struct cudnnConvolutionBwdDataAlgoPerfStruct {
 
 cudnnStatus_t CUDNNWINAPI cudnnCnnInferVersionCheck(void);
 
-/* Reference 5.2.8. Declared only. */
+/* Reference 5.2.8. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardData(
     cudnnHandle_t handle, const void *alpha, const cudnnFilterDescriptor_t wDesc, const void *w,
     const cudnnTensorDescriptor_t dyDesc, const void *dy,
@@ -67,7 +67,7 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardData(
     void *workSpace, size_t workSpaceSizeInBytes, const void *beta,
     const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 5.2.9. Declared only. */
+/* Reference 5.2.9. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBiasActivationForward(
     cudnnHandle_t handle, const void *alpha1, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnFilterDescriptor_t wDesc, const void *w,
@@ -76,7 +76,7 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBiasActivationForward(
     const void *z, const cudnnTensorDescriptor_t biasDesc, const void *bias,
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 5.2.10. Declared only. */
+/* Reference 5.2.10. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionForward(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnFilterDescriptor_t wDesc, const void *w,
@@ -89,14 +89,14 @@ cudnnStatus_t CUDNNWINAPI cudnnCreateConvolutionDescriptor(cudnnConvolutionDescr
 /* Reference 5.2.12. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t convDesc);
 
-/* Reference 5.2.13. Declared only. */
+/* Reference 5.2.13. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardDataAlgorithm(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t wDesc,
     const cudnnTensorDescriptor_t dyDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t dxDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdDataAlgoPerf_t *perfResults);
 
-/* Reference 5.2.14. Declared only. */
+/* Reference 5.2.14. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardDataAlgorithmEx(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t wDesc, const void *w,
     const cudnnTensorDescriptor_t dyDesc, const void *dy,
@@ -104,14 +104,14 @@ cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardDataAlgorithmEx(
     const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdDataAlgoPerf_t *perfResults, void *workSpace, size_t workSpaceSizeInBytes);
 
-/* Reference 5.2.15. Declared only. */
+/* Reference 5.2.15. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionForwardAlgorithm(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc,
     const cudnnFilterDescriptor_t wDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t yDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionFwdAlgoPerf_t *perfResults);
 
-/* Reference 5.2.16. Declared only. */
+/* Reference 5.2.16. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionForwardAlgorithmEx(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnFilterDescriptor_t wDesc, const void *w,
@@ -129,35 +129,35 @@ cudnnStatus_t CUDNNWINAPI cudnnGetConvolution2dForwardOutputDim(
     const cudnnConvolutionDescriptor_t convDesc, const cudnnTensorDescriptor_t inputTensorDesc,
     const cudnnFilterDescriptor_t filterDesc, int *n, int *c, int *h, int *w);
 
-/* Reference 5.2.19. Declared only. */
+/* Reference 5.2.19. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardDataAlgorithmMaxCount(
     cudnnHandle_t handle, int *count);
 
-/* Reference 5.2.20. Declared only. */
+/* Reference 5.2.20. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardDataAlgorithm_v7(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t filterDesc,
     const cudnnTensorDescriptor_t diffDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t gradDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdDataAlgoPerf_t *perfResults);
 
-/* Reference 5.2.21. Declared only. */
+/* Reference 5.2.21. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardDataWorkspaceSize(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t wDesc,
     const cudnnTensorDescriptor_t dyDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t dxDesc, cudnnConvolutionBwdDataAlgo_t algo, size_t *sizeInBytes);
 
-/* Reference 5.2.22. Declared only. */
+/* Reference 5.2.22. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionForwardAlgorithmMaxCount(
     cudnnHandle_t handle, int *count);
 
-/* Reference 5.2.23. Declared only. */
+/* Reference 5.2.23. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionForwardAlgorithm_v7(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t srcDesc,
     const cudnnFilterDescriptor_t filterDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t destDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionFwdAlgoPerf_t *perfResults);
 
-/* Reference 5.2.24. Declared only. */
+/* Reference 5.2.24. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionForwardWorkspaceSize(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc,
     const cudnnFilterDescriptor_t wDesc, const cudnnConvolutionDescriptor_t convDesc,

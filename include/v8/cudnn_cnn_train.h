@@ -138,12 +138,12 @@ typedef enum {
 
 cudnnStatus_t CUDNNWINAPI cudnnCnnTrainVersionCheck(void);
 
-/* Reference 6.2.1. Declared only. */
+/* Reference 6.2.1. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardBias(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t dyDesc,
     const void *dy, const void *beta, const cudnnTensorDescriptor_t dbDesc, void *db);
 
-/* Reference 6.2.2. Declared only. */
+/* Reference 6.2.2. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardFilter(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnTensorDescriptor_t dyDesc, const void *dy,
@@ -173,14 +173,14 @@ cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsPlan(cudnnFusedOpsPlan_t plan);
 cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsVariantParamPack(
     cudnnFusedOpsVariantParamPack_t varPack);
 
-/* Reference 6.2.9. Declared only. */
+/* Reference 6.2.9. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardFilterAlgorithm(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc,
     const cudnnTensorDescriptor_t dyDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnFilterDescriptor_t dwDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdFilterAlgoPerf_t *perfResults);
 
-/* Reference 6.2.10. Declared only. */
+/* Reference 6.2.10. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardFilterAlgorithmEx(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnTensorDescriptor_t dyDesc, const void *y,
@@ -192,18 +192,18 @@ cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardFilterAlgorithmEx(
 cudnnStatus_t CUDNNWINAPI cudnnFusedOpsExecute(
     cudnnHandle_t handle, const cudnnFusedOpsPlan_t plan, cudnnFusedOpsVariantParamPack_t varPack);
 
-/* Reference 6.2.12. Declared only. */
+/* Reference 6.2.12. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(
     cudnnHandle_t handle, int *count);
 
-/* Reference 6.2.13. Declared only. */
+/* Reference 6.2.13. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t srcDesc,
     const cudnnTensorDescriptor_t diffDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnFilterDescriptor_t gradDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdFilterAlgoPerf_t *perfResults);
 
-/* Reference 6.2.14. Declared only. */
+/* Reference 6.2.14. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardFilterWorkspaceSize(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc,
     const cudnnTensorDescriptor_t dyDesc, const cudnnConvolutionDescriptor_t convDesc,

@@ -166,12 +166,12 @@ typedef enum {
 
 cudnnStatus_t CUDNNWINAPI cudnnCnnVersionCheck(void);
 
-/* Reference 6.2.1. Declared only. */
+/* Reference 6.2.1. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardBias(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t dyDesc,
     const void *dy, const void *beta, const cudnnTensorDescriptor_t dbDesc, void *db);
 
-/* Reference 5.2.8. Declared only. */
+/* Reference 5.2.8. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardData(
     cudnnHandle_t handle, const void *alpha, const cudnnFilterDescriptor_t wDesc, const void *w,
     const cudnnTensorDescriptor_t dyDesc, const void *dy,
@@ -179,7 +179,7 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardData(
     void *workSpace, size_t workSpaceSizeInBytes, const void *beta,
     const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 6.2.2. Declared only. */
+/* Reference 6.2.2. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardFilter(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnTensorDescriptor_t dyDesc, const void *dy,
@@ -187,7 +187,7 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardFilter(
     void *workSpace, size_t workSpaceSizeInBytes, const void *beta,
     const cudnnFilterDescriptor_t dwDesc, void *dw);
 
-/* Reference 5.2.9. Declared only. */
+/* Reference 5.2.9. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionBiasActivationForward(
     cudnnHandle_t handle, const void *alpha1, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnFilterDescriptor_t wDesc, const void *w,
@@ -196,7 +196,7 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBiasActivationForward(
     const void *z, const cudnnTensorDescriptor_t biasDesc, const void *bias,
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 5.2.10. Declared only. */
+/* Reference 5.2.10. */
 cudnnStatus_t CUDNNWINAPI cudnnConvolutionForward(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnFilterDescriptor_t wDesc, const void *w,
@@ -231,14 +231,14 @@ cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsPlan(cudnnFusedOpsPlan_t plan);
 cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsVariantParamPack(
     cudnnFusedOpsVariantParamPack_t varPack);
 
-/* Reference 5.2.13. Declared only. */
+/* Reference 5.2.13. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardDataAlgorithm(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t wDesc,
     const cudnnTensorDescriptor_t dyDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t dxDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdDataAlgoPerf_t *perfResults);
 
-/* Reference 5.2.14. Declared only. */
+/* Reference 5.2.14. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardDataAlgorithmEx(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t wDesc, const void *w,
     const cudnnTensorDescriptor_t dyDesc, const void *dy,
@@ -246,14 +246,14 @@ cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardDataAlgorithmEx(
     const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdDataAlgoPerf_t *perfResults, void *workSpace, size_t workSpaceSizeInBytes);
 
-/* Reference 6.2.9. Declared only. */
+/* Reference 6.2.9. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardFilterAlgorithm(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc,
     const cudnnTensorDescriptor_t dyDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnFilterDescriptor_t dwDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdFilterAlgoPerf_t *perfResults);
 
-/* Reference 6.2.10. Declared only. */
+/* Reference 6.2.10. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardFilterAlgorithmEx(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnTensorDescriptor_t dyDesc, const void *y,
@@ -261,14 +261,14 @@ cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardFilterAlgorithmEx(
     const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdFilterAlgoPerf_t *perfResults, void *workSpace, size_t workSpaceSizeInBytes);
 
-/* Reference 5.2.15. Declared only. */
+/* Reference 5.2.15. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionForwardAlgorithm(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc,
     const cudnnFilterDescriptor_t wDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t yDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionFwdAlgoPerf_t *perfResults);
 
-/* Reference 5.2.16. Declared only. */
+/* Reference 5.2.16. */
 cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionForwardAlgorithmEx(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnFilterDescriptor_t wDesc, const void *w,
@@ -290,53 +290,53 @@ cudnnStatus_t CUDNNWINAPI cudnnGetConvolution2dForwardOutputDim(
     const cudnnConvolutionDescriptor_t convDesc, const cudnnTensorDescriptor_t inputTensorDesc,
     const cudnnFilterDescriptor_t filterDesc, int *n, int *c, int *h, int *w);
 
-/* Reference 5.2.19. Declared only. */
+/* Reference 5.2.19. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardDataAlgorithmMaxCount(
     cudnnHandle_t handle, int *count);
 
-/* Reference 5.2.20. Declared only. */
+/* Reference 5.2.20. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardDataAlgorithm_v7(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t filterDesc,
     const cudnnTensorDescriptor_t diffDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t gradDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdDataAlgoPerf_t *perfResults);
 
-/* Reference 5.2.21. Declared only. */
+/* Reference 5.2.21. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardDataWorkspaceSize(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t wDesc,
     const cudnnTensorDescriptor_t dyDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t dxDesc, cudnnConvolutionBwdDataAlgo_t algo, size_t *sizeInBytes);
 
-/* Reference 6.2.12. Declared only. */
+/* Reference 6.2.12. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(
     cudnnHandle_t handle, int *count);
 
-/* Reference 6.2.13. Declared only. */
+/* Reference 6.2.13. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t srcDesc,
     const cudnnTensorDescriptor_t diffDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnFilterDescriptor_t gradDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdFilterAlgoPerf_t *perfResults);
 
-/* Reference 6.2.14. Declared only. */
+/* Reference 6.2.14. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardFilterWorkspaceSize(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc,
     const cudnnTensorDescriptor_t dyDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnFilterDescriptor_t gradDesc, cudnnConvolutionBwdFilterAlgo_t algo,
     size_t *sizeInBytes);
 
-/* Reference 5.2.22. Declared only. */
+/* Reference 5.2.22. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionForwardAlgorithmMaxCount(
     cudnnHandle_t handle, int *count);
 
-/* Reference 5.2.23. Declared only. */
+/* Reference 5.2.23. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionForwardAlgorithm_v7(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t srcDesc,
     const cudnnFilterDescriptor_t filterDesc, const cudnnConvolutionDescriptor_t convDesc,
     const cudnnTensorDescriptor_t destDesc, const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionFwdAlgoPerf_t *perfResults);
 
-/* Reference 5.2.24. Declared only. */
+/* Reference 5.2.24. */
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionForwardWorkspaceSize(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc,
     const cudnnFilterDescriptor_t wDesc, const cudnnConvolutionDescriptor_t convDesc,

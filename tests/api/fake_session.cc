@@ -1,6 +1,7 @@
 #include "tests/api/fake_session.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -139,6 +140,14 @@ class FakeSession : public Session {
              .workspace = workspace,
              .updates = graph.updates + (use == GraphUse::kUpdate)};
     return {};
+  }
+  Result<double> Time(const Plan& plan, std::span<void* const> pointers, void* workspace,
+                      void*) override {
+    RETURN_IF_ERROR(static_cast<const FakePlan&>(plan).Run(pointers, workspace));
+    return 1e-3;
+  }
+  Result<std::shared_ptr<void>> Lend(int64_t bytes) override {
+    return std::shared_ptr<void>(std::calloc(1, static_cast<size_t>(bytes)), std::free);
   }
   bool IsElsewhere(const void* pointer) const override { return pointer == elsewhere; }
 

@@ -46,5 +46,6 @@ std::vector<LegacyCase> TensorOpCases();
 std::vector<LegacyCase> ReductionCases();
 std::vector<LegacyCase> ActivationCases();
 std::vector<LegacyCase> PoolingCases();
+std::vector<LegacyCase> ConvolutionCases();
 
 }  // namespace kiln::testing

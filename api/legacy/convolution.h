@@ -1,0 +1,61 @@
+// Convolutions as the legacy API calls them. Three directions over the same tensors:
+//
+//   forward          (x, w)  -> y       cudnnConvolutionForward
+//   backward data    (dy, w) -> dx      cudnnConvolutionBackwardData
+//   backward filter  (x, dy) -> dw      cudnnConvolutionBackwardFilter
+//
+// An algorithm is a promise of how much workspace is wanted, and of the same result: the first of
+// each direction needs none, the second as much as is fastest. The others name ways of computing
+// (FFT, Winograd, an explicit GEMM) that no engine has: they are reported as not supported.
+#pragma once
+
+#include <optional>
+
+#include "api/legacy/call.h"
+#include "api/legacy/window.h"
+
+namespace kiln::api::legacy {
+
+enum class ConvDirection : uint8_t { kForward, kBackwardData, kBackwardFilter };
+
+// What differs between directions. Algorithms are numbers of the direction's own enumeration.
+struct DirectionRow {
+  const char* function;
+  graph::GraphOp op;
+  int algorithms;     // of the enumeration
+  int no_workspace;   // the algorithm that needs none
+  int any_workspace;  // and the one that may take any
+};
+const DirectionRow& RowOf(ConvDirection direction);
+
+// The descriptors of one call. The filter is described as a tensor.
+struct ConvProblem {
+  ConvDirection direction;
+  TensorDesc x, w, y;  // dx, dw, dy where they are results
+  ConvolutionDesc conv;
+  FilterDesc filter;
+};
+Result<ConvProblem> ProblemOf(ConvDirection direction, void* x, void* w, void* conv, void* y);
+
+struct ConvOperands {
+  Operand x, w, y;
+};
+struct ConvPointers {
+  const void *x = nullptr, *w = nullptr, *y = nullptr;
+};
+
+// The call's key begins with what this adds.
+ConvOperands AddTo(Call& call, const ConvProblem& problem, int algorithm,
+                   const ConvPointers& pointers);
+
+// Whether the reference knows the combination and an engine the algorithm.
+Status Check(const ConvProblem& problem, int algorithm);
+
+// The convolution, unscaled, in its compute type; the graph's wishes are the algorithm's.
+Result<graph::TensorId> Convolve(CallGraph& g, const ConvProblem& problem, int algorithm,
+                                 const ConvOperands& operands);
+// With alpha and beta.
+Status MakeConvolution(CallGraph& g, const ConvProblem& problem, int algorithm,
+                       const ConvOperands& operands, const Blend& blend);
+
+}  // namespace kiln::api::legacy

@@ -1,0 +1,292 @@
+// What a client asks before it convolves: which algorithms there are, what workspace they want, and
+// which is the fastest, by the model (Get…_v7) or by the clock (Find…). Reference 5.2.13 to 5.2.16,
+// 5.2.19 to 5.2.24, 6.2.9, 6.2.10 and 6.2.12 to 6.2.14.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "api/generation.h"
+#include "api/legacy/convolution.h"
+#include "api/legacy/functions.h"
+
+namespace kiln::api::legacy {
+namespace {
+
+// The three structs of results differ in the type of `algo` alone.
+using Perf = cudnnConvolutionFwdAlgoPerf_t;
+static_assert(sizeof(Perf) == sizeof(cudnnConvolutionBwdDataAlgoPerf_t) &&
+              sizeof(Perf) == sizeof(cudnnConvolutionBwdFilterAlgoPerf_t));
+
+struct Finding {
+  int algorithm = 0;
+  Code code = Code::kOk;
+  float milliseconds = -1;  // -1: not measured
+  int64_t workspace_bytes = 0;
+};
+
+// Of this generation, whose statuses have numbers of their own.
+Perf PerfOf(const Finding& finding, int math) {
+  Perf perf = {};
+  const int status = ThisGeneration().PublicStatus(finding.code);
+  std::memcpy(&perf.algo, &finding.algorithm, sizeof perf.algo);
+  std::memcpy(&perf.status, &status, sizeof perf.status);
+  std::memcpy(&perf.mathType, &math, sizeof perf.mathType);
+  perf.time = finding.milliseconds;
+  perf.memory = static_cast<size_t>(finding.workspace_bytes);
+  // Every engine that is chosen without being asked for sums in a fixed order.
+  perf.determinism = finding.code == Code::kOk ? CUDNN_DETERMINISTIC : CUDNN_NON_DETERMINISTIC;
+  return perf;
+}
+
+// The best first; what failed behind.
+Status Report(std::vector<Finding> findings, const ConvProblem& p, int wanted, int* returned,
+              void* results) {
+  RETURN_IF_ERROR(NotNull(returned, "returnedAlgoCount"));
+  RETURN_IF_ERROR(NotNull(results, "perfResults"));
+  if (wanted < 1)
+    return Status::Error(Code::kBadParam, "requestedAlgoCount is {}; it must be positive", wanted);
+  std::ranges::stable_sort(findings, {}, [](const Finding& f) {
+    return std::pair(f.code != Code::kOk, f.milliseconds);
+  });
+  const size_t count = std::min(findings.size(), static_cast<size_t>(wanted));
+  for (size_t i = 0; i < count; ++i) {
+    const Perf perf = PerfOf(findings[i], p.conv.math);
+    std::memcpy(static_cast<char*>(results) + i * sizeof perf, &perf, sizeof perf);
+  }
+  *returned = static_cast<int>(count);
+  return {};
+}
+
+// A call of the algorithm as Run has it, with factors of 1 and 0.
+class Candidate {
+ public:
+  Candidate(Handle& handle, const ConvProblem& problem, int algorithm, const ConvPointers& pointers)
+      : problem_(problem), algorithm_(algorithm), call_(handle, RowOf(problem.direction).function) {
+    operands_ = AddTo(call_, problem, algorithm, pointers);
+  }
+
+  // Makes the plan where it is not there.
+  Result<int64_t> WorkspaceBytes() {
+    RETURN_IF_ERROR(Scale());
+    return call_.WorkspaceBytes(Make());
+  }
+  Result<double> Seconds(const Workspace& workspace) {
+    RETURN_IF_ERROR(Scale());
+    return call_.Time(workspace, Make());
+  }
+
+ private:
+  Status Scale() {
+    if (scaled_) return {};
+    static constexpr double kOne = 1, kZero = 0;
+    static constexpr float kOneF = 1, kZeroF = 0;
+    const Operand& result = problem_.direction == ConvDirection::kForward        ? operands_.y
+                            : problem_.direction == ConvDirection::kBackwardData ? operands_.x
+                                                                                 : operands_.w;
+    const bool doubles = ComputeType(*result.desc) == DType::kF64;
+    ASSIGN_OR_RETURN(blend_,
+                     call_.Scaling(doubles ? static_cast<const void*>(&kOne) : &kOneF,
+                                   doubles ? static_cast<const void*>(&kZero) : &kZeroF, result));
+    scaled_ = true;
+    return {};
+  }
+  MakeGraph Make() {
+    return [this](CallGraph& g) {
+      return MakeConvolution(g, problem_, algorithm_, operands_, blend_);
+    };
+  }
+
+  const ConvProblem& problem_;
+  const int algorithm_;
+  Call call_;
+  ConvOperands operands_;
+  Blend blend_;
+  bool scaled_ = false;
+};
+
+// By the model: the algorithm with any workspace comes first, since its plan is the best one.
+Status Rank(void* handle, ConvDirection direction, void* x, void* w, void* conv, void* y,
+            int wanted, int* returned, void* results) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x, w, conv, y));
+  const DirectionRow& row = RowOf(direction);
+  RETURN_IF_ERROR(Check(p, row.any_workspace));
+  std::vector<Finding> findings;
+  for (int algorithm = 0; algorithm < row.algorithms; ++algorithm) {
+    Finding finding = {.algorithm = algorithm};
+    if (Status status = Check(p, algorithm); !status.ok()) {
+      finding.code = status.code();
+    } else {
+      Candidate candidate(*h, p, algorithm, {});
+      const Result<int64_t> bytes = candidate.WorkspaceBytes();
+      finding.code = bytes.ok() ? Code::kOk : bytes.status().code();
+      finding.workspace_bytes = bytes.ok() ? *bytes : 0;
+    }
+    findings.push_back(finding);
+  }
+  std::ranges::stable_partition(findings,
+                                [&](const Finding& f) { return f.algorithm == row.any_workspace; });
+  return Report(std::move(findings), p, wanted, returned, results);
+}
+
+Status WorkspaceSize(void* handle, ConvDirection direction, void* x, void* w, void* conv, void* y,
+                     int algorithm, size_t* bytes) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
+  ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x, w, conv, y));
+  RETURN_IF_ERROR(Check(p, algorithm));
+  Candidate candidate(*h, p, algorithm, {});
+  ASSIGN_OR_RETURN(const int64_t wanted, candidate.WorkspaceBytes());
+  *bytes = static_cast<size_t>(wanted);
+  return {};
+}
+
+// By the clock, on the client's memory.
+Status Find(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
+            const Workspace& workspace, int wanted, int* returned, void* results) {
+  const DirectionRow& row = RowOf(p.direction);
+  RETURN_IF_ERROR(Check(p, row.any_workspace));
+  std::vector<Finding> findings;
+  for (int algorithm = 0; algorithm < row.algorithms; ++algorithm) {
+    Finding finding = {.algorithm = algorithm};
+    const Status status = [&]() -> Status {
+      RETURN_IF_ERROR(Check(p, algorithm));
+      Candidate candidate(handle, p, algorithm, pointers);
+      ASSIGN_OR_RETURN(finding.workspace_bytes, candidate.WorkspaceBytes());
+      if (finding.workspace_bytes > workspace.bytes)
+        return Status::Error(Code::kSizeInsufficient, "{} bytes", finding.workspace_bytes);
+      ASSIGN_OR_RETURN(const double seconds, candidate.Seconds(workspace));
+      finding.milliseconds = static_cast<float>(seconds * 1e3);
+      return {};
+    }();
+    finding.code = status.code();
+    findings.push_back(finding);
+  }
+  return Report(std::move(findings), p, wanted, returned, results);
+}
+
+Status FindOn(void* handle, ConvDirection direction, void* x_desc, const void* x, void* w_desc,
+              const void* w, void* conv, void* y_desc, const void* y, int wanted, int* returned,
+              void* results, void* workspace, size_t workspace_bytes) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  for (const void* memory : {x, w, y}) RETURN_IF_ERROR(NotNull(memory, "memory of a tensor"));
+  ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x_desc, w_desc, conv, y_desc));
+  const int64_t bytes = workspace == nullptr ? 0 : static_cast<int64_t>(workspace_bytes);
+  return Find(*h, p, {.x = x, .w = w, .y = y},
+              {.data = workspace, .bytes = bytes, .is_parameter = true}, wanted, returned, results);
+}
+
+// The same on memory of its own, which the reference has it allocate.
+Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* conv, void* y,
+                 int wanted, int* returned, void* results) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x, w, conv, y));
+  RETURN_IF_ERROR(Check(p, RowOf(direction).any_workspace));
+  Candidate best(*h, p, RowOf(direction).any_workspace, {});
+  ASSIGN_OR_RETURN(const int64_t workspace_bytes, best.WorkspaceBytes());
+  std::vector<std::shared_ptr<void>> memory;
+  for (const TensorDesc* tensor : {&p.x, &p.w, &p.y}) {
+    ASSIGN_OR_RETURN(std::shared_ptr<void> lent,
+                     h->session->Lend(Span(*tensor) * ElementBytes(tensor->type)));
+    memory.push_back(std::move(lent));
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<void> workspace,
+                   h->session->Lend(std::max<int64_t>(workspace_bytes, 1)));
+  return Find(*h, p, {.x = memory[0].get(), .w = memory[1].get(), .y = memory[2].get()},
+              {.data = workspace.get(), .bytes = workspace_bytes, .is_parameter = true}, wanted,
+              returned, results);
+}
+
+Status MaxCount(void* handle, ConvDirection direction, int* count) {
+  RETURN_IF_ERROR(HandleFrom(handle).status());
+  RETURN_IF_ERROR(NotNull(count, "the place for the count"));
+  *count = RowOf(direction).algorithms;
+  return {};
+}
+
+}  // namespace
+
+// ---- forward
+// -------------------------------------------------------------------------------------
+
+Status GetConvolutionForwardAlgorithmMaxCount(void* handle, int* count) {
+  return MaxCount(handle, ConvDirection::kForward, count);
+}
+Status GetConvolutionForwardAlgorithm_v7(void* handle, void* x, void* w, void* conv, void* y,
+                                         int wanted, int* returned, void* results) {
+  return Rank(handle, ConvDirection::kForward, x, w, conv, y, wanted, returned, results);
+}
+Status GetConvolutionForwardWorkspaceSize(void* handle, void* x, void* w, void* conv, void* y,
+                                          int algorithm, size_t* bytes) {
+  return WorkspaceSize(handle, ConvDirection::kForward, x, w, conv, y, algorithm, bytes);
+}
+Status FindConvolutionForwardAlgorithm(void* handle, void* x, void* w, void* conv, void* y,
+                                       int wanted, int* returned, void* results) {
+  return FindAlone(handle, ConvDirection::kForward, x, w, conv, y, wanted, returned, results);
+}
+Status FindConvolutionForwardAlgorithmEx(void* handle, void* x_desc, const void* x, void* w_desc,
+                                         const void* w, void* conv, void* y_desc, void* y,
+                                         int wanted, int* returned, void* results, void* workspace,
+                                         size_t workspace_bytes) {
+  return FindOn(handle, ConvDirection::kForward, x_desc, x, w_desc, w, conv, y_desc, y, wanted,
+                returned, results, workspace, workspace_bytes);
+}
+
+// ---- backward data
+// -------------------------------------------------------------------------------
+
+Status GetConvolutionBackwardDataAlgorithmMaxCount(void* handle, int* count) {
+  return MaxCount(handle, ConvDirection::kBackwardData, count);
+}
+Status GetConvolutionBackwardDataAlgorithm_v7(void* handle, void* w, void* dy, void* conv, void* dx,
+                                              int wanted, int* returned, void* results) {
+  return Rank(handle, ConvDirection::kBackwardData, dx, w, conv, dy, wanted, returned, results);
+}
+Status GetConvolutionBackwardDataWorkspaceSize(void* handle, void* w, void* dy, void* conv,
+                                               void* dx, int algorithm, size_t* bytes) {
+  return WorkspaceSize(handle, ConvDirection::kBackwardData, dx, w, conv, dy, algorithm, bytes);
+}
+Status FindConvolutionBackwardDataAlgorithm(void* handle, void* w, void* dy, void* conv, void* dx,
+                                            int wanted, int* returned, void* results) {
+  return FindAlone(handle, ConvDirection::kBackwardData, dx, w, conv, dy, wanted, returned,
+                   results);
+}
+Status FindConvolutionBackwardDataAlgorithmEx(void* handle, void* w_desc, const void* w,
+                                              void* dy_desc, const void* dy, void* conv,
+                                              void* dx_desc, void* dx, int wanted, int* returned,
+                                              void* results, void* workspace,
+                                              size_t workspace_bytes) {
+  return FindOn(handle, ConvDirection::kBackwardData, dx_desc, dx, w_desc, w, conv, dy_desc, dy,
+                wanted, returned, results, workspace, workspace_bytes);
+}
+
+// ---- backward filter
+// -----------------------------------------------------------------------------
+
+Status GetConvolutionBackwardFilterAlgorithmMaxCount(void* handle, int* count) {
+  return MaxCount(handle, ConvDirection::kBackwardFilter, count);
+}
+Status GetConvolutionBackwardFilterAlgorithm_v7(void* handle, void* x, void* dy, void* conv,
+                                                void* dw, int wanted, int* returned,
+                                                void* results) {
+  return Rank(handle, ConvDirection::kBackwardFilter, x, dw, conv, dy, wanted, returned, results);
+}
+Status GetConvolutionBackwardFilterWorkspaceSize(void* handle, void* x, void* dy, void* conv,
+                                                 void* dw, int algorithm, size_t* bytes) {
+  return WorkspaceSize(handle, ConvDirection::kBackwardFilter, x, dw, conv, dy, algorithm, bytes);
+}
+Status FindConvolutionBackwardFilterAlgorithm(void* handle, void* x, void* dy, void* conv, void* dw,
+                                              int wanted, int* returned, void* results) {
+  return FindAlone(handle, ConvDirection::kBackwardFilter, x, dw, conv, dy, wanted, returned,
+                   results);
+}
+Status FindConvolutionBackwardFilterAlgorithmEx(void* handle, void* x_desc, const void* x,
+                                                void* dy_desc, const void* dy, void* conv,
+                                                void* dw_desc, void* dw, int wanted, int* returned,
+                                                void* results, void* workspace,
+                                                size_t workspace_bytes) {
+  return FindOn(handle, ConvDirection::kBackwardFilter, x_desc, x, dw_desc, dw, conv, dy_desc, dy,
+                wanted, returned, results, workspace, workspace_bytes);
+}
+
+}  // namespace kiln::api::legacy

@@ -1,0 +1,246 @@
+// Misuse of convolutions of the legacy API, and what Get and Find say: as legacy_calls_test.cc.
+#include <cudnn.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "tests/api/fake_session.h"
+
+namespace {
+
+constexpr cudnnStatus_t kOk = CUDNN_STATUS_SUCCESS;
+
+bool IsBadParam(cudnnStatus_t status) {
+  return CUDNN_MAJOR == 8 ? status == CUDNN_STATUS_BAD_PARAM : status / 1000 == 2;
+}
+bool IsNotSupported(cudnnStatus_t status) {
+  return CUDNN_MAJOR == 8 ? status == CUDNN_STATUS_NOT_SUPPORTED : status / 1000 == 3;
+}
+
+// A 3x3 convolution of small images.
+class LegacyConvolutions : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    kiln::api::SetFakeWorkspace(0);
+    ASSERT_EQ(cudnnCreate(&handle_), kOk);
+    ASSERT_EQ(cudnnCreateTensorDescriptor(&x_), kOk);
+    ASSERT_EQ(cudnnCreateTensorDescriptor(&y_), kOk);
+    ASSERT_EQ(cudnnCreateTensorDescriptor(&bias_), kOk);
+    ASSERT_EQ(cudnnCreateFilterDescriptor(&w_), kOk);
+    ASSERT_EQ(cudnnCreateConvolutionDescriptor(&conv_), kOk);
+    SetX(2, 4, 8, 8);
+    SetW(6, 4, 3, 3);
+    SetY(2, 6, 8, 8);
+    SetConvolution(CUDNN_DATA_FLOAT);
+    ASSERT_EQ(cudnnSetTensor4dDescriptor(bias_, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 1, 6, 1, 1),
+              kOk);
+  }
+  void TearDown() override {
+    for (cudnnTensorDescriptor_t t : {x_, y_, bias_})
+      EXPECT_EQ(cudnnDestroyTensorDescriptor(t), kOk);
+    EXPECT_EQ(cudnnDestroyFilterDescriptor(w_), kOk);
+    EXPECT_EQ(cudnnDestroyConvolutionDescriptor(conv_), kOk);
+    EXPECT_EQ(cudnnDestroy(handle_), kOk);
+  }
+
+  void SetX(int n, int c, int h, int w, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
+    ASSERT_EQ(cudnnSetTensor4dDescriptor(x_, CUDNN_TENSOR_NCHW, type, n, c, h, w), kOk);
+  }
+  void SetY(int n, int c, int h, int w, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
+    ASSERT_EQ(cudnnSetTensor4dDescriptor(y_, CUDNN_TENSOR_NCHW, type, n, c, h, w), kOk);
+  }
+  void SetW(int k, int c, int r, int s, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
+    ASSERT_EQ(cudnnSetFilter4dDescriptor(w_, type, CUDNN_TENSOR_NCHW, k, c, r, s), kOk);
+  }
+  void SetConvolution(cudnnDataType_t compute) {
+    ASSERT_EQ(
+        cudnnSetConvolution2dDescriptor(conv_, 1, 1, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, compute),
+        kOk);
+  }
+  float* Memory(int i) { return &memory_[static_cast<size_t>(i) * 4096]; }
+
+  cudnnStatus_t Forward(cudnnConvolutionFwdAlgo_t algorithm, size_t workspace_bytes = 0) {
+    return cudnnConvolutionForward(handle_, &one_, x_, Memory(0), w_, Memory(1), conv_, algorithm,
+                                   workspace_bytes == 0 ? nullptr : Memory(3), workspace_bytes,
+                                   &zero_, y_, Memory(2));
+  }
+  cudnnStatus_t Data() {
+    return cudnnConvolutionBackwardData(handle_, &one_, w_, Memory(1), y_, Memory(2), conv_,
+                                        CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, nullptr, 0, &zero_, x_,
+                                        Memory(0));
+  }
+  cudnnStatus_t Filter() {
+    return cudnnConvolutionBackwardFilter(handle_, &one_, x_, Memory(0), y_, Memory(2), conv_,
+                                          CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, nullptr, 0, &zero_,
+                                          w_, Memory(1));
+  }
+
+  static constexpr auto kPrecomp = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+  cudnnHandle_t handle_ = nullptr;
+  cudnnTensorDescriptor_t x_ = nullptr, y_ = nullptr, bias_ = nullptr;
+  cudnnFilterDescriptor_t w_ = nullptr;
+  cudnnConvolutionDescriptor_t conv_ = nullptr;
+  const float one_ = 1, zero_ = 0;
+
+ private:
+  std::vector<float> memory_ = std::vector<float>(4 * 4096, 1);
+};
+
+TEST_F(LegacyConvolutions, TensorsMustFit) {
+  EXPECT_EQ(Forward(kPrecomp), kOk);
+  EXPECT_EQ(Data(), kOk);
+  EXPECT_EQ(Filter(), kOk);
+  SetY(2, 6, 7, 8);
+  EXPECT_TRUE(IsNotSupported(Forward(kPrecomp))) << "another size in space";
+  EXPECT_TRUE(IsBadParam(Data()));
+  EXPECT_TRUE(IsBadParam(Filter()));
+  SetY(2, 5, 8, 8);
+  EXPECT_TRUE(IsBadParam(Forward(kPrecomp)));
+  SetY(2, 6, 8, 8);
+  SetW(6, 3, 3, 3);
+  EXPECT_TRUE(IsBadParam(Forward(kPrecomp)));
+  EXPECT_TRUE(IsBadParam(Data()));
+  EXPECT_TRUE(IsBadParam(Filter()));
+  SetW(6, 4, 11, 3);
+  EXPECT_TRUE(IsBadParam(Forward(kPrecomp))) << "the window does not fit";
+}
+
+TEST_F(LegacyConvolutions, GroupsMustDivide) {
+  ASSERT_EQ(cudnnSetConvolutionGroupCount(conv_, 4), kOk);
+  SetW(6, 1, 3, 3);
+  EXPECT_TRUE(IsBadParam(Forward(kPrecomp))) << "6 filters in 4 groups";
+  ASSERT_EQ(cudnnSetConvolutionGroupCount(conv_, 2), kOk);
+  SetW(6, 2, 3, 3);
+  EXPECT_EQ(Forward(kPrecomp), kOk);
+}
+
+TEST_F(LegacyConvolutions, TypesAreTheTables) {
+  SetConvolution(CUDNN_DATA_HALF);
+  EXPECT_TRUE(IsNotSupported(Forward(kPrecomp)));
+  SetConvolution(CUDNN_DATA_FLOAT);
+  SetY(2, 6, 8, 8, CUDNN_DATA_HALF);
+  EXPECT_TRUE(IsBadParam(Forward(kPrecomp)));
+  SetX(2, 4, 8, 8, CUDNN_DATA_INT8);
+  SetW(6, 4, 3, 3, CUDNN_DATA_INT8);
+  SetY(2, 6, 8, 8, CUDNN_DATA_INT8);
+  SetConvolution(CUDNN_DATA_INT32);
+  EXPECT_EQ(Forward(kPrecomp), kOk);
+  EXPECT_TRUE(IsBadParam(Data())) << "gradients have no integers";
+}
+
+TEST_F(LegacyConvolutions, NoEngineStandsForFftOrWinograd) {
+  for (const auto algorithm :
+       {CUDNN_CONVOLUTION_FWD_ALGO_GEMM, CUDNN_CONVOLUTION_FWD_ALGO_DIRECT,
+        CUDNN_CONVOLUTION_FWD_ALGO_FFT, CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING,
+        CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD, CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED}) {
+    EXPECT_TRUE(IsNotSupported(Forward(algorithm))) << algorithm;
+    size_t bytes = 0;
+    EXPECT_TRUE(IsNotSupported(
+        cudnnGetConvolutionForwardWorkspaceSize(handle_, x_, w_, conv_, y_, algorithm, &bytes)))
+        << algorithm;
+  }
+  EXPECT_TRUE(IsBadParam(Forward(static_cast<cudnnConvolutionFwdAlgo_t>(8))));
+  EXPECT_TRUE(IsBadParam(Forward(static_cast<cudnnConvolutionFwdAlgo_t>(-1))));
+}
+
+TEST_F(LegacyConvolutions, TheWorkspaceIsWhatWasAskedFor) {
+  kiln::api::SetFakeWorkspace(kiln::api::kFakeWorkspace);
+  SetX(1, 4, 8, 8);
+  SetY(1, 6, 8, 8);
+  size_t bytes = 0;
+  ASSERT_EQ(cudnnGetConvolutionForwardWorkspaceSize(handle_, x_, w_, conv_, y_, kPrecomp, &bytes),
+            kOk);
+  EXPECT_EQ(bytes, static_cast<size_t>(kiln::api::kFakeWorkspace));
+  EXPECT_EQ(Forward(kPrecomp, bytes), kOk);
+  EXPECT_TRUE(IsBadParam(Forward(kPrecomp, bytes - 1)));
+  // One that needs none is another plan, which this session does not have.
+  EXPECT_NE(Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, bytes), kOk);
+}
+
+TEST_F(LegacyConvolutions, GetAndFindNameWhatThereIs) {
+  int most = 0, count = 0;
+  ASSERT_EQ(cudnnGetConvolutionForwardAlgorithmMaxCount(handle_, &most), kOk);
+  EXPECT_EQ(most, CUDNN_CONVOLUTION_FWD_ALGO_COUNT);
+  std::array<cudnnConvolutionFwdAlgoPerf_t, 8> perfs = {};
+  const auto check = [&](bool measured) {
+    ASSERT_EQ(count, 8);
+    EXPECT_EQ(perfs[0].status, kOk);
+    EXPECT_EQ(perfs[1].status, kOk);
+    EXPECT_EQ(perfs[0].determinism, CUDNN_DETERMINISTIC);
+    EXPECT_EQ(perfs[0].mathType, CUDNN_TENSOR_OP_MATH);
+    EXPECT_EQ(perfs[0].time > 0, measured);
+    for (size_t i = 2; i < 8; ++i) EXPECT_TRUE(IsNotSupported(perfs[i].status)) << i;
+  };
+  ASSERT_EQ(cudnnSetConvolutionMathType(conv_, CUDNN_TENSOR_OP_MATH), kOk);
+  ASSERT_EQ(
+      cudnnGetConvolutionForwardAlgorithm_v7(handle_, x_, w_, conv_, y_, 8, &count, perfs.data()),
+      kOk);
+  EXPECT_EQ(perfs[0].algo, kPrecomp) << "the best comes first";
+  check(false);
+  ASSERT_EQ(
+      cudnnFindConvolutionForwardAlgorithm(handle_, x_, w_, conv_, y_, 8, &count, perfs.data()),
+      kOk);
+  check(true);
+  ASSERT_EQ(cudnnFindConvolutionForwardAlgorithmEx(handle_, x_, Memory(0), w_, Memory(1), conv_, y_,
+                                                   Memory(2), 8, &count, perfs.data(), nullptr, 0),
+            kOk);
+  check(true);
+  // Fewer than there are.
+  ASSERT_EQ(
+      cudnnGetConvolutionForwardAlgorithm_v7(handle_, x_, w_, conv_, y_, 1, &count, perfs.data()),
+      kOk);
+  EXPECT_EQ(count, 1);
+  EXPECT_TRUE(IsBadParam(
+      cudnnGetConvolutionForwardAlgorithm_v7(handle_, x_, w_, conv_, y_, 0, &count, perfs.data())));
+  EXPECT_TRUE(IsBadParam(cudnnGetConvolutionForwardAlgorithm_v7(handle_, x_, w_, conv_, y_, 8,
+                                                                nullptr, perfs.data())));
+  EXPECT_TRUE(IsBadParam(
+      cudnnGetConvolutionForwardAlgorithm_v7(handle_, x_, w_, conv_, y_, 8, &count, nullptr)));
+  EXPECT_TRUE(IsBadParam(cudnnFindConvolutionForwardAlgorithmEx(handle_, x_, nullptr, w_, Memory(1),
+                                                                conv_, y_, Memory(2), 8, &count,
+                                                                perfs.data(), nullptr, 0)));
+}
+
+TEST_F(LegacyConvolutions, BiasesAndActivationsAreChecked) {
+  cudnnActivationDescriptor_t act = nullptr;
+  ASSERT_EQ(cudnnCreateActivationDescriptor(&act), kOk);
+  const auto set = [&](cudnnActivationMode_t mode, cudnnNanPropagation_t nan) {
+    ASSERT_EQ(cudnnSetActivationDescriptor(act, mode, nan, 0), kOk);
+  };
+  const auto run = [&](cudnnConvolutionFwdAlgo_t algorithm, cudnnTensorDescriptor_t z,
+                       cudnnTensorDescriptor_t bias) {
+    return cudnnConvolutionBiasActivationForward(handle_, &one_, x_, Memory(0), w_, Memory(1),
+                                                 conv_, algorithm, nullptr, 0, &one_, z, Memory(2),
+                                                 bias, Memory(3), act, y_, Memory(2));
+  };
+  constexpr auto kImplicit = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
+  set(CUDNN_ACTIVATION_RELU, CUDNN_NOT_PROPAGATE_NAN);
+  EXPECT_EQ(run(kImplicit, y_, bias_), kOk);
+  EXPECT_TRUE(IsBadParam(run(kImplicit, nullptr, bias_)));
+  EXPECT_TRUE(IsNotSupported(run(kImplicit, x_, bias_))) << "z is not as y";
+  EXPECT_TRUE(IsNotSupported(run(kImplicit, y_, y_))) << "no bias";
+  set(CUDNN_ACTIVATION_IDENTITY, CUDNN_NOT_PROPAGATE_NAN);
+  EXPECT_EQ(run(kPrecomp, y_, bias_), kOk);
+  EXPECT_TRUE(IsNotSupported(run(kImplicit, y_, bias_)));
+  set(CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN);
+  EXPECT_TRUE(IsNotSupported(run(kImplicit, y_, bias_)));
+  set(CUDNN_ACTIVATION_TANH, CUDNN_NOT_PROPAGATE_NAN);
+  EXPECT_TRUE(IsNotSupported(run(kImplicit, y_, bias_)));
+  EXPECT_EQ(cudnnDestroyActivationDescriptor(act), kOk);
+}
+
+TEST_F(LegacyConvolutions, ABiasHasOneNumberAChannel) {
+  const auto run = [&](cudnnTensorDescriptor_t db) {
+    return cudnnConvolutionBackwardBias(handle_, &one_, y_, Memory(0), &zero_, db, Memory(1));
+  };
+  EXPECT_EQ(run(bias_), kOk);
+  EXPECT_TRUE(IsBadParam(run(x_)));
+  ASSERT_EQ(cudnnSetTensor4dDescriptor(bias_, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 1, 6, 1, 2),
+            kOk);
+  EXPECT_TRUE(IsBadParam(run(bias_)));
+  ASSERT_EQ(cudnnSetTensor4dDescriptor(bias_, CUDNN_TENSOR_NCHW, CUDNN_DATA_HALF, 1, 6, 1, 1), kOk);
+  EXPECT_TRUE(IsBadParam(run(bias_)));
+}
+
+}  // namespace
