@@ -161,15 +161,15 @@ class Schedule {
       call.functions.push_back(StoreFunction(lowered));
     PartialResults partial = Partial();
     if (!reductions_.empty()) {
+      call.config.push_back({"kKeepsSums", KeepsSums() ? 1 : 0});
       partial.Allocate(lowered);
       AddReductionFunctions(b_, reductions_, partial, plan_.left_size,
                             {.images = plan_.images, .parts_of_image = TileParts()}, call);
     }
-    const int64_t slots = std::max(1, target_.multiprocessors / tile_.cluster);
     // Persistent, but where a cluster sums: its stages hold the sums when the next tile's would
     // come.
     const int64_t blocks = tile_.split_cluster > 1 ? tiles * tile_.split_cluster
-                                                   : std::min(workers, slots) * tile_.cluster;
+                                                   : std::min(workers, Slots()) * tile_.cluster;
     Block inner, body;
     inner.push_back({std::move(call)});
     body.push_back(
@@ -261,8 +261,19 @@ class Schedule {
     return {reductions_, plan_.batches / plan_.images, left, left, !plan_.left_is_a};
   }
 
-  // Consumer groups of tiles of one batch that share a place of left.
+  int64_t Slots() const { return std::max(1, target_.multiprocessors / tile_.cluster); }
+
+  // Whether every tile of a block has the same places of left.
+  bool KeepsSums() const {
+    return tile_.direct && plan_.batches == 1 && plan_.phases.empty() &&
+           plan_.left_size <= int64_t{tile_.left} * tile_.cluster;
+  }
+
+  // Consumer groups of one batch that share a place of left: of tiles, or of blocks.
   int64_t TileParts() const {
+    if (KeepsSums())
+      return std::min(TilesOf(plan_, tile_), Slots()) *
+             (tile_.ping_pong ? kSm90Groups : tile_.groups_right());
     return CeilDiv(plan_.right_size, tile_.right) * NumElements(plan_.phases) *
            tile_.groups_right();
   }

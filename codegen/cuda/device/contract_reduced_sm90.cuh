@@ -7,6 +7,9 @@
 //   combine(sums, others)    sums = sums + others, each by its own combination
 //   flush(batch, part, left, sums)    `part` counts the groups of tiles that share a place of left
 //
+// Where all tiles of a block have the same places of left (kKeepsSums), what they reduce is kept
+// and flushed once, at the end, `part` counting the consumer groups of all blocks.
+//
 // Two forms, as of contract_sm90. By tensor map, apply(value, operands, result) has the values to
 // be combined behind the one to be stored; four lanes share a row of fragments and no other warp
 // does. By store(…, sums), which adds the values of the 8 neighbours to their 8 * kReduced sums.
@@ -26,6 +29,18 @@ struct reduced_direct_output {
   static constexpr int kBoxes = base::kColumns / kColumnsOfBox;
   static constexpr int kPending = base::kBlocks * kBoxes % 2 == 0 ? 1 : 0;
   static constexpr int kOperands = C::kOperands > 0 ? C::kOperands : 1;
+  float kept[base::kBlocks][2][C::kReduced];  // rows r and r + 8 of a thread
+  bool has_kept = false;
+
+  __device__ inline void keep() {
+    if (has_kept) return;
+    has_kept = true;
+#pragma unroll
+    for (int i = 0; i < base::kBlocks; ++i) {
+      start(kept[i][0]);
+      start(kept[i][1]);
+    }
+  }
 
   __device__ inline float one(float a, const float (&operands)[kOperands], bool inside,
                               float (&sums)[C::kReduced]) const {
@@ -46,10 +61,20 @@ struct reduced_direct_output {
     }
   }
 
+  __device__ inline void flush_rows(int batch, int part, int row, float (&low)[C::kReduced],
+                                    float (&high)[C::kReduced]) const {
+    combine_lanes(low);
+    combine_lanes(high);
+    if (threadIdx.x % 4 != 0) return;
+    flush(batch, part, row, low);
+    flush(batch, part, row + 8, high);
+  }
+
   __device__ inline void operator()(const typename base::accumulators& acc, const contract_shape& s,
                                     const typename base::place& p, int group_left, int group_right,
                                     unsigned char*, unsigned char* staging, unsigned group,
-                                    unsigned thread, unsigned) const {
+                                    unsigned thread, unsigned) {
+    if constexpr (C::kKeepsSums) keep();
     const int first_left = p.left + group_left * base::kBlocks * 64;
     const int first_right = p.right + group_right * base::kColumns;
     const unsigned lane = thread % 32, warp = thread / 32;
@@ -60,12 +85,15 @@ struct reduced_direct_output {
     const int part = p.right / C::kTileRight * base::kGroupsRight + group_right;
 #pragma unroll
     for (int i = 0; i < base::kBlocks; ++i) {
-      float low[kOperands], high[kOperands], low_sums[C::kReduced], high_sums[C::kReduced];
+      float low[kOperands], high[kOperands], of_tile[2][C::kReduced];
       const int row = first_left + i * 64 + 16 * warp + lane / 4;
       rows(p.batch, row, low);
       rows(p.batch, row + 8, high);
-      start(low_sums);
-      start(high_sums);
+      if constexpr (!C::kKeepsSums) {
+        start(of_tile[0]);
+        start(of_tile[1]);
+      }
+      auto& sums = C::kKeepsSums ? kept[i] : of_tile;
 #pragma unroll
       for (int box = 0; box < kBoxes; ++box) {
         const unsigned buffer = shared_address(staging) + (i * kBoxes + box) % 2 * base::kBoxBytes;
@@ -78,10 +106,10 @@ struct reduced_direct_output {
           for (int half = 0; half < 2; ++half) {
             const int first = box * kColumnsOfBox + g * 16 + half * 8, e = first / 2;
             const bool even = first < columns, odd = first + 1 < columns;
-            const float a = one(acc[i][e], low, even, low_sums);
-            const float b = one(acc[i][e + 1], low, odd, low_sums);
-            const float c = one(acc[i][e + 2], high, even, high_sums);
-            const float d = one(acc[i][e + 3], high, odd, high_sums);
+            const float a = one(acc[i][e], low, even, sums[0]);
+            const float b = one(acc[i][e + 1], low, odd, sums[0]);
+            const float c = one(acc[i][e + 2], high, even, sums[1]);
+            const float d = one(acc[i][e + 3], high, odd, sums[1]);
             pairs[2 * half] = pack_pair<C::kPackBf16>(a, b);
             pairs[2 * half + 1] = pack_pair<C::kPackBf16>(c, d);
           }
@@ -95,15 +123,23 @@ struct reduced_direct_output {
           tma_store_commit();
         }
       }
-      combine_lanes(low_sums);
-      combine_lanes(high_sums);
-      if (lane % 4 == 0) {
-        flush(p.batch, part, row, low_sums);
-        flush(p.batch, part, row + 8, high_sums);
-      }
+      if constexpr (!C::kKeepsSums) flush_rows(p.batch, part, row, sums[0], sums[1]);
     }
   }
-  __device__ inline void finish(unsigned thread) const {
+  __device__ inline void finish(unsigned thread) {
+    if constexpr (C::kKeepsSums) {
+      keep();
+      const int group = threadIdx.x / 128, worker = blockIdx.x / C::kCluster;
+      const int group_left = C::kPingPong ? 0 : group / base::kGroupsRight;
+      const int sharers = C::kPingPong ? 2 : base::kGroupsRight;
+      const int part = worker * sharers + group % sharers;
+      const int first_left =
+          blockIdx.x % C::kCluster * C::kTileLeft + group_left * base::kBlocks * 64;
+#pragma unroll
+      for (int i = 0; i < base::kBlocks; ++i)
+        flush_rows(0, part, first_left + i * 64 + 16 * (thread / 32) + thread % 32 / 4, kept[i][0],
+                   kept[i][1]);
+    }
     if (thread == 0) tma_store_wait();
   }
 };
