@@ -34,6 +34,7 @@ enum { kGroupsKnob, kKeysKnob, kTurnsKnob };
 constexpr int kPanel = 64;       // elements of one 128-byte row
 constexpr int kMostDepth = 256;  // of q and k, of v: accumulators and shared memory end there
 constexpr int kStages = 2;       // of k and of v: one would be a deadlock
+constexpr int kSlotBytes = 48;   // where a group learns what tile it makes
 constexpr int64_t kMostPlaces = int64_t{1} << 23;  // exact as f32, in which masks may be compared
 constexpr int64_t kSectionBytes = 24 << 20;        // of k and v that stay in L2
 
@@ -71,7 +72,7 @@ struct Plan {
 int64_t SharedBytes(const Plan& p) {
   const int64_t block = int64_t{p.tile.keys} * 2 * (p.depth + p.width);
   return int64_t{p.tile.groups} * (64 * p.depth * 2 + 64 * 128) + kStages * block +
-         8 * (4 * kStages + 2 * p.tile.groups);
+         kSlotBytes * p.tile.groups + 8 * (4 * kStages + 2 * p.tile.groups);
 }
 
 bool FitsRegisters(const Plan& p) {
@@ -374,7 +375,7 @@ constexpr int kNumerical[] = {kNoteTensorCore};
 }  // namespace
 
 const Engine kAttentionSm90Engine = {.name = "attention_sm90",
-                                     .version = 1,
+                                     .version = 2,
                                      .knobs = kKnobs,
                                      .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                      .supports = Supports,

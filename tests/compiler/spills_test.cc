@@ -8,6 +8,8 @@
 #include "ir/graph/builder.h"
 #include "ir/graph/ops.h"
 #include "tests/compiler/conv_problem.h"
+#include "tests/support/case_graph.h"
+#include "tests/support/cases.h"
 #include "tests/support/compile_check.h"
 #include "tests/support/ptxas_check.h"
 
@@ -243,15 +245,8 @@ TEST_F(SpillsTest, CandidatesWithFullOperandsHaveNone) {
 }
 
 TEST_F(SpillsTest, CandidatesOfConvHaloHaveNone) {
-  for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad}) {
+  for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad})
     Add("conv_halo_sm90", Build(Conv(op)), "sm_90a", 3);
-    ConvProblem deep = Conv(op);
-    deep.name += "_deep";
-    deep.image = {4, 14, 14};
-    deep.taps = {3, 3, 3};
-    deep.pad = deep.stride = deep.dilation = {1, 1, 1};
-    Add("conv_halo_sm90", Build(deep), "sm_90a", 3);
-  }
 }
 
 TEST_F(SpillsTest, CandidatesOfAttentionHaveNone) {
@@ -263,6 +258,17 @@ TEST_F(SpillsTest, CandidatesOfAttentionHaveNone) {
                                     {.depth = 256, .width = 256},
                                     {.depth = 256, .width = 256, .reads = true}})
     Add("attention_sm90", AttentionWith(form), "sm_90a", 2);
+}
+
+TEST_F(SpillsTest, CandidatesOfGradientsOfAttentionHaveNone) {
+  const auto cases = testing::LoadCases("tests/cases/attention.txt").List("gradients");
+  EXPECT_GE(cases.size(), 8u);
+  for (const testing::Case& c : cases) {
+    const Result<Graph> g = testing::ToGraph(c);
+    ASSERT_TRUE(g.ok()) << g.status().message();
+    for (const char* engine : {"attention_grad_sm90", "attention_grad_sm90_atomic"})
+      Add(engine, *g, "sm_90a", 2);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 //
 //   producer warp      TMA → k and v of the tile, ring of q and dy blocks
 //   rows warps         beside q: what 64 rows each have (statistics), and what the step is
+//   turns warp         with kOrdered, see below
 //   consumer group g   keys 64g .. of a tile of 128 keys of one head of k and v, blocks of kQueries
 //                      queries of all heads that share it:
 //
@@ -34,15 +35,22 @@
 //
 // `sums` is in the order of fragments, so that a warp adds 512 bytes in a row: element e of thread
 // t of group g of block m is at ((m * 2 + g) * numbers of a group) + e / 4 * 512 + 4 t + e % 4.
-// attention_grad_sums makes dq of it; attention_grad_zeroes comes first.
+// Another kernel makes dq of it; zeroes come first.
 //
 // Rows past the end have the statistics +inf, so that weights are 0. kOrdered: tiles of a head add
-// to a block of dq in the order of their keys: turns[1 + 2 * block + group] counts those that have.
-// turns[0] is the next tile: blocks take tiles in order, so that who waits for its turn waits for
-// one that runs, even if some blocks of the grid have not started. All turns are 0 at the start.
+// to a block of dq in the order of their keys, the last first: turns[1 + block] counts those that
+// have. turns[0] is the next tile: blocks take tiles in order, so that who waits for its turn waits
+// for one that runs, even if some blocks of the grid have not started. A warp of its own waits and
+// passes turns on, since both take the time of a way to memory and back. All turns are 0 at the
+// start.
+//
+// Scores of a step are multiplied behind the dq of the step before, so that weights can be computed
+// at once.
 //
 // mbarriers: q (arrivals: producer with bytes, rows warps) and dy blocks full, k and v of the tile
-// full, with the tile's number beside k; all of them empty (one thread a group; k also rows warps).
+// full, with the tile's number beside k; all of them empty (one thread a group); the number of the
+// next tile for the other warps of the producer's group, full and empty; the turn of a step, and
+// what was added (a thread of each warp).
 struct attention_grad_shape {
   int queries, keys;
   int inner, batches;  // heads of k and v of one image, of all
@@ -71,7 +79,7 @@ struct attention_grad {
   static constexpr int kInfosAt = kRowsAt + 2 * kStages * kRowBytes;  // of the stages' steps
   static constexpr int kBarriersAt = kInfosAt + kStages * 16;
   static constexpr int kNumbers = C::kQueries * C::kDepth / 2;  // of dq that a group adds
-  static_assert(C::kSharedBytes == kBarriersAt + 128);
+  static_assert(C::kSharedBytes == kBarriersAt + 160);
 
   struct barriers {
     unsigned base;
@@ -83,9 +91,12 @@ struct attention_grad {
     __device__ inline unsigned value_full() const { return base + 72; }
     __device__ inline unsigned key_empty() const { return base + 80; }
     __device__ inline unsigned value_empty() const { return base + 88; }
-    __device__ inline unsigned tile() const {
-      return base + 96;
-    }  // its number, any steps?, the key
+    __device__ inline unsigned next_full() const { return base + 96; }
+    __device__ inline unsigned next_empty() const { return base + 104; }
+    __device__ inline unsigned turn() const { return base + 112; }
+    __device__ inline unsigned added() const { return base + 120; }
+    __device__ inline unsigned next() const { return base + 128; }  // the number of the next tile
+    __device__ inline unsigned tile() const { return base + 144; }  // its number, any steps?, key
   };
 
   struct ring {
@@ -100,7 +111,8 @@ struct attention_grad {
   };
 
   // Heads go in sections; in one the first keys come first, which most rows see under a causal
-  // mask.
+  // mask. In order: the last keys, which nobody waits for under a causal mask, since a tile's first
+  // rows are those that no later keys have.
   struct place {
     int key, index, head, outer, inner;
   };
@@ -111,41 +123,62 @@ struct attention_grad {
     place p;
     p.index = in_part / heads;
     p.head = part * s.section + in_part - p.index * heads;
+    if (C::kOrdered) p.index = s.key_tiles - 1 - p.index;
     p.outer = p.head / s.inner;
     p.inner = p.head - p.outer * s.inner;
     p.key = p.index * kKeys;
     return p;
   }
 
-  // The blocks of queries, head by head, that see some of a tile's keys. `row` is the first query.
+  // The blocks of queries, head by head, that see some of a tile's keys. The lanes of a warp ask
+  // about 32 at once.
   template <class Limits>
   struct steps {
     const attention_grad_shape& s;
     const Limits& limits;
-    int key, batch, row, left;  // of the step; how many blocks may be left
-    int first_tile = 0;         // the first tile that its rows see
-    bool inside = false;        // all of them see all keys
+    int key, head, ahead;  // where the tile's first block is
+    int window = -32;      // of the blocks that were asked about
+    unsigned seen = 0;     // those of them that are left
+    int of_lane = 0;       // last tile that its rows see, and whether they all see all keys
+    int batch, row;        // of the step
+    int last_tile;         // the last tile that its rows see
+    bool inside;           // all of them see all keys
     __device__ inline steps(const attention_grad_shape& s, const Limits& limits, const place& p)
-        : s(s), limits(limits), key(p.key), batch(p.head * s.group) {
-      const int ahead = C::kRotates ? p.index * 2 % s.query_tiles : 0;
-      row = ahead * C::kQueries - C::kQueries;
-      left = s.query_tiles * s.group;
+        : s(s), limits(limits), key(p.key), head(p.head) {
+      ahead = C::kRotates ? p.index * (kKeys / C::kQueries) % s.query_tiles : 0;
+    }
+    __device__ inline void go_to(int number) {
+      const int of_group = number / s.query_tiles;
+      int block = number - of_group * s.query_tiles + ahead;
+      if (block >= s.query_tiles) block -= s.query_tiles;
+      batch = head * s.group + of_group;
+      row = block * C::kQueries;
+    }
+    __device__ inline void ask() {
+      const int number = window + threadIdx.x % 32, count = s.query_tiles * s.group;
+      go_to(min(number, count - 1));
+      int result[4];
+      limits(batch, row, min(row + C::kQueries, s.queries) - 1, result);
+      const int first = max(result[0], 0), end = min(result[1], s.keys);
+      const bool sees = first < end && first < key + kKeys && end > key;
+      const bool all = result[2] <= key && min(result[3], s.keys) >= key + kKeys;
+      of_lane = max(end - 1, 0) / kKeys * 2 + (all ? 1 : 0);
+      seen = __ballot_sync(~0u, sees && number < count);
     }
     __device__ inline bool next() {
-      for (; left > 0;) {
-        if (left % s.query_tiles == 0 && left != s.query_tiles * s.group) ++batch;
-        --left;
-        row += C::kQueries;
-        if (row >= s.queries) row = 0;
-        int result[4];
-        limits(batch, row, min(row + C::kQueries, s.queries) - 1, result);
-        const int first = max(result[0], 0), end = min(result[1], s.keys);
-        if (first >= end || first >= key + kKeys || end <= key) continue;
-        first_tile = first / kKeys;
-        inside = result[2] <= key && min(result[3], s.keys) >= key + kKeys;
-        return true;
+#pragma unroll 1
+      while (seen == 0) {
+        window += 32;
+        if (window >= s.query_tiles * s.group) return false;
+        ask();
       }
-      return false;
+      const int lane = __ffs(seen) - 1;
+      seen &= seen - 1;
+      const int of_step = __shfl_sync(~0u, of_lane, lane);
+      last_tile = of_step / 2;
+      inside = of_step % 2 != 0;
+      go_to(window + lane);
+      return true;
     }
   };
 
@@ -185,7 +218,9 @@ struct attention_grad {
     return y;
   }
   static constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
-  static constexpr int kInside = 1, kLast = 2, kFlags = 4;  // of a step
+  // Of a step, beside its block by kFlags; kPart: the block has fewer rows.
+  static constexpr int kInside = 1, kLast = 2, kPart = 4, kFlags = 8;
+  static constexpr int kHelpers = kRowWarps + (C::kOrdered ? 1 : 0);  // warps beside the producer
   static __device__ inline float infinity() { return __int_as_float(0x7f800000); }
   // What is computed of it is not computed before.
   template <class T>
@@ -208,31 +243,49 @@ struct attention_grad {
       tma_load(to + c * rows * 128, map, full, c * 64, row, inner, outer);
   }
 
+  // All lanes of a warp run it; one of them asks for copies.
   template <class F>
   static __device__ inline void produce(const tensor_map& q, const tensor_map& k,
                                         const tensor_map& v, const tensor_map& dy, int* turns,
                                         const attention_grad_shape& s, const F& f, unsigned memory,
                                         const barriers& b) {
     const int tiles = s.batches * s.key_tiles;
+    const bool leads = threadIdx.x % 32 == 0;
+    const auto take = [&] { return __shfl_sync(~0u, leads ? atomicAdd(turns, 1) : 0, 0); };
     ring at;
-    unsigned phase = 1;
 #pragma unroll 1
-    for (int tile = atomicAdd(turns, 1); tile < tiles; phase ^= 1) {
+    for (unsigned phase = 1;; phase ^= 1) {
+      const int tile = take();
+      mbarrier_wait(b.next_empty(), phase);
+      if (leads) {
+        store_shared(b.next(), tile < tiles ? tile : -1);
+        mbarrier_arrive(b.next_full());
+      }
+      if (tile >= tiles) {
+        mbarrier_wait(b.key_empty(), phase);
+        if (leads) {
+          store_shared(b.tile(), -1);
+          mbarrier_arrive(b.key_full());
+        }
+        return;
+      }
       const place p = place_of(s, tile);
-      const int next = atomicAdd(turns, 1);
       steps<decltype(f.limits)> step(s, f.limits, p);
       bool more = step.next();
       mbarrier_wait(b.key_empty(), phase);
-      store_shared(b.tile(), tile);
-      store_shared(b.tile() + 4, more ? 1 : 0);
-      store_shared(b.tile() + 8, p.key);
-      mbarrier_expect(b.key_full(), kKeyBytes);
-      load(memory, k, b.key_full(), kKeys, p.key, p.inner, p.outer);
+      if (leads) {
+        store_shared(b.tile(), tile);
+        store_shared(b.tile() + 4, more ? 1 : 0);
+        store_shared(b.tile() + 8, p.key);
+        mbarrier_expect(b.key_full(), kKeyBytes);
+        load(memory, k, b.key_full(), kKeys, p.key, p.inner, p.outer);
+      }
       bool has_values = false;
       const auto values = [&] {
         if (has_values) return;
         has_values = true;
         mbarrier_wait(b.value_empty(), phase);
+        if (!leads) return;
         mbarrier_expect(b.value_full(), kKeyBytes);
         load(memory + kValuesAt, v, b.value_full(), kKeys, p.key, p.inner, p.outer);
       };
@@ -240,22 +293,37 @@ struct attention_grad {
       for (; more; more = step.next()) {
         const int row = step.row, inner = step.batch - p.outer * (s.inner * s.group);
         mbarrier_wait(b.query_empty(at.stage), at.phase ^ 1);
-        mbarrier_expect(b.query_full(at.stage), kQueryBytes);
-        load(memory + kQueriesAt + at.stage * kQueryBytes, q, b.query_full(at.stage), C::kQueries,
-             row, inner, p.outer);
+        if (leads) {
+          mbarrier_expect(b.query_full(at.stage), kQueryBytes);
+          load(memory + kQueriesAt + at.stage * kQueryBytes, q, b.query_full(at.stage), C::kQueries,
+               row, inner, p.outer);
+        }
         values();
         mbarrier_wait(b.grad_empty(at.stage), at.phase ^ 1);
-        mbarrier_expect(b.grad_full(at.stage), kQueryBytes);
-        load(memory + kGradsAt + at.stage * kQueryBytes, dy, b.grad_full(at.stage), C::kQueries,
-             row, inner, p.outer);
+        if (leads) {
+          mbarrier_expect(b.grad_full(at.stage), kQueryBytes);
+          load(memory + kGradsAt + at.stage * kQueryBytes, dy, b.grad_full(at.stage), C::kQueries,
+               row, inner, p.outer);
+        }
         at.advance();
       }
       values();
-      tile = next;
     }
-    mbarrier_wait(b.key_empty(), phase);
-    store_shared(b.tile(), -1);
-    mbarrier_arrive(b.key_full());
+  }
+
+  // Calls of_tile(place) for each tile, as soon as the producer has its number.
+  template <class F>
+  static __device__ inline void each_tile(const attention_grad_shape& s, const barriers& b,
+                                          const F& of_tile) {
+#pragma unroll 1
+    for (unsigned phase = 0;; phase ^= 1) {
+      mbarrier_wait(b.next_full(), phase);
+      const int tile = load_shared(b.next());
+      __syncwarp();
+      if (tile < 0) return;
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(b.next_empty());
+      of_tile(place_of(s, tile));
+    }
   }
 
   template <class F>
@@ -264,18 +332,9 @@ struct attention_grad {
     const unsigned lane = threadIdx.x % 32;
     const int first = (threadIdx.x % 128 / 32 - 1) * 64 + lane;  // row of a block
     ring at;
-#pragma unroll 1
-    for (unsigned phase = 0;; phase ^= 1) {
-      mbarrier_wait(b.key_full(), phase);
-      const int tile = load_shared(b.tile());
-      bool more = load_shared(b.tile() + 4) != 0;
-      __syncwarp();
-      if (tile < 0) return;
-      if (lane == 0) mbarrier_arrive(b.key_empty());
-      if (!more) continue;
-      const place p = place_of(s, tile);
+    each_tile(s, b, [&](const place& p) {
       steps<decltype(f.limits)> step(s, f.limits, p);
-      step.next();
+      bool more = step.next();
 #pragma unroll 1
       while (more) {
         // Read before the wait: memory is far.
@@ -283,17 +342,18 @@ struct attention_grad {
 #pragma unroll
         for (int i = 0; i < 2; ++i)
           f.rows(step.batch, min(step.row + first + i * 32, s.queries - 1), values[i]);
+        const int row = step.row, batch = step.batch;
+        int what = (batch * s.query_tiles + row / C::kQueries) * kFlags;
+        if (step.inside) what |= kInside;
+        if (row + C::kQueries > s.queries) what |= kPart;
+        more = step.next();
+        if (!more) what |= kLast;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const bool is_there = step.row + first + i * 32 < s.queries;
+          const bool is_there = row + first + i * 32 < s.queries;
           values[i][0] = is_there ? values[i][0] * kLog2e : infinity();
           values[i][1] = is_there ? values[i][1] : 0.f;
         }
-        const int row = step.row, batch = step.batch, turn = p.index - step.first_tile;
-        const int block = batch * s.query_tiles + row / C::kQueries;
-        int what = block * kFlags | (step.inside ? kInside : 0);
-        more = step.next();
-        if (!more) what |= kLast;
         mbarrier_wait(b.query_empty(at.stage), at.phase ^ 1);
         const unsigned to = memory + kRowsAt + at.stage * kRowBytes + first * 4;
 #pragma unroll
@@ -304,15 +364,37 @@ struct attention_grad {
         const unsigned info = memory + kInfosAt + at.stage * 16;
         if (first == 0) {
           store_shared(info, what);
-          store_shared(info + 4, turn);
-          store_shared(info + 8, row);
-          store_shared(info + 12, batch);
+          store_shared(info + 4, row);
+          store_shared(info + 8, batch);
         }
         __syncwarp();
         if (lane == 0) mbarrier_arrive(b.query_full(at.stage));
         at.advance();
       }
-    }
+    });
+  }
+
+  // Waits for the turn of each step, lets the groups add, and passes the turn on: what waits for
+  // memory is not on the way of a product.
+  template <class F>
+  static __device__ inline void take_turns(const attention_grad_shape& s, const F& f, int* turns,
+                                           const barriers& b) {
+    unsigned phase = 0;
+    each_tile(s, b, [&](const place& p) {
+      steps<decltype(f.limits)> step(s, f.limits, p);
+#pragma unroll 1
+      for (; step.next(); phase ^= 1) {
+        int* turn = turns + 1 + step.batch * s.query_tiles + step.row / C::kQueries;
+        const bool leads = threadIdx.x % 32 == 0;
+        if (leads) {
+          wait_turn(turn, step.last_tile - p.index);
+          mbarrier_arrive(b.turn());
+        }
+        __syncwarp();
+        mbarrier_wait(b.added(), phase);
+        if (leads) pass_turn(turn);
+      }
+    });
   }
 
   // ---- consumers
@@ -323,7 +405,6 @@ struct attention_grad {
     const attention_grad_shape& s;
     const tensor_map &dk_map, &dv_map;
     float* sums;
-    int* turns;
     barriers b;
     unsigned memory, staging, group, thread;
     // Of products over the depth (K-major), and read across it.
@@ -339,7 +420,9 @@ struct attention_grad {
     __device__ inline void release(unsigned empty) const {
       if (leads()) mbarrier_arrive(empty);
     }
-    __device__ inline void group_sync() const { named_barrier_sync(2 + group, 128); }
+    // The group, found anew where a register would wait for the end of a tile.
+    static __device__ inline unsigned own_group() { return opaque(threadIdx.x) / 128; }
+    static __device__ inline void group_sync() { named_barrier_sync(2 + own_group(), 128); }
 
     // Their high halves are the same numbers, and sums stay below 2^32: 32-bit arithmetic.
     static __device__ inline unsigned long long descriptor(unsigned low) {
@@ -368,7 +451,7 @@ struct attention_grad {
     // Scores as the graph has them.
     __device__ inline void take_scores(bool inside) {
       const int first = load_shared(b.tile() + 8);
-      const int row = load_shared(step_at() + 8), batch = load_shared(step_at() + 12);
+      const int row = load_shared(step_at() + 4), batch = load_shared(step_at() + 8);
       const unsigned rows = memory + kRowsAt + at.stage * kRowBytes + thread % 4 * 8;
       const int key = first + group * 64 + thread / 32 * 16 + thread % 32 / 4;
       const int query = row + 2 * (thread % 4);
@@ -392,11 +475,11 @@ struct attention_grad {
       }
     }
     // Scores → weights, 16 bits for the product.
-    __device__ inline void take_weights() {
-      const bool inside = (load_shared(step_at()) & kInside) != 0;
+    __device__ inline void take_weights(int what) {
+      const bool inside = (what & kInside) != 0;
       float factor[1] = {1.f};
       if (C::kFolded && inside)
-        f.factor(load_shared(step_at() + 12), factor);
+        f.factor(load_shared(step_at() + 8), factor);
       else
         take_scores(inside);
       const float slope = factor[0] * kLog2e;
@@ -409,16 +492,17 @@ struct attention_grad {
           weight[e] = exp2(fmaf(score[e], slope, e % 2 ? -of.y : -of.x));
         if constexpr (!C::kWeights) pack_weights(i);
       }
-      if (C::kWeights || load_shared(b.tile() + 8) + kKeys > s.keys) finish_weights();
+      const bool ends = (what & kPart) != 0 || load_shared(b.tile() + 8) + kKeys > s.keys;
+      if (C::kWeights || ends) finish_weights();
     }
     __device__ inline void pack_weights(int i) {
       weights[2 * i] = pack_pair<C::kPackBf16>(weight[4 * i], weight[4 * i + 1]);
       weights[2 * i + 1] = pack_pair<C::kPackBf16>(weight[4 * i + 2], weight[4 * i + 3]);
     }
-    // What is left to do in some graphs and at the end of the keys.
+    // What is left to do in some graphs and at the end of keys and rows.
     __device__ inline void finish_weights() {
       const int first = load_shared(b.tile() + 8);
-      const int row = load_shared(step_at() + 8), batch = load_shared(step_at() + 12);
+      const int row = load_shared(step_at() + 4), batch = load_shared(step_at() + 8);
       const int key = first + group * 64 + thread / 32 * 16 + thread % 32 / 4;
       const int query = row + 2 * (thread % 4);
 #pragma unroll
@@ -460,76 +544,93 @@ struct attention_grad {
 #pragma unroll
       for (int i = 0; i < kColumns / 8; ++i) add_quad(to + i * 512, dq + 4 * i);
     }
+    // The parity of a step is its stage, of which there are two.
+    __device__ inline void add_in_turn(const float (&dq)[kColumns / 2], int block,
+                                       int stage) const {
+      static_assert(kStages == 2);
+      if constexpr (C::kOrdered) mbarrier_wait(b.turn(), stage);
+      add_queries(dq, block);
+      if constexpr (C::kOrdered) {
+        __syncwarp();
+        if (thread % 32 == 0) mbarrier_arrive(b.added());
+      }
+    }
+
+    // Scores of the next step are multiplied while this one's dq is waited for; behind the last one
+    // of a tile scores of whatever is there, since a product in a branch would be waited for.
+    __device__ inline void start(bool is_there) {
+      if (is_there) mbarrier_wait(b.query_full(at.stage), at.phase);
+      multiply_rows(score, key_rows, query_rows);
+    }
+    // Of a step whose scores are there; what it says of itself is `what`.
+    __device__ inline void step(int what) {
+      const bool goes_on = (what & kLast) == 0;
+      thread = opaque(thread);  // addresses are made anew: registers are few
+      mbarrier_wait(b.grad_full(at.stage), at.phase);
+      multiply_rows(grad, value_rows, grad_rows);
+      take_weights(what);
+      multiply_pairs(dv, weights, grad_across);
+      wgmma_wait<1>();
+      pin(grad);
+      take_slopes();
+      store_slopes();
+      if constexpr (C::kKeysFirst) multiply_pairs(dk, slopes, query_across);
+      wgmma_wait<C::kKeysFirst ? 1 : 0>();  // its operand's registers are needed
+      pin(dv);
+      release(b.grad_empty(at.stage));
+      fence_for_copies();
+      named_barrier_sync(1, 256);  // slopes of both groups are complete
+      float dq[kColumns / 2];
+      wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < kKeys / 16; ++i)
+        C::multiply_third(dq, descriptor(slopes_across + at.stage * (kSlopeBytes >> 4) + i * 128),
+                          descriptor(keys_across + i * 128), i != 0);
+      wgmma_commit();
+      if constexpr (!C::kKeysFirst) multiply_pairs(dk, slopes, query_across);
+      const ring now = at;
+      at.advance();
+      // At 128 columns dq and the next scores have no room beside each other.
+      if constexpr (C::kKeysFirst) start(goes_on);
+      constexpr int kAhead = C::kKeysFirst ? 1 : 0;
+      wgmma_wait<1 + kAhead>();
+      // Read again: until here no register was left for it.
+      const int block = load_shared(memory + kInfosAt + now.stage * 16) / kFlags;
+      if constexpr (C::kKeysFirst) {
+        pin(dk);
+        release(b.query_empty(now.stage));
+        wgmma_wait<kAhead>();
+      }
+      pin(dq);
+      add_in_turn(dq, block, now.stage);
+      if constexpr (!C::kKeysFirst) {
+        start(goes_on);
+        wgmma_wait<1>();
+        pin(dk);
+        release(b.query_empty(now.stage));
+      }
+      wgmma_wait<0>();
+      pin(score);
+    }
 
     __device__ inline void tile(unsigned phase) {
 #pragma unroll
       for (int e = 0; e < kGrads; ++e) dk[e] = dv[e] = 0.f;
       mbarrier_wait(b.value_full(), phase);
-      int* pending = nullptr;  // the turn to be passed on once all have added
-#pragma unroll 1
-      for (bool more = load_shared(b.tile() + 4) != 0; more;) {
-        thread = opaque(thread);  // addresses are made anew: registers are few
-        mbarrier_wait(b.query_full(at.stage), at.phase);
-        multiply_rows(score, key_rows, query_rows);
-        mbarrier_wait(b.grad_full(at.stage), at.phase);
-        multiply_rows(grad, value_rows, grad_rows);
-        wgmma_wait<1>();
+      if (load_shared(b.tile() + 4) != 0) {
+        start(true);
+        wgmma_wait<0>();
         pin(score);
-        take_weights();
-        multiply_pairs(dv, weights, grad_across);
-        wgmma_wait<1>();
-        pin(grad);
-        take_slopes();
-        store_slopes();
-        if constexpr (C::kKeysFirst) multiply_pairs(dk, slopes, query_across);
-        const int what = load_shared(step_at());
-        more = (what & kLast) == 0;
-        int* turn = nullptr;
-        if constexpr (C::kOrdered) {
-          turn = turns + 1 + 2 * (what / kFlags) + group;
-          if (leads()) wait_turn(turn, load_shared(step_at() + 4));
-        }
-        fence_for_copies();
-        named_barrier_sync(1, 256);  // slopes of both groups are complete
-        if constexpr (C::kOrdered) {
-          // Whatever the group added before the barrier comes before this release.
-          if (leads() && pending != nullptr) pass_turn(pending);
-          pending = turn;
-        }
-        float dq[kColumns / 2];
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < kKeys / 16; ++i)
-          C::multiply_third(dq, descriptor(slopes_across + at.stage * (kSlopeBytes >> 4) + i * 128),
-                            descriptor(keys_across + i * 128), i != 0);
-        wgmma_commit();
-        if constexpr (C::kKeysFirst) {
-          wgmma_wait<1>();
-          pin(dv);
-          pin(dk);
-          release(b.grad_empty(at.stage));
-          release(b.query_empty(at.stage));
-          wgmma_wait<0>();
-        } else {
-          multiply_pairs(dk, slopes, query_across);
-          wgmma_wait<2>();
-          pin(dv);
-          release(b.grad_empty(at.stage));
-          wgmma_wait<1>();
-        }
-        pin(dq);
-        add_queries(dq, what / kFlags);
-        if constexpr (!C::kKeysFirst) {
-          wgmma_wait<0>();
-          pin(dk);
-          release(b.query_empty(at.stage));
-        }
-        at.advance();
+        int what;
+#pragma unroll 1
+        do {
+          what = load_shared(step_at());
+          step(what);
+        } while ((what & kLast) == 0);
       }
       const place p = place_of(s, load_shared(b.tile()));
       if (leads()) tma_store_wait_read<0>();
       group_sync();  // also: every warp has read the tile's number, even without a step
-      if (C::kOrdered && leads() && pending != nullptr) pass_turn(pending);
       release(b.key_empty());
       release(b.value_empty());
       store(dv, dv_map, 1.f, p);
@@ -559,7 +660,7 @@ struct attention_grad {
       group_sync();
       if (!leads()) return;
       for (int c = 0; c < kPanels; ++c)
-        tma_store(map, staging + c * 8192, c * 64, p.key + group * 64, p.inner, p.outer);
+        tma_store(map, staging + c * 8192, c * 64, p.key + own_group() * 64, p.inner, p.outer);
       tma_store_commit();
     }
   };
@@ -582,24 +683,29 @@ struct attention_grad {
       }
       mbarrier_init(b.key_full(), 1);
       mbarrier_init(b.value_full(), 1);
-      mbarrier_init(b.key_empty(), 2 + kRowWarps);
+      mbarrier_init(b.key_empty(), 2);
       mbarrier_init(b.value_empty(), 2);
+      mbarrier_init(b.next_full(), 1);
+      mbarrier_init(b.next_empty(), kHelpers);
+      mbarrier_init(b.turn(), 1);
+      mbarrier_init(b.added(), 8);
       mbarrier_init_done();
     }
     __syncthreads();
     if (group == 2) {
       give_registers<C::kProducerRegisters>();
-      if (thread < 32) {
-        if (elect_one()) produce(q, k, v, dy, turns, s, f, memory, b);
-      } else if (thread < 32 + 32 * kRowWarps) {
+      const unsigned warp = __shfl_sync(~0u, thread / 32, 0);
+      if (warp == 0)
+        produce(q, k, v, dy, turns, s, f, memory, b);
+      else if (warp <= kRowWarps)
         produce_rows(s, f, memory, b);
-      }
+      else if (warp <= kHelpers)
+        take_turns(s, f, turns, b);
       return;
     }
     take_registers<C::kConsumerRegisters>();
     consumer<F> c = {
-        f,     s,     dk, dv, sums, turns, b, memory, memory + kStagingAt + group * kStagingBytes,
-        group, thread};
+        f, s, dk, dv, sums, b, memory, memory + kStagingAt + group * kStagingBytes, group, thread};
     const auto low = [](int panel_bytes, unsigned at) {
       return static_cast<unsigned>(descriptor_layout(128, panel_bytes) | descriptor_address(at));
     };

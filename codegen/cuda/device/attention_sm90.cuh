@@ -68,7 +68,9 @@ struct attention {
   static constexpr int kKeysAt = C::kGroups * kQueryBytes;
   static constexpr int kValuesAt = kKeysAt + C::kStages * kKeyBytes;
   static constexpr int kStagingAt = kValuesAt + C::kStages * kValueBytes;
-  static constexpr int kBarriersAt = kStagingAt + C::kGroups * kBoxBytes;
+  static constexpr int kSlotsAt = kStagingAt + C::kGroups * kBoxBytes;  // a slot beside each q
+  static constexpr int kSlotBytes = 48;
+  static constexpr int kBarriersAt = kSlotsAt + C::kGroups * kSlotBytes;
   static constexpr int kScores = C::kKeys / 2;    // registers of S
   static constexpr int kResults = C::kWidth / 2;  // of O
   static_assert(C::kSharedBytes == kBarriersAt + 8 * (4 * C::kStages + 2 * C::kGroups));
@@ -138,6 +140,15 @@ struct attention {
     return r;
   }
 
+  static __device__ inline int load_shared(unsigned at) {
+    int v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+    return v;
+  }
+  static __device__ inline void store_shared(unsigned at, int v) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+  }
+
   // ---- producer
 
   template <int panels>
@@ -170,18 +181,41 @@ struct attention {
                          p.inner / s.v_inner, p.outer / s.v_outer);
       value.advance();
     }
-    __device__ inline void queries(const place& p) {
+    // A group learns with its queries which tile it makes.
+    template <class Limits>
+    __device__ inline void queries(const place& p, const range& whole, const Limits& limits) {
       for (int g = 0; g < C::kGroups; ++g) {
+        const int first_row = p.row + g * 64;
+        const range own = range_of(s, limits, p.batch, first_row, 64);
         mbarrier_wait(b.query_empty(g), query_phase ^ 1);
-        load<kPanels>(memory + g * kQueryBytes, q, b.query_full(g), 8192, p.row + g * 64,
+        const unsigned slot = memory + kSlotsAt + g * kSlotBytes;
+        store_shared(slot, first_row);
+        store_shared(slot + 4, p.batch);
+        store_shared(slot + 8, p.inner);
+        store_shared(slot + 12, p.outer);
+        store_shared(slot + 16, whole.first);
+        store_shared(slot + 20, whole.end);
+        store_shared(slot + 24, min(max(own.end, whole.first + 1), whole.end));
+        store_shared(slot + 28, (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys);
+        store_shared(slot + 32, max(own.inside_end, 0) / C::kKeys);
+        load<kPanels>(memory + g * kQueryBytes, q, b.query_full(g), 8192, first_row,
                       p.inner / s.q_inner, p.outer / s.q_outer);
       }
       query_phase ^= 1;
     }
+    __device__ inline void end() {
+      for (int g = 0; g < C::kGroups; ++g) {
+        mbarrier_wait(b.query_empty(g), query_phase ^ 1);
+        store_shared(memory + kSlotsAt + g * kSlotBytes + 4, -1);
+        mbarrier_arrive(b.query_full(g));
+      }
+    }
     // k of a block goes before v of the block that is multiplied before it.
-    __device__ inline void tile(const place& p, const range& r) {
+    template <class Limits>
+    __device__ inline void tile(const place& p, const Limits& limits) {
+      const range r = range_of(s, limits, p.batch, p.row, kRows);
       keys(p, r.end - 1);
-      queries(p);
+      queries(p, r, limits);
 #pragma unroll 1
       for (int block = r.end - 1; block > r.first; --block) {
         keys(p, block - 1);
@@ -212,7 +246,7 @@ struct attention {
     const attention_shape& s;
     const tensor_map& out;
     barriers b;
-    unsigned staging, group, thread;
+    unsigned memory, staging, group, thread;
     unsigned query_tile, key_tile, value_tile;  // low halves of descriptors
     ring key = {}, value = {};
     unsigned query_phase = 0;
@@ -414,22 +448,28 @@ struct attention {
       scale_result(low, high);
     }
 
-    __device__ inline void tile(const place& p, const range& whole) {
-      batch = p.batch;
-      row = p.row + group * 64 + thread / 32 * 16 + thread % 32 / 4;
-      const range seen = range_of(s, f.limits, batch, p.row + group * 64, 64);
-      inside_first = (max(seen.inside_first, 0) + C::kKeys - 1) / C::kKeys;
-      inside_end = max(seen.inside_end, 0) / C::kKeys;
+    __device__ inline int of_slot(int i) const {
+      // The same number in all lanes, as a shuffle says: loops over it keep uniform registers.
+      return __shfl_sync(~0u, load_shared(memory + kSlotsAt + group * kSlotBytes + 4 * i), 0);
+    }
+    // False where there is none left.
+    __device__ inline bool tile() {
+      mbarrier_wait(b.query_full(group), query_phase);
+      query_phase ^= 1;
+      batch = of_slot(1);
+      if (batch < 0) return false;
+      const int first_row = of_slot(0), inner = of_slot(2), outer = of_slot(3);
+      const int first = of_slot(4), end = of_slot(6);
+      row = first_row + thread / 32 * 16 + thread % 32 / 4;
+      inside_first = of_slot(7);
+      inside_end = of_slot(8);
       if constexpr (C::kFolded) {
         float y[1];
         f.factor(batch, y);
         factor = y[0];
         if (!(factor > 0)) inside_end = 0;
       }
-      const int end = min(max(seen.end, whole.first + 1), whole.end);
-      mbarrier_wait(b.query_full(group), query_phase);
-      query_phase ^= 1;
-      int block = whole.end - 1;
+      int block = of_slot(5) - 1;
 #pragma unroll 1
       for (; block >= end; --block) {
         take_turn();
@@ -442,12 +482,15 @@ struct attention {
       }
       first_block(block);
       --block;
+      const int end_inside = C::kReads ? first : max(inside_end, first);
 #pragma unroll 1
-      while (block >= whole.first) {
+      for (; block >= end_inside; --block) next_block<false>(block);
+      if constexpr (!C::kReads) {
+        const int first_inside = max(inside_first, first);
 #pragma unroll 1
-        for (; block >= whole.first && !is_inside(block); --block) next_block<false>(block);
+        for (; block >= first_inside; --block) next_block<true>(block);
 #pragma unroll 1
-        for (; block >= whole.first && is_inside(block); --block) next_block<true>(block);
+        for (; block >= first; --block) next_block<false>(block);
       }
       release(b.query_empty(group));
       mbarrier_wait(b.value_full(value.stage), value.phase);
@@ -467,7 +510,8 @@ struct attention {
       pin(result);
       release_values();
       scale_result(scale_low, scale_high);
-      store(p);
+      store(first_row, inner, outer);
+      return true;
     }
 
     __device__ inline float finished(int e) const {
@@ -478,7 +522,7 @@ struct attention {
       f.finish(result[e], batch, at, min(column, s.columns - 1), y);
       return y[0];
     }
-    __device__ inline void store(const place& p) {
+    __device__ inline void store(int first_row, int inner, int outer) {
 #pragma unroll
       for (int c = 0; c < kWidthPanels; ++c) {
         if (leads()) tma_store_wait_read<0>();
@@ -497,7 +541,7 @@ struct attention {
         fence_for_copies();
         group_sync();
         if (leads()) {
-          tma_store(out, staging, c * 64, p.row + group * 64, p.inner, p.outer);
+          tma_store(out, staging, c * 64, first_row, inner, outer);
           tma_store_commit();
         }
       }
@@ -531,14 +575,13 @@ struct attention {
       if (thread >= 32 || !elect_one()) return;
       loads l = {q, k, v, s, memory, b};
 #pragma unroll 1
-      for (int round = 0, tile = tile_of(0); tile < tiles; tile = tile_of(++round)) {
-        const place p = place_of(s, tile);
-        l.tile(p, range_of(s, f.limits, p.batch, p.row, kRows));
-      }
+      for (int round = 0, tile = tile_of(0); tile < tiles; tile = tile_of(++round))
+        l.tile(place_of(s, tile), f.limits);
+      l.end();
       return;
     }
     if constexpr (C::kConsumerRegisters > 0) take_registers<C::kConsumerRegisters>();
-    consumer<F> c = {f, s, out, b, memory + kStagingAt + group * kBoxBytes, group, thread};
+    consumer<F> c = {f, s, out, b, memory, memory + kStagingAt + group * kBoxBytes, group, thread};
     const auto low = [](int panel_bytes, unsigned at) {
       return static_cast<unsigned>(descriptor_layout(128, panel_bytes) | descriptor_address(at));
     };
@@ -546,10 +589,7 @@ struct attention {
     c.key_tile = low(16, memory + kKeysAt);
     c.value_tile = low(kPanelBytes, memory + kValuesAt);
     if (C::kPingPong && group == C::kGroups - 1) named_barrier_arrive(1, 256);
-#pragma unroll 1
-    for (int round = 0, tile = tile_of(0); tile < tiles; tile = tile_of(++round)) {
-      const place p = place_of(s, tile);
-      c.tile(p, range_of(s, f.limits, p.batch, p.row, kRows));
+    while (c.tile()) {
     }
     if (c.leads()) tma_store_wait();
   }
