@@ -263,7 +263,8 @@ void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const Regis
   values.Bind(c_.out, at, rounds_later ? accumulator : RoundThrough(g[c_.out].dtype, accumulator));
   Expr value = values.Value(y, at);
   // The caller rounds two results at a time: it takes the value before that.
-  if (also.empty() && value->kind == tile::ExprKind::kCast && !out.empty()) {
+  if (also.empty() && registers.type == DType::kF32 && value->kind == tile::ExprKind::kCast &&
+      !out.empty()) {
     const auto* let = std::get_if<tile::Let>(&out.back().node);
     if (let != nullptr && tile::Mentions(value, let->name) &&
         let->value->kind == tile::ExprKind::kCast) {
@@ -271,10 +272,10 @@ void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const Regis
       out.pop_back();
     }
   }
-  out.push_back({tile::Store{registers.result, b_.Idx(0), tile::Cast(DType::kF32, value)}});
+  out.push_back({tile::Store{registers.result, b_.Idx(0), tile::Cast(registers.type, value)}});
   for (size_t i = 0; i < also.size(); ++i)
     out.push_back({tile::Store{registers.result, b_.Idx(static_cast<int64_t>(i) + 1),
-                               tile::Cast(DType::kF32, values.Value(also[i], at))}});
+                               tile::Cast(registers.type, values.Value(also[i], at))}});
 }
 
 void ContractionEpilogue::Store(Block& out, const Expr& batch, const Expr& left, const Expr& right,

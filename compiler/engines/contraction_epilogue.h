@@ -61,6 +61,7 @@ class ContractionEpilogue {
   // operand, as f32. result[0] = what the output is rounded from; behind it the values of `also`.
   struct Registers {
     std::string operands, full, result;
+    DType type = DType::kF32;  // of the results; i32: result[0] is the output
   };
   void Apply(tile::Block& out, const tile::Expr& accumulator, const Registers& registers,
              const std::vector<graph::TensorId>& also = {});

@@ -20,7 +20,7 @@ std::string AddArray(KernelBuilder& b, Call::Function& f, const char* name, DTyp
 }
 
 void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, int64_t bf16, Call& call,
-                     const std::vector<graph::TensorId>& also, int full) {
+                     const std::vector<graph::TensorId>& also, int full, DType type) {
   const int operands = std::max(epilogue.row_operands(), 1);
   call.config.push_back({"kOperands", epilogue.row_operands()});
   call.config.push_back({"kPackBf16", bf16});
@@ -37,7 +37,8 @@ void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, int64_t bf
   epilogue.Apply(apply.body, value,
                  {.operands = taken,
                   .full = read,
-                  .result = AddArray(b, apply, "result", DType::kF32, results, true)},
+                  .result = AddArray(b, apply, "result", type, results, true),
+                  .type = type},
                  also);
   call.functions.push_back(std::move(rows));
   call.functions.push_back(std::move(apply));

@@ -16,9 +16,10 @@ std::string AddArray(KernelBuilder& b, tile::Call::Function& f, const char* name
 // function rows(batch, left, operands out), function apply(value, operands, result out): the
 // epilogue where it works by rows. With the constants that go with them; `bf16` is the mask of the
 // results. The values of `also` stand behind the result. With full operands it is apply(value,
-// operands, full, result out).
+// operands, full, result out). `type` is that of the results, f32 or i32.
 void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, int64_t bf16,
-                     tile::Call& call, const std::vector<graph::TensorId>& also = {}, int full = 0);
+                     tile::Call& call, const std::vector<graph::TensorId>& also = {}, int full = 0,
+                     DType type = DType::kF32);
 
 // Full operands that skeletons take.
 inline constexpr int kMostFullOperands = 2;

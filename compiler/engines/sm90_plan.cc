@@ -507,7 +507,7 @@ bool IsSm90Divisor(std::string_view member) {
 Result<Sm90Plan> PlanSm90(const Group& group, int terms) { return Planner(group, terms).Run(); }
 
 bool IsBoxType(DType type) {
-  return type == DType::kF16 || type == DType::kBF16 || type == DType::kF32;
+  return type == DType::kF16 || type == DType::kBF16 || type == DType::kF32 || type == DType::kI32;
 }
 
 Result<TensorMapSpec> PlanSm90Matrix(const Group& group, TensorId id, const Sm90Plan& plan) {
@@ -515,7 +515,7 @@ Result<TensorMapSpec> PlanSm90Matrix(const Group& group, TensorId id, const Sm90
   if (!plan.phases.empty() || plan.padded_channels != 0)
     return Decline("the result's places do not lie in one row of memory");
   if (!IsBoxType(y.dtype))
-    return Decline("{} is {}; boxes of results are of f16, bf16 and f32", y.name,
+    return Decline("{} is {}; boxes of results are of f16, bf16, f32 and i32", y.name,
                    Info(y.dtype).text);
   std::vector<MapDim> dims;
   if (ContractionOf(group).op == GraphOp::kConvWgrad) {

@@ -252,7 +252,10 @@ class Schedule {
     for (const EpilogueReduction& r : reductions_.list()) also.push_back(r.operand);
     const std::vector<TensorId> results = graph::Outputs(group_.graph);
     also.insert(also.end(), results.begin() + 1, results.end());
-    AddRowFunctions(b_, epilogue, Bf16Mask(group_.graph, results), call, also, tile_.full);
+    const bool is_i32 = group_.graph[y].dtype == DType::kI32;
+    if (tile_.result_bytes == 4) call.config.push_back({"kIntResults", is_i32 ? 1 : 0});
+    AddRowFunctions(b_, epilogue, Bf16Mask(group_.graph, results), call, also, tile_.full,
+                    is_i32 ? DType::kI32 : DType::kF32);
     if (!reductions_.empty()) AddRightEnd(b_, plan_.right_size, call);
   }
 
@@ -412,7 +415,7 @@ void AddMaps(const Group& group, const Sm90Plan& plan, TileContext& context) {
   const DType type = y.dtype;
   const bool plain = context.reductions == 0;
   // Results of 4 bytes, and phases, lie along left.
-  if (type == DType::kF32 && plan.along_right) return;
+  if (SizeOf(type) == 4 && plan.along_right) return;
   if (plain && !plan.along_right && IsBoxType(type) &&
       AppliesByRow(group.graph, anchor, LeftDim(group, plan)) && PlanSm90Phases(y, plan).ok()) {
     context.stores_by_map = true;

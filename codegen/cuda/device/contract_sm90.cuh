@@ -28,6 +28,15 @@
 
 enum { kMatrix, kPixels };  // how an operand is addressed
 
+template <bool is_int>
+struct result_word {  // of 4 bytes
+  using type = float;
+};
+template <>
+struct result_word<true> {
+  using type = int;
+};
+
 template <class C>
 struct contract {
   using config = C;
@@ -591,15 +600,16 @@ struct contract {
     __device__ inline void put_words(unsigned char* buffer, const value* acc, unsigned first,
                                      const float (&low)[kOperands], const float (&high)[kOperands],
                                      unsigned lane, unsigned warp) const {
+      using word = typename result_word<C::kIntResults>::type;
       buffer += warp / 2 * kColumnsOfBox * 128 + lane / 4 % 4 * 4;
       const unsigned chunk = kMovesRows ? lane / 16 * 4 + warp % 2 * 2 : warp % 2 * 4 + lane / 16;
 #pragma unroll
       for (unsigned e = 0; e < 4; ++e) {
         const unsigned column = first + 2 * (lane % 4) + e % 2;
-        float x[1];
+        word x[1];
         apply(acc[e], e < 2 ? low : high, x);
         const unsigned at = column * 128 + (((chunk + e / 2 * (kNextRow / 4)) ^ (column % 8)) << 4);
-        *reinterpret_cast<float*>(buffer + at) = x[0];
+        *reinterpret_cast<word*>(buffer + at) = x[0];
       }
     }
 
