@@ -65,8 +65,8 @@ Result<Scalar> Call::Factor(const void* factor, const TensorDesc& type_of, doubl
 
 Result<Scalar> Call::Value(const void* value, const TensorDesc& type_of) {
   RETURN_IF_ERROR(NotNull(value, "the value"));
-  ASSIGN_OR_RETURN(const DType type, ElementType(type_of.type));
-  return Scalar{.slot = NextSlot(value), .type = type};
+  const bool whole = type_of.type == CUDNN_DATA_INT32;
+  return Scalar{.slot = NextSlot(value), .type = whole ? DType::kI32 : ComputeType(type_of)};
 }
 
 Result<Blend> Call::Scaling(const void* alpha, const void* beta, const Operand& y) {

@@ -50,7 +50,10 @@ class Call {
   // One factor by itself; without a slot where it is `neutral`, which need not be computed with.
   Result<Scalar> Factor(const void* factor, const TensorDesc& type_of, double neutral,
                         std::string_view name);
-  // A host value of the tensor's own type.
+  // A parameter of the call; its value is no part of the key.
+  Scalar Double(const double* value) { return {.slot = NextSlot(value), .type = DType::kF64}; }
+  // A host value that a tensor is filled with. The reference has it in the tensor's own type; 9.19
+  // reads a float for half, bfloat16 and int8 too, and so do we.
   Result<Scalar> Value(const void* value, const TensorDesc& type_of);
 
   template <class Make>

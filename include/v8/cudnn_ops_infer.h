@@ -376,7 +376,7 @@ cudnnStatus_t CUDNNWINAPI cudnnAddTensor(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t aDesc, const void *A,
     const void *beta, const cudnnTensorDescriptor_t cDesc, void *C);
 
-/* Reference 3.2.3. Declared only. */
+/* Reference 3.2.3. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardInference(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void *alpha, const void *beta,
     const cudnnTensorDescriptor_t xDesc, const void *x, const cudnnTensorDescriptor_t yDesc,

@@ -36,7 +36,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationBackward(
     const cudnnTensorDescriptor_t dBnScaleBiasDesc, const void *bnScale, void *dBnScaleResult,
     void *dBnBiasResult, double epsilon, const void *savedMean, const void *savedInvVariance);
 
-/* Reference 4.1.3. Declared only. */
+/* Reference 4.1.3. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationBackwardEx(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const void *alphaDataDiff, const void *betaDataDiff, const void *alphaParamDiff,
@@ -58,7 +58,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardTraining(
     const void *bnBias, double exponentialAverageFactor, void *resultRunningMean,
     void *resultRunningVariance, double epsilon, void *resultSaveMean, void *resultSaveInvVariance);
 
-/* Reference 4.1.5. Declared only. */
+/* Reference 4.1.5. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardTrainingEx(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const void *alpha, const void *beta, const cudnnTensorDescriptor_t xDesc, const void *xData,
@@ -82,7 +82,7 @@ cudnnStatus_t CUDNNWINAPI cudnnDropoutBackward(
     const cudnnTensorDescriptor_t dydesc, const void *dy, const cudnnTensorDescriptor_t dxdesc,
     void *dx, void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 4.1.8. Declared only. */
+/* Reference 4.1.8. */
 cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const cudnnTensorDescriptor_t xDesc, const cudnnTensorDescriptor_t yDesc,
@@ -90,14 +90,14 @@ cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     const cudnnTensorDescriptor_t dxDesc, const cudnnTensorDescriptor_t dBnScaleBiasDesc,
     const cudnnActivationDescriptor_t activationDesc, size_t *sizeInBytes);
 
-/* Reference 4.1.9. Declared only. */
+/* Reference 4.1.9. */
 cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const cudnnTensorDescriptor_t xDesc, const cudnnTensorDescriptor_t zDesc,
     const cudnnTensorDescriptor_t yDesc, const cudnnTensorDescriptor_t bnScaleBiasMeanVarDesc,
     const cudnnActivationDescriptor_t activationDesc, size_t *sizeInBytes);
 
-/* Reference 4.1.10. Declared only. */
+/* Reference 4.1.10. */
 cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t xDesc,

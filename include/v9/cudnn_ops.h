@@ -150,7 +150,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationBackward(
     const cudnnTensorDescriptor_t dBnScaleBiasDesc, const void *bnScale, void *dBnScaleResult,
     void *dBnBiasResult, double epsilon, const void *savedMean, const void *savedInvVariance);
 
-/* Reference 4.1.3. Declared only. */
+/* Reference 4.1.3. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationBackwardEx(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const void *alphaDataDiff, const void *betaDataDiff, const void *alphaParamDiff,
@@ -164,7 +164,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationBackwardEx(
     cudnnActivationDescriptor_t activationDesc, void *workSpace, size_t workSpaceSizeInBytes,
     void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 3.2.3. Declared only. */
+/* Reference 3.2.3. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardInference(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void *alpha, const void *beta,
     const cudnnTensorDescriptor_t xDesc, const void *x, const cudnnTensorDescriptor_t yDesc,
@@ -179,7 +179,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardTraining(
     const void *bnBias, double exponentialAverageFactor, void *resultRunningMean,
     void *resultRunningVariance, double epsilon, void *resultSaveMean, void *resultSaveInvVariance);
 
-/* Reference 4.1.5. Declared only. */
+/* Reference 4.1.5. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardTrainingEx(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const void *alpha, const void *beta, const cudnnTensorDescriptor_t xDesc, const void *xData,
@@ -309,7 +309,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetActivationDescriptor(
 cudnnStatus_t CUDNNWINAPI cudnnGetActivationDescriptorSwishBeta(
     cudnnActivationDescriptor_t activationDesc, double *swish_beta);
 
-/* Reference 4.1.8. Declared only. */
+/* Reference 4.1.8. */
 cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const cudnnTensorDescriptor_t xDesc, const cudnnTensorDescriptor_t yDesc,
@@ -317,14 +317,14 @@ cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     const cudnnTensorDescriptor_t dxDesc, const cudnnTensorDescriptor_t dBnScaleBiasDesc,
     const cudnnActivationDescriptor_t activationDesc, size_t *sizeInBytes);
 
-/* Reference 4.1.9. Declared only. */
+/* Reference 4.1.9. */
 cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const cudnnTensorDescriptor_t xDesc, const cudnnTensorDescriptor_t zDesc,
     const cudnnTensorDescriptor_t yDesc, const cudnnTensorDescriptor_t bnScaleBiasMeanVarDesc,
     const cudnnActivationDescriptor_t activationDesc, size_t *sizeInBytes);
 
-/* Reference 4.1.10. Declared only. */
+/* Reference 4.1.10. */
 cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t bnOps,
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t xDesc,

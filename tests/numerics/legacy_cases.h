@@ -47,5 +47,6 @@ std::vector<LegacyCase> ReductionCases();
 std::vector<LegacyCase> ActivationCases();
 std::vector<LegacyCase> PoolingCases();
 std::vector<LegacyCase> ConvolutionCases();
+std::vector<LegacyCase> NormCases();
 
 }  // namespace kiln::testing

@@ -162,7 +162,8 @@ LegacyCase Set(const Layout& layout, const Dims& dims, double value) {
           [=](const LegacyContext& c) -> std::string {
             const LegacyTensor y = c.Tensor(layout, dims, 1);
             uint8_t bytes[8] = {};
-            oracle::Encode(ElementOf(layout.type), value, bytes);
+            const bool whole = layout.type == CUDNN_DATA_INT32;
+            oracle::Encode(whole ? oracle::DType::kI32 : FactorType(layout.type), value, bytes);
             const cudnnStatus_t status = KILN_CALL(c.client, cudnnSetTensor, c.handle, y.desc(),
                                                    y.data(), static_cast<const void*>(bytes));
             const Dense expected = Dense::Of(
