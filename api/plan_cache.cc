@@ -7,8 +7,9 @@ namespace {
 
 std::string KeyOf(const graph::Canonical& canonical, const Target& target,
                   const compiler::EngineChoice& choice, int64_t advice_epoch) {
-  std::string key = fmt::format("{} advice{} engine{} least{}", kiln::api::KeyOf(target),
-                                advice_epoch, choice.engine, choice.least_workspace);
+  std::string key =
+      fmt::format("{} advice{} engine{} least{} limit{}", kiln::api::KeyOf(target), advice_epoch,
+                  choice.engine, choice.least_workspace, choice.workspace_limit);
   for (const compiler::KnobSetting& knob : choice.knobs)
     key += fmt::format(" {}={}", knob.name, knob.value);
   return key + "\n" + canonical.text;

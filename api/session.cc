@@ -35,6 +35,8 @@ constexpr size_t kPlansKept = 512;
 constexpr size_t kConfigsRemembered = 64, kConfigsTried = 4;
 constexpr double kWorthWaitingFor = 2;
 constexpr double kSecondsTimed = 0.005;  // of repeated runs behind one time
+// Of configurations whose workspace is compared with the limit, for which they are compiled.
+constexpr size_t kMostAsked = 64;
 
 // ---- knobs: the API shows the index into the legal values
 // --------------------------------------------
@@ -90,6 +92,10 @@ EngineConfig ConfigOf(int engine_index, std::span<const int> values, bool least_
 // What a client gives, wherever it begins.
 int64_t WithAlignment(int64_t bytes) {
   return bytes == 0 ? 0 : bytes + runtime::kWorkspaceAlignment - 1;
+}
+// The most that a program may need where clients give so much; -1 stays.
+int64_t WithoutAlignment(int64_t bytes) {
+  return bytes < 0 ? -1 : std::max<int64_t>(0, bytes - runtime::kWorkspaceAlignment + 1);
 }
 int64_t WorkspaceBytes(const Program& program) { return WithAlignment(program.workspace_bytes); }
 
@@ -199,7 +205,7 @@ class DeviceSession final : public Session {
     if (const std::string& folder = GetEnv(Env::kCapture); !folder.empty())
       CaptureGraph(folder, graph);
     ASSIGN_OR_RETURN(EngineChoice choice, ChoiceOf(config));
-    if (options.may_measure && Measures() && !choice.least_workspace)
+    if (options.may_measure && Measures() && !choice.least_workspace && limit_ < 0)
       RETURN_IF_ERROR(Tune(graph, options.stream, choice));
     ASSIGN_OR_RETURN(CompiledPlan compiled, Compiled(graph, choice));
     EngineConfig complete = compiled.engine < 0
@@ -299,13 +305,16 @@ class DeviceSession final : public Session {
     const bool widely = mode == RankMode::kA || mode == RankMode::kB;
     std::vector<bool> listed(engines.size(), false);
     std::vector<EngineConfig> ranked;
+    size_t asked = 0;
     for (const compiler::Candidate& candidate : candidates) {
       const auto engine = static_cast<size_t>(candidate.engine);
       if (listed[engine] && !widely) continue;
+      EngineConfig config = ConfigOf(candidate.engine, candidate.knobs);
+      if (limit_ >= 0 && (asked++ >= kMostAsked || !Measure(graph, config).ok())) continue;
       listed[engine] = true;
-      ranked.push_back(ConfigOf(candidate.engine, candidate.knobs));
+      ranked.push_back(std::move(config));
     }
-    if (widely) RETURN_IF_ERROR(AddLeastWorkspace(graph, ranked));
+    if (widely || ranked.empty()) RETURN_IF_ERROR(AddLeastWorkspace(graph, ranked));
     ranks_.Insert(std::move(key), std::make_shared<const std::vector<EngineConfig>>(ranked));
     return ranked;
   }
@@ -313,12 +322,17 @@ class DeviceSession final : public Session {
   // For clients with a limit, who take the first that keeps to it: what needs less than the first,
   // at the end.
   Status AddLeastWorkspace(const graph::Graph& graph, std::vector<EngineConfig>& ranked) const {
-    ASSIGN_OR_RETURN(const Footprint first, Measure(graph, ranked.front()));
+    Footprint first{.workspace_bytes = INT64_MAX};
+    if (!ranked.empty()) {
+      ASSIGN_OR_RETURN(first, Measure(graph, ranked.front()));
+    }
     if (first.workspace_bytes == 0) return {};
     ASSIGN_OR_RETURN(const compiler::LeastWorkspace least,
                      compiler::LeastWorkspaceOf(graph, target_));
-    if (WithAlignment(least.bytes) < first.workspace_bytes)
-      ranked.push_back(ConfigOf(least.engine, least.knobs, true));
+    if (WithAlignment(least.bytes) >= first.workspace_bytes) return {};
+    EngineConfig config = ConfigOf(least.engine, least.knobs, true);
+    if (ranked.empty()) RETURN_IF_ERROR(Measure(graph, config).status());
+    ranked.push_back(std::move(config));
     return {};
   }
 
@@ -419,7 +433,8 @@ class DeviceSession final : public Session {
   }
 
   // Groups that the choice does not speak of follow the records.
-  Result<CompiledPlan> Compiled(const graph::Graph& graph, const EngineChoice& choice) const {
+  Result<CompiledPlan> Compiled(const graph::Graph& graph, EngineChoice choice) const {
+    choice.workspace_limit = limit_;
     if (mode_ == TuneMode::kOff || mode_ == TuneMode::kHeuristic)
       return plans_.Get(graph, target_, choice);
     const int64_t epoch = records_.epoch();
@@ -456,6 +471,8 @@ class DeviceSession final : public Session {
   const Target target_;
   runtime::Device* const device_;
   const TuneMode mode_ = TuneModeFromEnv();
+  // Of programs, as clients count; -1 for none.
+  const int64_t limit_ = WithoutAlignment(EnvInt(Env::kWorkspaceLimit));
   RecordStore& records_ = RecordStore::OfProcess();
   std::unique_ptr<PlanTuner> tuner_;  // null without a device
   mutable std::mutex mutex_;          // guards the next two
@@ -483,7 +500,8 @@ Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target) {
   static auto* const mutex = new std::mutex;
   static auto* const sessions = new std::map<std::string, std::shared_ptr<Session>>;
   const std::lock_guard lock(*mutex);
-  std::shared_ptr<Session>& session = (*sessions)[KeyOf(target) + GetEnv(Env::kTune)];
+  std::shared_ptr<Session>& session =
+      (*sessions)[KeyOf(target) + GetEnv(Env::kTune) + GetEnv(Env::kWorkspaceLimit)];
   if (session == nullptr) session = NewSessionFor(target);
   return session;
 }

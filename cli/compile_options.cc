@@ -35,10 +35,16 @@ void EngineOptions::AddTo(CLI::App& command) {
       ->type_name("NAME=VALUE");
   command.add_flag("--least-workspace", least_workspace,
                    "as little workspace as the engines can do with, rather than the least time");
+  command
+      .add_option("--workspace-limit", workspace_limit,
+                  "the fastest plan that needs no more bytes of workspace")
+      ->type_name("BYTES")
+      ->check(CLI::NonNegativeNumber);
 }
 
 Result<compiler::EngineChoice> EngineOptions::Choice() const {
-  compiler::EngineChoice choice{.least_workspace = least_workspace};
+  compiler::EngineChoice choice{.least_workspace = least_workspace,
+                                .workspace_limit = workspace_limit};
   if (!engine.empty()) {
     choice.engine = compiler::EngineIndex(engine);
     if (choice.engine < 0) {

@@ -15,6 +15,7 @@ struct EngineOptions {
   std::string engine;              // a name of the registry, or empty
   std::vector<std::string> knobs;  // "tile_m=128"
   bool least_workspace = false;
+  int64_t workspace_limit = -1;
 
   void AddTo(CLI::App& command);
   // Errors list the engines there are. Whether knobs exist and are legal, the compiler says.

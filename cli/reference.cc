@@ -145,10 +145,26 @@ double RootMeanSquare(const std::vector<double>& values) {
   return count == 0 ? 0 : std::sqrt(sum / static_cast<double>(count));
 }
 
+// The size of what cancels inside a node, where that may be more than its results: a normal
+// number's mean and deviation; in attention's gradients the difference of two dot products of dy,
+// which is nothing where a query sees one key.
+double Cancelled(const Graph& graph, const Node& node, const TensorValues& values) {
+  if (node.op == graph::GraphOp::kRng) {
+    const auto& a = node.As<graph::RngAttrs>();
+    const bool is_normal = a.distribution == graph::RngDistribution::kNormal;
+    return is_normal ? std::abs(a.mean) + 3 * a.deviation : 0;
+  }
+  if (node.op != graph::GraphOp::kSdpaBwd) return 0;
+  const auto size = [&](size_t operand) { return RootMeanSquare(values.at(node.inputs[operand])); };
+  const double depth = static_cast<double>(graph[node.inputs[graph::sdpa_bwd::kV]].dims.back());
+  return depth * size(graph::sdpa_bwd::kDo) * size(graph::sdpa_bwd::kV) *
+         std::max(size(graph::sdpa_bwd::kQ), size(graph::sdpa_bwd::kK));
+}
+
 // Errors of a sum grow with the root of its length, in steps that the partial sums' size sets. The
 // other roundings are those of the functions that one node may hold.
-void Disturb(const Graph& graph, const Node& node, const Tensor& tensor, uint64_t seed,
-             std::vector<double>& values) {
+void Disturb(const Graph& graph, const Node& node, const Tensor& tensor, double cancelled,
+             uint64_t seed, std::vector<double>& values) {
   const double roundings = 3 + std::sqrt(static_cast<double>(SumLength(graph, node)));
   // An intermediate of a narrow type may round to the other side: a right answer then goes on from
   // there.
@@ -157,7 +173,7 @@ void Disturb(const Graph& graph, const Node& node, const Tensor& tensor, uint64_
   if (IsAttention(node)) flip += 2 * RoundingError(graph[node.inputs[0]].dtype);
   const double step = RoundingError(node.compute) * roundings + flip;
   if (step == 0 || !IsFloat(tensor.dtype)) return;
-  const double typical = RootMeanSquare(values);
+  const double typical = std::max(RootMeanSquare(values), cancelled);
   for (size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i])) continue;
     const double size = std::max(std::abs(values[i]), typical);
@@ -213,9 +229,10 @@ Status RunDisturbed(const Graph& graph, const TensorValues& exact, uint64_t seed
       if (id != graph::kAbsent && !is_reached) out[id] = exact.at(id);
     }
     if (is_reached) RETURN_IF_ERROR(RunNode(graph, node, out));
+    const double cancelled = Cancelled(graph, node, out);
     for (const TensorId id : node.outputs) {
       if (id == graph::kAbsent) continue;
-      Disturb(graph, node, graph[id], stream = Mix(stream), out[id]);
+      Disturb(graph, node, graph[id], cancelled, stream = Mix(stream), out[id]);
       reached.insert(id);
     }
     RETURN_IF_ERROR(DisturbFp8Sum(graph, node, stream, out));

@@ -60,6 +60,61 @@ GroupReport Report(const Group& group) {
   return report;
 }
 
+Result<CompiledPlan> CompileOnce(const graph::Graph& graph, const PassContext& context,
+                                 const PassObserver& observer) {
+  Module module{.graph = graph};
+  RETURN_IF_ERROR(RunPipeline(module, context, observer));
+  CompiledPlan plan;
+  if (const int leading = LeadingGroup(module); leading >= 0) {
+    plan.engine = module.groups[leading].engine;
+    plan.knobs = module.groups[leading].knobs;
+  }
+  for (const Group& group : module.groups) {
+    plan.groups.push_back(Report(group));
+    for (const tile::Kernel& kernel : group.lowered.kernels)
+      plan.shared_bytes = std::max(plan.shared_bytes, SharedBytes(kernel));
+  }
+  plan.why = std::move(module.why);
+  const Traffic traffic = FloorTraffic(graph);
+  plan.floor_bytes = traffic.read + traffic.written;
+  plan.program = std::move(module.program);
+  return plan;
+}
+
+// What groups use by themselves is no more than the most that one does, since they run one after
+// the other; the rest of the workspace lies between them.
+int64_t BetweenGroups(const CompiledPlan& plan) {
+  int64_t most = 0;
+  for (const GroupReport& group : plan.groups) most = std::max(most, group.scratch_bytes);
+  return plan.program.workspace_bytes - most;
+}
+
+Status TooMuch(const CompiledPlan& plan, int64_t limit) {
+  return Status::Error(Code::kNotSupported,
+                       "the plan needs {} bytes of workspace at least, and the limit is {}",
+                       plan.program.workspace_bytes, limit);
+}
+
+// Another plan for a graph whose fastest needs more than the limit: with less scratch, without
+// copies in other layouts, and at last with as little as can be.
+Result<CompiledPlan> CompileWithin(const graph::Graph& graph, PassContext context,
+                                   const PassObserver& observer) {
+  const int64_t limit = context.choice.workspace_limit;
+  for (const bool stores : {true, false}) {
+    context.stores_layouts = stores;
+    context.scratch_limit = limit;
+    ASSIGN_OR_RETURN(CompiledPlan plan, CompileOnce(graph, context, observer));
+    if (plan.program.workspace_bytes <= limit) return plan;
+    context.scratch_limit = std::max<int64_t>(0, limit - BetweenGroups(plan));
+    ASSIGN_OR_RETURN(plan, CompileOnce(graph, context, observer));
+    if (plan.program.workspace_bytes <= limit) return plan;
+  }
+  context.choice.least_workspace = true;
+  ASSIGN_OR_RETURN(CompiledPlan plan, CompileOnce(graph, context, observer));
+  if (plan.program.workspace_bytes <= limit) return plan;
+  return TooMuch(plan, limit);
+}
+
 using PassFunction = Result<bool> (*)(Module&, const PassContext&);
 
 Status RunOnly(PassFunction pass, Module& module, const PassContext& context) {
@@ -83,31 +138,19 @@ int64_t SharedBytes(const tile::Kernel& kernel) { return SharedBytesOf(kernel.bo
 Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
                              const EngineChoice& choice, const PassObserver& observer,
                              const Advisor& advisor) {
-  Module module{.graph = graph};
   const bool rounds = choice.engine >= 0 && static_cast<size_t>(choice.engine) < Engines().size() &&
                       OnlyRoundsInputs(Engines()[static_cast<size_t>(choice.engine)]);
-  RETURN_IF_ERROR(RunPipeline(module,
-                              {.target = target,
-                               .choice = choice,
-                               .groups_for = choice.engine,
-                               .inputs = rounds ? Inputs::kRounded : Inputs::kExact,
-                               .advisor = advisor},
-                              observer));
-  CompiledPlan plan;
-  if (const int leading = LeadingGroup(module); leading >= 0) {
-    plan.engine = module.groups[leading].engine;
-    plan.knobs = module.groups[leading].knobs;
-  }
-  for (const Group& group : module.groups) {
-    plan.groups.push_back(Report(group));
-    for (const tile::Kernel& kernel : group.lowered.kernels)
-      plan.shared_bytes = std::max(plan.shared_bytes, SharedBytes(kernel));
-  }
-  plan.why = std::move(module.why);
-  const Traffic traffic = FloorTraffic(graph);
-  plan.floor_bytes = traffic.read + traffic.written;
-  plan.program = std::move(module.program);
-  return plan;
+  const PassContext context{.target = target,
+                            .choice = choice,
+                            .groups_for = choice.engine,
+                            .inputs = rounds ? Inputs::kRounded : Inputs::kExact,
+                            .advisor = advisor};
+  ASSIGN_OR_RETURN(CompiledPlan plan, CompileOnce(graph, context, observer));
+  if (choice.workspace_limit < 0 || plan.program.workspace_bytes <= choice.workspace_limit)
+    return plan;
+  const bool is_chosen = choice.engine >= 0 && plan.groups.size() == 1;
+  if (is_chosen || choice.least_workspace) return TooMuch(plan, choice.workspace_limit);
+  return CompileWithin(graph, context, observer);
 }
 
 Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target, Inputs inputs, int engine,

@@ -66,12 +66,14 @@ struct KnobSetting {
   bool operator==(const KnobSetting&) const = default;
 };
 
-// A request for the most expensive group; -1 leaves the choice to the model. And one for all of
-// them: as little workspace as the engines can do with, rather than the least time.
+// A request for the most expensive group; -1 leaves the choice to the model. And two for all of
+// them: as little workspace as the engines can do with, rather than the least time; or the least
+// time with so many bytes of workspace at most, -1 for any number.
 struct EngineChoice {
   int engine = -1;
   std::vector<KnobSetting> knobs = {};
   bool least_workspace = false;
+  int64_t workspace_limit = -1;
   bool operator==(const EngineChoice&) const = default;
 };
 
@@ -92,6 +94,10 @@ struct PassContext {
   int groups_for = -1;  // the engine that is asked for: one that takes attention whole gets it so
   Inputs inputs = Inputs::kExact;  // of the engine that is chosen
   Advisor advisor = {};            // for every group that `choice` does not speak of
+  // How a limit of the workspace is kept to: scratch of a group, -1 for any, and whether operands
+  // and results of contractions may be stored in other layouts on their way.
+  int64_t scratch_limit = -1;
+  bool stores_layouts = true;
 };
 
 // Index of the group that engine index and knobs speak of: the most expensive one by the model,

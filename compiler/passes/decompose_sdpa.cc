@@ -49,7 +49,7 @@ TensorId LoadPages(Graph& g, TensorId container, TensorId table, TensorId length
   TensorId y = w.Gather(rows, index, 0, dims);
   dims[at] *= dims[at + 1];
   dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-  y = w.Reshape(y, dims, PackedStrides(dims));
+  y = w.Reshape(y, dims);
   if (dims[at] != places) {
     dims[at] = places;
     y = w.SliceFront(y, dims);
@@ -196,11 +196,11 @@ void WriteShared(PrimitiveWriter& w, TensorId a, TensorId b, TensorId y) {
   }
   TensorId each = w.Matmul(a, b);
   Dims groups = {dims[0], dims[1], heads / dims[1], dims[2], dims[3]};
-  each = w.Reshape(each, groups, PackedStrides(groups));
+  each = w.Reshape(each, groups);
   groups[2] = 1;
   const TensorId sum = w.Reduce(Combine::kAdd, each, groups);
   // A reshape reads the strides of its result: y, whose strides are anything, takes a copy.
-  const TensorId flat = w.Reshape(sum, dims, PackedStrides(dims));
+  const TensorId flat = w.Reshape(sum, dims);
   w.Write(w.Cast(flat, w.compute()), y);
 }
 

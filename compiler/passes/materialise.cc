@@ -129,9 +129,10 @@ DividedGroup BestDivision(Group& group, const PassContext& context, const graph:
   const size_t operands = all.operands.size();
   const unsigned subsets = 1u << (operands + (all.results ? 1 : 0));
   if (subsets == 1) return {};
-  if (context.choice.least_workspace) {
-    group.why.push_back(
-        "operands and results lie badly, and stay so: least workspace is asked for");
+  if (context.choice.least_workspace || !context.stores_layouts) {
+    group.why.push_back(fmt::format("operands and results lie badly, and stay so: {}",
+                                    context.choice.least_workspace ? "least workspace is asked for"
+                                                                   : "the workspace has a limit"));
     return {};
   }
   DividedGroup best;

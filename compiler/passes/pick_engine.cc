@@ -66,20 +66,24 @@ std::vector<const Candidate*> ByWorkspace(const std::vector<Candidate>& ranked) 
   return order;
 }
 
-// The first of those that need the least workspace, with the group lowered for it. Only lowering
-// tells, so not all are asked.
-const Candidate& LeastWorkspace(Group& group, const std::vector<Candidate>& ranked,
-                                const Target& target) {
+// The fastest that needs at most `limit` bytes of its own, or else the first of those that need
+// the least, with the group lowered for it. Only lowering tells, so not all are asked.
+const Candidate& WithinScratch(Group& group, const std::vector<Candidate>& ranked,
+                               const Target& target, int64_t limit) {
   constexpr size_t kMostAsked = 16;
-  const std::vector<const Candidate*> order = ByWorkspace(ranked);
+  std::vector<const Candidate*> order = ByWorkspace(ranked);
+  order.resize(std::min(order.size(), kMostAsked));
+  for (size_t i = std::min(limit > 0 ? ranked.size() : 0, kMostAsked); i-- > 0;)
+    order.insert(order.begin(), &ranked[i]);
   const Candidate* best = order.front();
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (size_t i = 0; i < std::min(order.size(), kMostAsked) && least > 0; ++i) {
-    const Engine& engine = Engines()[static_cast<size_t>(order[i]->engine)];
-    Result<Lowered> lowered = engine.lower(group, target, order[i]->knobs);
+  for (const Candidate* candidate : order) {
+    if (least <= limit) break;
+    const Engine& engine = Engines()[static_cast<size_t>(candidate->engine)];
+    Result<Lowered> lowered = engine.lower(group, target, candidate->knobs);
     if (!lowered.ok() || ScratchBytes(*lowered) >= least) continue;
     least = ScratchBytes(*lowered);
-    best = order[i];
+    best = candidate;
     group.lowered = *std::move(lowered);
   }
   return *best;
@@ -97,8 +101,10 @@ void Pick(Group& group, int index, const PassContext& context) {
       RankCandidates(group, target, Inputs::kExact, DeclinedBy(group));
   // The generic engines take every group: this is the promise of the partitioner.
   CHECK(!ranked.empty(), "no engine takes group {}", index);
-  const bool least = context.choice.least_workspace && !LaunchesNothing(group);
-  const Candidate& taken = least ? LeastWorkspace(group, ranked, target) : ranked.front();
+  const int64_t limit = context.choice.least_workspace ? 0 : context.scratch_limit;
+  const Candidate& taken = limit >= 0 && !LaunchesNothing(group)
+                               ? WithinScratch(group, ranked, target, limit)
+                               : ranked.front();
   group.engine = taken.engine;
   group.knobs = taken.knobs;
   group.cost = taken.seconds;
@@ -134,8 +140,9 @@ Result<bool> PickAll(Module& module, const PassContext& context) {
       Pick(group, static_cast<int>(i), context);
   }
   const int leading = LeadingGroup(module);
+  const bool is_limited = context.choice.least_workspace || context.scratch_limit >= 0;
   for (Group& group : module.groups) {
-    if (is_chosen || !context.advisor || context.choice.least_workspace) continue;
+    if (is_chosen || !context.advisor || is_limited) continue;
     const std::optional<Candidate> advice = context.advisor(group);
     if (!advice) continue;
     // A record may be older than the rule that its knobs break.

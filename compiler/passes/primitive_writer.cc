@@ -72,17 +72,6 @@ TensorId PrimitiveWriter::Reduce(graph::Combine combine, TensorId x, Dims result
   return y;
 }
 
-TensorId PrimitiveWriter::Reshape(TensorId x, Dims dims) {
-  const TensorId y = Virtual("view", graph_[x].dtype, std::move(dims));
-  graph_.AddNode({.op = GraphOp::kReshape,
-                  .inputs = {x},
-                  .outputs = {y},
-                  .compute = compute_,
-                  .attrs = graph::ReshapeAttrs{},
-                  .name = ""});
-  return y;
-}
-
 TensorId PrimitiveWriter::Iota(int64_t axis, Dims dims) {
   const bool wide = dims[static_cast<size_t>(axis)] > INT32_MAX;
   const TensorId y = Virtual("iota", wide ? DType::kI64 : DType::kI32, std::move(dims));
@@ -106,12 +95,13 @@ TensorId PrimitiveWriter::Transpose(TensorId x, Dims permutation) {
                graph::TransposeAttrs{.permutation = std::move(permutation)});
 }
 
-TensorId PrimitiveWriter::Reshape(TensorId x, Dims dims, Dims strides) {
+TensorId PrimitiveWriter::Reshape(TensorId x, Dims dims, std::optional<Dims> strides) {
+  if (!strides) strides = PackedStrides(dims);
   return Moved(GraphOp::kReshape, {x},
                {.name = name_ + "_view",
                 .dtype = graph_[x].dtype,
                 .dims = std::move(dims),
-                .strides = std::move(strides),
+                .strides = *std::move(strides),
                 .is_virtual = true},
                graph::ReshapeAttrs{});
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,14 +31,12 @@ class PrimitiveWriter {
   graph::TensorId Cast(graph::TensorId x, DType type);
   // By value, as below: a reference into the graph would not survive the nodes that are added.
   graph::TensorId Reduce(graph::Combine combine, graph::TensorId x, Dims result_dims);
-  // The same row-major order of elements; x must be dense and row-major, as this writer's are.
-  graph::TensorId Reshape(graph::TensorId x, Dims dims);
   graph::TensorId Iota(int64_t axis, Dims dims);
 
-  // Views of x, in its dtype. `Reshape` keeps the row-major order: x is dense in that order, or no
-  // extents but ones are added.
+  // Views of x, in its dtype. `Reshape` keeps the row-major order: x is dense in that order, as
+  // this writer's are, or no extents but ones are added and the strides say where the others stay.
   graph::TensorId Transpose(graph::TensorId x, Dims permutation);
-  graph::TensorId Reshape(graph::TensorId x, Dims dims, Dims strides);
+  graph::TensorId Reshape(graph::TensorId x, Dims dims, std::optional<Dims> strides = {});
   graph::TensorId Slice(graph::TensorId x, Dims start, Dims dims);
   graph::TensorId SliceFront(graph::TensorId x, Dims dims);  // the first of each dim
   graph::TensorId Gather(graph::TensorId x, graph::TensorId index, int64_t axis, Dims dims);

@@ -239,15 +239,20 @@ Status VerifyIntegerMode(const PointwiseAttrs& attrs, std::string_view mode, DTy
   return {};
 }
 
-// The scaled operands of one element, in integers: exact, wrapped to the compute type.
+// One element in integers: operands are converted, then scaled; exact, wrapped to the compute type.
 double EvalInt(const PointwiseAttrs& attrs, const ModeRow& row, DType compute, double x, double b,
                double t) {
+  const auto scaled = [&](double value, double factor) {
+    const int64_t number = ToComputeInt(compute, value);
+    return WrapToCompute(compute,
+                         EvalScalarInt(ScalarOp::kMul, number, static_cast<int64_t>(factor)));
+  };
+  const int64_t scaled_x = scaled(x, attrs.alpha1), scaled_b = scaled(b, attrs.alpha2);
   if (!row.scalar) {
-    const double value = row.eval(attrs, x * attrs.alpha1, b * attrs.alpha2, t);
+    const double value =
+        row.eval(attrs, static_cast<double>(scaled_x), static_cast<double>(scaled_b), t);
     return static_cast<double>(ToComputeInt(compute, value));
   }
-  const int64_t scaled_x = ToComputeInt(compute, x * attrs.alpha1);
-  const int64_t scaled_b = ToComputeInt(compute, b * attrs.alpha2);
   return static_cast<double>(
       WrapToCompute(compute, EvalScalarInt(*row.scalar, scaled_x, scaled_b)));
 }

@@ -330,6 +330,68 @@ TEST(LeastWorkspaceTest, SlicesOfALongSumAreNotStored) {
       << "the fastest way splits the sum";
 }
 
+// ---- a limit of the workspace
+
+double SecondsOf(const CompiledPlan& plan) {
+  double seconds = 0;
+  for (const GroupReport& group : plan.groups) seconds += group.modelled_seconds;
+  return seconds;
+}
+
+TEST(WorkspaceLimitTest, IsKeptToByTheFastestThatDoes) {
+  const Graph graphs[] = {Matmul(1, 64, 64, 65536), Build(Large(GraphOp::kConvFprop, Nchw)),
+                          Build(Large(GraphOp::kConvWgrad, Nchw))};
+  int between = 0;  // plans that are neither the fastest nor the smallest
+  for (const char* arch : {"sm_80", "sm_90a"}) {
+    const Target target = *TargetFromArch(arch);
+    for (const Graph& g : graphs) {
+      const CompiledPlan fast = Compiled(g, target), least = Compiled(g, target, kLeast);
+      const int64_t most = fast.program.workspace_bytes;
+      ASSERT_GT(most, 0);
+      EXPECT_EQ(Compiled(g, target, {.workspace_limit = most}).program, fast.program);
+      double last = SecondsOf(fast);
+      for (const int64_t limit : {most - 1, most / 2, most / 8, most / 64, int64_t{0}}) {
+        const CompiledPlan plan = Compiled(g, target, {.workspace_limit = limit});
+        EXPECT_LE(plan.program.workspace_bytes, limit) << arch;
+        EXPECT_LE(SecondsOf(plan), SecondsOf(least) * 1.0001) << arch << " " << limit;
+        EXPECT_GE(SecondsOf(plan), last * 0.9999) << arch << " " << limit;
+        last = SecondsOf(plan);
+        between += plan.program.workspace_bytes > least.program.workspace_bytes;
+      }
+    }
+  }
+  EXPECT_GT(between, 3);
+}
+
+TEST(WorkspaceLimitTest, WhatNeedsMoreIsRefusedWithTheNumbers) {
+  GraphBuilder b("chain");
+  const TensorId a = b.Input("a", DType::kF16, {1, 128, 64}),
+                 w = b.Input("w", DType::kF16, {1, 64, 256}),
+                 v = b.Input("v", DType::kF16, {1, 256, 64});
+  const TensorId hidden = b.Apply(GraphOp::kMatmul, {a, w}, graph::MatmulAttrs{});
+  b.Output(b.Apply(GraphOp::kMatmul, {hidden, v}, graph::MatmulAttrs{}), "y", DType::kF16);
+  const Graph g = *b.Finish();
+  const Target target = *TargetFromArch("sm_90a");
+  const int64_t least = Compiled(g, target, kLeast).program.workspace_bytes;
+  ASSERT_GT(least, 0);
+  EXPECT_EQ(Compiled(g, target, {.workspace_limit = least}).program.workspace_bytes, least);
+  const Result<CompiledPlan> refused = Compile(g, target, {.workspace_limit = least - 1});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().message(),
+            fmt::format("the plan needs {} bytes of workspace at least, and the limit is {}", least,
+                        least - 1));
+}
+
+TEST(WorkspaceLimitTest, PlansRunRight) {
+  const Target target = *TargetFromArch("sm_80");
+  const Graph g = Matmul(1, 8, 16, 2000);
+  const int64_t most = Compiled(g, target).program.workspace_bytes;
+  ASSERT_GT(most, 0);
+  const Result<TileRun> run =
+      CheckTiles(g, target, graph::RandomInputs(g, 7), {.workspace_limit = most / 2});
+  EXPECT_TRUE(run.ok()) << run.status().message();
+}
+
 TEST(LeastWorkspaceTest, PlansRunRight) {
   const Target target = *TargetFromArch("sm_80");
   for (const Graph& g :
