@@ -2,7 +2,8 @@
 """Markdown tables from the benchmarks' JSON, on stdout or in a page between its markers.
 
     bench/report.py bench/results/bandwidth.json bench/results/latency.json bench/results/contract.json
-                    bench/results/contract_frontend.json [bench/results/torch_compile.json] [--into README.md] [--pages docs]
+                    bench/results/contract_frontend.json [bench/results/attention.json] [bench/results/torch_compile.json]
+                    [--into README.md] [--pages docs]
 
 The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. With --pages the
 problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder. Several files of
@@ -11,6 +12,7 @@ bench/contract, of runs with --only, count as one. A file that is not there is l
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 
@@ -70,6 +72,24 @@ def bandwidth(data, torch=None):
             table(["graph", "type", "MB", "GB/s", "of copy", "spread", f"{cudnn(data)}, of copy", *more], rows))
 
 
+def attention(data):
+    def teraflops(row, key):
+        return f"{row['flops'] / row[key]['median_us'] * 1e-6:.0f}" if row[key] else ""
+
+    rows, ratios = [], {}
+    for row in data["rows"]:
+        ours, nvidia = row["kiln"], row["nvidia"]
+        ratio = nvidia["median_us"] / ours["median_us"] if ours and nvidia else None
+        if ratio:
+            ratios.setdefault(row["name"].split("_")[0], []).append(ratio)
+        rows.append([row["name"].replace("_", " "), f"{ours['median_us']:.0f}" if ours else row["error"], teraflops(row, "kiln"),
+                     f"{nvidia['median_us']:.0f}" if nvidia else why_not(row, data), f"{ratio:.2f}" if ratio else ""])
+    means = "; ".join(f"{name} {math.prod(all) ** (1 / len(all)):.2f} in the geometric mean, {min(all):.2f} at least"
+                      for name, all in ratios.items())
+    return (f"**Attention**, bf16 ({heading(data)}); batch x heads / heads of k x length x depth. {cudnn(data)}'s time over ours: {means}\n\n" +
+            table(["", "Kiln, µs", "TFLOP/s", f"{cudnn(data)}, µs", "ratio"], rows))
+
+
 def latency(data):
     def microseconds(value):
         if value is None:
@@ -101,7 +121,7 @@ def contract(files, pages):
     return report_contract.markdown(data, cudnn(data), pages)
 
 
-WRITERS = {"bandwidth": bandwidth, "latency": latency, "contract_frontend": contract_frontend}
+WRITERS = {"attention": attention, "bandwidth": bandwidth, "latency": latency, "contract_frontend": contract_frontend}
 
 
 def main():

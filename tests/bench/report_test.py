@@ -75,6 +75,18 @@ class ReportTest(unittest.TestCase):
             if line.startswith("| square"):
                 self.assertEqual(line.count("|"), 10)
 
+    def test_attention_has_means_of_each_direction(self):
+        rows = [("forward_a", 100, 110), ("forward_b", 100, 440), ("backward_a", 200, 180), ("backward_b", 200, None)]
+        done = self.run_report([{"benchmark": "attention", "commit": "abc1234", "date": "2026-01-02", "device": "Made-up GPU",
+                                 "nvidia_version": 91900,
+                                 "rows": [{"name": name, "flops": 1e10, "error": "", "kiln": timing(ours), "nvidia": timing(theirs),
+                                           "nvidia_error": "" if theirs else "wrong: y is off"} for name, ours, theirs in rows]}])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # The mean of 1.1 and 4.4 is 2.2.
+        self.assertIn("forward 2.20 in the geometric mean, 1.10 at least; backward 0.90 in the geometric mean", done.stdout)
+        self.assertIn("| forward a | 100 | 100 | 110 | 1.10 |", done.stdout)
+        self.assertIn("| backward b | 200 | 50 | wrong result |  |", done.stdout)
+
     def test_html_is_whole_and_alone(self):
         self.run_report([result(*ROWS)], "--pages", "docs")
         page = (self.folder / "docs/bench_contract.html").read_text()
