@@ -3,6 +3,8 @@
 //
 // Per activation, x is taken for [N, C*H*W, 1, 1], whose statistics are those of a channel. What is
 // reserved from forward to backward is nothing: the gradient of the activation comes from y.
+#include "api/legacy/batch_norm.h"
+
 #include <algorithm>
 #include <optional>
 
@@ -267,45 +269,70 @@ const void* OneOf(const TensorDesc& type_of, bool one) {
 
 }  // namespace
 
+Status RunInference(void* handle, const NormInference& c) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  const Modes modes = {.mode = c.mode, .ops = c.ops};
+  RETURN_IF_ERROR(CheckModes(modes));
+  RETURN_IF_ERROR(CheckActivation(modes, c.activation_desc));
+  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(c.x_desc));
+  ASSIGN_OR_RETURN(const TensorDesc* zd, Optional(c.z_desc, Adds(modes)));
+  ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(c.y_desc));
+  ASSIGN_OR_RETURN(const TensorDesc* pd, Get<TensorDesc>(c.parameter_desc));
+  RETURN_IF_ERROR(CheckEpsilon(c.epsilon));
+  Call call(*h, c.function);
+  call.Add(modes);
+  const Operand x = call.Memory(*xd, c.x), y = call.Memory(*yd, c.y);
+  const Operand scale = call.Memory(*pd, c.scale), bias = call.Memory(*pd, c.bias);
+  const Operand mean = call.Memory(*pd, c.mean), variance = call.Memory(*pd, c.variance);
+  const Operand z = zd == nullptr ? Operand() : call.Memory(*zd, c.z);
+  const Scalar epsilon = call.Double(&c.epsilon);
+  ASSIGN_OR_RETURN(const Blend blend, call.Scaling(c.alpha, c.beta, y));
+  return call.Run({}, [&](CallGraph& g) -> Status {
+    RETURN_IF_ERROR(CheckData(*xd, {zd, yd}));
+    RETURN_IF_ERROR(CheckParameters(modes, *xd, *pd));
+    const DType compute = ComputeType(*xd);
+    // value op operand, all in the compute type.
+    const auto apply = [&](PointwiseMode op, TensorId value,
+                           const Operand& operand) -> Result<TensorId> {
+      ASSIGN_OR_RETURN(const TensorId other, g.Read(operand));
+      return g.Pointwise(op, {value, other}, compute);
+    };
+    ASSIGN_OR_RETURN(TensorId value, g.Read(x));
+    ASSIGN_OR_RETURN(value, apply(PointwiseMode::kSub, value, mean));
+    ASSIGN_OR_RETURN(const TensorId spread,
+                     apply(PointwiseMode::kAdd, g.Read(epsilon, xd->rank), variance));
+    const TensorId inverse = g.Pointwise(PointwiseMode::kRsqrt, {spread}, compute);
+    value = g.Pointwise(PointwiseMode::kMul, {value, inverse}, compute);
+    ASSIGN_OR_RETURN(value, apply(PointwiseMode::kMul, value, scale));
+    ASSIGN_OR_RETURN(value, apply(PointwiseMode::kAdd, value, bias));
+    if (Adds(modes)) {
+      ASSIGN_OR_RETURN(value, apply(PointwiseMode::kAdd, value, z));
+    }
+    if (Activates(modes)) value = g.Pointwise(PointwiseMode::kReluFwd, {value}, compute);
+    return g.Write(value, y, blend);
+  });
+}
+
 Status BatchNormalizationForwardInference(void* handle, int mode, const void* alpha,
                                           const void* beta, void* x_desc, const void* x,
                                           void* y_desc, void* y, void* parameter_desc,
                                           const void* scale, const void* bias, const void* mean,
                                           const void* variance, double epsilon) {
-  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
-  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(x_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(y_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* pd, Get<TensorDesc>(parameter_desc));
-  RETURN_IF_ERROR(CheckEpsilon(epsilon));
-  const Modes modes = {.mode = mode, .ops = CUDNN_BATCHNORM_OPS_BN};
-  Call call(*h, "cudnnBatchNormalizationForwardInference");
-  call.Add(modes);
-  const Operand ox = call.Memory(*xd, x), oy = call.Memory(*yd, y);
-  const Operand os = call.Memory(*pd, scale), ob = call.Memory(*pd, bias);
-  const Operand om = call.Memory(*pd, mean), ov = call.Memory(*pd, variance);
-  const Scalar eps = call.Double(&epsilon);
-  ASSIGN_OR_RETURN(const Blend blend, call.Scaling(alpha, beta, oy));
-  return call.Run({}, [&](CallGraph& g) -> Status {
-    RETURN_IF_ERROR(CheckModes(modes));
-    RETURN_IF_ERROR(CheckData(*xd, {yd}));
-    RETURN_IF_ERROR(CheckParameters(modes, *xd, *pd));
-    const DType compute = ComputeType(*xd);
-    const auto apply = [&](PointwiseMode op, TensorId left, TensorId right) {
-      return g.Pointwise(op, {left, right}, compute);
-    };
-    ASSIGN_OR_RETURN(const TensorId value, g.Read(ox));
-    ASSIGN_OR_RETURN(const TensorId factor, g.Read(os));
-    ASSIGN_OR_RETURN(const TensorId offset, g.Read(ob));
-    ASSIGN_OR_RETURN(const TensorId center, g.Read(om));
-    ASSIGN_OR_RETURN(const TensorId spread, g.Read(ov));
-    const TensorId inverse =
-        g.Pointwise(PointwiseMode::kRsqrt,
-                    {apply(PointwiseMode::kAdd, spread, g.Read(eps, xd->rank))}, compute);
-    const TensorId normal =
-        apply(PointwiseMode::kMul, apply(PointwiseMode::kSub, value, center), inverse);
-    return g.Write(apply(PointwiseMode::kAdd, apply(PointwiseMode::kMul, normal, factor), offset),
-                   oy, blend);
-  });
+  return RunInference(handle, {.function = "cudnnBatchNormalizationForwardInference",
+                               .mode = mode,
+                               .ops = CUDNN_BATCHNORM_OPS_BN,
+                               .alpha = alpha,
+                               .beta = beta,
+                               .x_desc = x_desc,
+                               .x = x,
+                               .y_desc = y_desc,
+                               .y = y,
+                               .parameter_desc = parameter_desc,
+                               .scale = scale,
+                               .bias = bias,
+                               .mean = mean,
+                               .variance = variance,
+                               .epsilon = epsilon});
 }
 
 Status GetBatchNormalizationForwardTrainingExWorkspaceSize(void* handle, int mode, int ops,

@@ -644,7 +644,7 @@ cudnnStatus_t CUDNNWINAPI cudnnLRNCrossChannelForward(
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.66. Declared only. */
+/* Reference 3.2.66. */
 cudnnStatus_t CUDNNWINAPI cudnnNormalizationForwardInference(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const void *alpha, const void *beta, const cudnnTensorDescriptor_t xDesc, const void *x,

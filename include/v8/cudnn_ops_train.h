@@ -103,7 +103,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t xDesc,
     size_t *sizeInBytes);
 
-/* Reference 4.1.11. Declared only. */
+/* Reference 4.1.11. */
 cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationBackwardWorkspaceSize(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const cudnnTensorDescriptor_t xDesc, const cudnnTensorDescriptor_t yDesc,
@@ -112,7 +112,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationBackwardWorkspaceSize(
     const cudnnActivationDescriptor_t activationDesc,
     const cudnnTensorDescriptor_t normMeanVarDesc, size_t *sizeInBytes, int groupCnt);
 
-/* Reference 4.1.12. Declared only. */
+/* Reference 4.1.12. */
 cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationForwardTrainingWorkspaceSize(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const cudnnTensorDescriptor_t xDesc, const cudnnTensorDescriptor_t zDesc,
@@ -120,7 +120,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationForwardTrainingWorkspaceSize(
     const cudnnActivationDescriptor_t activationDesc,
     const cudnnTensorDescriptor_t normMeanVarDesc, size_t *sizeInBytes, int groupCnt);
 
-/* Reference 4.1.13. Declared only. */
+/* Reference 4.1.13. */
 cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationTrainingReserveSpaceSize(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t xDesc,
@@ -133,7 +133,7 @@ cudnnStatus_t CUDNNWINAPI cudnnLRNCrossChannelBackward(
     const cudnnTensorDescriptor_t dyDesc, const void *dy, const cudnnTensorDescriptor_t xDesc,
     const void *x, const void *beta, const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 4.1.15. Declared only. */
+/* Reference 4.1.15. */
 cudnnStatus_t CUDNNWINAPI cudnnNormalizationBackward(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const void *alphaDataDiff, const void *betaDataDiff, const void *alphaParamDiff,
@@ -147,7 +147,7 @@ cudnnStatus_t CUDNNWINAPI cudnnNormalizationBackward(
     const void *savedInvVariance, cudnnActivationDescriptor_t activationDesc, void *workSpace,
     size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes, int groupCnt);
 
-/* Reference 4.1.16. Declared only. */
+/* Reference 4.1.16. */
 cudnnStatus_t CUDNNWINAPI cudnnNormalizationForwardTraining(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const void *alpha, const void *beta, const cudnnTensorDescriptor_t xDesc, const void *xData,

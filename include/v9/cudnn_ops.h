@@ -354,7 +354,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetLRNDescriptor(
     cudnnLRNDescriptor_t normDesc, unsigned int *lrnN, double *lrnAlpha, double *lrnBeta,
     double *lrnK);
 
-/* Reference 4.1.11. Declared only. */
+/* Reference 4.1.11. */
 cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationBackwardWorkspaceSize(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const cudnnTensorDescriptor_t xDesc, const cudnnTensorDescriptor_t yDesc,
@@ -363,7 +363,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationBackwardWorkspaceSize(
     const cudnnActivationDescriptor_t activationDesc,
     const cudnnTensorDescriptor_t normMeanVarDesc, size_t *sizeInBytes, int groupCnt);
 
-/* Reference 4.1.12. Declared only. */
+/* Reference 4.1.12. */
 cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationForwardTrainingWorkspaceSize(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const cudnnTensorDescriptor_t xDesc, const cudnnTensorDescriptor_t zDesc,
@@ -371,7 +371,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationForwardTrainingWorkspaceSize(
     const cudnnActivationDescriptor_t activationDesc,
     const cudnnTensorDescriptor_t normMeanVarDesc, size_t *sizeInBytes, int groupCnt);
 
-/* Reference 4.1.13. Declared only. */
+/* Reference 4.1.13. */
 cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationTrainingReserveSpaceSize(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t xDesc,
@@ -458,7 +458,7 @@ cudnnStatus_t CUDNNWINAPI cudnnLRNCrossChannelForward(
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 4.1.15. Declared only. */
+/* Reference 4.1.15. */
 cudnnStatus_t CUDNNWINAPI cudnnNormalizationBackward(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const void *alphaDataDiff, const void *betaDataDiff, const void *alphaParamDiff,
@@ -472,7 +472,7 @@ cudnnStatus_t CUDNNWINAPI cudnnNormalizationBackward(
     const void *savedInvVariance, cudnnActivationDescriptor_t activationDesc, void *workSpace,
     size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes, int groupCnt);
 
-/* Reference 3.2.66. Declared only. */
+/* Reference 3.2.66. */
 cudnnStatus_t CUDNNWINAPI cudnnNormalizationForwardInference(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const void *alpha, const void *beta, const cudnnTensorDescriptor_t xDesc, const void *x,
@@ -482,7 +482,7 @@ cudnnStatus_t CUDNNWINAPI cudnnNormalizationForwardInference(
     cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t yDesc, void *y,
     double epsilon, int groupCnt);
 
-/* Reference 4.1.16. Declared only. */
+/* Reference 4.1.16. */
 cudnnStatus_t CUDNNWINAPI cudnnNormalizationForwardTraining(
     cudnnHandle_t handle, cudnnNormMode_t mode, cudnnNormOps_t normOps, cudnnNormAlgo_t algo,
     const void *alpha, const void *beta, const cudnnTensorDescriptor_t xDesc, const void *xData,

@@ -179,4 +179,38 @@ TEST_F(LegacyNorms, TheWorkspaceIsWhatWasAskedFor) {
   EXPECT_TRUE(IsBadParam(Forward(wide))) << "without it";
 }
 
+// The same under other names, with modes of their own.
+TEST_F(LegacyNorms, NormalizationKnowsOneGroup) {
+  cudnnTensorDescriptor_t wrong = Tensor(1, 4, 1, 1);
+  const auto run = [&](cudnnNormMode_t mode, cudnnNormOps_t ops, cudnnNormAlgo_t algorithm,
+                       cudnnTensorDescriptor_t statistics, int groups) {
+    return cudnnNormalizationForwardInference(handle_, mode, ops, algorithm, &one_, &zero_, x_,
+                                              Memory(0), parameters_, Memory(3), Memory(4),
+                                              statistics, Memory(5), Memory(6), x_, Memory(1),
+                                              relu_, x_, Memory(2), 1e-5, groups);
+  };
+  const auto channel = CUDNN_NORM_PER_CHANNEL;
+  const auto all = CUDNN_NORM_OPS_NORM_ADD_ACTIVATION;
+  const auto standard = CUDNN_NORM_ALGO_STANDARD;
+  EXPECT_EQ(run(channel, all, standard, parameters_, 1), kOk);
+  EXPECT_TRUE(IsNotSupported(run(channel, all, standard, parameters_, 2)));
+  EXPECT_TRUE(IsBadParam(run(channel, all, standard, wrong, 1)));
+  EXPECT_TRUE(IsBadParam(run(static_cast<cudnnNormMode_t>(2), all, standard, parameters_, 1)));
+  EXPECT_TRUE(IsBadParam(run(channel, static_cast<cudnnNormOps_t>(3), standard, parameters_, 1)));
+  EXPECT_TRUE(IsBadParam(run(channel, all, static_cast<cudnnNormAlgo_t>(2), parameters_, 1)));
+  size_t bytes = 1;
+  EXPECT_EQ(cudnnGetNormalizationTrainingReserveSpaceSize(handle_, channel, all, standard, relu_,
+                                                          x_, &bytes, 1),
+            kOk);
+  EXPECT_EQ(bytes, 0u);
+  EXPECT_EQ(
+      cudnnGetNormalizationForwardTrainingWorkspaceSize(handle_, channel, all, standard, x_, x_, x_,
+                                                        parameters_, relu_, parameters_, &bytes, 1),
+      kOk);
+  EXPECT_EQ(
+      cudnnGetNormalizationBackwardWorkspaceSize(handle_, channel, all, standard, x_, x_, x_, x_,
+                                                 x_, parameters_, relu_, parameters_, &bytes, 1),
+      kOk);
+}
+
 }  // namespace

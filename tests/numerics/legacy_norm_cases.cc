@@ -1,5 +1,5 @@
 // cudnnBatchNormalizationForwardInference, cudnnBatchNormalizationForwardTrainingEx and
-// cudnnBatchNormalizationBackwardEx.
+// cudnnBatchNormalizationBackwardEx, and cudnnNormalization…, which are the same.
 #include <cmath>
 #include <optional>
 
@@ -20,7 +20,18 @@ struct NormCase {
   Factors factors = {1, 0};
   bool running = true, saved = true;
   bool not_nvidia = false;
+  bool by_other_name = false;  // cudnnNormalization…
 };
+
+cudnnNormMode_t NormModeOf(const NormCase& n) {
+  return n.mode == CUDNN_BATCHNORM_PER_ACTIVATION ? CUDNN_NORM_PER_ACTIVATION
+                                                  : CUDNN_NORM_PER_CHANNEL;
+}
+cudnnNormOps_t NormOpsOf(const NormCase& n) { return static_cast<cudnnNormOps_t>(n.ops); }
+cudnnNormAlgo_t NormAlgoOf(const NormCase& n) {
+  return n.mode == CUDNN_BATCHNORM_SPATIAL_PERSISTENT ? CUDNN_NORM_ALGO_PERSIST
+                                                      : CUDNN_NORM_ALGO_STANDARD;
+}
 
 Dims ParameterDims(const NormCase& n) {
   Dims dims = n.dims;
@@ -53,9 +64,16 @@ std::string RunInference(const NormCase& n, const LegacyContext& c) {
                      variance = c.Tensor(parameter, dims, 6, "pos");
   const Factor alpha(n.factors.alpha, n.layout.type), beta(n.factors.beta, n.layout.type);
   const cudnnStatus_t status =
-      KILN_CALL(c.client, cudnnBatchNormalizationForwardInference, c.handle, n.mode, alpha.get(),
-                beta.get(), x.desc(), x.data(), y.desc(), y.data(), scale.desc(), scale.data(),
-                bias.data(), mean.data(), variance.data(), kEpsilon);
+      n.by_other_name
+          ? KILN_CALL(
+                c.client, cudnnNormalizationForwardInference, c.handle, NormModeOf(n),
+                CUDNN_NORM_OPS_NORM, NormAlgoOf(n), alpha.get(), beta.get(), x.desc(), x.data(),
+                scale.desc(), scale.data(), bias.data(), mean.desc(), mean.data(), variance.data(),
+                static_cast<cudnnTensorDescriptor_t>(nullptr), static_cast<void*>(nullptr),
+                static_cast<cudnnActivationDescriptor_t>(nullptr), y.desc(), y.data(), kEpsilon, 1)
+          : KILN_CALL(c.client, cudnnBatchNormalizationForwardInference, c.handle, n.mode,
+                      alpha.get(), beta.get(), x.desc(), x.data(), y.desc(), y.data(), scale.desc(),
+                      scale.data(), bias.data(), mean.data(), variance.data(), kEpsilon);
   const oracle::DType compute = FactorType(n.layout.type);
   const double u = oracle::UnitRoundoff(compute);
   Dense expected = x.Before();
@@ -95,12 +113,20 @@ std::string RunForward(const NormCase& n, const LegacyContext& c) {
   const auto given = [](bool wanted, const LegacyTensor& t) {
     return wanted ? t.data() : static_cast<void*>(nullptr);
   };
-  const cudnnStatus_t status = KILN_CALL(
-      c.client, cudnnBatchNormalizationForwardTrainingEx, c.handle, n.mode, n.ops, alpha.get(),
-      beta.get(), x.desc(), x.data(), z_desc, given(Adds(n), z), y.desc(), y.data(), scale.desc(),
-      scale.data(), bias.data(), kFactor, given(n.running, rm), given(n.running, rv), kEpsilon,
-      given(n.saved, mean), given(n.saved, inv), relu, static_cast<void*>(workspace.data()), bytes,
-      static_cast<void*>(reserve.data()), reserved);
+  void *const scratch = workspace.data(), *const kept = reserve.data();
+  const cudnnStatus_t status =
+      n.by_other_name
+          ? KILN_CALL(c.client, cudnnNormalizationForwardTraining, c.handle, NormModeOf(n),
+                      NormOpsOf(n), NormAlgoOf(n), alpha.get(), beta.get(), x.desc(), x.data(),
+                      scale.desc(), scale.data(), bias.data(), kFactor, mean.desc(),
+                      given(n.running, rm), given(n.running, rv), kEpsilon, given(n.saved, mean),
+                      given(n.saved, inv), relu, z_desc, given(Adds(n), z), y.desc(), y.data(),
+                      scratch, bytes, kept, reserved, 1)
+          : KILN_CALL(c.client, cudnnBatchNormalizationForwardTrainingEx, c.handle, n.mode, n.ops,
+                      alpha.get(), beta.get(), x.desc(), x.data(), z_desc, given(Adds(n), z),
+                      y.desc(), y.data(), scale.desc(), scale.data(), bias.data(), kFactor,
+                      given(n.running, rm), given(n.running, rv), kEpsilon, given(n.saved, mean),
+                      given(n.saved, inv), relu, scratch, bytes, kept, reserved);
   const oracle::DType compute = FactorType(n.layout.type);
   const Dense xs = x.Before(), ss = scale.Before(), bs = bias.Before(), ms = rm.Before(),
               vs = rv.Before();
@@ -154,12 +180,21 @@ std::string RunBackward(const NormCase& n, const LegacyContext& c) {
             static_cast<void*>(nullptr), kEpsilon, mean.data(), inv.data(), relu, scratch, bytes,
             kept, reserved);
   const Factor alpha(n.factors.alpha, n.layout.type), beta(n.factors.beta, n.layout.type);
-  const cudnnStatus_t status = KILN_CALL(
-      c.client, cudnnBatchNormalizationBackwardEx, c.handle, n.mode, n.ops, alpha.get(), beta.get(),
-      alpha.get(), beta.get(), x.desc(), x.data(), y.desc(), y.data(), dy.desc(), dy.data(), z_desc,
-      Adds(n) ? dz.data() : nullptr, dx.desc(), dx.data(), scale.desc(), scale.data(), bias.data(),
-      ds.data(), db.data(), kEpsilon, n.saved ? mean.data() : nullptr,
-      n.saved ? inv.data() : nullptr, relu, scratch, bytes, kept, reserved);
+  void *const dz_data = Adds(n) ? dz.data() : nullptr, *const m = n.saved ? mean.data() : nullptr,
+              *const v = n.saved ? inv.data() : nullptr;
+  const cudnnStatus_t status =
+      n.by_other_name
+          ? KILN_CALL(c.client, cudnnNormalizationBackward, c.handle, NormModeOf(n), NormOpsOf(n),
+                      NormAlgoOf(n), alpha.get(), beta.get(), alpha.get(), beta.get(), x.desc(),
+                      x.data(), y.desc(), y.data(), dy.desc(), dy.data(), z_desc, dz_data,
+                      dx.desc(), dx.data(), scale.desc(), scale.data(), bias.data(), ds.data(),
+                      db.data(), kEpsilon, mean.desc(), m, v, relu, scratch, bytes, kept, reserved,
+                      1)
+          : KILN_CALL(c.client, cudnnBatchNormalizationBackwardEx, c.handle, n.mode, n.ops,
+                      alpha.get(), beta.get(), alpha.get(), beta.get(), x.desc(), x.data(),
+                      y.desc(), y.data(), dy.desc(), dy.data(), z_desc, dz_data, dx.desc(),
+                      dx.data(), scale.desc(), scale.data(), bias.data(), ds.data(), db.data(),
+                      kEpsilon, m, v, relu, scratch, bytes, kept, reserved);
   if (std::string error = c.Done(status); !error.empty()) return error;
   const oracle::DType compute = FactorType(n.layout.type);
   const Dense xs = x.Before(), ss = scale.Before();
@@ -197,7 +232,8 @@ std::string Name(const NormCase& n) {
   constexpr const char* kModes[] = {"per_activation", "spatial", "persistent"};
   constexpr const char* kOps[] = {"", "_relu", "_add_relu"};
   return std::string(kModes[n.mode]) + kOps[n.ops] + "_" + Text(n.layout) + "_" + Text(n.dims) +
-         "_" + Text(n.factors) + (n.running ? "" : "_not_running") + (n.saved ? "" : "_not_saved");
+         "_" + Text(n.factors) + (n.running ? "" : "_not_running") + (n.saved ? "" : "_not_saved") +
+         (n.by_other_name ? "_by_other_name" : "");
 }
 
 }  // namespace
@@ -220,6 +256,10 @@ std::vector<LegacyCase> NormCases() {
                    .layout = h16,
                    .dims = {4, 8, 5, 7}});
     all.push_back({.ops = ops, .not_nvidia = true});
+  }
+  for (size_t i = 0, count = all.size(); i < count; ++i) {
+    all.push_back(all[i]);
+    all.back().by_other_name = true;
   }
   std::vector<LegacyCase> cases;
   for (const NormCase& n : all) {
