@@ -66,8 +66,7 @@ class Schedule : private FirstLayerTiles {
   Schedule(const Group& group, const Target& target, const ConvShape& shape,
            const FirstLayerPlan& plan, int pixels)
       : FirstLayerTiles(group, target, shape, plan,
-                        fmt::format("conv_first_layer: pixels={}, rows={}, steps={}", pixels,
-                                    plan.rows, plan.steps)),
+                        fmt::format("conv_first_layer: pixels={}, rows={}", pixels, plan.rows)),
         tiles_(pixels / 16),
         out_(group, graph::Outputs(group.graph), shape.y, 8) {}
 
@@ -84,7 +83,8 @@ class Schedule : private FirstLayerTiles {
     staged_ = b_.Name("x_rows");
     body.push_back({tile::Alloc{staged_, type_, tile::Space::kShared,
                                 p_.staged_elements() * (p_.wide ? 2 : 1)}});
-    first_piece_ = b_.Let(body, "first_piece", where.quotient * b_.Idx(p_.steps));
+    steps_ = b_.Arg("steps", p_.steps);
+    first_piece_ = b_.Let(body, "first_piece", where.quotient * steps_);
     if (p_.wide) StartPiece(body, b_.Idx(0));
     FillPanel(body);
 
@@ -107,7 +107,7 @@ class Schedule : private FirstLayerTiles {
                        (turn * b_.Idx(kWarps) + warp_) * b_.Idx(int64_t{tiles_} * 16)));
     });
     loop.push_back({tile::Barrier{}});
-    body.push_back({tile::For{"step", t(), b_.Idx(p_.steps), Bind::kSerial, std::move(loop)}});
+    body.push_back({tile::For{"step", t(), steps_, Bind::kSerial, std::move(loop)}});
     if (p_.wide) body.push_back({tile::WaitAsync{0}});
 
     const int64_t blocks = CeilDiv(pieces, p_.steps) * p_.slabs;
@@ -121,8 +121,7 @@ class Schedule : private FirstLayerTiles {
  private:
   // Starts the rows of the block's piece `number` into slot number % 2.
   void StartPiece(Block& out, const Expr& number) {
-    EnterPiece(out, b_.Let(out, "piece", first_piece_ + number),
-               tile::Lt(number, b_.Idx(p_.steps)));
+    EnterPiece(out, b_.Let(out, "piece", first_piece_ + number), tile::Lt(number, steps_));
     StartRows(out, b_.Let(out, "to", number % b_.Idx(2) * b_.Idx(p_.staged_elements())));
     out.push_back({tile::CommitAsync{}});
   }
@@ -317,7 +316,7 @@ class Schedule : private FirstLayerTiles {
 
   int tiles_;
   LaneAccess out_;
-  Expr lane_, warp_, g_, t4_, first_filter_, lane_offset_, first_piece_, slot_;
+  Expr lane_, warp_, g_, t4_, first_filter_, lane_offset_, first_piece_, steps_, slot_;
   std::string panel_, acc_;
 };
 
@@ -471,6 +470,26 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target&) {
   return all;
 }
 
+// What batch sizes share where the model sees little difference: what it likes for most of them.
+// Steps are no part of a kernel's structure.
+constexpr int kSharedFprop[] = {32, 8}, kSharedDgrad[] = {16, 7};
+
+std::vector<Proposal> Proposals(const Group& group, const Target& target) {
+  const bool is_dgrad = ShapeOf(group).is_dgrad();
+  std::vector<Proposal> all;
+  for (std::vector<int>& knobs : Candidates(group, target)) {
+    const auto& shared = is_dgrad ? kSharedDgrad : kSharedFprop;
+    const bool is_shared = knobs[kPixels] == shared[0] && knobs[kRows] == shared[1] &&
+                           knobs[kSplits] == kSplitsDomain[0];
+    Proposal& one = all.emplace_back();
+    one.seconds = Cost(group, target, knobs);
+    one.shared_bytes = SharedBytes(group, target, knobs);
+    one.preference = is_shared ? 0 : Proposal::kNotPreferred;
+    one.knobs = std::move(knobs);
+  }
+  return all;
+}
+
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 constexpr int kNumerical[] = {kNoteTensorCore};
 
@@ -484,6 +503,7 @@ const Engine kConvFirstLayerEngine = {.name = "conv_first_layer",
                                       .cost = Cost,
                                       .lower = Lower,
                                       .shared_bytes = SharedBytes,
-                                      .candidates = Candidates};
+                                      .candidates = Candidates,
+                                      .propose = Proposals};
 
 }  // namespace kiln::compiler
