@@ -52,6 +52,8 @@ class Call {
                         std::string_view name);
   // A parameter of the call; its value is no part of the key.
   Scalar Double(const double* value) { return {.slot = NextSlot(value), .type = DType::kF64}; }
+  // The same of 64 bits.
+  Scalar Whole(const void* value) { return {.slot = NextSlot(value), .type = DType::kI64}; }
   // A host value that a tensor is filled with. The reference has it in the tensor's own type; 9.19
   // reads a float for half, bfloat16 and int8 too, and so do we.
   Result<Scalar> Value(const void* value, const TensorDesc& type_of);

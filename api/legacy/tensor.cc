@@ -101,7 +101,7 @@ Status SetStatistics(TensorDesc& derived, const TensorDesc& x, bool per_channel)
 }  // namespace
 
 int ElementBytes(int type) { return kTypes[type].bytes; }
-int VectorOf(int type) { return kTypes[type].vector; }
+int VectorOf(int type) { return type <= CUDNN_DATA_BFLOAT16 ? kTypes[type].vector : 1; }
 
 Lengths StridesOfFormat(int format, int rank, const Lengths& dims, int vector) {
   Lengths strides = {};

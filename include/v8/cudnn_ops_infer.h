@@ -401,7 +401,7 @@ cudnnStatus_t CUDNNWINAPI cudnnCreateAlgorithmDescriptor(cudnnAlgorithmDescripto
 cudnnStatus_t CUDNNWINAPI cudnnCreateAlgorithmPerformance(
     cudnnAlgorithmPerformance_t *algoPerf, int numberToCreate);
 
-/* Reference 3.2.9. Declared only. */
+/* Reference 3.2.9. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateDropoutDescriptor(cudnnDropoutDescriptor_t *dropoutDesc);
 
 /* Reference 3.2.10. */
@@ -456,7 +456,7 @@ cudnnStatus_t CUDNNWINAPI cudnnDestroyAlgorithmDescriptor(cudnnAlgorithmDescript
 cudnnStatus_t CUDNNWINAPI cudnnDestroyAlgorithmPerformance(
     cudnnAlgorithmPerformance_t *algoPerf, int numberToDestroy);
 
-/* Reference 3.2.24. Declared only. */
+/* Reference 3.2.24. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyDropoutDescriptor(cudnnDropoutDescriptor_t dropoutDesc);
 
 /* Reference 3.2.25. */
@@ -492,17 +492,17 @@ cudnnStatus_t CUDNNWINAPI cudnnDivisiveNormalizationForward(
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *means,
     void *temp, void *temp2, const void *beta, const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.34. Declared only. */
+/* Reference 3.2.34. */
 cudnnStatus_t CUDNNWINAPI cudnnDropoutForward(
     cudnnHandle_t handle, const cudnnDropoutDescriptor_t dropoutDesc,
     const cudnnTensorDescriptor_t xdesc, const void *x, const cudnnTensorDescriptor_t ydesc,
     void *y, void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 3.2.35. Declared only. */
+/* Reference 3.2.35. */
 cudnnStatus_t CUDNNWINAPI cudnnDropoutGetReserveSpaceSize(
     cudnnTensorDescriptor_t xdesc, size_t *sizeInBytes);
 
-/* Reference 3.2.36. Declared only. */
+/* Reference 3.2.36. */
 cudnnStatus_t CUDNNWINAPI cudnnDropoutGetStatesSize(cudnnHandle_t handle, size_t *sizeInBytes);
 
 /* Reference 3.2.37. */
@@ -532,7 +532,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetCallback(unsigned int *mask, void **udata, cud
 /* Reference 3.2.42. */
 size_t CUDNNWINAPI cudnnGetCudartVersion(void);
 
-/* Reference 3.2.43. Declared only. */
+/* Reference 3.2.43. */
 cudnnStatus_t CUDNNWINAPI cudnnGetDropoutDescriptor(
     cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float *dropout, void **states,
     unsigned long long *seed);
@@ -686,7 +686,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRestoreAlgorithm(
     cudnnHandle_t handle, void *algoSpace, size_t algoSpaceSizeInBytes,
     cudnnAlgorithmDescriptor_t algoDesc);
 
-/* Reference 3.2.73. Declared only. */
+/* Reference 3.2.73. */
 cudnnStatus_t CUDNNWINAPI cudnnRestoreDropoutDescriptor(
     cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float dropout, void *states,
     size_t stateSizeInBytes, unsigned long long seed);
@@ -720,7 +720,7 @@ cudnnStatus_t CUDNNWINAPI cudnnSetAlgorithmPerformance(
 /* Reference 3.2.79. */
 cudnnStatus_t CUDNNWINAPI cudnnSetCallback(unsigned int mask, void *udata, cudnnCallback_t fptr);
 
-/* Reference 3.2.80. Declared only. */
+/* Reference 3.2.80. */
 cudnnStatus_t CUDNNWINAPI cudnnSetDropoutDescriptor(
     cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float dropout, void *states,
     size_t stateSizeInBytes, unsigned long long seed);

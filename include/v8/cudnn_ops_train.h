@@ -76,7 +76,7 @@ cudnnStatus_t CUDNNWINAPI cudnnDivisiveNormalizationBackward(
     const void *dy, void *temp, void *temp2, const void *beta,
     const cudnnTensorDescriptor_t dXdMeansDesc, void *dx, void *dMeans);
 
-/* Reference 4.1.7. Declared only. */
+/* Reference 4.1.7. */
 cudnnStatus_t CUDNNWINAPI cudnnDropoutBackward(
     cudnnHandle_t handle, const cudnnDropoutDescriptor_t dropoutDesc,
     const cudnnTensorDescriptor_t dydesc, const void *dy, const cudnnTensorDescriptor_t dxdesc,

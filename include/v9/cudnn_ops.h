@@ -194,7 +194,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardTrainingEx(
 cudnnStatus_t CUDNNWINAPI cudnnCreateActivationDescriptor(
     cudnnActivationDescriptor_t *activationDesc);
 
-/* Reference 3.2.9. Declared only. */
+/* Reference 3.2.9. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateDropoutDescriptor(cudnnDropoutDescriptor_t *dropoutDesc);
 
 /* Reference 3.2.10. */
@@ -239,7 +239,7 @@ cudnnStatus_t CUDNNWINAPI cudnnDeriveNormTensorDescriptor(
 cudnnStatus_t CUDNNWINAPI cudnnDestroyActivationDescriptor(
     cudnnActivationDescriptor_t activationDesc);
 
-/* Reference 3.2.24. Declared only. */
+/* Reference 3.2.24. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyDropoutDescriptor(cudnnDropoutDescriptor_t dropoutDesc);
 
 /* Reference 3.2.25. */
@@ -282,23 +282,23 @@ cudnnStatus_t CUDNNWINAPI cudnnDivisiveNormalizationForward(
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *means,
     void *temp, void *temp2, const void *beta, const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 4.1.7. Declared only. */
+/* Reference 4.1.7. */
 cudnnStatus_t CUDNNWINAPI cudnnDropoutBackward(
     cudnnHandle_t handle, const cudnnDropoutDescriptor_t dropoutDesc,
     const cudnnTensorDescriptor_t dydesc, const void *dy, const cudnnTensorDescriptor_t dxdesc,
     void *dx, void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 3.2.34. Declared only. */
+/* Reference 3.2.34. */
 cudnnStatus_t CUDNNWINAPI cudnnDropoutForward(
     cudnnHandle_t handle, const cudnnDropoutDescriptor_t dropoutDesc,
     const cudnnTensorDescriptor_t xdesc, const void *x, const cudnnTensorDescriptor_t ydesc,
     void *y, void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 3.2.35. Declared only. */
+/* Reference 3.2.35. */
 cudnnStatus_t CUDNNWINAPI cudnnDropoutGetReserveSpaceSize(
     cudnnTensorDescriptor_t xdesc, size_t *sizeInBytes);
 
-/* Reference 3.2.36. Declared only. */
+/* Reference 3.2.36. */
 cudnnStatus_t CUDNNWINAPI cudnnDropoutGetStatesSize(cudnnHandle_t handle, size_t *sizeInBytes);
 
 /* Reference 3.2.37. */
@@ -330,7 +330,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t xDesc,
     size_t *sizeInBytes);
 
-/* Reference 3.2.43. Declared only. */
+/* Reference 3.2.43. */
 cudnnStatus_t CUDNNWINAPI cudnnGetDropoutDescriptor(
     cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float *dropout, void **states,
     unsigned long long *seed);
@@ -523,7 +523,7 @@ cudnnStatus_t CUDNNWINAPI cudnnReduceTensor(
     const cudnnTensorDescriptor_t aDesc, const void *A, const void *beta,
     const cudnnTensorDescriptor_t cDesc, void *C);
 
-/* Reference 3.2.73. Declared only. */
+/* Reference 3.2.73. */
 cudnnStatus_t CUDNNWINAPI cudnnRestoreDropoutDescriptor(
     cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float dropout, void *states,
     size_t stateSizeInBytes, unsigned long long seed);
@@ -540,7 +540,7 @@ cudnnStatus_t CUDNNWINAPI cudnnSetActivationDescriptor(
 cudnnStatus_t CUDNNWINAPI cudnnSetActivationDescriptorSwishBeta(
     cudnnActivationDescriptor_t activationDesc, double swish_beta);
 
-/* Reference 3.2.80. Declared only. */
+/* Reference 3.2.80. */
 cudnnStatus_t CUDNNWINAPI cudnnSetDropoutDescriptor(
     cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float dropout, void *states,
     size_t stateSizeInBytes, unsigned long long seed);

@@ -208,4 +208,46 @@ TEST_F(LegacyCalls, PoolingKeepsImagesAndChannels) {
   EXPECT_EQ(cudnnDestroyPoolingDescriptor(pooling), kOk);
 }
 
+TEST_F(LegacyCalls, DropoutNeedsStatesAndRoom) {
+  cudnnDropoutDescriptor_t dropout = nullptr;
+  ASSERT_EQ(cudnnCreateDropoutDescriptor(&dropout), kOk);
+  size_t state_bytes = 0, reserve_bytes = 0;
+  ASSERT_EQ(cudnnDropoutGetStatesSize(handle_, &state_bytes), kOk);
+  EXPECT_TRUE(IsBadParam(cudnnDropoutGetStatesSize(nullptr, &state_bytes)));
+  cudnnTensorDescriptor_t t = Tensor({2, 3, 4, 5}), other = Tensor({2, 3, 4, 6}),
+                          half = Tensor({2, 3, 4, 5}, CUDNN_DATA_HALF),
+                          nhwc = Tensor({2, 3, 4, 5}, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC);
+  ASSERT_EQ(cudnnDropoutGetReserveSpaceSize(t, &reserve_bytes), kOk);
+  float *x = Memory(0), *y = Memory(1);
+  const auto forward = [&](cudnnTensorDescriptor_t to, float* out, size_t bytes) {
+    return cudnnDropoutForward(handle_, dropout, t, x, to, out, Memory(2), bytes);
+  };
+  // Without states the fraction alone is set.
+  ASSERT_EQ(cudnnSetDropoutDescriptor(dropout, handle_, 0.5f, nullptr, 0, 1), kOk);
+  EXPECT_TRUE(IsBadParam(forward(t, y, reserve_bytes)));
+  EXPECT_EQ(cudnnSetDropoutDescriptor(dropout, handle_, 0.5f, Memory(3), state_bytes - 1, 1),
+            CUDNN_STATUS_INVALID_VALUE);
+  EXPECT_EQ(cudnnRestoreDropoutDescriptor(dropout, handle_, 0.5f, Memory(3), state_bytes - 1, 1),
+            CUDNN_STATUS_INVALID_VALUE);
+  EXPECT_TRUE(
+      IsBadParam(cudnnSetDropoutDescriptor(dropout, handle_, 1.5f, Memory(3), state_bytes, 1)));
+  ASSERT_EQ(cudnnSetDropoutDescriptor(dropout, handle_, 0.25f, Memory(3), state_bytes, 7), kOk);
+  float fraction = 0;
+  void* states = nullptr;
+  unsigned long long seed = 0;
+  ASSERT_EQ(cudnnGetDropoutDescriptor(dropout, handle_, &fraction, &states, &seed), kOk);
+  EXPECT_EQ(fraction, 0.25f);
+  EXPECT_EQ(states, Memory(3));
+  EXPECT_EQ(seed, 7u);
+  EXPECT_EQ(forward(t, y, reserve_bytes), kOk);
+  EXPECT_EQ(forward(t, x, reserve_bytes), kOk) << "in place";
+  EXPECT_TRUE(IsBadParam(forward(nhwc, x, reserve_bytes))) << "in place with other strides";
+  EXPECT_TRUE(IsBadParam(forward(t, y, reserve_bytes - 1)));
+  EXPECT_TRUE(IsBadParam(forward(other, y, reserve_bytes)));
+  EXPECT_TRUE(IsBadParam(forward(half, y, reserve_bytes)));
+  EXPECT_TRUE(
+      IsBadParam(cudnnDropoutBackward(handle_, dropout, t, x, t, y, Memory(2), reserve_bytes - 1)));
+  EXPECT_EQ(cudnnDestroyDropoutDescriptor(dropout), kOk);
+}
+
 }  // namespace

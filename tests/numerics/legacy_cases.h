@@ -48,5 +48,6 @@ std::vector<LegacyCase> ActivationCases();
 std::vector<LegacyCase> PoolingCases();
 std::vector<LegacyCase> ConvolutionCases();
 std::vector<LegacyCase> NormCases();
+std::vector<LegacyCase> DropoutCases();
 
 }  // namespace kiln::testing

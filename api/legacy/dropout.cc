@@ -1,0 +1,209 @@
+// Dropout. Reference 3.2.9, 3.2.24, 3.2.34 to 3.2.36, 3.2.43, 3.2.73, 3.2.80 and 4.1.7.
+//
+// Random numbers are a function of an element's place, a seed and an offset (ir/graph/ops_rng.cc).
+// The states are seed and offset, on the device; a forward call copies both to its reserve space,
+// from which the backward direction makes the mask again, and moves the offset on.
+#include <algorithm>
+
+#include "api/legacy/call.h"
+#include "api/legacy/functions.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::api::legacy {
+namespace {
+
+using graph::GraphOp;
+using graph::PointwiseMode;
+using graph::TensorId;
+
+constexpr size_t kStateBytes = 2 * sizeof(int64_t);
+
+struct DropoutDesc {
+  static constexpr uint64_t kTag = 0x6b696c6e'64726f70;  // "kilndrop"
+  static constexpr std::string_view kName = "cudnnDropoutDescriptor_t";
+
+  float dropout = 0;
+  void* states = nullptr;
+  unsigned long long seed = 0;
+};
+
+// One i64 on the device, of the rank that elements have.
+TensorDesc WordOf(int32_t rank) {
+  TensorDesc word = {.type = CUDNN_DATA_INT64, .rank = rank};
+  std::fill_n(word.dims.begin(), rank, 1);
+  std::fill_n(word.strides.begin(), rank, 1);
+  return word;
+}
+
+void* Word(void* memory, size_t i) { return static_cast<int64_t*>(memory) + i; }
+
+Status CheckStates(const void* states, size_t bytes) {
+  if (states == nullptr || bytes >= kStateBytes) return {};
+  return Status::Error(Code::kInvalidValue, "{} bytes of states; {} are needed", bytes,
+                       kStateBytes);
+}
+
+Status Fill(DropoutDesc& desc, float dropout, void* states, unsigned long long seed) {
+  if (!(dropout >= 0 && dropout <= 1))
+    return Status::Error(Code::kBadParam, "dropout is {}; 0 to 1 are possible", dropout);
+  desc.dropout = dropout;
+  if (states == nullptr) return {};
+  desc.states = states;
+  desc.seed = seed;
+  return {};
+}
+
+struct Words {
+  Operand seed, offset;
+};
+
+// y = x / (1 - dropout) where the random number says so, else 0.
+Status Drop(CallGraph& g, const DropoutDesc& desc, const Operand& x, const Operand& y,
+            const Words& words) {
+  const DType compute = ComputeType(*x.desc);
+  ASSIGN_OR_RETURN(const TensorId value, g.Read(x));
+  ASSIGN_OR_RETURN(const TensorId seed, g.Read(words.seed));
+  ASSIGN_OR_RETURN(const TensorId offset, g.Read(words.offset));
+  const double keep = 1 - static_cast<double>(desc.dropout);
+  const TensorId drawn = g.builder().Apply(
+      GraphOp::kRng, {seed, offset},
+      graph::RngAttrs{.distribution = graph::RngDistribution::kBernoulli, .probability = keep},
+      {.dtype = DType::kF32, .compute = DType::kF32, .dims = g.DimsOf(value)});
+  const auto constant = [&](double v, DType type) { return g.Constant(v, x.desc->rank, type); };
+  const TensorId is_kept =
+      g.builder().Apply(GraphOp::kPointwise, {drawn, constant(0.5, DType::kF32)},
+                        graph::PointwiseAttrs{.mode = PointwiseMode::kCmpGt},
+                        {.dtype = DType::kBool, .compute = DType::kF32});
+  const TensorId scaled = g.Pointwise(PointwiseMode::kMul,
+                                      {value, constant(keep > 0 ? 1 / keep : 0, compute)}, compute);
+  return g.Write(
+      g.Pointwise(PointwiseMode::kBinarySelect, {scaled, constant(0, compute), is_kept}, compute),
+      y);
+}
+
+Status CheckCall(const DropoutDesc& desc, const TensorDesc& x, const void* from,
+                 const TensorDesc& y, const void* to, size_t reserve_bytes) {
+  if (desc.states == nullptr)
+    return Status::Text(Code::kBadParam, "the dropout descriptor has no states");
+  if (reserve_bytes < kStateBytes)
+    return Status::Error(Code::kBadParam, "{} bytes of reserve space; {} are needed", reserve_bytes,
+                         kStateBytes);
+  RETURN_IF_ERROR(CheckSet(x, "the tensor descriptor"));
+  RETURN_IF_ERROR(CheckSameDims(x, y));
+  RETURN_IF_ERROR(CheckSameType(x, y));
+  return from == to ? CheckSameStrides(x, y) : Status();
+}
+
+}  // namespace
+
+Status CreateDropoutDescriptor(void** out) { return CreateDescriptor<DropoutDesc>(out); }
+Status DestroyDropoutDescriptor(void* object) { return DestroyDescriptor<DropoutDesc>(object); }
+
+Status DropoutGetStatesSize(void* handle, size_t* bytes) {
+  RETURN_IF_ERROR(HandleFrom(handle).status());
+  RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
+  *bytes = kStateBytes;
+  return {};
+}
+
+Status DropoutGetReserveSpaceSize(void* x_desc, size_t* bytes) {
+  RETURN_IF_ERROR(Get<TensorDesc>(x_desc).status());
+  RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
+  *bytes = kStateBytes;
+  return {};
+}
+
+Status SetDropoutDescriptor(void* object, void* handle, float dropout, void* states, size_t bytes,
+                            unsigned long long seed) {
+  ASSIGN_OR_RETURN(DropoutDesc * desc, Get<DropoutDesc>(object));
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  RETURN_IF_ERROR(CheckStates(states, bytes));
+  RETURN_IF_ERROR(Fill(*desc, dropout, states, seed));
+  if (states == nullptr) return {};
+  const TensorDesc word = WordOf(4);
+  Call call(*h, "cudnnSetDropoutDescriptor");
+  const Operand first = call.Memory(word, Word(states, 0)),
+                second = call.Memory(word, Word(states, 1));
+  const Scalar value = call.Whole(&seed);
+  return call.Run({}, [&](CallGraph& g) -> Status {
+    RETURN_IF_ERROR(g.Write(g.Read(value, word.rank), first));
+    return g.Write(g.Constant(0, word.rank, DType::kI64), second);
+  });
+}
+
+Status RestoreDropoutDescriptor(void* object, void* handle, float dropout, void* states,
+                                size_t bytes, unsigned long long seed) {
+  ASSIGN_OR_RETURN(DropoutDesc * desc, Get<DropoutDesc>(object));
+  RETURN_IF_ERROR(HandleFrom(handle).status());
+  RETURN_IF_ERROR(CheckStates(states, bytes));
+  return Fill(*desc, dropout, states, seed);
+}
+
+Status GetDropoutDescriptor(void* object, void* handle, float* dropout, void** states,
+                            unsigned long long* seed) {
+  ASSIGN_OR_RETURN(const DropoutDesc* desc, Get<DropoutDesc>(object));
+  RETURN_IF_ERROR(HandleFrom(handle).status());
+  Store(dropout, desc->dropout);
+  if (states != nullptr) *states = desc->states;
+  Store(seed, desc->seed);
+  return {};
+}
+
+Status DropoutForward(void* handle, void* object, void* x_desc, const void* x, void* y_desc,
+                      void* y, void* reserve, size_t reserve_bytes) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  ASSIGN_OR_RETURN(const DropoutDesc* desc, Get<DropoutDesc>(object));
+  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(x_desc));
+  ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(y_desc));
+  RETURN_IF_ERROR(CheckCall(*desc, *xd, x, *yd, y, reserve_bytes));
+  RETURN_IF_ERROR(NotNull(reserve, "the reserve space"));
+  const TensorDesc word = WordOf(xd->rank);
+  // What this call draws is kept first, then drawn; a call of its own moves the offset on, when
+  // all have read it.
+  Call keep(*h, "cudnnDropoutForward, reserve");
+  const Words states = {.seed = keep.Memory(word, Word(desc->states, 0)),
+                        .offset = keep.Memory(word, Word(desc->states, 1))};
+  const Words kept = {.seed = keep.Memory(word, Word(reserve, 0)),
+                      .offset = keep.Memory(word, Word(reserve, 1))};
+  RETURN_IF_ERROR(keep.Run({}, [&](CallGraph& g) -> Status {
+    ASSIGN_OR_RETURN(const TensorId seed, g.Read(states.seed));
+    ASSIGN_OR_RETURN(const TensorId offset, g.Read(states.offset));
+    RETURN_IF_ERROR(g.Write(seed, kept.seed));
+    return g.Write(offset, kept.offset);
+  }));
+  Call call(*h, "cudnnDropoutForward");
+  call.Add(desc->dropout);
+  const Operand input = call.Memory(*xd, x), output = call.Memory(*yd, y);
+  const Words drawn = {.seed = call.Memory(word, Word(reserve, 0)),
+                       .offset = call.Memory(word, Word(reserve, 1))};
+  RETURN_IF_ERROR(call.Run({}, [&](CallGraph& g) { return Drop(g, *desc, input, output, drawn); }));
+  const int64_t elements = Span(*xd);
+  Call move(*h, "cudnnDropoutForward, offset");
+  const Operand before = move.Memory(word, Word(desc->states, 1)),
+                after = move.Memory(word, Word(desc->states, 1));
+  const Scalar count = move.Whole(&elements);
+  return move.Run({}, [&](CallGraph& g) -> Status {
+    ASSIGN_OR_RETURN(const TensorId offset, g.Read(before));
+    return g.Write(
+        g.Pointwise(PointwiseMode::kAdd, {offset, g.Read(count, word.rank)}, DType::kI64), after);
+  });
+}
+
+Status DropoutBackward(void* handle, void* object, void* dy_desc, const void* dy, void* dx_desc,
+                       void* dx, void* reserve, size_t reserve_bytes) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  ASSIGN_OR_RETURN(const DropoutDesc* desc, Get<DropoutDesc>(object));
+  ASSIGN_OR_RETURN(const TensorDesc* from, Get<TensorDesc>(dy_desc));
+  ASSIGN_OR_RETURN(const TensorDesc* to, Get<TensorDesc>(dx_desc));
+  RETURN_IF_ERROR(CheckCall(*desc, *from, dy, *to, dx, reserve_bytes));
+  RETURN_IF_ERROR(NotNull(reserve, "the reserve space"));
+  const TensorDesc word = WordOf(from->rank);
+  Call call(*h, "cudnnDropoutBackward");
+  call.Add(desc->dropout);
+  const Operand input = call.Memory(*from, dy), output = call.Memory(*to, dx);
+  const Words drawn = {.seed = call.Memory(word, Word(reserve, 0)),
+                       .offset = call.Memory(word, Word(reserve, 1))};
+  return call.Run({}, [&](CallGraph& g) { return Drop(g, *desc, input, output, drawn); });
+}
+
+}  // namespace kiln::api::legacy
