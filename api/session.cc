@@ -28,6 +28,7 @@ using compiler::CompiledPlan;
 using compiler::Engine;
 using compiler::EngineChoice;
 using compiler::Group;
+using compiler::Groups;
 using compiler::KnobRow;
 
 constexpr size_t kPlansKept = 512;
@@ -148,10 +149,10 @@ class DeviceSession final : public Session {
   Result<EngineFacts> Describe(const graph::Graph& graph, int64_t index) const override {
     ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf({.engine = index, .knobs = {}}));
     const Engine& engine = compiler::Engines()[static_cast<size_t>(choice.engine)];
-    ASSIGN_OR_RETURN(const std::shared_ptr<const std::optional<Group>> group,
-                     LeadingGroupFor(graph, choice));
-    if (*group) {
-      if (Status status = engine.supports(**group, target_); !status.ok())
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Groups> groups,
+                     GroupsFor(graph, InputsOf(choice), choice.engine));
+    if (const Group* const group = Leading(*groups)) {
+      if (Status status = engine.supports(*group, target_); !status.ok())
         return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
     }
     EngineFacts facts{
@@ -342,12 +343,13 @@ class DeviceSession final : public Session {
     if (!choice.ok()) return compiler::kNoSeconds;
     const Engine& engine = compiler::Engines()[static_cast<size_t>(choice->engine)];
     if (compiler::OnlyRoundsInputs(engine) && !MayRound(mode)) return compiler::kNoSeconds;
-    const auto group = LeadingGroupFor(graph, *choice);
-    if (!group.ok() || !**group || !compiler::Offers(InputsOf(*choice), engine, ***group) ||
-        !engine.supports(***group, target_).ok())
+    const auto groups = GroupsFor(graph, InputsOf(*choice), choice->engine);
+    const Group* const group = groups.ok() ? Leading(**groups) : nullptr;
+    if (group == nullptr || !compiler::Offers(InputsOf(*choice), engine, *group) ||
+        !engine.supports(*group, target_).ok())
       return compiler::kNoSeconds;
     const auto knobs = compiler::KnobsWith(engine, choice->knobs);
-    return knobs.ok() ? engine.cost(***group, target_, *knobs) : compiler::kNoSeconds;
+    return knobs.ok() ? engine.cost(*group, target_, *knobs) : compiler::kNoSeconds;
   }
 
   void PutReadyFirst(const graph::Graph& graph, RankMode mode,
@@ -375,17 +377,35 @@ class DeviceSession final : public Session {
     return mode != RankMode::kFallback && GetEnv(Env::kTf32Override) != "0";
   }
 
-  // As the engine would find it; none where nothing is computed.
-  Result<std::shared_ptr<const std::optional<Group>>> LeadingGroupFor(
-      const graph::Graph& graph, const EngineChoice& choice) const {
-    std::string key = fmt::format("{}\n", choice.engine) + graph::CanonicalText(graph);
-    if (auto known = leading_.Find(key)) return known;
-    ASSIGN_OR_RETURN(std::optional<Group> group,
-                     compiler::LeadingGroupOf(graph, target_, InputsOf(choice), choice.engine,
-                                              compiler::Picks::kToFindTheLeading));
-    auto made = std::make_shared<const std::optional<Group>>(std::move(group));
-    leading_.Insert(std::move(key), made);
-    return std::shared_ptr<const std::optional<Group>>(std::move(made));
+  // Null where nothing is computed.
+  static const Group* Leading(const Groups& groups) {
+    return groups.leading < 0 ? nullptr : &groups.all[static_cast<size_t>(groups.leading)];
+  }
+
+  // What is grouped by who asks for it holds two products.
+  static bool MayHoldAttention(const graph::Graph& graph) {
+    size_t products = 0;
+    for (const graph::Node& node : graph.nodes) {
+      const bool is_whole =
+          node.op == graph::GraphOp::kSdpaFwd || node.op == graph::GraphOp::kSdpaBwd;
+      products += is_whole ? 2 : graph::Has(node, graph::kContraction) ? 1 : 0;
+    }
+    return products >= 2;
+  }
+
+  // As plans that ask for the engine have them; -1 for those that ask for none.
+  Result<std::shared_ptr<const Groups>> GroupsFor(const graph::Graph& graph,
+                                                  compiler::Inputs inputs, int64_t engine) const {
+    if (!MayHoldAttention(graph)) engine = -1;
+    std::string key =
+        fmt::format("{} {}\n", static_cast<int>(inputs), engine) + graph::CanonicalText(graph);
+    if (auto known = groups_.Find(key)) return known;
+    ASSIGN_OR_RETURN(Groups groups,
+                     compiler::GroupsOf(graph, target_, inputs, static_cast<int>(engine),
+                                        compiler::Picks::kToFindTheLeading));
+    auto made = std::make_shared<const Groups>(std::move(groups));
+    groups_.Insert(std::move(key), made);
+    return std::shared_ptr<const Groups>(std::move(made));
   }
 
   // Only then there is something to round.
@@ -401,11 +421,10 @@ class DeviceSession final : public Session {
   // Of the leading group, in the order of the list; the seconds are the whole plan's.
   Result<std::vector<compiler::Candidate>> CandidatesOf(const graph::Graph& graph, RankMode mode,
                                                         compiler::Inputs inputs) const {
-    ASSIGN_OR_RETURN(
-        const compiler::Groups groups,
-        compiler::GroupsOf(graph, target_, inputs, -1, compiler::Picks::kToFindTheLeading));
-    if (groups.leading < 0) return std::vector<compiler::Candidate>{};
-    const Group& group = groups.all[static_cast<size_t>(groups.leading)];
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Groups> groups, GroupsFor(graph, inputs, -1));
+    const Group* const leading = Leading(*groups);
+    if (leading == nullptr) return std::vector<compiler::Candidate>{};
+    const Group& group = *leading;
     const bool by_records = mode_ == TuneMode::kHeuristic
                                 ? mode == RankMode::kB
                                 : mode_ != TuneMode::kOff && mode != RankMode::kFallback;
@@ -413,7 +432,7 @@ class DeviceSession final : public Session {
         by_records ? records_.Rank(group, target_, inputs)
                    : compiler::RankCandidates(group, target_, inputs);
     double others = -group.cost;
-    for (const Group& each : groups.all) others += each.cost;
+    for (const Group& each : groups->all) others += each.cost;
     for (compiler::Candidate& candidate : ranked) candidate.seconds += others;
     return ranked;
   }
@@ -480,7 +499,7 @@ class DeviceSession final : public Session {
   std::vector<EngineConfig> remembered_;  // newest first
   mutable PlanCache plans_{kPlansKept};
   mutable Recent<std::vector<EngineConfig>> ranks_{kPlansKept};
-  mutable Recent<std::optional<Group>> leading_{kPlansKept};
+  mutable Recent<Groups> groups_{kPlansKept};
 };
 
 }  // namespace

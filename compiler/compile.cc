@@ -165,8 +165,8 @@ Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target, Inputs 
 }
 
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target,
-                                            Inputs inputs, int engine, Picks picks) {
-  ASSIGN_OR_RETURN(Groups groups, GroupsOf(graph, target, inputs, engine, picks));
+                                            Inputs inputs, int engine) {
+  ASSIGN_OR_RETURN(Groups groups, GroupsOf(graph, target, inputs, engine));
   if (groups.leading < 0) return std::optional<Group>();
   return std::optional<Group>(std::move(groups.all[static_cast<size_t>(groups.leading)]));
 }

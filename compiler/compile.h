@@ -70,7 +70,6 @@ int64_t SharedBytes(const tile::Kernel& kernel);
 // The group that engine choices speak of; for asking engines. None for a graph that computes
 // nothing.
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target,
-                                            Inputs inputs = Inputs::kExact, int engine = -1,
-                                            Picks picks = Picks::kAll);
+                                            Inputs inputs = Inputs::kExact, int engine = -1);
 
 }  // namespace kiln::compiler
