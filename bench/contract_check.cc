@@ -25,7 +25,7 @@ constexpr int kSamples = 64;
 constexpr double kRoundedError = 0x1p-15;
 constexpr size_t kEnoughSamples = 16;
 // Of a typical one, sums of many results that were each stored with a rounding of their own.
-constexpr double kSumsError = 0x1p-12;
+constexpr double kSumsError = 0x1p-10;
 // Products that the samples of one output may cost.
 constexpr double kSampleBudget = 4e8;
 constexpr int64_t kChunk = 1 << 18;

@@ -23,7 +23,7 @@ struct Another {
   int64_t images;
   size_t kernels;
 };
-constexpr Another kOthers[] = {{32, 8}, {96, 7}, {128, 3}, {256, 4}};
+constexpr Another kOthers[] = {{32, 5}, {96, 5}, {128, 2}, {256, 2}};
 
 std::string Cases() {
   std::ifstream file("tests/cases/bench_contract.txt");
