@@ -7,8 +7,9 @@ second output, and the result times its scale in 8 bits.
 import cudnn
 import numpy as np
 
+import memory
 import reference
-from attention import Attention, exp_where, per_head, rounded, swapped
+from attention import Attention, exp_where, per_head, swapped
 from builder import channels_last
 from reference import Ref
 
@@ -96,6 +97,12 @@ _SCALES = {"s": 256.0, "o": 1.5, "dQ": 2.0, "dK": 1.75, "dV": 0.625, "dP": 64.0}
 _SPELLED = {"diagonal_band_left_bound": "left_bound", "diagonal_band_right_bound": "right_bound"}
 
 
+def _product(a, b):
+    """Hopper's tensor cores add products of 8-bit floats with about 14 bits."""
+    exact = reference.matmul(a, b)
+    return Ref(exact.value, exact.err + 2.0**-13 * np.matmul(np.abs(a.value), np.abs(b.value)))
+
+
 class Fp8Attention(Attention):
     """Each of q, k, v, the weights and the results has a scale of its own."""
 
@@ -104,6 +111,11 @@ class Fp8Attention(Attention):
         self.options = {_SPELLED.get(name, name): value for name, value in self.options.items()}
         self.scale *= _DESCALES["q"] * _DESCALES["k"]
         self.attention_scale = self.scale / (_DESCALES["q"] * _DESCALES["k"])
+
+    def _score(self):
+        score, heads = super()._score(), self.q.ref.shape[1]
+        coarse = _product(self.q.ref, swapped(per_head(self.k.ref, heads))).err * self.scale
+        return Ref(score.value, score.err + coarse)
 
     def _factors(self, descales, scales):
         named = {f"descale_{n}": _DESCALES[n] for n in descales} | {f"scale_{n}": _SCALES[n] for n in scales}
@@ -119,8 +131,10 @@ class Fp8Attention(Attention):
         self.b.output(self.b.node(tensor, _times(ref, _SCALES[scale])))
 
     def _eight_bits(self, ref, name):
-        """As what is stored in 8 bits counts in the product: its scale is undone there."""
-        return rounded(_times(ref, _SCALES[name]), self.io)
+        """Scaled and rounded, which leaves an error only where a border between two numbers is within it."""
+        scaled = _times(ref, _SCALES[name])
+        low, value, high = (memory.quantise(scaled.value + side * scaled.err, self.io) for side in (-1, 0, 1))
+        return Ref(value, np.maximum(high - value, value - low))
 
     def forward(self, stats=True):
         b = self.b
@@ -129,7 +143,7 @@ class Fp8Attention(Attention):
             **self._factors(("q", "k", "v", "s"), ("s", "o")), **self.options)
         weights, expected = self._softmax()
         heads = self.q.ref.shape[1]
-        product = reference.matmul(self._eight_bits(weights, "s"), per_head(self.v.ref, heads))
+        product = _product(self._eight_bits(weights, "s"), per_head(self.v.ref, heads))
         product = _times(product, _DESCALES["s"] * _DESCALES["v"])
         self._amax(amax_s, weights)
         self._amax(amax_o, product)
@@ -150,15 +164,15 @@ class Fp8Attention(Attention):
                        np.broadcast_to(self.seen, weights.shape))
         inner = reference.REDUCTIONS["ADD"](reference.pointwise(np.multiply, grad.ref, o.ref), (3,))
         inner = _times(inner, _DESCALES["dO"] * _DESCALES["o"])
-        over = _times(reference.matmul(grad.ref, swapped(self.v.ref)), _DESCALES["dO"] * _DESCALES["v"])
+        over = _times(_product(grad.ref, swapped(self.v.ref)), _DESCALES["dO"] * _DESCALES["v"])
         ds = reference.pointwise(lambda w, d, i: w * (d - i) * self.attention_scale, weights, over, inner,
                                  cancelled=lambda w, d, i: w * (np.abs(d) + np.abs(i)) * self.attention_scale)
         small = self._eight_bits(ds, "dP")
         kept = self._eight_bits(weights, "s")
         expected = [
-            _times(reference.matmul(small, self.k.ref), _DESCALES["dP"] * _DESCALES["k"]),
-            _times(reference.matmul(swapped(small), self.q.ref), _DESCALES["dP"] * _DESCALES["q"]),
-            _times(reference.matmul(swapped(kept), grad.ref), _DESCALES["s"] * _DESCALES["dO"])]
+            _times(_product(small, self.k.ref), _DESCALES["dP"] * _DESCALES["k"]),
+            _times(_product(swapped(small), self.q.ref), _DESCALES["dP"] * _DESCALES["q"]),
+            _times(_product(swapped(kept), grad.ref), _DESCALES["s"] * _DESCALES["dO"])]
         for tensor, ref, scale in zip(results, expected, ("dQ", "dK", "dV")):
             self._result(tensor, ref, scale)
         for tensor, ref in zip(results[3:7], [*expected, ds]):
