@@ -123,7 +123,7 @@ constexpr GraphRow kGraphs[] = {
     {"softmax_grad_16384x16384", kSoftmaxBackward, 16384, 2, "bf16", 16384},
     {"softmax_grad_65536x1024", kSoftmaxBackward, 65536, 5, "bf16", 1024},
     {"layer_norm_grad_16384x4096", kLayerNormBackward, 16384, 3, "bf16", 4096},
-    {"layer_norm_grad_16384x16384", kLayerNormBackward, 16384, 2, "bf16", 16384},
+    {"layer_norm_grad_16384x16384", kLayerNormBackward, 16384, 270, "bf16", 16384},
     {"layer_norm_grad_1024x12288", kLayerNormBackward, 1024, 2, "bf16", 12288},
     {"layer_norm_grad_65536x1024", kLayerNormBackward, 65536, 5, "bf16", 1024},
     {"rms_norm_grad_16384x4096", kRmsNormBackward, 16384, 3, "bf16", 4096},

@@ -58,9 +58,10 @@ Survey SurveyOf(const Kernel& kernel) {
       for (const Call::Function& f : call->functions)
         for (const Call::FunctionParam& p : f.params) survey.types[p.name] = p.type;
     }
-    // Fragments are read and written as 32-bit words, accumulators as they are.
-    const bool fragments =
-        std::holds_alternative<Mma>(s.node) || std::holds_alternative<LoadMatrix>(s.node);
+    // Fragments and pairs are read and written as 32-bit words, accumulators as they are.
+    const bool fragments = std::holds_alternative<Mma>(s.node) ||
+                           std::holds_alternative<LoadMatrix>(s.node) ||
+                           std::holds_alternative<Largest>(s.node);
     ForEachBuffer(s, [&](const std::string& name, Access) {
       if (fragments) survey.access_bytes[name] = std::max(survey.access_bytes[name], 4);
       const auto* store = std::get_if<Store>(&s.node);
@@ -200,6 +201,13 @@ class Emitter {
   void Emit(const LoadMatrix& s) {
     w_.Line("load_matrix{}<{}>({}, {});", s.transposed ? "_transposed" : "", s.matrices,
             exprs_.Address(s.dst, s.dst_index), exprs_.Address(s.src, s.src_index));
+  }
+  void Emit(const Largest& s) {
+    const std::string numbers = s.numbers.empty() ? "" : ", " + s.numbers;
+    const std::string taps =
+        s.numbers.empty() ? "" : fmt::format(", {{{}}}", fmt::join(s.taps, ", "));
+    w_.Line("largest_of<{}, {}>({}{}, {{{}}}{});", s.lanes, s.keeps_nan, s.values, numbers,
+            fmt::join(s.sources, ", "), taps);
   }
   void Emit(const AtomicAdd& s) {
     w_.Line("atomicAdd({}, {});", exprs_.Address(s.buffer, s.index), exprs_.Text(s.value));

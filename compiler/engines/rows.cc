@@ -44,7 +44,8 @@ Status Supports(const Group& group, const Target& target) {
   if (!plan.row.inner_is_reduced)
     return Decline("rows do not lie along the innermost dim of memory");
   if (WritesOverRowValues(plan)) return Decline("a value of the row is updated in place");
-  if (!ShapeOf(plan, {}).streams) return {};
+  const RowsShape shape = ShapeOf(plan, target, {});
+  if (!shape.streams) return {};
   if (plan.columns() > 0)
     return Decline("rows of {} elements leave no registers for sums across rows", plan.row.length);
   int64_t bytes = 0;
@@ -63,6 +64,11 @@ RowsKnobs Named(std::span<const int> knobs) {
   return {.threads = knobs[kThreads], .vectors = knobs[kVectors], .rows = knobs[kRows]};
 }
 
+int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+  const RowsPlan plan = PlanRows(group);
+  return ShapeOf(plan, target, Named(knobs)).SharedBytes(plan);
+}
+
 // Columns are summed up in registers, so that rows must be, too.
 bool MakesKernel(const RowsPlan& plan, const RowsShape& shape) {
   return !shape.streams || plan.columns() == 0;
@@ -70,32 +76,34 @@ bool MakesKernel(const RowsPlan& plan, const RowsShape& shape) {
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const RowsPlan plan = PlanRows(group);
-  const RowsShape shape = ShapeOf(plan, Named(knobs));
+  const RowsShape shape = ShapeOf(plan, target, Named(knobs));
   if (!MakesKernel(plan, shape))
     return Decline("{} hold no row of {} elements", KnobText(kRowsEngine, knobs), plan.row.length);
   return LowerRows(shape.CanKeep(plan.lanes) ? PlanRows(group, true) : plan, target, shape);
 }
 
-double Seconds(const RowsPlan& plan, const Group& group, std::span<const int> knobs) {
+double Seconds(const RowsPlan& plan, const Group& group, const Target& target,
+               std::span<const int> knobs) {
   constexpr double kBytesPerSecond = 3.9e12, kStreamedPerSecond = 2.2e12, kLaunchSeconds = 3e-6;
-  const RowsShape shape = ShapeOf(plan, Named(knobs));
+  const RowsShape shape = ShapeOf(plan, target, Named(knobs));
   if (!MakesKernel(plan, shape)) return kNoSeconds;
   return kLaunchSeconds * (plan.columns() == 0 ? 1 : 2) +
          static_cast<double>(FloorBytes(group)) /
              (shape.streams ? kStreamedPerSecond : kBytesPerSecond);
 }
 
-double Cost(const Group& group, const Target&, std::span<const int> knobs) {
-  return Seconds(PlanRows(group), group, knobs);
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  return Seconds(PlanRows(group), group, target, knobs);
 }
 
 // The group is planned once.
-std::vector<Proposal> Proposals(const Group& group, const Target&) {
+std::vector<Proposal> Proposals(const Group& group, const Target& target) {
   const RowsPlan plan = PlanRows(group);
   std::vector<Proposal> all;
   for (std::vector<int>& knobs : NeighbouringKnobs(kRowsEngine)) {
-    const double seconds = Seconds(plan, group, knobs);
-    all.push_back({.knobs = std::move(knobs), .seconds = seconds});
+    const double seconds = Seconds(plan, group, target, knobs);
+    const int64_t shared = ShapeOf(plan, target, Named(knobs)).SharedBytes(plan);
+    all.push_back({.knobs = std::move(knobs), .seconds = seconds, .shared_bytes = shared});
   }
   return all;
 }
@@ -105,12 +113,13 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kRowsEngine = {.name = "rows",
-                            .version = 1,
+                            .version = 2,
                             .knobs = kKnobs,
                             .notes = {.numerical = {}, .behavioral = kBehavior},
                             .supports = Supports,
                             .cost = Cost,
                             .lower = Lower,
+                            .shared_bytes = SharedBytes,
                             .propose = Proposals};
 
 }  // namespace kiln::compiler

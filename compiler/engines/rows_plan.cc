@@ -26,6 +26,14 @@ constexpr int64_t kRegisters = 65536;  // of a multiprocessor
 constexpr int kOtherRegisters = 32;    // of a thread, beside what it holds
 constexpr int kMostResident = 8;       // blocks of a multiprocessor that walk all rows
 constexpr int64_t kSharedBytes = 40 << 10;
+// Of blocks whose rows go through a ring in shared memory.
+constexpr int kLeastOfRing = 256, kTeamOfRing = 512;  // threads
+constexpr int64_t kVectorsOfRing = 2;                 // that a thread wants of a row
+constexpr int kColumnsOfRing = 64, kRegistersOfRing = 64, kMostOfRing = 4;
+constexpr int64_t kRingBytes = 200 << 10;
+// Where blocks have more rows than these one after the other, others compute while one reads.
+constexpr int64_t kTurnsToReadAhead = 4;
+constexpr int kTeamToReadAhead = 128;  // of long rows few are under way: the next is read ahead
 
 // Functions that take about ten instructions and more.
 constexpr ScalarOp kCostly[] = {
@@ -52,6 +60,7 @@ class Planner {
       (IsWide(y) ? plan_.wide_outputs : plan_.row_outputs).push_back(y);
     }
     kept_.assign(g().tensors.size(), 0);
+    for (size_t r = 0; r < plan_.row.reduces.size(); ++r) plan_.costly |= IsCostly(OperandOf(r));
     for (size_t i = 0; i < plan_.stages.size(); ++i) {
       RowsPlan::Stage& stage = plan_.stages[i];
       GatherStage(stage);
@@ -196,22 +205,64 @@ int TeamFor(int64_t vectors, int wanted, const std::function<bool(int64_t)>& fit
 
 bool RowsPlan::IsHeld(TensorId leaf) const { return std::ranges::find(held, leaf) != held.end(); }
 
+bool RowsPlan::HoldsChunks() const {
+  const Graph& g = row.group.graph;
+  const std::vector<NodeId> producers = graph::Producers(g);
+  return std::ranges::all_of(held, [&](TensorId leaf) {
+    return producers[leaf] < 0 && !g[leaf].by_value &&
+           WalkOf(g[leaf], row.inner) == Walk::kContiguous && lanes * SizeOf(g[leaf].dtype) == 16;
+  });
+}
+
 int64_t RowsPlan::RegistersFor(int64_t count, int64_t rows) const {
   int64_t bytes = 0;
   for (const TensorId leaf : held)
     bytes += rows * count * lanes * SizeOf(row.group.graph[leaf].dtype);
-  return columns() == 0 ? bytes / 4 : bytes / 2 + count * lanes * columns();
+  return bytes / 4;
+}
+int64_t RowsPlan::RegistersToWalk(int64_t count, int64_t rows) const {
+  return 2 * RegistersFor(count, rows) + count * lanes * columns();
 }
 
 RowsPlan PlanRows(const Group& group, bool keeps) { return Planner(group, keeps).Plan(); }
 
-RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs) {
+// Whether blocks walk rows that they have for themselves, though they sum up no columns.
+bool ReadsAhead(const RowsPlan& plan, const RowsShape& shape) {
+  return !shape.streams && !plan.costly && shape.team == shape.threads &&
+         shape.team >= kTeamToReadAhead && shape.team < kMostThreads && shape.rows == 1;
+}
+
+// Rows of which threads have registers for the columns alone.
+bool FindRing(const RowsPlan& plan, const RowsKnobs& knobs, RowsShape& shape) {
+  if (knobs.threads != 0 || knobs.vectors != 0 || knobs.rows != 0 || !plan.HoldsChunks())
+    return false;
+  RowsShape found;
+  const auto wanted = std::bit_ceil(static_cast<uint64_t>(CeilDiv(plan.vectors, kVectorsOfRing)));
+  found.team = found.threads = static_cast<int>(std::min<uint64_t>(wanted, kTeamOfRing));
+  const int64_t each = CeilDiv(plan.vectors, int64_t{found.team});
+  const int64_t columns = each * plan.lanes * plan.columns();
+  const bool idles = each * found.team * 8 > plan.vectors * 9;
+  if (found.team < kLeastOfRing || each > kMostVectors || columns > kColumnsOfRing ||
+      (idles && !shape.streams))
+    return false;
+  found.vectors = static_cast<int>(each);
+  const int64_t registers = found.threads * (columns + kRegistersOfRing);
+  found.resident = static_cast<int>(std::clamp<int64_t>(kRegisters / registers, 1, kMostResident));
+  const int64_t rows = kRingBytes / std::max<int64_t>(found.RingBytes(plan), 1);
+  found.ring = static_cast<int>(std::min<int64_t>(rows / found.resident, kMostOfRing));
+  if (found.ring < 2) return false;
+  shape = found;
+  return true;
+}
+
+RowsShape Choose(const RowsPlan& plan, const RowsKnobs& knobs) {
   RowsShape shape;
   // Threads of large blocks have few registers.
-  const bool walks = plan.columns() > 0;
+  const bool sums = plan.columns() > 0;
   const auto fits = [&](int64_t size) {
-    const int most = size > 512 ? 32 : !walks ? 64 : size > 256 ? 96 : 128;
-    return plan.RegistersFor(CeilDiv(plan.vectors, size)) <= most;
+    const int64_t each = CeilDiv(plan.vectors, size);
+    if (!sums) return plan.RegistersFor(each) <= (size > 512 ? 32 : 64);
+    return plan.RegistersToWalk(each) <= (size > 512 ? 32 : size > 256 ? 96 : 128);
   };
   int64_t team = knobs.vectors == 0
                      ? TeamFor(plan.vectors, kVectorsInFlight, fits)
@@ -224,22 +275,38 @@ RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs) {
   shape.threads = knobs.threads != 0 ? knobs.threads : std::max(shape.team, 4 * kWarp);
   const int64_t each = CeilDiv(plan.vectors, team);
   shape.streams = each > kMostVectors || !fits(team);
+  // Registers for two sums of each column leave few for what is read ahead.
+  if (sums && (shape.streams || plan.columns() > 1) && FindRing(plan, knobs, shape)) return shape;
   shape.vectors = static_cast<int>(
       std::clamp<int64_t>(each, 1, shape.streams ? kVectorsInFlight : kMostVectors));
   if (knobs.rows != 0)
     shape.rows = shape.streams ? 1 : knobs.rows;
   else if (shape.team <= kWarp)
     shape.rows = std::max(1, kVectorsInFlight / shape.vectors);
-  if (!walks) return shape;
+  if (!sums && !ReadsAhead(plan, shape)) return shape;
   // Teams of a block leave a row each in shared memory.
   const int64_t row_bytes = int64_t{shape.team} * shape.vectors * plan.lanes * 8;
-  while (shape.threads > std::max(shape.team, kWarp) &&
+  while (sums && shape.threads > std::max(shape.team, kWarp) &&
          row_bytes * (shape.threads / shape.team) > kSharedBytes)
     shape.threads /= 2;
   // What is read ahead has to last as long as memory takes: all registers are worth having.
-  const int64_t registers = plan.RegistersFor(shape.vectors, shape.rows) + kOtherRegisters;
+  const int64_t registers = plan.RegistersToWalk(shape.vectors, shape.rows) + kOtherRegisters;
   shape.resident = static_cast<int>(
       std::clamp<int64_t>(kRegisters / (shape.threads * registers), 1, kMostResident));
+  return shape;
+}
+
+RowsShape ShapeOf(const RowsPlan& plan, const Target& target, const RowsKnobs& knobs) {
+  RowsShape shape = Choose(plan, knobs);
+  if (plan.columns() > 0) {
+    const bool fits = target.sm_version >= 80 && shape.SharedBytes(plan) <= target.shared_limit();
+    if (shape.ring > 0 && !fits) shape = {.streams = true};
+    return shape;
+  }
+  if (shape.resident == 0) return shape;
+  const int64_t tiles = CeilDiv(plan.row.rows, shape.rows_of_block());
+  const int64_t most = int64_t{shape.resident} * target.multiprocessors;
+  if (tiles <= most || tiles > kTurnsToReadAhead * most) shape.resident = 0;
   return shape;
 }
 

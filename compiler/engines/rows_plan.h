@@ -31,13 +31,17 @@ struct RowsPlan {
   std::vector<graph::TensorId> wide_outputs, row_outputs;
   int lanes = 1;        // elements of a vector
   int64_t vectors = 1;  // of a row
+  bool costly = false;  // reduces what takes long to compute, so that it may be worth keeping
 
   bool IsHeld(graph::TensorId leaf) const;
+  // Whether all that is held comes as whole copies of 16 bytes.
+  bool HoldsChunks() const;
   // Reductions across rows (row.others), each of which wants a register for every element.
   int columns() const { return static_cast<int>(row.others.size()); }
-  // 32-bit registers that a thread needs to hold `count` vectors of each of `rows`, those of the
-  // next rows where there are columns, and the columns.
+  // 32-bit registers that a thread needs to hold `count` vectors of each of `rows`.
   int64_t RegistersFor(int64_t count, int64_t rows = 1) const;
+  // The same with those of the next rows, and the columns.
+  int64_t RegistersToWalk(int64_t count, int64_t rows = 1) const;
 };
 
 // `keeps`: whether results of costly functions that a stage has reduced may stay in registers for
@@ -52,8 +56,22 @@ struct RowsShape {
   int vectors = 1;
   int rows = 1;
   bool streams = false;  // rows are longer than what a team holds: each stage reads them again
-  int resident = 0;      // blocks of a multiprocessor that walk all rows; 0: a block for each few
+  // Blocks of a multiprocessor that walk all rows, and read the next one while they compute one; 0:
+  // a block for each few rows.
+  int resident = 0;
+  // Of blocks that walk: rows that have room in shared memory, where threads cannot hold one and
+  // the next. 0: registers hold both.
+  int ring = 0;
 
+  // Of the ring: one row of all that is held.
+  int64_t RingBytes(const RowsPlan& plan) const {
+    return static_cast<int64_t>(plan.held.size()) * team * vectors * 16;
+  }
+  // Of a block; 0 where it always fits in 48 KB.
+  int64_t SharedBytes(const RowsPlan& plan) const {
+    constexpr int64_t kTotals = 4 << 10;  // of all warps
+    return ring == 0 ? 0 : ring * RingBytes(plan) + kTotals;
+  }
   int64_t rows_of_block() const { return int64_t{threads} / team * rows; }
   // Whether there are registers for a wide tensor in f32 beside what is held.
   bool CanKeep(int lanes) const {
@@ -64,6 +82,6 @@ struct RowsShape {
 struct RowsKnobs {
   int threads, vectors, rows;  // 0: what suits the row
 };
-RowsShape ShapeOf(const RowsPlan& plan, const RowsKnobs& knobs);
+RowsShape ShapeOf(const RowsPlan& plan, const Target& target, const RowsKnobs& knobs);
 
 }  // namespace kiln::compiler

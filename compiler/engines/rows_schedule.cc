@@ -6,8 +6,10 @@
 //     combine:                  shuffles, and shared memory where a team is more than a warp
 //   for each row:               the last stage's maps; results go out as vectors
 //
-// Where sums across rows are wanted (dgamma, dbeta), blocks walk all rows, each thread with columns
-// of its own: see rows_columns.h. Rows that are longer than what a team holds are read again by
+// Where sums across rows are wanted (dgamma, dbeta), as many blocks as are resident walk all rows,
+// each thread with columns of its own (see rows_columns.h), and read the next row ahead: into
+// registers, or several rows into shared memory. Where blocks would have a few long rows each, they
+// walk, too. Rows that are longer than what a team holds are read again by
 // each stage, a few vectors at a time: all but the first reading finds them in the L2 cache. Sums
 // have a fixed order, so results are the same from run to run.
 #include <algorithm>
@@ -45,8 +47,8 @@ class RowsKernel {
         t_(b_.index_type()) {
     for (const char* reserved : {"bx", "tx"}) b_.Name(reserved);
     const int64_t tiles = CeilDiv(plan.row.rows, shape.rows_of_block());
-    blocks_ = tiles;
-    if (walks()) blocks_ = std::min(tiles, int64_t{shape.resident} * target.multiprocessors);
+    const int64_t most = int64_t{shape.resident} * target.multiprocessors;
+    blocks_ = walks() ? std::min(tiles, most) : tiles;
     turns_ = CeilDiv(tiles, std::max<int64_t>(blocks_, 1));
     target_ = &target;
   }
@@ -60,13 +62,15 @@ class RowsKernel {
     Block body;
     shared_allocs_ = &body;
     lane_ = b_.Let(body, "lane", tx() % b_.Idx(shape_.team));
-    if (walks())
+    if (shape_.ring > 0)
+      WalkRing(body, lowered);
+    else if (walks())
       Walk(body, lowered);
     else
       Rows(body);
     b_.Finish(BlockAndThread(t_, grid_, shape_.threads, std::move(body)), {blocks_, 1, 1},
               shape_.threads, lowered, shape_.resident);
-    if (walks()) CombineColumns(plan_, *target_, blocks_, lowered);
+    if (plan_.columns() > 0) CombineColumns(plan_, *target_, blocks_, lowered);
     return lowered;
   }
 
@@ -75,8 +79,8 @@ class RowsKernel {
   Expr tx() const { return tile::Var("tx", t_); }
   const graph::Node& node(size_t r) const { return g().nodes[plan_.row.reduces[r]]; }
 
-  // Whether blocks walk all rows, since they sum up columns.
-  bool walks() const { return plan_.columns() > 0; }
+  // Whether blocks walk all rows.
+  bool walks() const { return shape_.resident > 0; }
 
   // The rows of one tile.
   void Rows(Block& body) {
@@ -92,21 +96,32 @@ class RowsKernel {
   // Tile after tile; the next one is read while one is computed.
   void Walk(Block& body, Lowered& lowered) {
     RowsColumns columns(plan_, shape_, b_, vectors_);
-    columns_ = &columns;
+    if (plan_.columns() > 0) columns_ = &columns;
     columns.Declare(body);
     Hold(body, plan_.held, b_.Idx(0));
     const std::map<TensorId, std::string> held = held_;
     const std::string turn = b_.Name("turn");
     turn_ = tile::Var(turn, t_);
-    Block loop;
+    Block loop, reads, moves;
     const Expr tile = b_.Let(loop, "tile", turn_ * grid_ + tile::Var("bx", t_));
     tile_ = b_.Let(loop, "next", tile + grid_);
-    Hold(loop, plan_.held, b_.Idx(0));
+    // Beside columns the condition would cost registers that are not there: the last turn reads a
+    // row again.
+    const Expr is_there = tile::Lt(tile_ * b_.Idx(shape_.rows_of_block()), count_);
+    const auto if_there = [&](Block inside) {
+      if (columns_ != nullptr)
+        std::ranges::move(inside, std::back_inserter(loop));
+      else
+        loop.push_back({tile::If{is_there, std::move(inside), {}}});
+    };
+    AllocHeld(loop, plan_.held);
+    ReadHeld(reads, plan_.held, b_.Idx(0));
+    if_there(std::move(reads));
     const std::map<TensorId, std::string> next = held_;
     held_ = held;
     tile_ = tile;
     Rows(loop);
-    EachRow(loop, [&](Block& of_row, const Row& row) {
+    EachRow(moves, [&](Block& of_row, const Row& row) {
       EachVector(of_row, row, b_.Idx(0), [&](Block& of_vector, const Place& place) {
         For(of_vector, "l", plan_.lanes, [&](Block& out, const Expr& lane) {
           for (const TensorId leaf : plan_.held)
@@ -116,9 +131,66 @@ class RowsKernel {
         });
       });
     });
+    if_there(std::move(moves));
     body.push_back({tile::For{turn, t_, b_.Arg("turns", turns_), Bind::kSerial, std::move(loop)}});
+    if (columns_ != nullptr) columns.Publish(body, lane_, blocks_, lowered);
+    columns_ = nullptr;
+  }
+  // The same where shared memory has the rows that are under way. Each thread copies what it will
+  // read itself, so that it waits for nobody else.
+  void WalkRing(Block& body, Lowered& lowered) {
+    RowsColumns columns(plan_, shape_, b_, vectors_);
+    columns_ = &columns;
+    columns.Declare(body);
+    for (const TensorId leaf : plan_.held) {
+      ring_[leaf] = b_.Name(g()[leaf].name + "_ring");
+      body.push_back({tile::Alloc{ring_[leaf], g()[leaf].dtype, tile::Space::kShared,
+                                  shape_.ring * ElementsOfRow()}});
+    }
+    row_inputs_ = AllocRowInputs(body);
+    ReadRowInputs(body, row_inputs_);
+    const Expr first = tile_;
+    for (int ahead = 0; ahead + 1 < shape_.ring; ++ahead)
+      CopyToRing(body, first + b_.Idx(ahead) * grid_, b_.Idx(ahead));
+    const std::string turn = b_.Name("turn");
+    turn_ = tile::Var(turn, t_);
+    Block loop;
+    const Expr tile = b_.Let(loop, "tile", turn_ * grid_ + tile::Var("bx", t_));
+    const std::map<TensorId, std::string> next_of_rows = AllocRowInputs(loop);
+    tile_ = b_.Let(loop, "next", tile + grid_);
+    ReadRowInputs(loop, next_of_rows);
+    loop.push_back({tile::WaitAsync{shape_.ring - 2}});
+    CopyToRing(loop, b_.Let(loop, "last", tile + b_.Idx(shape_.ring - 1) * grid_),
+               (turn_ + b_.Idx(shape_.ring - 1)) % b_.Idx(shape_.ring));
+    tile_ = tile;
+    ring_at_ = b_.Let(loop, "ring_at", turn_ % b_.Idx(shape_.ring) * b_.Idx(ElementsOfRow()));
+    Rows(loop);
+    MoveRowInputs(loop, next_of_rows);
+    body.push_back({tile::For{turn, t_, b_.Arg("turns", turns_), Bind::kSerial, std::move(loop)}});
+    body.push_back({tile::WaitAsync{0}});
     columns.Publish(body, lane_, blocks_, lowered);
     columns_ = nullptr;
+  }
+  int64_t ElementsOfRow() const { return int64_t{shape_.vectors} * shape_.team * plan_.lanes; }
+  void CopyToRing(Block& out, const Expr& tile, const Expr& slot) {
+    tile_ = tile;
+    const Expr base = b_.Let(out, "ring_to", slot * b_.Idx(ElementsOfRow()));
+    EachRow(out, [&](Block& of_row, const Row& row) {
+      EachVector(of_row, row, b_.Idx(0), [&](Block& body, const Place& place) {
+        for (const TensorId leaf : plan_.held)
+          body.push_back({tile::CopyAsync{ring_.at(leaf), base + place.in_ring, b_.Pointer(leaf),
+                                          b_.Offset(leaf, place.index), plan_.lanes,
+                                          tile::Lt(row.number, count_)}});
+      });
+    });
+    out.push_back({tile::CommitAsync{}});
+  }
+  void MoveRowInputs(Block& to, const std::map<TensorId, std::string>& next) {
+    EachRow(to, [&](Block& out, const Row& row) {
+      for (const auto& [id, regs] : row_inputs_)
+        out.push_back(
+            {tile::Store{regs, row.slot, tile::Load(next.at(id), g()[id].dtype, row.slot)}});
+    });
   }
 
   // ---- loops
@@ -157,9 +229,10 @@ class RowsKernel {
 
   // A vector of a row that this thread has.
   struct Place {
-    Index index;  // of its first element
-    Expr slot;    // of that element in a held array
-    Expr column;  // of that element among those of one row
+    Index index;        // of its first element
+    Expr slot;          // of that element in a held array
+    Expr column;        // of that element among those of one row
+    Expr in_ring = {};  // of that element in a row of the ring
   };
   void EachVector(Block& out, const Row& row, const Expr& chunk,
                   const std::function<void(Block&, const Place&)>& emit) {
@@ -175,6 +248,7 @@ class RowsKernel {
       for (const int64_t d : plan_.row.kept) place.index[d] = row.kept[d];
       place.slot = (row.slot * b_.Idx(shape_.vectors) + v) * b_.Idx(plan_.lanes);
       place.column = v * b_.Idx(plan_.lanes);
+      if (shape_.ring > 0) place.in_ring = vector * b_.Idx(plan_.lanes);
       emit(to, place);
       if (!whole) body.push_back({tile::If{tile::Lt(vector, vectors_), std::move(inside), {}}});
     });
@@ -200,15 +274,45 @@ class RowsKernel {
 
   // Reads all vectors of these leaves.
   void Hold(Block& out, const std::vector<TensorId>& leaves, const Expr& chunk) {
+    AllocHeld(out, leaves);
+    ReadHeld(out, leaves, chunk);
+  }
+  void AllocHeld(Block& out, const std::vector<TensorId>& leaves) {
     for (const TensorId leaf : leaves) {
       held_[leaf] = b_.Name(g()[leaf].name + "_r");
       out.push_back({tile::Alloc{held_[leaf], g()[leaf].dtype, tile::Space::kReg,
                                  int64_t{shape_.rows} * shape_.vectors * plan_.lanes}});
     }
+  }
+  void ReadHeld(Block& out, const std::vector<TensorId>& leaves, const Expr& chunk) {
     EachRow(out, [&](Block& of_row, const Row& row) {
       EachVector(of_row, row, chunk, [&](Block& body, const Place& place) {
         for (const TensorId leaf : leaves) Fetch(body, leaf, place.index, held_[leaf], place.slot);
       });
+    });
+  }
+
+  // Values of rows that are read, which come ahead beside a ring.
+  std::map<TensorId, std::string> AllocRowInputs(Block& out) {
+    std::map<TensorId, std::string> regs;
+    for (const TensorId id : MemoryInputs(g())) {
+      const Tensor& t = g()[id];
+      const bool is_row_value =
+          t.rank() == g()[plan_.row.input].rank() && NumElements(t.dims) == plan_.row.rows &&
+          std::ranges::all_of(plan_.row.reduced, [&](int64_t d) { return t.dims[d] == 1; });
+      if (!is_row_value) continue;
+      regs[id] = b_.Name(t.name + "_of_row");
+      out.push_back({tile::Alloc{regs[id], t.dtype, tile::Space::kReg, shape_.rows}});
+    }
+    return regs;
+  }
+  void ReadRowInputs(Block& out, const std::map<TensorId, std::string>& regs) {
+    EachRow(out, [&](Block& of_row, const Row& row) {
+      for (const auto& [id, to] : regs) {
+        const Expr at = b_.Offset(id, BroadcastIndex(b_, g()[id], row.kept));
+        of_row.push_back(
+            {tile::Store{to, row.slot, tile::Load(b_.Pointer(id), g()[id].dtype, at)}});
+      }
     });
   }
 
@@ -237,6 +341,11 @@ class RowsKernel {
   };
   ValueScope RowScope(Block& out, const Row& row) {
     ValueScope values(b_, out);
+    for (const auto& [id, regs] : row_inputs_) {
+      const Expr value = tile::Load(regs, g()[id].dtype, row.slot);
+      values.Bind(id, BroadcastIndex(b_, g()[id], row.kept),
+                  tile::Cast(ArithmeticType(g()[id].dtype), value));
+    }
     for (const auto& [r, total] : totals_) {
       const TensorId result = node(r).outputs[0];
       values.Bind(result, BroadcastIndex(b_, g()[result], row.kept),
@@ -273,7 +382,11 @@ class RowsKernel {
       if (held_.contains(leaf)) continue;
       regs[leaf] = b_.Name(g()[leaf].name + "_r");
       out.push_back({tile::Alloc{regs[leaf], g()[leaf].dtype, tile::Space::kReg, plan_.lanes}});
-      Fetch(out, leaf, place.index, regs[leaf], b_.Idx(0));
+      if (const auto ring = ring_.find(leaf); ring != ring_.end())
+        WideCopy(out, g()[leaf].dtype, regs[leaf], b_.Idx(0), ring->second,
+                 ring_at_ + place.in_ring, plan_.lanes);
+      else
+        Fetch(out, leaf, place.index, regs[leaf], b_.Idx(0));
     }
     return regs;
   }
@@ -504,10 +617,13 @@ class RowsKernel {
   Expr tile_, turn_;                // of a block that walks: the tile at hand, and how many before
   RowsColumns* columns_ = nullptr;  // while it walks
   Block* shared_allocs_ = nullptr;  // where shared memory is declared
-  std::map<TensorId, std::string> held_;   // registers of held leaves, and of what stages keep
-  std::map<TensorId, std::string> keeps_;  // the latter alone
-  std::map<size_t, std::string> totals_;   // of a reduction: its result for each row of the team
-  std::map<size_t, std::string> shared_;   // the same of each warp
+  std::map<TensorId, std::string> held_;        // registers of held leaves, and of what stages keep
+  std::map<TensorId, std::string> keeps_;       // the latter alone
+  std::map<TensorId, std::string> ring_;        // shared memory
+  Expr ring_at_;                                // of the row at hand
+  std::map<TensorId, std::string> row_inputs_;  // beside a ring
+  std::map<size_t, std::string> totals_;  // of a reduction: its result for each row of the team
+  std::map<size_t, std::string> shared_;  // the same of each warp
 };
 
 }  // namespace

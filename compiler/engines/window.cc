@@ -153,7 +153,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kWindowEngine = {.name = "window",
-                              .version = 2,
+                              .version = 3,
                               .knobs = kKnobs,
                               .notes = {.numerical = {}, .behavioral = kBehavior},
                               .supports = Supports,

@@ -159,6 +159,7 @@ class TileKernel {
                        threads)),
         t_(b_.index_type()) {
     for (const char* reserved : {"bx", "tx", "i"}) b_.Name(reserved);
+    in_pairs_ = PairsSuffice(target);
   }
 
   Lowered Lower() {
@@ -235,6 +236,9 @@ class TileKernel {
   // What stands for sources outside.
   double Beyond() const {
     const PaddingTap padding = graph::PaddingTapOf(attrs_);
+    // Pairs drop a NaN, also where all else is -infinity, and its tap is not inside.
+    if (in_pairs_ && !attrs_.propagate_nan && padding == PaddingTap::kSkipped)
+      return std::numeric_limits<double>::quiet_NaN();
     const bool lowest = forward() && (padding == PaddingTap::kNegInf ||
                                       (is_max() && padding == PaddingTap::kSkipped));
     return lowest ? -std::numeric_limits<double>::infinity() : 0;
@@ -350,6 +354,82 @@ class TileKernel {
     return taps;
   }
 
+  // Maxima of neighbouring 16-bit channels, two at a time: tile::Largest.
+  bool PairsSuffice(const Target& target) const {
+    if (!forward() || !is_max() || CountOfRow() % 2 != 0 || target.sm_version < 90) return false;
+    const DType type = g_[node_.inputs[0]].dtype;
+    const std::vector<TensorId> outputs = graph::Outputs(g_);
+    if (std::ranges::find(outputs, node_.outputs[0]) == outputs.end()) return false;
+    const bool has_numbers = node_.outputs.size() > 1 && node_.outputs[1] != graph::kAbsent;
+    int64_t taps = 1;
+    for (const int64_t window : attrs_.window) taps *= window;
+    return (type == DType::kF16 || type == DType::kBF16) && g_[node_.outputs[0]].dtype == type &&
+           (!has_numbers || g_[node_.outputs[1]].dtype == DType::kI8) && taps <= 128;
+  }
+  // Results that lie side by side in registers: channels, or a row of the tile.
+  int CountOfRow() const { return tiles_.along ? tiles_.axes.back().tile : tiles_.lanes; }
+  void ComputeInPairs(Block& out) {
+    EachResult([&](const Places& at) {
+      if (tiles_.along && at.back() != 0) return;
+      tile::Largest largest{.lanes = CountOfRow(), .keeps_nan = attrs_.propagate_nan};
+      for (const Pair& pair : PairsOf(at)) {
+        largest.sources.push_back(tiles_.along ? Gathered(out, at, pair.number)
+                                               : pieces_.at({node_.inputs[0], pair.source}).regs);
+        largest.taps.push_back(pair.number);
+      }
+      largest.values = results_.at({node_.outputs[0], at});
+      if (node_.outputs.size() > 1)
+        if (const auto of = results_.find({node_.outputs[1], at}); of != results_.end())
+          largest.numbers = of->second;
+      const std::string values = largest.values, numbers = largest.numbers;
+      out.push_back({std::move(largest)});
+      if (!numbers.empty()) MendNumbers(out, at, values, numbers);
+    });
+  }
+  // Where all of a window is -infinity, so is what stands for what lies outside, which may come
+  // first.
+  void MendNumbers(Block& out, Places at, const std::string& values, const std::string& numbers) {
+    if (!attrs_.propagate_nan || graph::PaddingTapOf(attrs_) != PaddingTap::kSkipped) return;
+    const DType type = g_[node_.outputs[0]].dtype;
+    const auto is_lowest = [&](int l) {
+      return tile::Op(ScalarOp::kEq, {tile::Cast(DType::kF32, tile::Load(values, type, b_.Idx(l))),
+                                      tile::Float(-std::numeric_limits<double>::infinity())});
+    };
+    Expr any;
+    Block mend;
+    for (int l = 0; l < CountOfRow(); ++l) {
+      if (tiles_.along) at.back() = l;
+      const std::vector<Pair> pairs = PairsOf(at);
+      Expr first;
+      for (size_t p = pairs.size(); p-- > 0;) {
+        const Expr& inside = inside_.at(pairs[p].source);
+        const Expr number = tile::Int(pairs[p].number);
+        first = inside && first ? tile::Select(inside, number, first) : number;
+      }
+      if (first->kind == tile::ExprKind::kInt) continue;  // the first tap is always inside
+      any = any ? tile::Op(ScalarOp::kOr, {any, is_lowest(l)}) : is_lowest(l);
+      Block one;
+      one.push_back({tile::Store{numbers, b_.Idx(l), tile::Cast(DType::kI8, first)}});
+      mend.push_back({tile::If{is_lowest(l), std::move(one), {}}});
+    }
+    if (any) out.push_back({tile::If{any, std::move(mend), {}}});
+  }
+  // What one tap of each result of a row reads, side by side.
+  std::string Gathered(Block& out, Places at, int tap) {
+    const TensorId x = node_.inputs[0];
+    const std::string regs = b_.Name(g_[x].name + "_tap");
+    out.push_back({tile::Alloc{regs, g_[x].dtype, tile::Space::kReg, CountOfRow()}});
+    for (int q = 0; q < CountOfRow(); ++q) {
+      at.back() = q;
+      const std::vector<Pair> pairs = PairsOf(at);
+      const auto pair = std::ranges::find(pairs, tap, &Pair::number);
+      const Piece& piece = pieces_.at({x, pair->source});
+      out.push_back(
+          {tile::Store{regs, b_.Idx(q), tile::Load(piece.regs, g_[x].dtype, b_.Idx(piece.slot))}});
+    }
+    return regs;
+  }
+
   void Compute(Block& out) {
     EachResult([&](const Places& at) {
       for (const TensorId id : graph::Outputs(g_)) {
@@ -357,10 +437,11 @@ class TileKernel {
         if (tiles_.along) row.back() = 0;
         if (results_.contains({id, row})) continue;
         results_[{id, row}] = b_.Name(g_[id].name + "_w");
-        const int count = tiles_.along ? tiles_.axes.back().tile : tiles_.lanes;
+        const int count = CountOfRow();
         out.push_back({tile::Alloc{results_[{id, row}], g_[id].dtype, tile::Space::kReg, count}});
       }
     });
+    if (in_pairs_) return ComputeInPairs(out);
     Weigh(out);
     if (tiles_.lanes == 1) return OfLane(out, b_.Idx(0));
     const std::string lane = b_.Name("l");
@@ -449,7 +530,7 @@ class TileKernel {
 
   static Expr Sum(const std::vector<Pair>& pairs, const std::map<Places, Expr>& values,
                   const std::map<Places, Expr>& found) {
-    Expr sum = tile::Float(0);
+    Expr sum;
     for (const Pair& pair : pairs) {
       Expr value = values.at(pair.source);
       if (const auto index = found.find(pair.source); index != found.end()) {
@@ -457,9 +538,9 @@ class TileKernel {
         value =
             tile::Select(tile::Op(ScalarOp::kEq, {index->second, number}), value, tile::Float(0));
       }
-      sum = sum + value;
+      sum = sum ? sum + value : value;
     }
-    return sum;
+    return sum ? sum : tile::Float(0);
   }
 
   // The largest value, then the first tap that has it.
@@ -515,7 +596,7 @@ class TileKernel {
     const DType type = g_[id].dtype;
     const Expr offset = b_.Let(out, g_[id].name + "_at", b_.Offset(id, index));
     const WindowTiles::Axis& last = tiles_.axes.back();
-    const int count = tiles_.along ? last.tile : tiles_.lanes;
+    const int count = CountOfRow();
     const bool wide =
         tiles_.along ? tiles_.wide_store : WalkOf(g_[id], tiles_.lane_dim) == Walk::kContiguous;
     if (wide || count == 1) return WideCopyOrStore(out, id, offset, regs, count);
@@ -543,6 +624,7 @@ class TileKernel {
   const int threads_;
   KernelBuilder b_;
   const DType t_;
+  bool in_pairs_ = false;
   Index place_;                    // of the tile's first result
   std::map<int64_t, Expr> from_;   // by dim: source 0
   std::map<Places, Expr> inside_;  // null for always

@@ -55,6 +55,7 @@ struct Step {
   // The statement's expressions and buffers, in order.
   ExprCode *first = nullptr, *second = nullptr, *third = nullptr;
   Memory *dst = nullptr, *src = nullptr, *src2 = nullptr;
+  std::vector<Memory*> sources;
   std::vector<Cell> var;  // of a loop
   std::vector<Step> body, else_body;
 };
@@ -181,6 +182,11 @@ class Resolver {
     step.second = Resolve(s.src_index);
     step.dst = by_name_.at(s.dst);
     step.src = by_name_.at(s.src);
+  }
+  void Fill(Step& step, const Largest& s) {
+    step.dst = by_name_.at(s.values);
+    if (!s.numbers.empty()) step.src2 = by_name_.at(s.numbers);
+    for (const std::string& source : s.sources) step.sources.push_back(by_name_.at(source));
   }
   void Fill(Step& step, const AtomicAdd& s) {
     step.first = Resolve(s.index);
@@ -513,6 +519,24 @@ class Machine {
       const Cell sum =
           Apply(ScalarOp::kAdd, m.type, m.type, Read(m, index, t), s.second->out[t], {.i = 0});
       Write(m, index, t, sum);
+    }
+  }
+
+  void Execute(Step& s, const Largest& largest, Lanes lanes) {
+    for (const int t : lanes) {
+      for (int64_t lane = 0; lane < largest.lanes; ++lane) {
+        const ScalarOp op = largest.keeps_nan ? ScalarOp::kMaxNan : ScalarOp::kMax;
+        double best = -std::numeric_limits<double>::infinity();
+        for (Memory* source : s.sources) best = EvalScalar(op, best, Read(*source, lane, t).f, 0);
+        Write(*s.dst, lane, t, {.f = best});
+        if (s.src2 == nullptr) continue;
+        int64_t number = 0;
+        for (size_t k = s.sources.size(); k-- > 0;)
+          if (const double v = Read(*s.sources[k], lane, t).f;
+              v == best || (largest.keeps_nan && std::isnan(v)))
+            number = largest.taps[k];
+        Write(*s.src2, lane, t, {.i = number});
+      }
     }
   }
 

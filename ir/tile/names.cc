@@ -132,6 +132,7 @@ constexpr std::string_view kReserved[] = {
     "fast_div",
     "gridDim",
     "half_t",
+    "largest_of",
     "load_matrix",
     "load_matrix_transposed",
     "max",

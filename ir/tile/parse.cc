@@ -181,6 +181,7 @@ class Parser {
         {"commit_async", &Parser::CommitAsyncStatement},
         {"wait_async", &Parser::WaitAsyncStatement},
         {"load_matrix", &Parser::LoadMatrixStatement},
+        {"largest", &Parser::LargestStatement},
         {"atomic_add", &Parser::AtomicAddStatement},
         {"call", &Parser::CallStatement},
     };
@@ -272,6 +273,29 @@ class Parser {
     ASSIGN_OR_RETURN(s.matrices, SmallInt("a number of matrices"));
     s.transposed = Is("transposed");
     if (s.transposed) RETURN_IF_ERROR(Advance());
+    return Stmt{std::move(s)};
+  }
+
+  Result<Stmt> LargestStatement() {
+    Largest s;
+    ASSIGN_OR_RETURN(s.values, Name("a buffer's name"));
+    if (Is(",")) {
+      RETURN_IF_ERROR(Advance());
+      ASSIGN_OR_RETURN(s.numbers, Name("a buffer's name"));
+    }
+    RETURN_IF_ERROR(Expect("<-"));
+    while (true) {
+      ASSIGN_OR_RETURN(std::string source, Name("a buffer's name"));
+      s.sources.push_back(std::move(source));
+      ASSIGN_OR_RETURN(const int tap, SmallInt("a number of the source"));
+      s.taps.push_back(tap);
+      if (!Is(",")) break;
+      RETURN_IF_ERROR(Advance());
+    }
+    RETURN_IF_ERROR(Expect("lanes"));
+    ASSIGN_OR_RETURN(s.lanes, SmallInt("a number of lanes"));
+    s.keeps_nan = Is("keeps_nan");
+    if (s.keeps_nan) RETURN_IF_ERROR(Advance());
     return Stmt{std::move(s)};
   }
 

@@ -141,6 +141,14 @@ class Printer {
     Line("load_matrix {}[{}] <- {}[{}] count {}{}", s.dst, Print(s.dst_index), s.src,
          Print(s.src_index), s.matrices, s.transposed ? " transposed" : "");
   }
+  void Emit(const Largest& s) {
+    std::string sources;
+    for (size_t i = 0; i < s.sources.size(); ++i)
+      sources += fmt::format("{}{} {}", i == 0 ? "" : ", ", s.sources[i], s.taps[i]);
+    const std::string numbers = s.numbers.empty() ? "" : ", " + s.numbers;
+    Line("largest {}{} <- {} lanes {}{}", s.values, numbers, sources, s.lanes,
+         s.keeps_nan ? " keeps_nan" : "");
+  }
   void Emit(const AtomicAdd& s) {
     Line("atomic_add {}[{}], {}", s.buffer, Print(s.index), Print(s.value));
   }

@@ -182,6 +182,17 @@ struct CommitAsync {};  // closes the group of the copies that this thread has s
 struct WaitAsync {      // until at most `groups` of this thread's groups are under way
   int groups;
 };
+// Of `lanes` elements each: values = the largest of all sources, numbers = that of the first source
+// equal to it, or 0. A NaN is dropped, and where there is nothing else the largest is -infinity;
+// or, with keeps_nan, it is larger than all numbers.
+struct Largest {
+  std::string values;                // registers, f16 or bf16; elements from 0 on, here and below
+  std::string numbers;               // i8 registers, or empty where nobody asks
+  std::vector<std::string> sources;  // registers of the type of values
+  std::vector<int> taps;             // the number of each source
+  int lanes;                         // even
+  bool keeps_nan = false;
+};
 struct AtomicAdd {  // buffer[index] += value, global memory; order among threads is open
   std::string buffer;
   Expr index;
@@ -240,7 +251,7 @@ struct Comment {
 };
 
 struct Stmt {
-  std::variant<Let, Alloc, Store, Copy, CopyAsync, CommitAsync, WaitAsync, LoadMatrix, Mma,
+  std::variant<Let, Alloc, Store, Copy, CopyAsync, CommitAsync, WaitAsync, LoadMatrix, Mma, Largest,
                AtomicAdd, For, If, Call, Barrier, Comment>
       node;
 };

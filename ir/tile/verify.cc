@@ -430,6 +430,30 @@ class Verifier {
 
   static bool IsShared(const Buffer& b) { return !b.per_thread && b.size >= 0; }
 
+  Status Check(const Largest& s) {
+    if (s.lanes < 2 || s.lanes % 2 != 0)
+      return Fail("{} lanes: an even number is possible", s.lanes);
+    if (s.sources.empty() || s.taps.size() != s.sources.size())
+      return Fail("{} sources with {} numbers", s.sources.size(), s.taps.size());
+    for (const int tap : s.taps)
+      if (tap < 0 || tap > 127) return Fail("number {}: 0 to 127 are possible", tap);
+    std::vector<std::string> all = s.sources;
+    all.push_back(s.values);
+    if (!s.numbers.empty()) all.push_back(s.numbers);
+    for (const std::string& name : all) {
+      RETURN_IF_ERROR(CheckElement(name, Int(0), s.lanes));
+      const Buffer& b = buffers_.at(name);
+      if (!b.per_thread) return Fail("{} is not in registers", name);
+      const DType type = name == s.numbers ? DType::kI8 : buffers_.at(s.values).type;
+      if (b.type != type)
+        return Fail("{} holds {}, not {}", name, Info(b.type).text, Info(type).text);
+    }
+    const DType type = buffers_.at(s.values).type;
+    if (type != DType::kF16 && type != DType::kBF16)
+      return Fail("the largest of {}: f16 and bf16 are possible", Info(type).text);
+    return {};
+  }
+
   Status Check(const CopyAsync& s) {
     RETURN_IF_ERROR(Check(Copy{s.dst, s.dst_index, s.src, s.src_index, s.lanes}));
     const Buffer &dst = buffers_.at(s.dst), &src = buffers_.at(s.src);

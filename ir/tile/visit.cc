@@ -67,6 +67,7 @@ void ForEachExpr(const Stmt& s, const std::function<void(const Expr&)>& visit) {
             for (const Call::Member& member : n.shape) visit(member.value);
           },
           [](const Alloc&) {},
+          [](const Largest&) {},
           [](const CommitAsync&) {},
           [](const WaitAsync&) {},
           [](const Barrier&) {},
@@ -86,6 +87,11 @@ void ForEachBuffer(const Stmt& s,
           [&](const Mma& n) {
             visit(n.a, Access::kRead), visit(n.b, Access::kRead);
             visit(n.acc, Access::kRead), visit(n.acc, Access::kWrite);
+          },
+          [&](const Largest& n) {
+            for (const std::string& source : n.sources) visit(source, Access::kRead);
+            visit(n.values, Access::kWrite);
+            if (!n.numbers.empty()) visit(n.numbers, Access::kWrite);
           },
           [&](const AtomicAdd& n) { visit(n.buffer, Access::kWrite); },
           [&](const Call& n) {

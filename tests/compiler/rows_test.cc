@@ -105,6 +105,35 @@ TEST(RowsTest, EveryKnobRunsRight) {
   EXPECT_GE(runs, 300);
 }
 
+// One multiprocessor, so that blocks have several rows: the next is read ahead, into registers or
+// through a ring in shared memory, also where the last block has none.
+TEST(RowsTest, BlocksThatWalkReadAhead) {
+  Target small = Gpu();
+  small.multiprocessors = 1;
+  const struct {
+    const char* line;
+    const char* text;  // of its kernels
+  } walks[] = {{"norm_forward(x:bf16[21,4096], _, _, scale:bf16[1,4096], bias:bf16[1,4096], "
+                "eps:f32[1,1]=1e-5) -> y:bf16, m:f32[21,1], v:f32[21,1] mode=layer",
+                "for turn in"},
+               {"norm_backward(x:bf16[7,16384], dy:bf16[7,16384], m:f32[7,1], v:f32[7,1]!pos, "
+                "scale:bf16[1,16384]) -> dx:bf16, ds:bf16, db:bf16 mode=layer",
+                "wait_async 1"},
+               {"norm_backward(x:bf16[6,12296], dy:bf16[6,12296], m:f32[6,1], v:f32[6,1]!pos, "
+                "scale:bf16[1,12296]) -> dx:bf16, ds:bf16, db:bf16 mode=layer",
+                "wait_async"}};
+  for (const auto& [line, text] : walks) {
+    SCOPED_TRACE(line);
+    const graph::Graph g = GraphOf(line);
+    const Result<TileRun> run = CheckTiles(g, small, graph::RandomInputs(g, 5, true), {}, 1e-3);
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    std::string kernels;
+    for (const tile::Kernel& kernel : run->module.groups[0].lowered.kernels)
+      kernels += tile::Print(kernel);
+    EXPECT_NE(kernels.find(text), std::string::npos);
+  }
+}
+
 TEST(RowsTest, RowsThatAreTooLongAreReadAgain) {
   const std::string softmax =
       "reduce_max(x:f32[{}]) -> %m:f32[{}]; sub(x, %m) -> %d:f32; exp(%d) -> %e:f32; "

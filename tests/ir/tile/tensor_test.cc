@@ -198,6 +198,47 @@ TEST(TileTensor, AtomicSums) {
   EXPECT_EQ(z[0], 3 * 63 * 32 - 5);
 }
 
+// The first of equal sources, none of NaN, and 0 where there is nothing.
+TEST(TileTensor, TheLargestAndItsNumber) {
+  const char* text = R"(kernel largest(x: ptr<f16> const, y: ptr<f16>, i: ptr<i8>) threads 2 {
+  for tx in 0..2 thread_x {
+    alloc a : f16[2] reg
+    alloc b : f16[2] reg
+    alloc c : f16[2] reg
+    alloc v : f16[2] reg
+    alloc n : i8[2] reg
+    for l in 0..2 unroll {
+      store a[l] = load x[add(mul(tx, 6), l)]
+      store b[l] = load x[add(add(mul(tx, 6), l), 2)]
+      store c[l] = load x[add(add(mul(tx, 6), l), 4)]
+    }
+    largest v, n <- a 3, b 5, c 7 lanes 2
+    for k in 0..2 unroll {
+      store y[add(mul(tx, 2), k)] = load v[k]
+      store i[add(mul(tx, 2), k)] = load n[k]
+    }
+    largest v, n <- a 3, b 5, c 7 lanes 2 keeps_nan
+    for m in 0..2 unroll {
+      store i[add(add(mul(tx, 2), m), 4)] = load n[m]
+      store y[add(add(mul(tx, 2), m), 4)] = load v[m]
+    }
+    largest v <- b 0 lanes 2
+  }
+}
+)";
+  const Result<Kernel> kernel = Parse(text);
+  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+  EXPECT_EQ(Print(*kernel), text);
+  const double nan = std::nan(""), inf = HUGE_VAL;
+  Buffer x = {1, 4, 2, 4, 2, -1, nan, nan, -inf, nan, -inf, nan}, y(8), i(8, -1);
+  const Argument args[] = {{.buffer = &x}, {.buffer = &y}, {.buffer = &i}};
+  const Status status = Interpret(*kernel, args);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(Buffer(y.begin(), y.begin() + 6), (Buffer{2, 4, -inf, -inf, 2, 4}));
+  EXPECT_TRUE(std::isnan(y[6]) && std::isnan(y[7]));
+  EXPECT_EQ(i, (Buffer{5, 3, 5, 0, 5, 3, 3, 3}));
+}
+
 struct Bad {
   const char* body;
   const char* message;
@@ -215,6 +256,13 @@ constexpr Bad kBad[] = {
     {"copy_async s[0] <- x[0] lanes 4 if true", "one access of 8 bytes: 16 are possible"},
     {"copy_async s[0] <- x[0] lanes 8 if 1", "condition is i32, not bool"},
     {"wait_async 8", "8 groups: 0 to 7 are possible"},
+    {"largest r <- r 0 lanes 3", "3 lanes: an even number is possible"},
+    {"largest r <- r 128 lanes 2", "number 128: 0 to 127 are possible"},
+    {"largest s <- s 0 lanes 2", "s is not in registers"},
+    {"largest b <- b 0 lanes 2", "the largest of i8: f16 and bf16 are possible"},
+    {"largest r <- b 0 lanes 2", "b holds i8, not f16"},
+    {"largest r, r <- r 0 lanes 2", "r holds f16, not i8"},
+    {"largest r <- r 0 lanes 6", "element 5 of r, which has 4"},
     {"atomic_add s[0], n", "s holds f16, the value is i32"},
     {"atomic_add x[0], n", "x is const"},
     {"atomic_add h[0], load x[0]", "h holds f16: f32 and i32 are possible"},
