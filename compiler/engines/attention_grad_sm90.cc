@@ -37,7 +37,8 @@ constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 2
 constexpr int64_t kMostIndex = (int64_t{1} << 31) - 1;
 constexpr int kThreads = 256;         // of the kernels beside the skeleton
 constexpr int kTurns = 0, kSums = 1;  // scratch buffers
-constexpr int kSumsOfThread = 16;     // of the kernels beside the skeleton
+constexpr int kColumns = 4;           // of dq that a thread makes in a row
+constexpr int kSumsOfThread = 16;     // that get a zero
 
 struct Plan {
   AttentionGrad grad = {};
@@ -230,7 +231,7 @@ class Schedule {
     });
   }
 
-  // Four lanes of a fragment hold 8 columns of two rows, 8 apart: a thread makes these of 64 bytes.
+  // Two lanes of a fragment hold 4 columns of two rows, 8 apart: a thread makes these of 32 bytes.
   // Neighbouring threads have neighbouring columns.
   void AddConversion(Lowered& lowered) {
     const AttentionGrad& a = plan_.grad;
@@ -238,26 +239,28 @@ class Schedule {
     KernelBuilder b = Builder("attention_grad_sm90: dq from the sums");
     const std::string sums = b.Scratch(kSums, DType::kF32, true);
     const bool shares_columns = plan_.queries_tile == 64;
-    const int chunks = plan_.depth / 8;                         // of a row
-    const int of_group = shares_columns ? chunks / 2 : chunks;  // that a group has
-    AddEach(b, sums_ / kSumsOfThread, lowered, [&](Block& out, const Expr& number) {
+    const int quads = plan_.depth / kColumns;                 // of a row
+    const int of_group = shares_columns ? quads / 2 : quads;  // that a group has
+    AddEach(b, sums_ / (2 * kColumns), lowered, [&](Block& out, const Expr& number) {
       const auto split = [&](const char* name, const Expr& x, int64_t by) {
         const Expr quotient = b.Let(out, name, x / b.Idx(by));
         return std::pair{quotient, b.Let(out, name, x - quotient * b.Idx(by))};
       };
-      const auto [low_rows, chunk] = split("chunk", number, chunks);
+      const auto [low_rows, quad] = split("quad", number, quads);
       const auto [tile_rows, low] = split("low", low_rows, 8);  // row of a fragment
       const auto [block, warp] = split("warp", tile_rows, plan_.queries_tile / 16);
       // Warps of 16 rows: of each group, or of the second one behind the first one's.
-      const Expr group = shares_columns ? chunk / b.Idx(of_group) : warp / b.Idx(4);
-      const Expr in_group = shares_columns ? chunk - group * b.Idx(of_group) : chunk;
+      const Expr group = shares_columns ? quad / b.Idx(of_group) : warp / b.Idx(4);
+      const Expr in_group = shares_columns ? quad - group * b.Idx(of_group) : quad;
       const Expr of_warp = shares_columns ? warp : warp - group * b.Idx(4);
+      const auto [chunk, half_chunk] = split("chunk", in_group, 2);
       const Expr from = (block * b.Idx(2) + group) * b.Idx(plan_.queries_tile * plan_.depth / 2) +
-                        in_group * b.Idx(512) + (of_warp * b.Idx(32) + low * b.Idx(4)) * b.Idx(4);
+                        chunk * b.Idx(512) +
+                        (of_warp * b.Idx(32) + low * b.Idx(4) + half_chunk * b.Idx(2)) * b.Idx(4);
       const std::string x = b.Name("x");
-      out.push_back({tile::Alloc{x, DType::kF32, tile::Space::kReg, kSumsOfThread}});
+      out.push_back({tile::Alloc{x, DType::kF32, tile::Space::kReg, 2 * kColumns}});
       const Expr at = b.Let(out, "from", from);
-      for (int i = 0; i < kSumsOfThread; i += 4)
+      for (int i = 0; i < 2 * kColumns; i += 4)
         out.push_back({tile::Copy{x, b.Idx(i), sums, at + b.Idx(i), 4}});
       const auto place = b.Divide(out, block, b.Arg("query_tiles", plan_.query_tiles()),
                                   plan_.query_tiles(), "tile");
@@ -267,11 +270,11 @@ class Schedule {
             out, "row",
             place.remainder * b.Idx(plan_.queries_tile) + warp * b.Idx(16) + low + b.Idx(8 * half));
         Block store;
-        const Index to = ScoreIndex(b, store, a.dq, place.quotient, row, chunk * b.Idx(8));
+        const Index to = ScoreIndex(b, store, a.dq, place.quotient, row, quad * b.Idx(kColumns));
         const std::string of_row = b.Name("of_row");
-        store.push_back({tile::Alloc{of_row, DType::kF32, tile::Space::kReg, 8}});
-        // Element 4 l + 2 half + c of 16 is column 2 l + c of the row.
-        for (int c = 0; c < 8; ++c) {
+        store.push_back({tile::Alloc{of_row, DType::kF32, tile::Space::kReg, kColumns}});
+        // Element 4 l + 2 half + c of 8 is column 2 l + c of the row.
+        for (int c = 0; c < kColumns; ++c) {
           const Expr sum = tile::Load(x, DType::kF32, b.Idx(c / 2 * 4 + half * 2 + c % 2));
           store.push_back(
               {tile::Store{of_row, b.Idx(c), RoundThrough(g_[a.dq].dtype, sum * scale)}});
@@ -293,18 +296,19 @@ class Schedule {
     return b.Let(out, "scale", product);
   }
 
-  // 8 columns from the index on.
+  // kColumns columns from the index on.
   void StoreRow(KernelBuilder& b, Block& out, TensorId to, const Index& at,
                 const std::string& from) const {
     const DType type = g_[to].dtype;
     const int64_t last = g_[to].rank() - 1, columns = g_[to].dims.back();
-    const int lanes = columns % 8 == 0 ? std::min(WidestVector(g_, {to}, last), 8) : 1;
+    const int lanes =
+        columns % kColumns == 0 ? std::min(WidestVector(g_, {to}, last), kColumns) : 1;
     const std::string values = b.Name("values");
-    out.push_back({tile::Alloc{values, type, tile::Space::kReg, 8}});
-    for (int c = 0; c < 8; ++c)
+    out.push_back({tile::Alloc{values, type, tile::Space::kReg, kColumns}});
+    for (int c = 0; c < kColumns; ++c)
       out.push_back({tile::Store{values, b.Idx(c),
                                  tile::Cast(type, tile::Load(from, DType::kF32, b.Idx(c)))}});
-    for (int c = 0; c < 8; c += lanes) {
+    for (int c = 0; c < kColumns; c += lanes) {
       Index place = at;
       place.back() = place.back() + b.Idx(c);
       Block store;

@@ -5,7 +5,7 @@
 //
 //   producer warp      TMA → k and v of the tile, ring of q and dy blocks
 //   rows warps         beside q: what 64 rows each have (statistics), and what the step is
-//   turns warp         with kOrdered, see below
+//   turns warps        with kOrdered, see below
 //   consumer group g   keys 64g .. of a tile of 128 keys of one head of k and v, blocks of kQueries
 //                      queries of all heads that share it:
 //
@@ -220,7 +220,8 @@ struct attention_grad {
   static constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
   // Of a step, beside its block by kFlags; kPart: the block has fewer rows.
   static constexpr int kInside = 1, kLast = 2, kPart = 4, kFlags = 8;
-  static constexpr int kHelpers = kRowWarps + (C::kOrdered ? 1 : 0);  // warps beside the producer
+  static constexpr int kTurnWarps = C::kOrdered ? 3 - kRowWarps : 0;
+  static constexpr int kHelpers = kRowWarps + kTurnWarps;  // warps beside the producer
   static __device__ inline float infinity() { return __int_as_float(0x7f800000); }
   // What is computed of it is not computed before.
   template <class T>
@@ -375,24 +376,34 @@ struct attention_grad {
   }
 
   // Waits for the turn of each step, lets the groups add, and passes the turn on: what waits for
-  // memory is not on the way of a product.
-  template <class F>
+  // memory is not on the way of a product. Two warps share this where there are two, so that one
+  // waits for the next turn while the other's release waits for what was added.
+  template <bool waits, bool passes, class F>
   static __device__ inline void take_turns(const attention_grad_shape& s, const F& f, int* turns,
                                            const barriers& b) {
+    const bool leads = threadIdx.x % 32 == 0;
     unsigned phase = 0;
+    if (!waits && leads) mbarrier_arrive(b.turn());  // nothing is added before the first step
     each_tile(s, b, [&](const place& p) {
       steps<decltype(f.limits)> step(s, f.limits, p);
 #pragma unroll 1
       for (; step.next(); phase ^= 1) {
         int* turn = turns + 1 + step.batch * s.query_tiles + step.row / C::kQueries;
-        const bool leads = threadIdx.x % 32 == 0;
-        if (leads) {
-          wait_turn(turn, step.last_tile - p.index);
-          mbarrier_arrive(b.turn());
+        if constexpr (waits) {
+          if (leads) {
+            wait_turn(turn, step.last_tile - p.index);
+            mbarrier_arrive(b.turn());
+          }
+          __syncwarp();
+          if (!passes) mbarrier_wait(b.turn(), phase);
         }
-        __syncwarp();
-        mbarrier_wait(b.added(), phase);
-        if (leads) pass_turn(turn);
+        if constexpr (passes) {
+          mbarrier_wait(b.added(), phase);
+          if (leads) {
+            if (!waits) mbarrier_arrive(b.turn());
+            pass_turn(turn);
+          }
+        }
       }
     });
   }
@@ -572,6 +583,7 @@ struct attention_grad {
       multiply_pairs(dv, weights, grad_across);
       wgmma_wait<1>();
       pin(grad);
+      if (!goes_on) release(b.value_empty());
       take_slopes();
       store_slopes();
       if constexpr (C::kKeysFirst) multiply_pairs(dk, slopes, query_across);
@@ -616,9 +628,11 @@ struct attention_grad {
     __device__ inline void tile(unsigned phase) {
 #pragma unroll
       for (int e = 0; e < kGrads; ++e) dk[e] = dv[e] = 0.f;
-      mbarrier_wait(b.value_full(), phase);
-      if (load_shared(b.tile() + 4) != 0) {
+      const bool any = load_shared(b.tile() + 4) != 0;
+      if (!any) mbarrier_wait(b.value_full(), phase);
+      if (any) {
         start(true);
+        mbarrier_wait(b.value_full(), phase);
         wgmma_wait<0>();
         pin(score);
         int what;
@@ -632,7 +646,7 @@ struct attention_grad {
       if (leads()) tma_store_wait_read<0>();
       group_sync();  // also: every warp has read the tile's number, even without a step
       release(b.key_empty());
-      release(b.value_empty());
+      if (!any) release(b.value_empty());
       store(dv, dv_map, 1.f, p);
       if (leads()) tma_store_wait_read<0>();
       group_sync();
@@ -687,7 +701,7 @@ struct attention_grad {
       mbarrier_init(b.value_empty(), 2);
       mbarrier_init(b.next_full(), 1);
       mbarrier_init(b.next_empty(), kHelpers);
-      mbarrier_init(b.turn(), 1);
+      mbarrier_init(b.turn(), max(kTurnWarps, 1));
       mbarrier_init(b.added(), 8);
       mbarrier_init_done();
     }
@@ -699,8 +713,12 @@ struct attention_grad {
         produce(q, k, v, dy, turns, s, f, memory, b);
       else if (warp <= kRowWarps)
         produce_rows(s, f, memory, b);
-      else if (warp <= kHelpers)
-        take_turns(s, f, turns, b);
+      else if (kTurnWarps == 1)
+        take_turns<true, true>(s, f, turns, b);
+      else if (kTurnWarps == 2 && warp == 2)
+        take_turns<true, false>(s, f, turns, b);
+      else if (kTurnWarps == 2)
+        take_turns<false, true>(s, f, turns, b);
       return;
     }
     take_registers<C::kConsumerRegisters>();
