@@ -96,11 +96,23 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   return Seconds(PlanRows(group), group, target, knobs);
 }
 
+std::vector<std::vector<int>> Legal(const RowsPlan& plan, const Target& target) {
+  std::vector<std::vector<int>> all = NeighbouringKnobs(kRowsEngine);
+  std::erase_if(all, [&](const std::vector<int>& knobs) {
+    return !MakesKernel(plan, ShapeOf(plan, target, Named(knobs)));
+  });
+  return all;
+}
+
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  return Legal(PlanRows(group), target);
+}
+
 // The group is planned once.
 std::vector<Proposal> Proposals(const Group& group, const Target& target) {
   const RowsPlan plan = PlanRows(group);
   std::vector<Proposal> all;
-  for (std::vector<int>& knobs : NeighbouringKnobs(kRowsEngine)) {
+  for (std::vector<int>& knobs : Legal(plan, target)) {
     const double seconds = Seconds(plan, group, target, knobs);
     const int64_t shared = ShapeOf(plan, target, Named(knobs)).SharedBytes(plan);
     all.push_back({.knobs = std::move(knobs), .seconds = seconds, .shared_bytes = shared});
@@ -120,6 +132,7 @@ const Engine kRowsEngine = {.name = "rows",
                             .cost = Cost,
                             .lower = Lower,
                             .shared_bytes = SharedBytes,
+                            .candidates = Candidates,
                             .propose = Proposals};
 
 }  // namespace kiln::compiler
