@@ -81,8 +81,8 @@ def descriptors():
 
     def listed(kinds):
         return ", ".join(f"`{kind[len('CUDNN_BACKEND_'):-len('_DESCRIPTOR')]}`" for kind in sorted(kinds))
-    return (f"Backend descriptors, {len(made)} of {len(made | declared)} kinds: {listed(made)}.\n\n"
-            f"Not yet: {listed(declared - made)}.\n")
+    missing = f"\n\nNot yet: {listed(declared - made)}." if declared - made else ""
+    return f"Backend descriptors, {len(made)} of {len(made | declared)} kinds: {listed(made)}.{missing}\n"
 
 
 def generated(kiln):
