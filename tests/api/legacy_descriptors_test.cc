@@ -8,14 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "tests/api/legacy_status.h"
+
 namespace {
-
-constexpr cudnnStatus_t kOk = CUDNN_STATUS_SUCCESS;
-
-// BAD_PARAM of either generation: 9 has finer ones.
-bool IsBadParam(cudnnStatus_t status) {
-  return CUDNN_MAJOR == 8 ? status == CUDNN_STATUS_BAD_PARAM : status / 1000 == 2;
-}
 
 TEST(LegacyDescriptors, NoPlaceForADescriptorIsBadParam) {
   EXPECT_TRUE(IsBadParam(cudnnCreateTensorDescriptor(nullptr)));

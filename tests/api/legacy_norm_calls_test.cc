@@ -5,17 +5,9 @@
 #include <vector>
 
 #include "tests/api/fake_session.h"
+#include "tests/api/legacy_status.h"
 
 namespace {
-
-constexpr cudnnStatus_t kOk = CUDNN_STATUS_SUCCESS;
-
-bool IsBadParam(cudnnStatus_t status) {
-  return CUDNN_MAJOR == 8 ? status == CUDNN_STATUS_BAD_PARAM : status / 1000 == 2;
-}
-bool IsNotSupported(cudnnStatus_t status) {
-  return CUDNN_MAJOR == 8 ? status == CUDNN_STATUS_NOT_SUPPORTED : status / 1000 == 3;
-}
 
 // What a call takes; each test changes one thing.
 struct NormCall {
