@@ -158,6 +158,11 @@ int Main(int argc, char** argv) {
   if (!libraries) return 2;
   Comparison comparison(*libraries, options);
   std::string rows;
+  const auto write = [&] {
+    return WriteResults(options, "attention", libraries->device->name(),
+                        libraries->nvidia_version(), rows);
+  };
+  if (!write()) return 2;
   bool failed = false;
   for (const bool backward : {false, true}) {
     double logs = 0, least = 0;
@@ -168,6 +173,7 @@ int Main(int argc, char** argv) {
       Print(row);
       failed |= !row.times.error.empty();
       rows += (rows.empty() ? "" : ",\n") + Json(row);
+      if (!write()) return 2;
       if (row.ratio() <= 0) continue;
       logs += std::log(row.ratio());
       least = count++ == 0 ? row.ratio() : std::min(least, row.ratio());
@@ -176,9 +182,6 @@ int Main(int argc, char** argv) {
       std::printf("%s: geometric mean %.3f, least %.3f of %d\n", backward ? "backward" : "forward",
                   std::exp(logs / count), least, count);
   }
-  if (!WriteResults(options, "attention", libraries->device->name(), libraries->nvidia_version(),
-                    rows))
-    return 2;
   return failed;
 }
 

@@ -98,6 +98,11 @@ int Main(int argc, char** argv) {
   if (!libraries) return 2;
   Bandwidth bandwidth(*libraries, options);
   std::string rows;
+  const auto write = [&] {
+    return WriteResults(options, "bandwidth", libraries->device->name(),
+                        libraries->nvidia_version(), rows);
+  };
+  if (!write()) return 2;
   bool failed = false;
   for (const GraphRow& graph : BandwidthGraphs()) {
     for (const std::string& dtype : TypesOf(graph)) {
@@ -107,11 +112,9 @@ int Main(int argc, char** argv) {
       Print(row);
       failed |= !row.times.error.empty();
       rows += (rows.empty() ? "" : ",\n") + Json(row);
+      if (!write()) return 2;
     }
   }
-  if (!WriteResults(options, "bandwidth", libraries->device->name(), libraries->nvidia_version(),
-                    rows))
-    return 2;
   return failed;
 }
 

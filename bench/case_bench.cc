@@ -172,14 +172,19 @@ bool WriteResults(const Options& options, const std::string& name, const std::st
   std::error_code ignored;
   const auto folder = std::filesystem::path(options.out).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
-  std::ofstream out(options.out);
+  // Whole at any time: a run that is cut off leaves the rows that it has measured.
+  const std::string unfinished = options.out + ".part";
+  std::ofstream out(unfinished);
   out << fmt::format(
       "{{\n  \"benchmark\": {},\n  \"commit\": {},\n  \"date\": {},\n  \"device\": {},\n  "
       "\"nvidia_version\": {},\n  \"rows\": [\n{}\n  ]\n}}\n",
       JsonText(name), JsonText(options.commit), JsonText(options.date), JsonText(device),
       nvidia_version, rows);
   out.close();
-  if (!out.fail()) return true;
+  std::error_code error;
+  std::filesystem::rename(unfinished, options.out, error);
+  if (!out.fail() && !error) return true;
+  std::filesystem::remove(unfinished, error);
   std::fprintf(stderr, "cannot write %s\n", options.out.c_str());
   return false;
 }
