@@ -260,6 +260,41 @@ Result<const TensorDesc*> Optional(void* desc, bool wanted) {
   return tensor;
 }
 
+// The descriptors of a call, those of operations that it lacks null.
+struct ForwardDescs {
+  Modes modes;
+  const TensorDesc *x, *z, *y, *parameters;
+};
+Result<ForwardDescs> ForwardDescsOf(const Modes& modes, void* activation, void* x, void* z, void* y,
+                                    void* parameters) {
+  RETURN_IF_ERROR(CheckModes(modes));
+  RETURN_IF_ERROR(CheckActivation(modes, activation));
+  ForwardDescs d = {.modes = modes};
+  ASSIGN_OR_RETURN(d.x, Get<TensorDesc>(x));
+  ASSIGN_OR_RETURN(d.z, Optional(z, Adds(modes)));
+  ASSIGN_OR_RETURN(d.y, Get<TensorDesc>(y));
+  ASSIGN_OR_RETURN(d.parameters, Get<TensorDesc>(parameters));
+  return d;
+}
+
+struct BackwardDescs {
+  Modes modes;
+  const TensorDesc *x, *y, *dy, *dz, *dx, *parameters;
+};
+Result<BackwardDescs> BackwardDescsOf(const Modes& modes, void* activation, void* x, void* y,
+                                      void* dy, void* dz, void* dx, void* parameters) {
+  RETURN_IF_ERROR(CheckModes(modes));
+  RETURN_IF_ERROR(CheckActivation(modes, activation));
+  BackwardDescs d = {.modes = modes};
+  ASSIGN_OR_RETURN(d.x, Get<TensorDesc>(x));
+  ASSIGN_OR_RETURN(d.y, Optional(y, Activates(modes)));
+  ASSIGN_OR_RETURN(d.dy, Get<TensorDesc>(dy));
+  ASSIGN_OR_RETURN(d.dz, Optional(dz, Adds(modes)));
+  ASSIGN_OR_RETURN(d.dx, Get<TensorDesc>(dx));
+  ASSIGN_OR_RETURN(d.parameters, Get<TensorDesc>(parameters));
+  return d;
+}
+
 const void* OneOf(const TensorDesc& type_of, bool one) {
   static constexpr double kDoubles[] = {0, 1};
   static constexpr float kFloats[] = {0, 1};
@@ -271,26 +306,24 @@ const void* OneOf(const TensorDesc& type_of, bool one) {
 
 Status RunInference(void* handle, const NormInference& c) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
-  const Modes modes = {.mode = c.mode, .ops = c.ops};
-  RETURN_IF_ERROR(CheckModes(modes));
-  RETURN_IF_ERROR(CheckActivation(modes, c.activation_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(c.x_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* zd, Optional(c.z_desc, Adds(modes)));
-  ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(c.y_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* pd, Get<TensorDesc>(c.parameter_desc));
+  ASSIGN_OR_RETURN(const ForwardDescs d,
+                   ForwardDescsOf({.mode = c.mode, .ops = c.ops}, c.activation_desc, c.x_desc,
+                                  c.z_desc, c.y_desc, c.parameter_desc));
   RETURN_IF_ERROR(CheckEpsilon(c.epsilon));
   Call call(*h, c.function);
-  call.Add(modes);
-  const Operand x = call.Memory(*xd, c.x), y = call.Memory(*yd, c.y);
-  const Operand scale = call.Memory(*pd, c.scale), bias = call.Memory(*pd, c.bias);
-  const Operand mean = call.Memory(*pd, c.mean), variance = call.Memory(*pd, c.variance);
-  const Operand z = zd == nullptr ? Operand() : call.Memory(*zd, c.z);
+  call.Add(d.modes);
+  const Operand x = call.Memory(*d.x, c.x), y = call.Memory(*d.y, c.y);
+  const Operand scale = call.Memory(*d.parameters, c.scale),
+                bias = call.Memory(*d.parameters, c.bias);
+  const Operand mean = call.Memory(*d.parameters, c.mean),
+                variance = call.Memory(*d.parameters, c.variance);
+  const Operand z = d.z == nullptr ? Operand() : call.Memory(*d.z, c.z);
   const Scalar epsilon = call.Double(&c.epsilon);
   ASSIGN_OR_RETURN(const Blend blend, call.Scaling(c.alpha, c.beta, y));
   return call.Run({}, [&](CallGraph& g) -> Status {
-    RETURN_IF_ERROR(CheckData(*xd, {zd, yd}));
-    RETURN_IF_ERROR(CheckParameters(modes, *xd, *pd));
-    const DType compute = ComputeType(*xd);
+    RETURN_IF_ERROR(CheckData(*d.x, {d.z, d.y}));
+    RETURN_IF_ERROR(CheckParameters(d.modes, *d.x, *d.parameters));
+    const DType compute = ComputeType(*d.x);
     // value op operand, all in the compute type.
     const auto apply = [&](PointwiseMode op, TensorId value,
                            const Operand& operand) -> Result<TensorId> {
@@ -300,15 +333,15 @@ Status RunInference(void* handle, const NormInference& c) {
     ASSIGN_OR_RETURN(TensorId value, g.Read(x));
     ASSIGN_OR_RETURN(value, apply(PointwiseMode::kSub, value, mean));
     ASSIGN_OR_RETURN(const TensorId spread,
-                     apply(PointwiseMode::kAdd, g.Read(epsilon, xd->rank), variance));
+                     apply(PointwiseMode::kAdd, g.Read(epsilon, d.x->rank), variance));
     const TensorId inverse = g.Pointwise(PointwiseMode::kRsqrt, {spread}, compute);
     value = g.Pointwise(PointwiseMode::kMul, {value, inverse}, compute);
     ASSIGN_OR_RETURN(value, apply(PointwiseMode::kMul, value, scale));
     ASSIGN_OR_RETURN(value, apply(PointwiseMode::kAdd, value, bias));
-    if (Adds(modes)) {
+    if (Adds(d.modes)) {
       ASSIGN_OR_RETURN(value, apply(PointwiseMode::kAdd, value, z));
     }
-    if (Activates(modes)) value = g.Pointwise(PointwiseMode::kReluFwd, {value}, compute);
+    if (Activates(d.modes)) value = g.Pointwise(PointwiseMode::kReluFwd, {value}, compute);
     return g.Write(value, y, blend);
   });
 }
@@ -341,28 +374,23 @@ Status GetBatchNormalizationForwardTrainingExWorkspaceSize(void* handle, int mod
                                                            void* activation_desc, size_t* bytes) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
-  const Modes modes = {.mode = mode, .ops = ops};
-  RETURN_IF_ERROR(CheckModes(modes));
-  RETURN_IF_ERROR(CheckActivation(modes, activation_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(x_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* zd, Optional(z_desc, Adds(modes)));
-  ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(y_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* pd, Get<TensorDesc>(parameter_desc));
-  RETURN_IF_ERROR(CheckData(*xd, {zd, yd}));
+  ASSIGN_OR_RETURN(const ForwardDescs d, ForwardDescsOf({.mode = mode, .ops = ops}, activation_desc,
+                                                        x_desc, z_desc, y_desc, parameter_desc));
+  RETURN_IF_ERROR(CheckData(*d.x, {d.z, d.y}));
   Call call(*h, kForward);
-  call.Add(modes);
+  call.Add(d.modes);
   call.Add(true);
   call.Add(true);
-  ForwardOperands o = {.x = call.Memory(*xd), .y = call.Memory(*yd)};
-  if (zd != nullptr) o.z = call.Memory(*zd);
+  ForwardOperands o = {.x = call.Memory(*d.x), .y = call.Memory(*d.y)};
+  if (d.z != nullptr) o.z = call.Memory(*d.z);
   for (Operand* p : {&o.scale, &o.bias, &o.running_mean, &o.running_variance, &o.next_mean,
                      &o.next_variance, &o.mean, &o.inv_variance})
-    *p = call.Memory(*pd);
+    *p = call.Memory(*d.parameters);
   o.epsilon = call.Double(nullptr);
   o.factor = call.Double(nullptr);
-  ASSIGN_OR_RETURN(o.blend, call.Scaling(OneOf(*xd, true), OneOf(*xd, false), o.y));
+  ASSIGN_OR_RETURN(o.blend, call.Scaling(OneOf(*d.x, true), OneOf(*d.x, false), o.y));
   ASSIGN_OR_RETURN(const int64_t wanted,
-                   call.WorkspaceBytes([&](CallGraph& g) { return MakeForward(g, modes, o); }));
+                   call.WorkspaceBytes([&](CallGraph& g) { return MakeForward(g, d.modes, o); }));
   *bytes = static_cast<size_t>(wanted);
   return {};
 }
@@ -376,41 +404,36 @@ Status BatchNormalizationForwardTrainingEx(void* handle, int mode, int ops, cons
                                            void* inv_variance, void* activation_desc,
                                            void* workspace, size_t workspace_bytes, void*, size_t) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
-  const Modes modes = {.mode = mode, .ops = ops};
-  RETURN_IF_ERROR(CheckModes(modes));
-  RETURN_IF_ERROR(CheckActivation(modes, activation_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(x_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* zd, Optional(z_desc, Adds(modes)));
-  ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(y_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* pd, Get<TensorDesc>(parameter_desc));
+  ASSIGN_OR_RETURN(const ForwardDescs d, ForwardDescsOf({.mode = mode, .ops = ops}, activation_desc,
+                                                        x_desc, z_desc, y_desc, parameter_desc));
   RETURN_IF_ERROR(CheckEpsilon(epsilon));
   RETURN_IF_ERROR(CheckPair(running_mean, running_variance, "the running statistics"));
   RETURN_IF_ERROR(CheckPair(mean, inv_variance, "the saved statistics"));
   const bool runs = running_mean != nullptr, saves = mean != nullptr;
   Call call(*h, kForward);
-  call.Add(modes);
+  call.Add(d.modes);
   call.Add(runs);
   call.Add(saves);
-  ForwardOperands o = {.x = call.Memory(*xd, x), .y = call.Memory(*yd, y)};
-  if (zd != nullptr) o.z = call.Memory(*zd, z);
-  o.scale = call.Memory(*pd, scale);
-  o.bias = call.Memory(*pd, bias);
+  ForwardOperands o = {.x = call.Memory(*d.x, x), .y = call.Memory(*d.y, y)};
+  if (d.z != nullptr) o.z = call.Memory(*d.z, z);
+  o.scale = call.Memory(*d.parameters, scale);
+  o.bias = call.Memory(*d.parameters, bias);
   if (runs) {
-    o.running_mean = call.Memory(*pd, running_mean);
-    o.running_variance = call.Memory(*pd, running_variance);
-    o.next_mean = call.Memory(*pd, running_mean);
-    o.next_variance = call.Memory(*pd, running_variance);
+    o.running_mean = call.Memory(*d.parameters, running_mean);
+    o.running_variance = call.Memory(*d.parameters, running_variance);
+    o.next_mean = call.Memory(*d.parameters, running_mean);
+    o.next_variance = call.Memory(*d.parameters, running_variance);
   }
   if (saves) {
-    o.mean = call.Memory(*pd, mean);
-    o.inv_variance = call.Memory(*pd, inv_variance);
+    o.mean = call.Memory(*d.parameters, mean);
+    o.inv_variance = call.Memory(*d.parameters, inv_variance);
   }
   o.epsilon = call.Double(&epsilon);
   o.factor = call.Double(&factor);
   ASSIGN_OR_RETURN(o.blend, call.Scaling(alpha, beta, o.y));
   return call.Run(
       {.data = workspace, .bytes = static_cast<int64_t>(workspace_bytes), .is_parameter = true},
-      [&](CallGraph& g) { return MakeForward(g, modes, o); });
+      [&](CallGraph& g) { return MakeForward(g, d.modes, o); });
 }
 
 Status GetBatchNormalizationBackwardExWorkspaceSize(void* handle, int mode, int ops, void* x_desc,
@@ -419,34 +442,29 @@ Status GetBatchNormalizationBackwardExWorkspaceSize(void* handle, int mode, int 
                                                     void* activation_desc, size_t* bytes) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
-  const Modes modes = {.mode = mode, .ops = ops};
-  RETURN_IF_ERROR(CheckModes(modes));
-  RETURN_IF_ERROR(CheckActivation(modes, activation_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(x_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* yd, Optional(y_desc, Activates(modes)));
-  ASSIGN_OR_RETURN(const TensorDesc* dyd, Get<TensorDesc>(dy_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* dzd, Optional(dz_desc, Adds(modes)));
-  ASSIGN_OR_RETURN(const TensorDesc* dxd, Get<TensorDesc>(dx_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* pd, Get<TensorDesc>(parameter_desc));
-  RETURN_IF_ERROR(CheckData(*xd, {yd, dyd, dzd, dxd}));
+  ASSIGN_OR_RETURN(const BackwardDescs d,
+                   BackwardDescsOf({.mode = mode, .ops = ops}, activation_desc, x_desc, y_desc,
+                                   dy_desc, dz_desc, dx_desc, parameter_desc));
+  RETURN_IF_ERROR(CheckData(*d.x, {d.y, d.dy, d.dz, d.dx}));
   Call call(*h, kBackward);
-  call.Add(modes);
+  call.Add(d.modes);
   call.Add(true);
-  BackwardOperands o = {.x = call.Memory(*xd)};
-  if (yd != nullptr) o.y = call.Memory(*yd);
-  o.dy = call.Memory(*dyd);
-  if (dzd != nullptr) o.dz = call.Memory(*dzd);
-  o.dx = call.Memory(*dxd);
+  BackwardOperands o = {.x = call.Memory(*d.x)};
+  if (d.y != nullptr) o.y = call.Memory(*d.y);
+  o.dy = call.Memory(*d.dy);
+  if (d.dz != nullptr) o.dz = call.Memory(*d.dz);
+  o.dx = call.Memory(*d.dx);
   for (Operand* p : {&o.scale, &o.dscale, &o.dbias, &o.mean, &o.inv_variance})
-    *p = call.Memory(*pd);
+    *p = call.Memory(*d.parameters);
   o.epsilon = call.Double(nullptr);
-  ASSIGN_OR_RETURN(o.data, call.Scaling(OneOf(*xd, true), OneOf(*xd, false), o.dx));
-  ASSIGN_OR_RETURN(o.scale_blend, call.Scaling(OneOf(*xd, true), OneOf(*xd, false), o.dscale));
-  ASSIGN_OR_RETURN(o.bias_blend, call.Scaling(OneOf(*xd, true), OneOf(*xd, false), o.dbias));
+  ASSIGN_OR_RETURN(o.data, call.Scaling(OneOf(*d.x, true), OneOf(*d.x, false), o.dx));
+  ASSIGN_OR_RETURN(o.scale_blend, call.Scaling(OneOf(*d.x, true), OneOf(*d.x, false), o.dscale));
+  ASSIGN_OR_RETURN(o.bias_blend, call.Scaling(OneOf(*d.x, true), OneOf(*d.x, false), o.dbias));
   ASSIGN_OR_RETURN(const int64_t wanted,
-                   call.WorkspaceBytes([&](CallGraph& g) { return MakeBackward(g, modes, o); }));
+                   call.WorkspaceBytes([&](CallGraph& g) { return MakeBackward(g, d.modes, o); }));
   // A call without saved statistics has to keep them, and what they are made of.
-  *bytes = static_cast<size_t>(wanted + 4 * (Span(*pd) * ElementBytes(pd->type) + kPartBytes));
+  *bytes = static_cast<size_t>(
+      wanted + 4 * (Span(*d.parameters) * ElementBytes(d.parameters->type) + kPartBytes));
   return {};
 }
 
@@ -460,32 +478,26 @@ Status BatchNormalizationBackwardEx(void* handle, int mode, int ops, const void*
                                     const void* inv_variance, void* activation_desc,
                                     void* workspace, size_t workspace_bytes, void*, size_t) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
-  const Modes modes = {.mode = mode, .ops = ops};
-  RETURN_IF_ERROR(CheckModes(modes));
-  RETURN_IF_ERROR(CheckActivation(modes, activation_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(x_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* yd, Optional(y_desc, Activates(modes)));
-  ASSIGN_OR_RETURN(const TensorDesc* dyd, Get<TensorDesc>(dy_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* dzd, Optional(dz_desc, Adds(modes)));
-  ASSIGN_OR_RETURN(const TensorDesc* dxd, Get<TensorDesc>(dx_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* pd, Get<TensorDesc>(parameter_desc));
+  ASSIGN_OR_RETURN(const BackwardDescs d,
+                   BackwardDescsOf({.mode = mode, .ops = ops}, activation_desc, x_desc, y_desc,
+                                   dy_desc, dz_desc, dx_desc, parameter_desc));
   RETURN_IF_ERROR(CheckEpsilon(epsilon));
   RETURN_IF_ERROR(CheckPair(mean, inv_variance, "the saved statistics"));
   const bool saved = mean != nullptr;
   Call call(*h, kBackward);
-  call.Add(modes);
+  call.Add(d.modes);
   call.Add(saved);
-  BackwardOperands o = {.x = call.Memory(*xd, x)};
-  if (yd != nullptr) o.y = call.Memory(*yd, y);
-  o.dy = call.Memory(*dyd, dy);
-  if (dzd != nullptr) o.dz = call.Memory(*dzd, dz);
-  o.dx = call.Memory(*dxd, dx);
-  o.scale = call.Memory(*pd, scale);
-  o.dscale = call.Memory(*pd, dscale);
-  o.dbias = call.Memory(*pd, dbias);
+  BackwardOperands o = {.x = call.Memory(*d.x, x)};
+  if (d.y != nullptr) o.y = call.Memory(*d.y, y);
+  o.dy = call.Memory(*d.dy, dy);
+  if (d.dz != nullptr) o.dz = call.Memory(*d.dz, dz);
+  o.dx = call.Memory(*d.dx, dx);
+  o.scale = call.Memory(*d.parameters, scale);
+  o.dscale = call.Memory(*d.parameters, dscale);
+  o.dbias = call.Memory(*d.parameters, dbias);
   if (saved) {
-    o.mean = call.Memory(*pd, mean);
-    o.inv_variance = call.Memory(*pd, inv_variance);
+    o.mean = call.Memory(*d.parameters, mean);
+    o.inv_variance = call.Memory(*d.parameters, inv_variance);
   }
   o.epsilon = call.Double(&epsilon);
   ASSIGN_OR_RETURN(o.data, call.Scaling(alpha_data, beta_data, o.dx));
@@ -493,7 +505,7 @@ Status BatchNormalizationBackwardEx(void* handle, int mode, int ops, const void*
   ASSIGN_OR_RETURN(o.bias_blend, call.Scaling(alpha_parameters, beta_parameters, o.dbias));
   return call.Run(
       {.data = workspace, .bytes = static_cast<int64_t>(workspace_bytes), .is_parameter = true},
-      [&](CallGraph& g) { return MakeBackward(g, modes, o); });
+      [&](CallGraph& g) { return MakeBackward(g, d.modes, o); });
 }
 
 Status GetBatchNormalizationTrainingExReserveSpaceSize(void* handle, int mode, int ops,
