@@ -143,6 +143,8 @@ def check_legacy(spec):
         for role in roles:
             if role.group(2) not in ROLES:
                 yield problem + f"{role.group(1)} is {role.group(2)}, which is none of {sorted(ROLES)}"
+            if role.group(2) in {"create", "destroy"}:
+                continue  # one object, or an array of as many as the brackets say
             if (role.group(3) is not None) != ("in" in role.group(2) or "out" in role.group(2)):
                 yield problem + f"{role.group(1)}: memory, and nothing else, has a size"
 
@@ -321,7 +323,7 @@ def core_parameter(kind_of, type_, name):
     if kind == "enum":
         return "int", f"api::Number({name})"
     if kind == "struct":
-        return "void*", name
+        return ("void*", name) if pointer else ("const void*", f"&{name}")
     return re.sub(r"^const (?=\w+$)", "", type_).replace(" *", "*"), name
 
 

@@ -17,12 +17,58 @@ Dims DimsFrom(const Lengths& lengths, int32_t rank) {
   return Dims(lengths.begin(), lengths.begin() + rank);
 }
 
-// NCHW_VECT_C is memory of one more dim, and the plain tensor what a transpose and a reshape make
-// of it: [N, C/v, H, W, v] -> [N, C/v, v, H, W] -> [N, C, H, W].
-Dims OrderOfVectors(int64_t rank) {
-  Dims order = {0, 1, rank};
-  for (int64_t d = 2; d < rank; ++d) order.push_back(d);
-  return order;
+// Memory in another order than that of the tensor's dims: of `dims` and `strides`, which a
+// transpose by `order` and a reshape make the plain tensor.
+struct Interleaving {
+  Dims dims, strides, order;
+};
+
+// [N, C/v, H, W, v] -> [N, C/v, v, H, W] -> [N, C, H, W].
+Interleaving OfVectors(const TensorDesc& t) {
+  Interleaving memory = {.dims = DimsFrom(t.dims, t.rank),
+                         .strides = DimsFrom(t.strides, t.rank),
+                         .order = {0, 1, t.rank}};
+  memory.dims[1] /= t.vector;
+  for (int64_t& stride : memory.strides) stride *= t.vector;
+  memory.dims.push_back(t.vector);
+  memory.strides.push_back(1);
+  for (int64_t d = 2; d < t.rank; ++d) memory.order.push_back(d);
+  return memory;
+}
+
+// As the backend API has them (graph_import.cc, Int8x32Layout): a filter of [O/8, 4, 2] outputs,
+// [I/32, 8, 4] inputs and S places is [I/32, S, O/8, 2, 8, 4, 4], a bias of [O/32, 4, 2, 4] is
+// [O/32, 2, 4, 4].
+Result<Interleaving> OfFragments(const TensorDesc& t) {
+  int64_t places = 1;
+  for (size_t d = 2; d < static_cast<size_t>(t.rank); ++d) places *= t.dims[d];
+  const bool is_bias = VectorOf(t.type) == 1;
+  if (t.dims[is_bias ? 1 : 0] % 32 != 0)
+    return Status::Error(Code::kNotSupported,
+                         "{} in the order of fragments: outputs are no multiple of 32", Text(t));
+  Interleaving memory;
+  if (is_bias) {
+    memory = {.dims = {t.dims[1] / 32, 2, 4, 4}, .strides = {}, .order = {0, 2, 1, 3}};
+  } else {
+    memory = {.dims = {t.dims[1] / 32, places, t.dims[0] / 8, 2, 8, 4, 4},
+              .strides = {},
+              .order = {2, 5, 3, 0, 4, 6, 1}};
+  }
+  memory.strides = PackedStrides(memory.dims);
+  return memory;
+}
+
+bool IsInterleaved(const TensorDesc& t) { return t.vector > 1 || t.reordered != 0; }
+
+Result<Interleaving> InterleavingOf(const TensorDesc& t) {
+  if (t.reordered != 0) return OfFragments(t);
+  return OfVectors(t);
+}
+
+Dims Split(const Interleaving& memory) {
+  Dims split;
+  for (const int64_t d : memory.order) split.push_back(memory.dims[static_cast<size_t>(d)]);
+  return split;
 }
 
 Dims Inverse(const Dims& permutation) {
@@ -30,13 +76,6 @@ Dims Inverse(const Dims& permutation) {
   for (size_t d = 0; d < permutation.size(); ++d)
     inverse[static_cast<size_t>(permutation[d])] = static_cast<int64_t>(d);
   return inverse;
-}
-
-Dims SplitChannels(const Dims& plain, int64_t vector) {
-  Dims split = plain;
-  split[1] /= vector;
-  split.insert(split.begin() + 2, vector);
-  return split;
 }
 
 }  // namespace
@@ -62,11 +101,10 @@ Result<graph::Tensor> CallGraph::Memory(const Operand& operand) const {
   tensor.alignment = std::max(operand.alignment, SizeOf(tensor.dtype));
   tensor.dims = DimsFrom(desc.dims, desc.rank);
   tensor.strides = DimsFrom(desc.strides, desc.rank);
-  if (desc.vector == 1) return tensor;
-  tensor.dims[1] /= desc.vector;
-  for (int64_t& stride : tensor.strides) stride *= desc.vector;
-  tensor.dims.push_back(desc.vector);
-  tensor.strides.push_back(1);
+  if (!IsInterleaved(desc)) return tensor;
+  ASSIGN_OR_RETURN(Interleaving memory, InterleavingOf(desc));
+  tensor.dims = std::move(memory.dims);
+  tensor.strides = std::move(memory.strides);
   return tensor;
 }
 
@@ -75,12 +113,11 @@ Result<TensorId> CallGraph::Read(const Operand& operand) {
   ASSIGN_OR_RETURN(graph::Tensor tensor, Memory(operand));
   const DType dtype = tensor.dtype, moving = kiln::MovingType(dtype);
   TensorId id = builder_.graph().AddTensor(std::move(tensor));
-  if (operand.desc->vector > 1) {
-    const Dims plain = DimsFrom(operand.desc->dims, operand.desc->rank);
-    const Dims split = SplitChannels(plain, operand.desc->vector);
-    const Dims order = OrderOfVectors(operand.desc->rank);
+  if (IsInterleaved(*operand.desc)) {
+    ASSIGN_OR_RETURN(const Interleaving memory, InterleavingOf(*operand.desc));
+    const Dims plain = DimsFrom(operand.desc->dims, operand.desc->rank), split = Split(memory);
     id = builder_.Apply(
-        GraphOp::kTranspose, {id}, graph::TransposeAttrs{.permutation = order},
+        GraphOp::kTranspose, {id}, graph::TransposeAttrs{.permutation = memory.order},
         {.dtype = dtype, .compute = moving, .dims = split, .strides = PackedStrides(split)});
     id = builder_.Apply(
         GraphOp::kReshape, {id}, graph::ReshapeAttrs{},
@@ -131,14 +168,15 @@ Status CallGraph::Write(TensorId value, const Operand& operand, const Blend& ble
   TensorId last = builder_.Apply(GraphOp::kPointwise, {value},
                                  graph::PointwiseAttrs{.mode = PointwiseMode::kIdentity},
                                  {.dtype = dtype, .compute = moving});
-  if (operand.desc->vector > 1) {
-    const Dims split = SplitChannels(DimsOf(last), operand.desc->vector);
+  if (IsInterleaved(*operand.desc)) {
+    ASSIGN_OR_RETURN(const Interleaving order, InterleavingOf(*operand.desc));
+    const Dims split = Split(order);
     const DType bytes = kiln::MovingType(dtype);
     last = builder_.Apply(
         GraphOp::kReshape, {last}, graph::ReshapeAttrs{},
         {.dtype = dtype, .compute = bytes, .dims = split, .strides = PackedStrides(split)});
     last = builder_.Apply(GraphOp::kTranspose, {last},
-                          graph::TransposeAttrs{.permutation = Inverse(OrderOfVectors(rank))},
+                          graph::TransposeAttrs{.permutation = Inverse(order.order)},
                           {.dtype = dtype, .compute = bytes, .dims = memory.dims});
   }
   graph::Tensor& result = builder_.graph()[last];

@@ -98,14 +98,6 @@ Dims SpatialOf(const SpatialLengths& lengths, int32_t count) {
 
 Dims DimsOf(const TensorDesc& t) { return Dims(t.dims.begin(), t.dims.begin() + t.rank); }
 
-Result<TensorDesc> Described(const FilterDesc& filter) {
-  TensorDesc w;
-  if (filter.rank == 0) return w;
-  RETURN_IF_ERROR(SetPackedTensor(w, filter.format, filter.type,
-                                  std::span(filter.dims).first(static_cast<size_t>(filter.rank))));
-  return w;
-}
-
 struct CallMemory {
   void* workspace;
   size_t workspace_bytes;
@@ -172,6 +164,8 @@ Result<ConvProblem> ProblemOf(ConvDirection direction, void* x, void* w, void* c
   ConvProblem problem = {
       .direction = direction, .x = *xd, .w = {}, .y = *yd, .conv = *cd, .filter = *wd};
   ASSIGN_OR_RETURN(problem.w, Described(*wd));
+  // The call shall not reorder them: cudnnReorderFilterAndBias has done it.
+  problem.w.reordered = wd->type == CUDNN_DATA_INT8x32 && cd->reorder == CUDNN_NO_REORDER;
   return problem;
 }
 
@@ -188,8 +182,6 @@ Status Check(const ConvProblem& p, int algorithm) {
   RETURN_IF_ERROR(CheckEnum(algorithm, row.algorithms - 1, "algorithm of the convolution"));
   RETURN_IF_ERROR(CheckShapes(p));
   RETURN_IF_ERROR(CheckTypes(p));
-  if (p.w.type == CUDNN_DATA_INT8x32 && p.conv.reorder == CUDNN_NO_REORDER)
-    return Status::Text(Code::kNotSupported, "a reordered INT8x32 filter");
   if (algorithm != row.no_workspace && algorithm != row.any_workspace)
     return Status::Error(Code::kNotSupported, "no engine has algorithm {} of {}", algorithm,
                          row.function);
@@ -296,7 +288,9 @@ Status ConvolutionBiasActivationForward(void* handle, const void* alpha1, void* 
   Call call(*h, "cudnnConvolutionBiasActivationForward");
   call.Add(*activation);
   const ConvOperands o = AddTo(call, p, algorithm, {.x = x, .w = w, .y = y});
-  const Operand add = call.Memory(*zd, z), offset = call.Memory(*bd, bias);
+  TensorDesc bias_memory = *bd;
+  bias_memory.reordered = p.w.reordered;
+  const Operand add = call.Memory(*zd, z), offset = call.Memory(bias_memory, bias);
   ASSIGN_OR_RETURN(const Scalar first, call.Factor(alpha1, p.y, 1, "alpha1"));
   ASSIGN_OR_RETURN(const Scalar second, call.Factor(alpha2, p.y, 0, "alpha2"));
   return call.Run(

@@ -163,6 +163,14 @@ Status SetPackedTensor(TensorDesc& tensor, int format, int type, std::span<const
   return Commit(tensor, made);
 }
 
+Result<TensorDesc> Described(const FilterDesc& filter) {
+  TensorDesc w;
+  if (filter.rank == 0) return w;
+  RETURN_IF_ERROR(SetPackedTensor(w, filter.format, filter.type,
+                                  std::span(filter.dims).first(static_cast<size_t>(filter.rank))));
+  return w;
+}
+
 // ---- tensors
 // -------------------------------------------------------------------------------------
 

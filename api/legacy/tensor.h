@@ -15,7 +15,8 @@ namespace kiln::api::legacy {
 using Lengths = std::array<int32_t, CUDNN_DIM_MAX>;
 
 // Extents and strides in elements; of NCHW_VECT_C, whose elements are `vector` channels each, the
-// extent of dim 1 counts channels.
+// extent of dim 1 counts channels. `reordered` is never a client's: filters and biases are
+// described so whose memory cudnnReorderFilterAndBias wrote.
 struct TensorDesc {
   static constexpr uint64_t kTag = 0x6b696c6e'74656e73;  // "kilntens"
   static constexpr std::string_view kName = "cudnnTensorDescriptor_t";
@@ -23,6 +24,7 @@ struct TensorDesc {
   int32_t type = CUDNN_DATA_FLOAT;
   int32_t rank = 0;  // 0: not set
   int32_t vector = 1;
+  int32_t reordered = 0;  // 1: in the order of INT8x32 fragments, not in that of the strides
   Lengths dims = {}, strides = {};
 };
 
@@ -56,5 +58,8 @@ int64_t Span(const TensorDesc& tensor);
 Status SetTensor(TensorDesc& tensor, int type, std::span<const int> dims,
                  std::span<const int> strides);
 Status SetPackedTensor(TensorDesc& tensor, int format, int type, std::span<const int> dims);
+
+// The filter as a tensor; unset where it was not set.
+Result<TensorDesc> Described(const FilterDesc& filter);
 
 }  // namespace kiln::api::legacy

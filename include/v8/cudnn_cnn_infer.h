@@ -198,13 +198,13 @@ cudnnStatus_t CUDNNWINAPI cudnnGetFoldedConvBackwardDataDescriptors(
     cudnnTensorTransformDescriptor_t gradFoldTransDesc,
     cudnnTensorTransformDescriptor_t gradUnfoldTransDesc);
 
-/* Reference 5.2.31. Declared only. */
+/* Reference 5.2.31. */
 cudnnStatus_t CUDNNWINAPI cudnnIm2Col(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnFilterDescriptor_t wDesc, const cudnnConvolutionDescriptor_t convDesc,
     void *colBuffer);
 
-/* Reference 5.2.32. Declared only. */
+/* Reference 5.2.32. */
 cudnnStatus_t CUDNNWINAPI cudnnReorderFilterAndBias(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t filterDesc,
     cudnnReorderType_t reorderType, const void *filterData, void *reorderedFilterData,

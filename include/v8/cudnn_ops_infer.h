@@ -383,7 +383,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardInference(
     void *y, const cudnnTensorDescriptor_t bnScaleBiasMeanVarDesc, const void *bnScale,
     const void *bnBias, const void *estimatedMean, const void *estimatedVariance, double epsilon);
 
-/* Reference 3.2.4. Declared only. */
+/* Reference 3.2.4. */
 cudnnStatus_t CUDNNWINAPI cudnnCopyAlgorithmDescriptor(
     const cudnnAlgorithmDescriptor_t src, cudnnAlgorithmDescriptor_t dest);
 
@@ -394,10 +394,10 @@ cudnnStatus_t CUDNNWINAPI cudnnCreate(cudnnHandle_t *handle);
 cudnnStatus_t CUDNNWINAPI cudnnCreateActivationDescriptor(
     cudnnActivationDescriptor_t *activationDesc);
 
-/* Reference 3.2.7. Declared only. */
+/* Reference 3.2.7. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateAlgorithmDescriptor(cudnnAlgorithmDescriptor_t *algoDesc);
 
-/* Reference 3.2.8. Declared only. */
+/* Reference 3.2.8. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateAlgorithmPerformance(
     cudnnAlgorithmPerformance_t *algoPerf, int numberToCreate);
 
@@ -449,10 +449,10 @@ cudnnStatus_t CUDNNWINAPI cudnnDestroy(cudnnHandle_t handle);
 cudnnStatus_t CUDNNWINAPI cudnnDestroyActivationDescriptor(
     cudnnActivationDescriptor_t activationDesc);
 
-/* Reference 3.2.22. Declared only. */
+/* Reference 3.2.22. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyAlgorithmDescriptor(cudnnAlgorithmDescriptor_t algoDesc);
 
-/* Reference 3.2.23. Declared only. */
+/* Reference 3.2.23. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyAlgorithmPerformance(
     cudnnAlgorithmPerformance_t *algoPerf, int numberToDestroy);
 
@@ -513,16 +513,16 @@ cudnnStatus_t CUDNNWINAPI cudnnGetActivationDescriptor(
 cudnnStatus_t CUDNNWINAPI cudnnGetActivationDescriptorSwishBeta(
     cudnnActivationDescriptor_t activationDesc, double *swish_beta);
 
-/* Reference 3.2.38. Declared only. */
+/* Reference 3.2.38. */
 cudnnStatus_t CUDNNWINAPI cudnnGetAlgorithmDescriptor(
     const cudnnAlgorithmDescriptor_t algoDesc, cudnnAlgorithm_t *algorithm);
 
-/* Reference 3.2.39. Declared only. */
+/* Reference 3.2.39. */
 cudnnStatus_t CUDNNWINAPI cudnnGetAlgorithmPerformance(
     const cudnnAlgorithmPerformance_t algoPerf, cudnnAlgorithmDescriptor_t *algoDesc,
     cudnnStatus_t *status, float *time, size_t *memory);
 
-/* Reference 3.2.40. Declared only. */
+/* Reference 3.2.40. */
 cudnnStatus_t CUDNNWINAPI cudnnGetAlgorithmSpaceSize(
     cudnnHandle_t handle, cudnnAlgorithmDescriptor_t algoDesc, size_t *algoSpaceSizeInBytes);
 
@@ -681,7 +681,7 @@ cudnnStatus_t CUDNNWINAPI cudnnReduceTensor(
     const cudnnTensorDescriptor_t aDesc, const void *A, const void *beta,
     const cudnnTensorDescriptor_t cDesc, void *C);
 
-/* Reference 3.2.72. Declared only. */
+/* Reference 3.2.72. */
 cudnnStatus_t CUDNNWINAPI cudnnRestoreAlgorithm(
     cudnnHandle_t handle, void *algoSpace, size_t algoSpaceSizeInBytes,
     cudnnAlgorithmDescriptor_t algoDesc);
@@ -691,7 +691,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRestoreDropoutDescriptor(
     cudnnDropoutDescriptor_t dropoutDesc, cudnnHandle_t handle, float dropout, void *states,
     size_t stateSizeInBytes, unsigned long long seed);
 
-/* Reference 3.2.74. Declared only. */
+/* Reference 3.2.74. */
 cudnnStatus_t CUDNNWINAPI cudnnSaveAlgorithm(
     cudnnHandle_t handle, cudnnAlgorithmDescriptor_t algoDesc, void *algoSpace,
     size_t algoSpaceSizeInBytes);
@@ -708,11 +708,11 @@ cudnnStatus_t CUDNNWINAPI cudnnSetActivationDescriptor(
 cudnnStatus_t CUDNNWINAPI cudnnSetActivationDescriptorSwishBeta(
     cudnnActivationDescriptor_t activationDesc, double swish_beta);
 
-/* Reference 3.2.77. Declared only. */
+/* Reference 3.2.77. */
 cudnnStatus_t CUDNNWINAPI cudnnSetAlgorithmDescriptor(
     cudnnAlgorithmDescriptor_t algoDesc, cudnnAlgorithm_t algorithm);
 
-/* Reference 3.2.78. Declared only. */
+/* Reference 3.2.78. */
 cudnnStatus_t CUDNNWINAPI cudnnSetAlgorithmPerformance(
     cudnnAlgorithmPerformance_t algoPerf, cudnnAlgorithmDescriptor_t algoDesc,
     cudnnStatus_t status, float time, size_t memory);
@@ -817,7 +817,7 @@ cudnnStatus_t CUDNNWINAPI cudnnSpatialTfSamplerForward(
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *grid, const void *beta,
     cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.99. Declared only. */
+/* Reference 3.2.99. */
 cudnnStatus_t CUDNNWINAPI cudnnTransformFilter(
     cudnnHandle_t handle, const cudnnTensorTransformDescriptor_t transDesc, const void *alpha,
     const cudnnFilterDescriptor_t srcDesc, const void *srcData, const void *beta,
@@ -828,7 +828,7 @@ cudnnStatus_t CUDNNWINAPI cudnnTransformTensor(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x,
     const void *beta, const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.101. Declared only. */
+/* Reference 3.2.101. */
 cudnnStatus_t CUDNNWINAPI cudnnTransformTensorEx(
     cudnnHandle_t handle, const cudnnTensorTransformDescriptor_t transDesc, const void *alpha,
     const cudnnTensorDescriptor_t srcDesc, const void *srcData, const void *beta,

@@ -387,7 +387,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetFusedOpsVariantParamPackAttribute(
     const cudnnFusedOpsVariantParamPack_t varPack, cudnnFusedOpsVariantParamLabel_t paramLabel,
     void *ptr);
 
-/* Reference 5.2.31. Declared only. */
+/* Reference 5.2.31. */
 cudnnStatus_t CUDNNWINAPI cudnnIm2Col(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t xDesc, const void *x,
     const cudnnFilterDescriptor_t wDesc, const cudnnConvolutionDescriptor_t convDesc,
@@ -398,7 +398,7 @@ cudnnStatus_t CUDNNWINAPI cudnnMakeFusedOpsPlan(
     cudnnHandle_t handle, cudnnFusedOpsPlan_t plan,
     const cudnnFusedOpsConstParamPack_t constPack, size_t *workspaceSizeInBytes);
 
-/* Reference 5.2.32. Declared only. */
+/* Reference 5.2.32. */
 cudnnStatus_t CUDNNWINAPI cudnnReorderFilterAndBias(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t filterDesc,
     cudnnReorderType_t reorderType, const void *filterData, void *reorderedFilterData,

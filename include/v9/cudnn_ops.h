@@ -654,7 +654,7 @@ cudnnStatus_t CUDNNWINAPI cudnnSpatialTfSamplerForward(
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *grid, const void *beta,
     cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.99. Declared only. */
+/* Reference 3.2.99. */
 cudnnStatus_t CUDNNWINAPI cudnnTransformFilter(
     cudnnHandle_t handle, const cudnnTensorTransformDescriptor_t transDesc, const void *alpha,
     const cudnnFilterDescriptor_t srcDesc, const void *srcData, const void *beta,
@@ -665,7 +665,7 @@ cudnnStatus_t CUDNNWINAPI cudnnTransformTensor(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x,
     const void *beta, const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.101. Declared only. */
+/* Reference 3.2.101. */
 cudnnStatus_t CUDNNWINAPI cudnnTransformTensorEx(
     cudnnHandle_t handle, const cudnnTensorTransformDescriptor_t transDesc, const void *alpha,
     const cudnnTensorDescriptor_t srcDesc, const void *srcData, const void *beta,

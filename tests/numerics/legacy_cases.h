@@ -49,5 +49,6 @@ std::vector<LegacyCase> PoolingCases();
 std::vector<LegacyCase> ConvolutionCases();
 std::vector<LegacyCase> NormCases();
 std::vector<LegacyCase> DropoutCases();
+std::vector<LegacyCase> TransformCases();
 
 }  // namespace kiln::testing

@@ -254,6 +254,7 @@ struct BiasCase {
   cudnnActivationMode_t mode = CUDNN_ACTIVATION_RELU;
   double alpha1 = 1, alpha2 = 0;
   bool z_is_y = false;
+  bool reordered = false;  // filter and bias, before the call
 };
 
 std::string RunBias(const BiasCase& b, const LegacyContext& c) {
@@ -274,11 +275,24 @@ std::string RunBias(const BiasCase& b, const LegacyContext& c) {
   bytes += size_t{1} << 20;
   const Buffer workspace(c.device, bytes);
   const Factor alpha1(b.alpha1, v.y.type), alpha2(b.alpha2, v.y.type);
+  const Buffer fragments(c.device, static_cast<size_t>(oracle::Count(v.w_dims))),
+      bias_fragments(c.device, static_cast<size_t>(4 * y_dims[1]));
+  void *w_data = o.w.data(), *bias_data = bias.data();
+  if (b.reordered) {
+    KILN_CALL(c.client, cudnnSetConvolutionReorderType, o.conv, CUDNN_NO_REORDER);
+    const cudnnStatus_t status =
+        KILN_CALL(c.client, cudnnReorderFilterAndBias, c.handle, o.filter, CUDNN_DEFAULT_REORDER,
+                  w_data, static_cast<void*>(fragments.data()), 1, bias_data,
+                  static_cast<void*>(bias_fragments.data()));
+    if (std::string error = c.Done(status); !error.empty()) return "reordering: " + error;
+    w_data = fragments.data();
+    bias_data = bias_fragments.data();
+  }
   const cudnnStatus_t status = KILN_CALL(
       c.client, cudnnConvolutionBiasActivationForward, c.handle, alpha1.get(), o.x.desc(),
-      o.x.data(), o.filter, o.w.data(), o.conv, static_cast<cudnnConvolutionFwdAlgo_t>(v.algorithm),
+      o.x.data(), o.filter, w_data, o.conv, static_cast<cudnnConvolutionFwdAlgo_t>(v.algorithm),
       static_cast<void*>(workspace.data()), bytes, alpha2.get(), z.desc(), z.data(), bias.desc(),
-      bias.data(), activation, o.y.desc(), o.y.data());
+      bias_data, activation, o.y.desc(), o.y.data());
   const oracle::DType factor = FactorType(v.y.type);
   Dense expected =
       Blended(oracle::ConvFprop(GeometryOf(v), o.x.Before(), o.w.Before(), {}, PrecisionOf(v)),
@@ -295,7 +309,7 @@ LegacyCase Bias(const BiasCase& b) {
   const LegacyCase conv = Conv(b.conv);
   return {"conv_bias_activation/" + conv.name + "_mode" + std::to_string(b.mode) + "_" +
               std::to_string(b.alpha1).substr(0, 4) + "_" + std::to_string(b.alpha2).substr(0, 4) +
-              (b.z_is_y ? "_in_place" : ""),
+              (b.z_is_y ? "_in_place" : "") + (b.reordered ? "_reordered" : ""),
           [=](const LegacyContext& c) { return RunBias(b, c); }};
 }
 
@@ -397,6 +411,17 @@ std::vector<LegacyCase> ConvolutionCases() {
       {.conv = {.x = i8, .w = i8, .y = i8, .compute = CUDNN_DATA_INT32, .w_dims = {12, 8, 3, 3}},
        .alpha1 = 0.125,
        .alpha2 = 0.5}));
+  const Layout i8x32 = {CUDNN_DATA_INT8x32, Layout::kVectors};
+  for (const bool reordered : {false, true}) {
+    cases.push_back(Bias({.conv = {.x = i8x32,
+                                   .w = i8x32,
+                                   .y = i8x32,
+                                   .compute = CUDNN_DATA_INT32,
+                                   .x_dims = {2, 64, 5, 6},
+                                   .w_dims = {96, 64, 3, 3}},
+                          .alpha1 = 0.125,
+                          .reordered = reordered}));
+  }
   for (const Factors& f : kFactors) cases.push_back(BackwardBias({}, {2, 5, 7, 9}, f));
   cases.push_back(BackwardBias({CUDNN_DATA_HALF, Layout::kNhwc}, {2, 5, 7, 9}, {1, 0}));
   cases.push_back(BackwardBias({CUDNN_DATA_DOUBLE}, {2, 5, 3, 4, 5}, {1, 1}));
