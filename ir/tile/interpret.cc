@@ -11,6 +11,7 @@
 
 #include "ir/tile/names.h"
 #include "ir/tile/tools.h"
+#include "ir/tile/visit.h"
 
 namespace kiln::tile {
 namespace {
@@ -32,8 +33,8 @@ struct Memory {
   std::vector<Cell> cells;  // registers: [element][thread]
   std::vector<uint8_t> defined;
 
-  // Shared memory: who touched an element since the last barrier. Two threads, one of them writing:
-  // a race.
+  // Shared memory: who touched an element, and how many barriers there had been. Two threads, one
+  // of them writing, and no barrier of both between: a race.
   struct Touch {
     int write_epoch = -1, writer = 0, read_epoch = -1, reader = 0;
   };
@@ -41,6 +42,8 @@ struct Memory {
   std::vector<uint8_t> in_flight;  // asynchronous copies that have not been waited for
 };
 constexpr int kManyThreads = -1;  // the same value from several threads, or readers of several
+// Several threads of team t of the last barrier of teams: kManyOfTeam - t.
+constexpr int kManyOfTeam = -2;
 
 struct ExprCode {
   const ExprNode* node = nullptr;
@@ -248,6 +251,10 @@ class Machine {
   explicit Machine(const Kernel& kernel)
       : threads_(kernel.threads), stamps_(kernel.threads), async_(kernel.threads) {
     for (int t = 0; t < threads_; ++t) all_.push_back(t);
+    Walk(kernel.body, [&](const Stmt& s) {
+      if (const auto* barrier = std::get_if<Barrier>(&s.node); barrier != nullptr)
+        team_ = std::max(team_, barrier->team);
+    });
   }
 
   Status Run(std::vector<Step>& body) {
@@ -318,25 +325,39 @@ class Machine {
     return false;
   }
 
+  // Whether somebody else touched it at `epoch`, and nothing orders that before what `thread` does.
+  bool IsOpen(int epoch, int toucher, int thread) const {
+    if (epoch < block_epoch_ || toucher == thread) return false;
+    return epoch >= team_epoch_ || TeamOf(toucher) != TeamOf(thread);
+  }
+  int TeamOf(int toucher) const {
+    if (toucher <= kManyOfTeam) return kManyOfTeam - toucher;
+    return toucher == kManyThreads || team_ == 0 ? -1 : toucher / team_;
+  }
+  int Together(int toucher, int thread) const {
+    const int team = TeamOf(thread);
+    return team >= 0 && TeamOf(toucher) == team ? kManyOfTeam - team : kManyThreads;
+  }
+
   void NoteRead(Memory& m, int64_t index, int thread) {
     Memory::Touch& t = m.touches[index];
-    if (t.write_epoch == epoch_ && t.writer != thread && t.writer != kManyThreads)
+    if (t.writer >= 0 && IsOpen(t.write_epoch, t.writer, thread))
       Fail(thread, "race: {}[{}] was stored by thread {} and there is no barrier between", m.name,
            index, t.writer);
-    t.reader = t.read_epoch == epoch_ && t.reader != thread ? kManyThreads : thread;
+    t.reader = IsOpen(t.read_epoch, t.reader, thread) ? Together(t.reader, thread) : thread;
     t.read_epoch = epoch_;
   }
 
   void NoteWrite(Memory& m, int64_t index, int thread, bool same_value) {
     Memory::Touch& t = m.touches[index];
-    const bool written = t.write_epoch == epoch_ && t.writer != thread;
+    const bool written = IsOpen(t.write_epoch, t.writer, thread);
     if (!same_value && written)
       Fail(thread, "race: {}[{}] was stored by another thread and there is no barrier between",
            m.name, index);
-    if (!same_value && t.read_epoch == epoch_ && t.reader != thread)
+    if (!same_value && IsOpen(t.read_epoch, t.reader, thread))
       Fail(thread, "race: {}[{}] was loaded by another thread and there is no barrier between",
            m.name, index);
-    t.writer = written ? kManyThreads : thread;
+    t.writer = written ? Together(t.writer, thread) : thread;
     t.write_epoch = epoch_;
   }
 
@@ -648,7 +669,7 @@ class Machine {
       for (const int t : still) s.var[t].i = k;
       if (IsBlockBind(loop.bind)) {
         block_[static_cast<size_t>(loop.bind) - static_cast<size_t>(Bind::kBlockX)] = k;
-        ++epoch_;
+        block_epoch_ = ++epoch_;
       }
       Run(s.body, still);
     }
@@ -672,10 +693,10 @@ class Machine {
     if (!else_lanes.empty() && status_.ok()) Run(s.else_body, else_lanes);
   }
 
-  void Execute(Step&, const Barrier&, Lanes lanes) {
+  void Execute(Step&, const Barrier& barrier, Lanes lanes) {
     if (static_cast<int>(lanes.size()) != threads_)
       Fail(lanes.empty() ? 0 : lanes[0], "reached by {} of {} threads", lanes.size(), threads_);
-    ++epoch_;
+    (barrier.team == 0 ? block_epoch_ : team_epoch_) = ++epoch_;
   }
   void Execute(Step&, const Comment&, Lanes) {}
 
@@ -688,7 +709,10 @@ class Machine {
     std::deque<std::vector<Landing>> committed;
   };
   std::vector<Async> async_;
-  int epoch_ = 0;
+  // Barriers so far; what was touched before the last one of the block, or of teams, is ordered
+  // with what comes.
+  int epoch_ = 0, block_epoch_ = 0, team_epoch_ = 0;
+  int team_ = 0;  // of barriers of teams
   int64_t block_[3] = {};
   const Step* at_ = nullptr;
   Status status_;

@@ -351,7 +351,14 @@ class Parser {
     return Stmt{std::move(s)};
   }
 
-  Result<Stmt> BarrierStatement() { return Stmt{Barrier{}}; }
+  Result<Stmt> BarrierStatement() {
+    Barrier s;
+    if (Is("of")) {
+      RETURN_IF_ERROR(Advance());
+      ASSIGN_OR_RETURN(s.team, SmallInt("a number of threads"));
+    }
+    return Stmt{s};
+  }
 
   Result<Stmt> CallStatement() {
     Call s;

@@ -199,7 +199,12 @@ class Printer {
     --depth_;
     Line("}}");
   }
-  void Emit(const Barrier&) { Line("barrier"); }
+  void Emit(const Barrier& s) {
+    if (s.team == 0)
+      Line("barrier");
+    else
+      Line("barrier of {}", s.team);
+  }
   void Emit(const Comment& s) { CommentLine(s.text); }
 
   std::string out_;

@@ -245,7 +245,12 @@ struct Call {
   std::vector<Member> shape = {};
   std::vector<Function> functions = {};
 };
-struct Barrier {};  // __syncthreads: reached by every thread of the block
+// Reached by every thread of the block, or of each team of neighbouring threads; what a team does
+// before is ordered with what that team does after, and teams do not wait for one another.
+struct Barrier {
+  static constexpr int kMostTeams = 15;  // of a block; PTX ISA "bar" has one more for the block
+  int team = 0;                          // threads, whole warps; 0: the block
+};
 struct Comment {
   std::string text;
 };

@@ -541,8 +541,18 @@ class Verifier {
     return {};
   }
 
-  Status Check(const Barrier&) const {
-    return divergent_ > 0 ? Fail("not every thread of the block reaches it") : Status();
+  Status Check(const Barrier& s) {
+    if (divergent_ > 0) return Fail("not every thread of the block reaches it");
+    if (s.team == 0) return {};
+    if (team_ != 0 && team_ != s.team) return Fail("the kernel has teams of {} threads", team_);
+    team_ = s.team;
+    if (s.team < 0 || s.team % 32 != 0 || kernel_.threads % s.team != 0)
+      return Fail("{} threads are no whole warps, or do not divide a block of {}", s.team,
+                  kernel_.threads);
+    const int teams = kernel_.threads / s.team;
+    if (teams > Barrier::kMostTeams)
+      return Fail("{} teams in a block: at most {} have a barrier", teams, Barrier::kMostTeams);
+    return {};
   }
 
   Status Check(const Comment& s) const {
@@ -559,6 +569,7 @@ class Verifier {
   int64_t shared_bytes_ = 0;
   int divergent_ = 0;  // enclosing statements that not every thread executes alike
   int thread_loops_ = 0;
+  int team_ = 0;  // of barriers of teams
   bool block_binds_[std::size(kBindText)] = {};
 };
 

@@ -162,6 +162,54 @@ TEST(TileInterpret, RacesOnSharedMemoryAreErrors) {
             "(thread 1 of block 0,0,0)");
 }
 
+// Teams of 32 or 64 threads; a barrier of teams orders what a team does, and nothing else.
+TEST(TileInterpret, ABarrierOfTeamsOrdersEachTeamAlone) {
+  const auto run = [](int team, int mask) {
+    Buffer y(128);
+    return RunText(fmt::format(R"(kernel k(y: ptr<f32>) threads 128 {{
+  alloc s : f32[128] shared
+  for t in 0..128 thread_x {{
+    for k in 0..2 {{
+      store s[t] = cast<f32>(add(t, k))
+      barrier of {}
+      let other = add(mul(div(t, {}), {}), mod(add(t, 1), {})) : i32
+      store y[t] = load s[other]
+      barrier of {}
+    }}
+  }}
+}})",
+                               team, mask, mask, mask, team),
+                   {{.buffer = &y}});
+  };
+  EXPECT_TRUE(run(32, 32).ok()) << run(32, 32).message();
+  EXPECT_TRUE(run(64, 32).ok()) << run(64, 32).message();
+  EXPECT_NE(run(32, 64).message().find("race: s[32] was stored by thread 32"), std::string::npos)
+      << run(32, 64).message();
+}
+TEST(TileInterpret, ReadersOfATeamAreOrderedByItsBarrier) {
+  const auto run = [](const char* between, const char* writer) {
+    Buffer y(64);
+    return RunText(fmt::format(R"(kernel k(y: ptr<f32>) threads 64 {{
+  alloc s : f32[2] shared
+  for t in 0..64 thread_x {{
+    if lt(t, 1) {{ store s[0] = 0x1p+0f }}
+    barrier
+    if lt(t, 32) {{ store y[t] = load s[0] }}
+    {}
+    if eq(t, {}) {{ store s[0] = 0x1p+1f }}
+    barrier of 32
+  }}
+}})",
+                               between, writer),
+                   {{.buffer = &y}});
+  };
+  EXPECT_TRUE(run("barrier of 32", "5").ok()) << run("barrier of 32", "5").message();
+  EXPECT_TRUE(run("barrier", "40").ok());
+  const std::string race = "race: s[0] was loaded by another thread";
+  EXPECT_NE(run("", "5").message().find(race), std::string::npos);
+  EXPECT_NE(run("barrier of 32", "40").message().find(race), std::string::npos);
+}
+
 struct Failure {
   const char* body;
   const char* message;

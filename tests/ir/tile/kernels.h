@@ -39,6 +39,7 @@ kernel every_construct(x: ptr<f16> const align 16, y: ptr<f16> align 16, w: ptr<
           }
           store s[tx] = select(flag, load acc[0], inff)
           barrier
+          barrier of 64
           let q = fast_div(n, mul0, shift0) : i32
           for k: i64 in 0..add(big, -9l) {
             store acc[0] = add(load acc[0], load s[mod(add(tx, cast<i32>(k)), 256)])

@@ -53,6 +53,7 @@ constexpr BadText kBadTexts[] = {
      "1:20: 99999999999 is not a number of threads from 0 to 2147483647"},
     {"kernel k() threads 1 {\n  barrier\n",
      "3:1: expected a statement or '}', found the end of the text"},
+    {"kernel k() threads 64 {\n  barrier of\n}", "3:1: expected a number of threads, found '}'"},
     {"kernel k() threads 1 {\n  let x = y : i32\n}", "2:11: no variable is named y"},
     {"kernel k() threads 1 {\n  let x = 1 : f32\n}", "2:15: x is f32, its value is i32"},
     {"kernel k() threads 1 {\n  let x = frob(1) : i32\n}", "2:11: no operation is named frob"},

@@ -101,6 +101,14 @@ constexpr BadBody kBadBodies[] = {
      "barrier: not every thread of the block reaches it"},
     {"if eq(shuffle_xor(n, 1), n) { barrier }",
      "barrier: not every thread of the block reaches it"},
+    {"for t in 0..64 thread_x { if lt(t, 32) { barrier of 32 } }",
+     "barrier of 32: not every thread of the block reaches it"},
+    {"for t in 0..64 thread_x { barrier of 16 }",
+     "barrier of 16: 16 threads are no whole warps, or do not divide a block of 64"},
+    {"for t in 0..64 thread_x { barrier of 96 }",
+     "barrier of 96: 96 threads are no whole warps, or do not divide a block of 64"},
+    {"for t in 0..64 thread_x { barrier of 32 barrier of 64 }",
+     "barrier of 64: the kernel has teams of 32 threads"},
 };
 
 TEST(TileVerify, BadBodiesGetTheirSentence) {
