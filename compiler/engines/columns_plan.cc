@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <bit>
 
+#include "compiler/engines/moments.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
 namespace {
 
 using graph::Graph;
-using graph::GraphOp;
-using graph::Node;
-using graph::NodeId;
 using graph::TensorId;
 
 constexpr int kWarp = 32;
@@ -24,54 +22,6 @@ constexpr int kThreadsAcross = 128, kThreadsToReduce = 512, kThreadsToStore = 25
 constexpr int kTilesToStore = 4;                                                    // of a block
 constexpr int64_t kMostWaves = 4;                                                   // of blocks
 constexpr double kTolerance = 1.01;  // that fewer splits may cost
-
-// Finds sums of squared distances from a mean: add over mul(d, d), d = x - add over x / n.
-class Moments {
- public:
-  explicit Moments(const RowsPlan& chain)
-      : chain_(chain), g_(chain.row.group.graph), producers_(graph::Producers(g_)) {}
-
-  int SumOf(size_t r) const {
-    const Node& reduce = g_.nodes[chain_.row.reduces[r]];
-    if (!IsSum(reduce)) return -1;
-    const Node* square = MapOf(reduce.inputs[0], ScalarOp::kMul, reduce.compute);
-    if (square == nullptr || square->inputs[0] != square->inputs[1]) return -1;
-    const Node* distance = MapOf(square->inputs[0], ScalarOp::kSub, reduce.compute);
-    if (distance == nullptr) return -1;
-    const Node* mean = MapOf(distance->inputs[1], ScalarOp::kDiv, reduce.compute);
-    if (mean == nullptr || !IsLength(mean->inputs[1])) return -1;
-    const NodeId sum = producers_[mean->inputs[0]];
-    if (sum < 0 || !IsSum(g_.nodes[sum]) || g_.nodes[sum].compute != reduce.compute ||
-        g_[mean->inputs[0]].dtype != reduce.compute ||
-        g_.nodes[sum].inputs[0] != distance->inputs[0])
-      return -1;
-    const auto& all = chain_.row.reduces;
-    const auto at = std::ranges::find(all, sum);
-    return at == all.end() ? -1 : static_cast<int>(at - all.begin());
-  }
-
- private:
-  static bool IsSum(const Node& node) {
-    return node.op == GraphOp::kReduce &&
-           node.As<graph::ReduceAttrs>().combine == graph::Combine::kAdd && IsFloat(node.compute);
-  }
-  // The map that makes a tensor, which rounds to nothing less than `compute`.
-  const Node* MapOf(TensorId id, ScalarOp op, DType compute) const {
-    const NodeId n = producers_[id];
-    if (n < 0 || g_.nodes[n].op != GraphOp::kMap) return nullptr;
-    const auto& map = g_.nodes[n].As<graph::MapAttrs>();
-    const bool fits =
-        !map.identity && map.op == op && g_.nodes[n].compute == compute && g_[id].dtype == compute;
-    return fits ? &g_.nodes[n] : nullptr;
-  }
-  bool IsLength(TensorId id) const {
-    return g_[id].is_constant() && *g_[id].value == static_cast<double>(chain_.row.length);
-  }
-
-  const RowsPlan& chain_;
-  const Graph& g_;
-  const std::vector<NodeId> producers_;
-};
 
 // Moments move to the stage of their sum; a stage that is left without reductions goes.
 void MoveMoments(ColumnsPlan& plan) {
@@ -132,9 +82,8 @@ std::vector<size_t> ColumnsPlan::InOrder(size_t stage) const {
 
 ColumnsPlan PlanColumns(const Group& group) {
   ColumnsPlan plan{.chain = PlanRows(group), .sum_of = {}};
-  const Moments moments(plan.chain);
-  for (size_t r = 0; r < plan.chain.row.reduces.size(); ++r)
-    plan.sum_of.push_back(moments.SumOf(r));
+  for (const std::optional<Moment>& moment : MomentsOf(plan.chain.row))
+    plan.sum_of.push_back(moment ? static_cast<int>(moment->sum) : -1);
   MoveMoments(plan);
   plan.across = !plan.chain.row.inner_is_reduced;
   plan.lanes = std::min(plan.chain.lanes, kMostLanes);

@@ -125,7 +125,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kRowsEngine = {.name = "rows",
-                            .version = 2,
+                            .version = 3,
                             .knobs = kKnobs,
                             .notes = {.numerical = {}, .behavioral = kBehavior},
                             .supports = Supports,

@@ -1,5 +1,8 @@
 #include "compiler/engines/rows_columns.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
 
@@ -79,28 +82,63 @@ void RowsColumns::PublishTeam(Block& out, size_t c, const Expr& lane) {
   out.push_back({tile::For{v, t, b_.Idx(shape_.vectors), Bind::kUnroll, std::move(body)}});
 }
 
-// Teams meet in shared memory.
+// Teams meet in shared memory: the second half of them leaves its sums there and the first half
+// takes them in where the rows of all do not fit.
 void RowsColumns::PublishBlock(Block& out, size_t c, const Expr& lane) {
   const DType t = b_.index_type(), type = TypeOf(c);
   const Expr tx = tile::Var("tx", t);
-  const int teams = shape_.threads / shape_.team;
-  const int pitch = shape_.team * shape_.vectors * plan_.lanes;
+  const int64_t pitch = shape_.ColumnsOfTeam(plan_);
+  const int most = shape_.TeamsToPublish(plan_);
+  int teams = shape_.threads / shape_.team;
   if (shared_.contains(type)) {
     out.push_back({tile::Barrier{}});  // the column before has been read
   } else {
     shared_[type] = b_.Name("columns");
-    out.push_back({tile::Alloc{shared_[type], type, tile::Space::kShared, int64_t{teams} * pitch}});
+    out.push_back({tile::Alloc{shared_[type], type, tile::Space::kShared,
+                               int64_t{std::min(teams, most)} * pitch}});
   }
   const std::string& shared = shared_[type];
-  {
+  const Expr team = b_.Let(out, "team", tx / b_.Idx(shape_.team));
+  // Calls emit for each vector of the thread: where it is in the row that the team has `from`
+  // there.
+  const auto each = [&](Block& to, const Expr& from,
+                        const std::function<void(Block&, const Expr&, const Expr&)>& emit) {
     const std::string v = b_.Name("v");
     Block body;
     const Expr vector = tile::Var(v, t) * b_.Idx(shape_.team) + lane;
-    const Expr at = tx / b_.Idx(shape_.team) * b_.Idx(pitch) + vector * b_.Idx(plan_.lanes);
-    WideCopy(body, type, shared, b_.Let(body, "column_at", at), sums_[c],
-             tile::Var(v, t) * b_.Idx(plan_.lanes), plan_.lanes);
-    out.push_back({tile::For{v, t, b_.Idx(shape_.vectors), Bind::kUnroll, std::move(body)}});
+    const Expr at = b_.Let(body, "column_at", from * b_.Idx(pitch) + vector * b_.Idx(plan_.lanes));
+    emit(body, at, tile::Var(v, t) * b_.Idx(plan_.lanes));
+    to.push_back({tile::For{v, t, b_.Idx(shape_.vectors), Bind::kUnroll, std::move(body)}});
+  };
+  const auto leave = [&](Block& to, const Expr& from) {
+    each(to, from, [&](Block& body, const Expr& at, const Expr& slot) {
+      WideCopy(body, type, shared, at, sums_[c], slot, plan_.lanes);
+    });
+  };
+  if (teams > most) {
+    const int left = (teams + 1) / 2, given = teams - left;
+    Block gives, takes;
+    leave(gives, team - b_.Idx(left));
+    each(takes, team, [&](Block& body, const Expr& at, const Expr& slot) {
+      for (int l = 0; l < plan_.lanes; ++l) {
+        const Expr mine = tile::Load(sums_[c], type, slot + b_.Idx(l));
+        body.push_back({tile::Store{sums_[c], slot + b_.Idx(l),
+                                    Combined(c, mine, tile::Load(shared, type, at + b_.Idx(l)))}});
+      }
+    });
+    const Expr is_given = tile::And(tile::Ge(team, b_.Idx(left)), tile::Lt(team, b_.Idx(teams)));
+    out.push_back({tile::If{is_given, std::move(gives), {}}});
+    out.push_back({tile::Barrier{}});
+    out.push_back({tile::If{tile::Lt(team, b_.Idx(given)), std::move(takes), {}}});
+    out.push_back({tile::Barrier{}});
+    teams = left;
   }
+  Block last;
+  leave(last, team);
+  if (teams < shape_.threads / shape_.team)
+    out.push_back({tile::If{tile::Lt(team, b_.Idx(teams)), std::move(last), {}}});
+  else
+    std::ranges::move(last, std::back_inserter(out));
   out.push_back({tile::Barrier{}});
   const std::string turn = b_.Name("turn");
   Block body, inside;
@@ -114,9 +152,11 @@ void RowsColumns::PublishBlock(Block& out, size_t c, const Expr& lane) {
   out.push_back({tile::For{turn, t, turns, Bind::kUnroll, std::move(body)}});
 }
 
-// A block has 32 columns: 32 warps walk the partial results, then each combines one column.
+// A block has 32 columns: 32 warps walk the partial results, which they read all at once where they
+// are few, then each combines one column.
 void CombineColumns(const RowsPlan& plan, const Target& target, int64_t blocks, Lowered& lowered) {
   constexpr int kWalkers = 32, kThreads = kWalkers * kWarp, kUnroll = 4, kPitch = kWarp + 1;
+  constexpr int64_t kMostHeld = 12;  // partial results of a thread
   KernelBuilder b(plan.row.group, target, "rows, second kernel: combines the columns of blocks");
   for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
   const DType t = b.index_type();
@@ -144,17 +184,32 @@ void CombineColumns(const RowsPlan& plan, const Target& target, int64_t blocks, 
   const auto add = [&](Block& out, size_t c, const Expr& value) {
     out.push_back({tile::Store{sums[c], b.Idx(0), CombineTwo(ColumnOf(plan, c), mine(c), value)}});
   };
-  UnrolledWalk(
-      b, body, b.Idx(0), parts, kWalkers, walker, kUnroll,
-      [&](Block& out, const std::vector<Expr>& places) {
-        std::vector<Expr> values;  // read all, then combine in order
-        for (const Expr& place : places) {
-          const Expr at = b.Let(out, "at", place * length + existing);
-          for (size_t c = 0; c < count; ++c)
-            values.push_back(b.Let(out, "part", tile::Load(scratch[c], ColumnType(plan, c), at)));
-        }
-        for (size_t i = 0; i < values.size(); ++i) add(out, i % count, values[i]);
-      });
+  // Reads all, then combines in order; `exists`: of each place, or empty where all do.
+  const auto visit = [&](Block& out, const std::vector<Expr>& places,
+                         const std::vector<Expr>& exists) {
+    std::vector<Expr> values;
+    for (size_t p = 0; p < places.size(); ++p) {
+      const Expr at = b.Let(out, "at", places[p] * length + existing);
+      for (size_t c = 0; c < count; ++c) {
+        Expr part = tile::Load(scratch[c], ColumnType(plan, c), at);
+        if (!exists.empty()) part = tile::Select(exists[p], part, IdentityOf(ColumnOf(plan, c)));
+        values.push_back(b.Let(out, "part", part));
+      }
+    }
+    for (size_t i = 0; i < values.size(); ++i) add(out, i % count, values[i]);
+  };
+  const int64_t turns = CeilDiv(blocks, int64_t{kWalkers});
+  if (turns * static_cast<int64_t>(count) <= kMostHeld) {
+    std::vector<Expr> places, exists;
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      places.push_back(b.Let(body, "place", walker + b.Idx(turn * kWalkers)));
+      exists.push_back(tile::Lt(places.back(), parts));
+    }
+    visit(body, places, exists);
+  } else {
+    UnrolledWalk(b, body, b.Idx(0), parts, kWalkers, walker, kUnroll,
+                 [&](Block& out, const std::vector<Expr>& places) { visit(out, places, {}); });
+  }
   for (size_t c = 0; c < count; ++c)
     body.push_back({tile::Store{shared[c], walker * b.Idx(kPitch) + lane, mine(c)}});
   body.push_back({tile::Barrier{}});

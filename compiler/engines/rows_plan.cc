@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
@@ -31,6 +32,7 @@ constexpr int kLeastOfRing = 256, kTeamOfRing = 512;  // threads
 constexpr int64_t kVectorsOfRing = 2;                 // that a thread wants of a row
 constexpr int kColumnsOfRing = 64, kRegistersOfRing = 64, kMostOfRing = 4;
 constexpr int64_t kRingBytes = 200 << 10;
+constexpr int kThreadsWithSums = 512;  // of a block, several teams
 // Where blocks have more rows than these one after the other, others compute while one reads.
 constexpr int64_t kTurnsToReadAhead = 4;
 constexpr int kTeamToReadAhead = 128;  // of long rows few are under way: the next is read ahead
@@ -66,6 +68,7 @@ class Planner {
       GatherStage(stage);
       if (keeps_) FindKept(i);
     }
+    FindMoments();
     FindHeld();
     plan_.lanes = plan_.row.collapsed ? WidestVector(plan_.row.group, plan_.row.inner) : 1;
     while (plan_.row.extent(plan_.row.inner) % plan_.lanes != 0) plan_.lanes /= 2;
@@ -164,6 +167,19 @@ class Planner {
     for (const TensorId x : g().nodes[producer].inputs) Gather(x, stage, seen);
   }
 
+  void FindMoments() {
+    const std::vector<std::optional<Moment>> moments = MomentsOf(plan_.row);
+    for (size_t i = 1; i < plan_.stages.size(); ++i) {
+      RowsPlan::Stage& stage = plan_.stages[i];
+      if (stage.reduces.size() != 1 || !stage.keeps.empty()) continue;
+      const std::optional<Moment>& moment = moments[stage.reduces[0]];
+      const auto& before = plan_.stages[i - 1].reduces;
+      if (moment && std::ranges::find(before, moment->sum) != before.end() &&
+          stage.row_values == std::vector<TensorId>{moment->mean})
+        stage.moment = moment;
+    }
+  }
+
   void FindHeld() {
     const int64_t elements = NumElements(g()[plan_.row.input].dims);
     for (const RowsPlan::Stage& stage : plan_.stages)
@@ -222,6 +238,19 @@ int64_t RowsPlan::RegistersFor(int64_t count, int64_t rows) const {
 }
 int64_t RowsPlan::RegistersToWalk(int64_t count, int64_t rows) const {
   return 2 * RegistersFor(count, rows) + count * lanes * columns();
+}
+
+int64_t RowsPlan::ColumnBytes() const {
+  std::set<DType> types;
+  for (const NodeId n : row.others) types.insert(AccumulatorType(row.group.graph.nodes[n]));
+  int64_t bytes = 0;
+  for (const DType type : types) bytes += SizeOf(type);
+  return bytes;
+}
+
+int RowsShape::TeamsToPublish(const RowsPlan& plan) const {
+  return static_cast<int>(kSharedBytes /
+                          std::max<int64_t>(ColumnsOfTeam(plan) * plan.ColumnBytes(), 1));
 }
 
 RowsPlan PlanRows(const Group& group, bool keeps) { return Planner(group, keeps).Plan(); }
@@ -284,10 +313,9 @@ RowsShape Choose(const RowsPlan& plan, const RowsKnobs& knobs) {
   else if (shape.team <= kWarp)
     shape.rows = std::max(1, kVectorsInFlight / shape.vectors);
   if (!sums && !ReadsAhead(plan, shape)) return shape;
-  // Teams of a block leave a row each in shared memory.
-  const int64_t row_bytes = int64_t{shape.team} * shape.vectors * plan.lanes * 8;
+  // Teams of a block leave their sums in shared memory.
   while (sums && shape.threads > std::max(shape.team, kWarp) &&
-         row_bytes * (shape.threads / shape.team) > kSharedBytes)
+         2 * shape.TeamsToPublish(plan) < shape.threads / shape.team)
     shape.threads /= 2;
   // What is read ahead has to last as long as memory takes: all registers are worth having.
   const int64_t registers = plan.RegistersToWalk(shape.vectors, shape.rows) + kOtherRegisters;
@@ -296,11 +324,24 @@ RowsShape Choose(const RowsPlan& plan, const RowsKnobs& knobs) {
   return shape;
 }
 
+// Each block leaves a row of sums: blocks of one multiprocessor are joined, as many as have rows.
+void JoinBlocks(const RowsPlan& plan, const Target& target, RowsShape& shape) {
+  const int64_t tiles = CeilDiv(plan.row.rows, shape.rows_of_block());
+  const int64_t blocks = CeilDiv(tiles, int64_t{target.multiprocessors});
+  const int64_t teams = shape.threads / shape.team;
+  const int64_t room = std::min<int64_t>({shape.resident, blocks, kThreadsWithSums / shape.threads,
+                                          2 * shape.TeamsToPublish(plan) / teams});
+  const auto joined = static_cast<int>(std::max<int64_t>(room, 1));
+  shape.threads *= joined;
+  shape.resident /= joined;
+}
+
 RowsShape ShapeOf(const RowsPlan& plan, const Target& target, const RowsKnobs& knobs) {
   RowsShape shape = Choose(plan, knobs);
   if (plan.columns() > 0) {
     const bool fits = target.sm_version >= 80 && shape.SharedBytes(plan) <= target.shared_limit();
     if (shape.ring > 0 && !fits) shape = {.streams = true};
+    if (shape.ring == 0 && !shape.streams && knobs.threads == 0) JoinBlocks(plan, target, shape);
     return shape;
   }
   if (shape.resident == 0) return shape;

@@ -8,9 +8,10 @@
 // wide tensors from are leaves: wide tensors in memory or behind a view, and values of the row.
 #pragma once
 
+#include <optional>
 #include <vector>
 
-#include "compiler/engines/reduce_plan.h"
+#include "compiler/engines/moments.h"
 
 namespace kiln::compiler {
 
@@ -23,6 +24,10 @@ struct RowsPlan {
     // Quotients of wide tensors and values of the row that one reciprocal a row replaces: results
     // of 16 bits and less do not tell the difference.
     std::vector<graph::NodeId> quotients;
+    // Of a stage whose one reduction is squared distances from the mean of a sum of the stage
+    // before, and which needs nothing else of the row: threads can take theirs from means of their
+    // own, as soon as they have the sum, so that one round between threads finishes both.
+    std::optional<Moment> moment;
   };
 
   ReducePlan row;
@@ -38,6 +43,8 @@ struct RowsPlan {
   bool HoldsChunks() const;
   // Reductions across rows (row.others), each of which wants a register for every element.
   int columns() const { return static_cast<int>(row.others.size()); }
+  // Of one of their results, unrounded: types of accumulators have shared memory of their own.
+  int64_t ColumnBytes() const;
   // 32-bit registers that a thread needs to hold `count` vectors of each of `rows`.
   int64_t RegistersFor(int64_t count, int64_t rows = 1) const;
   // The same with those of the next rows, and the columns.
@@ -72,7 +79,15 @@ struct RowsShape {
     constexpr int64_t kTotals = 4 << 10;  // of all warps
     return ring == 0 ? 0 : ring * RingBytes(plan) + kTotals;
   }
+  // Sums across rows that a team has of each reduction.
+  int64_t ColumnsOfTeam(const RowsPlan& plan) const { return int64_t{team} * vectors * plan.lanes; }
+  // Teams that may leave theirs in shared memory at a time; 0: not one.
+  int TeamsToPublish(const RowsPlan& plan) const;
   int64_t rows_of_block() const { return int64_t{threads} / team * rows; }
+  // Whether all threads have equally many elements of a row.
+  bool IsEven(const RowsPlan& plan) const {
+    return !streams && int64_t{vectors} * team == plan.vectors;
+  }
   // Whether there are registers for a wide tensor in f32 beside what is held.
   bool CanKeep(int lanes) const {
     return !streams && vectors * rows * lanes <= (threads > 512 ? 32 : 64);

@@ -13,9 +13,10 @@
 // each stage, a few vectors at a time: all but the first reading finds them in the L2 cache. Sums
 // have a fixed order, so results are the same from run to run.
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "compiler/engines/rows.h"
 #include "compiler/engines/rows_columns.h"
@@ -85,39 +86,60 @@ class RowsKernel {
   // The rows of one tile.
   void Rows(Block& body) {
     if (!shape_.streams && !walks()) Hold(body, plan_.held, b_.Idx(0));
-    for (const RowsPlan::Stage& stage : plan_.stages) {
+    for (size_t s = 0; s < plan_.stages.size(); ++s) {
+      const RowsPlan::Stage& stage = plan_.stages[s];
       if (stage.reduces.empty())
         Store(body, stage);
+      else if (plan_.stages[s + 1].moment && shape_.IsEven(plan_))
+        Reduce(body, stage, &plan_.stages[++s]);
       else
-        Reduce(body, stage);
+        Reduce(body, stage, nullptr);
     }
   }
 
-  // Tile after tile; the next one is read while one is computed.
+  // Tile after tile; the next one is read while one is computed. Beside columns the last tile has
+  // text of its own: a condition on reads would cost registers that are not there.
   void Walk(Block& body, Lowered& lowered) {
     RowsColumns columns(plan_, shape_, b_, vectors_);
     if (plan_.columns() > 0) columns_ = &columns;
     columns.Declare(body);
     Hold(body, plan_.held, b_.Idx(0));
-    const std::map<TensorId, std::string> held = held_;
+    const bool peels = columns_ != nullptr;
+    const Expr turns = b_.Arg("turns", turns_ - (peels ? 1 : 0));
     const std::string turn = b_.Name("turn");
     turn_ = tile::Var(turn, t_);
-    Block loop, reads, moves;
+    Block loop;
+    WalkTile(loop, peels);
+    body.push_back({tile::For{turn, t_, turns, Bind::kSerial, std::move(loop)}});
+    if (peels) {
+      turn_ = turns;
+      tile_ = b_.Let(body, "tile", turn_ * grid_ + tile::Var("bx", t_));
+      ReadTileInputs(body);
+      Rows(body);
+      columns.Publish(body, lane_, blocks_, lowered);
+    }
+    columns_ = nullptr;
+  }
+  // `all`: whether all blocks have a next one, if only the last row again.
+  void WalkTile(Block& loop, bool all) {
+    const std::map<TensorId, std::string> held = held_;
     const Expr tile = b_.Let(loop, "tile", turn_ * grid_ + tile::Var("bx", t_));
-    tile_ = b_.Let(loop, "next", tile + grid_);
-    // Beside columns the condition would cost registers that are not there: the last turn reads a
-    // row again.
-    const Expr is_there = tile::Lt(tile_ * b_.Idx(shape_.rows_of_block()), count_);
+    const Expr next = b_.Let(loop, "next", tile + grid_);
+    const Expr is_there = tile::Lt(next * b_.Idx(shape_.rows_of_block()), count_);
     const auto if_there = [&](Block inside) {
-      if (columns_ != nullptr)
+      if (all)
         std::ranges::move(inside, std::back_inserter(loop));
       else
         loop.push_back({tile::If{is_there, std::move(inside), {}}});
     };
+    tile_ = tile;
+    ReadTileInputs(loop);
+    Block reads, moves;
+    tile_ = next;
     AllocHeld(loop, plan_.held);
     ReadHeld(reads, plan_.held, b_.Idx(0));
     if_there(std::move(reads));
-    const std::map<TensorId, std::string> next = held_;
+    const std::map<TensorId, std::string> of_next = held_;
     held_ = held;
     tile_ = tile;
     Rows(loop);
@@ -127,14 +149,17 @@ class RowsKernel {
           for (const TensorId leaf : plan_.held)
             out.push_back(
                 {tile::Store{held.at(leaf), place.slot + lane,
-                             tile::Load(next.at(leaf), g()[leaf].dtype, place.slot + lane)}});
+                             tile::Load(of_next.at(leaf), g()[leaf].dtype, place.slot + lane)}});
         });
       });
     });
     if_there(std::move(moves));
-    body.push_back({tile::For{turn, t_, b_.Arg("turns", turns_), Bind::kSerial, std::move(loop)}});
-    if (columns_ != nullptr) columns.Publish(body, lane_, blocks_, lowered);
-    columns_ = nullptr;
+  }
+  // Values of the tile's rows, asked for before the next tile's rows: behind those they would come
+  // late.
+  void ReadTileInputs(Block& out) {
+    row_inputs_ = AllocRowInputs(out);
+    ReadRowInputs(out, row_inputs_);
   }
   // The same where shared memory has the rows that are under way. Each thread copies what it will
   // read itself, so that it waits for nobody else.
@@ -424,16 +449,11 @@ class RowsKernel {
     return CombineTwo(node(r), std::move(a), std::move(b));
   }
 
-  void Reduce(Block& body, const RowsPlan::Stage& stage) {
+  // `distances`: the next stage, whose moment is made together with its sum, or null.
+  void Reduce(Block& body, const RowsPlan::Stage& stage, const RowsPlan::Stage* distances) {
+    std::vector<size_t> alone = stage.reduces;
     std::map<size_t, std::string> parts;  // a partial result a lane, for each row
-    for (const size_t r : stage.reduces) {
-      parts[r] = b_.Name("part");
-      const int size = shape_.rows * plan_.lanes;
-      body.push_back({tile::Alloc{parts[r], TypeOf(r), tile::Space::kReg, size}});
-      const Expr identity = IdentityOf(node(r));
-      For(body, "i", size,
-          [&](Block& out, const Expr& i) { out.push_back({tile::Store{parts[r], i, identity}}); });
-    }
+    for (const size_t r : stage.reduces) DeclareParts(body, r, parts);
     for (const TensorId kept : stage.keeps) {
       keeps_[kept] = b_.Name(g()[kept].name + "_kept");
       body.push_back({tile::Alloc{keeps_[kept], g()[kept].dtype, tile::Space::kReg,
@@ -448,16 +468,83 @@ class RowsKernel {
       });
     });
     held_.insert(keeps_.begin(), keeps_.end());
-    for (const size_t r : stage.reduces) {
-      totals_[r] = b_.Name("total");
-      body.push_back({tile::Alloc{totals_[r], TypeOf(r), tile::Space::kReg, shape_.rows}});
+    FoldLanes(body, stage, parts);
+    std::optional<Joint> joint;
+    if (distances != nullptr) {
+      joint = Joint{.sum = distances->moment->sum, .moment = distances->reduces[0]};
+      std::erase(alone, joint->sum);
+      MeasureDistances(body, *distances, *joint, parts);
     }
     For(body, "u", shape_.rows, [&](Block& out, const Expr& u) {
-      for (const size_t r : stage.reduces) Fold(out, r, parts[r], u);
+      for (const size_t r : alone) FoldWarp(out, r, u);
+      if (joint) JoinWarp(out, *joint, u);
     });
-    if (shape_.team > kWarp)
-      for (const size_t r : stage.reduces) CombineWarps(body, r);
-    if (shape_.team > kWarp) ShareTotals(body, stage);
+    if (shape_.team > kWarp) {
+      for (const size_t r : stage.reduces) LeaveWarps(body, r);
+      if (joint) LeaveWarps(body, joint->moment);
+      body.push_back({tile::Barrier{BarrierTeam()}});
+      ShareTotals(body, alone, joint);
+    }
+  }
+
+  void DeclareParts(Block& out, size_t r, std::map<size_t, std::string>& parts) {
+    parts[r] = b_.Name("part");
+    const int size = shape_.rows * plan_.lanes;
+    out.push_back({tile::Alloc{parts[r], TypeOf(r), tile::Space::kReg, size}});
+    const Expr identity = IdentityOf(node(r));
+    For(out, "i", size,
+        [&](Block& body, const Expr& i) { body.push_back({tile::Store{parts[r], i, identity}}); });
+  }
+
+  // A sum, and the squared distances from its mean.
+  struct Joint {
+    size_t sum, moment;
+  };
+  // Those of the thread's elements, from their own mean.
+  void MeasureDistances(Block& body, const RowsPlan::Stage& stage, const Joint& joint,
+                        std::map<size_t, std::string>& parts) {
+    DeclareParts(body, joint.moment, parts);
+    const double elements = static_cast<double>(shape_.vectors) * plan_.lanes;
+    EachRow(body, [&](Block& of_row, const Row& row) {
+      const Expr sum = tile::Load(totals_.at(joint.sum), TypeOf(joint.sum), row.slot);
+      RowValues values;
+      values.known.emplace_back(
+          stage.moment->mean,
+          b_.Let(of_row, "mean_of_thread", sum * tile::Float(1 / elements, TypeOf(joint.sum))));
+      EachVector(of_row, row, b_.Idx(0), [&](Block& out, const Place& place) {
+        Accumulate(out, stage, row, values, place, parts);
+      });
+    });
+    FoldLanes(body, stage, parts);
+  }
+  struct Part {
+    Expr sum, moment;
+  };
+  // Two parts of so many elements each. Written for all threads to get the same bits.
+  Part Joined(Block& out, const Joint& joint, const Part& a, const Part& b, double elements) {
+    const Expr weight = tile::Float(std::sqrt(0.5 / elements), TypeOf(joint.sum));
+    const Expr between = b_.Let(out, "between", (a.sum - b.sum) * weight);
+    return {b_.Let(out, "joined", a.sum + b.sum),
+            b_.Let(out, "joined", a.moment + b.moment + between * between)};
+  }
+  void JoinWarp(Block& out, const Joint& joint, const Expr& u) {
+    JoinLanes(out, joint, u, std::min(shape_.team, kWarp),
+              static_cast<double>(shape_.vectors) * plan_.lanes);
+  }
+  // So many neighbouring lanes, with so many elements each.
+  void JoinLanes(Block& out, const Joint& joint, const Expr& u, int lanes, double elements) {
+    Part part = {tile::Load(totals_.at(joint.sum), TypeOf(joint.sum), u),
+                 tile::Load(totals_.at(joint.moment), TypeOf(joint.moment), u)};
+    for (int mask = 1; mask < lanes; mask *= 2, elements *= 2) {
+      const Part other = {b_.Let(out, "other", tile::ShuffleXor(part.sum, mask)),
+                          b_.Let(out, "other", tile::ShuffleXor(part.moment, mask))};
+      part = Joined(out, joint, part, other, elements);
+    }
+    StoreJoint(out, joint, u, part);
+  }
+  void StoreJoint(Block& out, const Joint& joint, const Expr& u, const Part& part) {
+    out.push_back({tile::Store{totals_.at(joint.sum), u, part.sum}});
+    out.push_back({tile::Store{totals_.at(joint.moment), u, part.moment}});
   }
 
   void Accumulate(Block& out, const RowsPlan::Stage& stage, const Row& row, const RowValues& of_row,
@@ -480,31 +567,41 @@ class RowsKernel {
     });
   }
 
-  // The lanes of a row's partial results, then the threads of a warp.
-  void Fold(Block& out, size_t r, const std::string& parts, const Expr& u) {
-    const Expr first = u * b_.Idx(plan_.lanes);
-    const auto total = [&] { return tile::Load(totals_[r], TypeOf(r), u); };
-    out.push_back({tile::Store{totals_[r], u, tile::Load(parts, TypeOf(r), first)}});
-    if (plan_.lanes > 1) {
-      For(out, "l", plan_.lanes - 1, [&](Block& body, const Expr& l) {
-        const Expr next = tile::Load(parts, TypeOf(r), first + l + b_.Idx(1));
-        body.push_back({tile::Store{totals_[r], u, Combined(r, total(), next)}});
-      });
+  // The lanes of a row's partial results.
+  void FoldLanes(Block& body, const RowsPlan::Stage& stage,
+                 const std::map<size_t, std::string>& parts) {
+    for (const size_t r : stage.reduces) {
+      totals_[r] = b_.Name("total");
+      body.push_back({tile::Alloc{totals_[r], TypeOf(r), tile::Space::kReg, shape_.rows}});
     }
+    For(body, "u", shape_.rows, [&](Block& out, const Expr& u) {
+      for (const size_t r : stage.reduces) {
+        const Expr first = u * b_.Idx(plan_.lanes);
+        out.push_back({tile::Store{totals_[r], u, tile::Load(parts.at(r), TypeOf(r), first)}});
+        if (plan_.lanes == 1) continue;
+        For(out, "l", plan_.lanes - 1, [&](Block& of_lane, const Expr& l) {
+          const Expr next = tile::Load(parts.at(r), TypeOf(r), first + l + b_.Idx(1));
+          of_lane.push_back({tile::Store{totals_[r], u, Combined(r, Total(r, u), next)}});
+        });
+      }
+    });
+  }
+  Expr Total(size_t r, const Expr& u) const { return tile::Load(totals_.at(r), TypeOf(r), u); }
+  void FoldWarp(Block& out, size_t r, const Expr& u) {
     for (int mask = std::min(shape_.team, kWarp) / 2; mask > 0; mask /= 2)
-      out.push_back(
-          {tile::Store{totals_[r], u, Combined(r, total(), tile::ShuffleXor(total(), mask))}});
+      out.push_back({tile::Store{totals_[r], u,
+                                 Combined(r, Total(r, u), tile::ShuffleXor(Total(r, u), mask))}});
   }
 
   // The first lane of each warp leaves its rows' totals in shared memory.
-  void CombineWarps(Block& body, size_t r) {
+  void LeaveWarps(Block& body, size_t r) {
     shared_[r] = b_.Name("warps");
     shared_allocs_->push_back({tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared,
                                            WarpSlots() * (walks() ? 2 : 1)}});
     Block lead;
     For(lead, "u", shape_.rows, [&](Block& out, const Expr& u) {
       const Expr slot = FirstWarpSlot() + tx() / b_.Idx(kWarp) * b_.Idx(shape_.rows) + u;
-      out.push_back({tile::Store{shared_[r], slot, tile::Load(totals_[r], TypeOf(r), u)}});
+      out.push_back({tile::Store{shared_[r], slot, Total(r, u)}});
     });
     const Expr is_first = tile::Op(ScalarOp::kEq, {tx() % b_.Idx(kWarp), b_.Idx(0)});
     body.push_back({tile::If{is_first, std::move(lead), {}}});
@@ -514,28 +611,53 @@ class RowsKernel {
   Expr FirstWarpSlot() const {
     return walks() ? turn_ % b_.Idx(2) * b_.Idx(WarpSlots()) : b_.Idx(0);
   }
+  // Teams that walk wait for themselves alone. They take all barriers that a block can have, so
+  // that other blocks, of which many are resident, have the one.
+  int BarrierTeam() const {
+    const int teams = shape_.threads / shape_.team;
+    const bool own = walks() && teams > 1 && teams <= tile::Barrier::kMostTeams;
+    return own ? shape_.team : 0;
+  }
 
   // All threads of a team get its totals.
-  void ShareTotals(Block& body, const RowsPlan::Stage& stage) {
+  void ShareTotals(Block& body, const std::vector<size_t>& alone,
+                   const std::optional<Joint>& joint) {
     const int warps = shape_.team / kWarp;
-    body.push_back({tile::Barrier{}});
+    const bool few = warps <= kFewWarps;
     const Expr team = tx() / b_.Idx(shape_.team) * b_.Idx(warps);
     For(body, "u", shape_.rows, [&](Block& out, const Expr& u) {
-      for (const size_t r : stage.reduces) {
-        const auto of_warp = [&](const Expr& warp) {
-          const Expr slot = FirstWarpSlot() + (team + warp) * b_.Idx(shape_.rows) + u;
-          return tile::Load(shared_[r], TypeOf(r), slot);
-        };
-        const auto total = [&] { return tile::Load(totals_[r], TypeOf(r), u); };
-        const bool few = warps <= kFewWarps;
-        const Expr first = few ? b_.Idx(0) : tx() % b_.Idx(warps);
-        out.push_back({tile::Store{totals_[r], u, of_warp(first)}});
+      const auto of_warp = [&](size_t r, const Expr& warp) {
+        const Expr slot = FirstWarpSlot() + (team + warp) * b_.Idx(shape_.rows) + u;
+        return tile::Load(shared_[r], TypeOf(r), slot);
+      };
+      const Expr first = few ? b_.Idx(0) : tx() % b_.Idx(warps);
+      for (const size_t r : alone) {
+        out.push_back({tile::Store{totals_[r], u, of_warp(r, first)}});
         for (int w = 1; few && w < warps; ++w)
-          out.push_back({tile::Store{totals_[r], u, Combined(r, total(), of_warp(b_.Idx(w)))}});
-        for (int mask = few ? 0 : warps / 2; mask > 0; mask /= 2)
           out.push_back(
-              {tile::Store{totals_[r], u, Combined(r, total(), tile::ShuffleXor(total(), mask))}});
+              {tile::Store{totals_[r], u, Combined(r, Total(r, u), of_warp(r, b_.Idx(w)))}});
+        for (int mask = few ? 0 : warps / 2; mask > 0; mask /= 2)
+          out.push_back({tile::Store{
+              totals_[r], u, Combined(r, Total(r, u), tile::ShuffleXor(Total(r, u), mask))}});
       }
+      if (!joint) return;
+      double elements = static_cast<double>(shape_.vectors) * plan_.lanes * kWarp;
+      const auto part = [&](const Expr& warp) {
+        return Part{b_.Let(out, "of_warp", of_warp(joint->sum, warp)),
+                    b_.Let(out, "of_warp", of_warp(joint->moment, warp))};
+      };
+      if (!few) {
+        StoreJoint(out, *joint, u, part(first));
+        return JoinLanes(out, *joint, u, warps, elements);
+      }
+      std::vector<Part> all;
+      for (int w = 0; w < warps; ++w) all.push_back(part(b_.Idx(w)));
+      for (; all.size() > 1; elements *= 2) {
+        for (size_t k = 0; k < all.size() / 2; ++k)
+          all[k] = Joined(out, *joint, all[2 * k], all[2 * k + 1], elements);
+        all.resize(all.size() / 2);
+      }
+      StoreJoint(out, *joint, u, all[0]);
     });
   }
 

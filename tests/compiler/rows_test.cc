@@ -121,7 +121,16 @@ TEST(RowsTest, BlocksThatWalkReadAhead) {
                 "wait_async 1"},
                {"norm_backward(x:bf16[6,12296], dy:bf16[6,12296], m:f32[6,1], v:f32[6,1]!pos, "
                 "scale:bf16[1,12296]) -> dx:bf16, ds:bf16, db:bf16 mode=layer",
-                "wait_async"}};
+                "wait_async"},
+               {"norm_backward(x:bf16[37,4096], dy:bf16[37,4096], _, v:f32[37,1]!pos, "
+                "scale:bf16[1,4096]) -> dx:bf16, ds:bf16 mode=rms",
+                "threads 512 min_blocks 1 {"},
+               {"norm_backward(x:bf16[37,4096], dy:bf16[37,4096], _, v:f32[37,1]!pos, "
+                "scale:bf16[1,4096]) -> dx:bf16, ds:bf16 mode=rms",
+                "barrier of 128"},
+               {"norm_backward(x:f16[67,1024], dy:f16[67,1024], m:f32[67,1], v:f32[67,1]!pos, "
+                "scale:f16[1,1024]) -> dx:f16, ds:f16, db:f32 mode=layer",
+                "for turn in"}};
   for (const auto& [line, text] : walks) {
     SCOPED_TRACE(line);
     const graph::Graph g = GraphOf(line);
@@ -131,6 +140,30 @@ TEST(RowsTest, BlocksThatWalkReadAhead) {
     for (const tile::Kernel& kernel : run->module.groups[0].lowered.kernels)
       kernels += tile::Print(kernel);
     EXPECT_NE(kernels.find(text), std::string::npos);
+  }
+}
+
+// The variance of a row is joined from what threads have, where all have equally many elements.
+TEST(RowsTest, MeanAndVarianceAreOneRoundBetweenThreads) {
+  const auto kernel_of = [](int64_t length) {
+    const graph::Graph g =
+        GraphOf(fmt::format("norm_forward(x:bf16[5,{0}], _, _, scale:f32[1,{0}], bias:f32[1,{0}], "
+                            "eps:f32[1,1]=1e-5) -> "
+                            "y:f32, m:f32[5,1], v:f32[5,1] mode=layer",
+                            length));
+    graph::TensorValues inputs = graph::RandomInputs(g, 5, true);
+    for (double& v : inputs.at(0)) v = RoundTo(DType::kBF16, 300 + 2 * v);
+    const Result<TileRun> run = CheckTiles(g, Gpu(), inputs, {}, 1e-4);
+    EXPECT_TRUE(run.ok()) << run.status().message();
+    return run.ok() ? tile::Print(run->module.groups[0].lowered.kernels[0]) : "";
+  };
+  for (const int64_t length : {128, 256, 1024, 2048, 4096, 8192, 16384}) {
+    SCOPED_TRACE(length);
+    EXPECT_NE(kernel_of(length).find("mean_of_thread"), std::string::npos);
+  }
+  for (const int64_t length : {1000, 1032, 6000}) {
+    SCOPED_TRACE(length);
+    EXPECT_EQ(kernel_of(length).find("mean_of_thread"), std::string::npos);
   }
 }
 

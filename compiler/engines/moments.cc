@@ -1,0 +1,74 @@
+#include "compiler/engines/moments.h"
+
+#include <algorithm>
+
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using graph::GraphOp;
+using graph::Node;
+using graph::NodeId;
+using graph::TensorId;
+
+// Finds add over mul(d, d), d = x - add over x / n.
+class Moments {
+ public:
+  explicit Moments(const ReducePlan& row)
+      : row_(row), g_(row.group.graph), producers_(graph::Producers(g_)) {}
+
+  std::optional<Moment> Find(size_t r) const {
+    const Node& reduce = g_.nodes[row_.reduces[r]];
+    if (!IsSum(reduce)) return {};
+    const Node* square = MapOf(reduce.inputs[0], ScalarOp::kMul, reduce.compute);
+    if (square == nullptr || square->inputs[0] != square->inputs[1]) return {};
+    const Node* distance = MapOf(square->inputs[0], ScalarOp::kSub, reduce.compute);
+    if (distance == nullptr) return {};
+    const Node* mean = MapOf(distance->inputs[1], ScalarOp::kDiv, reduce.compute);
+    if (mean == nullptr || !IsLength(mean->inputs[1])) return {};
+    const NodeId sum = producers_[mean->inputs[0]];
+    if (sum < 0 || !IsSum(g_.nodes[sum]) || g_.nodes[sum].compute != reduce.compute ||
+        g_[mean->inputs[0]].dtype != reduce.compute ||
+        g_.nodes[sum].inputs[0] != distance->inputs[0])
+      return {};
+    const auto at = std::ranges::find(row_.reduces, sum);
+    if (at == row_.reduces.end()) return {};
+    return Moment{.sum = static_cast<size_t>(at - row_.reduces.begin()),
+                  .mean = distance->inputs[1]};
+  }
+
+ private:
+  static bool IsSum(const Node& node) {
+    return node.op == GraphOp::kReduce &&
+           node.As<graph::ReduceAttrs>().combine == graph::Combine::kAdd && IsFloat(node.compute);
+  }
+  // The map that makes a tensor, which rounds to nothing less than `compute`.
+  const Node* MapOf(TensorId id, ScalarOp op, DType compute) const {
+    const NodeId n = producers_[id];
+    if (n < 0 || g_.nodes[n].op != GraphOp::kMap) return nullptr;
+    const auto& map = g_.nodes[n].As<graph::MapAttrs>();
+    const bool fits =
+        !map.identity && map.op == op && g_.nodes[n].compute == compute && g_[id].dtype == compute;
+    return fits ? &g_.nodes[n] : nullptr;
+  }
+  bool IsLength(TensorId id) const {
+    return g_[id].is_constant() && *g_[id].value == static_cast<double>(row_.length);
+  }
+
+  const ReducePlan& row_;
+  const Graph& g_;
+  const std::vector<NodeId> producers_;
+};
+
+}  // namespace
+
+std::vector<std::optional<Moment>> MomentsOf(const ReducePlan& row) {
+  const Moments moments(row);
+  std::vector<std::optional<Moment>> all;
+  for (size_t r = 0; r < row.reduces.size(); ++r) all.push_back(moments.Find(r));
+  return all;
+}
+
+}  // namespace kiln::compiler
