@@ -49,6 +49,7 @@ constexpr PreludeRow kPrelude[] = {
     {"copy", "copy.cuh"},
     {"shuffle_xor", "shuffle.cuh"},
     {"erf_rational", "erf.cuh"},
+    {"erf_to_add", "erf_to_add.cuh"},
     {"mma_f16", "mma.cuh"},
     {"mma_bf16", "mma.cuh"},
     {"mma_f32", "mma.cuh"},

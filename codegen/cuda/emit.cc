@@ -4,7 +4,10 @@
 // engines when they make a Program.
 #include "codegen/cuda/emit.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "codegen/code_writer.h"
@@ -32,10 +35,45 @@ struct Survey {
   std::map<std::string, int64_t> shared_offset;  // of each shared buffer, 16-byte aligned
   int64_t shared_bytes = 0;
   const Call* call = nullptr;  // the skeleton that lays out the shared memory itself, if one runs
+  // Variables that are only read to add a larger constant to them, of kernels that store 16 bits.
+  std::set<std::string> offsets;
 };
+
+// The variable that `e` adds a constant to, or takes times a smaller one, as gelu does with erf:
+// its relative error where it is small makes no difference to such a sum. Or null.
+const ExprNode* OffsetBy(const Expr& e) {
+  const auto is = [&](size_t i, ExprKind kind) { return e->args[i]->kind == kind; };
+  if (e->kind != ExprKind::kOp || !IsFloat(e->type)) return nullptr;
+  if (e->op == ScalarOp::kFma && is(0, ExprKind::kVar) && is(1, ExprKind::kFloat) &&
+      is(2, ExprKind::kFloat) &&
+      std::fabs(e->args[2]->float_value) >= std::fabs(e->args[1]->float_value))
+    return e->args[0].get();
+  for (const size_t i : {0, 1})
+    if (e->op == ScalarOp::kAdd && is(i, ExprKind::kVar) && is(1 - i, ExprKind::kFloat) &&
+        std::fabs(e->args[1 - i]->float_value) >= 1)
+      return e->args[i].get();
+  return nullptr;
+}
+
+std::set<std::string> OffsetsOf(const Kernel& kernel) {
+  const bool rounds = std::ranges::all_of(kernel.params, [](const Param& p) {
+    return !p.is_map && (!p.is_pointer || p.is_const || SizeOf(p.type) <= 2);
+  });
+  if (!rounds) return {};
+  std::map<std::string, int> other_reads;
+  WalkExprs(kernel.body, [&](const Expr& e) {
+    if (e->kind == ExprKind::kVar) ++other_reads[e->name];
+    if (const ExprNode* variable = OffsetBy(e); variable != nullptr) --other_reads[variable->name];
+  });
+  std::set<std::string> offsets;
+  for (const auto& [name, reads] : other_reads)
+    if (reads == 0) offsets.insert(name);
+  return offsets;
+}
 
 Survey SurveyOf(const Kernel& kernel) {
   Survey survey;
+  survey.offsets = OffsetsOf(kernel);
   for (const Param& p : kernel.params) survey.types[p.name] = p.type;
   Walk(kernel.body, [&](const Stmt& s) {
     if (const auto* alloc = std::get_if<Alloc>(&s.node)) {
@@ -156,7 +194,11 @@ class Emitter {
   }
 
   void Emit(const Let& s) {
-    w_.Line("const {} {} = {};", Info(s.value->type).cuda, s.name, exprs_.Text(s.value));
+    std::string text = exprs_.Text(s.value);
+    if (survey_.offsets.contains(s.name) && s.value->kind == ExprKind::kOp &&
+        s.value->op == ScalarOp::kErf && s.value->type == DType::kF32)
+      text = fmt::format("erf_to_add({})", exprs_.Text(s.value->args[0]));
+    w_.Line("const {} {} = {};", Info(s.value->type).cuda, s.name, text);
   }
 
   void Emit(const Alloc& s) {
@@ -319,7 +361,12 @@ class Emitter {
     w_.Line("{}<Config>({});", s.skeleton, arguments);
   }
 
-  void Emit(const Barrier&) { w_.Text("__syncthreads();"); }
+  // Barrier 0 is __syncthreads.
+  void Emit(const Barrier& s) {
+    if (s.team == 0) return w_.Text("__syncthreads();");
+    w_.Line("asm volatile(\"bar.sync %0, {};\" ::\"r\"(1 + threadIdx.x / {}) : \"memory\");",
+            s.team, s.team);
+  }
   void Emit(const Comment& s) { w_.Text(s.text.empty() ? "//" : "// " + s.text); }
 
   const Kernel& kernel_;

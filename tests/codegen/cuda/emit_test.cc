@@ -171,5 +171,25 @@ TEST(Emit, APartOfThePreludeIsThereOnce) {
   EXPECT_NE(all.find(DeviceText("fast_div.cuh")), std::string::npos);
 }
 
+// An erf of which all reads add a constant of its size, in a kernel that stores 16 bits.
+TEST(Emit, ErfOfASumNeedNotKeepItsRelativeError) {
+  const auto text = [](const char* type, const char* reads) {
+    const Result<tile::Kernel> kernel = tile::Parse(fmt::format(
+        "kernel k(x: ptr<f32> const, y: ptr<{0}>) threads 1 {{ let v = erf(load x[0]) : f32 store "
+        "y[0] = cast<{0}>({1}) }}",
+        type, reads));
+    return kernel.ok() ? EmitCuda(*kernel) : kernel.status().message();
+  };
+  constexpr const char* kText = "const float v = erf_to_add(x[0]);";
+  EXPECT_NE(text("bf16", "fma(v, 0x1p-1f, 0x1p-1f)").find(kText), std::string::npos);
+  EXPECT_NE(text("f16", "add(v, 0x1p+0f)").find(kText), std::string::npos);
+  EXPECT_NE(text("f16", "mul(add(v, 0x1p+0f), fma(v, 0x1p-1f, 0x1p-1f))").find(kText),
+            std::string::npos);
+  for (const char* reads : {"v", "add(v, 0x1p-1f)", "fma(v, 0x1p+0f, 0x1p-1f)", "sub(0x1p+0f, v)",
+                            "mul(v, add(v, 0x1p+0f))", "add(v, v)"})
+    EXPECT_NE(text("bf16", reads).find("erf_rational(x[0])"), std::string::npos) << reads;
+  EXPECT_NE(text("f32", "add(v, 0x1p+0f)").find("erf_rational(x[0])"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace kiln::cuda_codegen

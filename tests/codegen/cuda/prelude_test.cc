@@ -8,6 +8,7 @@
 #include "tests/codegen/cuda/host_device.h"
 // The prelude stands in no namespace and includes nothing: CUDA's names come from the header above.
 #include "codegen/cuda/device/bfloat16.cuh"
+#include "codegen/cuda/device/erf_to_add.cuh"
 #include "codegen/cuda/device/fast_div.cuh"
 #include "codegen/cuda/device/fp8_e4m3.cuh"
 #include "codegen/cuda/device/fp8_e5m2.cuh"
@@ -124,6 +125,18 @@ TEST(Prelude, RandomBitsAreTheInterpretersBits) {
     const auto seed = static_cast<int64_t>(random()), offset = static_cast<int64_t>(random());
     ASSERT_EQ(philox(place, seed, offset), PhiloxWord(place, seed, offset)) << place;
   }
+}
+
+TEST(Prelude, ErfToAddIsNearErf) {
+  double worst = 0;
+  for (float x = -7; x < 7; x += 0.37e-4f)
+    worst = std::fmax(worst, std::fabs(erf_to_add(x) - std::erf(double{x})));
+  EXPECT_LE(worst, 6e-7);
+  for (const float x : {1e-30f, 4.f, 100.f, INFINITY}) {
+    EXPECT_EQ(erf_to_add(-x), -erf_to_add(x)) << x;
+    EXPECT_NEAR(erf_to_add(x), std::erf(x), 6e-7) << x;
+  }
+  EXPECT_TRUE(std::isnan(erf_to_add(NAN)));
 }
 
 TEST(Prelude, MinMaxKeepNan) {
