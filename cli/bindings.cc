@@ -10,9 +10,7 @@ using graph::Tensor;
 using graph::TensorId;
 using runtime::Device;
 
-size_t ImageBytes(const Tensor& tensor) {
-  return static_cast<size_t>(SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype));
-}
+size_t ImageBytes(const Tensor& tensor) { return static_cast<size_t>(graph::MemoryBytes(tensor)); }
 
 Result<std::vector<std::byte>> Download(Device& device, const void* memory, size_t bytes) {
   std::vector<std::byte> image(bytes);

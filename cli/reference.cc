@@ -62,8 +62,13 @@ double RoundingError(DType type) {
       return 0x1p-3;
     case DType::kE8M0:
       return 1;  // rounds up
+    case DType::kE2M1:
+      return 0x1p-2;
+    case DType::kI4:
+    case DType::kU4:
     case DType::kI8:
     case DType::kU8:
+    case DType::kU32:
     case DType::kI32:
     case DType::kI64:
     case DType::kBool:
@@ -83,6 +88,8 @@ double SmallestStep(DType type) {
       return 0x1p-16;
     case DType::kE8M0:
       return 0x1p-127;
+    case DType::kE2M1:
+      return 0x1p-1;
     default:
       // Of f32 and bf16 what a GPU may flush; integers differ by nothing but a rounding of their
       // own.
@@ -191,7 +198,7 @@ Status RunNode(const Graph& graph, const Node& node, TensorValues& values) {
 Status DisturbFp8Sum(const Graph& graph, const Node& node, uint64_t seed, TensorValues& values) {
   constexpr double kSumError = 0x1p-13;
   const auto is_fp8 = [&](TensorId id) {
-    return IsFloat(graph[id].dtype) && SizeOf(graph[id].dtype) == 1;
+    return IsFloat(graph[id].dtype) && Info(graph[id].dtype).bits == 8;
   };
   if (!Has(node, graph::kContraction) || !is_fp8(node.inputs[0]) || !is_fp8(node.inputs[1]))
     return {};

@@ -10,6 +10,7 @@
 #include "compiler/passes/materialise.h"
 #include "compiler/passes/partition.h"
 #include "compiler/passes/pick_engine.h"
+#include "compiler/passes/plain_types.h"
 #include "compiler/passes/schedule.h"
 #include "compiler/passes/simplify.h"
 #include "ir/base/env.h"
@@ -24,6 +25,7 @@ namespace {
 constexpr Pass kPipeline[] = {
     {"canonicalise", Canonicalise, Form::kApi, Form::kApi},
     {"decompose", Decompose, Form::kApi, Form::kPrimitive},
+    {"plain-types", PlainTypes, Form::kPrimitive, Form::kPrimitive},
     {"simplify", Simplify, Form::kPrimitive, Form::kPrimitive},
     {"partition", Partition, Form::kPrimitive, Form::kGrouped},
     {"materialise", Materialise, Form::kGrouped, Form::kGrouped},

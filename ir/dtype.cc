@@ -24,9 +24,10 @@ struct SmallFloat {
   int exponent_bits;
   int mantissa_bits;
   double largest;     // finite
-  uint16_t nan;       // the one that is stored, without a sign
+  uint16_t nan;       // the one that is stored, without a sign; a number where there is none
   bool saturates;     // above `largest`: stay there, else become infinite
   bool has_infinity;  // else the top exponent holds numbers too, and only `nan` is no number
+  bool has_nan = true;
 
   constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   constexpr int sign_shift() const { return exponent_bits + mantissa_bits; }
@@ -59,6 +60,14 @@ constexpr SmallFloat kE5M2 = {.exponent_bits = 5,
                               .saturates = true,
                               .has_infinity = true};
 
+constexpr SmallFloat kE2M1 = {.exponent_bits = 2,
+                              .mantissa_bits = 1,
+                              .largest = 6.0,
+                              .nan = 0x7,
+                              .saturates = true,
+                              .has_infinity = false,
+                              .has_nan = false};
+
 double Decode(const SmallFloat& format, unsigned bits) {
   const unsigned mantissa = bits & format.mantissa_mask();
   const unsigned exponent = bits >> format.mantissa_bits & format.exponent_mask();
@@ -68,7 +77,7 @@ double Decode(const SmallFloat& format, unsigned bits) {
     return mantissa == 0 ? sign * std::numeric_limits<double>::infinity()
                          : std::numeric_limits<double>::quiet_NaN();
   }
-  if (!format.has_infinity && magnitude == format.nan)
+  if (!format.has_infinity && format.has_nan && magnitude == format.nan)
     return std::numeric_limits<double>::quiet_NaN();
   // Subnormals have the smallest normal exponent and no leading one.
   const unsigned leading = exponent == 0 ? 0 : 1u << format.mantissa_bits;
@@ -163,6 +172,25 @@ void StoreSmall(double value, void* bytes) {
   Store(static_cast<Bits>(Encode(format, value)), bytes);
 }
 
+// Integers of 4 bits, in the low half of a byte; a sign is bit 3.
+constexpr int kNibble = 16;
+
+double LoadI4(const void* bytes) {
+  const int code = static_cast<int>(Load<uint8_t>(bytes)) % kNibble;
+  return code < kNibble / 2 ? code : code - kNibble;
+}
+
+double LoadU4(const void* bytes) { return static_cast<int>(Load<uint8_t>(bytes)) % kNibble; }
+
+void StoreNibble(double value, int low, int high, void* bytes) {
+  const int rounded = std::clamp<int>(RoundToInteger<int8_t>(value), low, high);
+  Store(static_cast<uint8_t>(rounded & (kNibble - 1)), bytes);
+}
+
+double LoadE2M1(const void* bytes) {
+  return Decode(kE2M1, static_cast<unsigned>(Load<uint8_t>(bytes)) % kNibble);
+}
+
 // One row a type, in the order of dtype.def (checked below).
 struct Conversion {
   DType type;
@@ -184,6 +212,10 @@ constexpr Conversion kConversions[] = {
     {DType::kI64, Load<int64_t>, [](double v, void* b) { Store(RoundToInteger<int64_t>(v), b); }},
     {DType::kBool, [](const void* b) { return Load<uint8_t>(b) != 0 ? 1.0 : 0.0; },
      [](double v, void* b) { Store(static_cast<uint8_t>(v != 0), b); }},
+    {DType::kE2M1, LoadE2M1, StoreSmall<kE2M1, uint8_t>},
+    {DType::kI4, LoadI4, [](double v, void* b) { StoreNibble(v, -8, 7, b); }},
+    {DType::kU4, LoadU4, [](double v, void* b) { StoreNibble(v, 0, 15, b); }},
+    {DType::kU32, Load<uint32_t>, [](double v, void* b) { Store(RoundToInteger<uint32_t>(v), b); }},
 };
 
 constexpr bool RowsMatchTheEnumerators() {
@@ -220,6 +252,23 @@ double LoadValue(DType type, const void* bytes) {
 
 void StoreValue(DType type, double value, void* bytes) {
   kConversions[static_cast<size_t>(type)].store(value, bytes);
+}
+
+double LoadElement(DType type, const void* memory, int64_t index) {
+  const auto* bytes = static_cast<const uint8_t*>(memory);
+  if (!IsPacked(type)) return LoadValue(type, bytes + index * SizeOf(type));
+  const auto code = static_cast<uint8_t>(bytes[index / 2] >> (index % 2 * 4));
+  return LoadValue(type, &code);
+}
+
+void StoreElement(DType type, double value, void* memory, int64_t index) {
+  auto* bytes = static_cast<uint8_t*>(memory);
+  if (!IsPacked(type)) return StoreValue(type, value, bytes + index * SizeOf(type));
+  uint8_t code = 0;
+  StoreValue(type, value, &code);
+  const int shift = static_cast<int>(index % 2 * 4);
+  uint8_t& byte = bytes[index / 2];
+  byte = static_cast<uint8_t>((byte & ~(0xf << shift)) | code << shift);
 }
 
 }  // namespace kiln

@@ -27,31 +27,44 @@ struct DTypeInfo {
 const DTypeInfo& Info(DType type);
 std::optional<DType> DTypeFromText(std::string_view text);
 
-inline int SizeOf(DType t) { return Info(t).bits / 8; }
+// Bytes of an element that stands alone.
+inline int SizeOf(DType t) { return (Info(t).bits + 7) / 8; }
+// Of elements that follow each other: types of 4 bits lie two in a byte, the first in its low half.
+inline int64_t BytesOf(DType t, int64_t elements) { return (elements * Info(t).bits + 7) / 8; }
+inline bool IsPacked(DType t) { return Info(t).bits < 8; }
 inline bool IsFloat(DType t) { return Info(t).kind == DTypeKind::kFloat; }
 inline bool IsInteger(DType t) {
   return Info(t).kind == DTypeKind::kInt || Info(t).kind == DTypeKind::kUint;
 }
 
-// What arithmetic on values of `type` happens in: f32 for narrower floats, i32 for 8-bit integers,
-// else the type itself.
+// What arithmetic on values of `type` happens in: f32 for narrower floats, i32 for narrower
+// integers, i64 for u32, else the type itself.
 inline DType ArithmeticType(DType type) {
   const int bits = Info(type).bits;
   if (IsFloat(type) && bits < 32) return DType::kF32;
+  if (type == DType::kU32) return DType::kI64;
   return IsInteger(type) && bits < 32 ? DType::kI32 : type;
 }
 // What values of `type` are moved in, unchanged: those that no computation has have a wider one.
-inline DType MovingType(DType type) { return SizeOf(type) == 1 ? ArithmeticType(type) : type; }
+inline DType MovingType(DType type) {
+  return SizeOf(type) == 1 || type == DType::kU32 ? ArithmeticType(type) : type;
+}
 
 // `value` as the nearest value of `type`: round to nearest even; integers round to nearest even and
 // saturate (NaN becomes 0); fp8 saturates to the largest finite value (e4m3 448, e5m2 57344), NaN
 // stays NaN; half, bf16 and float overflow to infinity; bool is value != 0. e8m0 holds the powers
 // of two from 2^-127 to 2^127 and NaN: the magnitude is rounded up to the next of them, since its
-// numbers are scales, whose quotients must fit.
+// numbers are scales, whose quotients must fit. e2m1 has 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
+// negatives, saturates, and makes 6 of NaN, as cvt.rn.satfinite.e2m1x2 does.
 double RoundTo(DType type, double value);
 
-// Storage bytes <-> value. `bytes` need not be aligned. StoreValue rounds as RoundTo does.
+// Storage bytes <-> value. `bytes` need not be aligned. StoreValue rounds as RoundTo does. An
+// element of 4 bits that stands alone is the low half of its byte.
 double LoadValue(DType type, const void* bytes);
 void StoreValue(DType type, double value, void* bytes);
+
+// The same of element `index` of an array, where two of 4 bits share a byte.
+double LoadElement(DType type, const void* memory, int64_t index);
+void StoreElement(DType type, double value, void* memory, int64_t index);
 
 }  // namespace kiln

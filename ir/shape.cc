@@ -75,4 +75,25 @@ std::string DimsText(std::span<const int64_t> dims) {
   return fmt::format("{}", fmt::join(dims, "x"));
 }
 
+std::optional<PackedRun> PackedRunOf(std::span<const int64_t> dims,
+                                     std::span<const int64_t> strides) {
+  const auto is_moving = [&](int64_t d) { return dims[d] > 1 && strides[d] > 0; };
+  PackedRun run;
+  Dims moving;
+  for (const int64_t d : MemoryOrder(strides)) {
+    if (is_moving(d)) moving.push_back(d);
+  }
+  while (std::ranges::any_of(moving, [&](int64_t d) { return strides[d] % 2 != 0; })) {
+    const int64_t innermost = moving.back();
+    if (strides[innermost] != run.extent) return std::nullopt;
+    run.inner.insert(run.inner.begin(), innermost);
+    run.extent *= dims[innermost];
+    moving.pop_back();
+  }
+  for (int64_t d = 0; d < static_cast<int64_t>(dims.size()); ++d) {
+    if (std::ranges::find(run.inner, d) == run.inner.end()) run.outer.push_back(d);
+  }
+  return run;
+}
+
 }  // namespace kiln

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,17 @@ Dims MemoryOrder(std::span<const int64_t> strides);
 // Elements from the first to the last addressed one, inclusive: 1 + sum((dim-1) * stride); 0 when
 // empty.
 int64_t SpanElements(std::span<const int64_t> dims, std::span<const int64_t> strides);
+
+// How elements of 4 bits lie in whole bytes: the dims of `inner`, in the order of memory, are dense
+// with each other and fill bytes from their first half on; every other one begins at a whole byte.
+// `inner` is empty where each element has a byte of its own. None where an element begins in
+// another's byte that is not its neighbour along `inner`.
+struct PackedRun {
+  Dims outer, inner;   // dims; of extent 1 or 0, and of stride 0, they are outer ones
+  int64_t extent = 1;  // elements of the inner dims
+};
+std::optional<PackedRun> PackedRunOf(std::span<const int64_t> dims,
+                                     std::span<const int64_t> strides);
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t AlignUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }

@@ -31,6 +31,8 @@ std::optional<int64_t> LoadInteger(DType type, const void* host) {
       return as(int32_t{});
     case DType::kI64:
       return as(int64_t{});
+    case DType::kU32:
+      return as(uint32_t{});
     case DType::kBool:
       return as(uint8_t{}) != 0;
     case DType::kF32:
@@ -40,6 +42,9 @@ std::optional<int64_t> LoadInteger(DType type, const void* host) {
     case DType::kE4M3:
     case DType::kE5M2:
     case DType::kE8M0:
+    case DType::kE2M1:
+    case DType::kI4:
+    case DType::kU4:
       return std::nullopt;
   }
   return std::nullopt;

@@ -35,6 +35,14 @@ std::optional<DType> CoreType(cudnnDataType_t type) {
       return DType::kI64;
     case CUDNN_DATA_BOOLEAN:
       return DType::kBool;
+    case CUDNN_DATA_FP4_E2M1:
+      return DType::kE2M1;
+    case CUDNN_DATA_INT4:
+      return DType::kI4;
+    case CUDNN_DATA_UINT4:
+      return DType::kU4;
+    case CUDNN_DATA_UINT32:
+      return DType::kU32;
     default:
       return std::nullopt;
   }
@@ -60,7 +68,12 @@ cudnnDataType_t MovingType(cudnnDataType_t type) {
     case CUDNN_DATA_FP8_E4M3:
     case CUDNN_DATA_FP8_E5M2:
     case CUDNN_DATA_FP8_E8M0:
+    case CUDNN_DATA_FP4_E2M1:
+    case CUDNN_DATA_INT4:
+    case CUDNN_DATA_UINT4:
       return CUDNN_DATA_FLOAT;  // holds every value of theirs
+    case CUDNN_DATA_UINT32:
+      return CUDNN_DATA_INT64;
     default:
       return type;
   }

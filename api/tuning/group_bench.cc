@@ -44,9 +44,7 @@ double RandomValue(DType type, uint64_t bits) {
   return std::floor(at * 9) - (type == DType::kU8 ? 0 : 4);
 }
 
-int64_t ImageBytes(const Tensor& tensor) {
-  return SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype);
-}
+int64_t ImageBytes(const Tensor& tensor) { return graph::MemoryBytes(tensor); }
 
 std::vector<std::byte> RandomImage(const Tensor& tensor, uint64_t seed) {
   const int64_t size = SizeOf(tensor.dtype);

@@ -65,6 +65,11 @@ llvm::Type* Emitter::ValueType(DType type) {
     case DType::kI8:
     case DType::kU8:
       return b_.getInt8Ty();
+    case DType::kE2M1:
+    case DType::kI4:
+    case DType::kU4:
+    case DType::kU32:
+      break;  // of tensors in memory alone: plain-types has made others of them
   }
   CHECK(false, "dtype {}", int(type));
 }

@@ -51,11 +51,17 @@ TensorId PrimitiveWriter::Map(ScalarOp op, std::initializer_list<TensorId> opera
 }
 
 TensorId PrimitiveWriter::Cast(TensorId x, DType type) {
+  const TensorId y = Round(x, type);
+  graph_.nodes.back().compute = MovingType(type);
+  return y;
+}
+
+TensorId PrimitiveWriter::Round(TensorId x, DType type) {
   const TensorId y = Virtual("cast", type, graph_[x].dims);
   graph_.AddNode({.op = GraphOp::kMap,
                   .inputs = {x},
                   .outputs = {y},
-                  .compute = MovingType(type),
+                  .compute = compute_,
                   .attrs = graph::MapAttrs{.identity = true},
                   .name = ""});
   return y;

@@ -29,6 +29,8 @@ class PrimitiveWriter {
   graph::TensorId Number(double value, int64_t uid = kLiteralUid);
   graph::TensorId Map(ScalarOp op, std::initializer_list<graph::TensorId> operands);
   graph::TensorId Cast(graph::TensorId x, DType type);
+  // x in the compute type, then rounded to `type`.
+  graph::TensorId Round(graph::TensorId x, DType type);
   // By value, as below: a reference into the graph would not survive the nodes that are added.
   graph::TensorId Reduce(graph::Combine combine, graph::TensorId x, Dims result_dims);
   graph::TensorId Iota(int64_t axis, Dims dims);

@@ -67,17 +67,16 @@ Status EvaluateNode(const Graph& graph, const Node& node, TensorValues& values) 
   return {};
 }
 
-// Calls visit(row-major index, byte offset) for each element.
+// Calls visit(row-major index, offset in elements) for each element.
 template <class F>
-void ForEachByteOffset(const Tensor& tensor, F&& visit) {
+void ForEachOffset(const Tensor& tensor, F&& visit) {
   CHECK(tensor.strides.size() == tensor.dims.size(), "%{}: {} strides", tensor.name,
         tensor.strides.size());
-  const int64_t size = SizeOf(tensor.dtype);
   size_t index = 0;
   ForEachRow<1>(
       tensor.dims, {tensor.strides},
       [&](const std::array<int64_t, 1>& at, int64_t count, const std::array<int64_t, 1>& step) {
-        for (int64_t i = 0; i < count; ++i) visit(index++, (at[0] + i * step[0]) * size);
+        for (int64_t i = 0; i < count; ++i) visit(index++, at[0] + i * step[0]);
       });
 }
 
@@ -89,17 +88,19 @@ Status Evaluate(const Graph& graph, TensorValues& values) {
 }
 
 void Pack(const Tensor& tensor, const std::vector<double>& values, std::vector<std::byte>& memory) {
-  const int64_t bytes = SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype);
+  const int64_t bytes = MemoryBytes(tensor);
   if (memory.size() < static_cast<size_t>(bytes)) memory.resize(static_cast<size_t>(bytes));
-  ForEachByteOffset(tensor, [&](size_t i, int64_t at) {
-    StoreValue(tensor.dtype, values[i], memory.data() + at);
+  if (IsPacked(tensor.dtype))
+    ForEachOffset(tensor, [&](size_t, int64_t at) { memory[at / 2] = std::byte{0}; });
+  ForEachOffset(tensor, [&](size_t i, int64_t at) {
+    StoreElement(tensor.dtype, values[i], memory.data(), at);
   });
 }
 
 std::vector<double> Unpack(const Tensor& tensor, const std::byte* memory) {
   std::vector<double> values(static_cast<size_t>(NumElements(tensor.dims)));
-  ForEachByteOffset(
-      tensor, [&](size_t i, int64_t at) { values[i] = LoadValue(tensor.dtype, memory + at); });
+  ForEachOffset(tensor,
+                [&](size_t i, int64_t at) { values[i] = LoadElement(tensor.dtype, memory, at); });
   return values;
 }
 

@@ -17,8 +17,8 @@ using TensorValues = std::map<TensorId, std::vector<double>>;
 // size.
 Status Evaluate(const Graph& graph, TensorValues& values);
 
-// Memory image of a tensor (SpanElements * size bytes; padding between elements is left as it is),
-// and back.
+// Memory image of a tensor (MemoryBytes of it; padding between elements is left as it is, but
+// for the other half of a byte whose only element has 4 bits, which becomes 0), and back.
 void Pack(const Tensor& tensor, const std::vector<double>& values, std::vector<std::byte>& memory);
 std::vector<double> Unpack(const Tensor& tensor, const std::byte* memory);
 

@@ -49,6 +49,11 @@ struct Tensor {
   bool is_constant() const { return value.has_value(); }
 };
 
+// From the first element to the last, both included.
+inline int64_t MemoryBytes(const Tensor& tensor) {
+  return BytesOf(tensor.dtype, SpanElements(tensor.dims, tensor.strides));
+}
+
 enum class GraphOp : uint8_t {
 #define GRAPH_OP(Name, ...) k##Name,
 #include "ir/graph/graph_ops.def"

@@ -69,6 +69,10 @@ constexpr TypeName kTypeNames[] = {
     {"FP8_E4M3", DType::kE4M3},
     {"FP8_E5M2", DType::kE5M2},
     {"FP8_E8M0", DType::kE8M0},
+    {"FP4_E2M1", DType::kE2M1},
+    {"INT4", DType::kI4},
+    {"UINT4", DType::kU4},
+    {"UINT32", DType::kU32},
     {"FAST_FLOAT_FOR_FP8", DType::kF32},
 };
 

@@ -120,9 +120,11 @@ Status VerifyBlockScaleQuantize(const Graph& graph, const Node& node) {
   const Tensor& y = *OutputOf(graph, node, 0);
   const Tensor& scale = *OutputOf(graph, node, 1);
   RETURN_IF_ERROR(VerifyBlocks(graph, node, x, scale, false));
-  if (y.dtype != DType::kE4M3 && y.dtype != DType::kE5M2) {
-    return Status::Error(Code::kUnsupportedDataType, "blocks become e4m3 or e5m2, and %{} is {}",
-                         y.name, Info(y.dtype).text);
+  constexpr DType kNarrow[] = {DType::kE4M3, DType::kE5M2, DType::kE2M1};
+  if (std::ranges::find(kNarrow, y.dtype) == std::end(kNarrow)) {
+    return Status::Error(Code::kUnsupportedDataType,
+                         "blocks become e4m3, e5m2 or e2m1, and %{} is {}", y.name,
+                         Info(y.dtype).text);
   }
   constexpr DType kScales[] = {DType::kE8M0, DType::kE4M3, DType::kF32, DType::kF64};
   if (std::ranges::find(kScales, scale.dtype) == std::end(kScales)) {

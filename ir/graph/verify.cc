@@ -86,7 +86,24 @@ Status VerifyTensor(const Tensor& tensor) {
   return {};
 }
 
+// Types of 4 bits: what is written fills bytes of its own.
+Status VerifyPacked(const Tensor& tensor, bool written) {
+  if (tensor.is_virtual || !IsPacked(tensor.dtype)) return {};
+  constexpr int64_t kMostDims = 6;  // the two elements of a byte become dims, and tensors have 8
+  if (tensor.rank() > kMostDims) {
+    return Status::Error(Code::kUnsupportedShape, "is {} of {} dims, must have {} at most",
+                         Info(tensor.dtype).text, tensor.rank(), kMostDims);
+  }
+  if (!written || PackedRunOf(tensor.dims, tensor.strides)) return {};
+  return Status::Error(Code::kUnsupportedLayout,
+                       "is {}, two in a byte, and strides [{}] of {} leave half a byte between "
+                       "elements: the innermost dims must be dense and the other strides even",
+                       Info(tensor.dtype).text, fmt::join(tensor.strides, ","),
+                       DimsText(tensor.dims));
+}
+
 Status VerifyRoles(const Tensor& tensor, bool written) {
+  RETURN_IF_ERROR(VerifyPacked(tensor, written));
   if (tensor.is_virtual && !written) {
     return Status::Error(Code::kBadParam, "is virtual, but no node before its reader writes it");
   }

@@ -40,8 +40,7 @@ class FakePlan : public Plan {
     for (graph::TensorId id : graph::Outputs(graph_)) {
       const graph::Tensor& tensor = graph_[id];
       auto* out = static_cast<std::byte*>(pointers[Slot(tensor.uid)]);
-      std::vector<std::byte> memory(
-          static_cast<size_t>(SpanElements(tensor.dims, tensor.strides) * SizeOf(tensor.dtype)));
+      std::vector<std::byte> memory(static_cast<size_t>(graph::MemoryBytes(tensor)));
       std::copy_n(out, memory.size(), memory.data());
       graph::Pack(tensor, values[id], memory);
       std::copy(memory.begin(), memory.end(), out);

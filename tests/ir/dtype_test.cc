@@ -227,6 +227,57 @@ TEST(DType, BoolIsWhetherNotZero) {
   EXPECT_EQ(LoadValue(DType::kBool, &two), 1);
 }
 
+TEST(DType, E2M1HasSixteenNumbers) {
+  const double numbers[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (int code = 0; code < 8; ++code) {
+    EXPECT_EQ(Load(DType::kE2M1, code), numbers[code]);
+    EXPECT_EQ(Load(DType::kE2M1, code + 8), -numbers[code]);
+    EXPECT_TRUE(std::signbit(Load(DType::kE2M1, code + 8)));
+    EXPECT_EQ(Stored(DType::kE2M1, numbers[code]), code);
+    EXPECT_EQ(Stored(DType::kE2M1, -numbers[code]), code + 8);
+    if (code == 7) continue;
+    const double middle = (numbers[code] + numbers[code + 1]) / 2;
+    EXPECT_EQ(Stored(DType::kE2M1, middle), code + code % 2);
+    EXPECT_EQ(Stored(DType::kE2M1, std::nextafter(middle, 0)), code);
+    EXPECT_EQ(Stored(DType::kE2M1, -std::nextafter(middle, kInf)), code + 9);
+  }
+  for (const double above : {6.5, 1e30, kInf, kNaN}) EXPECT_EQ(Stored(DType::kE2M1, above), 7);
+  EXPECT_EQ(Stored(DType::kE2M1, -kInf), 15);
+}
+
+TEST(DType, IntegersOfFourBitsSaturate) {
+  for (int code = 0; code < 16; ++code) {
+    EXPECT_EQ(Load(DType::kU4, code), code);
+    EXPECT_EQ(Load(DType::kI4, code), code < 8 ? code : code - 16);
+    EXPECT_EQ(Stored(DType::kU4, code), code);
+    EXPECT_EQ(Stored(DType::kI4, code < 8 ? code : code - 16), code);
+  }
+  EXPECT_EQ(RoundTo(DType::kI4, 2.5), 2);
+  EXPECT_EQ(RoundTo(DType::kI4, 1e30), 7);
+  EXPECT_EQ(RoundTo(DType::kI4, -1e30), -8);
+  EXPECT_EQ(RoundTo(DType::kI4, kNaN), 0);
+  EXPECT_EQ(RoundTo(DType::kU4, 20), 15);
+  EXPECT_EQ(RoundTo(DType::kU4, -1), 0);
+  EXPECT_EQ(RoundTo(DType::kU32, 5e9), 4294967295.0);
+  EXPECT_EQ(RoundTo(DType::kU32, -5e9), 0);
+}
+
+TEST(DType, TwoElementsOfFourBitsShareAByte) {
+  uint8_t bytes[] = {0xee, 0xee, 0xee};
+  StoreElement(DType::kI4, -3, bytes, 2);
+  EXPECT_EQ(bytes[1], 0xed);
+  StoreElement(DType::kI4, 5, bytes, 3);
+  EXPECT_EQ(bytes[1], 0x5d);
+  EXPECT_EQ(bytes[0], 0xee);
+  EXPECT_EQ(bytes[2], 0xee);
+  EXPECT_EQ(LoadElement(DType::kI4, bytes, 2), -3);
+  EXPECT_EQ(LoadElement(DType::kI4, bytes, 3), 5);
+  EXPECT_EQ(BytesOf(DType::kE2M1, 5), 3);
+  EXPECT_EQ(BytesOf(DType::kF16, 5), 10);
+  const uint16_t halves[] = {0x3c00, 0x4000};
+  EXPECT_EQ(LoadElement(DType::kF16, halves, 1), 2);
+}
+
 constexpr DType kAll[] = {
 #define DTYPE(Name, ...) DType::k##Name,
 #include "ir/dtype.def"

@@ -1,6 +1,7 @@
 // ir/shape.h: dense strides in every order, and how far a strided tensor reaches.
 #include "ir/shape.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,6 +73,25 @@ TEST(SpanElements, ReachesTheLastAddressedElement) {
   EXPECT_EQ(SpanElements(Dims{2, 3}, Dims{0, 1}), 3) << "a broadcast dimension adds nothing";
   EXPECT_EQ(SpanElements(Dims{2, 0}, Dims{10, 1}), 0);
   EXPECT_EQ(SpanElements(Dims{}, Dims{}), 1);
+}
+
+TEST(PackedRunOf, FillsBytesAlongTheFewestDims) {
+  const auto run = [](const Dims& dims, const Dims& strides) {
+    const auto found = PackedRunOf(dims, strides);
+    return found ? fmt::format("[{}] [{}] {}", fmt::join(found->outer, ","),
+                               fmt::join(found->inner, ","), found->extent)
+                 : "none";
+  };
+  EXPECT_EQ(run({4, 6}, {6, 1}), "[0] [1] 6");
+  EXPECT_EQ(run({4, 6}, {1, 4}), "[1] [0] 4");
+  EXPECT_EQ(run({4, 5}, {5, 1}), "[] [0,1] 20");
+  EXPECT_EQ(run({2, 3, 5}, {16, 5, 1}), "[0] [1,2] 15");
+  EXPECT_EQ(run({4, 5}, {6, 1}), "[0] [1] 5") << "half a byte is left over in each row";
+  EXPECT_EQ(run({4, 5}, {20, 4}), "[0,1] [] 1") << "a byte for each";
+  EXPECT_EQ(run({4, 5}, {0, 1}), "[0] [1] 5");
+  EXPECT_EQ(run({1, 5, 1}, {7, 1, 3}), "[0,2] [1] 5") << "strides of one element say nothing";
+  EXPECT_EQ(run({4, 5}, {7, 1}), "none");
+  EXPECT_EQ(run({4, 5}, {15, 3}), "none");
 }
 
 TEST(Arithmetic, RoundsUp) {

@@ -31,7 +31,7 @@ double At(const oracle::Image& image, const Dims& index) {
   for (size_t i = 0; i < own.size(); ++i) {
     if (image.dims[i] == 1) own[i] = 0;
   }
-  return oracle::Decode(image.dtype, image.bytes.data() + image.Offset(own));
+  return image.At(own);
 }
 
 // Whether an element of `output` depends on one element of `input` alone, at the same place.

@@ -114,6 +114,11 @@ Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
     node.attrs = graph::MatmulAttrs{.padding_value = op.Number("padding_value", 0)};
     return {};
   }
+  if (op.name == "concat") {
+    node.op = graph::GraphOp::kConcat;
+    node.attrs = graph::ConcatAttrs{.axis = static_cast<int64_t>(op.Number("axis", 0))};
+    return {};
+  }
   if (op.name == "reshape") {
     node.op = graph::GraphOp::kReshape;
     node.attrs = graph::ReshapeAttrs{};

@@ -47,18 +47,26 @@ struct Memory {
   }
 };
 
-size_t SpanBytes(const Tensor& t) {
-  return static_cast<size_t>(SpanElements(t.dims, t.strides) * SizeOf(t.dtype));
+size_t SpanBytes(const Tensor& t) { return static_cast<size_t>(graph::MemoryBytes(t)); }
+
+// The number that kernels get for a value of the client's: of a type of 4 bits its code, for
+// example.
+double AsRead(const Graph& lowered, const Tensor& t, double value) {
+  std::array<std::byte, sizeof(double)> bytes{};
+  StoreValue(t.dtype, value, bytes.data());
+  const auto read = std::ranges::find(lowered.tensors, t.uid, &Tensor::uid);
+  return read == lowered.tensors.end() ? value : LoadValue(read->dtype, bytes.data());
 }
 
-Memory MakeMemory(const Graph& g, const Program& program, const TensorValues& inputs) {
+Memory MakeMemory(const Graph& g, const Graph& lowered, const Program& program,
+                  const TensorValues& inputs) {
   Memory memory;
   memory.workspace.assign(static_cast<size_t>(program.workspace_bytes), kPoison);
   for (TensorId id : graph::Outputs(g)) memory.tensors[g[id].uid].assign(SpanBytes(g[id]), kPoison);
   for (TensorId id : graph::Inputs(g)) {
     const Tensor& t = g[id];
     if (t.by_value) {
-      memory.scalars[t.uid] = inputs.at(id)[0];
+      memory.scalars[t.uid] = AsRead(lowered, t, inputs.at(id)[0]);
       continue;
     }
     auto& bytes = memory.tensors[t.uid];
@@ -445,7 +453,7 @@ double Spacing(DType type, double value) {
   static constexpr Row kRows[] = {{DType::kF32, 23, -149}, {DType::kF64, 52, -1074},
                                   {DType::kF16, 10, -24},  {DType::kBF16, 7, -133},
                                   {DType::kE4M3, 3, -9},   {DType::kE5M2, 2, -16},
-                                  {DType::kE8M0, 0, -127}};
+                                  {DType::kE8M0, 0, -127}, {DType::kE2M1, 1, -1}};
   const auto row = std::ranges::find(kRows, type, &Row::type);
   if (row == std::end(kRows) || !std::isfinite(value)) return 0;
   if (value == 0) return std::ldexp(1.0, row->lowest);
@@ -487,7 +495,7 @@ Result<TileRun> RunTiles(const Graph& graph, const Target& wanted, const TensorV
                                  [&](const Group& group) { return Interpretable(group, target); }));
   if (run.plan.program.launches != run.module.program.launches)
     return Wrong("the plan is not what emit made");
-  Memory memory = MakeMemory(graph, run.module.program, inputs);
+  Memory memory = MakeMemory(graph, run.module.graph, run.module.program, inputs);
   const Memory before = memory;
   size_t launch = 0;
   for (size_t g = 0; g < run.module.groups.size(); ++g) {

@@ -174,8 +174,8 @@ TEST(ImportFrontend, SaysWhatItCannotTake) {
         {"/nodes/0/relu_upper_clip", "4.5",
          "relu: nodes[0].relu_upper_clip: is \"4.5\", not the bits of a float in hex "
          "digits, as \"3F800000\""},
-        {"/tensors/x/data_type", "FP4_E2M1",
-         "tensors.x.data_type: data type FP4_E2M1 is not supported"},
+        {"/tensors/x/data_type", "FP6_E3M2",
+         "tensors.x.data_type: data type FP6_E3M2 is not supported"},
         {"/tensors/x/dim", "big", "tensors.x.dim: is \"big\", not a whole number"},
         {"/tensors/x/dim/1", 1e30, "tensors.x.dim[1]: is 1e+30, not a whole number"},
         {"/tensors/x/ragged_offset_uid", 7, "tensors.x: ragged offsets are not supported yet"},

@@ -29,6 +29,7 @@ TEST_P(VerifyTable, SaysWhatIsWrong) {
 }
 
 #define XY "tensor %x uid=1 f32 [2,3] tensor %y uid=2 f32 "
+#define XY4 "tensor %x uid=1 f32 [4,5] tensor %y uid=2 "
 #define EPS "tensor %e f32 [1] by_value value=0.5 "
 #define CONV " pre_padding=[0] post_padding=[0] stride=[1] dilation=[1]"
 
@@ -56,6 +57,19 @@ INSTANTIATE_TEST_SUITE_P(
              "%y: alignment 12 is no power of two"},
         Case{XY "[2,3] by_value %y = pointwise(%x) mode=exp",
              "%y: is passed by value, so it must have one element (it is 2x3) and not be virtual"},
+        Case{XY4 "e2m1 [4,5] strides=[6,1] %y = pointwise(%x) mode=exp", ""},
+        Case{XY4 "e2m1 [4,5] strides=[5,1] %y = pointwise(%x) mode=exp", ""},
+        Case{XY4 "i4 [4,5] strides=[7,1] %y = pointwise(%x) mode=exp",
+             "%y: is i4, two in a byte, and strides [7,1] of 4x5 leave half a byte between "
+             "elements: the innermost dims must be dense and the other strides even"},
+        Case{XY4 "u4 [4,5] strides=[15,3] %y = pointwise(%x) mode=exp",
+             "%y: is u4, two in a byte, and strides [15,3] of 4x5 leave half a byte between "
+             "elements: the innermost dims must be dense and the other strides even"},
+        Case{"tensor %x uid=1 u4 [4,5] strides=[15,3] tensor %y uid=2 f32 [4,5] %y = "
+             "pointwise(%x) mode=exp",
+             ""},
+        Case{"tensor %x uid=1 i4 [1,1,1,1,1,1,2] tensor %y uid=2 f32 %y = pointwise(%x) mode=exp",
+             "%x: is i4 of 7 dims, must have 6 at most"},
         Case{"tensor %x uid=1 f32 [1] tensor %y uid=2 f32 [1] by_value %y = pointwise(%x) mode=exp",
              "%y: is passed by value and cannot be written"},
         Case{"tensor %x uid=1 f32 [1] value=3 tensor %y uid=2 f32 [1] %y = pointwise(%x) mode=exp",

@@ -86,7 +86,7 @@ Comparison Compare(const Dense& expected, const Image& actual, const Tolerance& 
   Dims index(actual.dims.size(), 0);
   do {
     const Value want = expected.values[static_cast<size_t>(result.elements++)];
-    const double got = Decode(actual.dtype, actual.bytes.data() + actual.Offset(index));
+    const double got = actual.At(index);
     if (std::isinf(Allowed(actual.dtype, want, tolerance))) {
       ++result.unconstrained;
       continue;
@@ -105,8 +105,8 @@ Comparison CompareImages(const Dense& expected, const Image& left, const Image& 
   Dims index(left.dims.size(), 0);
   do {
     const Value want = expected.values[static_cast<size_t>(result.elements++)];
-    const double a = Decode(left.dtype, left.bytes.data() + left.Offset(index));
-    const double b = Decode(right.dtype, right.bytes.data() + right.Offset(index));
+    const double a = left.At(index);
+    const double b = right.At(index);
     const double e = Allowed(left.dtype, want, tolerance);
     if (std::isinf(e)) {
       ++result.unconstrained;

@@ -26,6 +26,10 @@ constexpr std::array kRows = {
     DTypeRow{DType::kI32, "i32", 4, 4, 0, 0, -2147483648.0, 2147483647.0, false, true},
     DTypeRow{DType::kI64, "i64", 10, 8, 0, 0, -9223372036854775808.0, kI64Max, false, true},
     DTypeRow{DType::kBool, "bool", 11, 1, 0, 0, 0, 1, false, true},
+    DTypeRow{DType::kE2M1, "e2m1", 16, 1, 2, 0, -6, 6, false, true, true},
+    DTypeRow{DType::kI4, "i4", 17, 1, 0, 0, -8, 7, false, true, true},
+    DTypeRow{DType::kU4, "u4", 18, 1, 0, 0, 0, 15, false, true, true},
+    DTypeRow{DType::kU32, "u32", 19, 4, 0, 0, 0, 4294967295.0, false, true},
 };
 
 // Ties-to-even without the floating environment.
@@ -61,7 +65,7 @@ double RoundUpToPower(const DTypeRow& row, double value) {
 // Sign, exponent and fraction of an exactly representable value in `row`'s format.
 uint64_t PackSmall(const DTypeRow& row, double value) {
   const int fraction_bits = row.mantissa - 1;
-  const int total = row.bytes * 8;
+  const int total = row.packed ? 4 : row.bytes * 8;
   const uint64_t sign = std::signbit(value) ? uint64_t{1} << (total - 1) : 0;
   const uint64_t exponent_mask = (uint64_t{1} << (total - row.mantissa)) - 1;
   if (std::isnan(value))
@@ -79,7 +83,7 @@ uint64_t PackSmall(const DTypeRow& row, double value) {
 
 double UnpackSmall(const DTypeRow& row, uint64_t bits) {
   const int fraction_bits = row.mantissa - 1;
-  const int total = row.bytes * 8;
+  const int total = row.packed ? 4 : row.bytes * 8;
   const uint64_t exponent_mask = (uint64_t{1} << (total - row.mantissa)) - 1;
   const bool negative = bits >> (total - 1) & 1;
   const uint64_t exponent = bits >> fraction_bits & exponent_mask;
@@ -87,7 +91,7 @@ double UnpackSmall(const DTypeRow& row, uint64_t bits) {
   const double sign = negative ? -1 : 1;
   const bool all_ones = exponent == exponent_mask;
   // E4M3 has no infinity: only the largest fraction of the top exponent is NaN.
-  if (all_ones && !row.has_inf && fraction == (uint64_t{1} << fraction_bits) - 1)
+  if (all_ones && !row.has_inf && !row.packed && fraction == (uint64_t{1} << fraction_bits) - 1)
     return std::nan("");
   if (all_ones && row.has_inf)
     return fraction ? std::nan("") : sign * std::numeric_limits<double>::infinity();
@@ -125,6 +129,7 @@ std::optional<DType> ParseDType(std::string_view name) {
 double Round(DType type, double value) {
   const DTypeRow& row = Row(type);
   if (type == DType::kE8M0) return RoundUpToPower(row, value);
+  if (type == DType::kE2M1 && std::isnan(value)) return row.highest;
   if (row.mantissa > 0) return RoundFloating(row, value);
   if (type == DType::kBool) return value != 0 ? 1 : 0;
   if (std::isnan(value)) return 0;
@@ -157,6 +162,14 @@ double Decode(DType type, const uint8_t* bytes) {
     case DType::kE4M3:
     case DType::kE5M2:
       return UnpackSmall(Row(type), *bytes);
+    case DType::kE2M1:
+      return UnpackSmall(Row(type), *bytes % 16);
+    case DType::kI4:
+      return *bytes % 16 - *bytes / 8 % 2 * 16;
+    case DType::kU4:
+      return *bytes % 16;
+    case DType::kU32:
+      return Read<uint32_t>(bytes);
     case DType::kE8M0:
       return *bytes == 255 ? std::nan("") : std::ldexp(1.0, *bytes - 127);
   }
@@ -189,12 +202,36 @@ void Encode(DType type, double value, uint8_t* bytes) {
     }
     case DType::kE4M3:
     case DType::kE5M2:
+    case DType::kE2M1:
       *bytes = static_cast<uint8_t>(PackSmall(Row(type), rounded));
       return;
+    case DType::kI4:
+    case DType::kU4:
+      *bytes = static_cast<uint8_t>(static_cast<int>(rounded) + (rounded < 0 ? 16 : 0));
+      return;
+    case DType::kU32:
+      return Write<uint32_t>(rounded, bytes);
     case DType::kE8M0:
       *bytes = static_cast<uint8_t>(std::isnan(rounded) ? 255 : std::ilogb(rounded) + 127);
       return;
   }
+}
+
+double DecodeAt(DType type, const uint8_t* bytes, int64_t index) {
+  const DTypeRow& row = Row(type);
+  if (!row.packed) return Decode(type, bytes + index * row.bytes);
+  const auto code = static_cast<uint8_t>(bytes[index / 2] / (index % 2 == 0 ? 1 : 16) % 16);
+  return Decode(type, &code);
+}
+
+void EncodeAt(DType type, double value, uint8_t* bytes, int64_t index) {
+  const DTypeRow& row = Row(type);
+  if (!row.packed) return Encode(type, value, bytes + index * row.bytes);
+  uint8_t code;
+  Encode(type, value, &code);
+  uint8_t& both = bytes[index / 2];
+  const int low = both % 16, high = both / 16;
+  both = static_cast<uint8_t>(index % 2 == 0 ? high * 16 + code : code * 16 + low);
 }
 
 double Ulp(DType type, double value) {

@@ -12,7 +12,24 @@
 
 namespace kiln::oracle {
 
-enum class DType { kF32, kF64, kF16, kBF16, kE4M3, kE5M2, kE8M0, kI8, kU8, kI32, kI64, kBool };
+enum class DType {
+  kF32,
+  kF64,
+  kF16,
+  kBF16,
+  kE4M3,
+  kE5M2,
+  kE8M0,
+  kI8,
+  kU8,
+  kI32,
+  kI64,
+  kBool,
+  kE2M1,
+  kI4,
+  kU4,
+  kU32
+};
 
 // What a format can hold. Integers and bool have `mantissa` 0.
 struct DTypeRow {
@@ -24,18 +41,24 @@ struct DTypeRow {
   int min_exponent;        // exponent of the smallest normal number
   double lowest, highest;  // largest finite values
   bool has_inf;
-  bool saturates;  // beyond `highest`: fp8 and integers stay there, the rest becomes infinite
+  bool saturates;       // beyond `highest`: fp8 and integers stay there, the rest becomes infinite
+  bool packed = false;  // 4 bits, two in a byte; of one alone, the low ones
 };
 
 const DTypeRow& Row(DType type);
 std::optional<DType> ParseDType(std::string_view name);
 inline bool IsFloating(DType type) { return Row(type).mantissa > 0; }
 
-// The nearest value of `type`, ties to even; see DTypeRow::saturates. NaN becomes 0 in an integer.
+// The nearest value of `type`, ties to even; see DTypeRow::saturates. NaN becomes 0 in an integer,
+// 6 in e2m1, which has none.
 double Round(DType type, double value);
 
 double Decode(DType type, const uint8_t* bytes);
 void Encode(DType type, double value, uint8_t* bytes);  // rounds first
+
+// The same of element `index` of an array.
+double DecodeAt(DType type, const uint8_t* bytes, int64_t index);
+void EncodeAt(DType type, double value, uint8_t* bytes, int64_t index);
 
 // Distance from |value| to the next larger number of the type; 1 for integers.
 double Ulp(DType type, double value);

@@ -58,10 +58,10 @@ TEST(DType, SmallFormatsDecodeByTheirDefinition) {
 }
 
 TEST(DType, EveryBitPatternOfTheSmallFormatsSurvivesARoundTrip) {
-  for (const DType type :
-       {DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8, DType::kU8}) {
+  for (const DType type : {DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8,
+                           DType::kU8, DType::kE2M1, DType::kI4, DType::kU4}) {
     const int bytes = Row(type).bytes;
-    for (uint32_t bits = 0; bits < 1u << 8 * bytes; ++bits) {
+    for (uint32_t bits = 0; bits < (Row(type).packed ? 16u : 1u << 8 * bytes); ++bits) {
       uint8_t in[2] = {static_cast<uint8_t>(bits), static_cast<uint8_t>(bits >> 8)}, out[2] = {};
       const double value = Decode(type, in);
       if (std::isnan(value) || (std::isinf(value) && Row(type).saturates)) continue;
@@ -89,6 +89,15 @@ TEST(DType, RoundsToNearestEvenAndSaturates) {
   EXPECT_EQ(Round(DType::kE4M3, -kInf), -448);
   EXPECT_EQ(Round(DType::kE5M2, 60000), 57344);
   EXPECT_TRUE(std::isnan(Round(DType::kE4M3, std::nan(""))));
+  EXPECT_EQ(Round(DType::kE2M1, 2.5), 2);
+  EXPECT_EQ(Round(DType::kE2M1, 3.5), 4);
+  EXPECT_EQ(Round(DType::kE2M1, 0.25), 0);
+  EXPECT_EQ(Round(DType::kE2M1, -5), -4);
+  EXPECT_EQ(Round(DType::kE2M1, 1e9), 6);
+  EXPECT_EQ(Round(DType::kE2M1, std::nan("")), 6);
+  EXPECT_EQ(Round(DType::kI4, -9), -8);
+  EXPECT_EQ(Round(DType::kU4, 99), 15);
+  EXPECT_EQ(Round(DType::kU32, 1e10), 4294967295.0);
   for (const double v : {0.1, -1e-40, 3.4e38, 1e-45, 16777217.0}) {
     EXPECT_EQ(Round(DType::kF32, v), static_cast<double>(static_cast<float>(v))) << v;
   }

@@ -45,15 +45,32 @@ Image Image::Poisoned(DType dtype, Dims dims, Dims strides, uint64_t seed) {
   image.bytes.resize(static_cast<size_t>(image.PayloadBytes() + 2 * kGuard));
   for (size_t i = 0; i < image.bytes.size(); ++i) {
     // All ones is NaN in every floating format; in an integer it would be a plausible -1.
-    image.bytes[i] = IsFloating(dtype) ? 0xff : static_cast<uint8_t>(Mix(seed + i) | 0x80);
+    const bool has_nan = IsFloating(dtype) && !Row(dtype).packed;
+    image.bytes[i] = has_nan ? 0xff : static_cast<uint8_t>(Mix(seed + i) | 0x80);
   }
   return image;
 }
 
-int64_t Image::Offset(const Dims& index) const {
+namespace {
+
+int64_t ElementAt(const Image& image, const Dims& index) {
   int64_t element = 0;
-  for (size_t i = 0; i < index.size(); ++i) element += index[i] * strides[i];
-  return kGuard + element * Row(dtype).bytes;
+  for (size_t i = 0; i < index.size(); ++i) element += index[i] * image.strides[i];
+  return element;
+}
+
+int64_t BytesBefore(DType dtype, int64_t element) {
+  return Row(dtype).packed ? element / 2 : element * Row(dtype).bytes;
+}
+
+}  // namespace
+
+int64_t Image::Offset(const Dims& index) const {
+  return kGuard + BytesBefore(dtype, ElementAt(*this, index));
+}
+
+double Image::At(const Dims& index) const {
+  return DecodeAt(dtype, bytes.data() + kGuard, ElementAt(*this, index));
 }
 
 int64_t Image::Span() const {
@@ -65,14 +82,17 @@ int64_t Image::Span() const {
   return last + 1;
 }
 
-int64_t Image::PayloadBytes() const { return Span() * Row(dtype).bytes; }
+int64_t Image::PayloadBytes() const {
+  const bool is_odd = Row(dtype).packed && Span() % 2 != 0;
+  return BytesBefore(dtype, Span()) + (is_odd ? 1 : 0);
+}
 
 void Image::Store(const std::vector<double>& row_major) {
   Dims index(dims.size(), 0);
   if (Count(dims) == 0) return;
   size_t i = 0;
   do {
-    Encode(dtype, row_major[i++], bytes.data() + Offset(index));
+    EncodeAt(dtype, row_major[i++], bytes.data() + kGuard, ElementAt(*this, index));
   } while (Next(dims, index));
 }
 
@@ -82,7 +102,7 @@ std::vector<double> Image::Load() const {
   values.reserve(static_cast<size_t>(Count(dims)));
   Dims index(dims.size(), 0);
   do {
-    values.push_back(Decode(dtype, bytes.data() + Offset(index)));
+    values.push_back(At(index));
   } while (Next(dims, index));
   return values;
 }

@@ -43,7 +43,8 @@ struct Image {
   // Elements and gaps filled with poison: NaN in floating types, a pattern from `seed` in others.
   static Image Poisoned(DType dtype, Dims dims, Dims strides, uint64_t seed);
 
-  int64_t Offset(const Dims& index) const;  // of an element in `bytes`
+  int64_t Offset(const Dims& index) const;  // of an element's first byte in `bytes`
+  double At(const Dims& index) const;
   int64_t Span() const;          // elements from the first to the last in memory, both included
   int64_t PayloadBytes() const;  // Span() in bytes; the payload begins at kGuard
 
