@@ -322,7 +322,8 @@ class Emitter {
     const bool splits = std::ranges::any_of(
         s.config, [](const Call::Constant& c) { return c.name == "kTerms" && c.value == 2; });
     const bool in_registers = splits || (s.wgmma.left_is_outer && SizeOf(s.wgmma.type) == 4);
-    for (const std::string& line : WgmmaLines(s.wgmma, in_registers)) w_.Text(line);
+    if (s.wgmma.columns > 0)
+      for (const std::string& line : WgmmaLines(s.wgmma, in_registers)) w_.Text(line);
     if (s.second)
       for (const std::string& line : WgmmaFunction(*s.second, "multiply_registers", true))
         w_.Text(line);
@@ -384,7 +385,7 @@ std::string EmitCuda(const Kernel& kernel, Neighbours neighbours) {
 
 int64_t DynamicSharedBytes(const Kernel& kernel) {
   const Survey survey = SurveyOf(kernel);
-  if (survey.call != nullptr) return survey.call->shared_bytes;
+  if (survey.call != nullptr && survey.call->shared_bytes > 0) return survey.call->shared_bytes;
   const int64_t bytes = survey.shared_bytes;
   return bytes > kStaticSharedLimit ? bytes : 0;
 }

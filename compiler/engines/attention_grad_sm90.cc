@@ -6,6 +6,7 @@
 #include <ranges>
 
 #include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_problem.h"
 #include "compiler/engines/attention_sm90.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/vectors.h"
@@ -15,7 +16,6 @@ namespace kiln::compiler {
 namespace {
 
 using graph::Graph;
-using graph::Node;
 using graph::Tensor;
 using graph::TensorId;
 using tile::Block;
@@ -30,7 +30,6 @@ constexpr KnobRow kKnobs[] = {
 
 constexpr int kPanel = 64, kKeys = 128, kMostDepth = 128, kStages = 2;
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
-constexpr int64_t kMostPlaces = int64_t{1} << 23;  // exact as f32, in which masks may be compared
 // Of q, dy and sums of the heads whose tiles run at one time, by rows of 64 and of 128; in any
 // order and in order. As measured: L2 holds the first, the second is small enough not to wait long.
 constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 20}};
@@ -71,27 +70,15 @@ Status CheckTypes(const Graph& g, const AttentionGrad& a) {
     if (id != graph::kAbsent && g[id].dtype != type && g[id].dtype != DType::kF32)
       return Status::Error(Code::kUnsupportedDataType, "{} is {}", g[id].name,
                            Info(g[id].dtype).text);
-  for (const TensorId id : {a.exp, a.stats, a.mean, a.product, a.inner})
-    if (g[id].dtype != DType::kF32)
-      return Status::Error(Code::kUnsupportedDataType, "{} is {}; it is kept as f32", g[id].name,
-                           Info(g[id].dtype).text);
-  for (const Node& node : g.nodes)
-    if (Has(node, graph::kContraction) && ArithmeticType(node.compute) != DType::kF32)
-      return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32",
-                           Info(node.compute).text);
-  return {};
+  RETURN_IF_ERROR(CheckKeptAsF32(g, {a.exp, a.stats, a.mean, a.product, a.inner}));
+  return CheckComputesInF32(g);
 }
 
 Status CheckOperands(const Graph& g, const AttentionGrad& a) {
-  const auto producers = graph::Producers(g);
-  for (const TensorId id : {a.q, a.k, a.v, a.dy}) {
-    if (producers[id] >= 0 || g[id].by_value)
-      return Status::Error(Code::kUnsupportedGraphPattern,
-                           "operand {} is computed by a prologue; tensor maps read memory as it is",
-                           g[id].name);
+  RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v, a.dy}));
+  for (const TensorId id : {a.q, a.k, a.v, a.dy})
     if (NumElements(g[id].dims) == 0)
       return Status::Error(Code::kUnsupportedShape, "{} is empty", g[id].name);
-  }
   const Dims &q = g[a.q].dims, &k = g[a.k].dims, &v = g[a.v].dims, &dy = g[a.dy].dims;
   const int64_t rank = g[a.exp].rank();
   if (rank < 3 || rank > 4)
@@ -105,9 +92,9 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a) {
   if (q.back() > kMostDepth)
     return Status::Error(Code::kUnsupportedShape, "{} has rows of {}; at most {} are supported",
                          g[a.q].name, q.back(), kMostDepth);
-  if (q[rank - 2] > kMostPlaces || k[rank - 1] > kMostPlaces)
+  if (q[rank - 2] > kMostAttentionPlaces || k[rank - 1] > kMostAttentionPlaces)
     return Status::Error(Code::kUnsupportedShape, "{} has more than {} places along a dim",
-                         g[a.exp].name, kMostPlaces);
+                         g[a.exp].name, kMostAttentionPlaces);
   return {};
 }
 
@@ -362,11 +349,7 @@ class Schedule {
     AttentionGradFunctions(b, a).Add(call);
     const int64_t blocks =
         std::min<int64_t>(plan_.heads() * plan_.key_tiles(), target_.multiprocessors);
-    Block inner, body;
-    inner.push_back({std::move(call)});
-    body.push_back({tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), tile::Bind::kBlockX,
-                              std::move(inner)}});
-    b.Finish(std::move(body), {blocks, 1, 1}, 384, lowered, 1);
+    b.Finish(CallOfBlocks(b, blocks, std::move(call)), {blocks, 1, 1}, 384, lowered, 1);
   }
 
   void Shape(KernelBuilder& b, Call& call) const {
@@ -419,8 +402,7 @@ constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSecond
 constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95;
 
 double Seconds(const Group& group, const Plan& plan, bool is_ordered) {
-  const bool hides = std::ranges::any_of(
-      plan.grad.masks, [&](const ScoreMask& mask) { return !BoundsOf(group.graph, mask).empty(); });
+  const bool hides = HidesBlocks(group.graph, plan.grad.masks);
   const double heads = static_cast<double>(plan.heads() * plan.group);
   const double queries = static_cast<double>(plan.query_tiles() * plan.queries_tile);
   const double keys = static_cast<double>(plan.key_tiles() * kKeys);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <ranges>
 
-#include "compiler/engines/attention.h"
 #include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_problem.h"
 #include "compiler/engines/knob_types.h"
 #include "ir/graph/ops.h"
 
@@ -14,10 +14,8 @@ namespace kiln::compiler {
 namespace {
 
 using graph::Graph;
-using graph::Node;
 using graph::Tensor;
 using graph::TensorId;
-using tile::Block;
 using tile::Call;
 
 // 0: what the table says for the depth.
@@ -35,8 +33,6 @@ constexpr int kPanel = 64;       // elements of one 128-byte row
 constexpr int kMostDepth = 256;  // of q and k, of v: accumulators and shared memory end there
 constexpr int kStages = 2;       // of k and of v: one would be a deadlock
 constexpr int kSlotBytes = 48;   // where a group learns what tile it makes
-constexpr int64_t kMostPlaces = int64_t{1} << 23;  // exact as f32, in which masks may be compared
-constexpr int64_t kSectionBytes = 24 << 20;        // of k and v that stay in L2
 
 // Registers of the producer's threads and of the others', by the number of consumer groups; 0 is
 // what a thread has from the start. `most` is what accumulators and weights may take of them.
@@ -61,11 +57,9 @@ constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}},
                               {256, {2, 64, false}, {2, 32, false}}};
 
 struct Plan {
-  Attention attention = {};
-  int depth = 0, width = 0;       // of q and k, of v, in whole panels
-  bool reads_by_element = false;  // see ReadsByElement
+  AttentionProblem problem = {};
+  int depth = 0, width = 0;  // of q and k, of v, in whole panels
   AttentionTile tile = {};
-  int64_t queries = 0, keys = 0, inner = 1, outer = 1;
   TensorMapSpec q = {}, k = {}, v = {}, out = {};
 };
 
@@ -78,73 +72,6 @@ int64_t SharedBytes(const Plan& p) {
 bool FitsRegisters(const Plan& p) {
   const int used = p.width / 2 + p.tile.keys / 2 + p.tile.keys / 4;
   return used <= kRegisters[p.tile.groups].most;
-}
-
-Status CheckTypes(const Graph& g, const Attention& a) {
-  const DType type = g[a.q].dtype;
-  for (const TensorId id : {a.q, a.k, a.v, a.weight, a.result})
-    if (g[id].dtype != type || (type != DType::kF16 && type != DType::kBF16))
-      return Status::Error(Code::kUnsupportedDataType,
-                           "{} is {}, {} is {}; all operands, weights and the result must be f16 "
-                           "or all bf16",
-                           g[a.q].name, Info(type).text, g[id].name, Info(g[id].dtype).text);
-  for (const TensorId id : {a.score, a.exp, a.sum, a.max})
-    if (g[id].dtype != DType::kF32)
-      return Status::Error(Code::kUnsupportedDataType, "{} is {}; it is kept as f32", g[id].name,
-                           Info(g[id].dtype).text);
-  for (const Node& node : g.nodes)
-    if (Has(node, graph::kContraction) && ArithmeticType(node.compute) != DType::kF32)
-      return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32",
-                           Info(node.compute).text);
-  return {};
-}
-
-Status CheckOperands(const Graph& g, const Attention& a) {
-  const auto producers = graph::Producers(g);
-  for (const TensorId id : {a.q, a.k, a.v})
-    if (producers[id] >= 0 || g[id].by_value)
-      return Status::Error(Code::kUnsupportedGraphPattern,
-                           "operand {} is computed by a prologue; tensor maps read memory as it is",
-                           g[id].name);
-  const int64_t rank = g[a.score].rank();
-  if (rank < 2 || rank > 4)
-    return Status::Error(Code::kUnsupportedShape, "{} has {} dims; 2 to 4 are supported",
-                         g[a.score].name, rank);
-  for (int64_t d = 0; d + 2 < rank; ++d)
-    if (g[a.result].dims[d] != g[a.score].dims[d])
-      return Status::Error(Code::kUnsupportedShape, "dim {} of {} is {}, that of {} is {}", d,
-                           g[a.result].name, g[a.result].dims[d], g[a.score].name,
-                           g[a.score].dims[d]);
-  for (const TensorId id : {a.q, a.k, a.v})
-    if (NumElements(g[id].dims) == 0)
-      return Status::Error(Code::kUnsupportedShape, "{} is empty", g[id].name);
-  for (const TensorId id : {a.q, a.v})
-    if (g[id].dims.back() > kMostDepth)
-      return Status::Error(Code::kUnsupportedShape, "{} has rows of {}; at most {} are supported",
-                           g[id].name, g[id].dims.back(), kMostDepth);
-  if (g[a.score].dims[rank - 1] > kMostPlaces || g[a.score].dims[rank - 2] > kMostPlaces)
-    return Status::Error(Code::kUnsupportedShape, "{} has more than {} places along a dim",
-                         g[a.score].name, kMostPlaces);
-  return {};
-}
-
-// Whether anything but the operands has several places along some of the last two dims.
-bool ReadsByPlace(const Graph& g, const Attention& a) {
-  return std::ranges::any_of(graph::Inputs(g), [&](TensorId id) {
-    const Dims& dims = g[id].dims;
-    const bool is_operand = id == a.q || id == a.k || id == a.v;
-    const auto last = std::views::reverse(dims) | std::views::take(2);
-    return !is_operand && std::ranges::any_of(last, [](int64_t extent) { return extent > 1; });
-  });
-}
-// … along both.
-bool ReadsByElement(const Graph& g, const Attention& a) {
-  return std::ranges::any_of(graph::Inputs(g), [&](TensorId id) {
-    const Dims& dims = g[id].dims;
-    const bool is_operand = id == a.q || id == a.k || id == a.v;
-    return !is_operand && dims.size() >= 2 && dims[dims.size() - 1] > 1 &&
-           dims[dims.size() - 2] > 1;
-  });
 }
 
 AttentionTile TileOf(int depth, bool reads, std::span<const int> knobs) {
@@ -161,22 +88,13 @@ AttentionTile TileOf(int depth, bool reads, std::span<const int> knobs) {
 // Without a tile.
 Result<Plan> PlanOf(const Group& group) {
   const Graph& g = group.graph;
-  const std::vector<Attention> found = FindAttention(g);
-  if (found.size() != 1)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no attention");
-  Plan p{.attention = found[0]};
-  const Attention& a = p.attention;
-  RETURN_IF_ERROR(CheckOperands(g, a));
-  RETURN_IF_ERROR(CheckTypes(g, a));
-  const Dims& dims = g[a.score].dims;
+  Plan p;
+  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth));
+  const Attention& a = p.problem.attention;
+  RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v}));
   const int64_t rank = g[a.score].rank();
-  p.queries = dims[rank - 2];
-  p.keys = dims[rank - 1];
-  if (rank > 2) p.inner = dims[rank - 3];
-  if (rank > 3) p.outer = dims[rank - 4];
-  p.depth = static_cast<int>(AlignUp(g[a.q].dims.back(), kPanel));
-  p.width = static_cast<int>(AlignUp(g[a.v].dims.back(), kPanel));
-  p.reads_by_element = ReadsByElement(g, a);
+  p.depth = static_cast<int>(AlignUp(p.problem.depth, kPanel));
+  p.width = static_cast<int>(AlignUp(p.problem.width, kPanel));
   ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
   ASSIGN_OR_RETURN(p.k, AttentionMapOf(g[a.k], rank - 1, rank - 2, 64));
   ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 2, rank - 1, 64));
@@ -185,7 +103,7 @@ Result<Plan> PlanOf(const Group& group) {
 }
 
 Status TakeTile(Plan& p, std::span<const int> knobs) {
-  p.tile = TileOf(std::max(p.depth, p.width), p.reads_by_element, knobs);
+  p.tile = TileOf(std::max(p.depth, p.width), p.problem.reads_by_element, knobs);
   if (!FitsRegisters(p))
     return Status::Error(Code::kUnsupportedShape,
                          "{} groups with blocks of {} keys have too few registers for rows of {}",
@@ -219,7 +137,7 @@ class Schedule {
   }
 
   void Lower(Lowered& lowered) {
-    const Attention& a = plan_.attention;
+    const Attention& a = plan_.problem.attention;
     const DType type = g_[a.q].dtype;
     Call call{.skeleton = "attention_sm90"};
     call.maps = {b_.Map("q_map", a.q, plan_.q), b_.Map("k_map", a.k, plan_.k),
@@ -238,48 +156,27 @@ class Schedule {
                    {"kWidth", plan_.width},
                    {"kStages", kStages},
                    {"kPingPong", plan_.tile.ping_pong ? 1 : 0},
-                   {"kReads", ReadsByPlace(g_, a) ? 1 : 0},
+                   {"kReads", plan_.problem.reads_by_place ? 1 : 0},
                    {"kProducerRegisters", registers.producer},
                    {"kConsumerRegisters", registers.consumer},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
-    const int64_t tiles = Shape(call);
+    const int64_t tiles = AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, call);
+    AddSharing(call);
     AttentionFunctions(b_, a).Add(call);
     const int64_t blocks = std::min<int64_t>(tiles, target_.multiprocessors);
-    Block inner, body;
-    inner.push_back({std::move(call)});
-    body.push_back({tile::For{"bx", b_.index_type(), b_.Arg("blocks", blocks), tile::Bind::kBlockX,
-                              std::move(inner)}});
-    b_.Finish(std::move(body), {blocks, 1, 1}, 128 * (plan_.tile.groups + 1), lowered, 1);
+    b_.Finish(CallOfBlocks(b_, blocks, std::move(call)), {blocks, 1, 1},
+              128 * (plan_.tile.groups + 1), lowered, 1);
   }
 
  private:
-  // Returns the number of tiles.
-  int64_t Shape(Call& call) {
-    const auto add = [&](const std::string& name, int64_t value) {
-      call.shape.push_back({name, b_.Arg(name, value)});
-    };
-    const Attention& a = plan_.attention;
-    const int64_t batches = plan_.inner * plan_.outer;
-    const int64_t query_tiles = CeilDiv(plan_.queries, 64 * plan_.tile.groups);
-    const Dims& out = g_[a.score].dims;
-    const auto repeats = [&](TensorId id, int64_t back) {
-      const int64_t d = static_cast<int64_t>(out.size()) - back;
-      return d < 0 ? 1 : out[d] / g_[id].dims[d];
-    };
-    const int64_t head_bytes = plan_.keys * (g_[a.q].dims.back() + g_[a.v].dims.back()) * 2;
-    const int64_t section = kSectionBytes / std::max<int64_t>(head_bytes, 1) * repeats(a.k, 3);
-    add("queries", plan_.queries);
-    add("keys", plan_.keys);
-    add("columns", g_[a.v].dims.back());
-    add("inner", plan_.inner);
-    add("batches", batches);
-    add("query_tiles", query_tiles);
-    add("section", std::clamp<int64_t>(section, 1, batches));
-    for (const auto& [name, id] : {std::pair{"q", a.q}, {"k", a.k}, {"v", a.v}}) {
-      if (repeats(id, 4) != 1) add(fmt::format("{}_outer", name), repeats(id, 4));
-      if (repeats(id, 3) != 1) add(fmt::format("{}_inner", name), repeats(id, 3));
-    }
-    return batches * query_tiles;
+  void AddSharing(Call& call) {
+    const Attention& a = plan_.problem.attention;
+    for (const auto& [name, id] : {std::pair{"q", a.q}, {"k", a.k}, {"v", a.v}})
+      for (const auto& [dim, back] : {std::pair{"outer", 4}, {"inner", 3}}) {
+        const int64_t sharing = HeadsSharing(g_, a, id, back);
+        const std::string member = fmt::format("{}_{}", name, dim);
+        if (sharing != 1) call.shape.push_back({member, b_.Arg(member, sharing)});
+      }
   }
 
   const Graph& g_;
@@ -313,26 +210,23 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 // slower the smaller they are.
 constexpr double kFlopsPerSecond = 650e12, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
 
-double Seconds(const Group& group, const Target& target, const Plan& plan,
-               std::span<const int> knobs) {
-  const std::vector<ScoreMask> masks = MasksOf(group.graph, plan.attention);
-  const bool hides = std::ranges::any_of(
-      masks, [&](const ScoreMask& mask) { return !BoundsOf(group.graph, mask).empty(); });
+double Seconds(const Target& target, const Plan& plan, std::span<const int> knobs) {
   const int64_t rows = 64 * plan.tile.groups;
-  const int64_t tiles = plan.inner * plan.outer * CeilDiv(plan.queries, rows);
+  const AttentionProblem& p = plan.problem;
+  const int64_t tiles = p.heads() * CeilDiv(p.queries, rows);
   const double waves = static_cast<double>(CeilDiv(tiles, target.multiprocessors));
-  const double keys = static_cast<double>(AlignUp(plan.keys, plan.tile.keys));
+  const double keys = static_cast<double>(AlignUp(p.keys, plan.tile.keys));
   const double area = static_cast<double>(rows * plan.tile.keys) / (128.0 * 128.0);
   const bool is_default = std::ranges::equal(knobs, DefaultKnobs(kAttentionSm90Engine));
   const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
   const double flops = 2.0 * static_cast<double>(rows) * keys * (plan.depth + plan.width);
-  return kLaunchSeconds +
-         waves * flops * (hides ? 0.5 : 1) * target.multiprocessors / (kFlopsPerSecond * speed);
+  return kLaunchSeconds + waves * flops * (p.hides_blocks ? 0.5 : 1) * target.multiprocessors /
+                              (kFlopsPerSecond * speed);
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanOf(group, knobs);
-  return plan.ok() ? Seconds(group, target, *plan, knobs) : kNoSeconds;
+  return plan.ok() ? Seconds(target, *plan, knobs) : kNoSeconds;
 }
 
 int64_t SharedBytesOf(const Group& group, const Target&, std::span<const int> knobs) {
@@ -351,11 +245,11 @@ std::vector<Proposal> Proposals(const Group& group, const Target& target) {
     if (!TakeTile(plan, knobs).ok()) return;
     const int64_t bytes = SharedBytes(plan);
     if (!all.empty() && bytes > target.shared_limit()) return;
-    const double seconds = Seconds(group, target, plan, knobs);
+    const double seconds = Seconds(target, plan, knobs);
     all.push_back({.knobs = std::move(knobs), .seconds = seconds, .shared_bytes = bytes});
   };
   add(DefaultKnobs(kAttentionSm90Engine));
-  if (found->reads_by_element) return all;
+  if (found->problem.reads_by_element) return all;
   for (const int groups : kGroupsDomain)
     for (const int keys : kKeysDomain)
       for (const int turns : {0, 1})
@@ -384,13 +278,6 @@ const Engine kAttentionSm90Engine = {.name = "attention_sm90",
                                      .shared_bytes = SharedBytesOf,
                                      .candidates = Candidates,
                                      .propose = Proposals};
-
-DType IndexTypeInMemory(const Graph& g) {
-  Graph in_memory;
-  for (const Tensor& t : g.tensors)
-    if (!t.is_virtual) in_memory.tensors.push_back(t);
-  return IndexType(in_memory);
-}
 
 Result<TensorMapSpec> AttentionMapOf(const Tensor& t, int64_t places, int64_t depth, int rows) {
   TensorMapSpec map{.type = t.dtype};

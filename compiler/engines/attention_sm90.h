@@ -9,9 +9,6 @@ namespace kiln::compiler {
 
 extern const Engine kAttentionSm90Engine;
 
-// Of kernels that count scores by batch, row and column: only what is in memory has larger indices.
-DType IndexTypeInMemory(const graph::Graph& graph);
-
 // {depth, places, inner, outer} of a tensor whose dim `places` has rows of `depth`, in boxes of 64
 // by `rows`; what tensor maps cannot read or write is declined.
 Result<TensorMapSpec> AttentionMapOf(const graph::Tensor& tensor, int64_t places, int64_t depth,

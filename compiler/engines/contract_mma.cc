@@ -77,12 +77,6 @@ Result<Lowered> LowerAtomic(const Group& group, const Target& target, std::span<
   return LowerMma(group, target, plan);
 }
 
-// Multiply-adds a cycle of one SM, for operands of 16 bits: mma.sync has the full rate on sm_80,
-// and about 0.6 of what warpgroups reach on sm_90.
-double MultiplyAddsPerCycle(const Target& target) {
-  return target.sm_version >= 90 ? 1250 : target.sm_version == 80 ? 1024 : 512;
-}
-
 // Cycles of one step of a block on an SM of its own: tensor cores, shared memory and L2 each alone.
 double StepCycles(const MmaPlan& plan, const Target& target) {
   constexpr double kSharedBytesPerCycle = 128, kL2BytesPerCycle = 40;
@@ -93,7 +87,7 @@ double StepCycles(const MmaPlan& plan, const Target& target) {
   const double fragments =
       (double(plan.tile_m) * plan.warps_n + double(plan.tile_n) * plan.warps_m) * row_bytes;
   double cycles =
-      std::max({products / MultiplyAddsPerCycle(target),
+      std::max({products / MmaMultiplyAddsPerCycle(target),
                 (fragments + loaded) / kSharedBytesPerCycle, loaded / kL2BytesPerCycle});
   // Elements one by one: about as many instructions as bytes.
   for (const auto& [path, rows] : {std::pair(plan.a, plan.tile_m), std::pair(plan.b, plan.tile_n)})
@@ -206,5 +200,9 @@ const Engine kContractMmaAtomicEngine = {
     .lower = LowerAtomic,
     .shared_bytes = SharedBytes,
     .candidates = Candidates};
+
+double MmaMultiplyAddsPerCycle(const Target& target) {
+  return target.sm_version >= 90 ? 1250 : target.sm_version == 80 ? 1024 : 512;
+}
 
 }  // namespace kiln::compiler

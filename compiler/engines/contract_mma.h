@@ -10,4 +10,8 @@ namespace kiln::compiler {
 
 extern const Engine kContractMmaEngine, kContractMmaTf32Engine, kContractMmaAtomicEngine;
 
+// Multiply-adds a cycle of one SM, for operands of 16 bits: mma.sync has the full rate on sm_80,
+// and about 0.6 of what warpgroups reach on sm_90.
+double MmaMultiplyAddsPerCycle(const Target& target);
+
 }  // namespace kiln::compiler

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "compiler/engines/attention_grad_sm90.h"
+#include "compiler/engines/attention_sm80.h"
 #include "compiler/engines/attention_sm90.h"
 #include "compiler/engines/columns.h"
 #include "compiler/engines/contract_mma.h"
@@ -39,7 +40,8 @@ std::span<const Engine> Engines() {
                                     kColumnsEngine,
                                     kAttentionSm90Engine,
                                     kAttentionGradSm90Engine,
-                                    kAttentionGradSm90AtomicEngine};
+                                    kAttentionGradSm90AtomicEngine,
+                                    kAttentionSm80Engine};
   return kEngines;
 }
 

@@ -368,7 +368,9 @@ class Parser {
       RETURN_IF_ERROR(Advance());
       RETURN_IF_ERROR(Names("a buffer", s.buffers));
     }
-    ASSIGN_OR_RETURN(s.wgmma, OneWgmma());
+    if (Is("wgmma")) {
+      ASSIGN_OR_RETURN(s.wgmma, OneWgmma());
+    }
     if (Is("wgmma")) {
       ASSIGN_OR_RETURN(s.second, OneWgmma());
     }

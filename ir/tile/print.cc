@@ -180,8 +180,11 @@ class Printer {
     };
     const std::string buffers =
         s.buffers.empty() ? "" : fmt::format(" buffers({})", fmt::join(s.buffers, ", "));
-    Line("call {}({}){} {}{}{} shared {} {{", s.skeleton, fmt::join(s.maps, ", "), buffers,
-         text(s.wgmma), s.second ? " " + text(*s.second) : "", s.third ? " " + text(*s.third) : "",
+    std::string products;
+    for (const Call::Wgmma* w :
+         {&s.wgmma, s.second ? &*s.second : nullptr, s.third ? &*s.third : nullptr})
+      if (w != nullptr && w->columns > 0) products += " " + text(*w);
+    Line("call {}({}){}{} shared {} {{", s.skeleton, fmt::join(s.maps, ", "), buffers, products,
          s.shared_bytes);
     ++depth_;
     for (const Call::Constant& c : s.config) Line("config {} {}", c.name, c.value);

@@ -236,8 +236,8 @@ struct Call {
 
   std::string skeleton;
   std::vector<std::string> maps;          // tensor-map parameters
-  std::vector<std::string> buffers = {};  // pointer parameters that it writes by itself
-  Wgmma wgmma = {};
+  std::vector<std::string> buffers = {};  // pointers, or shared memory, that it writes by itself
+  Wgmma wgmma = {};                       // of 0 columns where it needs none
   // Of skeletons that multiply again what they have made: from registers, and both from memory.
   std::optional<Wgmma> second = {}, third = {};
   int64_t shared_bytes = 0;  // dynamic shared memory that the skeleton lays out itself

@@ -518,7 +518,7 @@ class Verifier {
       if (at->second.is_const) return Fail("{} is const", name);
     }
     if (divergent_ > 0) return Fail("not every thread of the block reaches the skeleton");
-    RETURN_IF_ERROR(Check(s.wgmma));
+    if (s.wgmma.columns > 0) RETURN_IF_ERROR(Check(s.wgmma));
     if (s.second) RETURN_IF_ERROR(Check(*s.second));
     if (s.third) RETURN_IF_ERROR(Check(*s.third));
     if (s.third && s.third->left_in_registers) return Fail("only the second wgmma has registers");

@@ -146,15 +146,18 @@ class SpillsTest : public ::testing::Test {
     ASSERT_TRUE(supports.ok()) << g.name << ": " << supports.message();
     const std::vector<std::vector<int>> all = CandidateKnobs(engine, **leading, target);
     const size_t step = TestAll() ? 1 : std::max<size_t>(all.size() / some, 1);
-    for (size_t c = TestAll() ? 0 : graphs_++ % step; c < all.size(); c += step) {
-      EngineChoice choice{.engine = EngineIndex(engine_name), .knobs = {}};
-      for (size_t k = 0; k < all[c].size(); ++k)
-        choice.knobs.push_back({engine.knobs[k].name, all[c][k]});
-      const Result<CompiledPlan> plan = Compile(g, target, choice);
-      ASSERT_TRUE(plan.ok()) << plan.status().message();
-      ptxas_.Add(plan->program,
-                 fmt::format("{} {} {} {}", g.name, arch, engine_name, KnobText(engine, all[c])));
-    }
+    for (size_t c = TestAll() ? 0 : graphs_++ % step; c < all.size(); c += step)
+      AddWith(engine, g, target, all[c]);
+  }
+  void AddWith(const Engine& engine, const Graph& g, const Target& target,
+               const std::vector<int>& knobs) {
+    EngineChoice choice{.engine = EngineIndex(engine.name), .knobs = {}};
+    for (size_t k = 0; k < knobs.size(); ++k)
+      choice.knobs.push_back({engine.knobs[k].name, knobs[k]});
+    const Result<CompiledPlan> plan = Compile(g, target, choice);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    ptxas_.Add(plan->program, fmt::format("{} {} {} {}", g.name, target.arch, engine.name,
+                                          KnobText(engine, knobs)));
   }
 
   void TearDown() override {
@@ -258,6 +261,26 @@ TEST_F(SpillsTest, CandidatesOfAttentionHaveNone) {
                                     {.depth = 256, .width = 256},
                                     {.depth = 256, .width = 256, .reads = true}})
     Add("attention_sm90", AttentionWith(form), "sm_90a", 2);
+}
+
+// Of attention_sm80 only tiles of 16 rows a warp: those of 32 fill all registers, and keep some
+// numbers of rows, which a block needs once, in memory (docs/perf-log.md).
+TEST_F(SpillsTest, SmallTilesOfAttentionOnMmaHaveNone) {
+  struct Form {
+    const char* arch;
+    std::vector<int> knobs;
+    AttentionForm form;
+  };
+  const Form forms[] = {{"sm_80", {64, 64, 2, 4}, {}},
+                        {"sm_90a", {128, 64, 2, 8}, {}},
+                        {"sm_90a", {0, 0, 0, 0}, {.type = DType::kF16, .reads = true}},
+                        {"sm_86", {0, 0, 0, 0}, {.depth = 256, .width = 256}},
+                        {"sm_80", {0, 0, 0, 0}, {.depth = 64, .width = 64, .reads = true}},
+                        {"sm_90a", {0, 0, 0, 0}, {.depth = 192}},
+                        {"sm_90a", {0, 0, 0, 0}, {.depth = 36, .width = 20}}};
+  for (const Form& f : forms)
+    AddWith(Engines()[static_cast<size_t>(EngineIndex("attention_sm80"))], AttentionWith(f.form),
+            *TargetFromArch(f.arch), f.knobs);
 }
 
 TEST_F(SpillsTest, CandidatesOfGradientsOfAttentionHaveNone) {

@@ -474,6 +474,9 @@ Candidate Interpretable(const Group& group, const Target& target) {
 
 namespace {
 
+// A GPU for which no engine runs attention as one kernel.
+constexpr int kBeforeSkeletons = 75;
+
 // Whether an engine gets all of an attention, which is a skeleton.
 bool IsWhole(const Graph& graph, const Target& target) {
   const auto group = LeadingGroupOf(graph, target);
@@ -486,7 +489,8 @@ Result<TileRun> RunTiles(const Graph& graph, const Target& wanted, const TensorV
                          const EngineChoice& choice) {
   TileRun run;
   const bool takes_whole = choice.engine < 0 && IsWhole(graph, wanted);
-  const Target target = takes_whole ? *TargetFromArch("sm_80") : wanted;
+  Target target = wanted;
+  if (takes_whole) target.sm_version = kBeforeSkeletons;
   ASSIGN_OR_RETURN(run.plan, Compile(
                                  graph, target, choice,
                                  [&](std::string_view pass, const Module& module) {

@@ -18,29 +18,6 @@ template <int registers>
 __device__ inline void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
-template <bool is_bf16>
-__device__ inline unsigned pack_pair(float low, float high) {
-  unsigned packed;
-  if constexpr (is_bf16)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-template <bool is_bf16>
-__device__ inline void unpack_pair(unsigned packed, float& low, float& high) {
-  if constexpr (is_bf16) {
-    low = __uint_as_float(packed << 16);
-    high = __uint_as_float(packed & 0xffff0000);
-  } else {
-    asm("{ .reg .f16 a, b;\n"
-        "mov.b32 {a, b}, %2;\n"
-        "cvt.f32.f16 %0, a;\n"
-        "cvt.f32.f16 %1, b; }"
-        : "=f"(low), "=f"(high)
-        : "r"(packed));
-  }
-}
 // Two neighbours in fragment order through `apply`, with their words of C::kFull operands, to
 // words of the results.
 template <class C, class Apply, int operands, int full, int results>

@@ -1,0 +1,269 @@
+#pragma once
+// What the skeletons of softmax(q k) v share, whoever multiplies and loads: attention_shape, the
+// tiles of an attention (attention_tiles), and what a thread does with its part of 16 rows of
+// scores (attention_rows).
+//
+//   S = score(S)                scale, bias, masks, whatever the graph has
+//   m, l                        maximum and sum of exp(S - m) by rows, O scaled where m grows
+//   P = weight(exp(S - m))      to 16 bits, in place: the accumulator's layout is the operand's
+//   O / l → finish;  rows(max, sum) → statistics
+//
+// Element e of an accumulator, of wgmma and of mma.sync alike, is row lane / 4 + 8 * (e / 2 % 2) of
+// the warp's 16, column 8 * (e / 4) + 2 * (lane % 4) + e % 2; four lanes share a row. Elements 8k ..
+// 8k + 7 are the A fragment of step k of the next product, two to a register.
+//
+// Functions, with `batch` the number of the head among all, and places inside of the scores:
+//   score(value, batch, row, column, result out)
+//   inside(…)                  the same, of places that the known masks let through; with kFolded
+//                              before the product with `factor`
+//   factor(batch, result out)  that number; 1 without kFolded
+//                              kReads: some of these read memory by place
+//   limits(batch, first, last, result out)   of rows first .. last: no row sees keys before
+//                              result[0] or from result[1] on, every row sees all that known masks
+//                              hide elsewhere from result[2] up to result[3]
+//   weight(value, batch, row, column, result out), finish(value, batch, row, column, result out)
+//   weight_of_none(…)          with kEmptyRows the weights of a row that sees no key, of NaN
+//   rows(batch, row, max, sum)
+//
+// A positive factor of all scores costs nothing: maxima are taken before it, and it joins the
+// multiply-add of the exponential. Blocks that need masks take scores as they are.
+//
+// A row without a key has what its formula says: NaN, or what weights are then (they are then 0 or
+// NaN, and so is each sum of theirs).
+struct attention_shape {
+  int queries, keys;
+  int columns;         // of v and the result
+  int inner, batches;  // heads of one image (inner dim), of all
+  int query_tiles;     // of one head
+  int section;         // heads whose k and v stay in L2 together
+  // Batch (outer, inner) of an operand is that of the result divided by these.
+  int q_outer = 1, q_inner = 1, k_outer = 1, k_inner = 1, v_outer = 1, v_inner = 1;
+};
+
+// A tile is kRows queries of one head, blocks have kKeys keys.
+template <int kRows, int kKeys>
+struct attention_tiles {
+  // Heads go in sections; in one the last rows come first, which see most where a mask is causal.
+  struct place {
+    int row, batch, outer, inner;
+  };
+  static __device__ inline place place_of(const attention_shape& s, int tile) {
+    const int part = tile / (s.section * s.query_tiles);
+    const int in_part = tile - part * s.section * s.query_tiles;
+    const int heads = min(s.section, s.batches - part * s.section), i = in_part / heads;
+    place p;
+    p.batch = part * s.section + in_part - i * heads;
+    p.outer = p.batch / s.inner;
+    p.inner = p.batch - p.outer * s.inner;
+    p.row = (s.query_tiles - 1 - i) * kRows;
+    return p;
+  }
+  // The blocks that rows from `row` on see, [first, end), never none; and the keys that all see.
+  struct range {
+    int first, end, inside_first, inside_end;
+  };
+  template <class Limits>
+  static __device__ inline range range_of(const attention_shape& s, const Limits& limits, int batch,
+                                          int row, int rows) {
+    const int from = min(row, s.queries - 1), to = min(row + rows, s.queries) - 1;
+    int result[4];
+    limits(batch, from, max(from, to), result);
+    range r;
+    r.first = max(result[0], 0) / kKeys;
+    r.end = (min(result[1], s.keys) + kKeys - 1) / kKeys;
+    r.first = min(r.first, (s.keys - 1) / kKeys);
+    r.end = max(r.end, r.first + 1);
+    r.inside_first = result[2];
+    r.inside_end = min(result[3], s.keys);
+    return r;
+  }
+};
+
+// A thread's part of 16 rows: of blocks of C::kKeys scores, and of C::kWidth results.
+template <class C, class F>
+struct attention_rows {
+  static constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+  static __device__ inline float exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  static __device__ inline float infinity() { return __int_as_float(0x7f800000); }
+
+  static constexpr int kScores = C::kKeys / 2;    // registers of S
+  static constexpr int kResults = C::kWidth / 2;  // of O
+
+  const F* f;
+  const attention_shape* s;
+  unsigned thread;  // its last two bits are its place among the four that share a row
+  // Of the tile that is being made:
+  int batch, row;                // this thread's first row; the other one is 8 below
+  int inside_first, inside_end;  // blocks that need no masks
+  float factor;                  // of scores
+  float score[kScores], result[kResults];
+  float max_low, max_high, sum_low, sum_high;  // maxima times log2(e)
+  unsigned weights[kScores / 2];
+
+  __device__ inline void take_factor() {
+    if constexpr (C::kFolded) {
+      float y[1];
+      f->factor(batch, y);
+      factor = y[0];
+      if (!(factor > 0)) inside_end = 0;
+    }
+  }
+  // Whether known masks let all of a block through, so that the functions for that serve. What
+  // reads memory has one loop: registers are few, and compares cost little beside that.
+  __device__ inline bool is_inside(int block) const {
+    return !C::kReads && block >= inside_first && block < inside_end;
+  }
+  // Returns what the scores are to be multiplied by.
+  __device__ inline float take_scores(int block) {
+    return is_inside(block) ? take_inside_scores(block) : take_masked_scores(block);
+  }
+  __device__ inline float take_inside_scores(int block) {
+    const int column = block * C::kKeys + 2 * (thread % 4);
+#pragma unroll
+    for (int e = 0; e < kScores; ++e) {
+      float y[1];
+      f->inside(score[e], batch, at_row(e), column + 8 * (e / 4) + e % 2, y);
+      score[e] = y[0];
+    }
+    return C::kFolded ? factor : 1.f;
+  }
+  // Functions that read memory get places that there are.
+  __device__ inline float take_masked_scores(int block) {
+    const int column = block * C::kKeys + 2 * (thread % 4), room = s->keys - column;
+#pragma unroll
+    for (int e = 0; e < kScores; ++e) {
+      const int c = column + 8 * (e / 4) + e % 2;
+      float y[1];
+      f->score(score[e], batch, at_row(e), C::kReads ? min(c, s->keys - 1) : c, y);
+      score[e] = y[0];
+    }
+    if ((block + 1) * C::kKeys <= s->keys) return 1.f;
+#pragma unroll
+    for (int e = 0; e < kScores; ++e)
+      if (8 * (e / 4) + e % 2 >= room) score[e] = -infinity();
+    return 1.f;
+  }
+  __device__ inline int at_row(int e) const { return min(e & 2 ? row + 8 : row, s->queries - 1); }
+
+  static __device__ inline float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+  }
+  static __device__ inline float row_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+  }
+
+  // Scores → maxima; the factors that O and the sums of before lose.
+  template <bool starts>
+  __device__ inline void take_maxima(float slope, float& factor_low, float& factor_high) {
+    float x[4] = {score[0], score[1], score[2], score[3]};
+#pragma unroll
+    for (int e = 4; e < kScores; ++e) x[e % 4] = fmaxf(x[e % 4], score[e]);
+    const float before_low = max_low, before_high = max_high;
+    max_low = row_max(fmaxf(x[0], x[1])) * slope;
+    max_high = row_max(fmaxf(x[2], x[3])) * slope;
+    if constexpr (!starts) {
+      max_low = fmaxf(max_low, before_low);
+      max_high = fmaxf(max_high, before_high);
+      factor_low = exp2(before_low - finite(max_low));
+      factor_high = exp2(before_high - finite(max_high));
+    }
+  }
+  // Where nothing has been seen yet, -inf must not meet itself.
+  static __device__ inline float finite(float max) { return max == -infinity() ? 0.f : max; }
+  // → exponentials and their sums.
+  template <bool starts>
+  __device__ inline void take_exponentials(float slope, float factor_low, float factor_high) {
+    const float low = finite(max_low), high = finite(max_high);
+#pragma unroll
+    for (int e = 0; e < kScores; ++e)
+      score[e] = exp2(fmaf(score[e], slope, e & 2 ? -high : -low));
+    float x[4] = {score[0], score[1], score[2], score[3]};
+#pragma unroll
+    for (int e = 4; e < kScores; ++e) x[e % 4] += score[e];
+    sum_low = starts ? x[0] + x[1] : fmaf(sum_low, factor_low, x[0] + x[1]);
+    sum_high = starts ? x[2] + x[3] : fmaf(sum_high, factor_high, x[2] + x[3]);
+  }
+  template <bool starts>
+  __device__ inline void softmax(float times, float& factor_low, float& factor_high) {
+    take_maxima<starts>(times * kLog2e, factor_low, factor_high);
+    take_exponentials<starts>(times * kLog2e, factor_low, factor_high);
+  }
+
+  __device__ inline float weight_of(int e, int block) const {
+    if constexpr (!C::kWeights) return score[e];
+    const int column = block * C::kKeys + 2 * (thread % 4) + 8 * (e / 4) + e % 2;
+    const int at = min(e & 2 ? row + 8 : row, s->queries - 1);
+    float y[1];
+    f->weight(score[e], batch, at, min(column, s->keys - 1), y);
+    return column < s->keys ? y[0] : 0.f;
+  }
+  __device__ inline void take_weights(int block) {
+#pragma unroll
+    for (int e = 0; e < kScores / 2; ++e)
+      weights[e] = pack_pair<C::kPackBf16>(weight_of(2 * e, block), weight_of(2 * e + 1, block));
+  }
+  __device__ inline void scale_result(float low, float high) {
+#pragma unroll
+    for (int e = 0; e < kResults; ++e) result[e] *= e & 2 ? high : low;
+  }
+
+  // Of O in the end.
+  __device__ inline float scale_of(float max, float sum, int at) const {
+    if (C::kEmptyRows == 0 || max != -infinity()) return 1.f / sum;
+    bool any = false;
+    for (int column = thread % 4; column < s->keys && !any; column += 4) {
+      float y[1];
+      f->weight_of_none(__uint_as_float(0x7fffffff), batch, min(at, s->queries - 1), column, y);
+      any = y[0] != 0;
+    }
+    const unsigned quad = 0xfu << (threadIdx.x % 32 & ~3u);
+    return __any_sync(quad, any) ? 1.f / sum : 0.f;
+  }
+
+  // The results are sums over all keys now: statistics go out, and results lose the sum as `low` and
+  // `high` say.
+  __device__ inline void finish_rows(float& low, float& high) {
+    constexpr unsigned kNan = 0x7fffffff;
+    sum_low = row_sum(sum_low);  // of all lanes: rows without a key are beside others
+    sum_high = row_sum(sum_high);
+    if (max_low == -infinity()) sum_low = __uint_as_float(kNan);
+    if (max_high == -infinity()) sum_high = __uint_as_float(kNan);
+    low = scale_of(max_low, sum_low, row);
+    high = scale_of(max_high, sum_high, row + 8);
+    if (thread % 4 == 0) {
+      if (row < s->queries) f->rows(batch, row, max_low * kLn2, sum_low);
+      if (row + 8 < s->queries) f->rows(batch, row + 8, max_high * kLn2, sum_high);
+    }
+  }
+  __device__ inline float finished(int e) const {
+    if constexpr (!C::kFinish) return result[e];
+    const int column = 2 * (thread % 4) + 8 * (e / 4) + e % 2;
+    const int at = min(e & 2 ? row + 8 : row, s->queries - 1);
+    float y[1];
+    f->finish(result[e], batch, at, min(column, s->columns - 1), y);
+    return y[0];
+  }
+  // Two neighbours of a row as they are stored.
+  __device__ inline unsigned finished_pair(int e) const {
+    return pack_pair<C::kPackBf16>(finished(e), finished(e + 1));
+  }
+};
+
+template <class Score, class Inside, class Factor, class Limits, class Weight, class WeightOfNone,
+          class Finish, class Rows>
+struct attention_functions {
+  const Score& score;
+  const Inside& inside;
+  const Factor& factor;
+  const Limits& limits;
+  const Weight& weight;
+  const WeightOfNone& weight_of_none;
+  const Finish& finish;
+  const Rows& rows;
+};

@@ -1,0 +1,341 @@
+#pragma once
+// attention_sm80<Config>(memory, shape, query, key, value, score, inside, factor, limits, weight,
+// weight_of_none, finish, rows, store): the skeleton of softmax(q k) v on mma.sync, without a matrix
+// of scores in memory. attention_rows.cuh has what it shares with attention_sm90, and says what the
+// functions from score to rows are.
+//
+//   block      kRows = 16 * kRowTiles * kWarps queries of one head; blocks of kKeys keys, from the
+//              last to the first, in a ring of kStages by asynchronous copies of all threads
+//   warp       16 * kRowTiles of the rows, all keys:
+//
+//     S = q k'      mma.m16n8k16, q held in registers with kHeld, else read again for each block
+//     P, m, l       by rows
+//     O += P v      P from registers, v transposed as it is read
+//
+//   O / l → finish → rows of q in shared memory → store
+//
+// A fragment of k or v serves all row tiles of the warp: with one, reading shared memory is the
+// limit of mma.sync. Copies of a block are under way while the one before is multiplied; a barrier
+// a block says that they are there, and that nobody reads the place that comes next.
+//
+// Functions beside those of attention_rows.cuh, of 8 neighbours, with `to` the place in `memory`:
+//   query(to, batch, row, column), key(…), value(…)    elements from `column` on of a row of the
+//                                   operand of head `batch` of the result, zeroes outside of it;
+//                                   kAsync: bits for those that start asynchronous copies
+//   store(values, batch, row, column)                  of the result
+template <class C>
+struct attention_mma {
+  static constexpr int kThreads = 32 * C::kWarps;
+  static constexpr int kWarpRows = 16 * C::kRowTiles;
+  static constexpr int kRows = kWarpRows * C::kWarps;
+  using tiles = attention_tiles<kRows, C::kKeys>;
+  static constexpr int kQueryElements = kWarpRows * (C::kDepth > C::kWidth ? C::kDepth : C::kWidth);
+  static constexpr int kKeyElements = C::kKeys * C::kDepth, kValueElements = C::kKeys * C::kWidth;
+  static constexpr int kKeysAt = C::kWarps * kQueryElements;
+  static constexpr int kStageElements = kKeyElements + kValueElements;
+  static constexpr int kAlignment = 128;
+
+  // Rows of `columns` elements in panels of 64 or 32: chunk c of 8 elements of a row lies where
+  // chunk c ^ key(row) would, so that 8 rows of a matrix lie in different banks.
+  template <int rows, int columns>
+  struct panels {
+    static constexpr int kChunks = columns % 64 == 0 ? 8 : 4;
+    static constexpr int kOfRow = columns / 8;
+    static constexpr int kPitch = kChunks * 16;  // bytes
+    static __device__ inline int key(int row) { return kChunks == 8 ? row % 8 : row / 2 % 4; }
+    // In elements.
+    static __device__ inline int at(int row, int chunk) {
+      return (chunk / kChunks * rows + row) * (kChunks * 8) + (chunk % kChunks ^ key(row)) * 8;
+    }
+    // In bytes from the row's first chunk of 8 on, with the key of that chunk in it.
+    static __device__ inline unsigned first(int row, int chunk) {
+      return row * kPitch + (chunk ^ key(row)) * 16;
+    }
+    static __device__ inline unsigned further(unsigned first, int row, int chunk) {
+      return (first ^ (chunk % kChunks * 16)) + (chunk / kChunks * rows + row) * kPitch;
+    }
+  };
+  using query_panels = panels<kWarpRows, C::kDepth>;
+  using key_panels = panels<C::kKeys, C::kDepth>;
+  using value_panels = panels<C::kKeys, C::kWidth>;
+  using result_panels = panels<kWarpRows, C::kWidth>;
+
+  // All of some panels by `count` threads, of which this is one.
+  template <int rows, int columns, unsigned count, bool is_async, class Load>
+  static __device__ inline void load(int to, unsigned thread, const Load& load, int batch,
+                                     int first) {
+    using shape = panels<rows, columns>;
+    constexpr unsigned kOfRow = shape::kOfRow, kPieces = rows * kOfRow;
+    constexpr int kUnrolled = is_async ? 16 : 1;
+    // Whole rows at once, whose keys are the same each time: only the row changes.
+    if constexpr (kPieces % count == 0 && count % (kOfRow * 8) == 0) {
+      const int chunk = thread % kOfRow, row = thread / kOfRow, at = to + shape::at(row, chunk);
+      constexpr int kRowsAtOnce = count / kOfRow;
+#pragma unroll kUnrolled
+      for (int i = 0; i < rows; i += kRowsAtOnce)
+        load(at + i * (shape::kChunks * 8), batch, first + row + i, chunk * 8);
+    } else {
+#pragma unroll kUnrolled
+      for (unsigned i = 0; i < kPieces; i += count) {
+        const unsigned n = i + thread;
+        if (kPieces % count != 0 && n >= kPieces) break;
+        const int row = n / kOfRow, chunk = n % kOfRow;
+        load(to + shape::at(row, chunk), batch, first + row, chunk * 8);
+      }
+    }
+  }
+
+  // What follows from the number is computed where it is used, not before the loop: registers are
+  // scarce there.
+  template <class T>
+  static __device__ inline T computed_again(T x) {
+    asm volatile("" : "+r"(x));
+    return x;
+  }
+
+  static __device__ inline void multiply(float* sums, const unsigned* left, const unsigned* right) {
+    if constexpr (C::kPackBf16)
+      mma_bf16(sums, left, right);
+    else
+      mma_f16(sums, left, right);
+  }
+
+  template <class F>
+  struct warp {
+    attention_rows<C, F> part[C::kRowTiles];
+    int first, end;               // blocks that its rows see
+    unsigned query, key, value;  // addresses of the rows that this lane names of matrices
+    unsigned held[C::kHeld ? C::kRowTiles * C::kDepth / 4 : 1];
+
+    static __device__ inline void load_queries(unsigned* to, unsigned from, int tile, int step) {
+      matrices<4>::load(to, query_panels::further(from, 16 * tile, 2 * step));
+    }
+    __device__ inline void hold_queries() {
+#pragma unroll
+      for (int r = 0; r < C::kRowTiles; ++r)
+#pragma unroll
+        for (int i = 0; i < C::kDepth / 16; ++i)
+          load_queries(held + (r * (C::kDepth / 16) + i) * 4, query, r, i);
+    }
+    __device__ inline void multiply_keys(unsigned keys) {
+      const unsigned queries = computed_again(query);
+#pragma unroll
+      for (int r = 0; r < C::kRowTiles; ++r)
+#pragma unroll
+        for (float& score : part[r].score) score = 0;
+#pragma unroll
+      for (int i = 0; i < C::kDepth / 16; ++i) {
+        unsigned left[C::kRowTiles][4];
+#pragma unroll
+        for (int r = 0; r < C::kRowTiles; ++r) {
+          if constexpr (C::kHeld) {
+#pragma unroll
+            for (int w = 0; w < 4; ++w) left[r][w] = held[(r * (C::kDepth / 16) + i) * 4 + w];
+          } else {
+            load_queries(left[r], queries, r, i);
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < C::kKeys / 16; ++n) {
+          unsigned right[4];
+          matrices<4>::load(right, key_panels::further(keys, 16 * n, 2 * i));
+#pragma unroll
+          for (int r = 0; r < C::kRowTiles; ++r) {
+            multiply(part[r].score + 8 * n, left[r], right);
+            multiply(part[r].score + 8 * n + 4, left[r], right + 2);
+          }
+        }
+      }
+    }
+    __device__ inline void multiply_values(unsigned values) {
+#pragma unroll
+      for (int i = 0; i < C::kKeys / 16; ++i)
+#pragma unroll
+        for (int n = 0; n < C::kWidth / 16; ++n) {
+          unsigned right[4];
+          matrices<4>::load_transposed(right, value_panels::further(values, 16 * i, 2 * n));
+#pragma unroll
+          for (int r = 0; r < C::kRowTiles; ++r) {
+            multiply(part[r].result + 8 * n, part[r].weights + 4 * i, right);
+            multiply(part[r].result + 8 * n + 4, part[r].weights + 4 * i, right + 2);
+          }
+        }
+    }
+    __device__ inline void take(int block, int stage) {
+      multiply_keys(key + stage * (2 * kStageElements));
+      float slope[C::kRowTiles], low[C::kRowTiles], high[C::kRowTiles];
+      bool grows = false;
+#pragma unroll
+      for (int r = 0; r < C::kRowTiles; ++r) {
+        slope[r] = part[r].take_scores(block) * part[r].kLog2e;
+        part[r].template take_maxima<false>(slope[r], low[r], high[r]);
+        grows |= low[r] != 1.f || high[r] != 1.f;
+      }
+      // Maxima seldom grow after the first blocks. What follows is one piece, so that exponentials
+      // are computed beside products.
+      if (__any_sync(~0u, grows))
+#pragma unroll
+        for (int r = 0; r < C::kRowTiles; ++r) part[r].scale_result(low[r], high[r]);
+#pragma unroll
+      for (int r = 0; r < C::kRowTiles; ++r) {
+        part[r].template take_exponentials<false>(slope[r], low[r], high[r]);
+        part[r].take_weights(block);
+      }
+      multiply_values(value + stage * (2 * kStageElements));
+    }
+  };
+
+  // Where a warp's rows and the block's shared memory begin.
+  struct spot {
+    typename tiles::place tile;
+    int number, row, lane;
+    unsigned start;  // address
+    int from;        // element of `memory`
+    int queries_at;
+    template <class T>
+    __device__ inline spot(const attention_shape& s, T* memory, int thread, int block) {
+      tile = tiles::place_of(s, block);
+      number = __shfl_sync(~0u, thread / 32, 0);
+      lane = thread % 32;
+      row = tile.row + number * kWarpRows;
+      const unsigned address = unsigned(__cvta_generic_to_shared(memory));
+      start = (address + kAlignment - 1) & ~unsigned(kAlignment - 1);
+      from = (start - address) / 2;
+      queries_at = from + number * kQueryElements;
+    }
+  };
+
+  // A warp of a tile, with nothing seen yet.
+  template <class F>
+  static __device__ inline warp<F> warp_of(const F& f, const attention_shape& s, const spot& at) {
+    const typename tiles::range own =
+        tiles::range_of(s, f.limits, at.tile.batch, at.row, kWarpRows);
+    warp<F> w;
+    w.first = own.first;
+    w.end = at.row < s.queries ? own.end : own.first;
+#pragma unroll
+    for (int r = 0; r < C::kRowTiles; ++r) {
+      attention_rows<C, F>& part = w.part[r];
+      part.f = &f;
+      part.s = &s;
+      part.thread = at.lane;
+      part.batch = at.tile.batch;
+      part.row = at.row + 16 * r + at.lane / 4;
+      part.inside_first = (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys;
+      part.inside_end = max(own.inside_end, 0) / C::kKeys;
+      part.take_factor();
+      part.max_low = part.max_high = -part.infinity();
+      part.sum_low = part.sum_high = 0;
+#pragma unroll
+      for (float& result : part.result) result = 0;
+    }
+    const int lane = at.lane;
+    w.query = at.start + at.number * kQueryElements * 2 + query_panels::first(lane % 16, lane / 16);
+    w.key = at.start + kKeysAt * 2 + key_panels::first(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    w.value = at.start + (kKeysAt + kKeyElements) * 2 + value_panels::first(lane % 16, lane / 16);
+    return w;
+  }
+
+  // Results of a warp over its queries in shared memory, and out.
+  template <class T, class F, class Store>
+  static __device__ inline void store_rows(T* memory, warp<F>& w, const attention_shape& s,
+                                           const Store& store) {
+    const spot at(s, memory, computed_again(threadIdx.x), computed_again(blockIdx.x));
+    if (at.row >= s.queries) return;
+    __syncwarp();  // the last queries have been read
+#pragma unroll
+    for (int r = 0; r < C::kRowTiles; ++r) {
+      attention_rows<C, F>& part = w.part[r];
+      part.thread = at.lane;
+      part.batch = at.tile.batch;
+      part.row = at.row + 16 * r + at.lane / 4;
+      float low, high;
+      part.finish_rows(low, high);
+      part.scale_result(low, high);
+#pragma unroll
+      for (int e = 0; e < C::kWidth / 2; e += 2) {
+        const int row = 16 * r + at.lane / 4 + (e & 2) * 4;
+        *reinterpret_cast<unsigned*>(memory + at.queries_at + result_panels::at(row, e / 4) +
+                                     at.lane % 4 * 2) = part.finished_pair(e);
+      }
+    }
+    __syncwarp();
+#pragma unroll 4
+    for (int n = at.lane; n < kWarpRows * result_panels::kOfRow; n += 32) {
+      const int row = n / result_panels::kOfRow, chunk = n % result_panels::kOfRow;
+      if (at.row + row >= s.queries || chunk * 8 >= s.columns) continue;
+      __align__(16) T values[8];
+      copy<16>(values, memory + at.queries_at + result_panels::at(row, chunk));
+      store(values, at.tile.batch, at.row + row, chunk * 8);
+    }
+  }
+
+  template <class T, class F, class Query, class Key, class Value, class Store>
+  static __device__ inline void run(T* memory, const attention_shape& s, const F& f,
+                                    const Query& query, const Key& key, const Value& value,
+                                    const Store& store) {
+    const spot at(s, memory, threadIdx.x, blockIdx.x);
+    const int batch = at.tile.batch;
+    const typename tiles::range whole = tiles::range_of(s, f.limits, batch, at.tile.row, kRows);
+    const auto load_block = [&](int block, int stage) {
+      const int to = at.from + kKeysAt + stage * kStageElements, first = block * C::kKeys;
+      const unsigned thread = computed_again(threadIdx.x);
+      load<C::kKeys, C::kDepth, kThreads, (C::kAsync & 2) != 0>(to, thread, key, batch, first);
+      load<C::kKeys, C::kWidth, kThreads, (C::kAsync & 4) != 0>(to + kKeyElements, thread, value,
+                                                               batch, first);
+    };
+    load<kWarpRows, C::kDepth, 32, (C::kAsync & 1) != 0>(at.queries_at, at.lane, query, batch,
+                                                         at.row);
+    commit_async();
+    constexpr int kAhead = C::kStages - 1;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (whole.end - 1 - i >= whole.first) load_block(whole.end - 1 - i, i);
+      commit_async();
+    }
+    warp<F> w = warp_of(f, s, at);
+    if constexpr (C::kHeld) {
+      wait_async<kAhead>();
+      __syncwarp();
+      w.hold_queries();
+    }
+    int stage = 0;
+#pragma unroll 1
+    for (int block = whole.end - 1; block >= whole.first; --block) {
+      if constexpr (kAhead == 0) {
+        __syncthreads();
+        load_block(block, 0);
+        commit_async();
+        wait_async<0>();
+        __syncthreads();
+      } else {
+        wait_async<kAhead - 1>();
+        __syncthreads();
+        const int last = stage == 0 ? kAhead : stage - 1;  // what was multiplied last
+        if (block - kAhead >= whole.first) load_block(block - kAhead, last);
+        commit_async();
+      }
+      if (block >= w.first && block < w.end) w.take(block, stage);
+      stage = stage + 1 == C::kStages ? 0 : stage + 1;
+    }
+    wait_async<0>();
+    store_rows(memory, w, s, store);
+  }
+};
+
+template <class C, class T, class Query, class Key, class Value, class Score, class Inside,
+          class Factor, class Limits, class Weight, class WeightOfNone, class Finish, class Rows,
+          class Store>
+__device__ inline void attention_sm80(T* memory, const attention_shape& shape, const Query& query,
+                                      const Key& key, const Value& value, const Score& score,
+                                      const Inside& inside, const Factor& factor,
+                                      const Limits& limits, const Weight& weight,
+                                      const WeightOfNone& weight_of_none, const Finish& finish,
+                                      const Rows& rows, const Store& store) {
+  using functions =
+      attention_functions<Score, Inside, Factor, Limits, Weight, WeightOfNone, Finish, Rows>;
+  attention_mma<C>::run(
+      memory, shape,
+      functions{score, inside, factor, limits, weight, weight_of_none, finish, rows}, query, key,
+      value, store);
+}

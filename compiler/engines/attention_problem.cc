@@ -1,0 +1,185 @@
+#include "compiler/engines/attention_problem.h"
+
+#include <algorithm>
+#include <ranges>
+
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+
+using graph::Graph;
+using graph::Node;
+using graph::Tensor;
+using graph::TensorId;
+
+namespace {
+
+constexpr int64_t kSectionBytes = 24 << 20;  // of k and v that stay in L2
+
+Status CheckTypes(const Graph& g, const Attention& a) {
+  const DType type = g[a.q].dtype;
+  for (const TensorId id : {a.q, a.k, a.v, a.weight, a.result})
+    if (g[id].dtype != type || (type != DType::kF16 && type != DType::kBF16))
+      return Status::Error(Code::kUnsupportedDataType,
+                           "{} is {}, {} is {}; all operands, weights and the result must be f16 "
+                           "or all bf16",
+                           g[a.q].name, Info(type).text, g[id].name, Info(g[id].dtype).text);
+  RETURN_IF_ERROR(CheckKeptAsF32(g, {a.score, a.exp, a.sum, a.max}));
+  return CheckComputesInF32(g);
+}
+
+Status CheckOperands(const Graph& g, const Attention& a, int64_t most_depth) {
+  const int64_t rank = g[a.score].rank();
+  if (rank < 2 || rank > 4)
+    return Status::Error(Code::kUnsupportedShape, "{} has {} dims; 2 to 4 are supported",
+                         g[a.score].name, rank);
+  for (int64_t d = 0; d + 2 < rank; ++d)
+    if (g[a.result].dims[d] != g[a.score].dims[d])
+      return Status::Error(Code::kUnsupportedShape, "dim {} of {} is {}, that of {} is {}", d,
+                           g[a.result].name, g[a.result].dims[d], g[a.score].name,
+                           g[a.score].dims[d]);
+  for (const TensorId id : {a.q, a.k, a.v}) {
+    if (g[id].by_value)
+      return Status::Error(Code::kUnsupportedGraphPattern, "operand {} is a number of the host",
+                           g[id].name);
+    if (NumElements(g[id].dims) == 0)
+      return Status::Error(Code::kUnsupportedShape, "{} is empty", g[id].name);
+  }
+  for (const TensorId id : {a.q, a.v})
+    if (g[id].dims.back() > most_depth)
+      return Status::Error(Code::kUnsupportedShape, "{} has rows of {}; at most {} are supported",
+                           g[id].name, g[id].dims.back(), most_depth);
+  if (g[a.score].dims[rank - 1] > kMostAttentionPlaces ||
+      g[a.score].dims[rank - 2] > kMostAttentionPlaces)
+    return Status::Error(Code::kUnsupportedShape, "{} has more than {} places along a dim",
+                         g[a.score].name, kMostAttentionPlaces);
+  return {};
+}
+
+// The tensors that what lies between the products and after them reads: all inputs but operands and
+// what only makes operands.
+std::vector<TensorId> OtherInputs(const Graph& g, const Attention& a) {
+  std::vector<char> wanted(g.tensors.size());
+  std::vector<TensorId> pending;
+  for (const graph::NodeId n : a.members)
+    for (const TensorId id : g.nodes[static_cast<size_t>(n)].inputs)
+      if (id != graph::kAbsent && id != a.q && id != a.k && id != a.v) pending.push_back(id);
+  const auto producers = graph::Producers(g);
+  std::vector<TensorId> inputs;
+  while (!pending.empty()) {
+    const TensorId id = pending.back();
+    pending.pop_back();
+    if (wanted[static_cast<size_t>(id)]) continue;
+    wanted[static_cast<size_t>(id)] = 1;
+    const graph::NodeId n = producers[static_cast<size_t>(id)];
+    if (n < 0)
+      inputs.push_back(id);
+    else if (!a.Contains(n))
+      for (const TensorId input : g.nodes[static_cast<size_t>(n)].inputs)
+        if (input != graph::kAbsent) pending.push_back(input);
+  }
+  return inputs;
+}
+
+}  // namespace
+
+Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_depth) {
+  const Graph& g = group.graph;
+  const std::vector<Attention> found = FindAttention(g);
+  if (found.size() != 1)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no attention");
+  AttentionProblem p{.attention = found[0]};
+  const Attention& a = p.attention;
+  RETURN_IF_ERROR(CheckOperands(g, a, most_depth));
+  RETURN_IF_ERROR(CheckTypes(g, a));
+  const Dims& dims = g[a.score].dims;
+  const int64_t rank = g[a.score].rank();
+  p.queries = dims[rank - 2];
+  p.keys = dims[rank - 1];
+  if (rank > 2) p.inner = dims[rank - 3];
+  if (rank > 3) p.outer = dims[rank - 4];
+  p.depth = g[a.q].dims.back();
+  p.width = g[a.v].dims.back();
+  for (const TensorId id : OtherInputs(g, a)) {
+    const auto last = std::views::reverse(g[id].dims) | std::views::take(2);
+    const auto places =
+        std::ranges::count_if(last, [](int64_t extent) { return extent > 1; });
+    p.reads_by_place |= places > 0;
+    p.reads_by_element |= places > 1;
+  }
+  p.hides_blocks = HidesBlocks(g, MasksOf(g, a));
+  return p;
+}
+
+Status CheckInMemory(const Graph& g, std::initializer_list<TensorId> operands) {
+  const auto producers = graph::Producers(g);
+  for (const TensorId id : operands)
+    if (producers[id] >= 0 || g[id].by_value)
+      return Status::Error(Code::kUnsupportedGraphPattern,
+                           "operand {} is computed by a prologue; tensor maps read memory as it is",
+                           g[id].name);
+  return {};
+}
+
+Status CheckKeptAsF32(const Graph& g, std::initializer_list<TensorId> tensors) {
+  for (const TensorId id : tensors)
+    if (g[id].dtype != DType::kF32)
+      return Status::Error(Code::kUnsupportedDataType, "{} is {}; it is kept as f32", g[id].name,
+                           Info(g[id].dtype).text);
+  return {};
+}
+
+Status CheckComputesInF32(const Graph& g) {
+  for (const Node& node : g.nodes)
+    if (Has(node, graph::kContraction) && ArithmeticType(node.compute) != DType::kF32)
+      return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32",
+                           Info(node.compute).text);
+  return {};
+}
+
+bool HidesBlocks(const Graph& g, std::span<const ScoreMask> masks) {
+  return std::ranges::any_of(masks,
+                             [&](const ScoreMask& mask) { return !BoundsOf(g, mask).empty(); });
+}
+
+DType IndexTypeInMemory(const Graph& g) {
+  Graph in_memory;
+  for (const Tensor& t : g.tensors)
+    if (!t.is_virtual) in_memory.tensors.push_back(t);
+  return IndexType(in_memory);
+}
+
+int64_t HeadsSharing(const Graph& g, const Attention& a, TensorId operand, int64_t back) {
+  const Dims& out = g[a.score].dims;
+  const int64_t d = static_cast<int64_t>(out.size()) - back;
+  return d < 0 ? 1 : out[d] / g[operand].dims[d];
+}
+
+int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& p, int64_t rows,
+                          tile::Call& call) {
+  const auto add = [&](const char* name, int64_t value) {
+    call.shape.push_back({name, b.Arg(name, value)});
+  };
+  const int64_t query_tiles = CeilDiv(p.queries, rows);
+  const int64_t head_bytes = p.keys * (p.depth + p.width) * 2;
+  const int64_t section = kSectionBytes / std::max<int64_t>(head_bytes, 1) *
+                          HeadsSharing(b.graph(), p.attention, p.attention.k, 3);
+  add("queries", p.queries);
+  add("keys", p.keys);
+  add("columns", p.width);
+  add("inner", p.inner);
+  add("batches", p.heads());
+  add("query_tiles", query_tiles);
+  add("section", std::clamp<int64_t>(section, 1, p.heads()));
+  return p.heads() * query_tiles;
+}
+
+tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call, tile::Block before) {
+  tile::Block body;
+  before.push_back({std::move(call)});
+  body.push_back({tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), tile::Bind::kBlockX,
+                            std::move(before)}});
+  return body;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,53 @@
+// AttentionProblem: what the engines of softmax(q k) v know of their group, whatever multiplies and
+// loads; and what the engines of its gradients ask of theirs as well.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+
+#include "compiler/engines/attention.h"
+#include "compiler/engines/kernel_builder.h"
+
+namespace kiln::compiler {
+
+// Exact as f32, in which masks may be compared.
+inline constexpr int64_t kMostAttentionPlaces = int64_t{1} << 23;
+
+struct AttentionProblem {
+  Attention attention = {};
+  int64_t queries = 0, keys = 0, inner = 1, outer = 1;  // heads of an image; images
+  int64_t depth = 0, width = 0;                         // of rows of q and k, of v
+  // Whether anything but the operands has several places along some of the last two dims; along
+  // both.
+  bool reads_by_place = false, reads_by_element = false;
+  bool hides_blocks = false;  // some mask has known bounds
+  int64_t heads() const { return inner * outer; }
+};
+
+// Rows of at most `most_depth`, operands of one type of 16 bits, scores in f32; or why not.
+Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_depth);
+
+// For an engine that reads memory as it is: none of these is computed by the group.
+Status CheckInMemory(const graph::Graph& graph, std::initializer_list<graph::TensorId> operands);
+Status CheckKeptAsF32(const graph::Graph& graph, std::initializer_list<graph::TensorId> tensors);
+Status CheckComputesInF32(const graph::Graph& graph);
+bool HidesBlocks(const graph::Graph& graph, std::span<const ScoreMask> masks);
+
+// Of kernels that count scores by batch, row and column: only what is in memory has larger indices.
+DType IndexTypeInMemory(const graph::Graph& graph);
+
+// How many heads of the result share one head of an operand, along the dim that is `back` from the
+// last.
+int64_t HeadsSharing(const graph::Graph& graph, const Attention& attention, graph::TensorId operand,
+                     int64_t back);
+
+// The numbers of attention_shape (codegen/cuda/device/attention_rows.cuh) for tiles of `rows`
+// queries; returns how many tiles there are.
+int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& problem, int64_t rows,
+                          tile::Call& call);
+
+// A call for each block of the grid, `blocks` of them, as the whole of a kernel; after `before`.
+tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call,
+                         tile::Block before = {});
+
+}  // namespace kiln::compiler
