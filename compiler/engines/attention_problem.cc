@@ -102,8 +102,7 @@ Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_dep
   p.width = g[a.v].dims.back();
   for (const TensorId id : OtherInputs(g, a)) {
     const auto last = std::views::reverse(g[id].dims) | std::views::take(2);
-    const auto places =
-        std::ranges::count_if(last, [](int64_t extent) { return extent > 1; });
+    const auto places = std::ranges::count_if(last, [](int64_t extent) { return extent > 1; });
     p.reads_by_place |= places > 0;
     p.reads_by_element |= places > 1;
   }

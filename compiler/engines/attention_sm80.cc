@@ -113,8 +113,8 @@ Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
   for (size_t i = 0; i < std::size(values); ++i)
     if (knobs[i] > 0) *values[i] = knobs[i];
   if (!IsPossible(p.tile))
-    return Status::Error(Code::kUnsupportedShape,
-                         "{} warps have no 16 or 32 of {} rows each", p.tile.warps, p.tile.rows);
+    return Status::Error(Code::kUnsupportedShape, "{} warps have no 16 or 32 of {} rows each",
+                         p.tile.warps, p.tile.rows);
   if (Accumulators(p) > MostAccumulators(p))
     return Status::Error(Code::kUnsupportedShape,
                          "{} rows a warp and blocks of {} keys have too few registers for rows of "
@@ -222,8 +222,7 @@ class Schedule {
         Index place = at;
         place[static_cast<size_t>(depth)] = column + b_.Idx(i);
         ValueScope values(b_, there);
-        there.push_back(
-            {tile::Store{x, b_.Idx(i), tile::Cast(type, values.Value(id, place))}});
+        there.push_back({tile::Store{x, b_.Idx(i), tile::Cast(type, values.Value(id, place))}});
         none.push_back({tile::Store{x, b_.Idx(i), tile::Cast(type, tile::Float(0))}});
         f.body.push_back({tile::If{inside(column + b_.Idx(i)), std::move(there), std::move(none)}});
       }

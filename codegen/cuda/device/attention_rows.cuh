@@ -9,8 +9,8 @@
 //   O / l → finish;  rows(max, sum) → statistics
 //
 // Element e of an accumulator, of wgmma and of mma.sync alike, is row lane / 4 + 8 * (e / 2 % 2) of
-// the warp's 16, column 8 * (e / 4) + 2 * (lane % 4) + e % 2; four lanes share a row. Elements 8k ..
-// 8k + 7 are the A fragment of step k of the next product, two to a register.
+// the warp's 16, column 8 * (e / 4) + 2 * (lane % 4) + e % 2; four lanes share a row. Elements 8k
+// .. 8k + 7 are the A fragment of step k of the next product, two to a register.
 //
 // Functions, with `batch` the number of the head among all, and places inside of the scores:
 //   score(value, batch, row, column, result out)
@@ -181,8 +181,7 @@ struct attention_rows {
   __device__ inline void take_exponentials(float slope, float factor_low, float factor_high) {
     const float low = finite(max_low), high = finite(max_high);
 #pragma unroll
-    for (int e = 0; e < kScores; ++e)
-      score[e] = exp2(fmaf(score[e], slope, e & 2 ? -high : -low));
+    for (int e = 0; e < kScores; ++e) score[e] = exp2(fmaf(score[e], slope, e & 2 ? -high : -low));
     float x[4] = {score[0], score[1], score[2], score[3]};
 #pragma unroll
     for (int e = 4; e < kScores; ++e) x[e % 4] += score[e];
@@ -226,8 +225,8 @@ struct attention_rows {
     return __any_sync(quad, any) ? 1.f / sum : 0.f;
   }
 
-  // The results are sums over all keys now: statistics go out, and results lose the sum as `low` and
-  // `high` say.
+  // The results are sums over all keys now: statistics go out, and results lose the sum as `low`
+  // and `high` say.
   __device__ inline void finish_rows(float& low, float& high) {
     constexpr unsigned kNan = 0x7fffffff;
     sum_low = row_sum(sum_low);  // of all lanes: rows without a key are beside others

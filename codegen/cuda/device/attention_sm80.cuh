@@ -1,8 +1,8 @@
 #pragma once
 // attention_sm80<Config>(memory, shape, query, key, value, score, inside, factor, limits, weight,
-// weight_of_none, finish, rows, store): the skeleton of softmax(q k) v on mma.sync, without a matrix
-// of scores in memory. attention_rows.cuh has what it shares with attention_sm90, and says what the
-// functions from score to rows are.
+// weight_of_none, finish, rows, store): the skeleton of softmax(q k) v on mma.sync, without a
+// matrix of scores in memory. attention_rows.cuh has what it shares with attention_sm90, and says
+// what the functions from score to rows are.
 //
 //   block      kRows = 16 * kRowTiles * kWarps queries of one head; blocks of kKeys keys, from the
 //              last to the first, in a ring of kStages by asynchronous copies of all threads
@@ -103,7 +103,7 @@ struct attention_mma {
   template <class F>
   struct warp {
     attention_rows<C, F> part[C::kRowTiles];
-    int first, end;               // blocks that its rows see
+    int first, end;              // blocks that its rows see
     unsigned query, key, value;  // addresses of the rows that this lane names of matrices
     unsigned held[C::kHeld ? C::kRowTiles * C::kDepth / 4 : 1];
 
@@ -282,7 +282,7 @@ struct attention_mma {
       const unsigned thread = computed_again(threadIdx.x);
       load<C::kKeys, C::kDepth, kThreads, (C::kAsync & 2) != 0>(to, thread, key, batch, first);
       load<C::kKeys, C::kWidth, kThreads, (C::kAsync & 4) != 0>(to + kKeyElements, thread, value,
-                                                               batch, first);
+                                                                batch, first);
     };
     load<kWarpRows, C::kDepth, 32, (C::kAsync & 1) != 0>(at.queries_at, at.lane, query, batch,
                                                          at.row);
@@ -335,7 +335,6 @@ __device__ inline void attention_sm80(T* memory, const attention_shape& shape, c
   using functions =
       attention_functions<Score, Inside, Factor, Limits, Weight, WeightOfNone, Finish, Rows>;
   attention_mma<C>::run(
-      memory, shape,
-      functions{score, inside, factor, limits, weight, weight_of_none, finish, rows}, query, key,
-      value, store);
+      memory, shape, functions{score, inside, factor, limits, weight, weight_of_none, finish, rows},
+      query, key, value, store);
 }
