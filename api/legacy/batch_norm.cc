@@ -113,11 +113,7 @@ class Shapes {
                     blend);
   }
   // A result of a norm, of the compute type.
-  TensorId Virtual(const char* name, const Dims& dims) {
-    graph::Tensor tensor{.name = name, .dtype = compute_, .dims = dims, .is_virtual = true};
-    tensor.strides = PackedStrides(dims);
-    return g_.builder().graph().AddTensor(std::move(tensor));
-  }
+  TensorId Virtual(const char* name, const Dims& dims) { return g_.Virtual(name, dims, compute_); }
 
  private:
   // In row-major order: a reshape by itself keeps what lies where in memory.

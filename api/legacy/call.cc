@@ -47,7 +47,11 @@ int Call::NextSlot(const void* pointer) {
 }
 
 Operand Call::Memory(const TensorDesc& desc, const void* data) {
-  const Operand operand = {.slot = NextSlot(data), .desc = &desc, .alignment = AlignmentOf(data)};
+  return Memory(desc, data, AlignmentOf(data));
+}
+
+Operand Call::Memory(const TensorDesc& desc, const void* data, int alignment) {
+  const Operand operand = {.slot = NextSlot(data), .desc = &desc, .alignment = alignment};
   key_.Add(desc);
   key_.Add(static_cast<char>(operand.alignment));
   return operand;

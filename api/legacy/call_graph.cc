@@ -141,6 +141,12 @@ TensorId CallGraph::Constant(double value, int64_t rank, DType type) {
   return id;
 }
 
+TensorId CallGraph::Virtual(std::string name, const Dims& dims, DType type) {
+  graph::Tensor tensor{.name = std::move(name), .dtype = type, .dims = dims, .is_virtual = true};
+  tensor.strides = PackedStrides(dims);
+  return builder_.graph().AddTensor(std::move(tensor));
+}
+
 TensorId CallGraph::Pointwise(const graph::PointwiseAttrs& attrs, std::vector<TensorId> inputs,
                               DType compute) {
   return builder_.Apply(GraphOp::kPointwise, std::move(inputs), attrs,

@@ -60,6 +60,8 @@ class CallGraph {
   graph::TensorId Pointwise(graph::PointwiseMode mode, std::vector<graph::TensorId> inputs,
                             DType compute);
   graph::TensorId Constant(double value, int64_t rank, DType type);
+  // A packed result of a node with more than one.
+  graph::TensorId Virtual(std::string name, const Dims& dims, DType type);
   const Dims& DimsOf(graph::TensorId id) { return builder_.graph()[id].dims; }
   graph::GraphBuilder& builder() { return builder_; }
 

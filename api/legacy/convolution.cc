@@ -193,17 +193,23 @@ Result<TensorId> Convolve(CallGraph& g, const ConvProblem& p, int algorithm,
   RETURN_IF_ERROR(Check(p, algorithm));
   if (algorithm == RowOf(p.direction).no_workspace) g.wishes.workspace_bytes = 0;
   g.wishes.only_fma = p.conv.math == CUDNN_FMA_MATH;
+  const bool forward = p.direction == ConvDirection::kForward;
+  const bool data = p.direction == ConvDirection::kBackwardData;
+  ASSIGN_OR_RETURN(const TensorId first, g.Read(data ? o.y : o.x));
+  ASSIGN_OR_RETURN(const TensorId second, g.Read(forward || data ? o.w : o.y));
+  return Convolve(g, p, first, second);
+}
+
+TensorId Convolve(CallGraph& g, const ConvProblem& p, TensorId first, TensorId second) {
   graph::ConvAttrs attrs;
   attrs.pre_padding = attrs.post_padding = SpatialOf(p.conv.padding, p.conv.spatial);
   attrs.stride = SpatialOf(p.conv.stride, p.conv.spatial);
   attrs.dilation = SpatialOf(p.conv.dilation, p.conv.spatial);
   attrs.flip = p.conv.mode == CUDNN_CONVOLUTION;
   const DType compute = ComputeOf(p);
-  const bool forward = p.direction == ConvDirection::kForward;
-  const bool data = p.direction == ConvDirection::kBackwardData;
-  ASSIGN_OR_RETURN(const TensorId first, g.Read(data ? o.y : o.x));
-  ASSIGN_OR_RETURN(const TensorId second, g.Read(forward || data ? o.w : o.y));
-  const TensorDesc& result = forward ? p.y : data ? p.x : p.w;
+  const TensorDesc& result = p.direction == ConvDirection::kForward        ? p.y
+                             : p.direction == ConvDirection::kBackwardData ? p.x
+                                                                           : p.w;
   return g.builder().Apply(RowOf(p.direction).op, {first, second}, attrs,
                            {.dtype = compute,
                             .compute = compute,

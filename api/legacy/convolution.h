@@ -54,6 +54,9 @@ Status Check(const ConvProblem& problem, int algorithm);
 // The convolution, unscaled, in its compute type; the graph's wishes are the algorithm's.
 Result<graph::TensorId> Convolve(CallGraph& g, const ConvProblem& problem, int algorithm,
                                  const ConvOperands& operands);
+// The same of a graph's tensors, in the order of the direction's operands; the problem is checked.
+graph::TensorId Convolve(CallGraph& g, const ConvProblem& problem, graph::TensorId first,
+                         graph::TensorId second);
 // With alpha and beta.
 Status MakeConvolution(CallGraph& g, const ConvProblem& problem, int algorithm,
                        const ConvOperands& operands, const Blend& blend);

@@ -15,7 +15,8 @@ bool HasFloats(int type) {
          type == CUDNN_DATA_BFLOAT16;
 }
 
-// A row for each place of the output, a column for each tap of each channel.
+// The reference's matrix has a row for each place of the output and a column for each tap of each
+// channel, "in format HW": rows are contiguous, so that memory has the transposed matrix.
 Result<TensorDesc> DescribeColumns(const ConvolutionDesc& conv, const TensorDesc& x,
                                    const FilterDesc& w) {
   RETURN_IF_ERROR(CheckSet(x, "srcDesc"));
@@ -37,12 +38,12 @@ Result<TensorDesc> DescribeColumns(const ConvolutionDesc& conv, const TensorDesc
   if (rows * columns > INT32_MAX)
     return Status::Error(Code::kNotSupported, "{} by {} columns", rows, columns);
   TensorDesc matrix;
-  const int dims[] = {static_cast<int>(rows), static_cast<int>(columns)};
+  const int dims[] = {static_cast<int>(columns), static_cast<int>(rows)};
   RETURN_IF_ERROR(SetPackedTensor(matrix, CUDNN_TENSOR_NCHW, x.type, dims));
   return matrix;
 }
 
-// x[N,C,H,W] -> [N,C,R P,S Q] -> [N,C,R,P,S,Q] -> [N,P,Q,C,R,S] -> [N P Q, C R S].
+// x[N,C,H,W] -> [N,C,R P,S Q] -> [N,C,R,P,S,Q] -> [C,R,S,N,P,Q] -> [C R S, N P Q].
 TensorId Columns(CallGraph& g, TensorId x, const ConvolutionDesc& conv, const FilterDesc& w,
                  const Lengths& y) {
   const Dims from = g.DimsOf(x);
@@ -58,8 +59,8 @@ TensorId Columns(CallGraph& g, TensorId x, const ConvolutionDesc& conv, const Fi
     x = AtPlaces(g, x, places, axis);
   }
   x = Reshaped(g, x, {from[0], from[1], w.dims[2], y[2], w.dims[3], y[3]});
-  x = Transposed(g, x, {0, 3, 5, 1, 2, 4});
-  return Reshaped(g, x, {from[0] * y[2] * y[3], from[1] * w.dims[2] * w.dims[3]});
+  x = Transposed(g, x, {1, 2, 4, 0, 3, 5});
+  return Reshaped(g, x, {from[1] * w.dims[2] * w.dims[3], from[0] * y[2] * y[3]});
 }
 
 // ---- cudnnReorderFilterAndBias
@@ -120,8 +121,7 @@ Status ReorderFilterAndBias(void* handle, void* filter_desc, int reorder, const 
   ASSIGN_OR_RETURN(const TensorDesc from, Described(*desc));
   TensorDesc to = from;
   to.reordered = reorder == CUDNN_DEFAULT_REORDER;
-  RETURN_IF_ERROR(
-      Copy(*h, "cudnnReorderFilterAndBias", from, filter, to, reordered_filter));
+  RETURN_IF_ERROR(Copy(*h, "cudnnReorderFilterAndBias", from, filter, to, reordered_filter));
   if (reorder_bias <= 0) return {};
   TensorDesc plain;
   const int dims[] = {1, desc->dims[0], 1, 1};

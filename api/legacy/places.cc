@@ -28,9 +28,9 @@ TensorId PlacesAlong(CallGraph& g, const Dims& extents, const Dims& steps, int64
   TensorId sum = constant(offset);
   int64_t count = 1;
   for (size_t d = 0; d < extents.size(); ++d) {
-    const TensorId index = g.builder().Apply(
-        GraphOp::kIota, {}, graph::IotaAttrs{.axis = static_cast<int64_t>(d)},
-        {.dtype = DType::kI64, .compute = DType::kI64, .dims = extents});
+    const TensorId index =
+        g.builder().Apply(GraphOp::kIota, {}, graph::IotaAttrs{.axis = static_cast<int64_t>(d)},
+                          {.dtype = DType::kI64, .compute = DType::kI64, .dims = extents});
     const TensorId far = g.Pointwise(PointwiseMode::kMul, {index, constant(steps[d])}, DType::kI64);
     sum = g.Pointwise(PointwiseMode::kAdd, {far, sum}, DType::kI64);
     count *= extents[d];

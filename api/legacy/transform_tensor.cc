@@ -19,8 +19,9 @@ bool Folds(const TensorTransformDesc& t) {
   return t.direction == CUDNN_TRANSFORM_FOLD &&
          std::ranges::any_of(t.fold, [](uint32_t fold) { return fold > 1; });
 }
+// Cutting off is no padding.
 bool Pads(const TensorTransformDesc& t) {
-  const auto is_some = [](int32_t padding) { return padding != 0; };
+  const auto is_some = [](int32_t padding) { return padding > 0; };
   return std::ranges::any_of(t.before, is_some) || std::ranges::any_of(t.after, is_some);
 }
 

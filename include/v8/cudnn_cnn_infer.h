@@ -186,7 +186,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionNdForwardOutputDim(
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionReorderType(
     cudnnConvolutionDescriptor_t convDesc, cudnnReorderType_t *reorderType);
 
-/* Reference 5.2.30. Declared only. */
+/* Reference 5.2.30. */
 cudnnStatus_t CUDNNWINAPI cudnnGetFoldedConvBackwardDataDescriptors(
     const cudnnHandle_t handle, const cudnnFilterDescriptor_t filterDesc,
     const cudnnTensorDescriptor_t diffDesc, const cudnnConvolutionDescriptor_t convDesc,

@@ -151,25 +151,25 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionBackwardFilter(
     void *workSpace, size_t workSpaceSizeInBytes, const void *beta,
     const cudnnFilterDescriptor_t dwDesc, void *dw);
 
-/* Reference 6.2.3. Declared only. */
+/* Reference 6.2.3. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateFusedOpsConstParamPack(
     cudnnFusedOpsConstParamPack_t *constPack, cudnnFusedOps_t ops);
 
-/* Reference 6.2.4. Declared only. */
+/* Reference 6.2.4. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateFusedOpsPlan(cudnnFusedOpsPlan_t *plan, cudnnFusedOps_t ops);
 
-/* Reference 6.2.5. Declared only. */
+/* Reference 6.2.5. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateFusedOpsVariantParamPack(
     cudnnFusedOpsVariantParamPack_t *varPack, cudnnFusedOps_t ops);
 
-/* Reference 6.2.6. Declared only. */
+/* Reference 6.2.6. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsConstParamPack(
     cudnnFusedOpsConstParamPack_t constPack);
 
-/* Reference 6.2.7. Declared only. */
+/* Reference 6.2.7. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsPlan(cudnnFusedOpsPlan_t plan);
 
-/* Reference 6.2.8. Declared only. */
+/* Reference 6.2.8. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsVariantParamPack(
     cudnnFusedOpsVariantParamPack_t varPack);
 
@@ -188,7 +188,7 @@ cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionBackwardFilterAlgorithmEx(
     const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionBwdFilterAlgoPerf_t *perfResults, void *workSpace, size_t workSpaceSizeInBytes);
 
-/* Reference 6.2.11. Declared only. */
+/* Reference 6.2.11. */
 cudnnStatus_t CUDNNWINAPI cudnnFusedOpsExecute(
     cudnnHandle_t handle, const cudnnFusedOpsPlan_t plan, cudnnFusedOpsVariantParamPack_t varPack);
 
@@ -210,27 +210,27 @@ cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionBackwardFilterWorkspaceSize(
     const cudnnFilterDescriptor_t gradDesc, cudnnConvolutionBwdFilterAlgo_t algo,
     size_t *sizeInBytes);
 
-/* Reference 6.2.15. Declared only. */
+/* Reference 6.2.15. */
 cudnnStatus_t CUDNNWINAPI cudnnGetFusedOpsConstParamPackAttribute(
     const cudnnFusedOpsConstParamPack_t constPack, cudnnFusedOpsConstParamLabel_t paramLabel,
     void *param, int *isNULL);
 
-/* Reference 6.2.16. Declared only. */
+/* Reference 6.2.16. */
 cudnnStatus_t CUDNNWINAPI cudnnGetFusedOpsVariantParamPackAttribute(
     const cudnnFusedOpsVariantParamPack_t varPack, cudnnFusedOpsVariantParamLabel_t paramLabel,
     void *ptr);
 
-/* Reference 6.2.17. Declared only. */
+/* Reference 6.2.17. */
 cudnnStatus_t CUDNNWINAPI cudnnMakeFusedOpsPlan(
     cudnnHandle_t handle, cudnnFusedOpsPlan_t plan,
     const cudnnFusedOpsConstParamPack_t constPack, size_t *workspaceSizeInBytes);
 
-/* Reference 6.2.18. Declared only. */
+/* Reference 6.2.18. */
 cudnnStatus_t CUDNNWINAPI cudnnSetFusedOpsConstParamPackAttribute(
     cudnnFusedOpsConstParamPack_t constPack, cudnnFusedOpsConstParamLabel_t paramLabel,
     const void *param);
 
-/* Reference 6.2.19. Declared only. */
+/* Reference 6.2.19. */
 cudnnStatus_t CUDNNWINAPI cudnnSetFusedOpsVariantParamPackAttribute(
     cudnnFusedOpsVariantParamPack_t varPack, cudnnFusedOpsVariantParamLabel_t paramLabel,
     void *ptr);

@@ -206,28 +206,28 @@ cudnnStatus_t CUDNNWINAPI cudnnConvolutionForward(
 /* Reference 5.2.11. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *convDesc);
 
-/* Reference 6.2.3. Declared only. */
+/* Reference 6.2.3. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateFusedOpsConstParamPack(
     cudnnFusedOpsConstParamPack_t *constPack, cudnnFusedOps_t ops);
 
-/* Reference 6.2.4. Declared only. */
+/* Reference 6.2.4. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateFusedOpsPlan(cudnnFusedOpsPlan_t *plan, cudnnFusedOps_t ops);
 
-/* Reference 6.2.5. Declared only. */
+/* Reference 6.2.5. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateFusedOpsVariantParamPack(
     cudnnFusedOpsVariantParamPack_t *varPack, cudnnFusedOps_t ops);
 
 /* Reference 5.2.12. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t convDesc);
 
-/* Reference 6.2.6. Declared only. */
+/* Reference 6.2.6. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsConstParamPack(
     cudnnFusedOpsConstParamPack_t constPack);
 
-/* Reference 6.2.7. Declared only. */
+/* Reference 6.2.7. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsPlan(cudnnFusedOpsPlan_t plan);
 
-/* Reference 6.2.8. Declared only. */
+/* Reference 6.2.8. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyFusedOpsVariantParamPack(
     cudnnFusedOpsVariantParamPack_t varPack);
 
@@ -276,7 +276,7 @@ cudnnStatus_t CUDNNWINAPI cudnnFindConvolutionForwardAlgorithmEx(
     const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnConvolutionFwdAlgoPerf_t *perfResults, void *workSpace, size_t workSpaceSizeInBytes);
 
-/* Reference 6.2.11. Declared only. */
+/* Reference 6.2.11. */
 cudnnStatus_t CUDNNWINAPI cudnnFusedOpsExecute(
     cudnnHandle_t handle, const cudnnFusedOpsPlan_t plan, cudnnFusedOpsVariantParamPack_t varPack);
 
@@ -365,7 +365,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionNdForwardOutputDim(
 cudnnStatus_t CUDNNWINAPI cudnnGetConvolutionReorderType(
     cudnnConvolutionDescriptor_t convDesc, cudnnReorderType_t *reorderType);
 
-/* Reference 5.2.30. Declared only. */
+/* Reference 5.2.30. */
 cudnnStatus_t CUDNNWINAPI cudnnGetFoldedConvBackwardDataDescriptors(
     const cudnnHandle_t handle, const cudnnFilterDescriptor_t filterDesc,
     const cudnnTensorDescriptor_t diffDesc, const cudnnConvolutionDescriptor_t convDesc,
@@ -377,12 +377,12 @@ cudnnStatus_t CUDNNWINAPI cudnnGetFoldedConvBackwardDataDescriptors(
     cudnnTensorTransformDescriptor_t gradFoldTransDesc,
     cudnnTensorTransformDescriptor_t gradUnfoldTransDesc);
 
-/* Reference 6.2.15. Declared only. */
+/* Reference 6.2.15. */
 cudnnStatus_t CUDNNWINAPI cudnnGetFusedOpsConstParamPackAttribute(
     const cudnnFusedOpsConstParamPack_t constPack, cudnnFusedOpsConstParamLabel_t paramLabel,
     void *param, int *isNULL);
 
-/* Reference 6.2.16. Declared only. */
+/* Reference 6.2.16. */
 cudnnStatus_t CUDNNWINAPI cudnnGetFusedOpsVariantParamPackAttribute(
     const cudnnFusedOpsVariantParamPack_t varPack, cudnnFusedOpsVariantParamLabel_t paramLabel,
     void *ptr);
@@ -393,7 +393,7 @@ cudnnStatus_t CUDNNWINAPI cudnnIm2Col(
     const cudnnFilterDescriptor_t wDesc, const cudnnConvolutionDescriptor_t convDesc,
     void *colBuffer);
 
-/* Reference 6.2.17. Declared only. */
+/* Reference 6.2.17. */
 cudnnStatus_t CUDNNWINAPI cudnnMakeFusedOpsPlan(
     cudnnHandle_t handle, cudnnFusedOpsPlan_t plan,
     const cudnnFusedOpsConstParamPack_t constPack, size_t *workspaceSizeInBytes);
@@ -427,12 +427,12 @@ cudnnStatus_t CUDNNWINAPI cudnnSetConvolutionNdDescriptor(
 cudnnStatus_t CUDNNWINAPI cudnnSetConvolutionReorderType(
     cudnnConvolutionDescriptor_t convDesc, cudnnReorderType_t reorderType);
 
-/* Reference 6.2.18. Declared only. */
+/* Reference 6.2.18. */
 cudnnStatus_t CUDNNWINAPI cudnnSetFusedOpsConstParamPackAttribute(
     cudnnFusedOpsConstParamPack_t constPack, cudnnFusedOpsConstParamLabel_t paramLabel,
     const void *param);
 
-/* Reference 6.2.19. Declared only. */
+/* Reference 6.2.19. */
 cudnnStatus_t CUDNNWINAPI cudnnSetFusedOpsVariantParamPackAttribute(
     cudnnFusedOpsVariantParamPack_t varPack, cudnnFusedOpsVariantParamLabel_t paramLabel,
     void *ptr);

@@ -89,12 +89,9 @@ TEST_F(LegacyTransforms, AllMustBeThere) {
   ASSERT_EQ(cudnnCreateTensorDescriptor(&unset), kOk);
   EXPECT_TRUE(IsBadParam(Run(unset, t)));
   EXPECT_TRUE(IsBadParam(Run(t, unset)));
-  EXPECT_TRUE(IsBadParam(
-      cudnnTransformTensorEx(nullptr, transform_, &alpha_, t, x, &beta_, t, y)));
-  EXPECT_TRUE(
-      IsBadParam(cudnnTransformTensorEx(handle_, nullptr, &alpha_, t, x, &beta_, t, y)));
-  EXPECT_TRUE(
-      IsBadParam(cudnnTransformTensorEx(handle_, transform_, nullptr, t, x, &beta_, t, y)));
+  EXPECT_TRUE(IsBadParam(cudnnTransformTensorEx(nullptr, transform_, &alpha_, t, x, &beta_, t, y)));
+  EXPECT_TRUE(IsBadParam(cudnnTransformTensorEx(handle_, nullptr, &alpha_, t, x, &beta_, t, y)));
+  EXPECT_TRUE(IsBadParam(cudnnTransformTensorEx(handle_, transform_, nullptr, t, x, &beta_, t, y)));
   EXPECT_TRUE(
       IsBadParam(cudnnTransformTensorEx(handle_, transform_, &alpha_, t, x, nullptr, t, y)));
   EXPECT_EQ(cudnnDestroyTensorDescriptor(unset), kOk);
@@ -156,8 +153,8 @@ TEST_F(LegacyTransforms, FiltersOfVectorsAreReordered) {
   auto w = Filter({32, 32, 1, 1}, CUDNN_DATA_INT8x32), f32 = Filter({32, 32, 1, 1}),
        odd = Filter({33, 32, 1, 1}, CUDNN_DATA_INT8x32);
   float *from = Memory(0), *to = Memory(1), *bias = Memory(2), *bias_to = Memory(3);
-  const auto run = [&](cudnnFilterDescriptor_t f, int order, const void* x, void* y,
-                       const void* b, void* b_to, int with_bias) {
+  const auto run = [&](cudnnFilterDescriptor_t f, int order, const void* x, void* y, const void* b,
+                       void* b_to, int with_bias) {
     return cudnnReorderFilterAndBias(handle_, f, static_cast<cudnnReorderType_t>(order), x, y,
                                      with_bias, b, b_to);
   };

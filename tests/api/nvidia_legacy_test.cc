@@ -626,6 +626,76 @@ std::vector<Row> TransformRows() {
   return rows;
 }
 
+// ---- packs of fused operations
+// -------------------------------------------------------------------
+
+// Which labels an operation has, and what is read back of each.
+void ConstantPack(Client& c, int op) {
+  cudnnFusedOpsConstParamPack_t pack = nullptr;
+  if (KILN_CALL(c, cudnnCreateFusedOpsConstParamPack, &pack, As<cudnnFusedOps_t>(op)) !=
+      CUDNN_STATUS_SUCCESS)
+    return;
+  for (int i = -1; i < 40; ++i) {
+    const auto label = As<cudnnFusedOpsConstParamLabel_t>(i);
+    int is_null = -1;
+    std::array<int, 1024> value = {};
+    KILN_CALL(c, cudnnSetFusedOpsConstParamPackAttribute, pack, label,
+              static_cast<const void*>(nullptr));
+    KILN_CALL(c, cudnnGetFusedOpsConstParamPackAttribute, pack, label,
+              static_cast<void*>(value.data()), &is_null);
+    c.Note(std::array{is_null, value[0]});
+  }
+  KILN_CALL(c, cudnnDestroyFusedOpsConstParamPack, pack);
+}
+
+void VariantPack(Client& c, int op) {
+  cudnnFusedOpsVariantParamPack_t pack = nullptr;
+  if (KILN_CALL(c, cudnnCreateFusedOpsVariantParamPack, &pack, As<cudnnFusedOps_t>(op)) !=
+      CUDNN_STATUS_SUCCESS)
+    return;
+  int64_t five = 5;
+  for (int i = -1; i < 105; ++i) {
+    const auto label = As<cudnnFusedOpsVariantParamLabel_t>(i);
+    int64_t value = -1;
+    KILN_CALL(c, cudnnSetFusedOpsVariantParamPackAttribute, pack, label, static_cast<void*>(&five));
+    KILN_CALL(c, cudnnGetFusedOpsVariantParamPackAttribute, pack, label,
+              static_cast<void*>(&value));
+    c.Note(std::array{value == reinterpret_cast<intptr_t>(&five) ? int64_t{-2} : value});
+  }
+  KILN_CALL(c, cudnnDestroyFusedOpsVariantParamPack, pack);
+}
+
+std::vector<Row> FusedRows() {
+  std::vector<Row> rows;
+  for (int op = -1; op < 9; ++op) {
+    rows.push_back({"constant_pack_" + std::to_string(op), [=](Client& c) { ConstantPack(c, op); },
+                    op == CUDNN_FUSED_CONV_SCALE_BIAS_ADD_ACTIVATION
+                        ? "9.19 sets what it does not give back"
+                        : nullptr});
+    rows.push_back({"variant_pack_" + std::to_string(op), [=](Client& c) { VariantPack(c, op); },
+                    op == CUDNN_FUSED_BN_FINALIZE_STATISTICS_INFERENCE
+                        ? "9.19 sets what it does not give back"
+                        : nullptr});
+  }
+  rows.push_back({"numbers_of_packs", [](Client& c) {
+                    cudnnFusedOpsConstParamPack_t pack = nullptr;
+                    KILN_CALL(c, cudnnCreateFusedOpsConstParamPack, &pack,
+                              CUDNN_FUSED_SCALE_BIAS_ACTIVATION_CONV_BNSTATS);
+                    for (const auto label : {CUDNN_PARAM_XDATA_PLACEHOLDER, CUDNN_PARAM_BN_MODE}) {
+                      for (int value = -1; value < 8; ++value) {
+                        int got = -9, is_null = -9;
+                        KILN_CALL(c, cudnnSetFusedOpsConstParamPackAttribute, pack, label,
+                                  static_cast<const void*>(&value));
+                        KILN_CALL(c, cudnnGetFusedOpsConstParamPackAttribute, pack, label,
+                                  static_cast<void*>(&got), &is_null);
+                        c.Note(std::array{got, is_null});
+                      }
+                    }
+                    KILN_CALL(c, cudnnDestroyFusedOpsConstParamPack, pack);
+                  }});
+  return rows;
+}
+
 TEST(NvidiaLegacy, DescriptorsAgreeOrTheReasonIsKnown) {
   const std::string path = kiln::testing::NvidiaLibraryPath("");
   if (path.empty()) GTEST_SKIP() << "NVIDIA's libcudnn.so.9 is not installed";
@@ -637,7 +707,7 @@ TEST(NvidiaLegacy, DescriptorsAgreeOrTheReasonIsKnown) {
   ASSERT_NE(theirs, ours) << "one library stands for both";
   size_t rows = 0;
   for (const auto& list : {TensorRows(), DeriveRows(), FilterRows(), PoolingRows(),
-                           ConvolutionRows(), ModeRows(), TransformRows()}) {
+                           ConvolutionRows(), ModeRows(), TransformRows(), FusedRows()}) {
     for (const Row& row : list) {
       SCOPED_TRACE(row.name);
       Client on_theirs(theirs), on_ours(ours);

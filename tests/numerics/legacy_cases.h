@@ -50,5 +50,7 @@ std::vector<LegacyCase> ConvolutionCases();
 std::vector<LegacyCase> NormCases();
 std::vector<LegacyCase> DropoutCases();
 std::vector<LegacyCase> TransformCases();
+std::vector<LegacyCase> FusedCases();
+std::vector<LegacyCase> FoldingCases();
 
 }  // namespace kiln::testing

@@ -22,8 +22,9 @@ struct Library {
 
 std::vector<LegacyCase> AllCases(const std::string& filter) {
   std::vector<LegacyCase> all;
-  for (const auto& family : {TensorOpCases(), ReductionCases(), ActivationCases(), PoolingCases(),
-                             ConvolutionCases(), NormCases(), DropoutCases(), TransformCases()})
+  for (const auto& family :
+       {TensorOpCases(), ReductionCases(), ActivationCases(), PoolingCases(), ConvolutionCases(),
+        NormCases(), DropoutCases(), TransformCases(), FusedCases(), FoldingCases()})
     all.insert(all.end(), family.begin(), family.end());
   std::erase_if(all, [&](const LegacyCase& c) { return c.name.find(filter) == std::string::npos; });
   return all;

@@ -97,9 +97,8 @@ cudnnTensorTransformDescriptor_t DescriptorOf(const TransformCase& v, const Lega
       after(v.after.begin(), v.after.end());
   const std::vector<uint32_t> fold(v.fold.begin(), v.fold.end());
   const auto format = v.y.order == Layout::kNhwc ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
-  KILN_CALL(c.client, cudnnSetTensorTransformDescriptor, t,
-            static_cast<uint32_t>(v.x_dims.size()), format, before.data(), after.data(),
-            fold.data(), v.direction);
+  KILN_CALL(c.client, cudnnSetTensorTransformDescriptor, t, static_cast<uint32_t>(v.x_dims.size()),
+            format, before.data(), after.data(), fold.data(), v.direction);
   return t;
 }
 
@@ -127,8 +126,7 @@ std::string CheckDescribed(const TransformCase& v, const LegacyContext& c) {
   const LegacyTensor x = c.Tensor(v.x, v.x_dims, 1);
   auto y = c.client.New<cudnnTensorDescriptor_t>("Tensor");
   size_t bytes = 0;
-  const cudnnStatus_t status =
-      KILN_CALL(c.client, cudnnInitTransformDest, t, x.desc(), y, &bytes);
+  const cudnnStatus_t status = KILN_CALL(c.client, cudnnInitTransformDest, t, x.desc(), y, &bytes);
   if (std::string error = c.Done(status); !error.empty()) return error;
   int rank = 0;
   cudnnDataType_t type{};
@@ -160,8 +158,8 @@ void AddTransforms(std::vector<LegacyCase>& cases, const TransformCase& v) {
 
 void AddFolding(std::vector<LegacyCase>& cases) {
   const auto unfold = CUDNN_TRANSFORM_UNFOLD;
-  for (const auto type : {CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_DOUBLE,
-                          CUDNN_DATA_BFLOAT16, CUDNN_DATA_INT8}) {
+  for (const auto type : {CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_DOUBLE, CUDNN_DATA_BFLOAT16,
+                          CUDNN_DATA_INT8}) {
     const Layout nchw = {type}, nhwc = {type, Layout::kNhwc};
     AddTransforms(cases, {.name = "order", .x = nchw, .y = nhwc});
     AddTransforms(cases, {.name = "fold", .x = nchw, .y = nhwc, .fold = {2, 3}});
@@ -182,9 +180,17 @@ void AddFolding(std::vector<LegacyCase>& cases) {
                         .after = {0, 1, 0, 3},
                         .fold = {2, 3}});
   AddTransforms(cases, {.name = "pad", .before = {0, 1, 2, 3}, .after = {1, 0, 1, 0}});
-  AddTransforms(cases, {.name = "crop", .y = nhwc, .before = {0, -1, 0, -2}, .after = {0, 0, -1, 2}});
+  AddTransforms(cases,
+                {.name = "crop", .y = nhwc, .before = {0, -1, 0, -2}, .after = {0, 0, -1, 2}});
   for (const Factors& f : kFactors) {
     AddTransforms(cases, {.name = "order", .y = nhwc, .factors = f});
+    AddTransforms(cases, {.name = "unfold_cropped",
+                          .x_dims = {2, 16, 3, 2},
+                          .before = {0, 0, -1, 0},
+                          .after = {0, -1, 0, -1},
+                          .fold = {2, 2},
+                          .direction = unfold,
+                          .factors = f});
     AddTransforms(cases, {.name = "unfold",
                           .y = nhwc,
                           .x_dims = {2, 12, 3, 2},
@@ -198,11 +204,9 @@ void AddFolding(std::vector<LegacyCase>& cases) {
                         .after = {0, 0, 2, -1},
                         .fold = {2, 2},
                         .direction = unfold});
-  AddTransforms(cases, {.name = "fold",
-                        .x_dims = {2, 3, 4},
-                        .before = {0, 0, 1},
-                        .after = {0, 0, 1},
-                        .fold = {2}});
+  AddTransforms(
+      cases,
+      {.name = "fold", .x_dims = {2, 3, 4}, .before = {0, 0, 1}, .after = {0, 0, 1}, .fold = {2}});
   AddTransforms(cases, {.name = "fold",
                         .y = nhwc,
                         .x_dims = {1, 2, 4, 3, 6},
@@ -227,19 +231,19 @@ struct ColumnsCase {
   cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
 };
 
-// A row for each output place, in the order of N, P, Q; a column for each of C, R, S.
+// A row for each output place, in the order of N, P, Q, a column for each of C, R, S; rows lie
+// along memory.
 Dense Columns(const ColumnsCase& v, const Dense& x, const Dims& out) {
-  Dense y{.dims = {x.dims[0] * out[2] * out[3], x.dims[1] * v.w_dims[2] * v.w_dims[3]},
+  Dense y{.dims = {x.dims[1] * v.w_dims[2] * v.w_dims[3], x.dims[0] * out[2] * out[3]},
           .values = {}};
-  const Dims loops = {x.dims[0], out[2], out[3], x.dims[1], v.w_dims[2], v.w_dims[3]};
+  const Dims loops = {x.dims[1], v.w_dims[2], v.w_dims[3], x.dims[0], out[2], out[3]};
   Dims i(loops.size(), 0);
   do {
-    int64_t at = i[0] * x.dims[1] + i[3];
+    int64_t at = i[3] * x.dims[1] + i[0];
     bool inside = true;
     for (size_t s = 0; s < 2; ++s) {
-      const int64_t tap =
-          v.mode == CUDNN_CONVOLUTION ? v.w_dims[s + 2] - 1 - i[s + 4] : i[s + 4];
-      const int64_t place = i[s + 1] * v.stride[s] + tap * v.dilation[s] - v.padding[s];
+      const int64_t tap = v.mode == CUDNN_CONVOLUTION ? v.w_dims[s + 2] - 1 - i[s + 1] : i[s + 1];
+      const int64_t place = i[s + 4] * v.stride[s] + tap * v.dilation[s] - v.padding[s];
       inside = inside && place >= 0 && place < x.dims[s + 2];
       at = at * x.dims[s + 2] + place;
     }
@@ -268,10 +272,9 @@ LegacyCase Im2Col(const ColumnsCase& v) {
             const LegacyTensor x = c.Tensor(v.x, v.x_dims, 1);
             const Dense expected = Columns(v, x.Before(), out);
             const LegacyTensor y = c.Tensor({.type = v.x.type}, expected.dims, 2);
-            const cudnnStatus_t status =
-                KILN_CALL(c.client, cudnnIm2Col, c.handle, x.desc(),
-                          static_cast<const void*>(x.data()),
-                          FilterOf(c, {.type = v.x.type}, v.w_dims), conv, y.data());
+            const cudnnStatus_t status = KILN_CALL(
+                c.client, cudnnIm2Col, c.handle, x.desc(), static_cast<const void*>(x.data()),
+                FilterOf(c, {.type = v.x.type}, v.w_dims), conv, y.data());
             return FirstOf({c.Done(status), y.Check(expected), x.CheckUnchanged()});
           }};
 }
@@ -296,10 +299,10 @@ LegacyCase Reorder(const Dims& dims, bool with_bias, cudnnReorderType_t order) {
                                to = c.Tensor({CUDNN_DATA_INT8}, {oracle::Count(dims)}, 2),
                                bias = c.Tensor({}, {1, dims[0]}, 3),
                                bias_to = c.Tensor({}, {1, dims[0]}, 4);
-            const cudnnStatus_t status = KILN_CALL(
-                c.client, cudnnReorderFilterAndBias, c.handle, FilterOf(c, vectors, dims), order,
-                static_cast<const void*>(w.data()), to.data(), with_bias ? 1 : 0,
-                static_cast<const void*>(bias.data()), bias_to.data());
+            const cudnnStatus_t status =
+                KILN_CALL(c.client, cudnnReorderFilterAndBias, c.handle, FilterOf(c, vectors, dims),
+                          order, static_cast<const void*>(w.data()), to.data(), with_bias ? 1 : 0,
+                          static_cast<const void*>(bias.data()), bias_to.data());
             const Dense before = w.Before(), plain = bias.Before();
             Dense expected = to.Before(), expected_bias = bias_to.Before();
             const int64_t taps = dims[2] * dims[3];
