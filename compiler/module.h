@@ -34,6 +34,8 @@ struct Group {
       {};  // outer[i]: the module graph's tensor of graph.tensors[i]
   // Made by materialise: it stores an operand of a contraction, or moves its results. Never leads.
   bool moves_data = false;
+  // Least workspace is asked for: engines that need none take what others would be faster at.
+  bool stores_little = false;
   // Sentences of partition and materialise: why it is a group of its own, and stored or read as it
   // is.
   std::vector<std::string> why = {};

@@ -10,6 +10,7 @@
 
 #include "compiler/engines/engine.h"
 #include "compiler/engines/prune.h"
+#include "compiler/engines/window_taps.h"
 #include "compiler/passes/primitive_writer.h"
 #include "ir/base/check.h"
 #include "ir/graph/ops.h"
@@ -300,7 +301,13 @@ Expr ValueScope::Value(TensorId tensor, const Index& index) {
   for (const Known& k : known_[tensor])
     if (std::ranges::equal(k.index, index, tile::Equal)) return k.value;
   const graph::NodeId producer = b_.producers_[tensor];
-  Expr value = producer < 0 ? Leaf(tensor, index) : NodeValue(b_.graph().nodes[producer], index);
+  Expr value;
+  if (producer < 0)
+    value = Leaf(tensor, index);
+  else if (const Node& node = b_.graph().nodes[producer]; node.op == GraphOp::kResampleFwd)
+    value = WindowValue(node, tensor, index);
+  else
+    value = NodeValue(node, index);
   known_[tensor].push_back({index, value});
   return value;
 }
@@ -434,6 +441,15 @@ Expr ValueScope::GatherValue(const Node& node, const Index& index) {
   const Expr loaded = Moved(node, Value(x, source));
   const Expr inside = tile::Op(ScalarOp::kAnd, {tile::Ge(place, zero), tile::Lt(place, extent)});
   return b_.Let(out_, y.name + "_v", tile::Select(inside, loaded, Literal(type, 0)));
+}
+
+// A window that is computed again where it is read.
+Expr ValueScope::WindowValue(const Node& node, TensorId tensor, const Index& index) {
+  WindowTaps taps(b_, node, 0, 1);
+  taps.Emit(out_, index);
+  const bool is_index = node.outputs.size() > 1 && tensor == node.outputs[1];
+  return b_.Let(out_, b_.graph()[tensor].name,
+                is_index ? taps.FoundIndex(b_.Idx(0)) : taps.Result(b_.Idx(0)));
 }
 
 // Both sides are lists of extents with the same product; where runs of them have equal

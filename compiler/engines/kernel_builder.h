@@ -120,6 +120,7 @@ class ValueScope {
   tile::Expr MapValue(const graph::Node& node, const Index& index);
   tile::Expr ConcatValue(const graph::Node& node, const Index& index);
   tile::Expr GatherValue(const graph::Node& node, const Index& index);
+  tile::Expr WindowValue(const graph::Node& node, graph::TensorId tensor, const Index& index);
   Index ReshapeIndex(const graph::Node& node, const Index& index);
 
   KernelBuilder& b_;

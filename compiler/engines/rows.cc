@@ -41,11 +41,12 @@ Status Supports(const Group& group, const Target& target) {
     return Status::Error(Code::kUnsupportedGraphPattern, "the group is no chain along rows");
   if (!target.is_cuda()) return Decline("rows are kept in the registers of a GPU's threads");
   const RowsPlan plan = PlanRows(group);
-  if (!plan.row.inner_is_reduced)
+  const bool is_alone = group.stores_little && plan.columns() == 0;
+  if (!plan.row.inner_is_reduced && !is_alone)
     return Decline("rows do not lie along the innermost dim of memory");
   if (WritesOverRowValues(plan)) return Decline("a value of the row is updated in place");
   const RowsShape shape = ShapeOf(plan, target, {});
-  if (!shape.streams) return {};
+  if (!shape.streams || is_alone) return {};
   if (plan.columns() > 0)
     return Decline("rows of {} elements leave no registers for sums across rows", plan.row.length);
   int64_t bytes = 0;

@@ -36,6 +36,9 @@ constexpr int kThreadsWithSums = 512;  // of a block, several teams
 // Where blocks have more rows than these one after the other, others compute while one reads.
 constexpr int64_t kTurnsToReadAhead = 4;
 constexpr int kTeamToReadAhead = 128;  // of long rows few are under way: the next is read ahead
+// Of rows side by side.
+constexpr int kMostAbreast = 32, kLeastThreads = 128;
+constexpr int64_t kWantedThreads = 1024;  // of a multiprocessor
 
 // Functions that take about ten instructions and more.
 constexpr ScalarOp kCostly[] = {
@@ -70,7 +73,8 @@ class Planner {
     }
     FindMoments();
     FindHeld();
-    plan_.lanes = plan_.row.collapsed ? WidestVector(plan_.row.group, plan_.row.inner) : 1;
+    const bool has_vectors = plan_.row.collapsed && plan_.row.inner_is_reduced;
+    plan_.lanes = has_vectors ? WidestVector(plan_.row.group, plan_.row.inner) : 1;
     while (plan_.row.extent(plan_.row.inner) % plan_.lanes != 0) plan_.lanes /= 2;
     plan_.vectors = plan_.row.length / plan_.lanes;
     return std::move(plan_);
@@ -336,7 +340,42 @@ void JoinBlocks(const RowsPlan& plan, const Target& target, RowsShape& shape) {
   shape.resident /= joined;
 }
 
+// As many rows abreast as make whole reads of memory, and teams that fill the device, or that hold
+// a row.
+RowsShape ChooseSideBySide(const RowsPlan& plan, const Target& target, const RowsKnobs& knobs) {
+  const int64_t most = knobs.threads == 0 ? kMostThreads : knobs.threads;
+  const auto room = static_cast<uint64_t>(std::max<int64_t>(plan.row.rows, 1));
+  const auto abreast = std::min<int64_t>(kMostAbreast, static_cast<int64_t>(std::bit_ceil(room)));
+  const auto holds = [&](int64_t team) {
+    const int64_t each = CeilDiv(plan.vectors, team);
+    return each <= kMostVectors && plan.RegistersFor(each) <= 64;
+  };
+  const int64_t widest = std::min<int64_t>(
+      most / abreast, static_cast<int64_t>(std::bit_ceil(
+                          static_cast<uint64_t>(std::max<int64_t>(plan.vectors, 1)))));
+  int64_t team = 1;
+  if (knobs.vectors != 0)
+    while (team < widest && CeilDiv(plan.vectors, team) > knobs.vectors) team *= 2;
+  else
+    while (team < widest && plan.row.rows * team < kWantedThreads * target.multiprocessors)
+      team *= 2;
+  if (knobs.vectors == 0 && holds(std::max<int64_t>(widest, team)))
+    while (!holds(team)) team *= 2;
+  RowsShape shape{.team = static_cast<int>(team), .side_by_side = true};
+  shape.threads = knobs.threads != 0
+                      ? knobs.threads
+                      : static_cast<int>(std::max<int64_t>(team * abreast, kLeastThreads));
+  const int64_t each = CeilDiv(plan.vectors, team);
+  shape.streams = !holds(team);
+  shape.vectors = static_cast<int>(
+      std::clamp<int64_t>(each, 1, shape.streams ? kVectorsInFlight : kMostVectors));
+  // Teams of more than one thread combine their rows in shared memory.
+  if (knobs.rows != 0 && team == 1 && !shape.streams) shape.rows = knobs.rows;
+  return shape;
+}
+
 RowsShape ShapeOf(const RowsPlan& plan, const Target& target, const RowsKnobs& knobs) {
+  if (!plan.row.inner_is_reduced) return ChooseSideBySide(plan, target, knobs);
   RowsShape shape = Choose(plan, knobs);
   if (plan.columns() > 0) {
     const bool fits = target.sm_version >= 80 && shape.SharedBytes(plan) <= target.shared_limit();

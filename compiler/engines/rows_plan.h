@@ -63,6 +63,8 @@ struct RowsShape {
   int vectors = 1;
   int rows = 1;
   bool streams = false;  // rows are longer than what a team holds: each stage reads them again
+  // Neighbouring threads have neighbouring rows: for rows that do not lie along the innermost dim.
+  bool side_by_side = false;
   // Blocks of a multiprocessor that walk all rows, and read the next one while they compute one; 0:
   // a block for each few rows.
   int resident = 0;
@@ -84,9 +86,9 @@ struct RowsShape {
   // Teams that may leave theirs in shared memory at a time; 0: not one.
   int TeamsToPublish(const RowsPlan& plan) const;
   int64_t rows_of_block() const { return int64_t{threads} / team * rows; }
-  // Whether all threads have equally many elements of a row.
+  // Whether all threads have equally many elements of a row, of which they make parts by shuffles.
   bool IsEven(const RowsPlan& plan) const {
-    return !streams && int64_t{vectors} * team == plan.vectors;
+    return !streams && !side_by_side && int64_t{vectors} * team == plan.vectors;
   }
   // Whether there are registers for a wide tensor in f32 beside what is held.
   bool CanKeep(int lanes) const {

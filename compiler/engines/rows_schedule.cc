@@ -3,7 +3,8 @@
 //   for each row of the team:   held vectors <- x, dy, …          all of them before the first use
 //   for each stage:
 //     for each row:             accumulate the stage's reductions over the held vectors
-//     combine:                  shuffles, and shared memory where a team is more than a warp
+//     combine:                  shuffles, and shared memory where a team is more than a warp, or
+//                               where neighbouring threads have rows side by side
 //   for each row:               the last stage's maps; results go out as vectors
 //
 // Where sums across rows are wanted (dgamma, dbeta), as many blocks as are resident walk all rows,
@@ -42,9 +43,9 @@ class RowsKernel {
       : plan_(plan),
         shape_(shape),
         b_(plan.row.group, target,
-           fmt::format("rows: team={}, lanes={}, vectors={}, rows={}, threads={}{}", shape.team,
+           fmt::format("rows: team={}, lanes={}, vectors={}, rows={}, threads={}{}{}", shape.team,
                        plan.lanes, shape.vectors, shape.rows, shape.threads,
-                       shape.streams ? ", streams" : "")),
+                       shape.streams ? ", streams" : "", shape.side_by_side ? ", abreast" : "")),
         t_(b_.index_type()) {
     for (const char* reserved : {"bx", "tx"}) b_.Name(reserved);
     const int64_t tiles = CeilDiv(plan.row.rows, shape.rows_of_block());
@@ -62,7 +63,8 @@ class RowsKernel {
     tile_ = tile::Var("bx", t_);
     Block body;
     shared_allocs_ = &body;
-    lane_ = b_.Let(body, "lane", tx() % b_.Idx(shape_.team));
+    lane_ = b_.Let(body, "lane",
+                   shape_.side_by_side ? tx() / b_.Idx(teams()) : tx() % b_.Idx(shape_.team));
     if (shape_.ring > 0)
       WalkRing(body, lowered);
     else if (walks())
@@ -79,6 +81,12 @@ class RowsKernel {
   const graph::Graph& g() const { return plan_.row.group.graph; }
   Expr tx() const { return tile::Var("tx", t_); }
   const graph::Node& node(size_t r) const { return g().nodes[plan_.row.reduces[r]]; }
+
+  int teams() const { return shape_.threads / shape_.team; }
+  // Which team of the block a thread belongs to.
+  Expr TeamOfThread() const {
+    return shape_.side_by_side ? tx() % b_.Idx(teams()) : tx() / b_.Idx(shape_.team);
+  }
 
   // Whether blocks walk all rows.
   bool walks() const { return shape_.resident > 0; }
@@ -240,9 +248,8 @@ class RowsKernel {
   void EachRow(Block& out, const std::function<void(Block&, const Row&)>& emit) {
     For(out, "u", shape_.rows, [&](Block& body, const Expr& u) {
       Row row{.slot = u, .number = {}, .kept = {}};
-      const int teams = shape_.threads / shape_.team;
       const Expr first = tile_ * b_.Idx(shape_.rows_of_block());
-      row.number = b_.Let(body, "row", first + u * b_.Idx(teams) + tx() / b_.Idx(shape_.team));
+      row.number = b_.Let(body, "row", first + u * b_.Idx(teams()) + TeamOfThread());
       Expr existing = row.number;
       if (MayBePast())
         existing =
@@ -469,6 +476,7 @@ class RowsKernel {
     });
     held_.insert(keeps_.begin(), keeps_.end());
     FoldLanes(body, stage, parts);
+    if (shape_.side_by_side) return CombineTeam(body, stage);
     std::optional<Joint> joint;
     if (distances != nullptr) {
       joint = Joint{.sum = distances->moment->sum, .moment = distances->reduces[0]};
@@ -593,6 +601,33 @@ class RowsKernel {
                                  Combined(r, Total(r, u), tile::ShuffleXor(Total(r, u), mask))}});
   }
 
+  // Rows side by side: half of each team adds what the other half has, and so on; a slot a thread.
+  void CombineTeam(Block& body, const RowsPlan::Stage& stage) {
+    if (shape_.team == 1) return;
+    for (const size_t r : stage.reduces) {
+      shared_[r] = b_.Name("team");
+      shared_allocs_->push_back(
+          {tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared, shape_.threads}});
+      body.push_back({tile::Store{shared_[r], tx(), tile::Load(totals_[r], TypeOf(r), b_.Idx(0))}});
+    }
+    for (int half = shape_.team / 2; half > 0; half /= 2) {
+      body.push_back({tile::Barrier{}});
+      Block sums;
+      for (const size_t r : stage.reduces) {
+        const auto of_thread = [&](const Expr& thread) {
+          return tile::Load(shared_[r], TypeOf(r), thread);
+        };
+        const Expr other = of_thread(tx() + b_.Idx(half * teams()));
+        sums.push_back({tile::Store{shared_[r], tx(), Combined(r, of_thread(tx()), other)}});
+      }
+      body.push_back({tile::If{tile::Lt(lane_, b_.Idx(half)), std::move(sums), {}}});
+    }
+    body.push_back({tile::Barrier{}});
+    for (const size_t r : stage.reduces)
+      body.push_back(
+          {tile::Store{totals_[r], b_.Idx(0), tile::Load(shared_[r], TypeOf(r), TeamOfThread())}});
+  }
+
   // The first lane of each warp leaves its rows' totals in shared memory.
   void LeaveWarps(Block& body, size_t r) {
     shared_[r] = b_.Name("warps");
@@ -614,8 +649,7 @@ class RowsKernel {
   // Teams that walk wait for themselves alone. They take all barriers that a block can have, so
   // that other blocks, of which many are resident, have the one.
   int BarrierTeam() const {
-    const int teams = shape_.threads / shape_.team;
-    const bool own = walks() && teams > 1 && teams <= tile::Barrier::kMostTeams;
+    const bool own = walks() && teams() > 1 && teams() <= tile::Barrier::kMostTeams;
     return own ? shape_.team : 0;
   }
 

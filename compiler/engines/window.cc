@@ -35,11 +35,24 @@ constexpr KnobRow kKnobs[] = {
 };
 enum { kThreads, kVector, kTiles };
 
+bool IsWindow(const Node& node) { return Has(node, graph::kWindow); }
+
+// The last one: those before it are computed again where it reads them.
 const Node& WindowOf(const Group& group) {
-  const auto it = std::ranges::find_if(group.graph.nodes,
-                                       [](const Node& node) { return Has(node, graph::kWindow); });
-  CHECK(it != group.graph.nodes.end(), "a window group without a window");
+  const auto& nodes = group.graph.nodes;
+  const auto it = std::find_if(nodes.rbegin(), nodes.rend(), IsWindow);
+  CHECK(it != nodes.rend(), "a window group without a window");
   return *it;
+}
+
+// Whether windows before the last one are at most the search for its index, which has its lanes.
+bool SearchesAtMost(const Group& group) {
+  const Node& last = WindowOf(group);
+  return std::ranges::all_of(group.graph.nodes, [&](const Node& node) {
+    if (!IsWindow(node) || &node == &last) return true;
+    return last.op == GraphOp::kResampleBwd && last.inputs.size() > 1 && node.outputs.size() > 1 &&
+           node.outputs[1] == last.inputs[1];
+  });
 }
 
 // How many channels (or images) a thread may make, those along the output's innermost dim.
@@ -49,7 +62,7 @@ int LanesOf(const Group& group, int64_t dim) {
   std::vector<TensorId> ids = MemoryInputs(g);
   std::ranges::copy(graph::Outputs(g), std::back_inserter(ids));
   const bool plain =
-      dim < 2 &&
+      dim < 2 && SearchesAtMost(group) &&
       std::ranges::all_of(
           g.nodes,
           [](const Node& node) { return node.op == GraphOp::kMap || Has(node, graph::kWindow); }) &&

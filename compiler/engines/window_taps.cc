@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace kiln::compiler {
 
@@ -121,6 +122,13 @@ std::vector<TensorId> WindowTaps::LeavesOf(TensorId id) const {
   }
   std::ranges::sort(leaves);
   return leaves;
+}
+
+const graph::Node* WindowTaps::SearchOf(TensorId index) const {
+  const graph::NodeId producer = graph::Producers(b_.graph())[static_cast<size_t>(index)];
+  if (producer < 0) return nullptr;
+  const graph::Node& node = b_.graph().nodes[static_cast<size_t>(producer)];
+  return Has(node, graph::kWindow) ? &node : nullptr;
 }
 
 bool WindowTaps::IsReadAfter(TensorId leaf) const {
@@ -324,12 +332,21 @@ void WindowTaps::Gather(Block& out, const Index& index, const std::vector<Tap>& 
   Expr number;
   if (is_max) number = b_.Let(out, "number", Number(taps));
   std::vector<TensorId> leaves = LeavesOf(y_);
-  if (is_max) std::ranges::copy(LeavesOf(node_.inputs[1]), std::back_inserter(leaves));
+  // Where no index is stored, the window that finds it is searched here.
+  const graph::Node* search = is_max ? SearchOf(node_.inputs[1]) : nullptr;
+  std::optional<WindowTaps> maxima;
+  if (search != nullptr) {
+    maxima.emplace(b_, *search, lane_dim_, lanes_);
+    maxima->Emit(out, source);
+  } else if (is_max) {
+    std::ranges::copy(LeavesOf(node_.inputs[1]), std::back_inserter(leaves));
+  }
   LaneLoop loop(b_, out, leaves, source, lane_dim_, lanes_);
   Block& body = loop.body();
   Expr value = tile::Cast(compute_, loop.values().Value(y_, loop.index()));
   if (is_max) {
-    const Expr found = loop.values().Value(node_.inputs[1], loop.index());
+    const Expr found = maxima ? maxima->FoundIndex(loop.lane())
+                              : loop.values().Value(node_.inputs[1], loop.index());
     value = tile::Select(Eq(found, tile::Cast(found->type, number)), value, Zero(compute_));
   }
   if (excludes()) value = value / tile::Cast(compute_, inside);

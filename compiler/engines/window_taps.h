@@ -65,6 +65,8 @@ class WindowTaps {
   void Add(tile::Block& out, const tile::Expr& lane, const tile::Expr& value);
   tile::Expr Number(const std::vector<Tap>& taps) const;  // of a tap in its window, row-major
   std::vector<graph::TensorId> LeavesOf(graph::TensorId id) const;
+  // The window of this group that finds an index; null where memory has it.
+  const graph::Node* SearchOf(graph::TensorId index) const;
 
   KernelBuilder& b_;
   const graph::Node& node_;

@@ -66,8 +66,13 @@ class NormWriter {
   TensorId ToView(TensorId made) { return IsGrouped() ? w_.Reshape(made, view_.x) : made; }
   TensorId FromView(TensorId made) { return IsGrouped() ? w_.Reshape(made, x_dims_) : made; }
 
-  // The average over the elements that one statistic is made of.
-  TensorId Average(TensorId x) { return w_.Div(w_.Reduce(Combine::kAdd, x, view_.stats), Count()); }
+  // The sum over the elements that one statistic is made of, and their average. One alone needs no
+  // reduction, for which a kernel would wait.
+  TensorId Total(TensorId x) {
+    return g_[x].dims == view_.stats ? w_.Cast(x, w_.compute())
+                                     : w_.Reduce(Combine::kAdd, x, view_.stats);
+  }
+  TensorId Average(TensorId x) { return w_.Div(Total(x), Count()); }
 
   // Whether tensors have the extents of statistics (batch norm's weights); absent ones do.
   bool IsOfStatistics(std::initializer_list<TensorId> tensors) const {
@@ -76,9 +81,7 @@ class NormWriter {
     });
   }
   // The sum over the elements of each statistic, which is stored, too, where `out` is not absent.
-  TensorId Sum(TensorId x, TensorId out) {
-    return Keep(w_.Reduce(Combine::kAdd, x, view_.stats), out);
-  }
+  TensorId Sum(TensorId x, TensorId out) { return Keep(Total(x), out); }
 
   // Sums to the extents of `out`, which may have fewer dims.
   void SumInto(TensorId x, TensorId out) {

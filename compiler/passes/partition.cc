@@ -26,6 +26,8 @@ using graph::Tensor;
 using graph::TensorId;
 
 constexpr int kNone = -1;
+// Of a window that others compute again: LRN over 16 channels, pooling of 7x7.
+constexpr int64_t kMostFloatingTaps = 64;
 constexpr std::string_view kRoles[] = {"x", "w", "dy", "a", "b", "y"};
 
 // A group while it grows. Its position in the list is its place in launch order.
@@ -49,10 +51,12 @@ struct Whole {
 class Partitioner {
  public:
   // `stored` are nodes that may not float; `wholes` are to be one group each. They share no node.
-  Partitioner(const Graph& g, const Target& target, const std::set<NodeId>& stored,
-              std::vector<const Whole*> wholes)
+  // `stores_little`: least workspace is asked for.
+  Partitioner(const Graph& g, const Target& target, bool stores_little,
+              const std::set<NodeId>& stored, std::vector<const Whole*> wholes)
       : g_(g),
         target_(target),
+        stores_little_(stores_little),
         never_float_(stored),
         wholes_(std::move(wholes)),
         home_(g.tensors.size(), kNone),
@@ -162,6 +166,11 @@ class Partitioner {
     if (Has(node, graph::kContraction))
       return Open(n,
                   {.kind = GroupKind::kContract, .domain = g_[y].dims, .why = Anchors(n, latest)});
+    if (FloatsAsWindow(n)) {
+      for (TensorId id : node.outputs)
+        if (id != kAbsent) ready_[id] = latest;
+      return;
+    }
     if (Has(node, graph::kWindow))
       return Open(n, {.kind = GroupKind::kWindow, .domain = g_[y].dims, .why = Anchors(n, latest)});
     if (node.op == GraphOp::kScatter) {
@@ -194,6 +203,56 @@ class Partitioner {
           drafts_[d].domain == g_[y].dims)
         return Join(n, static_cast<int>(d));
     Open(n, {.kind = GroupKind::kPointwise, .domain = g_[y].dims, .why = NotAfter(n, latest)});
+  }
+
+  // Whether a window is computed again where it is read, rather than stored: by a later window, or
+  // by maps that join the group of one.
+  bool FloatsAsWindow(NodeId n) const {
+    const Node& node = g_.nodes[n];
+    const bool fits = stores_little_ && node.op == GraphOp::kResampleFwd &&
+                      !never_float_.contains(n) && Taps(node) <= kMostFloatingTaps &&
+                      std::ranges::all_of(node.outputs, [&](TensorId id) {
+                        return id == kAbsent || g_[id].is_virtual;
+                      });
+    if (!fits || ReadsFloatingWindow(n)) return false;
+    const Dims& dims = g_[node.outputs[0]].dims;
+    enum : uint8_t { kReads = 1, kAfterWindow = 2 };
+    std::vector<uint8_t> state(g_.nodes.size(), 0);
+    state[n] = kReads;
+    bool is_read = false;
+    for (size_t m = static_cast<size_t>(n) + 1; m < g_.nodes.size(); ++m) {
+      for (TensorId x : g_.nodes[m].inputs)
+        if (x != kAbsent && producers_[x] >= 0) state[m] |= state[producers_[x]];
+      const Tensor& y = g_[g_.nodes[m].outputs[0]];
+      if (Has(g_.nodes[m], graph::kWindow)) {
+        is_read = is_read || (state[m] & kReads) != 0;
+        state[m] = kAfterWindow;
+      }
+      if ((state[m] & kReads) == 0) continue;
+      const bool is_map = g_.nodes[m].op == GraphOp::kMap && y.dims == dims;
+      if (!is_map || (!y.is_virtual && state[m] == kReads)) return false;
+      is_read = is_read || state[m] != kReads;
+    }
+    return is_read;
+  }
+  static int64_t Taps(const Node& window) {
+    const auto& attrs = window.As<graph::ResampleAttrs>();
+    int64_t taps = 1;
+    for (size_t s = 0; s < attrs.window.size(); ++s)
+      taps *= std::max<int64_t>(attrs.window[s] / attrs.unit[s], 1);
+    return taps;
+  }
+  bool ReadsFloatingWindow(NodeId n) const {
+    std::vector<TensorId> pending = g_.nodes[n].inputs;
+    while (!pending.empty()) {
+      const TensorId x = pending.back();
+      pending.pop_back();
+      if (x == kAbsent || producers_[x] < 0 || home_[x] != kNone) continue;
+      const Node& producer = g_.nodes[producers_[x]];
+      if (Has(producer, graph::kWindow)) return true;
+      pending.insert(pending.end(), producer.inputs.begin(), producer.inputs.end());
+    }
+    return false;
   }
 
   // Sentences for people; groups are numbered as partition leaves them.
@@ -369,6 +428,7 @@ class Partitioner {
 
   const Graph& g_;
   const Target& target_;
+  const bool stores_little_;
   const std::set<NodeId>& never_float_;
   const std::vector<const Whole*> wholes_;
   std::vector<Draft> drafts_;
@@ -516,7 +576,8 @@ Result<bool> Partition(Module& module, const PassContext& context) {
     const std::vector<size_t> chosen = Disjoint(all, module.graph.nodes.size());
     std::vector<const Whole*> wholes;
     for (const size_t i : chosen) wholes.push_back(&all[i]);
-    Partitioner partitioner(module.graph, context.target, stored, wholes);
+    Partitioner partitioner(module.graph, context.target, context.choice.least_workspace, stored,
+                            wholes);
     if (!partitioner.Run()) {
       drop(chosen.back());
       continue;
@@ -528,6 +589,7 @@ Result<bool> Partition(Module& module, const PassContext& context) {
     }
     module.groups = partitioner.Extract();
     int declined = kNone;
+    for (Group& group : module.groups) group.stores_little = context.choice.least_workspace;
     for (size_t i = 0; i < module.groups.size(); ++i)
       if (partitioner.WholeOfGroup(i) != kNone &&
           !IsTakenWhole(module.groups[i], context, module.why))
