@@ -73,15 +73,6 @@ TensorId Gradient(CallGraph& g, const ActivationDesc& activation, TensorId x, Te
   }
 }
 
-Status CheckInPlace(const void* from, const TensorDesc& x, const void* to, const TensorDesc& y) {
-  return from == to ? CheckSameStrides(x, y) : Status();
-}
-
-// The reference has what differs here as not supported.
-Status AsNotSupported(Status status) {
-  return status.ok() ? status : Status::Text(Code::kNotSupported, status.message());
-}
-
 }  // namespace
 
 Status ActivationForward(void* handle, void* activation_desc, const void* alpha, void* x_desc,

@@ -1,7 +1,7 @@
-// Batch normalization with a workspace, and in inference, which needs none. Reference 3.2.3, 4.1.3,
-// 4.1.5 and 4.1.8 to 4.1.10.
+// Batch normalization. Reference 3.2.3, 4.1.2 to 4.1.5 and 4.1.8 to 4.1.10.
 //
-// Per activation, x is taken for [N, C*H*W, 1, 1], whose statistics are those of a channel. What is
+// Functions without a workspace have one block compute a channel, where others spread it.
+// Per activation it is a layer norm along the images. What is
 // reserved from forward to backward is nothing: the gradient of the activation comes from y.
 #include "api/legacy/batch_norm.h"
 
@@ -84,55 +84,55 @@ Status CheckParameters(const Modes& m, const TensorDesc& x, const TensorDesc& pa
   return {};
 }
 
-// How a call's tensors are seen while they are normalised.
+// What is normalised together, and tensors of it.
 class Shapes {
  public:
   Shapes(CallGraph& g, const Modes& m, const TensorDesc& x)
       : g_(g), compute_(ComputeType(x)), dims_(x.dims.begin(), x.dims.begin() + x.rank) {
-    seen_ = dims_;
-    if (m.mode == CUDNN_BATCHNORM_PER_ACTIVATION) {
-      seen_.assign(dims_.size(), 1);
-      seen_[0] = dims_[0];
-      seen_[1] = NumElements(dims_) / dims_[0];
-    }
-    statistics_.assign(dims_.size(), 1);
-    statistics_[1] = seen_[1];
+    statistics_ = dims_;
+    statistics_[0] = 1;
+    is_layer_ = m.mode == CUDNN_BATCHNORM_PER_ACTIVATION;
+    if (!is_layer_) std::fill(statistics_.begin() + 2, statistics_.end(), 1);
   }
   DType compute() const { return compute_; }
-  const Dims& seen() const { return seen_; }
+  const Dims& dims() const { return dims_; }
   const Dims& statistics() const { return statistics_; }
-  double count() const { return static_cast<double>(NumElements(seen_) / seen_[1]); }
+  // Whether the graph's batch norm, whose statistics are those of channels, does not serve.
+  bool is_layer() const { return is_layer_; }
+  graph::NormMode mode() const {
+    return is_layer_ ? graph::NormMode::kLayer : graph::NormMode::kBatch;
+  }
+  double count() const {
+    return static_cast<double>(NumElements(dims_) / NumElements(statistics_));
+  }
 
-  Result<TensorId> Read(const Operand& operand, const Dims& as) {
-    ASSIGN_OR_RETURN(const TensorId id, g_.Read(operand));
-    return View(id, as);
-  }
-  Status Write(TensorId value, const Operand& operand, const Blend& blend = {}) {
-    const Lengths& dims = operand.desc->dims;
-    return g_.Write(View(value, Dims(dims.begin(), dims.begin() + operand.desc->rank)), operand,
-                    blend);
-  }
   // A result of a norm, of the compute type.
   TensorId Virtual(const char* name, const Dims& dims) { return g_.Virtual(name, dims, compute_); }
-
- private:
-  // In row-major order: a reshape by itself keeps what lies where in memory.
-  TensorId View(TensorId id, const Dims& dims) {
-    if (g_.DimsOf(id) == dims) return id;
-    const graph::Tensor& tensor = g_.builder().graph()[id];
-    const DType dtype = tensor.dtype, moving = kiln::MovingType(dtype);
-    if (tensor.strides != PackedStrides(tensor.dims))
-      id = g_.builder().Apply(
-          GraphOp::kPointwise, {id}, graph::PointwiseAttrs{.mode = PointwiseMode::kIdentity},
-          {.dtype = dtype, .compute = moving, .strides = PackedStrides(tensor.dims)});
-    return g_.builder().Apply(
-        GraphOp::kReshape, {id}, graph::ReshapeAttrs{},
-        {.dtype = dtype, .compute = moving, .dims = dims, .strides = PackedStrides(dims)});
+  TensorId Apply(PointwiseMode mode, TensorId a, TensorId b) const {
+    return g_.Pointwise(mode, {a, b}, compute_);
+  }
+  TensorId Average(TensorId x) const {
+    if (dims_ == statistics_) return g_.Pointwise(PointwiseMode::kIdentity, {x}, compute_);
+    return g_.builder().Reduction(graph::ReductionMode::kAvg, x, statistics_,
+                                  {.dtype = compute_, .compute = compute_});
+  }
+  TensorId Variance(TensorId x, TensorId mean) const {
+    const TensorId apart = Apply(PointwiseMode::kSub, x, mean);
+    return Average(Apply(PointwiseMode::kMul, apart, apart));
+  }
+  // (1 - factor) * before + factor * now
+  TensorId Running(TensorId before, TensorId now, TensorId factor) const {
+    const auto rank = static_cast<int64_t>(dims_.size());
+    const TensorId rest = Apply(PointwiseMode::kSub, g_.Constant(1, rank, compute_), factor);
+    return Apply(PointwiseMode::kAdd, Apply(PointwiseMode::kMul, rest, before),
+                 Apply(PointwiseMode::kMul, factor, now));
   }
 
+ private:
   CallGraph& g_;
   const DType compute_;
-  Dims dims_, seen_, statistics_;
+  bool is_layer_ = false;
+  Dims dims_, statistics_;
 };
 
 // ---- forward
@@ -150,47 +150,55 @@ Status MakeForward(CallGraph& g, const Modes& m, const ForwardOperands& o) {
   RETURN_IF_ERROR(CheckData(*o.x.desc, {o.z.desc, o.y.desc}));
   RETURN_IF_ERROR(CheckParameters(m, *o.x.desc, *o.scale.desc));
   Shapes shapes(g, m, *o.x.desc);
-  const auto rank = static_cast<int64_t>(shapes.seen().size());
-  ASSIGN_OR_RETURN(const TensorId x, shapes.Read(o.x, shapes.seen()));
-  ASSIGN_OR_RETURN(const TensorId scale, shapes.Read(o.scale, shapes.statistics()));
-  ASSIGN_OR_RETURN(const TensorId bias, shapes.Read(o.bias, shapes.statistics()));
+  const auto rank = static_cast<int64_t>(shapes.dims().size());
+  ASSIGN_OR_RETURN(const TensorId x, g.Read(o.x));
+  ASSIGN_OR_RETURN(const TensorId scale, g.Read(o.scale));
+  ASSIGN_OR_RETURN(const TensorId bias, g.Read(o.bias));
   const bool runs = o.running_mean.slot >= 0, saves = o.mean.slot >= 0;
   TensorId running_mean = kAbsent, running_variance = kAbsent;
   if (runs) {
-    ASSIGN_OR_RETURN(running_mean, shapes.Read(o.running_mean, shapes.statistics()));
-    ASSIGN_OR_RETURN(running_variance, shapes.Read(o.running_variance, shapes.statistics()));
+    ASSIGN_OR_RETURN(running_mean, g.Read(o.running_mean));
+    ASSIGN_OR_RETURN(running_variance, g.Read(o.running_variance));
   }
-  const TensorId y = shapes.Virtual("bn", shapes.seen());
+  const TensorId y = shapes.Virtual("bn", shapes.dims());
   const TensorId mean = shapes.Virtual("mean", shapes.statistics()),
                  inv_variance = shapes.Virtual("inv_variance", shapes.statistics());
   graph::Node norm = {.op = GraphOp::kNormForward,
                       .inputs = {x, kAbsent, kAbsent, scale, bias, g.Read(o.epsilon, rank)},
                       .outputs = {y, mean, inv_variance},
                       .compute = shapes.compute(),
-                      .attrs = graph::NormForwardAttrs{.mode = graph::NormMode::kBatch}};
+                      .attrs = graph::NormForwardAttrs{.mode = shapes.mode()}};
   TensorId next_mean = kAbsent, next_variance = kAbsent;
-  if (runs) {
+  if (runs && !shapes.is_layer()) {
     next_mean = shapes.Virtual("next_mean", shapes.statistics());
     next_variance = shapes.Virtual("next_variance", shapes.statistics());
     norm.inputs.insert(norm.inputs.end(), {g.Read(o.factor, rank), running_mean, running_variance});
     norm.outputs.insert(norm.outputs.end(), {next_mean, next_variance});
   }
   g.builder().graph().AddNode(std::move(norm));
+  if (runs && shapes.is_layer()) {
+    const TensorId factor = g.Read(o.factor, rank);
+    const double unbiased = shapes.count() / std::max(1.0, shapes.count() - 1);
+    const TensorId variance = shapes.Apply(PointwiseMode::kMul, shapes.Variance(x, mean),
+                                           g.Constant(unbiased, rank, shapes.compute()));
+    next_mean = shapes.Running(running_mean, mean, factor);
+    next_variance = shapes.Running(running_variance, variance, factor);
+  }
   if (runs) {
-    RETURN_IF_ERROR(shapes.Write(next_mean, o.next_mean));
-    RETURN_IF_ERROR(shapes.Write(next_variance, o.next_variance));
+    RETURN_IF_ERROR(g.Write(next_mean, o.next_mean));
+    RETURN_IF_ERROR(g.Write(next_variance, o.next_variance));
   }
   if (saves) {
-    RETURN_IF_ERROR(shapes.Write(mean, o.mean));
-    RETURN_IF_ERROR(shapes.Write(inv_variance, o.inv_variance));
+    RETURN_IF_ERROR(g.Write(mean, o.mean));
+    RETURN_IF_ERROR(g.Write(inv_variance, o.inv_variance));
   }
   TensorId result = y;
   if (Adds(m)) {
-    ASSIGN_OR_RETURN(const TensorId z, shapes.Read(o.z, shapes.seen()));
+    ASSIGN_OR_RETURN(const TensorId z, g.Read(o.z));
     result = g.Pointwise(PointwiseMode::kAdd, {result, z}, shapes.compute());
   }
   if (Activates(m)) result = g.Pointwise(PointwiseMode::kReluFwd, {result}, shapes.compute());
-  return shapes.Write(result, o.y, o.blend);
+  return g.Write(result, o.y, o.blend);
 }
 
 // ---- backward
@@ -202,51 +210,42 @@ struct BackwardOperands {
   Blend data, scale_blend, bias_blend;
 };
 
-// 1 / sqrt(variance + epsilon) of x, and its mean, where the forward direction did not save them.
-void Statistics(CallGraph& g, const Shapes& shapes, TensorId x, TensorId epsilon, TensorId& mean,
-                TensorId& inv_variance) {
-  const graph::ResultOptions options = {.dtype = shapes.compute(), .compute = shapes.compute()};
-  mean = g.builder().Reduction(graph::ReductionMode::kAvg, x, shapes.statistics(), options);
-  const TensorId apart = g.Pointwise(PointwiseMode::kSub, {x, mean}, shapes.compute());
-  const TensorId square = g.Pointwise(PointwiseMode::kMul, {apart, apart}, shapes.compute());
-  const TensorId variance =
-      g.builder().Reduction(graph::ReductionMode::kAvg, square, shapes.statistics(), options);
-  inv_variance = g.Pointwise(
-      PointwiseMode::kRsqrt,
-      {g.Pointwise(PointwiseMode::kAdd, {variance, epsilon}, shapes.compute())}, shapes.compute());
-}
-
 Status MakeBackward(CallGraph& g, const Modes& m, const BackwardOperands& o) {
   RETURN_IF_ERROR(CheckData(*o.x.desc, {o.y.desc, o.dy.desc, o.dz.desc, o.dx.desc}));
   RETURN_IF_ERROR(CheckParameters(m, *o.x.desc, *o.scale.desc));
   Shapes shapes(g, m, *o.x.desc);
-  const auto rank = static_cast<int64_t>(shapes.seen().size());
-  ASSIGN_OR_RETURN(const TensorId x, shapes.Read(o.x, shapes.seen()));
-  ASSIGN_OR_RETURN(TensorId dy, shapes.Read(o.dy, shapes.seen()));
-  ASSIGN_OR_RETURN(const TensorId scale, shapes.Read(o.scale, shapes.statistics()));
+  const auto rank = static_cast<int64_t>(shapes.dims().size());
+  ASSIGN_OR_RETURN(const TensorId x, g.Read(o.x));
+  ASSIGN_OR_RETURN(TensorId dy, g.Read(o.dy));
+  ASSIGN_OR_RETURN(const TensorId scale, g.Read(o.scale));
   if (Activates(m)) {
-    ASSIGN_OR_RETURN(const TensorId y, shapes.Read(o.y, shapes.seen()));
+    ASSIGN_OR_RETURN(const TensorId y, g.Read(o.y));
     dy = g.Pointwise(PointwiseMode::kReluBwd, {dy, y}, shapes.compute());
   }
-  if (Adds(m)) RETURN_IF_ERROR(shapes.Write(dy, o.dz));
+  if (Adds(m)) RETURN_IF_ERROR(g.Write(dy, o.dz));
   TensorId mean = kAbsent, inv_variance = kAbsent;
   if (o.mean.slot >= 0) {
-    ASSIGN_OR_RETURN(mean, shapes.Read(o.mean, shapes.statistics()));
-    ASSIGN_OR_RETURN(inv_variance, shapes.Read(o.inv_variance, shapes.statistics()));
+    ASSIGN_OR_RETURN(mean, g.Read(o.mean));
+    ASSIGN_OR_RETURN(inv_variance, g.Read(o.inv_variance));
   } else {
-    Statistics(g, shapes, x, g.Read(o.epsilon, rank), mean, inv_variance);
+    // The forward direction did not save them.
+    mean = shapes.Average(x);
+    const TensorId variance = shapes.Variance(x, mean);
+    inv_variance = g.Pointwise(
+        PointwiseMode::kRsqrt,
+        {shapes.Apply(PointwiseMode::kAdd, variance, g.Read(o.epsilon, rank))}, shapes.compute());
   }
-  const TensorId dx = shapes.Virtual("dbn", shapes.seen()),
+  const TensorId dx = shapes.Virtual("dbn", shapes.dims()),
                  dscale = shapes.Virtual("dscale", shapes.statistics()),
                  dbias = shapes.Virtual("dbias", shapes.statistics());
   g.builder().graph().AddNode({.op = GraphOp::kNormBackward,
                                .inputs = {x, dy, mean, inv_variance, scale},
                                .outputs = {dx, dscale, dbias},
                                .compute = shapes.compute(),
-                               .attrs = graph::NormBackwardAttrs{.mode = graph::NormMode::kBatch}});
-  RETURN_IF_ERROR(shapes.Write(dscale, o.dscale, o.scale_blend));
-  RETURN_IF_ERROR(shapes.Write(dbias, o.dbias, o.bias_blend));
-  return shapes.Write(dx, o.dx, o.data);
+                               .attrs = graph::NormBackwardAttrs{.mode = shapes.mode()}});
+  RETURN_IF_ERROR(g.Write(dscale, o.dscale, o.scale_blend));
+  RETURN_IF_ERROR(g.Write(dbias, o.dbias, o.bias_blend));
+  return g.Write(dx, o.dx, o.data);
 }
 
 // A descriptor that only some operations have.
@@ -289,6 +288,100 @@ Result<BackwardDescs> BackwardDescsOf(const Modes& modes, void* activation, void
   ASSIGN_OR_RETURN(d.dx, Get<TensorDesc>(dx));
   ASSIGN_OR_RETURN(d.parameters, Get<TensorDesc>(parameters));
   return d;
+}
+
+// ---- calls
+// ---------------------------------------------------------------------------------------
+
+Status CheckPointers(std::initializer_list<const void*> pointers) {
+  for (const void* pointer : pointers)
+    RETURN_IF_ERROR(NotNull(pointer, "a tensor that the function needs"));
+  return {};
+}
+
+// What the client passed, beside descriptors.
+struct ForwardCall {
+  const char* function;
+  const void *alpha, *beta;
+  const void *x, *z = nullptr;
+  void* y;
+  const void *scale, *bias;
+  double factor;
+  void *running_mean, *running_variance;
+  double epsilon;
+  void *mean, *inv_variance;
+  Workspace workspace = {};
+};
+
+Status RunForward(Handle& handle, const ForwardDescs& d, const ForwardCall& c) {
+  RETURN_IF_ERROR(CheckEpsilon(c.epsilon));
+  RETURN_IF_ERROR(CheckPointers({c.x, c.y, c.scale, c.bias}));
+  RETURN_IF_ERROR(CheckPair(c.running_mean, c.running_variance, "the running statistics"));
+  RETURN_IF_ERROR(CheckPair(c.mean, c.inv_variance, "the saved statistics"));
+  const bool runs = c.running_mean != nullptr, saves = c.mean != nullptr;
+  Call call(handle, c.function);
+  call.Add(d.modes);
+  call.Add(runs);
+  call.Add(saves);
+  ForwardOperands o = {.x = call.Memory(*d.x, c.x), .y = call.Memory(*d.y, c.y)};
+  if (d.z != nullptr) o.z = call.Memory(*d.z, c.z);
+  const TensorDesc& parameters = *d.parameters;
+  o.scale = call.Memory(parameters, c.scale);
+  o.bias = call.Memory(parameters, c.bias);
+  if (runs) {
+    o.running_mean = call.Memory(parameters, c.running_mean);
+    o.running_variance = call.Memory(parameters, c.running_variance);
+    o.next_mean = call.Memory(parameters, c.running_mean);
+    o.next_variance = call.Memory(parameters, c.running_variance);
+  }
+  if (saves) {
+    o.mean = call.Memory(parameters, c.mean);
+    o.inv_variance = call.Memory(parameters, c.inv_variance);
+  }
+  o.epsilon = call.Double(&c.epsilon);
+  o.factor = call.Double(&c.factor);
+  ASSIGN_OR_RETURN(o.blend, call.Scaling(c.alpha, c.beta, o.y));
+  return call.Run(c.workspace, [&](CallGraph& g) { return MakeForward(g, d.modes, o); });
+}
+
+struct BackwardCall {
+  const char* function;
+  const void *alpha_data, *beta_data, *alpha_parameters, *beta_parameters;
+  const void *x, *y = nullptr, *dy;
+  void *dz = nullptr, *dx;
+  const void* scale;
+  void *dscale, *dbias;
+  double epsilon;
+  const void *mean, *inv_variance;
+  Workspace workspace = {};
+};
+
+Status RunBackward(Handle& handle, const BackwardDescs& d, const BackwardCall& c) {
+  RETURN_IF_ERROR(CheckEpsilon(c.epsilon));
+  RETURN_IF_ERROR(CheckPointers({c.x, c.dy, c.dx, c.scale, c.dscale, c.dbias}));
+  RETURN_IF_ERROR(CheckPair(c.mean, c.inv_variance, "the saved statistics"));
+  const bool saved = c.mean != nullptr;
+  Call call(handle, c.function);
+  call.Add(d.modes);
+  call.Add(saved);
+  BackwardOperands o = {.x = call.Memory(*d.x, c.x)};
+  if (d.y != nullptr) o.y = call.Memory(*d.y, c.y);
+  o.dy = call.Memory(*d.dy, c.dy);
+  if (d.dz != nullptr) o.dz = call.Memory(*d.dz, c.dz);
+  o.dx = call.Memory(*d.dx, c.dx);
+  const TensorDesc& parameters = *d.parameters;
+  o.scale = call.Memory(parameters, c.scale);
+  o.dscale = call.Memory(parameters, c.dscale);
+  o.dbias = call.Memory(parameters, c.dbias);
+  if (saved) {
+    o.mean = call.Memory(parameters, c.mean);
+    o.inv_variance = call.Memory(parameters, c.inv_variance);
+  }
+  o.epsilon = call.Double(&c.epsilon);
+  ASSIGN_OR_RETURN(o.data, call.Scaling(c.alpha_data, c.beta_data, o.dx));
+  ASSIGN_OR_RETURN(o.scale_blend, call.Scaling(c.alpha_parameters, c.beta_parameters, o.dscale));
+  ASSIGN_OR_RETURN(o.bias_blend, call.Scaling(c.alpha_parameters, c.beta_parameters, o.dbias));
+  return call.Run(c.workspace, [&](CallGraph& g) { return MakeBackward(g, d.modes, o); });
 }
 
 const void* OneOf(const TensorDesc& type_of, bool one) {
@@ -402,34 +495,50 @@ Status BatchNormalizationForwardTrainingEx(void* handle, int mode, int ops, cons
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   ASSIGN_OR_RETURN(const ForwardDescs d, ForwardDescsOf({.mode = mode, .ops = ops}, activation_desc,
                                                         x_desc, z_desc, y_desc, parameter_desc));
-  RETURN_IF_ERROR(CheckEpsilon(epsilon));
-  RETURN_IF_ERROR(CheckPair(running_mean, running_variance, "the running statistics"));
-  RETURN_IF_ERROR(CheckPair(mean, inv_variance, "the saved statistics"));
-  const bool runs = running_mean != nullptr, saves = mean != nullptr;
-  Call call(*h, kForward);
-  call.Add(d.modes);
-  call.Add(runs);
-  call.Add(saves);
-  ForwardOperands o = {.x = call.Memory(*d.x, x), .y = call.Memory(*d.y, y)};
-  if (d.z != nullptr) o.z = call.Memory(*d.z, z);
-  o.scale = call.Memory(*d.parameters, scale);
-  o.bias = call.Memory(*d.parameters, bias);
-  if (runs) {
-    o.running_mean = call.Memory(*d.parameters, running_mean);
-    o.running_variance = call.Memory(*d.parameters, running_variance);
-    o.next_mean = call.Memory(*d.parameters, running_mean);
-    o.next_variance = call.Memory(*d.parameters, running_variance);
-  }
-  if (saves) {
-    o.mean = call.Memory(*d.parameters, mean);
-    o.inv_variance = call.Memory(*d.parameters, inv_variance);
-  }
-  o.epsilon = call.Double(&epsilon);
-  o.factor = call.Double(&factor);
-  ASSIGN_OR_RETURN(o.blend, call.Scaling(alpha, beta, o.y));
-  return call.Run(
-      {.data = workspace, .bytes = static_cast<int64_t>(workspace_bytes), .is_parameter = true},
-      [&](CallGraph& g) { return MakeForward(g, d.modes, o); });
+  return RunForward(*h, d,
+                    {.function = kForward,
+                     .alpha = alpha,
+                     .beta = beta,
+                     .x = x,
+                     .z = z,
+                     .y = y,
+                     .scale = scale,
+                     .bias = bias,
+                     .factor = factor,
+                     .running_mean = running_mean,
+                     .running_variance = running_variance,
+                     .epsilon = epsilon,
+                     .mean = mean,
+                     .inv_variance = inv_variance,
+                     .workspace = {.data = workspace,
+                                   .bytes = static_cast<int64_t>(workspace_bytes),
+                                   .is_parameter = true}});
+}
+
+Status BatchNormalizationForwardTraining(void* handle, int mode, const void* alpha,
+                                         const void* beta, void* x_desc, const void* x,
+                                         void* y_desc, void* y, void* parameter_desc,
+                                         const void* scale, const void* bias, double factor,
+                                         void* running_mean, void* running_variance, double epsilon,
+                                         void* mean, void* inv_variance) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  ASSIGN_OR_RETURN(const ForwardDescs d,
+                   ForwardDescsOf({.mode = mode, .ops = CUDNN_BATCHNORM_OPS_BN}, nullptr, x_desc,
+                                  nullptr, y_desc, parameter_desc));
+  return RunForward(*h, d,
+                    {.function = "cudnnBatchNormalizationForwardTraining",
+                     .alpha = alpha,
+                     .beta = beta,
+                     .x = x,
+                     .y = y,
+                     .scale = scale,
+                     .bias = bias,
+                     .factor = factor,
+                     .running_mean = running_mean,
+                     .running_variance = running_variance,
+                     .epsilon = epsilon,
+                     .mean = mean,
+                     .inv_variance = inv_variance});
 }
 
 Status GetBatchNormalizationBackwardExWorkspaceSize(void* handle, int mode, int ops, void* x_desc,
@@ -477,31 +586,54 @@ Status BatchNormalizationBackwardEx(void* handle, int mode, int ops, const void*
   ASSIGN_OR_RETURN(const BackwardDescs d,
                    BackwardDescsOf({.mode = mode, .ops = ops}, activation_desc, x_desc, y_desc,
                                    dy_desc, dz_desc, dx_desc, parameter_desc));
-  RETURN_IF_ERROR(CheckEpsilon(epsilon));
-  RETURN_IF_ERROR(CheckPair(mean, inv_variance, "the saved statistics"));
-  const bool saved = mean != nullptr;
-  Call call(*h, kBackward);
-  call.Add(d.modes);
-  call.Add(saved);
-  BackwardOperands o = {.x = call.Memory(*d.x, x)};
-  if (d.y != nullptr) o.y = call.Memory(*d.y, y);
-  o.dy = call.Memory(*d.dy, dy);
-  if (d.dz != nullptr) o.dz = call.Memory(*d.dz, dz);
-  o.dx = call.Memory(*d.dx, dx);
-  o.scale = call.Memory(*d.parameters, scale);
-  o.dscale = call.Memory(*d.parameters, dscale);
-  o.dbias = call.Memory(*d.parameters, dbias);
-  if (saved) {
-    o.mean = call.Memory(*d.parameters, mean);
-    o.inv_variance = call.Memory(*d.parameters, inv_variance);
-  }
-  o.epsilon = call.Double(&epsilon);
-  ASSIGN_OR_RETURN(o.data, call.Scaling(alpha_data, beta_data, o.dx));
-  ASSIGN_OR_RETURN(o.scale_blend, call.Scaling(alpha_parameters, beta_parameters, o.dscale));
-  ASSIGN_OR_RETURN(o.bias_blend, call.Scaling(alpha_parameters, beta_parameters, o.dbias));
-  return call.Run(
-      {.data = workspace, .bytes = static_cast<int64_t>(workspace_bytes), .is_parameter = true},
-      [&](CallGraph& g) { return MakeBackward(g, d.modes, o); });
+  return RunBackward(*h, d,
+                     {.function = kBackward,
+                      .alpha_data = alpha_data,
+                      .beta_data = beta_data,
+                      .alpha_parameters = alpha_parameters,
+                      .beta_parameters = beta_parameters,
+                      .x = x,
+                      .y = y,
+                      .dy = dy,
+                      .dz = dz,
+                      .dx = dx,
+                      .scale = scale,
+                      .dscale = dscale,
+                      .dbias = dbias,
+                      .epsilon = epsilon,
+                      .mean = mean,
+                      .inv_variance = inv_variance,
+                      .workspace = {.data = workspace,
+                                    .bytes = static_cast<int64_t>(workspace_bytes),
+                                    .is_parameter = true}});
+}
+
+Status BatchNormalizationBackward(void* handle, int mode, const void* alpha_data,
+                                  const void* beta_data, const void* alpha_parameters,
+                                  const void* beta_parameters, void* x_desc, const void* x,
+                                  void* dy_desc, const void* dy, void* dx_desc, void* dx,
+                                  void* parameter_desc, const void* scale, void* dscale,
+                                  void* dbias, double epsilon, const void* mean,
+                                  const void* inv_variance) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  ASSIGN_OR_RETURN(const BackwardDescs d,
+                   BackwardDescsOf({.mode = mode, .ops = CUDNN_BATCHNORM_OPS_BN}, nullptr, x_desc,
+                                   nullptr, dy_desc, nullptr, dx_desc, parameter_desc));
+  return RunBackward(*h, d,
+                     {.function = "cudnnBatchNormalizationBackward",
+                      .alpha_data = alpha_data,
+                      .beta_data = beta_data,
+                      .alpha_parameters = alpha_parameters,
+                      .beta_parameters = beta_parameters,
+                      .x = x,
+                      .dy = dy,
+                      .dx = dx,
+                      .scale = scale,
+                      .dscale = dscale,
+                      .dbias = dbias,
+                      .epsilon = epsilon,
+                      .mean = mean,
+                      .inv_variance = inv_variance});
 }
 
 Status GetBatchNormalizationTrainingExReserveSpaceSize(void* handle, int mode, int ops,

@@ -235,4 +235,19 @@ Status CheckSameStrides(const TensorDesc& x, const TensorDesc& y) {
   return Status::Error(Code::kBadParam, "the strides of {} and {} differ", Text(x), Text(y));
 }
 
+Status AsNotSupported(Status status) {
+  return status.ok() ? status : Status::Text(Code::kNotSupported, status.message());
+}
+
+Status CheckFloat(const TensorDesc& tensor) {
+  ASSIGN_OR_RETURN(const DType type, ElementType(tensor.type));
+  if (IsFloat(type)) return {};
+  return Status::Error(Code::kNotSupported, "{}: float, double, half and bfloat16 are possible",
+                       Text(tensor));
+}
+
+Status CheckInPlace(const void* from, const TensorDesc& x, const void* to, const TensorDesc& y) {
+  return from == to ? CheckSameStrides(x, y) : Status();
+}
+
 }  // namespace kiln::api::legacy

@@ -82,5 +82,11 @@ Status CheckSet(const TensorDesc& tensor, std::string_view name);
 Status CheckSameDims(const TensorDesc& x, const TensorDesc& y);
 Status CheckSameType(const TensorDesc& x, const TensorDesc& y);
 Status CheckSameStrides(const TensorDesc& x, const TensorDesc& y);
+// Of functions that have what differs as not supported.
+Status AsNotSupported(Status status);
+// Float, double, half and bfloat16: what there are gradients of.
+Status CheckFloat(const TensorDesc& tensor);
+// Of memory that is read and written: in place, both descriptors say the same of it.
+Status CheckInPlace(const void* from, const TensorDesc& x, const void* to, const TensorDesc& y);
 
 }  // namespace kiln::api::legacy

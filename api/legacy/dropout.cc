@@ -91,7 +91,7 @@ Status CheckCall(const DropoutDesc& desc, const TensorDesc& x, const void* from,
   RETURN_IF_ERROR(CheckSet(x, "the tensor descriptor"));
   RETURN_IF_ERROR(CheckSameDims(x, y));
   RETURN_IF_ERROR(CheckSameType(x, y));
-  return from == to ? CheckSameStrides(x, y) : Status();
+  return CheckInPlace(from, x, to, y);
 }
 
 }  // namespace

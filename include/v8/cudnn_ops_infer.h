@@ -486,7 +486,7 @@ cudnnStatus_t CUDNNWINAPI cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t t
 cudnnStatus_t CUDNNWINAPI cudnnDestroyTensorTransformDescriptor(
     cudnnTensorTransformDescriptor_t transformDesc);
 
-/* Reference 3.2.33. Declared only. */
+/* Reference 3.2.33. */
 cudnnStatus_t CUDNNWINAPI cudnnDivisiveNormalizationForward(
     cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnDivNormMode_t mode,
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *means,
@@ -638,7 +638,7 @@ cudnnStatus_t CUDNNWINAPI cudnnInitTransformDest(
     const cudnnTensorTransformDescriptor_t transformDesc, const cudnnTensorDescriptor_t srcDesc,
     cudnnTensorDescriptor_t destDesc, size_t *destSizeInBytes);
 
-/* Reference 3.2.65. Declared only. */
+/* Reference 3.2.65. */
 cudnnStatus_t CUDNNWINAPI cudnnLRNCrossChannelForward(
     cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnLRNMode_t lrnMode,
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
@@ -800,18 +800,18 @@ cudnnStatus_t CUDNNWINAPI cudnnSetTensorTransformDescriptor(
     const cudnnTensorFormat_t destFormat, const int32_t *padBeforeA, const int32_t *padAfterA,
     const uint32_t *foldA, const cudnnFoldingDirection_t direction);
 
-/* Reference 3.2.96. Declared only. */
+/* Reference 3.2.96. */
 cudnnStatus_t CUDNNWINAPI cudnnSoftmaxForward(
     cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t algo, cudnnSoftmaxMode_t mode,
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 3.2.97. Declared only. */
+/* Reference 3.2.97. */
 cudnnStatus_t CUDNNWINAPI cudnnSpatialTfGridGeneratorForward(
     cudnnHandle_t handle, const cudnnSpatialTransformerDescriptor_t stDesc, const void *theta,
     void *grid);
 
-/* Reference 3.2.98. Declared only. */
+/* Reference 3.2.98. */
 cudnnStatus_t CUDNNWINAPI cudnnSpatialTfSamplerForward(
     cudnnHandle_t handle, cudnnSpatialTransformerDescriptor_t stDesc, const void *alpha,
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *grid, const void *beta,

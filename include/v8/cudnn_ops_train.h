@@ -27,7 +27,7 @@ cudnnStatus_t CUDNNWINAPI cudnnActivationBackward(
     const void *dy, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 4.1.2. Declared only. */
+/* Reference 4.1.2. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationBackward(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void *alphaDataDiff,
     const void *betaDataDiff, const void *alphaParamDiff, const void *betaParamDiff,
@@ -50,7 +50,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationBackwardEx(
     cudnnActivationDescriptor_t activationDesc, void *workSpace, size_t workSpaceSizeInBytes,
     void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 4.1.4. Declared only. */
+/* Reference 4.1.4. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardTraining(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void *alpha, const void *beta,
     const cudnnTensorDescriptor_t xDesc, const void *x, const cudnnTensorDescriptor_t yDesc,
@@ -69,7 +69,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardTrainingEx(
     void *resultSaveInvVariance, cudnnActivationDescriptor_t activationDesc, void *workspace,
     size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 4.1.6. Declared only. */
+/* Reference 4.1.6. */
 cudnnStatus_t CUDNNWINAPI cudnnDivisiveNormalizationBackward(
     cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnDivNormMode_t mode,
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *means,
@@ -126,7 +126,7 @@ cudnnStatus_t CUDNNWINAPI cudnnGetNormalizationTrainingReserveSpaceSize(
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t xDesc,
     size_t *sizeInBytes, int groupCnt);
 
-/* Reference 4.1.14. Declared only. */
+/* Reference 4.1.14. */
 cudnnStatus_t CUDNNWINAPI cudnnLRNCrossChannelBackward(
     cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnLRNMode_t lrnMode,
     const void *alpha, const cudnnTensorDescriptor_t yDesc, const void *y,
@@ -162,26 +162,26 @@ cudnnStatus_t CUDNNWINAPI cudnnNormalizationForwardTraining(
 /* Reference 4.1.17. */
 cudnnStatus_t CUDNNWINAPI cudnnOpsTrainVersionCheck(void);
 
-/* Reference 4.1.18. Declared only. */
+/* Reference 4.1.18. */
 cudnnStatus_t CUDNNWINAPI cudnnPoolingBackward(
     cudnnHandle_t handle, const cudnnPoolingDescriptor_t poolingDesc, const void *alpha,
     const cudnnTensorDescriptor_t yDesc, const void *y, const cudnnTensorDescriptor_t dyDesc,
     const void *dy, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 4.1.19. Declared only. */
+/* Reference 4.1.19. */
 cudnnStatus_t CUDNNWINAPI cudnnSoftmaxBackward(
     cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t algo, cudnnSoftmaxMode_t mode,
     const void *alpha, const cudnnTensorDescriptor_t yDesc, const void *y,
     const cudnnTensorDescriptor_t dyDesc, const void *dy, const void *beta,
     const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 4.1.20. Declared only. */
+/* Reference 4.1.20. */
 cudnnStatus_t CUDNNWINAPI cudnnSpatialTfGridGeneratorBackward(
     cudnnHandle_t handle, const cudnnSpatialTransformerDescriptor_t stDesc, const void *dgrid,
     void *dtheta);
 
-/* Reference 4.1.21. Declared only. */
+/* Reference 4.1.21. */
 cudnnStatus_t CUDNNWINAPI cudnnSpatialTfSamplerBackward(
     cudnnHandle_t handle, cudnnSpatialTransformerDescriptor_t stDesc, const void *alpha,
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,

@@ -141,7 +141,7 @@ cudnnStatus_t CUDNNWINAPI cudnnAddTensor(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t aDesc, const void *A,
     const void *beta, const cudnnTensorDescriptor_t cDesc, void *C);
 
-/* Reference 4.1.2. Declared only. */
+/* Reference 4.1.2. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationBackward(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void *alphaDataDiff,
     const void *betaDataDiff, const void *alphaParamDiff, const void *betaParamDiff,
@@ -171,7 +171,7 @@ cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardInference(
     void *y, const cudnnTensorDescriptor_t bnScaleBiasMeanVarDesc, const void *bnScale,
     const void *bnBias, const void *estimatedMean, const void *estimatedVariance, double epsilon);
 
-/* Reference 4.1.4. Declared only. */
+/* Reference 4.1.4. */
 cudnnStatus_t CUDNNWINAPI cudnnBatchNormalizationForwardTraining(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void *alpha, const void *beta,
     const cudnnTensorDescriptor_t xDesc, const void *x, const cudnnTensorDescriptor_t yDesc,
@@ -269,14 +269,14 @@ cudnnStatus_t CUDNNWINAPI cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t t
 cudnnStatus_t CUDNNWINAPI cudnnDestroyTensorTransformDescriptor(
     cudnnTensorTransformDescriptor_t transformDesc);
 
-/* Reference 4.1.6. Declared only. */
+/* Reference 4.1.6. */
 cudnnStatus_t CUDNNWINAPI cudnnDivisiveNormalizationBackward(
     cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnDivNormMode_t mode,
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *means,
     const void *dy, void *temp, void *temp2, const void *beta,
     const cudnnTensorDescriptor_t dXdMeansDesc, void *dx, void *dMeans);
 
-/* Reference 3.2.33. Declared only. */
+/* Reference 3.2.33. */
 cudnnStatus_t CUDNNWINAPI cudnnDivisiveNormalizationForward(
     cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnDivNormMode_t mode,
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *means,
@@ -445,14 +445,14 @@ cudnnStatus_t CUDNNWINAPI cudnnInitTransformDest(
     const cudnnTensorTransformDescriptor_t transformDesc, const cudnnTensorDescriptor_t srcDesc,
     cudnnTensorDescriptor_t destDesc, size_t *destSizeInBytes);
 
-/* Reference 4.1.14. Declared only. */
+/* Reference 4.1.14. */
 cudnnStatus_t CUDNNWINAPI cudnnLRNCrossChannelBackward(
     cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnLRNMode_t lrnMode,
     const void *alpha, const cudnnTensorDescriptor_t yDesc, const void *y,
     const cudnnTensorDescriptor_t dyDesc, const void *dy, const cudnnTensorDescriptor_t xDesc,
     const void *x, const void *beta, const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 3.2.65. Declared only. */
+/* Reference 3.2.65. */
 cudnnStatus_t CUDNNWINAPI cudnnLRNCrossChannelForward(
     cudnnHandle_t handle, cudnnLRNDescriptor_t normDesc, cudnnLRNMode_t lrnMode,
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
@@ -503,7 +503,7 @@ cudnnStatus_t CUDNNWINAPI cudnnOpTensor(
 
 cudnnStatus_t CUDNNWINAPI cudnnOpsVersionCheck(void);
 
-/* Reference 4.1.18. Declared only. */
+/* Reference 4.1.18. */
 cudnnStatus_t CUDNNWINAPI cudnnPoolingBackward(
     cudnnHandle_t handle, const cudnnPoolingDescriptor_t poolingDesc, const void *alpha,
     const cudnnTensorDescriptor_t yDesc, const void *y, const cudnnTensorDescriptor_t dyDesc,
@@ -617,30 +617,30 @@ cudnnStatus_t CUDNNWINAPI cudnnSetTensorTransformDescriptor(
     const cudnnTensorFormat_t destFormat, const int32_t *padBeforeA, const int32_t *padAfterA,
     const uint32_t *foldA, const cudnnFoldingDirection_t direction);
 
-/* Reference 4.1.19. Declared only. */
+/* Reference 4.1.19. */
 cudnnStatus_t CUDNNWINAPI cudnnSoftmaxBackward(
     cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t algo, cudnnSoftmaxMode_t mode,
     const void *alpha, const cudnnTensorDescriptor_t yDesc, const void *y,
     const cudnnTensorDescriptor_t dyDesc, const void *dy, const void *beta,
     const cudnnTensorDescriptor_t dxDesc, void *dx);
 
-/* Reference 3.2.96. Declared only. */
+/* Reference 3.2.96. */
 cudnnStatus_t CUDNNWINAPI cudnnSoftmaxForward(
     cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t algo, cudnnSoftmaxMode_t mode,
     const void *alpha, const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
     const cudnnTensorDescriptor_t yDesc, void *y);
 
-/* Reference 4.1.20. Declared only. */
+/* Reference 4.1.20. */
 cudnnStatus_t CUDNNWINAPI cudnnSpatialTfGridGeneratorBackward(
     cudnnHandle_t handle, const cudnnSpatialTransformerDescriptor_t stDesc, const void *dgrid,
     void *dtheta);
 
-/* Reference 3.2.97. Declared only. */
+/* Reference 3.2.97. */
 cudnnStatus_t CUDNNWINAPI cudnnSpatialTfGridGeneratorForward(
     cudnnHandle_t handle, const cudnnSpatialTransformerDescriptor_t stDesc, const void *theta,
     void *grid);
 
-/* Reference 4.1.21. Declared only. */
+/* Reference 4.1.21. */
 cudnnStatus_t CUDNNWINAPI cudnnSpatialTfSamplerBackward(
     cudnnHandle_t handle, cudnnSpatialTransformerDescriptor_t stDesc, const void *alpha,
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *beta,
@@ -648,7 +648,7 @@ cudnnStatus_t CUDNNWINAPI cudnnSpatialTfSamplerBackward(
     const cudnnTensorDescriptor_t dyDesc, const void *dy, const void *grid,
     const void *betaDgrid, void *dgrid);
 
-/* Reference 3.2.98. Declared only. */
+/* Reference 3.2.98. */
 cudnnStatus_t CUDNNWINAPI cudnnSpatialTfSamplerForward(
     cudnnHandle_t handle, cudnnSpatialTransformerDescriptor_t stDesc, const void *alpha,
     const cudnnTensorDescriptor_t xDesc, const void *x, const void *grid, const void *beta,

@@ -52,5 +52,9 @@ std::vector<LegacyCase> DropoutCases();
 std::vector<LegacyCase> TransformCases();
 std::vector<LegacyCase> FusedCases();
 std::vector<LegacyCase> FoldingCases();
+std::vector<LegacyCase> SoftmaxCases();
+std::vector<LegacyCase> LrnCases();
+std::vector<LegacyCase> MisuseCases();
+std::vector<LegacyCase> SpatialCases();
 
 }  // namespace kiln::testing

@@ -1,5 +1,5 @@
-// cudnnBatchNormalizationForwardInference, cudnnBatchNormalizationForwardTrainingEx and
-// cudnnBatchNormalizationBackwardEx, and cudnnNormalization…, which are the same.
+// cudnnBatchNormalizationForwardInference, cudnnBatchNormalizationForwardTraining,
+// cudnnBatchNormalizationBackward, these two with Ex, and cudnnNormalization…, which are the same.
 #include <cmath>
 #include <optional>
 
@@ -20,7 +20,11 @@ struct NormCase {
   Factors factors = {1, 0};
   bool running = true, saved = true;
   bool not_nvidia = false;
-  bool by_other_name = false;  // cudnnNormalization…
+  enum Name : uint8_t {
+    kEx,
+    kNormalization,  // cudnnNormalization…
+    kPlain,          // without a workspace
+  } name = kEx;
 };
 
 cudnnNormMode_t NormModeOf(const NormCase& n) {
@@ -64,7 +68,7 @@ std::string RunInference(const NormCase& n, const LegacyContext& c) {
                      variance = c.Tensor(parameter, dims, 6, "pos");
   const Factor alpha(n.factors.alpha, n.layout.type), beta(n.factors.beta, n.layout.type);
   const cudnnStatus_t status =
-      n.by_other_name
+      n.name == NormCase::kNormalization
           ? KILN_CALL(
                 c.client, cudnnNormalizationForwardInference, c.handle, NormModeOf(n),
                 CUDNN_NORM_OPS_NORM, NormAlgoOf(n), alpha.get(), beta.get(), x.desc(), x.data(),
@@ -115,7 +119,12 @@ std::string RunForward(const NormCase& n, const LegacyContext& c) {
   };
   void *const scratch = workspace.data(), *const kept = reserve.data();
   const cudnnStatus_t status =
-      n.by_other_name
+      n.name == NormCase::kPlain
+          ? KILN_CALL(c.client, cudnnBatchNormalizationForwardTraining, c.handle, n.mode,
+                      alpha.get(), beta.get(), x.desc(), x.data(), y.desc(), y.data(), scale.desc(),
+                      scale.data(), bias.data(), kFactor, given(n.running, rm),
+                      given(n.running, rv), kEpsilon, given(n.saved, mean), given(n.saved, inv))
+      : n.name == NormCase::kNormalization
           ? KILN_CALL(c.client, cudnnNormalizationForwardTraining, c.handle, NormModeOf(n),
                       NormOpsOf(n), NormAlgoOf(n), alpha.get(), beta.get(), x.desc(), x.data(),
                       scale.desc(), scale.data(), bias.data(), kFactor, mean.desc(),
@@ -183,7 +192,12 @@ std::string RunBackward(const NormCase& n, const LegacyContext& c) {
   void *const dz_data = Adds(n) ? dz.data() : nullptr, *const m = n.saved ? mean.data() : nullptr,
               *const v = n.saved ? inv.data() : nullptr;
   const cudnnStatus_t status =
-      n.by_other_name
+      n.name == NormCase::kPlain
+          ? KILN_CALL(c.client, cudnnBatchNormalizationBackward, c.handle, n.mode, alpha.get(),
+                      beta.get(), alpha.get(), beta.get(), x.desc(), x.data(), dy.desc(), dy.data(),
+                      dx.desc(), dx.data(), scale.desc(), scale.data(), ds.data(), db.data(),
+                      kEpsilon, m, v)
+      : n.name == NormCase::kNormalization
           ? KILN_CALL(c.client, cudnnNormalizationBackward, c.handle, NormModeOf(n), NormOpsOf(n),
                       NormAlgoOf(n), alpha.get(), beta.get(), alpha.get(), beta.get(), x.desc(),
                       x.data(), y.desc(), y.data(), dy.desc(), dy.data(), z_desc, dz_data,
@@ -231,9 +245,10 @@ std::string RunBackward(const NormCase& n, const LegacyContext& c) {
 std::string Name(const NormCase& n) {
   constexpr const char* kModes[] = {"per_activation", "spatial", "persistent"};
   constexpr const char* kOps[] = {"", "_relu", "_add_relu"};
+  constexpr const char* kNames[] = {"", "_by_other_name", "_plain"};
   return std::string(kModes[n.mode]) + kOps[n.ops] + "_" + Text(n.layout) + "_" + Text(n.dims) +
          "_" + Text(n.factors) + (n.running ? "" : "_not_running") + (n.saved ? "" : "_not_saved") +
-         (n.by_other_name ? "_by_other_name" : "");
+         kNames[n.name];
 }
 
 }  // namespace
@@ -248,6 +263,9 @@ std::vector<LegacyCase> NormCases() {
     all.push_back({.mode = mode, .layout = f64, .dims = {3, 4, 2, 3, 5}, .factors = {-2, 0.25}});
   }
   all.push_back({.running = false, .saved = false});
+  all.push_back({.mode = CUDNN_BATCHNORM_PER_ACTIVATION, .saved = false});
+  all.push_back({.dims = {1, 3, 1, 1}});
+  all.push_back({.dims = {3, 2, 40, 33}, .factors = {0.5, 1}});
   all.push_back({.layout = {CUDNN_DATA_HALF}, .factors = {0.5, 1}});
   for (const auto ops :
        {CUDNN_BATCHNORM_OPS_BN_ACTIVATION, CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION}) {
@@ -259,11 +277,14 @@ std::vector<LegacyCase> NormCases() {
   }
   for (size_t i = 0, count = all.size(); i < count; ++i) {
     all.push_back(all[i]);
-    all.back().by_other_name = true;
+    all.back().name = NormCase::kNormalization;
+    if (all[i].ops != CUDNN_BATCHNORM_OPS_BN) continue;
+    all.push_back(all[i]);
+    all.back().name = NormCase::kPlain;
   }
   std::vector<LegacyCase> cases;
   for (const NormCase& n : all) {
-    if (n.ops == CUDNN_BATCHNORM_OPS_BN)
+    if (n.ops == CUDNN_BATCHNORM_OPS_BN && n.name != NormCase::kPlain)
       cases.push_back({"batch_norm_inference/" + Name(n),
                        [=](const LegacyContext& c) { return RunInference(n, c); }});
     cases.push_back({"batch_norm_forward/" + Name(n),

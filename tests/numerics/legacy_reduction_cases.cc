@@ -240,18 +240,22 @@ oracle::Window WindowOf(const PoolCase& p) {
   return w;
 }
 
-std::string RunPooling(const PoolCase& p, const LegacyContext& c) {
-  const Dims y_dims = AdvisedDims(p);
-  const LegacyTensor x = c.Tensor(p.layout, p.x, 1, p.fill), y = c.Tensor(p.layout, y_dims, 2);
+cudnnPoolingDescriptor_t MakePooling(const PoolCase& p, const LegacyContext& c) {
   auto pooling = c.client.New<cudnnPoolingDescriptor_t>("Pooling");
   const std::vector<int> window(p.window.begin(), p.window.end()),
       padding(p.padding.begin(), p.padding.end()), stride(p.stride.begin(), p.stride.end());
   KILN_CALL(c.client, cudnnSetPoolingNdDescriptor, pooling, p.mode, p.nan,
             static_cast<int>(window.size()), window.data(), padding.data(), stride.data());
+  return pooling;
+}
+
+std::string RunPooling(const PoolCase& p, const LegacyContext& c) {
+  const Dims y_dims = AdvisedDims(p);
+  const LegacyTensor x = c.Tensor(p.layout, p.x, 1, p.fill), y = c.Tensor(p.layout, y_dims, 2);
   const Factor alpha(p.factors.alpha, p.layout.type), beta(p.factors.beta, p.layout.type);
   const cudnnStatus_t status =
-      KILN_CALL(c.client, cudnnPoolingForward, c.handle, pooling, alpha.get(), x.desc(), x.data(),
-                beta.get(), y.desc(), y.data());
+      KILN_CALL(c.client, cudnnPoolingForward, c.handle, MakePooling(p, c), alpha.get(), x.desc(),
+                x.data(), beta.get(), y.desc(), y.data());
   const oracle::DType compute = FactorType(p.layout.type);
   const Dense result = oracle::WindowForward(WindowOf(p), x.Before(), y_dims, compute).y;
   return FirstOf({c.Done(status),
@@ -259,13 +263,38 @@ std::string RunPooling(const PoolCase& p, const LegacyContext& c) {
                   x.CheckUnchanged()});
 }
 
-LegacyCase Pool(const PoolCase& p) {
+std::string RunPoolingBackward(const PoolCase& p, const LegacyContext& c) {
+  const Dims y_dims = AdvisedDims(p);
+  const LegacyTensor x = c.Tensor(p.layout, p.x, 1, p.fill), y = c.Tensor(p.layout, y_dims, 2),
+                     dy = c.Tensor(p.layout, y_dims, 3), dx = c.Tensor(p.layout, p.x, 4);
+  const auto pooling = MakePooling(p, c);
+  const Factor one(1, p.layout.type), zero(0, p.layout.type);
+  KILN_CALL(c.client, cudnnPoolingForward, c.handle, pooling, one.get(), x.desc(), x.data(),
+            zero.get(), y.desc(), y.data());
+  const Factor alpha(p.factors.alpha, p.layout.type), beta(p.factors.beta, p.layout.type);
+  const cudnnStatus_t status =
+      KILN_CALL(c.client, cudnnPoolingBackward, c.handle, pooling, alpha.get(), y.desc(), y.data(),
+                dy.desc(), dy.data(), x.desc(), x.data(), beta.get(), dx.desc(), dx.data());
+  const oracle::DType compute = FactorType(p.layout.type);
+  const Dense gradient = dy.Before(), value = x.Before();
+  const Dense result = oracle::WindowBackward(WindowOf(p), gradient, nullptr, &value, p.x, compute);
+  return FirstOf({c.Done(status),
+                  dx.Check(Blended(result, p.factors.alpha, p.factors.beta, dx.Before(), compute)),
+                  x.CheckUnchanged(), dy.CheckUnchanged()});
+}
+
+void AddPool(std::vector<LegacyCase>& cases, const PoolCase& p, bool backward = true) {
   constexpr const char* kNames[] = {"max", "avg_include", "avg_exclude", "max_deterministic"};
-  return {std::string("pooling_forward/") + kNames[p.mode] + "_" + Text(p.layout) + "_" +
-              Text(p.x) + "_to_" + Text(AdvisedDims(p)) + "_" + Text(p.window) + "_p" +
-              Text(p.padding) + "_s" + Text(p.stride) + "_" + Text(p.factors) + "_" + p.fill +
-              (p.nan == CUDNN_PROPAGATE_NAN ? "_nan" : ""),
-          [=](const LegacyContext& c) { return RunPooling(p, c); }, p.not_nvidia};
+  const std::string name = std::string(kNames[p.mode]) + "_" + Text(p.layout) + "_" + Text(p.x) +
+                           "_to_" + Text(AdvisedDims(p)) + "_" + Text(p.window) + "_p" +
+                           Text(p.padding) + "_s" + Text(p.stride) + "_" + Text(p.factors) + "_" +
+                           p.fill + (p.nan == CUDNN_PROPAGATE_NAN ? "_nan" : "");
+  cases.push_back({"pooling_forward/" + name,
+                   [=](const LegacyContext& c) { return RunPooling(p, c); }, p.not_nvidia});
+  if (backward)
+    cases.push_back({"pooling_backward/" + name,
+                     [=](const LegacyContext& c) { return RunPoolingBackward(p, c); },
+                     p.not_nvidia});
 }
 
 }  // namespace
@@ -317,23 +346,26 @@ std::vector<LegacyCase> PoolingCases() {
   for (const auto mode :
        {CUDNN_POOLING_MAX, CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING,
         CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING, CUDNN_POOLING_MAX_DETERMINISTIC}) {
-    cases.push_back(Pool({.mode = mode}));
-    cases.push_back(
-        Pool({.mode = mode, .layout = {CUDNN_DATA_HALF, Layout::kNhwc}, .factors = {-2, 0.25}}));
-    cases.push_back(Pool({.mode = mode, .layout = {CUDNN_DATA_INT8}}));
-    cases.push_back(Pool({.mode = mode,
-                          .layout = {CUDNN_DATA_DOUBLE},
-                          .x = {2, 3, 5, 6, 7},
-                          .window = {2, 2, 3},
-                          .padding = {0, 1, 1},
-                          .stride = {1, 2, 2}}));
+    AddPool(cases, {.mode = mode});
+    AddPool(cases,
+            {.mode = mode, .layout = {CUDNN_DATA_HALF, Layout::kNhwc}, .factors = {-2, 0.25}});
+    AddPool(cases, {.mode = mode, .layout = {CUDNN_DATA_INT8}}, false);
+    AddPool(cases, {.mode = mode,
+                    .layout = {CUDNN_DATA_DOUBLE},
+                    .x = {2, 3, 5, 6, 7},
+                    .window = {2, 2, 3},
+                    .padding = {0, 1, 1},
+                    .stride = {1, 2, 2}});
     // Fewer windows than fit, and more.
-    cases.push_back(Pool({.mode = mode, .y = {2, 3, 2, 5}, .not_nvidia = true}));
-    cases.push_back(Pool({.mode = mode, .y = {2, 3, 4, 9}, .not_nvidia = true}));
-    cases.push_back(Pool({.mode = mode, .padding = {-1, -2}, .not_nvidia = true}));
+    AddPool(cases, {.mode = mode, .y = {2, 3, 2, 5}, .not_nvidia = true});
+    AddPool(cases, {.mode = mode, .y = {2, 3, 4, 9}, .not_nvidia = true});
+    AddPool(cases, {.mode = mode, .padding = {-1, -2}, .not_nvidia = true});
+    AddPool(cases, {.mode = mode, .x = {2, 16, 8, 9}, .window = {3, 3}, .stride = {2, 2}});
+    AddPool(cases, {.mode = mode, .layout = {CUDNN_DATA_BFLOAT16, Layout::kGaps}});
   }
   for (const auto nan : {CUDNN_NOT_PROPAGATE_NAN, CUDNN_PROPAGATE_NAN})
-    cases.push_back(Pool({.nan = nan, .fill = "special"}));
+    AddPool(cases, {.nan = nan, .fill = "special"});
+  AddPool(cases, {.fill = "int"});
   return cases;
 }
 

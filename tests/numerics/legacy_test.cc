@@ -24,7 +24,8 @@ std::vector<LegacyCase> AllCases(const std::string& filter) {
   std::vector<LegacyCase> all;
   for (const auto& family :
        {TensorOpCases(), ReductionCases(), ActivationCases(), PoolingCases(), ConvolutionCases(),
-        NormCases(), DropoutCases(), TransformCases(), FusedCases(), FoldingCases()})
+        NormCases(), DropoutCases(), TransformCases(), FusedCases(), FoldingCases(), SoftmaxCases(),
+        LrnCases(), SpatialCases(), MisuseCases()})
     all.insert(all.end(), family.begin(), family.end());
   std::erase_if(all, [&](const LegacyCase& c) { return c.name.find(filter) == std::string::npos; });
   return all;
@@ -51,7 +52,7 @@ std::vector<std::string> RunOn(const Library& library, Device& device, bool is_o
 TEST(Legacy, IsWhatTheReferenceSays) {
   const TestOptions& options = TestOptions::Get();
   const std::vector<LegacyCase> cases = AllCases(options.filter);
-  EXPECT_GT(cases.size(), options.filter.empty() ? 220u : 0u);
+  EXPECT_GT(cases.size(), options.filter.empty() ? 450u : 0u);
   std::string error;
   const std::unique_ptr<Device> device = OpenTestDevice(&error);
   ASSERT_NE(device, nullptr) << error;
