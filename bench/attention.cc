@@ -4,8 +4,9 @@
 //   libcudnn.so.9|none]
 //
 // Each graph runs at small extents against the oracle first. Then our first plan (or the one that
-// --plan counts from) and NVIDIA's first are timed in turns, on bf16 numbers from -1 to 1; the
-// median over the rounds counts. The last lines are geometric means of NVIDIA's time over ours.
+// --plan counts from, or that of the engine that --engine names by its global index) and NVIDIA's
+// first are timed in turns, on bf16 numbers from -1 to 1; the median over the rounds counts. The
+// last lines are geometric means of NVIDIA's time over ours.
 #include <fmt/format.h>
 
 #include <cmath>

@@ -50,13 +50,15 @@ std::string CheckNvidiaNumbers(const Cudnn& cudnn, Device& device, const Case& s
 }  // namespace
 
 std::unique_ptr<CaseBench> CaseBench::Make(const Cudnn& cudnn, const Case& c, std::string* error,
-                                           size_t first_plan) {
+                                           const PlanChoice& choice) {
   auto bench = std::make_unique<CaseBench>();
   bench->cudnn_ = &cudnn;
   testing::ClientError failed;
   bench->graph_ = Graph::Build(cudnn, c, &failed);
-  if (bench->graph_) failed = bench->graph_->Heuristics();
-  if (failed.ok()) bench->plan_ = FirstPlan(*bench->graph_, &failed, first_plan);
+  if (bench->graph_)
+    failed =
+        choice.engine < 0 ? bench->graph_->Heuristics() : bench->graph_->AddEngine(choice.engine);
+  if (failed.ok()) bench->plan_ = FirstPlan(*bench->graph_, &failed, choice.first);
   *error = bench->plan_ ? "" : failed.text.empty() ? "there is no such plan" : failed.text;
   return bench->plan_ ? std::move(bench) : nullptr;
 }
@@ -129,12 +131,13 @@ Options Options::Parse(int argc, char** argv) {
   const std::time_t now = std::time(nullptr);
   std::strftime(today.data(), today.size(), "%Y-%m-%d", std::gmtime(&now));
   options.date = today.data();
-  std::string repeats, plan;
+  std::string repeats, plan, engine;
   const std::pair<const char*, std::string*> flags[] = {
       {"--out", &options.out},       {"--commit", &options.commit},
       {"--date", &options.date},     {"--cudnn", &options.cudnn},
       {"--nvidia", &options.nvidia}, {"--filter", &options.filter},
-      {"--repeats", &repeats},       {"--plan", &plan}};
+      {"--repeats", &repeats},       {"--plan", &plan},
+      {"--engine", &engine}};
   for (int i = 1; i < argc; ++i) {
     bool known = false;
     for (const auto& [flag, slot] : flags) {
@@ -147,13 +150,14 @@ Options Options::Parse(int argc, char** argv) {
     if (known) continue;
     std::fprintf(stderr,
                  "unknown argument '%s'; known are --out --commit --date --cudnn --nvidia --filter "
-                 "--repeats --plan, each with a value\n",
+                 "--repeats --plan --engine, each with a value\n",
                  argv[i]);
     std::exit(2);
   }
   options.nvidia = options.nvidia == "none" ? "" : testing::NvidiaLibraryPath(options.nvidia);
   if (!repeats.empty()) options.repeats = std::max(3, std::atoi(repeats.c_str()));
-  if (!plan.empty()) options.plan = static_cast<size_t>(std::max(0, std::atoi(plan.c_str())));
+  if (!plan.empty()) options.plan.first = static_cast<size_t>(std::max(0, std::atoi(plan.c_str())));
+  if (!engine.empty()) options.plan.engine = std::atoi(engine.c_str());
   return options;
 }
 

@@ -16,12 +16,19 @@ using testing::Device;
 using testing::Graph;
 using testing::Plan;
 
+// Which plan of a library: the first that can be made from this one on, in the order of the
+// heuristics, or that of an engine, by its global index, as it likes to be.
+struct PlanChoice {
+  size_t first = 0;
+  int64_t engine = -1;
+};
+
 // A plan of the heuristics, with the tensors of `c` in device memory that the caller owns.
 class CaseBench {
  public:
   // Null with the reason in `error` where the library refuses the graph.
   static std::unique_ptr<CaseBench> Make(const Cudnn& cudnn, const Case& c, std::string* error,
-                                         size_t first_plan = 0);
+                                         const PlanChoice& choice = {});
   // As NVIDIA's library likes it: in each of the forms of cases_rank.h, with every mode of the
   // heuristics. A form in which `small`, the same graph, comes out wrong does not count. The uids
   // are those of `c`, so that both libraries share its memory.
@@ -59,9 +66,9 @@ std::string CheckNumbers(const Cudnn& cudnn, Device& device, const Case& small);
 struct Options {
   std::string out, commit, date, cudnn, nvidia, filter;
   int repeats = 20;
-  size_t plan = 0;  // of ours, in the order of the heuristics
+  PlanChoice plan;  // of ours
 
-  // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats, --plan; else
+  // Reads --out, --commit, --date, --cudnn, --nvidia, --filter, --repeats, --plan, --engine; else
   // KILN_TEST_CUDNN and the like. `nvidia` is the newest library found, and empty after --nvidia
   // none.
   static Options Parse(int argc, char** argv);

@@ -5,11 +5,10 @@
 #include <algorithm>
 
 #include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_problem.h"
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/knob_types.h"
-#include "compiler/engines/sm90_functions.h"
-#include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -35,7 +34,6 @@ constexpr KnobRow kKnobs[] = {
 
 constexpr int kPanel = 32;       // elements: columns of operands are whole ones
 constexpr int kMostDepth = 256;  // of q and k, of v: accumulators end there
-constexpr int kVector = 8;       // neighbours of 16 bits that are loaded and stored at once
 constexpr int kAlignment = 128;  // bytes, of what the skeleton lays out
 constexpr int kWarpRows = 16;
 
@@ -43,16 +41,17 @@ struct AttentionTile {
   int rows = 0, keys = 0, stages = 0, warps = 0;
   int row_tiles() const { return rows / (kWarpRows * warps); }  // of a warp
 };
-// By the deeper of the two operands; `reading` is for graphs whose scores or weights have operands
-// in memory, one each, whose addresses take registers.
+// By the deeper of the two operands; `masked` is for graphs with masks that hide blocks, `reading`
+// for those whose scores or weights have operands in memory, one each, whose addresses take
+// registers.
 struct TileRow {
   int depth;
-  AttentionTile plain, reading;
+  AttentionTile plain, masked, reading;
 };
-constexpr TileRow kTiles[] = {{64, {128, 64, 2, 4}, {64, 64, 2, 4}},
-                              {128, {128, 64, 2, 4}, {64, 64, 2, 4}},
-                              {192, {128, 64, 2, 8}, {128, 32, 2, 8}},
-                              {256, {128, 64, 2, 8}, {128, 32, 2, 8}}};
+constexpr TileRow kTiles[] = {{64, {128, 128, 2, 4}, {128, 64, 2, 4}, {64, 64, 2, 4}},
+                              {128, {128, 64, 2, 4}, {128, 64, 2, 4}, {64, 64, 2, 4}},
+                              {192, {128, 64, 2, 8}, {128, 64, 2, 8}, {128, 32, 2, 8}},
+                              {256, {128, 64, 2, 8}, {128, 64, 2, 8}, {128, 32, 2, 8}}};
 // Where these have no room: the first that has.
 constexpr AttentionTile kSmallTiles[] = {{128, 32, 2, 8}, {64, 64, 2, 4}, {64, 32, 2, 4},
                                          {64, 32, 1, 4},  {32, 32, 2, 2}, {32, 32, 1, 2},
@@ -96,9 +95,10 @@ Result<Plan> PlanOf(const Group& group) {
 AttentionTile DefaultTile(Plan p, const Target& target) {
   const auto* row = std::ranges::find_if(
       kTiles, [&](const TileRow& r) { return std::max(p.depth, p.width) <= r.depth; });
-  const AttentionTile whole = p.problem.reads_by_element ? row->reading : row->plain;
-  p.tile = whole;
-  if (p.problem.queries <= 64 && whole.rows > 64) p.tile.rows = 64, p.tile.warps = 4;
+  p.tile = p.problem.reads_by_element ? row->reading
+           : p.problem.hides_blocks   ? row->masked
+                                      : row->plain;
+  if (p.problem.queries <= 64 && p.tile.rows > 64) p.tile.rows = 64, p.tile.warps = 4;
   if (SharedBytes(p) <= target.shared_limit()) return p.tile;
   for (const AttentionTile& small : kSmallTiles) {
     p.tile = small;
@@ -138,7 +138,6 @@ class Schedule {
       : g_(group.graph),
         plan_(std::move(plan)),
         a_(plan_.problem.attention),
-        producers_(graph::Producers(group.graph)),
         b_(group, target,
            fmt::format("attention_sm80: {} queries, blocks of {} keys in {} stages, {} warps",
                        plan_.tile.rows, plan_.tile.keys, plan_.tile.stages, plan_.tile.warps),
@@ -154,9 +153,9 @@ class Schedule {
     const DType type = g_[a_.q].dtype;
     const int64_t rank = g_[a_.score].rank();
     Call call{.skeleton = "attention_sm80", .maps = {}, .buffers = {memory_}};
-    const bool async[] = {AddLoad(call, "query", a_.q, rank - 2, rank - 1),
-                          AddLoad(call, "key", a_.k, rank - 1, rank - 2),
-                          AddLoad(call, "value", a_.v, rank - 2, rank - 1)};
+    const bool async[] = {AddLoad(call, "query", {a_.q, rank - 2, rank - 1}),
+                          AddLoad(call, "key", {a_.k, rank - 1, rank - 2}),
+                          AddLoad(call, "value", {a_.v, rank - 2, rank - 1})};
     call.config = {{"kRowTiles", plan_.tile.row_tiles()},
                    {"kWarps", plan_.tile.warps},
                    {"kKeys", plan_.tile.keys},
@@ -169,7 +168,7 @@ class Schedule {
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     const int64_t blocks = AddAttentionShape(b_, plan_.problem, plan_.tile.rows, call);
     AttentionFunctions(b_, a_).Add(call);
-    AddStore(call);
+    AddRowsStore(b_, call, "store", a_.result);
     Block shared;
     shared.push_back({tile::Alloc{memory_, type, tile::Space::kShared, SharedElements(plan_)}});
     b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(shared)), {blocks, 1, 1},
@@ -177,89 +176,27 @@ class Schedule {
   }
 
  private:
-  DType t() const { return b_.index_type(); }
-
-  // The place of an operand's element, for a head of the result.
-  Index PlaceOf(Block& out, TensorId id, const Expr& batch, int64_t places, const Expr& row,
-                int64_t depth, const Expr& column) {
-    Index at = ScoreIndex(b_, out, a_.score, batch, row, column);
-    for (size_t d = 0; d + 2 < at.size(); ++d) {
-      const int64_t sharing = HeadsSharing(g_, a_, id, static_cast<int64_t>(at.size() - d));
-      if (g_[id].dims[d] == 1)
-        at[d] = b_.Idx(0);
-      else if (sharing > 1)
-        at[d] = b_.Divide(out, at[d], b_.Arg("sharing", sharing), sharing, "head").quotient;
-    }
-    at[static_cast<size_t>(places)] = row;
-    at[static_cast<size_t>(depth)] = column;
-    return at;
-  }
-
-  bool IsVectorised(TensorId id, int64_t dim) const {
-    return g_[id].dims[static_cast<size_t>(dim)] % kVector == 0 &&
-           WidestVector(g_, {id}, dim) >= kVector;
-  }
-
-  // Returns whether copies are asynchronous: of neighbours that lie together, as they are.
-  bool AddLoad(Call& call, const char* name, TensorId id, int64_t places, int64_t depth) {
-    const DType type = g_[id].dtype;
-    Call::Function f{.name = name, .params = {}, .body = {}};
-    const Expr to = AddScalar(b_, f, "to", t()), batch = AddScalar(b_, f, "batch", t()),
-               row = AddScalar(b_, f, "row", t()), column = AddScalar(b_, f, "column", t());
-    const Index at = PlaceOf(f.body, id, batch, places, row, depth, column);
-    const auto inside = [&](const Expr& c) {
-      return tile::And(tile::Lt(row, b_.Extent(id, places)), tile::Lt(c, b_.Extent(id, depth)));
+  // Heads of the result, some of which share one of an operand.
+  HeadIndex HeadsOf(TensorId id) {
+    return [this, id](Block& out, const Expr& head) {
+      Index at = ScoreIndex(b_, out, a_.score, head, b_.Idx(0), b_.Idx(0));
+      for (size_t d = 0; d + 2 < at.size(); ++d) {
+        const int64_t sharing = HeadsSharing(g_, a_, id, static_cast<int64_t>(at.size() - d));
+        if (g_[id].dims[d] == 1)
+          at[d] = b_.Idx(0);
+        else if (sharing > 1)
+          at[d] = b_.Divide(out, at[d], b_.Arg("sharing", sharing), sharing, "head").quotient;
+      }
+      return at;
     };
-    const bool is_async = producers_[static_cast<size_t>(id)] < 0 && IsVectorised(id, depth);
-    if (is_async) {
-      f.body.push_back({tile::CopyAsync{memory_, to, b_.Pointer(id), b_.Offset(id, at), kVector,
-                                        inside(column)}});
-    } else {
-      const std::string x = b_.Name("elements");
-      f.body.push_back({tile::Alloc{x, type, tile::Space::kReg, kVector}});
-      for (int i = 0; i < kVector; ++i) {
-        Block there, none;
-        Index place = at;
-        place[static_cast<size_t>(depth)] = column + b_.Idx(i);
-        ValueScope values(b_, there);
-        there.push_back({tile::Store{x, b_.Idx(i), tile::Cast(type, values.Value(id, place))}});
-        none.push_back({tile::Store{x, b_.Idx(i), tile::Cast(type, tile::Float(0))}});
-        f.body.push_back({tile::If{inside(column + b_.Idx(i)), std::move(there), std::move(none)}});
-      }
-      WideCopy(f.body, type, memory_, to, x, b_.Idx(0), kVector);
-    }
-    call.functions.push_back(std::move(f));
-    return is_async;
   }
-
-  void AddStore(Call& call) {
-    const DType type = g_[a_.result].dtype;
-    const int64_t last = g_[a_.result].rank() - 1;
-    Call::Function f{.name = "store", .params = {}, .body = {}};
-    const std::string values = AddArray(b_, f, "values", type, kVector);
-    const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t()),
-               column = AddScalar(b_, f, "column", t());
-    Index at = ScoreIndex(b_, f.body, a_.result, batch, row, column);
-    if (IsVectorised(a_.result, last)) {
-      WideCopy(f.body, type, b_.Pointer(a_.result), b_.Offset(a_.result, at), values, b_.Idx(0),
-               kVector);
-    } else {
-      for (int i = 0; i < kVector; ++i) {
-        at.back() = column + b_.Idx(i);
-        Block there;
-        there.push_back({tile::Store{b_.Pointer(a_.result), b_.Offset(a_.result, at),
-                                     tile::Load(values, type, b_.Idx(i))}});
-        f.body.push_back(
-            {tile::If{tile::Lt(at.back(), b_.Extent(a_.result, last)), std::move(there), {}}});
-      }
-    }
-    call.functions.push_back(std::move(f));
+  bool AddLoad(Call& call, const char* name, const OperandRows& rows) {
+    return AddRowsLoad(b_, call, name, memory_, rows, HeadsOf(rows.id));
   }
 
   const Graph& g_;
   const Plan plan_;
   const Attention& a_;
-  const std::vector<graph::NodeId> producers_;
   KernelBuilder b_;
   std::string memory_;
 };

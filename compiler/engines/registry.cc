@@ -1,6 +1,7 @@
 // The registry of engines and what follows from their rows.
 #include <algorithm>
 
+#include "compiler/engines/attention_grad_sm80.h"
 #include "compiler/engines/attention_grad_sm90.h"
 #include "compiler/engines/attention_sm80.h"
 #include "compiler/engines/attention_sm90.h"
@@ -41,7 +42,9 @@ std::span<const Engine> Engines() {
                                     kAttentionSm90Engine,
                                     kAttentionGradSm90Engine,
                                     kAttentionGradSm90AtomicEngine,
-                                    kAttentionSm80Engine};
+                                    kAttentionSm80Engine,
+                                    kAttentionGradSm80Engine,
+                                    kAttentionGradSm80AtomicEngine};
   return kEngines;
 }
 

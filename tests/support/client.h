@@ -145,6 +145,8 @@ class Graph {
   // Adds a config without settings for every engine of the library that takes the graph, for graphs
   // of which the heuristics know nothing. Not for engines in `known`.
   ClientError AddEngines(const std::set<int64_t>& known = {});
+  // The same of one engine, by its global index.
+  ClientError AddEngine(int64_t index);
   ConfigFacts FactsOf(size_t config) const;
   size_t configs() const { return configs_.size(); }
   const Descriptor& descriptor() const { return graph_; }
@@ -154,7 +156,6 @@ class Graph {
   explicit Graph(const Cudnn& cudnn) : cudnn_(&cudnn) {}
   ClientError Collect(const std::vector<int>& modes);
   ClientError CollectMode(int mode);
-  ClientError AddEngine(int64_t index);
 
   const Cudnn* cudnn_;
   Descriptor graph_;

@@ -18,31 +18,9 @@
 //
 //   dk, dv → shared memory → TMA
 //
-// Element e of S' is key 16 * warp + lane / 4 + 8 * (e / 2 % 2), query 8 * (e / 4) + 2 * (lane % 4)
-// + e % 2: elements 8k .. 8k + 7 are the A fragment of step k of the next product.
-//
-// Functions, with `batch` the number of a head of q among all, row a query and column a key:
-//   score(value, of_row, batch, row, column, result out)   what is exponentiated, with kShifted
-//                                   less the row's statistics, for masks that come after it
-//   inside(…)                       the same, of places that the known masks let through
-//   factor(batch, result out)       with kFolded exponentials inside are exp(value * factor -
-//   of_row) weight(value, batch, …)         with kWeights what dv is multiplied by, of the
-//   exponential
-//                                   kReads: some of these read memory by place
-//   limits(batch, first, last, result out)    as of attention_sm90
-//   scale(batch, result out)        what dk and dq are multiplied by in the end
-//   rows(batch, row, result out)    statistics and mean of a row
-//
-// `sums` is in the order of fragments, so that a warp adds 512 bytes in a row: element e of thread
-// t of group g of block m is at ((m * 2 + g) * numbers of a group) + e / 4 * 512 + 4 t + e % 4.
-// Another kernel makes dq of it; zeroes come first.
-//
-// Rows past the end have the statistics +inf, so that weights are 0. kOrdered: tiles of a head add
-// to a block of dq in the order of their keys, the last first: turns[1 + block] counts those that
-// have. turns[0] is the next tile: blocks take tiles in order, so that who waits for its turn waits
-// for one that runs, even if some blocks of the grid have not started. A warp of its own waits and
-// passes turns on, since both take the time of a way to memory and back. All turns are 0 at the
-// start.
+// attention_grad_rows.cuh says what the functions are, where sums of dq lie, and whose turn it is
+// to add to them. A warp of its own waits and passes turns on, since both take the time of a way to
+// memory and back.
 //
 // Scores of a step are multiplied behind the dq of the step before, so that weights can be computed
 // at once.
@@ -51,14 +29,6 @@
 // full, with the tile's number beside k; all of them empty (one thread a group); the number of the
 // next tile for the other warps of the producer's group, full and empty; the turn of a step, and
 // what was added (a thread of each warp).
-struct attention_grad_shape {
-  int queries, keys;
-  int inner, batches;  // heads of k and v of one image, of all
-  int group;           // heads of q for each of them
-  int key_tiles, query_tiles;
-  int section;  // heads whose q and dy stay in L2 together
-};
-
 template <class C>
 struct attention_grad {
   static constexpr int kKeys = 128, kStages = 2;
@@ -79,6 +49,12 @@ struct attention_grad {
   static constexpr int kInfosAt = kRowsAt + 2 * kStages * kRowBytes;  // of the stages' steps
   static constexpr int kBarriersAt = kInfosAt + kStages * 16;
   static constexpr int kNumbers = C::kQueries * C::kDepth / 2;  // of dq that a group adds
+  using rows = attention_grad_rows<C>;
+  using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, C::kRotates != 0>;
+  using place = typename tiles::place;
+  using turn = attention_grad_turns;
+  template <class Limits>
+  using steps = typename tiles::template steps<Limits>;
   static_assert(C::kSharedBytes == kBarriersAt + 160);
 
   struct barriers {
@@ -110,86 +86,9 @@ struct attention_grad {
     }
   };
 
-  // Heads go in sections; in one the first keys come first, which most rows see under a causal
-  // mask. In order: the last keys, which nobody waits for under a causal mask, since a tile's first
-  // rows are those that no later keys have.
-  struct place {
-    int key, index, head, outer, inner;
-  };
-  static __device__ inline place place_of(const attention_grad_shape& s, int tile) {
-    const int part = tile / (s.section * s.key_tiles);
-    const int in_part = tile - part * s.section * s.key_tiles;
-    const int heads = min(s.section, s.batches - part * s.section);
-    place p;
-    p.index = in_part / heads;
-    p.head = part * s.section + in_part - p.index * heads;
-    if (C::kOrdered) p.index = s.key_tiles - 1 - p.index;
-    p.outer = p.head / s.inner;
-    p.inner = p.head - p.outer * s.inner;
-    p.key = p.index * kKeys;
-    return p;
-  }
-
-  // The blocks of queries, head by head, that see some of a tile's keys. The lanes of a warp ask
-  // about 32 at once.
-  template <class Limits>
-  struct steps {
-    const attention_grad_shape& s;
-    const Limits& limits;
-    int key, head, ahead;  // where the tile's first block is
-    int window = -32;      // of the blocks that were asked about
-    unsigned seen = 0;     // those of them that are left
-    int of_lane = 0;       // last tile that its rows see, and whether they all see all keys
-    int batch, row;        // of the step
-    int last_tile;         // the last tile that its rows see
-    bool inside;           // all of them see all keys
-    __device__ inline steps(const attention_grad_shape& s, const Limits& limits, const place& p)
-        : s(s), limits(limits), key(p.key), head(p.head) {
-      ahead = C::kRotates ? p.index * (kKeys / C::kQueries) % s.query_tiles : 0;
-    }
-    __device__ inline void go_to(int number) {
-      const int of_group = number / s.query_tiles;
-      int block = number - of_group * s.query_tiles + ahead;
-      if (block >= s.query_tiles) block -= s.query_tiles;
-      batch = head * s.group + of_group;
-      row = block * C::kQueries;
-    }
-    __device__ inline void ask() {
-      const int number = window + threadIdx.x % 32, count = s.query_tiles * s.group;
-      go_to(min(number, count - 1));
-      int result[4];
-      limits(batch, row, min(row + C::kQueries, s.queries) - 1, result);
-      const int first = max(result[0], 0), end = min(result[1], s.keys);
-      const bool sees = first < end && first < key + kKeys && end > key;
-      const bool all = result[2] <= key && min(result[3], s.keys) >= key + kKeys;
-      of_lane = max(end - 1, 0) / kKeys * 2 + (all ? 1 : 0);
-      seen = __ballot_sync(~0u, sees && number < count);
-    }
-    __device__ inline bool next() {
-#pragma unroll 1
-      while (seen == 0) {
-        window += 32;
-        if (window >= s.query_tiles * s.group) return false;
-        ask();
-      }
-      const int lane = __ffs(seen) - 1;
-      seen &= seen - 1;
-      const int of_step = __shfl_sync(~0u, of_lane, lane);
-      last_tile = of_step / 2;
-      inside = of_step % 2 != 0;
-      go_to(window + lane);
-      return true;
-    }
-  };
-
   static __device__ inline int load_shared(unsigned at) {
     int v;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
-    return v;
-  }
-  static __device__ inline float2 load_pair(unsigned at) {
-    float2 v;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
     return v;
   }
   static __device__ inline void store_shared(unsigned at, int v) {
@@ -198,31 +97,10 @@ struct attention_grad {
   static __device__ inline void store_shared(unsigned at, float v) {
     store_shared(at, __float_as_int(v));
   }
-  // PTX ISA "red", "ld.acquire", "red.release".
-  static __device__ inline void add_quad(float* to, const float* x) {
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]),
-                 "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
-  }
-  static __device__ inline void wait_turn(const int* turn, int count) {
-    int v;
-    do asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(turn) : "memory");
-    while (v < count);
-  }
-  static __device__ inline void pass_turn(int* turn) {
-    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(turn) : "memory");
-  }
-  static __device__ inline float exp2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-  }
-  static constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
   // Of a step, beside its block by kFlags; kPart: the block has fewer rows.
   static constexpr int kInside = 1, kLast = 2, kPart = 4, kFlags = 8;
   static constexpr int kTurnWarps = C::kOrdered ? 3 - kRowWarps : 0;
   static constexpr int kHelpers = kRowWarps + kTurnWarps;  // warps beside the producer
-  static __device__ inline float infinity() { return __int_as_float(0x7f800000); }
   // What is computed of it is not computed before.
   template <class T>
   static __device__ inline T opaque(T x) {
@@ -250,7 +128,7 @@ struct attention_grad {
                                         const tensor_map& v, const tensor_map& dy, int* turns,
                                         const attention_grad_shape& s, const F& f, unsigned memory,
                                         const barriers& b) {
-    const int tiles = s.batches * s.key_tiles;
+    const int count = s.batches * s.key_tiles;
     const bool leads = threadIdx.x % 32 == 0;
     const auto take = [&] { return __shfl_sync(~0u, leads ? atomicAdd(turns, 1) : 0, 0); };
     ring at;
@@ -259,10 +137,10 @@ struct attention_grad {
       const int tile = take();
       mbarrier_wait(b.next_empty(), phase);
       if (leads) {
-        store_shared(b.next(), tile < tiles ? tile : -1);
+        store_shared(b.next(), tile < count ? tile : -1);
         mbarrier_arrive(b.next_full());
       }
-      if (tile >= tiles) {
+      if (tile >= count) {
         mbarrier_wait(b.key_empty(), phase);
         if (leads) {
           store_shared(b.tile(), -1);
@@ -270,7 +148,7 @@ struct attention_grad {
         }
         return;
       }
-      const place p = place_of(s, tile);
+      const place p = tiles::place_of(s, tile);
       steps<decltype(f.limits)> step(s, f.limits, p);
       bool more = step.next();
       mbarrier_wait(b.key_empty(), phase);
@@ -323,7 +201,7 @@ struct attention_grad {
       __syncwarp();
       if (tile < 0) return;
       if (threadIdx.x % 32 == 0) mbarrier_arrive(b.next_empty());
-      of_tile(place_of(s, tile));
+      of_tile(tiles::place_of(s, tile));
     }
   }
 
@@ -352,7 +230,7 @@ struct attention_grad {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const bool is_there = row + first + i * 32 < s.queries;
-          values[i][0] = is_there ? values[i][0] * kLog2e : infinity();
+          values[i][0] = is_there ? values[i][0] * rows::kLog2e : rows::infinity();
           values[i][1] = is_there ? values[i][1] : 0.f;
         }
         mbarrier_wait(b.query_empty(at.stage), at.phase ^ 1);
@@ -388,10 +266,10 @@ struct attention_grad {
       steps<decltype(f.limits)> step(s, f.limits, p);
 #pragma unroll 1
       for (; step.next(); phase ^= 1) {
-        int* turn = turns + 1 + step.batch * s.query_tiles + step.row / C::kQueries;
+        int* own = turns + 1 + step.batch * s.query_tiles + step.row / C::kQueries;
         if constexpr (waits) {
           if (leads) {
-            wait_turn(turn, step.last_tile - p.index);
+            turn::wait_turn(own, step.last_tile - p.index);
             mbarrier_arrive(b.turn());
           }
           __syncwarp();
@@ -401,7 +279,7 @@ struct attention_grad {
           mbarrier_wait(b.added(), phase);
           if (leads) {
             if (!waits) mbarrier_arrive(b.turn());
-            pass_turn(turn);
+            turn::pass_turn(own);
           }
         }
       }
@@ -422,10 +300,28 @@ struct attention_grad {
     unsigned key_rows, value_rows, query_rows, grad_rows, query_across, grad_across;
     unsigned slopes_across, keys_across;  // low halves of descriptors
     ring at = {};
-    float score[kScores], grad[kScores], dk[kGrads], dv[kGrads];
-    float weight[kScores];  // an accumulator that is written to would take more registers
-    unsigned weights[kScores / 2], slopes[kScores / 2];  // to 16 bits
+    rows part;
+    float dk[kGrads], dv[kGrads];
 
+    // Numbers of the step that lie in shared memory: they are read where they are needed, since
+    // registers are few.
+    struct place_in_step {
+      const consumer& c;
+      int what;
+      __device__ inline int key() const {
+        return load_shared(c.b.tile() + 8) + c.group * 64 + c.thread / 32 * 16 + c.thread % 32 / 4;
+      }
+      __device__ inline int query() const {
+        return load_shared(c.step_at() + 4) + 2 * (c.thread % 4);
+      }
+      __device__ inline int batch() const { return load_shared(c.step_at() + 8); }
+      __device__ inline bool ends() const {
+        return (what & kPart) != 0 || load_shared(c.b.tile() + 8) + kKeys > c.s.keys;
+      }
+      __device__ inline unsigned statistics() const {
+        return c.memory + kRowsAt + c.at.stage * kRowBytes + c.thread % 4 * 8;
+      }
+    };
     __device__ inline unsigned step_at() const { return memory + kInfosAt + at.stage * 16; }
     __device__ inline bool leads() const { return thread == 0; }
     __device__ inline void release(unsigned empty) const {
@@ -459,101 +355,20 @@ struct attention_grad {
       wgmma_commit();
     }
 
-    // Scores as the graph has them.
-    __device__ inline void take_scores(bool inside) {
-      const int first = load_shared(b.tile() + 8);
-      const int row = load_shared(step_at() + 4), batch = load_shared(step_at() + 8);
-      const unsigned rows = memory + kRowsAt + at.stage * kRowBytes + thread % 4 * 8;
-      const int key = first + group * 64 + thread / 32 * 16 + thread % 32 / 4;
-      const int query = row + 2 * (thread % 4);
-#pragma unroll
-      for (int i = 0; i < kScores / 4; ++i) {
-        float2 of;
-        if constexpr (C::kShifted) of = load_pair(rows + i * 32);
-#pragma unroll
-        for (int e = 4 * i; e < 4 * i + 4; ++e) {
-          int at_row = query + 8 * i + e % 2, column = key + (e & 2) * 4;
-          if constexpr (C::kReads) at_row = min(at_row, s.queries - 1);
-          if constexpr (C::kReads) column = min(column, s.keys - 1);
-          float y[1];
-          const float of_row = C::kShifted ? (e % 2 ? of.y : of.x) * kLn2 : 0.f;
-          if (inside)
-            f.inside(score[e], of_row, batch, at_row, column, y);
-          else
-            f.score(score[e], of_row, batch, at_row, column, y);
-          score[e] = of_row == infinity() ? -infinity() : y[0] + of_row;
-        }
-      }
-    }
-    // Scores → weights, 16 bits for the product.
-    __device__ inline void take_weights(int what) {
-      const bool inside = (what & kInside) != 0;
-      float factor[1] = {1.f};
-      if (C::kFolded && inside)
-        f.factor(load_shared(step_at() + 8), factor);
-      else
-        take_scores(inside);
-      const float slope = factor[0] * kLog2e;
-      const unsigned rows = memory + kRowsAt + at.stage * kRowBytes + thread % 4 * 8;
-#pragma unroll
-      for (int i = 0; i < kScores / 4; ++i) {
-        const float2 of = load_pair(rows + i * 32);
-#pragma unroll
-        for (int e = 4 * i; e < 4 * i + 4; ++e)
-          weight[e] = exp2(fmaf(score[e], slope, e % 2 ? -of.y : -of.x));
-        if constexpr (!C::kWeights) pack_weights(i);
-      }
-      const bool ends = (what & kPart) != 0 || load_shared(b.tile() + 8) + kKeys > s.keys;
-      if (C::kWeights || ends) finish_weights();
-    }
-    __device__ inline void pack_weights(int i) {
-      weights[2 * i] = pack_pair<C::kPackBf16>(weight[4 * i], weight[4 * i + 1]);
-      weights[2 * i + 1] = pack_pair<C::kPackBf16>(weight[4 * i + 2], weight[4 * i + 3]);
-    }
-    // What is left to do in some graphs and at the end of keys and rows.
-    __device__ inline void finish_weights() {
-      const int first = load_shared(b.tile() + 8);
-      const int row = load_shared(step_at() + 4), batch = load_shared(step_at() + 8);
-      const int key = first + group * 64 + thread / 32 * 16 + thread % 32 / 4;
-      const int query = row + 2 * (thread % 4);
-#pragma unroll
-      for (int i = 0; i < kScores / 4; ++i) {
-#pragma unroll
-        for (int e = 4 * i; e < 4 * i + 4; ++e) {
-          const int at_row = query + 8 * i + e % 2, column = key + (e & 2) * 4;
-          float y[1] = {weight[e]};
-          if constexpr (C::kWeights)
-            f.weight(weight[e], batch, min(at_row, s.queries - 1), min(column, s.keys - 1), y);
-          weight[e] = at_row < s.queries && column < s.keys ? y[0] : 0.f;
-        }
-        pack_weights(i);
-      }
-    }
-    __device__ inline void take_slopes() {
-      const unsigned means = memory + kRowsAt + (kStages + at.stage) * kRowBytes + thread % 4 * 8;
-#pragma unroll
-      for (int i = 0; i < kScores / 4; ++i) {
-        const float2 of = load_pair(means + i * 32);
-        const float* w = weight + 4 * i;
-        const float* x = grad + 4 * i;
-        slopes[2 * i] = pack_pair<C::kPackBf16>(w[0] * (x[0] - of.x), w[1] * (x[1] - of.y));
-        slopes[2 * i + 1] = pack_pair<C::kPackBf16>(w[2] * (x[2] - of.x), w[3] * (x[3] - of.y));
-      }
-    }
     __device__ inline void store_slopes() {
       const unsigned key = group * 64 + thread / 32 * 16 + thread % 16;
       const unsigned to = memory + kSlopesAt + at.stage * kSlopeBytes + key * 128;
 #pragma unroll
       for (int i = 0; i < C::kQueries / 16; ++i) {
         const unsigned chunk = i % 4 * 2 + thread % 32 / 16;
-        store_fragments(to + i / 4 * (kKeys * 128) + ((chunk ^ (key % 8)) << 4), slopes[4 * i],
-                        slopes[4 * i + 1], slopes[4 * i + 2], slopes[4 * i + 3]);
+        store_fragments(to + i / 4 * (kKeys * 128) + ((chunk ^ (key % 8)) << 4), part.slopes[4 * i],
+                        part.slopes[4 * i + 1], part.slopes[4 * i + 2], part.slopes[4 * i + 3]);
       }
     }
     __device__ inline void add_queries(const float (&dq)[kColumns / 2], int block) const {
       float* to = sums + (block * 2 + group) * static_cast<long long>(kNumbers) + thread * 4;
 #pragma unroll
-      for (int i = 0; i < kColumns / 8; ++i) add_quad(to + i * 512, dq + 4 * i);
+      for (int i = 0; i < kColumns / 8; ++i) turn::add_quad(to + i * 512, dq + 4 * i);
     }
     // The parity of a step is its stage, of which there are two.
     __device__ inline void add_in_turn(const float (&dq)[kColumns / 2], int block,
@@ -571,22 +386,23 @@ struct attention_grad {
     // of a tile scores of whatever is there, since a product in a branch would be waited for.
     __device__ inline void start(bool is_there) {
       if (is_there) mbarrier_wait(b.query_full(at.stage), at.phase);
-      multiply_rows(score, key_rows, query_rows);
+      multiply_rows(part.score, key_rows, query_rows);
     }
     // Of a step whose scores are there; what it says of itself is `what`.
     __device__ inline void step(int what) {
       const bool goes_on = (what & kLast) == 0;
       thread = opaque(thread);  // addresses are made anew: registers are few
       mbarrier_wait(b.grad_full(at.stage), at.phase);
-      multiply_rows(grad, value_rows, grad_rows);
-      take_weights(what);
-      multiply_pairs(dv, weights, grad_across);
+      multiply_rows(part.grad, value_rows, grad_rows);
+      const place_in_step here = {*this, what};
+      part.take_weights(f, s, here, (what & kInside) != 0);
+      multiply_pairs(dv, part.weights, grad_across);
       wgmma_wait<1>();
-      pin(grad);
+      pin(part.grad);
       if (!goes_on) release(b.value_empty());
-      take_slopes();
+      part.take_slopes(here.statistics() + kStages * kRowBytes);
       store_slopes();
-      if constexpr (C::kKeysFirst) multiply_pairs(dk, slopes, query_across);
+      if constexpr (C::kKeysFirst) multiply_pairs(dk, part.slopes, query_across);
       wgmma_wait<C::kKeysFirst ? 1 : 0>();  // its operand's registers are needed
       pin(dv);
       release(b.grad_empty(at.stage));
@@ -599,7 +415,7 @@ struct attention_grad {
         C::multiply_third(dq, descriptor(slopes_across + at.stage * (kSlopeBytes >> 4) + i * 128),
                           descriptor(keys_across + i * 128), i != 0);
       wgmma_commit();
-      if constexpr (!C::kKeysFirst) multiply_pairs(dk, slopes, query_across);
+      if constexpr (!C::kKeysFirst) multiply_pairs(dk, part.slopes, query_across);
       const ring now = at;
       at.advance();
       // At 128 columns dq and the next scores have no room beside each other.
@@ -622,7 +438,7 @@ struct attention_grad {
         release(b.query_empty(now.stage));
       }
       wgmma_wait<0>();
-      pin(score);
+      pin(part.score);
     }
 
     __device__ inline void tile(unsigned phase) {
@@ -634,7 +450,7 @@ struct attention_grad {
         start(true);
         mbarrier_wait(b.value_full(), phase);
         wgmma_wait<0>();
-        pin(score);
+        pin(part.score);
         int what;
 #pragma unroll 1
         do {
@@ -642,7 +458,7 @@ struct attention_grad {
           step(what);
         } while ((what & kLast) == 0);
       }
-      const place p = place_of(s, load_shared(b.tile()));
+      const place p = tiles::place_of(s, load_shared(b.tile()));
       if (leads()) tma_store_wait_read<0>();
       group_sync();  // also: every warp has read the tile's number, even without a step
       release(b.key_empty());
@@ -748,18 +564,6 @@ struct attention_grad {
     }
     if (c.leads()) tma_store_wait();
   }
-};
-
-template <class Score, class Inside, class Factor, class Limits, class Weight, class Scale,
-          class Rows>
-struct attention_grad_functions {
-  const Score& score;
-  const Inside& inside;
-  const Factor& factor;
-  const Limits& limits;
-  const Weight& weight;
-  const Scale& scale;
-  const Rows& rows;
 };
 
 template <class C, class Score, class Inside, class Factor, class Limits, class Weight, class Scale,

@@ -33,71 +33,14 @@ struct attention_mma {
   static constexpr int kKeyElements = C::kKeys * C::kDepth, kValueElements = C::kKeys * C::kWidth;
   static constexpr int kKeysAt = C::kWarps * kQueryElements;
   static constexpr int kStageElements = kKeyElements + kValueElements;
-  static constexpr int kAlignment = 128;
 
-  // Rows of `columns` elements in panels of 64 or 32: chunk c of 8 elements of a row lies where
-  // chunk c ^ key(row) would, so that 8 rows of a matrix lie in different banks.
-  template <int rows, int columns>
-  struct panels {
-    static constexpr int kChunks = columns % 64 == 0 ? 8 : 4;
-    static constexpr int kOfRow = columns / 8;
-    static constexpr int kPitch = kChunks * 16;  // bytes
-    static __device__ inline int key(int row) { return kChunks == 8 ? row % 8 : row / 2 % 4; }
-    // In elements.
-    static __device__ inline int at(int row, int chunk) {
-      return (chunk / kChunks * rows + row) * (kChunks * 8) + (chunk % kChunks ^ key(row)) * 8;
-    }
-    // In bytes from the row's first chunk of 8 on, with the key of that chunk in it.
-    static __device__ inline unsigned first(int row, int chunk) {
-      return row * kPitch + (chunk ^ key(row)) * 16;
-    }
-    static __device__ inline unsigned further(unsigned first, int row, int chunk) {
-      return (first ^ (chunk % kChunks * 16)) + (chunk / kChunks * rows + row) * kPitch;
-    }
-  };
   using query_panels = panels<kWarpRows, C::kDepth>;
   using key_panels = panels<C::kKeys, C::kDepth>;
   using value_panels = panels<C::kKeys, C::kWidth>;
   using result_panels = panels<kWarpRows, C::kWidth>;
 
-  // All of some panels by `count` threads, of which this is one.
-  template <int rows, int columns, unsigned count, bool is_async, class Load>
-  static __device__ inline void load(int to, unsigned thread, const Load& load, int batch,
-                                     int first) {
-    using shape = panels<rows, columns>;
-    constexpr unsigned kOfRow = shape::kOfRow, kPieces = rows * kOfRow;
-    constexpr int kUnrolled = is_async ? 16 : 1;
-    // Whole rows at once, whose keys are the same each time: only the row changes.
-    if constexpr (kPieces % count == 0 && count % (kOfRow * 8) == 0) {
-      const int chunk = thread % kOfRow, row = thread / kOfRow, at = to + shape::at(row, chunk);
-      constexpr int kRowsAtOnce = count / kOfRow;
-#pragma unroll kUnrolled
-      for (int i = 0; i < rows; i += kRowsAtOnce)
-        load(at + i * (shape::kChunks * 8), batch, first + row + i, chunk * 8);
-    } else {
-#pragma unroll kUnrolled
-      for (unsigned i = 0; i < kPieces; i += count) {
-        const unsigned n = i + thread;
-        if (kPieces % count != 0 && n >= kPieces) break;
-        const int row = n / kOfRow, chunk = n % kOfRow;
-        load(to + shape::at(row, chunk), batch, first + row, chunk * 8);
-      }
-    }
-  }
-
-  // What follows from the number is computed where it is used, not before the loop: registers are
-  // scarce there.
-  template <class T>
-  static __device__ inline T computed_again(T x) {
-    asm volatile("" : "+r"(x));
-    return x;
-  }
-
   static __device__ inline void multiply(float* sums, const unsigned* left, const unsigned* right) {
-    if constexpr (C::kPackBf16)
-      mma_bf16(sums, left, right);
-    else
-      mma_f16(sums, left, right);
+    multiply_16<C::kPackBf16>(sums, left, right);
   }
 
   template <class F>
@@ -199,7 +142,7 @@ struct attention_mma {
       lane = thread % 32;
       row = tile.row + number * kWarpRows;
       const unsigned address = unsigned(__cvta_generic_to_shared(memory));
-      start = (address + kAlignment - 1) & ~unsigned(kAlignment - 1);
+      start = aligned_panels(address);
       from = (start - address) / 2;
       queries_at = from + number * kQueryElements;
     }
@@ -280,12 +223,13 @@ struct attention_mma {
     const auto load_block = [&](int block, int stage) {
       const int to = at.from + kKeysAt + stage * kStageElements, first = block * C::kKeys;
       const unsigned thread = computed_again(threadIdx.x);
-      load<C::kKeys, C::kDepth, kThreads, (C::kAsync & 2) != 0>(to, thread, key, batch, first);
-      load<C::kKeys, C::kWidth, kThreads, (C::kAsync & 4) != 0>(to + kKeyElements, thread, value,
-                                                                batch, first);
+      load_panels<C::kKeys, C::kDepth, kThreads, (C::kAsync & 2) != 0>(to, thread, key, batch,
+                                                                       first);
+      load_panels<C::kKeys, C::kWidth, kThreads, (C::kAsync & 4) != 0>(to + kKeyElements, thread,
+                                                                       value, batch, first);
     };
-    load<kWarpRows, C::kDepth, 32, (C::kAsync & 1) != 0>(at.queries_at, at.lane, query, batch,
-                                                         at.row);
+    load_panels<kWarpRows, C::kDepth, 32, (C::kAsync & 1) != 0>(at.queries_at, at.lane, query,
+                                                                batch, at.row);
     commit_async();
     constexpr int kAhead = C::kStages - 1;
 #pragma unroll

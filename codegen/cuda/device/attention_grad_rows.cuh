@@ -1,0 +1,257 @@
+#pragma once
+// What the skeletons of attention's gradients share, whoever multiplies and loads:
+// attention_grad_shape, the tiles and their steps (attention_grad_tiles), and what a thread does
+// with its part of 16 keys of scores (attention_grad_rows).
+//
+//   tile     kKeys keys of one head of k and v; its steps: blocks of kQueries queries of all heads
+//            that share it, of which some see some of the keys
+//
+//     P' = weight(S'), dS' = (D' - mean of the row) * P'      scores the other way around, to 16
+//     bits
+//
+// Element e of S' is key lane / 4 + 8 * (e / 2 % 2) of the warp's 16, query 8 * (e / 4) + 2 * (lane
+// % 4) + e % 2: elements 8k .. 8k + 7 are the A fragment of step k of the next product.
+//
+// Functions, with `batch` the number of a head of q among all, row a query and column a key:
+//   score(value, of_row, batch, row, column, result out)   what is exponentiated, with kShifted
+//                                   less the row's statistics, for masks that come after it
+//   inside(…)                       the same, of places that the known masks let through
+//   factor(batch, result out)       with kFolded exponentials inside are exp(value * factor -
+//   of_row) weight(value, batch, …)         with kWeights what dv is multiplied by, of the
+//   exponential
+//                                   kReads: some of these read memory by place
+//   limits(batch, first, last, result out)    as of attention_sm90
+//   scale(batch, result out)        what dk and dq are multiplied by in the end
+//   rows(batch, row, result out)    statistics and mean of a row
+//
+// `sums` of dq are in the order of fragments, so that a warp adds 512 bytes in a row: element e of
+// lane l of warp w of part m of a block is at (m * elements of a part) + e / 4 * 512 + 128 w + 4 l
+// + e % 4. A part is half of the columns, or of the rows. Another kernel makes dq of it; zeroes
+// come first.
+//
+// Rows past the end have the statistics +inf, so that weights are 0. kOrdered: tiles of a head add
+// to a block of dq in the order of their keys, the last first: turns[1 + block] counts those that
+// have. turns[0] is the next tile: blocks take tiles in order, so that who waits for its turn waits
+// for one that runs, even if some blocks of the grid have not started. All turns are 0 at the
+// start.
+struct attention_grad_shape {
+  int queries, keys;
+  int inner, batches;  // heads of k and v of one image, of all
+  int group;           // heads of q for each of them
+  int key_tiles, query_tiles;
+  int section;  // heads whose q and dy stay in L2 together
+};
+
+template <int kKeys, int kQueries, bool kOrdered, bool kRotates>
+struct attention_grad_tiles {
+  // Heads go in sections; in one the first keys come first, which most rows see under a causal
+  // mask. In order: the last keys, which nobody waits for under a causal mask, since a tile's first
+  // rows are those that no later keys have.
+  struct place {
+    int key, index, head, outer, inner;
+  };
+  static __device__ inline place place_of(const attention_grad_shape& s, int tile) {
+    const int part = tile / (s.section * s.key_tiles);
+    const int in_part = tile - part * s.section * s.key_tiles;
+    const int heads = min(s.section, s.batches - part * s.section);
+    place p;
+    p.index = in_part / heads;
+    p.head = part * s.section + in_part - p.index * heads;
+    if (kOrdered) p.index = s.key_tiles - 1 - p.index;
+    p.outer = p.head / s.inner;
+    p.inner = p.head - p.outer * s.inner;
+    p.key = p.index * kKeys;
+    return p;
+  }
+
+  // The blocks of queries, head by head, that see some of a tile's keys. The lanes of a warp ask
+  // about 32 at once.
+  template <class Limits>
+  struct steps {
+    const attention_grad_shape& s;
+    const Limits& limits;
+    int key, head, ahead;  // where the tile's first block is
+    int window = -32;      // of the blocks that were asked about
+    unsigned seen = 0;     // those of them that are left
+    int of_lane = 0;       // last tile that its rows see, and whether they all see all keys
+    int batch, row;        // of the step
+    int last_tile;         // the last tile that its rows see
+    bool inside;           // all of them see all keys
+    __device__ inline steps(const attention_grad_shape& s, const Limits& limits, const place& p)
+        : s(s), limits(limits), key(p.key), head(p.head) {
+      ahead = kRotates ? p.index * (kKeys / kQueries) % s.query_tiles : 0;
+    }
+    __device__ inline void go_to(int number) {
+      const int of_group = number / s.query_tiles;
+      int block = number - of_group * s.query_tiles + ahead;
+      if (block >= s.query_tiles) block -= s.query_tiles;
+      batch = head * s.group + of_group;
+      row = block * kQueries;
+    }
+    __device__ inline void ask() {
+      const int number = window + threadIdx.x % 32, count = s.query_tiles * s.group;
+      go_to(min(number, count - 1));
+      int result[4];
+      limits(batch, row, min(row + kQueries, s.queries) - 1, result);
+      const int first = max(result[0], 0), end = min(result[1], s.keys);
+      const bool sees = first < end && first < key + kKeys && end > key;
+      const bool all = result[2] <= key && min(result[3], s.keys) >= key + kKeys;
+      of_lane = max(end - 1, 0) / kKeys * 2 + (all ? 1 : 0);
+      seen = __ballot_sync(~0u, sees && number < count);
+    }
+    __device__ inline bool next() {
+#pragma unroll 1
+      while (seen == 0) {
+        window += 32;
+        if (window >= s.query_tiles * s.group) return false;
+        ask();
+      }
+      const int lane = __ffs(seen) - 1;
+      seen &= seen - 1;
+      const int of_step = __shfl_sync(~0u, of_lane, lane);
+      last_tile = of_step / 2;
+      inside = of_step % 2 != 0;
+      go_to(window + lane);
+      return true;
+    }
+  };
+};
+
+// What the adders of dq have of each other.
+struct attention_grad_turns {
+  // PTX ISA "red", "ld.acquire", "red.release".
+  static __device__ inline void add_quad(float* to, const float* x) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]),
+                 "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+#else
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to + i), "f"(x[i]) : "memory");
+#endif
+  }
+  static __device__ inline void wait_turn(const int* turn, int count) {
+    int v;
+    do asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(turn) : "memory");
+    while (v < count);
+  }
+  static __device__ inline void pass_turn(int* turn) {
+    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(turn) : "memory");
+  }
+};
+
+// A thread's part of 16 keys, of a block of C::kQueries queries. A step says where it is: key() and
+// query() of the thread's first element, batch(), ends() where rows or keys do, and statistics(),
+// the address in shared memory of those of the thread's first row.
+template <class C>
+struct attention_grad_rows {
+  static constexpr int kScores = C::kQueries / 2;  // registers
+  static __device__ inline float exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  static constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+  static __device__ inline float infinity() { return __int_as_float(0x7f800000); }
+  static __device__ inline float2 load_pair(unsigned at) {
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
+    return v;
+  }
+
+  float score[kScores], grad[kScores];
+  float weight[kScores];  // an accumulator that is written to would take more registers
+  unsigned weights[kScores / 2], slopes[kScores / 2];  // to 16 bits
+
+  // Scores as the graph has them.
+  template <class F, class Step>
+  __device__ inline void take_scores(const F& f, const attention_grad_shape& s, const Step& step,
+                                     bool inside) {
+    const int key = step.key(), query = step.query(), batch = step.batch();
+    const unsigned rows = step.statistics();
+#pragma unroll
+    for (int i = 0; i < kScores / 4; ++i) {
+      float2 of;
+      if constexpr (C::kShifted) of = load_pair(rows + i * 32);
+#pragma unroll
+      for (int e = 4 * i; e < 4 * i + 4; ++e) {
+        int at_row = query + 8 * i + e % 2, column = key + (e & 2) * 4;
+        if constexpr (C::kReads) at_row = min(at_row, s.queries - 1);
+        if constexpr (C::kReads) column = min(column, s.keys - 1);
+        float y[1];
+        const float of_row = C::kShifted ? (e % 2 ? of.y : of.x) * kLn2 : 0.f;
+        if (inside)
+          f.inside(score[e], of_row, batch, at_row, column, y);
+        else
+          f.score(score[e], of_row, batch, at_row, column, y);
+        score[e] = of_row == infinity() ? -infinity() : y[0] + of_row;
+      }
+    }
+  }
+  // Scores → weights, 16 bits for the product.
+  template <class F, class Step>
+  __device__ inline void take_weights(const F& f, const attention_grad_shape& s, const Step& step,
+                                      bool inside) {
+    float factor[1] = {1.f};
+    if (C::kFolded && inside)
+      f.factor(step.batch(), factor);
+    else
+      take_scores(f, s, step, inside);
+    const float slope = factor[0] * kLog2e;
+    const unsigned rows = step.statistics();
+#pragma unroll
+    for (int i = 0; i < kScores / 4; ++i) {
+      const float2 of = load_pair(rows + i * 32);
+#pragma unroll
+      for (int e = 4 * i; e < 4 * i + 4; ++e)
+        weight[e] = exp2(fmaf(score[e], slope, e % 2 ? -of.y : -of.x));
+      if constexpr (!C::kWeights) pack_weights(i);
+    }
+    if (C::kWeights || step.ends()) finish_weights(f, s, step);
+  }
+  __device__ inline void pack_weights(int i) {
+    weights[2 * i] = pack_pair<C::kPackBf16>(weight[4 * i], weight[4 * i + 1]);
+    weights[2 * i + 1] = pack_pair<C::kPackBf16>(weight[4 * i + 2], weight[4 * i + 3]);
+  }
+  // What is left to do in some graphs and at the end of keys and rows.
+  template <class F, class Step>
+  __device__ inline void finish_weights(const F& f, const attention_grad_shape& s,
+                                        const Step& step) {
+    const int key = step.key(), query = step.query(), batch = step.batch();
+#pragma unroll
+    for (int i = 0; i < kScores / 4; ++i) {
+#pragma unroll
+      for (int e = 4 * i; e < 4 * i + 4; ++e) {
+        const int at_row = query + 8 * i + e % 2, column = key + (e & 2) * 4;
+        float y[1] = {weight[e]};
+        if constexpr (C::kWeights)
+          f.weight(weight[e], batch, min(at_row, s.queries - 1), min(column, s.keys - 1), y);
+        weight[e] = at_row < s.queries && column < s.keys ? y[0] : 0.f;
+      }
+      pack_weights(i);
+    }
+  }
+  __device__ inline void take_slopes(unsigned means) {
+#pragma unroll
+    for (int i = 0; i < kScores / 4; ++i) {
+      const float2 of = load_pair(means + i * 32);
+      const float* w = weight + 4 * i;
+      const float* x = grad + 4 * i;
+      slopes[2 * i] = pack_pair<C::kPackBf16>(w[0] * (x[0] - of.x), w[1] * (x[1] - of.y));
+      slopes[2 * i + 1] = pack_pair<C::kPackBf16>(w[2] * (x[2] - of.x), w[3] * (x[3] - of.y));
+    }
+  }
+};
+
+template <class Score, class Inside, class Factor, class Limits, class Weight, class Scale,
+          class Rows>
+struct attention_grad_functions {
+  const Score& score;
+  const Inside& inside;
+  const Factor& factor;
+  const Limits& limits;
+  const Weight& weight;
+  const Scale& scale;
+  const Rows& rows;
+};

@@ -1,0 +1,76 @@
+// AttentionGradProblem: what the engines of attention's gradients know of their group, whatever
+// multiplies and loads; and AttentionGradSums, the kernels beside theirs: zeroes for what is added
+// to, and dq from the sums, which lie in the order of fragments
+// (codegen/cuda/device/attention_grad_rows.cuh).
+#pragma once
+
+#include "compiler/engines/attention_grad.h"
+#include "compiler/engines/attention_problem.h"
+
+namespace kiln::compiler {
+
+struct AttentionGradProblem {
+  AttentionGrad grad = {};
+  bool reads = false;  // anything but operands and what rows have lies in memory by places
+  int depth = 0, queries_tile = 0, keys_tile = 0;
+  int64_t queries = 0, keys = 0, inner = 1, outer = 1, group = 1;
+  bool hides_blocks = false;  // some mask has known bounds
+  int64_t query_tiles() const { return CeilDiv(queries, queries_tile); }
+  int64_t key_tiles() const { return CeilDiv(keys, keys_tile); }
+  int64_t heads() const { return inner * outer; }                     // of k and v
+  int64_t blocks() const { return heads() * group * query_tiles(); }  // of dq
+  int64_t sums() const { return blocks() * queries_tile * depth; }
+};
+
+// Without tiles. Rows of at most `most_depth`, in whole panels of `panel`; or why not.
+Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t most_depth,
+                                                    int panel);
+
+// The numbers of attention_grad_shape; `section_bytes` of q, dy and sums are made at one time.
+void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& problem,
+                           int64_t section_bytes, tile::Call& call);
+
+// Products, and bytes of sums, of all blocks that no mask hides, at these speeds.
+double AttentionGradSeconds(const AttentionGradProblem& problem, double flops_per_second,
+                            double bytes_per_second);
+
+// Clients who want the same bits each time have dq made as it is stored; the others give f32 sums
+// room in memory, into which NVIDIA's library adds in any order.
+bool KeepsSums(const Group& group);
+
+// The kernels before and after the skeleton, which adds to scratch buffers.
+class AttentionGradSums {
+ public:
+  static constexpr int kTurns = 0, kSums = 1;  // scratch buffers
+
+  AttentionGradSums(const Group& group, const Target& target, const AttentionGradProblem& problem,
+                    const char* engine, bool is_ordered)
+      : group_(group),
+        g_(group.graph),
+        target_(target),
+        plan_(problem),
+        engine_(engine),
+        turns_(1 + (is_ordered ? problem.blocks() : 0)),
+        sums_(problem.sums()) {}
+
+  void AddScratch(Lowered& lowered) const { lowered.scratch_bytes = {turns_ * 4, sums_ * 4}; }
+  void AddZeroes(Lowered& lowered) const;
+  void AddConversion(Lowered& lowered) const;
+
+ private:
+  template <class F>
+  void AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body) const;
+  KernelBuilder Builder(const char* what) const;
+  tile::Expr ScaleOf(KernelBuilder& b, tile::Block& out, const tile::Expr& head) const;
+  void StoreRow(KernelBuilder& b, tile::Block& out, graph::TensorId to, const Index& at,
+                const std::string& from) const;
+
+  const Group& group_;
+  const graph::Graph& g_;
+  const Target& target_;
+  const AttentionGradProblem& plan_;
+  const char* engine_;
+  const int64_t turns_, sums_;
+};
+
+}  // namespace kiln::compiler
