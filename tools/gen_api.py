@@ -7,7 +7,8 @@
 Written: the public headers include/v8/*.h and include/v9/*.h; the version scripts
 api/spec/libcudnn.so.{8,9}.map; the C++ tables api/spec/{status_v8,status_v9,names}.inc; and of the functions of
 legacy.tsv, which says what each parameter is, the declarations for the core and the exported functions that call it,
-api/spec/legacy_{functions,entries}.inc. All of it is committed, so that a build needs no Python; a test runs --check.
+api/spec/legacy_{functions,entries}.inc; and the sub-libraries of each generation, api/sublibraries/. All of it is
+committed, so that a build needs no Python; a test runs --check.
 """
 
 import argparse
@@ -50,6 +51,17 @@ FORWARDERS = {
     8: {"cudnn.h": ["cudnn_version.h"] + [name for name, _, _ in HEADERS[8]]},
     9: {"cudnn.h": ["cudnn_version.h", "cudnn_graph.h", "cudnn_ops.h", "cudnn_adv.h", "cudnn_cnn.h"],
         "cudnn_backend.h": ["cudnn_graph.h"]},
+}
+
+# The libraries beside libcudnn.so of a generation, and the headers whose functions they export. 9.19 has further ones
+# that export none: programs open them by name, or name them to the linker.
+SUBLIBRARIES = {
+    8: {"ops_infer": ["cudnn_ops_infer.h"], "ops_train": ["cudnn_ops_train.h"],
+        "cnn_infer": ["cudnn_cnn_infer.h", "cudnn_backend.h"], "cnn_train": ["cudnn_cnn_train.h"],
+        "adv_infer": ["cudnn_adv_infer.h"], "adv_train": ["cudnn_adv_train.h"]},
+    9: {"graph": ["cudnn_graph.h"], "ops": ["cudnn_ops.h"], "cnn": ["cudnn_cnn.h"], "adv": ["cudnn_adv.h"],
+        "heuristic": [], "engines_precompiled": [], "engines_runtime_compiled": [], "engines_tensor_ir": [],
+        "ext": []},
 }
 
 # Which header defines a macro: the first pattern that matches its name. {base} is the first header of the list.
@@ -292,6 +304,17 @@ def version_script(spec, generation):
     return f"# {NOTICE}\nlibcudnn.so.{generation} {{\n  global:\n{names}  local:\n    *;\n}};\n"
 
 
+def sublibrary(spec, generation, headers, soname):
+    """The version script of a sub-library, and its jumps into libcudnn.so."""
+    functions = sorted(row["function"] for row in spec.functions
+                       if row[f"in_{generation}"] and row["implemented"] and row[f"header_{generation}"] in headers)
+    exports = "  global:\n" + "".join(f"    {name};\n" for name in functions) if functions else ""
+    jumps = "".join(f"FORWARD({name})\n" for name in functions)
+    return (f"# {NOTICE}\n{soname} {{\n{exports}  local:\n    *;\n}};\n",
+            f"/* {NOTICE} */\n#define LIBRARY libcudnn.so.{generation}\n"
+            f'#include "api/sublibraries/forward.inc"\n{jumps}')
+
+
 def rows_of(table, rows):
     return f"inline constexpr {table}[] = {{\n" + "".join(f"    {row},\n" for row in rows) + "};\n"
 
@@ -355,6 +378,11 @@ def generate(spec):
         out.update(public_headers(spec, generation))
         out[f"api/spec/libcudnn.so.{generation}.map"] = version_script(spec, generation)
         out[f"api/spec/status_v{generation}.inc"] = status_tables(spec, generation)
+        for part, headers in SUBLIBRARIES[generation].items():
+            soname = f"libcudnn_{part}.so.{generation}"
+            script, jumps = sublibrary(spec, generation, headers, soname)
+            out[f"api/sublibraries/{soname}.map"] = script
+            out[f"api/sublibraries/{soname}.S"] = jumps
     return out
 
 

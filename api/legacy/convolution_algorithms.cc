@@ -105,11 +105,9 @@ class Candidate {
 };
 
 // By the model: the algorithm with any workspace comes first, since its plan is the best one.
-Status Rank(void* handle, ConvDirection direction, void* x, void* w, void* conv, void* y,
-            int wanted, int* returned, void* results) {
-  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
-  ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x, w, conv, y));
-  const DirectionRow& row = RowOf(direction);
+Status RankWithin(Handle& handle, const ConvProblem& p, int64_t workspace_bytes, int wanted,
+                  int* returned, void* results) {
+  const DirectionRow& row = RowOf(p.direction);
   RETURN_IF_ERROR(Check(p, row.any_workspace));
   std::vector<Finding> findings;
   for (int algorithm = 0; algorithm < row.algorithms; ++algorithm) {
@@ -117,16 +115,25 @@ Status Rank(void* handle, ConvDirection direction, void* x, void* w, void* conv,
     if (Status status = Check(p, algorithm); !status.ok()) {
       finding.code = status.code();
     } else {
-      Candidate candidate(*h, p, algorithm, {});
+      Candidate candidate(handle, p, algorithm, {});
       const Result<int64_t> bytes = candidate.WorkspaceBytes();
       finding.code = bytes.ok() ? Code::kOk : bytes.status().code();
       finding.workspace_bytes = bytes.ok() ? *bytes : 0;
+      if (finding.workspace_bytes > workspace_bytes) finding.code = Code::kSizeInsufficient;
     }
     findings.push_back(finding);
   }
-  std::ranges::stable_partition(findings,
-                                [&](const Finding& f) { return f.algorithm == row.any_workspace; });
+  std::ranges::stable_partition(findings, [&](const Finding& f) {
+    return f.algorithm == row.any_workspace && f.code == Code::kOk;
+  });
   return Report(std::move(findings), p, wanted, returned, results);
+}
+
+Status Rank(void* handle, ConvDirection direction, void* x, void* w, void* conv, void* y,
+            int wanted, int* returned, void* results) {
+  ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
+  ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x, w, conv, y));
+  return RankWithin(*h, p, INT64_MAX, wanted, returned, results);
 }
 
 Status WorkspaceSize(void* handle, ConvDirection direction, void* x, void* w, void* conv, void* y,
@@ -140,6 +147,9 @@ Status WorkspaceSize(void* handle, ConvDirection direction, void* x, void* w, vo
   *bytes = static_cast<size_t>(wanted);
   return {};
 }
+
+// With KILN_LAUNCH=minimal nothing is timed, and no memory is allocated: Find ranks as Get does.
+bool HasClock(const Handle& handle) { return !handle.session->target().minimal_launch; }
 
 // By the clock, on the client's memory.
 Status Find(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
@@ -172,6 +182,7 @@ Status FindOn(void* handle, ConvDirection direction, void* x_desc, const void* x
   for (const void* memory : {x, w, y}) RETURN_IF_ERROR(NotNull(memory, "memory of a tensor"));
   ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x_desc, w_desc, conv, y_desc));
   const int64_t bytes = workspace == nullptr ? 0 : static_cast<int64_t>(workspace_bytes);
+  if (!HasClock(*h)) return RankWithin(*h, p, bytes, wanted, returned, results);
   return Find(*h, p, {.x = x, .w = w, .y = y},
               {.data = workspace, .bytes = bytes, .is_parameter = true}, wanted, returned, results);
 }
@@ -181,6 +192,7 @@ Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* 
                  int wanted, int* returned, void* results) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x, w, conv, y));
+  if (!HasClock(*h)) return RankWithin(*h, p, INT64_MAX, wanted, returned, results);
   RETURN_IF_ERROR(Check(p, RowOf(direction).any_workspace));
   Candidate best(*h, p, RowOf(direction).any_workspace, {});
   ASSIGN_OR_RETURN(const int64_t workspace_bytes, best.WorkspaceBytes());

@@ -4,7 +4,9 @@
 //   fold:    pad each dim; then take blocks of fold[i] places along each spatial dim i as channels
 //   unfold:  make blocks of places from channels; then pad each dim
 //
-// Negative paddings cut off.
+// Channels count the places of a block slowest, the first spatial dim of it slowest of all. Their
+// padding stands before the first block's and behind the last one's (transform_tensor.cc), as
+// 9.19's does: the reference says neither. Negative paddings cut off.
 #pragma once
 
 #include "api/legacy/tensor.h"

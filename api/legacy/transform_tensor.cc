@@ -63,14 +63,25 @@ TensorId UnfoldDim(CallGraph& g, TensorId x, size_t dim, int64_t fold) {
   return Reshaped(g, x, dims);
 }
 
+// The channels' padding is that of the folded tensor, once for each place of a block, before the
+// first block and behind the last one.
+TensorId PadChannels(CallGraph& g, TensorId x, const TensorTransformDesc& t) {
+  int64_t blocks = 1;
+  for (size_t d = 2; d < static_cast<size_t>(t.rank); ++d) blocks *= FoldOf(t, d);
+  const int64_t before = t.before[1] * blocks, after = t.after[1] * blocks;
+  return Shifted(g, x, 1, before, g.DimsOf(x)[1] + before + after);
+}
+
 TensorId Transformed(CallGraph& g, TensorId x, const TensorTransformDesc& t) {
   const auto rank = static_cast<size_t>(t.rank);
   if (t.direction == CUDNN_TRANSFORM_UNFOLD) {
+    x = PadChannels(g, x, t);
     for (size_t d = 2; d < rank; ++d) {
       if (FoldOf(t, d) > 1) x = UnfoldDim(g, x, d, FoldOf(t, d));
     }
   }
   for (size_t d = 0; d < rank; ++d) {
+    if (d == 1) continue;
     const int64_t padded = g.DimsOf(x)[d] + t.before[d] + t.after[d];
     // A last block that is not full is filled up with zeros.
     const int64_t block = Folds(t) ? FoldOf(t, d) : 1;
@@ -80,6 +91,7 @@ TensorId Transformed(CallGraph& g, TensorId x, const TensorTransformDesc& t) {
     for (size_t d = rank; d-- > 2;) {
       if (FoldOf(t, d) > 1) x = FoldDim(g, x, d, FoldOf(t, d));
     }
+    x = PadChannels(g, x, t);
   }
   return x;
 }

@@ -79,6 +79,18 @@ class LegacyConvolutions : public ::testing::Test {
   std::vector<float> memory_ = std::vector<float>(4 * 4096, 1);
 };
 
+TEST_F(LegacyConvolutions, AlgorithmsAreCounted) {
+  int forward = 0, data = 0, filter = 0;
+  EXPECT_EQ(cudnnGetConvolutionForwardAlgorithmMaxCount(handle_, &forward), kOk);
+  EXPECT_EQ(cudnnGetConvolutionBackwardDataAlgorithmMaxCount(handle_, &data), kOk);
+  EXPECT_EQ(cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(handle_, &filter), kOk);
+  EXPECT_EQ(forward, CUDNN_CONVOLUTION_FWD_ALGO_COUNT);
+  EXPECT_EQ(data, CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT);
+  EXPECT_EQ(filter, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT);
+  EXPECT_TRUE(IsBadParam(cudnnGetConvolutionBackwardDataAlgorithmMaxCount(nullptr, &data)));
+  EXPECT_TRUE(IsBadParam(cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(handle_, nullptr)));
+}
+
 TEST_F(LegacyConvolutions, TensorsMustFit) {
   EXPECT_EQ(Forward(kPrecomp), kOk);
   EXPECT_EQ(Data(), kOk);

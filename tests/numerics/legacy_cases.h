@@ -57,4 +57,7 @@ std::vector<LegacyCase> LrnCases();
 std::vector<LegacyCase> MisuseCases();
 std::vector<LegacyCase> SpatialCases();
 
+// All of them whose names hold `filter`.
+std::vector<LegacyCase> AllLegacyCases(const std::string& filter);
+
 }  // namespace kiln::testing

@@ -3,7 +3,6 @@
 // this program. KILN_TEST_FILTER=… picks cases by a part of their names.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -19,17 +18,6 @@ struct Library {
   std::string name, path;
   void* handle = nullptr;
 };
-
-std::vector<LegacyCase> AllCases(const std::string& filter) {
-  std::vector<LegacyCase> all;
-  for (const auto& family :
-       {TensorOpCases(), ReductionCases(), ActivationCases(), PoolingCases(), ConvolutionCases(),
-        NormCases(), DropoutCases(), TransformCases(), FusedCases(), FoldingCases(), SoftmaxCases(),
-        LrnCases(), SpatialCases(), MisuseCases()})
-    all.insert(all.end(), family.begin(), family.end());
-  std::erase_if(all, [&](const LegacyCase& c) { return c.name.find(filter) == std::string::npos; });
-  return all;
-}
 
 // The cases that a library gets wrong, in words.
 std::vector<std::string> RunOn(const Library& library, Device& device, bool is_ours,
@@ -51,7 +39,7 @@ std::vector<std::string> RunOn(const Library& library, Device& device, bool is_o
 
 TEST(Legacy, IsWhatTheReferenceSays) {
   const TestOptions& options = TestOptions::Get();
-  const std::vector<LegacyCase> cases = AllCases(options.filter);
+  const std::vector<LegacyCase> cases = AllLegacyCases(options.filter);
   EXPECT_GT(cases.size(), options.filter.empty() ? 450u : 0u);
   std::string error;
   const std::unique_ptr<Device> device = OpenTestDevice(&error);

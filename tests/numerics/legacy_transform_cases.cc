@@ -23,44 +23,50 @@ struct TransformCase {
 
 bool Folds(const TransformCase& t) { return t.direction == CUDNN_TRANSFORM_FOLD; }
 
+int64_t Blocks(const TransformCase& t) {
+  int64_t blocks = 1;
+  for (const int64_t fold : t.fold) blocks *= fold;
+  return blocks;
+}
+
 Dims DimsAfter(const TransformCase& t) {
   Dims dims = t.x_dims;
   for (size_t d = 0; d < dims.size(); ++d) {
     const int64_t fold = d < 2 ? 1 : t.fold[d - 2], padding = t.before[d] + t.after[d];
     dims[d] = Folds(t) ? (dims[d] + padding + fold - 1) / fold : dims[d] * fold + padding;
   }
-  int64_t blocks = 1;
-  for (const int64_t fold : t.fold) blocks *= fold;
-  if (Folds(t)) dims[1] *= blocks;
-  if (!Folds(t)) dims[1] = (t.x_dims[1] / blocks) + t.before[1] + t.after[1];
+  if (Folds(t)) dims[1] *= Blocks(t);
+  if (!Folds(t)) dims[1] = t.x_dims[1] / Blocks(t) + t.before[1] + t.after[1];
   return dims;
 }
 
 // The place of x that lands at `index` of y, or one outside of it. Channels of a folded tensor
-// count the places of a block slowest.
+// count the places of a block slowest; their padding is around all blocks.
 Dims Source(const TransformCase& t, const Dims& y_dims, Dims index) {
+  const Dims outside(index.size(), -1);
+  const int64_t blocks = Blocks(t);
   if (Folds(t)) {
-    const int64_t channels = t.x_dims[1] + t.before[1] + t.after[1];
-    int64_t block = index[1] / channels;
-    index[1] %= channels;
+    const int64_t folded = index[1] - t.before[1] * blocks;
+    if (folded < 0 || folded >= t.x_dims[1] * blocks) return outside;
+    int64_t block = folded / t.x_dims[1];
+    index[1] = folded % t.x_dims[1];
     for (size_t d = y_dims.size(); d-- > 2;) {
-      index[d] = index[d] * t.fold[d - 2] + block % t.fold[d - 2];
+      index[d] = index[d] * t.fold[d - 2] + block % t.fold[d - 2] - t.before[d];
       block /= t.fold[d - 2];
     }
-    for (size_t d = 0; d < index.size(); ++d) index[d] -= t.before[d];
+    index[0] -= t.before[0];
     return index;
   }
-  int64_t channels = t.x_dims[1], block = 0;
-  for (size_t d = 0; d < index.size(); ++d) index[d] -= t.before[d];
-  for (const int64_t fold : t.fold) channels /= fold;
+  int64_t block = 0;
+  index[0] -= t.before[0];
   for (size_t d = 2; d < index.size(); ++d) {
     const int64_t fold = t.fold[d - 2];
-    if (index[d] < 0 || index[d] >= t.x_dims[d] * fold) return Dims(index.size(), -1);
+    index[d] -= t.before[d];
+    if (index[d] < 0 || index[d] >= t.x_dims[d] * fold) return outside;
     block = block * fold + index[d] % fold;
     index[d] /= fold;
   }
-  if (index[1] < 0 || index[1] >= channels) return Dims(index.size(), -1);
-  index[1] += block * channels;
+  index[1] += block * y_dims[1] - t.before[1] * blocks;
   return index;
 }
 
@@ -296,7 +302,7 @@ LegacyCase Reorder(const Dims& dims, bool with_bias, cudnnReorderType_t order) {
   return {name, [=](const LegacyContext& c) -> std::string {
             const Layout vectors = {CUDNN_DATA_INT8x32, Layout::kVectors};
             const LegacyTensor w = c.Tensor(vectors, dims, 1, "int"),
-                               to = c.Tensor({CUDNN_DATA_INT8}, {oracle::Count(dims)}, 2),
+                               to = c.Tensor({CUDNN_DATA_INT8}, {1, oracle::Count(dims)}, 2),
                                bias = c.Tensor({}, {1, dims[0]}, 3),
                                bias_to = c.Tensor({}, {1, dims[0]}, 4);
             const cudnnStatus_t status =

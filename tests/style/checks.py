@@ -226,6 +226,11 @@ def check_support(root):
     return [f"{generator.PAGE}: out of date; run tools/gen_support.py"]
 
 
+def check_functions(root):
+    """The table of functions and their parameters as JSON follow from api/spec and what tests were seen to call."""
+    return [f"{path}: out of date; run tools/gen_functions.py" for path in _tool("gen_functions").stale(root)]
+
+
 CHECKS = {
     "layering": check_layering,
     "file_length": check_file_length,
@@ -234,6 +239,7 @@ CHECKS = {
     "passes": check_passes,
     "ops": check_ops,
     "support": check_support,
+    "functions": check_functions,
 }
 
 

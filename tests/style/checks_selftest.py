@@ -24,6 +24,14 @@ class ChecksTest(unittest.TestCase):
         self.write("tests/cases/basic.txt", "y = map.add(a, b)\nz = map(a)\n")
         self.write("bench/results/tested.json", "{}")
         self.write("docs/support.md", checks._tool("gen_support").page(self.root))
+        for table in ("functions", "legacy", "roles"):
+            text = (ROOT / f"api/spec/{table}.tsv").read_text().splitlines(True)
+            self.write(f"api/spec/{table}.tsv", "".join(text[:1] + [t for t in text if t.startswith("cudnnScaleTensor")]))
+        self.write_functions()
+
+    def write_functions(self):
+        for path, text in checks._tool("gen_functions").expected(self.root).items():
+            self.write(path, text)
 
     def write(self, name, text):
         path = self.root / name
@@ -46,6 +54,21 @@ class ChecksTest(unittest.TestCase):
         self.assertIn("| `add` | n |", page)
         self.write("docs/support.md", page)
         self.assertEqual(self.findings("support"), [])
+
+    def test_functions_are_tested_where_a_call_succeeded(self):
+        tool = checks._tool("gen_functions")
+        log = "".join(f"I! function {name}() {what} [0]\n" for name, what in (
+            ("cudnnScaleTensor", "called"), ("cudnnSetTensor", "called"), ("cudnnSetTensor", "returned BAD_PARAM"),
+            ("cudnnAddTensor", "called"))) + "I! function cudnnOpTensor() called:\n"
+        self.assertEqual(tool.succeeded(log), {"cudnnScaleTensor", "cudnnAddTensor"})
+        self.write("bench/results/tested_functions.json",
+                   '{"cpu": {"date": "today", "functions": ["cudnnScaleTensor"]}}')
+        self.assertEqual(len(self.findings("functions")), 1)
+        self.write_functions()
+        self.assertEqual(self.findings("functions"), [])
+        page = (self.root / tool.PAGE).read_text()
+        self.assertIn("<td>1800</td>\n<td>✓</td>\n<td>✓</td>\n<td>✓</td>\n<td>✓</td>\n"
+                      "<td>not yet seen on an H200</td>", page)
 
     def test_layering(self):
         cases = [

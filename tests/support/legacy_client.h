@@ -8,6 +8,7 @@
 
 #include <array>
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -38,6 +39,8 @@ class LegacyClient {
     }
     const cudnnStatus_t status = function(args...);
     transcript_ += cudnnStatusName(status) + "; ";
+    called_.insert(name);
+    failures_ += status != CUDNN_STATUS_SUCCESS;
     return status;
   }
 
@@ -69,6 +72,8 @@ class LegacyClient {
     Note(std::span<const T>(values));
   }
   const std::string& transcript() const { return transcript_; }
+  const std::set<std::string>& called() const { return called_; }
+  int failures() const { return failures_; }
 
  private:
   std::string cudnnStatusName(cudnnStatus_t status) const {
@@ -79,6 +84,8 @@ class LegacyClient {
 
   void* library_;
   std::string transcript_;
+  std::set<std::string> called_;
+  int failures_ = 0;
   std::vector<std::function<void()>> undo_;
 };
 

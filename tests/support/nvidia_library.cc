@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kName = "libcudnn.so.9";
-// In the order of their dependencies. Ours has none of them, which tells the two apart.
+// In the order of their dependencies.
 constexpr std::array kParts = {"libcudnn_graph.so.9",
                                "libcudnn_ops.so.9",
                                "libcudnn_heuristic.so.9",
@@ -45,6 +45,14 @@ constexpr std::array kFolders = {"/usr/lib/x86_64-linux-gnu",
 constexpr std::array kPythonRoots = {"/usr",       "/usr/local",   "/opt/*",
                                      "/opt/*/*",   "/opt/*/.venv", "/root/.pyenv/versions/*",
                                      "/root/.venv"};
+
+// Ours has such parts too, which are jumps of a few kilobytes; NVIDIA's precompiled engines are
+// hundreds of megabytes.
+bool HoldsParts(const fs::path& folder) {
+  std::error_code missing;
+  const auto bytes = fs::file_size(folder / kParts[3], missing);
+  return !missing && bytes > 1 << 20;
+}
 
 std::vector<std::string> Glob(const std::string& pattern) {
   glob_t found{};
@@ -105,7 +113,7 @@ std::vector<std::string> Candidates() {
       std::error_code missing;
       const fs::path real = fs::canonical(found, missing);
       // Parts lie beside the real file; a link to it elsewhere is the same library.
-      if (missing || !fs::exists(real.parent_path() / kParts[0], missing)) continue;
+      if (missing || !HoldsParts(real.parent_path())) continue;
       if (std::ranges::find(paths, real.string()) == paths.end()) paths.push_back(real.string());
     }
   }
@@ -171,7 +179,7 @@ std::string NvidiaLibraryPath(const std::string& named) {
 std::string LoadPartsBeside(const std::string& path) {
   std::error_code missing;
   const fs::path folder = fs::canonical(path, missing).parent_path();
-  if (missing || !fs::exists(folder / kParts[0], missing) || !LibraryPathHoldsParts()) return "";
+  if (missing || !HoldsParts(folder) || !LibraryPathHoldsParts()) return "";
   for (const char* part : kParts) {
     const fs::path file = folder / part;
     if (!fs::exists(file, missing)) continue;
