@@ -36,8 +36,9 @@ constexpr int kThreadsWithSums = 512;  // of a block, several teams
 // Where blocks have more rows than these one after the other, others compute while one reads.
 constexpr int64_t kTurnsToReadAhead = 4;
 constexpr int kTeamToReadAhead = 128;  // of long rows few are under way: the next is read ahead
-// Of rows side by side.
-constexpr int kMostAbreast = 32, kLeastThreads = 128;
+// Of rows side by side: bytes of neighbours that are read together, and threads.
+constexpr int64_t kLineBytes = 128, kSectorBytes = 32;
+constexpr int kLeastThreads = 128;
 constexpr int64_t kWantedThreads = 1024;  // of a multiprocessor
 
 // Functions that take about ten instructions and more.
@@ -340,12 +341,23 @@ void JoinBlocks(const RowsPlan& plan, const Target& target, RowsShape& shape) {
   shape.resident /= joined;
 }
 
-// As many rows abreast as make whole reads of memory, and teams that fill the device, or that hold
-// a row.
+// As many rows as make whole lines of memory, or fewer where that leaves multiprocessors idle, down
+// to whole sectors.
+int64_t RowsAbreast(const RowsPlan& plan, const Target& target) {
+  int64_t size = 1;
+  for (const TensorId leaf : plan.held)
+    size = std::max<int64_t>(size, SizeOf(plan.row.group.graph[leaf].dtype));
+  int64_t abreast = kLineBytes / size;
+  while (abreast * size > kSectorBytes && CeilDiv(plan.row.rows, abreast) < target.multiprocessors)
+    abreast /= 2;
+  const auto rows = static_cast<uint64_t>(std::max<int64_t>(plan.row.rows, 1));
+  return std::min<int64_t>(abreast, static_cast<int64_t>(std::bit_ceil(rows)));
+}
+
+// Teams that fill the device, or that hold a row.
 RowsShape ChooseSideBySide(const RowsPlan& plan, const Target& target, const RowsKnobs& knobs) {
   const int64_t most = knobs.threads == 0 ? kMostThreads : knobs.threads;
-  const auto room = static_cast<uint64_t>(std::max<int64_t>(plan.row.rows, 1));
-  const auto abreast = std::min<int64_t>(kMostAbreast, static_cast<int64_t>(std::bit_ceil(room)));
+  const int64_t abreast = std::min(RowsAbreast(plan, target), most);
   const auto holds = [&](int64_t team) {
     const int64_t each = CeilDiv(plan.vectors, team);
     return each <= kMostVectors && plan.RegistersFor(each) <= 64;
