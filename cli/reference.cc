@@ -40,6 +40,8 @@ double RandomValue(DType type, const RandomOptions& options, uint64_t bits) {
       return std::floor(at * 9);
     case DTypeKind::kBool:
       return at < 0.5 ? 0 : 1;
+    case DTypeKind::kComplex:  // split before
+      break;
   }
   return 0;
 }
@@ -69,6 +71,8 @@ double RoundingError(DType type) {
     case DType::kI8:
     case DType::kU8:
     case DType::kU32:
+    case DType::kC64:
+    case DType::kC128:
     case DType::kI32:
     case DType::kI64:
     case DType::kBool:

@@ -4,6 +4,7 @@
 #include "ir/dtype.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -191,6 +192,11 @@ double LoadE2M1(const void* bytes) {
   return Decode(kE2M1, static_cast<unsigned>(Load<uint8_t>(bytes)) % kNibble);
 }
 
+template <class T>
+void StoreComplex(double value, void* bytes) {
+  Store(std::array{static_cast<T>(value), T{0}}, bytes);
+}
+
 // One row a type, in the order of dtype.def (checked below).
 struct Conversion {
   DType type;
@@ -216,6 +222,8 @@ constexpr Conversion kConversions[] = {
     {DType::kI4, LoadI4, [](double v, void* b) { StoreNibble(v, -8, 7, b); }},
     {DType::kU4, LoadU4, [](double v, void* b) { StoreNibble(v, 0, 15, b); }},
     {DType::kU32, Load<uint32_t>, [](double v, void* b) { Store(RoundToInteger<uint32_t>(v), b); }},
+    {DType::kC64, Load<float>, StoreComplex<float>},
+    {DType::kC128, Load<double>, StoreComplex<double>},
 };
 
 constexpr bool RowsMatchTheEnumerators() {

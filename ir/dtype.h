@@ -8,14 +8,14 @@
 namespace kiln {
 
 // DTYPE(Enumerator, "text", bits, CUDA storage type, kind)
-//   kind: kFloat, kInt, kUint, kBool
+//   kind: kFloat, kInt, kUint, kBool, kComplex
 enum class DType : uint8_t {
 #define DTYPE(Name, ...) k##Name,
 #include "ir/dtype.def"
 #undef DTYPE
 };
 
-enum class DTypeKind : uint8_t { kFloat, kInt, kUint, kBool };
+enum class DTypeKind : uint8_t { kFloat, kInt, kUint, kBool, kComplex };
 
 struct DTypeInfo {
   const char* text;  // as the IR spells it: f32, bf16, e4m3, i8 …
@@ -31,6 +31,12 @@ std::optional<DType> DTypeFromText(std::string_view text);
 inline int SizeOf(DType t) { return (Info(t).bits + 7) / 8; }
 // Of elements that follow each other: types of 4 bits lie two in a byte, the first in its low half.
 inline int64_t BytesOf(DType t, int64_t elements) { return (elements * Info(t).bits + 7) / 8; }
+inline bool IsComplex(DType t) { return Info(t).kind == DTypeKind::kComplex; }
+// The type of a complex number's parts, of which the real one comes first; other types are their
+// own.
+inline DType PartOf(DType t) {
+  return t == DType::kC64 ? DType::kF32 : t == DType::kC128 ? DType::kF64 : t;
+}
 inline bool IsPacked(DType t) { return Info(t).bits < 8; }
 inline bool IsFloat(DType t) { return Info(t).kind == DTypeKind::kFloat; }
 inline bool IsInteger(DType t) {
@@ -59,7 +65,8 @@ inline DType MovingType(DType type) {
 double RoundTo(DType type, double value);
 
 // Storage bytes <-> value. `bytes` need not be aligned. StoreValue rounds as RoundTo does. An
-// element of 4 bits that stands alone is the low half of its byte.
+// element of 4 bits that stands alone is the low half of its byte. Values are real:
+// of a complex number the real part, the other being 0.
 double LoadValue(DType type, const void* bytes);
 void StoreValue(DType type, double value, void* bytes);
 

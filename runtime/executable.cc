@@ -45,6 +45,8 @@ std::optional<int64_t> LoadInteger(DType type, const void* host) {
     case DType::kE2M1:
     case DType::kI4:
     case DType::kU4:
+    case DType::kC64:
+    case DType::kC128:
       return std::nullopt;
   }
   return std::nullopt;

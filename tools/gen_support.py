@@ -19,7 +19,7 @@ TESTED = "bench/results/tested.json"
 PAGE = "docs/support.md"
 DEVICES = {"cpu": "the CPU", "h200": "an H200"}
 DTYPES = ["f32", "f16", "bf16", "f64", "e4m3", "e5m2", "e8m0", "e2m1", "i8", "u8", "i4", "u4", "i32", "u32", "i64",
-          "bool"]
+          "c64", "c128", "bool"]
 _OK = re.compile(r"^\[       OK \] (\w+)\.(\w+)", re.M)
 _STATEMENT = re.compile(r"(\w+)\((.*?)\)\s*->\s*(.*)$")
 _TENSOR = re.compile(r"(%?\w+):(\w+)(?:\[[^\]]*\])?(@[\w.+*]+)?")

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ir/graph/builder.h"
+#include "ir/graph/complex.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::api {
@@ -43,6 +44,10 @@ std::optional<DType> CoreType(cudnnDataType_t type) {
       return DType::kU4;
     case CUDNN_DATA_UINT32:
       return DType::kU32;
+    case CUDNN_DATA_COMPLEX_FP32:
+      return DType::kC64;
+    case CUDNN_DATA_COMPLEX_FP64:
+      return DType::kC128;
     default:
       return std::nullopt;
   }
@@ -329,6 +334,7 @@ Result<graph::Graph> GraphImport::Finish() {
   RETURN_IF_ERROR(graph::Normalize(graph_));
   graph::NarrowReductions(graph_);
   RETURN_IF_ERROR(graph::SplitGroupedReductions(graph_));
+  RETURN_IF_ERROR(graph::SplitComplex(graph_));
   RETURN_IF_ERROR(graph::Verify(graph_));
   return std::move(graph_);
 }

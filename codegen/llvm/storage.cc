@@ -69,7 +69,9 @@ llvm::Type* Emitter::ValueType(DType type) {
     case DType::kI4:
     case DType::kU4:
     case DType::kU32:
-      break;  // of tensors in memory alone: plain-types has made others of them
+    case DType::kC64:
+    case DType::kC128:
+      break;  // of tensors in memory alone
   }
   CHECK(false, "dtype {}", int(type));
 }

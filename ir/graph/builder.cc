@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ir/graph/complex.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/verify_util.h"
 
@@ -179,6 +180,7 @@ Status Legalize(Graph& graph) {
   NarrowReductions(graph);
   RETURN_IF_ERROR(InferShapes(graph));
   RETURN_IF_ERROR(SplitGroupedReductions(graph));
+  RETURN_IF_ERROR(SplitComplex(graph));
   return Verify(graph);
 }
 

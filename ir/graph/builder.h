@@ -50,7 +50,7 @@ class GraphBuilder {
 };
 
 // What every graph from outside goes through: Normalize, NarrowReductions, InferShapes,
-// SplitGroupedReductions, Verify.
+// SplitGroupedReductions, SplitComplex, Verify.
 Status Legalize(Graph& graph);
 
 // cudnn-frontend leaves the maximum of a softmax with a sink at its operand's extents. What reads

@@ -73,6 +73,8 @@ constexpr TypeName kTypeNames[] = {
     {"INT4", DType::kI4},
     {"UINT4", DType::kU4},
     {"UINT32", DType::kU32},
+    {"COMPLEX_FP32", DType::kC64},
+    {"COMPLEX_FP64", DType::kC128},
     {"FAST_FLOAT_FOR_FP8", DType::kF32},
 };
 

@@ -67,6 +67,10 @@ Status VerifyTensor(const Tensor& tensor) {
   if (tensor.dims.empty())
     return Status::Error(Code::kBadParam, "has no extents, and no node gives it any");
   RETURN_IF_ERROR(CheckExtents(tensor.dims, {}));
+  if (IsComplex(tensor.dtype)) {
+    return Status::Error(Code::kUnsupportedDataType, "is {}: complex tensors are split first",
+                         Info(tensor.dtype).text);
+  }
   if (tensor.strides.size() != tensor.dims.size()) {
     return Status::Error(Code::kBadParam, "has {} dims and {} strides", tensor.dims.size(),
                          tensor.strides.size());

@@ -185,6 +185,9 @@ std::vector<Row> BlockScaleRows() {
       {"quantize_without_scale", Without(quantize, QScale), kMissing},
       {"quantize_to_f32", With(quantize, {QY, Tensor{x}})},
       {"quantize_to_fp4", With(quantize, {QY, Tensor{x, CUDNN_DATA_FP4_E2M1}})},
+      {"quantize_to_int4", With(quantize, {QY, Tensor{x, CUDNN_DATA_INT4}})},
+      {"dequantize_fp4", With(dequantize, {DX, Tensor{x, CUDNN_DATA_FP4_E2M1}})},
+      {"dequantize_int4", With(dequantize, {DX, Tensor{x, CUDNN_DATA_INT4}})},
       {"quantize_f32_scales", With(quantize, {QScale, Tensor{scale}})},
       {"quantize_few_scales", With(quantize, {QScale, Tensor{{1, 2, 9, 1}, CUDNN_DATA_FP8_E8M0}})},
       {"quantize_other_y", With(quantize, {QY, Tensor{{1, 2, 9, 32}, CUDNN_DATA_FP8_E4M3}})},
@@ -220,6 +223,18 @@ std::vector<Row> MatmulRows() {
       {"matmul_without_a", Without(matmul, A), kMissing},
       {"matmul_without_c", Without(matmul, C), kMissing},
   };
+  for (const auto& [name, type] : {std::pair{"fp4", CUDNN_DATA_FP4_E2M1},
+                                   {"int4", CUDNN_DATA_INT4},
+                                   {"uint4", CUDNN_DATA_UINT4},
+                                   {"uint32", CUDNN_DATA_UINT32},
+                                   {"complex_fp32", CUDNN_DATA_COMPLEX_FP32},
+                                   {"complex_fp64", CUDNN_DATA_COMPLEX_FP64}}) {
+    const Tensor tensor{square, type};
+    const Object of_type = With(With(With(matmul, {A, tensor}), {B, tensor}), {C, tensor});
+    const Object own = With(math, {CUDNN_ATTR_MATMUL_COMP_TYPE, Type(type)});
+    rows.push_back({std::string("matmul_") + name, of_type});
+    rows.push_back({std::string("matmul_in_") + name, With(of_type, {Math, std::vector{own}})});
+  }
   for (const int name : {int{M}, int{N}, int{K}}) {
     const auto row = [&](const char* text, Tensor tensor, const char* why = nullptr) {
       rows.push_back({"matmul_override_" + std::to_string(name) + text,

@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
         Operations{"band.txt", {GraphOp::kExpandBandMatrix, GraphOp::kContractBandMatrix}, 20},
         Operations{"moe.txt", {GraphOp::kMoeGroupedMatmul}, 15}));
 
+TEST(ComplexTypes, CasesRunRight) { EXPECT_GE(RunCases("complex.txt"), 55); }
 TEST(NarrowTypes, CasesRunRight) { EXPECT_GE(RunCases("narrow.txt"), 90); }
 
 }  // namespace

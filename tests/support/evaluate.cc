@@ -103,6 +103,59 @@ class Evaluator {
   const CaseTensor& Tensor(int index) const { return case_.tensors[static_cast<size_t>(index)]; }
 
   std::vector<Dense> Apply(const CaseOp& op) const {
+    return IsOnComplex(op) ? std::vector{ApplyComplex(op)} : ApplyReal(op);
+  }
+
+  bool IsComplexTensor(int id) const { return id >= 0 && oracle::IsComplex(Tensor(id).dtype); }
+  bool IsOnComplex(const CaseOp& op) const {
+    const auto is_complex = [&](int id) { return IsComplexTensor(id); };
+    return std::ranges::any_of(op.inputs, is_complex) ||
+           std::ranges::any_of(op.outputs, is_complex);
+  }
+
+  // The operation on other operands, which are real.
+  Dense OnReal(const CaseOp& op, const std::vector<Dense>& operands) const {
+    Evaluator other = *this;
+    for (size_t i = 0; i < operands.size(); ++i)
+      other.values_[static_cast<size_t>(op.inputs[i])] = operands[i];
+    return other.ApplyReal(op)[0];
+  }
+
+  oracle::ComplexParts PartsOf(int id) const {
+    const Dense& x = values_[static_cast<size_t>(id)];
+    if (IsComplexTensor(id)) return oracle::SplitComplex(x);
+    return {.re = x, .im = Dense::Of(x.dims, std::vector<double>(x.values.size()))};
+  }
+
+  Dense ApplyComplex(const CaseOp& op) const {
+    std::vector<oracle::ComplexParts> in;
+    std::vector<Dense> re, im;
+    for (const int id : op.inputs) {
+      in.push_back(PartsOf(id));
+      re.push_back(in.back().re);
+      im.push_back(in.back().im);
+    }
+    const Dims& out = Tensor(op.outputs[0]).dims;
+    const DType compute = oracle::PartOf(op.Compute());
+    constexpr std::array<std::string_view, 8> kLinear = {
+        "identity", "neg", "add", "sub", "reshape", "concat", "reduce_add", "reduce_avg"};
+    oracle::ComplexParts y;
+    if (std::ranges::find(kLinear, op.name) != kLinear.end()) {
+      y = {.re = OnReal(op, re), .im = OnReal(op, im)};
+    } else if (op.name == "matmul" || op.name.starts_with("conv_")) {
+      const auto product = [&](const Dense& a, const Dense& b) { return OnReal(op, {a, b}); };
+      y = {.re = oracle::AddUp(product(re[0], re[1]), product(im[0], im[1]), -1, compute),
+           .im = oracle::AddUp(product(re[0], im[1]), product(im[0], re[1]), 1, compute)};
+    } else if (op.name.starts_with("reduce_")) {
+      y.re = OnReal(op, {oracle::ComplexPointwise("abs", in, in[0].re.dims, compute).re});
+      y.im = Dense::Of(out, std::vector<double>(y.re.values.size()));
+    } else {
+      y = oracle::ComplexPointwise(op.name, in, out, compute);
+    }
+    return IsComplexTensor(op.outputs[0]) ? oracle::JoinComplex(y) : y.re;
+  }
+
+  std::vector<Dense> ApplyReal(const CaseOp& op) const {
     if (const auto* mode = oracle::FindPointwiseMode(op.name)) return {ApplyPointwise(op, *mode)};
     if (op.name.starts_with("conv_")) return {ApplyConv(op)};
     if (op.name.starts_with("reduce_")) return {ApplyReduction(op)};
@@ -272,7 +325,7 @@ class Evaluator {
     const auto both = [&](auto is) {
       return is(Tensor(op.inputs[0]).dtype) && is(Tensor(op.inputs[1]).dtype);
     };
-    const bool is_f32 = both([](DType type) { return type == DType::kF32; });
+    const bool is_f32 = both([](DType type) { return oracle::PartOf(type) == DType::kF32; });
     const bool is_fp8 =
         both([](DType type) { return type == DType::kE4M3 || type == DType::kE5M2; });
     return {.compute = op.Compute(),

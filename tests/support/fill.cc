@@ -109,6 +109,22 @@ std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t cou
   return values;
 }
 
+namespace {
+
+// Complex numbers in memory are real ones with a dim of two parts.
+oracle::Image PoisonedFor(const CaseTensor& tensor, uint64_t seed) {
+  Dims dims = tensor.dims, strides = tensor.strides;
+  if (oracle::IsComplex(tensor.dtype)) {
+    for (int64_t& stride : strides) stride *= 2;
+    dims.push_back(2);
+    strides.push_back(1);
+  }
+  return oracle::Image::Poisoned(oracle::PartOf(tensor.dtype), std::move(dims), std::move(strides),
+                                 seed);
+}
+
+}  // namespace
+
 CaseData MakeData(const Case& c, uint64_t seed) {
   CaseData data;
   for (size_t i = 0; i < c.tensors.size(); ++i) {
@@ -119,14 +135,14 @@ CaseData MakeData(const Case& c, uint64_t seed) {
           {.dtype = tensor.dtype, .dims = tensor.dims, .strides = tensor.strides, .bytes = {}});
       continue;
     }
-    auto image = oracle::Image::Poisoned(tensor.dtype, tensor.dims, tensor.strides, own_seed);
+    auto image = PoisonedFor(tensor, own_seed);
     bool is_read = !c.Produces(static_cast<int>(i));
     for (const CaseOp& op : c.ops) {
       const bool writes_here = !op.outputs.empty() && op.outputs[0] == static_cast<int>(i);
       is_read |= writes_here && op.name.starts_with("conv_") && op.Number("beta", 0) != 0;
     }
     if (is_read)
-      image.Store(FillValues(tensor.fill, tensor.dtype, oracle::Count(tensor.dims), own_seed));
+      image.Store(FillValues(tensor.fill, tensor.dtype, oracle::Count(image.dims), own_seed));
     data.images.push_back(std::move(image));
   }
   return data;

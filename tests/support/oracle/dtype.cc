@@ -30,6 +30,10 @@ constexpr std::array kRows = {
     DTypeRow{DType::kI4, "i4", 17, 1, 0, 0, -8, 7, false, true, true},
     DTypeRow{DType::kU4, "u4", 18, 1, 0, 0, 0, 15, false, true, true},
     DTypeRow{DType::kU32, "u32", 19, 4, 0, 0, 0, 4294967295.0, false, true},
+    // Of the parts, but for the bytes.
+    DTypeRow{DType::kC64, "c64", 20, 8, 24, -126, -0x1.fffffep127, 0x1.fffffep127, true, false},
+    DTypeRow{DType::kC128, "c128", 21, 16, 53, -1022, -0x1.fffffffffffffp1023,
+             0x1.fffffffffffffp1023, true, false},
 };
 
 // Ties-to-even without the floating environment.
@@ -42,7 +46,7 @@ double RoundHalfEven(double value) {
 }
 
 double RoundFloating(const DTypeRow& row, double value) {
-  if (row.type == DType::kF64 || value == 0 || std::isnan(value)) return value;
+  if (row.mantissa == 53 || value == 0 || std::isnan(value)) return value;
   if (std::isinf(value)) return row.saturates ? std::copysign(row.highest, value) : value;
   int exponent = std::ilogb(value);
   exponent = std::max(exponent, row.min_exponent);
@@ -140,8 +144,10 @@ double Round(DType type, double value) {
 double Decode(DType type, const uint8_t* bytes) {
   switch (type) {
     case DType::kF32:
+    case DType::kC64:
       return Read<float>(bytes);
     case DType::kF64:
+    case DType::kC128:
       return Read<double>(bytes);
     case DType::kI8:
       return Read<int8_t>(bytes);
@@ -180,8 +186,10 @@ void Encode(DType type, double value, uint8_t* bytes) {
   const double rounded = Round(type, value);
   switch (type) {
     case DType::kF32:
+    case DType::kC64:
       return Write<float>(rounded, bytes);
     case DType::kF64:
+    case DType::kC128:
       return Write<double>(rounded, bytes);
     case DType::kI8:
       return Write<int8_t>(rounded, bytes);
@@ -215,6 +223,10 @@ void Encode(DType type, double value, uint8_t* bytes) {
       *bytes = static_cast<uint8_t>(std::isnan(rounded) ? 255 : std::ilogb(rounded) + 127);
       return;
   }
+}
+
+DType PartOf(DType type) {
+  return type == DType::kC64 ? DType::kF32 : type == DType::kC128 ? DType::kF64 : type;
 }
 
 double DecodeAt(DType type, const uint8_t* bytes, int64_t index) {

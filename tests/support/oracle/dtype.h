@@ -28,7 +28,9 @@ enum class DType {
   kE2M1,
   kI4,
   kU4,
-  kU32
+  kU32,
+  kC64,
+  kC128
 };
 
 // What a format can hold. Integers and bool have `mantissa` 0.
@@ -59,6 +61,10 @@ void Encode(DType type, double value, uint8_t* bytes);  // rounds first
 // The same of element `index` of an array.
 double DecodeAt(DType type, const uint8_t* bytes, int64_t index);
 void EncodeAt(DType type, double value, uint8_t* bytes, int64_t index);
+
+// The type of a complex number's parts; other types are their own.
+DType PartOf(DType type);
+inline bool IsComplex(DType type) { return PartOf(type) != type; }
 
 // Distance from |value| to the next larger number of the type; 1 for integers.
 double Ulp(DType type, double value);

@@ -248,6 +248,17 @@ struct GroupedTokens {
 };
 Dense GroupedMatmul(const GroupedTokens&, const Dims& out, Precision precision);
 
+// ---- Complex numbers: a dim of two parts behind the others, or the parts apart. ----
+struct ComplexParts {
+  Dense re, im;
+};
+ComplexParts SplitComplex(const Dense& x);
+Dense JoinComplex(const ComplexParts& x);
+// mul, add_square, div, reciprocal, abs, exp, cmp_eq, cmp_neq, binary_select.
+ComplexParts ComplexPointwise(std::string_view name, std::span<const ComplexParts> operands,
+                              const Dims& out, DType compute);
+Dense AddUp(const Dense& a, const Dense& b, double factor, DType compute);  // a + factor * b
+
 // ---- Views and copies. ----
 // Both tensors dense in memory: the element at memory offset o stays there. Else: the same
 // row-major order.
