@@ -76,7 +76,9 @@ void AddRowsStore(KernelBuilder& b, Call& call, const char* name, TensorId id) {
              column = AddScalar(b, f, "column", t);
   Index at = ScoreIndex(b, f.body, id, head, row, column);
   if (IsVectorised(g, id, last)) {
-    WideCopy(f.body, type, b.Pointer(id), b.Offset(id, at), values, b.Idx(0), kVector);
+    Block there;
+    WideCopy(there, type, b.Pointer(id), b.Offset(id, at), values, b.Idx(0), kVector);
+    f.body.push_back({tile::If{tile::Lt(column, b.Extent(id, last)), std::move(there), {}}});
   } else {
     for (int i = 0; i < kVector; ++i) {
       at.back() = column + b.Idx(i);

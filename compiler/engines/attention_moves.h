@@ -23,7 +23,7 @@ HeadIndex OwnHeads(KernelBuilder& b, graph::TensorId id);
 // are asynchronous: of neighbours that lie together, as they are.
 bool AddRowsLoad(KernelBuilder& b, tile::Call& call, const char* name, const std::string& memory,
                  const OperandRows& rows, const HeadIndex& heads);
-// Adds function name(values, head, row, column), of rows that there are.
+// Adds function name(values, head, row, column), of rows that there are; columns may lie outside.
 void AddRowsStore(KernelBuilder& b, tile::Call& call, const char* name, graph::TensorId id);
 
 }  // namespace kiln::compiler
