@@ -50,6 +50,7 @@ constexpr PreludeRow kPrelude[] = {
     {"shuffle_xor", "shuffle.cuh"},
     {"erf_rational", "erf.cuh"},
     {"erf_to_add", "erf_to_add.cuh"},
+    {"one_over", "one_over.cuh"},
     {"mma_f16", "mma.cuh"},
     {"mma_bf16", "mma.cuh"},
     {"mma_f32", "mma.cuh"},

@@ -26,7 +26,7 @@ constexpr ScalarText kTexts[] = {
     {ScalarOp::kFloor, "floorf({0})", "floor({0})", "{0}"},
     {ScalarOp::kSqrt, "sqrtf({0})", "sqrt({0})", ""},
     {ScalarOp::kRsqrt, "rsqrtf({0})", "rsqrt({0})", ""},
-    {ScalarOp::kRecip, "1.f / {0}", "1.0 / {0}", ""},
+    {ScalarOp::kRecip, "one_over({0})", "1.0 / {0}", ""},
     {ScalarOp::kExp, "expf({0})", "exp({0})", ""},
     {ScalarOp::kLog, "logf({0})", "log({0})", ""},
     {ScalarOp::kLog1p, "log1pf({0})", "log1p({0})", ""},

@@ -97,12 +97,18 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
   return p;
 }
 
-void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, int64_t section_bytes,
-                           tile::Call& call) {
+void TakeSection(AttentionGradProblem& p, int64_t bytes, const Target& target) {
+  const int64_t in_l2 = bytes / (p.group * p.queries * p.depth * 8);
+  // Under a causal mask a section's first tiles are the longest: with fewer tiles than
+  // multiprocessors those of the last section would start when all the others are done.
+  const int64_t blocks = target.multiprocessors, tiles = p.key_tiles();
+  p.section = std::clamp<int64_t>(std::max(in_l2, (blocks + tiles / 2) / tiles), 1, p.heads());
+}
+
+void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, tile::Call& call) {
   const auto add = [&](const std::string& name, int64_t value) {
     call.shape.push_back({name, b.Arg(name, value)});
   };
-  const int64_t head_bytes = p.group * p.queries * p.depth * 8;
   add("queries", p.queries);
   add("keys", p.keys);
   add("inner", p.inner);
@@ -110,7 +116,7 @@ void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, int6
   add("group", p.group);
   add("key_tiles", p.key_tiles());
   add("query_tiles", p.query_tiles());
-  add("section", std::clamp<int64_t>(section_bytes / head_bytes, 1, p.heads()));
+  add("section", p.section);
 }
 
 double AttentionGradSeconds(const AttentionGradProblem& p, double flops_per_second,
@@ -157,7 +163,7 @@ void AttentionGradSums::AddZeroes(Lowered& lowered) const {
   KernelBuilder b = Builder("zeroes where dq and turns are counted");
   const std::string turns = b.Scratch(kTurns, DType::kI32, false);
   const std::string sums = b.Scratch(kSums, DType::kF32, false);
-  AddEach(b, std::max(sums_ / kSumsOfThread, turns_), lowered, [&](Block& out, const Expr& n) {
+  AddEach(b, std::max(zeroes_ / kSumsOfThread, turns_), lowered, [&](Block& out, const Expr& n) {
     Block zero, turn;
     const std::string zeroes = b.Name("zeroes");
     zero.push_back({tile::Alloc{zeroes, DType::kF32, tile::Space::kReg, 4}});
@@ -167,7 +173,7 @@ void AttentionGradSums::AddZeroes(Lowered& lowered) const {
     for (int i = 0; i < kSumsOfThread; i += 4)
       zero.push_back({tile::Copy{sums, first + b.Idx(i * kThreads), zeroes, b.Idx(0), 4}});
     out.push_back(
-        {tile::If{tile::Lt(n, b.Arg("threads", sums_ / kSumsOfThread)), std::move(zero), {}}});
+        {tile::If{tile::Lt(n, b.Arg("threads", zeroes_ / kSumsOfThread)), std::move(zero), {}}});
     turn.push_back({tile::Store{turns, n, tile::Int(0, DType::kI32)}});
     out.push_back({tile::If{tile::Lt(n, b.Arg("turns", turns_)), std::move(turn), {}}});
   });

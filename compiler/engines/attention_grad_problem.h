@@ -15,6 +15,7 @@ struct AttentionGradProblem {
   int depth = 0, queries_tile = 0, keys_tile = 0;
   int64_t queries = 0, keys = 0, inner = 1, outer = 1, group = 1;
   bool hides_blocks = false;  // some mask has known bounds
+  int64_t section = 1;        // heads of k and v whose tiles are made at one time
   int64_t query_tiles() const { return CeilDiv(queries, queries_tile); }
   int64_t key_tiles() const { return CeilDiv(keys, keys_tile); }
   int64_t heads() const { return inner * outer; }                     // of k and v
@@ -26,9 +27,11 @@ struct AttentionGradProblem {
 Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t most_depth,
                                                     int panel);
 
-// The numbers of attention_grad_shape; `section_bytes` of q, dy and sums are made at one time.
-void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& problem,
-                           int64_t section_bytes, tile::Call& call);
+// Sections of about so many bytes of q, dy and sums, with a tile for every multiprocessor.
+void TakeSection(AttentionGradProblem& problem, int64_t bytes, const Target& target);
+
+// The numbers of attention_grad_shape.
+void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& problem, tile::Call& call);
 
 // Products, and bytes of sums, of all blocks that no mask hides, at these speeds.
 double AttentionGradSeconds(const AttentionGradProblem& problem, double flops_per_second,
@@ -39,19 +42,23 @@ double AttentionGradSeconds(const AttentionGradProblem& problem, double flops_pe
 bool KeepsSums(const Group& group);
 
 // The kernels before and after the skeleton, which adds to scratch buffers.
+enum class Zeroes { kAll, kFirstSection };  // that the skeleton finds
 class AttentionGradSums {
  public:
   static constexpr int kTurns = 0, kSums = 1;  // scratch buffers
 
   AttentionGradSums(const Group& group, const Target& target, const AttentionGradProblem& problem,
-                    const char* engine, bool is_ordered)
+                    const char* engine, bool is_ordered, Zeroes zeroes)
       : group_(group),
         g_(group.graph),
         target_(target),
         plan_(problem),
         engine_(engine),
-        turns_(1 + (is_ordered ? problem.blocks() : 0)),
-        sums_(problem.sums()) {}
+        turns_(1 + (is_ordered                        ? problem.blocks()
+                    : zeroes == Zeroes::kFirstSection ? CeilDiv(problem.heads(), problem.section)
+                                                      : 0)),
+        sums_(problem.sums()),
+        zeroes_(zeroes == Zeroes::kAll ? sums_ : sums_ / problem.heads() * problem.section) {}
 
   void AddScratch(Lowered& lowered) const { lowered.scratch_bytes = {turns_ * 4, sums_ * 4}; }
   void AddZeroes(Lowered& lowered) const;
@@ -70,7 +77,7 @@ class AttentionGradSums {
   const Target& target_;
   const AttentionGradProblem& plan_;
   const char* engine_;
-  const int64_t turns_, sums_;
+  const int64_t turns_, sums_, zeroes_;
 };
 
 }  // namespace kiln::compiler

@@ -76,10 +76,11 @@ class Schedule {
           "weight", "scale", "rows", "store_keys", "store_values"})
       b_.Name(reserved);
     memory_ = b_.Name("memory");
+    TakeSection(plan_, kSectionBytes, target_);
   }
 
   void Lower(Lowered& lowered) {
-    const AttentionGradSums sums(group_, target_, plan_, "attention_grad_sm80", is_ordered_);
+    const AttentionGradSums sums(group_, target_, plan_, "attention_grad_sm80", is_ordered_, Zeroes::kAll);
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
     AddSkeleton(lowered);
@@ -108,7 +109,7 @@ class Schedule {
                    {"kReads", plan_.reads ? 1 : 0},
                    {"kOrdered", is_ordered_ ? 1 : 0},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
-    AddAttentionGradShape(b_, plan_, kSectionBytes, call);
+    AddAttentionGradShape(b_, plan_, call);
     AttentionGradFunctions(b_, a_).Add(call);
     AddRowsStore(b_, call, "store_keys", a_.dk);
     AddRowsStore(b_, call, "store_values", a_.dv);
@@ -129,7 +130,7 @@ class Schedule {
   const Group& group_;
   const Graph& g_;
   const Target& target_;
-  const Plan plan_;
+  Plan plan_;
   const AttentionGrad& a_;
   const bool is_ordered_;
   KernelBuilder b_;

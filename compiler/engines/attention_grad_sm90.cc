@@ -84,10 +84,13 @@ class Schedule {
         g_(group.graph),
         target_(target),
         plan_(std::move(plan)),
-        is_ordered_(is_ordered) {}
+        is_ordered_(is_ordered) {
+    TakeSection(plan_, kSectionBytes[is_ordered_][plan_.depth > kPanel], target_);
+  }
 
   void Lower(Lowered& lowered) {
-    const AttentionGradSums sums(group_, target_, plan_, "attention_grad_sm90", is_ordered_);
+    const AttentionGradSums sums(group_, target_, plan_, "attention_grad_sm90", is_ordered_,
+                                 is_ordered_ ? Zeroes::kAll : Zeroes::kFirstSection);
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
     AddSkeleton(lowered);
@@ -133,7 +136,7 @@ class Schedule {
                    {"kProducerRegisters", kProducerRegisters},
                    {"kConsumerRegisters", kConsumerRegisters},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
-    AddAttentionGradShape(b, plan_, kSectionBytes[is_ordered_][plan_.depth > kPanel], call);
+    AddAttentionGradShape(b, plan_, call);
     AttentionGradFunctions(b, a).Add(call);
     const int64_t blocks =
         std::min<int64_t>(plan_.heads() * plan_.key_tiles(), target_.multiprocessors);
@@ -143,7 +146,7 @@ class Schedule {
   const Group& group_;
   const Graph& g_;
   const Target& target_;
-  const Plan plan_;
+  Plan plan_;
   const bool is_ordered_;
 };
 
@@ -221,7 +224,7 @@ constexpr int kNumericalAtomic[] = {kNoteTensorCore, kNoteNondeterministic};
 
 const Engine kAttentionGradSm90Engine = {
     .name = "attention_grad_sm90",
-    .version = 2,
+    .version = 3,
     .knobs = kKnobs,
     .notes = {.numerical = kNumerical, .behavioral = kBehavior},
     .supports = Supports,
@@ -233,7 +236,7 @@ const Engine kAttentionGradSm90Engine = {
 
 const Engine kAttentionGradSm90AtomicEngine = {
     .name = "attention_grad_sm90_atomic",
-    .version = 2,
+    .version = 3,
     .knobs = kKnobs,
     .notes = {.numerical = kNumericalAtomic, .behavioral = kBehavior},
     .supports = Supports,

@@ -144,6 +144,7 @@ class Searcher {
     failures_in_a_row_ = 0;
     Remember(record);
     ++(record.is_rejected() ? result_.rejected : result_.measured);
+    LOG(kDebug, "tuning: {} takes {:.2f} us", KnobKey(candidate), record.microseconds);
     const bool is_best = Count(record);
     Report(std::move(record), is_best);
     return {};

@@ -27,7 +27,8 @@
 // `sums` of dq are in the order of fragments, so that a warp adds 512 bytes in a row: element e of
 // lane l of warp w of part m of a block is at (m * elements of a part) + e / 4 * 512 + 128 w + 4 l
 // + e % 4. A part is half of the columns, or of the rows. Another kernel makes dq of it; zeroes
-// come first.
+// come first: before the kernel, or of all but the first section while it makes the one before
+// (attention_grad_zeroes).
 //
 // Rows past the end have the statistics +inf, so that weights are 0. kOrdered: tiles of a head add
 // to a block of dq in the order of their keys, the last first: turns[1 + block] counts those that
@@ -42,21 +43,27 @@ struct attention_grad_shape {
   int section;  // heads whose q and dy stay in L2 together
 };
 
+// Of a section.
+__device__ inline int attention_grad_heads(const attention_grad_shape& s, int part) {
+  return min(s.section, s.batches - part * s.section);
+}
+
 template <int kKeys, int kQueries, bool kOrdered, bool kRotates>
 struct attention_grad_tiles {
   // Heads go in sections; in one the first keys come first, which most rows see under a causal
   // mask. In order: the last keys, which nobody waits for under a causal mask, since a tile's first
   // rows are those that no later keys have.
   struct place {
+    int part, in_part;  // section, tile of it
     int key, index, head, outer, inner;
   };
   static __device__ inline place place_of(const attention_grad_shape& s, int tile) {
-    const int part = tile / (s.section * s.key_tiles);
-    const int in_part = tile - part * s.section * s.key_tiles;
-    const int heads = min(s.section, s.batches - part * s.section);
     place p;
-    p.index = in_part / heads;
-    p.head = part * s.section + in_part - p.index * heads;
+    p.part = tile / (s.section * s.key_tiles);
+    p.in_part = tile - p.part * s.section * s.key_tiles;
+    const int heads = attention_grad_heads(s, p.part);
+    p.index = p.in_part / heads;
+    p.head = p.part * s.section + p.in_part - p.index * heads;
     if (kOrdered) p.index = s.key_tiles - 1 - p.index;
     p.outer = p.head / s.inner;
     p.inner = p.head - p.outer * s.inner;
@@ -138,6 +145,34 @@ struct attention_grad_turns {
   }
   static __device__ inline void pass_turn(int* turn) {
     asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(turn) : "memory");
+  }
+};
+
+// The sums of the first section are zeroes when the kernel starts. Those of any other one are zeroed
+// by the blocks that make tiles of the section before it, a share each: so they are still in L2 when
+// they are added to. turns[1 + section] counts the shares. Nobody waits in a circle: a tile waits
+// only for blocks that took tiles before it, and these zero at once. All lanes of a warp run it.
+template <int kQueries, int kDepth, class Place>
+struct attention_grad_zeroes {
+  static __device__ inline void zero_ahead(const attention_grad_shape& s, const Place& p,
+                                           float* sums, int* turns) {
+    const int part = p.part + 1;
+    if (part * s.section >= s.batches) return;
+    constexpr int kOfWarp = 128;  // floats that a warp stores at once
+    const int of_head = s.group * s.query_tiles * (kQueries * kDepth / kOfWarp);
+    const int count = attention_grad_heads(s, part) * of_head, shares = s.section * s.key_tiles;
+    const int share = (count + shares - 1) / shares, first = p.in_part * share;
+    float4* at = reinterpret_cast<float4*>(sums) + threadIdx.x % 32 +
+                 (static_cast<long long>(part) * s.section * of_head + first) * (kOfWarp / 4);
+#pragma unroll 4
+    for (int i = first; i < min(first + share, count); ++i, at += kOfWarp / 4)
+      *at = make_float4(0.f, 0.f, 0.f, 0.f);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) attention_grad_turns::pass_turn(turns + 1 + part);
+  }
+  static __device__ inline void wait(const attention_grad_shape& s, const Place& p,
+                                     const int* turns) {
+    if (p.part > 0) attention_grad_turns::wait_turn(turns + 1 + p.part, s.section * s.key_tiles);
   }
 };
 

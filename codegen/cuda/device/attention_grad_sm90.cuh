@@ -100,7 +100,8 @@ struct attention_grad {
   // Of a step, beside its block by kFlags; kPart: the block has fewer rows.
   static constexpr int kInside = 1, kLast = 2, kPart = 4, kFlags = 8;
   static constexpr int kTurnWarps = C::kOrdered ? 3 - kRowWarps : 0;
-  static constexpr int kHelpers = kRowWarps + kTurnWarps;  // warps beside the producer
+  static constexpr int kZeroWarps = C::kOrdered ? 0 : 1;
+  static constexpr int kHelpers = kRowWarps + kTurnWarps + kZeroWarps;  // beside the producer
   // What is computed of it is not computed before.
   template <class T>
   static __device__ inline T opaque(T x) {
@@ -286,6 +287,24 @@ struct attention_grad {
     });
   }
 
+  // A tile's sums are zeroes. What consumers wait for is told when they are done with the tile
+  // before, so that they miss no phase.
+  static __device__ inline void zero(const attention_grad_shape& s, float* sums, int* turns,
+                                     const barriers& b) {
+    using zeroes = attention_grad_zeroes<C::kQueries, C::kDepth, place>;
+    unsigned phase = 1;
+    each_tile(s, b, [&](const place& p) {
+      zeroes::zero_ahead(s, p, sums, turns);
+      if (threadIdx.x % 32 == 0) {
+        zeroes::wait(s, p, turns);
+        mbarrier_wait(b.key_empty(), phase);
+        mbarrier_arrive(b.added());
+      }
+      phase ^= 1;
+      __syncwarp();
+    });
+  }
+
   // ---- consumers
 
   template <class F>
@@ -445,6 +464,7 @@ struct attention_grad {
 #pragma unroll
       for (int e = 0; e < kGrads; ++e) dk[e] = dv[e] = 0.f;
       const bool any = load_shared(b.tile() + 4) != 0;
+      if constexpr (!C::kOrdered) mbarrier_wait(b.added(), phase);
       if (!any) mbarrier_wait(b.value_full(), phase);
       if (any) {
         start(true);
@@ -518,7 +538,7 @@ struct attention_grad {
       mbarrier_init(b.next_full(), 1);
       mbarrier_init(b.next_empty(), kHelpers);
       mbarrier_init(b.turn(), max(kTurnWarps, 1));
-      mbarrier_init(b.added(), 8);
+      mbarrier_init(b.added(), C::kOrdered ? 8 : 1);
       mbarrier_init_done();
     }
     __syncthreads();
@@ -529,6 +549,8 @@ struct attention_grad {
         produce(q, k, v, dy, turns, s, f, memory, b);
       else if (warp <= kRowWarps)
         produce_rows(s, f, memory, b);
+      else if (kZeroWarps > 0 && warp == 3)
+        zero(s, sums, turns, b);
       else if (kTurnWarps == 1)
         take_turns<true, true>(s, f, turns, b);
       else if (kTurnWarps == 2 && warp == 2)

@@ -78,7 +78,6 @@ struct stream_output {
     named_barrier_sync(1 + group, 128);
     const four* const from = part(slot, thread);
     constexpr int kAtOnce = kFours % 4 == 0 ? 4 : kFours % 2 == 0 ? 2 : 1;  // registers are few
-    static_assert(kFoursOfBlock % kAtOnce == 0 || T::kBlocks == 1);
 #pragma unroll
     for (int first = 0; first < kFours; first += kAtOnce) {
       four read[kAtOnce];

@@ -78,7 +78,7 @@ constexpr Spelling kSpellings[] = {
     {"let v = neg(-3) : i32", "  const int v = -(-3);\n"},
     {"let v = add(i, -3) : i32", "  const int v = i - 3;\n"},
     {"let v = fma(add(i, j), j, n) : i32", "  const int v = (i + j) * j + n;\n"},
-    {"let v = div(a, recip(b)) : f32", "  const float v = a / (1.f / b);\n"},
+    {"let v = div(a, recip(b)) : f32", "  const float v = a / one_over(b);\n"},
     {"let v = or(and(c, e), not(c)) : bool", "  const bool v = c && e || !c;\n"},
     {"let v = and(or(c, e), not(lt(i, j))) : bool", "  const bool v = (c || e) && !(i < j);\n"},
     {"let v = eq(lt(i, j), c) : bool", "  const bool v = i < j == c;\n"},

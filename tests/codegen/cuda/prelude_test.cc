@@ -15,6 +15,7 @@
 #include "codegen/cuda/device/fp8_e8m0.cuh"
 #include "codegen/cuda/device/integer.cuh"
 #include "codegen/cuda/device/minmax.cuh"
+#include "codegen/cuda/device/one_over.cuh"
 #include "codegen/cuda/device/philox.cuh"
 #include "codegen/cuda/device/round_odd.cuh"
 #include "codegen/cuda/device/saturate.cuh"
@@ -61,6 +62,20 @@ void ExpectDecodes(DType type) {
       EXPECT_EQ(std::signbit(got), std::signbit(expected)) << bits;
     }
   }
+}
+
+// Denormals and their reciprocals too, of which scaling must lose none.
+TEST(Prelude, OneOverIsTheReciprocal) {
+  std::mt19937 random(5);
+  for (uint64_t i = 0; i < (1u << 22); ++i) {
+    const float x = __uint_as_float(static_cast<unsigned>(i << 10 | (random() & 0x3ff)));
+    const float expected = 1.f / x, got = one_over(x);
+    const auto ulps = static_cast<int64_t>(__float_as_uint(got)) - __float_as_uint(expected);
+    ASSERT_TRUE(std::isnan(x) ? std::isnan(got) : std::abs(ulps) <= 1)
+        << x << ": " << got << ", not " << expected;
+  }
+  EXPECT_EQ(one_over(-0.f), -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(__float_as_uint(one_over(-std::numeric_limits<float>::infinity())), 0x80000000u);
 }
 
 TEST(Prelude, Bfloat16) {
