@@ -13,7 +13,7 @@ using tile::Block;
 using tile::Expr;
 
 constexpr int kVector = 4, kThreads = 256, kMostWays = 8;
-constexpr int kInFlight = 4;  // slices that a thread reads before it adds them
+constexpr int kInFlight = 8;  // slices that a thread reads before it adds them
 constexpr int64_t kManyVectors = 132 * 1024;
 
 class Summation {

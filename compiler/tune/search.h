@@ -44,7 +44,7 @@ class Bench {
 
 struct SearchOptions {
   Inputs inputs = Inputs::kExact;
-  int patience = 16;          // candidates in a row that bring nothing; 0: never stop for it
+  int patience = 64;          // candidates in a row that bring nothing; 0: never stop for it
   int top = 0;                // at most so many of the ranked list; 0: all
   int jobs = 1;               // candidates that are compiled ahead, each in a thread
   double deadline = 0;        // by Bench::Now(); 0: none

@@ -5,7 +5,7 @@
 // x nor it is denormal, so that x is scaled.
 __device__ inline float one_over(float x) {
   const float scale = fabsf(x) < 1.f ? 0x1p64f : 0x1p-64f;
-#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 800
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * scale));
 #else
