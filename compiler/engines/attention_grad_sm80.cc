@@ -80,7 +80,8 @@ class Schedule {
   }
 
   void Lower(Lowered& lowered) {
-    const AttentionGradSums sums(group_, target_, plan_, "attention_grad_sm80", is_ordered_, Zeroes::kAll);
+    const AttentionGradSums sums(group_, target_, plan_, "attention_grad_sm80", is_ordered_,
+                                 Zeroes::kAll);
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
     AddSkeleton(lowered);

@@ -148,10 +148,11 @@ struct attention_grad_turns {
   }
 };
 
-// The sums of the first section are zeroes when the kernel starts. Those of any other one are zeroed
-// by the blocks that make tiles of the section before it, a share each: so they are still in L2 when
-// they are added to. turns[1 + section] counts the shares. Nobody waits in a circle: a tile waits
-// only for blocks that took tiles before it, and these zero at once. All lanes of a warp run it.
+// The sums of the first section are zeroes when the kernel starts. Those of any other one are
+// zeroed by the blocks that make tiles of the section before it, a share each: so they are still in
+// L2 when they are added to. turns[1 + section] counts the shares. Nobody waits in a circle: a tile
+// waits only for blocks that took tiles before it, and these zero at once. All lanes of a warp run
+// it.
 template <int kQueries, int kDepth, class Place>
 struct attention_grad_zeroes {
   static __device__ inline void zero_ahead(const attention_grad_shape& s, const Place& p,
