@@ -234,8 +234,10 @@ class Emitter {
   }
 
   void Emit(const CopyAsync& s) {
-    w_.Line("copy_async({}, {}, {});", exprs_.Address(s.dst, s.dst_index),
-            exprs_.Address(s.src, s.src_index), exprs_.Text(s.valid));
+    const int bytes = s.lanes * SizeOf(survey_.types.at(s.dst));
+    w_.Line("copy_async{}({}, {}, {});", bytes == 16 ? "" : fmt::format("<{}>", bytes),
+            exprs_.Address(s.dst, s.dst_index), exprs_.Address(s.src, s.src_index),
+            exprs_.Text(s.valid));
   }
   void Emit(const CommitAsync&) { w_.Line("commit_async();"); }
   void Emit(const WaitAsync& s) { w_.Line("wait_async<{}>();", s.groups); }

@@ -1,6 +1,7 @@
 #include "compiler/engines/moments.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ir/graph/ops.h"
 
@@ -62,7 +63,35 @@ class Moments {
   const std::vector<NodeId> producers_;
 };
 
+MomentPart JoinedTwo(KernelBuilder& b, tile::Block& out, const MomentPart& x, const MomentPart& y,
+                     double elements) {
+  const tile::Expr weight = tile::Float(std::sqrt(0.5 / elements), x.sum->type);
+  const tile::Expr between = b.Let(out, "between", (x.sum - y.sum) * weight);
+  return {b.Let(out, "joined", x.sum + y.sum),
+          b.Let(out, "joined", x.moment + y.moment + between * between)};
+}
+
 }  // namespace
+
+MomentPart Joined(KernelBuilder& b, tile::Block& out, std::vector<MomentPart> parts,
+                  double elements) {
+  for (; parts.size() > 1; elements *= 2) {
+    for (size_t k = 0; k < parts.size() / 2; ++k)
+      parts[k] = JoinedTwo(b, out, parts[2 * k], parts[2 * k + 1], elements);
+    parts.resize(parts.size() / 2);
+  }
+  return parts[0];
+}
+
+MomentPart JoinedLanes(KernelBuilder& b, tile::Block& out, MomentPart part, int lanes,
+                       double elements) {
+  for (int mask = 1; mask < lanes; mask *= 2, elements *= 2) {
+    const MomentPart other = {b.Let(out, "other", tile::ShuffleXor(part.sum, mask)),
+                              b.Let(out, "other", tile::ShuffleXor(part.moment, mask))};
+    part = JoinedTwo(b, out, part, other, elements);
+  }
+  return part;
+}
 
 std::vector<std::optional<Moment>> MomentsOf(const ReducePlan& row) {
   const Moments moments(row);

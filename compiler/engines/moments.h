@@ -19,4 +19,15 @@ struct Moment {
 // One for each of row.reduces.
 std::vector<std::optional<Moment>> MomentsOf(const ReducePlan& row);
 
+// A sum and its moment over some of the elements.
+struct MomentPart {
+  tile::Expr sum, moment;
+};
+// Parts of so many elements each, as many as a power of two, become one; likewise those of so many
+// neighbouring lanes, which all get the same bits.
+MomentPart Joined(KernelBuilder& b, tile::Block& out, std::vector<MomentPart> parts,
+                  double elements);
+MomentPart JoinedLanes(KernelBuilder& b, tile::Block& out, MomentPart part, int lanes,
+                       double elements);
+
 }  // namespace kiln::compiler

@@ -88,9 +88,14 @@ double Seconds(const RowsPlan& plan, const Group& group, const Target& target,
   constexpr double kBytesPerSecond = 3.9e12, kStreamedPerSecond = 2.2e12, kLaunchSeconds = 3e-6;
   const RowsShape shape = ShapeOf(plan, target, Named(knobs));
   if (!MakesKernel(plan, shape)) return kNoSeconds;
-  return kLaunchSeconds * (plan.columns() == 0 ? 1 : 2) +
-         static_cast<double>(FloorBytes(group)) /
-             (shape.streams ? kStreamedPerSecond : kBytesPerSecond);
+  double seconds = static_cast<double>(FloorBytes(group)) /
+                   (shape.streams ? kStreamedPerSecond : kBytesPerSecond);
+  if (shape.ring > 0 && plan.columns() == 0) {  // a multiprocessor has one row at a time
+    const int64_t turns = CeilDiv(plan.row.rows, int64_t{target.multiprocessors});
+    seconds *= static_cast<double>(turns * target.multiprocessors) /
+               static_cast<double>(std::max<int64_t>(plan.row.rows, 1));
+  }
+  return kLaunchSeconds * (plan.columns() == 0 ? 1 : 2) + seconds;
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {

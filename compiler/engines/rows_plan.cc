@@ -33,6 +33,7 @@ constexpr int64_t kVectorsOfRing = 2;                 // that a thread wants of 
 constexpr int kColumnsOfRing = 64, kRegistersOfRing = 64, kMostOfRing = 4;
 constexpr int64_t kRingBytes = 200 << 10;
 constexpr int kThreadsWithSums = 512;  // of a block, several teams
+constexpr int64_t kMostVectorsOfLongRows = 16, kLeastChunkOfLongRows = 8;
 // Where blocks have more rows than these one after the other, others compute while one reads.
 constexpr int64_t kTurnsToReadAhead = 4;
 constexpr int kTeamToReadAhead = 128;  // of long rows few are under way: the next is read ahead
@@ -226,13 +227,24 @@ int TeamFor(int64_t vectors, int wanted, const std::function<bool(int64_t)>& fit
 
 bool RowsPlan::IsHeld(TensorId leaf) const { return std::ranges::find(held, leaf) != held.end(); }
 
-bool RowsPlan::HoldsChunks() const {
+int64_t RowsPlan::BytesOfRow() const {
+  int64_t bytes = 0;
+  for (const TensorId leaf : held) bytes += row.length * SizeOf(row.group.graph[leaf].dtype);
+  return bytes;
+}
+
+int64_t RowsPlan::LeastChunk() const {
   const Graph& g = row.group.graph;
   const std::vector<NodeId> producers = graph::Producers(g);
-  return std::ranges::all_of(held, [&](TensorId leaf) {
-    return producers[leaf] < 0 && !g[leaf].by_value &&
-           WalkOf(g[leaf], row.inner) == Walk::kContiguous && lanes * SizeOf(g[leaf].dtype) == 16;
-  });
+  int64_t least = 16;
+  for (const TensorId leaf : held) {
+    const int64_t bytes = lanes * SizeOf(g[leaf].dtype);
+    const bool is_copied =
+        producers[leaf] < 0 && !g[leaf].by_value && WalkOf(g[leaf], row.inner) == Walk::kContiguous;
+    if (!is_copied || (bytes != 4 && bytes != 8 && bytes != 16)) return 0;
+    least = std::min(least, bytes);
+  }
+  return least;
 }
 
 int64_t RowsPlan::RegistersFor(int64_t count, int64_t rows) const {
@@ -268,7 +280,7 @@ bool ReadsAhead(const RowsPlan& plan, const RowsShape& shape) {
 
 // Rows of which threads have registers for the columns alone.
 bool FindRing(const RowsPlan& plan, const RowsKnobs& knobs, RowsShape& shape) {
-  if (knobs.threads != 0 || knobs.vectors != 0 || knobs.rows != 0 || !plan.HoldsChunks())
+  if (knobs.threads != 0 || knobs.vectors != 0 || knobs.rows != 0 || plan.LeastChunk() != 16)
     return false;
   RowsShape found;
   const auto wanted = std::bit_ceil(static_cast<uint64_t>(CeilDiv(plan.vectors, kVectorsOfRing)));
@@ -282,9 +294,27 @@ bool FindRing(const RowsPlan& plan, const RowsKnobs& knobs, RowsShape& shape) {
   found.vectors = static_cast<int>(each);
   const int64_t registers = found.threads * (columns + kRegistersOfRing);
   found.resident = static_cast<int>(std::clamp<int64_t>(kRegisters / registers, 1, kMostResident));
-  const int64_t rows = kRingBytes / std::max<int64_t>(found.RingBytes(plan), 1);
+  const int64_t rows = kRingBytes / std::max<int64_t>(plan.BytesOfRow(), 1);
   found.ring = static_cast<int>(std::min<int64_t>(rows / found.resident, kMostOfRing));
   if (found.ring < 2) return false;
+  shape = found;
+  return true;
+}
+
+// Rows that a block has no registers for, but room in shared memory.
+bool FindLongRows(const RowsPlan& plan, const RowsKnobs& knobs, const Target& target,
+                  RowsShape& shape) {
+  const int64_t each = CeilDiv(plan.vectors, int64_t{kMostThreads});
+  if (knobs.threads != 0 || knobs.vectors != 0 || knobs.rows != 0 || target.sm_version < 80 ||
+      plan.LeastChunk() < kLeastChunkOfLongRows || each > kMostVectorsOfLongRows)
+    return false;
+  RowsShape found = {.threads = kMostThreads,
+                     .team = kMostThreads,
+                     .vectors = static_cast<int>(each),
+                     .resident = 1,
+                     .ring = 2};
+  while (found.ring > 0 && found.SharedBytes(plan) > target.shared_limit()) --found.ring;
+  if (found.ring == 0) return false;
   shape = found;
   return true;
 }
@@ -395,7 +425,8 @@ RowsShape ShapeOf(const RowsPlan& plan, const Target& target, const RowsKnobs& k
     if (shape.ring == 0 && !shape.streams && knobs.threads == 0) JoinBlocks(plan, target, shape);
     return shape;
   }
-  if (shape.resident == 0) return shape;
+  if (shape.streams) FindLongRows(plan, knobs, target, shape);
+  if (shape.resident == 0 || shape.ring > 0) return shape;
   const int64_t tiles = CeilDiv(plan.row.rows, shape.rows_of_block());
   const int64_t most = int64_t{shape.resident} * target.multiprocessors;
   if (tiles <= most || tiles > kTurnsToReadAhead * most) shape.resident = 0;

@@ -39,8 +39,10 @@ struct RowsPlan {
   bool costly = false;  // reduces what takes long to compute, so that it may be worth keeping
 
   bool IsHeld(graph::TensorId leaf) const;
-  // Whether all that is held comes as whole copies of 16 bytes.
-  bool HoldsChunks() const;
+  // Of all that is held.
+  int64_t BytesOfRow() const;
+  // Bytes of the smallest copy, where all that is held comes as copies of 4, 8 or 16; else 0.
+  int64_t LeastChunk() const;
   // Reductions across rows (row.others), each of which wants a register for every element.
   int columns() const { return static_cast<int>(row.others.size()); }
   // Of one of their results, unrounded: types of accumulators have shared memory of their own.
@@ -69,17 +71,13 @@ struct RowsShape {
   // a block for each few rows.
   int resident = 0;
   // Of blocks that walk: rows that have room in shared memory, where threads cannot hold one and
-  // the next. 0: registers hold both.
+  // the next. 0: registers hold both. With 1, parts of the next row come as this one's are stored.
   int ring = 0;
 
-  // Of the ring: one row of all that is held.
-  int64_t RingBytes(const RowsPlan& plan) const {
-    return static_cast<int64_t>(plan.held.size()) * team * vectors * 16;
-  }
   // Of a block; 0 where it always fits in 48 KB.
   int64_t SharedBytes(const RowsPlan& plan) const {
     constexpr int64_t kTotals = 4 << 10;  // of all warps
-    return ring == 0 ? 0 : ring * RingBytes(plan) + kTotals;
+    return ring == 0 ? 0 : ring * plan.BytesOfRow() + kTotals;
   }
   // Sums across rows that a team has of each reduction.
   int64_t ColumnsOfTeam(const RowsPlan& plan) const { return int64_t{team} * vectors * plan.lanes; }

@@ -14,7 +14,6 @@
 // each stage, a few vectors at a time: all but the first reading finds them in the L2 cache. Sums
 // have a fixed order, so results are the same from run to run.
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -173,21 +172,31 @@ class RowsKernel {
   // read itself, so that it waits for nobody else.
   void WalkRing(Block& body, Lowered& lowered) {
     RowsColumns columns(plan_, shape_, b_, vectors_);
-    columns_ = &columns;
+    if (plan_.columns() > 0) columns_ = &columns;
     columns.Declare(body);
     for (const TensorId leaf : plan_.held) {
       ring_[leaf] = b_.Name(g()[leaf].name + "_ring");
       body.push_back({tile::Alloc{ring_[leaf], g()[leaf].dtype, tile::Space::kShared,
-                                  shape_.ring * ElementsOfRow()}});
+                                  shape_.ring * plan_.row.length}});
     }
+    const std::string turn = b_.Name("turn");
+    turn_ = tile::Var(turn, t_);
+    Block loop;
+    if (refills())
+      RefillRing(body, loop);
+    else
+      TurnRing(body, loop);
+    body.push_back({tile::For{turn, t_, b_.Arg("turns", turns_), Bind::kSerial, std::move(loop)}});
+    body.push_back({tile::WaitAsync{0}});
+    if (columns_ != nullptr) columns.Publish(body, lane_, blocks_, lowered);
+    columns_ = nullptr;
+  }
+  void TurnRing(Block& body, Block& loop) {
     row_inputs_ = AllocRowInputs(body);
     ReadRowInputs(body, row_inputs_);
     const Expr first = tile_;
     for (int ahead = 0; ahead + 1 < shape_.ring; ++ahead)
       CopyToRing(body, first + b_.Idx(ahead) * grid_, b_.Idx(ahead));
-    const std::string turn = b_.Name("turn");
-    turn_ = tile::Var(turn, t_);
-    Block loop;
     const Expr tile = b_.Let(loop, "tile", turn_ * grid_ + tile::Var("bx", t_));
     const std::map<TensorId, std::string> next_of_rows = AllocRowInputs(loop);
     tile_ = b_.Let(loop, "next", tile + grid_);
@@ -196,25 +205,27 @@ class RowsKernel {
     CopyToRing(loop, b_.Let(loop, "last", tile + b_.Idx(shape_.ring - 1) * grid_),
                (turn_ + b_.Idx(shape_.ring - 1)) % b_.Idx(shape_.ring));
     tile_ = tile;
-    ring_at_ = b_.Let(loop, "ring_at", turn_ % b_.Idx(shape_.ring) * b_.Idx(ElementsOfRow()));
+    ring_at_ = b_.Let(loop, "ring_at", turn_ % b_.Idx(shape_.ring) * b_.Idx(plan_.row.length));
     Rows(loop);
     MoveRowInputs(loop, next_of_rows);
-    body.push_back({tile::For{turn, t_, b_.Arg("turns", turns_), Bind::kSerial, std::move(loop)}});
-    body.push_back({tile::WaitAsync{0}});
-    columns.Publish(body, lane_, blocks_, lowered);
-    columns_ = nullptr;
   }
-  int64_t ElementsOfRow() const { return int64_t{shape_.vectors} * shape_.team * plan_.lanes; }
+  // Room for one row: the next one's vectors are asked for as this one's are stored.
+  bool refills() const { return shape_.ring == 1; }
+  void RefillRing(Block& body, Block& loop) {
+    CopyToRing(body, tile_, b_.Idx(0));
+    ring_at_ = b_.Idx(0);
+    tile_ = b_.Let(loop, "tile", turn_ * grid_ + tile::Var("bx", t_));
+    ReadTileInputs(loop);
+    loop.push_back({tile::WaitAsync{0}});
+    Rows(loop);
+    loop.push_back({tile::CommitAsync{}});
+  }
   void CopyToRing(Block& out, const Expr& tile, const Expr& slot) {
     tile_ = tile;
-    const Expr base = b_.Let(out, "ring_to", slot * b_.Idx(ElementsOfRow()));
+    const Expr base = b_.Let(out, "ring_to", slot * b_.Idx(plan_.row.length));
     EachRow(out, [&](Block& of_row, const Row& row) {
-      EachVector(of_row, row, b_.Idx(0), [&](Block& body, const Place& place) {
-        for (const TensorId leaf : plan_.held)
-          body.push_back({tile::CopyAsync{ring_.at(leaf), base + place.in_ring, b_.Pointer(leaf),
-                                          b_.Offset(leaf, place.index), plan_.lanes,
-                                          tile::Lt(row.number, count_)}});
-      });
+      EachVector(of_row, row, b_.Idx(0),
+                 [&](Block& body, const Place& place) { CopyVector(body, base, row, place); });
     });
     out.push_back({tile::CommitAsync{}});
   }
@@ -246,17 +257,19 @@ class RowsKernel {
     Index kept;   // of a row that exists, so that all lanes take part in shuffles
   };
   void EachRow(Block& out, const std::function<void(Block&, const Row&)>& emit) {
-    For(out, "u", shape_.rows, [&](Block& body, const Expr& u) {
-      Row row{.slot = u, .number = {}, .kept = {}};
-      const Expr first = tile_ * b_.Idx(shape_.rows_of_block());
-      row.number = b_.Let(body, "row", first + u * b_.Idx(teams()) + TeamOfThread());
-      Expr existing = row.number;
-      if (MayBePast())
-        existing =
-            b_.Let(body, "existing", tile::Op(ScalarOp::kMin, {row.number, count_ - b_.Idx(1)}));
-      row.kept = UnravelDims(b_, body, plan_.row, plan_.row.kept, existing, 1, "k");
-      emit(body, row);
-    });
+    For(out, "u", shape_.rows,
+        [&](Block& body, const Expr& u) { emit(body, RowOf(body, tile_, u)); });
+  }
+  Row RowOf(Block& out, const Expr& tile, const Expr& u) {
+    Row row{.slot = u, .number = {}, .kept = {}};
+    const Expr first = tile * b_.Idx(shape_.rows_of_block());
+    row.number = b_.Let(out, "row", first + u * b_.Idx(teams()) + TeamOfThread());
+    Expr existing = row.number;
+    if (MayBePast())
+      existing =
+          b_.Let(out, "existing", tile::Op(ScalarOp::kMin, {row.number, count_ - b_.Idx(1)}));
+    row.kept = UnravelDims(b_, out, plan_.row, plan_.row.kept, existing, 1, "k");
+    return row;
   }
 
   // A vector of a row that this thread has.
@@ -284,6 +297,16 @@ class RowsKernel {
       emit(to, place);
       if (!whole) body.push_back({tile::If{tile::Lt(vector, vectors_), std::move(inside), {}}});
     });
+  }
+
+  // Into the ring.
+  void CopyVector(Block& out, const Expr& base, const Row& row, const Place& place) {
+    Index index = place.index;
+    for (const int64_t d : plan_.row.kept) index[d] = row.kept[d];
+    for (const TensorId leaf : plan_.held)
+      out.push_back(
+          {tile::CopyAsync{ring_.at(leaf), base + place.in_ring, b_.Pointer(leaf),
+                           b_.Offset(leaf, index), plan_.lanes, tile::Lt(row.number, count_)}});
   }
 
   // Emits for the whole row at once, or for one chunk of it after the other.
@@ -525,32 +548,16 @@ class RowsKernel {
     });
     FoldLanes(body, stage, parts);
   }
-  struct Part {
-    Expr sum, moment;
-  };
-  // Two parts of so many elements each. Written for all threads to get the same bits.
-  Part Joined(Block& out, const Joint& joint, const Part& a, const Part& b, double elements) {
-    const Expr weight = tile::Float(std::sqrt(0.5 / elements), TypeOf(joint.sum));
-    const Expr between = b_.Let(out, "between", (a.sum - b.sum) * weight);
-    return {b_.Let(out, "joined", a.sum + b.sum),
-            b_.Let(out, "joined", a.moment + b.moment + between * between)};
-  }
   void JoinWarp(Block& out, const Joint& joint, const Expr& u) {
     JoinLanes(out, joint, u, std::min(shape_.team, kWarp),
               static_cast<double>(shape_.vectors) * plan_.lanes);
   }
   // So many neighbouring lanes, with so many elements each.
   void JoinLanes(Block& out, const Joint& joint, const Expr& u, int lanes, double elements) {
-    Part part = {tile::Load(totals_.at(joint.sum), TypeOf(joint.sum), u),
-                 tile::Load(totals_.at(joint.moment), TypeOf(joint.moment), u)};
-    for (int mask = 1; mask < lanes; mask *= 2, elements *= 2) {
-      const Part other = {b_.Let(out, "other", tile::ShuffleXor(part.sum, mask)),
-                          b_.Let(out, "other", tile::ShuffleXor(part.moment, mask))};
-      part = Joined(out, joint, part, other, elements);
-    }
-    StoreJoint(out, joint, u, part);
+    const MomentPart part = {Total(joint.sum, u), Total(joint.moment, u)};
+    StoreJoint(out, joint, u, JoinedLanes(b_, out, part, lanes, elements));
   }
-  void StoreJoint(Block& out, const Joint& joint, const Expr& u, const Part& part) {
+  void StoreJoint(Block& out, const Joint& joint, const Expr& u, const MomentPart& part) {
     out.push_back({tile::Store{totals_.at(joint.sum), u, part.sum}});
     out.push_back({tile::Store{totals_.at(joint.moment), u, part.moment}});
   }
@@ -675,23 +682,18 @@ class RowsKernel {
               totals_[r], u, Combined(r, Total(r, u), tile::ShuffleXor(Total(r, u), mask))}});
       }
       if (!joint) return;
-      double elements = static_cast<double>(shape_.vectors) * plan_.lanes * kWarp;
+      const double elements = static_cast<double>(shape_.vectors) * plan_.lanes * kWarp;
       const auto part = [&](const Expr& warp) {
-        return Part{b_.Let(out, "of_warp", of_warp(joint->sum, warp)),
-                    b_.Let(out, "of_warp", of_warp(joint->moment, warp))};
+        return MomentPart{b_.Let(out, "of_warp", of_warp(joint->sum, warp)),
+                          b_.Let(out, "of_warp", of_warp(joint->moment, warp))};
       };
       if (!few) {
         StoreJoint(out, *joint, u, part(first));
         return JoinLanes(out, *joint, u, warps, elements);
       }
-      std::vector<Part> all;
+      std::vector<MomentPart> all;
       for (int w = 0; w < warps; ++w) all.push_back(part(b_.Idx(w)));
-      for (; all.size() > 1; elements *= 2) {
-        for (size_t k = 0; k < all.size() / 2; ++k)
-          all[k] = Joined(out, *joint, all[2 * k], all[2 * k + 1], elements);
-        all.resize(all.size() / 2);
-      }
-      StoreJoint(out, *joint, u, all[0]);
+      StoreJoint(out, *joint, u, Joined(b_, out, std::move(all), elements));
     });
   }
 
@@ -702,8 +704,12 @@ class RowsKernel {
       EachRow(of_chunk, [&](Block& of_row, const Row& row) {
         const RowValues values = RowValuesFor(of_row, row, stage);
         Block inside;
-        EachVector(inside, row, chunk,
-                   [&](Block& out, const Place& place) { StoreVector(out, stage, values, place); });
+        std::optional<Row> next;
+        if (refills()) next = RowOf(inside, b_.Let(inside, "next", tile_ + grid_), row.slot);
+        EachVector(inside, row, chunk, [&](Block& out, const Place& place) {
+          StoreVector(out, stage, values, place);
+          if (next) CopyVector(out, b_.Idx(0), *next, place);
+        });
         IfExists(of_row, row, std::move(inside));
       });
     });

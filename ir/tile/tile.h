@@ -166,10 +166,10 @@ struct LoadMatrix {
   int matrices;  // 1, 2 or 4
   bool transposed;
 };
-// Starts a 16-byte copy from global to shared memory, or the writing of zeros where `valid` is
-// false; then src is not read. It is part of the thread's next CommitAsync. Until the thread has
-// waited for that group, nobody may touch the destination; after it, the thread alone, and others
-// behind a barrier.
+// Starts a copy of 4, 8 or 16 bytes from global to shared memory, or the writing of zeros where
+// `valid` is false; then src is not read. It is part of the thread's next CommitAsync. Until the
+// thread has waited for that group, nobody may touch the destination; after it, the thread alone,
+// and others behind a barrier.
 struct CopyAsync {
   std::string dst;
   Expr dst_index;

@@ -459,8 +459,9 @@ class Verifier {
     const Buffer &dst = buffers_.at(s.dst), &src = buffers_.at(s.src);
     if (!IsShared(dst)) return Fail("{} is not in shared memory", s.dst);
     if (src.size >= 0) return Fail("{} is not in global memory", s.src);
-    if (s.lanes * SizeOf(dst.type) != 16)
-      return Fail("one access of {} bytes: 16 are possible", s.lanes * SizeOf(dst.type));
+    const int bytes = s.lanes * SizeOf(dst.type);
+    if (bytes != 4 && bytes != 8 && bytes != 16)
+      return Fail("one access of {} bytes: 4, 8 and 16 are possible", bytes);
     RETURN_IF_ERROR(CheckExpr(s.valid));
     if (s.valid->type != DType::kBool)
       return Fail("condition is {}, not bool", Info(s.valid->type).text);

@@ -167,6 +167,38 @@ TEST(RowsTest, MeanAndVarianceAreOneRoundBetweenThreads) {
   }
 }
 
+// Rows that no block has registers for, in shared memory: two of them, or one whose room the next
+// one's vectors take as it is stored. One multiprocessor walks all.
+TEST(RowsTest, LongRowsStayInSharedMemory) {
+  Target small = Gpu();
+  small.multiprocessors = 1;
+  const struct {
+    const char* line;
+    const char* text;
+    int64_t shared;  // elements
+  } walks[] = {
+      {"norm_forward(x:f16[171,3,14,14], _, _, scale:f32[1,3,1,1], bias:f32[1,3,1,1], "
+       "eps:f32[1,1,1,1]=1e-5, f:f32[1,1,1,1]=0.1, rm:f32[1,3,1,1], rv:f32[1,3,1,1]!pos) -> y:f16, "
+       "m:f32[1,3,1,1], v:f32[1,3,1,1], nm:f32[1,3,1,1], nv:f32[1,3,1,1] mode=batch",
+       "lanes 4 if lt(row", 2 * 171 * 196},
+      {"norm_backward(x:f16[171,3,14,14], dy:f16[171,3,14,14], m:f32[1,3,1,1], "
+       "v:f32[1,3,1,1]!pos, scale:f32[1,3,1,1]) -> dx:f16, ds:f32, db:f32 mode=batch",
+       "wait_async 0", 171 * 196},
+      {"reduce_max(x:f32[3,34000]) -> %m:f32[3,1]; sub(x, %m) -> %d:f32; exp(%d) -> %e:f32; "
+       "reduce_add(%e) -> %s:f32[3,1]; div(%e, %s) -> y:f32",
+       "lanes 4 if lt(row", 34000}};
+  for (const auto& [line, text, shared] : walks) {
+    SCOPED_TRACE(line);
+    const graph::Graph g = GraphOf(line);
+    const Result<TileRun> run = CheckTiles(g, small, graph::RandomInputs(g, 5, true),
+                                           {.engine = EngineIndex("rows")}, 1e-3);
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    const std::string kernel = tile::Print(run->module.groups[0].lowered.kernels[0]);
+    EXPECT_NE(kernel.find(text), std::string::npos);
+    EXPECT_NE(kernel.find(fmt::format("[{}] shared", shared)), std::string::npos);
+  }
+}
+
 TEST(RowsTest, RowsThatAreTooLongAreReadAgain) {
   const std::string softmax =
       "reduce_max(x:f32[{}]) -> %m:f32[{}]; sub(x, %m) -> %d:f32; exp(%d) -> %e:f32; "
@@ -176,8 +208,9 @@ TEST(RowsTest, RowsThatAreTooLongAreReadAgain) {
                                fmt::format("{},1", rows), fmt::format("{},1", rows)));
   };
   EXPECT_EQ(EnginesOf(at(1, 32768)), "rows") << "what one block can hold";
-  EXPECT_EQ(EnginesOf(at(500, 40000)), "rows") << "streams, from the cache";
-  EXPECT_EQ(EnginesOf(at(2, 40000)).find("rows"), std::string::npos) << "two blocks alone";
+  EXPECT_EQ(EnginesOf(at(500, 40000)), "rows") << "in shared memory";
+  EXPECT_EQ(EnginesOf(at(500, 60001)), "rows") << "streams, from the cache";
+  EXPECT_EQ(EnginesOf(at(2, 60001)).find("rows"), std::string::npos) << "two blocks alone";
   EXPECT_EQ(EnginesOf(at(500, 1 << 20)).find("rows"), std::string::npos) << "not in the cache";
 }
 

@@ -253,7 +253,7 @@ constexpr Bad kBad[] = {
     {"load_matrix b[0] <- s[0] count 1", "matrices of f16 into i8"},
     {"copy_async r[0] <- x[0] lanes 4 if true", "r is not in shared memory"},
     {"copy_async s[0] <- s[8] lanes 8 if true", "s is not in global memory"},
-    {"copy_async s[0] <- x[0] lanes 4 if true", "one access of 8 bytes: 16 are possible"},
+    {"copy_async s[0] <- x[0] lanes 1 if true", "one access of 2 bytes: 4, 8 and 16 are possible"},
     {"copy_async s[0] <- x[0] lanes 8 if 1", "condition is i32, not bool"},
     {"wait_async 8", "8 groups: 0 to 7 are possible"},
     {"largest r <- r 0 lanes 3", "3 lanes: an even number is possible"},
