@@ -10,9 +10,9 @@
 // Where sums across rows are wanted (dgamma, dbeta), as many blocks as are resident walk all rows,
 // each thread with columns of its own (see rows_columns.h), and read the next row ahead: into
 // registers, or several rows into shared memory. Where blocks would have a few long rows each, they
-// walk, too. Rows that are longer than what a team holds are read again by
-// each stage, a few vectors at a time: all but the first reading finds them in the L2 cache. Sums
-// have a fixed order, so results are the same from run to run.
+// walk, too. Rows that are longer than what a team holds stay in shared memory; those that are too
+// long for that are read again by each stage, a few vectors at a time: all but the first reading
+// finds them in the L2 cache. Sums have a fixed order, so results are the same from run to run.
 #include <algorithm>
 #include <functional>
 #include <map>
