@@ -49,14 +49,14 @@ def why_not(row, data):
 
 
 def bandwidth(data, torch=None):
-    """`torch`: the result of bench/torch_compile.py, for two more columns."""
+    """`torch`: the result of bench/torch_compile.py, for two more columns. A row of another run names its commit."""
     theirs = {(row["name"], row["dtype"]): row["torch"] for row in torch["rows"]} if torch else {}
     rows = []
     for row in data["rows"]:
         ours, copy, nvidia = (rate(row["bytes"], row[key]) for key in ("kiln", "copy", "nvidia"))
         spread = row["kiln"] and (row["kiln"]["q75_us"] - row["kiln"]["q25_us"]) / row["kiln"]["median_us"]
         rows.append([
-            row["name"], row["dtype"], f"{row['bytes'] * 1e-6:.0f}",
+            row["name"] + (f" ({row['commit']})" if "commit" in row else ""), row["dtype"], f"{row['bytes'] * 1e-6:.0f}",
             f"{ours:.0f}" if ours else row["error"],
             f"{100 * ours / copy:.0f} %" if ours and copy else "",
             f"{100 * spread:.1f} %" if spread is not None else "",

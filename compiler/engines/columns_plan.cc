@@ -86,7 +86,7 @@ ColumnsPlan PlanColumns(const Group& group) {
     plan.sum_of.push_back(moment ? static_cast<int>(moment->sum) : -1);
   MoveMoments(plan);
   plan.across = !plan.chain.row.inner_is_reduced;
-  plan.lanes = std::min(plan.chain.lanes, kMostLanes);
+  plan.lanes = std::min(LanesOf(plan.chain.row), kMostLanes);
   return plan;
 }
 

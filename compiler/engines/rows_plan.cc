@@ -75,9 +75,7 @@ class Planner {
     }
     FindMoments();
     FindHeld();
-    const bool has_vectors = plan_.row.collapsed && plan_.row.inner_is_reduced;
-    plan_.lanes = has_vectors ? WidestVector(plan_.row.group, plan_.row.inner) : 1;
-    while (plan_.row.extent(plan_.row.inner) % plan_.lanes != 0) plan_.lanes /= 2;
+    plan_.lanes = plan_.row.inner_is_reduced ? LanesOf(plan_.row) : 1;
     plan_.vectors = plan_.row.length / plan_.lanes;
     return std::move(plan_);
   }
@@ -268,6 +266,12 @@ int64_t RowsPlan::ColumnBytes() const {
 int RowsShape::TeamsToPublish(const RowsPlan& plan) const {
   return static_cast<int>(kSharedBytes /
                           std::max<int64_t>(ColumnsOfTeam(plan) * plan.ColumnBytes(), 1));
+}
+
+int LanesOf(const ReducePlan& row) {
+  int lanes = row.collapsed ? WidestVector(row.group, row.inner) : 1;
+  while (row.extent(row.inner) % lanes != 0) lanes /= 2;
+  return lanes;
 }
 
 RowsPlan PlanRows(const Group& group, bool keeps) { return Planner(group, keeps).Plan(); }

@@ -53,6 +53,9 @@ struct RowsPlan {
   int64_t RegistersToWalk(int64_t count, int64_t rows = 1) const;
 };
 
+// Elements of a vector along the innermost dim, be it reduced or not.
+int LanesOf(const ReducePlan& row);
+
 // `keeps`: whether results of costly functions that a stage has reduced may stay in registers for
 // later stages, instead of being computed again.
 RowsPlan PlanRows(const Group& group, bool keeps = false);

@@ -37,4 +37,9 @@ std::string EnginesOf(const graph::Graph& g) {
 
 size_t KernelsOf(const graph::Graph& g) { return PlanOf(g).program.launches.size(); }
 
+std::string SourceOf(const graph::Graph& g) {
+  const CompiledPlan plan = PlanOf(g);
+  return plan.program.kernels.empty() ? "" : plan.program.kernels.front().text;
+}
+
 }  // namespace kiln::compiler

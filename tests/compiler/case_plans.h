@@ -17,5 +17,7 @@ graph::Graph GraphOf(const std::string& line);
 // kernels are launched.
 std::string EnginesOf(const graph::Graph& g);
 size_t KernelsOf(const graph::Graph& g);
+// Of its first kernel.
+std::string SourceOf(const graph::Graph& g);
 
 }  // namespace kiln::compiler

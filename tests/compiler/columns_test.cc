@@ -56,6 +56,20 @@ TEST(ColumnsTest, BatchNormIsTwoPasses) {
   EXPECT_EQ(kernels("reduce_add(x:f32[50,24])", "f32"), 5u) << "no mean";
 }
 
+// A thread has as many neighbouring channels as 16 bytes hold.
+TEST(ColumnsTest, ChannelsAreReadAsVectors) {
+  const auto source = [](int channels) {
+    return SourceOf(
+        GraphOf(fmt::format("norm_forward(x:f16[4,{0},6,6]@nhwc, _, _, scale:f32[1,{0},1,1]@nhwc, "
+                            "bias:f32[1,{0},1,1]@nhwc, eps:f32[1,1,1,1]=1e-5) -> y:f16@nhwc, "
+                            "m:f32[1,{0},1,1]@nhwc, v:f32[1,{0},1,1]@nhwc mode=batch",
+                            channels)));
+  };
+  EXPECT_NE(source(64).find("lanes=8,"), std::string::npos) << source(64);
+  EXPECT_NE(source(20).find("lanes=4,"), std::string::npos) << source(20);
+  EXPECT_NE(source(7).find("lanes=1,"), std::string::npos) << source(7);
+}
+
 TEST(ColumnsTest, EveryKnobRunsRight) {
   int runs = 0;
   for (const Case& c : Cases().cases) {
