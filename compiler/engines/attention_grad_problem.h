@@ -41,8 +41,10 @@ double AttentionGradSeconds(const AttentionGradProblem& problem, double flops_pe
 // room in memory, into which NVIDIA's library adds in any order.
 bool KeepsSums(const Group& group);
 
+// What of the sums is zero when the skeleton starts.
+enum class Zeroes { kAll, kFirstSection };
+
 // The kernels before and after the skeleton, which adds to scratch buffers.
-enum class Zeroes { kAll, kFirstSection };  // that the skeleton finds
 class AttentionGradSums {
  public:
   static constexpr int kTurns = 0, kSums = 1;  // scratch buffers

@@ -6,8 +6,9 @@
 //   tile     kKeys keys of one head of k and v; its steps: blocks of kQueries queries of all heads
 //            that share it, of which some see some of the keys
 //
-//     P' = weight(S'), dS' = (D' - mean of the row) * P'      scores the other way around, to 16
-//     bits
+//     P' = weight(S'), dS' = (D' - mean of the row) * P'
+//
+// with scores the other way around, to 16 bits.
 //
 // Element e of S' is key lane / 4 + 8 * (e / 2 % 2) of the warp's 16, query 8 * (e / 4) + 2 * (lane
 // % 4) + e % 2: elements 8k .. 8k + 7 are the A fragment of step k of the next product.
@@ -16,9 +17,9 @@
 //   score(value, of_row, batch, row, column, result out)   what is exponentiated, with kShifted
 //                                   less the row's statistics, for masks that come after it
 //   inside(…)                       the same, of places that the known masks let through
-//   factor(batch, result out)       with kFolded exponentials inside are exp(value * factor -
-//   of_row) weight(value, batch, …)         with kWeights what dv is multiplied by, of the
-//   exponential
+//   factor(batch, result out)       with kFolded exponentials inside are
+//                                   exp(value * factor - of_row)
+//   weight(value, batch, …)         with kWeights what dv is multiplied by, of the exponential
 //                                   kReads: some of these read memory by place
 //   limits(batch, first, last, result out)    as of attention_sm90
 //   scale(batch, result out)        what dk and dq are multiplied by in the end
