@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace kiln::api {
 
@@ -23,6 +24,19 @@ class Recent {
     if (found == by_key_.end()) return nullptr;
     recent_.splice(recent_.begin(), recent_, found->second);
     return found->second->second;
+  }
+
+  // Those whose keys begin so go; `seen` is called with each.
+  template <class Seen>
+  void Erase(std::string_view prefix, Seen&& seen) {
+    const std::lock_guard lock(mutex_);
+    for (auto at = recent_.begin(); at != recent_.end();) {
+      const auto entry = at++;
+      if (!entry->first.starts_with(prefix)) continue;
+      seen(std::as_const(*entry));
+      by_key_.erase(entry->first);
+      recent_.erase(entry);
+    }
   }
 
   // What is kept already stays.

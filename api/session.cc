@@ -233,6 +233,20 @@ class DeviceSession final : public Session {
                                       : executable->Update(pointers, workspace, cuda_graph);
   }
 
+  bool Explore(const graph::Graph& graph, const EngineConfig& config, void* stream) override {
+    if (tuner_ == nullptr || mode_ == TuneMode::kOff || limit_ >= 0) return false;
+    const int64_t before = records_.epoch();
+    const Status explored = [&]() -> Status {
+      ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
+      const compiler::Inputs inputs = InputsOf(choice);
+      ASSIGN_OR_RETURN(const Groups groups, compiler::GroupsOf(graph, target_, inputs));
+      tuner_->Tune(groups.all, inputs, mode_, stream, kToFind);
+      return {};
+    }();
+    if (!explored.ok()) LOG(kWarn, "tuning: {}", explored.message());
+    return records_.epoch() != before;
+  }
+
   Result<double> Time(const Plan& plan, std::span<void* const> pointers, void* workspace,
                       void* stream) override {
     if (device_ == nullptr) return NotHere();
@@ -469,7 +483,7 @@ class DeviceSession final : public Session {
     if (groups.leading < 0) return {};
     const Group& leading = groups.all[static_cast<size_t>(groups.leading)];
     const bool is_models = IsModelsChoice(leading, inputs, choice);
-    tuner_->Tune(groups.all, inputs, mode_, stream);
+    tuner_->Tune(groups.all, inputs, mode_, stream, kToPlan);
     const auto best = records_.Best(leading, target_, inputs);
     if (is_models && best) {
       ASSIGN_OR_RETURN(choice, ChoiceOf(ConfigOf(best->engine, best->knobs)));

@@ -123,7 +123,11 @@ class Session : public std::enable_shared_from_this<Session> {
   enum class GraphUse : uint8_t { kPopulate, kUpdate };
   virtual Status FillGraph(const Plan& plan, std::span<void* const> pointers, void* workspace,
                            void* cuda_graph, GraphUse use) = 0;
-  // Seconds of one Execute, by the clock; waits for the device. For clients that ask for it.
+  // For clients that ask which is fastest: measures groups of the configuration's plan that are not
+  // on record, on memory of its own, and keeps what it measured, as KILN_TUNE allows. Whether there
+  // are new records, by which rankings may be others than before.
+  virtual bool Explore(const graph::Graph&, const EngineConfig&, void*) { return false; }
+  // Seconds of one Execute, by the clock; waits for the device. For such clients.
   virtual Result<double> Time(const Plan&, std::span<void* const>, void*, void*) {
     return Status::Text(Code::kNotSupported, "nothing is timed here");
   }

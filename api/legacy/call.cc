@@ -25,6 +25,19 @@ double LoadFactor(const void* factor, DType type) {
   return value;
 }
 
+Status CheckTold(int64_t bytes, const Result<int64_t>& told) {
+  RETURN_IF_ERROR(told.status());
+  if (bytes >= *told) return {};
+  return Status::Error(Code::kSizeInsufficient, "{} bytes of workspace; {} were asked for", bytes,
+                       *told);
+}
+
+Result<std::shared_ptr<const Plan>> PlanWithin(Session& session, const graph::Graph& graph,
+                                               const PlanWishes& wishes) {
+  ASSIGN_OR_RETURN(const EngineConfig config, ConfigWithin(session, graph, wishes));
+  return session.Build(graph, config, {});
+}
+
 // Of the CPU, where memory is the host's and a launch is over when it returns.
 void* Scratch(int64_t bytes) {
   static thread_local std::vector<std::byte> scratch;
@@ -89,16 +102,19 @@ bool Call::Fits(const CallPlan& plan, const Workspace& workspace) const {
 }
 
 Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspace,
-                                                       const MakeGraph& make) {
+                                                       const MakeGraph& make,
+                                                       const ToldBytes& told) {
   const bool is_best = !workspace.is_parameter || workspace.bytes == INT64_MAX;
   // A plan for less than the best wants has a key of its own.
   if (!is_best && plans_.Find(key_.text()) == nullptr) {
-    ASSIGN_OR_RETURN(const auto best, MakePlan({.bytes = INT64_MAX, .is_parameter = true}, make));
+    ASSIGN_OR_RETURN(const auto best,
+                     MakePlan({.bytes = INT64_MAX, .is_parameter = true}, make, {}));
     if (Fits(*best, workspace)) return best;
   }
   if (!is_best) {
     key_.Add(workspace.bytes);
     if (const auto known = plans_.Find(key_.text())) return known;
+    if (told) RETURN_IF_ERROR(CheckTold(workspace.bytes, told()));
   }
   CallGraph building(function_);
   RETURN_IF_ERROR(make(building));
@@ -117,6 +133,15 @@ Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspac
     plan->slots.push_back(static_cast<int>(tensor.uid));
   plans_.Insert(key_.text(), plan);
   return std::shared_ptr<const CallPlan>(std::move(plan));
+}
+
+Result<bool> Call::Explore(const MakeGraph& make) {
+  CallGraph building(function_);
+  RETURN_IF_ERROR(make(building));
+  ASSIGN_OR_RETURN(const graph::Graph graph, building.Finish());
+  ASSIGN_OR_RETURN(const EngineConfig config,
+                   ConfigWithin(*handle_.session, graph, building.wishes));
+  return handle_.session->Explore(graph, config, handle_.stream);
 }
 
 std::span<void* const> Call::PointersOf(const CallPlan& plan, Places& places) const {

@@ -11,6 +11,7 @@
 // checks of what the key says. A repeated call is a look-up and a launch, without an allocation.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 
 #include "api/handle.h"
@@ -29,6 +30,8 @@ struct Workspace {
 };
 
 using MakeGraph = std::function<Status(CallGraph&)>;
+// What a Get function says that the client must lend; an empty one: nothing was said.
+using ToldBytes = std::function<Result<int64_t>()>;
 
 class Call {
  public:
@@ -60,32 +63,44 @@ class Call {
   // reads a float for half, bfloat16 and int8 too, and so do we.
   Result<Scalar> Value(const void* value, const TensorDesc& type_of);
 
-  template <class Make>
-  Status Run(const Workspace& workspace, Make&& make) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, PlanFor(workspace, make));
+  // Less workspace than was told fails; less than is best for this very call does not.
+  template <class Make, class Told = std::nullptr_t>
+  Status Run(const Workspace& workspace, Make&& make, Told&& told = nullptr) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, PlanFor(workspace, make, told));
     return Launch(*plan, workspace);
   }
   // Seconds of such a Run, by the clock; waits for the device.
   template <class Make>
   Result<double> Time(const Workspace& workspace, Make&& make) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, PlanFor(workspace, make));
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, PlanFor(workspace, make, nullptr));
     return TimePlan(*plan, workspace);
   }
   // What Run wants at best.
   template <class Make>
   Result<int64_t> WorkspaceBytes(Make&& make) {
     ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
-                     PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make));
+                     PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr));
     return plan->plan->workspace_bytes();
   }
+  // What a client that asked at any time may have been told.
+  template <class Make>
+  Result<int64_t> LeastTold(Make&& make) {
+    ASSIGN_OR_RETURN(const int64_t now, WorkspaceBytes(make));
+    return std::min(now, plans_.LeastForgotten(key_.text()));
+  }
+  // Session::Explore of what such a Run computes.
+  Result<bool> Explore(const MakeGraph& make);
+  // Plans of which the first `bytes` bytes of the key are as this call's are made anew.
+  void Forget(size_t bytes) { plans_.Forget(key_.text().substr(0, bytes)); }
 
  private:
-  template <class Make>
-  Result<std::shared_ptr<const CallPlan>> PlanFor(const Workspace& workspace, Make&& make) {
+  template <class Make, class Told>
+  Result<std::shared_ptr<const CallPlan>> PlanFor(const Workspace& workspace, Make&& make,
+                                                  Told&& told) {
     std::shared_ptr<const CallPlan> plan = plans_.Find(key_.text());
     if (plan != nullptr && Fits(*plan, workspace)) [[likely]]
       return plan;
-    return MakePlan(workspace, make);
+    return MakePlan(workspace, make, told);
   }
   // The plan's pointers; `places` holds them.
   using Places = std::array<void*, kMostOperands>;
@@ -93,7 +108,7 @@ class Call {
   int NextSlot(const void* pointer);
   bool Fits(const CallPlan& plan, const Workspace& workspace) const;
   Result<std::shared_ptr<const CallPlan>> MakePlan(const Workspace& workspace,
-                                                   const MakeGraph& make);
+                                                   const MakeGraph& make, const ToldBytes& told);
   Status Launch(const CallPlan& plan, const Workspace& workspace) const;
   Result<double> TimePlan(const CallPlan& plan, const Workspace& workspace) const;
 

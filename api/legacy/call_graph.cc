@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "api/backend/graph_import.h"
+#include "ir/graph/ops.h"
 
 namespace kiln::api::legacy {
 namespace {
@@ -157,6 +158,16 @@ TensorId CallGraph::Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, 
   return Pointwise(graph::PointwiseAttrs{.mode = mode}, std::move(inputs), compute);
 }
 
+// A contraction rounds its sum once, to the type that it is stored in. The graph is then the one
+// that clients of graphs have for it, and so are kernels and tuning records.
+bool CallGraph::StoresItself(TensorId value, const graph::Tensor& memory) {
+  const graph::Graph& g = builder_.graph();
+  const graph::Tensor& sum = g[value];
+  return !g.nodes.empty() && graph::Has(g.nodes.back(), graph::kContraction) &&
+         g.nodes.back().outputs.front() == value && sum.is_virtual && sum.dims == memory.dims &&
+         IsFloat(sum.dtype) && IsFloat(memory.dtype) && sum.dtype == g.nodes.back().compute;
+}
+
 Status CallGraph::Write(TensorId value, const Operand& operand, const Blend& blend) {
   const DType compute = ComputeType(*operand.desc);
   const auto rank = int64_t{operand.desc->rank};
@@ -168,6 +179,11 @@ Status CallGraph::Write(TensorId value, const Operand& operand, const Blend& ble
     value = Pointwise(PointwiseMode::kAdd, {value, prior}, compute);
   }
   ASSIGN_OR_RETURN(graph::Tensor memory, Memory(operand));
+  if (StoresItself(value, memory) && !IsInterleaved(*operand.desc)) {
+    memory.name = builder_.graph()[value].name;
+    builder_.graph()[value] = std::move(memory);
+    return {};
+  }
   const DType dtype = memory.dtype;
   const bool is_exact = builder_.graph()[value].dtype == dtype;
   const DType moving = is_exact ? kiln::MovingType(dtype) : compute;

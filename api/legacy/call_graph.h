@@ -69,6 +69,7 @@ class CallGraph {
 
  private:
   Result<graph::Tensor> Memory(const Operand& operand) const;
+  bool StoresItself(graph::TensorId value, const graph::Tensor& memory);
 
   graph::GraphBuilder builder_;
   std::map<int, graph::TensorId> read_;  // by slot

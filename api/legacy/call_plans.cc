@@ -19,18 +19,43 @@ bool UsesTensorCores(const Session& session, const graph::Graph& graph, int64_t 
   });
 }
 
+// Configurations of the engine that need little workspace: it may not be the one that leads the
+// wide ranking's plan of least workspace. None of engines that add in any order.
+std::vector<EngineConfig> LittleOf(const Session& session, const graph::Graph& graph,
+                                   int64_t engine) {
+  const Result<EngineFacts> facts = session.Describe(graph, engine);
+  if (!facts.ok() ||
+      std::ranges::count(facts->numerical_notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0)
+    return {};
+  constexpr KnobValue kLittle = {.type = CUDNN_KNOB_TYPE_WORKSPACE, .value = 1};
+  std::vector<EngineConfig> configs = {{.engine = engine, .knobs = {kLittle}}};
+  for (const KnobRange& knob : facts->knobs) {
+    if (knob.type != CUDNN_KNOB_TYPE_SPLIT_K_SLC) continue;
+    for (int64_t value = knob.minimum; value <= knob.maximum; value += knob.stride)
+      configs.push_back(
+          {.engine = engine, .knobs = {{.type = knob.type, .value = value}, kLittle}});
+  }
+  return configs;
+}
+
+// Whether the configuration takes the graph and is as wished; `least` is lowered to the workspace
+// that it needs.
+bool Takes(const Session& session, const graph::Graph& graph, const EngineConfig& config,
+           const PlanWishes& wishes, int64_t& least) {
+  if (wishes.only_fma && UsesTensorCores(session, graph, config.engine)) return false;
+  const Result<Footprint> footprint = session.Measure(graph, config);
+  if (!footprint.ok()) return false;
+  least = std::min(least, footprint->workspace_bytes);
+  return footprint->workspace_bytes <= wishes.workspace_bytes;
+}
+
 // The first of a ranking that is as wished; `least` is lowered to the workspace that any needs.
 Result<std::optional<EngineConfig>> FirstOf(const Session& session, const graph::Graph& graph,
                                             RankMode mode, const PlanWishes& wishes,
                                             int64_t& least) {
   ASSIGN_OR_RETURN(const std::vector<EngineConfig> ranked, session.Rank(graph, {.mode = mode}));
-  for (const EngineConfig& config : ranked) {
-    if (wishes.only_fma && UsesTensorCores(session, graph, config.engine)) continue;
-    const Result<Footprint> footprint = session.Measure(graph, config);
-    if (!footprint.ok()) continue;
-    if (footprint->workspace_bytes <= wishes.workspace_bytes) return std::optional(config);
-    least = std::min(least, footprint->workspace_bytes);
-  }
+  for (const EngineConfig& config : ranked)
+    if (Takes(session, graph, config, wishes, least)) return std::optional(config);
   return std::optional<EngineConfig>();
 }
 
@@ -46,15 +71,34 @@ CallPlans& CallPlans::Of(const Session& session) {
   return *own;
 }
 
-Result<std::shared_ptr<const Plan>> PlanWithin(Session& session, const graph::Graph& graph,
-                                               const PlanWishes& wishes) {
+void CallPlans::Forget(std::string_view prefix) {
+  plans_.Erase(prefix, [this](const auto& entry) {
+    const auto& [key, plan] = entry;
+    const std::lock_guard lock(mutex_);
+    const auto known = forgotten_.try_emplace(key, INT64_MAX).first;
+    known->second = std::min(known->second, plan->plan->workspace_bytes());
+  });
+}
+
+int64_t CallPlans::LeastForgotten(std::string_view key) {
+  const std::lock_guard lock(mutex_);
+  const auto known = forgotten_.find(key);
+  return known == forgotten_.end() ? INT64_MAX : known->second;
+}
+
+Result<EngineConfig> ConfigWithin(const Session& session, const graph::Graph& graph,
+                                  const PlanWishes& wishes) {
   int64_t least = INT64_MAX;
   // The wide ranking asks every engine for every configuration: only where the short ones have
   // none. The generic engines take everything.
   for (const RankMode mode : {RankMode::kInstant, RankMode::kFallback, RankMode::kA}) {
-    ASSIGN_OR_RETURN(const std::optional<EngineConfig> config,
+    ASSIGN_OR_RETURN(std::optional<EngineConfig> config,
                      FirstOf(session, graph, mode, wishes, least));
-    if (config) return session.Build(graph, *config, {});
+    if (config) return *std::move(config);
+  }
+  for (int64_t engine = 0; engine < session.EngineCount(); ++engine) {
+    for (const EngineConfig& config : LittleOf(session, graph, engine))
+      if (Takes(session, graph, config, wishes, least)) return config;
   }
   if (least == INT64_MAX) return Status::Text(Code::kNotSupported, "no engine takes the operation");
   return Status::Error(Code::kSizeInsufficient, "{} bytes of workspace; at least {} are needed",

@@ -2,7 +2,11 @@
 // session's handles.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,15 +28,22 @@ class CallPlans {
     plans_.Insert(std::string(key), std::move(plan));
   }
 
+  // Makes room for better plans under the keys that begin so. What these plans needed is
+  // remembered: clients may go by it.
+  void Forget(std::string_view prefix);
+  // The least workspace of any plan that was forgotten under the key; INT64_MAX for none.
+  int64_t LeastForgotten(std::string_view key);
+
   // The one of the session, which stays as long as the process: so do sessions.
   static CallPlans& Of(const Session& session);
 
  private:
   Recent<CallPlan> plans_{4096};
+  std::mutex mutex_;  // guards what follows
+  std::map<std::string, int64_t, std::less<>> forgotten_;
 };
 
-// The fastest plan, by the model and the records, that is what was wished for.
-Result<std::shared_ptr<const Plan>> PlanWithin(Session& session, const graph::Graph& graph,
-                                               const PlanWishes& wishes);
-
+// A configuration that is as wished, the fastest by the model and the records.
+Result<EngineConfig> ConfigWithin(const Session& session, const graph::Graph& graph,
+                                  const PlanWishes& wishes);
 }  // namespace kiln::api::legacy

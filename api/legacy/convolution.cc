@@ -114,10 +114,12 @@ Status RunConvolution(void* handle, ConvDirection direction, const void* alpha, 
                           : direction == ConvDirection::kBackwardData ? o.x
                                                                       : o.w;
   ASSIGN_OR_RETURN(const Blend blend, call.Scaling(alpha, beta, result));
-  return call.Run({.data = memory.workspace,
-                   .bytes = static_cast<int64_t>(memory.workspace_bytes),
-                   .is_parameter = true},
-                  [&](CallGraph& g) { return MakeConvolution(g, p, algorithm, o, blend); });
+  return call.Run(
+      {.data = memory.workspace,
+       .bytes = static_cast<int64_t>(memory.workspace_bytes),
+       .is_parameter = true},
+      [&](CallGraph& g) { return MakeConvolution(g, p, algorithm, o, blend); },
+      [&] { return LeastTold(*h, p, algorithm); });
 }
 
 // ---- with bias and activation
@@ -318,7 +320,8 @@ Status ConvolutionBiasActivationForward(void* handle, const void* alpha1, void* 
         if (activation->mode == CUDNN_ACTIVATION_RELU)
           value = g.Pointwise(PointwiseMode::kReluFwd, {value}, compute);
         return g.Write(value, o.y);
-      });
+      },
+      [&] { return LeastTold(*h, p, algorithm); });
 }
 
 }  // namespace kiln::api::legacy

@@ -57,6 +57,8 @@ Result<graph::TensorId> Convolve(CallGraph& g, const ConvProblem& problem, int a
 // The same of a graph's tensors, in the order of the direction's operands; the problem is checked.
 graph::TensorId Convolve(CallGraph& g, const ConvProblem& problem, graph::TensorId first,
                          graph::TensorId second);
+// What a client that asked for the algorithm's workspace was told, at the least.
+Result<int64_t> LeastTold(Handle& handle, const ConvProblem& problem, int algorithm);
 // With alpha and beta.
 Status MakeConvolution(CallGraph& g, const ConvProblem& problem, int algorithm,
                        const ConvOperands& operands, const Blend& blend);

@@ -17,6 +17,9 @@ using Perf = cudnnConvolutionFwdAlgoPerf_t;
 static_assert(sizeof(Perf) == sizeof(cudnnConvolutionBwdDataAlgoPerf_t) &&
               sizeof(Perf) == sizeof(cudnnConvolutionBwdFilterAlgoPerf_t));
 
+// What the reference has Find say where the workspace is too small (5.1.2.2).
+constexpr Code kTooLittle = Code::kDeviceAllocationFailed;
+
 struct Finding {
   int algorithm = 0;
   Code code = Code::kOk;
@@ -38,13 +41,18 @@ Perf PerfOf(const Finding& finding, int math) {
   return perf;
 }
 
+// Where the answer goes.
+Status CheckAnswer(int wanted, const int* returned, const void* results) {
+  RETURN_IF_ERROR(NotNull(returned, "returnedAlgoCount"));
+  RETURN_IF_ERROR(NotNull(results, "perfResults"));
+  if (wanted >= 1) return {};
+  return Status::Error(Code::kBadParam, "requestedAlgoCount is {}; it must be positive", wanted);
+}
+
 // The best first; what failed behind.
 Status Report(std::vector<Finding> findings, const ConvProblem& p, int wanted, int* returned,
               void* results) {
-  RETURN_IF_ERROR(NotNull(returned, "returnedAlgoCount"));
-  RETURN_IF_ERROR(NotNull(results, "perfResults"));
-  if (wanted < 1)
-    return Status::Error(Code::kBadParam, "requestedAlgoCount is {}; it must be positive", wanted);
+  RETURN_IF_ERROR(CheckAnswer(wanted, returned, results));
   std::ranges::stable_sort(findings, {}, [](const Finding& f) {
     return std::pair(f.code != Code::kOk, f.milliseconds);
   });
@@ -69,6 +77,20 @@ class Candidate {
   Result<int64_t> WorkspaceBytes() {
     RETURN_IF_ERROR(Scale());
     return call_.WorkspaceBytes(Make());
+  }
+  Result<int64_t> LeastTold() {
+    RETURN_IF_ERROR(Scale());
+    return call_.LeastTold(Make());
+  }
+  // Whether there are new records.
+  bool Explore() {
+    if (!Scale().ok()) return false;
+    const Result<bool> found = call_.Explore(Make());
+    return found.ok() && *found;
+  }
+  // Plans for the algorithm and x, of any alignment and factors.
+  void Forget() {
+    call_.Forget(sizeof(uintptr_t) + sizeof(ConvolutionDesc) + sizeof(int) + sizeof(TensorDesc));
   }
   Result<double> Seconds(const Workspace& workspace) {
     RETURN_IF_ERROR(Scale());
@@ -104,7 +126,8 @@ class Candidate {
   bool scaled_ = false;
 };
 
-// By the model: the algorithm with any workspace comes first, since its plan is the best one.
+// By the model and the records: the algorithm with any workspace comes first, since its plan is the
+// best one.
 Status RankWithin(Handle& handle, const ConvProblem& p, int64_t workspace_bytes, int wanted,
                   int* returned, void* results) {
   const DirectionRow& row = RowOf(p.direction);
@@ -119,7 +142,7 @@ Status RankWithin(Handle& handle, const ConvProblem& p, int64_t workspace_bytes,
       const Result<int64_t> bytes = candidate.WorkspaceBytes();
       finding.code = bytes.ok() ? Code::kOk : bytes.status().code();
       finding.workspace_bytes = bytes.ok() ? *bytes : 0;
-      if (finding.workspace_bytes > workspace_bytes) finding.code = Code::kSizeInsufficient;
+      if (finding.workspace_bytes > workspace_bytes) finding.code = kTooLittle;
     }
     findings.push_back(finding);
   }
@@ -151,6 +174,15 @@ Status WorkspaceSize(void* handle, ConvDirection direction, void* x, void* w, vo
 // With KILN_LAUNCH=minimal nothing is timed, and no memory is allocated: Find ranks as Get does.
 bool HasClock(const Handle& handle) { return !handle.session->target().minimal_launch; }
 
+// Configurations that are not on record are measured and recorded; plans that were made before give
+// way to what is faster.
+void Explore(Handle& handle, const ConvProblem& p) {
+  const DirectionRow& row = RowOf(p.direction);
+  if (!Candidate(handle, p, row.any_workspace, {}).Explore()) return;
+  for (const int algorithm : {row.no_workspace, row.any_workspace})
+    Candidate(handle, p, algorithm, {}).Forget();
+}
+
 // By the clock, on the client's memory.
 Status Find(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
             const Workspace& workspace, int wanted, int* returned, void* results) {
@@ -164,7 +196,7 @@ Status Find(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
       Candidate candidate(handle, p, algorithm, pointers);
       ASSIGN_OR_RETURN(finding.workspace_bytes, candidate.WorkspaceBytes());
       if (finding.workspace_bytes > workspace.bytes)
-        return Status::Error(Code::kSizeInsufficient, "{} bytes", finding.workspace_bytes);
+        return Status::Error(kTooLittle, "{} bytes", finding.workspace_bytes);
       ASSIGN_OR_RETURN(const double seconds, candidate.Seconds(workspace));
       finding.milliseconds = static_cast<float>(seconds * 1e3);
       return {};
@@ -183,6 +215,8 @@ Status FindOn(void* handle, ConvDirection direction, void* x_desc, const void* x
   ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x_desc, w_desc, conv, y_desc));
   const int64_t bytes = workspace == nullptr ? 0 : static_cast<int64_t>(workspace_bytes);
   if (!HasClock(*h)) return RankWithin(*h, p, bytes, wanted, returned, results);
+  RETURN_IF_ERROR(CheckAnswer(wanted, returned, results));
+  Explore(*h, p);
   return Find(*h, p, {.x = x, .w = w, .y = y},
               {.data = workspace, .bytes = bytes, .is_parameter = true}, wanted, returned, results);
 }
@@ -194,6 +228,8 @@ Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* 
   ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x, w, conv, y));
   if (!HasClock(*h)) return RankWithin(*h, p, INT64_MAX, wanted, returned, results);
   RETURN_IF_ERROR(Check(p, RowOf(direction).any_workspace));
+  RETURN_IF_ERROR(CheckAnswer(wanted, returned, results));
+  Explore(*h, p);
   Candidate best(*h, p, RowOf(direction).any_workspace, {});
   ASSIGN_OR_RETURN(const int64_t workspace_bytes, best.WorkspaceBytes());
   std::vector<std::shared_ptr<void>> memory;
@@ -217,6 +253,10 @@ Status MaxCount(void* handle, ConvDirection direction, int* count) {
 }
 
 }  // namespace
+
+Result<int64_t> LeastTold(Handle& handle, const ConvProblem& problem, int algorithm) {
+  return Candidate(handle, problem, algorithm, {}).LeastTold();
+}
 
 // ---- forward
 // -------------------------------------------------------------------------------------

@@ -5,10 +5,6 @@
 namespace kiln::api {
 namespace {
 
-// A program waits for this; `kiln tune` looks further.
-constexpr int kPlanPatience = 6;
-constexpr double kPlanSeconds = 10;
-
 bool ComputesNothing(const graph::Graph& graph) {
   for (const graph::TensorId id : graph::Outputs(graph))
     if (NumElements(graph[id].dims) > 0) return false;
@@ -36,13 +32,13 @@ Result<compiler::SearchResult> TuneGroup(
 }
 
 void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Inputs inputs,
-                     TuneMode mode, runtime::Stream stream) {
+                     TuneMode mode, runtime::Stream stream, const TuneEffort& effort) {
   const std::lock_guard lock(mutex_);
   for (const compiler::Group& group : groups) {
     const bool rounds = inputs == compiler::Inputs::kRounded &&
                         !compiler::RankCandidates(group, device_.target(), inputs).empty();
     const auto here = rounds ? inputs : compiler::Inputs::kExact;
-    if (mode == TuneMode::kOnMiss && store_.Best(group, device_.target(), here)) continue;
+    if (mode != TuneMode::kRetune && store_.Best(group, device_.target(), here)) continue;
     const std::string problem =
         compiler::ProblemOf(group, device_.target()).hash + (rounds ? " rounded" : "");
     if (done_.contains(problem)) continue;
@@ -51,10 +47,11 @@ void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Input
       return;
     }
     done_.insert(problem);
-    const BenchOptions bench{.seconds_per_time = 0.03};
+    const BenchOptions bench{.seconds_per_time = effort.seconds_per_time,
+                             .compared_bytes = effort.compared_bytes};
     compiler::SearchOptions search{
-        .inputs = here, .patience = kPlanPatience, .retune = mode == TuneMode::kRetune};
-    search.deadline = GroupBench::Clock() + kPlanSeconds;
+        .inputs = here, .patience = effort.patience, .retune = mode == TuneMode::kRetune};
+    search.deadline = GroupBench::Clock() + effort.seconds;
     const auto result = TuneGroup(device_, group, store_, search, bench, {});
     if (!result.ok()) LOG(kWarn, "tuning: {}", result.status().message());
   }

@@ -17,15 +17,26 @@ Result<compiler::SearchResult> TuneGroup(
     const compiler::SearchOptions& search, const BenchOptions& bench,
     const std::function<void(const compiler::SearchStep&)>& on_step);
 
+// How long is looked for the fastest of a problem. Programs wait for it; `kiln tune` looks further.
+struct TuneEffort {
+  int patience;
+  double seconds;
+  double seconds_per_time;
+  int64_t compared_bytes;  // of outputs, beyond which windows are
+};
+// When a plan is made, and when cudnnFind… asks, which clients call once for each shape.
+inline constexpr TuneEffort kToPlan = {6, 10, 0.03, int64_t{128} << 20};
+inline constexpr TuneEffort kToFind = {4, 2, 0.01, int64_t{8} << 20};
+
 // What a session does by itself, for each problem once a process.
 class PlanTuner {
  public:
   PlanTuner(runtime::Device& device, RecordStore& store) : device_(device), store_(store) {}
-  // Of on-miss: groups that have no record; of retune: all. Failures are lines in the log, since a
+  // Of retune: all groups; else those that have no record. Failures are lines in the log, since a
   // plan is made without. One thread measures at a time. Of rounded inputs: groups that have
   // engines for them.
   void Tune(const std::vector<compiler::Group>& groups, compiler::Inputs inputs, TuneMode mode,
-            runtime::Stream stream);
+            runtime::Stream stream, const TuneEffort& effort);
 
  private:
   runtime::Device& device_;

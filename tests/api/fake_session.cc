@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "api/cudnn_types.h"
 #include "ir/graph/eval.h"
@@ -15,7 +16,7 @@ void* last_stream = nullptr;
 const void* elsewhere = nullptr;
 RankOptions last_rank;
 Target last_rank_target;
-int64_t workspace_of_plans = kFakeWorkspace;
+int64_t workspace_of_plans = kFakeWorkspace, discovery = -1;
 
 class FakePlan : public Plan {
  public:
@@ -140,6 +141,11 @@ class FakeSession : public Session {
              .updates = graph.updates + (use == GraphUse::kUpdate)};
     return {};
   }
+  bool Explore(const graph::Graph&, const EngineConfig&, void*) override {
+    if (discovery < 0) return false;
+    workspace_of_plans = std::exchange(discovery, -1);
+    return true;
+  }
   Result<double> Time(const Plan& plan, std::span<void* const> pointers, void* workspace,
                       void*) override {
     RETURN_IF_ERROR(static_cast<const FakePlan&>(plan).Run(pointers, workspace));
@@ -163,6 +169,7 @@ RankOptions LastFakeRank() { return last_rank; }
 Target LastFakeRankTarget() { return last_rank_target; }
 void SetFakeElsewhere(const void* pointer) { elsewhere = pointer; }
 void SetFakeWorkspace(int64_t bytes) { workspace_of_plans = bytes; }
+void SetFakeDiscovery(int64_t bytes) { discovery = bytes; }
 
 Result<std::shared_ptr<Session>> OpenSession() {
   static const std::shared_ptr<Session> session =

@@ -30,5 +30,7 @@ Target LastFakeRankTarget();
 void SetFakeElsewhere(const void* pointer);
 // What plans made from now on want.
 void SetFakeWorkspace(int64_t bytes);
+// The same, and that the next exploration says that rankings are others than before.
+void SetFakeDiscovery(int64_t bytes);
 
 }  // namespace kiln::api

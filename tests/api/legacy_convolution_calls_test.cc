@@ -2,6 +2,7 @@
 #include <cudnn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -160,6 +161,42 @@ TEST_F(LegacyConvolutions, TheWorkspaceIsWhatWasAskedFor) {
   EXPECT_TRUE(IsBadParam(Forward(kPrecomp, bytes - 1)));
   // One that needs none is another plan, which this session does not have.
   EXPECT_NE(Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, bytes), kOk);
+}
+
+// Plans from before give way to what Find discovers; who was told less may go on with less.
+TEST_F(LegacyConvolutions, FindReplacesPlans) {
+  const auto told = [&] {
+    size_t bytes = 0;
+    EXPECT_EQ(cudnnGetConvolutionForwardWorkspaceSize(handle_, x_, w_, conv_, y_, kPrecomp, &bytes),
+              kOk);
+    return bytes;
+  };
+  SetX(3, 4, 8, 8);
+  SetY(3, 6, 8, 8);
+  kiln::api::SetFakeWorkspace(128);
+  EXPECT_EQ(told(), 128u);
+  kiln::api::SetFakeDiscovery(192);
+  int count = 0;
+  std::array<cudnnConvolutionFwdAlgoPerf_t, 8> perfs = {};
+  ASSERT_EQ(
+      cudnnFindConvolutionForwardAlgorithmEx(handle_, x_, Memory(0), w_, Memory(1), conv_, y_,
+                                             Memory(2), 8, &count, perfs.data(), Memory(3), 192),
+      kOk);
+  EXPECT_EQ(perfs[0].algo, kPrecomp);
+  EXPECT_EQ(perfs[0].memory, 192u);
+  EXPECT_EQ(told(), 192u);
+  EXPECT_EQ(Forward(kPrecomp, 192), kOk);
+  EXPECT_TRUE(IsBadParam(Forward(kPrecomp, 127))) << "nobody was told less than 128";
+  kiln::api::SetFakeWorkspace(128);  // a smaller plan is there
+  EXPECT_EQ(Forward(kPrecomp, 128), kOk);
+  // Of a workspace that is too small Find says so.
+  ASSERT_EQ(
+      cudnnFindConvolutionForwardAlgorithmEx(handle_, x_, Memory(0), w_, Memory(1), conv_, y_,
+                                             Memory(2), 8, &count, perfs.data(), Memory(3), 191),
+      kOk);
+  const auto second = std::ranges::find(perfs, kPrecomp, &cudnnConvolutionFwdAlgoPerf_t::algo);
+  ASSERT_NE(second, perfs.end());
+  EXPECT_EQ(static_cast<int>(second->status), CUDNN_MAJOR == 8 ? 2 : 4004) << "allocation failed";
 }
 
 TEST_F(LegacyConvolutions, GetAndFindNameWhatThereIs) {
