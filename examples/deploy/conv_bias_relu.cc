@@ -1,0 +1,221 @@
+// What the walk-through beside it tunes: relu(conv(x, w) + b), as graphs that the heuristics are
+// asked about.
+//
+//   conv_bias_relu       succeeds if what both layers gave is right
+//
+// Programs that use cudnn-frontend make these calls through it; PyTorch does.
+#include <algorithm>
+#include <chrono>
+#include <initializer_list>
+
+#include "../example.h"
+
+namespace {
+
+using namespace example;
+
+using BackendDescriptor = cudnnBackendDescriptor_t;
+
+struct Attribute {
+  cudnnBackendAttributeName_t name;
+  cudnnBackendAttributeType_t type;
+  int64_t count;
+  const void* values;
+};
+
+BackendDescriptor Make(cudnnBackendDescriptorType_t type,
+                       std::initializer_list<Attribute> attributes) {
+  BackendDescriptor descriptor;
+  CHECK(cudnnBackendCreateDescriptor(type, &descriptor));
+  for (const Attribute& a : attributes)
+    CHECK(cudnnBackendSetAttribute(descriptor, a.name, a.type, a.count, a.values));
+  CHECK(cudnnBackendFinalize(descriptor));
+  return descriptor;
+}
+
+constexpr cudnnDataType_t kFloat = CUDNN_DATA_FLOAT;
+
+// A dense tensor; a virtual one lives within the graph alone.
+BackendDescriptor MakeTensor(int64_t uid, const Shape& shape, bool is_virtual = false) {
+  const int64_t dims[] = {shape.n, shape.c, shape.h, shape.w};
+  const int64_t strides[] = {int64_t(shape.c) * shape.h * shape.w, int64_t(shape.h) * shape.w,
+                             shape.w, 1};
+  const int64_t alignment = 16;
+  return Make(CUDNN_BACKEND_TENSOR_DESCRIPTOR,
+              {{CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid},
+               {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &kFloat},
+               {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims},
+               {CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides},
+               {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment},
+               {CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual}});
+}
+
+BackendDescriptor MakeConvolution(BackendDescriptor x, BackendDescriptor w, BackendDescriptor y,
+                                  int64_t pad) {
+  const int64_t dims = 2, ones[] = {1, 1}, pads[] = {pad, pad};
+  const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+  const BackendDescriptor convolution =
+      Make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR,
+           {{CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &kFloat},
+            {CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode},
+            {CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims},
+            {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, ones},
+            {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, ones},
+            {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads},
+            {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads}});
+  const float one = 1, zero = 0;
+  return Make(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+              {{CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                1, &convolution},
+               {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x},
+               {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w},
+               {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y},
+               {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_TYPE_FLOAT, 1, &one},
+               {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_TYPE_FLOAT, 1, &zero}});
+}
+
+BackendDescriptor MakePointwiseMode(cudnnPointwiseMode_t mode) {
+  return Make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
+              {{CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode},
+               {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &kFloat}});
+}
+BackendDescriptor MakeAdd(BackendDescriptor x, BackendDescriptor b, BackendDescriptor y) {
+  const BackendDescriptor mode = MakePointwiseMode(CUDNN_POINTWISE_ADD);
+  return Make(
+      CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+      {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &mode},
+       {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x},
+       {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &b},
+       {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y}});
+}
+BackendDescriptor MakeRelu(BackendDescriptor x, BackendDescriptor y) {
+  const BackendDescriptor mode = MakePointwiseMode(CUDNN_POINTWISE_RELU_FWD);
+  return Make(
+      CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+      {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &mode},
+       {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x},
+       {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y}});
+}
+
+struct Layer {
+  Shape x;
+  int channels, side;  // of the filter, which is padded so that y is as large as x
+  Shape w() const { return {channels, x.c, side, side}; }
+  Shape b() const { return {1, channels, 1, 1}; }
+  Shape y() const { return {x.n, channels, x.h, x.w}; }
+};
+
+enum Uid : int64_t { kX = 1, kW, kB, kY, kSum, kBiased };
+
+BackendDescriptor MakeGraph(cudnnHandle_t handle, const Layer& layer) {
+  const BackendDescriptor sum = MakeTensor(kSum, layer.y(), true),
+                          biased = MakeTensor(kBiased, layer.y(), true);
+  const BackendDescriptor operations[] = {
+      MakeConvolution(MakeTensor(kX, layer.x), MakeTensor(kW, layer.w()), sum, layer.side / 2),
+      MakeAdd(sum, MakeTensor(kB, layer.b()), biased),
+      MakeRelu(biased, MakeTensor(kY, layer.y())),
+  };
+  return Make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR,
+              {{CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle},
+               {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 3, operations}});
+}
+
+// A plan of the configuration that the heuristics put first: a record's where there is one, else
+// the model's.
+BackendDescriptor MakePlan(cudnnHandle_t handle, BackendDescriptor graph) {
+  const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+  const BackendDescriptor heuristics =
+      Make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR,
+           {{CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph},
+            {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode}});
+  BackendDescriptor first;
+  CHECK(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &first));
+  int64_t found = 0;
+  CHECK(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &found, &first));
+  return Make(
+      CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,
+      {{CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle},
+       {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &first}});
+}
+
+// Plain loops at random places. f32 operands may be rounded to TF32, to 11 bits.
+bool IsRight(const Layer& layer, const std::vector<float>& x, const std::vector<float>& w,
+             const std::vector<float>& b, const std::vector<float>& y, Random& random) {
+  const int pad = layer.side / 2;
+  for (int place = 0; place < 200; ++place) {
+    const int n = random.Below(layer.x.n), k = random.Below(layer.channels),
+              p = random.Below(layer.x.h), q = random.Below(layer.x.w);
+    double sum = b[k], magnitude = std::abs(b[k]);
+    for (int c = 0; c < layer.x.c; ++c) {
+      for (int r = 0; r < layer.side; ++r) {
+        for (int s = 0; s < layer.side; ++s) {
+          const int h = p - pad + r, column = q - pad + s;
+          if (h < 0 || h >= layer.x.h || column < 0 || column >= layer.x.w) continue;
+          const double term =
+              double(x[((n * layer.x.c + c) * layer.x.h + h) * layer.x.w + column]) *
+              w[((k * layer.x.c + c) * layer.side + r) * layer.side + s];
+          sum += term;
+          magnitude += std::abs(term);
+        }
+      }
+    }
+    const float actual = y[((n * layer.channels + k) * layer.x.h + p) * layer.x.w + q];
+    if (!(std::abs(actual - std::max(sum, 0.0)) <= 1e-3 * magnitude)) {
+      std::fprintf(stderr, "y[%d, %d, %d, %d] is %g in place of %g\n", n, k, p, q, actual,
+                   std::max(sum, 0.0));
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Run(const Device& device, cudnnHandle_t handle, const Layer& layer, Random& random) {
+  const std::vector<float> x_values = random.Normals(layer.x.size(), 1),
+                           w_values = random.Normals(layer.w().size(), 1),
+                           b_values = random.Normals(layer.b().size(), 1);
+  const Array x(device, x_values), w(device, w_values), b(device, b_values),
+      y(device, layer.y().size());
+
+  const BackendDescriptor plan = MakePlan(handle, MakeGraph(handle, layer));
+  int64_t bytes = 0, count = 0;
+  CHECK(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                 1, &count, &bytes));
+  Workspace workspace(device);
+  workspace.Grow(size_t(bytes));
+  const int64_t uids[] = {kX, kW, kB, kY};
+  void* const pointers[] = {x.data(), w.data(), b.data(), y.data()};
+  void* const scratch = workspace.data();
+  const BackendDescriptor pack =
+      Make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
+           {{CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 4, uids},
+            {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 4, pointers},
+            {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch}});
+
+  constexpr int kRuns = 20, kLaunches = 10;
+  double fastest = INFINITY;
+  for (int run = 0; run < kRuns; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int launch = 0; launch < kLaunches; ++launch)
+      CHECK(cudnnBackendExecute(handle, plan, pack));
+    device.Synchronize();
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+    fastest = std::min(fastest, took.count() / kLaunches);
+  }
+  std::printf("%d x %d filter, %d to %d channels, %d x %d: %.1f us\n", layer.side, layer.side,
+              layer.x.c, layer.channels, layer.x.h, layer.x.w, fastest);
+  return IsRight(layer, x_values, w_values, b_values, y.Get(), random);
+}
+
+}  // namespace
+
+int main() {
+  const Device device;
+  const Handle handle;
+  Random random(7);
+  std::printf("on %s\n", device.name().c_str());
+  bool right = true;
+  for (const Layer& layer : {Layer{{1, 32, 28, 28}, 48, 3}, Layer{{1, 96, 14, 14}, 160, 1}})
+    right = Run(device, handle, layer, random) && right;
+  return right ? 0 : 1;
+}
