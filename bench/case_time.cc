@@ -12,20 +12,21 @@ namespace {
 namespace oracle = kiln::oracle;
 
 constexpr const char* kFlushGraph = "flush: reduce_add(x:f32[65536,1024]) -> y:f32[1,1]";
-constexpr size_t kRandomElements = 1 << 21;  // then they repeat
 
-void FillWithRandom(testing::GpuDevice& device, oracle::DType dtype, uint8_t* to, size_t bytes) {
-  std::vector<uint8_t> numbers(std::min(bytes, kRandomElements * 2));
-  std::mt19937 random(1);
-  std::uniform_real_distribution<double> uniform(-1, 1);
-  for (size_t at = 0; at + 2 <= numbers.size(); at += 2)
+}  // namespace
+
+void FillWithRandom(testing::GpuDevice& device, oracle::DType dtype, uint8_t* to, size_t bytes,
+                    const RandomNumbers& from) {
+  const auto element = static_cast<size_t>(oracle::Row(dtype).bytes);
+  std::vector<uint8_t> numbers(std::min(bytes, from.count * element));
+  std::mt19937 random(from.seed);
+  std::uniform_real_distribution<double> uniform(from.low, from.high);
+  for (size_t at = 0; at + element <= numbers.size(); at += element)
     oracle::Encode(dtype, uniform(random), numbers.data() + at);
   device.CopyIn(to, numbers.data(), numbers.size());
   for (size_t done = numbers.size(); done < bytes; done *= 2)
     device.CopyAsync(to + done, to, std::min(done, bytes - done));
 }
-
-}  // namespace
 
 Timing Summarise(std::vector<double> times) {
   if (times.empty()) return {};

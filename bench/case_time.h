@@ -19,6 +19,15 @@ struct Timing {
 Timing Summarise(std::vector<double> times);
 std::string Json(const Timing& timing);  // null where nothing was timed
 
+// Random numbers of a floating type.
+struct RandomNumbers {
+  double low = -1, high = 1;
+  uint32_t seed = 1;
+  size_t count = 1 << 21;  // then they repeat
+};
+void FillWithRandom(testing::GpuDevice& device, oracle::DType dtype, uint8_t* to, size_t bytes,
+                    const RandomNumbers& numbers = {});
+
 // What inputs hold: a byte pattern that is an ordinary number in every floating type, or, where
 // they have 16 bits, numbers from -1 to 1. Data that toggle cost power, and power costs clocks.
 enum class Fill : uint8_t { kPattern, kRandom };

@@ -2,11 +2,12 @@
 """Markdown tables from the benchmarks' JSON, on stdout or in a page between its markers.
 
     bench/report.py bench/results/bandwidth.json bench/results/latency.json bench/results/contract.json
-                    bench/results/contract_frontend.json [bench/results/attention.json] [bench/results/torch_compile.json]
+                    bench/results/contract_frontend.json [bench/results/attention.json] [bench/results/legacy.json] [bench/results/torch_compile.json]
                     [--into README.md] [--pages docs]
 
 The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. With --pages the
-problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder. Several files of
+problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder, and the calls of
+bench/legacy a table (bench_legacy.md). Several files of
 bench/contract, of runs with --only, count as one. A file that is not there is left out, and named on stderr.
 """
 
@@ -17,6 +18,7 @@ import pathlib
 import sys
 
 import report_contract
+import report_legacy
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -121,6 +123,14 @@ def contract(files, pages):
     return report_contract.markdown(data, cudnn(data), pages)
 
 
+def legacy(data, pages):
+    """The README's part; writes the page."""
+    if pages is not None:
+        pages.mkdir(parents=True, exist_ok=True)
+        (pages / "bench_legacy.md").write_text(report_legacy.details(data, heading(data), cudnn(data), table))
+    return report_legacy.markdown(data, heading(data), cudnn(data), table, pages)
+
+
 WRITERS = {"attention": attention, "bandwidth": bandwidth, "latency": latency, "contract_frontend": contract_frontend}
 
 
@@ -128,7 +138,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--into", type=pathlib.Path, help="a page with the two markers")
-    parser.add_argument("--pages", type=pathlib.Path, help="the folder for the pages of bench/contract")
+    parser.add_argument("--pages", type=pathlib.Path, help="the folder for the pages of bench/contract and bench/legacy")
     arguments = parser.parse_args()
 
     parts, contracts, torch, results = [], [], None, []
@@ -147,10 +157,12 @@ def main():
             contracts.append(data)
         elif name == "bandwidth":
             parts.append(bandwidth(data, torch))
+        elif name == "legacy":
+            parts.append(legacy(data, arguments.pages))
         elif name in WRITERS:
             parts.append(WRITERS[name](data))
         else:
-            sys.exit(f"{path}: '{name}' is no benchmark; known are {', '.join(sorted([*WRITERS, 'contract', 'torch_compile']))}")
+            sys.exit(f"{path}: '{name}' is no benchmark; known are {', '.join(sorted([*WRITERS, 'contract', 'legacy', 'torch_compile']))}")
     if contracts:
         parts.append(contract(contracts, arguments.pages))
     text = "\n\n".join(parts)

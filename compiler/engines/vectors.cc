@@ -245,6 +245,18 @@ Lowered LowerByChunks(KernelBuilder& b, TensorId lead, const Dims& order, tile::
   return lowered;
 }
 
+Lowered LaunchItems(KernelBuilder& b, Block body, int64_t items, int threads) {
+  const DType t = b.index_type();
+  const Expr count = b.Arg("count", items);
+  Block thread;
+  thread.push_back({tile::Let{"i", ThreadLinear(t, threads)}});
+  thread.push_back({tile::If{tile::Lt(tile::Var("i", t), count), std::move(body), {}}});
+  Lowered lowered;
+  b.Finish(BlockAndThread(t, CeilDivExpr(count, threads), threads, std::move(thread)),
+           {CeilDiv(items, threads), 1, 1}, threads, lowered);
+  return lowered;
+}
+
 Block BlockAndThread(DType type, Expr blocks, int threads, Block body) {
   Block thread_level, block_level;
   thread_level.push_back(

@@ -93,6 +93,8 @@ tile::Expr CeilDivExpr(const tile::Expr& a, int64_t b);
 // innermost dim at one place of the others, which stand in `order` from the outermost on.
 Lowered LowerByChunks(KernelBuilder& b, graph::TensorId lead, const Dims& order, tile::Bind bind,
                       const std::function<void(tile::Block&, const Index&)>& element);
+// A kernel whose threads have an item each, `i` in `body`, of so many.
+Lowered LaunchItems(KernelBuilder& b, tile::Block body, int64_t items, int threads);
 // for bx in 0..blocks block_x { for tx in 0..threads thread_x { body } }
 tile::Block BlockAndThread(DType type, tile::Expr blocks, int threads, tile::Block body);
 

@@ -1,6 +1,7 @@
 // The window engine's schedules around WindowTaps:
 //
 //   tiles    pooling with nothing around it: see window_tiles.h
+//   nest     pooling with maps around it, of what is pooled, of maxima searched anew: window_nest.h
 //   lanes    channels are contiguous in every tensor: 16-byte copies, a few channels a thread
 //   strided  anything else, and the CPU: one element after the other, coalesced along the output
 #include "compiler/engines/window.h"
@@ -10,6 +11,7 @@
 #include "compiler/engines/kernel_builder.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/vectors.h"
+#include "compiler/engines/window_nest.h"
 #include "compiler/engines/window_taps.h"
 #include "compiler/engines/window_tiles.h"
 #include "ir/base/check.h"
@@ -103,6 +105,9 @@ Lowered LowerGpu(const Group& group, const Target& target, std::span<const int> 
   if (knobs[kTiles] != 0)
     if (const auto tiles = PlanWindowTiles(group))
       return LowerWindowTiles(group, target, *tiles, threads);
+  if (knobs[kTiles] != 0)
+    if (const auto nest = PlanWindowNest(group))
+      return LowerWindowNest(group, target, *nest, threads);
   const TensorId lead = WindowOf(group).outputs[0];
   const Tensor& y = group.graph[lead];
   const std::vector<int64_t> order =
@@ -166,7 +171,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kWindowEngine = {.name = "window",
-                              .version = 3,
+                              .version = 4,
                               .knobs = kKnobs,
                               .notes = {.numerical = {}, .behavioral = kBehavior},
                               .supports = Supports,

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "compiler/engines/vectors.h"
+#include "compiler/engines/window_links.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -28,14 +29,6 @@ constexpr int kMostPairs = 160;   // of a tap and a result
 
 int64_t FloorDiv(int64_t a, int64_t b) { return a >= 0 ? a / b : -CeilDiv(-a, b); }
 
-bool IsForward(const Node& node) { return node.op == GraphOp::kResampleFwd; }
-bool IsMax(const Node& node) { return node.As<graph::ResampleAttrs>().mode == ResampleMode::kMax; }
-
-// What is read: x, or dy and the index.
-std::vector<TensorId> SourcesOf(const Node& node) {
-  if (IsForward(node) || !IsMax(node)) return {node.inputs[0]};
-  return {node.inputs[0], node.inputs[1]};
-}
 bool IsPlain(const Graph& g) {
   if (g.nodes.size() != 1 || !Has(g.nodes[0], graph::kWindow)) return false;
   const Node& node = g.nodes[0];
@@ -173,7 +166,6 @@ class TileKernel {
       extents.push_back(size == 1 ? b_.Extent(node_.outputs[0], d)
                                   : b_.Arg("tiles", values.back()));
     }
-    const int64_t total = NumElements(values);
     Block body;
     const Index split = b_.Unravel(body, tile::Var("i", t_), extents, values, "i");
     place_.resize(order.size());
@@ -186,14 +178,7 @@ class TileKernel {
     Load(body);
     Compute(body);
     Store(body);
-    Block thread;
-    const Expr count = b_.Arg("count", total);
-    thread.push_back({tile::Let{"i", ThreadLinear(t_, threads_)}});
-    thread.push_back({tile::If{tile::Lt(tile::Var("i", t_), count), std::move(body), {}}});
-    Lowered lowered;
-    b_.Finish(BlockAndThread(t_, CeilDivExpr(count, threads_), threads_, std::move(thread)),
-              {CeilDiv(total, threads_), 1, 1}, threads_, lowered);
-    return lowered;
+    return LaunchItems(b_, std::move(body), NumElements(values), threads_);
   }
 
  private:

@@ -93,6 +93,28 @@ bool FoldTransposes(Graph& g) {
   return changed;
 }
 
+// A map that does no more than round what a window has in its compute type: the window stores it so
+// itself.
+bool FoldRounding(Graph& g) {
+  const std::vector<std::vector<graph::NodeId>> readers = graph::Consumers(g);
+  const std::vector<graph::NodeId> producers = graph::Producers(g);
+  std::vector<char> is_folded(g.nodes.size(), 0);
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const Node& map = g.nodes[i];
+    if (map.op != GraphOp::kMap || !map.As<graph::MapAttrs>().identity) continue;
+    const TensorId from = map.inputs[0], to = map.outputs[0];
+    if (producers[from] < 0 || readers[from].size() != 1) continue;
+    Node& window = g.nodes[static_cast<size_t>(producers[from])];
+    const bool is_exact = g[from].is_virtual && g[from].dtype == window.compute &&
+                          map.compute == window.compute && g[from].dims == g[to].dims;
+    if (!Has(window, graph::kWindow) || window.outputs[0] != from || !is_exact) continue;
+    window.outputs[0] = to;
+    is_folded[i] = 1;
+  }
+  size_t at = 0;
+  return std::erase_if(g.nodes, [&](const Node&) { return is_folded[at++] != 0; }) != 0;
+}
+
 }  // namespace
 
 Result<bool> Simplify(Module& module, const PassContext&) {
@@ -117,6 +139,7 @@ Result<bool> Simplify(Module& module, const PassContext&) {
     changed = true;
   }
   changed |= RemoveDeadNodes(g);
+  changed |= FoldRounding(g);
   return FoldTransposes(g) || changed;
 }
 

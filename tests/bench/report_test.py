@@ -87,6 +87,25 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| forward a | 100 | 100 | 110 | 1.10 |", done.stdout)
         self.assertIn("| backward b | 200 | 50 | wrong result |  |", done.stdout)
 
+    def test_legacy_calls_have_means_by_family(self):
+        def call(name, ours, theirs, difference="", host=2.0):
+            return {"name": name, "bytes": 10**8, "error": "", "difference": difference, "kiln": timing(ours), "copy": timing(50),
+                    "nvidia": timing(theirs), "nvidia_error": "" if theirs else "not | supported", "kiln_host_us": host,
+                    "nvidia_host_us": 4.0}
+
+        data = result(call("pooling/max", 100, 200), call("pooling/avg", 100, 50), call("lrn/f32", 100, 400, "y: sample 3 is 1"),
+                      call("lrn/f16", 100, None, host=2.5), benchmark="legacy")
+        done = self.run_report([data], "--pages", "docs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| pooling | 2 of 2 | 1.00 | 0.50 avg | 0.50 | 2.00 | 4.00 |", done.stdout)
+        self.assertIn("| lrn | 0 of 2 |  |  | 0.50 | 2.50 | 4.00 |", done.stdout)
+        self.assertIn("| all | 2 of 4 | 1.00 | 0.50 avg |", done.stdout)
+        self.assertIn("(docs/bench_legacy.md)", done.stdout)
+        page = (self.folder / "docs/bench_legacy.md").read_text()
+        self.assertIn("| pooling/max | 100 | 100.0 | 200.0 | 2.00 | 0.50 | 2.00 | 4.00 |  |", page)
+        self.assertIn("| lrn/f32 | 100 | 100.0 | 400.0 |  | 0.50 | 2.00 | 4.00 | y: sample 3 is 1 |", page)
+        self.assertIn("not / supported", page)
+
     def test_html_is_whole_and_alone(self):
         self.run_report([result(*ROWS)], "--pages", "docs")
         page = (self.folder / "docs/bench_contract.html").read_text()

@@ -79,5 +79,58 @@ TEST(WindowTest, TilesOfAllSizes) {
   EXPECT_GE(tiled, 200);
 }
 
+// Maps around windows, windows of windows and searched maxima, without a workspace: each value of a
+// tile is computed once.
+TEST(WindowTest, NestsOfAllSizes) {
+  int nests = 0;
+  const auto check = [&](const std::string& line) {
+    SCOPED_TRACE(line);
+    const graph::Graph g = GraphOf(line);
+    const Result<TileRun> run =
+        CheckTiles(g, *TargetFromArch("sm_90a"), graph::RandomInputs(g, 13, true),
+                   {.engine = EngineIndex("window"), .least_workspace = true}, 1e-4);
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    for (const auto& kernel : run->module.program.kernels)
+      nests += kernel.text.find("window, nest of") != std::string::npos;
+  };
+  for (const char* layout : {"", "@nhwc"}) {
+    for (const auto& [window, stride, pad, post] :
+         {std::array{2, 2, 0, 0}, {3, 2, 1, 1}, {3, 1, 1, 1}, {2, 3, 0, 0}, {5, 4, 2, 1}}) {
+      for (const int w : {16, 17}) {
+        const int h = 7, p = (h + pad + post - window) / stride + 1,
+                  q = (w + pad + post - window) / stride + 1;
+        const std::string x = fmt::format("[2,8,{},{}]{}", h, w, layout);
+        const std::string y = fmt::format("[2,8,{},{}]{}", p, q, layout);
+        const std::string how =
+            fmt::format(" window={} stride={} pad={} post={}", window, stride, pad, post);
+        check("maxpool_bwd(dy:f16" + y + ", _, x:f16" + x + ") -> dx:f16" + x + how +
+              " padding=neg_inf");
+        check("maxpool_bwd(dy:f32" + y + ", _, x:f32" + x + "!nan) -> dx:f32" + x + how +
+              " padding=neg_inf");
+        check(
+            fmt::format("mul(x:f16{0}, x) -> %s:f32{1}; avgpool(%s) -> %p:f32{1}{2}; mul(%p, "
+                        "c:f32[1,8,1,1]{1}) -> y:f16{1}",
+                        x, layout, how));
+        check(
+            fmt::format("relu_fwd(x:bf16{0}) -> %s:f32{1}; maxpool(%s) -> %p:f32{1}{2} "
+                        "padding=neg_inf; mul(%p, c:f32[1,8,1,1]{1}) -> y:bf16{1}",
+                        x, layout, how));
+        check(
+            fmt::format("avgpool_exclude_bwd(dy:f32{0}) -> %d:f32{1}{2}{3}; mul(%d, "
+                        "c:f32[1,8,1,1]{2}) -> dx:f32{2}",
+                        y, x.substr(0, x.find(']') + 1), layout, how));
+      }
+    }
+    for (const char* extents : {"[2,7,9,16]", "[2,8,5,17]", "[1,24,2,3]"})
+      check(
+          fmt::format("mul(x:f32{0}{1}, x) -> %s:f32{1}; avgpool(%s) -> %m:f32{1} window=5,1 "
+                      "stride=1 pad=2,0 post=2,0; mul(x, %m) -> %t:f32{1}; avgpool(%t) -> "
+                      "%n:f32{1} window=4,1 stride=1 pad=1,0 post=2,0; add(%n, x) -> y:f32{1}",
+                      extents, layout));
+  }
+  // Tiles that take too much are left to loops.
+  EXPECT_GE(nests, 90);
+}
+
 }  // namespace
 }  // namespace kiln::compiler
