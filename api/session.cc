@@ -4,11 +4,15 @@
 #include "api/session.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "api/capture.h"
 #include "api/cudnn_types.h"
+#include "api/next_plans.h"
 #include "api/plan_cache.h"
 #include "api/tuning/tuner.h"
 #include "compiler/compile.h"
@@ -38,6 +42,13 @@ constexpr double kWorthWaitingFor = 2;
 constexpr double kSecondsTimed = 0.005;  // of repeated runs behind one time
 // Of configurations whose workspace is compared with the limit, for which they are compiled.
 constexpr size_t kMostAsked = 64;
+// Of configurations that heuristics offer: clients that time build all of them. What leads by a
+// record was timed already, so that the short list needs no other of its engine.
+constexpr size_t kOfferedWidely = 16, kOfferedAtOnce = 3;
+// Engines of which no configuration is among those are offered as well, as clients filter by notes;
+// but not those that are slower by this than the first that takes inputs as they do: clients that
+// time run each.
+constexpr double kWorthTiming = 4;
 
 // ---- knobs: the API shows the index into the legal values
 // --------------------------------------------
@@ -174,6 +185,8 @@ class DeviceSession final : public Session {
                                          const RankOptions& options) const override {
     ASSIGN_OR_RETURN(std::vector<EngineConfig> ranked, Ranked(graph, options.mode));
     if (options.prefers_ready) PutReadyFirst(graph, options.mode, ranked);
+    if (device_ != nullptr && target_.is_cuda())
+      next_plans_.Offered(graph::CanonicalText(graph), ranked);
     return ranked;
   }
 
@@ -189,9 +202,7 @@ class DeviceSession final : public Session {
     const Result<EngineChoice> choice = ChoiceOf(config);
     if (!choice.ok()) return false;
     const Result<CompiledPlan> plan = Compiled(graph, *choice);
-    return plan.ok() && std::ranges::all_of(plan->program.kernels, [&](const KernelSource& kernel) {
-             return device_->IsReady(kernel);
-           });
+    return plan.ok() && KernelsAreReady(plan->program);
   }
 
   Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const override {
@@ -209,6 +220,10 @@ class DeviceSession final : public Session {
     if (options.may_measure && Measures() && !choice.least_workspace && limit_ < 0)
       RETURN_IF_ERROR(Tune(graph, options.stream, choice));
     ASSIGN_OR_RETURN(CompiledPlan compiled, Compiled(graph, choice));
+    if (device_ != nullptr && target_.is_cuda() && !KernelsAreReady(compiled.program)) {
+      const std::vector<EngineConfig> next = next_plans_.After(graph::CanonicalText(graph), config);
+      if (!next.empty()) CompileTogether(graph, compiled.program, next);
+    }
     EngineConfig complete = compiled.engine < 0
                                 ? config
                                 : ConfigOf(compiled.engine, compiled.knobs, choice.least_workspace);
@@ -277,6 +292,31 @@ class DeviceSession final : public Session {
                          target_.arch, target_.name);
   }
 
+  bool KernelsAreReady(const Program& program) const {
+    return std::ranges::all_of(
+        program.kernels, [&](const KernelSource& kernel) { return device_->IsReady(kernel); });
+  }
+
+  // Into the kernel cache, on all cores; what fails will say so to the client that builds it.
+  void CompileTogether(const graph::Graph& graph, const Program& program,
+                       const std::vector<EngineConfig>& next) const {
+    std::vector<KernelSource> sources = program.kernels;
+    for (const EngineConfig& config : next) {
+      const Result<EngineChoice> choice = ChoiceOf(config);
+      if (!choice.ok()) continue;
+      if (Result<CompiledPlan> plan = Compiled(graph, *choice); plan.ok())
+        std::ranges::move(plan->program.kernels, std::back_inserter(sources));
+    }
+    std::atomic<size_t> begun = 0;
+    const auto work = [&] {
+      for (size_t i = begun++; i < sources.size(); i = begun++) device_->Prepare(sources[i]);
+    };
+    std::vector<std::jthread> threads;
+    const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    for (size_t i = 1; i < std::min(cores, sources.size()); ++i) threads.emplace_back(work);
+    work();
+  }
+
   // For the process that will run the plan, through the kernel cache. Without a compiler that
   // process has to have one.
   Status CompileAhead(const Program& program) const {
@@ -316,14 +356,18 @@ class DeviceSession final : public Session {
     const auto engines = compiler::Engines();
     if (candidates.empty())
       return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
-    // The wide lists are for clients that time; the others have one configuration an engine.
     const bool widely = mode == RankMode::kA || mode == RankMode::kB;
+    const size_t most = MostOf(graph, mode);
     std::vector<bool> listed(engines.size(), false);
     std::vector<EngineConfig> ranked;
+    std::array<std::optional<double>, 2> first;  // of exact inputs, of rounded ones
     size_t asked = 0;
     for (const compiler::Candidate& candidate : candidates) {
       const auto engine = static_cast<size_t>(candidate.engine);
-      if (listed[engine] && !widely) continue;
+      std::optional<double>& least = first[compiler::OnlyRoundsInputs(engines[engine])];
+      if (!least) least = candidate.seconds;
+      const bool is_slow = mode != RankMode::kFallback && candidate.seconds > kWorthTiming * *least;
+      if (ranked.size() >= most && (listed[engine] || is_slow)) continue;
       EngineConfig config = ConfigOf(candidate.engine, candidate.knobs);
       if (limit_ >= 0 && (asked++ >= kMostAsked || !Measure(graph, config).ok())) continue;
       listed[engine] = true;
@@ -332,6 +376,28 @@ class DeviceSession final : public Session {
     if (widely || ranked.empty()) RETURN_IF_ERROR(AddLeastWorkspace(graph, ranked));
     ranks_.Insert(std::move(key), std::make_shared<const std::vector<EngineConfig>>(ranked));
     return ranked;
+  }
+
+  // Of configurations that are listed whatever their engine.
+  size_t MostOf(const graph::Graph& graph, RankMode mode) const {
+    if (mode == RankMode::kFallback) return 0;
+    if (mode != RankMode::kInstant) return kOfferedWidely;
+    return LeadsByRecord(graph, mode) ? 1 : kOfferedAtOnce;
+  }
+
+  bool LeadsByRecord(const graph::Graph& graph, RankMode mode) const {
+    if (!ByRecords(mode)) return false;
+    return std::ranges::any_of(
+        std::array{compiler::Inputs::kExact, compiler::Inputs::kRounded}, [&](auto inputs) {
+          const auto groups = GroupsFor(graph, inputs, -1);
+          const Group* const group = groups.ok() ? Leading(**groups) : nullptr;
+          return group != nullptr && records_.Best(*group, target_, inputs).has_value();
+        });
+  }
+
+  bool ByRecords(RankMode mode) const {
+    return mode_ == TuneMode::kHeuristic ? mode == RankMode::kB
+                                         : mode_ != TuneMode::kOff && mode != RankMode::kFallback;
   }
 
   // For clients with a limit, who take the first that keeps to it: what needs less than the first,
@@ -439,12 +505,9 @@ class DeviceSession final : public Session {
     const Group* const leading = Leading(*groups);
     if (leading == nullptr) return std::vector<compiler::Candidate>{};
     const Group& group = *leading;
-    const bool by_records = mode_ == TuneMode::kHeuristic
-                                ? mode == RankMode::kB
-                                : mode_ != TuneMode::kOff && mode != RankMode::kFallback;
     std::vector<compiler::Candidate> ranked =
-        by_records ? records_.Rank(group, target_, inputs)
-                   : compiler::RankCandidates(group, target_, inputs);
+        ByRecords(mode) ? records_.Rank(group, target_, inputs)
+                        : compiler::RankCandidates(group, target_, inputs);
     double others = -group.cost;
     for (const Group& each : groups->all) others += each.cost;
     for (compiler::Candidate& candidate : ranked) candidate.seconds += others;
@@ -512,6 +575,7 @@ class DeviceSession final : public Session {
   std::map<int, std::shared_ptr<Session>> limited_;
   std::vector<EngineConfig> remembered_;  // newest first
   mutable PlanCache plans_{kPlansKept};
+  mutable NextPlans next_plans_;
   mutable Recent<std::vector<EngineConfig>> ranks_{kPlansKept};
   mutable Recent<Groups> groups_{kPlansKept};
 };

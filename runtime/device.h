@@ -54,6 +54,10 @@ class Device {
   // Whether Load would need no compiler.
   virtual bool IsReady(const KernelSource&) { return false; }
 
+  // What of Load needs no context, mostly the compiler's work: many threads may prepare many
+  // sources. What fails here fails again in Load, which says why.
+  virtual void Prepare(const KernelSource&) {}
+
   // The map over `address`, and the same map over another one: host work only. A device without
   // such maps fails.
   virtual Status EncodeTensorMap(const TensorMapSpec&, void*, TensorMapBytes&) {

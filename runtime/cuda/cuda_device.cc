@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
   const Target& target() const override { return target_; }
   Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) override;
   bool IsReady(const KernelSource& source) override;
+  void Prepare(const KernelSource& source) override { (void)compiler_.Compile(Concrete(source)); }
   Status EncodeTensorMap(const TensorMapSpec& spec, void* address, TensorMapBytes& map) override;
   Status MoveTensorMap(TensorMapBytes& map, void* address) override;
   Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,

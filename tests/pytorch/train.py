@@ -21,39 +21,13 @@ import subprocess
 import sys
 import tempfile
 
-STUB = """#include <stdio.h>
-#include <stdlib.h>
-#define STUB(name) void name(void) { fprintf(stderr, "PyTorch called %s\\n", #name); abort(); }
-"""
-
-
-def exported(path):
-    text = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True)
-    return {line.split()[-1].split("@")[0] for line in text.stdout.splitlines() if line.strip()}
-
-
-def wanted(path):
-    text = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True, check=True)
-    names = {line.split()[-1].split("@")[0] for line in text.stdout.splitlines() if line.strip()}
-    return {name for name in names if name.startswith("cudnn")}
-
-
-def torch_library():
-    import importlib.util
-
-    folder = os.path.dirname(importlib.util.find_spec("torch").origin)
-    return os.path.join(folder, "lib", "libtorch_cuda.so")
+import in_front
 
 
 def start_in_front(library):
-    missing = sorted(wanted(torch_library()) - exported(library))
     with tempfile.TemporaryDirectory() as folder:
-        source, stubs = os.path.join(folder, "stubs.c"), os.path.join(folder, "stubs.so")
-        with open(source, "w") as file:
-            file.write(STUB + "".join(f"STUB({name})\n" for name in missing))
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", stubs, source], check=True)
-        environment = dict(os.environ, LD_PRELOAD=f"{os.path.abspath(library)}:{stubs}", SECOND_START="1")
-        print(f"{len(missing)} functions that Kiln does not export would abort", flush=True)
+        environment = dict(in_front.environment(library, folder), SECOND_START="1")
+        print(f"{len(in_front.missing_from(library))} functions that Kiln does not export would abort", flush=True)
         sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment).returncode)
 
 
@@ -185,9 +159,7 @@ def main():
     import torch
 
     print(f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}")
-    with open("/proc/self/maps") as maps:
-        libraries = {line.split()[-1] for line in maps if "libcudnn" in line}
-    print("libraries: " + " ".join(sorted(libraries)))
+    print("libraries: " + " ".join(in_front.loaded_cudnn()))
     checks = []
     # The last two have more heads than the gradients' kernel takes at one time.
     for dtype, heads, length, size, causal in ((torch.bfloat16, 4, 256, 64, False), (torch.bfloat16, 4, 256, 64, True),
