@@ -158,5 +158,6 @@ std::vector<LegacyCall> LegacyCalls();
 std::vector<LegacyCall> WindowCalls();
 std::vector<LegacyCall> NormCalls();
 std::vector<LegacyCall> TensorCalls();
+std::vector<LegacyCall> SpatialCalls();
 
 }  // namespace kiln::bench

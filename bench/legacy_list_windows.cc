@@ -155,16 +155,17 @@ Launch MakeSampler(CallSetup& s, const Dims& dims, bool back) {
   };
 }
 
+const char* Way(bool back) { return back ? "backward" : "forward"; }
+
 }  // namespace
 
 std::vector<LegacyCall> WindowCalls() {
   std::vector<LegacyCall> calls;
-  const auto way = [](bool back) { return back ? "backward" : "forward"; };
   for (const Pooling& p : kPoolings) {
     for (const bool back : {false, true}) {
       if (p.way != Pooling::kBothWays && p.way != (back ? Pooling::kBackward : Pooling::kForward))
         continue;
-      calls.push_back({fmt::format("pooling/{}/{}", way(back), p.name),
+      calls.push_back({fmt::format("pooling/{}/{}", Way(back), p.name),
                        [p, back](CallSetup& s) { return MakePooling(s, p, back); }});
     }
   }
@@ -174,15 +175,22 @@ std::vector<LegacyCall> WindowCalls() {
       {"128x256x28x28/f16", {kF16, {128, 256, 28, 28}}}};
   for (const auto& [name, shape] : normalised)
     for (const bool back : {false, true})
-      calls.push_back({fmt::format("lrn/{}/{}", way(back), name),
+      calls.push_back({fmt::format("lrn/{}/{}", Way(back), name),
                        [shape = shape, back](CallSetup& s) { return MakeLrn(s, shape, back); }});
   for (const bool back : {false, true}) {
-    calls.push_back({fmt::format("divisive/{}/32x64x55x55/f32", way(back)), [back](CallSetup& s) {
+    calls.push_back({fmt::format("divisive/{}/32x64x55x55/f32", Way(back)), [back](CallSetup& s) {
                        return MakeDivisive(s, {kF32, {32, 64, 55, 55}}, back);
                      }});
-    calls.push_back({fmt::format("grid/{}/64x224x224/f32", way(back)),
+  }
+  return calls;
+}
+
+std::vector<LegacyCall> SpatialCalls() {
+  std::vector<LegacyCall> calls;
+  for (const bool back : {false, true}) {
+    calls.push_back({fmt::format("grid/{}/64x224x224/f32", Way(back)),
                      [back](CallSetup& s) { return MakeGrid(s, {64, 3, 224, 224}, back); }});
-    calls.push_back({fmt::format("sampler/{}/64x3x224x224/f32", way(back)),
+    calls.push_back({fmt::format("sampler/{}/64x3x224x224/f32", Way(back)),
                      [back](CallSetup& s) { return MakeSampler(s, {64, 3, 224, 224}, back); }});
   }
   return calls;

@@ -127,8 +127,10 @@ class NestKernel {
   // ---- sources
 
   // What windows that alone read a tensor take for what lies outside; nothing where others read it,
-  // too.
+  // too, or its type has no such number.
   std::optional<double> PaddingOf(TensorId id) const {
+    const DType type = g_[id].dtype;
+    if (type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) return std::nullopt;
     std::optional<double> padding;
     for (const Node& node : g_.nodes) {
       if (std::ranges::find(node.inputs, id) == node.inputs.end()) continue;

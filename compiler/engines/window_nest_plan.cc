@@ -22,8 +22,9 @@ using Place = WindowNest::Place;
 constexpr int64_t kMostTaps = 8, kMostStride = 4;  // along one axis
 constexpr size_t kMostValues = 1600;
 // Of 32 bits that are read into registers. What is averaged, or passes through maps, is f32 there.
-constexpr int64_t kMostWords = 128, kMostNumbers = 96;
+constexpr int64_t kMostWords = 72, kMostNumbers = 64;
 constexpr int kTiles[] = {1, 2, 4, 8};
+constexpr double kBetter = 0.95;  // of the work, for narrower accesses or larger tiles
 constexpr int64_t kEnoughThreads = int64_t{1} << 17;
 
 bool IsPooling(const Graph& g, const Node& node) {
@@ -176,6 +177,12 @@ int TileInside(const Graph& g, int64_t dim) {
   return widest % step == 0 ? widest : step;
 }
 
+// The next narrower tile along the innermost dim; 0 for none.
+int Narrower(const Graph& g, int64_t dim, int width) {
+  const int half = width / 2;
+  return half != 0 && width % 2 == 0 && half % StepAlong(g, dim) == 0 ? half : 0;
+}
+
 }  // namespace
 
 std::optional<WindowNest> PlanWindowNest(const Group& group) {
@@ -191,23 +198,25 @@ std::optional<WindowNest> PlanWindowNest(const Group& group) {
   dims.erase(inner);
   std::optional<WindowNest> best;
   double best_work = 0;
-  for (const int tile : kTiles) {
-    WindowNest nest;
-    int64_t results = 1, threads = NumElements(y.dims);
-    for (const int64_t d : dims) {
-      const int step = StepAlong(g, d);
-      if (step > 1 && tile % step != 0 && tile != 1) continue;
-      nest.axes.push_back({.dim = d, .tile = std::max(tile, step)});
+  for (int width = TileInside(g, inner); width != 0; width = Narrower(g, inner, width)) {
+    for (const int tile : kTiles) {
+      WindowNest nest;
+      for (const int64_t d : dims) {
+        const int step = StepAlong(g, d);
+        if (tile % step != 0 && tile != 1) continue;
+        nest.axes.push_back({.dim = d, .tile = std::max(tile, step)});
+      }
+      if (nest.axes.size() != dims.size()) continue;
+      nest.axes.push_back({.dim = inner, .tile = width});
+      int64_t results = 1;
+      for (const WindowNest::Axis& axis : nest.axes) results *= axis.tile;
+      if (!Tracer(g, nest).Trace() || !FitsRegisters(g, nest)) continue;
+      const double work = static_cast<double>(nest.values.size()) / static_cast<double>(results);
+      const int64_t threads = NumElements(y.dims) / results;
+      if (best && (work >= kBetter * best_work || threads < kEnoughThreads)) continue;
+      best = std::move(nest);
+      best_work = work;
     }
-    if (nest.axes.size() != dims.size()) continue;
-    nest.axes.push_back({.dim = inner, .tile = TileInside(g, inner)});
-    for (const WindowNest::Axis& axis : nest.axes) results *= axis.tile;
-    threads /= results;
-    if (!Tracer(g, nest).Trace() || !FitsRegisters(g, nest)) continue;
-    const double work = static_cast<double>(nest.values.size()) / static_cast<double>(results);
-    if (best && (work >= best_work || threads < kEnoughThreads)) continue;
-    best = std::move(nest);
-    best_work = work;
   }
   return best;
 }
