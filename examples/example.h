@@ -131,12 +131,13 @@ class Device {
   int (*cuCtxSynchronize)() = nullptr;
 };
 
-// Floats in the device's memory.
+// Numbers in the device's memory.
+template <class T>
 class Array {
  public:
   Array(const Device& device, size_t size)
-      : device_(&device), size_(size), data_(device.Allocate(size * sizeof(float))) {}
-  Array(const Device& device, const std::vector<float>& values) : Array(device, values.size()) {
+      : device_(&device), size_(size), data_(device.Allocate(size * sizeof(T))) {}
+  Array(const Device& device, const std::vector<T>& values) : Array(device, values.size()) {
     Set(values);
   }
   Array(const Array&) = delete;
@@ -145,13 +146,13 @@ class Array {
 
   void* data() const { return data_; }
   size_t size() const { return size_; }
-  void Set(const std::vector<float>& values) {
+  void Set(const std::vector<T>& values) {
     if (values.size() != size_) Fail("an array gets values of another number");
-    device_->CopyIn(data_, values.data(), size_ * sizeof(float));
+    device_->CopyIn(data_, values.data(), size_ * sizeof(T));
   }
-  std::vector<float> Get() const {
-    std::vector<float> values(size_);
-    device_->CopyOut(values.data(), data_, size_ * sizeof(float));
+  std::vector<T> Get() const {
+    std::vector<T> values(size_);
+    device_->CopyOut(values.data(), data_, size_ * sizeof(T));
     return values;
   }
 
@@ -232,7 +233,7 @@ class Tensor {
   Shape shape_;
   Descriptor<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor>
       desc_;
-  Array array_;
+  Array<float> array_;
 };
 
 // SplitMix64: small, and the same numbers with every standard library.

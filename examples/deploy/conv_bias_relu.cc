@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <initializer_list>
+#include <utility>
 
 #include "../example.h"
 
@@ -33,21 +34,25 @@ BackendDescriptor Make(cudnnBackendDescriptorType_t type,
   return descriptor;
 }
 
-constexpr cudnnDataType_t kFloat = CUDNN_DATA_FLOAT;
+// The compiler's f16. Sums are f32.
+using Half = _Float16;
+constexpr cudnnDataType_t kHalf = CUDNN_DATA_HALF, kFloat = CUDNN_DATA_FLOAT;
 
-// A dense tensor; a virtual one lives within the graph alone.
+// A dense tensor, NHWC, which dims name in the order N, C, H, W; a virtual one lives within the
+// graph alone.
 BackendDescriptor MakeTensor(int64_t uid, const Shape& shape, bool is_virtual = false) {
   const int64_t dims[] = {shape.n, shape.c, shape.h, shape.w};
-  const int64_t strides[] = {int64_t(shape.c) * shape.h * shape.w, int64_t(shape.h) * shape.w,
-                             shape.w, 1};
+  const int64_t strides[] = {int64_t(shape.c) * shape.h * shape.w, 1, int64_t(shape.w) * shape.c,
+                             shape.c};
   const int64_t alignment = 16;
-  return Make(CUDNN_BACKEND_TENSOR_DESCRIPTOR,
-              {{CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid},
-               {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &kFloat},
-               {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims},
-               {CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides},
-               {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment},
-               {CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual}});
+  return Make(
+      CUDNN_BACKEND_TENSOR_DESCRIPTOR,
+      {{CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid},
+       {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, is_virtual ? &kFloat : &kHalf},
+       {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims},
+       {CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides},
+       {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment},
+       {CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual}});
 }
 
 BackendDescriptor MakeConvolution(BackendDescriptor x, BackendDescriptor w, BackendDescriptor y,
@@ -139,31 +144,42 @@ BackendDescriptor MakePlan(cudnnHandle_t handle, BackendDescriptor graph) {
        {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &first}});
 }
 
-// Plain loops at random places. f32 operands may be rounded to TF32, to 11 bits.
-bool IsRight(const Layer& layer, const std::vector<float>& x, const std::vector<float>& w,
-             const std::vector<float>& b, const std::vector<float>& y, Random& random) {
-  const int pad = layer.side / 2;
+// A tensor's values on the host.
+struct Values {
+  Values(const Shape& dims, Random& random) : shape(dims) {
+    for (const float value : random.Normals(dims.size(), 1)) data.push_back(Half(value));
+  }
+  Values(const Shape& dims, std::vector<Half> values) : shape(dims), data(std::move(values)) {}
+  double At(int n, int c, int h, int w) const {
+    return double(data[((size_t(n) * shape.h + h) * shape.w + w) * shape.c + c]);
+  }
+  Shape shape;
+  std::vector<Half> data;
+};
+
+// Plain loops at random places.
+bool IsRight(const Values& x, const Values& w, const Values& b, const Values& y, Random& random) {
+  const int side = w.shape.h, pad = side / 2;
   for (int place = 0; place < 200; ++place) {
-    const int n = random.Below(layer.x.n), k = random.Below(layer.channels),
-              p = random.Below(layer.x.h), q = random.Below(layer.x.w);
-    double sum = b[k], magnitude = std::abs(b[k]);
-    for (int c = 0; c < layer.x.c; ++c) {
-      for (int r = 0; r < layer.side; ++r) {
-        for (int s = 0; s < layer.side; ++s) {
+    const int n = random.Below(y.shape.n), k = random.Below(y.shape.c), p = random.Below(y.shape.h),
+              q = random.Below(y.shape.w);
+    double sum = b.At(0, k, 0, 0), magnitude = std::abs(sum);
+    for (int c = 0; c < x.shape.c; ++c) {
+      for (int r = 0; r < side; ++r) {
+        for (int s = 0; s < side; ++s) {
           const int h = p - pad + r, column = q - pad + s;
-          if (h < 0 || h >= layer.x.h || column < 0 || column >= layer.x.w) continue;
-          const double term =
-              double(x[((n * layer.x.c + c) * layer.x.h + h) * layer.x.w + column]) *
-              w[((k * layer.x.c + c) * layer.side + r) * layer.side + s];
+          if (h < 0 || h >= x.shape.h || column < 0 || column >= x.shape.w) continue;
+          const double term = x.At(n, c, h, column) * w.At(k, c, r, s);
           sum += term;
           magnitude += std::abs(term);
         }
       }
     }
-    const float actual = y[((n * layer.channels + k) * layer.x.h + p) * layer.x.w + q];
-    if (!(std::abs(actual - std::max(sum, 0.0)) <= 1e-3 * magnitude)) {
+    const double expected = std::max(sum, 0.0), actual = y.At(n, k, p, q);
+    // f16 has 11 bits.
+    if (!(std::abs(actual - expected) <= 1e-3 * expected + 1e-6 * magnitude)) {
       std::fprintf(stderr, "y[%d, %d, %d, %d] is %g in place of %g\n", n, k, p, q, actual,
-                   std::max(sum, 0.0));
+                   expected);
       return false;
     }
   }
@@ -171,10 +187,8 @@ bool IsRight(const Layer& layer, const std::vector<float>& x, const std::vector<
 }
 
 bool Run(const Device& device, cudnnHandle_t handle, const Layer& layer, Random& random) {
-  const std::vector<float> x_values = random.Normals(layer.x.size(), 1),
-                           w_values = random.Normals(layer.w().size(), 1),
-                           b_values = random.Normals(layer.b().size(), 1);
-  const Array x(device, x_values), w(device, w_values), b(device, b_values),
+  const Values x_values(layer.x, random), w_values(layer.w(), random), b_values(layer.b(), random);
+  const Array<Half> x(device, x_values.data), w(device, w_values.data), b(device, b_values.data),
       y(device, layer.y().size());
 
   const BackendDescriptor plan = MakePlan(handle, MakeGraph(handle, layer));
@@ -204,7 +218,7 @@ bool Run(const Device& device, cudnnHandle_t handle, const Layer& layer, Random&
   }
   std::printf("%d x %d filter, %d to %d channels, %d x %d: %.1f us\n", layer.side, layer.side,
               layer.x.c, layer.channels, layer.x.h, layer.x.w, fastest);
-  return IsRight(layer, x_values, w_values, b_values, y.Get(), random);
+  return IsRight(x_values, w_values, b_values, Values(layer.y(), y.Get()), random);
 }
 
 }  // namespace

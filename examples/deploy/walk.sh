@@ -34,9 +34,10 @@ KILN_TUNE=records KILN_RECORDS=$work/ship.txt KILN_WHY=1 "$program" 2>"$work/why
 taken=$(sed -n 's/^kiln: group [0-9]*: takes \([a-z0-9_]*\) \([^ ]*\), modelled.*/\1 \2/p' "$work/why.txt" | sort -u)
 shipped=$(sed -n 's/.*\tengine=\([a-z0-9_]*\)[^\t]*\tknobs=\([^\t]*\)\t.*/\1 \2/p' "$work/ship.txt" | sort -u)
 printf '%s\n' "$taken"
-others=$(comm -23 <(printf '%s\n' "$taken") <(printf '%s\n' "$shipped"))
-if [ -z "$taken" ] || [ -n "$others" ]; then
-  printf 'of these the records know nothing: %s\n' "${others:-there are none}"
+# The heuristics look at some others, too.
+missing=$(comm -13 <(printf '%s\n' "$taken") <(printf '%s\n' "$shipped"))
+if [ -z "$shipped" ] || [ -n "$missing" ]; then
+  printf 'of the records these were not taken: %s\n' "${missing:-there are none}"
   exit 1
 fi
-say "all of it is what the records say; the files are in $work"
+say "the records are among it; the files are in $work"
