@@ -23,7 +23,7 @@ esac
 
 mapfile -t tests < <(bazel_query 'attr(tags, "\bgpu\b", kind(cc_test, //...))')
 mapfile -t benches < <(bazel_query 'attr(tags, "\bgpu\b", kind(cc_binary, //...))')
-mapfile -t libraries < <(bazel_query 'filter("lib(cudnn\.so\.[89]|kiln_cpu\.so)$", kind(cc_binary, //...))')
+mapfile -t libraries < <(bazel_query 'filter("lib(cudnn\.so\.[89]|kiln_cpu\.so|kiln_miopen\.so\.1)$", kind(cc_binary, //...))')
 programs=("${tests[@]}" "${benches[@]}")
 [ -n "$(bazel_query //cli:kiln)" ] && programs+=(//cli:kiln)
 
@@ -78,7 +78,7 @@ for target in "${programs[@]}"; do copy_data "$(output_of "$target")"; done
 
 # Shared libraries of this machine that the host may lack. glibc, libstdc++, the driver and NVRTC are the
 # host's; LLVM is too large, and only the CPU plug-in needs it.
-host_has='^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util)\.so.*|libstdc\+\+\.so.*|libgcc_s\.so.*|lib(cuda|nvrtc|nvidia).*|libLLVM.*|libcudnn.*|libkiln_cpu.*)$'
+host_has='^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util)\.so.*|libstdc\+\+\.so.*|libgcc_s\.so.*|lib(cuda|nvrtc|nvidia).*|libLLVM.*|libcudnn.*|libkiln_.*)$'
 find "$out/bin" "$out/lib" -type f -not -name 'libkiln_cpu.so' -print0 |
   xargs -0 -n 1 ldd 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
   while IFS= read -r library; do
