@@ -25,6 +25,15 @@ int Fail(const char* function, const Status& status) {
   return ThisGeneration().PublicStatus(status.code());
 }
 
+int FailWithoutLog(const Status& status) {
+  try {
+    last_error = status.message();
+  } catch (const std::bad_alloc&) {
+    last_error.clear();
+  }
+  return ThisGeneration().PublicStatus(status.code());
+}
+
 Status CurrentExceptionAsStatus() {
   try {
     throw;

@@ -6,6 +6,7 @@
 //   }
 #pragma once
 
+#include "api/fork_gate.h"
 #include "api/logging.h"
 #include "ir/base/status.h"
 
@@ -13,12 +14,17 @@ namespace kiln::api {
 
 // The failure as the public status; keeps the sentence for this thread and logs it.
 int Fail(const char* function, const Status& status);
+// The same without the log, whose lock may be held for ever.
+int FailWithoutLog(const Status& status);
 // The exception that is being handled, as a Status.
 Status CurrentExceptionAsStatus();
 
 template <class F>
 int RunEntry(const char* function, F&& body) noexcept {
   try {
+    const Inside inside;
+    if (IsBrokenChild()) [[unlikely]]
+      return FailWithoutLog(CheckFork());
     if (ApiLogEnabled()) [[unlikely]]
       LogCall(function);
     Status status = body();

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <vector>
 
+#include "api/fork_gate.h"
+
 // Each thread keeps a short list of free cells; surplus and shortage go through one shared list, a
 // batch at a time. A slab is 1 MiB, aligned to its size, so that the slab of any pointer is found
 // by masking.
@@ -76,52 +78,59 @@ struct SharedList {
   }
 };
 
+// NOTE: small, with the cells elsewhere: a library with thread-local objects at known offsets takes
+// all of them from a few hundred bytes that a process has for libraries that it opens late.
 struct ThreadList {
-  std::array<Cell*, 2 * kBatch> cells;
+  std::vector<Cell*> cells = std::vector<Cell*>(2 * kBatch);
   size_t count = 0;
-  bool gone = false;
 
-  ~ThreadList() {
-    SharedList::Get().Return(cells.data(), count);
-    count = 0;
-    gone = true;
-  }
+  ~ThreadList();
 };
 
 thread_local ThreadList thread_list;
 // The same, at an offset that is known when the library is loaded: reaching thread_list itself
 // costs a call, as it may be of another size in each process and has a destructor to be registered.
-__attribute__((tls_model("initial-exec"))) thread_local ThreadList* this_threads_list = nullptr;
+__attribute__((tls_model("initial-exec"))) constinit thread_local ThreadList* this_threads_list =
+    nullptr;
+constinit thread_local bool is_gone = false;  // not of the list, whose members end with it
 
-ThreadList& ListOfThread() {
-  if (this_threads_list == nullptr) [[unlikely]]
+ThreadList::~ThreadList() {
+  const Inside inside;
+  SharedList::Get().Return(cells.data(), count);
+  this_threads_list = nullptr;
+  is_gone = true;
+}
+
+// Null where the client makes objects while its thread is being torn down.
+ThreadList* ListOfThread() {
+  if (this_threads_list == nullptr && !is_gone) [[unlikely]]
     this_threads_list = &thread_list;
-  return *this_threads_list;
+  return this_threads_list;
 }
 
 }  // namespace
 
 Cell* TakeCell() {
-  ThreadList& list = ListOfThread();
-  if (list.count == 0) {
-    if (list.gone) {  // the client makes objects while its thread is being torn down
-      Cell* cell = nullptr;
-      return SharedList::Get().Take(&cell, 1) == 1 ? cell : nullptr;
-    }
-    list.count = SharedList::Get().Take(list.cells.data(), kBatch);
-    if (list.count == 0) return nullptr;
+  ThreadList* const list = ListOfThread();
+  if (list == nullptr) {
+    Cell* cell = nullptr;
+    return SharedList::Get().Take(&cell, 1) == 1 ? cell : nullptr;
   }
-  return list.cells[--list.count];
+  if (list->count == 0) {
+    list->count = SharedList::Get().Take(list->cells.data(), kBatch);
+    if (list->count == 0) return nullptr;
+  }
+  return list->cells[--list->count];
 }
 
 void ReturnCell(Cell* cell) {
-  ThreadList& list = ListOfThread();
-  if (list.gone) return SharedList::Get().Return(&cell, 1);
-  if (list.count == list.cells.size()) {
-    list.count -= kBatch;
-    SharedList::Get().Return(list.cells.data() + list.count, kBatch);
+  ThreadList* const list = ListOfThread();
+  if (list == nullptr) return SharedList::Get().Return(&cell, 1);
+  if (list->count == list->cells.size()) {
+    list->count -= kBatch;
+    SharedList::Get().Return(list->cells.data() + list->count, kBatch);
   }
-  list.cells[list.count++] = cell;
+  list->cells[list->count++] = cell;
 }
 
 bool IsCell(const void* pointer) {

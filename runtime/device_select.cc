@@ -88,7 +88,9 @@ Result<Device*> DefaultDevice() {
   const std::string& wanted = GetEnv(Env::kDevice);
   if (wanted == "cpu") return CpuDeviceOfProcess();
   auto cuda = CudaDeviceOfThread();
-  if (cuda.ok() || wanted == "cuda") return cuda;
+  // The client's memory is a GPU's.
+  const bool was_there = cuda.status().code() == Code::kNotInitialized;
+  if (cuda.ok() || wanted == "cuda" || was_there) return cuda;
   auto cpu = CpuDeviceOfProcess();
   if (cpu.ok()) {
     static const bool told = [&] {

@@ -17,6 +17,7 @@ ContextScope::~ContextScope() {
 }
 
 Result<CuContext> ContextPicker::Pick() {
+  RETURN_IF_ERROR(CheckNotForked());
   CuContext current = nullptr;
   RETURN_IF_ERROR(driver_.Check(driver_.CtxGetCurrent(&current), "cuCtxGetCurrent"));
   CuDevice device = -1;

@@ -164,6 +164,8 @@ void CudaDevice::AllowLargeSharedMemory(const CudaKernel& kernel) const {
 
 Status CudaDevice::Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
                           Stream stream) {
+  if (IsForked()) [[unlikely]]
+    return CheckNotForked();
   const auto& k = static_cast<const CudaKernel&>(kernel);
   ContextScope scope(driver_, k.context);
   CuResult result = scope.result();
@@ -212,6 +214,7 @@ CuKernelNodeParams NodeParams(const CudaKernel& kernel, const LaunchShape& shape
 Result<NativeNode> CudaDevice::AddNode(NativeGraph graph, NativeNode after,
                                        const LoadedKernel& kernel, const LaunchShape& shape,
                                        void** args) {
+  RETURN_IF_ERROR(CheckNotForked());
   const auto& k = static_cast<const CudaKernel&>(kernel);
   ContextScope scope(driver_, k.context);
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
@@ -222,6 +225,7 @@ Result<NativeNode> CudaDevice::AddNode(NativeGraph graph, NativeNode after,
 }
 
 Result<std::vector<NativeNode>> CudaDevice::NodesOf(NativeGraph graph) {
+  RETURN_IF_ERROR(CheckNotForked());
   if (!has_graphs()) {
     return Status::Error(Code::kNotSupported, "graphs need a driver of CUDA 12.0{}",
                          target_.minimal_launch ? " and KILN_LAUNCH=full" : "");
@@ -237,6 +241,7 @@ bool CudaDevice::IsNodeOf(NativeNode node, const LoadedKernel& kernel) {
 
 Status CudaDevice::SetNode(NativeNode node, const LoadedKernel& kernel, const LaunchShape& shape,
                            void** args) {
+  RETURN_IF_ERROR(CheckNotForked());
   const auto& k = static_cast<const CudaKernel&>(kernel);
   ContextScope scope(driver_, k.context);
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
@@ -317,7 +322,8 @@ bool CudaDevice::IsElsewhere(const void* pointer) const {
   constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
   int ordinal = 0;
   CuDevice device = 0;
-  return driver_.PointerGetAttribute(&ordinal, kDeviceOrdinal,
+  return !IsForked() &&
+         driver_.PointerGetAttribute(&ordinal, kDeviceOrdinal,
                                      reinterpret_cast<CuAddress>(pointer)) == kCuSuccess &&
          ordinal >= 0 && driver_.DeviceGet(&device, ordinal) == kCuSuccess && device != device_;
 }

@@ -2,6 +2,9 @@
 // tests.
 #include "runtime/cuda/driver.h"
 
+#include <pthread.h>
+
+#include <atomic>
 #include <vector>
 
 #include "ir/base/env.h"
@@ -9,6 +12,9 @@
 
 namespace kiln::runtime {
 namespace {
+
+// Set in a child process whose parent had opened the driver.
+std::atomic<bool> forked{false};
 
 enum class Need : uint8_t { kRequired, kOptional };
 
@@ -95,11 +101,26 @@ Result<std::unique_ptr<Driver>> OpenDriver(const std::string& path) {
   return driver;
 }
 
+bool IsForked() { return forked.load(std::memory_order_relaxed); }
+
+Status CheckNotForked() {
+  if (!IsForked()) return {};
+  return Status::Text(Code::kNotInitialized,
+                      "CUDA does not survive a fork: the parent process had initialised it. Start "
+                      "the process by exec (Python: the start method spawn), or fork first");
+}
+
 Result<const Driver*> ProcessDriver() {
   // Leaked: threads may be launching while static destructors run.
   static const auto* opened =
       new Result<std::unique_ptr<Driver>>(OpenDriver(GetEnv(Env::kCudaDriverPath)));
   if (!opened->ok()) return opened->status();
+  static const bool heard = [] {
+    pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+    return true;
+  }();
+  (void)heard;
+  RETURN_IF_ERROR(CheckNotForked());
   return static_cast<const Driver*>((*opened)->get());
 }
 

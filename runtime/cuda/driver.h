@@ -92,6 +92,10 @@ struct Driver {
 // WSL and containers put it. Never unloaded.
 Result<std::unique_ptr<Driver>> OpenDriver(const std::string& path);
 
+// Whether this process was forked off one that had opened the driver, and what that means.
+bool IsForked();
+Status CheckNotForked();
+
 // The driver of this process (KILN_LIBCUDA), loaded at the first call.
 Result<const Driver*> ProcessDriver();
 

@@ -1,4 +1,4 @@
-// cudnnFind… and the tuning records, on the CPU device, once for each value of KILN_TUNE: what is
+// cudnnFind… and the tuning records, on either device, once for each value of KILN_TUNE: what is
 // measured is on record for later rankings and later processes, and not measured again.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -25,7 +25,11 @@ std::string Mode() { return std::getenv("KILN_TUNE"); }
 bool Records() { return Mode() != "off"; }
 
 Geometry Small(Direction direction, int channels) {
-  return {.direction = direction, .x = {2, channels, 9, 9}, .w = {12, channels, 3, 3}};
+  return {.direction = direction,
+          .type = CUDNN_DATA_HALF,
+          .y_type = CUDNN_DATA_HALF,
+          .x = {2, channels, 9, 9},
+          .w = {12, channels, 3, 3}};
 }
 
 // The convolution as a client of graphs has it.
@@ -37,8 +41,8 @@ graph::Graph GraphOf(const Geometry& g) {
   attrs.pre_padding = attrs.post_padding = {0, 0};
   attrs.stride = attrs.dilation = {1, 1};
   const bool forward = g.direction == Direction::kForward, data = g.direction == Direction::kData;
-  const auto first = b.Input("first", DType::kF32, data ? y : x),
-             second = b.Input("second", DType::kF32, forward || data ? w : y);
+  const auto first = b.Input("first", DType::kF16, data ? y : x),
+             second = b.Input("second", DType::kF16, forward || data ? w : y);
   const graph::GraphOp op = forward ? graph::GraphOp::kConvFprop
                             : data  ? graph::GraphOp::kConvDgrad
                                     : graph::GraphOp::kConvWgrad;
@@ -47,7 +51,7 @@ graph::Graph GraphOf(const Geometry& g) {
                                .dims = forward ? y
                                        : data  ? x
                                                : w});
-  b.Output(result, "result", DType::kF32);
+  b.Output(result, "result", DType::kF16);
   return *b.Finish();
 }
 

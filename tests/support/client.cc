@@ -55,7 +55,8 @@ std::string Cudnn::Resolve() {
       {"cudnnBackendExecute", slot(execute)}};
   for (const auto& [name, function] : symbols) {
     *function = dlsym(library_, name);
-    if (*function == nullptr) return fmt::format("{} does not export {}", path_, name);
+    const bool is_of_9 = function == slot(getLastErrorString);
+    if (*function == nullptr && !is_of_9) return fmt::format("{} does not export {}", path_, name);
   }
   return "";
 }
@@ -68,7 +69,7 @@ Cudnn::~Cudnn() {
 ClientError Cudnn::ErrorOf(cudnnStatus_t status, const char* call) const {
   if (status == CUDNN_STATUS_SUCCESS) return {};
   std::array<char, 2048> sentence{};
-  getLastErrorString(sentence.data(), sentence.size());
+  if (getLastErrorString != nullptr) getLastErrorString(sentence.data(), sentence.size());
   return {.status = status,
           .text = fmt::format("{}: {}: {}", call, getErrorString(status), sentence.data())};
 }

@@ -23,7 +23,9 @@ namespace kiln::testing {
 
 class LegacyClient {
  public:
-  explicit LegacyClient(void* library) : library_(library) {}
+  // `after_each` hears the name of each function when it has returned.
+  explicit LegacyClient(void* library, void (*after_each)(const char* function) = nullptr)
+      : library_(library), after_each_(after_each) {}
   ~LegacyClient() {
     for (const auto& undo : undo_) undo();
   }
@@ -41,6 +43,7 @@ class LegacyClient {
     transcript_ += cudnnStatusName(status) + "; ";
     called_.insert(name);
     failures_ += status != CUDNN_STATUS_SUCCESS;
+    if (after_each_ != nullptr) after_each_(name);
     return status;
   }
 
@@ -83,6 +86,7 @@ class LegacyClient {
   }
 
   void* library_;
+  void (*after_each_)(const char* function);
   std::string transcript_;
   std::set<std::string> called_;
   int failures_ = 0;
