@@ -100,7 +100,8 @@ ThreadPlace* internal::TakePlace() {
     while (!places.compare_exchange_weak(place->next, place)) {
     }
   }
-  // NOTE: after the holder's end (calls from other destructors of the thread) the place stays taken.
+  // NOTE: after the holder's end (calls from other destructors of the thread) the place stays
+  // taken.
   holder.place = place;
   this_threads_place = place;
   return place;

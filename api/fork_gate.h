@@ -3,8 +3,8 @@
 // other thread is inside: each call says so in a word of its thread, which costs two stores and a
 // load, and the memory barrier that this wants is the forking thread's (membarrier).
 //
-//   calls   Inside ──▶ open? go on : leave, wait, again        fork   close ▶ barrier ▶ wait for all
-//                                                                     ▶ fork ▶ open, in both
+//   call    say so, look whether a fork waits: then leave, wait, and say so again
+//   fork    say that it waits, barrier, wait for all to leave, fork, let them in, in both processes
 //
 // A thread that forks from inside (a callback) waits for the others alone. Where they do not come
 // out in time, fork goes on, and the child's calls fail in words instead of hanging. Called by
@@ -24,8 +24,8 @@ struct ThreadPlace {
   ThreadPlace* next = nullptr;
 };
 // Null before the thread's first call. Its offset is known when the library is loaded.
-__attribute__((tls_model("initial-exec"))) extern constinit thread_local ThreadPlace*
-    this_threads_place;
+__attribute__((
+    tls_model("initial-exec"))) extern constinit thread_local ThreadPlace* this_threads_place;
 extern std::atomic<int> forks_waiting;
 extern std::atomic<bool> needs_fence;  // where the kernel has no membarrier
 
@@ -62,9 +62,7 @@ Status CheckFork();
 namespace internal {
 extern std::atomic<bool> child_is_broken;
 }
-inline bool IsBrokenChild() {
-  return internal::child_is_broken.load(std::memory_order_relaxed);
-}
+inline bool IsBrokenChild() { return internal::child_is_broken.load(std::memory_order_relaxed); }
 
 // Tests only: how long fork waits for threads to come out.
 void SetForkPatienceForTest(int milliseconds);
