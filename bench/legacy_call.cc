@@ -169,7 +169,7 @@ std::string Difference(const std::vector<Sample>& ours, const std::vector<Sample
 
 std::vector<LegacyCall> LegacyCalls() {
   std::vector<LegacyCall> calls;
-  for (const auto& part : {WindowCalls(), NormCalls(), TensorCalls(), SpatialCalls()})
+  for (const auto& part : {NormCalls(), TensorCalls(), WindowCalls(), SpatialCalls()})
     calls.insert(calls.end(), part.begin(), part.end());
   return calls;
 }

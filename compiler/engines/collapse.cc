@@ -24,6 +24,24 @@ bool Mergeable(const Tensor& t, int64_t a, int64_t b) {
   return t.is_virtual || t.strides[a] == t.strides[b] * t.dims[b];
 }
 
+// Row-major without gaps, whatever strides dims of extent 1 have.
+bool IsPacked(const Tensor& t) {
+  const Dims packed = PackedStrides(t.dims);
+  for (size_t d = 0; d < t.dims.size(); ++d)
+    if (t.dims[d] != 1 && t.strides[d] != packed[d]) return false;
+  return true;
+}
+
+// The place of an element among all, or a view that leaves elements in their order.
+bool IsPlaceOrView(const graph::Graph& g, const graph::Node& node) {
+  const Tensor& y = g[node.outputs[0]];
+  if (node.op == graph::GraphOp::kIota)
+    return y.dims[static_cast<size_t>(node.As<graph::IotaAttrs>().axis)] == NumElements(y.dims);
+  if (node.op != graph::GraphOp::kReshape) return false;
+  const Tensor& x = g[node.inputs[0]];
+  return y.is_virtual && x.dtype == y.dtype && IsPacked(x) && IsPacked(y);
+}
+
 }  // namespace
 
 bool CanCollapse(const Group& group) {
@@ -81,6 +99,41 @@ Group Collapse(const Group& group, graph::TensorId lead) {
     t.strides = std::move(strides);
   }
   return result;
+}
+
+std::optional<Group> Flatten(const Group& group) {
+  Group flat = group;
+  graph::Graph& g = flat.graph;
+  int64_t count = 1;
+  for (const Tensor& t : g.tensors) count = std::max(count, NumElements(t.dims));
+  const bool fits =
+      std::ranges::all_of(g.tensors,
+                          [&](const Tensor& t) {
+                            const int64_t n = NumElements(t.dims);
+                            return n == 1 || (n == count && (t.is_virtual || IsPacked(t)));
+                          }) &&
+      std::ranges::all_of(g.nodes, [&](const graph::Node& node) {
+        return node.op == graph::GraphOp::kMap || IsPlaceOrView(g, node);
+      });
+  if (!fits || count == 1) return std::nullopt;
+  std::vector<graph::TensorId> seen(g.tensors.size());
+  for (size_t i = 0; i < seen.size(); ++i) seen[i] = static_cast<graph::TensorId>(i);
+  for (graph::Node& node : g.nodes) {
+    for (graph::TensorId& id : node.inputs)
+      if (id != graph::kAbsent) id = seen[static_cast<size_t>(id)];
+    if (node.op == graph::GraphOp::kReshape)
+      seen[static_cast<size_t>(node.outputs[0])] = node.inputs[0];
+    else if (node.op == graph::GraphOp::kIota)
+      node.attrs = graph::IotaAttrs{.axis = 0};
+  }
+  std::erase_if(g.nodes,
+                [](const graph::Node& node) { return node.op == graph::GraphOp::kReshape; });
+  for (Tensor& t : g.tensors) {
+    const int64_t n = NumElements(t.dims);
+    t.dims = {n};
+    t.strides = {n == 1 ? 0 : 1};
+  }
+  return flat;
 }
 
 }  // namespace kiln::compiler

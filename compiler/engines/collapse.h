@@ -10,6 +10,8 @@
 // pointwise and reduce engines.
 #pragma once
 
+#include <optional>
+
 #include "compiler/module.h"
 
 namespace kiln::compiler {
@@ -20,5 +22,9 @@ bool CanCollapse(const Group& group);
 
 // The same group over merged dims, all tensors of one rank. `lead` gives the order of the dims.
 Group Collapse(const Group& group, graph::TensorId lead);
+
+// A group of maps, and of places of elements as reshaped iotas give them (random numbers), over one
+// dim: where all tensors in memory lie there in row-major order without gaps, or have one element.
+std::optional<Group> Flatten(const Group& group);
 
 }  // namespace kiln::compiler

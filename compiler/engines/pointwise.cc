@@ -211,9 +211,10 @@ Status Supports(const Group& group, const Target&) {
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   const TensorId lead = WalkedBy(group.graph);
   const bool collapses = CanCollapse(group);
-  const Group work = collapses ? Collapse(group, lead) : group;
-  if (!target.is_cuda()) return LowerCpu(work, target);
-  if (!collapses) return LowerStrided(work, target, knobs[kThreads]);
+  if (!target.is_cuda()) return LowerCpu(collapses ? Collapse(group, lead) : group, target);
+  const std::optional<Group> flat = collapses ? std::nullopt : Flatten(group);
+  if (!collapses && !flat) return LowerStrided(group, target, knobs[kThreads]);
+  const Group work = flat ? *flat : Collapse(group, lead);
   if (std::optional<TransposeShape> shape = FindTranspose(work))
     return LowerTranspose(work, target, *shape);
   int lanes = WidestVector(work, work.graph[lead].rank() - 1);

@@ -26,6 +26,8 @@ constexpr int64_t kMostTaps = 8, kMostStride = 4, kMostPadding = 16;  // along o
 constexpr int kMostLanes = 8;
 constexpr int kMostResults = 16;  // of a tile
 constexpr int kMostPairs = 160;   // of a tap and a result
+constexpr int kMostWhole = 64;    // results where a tile is all of an axis
+constexpr int kOverlapping = 4;   // results along an axis whose windows share their sources
 
 int64_t FloorDiv(int64_t a, int64_t b) { return a >= 0 ? a / b : -CeilDiv(-a, b); }
 
@@ -102,6 +104,16 @@ bool ComeInChunks(const Graph& g, int64_t dim, int chunk) {
          });
 }
 
+// Of a gradient whose one window along the axis has few elements: a tile is all of them, and no
+// other window need be looked for.
+bool IsWhole(const Node& node, const ResampleAxis& a) {
+  return !IsForward(node) && a.out == 1 && a.in > 1 && a.in <= kMostTaps;
+}
+void KeepFirst(WindowTiles::Axis& axis) {
+  std::erase_if(axis.links, [](const WindowTiles::Link& link) { return link.source != 0; });
+  axis.low = axis.high = 0;
+}
+
 }  // namespace
 
 std::optional<WindowTiles> PlanWindowTiles(const Group& group) {
@@ -119,19 +131,29 @@ std::optional<WindowTiles> PlanWindowTiles(const Group& group) {
   std::vector<TensorId> ids = SourcesOf(node);
   std::ranges::copy(graph::Outputs(g), std::back_inserter(ids));
   if (!tiles.along) tiles.lanes = std::min(WidestVector(g, ids, tiles.lane_dim), kMostLanes);
-  int results = 1;
+  int results = 1, most_results = kMostResults;
   int64_t pairs = 1;
   for (const ResampleAxis& a : all) {
     if (a.unit != 1 || a.taps > kMostTaps || a.step > kMostStride || a.offset > kMostPadding ||
         a.offset < -kMostPadding)
       return std::nullopt;
+    const bool whole = IsWhole(node, a) && !(tiles.along && &a == &all.back());
     int tile = forward ? 1 : static_cast<int>(a.step);
-    if (tiles.along && &a == &all.back()) tile = TileAlong(g, a, forward, &tiles.wide_store);
+    if (tiles.along && &a == &all.back()) {
+      tile = TileAlong(g, a, forward, &tiles.wide_store);
+    } else if (whole) {
+      tile = static_cast<int>(a.in);
+      most_results = kMostWhole;
+    } else if (a.step == 1 && a.taps > 2 && tiles.lanes == 1 && !IsMax(node) &&
+               (forward ? a.out : a.in) > kMostTaps) {
+      tile = kOverlapping;
+    }
     tiles.axes.push_back(LinkAxis(a, forward, tile));
+    if (whole) KeepFirst(tiles.axes.back());
     results *= tile;
     pairs *= static_cast<int64_t>(tiles.axes.back().links.size());
   }
-  if (results > kMostResults || pairs > kMostPairs) return std::nullopt;
+  if (results > most_results || pairs > kMostPairs) return std::nullopt;
   const WindowTiles::Axis& last = tiles.axes.back();
   if (tiles.along && ComeInChunks(g, last.dim, last.step)) tiles.chunk = last.step;
   return tiles;
