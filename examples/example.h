@@ -9,6 +9,7 @@
 #include <cudnn.h>
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -210,6 +211,17 @@ using PoolingDescriptor = Descriptor<cudnnPoolingDescriptor_t, cudnnCreatePoolin
 using ActivationDescriptor =
     Descriptor<cudnnActivationDescriptor_t, cudnnCreateActivationDescriptor,
                cudnnDestroyActivationDescriptor>;
+
+// Seconds since it was made.
+class Clock {
+ public:
+  double Seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 struct Shape {
   int n, c, h, w;

@@ -5,7 +5,6 @@
 //
 // Programs that use cudnn-frontend make these calls through it; PyTorch does.
 #include <algorithm>
-#include <chrono>
 #include <initializer_list>
 #include <utility>
 
@@ -209,12 +208,11 @@ bool Run(const Device& device, cudnnHandle_t handle, const Layer& layer, Random&
   constexpr int kRuns = 20, kLaunches = 10;
   double fastest = INFINITY;
   for (int run = 0; run < kRuns; ++run) {
-    const auto start = std::chrono::steady_clock::now();
+    const Clock running;
     for (int launch = 0; launch < kLaunches; ++launch)
       CHECK(cudnnBackendExecute(handle, plan, pack));
     device.Synchronize();
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    fastest = std::min(fastest, took.count() / kLaunches);
+    fastest = std::min(fastest, 1e6 * running.Seconds() / kLaunches);
   }
   std::printf("%d x %d filter, %d to %d channels, %d x %d: %.1f us\n", layer.side, layer.side,
               layer.x.c, layer.channels, layer.x.h, layer.x.w, fastest);

@@ -98,24 +98,30 @@ TEST_F(MiopenTensors, SetAndScale) {
   EXPECT_EQ(MIOPEN(ScaleTensor, handle_, z->desc(), z->data(), nullptr), miopenStatusBadParm);
 }
 
-// After all others, which gtest runs in the order of their registration: an environment is torn
-// down last.
+// An environment is torn down after all tests.
 class AllWereCalled : public ::testing::Environment {
  public:
   void TearDown() override {
     if (::testing::GTEST_FLAG(filter) != "*") return;
-    std::ifstream file("include/kiln/miopen.h");
-    ASSERT_TRUE(file) << "include/kiln/miopen.h is not among the program's files";
-    std::stringstream text;
-    text << file.rdbuf();
-    const std::string header = text.str();
+    const std::string header = Read("include/kiln/miopen.h"), page = Read("docs/porting.md");
     const std::regex declaration("miopenStatus_t\\s+(miopen\\w+)\\(");
     int declared = 0;
     for (std::sregex_iterator at(header.begin(), header.end(), declaration), end; at != end; ++at) {
       ++declared;
       EXPECT_TRUE(CalledFunctions().contains((*at)[1])) << (*at)[1] << " was called by no test";
+      EXPECT_NE(page.find("`" + (*at)[1].str() + "`"), std::string::npos)
+          << (*at)[1] << " is not on docs/porting.md";
     }
     EXPECT_EQ(declared, 54);
+  }
+
+ private:
+  static std::string Read(const char* path) {
+    std::ifstream file(path);
+    EXPECT_TRUE(file) << path << " is not among the program's files";
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
   }
 };
 [[maybe_unused]] auto* const all_were_called =
