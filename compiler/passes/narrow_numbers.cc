@@ -257,6 +257,11 @@ TensorId ReadNarrow(Graph& g, TensorId id) {
   return value;
 }
 
+TensorId WordsOf(Graph& g, TensorId raw, std::string name) {
+  const TensorId value = RoundNarrow(g, DType::kU32, raw, name).value;
+  return CodeOfInteger(g, DType::kU32, value, std::move(name));
+}
+
 void WriteNarrow(Graph& g, const NarrowNumbers& numbers, TensorId id) {
   const Tensor t = g[id];
   TensorId code = numbers.code;

@@ -30,4 +30,7 @@ graph::TensorId ReadNarrow(graph::Graph& g, graph::TensorId id);
 // layout has a PackedRun.
 void WriteNarrow(graph::Graph& g, const NarrowNumbers& numbers, graph::TensorId id);
 
+// The words of `raw`, any numbers, rounded to u32: what a node writes to a part of such memory.
+graph::TensorId WordsOf(graph::Graph& g, graph::TensorId raw, std::string name);
+
 }  // namespace kiln::compiler

@@ -47,6 +47,8 @@ class Narrow {
   bool IsNarrowTensor(TensorId id) const { return id != kAbsent && IsNarrow(TypeOf(id)); }
 
   void Rewrite(Node node) {
+    if (node.op == GraphOp::kScatter || node.op == GraphOp::kRaggedStore)
+      if (IsNarrowTensor(node.outputs[0])) return WritePart(std::move(node));
     const bool keeps = MovesOneType(node);
     const DType raw = RawType(node);
     const std::vector<TensorId> results = node.outputs;
@@ -58,6 +60,17 @@ class Narrow {
     g_.AddNode(std::move(node));
     for (size_t i = 0; i < results.size(); ++i)
       if (IsNarrowTensor(results[i])) Finish(results[i], made[i], keeps);
+  }
+
+  // Words of u32 go where the node puts them, and memory is i32 before and after. Types of 4 bits
+  // are not written in part: VerifyRaggedStore, VerifyScatter.
+  void WritePart(Node node) {
+    const TensorId memory = node.inputs[2], after = node.outputs[0];
+    TensorId& x = node.inputs[0];
+    x = WordsOf(g_, IsNarrowTensor(x) ? Value(x) : x, g_[x].name);
+    Value(memory);
+    g_.AddNode(std::move(node));
+    Value(after);
   }
 
   // How many of a node's operands it moves without computing.

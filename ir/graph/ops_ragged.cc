@@ -33,6 +33,12 @@ Status ExpectOperands(const Graph& graph, const Node& node) {
 // What is not written is what the memory held: operand `i`.
 Status ExpectInPlace(const Graph& graph, const Node& node, size_t i) {
   const Tensor &before = *InputOf(graph, node, i), &y = *OutputOf(graph, node, 0);
+  if (IsPacked(y.dtype)) {
+    return Status::Error(Code::kUnsupportedDataType,
+                         "{} writes %{} in part, which is {}: elements that are two in a byte "
+                         "cannot be written one without the other",
+                         Info(node.op).mnemonic, y.name, Info(y.dtype).text);
+  }
   const bool same = !y.is_virtual && before.uid == y.uid && before.dtype == y.dtype &&
                     before.dims == y.dims && before.strides == y.strides;
   if (same) return {};

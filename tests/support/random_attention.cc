@@ -90,7 +90,8 @@ void Generator::AddRagged(bool load) {
   if (extent > 4 * options_.max_elements) return;
   Dims offsets(dims.size(), 1);
   offsets[0] = dims[0] + 1;
-  const DType index = Chance(70) ? DType::kI32 : DType::kI64, type = NumberType();
+  const DType index = Chance(70) ? DType::kI32 : DType::kI64,
+              type = load ? NumberType() : ByteType();
   const TensorId places = builder_.Input("offsets", index, offsets, Dims(dims.size(), 1));
   Dims flat(dims.size(), 1);
   flat[0] = extent;
@@ -111,7 +112,7 @@ void Generator::AddScatter() {
   const int64_t rank = 1 + Below(3), axis = Below(rank), extent = 1 + Below(9);
   Dims dims(static_cast<size_t>(rank), 1);
   dims[static_cast<size_t>(axis)] = extent;
-  const DType type = NumberType();
+  const DType type = ByteType();
   const TensorId x = NewTensor(dims, type);
   const TensorId index = builder_.Apply(GraphOp::kIota, {}, IotaAttrs{.axis = axis},
                                         {.dtype = DType::kI32, .dims = dims});

@@ -14,8 +14,9 @@
 namespace kiln::graph {
 namespace {
 
-constexpr DType kNumbers[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF64,  DType::kI8,
-                              DType::kU8,  DType::kI32, DType::kI64,  DType::kE4M3, DType::kE5M2};
+constexpr DType kNumbers[] = {DType::kF32, DType::kF16,  DType::kBF16, DType::kF64,  DType::kI8,
+                              DType::kU8,  DType::kI32,  DType::kI64,  DType::kE4M3, DType::kE5M2,
+                              DType::kU32, DType::kE2M1, DType::kI4,   DType::kU4};
 
 }  // namespace
 
@@ -25,6 +26,12 @@ DType Generator::NumberType() {
   if (options_.aligned && Chance(80))
     return Pick({DType::kF16, DType::kBF16, DType::kF32, DType::kE4M3, DType::kI8});
   return Chance(50) ? DType::kF32 : kNumbers[Below(std::size(kNumbers))];
+}
+
+DType Generator::ByteType() {
+  DType type = NumberType();
+  while (IsPacked(type)) type = NumberType();
+  return type;
 }
 
 // Up to `most`; aligned ones are multiples of 8 that tensor cores take.
@@ -644,8 +651,10 @@ void Generator::FinishTensors() {
     Tensor& tensor = graph.tensors[t];
     if (!tensor.is_virtual) continue;  // memory that is written in part
     // A reshape reads its operands' strides, so those of its neighbours stay.
-    builder_.Output(static_cast<TensorId>(t), "y", tensor.dtype,
-                    consumers[t].empty() ? RandomStrides(tensor.dims) : Dims{});
+    Dims strides = consumers[t].empty() ? RandomStrides(tensor.dims) : Dims{};
+    if (IsPacked(tensor.dtype) && !strides.empty() && !PackedRunOf(tensor.dims, strides))
+      strides.clear();
+    builder_.Output(static_cast<TensorId>(t), "y", tensor.dtype, std::move(strides));
   }
 }
 

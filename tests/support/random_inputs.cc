@@ -91,7 +91,8 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
       else if (tensor.dtype == DType::kBool)
         value = below(2);
       else
-        value = (is_unsigned ? 1 + below(8) : below(17) - 8) / (fraction ? 4 : 1);
+        value = RoundTo(tensor.dtype,
+                        (is_unsigned ? 1 + below(8) : below(17) - 8) / (fraction ? 4 : 1));
     }
     UnifyShared(tensor, out);
   }

@@ -68,6 +68,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"tensor %x uid=1 u4 [4,5] strides=[15,3] tensor %y uid=2 f32 [4,5] %y = "
              "pointwise(%x) mode=exp",
              ""},
+        Case{"tensor %x uid=1 i4 [3] tensor %i uid=2 i32 [3] tensor %before uid=3 i4 [8] tensor %y "
+             "uid=3 i4 [8] %y = scatter(%x, %i, %before) compute=f32",
+             "%y = scatter: scatter writes %y in part, which is i4: elements that are two in a "
+             "byte cannot be "
+             "written one without the other"},
         Case{"tensor %x uid=1 i4 [1,1,1,1,1,1,2] tensor %y uid=2 f32 %y = pointwise(%x) mode=exp",
              "%x: is i4 of 7 dims, must have 6 at most"},
         Case{"tensor %x uid=1 f32 [1] tensor %y uid=2 f32 [1] by_value %y = pointwise(%x) mode=exp",
