@@ -118,6 +118,26 @@ Lowered LowerStrided(const Group& group, const Target& target, int threads) {
   return lowered;
 }
 
+// Places in 64 bits, as random numbers want them, from the vector's number: compilers then see that
+// places of a vector differ in their last bits alone, and that four of them share one block of
+// random words. (From `first + l` they do not.)
+void BindPlaces(KernelBuilder& b, LaneLoop& loop, const Expr& vector, int lanes) {
+  const graph::Graph& g = b.graph();
+  const std::vector<graph::NodeId> producers = graph::Producers(g);
+  const auto is_place = [&](const graph::Node& node) {
+    if (node.op != graph::GraphOp::kMap || !node.As<graph::MapAttrs>().identity) return false;
+    const graph::NodeId from = producers[static_cast<size_t>(node.inputs[0])];
+    return from >= 0 && g.nodes[static_cast<size_t>(from)].op == graph::GraphOp::kIota &&
+           g[node.outputs[0]].dtype == DType::kI64;
+  };
+  for (const graph::Node& node : g.nodes) {
+    if (!is_place(node)) continue;
+    const Expr place = tile::Cast(DType::kI64, vector) * tile::Int(lanes, DType::kI64) +
+                       tile::Cast(DType::kI64, loop.lane());
+    loop.values().Bind(node.outputs[0], loop.index(), b.Let(loop.body(), "place", place));
+  }
+}
+
 // Each thread moves `lanes` neighbours of the innermost dim, `unroll` times.
 Lowered LowerVector(const Group& group, const Target& target, int lanes, int threads, int unroll) {
   Lowered lowered;
@@ -134,10 +154,10 @@ Lowered LowerVector(const Group& group, const Target& target, int lanes, int thr
   const Expr count = b.Arg("count", has_tail ? y.dims[0] : vectors);
   b.Name("i");
   const Expr linear = tile::Var("i", b.index_type());
-  const auto emit = [&](Block& out, const Expr& vector_index, bool scalar_tail) {
+  const auto emit = [&](Block& out, const Expr& vector, const Expr& element, bool scalar_tail) {
     Index index;
     if (has_tail) {
-      index = {vector_index};
+      index = {element};
     } else {
       Index extents;
       Dims values;
@@ -146,13 +166,13 @@ Lowered LowerVector(const Group& group, const Target& target, int lanes, int thr
         values.push_back(d == inner ? y.dims[d] / lanes : y.dims[d]);
       }
       if (!y.dims.empty()) extents[inner] = b.Arg("vectors_n", values[inner]);
-      index = b.Unravel(out, vector_index, extents, values, "i");
+      index = b.Unravel(out, vector, extents, values, "i");
       index[inner] = b.Let(out, "lane0", index[inner] * b.Idx(lanes));
     }
-    if (scalar_tail)
-      StoreOutputs(b, out, outputs, index);
-    else
-      EmitVector(b, out, outputs, index, inner, lanes);
+    if (scalar_tail) return StoreOutputs(b, out, outputs, index);
+    LaneLoop loop(b, out, index, inner, lanes);
+    if (has_tail) BindPlaces(b, loop, vector, lanes);
+    StoreLanes(b, out, loop, outputs, index, inner, lanes);
   };
 
   Block in_thread;
@@ -160,17 +180,17 @@ Lowered LowerVector(const Group& group, const Target& target, int lanes, int thr
   const auto guarded = [&](Block& out, const Expr& at) {
     Block full;
     if (!has_tail) {
-      emit(full, at, false);
+      emit(full, at, at, false);
       out.push_back({tile::If{tile::Lt(at, count), std::move(full), {}}});
       return;
     }
     // 1-D: whole vectors, then the last few elements one by one.
     const Expr first = b.Let(out, "first", at * b.Idx(lanes));
-    emit(full, first, false);
+    emit(full, at, first, false);
     Block tail, one;
     const std::string lane = b.Name("t");
     const Expr element = first + tile::Var(lane, b.index_type());
-    emit(one, element, true);
+    emit(one, at, element, true);
     tail.push_back({tile::For{.var = lane,
                               .type = b.index_type(),
                               .extent = tile::Op(ScalarOp::kMax, {count - first, b.Idx(0)}),
