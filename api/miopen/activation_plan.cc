@@ -1,5 +1,7 @@
 #include "api/miopen/activation_plan.h"
 
+#include <bit>
+
 namespace kiln::miopen {
 namespace {
 
@@ -210,11 +212,13 @@ void Build(Builder& b, const Activation& a) {
 
 }  // namespace
 
-std::vector<double> Activation::Key() const {
-  std::vector<double> key = {
-      double(mode),    alpha,           beta,        power, double(backward), double(scaled),
-      double(blended), double(aligned), double(type)};
-  key.insert(key.end(), std::begin(dims), std::end(dims));
+std::vector<uint64_t> Activation::Key() const {
+  std::vector<uint64_t> key;
+  for (const double parameter : {alpha, beta, power})
+    key.push_back(std::bit_cast<uint64_t>(parameter));
+  for (const int number : {int(mode), int(backward), int(scaled), int(blended), int(aligned),
+                           int(type), dims[0], dims[1], dims[2], dims[3]})
+    key.push_back(static_cast<uint64_t>(number));
   return key;
 }
 

@@ -21,8 +21,8 @@ struct Activation {
   miopenDataType_t type = miopenFloat;
   int dims[4] = {};
 
-  // Equal for equal plans.
-  std::vector<double> Key() const;
+  // Equal for equal plans: numbers by their bits, since NaN is one too.
+  std::vector<uint64_t> Key() const;
 };
 
 class Plan {

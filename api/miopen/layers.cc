@@ -1,5 +1,7 @@
 // Activation, pooling, softmax, LRN and batch normalisation of kiln/miopen.h.
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "api/miopen/activation_plan.h"
 #include "api/miopen/objects.h"
@@ -46,7 +48,7 @@ cudnnStatus_t Activate(miopenHandle_t handle, const miopenActivationDescriptor& 
                     .aligned = IsAligned({call.x, call.dy, call.result}),
                     .type = call.shape->type};
   std::copy(std::begin(call.shape->dims), std::end(call.shape->dims), wanted.dims);
-  const std::vector<double> key = wanted.Key();
+  const std::vector<uint64_t> key = wanted.Key();
   auto found = handle->plans.find(key);
   if (found == handle->plans.end()) {
     auto plan = std::make_unique<Plan>();

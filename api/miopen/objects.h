@@ -5,7 +5,7 @@
 
 #include <kiln/miopen.h>
 
-#include <initializer_list>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <new>
@@ -41,7 +41,7 @@ class Object {
 
 struct miopenHandle {
   kiln::miopen::Object<cudnnHandle_t, cudnnCreate, cudnnDestroy> object;
-  std::map<std::vector<double>, std::unique_ptr<kiln::miopen::Plan>> plans;
+  std::map<std::vector<uint64_t>, std::unique_ptr<kiln::miopen::Plan>> plans;
   miopenHandle();
   ~miopenHandle();
 };
