@@ -15,11 +15,12 @@ namespace kiln::compiler {
 
 struct LoweredArg {
   enum class Kind : uint8_t {
-    kTensor,     // pointer to tensor `id` of the group's graph
-    kScratch,    // pointer to scratch buffer `id` of the group
-    kScalar,     // `bits`, of the parameter's type
-    kByValue,    // the host scalar tensor `id`, converted to the parameter's type
-    kTensorMap,  // tensor_maps[bits] of the launch, over tensor `id`
+    kTensor,      // pointer to tensor `id` of the group's graph
+    kScratch,     // pointer to scratch buffer `id` of the group
+    kScalar,      // `bits`, of the parameter's type
+    kByValue,     // the host scalar tensor `id`, converted to the parameter's type
+    kTensorMap,   // tensor_maps[bits] of the launch, over tensor `id`
+    kScratchMap,  // the same over scratch buffer `id`
   };
   Kind kind = Kind::kScalar;
   int id = 0;

@@ -31,6 +31,8 @@ enum NumericalNote : int {
   kNoteTensorCore = 0,
   kNoteDownConvertInputs = 1,
   kNoteNondeterministic = 4,
+  kNoteWinograd = 5,
+  kNoteWinogradTile4x4 = 6,
 };
 
 enum BehaviorNote : int { kNoteRuntimeCompilation = 0 };

@@ -18,6 +18,7 @@
 #include "compiler/engines/rows.h"
 #include "compiler/engines/wgmma_sm90.h"
 #include "compiler/engines/window.h"
+#include "compiler/engines/winograd.h"
 
 namespace kiln::compiler {
 
@@ -44,7 +45,9 @@ std::span<const Engine> Engines() {
                                     kAttentionGradSm90AtomicEngine,
                                     kAttentionSm80Engine,
                                     kAttentionGradSm80Engine,
-                                    kAttentionGradSm80AtomicEngine};
+                                    kAttentionGradSm80AtomicEngine,
+                                    kWinogradEngine,
+                                    kWinogradSm90Engine};
   return kEngines;
 }
 

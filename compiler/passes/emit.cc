@@ -93,9 +93,13 @@ class Emitter {
     const Group& group = m_.groups[g];
     switch (arg.kind) {
       case LoweredArg::Kind::kScratch:
-        return {.kind = LaunchArg::Kind::kPointer,
+      case LoweredArg::Kind::kScratchMap: {
+        const bool is_map = arg.kind == LoweredArg::Kind::kScratchMap;
+        return {.kind = is_map ? LaunchArg::Kind::kTensorMap : LaunchArg::Kind::kPointer,
                 .buffer = {BufferRef::Kind::kWorkspace, 0,
-                           layout_.scratch[static_cast<size_t>(g)][arg.id]}};
+                           layout_.scratch[static_cast<size_t>(g)][arg.id]},
+                .bits = is_map ? arg.bits : 0};
+      }
       case LoweredArg::Kind::kScalar:
         return {.kind = LaunchArg::Kind::kScalar,
                 .buffer = {},

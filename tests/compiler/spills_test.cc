@@ -235,6 +235,17 @@ TEST_F(SpillsTest, CandidatesOfWgmmaForF32HaveNone) {
   }
 }
 
+// With the kernels around the product.
+TEST_F(SpillsTest, CandidatesOfWinogradHaveNone) {
+  for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad})
+    for (const bool last : {false, true}) {
+      ConvProblem conv = Conv(op);
+      conv.type = DType::kF32;
+      conv.last = last;
+      Add("winograd_sm90", Build(conv), "sm_90a", 2);
+    }
+}
+
 TEST_F(SpillsTest, CandidatesOfWgmmaWithReductionsHaveNone) {
   for (const int adds : {0, 1})
     Add("wgmma_sm90", ConvWithEpilogue({.adds = adds, .statistics = true}), "sm_90a", 4);

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "compiler/compile.h"
+#include "compiler/engines/knob_types.h"
 #include "runtime/red_zones.h"
 #include "tests/support/case_graph.h"
 
@@ -153,10 +154,28 @@ CaseRuns::CaseRuns(runtime::Device& device, const Case& c, uint64_t seed, size_t
     List(**group, seed, number, sample);
 }
 
+namespace {
+
+// Winograd's products spread what is no number over all results of its tile.
+bool SpreadsNan(const Engine& engine) {
+  const auto notes = engine.notes.numerical;
+  return std::ranges::find(notes, compiler::kNoteWinograd) != notes.end();
+}
+
+bool HasNan(const Case& c) {
+  constexpr std::array kNoNumbers = {"nan", "inf", "special"};
+  return std::ranges::any_of(c.tensors, [&](const CaseTensor& t) {
+    return std::ranges::find(kNoNumbers, t.fill) != kNoNumbers.end();
+  });
+}
+
+}  // namespace
+
 void CaseRuns::List(const compiler::Group& group, uint64_t seed, size_t number, Sample sample) {
   const auto engines = compiler::Engines();
   for (size_t e = 0; e < engines.size(); ++e) {
     if (!engines[e].supports(group, device_.target()).ok()) continue;
+    if (SpreadsNan(engines[e]) && HasNan(case_)) continue;
     rounds_ = rounds_ || compiler::OnlyRoundsInputs(engines[e]);
     for (std::vector<int>& knobs :
          SampleKnobs(engines[e], group, device_.target(), seed + e, number, sample))
