@@ -38,6 +38,7 @@ Result<DType> ElementType(int type);
 struct PlanWishes {
   int64_t workspace_bytes = INT64_MAX;  // at most
   bool only_fma = false;                // no tensor cores, and operands as they are
+  bool winograd = false;                // an engine that says it is Winograd's products
 };
 
 class CallGraph {

@@ -10,13 +10,18 @@
 namespace kiln::api::legacy {
 namespace {
 
-bool UsesTensorCores(const Session& session, const graph::Graph& graph, int64_t engine) {
+// Whether the engine's notes are such that the wishes allow for it.
+bool IsWished(const Session& session, const graph::Graph& graph, int64_t engine,
+              const PlanWishes& wishes) {
+  if (!wishes.only_fma && !wishes.winograd) return true;
   const Result<EngineFacts> facts = session.Describe(graph, engine);
-  if (!facts.ok()) return true;
-  return std::ranges::any_of(facts->numerical_notes, [](int32_t note) {
-    return note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
-           note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
-  });
+  if (!facts.ok()) return false;
+  const auto has = [&](int32_t note) {
+    return std::ranges::find(facts->numerical_notes, note) != facts->numerical_notes.end();
+  };
+  if (wishes.winograd && !has(CUDNN_NUMERICAL_NOTE_WINOGRAD)) return false;
+  return !wishes.only_fma ||
+         !(has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
 }
 
 // Configurations of the engine that need little workspace: it may not be the one that leads the
@@ -42,7 +47,7 @@ std::vector<EngineConfig> LittleOf(const Session& session, const graph::Graph& g
 // that it needs.
 bool Takes(const Session& session, const graph::Graph& graph, const EngineConfig& config,
            const PlanWishes& wishes, int64_t& least) {
-  if (wishes.only_fma && UsesTensorCores(session, graph, config.engine)) return false;
+  if (!IsWished(session, graph, config.engine, wishes)) return false;
   const Result<Footprint> footprint = session.Measure(graph, config);
   if (!footprint.ok()) return false;
   least = std::min(least, footprint->workspace_bytes);

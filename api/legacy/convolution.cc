@@ -21,17 +21,20 @@ constexpr DirectionRow kDirections[] = {
      .op = GraphOp::kConvFprop,
      .algorithms = CUDNN_CONVOLUTION_FWD_ALGO_COUNT,
      .no_workspace = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
-     .any_workspace = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM},
+     .any_workspace = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+     .winograd = CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED},
     {.function = "cudnnConvolutionBackwardData",
      .op = GraphOp::kConvDgrad,
      .algorithms = CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT,
      .no_workspace = CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
-     .any_workspace = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1},
+     .any_workspace = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1,
+     .winograd = CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED},
     {.function = "cudnnConvolutionBackwardFilter",
      .op = GraphOp::kConvWgrad,
      .algorithms = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT,
      .no_workspace = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
-     .any_workspace = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1},
+     .any_workspace = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1,
+     .winograd = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED},
 };
 
 struct ConvTypes {
@@ -85,6 +88,18 @@ Status CheckShapes(const ConvProblem& p) {
   const bool forward = p.direction == ConvDirection::kForward;
   return Status::Error(forward && in_space ? Code::kNotSupported : Code::kBadParam,
                        "{} is not what {} makes of {}", Text(p.y), Text(p.filter), Text(p.x));
+}
+
+// What the winograd engines take, as far as descriptors say: other calls rank no engines.
+Status CheckWinograd(const ConvProblem& p) {
+  bool is_small = p.conv.spatial == 2 && p.conv.groups == 1;
+  for (int32_t s = 0; is_small && s < p.conv.spatial; ++s)
+    is_small = p.w.dims[static_cast<size_t>(s) + 2] == 3 && p.conv.stride[s] == 1 &&
+               p.conv.dilation[s] == 1;
+  if (is_small && p.x.type == CUDNN_DATA_FLOAT && p.y.type == CUDNN_DATA_FLOAT) return {};
+  return Status::Error(Code::kNotSupported,
+                       "Winograd's products take 3x3 filters of stride 1 in f32, no groups, not {}",
+                       Text(p.filter));
 }
 
 DType ComputeOf(const ConvProblem& p) {
@@ -184,6 +199,7 @@ Status Check(const ConvProblem& p, int algorithm) {
   RETURN_IF_ERROR(CheckEnum(algorithm, row.algorithms - 1, "algorithm of the convolution"));
   RETURN_IF_ERROR(CheckShapes(p));
   RETURN_IF_ERROR(CheckTypes(p));
+  if (algorithm == row.winograd) return CheckWinograd(p);
   if (algorithm != row.no_workspace && algorithm != row.any_workspace)
     return Status::Error(Code::kNotSupported, "no engine has algorithm {} of {}", algorithm,
                          row.function);
@@ -195,6 +211,7 @@ Result<TensorId> Convolve(CallGraph& g, const ConvProblem& p, int algorithm,
   RETURN_IF_ERROR(Check(p, algorithm));
   if (algorithm == RowOf(p.direction).no_workspace) g.wishes.workspace_bytes = 0;
   g.wishes.only_fma = p.conv.math == CUDNN_FMA_MATH;
+  g.wishes.winograd = algorithm == RowOf(p.direction).winograd;
   const bool forward = p.direction == ConvDirection::kForward;
   const bool data = p.direction == ConvDirection::kBackwardData;
   ASSIGN_OR_RETURN(const TensorId first, g.Read(data ? o.y : o.x));

@@ -5,8 +5,9 @@
 //   backward filter  (x, dy) -> dw      cudnnConvolutionBackwardFilter
 //
 // An algorithm is a promise of how much workspace is wanted, and of the same result: the first of
-// each direction needs none, the second as much as is fastest. The others name ways of computing
-// (FFT, Winograd, an explicit GEMM) that no engine has: they are reported as not supported.
+// each direction needs none, the second as much as is fastest. Of those that name a way of
+// computing there is WINOGRAD_NONFUSED, for what the winograd engines take; the others (FFT, an
+// explicit GEMM, the other Winograd) are reported as not supported.
 #pragma once
 
 #include <optional>
@@ -25,6 +26,7 @@ struct DirectionRow {
   int algorithms;     // of the enumeration
   int no_workspace;   // the algorithm that needs none
   int any_workspace;  // and the one that may take any
+  int winograd;       // and the one that is Winograd's products
 };
 const DirectionRow& RowOf(ConvDirection direction);
 

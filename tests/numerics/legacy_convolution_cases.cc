@@ -3,6 +3,7 @@
 // say of their algorithms.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "tests/numerics/legacy_cases.h"
 
@@ -264,6 +265,25 @@ LegacyCase Conv(const ConvCase& v, bool not_nvidia = false) {
   return {name, [=](const LegacyContext& c) { return RunConv(v, c); }, not_nvidia};
 }
 
+// WINOGRAD_NONFUSED, which no engine for the CPU has.
+LegacyCase Winograd(ConvCase v) {
+  constexpr int kAlgorithms[] = {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED,
+                                 CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED,
+                                 CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED};
+  v.algorithm = kAlgorithms[static_cast<int>(v.direction)];
+  v.x_dims = {4, 32, 7, 9};
+  v.w_dims = {24, 32, 3, 3};
+  LegacyCase c = Conv(v);
+  const char* const device = std::getenv("KILN_DEVICE");
+  if (device == nullptr || std::string_view(device) != "cpu") return c;
+  c.run = [=](const LegacyContext& context) -> std::string {
+    size_t bytes = 0;
+    const cudnnStatus_t status = WorkspaceOf(v, MakeObjects(v, context), context, &bytes);
+    return status == CUDNN_STATUS_NOT_SUPPORTED ? "" : context.Done(status) + ": not declined";
+  };
+  return c;
+}
+
 // ---- with bias and activation
 // --------------------------------------------------------------------
 
@@ -360,6 +380,8 @@ void AddFloating(std::vector<LegacyCase>& cases, Direction direction) {
                nhwc = {CUDNN_DATA_FLOAT, Layout::kNhwc};
   for (const int algorithm : {0, 1}) of({.algorithm = algorithm, .finds = true});
   of({.math = CUDNN_FMA_MATH});
+  for (const cudnnMathType_t math : {CUDNN_DEFAULT_MATH, CUDNN_FMA_MATH})
+    cases.push_back(Winograd({.direction = direction, .math = math}));
   of({.stride = {2, 1}, .dilation = {1, 2}, .factors = {-2, 0.25}});
   of({.mode = CUDNN_CONVOLUTION, .padding = {0, 2}});
   of({.w_dims = {6, 4, 3, 3}, .groups = 2});
