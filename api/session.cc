@@ -342,9 +342,7 @@ class DeviceSession final : public Session {
   }
 
   static compiler::Inputs InputsOf(const EngineChoice& choice) {
-    return compiler::OnlyRoundsInputs(compiler::Engines()[static_cast<size_t>(choice.engine)])
-               ? compiler::Inputs::kRounded
-               : compiler::Inputs::kExact;
+    return compiler::InputsOf(compiler::Engines()[static_cast<size_t>(choice.engine)]);
   }
 
   Result<std::vector<EngineConfig>> Ranked(const graph::Graph& graph, RankMode mode) const {
@@ -422,7 +420,7 @@ class DeviceSession final : public Session {
     const Result<EngineChoice> choice = ChoiceOf(config);
     if (!choice.ok()) return compiler::kNoSeconds;
     const Engine& engine = compiler::Engines()[static_cast<size_t>(choice->engine)];
-    if (compiler::OnlyRoundsInputs(engine) && !MayRound(mode)) return compiler::kNoSeconds;
+    if (!MayTake(InputsOf(*choice), mode)) return compiler::kNoSeconds;
     const auto groups = GroupsFor(graph, InputsOf(*choice), choice->engine);
     const Group* const group = groups.ok() ? Leading(**groups) : nullptr;
     if (group == nullptr || !compiler::Offers(InputsOf(*choice), engine, *group) ||
@@ -456,6 +454,10 @@ class DeviceSession final : public Session {
   static bool MayRound(RankMode mode) {
     return mode != RankMode::kFallback && GetEnv(Env::kTf32Override) != "0";
   }
+  static bool MayTake(compiler::Inputs inputs, RankMode mode) {
+    if (inputs == compiler::Inputs::kRounded) return MayRound(mode);
+    return inputs == compiler::Inputs::kExact || mode != RankMode::kFallback;
+  }
 
   // Null where nothing is computed.
   static const Group* Leading(const Groups& groups) {
@@ -488,13 +490,19 @@ class DeviceSession final : public Session {
     return std::shared_ptr<const Groups>(std::move(made));
   }
 
-  // Only then there is something to round.
+  // Only then there is something to round, or to multiply in other coordinates.
   static bool MultipliesF32(const graph::Graph& graph) {
     return std::ranges::any_of(graph.nodes, [&](const graph::Node& node) {
       return graph::Has(node, graph::kContraction) &&
              std::ranges::any_of(node.inputs, [&](graph::TensorId id) {
                return id >= 0 && graph[id].dtype == DType::kF32;
              });
+    });
+  }
+
+  static bool Convolves(const graph::Graph& graph) {
+    return std::ranges::any_of(graph.nodes, [](const graph::Node& node) {
+      return graph::Has(node, graph::kContraction) && node.op != graph::GraphOp::kMatmul;
     });
   }
 
@@ -516,15 +524,19 @@ class DeviceSession final : public Session {
 
   Result<std::vector<compiler::Candidate>> Candidates(const graph::Graph& graph,
                                                       RankMode mode) const {
-    ASSIGN_OR_RETURN(std::vector<compiler::Candidate> exact,
+    ASSIGN_OR_RETURN(std::vector<compiler::Candidate> merged,
                      CandidatesOf(graph, mode, compiler::Inputs::kExact));
-    if (!MayRound(mode) || !MultipliesF32(graph)) return exact;
-    ASSIGN_OR_RETURN(std::vector<compiler::Candidate> rounded,
-                     CandidatesOf(graph, mode, compiler::Inputs::kRounded));
-    // Each list keeps its order, which may be that of measured times.
-    std::vector<compiler::Candidate> merged;
-    std::ranges::merge(exact, rounded, std::back_inserter(merged), {},
-                       &compiler::Candidate::seconds, &compiler::Candidate::seconds);
+    for (const auto inputs : {compiler::Inputs::kWinograd, compiler::Inputs::kRounded}) {
+      if (!MayTake(inputs, mode) || !MultipliesF32(graph)) continue;
+      if (inputs == compiler::Inputs::kWinograd && !Convolves(graph)) continue;
+      ASSIGN_OR_RETURN(const std::vector<compiler::Candidate> others,
+                       CandidatesOf(graph, mode, inputs));
+      // Each list keeps its order, which may be that of measured times.
+      std::vector<compiler::Candidate> both;
+      std::ranges::merge(merged, others, std::back_inserter(both), {},
+                         &compiler::Candidate::seconds, &compiler::Candidate::seconds);
+      merged = std::move(both);
+    }
     return merged;
   }
 

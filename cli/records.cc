@@ -50,21 +50,20 @@ Result<api::RecordsRead> ReadAll(const std::vector<std::string>& inputs) {
   return all;
 }
 
-bool IsRounded(const Record& record) {
+size_t KindOf(const Record& record) {
   const int engine = compiler::EngineIndex(record.engine);
-  return engine >= 0 && compiler::OnlyRoundsInputs(compiler::Engines()[engine]);
+  return engine < 0 ? 0 : static_cast<size_t>(compiler::InputsOf(compiler::Engines()[engine]));
 }
 
-// The first `keep` of each problem, and of those that round its inputs; rejected ones help nobody
-// else.
+// The first `keep` of each problem and each kind of plans; rejected ones help nobody else.
 std::vector<Record> Fastest(std::vector<Record> merged, int keep) {
   std::vector<Record> fastest;
   std::string problem;
-  int taken[2] = {};
+  int taken[std::size(compiler::kAllInputs)] = {};
   for (Record& record : merged) {
-    if (record.problem.hash != problem) taken[0] = taken[1] = 0;
+    if (record.problem.hash != problem) std::ranges::fill(taken, 0);
     problem = record.problem.hash;
-    if (!record.is_rejected() && taken[IsRounded(record) ? 1 : 0]++ < keep)
+    if (!record.is_rejected() && taken[KindOf(record)]++ < keep)
       fastest.push_back(std::move(record));
   }
   return fastest;

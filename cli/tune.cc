@@ -71,10 +71,10 @@ Status AddProblems(const graph::Graph& graph, const Target& target, compiler::In
                    std::map<std::string, Problem>& by_hash) {
   ASSIGN_OR_RETURN(compiler::Groups groups, compiler::GroupsOf(graph, target, inputs));
   for (Group& group : groups.all) {
-    const bool rounds = inputs == compiler::Inputs::kRounded;
-    if (rounds && compiler::RankCandidates(group, target, inputs).empty()) continue;
+    const bool is_exact = inputs == compiler::Inputs::kExact;
+    if (!is_exact && compiler::RankCandidates(group, target, inputs).empty()) continue;
     compiler::Problem about = compiler::ProblemOf(group, target);
-    const std::string hash = about.hash + (rounds ? " rounded" : "");
+    const std::string hash = about.hash + std::to_string(static_cast<int>(inputs));
     by_hash.try_emplace(hash, Problem{std::move(about), std::move(group), inputs});
   }
   return {};
@@ -90,7 +90,7 @@ Result<std::vector<Problem>> ProblemsOf(const TuneOptions& options, const Target
     for (const std::string& argument : arguments) {
       ASSIGN_OR_RETURN(const graph::Graph graph, ReadGraph(argument));
       ++graphs;
-      for (const auto inputs : {compiler::Inputs::kExact, compiler::Inputs::kRounded}) {
+      for (const auto inputs : compiler::kAllInputs) {
         Status status = AddProblems(graph, target, inputs, by_hash);
         if (!status.ok()) return std::move(status).Within(argument);
       }

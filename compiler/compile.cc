@@ -138,13 +138,14 @@ int64_t SharedBytes(const tile::Kernel& kernel) { return SharedBytesOf(kernel.bo
 Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
                              const EngineChoice& choice, const PassObserver& observer,
                              const Advisor& advisor) {
-  const bool rounds = choice.engine >= 0 && static_cast<size_t>(choice.engine) < Engines().size() &&
-                      OnlyRoundsInputs(Engines()[static_cast<size_t>(choice.engine)]);
-  const PassContext context{.target = target,
-                            .choice = choice,
-                            .groups_for = choice.engine,
-                            .inputs = rounds ? Inputs::kRounded : Inputs::kExact,
-                            .advisor = advisor};
+  const auto engine = static_cast<size_t>(choice.engine);
+  const bool is_chosen_engine = choice.engine >= 0 && engine < Engines().size();
+  const PassContext context{
+      .target = target,
+      .choice = choice,
+      .groups_for = choice.engine,
+      .inputs = is_chosen_engine ? InputsOf(Engines()[engine]) : Inputs::kExact,
+      .advisor = advisor};
   ASSIGN_OR_RETURN(CompiledPlan plan, CompileOnce(graph, context, observer));
   if (choice.workspace_limit < 0 || plan.program.workspace_bytes <= choice.workspace_limit)
     return plan;

@@ -87,8 +87,11 @@ struct Module {
   Program program = {};
 };
 
-// The engines of a plan take f32 inputs as they are, or round them to TF32.
-enum class Inputs : uint8_t { kExact, kRounded };
+// What the engines of a plan do with f32 inputs: take them as they are, round them to TF32, or
+// multiply them in Winograd's coordinates, where a result has the errors of its whole tile. What
+// others do than take them as they are, clients can tell by notes.
+enum class Inputs : uint8_t { kExact, kRounded, kWinograd };
+inline constexpr Inputs kAllInputs[] = {Inputs::kExact, Inputs::kRounded, Inputs::kWinograd};
 
 struct PassContext {
   Target target = {};

@@ -275,7 +275,7 @@ Status GroupBench::MakeReference() {
 void GroupBench::Expect(compiler::Inputs inputs) {
   inputs_ = inputs;
   relative_error_ = RelativeError(group_.graph);
-  if (inputs != compiler::Inputs::kExact) relative_error_ += kSafety * kTf32Error;
+  if (inputs == compiler::Inputs::kRounded) relative_error_ += kSafety * kTf32Error;
 }
 
 Result<std::shared_ptr<compiler::Trial>> GroupBench::Prepare(const Program& program) {

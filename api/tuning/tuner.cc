@@ -35,12 +35,11 @@ void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Input
                      TuneMode mode, runtime::Stream stream, const TuneEffort& effort) {
   const std::lock_guard lock(mutex_);
   for (const compiler::Group& group : groups) {
-    const bool rounds = inputs == compiler::Inputs::kRounded &&
-                        !compiler::RankCandidates(group, device_.target(), inputs).empty();
-    const auto here = rounds ? inputs : compiler::Inputs::kExact;
+    const bool takes = !compiler::RankCandidates(group, device_.target(), inputs).empty();
+    const auto here = takes ? inputs : compiler::Inputs::kExact;
     if (mode != TuneMode::kRetune && store_.Best(group, device_.target(), here)) continue;
-    const std::string problem =
-        compiler::ProblemOf(group, device_.target()).hash + (rounds ? " rounded" : "");
+    const std::string problem = fmt::format(
+        "{} {}", compiler::ProblemOf(group, device_.target()).hash, static_cast<int>(here));
     if (done_.contains(problem)) continue;
     if (!device_.CanMeasure(stream)) {
       LOG(kInfo, "tuning: nothing is measured while a stream is being captured");

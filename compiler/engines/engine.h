@@ -82,6 +82,8 @@ bool OnlyOnRequest(const Engine& engine, const Group& group);
 // Whether all that it does differently is to round f32 inputs to TF32, as NVIDIA's library does by
 // default: heuristics may offer it, since clients can tell by its notes.
 bool OnlyRoundsInputs(const Engine& engine);
+// The kind of plans whose groups are made for it.
+Inputs InputsOf(const Engine& engine);
 
 // Default value of each knob, in the order of the rows.
 std::vector<int> DefaultKnobs(const Engine& engine);

@@ -76,6 +76,11 @@ bool OnlyRoundsInputs(const Engine& engine) {
   return HasNote(engine, kNoteDownConvertInputs) && !HasNote(engine, kNoteNondeterministic);
 }
 
+Inputs InputsOf(const Engine& engine) {
+  if (HasNote(engine, kNoteWinograd)) return Inputs::kWinograd;
+  return OnlyRoundsInputs(engine) ? Inputs::kRounded : Inputs::kExact;
+}
+
 std::vector<int> DefaultKnobs(const Engine& engine) {
   std::vector<int> values;
   for (const KnobRow& row : engine.knobs) values.push_back(row.domain.front());

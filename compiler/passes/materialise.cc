@@ -19,9 +19,14 @@ using graph::TensorId;
 constexpr double kWorthwhile = 0.9;
 constexpr int64_t kWideBytes = 16;
 
-// Of what only moves data, engines never round.
+// Of what only moves data, engines never round, and of a plan's contractions Winograd's engines
+// take some.
 double ModelledSeconds(const Group& group, const Target& target, Inputs inputs) {
-  return LeastSeconds(RankCandidates(group, target, group.moves_data ? Inputs::kExact : inputs));
+  if (group.moves_data) inputs = Inputs::kExact;
+  const std::vector<Candidate> ranked = RankCandidates(group, target, inputs);
+  if (ranked.empty() && inputs == Inputs::kWinograd)
+    return ModelledSeconds(group, target, Inputs::kExact);
+  return LeastSeconds(ranked);
 }
 
 // Elements of which 16 bytes are made.

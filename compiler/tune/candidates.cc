@@ -55,7 +55,8 @@ size_t ChoiceIn(const std::vector<Ranked>& sorted) {
 }  // namespace
 
 bool Offers(Inputs inputs, const Engine& engine, const Group& group) {
-  return inputs == Inputs::kRounded ? OnlyRoundsInputs(engine) : !OnlyOnRequest(engine, group);
+  return InputsOf(engine) == inputs &&
+         (inputs == Inputs::kRounded || !OnlyOnRequest(engine, group));
 }
 
 std::vector<int> TakersOf(const Group& group, const Target& target, Inputs inputs,

@@ -55,7 +55,7 @@ std::vector<Chosen> AllChosen() {
   for (const Problem& problem : LoadProblems("tests/cases/bench_contract.txt").problems) {
     const Result<graph::Graph> graph = testing::ToGraph(problem.graph);
     CHECK(graph.ok(), "{}: {}", problem.Name(), graph.status().message());
-    for (const auto inputs : {compiler::Inputs::kExact, compiler::Inputs::kRounded}) {
+    for (const auto inputs : compiler::kAllInputs) {
       const Result<compiler::Groups> groups = compiler::GroupsOf(*graph, H200(), inputs);
       CHECK(groups.ok(), "{}: {}", problem.Name(), groups.status().message());
       for (const compiler::Group& group : groups->all) {

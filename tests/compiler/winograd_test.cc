@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"
-#include "compiler/engines/winograd_plan.h"
+#include "compiler/engines/engine.h"
+#include "compiler/tune/candidates.h"
 #include "tests/compiler/conv_problem.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"
@@ -122,12 +123,19 @@ TEST(WinogradTest, DeclinesInWords) {
             std::string::npos);
 }
 
-// What the model chooses where, for f32 that keeps its bits: products of many channels by tiles,
-// but not where the tiles of large images of few channels would be moved.
-TEST(WinogradTest, IsChosenWhereItPays) {
-  const auto chosen = [](const ConvProblem& p) {
-    const Result<CompiledPlan> plan = Compile(Build(p), *TargetFromArch("sm_90a"));
-    return plan.ok() ? std::string(Engines()[static_cast<size_t>(plan->engine)].name) : "";
+// What the model says where: products of many channels by tiles are worth it, but not where the
+// tiles of large images of few channels would be moved. Who asks for nothing gets another engine.
+TEST(WinogradTest, IsLikedWhereItPays) {
+  const Target target = *TargetFromArch("sm_90a");
+  const auto seconds = [&](const graph::Graph& g, Inputs inputs) {
+    const Result<Groups> groups = GroupsOf(g, target, inputs);
+    EXPECT_TRUE(groups.ok()) << groups.status().message();
+    double sum = 0;
+    for (const Group& group : groups->all) {
+      const auto ranked = RankCandidates(group, target, inputs);
+      sum += ranked.empty() ? group.cost : LeastSeconds(ranked);
+    }
+    return sum;
   };
   for (const GraphOp op : kDirections)
     for (const bool last : {false, true}) {
@@ -136,10 +144,14 @@ TEST(WinogradTest, IsChosenWhereItPays) {
       p.images = 64;
       p.image = {14, 14};
       p.last = last;
-      EXPECT_EQ(chosen(p), "winograd_sm90") << last;
+      const graph::Graph wide = Build(p);
+      EXPECT_LT(seconds(wide, Inputs::kWinograd), 0.9 * seconds(wide, Inputs::kExact)) << last;
+      const Result<CompiledPlan> plan = Compile(wide, target);
+      EXPECT_TRUE(plan.ok() && InputsOf(Engines()[plan->engine]) == Inputs::kExact);
       p.channels = p.filters = 16;
       p.image = {56, 56};
-      EXPECT_NE(chosen(p).substr(0, 8), "winograd") << last;
+      const graph::Graph large = Build(p);
+      EXPECT_GT(seconds(large, Inputs::kWinograd), seconds(large, Inputs::kExact)) << last;
     }
 }
 

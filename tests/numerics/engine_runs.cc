@@ -5,7 +5,6 @@
 #include <random>
 
 #include "compiler/compile.h"
-#include "compiler/engines/knob_types.h"
 #include "runtime/red_zones.h"
 #include "tests/support/case_graph.h"
 
@@ -156,12 +155,6 @@ CaseRuns::CaseRuns(runtime::Device& device, const Case& c, uint64_t seed, size_t
 
 namespace {
 
-// Winograd's products spread what is no number over all results of its tile.
-bool SpreadsNan(const Engine& engine) {
-  const auto notes = engine.notes.numerical;
-  return std::ranges::find(notes, compiler::kNoteWinograd) != notes.end();
-}
-
 bool HasNan(const Case& c) {
   constexpr std::array kNoNumbers = {"nan", "inf", "special"};
   return std::ranges::any_of(c.tensors, [&](const CaseTensor& t) {
@@ -174,11 +167,18 @@ bool HasNan(const Case& c) {
 void CaseRuns::List(const compiler::Group& group, uint64_t seed, size_t number, Sample sample) {
   const auto engines = compiler::Engines();
   for (size_t e = 0; e < engines.size(); ++e) {
-    if (!engines[e].supports(group, device_.target()).ok()) continue;
-    if (SpreadsNan(engines[e]) && HasNan(case_)) continue;
+    compiler::Group own = group;
+    if (compiler::InputsOf(engines[e]) == compiler::Inputs::kWinograd) {
+      // Winograd's products spread what is no number over all results of its tile.
+      const auto groups = compiler::LeadingGroupOf(
+          graph_, device_.target(), compiler::Inputs::kWinograd, static_cast<int>(e));
+      if (HasNan(case_) || !groups.ok() || !groups->has_value()) continue;
+      own = **groups;
+    }
+    if (!engines[e].supports(own, device_.target()).ok()) continue;
     rounds_ = rounds_ || compiler::OnlyRoundsInputs(engines[e]);
     for (std::vector<int>& knobs :
-         SampleKnobs(engines[e], group, device_.target(), seed + e, number, sample))
+         SampleKnobs(engines[e], own, device_.target(), seed + e, number, sample))
       runs_.push_back({.engine = static_cast<int>(e), .knobs = std::move(knobs)});
   }
 }

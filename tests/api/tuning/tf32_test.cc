@@ -1,5 +1,6 @@
 // Heuristics offer plans that round f32 operands to TF32, as NVIDIA's library does, with the note
-// that says so; never in the fallback list, and not where NVIDIA_TF32_OVERRIDE is 0.
+// that says so; never in the fallback list, and not where NVIDIA_TF32_OVERRIDE is 0. And plans of
+// Winograd's products, with their note.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -61,6 +62,36 @@ TEST(Tf32Test, IsLeftOutOnRequest) {
   for (const RankMode mode : {RankMode::kA, RankMode::kB})
     EXPECT_EQ(std::ranges::count(RoundedIn("0", DType::kF32, mode), true), 0);
   EXPECT_EQ(std::ranges::count(RoundedIn(nullptr, DType::kF32, RankMode::kFallback), true), 0);
+}
+
+// Winograd's products stand before those that they are faster than, in no fallback list, and do not
+// depend on whether operands may be rounded.
+TEST(WinogradTest, IsOfferedByCost) {
+  ::setenv("NVIDIA_TF32_OVERRIDE", "0", 1);
+  ResetEnvForTest();
+  const auto session = *OpenSessionFor(*TargetFromArch("sm_90a"));
+  const Dims image = {64, 256, 14, 14};
+  graph::GraphBuilder b("wgrad");
+  const graph::TensorId x = b.Input("x", DType::kF32, image),
+                        dy = b.Input("dy", DType::kF32, image);
+  const graph::ConvAttrs attrs{
+      .pre_padding = {1, 1}, .post_padding = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
+  b.Output(b.Apply(graph::GraphOp::kConvWgrad, {x, dy}, attrs, {.dims = {256, 256, 3, 3}}), "dw",
+           DType::kF32);
+  const graph::Graph graph = *b.Finish();
+  const auto is_winograd = [&](const EngineConfig& config) {
+    return std::ranges::count(session->Describe(graph, config.engine)->numerical_notes,
+                              compiler::kNoteWinograd) == 1;
+  };
+  for (const RankMode mode : {RankMode::kA, RankMode::kInstant, RankMode::kB}) {
+    const std::vector<EngineConfig> configs = *session->Rank(graph, {.mode = mode});
+    EXPECT_TRUE(is_winograd(configs.front()));
+    EXPECT_FALSE(std::ranges::all_of(configs, is_winograd));
+    for (const EngineConfig& config : {configs.front(), configs.back()})
+      EXPECT_TRUE(session->Measure(graph, config).ok());
+  }
+  const std::vector<EngineConfig> fallback = *session->Rank(graph, {.mode = RankMode::kFallback});
+  EXPECT_TRUE(std::ranges::none_of(fallback, is_winograd));
 }
 
 }  // namespace
