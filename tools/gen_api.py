@@ -371,8 +371,19 @@ def legacy_functions(spec):
             f"// {NOTICE}\n// Included by api/entry/legacy.cc.\n" + "\n".join(entries))
 
 
+def legacy_roles(spec):
+    """Each function of the core with its parameters' public types and roles, for tests that call them all."""
+    functions = {row["function"]: row for row in spec.functions}
+    rows = []
+    for row in spec.legacy:
+        types = [type_ for type_, _ in parameters_of(functions[row["function"]])]
+        roles = "; ".join(f"{type_} {role}" for type_, role in zip(types, row["parameters"].split("; ")))
+        rows.append(f'LEGACY_FUNCTION({row["function"].removeprefix("cudnn")}, "{roles}")\n')
+    return f"// {NOTICE}\n// Included by tests/fuzz.\n" + "".join(rows)
+
+
 def generate(spec):
-    out = {"api/spec/names.inc": name_tables(spec)}
+    out = {"api/spec/names.inc": name_tables(spec), "api/spec/legacy_roles.inc": legacy_roles(spec)}
     out["api/spec/legacy_functions.inc"], out["api/spec/legacy_entries.inc"] = legacy_functions(spec)
     for generation in (8, 9):
         out.update(public_headers(spec, generation))

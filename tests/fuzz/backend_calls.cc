@@ -15,33 +15,11 @@
 #include <vector>
 
 #include "api/names.h"
+#include "tests/fuzz/bytes.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace kiln::fuzz {
 namespace {
-
-class Bytes {
- public:
-  Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-
-  bool empty() const { return at_ == size_; }
-  uint8_t Byte() { return empty() ? 0 : data_[at_++]; }
-  size_t Below(size_t n) { return Byte() % n; }
-  // Mostly small, sometimes anything.
-  int64_t Number() {
-    const uint8_t shape = Byte();
-    if (shape < 200) return shape % 17;
-    if (shape < 220) return -static_cast<int64_t>(shape % 9);
-    int64_t wide = 0;
-    for (int i = 0; i < 8; ++i) wide = wide << 8 | Byte();
-    return wide;
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-  size_t at_ = 0;
-};
 
 // In C++ an argument of an enumeration type has a value of its range, which is all bits of its
 // largest constant.

@@ -8,7 +8,10 @@
 namespace kiln::api {
 namespace {
 
-constexpr int64_t kEngines = 2;
+constexpr int64_t kEngines = 3;
+constexpr int64_t kWorkspace = 64;
+
+int64_t WorkspaceOf(const EngineConfig& config) { return config.engine == 2 ? 0 : kWorkspace; }
 
 class NullPlan final : public Plan {
  public:
@@ -21,7 +24,7 @@ class NullPlan final : public Plan {
     }
   }
   const EngineConfig& config() const override { return config_; }
-  int64_t workspace_bytes() const override { return 64; }
+  int64_t workspace_bytes() const override { return WorkspaceOf(config_); }
   std::span<const ProgramTensor> tensors() const override { return tensors_; }
 
  private:
@@ -29,7 +32,7 @@ class NullPlan final : public Plan {
   std::vector<ProgramTensor> tensors_;
 };
 
-// Engine 0 has knobs, engine 1 takes graphs of one node alone.
+// Engine 0 has knobs, engine 1 takes graphs of one node alone, engine 2 needs no workspace.
 class NullSession final : public Session {
  public:
   explicit NullSession(Target target) : target_(std::move(target)) {}
@@ -59,6 +62,7 @@ class NullSession final : public Session {
     std::vector<EngineConfig> configs;
     if (graph.nodes.size() == 1) configs.push_back({.engine = 1, .knobs = {}});
     configs.push_back({.engine = 0, .knobs = {{.type = CUDNN_KNOB_TYPE_STAGES, .value = 1}}});
+    configs.push_back({.engine = 2, .knobs = {}});
     return configs;
   }
   std::shared_ptr<Session> Limited(int) override { return shared_from_this(); }
@@ -66,7 +70,7 @@ class NullSession final : public Session {
   bool IsReady(const graph::Graph&, const EngineConfig&) const override { return false; }
   Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const override {
     RETURN_IF_ERROR(Describe(graph, config.engine).status());
-    return Footprint{.workspace_bytes = 64, .shared_memory_bytes = 0};
+    return Footprint{.workspace_bytes = WorkspaceOf(config), .shared_memory_bytes = 0};
   }
   Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config,
                                             const BuildOptions&) override {

@@ -1,0 +1,41 @@
+// legacy_calls.h with random bytes from a fixed seed: over the session that computes nothing, and
+// on the CPU device, where every pointer to device memory is null and plans are made for real. What
+// libFuzzer finds by looking at coverage is tools/fuzz.sh's.
+#include "tests/fuzz/legacy_calls.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <random>
+
+namespace kiln::fuzz {
+namespace {
+
+TEST(LegacyCalls, OfAnyKindAreAnswered) {
+  const bool computes = std::getenv("KILN_DEVICE") != nullptr;
+  // A workspace that no machine has is a status, and not the end of this one.
+  constexpr rlim_t kMostBytes = rlim_t{4} << 30;
+  const rlimit limit = {.rlim_cur = kMostBytes, .rlim_max = kMostBytes};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  std::mt19937 random(20261123);
+  const int sequences = computes ? 60 : 4000;
+  for (int i = 0; i < sequences; ++i) {
+    std::vector<uint8_t> bytes(4000);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    LegacyCalls({bytes.data(), bytes.size()}, computes ? DeviceMemory::kNull : DeviceMemory::kAny)
+        .Run();
+  }
+  if (computes) return;
+  // Nearly all functions get beyond their checks.
+  std::string never;
+  size_t reached = 0;
+  for (const auto& [name, count] : LegacyCalls::Successes()) {
+    reached += count > 0;
+    if (count == 0) never += name + " ";
+  }
+  EXPECT_GE(reached, LegacyCalls::Count() * 4 / 5) << "never: " << never;
+}
+
+}  // namespace
+}  // namespace kiln::fuzz
