@@ -178,8 +178,11 @@ bool HasClock(const Handle& handle) { return !handle.session->target().minimal_l
 // way to what is faster.
 void Explore(Handle& handle, const ConvProblem& p) {
   const DirectionRow& row = RowOf(p.direction);
-  if (!Candidate(handle, p, row.any_workspace, {}).Explore()) return;
-  for (const int algorithm : {row.no_workspace, row.any_workspace})
+  bool is_news = false;
+  for (const int algorithm : {row.any_workspace, row.winograd})
+    if (Check(p, algorithm).ok()) is_news |= Candidate(handle, p, algorithm, {}).Explore();
+  if (!is_news) return;
+  for (const int algorithm : {row.no_workspace, row.any_workspace, row.winograd})
     Candidate(handle, p, algorithm, {}).Forget();
 }
 
