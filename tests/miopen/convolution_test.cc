@@ -1,4 +1,6 @@
 // Convolutions of kiln/miopen.h, and transposed ones, against the oracle.
+#include <algorithm>
+
 #include "tests/miopen/client.h"
 
 namespace kiln::testing {
@@ -80,6 +82,39 @@ TEST_F(MiopenConvolution, Forward) {
                x->CheckUnchanged(), w->CheckUnchanged()}});
     }
   }
+}
+
+// 3x3 filters of stride 1 in f32, with channels enough, are what Kiln's Winograd takes, on a GPU.
+TEST_F(MiopenConvolution, Winograd) {
+  const oracle::ConvGeometry geometry = {
+      .pre_padding = {1, 1}, .post_padding = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
+  ASSERT_EQ(MIOPEN(InitConvolutionDescriptor, conv_, miopenConvolution, 1, 1, 1, 1, 1, 1),
+            miopenStatusSuccess);
+  const auto x = Tensor({2, 16, 9, 7}), w = Tensor({24, 16, 3, 3}), y = Tensor({2, 24, 9, 7});
+  size_t bytes = 0;
+  ASSERT_EQ(MIOPEN(ConvolutionForwardGetWorkSpaceSize, handle_, w->desc(), x->desc(), conv_,
+                   y->desc(), &bytes),
+            miopenStatusSuccess);
+  const Buffer workspace(*device_, bytes);
+  CheckPerfs(
+      MIOPEN(FindConvolutionForwardAlgorithm, handle_, x->desc(), x->data(), w->desc(), w->data(),
+             conv_, y->desc(), y->data(), 4, &found_, perfs_, workspace.data(), bytes, false),
+      bytes);
+  const bool named = std::any_of(perfs_, perfs_ + found_, [](const miopenConvAlgoPerf_t& perf) {
+    return perf.fwd_algo == miopenConvolutionFwdAlgoWinograd;
+  });
+  EXPECT_EQ(named, device_->is_gpu());
+  const auto result = Tensor(y->dims());
+  const miopenStatus_t status =
+      MIOPEN(ConvolutionForward, handle_, &kOne, x->desc(), x->data(), w->desc(), w->data(), conv_,
+             miopenConvolutionFwdAlgoWinograd, &kZero, result->desc(), result->data(),
+             workspace.data(), bytes);
+  if (!device_->is_gpu()) {
+    EXPECT_EQ(status, miopenStatusUnsupportedOp);
+    return;
+  }
+  Expect({status,
+          {result->Check(oracle::ConvFprop(geometry, x->Before(), w->Before(), {}, kPrecision))}});
 }
 
 TEST_F(MiopenConvolution, BackwardData) {
