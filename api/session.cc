@@ -13,6 +13,7 @@
 #include "api/capture.h"
 #include "api/cudnn_types.h"
 #include "api/next_plans.h"
+#include "api/offers.h"
 #include "api/plan_cache.h"
 #include "api/tuning/tuner.h"
 #include "compiler/compile.h"
@@ -42,13 +43,6 @@ constexpr double kWorthWaitingFor = 2;
 constexpr double kSecondsTimed = 0.005;  // of repeated runs behind one time
 // Of configurations whose workspace is compared with the limit, for which they are compiled.
 constexpr size_t kMostAsked = 64;
-// Of configurations that heuristics offer: clients that time build all of them. What leads by a
-// record was timed already, so that the short list needs no other of its engine.
-constexpr size_t kOfferedWidely = 16, kOfferedAtOnce = 3;
-// Engines of which no configuration is among those are offered as well, as clients filter by notes;
-// but not those that are slower by this than the first that takes inputs as they do: clients that
-// time run each.
-constexpr double kWorthTiming = 4;
 
 // ---- knobs: the API shows the index into the legal values
 // --------------------------------------------
@@ -355,42 +349,19 @@ class DeviceSession final : public Session {
     if (candidates.empty())
       return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
     const bool widely = mode == RankMode::kA || mode == RankMode::kB;
-    const size_t most = MostOf(graph, mode);
-    std::vector<bool> listed(engines.size(), false);
+    Offers offers(mode);
     std::vector<EngineConfig> ranked;
-    std::array<std::optional<double>, 2> first;  // of exact inputs, of rounded ones
     size_t asked = 0;
     for (const compiler::Candidate& candidate : candidates) {
-      const auto engine = static_cast<size_t>(candidate.engine);
-      std::optional<double>& least = first[compiler::OnlyRoundsInputs(engines[engine])];
-      if (!least) least = candidate.seconds;
-      const bool is_slow = mode != RankMode::kFallback && candidate.seconds > kWorthTiming * *least;
-      if (ranked.size() >= most && (listed[engine] || is_slow)) continue;
+      if (!offers.Wants(candidate)) continue;
       EngineConfig config = ConfigOf(candidate.engine, candidate.knobs);
       if (limit_ >= 0 && (asked++ >= kMostAsked || !Measure(graph, config).ok())) continue;
-      listed[engine] = true;
+      offers.Took(candidate);
       ranked.push_back(std::move(config));
     }
     if (widely || ranked.empty()) RETURN_IF_ERROR(AddLeastWorkspace(graph, ranked));
     ranks_.Insert(std::move(key), std::make_shared<const std::vector<EngineConfig>>(ranked));
     return ranked;
-  }
-
-  // Of configurations that are listed whatever their engine.
-  size_t MostOf(const graph::Graph& graph, RankMode mode) const {
-    if (mode == RankMode::kFallback) return 0;
-    if (mode != RankMode::kInstant) return kOfferedWidely;
-    return LeadsByRecord(graph, mode) ? 1 : kOfferedAtOnce;
-  }
-
-  bool LeadsByRecord(const graph::Graph& graph, RankMode mode) const {
-    if (!ByRecords(mode)) return false;
-    return std::ranges::any_of(
-        std::array{compiler::Inputs::kExact, compiler::Inputs::kRounded}, [&](auto inputs) {
-          const auto groups = GroupsFor(graph, inputs, -1);
-          const Group* const group = groups.ok() ? Leading(**groups) : nullptr;
-          return group != nullptr && records_.Best(*group, target_, inputs).has_value();
-        });
   }
 
   bool ByRecords(RankMode mode) const {

@@ -1,0 +1,39 @@
+// Offers: which of a ranking's candidates a list of heuristics holds. Clients build every configuration of a list
+// when they time (PyTorch with benchmark on times the instant list), and each costs a compiler's run; others filter
+// by notes, and take the first that is left.
+//
+//     instant    the best, and behind it the best of those that promise more than all before it: inputs
+//                that are not rounded, products that are not Winograd's, sums in one order
+//     A, B       kWidely candidates, and of engines that are not among them the best, unless it is slow
+//     fallback   the best of each engine
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "api/session.h"
+#include "compiler/engines/engine.h"
+
+namespace kiln::api {
+
+class Offers {
+ public:
+  explicit Offers(RankMode mode);
+
+  // Candidates are asked for in their order; what is wanted counts once Took is told.
+  bool Wants(const compiler::Candidate& candidate);
+  void Took(const compiler::Candidate& candidate);
+
+ private:
+  static constexpr size_t kWidely = 16;
+  // Than the first that treats inputs alike.
+  static constexpr double kSlow = 4;
+
+  bool PromisesMore(const compiler::Engine& engine) const;
+
+  const RankMode mode_;
+  std::vector<int> taken_;                       // engines
+  std::map<compiler::Inputs, double> fastest_;   // seconds of the first candidate
+};
+
+}  // namespace kiln::api
