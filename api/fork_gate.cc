@@ -14,7 +14,7 @@ namespace internal {
 __attribute__((tls_model("initial-exec"))) constinit thread_local ThreadPlace* this_threads_place =
     nullptr;
 std::atomic<int> forks_waiting{0};
-std::atomic<bool> needs_fence{false};
+std::atomic<bool> needs_fence{true};
 std::atomic<bool> child_is_broken{false};
 
 }  // namespace internal
@@ -53,7 +53,8 @@ thread_local bool gave_up = false;
 
 void BeforeFork() {
   internal::forks_waiting.fetch_add(1);
-  if (!internal::needs_fence.load()) Membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  Membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);  // an error before anybody was inside
   const auto deadline =
       std::chrono::steady_clock::now() + milliseconds(patience_milliseconds.load());
   const ThreadPlace* const own = internal::this_threads_place;
@@ -75,20 +76,22 @@ void AfterForkInChild() {
   internal::forks_waiting.store(0);
 }
 
-void RegisterOnce() {
-  static const bool registered = [] {
-    if (Membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0)
-      internal::needs_fence.store(true);
-    pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
-    return true;
-  }();
-  (void)registered;
+// When the library is loaded, since a fork may be under way when a thread makes its first call: its
+// handlers would come too late. Nothing else happens then.
+[[gnu::constructor]] void HearOfForks() {
+  pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
+}
+
+// Two threads may do so at once. Until it is done, each call has a fence of its own.
+void RegisterForBarriers() {
+  if (internal::needs_fence.load() && Membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
+    internal::needs_fence.store(false);
 }
 
 }  // namespace
 
 ThreadPlace* internal::TakePlace() {
-  RegisterOnce();
+  RegisterForBarriers();
   ThreadPlace* place = places.load();
   for (; place != nullptr; place = place->next) {
     bool taken = false;

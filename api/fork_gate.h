@@ -27,7 +27,7 @@ struct ThreadPlace {
 __attribute__((
     tls_model("initial-exec"))) extern constinit thread_local ThreadPlace* this_threads_place;
 extern std::atomic<int> forks_waiting;
-extern std::atomic<bool> needs_fence;  // where the kernel has no membarrier
+extern std::atomic<bool> needs_fence;  // where the kernel has no membarrier, and at the beginning
 
 ThreadPlace* TakePlace();
 void WaitForForks(ThreadPlace& place);

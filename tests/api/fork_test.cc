@@ -114,6 +114,29 @@ TEST_F(ForkTest, AChildOfAProcessThatUsedNothingIsFree) {
   EXPECT_EQ(status, 0);
 }
 
+// In a process that has used nothing: forks while threads make their first calls.
+TEST_F(ForkTest, AmidFirstCalls) {
+  const auto make = [] {
+    for (int i = 0; i < 2000; ++i) {
+      cudnnTensorDescriptor_t tensor = nullptr;
+      cudnnCreateTensorDescriptor(&tensor);
+      cudnnDestroyTensorDescriptor(tensor);
+    }
+    return 0;
+  };
+  for (int i = 0; i < 20; ++i) {
+    const int status = InChild([&] {
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; ++t) threads.emplace_back(make);
+      int sum = 0;
+      for (int k = 0; k < 5; ++k) sum += InChild(make);
+      for (std::thread& thread : threads) thread.join();
+      return sum == 0 ? 0 : 1;
+    });
+    ASSERT_EQ(status, 0);
+  }
+}
+
 TEST_F(ForkTest, AmidThreadsThatUseTheLibrary) {
   cudnnHandle_t handle = nullptr;
   ASSERT_EQ(cudnnCreate(&handle), kOk);
