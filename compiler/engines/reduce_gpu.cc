@@ -28,6 +28,8 @@ constexpr int64_t kBlocksPerMultiprocessor =
     4;  // resident at once, with what kUnroll loads need in registers
 constexpr int64_t kMaxSplits = 1024;
 constexpr int kUnroll = 4;  // vectors that a thread has in flight
+// Elements of a short row that a thread has at least; most whose reads are written one by one.
+constexpr int64_t kShortTurns = 4, kMostShortTurns = 8;
 
 // Vectors that one thread should walk at least, so that the second stage stays small beside the
 // first.
@@ -103,6 +105,12 @@ class RowSchedule {
     const bool is_long =
         vectors_ > 32 * kWarp || (vectors_ > 4 * kWarp && plan_.rows < warps_to_fill);
     if (is_long) return knobs_.threads;
+    // Rows that no vector fits are shared by as many threads as have a few elements each.
+    if (lanes_ == 1 && vectors_ > kShortTurns && plan_.rows >= warps_to_fill) {
+      int team = 1;
+      while (team < kWarp && CeilDiv(vectors_, int64_t{2} * team) >= kShortTurns) team *= 2;
+      return team;
+    }
     return static_cast<int>(std::min<uint64_t>(
         kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
   }
@@ -129,6 +137,13 @@ class RowSchedule {
       begin = b.Let(body, "begin", tile::Var("by", t) * chunk);
       end = b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, vectors}));
     }
+    const int64_t turns = CeilDiv(vectors_, team_);
+    if (lanes_ == 1 && splits_ == 1 && turns <= kMostShortTurns &&
+        vectors_ % (int64_t{team_} * kUnroll) != 0) {
+      WalkShort(b, acc, body, turns, vectors);
+      acc.FoldLanes(body);
+      return body;
+    }
     UnrolledWalk(
         b, body, begin, end, team_, lane_, kUnroll,
         [&](Block& out, const std::vector<Expr>& places) {
@@ -143,6 +158,38 @@ class RowSchedule {
         });
     acc.FoldLanes(body);
     return body;
+  }
+
+  // Few elements, all read before the first is added; those behind the row's end are its last one,
+  // and are not.
+  void WalkShort(KernelBuilder& b, Accumulators& acc, Block& body, int64_t turns,
+                 const Expr& vectors) {
+    struct Turn {
+      ValueScope values;
+      Index index;
+      Expr exists;  // null for always
+    };
+    std::vector<std::unique_ptr<Turn>> all;
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      Expr place = lane_ + b.Idx(turn * team_), exists;
+      if ((turn + 1) * team_ > vectors_) {
+        exists = b.Let(body, "exists", tile::Lt(place, vectors));
+        place = tile::Op(ScalarOp::kMin, {place, vectors - b.Idx(1)});
+      }
+      Index index = UnravelDims(b, body, plan_, plan_.reduced, place, 1, "r");
+      for (int64_t d : plan_.kept) index[d] = kept_[d];
+      all.push_back(std::make_unique<Turn>(ValueScope(b, body), std::move(index), exists));
+      for (size_t r = 0; r < acc.count(); ++r)
+        acc.Operand(r, all.back()->values, all.back()->index);
+    }
+    for (const auto& turn : all) {
+      Block add;
+      acc.Add(add, turn->values, turn->index, b.Idx(0));
+      if (turn->exists)
+        body.push_back({tile::If{turn->exists, std::move(add), {}}});
+      else
+        std::ranges::move(add, std::back_inserter(body));
+    }
   }
 
   void CombineTeam(KernelBuilder& b, Accumulators& acc, Block& body) {

@@ -133,11 +133,15 @@ Expr Accumulators::Lane(size_t r, const Expr& lane) const {
   return tile::Load(names_[r], type(r), lane);
 }
 
+Expr Accumulators::Operand(size_t r, ValueScope& values, const Index& index) const {
+  const TensorId operand = node(r).inputs[0];
+  return tile::Cast(type(r),
+                    values.Value(operand, BroadcastIndex(b_, plan_.group.graph[operand], index)));
+}
+
 void Accumulators::Add(Block& out, ValueScope& values, const Index& index, const Expr& lane) {
   for (size_t r = 0; r < count(); ++r) {
-    const TensorId operand = node(r).inputs[0];
-    const Expr value = tile::Cast(
-        type(r), values.Value(operand, BroadcastIndex(b_, plan_.group.graph[operand], index)));
+    const Expr value = Operand(r, values, index);
     out.push_back({tile::Store{names_[r], lane, Combined(r, Lane(r, lane), value)}});
   }
 }

@@ -41,6 +41,8 @@ class Accumulators {
   const std::string& name(size_t r) const { return names_[r]; }
   // Declares the registers and sets them to the identity.
   void Declare(tile::Block& out);
+  // The value of the reduce's operand at `index`, in the type of its accumulator.
+  tile::Expr Operand(size_t r, ValueScope& values, const Index& index) const;
   // acc[lane] = combine(acc[lane], value of the reduce's operand at `index`).
   void Add(tile::Block& out, ValueScope& values, const Index& index, const tile::Expr& lane);
   tile::Expr Combined(size_t r, tile::Expr a, tile::Expr b) const;

@@ -171,9 +171,28 @@ void DecomposeConv(Graph& g, Node node) {
   w.Write(result, y);
 }
 
+// How many elements an average has whose windows, one an image, lie together in memory, and have
+// nothing but the image; 0 for other windows.
+int64_t ElementsOfImage(const Graph& g, const Node& node) {
+  const auto& attrs = node.As<graph::ResampleAttrs>();
+  const bool averages = attrs.mode == graph::ResampleMode::kAvgIncludePadding ||
+                        attrs.mode == graph::ResampleMode::kAvgExcludePadding;
+  const graph::Tensor &x = g[node.inputs[0]], &y = g[node.outputs[0]];
+  if (node.op != GraphOp::kResampleFwd || !averages || !IsFloat(node.compute) ||
+      NumElements(x.dims) == 0)
+    return 0;
+  int64_t elements = 1;
+  for (const graph::ResampleAxis& a : graph::ResampleAxes(attrs, x.dims, y.dims)) {
+    if (a.unit != 1 || a.out != 1 || a.offset != 0 || a.taps != a.in) return 0;
+    elements *= a.in;
+  }
+  return MemoryOrder(x.strides).back() >= 2 && elements > 1 ? elements : 0;
+}
+
 // alpha * resampled + beta * previous, the resampling itself bare. The gradient of a maximum
 // without an index gets one from x:
 //   %y, %i = resample_fwd(%x);  %dx = resample_bwd(%dy, %i)
+// An average of all of an image is a sum of its elements, divided.
 void DecomposeResample(Graph& g, Node node) {
   auto attrs = node.As<graph::ResampleAttrs>();
   const bool forward = node.op == GraphOp::kResampleFwd;
@@ -204,12 +223,19 @@ void DecomposeResample(Graph& g, Node node) {
   node.inputs.resize(!forward && is_max ? 2 : 1);
   if (node.outputs.size() > 1 && node.outputs[1] == kAbsent) node.outputs.resize(1);
   node.attrs = attrs;
-  if (alpha == 1 && beta == 0) {
+  const int64_t elements = ElementsOfImage(g, node);
+  if (elements == 0 && alpha == 1 && beta == 0) {
     g.AddNode(std::move(node));
     return;
   }
-  TensorId result = node.outputs[0] = bare(y, w.compute(), "bare");
-  g.AddNode(std::move(node));
+  TensorId result;
+  if (elements != 0) {
+    const TensorId sum = w.Reduce(Combine::kAdd, node.inputs[0], g[y].dims);
+    result = w.Div(sum, w.Number(static_cast<double>(elements)));
+  } else {
+    result = node.outputs[0] = bare(y, w.compute(), "bare");
+    g.AddNode(std::move(node));
+  }
   if (alpha != 1) result = w.Mul(result, w.Number(alpha));
   if (beta != 0) result = w.Add(result, beta == 1 ? previous : w.Mul(previous, w.Number(beta)));
   w.Write(result, y);
