@@ -54,7 +54,7 @@ class Legacy {
       row.nvidia_error = Make(call, *libraries_.nvidia, memory, theirs);
     }
     const bool beside = libraries_.nvidia && row.nvidia_error.empty();
-    if (beside) row.difference = Difference(ours.results, theirs.results, call.is_random);
+    if (beside) row.difference = Difference(ours.results, theirs.results, call);
     const auto half = static_cast<size_t>(row.bytes / 2);
     const testing::Buffer from(device_, half), to(device_, half);
     const auto copy = [&] {

@@ -143,11 +143,11 @@ void* CallSetup::Own(size_t bytes) {
 }
 
 std::string Difference(const std::vector<Sample>& ours, const std::vector<Sample>& theirs,
-                       bool is_random) {
+                       const LegacyCall& call) {
   for (size_t r = 0; r < ours.size(); ++r) {
     const auto& [name, element_bytes, a] = ours[r];
     const std::vector<double>& b = theirs[r].values;
-    if (is_random) {
+    if (call.is_random) {
       const auto share = [](const std::vector<double>& v) {
         return static_cast<double>(std::ranges::count(v, 0)) / static_cast<double>(v.size());
       };
@@ -158,7 +158,7 @@ std::string Difference(const std::vector<Sample>& ours, const std::vector<Sample
     double squares = 0;
     for (const double v : b) squares += v * v;
     const double usual = std::sqrt(squares / static_cast<double>(b.size()));
-    const double tolerance = Tolerance(element_bytes);
+    const double tolerance = call.tolerance * Tolerance(element_bytes);
     for (size_t i = 0; i < a.size(); ++i) {
       if (std::fabs(a[i] - b[i]) <= tolerance * (std::fabs(b[i]) + usual)) continue;
       return fmt::format("{}: sample {} is {}, and {} of NVIDIA's", name, i, a[i], b[i]);

@@ -205,10 +205,25 @@ Status MakeForward(CallGraph& g, const Modes& m, const ForwardOperands& o) {
 // ------------------------------------------------------------------------------------
 
 struct BackwardOperands {
-  Operand x, y, dy, dz, dx, scale, dscale, dbias, mean, inv_variance;
+  Operand x, y, dy, dz, dx, scale, bias, dscale, dbias, mean, inv_variance;
   Scalar epsilon;
   Blend data, scale_blend, bias_blend;
 };
+
+// What the activation saw: y, or the same made of x again, which is read anyway.
+Result<TensorId> Activated(CallGraph& g, const Modes& m, const BackwardOperands& o, DType compute) {
+  if (Adds(m) || o.bias.slot < 0 || o.mean.slot < 0) return g.Read(o.y);
+  ASSIGN_OR_RETURN(TensorId value, g.Read(o.x));
+  const std::pair<PointwiseMode, const Operand*> steps[] = {{PointwiseMode::kSub, &o.mean},
+                                                            {PointwiseMode::kMul, &o.inv_variance},
+                                                            {PointwiseMode::kMul, &o.scale},
+                                                            {PointwiseMode::kAdd, &o.bias}};
+  for (const auto& [mode, operand] : steps) {
+    ASSIGN_OR_RETURN(const TensorId other, g.Read(*operand));
+    value = g.Pointwise(mode, {value, other}, compute);
+  }
+  return value;
+}
 
 Status MakeBackward(CallGraph& g, const Modes& m, const BackwardOperands& o) {
   RETURN_IF_ERROR(CheckData(*o.x.desc, {o.y.desc, o.dy.desc, o.dz.desc, o.dx.desc}));
@@ -219,10 +234,13 @@ Status MakeBackward(CallGraph& g, const Modes& m, const BackwardOperands& o) {
   ASSIGN_OR_RETURN(TensorId dy, g.Read(o.dy));
   ASSIGN_OR_RETURN(const TensorId scale, g.Read(o.scale));
   if (Activates(m)) {
-    ASSIGN_OR_RETURN(const TensorId y, g.Read(o.y));
-    dy = g.Pointwise(PointwiseMode::kReluBwd, {dy, y}, shapes.compute());
+    ASSIGN_OR_RETURN(const TensorId activated, Activated(g, m, o, shapes.compute()));
+    dy = g.Pointwise(PointwiseMode::kReluBwd, {dy, activated}, shapes.compute());
   }
-  if (Adds(m)) RETURN_IF_ERROR(g.Write(dy, o.dz));
+  if (Adds(m)) {
+    RETURN_IF_ERROR(g.Write(dy, o.dz));
+    dy = g.Written();  // which is as exact, and may be read in place of dy and y
+  }
   TensorId mean = kAbsent, inv_variance = kAbsent;
   if (o.mean.slot >= 0) {
     ASSIGN_OR_RETURN(mean, g.Read(o.mean));
@@ -349,7 +367,7 @@ struct BackwardCall {
   const void *alpha_data, *beta_data, *alpha_parameters, *beta_parameters;
   const void *x, *y = nullptr, *dy;
   void *dz = nullptr, *dx;
-  const void* scale;
+  const void *scale, *bias = nullptr;
   void *dscale, *dbias;
   double epsilon;
   const void *mean, *inv_variance;
@@ -360,10 +378,11 @@ Status RunBackward(Handle& handle, const BackwardDescs& d, const BackwardCall& c
   RETURN_IF_ERROR(CheckEpsilon(c.epsilon));
   RETURN_IF_ERROR(CheckPointers({c.x, c.dy, c.dx, c.scale, c.dscale, c.dbias}));
   RETURN_IF_ERROR(CheckPair(c.mean, c.inv_variance, "the saved statistics"));
-  const bool saved = c.mean != nullptr;
+  const bool saved = c.mean != nullptr, has_bias = Activates(d.modes) && c.bias != nullptr;
   Call call(handle, c.function);
   call.Add(d.modes);
   call.Add(saved);
+  call.Add(has_bias);
   BackwardOperands o = {.x = call.Memory(*d.x, c.x)};
   if (d.y != nullptr) o.y = call.Memory(*d.y, c.y);
   o.dy = call.Memory(*d.dy, c.dy);
@@ -371,6 +390,7 @@ Status RunBackward(Handle& handle, const BackwardDescs& d, const BackwardCall& c
   o.dx = call.Memory(*d.dx, c.dx);
   const TensorDesc& parameters = *d.parameters;
   o.scale = call.Memory(parameters, c.scale);
+  if (has_bias) o.bias = call.Memory(parameters, c.bias);
   o.dscale = call.Memory(parameters, c.dscale);
   o.dbias = call.Memory(parameters, c.dbias);
   if (saved) {
@@ -554,12 +574,15 @@ Status GetBatchNormalizationBackwardExWorkspaceSize(void* handle, int mode, int 
   Call call(*h, kBackward);
   call.Add(d.modes);
   call.Add(true);
+  call.Add(Activates(d.modes));
   BackwardOperands o = {.x = call.Memory(*d.x)};
   if (d.y != nullptr) o.y = call.Memory(*d.y);
   o.dy = call.Memory(*d.dy);
   if (d.dz != nullptr) o.dz = call.Memory(*d.dz);
   o.dx = call.Memory(*d.dx);
-  for (Operand* p : {&o.scale, &o.dscale, &o.dbias, &o.mean, &o.inv_variance})
+  o.scale = call.Memory(*d.parameters);
+  if (Activates(d.modes)) o.bias = call.Memory(*d.parameters);
+  for (Operand* p : {&o.dscale, &o.dbias, &o.mean, &o.inv_variance})
     *p = call.Memory(*d.parameters);
   o.epsilon = call.Double(nullptr);
   ASSIGN_OR_RETURN(o.data, call.Scaling(OneOf(*d.x, true), OneOf(*d.x, false), o.dx));
@@ -578,7 +601,7 @@ Status BatchNormalizationBackwardEx(void* handle, int mode, int ops, const void*
                                     const void* beta_parameters, void* x_desc, const void* x,
                                     void* y_desc, const void* y, void* dy_desc, const void* dy,
                                     void* dz_desc, void* dz, void* dx_desc, void* dx,
-                                    void* parameter_desc, const void* scale, const void*,
+                                    void* parameter_desc, const void* scale, const void* bias,
                                     void* dscale, void* dbias, double epsilon, const void* mean,
                                     const void* inv_variance, void* activation_desc,
                                     void* workspace, size_t workspace_bytes, void*, size_t) {
@@ -598,6 +621,7 @@ Status BatchNormalizationBackwardEx(void* handle, int mode, int ops, const void*
                       .dz = dz,
                       .dx = dx,
                       .scale = scale,
+                      .bias = bias,
                       .dscale = dscale,
                       .dbias = dbias,
                       .epsilon = epsilon,

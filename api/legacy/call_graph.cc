@@ -217,9 +217,14 @@ Status CallGraph::WriteBroadcast(TensorId value, const Operand& operand, const B
   if (DimsOf(value) != dims && blend.beta.slot < 0) {
     const DType dtype = builder_.graph()[value].dtype, moving = kiln::MovingType(dtype);
     const auto rank = static_cast<int64_t>(dims.size());
-    const TensorId place =
-        builder_.Apply(GraphOp::kIota, {}, graph::IotaAttrs{.axis = 0},
-                       {.dtype = DType::kI64, .compute = DType::kI64, .dims = dims});
+    const Dims all = {NumElements(dims)};
+    TensorId place = builder_.Apply(GraphOp::kIota, {}, graph::IotaAttrs{.axis = 0},
+                                    {.dtype = DType::kI64, .compute = DType::kI64, .dims = all});
+    place = builder_.Apply(GraphOp::kReshape, {place}, graph::ReshapeAttrs{},
+                           {.dtype = DType::kI64,
+                            .compute = DType::kI64,
+                            .dims = dims,
+                            .strides = PackedStrides(dims)});
     const TensorId is_place =
         builder_.Apply(GraphOp::kPointwise, {place, Constant(0, rank, DType::kI64)},
                        graph::PointwiseAttrs{.mode = PointwiseMode::kCmpGe},

@@ -104,6 +104,7 @@ double Cost(const Group& group, const Target&, std::span<const int>) {
   };
   for (const RowsPlan::Stage& stage : plan.chain.stages) std::ranges::for_each(stage.leaves, add);
   std::ranges::for_each(plan.chain.wide_outputs, add);
+  std::ranges::for_each(plan.early, add);
   const auto launches = static_cast<double>(2 * plan.chain.stages.size());
   return kLaunchSeconds * launches + bytes / kBytesPerSecond;
 }
@@ -132,7 +133,7 @@ tile::Expr ColumnsParameters::ElementsOf(const tile::Expr& split) {
 }
 
 const Engine kColumnsEngine = {.name = "columns",
-                               .version = 1,
+                               .version = 2,
                                .knobs = kKnobs,
                                .notes = {.numerical = {}, .behavioral = kBehavior},
                                .supports = Supports,

@@ -199,10 +199,9 @@ class ColumnsPass {
       }
       places.push_back(std::move(place));
     }
-    if (stage_.reduces.empty())
-      Store(out, places);
-    else
-      Accumulate(out, places);
+    if (stage_.reduces.empty()) return Store(out, places, plan_.chain.wide_outputs);
+    Accumulate(out, places);
+    if (!plan_.early.empty()) Store(out, places, plan_.early);
   }
 
   // Calls emit(body, lane, values of each place, its index) for each lane.
@@ -453,9 +452,9 @@ class ColumnsPass {
 
   // ---- results
 
-  void Store(Block& out, std::vector<Place>& places) {
+  void Store(Block& out, std::vector<Place>& places, const std::vector<TensorId>& outputs) {
     for (Place& place : places) {
-      for (const TensorId y : plan_.chain.wide_outputs) {
+      for (const TensorId y : outputs) {
         if (plan_.lanes == 1 || WalkOf(g()[y], row_.inner) != Walk::kContiguous) continue;
         place.results[y] = b_.Name(g()[y].name + "_w");
         out.push_back(
@@ -466,7 +465,7 @@ class ColumnsPass {
              [&](Block& body, const Expr& lane, std::deque<ValueScope>& scopes,
                  const std::vector<Index>& indices) {
                for (size_t p = 0; p < places.size(); ++p) {
-                 for (const TensorId y : plan_.chain.wide_outputs) {
+                 for (const TensorId y : outputs) {
                    const Index at = BroadcastIndex(b_, g()[y], indices[p]);
                    const Expr value = tile::Cast(g()[y].dtype, scopes[p].Value(y, at));
                    const auto regs = places[p].results.find(y);

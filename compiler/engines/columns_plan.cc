@@ -4,12 +4,14 @@
 #include <bit>
 
 #include "compiler/engines/moments.h"
+#include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
 namespace {
 
 using graph::Graph;
+using graph::GraphOp;
 using graph::TensorId;
 
 constexpr int kWarp = 32;
@@ -40,6 +42,80 @@ void MoveMoments(ColumnsPlan& plan) {
     if (stages[s].reduces.empty()) stages.erase(stages.begin() + static_cast<ptrdiff_t>(s));
 }
 
+// What wide tensors are computed from, where some of them are in memory.
+class Sources {
+ public:
+  Sources(const ColumnsPlan& plan, std::vector<TensorId> stored)
+      : row_(plan.chain.row),
+        g_(plan.graph()),
+        producers_(graph::Producers(g_)),
+        stored_(std::move(stored)),
+        seen_(g_.tensors.size(), 0) {}
+
+  void Add(TensorId id) {
+    if (id == graph::kAbsent || seen_[static_cast<size_t>(id)]++ != 0 || g_[id].by_value) return;
+    const graph::NodeId producer = producers_[static_cast<size_t>(id)];
+    const bool is_stored = std::ranges::find(stored_, id) != stored_.end();
+    if (!IsWide(id)) return row_values.push_back(id);
+    if (is_stored || producer < 0 || g_.nodes[static_cast<size_t>(producer)].op != GraphOp::kMap)
+      return leaves.push_back(id);
+    for (const TensorId x : g_.nodes[static_cast<size_t>(producer)].inputs) Add(x);
+  }
+  int64_t Bytes() const {
+    int64_t bytes = 0;
+    for (const TensorId id : leaves) bytes += NumElements(g_[id].dims) * SizeOf(g_[id].dtype);
+    return bytes;
+  }
+  // All of it in memory before the first reduction.
+  bool IsInput() const {
+    const auto is_input = [&](TensorId id) { return producers_[static_cast<size_t>(id)] < 0; };
+    return std::ranges::all_of(leaves, is_input) && std::ranges::all_of(row_values, is_input);
+  }
+
+  std::vector<TensorId> leaves, row_values;
+
+ private:
+  bool IsWide(TensorId id) const {
+    const int64_t missing = g_[row_.input].rank() - g_[id].rank();
+    return std::ranges::any_of(row_.reduced, [&](int64_t d) {
+      return d >= missing && g_[id].dims[static_cast<size_t>(d - missing)] != 1;
+    });
+  }
+
+  const ReducePlan& row_;
+  const Graph& g_;
+  const std::vector<graph::NodeId> producers_;
+  const std::vector<TensorId> stored_;
+  std::vector<char> seen_;
+};
+
+// Of two passes: the first stores what it has made, where that saves the second one reads.
+void FindEarly(ColumnsPlan& plan) {
+  auto& stages = plan.chain.stages;
+  const Graph& g = plan.graph();
+  if (stages.size() != 2 || plan.lanes == 1) return;
+  std::vector<TensorId> early, others;
+  for (const TensorId y : plan.chain.wide_outputs) {
+    Sources of(plan, {});
+    of.Add(y);
+    const bool is_read = std::ranges::all_of(of.leaves, [&](TensorId leaf) {
+      return std::ranges::find(stages[0].leaves, leaf) != stages[0].leaves.end();
+    });
+    const bool fits = of.IsInput() && is_read && g[y].dims == g[plan.chain.row.input].dims &&
+                      WalkOf(g[y], plan.chain.row.inner) == Walk::kContiguous;
+    (fits ? early : others).push_back(y);
+  }
+  if (early.empty() || others.empty()) return;
+  Sources now(plan, {}), then(plan, early);
+  for (const TensorId y : plan.chain.wide_outputs) now.Add(y);
+  for (const TensorId y : others) then.Add(y);
+  if (then.Bytes() >= now.Bytes()) return;
+  stages[1].leaves = then.leaves;
+  stages[1].row_values = then.row_values;
+  plan.chain.wide_outputs = others;
+  plan.early = early;
+}
+
 // What a thread holds of a pass, in registers.
 int64_t RegistersOf(const ColumnsPlan& plan, size_t s, int unroll) {
   const RowsPlan::Stage& stage = plan.chain.stages[s];
@@ -47,8 +123,8 @@ int64_t RegistersOf(const ColumnsPlan& plan, size_t s, int unroll) {
   int64_t bytes = 0;
   for (const TensorId leaf : stage.leaves)
     bytes += int64_t{unroll} * plan.lanes * SizeOf(g[leaf].dtype);
-  if (stage.reduces.empty())
-    for (const TensorId y : plan.chain.wide_outputs) bytes += plan.lanes * SizeOf(g[y].dtype);
+  for (const TensorId y : stage.reduces.empty() ? plan.chain.wide_outputs : plan.early)
+    bytes += plan.lanes * SizeOf(g[y].dtype);
   const auto values = static_cast<int64_t>(stage.row_values.size());
   const auto sums = static_cast<int64_t>(stage.reduces.size());
   return bytes / 4 + sums * plan.lanes + values * (plan.across ? plan.lanes : 1) + kOtherRegisters;
@@ -87,6 +163,7 @@ ColumnsPlan PlanColumns(const Group& group) {
   MoveMoments(plan);
   plan.across = !plan.chain.row.inner_is_reduced;
   plan.lanes = std::min(LanesOf(plan.chain.row), kMostLanes);
+  FindEarly(plan);
   return plan;
 }
 

@@ -22,8 +22,11 @@ struct ColumnsPlan {
   RowsPlan chain;           // moments stand in the stage of their sum
   std::vector<int> sum_of;  // of a reduction: the sum whose mean it is the squared distances from,
                             // or -1
-  bool across = false;      // columns are neighbours in memory: a thread has `lanes` of them; else
-                            // it has `lanes` elements of one
+  // Wide results that no reduction is needed for, stored by the pass that reduces them: the last
+  // one reads them in place of what they are made of. They are no part of chain.wide_outputs.
+  std::vector<graph::TensorId> early;
+  bool across = false;  // columns are neighbours in memory: a thread has `lanes` of them; else
+                        // it has `lanes` elements of one
   int lanes = 1;
 
   const graph::Graph& graph() const { return chain.row.group.graph; }

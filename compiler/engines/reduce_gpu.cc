@@ -27,7 +27,9 @@ constexpr int kWarp = 32;
 constexpr int64_t kBlocksPerMultiprocessor =
     4;  // resident at once, with what kUnroll loads need in registers
 constexpr int64_t kMaxSplits = 1024;
-constexpr int kUnroll = 4;  // vectors that a thread has in flight
+constexpr int64_t kSectorBytes = 32;
+constexpr int kThreadsOfFew = 512;  // of blocks that are fewer than multiprocessors
+constexpr int kUnroll = 4;          // vectors that a thread has in flight
 // Elements of a short row that a thread has at least; most whose reads are written one by one.
 constexpr int64_t kShortTurns = 4, kMostShortTurns = 8;
 
@@ -264,9 +266,16 @@ class ColumnSchedule {
     // Few columns: the threads of a warp stand on several rows.
     width_ = static_cast<int>(std::min<uint64_t>(
         kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors_, 1)))));
-    walkers_ = knobs.threads / width_;
-    tiles_ = CeilDiv(vectors_, width_);
     outer_ = plan.extent(plan.inner) == 0 ? 0 : plan.rows / plan.extent(plan.inner);
+    // Columns that are not divided are spread over more blocks, down to whole sectors.
+    const int64_t bytes = int64_t{lanes_} * SizeOf(plan.group.graph[plan.input].dtype);
+    while (knobs.splits == 1 && width_ > 1 && bytes * width_ > kSectorBytes &&
+           CeilDiv(vectors_, width_) * outer_ < target.multiprocessors) {
+      width_ /= 2;
+      knobs_.threads = std::max(knobs_.threads, kThreadsOfFew);
+    }
+    walkers_ = knobs_.threads / width_;
+    tiles_ = CeilDiv(vectors_, width_);
     splits_ = ChooseSplits(target, knobs, tiles_ * outer_, CeilDiv(plan.length, walkers_));
   }
 

@@ -23,19 +23,24 @@ std::vector<Sample> Of(std::vector<double> values, size_t element_bytes = 4) {
 }
 
 TEST(LegacyCallTest, ResultsDifferBeyondRounding) {
-  EXPECT_EQ(Difference(Of({1, 2, 3}), Of({1, 2.0001, 3}), false), "");
-  EXPECT_EQ(Difference(Of({1, 2.01, 3}, 2), Of({1, 2, 3}, 2), false), "");
-  EXPECT_EQ(Difference(Of({1, 2.01, 3}), Of({1, 2, 3}), false),
+  EXPECT_EQ(Difference(Of({1, 2, 3}), Of({1, 2.0001, 3}), {}), "");
+  EXPECT_EQ(Difference(Of({1, 2.01, 3}, 2), Of({1, 2, 3}, 2), {}), "");
+  EXPECT_EQ(Difference(Of({1, 2.01, 3}), Of({1, 2, 3}), {}),
             "y: sample 1 is 2.01, and 2 of NVIDIA's");
+  EXPECT_EQ(Difference(Of({1, 2.01, 3}), Of({1, 2, 3}), {.name = "", .make = {}, .tolerance = 20}),
+            "");
   // What nobody wrote is NaN.
-  EXPECT_NE(Difference(Of({1, NAN, 3}), Of({1, 2, 3}), false), "");
-  EXPECT_NE(Difference(Of({1, NAN, 3}), Of({1, NAN, 3}), false), "");
+  EXPECT_NE(Difference(Of({1, NAN, 3}), Of({1, 2, 3}), {}), "");
+  EXPECT_NE(Difference(Of({1, NAN, 3}), Of({1, NAN, 3}), {}), "");
 }
 
 TEST(LegacyCallTest, RandomResultsHaveAsManyZeroes) {
-  EXPECT_EQ(Difference(Of({0, 1, 1, 0}), Of({1, 0, 0, 1}), true), "");
-  EXPECT_EQ(Difference(Of({0, 1, 1, 1}), Of({1, 0, 0, 1}), true),
-            "y: 0.250 of ours are 0, and 0.500 of NVIDIA's");
+  EXPECT_EQ(
+      Difference(Of({0, 1, 1, 0}), Of({1, 0, 0, 1}), {.name = "", .make = {}, .is_random = true}),
+      "");
+  EXPECT_EQ(
+      Difference(Of({0, 1, 1, 1}), Of({1, 0, 0, 1}), {.name = "", .make = {}, .is_random = true}),
+      "y: 0.250 of ours are 0, and 0.500 of NVIDIA's");
 }
 
 }  // namespace

@@ -70,6 +70,26 @@ TEST(ColumnsTest, ChannelsAreReadAsVectors) {
   EXPECT_NE(source(7).find("lanes=1,"), std::string::npos) << source(7);
 }
 
+// A result that needs no reduction is stored by the first pass, and read in place of its operands.
+TEST(ColumnsTest, WhatIsKnownEarlyIsStoredEarly) {
+  const auto reads = [](const char* gradient) {
+    const graph::Graph g = GraphOf(fmt::format(
+        "relu_bwd(dy:f16[12,16,6,6]@nhwc, y:f16[12,16,6,6]@nhwc) -> {0}; "
+        "norm_backward(x:f16[12,16,6,6]@nhwc, {1}, m:f32[1,16,1,1], v:f32[1,16,1,1]!pos, "
+        "scale:f32[1,16,1,1]) -> dx:f16@nhwc, ds:f32, db:f32 mode=batch",
+        gradient, std::string(gradient).substr(0, std::string(gradient).find(':'))));
+    const Result<CompiledPlan> plan = Compile(g, *TargetFromArch("sm_90a"));
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    const std::string& text = plan->program.kernels.back().text;
+    EXPECT_NE(text.find("columns, pass 1"), std::string::npos);
+    int count = 0;
+    for (size_t at = 0; (at = text.find("const half_t*", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  EXPECT_EQ(reads("dz:f16@nhwc"), 1) << "x, beside what the first pass has stored";
+  EXPECT_EQ(reads("%dz:f32@nhwc"), 3) << "x, dy and y";
+}
+
 TEST(ColumnsTest, EveryKnobRunsRight) {
   int runs = 0;
   for (const Case& c : Cases().cases) {
