@@ -375,12 +375,16 @@ void JoinBlocks(const RowsPlan& plan, const Target& target, RowsShape& shape) {
   shape.resident /= joined;
 }
 
-// As many rows as make whole lines of memory, or fewer where that leaves multiprocessors idle, down
-// to whole sectors.
-int64_t RowsAbreast(const RowsPlan& plan, const Target& target) {
+int64_t LargestElement(const RowsPlan& plan) {
   int64_t size = 1;
   for (const TensorId leaf : plan.held)
     size = std::max<int64_t>(size, SizeOf(plan.row.group.graph[leaf].dtype));
+  return size;
+}
+// As many rows as make whole lines of memory, or fewer where that leaves multiprocessors idle, down
+// to whole sectors.
+int64_t RowsAbreast(const RowsPlan& plan, const Target& target) {
+  const int64_t size = LargestElement(plan);
   int64_t abreast = kLineBytes / size;
   while (abreast * size > kSectorBytes && CeilDiv(plan.row.rows, abreast) < target.multiprocessors)
     abreast /= 2;
@@ -392,9 +396,11 @@ int64_t RowsAbreast(const RowsPlan& plan, const Target& target) {
 RowsShape ChooseSideBySide(const RowsPlan& plan, const Target& target, const RowsKnobs& knobs) {
   const int64_t most = knobs.threads == 0 ? kMostThreads : knobs.threads;
   const int64_t abreast = std::min(RowsAbreast(plan, target), most);
+  // Elements are read one by one: of small ones a thread has more on their way.
+  const int64_t most_vectors = kMostVectors * std::max<int64_t>(4 / LargestElement(plan), 1);
   const auto holds = [&](int64_t team) {
     const int64_t each = CeilDiv(plan.vectors, team);
-    return each <= kMostVectors && plan.RegistersFor(each) <= 64;
+    return each <= most_vectors && plan.RegistersFor(each) <= 64;
   };
   const int64_t widest = std::min<int64_t>(
       most / abreast, static_cast<int64_t>(std::bit_ceil(
@@ -414,7 +420,7 @@ RowsShape ChooseSideBySide(const RowsPlan& plan, const Target& target, const Row
   const int64_t each = CeilDiv(plan.vectors, team);
   shape.streams = !holds(team);
   shape.vectors = static_cast<int>(
-      std::clamp<int64_t>(each, 1, shape.streams ? kVectorsInFlight : kMostVectors));
+      std::clamp<int64_t>(each, 1, shape.streams ? kVectorsInFlight : most_vectors));
   // Teams of more than one thread combine their rows in shared memory.
   if (knobs.rows != 0 && team == 1 && !shape.streams) shape.rows = knobs.rows;
   return shape;
