@@ -4,7 +4,6 @@
 
 #include "compiler/engines/knob_types.h"
 
-
 namespace kiln::api {
 namespace {
 

@@ -1,11 +1,12 @@
-// Offers: which of a ranking's candidates a list of heuristics holds. Clients build every configuration of a list
-// when they time (PyTorch with benchmark on times the instant list), and each costs a compiler's run; others filter
-// by notes, and take the first that is left.
+// Offers: which of a ranking's candidates a list of heuristics holds. Clients build every
+// configuration of a list when they time (PyTorch with benchmark on times the instant list), and
+// each costs a compiler's run; others filter by notes, and take the first that is left.
 //
-//     instant    the best, and behind it the best of those that promise more than all before it: inputs
+//     instant    the best, and behind it the best of those that promise more than all before it:
+//     inputs
 //                that are not rounded, products that are not Winograd's, sums in one order
-//     A, B       kWidely candidates, and of engines that are not among them the best, unless it is slow
-//     fallback   the best of each engine
+//     A, B       kWidely candidates, and of engines that are not among them the best, unless it is
+//     slow fallback   the best of each engine
 #pragma once
 
 #include <map>
@@ -32,8 +33,8 @@ class Offers {
   bool PromisesMore(const compiler::Engine& engine) const;
 
   const RankMode mode_;
-  std::vector<int> taken_;                       // engines
-  std::map<compiler::Inputs, double> fastest_;   // seconds of the first candidate
+  std::vector<int> taken_;                      // engines
+  std::map<compiler::Inputs, double> fastest_;  // seconds of the first candidate
 };
 
 }  // namespace kiln::api

@@ -29,8 +29,8 @@ std::vector<size_t> Shown(RankMode mode, const std::vector<Candidate>& candidate
 using Places = std::vector<size_t>;
 
 TEST(OffersTest, OneThatPromisesAllStandsAlone) {
-  EXPECT_EQ(Shown(RankMode::kInstant,
-                  {Of("wgmma_sm90", 1), Of("wgmma_sm90", 2), Of("contract_mma", 3), Of("contract_simt", 4)}),
+  EXPECT_EQ(Shown(RankMode::kInstant, {Of("wgmma_sm90", 1), Of("wgmma_sm90", 2),
+                                       Of("contract_mma", 3), Of("contract_simt", 4)}),
             Places{0});
 }
 
@@ -41,16 +41,17 @@ TEST(OffersTest, WhatIsRoundedIsFollowedByWhatIsExact) {
 }
 
 TEST(OffersTest, WhatAddsInAnyOrderIsFollowedByWhatAddsInOne) {
-  EXPECT_EQ(Shown(RankMode::kInstant, {Of("attention_grad_sm90_atomic", 1),
-                                       Of("attention_grad_sm90_atomic", 2, 1),
-                                       Of("attention_grad_sm90", 3), Of("attention_grad_sm80", 4)}),
+  EXPECT_EQ(Shown(RankMode::kInstant,
+                  {Of("attention_grad_sm90_atomic", 1), Of("attention_grad_sm90_atomic", 2, 1),
+                   Of("attention_grad_sm90", 3), Of("attention_grad_sm80", 4)}),
             (Places{0, 2}));
 }
 
 TEST(OffersTest, WhatWasNotTakenDoesNotCount) {
   Offers offers(RankMode::kInstant);
   EXPECT_TRUE(offers.Wants(Of("wgmma_sm90", 1)));
-  EXPECT_TRUE(offers.Wants(Of("contract_mma", 2))) << "the first needed more workspace than the limit";
+  EXPECT_TRUE(offers.Wants(Of("contract_mma", 2)))
+      << "the first needed more workspace than the limit";
 }
 
 TEST(OffersTest, TheFallbackHasEachEngineOnce) {
