@@ -38,19 +38,11 @@ Result<WinogradPlan> PlanFor(const Engine& product, const Group& group, const Ta
 constexpr double kBytesPerSecond = 3.6e12;  // of kernels that write 16 places at a time
 constexpr double kLaunchSeconds = 2e-6;
 
-// Large tiles have not been timed on a GPU: they stand behind what has been, for clients that time.
-constexpr double kNotTimed = 1.3;
-
-// What the kernels around the product take.
+// What the kernels around the product move.
 double TransformSeconds(const Group& group, const WinogradPlan& plan) {
   const int64_t points = plan.a.elements() + plan.b.elements() + plan.out.elements();
   const int64_t bytes = FloorBytes(group) + points * SizeOf(DType::kF32);
   return 3 * kLaunchSeconds + static_cast<double>(bytes) / kBytesPerSecond;
-}
-
-// All of it, with the seconds of the product.
-double Seconds(const Group& group, const WinogradPlan& plan, double product) {
-  return (product + TransformSeconds(group, plan)) * (plan.made > 2 ? kNotTimed : 1);
 }
 
 template <EngineRef kProduct>
@@ -62,7 +54,7 @@ template <EngineRef kProduct>
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const Result<WinogradPlan> plan = PlanFor(kProduct, group, target, knobs.back());
   if (!plan.ok()) return kNoSeconds;
-  return Seconds(group, *plan, kProduct.cost(plan->product, target, OfProduct(knobs)));
+  return kProduct.cost(plan->product, target, OfProduct(knobs)) + TransformSeconds(group, *plan);
 }
 
 template <EngineRef kProduct>
@@ -89,9 +81,10 @@ std::vector<Proposal> Proposals(const Group& group, const Target& target) {
   for (const int made : kMadeDomain) {
     const Result<WinogradPlan> plan = PlanFor(kProduct, group, target, made);
     if (!plan.ok()) continue;
+    const double seconds = TransformSeconds(group, *plan);
     for (Proposal& p : Propose(kProduct, plan->product, target)) {
       p.knobs = KnobsWith(std::move(p.knobs), made);
-      p.seconds = Seconds(group, *plan, p.seconds);
+      p.seconds += seconds;
       all.push_back(std::move(p));
     }
   }
