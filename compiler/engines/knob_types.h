@@ -33,7 +33,6 @@ enum NumericalNote : int {
   kNoteNondeterministic = 4,
   kNoteWinograd = 5,
   kNoteWinogradTile4x4 = 6,
-  kNoteWinogradTile6x6 = 7,
 };
 
 enum BehaviorNote : int { kNoteRuntimeCompilation = 0 };

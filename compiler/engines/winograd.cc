@@ -1,6 +1,6 @@
 // The winograd engines: which convolutions they take, what they cost, and the kernels in a row:
-// both operands to their coordinates, the products by another engine, whose knobs are these and the
-// size of tiles, and back.
+// both operands to their coordinates, 16 products by another engine, whose knobs are these, and
+// back.
 #include "compiler/engines/winograd.h"
 
 #include <algorithm>
@@ -15,26 +15,6 @@ namespace {
 
 using EngineRef = const Engine&;
 
-constexpr int kMadeDomain[] = {2, 4};
-constexpr KnobRow kMadeKnob = {.name = "made", .cudnn_type = kKnobTileSize, .domain = kMadeDomain};
-
-// Those of the product, and one more.
-std::vector<int> KnobsWith(std::vector<int> product, int made) {
-  product.push_back(made);
-  return product;
-}
-std::span<const int> OfProduct(std::span<const int> knobs) { return knobs.first(knobs.size() - 1); }
-
-// The plan of a size whose product its engine takes.
-Result<WinogradPlan> PlanFor(const Engine& product, const Group& group, const Target& target,
-                             int made) {
-  if (!target.is_cuda())
-    return Status::Error(Code::kArchMismatch, "the target is {}, not a GPU", target.arch);
-  ASSIGN_OR_RETURN(WinogradPlan plan, PlanWinograd(group, made));
-  RETURN_IF_ERROR(product.supports(plan.product, target));
-  return plan;
-}
-
 constexpr double kBytesPerSecond = 3.6e12;  // of kernels that write 16 places at a time
 constexpr double kLaunchSeconds = 2e-6;
 
@@ -47,47 +27,38 @@ double TransformSeconds(const Group& group, const WinogradPlan& plan) {
 
 template <EngineRef kProduct>
 Status Supports(const Group& group, const Target& target) {
-  return PlanFor(kProduct, group, target, kMadeDomain[0]).status();
+  if (!target.is_cuda())
+    return Status::Error(Code::kArchMismatch, "the target is {}, not a GPU", target.arch);
+  ASSIGN_OR_RETURN(const WinogradPlan plan, PlanWinograd(group));
+  return kProduct.supports(plan.product, target);
 }
 
 template <EngineRef kProduct>
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const Result<WinogradPlan> plan = PlanFor(kProduct, group, target, knobs.back());
+  const Result<WinogradPlan> plan = PlanWinograd(group);
   if (!plan.ok()) return kNoSeconds;
-  return kProduct.cost(plan->product, target, OfProduct(knobs)) + TransformSeconds(group, *plan);
+  return kProduct.cost(plan->product, target, knobs) + TransformSeconds(group, *plan);
 }
 
 template <EngineRef kProduct>
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  const Result<WinogradPlan> plan = PlanFor(kProduct, group, target, knobs.back());
-  return plan.ok() ? kProduct.shared_bytes(plan->product, target, OfProduct(knobs)) : 0;
+  const Result<WinogradPlan> plan = PlanWinograd(group);
+  return plan.ok() ? kProduct.shared_bytes(plan->product, target, knobs) : 0;
 }
 
 template <EngineRef kProduct>
 std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  std::vector<std::vector<int>> all;
-  for (const int made : kMadeDomain) {
-    const Result<WinogradPlan> plan = PlanFor(kProduct, group, target, made);
-    if (!plan.ok()) continue;
-    for (std::vector<int>& knobs : CandidateKnobs(kProduct, plan->product, target))
-      all.push_back(KnobsWith(std::move(knobs), made));
-  }
-  return all;
+  const Result<WinogradPlan> plan = PlanWinograd(group);
+  if (!plan.ok()) return {DefaultKnobs(kProduct)};
+  return CandidateKnobs(kProduct, plan->product, target);
 }
 
 template <EngineRef kProduct>
 std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  std::vector<Proposal> all;
-  for (const int made : kMadeDomain) {
-    const Result<WinogradPlan> plan = PlanFor(kProduct, group, target, made);
-    if (!plan.ok()) continue;
-    const double seconds = TransformSeconds(group, *plan);
-    for (Proposal& p : Propose(kProduct, plan->product, target)) {
-      p.knobs = KnobsWith(std::move(p.knobs), made);
-      p.seconds += seconds;
-      all.push_back(std::move(p));
-    }
-  }
+  const Result<WinogradPlan> plan = PlanWinograd(group);
+  if (!plan.ok()) return {};
+  std::vector<Proposal> all = Propose(kProduct, plan->product, target);
+  for (Proposal& p : all) p.seconds += TransformSeconds(group, *plan);
   return all;
 }
 
@@ -118,8 +89,8 @@ void Append(Lowered product, const Group& group, Lowered& lowered) {
 
 template <EngineRef kProduct>
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(const WinogradPlan plan, PlanFor(kProduct, group, target, knobs.back()));
-  ASSIGN_OR_RETURN(Lowered product, kProduct.lower(plan.product, target, OfProduct(knobs)));
+  ASSIGN_OR_RETURN(const WinogradPlan plan, PlanWinograd(group));
+  ASSIGN_OR_RETURN(Lowered product, kProduct.lower(plan.product, target, knobs));
   Lowered lowered;
   lowered.scratch_bytes.resize(kWinogradScratches);
   lowered.scratch_bytes[kWinogradA] = plan.a.elements() * SizeOf(DType::kF32);
@@ -133,25 +104,14 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
-constexpr int kNumerical[] = {kNoteWinograd, kNoteWinogradTile4x4, kNoteWinogradTile6x6};
-constexpr int kNumericalSm90[] = {kNoteTensorCore, kNoteWinograd, kNoteWinogradTile4x4,
-                                  kNoteWinogradTile6x6};
-
-template <EngineRef kProduct>
-std::span<const KnobRow> Knobs() {
-  static const std::vector<KnobRow> rows = [] {
-    std::vector<KnobRow> all(kProduct.knobs.begin(), kProduct.knobs.end());
-    all.push_back(kMadeKnob);
-    return all;
-  }();
-  return rows;
-}
+constexpr int kNumerical[] = {kNoteWinograd, kNoteWinogradTile4x4};
+constexpr int kNumericalSm90[] = {kNoteTensorCore, kNoteWinograd, kNoteWinogradTile4x4};
 
 template <EngineRef kProduct>
 Engine EngineFor(const char* name, std::span<const int> numerical) {
   return {.name = name,
           .version = 1,
-          .knobs = Knobs<kProduct>(),
+          .knobs = kProduct.knobs,
           .notes = {.numerical = numerical, .behavioral = kBehavior},
           .supports = Supports<kProduct>,
           .cost = Cost<kProduct>,

@@ -13,11 +13,11 @@ namespace {
 using graph::Tensor;
 using graph::TensorId;
 
-constexpr int64_t kTaps = kWinogradTaps;
+constexpr int64_t kTaps = 3;
 // A result that is the sum of few products beside large ones of its tile has their errors. In a
-// simulation, with tiles of 4x4, errors were 7 times what an f32 sum in order may have with one
-// product at each point, 0.5 with 4, 0.12 with 16; of 6x6, 1.3 with 16 products, 0.5 with 64.
-constexpr int64_t kShortestSum = 16, kShortestSumOfLarge = 64;
+// simulation, errors were 7 times what an f32 sum in order may have with one product at each point,
+// 0.5 with 4, 0.12 with 16.
+constexpr int64_t kShortestSum = 16;
 
 template <class... A>
 Status Decline(fmt::format_string<A...> format, A&&... args) {
@@ -54,20 +54,13 @@ Status CheckGroup(const Group& group) {
   return {};
 }
 
-// Whether each result is the sum of some products along an axis, of which the pixels are `pixels`
-// long, what tiles cover `covered`, and the first tile begins at pixel `first`.
-bool HasProducts(int64_t pixels, int64_t covered, int64_t first, bool wgrad) {
-  // Of wgrad the windows of taps, else those of results: the first and the last meet a pixel.
-  const int64_t windows = wgrad ? kTaps : covered, length = wgrad ? covered : kTaps;
-  return first + length > 0 && first + windows - 1 < pixels;
-}
-
-// [points, rows, columns] of a matrix product, from [point][row][column] in memory.
+// [16, rows, columns] of a matrix product, from [point][row][column] in memory.
 struct View {
   Dims dims, strides;
 };
 View ViewOf(const WinogradMatrix& m, bool tiles_first) {
-  View v{.dims = {m.points, m.channels, m.tiles}, .strides = {m.point_stride(), m.pitch(), 1}};
+  View v{.dims = {kWinogradPoints, m.channels, m.tiles},
+         .strides = {m.point_stride(), m.pitch(), 1}};
   if (!m.tiles_inside) std::swap(v.strides[1], v.strides[2]);
   if (tiles_first) {
     std::swap(v.dims[1], v.dims[2]);
@@ -95,46 +88,37 @@ bool WinogradPlan::wide() const {
   return most > std::numeric_limits<int32_t>::max() || IndexType(product.graph) == DType::kI64;
 }
 
-Result<WinogradPlan> PlanWinograd(const Group& group, int made) {
+Result<WinogradPlan> PlanWinograd(const Group& group) {
   RETURN_IF_ERROR(CheckGroup(group));
-  WinogradPlan plan{.shape = ShapeOf(group), .made = made};
+  WinogradPlan plan{.shape = ShapeOf(group)};
   const ConvShape& s = plan.shape;
   RETURN_IF_ERROR(CheckGeometry(group, s));
   const graph::Graph& g = group.graph;
-  // What tiles cover without overlap: results, or the dy of a wgrad.
+  // What tiles of 2x2 cover: results, or the dy of a wgrad.
   const Tensor& covered = g[s.is_dgrad() ? s.x : s.y];
-  plan.tiles_h = CeilDiv(covered.dims[2], int64_t{made});
-  plan.tiles_w = CeilDiv(covered.dims[3], int64_t{made});
+  plan.tiles_h = CeilDiv(covered.dims[2], 2);
+  plan.tiles_w = CeilDiv(covered.dims[3], 2);
   plan.first_h = s.is_dgrad() ? s.pad[0] - (kTaps - 1) : -s.pad[0];
   plan.first_w = s.is_dgrad() ? s.pad[1] - (kTaps - 1) : -s.pad[1];
   plan.pixels = s.is_dgrad() ? s.y : s.x;
   plan.other = s.is_wgrad() ? s.y : s.w;
-  // Sums of zeros are none, with large tiles: their coordinates are not exact.
-  const Dims &pixels = g[plan.pixels].dims, firsts = {plan.first_h, plan.first_w};
-  for (int64_t axis = 0; axis < 2 && made > 2; ++axis)
-    if (!HasProducts(pixels[axis + 2], covered.dims[axis + 2], firsts[axis], s.is_wgrad()))
-      return Decline("padding leaves some results of axis {} without products", axis);
   const int64_t tiles = covered.dims[0] * plan.tiles_h * plan.tiles_w;
   const int64_t summed = s.is_dgrad() ? s.filters : s.channels;
-  const int64_t results = s.is_dgrad() ? s.channels : s.filters;
-  const int points = plan.size() * plan.size();
+  const int64_t made = s.is_dgrad() ? s.channels : s.filters;
   const auto pixels_of = [&](TensorId id, int64_t channels) {
-    return WinogradMatrix{.points = points,
-                          .tiles_inside = !ChannelsLast(g[id]),
-                          .channels = channels,
-                          .tiles = tiles};
+    return WinogradMatrix{
+        .tiles_inside = !ChannelsLast(g[id]), .channels = channels, .tiles = tiles};
   };
   const int64_t sum = s.is_wgrad() ? tiles : summed;
-  const int64_t shortest = made > 2 ? kShortestSumOfLarge : kShortestSum;
-  if (sum < shortest)
-    return Decline("{} products are summed at each point, fewer than {}", sum, shortest);
+  if (sum < kShortestSum)
+    return Decline("{} products are summed at each point, fewer than {}", sum, kShortestSum);
   plan.b = pixels_of(plan.pixels, summed);
   if (s.is_wgrad()) {
-    plan.a = pixels_of(plan.other, results);
-    plan.out = {.points = points, .tiles_inside = true, .channels = results, .tiles = summed};
+    plan.a = pixels_of(plan.other, made);
+    plan.out = {.tiles_inside = true, .channels = made, .tiles = summed};
   } else {
-    plan.a = {.points = points, .tiles_inside = true, .channels = results, .tiles = summed};
-    plan.out = pixels_of(s.out, results);
+    plan.a = {.tiles_inside = true, .channels = made, .tiles = summed};
+    plan.out = pixels_of(s.out, made);
   }
   ASSIGN_OR_RETURN(plan.product, ProductOf(plan, s.is_wgrad()));
   return plan;

@@ -1,8 +1,7 @@
-// WinogradPlan: a 3x3 convolution of stride 1 as 16 or 36 matrix products. Images are cut into
-// tiles of 4x4 (or 6x6) that overlap by 2; what a tile gives is linear in it and in the other
-// operand, and in the right coordinates (the values of polynomials at some points and at infinity,
-// along both axes) the convolution of a tile is one product a coordinate, where the sums that
-// define it have 36 (or 144):
+// WinogradPlan: a 3x3 convolution of stride 1 as 16 matrix products. Images are cut into tiles of
+// 4x4 that overlap by 2; what a tile gives is linear in it and in the other operand, and in the
+// right coordinates (the values of polynomials at 0, 1, -1 and infinity, along both axes) the
+// convolution of a tile is 16 products, where the sums that define it have 36:
 //
 //           pixels (4x4)   other operand        sum over   result         by tile
 //   fprop   x              w (3x3 -> 4x4)       channels   y              4x4 -> 2x2
@@ -11,19 +10,15 @@
 //
 //   wgrad:  dw[k,c] = A' (sum over tiles t of (G dy[k,t] G') * (B' x[c,t] B)) A
 //
-// and with tiles of 6x6 from 4x4 of dy, or to 4x4 results. Errors are some times those of a sum in
-// order, relative to the tile's largest values; an infinity or NaN of a tile reaches all results of
-// the tile, wherever it stands in it.
 // A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2015. Errors are some
 // times those of a sum in order, relative to the tile's largest values; an infinity or NaN of a
 // tile reaches all results of the tile, wherever it stands in it.
 //
-// The operands in these coordinates lie in scratch memory, as the products read them best:
+// The operands in these coordinates lie in scratch memory, as the 16 products read them best:
 //
-//   pixels  channels last [points][tiles][channels], else [points][channels][tiles, to a multiple
-//           of 4]
+//   pixels  channels last [16][tiles][channels], else [16][channels][tiles, to a multiple of 4]
 //   dy      likewise
-//   w       [points][results' channels][summed channels]
+//   w       [16][results' channels][summed channels]
 #pragma once
 
 #include "compiler/engines/conv_shape.h"
@@ -31,26 +26,24 @@
 
 namespace kiln::compiler {
 
-inline constexpr int kWinogradTaps = 3;
+inline constexpr int kWinogradTile = 4;
+inline constexpr int kWinogradPoints = kWinogradTile * kWinogradTile;
 
 // Where an operand or a result stands in its coordinates: [point][row][column], columns side by
 // side.
 struct WinogradMatrix {
-  int points = 16;
   bool tiles_inside = false;  // [channel][tile], else [tile][channel]
   int64_t channels = 0, tiles = 0;
   int64_t rows() const { return tiles_inside ? channels : tiles; }
   int64_t columns() const { return tiles_inside ? tiles : channels; }
   int64_t pitch() const { return AlignUp(columns(), 4); }
   int64_t point_stride() const { return rows() * pitch(); }
-  int64_t elements() const { return points * point_stride(); }
+  int64_t elements() const { return kWinogradPoints * point_stride(); }
 };
 
 struct WinogradPlan {
   ConvShape shape = {};
-  // Results of a tile along each axis, or places of dy: 2 or 4.
-  int made = 2;
-  graph::TensorId pixels = -1, other = -1;  // the operand of overlapping tiles, and the other one
+  graph::TensorId pixels = -1, other = -1;  // the operand of 4x4 tiles, and the other one
   int64_t tiles_h = 0, tiles_w = 0;         // of an image
   int64_t first_h = 0, first_w = 0;         // pixel of the first tile's corner
   // The product: out [m, n] = a [m, k] * b [k, n] at each point. b is pixels; a is w or dy. The
@@ -59,11 +52,10 @@ struct WinogradPlan {
   // The product's group, whose tensors are a, b and out in this order.
   Group product = {};
 
-  int size() const { return made + kWinogradTaps - 1; }  // of a tile, along each axis
-  bool wide() const;                                     // whether indices need 64 bits
+  bool wide() const;  // whether indices need 64 bits
 };
 
-// The plan for tiles of that size, or why the group has none.
-Result<WinogradPlan> PlanWinograd(const Group& group, int made);
+// The plan, or why the group has none.
+Result<WinogradPlan> PlanWinograd(const Group& group);
 
 }  // namespace kiln::compiler

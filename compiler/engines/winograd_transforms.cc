@@ -1,7 +1,5 @@
 #include "compiler/engines/winograd_transforms.h"
 
-#include <cmath>
-
 #include "compiler/engines/contraction.h"
 #include "compiler/engines/vectors.h"
 
@@ -14,75 +12,23 @@ using tile::Expr;
 
 constexpr int kThreads = 256;
 
-// ---- one axis
-// ------------------------------------------------------------------------------------------------
+// ---- one axis: values at 0, 1, -1 and infinity
+// ------------------------------------------------------
 
-using Row = std::vector<double>;
-using Matrix = std::vector<Row>;
 using Line = std::vector<Expr>;
+using LineFn = Line (*)(const Line&);
 
-Row TimesLinear(const Row& polynomial, double root) {
-  Row product(polynomial.size() + 1, 0);
-  for (size_t i = 0; i < polynomial.size(); ++i) {
-    product[i + 1] += polynomial[i];
-    product[i] -= root * polynomial[i];
-  }
-  return product;
+Line OfPixels(const Line& d) { return {d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]}; }
+Line OfTaps(const Line& g) {
+  const Expr half = tile::Float(0.5), outer = g[0] + g[2];
+  return {g[0], half * (outer + g[1]), half * (outer - g[1]), g[2]};
 }
-
-// Results of `results` sums of `taps` products each, y[i] = sum over k of d[i + k] * g[k], from
-// their values: y = back (of_taps g * of_pixels d), at the points and at infinity.
-struct Coordinates {
-  Matrix back, of_taps, of_pixels;
-};
-Coordinates CoordinatesFor(int results, int taps) {
-  // For tiles of 6x6 these are better than 0, 1, -1, 2, -2, by a simulation of errors.
-  const Row points = results + taps == 5 ? Row{0, 1, -1} : Row{0, 1, -1, 2, -0.5};
-  const size_t n = points.size() + 1, r = static_cast<size_t>(results),
-               t = static_cast<size_t>(taps);
-  Coordinates c{.back = Matrix(r, Row(n, 0)), .of_taps = {}, .of_pixels = {}};
-  Row all = {1};
-  for (size_t j = 0; j + 1 < n; ++j) {
-    double scale = 1;
-    Row others = {1}, powers;
-    for (size_t k = 0; k + 1 < n; ++k) {
-      if (k == j) continue;
-      scale *= points[j] - points[k];
-      others = TimesLinear(others, points[k]);
-    }
-    for (size_t i = 0; i < t; ++i)
-      powers.push_back(std::pow(points[j], static_cast<double>(i)) / std::abs(scale));
-    for (size_t i = 0; i < r; ++i) c.back[i][j] = std::pow(points[j], static_cast<double>(i));
-    others.resize(n, 0);
-    for (double& value : others) value = std::copysign(1.0, scale) * value;
-    c.of_taps.push_back(std::move(powers));
-    c.of_pixels.push_back(std::move(others));
-    all = TimesLinear(all, points[j]);
-  }
-  c.back[r - 1][n - 1] = 1;
-  c.of_taps.emplace_back(t, 0);
-  c.of_taps.back().back() = 1;
-  c.of_pixels.push_back(std::move(all));
-  return c;
+Line OfPair(const Line& g) {
+  const Expr half = tile::Float(0.5);
+  return {g[0], half * (g[0] + g[1]), half * (g[0] - g[1]), g[1]};
 }
-
-Line Apply(const Matrix& matrix, const Line& line) {
-  Line result;
-  for (const Row& row : matrix) {
-    Expr sum;
-    for (size_t i = 0; i < row.size(); ++i) {
-      if (row[i] == 0) continue;
-      const double size = std::abs(row[i]);
-      const Expr term = size == 1 ? line[i] : tile::Float(size) * line[i];
-      if (!sum)
-        sum = row[i] > 0 ? term : tile::Float(-size) * line[i];
-      else
-        sum = row[i] > 0 ? sum + term : sum - term;
-    }
-    result.push_back(sum);
-  }
-  return result;
-}
+Line ToPair(const Line& m) { return {m[0] + m[1] + m[2], m[1] - m[2] + m[3]}; }
+Line ToTaps(const Line& m) { return {m[0] + m[1] + m[2], m[1] - m[2], m[1] + m[2] + m[3]}; }
 
 // ---- a kernel
 // ---------------------------------------------------------------------------------------
@@ -95,8 +41,6 @@ class Transform {
         plan_(plan),
         s_(plan.shape),
         matrix_(matrix),
-        coordinates_(plan.shape.is_wgrad() ? CoordinatesFor(kWinogradTaps, plan.made)
-                                           : CoordinatesFor(plan.made, kWinogradTaps)),
         b_(group, target, fmt::format("winograd: {}", what),
            plan.wide() ? DType::kI64 : IndexType(group.graph)) {
     for (const char* reserved : {"bx", "tx"}) b_.Name(reserved);
@@ -121,35 +65,36 @@ class Transform {
               {blocks, 1, 1}, kThreads, lowered);
   }
 
-  // Overlapping tiles of pixels to coordinates, 0 outside of the image.
-  void FromPixels(Block& out) {
-    FromTile(out, plan_.pixels, plan_.size(), plan_.first_h, plan_.first_w, coordinates_.of_pixels,
-             kWinogradB);
-  }
-  // Tiles of dy.
-  void FromGradients(Block& out) {
-    FromTile(out, plan_.other, plan_.made, 0, 0, coordinates_.of_taps, kWinogradA);
+  // Pixels of a tile from (first_h, first_w) on, 0 outside of the image, to coordinates.
+  void FromTile(Block& out, TensorId image, int size, int64_t first_h, int64_t first_w, LineFn fn,
+                int scratch) {
+    SplitTile(out);
+    const Expr top = Corner(out, "top", tile_h_, first_h);
+    const Expr left = Corner(out, "left", tile_w_, first_w);
+    FromPlaces(out, image, size, fn, scratch, [&](int i, int j) {
+      return Operand{{image_, channel_, top + b_.Idx(i), left + b_.Idx(j)},
+                     tile::And(Inside(top + b_.Idx(i), b_.Extent(image, 2)),
+                               Inside(left + b_.Idx(j), b_.Extent(image, 3)))};
+    });
   }
 
   // The 3x3 taps of a filter, rotated where that is what dgrad or the convolution's mode wants.
-  void FromFilters(Block& out) {
+  void FromTaps(Block& out, TensorId w, int scratch) {
     const Expr made = channel_, summed = tile_;
-    FromPlaces(
-        out, plan_.other, kWinogradTaps, coordinates_.of_taps, kWinogradA, [&](int i, int j) {
-          return Operand{
-              {s_.is_dgrad() ? summed : made, s_.is_dgrad() ? made : summed, Tap(0, i), Tap(1, j)},
-              nullptr};
-        });
+    FromPlaces(out, w, 3, OfTaps, scratch, [&](int i, int j) {
+      return Operand{
+          {s_.is_dgrad() ? summed : made, s_.is_dgrad() ? made : summed, Tap(0, i), Tap(1, j)},
+          nullptr};
+    });
   }
 
-  // From coordinates to the results of a tile.
+  // From coordinates to 2x2 results of a tile.
   void ToTile(Block& out) {
     SplitTile(out);
-    const auto results = BothAxes(out, Read(out), coordinates_.back);
-    for (int i = 0; i < plan_.made; ++i)
-      for (int j = 0; j < plan_.made; ++j) {
-        const Expr h = tile_h_ * b_.Idx(plan_.made) + b_.Idx(i);
-        const Expr w = tile_w_ * b_.Idx(plan_.made) + b_.Idx(j);
+    const auto results = BothAxes(out, Read(out), ToPair);
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 2; ++j) {
+        const Expr h = tile_h_ * b_.Idx(2) + b_.Idx(i), w = tile_w_ * b_.Idx(2) + b_.Idx(j);
         Block inside;
         Store(inside, {image_, channel_, h, w}, results[i][j]);
         out.push_back({tile::If{
@@ -161,9 +106,9 @@ class Transform {
 
   // From coordinates to 3x3 taps.
   void ToFilter(Block& out) {
-    const auto results = BothAxes(out, Read(out), coordinates_.back);
-    for (int i = 0; i < kWinogradTaps; ++i)
-      for (int j = 0; j < kWinogradTaps; ++j)
+    const auto results = BothAxes(out, Read(out), ToTaps);
+    for (int i = 0; i < 3; ++i)
+      for (int j = 0; j < 3; ++j)
         Store(out, {channel_, tile_, Tap(0, i), Tap(1, j)}, results[i][j]);
   }
 
@@ -183,36 +128,15 @@ class Transform {
     tile_w_ = split[2];
   }
 
-  // Where the places of a tile stand along one axis of the image, and whether they are in it.
-  struct Places {
-    Line at, inside;
-  };
-  Places PlacesOf(Block& out, const std::string& name, const Expr& tile, int64_t first, int size,
-                  const Expr& extent) {
-    const Expr corner =
-        b_.Let(out, name, tile * b_.Idx(plan_.made) + b_.Arg("first_" + name, first));
-    Places places;
-    for (int i = 0; i < size; ++i) {
-      places.at.push_back(corner + b_.Idx(i));
-      places.inside.push_back(b_.Let(
-          out, "has_" + name,
-          tile::And(tile::Ge(places.at.back(), b_.Idx(0)), tile::Lt(places.at.back(), extent))));
-    }
-    return places;
+  Expr Corner(Block& out, const char* name, const Expr& tile, int64_t first) {
+    return b_.Let(out, name, tile * b_.Idx(2) + b_.Arg(fmt::format("first_{}", name), first));
   }
 
-  void FromTile(Block& out, TensorId image, int size, int64_t first_h, int64_t first_w,
-                const Matrix& matrix, int scratch) {
-    SplitTile(out);
-    const Places rows = PlacesOf(out, "h", tile_h_, first_h, size, b_.Extent(image, 2));
-    const Places columns = PlacesOf(out, "w", tile_w_, first_w, size, b_.Extent(image, 3));
-    FromPlaces(out, image, size, matrix, scratch, [&](int i, int j) {
-      return Operand{{image_, channel_, rows.at[i], columns.at[j]},
-                     tile::And(rows.inside[i], columns.inside[j])};
-    });
+  Expr Inside(const Expr& at, const Expr& extent) const {
+    return tile::And(tile::Ge(at, b_.Idx(0)), tile::Lt(at, extent));
   }
 
-  Lines BothAxes(Block& out, const Lines& patch, const Matrix& matrix) {
+  Lines BothAxes(Block& out, const Lines& patch, LineFn fn) {
     const auto named = [&](const Line& line) {
       Line lets;
       for (const Expr& e : line) lets.push_back(b_.Let(out, "v", e));
@@ -222,21 +146,20 @@ class Transform {
     for (size_t j = 0; j < patch[0].size(); ++j) {
       Line column;
       for (const Line& row : patch) column.push_back(row[j]);
-      half.push_back(named(Apply(matrix, column)));
+      half.push_back(named(fn(column)));
     }
     Lines both;
     for (size_t i = 0; i < half[0].size(); ++i) {
       Line row;
       for (const Line& column : half) row.push_back(column[i]);
-      both.push_back(named(Apply(matrix, row)));
+      both.push_back(named(fn(row)));
     }
     return both;
   }
 
   // at(i, j) = a place of the tensor and its guard.
   template <class F>
-  void FromPlaces(Block& out, TensorId tensor, int size, const Matrix& matrix, int scratch,
-                  F&& at) {
+  void FromPlaces(Block& out, TensorId tensor, int size, LineFn fn, int scratch, F&& at) {
     const std::string patch = b_.Name("patch");
     out.push_back({tile::Alloc{patch, DType::kF32, tile::Space::kReg, int64_t{size} * size}});
     Lines lines;
@@ -259,7 +182,7 @@ class Transform {
         lines.back().push_back(tile::Load(patch, DType::kF32, slot));
       }
     }
-    Write(out, BothAxes(out, lines, matrix), scratch);
+    Write(out, BothAxes(out, lines, fn), scratch);
   }
 
   Expr PlaceOf(int point) { return point == 0 ? first_ : first_ + b_.Idx(point) * PointStride(); }
@@ -270,15 +193,16 @@ class Transform {
 
   void Write(Block& out, const Lines& points, int scratch) {
     const std::string buffer = b_.Scratch(scratch, DType::kF32, false);
-    for (int p = 0; p < matrix_.points; ++p)
-      out.push_back({tile::Store{buffer, PlaceOf(p), points[p / plan_.size()][p % plan_.size()]}});
+    for (int p = 0; p < kWinogradPoints; ++p)
+      out.push_back(
+          {tile::Store{buffer, PlaceOf(p), points[p / kWinogradTile][p % kWinogradTile]}});
   }
 
   Lines Read(Block& out) {
     const std::string buffer = b_.Scratch(kWinogradOut, DType::kF32, true);
-    Lines lines(static_cast<size_t>(plan_.size()));
-    for (int p = 0; p < matrix_.points; ++p)
-      lines[p / plan_.size()].push_back(
+    Lines lines(kWinogradTile);
+    for (int p = 0; p < kWinogradPoints; ++p)
+      lines[p / kWinogradTile].push_back(
           b_.Let(out, "m", tile::Load(buffer, DType::kF32, PlaceOf(p))));
     return lines;
   }
@@ -297,7 +221,6 @@ class Transform {
   const WinogradPlan& plan_;
   const ConvShape& s_;
   const WinogradMatrix& matrix_;
-  const Coordinates coordinates_;
   KernelBuilder b_;
   Expr first_, channel_, tile_, point_stride_;
   Expr image_, tile_h_, tile_w_;
@@ -308,7 +231,9 @@ class Transform {
 void TransformWinogradPixels(const Group& group, const Target& target, const WinogradPlan& plan,
                              Lowered& lowered) {
   Transform t(group, target, plan, plan.b, "tiles of pixels to their coordinates");
-  t.Lower(lowered, [&](Block& out) { t.FromPixels(out); });
+  t.Lower(lowered, [&](Block& out) {
+    t.FromTile(out, plan.pixels, kWinogradTile, plan.first_h, plan.first_w, OfPixels, kWinogradB);
+  });
 }
 
 void TransformWinogradOther(const Group& group, const Target& target, const WinogradPlan& plan,
@@ -318,9 +243,9 @@ void TransformWinogradOther(const Group& group, const Target& target, const Wino
               wgrad ? "tiles of dy to their coordinates" : "filters to their coordinates");
   t.Lower(lowered, [&](Block& out) {
     if (wgrad)
-      t.FromGradients(out);
+      t.FromTile(out, plan.other, 2, 0, 0, OfPair, kWinogradA);
     else
-      t.FromFilters(out);
+      t.FromTaps(out, plan.other, kWinogradA);
   });
 }
 

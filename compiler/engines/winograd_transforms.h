@@ -1,5 +1,5 @@
 // WinogradTransforms: the kernels around Winograd's products (winograd_plan.h). A thread takes one
-// tile of one channel (one filter of one channel) to its coordinates, or back, and goes through
+// tile of one channel (one filter of one channel) to its 16 coordinates, or back, and goes through
 // the group's prologue and epilogue on the way.
 #pragma once
 

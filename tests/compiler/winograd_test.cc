@@ -28,11 +28,10 @@ ConvProblem Small(GraphOp op) {
           .image = {5, 6}};
 }
 
-void ExpectRight(const ConvProblem& problem, const char* arch = "sm_90a", int made = 2) {
+void ExpectRight(const ConvProblem& problem, const char* arch = "sm_90a") {
   const graph::Graph g = Build(problem);
-  const EngineChoice choice{
-      .engine = EngineIndex("winograd"),
-      .knobs = {{"tile_m", 32}, {"tile_n", 32}, {"threads", 64}, {"made", made}}};
+  const EngineChoice choice{.engine = EngineIndex("winograd"),
+                            .knobs = {{"tile_m", 32}, {"tile_n", 32}, {"threads", 64}}};
   const Result<TileRun> run =
       CheckTiles(g, *TargetFromArch(arch), graph::RandomInputs(g, 5, false), choice);
   ASSERT_TRUE(run.ok()) << run.status().message() << "\n" << graph::Print(g);
@@ -102,21 +101,6 @@ TEST(WinogradTest, MapsBeforeAndBehind) {
     }
 }
 
-TEST(WinogradTest, LargeTiles) {
-  for (const GraphOp op : kDirections)
-    for (const bool last : {false, true})
-      for (const Dims& image : {Dims{6, 9}, Dims{3, 2}}) {
-        ConvProblem p = Small(op);
-        (op == GraphOp::kConvDgrad ? p.filters : p.channels) = 65;
-        if (op == GraphOp::kConvWgrad) p.images = image[0] == 3 ? 65 : 11;
-        p.image = image;
-        p.pad = {2, 1};
-        p.last = last;
-        p.flip = last;
-        ExpectRight(p, "sm_90a", 4);
-      }
-}
-
 TEST(WinogradTest, OtherArchitectures) {
   for (const char* arch : {"sm_80", "sm_100a"}) ExpectRight(Small(GraphOp::kConvWgrad), arch);
 }
@@ -164,11 +148,10 @@ TEST(WinogradTest, IsLikedWhereItPays) {
       EXPECT_LT(seconds(wide, Inputs::kWinograd), 0.9 * seconds(wide, Inputs::kExact)) << last;
       const Result<CompiledPlan> plan = Compile(wide, target);
       EXPECT_TRUE(plan.ok() && InputsOf(Engines()[plan->engine]) == Inputs::kExact);
-      p.channels = p.filters = 64;
+      p.channels = p.filters = 16;
       p.image = {56, 56};
-      if (!last) continue;
       const graph::Graph large = Build(p);
-      EXPECT_GT(seconds(large, Inputs::kWinograd), seconds(large, Inputs::kExact));
+      EXPECT_GT(seconds(large, Inputs::kWinograd), seconds(large, Inputs::kExact)) << last;
     }
 }
 
