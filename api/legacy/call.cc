@@ -32,12 +32,6 @@ Status CheckTold(int64_t bytes, const Result<int64_t>& told) {
                        *told);
 }
 
-Result<std::shared_ptr<const Plan>> PlanWithin(Session& session, const graph::Graph& graph,
-                                               const PlanWishes& wishes) {
-  ASSIGN_OR_RETURN(const EngineConfig config, ConfigWithin(session, graph, wishes));
-  return session.Build(graph, config, {});
-}
-
 // Of the CPU, where memory is the host's and a launch is over when it returns.
 void* Scratch(int64_t bytes) {
   static thread_local std::vector<std::byte> scratch;
@@ -98,7 +92,7 @@ Result<Blend> Call::Scaling(const void* alpha, const void* beta, const Operand& 
 }
 
 bool Call::Fits(const CallPlan& plan, const Workspace& workspace) const {
-  return !workspace.is_parameter || plan.plan->workspace_bytes() <= workspace.bytes;
+  return !workspace.is_parameter || plan.workspace_bytes() <= workspace.bytes;
 }
 
 Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspace,
@@ -121,18 +115,14 @@ Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspac
   ASSIGN_OR_RETURN(const graph::Graph graph, building.Finish());
   const bool on_device = handle_.session->target().is_cuda();
   const int64_t limit = workspace.is_parameter || on_device ? workspace.bytes : INT64_MAX;
-  auto plan = std::make_shared<CallPlan>();
   PlanWishes wishes = building.wishes;
   wishes.workspace_bytes = std::min(wishes.workspace_bytes, limit);
-  auto made = PlanWithin(*handle_.session, graph, wishes);
+  auto made = CallPlan::Make(handle_.session, graph, wishes);
   // The client cannot give what the function has no parameter for.
   if (!workspace.is_parameter && made.status().code() == Code::kSizeInsufficient)
     return Status::Text(Code::kNotSupported, made.status().message());
-  ASSIGN_OR_RETURN(plan->plan, std::move(made));
-  for (const ProgramTensor& tensor : plan->plan->tensors())
-    plan->slots.push_back(static_cast<int>(tensor.uid));
-  plans_.Insert(key_.text(), plan);
-  return std::shared_ptr<const CallPlan>(std::move(plan));
+  if (made.ok()) plans_.Insert(key_.text(), *made);
+  return made;
 }
 
 Result<bool> Call::Explore(const MakeGraph& make) {
@@ -144,23 +134,25 @@ Result<bool> Call::Explore(const MakeGraph& make) {
   return handle_.session->Explore(graph, config, handle_.stream);
 }
 
-std::span<void* const> Call::PointersOf(const CallPlan& plan, Places& places) const {
-  for (size_t i = 0; i < plan.slots.size(); ++i)
-    places[i] = const_cast<void*>(pointers_[static_cast<size_t>(plan.slots[i])]);
-  return std::span(places).first(plan.slots.size());
+std::span<void* const> Call::PointersOf(const CallPlan::Built& built, Places& places) const {
+  for (size_t i = 0; i < built.slots.size(); ++i)
+    places[i] = const_cast<void*>(pointers_[static_cast<size_t>(built.slots[i])]);
+  return std::span(places).first(built.slots.size());
 }
 
 Status Call::Launch(const CallPlan& plan, const Workspace& workspace) const {
+  ASSIGN_OR_RETURN(const CallPlan::Built* const built, plan.Ready());
   Places places;
   void* memory = workspace.data;
-  if (!workspace.is_parameter && plan.plan->workspace_bytes() > 0)
-    memory = Scratch(plan.plan->workspace_bytes());
-  return handle_.session->Execute(*plan.plan, PointersOf(plan, places), memory, handle_.stream);
+  if (!workspace.is_parameter && plan.workspace_bytes() > 0)
+    memory = Scratch(plan.workspace_bytes());
+  return handle_.session->Execute(*built->plan, PointersOf(*built, places), memory, handle_.stream);
 }
 
 Result<double> Call::TimePlan(const CallPlan& plan, const Workspace& workspace) const {
+  ASSIGN_OR_RETURN(const CallPlan::Built* const built, plan.Ready());
   Places places;
-  return handle_.session->Time(*plan.plan, PointersOf(plan, places), workspace.data,
+  return handle_.session->Time(*built->plan, PointersOf(*built, places), workspace.data,
                                handle_.stream);
 }
 

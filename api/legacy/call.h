@@ -80,7 +80,7 @@ class Call {
   Result<int64_t> WorkspaceBytes(Make&& make) {
     ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
                      PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr));
-    return plan->plan->workspace_bytes();
+    return plan->workspace_bytes();
   }
   // What a client that asked at any time may have been told.
   template <class Make>
@@ -104,7 +104,7 @@ class Call {
   }
   // The plan's pointers; `places` holds them.
   using Places = std::array<void*, kMostOperands>;
-  std::span<void* const> PointersOf(const CallPlan& plan, Places& places) const;
+  std::span<void* const> PointersOf(const CallPlan::Built& built, Places& places) const;
   int NextSlot(const void* pointer);
   bool Fits(const CallPlan& plan, const Workspace& workspace) const;
   Result<std::shared_ptr<const CallPlan>> MakePlan(const Workspace& workspace,

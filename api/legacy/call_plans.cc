@@ -66,6 +66,34 @@ Result<std::optional<EngineConfig>> FirstOf(const Session& session, const graph:
 
 }  // namespace
 
+Result<std::shared_ptr<const CallPlan>> CallPlan::Make(std::shared_ptr<Session> session,
+                                                       graph::Graph graph,
+                                                       const PlanWishes& wishes) {
+  std::shared_ptr<CallPlan> made(new CallPlan(std::move(session), std::move(graph), wishes));
+  ASSIGN_OR_RETURN(made->config_, ConfigWithin(*made->session_, made->graph_, wishes));
+  ASSIGN_OR_RETURN(const Footprint footprint, made->session_->Measure(made->graph_, made->config_));
+  made->workspace_bytes_ = footprint.workspace_bytes;
+  return std::shared_ptr<const CallPlan>(std::move(made));
+}
+
+Result<const CallPlan::Built*> CallPlan::Build() const {
+  const std::lock_guard lock(mutex_);
+  if (built_) return &*built_;
+  ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, session_->Build(graph_, config_, {}));
+  // Records that came since may have changed what stands beside the configuration's own kernel.
+  if (plan->workspace_bytes() > workspace_bytes_) {
+    PlanWishes wishes = wishes_;
+    wishes.workspace_bytes = workspace_bytes_;
+    ASSIGN_OR_RETURN(const EngineConfig config, ConfigWithin(*session_, graph_, wishes));
+    ASSIGN_OR_RETURN(plan, session_->Build(graph_, config, {}));
+  }
+  built_.emplace(Built{.plan = std::move(plan), .slots = {}});
+  for (const ProgramTensor& tensor : built_->plan->tensors())
+    built_->slots.push_back(static_cast<int>(tensor.uid));
+  ready_.store(&*built_, std::memory_order_release);
+  return &*built_;
+}
+
 CallPlans& CallPlans::Of(const Session& session) {
   // Leaked, as sessions are.
   static auto* const mutex = new std::mutex;
@@ -81,7 +109,7 @@ void CallPlans::Forget(std::string_view prefix) {
     const auto& [key, plan] = entry;
     const std::lock_guard lock(mutex_);
     const auto known = forgotten_.try_emplace(key, INT64_MAX).first;
-    known->second = std::min(known->second, plan->plan->workspace_bytes());
+    known->second = std::min(known->second, plan->workspace_bytes());
   });
 }
 

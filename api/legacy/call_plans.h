@@ -2,10 +2,12 @@
 // session's handles.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,9 +18,42 @@
 
 namespace kiln::api::legacy {
 
-struct CallPlan {
-  std::shared_ptr<const Plan> plan;
-  std::vector<int> slots;  // the operand of each of the plan's tensors
+// The plan of a call, chosen, and made ready to run at its first run: clients ask for the workspace
+// of many algorithms, and compilers take a thousand times as long as the choice.
+class CallPlan {
+ public:
+  struct Built {
+    std::shared_ptr<const Plan> plan;
+    std::vector<int> slots;  // the operand of each of the plan's tensors
+  };
+
+  // Error: no configuration is as wished.
+  static Result<std::shared_ptr<const CallPlan>> Make(std::shared_ptr<Session> session,
+                                                      graph::Graph graph, const PlanWishes& wishes);
+
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+
+  // What fails fails again at the next call. The plan needs workspace_bytes() at most.
+  Result<const Built*> Ready() const {
+    if (const Built* const built = ready_.load(std::memory_order_acquire)) [[likely]]
+      return built;
+    return Build();
+  }
+
+ private:
+  CallPlan(std::shared_ptr<Session> session, graph::Graph graph, const PlanWishes& wishes)
+      : session_(std::move(session)), graph_(std::move(graph)), wishes_(wishes) {}
+
+  Result<const Built*> Build() const;
+
+  const std::shared_ptr<Session> session_;
+  const graph::Graph graph_;
+  PlanWishes wishes_;
+  EngineConfig config_;
+  int64_t workspace_bytes_ = 0;
+  mutable std::mutex mutex_;  // guards built_
+  mutable std::optional<Built> built_;
+  mutable std::atomic<const Built*> ready_ = nullptr;
 };
 
 class CallPlans {
