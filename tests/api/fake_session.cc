@@ -16,6 +16,7 @@ void* last_stream = nullptr;
 const void* elsewhere = nullptr;
 RankOptions last_rank;
 Target last_rank_target;
+int builds = 0;
 int64_t workspace_of_plans = kFakeWorkspace, discovery = -1;
 
 class FakePlan : public Plan {
@@ -123,6 +124,7 @@ class FakeSession : public Session {
   }
   Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config,
                                             const BuildOptions&) override {
+    ++builds;
     return std::shared_ptr<const Plan>(std::make_shared<FakePlan>(graph, config));
   }
   Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,
@@ -168,6 +170,7 @@ void* LastFakeStream() { return last_stream; }
 RankOptions LastFakeRank() { return last_rank; }
 Target LastFakeRankTarget() { return last_rank_target; }
 void SetFakeElsewhere(const void* pointer) { elsewhere = pointer; }
+int FakeBuilds() { return builds; }
 void SetFakeWorkspace(int64_t bytes) { workspace_of_plans = bytes; }
 void SetFakeDiscovery(int64_t bytes) { discovery = bytes; }
 

@@ -26,6 +26,8 @@ void* LastFakeStream();
 // What was ranked last, and for which device.
 RankOptions LastFakeRank();
 Target LastFakeRankTarget();
+// Plans that were built in this process.
+int FakeBuilds();
 // The one pointer that is another device's.
 void SetFakeElsewhere(const void* pointer);
 // What plans made from now on want.

@@ -163,6 +163,23 @@ TEST_F(LegacyConvolutions, TheWorkspaceIsWhatWasAskedFor) {
   EXPECT_NE(Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, bytes), kOk);
 }
 
+// Compilers run for what runs.
+TEST_F(LegacyConvolutions, OnlyACallBuildsAPlan) {
+  kiln::api::SetFakeWorkspace(kiln::api::kFakeWorkspace);
+  SetX(5, 4, 8, 8);
+  SetY(5, 6, 8, 8);
+  const int before = kiln::api::FakeBuilds();
+  int count = 0;
+  std::array<cudnnConvolutionFwdAlgoPerf_t, 8> perfs = {};
+  ASSERT_EQ(
+      cudnnGetConvolutionForwardAlgorithm_v7(handle_, x_, w_, conv_, y_, 8, &count, perfs.data()),
+      kOk);
+  EXPECT_EQ(perfs[0].algo, kPrecomp);
+  EXPECT_EQ(kiln::api::FakeBuilds(), before);
+  for (int call = 0; call < 3; ++call) EXPECT_EQ(Forward(kPrecomp, perfs[0].memory), kOk);
+  EXPECT_EQ(kiln::api::FakeBuilds(), before + 1);
+}
+
 // Plans from before give way to what Find discovers; who was told less may go on with less.
 TEST_F(LegacyConvolutions, FindReplacesPlans) {
   const auto told = [&] {
