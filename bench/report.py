@@ -102,6 +102,39 @@ def latency(data):
     return f"**Host time** ({heading(data)})\n\n" + table(["", "Kiln, µs", f"{cudnn(data)}, µs"], rows)
 
 
+def torch_steps(data):
+    """Steps and first calls in PyTorch; the ratio is cuDNN's time over ours."""
+    meanings = {
+        "resnet50": "ResNet-50, AMP f16, channels last, 256 images: a training step",
+        "efficientnet_b0": "EfficientNet-B0, AMP f16, channels last, 128 images, benchmark on: a training step",
+        "first": "the first convolution of a process, our kernels on disk",
+        "forward": "a batch size not seen before, of a convolution seen before",
+        "backward": "the same, forward and both gradients",
+        "conv2d": "host time of a repeated small `conv2d`",
+        "batch_norm": "host time of a repeated small `batch_norm`",
+    }
+    rows = []
+
+    def add(name, commit, ours, nvidia, more=""):
+        label = meanings[name] + more + ("" if commit == data["commit"] else f" ({commit})")
+        rows.append([label, f"{1e3 * ours:.3g}", f"{1e3 * nvidia:.3g}", f"{nvidia / ours:.2f}"])
+
+    for row in data["rows"]:
+        if "error" in row:
+            continue
+        ours, nvidia, commit = row["ours"], row["nvidia"], row.get("commit", data["commit"])
+        if not isinstance(ours, dict):
+            add(row["name"], commit, ours, nvidia, f" (from an empty kernel cache {1e3 * row['cold_s']:.0f} ms)")
+        elif "median_ms" in ours:
+            add(row["name"], commit, ours["median_ms"] / 1e3, nvidia["median_ms"] / 1e3)
+            cold = f", the first one of a process (from an empty kernel cache {row['cold_s']:.1f} s)"
+            add(row["name"], commit, ours["first_s"], nvidia["first_s"], cold)
+        else:
+            for name in ours:
+                add(name, commit, ours[name], nvidia[name])
+    return f"**Unmodified PyTorch** ({heading(data)})\n\n" + table(["", "Kiln, ms", f"{cudnn(data)}, ms", "ratio"], rows)
+
+
 def contract_frontend(data):
     def teraflops(row, key):
         return f"{row['flops'] / row[key] * 1e-6:.0f}"
@@ -131,7 +164,8 @@ def legacy(data, pages):
     return report_legacy.markdown(data, heading(data), cudnn(data), table, pages)
 
 
-WRITERS = {"attention": attention, "bandwidth": bandwidth, "latency": latency, "contract_frontend": contract_frontend}
+WRITERS = {"attention": attention, "bandwidth": bandwidth, "latency": latency, "contract_frontend": contract_frontend,
+           "torch_steps": torch_steps}
 
 
 def main():

@@ -155,7 +155,8 @@ def child():
     torch.zeros(8, device="cuda").add_(1)
     torch.cuda.synchronize()
     answers = Answers(torch)
-    print("ANSWER " + json.dumps(in_front.loaded_cudnn()), flush=True)
+    print("ANSWER " + json.dumps({"libraries": in_front.loaded_cudnn(), "device": torch.cuda.get_device_name(),
+                                  "version": torch.backends.cudnn.version()}), flush=True)
     for line in sys.stdin:
         name, arguments = json.loads(line)
         try:
@@ -168,7 +169,7 @@ class Child:
     def __init__(self, environment):
         self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child"], env=environment,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.libraries = self.answer()
+        self.hello = self.answer()
 
     def answer(self):
         for line in self.process.stdout:
@@ -192,8 +193,8 @@ class Child:
 def pair(options, front):
     """A process with our library and one with NVIDIA's."""
     ours, nvidia = Child(front), Child(dict(os.environ))
-    if os.path.abspath(options.library) not in ours.libraries:
-        raise RuntimeError(f"the process has {ours.libraries} and not {options.library}")
+    if os.path.abspath(options.library) not in ours.hello["libraries"]:
+        raise RuntimeError(f"the process has {ours.hello['libraries']} and not {options.library}")
     return {"ours": ours, "nvidia": nvidia}
 
 
@@ -220,14 +221,15 @@ def training(name, sides, rounds):
     return answer
 
 
-def measure(name, options, front):
-    """One JSON object of each of the list's names. cold_s: our first call or step with nothing on disk."""
+def measure(name, options, front, result):
+    """One JSON object of each of the list's names; device and version go to `result`. cold_s: our first call or step with nothing on disk."""
     row = {}
     if name in STEPS:
         row["cold_s"] = alone(front, "network_first", name)
     elif name == "first":
         row["cold_s"] = alone(front, "first")
     sides = pair(options, front)
+    result.update(device=sides["nvidia"].hello["device"], nvidia_version=sides["nvidia"].hello["version"])
     try:
         if name in STEPS:
             return {**row, **training(name, sides, options.rounds)}
@@ -247,7 +249,7 @@ def main(options):
                 continue
             row = {"name": name}
             try:
-                row.update(measure(name, options, front))
+                row.update(measure(name, options, front, result))
             except RuntimeError as error:
                 row["error"] = str(error)
             result["rows"].append(row)

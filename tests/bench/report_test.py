@@ -52,6 +52,20 @@ class ReportTest(unittest.TestCase):
             (self.folder / names[-1]).write_text(json.dumps(data))
         return subprocess.run([sys.executable, REPORT, *names, *flags], cwd=self.folder, capture_output=True, text=True)
 
+    def test_steps_of_pytorch(self):
+        ours = {"first_s": 0.5, "peak_bytes": 8, "median_ms": 20.0, "q25_ms": 19.0, "q75_ms": 21.0}
+        rows = [{"name": "resnet50", "cold_s": 9.25, "ours": ours, "nvidia": ours | {"median_ms": 25.0}, "commit": "def5678"},
+                {"name": "first", "cold_s": 0.3, "ours": 0.002, "nvidia": 0.064},
+                {"name": "efficientnet_b0", "error": "a process ended"},
+                {"name": "shape", "ours": {"forward": 0.001}, "nvidia": {"forward": 0.0005}}]
+        text = self.run_report([{"benchmark": "torch_steps", "commit": "abc1234", "date": "2026-01-02", "device": "Made-up GPU",
+                                 "nvidia_version": 91900, "rows": rows}]).stdout
+        self.assertIn("a training step (def5678) | 20 | 25 | 1.25 |", text)
+        self.assertIn("(from an empty kernel cache 9.2 s) (def5678) | 500 | 500 | 1.00 |", text)
+        self.assertIn("(from an empty kernel cache 300 ms) | 2 | 64 | 32.00 |", text)
+        self.assertIn("of a convolution seen before | 1 | 0.5 | 0.50 |", text)
+        self.assertNotIn("EfficientNet", text)
+
     def test_summary_has_geometric_means(self):
         done = self.run_report([result(*ROWS)])
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -80,7 +80,7 @@ def one_step(torch, name, precision, layout, want):
 
 def curve(torch, name, precision, layout, steps):
     model = zoo.make(torch, name).cuda().to(memory_format=layout)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
     scaler = torch.amp.GradScaler("cuda", enabled=precision == "float16")
     losses = []
     for i in range(steps):
