@@ -224,6 +224,38 @@ Status DisturbFp8Sum(const Graph& graph, const Node& node, uint64_t seed, Tensor
   return {};
 }
 
+bool Multiplies(const Node& node) {
+  using graph::ReductionMode;
+  if (node.op == graph::GraphOp::kReduce)
+    return node.As<graph::ReduceAttrs>().combine == graph::Combine::kMul;
+  if (node.op != graph::GraphOp::kReduction) return false;
+  const ReductionMode mode = node.As<graph::ReductionAttrs>().mode;
+  return mode == ReductionMode::kMul || mode == ReductionMode::kMulNoZeros;
+}
+
+// The order of a product's factors is free. Where those above 1 leave the type's range together, an
+// order may bring them to infinity before a zero, or what is small, brings them back: then any
+// number is right, and NaN.
+Status OpenProducts(const Graph& graph, const Node& node, TensorValues& values) {
+  if (!Multiplies(node) || !IsFloat(node.compute)) return {};
+  const double largest = ArithmeticType(node.compute) == DType::kF64
+                             ? std::numeric_limits<double>::max()
+                             : static_cast<double>(std::numeric_limits<float>::max());
+  Graph wide = graph;
+  wide[node.outputs[0]].dtype = DType::kF64;
+  const TensorId x = node.inputs[0];
+  wide[x].dtype = DType::kF64;
+  TensorValues factors = {{x, values.at(x)}};
+  for (double& value : factors[x]) value = std::abs(value) > 1 ? std::abs(value) : 1;
+  RETURN_IF_ERROR(RunNode(wide, node, factors));
+  const std::vector<double>& most = factors.at(node.outputs[0]);
+  std::vector<double>& products = values.at(node.outputs[0]);
+  for (size_t i = 0; i < products.size(); ++i)
+    if (most[i] > largest && std::isfinite(products[i]))
+      products[i] = std::numeric_limits<double>::quiet_NaN();
+  return {};
+}
+
 // The second run. Nodes that no error reaches yet have the first run's results.
 Status RunDisturbed(const Graph& graph, const TensorValues& exact, uint64_t seed,
                     TensorValues& out) {
@@ -247,6 +279,7 @@ Status RunDisturbed(const Graph& graph, const TensorValues& exact, uint64_t seed
       reached.insert(id);
     }
     RETURN_IF_ERROR(DisturbFp8Sum(graph, node, stream, out));
+    RETURN_IF_ERROR(OpenProducts(graph, node, out));
   }
   return {};
 }

@@ -220,5 +220,26 @@ TEST(Compare, SumsOfFp8MayKeepFourteenBits) {
   }
 }
 
+// 64^40 is more than an f32 holds: in an order that meets the zero last it is infinity times zero.
+TEST(Compare, ProductsThatMayOverflowOnTheWayAreOpen) {
+  for (const auto& [length, is_open] : {std::pair<int64_t, bool>(41, true), {11, false}}) {
+    GraphBuilder b("product");
+    const TensorId x = b.Input("x", DType::kF32, {2, length});
+    b.Output(b.Reduction(graph::ReductionMode::kMul, x, {2, 1}), "y", DType::kF32);
+    Case c{.graph = *b.Finish(), .output = -1, .reference = {}, .want = {}};
+    c.output = graph::Outputs(c.graph).front();
+    std::vector<double> factors(static_cast<size_t>(2 * length), 64);
+    factors[0] = 0;
+    for (int64_t i = length; i < 2 * length; ++i) factors[static_cast<size_t>(i)] = 0.5;
+    c.reference = *Interpret(c.graph, {{x, factors}}, 1);
+    c.want = c.reference.values.at(c.output);
+    EXPECT_EQ(c.want[0], 0);
+    EXPECT_EQ(c.With({kNan, c.want[1]}).ok(), is_open) << length;
+    EXPECT_TRUE(c.With(c.want).ok());
+    EXPECT_FALSE(c.With({0, kNan}).ok()) << "factors below 1 do not overflow";
+    EXPECT_FALSE(c.With({0, 2 * c.want[1]}).ok());
+  }
+}
+
 }  // namespace
 }  // namespace kiln::cli
