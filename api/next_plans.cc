@@ -5,8 +5,9 @@
 
 namespace kiln::api {
 
-void NextPlans::Offered(const std::string& graph, const std::vector<EngineConfig>& configs) {
-  offered_.Insert(graph, std::make_shared<const std::vector<EngineConfig>>(configs));
+void NextPlans::Offered(const std::string& graph,
+                        std::shared_ptr<const std::vector<EngineConfig>> configs) {
+  offered_.Insert(graph, std::move(configs));
 }
 
 std::vector<EngineConfig> NextPlans::After(const std::string& graph, const EngineConfig& config) {

@@ -8,6 +8,7 @@
 // guess costs work if it is wrong, and nothing else. Safe from many threads.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -20,14 +21,14 @@ namespace kiln::api {
 class NextPlans {
  public:
   // What heuristics answered for the graph, best first; of several answers the first counts.
-  void Offered(const std::string& graph, const std::vector<EngineConfig>& configs);
+  void Offered(const std::string& graph, std::shared_ptr<const std::vector<EngineConfig>> configs);
 
   // What to compile together with `config`, which is to be built now: empty, or the offered ones
   // that come behind it, once for each graph.
   std::vector<EngineConfig> After(const std::string& graph, const EngineConfig& config);
 
  private:
-  static constexpr size_t kGraphsKept = 64;
+  static constexpr size_t kGraphsKept = 512;
 
   std::mutex mutex_;
   Recent<std::vector<EngineConfig>> offered_{kGraphsKept};

@@ -179,8 +179,6 @@ class DeviceSession final : public Session {
                                          const RankOptions& options) const override {
     ASSIGN_OR_RETURN(std::vector<EngineConfig> ranked, Ranked(graph, options.mode));
     if (options.prefers_ready) PutReadyFirst(graph, options.mode, ranked);
-    if (device_ != nullptr && target_.is_cuda())
-      next_plans_.Offered(graph::CanonicalText(graph), ranked);
     return ranked;
   }
 
@@ -341,8 +339,9 @@ class DeviceSession final : public Session {
 
   Result<std::vector<EngineConfig>> Ranked(const graph::Graph& graph, RankMode mode) const {
     const int64_t epoch = mode_ == TuneMode::kOff ? 0 : records_.epoch();
-    std::string key = fmt::format("{} {} {}\n", static_cast<int>(mode), epoch, MayRound(mode)) +
-                      graph::CanonicalText(graph);
+    const std::string text = graph::CanonicalText(graph);
+    std::string key =
+        fmt::format("{} {} {}\n", static_cast<int>(mode), epoch, MayRound(mode)) + text;
     if (const auto known = ranks_.Find(key)) return *known;
     ASSIGN_OR_RETURN(const std::vector<compiler::Candidate> candidates, Candidates(graph, mode));
     const auto engines = compiler::Engines();
@@ -360,7 +359,9 @@ class DeviceSession final : public Session {
       ranked.push_back(std::move(config));
     }
     if (widely || ranked.empty()) RETURN_IF_ERROR(AddLeastWorkspace(graph, ranked));
-    ranks_.Insert(std::move(key), std::make_shared<const std::vector<EngineConfig>>(ranked));
+    const auto kept = std::make_shared<const std::vector<EngineConfig>>(ranked);
+    ranks_.Insert(std::move(key), kept);
+    if (device_ != nullptr && target_.is_cuda()) next_plans_.Offered(text, kept);
     return ranked;
   }
 

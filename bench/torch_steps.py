@@ -11,7 +11,7 @@ temperature are the same for both. A step is forward, loss, backward and SGD, it
                      kernel cache empty and again with what that run left
     first            the first convolution of a process, CUDA awake already; our kernels on disk
     shape            a batch size not seen before, of a convolution seen before: forward and backward
-    call             host time of a repeated convolution, of batch normalization, and of max pooling
+    call             host time of a repeated convolution and of batch normalization
 """
 import argparse
 import json

@@ -90,6 +90,7 @@ Result<const CallPlan::Built*> CallPlan::Build() const {
   built_.emplace(Built{.plan = std::move(plan), .slots = {}});
   for (const ProgramTensor& tensor : built_->plan->tensors())
     built_->slots.push_back(static_cast<int>(tensor.uid));
+  graph_ = {};
   ready_.store(&*built_, std::memory_order_release);
   return &*built_;
 }

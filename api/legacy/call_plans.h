@@ -47,11 +47,11 @@ class CallPlan {
   Result<const Built*> Build() const;
 
   const std::shared_ptr<Session> session_;
-  const graph::Graph graph_;
+  mutable graph::Graph graph_;  // nothing once the plan is there
   PlanWishes wishes_;
   EngineConfig config_;
   int64_t workspace_bytes_ = 0;
-  mutable std::mutex mutex_;  // guards built_
+  mutable std::mutex mutex_;  // guards graph_ and built_
   mutable std::optional<Built> built_;
   mutable std::atomic<const Built*> ready_ = nullptr;
 };

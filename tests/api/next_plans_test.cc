@@ -12,10 +12,14 @@ EngineConfig Config(int64_t engine, int64_t knob = 0) {
 
 const std::vector<EngineConfig> kOffered = {Config(3), Config(3, 1), Config(5), Config(0)};
 
+std::shared_ptr<const std::vector<EngineConfig>> Shared() {
+  return std::make_shared<const std::vector<EngineConfig>>(kOffered);
+}
+
 TEST(NextPlansTest, AClientThatBuildsTheFirstOfEachGraphWaitsForNothingElse) {
   NextPlans next;
   for (const char* graph : {"a", "b", "c", "a"}) {
-    next.Offered(graph, kOffered);
+    next.Offered(graph, Shared());
     EXPECT_TRUE(next.After(graph, kOffered[0]).empty()) << graph;
     EXPECT_TRUE(next.After(graph, kOffered[0]).empty()) << graph << ": the same once more";
   }
@@ -23,7 +27,7 @@ TEST(NextPlansTest, AClientThatBuildsTheFirstOfEachGraphWaitsForNothingElse) {
 
 TEST(NextPlansTest, TheSecondConfigurationOfAGraphBringsThoseBehindItOnce) {
   NextPlans next;
-  next.Offered("a", kOffered);
+  next.Offered("a", Shared());
   EXPECT_TRUE(next.After("a", kOffered[0]).empty());
   EXPECT_EQ(next.After("a", kOffered[1]), std::vector(kOffered.begin() + 2, kOffered.end()));
   EXPECT_TRUE(next.After("a", kOffered[2]).empty());
@@ -31,18 +35,18 @@ TEST(NextPlansTest, TheSecondConfigurationOfAGraphBringsThoseBehindItOnce) {
 
 TEST(NextPlansTest, AfterAGraphThatWasTimedTheFirstBringsThem) {
   NextPlans next;
-  for (const char* graph : {"a", "b"}) next.Offered(graph, kOffered);
+  for (const char* graph : {"a", "b"}) next.Offered(graph, Shared());
   next.After("a", kOffered[0]);
   next.After("a", kOffered[1]);
   EXPECT_EQ(next.After("b", kOffered[0]), std::vector(kOffered.begin() + 1, kOffered.end()));
   // b had but one, so its successor is not taken for one that is timed.
-  next.Offered("c", kOffered);
+  next.Offered("c", Shared());
   EXPECT_TRUE(next.After("c", kOffered[0]).empty());
 }
 
 TEST(NextPlansTest, WhatWasNotOfferedBringsNothing) {
   NextPlans next;
-  next.Offered("a", kOffered);
+  next.Offered("a", Shared());
   next.After("a", Config(7));
   EXPECT_TRUE(next.After("a", Config(8)).empty());
   next.After("unknown", kOffered[0]);
