@@ -37,7 +37,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kReduceEngine = {.name = "reduce",
-                              .version = 1,
+                              .version = 2,
                               .knobs = kKnobs,
                               .notes = {.numerical = {}, .behavioral = kBehavior},
                               .supports = Supports,

@@ -131,7 +131,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kRowsEngine = {.name = "rows",
-                            .version = 3,
+                            .version = 4,
                             .knobs = kKnobs,
                             .notes = {.numerical = {}, .behavioral = kBehavior},
                             .supports = Supports,
