@@ -173,6 +173,12 @@ std::optional<std::string> DiskCache::Load(const CacheRequest& request, const Ha
   return payload;
 }
 
+std::string DiskCache::TurnPath(const Hash128& key) const {
+  const std::string tmp = Join(directory_, "tmp");
+  if (!usable() || !MakeFolders(tmp).ok()) return {};
+  return fmt::format("{}/{}.turn", tmp, key.Hex());
+}
+
 Result<std::string> DiskCache::MakeStage() const {
   std::string tmp = Join(directory_, "tmp");
   RETURN_IF_ERROR(MakeFolders(tmp));

@@ -4,9 +4,10 @@
 //                      kernel.cubin   the payload
 //                      manifest.txt   the key's fields, lengths and hashes; written last
 //   <root>/v1/tmp/…                   staging; an entry appears by one rename of its folder
+//   <root>/v1/tmp/3f9c….turn          locked by the process that compiles this entry (turn.h)
 //   <root>/v1/lock                    held, without waiting, by the process that prunes
 //
-// Processes share the directory with no other coordination: losing the race to store is success,
+// Entries need no coordination of processes: losing the race to store is success,
 // whatever is damaged is a miss and is removed, and a failure to write is a line in the log. Called
 // by KernelCache (kernel_cache.h) and, through it, by `kiln cache`.
 #pragma once
@@ -69,6 +70,9 @@ class DiskCache {
 
   std::optional<std::string> Load(const CacheRequest& request, const Hash128& key);
   void Store(const CacheRequest& request, const Hash128& key, std::string_view payload);
+
+  // Where a process says that it compiles the entry; empty where no file can be made.
+  std::string TurnPath(const Hash128& key) const;
 
   // Every entry, by key. `check_payloads` also reads and hashes the files, as Load does.
   std::vector<CacheEntry> List(bool check_payloads) const;

@@ -5,6 +5,7 @@
 
 #include "ir/base/env.h"
 #include "ir/base/log.h"
+#include "runtime/cache/turn.h"
 
 namespace kiln::runtime {
 namespace {
@@ -26,7 +27,8 @@ KernelCache::Options KernelCache::OptionsFromEnv() {
 
 KernelCache::KernelCache(Options options)
     : disk_(std::move(options.root), options.disk_limit_bytes),
-      memory_limit_bytes_(options.memory_limit_bytes) {
+      memory_limit_bytes_(options.memory_limit_bytes),
+      patience_(options.patience) {
   if (!disk_.usable()) LOG(kInfo, "kernel cache: in memory only: {}", disk_.status().message());
 }
 
@@ -86,9 +88,16 @@ std::optional<CachedKernel> KernelCache::Find(const CacheRequest& request) {
 
 Result<CachedKernel> KernelCache::LoadOrCompile(const CacheRequest& request, const Hash128& key,
                                                 const CompileFunction& compile) {
-  if (auto payload = disk_.Load(request, key)) {
+  const auto from_disk = [&]() -> std::optional<CachedKernel> {
+    auto payload = disk_.Load(request, key);
+    if (!payload) return std::nullopt;
     return CachedKernel{.payload = std::make_shared<const std::string>(*std::move(payload)),
                         .origin = CachedKernel::Origin::kDisk};
+  };
+  if (auto kernel = from_disk()) return *kernel;
+  const Turn turn(disk_.TurnPath(key), patience_);
+  if (turn.taken()) {
+    if (auto kernel = from_disk()) return *kernel;  // somebody's turn ended meanwhile
   }
   ASSIGN_OR_RETURN(std::string payload, compile());
   disk_.Store(request, key, payload);

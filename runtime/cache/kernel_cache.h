@@ -1,11 +1,12 @@
 // The kernel cache: a memory map of shared futures over the directory of disk_cache.h. The future
 // makes a compile single-flight: of many threads that ask for one kernel, one compiles and the
-// others wait for it. A failed compile is told to those who waited and then forgotten, so that it
-// can be tried again.
+// others wait for it; of many processes by turn.h. A failed compile is told to those who waited and
+// then forgotten, so that it can be tried again.
 //
 // Used by the CUDA device (cubins), the CPU plug-in (objects) and `kiln cache`.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <future>
@@ -32,6 +33,7 @@ class KernelCache {
     std::string root;  // empty: memory only
     int64_t disk_limit_bytes = int64_t{2} << 30;
     int64_t memory_limit_bytes = int64_t{256} << 20;
+    std::chrono::milliseconds patience{60'000};  // with another process that compiles the same
   };
   // KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln, else $HOME/.cache/kiln; KILN_CACHE_SIZE_MB.
   static Options OptionsFromEnv();
@@ -63,6 +65,7 @@ class KernelCache {
 
   DiskCache disk_;
   const int64_t memory_limit_bytes_;
+  const std::chrono::milliseconds patience_;
   std::mutex mutex_;  // guards what follows; never held while compiling or reading
   std::unordered_map<Hash128, Future, Hash128Hasher> futures_;
   std::deque<std::pair<Hash128, int64_t>> finished_;  // oldest first

@@ -17,7 +17,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kExtension = ".txt";
+constexpr const char* kRecords = ".txt";
+constexpr const char* kNetwork = ".kiln";
+
+// Sorted; empty where there is no such folder.
+std::vector<std::string> FilesIn(const std::string& folder, const char* extension) {
+  std::error_code error;
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == extension) files.push_back(entry.path().string());
+  std::ranges::sort(files);
+  return files;
+}
 
 bool EndsInsideALine(const std::string& file) {
   std::ifstream in(file, std::ios::binary | std::ios::ate);
@@ -57,12 +68,16 @@ std::vector<std::string> ShippedRecordPaths() {
 
 std::vector<std::string> RecordFiles(const std::string& path) {
   std::error_code error;
-  if (!fs::is_directory(path, error))
-    return fs::exists(path, error) ? std::vector{path} : std::vector<std::string>{};
+  if (fs::is_directory(path, error)) return FilesIn(path, kRecords);
+  return fs::exists(path, error) ? std::vector{path} : std::vector<std::string>{};
+}
+
+std::vector<std::string> NetworkFiles() {
+  std::vector<std::string> folders = ShippedRecordPaths();
+  folders.insert(folders.begin(), UserRecordFolder());
   std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(path, error))
-    if (entry.path().extension() == kExtension) files.push_back(entry.path().string());
-  std::ranges::sort(files);
+  for (const std::string& folder : folders)
+    std::ranges::move(FilesIn(folder, kNetwork), std::back_inserter(files));
   return files;
 }
 

@@ -1,6 +1,7 @@
 // Files of tuning records, as lines: what a line says is compiler/tune/record.h's business. A
-// file only grows, by one write a line, so that any number of processes may append to it. Called by
-// the record store (api/tuning) and `kiln records`.
+// file only grows, by one write a line, so that any number of processes may append to it. Beside
+// them are networks (api/networks.h). Called by the record store (api/tuning), the session and
+// `kiln records`.
 #pragma once
 
 #include <string>
@@ -20,6 +21,8 @@ std::vector<std::string> ShippedRecordPaths();
 
 // `path` itself, or the files *.txt of the folder, sorted. Empty where there is nothing.
 std::vector<std::string> RecordFiles(const std::string& path);
+// The files *.kiln of all folders of records, the user's first.
+std::vector<std::string> NetworkFiles();
 // Lines that are neither empty nor comments (#).
 Result<std::vector<std::string>> ReadRecordLines(const std::string& file);
 // One atomic append; makes the folder and the file. A line that another process left unfinished is

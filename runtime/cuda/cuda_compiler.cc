@@ -1,6 +1,8 @@
 // Compiling through the cache; see cuda_compiler.h.
 #include "runtime/cuda/cuda_compiler.h"
 
+#include <chrono>
+
 #include "ir/base/env.h"
 #include "ir/base/log.h"
 #include "runtime/cuda/compiler_memo.h"
@@ -46,7 +48,10 @@ Result<CachedKernel> CudaCompiler::Compile(const KernelSource& source) {
   ASSIGN_OR_RETURN(const std::string identity, LoadedIdentity());
   return cache_.Get(MakeRequest(source, identity), [&]() -> Result<std::string> {
     ASSIGN_OR_RETURN(const Nvrtc* nvrtc, ProcessNvrtc());
+    const auto begin = std::chrono::steady_clock::now();
     ASSIGN_OR_RETURN(NvrtcResult result, nvrtc->Compile(source, NvrtcOutput::kCubin));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    LOG(kDebug, "compiled {} in {:.2f} s", source.entry, took.count());
     if (!result.log.empty()) LOG(kInfo, "{}.cu for {}:\n{}", source.entry, source.arch, result.log);
     return std::move(result.bytes);
   });

@@ -233,8 +233,11 @@ TEST_F(KernelCacheTest, ManyProcessesShareOneDirectory) {
 
 TEST_F(KernelCacheTest, LosingTheRaceToStoreIsSuccess) {
   KernelCache slow(Options());
+  auto options = Options();
+  options.patience = std::chrono::milliseconds(10);
+  KernelCache impatient(options);
   auto kernel = slow.Get(Request("a"), [&]() -> Result<std::string> {
-    EXPECT_EQ(Lookup("a"), Origin::kCompiled);  // another process stores first
+    EXPECT_EQ(Lookup(impatient, "a"), Origin::kCompiled);  // another process stores first
     return PayloadOf("a");
   });
   ASSERT_TRUE(kernel.ok());
@@ -340,6 +343,60 @@ TEST_F(KernelCacheTest, PruningWaitsForNobody) {
   ::close(lock);
   EXPECT_EQ(cache.Prune(0).removed_entries, 1);
   EXPECT_FALSE(fs::exists(Entry("a")));
+}
+
+// Two cache objects stand for two processes: locks belong to open files.
+TEST_F(KernelCacheTest, WhoCompilesIsWaitedForByOtherProcesses) {
+  std::atomic<bool> is_compiling = false;
+  std::thread first([&] {
+    KernelCache cache(Options());
+    const auto kernel = cache.Get(Request("a"), [&]() -> Result<std::string> {
+      is_compiling = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return PayloadOf("a");
+    });
+    EXPECT_TRUE(kernel.ok());
+  });
+  while (!is_compiling) std::this_thread::yield();
+  EXPECT_EQ(Lookup("a"), Origin::kDisk);
+  EXPECT_EQ(Lookup("b"), Origin::kCompiled);
+  first.join();
+  EXPECT_EQ(compiles_, 1);
+  EXPECT_TRUE(fs::is_empty(fs::path(Options().root) / "v1" / "tmp"));
+}
+
+TEST_F(KernelCacheTest, PatienceEnds) {
+  Lookup("b");  // makes the folders
+  const std::string turn =
+      fmt::format("{}/v1/tmp/{}.turn", Options().root, Request("a").Key().Hex());
+  const int lock = ::open(turn.c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  auto options = Options();
+  options.patience = std::chrono::milliseconds(30);
+  KernelCache cache(options);
+  EXPECT_EQ(Lookup(cache, "a"), Origin::kCompiled);
+  EXPECT_TRUE(fs::exists(turn));  // is not ours to remove
+  ::close(lock);
+}
+
+TEST_F(KernelCacheTest, ATurnThatNobodyHoldsIsFree) {
+  Lookup("b");
+  const std::string turn =
+      fmt::format("{}/v1/tmp/{}.turn", Options().root, Request("a").Key().Hex());
+  std::ofstream(turn) << "left by a crash";
+  EXPECT_EQ(Lookup("a"), Origin::kCompiled);
+  EXPECT_FALSE(fs::exists(turn));
+}
+
+TEST_F(KernelCacheTest, AFailedCompileGivesTheTurnBack) {
+  KernelCache cache(Options());
+  const auto failed = cache.Get(
+      Request("a"), []() -> Result<std::string> { return Status::Error(Code::kInternal, "no"); });
+  EXPECT_FALSE(failed.ok());
+  auto options = Options();
+  options.patience = std::chrono::milliseconds(0);
+  KernelCache other(options);
+  EXPECT_EQ(Lookup(other, "a"), Origin::kCompiled);
 }
 
 TEST_F(KernelCacheTest, PruningSweepsWhatACrashLeft) {
