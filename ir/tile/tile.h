@@ -196,7 +196,7 @@ struct Largest {
 struct AtomicAdd {  // buffer[index] += value, global memory; order among threads is open
   std::string buffer;
   Expr index;
-  Expr value;  // f32 or i32, the buffer's type
+  Expr value;  // f32, f64 or i32, the buffer's type
 };
 // A skeleton of the device library that runs the whole block: it loads by tensor maps, multiplies
 // on warpgroups, and hands what it has made to the functions that the kernel gives it.

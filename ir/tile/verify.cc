@@ -2,8 +2,8 @@
 // first; a failure is a bug of the engine that made the kernel, or a mistake in a text that someone
 // wrote by hand. Divergence is tracked conservatively: a value is uniform unless it depends on the
 // thread's number, on a register or on a shuffle.
-#include <map>
-#include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "ir/tile/names.h"
 #include "ir/tile/tools.h"
@@ -477,8 +477,8 @@ class Verifier {
     RETURN_IF_ERROR(Check(Store{s.buffer, s.index, s.value}));
     const Buffer& b = buffers_.at(s.buffer);
     if (b.size >= 0) return Fail("{} is not in global memory", s.buffer);
-    if (b.type != DType::kF32 && b.type != DType::kI32)
-      return Fail("{} holds {}: f32 and i32 are possible", s.buffer, Info(b.type).text);
+    if (b.type != DType::kF32 && b.type != DType::kF64 && b.type != DType::kI32)
+      return Fail("{} holds {}: f32, f64 and i32 are possible", s.buffer, Info(b.type).text);
     return {};
   }
 
@@ -563,9 +563,9 @@ class Verifier {
   }
 
   const Kernel& kernel_;
-  std::map<std::string, Variable, std::less<>> vars_;
-  std::map<std::string, Buffer, std::less<>> buffers_;
-  std::set<std::string, std::less<>> used_, maps_;
+  std::unordered_map<std::string, Variable> vars_;
+  std::unordered_map<std::string, Buffer> buffers_;
+  std::unordered_set<std::string> used_, maps_;
   std::vector<std::string> scope_;
   int64_t shared_bytes_ = 0;
   int divergent_ = 0;  // enclosing statements that not every thread executes alike

@@ -265,7 +265,7 @@ constexpr Bad kBad[] = {
     {"largest r <- r 0 lanes 6", "element 5 of r, which has 4"},
     {"atomic_add s[0], n", "s holds f16, the value is i32"},
     {"atomic_add x[0], n", "x is const"},
-    {"atomic_add h[0], load x[0]", "h holds f16: f32 and i32 are possible"},
+    {"atomic_add h[0], load x[0]", "h holds f16: f32, f64 and i32 are possible"},
     {"alloc i : i32[4] shared atomic_add i[0], n", "i is not in global memory"},
 };
 
