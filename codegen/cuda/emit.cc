@@ -1,7 +1,7 @@
 // The CUDA emitter: prints a verified tile kernel. Nothing is decided here but layout of text:
 // block loops become `const int bx = blockIdx.x`, a thread loop over the whole block `const int tx
-// = threadIdx.x`, lets become const locals, and registers of one element plain variables. Called by
-// engines when they make a Program.
+// = threadIdx.x`, lets become const locals, and registers whose places are all constants plain
+// variables. Called by engines when they make a Program.
 #include "codegen/cuda/emit.h"
 
 #include <algorithm>
@@ -30,7 +30,6 @@ int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 // What the text needs to know of the kernel before its first line.
 struct Survey {
   std::map<std::string, DType> types;            // of each buffer
-  std::set<std::string> scalars;                 // registers of one element, element 0 only
   std::map<std::string, int> access_bytes;       // the widest copy that touches a buffer
   std::map<std::string, int64_t> shared_offset;  // of each shared buffer, 16-byte aligned
   int64_t shared_bytes = 0;
@@ -71,6 +70,43 @@ std::set<std::string> OffsetsOf(const Kernel& kernel) {
   return offsets;
 }
 
+// What the kernel's text calls something.
+std::set<std::string> NamesOf(const Kernel& kernel) {
+  std::set<std::string> names;
+  for (const Param& p : kernel.params) names.insert(p.name);
+  Walk(kernel.body, [&](const Stmt& s) {
+    if (const auto* let = std::get_if<Let>(&s.node)) names.insert(let->name);
+    if (const auto* loop = std::get_if<For>(&s.node)) names.insert(loop->var);
+    if (const auto* alloc = std::get_if<Alloc>(&s.node)) names.insert(alloc->name);
+  });
+  return names;
+}
+
+// Registers whose places are all constants, and whose variables' names nothing else has.
+std::map<std::string, int64_t> ScalarsOf(const Kernel& kernel) {
+  std::map<std::string, int64_t> scalars;
+  Walk(kernel.body, [&](const Stmt& s) {
+    if (const auto* alloc = std::get_if<Alloc>(&s.node))
+      if (alloc->space == Space::kReg) scalars[alloc->name] = alloc->size;
+    ForEachBuffer(s, [&](const std::string& name, Access) {
+      const auto* store = std::get_if<Store>(&s.node);
+      if (store == nullptr || store->index->kind != ExprKind::kInt) scalars.erase(name);
+    });
+  });
+  WalkExprs(kernel.body, [&](const Expr& e) {
+    if (e->kind == ExprKind::kLoad && e->args[0]->kind != ExprKind::kInt) scalars.erase(e->name);
+  });
+  if (std::ranges::all_of(scalars, [](const auto& scalar) { return scalar.second == 1; }))
+    return scalars;
+  const std::set<std::string> names = NamesOf(kernel);
+  std::erase_if(scalars, [&](const auto& scalar) {
+    for (int64_t i = 0; scalar.second > 1 && i < scalar.second; ++i)
+      if (names.contains(ExprPrinter::ElementName(scalar.first, i))) return true;
+    return false;
+  });
+  return scalars;
+}
+
 Survey SurveyOf(const Kernel& kernel) {
   Survey survey;
   survey.offsets = OffsetsOf(kernel);
@@ -81,8 +117,6 @@ Survey SurveyOf(const Kernel& kernel) {
       if (alloc->space == Space::kShared) {
         survey.shared_offset[alloc->name] = survey.shared_bytes;
         survey.shared_bytes = RoundUp(survey.shared_bytes + alloc->size * SizeOf(alloc->type), 16);
-      } else if (alloc->size == 1) {
-        survey.scalars.insert(alloc->name);
       }
     }
     if (const auto* copy = std::get_if<Copy>(&s.node)) {
@@ -102,12 +136,7 @@ Survey SurveyOf(const Kernel& kernel) {
                            std::holds_alternative<Largest>(s.node);
     ForEachBuffer(s, [&](const std::string& name, Access) {
       if (fragments) survey.access_bytes[name] = std::max(survey.access_bytes[name], 4);
-      const auto* store = std::get_if<Store>(&s.node);
-      if (store == nullptr || !IsConst(store->index, 0)) survey.scalars.erase(name);
     });
-  });
-  WalkExprs(kernel.body, [&](const Expr& e) {
-    if (e->kind == ExprKind::kLoad && !IsConst(e->args[0], 0)) survey.scalars.erase(e->name);
   });
   return survey;
 }
@@ -118,7 +147,7 @@ class Emitter {
       : kernel_(kernel),
         neighbours_(neighbours),
         survey_(SurveyOf(kernel)),
-        exprs_(survey_.scalars) {}
+        exprs_(ScalarsOf(kernel)) {}
 
   std::string Run() {
     if (survey_.call != nullptr) Configuration(*survey_.call);
@@ -186,7 +215,7 @@ class Emitter {
   bool Initialised(const Stmt& first, const Stmt& second) {
     const auto* alloc = std::get_if<Alloc>(&first.node);
     const auto* store = std::get_if<Store>(&second.node);
-    if (alloc == nullptr || store == nullptr || alloc->name != store->buffer ||
+    if (alloc == nullptr || store == nullptr || alloc->name != store->buffer || alloc->size != 1 ||
         !exprs_.IsScalar(alloc->name))
       return false;
     w_.Line("{} {} = {};", Info(alloc->type).cuda, alloc->name, exprs_.Text(store->value));
@@ -204,11 +233,25 @@ class Emitter {
   void Emit(const Alloc& s) {
     const std::string_view type = Info(s.type).cuda;
     if (s.space == Space::kShared) return SharedBuffer(s);
-    if (exprs_.IsScalar(s.name)) return w_.Line("{} {};", type, s.name);
+    if (exprs_.IsScalar(s.name)) return Variables(s);
     const auto copied = survey_.access_bytes.find(s.name);
     const bool wide = copied != survey_.access_bytes.end() && copied->second > SizeOf(s.type);
     w_.Line("{}{} {}[{}];", wide ? fmt::format("alignas({}) ", copied->second) : "", type, s.name,
             s.size);
+  }
+
+  // Registers as variables, wrapped at the right margin.
+  void Variables(const Alloc& s) {
+    std::string line(Info(s.type).cuda);
+    for (int64_t i = 0; i < s.size; ++i) {
+      const std::string name = exprs_.Element(s.name, Int(i));
+      if (w_.column() + line.size() + name.size() + 2 > kColumns) {
+        w_.Text(line);
+        line = "   ";
+      }
+      line += " " + name + (i + 1 < s.size ? "," : ";");
+    }
+    w_.Text(line);
   }
 
   void SharedBuffer(const Alloc& s) {

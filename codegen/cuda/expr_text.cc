@@ -109,7 +109,13 @@ std::string ExprPrinter::Text(const Expr& e, int least) const {
 }
 
 std::string ExprPrinter::Element(const std::string& buffer, const Expr& index) const {
-  return IsScalar(buffer) ? buffer : fmt::format("{}[{}]", buffer, Text(index));
+  const auto scalar = scalars_.find(buffer);
+  if (scalar == scalars_.end()) return fmt::format("{}[{}]", buffer, Text(index));
+  return scalar->second == 1 ? buffer : ElementName(buffer, index->int_value);
+}
+
+std::string ExprPrinter::ElementName(const std::string& buffer, int64_t i) {
+  return fmt::format("{}_at{}", buffer, i);
 }
 
 std::string ExprPrinter::Address(const std::string& buffer, const Expr& index) const {

@@ -1,7 +1,7 @@
 // Expressions of the tile IR as C++ text, with no more parentheses than precedence demands.
 #pragma once
 
-#include <set>
+#include <map>
 #include <string>
 
 #include "codegen/cuda/scalar_text.h"
@@ -11,8 +11,8 @@ namespace kiln::cuda_codegen {
 
 class ExprPrinter {
  public:
-  // `scalars`: register buffers of one element that the text declares without brackets.
-  explicit ExprPrinter(std::set<std::string> scalars) : scalars_(std::move(scalars)) {}
+  // `scalars`: register buffers, and of how many elements, that the text declares as variables.
+  explicit ExprPrinter(std::map<std::string, int64_t> scalars) : scalars_(std::move(scalars)) {}
 
   // `least`: how tightly the expression has to bind in its place.
   std::string Text(const tile::Expr& e, int least = kAny) const;
@@ -24,6 +24,9 @@ class ExprPrinter {
   // "+=" and its operand, where `value` is the element itself combined with something; else empty.
   std::string Compound(const tile::Store& s) const;
 
+  // The variable of element `i` of a register buffer of several.
+  static std::string ElementName(const std::string& buffer, int64_t i);
+
   bool IsScalar(const std::string& buffer) const { return scalars_.contains(buffer); }
 
  private:
@@ -31,7 +34,7 @@ class ExprPrinter {
   std::string CastText(const tile::ExprNode& e, int& precedence) const;
   std::string Fill(std::string_view text, const tile::ExprNode& e, int precedence) const;
 
-  std::set<std::string> scalars_;
+  std::map<std::string, int64_t> scalars_;
 };
 
 // C++ literals: `2048`, `5ll`, `0.5f`.

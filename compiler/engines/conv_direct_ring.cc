@@ -8,7 +8,9 @@
 //   thread   `lanes` channels of `strip` neighbouring outputs. It reads and converts each input of
 //            its window once, and multiplies it at once for all output rows that it reaches: their
 //            sums wait in registers (`live` rows), and which is which changes from row to row, so
-//            that the walk is unrolled over a period of rows
+//            that the walk is unrolled over a period of rows. All loops over registers are written
+//            out here: every place is a constant, so that the text has variables for them, and
+//            compilers do not have to unroll a thousand loops of two (4 s for 5x5 filters, now 0.4)
 //   wgrad    the same with dy in the place of the live sums, and sums in the place of the filter;
 //            threads of a channel meet in shared memory, blocks in scratch[split][tap][channel],
 //            which is added in order (ordered_sum.h)
@@ -72,13 +74,6 @@ class Schedule {
  private:
   DType t() const { return b_.index_type(); }
   Expr Var(const std::string& name) const { return tile::Var(name, t()); }
-  template <class F>
-  void Loop(Block& out, const std::string& wish, int64_t extent, F&& fill) {
-    const std::string name = b_.Name(wish);
-    Block body;
-    fill(body, Var(name));
-    out.push_back({tile::For{name, t(), b_.Idx(extent), Bind::kUnroll, std::move(body)}});
-  }
   Expr Inside(const Expr& i, const Expr& extent) const {
     return tile::And(tile::Ge(i, b_.Idx(0)), tile::Lt(i, extent));
   }
@@ -318,10 +313,10 @@ class Schedule {
     const std::string raw = Registers(out, "raw", type_, p_.lanes);
     WideCopy(out, type_, raw, b_.Idx(0), ring, at + b_.Idx(column * p_.pitch),
              static_cast<int>(p_.lanes));
-    Loop(out, "l", p_.lanes, [&](Block& one, const Expr& l) {
-      one.push_back(
-          {tile::Store{to, b_.Idx(first) + l, tile::Cast(DType::kF32, tile::Load(raw, type_, l))}});
-    });
+    for (int64_t l = 0; l < p_.lanes; ++l) {
+      const Expr value = tile::Load(raw, type_, b_.Idx(l));
+      out.push_back({tile::Store{to, b_.Idx(first + l), tile::Cast(DType::kF32, value)}});
+    }
   }
 
   void Row(Block& loop, const Turn& at, int64_t u, int64_t k) {
@@ -359,43 +354,39 @@ class Schedule {
         if (j * p_.col.stride + s * p_.col.dilation == c) return true;
     return false;
   }
-  Expr Lane(int64_t place, const Expr& l) const { return b_.Idx(place * p_.lanes) + l; }
+  Expr Lane(int64_t place, int64_t l) const { return b_.Idx(place * p_.lanes + l); }
   void Clear(Block& out, const std::string& registers, int64_t first, int64_t count) {
-    Loop(out, "z", count, [&](Block& one, const Expr& z) {
-      one.push_back({tile::Store{registers, b_.Idx(first) + z, tile::Float(0)}});
-    });
+    for (int64_t i = first; i < first + count; ++i)
+      out.push_back({tile::Store{registers, b_.Idx(i), tile::Float(0)}});
   }
 
-  // Every product of a window with one filter row: calls product(lane loop, tap, window place,
-  // output column).
+  // Every product of a window with one filter row: calls product(lane, tap, window place, output
+  // column).
   template <class F>
-  void Products(Block& out, int64_t tap, F&& product) {
-    for (int64_t s = 0; s < p_.col.taps; ++s) {
-      for (int64_t j = 0; j < p_.strip; ++j) {
-        Loop(out, "l", p_.lanes, [&](Block& one, const Expr& l) {
-          product(one, l, tap * p_.col.taps + s, j * p_.col.stride + s * p_.col.dilation, j);
-        });
-      }
-    }
+  void Products(int64_t tap, F&& product) {
+    for (int64_t s = 0; s < p_.col.taps; ++s)
+      for (int64_t j = 0; j < p_.strip; ++j)
+        for (int64_t l = 0; l < p_.lanes; ++l)
+          product(l, tap * p_.col.taps + s, j * p_.col.stride + s * p_.col.dilation, j);
   }
 
   void AddToOutputs(Block& out, const std::string& window, const RingHit& hit) {
-    Products(out, hit.tap, [&](Block& one, const Expr& l, int64_t tap, int64_t place, int64_t j) {
+    Products(hit.tap, [&](int64_t l, int64_t tap, int64_t place, int64_t j) {
       const Expr x = tile::Load(window, DType::kF32, Lane(place, l));
       const Expr w = tile::Load(filter_, DType::kF32, Lane(tap, l));
       const Expr to = Lane(hit.slot * p_.strip + j, l);
       const Expr sum =
           tap == 0 ? x * w : tile::Op(ScalarOp::kFma, {x, w, tile::Load(sums_, DType::kF32, to)});
-      one.push_back({tile::Store{sums_, to, sum}});
+      out.push_back({tile::Store{sums_, to, sum}});
     });
   }
 
   void AddToTaps(Block& out, const std::string& window, const RingHit& hit) {
-    Products(out, hit.tap, [&](Block& one, const Expr& l, int64_t tap, int64_t place, int64_t j) {
+    Products(hit.tap, [&](int64_t l, int64_t tap, int64_t place, int64_t j) {
       const Expr x = tile::Load(window, DType::kF32, Lane(place, l));
       const Expr dy = tile::Load(dy_, DType::kF32, Lane(hit.slot * p_.strip + j, l));
       const Expr sum = tile::Load(sums_, DType::kF32, Lane(tap, l));
-      one.push_back({tile::Store{sums_, Lane(tap, l), tile::Op(ScalarOp::kFma, {x, dy, sum})}});
+      out.push_back({tile::Store{sums_, Lane(tap, l), tile::Op(ScalarOp::kFma, {x, dy, sum})}});
     });
   }
 
@@ -409,13 +400,14 @@ class Schedule {
     Block read;
     for (int64_t r = 0; r < p_.row.taps; ++r) {
       for (int64_t s = 0; s < p_.col.taps; ++s) {
-        Loop(read, "l", p_.lanes, [&](Block& one, const Expr& l) {
-          const Index at = {channel_ + l, b_.Idx(0), b_.Idx(p_.flip ? p_.row.taps - 1 - r : r),
+        for (int64_t l = 0; l < p_.lanes; ++l) {
+          const Index at = {channel_ + b_.Idx(l), b_.Idx(0),
+                            b_.Idx(p_.flip ? p_.row.taps - 1 - r : r),
                             b_.Idx(p_.flip ? p_.col.taps - 1 - s : s)};
-          ValueScope values(b_, one);
+          ValueScope values(b_, read);
           const Expr w = tile::Cast(DType::kF32, values.Value(shape_.w, at));
-          one.push_back({tile::Store{filter_, Lane(r * p_.col.taps + s, l), w}});
-        });
+          read.push_back({tile::Store{filter_, Lane(r * p_.col.taps + s, l), w}});
+        }
       }
     }
     body.push_back({tile::If{has_channel_, std::move(read), {}}});
@@ -427,9 +419,13 @@ class Schedule {
     const Expr out_row = b_.Let(row, "out_row", at.out_row + i);
     for (int64_t j = 0; j < p_.strip; ++j) {
       Block store;
-      const auto sum = [&](const Expr& l) {
-        return tile::Load(sums_, DType::kF32, Lane(hit.slot * p_.strip + j, l));
-      };
+      // The epilogue's loop over lanes has registers of its own.
+      const std::string total = Registers(store, "total", DType::kF32, p_.lanes);
+      for (int64_t l = 0; l < p_.lanes; ++l) {
+        const Expr sum = tile::Load(sums_, DType::kF32, Lane(hit.slot * p_.strip + j, l));
+        store.push_back({tile::Store{total, b_.Idx(l), sum}});
+      }
+      const auto sum = [&](const Expr& l) { return tile::Load(total, DType::kF32, l); };
       out_.Write(b_, store, {at.image + image_, channel_, out_row, col_ + b_.Idx(j)}, sum);
       if (!ragged()) {
         for (auto& stmt : store) row.push_back(std::move(stmt));
@@ -457,11 +453,11 @@ class Schedule {
       ReadColumns(loop, dy_, first, dy_ring_,
                   dy_at_ + b_.Idx(begun * p_.images * p_.columns * p_.pitch), j);
       if (!ragged()) continue;
-      Loop(loop, "l", p_.lanes, [&](Block& one, const Expr& l) {
-        const Expr value = tile::Load(dy_, DType::kF32, b_.Idx(first) + l);
-        one.push_back({tile::Store{dy_, b_.Idx(first) + l,
-                                   tile::Select(has_col_[j], value, tile::Float(0))}});
-      });
+      for (int64_t i = first; i < first + p_.lanes; ++i) {
+        const Expr value = tile::Load(dy_, DType::kF32, b_.Idx(i));
+        loop.push_back(
+            {tile::Store{dy_, b_.Idx(i), tile::Select(has_col_[j], value, tile::Float(0))}});
+      }
     }
   }
   // Whether some strips have columns that are not in the image, or another's.
@@ -478,10 +474,10 @@ class Schedule {
     const Expr mine = b_.Let(body, "mine", walker_ * b_.Idx(size) + vector_ * b_.Idx(p_.lanes));
     for (int64_t r = 0; r < p_.row.taps; ++r) {
       for (int64_t s = 0; s < p_.col.taps; ++s) {
-        Loop(body, "l", p_.lanes, [&](Block& put, const Expr& l) {
+        for (int64_t l = 0; l < p_.lanes; ++l) {
           const Expr sum = tile::Load(sums_, DType::kF32, Lane(r * p_.col.taps + s, l));
-          put.push_back({tile::Store{shared, mine + b_.Idx(s * p_.slab) + l, sum}});
-        });
+          body.push_back({tile::Store{shared, mine + b_.Idx(s * p_.slab + l), sum}});
+        }
       }
       body.push_back({tile::Barrier{}});
       for (int64_t first = 0; first < size; first += p_.threads()) {

@@ -46,7 +46,10 @@ constexpr int kSplitsDomain[] = {2, 1, 4, 3};  // blocks of wgrad and dgrad, a m
 constexpr KnobRow kKnobs[] = {
     {.name = "pixels", .cudnn_type = kKnobTileM, .domain = kPixelsDomain},
     {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
-    {.name = "steps", .cudnn_type = kKnobTileSize, .domain = kStepsDomain},
+    {.name = "steps",
+     .cudnn_type = kKnobTileSize,
+     .domain = kStepsDomain,
+     .in_text = InText::kNothing},
     {.name = "splits", .cudnn_type = kKnobSplitKSlices, .domain = kSplitsDomain},
 };
 enum { kPixels, kRows, kSteps, kSplits };

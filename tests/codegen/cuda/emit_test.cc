@@ -140,6 +140,22 @@ tile::Kernel WithShared(int64_t floats) {
   return kernel;
 }
 
+TEST(Emit, RegistersOfConstantPlacesAreVariables) {
+  const std::string two = "alloc t: f32[2] reg\nstore t[0] = a\nstore t[1] = b\n";
+  EXPECT_EQ(BodyText(two + "store p[i] = add(load t[0], load t[1])"),
+            "  float t_at0, t_at1;\n  t_at0 = a;\n  t_at1 = b;\n  p[i] = t_at0 + t_at1;\n");
+  // A place that is computed needs the array, and so does a name that another has.
+  EXPECT_EQ(BodyText(two + "store p[i] = load t[mod(i, 2)]"),
+            "  float t[2];\n  t[0] = a;\n  t[1] = b;\n  p[i] = t[i % 2];\n");
+  EXPECT_EQ(BodyText("let t_at1 = a : f32\n" + two + "store p[i] = t_at1"),
+            "  const float t_at1 = a;\n  float t[2];\n  t[0] = a;\n  t[1] = b;\n  p[i] = t_at1;\n");
+  const std::string many =
+      BodyText("alloc t: f32[40] reg\nstore t[39] = a\nstore p[i] = load t[39]");
+  EXPECT_NE(many.find(", t_at11,\n"), std::string::npos) << many;
+  for (size_t at = 0; at < many.size(); at = many.find('\n', at) + 1)
+    EXPECT_LE(many.find('\n', at) - at, 100u) << many;
+}
+
 TEST(Emit, SharedMemoryIsStaticUpTo48Kilobytes) {
   const tile::Kernel small = WithShared(12 * 1024 - 4), large = WithShared(12 * 1024);
   EXPECT_EQ(DynamicSharedBytes(small), 0);
