@@ -1,13 +1,12 @@
 // The attention_grad_sm80 engines: which groups they take, tiles, and the skeleton's text.
-#include "compiler/engines/attention_grad_sm80.h"
-
 #include <algorithm>
 
+#include "compiler/engines/attention_engine.h"
+#include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_functions.h"
 #include "compiler/engines/attention_grad_problem.h"
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/contract_mma.h"
-#include "compiler/engines/knob_types.h"
 
 namespace kiln::compiler {
 namespace {
@@ -19,43 +18,65 @@ using tile::Call;
 // 0: what the device has room for.
 constexpr int kWarpsDomain[] = {0, 4, 8};
 constexpr int kStagesDomain[] = {0, 1, 2};
-constexpr KnobRow kKnobs[] = {
+constexpr KnobRow kKnobRows[] = {
     {.name = "warps", .cudnn_type = kKnobBlockSize, .domain = kWarpsDomain},
     {.name = "stages", .cudnn_type = kKnobStages, .domain = kStagesDomain},
 };
 
-constexpr int kPanel = 64, kMostDepth = 128, kQueries = 64, kWarpKeys = 16;
+constexpr int kPanel = 64, kMostDepth = 128, kWarpKeys = 16;
 constexpr int kAlignment = 128;              // bytes, of what the skeleton lays out
 constexpr int64_t kSectionBytes = 32 << 20;  // of q, dy and sums of the heads that run at one time
 
-struct Plan : AttentionGradProblem {
-  int warps = 8, stages = 2;
+struct GradSm80 {
+  static constexpr int kVersion = 2;
+  static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
+  static constexpr auto kRunsOn = RunsOnMma;
+
+  struct Plan : AttentionGradProblem {
+    int warps = 8, stages = 2;
+  };
+  static Result<Plan> PlanOf(const Group& group);
+  static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
+  static int64_t SharedBytes(const Plan& p);
+  static std::vector<std::vector<int>> Others(const Plan&) {
+    return {{8, 2}, {8, 1}, {4, 2}, {4, 1}};
+  }
 };
+using Plan = GradSm80::Plan;
 
 int64_t Elements(const Plan& p) {
-  return 2 * int64_t{p.keys_tile} * p.depth + p.stages * 2 * int64_t{kQueries} * p.depth +
-         int64_t{p.keys_tile} * kQueries + kAlignment / 2;
+  const int64_t keys = p.keys_tile, queries = p.queries_tile;
+  // k and v, q and dy, weights and the slopes of two steps.
+  return 2 * (keys + p.stages * queries) * p.depth + 3 * keys * queries + kAlignment / 2;
 }
-int64_t Statistics(const Plan& p) { return int64_t{p.stages} * 2 * kQueries; }
-int64_t SharedBytes(const Plan& p) {
+int64_t Statistics(const Plan& p) { return int64_t{p.stages} * 2 * p.queries_tile; }
+int64_t GradSm80::SharedBytes(const Plan& p) {
   return AlignUp(2 * Elements(p), 16) + AlignUp(4 * Statistics(p), 16) + 16;
 }
 
-void TakeTile(Plan& p, int warps, int stages) {
-  p.warps = warps;
-  p.stages = stages;
-  p.keys_tile = kWarpKeys * warps;
+// What there is room for, the fastest first. Blocks of 128 queries need the registers that columns
+// of dk and dv take at depth 128.
+struct GradTile {
+  int warps, stages, queries, most_depth;
+};
+constexpr GradTile kTiles[] = {
+    {8, 2, 128, 64}, {8, 2, 64, 128}, {8, 1, 64, 128}, {4, 2, 64, 128}, {4, 1, 64, 128}};
+
+Result<Plan> GradSm80::PlanOf(const Group& group) {
+  ASSIGN_OR_RETURN(AttentionGradProblem problem, AttentionGradProblemOf(group, kMostDepth, kPanel));
+  return Plan{std::move(problem)};
 }
 
-Result<Plan> PlanOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(AttentionGradProblem problem, AttentionGradProblemOf(group, kMostDepth, kPanel));
-  Plan p{std::move(problem)};
-  p.queries_tile = kQueries;
-  for (const auto& [warps, stages] : {std::pair{8, 2}, {4, 2}, {4, 1}}) {
-    TakeTile(p, knobs[0] > 0 ? knobs[0] : warps, knobs[1] > 0 ? knobs[1] : stages);
+Status GradSm80::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
+  for (const GradTile& tile : kTiles) {
+    if (p.depth > tile.most_depth) continue;
+    p.warps = knobs[0] > 0 ? knobs[0] : tile.warps;
+    p.stages = knobs[1] > 0 ? knobs[1] : tile.stages;
+    p.queries_tile = tile.queries;
+    p.keys_tile = kWarpKeys * p.warps;
     if (SharedBytes(p) <= target.shared_limit()) break;
   }
-  return p;
+  return {};
 }
 
 class Schedule {
@@ -69,7 +90,7 @@ class Schedule {
         is_ordered_(is_ordered),
         b_(group, target,
            fmt::format("attention_grad_sm80: {} keys, blocks of {} queries{}", plan_.keys_tile,
-                       kQueries, is_ordered ? ", in order" : ""),
+                       plan_.queries_tile, is_ordered ? ", in order" : ""),
            IndexTypeInMemory(group.graph)) {
     for (const char* reserved :
          {"bx", "shape", "query", "grad", "key", "value", "score", "inside", "factor", "limits",
@@ -103,7 +124,7 @@ class Schedule {
                           AddLoad(call, "key", {a_.k, rank - 1, rank - 2}),
                           AddLoad(call, "value", {a_.v, rank - 1, rank - 2})};
     call.config = {{"kWarps", plan_.warps},
-                   {"kQueries", kQueries},
+                   {"kQueries", plan_.queries_tile},
                    {"kDepth", plan_.depth},
                    {"kStages", plan_.stages},
                    {"kAsync", async[0] + 2 * async[1] + 4 * async[2] + 8 * async[3]},
@@ -141,78 +162,29 @@ class Schedule {
 // ---- the engines' rows
 // -------------------------------------------------------------------------------------
 
-Status Supports(const Group& group, const Target& target) {
-  if (group.kind != GroupKind::kAttention)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no attention");
-  if (!target.is_cuda() || target.sm_version < 80)
-    return Status::Error(Code::kArchMismatch, "mma.m16n8k16 needs sm_80 or later, the target is {}",
-                         target.arch);
-  ASSIGN_OR_RETURN(const Plan plan, PlanOf(group, target, DefaultKnobs(kAttentionGradSm80Engine)));
-  if (SharedBytes(plan) > target.shared_limit())
-    return Status::Error(Code::kSharedMemoryInsufficient,
-                         "rows of {} take {} bytes of shared memory a block, {} has {}", plan.depth,
-                         SharedBytes(plan), target.arch, target.shared_limit());
-  return {};
-}
-
-template <bool is_ordered>
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(Plan plan, PlanOf(group, target, knobs));
-  Lowered lowered;
-  Schedule(group, target, std::move(plan), is_ordered).Lower(lowered);
-  return lowered;
-}
-
-// Five products at 0.45 of what mma.sync reaches.
-constexpr double kClock = 1.6e9, kShare = 0.45, kBytesPerSecond = 2e12, kLaunchSeconds = 8e-6;
+// Five products at half of what mma.sync reaches.
+constexpr double kClock = 1.6e9, kShare = 0.5, kBytesPerSecond = 2e12, kLaunchSeconds = 8e-6;
 constexpr double kOrderedSpeed = 0.85, kOtherTiles = 0.9;
 
 template <bool is_ordered>
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanOf(group, target, knobs);
-  if (!plan.ok()) return kNoSeconds;
-  const bool is_default = std::ranges::equal(knobs, DefaultKnobs(kAttentionGradSm80Engine));
-  const double speed = 2 * MmaMultiplyAddsPerCycle(target) * target.multiprocessors * kClock *
-                       kShare * (is_ordered ? kOrderedSpeed : 1) * (is_default ? 1 : kOtherTiles);
-  return kLaunchSeconds + AttentionGradSeconds(*plan, speed, kBytesPerSecond);
-}
+struct Sums : GradSm80 {
+  static constexpr const char* kName =
+      is_ordered ? "attention_grad_sm80" : "attention_grad_sm80_atomic";
+  static constexpr decltype(Engine::any_order) kAnyOrder = is_ordered ? nullptr : KeepsSums;
 
-int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanOf(group, target, knobs);
-  return plan.ok() ? SharedBytes(*plan) : 0;
-}
-
-std::vector<std::vector<int>> Candidates(const Group&, const Target&) {
-  return {{0, 0}, {8, 2}, {8, 1}, {4, 2}, {4, 1}};
-}
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
-constexpr int kNumerical[] = {kNoteTensorCore};
-constexpr int kNumericalAtomic[] = {kNoteTensorCore, kNoteNondeterministic};
+  static double Seconds(const Plan& plan, const Target& target, bool is_default) {
+    const double speed = 2 * MmaMultiplyAddsPerCycle(target) * target.multiprocessors * kClock *
+                         kShare * (is_ordered ? kOrderedSpeed : 1) * (is_default ? 1 : kOtherTiles);
+    return kLaunchSeconds + AttentionGradSeconds(plan, speed, kBytesPerSecond);
+  }
+  static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
+    Schedule(group, target, std::move(plan), is_ordered).Lower(lowered);
+  }
+};
 
 }  // namespace
 
-const Engine kAttentionGradSm80Engine = {
-    .name = "attention_grad_sm80",
-    .version = 1,
-    .knobs = kKnobs,
-    .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-    .supports = Supports,
-    .cost = Cost<true>,
-    .lower = Lower<true>,
-    .shared_bytes = SharedBytesOf,
-    .candidates = Candidates};
-
-const Engine kAttentionGradSm80AtomicEngine = {
-    .name = "attention_grad_sm80_atomic",
-    .version = 1,
-    .knobs = kKnobs,
-    .notes = {.numerical = kNumericalAtomic, .behavioral = kBehavior},
-    .supports = Supports,
-    .cost = Cost<false>,
-    .lower = Lower<false>,
-    .shared_bytes = SharedBytesOf,
-    .candidates = Candidates,
-    .any_order = KeepsSums};
+const Engine kAttentionGradSm80Engine = AttentionEngine<Sums<true>>::Row();
+const Engine kAttentionGradSm80AtomicEngine = AttentionEngine<Sums<false>>::Row();
 
 }  // namespace kiln::compiler

@@ -1,13 +1,11 @@
 // The attention_grad_sm90 engines: which groups they take, and their kernels: zeroes for what is
 // added to, the skeleton, and dq from the sums, which lie in the order of fragments.
-#include "compiler/engines/attention_grad_sm90.h"
-
 #include <algorithm>
 
+#include "compiler/engines/attention_engine.h"
+#include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_functions.h"
 #include "compiler/engines/attention_grad_problem.h"
-#include "compiler/engines/attention_sm90.h"
-#include "compiler/engines/knob_types.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -18,7 +16,7 @@ using tile::Call;
 
 // 0: what a depth takes. Blocks of 128 have too few registers beside rows of 128.
 constexpr int kQueriesDomain[] = {0, 64, 128};
-constexpr KnobRow kKnobs[] = {
+constexpr KnobRow kKnobRows[] = {
     {.name = "tile_queries", .cudnn_type = kKnobTileRows, .domain = kQueriesDomain},
 };
 
@@ -28,19 +26,29 @@ constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 // order and in order. As measured: L2 holds the first, the second is small enough not to wait long.
 constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 20}};
 
-struct Plan : AttentionGradProblem {
-  TensorMapSpec q = {}, k = {}, v = {}, dy = {}, dk = {}, dv = {};
-};
+struct GradSm90 {
+  static constexpr int kVersion = 3;
+  static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
+  static constexpr auto kRunsOn = RunsOnWgmma;
 
-int64_t SharedBytes(const Plan& p) {
+  struct Plan : AttentionGradProblem {
+    TensorMapSpec q = {}, k = {}, v = {}, dy = {}, dk = {}, dv = {};
+  };
+  static Result<Plan> PlanOf(const Group& group);
+  static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
+  static int64_t SharedBytes(const Plan& p);
+  static std::vector<std::vector<int>> Others(const Plan& p);
+};
+using Plan = GradSm90::Plan;
+
+int64_t GradSm90::SharedBytes(const Plan& p) {
   const int64_t block = int64_t{p.queries_tile} * p.depth * 2;
   return 2 * int64_t{kKeys} * p.depth * 2 + 2 * kStages * block +
          2 * int64_t{kKeys} * p.queries_tile * 2 + 2 * int64_t{64} * p.depth * 2 +
          2 * kStages * int64_t{p.queries_tile} * 4 + 16 * kStages + 160;
 }
 
-// Without a tile.
-Result<Plan> PlanOf(const Group& group) {
+Result<Plan> GradSm90::PlanOf(const Group& group) {
   const Graph& g = group.graph;
   ASSIGN_OR_RETURN(AttentionGradProblem problem, AttentionGradProblemOf(group, kMostDepth, kPanel));
   Plan p{std::move(problem)};
@@ -57,7 +65,7 @@ Result<Plan> PlanOf(const Group& group) {
   return p;
 }
 
-Status TakeTile(Plan& p, std::span<const int> knobs) {
+Status GradSm90::TakeTile(Plan& p, const Target&, std::span<const int> knobs) {
   const bool is_small = p.depth == kPanel && !p.reads;  // what is beside a place takes registers
   p.queries_tile = knobs[0] > 0 ? knobs[0] : is_small ? 128 : 64;
   if (p.depth > kPanel && p.queries_tile > 64)
@@ -66,12 +74,6 @@ Status TakeTile(Plan& p, std::span<const int> knobs) {
                          p.queries_tile, p.depth);
   for (TensorMapSpec* map : {&p.q, &p.dy}) map->box[1] = p.queries_tile;
   return {};
-}
-
-Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(Plan p, PlanOf(group));
-  RETURN_IF_ERROR(TakeTile(p, knobs));
-  return p;
 }
 
 // ---- kernels
@@ -125,7 +127,7 @@ class Schedule {
                              .right_type = type,
                              .left_is_outer = true,
                              .right_is_outer = true};
-    call.shared_bytes = SharedBytes(plan_);
+    call.shared_bytes = GradSm90::SharedBytes(plan_);
     const bool is_shallow = plan_.depth == 64;
     call.config = {{"kQueries", plan_.queries_tile},
                    {"kDepth", plan_.depth},
@@ -153,98 +155,35 @@ class Schedule {
 // ---- the engines' rows
 // -------------------------------------------------------------------------------------
 
-Status Supports(const Group& group, const Target& target) {
-  if (group.kind != GroupKind::kAttention)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no attention");
-  if (!target.is_cuda() || target.sm_version != 90)
-    return Status::Error(Code::kArchMismatch, "wgmma needs sm_90a, the target is {}", target.arch);
-  if (target.minimal_launch)
-    return Status::Error(Code::kArchMismatch, "KILN_LAUNCH=minimal allows no tensor maps");
-  return PlanOf(group, DefaultKnobs(kAttentionGradSm90Engine)).status();
-}
-
-template <bool is_ordered>
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(Plan plan, PlanOf(group, knobs));
-  Lowered lowered;
-  Schedule(group, target, std::move(plan), is_ordered).Lower(lowered);
-  return lowered;
-}
-
 // Five products at half of the tensor cores' speed; masks hide half.
 constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
 constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95;
 
-double Seconds(const Plan& plan, bool is_ordered) {
-  const double speed = kFlopsPerSecond * (is_ordered ? kOrderedSpeed : 1) *
-                       (plan.depth == kPanel && plan.queries_tile < 128 ? kSmallTileSpeed : 1);
-  return kLaunchSeconds + AttentionGradSeconds(plan, speed, kBytesPerSecond);
+// Those that have registers enough.
+std::vector<std::vector<int>> GradSm90::Others(const Plan& plan) {
+  if (plan.reads) return {{64}};
+  return {{64}, {128}};
 }
 
 template <bool is_ordered>
-double Cost(const Group& group, const Target&, std::span<const int> knobs) {
-  const auto plan = PlanOf(group, knobs);
-  return plan.ok() ? Seconds(*plan, is_ordered) : kNoSeconds;
-}
+struct Sums : GradSm90 {
+  static constexpr const char* kName =
+      is_ordered ? "attention_grad_sm90" : "attention_grad_sm90_atomic";
+  static constexpr decltype(Engine::any_order) kAnyOrder = is_ordered ? nullptr : KeepsSums;
 
-int64_t SharedBytesOf(const Group& group, const Target&, std::span<const int> knobs) {
-  const auto plan = PlanOf(group, knobs);
-  return plan.ok() ? SharedBytes(*plan) : 0;
-}
-
-// Of the tiles, those that have registers enough. The group is looked at once.
-template <bool is_ordered>
-std::vector<Proposal> Proposals(const Group& group, const Target&) {
-  std::vector<Proposal> all;
-  const Result<Plan> found = PlanOf(group);
-  if (!found.ok()) return all;
-  for (const int queries : kQueriesDomain) {
-    Plan plan = *found;
-    const int knobs[] = {queries};
-    if ((queries == 128 && plan.reads) || !TakeTile(plan, knobs).ok()) continue;
-    all.push_back({.knobs = {queries},
-                   .seconds = Seconds(plan, is_ordered),
-                   .shared_bytes = SharedBytes(plan)});
+  static double Seconds(const Plan& plan, const Target&, bool) {
+    const double speed = kFlopsPerSecond * (is_ordered ? kOrderedSpeed : 1) *
+                         (plan.depth == kPanel && plan.queries_tile < 128 ? kSmallTileSpeed : 1);
+    return kLaunchSeconds + AttentionGradSeconds(plan, speed, kBytesPerSecond);
   }
-  return all;
-}
-
-template <bool is_ordered>
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  std::vector<std::vector<int>> all;
-  for (Proposal& p : Proposals<is_ordered>(group, target)) all.push_back(std::move(p.knobs));
-  return all;
-}
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
-constexpr int kNumerical[] = {kNoteTensorCore};
-constexpr int kNumericalAtomic[] = {kNoteTensorCore, kNoteNondeterministic};
+  static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
+    Schedule(group, target, std::move(plan), is_ordered).Lower(lowered);
+  }
+};
 
 }  // namespace
 
-const Engine kAttentionGradSm90Engine = {
-    .name = "attention_grad_sm90",
-    .version = 3,
-    .knobs = kKnobs,
-    .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-    .supports = Supports,
-    .cost = Cost<true>,
-    .lower = Lower<true>,
-    .shared_bytes = SharedBytesOf,
-    .candidates = Candidates<true>,
-    .propose = Proposals<true>};
-
-const Engine kAttentionGradSm90AtomicEngine = {
-    .name = "attention_grad_sm90_atomic",
-    .version = 3,
-    .knobs = kKnobs,
-    .notes = {.numerical = kNumericalAtomic, .behavioral = kBehavior},
-    .supports = Supports,
-    .cost = Cost<false>,
-    .lower = Lower<false>,
-    .shared_bytes = SharedBytesOf,
-    .candidates = Candidates<false>,
-    .propose = Proposals<false>,
-    .any_order = KeepsSums};
+const Engine kAttentionGradSm90Engine = AttentionEngine<Sums<true>>::Row();
+const Engine kAttentionGradSm90AtomicEngine = AttentionEngine<Sums<false>>::Row();
 
 }  // namespace kiln::compiler

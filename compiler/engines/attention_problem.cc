@@ -15,6 +15,7 @@ using graph::TensorId;
 namespace {
 
 constexpr int64_t kSectionBytes = 24 << 20;  // of k and v that stay in L2
+constexpr int kBoxColumns = 64;              // of tensor maps: 128 bytes
 
 Status CheckTypes(const Graph& g, const Attention& a) {
   const DType type = g[a.q].dtype;
@@ -179,6 +180,44 @@ tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call, tile
   body.push_back({tile::For{"bx", b.index_type(), b.Arg("blocks", blocks), tile::Bind::kBlockX,
                             std::move(before)}});
   return body;
+}
+
+Status RunsOnMma(const Target& target) {
+  if (target.is_cuda() && target.sm_version >= 80) return {};
+  return Status::Error(Code::kArchMismatch, "mma.m16n8k16 needs sm_80 or later, the target is {}",
+                       target.arch);
+}
+
+Status RunsOnWgmma(const Target& target) {
+  if (!target.is_cuda() || target.sm_version != 90)
+    return Status::Error(Code::kArchMismatch, "wgmma needs sm_90a, the target is {}", target.arch);
+  if (target.minimal_launch)
+    return Status::Error(Code::kArchMismatch, "KILN_LAUNCH=minimal allows no tensor maps");
+  return {};
+}
+
+Result<TensorMapSpec> AttentionMapOf(const Tensor& t, int64_t places, int64_t depth, int rows) {
+  TensorMapSpec map{.type = t.dtype};
+  if (t.alignment < 16)
+    return Status::Error(Code::kUnsupportedLayout, "{} is aligned to {} bytes; tensor maps need 16",
+                         t.name, t.alignment);
+  if (t.dims[depth] > 1 && t.strides[depth] != 1)
+    return Status::Error(Code::kUnsupportedLayout, "{} is not contiguous along dim {}", t.name,
+                         depth);
+  map.dims[0] = t.dims[depth];
+  const int64_t others[] = {places, t.rank() - 3, t.rank() - 4};
+  for (int i = 0; i < 3; ++i) {
+    const int64_t d = others[i];
+    const bool is_one = d < 0 || t.dims[d] == 1;
+    map.dims[i + 1] = is_one ? 1 : t.dims[d];
+    map.stride_bytes[i] = is_one ? 16 : t.strides[d] * SizeOf(t.dtype);
+    if (map.stride_bytes[i] <= 0 || map.stride_bytes[i] % 16 != 0)
+      return Status::Error(Code::kUnsupportedLayout,
+                           "{} has rows {} bytes apart along dim {}; tensor maps need whole 16",
+                           t.name, map.stride_bytes[i], d);
+  }
+  map.box = {kBoxColumns, rows, 1, 1, 1};
+  return map;
 }
 
 }  // namespace kiln::compiler

@@ -24,8 +24,17 @@ struct AttentionProblem {
   int64_t heads() const { return inner * outer; }
 };
 
+// Where kernels of mma.sync, and of wgmma and tensor maps, run.
+Status RunsOnMma(const Target& target);
+Status RunsOnWgmma(const Target& target);
+
 // Rows of at most `most_depth`, operands of one type of 16 bits, scores in f32; or why not.
 Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_depth);
+
+// {depth, places, inner, outer} of a tensor whose dim `places` has rows of `depth`, in boxes of 64
+// by `rows`; what tensor maps cannot read or write is declined.
+Result<TensorMapSpec> AttentionMapOf(const graph::Tensor& tensor, int64_t places, int64_t depth,
+                                     int rows);
 
 // For an engine that reads memory as it is: none of these is computed by the group.
 Status CheckInMemory(const graph::Graph& graph, std::initializer_list<graph::TensorId> operands);

@@ -1,14 +1,13 @@
 // The attention_sm80 engine: knobs and tiles, which groups it takes, and the kernel's text: the
 // configuration of the skeleton, its numbers, and its functions, of which some load and store.
-#include "compiler/engines/attention_sm80.h"
-
 #include <algorithm>
 
+#include "compiler/engines/attention_engine.h"
+#include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_functions.h"
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_problem.h"
 #include "compiler/engines/contract_mma.h"
-#include "compiler/engines/knob_types.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -25,7 +24,7 @@ constexpr int kRowsDomain[] = {0, 16, 32, 64, 128, 256};
 constexpr int kKeysDomain[] = {0, 16, 32, 48, 64, 80, 96, 128};
 constexpr int kStagesDomain[] = {0, 1, 2, 3};
 constexpr int kWarpsDomain[] = {0, 1, 2, 4, 8};
-constexpr KnobRow kKnobs[] = {
+constexpr KnobRow kKnobRows[] = {
     {.name = "tile_rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
     {.name = "tile_keys", .cudnn_type = kKnobTileN, .domain = kKeysDomain},
     {.name = "stages", .cudnn_type = kKnobStages, .domain = kStagesDomain},
@@ -57,17 +56,32 @@ constexpr AttentionTile kSmallTiles[] = {{128, 32, 2, 8}, {64, 64, 2, 4}, {64, 3
                                          {64, 32, 1, 4},  {32, 32, 2, 2}, {32, 32, 1, 2},
                                          {16, 32, 1, 1},  {16, 16, 1, 1}};
 
-struct Plan {
-  AttentionProblem problem = {};
-  int depth = 0, width = 0;  // of q and k, of v, in whole panels
-  AttentionTile tile = {};
+struct Sm80 {
+  static constexpr const char* kName = "attention_sm80";
+  static constexpr int kVersion = 1;
+  static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
+  static constexpr auto kRunsOn = RunsOnMma;
+  static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
+
+  struct Plan {
+    AttentionProblem problem = {};
+    int depth = 0, width = 0;  // of q and k, of v, in whole panels
+    AttentionTile tile = {};
+  };
+  static Result<Plan> PlanOf(const Group& group);
+  static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
+  static int64_t SharedBytes(const Plan& p);
+  static double Seconds(const Plan& p, const Target& target, bool is_default);
+  static std::vector<std::vector<int>> Others(const Plan& p);
+  static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered);
 };
+using Plan = Sm80::Plan;
 
 int64_t SharedElements(const Plan& p) {
   return int64_t{p.tile.rows} * std::max(p.depth, p.width) +
          int64_t{p.tile.stages} * p.tile.keys * (p.depth + p.width) + kAlignment / 2;
 }
-int64_t SharedBytes(const Plan& p) { return 2 * SharedElements(p); }
+int64_t Sm80::SharedBytes(const Plan& p) { return 2 * SharedElements(p); }
 
 // Registers of a thread that results and scores take, and what there is for them beside addresses
 // and fragments.
@@ -83,8 +97,7 @@ bool IsPossible(const AttentionTile& t) {
          t.row_tiles() <= 2;
 }
 
-// Without a tile.
-Result<Plan> PlanOf(const Group& group) {
+Result<Plan> Sm80::PlanOf(const Group& group) {
   Plan p;
   ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth));
   p.depth = static_cast<int>(AlignUp(p.problem.depth, kPanel));
@@ -99,15 +112,15 @@ AttentionTile DefaultTile(Plan p, const Target& target) {
            : p.problem.hides_blocks   ? row->masked
                                       : row->plain;
   if (p.problem.queries <= 64 && p.tile.rows > 64) p.tile.rows = 64, p.tile.warps = 4;
-  if (SharedBytes(p) <= target.shared_limit()) return p.tile;
+  if (Sm80::SharedBytes(p) <= target.shared_limit()) return p.tile;
   for (const AttentionTile& small : kSmallTiles) {
     p.tile = small;
-    if (SharedBytes(p) <= target.shared_limit()) break;
+    if (Sm80::SharedBytes(p) <= target.shared_limit()) break;
   }
   return p.tile;
 }
 
-Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
+Status Sm80::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
   p.tile = DefaultTile(p, target);
   int* const values[] = {&p.tile.rows, &p.tile.keys, &p.tile.stages, &p.tile.warps};
   for (size_t i = 0; i < std::size(values); ++i)
@@ -121,12 +134,6 @@ Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
                          "{}",
                          p.tile.row_tiles() * kWarpRows, p.tile.keys, p.width);
   return {};
-}
-
-Result<Plan> PlanOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(Plan p, PlanOf(group));
-  RETURN_IF_ERROR(TakeTile(p, target, knobs));
-  return p;
 }
 
 // ---- the kernel
@@ -204,91 +211,37 @@ class Schedule {
 // ---- the engine's row
 // --------------------------------------------------------------------------------------
 
-Status Supports(const Group& group, const Target& target) {
-  if (group.kind != GroupKind::kAttention)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no attention");
-  if (!target.is_cuda() || target.sm_version < 80)
-    return Status::Error(Code::kArchMismatch, "mma.m16n8k16 needs sm_80 or later, the target is {}",
-                         target.arch);
-  return PlanOf(group, target, DefaultKnobs(kAttentionSm80Engine)).status();
-}
-
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(Plan plan, PlanOf(group, target, knobs));
-  Lowered lowered;
-  Schedule(group, target, std::move(plan)).Lower(lowered);
-  return lowered;
-}
-
 // Both products at half of what mma.sync reaches, in whole waves; the blocks that masks hide count
 // as half. Other tiles than the table's are thought to be slower the smaller they are.
 constexpr double kClock = 1.6e9, kShare = 0.55, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
 
-double Seconds(const Target& target, const Plan& plan, std::span<const int> knobs) {
+double Sm80::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const AttentionProblem& p = plan.problem;
   const int64_t tiles = p.heads() * CeilDiv(p.queries, plan.tile.rows);
   const double waves = static_cast<double>(CeilDiv(tiles, std::max(target.multiprocessors, 1)));
   const double keys = static_cast<double>(AlignUp(p.keys, plan.tile.keys));
   const double area = static_cast<double>(plan.tile.rows * plan.tile.keys) / (128.0 * 64.0);
-  const bool is_default = std::ranges::equal(knobs, DefaultKnobs(kAttentionSm80Engine));
   const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
   const double products = plan.tile.rows * keys * (plan.depth + plan.width);
   const double cycles = products / (MmaMultiplyAddsPerCycle(target) * kShare * speed);
   return kLaunchSeconds + waves * cycles * (p.hides_blocks ? 0.5 : 1) / kClock;
 }
 
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanOf(group, target, knobs);
-  return plan.ok() ? Seconds(target, *plan, knobs) : kNoSeconds;
-}
-
-int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanOf(group, target, knobs);
-  return plan.ok() ? SharedBytes(*plan) : 0;
-}
-
-// The table's tile first, then those that have registers and shared memory for it. The group is
-// looked at once.
-std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  std::vector<Proposal> all;
-  const Result<Plan> found = PlanOf(group);
-  if (!found.ok()) return all;
-  const auto add = [&](std::vector<int> knobs) {
-    Plan plan = *found;
-    if (!TakeTile(plan, target, knobs).ok()) return;
-    const int64_t bytes = SharedBytes(plan);
-    if (!all.empty() && bytes > target.shared_limit()) return;
-    const double seconds = Seconds(target, plan, knobs);
-    all.push_back({.knobs = std::move(knobs), .seconds = seconds, .shared_bytes = bytes});
-  };
-  add(DefaultKnobs(kAttentionSm80Engine));
+std::vector<std::vector<int>> Sm80::Others(const Plan&) {
+  std::vector<std::vector<int>> all;
   for (const int rows : {64, 128, 256})
     for (const int keys : {32, 64, 128})
       for (const int stages : {1, 2, 3})
-        for (const int warps : {4, 8}) add({rows, keys, stages, warps});
+        for (const int warps : {4, 8}) all.push_back({rows, keys, stages, warps});
   return all;
 }
 
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  std::vector<std::vector<int>> all;
-  for (Proposal& p : Proposals(group, target)) all.push_back(std::move(p.knobs));
-  return all;
+void Sm80::Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
+  Schedule(group, target, std::move(plan)).Lower(lowered);
 }
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
-constexpr int kNumerical[] = {kNoteTensorCore};
 
 }  // namespace
 
-const Engine kAttentionSm80Engine = {.name = "attention_sm80",
-                                     .version = 1,
-                                     .knobs = kKnobs,
-                                     .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-                                     .supports = Supports,
-                                     .cost = Cost,
-                                     .lower = Lower,
-                                     .shared_bytes = SharedBytesOf,
-                                     .candidates = Candidates,
-                                     .propose = Proposals};
+const Engine kAttentionSm80Engine = AttentionEngine<Sm80>::Row();
 
 }  // namespace kiln::compiler

@@ -1,13 +1,12 @@
 // The attention_sm90 engine: knobs, which groups it takes, and the kernel's text: the configuration
 // of the skeleton, its numbers and its functions.
-#include "compiler/engines/attention_sm90.h"
-
 #include <algorithm>
 #include <ranges>
 
+#include "compiler/engines/attention_engine.h"
+#include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_functions.h"
 #include "compiler/engines/attention_problem.h"
-#include "compiler/engines/knob_types.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -22,7 +21,7 @@ using tile::Call;
 constexpr int kGroupsDomain[] = {0, 1, 2, 3};
 constexpr int kKeysDomain[] = {0, 32, 48, 64, 80, 96, 112, 128, 160, 176};
 constexpr int kTurnsDomain[] = {2, 0, 1};  // 2: as the table
-constexpr KnobRow kKnobs[] = {
+constexpr KnobRow kKnobRows[] = {
     {.name = "groups", .cudnn_type = kKnobTileRows, .domain = kGroupsDomain},
     {.name = "tile_keys", .cudnn_type = kKnobTileN, .domain = kKeysDomain},
     {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kTurnsDomain},
@@ -56,14 +55,29 @@ constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}},
                               {192, {2, 96, false}, {2, 64, false}},
                               {256, {2, 64, false}, {2, 32, false}}};
 
-struct Plan {
-  AttentionProblem problem = {};
-  int depth = 0, width = 0;  // of q and k, of v, in whole panels
-  AttentionTile tile = {};
-  TensorMapSpec q = {}, k = {}, v = {}, out = {};
-};
+struct Sm90 {
+  static constexpr const char* kName = "attention_sm90";
+  static constexpr int kVersion = 2;
+  static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
+  static constexpr auto kRunsOn = RunsOnWgmma;
+  static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
 
-int64_t SharedBytes(const Plan& p) {
+  struct Plan {
+    AttentionProblem problem = {};
+    int depth = 0, width = 0;  // of q and k, of v, in whole panels
+    AttentionTile tile = {};
+    TensorMapSpec q = {}, k = {}, v = {}, out = {};
+  };
+  static Result<Plan> PlanOf(const Group& group);
+  static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
+  static int64_t SharedBytes(const Plan& p);
+  static double Seconds(const Plan& p, const Target& target, bool is_default);
+  static std::vector<std::vector<int>> Others(const Plan& p);
+  static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered);
+};
+using Plan = Sm90::Plan;
+
+int64_t Sm90::SharedBytes(const Plan& p) {
   const int64_t block = int64_t{p.tile.keys} * 2 * (p.depth + p.width);
   return int64_t{p.tile.groups} * (64 * p.depth * 2 + 64 * 128) + kStages * block +
          kSlotBytes * p.tile.groups + 8 * (4 * kStages + 2 * p.tile.groups);
@@ -85,8 +99,7 @@ AttentionTile TileOf(int depth, bool reads, std::span<const int> knobs) {
   return tile;
 }
 
-// Without a tile.
-Result<Plan> PlanOf(const Group& group) {
+Result<Plan> Sm90::PlanOf(const Group& group) {
   const Graph& g = group.graph;
   Plan p;
   ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth));
@@ -102,7 +115,7 @@ Result<Plan> PlanOf(const Group& group) {
   return p;
 }
 
-Status TakeTile(Plan& p, std::span<const int> knobs) {
+Status Sm90::TakeTile(Plan& p, const Target&, std::span<const int> knobs) {
   p.tile = TileOf(std::max(p.depth, p.width), p.problem.reads_by_element, knobs);
   if (!FitsRegisters(p))
     return Status::Error(Code::kUnsupportedShape,
@@ -110,12 +123,6 @@ Status TakeTile(Plan& p, std::span<const int> knobs) {
                          p.tile.groups, p.tile.keys, p.width);
   for (TensorMapSpec* map : {&p.k, &p.v}) map->box[1] = p.tile.keys;
   return {};
-}
-
-Result<Plan> PlanOf(const Group& group, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(Plan p, PlanOf(group));
-  RETURN_IF_ERROR(TakeTile(p, knobs));
-  return p;
 }
 
 // ---- the kernel
@@ -148,7 +155,7 @@ class Schedule {
                               .right_type = type,
                               .right_is_outer = true,
                               .left_in_registers = true};
-    call.shared_bytes = SharedBytes(plan_);
+    call.shared_bytes = Sm90::SharedBytes(plan_);
     const RegisterSplit& registers = kRegisters[plan_.tile.groups];
     call.config = {{"kGroups", plan_.tile.groups},
                    {"kKeys", plan_.tile.keys},
@@ -188,119 +195,41 @@ class Schedule {
 // ---- the engine's row
 // --------------------------------------------------------------------------------------
 
-Status Supports(const Group& group, const Target& target) {
-  if (group.kind != GroupKind::kAttention)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no attention");
-  if (!target.is_cuda() || target.sm_version != 90)
-    return Status::Error(Code::kArchMismatch, "wgmma needs sm_90a, the target is {}", target.arch);
-  if (target.minimal_launch)
-    return Status::Error(Code::kArchMismatch, "KILN_LAUNCH=minimal allows no tensor maps");
-  return PlanOf(group, DefaultKnobs(kAttentionSm90Engine)).status();
-}
-
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(Plan plan, PlanOf(group, knobs));
-  Lowered lowered;
-  Schedule(group, target, std::move(plan)).Lower(lowered);
-  return lowered;
-}
-
 // Both products at two thirds of the tensor cores' speed, in whole waves; the blocks that masks
 // hide count as half. The table's tiles are those that were measured: others are thought to be
 // slower the smaller they are.
 constexpr double kFlopsPerSecond = 650e12, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
 
-double Seconds(const Target& target, const Plan& plan, std::span<const int> knobs) {
+double Sm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const int64_t rows = 64 * plan.tile.groups;
   const AttentionProblem& p = plan.problem;
   const int64_t tiles = p.heads() * CeilDiv(p.queries, rows);
   const double waves = static_cast<double>(CeilDiv(tiles, target.multiprocessors));
   const double keys = static_cast<double>(AlignUp(p.keys, plan.tile.keys));
   const double area = static_cast<double>(rows * plan.tile.keys) / (128.0 * 128.0);
-  const bool is_default = std::ranges::equal(knobs, DefaultKnobs(kAttentionSm90Engine));
   const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
   const double flops = 2.0 * static_cast<double>(rows) * keys * (plan.depth + plan.width);
   return kLaunchSeconds + waves * flops * (p.hides_blocks ? 0.5 : 1) * target.multiprocessors /
                               (kFlopsPerSecond * speed);
 }
 
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanOf(group, knobs);
-  return plan.ok() ? Seconds(target, *plan, knobs) : kNoSeconds;
-}
-
-int64_t SharedBytesOf(const Group& group, const Target&, std::span<const int> knobs) {
-  const auto plan = PlanOf(group, knobs);
-  return plan.ok() ? SharedBytes(*plan) : 0;
-}
-
-// The table's tile first, then those that have registers and shared memory for it. Where scores
-// read memory one by one, others spill. The group is looked at once.
-std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  std::vector<Proposal> all;
-  const Result<Plan> found = PlanOf(group);
-  if (!found.ok()) return all;
-  const auto add = [&](std::vector<int> knobs) {
-    Plan plan = *found;
-    if (!TakeTile(plan, knobs).ok()) return;
-    const int64_t bytes = SharedBytes(plan);
-    if (!all.empty() && bytes > target.shared_limit()) return;
-    const double seconds = Seconds(target, plan, knobs);
-    all.push_back({.knobs = std::move(knobs), .seconds = seconds, .shared_bytes = bytes});
-  };
-  add(DefaultKnobs(kAttentionSm90Engine));
-  if (found->problem.reads_by_element) return all;
+// Where scores read memory one by one, others than the table's spill.
+std::vector<std::vector<int>> Sm90::Others(const Plan& plan) {
+  std::vector<std::vector<int>> all;
+  if (plan.problem.reads_by_element) return all;
   for (const int groups : kGroupsDomain)
     for (const int keys : kKeysDomain)
       for (const int turns : {0, 1})
-        if (groups != 0 && keys != 0 && turns < groups) add({groups, keys, turns});
+        if (groups != 0 && keys != 0 && turns < groups) all.push_back({groups, keys, turns});
   return all;
 }
 
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  std::vector<std::vector<int>> all;
-  for (Proposal& p : Proposals(group, target)) all.push_back(std::move(p.knobs));
-  return all;
+void Sm90::Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
+  Schedule(group, target, std::move(plan)).Lower(lowered);
 }
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
-constexpr int kNumerical[] = {kNoteTensorCore};
 
 }  // namespace
 
-const Engine kAttentionSm90Engine = {.name = "attention_sm90",
-                                     .version = 2,
-                                     .knobs = kKnobs,
-                                     .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-                                     .supports = Supports,
-                                     .cost = Cost,
-                                     .lower = Lower,
-                                     .shared_bytes = SharedBytesOf,
-                                     .candidates = Candidates,
-                                     .propose = Proposals};
-
-Result<TensorMapSpec> AttentionMapOf(const Tensor& t, int64_t places, int64_t depth, int rows) {
-  TensorMapSpec map{.type = t.dtype};
-  if (t.alignment < 16)
-    return Status::Error(Code::kUnsupportedLayout, "{} is aligned to {} bytes; tensor maps need 16",
-                         t.name, t.alignment);
-  if (t.dims[depth] > 1 && t.strides[depth] != 1)
-    return Status::Error(Code::kUnsupportedLayout, "{} is not contiguous along dim {}", t.name,
-                         depth);
-  map.dims[0] = t.dims[depth];
-  const int64_t others[] = {places, t.rank() - 3, t.rank() - 4};
-  for (int i = 0; i < 3; ++i) {
-    const int64_t d = others[i];
-    const bool is_one = d < 0 || t.dims[d] == 1;
-    map.dims[i + 1] = is_one ? 1 : t.dims[d];
-    map.stride_bytes[i] = is_one ? 16 : t.strides[d] * SizeOf(t.dtype);
-    if (map.stride_bytes[i] <= 0 || map.stride_bytes[i] % 16 != 0)
-      return Status::Error(Code::kUnsupportedLayout,
-                           "{} has rows {} bytes apart along dim {}; tensor maps need whole 16",
-                           t.name, map.stride_bytes[i], d);
-  }
-  map.box = {kPanel, rows, 1, 1, 1};
-  return map;
-}
+const Engine kAttentionSm90Engine = AttentionEngine<Sm90>::Row();
 
 }  // namespace kiln::compiler

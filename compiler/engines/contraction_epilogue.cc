@@ -76,12 +76,14 @@ std::vector<TensorId> MovedTensors(const graph::Graph& g, const Node& contractio
 PixelVectors PixelVectorsOf(const graph::Graph& g, const Node& contraction) {
   const Tensor& y = g[contraction.outputs[0]];
   PixelVectors v{.dim = y.rank() - 1};
-  while (v.dim > 2 && y.dims[v.dim] == 1) --v.dim;
+  const bool is_matmul = contraction.op == GraphOp::kMatmul;
+  if (is_matmul && y.strides[v.dim] != 1) --v.dim;
+  while (!is_matmul && v.dim > 2 && y.dims[v.dim] == 1) --v.dim;
   const std::vector<TensorId> moved = MovedTensors(g, contraction);
   if (HasViews(g) ||
       std::ranges::any_of(moved, [&](TensorId id) { return g[id].rank() != y.rank(); }))
     return v;
-  if (!std::ranges::all_of(moved, [&](TensorId id) { return IsFlat(g[id], y); })) {
+  if (is_matmul || !std::ranges::all_of(moved, [&](TensorId id) { return IsFlat(g[id], y); })) {
     v.lanes = std::min(WidestVector(g, moved, v.dim), kMostLanes);
     return v;
   }
@@ -166,11 +168,22 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
   while (lanes_ > 1 && left_extent % lanes_ != 0) lanes_ /= 2;
 }
 
-Index ContractionEpilogue::LeftIndex(Block& out, const Expr& left, Expr& inside) {
+Index ContractionEpilogue::InImage(Block& out, const Expr& place, const Axis& axis,
+                                   const Expr& image, const std::string& name) {
+  if (!image) return b_.Unravel(out, place, axis.extents, axis.values, name);
+  const Index extents(axis.extents.begin() + 1, axis.extents.end());
+  Index index =
+      b_.Unravel(out, place, extents, Dims(axis.values.begin() + 1, axis.values.end()), name);
+  index.insert(index.begin(), image);
+  return index;
+}
+
+Index ContractionEpilogue::LeftIndex(Block& out, const Expr& left, const Expr& image,
+                                     Expr& inside) {
   const Axis& axis = axes_.left_is_a ? c_.m : c_.n;
   if (axes_.padded_channels == 0) {
     inside = tile::Lt(left, left_size_);
-    return b_.Unravel(out, left, axis.extents, axis.values, "left");
+    return InImage(out, left, axis, axes_.left_is_a ? image : nullptr, "left");
   }
   // [taps…, channels], each tap's channels padded to whole panels.
   Index extents = axis.extents;
@@ -204,14 +217,8 @@ Index ContractionEpilogue::RightIndex(Block& out, const Expr& right, const Expr&
     index[dim_ - 1] = whole[1];
     return index;
   }
-  if (image) {
-    const Index extents(axis.extents.begin() + 1, axis.extents.end());
-    Index index =
-        b_.Unravel(out, right, extents, Dims(axis.values.begin() + 1, axis.values.end()), "right");
-    index.insert(index.begin(), image);
-    return index;
-  }
-  if (axes_.phases.empty()) return b_.Unravel(out, right, axis.extents, axis.values, "right");
+  if (axes_.phases.empty())
+    return InImage(out, right, axis, axes_.left_is_a ? nullptr : image, "right");
   Index index = b_.Unravel(out, right, place_extents_, axes_.places, "right");
   const Index phases = b_.Unravel(out, phase, phases_, axes_.phases, "phase");
   for (size_t s = 0; s < phases.size(); ++s) {
@@ -226,9 +233,10 @@ void ContractionEpilogue::Rows(Block& out, const Expr& batch, const Expr& left,
                                const std::string& operands) {
   Block inside;
   Expr is_left;
-  const Index l = LeftIndex(out, left, is_left);
-  const Index groups = b_.Unravel(inside, SplitBatch(inside, batch).batch, c_.batch.extents,
-                                  c_.batch.values, "batch");
+  const BatchPlace at_batch = SplitBatch(axes_.left_is_a ? out : inside, batch);
+  const Index l = LeftIndex(out, left, at_batch.image, is_left);
+  const Index groups =
+      b_.Unravel(inside, at_batch.batch, c_.batch.extents, c_.batch.values, "batch");
   const Axis& right = axes_.left_is_a ? c_.n : c_.m;
   const Index r(right.extents.size(), b_.Idx(0));
   const Index at = axes_.left_is_a ? c_.at_out(groups, l, r) : c_.at_out(groups, r, l);
@@ -283,9 +291,9 @@ void ContractionEpilogue::Store(Block& out, const Expr& batch, const Expr& left,
                                 const Expr& phase, const Taken& taken) {
   Block inside;
   Expr is_left, is_right;
-  const Index l = LeftIndex(out, left, is_left);
+  const BatchPlace at_batch = SplitBatch(axes_.left_is_a ? out : inside, batch);
+  const Index l = LeftIndex(out, left, at_batch.image, is_left);
   // The places of a phase may lie outside: whether they do is known once they are unravelled.
-  const BatchPlace at_batch = SplitBatch(inside, batch);
   const Index r =
       RightIndex(axes_.phases.empty() ? inside : out, right, at_batch.image, phase, is_right);
   const Index groups =

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "compiler/engines/contraction.h"
@@ -15,7 +16,7 @@ struct EpilogueAxes {
   int64_t left_size = 0;
   int64_t padded_channels = 0;  // left is [taps, padded channels]; 0: as the axis is
   int64_t right_size = 0;
-  int64_t images = 1;        // each of them a batch: batch is [groups, images], right the rest
+  int64_t images = 1;        // each of them a batch: batch is [groups, images], m the rest
   bool along_right = false;  // the result is contiguous along right
   // A strided dgrad by phases: right is [images, places…], spatial place i of phase f is
   // i * phases + f in the result, if that is inside. Empty: right is as the axis is.
@@ -33,7 +34,8 @@ inline constexpr size_t kMostFullResults = 2;
 bool AppliesByRow(const graph::Graph& graph, const graph::Node& contraction, int64_t dim,
                   bool with_full = false);
 
-// How the results of a convolution whose pixels are contiguous (NCHW) are stored along them.
+// How results that are contiguous along right are stored: a convolution's pixels (NCHW), or a
+// matmul's narrow dim.
 struct PixelVectors {
   int64_t dim = 0;   // along which neighbours lie: the innermost that has any
   int lanes = 1;     // as ContractionEpilogue::lanes
@@ -78,7 +80,11 @@ class ContractionEpilogue {
              const tile::Expr& phase = nullptr, const Taken& taken = {});
 
  private:
-  Index LeftIndex(tile::Block& out, const tile::Expr& left, tile::Expr& inside);
+  // `place` of an axis, whose first dim is `image` where there is one.
+  Index InImage(tile::Block& out, const tile::Expr& place, const Axis& axis,
+                const tile::Expr& image, const std::string& name);
+  Index LeftIndex(tile::Block& out, const tile::Expr& left, const tile::Expr& image,
+                  tile::Expr& inside);
   Index RightIndex(tile::Block& out, const tile::Expr& right, const tile::Expr& image,
                    const tile::Expr& phase, tile::Expr& inside);
   // What the contraction calls a batch, and the image that stands behind it, if any does.

@@ -14,12 +14,20 @@
 
 namespace kiln::compiler {
 
+// How much of a knob's value a kernel's text has.
+enum class InText {
+  kValue,       // another value is another kernel
+  kWhetherOne,  // only whether it is 1
+  kNothing,     // it is an argument of the launch
+};
+
 // One knob: its cuDNN type (a value of cudnnBackendKnobType_t, shown by KNOB_INFO as an index into
 // `domain`) and its legal values, default first.
 struct KnobRow {
   const char* name;
   int cudnn_type;
   std::span<const int> domain;
+  InText in_text = InText::kValue;
 };
 
 struct EngineNotes {
@@ -57,8 +65,8 @@ struct Engine {
   int64_t (*shared_bytes)(const Group& group, const Target& target,
                           std::span<const int> knobs) = nullptr;
   // Knob values worth asking the model about for this group, the engine's defaults for it first;
-  // all legal. Null: NeighbouringKnobs, which is right for few knobs that hardly depend on one
-  // another.
+  // all legal. Null: those of `propose`; without that NeighbouringKnobs, which is right for few
+  // knobs that hardly depend on one another.
   std::vector<std::vector<int>> (*candidates)(const Group& group, const Target& target) = nullptr;
   // The candidates with what `cost` and `shared_bytes` say of each, where that is cheaper for all
   // at once, and with preferences. Null: they are asked one by one, and none is preferred.
@@ -98,6 +106,8 @@ std::vector<Proposal> Propose(const Engine& engine, const Group& group, const Ta
 // Defaults with `settings` applied; an unknown knob or an illegal value is an error that lists the
 // legal ones.
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings);
+// Whether both settings make one kernel of a group.
+bool SameText(const Engine& engine, std::span<const int> a, std::span<const int> b);
 // Whether the target has the shared memory that the engine needs with these knobs, or the sentence
 // that says how much it has. Asked after `supports`.
 Status FitsShared(const Engine& engine, const Group& group, const Target& target,

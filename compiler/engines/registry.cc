@@ -1,10 +1,7 @@
 // The registry of engines and what follows from their rows.
 #include <algorithm>
 
-#include "compiler/engines/attention_grad_sm80.h"
-#include "compiler/engines/attention_grad_sm90.h"
-#include "compiler/engines/attention_sm80.h"
-#include "compiler/engines/attention_sm90.h"
+#include "compiler/engines/attention_engines.h"
 #include "compiler/engines/columns.h"
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/contract_simt.h"
@@ -105,8 +102,13 @@ std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine) {
 
 std::vector<std::vector<int>> CandidateKnobs(const Engine& engine, const Group& group,
                                              const Target& target) {
-  if (engine.candidates == nullptr) return NeighbouringKnobs(engine);
-  std::vector<std::vector<int>> all = engine.candidates(group, target);
+  std::vector<std::vector<int>> all;
+  if (engine.candidates != nullptr)
+    all = engine.candidates(group, target);
+  else if (engine.propose == nullptr)
+    all = NeighbouringKnobs(engine);
+  else
+    for (Proposal& p : engine.propose(group, target)) all.push_back(std::move(p.knobs));
   if (all.empty()) all.push_back(DefaultKnobs(engine));
   return all;
 }
@@ -164,6 +166,16 @@ Status FitsShared(const Engine& engine, const Group& group, const Target& target
                        "{} needs {} bytes of shared memory a block; {} has {}{}",
                        KnobText(engine, proposal.knobs), bytes, target.arch, target.shared_limit(),
                        target.minimal_launch ? " under KILN_LAUNCH=minimal" : "");
+}
+
+bool SameText(const Engine& engine, std::span<const int> a, std::span<const int> b) {
+  for (size_t k = 0; k < engine.knobs.size(); ++k) {
+    const InText in_text = engine.knobs[k].in_text;
+    if (in_text == InText::kValue ? a[k] != b[k]
+                                  : in_text == InText::kWhetherOne && (a[k] == 1) != (b[k] == 1))
+      return false;
+  }
+  return true;
 }
 
 std::string KnobText(const Engine& engine, std::span<const int> values) {

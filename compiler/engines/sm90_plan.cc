@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/contraction_epilogue.h"
+#include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/map_dims.h"
 #include "ir/graph/ops.h"
 
@@ -23,6 +25,9 @@ Status Decline(fmt::format_string<A...> format, A&&... args) {
   return Status::Error(Code::kUnsupportedShape, format, std::forward<A>(args)...);
 }
 
+constexpr int64_t kNarrow = 32, kLong = 128;  // of a matmul's result
+constexpr int64_t kSmallestRow = 32;          // bytes of a group's channels that go together
+
 // The dims of pixels, innermost first; with the images behind them.
 std::vector<int64_t> PixelDims(const Tensor& t, bool with_images) {
   std::vector<int64_t> dims;
@@ -33,7 +38,8 @@ std::vector<int64_t> PixelDims(const Tensor& t, bool with_images) {
 
 class Planner {
  public:
-  Planner(const Group& group, int terms) : g_(group.graph), node_(ContractionOf(group)) {
+  Planner(const Group& group, int terms)
+      : group_(group), g_(group.graph), node_(ContractionOf(group)) {
     plan_.terms = terms;
   }
 
@@ -104,7 +110,12 @@ class Planner {
     }
     const MapDim a_outer{a.dims[ra - 2], a.strides[ra - 2]}, a_k{a.dims[ra - 1], a.strides[ra - 1]};
     const MapDim b_outer{b.dims[rb - 1], b.strides[rb - 1]}, b_k{b.dims[rb - 2], b.strides[rb - 2]};
-    plan_.left_is_a = y.strides[n] != 1 && y.strides[m] == 1 && y.dims[n] != 1;
+    const bool m_is_contiguous = y.strides[n] != 1 && y.strides[m] == 1 && y.dims[n] != 1;
+    // A result that is narrow along its contiguous dim: the long operand is left, so that a cluster
+    // shares the short one.
+    plan_.along_right = y.dims[m_is_contiguous ? m : n] <= kNarrow &&
+                        y.dims[m_is_contiguous ? n : m] >= kLong && CountReductions(group_) == 0;
+    plan_.left_is_a = m_is_contiguous != plan_.along_right;
     Sm90Operand as{.id = node_.inputs[0]}, bs{.id = node_.inputs[1]};
     ASSIGN_OR_RETURN(as.is_outer, IsOuterMajor(a, a_outer, a_k));
     ASSIGN_OR_RETURN(bs.is_outer, IsOuterMajor(b, b_outer, b_k));
@@ -417,13 +428,35 @@ class Planner {
       ASSIGN_OR_RETURN(plan_.right_map, ImageMap(pixels, plan_.right, summed, false));
       plan_.right_size = pixel.extent;
     }
+    const bool swaps = PutsPixelsLeft();
+    if (swaps) PutPixelsLeft();
     if (plan_.images > 1) {
       plan_.batches *= plan_.images;
-      for (const char* member : {"inner_batches", "left_inner"})
+      for (const char* member : {"inner_batches", swaps ? "right_inner" : "left_inner"})
         plan_.shape.emplace_back(member, plan_.images);
     }
     AddWalkMembers(attrs, walks, plan_.right.is_pixels);
     return {};
+  }
+
+  // Contiguous pixels of 4 bytes, and a result that can go out as boxes along them: as left
+  // operand they go through registers, as right one they would be turned and the result staged.
+  bool PutsPixelsLeft() const {
+    const std::vector<TensorId> results = graph::Outputs(g_);
+    if (!plan_.along_right || !plan_.turns_right() || plan_.right.is_pixels || results.size() != 1)
+      return false;
+    const Tensor& y = g_[results[0]];
+    return SizeOf(y.dtype) == 4 && y.dims == g_[node_.outputs[0]].dims && !IsOneMatrix(y) &&
+           IsMatrixByImage(y) && IsMapAligned(PlacesOf(y), y.dtype) &&
+           AppliesByRow(g_, node_, y.rank() - 1);
+  }
+
+  void PutPixelsLeft() {
+    plan_.left_is_a = true;
+    plan_.along_right = false;
+    std::swap(plan_.left, plan_.right);
+    std::swap(plan_.left_map, plan_.right_map);
+    std::swap(plan_.left_size, plan_.right_size);
   }
 
   Status Wgrad(const graph::ConvAttrs& attrs) {
@@ -453,6 +486,11 @@ class Planner {
     if (plan_.left.is_pixels) {
       if (x.dims[1] != 1 && x.strides[1] != 1)
         return Decline("{} does not have its channels innermost", x.name);
+      // Seen on an H200: groups of 8 and 24 bytes end in "illegal instruction" (715).
+      if (groups > 1 && channels * SizeOf(plan_.type) % kSmallestRow != 0)
+        return Decline(
+            "{} channels of a group are {} bytes; boxes of pixels begin at multiples of {}",
+            channels, channels * SizeOf(plan_.type), kSmallestRow);
       ASSIGN_OR_RETURN(plan_.left_map, PixelMap(x, walks));
       if (groups > 1) plan_.shape.emplace_back("group_channels", channels);
       plan_.shape.emplace_back("tap_panels", plan_.padded_channels / plan_.panel());
@@ -484,6 +522,7 @@ class Planner {
     return {};
   }
 
+  const Group& group_;
   const graph::Graph& g_;
   const Node& node_;
   Sm90Plan plan_;
@@ -526,15 +565,18 @@ Result<TensorMapSpec> PlanSm90Matrix(const Group& group, TensorId id, const Sm90
   } else if (plan.is_conv) {
     const std::vector<int64_t> pixels = PixelDims(y, plan.images == 1);
     if (!IsLinear(y, pixels)) return Decline("the pixels of {} do not lie in one row", y.name);
-    dims = {{plan.left_size, y.strides[1]},
-            {plan.right_size, LinearStride(y, pixels)},
+    const int64_t places = plan.left_is_a ? plan.left_size : plan.right_size;
+    const int64_t channels = plan.left_is_a ? plan.right_size : plan.left_size;
+    dims = {{channels, y.strides[1]},
+            {places, LinearStride(y, pixels)},
             {plan.images, y.strides[0]},
-            {plan.batches / plan.images, plan.left_size * y.strides[1]}};
-    if (plan.along_right) std::swap(dims[0], dims[1]);
+            {plan.batches / plan.images, channels * y.strides[1]}};
+    if (plan.along_right || plan.left_is_a) std::swap(dims[0], dims[1]);
   } else {
     const int64_t m = y.rank() - 2, n = y.rank() - 1;
     const MapDim rows{y.dims[m], y.strides[m]}, columns{y.dims[n], y.strides[n]};
-    dims = plan.left_is_a ? std::vector<MapDim>{rows, columns} : std::vector<MapDim>{columns, rows};
+    dims = plan.left_is_a != plan.along_right ? std::vector<MapDim>{rows, columns}
+                                              : std::vector<MapDim>{columns, rows};
     // Batches as place_of counts them: the innermost dim above 1 is the inner one.
     std::vector<MapDim> batch;
     for (int64_t d = m; d-- > 0;)

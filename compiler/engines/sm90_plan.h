@@ -8,6 +8,9 @@
 //   dgrad      w [channels]                   dy, by pixels           taps of the phase, filters
 //   wgrad      x, by pixels: [taps, channels] dy [filters]            pixels of dy
 //
+// fprop and dgrad 1x1 of f32 images in NCHW have pixels left and filters right: wgmma takes f32
+// that is contiguous along its own axis only through the registers of left.
+//
 // A strided dgrad works by phases (the input places whose index has the same remainder by the
 // stride): within one every place has the same taps, so it is a convolution of stride 1. A
 // 1x1 filter of stride 1 has no pixels to pick: all images are one matrix where memory has their

@@ -16,7 +16,7 @@
 
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/epilogue_reductions.h"
-#include "compiler/engines/knob_types.h"
+#include "compiler/engines/sm90_candidates.h"
 #include "compiler/engines/sm90_functions.h"
 #include "compiler/engines/sm90_plan.h"
 #include "compiler/engines/sm90_tile.h"
@@ -33,44 +33,6 @@ using graph::TensorId;
 using tile::Block;
 using tile::Call;
 using tile::Expr;
-
-constexpr int kLeftDomain[] = {128, 64, 256};
-constexpr int kRightDomain[] = {256, 192, 160, 128, 96, 64, 32, 16, 8};
-constexpr int kClusterDomain[] = {1, 2};
-constexpr int kScheduleDomain[] = {0, 1};
-constexpr int kSplitDomain[] = {1,  2,  3,  4,  5,  6,  7,  8,  11, 12, 14, 16, 20,  22,
-                                24, 28, 29, 32, 33, 40, 44, 48, 56, 64, 66, 96, 128, 132};
-constexpr int kSplitClusterDomain[] = {1, 2, 4, 8};
-constexpr int kRasterDomain[] = {8, 1, 4, 16};
-constexpr int kStreamDomain[] = {0, 1};
-constexpr int kMostStreamSplit = 4;  // workers a tile: who finishes it adds all their parts
-constexpr KnobRow kKnobs[] = {
-    {.name = "tile_left", .cudnn_type = kKnobTileM, .domain = kLeftDomain},
-    {.name = "tile_right", .cudnn_type = kKnobTileN, .domain = kRightDomain},
-    {.name = "cluster", .cudnn_type = kKnobClusterM, .domain = kClusterDomain},
-    {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kScheduleDomain},
-    {.name = "split_k", .cudnn_type = kKnobSplitKSlices, .domain = kSplitDomain},
-    {.name = "split_cluster", .cudnn_type = kKnobCtaSplitKMode, .domain = kSplitClusterDomain},
-    {.name = "raster", .cudnn_type = kKnobSwizzle, .domain = kRasterDomain},
-    {.name = "stream_k", .cudnn_type = kKnobStreamK, .domain = kStreamDomain},
-};
-// With two terms tiles are of half the size: the default is another one.
-constexpr int kRightDomain3xTf32[] = {128, 256, 192, 160, 96, 64, 32};
-constexpr KnobRow kKnobs3xTf32[] = {
-    kKnobs[0], {.name = "tile_right", .cudnn_type = kKnobTileN, .domain = kRightDomain3xTf32},
-    kKnobs[2], kKnobs[3],
-    kKnobs[4], kKnobs[5],
-    kKnobs[6], kKnobs[7]};
-enum {
-  kLeftKnob,
-  kRightKnob,
-  kClusterKnob,
-  kPingPongKnob,
-  kSplitKnob,
-  kSplitClusterKnob,
-  kRasterKnob,
-  kStreamKnob
-};
 
 struct RegisterRow {
   int producer, consumer;
@@ -95,18 +57,6 @@ EpilogueAxes AxesOf(const Sm90Plan& plan) {
           .images = plan.images,
           .places = plan.places,
           .phases = plan.phases};
-}
-
-// Whether what a thread stores at once are neighbours along right. Slices lie along left whatever
-// the result does, and so does what is added up by a cluster or reduced on the way.
-bool StoresAlongRight(const Sm90Plan& plan, const Sm90Tile& tile) {
-  return plan.along_right && (tile.direct || (!tile.splits() && tile.reductions == 0));
-}
-
-// The result's dim along left.
-int64_t LeftDim(const Group& group, const Sm90Plan& plan) {
-  const int64_t rank = group.graph[ContractionOf(group).outputs[0]].rank();
-  return plan.is_conv ? 1 : plan.left_is_a ? rank - 2 : rank - 1;
 }
 
 class Schedule {
@@ -396,74 +346,6 @@ class Schedule {
 // ---- the engine's row
 // --------------------------------------------------------------------------------------
 
-// What a tile's context depends on besides its knobs.
-struct TileContext {
-  int reductions = 0;
-  bool stores_by_map = false;  // where the tile lets it
-  int full = 0;                // operands that come by map then
-  int results = 1;             // that go out so
-  int result_bytes = 2;
-  int right_lanes = 0;  // of results that are stored along right
-};
-
-// `group` is what tiles make; it has no output where only reductions of its tiles are asked for.
-void AddMaps(const Group& group, const Sm90Plan& plan, TileContext& context) {
-  const std::vector<TensorId> outputs = graph::Outputs(group.graph);
-  if (outputs.empty()) return;
-  const graph::Node& anchor = ContractionOf(group);
-  const graph::Tensor& y = group.graph[outputs[0]];
-  const DType type = y.dtype;
-  const bool plain = context.reductions == 0;
-  // Results of 4 bytes, and phases, lie along left.
-  if (SizeOf(type) == 4 && plan.along_right) return;
-  if (plain && !plan.along_right && IsBoxType(type) &&
-      AppliesByRow(group.graph, anchor, LeftDim(group, plan)) && PlanSm90Phases(y, plan).ok()) {
-    context.stores_by_map = true;
-    context.result_bytes = SizeOf(type);
-    return;
-  }
-  const auto has_map = [&](TensorId id) { return PlanSm90Matrix(group, id, plan).ok(); };
-  if (!std::ranges::all_of(outputs, has_map)) return;
-  // Reductions and full operands go with 16-bit results of sums in f32.
-  const bool has_pairs = SizeOf(type) == 2 && plan.type != DType::kI8;
-  if (!plain && !has_pairs) return;
-  context.result_bytes = SizeOf(type);
-  const int64_t dim = LeftDim(group, plan);
-  context.stores_by_map = AppliesByRow(group.graph, anchor, dim);
-  if (context.stores_by_map || !plain || !has_pairs || plan.prepares_right() ||
-      plan.left_in_registers() || !AppliesByRow(group.graph, anchor, dim, true))
-    return;
-  const std::vector<TensorId> full = FullOperands(group.graph, anchor, dim);
-  context.full = static_cast<int>(full.size());
-  context.stores_by_map = context.full <= kMostFullOperands && std::ranges::all_of(full, has_map);
-  context.results = static_cast<int>(outputs.size());
-}
-
-TileContext ContextOf(const Group& group, const Sm90Plan& plan) {
-  TileContext context{.reductions = CountReductions(group)};
-  if (plan.along_right)
-    context.right_lanes = PixelVectorsOf(group.graph, ContractionOf(group)).lanes;
-  if (context.reductions > 0)
-    AddMaps(EpilogueReductions(group).tile(), plan, context);
-  else
-    AddMaps(group, plan, context);
-  return context;
-}
-
-Sm90Tile TileFor(const TileContext& context, const Sm90Plan& plan, Sm90Tile tile) {
-  tile.reductions = context.reductions;
-  // Pairs leave registers by stmatrix, which takes rows in their order.
-  const bool rows_in_order = !plan.moves_rows() || context.result_bytes == 4;
-  tile.direct = context.stores_by_map && rows_in_order && !tile.splits() &&
-                !(tile.stream && (context.full > 0 || context.results > 1)) &&
-                tile.columns() % 16 == 0 && (!plan.along_right || tile.columns() % 64 == 0);
-  tile.full = tile.direct ? context.full : 0;
-  tile.results = tile.direct ? context.results : 1;
-  tile.result_bytes = tile.direct ? context.result_bytes : 2;
-  if (!tile.direct && StoresAlongRight(plan, tile)) tile.right_lanes = context.right_lanes;
-  return tile;
-}
-
 constexpr int kMostReductions = 4;
 
 // Reductions over the right axis alone, or over both.
@@ -549,7 +431,7 @@ Status SupportsF32(const Group& group, const Target& target) {
 template <int kTerms>
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group, kTerms));
-  const Sm90Tile tile = TileFor(ContextOf(group, plan), plan, TileOf(knobs));
+  const Sm90Tile tile = Sm90TileModel(group, target, plan).Tile(TileOf(knobs));
   if (!IsLegal(plan, tile, target))
     return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
                          KnobText(kWgmmaSm90Engine, knobs));
@@ -568,41 +450,11 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   return lowered;
 }
 
-// Asks for one tile after the other of a group, which is planned once.
-class Model {
- public:
-  Model(const Group& group, const Target& target, const Sm90Plan& plan)
-      : target_(target),
-        plan_(plan),
-        context_(ContextOf(group, plan)),
-        floor_bytes_(static_cast<double>(FloorBytes(group))),
-        scattered_(ScatteredSeconds(group, target)),
-        scattered_operands_(ScatteredSeconds(group, target, false)) {}
-
-  Sm90Tile Tile(const Sm90Tile& knobs) const { return TileFor(context_, plan_, knobs); }
-  double Seconds(const Sm90Tile& tile) const {
-    if (!IsLegal(plan_, tile, target_)) return kNoSeconds;
-    return Sm90Seconds(plan_, tile, target_, floor_bytes_) + StoreSeconds(tile);
-  }
-
- private:
-  // What results and operands of the epilogue cost that do not lie as the tile stores them.
-  double StoreSeconds(const Sm90Tile& tile) const {
-    if (tile.direct && plan_.along_right) return 0;
-    return StoresAlongRight(plan_, tile) ? scattered_operands_ : scattered_;
-  }
-
-  const Target& target_;
-  const Sm90Plan& plan_;
-  const TileContext context_;
-  const double floor_bytes_, scattered_, scattered_operands_;
-};
-
 template <int kTerms>
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return kNoSeconds;
-  const Model model(group, target, *plan);
+  const Sm90TileModel model(group, target, *plan);
   return model.Seconds(model.Tile(TileOf(knobs)));
 }
 
@@ -610,105 +462,21 @@ template <int kTerms>
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return 0;
-  return SharedBytes(*plan, TileFor(ContextOf(group, *plan), *plan, TileOf(knobs)), target);
-}
-
-// The tile with every split of k that is legal and fills no more than two waves.
-void AddSplits(const Sm90Plan& plan, const Target& target, const Model& model, Sm90Tile tile,
-               std::vector<Sm90Tile>& all) {
-  const int64_t tiles =
-      CeilDiv(plan.left_size, tile.left) * CeilDiv(plan.right_size, tile.right) * plan.batches;
-  // A stream pays where whole tiles leave multiprocessors idle in their last wave: its workers read
-  // other places of k at a time, and the L2 is asked more often.
-  constexpr double kMuch = 0.15;
-  const double waves = static_cast<double>(TilesOf(plan, tile)) * tile.cluster /
-                       static_cast<double>(target.multiprocessors);
-  const bool leaves_idle = waves / std::ceil(waves) < 1 - kMuch;
-  const auto add_legal = [&] {
-    if (IsLegal(plan, model.Tile(tile), target)) all.push_back(tile);
-  };
-  for (const int split : kSplitDomain) {
-    if (split > 1 && (split * 4 > plan.k_steps || tiles * split > 2 * target.multiprocessors))
-      break;
-    tile.split_k = split;
-    for (const int parts : kSplitClusterDomain) {
-      tile.split_cluster = parts;
-      add_legal();
-    }
-    if (split > kMostStreamSplit || !leaves_idle) continue;
-    tile.split_cluster = 1;
-    tile.stream = true;
-    add_legal();
-    tile.stream = false;
-  }
-}
-
-// Legal tiles that do not waste most of themselves.
-std::vector<Sm90Tile> UsefulTiles(const Sm90Plan& plan, const Target& target, const Model& model) {
-  std::vector<Sm90Tile> all;
-  for (const int left : kLeftDomain) {
-    if (left > 64 && left / 2 >= plan.left_size) continue;
-    for (const int right : kRightDomain) {
-      const int least = plan.terms == 2 ? 32 : 8;
-      if (right > least && right / 2 >= AlignUp(plan.right_size, 8)) continue;
-      for (const int cluster : kClusterDomain) {
-        if (cluster > 1 && plan.left_size <= left) continue;
-        for (const int ping_pong : kScheduleDomain) {
-          const Sm90Tile tile{
-              .left = left, .right = right, .cluster = cluster, .ping_pong = ping_pong != 0};
-          AddSplits(plan, target, model, tile, all);
-        }
-      }
-    }
-  }
-  if (all.empty()) all.push_back(TileOf(DefaultKnobs(kWgmmaSm90Engine)));
-  return all;
-}
-
-// The tiles that convolutions share where they cost little more than the best, found from the
-// layers of ResNet-50 at batch sizes of 16 to 256 (docs/compile-cost.md).
-struct SharedTile {
-  int left, right, cluster;
-  bool ping_pong, splits, stream = false;
-
-  bool operator==(const SharedTile&) const = default;
-};
-constexpr SharedTile kForwardTiles[] = {
-    {128, 256, 2, false, false}, {64, 192, 2, true, false}, {64, 128, 2, true, false}};
-constexpr SharedTile kPhasedTiles[] = {
-    {128, 128, 2, true, false}, {64, 192, 2, true, false}, {128, 256, 2, false, false}};
-constexpr SharedTile kWgradTiles[] = {{64, 128, 2, true, true},
-                                      {64, 128, 2, true, false},
-                                      {64, 64, 1, true, true},
-                                      {128, 256, 2, false, true},
-                                      {128, 128, 2, false, false, true}};
-constexpr SharedTile kTurningTiles[] = {{256, 128, 1, false, true}, {256, 128, 1, false, false}};
-
-int PreferenceOf(const Sm90Plan& plan, const Sm90Tile& tile) {
-  if (!plan.is_conv || tile.split_cluster > 1) return Proposal::kNotPreferred;
-  std::span<const SharedTile> shared = kForwardTiles;
-  if (plan.padded_channels != 0) shared = kWgradTiles;
-  // Narrow stores along right, too, want something to hide behind.
-  if (!plan.phases.empty() || tile.right_lanes > 0) shared = kPhasedTiles;
-  if (plan.moves_rows() && plan.turns_right()) shared = kTurningTiles;
-  const SharedTile form{tile.left,      tile.right,    tile.cluster,
-                        tile.ping_pong, tile.splits(), tile.stream};
-  const auto found = std::ranges::find(shared, form);
-  return found == shared.end() ? Proposal::kNotPreferred : static_cast<int>(found - shared.begin());
+  return SharedBytes(*plan, Sm90TileModel(group, target, *plan).Tile(TileOf(knobs)), target);
 }
 
 template <int kTerms>
 std::vector<Proposal> Proposals(const Group& group, const Target& target) {
   const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return {};
-  const Model model(group, target, *plan);
+  const Sm90TileModel model(group, target, *plan);
   std::vector<Proposal> all;
-  for (const Sm90Tile& knobs : UsefulTiles(*plan, target, model)) {
+  for (const Sm90Tile& knobs : UsefulSm90Tiles(*plan, target, model)) {
     const Sm90Tile tile = model.Tile(knobs);
     all.push_back({.knobs = KnobsOf(tile),
                    .seconds = model.Seconds(tile),
                    .shared_bytes = SharedBytes(*plan, tile, target),
-                   .preference = PreferenceOf(*plan, tile)});
+                   .preference = Sm90Preference(*plan, tile)});
   }
   return all;
 }
@@ -717,9 +485,9 @@ template <int kTerms>
 std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
   const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
-  const Model model(group, target, *plan);
+  const Sm90TileModel model(group, target, *plan);
   std::vector<std::vector<int>> all;
-  for (const Sm90Tile& tile : UsefulTiles(*plan, target, model)) all.push_back(KnobsOf(tile));
+  for (const Sm90Tile& tile : UsefulSm90Tiles(*plan, target, model)) all.push_back(KnobsOf(tile));
   return all;
 }
 
@@ -729,25 +497,9 @@ constexpr int kNumericalTf32[] = {kNoteTensorCore, kNoteDownConvertInputs};
 
 }  // namespace
 
-Sm90Tile TileOf(std::span<const int> knobs) {
-  return {.left = knobs[kLeftKnob],
-          .right = knobs[kRightKnob],
-          .cluster = knobs[kClusterKnob],
-          .ping_pong = knobs[kPingPongKnob] != 0,
-          .split_k = knobs[kSplitKnob],
-          .split_cluster = knobs[kSplitClusterKnob],
-          .raster = knobs[kRasterKnob],
-          .stream = knobs[kStreamKnob] != 0};
-}
-
-std::vector<int> KnobsOf(const Sm90Tile& tile) {
-  return {tile.left,    tile.right,         tile.cluster, tile.ping_pong ? 1 : 0,
-          tile.split_k, tile.split_cluster, tile.raster,  tile.stream ? 1 : 0};
-}
-
 const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
                                  .version = 4,
-                                 .knobs = kKnobs,
+                                 .knobs = kSm90Knobs,
                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                  .supports = Supports,
                                  .cost = Cost<1>,
@@ -761,7 +513,7 @@ const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
 const Engine kWgmmaSm90Tf32Engine = {
     .name = "wgmma_sm90_tf32",
     .version = 2,
-    .knobs = kKnobs,
+    .knobs = kSm90Knobs,
     .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
     .supports = SupportsF32<1>,
     .cost = Cost<1>,
@@ -774,7 +526,7 @@ const Engine kWgmmaSm90Tf32Engine = {
 // three are summed that count.
 const Engine kWgmmaSm903xTf32Engine = {.name = "wgmma_sm90_3xtf32",
                                        .version = 1,
-                                       .knobs = kKnobs3xTf32,
+                                       .knobs = kSm90Knobs3xTf32,
                                        .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                        .supports = SupportsF32<2>,
                                        .cost = Cost<2>,

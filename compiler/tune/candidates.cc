@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
+
+#include "compiler/engines/contraction.h"
 
 namespace kiln::compiler {
 namespace {
@@ -52,6 +55,44 @@ size_t ChoiceIn(const std::vector<Ranked>& sorted) {
   return static_cast<size_t>(choice - sorted.begin());
 }
 
+// The convolution with kUsualImages; none where it has them, few images, or something fused whose
+// dims may be others'.
+std::optional<Group> WithUsualImages(const Group& group) {
+  if (group.graph.nodes.size() != 1) return std::nullopt;
+  const graph::Node& conv = group.graph.nodes[0];
+  const bool wgrad = conv.op == graph::GraphOp::kConvWgrad;
+  if (!wgrad && conv.op != graph::GraphOp::kConvFprop && conv.op != graph::GraphOp::kConvDgrad)
+    return std::nullopt;
+  const graph::TensorId images[] = {conv.inputs[0], wgrad ? conv.inputs[1] : conv.outputs[0]};
+  const int64_t count = group.graph[images[0]].dims[0];
+  if (count == kUsualImages || count < kManyImages) return std::nullopt;
+  Group usual = group;
+  for (const graph::TensorId id : images) usual.graph[id].dims[0] = kUsualImages;
+  return usual;
+}
+
+// The place of the best configuration with the kernel that kUsualImages would have, or `choice`.
+size_t ChoiceOfUsualImages(const std::vector<Ranked>& sorted, size_t choice, const Group& group,
+                           const Target& target) {
+  const std::optional<Group> usual = WithUsualImages(group);
+  if (!usual) return choice;
+  const double most = sorted.front().seconds() * kWorthAnotherForBatch;
+  std::set<int> engines;
+  for (const Ranked& r : sorted)
+    if (r.seconds() <= most) engines.insert(r.candidate.engine);
+  std::vector<Ranked> others;
+  for (const int e : engines) AddProposals(e, *usual, target, others, {});
+  if (others.empty()) return choice;
+  std::ranges::stable_sort(others, {}, &Ranked::seconds);
+  const Candidate& wanted = others[ChoiceIn(others)].candidate;
+  const Engine& engine = Engines()[static_cast<size_t>(wanted.engine)];
+  const auto found = std::ranges::find_if(sorted, [&](const Ranked& r) {
+    return r.candidate.engine == wanted.engine && r.seconds() <= most &&
+           SameText(engine, r.candidate.knobs, wanted.knobs);
+  });
+  return found == sorted.end() ? choice : static_cast<size_t>(found - sorted.begin());
+}
+
 }  // namespace
 
 bool Offers(Inputs inputs, const Engine& engine, const Group& group) {
@@ -85,7 +126,8 @@ std::vector<Candidate> RankCandidates(const Group& group, const Target& target, 
   std::ranges::stable_sort(all, {}, &Ranked::seconds);
   std::vector<Candidate> ranked;
   if (all.empty()) return ranked;
-  const auto choice = all.begin() + static_cast<std::ptrdiff_t>(ChoiceIn(all));
+  const size_t place = ChoiceOfUsualImages(all, ChoiceIn(all), group, target);
+  const auto choice = all.begin() + static_cast<std::ptrdiff_t>(place);
   std::rotate(all.begin(), choice, choice + 1);
   ranked.reserve(all.size());
   for (Ranked& r : all) ranked.push_back(std::move(r.candidate));

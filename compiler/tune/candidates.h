@@ -20,6 +20,11 @@ namespace kiln::compiler {
 inline constexpr double kWorthAKernel = 1.10;
 inline constexpr double kAsGood = 1.02;
 
+// The number of images that decides a convolution's kernel for all of kManyImages and more, and how
+// much slower that kernel may be than the best for the images that there are.
+inline constexpr int64_t kUsualImages = 64, kManyImages = 32;
+inline constexpr double kWorthAnotherForBatch = 1.25;
+
 // Whether lists of the engine's kind have it for this group.
 bool Offers(Inputs inputs, const Engine& engine, const Group& group);
 

@@ -119,6 +119,10 @@ graph::Graph InDouble(graph::Graph g) {
     if (t.is_virtual && IsFloat(t.dtype) && !quantised.contains(static_cast<graph::TensorId>(id)))
       t.dtype = DType::kF64;
   }
+  // Memory that is added to has the type of its sums.
+  for (const graph::Node& node : g.nodes)
+    if (node.op == graph::GraphOp::kScatterAdd && IsFloat(node.compute))
+      g[node.outputs[0]].dtype = DType::kF64;
   return g;
 }
 

@@ -1,10 +1,11 @@
 // Every engine that takes the leading group of a case of tests/cases/contract.txt, columns.txt,
-// rows.txt, window.txt or attention.txt, with a sample of its configurations, against the oracle:
-// outputs and workspace poisoned, gaps, guards and inputs checked. engines_cpu_test and
+// rows.txt, window.txt, attention.txt or sdpa.txt, with a sample of its configurations, against the
+// oracle: outputs and workspace poisoned, gaps, guards and inputs checked. engines_cpu_test and
 // engines_gpu_test are both this program.
 //
 // KILN_TEST_SEED=… repeats a run, KILN_TEST_FILTER=… picks cases; KILN_TEST_ENGINE=… one engine,
-// KILN_TEST_RANDOM=… that many random configurations.
+// KILN_TEST_RANDOM=… that many random configurations. A filter or an engine that nothing runs for
+// is a failure.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,8 +57,8 @@ class EnginesTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     const TestOptions& options = TestOptions::Get();  // takes its variables away
-    for (const char* name :
-         {"/contract.txt", "/columns.txt", "/rows.txt", "/window.txt", "/attention.txt"}) {
+    for (const char* name : {"/contract.txt", "/columns.txt", "/rows.txt", "/window.txt",
+                             "/attention.txt", "/sdpa.txt"}) {
       CaseFile file = LoadCases(options.cases + name);
       std::ranges::move(file.errors, std::back_inserter(file_.errors));
       std::ranges::move(file.cases, std::back_inserter(file_.cases));
@@ -74,7 +75,10 @@ class EnginesTest : public ::testing::Test {
 
   void SetUp() override {
     for (const std::string& error : file_.errors) ADD_FAILURE() << error;
-    ASSERT_FALSE(file_.cases.empty());
+    ASSERT_FALSE(file_.cases.empty())
+        << "no case's file:list/name has '" << TestOptions::Get().filter << "' in it";
+    ASSERT_TRUE(engine_.empty() || compiler::EngineIndex(engine_) >= 0)
+        << "no engine is named '" << engine_ << "'";
     const auto device = runtime::DefaultDevice();
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = *device;
@@ -89,11 +93,14 @@ class EnginesTest : public ::testing::Test {
       runs[i] =
           std::make_unique<CaseRuns>(*device_, file_.cases[i], TestOptions::Get().seed, i, sample_);
       std::erase_if(runs[i]->runs(), [](const EngineRun& run) {
-        return !engine_.empty() &&
-               compiler::Engines()[static_cast<size_t>(run.engine)].name != engine_;
+        return !IsAskedFor(static_cast<size_t>(run.engine));
       });
     });
     return runs;
+  }
+
+  static bool IsAskedFor(size_t engine) {
+    return engine_.empty() || compiler::Engines()[engine].name == engine_;
   }
 
   static void Prepare(std::vector<std::unique_ptr<CaseRuns>>& cases) {
@@ -167,7 +174,7 @@ TEST_F(EnginesTest, EveryCaseOfAllFilesHasKernels) {
 TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
   for (const char* arch : {"sm_80", "sm_90a"}) {
     const Target target = *TargetFromArch(arch);
-    std::atomic<int> configurations = 0;
+    std::map<int, Tally> tallies;
     std::set<std::string> texts;
     std::mutex mutex;
     InParallel(file_.cases.size(), [&](size_t i) {
@@ -179,7 +186,9 @@ TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
       ASSERT_TRUE(group.ok() && group->has_value()) << c.Label() << group.status().message();
       for (size_t e = 0; e < compiler::Engines().size(); ++e) {
         const compiler::Engine& engine = compiler::Engines()[e];
-        if (!engine.supports(**group, target).ok()) continue;
+        if (!IsAskedFor(e) || !engine.supports(**group, target).ok()) continue;
+        Tally& tally = tallies[static_cast<int>(e)];
+        ++tally.cases;
         for (const std::vector<int>& knobs :
              SampleKnobs(engine, **group, target, TestOptions::Get().seed + e, i, Sample{})) {
           const auto plan = compiler::Compile(
@@ -187,16 +196,20 @@ TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
           EXPECT_TRUE(plan.ok()) << c.text << "\n  " << engine.name << " "
                                  << compiler::KnobText(engine, knobs) << "\n  "
                                  << plan.status().message();
-          ++configurations;
+          ++tally.runs;
+          tally.failures += plan.ok() ? 0 : 1;
           if (!plan.ok()) continue;
           for (const KernelSource& kernel : plan->program.kernels) texts.insert(kernel.entry);
         }
       }
     });
-    fmt::print("{}: {} configurations, {} kernels\n", arch, configurations.load(), texts.size());
-    if (TestOptions::Get().filter.empty()) {
-      EXPECT_GT(configurations, 1000);
-    }
+    fmt::print("{}: {} cases, {} kernels\n", arch, file_.cases.size(), texts.size());
+    Print(tallies);
+    EXPECT_FALSE(tallies.empty()) << arch << ": nothing runs for what was asked for";
+    if (!TestOptions::Get().filter.empty() || !engine_.empty()) continue;
+    int configurations = 0;
+    for (const auto& [engine, tally] : tallies) configurations += tally.runs;
+    EXPECT_GT(configurations, 1000);
   }
 }
 
@@ -251,6 +264,8 @@ TEST_F(EnginesTest, AgreeWithTheOracle) {
       "KILN_TEST_SEED={}\n",
       device_->target().name, cases.size(), listed - begin, prepared - listed, Now() - prepared,
       TestOptions::Get().seed);
+  EXPECT_FALSE(tallies.empty()) << (engine_.empty() ? "no engine" : engine_)
+                                << " takes none of the " << cases.size() << " cases";
   CheckCoverage(tallies);
 }
 

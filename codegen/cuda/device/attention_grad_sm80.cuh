@@ -7,21 +7,29 @@
 // them.
 //
 //   block      a tile of kKeys = 16 * kWarps keys of one head of k and v, in shared memory; blocks
-//   of
-//              kQueries queries and of their dy in a ring of kStages by asynchronous copies
-//   warp       16 of the keys, all queries:
+//              of kQueries queries and of their dy in a ring of kStages by asynchronous copies
+//   warp       32 of the keys, half of the queries:
 //
 //     S' = k q', D' = v dy'         P' = weight(S'), dS' = (D' - mean of the row) * P'
-//     dv += P' dy, dk += dS' q      P', dS' from registers, dy and q transposed as they are read
 //
-//   all warps  dq = dS k            dS' from shared memory, transposed as it is read; a warp makes
-//   16
-//                                   rows of half of the columns, or of all, and adds them to `sums`
+//   warp       32 of the keys, half of the columns:
+//
+//     dv += P' dy, dk += dS' q      P', dS' of its own queries from registers, those of the other
+//                                   half from shared memory; dy and q transposed as they are read
+//
+//   warp       32 of the queries, some columns:
+//
+//     dq = dS k                     both from shared memory, transposed as they are read; added to
+//                                   `sums`
 //
 //   dk, dv → rows of k and v in shared memory → store_keys, store_values
 //
-// Two barriers a step: behind the first a block is there, and nobody reads the place that comes
-// next; behind the second slopes are there. kOrdered has two more, around what is added.
+// So a fragment of either operand that is read serves 32 rows of the other: with 16, reading shared
+// memory is the limit of mma.sync.
+//
+// A barrier a step: behind it a block is there, and so are the slopes of the step before, of which
+// dq is made then; nobody reads the places that come next. Two warps that share keys have one of
+// their own, behind their weights and slopes. kOrdered has two more, around what is added.
 //
 // Functions beside those, of 8 neighbours, with `to` the place in `memory`:
 //   query(to, batch, row, column), grad(…), key(to, head, row, column), value(…)    elements from
@@ -31,8 +39,12 @@
 template <class C>
 struct attention_grad_mma {
   static constexpr int kThreads = 32 * C::kWarps, kKeys = 16 * C::kWarps;
+  static constexpr int kWarpKeys = 32, kWarpQueries = C::kQueries / 2, kRowTiles = kWarpKeys / 16;
+  struct part_of_warp : C {
+    static constexpr int kQueries = kWarpQueries;
+  };
   using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false>;
-  using rows = attention_grad_rows<C>;
+  using rows = attention_grad_rows<part_of_warp>;  // of 16 keys
   using turn = attention_grad_turns;
   using key_panels = panels<kKeys, C::kDepth>;
   using query_panels = panels<C::kQueries, C::kDepth>;
@@ -40,47 +52,89 @@ struct attention_grad_mma {
   static constexpr int kKeyElements = kKeys * C::kDepth, kQueryElements = C::kQueries * C::kDepth;
   static constexpr int kValuesAt = kKeyElements, kStagesAt = 2 * kKeyElements;
   static constexpr int kStageElements = 2 * kQueryElements;  // q, and dy behind it
-  static constexpr int kSlopesAt = kStagesAt + C::kStages * kStageElements;
-  static constexpr int kGrads = C::kDepth / 2;  // registers
-  static constexpr int kHalf = C::kDepth / 2;   // columns of a part of `sums`
-  static constexpr int kRowWarps = C::kQueries / 16;
-  static constexpr int kHalves = 2 * kRowWarps / C::kWarps;  // of a row that a warp makes
-  static_assert(C::kQueries == 64 && 2 * kRowWarps % C::kWarps == 0 && C::kWarps >= kRowWarps);
+  static constexpr int kWeightsAt = kStagesAt + C::kStages * kStageElements;
+  static constexpr int kSlopeElements = kKeys * C::kQueries;     // weights have as many
+  static constexpr int kSlopesAt = kWeightsAt + kSlopeElements;  // of two steps
+  static constexpr int kHalf = C::kDepth / 2;                    // columns of a warp's dk and dv
+  static constexpr int kHalfChunks = kHalf / 8;                  // of 8 elements
+  static constexpr int kRowGroups = C::kQueries / 32;
+  static constexpr int kOfWarp = C::kDepth * kRowGroups / C::kWarps;  // columns of dq
+  static constexpr int kPiece = kOfWarp < 32 ? kOfWarp : 32;          // of them, at a time
+  static_assert((C::kQueries == 64 || C::kQueries == 128) && C::kWarps % kRowGroups == 0 &&
+                kOfWarp % kPiece == 0 && kPiece % 16 == 0);
+
+  using grads = float[kRowTiles][kHalf / 2];
 
   static __device__ inline void multiply(float* sums, const unsigned* left, const unsigned* right) {
     multiply_16<C::kPackBf16>(sums, left, right);
   }
 
-  // to += left right', both as rows of the depth: 16 rows by kQueries.
-  static __device__ inline void multiply_rows(float (&to)[C::kQueries / 2], unsigned left,
-                                              unsigned right) {
+  // sums = left right', both as rows of the depth: of 32 rows by kWarpQueries.
+  template <class Sums>
+  static __device__ inline void multiply_rows(const Sums& sums, unsigned left, unsigned right) {
 #pragma unroll
-    for (float& x : to) x = 0;
+    for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+      for (int e = 0; e < kWarpQueries / 2; ++e) sums(r)[e] = 0;
 #pragma unroll
     for (int i = 0; i < C::kDepth / 16; ++i) {
-      unsigned a[4];
-      matrices<4>::load(a, key_panels::further(left, 0, 2 * i));
+      unsigned a[kRowTiles][4];
 #pragma unroll
-      for (int n = 0; n < C::kQueries / 16; ++n) {
+      for (int r = 0; r < kRowTiles; ++r)
+        matrices<4>::load(a[r], key_panels::further(left, 16 * r, 2 * i));
+#pragma unroll
+      for (int n = 0; n < kWarpQueries / 16; ++n) {
         unsigned b[4];
         matrices<4>::load(b, query_panels::further(right, 16 * n, 2 * i));
-        multiply(to + 8 * n, a, b);
-        multiply(to + 8 * n + 4, a, b + 2);
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          multiply(sums(r) + 8 * n, a[r], b);
+          multiply(sums(r) + 8 * n + 4, a[r], b + 2);
+        }
       }
     }
   }
-  // to += left right: of kQueries columns from registers.
-  static __device__ inline void multiply_pairs(float (&to)[kGrads], const unsigned* left,
-                                               unsigned right) {
+  // to += left right: of 16 queries, `left` as registers of both row tiles.
+  static __device__ inline void multiply_step(grads& to, const unsigned (&left)[kRowTiles][4],
+                                              unsigned right) {
 #pragma unroll
-    for (int i = 0; i < C::kQueries / 16; ++i)
+    for (int n = 0; n < kHalf / 16; ++n) {
+      unsigned b[4];
+      matrices<4>::load_transposed(b, query_panels::further(right, 0, 2 * n));
 #pragma unroll
-      for (int n = 0; n < C::kDepth / 16; ++n) {
-        unsigned b[4];
-        matrices<4>::load_transposed(b, query_panels::further(right, 16 * i, 2 * n));
-        multiply(to + 8 * n, left + 4 * i, b);
-        multiply(to + 8 * n + 4, left + 4 * i, b + 2);
+      for (int r = 0; r < kRowTiles; ++r) {
+        multiply(to[r] + 8 * n, left[r], b);
+        multiply(to[r] + 8 * n + 4, left[r], b + 2);
       }
+    }
+  }
+  // The warp's own queries, from registers.
+  template <class Pairs>
+  static __device__ inline void multiply_own(grads& to, const Pairs& left, unsigned right) {
+#pragma unroll
+    for (int i = 0; i < kWarpQueries / 16; ++i) {
+      unsigned a[kRowTiles][4];
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+        for (int w = 0; w < 4; ++w) a[r][w] = left(r)[4 * i + w];
+      multiply_step(to, a, query_panels::further(right, 16 * i, 0));
+    }
+  }
+  // Those of its neighbour, from shared memory.
+  static __device__ inline void multiply_other(grads& to, unsigned left, unsigned right) {
+#pragma unroll
+    for (int i = 0; i < kWarpQueries / 16; ++i) {
+      unsigned a[kRowTiles][4];
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r)
+        matrices<4>::load(a[r], slope_panels::further(left, 16 * r, 2 * i));
+      multiply_step(to, a, query_panels::further(right, 16 * i, 0));
+    }
+  }
+  // Waits for the other warp of these keys.
+  static __device__ inline void wait_pair(int pair) {
+    asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory");
   }
 
   struct step_info {
@@ -92,69 +146,89 @@ struct attention_grad_mma {
   struct place_in_step {
     const attention_grad_shape& s;
     const step_info& step;
-    int first_key, number, lane;
+    int first_key;         // of the block
+    int in_keys, in_rows;  // where the 16 keys begin among its keys, and the warp's queries
+    int lane;
     unsigned rows;  // address of the stage's statistics
-    __device__ inline int key() const { return first_key + number * 16 + lane / 4; }
-    __device__ inline int query() const { return step.row + 2 * (lane % 4); }
+    __device__ inline int key() const { return first_key + in_keys + lane / 4; }
+    __device__ inline int query() const { return step.row + in_rows + 2 * (lane % 4); }
     __device__ inline int batch() const { return step.batch; }
     __device__ inline bool ends() const {
       return step.row + C::kQueries > s.queries || first_key + kKeys > s.keys;
     }
-    __device__ inline unsigned statistics() const { return rows + lane % 4 * 8; }
+    __device__ inline unsigned statistics() const { return rows + in_rows * 4 + lane % 4 * 8; }
   };
 
-  // Pairs of a warp's rows to their place in panels.
-  template <class Panels, class T, int count, class Pair>
-  static __device__ inline void store_pairs(T* to, int row, int lane, const Pair& pair) {
+  // Pairs of 16 rows to their place in panels, from the row and chunk on.
+  template <class Panels, int count, class T, class Pair>
+  static __device__ inline void store_pairs(T* to, int row, int chunk, int lane, const Pair& pair) {
+    const unsigned first = Panels::further(Panels::first(lane / 4, 0), row, chunk);
 #pragma unroll
-    for (int e = 0; e < count; e += 2)
-      *reinterpret_cast<unsigned*>(to + Panels::at(row + lane / 4 + (e & 2) * 4, e / 4) +
-                                   lane % 4 * 2) = pair(e);
+    for (int e = 0; e < count; e += 2) {
+      const unsigned at = Panels::further(first, (e & 2) * 4, e / 4) / 2;
+      *reinterpret_cast<unsigned*>(to + at + lane % 4 * 2) = pair(e);
+    }
   }
 
   // dq of a step, to where it is summed.
   static __device__ inline void add_queries(unsigned slopes, unsigned keys, int number, int lane,
                                             float* sums, long long block) {
-    const int row = number % kRowWarps;
-    const unsigned left =
-        slopes + slope_panels::first(lane % 8 + lane / 16 * 8, 2 * row + lane / 8 % 2);
+    const int row = number % kRowGroups * kRowTiles, column = number / kRowGroups * kOfWarp;
+    const unsigned left = slope_panels::further(
+        slopes + slope_panels::first(lane % 8 + lane / 16 * 8, lane / 8 % 2), 0, 2 * row);
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const int half = kHalves == 2 ? h : number / kRowWarps;
-      const unsigned right = key_panels::further(keys, 0, half * (kHalf / 8));
-      float dq[kHalf / 2];
+    for (int from = 0; from < kOfWarp; from += kPiece) {
+      const int first = (column + from) / 8;
+      const unsigned right = key_panels::further(keys, 0, first);
+      float dq[kRowTiles][kPiece / 2];
 #pragma unroll
-      for (float& x : dq) x = 0;
+      for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+        for (float& x : dq[r]) x = 0;
 #pragma unroll
       for (int i = 0; i < kKeys / 16; ++i) {
-        unsigned a[4];
-        matrices<4>::load_transposed(a, slope_panels::further(left, 16 * i, 0));
+        unsigned a[kRowTiles][4];
 #pragma unroll
-        for (int n = 0; n < kHalf / 16; ++n) {
+        for (int r = 0; r < kRowTiles; ++r)
+          matrices<4>::load_transposed(a[r], slope_panels::further(left, 16 * i, 2 * r));
+#pragma unroll
+        for (int n = 0; n < kPiece / 16; ++n) {
           unsigned b[4];
           matrices<4>::load_transposed(b, key_panels::further(right, 16 * i, 2 * n));
-          multiply(dq + 8 * n, a, b);
-          multiply(dq + 8 * n + 4, a, b + 2);
+#pragma unroll
+          for (int r = 0; r < kRowTiles; ++r) {
+            multiply(dq[r] + 8 * n, a[r], b);
+            multiply(dq[r] + 8 * n + 4, a[r], b + 2);
+          }
         }
       }
-      float* to = sums + (block * 2 + half) * (C::kQueries * kHalf) + row * 128 + lane * 4;
+      // Parts are halves of 64 rows, or 64 rows.
+      const int part = C::kQueries == 64 ? first / kHalfChunks : row / 4;
+      const int in_part = C::kQueries == 64 ? first % kHalfChunks : first;
+      float* to = sums + (block * 2 + part) * (C::kQueries * kHalf) + in_part * 512 +
+                  row % 4 * 128 + lane * 4;
 #pragma unroll
-      for (int i = 0; i < kHalf / 8; ++i) turn::add_quad(to + i * (kRowWarps * 128), dq + 4 * i);
+      for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+        for (int i = 0; i < kPiece / 8; ++i) turn::add_quad(to + i * 512 + r * 128, dq[r] + 4 * i);
     }
   }
 
-  // A warp's rows of dk or dv, over those of k or v in shared memory, and out.
+  // A warp's part of dk or dv, over that of k or v in shared memory, and out.
   template <class T, class Store>
-  static __device__ inline void store_rows(T* panel, int row, int lane, const float (&from)[kGrads],
+  static __device__ inline void store_rows(T* panel, int number, int lane, const grads& from,
                                            float times, const typename tiles::place& p,
                                            const attention_grad_shape& s, const Store& store) {
-    store_pairs<key_panels, T, kGrads>(panel, row, lane, [&](int e) {
-      return pack_pair<C::kPackBf16>(from[e] * times, from[e + 1] * times);
-    });
+    const int row = number / 2 * kWarpKeys, first = number % 2 * kHalfChunks;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+      store_pairs<key_panels, kHalf / 2>(panel, row + 16 * r, first, lane, [&](int e) {
+        return pack_pair<C::kPackBf16>(from[r][e] * times, from[r][e + 1] * times);
+      });
     __syncwarp();
 #pragma unroll 4
-    for (int n = lane; n < 16 * key_panels::kOfRow; n += 32) {
-      const int in_tile = row + n / key_panels::kOfRow, chunk = n % key_panels::kOfRow;
+    for (int n = lane; n < kWarpKeys * kHalfChunks; n += 32) {
+      const int in_tile = row + n / kHalfChunks, chunk = first + n % kHalfChunks;
       if (p.key + in_tile >= s.keys) continue;
       __align__(16) T values[8];
       copy<16>(values, panel + key_panels::at(in_tile, chunk));
@@ -210,17 +284,41 @@ struct attention_grad_mma {
       store_rows_of(0);
     }
     commit_async();
-    rows part;
-    float dk[kGrads], dv[kGrads];
+    rows part[kRowTiles];
+    grads dk, dv;
 #pragma unroll
-    for (int e = 0; e < kGrads; ++e) dk[e] = dv[e] = 0;
+    for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+      for (int e = 0; e < kHalf / 2; ++e) dk[r][e] = dv[r][e] = 0;
+    const int pair = number / 2, half = number % 2;
     const unsigned across = lane % 16, chunk = lane / 16;  // rows of matrices that a lane names
-    const unsigned own_keys = start + key_panels::first(number * 16 + across, chunk);
+    const unsigned own_keys = start + key_panels::first(pair * kWarpKeys + across, chunk);
     const unsigned all_keys = start + key_panels::first(across, chunk);
     const unsigned queries = start + kStagesAt * 2;
-    const unsigned as_rows = query_panels::first(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    const unsigned as_columns = query_panels::first(across, chunk);
-    int stage = 0;
+    const unsigned as_rows =
+        query_panels::first(half * kWarpQueries + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    const unsigned as_columns =
+        query_panels::further(query_panels::first(across, chunk), 0, half * kHalfChunks);
+    const int own = half * kWarpQueries, other = kWarpQueries - own;  // queries
+    const unsigned of_other =
+        slope_panels::further(slope_panels::first(pair * kWarpKeys + across, chunk), 0, other / 8);
+    // dq of the step before, from the slopes that it left.
+    step_info before = {};
+    bool any = false;
+    int stage = 0, slopes = 0;
+    const auto add_before = [&] {
+      const int block = before.batch * s.query_tiles + before.row / C::kQueries;
+      if constexpr (C::kOrdered) {
+        if (threadIdx.x == 0) turn::wait_turn(turns + 1 + block, before.before);
+        __syncthreads();
+      }
+      add_queries(start + (kSlopesAt + (slopes ^ 1) * kSlopeElements) * 2, all_keys, number, lane,
+                  sums, block);
+      if constexpr (C::kOrdered) {
+        __syncthreads();
+        if (threadIdx.x == 0) turn::pass_turn(turns + 1 + block);
+      }
+    };
 #pragma unroll 1
     while (more) {
       const step_info now = {step.row, step.batch, step.last_tile - p.index, step.inside};
@@ -239,40 +337,50 @@ struct attention_grad_mma {
         commit_async();
         if (more) read_rows();
       }
+      if (any) add_before();
       const unsigned block = queries + stage * (kStageElements * 2);
       const unsigned of_stage =
           unsigned(__cvta_generic_to_shared(statistics + stage * (2 * C::kQueries)));
-      const place_in_step here = {s, now, p.key, number, lane, of_stage};
-      multiply_rows(part.score, own_keys, block + as_rows);
-      multiply_rows(part.grad, own_keys + kValuesAt * 2, block + kQueryElements * 2 + as_rows);
-      part.take_weights(f, s, here, now.inside);
-      multiply_pairs(dv, part.weights, block + kQueryElements * 2 + as_columns);
-      part.take_slopes(here.statistics() + C::kQueries * 4);
-      store_pairs<slope_panels, T, C::kQueries / 2>(memory + from + kSlopesAt, number * 16, lane,
-                                                    [&](int e) { return part.slopes[e / 2]; });
-      multiply_pairs(dk, part.slopes, block + as_columns);
-      __syncthreads();
-      const int number_of_block = now.batch * s.query_tiles + now.row / C::kQueries;
-      if constexpr (C::kOrdered) {
-        if (threadIdx.x == 0) turn::wait_turn(turns + 1 + number_of_block, now.before);
-        __syncthreads();
+      multiply_rows([&](int r) { return part[r].score; }, own_keys, block + as_rows);
+      multiply_rows([&](int r) { return part[r].grad; }, own_keys + kValuesAt * 2,
+                    block + kQueryElements * 2 + as_rows);
+      const int slopes_at = kSlopesAt + slopes * kSlopeElements;
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        const int row = pair * kWarpKeys + 16 * r;
+        const place_in_step here = {s, now, p.key, row, own, lane, of_stage};
+        const auto store = [&](int to, const unsigned* pairs) {
+          store_pairs<slope_panels, kWarpQueries / 2>(memory + from + to, row, own / 8, lane,
+                                                      [&](int e) { return pairs[e / 2]; });
+        };
+        part[r].take_weights(f, s, here, now.inside);
+        store(kWeightsAt, part[r].weights);
+        part[r].take_slopes(here.statistics() + C::kQueries * 4);
+        store(slopes_at, part[r].slopes);
       }
-      add_queries(start + kSlopesAt * 2, all_keys, number, lane, sums, number_of_block);
-      if constexpr (C::kOrdered) {
-        __syncthreads();
-        if (threadIdx.x == 0) turn::pass_turn(turns + 1 + number_of_block);
-      }
+      const unsigned own_rows = block + query_panels::further(as_columns, own, 0);
+      const unsigned other_rows = block + query_panels::further(as_columns, other, 0);
+      multiply_own(dv, [&](int r) { return part[r].weights; }, own_rows + kQueryElements * 2);
+      multiply_own(dk, [&](int r) { return part[r].slopes; }, own_rows);
+      wait_pair(pair);
+      multiply_other(dv, start + kWeightsAt * 2 + of_other, other_rows + kQueryElements * 2);
+      multiply_other(dk, start + slopes_at * 2 + of_other, other_rows);
       if constexpr (C::kStages > 1) {
         if (more) store_rows_of(stage ^ 1);
         stage ^= 1;
       }
+      slopes ^= 1;
+      before = now;
+      any = true;
     }
     wait_async<0>();
     __syncthreads();
+    if (any) add_before();
+    __syncthreads();  // the last keys have been read
     float scale[1] = {1.f};
     f.scale(p.head * s.group, scale);
-    store_rows(memory + from, number * 16, lane, dk, scale[0], p, s, store_keys);
-    store_rows(memory + from + kValuesAt, number * 16, lane, dv, 1.f, p, s, store_values);
+    store_rows(memory + from, number, lane, dk, scale[0], p, s, store_keys);
+    store_rows(memory + from + kValuesAt, number, lane, dv, 1.f, p, s, store_values);
   }
 };
 
