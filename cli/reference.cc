@@ -131,6 +131,10 @@ int64_t SumLength(const Graph& graph, const Node& node) {
       break;
   }
   if (node.inputs.empty() || node.inputs[0] == graph::kAbsent) return 1;
+  if (node.op == graph::GraphOp::kScatterAdd) {  // all may meet in one place
+    const auto pairs = static_cast<int64_t>(node.inputs.size() / 2);
+    return std::max<int64_t>(pairs * NumElements(graph[node.inputs[1]].dims), 1);
+  }
   if (IsAttention(node))  // dot products, and sums over keys
     return graph[node.inputs[0]].dims.back() + graph::SdpaKeys(graph, graph::SdpaOperandsOf(node));
   if (node.op == graph::GraphOp::kNormForward || node.op == graph::GraphOp::kNormBackward ||

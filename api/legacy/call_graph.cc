@@ -159,13 +159,16 @@ TensorId CallGraph::Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, 
 }
 
 // A contraction rounds its sum once, to the type that it is stored in. The graph is then the one
-// that clients of graphs have for it, and so are kernels and tuning records.
+// that clients of graphs have for it, and so are kernels and tuning records. What adds at computed
+// places adds in the client's memory.
 bool CallGraph::StoresItself(TensorId value, const graph::Tensor& memory) {
   const graph::Graph& g = builder_.graph();
   const graph::Tensor& sum = g[value];
-  return !g.nodes.empty() && graph::Has(g.nodes.back(), graph::kContraction) &&
-         g.nodes.back().outputs.front() == value && sum.is_virtual && sum.dims == memory.dims &&
-         IsFloat(sum.dtype) && IsFloat(memory.dtype) && sum.dtype == g.nodes.back().compute;
+  if (g.nodes.empty()) return false;
+  const graph::Node& last = g.nodes.back();
+  const bool sums = graph::Has(last, graph::kContraction) || last.op == GraphOp::kScatterAdd;
+  return sums && last.outputs.front() == value && sum.is_virtual && sum.dims == memory.dims &&
+         IsFloat(sum.dtype) && IsFloat(memory.dtype) && sum.dtype == last.compute;
 }
 
 Status CallGraph::Write(TensorId value, const Operand& operand, const Blend& blend) {

@@ -67,10 +67,8 @@ class Neighbourhood {
   }
   // s above; without means these are kAbsent.
   TensorId Scale(TensorId x, TensorId means) const {
-    const TensorId mean = means == kAbsent ? Mean(Apply(PointwiseMode::kMul, {x, x}), false)
-                                           : MeanSquareFrom(x, means);
-    return Apply(PointwiseMode::kAdd,
-                 {Apply(PointwiseMode::kMul, {mean, Number(lrn_.alpha)}), Number(lrn_.k)});
+    const TensorId mean = means == kAbsent ? Mean(Mul(x, x), false) : MeanSquareFrom(x, means);
+    return Apply(PointwiseMode::kAdd, {Mul(mean, Number(lrn_.alpha)), Number(lrn_.k)});
   }
   // How much of the window around each place is inside: a product of numbers by axis.
   TensorId PartInside() const {
@@ -96,9 +94,7 @@ class Neighbourhood {
                                    whole(PointwiseMode::kSub, place, number(behind)), number(0));
       const TensorId count =
           whole(PointwiseMode::kAdd, whole(PointwiseMode::kSub, last, first), number(1));
-      part = Apply(PointwiseMode::kMul,
-                   {part, Apply(PointwiseMode::kMul,
-                                {count, Number(1 / static_cast<double>(lrn_.window))})});
+      part = Mul(part, Mul(count, Number(1 / static_cast<double>(lrn_.window))));
     }
     return part;
   }
@@ -108,19 +104,17 @@ class Neighbourhood {
     if (lrn_.beta == 1) return Apply(PointwiseMode::kReciprocal, {s});
     if (lrn_.beta == 0.75) {
       const TensorId root = Apply(PointwiseMode::kRsqrt, {s});
-      return Apply(PointwiseMode::kMul, {root, Apply(PointwiseMode::kSqrt, {root})});
+      return Mul(root, Apply(PointwiseMode::kSqrt, {root}));
     }
     return Apply(PointwiseMode::kPow, {s, Number(-lrn_.beta)});
   }
   // t above.
   TensorId Term(TensorId dy, TensorId x, TensorId s, TensorId power) const {
-    const TensorId product = Apply(PointwiseMode::kMul, {dy, x});
-    return Apply(PointwiseMode::kMul, {product, Apply(PointwiseMode::kDiv, {power, s})});
+    const TensorId product = Mul(dy, x);
+    return Mul(product, Apply(PointwiseMode::kDiv, {power, s}));
   }
   // 2 * alpha * beta * x.
-  TensorId Weigh(TensorId x) const {
-    return Apply(PointwiseMode::kMul, {x, Number(2 * lrn_.alpha * lrn_.beta)});
-  }
+  TensorId Weigh(TensorId x) const { return Mul(x, Number(2 * lrn_.alpha * lrn_.beta)); }
 
  private:
   // mean((x[j] - m)^2) = mean(x^2) - 2 * m * mean(x) + m^2 * part: in f64, since what is left may
@@ -220,7 +214,7 @@ Status LRNCrossChannelForward(void* handle, void* lrn_desc, int mode, const void
     const Neighbourhood around(g, *lrn, from, AlongChannels(from.rank));
     ASSIGN_OR_RETURN(const TensorId value, g.Read(input));
     const TensorId power = around.Power(around.Scale(value, kAbsent));
-    return g.Write(around.Apply(PointwiseMode::kMul, {value, power}), output, blend);
+    return g.Write(around.Mul(value, power), output, blend);
   });
 }
 
@@ -254,9 +248,8 @@ Status LRNCrossChannelBackward(void* handle, void* lrn_desc, int mode, const voi
     ASSIGN_OR_RETURN(const TensorId grad, g.Read(gradient));
     const TensorId scale = around.Scale(value, kAbsent), power = around.Power(scale);
     const TensorId term = around.Term(grad, value, scale, power);
-    const TensorId pull =
-        around.Apply(PointwiseMode::kMul, {around.Weigh(value), around.Mean(term, true)});
-    const TensorId direct = around.Apply(PointwiseMode::kMul, {grad, power});
+    const TensorId pull = around.Mul(around.Weigh(value), around.Mean(term, true));
+    const TensorId direct = around.Mul(grad, power);
     return g.Write(around.Apply(PointwiseMode::kSub, {direct, pull}), output, blend);
   });
 }

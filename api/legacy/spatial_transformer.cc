@@ -8,8 +8,10 @@
 //                 K = max(0, 1 - |column - qx|) * max(0, 1 - |row - qy|),
 //                 column = (grid + 1) * (W of x - 1) / 2
 //
-// Of a place at most four elements of x have a K that is not 0: the sampler reads these. Of its
-// gradient each element of x asks all places, which may lie anywhere.
+// Of a place at most four elements of x have a K that is not 0: the sampler reads these, and its
+// gradient adds to these, in any order: NVIDIA's too is not reproducible (developer guide, "Odds
+// and Ends"). Where memory cannot be added to (16 bits, rows with gaps) each element of dx asks all
+// places, which may lie anywhere.
 #include <algorithm>
 
 #include "api/legacy/call.h"
@@ -74,6 +76,10 @@ TensorDesc Part(int type, std::array<int32_t, kRank> dims, std::array<int32_t, k
 TensorDesc ColumnOf(const SpatialTransformerDesc& d) {
   return Part(d.type, {d.dims[0], 1, 1, 2}, {6, 6, 6, 3});
 }
+// One of its six elements.
+TensorDesc ElementOf(const SpatialTransformerDesc& d) {
+  return Part(d.type, {d.dims[0], 1, 1, 1}, {6, 6, 6, 6});
+}
 // grid[N,H,W,2].
 TensorDesc GridOf(const SpatialTransformerDesc& d) {
   const int32_t h = d.dims[2], w = d.dims[3];
@@ -85,15 +91,22 @@ TensorDesc CoordinateOf(const SpatialTransformerDesc& d) {
   return Part(d.type, {d.dims[0], 1, h, w}, {h * w * 2, h * w * 2, w * 2, 2});
 }
 
-// [N,C,H,W] as [N,C,1,H*W], where rows follow one another; else as it is.
+// Whether rows follow one another, so that [N,C,H,W] can be seen as [N,C,1,H*W].
+bool RowsFollow(const TensorDesc& t) {
+  return t.dims[2] == 1 || t.dims[3] == 1 || t.strides[2] == t.dims[3] * t.strides[3];
+}
+// It seen so, where it can be; else as it is.
 TensorDesc InOneRow(const TensorDesc& t) {
-  const bool follow = t.dims[2] == 1 || t.dims[3] == 1 || t.strides[2] == t.dims[3] * t.strides[3];
-  if (!follow) return t;
+  if (!RowsFollow(t)) return t;
   TensorDesc row = t;
   row.dims[3] = t.dims[2] * t.dims[3];
   row.dims[2] = 1;
   if (t.dims[3] == 1) row.strides[3] = t.strides[2];
   return row;
+}
+// Whether dx can be added to where it lies.
+bool TakesSums(const TensorDesc& dx) {
+  return RowsFollow(dx) && (dx.type == CUDNN_DATA_FLOAT || dx.type == CUDNN_DATA_DOUBLE);
 }
 
 template <class T>
@@ -138,40 +151,48 @@ class Sampler {
   }
   TensorId Cast(TensorId x) const { return Apply(PointwiseMode::kIdentity, {x}); }
 
-  // Elements around a coordinate along one axis: numbers as whole floats, and weights.
+  // The two elements around a coordinate along one axis: their numbers, whether there are such
+  // elements, and their weights.
   struct Pair {
-    TensorId place[2], weight[2];
+    TensorId place[2], inside[2], weight[2];
   };
-  Pair Around(TensorId coordinate) const {
-    const TensorId below = Apply(PointwiseMode::kFloor, {coordinate});
-    const TensorId above = Add(below, Number(1));
-    return {.place = {below, above}, .weight = {Sub(above, coordinate), Sub(coordinate, below)}};
+  // Numbers are whole numbers of this type, wide enough for all of an image.
+  static DType PlaceType(const TensorDesc& image) {
+    return int64_t{image.dims[2]} * image.dims[3] <= INT32_MAX ? DType::kI32 : DType::kI64;
   }
-  // x[N,C,1,H*W] at a row and a column; 0 beyond it.
-  TensorId At(TensorId x, TensorId row, TensorId column, int64_t height, int64_t width) const {
-    const auto within = [&](TensorId place, int64_t extent) {
-      return Logic(PointwiseMode::kLogicalAnd,
-                   {Compare(PointwiseMode::kCmpGe, place, Number(0)),
-                    Compare(PointwiseMode::kCmpLt, place, Number(static_cast<double>(extent)))});
-    };
-    const TensorId inside =
-        Logic(PointwiseMode::kLogicalAnd, {within(row, height), within(column, width)});
-    // Only where it is inside, so that the cast finds a number that there is.
-    const auto kept = [&](TensorId place) {
-      const TensorId near = Apply(PointwiseMode::kBinarySelect, {place, Number(0), inside});
-      return g_.Pointwise(PointwiseMode::kIdentity, {near}, DType::kI64);
-    };
-    const auto whole = [&](PointwiseMode mode, TensorId a, TensorId b) {
-      return g_.Pointwise(mode, {a, b}, DType::kI64);
-    };
-    const TensorId number = [&](int64_t value) {
-      return g_.Constant(static_cast<double>(value), kRank, DType::kI64);
-    }(width);
-    const TensorId linear =
-        whole(PointwiseMode::kAdd, whole(PointwiseMode::kMul, kept(row), number), kept(column));
-    const TensorId none = g_.Constant(-1, kRank, DType::kI64);
-    const TensorId index =
-        g_.Pointwise(PointwiseMode::kBinarySelect, {linear, none, inside}, DType::kI64);
+  Pair Around(TensorId coordinate, int64_t extent, DType type) const {
+    const TensorId below = Apply(PointwiseMode::kFloor, {coordinate}),
+                   above = Add(below, Number(1));
+    // Near the image, so that a number can be told from what lies far off, or is none.
+    const TensorId near = Apply(
+        PointwiseMode::kMin,
+        {Apply(PointwiseMode::kMax, {below, Number(-2)}), Number(static_cast<double>(extent))});
+    const TensorId first = g_.Pointwise(PointwiseMode::kIdentity, {near}, type),
+                   second = g_.Pointwise(PointwiseMode::kAdd, {first, Whole(1, type)}, type);
+    return {.place = {first, second},
+            .inside = {Within(first, extent, type), Within(second, extent, type)},
+            .weight = {Sub(above, coordinate), Sub(coordinate, below)}};
+  }
+  TensorId Whole(int64_t value, DType type) const {
+    return g_.Constant(static_cast<double>(value), rank_, type);
+  }
+  TensorId Within(TensorId place, int64_t extent, DType type) const {
+    return Logic(PointwiseMode::kLogicalAnd,
+                 {Compare(PointwiseMode::kCmpGe, place, Whole(0, type), type),
+                  Compare(PointwiseMode::kCmpLt, place, Whole(extent, type), type)});
+  }
+  // Of the four elements around a place: the number in an image of rows that follow one another, -1
+  // beyond it.
+  TensorId Corner(const Pair& rows, size_t r, const Pair& columns, size_t c, int64_t width,
+                  DType type) const {
+    const TensorId inside = Logic(PointwiseMode::kLogicalAnd, {rows.inside[r], columns.inside[c]});
+    const TensorId row =
+        g_.Pointwise(PointwiseMode::kMul, {rows.place[r], Whole(width, type)}, type);
+    const TensorId linear = g_.Pointwise(PointwiseMode::kAdd, {row, columns.place[c]}, type);
+    return g_.Pointwise(PointwiseMode::kBinarySelect, {linear, Whole(-1, type), inside}, type);
+  }
+  // x[N,C,1,H*W] at such numbers; 0 beyond it.
+  TensorId At(TensorId x, TensorId index) const {
     const DType dtype = g_.builder().graph()[x].dtype;
     return g_.builder().Apply(GraphOp::kGather, {x, index}, graph::GatherAttrs{.axis = kRank - 1},
                               {.dtype = dtype, .compute = kiln::MovingType(dtype)});
@@ -181,9 +202,9 @@ class Sampler {
     const TensorId apart = Apply(PointwiseMode::kAbs, {Sub(a, b)});
     return Apply(PointwiseMode::kMax, {Sub(Number(1), apart), Number(0)});
   }
-  TensorId Compare(PointwiseMode mode, TensorId a, TensorId b) const {
+  TensorId Compare(PointwiseMode mode, TensorId a, TensorId b, DType type) const {
     return g_.builder().Apply(GraphOp::kPointwise, {a, b}, graph::PointwiseAttrs{.mode = mode},
-                              {.dtype = DType::kBool, .compute = compute_});
+                              {.dtype = DType::kBool, .compute = type});
   }
   TensorId Logic(PointwiseMode mode, std::vector<TensorId> inputs) const {
     return g_.builder().Apply(GraphOp::kPointwise, std::move(inputs),
@@ -225,19 +246,33 @@ Result<Coordinates> CoordinatesOf(CallGraph& g, const Sampler& s, const Operand&
   return Coordinates{s.InElements(v, x.dims[2]), s.InElements(u, x.dims[3])};
 }
 
-// The four elements around each place, by row and column.
+// The four elements around each place, by row and column: their numbers, and what their weights are
+// products of.
 struct Corners {
-  TensorId value[2][2];
+  Sampler::Pair rows, columns;
+  TensorId index[2][2];
 };
-Corners CornersOf(const Sampler& s, TensorId x, const Sampler::Pair& rows,
-                  const Sampler::Pair& columns, const TensorDesc& desc) {
-  const int64_t height = desc.dims[2], width = desc.dims[3];
-  const TensorId flat = s.InOneRow(x, {desc.dims[0], desc.dims[1], 1, height * width});
-  Corners corners;
+Corners CornersOf(const Sampler& s, const Coordinates& at, const TensorDesc& image) {
+  const DType type = Sampler::PlaceType(image);
+  Corners corners = {.rows = s.Around(at.row, image.dims[2], type),
+                     .columns = s.Around(at.column, image.dims[3], type)};
   for (size_t r = 0; r < 2; ++r)
     for (size_t c = 0; c < 2; ++c)
-      corners.value[r][c] = s.At(flat, rows.place[r], columns.place[c], height, width);
+      corners.index[r][c] = s.Corner(corners.rows, r, corners.columns, c, image.dims[3], type);
   return corners;
+}
+
+// What x holds there.
+struct Samples {
+  TensorId value[2][2];
+};
+Samples SamplesAt(const Sampler& s, TensorId x, const Corners& corners, const TensorDesc& desc) {
+  const TensorId flat =
+      s.InOneRow(x, {desc.dims[0], desc.dims[1], 1, int64_t{desc.dims[2]} * desc.dims[3]});
+  Samples samples;
+  for (size_t r = 0; r < 2; ++r)
+    for (size_t c = 0; c < 2; ++c) samples.value[r][c] = s.At(flat, corners.index[r][c]);
+  return samples;
 }
 
 }  // namespace
@@ -272,20 +307,24 @@ Status SpatialTfGridGeneratorBackward(void* handle, void* object, const void* dg
   RETURN_IF_ERROR(NotNull(dgrid, "dgrid"));
   RETURN_IF_ERROR(NotNull(dtheta, "dtheta"));
   RETURN_IF_ERROR(CheckTransformer(*desc));
-  const TensorDesc column = ColumnOf(*desc), of_grid = GridOf(*desc);
+  const TensorDesc coordinate = CoordinateOf(*desc), element = ElementOf(*desc);
+  constexpr size_t kCoordinates = 2, kColumns = 3;
   Call call(*h, "cudnnSpatialTfGridGeneratorBackward");
-  const Operand gradient = call.Memory(of_grid, dgrid);
-  std::array<Operand, 3> columns;
-  for (size_t m = 0; m < columns.size(); ++m)
-    columns[m] = call.Memory(column, Element(dtheta, static_cast<int64_t>(m), desc->type));
+  // Coordinates one by one, so that sums are along rows of memory.
+  std::array<Operand, kCoordinates> gradients;
+  std::array<Operand, kCoordinates * kColumns> sums;
+  for (size_t k = 0; k < gradients.size(); ++k)
+    gradients[k] = call.Memory(coordinate, Element(dgrid, static_cast<int64_t>(k), desc->type));
+  for (size_t i = 0; i < sums.size(); ++i)
+    sums[i] = call.Memory(element, Element(dtheta, static_cast<int64_t>(i), desc->type));
   return call.Run({}, [&](CallGraph& g) -> Status {
     const Sampler s(g, desc->type);
-    ASSIGN_OR_RETURN(const TensorId grad, g.Read(gradient));
-    const Dims dims = {desc->dims[0], 1, 1, 2};
-    const TensorId factors[] = {s.Normalised(2, desc->dims[3]), s.Normalised(1, desc->dims[2])};
-    for (size_t m = 0; m < columns.size(); ++m) {
+    const TensorId factors[] = {s.Normalised(3, desc->dims[3]), s.Normalised(2, desc->dims[2])};
+    for (size_t i = 0; i < sums.size(); ++i) {
+      ASSIGN_OR_RETURN(const TensorId grad, g.Read(gradients[i / kColumns]));
+      const size_t m = i % kColumns;
       const TensorId term = m < std::size(factors) ? s.Mul(grad, factors[m]) : s.Cast(grad);
-      RETURN_IF_ERROR(g.Write(s.Sum(term, dims), columns[m]));
+      RETURN_IF_ERROR(g.Write(s.Sum(term, {desc->dims[0], 1, 1, 1}), sums[i]));
     }
     return {};
   });
@@ -311,15 +350,16 @@ Status SpatialTfSamplerForward(void* handle, void* object, const void* alpha, vo
   return call.Run({}, [&](CallGraph& g) -> Status {
     const Sampler s(g, desc->type);
     ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, row, column, *xd));
-    const Sampler::Pair rows = s.Around(at.row), columns = s.Around(at.column);
+    const Corners corners = CornersOf(s, at, *xd);
     ASSIGN_OR_RETURN(const TensorId value, g.Read(input));
-    const Corners corners = CornersOf(s, value, rows, columns, *xd);
+    const Samples samples = SamplesAt(s, value, corners, *xd);
     const auto along = [&](size_t r) {
-      return s.Add(s.Mul(corners.value[r][0], columns.weight[0]),
-                   s.Mul(corners.value[r][1], columns.weight[1]));
+      return s.Add(s.Mul(samples.value[r][0], corners.columns.weight[0]),
+                   s.Mul(samples.value[r][1], corners.columns.weight[1]));
     };
-    return g.Write(s.Add(s.Mul(along(0), rows.weight[0]), s.Mul(along(1), rows.weight[1])), output,
-                   blend);
+    return g.Write(
+        s.Add(s.Mul(along(0), corners.rows.weight[0]), s.Mul(along(1), corners.rows.weight[1])),
+        output, blend);
   });
 }
 
@@ -349,6 +389,107 @@ TensorId GradientOfSampled(const Sampler& s, const Coordinates& at, TensorId dy,
   return s.Sum(s.Mul(dy, kernel), {xd.dims[0], xd.dims[1], 1, 1, height, width});
 }
 
+// The same sum, made by adding each dy[n,c,p] * K(n,p,q) to dx[n,c,q], with all q in one row.
+TensorId SumsOfSampled(CallGraph& g, const Sampler& s, const Coordinates& at, TensorId dy,
+                       TensorId before, const TensorDesc& xd) {
+  const Corners corners = CornersOf(s, at, xd);
+  std::vector<TensorId> inputs = {before};
+  for (size_t r = 0; r < 2; ++r) {
+    for (size_t c = 0; c < 2; ++c) {
+      const TensorId kernel = s.Mul(corners.rows.weight[r], corners.columns.weight[c]);
+      inputs.insert(inputs.end(), {s.Mul(dy, kernel), corners.index[r][c]});
+    }
+  }
+  const Dims dims = {xd.dims[0], xd.dims[1], 1, int64_t{xd.dims[2]} * xd.dims[3]};
+  return g.builder().Apply(GraphOp::kScatterAdd, std::move(inputs),
+                           graph::ScatterAddAttrs{.axis = kRank - 1},
+                           {.dtype = s.compute(), .compute = s.compute(), .dims = dims});
+}
+
+// What a call of the sampler's gradient is about.
+struct SamplerGradient {
+  Handle& handle;
+  const SpatialTransformerDesc& desc;
+  const TensorDesc &x, &dx, &dy;
+  const void *x_data, *dy_data, *grid;
+
+  TensorDesc coordinate() const { return CoordinateOf(desc); }
+  Operand Row(Call& call, const TensorDesc& of) const {
+    return call.Memory(of, Element(grid, 1, desc.type));
+  }
+  Operand Column(Call& call, const TensorDesc& of) const { return call.Memory(of, grid); }
+};
+
+Status AddToSampled(const SamplerGradient& of, const void* alpha, const void* beta, void* dx) {
+  const TensorDesc to = InOneRow(of.dx), coordinate = of.coordinate();
+  Call call(of.handle, "cudnnSpatialTfSamplerBackward, dx by sums");
+  call.Add(of.x);
+  const Operand gradient = call.Memory(of.dy, of.dy_data), output = call.Memory(to, dx);
+  const Operand column = of.Column(call, coordinate), row = of.Row(call, coordinate);
+  ASSIGN_OR_RETURN(const Blend blend, call.Scaling(alpha, beta, output));
+  return call.Run({}, [&](CallGraph& g) -> Status {
+    const Sampler s(g, of.desc.type);
+    ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, row, column, of.x));
+    ASSIGN_OR_RETURN(TensorId grad, g.Read(gradient));
+    if (blend.alpha.slot >= 0) grad = s.Mul(grad, g.Read(blend.alpha, kRank));
+    TensorId before = s.Number(0);
+    if (blend.beta.slot >= 0) {
+      ASSIGN_OR_RETURN(const TensorId prior, g.Read(blend.prior));
+      before = s.Mul(prior, g.Read(blend.beta, kRank));
+    }
+    return g.Write(SumsOfSampled(g, s, at, grad, before, of.x), output);
+  });
+}
+
+Status SearchForSampled(const SamplerGradient& of, const void* alpha, const void* beta, void* dx) {
+  const TensorDesc from = PlacesOf(of.dy, true), to = PlacesOf(of.dx, false),
+                   along = PlacesOf(of.coordinate(), true);
+  Call call(of.handle, "cudnnSpatialTfSamplerBackward, dx");
+  const Operand gradient = call.Memory(from, of.dy_data), output = call.Memory(to, dx);
+  const Operand column = of.Column(call, along), row = of.Row(call, along);
+  ASSIGN_OR_RETURN(const Blend blend, call.Scaling(alpha, beta, output));
+  return call.Run({}, [&](CallGraph& g) -> Status {
+    const Sampler s(g, of.desc.type, kRank + 2);
+    ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, row, column, of.x));
+    ASSIGN_OR_RETURN(const TensorId grad, g.Read(gradient));
+    return g.Write(GradientOfSampled(s, at, grad, of.x), output, blend);
+  });
+}
+
+// dgrid: the slope of K along each axis, summed over channels.
+Status GradientOfGrid(const SamplerGradient& of, const void* alpha, const void* beta, void* dgrid) {
+  const TensorDesc in_row = InOneRow(of.x), coordinate = of.coordinate();
+  Call call(of.handle, "cudnnSpatialTfSamplerBackward, dgrid");
+  call.Add(of.x);
+  const Operand sampled = call.Memory(in_row, of.x_data), grad_y = call.Memory(of.dy, of.dy_data);
+  const Operand u = of.Column(call, coordinate), v = of.Row(call, coordinate);
+  const Operand du = call.Memory(coordinate, dgrid),
+                dv = call.Memory(coordinate, Element(dgrid, 1, of.desc.type));
+  ASSIGN_OR_RETURN(const Blend blend_u, call.Scaling(alpha, beta, du));
+  ASSIGN_OR_RETURN(const Blend blend_v, call.Scaling(alpha, beta, dv));
+  return call.Run({}, [&](CallGraph& g) -> Status {
+    const Sampler s(g, of.desc.type);
+    ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, v, u, of.x));
+    const Corners corners = CornersOf(s, at, of.x);
+    ASSIGN_OR_RETURN(const TensorId value, g.Read(sampled));
+    ASSIGN_OR_RETURN(const TensorId grad, g.Read(grad_y));
+    const Samples samples = SamplesAt(s, value, corners, of.x);
+    const auto& q = samples.value;
+    const auto slope = [&](const Sampler::Pair& weights, TensorId low0, TensorId high0,
+                           TensorId low1, TensorId high1, int64_t extent) {
+      const TensorId one = s.Mul(s.Sub(high0, low0), weights.weight[0]),
+                     other = s.Mul(s.Sub(high1, low1), weights.weight[1]);
+      const TensorId term = s.Mul(grad, s.Add(one, other));
+      return s.Mul(s.Sum(term, {of.dy.dims[0], 1, of.dy.dims[2], of.dy.dims[3]}),
+                   s.Number(static_cast<double>(extent - 1) / 2));
+    };
+    RETURN_IF_ERROR(g.Write(slope(corners.rows, q[0][0], q[0][1], q[1][0], q[1][1], of.x.dims[3]),
+                            du, blend_u));
+    return g.Write(slope(corners.columns, q[0][0], q[1][0], q[0][1], q[1][1], of.x.dims[2]), dv,
+                   blend_v);
+  });
+}
+
 }  // namespace
 
 Status SpatialTfSamplerBackward(void* handle, void* object, const void* alpha, void* x_desc,
@@ -366,51 +507,18 @@ Status SpatialTfSamplerBackward(void* handle, void* object, const void* alpha, v
   RETURN_IF_ERROR(CheckSampled(*desc, *xd, *dyd));
   RETURN_IF_ERROR(CheckSameDims(*xd, *dxd));
   RETURN_IF_ERROR(CheckSameType(*xd, *dxd));
-  const TensorDesc coordinate = CoordinateOf(*desc);
   // Two plans: dx is a sum over places, dgrid one over channels.
-  const TensorDesc from = PlacesOf(*dyd, true), to = PlacesOf(*dxd, false),
-                   along = PlacesOf(coordinate, true);
-  Call of_x(*h, "cudnnSpatialTfSamplerBackward, dx");
-  const Operand gradient = of_x.Memory(from, dy), output = of_x.Memory(to, dx);
-  const Operand column = of_x.Memory(along, grid),
-                row = of_x.Memory(along, Element(grid, 1, desc->type));
-  ASSIGN_OR_RETURN(const Blend blend, of_x.Scaling(alpha, beta, output));
-  RETURN_IF_ERROR(of_x.Run({}, [&](CallGraph& g) -> Status {
-    const Sampler s(g, desc->type, kRank + 2);
-    ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, row, column, *xd));
-    ASSIGN_OR_RETURN(const TensorId grad, g.Read(gradient));
-    return g.Write(GradientOfSampled(s, at, grad, *xd), output, blend);
-  }));
-  const TensorDesc in_row = InOneRow(*xd);
-  Call of_grid(*h, "cudnnSpatialTfSamplerBackward, dgrid");
-  of_grid.Add(*xd);
-  const Operand sampled = of_grid.Memory(in_row, x), grad_y = of_grid.Memory(*dyd, dy);
-  const Operand u = of_grid.Memory(coordinate, grid),
-                v = of_grid.Memory(coordinate, Element(grid, 1, desc->type));
-  const Operand du = of_grid.Memory(coordinate, dgrid),
-                dv = of_grid.Memory(coordinate, Element(dgrid, 1, desc->type));
-  ASSIGN_OR_RETURN(const Blend blend_u, of_grid.Scaling(alpha_grid, beta_grid, du));
-  ASSIGN_OR_RETURN(const Blend blend_v, of_grid.Scaling(alpha_grid, beta_grid, dv));
-  return of_grid.Run({}, [&](CallGraph& g) -> Status {
-    const Sampler s(g, desc->type);
-    ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, v, u, *xd));
-    const Sampler::Pair rows = s.Around(at.row), columns = s.Around(at.column);
-    ASSIGN_OR_RETURN(const TensorId value, g.Read(sampled));
-    ASSIGN_OR_RETURN(const TensorId grad, g.Read(grad_y));
-    const Corners c = CornersOf(s, value, rows, columns, *xd);
-    const auto slope = [&](const Sampler::Pair& weights, TensorId low0, TensorId high0,
-                           TensorId low1, TensorId high1, int64_t extent) {
-      const TensorId one = s.Mul(s.Sub(high0, low0), weights.weight[0]),
-                     other = s.Mul(s.Sub(high1, low1), weights.weight[1]);
-      const TensorId term = s.Mul(grad, s.Add(one, other));
-      return s.Mul(s.Sum(term, {dyd->dims[0], 1, dyd->dims[2], dyd->dims[3]}),
-                   s.Number(static_cast<double>(extent - 1) / 2));
-    };
-    const auto& q = c.value;
-    RETURN_IF_ERROR(
-        g.Write(slope(rows, q[0][0], q[0][1], q[1][0], q[1][1], xd->dims[3]), du, blend_u));
-    return g.Write(slope(columns, q[0][0], q[1][0], q[0][1], q[1][1], xd->dims[2]), dv, blend_v);
-  });
+  const SamplerGradient of = {.handle = *h,
+                              .desc = *desc,
+                              .x = *xd,
+                              .dx = *dxd,
+                              .dy = *dyd,
+                              .x_data = x,
+                              .dy_data = dy,
+                              .grid = grid};
+  RETURN_IF_ERROR(TakesSums(*dxd) ? AddToSampled(of, alpha, beta, dx)
+                                  : SearchForSampled(of, alpha, beta, dx));
+  return GradientOfGrid(of, alpha_grid, beta_grid, dgrid);
 }
 
 }  // namespace kiln::api::legacy

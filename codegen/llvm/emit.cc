@@ -239,6 +239,16 @@ void Emitter::EmitStmt(const tile::Store& s) {
   Annotate(b_.CreateAlignedStore(value, pointer, llvm::Align(SizeOf(buffer.type))), buffer);
 }
 
+// Blocks run on several threads.
+void Emitter::EmitStmt(const tile::AtomicAdd& s) {
+  const Buffer& buffer = FindBuffer(s.buffer);
+  const auto operation =
+      IsFloat(buffer.type) ? llvm::AtomicRMWInst::FAdd : llvm::AtomicRMWInst::Add;
+  b_.CreateAtomicRMW(operation, ElementPointer(buffer, s.index), EmitExpr(s.value),
+                     llvm::MaybeAlign(static_cast<uint64_t>(SizeOf(buffer.type))),
+                     llvm::AtomicOrdering::Monotonic);
+}
+
 void Emitter::EmitStmt(const tile::Copy& s) {
   const Buffer& dst = FindBuffer(s.dst);
   const Buffer& src = FindBuffer(s.src);

@@ -63,7 +63,7 @@ class Emitter {
   void EmitStmt(const tile::Call& s);
   void EmitStmt(const tile::Mma&) { GpuOnly("mma"); }
   void EmitStmt(const tile::Largest&) { GpuOnly("largest"); }
-  void EmitStmt(const tile::AtomicAdd&) { GpuOnly("atomic_add"); }
+  void EmitStmt(const tile::AtomicAdd& s);
   void GpuOnly(std::string_view statement);
   void EmitStmt(const tile::Barrier& s);
   void EmitStmt(const tile::Comment&) {}

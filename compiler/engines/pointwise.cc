@@ -13,6 +13,7 @@
 #include "compiler/engines/collapse.h"
 #include "compiler/engines/kernel_builder.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/engines/scatter.h"
 #include "compiler/engines/transpose.h"
 #include "compiler/engines/vectors.h"
 #include "ir/base/check.h"
@@ -36,49 +37,10 @@ constexpr KnobRow kKnobs[] = {
 };
 enum { kThreads, kVector, kUnroll };
 
-// Index of each dim from a linear index that walks the dims in `order`.
-Index UnravelInOrder(KernelBuilder& b, Block& out, const Expr& linear, TensorId y,
-                     const std::vector<int64_t>& order) {
-  Index extents;
-  Dims values;
-  for (int64_t d : order) {
-    extents.push_back(b.Extent(y, d));
-    values.push_back(b.graph()[y].dims[d]);
-  }
-  const Index split = b.Unravel(out, linear, extents, values, "i");
-  Index index(order.size());
-  for (size_t k = 0; k < order.size(); ++k) index[order[k]] = split[k];
-  return index;
-}
-
-// The node that scatters, in a group of its own; null in any other.
-const graph::Node* ScatterOf(const graph::Graph& g) {
-  const auto& last = g.nodes.back();
-  return last.op == graph::GraphOp::kScatter ? &last : nullptr;
-}
-
 // The tensor whose elements the group walks.
 TensorId WalkedBy(const graph::Graph& g) {
   const graph::Node* scatter = ScatterOf(g);
   return scatter == nullptr ? graph::Outputs(g)[0] : scatter->inputs[0];
-}
-
-// if (0 <= place and place < n) y[place] = x[index]
-void StoreScattered(KernelBuilder& b, Block& out, const graph::Node& scatter, const Index& index) {
-  ValueScope values(b, out);
-  const TensorId table = scatter.inputs[1], y = scatter.outputs[0];
-  const Expr value = values.Value(scatter.inputs[0], index);
-  const Expr place = values.Value(table, index);
-  const DType wide = b.graph()[table].dtype;
-  const Expr extent = tile::Cast(wide, b.Extent(y, 0));
-  Index at(b.graph()[y].dims.size(), b.Idx(0));
-  at[0] = tile::Cast(b.index_type(), place);
-  Block store;
-  store.push_back(
-      {tile::Store{b.Pointer(y), b.Offset(y, at), tile::Cast(b.graph()[y].dtype, value)}});
-  const Expr inside =
-      tile::Op(ScalarOp::kAnd, {tile::Ge(place, tile::Int(0, wide)), tile::Lt(place, extent)});
-  out.push_back({tile::If{inside, std::move(store), {}}});
 }
 
 void StoreOutputs(KernelBuilder& b, Block& out, const std::vector<TensorId>& outputs,
@@ -93,29 +55,66 @@ void StoreOutputs(KernelBuilder& b, Block& out, const std::vector<TensorId>& out
   }
 }
 
-// One element a thread. Serves groups with views, and layouts that no vector fits.
+// What a thread has along one of the `dims` of y from the outermost on: as many as leave no
+// multiprocessor idle. Not along the innermost dim, where threads side by side have neighbours.
+Share ShareAlong(const Tensor& y, const Target& target, const std::function<bool(int64_t)>& fits) {
+  constexpr int kMost = 4;
+  constexpr int64_t kThreadsOfMultiprocessor = 2048;
+  const Dims order = MemoryOrder(y.strides);
+  const int64_t threads = kThreadsOfMultiprocessor * target.multiprocessors;
+  for (size_t k = 0; k + 1 < order.size(); ++k) {
+    const int64_t d = order[k];
+    for (int count = kMost; fits(d) && count > 1; --count)
+      if (y.dims[d] % count == 0 && NumElements(y.dims) / count >= threads)
+        return {.dim = d, .count = count};
+  }
+  return {};
+}
+
+// Elements that share the place of a gather: a thread that has several computes it once.
+Share SharedPlaces(const graph::Graph& g, TensorId lead, const Target& target) {
+  const Tensor& y = g[lead];
+  return ShareAlong(y, target, [&](int64_t d) {
+    return std::ranges::any_of(g.nodes, [&](const graph::Node& node) {
+      if (node.op != graph::GraphOp::kGather) return false;
+      const Tensor& places = g[node.inputs[1]];
+      return places.rank() == y.rank() && places.dims[d] == 1;
+    });
+  });
+}
+
+// One element a thread, or a few. Serves groups with views, and layouts that no vector fits.
 Lowered LowerStrided(const Group& group, const Target& target, int threads) {
-  Lowered lowered;
+  const std::vector<TensorId> outputs = graph::Outputs(group.graph);
+  const TensorId lead = WalkedBy(group.graph);
+  const Share share = SharedPlaces(group.graph, lead, target);
+  const std::string elements =
+      share.count == 1 ? "one element" : fmt::format("{} elements", share.count);
   KernelBuilder b(group, target,
-                  fmt::format("pointwise, one element a thread, threads={}", threads));
+                  fmt::format("pointwise, {} a thread, threads={}", elements, threads));
+  return LowerByElements(b, lead, threads, share, [&](Block& out, const Index& index) {
+    StoreOutputs(b, out, outputs, index);
+  });
+}
+
+// Maps over places (iota), whose dims cannot be merged: `lanes` neighbours a thread, and several of
+// them along a dim where all that is read is the same.
+Lowered LowerPlaces(const Group& group, const Target& target, int lanes, int threads) {
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
   const TensorId lead = WalkedBy(group.graph);
   const Tensor& y = group.graph[lead];
-  const int64_t total = NumElements(y.dims);
-
-  Block body;
-  const Expr count = b.Arg("count", total);
-  const Expr linear = tile::Var("i", b.index_type());
-  b.Name("i");
-  Block guarded;
-  const Index index = UnravelInOrder(b, guarded, linear, lead, MemoryOrder(y.strides));
-  StoreOutputs(b, guarded, outputs, index);
-  Block in_thread;
-  in_thread.push_back({tile::Let{"i", ThreadLinear(b.index_type(), threads)}});
-  in_thread.push_back({tile::If{tile::Lt(linear, count), std::move(guarded), {}}});
-  body = BlockAndThread(b.index_type(), CeilDivExpr(count, threads), threads, std::move(in_thread));
-  b.Finish(std::move(body), {CeilDiv(total, threads), 1, 1}, threads, lowered);
-  return lowered;
+  const std::vector<TensorId> inputs = MemoryInputs(group.graph);
+  Share share = ShareAlong(y, target, [&](int64_t d) {
+    return !inputs.empty() &&
+           std::ranges::all_of(inputs, [&](TensorId id) { return group.graph[id].dims[d] == 1; });
+  });
+  share.lanes = lanes;
+  KernelBuilder b(group, target,
+                  fmt::format("pointwise, {} times {} lanes of places, threads={}", share.count,
+                              lanes, threads));
+  return LowerByElements(b, lead, threads, share, [&](Block& out, const Index& index) {
+    EmitVector(b, out, outputs, index, y.rank() - 1, lanes);
+  });
 }
 
 // Places in 64 bits, as random numbers want them, from the vector's number: compilers then see that
@@ -219,6 +218,21 @@ Lowered LowerCpu(const Group& group, const Target& target) {
       [&](Block& out, const Index& index) { StoreOutputs(b, out, outputs, index); });
 }
 
+// Lanes of a group of maps over places (iota), whose dims cannot be merged; 1 where threads side by
+// side would not write side by side.
+int LanesOfPlaces(const Group& group) {
+  const graph::Graph& g = group.graph;
+  const Tensor& y = g[WalkedBy(g)];
+  const bool maps = std::ranges::all_of(g.nodes, [](const graph::Node& node) {
+    return node.op == graph::GraphOp::kMap || node.op == graph::GraphOp::kIota;
+  });
+  const bool of_one_rank = std::ranges::all_of(
+      g.tensors, [&](const Tensor& t) { return t.by_value || t.rank() == y.rank(); });
+  if (!maps || !of_one_rank || y.rank() < 2 || !std::ranges::is_sorted(MemoryOrder(y.strides)))
+    return 1;
+  return WidestVector(group, y.rank() - 1);
+}
+
 Status Supports(const Group& group, const Target&) {
   if (group.kind == GroupKind::kPointwise) return {};
   const bool reduces = group.kind == GroupKind::kReduce || group.kind == GroupKind::kRows;
@@ -229,17 +243,19 @@ Status Supports(const Group& group, const Target&) {
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  if (ScatterAddOf(group.graph) != nullptr) return LowerScatterAdd(group, target, knobs[kThreads]);
   const TensorId lead = WalkedBy(group.graph);
   const bool collapses = CanCollapse(group);
   if (!target.is_cuda()) return LowerCpu(collapses ? Collapse(group, lead) : group, target);
   const std::optional<Group> flat = collapses ? std::nullopt : Flatten(group);
-  if (!collapses && !flat) return LowerStrided(group, target, knobs[kThreads]);
-  const Group work = flat ? *flat : Collapse(group, lead);
-  if (std::optional<TransposeShape> shape = FindTranspose(work))
+  const bool merged = collapses || flat;
+  const Group work = flat ? *flat : collapses ? Collapse(group, lead) : group;
+  if (std::optional<TransposeShape> shape; merged && (shape = FindTranspose(work)))
     return LowerTranspose(work, target, *shape);
-  int lanes = WidestVector(work, work.graph[lead].rank() - 1);
+  int lanes = merged ? WidestVector(work, work.graph[lead].rank() - 1) : LanesOfPlaces(work);
   if (knobs[kVector] != 0) lanes = std::min(lanes, knobs[kVector]);
   if (lanes == 1) return LowerStrided(work, target, knobs[kThreads]);
+  if (!merged) return LowerPlaces(work, target, lanes, knobs[kThreads]);
   return LowerVector(work, target, lanes, knobs[kThreads], knobs[kUnroll]);
 }
 

@@ -65,10 +65,14 @@ class RowSchedule {
     if (plan.reduced.empty()) lanes_ = 1;
     vectors_ = plan.length / lanes_;
     team_ = TeamSize();
-    rows_per_block_ = knobs.threads / team_;
+    // Rows that are not divided, and leave multiprocessors idle.
+    if (team_ == knobs_.threads && knobs_.splits == 1 && plan.rows < target.multiprocessors)
+      team_ = knobs_.threads = std::max(knobs_.threads, kThreadsOfFew);
+    rows_per_block_ = knobs_.threads / team_;
     blocks_ = CeilDiv(plan.rows, rows_per_block_);
-    splits_ =
-        team_ == knobs.threads ? ChooseSplits(target, knobs, blocks_, CeilDiv(vectors_, team_)) : 1;
+    splits_ = team_ == knobs_.threads
+                  ? ChooseSplits(target, knobs_, blocks_, CeilDiv(vectors_, team_))
+                  : 1;
   }
 
   Lowered Lower() {
@@ -275,6 +279,13 @@ class ColumnSchedule {
       knobs_.threads = std::max(knobs_.threads, kThreadsOfFew);
     }
     walkers_ = knobs_.threads / width_;
+    // Columns shorter than a block has walkers: more of them side by side, as long as these blocks
+    // fill the device.
+    while (walkers_ / 2 >= plan.length && CeilDiv(vectors_, int64_t{2} * width_) * outer_ >=
+                                              kBlocksPerMultiprocessor * target.multiprocessors) {
+      width_ *= 2;
+      walkers_ /= 2;
+    }
     tiles_ = CeilDiv(vectors_, width_);
     splits_ = ChooseSplits(target, knobs, tiles_ * outer_, CeilDiv(plan.length, walkers_));
   }

@@ -245,6 +245,60 @@ Lowered LowerByChunks(KernelBuilder& b, TensorId lead, const Dims& order, tile::
   return lowered;
 }
 
+Lowered LowerByElements(KernelBuilder& b, TensorId lead, int threads, const Share& share,
+                        const std::function<void(Block&, const Index&)>& element) {
+  const Tensor& y = b.graph()[lead];
+  const DType t = b.index_type();
+  const int64_t total = NumElements(y.dims) / share.count / share.lanes;
+  const Expr count = b.Arg("count", total);
+  const Expr linear = tile::Var("i", t);
+  b.Name("i");
+  Block guarded, in_thread;
+  Index extents;
+  Dims values;
+  const Dims order = MemoryOrder(y.strides);
+  const auto each_has = [&](int64_t d) {
+    if (d == share.dim && share.count > 1) return share.count;
+    return d == order.back() ? share.lanes : 1;
+  };
+  for (const int64_t d : order) {
+    const int each = each_has(d);
+    values.push_back(y.dims[d] / each);
+    extents.push_back(each > 1 ? b.Arg("shares", values.back()) : b.Extent(lead, d));
+  }
+  const Index split = b.Unravel(guarded, linear, extents, values, "i");
+  Index index(order.size());
+  for (size_t k = 0; k < order.size(); ++k) {
+    const int each = each_has(order[k]);
+    index[order[k]] = each > 1 ? b.Let(guarded, "first", split[k] * b.Idx(each)) : split[k];
+  }
+  if (share.count == 1) {
+    element(guarded, index);
+  } else {
+    const std::string each = b.Name("e");
+    Expr& at = index[static_cast<size_t>(share.dim)];
+    at = at + tile::Var(each, t);
+    Block one;
+    element(one, index);
+    guarded.push_back({tile::For{each, t, b.Idx(share.count), Bind::kUnroll, std::move(one)}});
+  }
+  in_thread.push_back({tile::Let{"i", ThreadLinear(t, threads)}});
+  in_thread.push_back({tile::If{tile::Lt(linear, count), std::move(guarded), {}}});
+  Block body = BlockAndThread(t, CeilDivExpr(count, threads), threads, std::move(in_thread));
+  Lowered lowered;
+  b.Finish(std::move(body), {CeilDiv(total, threads), 1, 1}, threads, lowered);
+  return lowered;
+}
+
+void Append(Lowered& lowered, Lowered next) {
+  const int kernels = static_cast<int>(lowered.kernels.size());
+  for (LoweredLaunch& launch : next.launches) {
+    launch.kernel += kernels;
+    lowered.launches.push_back(std::move(launch));
+  }
+  std::ranges::move(next.kernels, std::back_inserter(lowered.kernels));
+}
+
 Lowered LaunchItems(KernelBuilder& b, Block body, int64_t items, int threads) {
   const DType t = b.index_type();
   const Expr count = b.Arg("count", items);

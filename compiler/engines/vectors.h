@@ -93,6 +93,19 @@ tile::Expr CeilDivExpr(const tile::Expr& a, int64_t b);
 // innermost dim at one place of the others, which stand in `order` from the outermost on.
 Lowered LowerByChunks(KernelBuilder& b, graph::TensorId lead, const Dims& order, tile::Bind bind,
                       const std::function<void(tile::Block&, const Index&)>& element);
+// What one thread has of a tensor: `lanes` neighbours along the innermost dim, and `count` of them
+// along `dim`. Both divide extents.
+struct Share {
+  int64_t dim = 0;
+  int count = 1;
+  int lanes = 1;
+};
+// A GPU's kernel: element(out, index) for each first lane of `lead`, neighbours in memory by
+// neighbouring threads.
+Lowered LowerByElements(KernelBuilder& b, graph::TensorId lead, int threads, const Share& share,
+                        const std::function<void(tile::Block&, const Index&)>& element);
+// The launches of `next` behind those of `lowered`; neither has scratch memory.
+void Append(Lowered& lowered, Lowered next);
 // A kernel whose threads have an item each, `i` in `body`, of so many.
 Lowered LaunchItems(KernelBuilder& b, tile::Block body, int64_t items, int threads);
 // for bx in 0..blocks block_x { for tx in 0..threads thread_x { body } }

@@ -173,7 +173,7 @@ class Partitioner {
     }
     if (Has(node, graph::kWindow))
       return Open(n, {.kind = GroupKind::kWindow, .domain = g_[y].dims, .why = Anchors(n, latest)});
-    if (node.op == GraphOp::kScatter) {
+    if (node.op == GraphOp::kScatter || node.op == GraphOp::kScatterAdd) {
       return Open(n, {.kind = GroupKind::kPointwise,
                       .domain = g_[y].dims,
                       .is_closed = true,

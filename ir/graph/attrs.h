@@ -322,6 +322,14 @@ struct ScatterAttrs {
   static constexpr auto Fields() { return std::tuple{}; }
 };
 
+// (before, x, index, x, index, …) -> y: before, and to y[i with index[i] in place of i_axis] each
+// x[i] is added whose index is inside, in any order. All x have the same dims, to which each index
+// broadcasts; elsewhere than along the axis y has their extents, or 1, where all meet.
+struct ScatterAddAttrs {
+  int64_t axis = 0;
+  static constexpr auto Fields() { return std::tuple{Field("axis", &ScatterAddAttrs::axis)}; }
+};
+
 // Random numbers, a function of the row-major place of each element, the seed and the offset
 // (inputs 0 and 1, or `seed` and 0 where absent): ops_rng.cc.
 struct RngAttrs {
@@ -366,6 +374,6 @@ using Attrs =
                  NormForwardAttrs, NormBackwardAttrs, BlockScaleAttrs, ConvAttrs, MatmulAttrs,
                  MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs,
                  ConcatAttrs, ResampleAttrs, RngAttrs, SdpaAttrs, PagedCacheLoadAttrs, GatherAttrs,
-                 BandAttrs, MoeGroupedMatmulAttrs, RaggedAttrs, ScatterAttrs>;
+                 BandAttrs, MoeGroupedMatmulAttrs, RaggedAttrs, ScatterAttrs, ScatterAddAttrs>;
 
 }  // namespace kiln::graph

@@ -109,6 +109,46 @@ class Real {
     return y;
   }
 
+  // Some places along one dim.
+  TensorId Cut(TensorId x, size_t dim, int64_t from, int64_t count) {
+    if (x == kAbsent) return x;
+    Dims dims = g_[x].dims, start(dims.size(), 0);
+    const Dims step(dims.size(), 1);
+    start[dim] = from;
+    dims[dim] = count;
+    Dims strides = PackedStrides(dims);
+    return Node(GraphOp::kSlice, {x}, SliceAttrs{.start = std::move(start), .step = step},
+                {.dtype = type(), .dims = std::move(dims), .strides = std::move(strides)});
+  }
+  TensorId Join(TensorId a, TensorId b, size_t dim) {
+    Dims dims = g_[a].dims;
+    dims[dim] += g_[b].dims[dim];
+    Dims strides = PackedStrides(dims);
+    return Node(GraphOp::kConcat, {a, b}, ConcatAttrs{.axis = static_cast<int64_t>(dim)},
+                {.dtype = type(), .dims = std::move(dims), .strides = std::move(strides)});
+  }
+
+  Parts Product(const Parts& a, const Parts& b) {
+    return Product(a, b, [&](TensorId x, TensorId y, bool, bool) { return Mul(x, y); });
+  }
+  // Of all numbers along one dim: its halves by one another until one is left.
+  Parts ProductAlong(Parts x, size_t dim) {
+    x = {.re = Apply(M::kIdentity, {x.re}), .im = Apply(M::kIdentity, {x.im})};  // of type()
+    for (int64_t count = g_[x.re].dims[dim]; count > 1; count = count / 2 + count % 2) {
+      const int64_t half = count / 2;
+      const auto cut = [&](int64_t from, int64_t n) {
+        return Parts{.re = Cut(x.re, dim, from, n), .im = Cut(x.im, dim, from, n)};
+      };
+      Parts y = Product(cut(0, half), cut(half, half));
+      if (count % 2 != 0) {
+        const Parts last = cut(2 * half, 1);
+        y = {.re = Join(y.re, last.re, dim), .im = Join(y.im, last.im, dim)};
+      }
+      x = y;
+    }
+    return x;
+  }
+
   DType type() const { return compute_ == DType::kBool ? DType::kF32 : ArithmeticType(compute_); }
 
  private:
@@ -314,9 +354,35 @@ class Splitter {
       case ReductionMode::kNorm2:
         Write(node, node.outputs[0], {.re = Same(real, node, {real.Magnitude(x)})});
         return {};
-      default:
-        return Refused(Text(mode));
+      case ReductionMode::kMul:
+      case ReductionMode::kMulNoZeros:
+        Write(node, node.outputs[0], ProductOf(real, node, x));
+        return {};
+      case ReductionMode::kMin:
+      case ReductionMode::kMax:
+        return Status::Error(Code::kUnsupportedDataType,
+                             "{} of complex numbers, which have no order", Text(mode));
     }
+    return Refused(Text(mode));
+  }
+
+  Parts ProductOf(Real& real, const Node& node, Parts x) {
+    const Dims& in = Was(node.inputs[0]).dims;
+    const Dims& out = Was(node.outputs[0]).dims;
+    if (NumElements(in) == 0) {  // 1, as of real numbers
+      Node sum = node;
+      sum.attrs = ReductionAttrs{.mode = ReductionMode::kAdd};
+      return {.re = Same(real, node, {x.re}), .im = Same(real, sum, {x.im})};
+    }
+    if (node.As<ReductionAttrs>().mode == ReductionMode::kMulNoZeros) {
+      const TensorId zero = real.Number(0);
+      const TensorId is_zero = real.Apply(M::kLogicalAnd, {real.Apply(M::kCmpEq, {x.re, zero}),
+                                                           real.Apply(M::kCmpEq, {x.im, zero})});
+      x.re = real.Apply(M::kBinarySelect, {real.Number(1), x.re, is_zero});
+    }
+    for (size_t d = 0; d < std::min(in.size(), out.size()); ++d)
+      if (out[d] == 1) x = real.ProductAlong(x, d);
+    return x;
   }
 
   Status Pointwise(Real& real, const Node& node, const std::vector<Parts>& in) {
@@ -329,9 +395,6 @@ class Splitter {
         return x == kAbsent ? x : real.Apply(M::kIdentity, {x}, {.alpha1 = factor});
       };
       return Parts{.re = times(in[i].re), .im = times(in[i].im)};
-    };
-    const auto product = [&](const Parts& a, const Parts& b) {
-      return real.Product(a, b, [&](TensorId p, TensorId q, bool, bool) { return real.Mul(p, q); });
     };
     const auto either = [&](M each, M both) {
       const Parts a = scaled(0), b = scaled(1);
@@ -347,10 +410,10 @@ class Splitter {
         Write(node, y, Linear(real, node, in));
         return {};
       case M::kMul:
-        Write(node, y, product(scaled(0), scaled(1)));
+        Write(node, y, real.Product(scaled(0), scaled(1)));
         return {};
       case M::kAddSquare: {
-        const Parts a = scaled(0), b = product(scaled(1), scaled(1));
+        const Parts a = scaled(0), b = real.Product(scaled(1), scaled(1));
         Write(node, y,
               {.re = real.Add(a.re, b.re), .im = real.Add(real.Imaginary(a), real.Imaginary(b))});
         return {};

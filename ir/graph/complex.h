@@ -18,8 +18,9 @@ namespace kiln::graph {
 
 // Taken are views and concatenation, matmul and convolutions; pointwise identity, add, sub, mul,
 // div, add_square, neg, reciprocal, abs, exp, equal, not equal, select and gen_index; reductions
-// that add or average, and norm1, norm2 and amax of magnitudes. Others say so. Does nothing to
-// graphs without complex numbers. Extents must be known.
+// that add, average or multiply, and norm1, norm2 and amax of magnitudes; numbers without an order
+// have no min and max. Others say so, and so does a complex number passed by value, which is two.
+// Does nothing to graphs without complex numbers. Extents must be known.
 Status SplitComplex(Graph& graph);
 
 }  // namespace kiln::graph

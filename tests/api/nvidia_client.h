@@ -196,11 +196,11 @@ class Client {
     return op;
   }
   static Ints Fixed(const Ints& dims) { return dims == Ints{0} ? Ints{1, 1, 1, 1} : dims; }
-  Raw ByValue(int64_t uid) {
+  Raw ByValue(int64_t uid, int type = CUDNN_DATA_FLOAT) {
     Raw t = Make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     const bool by_value = true;
     SetInt(t, CUDNN_ATTR_TENSOR_UNIQUE_ID, uid);
-    SetEnum(t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+    SetEnum(t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type);
     SetInt(t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
     SetInts(t, CUDNN_ATTR_TENSOR_DIMENSIONS, {1, 1, 1, 1});
     SetInts(t, CUDNN_ATTR_TENSOR_STRIDES, {1, 1, 1, 1});

@@ -249,6 +249,30 @@ std::vector<Row> MatmulRows() {
   return rows;
 }
 
+// Of complex numbers; of the other modes ours takes more, of real numbers too.
+std::vector<Row> ReductionRows() {
+  std::vector<Row> rows;
+  for (const auto& [name, mode] : {std::pair{"add", CUDNN_REDUCE_TENSOR_ADD},
+                                   {"mul", CUDNN_REDUCE_TENSOR_MUL},
+                                   {"min", CUDNN_REDUCE_TENSOR_MIN},
+                                   {"max", CUDNN_REDUCE_TENSOR_MAX},
+                                   {"amax", CUDNN_REDUCE_TENSOR_AMAX}})
+    for (const auto type : {CUDNN_DATA_COMPLEX_FP32, CUDNN_DATA_COMPLEX_FP64})
+      for (const auto compute : {type, CUDNN_DATA_FLOAT}) {
+        const Object math = {CUDNN_BACKEND_REDUCTION_DESCRIPTOR,
+                             {{CUDNN_ATTR_REDUCTION_OPERATOR,
+                               Numbers{CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, {double(mode)}}},
+                              {CUDNN_ATTR_REDUCTION_COMP_TYPE, Type(compute)}}};
+        rows.push_back({std::string("reduce_") + name + "_of_" + std::to_string(type) + "_in_" +
+                            std::to_string(compute),
+                        {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
+                         {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, Tensor{{2, 3, 4, 5}, type}},
+                          {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, Tensor{{2, 3, 4, 1}, type}},
+                          {CUDNN_ATTR_OPERATION_REDUCTION_DESC, std::vector{math}}}}});
+      }
+  return rows;
+}
+
 std::vector<Row> RngRows() {
   enum : int {
     Distribution = CUDNN_ATTR_RNG_DISTRIBUTION,
@@ -471,8 +495,8 @@ TEST(NvidiaOperations, StatusesAgreeOrTheReasonIsKnown) {
   if (!theirs.loaded()) GTEST_SKIP() << path << " does not load: " << dlerror();
   if (theirs.version() / 100 != 919) GTEST_SKIP() << path << " is version " << theirs.version();
   ASSERT_NE(theirs.create, ours.create) << "one library stands for both";
-  for (const auto& rows : {BlockScaleRows(), MatmulRows(), RngRows(), BandRows(), MoeRows(),
-                           SignalRows(), VectorRows()}) {
+  for (const auto& rows : {BlockScaleRows(), MatmulRows(), ReductionRows(), RngRows(), BandRows(),
+                           MoeRows(), SignalRows(), VectorRows()}) {
     for (const Row& row : rows) {
       SCOPED_TRACE(row.name);
       Client on_theirs(theirs), on_ours(ours);

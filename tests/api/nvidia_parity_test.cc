@@ -232,6 +232,8 @@ std::vector<Row> Rows() {
       {"tensor_complex_fp64", [=](Client& c) { c.Tensor(1, d4, CUDNN_DATA_COMPLEX_FP64); }},
       {"tensor_complex_fp64_alignment_8",
        [=](Client& c) { c.Tensor(1, d4, CUDNN_DATA_COMPLEX_FP64, 8); }},
+      {"tensor_complex_fp32_by_value", [](Client& c) { c.ByValue(1, CUDNN_DATA_COMPLEX_FP32); }},
+      {"tensor_complex_fp64_by_value", [](Client& c) { c.ByValue(1, CUDNN_DATA_COMPLEX_FP64); }},
       {"tensor_negative_uid", [=](Client& c) { c.Tensor(-5, d4); }},
       {"set_attribute_of_other_kind",
        [](Client& c) {

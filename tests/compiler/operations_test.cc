@@ -58,6 +58,73 @@ INSTANTIATE_TEST_SUITE_P(
         Operations{"band.txt", {GraphOp::kExpandBandMatrix, GraphOp::kContractBandMatrix}, 20},
         Operations{"moe.txt", {GraphOp::kMoeGroupedMatmul}, 15}));
 
+TEST(ScatterAdd, RandomGraphsRunRight) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    const graph::Graph g = graph::RandomGraph(seed, {.nodes = 1, .ops = {GraphOp::kScatterAdd}});
+    EXPECT_EQ(CheckOnBoth(g, graph::RandomInputs(g, seed), 1e-4).message(), "");
+  }
+}
+
+// 10 in each place, and what is added: twice to one place, and nothing beyond the axis.
+TEST(ScatterAdd, AddsWhatMeets) {
+  const Result<graph::Graph> g = graph::Parse(R"(graph g {
+  tensor %ten uid=1 f32 [1,1] strides=[1,1]
+  tensor %x uid=2 f32 [2,3] strides=[3,1]
+  tensor %i uid=3 i32 [1,3] strides=[3,1]
+  tensor %z uid=4 f32 [2,3] strides=[3,1]
+  tensor %j uid=5 i64 [2,3] strides=[3,1]
+  tensor %y uid=6 f32 [1,4] strides=[4,1]
+  %y = scatter_add(%ten, %x, %i, %z, %j) compute=f32 axis=1
+})");
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  const graph::TensorValues inputs = {{0, {10}},
+                                      {1, {1, 2, 3, 4, 5, 6}},
+                                      {2, {0, 3, -1}},
+                                      {3, {100, 200, 300, 400, 500, 600}},
+                                      {4, {0, 4, 2, -5, 2, 1}}};
+  const Result<TileRun> run = CheckTiles(*g, *TargetFromArch("sm_90a"), inputs);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_EQ(run->outputs.at(5), (std::vector<double>{10 + 5 + 100, 10 + 600, 10 + 800, 10 + 7}));
+}
+
+// A thread has several elements where a device is full without: here one of one multiprocessor.
+void RunOnLittleDevice(const char* text, const char* says) {
+  const Result<graph::Graph> g = graph::Parse(text);
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  Target target = *TargetFromArch("sm_90a");
+  target.multiprocessors = 1;
+  const Result<TileRun> run = CheckTiles(*g, target, graph::RandomInputs(*g, 3));
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  const auto& comment = run->module.groups[0].lowered.kernels[0].comment;
+  EXPECT_NE(comment.front().find(says), std::string::npos) << comment.front();
+}
+
+TEST(SharesOfAThread, ElementsWithOnePlace) {
+  RunOnLittleDevice(R"(graph g {
+  tensor %x uid=1 f32 [2,6,1,50] strides=[300,50,50,1]
+  tensor %i uid=2 i32 [2,1,33,40] strides=[1320,1320,40,1]
+  tensor %y uid=3 f32 [2,6,33,40] strides=[7920,1320,40,1]
+  %y = gather(%x, %i) compute=f32 axis=3
+})",
+                    "3 elements a thread");
+}
+
+TEST(SharesOfAThread, RowsOfPlaces) {
+  RunOnLittleDevice(R"(graph g {
+  tensor %x uid=1 f32 [2,1,1,2] strides=[6,6,6,3]
+  tensor %h i32 [1,64,1,1] strides=[64,1,1,1] virtual
+  tensor %w i32 [1,1,66,1] strides=[66,66,1,1] virtual
+  tensor %a f32 [2,1,66,2] strides=[132,132,2,1] virtual
+  tensor %y uid=3 f32 [2,64,66,2] strides=[8448,132,2,1]
+  %h = iota() compute=i64 axis=1
+  %w = iota() compute=i64 axis=2
+  %a = map(%x, %w) compute=f32 op=mul
+  %y = map(%a, %h) compute=f32 op=add
+})",
+                    "4 times 2 lanes of places");
+}
+
 TEST(ComplexTypes, CasesRunRight) { EXPECT_GE(RunCases("complex.txt"), 55); }
 TEST(NarrowTypes, CasesRunRight) { EXPECT_GE(RunCases("narrow.txt"), 90); }
 

@@ -3,6 +3,7 @@
 // KILN_TEST_FILTER=… picks cases by a part of their names.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -13,7 +14,11 @@
 namespace kiln::testing {
 namespace {
 
-constexpr size_t kThreads = 6;
+// As many as there are cores to compile on, for two have each case: an even number.
+size_t ThreadCount() {
+  const size_t cores = std::thread::hardware_concurrency();
+  return std::clamp<size_t>(cores / 2 * 2, 6, 16);
+}
 
 class LegacyThreads : public ::testing::Test {
  protected:
@@ -23,7 +28,7 @@ class LegacyThreads : public ::testing::Test {
     // Misuse is quiet about its results, and Find measures what others disturb.
     cases_ = AllLegacyCases(TestOptions::Get().filter);
     std::erase_if(cases_, [](const LegacyCase& c) { return c.name.starts_with("misuse/"); });
-    ASSERT_GT(cases_.size(), kThreads);
+    ASSERT_GT(cases_.size(), ThreadCount());
   }
 
   static cudnnHandle_t Handle(LegacyClient& client, const Device& device) {
@@ -40,7 +45,7 @@ class LegacyThreads : public ::testing::Test {
   template <class Body>
   static void InThreads(Body&& body) {
     std::vector<std::thread> threads;
-    for (size_t t = 0; t < kThreads; ++t) threads.emplace_back([&, t] { body(t); });
+    for (size_t t = 0; t < ThreadCount(); ++t) threads.emplace_back([&, t] { body(t); });
     for (std::thread& thread : threads) thread.join();
   }
 
@@ -56,8 +61,8 @@ TEST_F(LegacyThreads, EachWithAHandle) {
     ASSERT_NE(device, nullptr) << error;
     LegacyClient root(ours_);
     const cudnnHandle_t handle = Handle(root, *device);
-    constexpr size_t kShares = kThreads / 2;
-    for (size_t i = thread % kShares; i < cases_.size(); i += kShares)
+    const size_t shares = ThreadCount() / 2;
+    for (size_t i = thread % shares; i < cases_.size(); i += shares)
       Run(cases_[i], *device, handle);
     EXPECT_EQ(KILN_CALL(root, cudnnDestroy, handle), CUDNN_STATUS_SUCCESS);
   });

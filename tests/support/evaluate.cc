@@ -146,6 +146,8 @@ class Evaluator {
       const auto product = [&](const Dense& a, const Dense& b) { return OnReal(op, {a, b}); };
       y = {.re = oracle::AddUp(product(re[0], re[1]), product(im[0], im[1]), -1, compute),
            .im = oracle::AddUp(product(re[0], im[1]), product(im[0], re[1]), 1, compute)};
+    } else if (op.name == "reduce_mul" || op.name == "reduce_mul_no_zeros") {
+      y = oracle::ComplexProduct(in[0], out, op.name != "reduce_mul", compute);
     } else if (op.name.starts_with("reduce_")) {
       y.re = OnReal(op, {oracle::ComplexPointwise("abs", in, in[0].re.dims, compute).re});
       y.im = Dense::Of(out, std::vector<double>(y.re.values.size()));

@@ -125,6 +125,7 @@ Status SetOperation(const graph::Node& node, CaseOp& op) {
     case GraphOp::kTranspose:
     case GraphOp::kSlice:
     case GraphOp::kScatter:
+    case GraphOp::kScatterAdd:
     case GraphOp::kGather:
     case GraphOp::kRaggedLoad:
     case GraphOp::kRaggedStore:

@@ -120,6 +120,26 @@ void Generator::AddScatter() {
   AddNode(GraphOp::kScatter, {x, index, before}, {after}, DType::kF32, ScatterAttrs{});
 }
 
+// Places inside and outside of y, and some of them twice.
+void Generator::AddScatterAdd() {
+  const int64_t rank = 1 + Below(4), axis = Below(rank);
+  const DType type = Pick({DType::kF32, DType::kF64, DType::kI32});
+  Dims x, y, before, index;
+  for (int64_t d = 0; d < rank; ++d) {
+    x.push_back(Chance(5) ? 0 : 1 + Below(5));
+    y.push_back(d == axis ? 1 + Below(6) : Chance(50) ? x.back() : 1);
+    before.push_back(Chance(60) ? y.back() : 1);
+    index.push_back(Chance(60) ? x.back() : 1);
+  }
+  std::vector<TensorId> inputs = {NewTensor(before, type)};
+  for (int64_t pair = Below(3); pair >= 0; --pair) {
+    inputs.push_back(NewTensor(x, type));
+    inputs.push_back(NewTensor(index, Chance(70) ? DType::kI32 : DType::kI64));
+  }
+  builder_.Apply(GraphOp::kScatterAdd, inputs, ScatterAddAttrs{.axis = axis},
+                 {.dtype = type, .compute = type, .dims = y});
+}
+
 void Generator::AddGather() {
   const TensorId x = Number();
   const int64_t axis = Below(At(x).rank());

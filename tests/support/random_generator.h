@@ -52,6 +52,7 @@ class Generator {
   void AddRaggedLoad() { AddRagged(true); }
   void AddRaggedStore() { AddRagged(false); }
   void AddScatter();
+  void AddScatterAdd();
   void AddGather();
 
  private:

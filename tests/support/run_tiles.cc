@@ -282,6 +282,9 @@ double ReductionLength(const Graph& g, const Node& node) {
       taps *= static_cast<double>(a.window[s] / a.unit[s] * (a.unit[s] / a.stride[s] + 1) + 1);
     return taps;
   }
+  if (node.op == GraphOp::kScatterAdd)
+    return static_cast<double>(NumElements(g[node.inputs[1]].dims)) *
+           static_cast<double>(node.inputs.size() / 2);
   return static_cast<double>(NumElements(g[node.inputs[0]].dims) +
                              NumElements(g[node.inputs[1]].dims));
 }
@@ -292,7 +295,8 @@ std::vector<double> NodeError(const Graph& g, const Node& node, const TensorValu
   const Tensor& y = g[node.outputs[0]];
   const double eps = Epsilon(Accumulator(node.compute));
   std::vector<double> error(result.size());
-  const bool sums = Has(node, graph::kContraction) || Has(node, graph::kWindow) ||
+  const bool scatters = node.op == GraphOp::kScatterAdd;
+  const bool sums = Has(node, graph::kContraction) || Has(node, graph::kWindow) || scatters ||
                     (node.op == GraphOp::kReduce &&
                      node.As<graph::ReduceAttrs>().combine == graph::Combine::kAdd);
   std::vector<double> magnitude = result;
@@ -303,14 +307,15 @@ std::vector<double> NodeError(const Graph& g, const Node& node, const TensorValu
     TensorValues absolute;
     for (TensorId id : node.inputs) {
       absolute[id] = values.at(id);
+      if (scatters && IsInteger(g[id].dtype)) continue;  // a place
       for (double& v : absolute[id]) v = std::abs(v);
     }
     if (graph::Evaluate(one, absolute).ok()) magnitude = absolute.at(node.outputs[0]);
   }
-  const double steps =
-      Has(node, graph::kContraction) || Has(node, graph::kWindow) || node.op == GraphOp::kReduce
-          ? ReductionLength(g, node) + 1
-          : 1;
+  const double steps = Has(node, graph::kContraction) || Has(node, graph::kWindow) || scatters ||
+                               node.op == GraphOp::kReduce
+                           ? ReductionLength(g, node) + 1
+                           : 1;
   for (size_t i = 0; i < error.size(); ++i) {
     error[i] = steps * eps * std::abs(magnitude[i]);
     if (IsFloat(y.dtype) && SizeOf(y.dtype) < SizeOf(Accumulator(node.compute)))

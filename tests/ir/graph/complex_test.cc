@@ -49,6 +49,25 @@ TEST(SplitComplex, MultipliesByHand) {
   EXPECT_EQ(values.at(Outputs(*graph)[0]), (std::vector<double>{10, 10}));
 }
 
+// (1 + 2i) (3 - i) (2i) = -10 + 10i, with a zero between them that only one of the modes leaves
+// out; of no numbers the product is 1.
+TEST(SplitComplex, MultipliesAllOfThem) {
+  const auto product = [](const std::string& mode, int count, std::vector<double> x) {
+    auto graph = Split("tensor %x uid=1 c64 [1," + std::to_string(count) +
+                       "] tensor %y uid=2 c64 [1,1] %y = reduction(%x) compute=c64 mode=" + mode);
+    EXPECT_TRUE(graph.ok()) << graph.status().message();
+    TensorValues values;
+    values[Inputs(*graph)[0]] = std::move(x);
+    EXPECT_TRUE(Evaluate(*graph, values).ok());
+    return values.at(Outputs(*graph)[0]);
+  };
+  using Numbers = std::vector<double>;
+  EXPECT_EQ(product("mul", 3, {1, 2, 3, -1, 0, 2}), (Numbers{-10, 10}));
+  EXPECT_EQ(product("mul", 4, {1, 2, 0, 0, 3, -1, 0, 2}), (Numbers{0, 0}));
+  EXPECT_EQ(product("mul_no_zeros", 4, {1, 2, 0, 0, 3, -1, 0, 2}), (Numbers{-10, 10}));
+  EXPECT_EQ(product("mul", 0, {}), (Numbers{1, 0}));
+}
+
 // 5 + 12i has the magnitude 13, at any scale that f32 has.
 TEST(SplitComplex, MagnitudesDoNotOverflow) {
   auto graph = Split(
@@ -76,8 +95,11 @@ TEST(SplitComplex, SaysWhatTakesNone) {
        "%y: a selection's condition takes no complex numbers"},
       {XY "%y = pointwise(%x) compute=i32 mode=neg", "%y: complex numbers in i32"},
       {"tensor %x uid=1 c64 [2,3] tensor %y uid=2 c64 [2,1] %y = reduction(%x) compute=c64 "
-       "mode=mul",
-       "%y: mul takes no complex numbers"},
+       "mode=min",
+       "%y: min of complex numbers, which have no order"},
+      {"tensor %x uid=1 c64 [2,3] tensor %y uid=2 c64 [2,1] %y = reduction(%x) compute=f32 "
+       "mode=max",
+       "%y: max of complex numbers, which have no order"},
       {"tensor %x uid=1 c64 [2,3,8,8] tensor %s uid=2 c64 [1,3,1,1] tensor %q uid=3 c64 "
        "[1,3,1,1] %s, %q = gen_stats(%x) compute=f32",
        "%s: gen_stats takes no complex numbers"},

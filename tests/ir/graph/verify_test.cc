@@ -30,6 +30,7 @@ TEST_P(VerifyTable, SaysWhatIsWrong) {
 
 #define XY "tensor %x uid=1 f32 [2,3] tensor %y uid=2 f32 "
 #define XY4 "tensor %x uid=1 f32 [4,5] tensor %y uid=2 "
+#define ADD "tensor %b uid=1 f32 [2,9,1] tensor %x uid=2 f32 [2,3,4] tensor %i uid=3 "
 #define EPS "tensor %e f32 [1] by_value value=0.5 "
 #define CONV " pre_padding=[0] post_padding=[0] stride=[1] dilation=[1]"
 
@@ -73,6 +74,30 @@ INSTANTIATE_TEST_SUITE_P(
              "%y = scatter: scatter writes %y in part, which is i4: elements that are two in a "
              "byte cannot be "
              "written one without the other"},
+        Case{ADD "i32 [2,3,1] tensor %y uid=4 f32 [2,9,1] %y = scatter_add(%b, %x, %i) compute=f32 "
+                 "axis=1",
+             ""},
+        Case{ADD "i32 [2,3,1] tensor %y uid=4 f16 [2,9,1] %y = scatter_add(%b, %x, %i) compute=f32 "
+                 "axis=1",
+             "%y = scatter_add: %y is f16: memory is added to in f32, f64 or i32"},
+        Case{ADD "i32 [2,3,1] tensor %y uid=4 f64 [2,9,1] %y = scatter_add(%b, %x, %i) compute=f32 "
+                 "axis=1",
+             "%y = scatter_add: adds in f32, and %y is f64"},
+        Case{ADD "f32 [2,3,1] tensor %y uid=4 f32 [2,9,1] %y = scatter_add(%b, %x, %i) compute=f32 "
+                 "axis=1",
+             "%y = scatter_add: the index %i is f32, not i32 or i64"},
+        Case{ADD "i32 [2,2,1] tensor %y uid=4 f32 [2,9,1] %y = scatter_add(%b, %x, %i) compute=f32 "
+                 "axis=1",
+             "%y = scatter_add: the index %i 2x2x1 does not broadcast to %x 2x3x4"},
+        Case{ADD "i32 [2,3,1] tensor %y uid=4 f32 [3,9,1] %y = scatter_add(%b, %x, %i) compute=f32 "
+                 "axis=1",
+             "%y = scatter_add: dim 0 of %y 3x9x1: elements of %x 2x3x4 are added to it"},
+        Case{ADD "i32 [2,3,1] tensor %y uid=4 f32 [2,9,1] %y = scatter_add(%b, %x, %i) compute=f32 "
+                 "axis=3",
+             "%y = scatter_add: %x 2x3x4 and %y 2x9x1 must have the same dims, axis 3 among them"},
+        Case{ADD "i32 [2,3,1] tensor %y uid=4 f32 [2,9,1] %y = scatter_add(%b, %x, %i, %x) "
+                 "compute=f32 axis=1",
+             "%y = scatter_add: 4 operands: there is no index beside the last"},
         Case{"tensor %x uid=1 i4 [1,1,1,1,1,1,2] tensor %y uid=2 f32 %y = pointwise(%x) mode=exp",
              "%x: is i4 of 7 dims, must have 6 at most"},
         Case{"tensor %x uid=1 f32 [1] tensor %y uid=2 f32 [1] by_value %y = pointwise(%x) mode=exp",

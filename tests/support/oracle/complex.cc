@@ -84,6 +84,26 @@ ComplexParts ComplexPointwise(std::string_view name, std::span<const ComplexPart
   return y;
 }
 
+ComplexParts ComplexProduct(const ComplexParts& x, const Dims& out, bool no_zeros, DType compute) {
+  std::vector<Number> products(static_cast<size_t>(Count(out)), {.v = 1});
+  if (Count(x.re.dims) > 0) {
+    Dims index(x.re.dims.size(), 0);
+    size_t at = 0;
+    do {
+      Number& product = products[BroadcastIndex(out, index)];
+      const Number factor = At(x, at++);
+      if (!no_zeros || factor.v != 0.0)
+        product = Apply("mul", product, factor, {}, UnitRoundoff(compute));
+    } while (Next(x.re.dims, index));
+  }
+  ComplexParts y{.re = {.dims = out, .values = {}}, .im = {.dims = out, .values = {}}};
+  for (const Number& product : products) {
+    y.re.values.push_back(Finish(product.v.real(), product.e, compute));
+    y.im.values.push_back(Finish(product.v.imag(), product.e, compute));
+  }
+  return y;
+}
+
 Dense AddUp(const Dense& a, const Dense& b, double factor, DType compute) {
   Dense y{.dims = a.dims, .values = {}};
   for (size_t i = 0; i < a.values.size(); ++i) {

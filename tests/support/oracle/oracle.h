@@ -257,6 +257,8 @@ Dense JoinComplex(const ComplexParts& x);
 // mul, add_square, div, reciprocal, abs, exp, cmp_eq, cmp_neq, binary_select.
 ComplexParts ComplexPointwise(std::string_view name, std::span<const ComplexParts> operands,
                               const Dims& out, DType compute);
+// Over every dim where `out` has extent 1, of all numbers or of those that are not 0.
+ComplexParts ComplexProduct(const ComplexParts& x, const Dims& out, bool no_zeros, DType compute);
 Dense AddUp(const Dense& a, const Dense& b, double factor, DType compute);  // a + factor * b
 
 // ---- Views and copies. ----

@@ -1,0 +1,45 @@
+#include "ir/graph/batch.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ir/graph/ops.h"
+
+namespace kiln::graph {
+namespace {
+
+// The operand of a convolution that has no images.
+TensorId FilterOf(const Node& node) {
+  switch (node.op) {
+    case GraphOp::kConvFprop:
+    case GraphOp::kConvDgrad:
+      return node.inputs[1];
+    case GraphOp::kConvWgrad:
+      return node.outputs[0];
+    default:
+      return kAbsent;
+  }
+}
+
+}  // namespace
+
+int64_t BatchOf(const Graph& graph) {
+  if (graph.nodes.empty() || graph.nodes[0].inputs.empty()) return 0;
+  const TensorId first = graph.nodes[0].inputs[0];
+  return first == kAbsent || graph[first].dims.empty() ? 0 : graph[first].dims[0];
+}
+
+Graph WithBatch(Graph graph, int64_t images) {
+  const int64_t batch = BatchOf(graph);
+  std::vector<TensorId> filters;
+  for (const Node& node : graph.nodes) filters.push_back(FilterOf(node));
+  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
+    Dims& dims = graph[id].dims;
+    if (dims.empty() || dims[0] != batch || std::ranges::find(filters, id) != filters.end())
+      continue;
+    dims[0] = images;
+  }
+  return graph;
+}
+
+}  // namespace kiln::graph
