@@ -43,9 +43,8 @@ bool Offers::PromisesMore(const Engine& engine) const {
 
 bool Offers::Wants(const compiler::Candidate& candidate) {
   const Engine& engine = EngineAt(candidate.engine);
-  if (mode_ == RankMode::kInstant) return PromisesMore(engine);
+  if (mode_ == RankMode::kInstant || mode_ == RankMode::kFallback) return PromisesMore(engine);
   const bool is_listed = std::ranges::find(taken_, candidate.engine) != taken_.end();
-  if (mode_ == RankMode::kFallback) return !is_listed;
   const double fastest =
       fastest_.try_emplace(compiler::InputsOf(engine), candidate.seconds).first->second;
   return taken_.size() < kWidely || (!is_listed && candidate.seconds <= kSlow * fastest);

@@ -1,12 +1,12 @@
 // Offers: which of a ranking's candidates a list of heuristics holds. Clients build every
-// configuration of a list when they time (PyTorch with benchmark on times the instant list), and
-// each costs a compiler's run; others filter by notes, and take the first that is left.
+// configuration of a list when they time (PyTorch with benchmark on times the instant list and the
+// fallback), and each costs a compiler's run; others filter by notes, and take the first that is
+// left.
 //
-//     instant    the best, and behind it the best of those that promise more than all before it:
-//     inputs
-//                that are not rounded, products that are not Winograd's, sums in one order
-//     A, B       kWidely candidates, and of engines that are not among them the best, unless it is
-//     slow fallback   the best of each engine
+//   instant    the best, and behind it the best of those that promise more than all before it:
+//              inputs that are not rounded, products that are not Winograd's, sums in one order
+//   A, B       kWidely candidates, and the best of each other engine, unless it is slow
+//   fallback   as instant, of exact candidates: mostly the same plan, which is there then
 #pragma once
 
 #include <map>

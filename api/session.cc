@@ -10,8 +10,10 @@
 #include <mutex>
 #include <thread>
 
+#include "api/background.h"
 #include "api/capture.h"
 #include "api/cudnn_types.h"
+#include "api/networks.h"
 #include "api/next_plans.h"
 #include "api/offers.h"
 #include "api/plan_cache.h"
@@ -21,6 +23,7 @@
 #include "ir/base/env.h"
 #include "ir/base/log.h"
 #include "ir/graph/ops.h"
+#include "runtime/cache/record_files.h"
 #include "runtime/cuda/cuda_compiler.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/device_select.h"
@@ -41,6 +44,8 @@ constexpr size_t kPlansKept = 512;
 constexpr size_t kConfigsRemembered = 64, kConfigsTried = 4;
 constexpr double kWorthWaitingFor = 2;
 constexpr double kSecondsTimed = 0.005;  // of repeated runs behind one time
+// Of workspace, that nobody falls back for.
+constexpr int64_t kLent = int64_t{64} << 20;
 // Of configurations whose workspace is compared with the limit, for which they are compiled.
 constexpr size_t kMostAsked = 64;
 
@@ -212,7 +217,11 @@ class DeviceSession final : public Session {
     if (options.may_measure && Measures() && !choice.least_workspace && limit_ < 0)
       RETURN_IF_ERROR(Tune(graph, options.stream, choice));
     ASSIGN_OR_RETURN(CompiledPlan compiled, Compiled(graph, choice));
-    if (device_ != nullptr && target_.is_cuda() && !KernelsAreReady(compiled.program)) {
+    const bool waits =
+        device_ != nullptr && target_.is_cuda() && !KernelsAreReady(compiled.program);
+    const bool is_first = waits && !has_compiled_;
+    if (waits) {
+      if (!is_first) PrepareBeside(graph);
       const std::vector<EngineConfig> next = next_plans_.After(graph::CanonicalText(graph), config);
       if (!next.empty()) CompileTogether(graph, compiled.program, next);
     }
@@ -221,6 +230,10 @@ class DeviceSession final : public Session {
                                 : ConfigOf(compiled.engine, compiled.knobs, choice.least_workspace);
     auto plan = std::make_shared<PlanImpl>(std::move(complete), std::move(compiled));
     RETURN_IF_ERROR(device_ != nullptr ? plan->LoadOn(*device_) : CompileAhead(plan->program()));
+    LOG(kDebug, "built a plan of {} kernels", plan->program().kernels.size());
+    // Not before: a compiler's first run leaves handlers for exit, which threads have to end
+    // before.
+    if (is_first && !has_compiled_.exchange(true)) PrepareBeside(graph);
     return std::shared_ptr<const Plan>(std::move(plan));
   }
 
@@ -289,16 +302,41 @@ class DeviceSession final : public Session {
         program.kernels, [&](const KernelSource& kernel) { return device_->IsReady(kernel); });
   }
 
-  // Into the kernel cache, on all cores; what fails will say so to the client that builds it.
-  void CompileTogether(const graph::Graph& graph, const Program& program,
-                       const std::vector<EngineConfig>& next) const {
-    std::vector<KernelSource> sources = program.kernels;
-    for (const EngineConfig& config : next) {
+  std::vector<KernelSource> SourcesOf(const graph::Graph& graph,
+                                      const std::vector<EngineConfig>& configs) const {
+    std::vector<KernelSource> sources;
+    for (const EngineConfig& config : configs) {
       const Result<EngineChoice> choice = ChoiceOf(config);
       if (!choice.ok()) continue;
       if (Result<CompiledPlan> plan = Compiled(graph, *choice); plan.ok())
         std::ranges::move(plan->program.kernels, std::back_inserter(sources));
     }
+    return sources;
+  }
+
+  // While the client waits for the kernels of `graph`: those of the graphs that it will ask for
+  // next. Sessions with a device stay to the end.
+  void PrepareBeside(const graph::Graph& graph) const {
+    if (mode_ == TuneMode::kOff || networks_.empty()) return;
+    Background::OfProcess().Add([this, graph] {
+      std::vector<graph::Graph> beside = networks_.Beside(graph);
+      if (!beside.empty())
+        LOG(kDebug, "kernels of {} more graphs are compiled in the background", beside.size());
+      for (graph::Graph& next : beside)
+        Background::OfProcess().Add([this, next = std::move(next)] { PrepareOffered(next); });
+    });
+  }
+  void PrepareOffered(const graph::Graph& graph) const {
+    const auto offered = Ranked(graph, RankMode::kInstant);
+    if (!offered.ok()) return;
+    for (const KernelSource& source : SourcesOf(graph, *offered)) device_->Prepare(source);
+  }
+
+  // Into the kernel cache, on all cores; what fails will say so to the client that builds it.
+  void CompileTogether(const graph::Graph& graph, const Program& program,
+                       const std::vector<EngineConfig>& next) const {
+    std::vector<KernelSource> sources = SourcesOf(graph, next);
+    sources.insert(sources.begin(), program.kernels.begin(), program.kernels.end());
     std::atomic<size_t> begun = 0;
     const auto work = [&] {
       for (size_t i = begun++; i < sources.size(); i = begun++) device_->Prepare(sources[i]);
@@ -358,7 +396,8 @@ class DeviceSession final : public Session {
       offers.Took(candidate);
       ranked.push_back(std::move(config));
     }
-    if (widely || ranked.empty()) RETURN_IF_ERROR(AddLeastWorkspace(graph, ranked));
+    if (mode != RankMode::kInstant || ranked.empty())
+      RETURN_IF_ERROR(AddLeastWorkspace(graph, widely ? 0 : kLent, ranked));
     const auto kept = std::make_shared<const std::vector<EngineConfig>>(ranked);
     ranks_.Insert(std::move(key), kept);
     if (device_ != nullptr && target_.is_cuda()) next_plans_.Offered(text, kept);
@@ -371,13 +410,14 @@ class DeviceSession final : public Session {
   }
 
   // For clients with a limit, who take the first that keeps to it: what needs less than the first,
-  // at the end.
-  Status AddLeastWorkspace(const graph::Graph& graph, std::vector<EngineConfig>& ranked) const {
+  // at the end, where that needs more than `lent` bytes.
+  Status AddLeastWorkspace(const graph::Graph& graph, int64_t lent,
+                           std::vector<EngineConfig>& ranked) const {
     Footprint first{.workspace_bytes = INT64_MAX};
     if (!ranked.empty()) {
       ASSIGN_OR_RETURN(first, Measure(graph, ranked.front()));
     }
-    if (first.workspace_bytes == 0) return {};
+    if (first.workspace_bytes <= lent) return {};
     ASSIGN_OR_RETURN(const compiler::LeastWorkspace least,
                      compiler::LeastWorkspaceOf(graph, target_));
     if (WithAlignment(least.bytes) >= first.workspace_bytes) return {};
@@ -558,8 +598,10 @@ class DeviceSession final : public Session {
   mutable std::mutex mutex_;          // guards the next two
   std::map<int, std::shared_ptr<Session>> limited_;
   std::vector<EngineConfig> remembered_;  // newest first
+  std::atomic<bool> has_compiled_ = false;
   mutable PlanCache plans_{kPlansKept};
   mutable NextPlans next_plans_;
+  mutable Networks networks_{runtime::NetworkFiles()};
   mutable Recent<std::vector<EngineConfig>> ranks_{kPlansKept};
   mutable Recent<Groups> groups_{kPlansKept};
 };

@@ -1,8 +1,10 @@
 // What a training step of ResNet-50 costs before it runs: distinct kernels, NVRTC's time, and the
 // host time of plans whose kernels are known. No GPU is needed.
 //
-//   compile_cost [--images N,N…] [--cases FILE] [--sources DIR] [--no-nvrtc] [--plans]
+//   compile_cost [--images N,N…] [--cases FILE | --network FILE] [--sources DIR] [--no-nvrtc]
+//                [--plans]
 //
+// --network takes the graphs of another application (docs/tuning.md) for the step.
 // The first batch size counts; of each other one it says which kernels are not among those of the
 // first. Times are CPU time of the calling thread, so that a busy machine shows less.
 #include <fmt/format.h>
@@ -27,6 +29,7 @@ namespace {
 struct Options {
   std::vector<int64_t> images = {64, 32, 96, 128, 256, 16};
   std::string cases = "tests/cases/bench_contract.txt";
+  std::string network;  // in the place of the cases
   std::string sources;  // folder for the texts
   bool nvrtc = true, plans = false;
 };
@@ -106,15 +109,16 @@ void ReportPlans(const StepPlans& step, const std::set<std::string>& known, bool
 }
 
 int Run(const Options& options) {
-  const std::string cases = ReadAll(options.cases);
   std::set<std::string> known;
   for (const int64_t images : options.images) {
-    const auto problems = StepProblems(cases, images);
-    CHECK(problems.ok() && !problems->empty(), "no problems in {}", options.cases);
+    const std::string& list = options.network.empty() ? options.cases : options.network;
+    const auto problems = options.network.empty() ? StepProblems(ReadAll(list), images)
+                                                  : NetworkProblems(list, images);
+    CHECK(problems.ok(), "{}", problems.status().message());
+    CHECK(!problems->empty(), "no problems in {}", list);
     const auto step = PlanStep(*problems, H200());
     CHECK(step.ok(), "{}", step.status().message());
-    fmt::print("N = {}: {} convolutions, {} kernels\n", images, problems->size(),
-               step->kernels.size());
+    fmt::print("N = {}: {} problems, {} kernels\n", images, problems->size(), step->kernels.size());
     ReportModel(*step);
     const bool is_first = known.empty();
     if (options.plans || !is_first) ReportPlans(*step, known, options.plans);
@@ -148,6 +152,8 @@ int main(int argc, char** argv) {
       options.plans = true;
     } else if (arg == "--cases" && has_value) {
       options.cases = argv[++i];
+    } else if (arg == "--network" && has_value) {
+      options.network = argv[++i];
     } else if (arg == "--sources" && has_value) {
       options.sources = argv[++i];
     } else if (arg == "--images" && has_value) {

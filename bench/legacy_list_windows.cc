@@ -185,7 +185,6 @@ std::vector<LegacyCall> WindowCalls() {
   return calls;
 }
 
-// The gradient of x looks at all places for each element: small images alone.
 std::vector<LegacyCall> SpatialCalls() {
   std::vector<LegacyCall> calls;
   const Dims large = {64, 3, 224, 224}, small = {64, 1, 28, 28};
@@ -194,9 +193,9 @@ std::vector<LegacyCall> SpatialCalls() {
                      [=](CallSetup& s) { return MakeGrid(s, large, back); }});
     calls.push_back({fmt::format("sampler/{}/64x1x28x28/f32", Way(back)),
                      [=](CallSetup& s) { return MakeSampler(s, small, back); }});
+    calls.push_back({fmt::format("sampler/{}/64x3x224x224/f32", Way(back)),
+                     [=](CallSetup& s) { return MakeSampler(s, large, back); }});
   }
-  calls.push_back({"sampler/forward/64x3x224x224/f32",
-                   [=](CallSetup& s) { return MakeSampler(s, large, false); }});
   return calls;
 }
 

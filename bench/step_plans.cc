@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <ctime>
 
+#include "api/networks.h"
 #include "api/session.h"
 #include "compiler/tune/candidates.h"
+#include "ir/graph/batch.h"
+#include "ir/graph/ops.h"
 #include "tests/support/case_graph.h"
 
 namespace kiln::bench {
@@ -41,6 +44,17 @@ Result<std::vector<StepProblem>> StepProblems(std::string_view cases, int64_t im
       ASSIGN_OR_RETURN(graph::Graph graph, testing::ToGraph(WithImages(c, images)));
       problems.push_back({fmt::format("{}/{}", direction, c.name), std::move(graph)});
     }
+  }
+  return problems;
+}
+
+Result<std::vector<StepProblem>> NetworkProblems(const std::string& file, int64_t images) {
+  ASSIGN_OR_RETURN(std::vector<graph::Graph> graphs, api::ReadNetwork(file));
+  std::vector<StepProblem> problems;
+  for (graph::Graph& graph : graphs) {
+    const std::string name =
+        fmt::format("{} {}", problems.size(), graph::Info(graph.nodes[0].op).mnemonic);
+    problems.push_back({name, graph::WithBatch(std::move(graph), images)});
   }
   return problems;
 }

@@ -1,7 +1,7 @@
-// The plans of a training step of ResNet-50: every distinct convolution of the bench list, forward
-// and backward, at any batch size, with what a client gets who takes the first configuration of the
-// heuristics. For counting the kernels that a step needs and timing how they come about, without a
-// device.
+// The plans of a training step of ResNet-50 (every distinct convolution of the bench list, forward
+// and backward), or of a network's graphs, at any batch size, with what a client gets who takes the
+// first configuration of the heuristics. For counting the kernels that a step needs and timing how
+// they come about, without a device.
 #pragma once
 
 #include <map>
@@ -22,6 +22,9 @@ struct StepProblem {
 // Of `cases`, a text like tests/cases/bench_contract.txt, the sections resnet50_*_n256, with
 // `images` in place of 256.
 Result<std::vector<StepProblem>> StepProblems(std::string_view cases, int64_t images);
+
+// The graphs of a network's file (api/networks.h) at that batch.
+Result<std::vector<StepProblem>> NetworkProblems(const std::string& file, int64_t images);
 
 struct StepPlan {
   std::string name;

@@ -54,10 +54,15 @@ TEST(OffersTest, WhatWasNotTakenDoesNotCount) {
       << "the first needed more workspace than the limit";
 }
 
-TEST(OffersTest, TheFallbackHasEachEngineOnce) {
-  EXPECT_EQ(Shown(RankMode::kFallback, {Of("wgmma_sm90", 1), Of("wgmma_sm90", 2, 1),
-                                        Of("contract_mma", 1000), Of("contract_mma", 1001, 1)}),
-            (Places{0, 2}));
+// Clients that time build the instant list and the fallback: what is in both is compiled once.
+TEST(OffersTest, TheFallbackIsTheInstantListOfItsCandidates) {
+  for (const RankMode mode : {RankMode::kInstant, RankMode::kFallback}) {
+    EXPECT_EQ(Shown(mode, {Of("wgmma_sm90", 1), Of("wgmma_sm90", 2, 1), Of("contract_mma", 1000)}),
+              (Places{0}));
+    EXPECT_EQ(Shown(mode, {Of("attention_grad_sm90_atomic", 1), Of("attention_grad_sm90", 3),
+                           Of("attention_grad_sm80", 4)}),
+              (Places{0, 1}));
+  }
 }
 
 TEST(OffersTest, WideListsEndWithEnginesThatAreNotSlow) {

@@ -1,15 +1,20 @@
 // What a training step of ResNet-50 costs before it runs, on a described H200: how many kernels,
 // how many more for another batch size, and the host time of a plan whose kernels are known
-// (docs/compile-cost.md). NVRTC's own time is measured by bench/compile_cost.
+// (docs/compile-cost.md). NVRTC's own time is measured by bench/compile_cost, and here that of the
+// longest kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "bench/step_plans.h"
+#include "compiler/tune/candidates.h"
+#include "runtime/cuda/nvrtc.h"
+#include "tests/support/case_graph.h"
 
 namespace kiln::bench {
 namespace {
@@ -18,18 +23,31 @@ constexpr int64_t kImages = 64;
 constexpr size_t kConvolutions = 69;
 constexpr size_t kMostKernels = 40;
 
-// What other batch sizes may compile beyond that: the model promises more than kWorthAKernel of it.
+// What other batch sizes may compile beyond that: the model promises more than
+// kWorthAnotherForBatch of it.
 struct Another {
   int64_t images;
   size_t kernels;
 };
-constexpr Another kOthers[] = {{32, 5}, {96, 5}, {128, 2}, {256, 2}};
+constexpr Another kOthers[] = {{32, 5}, {96, 5}, {128, 0}, {256, 0}};
 
 std::string Cases() {
   std::ifstream file("tests/cases/bench_contract.txt");
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+// The cases of a section whose names have `part`.
+std::vector<StepProblem> ProblemsOf(std::string_view section, std::string_view part) {
+  std::vector<StepProblem> problems;
+  for (const testing::Case& c : testing::ParseCases("cases", Cases()).List(section)) {
+    if (c.name.find(part) == c.name.npos) continue;
+    auto graph = testing::ToGraph(c);
+    EXPECT_TRUE(graph.ok()) << graph.status().message();
+    problems.push_back({c.name, *std::move(graph)});
+  }
+  return problems;
 }
 
 std::vector<StepProblem> Problems(int64_t images) {
@@ -52,7 +70,7 @@ TEST(CompileCost, AStepNeedsFewKernels) {
   EXPECT_GE(step.kernels.size(), 10u);  // all plans are there
 }
 
-TEST(CompileCost, AnotherBatchSizeCompilesAlmostNothing) {
+TEST(CompileCost, AnotherBatchSizeCompilesNothingOrLittle) {
   const StepPlans known = Plan(kImages);
   for (const Another& other : kOthers) {
     std::string fresh;
@@ -69,14 +87,16 @@ TEST(CompileCost, AnotherBatchSizeCompilesAlmostNothing) {
 // Sharing kernels is not paid for with time, as far as the model sees it.
 TEST(CompileCost, SharingCostsLittleTime) {
   for (const int64_t images : {16, 32, 64, 96, 128, 256}) {
+    const bool has_others = images >= compiler::kManyImages && images != compiler::kUsualImages;
+    const double most = has_others ? compiler::kWorthAnotherForBatch : compiler::kWorthAKernel;
     double logs = 0;
     for (const StepPlan& plan : Plan(images).plans) {
       const double ratio = plan.seconds / plan.least_seconds;
-      EXPECT_LE(ratio, 1.1001) << "N = " << images << ", " << plan.name << ": " << plan.knobs;
+      EXPECT_LE(ratio, most + 1e-4) << "N = " << images << ", " << plan.name << ": " << plan.knobs;
       EXPECT_GE(ratio, 1) << plan.name;
       logs += std::log(ratio);
     }
-    EXPECT_LE(std::exp(logs / kConvolutions), 1.02) << "N = " << images;
+    EXPECT_LE(std::exp(logs / kConvolutions), has_others ? 1.035 : 1.02) << "N = " << images;
   }
 }
 
@@ -105,6 +125,43 @@ TEST(CompileCost, APlanTakesLittleHostTime) {
   EXPECT_LE(times.back(), 3.0 * kMargin);
   std::printf("a plan takes %.2f ms in the median, %.2f at most\n", times[times.size() / 2],
               times.back());
+}
+
+// What a client with a shipped network waits for, or has compiled in the background.
+TEST(CompileCost, NetworksNeedFewKernelsAndShareThemBetweenBatches) {
+  constexpr const char* kNetwork = "share/kiln/records/efficientnet_b0.kiln";
+  std::set<std::string> known;
+  for (const auto& [images, most] : {std::pair<int64_t, size_t>{128, 130}, {64, 35}, {256, 35}}) {
+    const auto problems = NetworkProblems(kNetwork, images);
+    ASSERT_TRUE(problems.ok()) << problems.status().message();
+    EXPECT_GE(problems->size(), 150u);
+    const auto step = PlanStep(*problems, H200());
+    ASSERT_TRUE(step.ok()) << step.status().message();
+    size_t fresh = 0;
+    for (const auto& [entry, kernel] : step->kernels) fresh += known.insert(entry).second ? 1 : 0;
+    EXPECT_LE(fresh, most) << images;
+    std::printf("%s at %d images: %zu graphs, %zu kernels, %zu of them new\n", kNetwork,
+                static_cast<int>(images), problems->size(), step->kernels.size(), fresh);
+  }
+}
+
+// 5x5 depthwise filters have the longest texts. The bar is 0.35 s, which machines differ about;
+// loops of two lanes and registers in arrays took 4.4.
+TEST(CompileCost, NoKernelTakesNvrtcLong) {
+  constexpr double kMostSeconds = 1.2;
+  const auto nvrtc = runtime::ProcessNvrtc();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().message();
+  const auto step = PlanStep(ProblemsOf("depthwise", "5x5s1_c480_14"), H200());
+  ASSERT_TRUE(step.ok()) << step.status().message();
+  EXPECT_EQ(step->plans.size(), 3u);
+  for (const auto& [entry, kernel] : step->kernels) {
+    const double begin = ThreadSeconds();
+    const auto result = (*nvrtc)->Compile(kernel, runtime::NvrtcOutput::kCubin);
+    const double seconds = ThreadSeconds() - begin;
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    EXPECT_LE(seconds, kMostSeconds) << entry;
+    std::printf("%s: %zu bytes of text, %.2f s\n", entry.c_str(), kernel.text.size(), seconds);
+  }
 }
 
 }  // namespace
