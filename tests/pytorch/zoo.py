@@ -1,9 +1,16 @@
-"""The networks of models.py: name -> (maker of the module, shape of one batch of images, classes).
+"""The networks of models.py.
 
 All but the U-Net are torchvision's. What draws random numbers in training (dropout, stochastic depth) is turned
 off, that one step has one answer.
 """
+import collections
+import functools
+
 CLASSES = 10
+
+# maker of the module, shape of one batch of images, learning rate with which fifty steps of SGD learn, and the norm that
+# gradients are cut down to, where a network without normalisation would run away
+Network = collections.namedtuple("Network", "maker shape rate longest", defaults=[None])
 
 
 def unet(torch):
@@ -47,28 +54,32 @@ def _vision(name, **settings):
 
 
 MODELS = {
-    "resnet50": (_vision("resnet50"), (8, 3, 96, 96)),
-    "resnext50": (_vision("resnext50_32x4d"), (8, 3, 96, 96)),
-    "efficientnet_b0": (_vision("efficientnet_b0", dropout=0.0, stochastic_depth_prob=0.0), (8, 3, 96, 96)),
-    "densenet121": (_vision("densenet121"), (8, 3, 96, 96)),
-    "vgg16": (_vision("vgg16", dropout=0.0), (8, 3, 96, 96)),
-    "resnet18_3d": (_vision("r3d_18"), (4, 3, 8, 56, 56)),
-    "unet": (unet, (4, 3, 72, 56)),
+    "resnet50": Network(_vision("resnet50"), (8, 3, 96, 96), 0.001),
+    "unet": Network(unet, (4, 3, 72, 56), 0.01),
+    "resnet18_3d": Network(_vision("r3d_18"), (4, 3, 8, 56, 56), 0.001),
+    "vgg16": Network(_vision("vgg16", dropout=0.0), (8, 3, 96, 96), 0.005, 1.0),
+    "resnext50": Network(_vision("resnext50_32x4d"), (8, 3, 96, 96), 0.001),
+    "densenet121": Network(_vision("densenet121"), (8, 3, 96, 96), 0.001),
+    "efficientnet_b0": Network(_vision("efficientnet_b0", dropout=0.0, stochastic_depth_prob=0.0), (8, 3, 96, 96), 0.001),
 }
 
 
 def make(torch, name):
     """The model in float32 on the CPU, of the same weights in every process."""
     torch.manual_seed(7)
-    model = MODELS[name][0](torch)
+    model = MODELS[name].maker(torch)
     model.train()
     return model
 
 
+@functools.lru_cache(maxsize=None)
 def batch(torch, name, index):
-    """Images and labels number `index`: each class has a pattern of its own under noise, so that it can be learned."""
-    shape = MODELS[name][1]
+    """Images and labels number `index`: each class has a colour and a pattern of its own under noise, which fifty steps
+    can learn."""
+    shape = MODELS[name].shape
     generator = torch.Generator().manual_seed(1000 + index)
     labels = torch.randint(0, CLASSES, shape[:1], generator=generator)
-    patterns = torch.randn(CLASSES, *shape[1:], generator=torch.Generator().manual_seed(5))
+    classes = torch.Generator().manual_seed(5)
+    colours = torch.randn(CLASSES, shape[1], *[1] * len(shape[2:]), generator=classes)
+    patterns = colours + torch.randn(CLASSES, *shape[1:], generator=classes)
     return torch.randn(shape, generator=generator) + patterns[labels], labels
