@@ -106,6 +106,17 @@ class OperatorsTest(unittest.TestCase):
         self.assertTrue(self.right(off(1.4e-5, 2.9e-5), off(1e-5, 1e-5)))
         self.assertFalse(self.right(off(float("inf"), 0), off(1e-5, 1e-5)))
 
+    def test_float64_is_judged_by_float64(self):
+        def right(distance):
+            off = {"off": {"dd0": [distance, distance]}}
+            same = {"off": {"dd0": [0, 0]}}
+            setting = operators.SETTINGS["float64"]
+            (_, verdict, _), = operators.judge("", setting, {"cases": {"a": {"strides": [], **off}}}, {"cases": {"a": {"strides": [], **same}}})
+            return verdict
+
+        self.assertTrue(right(6 * 2.0**-53))
+        self.assertFalse(right(2.0**-48))
+
     def test_each_family_once(self):
         together = [name for names in operator_cases.TOGETHER for name in names]
         self.assertEqual(sorted(operator_cases.FAMILIES), sorted(together))

@@ -124,6 +124,16 @@ TEST_F(NvrtcTest, ExtraOptionsReachTheCompiler) {
   EXPECT_TRUE(nvrtc_->Compile(source, NvrtcOutput::kCubin, options).ok());
 }
 
+// Parsing them is most of what a small kernel costs.
+TEST_F(NvrtcTest, NothingOfTheRuntimeIsDeclared) {
+  if (std::pair(nvrtc_->major(), nvrtc_->minor()) < std::pair(12, 4))
+    GTEST_SKIP() << "NVRTC " << nvrtc_->major() << "." << nvrtc_->minor() << " always has it";
+  KernelSource source = Saxpy("sm_90a");
+  source.text = "struct cudaDeviceProp {};\n" + source.text;
+  auto result = nvrtc_->Compile(source, NvrtcOutput::kCubin);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+}
+
 TEST(NvrtcOpenTest, AMissingLibraryIsNamedWithAdvice) {
   auto nvrtc = Nvrtc::Open("/nowhere/libnvrtc.so", 0);
   ASSERT_FALSE(nvrtc.ok());
