@@ -405,8 +405,7 @@ class DeviceSession final : public Session {
   }
 
   bool ByRecords(RankMode mode) const {
-    return mode_ == TuneMode::kHeuristic ? mode == RankMode::kB
-                                         : mode_ != TuneMode::kOff && mode != RankMode::kFallback;
+    return mode_ == TuneMode::kHeuristic ? mode == RankMode::kB : mode_ != TuneMode::kOff;
   }
 
   // For clients with a limit, who take the first that keeps to it: what needs less than the first,

@@ -127,7 +127,7 @@ class Algorithms : public testing::Test {
 TEST_F(Algorithms, AreWhatGetSays) {
   Random random(7);
   int with_workspace = 0;
-  const int problems = OnCpu() ? 25 : 250;
+  const int problems = OnCpu() ? 25 : 80;
   for (int i = 0; i < problems; ++i) {
     const Geometry geometry = RandomGeometry(random, !OnCpu() && i % 2 == 0);
     SCOPED_TRACE(std::to_string(i) + ": " + Text(geometry));

@@ -70,17 +70,18 @@ TEST_F(SessionTuningTest, RecordsComeFirstWhereTheModeSaysSo) {
   RecordStore::OfProcess().Add(record);
 
   for (const char* mode : {"records", "on-miss", "retune"}) {
-    for (const RankMode rank : {RankMode::kA, RankMode::kB, RankMode::kInstant}) {
+    for (const RankMode rank :
+         {RankMode::kA, RankMode::kB, RankMode::kInstant, RankMode::kFallback}) {
       const auto ranked = Ranked(mode, graph, rank);
       EXPECT_EQ(ranked[0], untuned[2]) << mode;
-      if (rank == RankMode::kInstant) continue;
+      if (rank == RankMode::kInstant || rank == RankMode::kFallback) continue;
       EXPECT_EQ(ranked[1], untuned[0]) << mode;
       EXPECT_EQ(ranked.size(), untuned.size()) << mode;
     }
-    EXPECT_EQ(Ranked(mode, graph, RankMode::kFallback)[0], untuned[0]) << mode;
   }
   EXPECT_EQ(Ranked("off", graph, RankMode::kB), untuned);
   EXPECT_EQ(Ranked("heuristic", graph, RankMode::kA), untuned);
+  EXPECT_EQ(Ranked("heuristic", graph, RankMode::kFallback)[0], untuned[0]);
   EXPECT_EQ(Ranked("heuristic", graph, RankMode::kB)[0], untuned[2]);
 }
 
