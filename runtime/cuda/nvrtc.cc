@@ -19,9 +19,9 @@ constexpr int kNvrtcSuccess = 0;
 constexpr int kNvrtcCompilationError = 6;
 
 constexpr const char* kOptions[] = {"--std=c++17", "--no-source-include"};
-// Leaves out declarations of the CUDA runtime, textures and launches, which no kernel here has: half
-// of what is parsed before a kernel's text, behind a lock that all threads share. A cubin is the
-// same to the bit. From 12.4 on.
+// Leaves out declarations of the CUDA runtime, textures and launches, which no kernel here has:
+// half of what is parsed before a kernel's text, behind a lock that all threads share. A cubin is
+// the same to the bit. From 12.4 on.
 constexpr const char* kMinimal = "--minimal";
 
 constexpr const char* kAdvice =
