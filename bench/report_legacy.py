@@ -30,13 +30,19 @@ def number(value, form):
     return "" if value is None else form.format(value)
 
 
+def label(name, rows):
+    """With the commit of rows that are of another run."""
+    commits = {row.get("commit") for row in rows}
+    return f"{name} ({commits.pop()})" if len(commits) == 1 and None not in commits else name
+
+
 def markdown(data, heading, cudnn, table, pages):
     rows = []
     for name, part in families(data).items():
         ratios = sorted((ratio(row), row["name"]) for row in part if ratio(row) is not None)
         host = [row["kiln_host_us"] for row in part if row["kiln"]]
         theirs = [row["nvidia_host_us"] for row in part if row["nvidia"]]
-        rows.append([name, f"{len(ratios)} of {len(part)}", number(mean([r for r, _ in ratios]), "{:.2f}"),
+        rows.append([label(name, part), f"{len(ratios)} of {len(part)}", number(mean([r for r, _ in ratios]), "{:.2f}"),
                      f"{ratios[0][0]:.2f} {ratios[0][1].partition('/')[2]}" if ratios else "",
                      number(mean([of_copy(row) for row in part if of_copy(row)]), "{:.2f}"),
                      number(max(host, default=None), "{:.2f}"), number(max(theirs, default=None), "{:.2f}")])
@@ -50,7 +56,7 @@ def details(data, heading, cudnn, table):
     for row in data["rows"]:
         ours, nvidia = row["kiln"], row["nvidia"]
         remark = row["error"] or row["difference"] or row["nvidia_error"]
-        rows.append([row["name"], f"{row['bytes'] * 1e-6:.0f}", f"{ours['median_us']:.1f}" if ours else "",
+        rows.append([label(row["name"], [row]), f"{row['bytes'] * 1e-6:.0f}", f"{ours['median_us']:.1f}" if ours else "",
                      f"{nvidia['median_us']:.1f}" if nvidia else "", number(ratio(row), "{:.2f}"),
                      number(of_copy(row), "{:.2f}"), f"{row['kiln_host_us']:.2f}" if ours else "",
                      f"{row['nvidia_host_us']:.2f}" if nvidia else "", remark.replace("|", "/")])
