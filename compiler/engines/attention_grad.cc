@@ -207,7 +207,8 @@ class Finder {
       int next = -1;
       for (const int i : {0, 1}) {
         const Dims& of = view_[n->inputs[1 - i]].dims;
-        const bool one = of.size() == dims().size() && of.back() == 1 && of[of.size() - 2] == 1;
+        const bool one = NumElements(of) == 1 ||
+                         (of.size() == dims().size() && of.back() == 1 && of[of.size() - 2] == 1);
         if (one && view_[n->inputs[i]].dims == dims()) next = i;
       }
       if (next < 0) return false;

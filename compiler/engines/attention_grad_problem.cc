@@ -63,9 +63,14 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a, int64_t most_depth)
 
 // Whether anything but the operands and what rows have lies in memory by places of the scores.
 bool ReadsByPlace(const Graph& g, const AttentionGrad& a) {
+  const auto readers = graph::Consumers(g);
   return std::ranges::any_of(graph::Inputs(g), [&](TensorId id) {
     for (const TensorId other : {a.q, a.k, a.v, a.dy, a.stats, a.mean})
       if (id == other) return false;
+    // Keys as dq is multiplied by them, which are there as k already.
+    if (std::ranges::all_of(readers[id],
+                            [&](graph::NodeId n) { return Has(g.nodes[n], graph::kContraction); }))
+      return false;
     const auto last = std::views::reverse(g[id].dims) | std::views::take(2);
     return std::ranges::any_of(last, [](int64_t extent) { return extent > 1; });
   });

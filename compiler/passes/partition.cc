@@ -379,7 +379,34 @@ class Partitioner {
         group.graph[copy.inputs[2]].uid = group.graph[copy.outputs[0]].uid;
       group.graph.nodes.push_back(std::move(copy));
     }
+    if (group.kind == GroupKind::kAttention) FoldTransposes(group);
     return group;
+  }
+
+  // A transposed operand that lies in memory (the gradients read keys both ways) is memory seen
+  // with its dims in another order: tensor maps are of memory.
+  static void FoldTransposes(Group& group) {
+    Graph& g = group.graph;
+    const std::vector<NodeId> producers = graph::Producers(g);
+    const std::vector<std::vector<NodeId>> readers = graph::Consumers(g);
+    std::set<TensorId> folded;
+    for (const Node& node : g.nodes) {
+      if (node.op != GraphOp::kTranspose) continue;
+      const TensorId id = node.inputs[0], y = node.outputs[0];
+      const Tensor& x = g[id];
+      const bool is_operand = std::ranges::all_of(
+          readers[y], [&](NodeId n) { return Has(g.nodes[n], graph::kContraction); });
+      if (producers[id] >= 0 || x.by_value || x.is_constant() || !is_operand || !g[y].is_virtual ||
+          g[y].dtype != x.dtype)
+        continue;
+      const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
+      for (size_t d = 0; d < permutation.size(); ++d) g[y].strides[d] = x.strides[permutation[d]];
+      g[y].alignment = x.alignment;
+      g[y].is_virtual = false;
+      group.outer[y] = group.outer[id];
+      folded.insert(y);
+    }
+    std::erase_if(g.nodes, [&](const Node& node) { return folded.contains(node.outputs[0]); });
   }
 
   // Tensors get names that say what they are in this kernel, the same for every graph of the same

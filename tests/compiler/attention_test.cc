@@ -249,6 +249,29 @@ TEST(AttentionTest, RecordedGradients) {
   }
 }
 
+// The operation's own factor is a number of one dim, a client's a tensor of four.
+TEST(AttentionTest, GradientsOfTheUnifiedOperation) {
+  for (const char* scale : {"", " scale=0.25", " scale=0.25 right=0"}) {
+    const Result<Graph> g = graph::Parse(fmt::format(R"(graph g {{
+  tensor %q uid=1 bf16 [2,4,70,64] strides=[17920,4480,64,1]
+  tensor %k uid=2 bf16 [2,4,90,64] strides=[23040,5760,64,1]
+  tensor %v uid=3 bf16 [2,4,90,64] strides=[23040,5760,64,1]
+  tensor %y uid=4 bf16 [2,4,70,64] strides=[17920,4480,64,1]
+  tensor %dy uid=5 bf16 [2,4,70,64] strides=[17920,4480,64,1]
+  tensor %stats uid=6 f32 [2,4,70,1] strides=[280,70,1,1]
+  tensor %dq uid=7 bf16 [2,4,70,64] strides=[17920,4480,64,1]
+  tensor %dk uid=8 bf16 [2,4,90,64] strides=[23040,5760,64,1]
+  tensor %dv uid=9 bf16 [2,4,90,64] strides=[23040,5760,64,1]
+  %dq, %dk, %dv = sdpa_bwd(%q, %k, %v, %y, %dy, %stats) compute=f32{}
+}})",
+                                                     scale));
+    ASSERT_TRUE(g.ok()) << g.status().message();
+    const std::vector<AttentionGrad> found = FindAttentionGrad(Primitive(*g));
+    ASSERT_EQ(found.size(), 1u) << scale;
+    EXPECT_EQ(found[0].scales.size(), *scale == '\0' ? 0u : 1u);
+  }
+}
+
 TEST(AttentionTest, FactorOfAllScores) {
   const auto factor_of = [](const Spelling& spelling) {
     const Graph g = Primitive(Writer(spelling).Write());

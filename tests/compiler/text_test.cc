@@ -148,13 +148,26 @@ void EvaluateInto(const graph::Graph& g, const MemoryByUid& inputs, MemoryByUid&
     graph::Pack(g[id], values.at(id), outputs[g[id].uid]);
 }
 
+// What a group reads as `seen`: the same places of memory, whose dims may have another order.
+std::vector<double> SeenAs(const graph::Tensor& seen, graph::Tensor stored,
+                           const std::vector<double>& values) {
+  if (seen.dims == stored.dims) return values;
+  if (stored.is_virtual) stored.strides = PackedStridesLike(stored.dims, stored.strides);
+  MemoryByUid memory;
+  graph::Pack(stored, values, memory[seen.uid]);
+  return Read(seen, memory);
+}
+
 // Groups in order; what they pass on is known by the module's tensors.
 void EvaluateGroups(const Module& module, const MemoryByUid& inputs, MemoryByUid& outputs) {
   graph::TensorValues known;
   for (graph::TensorId id : graph::Inputs(module.graph)) known[id] = Read(module.graph[id], inputs);
   for (const Group& group : module.groups) {
     graph::TensorValues values;
-    for (graph::TensorId id : graph::Inputs(group.graph)) values[id] = known.at(group.outer[id]);
+    for (graph::TensorId id : graph::Inputs(group.graph)) {
+      const graph::TensorId outer = group.outer[id];
+      values[id] = SeenAs(group.graph[id], module.graph[outer], known.at(outer));
+    }
     const Status status = graph::Evaluate(group.graph, values);
     ASSERT_TRUE(status.ok()) << status.message();
     for (graph::TensorId id : graph::Outputs(group.graph)) known[group.outer[id]] = values.at(id);
