@@ -111,20 +111,22 @@ TEST(CompileCost, TheChoiceDoesNotDependOnWhatWasPlanned) {
   }
 }
 
-// The bar is 3 ms, of which the driver and the disk need their part. Builds with checks get ten
-// times of it.
+// The bar is 3 ms, of which the driver and the disk need their part, on a machine that takes kUsual
+// for the plan in the middle: one whose processor is shared may be half as fast. Builds with checks
+// get ten times of it.
 TEST(CompileCost, APlanTakesLittleHostTime) {
 #ifdef NDEBUG
   constexpr double kMargin = 1;
 #else
   constexpr double kMargin = 10;
 #endif
+  constexpr double kUsual = 0.35, kMedian = 1, kMost = 3;
   std::vector<double> times = PlanMilliseconds(Problems(kImages));
   std::ranges::sort(times);
-  EXPECT_LE(times[times.size() / 2], 1.0 * kMargin);
-  EXPECT_LE(times.back(), 3.0 * kMargin);
-  std::printf("a plan takes %.2f ms in the median, %.2f at most\n", times[times.size() / 2],
-              times.back());
+  const double median = times[times.size() / 2];
+  EXPECT_LE(median, kMedian * kMargin);
+  EXPECT_LE(times.back(), kMost * std::max(kMargin, median / kUsual));
+  std::printf("a plan takes %.2f ms in the median, %.2f at most\n", median, times.back());
 }
 
 // What a client with a shipped network waits for, or has compiled in the background.
