@@ -8,8 +8,11 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <limits>
+#include <map>
 #include <set>
 #include <sstream>
+#include <string>
 
 #include "bench/step_plans.h"
 #include "compiler/tune/candidates.h"
@@ -111,22 +114,54 @@ TEST(CompileCost, TheChoiceDoesNotDependOnWhatWasPlanned) {
   }
 }
 
-// The bar is 3 ms, of which the driver and the disk need their part, on a machine that takes kUsual
-// for the plan in the middle: one whose processor is shared may be half as fast. Builds with checks
-// get ten times of it.
+// Milliseconds of CPU time for work like a compiler's that has nothing of Kiln's: short strings
+// into a map. The least of five.
+double YardstickMilliseconds() {
+  double least = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < 5; ++run) {
+    const double begin = ThreadSeconds();
+    std::map<std::string, std::string> map;
+    for (int i = 0; i < 10000; ++i)
+      map.emplace(std::to_string(i * 7919 % 10007),
+                  std::string(40, static_cast<char>('a' + i % 7)));
+    EXPECT_EQ(map.size(), 10000u);
+    least = std::min(least, 1e3 * (ThreadSeconds() - begin));
+  }
+  return least;
+}
+
+// How much slower this machine is than one whose yardstick is kUsual: half of what it is on one
+// that takes twice as long for a plan (0.6 ms in the median, not 0.3). At least 1.
+double Pace() {
+  constexpr double kUsual = 2;
+  return std::max(1.0, YardstickMilliseconds() / kUsual);
+}
+
+// The bar is 3 ms, of which the driver and the disk need their part. Where a machine is shared its
+// pace changes: the slowest counts, and what was interrupted is timed again. Builds with checks get
+// ten times of the bar.
 TEST(CompileCost, APlanTakesLittleHostTime) {
 #ifdef NDEBUG
   constexpr double kMargin = 1;
 #else
   constexpr double kMargin = 10;
 #endif
-  constexpr double kUsual = 0.35, kMedian = 1, kMost = 3;
-  std::vector<double> times = PlanMilliseconds(Problems(kImages));
+  constexpr double kMedian = 1 * kMargin, kMost = 3 * kMargin;
+  constexpr int kTries = 8;
+  const std::vector<StepProblem> problems = Problems(kImages);
+  double pace = Pace(), most = 0;
+  std::vector<double> times(problems.size(), std::numeric_limits<double>::infinity());
+  for (int i = 0; i < kTries && (i == 0 || most > kMost * pace); ++i) {
+    std::ranges::transform(times, PlanMilliseconds(problems), times.begin(),
+                           [](double a, double b) { return std::min(a, b); });
+    pace = std::max(pace, Pace());
+    most = *std::ranges::max_element(times);
+  }
+  EXPECT_LE(most, kMost * pace);
   std::ranges::sort(times);
   const double median = times[times.size() / 2];
-  EXPECT_LE(median, kMedian * kMargin);
-  EXPECT_LE(times.back(), kMost * std::max(kMargin, median / kUsual));
-  std::printf("a plan takes %.2f ms in the median, %.2f at most\n", median, times.back());
+  EXPECT_LE(median, kMedian * pace);
+  std::printf("a plan takes %.2f ms in the median, %.2f at most; pace %.2f\n", median, most, pace);
 }
 
 // What a client with a shipped network waits for, or has compiled in the background.
@@ -147,21 +182,21 @@ TEST(CompileCost, NetworksNeedFewKernelsAndShareThemBetweenBatches) {
   }
 }
 
-// 5x5 depthwise filters have the longest texts. The bar is 0.35 s, which machines differ about;
-// loops of two lanes and registers in arrays took 4.4.
+// 5x5 depthwise filters have the longest texts. The bar of 0.35 s is missed by some (0.47,
+// docs/perf-log.md); loops of two lanes and registers in arrays took 4.4.
 TEST(CompileCost, NoKernelTakesNvrtcLong) {
-  constexpr double kMostSeconds = 1.2;
+  constexpr double kMostSeconds = 0.9;
   const auto nvrtc = runtime::ProcessNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().message();
   const auto step = PlanStep(ProblemsOf("depthwise", "5x5s1_c480_14"), H200());
   ASSERT_TRUE(step.ok()) << step.status().message();
   EXPECT_EQ(step->plans.size(), 3u);
   for (const auto& [entry, kernel] : step->kernels) {
-    const double begin = ThreadSeconds();
+    const double before = Pace(), begin = ThreadSeconds();
     const auto result = (*nvrtc)->Compile(kernel, runtime::NvrtcOutput::kCubin);
     const double seconds = ThreadSeconds() - begin;
     ASSERT_TRUE(result.ok()) << result.status().message();
-    EXPECT_LE(seconds, kMostSeconds) << entry;
+    EXPECT_LE(seconds, kMostSeconds * std::max(before, Pace())) << entry;
     std::printf("%s: %zu bytes of text, %.2f s\n", entry.c_str(), kernel.text.size(), seconds);
   }
 }
