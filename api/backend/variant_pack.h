@@ -6,8 +6,8 @@
 
 namespace kiln::api {
 
-// CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES and _STRIDES pass the address of this C++ object as one
-// VOID_PTR element; the frontend's and ours are the same libstdc++ type.
+// For CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES and _STRIDES arrayOfElements is the address of this
+// C++ object, called one VOID_PTR element. The frontend's and ours are the same libstdc++ type.
 using OverrideLists = std::vector<std::vector<int64_t>>;
 
 struct VariantPackDesc : DescriptorOf<CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR> {

@@ -140,16 +140,19 @@ class Client {
     return bytes_.Below(32) == 0 ? nullptr : arena_.data();
   }
 
+  // The elements of these are a C++ object, which only exists or does not.
+  static bool IsCppObject(cudnnBackendAttributeName_t name) {
+    return name == CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES ||
+           name == CUDNN_ATTR_VARIANT_PACK_OVERRIDE_STRIDES;
+  }
+
   void Set() {
     const cudnnBackendDescriptor_t descriptor = Any();
     const cudnnBackendAttributeName_t name = AnyName();
     const cudnnBackendAttributeType_t type = AnyType();
     const int64_t count = AnyCount();
-    // These two hand over the address of a C++ object, which only exists or does not.
-    if (name == CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES ||
-        name == CUDNN_ATTR_VARIANT_PACK_OVERRIDE_STRIDES) {
-      const void* address = &shapes_;
-      cudnnBackendSetAttribute(descriptor, name, type, std::min<int64_t>(count, 1), &address);
+    if (IsCppObject(name)) {
+      cudnnBackendSetAttribute(descriptor, name, type, std::min<int64_t>(count, 1), &shapes_);
       return;
     }
     cudnnBackendSetAttribute(descriptor, name, type, count, Elements(type, count));
@@ -161,6 +164,12 @@ class Client {
     const cudnnBackendAttributeType_t type = AnyType();
     const int64_t requested = AnyCount();
     const uint8_t nulls = bytes_.Byte();
+    if (IsCppObject(name)) {
+      int64_t count = 0;
+      cudnnBackendGetAttribute(descriptor, name, type, requested, &count,
+                               nulls % 8 == 1 ? nullptr : &shapes_);
+      return;
+    }
     const void* elements = requested > 0 ? Elements(type, requested) : nullptr;
     int64_t count = -7;
     constexpr std::byte kGuard{0xA5};
