@@ -71,16 +71,37 @@ Share ShareAlong(const Tensor& y, const Target& target, const std::function<bool
   return {};
 }
 
-// Elements that share the place of a gather: a thread that has several computes it once.
+// The tables of places that a node reads or adds at.
+std::vector<TensorId> TablesOf(const graph::Node& node) {
+  std::vector<TensorId> tables;
+  if (node.op == graph::GraphOp::kGather) tables.push_back(node.inputs[1]);
+  if (node.op == graph::GraphOp::kScatterAdd)
+    for (size_t i = 2; i < node.inputs.size(); i += 2) tables.push_back(node.inputs[i]);
+  return tables;
+}
+
+// Elements that share computed places: a thread that has several computes the place once. Where
+// places follow from both dims of an image, as a turned image's do, threads of a warp have a patch
+// of it, which lies in fewer rows of what they read or add to than a row of theirs does.
 Share SharedPlaces(const graph::Graph& g, TensorId lead, const Target& target) {
+  constexpr int kPatchRows = 4, kPatchColumns = 8;
   const Tensor& y = g[lead];
-  return ShareAlong(y, target, [&](int64_t d) {
-    return std::ranges::any_of(g.nodes, [&](const graph::Node& node) {
-      if (node.op != graph::GraphOp::kGather) return false;
-      const Tensor& places = g[node.inputs[1]];
-      return places.rank() == y.rank() && places.dims[d] == 1;
-    });
+  std::vector<TensorId> tables;
+  for (const graph::Node& node : g.nodes)
+    std::ranges::move(TablesOf(node), std::back_inserter(tables));
+  std::erase_if(tables, [&](TensorId id) { return g[id].rank() != y.rank(); });
+  Share share = ShareAlong(y, target, [&](int64_t d) {
+    return std::ranges::any_of(tables, [&](TensorId id) { return g[id].dims[d] == 1; });
   });
+  const Dims order = MemoryOrder(y.strides);
+  if (order.size() < 2) return share;
+  const int64_t row = order[order.size() - 2], column = order.back();
+  const bool is_image = std::ranges::any_of(tables, [&](TensorId id) {
+    return g[id].dims[row] >= kPatchRows && g[id].dims[column] >= kPatchColumns;
+  });
+  const bool is_free = share.count == 1 || (share.dim != row && share.dim != column);
+  if (is_image && is_free) share.rows = kPatchRows;
+  return share;
 }
 
 // One element a thread, or a few. Serves groups with views, and layouts that no vector fits.
@@ -88,10 +109,7 @@ Lowered LowerStrided(const Group& group, const Target& target, int threads) {
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
   const TensorId lead = WalkedBy(group.graph);
   const Share share = SharedPlaces(group.graph, lead, target);
-  const std::string elements =
-      share.count == 1 ? "one element" : fmt::format("{} elements", share.count);
-  KernelBuilder b(group, target,
-                  fmt::format("pointwise, {} a thread, threads={}", elements, threads));
+  KernelBuilder b(group, target, fmt::format("pointwise, {}, threads={}", Text(share), threads));
   return LowerByElements(b, lead, threads, share, [&](Block& out, const Index& index) {
     StoreOutputs(b, out, outputs, index);
   });
@@ -243,7 +261,9 @@ Status Supports(const Group& group, const Target&) {
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  if (ScatterAddOf(group.graph) != nullptr) return LowerScatterAdd(group, target, knobs[kThreads]);
+  if (const graph::Node* sum = ScatterAddOf(group.graph))
+    return LowerScatterAdd(group, target, knobs[kThreads],
+                           SharedPlaces(group.graph, sum->inputs[1], target));
   const TensorId lead = WalkedBy(group.graph);
   const bool collapses = CanCollapse(group);
   if (!target.is_cuda()) return LowerCpu(collapses ? Collapse(group, lead) : group, target);

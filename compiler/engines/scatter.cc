@@ -2,8 +2,6 @@
 
 #include <functional>
 
-#include "compiler/engines/vectors.h"
-
 namespace kiln::compiler {
 namespace {
 
@@ -80,21 +78,23 @@ void StoreScattered(KernelBuilder& b, Block& out, const Node& scatter, const Ind
   });
 }
 
-Lowered LowerScatterAdd(const Group& group, const Target& target, int threads) {
+Lowered LowerScatterAdd(const Group& group, const Target& target, int threads, const Share& share) {
   const Node& node = *ScatterAddOf(group.graph);
   using Element = void (*)(KernelBuilder&, Block&, const Node&, const Index&);
   Lowered lowered;
-  const auto lower = [&](const char* what, TensorId walked, tile::Bind bind, Element element) {
-    KernelBuilder b(group, target, fmt::format("pointwise, {}", what));
+  const auto lower = [&](const char* what, TensorId walked, const Share& each, tile::Bind bind,
+                         Element element) {
+    const std::string how = target.is_cuda() ? ", " + Text(each) : "";
+    KernelBuilder b(group, target, fmt::format("pointwise, {}{}", what, how));
     const auto emit = [&](Block& out, const Index& index) { element(b, out, node, index); };
     Append(lowered,
            target.is_cuda()
-               ? LowerByElements(b, walked, threads, {}, emit)
+               ? LowerByElements(b, walked, threads, each, emit)
                : LowerByChunks(b, walked, MemoryOrder(group.graph[walked].strides), bind, emit));
   };
-  lower("what a sum at computed places starts from", node.outputs[0], tile::Bind::kVector,
+  lower("what a sum at computed places starts from", node.outputs[0], {}, tile::Bind::kVector,
         StoreBefore);
-  lower("sums at computed places", node.inputs[1], tile::Bind::kSerial, AddAtPlaces);
+  lower("sums at computed places", node.inputs[1], share, tile::Bind::kSerial, AddAtPlaces);
   return lowered;
 }
 

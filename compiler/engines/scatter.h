@@ -3,7 +3,7 @@
 // a group of its own.
 #pragma once
 
-#include "compiler/engines/kernel_builder.h"
+#include "compiler/engines/vectors.h"
 
 namespace kiln::compiler {
 
@@ -16,7 +16,8 @@ const graph::Node* ScatterAddOf(const graph::Graph& g);
 void StoreScattered(KernelBuilder& b, tile::Block& out, const graph::Node& scatter,
                     const Index& index);
 
-// Two launches: y = before, and y[place] += x[index] for each x, all x of an index by one thread.
-Lowered LowerScatterAdd(const Group& group, const Target& target, int threads);
+// Two launches: y = before, and y[place] += x[index] for each x, all x of an index by one thread,
+// which has a `share` of indices on a GPU.
+Lowered LowerScatterAdd(const Group& group, const Target& target, int threads, const Share& share);
 
 }  // namespace kiln::compiler

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/base/check.h"
+
 namespace kiln::compiler {
 
 using graph::Tensor;
@@ -245,43 +247,104 @@ Lowered LowerByChunks(KernelBuilder& b, TensorId lead, const Dims& order, tile::
   return lowered;
 }
 
+namespace {
+
+// Which elements of y a thread has, by the thread's number: a number along each dim, in memory's
+// order from the outermost on, of shares or of patches, and behind these the place in the patch.
+class ThreadPlaces {
+ public:
+  ThreadPlaces(const Tensor& y, const Share& share)
+      : order_(MemoryOrder(y.strides)), step_(y.dims.size(), 1) {
+    if (!order_.empty()) step_[order_.back()] = share.lanes;
+    if (share.count > 1) step_[share.dim] = share.count;
+    if (share.rows > 1) {
+      CHECK(order_.size() >= 2, "a patch of rank {}", order_.size());
+      patch_ = {order_[order_.size() - 2], order_.back()};
+      for (const int64_t d : patch_)
+        CHECK(step_[d] == 1, "a thread has {} places along dim {} of a patch", step_[d], d);
+      step_[patch_[0]] = share.rows;
+      step_[patch_[1]] = kWarp / share.rows;
+    }
+    for (const int64_t d : order_) extents_.push_back(CeilDiv(y.dims[d], step_[d]));
+    for (const int64_t d : patch_) extents_.push_back(step_[d]);
+  }
+
+  int64_t count() const { return NumElements(extents_); }
+
+  // The first element of `thread`.
+  Index Decode(KernelBuilder& b, Block& out, TensorId y, const Expr& thread) const {
+    Index extents;
+    for (size_t k = 0; k < order_.size(); ++k)
+      extents.push_back(step_[order_[k]] > 1 ? b.Arg("shares", extents_[k])
+                                             : b.Extent(y, order_[k]));
+    for (const int64_t d : patch_) extents.push_back(b.Idx(step_[d]));
+    const Index split = b.Unravel(out, thread, extents, extents_, "i");
+    Index first(order_.size());
+    for (size_t k = 0; k < order_.size(); ++k) {
+      const int64_t d = order_[k];
+      const auto in_patch = std::ranges::find(patch_, d);
+      Expr at = split[k];
+      if (step_[d] > 1) at = at * b.Idx(step_[d]);
+      if (in_patch != patch_.end())
+        at = at + split[order_.size() + static_cast<size_t>(in_patch - patch_.begin())];
+      first[d] = step_[d] > 1 ? b.Let(out, "first", at) : at;
+    }
+    return first;
+  }
+
+  // Patches stand over the ends of y; null where nothing does.
+  Expr IsInside(KernelBuilder& b, TensorId y, const Index& first) const {
+    Expr inside;
+    for (const int64_t d : patch_) {
+      const Expr here = tile::Lt(first[d], b.Extent(y, d));
+      inside = inside ? tile::And(inside, here) : here;
+    }
+    return inside;
+  }
+
+ private:
+  static constexpr int kWarp = 32;
+
+  Dims order_, step_;  // step_ by dim: of shares, or of patches
+  Dims patch_;         // its two dims, or none
+  Dims extents_;
+};
+
+}  // namespace
+
+std::string Text(const Share& share) {
+  std::string text =
+      share.count == 1 ? "one element a thread" : fmt::format("{} elements a thread", share.count);
+  if (share.rows > 1) text += fmt::format(", {} rows a warp", share.rows);
+  return text;
+}
+
 Lowered LowerByElements(KernelBuilder& b, TensorId lead, int threads, const Share& share,
                         const std::function<void(Block&, const Index&)>& element) {
   const Tensor& y = b.graph()[lead];
   const DType t = b.index_type();
-  const int64_t total = NumElements(y.dims) / share.count / share.lanes;
+  const ThreadPlaces places(y, share);
+  const int64_t total = places.count();
   const Expr count = b.Arg("count", total);
   const Expr linear = tile::Var("i", t);
   b.Name("i");
   Block guarded, in_thread;
-  Index extents;
-  Dims values;
-  const Dims order = MemoryOrder(y.strides);
-  const auto each_has = [&](int64_t d) {
-    if (d == share.dim && share.count > 1) return share.count;
-    return d == order.back() ? share.lanes : 1;
-  };
-  for (const int64_t d : order) {
-    const int each = each_has(d);
-    values.push_back(y.dims[d] / each);
-    extents.push_back(each > 1 ? b.Arg("shares", values.back()) : b.Extent(lead, d));
-  }
-  const Index split = b.Unravel(guarded, linear, extents, values, "i");
-  Index index(order.size());
-  for (size_t k = 0; k < order.size(); ++k) {
-    const int each = each_has(order[k]);
-    index[order[k]] = each > 1 ? b.Let(guarded, "first", split[k] * b.Idx(each)) : split[k];
-  }
+  Index index = places.Decode(b, guarded, lead, linear);
+  Block inside;
   if (share.count == 1) {
-    element(guarded, index);
+    element(inside, index);
   } else {
     const std::string each = b.Name("e");
     Expr& at = index[static_cast<size_t>(share.dim)];
     at = at + tile::Var(each, t);
     Block one;
     element(one, index);
-    guarded.push_back({tile::For{each, t, b.Idx(share.count), Bind::kUnroll, std::move(one)}});
+    inside.push_back({tile::For{each, t, b.Idx(share.count), Bind::kUnroll, std::move(one)}});
   }
+  if (const Expr is_inside = places.IsInside(b, lead, index))
+    guarded.push_back({tile::If{is_inside, std::move(inside), {}}});
+  else
+    std::ranges::move(inside, std::back_inserter(guarded));
   in_thread.push_back({tile::Let{"i", ThreadLinear(t, threads)}});
   in_thread.push_back({tile::If{tile::Lt(linear, count), std::move(guarded), {}}});
   Block body = BlockAndThread(t, CeilDivExpr(count, threads), threads, std::move(in_thread));

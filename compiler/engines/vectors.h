@@ -94,12 +94,16 @@ tile::Expr CeilDivExpr(const tile::Expr& a, int64_t b);
 Lowered LowerByChunks(KernelBuilder& b, graph::TensorId lead, const Dims& order, tile::Bind bind,
                       const std::function<void(tile::Block&, const Index&)>& element);
 // What one thread has of a tensor: `lanes` neighbours along the innermost dim, and `count` of them
-// along `dim`. Both divide extents.
+// along `dim`. Both divide extents. A warp has 32 neighbours along the innermost dim, or a patch of
+// `rows` times 32 / rows (of one lane) along the two innermost.
 struct Share {
   int64_t dim = 0;
   int count = 1;
   int lanes = 1;
+  int rows = 1;
 };
+// "3 elements a thread", "one element a thread, 4 rows a warp".
+std::string Text(const Share& share);
 // A GPU's kernel: element(out, index) for each first lane of `lead`, neighbours in memory by
 // neighbouring threads.
 Lowered LowerByElements(KernelBuilder& b, graph::TensorId lead, int threads, const Share& share,

@@ -107,7 +107,29 @@ TEST(SharesOfAThread, ElementsWithOnePlace) {
   tensor %y uid=3 f32 [2,6,33,40] strides=[7920,1320,40,1]
   %y = gather(%x, %i) compute=f32 axis=3
 })",
-                    "3 elements a thread");
+                    "3 elements a thread, 4 rows a warp");
+}
+
+// Places that follow from both dims of an image, whose extents no patch divides.
+TEST(SharesOfAThread, PatchesOfAnImage) {
+  const Result<graph::Graph> g = graph::Parse(R"(graph g {
+  tensor %zero uid=1 f32 [1,1,1,1] strides=[1,1,1,1]
+  tensor %x uid=2 f32 [2,3,17,19] strides=[969,323,19,1]
+  tensor %i uid=3 i32 [2,1,17,19] strides=[323,323,19,1]
+  tensor %y uid=4 f32 [2,3,1,50] strides=[150,50,50,1]
+  %y = scatter_add(%zero, %x, %i) compute=f32 axis=3
+})");
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  graph::TensorValues inputs = graph::RandomInputs(*g, 5);
+  int place = 0;
+  for (double& i : inputs.at(2)) i = place++ * 7 % 53 - 1;  // -1 … 51: some beyond the axis
+  EXPECT_EQ(CheckOnBoth(*g, inputs, 1e-4).message(), "");
+  const Result<TileRun> run = CheckTiles(*g, *TargetFromArch("sm_90a"), inputs);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  const auto& kernels = run->module.groups[0].lowered.kernels;
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_NE(kernels[1].comment.front().find("4 rows a warp"), std::string::npos)
+      << kernels[1].comment.front();
 }
 
 TEST(SharesOfAThread, RowsOfPlaces) {
