@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <fstream>
 #include <limits>
-#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -18,9 +17,12 @@
 #include "compiler/tune/candidates.h"
 #include "runtime/cuda/nvrtc.h"
 #include "tests/support/case_graph.h"
+#include "tests/support/pace.h"
 
 namespace kiln::bench {
 namespace {
+
+using testing::Pace;
 
 constexpr int64_t kImages = 64;
 constexpr size_t kConvolutions = 69;
@@ -112,29 +114,6 @@ TEST(CompileCost, TheChoiceDoesNotDependOnWhatWasPlanned) {
     EXPECT_EQ(first.plans[i].knobs, again.plans[i].knobs);
     EXPECT_EQ(first.plans[i].kernels, again.plans[i].kernels);
   }
-}
-
-// Milliseconds of CPU time for work like a compiler's that has nothing of Kiln's: short strings
-// into a map. The least of five.
-double YardstickMilliseconds() {
-  double least = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < 5; ++run) {
-    const double begin = ThreadSeconds();
-    std::map<std::string, std::string> map;
-    for (int i = 0; i < 10000; ++i)
-      map.emplace(std::to_string(i * 7919 % 10007),
-                  std::string(40, static_cast<char>('a' + i % 7)));
-    EXPECT_EQ(map.size(), 10000u);
-    least = std::min(least, 1e3 * (ThreadSeconds() - begin));
-  }
-  return least;
-}
-
-// How much slower this machine is than one whose yardstick is kUsual: half of what it is on one
-// that takes twice as long for a plan (0.6 ms in the median, not 0.3). At least 1.
-double Pace() {
-  constexpr double kUsual = 2;
-  return std::max(1.0, YardstickMilliseconds() / kUsual);
 }
 
 // The bar is 3 ms, of which the driver and the disk need their part. Where a machine is shared its

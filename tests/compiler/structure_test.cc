@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "compiler/compile.h"
 #include "ir/graph/builder.h"
+#include "tests/support/pace.h"
 
 namespace kiln::compiler {
 namespace {
@@ -147,21 +147,20 @@ TEST(StructureTest, LargeTensorsHaveWideIndices) {
 // that of Compile.
 void ExpectCompilesFast(DType type) {
   const Target target = *TargetFromArch("sm_90a");
+  const double pace = testing::Pace();
   std::vector<double> micros;
   for (int64_t n = 1; n <= 64; ++n) {
     const Graph g = ConvBiasRelu(n, 64, 64, 32, type);
-    const auto start = std::chrono::steady_clock::now();
+    const double begin = testing::ThreadSeconds();
     const Result<CompiledPlan> plan = Compile(g, target);
-    micros.push_back(
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-            .count());
+    micros.push_back(1e6 * (testing::ThreadSeconds() - begin));
     ASSERT_TRUE(plan.ok());
   }
   std::ranges::sort(micros);
   fmt::print("compile of conv+bias+relu in {}: {:.0f} us at best, {:.0f} us median\n",
              Info(type).text, micros[0], micros[micros.size() / 2]);
   // The fastest of 64, so that a loaded machine does not matter.
-  EXPECT_LT(micros[0], 1000);
+  EXPECT_LT(micros[0], 1000 * std::max(pace, testing::Pace()));
 }
 
 TEST(StructureTest, CompilingTakesLittleTime) {
