@@ -1,5 +1,7 @@
 #include "api/handle.h"
 
+#include <fmt/format.h>
+
 #include "api/core.h"
 #include "api/cudnn_types.h"
 #include "api/legacy/call_plans.h"

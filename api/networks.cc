@@ -1,5 +1,7 @@
 #include "api/networks.h"
 
+#include <algorithm>
+
 #include "ir/base/log.h"
 #include "ir/graph/batch.h"
 #include "runtime/cache/file_io.h"

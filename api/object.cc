@@ -1,5 +1,6 @@
 #include "api/object.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <mutex>

@@ -9,6 +9,7 @@
 // last lines are geometric means of NVIDIA's time over ours.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>

@@ -1,5 +1,7 @@
 #include "api/backend/backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -1,5 +1,7 @@
 #include "api/backend/execution_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 

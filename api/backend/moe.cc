@@ -1,5 +1,7 @@
 #include "api/backend/moe.h"
 
+#include <fmt/format.h>
+
 namespace kiln::api {
 namespace {
 

@@ -2,6 +2,8 @@
 // plan whose workspace the client was told of is the one that runs.
 #include "api/legacy/fused_ops.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "api/legacy/functions.h"

@@ -3,6 +3,8 @@
 // byte (call_key.h), so that none may have padding.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <concepts>
 #include <memory>
 #include <string_view>

@@ -4,6 +4,8 @@
 // variables. Called by engines when they make a Program.
 #include "codegen/cuda/emit.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,5 +1,6 @@
 // Plans of the ring design (conv_direct_ring.h) and what they cost.
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "compiler/engines/contract_tiles.h"

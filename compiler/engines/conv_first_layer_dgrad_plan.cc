@@ -1,4 +1,6 @@
 // What a dgrad of conv_first_layer is cut into, what it declines, and its cost model.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "compiler/engines/conv_first_layer_dgrad.h"

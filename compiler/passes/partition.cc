@@ -1,5 +1,7 @@
 #include "compiler/passes/partition.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <queue>

@@ -3,7 +3,7 @@
 // (KILN_ABORT_ON_CHECK=1) aborts so that a debugger stops at the place.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

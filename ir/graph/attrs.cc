@@ -8,6 +8,10 @@
 #include <iterator>
 #include <limits>
 
+#include "ir/base/any_of_inl.h"
+
+template class kiln::AnyOf<kiln::graph::AllAttrs>;
+
 namespace kiln::graph {
 namespace {
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string_view>
 #include <tuple>
-#include <variant>
 
+#include "ir/base/any_of.h"
 #include "ir/base/fields.h"
 #include "ir/scalar.h"
 #include "ir/shape.h"
@@ -369,11 +369,15 @@ struct MoeGroupedMatmulAttrs {
   }
 };
 
-using Attrs =
-    std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs, BnBwdWeightsAttrs,
-                 NormForwardAttrs, NormBackwardAttrs, BlockScaleAttrs, ConvAttrs, MatmulAttrs,
-                 MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs,
-                 ConcatAttrs, ResampleAttrs, RngAttrs, SdpaAttrs, PagedCacheLoadAttrs, GatherAttrs,
-                 BandAttrs, MoeGroupedMatmulAttrs, RaggedAttrs, ScatterAttrs, ScatterAddAttrs>;
+struct AllAttrs {
+  using Variant =
+      std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs,
+                   BnBwdWeightsAttrs, NormForwardAttrs, NormBackwardAttrs, BlockScaleAttrs,
+                   ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs,
+                   TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs, RngAttrs, SdpaAttrs,
+                   PagedCacheLoadAttrs, GatherAttrs, BandAttrs, MoeGroupedMatmulAttrs, RaggedAttrs,
+                   ScatterAttrs, ScatterAddAttrs>;
+};
+using Attrs = AnyOf<AllAttrs>;
 
 }  // namespace kiln::graph

@@ -3,6 +3,8 @@
 // (Tensor::uid).
 #include "ir/graph/import_recorded.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>

@@ -1,6 +1,8 @@
 // Tensors whose blocks share scales: `block_scale_dequantize` multiplies each element by the scale
 // of its block, `block_scale_quantize` finds the scales and divides by them (attrs.h has the
 // formulas).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -5,6 +5,8 @@
 // Extents: out = floor((in + pre + post - dilation * (filter - 1) - 1) / stride) + 1, and 0 where
 // the filter does not fit. dgrad takes every dx, and wgrad every dw, whose forward convolution has
 // the extents of dy; where these are not given, the smallest such extents are inferred.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 

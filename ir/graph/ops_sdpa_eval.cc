@@ -1,5 +1,6 @@
 // The values of attention and of loads through page tables in f64; the formulas are in sdpa.h.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 

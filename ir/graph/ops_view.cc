@@ -1,6 +1,8 @@
 // Ops that move data without computing: reshape, transpose, slice, concat, gather. The first three
 // are index maps that the compiler folds into their neighbours; the values keep their exact value
 // and take the output's dtype.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <functional>

@@ -8,6 +8,7 @@
 //   operands := (%name | "_") { "," … }         "#" starts a comment; line breaks mean nothing
 //
 // What a graph means is checked by Verify, not here. Errors start with line:column.
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <map>

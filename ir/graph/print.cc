@@ -1,6 +1,8 @@
 // The text form of a graph: one line a tensor, one line a node, in the order of their ids.
 // Attributes that have their default value are left out, except the one that says what a node
 // computes. See graph.h for a sample.
+#include <fmt/format.h>
+
 #include <cctype>
 #include <cmath>
 #include <map>

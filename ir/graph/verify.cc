@@ -1,6 +1,8 @@
 // Verify and InferShapes: what holds for every tensor and node, around the op table's own
 // functions. The API runs both on what a client built, the pass runner runs Verify after each pass,
 // the importers and the tool on every file.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -1,6 +1,8 @@
 // Shared checks of the op families: see the header.
 #include "ir/graph/verify_util.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 

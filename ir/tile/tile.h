@@ -36,6 +36,7 @@
 #include <variant>
 #include <vector>
 
+#include "ir/base/any_of.h"
 #include "ir/dtype.h"
 #include "ir/scalar.h"
 
@@ -255,10 +256,13 @@ struct Comment {
   std::string text;
 };
 
+struct AllStmts {
+  using Variant =
+      std::variant<Let, Alloc, Store, Copy, CopyAsync, CommitAsync, WaitAsync, LoadMatrix, Mma,
+                   Largest, AtomicAdd, For, If, Call, Barrier, Comment>;
+};
 struct Stmt {
-  std::variant<Let, Alloc, Store, Copy, CopyAsync, CommitAsync, WaitAsync, LoadMatrix, Mma, Largest,
-               AtomicAdd, For, If, Call, Barrier, Comment>
-      node;
+  AnyOf<AllStmts> node;
 };
 
 struct Param {

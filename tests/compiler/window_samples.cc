@@ -1,5 +1,7 @@
 // Samples of resampling: every mode with every padding, both directions, in layouts that vectors
 // fit and others.
+#include <fmt/format.h>
+
 #include "ir/base/check.h"
 #include "ir/graph/builder.h"
 #include "tests/compiler/sample_graphs.h"

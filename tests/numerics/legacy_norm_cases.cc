@@ -1,5 +1,6 @@
 // cudnnBatchNormalizationForwardInference, cudnnBatchNormalizationForwardTraining,
 // cudnnBatchNormalizationBackward, these two with Ex, and cudnnNormalization…, which are the same.
+#include <algorithm>
 #include <cmath>
 #include <optional>
 

@@ -1,6 +1,7 @@
 // cudnnSoftmaxForward and cudnnSoftmaxBackward, from the reference's words: e^x over its sum, the
 // same of x less its maximum, or the logarithm of that; of all of an image, or of a place's
 // channels.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/numerics/legacy_cases.h"

@@ -1,4 +1,5 @@
 // cudnnSpatialTf…: grids of an affine map, and bilinear samples at them, from Jaderberg's formulas.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/numerics/legacy_cases.h"

@@ -3,6 +3,7 @@
 // this program. KILN_TEST_FILTER=… picks cases by a part of their names.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -3,6 +3,8 @@
 // values of the arguments.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ir/tile/tools.h"
 #include "tests/codegen/cuda/expression_kernels.h"
 #include "tests/codegen/cuda/expressions.inc"

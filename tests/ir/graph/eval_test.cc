@@ -1,6 +1,7 @@
 // The interpreter: every op against values computed here, by hand or by a formula of its own.
 #include "ir/graph/eval.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Block scales, one element after the other: the scale of an element is found by its index.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/support/oracle/oracle.h"

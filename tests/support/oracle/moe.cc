@@ -1,4 +1,5 @@
 // Tokens times the weights of their experts, expert by expert.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/support/oracle/oracle.h"
