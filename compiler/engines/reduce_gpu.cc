@@ -279,13 +279,18 @@ class ColumnSchedule {
       knobs_.threads = std::max(knobs_.threads, kThreadsOfFew);
     }
     walkers_ = knobs_.threads / width_;
-    // Columns shorter than a block has walkers: more of them side by side, as long as these blocks
-    // fill the device.
-    while (walkers_ / 2 >= plan.length && CeilDiv(vectors_, int64_t{2} * width_) * outer_ >=
-                                              kBlocksPerMultiprocessor * target.multiprocessors) {
+    // Columns shorter than a block has walkers, or than one walker has reads in flight: more of
+    // them side by side, as long as these blocks fill the device.
+    const bool has_few = plan.length <= kUnroll;
+    const auto is_short = [&] {
+      return walkers_ / 2 >= plan.length || (has_few && walkers_ > 1 && width_ < vectors_);
+    };
+    while (is_short() && CeilDiv(vectors_, int64_t{2} * width_) * outer_ >=
+                             kBlocksPerMultiprocessor * target.multiprocessors) {
       width_ *= 2;
       walkers_ /= 2;
     }
+    if (has_few && walkers_ == 1) unroll_ = static_cast<int>(std::max<int64_t>(plan.length, 1));
     tiles_ = CeilDiv(vectors_, width_);
     splits_ = ChooseSplits(target, knobs, tiles_ * outer_, CeilDiv(plan.length, walkers_));
   }
@@ -338,7 +343,7 @@ class ColumnSchedule {
     const Expr end = b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, length}));
     Block walk;
     UnrolledWalk(
-        b, walk, begin, end, walkers_, walker_, kUnroll,
+        b, walk, begin, end, walkers_, walker_, unroll_,
         [&](Block& out, const std::vector<Expr>& places) {
           std::vector<std::unique_ptr<LaneLoop>> loops;
           for (const Expr& r : places) {
@@ -352,9 +357,20 @@ class ColumnSchedule {
     return body;
   }
 
-  // shared[walker][lane * lanes + l]; the first walker folds the others in order and stores.
+  // shared[walker][lane * lanes + l]; the first walker folds the others in order and stores. One
+  // that has no others just stores.
   void CombineWalkers(KernelBuilder& b, Accumulators& acc, Block& body) {
     const DType t = b.index_type();
+    if (walkers_ == 1) {
+      const std::string l = b.Name("l");
+      Block store;
+      StoreTotals(b, acc, store, tile::Var(l, t),
+                  [&](size_t r) { return acc.Lane(r, tile::Var(l, t)); });
+      Block all;
+      all.push_back({tile::For{l, t, b.Idx(lanes_), Bind::kUnroll, std::move(store)}});
+      body.push_back({tile::If{in_range_, std::move(all), {}}});
+      return;
+    }
     const int pitch = width_ * lanes_;
     std::vector<std::string> shared;
     const std::string l = b.Name("l");
@@ -390,30 +406,33 @@ class ColumnSchedule {
       columns.push_back({tile::For{w, t, b.Idx(walkers_ - 1),
                                    walkers_ > 8 ? Bind::kSerial : Bind::kUnroll, std::move(fold)}});
     }
-    const auto total = [&](size_t r) { return tile::Load(totals[r], acc.type(r), b.Idx(0)); };
-    Index at = kept_;
-    at[plan_.inner] = kept_[plan_.inner] + cv;
-    if (splits_ > 1) {
-      // Row number of the kept index, as the second stage unravels it.
-      Expr row = b.Idx(0);
-      for (int64_t d : plan_.kept) row = row * b.Extent(plan_.input, d) + at[d];
-      const Expr place = row * split_count_ + tile::Var("by", t);
-      for (size_t r = 0; r < acc.count(); ++r)
-        columns.push_back({tile::Store{
-            b.Scratch(first_scratch_ + static_cast<int>(r), acc.type(r), false), place, total(r)}});
-    } else {
-      acc.StoreResults(columns, at, total);
-    }
+    StoreTotals(b, acc, columns, cv,
+                [&](size_t r) { return tile::Load(totals[r], acc.type(r), b.Idx(0)); });
     Block store;
     store.push_back({tile::For{c, t, b.Idx(lanes_), Bind::kUnroll, std::move(columns)}});
     const Expr first = tile::Op(ScalarOp::kEq, {walker_, b.Idx(0)});
     body.push_back({tile::If{tile::And(first, in_range_), std::move(store), {}}});
   }
 
+  // Those of one lane: results, or this block's part of them.
+  void StoreTotals(KernelBuilder& b, Accumulators& acc, Block& out, const Expr& lane,
+                   const std::function<Expr(size_t)>& total) {
+    Index at = kept_;
+    at[plan_.inner] = kept_[plan_.inner] + lane;
+    if (splits_ == 1) return acc.StoreResults(out, at, total);
+    // Row number of the kept index, as the second stage unravels it.
+    Expr row = b.Idx(0);
+    for (int64_t d : plan_.kept) row = row * b.Extent(plan_.input, d) + at[d];
+    const Expr place = row * split_count_ + tile::Var("by", b.index_type());
+    for (size_t r = 0; r < acc.count(); ++r)
+      out.push_back({tile::Store{
+          b.Scratch(first_scratch_ + static_cast<int>(r), acc.type(r), false), place, total(r)}});
+  }
+
   const ReducePlan& plan_;
   const Target& target_;
   ReduceKnobs knobs_;
-  int width_ = kWarp, walkers_ = 1, lanes_ = 1, first_scratch_ = 0;
+  int width_ = kWarp, walkers_ = 1, unroll_ = kUnroll, lanes_ = 1, first_scratch_ = 0;
   int64_t vectors_ = 0, tiles_ = 1, outer_ = 1, splits_ = 1;
   Expr lane_, walker_, vector_, in_range_, split_count_;
   Index kept_;
