@@ -13,6 +13,7 @@
 // and Ends"). Where memory cannot be added to (16 bits, rows with gaps) each element of dx asks all
 // places, which may lie anywhere.
 #include <algorithm>
+#include <optional>
 
 #include "api/legacy/call.h"
 #include "api/legacy/functions.h"
@@ -390,9 +391,8 @@ TensorId GradientOfSampled(const Sampler& s, const Coordinates& at, TensorId dy,
 }
 
 // The same sum, made by adding each dy[n,c,p] * K(n,p,q) to dx[n,c,q], with all q in one row.
-TensorId SumsOfSampled(CallGraph& g, const Sampler& s, const Coordinates& at, TensorId dy,
+TensorId SumsOfSampled(CallGraph& g, const Sampler& s, const Corners& corners, TensorId dy,
                        TensorId before, const TensorDesc& xd) {
-  const Corners corners = CornersOf(s, at, xd);
   std::vector<TensorId> inputs = {before};
   for (size_t r = 0; r < 2; ++r) {
     for (size_t c = 0; c < 2; ++c) {
@@ -420,34 +420,19 @@ struct SamplerGradient {
   Operand Column(Call& call, const TensorDesc& of) const { return call.Memory(of, grid); }
 };
 
-Status AddToSampled(const SamplerGradient& of, const void* alpha, const void* beta, void* dx) {
-  const TensorDesc to = InOneRow(of.dx), coordinate = of.coordinate();
-  Call call(of.handle, "cudnnSpatialTfSamplerBackward, dx by sums");
-  call.Add(of.x);
-  const Operand gradient = call.Memory(of.dy, of.dy_data), output = call.Memory(to, dx);
-  const Operand column = of.Column(call, coordinate), row = of.Row(call, coordinate);
-  ASSIGN_OR_RETURN(const Blend blend, call.Scaling(alpha, beta, output));
-  return call.Run({}, [&](CallGraph& g) -> Status {
-    const Sampler s(g, of.desc.type);
-    ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, row, column, of.x));
-    ASSIGN_OR_RETURN(TensorId grad, g.Read(gradient));
-    if (blend.alpha.slot >= 0) grad = s.Mul(grad, g.Read(blend.alpha, kRank));
-    TensorId before = s.Number(0);
-    if (blend.beta.slot >= 0) {
-      ASSIGN_OR_RETURN(const TensorId prior, g.Read(blend.prior));
-      before = s.Mul(prior, g.Read(blend.beta, kRank));
-    }
-    return g.Write(SumsOfSampled(g, s, at, grad, before, of.x), output);
-  });
-}
+// A gradient with its factors.
+struct Scaled {
+  const void *alpha, *beta;
+  void* memory;
+};
 
-Status SearchForSampled(const SamplerGradient& of, const void* alpha, const void* beta, void* dx) {
+Status SearchForSampled(const SamplerGradient& of, const Scaled& dx) {
   const TensorDesc from = PlacesOf(of.dy, true), to = PlacesOf(of.dx, false),
                    along = PlacesOf(of.coordinate(), true);
   Call call(of.handle, "cudnnSpatialTfSamplerBackward, dx");
-  const Operand gradient = call.Memory(from, of.dy_data), output = call.Memory(to, dx);
+  const Operand gradient = call.Memory(from, of.dy_data), output = call.Memory(to, dx.memory);
   const Operand column = of.Column(call, along), row = of.Row(call, along);
-  ASSIGN_OR_RETURN(const Blend blend, call.Scaling(alpha, beta, output));
+  ASSIGN_OR_RETURN(const Blend blend, call.Scaling(dx.alpha, dx.beta, output));
   return call.Run({}, [&](CallGraph& g) -> Status {
     const Sampler s(g, of.desc.type, kRank + 2);
     ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, row, column, of.x));
@@ -456,37 +441,74 @@ Status SearchForSampled(const SamplerGradient& of, const void* alpha, const void
   });
 }
 
+// Where dx is made by sums.
+struct SumsOf {
+  Operand output;
+  Blend blend;
+
+  Status Write(CallGraph& g, const Sampler& s, const Corners& corners, TensorId dy,
+               const TensorDesc& xd) const {
+    if (blend.alpha.slot >= 0) dy = s.Mul(dy, g.Read(blend.alpha, kRank));
+    TensorId before = s.Number(0);
+    if (blend.beta.slot >= 0) {
+      ASSIGN_OR_RETURN(const TensorId prior, g.Read(blend.prior));
+      before = s.Mul(prior, g.Read(blend.beta, kRank));
+    }
+    return g.Write(SumsOfSampled(g, s, corners, dy, before, xd), output);
+  }
+};
+
 // dgrid: the slope of K along each axis, summed over channels.
-Status GradientOfGrid(const SamplerGradient& of, const void* alpha, const void* beta, void* dgrid) {
-  const TensorDesc in_row = InOneRow(of.x), coordinate = of.coordinate();
-  Call call(of.handle, "cudnnSpatialTfSamplerBackward, dgrid");
-  call.Add(of.x);
-  const Operand sampled = call.Memory(in_row, of.x_data), grad_y = call.Memory(of.dy, of.dy_data);
-  const Operand u = of.Column(call, coordinate), v = of.Row(call, coordinate);
-  const Operand du = call.Memory(coordinate, dgrid),
-                dv = call.Memory(coordinate, Element(dgrid, 1, of.desc.type));
-  ASSIGN_OR_RETURN(const Blend blend_u, call.Scaling(alpha, beta, du));
-  ASSIGN_OR_RETURN(const Blend blend_v, call.Scaling(alpha, beta, dv));
-  return call.Run({}, [&](CallGraph& g) -> Status {
-    const Sampler s(g, of.desc.type);
-    ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, v, u, of.x));
-    const Corners corners = CornersOf(s, at, of.x);
-    ASSIGN_OR_RETURN(const TensorId value, g.Read(sampled));
-    ASSIGN_OR_RETURN(const TensorId grad, g.Read(grad_y));
-    const Samples samples = SamplesAt(s, value, corners, of.x);
+struct GradientOfGrid {
+  Operand x, du, dv;
+  Blend blend_u, blend_v;
+
+  Status Write(CallGraph& g, const Sampler& s, const Corners& corners, TensorId dy,
+               const TensorDesc& xd) const {
+    ASSIGN_OR_RETURN(const TensorId value, g.Read(x));
+    const Samples samples = SamplesAt(s, value, corners, xd);
     const auto& q = samples.value;
+    const Dims of_y = g.DimsOf(dy);
+    const Dims places = {of_y[0], 1, of_y[2], of_y[3]};
     const auto slope = [&](const Sampler::Pair& weights, TensorId low0, TensorId high0,
                            TensorId low1, TensorId high1, int64_t extent) {
       const TensorId one = s.Mul(s.Sub(high0, low0), weights.weight[0]),
                      other = s.Mul(s.Sub(high1, low1), weights.weight[1]);
-      const TensorId term = s.Mul(grad, s.Add(one, other));
-      return s.Mul(s.Sum(term, {of.dy.dims[0], 1, of.dy.dims[2], of.dy.dims[3]}),
+      return s.Mul(s.Sum(s.Mul(dy, s.Add(one, other)), places),
                    s.Number(static_cast<double>(extent - 1) / 2));
     };
-    RETURN_IF_ERROR(g.Write(slope(corners.rows, q[0][0], q[0][1], q[1][0], q[1][1], of.x.dims[3]),
-                            du, blend_u));
-    return g.Write(slope(corners.columns, q[0][0], q[1][0], q[0][1], q[1][1], of.x.dims[2]), dv,
+    RETURN_IF_ERROR(
+        g.Write(slope(corners.rows, q[0][0], q[0][1], q[1][0], q[1][1], xd.dims[3]), du, blend_u));
+    return g.Write(slope(corners.columns, q[0][0], q[1][0], q[0][1], q[1][1], xd.dims[2]), dv,
                    blend_v);
+  }
+};
+
+// dgrid, and dx where it is made by sums, else null.
+Status Gradients(const SamplerGradient& of, const Scaled* dx, const Scaled& dgrid) {
+  const TensorDesc coordinate = of.coordinate(), x = InOneRow(of.x), sum = InOneRow(of.dx);
+  Call call(of.handle, "cudnnSpatialTfSamplerBackward");
+  call.Add(of.x);
+  const Operand gradient = call.Memory(of.dy, of.dy_data);
+  const Operand column = of.Column(call, coordinate), row = of.Row(call, coordinate);
+  std::optional<SumsOf> sums;
+  if (dx != nullptr) {
+    const Operand output = call.Memory(sum, dx->memory);
+    ASSIGN_OR_RETURN(const Blend blend, call.Scaling(dx->alpha, dx->beta, output));
+    sums = {.output = output, .blend = blend};
+  }
+  GradientOfGrid grid = {.x = call.Memory(x, of.x_data),
+                         .du = call.Memory(coordinate, dgrid.memory),
+                         .dv = call.Memory(coordinate, Element(dgrid.memory, 1, of.desc.type))};
+  ASSIGN_OR_RETURN(grid.blend_u, call.Scaling(dgrid.alpha, dgrid.beta, grid.du));
+  ASSIGN_OR_RETURN(grid.blend_v, call.Scaling(dgrid.alpha, dgrid.beta, grid.dv));
+  return call.Run({}, [&](CallGraph& g) -> Status {
+    const Sampler s(g, of.desc.type);
+    ASSIGN_OR_RETURN(const Coordinates at, CoordinatesOf(g, s, row, column, of.x));
+    const Corners corners = CornersOf(s, at, of.x);
+    ASSIGN_OR_RETURN(const TensorId dy, g.Read(gradient));
+    if (sums) RETURN_IF_ERROR(sums->Write(g, s, corners, dy, of.x));
+    return grid.Write(g, s, corners, dy, of.x);
   });
 }
 
@@ -507,7 +529,6 @@ Status SpatialTfSamplerBackward(void* handle, void* object, const void* alpha, v
   RETURN_IF_ERROR(CheckSampled(*desc, *xd, *dyd));
   RETURN_IF_ERROR(CheckSameDims(*xd, *dxd));
   RETURN_IF_ERROR(CheckSameType(*xd, *dxd));
-  // Two plans: dx is a sum over places, dgrid one over channels.
   const SamplerGradient of = {.handle = *h,
                               .desc = *desc,
                               .x = *xd,
@@ -516,9 +537,10 @@ Status SpatialTfSamplerBackward(void* handle, void* object, const void* alpha, v
                               .x_data = x,
                               .dy_data = dy,
                               .grid = grid};
-  RETURN_IF_ERROR(TakesSums(*dxd) ? AddToSampled(of, alpha, beta, dx)
-                                  : SearchForSampled(of, alpha, beta, dx));
-  return GradientOfGrid(of, alpha_grid, beta_grid, dgrid);
+  const Scaled of_x = {alpha, beta, dx}, of_grid = {alpha_grid, beta_grid, dgrid};
+  if (TakesSums(*dxd)) return Gradients(of, &of_x, of_grid);
+  RETURN_IF_ERROR(SearchForSampled(of, of_x));
+  return Gradients(of, nullptr, of_grid);
 }
 
 }  // namespace kiln::api::legacy
