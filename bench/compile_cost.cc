@@ -22,6 +22,7 @@
 #include "bench/step_plans.h"
 #include "runtime/cuda/cuda_compiler.h"
 #include "runtime/cuda/nvrtc.h"
+#include "tests/support/pace.h"
 
 namespace kiln::bench {
 namespace {
@@ -71,9 +72,9 @@ void ReportKernels(const StepPlans& step) {
     runtime::CudaCompiler compiler(cache);
     std::vector<double> times;
     for (const auto& [entry, kernel] : step.kernels) {
-      const double begin = ThreadSeconds();
+      const double begin = testing::ThreadSeconds();
       const auto result = compiler.Compile(kernel);
-      times.push_back(1e3 * (ThreadSeconds() - begin));
+      times.push_back(1e3 * (testing::ThreadSeconds() - begin));
       CHECK(result.ok(), "{}", result.status().message());
       if (shows)
         fmt::print("  {:7.1f} ms  {:6} bytes of text {:6} of cubin  {}  {}\n", times.back(),

@@ -1,7 +1,6 @@
 #include "bench/step_plans.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "api/networks.h"
 #include "api/session.h"
@@ -9,6 +8,7 @@
 #include "ir/graph/batch.h"
 #include "ir/graph/ops.h"
 #include "tests/support/case_graph.h"
+#include "tests/support/pace.h"
 
 namespace kiln::bench {
 namespace {
@@ -95,14 +95,14 @@ std::vector<double> PlanMilliseconds(const std::vector<StepProblem>& problems) {
     double runs[5];
     for (double& run : runs) {
       const auto session = api::NewSessionFor(H200());
-      const double begin = ThreadSeconds();
+      const double begin = testing::ThreadSeconds();
       const auto ranked = session->Rank(problem.graph, {.mode = api::RankMode::kA});
       CHECK(ranked.ok(), "{}: {}", problem.name, ranked.status().message());
       const auto facts = session->Describe(problem.graph, ranked->front().engine);
       CHECK(facts.ok(), "{}: {}", problem.name, facts.status().message());
       const auto plan = session->Build(problem.graph, ranked->front(), {});
       CHECK(plan.ok(), "{}: {}", problem.name, plan.status().message());
-      run = 1e3 * (ThreadSeconds() - begin);
+      run = 1e3 * (testing::ThreadSeconds() - begin);
     }
     all.push_back(*std::ranges::min_element(runs));
   }
@@ -114,12 +114,6 @@ Target H200() {
   target.name = "NVIDIA H200";
   target.multiprocessors = 132;
   return target;
-}
-
-double ThreadSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 }  // namespace kiln::bench

@@ -49,7 +49,4 @@ std::vector<double> PlanMilliseconds(const std::vector<StepProblem>& problems);
 // The H200 as a description.
 Target H200();
 
-// Seconds of CPU time that the calling thread has taken.
-double ThreadSeconds();
-
 }  // namespace kiln::bench

@@ -12,9 +12,6 @@ namespace {
 constexpr int64_t kAlignment = 1024;  // of a box in shared memory
 constexpr int kMostStages = 8;
 constexpr int kMostAccumulators = 128;  // of a thread; with two terms as many sums
-// Of groups that take turns, whose epilogues hide under the other's products: seen in ptxas' log,
-// 192 spill where epilogues have full operands, and hardly elsewhere.
-constexpr int kMostInTurns = 192;
 constexpr int kPreparedColumns = 32;
 constexpr int kTermRegisters = 32, kMostTermRegisters = 176;  // of a block of 64 rows; of a thread
 constexpr int64_t kBoxBytes = 64 * 128;
@@ -39,7 +36,6 @@ constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
 constexpr double kLaunchSeconds = 2.5e-6;
 constexpr double kPartBytes = 40;    // per clock, of parts that a stream's workers leave and add
 constexpr double kPartClocks = 800;  // until a part has come
-constexpr double kNotTimed = 1.25;   // of tiles in turns of more than kMostAccumulators
 constexpr double kStreamStep = 1.1;  // workers read other places of k: the L2 is asked more often
 constexpr int64_t kMostStreamSteps = int64_t{1} << 30;
 
@@ -144,9 +140,7 @@ int64_t StreamWorkers(const Sm90Plan& plan, const Sm90Tile& tile, const Target& 
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int columns = tile.columns(), blocks = tile.left / 64 / tile.groups_left();
   if (columns % 8 != 0 || columns > 256) return false;
-  const bool may_be_wide = tile.ping_pong && tile.slot() == 0 && !plan.left_in_registers();
-  const int most = may_be_wide ? kMostInTurns : kMostAccumulators / plan.terms;
-  if (blocks < 1 || AccumulatorsOf(tile) > most) return false;
+  if (blocks < 1 || AccumulatorsOf(tile) > kMostAccumulators / plan.terms) return false;
   if (plan.terms == 2) {
     if (tile.right % kPreparedColumns != 0) return false;
     // Two sums, and both terms of left's pieces. Seen in ptxas' log: 192 spill.
@@ -228,7 +222,6 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
                           ? std::max(main + 0.2 * kTileClocks, (main + store + kTileClocks) / 2)
                           : main + store + 0.4 * kTileClocks;
   double clocks = waves * each + kTileClocks + (tile.ping_pong ? store : 0);
-  if (AccumulatorsOf(tile) > kMostAccumulators) clocks *= kNotTimed;
   if (tile.cluster > 1) clocks += kClusterClocks;
   if (tile.split_cluster > 1) clocks += 2000 + tile.left * tile.right * 4.0 / kClusterBytes;
   double seconds = std::max(clocks / kClock + kLaunchSeconds * (tile.reductions > 0 ? 2 : 1),

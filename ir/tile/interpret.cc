@@ -414,7 +414,7 @@ class Machine {
   }
 
   // What addresses and sums are made of, each operation as one loop over threads: true where it is
-  // one of these. The others are chosen anew in every thread (Apply), which takes twice as long.
+  // one of these. The others are chosen anew in every thread (Apply).
   template <class F>
   void ForEach(Lanes lanes, F f) const {
     if (lanes.size() == all_.size()) {

@@ -23,6 +23,7 @@ namespace kiln::bench {
 namespace {
 
 using testing::Pace;
+using testing::ThreadSeconds;
 
 constexpr int64_t kImages = 64;
 constexpr size_t kConvolutions = 69;
