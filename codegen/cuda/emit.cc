@@ -145,22 +145,21 @@ Survey SurveyOf(const Kernel& kernel) {
 
 class Emitter {
  public:
-  Emitter(const Kernel& kernel, Neighbours neighbours)
+  Emitter(const Kernel& kernel, bool overlaps)
       : kernel_(kernel),
-        neighbours_(neighbours),
+        overlaps_(overlaps),
         survey_(SurveyOf(kernel)),
         exprs_(ScalarsOf(kernel)) {}
 
   std::string Run() {
     if (survey_.call != nullptr) Configuration(*survey_.call);
-    {
-      Signature();
-      const CodeWriter::Scope scope(w_);
-      if (survey_.shared_bytes > kStaticSharedLimit)
-        w_.Line("extern __shared__ __align__(16) unsigned char shared_memory[];");
-      if (neighbours_.releases) w_.Line("asm volatile(\"griddepcontrol.launch_dependents;\");");
-      if (neighbours_.waits) w_.Line("asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");");
-      Body(kernel_.body);
+    if (overlaps_) {
+      BodyAsFunction();
+      w_.Text("");
+      KernelThatWaits();
+    } else {
+      ListBehind(KernelHead(), ") {", Restricted);
+      Text();
     }
     std::string out;
     for (const std::string& line : kernel_.comment)
@@ -171,17 +170,39 @@ class Emitter {
   }
 
  private:
-  // The head of the function, parameters wrapped at the right margin.
-  void Signature() {
+  // What is not written may be read at any time after a pointer was said to be restricted: it is
+  // behind the wait that this function's are.
+  void BodyAsFunction() {
+    const std::string head = fmt::format("__device__ __forceinline__ void {}_body(", kernel_.name);
+    ListBehind(head, ") {", [](const Param& p) {
+      return p.is_map ? fmt::format("const tensor_map& {}", p.name) : Restricted(p);
+    });
+    Text();
+  }
+
+  void KernelThatWaits() {
+    ListBehind(KernelHead(), ") {", [](const Param& p) { return ParamText(p, ""); });
+    const CodeWriter::Scope scope(w_);
+    w_.Text("asm volatile(\"griddepcontrol.launch_dependents;\");");
+    w_.Text("asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");");
+    ListBehind(kernel_.name + "_body(", ");", [](const Param& p) { return p.name; });
+  }
+
+  std::string KernelHead() const {
     const std::string min_blocks =
         kernel_.min_blocks > 0 ? fmt::format(", {}", kernel_.min_blocks) : "";
     const std::string cluster =
         kernel_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel_.cluster) : "";
-    std::string line = fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}(",
-                                   cluster, kernel_.threads, min_blocks, kernel_.name);
+    return fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}(", cluster,
+                       kernel_.threads, min_blocks, kernel_.name);
+  }
+
+  // `head`, each parameter as `text_of` has it, and `end`, wrapped at the right margin.
+  template <class TextOf>
+  void ListBehind(std::string line, std::string_view end, const TextOf& text_of) {
     for (size_t i = 0; i < kernel_.params.size(); ++i) {
       const bool last = i + 1 == kernel_.params.size();
-      const std::string param = ParamText(kernel_.params[i]) + (last ? "" : ",");
+      const std::string param = text_of(kernel_.params[i]) + (last ? "" : ",");
       const bool opens = line.ends_with('(');
       if (line.size() + param.size() + 4 > kColumns) {
         w_.Text(line);
@@ -190,17 +211,24 @@ class Emitter {
         line += (opens ? "" : " ") + param;
       }
     }
-    w_.Text(line + ") {");
+    w_.Text(line.append(end));
   }
 
-  std::string ParamText(const Param& p) const {
+  static std::string ParamText(const Param& p, std::string_view pointer) {
     if (p.is_map) return fmt::format("const __grid_constant__ tensor_map {}", p.name);
     if (!p.is_pointer) return fmt::format("const {} {}", Info(p.type).cuda, p.name);
-    // Reads of what nobody writes could move before the wait.
-    if (neighbours_.waits)
-      return fmt::format("{}{}* {}", p.is_const ? "const " : "", Info(p.type).cuda, p.name);
-    return fmt::format("{}{}* __restrict__ {}", p.is_const ? "const " : "", Info(p.type).cuda,
+    return fmt::format("{}{}* {}{}", p.is_const ? "const " : "", Info(p.type).cuda, pointer,
                        p.name);
+  }
+
+  static std::string Restricted(const Param& p) { return ParamText(p, "__restrict__ "); }
+
+  // What stands between the braces, and the last of them.
+  void Text() {
+    const CodeWriter::Scope scope(w_);
+    if (survey_.shared_bytes > kStaticSharedLimit)
+      w_.Text("extern __shared__ __align__(16) unsigned char shared_memory[];");
+    Body(kernel_.body);
   }
 
   void Body(const tile::Block& block) {
@@ -418,7 +446,7 @@ class Emitter {
   void Emit(const Comment& s) { w_.Text(s.text.empty() ? "//" : "// " + s.text); }
 
   const Kernel& kernel_;
-  const Neighbours neighbours_;
+  const bool overlaps_;
   const Survey survey_;
   const ExprPrinter exprs_;
   CodeWriter w_;
@@ -426,8 +454,8 @@ class Emitter {
 
 }  // namespace
 
-std::string EmitCuda(const Kernel& kernel, Neighbours neighbours) {
-  return Emitter(kernel, neighbours).Run();
+std::string EmitCuda(const Kernel& kernel, bool overlaps) {
+  return Emitter(kernel, overlaps).Run();
 }
 
 int64_t DynamicSharedBytes(const Kernel& kernel) {

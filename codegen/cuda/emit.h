@@ -8,17 +8,11 @@
 
 namespace kiln::cuda_codegen {
 
-// Where a kernel stands among the launches of its group, sm_90 and later. A launch may begin while
-// the one before it ends: then its kernel waits for that one before it touches memory, and the one
-// before says as early as it can that the next may come. PTX ISA "griddepcontrol".
-struct Neighbours {
-  bool waits = false;     // for the launch before
-  bool releases = false;  // the launch after
-};
-
 // The kernel's comment, the parts of the prelude it uses, and the kernel. `kernel` has passed
-// tile::Verify.
-std::string EmitCuda(const tile::Kernel& kernel, Neighbours neighbours = {});
+// tile::Verify. From sm_90 on a kernel may be launched while the one before it ends: one that
+// `overlaps` waits for that one before it touches memory, and says first of all that the next may
+// come. PTX ISA "griddepcontrol".
+std::string EmitCuda(const tile::Kernel& kernel, bool overlaps = false);
 
 // What the launch has to name as dynamic shared memory: 0 up to 48 KB, which are declared
 // statically.

@@ -57,13 +57,12 @@ class Emitter {
     Group& group = m_.groups[g];
     std::vector<int> kernels;
     for (tile::Kernel& kernel : group.lowered.kernels) {
-      kernels.push_back(
-          EmitKernel(kernel, Engines()[group.engine].name, NeighboursOf(group, kernel)));
+      kernels.push_back(EmitKernel(kernel, Engines()[group.engine].name));
     }
     for (const LoweredLaunch& launch : group.lowered.launches) {
       const tile::Kernel& kernel = group.lowered.kernels[launch.kernel];
       Launch out{.kernel = kernels[launch.kernel]};
-      out.may_overlap = NeighboursOf(group, kernel).waits;
+      out.may_overlap = Overlaps();
       for (int d = 0; d < 3; ++d) {
         if (launch.grid[d] < 0 || launch.grid[d] > (d == 0 ? INT32_MAX : 65535)) {
           return Status::Error(
@@ -128,22 +127,16 @@ class Emitter {
             .bits = map};
   }
 
-  // Launches of one group overlap. Those of different ones do not: a kernel's text would depend on
-  // where in a program its group stands.
-  cuda_codegen::Neighbours NeighboursOf(const Group& group, const tile::Kernel& kernel) const {
-    if (!target_.is_cuda() || target_.sm_version < 90 || target_.minimal_launch) return {};
-    const auto& launches = group.lowered.launches;
-    const auto& kernels = group.lowered.kernels;
-    return {.waits = &kernel != &kernels[launches.front().kernel],
-            .releases = &kernel != &kernels[launches.back().kernel]};
+  // A launch may begin while the one before it ends, whoever that is from.
+  bool Overlaps() const {
+    return target_.is_cuda() && target_.sm_version >= 90 && !target_.minimal_launch;
   }
 
   // Index of the kernel's source in the program; equal texts are one.
-  int EmitKernel(tile::Kernel& kernel, std::string_view engine,
-                 cuda_codegen::Neighbours neighbours) {
+  int EmitKernel(tile::Kernel& kernel, std::string_view engine) {
     kernel.name = fmt::format("kiln_{}_{}", engine, kNameDigits);
     std::string text =
-        target_.is_cuda() ? cuda_codegen::EmitCuda(kernel, neighbours) : tile::Print(kernel);
+        target_.is_cuda() ? cuda_codegen::EmitCuda(kernel, Overlaps()) : tile::Print(kernel);
     const std::string name =
         fmt::format("kiln_{}_{}", engine, HashBytes(text).Hex().substr(0, kNameDigits.size()));
     for (size_t at = text.find(kernel.name); at != std::string::npos;

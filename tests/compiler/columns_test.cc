@@ -83,7 +83,9 @@ TEST(ColumnsTest, WhatIsKnownEarlyIsStoredEarly) {
     const std::string& text = plan->program.kernels.back().text;
     EXPECT_NE(text.find("columns, pass 1"), std::string::npos);
     int count = 0;
-    for (size_t at = 0; (at = text.find("const half_t*", at)) != std::string::npos; ++at) ++count;
+    for (size_t at = 0; (at = text.find("const half_t* __restrict__", at)) != std::string::npos;
+         ++at)
+      ++count;
     return count;
   };
   EXPECT_EQ(reads("dz:f16@nhwc"), 1) << "x, beside what the first pass has stored";

@@ -25,19 +25,32 @@ std::string ReadFile(const std::string& path) {
 
 class Golden : public testing::TestWithParam<const char*> {};
 
-TEST_P(Golden, TextIsUnchanged) {
-  const std::string name = GetParam();
-  const Result<tile::Kernel> kernel = tile::Parse(ReadFile(kFolder + name + ".tile"));
-  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
-  const Status status = tile::Verify(*kernel);
-  ASSERT_TRUE(status.ok()) << status.message();
-  const std::string text = EmitCuda(*kernel);
-  if (text == ReadFile(kFolder + name + ".cu")) return;
+Result<tile::Kernel> GoldenKernel(const std::string& name) {
+  ASSIGN_OR_RETURN(tile::Kernel kernel, tile::Parse(ReadFile(kFolder + name + ".tile")));
+  RETURN_IF_ERROR(tile::Verify(kernel));
+  return kernel;
+}
+
+void ExpectGolden(const std::string& text, const std::string& name) {
+  if (text == ReadFile(kFolder + name)) return;
   const char* outputs = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
   const std::string path =
-      std::string(outputs != nullptr ? outputs : testing::TempDir()) + "/" + name + ".cu";
+      std::string(outputs != nullptr ? outputs : testing::TempDir()) + "/" + name;
   std::ofstream(path) << text;
-  ADD_FAILURE() << kFolder << name << ".cu differs from " << path << ":\n" << text;
+  ADD_FAILURE() << kFolder << name << " differs from " << path << ":\n" << text;
+}
+
+TEST_P(Golden, TextIsUnchanged) {
+  const std::string name = GetParam();
+  const Result<tile::Kernel> kernel = GoldenKernel(name);
+  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+  ExpectGolden(EmitCuda(*kernel), name + ".cu");
+}
+
+TEST(Emit, WhatOverlapsWaitsBeforePointersAreRestricted) {
+  const Result<tile::Kernel> kernel = GoldenKernel("softmax");
+  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+  ExpectGolden(EmitCuda(*kernel, true), "softmax_that_overlaps.cu");
 }
 
 INSTANTIATE_TEST_SUITE_P(Emit, Golden, testing::Values("elementwise", "softmax", "transpose"));

@@ -42,6 +42,22 @@ class NvrtcTest : public testing::Test {
     }
   }
 
+  // The front end and its optimiser move nothing past the wait; of what ptxas does, its assembly
+  // has to tell.
+  void ExpectWaitsFirst(const Kernel& kernel) {
+    const auto result = nvrtc_->Compile({.kind = SourceKind::kCuda,
+                                         .entry = kernel.name,
+                                         .text = EmitCuda(kernel, true),
+                                         .arch = "sm_90a"},
+                                        runtime::NvrtcOutput::kPtx);
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    const std::string& ptx = result->bytes;
+    const size_t wait = ptx.find("griddepcontrol.wait;");
+    ASSERT_NE(wait, std::string::npos) << ptx;
+    for (const char* access : {"ld.global", "st.global", "atom.global", "red.global", "cp.async"})
+      EXPECT_GT(ptx.find(access), wait) << access << "\n" << ptx;
+  }
+
   const runtime::Nvrtc* nvrtc_ = nullptr;
 };
 
@@ -112,6 +128,12 @@ TEST_F(NvrtcTest, RandomKernelsCompile) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     ExpectCompiles(RandomKernel(seed));
   }
+}
+
+TEST_F(NvrtcTest, NothingIsReadBeforeTheWait) {
+  for (const std::string_view text : {kEveryConstruct, kBlockSum, kSaxpy})
+    ExpectWaitsFirst(*Parse(text));
+  for (uint32_t seed = 1; seed <= 12; ++seed) ExpectWaitsFirst(RandomKernel(seed));
 }
 
 }  // namespace
