@@ -9,6 +9,8 @@ namespace {
 
 using compiler::Engine;
 using compiler::Inputs;
+using compiler::kNoteNondeterministic;
+using compiler::kNoteTensorCore;
 
 // What is exact promises most.
 int Exactness(const Engine& engine) {
@@ -23,27 +25,35 @@ int Exactness(const Engine& engine) {
   return 0;
 }
 
-bool AddsInOrder(const Engine& engine) {
-  return std::ranges::find(engine.notes.numerical, compiler::kNoteNondeterministic) ==
-         engine.notes.numerical.end();
+bool HasNote(const Engine& engine, int note) {
+  return std::ranges::find(engine.notes.numerical, note) != engine.notes.numerical.end();
+}
+
+// Whether `taken` has no such note, or `engine` has it too.
+bool KeepsFrom(const Engine& taken, const Engine& engine, int note) {
+  return !HasNote(taken, note) || HasNote(engine, note);
 }
 
 const Engine& EngineAt(int index) { return compiler::Engines()[static_cast<size_t>(index)]; }
 
 }  // namespace
 
-Offers::Offers(RankMode mode) : mode_(mode) {}
+Offers::Offers(RankMode mode, bool may_want_no_tensor_cores)
+    : mode_(mode), may_want_no_tensor_cores_(may_want_no_tensor_cores) {}
 
 bool Offers::PromisesMore(const Engine& engine) const {
   return std::ranges::none_of(taken_, [&](int index) {
     const Engine& taken = EngineAt(index);
-    return Exactness(taken) >= Exactness(engine) && AddsInOrder(taken) >= AddsInOrder(engine);
+    return Exactness(taken) >= Exactness(engine) &&
+           KeepsFrom(taken, engine, kNoteNondeterministic) &&
+           (!may_want_no_tensor_cores_ || KeepsFrom(taken, engine, kNoteTensorCore));
   });
 }
 
 bool Offers::Wants(const compiler::Candidate& candidate) {
   const Engine& engine = EngineAt(candidate.engine);
-  if (mode_ == RankMode::kInstant || mode_ == RankMode::kFallback) return PromisesMore(engine);
+  if (PromisesMore(engine)) return true;
+  if (mode_ == RankMode::kInstant || mode_ == RankMode::kFallback) return false;
   const bool is_listed = std::ranges::find(taken_, candidate.engine) != taken_.end();
   const double fastest =
       fastest_.try_emplace(compiler::InputsOf(engine), candidate.seconds).first->second;

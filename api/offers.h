@@ -4,8 +4,11 @@
 // left.
 //
 //   instant    the best, and behind it the best of those that promise more than all before it:
-//              inputs that are not rounded, products that are not Winograd's, sums in one order
-//   A, B       kWidely candidates, and the best of each other engine, unless it is slow
+//              inputs that are not rounded, products that are not Winograd's, sums in one order;
+//              and no tensor cores, where operands are f32 or i8: clients that want none for these
+//              take no plan whose note says tensor cores, exact as it may be
+//   A, B       kWidely candidates, and of each other engine the best that is not slow, or that
+//              promises more
 //   fallback   as instant, of exact candidates: mostly the same plan, which is there then
 #pragma once
 
@@ -19,7 +22,7 @@ namespace kiln::api {
 
 class Offers {
  public:
-  explicit Offers(RankMode mode);
+  Offers(RankMode mode, bool may_want_no_tensor_cores);
 
   // Candidates are asked for in their order; what is wanted counts once Took is told.
   bool Wants(const compiler::Candidate& candidate);
@@ -33,6 +36,7 @@ class Offers {
   bool PromisesMore(const compiler::Engine& engine) const;
 
   const RankMode mode_;
+  const bool may_want_no_tensor_cores_;
   std::vector<int> taken_;                      // engines
   std::map<compiler::Inputs, double> fastest_;  // seconds of the first candidate
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -386,7 +387,7 @@ class DeviceSession final : public Session {
     if (candidates.empty())
       return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
     const bool widely = mode == RankMode::kA || mode == RankMode::kB;
-    Offers offers(mode);
+    Offers offers(mode, Multiplies(graph, {DType::kF32, DType::kI8}));
     std::vector<EngineConfig> ranked;
     size_t asked = 0;
     for (const compiler::Candidate& candidate : candidates) {
@@ -501,12 +502,11 @@ class DeviceSession final : public Session {
     return std::shared_ptr<const Groups>(std::move(made));
   }
 
-  // Only then there is something to round, or to multiply in other coordinates.
-  static bool MultipliesF32(const graph::Graph& graph) {
+  static bool Multiplies(const graph::Graph& graph, std::initializer_list<DType> types) {
     return std::ranges::any_of(graph.nodes, [&](const graph::Node& node) {
       return graph::Has(node, graph::kContraction) &&
              std::ranges::any_of(node.inputs, [&](graph::TensorId id) {
-               return id >= 0 && graph[id].dtype == DType::kF32;
+               return id >= 0 && std::ranges::find(types, graph[id].dtype) != types.end();
              });
     });
   }
@@ -538,7 +538,8 @@ class DeviceSession final : public Session {
     ASSIGN_OR_RETURN(std::vector<compiler::Candidate> merged,
                      CandidatesOf(graph, mode, compiler::Inputs::kExact));
     for (const auto inputs : {compiler::Inputs::kWinograd, compiler::Inputs::kRounded}) {
-      if (!MayTake(inputs, mode) || !MultipliesF32(graph)) continue;
+      // Others have nothing to round, or to multiply in other coordinates.
+      if (!MayTake(inputs, mode) || !Multiplies(graph, {DType::kF32})) continue;
       if (inputs == compiler::Inputs::kWinograd && !Convolves(graph)) continue;
       ASSIGN_OR_RETURN(const std::vector<compiler::Candidate> others,
                        CandidatesOf(graph, mode, inputs));

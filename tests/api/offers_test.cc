@@ -15,8 +15,9 @@ Candidate Of(const char* engine, double seconds, int knob = 0) {
 }
 
 // The places of what is wanted, each taken.
-std::vector<size_t> Shown(RankMode mode, const std::vector<Candidate>& candidates) {
-  Offers offers(mode);
+std::vector<size_t> Shown(RankMode mode, const std::vector<Candidate>& candidates,
+                          bool may_want_no_tensor_cores = false) {
+  Offers offers(mode, may_want_no_tensor_cores);
   std::vector<size_t> shown;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!offers.Wants(candidates[i])) continue;
@@ -47,8 +48,25 @@ TEST(OffersTest, WhatAddsInAnyOrderIsFollowedByWhatAddsInOne) {
             (Places{0, 2}));
 }
 
+// PyTorch takes no f32 convolution on tensor cores where TF32 is not allowed: the note decides.
+TEST(OffersTest, WhatUsesTensorCoresIsFollowedByWhatDoesNot) {
+  const std::vector<Candidate> candidates = {Of("wgmma_sm90_tf32", 1), Of("winograd_sm90", 2),
+                                             Of("wgmma_sm90_3xtf32", 3), Of("winograd", 4),
+                                             Of("contract_simt", 100)};
+  EXPECT_EQ(Shown(RankMode::kInstant, candidates, true), (Places{0, 1, 2, 3, 4}));
+  EXPECT_EQ(Shown(RankMode::kInstant, candidates), (Places{0, 1, 2}));
+  EXPECT_EQ(
+      Shown(RankMode::kFallback, {Of("wgmma_sm90_3xtf32", 3), Of("contract_simt", 100)}, true),
+      (Places{0, 1}));
+  std::vector<Candidate> many;
+  for (int i = 0; i < 20; ++i) many.push_back(Of("wgmma_sm90_3xtf32", 1, i));
+  many.push_back(Of("contract_simt", 100));
+  EXPECT_EQ(Shown(RankMode::kA, many, true).back(), 20u);
+  EXPECT_EQ(Shown(RankMode::kA, many).back(), 15u);
+}
+
 TEST(OffersTest, WhatWasNotTakenDoesNotCount) {
-  Offers offers(RankMode::kInstant);
+  Offers offers(RankMode::kInstant, false);
   EXPECT_TRUE(offers.Wants(Of("wgmma_sm90", 1)));
   EXPECT_TRUE(offers.Wants(Of("contract_mma", 2)))
       << "the first needed more workspace than the limit";
