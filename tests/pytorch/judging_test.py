@@ -73,10 +73,23 @@ class ModelsTest(unittest.TestCase):
         falling = [2.0 - 0.03 * i for i in range(50)]
         flat = [2.0] * 50
         for ours, nvidia, right in ((falling, falling, True), ([x + 0.09 for x in falling], falling, True),
-                                    ([x + 0.11 for x in falling], falling, False), (flat, falling, False), (flat, flat, False),
+                                    ([x + 0.11 for x in falling], falling, None), (flat, falling, False), (flat, flat, False),
                                     (falling[:30] + [float("nan")] * 20, falling, False)):
             answers = [{"step": step(1e-4), "curve": each} for each in (ours, nvidia)]
             self.assertEqual(right, self.judged("float32", *answers)["v8 heuristics contiguous curve"])
+
+    def test_curves_of_several_ways(self):
+        falling = [2.0 - 0.03 * i for i in range(50)]
+        ways = [("v8", "heuristics"), ("v8", "benchmark")]
+        for away, right in ((0.13, True), (0.15, False)):
+            ours, nvidia = ({way: {"libraries": ["/lib/ours.so"], "layouts": {"contiguous": {"seconds": {}, "curve": [x + d for x in falling]}}}
+                             for way, d in zip(ways, distances)} for distances in ((away, 0), (0, 0.02)))
+            judged = {name: verdict for name, verdict, _ in models.judge("/lib/ours.so", "float32", ours, nvidia)}
+            self.assertEqual(right, judged["v8 heuristics contiguous curve"])
+
+    def test_what_both_refuse_is_skipped(self):
+        self.assertEqual({"v8 heuristics contiguous": None}, self.judged("float32", {"error": "no"}, {"error": "no"}))
+        self.assertEqual({"v8 heuristics contiguous": False}, self.judged("float32", {"error": "no"}, {"step": step(1e-4)}))
 
     def test_what_died_has_failed_and_what_did_not_begin_is_skipped(self):
         way = "v8 heuristics"

@@ -237,7 +237,11 @@ def judge_curve(ours, nvidia, all_nvidias):
             f"(its {len(all_nvidias)} ways {spread:.3f})")
     if last > 0.9 * nvidia[0]:
         return False, f"{text}; NVIDIA's does not learn, so that this shows nothing"
-    return distance <= 2 * spread + 0.05 * nvidia[0], text
+    right = distance <= 2 * spread + 0.05 * nvidia[0]
+    learns = math.isfinite(distance) and smooth(ours)[-1] <= 0.9 * ours[0]
+    if not right and learns and len(all_nvidias) < 2:
+        return None, f"{text}; one way of NVIDIA's does not tell how far right ones go apart"
+    return right, text
 
 
 def judge(library, precision, ours, nvidia):
@@ -258,6 +262,9 @@ def judge(library, precision, ours, nvidia):
                 yield name, False, f"{side}: {each['died']}"
         for layout, mine in answer.get("layouts", {}).items():
             theirs = other.get("layouts", {}).get(layout, {})
+            if "error" in mine and mine["error"] == theirs.get("error"):
+                yield f"{name} {layout}", None, f"refused by both: {mine['error']}"
+                continue
             for side, part in (("ours", mine), ("NVIDIA's", theirs)):
                 if "error" in part:
                     yield f"{name} {layout}", False, f"{side}: {part['error']}"
