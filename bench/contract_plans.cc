@@ -111,12 +111,15 @@ void PlanMakers::MakeOffer(Side side, const Cudnn& cudnn, const Problem& problem
   const size_t most = side == Side::kOurs ? settings_.most_ours : settings_.most_nvidia;
   std::set<std::string> seen;
   std::set<int64_t> engines;
+  const auto loses_f32 = [&](const ConfigFacts& facts) {
+    return problem.keeps_f32 && LosesF32(side, facts);
+  };
   const auto take = [&](size_t config, const char* mode) {
     const ConfigFacts facts = offer.graph->FactsOf(config);
     engines.insert(facts.engine);
     if (!seen.insert(facts.Text()).second) return;
     ++offer.offered;
-    if ((problem.keeps_f32 && LosesF32(side, facts)) || offer.candidates.size() >= most) {
+    if (loses_f32(facts) || offer.candidates.size() >= most) {
       ++offer.left_out;
       return;
     }
@@ -128,7 +131,7 @@ void PlanMakers::MakeOffer(Side side, const Cudnn& cudnn, const Problem& problem
     offer.candidates.push_back(
         {.label = facts.Text(), .mode = mode, .cudnn = &cudnn, .plan = std::move(plan)});
   };
-  // Where each mode's list begins; the best few of every mode come before the limit.
+  // Where each mode's list begins; the best few that count of every mode come before the limit.
   std::vector<size_t> begins;
   for (const ModeRow& row : kModes) {
     begins.push_back(offer.graph->configs());
@@ -138,7 +141,9 @@ void PlanMakers::MakeOffer(Side side, const Cudnn& cudnn, const Problem& problem
   constexpr size_t kFront = 4;
   for (const bool front : {true, false}) {
     for (size_t mode = 0; mode < std::size(kModes); ++mode) {
-      const size_t middle = std::min(begins[mode] + kFront, begins[mode + 1]);
+      size_t middle = begins[mode];
+      for (size_t counted = 0; counted < kFront && middle < begins[mode + 1]; ++middle)
+        counted += loses_f32(offer.graph->FactsOf(middle)) ? 0 : 1;
       const size_t begin = front ? begins[mode] : middle, end = front ? middle : begins[mode + 1];
       for (size_t config = begin; config < end; ++config) take(config, kModes[mode].name);
     }
