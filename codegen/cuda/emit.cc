@@ -26,6 +26,7 @@ using namespace tile;  // NOLINT: this file is about its nodes
 
 constexpr int64_t kStaticSharedLimit = 48 * 1024;
 constexpr size_t kColumns = 100;
+constexpr std::string_view kRelease = "asm volatile(\"griddepcontrol.launch_dependents;\");";
 
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -145,21 +146,21 @@ Survey SurveyOf(const Kernel& kernel) {
 
 class Emitter {
  public:
-  Emitter(const Kernel& kernel, bool overlaps)
+  Emitter(const Kernel& kernel, Neighbours neighbours)
       : kernel_(kernel),
-        overlaps_(overlaps),
+        neighbours_(neighbours),
         survey_(SurveyOf(kernel)),
         exprs_(ScalarsOf(kernel)) {}
 
   std::string Run() {
     if (survey_.call != nullptr) Configuration(*survey_.call);
-    if (overlaps_) {
+    if (neighbours_.waits) {
       BodyAsFunction();
       w_.Text("");
       KernelThatWaits();
     } else {
       ListBehind(KernelHead(), ") {", Restricted);
-      Text();
+      Text(neighbours_.releases);
     }
     std::string out;
     for (const std::string& line : kernel_.comment)
@@ -177,13 +178,13 @@ class Emitter {
     ListBehind(head, ") {", [](const Param& p) {
       return p.is_map ? fmt::format("const tensor_map& {}", p.name) : Restricted(p);
     });
-    Text();
+    Text(false);
   }
 
   void KernelThatWaits() {
     ListBehind(KernelHead(), ") {", [](const Param& p) { return ParamText(p, ""); });
     const CodeWriter::Scope scope(w_);
-    w_.Text("asm volatile(\"griddepcontrol.launch_dependents;\");");
+    if (neighbours_.releases) w_.Text(kRelease);
     w_.Text("asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");");
     ListBehind(kernel_.name + "_body(", ");", [](const Param& p) { return p.name; });
   }
@@ -224,8 +225,9 @@ class Emitter {
   static std::string Restricted(const Param& p) { return ParamText(p, "__restrict__ "); }
 
   // What stands between the braces, and the last of them.
-  void Text() {
+  void Text(bool releases) {
     const CodeWriter::Scope scope(w_);
+    if (releases) w_.Text(kRelease);
     if (survey_.shared_bytes > kStaticSharedLimit)
       w_.Text("extern __shared__ __align__(16) unsigned char shared_memory[];");
     Body(kernel_.body);
@@ -446,7 +448,7 @@ class Emitter {
   void Emit(const Comment& s) { w_.Text(s.text.empty() ? "//" : "// " + s.text); }
 
   const Kernel& kernel_;
-  const bool overlaps_;
+  const Neighbours neighbours_;
   const Survey survey_;
   const ExprPrinter exprs_;
   CodeWriter w_;
@@ -454,8 +456,8 @@ class Emitter {
 
 }  // namespace
 
-std::string EmitCuda(const Kernel& kernel, bool overlaps) {
-  return Emitter(kernel, overlaps).Run();
+std::string EmitCuda(const Kernel& kernel, Neighbours neighbours) {
+  return Emitter(kernel, neighbours).Run();
 }
 
 int64_t DynamicSharedBytes(const Kernel& kernel) {

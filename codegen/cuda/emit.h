@@ -8,11 +8,17 @@
 
 namespace kiln::cuda_codegen {
 
+// What a kernel does for the launches beside it, sm_90 and later. A launch may begin while the one
+// before it ends: then its kernel waits for that one before it touches memory, and the one before
+// says as early as it can that the next may come. PTX ISA "griddepcontrol".
+struct Neighbours {
+  bool waits = false;     // for the launch before, whoever made it
+  bool releases = false;  // the launch after
+};
+
 // The kernel's comment, the parts of the prelude it uses, and the kernel. `kernel` has passed
-// tile::Verify. From sm_90 on a kernel may be launched while the one before it ends: one that
-// `overlaps` waits for that one before it touches memory, and says first of all that the next may
-// come. PTX ISA "griddepcontrol".
-std::string EmitCuda(const tile::Kernel& kernel, bool overlaps = false);
+// tile::Verify.
+std::string EmitCuda(const tile::Kernel& kernel, Neighbours neighbours = {});
 
 // What the launch has to name as dynamic shared memory: 0 up to 48 KB, which are declared
 // statically.

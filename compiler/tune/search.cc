@@ -197,19 +197,33 @@ class Searcher {
         finalist.times.push_back(timing.seconds);
       }
     }
+    for (Finalist& finalist : finalists) std::ranges::sort(finalist.times);
+    const double scale = ScaleOf(finalists);
     best_.reset();
     for (Finalist& finalist : finalists) {
-      std::ranges::sort(finalist.times);
-      const double median = finalist.times[kRounds / 2];
-      SetTime(
-          finalist.record,
-          {.seconds = median,
-           .spread = median > 0 ? (finalist.times.back() - finalist.times.front()) / median : 0});
+      const auto& times = finalist.times;
+      const double median = Median(finalist);
+      SetTime(finalist.record,
+              {.seconds = scale * median,
+               .spread = median > 0 ? (times.back() - times.front()) / median : 0});
       finalist.record.confirmed = true;
       const bool is_best = Count(finalist.record);
       Report(finalist.record, is_best);
     }
     return {};
+  }
+
+  static double Median(const Finalist& finalist) { return finalist.times[kRounds / 2]; }
+
+  // Turns tell the order. On a GPU that has become hot they take longer than before, and the
+  // fastest would stand behind those that were slower while it was cool: its time stays.
+  static double ScaleOf(const std::vector<Finalist>& finalists) {
+    double before = finalists[0].record.microseconds * 1e-6, in_turns = Median(finalists[0]);
+    for (const Finalist& finalist : finalists) {
+      before = std::min(before, finalist.record.microseconds * 1e-6);
+      in_turns = std::min(in_turns, Median(finalist));
+    }
+    return in_turns > before ? before / in_turns : 1;
   }
 
   static void SetTime(Record& record, const Timing& timing) {

@@ -50,7 +50,7 @@ TEST_P(Golden, TextIsUnchanged) {
 TEST(Emit, WhatOverlapsWaitsBeforePointersAreRestricted) {
   const Result<tile::Kernel> kernel = GoldenKernel("softmax");
   ASSERT_TRUE(kernel.ok()) << kernel.status().message();
-  ExpectGolden(EmitCuda(*kernel, true), "softmax_that_overlaps.cu");
+  ExpectGolden(EmitCuda(*kernel, {.waits = true, .releases = true}), "softmax_that_overlaps.cu");
 }
 
 INSTANTIATE_TEST_SUITE_P(Emit, Golden, testing::Values("elementwise", "softmax", "transpose"));

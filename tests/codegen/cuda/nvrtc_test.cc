@@ -47,7 +47,7 @@ class NvrtcTest : public testing::Test {
   void ExpectWaitsFirst(const Kernel& kernel) {
     const auto result = nvrtc_->Compile({.kind = SourceKind::kCuda,
                                          .entry = kernel.name,
-                                         .text = EmitCuda(kernel, true),
+                                         .text = EmitCuda(kernel, {.waits = true}),
                                          .arch = "sm_90a"},
                                         runtime::NvrtcOutput::kPtx);
     ASSERT_TRUE(result.ok()) << result.status().message();

@@ -43,6 +43,8 @@ class FakeBench final : public Bench {
   std::map<std::string, Behaviour> behaviour;
   std::vector<std::string> timed, checked;  // binaries, in order
   double clock = 0, cost_of_a_time = 1;
+  size_t cool_times = 0;  // until the device is hot
+  double slower_when_hot = 1;
   int prepared = 0;
   bool broken = false;
 
@@ -57,7 +59,8 @@ class FakeBench final : public Bench {
     Result<Timing> Time(double) override {
       bench_.timed.push_back(key_);
       bench_.clock += bench_.cost_of_a_time;
-      return Timing{.seconds = bench_.behaviour[key_].seconds, .spread = 0.01};
+      const double slower = bench_.timed.size() > bench_.cool_times ? bench_.slower_when_hot : 1;
+      return Timing{.seconds = slower * bench_.behaviour[key_].seconds, .spread = 0.01};
     }
     FakeBench& bench_;
     std::string key_;
@@ -219,6 +222,23 @@ TEST_F(SearchTest, TheCloseOnesAreTimedInTurns) {
   ASSERT_EQ(stored_.size(), ranked_.size() + 2);
   std::vector<std::string> turns(bench_.timed.end() - 4, bench_.timed.end());
   EXPECT_EQ(turns, (std::vector{binaries_[1], binaries_[2], binaries_[1], binaries_[2]}));
+}
+
+// By its records, too: what was slower while the device was cool must not come before it.
+TEST_F(SearchTest, TheFastestInTurnsIsTheFastestOnAHotDevice) {
+  bench_.behaviour[binaries_[1]].seconds = 5.0e-4;
+  bench_.behaviour[binaries_[2]].seconds = 5.1e-4;
+  bench_.behaviour[binaries_[3]].seconds = 5.4e-4;
+  bench_.cool_times = DistinctBinaries();
+  bench_.slower_when_hot = 1.2;
+  const auto result = Run();
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->fastest[0].knobs, KnobsOf(1));
+  EXPECT_EQ(result->fastest[0].microseconds, 500);
+  const std::vector<Record> merged = Merge(stored_);
+  const auto fastest = std::ranges::min_element(merged, {}, &Record::microseconds);
+  EXPECT_EQ(fastest->knobs, KnobsOf(1));
+  EXPECT_EQ(stored_.back().microseconds, 510);  // in proportion
 }
 
 }  // namespace
