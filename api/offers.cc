@@ -29,8 +29,8 @@ bool HasNote(const Engine& engine, int note) {
   return std::ranges::find(engine.notes.numerical, note) != engine.notes.numerical.end();
 }
 
-// Whether `taken` has no such note, or `engine` has it too.
-bool KeepsFrom(const Engine& taken, const Engine& engine, int note) {
+// Whether `taken` avoids what the note says where `engine` does.
+bool AvoidsLike(const Engine& taken, const Engine& engine, int note) {
   return !HasNote(taken, note) || HasNote(engine, note);
 }
 
@@ -45,8 +45,8 @@ bool Offers::PromisesMore(const Engine& engine) const {
   return std::ranges::none_of(taken_, [&](int index) {
     const Engine& taken = EngineAt(index);
     return Exactness(taken) >= Exactness(engine) &&
-           KeepsFrom(taken, engine, kNoteNondeterministic) &&
-           (!may_want_no_tensor_cores_ || KeepsFrom(taken, engine, kNoteTensorCore));
+           AvoidsLike(taken, engine, kNoteNondeterministic) &&
+           (!may_want_no_tensor_cores_ || AvoidsLike(taken, engine, kNoteTensorCore));
   });
 }
 
