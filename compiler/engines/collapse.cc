@@ -32,16 +32,6 @@ bool IsPacked(const Tensor& t) {
   return true;
 }
 
-// The place of an element among all, or a view that leaves elements in their order.
-bool IsPlaceOrView(const graph::Graph& g, const graph::Node& node) {
-  const Tensor& y = g[node.outputs[0]];
-  if (node.op == graph::GraphOp::kIota)
-    return y.dims[static_cast<size_t>(node.As<graph::IotaAttrs>().axis)] == NumElements(y.dims);
-  if (node.op != graph::GraphOp::kReshape) return false;
-  const Tensor& x = g[node.inputs[0]];
-  return y.is_virtual && x.dtype == y.dtype && IsPacked(x) && IsPacked(y);
-}
-
 }  // namespace
 
 bool CanCollapse(const Group& group) {
@@ -99,6 +89,15 @@ Group Collapse(const Group& group, graph::TensorId lead) {
     t.strides = std::move(strides);
   }
   return result;
+}
+
+bool IsPlaceOrView(const graph::Graph& g, const graph::Node& node) {
+  const Tensor& y = g[node.outputs[0]];
+  if (node.op == graph::GraphOp::kIota)
+    return y.dims[static_cast<size_t>(node.As<graph::IotaAttrs>().axis)] == NumElements(y.dims);
+  if (node.op != graph::GraphOp::kReshape) return false;
+  const Tensor& x = g[node.inputs[0]];
+  return y.is_virtual && x.dtype == y.dtype && IsPacked(x) && IsPacked(y);
 }
 
 std::optional<Group> Flatten(const Group& group) {

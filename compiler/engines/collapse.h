@@ -23,6 +23,10 @@ bool CanCollapse(const Group& group);
 // The same group over merged dims, all tensors of one rank. `lead` gives the order of the dims.
 Group Collapse(const Group& group, graph::TensorId lead);
 
+// Whether a node gives the place of an element among all, or is a view that leaves elements in
+// their order.
+bool IsPlaceOrView(const graph::Graph& graph, const graph::Node& node);
+
 // A group of maps, and of places of elements as reshaped iotas give them (random numbers), over one
 // dim: where all tensors in memory lie there in row-major order without gaps, or have one element.
 std::optional<Group> Flatten(const Group& group);

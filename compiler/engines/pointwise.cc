@@ -115,6 +115,36 @@ Lowered LowerStrided(const Group& group, const Target& target, int threads) {
   });
 }
 
+// Whether a tensor numbers its elements in row-major order: an iota over all of them, cast or
+// reshaped.
+bool NumbersElements(const graph::Graph& g, const std::vector<graph::NodeId>& producers,
+                     TensorId id) {
+  const graph::NodeId from = producers[static_cast<size_t>(id)];
+  if (from < 0) return false;
+  const graph::Node& node = g.nodes[static_cast<size_t>(from)];
+  if (node.op == graph::GraphOp::kMap)
+    return node.As<graph::MapAttrs>().identity && NumbersElements(g, producers, node.inputs[0]);
+  if (!IsPlaceOrView(g, node)) return false;
+  return node.op == graph::GraphOp::kIota || NumbersElements(g, producers, node.inputs[0]);
+}
+
+// Places in 64 bits, as random numbers want them, from the vector's number: compilers then see that
+// places of a vector differ in their last bits alone, and that four of them share one block of
+// random words. (From `first + l` they do not.) `vector` is asked for where there are any.
+void BindPlaces(KernelBuilder& b, LaneLoop& loop, const Dims& dims, int lanes,
+                const std::function<Expr()>& vector) {
+  const graph::Graph& g = b.graph();
+  const std::vector<graph::NodeId> producers = graph::Producers(g);
+  for (const graph::Node& node : g.nodes) {
+    const TensorId id = node.outputs[0];
+    if (g[id].dtype != DType::kI64 || g[id].dims != dims || !NumbersElements(g, producers, id))
+      continue;
+    const Expr place = tile::Cast(DType::kI64, vector()) * tile::Int(lanes, DType::kI64) +
+                       tile::Cast(DType::kI64, loop.lane());
+    loop.values().Bind(id, loop.index(), b.Let(loop.body(), "place", place));
+  }
+}
+
 // Maps over places (iota), whose dims cannot be merged: `lanes` neighbours a thread, and several of
 // them along a dim where all that is read is the same.
 Lowered LowerPlaces(const Group& group, const Target& target, int lanes, int threads) {
@@ -130,29 +160,16 @@ Lowered LowerPlaces(const Group& group, const Target& target, int lanes, int thr
   KernelBuilder b(group, target,
                   fmt::format("pointwise, {} times {} lanes of places, threads={}", share.count,
                               lanes, threads));
+  const int64_t inner = y.rank() - 1;
   return LowerByElements(b, lead, threads, share, [&](Block& out, const Index& index) {
-    EmitVector(b, out, outputs, index, y.rank() - 1, lanes);
+    LaneLoop loop(b, out, index, inner, lanes);
+    BindPlaces(b, loop, y.dims, lanes, [&] {
+      Expr linear = index[0];
+      for (int64_t d = 1; d < y.rank(); ++d) linear = linear * b.Extent(lead, d) + index[d];
+      return b.Let(out, "vector", linear / b.Idx(lanes));
+    });
+    StoreLanes(b, out, loop, outputs, index, inner, lanes);
   });
-}
-
-// Places in 64 bits, as random numbers want them, from the vector's number: compilers then see that
-// places of a vector differ in their last bits alone, and that four of them share one block of
-// random words. (From `first + l` they do not.)
-void BindPlaces(KernelBuilder& b, LaneLoop& loop, const Expr& vector, int lanes) {
-  const graph::Graph& g = b.graph();
-  const std::vector<graph::NodeId> producers = graph::Producers(g);
-  const auto is_place = [&](const graph::Node& node) {
-    if (node.op != graph::GraphOp::kMap || !node.As<graph::MapAttrs>().identity) return false;
-    const graph::NodeId from = producers[static_cast<size_t>(node.inputs[0])];
-    return from >= 0 && g.nodes[static_cast<size_t>(from)].op == graph::GraphOp::kIota &&
-           g[node.outputs[0]].dtype == DType::kI64;
-  };
-  for (const graph::Node& node : g.nodes) {
-    if (!is_place(node)) continue;
-    const Expr place = tile::Cast(DType::kI64, vector) * tile::Int(lanes, DType::kI64) +
-                       tile::Cast(DType::kI64, loop.lane());
-    loop.values().Bind(node.outputs[0], loop.index(), b.Let(loop.body(), "place", place));
-  }
 }
 
 // Each thread moves `lanes` neighbours of the innermost dim, `unroll` times.
@@ -188,7 +205,7 @@ Lowered LowerVector(const Group& group, const Target& target, int lanes, int thr
     }
     if (scalar_tail) return StoreOutputs(b, out, outputs, index);
     LaneLoop loop(b, out, index, inner, lanes);
-    if (has_tail) BindPlaces(b, loop, vector, lanes);
+    if (has_tail) BindPlaces(b, loop, y.dims, lanes, [&] { return vector; });
     StoreLanes(b, out, loop, outputs, index, inner, lanes);
   };
 
@@ -237,16 +254,21 @@ Lowered LowerCpu(const Group& group, const Target& target) {
 }
 
 // Lanes of a group of maps over places (iota), whose dims cannot be merged; 1 where threads side by
-// side would not write side by side.
+// side would not write side by side, or a view is not one of places or of a single element.
 int LanesOfPlaces(const Group& group) {
   const graph::Graph& g = group.graph;
   const Tensor& y = g[WalkedBy(g)];
-  const bool maps = std::ranges::all_of(g.nodes, [](const graph::Node& node) {
-    return node.op == graph::GraphOp::kMap || node.op == graph::GraphOp::kIota;
+  const std::vector<graph::NodeId> producers = graph::Producers(g);
+  const bool has_lanes = std::ranges::all_of(g.nodes, [&](const graph::Node& node) {
+    if (node.op == graph::GraphOp::kMap || node.op == graph::GraphOp::kIota) return true;
+    return node.op == graph::GraphOp::kReshape && (NumElements(g[node.inputs[0]].dims) == 1 ||
+                                                   NumbersElements(g, producers, node.outputs[0]));
   });
-  const bool of_one_rank = std::ranges::all_of(
-      g.tensors, [&](const Tensor& t) { return t.by_value || t.rank() == y.rank(); });
-  if (!maps || !of_one_rank || y.rank() < 2 || !std::ranges::is_sorted(MemoryOrder(y.strides)))
+  std::vector<TensorId> moved = MemoryInputs(g);
+  std::ranges::copy(graph::Outputs(g), std::back_inserter(moved));
+  const bool of_one_rank =
+      std::ranges::all_of(moved, [&](TensorId id) { return g[id].rank() == y.rank(); });
+  if (!has_lanes || !of_one_rank || y.rank() < 2 || !std::ranges::is_sorted(MemoryOrder(y.strides)))
     return 1;
   return WidestVector(group, y.rank() - 1);
 }
@@ -260,7 +282,13 @@ Status Supports(const Group& group, const Target&) {
                                                           : "contraction");
 }
 
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+bool HasRandomWords(const graph::Graph& g) {
+  return std::ranges::any_of(g.nodes, [](const graph::Node& node) {
+    return node.op == graph::GraphOp::kMap && node.As<graph::MapAttrs>().op == ScalarOp::kPhilox;
+  });
+}
+
+Lowered LowerMaps(const Group& group, const Target& target, std::span<const int> knobs) {
   if (const graph::Node* sum = ScatterAddOf(group.graph))
     return LowerScatterAdd(group, target, knobs[kThreads],
                            SharedPlaces(group.graph, sum->inputs[1], target));
@@ -277,6 +305,18 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   if (lanes == 1) return LowerStrided(work, target, knobs[kThreads]);
   if (!merged) return LowerPlaces(work, target, lanes, knobs[kThreads]);
   return LowerVector(work, target, lanes, knobs[kThreads], knobs[kUnroll]);
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  constexpr int kThreadsOfMultiprocessor = 2048;
+  Lowered lowered = LowerMaps(group, target, knobs);
+  // Random words have many short-lived values, of which ptxas keeps more than they need (46
+  // registers for dropout) unless it has to leave room for as many threads as there can be. Where
+  // that is fewer it ignores the wish.
+  if (target.is_cuda() && HasRandomWords(group.graph))
+    for (tile::Kernel& kernel : lowered.kernels)
+      kernel.min_blocks = kThreadsOfMultiprocessor / kernel.threads;
+  return lowered;
 }
 
 double Cost(const Group& group, const Target&, std::span<const int>) {
