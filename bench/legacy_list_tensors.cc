@@ -164,12 +164,8 @@ Launch MakeDropout(CallSetup& s, bool back) {
   KILN_DO(s, cudnnDropoutGetReserveSpaceSize, desc, &kept_bytes);
   void *const states = s.Own(state_bytes), *const kept = s.Own(kept_bytes);
   KILN_DO(s, cudnnSetDropoutDescriptor, dropout, s.handle(), 0.4F, states, state_bytes, 42ULL);
-  void *const x = back ? s.Aside("x", kLarge) : s.In("x", kLarge, 0.5, 1), *const y =
-                                                                               back
-                                                                                   ? s.Aside("y",
-                                                                                             kLarge)
-                                                                                   : s.Out("y",
-                                                                                           kLarge);
+  void* const x = back ? s.Aside("x", kLarge) : s.In("x", kLarge, 0.5, 1);
+  void* const y = back ? s.Aside("y", kLarge) : s.Out("y", kLarge);
   const auto forward = KILN_FIND(s, cudnnDropoutForward);
   const auto backward = KILN_FIND(s, cudnnDropoutBackward);
   if (!back)

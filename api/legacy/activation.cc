@@ -62,8 +62,10 @@ TensorId Gradient(CallGraph& g, const ActivationDesc& activation, TensorId x, Te
     case CUDNN_ACTIVATION_ELU: {
       const TensorId alpha = g.Constant(activation.coefficient, rank, compute);
       const TensorId below = apply(PointwiseMode::kMul, dy, apply(PointwiseMode::kAdd, y, alpha));
+      // y has the sign of x, so that x need not be read, unless what is below zero was turned over.
+      const TensorId signs = activation.coefficient >= 0 ? y : x;
       const TensorId is_above =
-          g.builder().Apply(graph::GraphOp::kPointwise, {x, g.Constant(0, rank, compute)},
+          g.builder().Apply(graph::GraphOp::kPointwise, {signs, g.Constant(0, rank, compute)},
                             PointwiseAttrs{.mode = PointwiseMode::kCmpGt},
                             {.dtype = DType::kBool, .compute = compute});
       return g.Pointwise(PointwiseMode::kBinarySelect, {dy, below, is_above}, compute);
