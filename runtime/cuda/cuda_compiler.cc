@@ -7,7 +7,7 @@
 #include "ir/base/log.h"
 #include "runtime/cuda/compiler_memo.h"
 #include "runtime/cuda/driver.h"
-#include "runtime/cuda/nvrtc.h"
+#include "runtime/cuda/nvrtc_pair.h"
 
 namespace kiln::runtime {
 namespace {
@@ -47,9 +47,9 @@ Result<CachedKernel> CudaCompiler::Compile(const KernelSource& source) {
   if (auto found = Find(source)) return *std::move(found);
   ASSIGN_OR_RETURN(const std::string identity, LoadedIdentity());
   return cache_.Get(MakeRequest(source, identity), [&]() -> Result<std::string> {
-    ASSIGN_OR_RETURN(const Nvrtc* nvrtc, ProcessNvrtc());
+    ASSIGN_OR_RETURN(NvrtcPair * compilers, ProcessNvrtcPair());
     const auto begin = std::chrono::steady_clock::now();
-    ASSIGN_OR_RETURN(NvrtcResult result, nvrtc->Compile(source, NvrtcOutput::kCubin));
+    ASSIGN_OR_RETURN(NvrtcResult result, compilers->Compile(source, NvrtcOutput::kCubin));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     LOG(kDebug, "compiled {} in {:.2f} s", source.entry, took.count());
     if (!result.log.empty()) LOG(kInfo, "{}.cu for {}:\n{}", source.entry, source.arch, result.log);

@@ -2,8 +2,15 @@
 #include "runtime/cuda/nvrtc.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "ir/base/env.h"
@@ -39,6 +46,31 @@ int ArchNumber(const std::string& arch) {
   bool has_known_suffix =
       i == arch.size() || (i + 1 == arch.size() && (arch[i] == 'a' || arch[i] == 'f'));
   return has_known_suffix && number < 1000 ? number : 0;
+}
+
+// An open file, closed at the end.
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// The bytes of one file behind those of another.
+Status CopyBytes(const File& from, const File& to, const std::string& name) {
+  struct stat about = {};
+  bool fits = from.fd() >= 0 && to.fd() >= 0 && ::fstat(from.fd(), &about) == 0;
+  for (off_t at = 0; fits && at < about.st_size;)
+    fits = ::sendfile(to.fd(), from.fd(), &at, static_cast<size_t>(about.st_size - at)) > 0;
+  if (fits) return {};
+  return Status::Error(Code::kPrerequisiteMissing, "{} cannot be copied to memory: {}", name,
+                       std::strerror(errno));
 }
 
 }  // namespace
@@ -92,6 +124,23 @@ Result<std::unique_ptr<Nvrtc>> Nvrtc::Open(const std::string& path, int driver_v
   }
   nvrtc->LoadBuiltins();
   return nvrtc;
+}
+
+Result<std::unique_ptr<Nvrtc>> Nvrtc::OpenCopy() const {
+  const File file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const File memory(::memfd_create("nvrtc", MFD_CLOEXEC));
+  RETURN_IF_ERROR(CopyBytes(file, memory, path_));
+  // With the process's number, as another's "/proc/self/fd/7" would be taken for this library.
+  const std::string paths[] = {fmt::format("/proc/{}/fd/{}", ::getpid(), memory.fd())};
+  ASSIGN_OR_RETURN(DynamicLibrary library, DynamicLibrary::Open("a copy of NVRTC", paths, kAdvice));
+  std::unique_ptr<Nvrtc> copy(new Nvrtc);
+  copy->path_ = path_;
+  copy->major_ = major_;
+  copy->minor_ = minor_;
+  RETURN_IF_ERROR(copy->Bind(library));
+  if (copy->functions_->CompileProgram != functions_->CompileProgram) return copy;
+  return Status::Error(Code::kPrerequisiteMissing, "the loader takes a copy of {} for itself",
+                       path_);
 }
 
 Status Nvrtc::Bind(const DynamicLibrary& library) {

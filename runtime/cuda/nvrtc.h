@@ -32,6 +32,10 @@ class Nvrtc {
   static Result<std::unique_ptr<Nvrtc>> Open(const std::string& path, int driver_version);
   ~Nvrtc();
 
+  // The same library once more in this process, with variables and locks of its own (see
+  // NvrtcPair). An error where the system allows no copy of a file in memory to be loaded.
+  Result<std::unique_ptr<Nvrtc>> OpenCopy() const;
+
   // The options every kernel is compiled with, after the architecture; part of the cache key.
   static std::span<const char* const> Options();
 
