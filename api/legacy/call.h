@@ -82,6 +82,13 @@ class Call {
                      PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr));
     return plan->workspace_bytes();
   }
+  // Compiles it too.
+  template <class Make>
+  Status Prepare(Make&& make) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
+                     PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr));
+    return plan->Ready().status();
+  }
   // What a client that asked at any time may have been told.
   template <class Make>
   Result<int64_t> LeastTold(Make&& make) {

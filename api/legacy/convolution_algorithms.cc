@@ -3,6 +3,7 @@
 // 5.2.19 to 5.2.24, 6.2.9, 6.2.10 and 6.2.12 to 6.2.14.
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <vector>
 
 #include "api/generation.h"
@@ -77,6 +78,10 @@ class Candidate {
   Result<int64_t> WorkspaceBytes() {
     RETURN_IF_ERROR(Scale());
     return call_.WorkspaceBytes(Make());
+  }
+  Status Prepare() {
+    RETURN_IF_ERROR(Scale());
+    return call_.Prepare(Make());
   }
   Result<int64_t> LeastTold() {
     RETURN_IF_ERROR(Scale());
@@ -186,11 +191,25 @@ void Explore(Handle& handle, const ConvProblem& p) {
     Candidate(handle, p, algorithm, {}).Forget();
 }
 
+// Each algorithm's plan is made by a thread of its own, so that compilers work side by side. What
+// fails says so again when it is asked.
+void MakePlans(Handle& handle, const ConvProblem& p, const ConvPointers& pointers) {
+  std::vector<std::future<void>> made;
+  for (int algorithm = 0; algorithm < RowOf(p.direction).algorithms; ++algorithm) {
+    if (!Check(p, algorithm).ok()) continue;
+    made.push_back(std::async(std::launch::async, [&handle, &p, &pointers, algorithm] {
+      (void)Candidate(handle, p, algorithm, pointers).Prepare();
+    }));
+  }
+  for (std::future<void>& plan : made) plan.get();
+}
+
 // By the clock, on the client's memory.
 Status Find(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
             const Workspace& workspace, int wanted, int* returned, void* results) {
   const DirectionRow& row = RowOf(p.direction);
   RETURN_IF_ERROR(Check(p, row.any_workspace));
+  MakePlans(handle, p, pointers);
   std::vector<Finding> findings;
   for (int algorithm = 0; algorithm < row.algorithms; ++algorithm) {
     Finding finding = {.algorithm = algorithm};

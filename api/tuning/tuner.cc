@@ -1,5 +1,8 @@
 #include "api/tuning/tuner.h"
 
+#include <algorithm>
+#include <thread>
+
 #include "ir/base/log.h"
 
 namespace kiln::api {
@@ -49,7 +52,10 @@ void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Input
     const BenchOptions bench{.seconds_per_time = effort.seconds_per_time,
                              .compared_bytes = effort.compared_bytes};
     compiler::SearchOptions search{
-        .inputs = here, .patience = effort.patience, .retune = mode == TuneMode::kRetune};
+        .inputs = here,
+        .patience = effort.patience,
+        .jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
+        .retune = mode == TuneMode::kRetune};
     search.deadline = GroupBench::Clock() + effort.seconds;
     const auto result = TuneGroup(device_, group, store_, search, bench, {});
     if (!result.ok()) LOG(kWarn, "tuning: {}", result.status().message());

@@ -105,11 +105,17 @@ class Searcher {
     return !result_.stopped.empty();
   }
 
-  // Keeps `jobs` candidates in the compiler, this one among them.
+  // How many candidates from the next one on are looked at whatever they bring.
+  size_t Certain() const {
+    if (options_.patience <= 0) return ranked_.size();
+    const int left = best_.has_value() ? options_.patience - since_best_ : options_.patience + 1;
+    return static_cast<size_t>(std::max(left, 1));
+  }
+
+  // Keeps `jobs` candidates in the compiler, this one among them, but none that may be for nothing.
   Ready Take() {
-    for (ahead_ = std::max(ahead_, next_);
-         ahead_ < ranked_.size() &&
-         ahead_ < next_ + static_cast<size_t>(std::max(options_.jobs, 1));
+    const size_t wanted = std::min(static_cast<size_t>(std::max(options_.jobs, 1)), Certain());
+    for (ahead_ = std::max(ahead_, next_); ahead_ < ranked_.size() && ahead_ < next_ + wanted;
          ++ahead_) {
       const Candidate& candidate = ranked_[ahead_];
       if (known_.contains(KnobKey(candidate)) && !options_.retune) continue;
@@ -173,9 +179,10 @@ class Searcher {
       if (known->second.microseconds <= best_->microseconds * (1 + kClose))
         close.emplace_back(known->second, &candidate);
     }
+    std::vector<Finalist> finalists;
+    if (close.size() < 2) return finalists;
     std::ranges::stable_sort(close, {}, [](const auto& c) { return c.first.microseconds; });
     std::set<std::string> binaries;
-    std::vector<Finalist> finalists;
     for (const auto& [record, candidate] : close) {
       if (finalists.size() == kFinalists) break;
       Ready ready = Make(*candidate);

@@ -46,7 +46,7 @@ struct SearchOptions {
   Inputs inputs = Inputs::kExact;
   int patience = 64;          // candidates in a row that bring nothing; 0: never stop for it
   int top = 0;                // at most so many of the ranked list; 0: all
-  int jobs = 1;               // candidates that are compiled ahead, each in a thread
+  int jobs = 1;               // candidates that are compiled ahead, each in a thread, at most
   double deadline = 0;        // by Bench::Now(); 0: none
   bool retune = false;        // measure what is on record too
   double worthwhile = 0.002;  // relative gain that counts as an improvement

@@ -29,8 +29,8 @@ class NvrtcPair {
 
   const Nvrtc& first_;
   std::unique_ptr<const Nvrtc> owned_;
-  std::atomic<const Nvrtc*> second_ = nullptr;  // owned_, once it is there
-  std::atomic<bool> made_;                      // or being made, or not to be
+  std::atomic<const Nvrtc*> second_ = nullptr;     // owned_, once it is there
+  std::atomic<bool> made_;                         // or being made, or not to be
   std::atomic<int> of_first_ = 0, of_second_ = 0;  // compiles under way
 };
 

@@ -123,6 +123,17 @@ TEST_F(SearchTest, StopsWhenPatienceIsOver) {
   EXPECT_EQ(result->measured, 4);
 }
 
+TEST_F(SearchTest, CompilesNothingAheadThatMayBeForNothing) {
+  options_.patience = 3;
+  options_.jobs = 16;
+  bench_.behaviour[binaries_[2]].seconds = 5e-4;
+  const auto result = Run();
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->fastest[0].knobs, KnobsOf(2));
+  EXPECT_EQ(result->measured + result->same_binary, 6);
+  EXPECT_EQ(bench_.prepared, 6);
+}
+
 TEST_F(SearchTest, StopsAtTheDeadline) {
   options_.deadline = 2;
   const auto result = Run();

@@ -15,9 +15,9 @@ constexpr int kThreads = 8, kKernels = 24;
 KernelSource Scale(int factor) {
   KernelSource source;
   source.entry = fmt::format("scale_by_{}", factor);
-  source.text = fmt::format(
-      "extern \"C\" __global__ void {}(float* y) {{ y[threadIdx.x] *= {}.f; }}\n", source.entry,
-      factor);
+  source.text =
+      fmt::format("extern \"C\" __global__ void {}(float* y) {{ y[threadIdx.x] *= {}.f; }}\n",
+                  source.entry, factor);
   source.arch = "sm_90a";
   return source;
 }
