@@ -46,6 +46,7 @@ constexpr PreludeRow kPrelude[] = {
     {"contract_stream_sm90", "fast_div.cuh"},
     {"div_or_zero", "integer.cuh"},
     {"mod_or_zero", "integer.cuh"},
+    {"after_wait", "after_wait.cuh"},
     {"copy", "copy.cuh"},
     {"shuffle_xor", "shuffle.cuh"},
     {"erf_rational", "erf.cuh"},

@@ -171,8 +171,8 @@ class Emitter {
   }
 
  private:
-  // What is not written may be read at any time after a pointer was said to be restricted: it is
-  // behind the wait that this function's are.
+  // What is not written may be read at any time after a pointer was said to be restricted: this
+  // function's are, which come to it from after_wait.
   void BodyAsFunction() {
     const std::string head = fmt::format("__device__ __forceinline__ void {}_body(", kernel_.name);
     ListBehind(head, ") {", [](const Param& p) {
@@ -186,7 +186,9 @@ class Emitter {
     const CodeWriter::Scope scope(w_);
     if (neighbours_.releases) w_.Text(kRelease);
     w_.Text("asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");");
-    ListBehind(kernel_.name + "_body(", ");", [](const Param& p) { return p.name; });
+    ListBehind(kernel_.name + "_body(", ");", [](const Param& p) {
+      return p.is_pointer ? fmt::format("after_wait({})", p.name) : p.name;
+    });
   }
 
   std::string KernelHead() const {

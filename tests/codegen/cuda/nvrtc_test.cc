@@ -42,8 +42,8 @@ class NvrtcTest : public testing::Test {
     }
   }
 
-  // The front end and its optimiser move nothing past the wait; of what ptxas does, its assembly
-  // has to tell.
+  // The front end and its optimiser move nothing past the wait, and ptxas moves no load but those
+  // of what nobody writes: ld.global.nc.
   void ExpectWaitsFirst(const Kernel& kernel) {
     const auto result = nvrtc_->Compile({.kind = SourceKind::kCuda,
                                          .entry = kernel.name,
@@ -56,6 +56,10 @@ class NvrtcTest : public testing::Test {
     ASSERT_NE(wait, std::string::npos) << ptx;
     for (const char* access : {"ld.global", "st.global", "atom.global", "red.global", "cp.async"})
       EXPECT_GT(ptx.find(access), wait) << access << "\n" << ptx;
+    EXPECT_EQ(ptx.find(".nc"), std::string::npos) << ptx;
+    // Nor is it asked of each address where it lies.
+    for (const char* access : {" ld.v", " ld.u", " ld.b", " ld.f", " st.v", " st.u", " st.b"})
+      EXPECT_EQ(ptx.find(access), std::string::npos) << access << "\n" << ptx;
   }
 
   const runtime::Nvrtc* nvrtc_ = nullptr;

@@ -76,6 +76,17 @@ __device__ inline float max_nan(float a, float b) {
 #endif
 }
 
+// The pointer as a kernel has it after griddepcontrol.wait, of an origin that compilers do not know.
+// Through its own parameters a kernel reads what it never writes by ld.global.nc, as if nobody else
+// wrote it either, and ptxas moves such loads in front of the wait. These are plain loads.
+template <class T>
+__device__ __forceinline__ T* after_wait(T* p) {
+  unsigned char* bytes = (unsigned char*)(p);  // NVRTC 13.0 asks __isGlobal of no struct's address
+  asm volatile("" : "+l"(bytes)::"memory");
+  __builtin_assume(__isGlobal(bytes));
+  return (T*)(bytes);
+}
+
 // The value of the lane whose number is this one's xor `mask`; all lanes of the warp take part.
 template <class T>
 __device__ inline T shuffle_xor(T v, int mask) {
@@ -121,5 +132,5 @@ extern "C" __global__ void __launch_bounds__(128) softmax_rows(const bf16_t* x, 
     const int rows, const int n, const long long stride) {
   asm volatile("griddepcontrol.launch_dependents;");
   asm volatile("griddepcontrol.wait;" ::: "memory");
-  softmax_rows_body(x, y, rows, n, stride);
+  softmax_rows_body(after_wait(x), after_wait(y), rows, n, stride);
 }
