@@ -21,7 +21,10 @@ std::string Folder() {
   const char* const given = std::getenv("FIND_TEST_FOLDER");
   return given != nullptr ? given : std::string(std::getenv("TEST_TMPDIR")) + "/find";
 }
-std::string Mode() { return std::getenv("KILN_TUNE"); }
+std::string Mode() {
+  const char* const mode = std::getenv("KILN_TUNE");
+  return mode != nullptr ? mode : "records";
+}
 bool Records() { return Mode() != "off"; }
 
 Geometry Small(Direction direction, int channels) {
