@@ -25,13 +25,9 @@ int Exactness(const Engine& engine) {
   return 0;
 }
 
-bool HasNote(const Engine& engine, int note) {
-  return std::ranges::find(engine.notes.numerical, note) != engine.notes.numerical.end();
-}
-
 // Whether `taken` avoids what the note says where `engine` does.
 bool AvoidsLike(const Engine& taken, const Engine& engine, int note) {
-  return !HasNote(taken, note) || HasNote(engine, note);
+  return !taken.notes.HasNumerical(note) || engine.notes.HasNumerical(note);
 }
 
 const Engine& EngineAt(int index) { return compiler::Engines()[static_cast<size_t>(index)]; }

@@ -4,6 +4,7 @@
 // registry, a case in tests/cases.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <span>
 #include <string>
@@ -33,6 +34,10 @@ struct KnobRow {
 struct EngineNotes {
   std::span<const int> numerical;   // values of cudnnBackendNumericalNote_t
   std::span<const int> behavioral;  // values of cudnnBackendBehaviorNote_t
+
+  bool HasNumerical(int note) const {
+    return std::ranges::find(numerical, note) != numerical.end();
+  }
 };
 
 // The cost of knobs that make no kernel for a group.

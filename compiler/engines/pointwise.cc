@@ -115,12 +115,12 @@ Lowered LowerStrided(const Group& group, const Target& target, int threads) {
   });
 }
 
-// Whether a tensor numbers its elements in row-major order: an iota over all of them, cast or
-// reshaped.
+// Whether a tensor numbers its elements in row-major order: an iota over all of them, cast between
+// integers or reshaped.
 bool NumbersElements(const graph::Graph& g, const std::vector<graph::NodeId>& producers,
                      TensorId id) {
   const graph::NodeId from = producers[static_cast<size_t>(id)];
-  if (from < 0) return false;
+  if (from < 0 || (g[id].dtype != DType::kI32 && g[id].dtype != DType::kI64)) return false;
   const graph::Node& node = g.nodes[static_cast<size_t>(from)];
   if (node.op == graph::GraphOp::kMap)
     return node.As<graph::MapAttrs>().identity && NumbersElements(g, producers, node.inputs[0]);

@@ -55,26 +55,19 @@ int EngineIndex(std::string_view name) {
   return it == engines.end() ? -1 : static_cast<int>(it - engines.begin());
 }
 
-namespace {
-
-bool HasNote(const Engine& engine, int note) {
-  return std::ranges::find(engine.notes.numerical, note) != engine.notes.numerical.end();
-}
-
-}  // namespace
-
 bool OnlyOnRequest(const Engine& engine, const Group& group) {
-  if (engine.on_request || HasNote(engine, kNoteDownConvertInputs)) return true;
-  if (!HasNote(engine, kNoteNondeterministic)) return false;
+  if (engine.on_request || engine.notes.HasNumerical(kNoteDownConvertInputs)) return true;
+  if (!engine.notes.HasNumerical(kNoteNondeterministic)) return false;
   return engine.any_order == nullptr || !engine.any_order(group);
 }
 
 bool OnlyRoundsInputs(const Engine& engine) {
-  return HasNote(engine, kNoteDownConvertInputs) && !HasNote(engine, kNoteNondeterministic);
+  return engine.notes.HasNumerical(kNoteDownConvertInputs) &&
+         !engine.notes.HasNumerical(kNoteNondeterministic);
 }
 
 Inputs InputsOf(const Engine& engine) {
-  if (HasNote(engine, kNoteWinograd)) return Inputs::kWinograd;
+  if (engine.notes.HasNumerical(kNoteWinograd)) return Inputs::kWinograd;
   return OnlyRoundsInputs(engine) ? Inputs::kRounded : Inputs::kExact;
 }
 
