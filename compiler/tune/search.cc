@@ -63,10 +63,11 @@ class Searcher {
         ++result_.known;
         Count(known->second);
       } else {
-        RETURN_IF_ERROR(Examine(ranked_[next_]));
+        RETURN_IF_ERROR(Examine(ranked_[next_], Take()));
       }
       if (MustStop()) break;
     }
+    RETURN_IF_ERROR(VaryArguments());
     RETURN_IF_ERROR(Confirm());
     if (best_.has_value()) result_.fastest.push_back(*best_);
     if (!best_.has_value() && !first_failure_.ok()) return first_failure_;
@@ -95,11 +96,13 @@ class Searcher {
     return true;
   }
 
+  bool IsOutOfBudget() { return options_.deadline > 0 && bench_.Now() >= options_.deadline; }
+
   bool MustStop() {
     if (next_ + 1 == ranked_.size()) return false;
     if (options_.patience > 0 && since_best_ >= options_.patience) {
       result_.stopped = fmt::format("{} candidates brought nothing", since_best_);
-    } else if (options_.deadline > 0 && bench_.Now() >= options_.deadline) {
+    } else if (IsOutOfBudget()) {
       result_.stopped = "the budget is used up";
     }
     return !result_.stopped.empty();
@@ -133,8 +136,7 @@ class Searcher {
     return {.key = BinaryKey(*program), .trial = bench_.Prepare(*program)};
   }
 
-  Status Examine(const Candidate& candidate) {
-    Ready ready = Take();
+  Status Examine(const Candidate& candidate, Ready ready) {
     Record record = RecordOf(problem_, candidate);
     if (const auto same = by_binary_.find(ready.key);
         !ready.key.empty() && same != by_binary_.end()) {
@@ -156,6 +158,30 @@ class Searcher {
     return {};
   }
 
+  // The fastest again, with other values of what its kernel takes as arguments: nothing is compiled
+  // for them, and the model tells none of them apart, so that no engine proposes them.
+  Status VaryArguments() {
+    if (!best_.has_value()) return {};
+    ASSIGN_OR_RETURN(const Candidate best, CandidateOf(*best_, group_, target_));
+    const Engine& engine = Engines()[static_cast<size_t>(best.engine)];
+    for (size_t k = 0; k < engine.knobs.size(); ++k) {
+      if (engine.knobs[k].in_text != InText::kNothing) continue;
+      for (const int value : engine.knobs[k].domain) {
+        Candidate other = best;
+        other.knobs[k] = value;
+        if (other == best || !std::isfinite(engine.cost(group_, target_, other.knobs))) continue;
+        if (IsOutOfBudget()) return {};
+        varied_.push_back(other);
+        if (const auto known = known_.find(KnobKey(other));
+            known != known_.end() && !options_.retune)
+          Count(known->second);
+        else
+          RETURN_IF_ERROR(Examine(other, Make(other)));
+      }
+    }
+    return {};
+  }
+
   void Report(Record record, bool is_best) {
     const auto total = static_cast<int>(ranked_.size());
     on_step_({.record = std::move(record),
@@ -173,11 +199,13 @@ class Searcher {
   // Those within kClose of the best, fastest first, one of each binary.
   Result<std::vector<Finalist>> Finalists() {
     std::vector<std::pair<Record, const Candidate*>> close;
-    for (const Candidate& candidate : ranked_) {
-      const auto known = known_.find(KnobKey(candidate));
-      if (known == known_.end() || known->second.is_rejected()) continue;
-      if (known->second.microseconds <= best_->microseconds * (1 + kClose))
-        close.emplace_back(known->second, &candidate);
+    for (const std::vector<Candidate>* candidates : {&ranked_, &varied_}) {
+      for (const Candidate& candidate : *candidates) {
+        const auto known = known_.find(KnobKey(candidate));
+        if (known == known_.end() || known->second.is_rejected()) continue;
+        if (known->second.microseconds <= best_->microseconds * (1 + kClose))
+          close.emplace_back(known->second, &candidate);
+      }
     }
     std::vector<Finalist> finalists;
     if (close.size() < 2) return finalists;
@@ -195,7 +223,7 @@ class Searcher {
 
   Status Confirm() {
     if (!best_.has_value() || (result_.measured == 0 && best_->confirmed)) return {};
-    if (options_.deadline > 0 && bench_.Now() >= options_.deadline) return {};
+    if (IsOutOfBudget()) return {};
     ASSIGN_OR_RETURN(std::vector<Finalist> finalists, Finalists());
     if (finalists.size() < 2) return {};
     for (int round = 0; round < kRounds; ++round) {
@@ -267,7 +295,7 @@ class Searcher {
   Bench& bench_;
   const std::function<void(const SearchStep&)>& on_step_;
   const Problem problem_;
-  std::vector<Candidate> ranked_;
+  std::vector<Candidate> ranked_, varied_;
   std::map<std::string, Record> known_;      // by KnobKey
   std::map<std::string, Record> by_binary_;  // by BinaryKey
   std::optional<Record> best_;

@@ -3,8 +3,9 @@
 // Called by `kiln tune` and, for KILN_TUNE=on-miss and retune, when a plan is made.
 //
 //   rank → known? skip → compile ahead, in threads → same binary as before? its time → check → time
-//        → store → stop after `patience` without improvement, or out of budget → time the few
-//        fastest again, in turns, since clocks and temperatures drift
+//        → store → stop after `patience` without improvement, or out of budget → the fastest with
+//        other arguments (the order of tiles) → time the few fastest again, in turns, since clocks
+//        and temperatures drift
 #pragma once
 
 #include <functional>

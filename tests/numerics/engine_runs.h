@@ -18,7 +18,7 @@ namespace kiln::testing {
 // How many configurations of an engine a case gets: the engine's first, some of those that have a
 // knob at its end (other ones from case to case), and random ones.
 struct Sample {
-  int extremes = 3, random = 4;
+  int extremes = 2, random = 2;
 };
 
 // One way to run a case.

@@ -3,9 +3,9 @@
 // oracle: outputs and workspace poisoned, gaps, guards and inputs checked. engines_cpu_test and
 // engines_gpu_test are both this program.
 //
-// KILN_TEST_SEED=… repeats a run, KILN_TEST_FILTER=… picks cases; KILN_TEST_ENGINE=… one engine,
-// KILN_TEST_RANDOM=… that many random configurations. A filter or an engine that nothing runs for
-// is a failure.
+// KILN_TEST_SEED=… repeats a run, KILN_TEST_FILTER=… picks cases; KILN_TEST_ENGINES=a,b only these
+// engines, KILN_TEST_RANDOM=… that many random configurations. A filter or engines that nothing
+// runs for are a failure.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include <iterator>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "compiler/compile.h"
@@ -49,6 +50,13 @@ std::string Setting(const char* name, const std::string& otherwise) {
   return value == nullptr ? otherwise : value;
 }
 
+std::vector<std::string> SplitAt(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
 struct Tally {
   int cases = 0, runs = 0, failures = 0;
 };
@@ -67,9 +75,9 @@ class EnginesTest : public ::testing::Test {
       return c.expects_bad_param || c.Label().find(options.filter) == std::string::npos;
     });
     // The library under test reports every KILN_* name that it does not know.
-    engine_ = Setting("KILN_TEST_ENGINE", "");
+    engines_ = SplitAt(Setting("KILN_TEST_ENGINES", ""), ',');
     random_ = std::atoi(Setting("KILN_TEST_RANDOM", "-1").c_str());
-    unsetenv("KILN_TEST_ENGINE");
+    unsetenv("KILN_TEST_ENGINES");
     unsetenv("KILN_TEST_RANDOM");
   }
 
@@ -77,13 +85,11 @@ class EnginesTest : public ::testing::Test {
     for (const std::string& error : file_.errors) ADD_FAILURE() << error;
     ASSERT_FALSE(file_.cases.empty())
         << "no case's file:list/name has '" << TestOptions::Get().filter << "' in it";
-    ASSERT_TRUE(engine_.empty() || compiler::EngineIndex(engine_) >= 0)
-        << "no engine is named '" << engine_ << "'";
+    for (const std::string& name : engines_)
+      ASSERT_GE(compiler::EngineIndex(name), 0) << "no engine is named '" << name << "'";
     const auto device = runtime::DefaultDevice();
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = *device;
-    // One engine takes all on the CPU, and its compiler is slow.
-    if (!device_->target().is_cuda()) sample_ = {.extremes = 2, .random = 2};
     if (random_ >= 0) sample_.random = random_;
   }
 
@@ -100,7 +106,8 @@ class EnginesTest : public ::testing::Test {
   }
 
   static bool IsAskedFor(size_t engine) {
-    return engine_.empty() || compiler::Engines()[engine].name == engine_;
+    return engines_.empty() ||
+           std::ranges::find(engines_, compiler::Engines()[engine].name) != engines_.end();
   }
 
   static void Prepare(std::vector<std::unique_ptr<CaseRuns>>& cases) {
@@ -110,7 +117,7 @@ class EnginesTest : public ::testing::Test {
     };
     std::vector<Job> jobs;
     for (const auto& c : cases) {
-      if (!c->error().empty()) continue;
+      if (!c->error().empty() || c->runs().empty()) continue;
       jobs.push_back({c.get(), nullptr});
       for (EngineRun& run : c->runs()) jobs.push_back({c.get(), &run});
     }
@@ -133,7 +140,7 @@ class EnginesTest : public ::testing::Test {
   void CheckCoverage(const std::map<int, Tally>& tallies) const {
     const Target& target = device_->target();
     const bool all = target.is_cuda() && target.sm_version == 90 && !target.minimal_launch;
-    if (!all || !engine_.empty() || !TestOptions::Get().filter.empty()) return;
+    if (!all || !engines_.empty() || !TestOptions::Get().filter.empty()) return;
     for (size_t e = 0; e < compiler::Engines().size(); ++e) {
       const std::string_view name = compiler::Engines()[e].name;
       if (name == "pointwise" || name == "reduce" || compiler::Engines()[e].on_request) continue;
@@ -142,7 +149,7 @@ class EnginesTest : public ::testing::Test {
   }
 
   inline static CaseFile file_;
-  inline static std::string engine_;
+  inline static std::vector<std::string> engines_;  // empty: all
   inline static int random_ = -1;
   runtime::Device* device_ = nullptr;
   Sample sample_;
@@ -206,7 +213,7 @@ TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
     fmt::print("{}: {} cases, {} kernels\n", arch, file_.cases.size(), texts.size());
     Print(tallies);
     EXPECT_FALSE(tallies.empty()) << arch << ": nothing runs for what was asked for";
-    if (!TestOptions::Get().filter.empty() || !engine_.empty()) continue;
+    if (!TestOptions::Get().filter.empty() || !engines_.empty()) continue;
     int configurations = 0;
     for (const auto& [engine, tally] : tallies) configurations += tally.runs;
     EXPECT_GT(configurations, 1000);
@@ -219,7 +226,8 @@ TEST_F(EnginesTest, PoisonIsNoResult) {
   Prepare(cases);
   CaseRuns& c = *cases[0];
   ASSERT_EQ(c.error(), "");
-  if (c.runs().empty() && !engine_.empty()) GTEST_SKIP() << engine_ << " has no first case";
+  if (c.runs().empty() && !engines_.empty())
+    GTEST_SKIP() << "no engine asked for has the first case";
   ASSERT_FALSE(c.runs().empty());
   const EngineRun& run = c.runs()[0];
   ASSERT_EQ(run.failure, "");
@@ -264,8 +272,8 @@ TEST_F(EnginesTest, AgreeWithTheOracle) {
       "KILN_TEST_SEED={}\n",
       device_->target().name, cases.size(), listed - begin, prepared - listed, Now() - prepared,
       TestOptions::Get().seed);
-  EXPECT_FALSE(tallies.empty()) << (engine_.empty() ? "no engine" : engine_)
-                                << " takes none of the " << cases.size() << " cases";
+  EXPECT_FALSE(tallies.empty()) << "none of the " << cases.size() << " cases is taken by "
+                                << (engines_.empty() ? "any engine" : "the engines asked for");
   CheckCoverage(tallies);
 }
 

@@ -15,13 +15,13 @@
 namespace kiln::compiler {
 namespace {
 
-// A matmul for sm_80, for which several engines and knobs offer themselves.
-Group MatmulGroup() {
+// A matmul, for which several engines and knobs offer themselves.
+Group MatmulGroup(const Target& target, int64_t extent) {
   graph::GraphBuilder b("matmul");
-  const auto x = b.Input("a", DType::kF16, {1, 256, 64}),
-             z = b.Input("b", DType::kF16, {1, 64, 256});
+  const auto x = b.Input("a", DType::kF16, {1, extent, 64}),
+             z = b.Input("b", DType::kF16, {1, 64, extent});
   b.Output(b.Apply(graph::GraphOp::kMatmul, {x, z}, graph::MatmulAttrs{}), "y", DType::kF16);
-  return **LeadingGroupOf(*b.Finish(), *TargetFromArch("sm_80"));
+  return **LeadingGroupOf(*b.Finish(), target);
 }
 
 // Times and faults by the binary; a clock that only measurements move.
@@ -86,7 +86,7 @@ class SearchTest : public testing::Test {
   size_t DistinctBinaries() const { return std::set(binaries_.begin(), binaries_.end()).size(); }
 
   const Target target_ = *TargetFromArch("sm_80");
-  const Group group_ = MatmulGroup();
+  const Group group_ = MatmulGroup(target_, 256);
   const std::vector<Candidate> ranked_ = RankCandidates(group_, target_);
   std::vector<std::string> binaries_;
   SearchOptions options_{.patience = 0};
@@ -233,6 +233,33 @@ TEST_F(SearchTest, TheCloseOnesAreTimedInTurns) {
   ASSERT_EQ(stored_.size(), ranked_.size() + 2);
   std::vector<std::string> turns(bench_.timed.end() - 4, bench_.timed.end());
   EXPECT_EQ(turns, (std::vector{binaries_[1], binaries_[2], binaries_[1], binaries_[2]}));
+}
+
+// The order of tiles is no part of the kernel's text, and none of the candidates differ by it.
+TEST_F(SearchTest, TheFastestIsTimedWithOtherArguments) {
+  const Target target = *TargetFromArch("sm_90a");
+  const Group group = MatmulGroup(target, 4096);
+  Candidate other = RankCandidates(group, target)[0];
+  const Engine& engine = Engines()[static_cast<size_t>(other.engine)];
+  const auto raster = std::ranges::find(engine.knobs, std::string_view("raster"), &KnobRow::name);
+  ASSERT_NE(raster, engine.knobs.end()) << engine.name;
+  other.knobs[static_cast<size_t>(raster - engine.knobs.begin())] = 4;
+  bench_.behaviour[BinaryKey(*CompileGroup(group, target, other))].seconds = 5e-4;
+  options_.top = 1;
+  const auto run = [&](const std::vector<Record>& known) {
+    return Search(group, target, known, options_, bench_,
+                  [&](const SearchStep& step) { stored_.push_back(step.record); });
+  };
+  const auto result = run({});
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(result->measured, static_cast<int>(raster->domain.size()));
+  EXPECT_EQ(result->fastest[0].knobs, KnobText(engine, other.knobs));
+  // It is on record now.
+  bench_.prepared = 0;
+  const auto again = run(stored_);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(bench_.prepared, 0);
+  EXPECT_EQ(again->fastest[0].knobs, KnobText(engine, other.knobs));
 }
 
 // By its records, too: what was slower while the device was cool must not come before it.
