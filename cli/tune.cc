@@ -44,7 +44,7 @@ struct TuneOptions {
   std::vector<std::string> lists;
   std::string device = "auto", shard = "1/1";
   double budget = 0;
-  compiler::SearchOptions search;
+  compiler::SearchOptions search{.vary_arguments = true};
 };
 
 struct Shard {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -94,6 +95,9 @@ class Device {
   virtual void Free(void* pointer) = 0;
   virtual Status CopyIn(void* device, const void* host, int64_t bytes) = 0;
   virtual Status CopyOut(void* host, const void* device, int64_t bytes) = 0;
+  // From one place of the device to another one; they do not overlap.
+  virtual Status CopyWithin(void* to, const void* from, int64_t bytes) = 0;
+  virtual Status Fill(void* device, std::byte value, int64_t bytes) = 0;
   virtual Status Synchronize(Stream stream) = 0;
   // Median seconds of `run` over `repeats` calls, by device events; the L2 is flushed before each.
   virtual Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) = 0;

@@ -179,18 +179,6 @@ Status WorkspaceSize(void* handle, ConvDirection direction, void* x, void* w, vo
 // With KILN_LAUNCH=minimal nothing is timed, and no memory is allocated: Find ranks as Get does.
 bool HasClock(const Handle& handle) { return !handle.session->target().minimal_launch; }
 
-// Configurations that are not on record are measured and recorded; plans that were made before give
-// way to what is faster.
-void Explore(Handle& handle, const ConvProblem& p) {
-  const DirectionRow& row = RowOf(p.direction);
-  bool is_news = false;
-  for (const int algorithm : {row.any_workspace, row.winograd})
-    if (Check(p, algorithm).ok()) is_news |= Candidate(handle, p, algorithm, {}).Explore();
-  if (!is_news) return;
-  for (const int algorithm : {row.no_workspace, row.any_workspace, row.winograd})
-    Candidate(handle, p, algorithm, {}).Forget();
-}
-
 // Each algorithm's plan is made by a thread of its own, so that compilers work side by side. What
 // fails says so again when it is asked.
 void MakePlans(Handle& handle, const ConvProblem& p, const ConvPointers& pointers) {
@@ -202,6 +190,20 @@ void MakePlans(Handle& handle, const ConvProblem& p, const ConvPointers& pointer
     }));
   }
   for (std::future<void>& plan : made) plan.get();
+}
+
+// Configurations that are not on record are measured and recorded, while the kernels of the other
+// algorithms are compiled; plans that were made before give way to what is faster.
+void Explore(Handle& handle, const ConvProblem& p, const ConvPointers& pointers) {
+  const DirectionRow& row = RowOf(p.direction);
+  std::future<void> plans = std::async(std::launch::async, [&] { MakePlans(handle, p, pointers); });
+  bool is_news = false;
+  for (const int algorithm : {row.any_workspace, row.winograd})
+    if (Check(p, algorithm).ok()) is_news |= Candidate(handle, p, algorithm, {}).Explore();
+  plans.get();
+  if (!is_news) return;
+  for (const int algorithm : {row.no_workspace, row.any_workspace, row.winograd})
+    Candidate(handle, p, algorithm, {}).Forget();
 }
 
 // By the clock, on the client's memory.
@@ -238,9 +240,10 @@ Status FindOn(void* handle, ConvDirection direction, void* x_desc, const void* x
   const int64_t bytes = workspace == nullptr ? 0 : static_cast<int64_t>(workspace_bytes);
   if (!HasClock(*h)) return RankWithin(*h, p, bytes, wanted, returned, results);
   RETURN_IF_ERROR(CheckAnswer(wanted, returned, results));
-  Explore(*h, p);
-  return Find(*h, p, {.x = x, .w = w, .y = y},
-              {.data = workspace, .bytes = bytes, .is_parameter = true}, wanted, returned, results);
+  const ConvPointers pointers = {.x = x, .w = w, .y = y};
+  Explore(*h, p, pointers);
+  return Find(*h, p, pointers, {.data = workspace, .bytes = bytes, .is_parameter = true}, wanted,
+              returned, results);
 }
 
 // The same on memory of its own, which the reference has it allocate.
@@ -251,7 +254,7 @@ Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* 
   if (!HasClock(*h)) return RankWithin(*h, p, INT64_MAX, wanted, returned, results);
   RETURN_IF_ERROR(Check(p, RowOf(direction).any_workspace));
   RETURN_IF_ERROR(CheckAnswer(wanted, returned, results));
-  Explore(*h, p);
+  Explore(*h, p, {});
   Candidate best(*h, p, RowOf(direction).any_workspace, {});
   ASSIGN_OR_RETURN(const int64_t workspace_bytes, best.WorkspaceBytes());
   std::vector<std::shared_ptr<void>> memory;

@@ -23,8 +23,8 @@ using runtime::GuardedBuffer;
 
 // Inputs repeat after this many elements: a prime, so that rows of any usual length differ.
 constexpr int64_t kPeriod = 65537;
-constexpr int64_t kWindow = int64_t{1} << 20;  // bytes of large outputs, of each kWindowsPerLook
-constexpr int64_t kWindowsPerLook = 4;
+constexpr int64_t kWindow = int64_t{1} << 20;  // bytes of large outputs
+constexpr int64_t kLooks = 4;                  // so many trials look at different windows
 constexpr double kSafety = 6;
 constexpr double kTf32Error = 0x1p-11;
 // Hopper's tensor cores add products of 8-bit floats with about 14 bits.
@@ -44,21 +44,16 @@ double RandomValue(DType type, uint64_t bits) {
   return std::floor(at * 9) - (type == DType::kU8 ? 0 : 4);
 }
 
-int64_t ImageBytes(const Tensor& tensor) { return graph::MemoryBytes(tensor); }
-
-std::vector<std::byte> RandomImage(const Tensor& tensor, uint64_t seed) {
+// The first elements of what repeats.
+std::vector<std::byte> RandomPeriod(const Tensor& tensor) {
   const int64_t size = SizeOf(tensor.dtype);
-  const int64_t bytes = ImageBytes(tensor);
-  std::vector<std::byte> image(static_cast<size_t>(bytes));
-  const int64_t first = std::min(bytes / size, kPeriod);
-  for (int64_t i = 0; i < first; ++i) {
-    const uint64_t bits = Mix(Mix(seed) + static_cast<uint64_t>(i));
-    StoreValue(tensor.dtype, RandomValue(tensor.dtype, bits), image.data() + i * size);
+  const int64_t count = std::min(graph::MemoryBytes(tensor) / size, kPeriod);
+  std::vector<std::byte> period(static_cast<size_t>(count * size));
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t bits = Mix(Mix(static_cast<uint64_t>(tensor.uid)) + static_cast<uint64_t>(i));
+    StoreValue(tensor.dtype, RandomValue(tensor.dtype, bits), period.data() + i * size);
   }
-  for (int64_t at = first * size; at < bytes; at += kPeriod * size)
-    std::memcpy(image.data() + at, image.data(),
-                static_cast<size_t>(std::min(kPeriod * size, bytes - at)));
-  return image;
+  return period;
 }
 
 // Products or terms that are summed for one element of the node's result.
@@ -122,16 +117,19 @@ int64_t WorkOf(const Graph& graph) {
   return work;
 }
 
-double TypicalValue(const Tensor& tensor, std::span<const std::byte> image) {
-  const int64_t size = SizeOf(tensor.dtype), count = static_cast<int64_t>(image.size()) / size;
-  const int64_t step = std::max<int64_t>(count / kPeriod, 1);
+double TypicalValue(DType type, const std::map<int64_t, std::vector<std::byte>>& windows) {
+  const int64_t size = SizeOf(type);
+  int64_t count = 0, finite = 0;
+  for (const auto& [first, window] : windows) count += static_cast<int64_t>(window.size()) / size;
+  const int64_t step = std::max<int64_t>(count / kPeriod, 1) * size;
   double sum = 0;
-  int64_t finite = 0;
-  for (int64_t i = 0; i < count; i += step) {
-    const double value = LoadValue(tensor.dtype, image.data() + i * size);
-    if (!std::isfinite(value)) continue;
-    sum += value * value;
-    ++finite;
+  for (const auto& [first, window] : windows) {
+    for (int64_t at = 0; at < static_cast<int64_t>(window.size()); at += step) {
+      const double value = LoadValue(type, window.data() + at);
+      if (!std::isfinite(value)) continue;
+      sum += value * value;
+      ++finite;
+    }
   }
   return finite == 0 ? 0 : std::sqrt(sum / static_cast<double>(finite));
 }
@@ -161,13 +159,8 @@ class GroupTrial final : public compiler::Trial {
   Status Check() override {
     RETURN_IF_ERROR(bench_.Poison());
     // Whatever stood in the workspace before must not matter.
-    if (workspace_ != nullptr) {
-      const std::vector<std::byte> noise(
-          static_cast<size_t>(std::min(workspace_->bytes(), kWindow * kWindowsPerLook)),
-          std::byte{0xff});
-      RETURN_IF_ERROR(bench_.device_.CopyIn(workspace_->get(), noise.data(),
-                                            static_cast<int64_t>(noise.size())));
-    }
+    if (workspace_ != nullptr)
+      RETURN_IF_ERROR(bench_.device_.Fill(workspace_->get(), std::byte{0xff}, workspace_->bytes()));
     RETURN_IF_ERROR(Run());
     RETURN_IF_ERROR(bench_.device_.Synchronize(nullptr));
     if (workspace_ != nullptr) RETURN_IF_ERROR(workspace_->CheckZones("the workspace"));
@@ -217,22 +210,31 @@ Status GroupBench::AddSlots() {
     const Tensor& tensor = group_.graph[id];
     if (tensor.is_constant()) return {};
     Slot& slot = slots_[tensor.uid];
-    slot.tensor = id;
-    slot.is_output = slot.is_output || is_output;
-    if (slot.image.empty()) {
-      // Elements that no kernel writes stay NaN, or -1.
-      slot.image = is_output ? std::vector<std::byte>(static_cast<size_t>(ImageBytes(tensor)),
-                                                      std::byte{0xff})
-                             : RandomImage(tensor, static_cast<uint64_t>(tensor.uid));
+    slot = {.tensor = id, .is_output = is_output};
+    if (tensor.by_value) {
+      slot.scalar = RandomPeriod(tensor);
+      return {};
     }
-    if (tensor.by_value || slot.memory != nullptr) return {};
-    const auto bytes = static_cast<int64_t>(slot.image.size());
-    ASSIGN_OR_RETURN(GuardedBuffer memory, GuardedBuffer::Make(device_, bytes));
+    ASSIGN_OR_RETURN(GuardedBuffer memory,
+                     GuardedBuffer::Make(device_, graph::MemoryBytes(tensor)));
     slot.memory = std::make_unique<GuardedBuffer>(std::move(memory));
-    return device_.CopyIn(slot.memory->get(), slot.image.data(), bytes);
+    return is_output ? Status() : WriteRandom(slot);
   };
   for (const TensorId id : graph::Inputs(group_.graph)) RETURN_IF_ERROR(add(id, false));
   for (const TensorId id : graph::Outputs(group_.graph)) RETURN_IF_ERROR(add(id, true));
+  return {};
+}
+
+// One period comes from the host; the device doubles what is there.
+Status GroupBench::WriteRandom(const Slot& slot) {
+  const std::vector<std::byte> period = RandomPeriod(group_.graph[slot.tensor]);
+  auto* const memory = static_cast<std::byte*>(slot.memory->get());
+  auto done = static_cast<int64_t>(period.size());
+  RETURN_IF_ERROR(device_.CopyIn(memory, period.data(), done));
+  for (int64_t next = 0; done > 0 && done < slot.memory->bytes(); done += next) {
+    next = std::min(done, slot.memory->bytes() - done);
+    RETURN_IF_ERROR(device_.CopyWithin(memory + done, memory, next));
+  }
   return {};
 }
 
@@ -241,8 +243,14 @@ Status GroupBench::MakeJudge() {
   graph::TensorValues inputs;
   for (const TensorId id : graph::Inputs(group_.graph)) {
     const Tensor& tensor = group_.graph[id];
-    if (!tensor.is_constant())
-      inputs[id] = graph::Unpack(tensor, slots_.at(tensor.uid).image.data());
+    if (tensor.is_constant()) continue;
+    const Slot& slot = slots_.at(tensor.uid);
+    std::vector<std::byte> image = slot.scalar;
+    if (slot.memory != nullptr) {
+      image.resize(static_cast<size_t>(slot.memory->bytes()));
+      RETURN_IF_ERROR(device_.CopyOut(image.data(), slot.memory->get(), slot.memory->bytes()));
+    }
+    inputs[id] = graph::Unpack(tensor, image.data());
   }
   ASSIGN_OR_RETURN(judge_, options_.judge(group_.graph, std::move(inputs)));
   return {};
@@ -261,13 +269,20 @@ Status GroupBench::MakeReference() {
   RETURN_IF_ERROR(Poison());
   RETURN_IF_ERROR(static_cast<GroupTrial&>(*trial).Run());
   RETURN_IF_ERROR(device_.Synchronize(nullptr));
+  return KeepRightOutputs();
+}
+
+Status GroupBench::KeepRightOutputs() {
   for (auto& [uid, slot] : slots_) {
     if (!slot.is_output) continue;
     if (judge_) RETURN_IF_ERROR(JudgeOutput(slot));
-    slot.reference.resize(slot.image.size());
-    RETURN_IF_ERROR(device_.CopyOut(slot.reference.data(), slot.memory->get(),
-                                    static_cast<int64_t>(slot.reference.size())));
-    slot.typical = TypicalValue(group_.graph[slot.tensor], slot.reference);
+    for (int64_t look = 0; look < kLooks; ++look) {
+      for (const int64_t first : WindowsOf(slot.memory->bytes(), look)) {
+        if (slot.right.contains(first)) continue;
+        ASSIGN_OR_RETURN(slot.right[first], Window(slot, first));
+      }
+    }
+    slot.typical = TypicalValue(group_.graph[slot.tensor].dtype, slot.right);
   }
   return {};
 }
@@ -286,12 +301,11 @@ double GroupBench::Clock() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Elements that no kernel writes stay NaN, or -1.
 Status GroupBench::Poison() {
-  for (const auto& [uid, slot] : slots_) {
-    if (!slot.is_output) continue;
-    RETURN_IF_ERROR(device_.CopyIn(slot.memory->get(), slot.image.data(),
-                                   static_cast<int64_t>(slot.image.size())));
-  }
+  for (const auto& [uid, slot] : slots_)
+    if (slot.is_output)
+      RETURN_IF_ERROR(device_.Fill(slot.memory->get(), std::byte{0xff}, slot.memory->bytes()));
   return {};
 }
 
@@ -302,7 +316,7 @@ Result<std::vector<void*>> GroupBench::PointersFor(const Program& program) const
     if (slot == slots_.end())
       return Status::Error(Code::kInternal, "the group has no tensor {}", tensor.uid);
     const bool on_host = slot->second.memory == nullptr;
-    pointers.push_back(on_host ? const_cast<std::byte*>(slot->second.image.data())
+    pointers.push_back(on_host ? const_cast<std::byte*>(slot->second.scalar.data())
                                : slot->second.memory->get());
   }
   return pointers;
@@ -310,8 +324,8 @@ Result<std::vector<void*>> GroupBench::PointersFor(const Program& program) const
 
 Status GroupBench::CheckOutputs(int64_t trial) {
   for (const auto& [uid, slot] : slots_) {
-    const Tensor& tensor = group_.graph[slot.tensor];
-    if (slot.memory != nullptr) RETURN_IF_ERROR(slot.memory->CheckZones(tensor.name));
+    if (slot.memory != nullptr)
+      RETURN_IF_ERROR(slot.memory->CheckZones(group_.graph[slot.tensor].name));
     if (!slot.is_output) continue;
     RETURN_IF_ERROR(CompareOutput(slot, trial));
     if (judge_ && inputs_ == compiler::Inputs::kExact) RETURN_IF_ERROR(JudgeOutput(slot));
@@ -319,20 +333,37 @@ Status GroupBench::CheckOutputs(int64_t trial) {
   return {};
 }
 
-// A large output is looked at in every fourth window, from another one on in each trial; always at
-// its end, where ragged tiles are.
-Status GroupBench::CompareOutput(const Slot& slot, int64_t trial) const {
-  const auto bytes = static_cast<int64_t>(slot.reference.size());
+// All of a small output; of a large one windows at even distances, other ones in the next trial,
+// and always the last, where ragged tiles are.
+//
+//   |0 . . . 0 . . . 0 .|    the first trial's windows, of which every fourth
+//   |. 1 . . . 1 . . . 1|    the second's …
+std::vector<int64_t> GroupBench::WindowsOf(int64_t bytes, int64_t trial) const {
+  if (bytes <= options_.compared_bytes) return {0};
+  const int64_t windows = CeilDiv(bytes, kWindow);
+  const int64_t distance = std::max(CeilDiv(bytes, options_.compared_bytes), kLooks);
+  std::vector<int64_t> firsts;
+  for (int64_t w = trial % kLooks * distance / kLooks; w < windows; w += distance)
+    firsts.push_back(w * kWindow);
+  const int64_t last = (windows - 1) * kWindow;
+  if (firsts.empty() || firsts.back() != last) firsts.push_back(last);
+  return firsts;
+}
+
+Result<std::vector<std::byte>> GroupBench::Window(const Slot& slot, int64_t first) const {
+  const int64_t bytes = slot.memory->bytes();
   const bool whole = bytes <= options_.compared_bytes;
-  std::vector<std::byte> got;
-  const int64_t step = whole ? std::max<int64_t>(bytes, 1) : kWindow;
-  for (int64_t first = 0, window = 0; first < bytes; first += step, ++window) {
-    const bool is_last = first + step >= bytes;
-    if (!whole && !is_last && window % kWindowsPerLook != trial % kWindowsPerLook) continue;
-    got.resize(static_cast<size_t>(std::min(step, bytes - first)));
-    RETURN_IF_ERROR(device_.CopyOut(got.data(),
-                                    static_cast<const std::byte*>(slot.memory->get()) + first,
-                                    static_cast<int64_t>(got.size())));
+  std::vector<std::byte> window(
+      static_cast<size_t>(whole ? bytes : std::min(kWindow, bytes - first)));
+  RETURN_IF_ERROR(device_.CopyOut(window.data(),
+                                  static_cast<const std::byte*>(slot.memory->get()) + first,
+                                  static_cast<int64_t>(window.size())));
+  return window;
+}
+
+Status GroupBench::CompareOutput(const Slot& slot, int64_t trial) const {
+  for (const int64_t first : WindowsOf(slot.memory->bytes(), trial)) {
+    ASSIGN_OR_RETURN(const std::vector<std::byte> got, Window(slot, first));
     RETURN_IF_ERROR(CompareSpan(slot, first, got));
   }
   return {};
@@ -343,7 +374,7 @@ Status GroupBench::CompareSpan(const Slot& slot, int64_t first,
   constexpr int64_t kLine = 4096;  // bytes; most of a right result has the very same ones
   const Tensor& tensor = group_.graph[slot.tensor];
   const int64_t size = SizeOf(tensor.dtype), bytes = static_cast<int64_t>(got.size());
-  const std::byte* want = slot.reference.data() + first;
+  const std::byte* want = slot.right.at(first).data();
   const double output_error = 2 * RoundingError(tensor.dtype);
   const double least = IsFloat(tensor.dtype) ? 0x1p-20 * slot.typical : 1;
   for (int64_t line = 0; line < bytes; line += kLine) {
@@ -367,9 +398,8 @@ Status GroupBench::CompareSpan(const Slot& slot, int64_t first,
 }
 
 Status GroupBench::JudgeOutput(const Slot& slot) const {
-  std::vector<std::byte> image(slot.image.size());
-  RETURN_IF_ERROR(
-      device_.CopyOut(image.data(), slot.memory->get(), static_cast<int64_t>(image.size())));
+  std::vector<std::byte> image(static_cast<size_t>(slot.memory->bytes()));
+  RETURN_IF_ERROR(device_.CopyOut(image.data(), slot.memory->get(), slot.memory->bytes()));
   return judge_(slot.tensor, graph::Unpack(group_.graph[slot.tensor], image.data()));
 }
 

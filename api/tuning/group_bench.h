@@ -25,7 +25,7 @@ struct BenchOptions {
   std::function<Result<Judge>(const graph::Graph& graph, graph::TensorValues inputs)> judge = {};
   // Elements that are computed times the lengths of their sums, above which there is no judge.
   int64_t judged_work = int64_t{1} << 22;
-  // Outputs are compared whole up to here, and beyond in windows.
+  // Outputs are compared whole up to here; of larger ones about so much, in windows.
   int64_t compared_bytes = int64_t{128} << 20;
 };
 
@@ -45,25 +45,30 @@ class GroupBench final : public compiler::Bench {
  private:
   friend class GroupTrial;
 
-  // What a caller of the group passes for one uid.
+  // What a caller of the group passes for one uid. No tensor of a group is read and written.
   struct Slot {
     graph::TensorId tensor = -1;
     bool is_output = false;
-    std::vector<std::byte> image = {};                    // an input's content, an output's poison
-    std::vector<std::byte> reference = {};                // an output's right content
-    double typical = 0;                                   // root mean square of that
-    std::unique_ptr<runtime::GuardedBuffer> memory = {};  // none for host scalars
+    std::vector<std::byte> scalar = {};                    // where the host passes it by value
+    std::map<int64_t, std::vector<std::byte>> right = {};  // an output's windows, by their places
+    double typical = 0;                                    // root mean square of those
+    std::unique_ptr<runtime::GuardedBuffer> memory = {};   // none for host scalars
   };
 
   GroupBench(runtime::Device& device, const compiler::Group& group, const BenchOptions& options)
       : device_(device), group_(group), options_(options) {}
 
   Status AddSlots();
+  Status WriteRandom(const Slot& slot);
   Status MakeReference();
   Status MakeJudge();
   Status Poison();
   Result<std::vector<void*>> PointersFor(const Program& program) const;
   Status CheckOutputs(int64_t trial);
+  // Places of the windows that a trial looks at, and the bytes from there on.
+  std::vector<int64_t> WindowsOf(int64_t bytes, int64_t trial) const;
+  Result<std::vector<std::byte>> Window(const Slot& slot, int64_t first) const;
+  Status KeepRightOutputs();
   Status CompareOutput(const Slot& slot, int64_t trial) const;
   Status CompareSpan(const Slot& slot, int64_t first, std::span<const std::byte> got) const;
   Status JudgeOutput(const Slot& slot) const;

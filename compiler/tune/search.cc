@@ -67,7 +67,7 @@ class Searcher {
       }
       if (MustStop()) break;
     }
-    RETURN_IF_ERROR(VaryArguments());
+    if (options_.vary_arguments) RETURN_IF_ERROR(VaryArguments());
     RETURN_IF_ERROR(Confirm());
     if (best_.has_value()) result_.fastest.push_back(*best_);
     if (!best_.has_value() && !first_failure_.ok()) return first_failure_;

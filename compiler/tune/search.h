@@ -3,9 +3,9 @@
 // Called by `kiln tune` and, for KILN_TUNE=on-miss and retune, when a plan is made.
 //
 //   rank → known? skip → compile ahead, in threads → same binary as before? its time → check → time
-//        → store → stop after `patience` without improvement, or out of budget → the fastest with
-//        other arguments (the order of tiles) → time the few fastest again, in turns, since clocks
-//        and temperatures drift
+//        → store → stop after `patience` without improvement, or out of budget → where asked to,
+//        the fastest with other arguments (the order of tiles) → time the few fastest again, in
+//        turns, since clocks and temperatures drift
 #pragma once
 
 #include <functional>
@@ -45,12 +45,13 @@ class Bench {
 
 struct SearchOptions {
   Inputs inputs = Inputs::kExact;
-  int patience = 64;          // candidates in a row that bring nothing; 0: never stop for it
-  int top = 0;                // at most so many of the ranked list; 0: all
-  int jobs = 1;               // candidates that are compiled ahead, each in a thread, at most
-  double deadline = 0;        // by Bench::Now(); 0: none
-  bool retune = false;        // measure what is on record too
-  double worthwhile = 0.002;  // relative gain that counts as an improvement
+  int patience = 64;            // candidates in a row that bring nothing; 0: never stop for it
+  int top = 0;                  // at most so many of the ranked list; 0: all
+  int jobs = 1;                 // candidates that are compiled ahead, each in a thread, at most
+  double deadline = 0;          // by Bench::Now(); 0: none
+  bool retune = false;          // measure what is on record too
+  bool vary_arguments = false;  // of the fastest kernel
+  double worthwhile = 0.002;    // relative gain that counts as an improvement
 };
 
 struct SearchStep {

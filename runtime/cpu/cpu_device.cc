@@ -206,6 +206,15 @@ Status CpuDevice::CopyOut(void* host, const void* device, int64_t bytes) {
   return CopyIn(host, device, bytes);
 }
 
+Status CpuDevice::CopyWithin(void* to, const void* from, int64_t bytes) {
+  return CopyIn(to, from, bytes);
+}
+
+Status CpuDevice::Fill(void* device, std::byte value, int64_t bytes) {
+  std::memset(device, static_cast<int>(value), static_cast<size_t>(bytes));
+  return {};
+}
+
 Result<double> CpuDevice::Measure(std::function<Status()> run, int repeats, Stream) {
   RETURN_IF_ERROR(run());
   std::vector<double> seconds;

@@ -38,6 +38,8 @@ class CpuDevice final : public Device {
   void Free(void* pointer) override;
   Status CopyIn(void* device, const void* host, int64_t bytes) override;
   Status CopyOut(void* host, const void* device, int64_t bytes) override;
+  Status CopyWithin(void* to, const void* from, int64_t bytes) override;
+  Status Fill(void* device, std::byte value, int64_t bytes) override;
   Status Synchronize(Stream) override { return {}; }
   // Wall clock, after one call that warms up.
   Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) override;

@@ -50,6 +50,8 @@ class CudaDevice final : public Device {
   void Free(void* pointer) override;
   Status CopyIn(void* device, const void* host, int64_t bytes) override;
   Status CopyOut(void* host, const void* device, int64_t bytes) override;
+  Status CopyWithin(void* to, const void* from, int64_t bytes) override;
+  Status Fill(void* device, std::byte value, int64_t bytes) override;
   Status Synchronize(Stream stream) override;
   Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) override;
   bool CanMeasure(Stream stream) override;
@@ -69,6 +71,8 @@ class CudaDevice final : public Device {
   // Runs `body` with a context of this GPU current; `function` names what fails.
   template <class Body>
   Status InContext(const char* function, Body&& body);
+  template <class Begin>
+  Status ToTheEnd(const char* function, const Begin& begin);
   Status LoadModule(const std::string& cubin, CudaKernel& kernel) const;
   void AllowLargeSharedMemory(const CudaKernel& kernel) const;
   Status LaunchFailure(const CudaKernel& kernel, const LaunchShape& shape, CuResult result) const;
@@ -296,13 +300,35 @@ void CudaDevice::Free(void* pointer) {
   if (!status.ok()) LOG(kWarn, "{}", status.message());
 }
 
+// What only begins it may return at once, or once the bytes are staged; a stream that does not wait
+// for the default stream would overtake it.
+template <class Begin>
+Status CudaDevice::ToTheEnd(const char* function, const Begin& begin) {
+  return InContext(function, [&] {
+    const CuResult result = begin();
+    return result == kCuSuccess ? driver_.StreamSynchronize(nullptr) : result;
+  });
+}
+
 Status CudaDevice::CopyIn(void* device, const void* host, int64_t bytes) {
   if (bytes == 0) return {};
-  return InContext("cuMemcpyHtoD", [&] {
-    CuResult result = driver_.MemcpyHtoD(Address(device), host, static_cast<size_t>(bytes));
-    // The copy may return once the bytes are staged; a stream that does not wait for the default
-    // stream would overtake it.
-    return result == kCuSuccess ? driver_.StreamSynchronize(nullptr) : result;
+  return ToTheEnd("cuMemcpyHtoD", [&] {
+    return driver_.MemcpyHtoD(Address(device), host, static_cast<size_t>(bytes));
+  });
+}
+
+Status CudaDevice::CopyWithin(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return {};
+  return ToTheEnd("cuMemcpyDtoD", [&] {
+    return driver_.MemcpyDtoD(Address(to), Address(from), static_cast<size_t>(bytes));
+  });
+}
+
+Status CudaDevice::Fill(void* device, std::byte value, int64_t bytes) {
+  if (bytes == 0) return {};
+  return ToTheEnd("cuMemsetD8", [&] {
+    return driver_.MemsetD8(Address(device), static_cast<unsigned char>(value),
+                            static_cast<size_t>(bytes));
   });
 }
 

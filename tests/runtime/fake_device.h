@@ -82,6 +82,13 @@ class FakeDevice : public Device {
   Status CopyOut(void* host, const void* device, int64_t bytes) override {
     return CopyIn(host, device, bytes);
   }
+  Status CopyWithin(void* to, const void* from, int64_t bytes) override {
+    return CopyIn(to, from, bytes);
+  }
+  Status Fill(void* device, std::byte value, int64_t bytes) override {
+    std::memset(device, static_cast<int>(value), static_cast<size_t>(bytes));
+    return {};
+  }
   Status Synchronize(Stream) override { return {}; }
   Result<double> Measure(std::function<Status()> run, int, Stream) override {
     RETURN_IF_ERROR(run());

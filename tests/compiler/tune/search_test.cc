@@ -246,6 +246,7 @@ TEST_F(SearchTest, TheFastestIsTimedWithOtherArguments) {
   other.knobs[static_cast<size_t>(raster - engine.knobs.begin())] = 4;
   bench_.behaviour[BinaryKey(*CompileGroup(group, target, other))].seconds = 5e-4;
   options_.top = 1;
+  options_.vary_arguments = true;
   const auto run = [&](const std::vector<Record>& known) {
     return Search(group, target, known, options_, bench_,
                   [&](const SearchStep& step) { stored_.push_back(step.record); });

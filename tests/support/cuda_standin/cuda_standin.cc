@@ -292,6 +292,15 @@ CuResult cuMemcpyDtoH_v2(void* to, CuAddress from, size_t bytes) {
   Hear("cuMemcpyDtoH_v2");
   return std::memcpy(to, reinterpret_cast<const void*>(from), bytes), Noted("cuMemcpyDtoH_v2");
 }
+CuResult cuMemcpyDtoD_v2(CuAddress to, CuAddress from, size_t bytes) {
+  Hear("cuMemcpyDtoD_v2");
+  std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return Noted("cuMemcpyDtoD_v2");
+}
+CuResult cuMemsetD8_v2(CuAddress to, unsigned char value, size_t bytes) {
+  Hear("cuMemsetD8_v2");
+  return std::memset(reinterpret_cast<void*>(to), value, bytes), Noted("cuMemsetD8_v2");
+}
 
 }  // extern "C"
 #pragma GCC visibility pop
