@@ -5,7 +5,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-seconds=300
+seconds=600
 if [ "${1:-}" = -t ]; then
   seconds=$2
   shift 2
