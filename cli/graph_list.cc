@@ -26,6 +26,12 @@ Result<std::vector<std::string>> LinesOf(const std::string& file) {
   return lines;
 }
 
+// FILE:LINE is there where the file is.
+bool IsThere(const std::string& argument) {
+  std::error_code error;
+  return fs::exists(argument, error) || fs::exists(argument.substr(0, argument.rfind(':')), error);
+}
+
 Status Expand(const std::string& argument, int depth, std::vector<std::string>& out) {
   if (depth > kDeepest)
     return Status::Error(Code::kInvalidValue, "{}: lists are nested more than {} deep", argument,
@@ -53,10 +59,16 @@ Status Expand(const std::string& argument, int depth, std::vector<std::string>& 
     return {};
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> lines, LinesOf(argument));
-  for (const std::string& line : lines) {
-    const std::string entry = Trimmed(line.substr(0, line.find('#')));
-    if (!entry.empty())
-      RETURN_IF_ERROR(Expand((path.parent_path() / entry).string(), depth + 1, out));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string entry = Trimmed(lines[i].substr(0, lines[i].find('#')));
+    if (entry.empty()) continue;
+    const std::string named = (path.parent_path() / entry).string();
+    if (!IsThere(named))
+      return Status::Error(Code::kInvalidValue,
+                           "{}:{}: there is no file {}; each line of a list names a graph's file, "
+                           "from the list's folder",
+                           argument, i + 1, named);
+    RETURN_IF_ERROR(Expand(named, depth + 1, out));
   }
   return {};
 }

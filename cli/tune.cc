@@ -25,14 +25,13 @@ using compiler::SearchResult;
 using compiler::SearchStep;
 
 constexpr const char* kFooter =
-    "A LIST is a graph, a folder of graphs (what KILN_CAPTURE=FOLDER wrote), a file *.txt with a\n"
-    "graph a line, or a file of recorded graphs *.jsonl. Graphs are divided into groups, and "
-    "equal\n"
-    "groups are tuned once. A configuration is stored only if its outputs agree with the generic\n"
-    "engine's (and with the interpreter, where the group is small) and nothing was written "
-    "outside\n"
-    "of its buffers. What is on record already is not measured again, so a run that was stopped\n"
-    "goes on where it was. Records go to KILN_RECORDS_DIR, else records/ in the kernel cache.\n"
+    "A LIST is a graph, a folder of graphs (what KILN_CAPTURE=FOLDER wrote), a file *.txt whose\n"
+    "lines name graphs, or a file of recorded graphs *.jsonl. Graphs are divided into groups, and\n"
+    "equal groups are tuned once. A configuration is stored only if its outputs agree with the\n"
+    "generic engine's (and with the interpreter, where the group is small) and nothing was\n"
+    "written outside of its buffers. What is on record already is not measured again, so a run\n"
+    "that was stopped goes on where it was. Records go to KILN_RECORDS_DIR, else records/ in the\n"
+    "kernel cache.\n"
     "\n"
     "Examples:\n"
     "  kiln tune captured/ --budget 600 --jobs 8\n"

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <deque>
 #include <limits>
-#include <map>
 
+#include "ir/tile/interpret_steps.h"
 #include "ir/tile/names.h"
 #include "ir/tile/tools.h"
 #include "ir/tile/visit.h"
@@ -16,52 +16,11 @@
 namespace kiln::tile {
 namespace {
 
-union Cell {
-  double f;
-  int64_t i;
-};
-
 using Lanes = std::span<const int>;  // numbers of the active threads
 
-struct Memory {
-  std::string name;
-  DType type = DType::kF32;
-  Space space = Space::kReg;
-  std::vector<double>* global =
-      nullptr;  // a pointer parameter; else the rest describes an allocation
-  int64_t size = 0;
-  std::vector<Cell> cells;  // registers: [element][thread]
-  std::vector<uint8_t> defined;
-
-  // Shared memory: who touched an element, and how many barriers there had been. Two threads, one
-  // of them writing, and no barrier of both between: a race.
-  struct Touch {
-    int write_epoch = -1, writer = 0, read_epoch = -1, reader = 0;
-  };
-  std::vector<Touch> touches;
-  std::vector<uint8_t> in_flight;  // asynchronous copies that have not been waited for
-};
 constexpr int kManyThreads = -1;  // the same value from several threads, or readers of several
 // Several threads of team t of the last barrier of teams: kManyOfTeam - t.
 constexpr int kManyOfTeam = -2;
-
-struct ExprCode {
-  const ExprNode* node = nullptr;
-  std::vector<Cell> own;
-  Cell* out = nullptr;  // one value a thread: `own`, or a variable's
-  ExprCode* args[3] = {};
-  Memory* memory = nullptr;
-};
-
-struct Step {
-  const Stmt* source = nullptr;
-  // The statement's expressions and buffers, in order.
-  ExprCode *first = nullptr, *second = nullptr, *third = nullptr;
-  Memory *dst = nullptr, *src = nullptr, *src2 = nullptr;
-  std::vector<Memory*> sources;
-  std::vector<Cell> var;  // of a loop
-  std::vector<Step> body, else_body;
-};
 
 int64_t Saturate(DType type, int64_t v) {
   const int bits = Info(type).bits;
@@ -98,153 +57,6 @@ Cell Apply(ScalarOp op, DType operand, DType result, Cell a, Cell b, Cell c) {
         .f = std::fmaf(static_cast<float>(a.f), static_cast<float>(b.f), static_cast<float>(c.f))};
   return {.f = static_cast<float>(EvalScalar(op, a.f, b.f, c.f))};
 }
-
-// Everything with names resolved and room for its values.
-class Resolver {
- public:
-  Resolver(const Kernel& kernel, std::span<const Argument> args) : threads_(kernel.threads) {
-    for (size_t i = 0; i < kernel.params.size(); ++i) {
-      const Param& p = kernel.params[i];
-      if (p.is_pointer) {
-        Memory& m = NewMemory(p.name, p.type);
-        m.global = args[i].buffer;
-        m.size = static_cast<int64_t>(args[i].buffer->size());
-      } else {
-        Cell value;
-        if (IsFloat(p.type))
-          value.f = args[i].scalar.f;
-        else
-          value.i = args[i].scalar.i;
-        vars_[p.name] = params_.emplace_back(threads_, value).data();
-      }
-    }
-    body = Resolve(kernel.body);
-  }
-
-  std::vector<Step> body;
-
- private:
-  Memory& NewMemory(const std::string& name, DType type) {
-    Memory& m = memories_.emplace_back();
-    m.name = name;
-    m.type = type;
-    by_name_[name] = &m;
-    return m;
-  }
-
-  std::vector<Step> Resolve(const Block& block) {
-    std::vector<Step> steps;
-    for (const Stmt& s : block) {
-      if (std::holds_alternative<Comment>(s.node)) continue;
-      Step& step = steps.emplace_back();
-      step.source = &s;
-      std::visit([&](const auto& node) { Fill(step, node); }, s.node);
-    }
-    return steps;
-  }
-
-  // A let is its value's slot: nothing is copied when it is executed.
-  void Fill(Step& step, const Let& s) {
-    step.first = Resolve(s.value);
-    vars_[s.name] = step.first->out;
-  }
-  void Fill(Step& step, const Alloc& s) {
-    Memory& m = NewMemory(s.name, s.type);
-    m.space = s.space;
-    m.size = s.size;
-    m.cells.resize(s.space == Space::kReg ? s.size * threads_ : s.size);
-    m.defined.resize(m.cells.size());
-    if (s.space == Space::kShared) {
-      m.touches.resize(s.size);
-      m.in_flight.resize(s.size);
-    }
-    step.dst = &m;
-  }
-  void Fill(Step& step, const Store& s) {
-    step.first = Resolve(s.index);
-    step.second = Resolve(s.value);
-    step.dst = by_name_.at(s.buffer);
-  }
-  void Fill(Step& step, const Copy& s) {
-    step.first = Resolve(s.dst_index);
-    step.second = Resolve(s.src_index);
-    step.dst = by_name_.at(s.dst);
-    step.src = by_name_.at(s.src);
-  }
-  void Fill(Step& step, const CopyAsync& s) {
-    step.first = Resolve(s.dst_index);
-    step.second = Resolve(s.src_index);
-    step.third = Resolve(s.valid);
-    step.dst = by_name_.at(s.dst);
-    step.src = by_name_.at(s.src);
-  }
-  void Fill(Step&, const CommitAsync&) {}
-  void Fill(Step&, const WaitAsync&) {}
-  void Fill(Step& step, const LoadMatrix& s) {
-    step.first = Resolve(s.dst_index);
-    step.second = Resolve(s.src_index);
-    step.dst = by_name_.at(s.dst);
-    step.src = by_name_.at(s.src);
-  }
-  void Fill(Step& step, const Largest& s) {
-    step.dst = by_name_.at(s.values);
-    if (!s.numbers.empty()) step.src2 = by_name_.at(s.numbers);
-    for (const std::string& source : s.sources) step.sources.push_back(by_name_.at(source));
-  }
-  void Fill(Step& step, const AtomicAdd& s) {
-    step.first = Resolve(s.index);
-    step.second = Resolve(s.value);
-    step.dst = by_name_.at(s.buffer);
-  }
-  void Fill(Step& step, const Mma& s) {
-    step.first = Resolve(s.acc_index);
-    step.second = Resolve(s.a_index);
-    step.third = Resolve(s.b_index);
-    step.dst = by_name_.at(s.acc);
-    step.src = by_name_.at(s.a);
-    step.src2 = by_name_.at(s.b);
-  }
-  void Fill(Step&, const Call&) {}
-  void Fill(Step& step, const For& s) {
-    step.first = Resolve(s.extent);
-    step.var.resize(threads_);
-    vars_[s.var] = step.var.data();
-    step.body = Resolve(s.body);
-  }
-  void Fill(Step& step, const If& s) {
-    step.first = Resolve(s.condition);
-    step.body = Resolve(s.then_body);
-    step.else_body = Resolve(s.else_body);
-  }
-  void Fill(Step&, const Barrier&) {}
-  void Fill(Step&, const Comment&) {}
-
-  ExprCode* Resolve(const Expr& e) {
-    ExprCode& code = codes_.emplace_back();
-    code.node = e.get();
-    for (size_t i = 0; i < e->args.size(); ++i) code.args[i] = Resolve(e->args[i]);
-    if (e->kind == ExprKind::kVar) {
-      code.out = vars_.at(e->name);
-      return &code;
-    }
-    if (e->kind == ExprKind::kLoad) code.memory = by_name_.at(e->name);
-    Cell value;
-    if (e->kind == ExprKind::kFloat)
-      value.f = e->float_value;
-    else
-      value.i = e->int_value;
-    code.own.assign(threads_, value);
-    code.out = code.own.data();
-    return &code;
-  }
-
-  size_t threads_;
-  std::deque<ExprCode> codes_;  // deques: addresses stay
-  std::deque<Memory> memories_;
-  std::deque<std::vector<Cell>> params_;
-  std::map<std::string, Cell*, std::less<>> vars_;
-  std::map<std::string, Memory*, std::less<>> by_name_;
-};
 
 class Machine {
  public:

@@ -465,7 +465,9 @@ class TuneTest(CliTest):
                 ((graph, "--shard", "3/2"), "--shard 3/2 is not of the form"),
                 ((self.folder / "none.txt",), "cannot be read"),
                 ((self.file("empty.txt", "# nothing\n"),), "there is no graph in it"),
-                ((self.file("self.txt", "self.txt\n"),), "nested more than")):
+                ((self.file("self.txt", "self.txt\n"),), "nested more than"),
+                ((self.file("spelled.txt", "\nm: matmul(a, b) -> c  # a graph itself\n"),),
+                 "spelled.txt:2: there is no file")):
             _, error = self.kiln("tune", *arguments, "--device", "cpu", status=2)
             self.assertIn(sentence, error)
 
