@@ -274,8 +274,7 @@ class DeviceSession final : public Session {
     if (!device_->CanMeasure(stream))
       return Status::Text(Code::kNotSupported, "nothing is measured while the stream is captured");
     const auto run = [&] { return Execute(plan, pointers, workspace, stream); };
-    // Once for what happens the first time, once for how often to repeat.
-    RETURN_IF_ERROR(device_->Measure(run, 1, stream).status());
+    // Measure runs it before, for what happens the first time.
     ASSIGN_OR_RETURN(const double once, device_->Measure(run, 1, stream));
     const double repeats = std::clamp(kSecondsTimed / std::max(once, 1e-9), 1.0, 50.0);
     return device_->Measure(run, static_cast<int>(repeats), stream);

@@ -20,7 +20,7 @@ namespace kiln::api {
 using Judge = std::function<Status(graph::TensorId output, const std::vector<double>& got)>;
 
 struct BenchOptions {
-  double seconds_per_time = 0.06;  // of repeated runs behind one time, about
+  double seconds_per_time = 0.06;  // of repeated runs and flushes behind one time, about
   // Makes the judge of a small group from its inputs; null for none.
   std::function<Result<Judge>(const graph::Graph& graph, graph::TensorValues inputs)> judge = {};
   // Elements that are computed times the lengths of their sums, above which there is no judge.

@@ -55,7 +55,8 @@ void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Input
         .inputs = here,
         .patience = effort.patience,
         .jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
-        .retune = mode == TuneMode::kRetune};
+        .retune = mode == TuneMode::kRetune,
+        .confirm = effort.confirm};
     search.deadline = GroupBench::Clock() + effort.seconds;
     const auto result = TuneGroup(device_, group, store_, search, bench, {});
     if (!result.ok()) LOG(kWarn, "tuning: {}", result.status().message());

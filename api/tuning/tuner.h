@@ -23,10 +23,11 @@ struct TuneEffort {
   double seconds;
   double seconds_per_time;
   int64_t compared_bytes;  // of outputs, beyond which windows are
+  bool confirm;            // the few fastest, in turns
 };
 // When a plan is made, and when cudnnFind… asks, which clients call once for each shape.
-inline constexpr TuneEffort kToPlan = {6, 10, 0.03, int64_t{128} << 20};
-inline constexpr TuneEffort kToFind = {4, 2, 0.01, int64_t{8} << 20};
+inline constexpr TuneEffort kToPlan = {6, 10, 0.03, int64_t{128} << 20, true};
+inline constexpr TuneEffort kToFind = {4, 2, 0.01, int64_t{8} << 20, false};
 
 // What a session does by itself, for each problem once a process.
 class PlanTuner {

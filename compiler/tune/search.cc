@@ -68,7 +68,7 @@ class Searcher {
       if (MustStop()) break;
     }
     if (options_.vary_arguments) RETURN_IF_ERROR(VaryArguments());
-    RETURN_IF_ERROR(Confirm());
+    if (options_.confirm) RETURN_IF_ERROR(Confirm());
     if (best_.has_value()) result_.fastest.push_back(*best_);
     if (!best_.has_value() && !first_failure_.ok()) return first_failure_;
     return std::move(result_);

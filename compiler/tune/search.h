@@ -4,7 +4,7 @@
 //
 //   rank → known? skip → compile ahead, in threads → same binary as before? its time → check → time
 //        → store → stop after `patience` without improvement, or out of budget → where asked to,
-//        the fastest with other arguments (the order of tiles) → time the few fastest again, in
+//        the fastest with other arguments (the order of tiles), and the few fastest again, in
 //        turns, since clocks and temperatures drift
 #pragma once
 
@@ -51,6 +51,7 @@ struct SearchOptions {
   double deadline = 0;          // by Bench::Now(); 0: none
   bool retune = false;          // measure what is on record too
   bool vary_arguments = false;  // of the fastest kernel
+  bool confirm = true;          // by timing the few fastest again
   double worthwhile = 0.002;    // relative gain that counts as an improvement
 };
 

@@ -233,6 +233,14 @@ TEST_F(SearchTest, TheCloseOnesAreTimedInTurns) {
   ASSERT_EQ(stored_.size(), ranked_.size() + 2);
   std::vector<std::string> turns(bench_.timed.end() - 4, bench_.timed.end());
   EXPECT_EQ(turns, (std::vector{binaries_[1], binaries_[2], binaries_[1], binaries_[2]}));
+  // Unless there is no time for it.
+  options_.confirm = false;
+  bench_.timed.clear();
+  const auto unconfirmed = Run();
+  ASSERT_TRUE(unconfirmed.ok());
+  EXPECT_FALSE(unconfirmed->fastest[0].confirmed);
+  EXPECT_EQ(unconfirmed->fastest[0].knobs, KnobsOf(1));
+  EXPECT_EQ(bench_.timed.size(), DistinctBinaries());
 }
 
 // The order of tiles is no part of the kernel's text, and none of the candidates differ by it.
