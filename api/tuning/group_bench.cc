@@ -208,28 +208,30 @@ Result<std::unique_ptr<GroupBench>> GroupBench::Make(runtime::Device& device,
 }
 
 Status GroupBench::AddSlots() {
-  const auto add = [&](TensorId id, bool is_output) -> Status {
+  const auto add = [&](TensorId id, TensorId Slot::* role) -> Status {
     const Tensor& tensor = group_.graph[id];
     if (tensor.is_constant()) return {};
     Slot& slot = slots_[tensor.uid];
-    slot = {.tensor = id, .is_output = is_output};
+    slot.*role = id;
     if (tensor.by_value) {
       slot.scalar = RandomPeriod(tensor);
-      return {};
+    } else if (slot.memory == nullptr) {
+      ASSIGN_OR_RETURN(GuardedBuffer memory,
+                       GuardedBuffer::Make(device_, graph::MemoryBytes(tensor)));
+      slot.memory = std::make_unique<GuardedBuffer>(std::move(memory));
     }
-    ASSIGN_OR_RETURN(GuardedBuffer memory,
-                     GuardedBuffer::Make(device_, graph::MemoryBytes(tensor)));
-    slot.memory = std::make_unique<GuardedBuffer>(std::move(memory));
-    return is_output ? Status() : WriteRandom(slot);
+    return {};
   };
-  for (const TensorId id : graph::Inputs(group_.graph)) RETURN_IF_ERROR(add(id, false));
-  for (const TensorId id : graph::Outputs(group_.graph)) RETURN_IF_ERROR(add(id, true));
+  for (const TensorId id : graph::Inputs(group_.graph)) RETURN_IF_ERROR(add(id, &Slot::input));
+  for (const TensorId id : graph::Outputs(group_.graph)) RETURN_IF_ERROR(add(id, &Slot::output));
+  for (const auto& [uid, slot] : slots_)
+    if (slot.input >= 0 && slot.memory != nullptr) RETURN_IF_ERROR(WriteRandom(slot));
   return {};
 }
 
 // One period comes from the host; the device doubles what is there.
 Status GroupBench::WriteRandom(const Slot& slot) {
-  const std::vector<std::byte> period = RandomPeriod(group_.graph[slot.tensor]);
+  const std::vector<std::byte> period = RandomPeriod(group_.graph[slot.input]);
   auto* const memory = static_cast<std::byte*>(slot.memory->get());
   auto done = static_cast<int64_t>(period.size());
   RETURN_IF_ERROR(device_.CopyIn(memory, period.data(), done));
@@ -276,7 +278,7 @@ Status GroupBench::MakeReference() {
 
 Status GroupBench::KeepRightOutputs() {
   for (auto& [uid, slot] : slots_) {
-    if (!slot.is_output) continue;
+    if (slot.output < 0) continue;
     if (judge_) RETURN_IF_ERROR(JudgeOutput(slot));
     for (int64_t look = 0; look < kLooks; ++look) {
       for (const int64_t first : WindowsOf(slot.memory->bytes(), look)) {
@@ -284,7 +286,7 @@ Status GroupBench::KeepRightOutputs() {
         ASSIGN_OR_RETURN(slot.right[first], Window(slot, first));
       }
     }
-    slot.typical = TypicalValue(group_.graph[slot.tensor].dtype, slot.right);
+    slot.typical = TypicalValue(group_.graph[slot.output].dtype, slot.right);
   }
   return {};
 }
@@ -303,11 +305,14 @@ double GroupBench::Clock() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Elements that no kernel writes stay NaN, or -1.
+// Elements that no kernel writes stay NaN, or -1, or what they were as an input.
 Status GroupBench::Poison() {
-  for (const auto& [uid, slot] : slots_)
-    if (slot.is_output)
-      RETURN_IF_ERROR(device_.Fill(slot.memory->get(), std::byte{0xff}, slot.memory->bytes()));
+  for (const auto& [uid, slot] : slots_) {
+    if (slot.output < 0) continue;
+    RETURN_IF_ERROR(slot.input >= 0
+                        ? WriteRandom(slot)
+                        : device_.Fill(slot.memory->get(), std::byte{0xff}, slot.memory->bytes()));
+  }
   return {};
 }
 
@@ -326,9 +331,9 @@ Result<std::vector<void*>> GroupBench::PointersFor(const Program& program) const
 
 Status GroupBench::CheckOutputs(int64_t trial) {
   for (const auto& [uid, slot] : slots_) {
-    if (slot.memory != nullptr)
-      RETURN_IF_ERROR(slot.memory->CheckZones(group_.graph[slot.tensor].name));
-    if (!slot.is_output) continue;
+    const TensorId id = slot.output >= 0 ? slot.output : slot.input;
+    if (slot.memory != nullptr) RETURN_IF_ERROR(slot.memory->CheckZones(group_.graph[id].name));
+    if (slot.output < 0) continue;
     RETURN_IF_ERROR(CompareOutput(slot, trial));
     if (judge_ && inputs_ == compiler::Inputs::kExact) RETURN_IF_ERROR(JudgeOutput(slot));
   }
@@ -374,7 +379,7 @@ Status GroupBench::CompareOutput(const Slot& slot, int64_t trial) const {
 Status GroupBench::CompareSpan(const Slot& slot, int64_t first,
                                std::span<const std::byte> got) const {
   constexpr int64_t kLine = 4096;  // bytes; most of a right result has the very same ones
-  const Tensor& tensor = group_.graph[slot.tensor];
+  const Tensor& tensor = group_.graph[slot.output];
   const int64_t size = SizeOf(tensor.dtype), bytes = static_cast<int64_t>(got.size());
   const std::byte* want = slot.right.at(first).data();
   const double output_error = 2 * RoundingError(tensor.dtype);
@@ -402,7 +407,7 @@ Status GroupBench::CompareSpan(const Slot& slot, int64_t first,
 Status GroupBench::JudgeOutput(const Slot& slot) const {
   std::vector<std::byte> image(static_cast<size_t>(slot.memory->bytes()));
   RETURN_IF_ERROR(device_.CopyOut(image.data(), slot.memory->get(), slot.memory->bytes()));
-  return judge_(slot.tensor, graph::Unpack(group_.graph[slot.tensor], image.data()));
+  return judge_(slot.output, graph::Unpack(group_.graph[slot.output], image.data()));
 }
 
 }  // namespace kiln::api

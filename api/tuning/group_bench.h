@@ -45,10 +45,9 @@ class GroupBench final : public compiler::Bench {
  private:
   friend class GroupTrial;
 
-  // What a caller of the group passes for one uid. No tensor of a group is read and written.
+  // What a caller of the group passes for one uid: memory that is read, written, or both (scatter).
   struct Slot {
-    graph::TensorId tensor = -1;
-    bool is_output = false;
+    graph::TensorId input = -1, output = -1;               // -1: is none
     std::vector<std::byte> scalar = {};                    // where the host passes it by value
     std::map<int64_t, std::vector<std::byte>> right = {};  // an output's windows, by their places
     double typical = 0;                                    // root mean square of those

@@ -60,6 +60,29 @@ TEST_F(GroupBenchTest, WhatIsNotWrittenIsSeen) {
   EXPECT_NE(status.message().find("nan"), std::string::npos) << status.message();
 }
 
+// What a scatter writes in part holds its input before each run.
+TEST_F(GroupBenchTest, MemoryThatIsReadAndWrittenStartsAsTheInput) {
+  graph::GraphBuilder b("scatter");
+  const auto x = b.Input("x", DType::kF32, {100}), before = b.Input("before", DType::kF32, {1000});
+  const auto index =
+      b.Apply(graph::GraphOp::kIota, {}, graph::IotaAttrs{}, {.dtype = DType::kI32, .dims = {100}});
+  graph::Tensor after = b.graph()[before];
+  const auto y = b.graph().AddTensor(std::move(after));
+  b.graph().AddNode({.op = graph::GraphOp::kScatter,
+                     .inputs = {x, index, before},
+                     .outputs = {y},
+                     .attrs = graph::ScatterAttrs{}});
+  const auto graph = b.Finish();
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  Open(*graph);
+  Program program = First();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(Check(program).ok()) << Check(program).message();
+  program.launches.clear();
+  const Status status = Check(program);
+  EXPECT_EQ(status.code(), Code::kUnexpectedValue);
+  EXPECT_EQ(status.message().find("nan"), std::string::npos) << status.message();
+}
+
 TEST_F(GroupBenchTest, WrongResultsAreSeen) {
   // An output of the right size from another function.
   Open(SmallRelu(1000));
