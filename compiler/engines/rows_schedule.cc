@@ -20,6 +20,7 @@
 
 #include "compiler/engines/rows.h"
 #include "compiler/engines/rows_columns.h"
+#include "compiler/engines/rows_totals.h"
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
 
@@ -32,10 +33,6 @@ using tile::Bind;
 using tile::Block;
 using tile::Expr;
 
-constexpr int kWarp = 32;
-// More warps than these are combined by shuffles, fewer one after the other.
-constexpr int kFewWarps = 4;
-
 class RowsKernel {
  public:
   RowsKernel(const RowsPlan& plan, const Target& target, const RowsShape& shape)
@@ -45,7 +42,8 @@ class RowsKernel {
            fmt::format("rows: team={}, lanes={}, vectors={}, rows={}, threads={}{}{}", shape.team,
                        plan.lanes, shape.vectors, shape.rows, shape.threads,
                        shape.streams ? ", streams" : "", shape.side_by_side ? ", abreast" : "")),
-        t_(b_.index_type()) {
+        t_(b_.index_type()),
+        totals_(plan, shape_, b_) {
     for (const char* reserved : {"bx", "tx"}) b_.Name(reserved);
     const int64_t tiles = CeilDiv(plan.row.rows, shape.rows_of_block());
     const int64_t most = int64_t{shape.resident} * target.multiprocessors;
@@ -61,9 +59,9 @@ class RowsKernel {
     grid_ = b_.Arg("blocks", blocks_);
     tile_ = tile::Var("bx", t_);
     Block body;
-    shared_allocs_ = &body;
     lane_ = b_.Let(body, "lane",
                    shape_.side_by_side ? tx() / b_.Idx(teams()) : tx() % b_.Idx(shape_.team));
+    totals_.Begin(body, lane_);
     if (shape_.ring > 0)
       WalkRing(body, lowered);
     else if (walks())
@@ -81,11 +79,7 @@ class RowsKernel {
   Expr tx() const { return tile::Var("tx", t_); }
   const graph::Node& node(size_t r) const { return g().nodes[plan_.row.reduces[r]]; }
 
-  int teams() const { return shape_.threads / shape_.team; }
-  // Which team of the block a thread belongs to.
-  Expr TeamOfThread() const {
-    return shape_.side_by_side ? tx() % b_.Idx(teams()) : tx() / b_.Idx(shape_.team);
-  }
+  int teams() const { return totals_.teams(); }
 
   // Whether blocks walk all rows.
   bool walks() const { return shape_.resident > 0; }
@@ -240,11 +234,7 @@ class RowsKernel {
   // ---- loops
 
   void For(Block& out, const char* name, int count, const std::function<void(Block&, Expr)>& emit) {
-    if (count == 1) return emit(out, b_.Idx(0));
-    const std::string var = b_.Name(name);
-    Block body;
-    emit(body, tile::Var(var, t_));
-    out.push_back({tile::For{var, t_, b_.Idx(count), Bind::kUnroll, std::move(body)}});
+    UnrolledLoop(b_, out, name, count, emit);
   }
 
   // Whether rows of the last tile may not exist.
@@ -263,7 +253,7 @@ class RowsKernel {
   Row RowOf(Block& out, const Expr& tile, const Expr& u) {
     Row row{.slot = u, .number = {}, .kept = {}};
     const Expr first = tile * b_.Idx(shape_.rows_of_block());
-    row.number = b_.Let(out, "row", first + u * b_.Idx(teams()) + TeamOfThread());
+    row.number = b_.Let(out, "row", first + u * b_.Idx(teams()) + totals_.TeamOfThread());
     Expr existing = row.number;
     if (MayBePast())
       existing =
@@ -401,10 +391,10 @@ class RowsKernel {
       values.Bind(id, BroadcastIndex(b_, g()[id], row.kept),
                   tile::Cast(ArithmeticType(g()[id].dtype), value));
     }
-    for (const auto& [r, total] : totals_) {
+    for (const auto& [r, total] : totals_.registers()) {
       const TensorId result = node(r).outputs[0];
       values.Bind(result, BroadcastIndex(b_, g()[result], row.kept),
-                  RoundThrough(g()[result].dtype, tile::Load(total, TypeOf(r), row.slot)));
+                  RoundThrough(g()[result].dtype, totals_.Of(r, row.slot)));
     }
     return values;
   }
@@ -474,16 +464,10 @@ class RowsKernel {
 
   // ---- reductions
 
-  DType TypeOf(size_t r) const { return AccumulatorType(node(r)); }
-  Expr Combined(size_t r, Expr a, Expr b) const {
-    return CombineTwo(node(r), std::move(a), std::move(b));
-  }
-
   // `distances`: the next stage, whose moment is made together with its sum, or null.
   void Reduce(Block& body, const RowsPlan::Stage& stage, const RowsPlan::Stage* distances) {
-    std::vector<size_t> alone = stage.reduces;
-    std::map<size_t, std::string> parts;  // a partial result a lane, for each row
-    for (const size_t r : stage.reduces) DeclareParts(body, r, parts);
+    RowsTotals::Parts parts;
+    for (const size_t r : stage.reduces) totals_.DeclareParts(body, r, parts);
     for (const TensorId kept : stage.keeps) {
       keeps_[kept] = b_.Name(g()[kept].name + "_kept");
       body.push_back({tile::Alloc{keeps_[kept], g()[kept].dtype, tile::Space::kReg,
@@ -498,202 +482,50 @@ class RowsKernel {
       });
     });
     held_.insert(keeps_.begin(), keeps_.end());
-    FoldLanes(body, stage, parts);
-    if (shape_.side_by_side) return CombineTeam(body, stage);
-    std::optional<Joint> joint;
+    totals_.FoldLanes(body, stage, parts);
+    std::optional<RowsTotals::Joint> joint;
     if (distances != nullptr) {
-      joint = Joint{.sum = distances->moment->sum, .moment = distances->reduces[0]};
-      std::erase(alone, joint->sum);
+      joint = {.sum = distances->moment->sum, .moment = distances->reduces[0]};
       MeasureDistances(body, *distances, *joint, parts);
     }
-    For(body, "u", shape_.rows, [&](Block& out, const Expr& u) {
-      for (const size_t r : alone) FoldWarp(out, r, u);
-      if (joint) JoinWarp(out, *joint, u);
-    });
-    if (shape_.team > kWarp) {
-      for (const size_t r : stage.reduces) LeaveWarps(body, r);
-      if (joint) LeaveWarps(body, joint->moment);
-      body.push_back({tile::Barrier{BarrierTeam()}});
-      ShareTotals(body, alone, joint);
-    }
+    totals_.Combine(body, stage, joint, turn_);
   }
 
-  void DeclareParts(Block& out, size_t r, std::map<size_t, std::string>& parts) {
-    parts[r] = b_.Name("part");
-    const int size = shape_.rows * plan_.lanes;
-    out.push_back({tile::Alloc{parts[r], TypeOf(r), tile::Space::kReg, size}});
-    const Expr identity = IdentityOf(node(r));
-    For(out, "i", size,
-        [&](Block& body, const Expr& i) { body.push_back({tile::Store{parts[r], i, identity}}); });
-  }
-
-  // A sum, and the squared distances from its mean.
-  struct Joint {
-    size_t sum, moment;
-  };
-  // Those of the thread's elements, from their own mean.
-  void MeasureDistances(Block& body, const RowsPlan::Stage& stage, const Joint& joint,
-                        std::map<size_t, std::string>& parts) {
-    DeclareParts(body, joint.moment, parts);
+  // Of the thread's elements, from their own mean.
+  void MeasureDistances(Block& body, const RowsPlan::Stage& stage, const RowsTotals::Joint& joint,
+                        RowsTotals::Parts& parts) {
+    totals_.DeclareParts(body, joint.moment, parts);
     const double elements = static_cast<double>(shape_.vectors) * plan_.lanes;
     EachRow(body, [&](Block& of_row, const Row& row) {
-      const Expr sum = tile::Load(totals_.at(joint.sum), TypeOf(joint.sum), row.slot);
+      const Expr sum = totals_.Of(joint.sum, row.slot);
       RowValues values;
-      values.known.emplace_back(
-          stage.moment->mean,
-          b_.Let(of_row, "mean_of_thread", sum * tile::Float(1 / elements, TypeOf(joint.sum))));
+      values.known.emplace_back(stage.moment->mean,
+                                b_.Let(of_row, "mean_of_thread",
+                                       sum * tile::Float(1 / elements, totals_.TypeOf(joint.sum))));
       EachVector(of_row, row, b_.Idx(0), [&](Block& out, const Place& place) {
         Accumulate(out, stage, row, values, place, parts);
       });
     });
-    FoldLanes(body, stage, parts);
-  }
-  void JoinWarp(Block& out, const Joint& joint, const Expr& u) {
-    JoinLanes(out, joint, u, std::min(shape_.team, kWarp),
-              static_cast<double>(shape_.vectors) * plan_.lanes);
-  }
-  // So many neighbouring lanes, with so many elements each.
-  void JoinLanes(Block& out, const Joint& joint, const Expr& u, int lanes, double elements) {
-    const MomentPart part = {Total(joint.sum, u), Total(joint.moment, u)};
-    StoreJoint(out, joint, u, JoinedLanes(b_, out, part, lanes, elements));
-  }
-  void StoreJoint(Block& out, const Joint& joint, const Expr& u, const MomentPart& part) {
-    out.push_back({tile::Store{totals_.at(joint.sum), u, part.sum}});
-    out.push_back({tile::Store{totals_.at(joint.moment), u, part.moment}});
+    totals_.FoldLanes(body, stage, parts);
   }
 
   void Accumulate(Block& out, const RowsPlan::Stage& stage, const Row& row, const RowValues& of_row,
-                  const Place& place, std::map<size_t, std::string>& parts) {
+                  const Place& place, const RowsTotals::Parts& parts) {
     const auto others = FetchOthers(out, stage, place);
     EachLane(out, place.index, [&](Block& body, const Expr& lane, const Index& at) {
       ValueScope values(b_, body);
       BindLeaves(body, values, stage, of_row, others, place, lane, at);
       for (const size_t r : stage.reduces) {
         const TensorId operand = node(r).inputs[0];
-        const Expr value =
-            tile::Cast(TypeOf(r), values.Value(operand, BroadcastIndex(b_, g()[operand], at)));
+        const Expr value = tile::Cast(totals_.TypeOf(r),
+                                      values.Value(operand, BroadcastIndex(b_, g()[operand], at)));
         if (const auto kept = keeps_.find(operand); kept != keeps_.end())
           body.push_back({tile::Store{kept->second, place.slot + lane,
                                       tile::Cast(g()[operand].dtype, value)}});
         const Expr slot = row.slot * b_.Idx(plan_.lanes) + lane;
-        body.push_back({tile::Store{parts[r], slot,
-                                    Combined(r, tile::Load(parts[r], TypeOf(r), slot), value)}});
+        const Expr so_far = tile::Load(parts.at(r), totals_.TypeOf(r), slot);
+        body.push_back({tile::Store{parts.at(r), slot, totals_.Combined(r, so_far, value)}});
       }
-    });
-  }
-
-  // The lanes of a row's partial results.
-  void FoldLanes(Block& body, const RowsPlan::Stage& stage,
-                 const std::map<size_t, std::string>& parts) {
-    for (const size_t r : stage.reduces) {
-      totals_[r] = b_.Name("total");
-      body.push_back({tile::Alloc{totals_[r], TypeOf(r), tile::Space::kReg, shape_.rows}});
-    }
-    For(body, "u", shape_.rows, [&](Block& out, const Expr& u) {
-      for (const size_t r : stage.reduces) {
-        const Expr first = u * b_.Idx(plan_.lanes);
-        out.push_back({tile::Store{totals_[r], u, tile::Load(parts.at(r), TypeOf(r), first)}});
-        if (plan_.lanes == 1) continue;
-        For(out, "l", plan_.lanes - 1, [&](Block& of_lane, const Expr& l) {
-          const Expr next = tile::Load(parts.at(r), TypeOf(r), first + l + b_.Idx(1));
-          of_lane.push_back({tile::Store{totals_[r], u, Combined(r, Total(r, u), next)}});
-        });
-      }
-    });
-  }
-  Expr Total(size_t r, const Expr& u) const { return tile::Load(totals_.at(r), TypeOf(r), u); }
-  void FoldWarp(Block& out, size_t r, const Expr& u) {
-    for (int mask = std::min(shape_.team, kWarp) / 2; mask > 0; mask /= 2)
-      out.push_back({tile::Store{totals_[r], u,
-                                 Combined(r, Total(r, u), tile::ShuffleXor(Total(r, u), mask))}});
-  }
-
-  // Rows side by side: half of each team adds what the other half has, and so on; a slot a thread.
-  void CombineTeam(Block& body, const RowsPlan::Stage& stage) {
-    if (shape_.team == 1) return;
-    for (const size_t r : stage.reduces) {
-      shared_[r] = b_.Name("team");
-      shared_allocs_->push_back(
-          {tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared, shape_.threads}});
-      body.push_back({tile::Store{shared_[r], tx(), tile::Load(totals_[r], TypeOf(r), b_.Idx(0))}});
-    }
-    for (int half = shape_.team / 2; half > 0; half /= 2) {
-      body.push_back({tile::Barrier{}});
-      Block sums;
-      for (const size_t r : stage.reduces) {
-        const auto of_thread = [&](const Expr& thread) {
-          return tile::Load(shared_[r], TypeOf(r), thread);
-        };
-        const Expr other = of_thread(tx() + b_.Idx(half * teams()));
-        sums.push_back({tile::Store{shared_[r], tx(), Combined(r, of_thread(tx()), other)}});
-      }
-      body.push_back({tile::If{tile::Lt(lane_, b_.Idx(half)), std::move(sums), {}}});
-    }
-    body.push_back({tile::Barrier{}});
-    for (const size_t r : stage.reduces)
-      body.push_back(
-          {tile::Store{totals_[r], b_.Idx(0), tile::Load(shared_[r], TypeOf(r), TeamOfThread())}});
-  }
-
-  // The first lane of each warp leaves its rows' totals in shared memory.
-  void LeaveWarps(Block& body, size_t r) {
-    shared_[r] = b_.Name("warps");
-    shared_allocs_->push_back({tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared,
-                                           WarpSlots() * (walks() ? 2 : 1)}});
-    Block lead;
-    For(lead, "u", shape_.rows, [&](Block& out, const Expr& u) {
-      const Expr slot = FirstWarpSlot() + tx() / b_.Idx(kWarp) * b_.Idx(shape_.rows) + u;
-      out.push_back({tile::Store{shared_[r], slot, Total(r, u)}});
-    });
-    const Expr is_first = tile::Op(ScalarOp::kEq, {tx() % b_.Idx(kWarp), b_.Idx(0)});
-    body.push_back({tile::If{is_first, std::move(lead), {}}});
-  }
-  int64_t WarpSlots() const { return int64_t{shape_.threads} / kWarp * shape_.rows; }
-  // Blocks that walk use two halves in turn: a warp may be a tile ahead of those that still read.
-  Expr FirstWarpSlot() const {
-    return walks() ? turn_ % b_.Idx(2) * b_.Idx(WarpSlots()) : b_.Idx(0);
-  }
-  // Teams that walk wait for themselves alone. They take all barriers that a block can have, so
-  // that other blocks, of which many are resident, have the one.
-  int BarrierTeam() const {
-    const bool own = walks() && teams() > 1 && teams() <= tile::Barrier::kMostTeams;
-    return own ? shape_.team : 0;
-  }
-
-  // All threads of a team get its totals.
-  void ShareTotals(Block& body, const std::vector<size_t>& alone,
-                   const std::optional<Joint>& joint) {
-    const int warps = shape_.team / kWarp;
-    const bool few = warps <= kFewWarps;
-    const Expr team = tx() / b_.Idx(shape_.team) * b_.Idx(warps);
-    For(body, "u", shape_.rows, [&](Block& out, const Expr& u) {
-      const auto of_warp = [&](size_t r, const Expr& warp) {
-        const Expr slot = FirstWarpSlot() + (team + warp) * b_.Idx(shape_.rows) + u;
-        return tile::Load(shared_[r], TypeOf(r), slot);
-      };
-      const Expr first = few ? b_.Idx(0) : tx() % b_.Idx(warps);
-      for (const size_t r : alone) {
-        out.push_back({tile::Store{totals_[r], u, of_warp(r, first)}});
-        for (int w = 1; few && w < warps; ++w)
-          out.push_back(
-              {tile::Store{totals_[r], u, Combined(r, Total(r, u), of_warp(r, b_.Idx(w)))}});
-        for (int mask = few ? 0 : warps / 2; mask > 0; mask /= 2)
-          out.push_back({tile::Store{
-              totals_[r], u, Combined(r, Total(r, u), tile::ShuffleXor(Total(r, u), mask))}});
-      }
-      if (!joint) return;
-      const double elements = static_cast<double>(shape_.vectors) * plan_.lanes * kWarp;
-      const auto part = [&](const Expr& warp) {
-        return MomentPart{b_.Let(out, "of_warp", of_warp(joint->sum, warp)),
-                          b_.Let(out, "of_warp", of_warp(joint->moment, warp))};
-      };
-      if (!few) {
-        StoreJoint(out, *joint, u, part(first));
-        return JoinLanes(out, *joint, u, warps, elements);
-      }
-      std::vector<MomentPart> all;
-      for (int w = 0; w < warps; ++w) all.push_back(part(b_.Idx(w)));
-      StoreJoint(out, *joint, u, Joined(b_, out, std::move(all), elements));
     });
   }
 
@@ -773,19 +605,17 @@ class RowsKernel {
   const RowsShape shape_;
   KernelBuilder b_;
   const DType t_;
+  RowsTotals totals_;
   const Target* target_ = nullptr;
   int64_t blocks_ = 1, turns_ = 1;
   Expr count_, vectors_, grid_, lane_;
   Expr tile_, turn_;                // of a block that walks: the tile at hand, and how many before
   RowsColumns* columns_ = nullptr;  // while it walks
-  Block* shared_allocs_ = nullptr;  // where shared memory is declared
   std::map<TensorId, std::string> held_;        // registers of held leaves, and of what stages keep
   std::map<TensorId, std::string> keeps_;       // the latter alone
   std::map<TensorId, std::string> ring_;        // shared memory
   Expr ring_at_;                                // of the row at hand
   std::map<TensorId, std::string> row_inputs_;  // beside a ring
-  std::map<size_t, std::string> totals_;  // of a reduction: its result for each row of the team
-  std::map<size_t, std::string> shared_;  // the same of each warp
 };
 
 }  // namespace
