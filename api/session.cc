@@ -44,7 +44,7 @@ constexpr size_t kPlansKept = 512;
 // Of configurations that the heuristics prefer where their kernels are there.
 constexpr size_t kConfigsRemembered = 64, kConfigsTried = 4;
 constexpr double kWorthWaitingFor = 2;
-constexpr double kSecondsTimed = 0.005;  // of repeated runs behind one time
+constexpr double kSecondsTimed = 0.005, kMostRuns = 20;  // behind one time
 // Of workspace, that nobody falls back for.
 constexpr int64_t kLent = int64_t{64} << 20;
 // Of configurations whose workspace is compared with the limit, for which they are compiled.
@@ -276,7 +276,7 @@ class DeviceSession final : public Session {
     const auto run = [&] { return Execute(plan, pointers, workspace, stream); };
     // Measure runs it before, for what happens the first time.
     ASSIGN_OR_RETURN(const double once, device_->Measure(run, 1, stream));
-    const double repeats = std::clamp(kSecondsTimed / std::max(once, 1e-9), 1.0, 50.0);
+    const double repeats = std::clamp(kSecondsTimed / std::max(once, 1e-9), 1.0, kMostRuns);
     return device_->Measure(run, static_cast<int>(repeats), stream);
   }
 

@@ -168,22 +168,23 @@ class GroupTrial final : public compiler::Trial {
   }
 
   Result<compiler::Timing> Time(double best) override {
-    constexpr int kFirst = 5, kMost = 50, kRounds = 3;
+    constexpr int kFirst = 5, kMost = 50;
     constexpr double kHopeless = 1.3;
     const auto run = [this] { return Run(); };
     const double begin = GroupBench::Clock();
     ASSIGN_OR_RETURN(const double first, bench_.device_.Measure(run, kFirst, nullptr));
     if (best > 0 && first > kHopeless * best) return compiler::Timing{.seconds = first};
     const double each = (GroupBench::Clock() - begin) / kFirst;  // with what flushes the L2
-    const double share = bench_.options_.seconds_per_time / kRounds / std::max(each, 1e-7);
+    const int rounds = bench_.options_.rounds;
+    const double share = bench_.options_.seconds_per_time / rounds / std::max(each, 1e-7);
     const int repeats = static_cast<int>(std::clamp<double>(share, kFirst, kMost));
     std::vector<double> medians;
-    for (int i = 0; i < kRounds; ++i) {
+    for (int i = 0; i < rounds; ++i) {
       ASSIGN_OR_RETURN(const double median, bench_.device_.Measure(run, repeats, nullptr));
       medians.push_back(median);
     }
     std::ranges::sort(medians);
-    const double median = medians[kRounds / 2];
+    const double median = medians[medians.size() / 2];
     const double spread = median > 0 ? (medians.back() - medians.front()) / median : 0;
     return compiler::Timing{.seconds = median, .spread = spread};
   }
@@ -299,6 +300,11 @@ void GroupBench::Expect(compiler::Inputs inputs) {
 
 Result<std::shared_ptr<compiler::Trial>> GroupBench::Prepare(const Program& program) {
   return GroupTrial::Make(*this, program);
+}
+
+bool GroupBench::IsCompiled(const Program& program) {
+  return std::ranges::all_of(program.kernels,
+                             [&](const KernelSource& kernel) { return device_.IsReady(kernel); });
 }
 
 double GroupBench::Clock() {

@@ -21,6 +21,7 @@ using Judge = std::function<Status(graph::TensorId output, const std::vector<dou
 
 struct BenchOptions {
   double seconds_per_time = 0.06;  // of repeated runs and flushes behind one time, about
+  int rounds = 3;                  // whose median is the time, and whose distance is the spread
   // Makes the judge of a small group from its inputs; null for none.
   std::function<Result<Judge>(const graph::Graph& graph, graph::TensorValues inputs)> judge = {};
   // Elements that are computed times the lengths of their sums, above which there is no judge.
@@ -39,6 +40,7 @@ class GroupBench final : public compiler::Bench {
   // Results may differ as much from now on as those of rounded inputs do.
   void Expect(compiler::Inputs inputs);
   Result<std::shared_ptr<compiler::Trial>> Prepare(const Program& program) override;
+  bool IsCompiled(const Program& program) override;
   double Now() override { return Clock(); }
   static double Clock();  // seconds, steady
 

@@ -50,10 +50,13 @@ void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Input
     }
     done_.insert(problem);
     const BenchOptions bench{.seconds_per_time = effort.seconds_per_time,
+                             .rounds = effort.rounds,
                              .compared_bytes = effort.compared_bytes};
     compiler::SearchOptions search{
         .inputs = here,
         .patience = effort.patience,
+        .top = effort.top,
+        .worth_compiling = effort.worth_compiling,
         .jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
         .retune = mode == TuneMode::kRetune,
         .confirm = effort.confirm};

@@ -20,14 +20,31 @@ Result<compiler::SearchResult> TuneGroup(
 // How long is looked for the fastest of a problem. Programs wait for it; `kiln tune` looks further.
 struct TuneEffort {
   int patience;
+  int top;              // of the ranked list; 0: all
+  int worth_compiling;  // of those: the others are tried where their kernels are there; 0: all
   double seconds;
   double seconds_per_time;
+  int rounds;              // of times
   int64_t compared_bytes;  // of outputs, beyond which windows are
   bool confirm;            // the few fastest, in turns
 };
-// When a plan is made, and when cudnnFind… asks, which clients call once for each shape.
-inline constexpr TuneEffort kToPlan = {6, 10, 0.03, int64_t{128} << 20, true};
-inline constexpr TuneEffort kToFind = {4, 2, 0.01, int64_t{8} << 20, false};
+inline constexpr TuneEffort kToPlan = {.patience = 6,
+                                       .top = 0,
+                                       .worth_compiling = 0,
+                                       .seconds = 10,
+                                       .seconds_per_time = 0.03,
+                                       .rounds = 3,
+                                       .compared_bytes = int64_t{128} << 20,
+                                       .confirm = true};
+// For cudnnFind…, which clients call once for each of hundreds of shapes, before the first step.
+inline constexpr TuneEffort kToFind = {.patience = 4,
+                                       .top = 12,
+                                       .worth_compiling = 2,
+                                       .seconds = 2,
+                                       .seconds_per_time = 0.002,
+                                       .rounds = 1,
+                                       .compared_bytes = int64_t{8} << 20,
+                                       .confirm = false};
 
 // What a session does by itself, for each problem once a process.
 class PlanTuner {

@@ -24,8 +24,8 @@ constexpr int kRounds = 5;
 
 // A candidate on its way through the compiler.
 struct Ready {
-  std::string key;  // of the binary
-  Result<std::shared_ptr<Trial>> trial;
+  std::string key;                       // of the binary
+  Result<std::shared_ptr<Trial>> trial;  // null: not worth compiling
 };
 
 void AddMap(FieldHasher& hasher, const TensorMapSpec& map) {
@@ -63,7 +63,11 @@ class Searcher {
         ++result_.known;
         Count(known->second);
       } else {
-        RETURN_IF_ERROR(Examine(ranked_[next_], Take()));
+        Ready ready = Take();
+        if (ready.trial.ok() && *ready.trial == nullptr)
+          ++result_.not_compiled;
+        else
+          RETURN_IF_ERROR(Examine(ranked_[next_], std::move(ready)));
       }
       if (MustStop()) break;
     }
@@ -123,16 +127,21 @@ class Searcher {
       const Candidate& candidate = ranked_[ahead_];
       if (known_.contains(KnobKey(candidate)) && !options_.retune) continue;
       const auto policy = options_.jobs > 1 ? std::launch::async : std::launch::deferred;
-      compiling_[ahead_] = std::async(policy, [this, &candidate] { return Make(candidate); });
+      const bool waits =
+          options_.worth_compiling <= 0 || ahead_ < static_cast<size_t>(options_.worth_compiling);
+      compiling_[ahead_] =
+          std::async(policy, [this, &candidate, waits] { return Make(candidate, waits); });
     }
     Ready ready = compiling_.at(next_).get();
     compiling_.erase(next_);
     return ready;
   }
 
-  Ready Make(const Candidate& candidate) const {
+  Ready Make(const Candidate& candidate, bool waits = true) const {
     Result<Program> program = CompileGroup(group_, target_, candidate);
     if (!program.ok()) return {.key = {}, .trial = std::move(program).status()};
+    if (!waits && !bench_.IsCompiled(*program))
+      return {.key = {}, .trial = std::shared_ptr<Trial>()};
     return {.key = BinaryKey(*program), .trial = bench_.Prepare(*program)};
   }
 

@@ -2,7 +2,8 @@
 // remember. It knows no device and no clock: both are a Bench, so that tests bring their own.
 // Called by `kiln tune` and, for KILN_TUNE=on-miss and retune, when a plan is made.
 //
-//   rank → known? skip → compile ahead, in threads → same binary as before? its time → check → time
+//   rank → known? skip → compile ahead, in threads (or skip, what the model ranks too far behind to
+//        wait for a compiler) → same binary as before? its time → check → time
 //        → store → stop after `patience` without improvement, or out of budget → where asked to,
 //        the fastest with other arguments (the order of tiles), and the few fastest again, in
 //        turns, since clocks and temperatures drift
@@ -40,6 +41,8 @@ class Bench {
   virtual ~Bench() = default;
   // Called from several threads at once.
   virtual Result<std::shared_ptr<Trial>> Prepare(const Program& program) = 0;
+  // Whether that takes no compiler. Called from several threads at once.
+  virtual bool IsCompiled(const Program& program) = 0;
   virtual double Now() = 0;  // seconds
 };
 
@@ -47,6 +50,7 @@ struct SearchOptions {
   Inputs inputs = Inputs::kExact;
   int patience = 64;            // candidates in a row that bring nothing; 0: never stop for it
   int top = 0;                  // at most so many of the ranked list; 0: all
+  int worth_compiling = 0;      // so many of them wait for a compiler; 0: all
   int jobs = 1;                 // candidates that are compiled ahead, each in a thread, at most
   double deadline = 0;          // by Bench::Now(); 0: none
   bool retune = false;          // measure what is on record too
@@ -63,7 +67,7 @@ struct SearchStep {
 
 struct SearchResult {
   std::vector<Record> fastest;  // at most one: of this search and of what was known
-  int measured = 0, rejected = 0, known = 0, same_binary = 0, failed = 0;
+  int measured = 0, rejected = 0, known = 0, same_binary = 0, failed = 0, not_compiled = 0;
   std::string stopped;  // why before the end of the list, or empty
   bool complete() const { return stopped.empty(); }
 };

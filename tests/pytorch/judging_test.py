@@ -58,16 +58,21 @@ def step(off, y_off=1e-5):
 
 
 class ModelsTest(unittest.TestCase):
-    def judged(self, precision, ours, nvidia):
+    def judged(self, precision, ours, nvidia, rounded=()):
         sides = [{("v8", "heuristics"): {"libraries": ["/lib/ours.so"], **side, "layouts": {"contiguous": {"seconds": {}, **side}}}}
                  for side in (ours, nvidia)]
-        return {name: right for name, right, _ in models.judge("/lib/ours.so", precision, *sides)}
+        return {name: right for name, right, _ in models.judge("/lib/ours.so", precision, *sides, rounded)}
 
     def test_gradients(self):
         way = "v8 heuristics contiguous"
         for ours, right in ((1e-4, True), (1.4e-4, True), (2e-4, False), (float("nan"), False)):
             self.assertEqual({way: right}, self.judged("float32", {"step": step(ours)}, {"step": step(1e-4)}), ours)
         self.assertEqual({way: False}, self.judged("float32", {"step": step(1e-4, 1e-2)}, {"step": step(1e-4)}))
+
+    def test_gradients_that_rounding_alone_changes(self):
+        way, nvidia, rounded = "v8 heuristics contiguous", {"step": step(1e-4)}, [step(1e-5), step(2e-3)]
+        for precision, ours, right in (("float32", 2.9e-3, True), ("float32", 3.1e-3, False), ("tf32", 2.9e-3, False)):
+            self.assertEqual({way: right}, self.judged(precision, {"step": step(ours)}, nvidia, rounded), (precision, ours))
 
     def test_curves(self):
         falling = [2.0 - 0.03 * i for i in range(50)]

@@ -38,10 +38,12 @@ class FakeBench final : public Bench {
     if (broken) return Status::Text(Code::kCompilationFailed, "no compiler today");
     return std::shared_ptr<Trial>(std::make_shared<FakeTrial>(*this, BinaryKey(program)));
   }
+  bool IsCompiled(const Program& program) override { return compiled.contains(BinaryKey(program)); }
   double Now() override { return clock; }
 
   std::map<std::string, Behaviour> behaviour;
   std::vector<std::string> timed, checked;  // binaries, in order
+  std::set<std::string> compiled;           // before
   double clock = 0, cost_of_a_time = 1;
   size_t cool_times = 0;  // until the device is hot
   double slower_when_hot = 1;
@@ -148,6 +150,26 @@ TEST_F(SearchTest, LooksAtTheTopOfTheList) {
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->measured, 2);
   EXPECT_TRUE(result->complete());
+}
+
+TEST_F(SearchTest, WaitsForTheCompilerAtTheTopOfTheListAlone) {
+  ASSERT_GT(DistinctBinaries(), 4u);
+  options_.worth_compiling = 2;
+  bench_.compiled = {binaries_[4]};
+  bench_.behaviour[binaries_[4]].seconds = 5e-4;
+  for (const int jobs : {1, 4}) {
+    options_.jobs = jobs;
+    stored_.clear();
+    const auto result = Run();
+    ASSERT_TRUE(result.ok());
+    const auto looked_at = static_cast<size_t>(result->measured + result->same_binary);
+    EXPECT_EQ(looked_at + static_cast<size_t>(result->not_compiled), ranked_.size());
+    EXPECT_GE(result->not_compiled, 2);
+    ASSERT_EQ(stored_.size(), looked_at);
+    EXPECT_EQ(stored_[0].knobs, KnobsOf(0));
+    EXPECT_EQ(stored_[1].knobs, KnobsOf(1));
+    EXPECT_EQ(result->fastest[0].knobs, KnobsOf(4));
+  }
 }
 
 TEST_F(SearchTest, GoesOnWhereItStopped) {
