@@ -39,7 +39,7 @@ FACTOR, ROUNDINGS = 1.5, 4
 # In float32 nearly all of the gradients' error is that of some ReLUs and maxima whose inputs are a rounding apart and
 # that go the other way; one of them can be half of it. NVIDIA's few steps do not tell how far right ones go: so many
 # float64 steps, with each layer's result off by up to ROUNDINGS, are further draws.
-DRAWS = 6
+DRAWS = 10
 LOSS_SCALE = 1024.0  # for float16; a power of two, so that it costs nothing
 FAILED = ".failed"  # behind the name of a reference's file
 BENCHMARK_LIMIT = 3  # plans that PyTorch times for one convolution
