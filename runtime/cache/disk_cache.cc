@@ -122,6 +122,16 @@ CacheEntry Inspect(const std::string& path, const std::string& key, bool check_p
   return entry;
 }
 
+// All entries of one of the folders that keys are spread over by their first two digits.
+void AddShard(const fs::path& shard, bool check_payloads, std::vector<CacheEntry>& entries) {
+  if (shard.filename().string().size() != 2) return;
+  std::error_code error;
+  for (const auto& folder : fs::directory_iterator(shard, error)) {
+    std::string key = folder.path().filename();
+    if (IsKey(key)) entries.push_back(Inspect(folder.path(), key, check_payloads));
+  }
+}
+
 }  // namespace
 
 Hash128 CacheRequest::Key() const {
@@ -227,16 +237,16 @@ void DiskCache::Store(const CacheRequest& request, const Hash128& key, std::stri
   AccountFor(static_cast<int64_t>(payload.size() + request.source.size()));
 }
 
-// Pruning costs a walk of the directory, so it happens at a process' first store and then only when
-// what was seen and stored since may have crossed the limit.
+// Pruning costs a walk of the directory, so it happens only where an estimate is above the limit,
+// and that is made at a process' first store and when what was seen and stored since may have
+// crossed it.
 void DiskCache::AccountFor(int64_t bytes) {
   int64_t before = stored_since_scan_.fetch_add(bytes);
   if (before >= 0 && before + bytes < kRescanBytes &&
       scanned_bytes_ + before + bytes <= limit_bytes_)
     return;
   stored_since_scan_ = 0;
-  int64_t total = 0;
-  for (const CacheEntry& entry : List(/*check_payloads=*/false)) total += entry.bytes;
+  int64_t total = Estimate();
   // A tenth below the limit, so that a full cache is not pruned at every store.
   if (total > limit_bytes_) total = Prune(limit_bytes_ - limit_bytes_ / 10).kept_bytes;
   scanned_bytes_ = total;
@@ -246,15 +256,31 @@ std::vector<CacheEntry> DiskCache::List(bool check_payloads) const {
   std::vector<CacheEntry> entries;
   if (!usable()) return entries;
   std::error_code error;
-  for (const auto& shard : fs::directory_iterator(directory_, error)) {
-    if (shard.path().filename().string().size() != 2) continue;
-    for (const auto& folder : fs::directory_iterator(shard.path(), error)) {
-      std::string key = folder.path().filename();
-      if (IsKey(key)) entries.push_back(Inspect(folder.path(), key, check_payloads));
-    }
-  }
+  for (const auto& shard : fs::directory_iterator(directory_, error))
+    AddShard(shard.path(), check_payloads, entries);
   std::ranges::sort(entries, {}, &CacheEntry::key);
   return entries;
+}
+
+// Bytes of all entries: a process that stores its first kernel does not wait for a walk over a
+// hundred thousand (10 s). Keys are hashes, so that some hundred entries of any shards are a fair
+// draw; fewer are counted exactly.
+int64_t DiskCache::Estimate() const {
+  constexpr size_t kEnough = 512;
+  if (!usable()) return 0;
+  std::error_code error;
+  std::vector<CacheEntry> entries;
+  int64_t seen = 0, shards = 0;
+  for (const auto& shard : fs::directory_iterator(directory_, error)) {
+    if (shard.path().filename().string().size() != 2) continue;
+    ++shards;
+    if (entries.size() >= kEnough) continue;
+    ++seen;
+    AddShard(shard.path(), /*check_payloads=*/false, entries);
+  }
+  int64_t bytes = 0;
+  for (const CacheEntry& entry : entries) bytes += entry.bytes;
+  return seen == 0 ? 0 : bytes * shards / seen;
 }
 
 void DiskCache::Remove(const std::string& key) {

@@ -88,6 +88,7 @@ class DiskCache {
   void Discard(const std::string& entry) const;
   void SweepStages() const;
   void AccountFor(int64_t bytes);
+  int64_t Estimate() const;
 
   std::string directory_;
   int64_t limit_bytes_;

@@ -96,6 +96,29 @@ TEST_F(GroupBenchTest, WrongResultsAreSeen) {
   EXPECT_EQ(status.code(), Code::kUnexpectedValue) << status.message();
 }
 
+// Tensor cores err to one side: by 1.5e-4 after 50,000 products, and never after 1,000.
+TEST_F(GroupBenchTest, LongSumsMayBeFurtherOff) {
+  const auto product = [](int64_t k, double factor) {
+    graph::GraphBuilder b("product");
+    const auto x = b.Input("a", DType::kF16, {1, 4, k}), z = b.Input("b", DType::kF16, {1, k, 4});
+    const auto sum = b.Apply(graph::GraphOp::kMatmul, {x, z}, graph::MatmulAttrs{});
+    const auto c = b.Constant("c", DType::kF32, factor, 3);
+    const auto y = b.Pointwise(graph::PointwiseMode::kMul, {sum, c});
+    b.Output(y, "y", DType::kF32);
+    return *b.Finish();
+  };
+  for (const auto& [k, factor, right] : {std::tuple(50000, 1.0, true),
+                                         {50000, 1.00015, true},
+                                         {50000, 1.001, false},
+                                         {1000, 1.00015, false}}) {
+    Open(product(k, 1));
+    const compiler::Group other = GroupOf(product(k, factor), device_->target());
+    const Program program = *compiler::CompileGroup(
+        other, device_->target(), compiler::RankCandidates(other, device_->target())[0]);
+    EXPECT_EQ(Check(program).ok(), right) << k << " " << factor << ": " << Check(program).message();
+  }
+}
+
 // Every integer argument in turn made larger, as a kernel with a wrong bound would have it: the
 // count of elements is among them.
 TEST_F(GroupBenchTest, WritesBehindABufferAreSeen) {

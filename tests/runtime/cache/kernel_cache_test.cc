@@ -333,6 +333,22 @@ TEST_F(KernelCacheTest, AStoreBeyondTheLimitPrunes) {
   EXPECT_FALSE(fs::exists(Entry("k0")));
 }
 
+// Of so many entries a process looks at some, as it stores its first.
+TEST_F(KernelCacheTest, ManyEntriesAreEstimated) {
+  constexpr size_t kEntries = 1500;
+  KernelCache writer(Options());
+  for (size_t i = 0; i < kEntries; ++i) Lookup(writer, fmt::format("k{}", i));
+  int64_t total = 0;
+  for (const CacheEntry& entry : writer.List()) total += entry.bytes;
+  KernelCache roomy({.root = Options().root, .disk_limit_bytes = total * 5 / 4});
+  Lookup(roomy, "one more");
+  EXPECT_EQ(writer.List().size(), kEntries + 1);
+  KernelCache tight({.root = Options().root, .disk_limit_bytes = total * 4 / 5});
+  Lookup(tight, "another");
+  const auto left = static_cast<double>(writer.List().size());
+  EXPECT_NEAR(left / kEntries, 0.72, 0.02);  // a tenth below the limit
+}
+
 TEST_F(KernelCacheTest, PruningWaitsForNobody) {
   Lookup("a");
   int lock = ::open((Options().root + "/v1/lock").c_str(), O_RDWR | O_CREAT, 0600);
