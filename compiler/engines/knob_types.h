@@ -12,6 +12,7 @@ enum KnobType : int {
   kKnobStages = 14,
   kKnobCtaSplitKMode = 16,
   kKnobSplitKSlices = 17,
+  kKnobKernelConfig = 24,
   kKnobClusterM = 27,
   kKnobBlockSize = 29,
   kKnobArraySizePerThread = 31,

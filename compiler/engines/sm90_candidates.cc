@@ -23,7 +23,8 @@ enum {
   kSplitKnob,
   kSplitClusterKnob,
   kRasterKnob,
-  kStreamKnob
+  kStreamKnob,
+  kFillKnob
 };
 
 // The tile with every split of k that is legal and fills no more than two waves.
@@ -46,7 +47,11 @@ void AddSplits(const Sm90Plan& plan, const Target& target, const Sm90TileModel& 
     tile.split_k = split;
     for (const int parts : kSm90SplitClusterDomain) {
       tile.split_cluster = parts;
-      add_legal();
+      for (const int fill : kSm90FillDomain) {
+        tile.fill = fill != 0;
+        add_legal();
+      }
+      tile.fill = false;
     }
     if (split > kMostStreamSplit || !leaves_idle) continue;
     tile.split_cluster = 1;
@@ -73,6 +78,8 @@ struct SharedTile {
 constexpr SharedTile kForwardTiles[] = {
     {128, 256, 2, false, false}, {64, 192, 2, true, false}, {64, 128, 2, true, false}};
 constexpr SharedTile kPhasedTiles[] = {
+    {256, 128, 1, false, false}, {128, 128, 1, true, false}, {64, 192, 2, true, false}};
+constexpr SharedTile kNarrowTiles[] = {
     {128, 128, 2, true, false}, {64, 192, 2, true, false}, {128, 256, 2, false, false}};
 constexpr SharedTile kWgradTiles[] = {{64, 128, 2, true, true},
                                       {64, 128, 2, true, false},
@@ -192,11 +199,12 @@ std::vector<Sm90Tile> UsefulSm90Tiles(const Sm90Plan& plan, const Target& target
 }
 
 int Sm90Preference(const Sm90Plan& plan, const Sm90Tile& tile) {
-  if (!plan.is_conv || tile.split_cluster > 1) return Proposal::kNotPreferred;
+  if (!plan.is_conv || tile.split_cluster > 1 || tile.fill) return Proposal::kNotPreferred;
   std::span<const SharedTile> shared = kForwardTiles;
   if (plan.padded_channels != 0) shared = kWgradTiles;
-  // Narrow stores along right, too, want something to hide behind.
-  if (!plan.phases.empty() || tile.right_lanes > 0) shared = kPhasedTiles;
+  if (!plan.phases.empty()) shared = kPhasedTiles;
+  // Narrow stores along right want something to hide behind.
+  if (tile.right_lanes > 0) shared = kNarrowTiles;
   if (plan.moves_rows() && plan.turns_right()) shared = kTurningTiles;
   const SharedTile form{tile.left,      tile.right,    tile.cluster,
                         tile.ping_pong, tile.splits(), tile.stream};
@@ -212,12 +220,14 @@ Sm90Tile TileOf(std::span<const int> knobs) {
           .split_k = knobs[kSplitKnob],
           .split_cluster = knobs[kSplitClusterKnob],
           .raster = knobs[kRasterKnob],
-          .stream = knobs[kStreamKnob] != 0};
+          .stream = knobs[kStreamKnob] != 0,
+          .fill = knobs[kFillKnob] != 0};
 }
 
 std::vector<int> KnobsOf(const Sm90Tile& tile) {
-  return {tile.left,    tile.right,         tile.cluster, tile.ping_pong ? 1 : 0,
-          tile.split_k, tile.split_cluster, tile.raster,  tile.stream ? 1 : 0};
+  return {tile.left,        tile.right,         tile.cluster, tile.ping_pong ? 1 : 0,
+          tile.split_k,     tile.split_cluster, tile.raster,  tile.stream ? 1 : 0,
+          tile.fill ? 1 : 0};
 }
 
 }  // namespace kiln::compiler

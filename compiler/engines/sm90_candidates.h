@@ -22,6 +22,7 @@ inline constexpr int kSm90SplitDomain[] = {1,  2,  3,  4,  5,  6,  7,   8,  11, 
 inline constexpr int kSm90SplitClusterDomain[] = {1, 2, 4, 8};
 inline constexpr int kSm90RasterDomain[] = {8, 1, 4, 16};
 inline constexpr int kSm90StreamDomain[] = {0, 1};
+inline constexpr int kSm90FillDomain[] = {0, 1};
 inline constexpr KnobRow kSm90Knobs[] = {
     {.name = "tile_left", .cudnn_type = kKnobTileM, .domain = kSm90LeftDomain},
     {.name = "tile_right", .cudnn_type = kKnobTileN, .domain = kSm90RightDomain},
@@ -37,6 +38,7 @@ inline constexpr KnobRow kSm90Knobs[] = {
      .domain = kSm90RasterDomain,
      .in_text = InText::kNothing},
     {.name = "stream_k", .cudnn_type = kKnobStreamK, .domain = kSm90StreamDomain},
+    {.name = "fill", .cudnn_type = kKnobKernelConfig, .domain = kSm90FillDomain},
 };
 // With two terms tiles are of half the size: the default is another one.
 inline constexpr int kSm90RightDomain3xTf32[] = {128, 256, 192, 160, 96, 64, 32};
@@ -48,7 +50,8 @@ inline constexpr KnobRow kSm90Knobs3xTf32[] = {
     kSm90Knobs[4],
     kSm90Knobs[5],
     kSm90Knobs[6],
-    kSm90Knobs[7]};
+    kSm90Knobs[7],
+    kSm90Knobs[8]};
 
 // Whether what a thread stores at once are neighbours along right. Slices lie along left whatever
 // the result does, and so does what is added up by a cluster or reduced on the way.

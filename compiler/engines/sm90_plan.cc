@@ -155,7 +155,7 @@ class Planner {
     int64_t reach = 0;                          // the largest offset of a tap
     int64_t filter_first = 0, filter_step = 1;  // tap → index in the filter
     int64_t phases = 1, phase_taps = 0;         // a strided dgrad's; taps of all phases together
-    bool may_be_empty = false;                  // a phase without taps
+    int64_t tap_phases = 1;                     // phases that have taps
   };
 
   Status Convolution() {
@@ -245,7 +245,8 @@ class Planner {
               .offset = period * dilation / stride,
               .filter_first = size - 1,
               .filter_step = -period,
-              .phases = stride};
+              .phases = stride,
+              .tap_phases = 0};
     int64_t lowest = INT64_MAX, highest = INT64_MIN;
     for (int64_t phase = 0; phase < stride; ++phase) {
       const int64_t from = phase + attrs.pre_padding[s];
@@ -258,7 +259,7 @@ class Planner {
       }
       walk.phase_taps += taps;
       walk.taps = std::max(walk.taps, taps);
-      walk.may_be_empty |= taps == 0;
+      walk.tap_phases += taps > 0 ? 1 : 0;
     }
     if (walk.taps > 0) {
       walk.low = lowest;
@@ -399,7 +400,7 @@ class Planner {
       phases.push_back(walk.phases);
       taps *= walk.taps;
       all_taps *= walk.phase_taps;
-      plan_.may_be_empty |= walk.may_be_empty;
+      plan_.tap_phases *= walk.tap_phases;
     }
     plan_.right_size = NumElements(places);
     plan_.k_steps = taps * tap_steps;

@@ -53,7 +53,7 @@ struct Sm90Plan {
   int64_t right_size = 0;                                   // of one phase
   int64_t k_steps = 0;                                      // of one phase: the most that one has
   int64_t all_steps = 0;                                    // of all phases together
-  bool may_be_empty = false;                                // a phase may have no taps
+  int64_t tap_phases = 1;                                   // phases that have taps
   Dims places = {};  // a strided dgrad's: extents that the right axis is made of
   Dims phases = {};  // and how many there are along each spatial dim
 
@@ -64,6 +64,7 @@ struct Sm90Plan {
   // its rows in another order, right is turned.
   bool moves_rows() const { return left.is_outer && SizeOf(type) == 4; }
   bool turns_right() const { return right.is_outer && SizeOf(type) == 4; }
+  bool has_empty_phases() const { return tap_phases < NumElements(phases); }
   // Two terms go the same ways.
   bool left_in_registers() const { return moves_rows() || terms == 2; }
   bool prepares_right() const { return turns_right() || terms == 2; }

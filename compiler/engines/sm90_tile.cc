@@ -35,10 +35,12 @@ constexpr double kReduceShare = 0.25;  // of a store, for each reduction of the 
 constexpr double kTileClocks = 900;    // to fill the pipeline and to drain it
 constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
 constexpr double kLaunchSeconds = 2.5e-6;
-constexpr double kPartBytes = 40;      // per clock, of parts that a stream's workers leave and add
-constexpr double kPartClocks = 800;    // until a part has come
-constexpr double kWideInTurns = 1.25;  // more than kMostAccumulators; timed with gelu alone
-constexpr double kStreamStep = 1.1;    // workers read other places of k: the L2 is asked more often
+constexpr double kPartBytes = 40;       // per clock, of parts that a stream's workers leave and add
+constexpr double kPartClocks = 800;     // until a part has come
+constexpr double kWideInTurns = 1.25;   // more than kMostAccumulators; timed with gelu alone
+constexpr double kPhasedCluster = 1.2;  // clusters of a dgrad by phases: 1.0 to 1.3 times as long
+constexpr double kHidden = 0.5;         // of a tile without taps, under products, if it is filled
+constexpr double kStreamStep = 1.1;  // workers read other places of k: the L2 is asked more often
 constexpr int64_t kMostStreamSteps = int64_t{1} << 30;
 
 int64_t OperandBytes(const Sm90Plan& plan, const Sm90Operand& operand, int rows) {
@@ -65,6 +67,9 @@ int MostAccumulators(const Sm90Plan& plan, const Sm90Tile& tile) {
 int BoxesOf(const Sm90Tile& tile) {
   return tile.left / 64 / tile.groups_left() * tile.columns() / BoxColumns(tile);
 }
+
+// The count of steps that filling keeps up with.
+int64_t StepBytes(const Sm90Tile& tile) { return tile.fill ? 8 : 0; }
 
 int64_t BarrierBytes(const Sm90Plan& plan) { return plan.prepares_right() ? 24 : kBarrierBytes; }
 
@@ -127,8 +132,8 @@ int BuffersOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) 
 }
 
 int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
-  const int64_t room =
-      target.shared_bytes_per_block - StagingBytes(plan, tile, target) - kAlignment;
+  const int64_t room = target.shared_bytes_per_block - StagingBytes(plan, tile, target) -
+                       kAlignment - StepBytes(tile);
   return static_cast<int>(
       std::min<int64_t>(room / (StageBytes(plan, tile) + BarrierBytes(plan)), kMostStages));
 }
@@ -136,7 +141,7 @@ int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
 int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int64_t stages = StagesOf(plan, tile, target);
   return AlignUp(stages * StageBytes(plan, tile), kAlignment) + StagingBytes(plan, tile, target) +
-         BarrierBytes(plan) * stages;
+         BarrierBytes(plan) * stages + StepBytes(tile);
 }
 
 int64_t TilesOf(const Sm90Plan& plan, const Sm90Tile& tile) {
@@ -163,6 +168,10 @@ bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   // Phases take the place of splits.
   if (tile.split_k > 1 && !plan.phases.empty()) return false;
   if (tile.stream && (!plan.phases.empty() || !IsLegalStream(plan, tile, target))) return false;
+  // The warps that fill have no operands to prepare; what is reduced takes all tiles in their
+  // order.
+  if (tile.fill && (!plan.has_empty_phases() || plan.prepares_right() || tile.reductions > 0))
+    return false;
   if (tile.split_k % tile.split_cluster != 0 || tile.split_k > std::max<int64_t>(plan.k_steps, 1))
     return false;
   // Slices are addressed by 32-bit indices where the tensors are.
@@ -221,6 +230,7 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
                         ? std::max(1, target.multiprocessors * 31 / 32 / tile.split_cluster)
                         : std::max(1, target.multiprocessors / tile.cluster);
   const int64_t phases = NumElements(plan.phases);  // 1 where there are none
+  const int64_t filled = tile.fill ? phases - plan.tap_phases : 0;
   const int64_t tiles = TilesOf(plan, tile) * tile.slices() * phases;
   if (tile.stream) {
     const double seconds = StreamClocks(plan, tile, target, step, store) / kClock + kLaunchSeconds;
@@ -230,11 +240,14 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
                        (static_cast<double>(phases) * tile.split_k);  // of a tile, on average
   const double waves = static_cast<double>(CeilDiv(tiles, slots));
   const double main = steps * step;
-  const double each = tile.ping_pong
-                          ? std::max(main + 0.2 * kTileClocks, (main + store + kTileClocks) / 2)
-                          : main + store + 0.4 * kTileClocks;
+  double each = tile.ping_pong
+                    ? std::max(main + 0.2 * kTileClocks, (main + store + kTileClocks) / 2)
+                    : main + store + 0.4 * kTileClocks;
+  const double empty = tile.ping_pong ? (store + kTileClocks) / 2 : store + 0.4 * kTileClocks;
+  each -= kHidden * empty * static_cast<double>(filled) / static_cast<double>(phases);
   double clocks = waves * each + kTileClocks + (tile.ping_pong ? store : 0);
   if (AccumulatorsOf(tile) > kMostAccumulators) clocks *= kWideInTurns;
+  if (!plan.phases.empty() && tile.cluster > 1) clocks *= kPhasedCluster;
   if (tile.cluster > 1) clocks += kClusterClocks;
   if (tile.split_cluster > 1) clocks += 2000 + tile.left * tile.right * 4.0 / kClusterBytes;
   double seconds = std::max(clocks / kClock + kLaunchSeconds * (tile.reductions > 0 ? 2 : 1),

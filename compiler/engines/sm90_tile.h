@@ -20,6 +20,8 @@ struct Sm90Tile {
   // The steps of all tiles are dealt evenly to split_k workers a tile, or to all multiprocessors
   // where these are fewer.
   bool stream = false;
+  // Tiles of phases without taps are made beside the others, by warps of the producer.
+  bool fill = false;
   // These follow from the group, and are no knobs:
   bool direct = false;   // the result goes out by tensor map
   int full = 0;          // operands of the epilogue that come in so, box by box

@@ -69,9 +69,9 @@ class Schedule {
         plan_(plan),
         tile_(tile),
         b_(group.tile(), target,
-           fmt::format("wgmma_sm90: tile {}x{}x{}, {} stages, cluster {}{}{}", tile.left,
+           fmt::format("wgmma_sm90: tile {}x{}x{}, {} stages, cluster {}{}{}{}", tile.left,
                        tile.right, plan.depth(), StagesOf(plan, tile, target), tile.cluster,
-                       tile.ping_pong ? ", ping-pong" : "",
+                       tile.ping_pong ? ", ping-pong" : "", tile.fill ? ", fill" : "",
                        tile.stream     ? ", stream-K"
                        : tile.splits() ? ", split-K"
                                        : "")) {
@@ -82,11 +82,11 @@ class Schedule {
   }
 
   void Lower(Lowered& lowered) {
-    Call call{.skeleton = !reductions_.empty() ? "contract_reduced_sm90"
-                          : tile_.slot() > 0   ? "contract_full_sm90"
-                          : IsPhased()         ? "contract_phased_sm90"
-                          : tile_.stream       ? "contract_stream_sm90"
-                                               : "contract_sm90"};
+    Call call{.skeleton = !reductions_.empty()       ? "contract_reduced_sm90"
+                          : tile_.slot() > 0         ? "contract_full_sm90"
+                          : IsPhased() || tile_.fill ? "contract_phased_sm90"
+                          : tile_.stream             ? "contract_stream_sm90"
+                                                     : "contract_sm90"};
     call.maps = {b_.Map("left_map", plan_.left.id, Boxed(plan_.left_map, plan_.left, tile_.left)),
                  b_.Map("right_map", plan_.right.id,
                         Boxed(plan_.right_map, plan_.right, tile_.right / tile_.cluster))};
@@ -105,10 +105,8 @@ class Schedule {
       lowered.scratch_bytes = {blocks * tile_.left * tile_.right * 4, blocks * kSm90Groups * 8};
       call.buffers = {b_.Scratch(0, Accumulator(), false), b_.Scratch(1, DType::kI64, false)};
     }
-    if (tile_.direct)
-      DirectOutput(call);
-    else
-      call.functions.push_back(StoreFunction(lowered));
+    if (tile_.direct) DirectOutput(call);
+    if (!tile_.direct || tile_.fill) call.functions.push_back(StoreFunction(lowered));
     PartialResults partial = Partial();
     if (!reductions_.empty()) {
       call.config.push_back({"kKeepsSums", KeepsSums() ? 1 : 0});
@@ -162,7 +160,8 @@ class Schedule {
         {"kSplitCluster", tile_.split_cluster},
         {"kStream", tile_.stream ? 1 : 0},
         {"kPhased", plan_.phases.empty() ? 0 : 1},
-        {"kMayBeEmpty", plan_.may_be_empty ? 1 : 0},
+        {"kMayBeEmpty", plan_.has_empty_phases() && !tile_.fill ? 1 : 0},
+        {"kFills", tile_.fill ? 1 : 0},
         {"kVectorLeft", StoresAlongRight() ? 0 : 1},
         {"kBuffers", BuffersOf(plan_, tile_, target_)},
         {"kSlot", tile_.slot()},
@@ -279,6 +278,7 @@ class Schedule {
       const int64_t clusters = std::max(1, target_.multiprocessors / tile_.cluster);
       add("phases", phases);
       add("turn", std::max<int64_t>(clusters / phases, 1));
+      if (tile_.fill) add("fill_steps", plan_.all_steps / (phases - plan_.tap_phases));
     }
     for (const auto& [name, value] : plan_.shape) add(name, value);
     return TilesOf(plan_, tile_) * tile_.slices() * NumElements(plan_.phases);

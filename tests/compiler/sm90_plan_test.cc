@@ -114,7 +114,7 @@ TEST(Sm90PlanTest, StridedDgradHasPhases) {
   EXPECT_EQ(plan.right_size, 2 * 4 * 5);
   EXPECT_EQ(plan.k_steps, 2 * 2);
   EXPECT_EQ(plan.all_steps, 3 * 3);
-  EXPECT_FALSE(plan.may_be_empty);
+  EXPECT_EQ(plan.tap_phases, 4);
   EXPECT_EQ(plan.left_map.dims, (Five{64, 32, 9, 1, 1}));
   EXPECT_EQ(plan.right_map.dims, (Five{32, 5, 4, 2, 1}));
   EXPECT_EQ(plan.right_map.lower, (Corner{0, 0, 0}));
@@ -165,7 +165,8 @@ TEST(Sm90PlanTest, PhasesWithoutTaps) {
   problem.pad = {0, 0};
   problem.image = {8, 8};
   Sm90Plan plan = PlanOf(Build(problem));
-  EXPECT_TRUE(plan.may_be_empty);
+  EXPECT_EQ(plan.tap_phases, 1);
+  EXPECT_TRUE(plan.has_empty_phases());
   EXPECT_EQ(plan.k_steps, 1);
   EXPECT_EQ(plan.all_steps, 1);
 
@@ -174,7 +175,8 @@ TEST(Sm90PlanTest, PhasesWithoutTaps) {
   problem.pad = {2, 2};
   problem.dilation = {2, 2};
   plan = PlanOf(Build(problem));
-  EXPECT_TRUE(plan.may_be_empty);
+  EXPECT_EQ(plan.tap_phases, 1);
+  EXPECT_TRUE(plan.has_empty_phases());
   EXPECT_EQ(plan.k_steps, 9);
   EXPECT_EQ(plan.all_steps, 9);
   EXPECT_EQ(plan.right_map.lower, (Corner{-1, -1, 0}));
@@ -500,6 +502,28 @@ TEST(Sm90TileTest, Streams) {
   other = small;
   other.split_k = 1;  // whole tiles
   EXPECT_FALSE(IsLegal(plan, other, target));
+}
+
+// Only phases without taps are filled. What they would have cost as tiles is not counted, where
+// memory's time is not the longest.
+TEST(Sm90TileTest, Fills) {
+  ConvProblem problem = Strided(GraphOp::kConvDgrad);
+  const Sm90Tile tile{.left = 64, .right = 128, .fill = true, .direct = true};
+  EXPECT_FALSE(IsLegal(PlanOf(Build(problem)), tile, Hopper()));
+  problem.taps = {1, 1};
+  problem.pad = {0, 0};
+  problem.image = {256, 256};
+  problem.images = 64;
+  const Sm90Plan plan = PlanOf(Build(problem));
+  EXPECT_TRUE(IsLegal(plan, tile, Hopper()));
+  Sm90Tile other = tile;
+  other.reductions = 1;
+  EXPECT_FALSE(IsLegal(plan, other, Hopper()));
+  other = tile;
+  other.fill = false;
+  EXPECT_EQ(SharedBytes(plan, tile, Hopper()), SharedBytes(plan, other, Hopper()) + 8);
+  EXPECT_GT(Sm90Seconds(plan, other, Hopper(), 0), 1.3 * Sm90Seconds(plan, tile, Hopper(), 0));
+  EXPECT_EQ(Sm90Seconds(plan, other, Hopper(), 1e10), Sm90Seconds(plan, tile, Hopper(), 1e10));
 }
 
 TEST(Sm90TileTest, CandidatesAreLegalAndFit) {

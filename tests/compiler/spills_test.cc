@@ -215,6 +215,21 @@ TEST_F(SpillsTest, CandidatesOfWgmmaHaveNone) {
   for (const ConvProblem& conv : convs) Add("wgmma_sm90", Build(conv), "sm_90a", 2);
 }
 
+// Of phases without taps half of the candidates are filled, by warps with few registers.
+TEST_F(SpillsTest, CandidatesOfWgmmaThatFillHaveNone) {
+  ConvProblem conv = Conv(GraphOp::kConvDgrad);
+  conv.taps = {1, 1};
+  conv.pad = {0, 0};
+  conv.stride = {2, 2};
+  for (const bool fused : {false, true}) {
+    conv.followed = fused;
+    Add("wgmma_sm90", Build(conv), "sm_90a", 5);
+  }
+  conv.followed = false;
+  conv.type = DType::kF32;
+  Add("wgmma_sm90_tf32", Build(conv), "sm_90a", 3);
+}
+
 TEST_F(SpillsTest, CandidatesOfWgmmaForF32HaveNone) {
   for (const char* engine : {"wgmma_sm90_tf32", "wgmma_sm90_3xtf32"}) {
     for (const bool columns : {false, true})

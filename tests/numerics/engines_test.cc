@@ -179,6 +179,7 @@ TEST_F(EnginesTest, EveryCaseOfAllFilesHasKernels) {
 
 // What a GPU would run can be planned anywhere.
 TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
+  bool is_run = false;  // on either: an engine may be for one
   for (const char* arch : {"sm_80", "sm_90a"}) {
     const Target target = *TargetFromArch(arch);
     std::map<int, Tally> tallies;
@@ -212,12 +213,13 @@ TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
     });
     fmt::print("{}: {} cases, {} kernels\n", arch, file_.cases.size(), texts.size());
     Print(tallies);
-    EXPECT_FALSE(tallies.empty()) << arch << ": nothing runs for what was asked for";
+    is_run |= !tallies.empty();
     if (!TestOptions::Get().filter.empty() || !engines_.empty()) continue;
     int configurations = 0;
     for (const auto& [engine, tally] : tallies) configurations += tally.runs;
     EXPECT_GT(configurations, 1000);
   }
+  EXPECT_TRUE(is_run) << "nothing runs for what was asked for";
 }
 
 // The harness itself: it finds results that were not written, and accepts right ones.

@@ -48,4 +48,5 @@ struct contract_shape {
   int size_w, size_h, size_d;
   int bias_w, bias_h, bias_d;
   int unit_w, unit_h, unit_d;  // filter index from tap r to r - 1
+  int fill_steps;              // of a region's products for each of its phases without taps
 };

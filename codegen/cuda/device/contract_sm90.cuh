@@ -20,11 +20,12 @@
 // The grid is persistent: a block (a cluster of kCluster blocks along left that share the tile of
 // the right operand by multicast) makes tile after tile. Consumers make a tile together
 // (kGroupsLeft x kGroupsRight), or each its own, in turns, one storing while the other multiplies
-// (kPingPong). wgmma takes 32-bit operands from shared memory along k only. Of those that lie along
-// their own axis, consumers read left into registers, and the warps of the producer that load
-// nothing turn right (f32_operands_sm90.cuh). With few tiles the blocks of a cluster of
-// kSplitCluster make parts of the sum over k of one tile, and add them up from one another's shared
-// memory, in their order: then the grid has a block for each part.
+// (kPingPong). Tiles of a strided dgrad's phases without taps are made beside them, by warps of the
+// producer that load nothing (kFills). wgmma takes 32-bit operands from shared memory along k only.
+// Of those that lie along their own axis, consumers read left into registers, and the same warps
+// turn right (f32_operands_sm90.cuh). With few tiles the blocks of a cluster of kSplitCluster make
+// parts of the sum over k of one tile, and add them up from one another's shared memory, in their
+// order: then the grid has a block for each part.
 
 enum { kMatrix, kPixels };  // how an operand is addressed
 
@@ -257,7 +258,7 @@ struct contract {
   static __device__ inline void produce_tile(const contract_shape& s, const place& p,
                                              const tensor_map& left, const tensor_map& right,
                                              unsigned stages, unsigned barriers, ring& r,
-                                             unsigned rank) {
+                                             unsigned rank, int* steps) {
     const batch_place batch = batch_of(s, p);
     const int left_outer = batch.outer / s.left_outer, left_inner = batch.inner / s.left_inner;
     const int right_outer = batch.outer / s.right_outer, right_inner = batch.inner / s.right_inner;
@@ -329,6 +330,7 @@ struct contract {
         else
           tma_load_pixels<C::kSpatial>(to_right, right, full, c, at, moved);
       }
+      if constexpr (C::kFills) atomicAdd(steps, 1);
       block += C::kSplit ? s.splits : 1;
       while (block >= s.tap_steps) {
         block -= s.tap_steps;
@@ -667,15 +669,24 @@ struct contract {
     return staging + (kGroups - group) * kStagingBytes + 16 * C::kStages;
   }
 
+  // With kFills consumers leave out the tiles without taps, which the output's warps make.
+  static __device__ inline int with_taps(const contract_shape& s, int tile, int tiles, int step) {
+    if constexpr (C::kFills)
+      while (tile < tiles && place_of(s, tile, 0).steps == 0) tile += step;
+    return tile;
+  }
+
   template <class Output>
   static __device__ inline void run(const tensor_map& left, const tensor_map& right,
                                     const contract_shape& s, Output output) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned stages = shared_address(shared_memory);
     static_assert(C::kSlot > 0 || C::kSharedBytes == kStagingAt + kGroups * kStagingBytes +
-                                                         8 * kBarriers * C::kStages);
+                                                         8 * kBarriers * C::kStages +
+                                                         (C::kFills ? 8 : 0));
     static_assert(C::kSlot == 0 || (!kPrepares && !kLeftInRegisters));
     const unsigned barriers = stages + kStagingAt + kGroups * kStagingBytes;
+    int* const steps = reinterpret_cast<int*>(shared_memory + C::kSharedBytes - 8);  // kFills'
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
       constexpr int kReaders = (C::kPingPong ? 1 : kGroups) * C::kCluster;
@@ -684,6 +695,7 @@ struct contract {
         mbarrier_init(barriers + 8 * (C::kStages + i), kReaders);
         if constexpr (kPrepares) mbarrier_init(barriers + 8 * i, kPanels);
       }
+      if constexpr (C::kFills) *steps = 0;
       if constexpr (C::kSlot > 0) output.init(output_barriers(stages + kStagingAt, 0));
       mbarrier_init_done();
     }
@@ -711,10 +723,15 @@ struct contract {
           prepare_right<contract>(s, first, tiles, step, rank, stages + C::kStages * kLeftBytes,
                                   barriers, static_cast<int>(thread / 32) - 1, thread % 32);
       }
+      if constexpr (C::kFills) {
+        static_assert(!kPrepares && C::kSlot == 0);
+        if (thread >= 32) output.fill(s, first, tiles, step, rank, steps, thread - 32);
+      }
       if (thread < 32 && elect_one()) {
 #pragma unroll 1
         for (int tile = first; tile < tiles; tile += step)
-          produce_tile(s, place_of(s, tile, rank), left, right, stages, barriers, r, rank);
+          produce_tile(s, place_of(s, tile, rank), left, right, stages, barriers, r, rank, steps);
+        if constexpr (C::kFills) atomicExch(steps, 0x7fffffff);
         // Other blocks of the cluster may still arrive at these barriers.
         if constexpr (C::kCluster > 1) {
           for (int i = 0; i < C::kStages; ++i, r.advance())
@@ -738,7 +755,8 @@ struct contract {
     accumulators acc;
     int turn = 0;
 #pragma unroll 1
-    for (int tile = first; tile < tiles; tile += step, ++turn) {
+    for (int tile = with_taps(s, first, tiles, step); tile < tiles;
+         tile = with_taps(s, tile + step, tiles, step), ++turn) {
       const place p = place_of(s, tile, rank);
       if constexpr (C::kPingPong) {
         if (turn % 2 != group) {
@@ -747,7 +765,7 @@ struct contract {
         }
         if (turn > 0) named_barrier_sync(3 + group, 256);
       }
-      const bool is_last = tile + step >= tiles;
+      const bool is_last = with_taps(s, tile + step, tiles, step) >= tiles;
       if constexpr (kLeftInRegisters)
         multiply_from_registers<contract>(acc, p, left_rows, right_tile, barriers, r, thread,
                                           is_last);
