@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include "ir/base/env.h"
@@ -43,6 +44,10 @@ constexpr ArchRow kArchs[] = {
     {"sm_120a", "NVIDIA GeForce RTX 5090", 120, 170, 99 * kKiB, 96 * kMiB},
 };
 
+// Boards of one chip.
+constexpr std::string_view kGh100[] = {"NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA H200 NVL",
+                                       "NVIDIA H100 NVL", "NVIDIA GH200 480GB"};
+
 Target CpuTarget() {
   const int64_t asked = EnvInt(Env::kCpuThreads);
   const int64_t threads = asked > 0 ? asked : std::max(1u, std::thread::hardware_concurrency());
@@ -62,6 +67,14 @@ std::string KnownArchs() {
 }
 
 }  // namespace
+
+std::vector<std::string_view> KinOf(const Target& target) {
+  std::vector<std::string_view> kin;
+  if (std::ranges::find(kGh100, target.name) == std::end(kGh100)) return kin;
+  std::ranges::copy_if(kGh100, std::back_inserter(kin),
+                       [&](std::string_view name) { return name != target.name; });
+  return kin;
+}
 
 Result<Target> TargetFromArch(std::string_view arch) {
   if (arch == "cpu" || arch == "native") return CpuTarget();

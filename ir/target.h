@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ir/base/result.h"
 
@@ -40,5 +41,9 @@ struct Target {
 // "sm_90a", "sm_80", …: what is known of the common GPU of that architecture. "cpu": the CPU
 // target. An unknown name is an error that lists the known ones.
 Result<Target> TargetFromArch(std::string_view arch);
+
+// Other boards, as the driver spells them, whose chip is this one's: what is fastest on one is
+// mostly fast on all, though memory and clocks differ.
+std::vector<std::string_view> KinOf(const Target& target);
 
 }  // namespace kiln

@@ -130,16 +130,34 @@ std::optional<Candidate> RecordStore::Best(const Group& group, const Target& tar
   return all.front();
 }
 
+bool RecordStore::Has(const Group& group, const Target& target, compiler::Inputs inputs) {
+  return !IsEmpty() && !RecordedOn(target, group, target, inputs).empty();
+}
+
+bool RecordStore::IsEmpty() {
+  const std::lock_guard lock(mutex_);
+  ReadOnce();
+  return user_.problems() + shipped_.problems() == 0;
+}
+
 std::vector<Candidate> RecordStore::Recorded(const Group& group, const Target& target,
                                              compiler::Inputs inputs) {
-  {
-    // Without records there is nothing to look up, and no text to print and hash.
-    const std::lock_guard lock(mutex_);
-    ReadOnce();
-    if (user_.problems() + shipped_.problems() == 0) return {};
+  // Without records there is nothing to look up, and no text to print and hash.
+  if (IsEmpty()) return {};
+  std::vector<Candidate> recorded = RecordedOn(target, group, target, inputs);
+  for (const std::string_view name : KinOf(target)) {
+    if (!recorded.empty()) break;
+    Target kin = target;
+    kin.name = name;
+    recorded = RecordedOn(kin, group, target, inputs);
   }
+  return recorded;
+}
+
+std::vector<Candidate> RecordStore::RecordedOn(const Target& device, const Group& group,
+                                               const Target& target, compiler::Inputs inputs) {
   std::vector<Candidate> recorded;
-  for (const Record& record : Usable(group, target, compiler::ProblemOf(group, target).hash)) {
+  for (const Record& record : Usable(group, target, compiler::ProblemOf(group, device).hash)) {
     Candidate candidate = *compiler::CandidateOf(record, group, target);
     if (compiler::Offers(inputs, compiler::Engines()[static_cast<size_t>(candidate.engine)], group))
       recorded.push_back(std::move(candidate));

@@ -31,13 +31,17 @@ class RecordStore {
 
   explicit RecordStore(Options options) : options_(std::move(options)) {}
 
-  // The fastest usable record of an engine that takes inputs so.
+  // The fastest usable record of an engine that takes inputs so. Where this device has none, that
+  // of a board of its chip with as many SMs (KinOf).
   std::optional<compiler::Candidate> Best(const compiler::Group& group, const Target& target,
                                           compiler::Inputs inputs = compiler::Inputs::kExact);
-  // Usable records, fastest first, then what the model ranks behind them.
+  // Usable records, or those of kin, fastest first, then what the model ranks behind them.
   std::vector<compiler::Candidate> Rank(const compiler::Group& group, const Target& target,
                                         compiler::Inputs inputs = compiler::Inputs::kExact);
-  // Usable ones, fastest first, and what this build rejected.
+  // Whether something measured on such a device is of use.
+  bool Has(const compiler::Group& group, const Target& target,
+           compiler::Inputs inputs = compiler::Inputs::kExact);
+  // Usable ones of this device, fastest first, and what this build rejected.
   std::vector<compiler::Record> Known(const compiler::Group& group, const Target& target,
                                       const compiler::Problem& problem);
 
@@ -49,9 +53,13 @@ class RecordStore {
 
  private:
   void ReadOnce();
+  bool IsEmpty();
   // Of usable records, fastest first.
   std::vector<compiler::Candidate> Recorded(const compiler::Group& group, const Target& target,
                                             compiler::Inputs inputs);
+  // Of those of one device.
+  std::vector<compiler::Candidate> RecordedOn(const Target& device, const compiler::Group& group,
+                                              const Target& target, compiler::Inputs inputs);
   static void ReadInto(compiler::RecordTable& table, const std::string& path);
   std::vector<compiler::Record> Usable(const compiler::Group& group, const Target& target,
                                        const std::string& problem_hash);

@@ -18,7 +18,7 @@ bool ComputesNothing(const graph::Graph& graph) {
 
 Result<compiler::SearchResult> TuneGroup(
     runtime::Device& device, const compiler::Group& group, RecordStore& store,
-    const compiler::SearchOptions& search, const BenchOptions& bench_options,
+    compiler::SearchOptions search, const BenchOptions& bench_options,
     const std::function<void(const compiler::SearchStep&)>& on_step) {
   if (ComputesNothing(group.graph)) return compiler::SearchResult{};
   const Target& target = device.target();
@@ -27,6 +27,8 @@ Result<compiler::SearchResult> TuneGroup(
   ASSIGN_OR_RETURN(const std::unique_ptr<GroupBench> bench,
                    GroupBench::Make(device, group, bench_options));
   bench->Expect(search.inputs);
+  if (!store.Has(group, target, search.inputs))
+    search.first = store.Best(group, target, search.inputs);
   return compiler::Search(group, target, known, search, *bench,
                           [&](const compiler::SearchStep& step) {
                             store.Add(step.record);
@@ -40,7 +42,7 @@ void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Input
   for (const compiler::Group& group : groups) {
     const bool takes = !compiler::RankCandidates(group, device_.target(), inputs).empty();
     const auto here = takes ? inputs : compiler::Inputs::kExact;
-    if (mode != TuneMode::kRetune && store_.Best(group, device_.target(), here)) continue;
+    if (mode != TuneMode::kRetune && store_.Has(group, device_.target(), here)) continue;
     const std::string problem = fmt::format(
         "{} {}", compiler::ProblemOf(group, device_.target()).hash, static_cast<int>(here));
     if (done_.contains(problem)) continue;

@@ -14,7 +14,7 @@ namespace kiln::api {
 // record is stored.
 Result<compiler::SearchResult> TuneGroup(
     runtime::Device& device, const compiler::Group& group, RecordStore& store,
-    const compiler::SearchOptions& search, const BenchOptions& bench,
+    compiler::SearchOptions search, const BenchOptions& bench,
     const std::function<void(const compiler::SearchStep&)>& on_step);
 
 // How long is looked for the fastest of a problem. Programs wait for it; `kiln tune` looks further.

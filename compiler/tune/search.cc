@@ -52,6 +52,10 @@ class Searcher {
         problem_(ProblemOf(group, target)),
         ranked_(RankCandidates(group, target, options.inputs)) {
     for (const Record& record : known) Remember(record);
+    if (options.first.has_value()) {
+      std::erase(ranked_, *options.first);
+      ranked_.insert(ranked_.begin(), *options.first);
+    }
     if (options.top > 0 && ranked_.size() > static_cast<size_t>(options.top))
       ranked_.resize(static_cast<size_t>(options.top));
   }

@@ -68,6 +68,16 @@ TEST(Target, MinimalLaunchComesFromTheEnvironment) {
   ResetEnvForTest();
 }
 
+TEST(Target, KinAreOtherBoardsOfTheChip) {
+  Target target = Known("sm_90a");
+  const std::vector<std::string_view> kin = KinOf(target);
+  EXPECT_THAT(kin, testing::Contains("NVIDIA H200"));
+  EXPECT_THAT(kin, testing::Not(testing::Contains(target.name)));
+  target.name = "NVIDIA H200";
+  EXPECT_THAT(KinOf(target), testing::Contains("NVIDIA H100 80GB HBM3"));
+  EXPECT_THAT(KinOf(Known("sm_80")), testing::IsEmpty());
+}
+
 TEST(Target, AnUnknownArchListsTheKnownOnes) {
   for (const char* arch : {"sm_91", "SM_90", "", "sm_90aa", "90"}) {
     const Result<Target> target = TargetFromArch(arch);

@@ -80,6 +80,35 @@ TEST_F(RecordStoreTest, TheUsersTimeOfAConfigurationCounts) {
   EXPECT_EQ(store.Best(group_, target_), ranked_[2]);
 }
 
+// Boards of one chip lend each other records until they have some of their own, fast or slow.
+TEST_F(RecordStoreTest, KinAreAskedWhereADeviceHasNone) {
+  Target h200 = target_;
+  h200.name = "NVIDIA H200";
+  ASSERT_NE(target_.name, h200.name);
+  Record kins = Timed(3, 5);
+  kins.problem = ProblemOf(group_, h200);
+  Ship(kins);
+  {
+    RecordStore store(Options());
+    EXPECT_EQ(store.Best(group_, target_), ranked_[3]);
+    EXPECT_EQ(store.Rank(group_, target_)[0], ranked_[3]);
+    EXPECT_FALSE(store.Has(group_, target_));
+    EXPECT_TRUE(store.Has(group_, h200));
+    EXPECT_TRUE(store.Known(group_, target_, problem_).empty());
+    Target smaller = target_;
+    --smaller.multiprocessors;
+    EXPECT_FALSE(store.Best(group_, smaller).has_value());
+    Target stranger = target_;
+    stranger.name = "NVIDIA A100-SXM4-80GB";
+    EXPECT_FALSE(store.Best(group_, stranger).has_value());
+  }
+  Ship(Timed(2, 900));
+  RecordStore store(Options());
+  EXPECT_EQ(store.Best(group_, target_), ranked_[2]);
+  EXPECT_EQ(store.Best(group_, h200), ranked_[3]);
+  EXPECT_TRUE(store.Has(group_, target_));
+}
+
 TEST_F(RecordStoreTest, DamagedAndForeignLinesAreSkipped) {
   const std::string good = ToLine(Timed(2, 10));
   Ship("nonsense");

@@ -152,6 +152,22 @@ TEST_F(SearchTest, LooksAtTheTopOfTheList) {
   EXPECT_TRUE(result->complete());
 }
 
+TEST_F(SearchTest, LooksFirstAtWhatItIsTold) {
+  options_.top = 3;
+  options_.confirm = false;
+  for (const size_t told : {size_t{1}, size_t{4}}) {
+    options_.first = ranked_[told];
+    stored_.clear();
+    const auto result = Run();
+    ASSERT_TRUE(result.ok());
+    std::vector<size_t> order = {told};
+    for (size_t i = 0; i < 3; ++i)
+      if (i != told) order.push_back(i);
+    ASSERT_EQ(stored_.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(stored_[i].knobs, KnobsOf(order[i])) << told;
+  }
+}
+
 TEST_F(SearchTest, WaitsForTheCompilerAtTheTopOfTheListAlone) {
   ASSERT_GT(DistinctBinaries(), 4u);
   options_.worth_compiling = 2;
