@@ -8,13 +8,14 @@
 The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. With --pages the
 problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder, and the calls of
 bench/legacy a table (bench_legacy.md). Several files of
-bench/contract, of runs with --only, count as one. A file that is not there is left out, and named on stderr.
+bench/contract on one device, of runs with --only, count as one; another device has pages of its own. A file that is not there is left out, and named on stderr.
 """
 
 import argparse
 import json
 import math
 import pathlib
+import re
 import sys
 
 import report_contract
@@ -147,13 +148,22 @@ def contract_frontend(data):
 
 
 def contract(files, pages):
-    """The README's part; writes the pages."""
-    data = report_contract.merged(files)
-    if pages is not None:
-        pages.mkdir(parents=True, exist_ok=True)
-        (pages / "bench_contract.md").write_text(report_contract.details(data, cudnn(data)))
-        (pages / "bench_contract.html").write_text(report_contract.page(data, cudnn(data)))
-    return report_contract.markdown(data, cudnn(data), pages)
+    """The README's part; writes the pages. The first device has a table, each other one a sentence."""
+    by_device = {}
+    for data in files:
+        by_device.setdefault(data.get("device", "unknown device"), []).append(data)
+    parts = []
+    for device, runs in by_device.items():
+        data, stem = report_contract.merged(runs), "bench_contract"
+        if parts:
+            stem += "_" + re.sub(r"\W+", "_", device.removeprefix("NVIDIA ").lower())
+        if pages is not None:
+            pages.mkdir(parents=True, exist_ok=True)
+            (pages / f"{stem}.md").write_text(report_contract.details(data, cudnn(data)))
+            (pages / f"{stem}.html").write_text(report_contract.page(data, cudnn(data)))
+        write = report_contract.sentence if parts else report_contract.markdown
+        parts.append(write(data, cudnn(data), pages and pages / stem))
+    return "\n\n".join(parts)
 
 
 def legacy(data, pages):

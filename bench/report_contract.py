@@ -129,15 +129,26 @@ def summary(data):
     return table(SUMMARY_HEADER, rows + [summary_row("**all**", data.get("rows", []))])
 
 
-def markdown(data, version, pages):
-    """For the README: the summary, and where every problem is."""
+def details_at(page):
+    return f" Every problem: [table]({page}.md), [plots]({page}.html)." if page else ""
+
+
+def sentence(data, version, page):
+    """For the README, of a further device: what the last line of a summary says."""
+    rows = data.get("rows", [])
+    _, compared, mean, least, first, *_, blas = summary_row("", rows)
+    return (f"**The same on {heading(data)}**: ratio {mean} ({compared} compared), least {least}; first choices {first}; "
+            f"cuBLAS / ours {blas}.{details_at(page)}")
+
+
+def markdown(data, version, page):
+    """For the README: the summary, and where every problem is; `page` is that without its ending."""
     if not data.get("rows"):
         return "**Convolutions and matrix products**: nothing has been measured yet."
-    where = f" Every problem: [table]({pages}/bench_contract.md), [plots]({pages}/bench_contract.html)." if pages else ""
     return (f"**Convolutions and matrix products** ({heading(data)}). Ratio: {version}'s best time of up to "
             f"{most_plans(data, NVIDIA)} plans, in the order of its heuristics, over our best of up to {most_plans(data, KILN)}; "
             "first: each side's first choice, ours with the shipped records; floor: 790 TFLOP/s for f16 (as the type scales "
-            f"it) or 4.3 TB/s. Geometric means.{where}\n\n" + summary(data))
+            f"it) or 4.3 TB/s. Geometric means.{details_at(page)}\n\n" + summary(data))
 
 
 def details(data, version):

@@ -131,7 +131,8 @@ std::optional<Candidate> RecordStore::Best(const Group& group, const Target& tar
 }
 
 bool RecordStore::Has(const Group& group, const Target& target, compiler::Inputs inputs) {
-  return !IsEmpty() && !RecordedOn(target, group, target, inputs).empty();
+  return !IsEmpty() &&
+         !RecordedAs(compiler::ProblemOf(group, target).hash, group, target, inputs).empty();
 }
 
 bool RecordStore::IsEmpty() {
@@ -144,20 +145,21 @@ std::vector<Candidate> RecordStore::Recorded(const Group& group, const Target& t
                                              compiler::Inputs inputs) {
   // Without records there is nothing to look up, and no text to print and hash.
   if (IsEmpty()) return {};
-  std::vector<Candidate> recorded = RecordedOn(target, group, target, inputs);
-  for (const std::string_view name : KinOf(target)) {
-    if (!recorded.empty()) break;
-    Target kin = target;
-    kin.name = name;
-    recorded = RecordedOn(kin, group, target, inputs);
+  std::vector<std::string_view> devices = KinOf(target);
+  devices.insert(devices.begin(), target.name);
+  const std::string text = graph::CanonicalText(group.graph);
+  for (const std::string_view device : devices) {
+    const std::string hash = compiler::ProblemHash(text, device, target.multiprocessors);
+    std::vector<Candidate> recorded = RecordedAs(hash, group, target, inputs);
+    if (!recorded.empty()) return recorded;
   }
-  return recorded;
+  return {};
 }
 
-std::vector<Candidate> RecordStore::RecordedOn(const Target& device, const Group& group,
+std::vector<Candidate> RecordStore::RecordedAs(const std::string& problem_hash, const Group& group,
                                                const Target& target, compiler::Inputs inputs) {
   std::vector<Candidate> recorded;
-  for (const Record& record : Usable(group, target, compiler::ProblemOf(group, device).hash)) {
+  for (const Record& record : Usable(group, target, problem_hash)) {
     Candidate candidate = *compiler::CandidateOf(record, group, target);
     if (compiler::Offers(inputs, compiler::Engines()[static_cast<size_t>(candidate.engine)], group))
       recorded.push_back(std::move(candidate));

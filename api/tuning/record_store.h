@@ -57,9 +57,10 @@ class RecordStore {
   // Of usable records, fastest first.
   std::vector<compiler::Candidate> Recorded(const compiler::Group& group, const Target& target,
                                             compiler::Inputs inputs);
-  // Of those of one device.
-  std::vector<compiler::Candidate> RecordedOn(const Target& device, const compiler::Group& group,
-                                              const Target& target, compiler::Inputs inputs);
+  // Of one problem's.
+  std::vector<compiler::Candidate> RecordedAs(const std::string& problem_hash,
+                                              const compiler::Group& group, const Target& target,
+                                              compiler::Inputs inputs);
   static void ReadInto(compiler::RecordTable& table, const std::string& path);
   std::vector<compiler::Record> Usable(const compiler::Group& group, const Target& target,
                                        const std::string& problem_hash);

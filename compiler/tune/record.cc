@@ -115,14 +115,18 @@ std::string TensorText(const graph::Tensor& tensor) {
 
 }  // namespace
 
-Problem ProblemOf(const Group& group, const Target& target) {
+std::string ProblemHash(std::string_view text, std::string_view device, int multiprocessors) {
   FieldHasher hasher;
-  hasher.Add("kiln-problem-1").Add(graph::CanonicalText(group.graph));
-  hasher.Add(target.name).Add(int64_t{target.multiprocessors});
-  Problem problem{.hash = hasher.Finish().Hex(),
-                  .device = Clean(target.name),
-                  .multiprocessors = target.multiprocessors,
-                  .work = {}};
+  hasher.Add("kiln-problem-1").Add(text).Add(device).Add(int64_t{multiprocessors});
+  return hasher.Finish().Hex();
+}
+
+Problem ProblemOf(const Group& group, const Target& target) {
+  Problem problem{
+      .hash = ProblemHash(graph::CanonicalText(group.graph), target.name, target.multiprocessors),
+      .device = Clean(target.name),
+      .multiprocessors = target.multiprocessors,
+      .work = {}};
   for (const graph::Node& node : group.graph.nodes) {
     const bool is_map = node.op == graph::GraphOp::kMap;
     problem.work += problem.work.empty() ? "" : ",";

@@ -33,6 +33,8 @@ struct Problem {
 };
 
 Problem ProblemOf(const Group& group, const Target& target);
+// The hash of that, of a group's canonical text.
+std::string ProblemHash(std::string_view text, std::string_view device, int multiprocessors);
 
 struct Record {
   Problem problem;

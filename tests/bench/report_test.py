@@ -140,6 +140,17 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| matmul | 2 of 2 | 1.41 | 1.00 skinny |", done.stdout)
         self.assertIn("| one_d | 1 of 1 |", done.stdout)
 
+    def test_a_further_device_has_a_sentence_and_pages(self):
+        other = dict(result(row("matmul", "skinny", (60, 60), (70, 66))), device="NVIDIA Other-GPU 80GB")
+        done = self.run_report([result(*ROWS), other], "--pages", "docs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("**The same on NVIDIA Other-GPU 80GB, commit abc1234", done.stdout)
+        self.assertIn("ratio 1.10 (1 of 1 compared), least 1.10 skinny", done.stdout)
+        self.assertIn("[table](docs/bench_contract_other_gpu_80gb.md)", done.stdout)
+        self.assertIn("| skinny |", (self.folder / "docs/bench_contract_other_gpu_80gb.md").read_text())
+        self.assertTrue((self.folder / "docs/bench_contract_other_gpu_80gb.html").exists())
+        self.assertIn("Made-up GPU", (self.folder / "docs/bench_contract.md").read_text())
+
     def test_nothing_measured(self):
         done = self.run_report([result(nvidia_version=0)], "--pages", "docs")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostream>
 #include <set>
 
 #include "api/tuning/record_store.h"
@@ -16,8 +17,24 @@
 namespace kiln::bench {
 namespace {
 
-constexpr const char* kRecords = "share/kiln/records/h200.txt";
 constexpr size_t kSample = 6;
+
+struct Shipped {
+  const char* records;
+  const char* device;
+
+  friend void PrintTo(const Shipped& shipped, std::ostream* out) { *out << shipped.device; }
+};
+constexpr Shipped kShipped[] = {
+    {"share/kiln/records/h200.txt", "NVIDIA H200"},
+    {"share/kiln/records/h100.txt", "NVIDIA H100 80GB HBM3"},
+};
+
+Target DeviceOf(const Shipped& shipped) {
+  Target target = H200();
+  target.name = shipped.device;
+  return target;
+}
 
 // They spill 8 to 20 bytes, and were the fastest of their candidates all the same, most of which do
 // not spill (records of 2026-11-22).
@@ -48,19 +65,20 @@ struct Chosen {
 };
 
 // What the records say of the groups of all problems.
-std::vector<Chosen> AllChosen() {
-  api::RecordStore store({.user_folder = {}, .shipped_paths = {kRecords}});
+std::vector<Chosen> AllChosen(const Shipped& shipped) {
+  const Target device = DeviceOf(shipped);
+  api::RecordStore store({.user_folder = {}, .shipped_paths = {shipped.records}});
   std::vector<Chosen> all;
   std::set<std::pair<std::string, int>> seen;
   for (const Problem& problem : LoadProblems("tests/cases/bench_contract.txt").problems) {
     const Result<graph::Graph> graph = testing::ToGraph(problem.graph);
     CHECK(graph.ok(), "{}: {}", problem.Name(), graph.status().message());
     for (const auto inputs : compiler::kAllInputs) {
-      const Result<compiler::Groups> groups = compiler::GroupsOf(*graph, H200(), inputs);
+      const Result<compiler::Groups> groups = compiler::GroupsOf(*graph, device, inputs);
       CHECK(groups.ok(), "{}: {}", problem.Name(), groups.status().message());
       for (const compiler::Group& group : groups->all) {
-        const auto best = store.Best(group, H200(), inputs);
-        std::string hash = compiler::ProblemOf(group, H200()).hash;
+        const auto best = store.Best(group, device, inputs);
+        std::string hash = compiler::ProblemOf(group, device).hash;
         if (best && seen.emplace(hash, best->engine).second)
           all.push_back({std::move(hash), group, *best});
       }
@@ -69,10 +87,13 @@ std::vector<Chosen> AllChosen() {
   return all;
 }
 
-TEST(ShippedRecords, AreAllOfUse) {
+class ShippedRecords : public ::testing::TestWithParam<Shipped> {};
+INSTANTIATE_TEST_SUITE_P(Devices, ShippedRecords, ::testing::ValuesIn(kShipped));
+
+TEST_P(ShippedRecords, AreAllOfUse) {
   std::set<std::string> used;
-  for (const Chosen& chosen : AllChosen()) used.insert(chosen.problem);
-  const auto read = api::ReadRecords(kRecords);
+  for (const Chosen& chosen : AllChosen(GetParam())) used.insert(chosen.problem);
+  const auto read = api::ReadRecords(GetParam().records);
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_TRUE(read->damage.empty());
   EXPECT_GT(read->records.size(), 80u);
@@ -81,17 +102,18 @@ TEST(ShippedRecords, AreAllOfUse) {
         << record.problem.work << " by " << record.engine << " " << record.knobs;
 }
 
-TEST(ShippedRecords, ChooseKernelsWithoutSpills) {
+TEST_P(ShippedRecords, ChooseKernelsWithoutSpills) {
   if (!testing::HasNvcc()) GTEST_SKIP() << "no nvcc";
-  const std::vector<Chosen> all = AllChosen();
+  const Target device = DeviceOf(GetParam());
+  const std::vector<Chosen> all = AllChosen(GetParam());
   testing::PtxasCheck ptxas;
   for (size_t i = 0; i < all.size(); i += compiler::TestAll() ? 1 : kSample) {
     const compiler::Engine& engine =
         compiler::Engines()[static_cast<size_t>(all[i].candidate.engine)];
-    const std::string work = compiler::ProblemOf(all[i].group, H200()).work;
+    const std::string work = compiler::ProblemOf(all[i].group, device).work;
     const std::string knobs = compiler::KnobText(engine, all[i].candidate.knobs);
     if (IsHarmless(work, engine.name, knobs)) continue;
-    const auto program = compiler::CompileGroup(all[i].group, H200(), all[i].candidate);
+    const auto program = compiler::CompileGroup(all[i].group, device, all[i].candidate);
     ASSERT_TRUE(program.ok()) << program.status().message();
     ptxas.Add(*program, fmt::format("{} {} {}", work, engine.name, knobs));
   }
