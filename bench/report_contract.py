@@ -95,7 +95,8 @@ def heading(data):
         text += f", driver {data['driver']}"
     since = commits_since(data)
     if since:
-        text += f"; {since} later commits to compiler and runtime are not in these numbers"
+        later = "1 later commit to compiler and runtime is" if since == 1 else f"{since} later commits to compiler and runtime are"
+        text += f"; {later} not in these numbers"
     return text
 
 
