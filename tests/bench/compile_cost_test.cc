@@ -35,7 +35,7 @@ struct Another {
   int64_t images;
   size_t kernels;
 };
-constexpr Another kOthers[] = {{32, 5}, {96, 5}, {128, 0}, {256, 0}};
+constexpr Another kOthers[] = {{32, 4}, {96, 4}, {128, 0}, {256, 0}};
 
 std::string Cases() {
   std::ifstream file("tests/cases/bench_contract.txt");
