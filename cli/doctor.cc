@@ -2,19 +2,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
+#include "api/tuning/record_store.h"
 #include "cli/commands.h"
+#include "runtime/cache/record_files.h"
 #include "runtime/device_select.h"
 
 namespace kiln::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "Looks for the driver, the GPUs, NVRTC, the kernel cache and the CPU plug-in, as a program "
-    "that loads\n"
-    "libcudnn would. Wrong KILN_* variables are listed first. Exit status 1 if there is no device "
-    "to run\n"
-    "on, or a variable is wrong.\n"
+    "Looks for the driver, the GPUs, NVRTC, the kernel cache, the CPU plug-in and tuning records, "
+    "as\n"
+    "a program that loads libcudnn would. Wrong KILN_* variables are listed first. Exit status 1 "
+    "if\n"
+    "there is no device to run on, or a variable is wrong.\n"
     "\n"
     "Examples:\n"
     "  kiln doctor\n"
@@ -39,8 +42,32 @@ bool StopsUs(const runtime::DoctorLine& line) {
          (line.subject == "device" || line.subject == "environment");
 }
 
+// How many there are of each device, of the user and shipped.
+runtime::DoctorLine RecordsLine() {
+  std::vector<std::string> paths = runtime::ShippedRecordPaths();
+  if (std::string user = runtime::UserRecordFolder(); !user.empty())
+    paths.push_back(std::move(user));
+  std::map<std::string, size_t> of_device;
+  size_t damaged = 0;
+  for (const std::string& path : paths) {
+    const Result<api::RecordsRead> read = api::ReadRecords(path);
+    if (!read.ok()) return {State::kNote, "tuning records", read.status().message()};
+    for (const compiler::Record& record : read->records) ++of_device[record.problem.device];
+    damaged += read->damage.size();
+  }
+  if (of_device.empty() && damaged == 0)
+    return {State::kNote, "tuning records",
+            fmt::format("none in {}; the engines' models choose", fmt::join(paths, ", "))};
+  std::string text;
+  for (const auto& [device, count] : of_device)
+    text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", count, device);
+  if (damaged > 0) text += fmt::format("; {} damaged lines, see `kiln records verify`", damaged);
+  return {damaged > 0 ? State::kNote : State::kGood, "tuning records", text};
+}
+
 int Examine() {
-  const std::vector<runtime::DoctorLine> lines = runtime::Doctor();
+  std::vector<runtime::DoctorLine> lines = runtime::Doctor();
+  lines.push_back(RecordsLine());
   size_t width = 0;
   for (const runtime::DoctorLine& line : lines) width = std::max(width, line.subject.size());
   for (const runtime::DoctorLine& line : lines)

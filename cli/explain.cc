@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/compile_options.h"
+#include "cli/device_option.h"
 #include "cli/graph_file.h"
 #include "cli/units.h"
 #include "compiler/compile.h"
@@ -20,7 +21,9 @@ constexpr const char* kFooter =
     "group\n"
     "cannot avoid: each input read once, each output written once. \"why\" says what kept a group "
     "from\n"
-    "joining another one.\n"
+    "joining another one. \"record\" says what tuning found to be faster than the model's choice, "
+    "which\n"
+    "is shown: plans of the library take that.\n"
     "\n"
     "Examples:\n"
     "  kiln explain examples/graphs/softmax.kiln\n"
@@ -45,6 +48,16 @@ void PrintKnobs(const compiler::Engine& engine, const std::vector<int>& values) 
   }
 }
 
+// Where a plan that names no engine is made otherwise: this command shows what the model chooses.
+void PrintRecord(const compiler::Group& group, const Target& target) {
+  const compiler::Advisor advisor = RecordsAdvisor(target);
+  const std::optional<compiler::Candidate> best = advisor ? advisor(group) : std::nullopt;
+  if (!best || (best->engine == group.engine && best->knobs == group.knobs)) return;
+  const compiler::Engine& engine = compiler::Engines()[static_cast<size_t>(best->engine)];
+  fmt::print("  record    {} {}: was measured, and is what the library takes\n", engine.name,
+             compiler::KnobText(engine, best->knobs));
+}
+
 // "8.3 MiB, 2.1 us at 4.1 TB/s"
 std::string FloorText(int64_t bytes, const Target& target) {
   const double rate = compiler::BytesPerSecond(target);
@@ -61,6 +74,7 @@ void PrintGroup(const compiler::GroupReport& report, const compiler::Group& grou
              TimeText(report.modelled_seconds),
              leads ? ", leads: --engine and --knob are about this group" : "");
   PrintKnobs(engine, group.knobs);
+  PrintRecord(group, target);
   for (const std::string& reason : report.declined) fmt::print("  declined  {}\n", reason);
   fmt::print("  floor     {}: reads {}, writes {}\n", FloorText(report.floor_bytes, target),
              BytesText(report.read_bytes), BytesText(report.written_bytes));

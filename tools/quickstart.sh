@@ -17,8 +17,11 @@ targets=$(bazel_query 'filter("lib(cudnn\.so\.[89]|kiln_cpu\.so|kiln_miopen\.so\
 # shellcheck disable=SC2086 # one label a word
 bazel_quietly build //cli:kiln $targets
 
-# Side by side as an installation has them: the CLI finds the CPU plug-in in ../lib.
+# Side by side as an installation has them: the CLI finds the CPU plug-in in ../lib, libraries and CLI
+# the tuning records in ../share.
 mkdir -p "$out/bin" "$out/lib"
+rm -rf "$out/share"
+cp -R share "$out/"
 bin_root=$(bazel info bazel-bin 2>/dev/null)
 install -m 755 "$bin_root/cli/kiln" "$out/bin/kiln"
 for target in $targets; do

@@ -258,6 +258,21 @@ class ErrorsTest(CliTest):
 
 
 class ExplainTest(CliTest):
+    def test_says_what_records_say(self):
+        (self.folder / "strided.kiln").write_text("""graph strided {
+  tensor %dy uid=1 f16 [256,2048,7,7] strides=[100352,1,14336,2048]
+  tensor %w uid=2 f16 [2048,1024,1,1] strides=[1024,1,1024,1024]
+  tensor %dx uid=3 f16 [256,1024,14,14] strides=[200704,1,14336,1024]
+  %dx = conv_dgrad(%dy, %w) compute=f32 pre_padding=[0,0] post_padding=[0,0] stride=[2,2] dilation=[1,1]
+}
+""")
+        graph, records = str(self.folder / "strided.kiln"), {"KILN_RECORDS": "share/kiln/records"}
+        text, _ = self.kiln("explain", graph, **records)
+        self.assertRegex(text, r"(?m)^  record    wgmma_sm90 tile_left=\d+,.*: was measured")
+        for case in ({}, dict(records, KILN_TUNE="off"), dict(records, KILN_TUNE="heuristic")):
+            text, _ = self.kiln("explain", graph, **case)
+            self.assertNotIn("  record ", text)
+
     def test_every_example(self):
         for graph in GRAPHS:
             text, _ = self.kiln("explain", graph)
@@ -341,6 +356,18 @@ class DoctorTest(CliTest):
         self.assertRegex(text, r"(?m)^missing +NVRTC .*/none\.so\.2.*KILN_NVRTC")
         self.assertRegex(text, r"(?m)^missing +CPU plug-in .*/none\.so.*KILN_CPU_PLUGIN")
         self.assertRegex(text, r"(?m)^missing +device ")
+
+    def test_counts_tuning_records(self):
+        none = dict(KILN_DEVICE="cpu", KILN_RECORDS_DIR=str(self.folder / "none"))
+        text, _ = self.kiln("doctor", **none)
+        self.assertRegex(text, r"(?m)^note +tuning records +none in .*/none")
+        lines = (pathlib.Path("share/kiln/records/h100.txt").read_text()).splitlines(keepends=True)
+        (self.folder / "some.txt").write_text("".join(lines[:4]))
+        text, _ = self.kiln("doctor", KILN_RECORDS=str(self.folder / "some.txt"), **none)
+        self.assertRegex(text, r"(?m)^ok +tuning records +3 of NVIDIA H100 80GB HBM3$")
+        (self.folder / "some.txt").write_text("".join(lines[:4]) + lines[4].replace("knobs=", "knobs=x"))
+        text, _ = self.kiln("doctor", KILN_RECORDS=str(self.folder / "some.txt"), **none)
+        self.assertRegex(text, r"(?m)^note +tuning records +3 of .*; 1 damaged line")
 
     def test_reports_the_environment(self):
         text, _ = self.kiln("doctor", status=1, KILN_SPEED="1", KILN_DEVICE="cpu")
