@@ -77,9 +77,9 @@ struct SharedTile {
 };
 constexpr SharedTile kForwardTiles[] = {
     {128, 256, 2, false, false}, {64, 192, 2, true, false}, {64, 128, 2, true, false}};
-constexpr SharedTile kPhasedTiles[] = {
+constexpr SharedTile kUnevenTiles[] = {
     {256, 128, 1, false, false}, {128, 128, 1, true, false}, {64, 192, 2, true, false}};
-constexpr SharedTile kNarrowTiles[] = {
+constexpr SharedTile kPhasedTiles[] = {
     {128, 128, 2, true, false}, {64, 192, 2, true, false}, {128, 256, 2, false, false}};
 constexpr SharedTile kWgradTiles[] = {{64, 128, 2, true, true},
                                       {64, 128, 2, true, false},
@@ -202,9 +202,10 @@ int Sm90Preference(const Sm90Plan& plan, const Sm90Tile& tile) {
   if (!plan.is_conv || tile.split_cluster > 1 || tile.fill) return Proposal::kNotPreferred;
   std::span<const SharedTile> shared = kForwardTiles;
   if (plan.padded_channels != 0) shared = kWgradTiles;
-  if (!plan.phases.empty()) shared = kPhasedTiles;
-  // Narrow stores along right want something to hide behind.
-  if (tile.right_lanes > 0) shared = kNarrowTiles;
+  if (plan.has_uneven_phases()) shared = kUnevenTiles;
+  // Narrow stores along right, too, want something to hide behind.
+  else if (!plan.phases.empty() || tile.right_lanes > 0)
+    shared = kPhasedTiles;
   if (plan.moves_rows() && plan.turns_right()) shared = kTurningTiles;
   const SharedTile form{tile.left,      tile.right,    tile.cluster,
                         tile.ping_pong, tile.splits(), tile.stream};

@@ -65,6 +65,7 @@ struct Sm90Plan {
   bool moves_rows() const { return left.is_outer && SizeOf(type) == 4; }
   bool turns_right() const { return right.is_outer && SizeOf(type) == 4; }
   bool has_empty_phases() const { return tap_phases < NumElements(phases); }
+  bool has_uneven_phases() const { return all_steps < k_steps * NumElements(phases); }
   // Two terms go the same ways.
   bool left_in_registers() const { return moves_rows() || terms == 2; }
   bool prepares_right() const { return turns_right() || terms == 2; }

@@ -38,7 +38,7 @@ constexpr double kLaunchSeconds = 2.5e-6;
 constexpr double kPartBytes = 40;       // per clock, of parts that a stream's workers leave and add
 constexpr double kPartClocks = 800;     // until a part has come
 constexpr double kWideInTurns = 1.25;   // more than kMostAccumulators; timed with gelu alone
-constexpr double kPhasedCluster = 1.2;  // clusters of a dgrad by phases: 1.0 to 1.3 times as long
+constexpr double kUnevenCluster = 1.2;  // of phases of which some have more taps: 1.0 to 1.3
 constexpr double kHidden = 0.5;         // of a tile without taps, under products, if it is filled
 constexpr double kStreamStep = 1.1;  // workers read other places of k: the L2 is asked more often
 constexpr int64_t kMostStreamSteps = int64_t{1} << 30;
@@ -247,7 +247,7 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   each -= kHidden * empty * static_cast<double>(filled) / static_cast<double>(phases);
   double clocks = waves * each + kTileClocks + (tile.ping_pong ? store : 0);
   if (AccumulatorsOf(tile) > kMostAccumulators) clocks *= kWideInTurns;
-  if (!plan.phases.empty() && tile.cluster > 1) clocks *= kPhasedCluster;
+  if (plan.has_uneven_phases() && tile.cluster > 1) clocks *= kUnevenCluster;
   if (tile.cluster > 1) clocks += kClusterClocks;
   if (tile.split_cluster > 1) clocks += 2000 + tile.left * tile.right * 4.0 / kClusterBytes;
   double seconds = std::max(clocks / kClock + kLaunchSeconds * (tile.reductions > 0 ? 2 : 1),

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"
+#include "compiler/engines/sm90_candidates.h"
 #include "compiler/engines/sm90_tile.h"
 #include "ir/graph/builder.h"
 #include "tests/compiler/conv_problem.h"
@@ -115,6 +116,8 @@ TEST(Sm90PlanTest, StridedDgradHasPhases) {
   EXPECT_EQ(plan.k_steps, 2 * 2);
   EXPECT_EQ(plan.all_steps, 3 * 3);
   EXPECT_EQ(plan.tap_phases, 4);
+  EXPECT_TRUE(plan.has_uneven_phases());
+  EXPECT_FALSE(plan.has_empty_phases());
   EXPECT_EQ(plan.left_map.dims, (Five{64, 32, 9, 1, 1}));
   EXPECT_EQ(plan.right_map.dims, (Five{32, 5, 4, 2, 1}));
   EXPECT_EQ(plan.right_map.lower, (Corner{0, 0, 0}));
@@ -502,6 +505,27 @@ TEST(Sm90TileTest, Streams) {
   other = small;
   other.split_k = 1;  // whole tiles
   EXPECT_FALSE(IsLegal(plan, other, target));
+}
+
+// Clusters cost more where phases differ in taps, and only there.
+TEST(Sm90TileTest, ClustersOfPhases) {
+  ConvProblem problem = Strided(GraphOp::kConvDgrad);
+  problem.image = {256, 256};
+  problem.images = 64;
+  const auto seconds = [](const Sm90Plan& plan, int cluster) {
+    const Sm90Tile tile{.left = 64, .right = 128, .cluster = cluster, .direct = true};
+    return Sm90Seconds(plan, tile, Hopper(), 0);
+  };
+  const Sm90Plan uneven = PlanOf(Build(problem));
+  problem.taps = {2, 2};
+  problem.pad = {0, 0};
+  const Sm90Plan even = PlanOf(Build(problem));
+  EXPECT_TRUE(uneven.has_uneven_phases());
+  EXPECT_FALSE(even.has_uneven_phases());
+  EXPECT_GT(seconds(uneven, 2) / seconds(uneven, 1), 1.1 * seconds(even, 2) / seconds(even, 1));
+  const Sm90Tile preferred{.left = 256, .right = 128};
+  EXPECT_EQ(Sm90Preference(uneven, preferred), 0);
+  EXPECT_EQ(Sm90Preference(even, preferred), Proposal::kNotPreferred);
 }
 
 // Only phases without taps are filled. What they would have cost as tiles is not counted, where
