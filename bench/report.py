@@ -7,8 +7,8 @@
 
 The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. With --pages the
 problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder, and the calls of
-bench/legacy a table (bench_legacy.md). Several files of
-bench/contract on one device, of runs with --only, count as one; another device has pages of its own. A file that is not there is left out, and named on stderr.
+bench/legacy a table (bench_legacy.md). Several files of bench/contract on one device, of runs with --only, count as
+one; another device has pages of its own. A file that is not there is left out, and named on stderr.
 """
 
 import argparse

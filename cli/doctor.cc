@@ -13,11 +13,9 @@ namespace kiln::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "Looks for the driver, the GPUs, NVRTC, the kernel cache, the CPU plug-in and tuning records, "
-    "as\n"
-    "a program that loads libcudnn would. Wrong KILN_* variables are listed first. Exit status 1 "
-    "if\n"
-    "there is no device to run on, or a variable is wrong.\n"
+    "Looks for the driver, the GPUs, NVRTC, the kernel cache, the CPU plug-in and tuning\n"
+    "records, as a program that loads libcudnn would. Wrong KILN_* variables are listed first.\n"
+    "Exit status 1 if there is no device to run on, or a variable is wrong.\n"
     "\n"
     "Examples:\n"
     "  kiln doctor\n"

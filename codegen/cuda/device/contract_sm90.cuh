@@ -724,7 +724,7 @@ struct contract {
                                   barriers, static_cast<int>(thread / 32) - 1, thread % 32);
       }
       if constexpr (C::kFills) {
-        static_assert(!kPrepares && C::kSlot == 0);
+        static_assert(!kPrepares && C::kSlot == 0 && C::kVectorLeft);
         if (thread >= 32) output.fill(s, first, tiles, step, rank, steps, thread - 32);
       }
       if (thread < 32 && elect_one()) {
