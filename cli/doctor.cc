@@ -45,17 +45,20 @@ runtime::DoctorLine RecordsLine() {
   std::vector<std::string> paths = runtime::ShippedRecordPaths();
   if (std::string user = runtime::UserRecordFolder(); !user.empty())
     paths.push_back(std::move(user));
-  std::map<std::string, size_t> of_device;
+  std::vector<compiler::Record> all;
   size_t damaged = 0;
   for (const std::string& path : paths) {
     const Result<api::RecordsRead> read = api::ReadRecords(path);
     if (!read.ok()) return {State::kNote, "tuning records", read.status().message()};
-    for (const compiler::Record& record : read->records) ++of_device[record.problem.device];
+    all.insert(all.end(), read->records.begin(), read->records.end());
     damaged += read->damage.size();
   }
-  if (of_device.empty() && damaged == 0)
+  if (all.empty() && damaged == 0)
     return {State::kNote, "tuning records",
             fmt::format("none in {}; the engines' models choose", fmt::join(paths, ", "))};
+  std::map<std::string, size_t> of_device;
+  for (const compiler::Record& record : compiler::Merge(std::move(all)))
+    ++of_device[record.problem.device];
   std::string text;
   for (const auto& [device, count] : of_device)
     text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", count, device);

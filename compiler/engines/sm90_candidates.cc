@@ -27,7 +27,8 @@ enum {
   kFillKnob
 };
 
-// The tile with every split of k that is legal and fills no more than two waves.
+// The tile with every split of k that is legal and fills no more than two waves, and with its empty
+// phases filled.
 void AddSplits(const Sm90Plan& plan, const Target& target, const Sm90TileModel& model,
                Sm90Tile tile, std::vector<Sm90Tile>& all) {
   const int64_t tiles =
@@ -38,6 +39,8 @@ void AddSplits(const Sm90Plan& plan, const Target& target, const Sm90TileModel& 
   const double waves = static_cast<double>(TilesOf(plan, tile)) * tile.cluster /
                        static_cast<double>(target.multiprocessors);
   const bool leaves_idle = waves / std::ceil(waves) < 1 - kMuch;
+  Sm90Tile filled = tile;
+  filled.fill = true;
   const auto add_legal = [&] {
     if (IsLegal(plan, model.Tile(tile), target)) all.push_back(tile);
   };
@@ -47,11 +50,7 @@ void AddSplits(const Sm90Plan& plan, const Target& target, const Sm90TileModel& 
     tile.split_k = split;
     for (const int parts : kSm90SplitClusterDomain) {
       tile.split_cluster = parts;
-      for (const int fill : kSm90FillDomain) {
-        tile.fill = fill != 0;
-        add_legal();
-      }
-      tile.fill = false;
+      add_legal();
     }
     if (split > kMostStreamSplit || !leaves_idle) continue;
     tile.split_cluster = 1;
@@ -59,6 +58,7 @@ void AddSplits(const Sm90Plan& plan, const Target& target, const Sm90TileModel& 
     add_legal();
     tile.stream = false;
   }
+  if (plan.has_empty_phases() && IsLegal(plan, model.Tile(filled), target)) all.push_back(filled);
 }
 
 // The narrowest tile that there is: of an operand that is contiguous along its own axis, a panel.

@@ -38,7 +38,7 @@ constexpr double kLaunchSeconds = 2.5e-6;
 constexpr double kPartBytes = 40;       // per clock, of parts that a stream's workers leave and add
 constexpr double kPartClocks = 800;     // until a part has come
 constexpr double kWideInTurns = 1.25;   // more than kMostAccumulators; timed with gelu alone
-constexpr double kUnevenCluster = 1.2;  // of phases of which some have more taps: 1.0 to 1.3
+constexpr double kUnevenCluster = 1.2;  // times as long, where phases have unlike numbers of taps
 constexpr double kHidden = 0.5;         // of a tile without taps, under products, if it is filled
 constexpr double kStreamStep = 1.1;  // workers read other places of k: the L2 is asked more often
 constexpr int64_t kMostStreamSteps = int64_t{1} << 30;
@@ -92,6 +92,16 @@ bool IsLegalStream(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const int64_t tiles = TilesOf(plan, tile), workers = StreamWorkers(plan, tile, target);
   const int64_t steps = tiles * plan.k_steps;
   return workers > 0 && tiles % workers != 0 && steps >= workers && steps <= kMostStreamSteps;
+}
+
+// Of a tile, on average over the phases: `main` for its products, `store` for its result.
+double ClocksOfTile(const Sm90Plan& plan, const Sm90Tile& tile, double main, double store) {
+  const double empty = tile.ping_pong ? (store + kTileClocks) / 2 : store + 0.4 * kTileClocks;
+  const double clocks =
+      tile.ping_pong ? std::max(main + 0.2 * kTileClocks, main / 2 + empty) : main + empty;
+  if (!tile.fill) return clocks;
+  const auto phases = static_cast<double>(NumElements(plan.phases));
+  return clocks - kHidden * empty * (1 - static_cast<double>(plan.tap_phases) / phases);
 }
 
 // All workers take as long: their steps, the tiles that they finish, and the parts on the way.
@@ -230,7 +240,6 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
                         ? std::max(1, target.multiprocessors * 31 / 32 / tile.split_cluster)
                         : std::max(1, target.multiprocessors / tile.cluster);
   const int64_t phases = NumElements(plan.phases);  // 1 where there are none
-  const int64_t filled = tile.fill ? phases - plan.tap_phases : 0;
   const int64_t tiles = TilesOf(plan, tile) * tile.slices() * phases;
   if (tile.stream) {
     const double seconds = StreamClocks(plan, tile, target, step, store) / kClock + kLaunchSeconds;
@@ -240,12 +249,8 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
                        (static_cast<double>(phases) * tile.split_k);  // of a tile, on average
   const double waves = static_cast<double>(CeilDiv(tiles, slots));
   const double main = steps * step;
-  double each = tile.ping_pong
-                    ? std::max(main + 0.2 * kTileClocks, (main + store + kTileClocks) / 2)
-                    : main + store + 0.4 * kTileClocks;
-  const double empty = tile.ping_pong ? (store + kTileClocks) / 2 : store + 0.4 * kTileClocks;
-  each -= kHidden * empty * static_cast<double>(filled) / static_cast<double>(phases);
-  double clocks = waves * each + kTileClocks + (tile.ping_pong ? store : 0);
+  double clocks =
+      waves * ClocksOfTile(plan, tile, main, store) + kTileClocks + (tile.ping_pong ? store : 0);
   if (AccumulatorsOf(tile) > kMostAccumulators) clocks *= kWideInTurns;
   if (plan.has_uneven_phases() && tile.cluster > 1) clocks *= kUnevenCluster;
   if (tile.cluster > 1) clocks += kClusterClocks;

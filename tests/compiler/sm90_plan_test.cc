@@ -528,8 +528,8 @@ TEST(Sm90TileTest, ClustersOfPhases) {
   EXPECT_EQ(Sm90Preference(even, preferred), Proposal::kNotPreferred);
 }
 
-// Only phases without taps are filled. What they would have cost as tiles is not counted, where
-// memory's time is not the longest.
+// Only phases without taps are filled, at half of what they cost as tiles, where memory's time is
+// not the longest.
 TEST(Sm90TileTest, Fills) {
   ConvProblem problem = Strided(GraphOp::kConvDgrad);
   const Sm90Tile tile{.left = 64, .right = 128, .fill = true, .direct = true};

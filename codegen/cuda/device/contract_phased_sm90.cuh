@@ -13,8 +13,8 @@
 //              warps 1-3  store of tiles 1, 2, 3 | 5, 6, 7   no more than their share of these
 //   consumers             products and stores of tiles 0 | 4 | …
 //
-// No product waits for such a store. All at once they would take the memory first, and products the
-// time after.
+// No product waits for such a store. It waits for its share of steps, lest all stores take the
+// memory at once and leave products the time after: a precaution, not timed without.
 using contract_phased_shape = contract_shape;
 
 template <class C, int phases>
@@ -64,6 +64,7 @@ struct filled_output : Output {
       if (p.steps > 0) continue;
 #pragma unroll 1
       for (int column = thread / kLanes; column < C::kTileRight; column += kColumnsAtOnce) {
+        // A warp has 8 columns, for which it waits together.
         wait_for(steps, due + column / 8 * 8 * s.fill_steps / C::kTileRight, thread % 32);
 #pragma unroll
         for (int left = 0; left < C::kTileLeft; left += kLanes * 8)
