@@ -61,7 +61,7 @@ void Conclude(Comparison& result, const Tolerance& tolerance) {
     result.error = fmt::format("{} of {} elements are wrong; worst {}", result.wrong,
                                result.elements, result.Summary());
   } else if (static_cast<double>(result.unconstrained) >
-             std::max(1.0, tolerance.max_unconstrained * static_cast<double>(result.elements))) {
+             tolerance.max_unconstrained * static_cast<double>(result.elements)) {
     result.error =
         fmt::format("the oracle constrains only {} of {} elements: the case's data are unfit",
                     result.elements - result.unconstrained, result.elements);

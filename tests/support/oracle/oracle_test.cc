@@ -419,6 +419,20 @@ TEST(Compare, RefusesAnOracleThatKnowsNothing) {
   EXPECT_FALSE(Compare(want, image).ok());
 }
 
+// The share that may be unconstrained is a share of small outputs too.
+TEST(Compare, RefusesSmallOutputsThatTheOracleDoesNotKnow) {
+  for (const int64_t elements : {1, 2, 3, 19}) {
+    const std::vector<double> ones(static_cast<size_t>(elements), 1);
+    Dense want = Dense::Of({elements}, ones);
+    want.values.back().e = kInf;
+    Image image = Image::Poisoned(DType::kF32, {elements}, {1}, 1);
+    image.Store(ones);
+    EXPECT_FALSE(Compare(want, image).ok()) << elements;
+    EXPECT_FALSE(CompareImages(want, image, image, {}).ok()) << elements;
+    EXPECT_TRUE(Compare(Dense::Of({elements}, ones), image).ok()) << elements;
+  }
+}
+
 // The authors' known answer for a counter and a key of zeros.
 TEST(Random, WordsAreThoseOfPhilox) {
   constexpr uint32_t kWords[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
