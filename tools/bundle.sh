@@ -8,7 +8,7 @@
 #                        libraries that the host may lack
 #   FOLDER/data/         the files that they read, under their paths in the repository
 #   FOLDER/share/        tuning records
-#   FOLDER/run_gpu_tests.sh
+#   FOLDER/run_gpu_tests.sh, skips.awk
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=tools/prepare.sh
@@ -21,11 +21,13 @@ case $out in
   *) out=$PWD/$out ;;
 esac
 
-mapfile -t tests < <(bazel_query 'attr(tags, "\bgpu\b", kind(cc_test, //...))')
-mapfile -t benches < <(bazel_query 'attr(tags, "\bgpu\b", kind(cc_binary, //...))')
-mapfile -t libraries < <(bazel_query 'filter("lib(cudnn\.so\.[89]|kiln_cpu\.so|kiln_miopen\.so\.1)$", kind(cc_binary, //...))')
-programs=("${tests[@]}" "${benches[@]}")
-[ -n "$(bazel_query //cli:kiln)" ] && programs+=(//cli:kiln)
+labels=$(bazel_query 'attr(tags, "\bgpu\b", kind(cc_test, //...))')
+mapfile -t tests <<<"$labels"
+labels=$(bazel_query 'attr(tags, "\bgpu\b", kind(cc_binary, //...))')
+mapfile -t benches <<<"$labels"
+labels=$(bazel_query 'filter("lib(cudnn\.so\.[89]|kiln_cpu\.so|kiln_miopen\.so\.1)$", kind(cc_binary, //...))')
+mapfile -t libraries <<<"$labels"
+programs=("${tests[@]}" "${benches[@]}" //cli:kiln)
 
 say "building ${#programs[@]} programs and ${#libraries[@]} libraries"
 bazel build --noshow_progress "${programs[@]}" "${libraries[@]}"
@@ -90,6 +92,7 @@ find "$out/bin" "$out/lib" -type f -not -name 'libkiln_cpu.so' -print0 |
 
 for target in "${tests[@]}"; do printf '%s\n' "${target##*:}"; done >"$out/tests.txt"
 install -m 755 tools/run_gpu_tests.sh "$out/run_gpu_tests.sh"
+install -m 644 tools/skips.awk "$out/skips.awk"
 # Records are found from the library's folder.
 cp -R share "$out/"
 cp LICENSE "$out/"

@@ -8,11 +8,12 @@ cd "$(dirname "$0")/.." || exit
 source tools/prepare.sh
 
 seconds=${1:-${FUZZ_SECONDS:-60}}
-mapfile -t targets < <(bazel_query 'attr(tags, "\bfuzz\b", kind(cc_binary, //...))')
-if [ ${#targets[@]} -eq 0 ]; then
-  say "fuzz: no targets"
-  exit 0
+labels=$(bazel_query 'attr(tags, "\bfuzz\b", kind(cc_binary, //...))') || exit 1
+if [ -z "$labels" ]; then
+  say "fuzz: the query finds no target, though the tree has fuzzers"
+  exit 1
 fi
+mapfile -t targets <<<"$labels"
 say "fuzz: building ${#targets[@]} targets with clang-19, ASan and UBSan"
 bazel_quietly build --config=fuzz "${targets[@]}" || exit 1
 bin=$(bazel info --config=fuzz bazel-bin 2>/dev/null)

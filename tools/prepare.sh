@@ -4,7 +4,7 @@
 #   install_packages PKG…   Debian packages that are missing, through apt-get (with sudo if not root)
 #   find_nvrtc              sets nvrtc_source to environment, toolkit, wheels or none; exports KILN_NVRTC, CUDA_HOME
 #   bazel_quietly COMMAND … bazel, without its notes on itself
-#   bazel_query QUERY       labels of the existing targets that it finds
+#   bazel_query QUERY       labels of the targets that it finds; fails, with Bazel's words, where the query does
 
 # Bazel and the caches need a home, which some CI containers do not name.
 export HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
@@ -137,7 +137,17 @@ bazel_quietly() {
   bazel "$command" "$progress" --ui_event_filters=-info "$@"
 }
 
-# Labels of the existing targets that a query finds; empty where there are none.
+# Labels of the targets that a query finds. A query that fails is not one that finds nothing: its message is shown
+# and its status returned, so that a caller must take the answer into a variable (`x=$(bazel_query …) || exit`), since
+# `< <(bazel_query …)` loses the status.
 bazel_query() {
-  (cd "$repository_root" && bazel query --keep_going --noshow_progress "$1" 2>/dev/null) || true
+  local log status=0
+  log=$(mktemp)
+  (cd "$repository_root" && bazel query --noshow_progress "$1" 2>"$log") || status=$?
+  if [ "$status" -ne 0 ]; then
+    cat "$log" >&2
+    say "bazel query failed with status $status: $1" >&2
+  fi
+  rm -f "$log"
+  return "$status"
 }

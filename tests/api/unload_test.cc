@@ -229,9 +229,10 @@ TEST(Unload, InEveryOrder) {
   for (const Order& order : kOrders) EXPECT_EQ(InChild(order.name), 0) << order.name;
 }
 
+// The CPU device calls none.
 TEST(Unload, CallsOfTheDriverAreNoticed) {
-  if (std::getenv("KILN_LIBCUDA") == nullptr) GTEST_SKIP() << "the CPU device calls none";
-  EXPECT_EQ(InChild("CallAfterTheEnd"), 1000 + SIGABRT);
+  const bool has_driver = std::getenv("KILN_LIBCUDA") != nullptr;
+  EXPECT_EQ(InChild("CallAfterTheEnd"), has_driver ? 1000 + SIGABRT : 0);
 }
 
 }  // namespace

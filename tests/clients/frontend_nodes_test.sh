@@ -8,7 +8,7 @@ root=$PWD/../..
 libcudnn=$root/$1 plugin=$root/$2 cudart_12=$root/$3 cudart_13=$root/$4 include=$root/include/v9
 cuda=${CUDA_HOME:-/usr/local/cuda}/include
 if [ ! -e "$cuda/cuda_runtime.h" ]; then
-  echo "frontend_nodes_test: no CUDA headers in $cuda; nothing is tested"
+  echo "SKIPPED: no CUDA headers in $cuda"
   exit 0
 fi
 # shellcheck source=tests/clients/venv.sh

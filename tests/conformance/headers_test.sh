@@ -11,9 +11,12 @@ check() {  # compiler, language options, header, generation, further options
   fi
 }
 cuda=""
-for folder in "${CUDA_HOME:-/usr/local/cuda}/include"; do
-  [ -f "$folder/cuda_runtime_api.h" ] && cuda="-isystem $folder"
-done
+folder=${CUDA_HOME:-/usr/local/cuda}/include
+if [ -f "$folder/cuda_runtime_api.h" ]; then
+  cuda="-isystem $folder"
+else
+  echo "SKIPPED: no CUDA headers in $folder"
+fi
 count=0
 for generation in 8 9; do
   for path in include/v$generation/*.h; do

@@ -8,7 +8,7 @@ case $1 in
   selftest) exec python3 "$root/tests/style/checks_selftest.py" ;;
   format)
     if ! command -v clang-format-19 >/dev/null; then
-      echo "not checked: clang-format-19 is not installed"
+      echo "SKIPPED: clang-format-19 is not installed"
       exit 0
     fi
     exec "$root/tools/format.sh" --check
