@@ -104,6 +104,7 @@ class Spec:
         self.defines = read("defines.tsv")
         self.statuses = read("statuses.tsv")
         self.legacy = read("legacy.tsv")
+        self.deprecated = {row["name"] for row in read("deprecated.tsv")}  # in 9.19
         self.enums = {}
         for row in read("enums.tsv"):
             self.enums.setdefault(row["enum"], []).append(row)
@@ -113,6 +114,10 @@ class Spec:
         rows = [(row["constant"], evaluate(row[f"value_{generation}"]))
                 for row in self.enums[enum] if row[f"value_{generation}"]]
         return sorted(rows, key=lambda row: row[1])
+
+    def mark(self, name, generation, macro="CUDNN_DEPRECATED"):
+        """The macro behind a deprecated name, else nothing."""
+        return f" {macro}" if generation == 9 and name in self.deprecated else ""
 
     def names(self, enum, generation):
         """One name for each value: the last of the table, since older names of a value stand first."""
@@ -168,7 +173,11 @@ def banner(title, extra=""):
 
 
 def guard(name, generation):
-    return f"KILN_V{generation}_" + re.sub(r"\W", "_", name).upper() + "_"
+    """The macro by which a program sees that a header was included: NVIDIA's, for those that NVIDIA has."""
+    macro = re.sub(r"\W", "_", name).upper() + "_"
+    if name.startswith("kiln"):
+        return f"KILN_V{generation}_{macro}"
+    return f"_{macro}" if name == "cudnn_backend.h" else macro
 
 
 def wrap_header(name, generation, text):
@@ -176,13 +185,15 @@ def wrap_header(name, generation, text):
     return f"{text}#ifndef {macro}\n#define {macro}\n\n%s\n#endif /* {macro} */\n"
 
 
-def emit_enum(name, doc, constants):
+def emit_enum(name, doc, spec, generation):
+    constants = [(constant + spec.mark(constant, generation, "CUDNN_DEPRECATED_ENUM"), value)
+                 for constant, value in spec.constants(name, generation)]
     width = max(len(constant) for constant, _ in constants)
     body = "\n".join(f"  {constant:<{width}} = {value}," for constant, value in constants)
-    return f"/* {doc} */\ntypedef enum {{\n{body}\n}} {name};\n"
+    return f"/* {doc} */\ntypedef enum {{\n{body}\n}} {name}{spec.mark(name, generation)};\n"
 
 
-def emit_struct(name, doc, definition):
+def emit_struct(name, doc, definition, mark):
     tag, fields = definition.split(": ", 1)
     union = re.match(r"union (\w+) \{ (.*) \} (\w+)$", fields)
     if union:
@@ -190,30 +201,32 @@ def emit_struct(name, doc, definition):
         body = f"  union {union.group(1)} {{\n{members}  }} {union.group(3)};\n"
     else:
         body = "".join(f"  {field};\n" for field in fields.split("; "))
-    return f"/* {doc} */\ntypedef struct {tag} {{\n{body}}} {name};\n"
+    return f"/* {doc} */\ntypedef struct {tag} {{\n{body}}} {name}{mark};\n"
 
 
 def emit_type(row, spec, generation):
     kind, name, doc, definition = row["kind"], row["name"], row["doc"], row["definition"]
+    mark = spec.mark(name, generation)
     if kind == "enum":
-        return emit_enum(name, doc, spec.constants(name, generation))
+        return emit_enum(name, doc, spec, generation)
     if kind == "struct":
-        return emit_struct(name, doc, definition)
+        return emit_struct(name, doc, definition, mark)
     if kind == "opaque":
-        return f"/* {doc} */\ntypedef struct {definition} {name};\n"
+        return f"/* {doc} */\ntypedef struct {definition} {name}{mark};\n"
     if kind == "handle":
         target = f"struct {definition} *" if definition else "void *"
-        return f"/* {doc} */\ntypedef {target}{name};\n"
-    return f"/* {doc} */\ntypedef {definition};\n"
+        return f"/* {doc} */\ntypedef {target}{name}{mark};\n"
+    return f"/* {doc} */\ntypedef {definition}{mark};\n"
 
 
-def emit_function(row, generation):
+def emit_function(row, spec, generation):
     signature = (row["signature_9_if_different"] if generation == 9 else "") or row["signature"]
     result, parameters = re.match(r"(.*?)\((.*)\)$", signature).groups()
     parameters = [re.sub(r"\* (?=\w)", "*", p) for p in parameters.split(", ")] if parameters else ["void"]
     section = f"Reference {row['reference_section']}." if row["reference_section"] else ""
     note = " ".join(filter(None, [section, "" if row["implemented"] else "Declared only."]))
-    head = f"{result} CUDNNWINAPI {row['function']}(".replace("* ", "*")
+    mark = spec.mark(row["function"], generation).strip()
+    head = f"{mark} {result} CUDNNWINAPI {row['function']}(".replace("* ", "*").lstrip()
     lines = [""]
     for parameter in [p + ", " for p in parameters[:-1]] + parameters[-1:]:
         if len(lines[-1] + parameter) > 94:
@@ -227,7 +240,7 @@ def emit_function(row, generation):
 
 def define_home(name, generation):
     for pattern, home in DEFINE_HOMES:
-        match = re.match(pattern, name)
+        match = re.match(pattern, name.split("(")[0])
         if not match:
             continue
         if home is None:
@@ -245,17 +258,48 @@ def emit_defines(spec, header, generation):
 DECLARED_ONLY = ("A function marked 'Declared only' is part of the interface but not yet in the library, which does "
                  "not export it: a program that calls it compiles and fails to link.")
 
+# Warnings are asked for by the client's CUDNN_WARN_DEPRECATED. 8.9 has no such macro for enumerators.
+DEPRECATION = {
+    8: ["CUDNN_DEPRECATED"],
+    9: ["CUDNN_DEPRECATED", "CUDNN_DEPRECATED_ENUM"],
+}
+
+
+def deprecation(generation):
+    def define(attribute):
+        return "".join(f"#define {name} {attribute}".rstrip() + "\n" for name in DEPRECATION[generation])
+
+    return ("#if defined(CUDNN_WARN_DEPRECATED) && defined(__GNUC__)\n" + define("__attribute__((deprecated))") +
+            "#elif defined(CUDNN_WARN_DEPRECATED) && defined(_MSC_VER)\n" + define("__declspec(deprecated)") +
+            "#elif defined(CUDNN_WARN_DEPRECATED) && defined(__cplusplus) && __cplusplus >= 201402L\n" +
+            define("[[deprecated]]") + "#else\n" + define("") + "#endif\n")
+
+
+def version_check(header, defines):
+    """A header beside others of another version is a mistake of an installation."""
+    match = re.search(r"CUDNN_(\w+)_MAJOR", defines)
+    if not match or header == "cudnn_version.h":
+        return ""
+    part = f"CUDNN_{match.group(1)}"
+    return (f"#if {part}_MAJOR != CUDNN_MAJOR || {part}_MINOR != CUDNN_MINOR || {part}_PATCH != CUDNN_PATCHLEVEL\n"
+            f'#error "{header} and cudnn_version.h are of different versions"\n#endif\n')
+
+
+# CUDA's headers that those of cuDNN include, the first whose files are there: 8.9's have the C++ overloads of the runtime
+# too, and include a header of the compiler's, which may not be installed with the runtime's.
+CUDA_HEADERS = {
+    8: [(["cuda_runtime.h", "crt/host_config.h"], ["cuda_runtime.h"]),
+        (["cuda_runtime_api.h", "library_types.h"], ["cuda_runtime_api.h", "library_types.h"])],
+    9: [(["cuda_runtime_api.h", "library_types.h"], ["cuda_runtime_api.h", "library_types.h"])],
+}
+
 CUDA_TYPES = """\
 #if defined(__has_include)
-#if __has_include(<cuda_runtime_api.h>) && __has_include(<library_types.h>)
-#define KILN_HAS_CUDA_HEADERS_ 1
+%s\
 #endif
 #endif
 
-#ifdef KILN_HAS_CUDA_HEADERS_
-#include <cuda_runtime_api.h>
-#include <library_types.h>
-#else
+#ifndef KILN_HAS_CUDA_HEADERS_
 /* Streams and graphs are pointers to the driver's objects, so the runtime's and the driver's are the same. */
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUgraph_st *cudaGraph_t;
@@ -263,6 +307,15 @@ typedef struct CUgraph_st *cudaGraph_t;
 typedef enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
 #endif
 """
+
+
+def cuda_types(generation):
+    choices = ""
+    for files, includes in CUDA_HEADERS[generation]:
+        choices += "#elif " if choices else "#if "
+        choices += " && ".join(f"__has_include(<{file}>)" for file in files) + "\n"
+        choices += "".join(f"#include <{header}>\n" for header in includes) + "#define KILN_HAS_CUDA_HEADERS_ 1\n"
+    return CUDA_TYPES % choices
 
 
 def public_headers(spec, generation):
@@ -275,21 +328,23 @@ def public_headers(spec, generation):
 
     put("cudnn_version.h", "the version of the interface", emit_defines(spec, "cudnn_version.h", generation))
     put("kiln_cuda_types.h", "the types of CUDA that the interface names",
-        CUDA_TYPES, "CUDA's own headers where the compiler finds them, else declarations of the same types.")
+        cuda_types(generation), "CUDA's own headers where the compiler finds them, else declarations of the same types.")
     for name, title, includes in HEADERS[generation]:
         parts = []
         if name == HEADERS[generation][0][0]:
             parts.append("#include <stddef.h>\n#include <stdint.h>\n")
             parts.append("".join(f'#include "{i}"\n' for i in includes + ["kiln_cuda_types.h"]))
             parts.append("#ifndef CUDNNWINAPI\n#define CUDNNWINAPI\n#endif\n")
+            parts.append(deprecation(generation))
         else:
             parts.append("".join(f'#include "{i}"\n' for i in includes))
         defines = emit_defines(spec, name, generation)
         if defines:
             parts.append(defines)
+            parts += [check for check in [version_check(name, defines)] if check]
         parts.append('#ifdef __cplusplus\nextern "C" {\n#endif\n')
         parts += [emit_type(row, spec, generation) for row in spec.types if row[f"header_{generation}"] == name]
-        parts += [emit_function(row, generation) for row in spec.functions
+        parts += [emit_function(row, spec, generation) for row in spec.functions
                   if row[f"in_{generation}"] and row[f"header_{generation}"] == name]
         parts.append("#ifdef __cplusplus\n}\n#endif\n")
         put(name, title, "\n".join(parts), DECLARED_ONLY)

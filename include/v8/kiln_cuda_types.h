@@ -9,15 +9,17 @@
 #define KILN_V8_KILN_CUDA_TYPES_H_
 
 #if defined(__has_include)
-#if __has_include(<cuda_runtime_api.h>) && __has_include(<library_types.h>)
+#if __has_include(<cuda_runtime.h>) && __has_include(<crt/host_config.h>)
+#include <cuda_runtime.h>
+#define KILN_HAS_CUDA_HEADERS_ 1
+#elif __has_include(<cuda_runtime_api.h>) && __has_include(<library_types.h>)
+#include <cuda_runtime_api.h>
+#include <library_types.h>
 #define KILN_HAS_CUDA_HEADERS_ 1
 #endif
 #endif
 
-#ifdef KILN_HAS_CUDA_HEADERS_
-#include <cuda_runtime_api.h>
-#include <library_types.h>
-#else
+#ifndef KILN_HAS_CUDA_HEADERS_
 /* Streams and graphs are pointers to the driver's objects, so the runtime's and the driver's are the same. */
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUgraph_st *cudaGraph_t;
