@@ -12,6 +12,7 @@
 
 #include "api/cudnn_types.h"
 #include "api/generation.h"
+#include "api/refusals.h"
 #include "ir/base/log.h"
 
 namespace kiln::api {
@@ -54,7 +55,7 @@ unsigned MaskFromEnvironment() {
   return mask;
 }
 
-void Emit(cudnnSeverity_t severity, int public_status, const std::string& text);
+bool Emit(cudnnSeverity_t severity, int public_status, const std::string& text);
 
 // With the lock held.
 void ReadEnvironment(State& state) {
@@ -108,7 +109,8 @@ cudnnDebug_t Describe(int public_status) {
 
 constexpr char kLetters[] = {'F', 'E', 'W', 'I'};
 
-void Emit(cudnnSeverity_t severity, int public_status, const std::string& text) {
+// False if nobody asked for lines of this severity.
+bool Emit(cudnnSeverity_t severity, int public_status, const std::string& text) {
   State& state = TheState();
   cudnnCallback_t callback = nullptr;
   void* user_data = nullptr;
@@ -116,7 +118,7 @@ void Emit(cudnnSeverity_t severity, int public_status, const std::string& text) 
   {
     std::lock_guard lock(state.mutex);
     ReadEnvironment(state);
-    if (!Wants(state, severity)) return;
+    if (!Wants(state, severity)) return false;
     callback = state.callback;
     user_data = state.user_data;
     if (callback == nullptr) {
@@ -128,6 +130,7 @@ void Emit(cudnnSeverity_t severity, int public_status, const std::string& text) 
   }
   // Outside the lock: the callback may call the library.
   if (callback != nullptr) callback(severity, user_data, &debug, text.c_str());
+  return true;
 }
 
 }  // namespace
@@ -147,10 +150,12 @@ void LogCall(const char* function) {
 }
 
 void LogFailure(const char* function, const Status& status) {
-  int value = ThisGeneration().PublicStatus(status.code());
-  Emit(CUDNN_SEV_ERROR, value,
-       fmt::format("function {}() returned {}: {}", function, ThisGeneration().status_name(value),
-                   status.message()));
+  const int value = ThisGeneration().PublicStatus(status.code());
+  const std::string_view name = ThisGeneration().status_name(value);
+  const bool told =
+      Emit(CUDNN_SEV_ERROR, value,
+           fmt::format("function {}() returned {}: {}", function, name, status.message()));
+  if (!told) WarnOfRefusal(function, status, name);
 }
 
 Status SetCallback(unsigned mask, void* user_data, AnyFunction function) {

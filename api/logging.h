@@ -21,6 +21,8 @@ inline bool ApiLogEnabled() {
   return state > 0 || (state < 0 && internal::InitLogging());
 }
 void LogCall(const char* function);
+// cuDNN's log has every failure with its reason; where nobody asked for that one, Kiln's has the
+// first of each kind (refusals.h).
 void LogFailure(const char* function, const Status& status);
 
 // A cudnnCallback_t of either generation; they differ in name only.
