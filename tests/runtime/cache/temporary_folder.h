@@ -10,8 +10,7 @@ namespace kiln::runtime {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    const char* base = std::getenv("TEST_TMPDIR");
+  explicit TemporaryFolder(const char* base = std::getenv("TEST_TMPDIR")) {
     path_ = std::string(base != nullptr ? base : "/tmp") + "/kiln_test_XXXXXX";
     if (::mkdtemp(path_.data()) == nullptr) std::abort();
   }
