@@ -146,13 +146,12 @@ Status SdpaForwardDesc::Finalize() {
 }
 
 Status SdpaForwardDesc::Import(GraphImport& import) const {
-  if (block_mask != nullptr)
-    return Status::Text(Code::kNotSupported,
-                        "a block mask: which bit stands for which tile is documented nowhere");
-  return import.Add(graph::GraphOp::kSdpaFwd,
-                    {q.get(), k.get(), v.get(), scale.get(), seq_len_q.get(), seq_len_kv.get(),
-                     page_table_k.get(), page_table_v.get()},
-                    {o.get(), stats.get()}, ComputeOf(*q), graph::SdpaAttrs{});
+  // Between: a bias, slopes and a sink, which 9.19's operation has not.
+  return import.Add(
+      graph::GraphOp::kSdpaFwd,
+      {q.get(), k.get(), v.get(), scale.get(), seq_len_q.get(), seq_len_kv.get(),
+       page_table_k.get(), page_table_v.get(), nullptr, nullptr, nullptr, block_mask.get()},
+      {o.get(), stats.get()}, ComputeOf(*q), graph::SdpaAttrs{});
 }
 
 // NVIDIA's checks no extents here; the operation graph does, when it is made.

@@ -1,7 +1,7 @@
 // Attention as primitives (ir/graph/sdpa.h has the formulas), for `decompose`:
 //
 //   %s = matmul(%q, transpose(%k));  %s = %s * %scale + %bias + %slope * (column - row)
-//   %s = select(%visible, %s, -inf)                  a select a mask: padding, right, left
+//   %s = select(%visible, %s, -inf)                  a select a mask: padding, right, left, blocks
 //   %w = exp(%s - %max) / %sum
 //   %w = select(%visible, %w, 0)                     where a row may see nothing
 //   %o = matmul(cast(%w), %v)                        rows from the length of q on are 0

@@ -225,11 +225,7 @@ Status ReadConcat(const JsonRef& operation, Node& node) {
 }
 
 // Attention declares no compute type: cuDNN computes it in float.
-Status ReadSdpa(const JsonRef& operation, Node&) {
-  const JsonRef mask = operation["OPERATION_SDPA_FWD_BLOCK_MASK_DESC"];
-  if (mask.is_null()) return {};
-  return mask.Fail("a block mask is not supported");
-}
+Status ReadSdpa(const JsonRef&, Node&) { return {}; }
 
 Status ReadBand(const JsonRef& operation, Node& node, std::string_view prefix) {
   auto& a = std::get<BandAttrs>(node.attrs);
@@ -426,7 +422,7 @@ std::span<const Operation> Operations() {
                 GraphOp::kSdpaFwd,
                 "OPERATION_SDPA_FWD_",
                 {"QDESC", "KDESC", "VDESC", "SCALEDESC", "SEQ_LEN_QDESC", "SEQ_LEN_KVDESC",
-                 "PAGE_TABLE_KDESC", "PAGE_TABLE_VDESC"},
+                 "PAGE_TABLE_KDESC", "PAGE_TABLE_VDESC", "", "", "", "BLOCK_MASK_DESC"},
                 {"ODESC", "STATSDESC"},
                 ReadSdpa},
       Operation{"SDPA_BWD",

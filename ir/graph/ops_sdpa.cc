@@ -79,6 +79,25 @@ Status CheckKeys(const Graph& graph, TensorId id, TensorId table, const Tensor& 
                        keys);
 }
 
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// More blocks than there are scores for are nobody's.
+Status CheckBlockMask(const Tensor* mask, const Dims& scores) {
+  if (mask == nullptr) return {};
+  if (mask->dtype != DType::kU8)
+    return Status::Error(Code::kUnsupportedDataType,
+                         "block mask %{} is {}; its bits are those of u8", mask->name,
+                         Info(mask->dtype).text);
+  const Dims least = {scores[0], scores[1], CeilDiv(scores[2], kMaskBlock),
+                      CeilDiv(CeilDiv(scores[3], kMaskBlock), 8)};
+  const bool fits = mask->rank() == 4 && mask->dims[0] == least[0] && mask->dims[1] == least[1] &&
+                    mask->dims[2] >= least[2] && mask->dims[3] >= least[3];
+  if (fits) return {};
+  return Status::Error(Code::kShapeMismatch,
+                       "block mask {} must be {}: a bit for each {}x{} of the scores {}",
+                       Shape(*mask), DimsText(least), kMaskBlock, kMaskBlock, DimsText(scores));
+}
+
 // What both directions share. `scores` gets [batch, heads, queries, keys].
 Status VerifyOperands(const Graph& graph, const Node& node, Dims& scores) {
   RETURN_IF_ERROR(VerifyFloatCompute(node));
@@ -116,6 +135,7 @@ Status VerifyOperands(const Graph& graph, const Node& node, Dims& scores) {
   RETURN_IF_ERROR(ExpectBroadcasts(Find(graph, in.bias), scores, "bias"));
   RETURN_IF_ERROR(ExpectBroadcasts(Find(graph, in.alibi), heads, "alibi slopes"));
   RETURN_IF_ERROR(ExpectBroadcasts(Find(graph, in.sink), heads, "sink"));
+  RETURN_IF_ERROR(CheckBlockMask(Find(graph, in.block_mask), scores));
   const auto& attrs = node.As<SdpaAttrs>();
   if (attrs.left >= -1 && attrs.right >= -1) return {};
   return Status::Error(Code::kBadParam, "bounds {} and {} must not be negative, or -1 for none",
@@ -148,7 +168,8 @@ SdpaOperands SdpaOperandsOf(const Node& node) {
             .page_table_v = in(f::kPageTableV),
             .bias = in(f::kBias),
             .alibi = in(f::kAlibi),
-            .sink = in(f::kSink)};
+            .sink = in(f::kSink),
+            .block_mask = in(f::kBlockMask)};
   }
   namespace b = sdpa_bwd;
   return {.q = in(b::kQ),
@@ -161,7 +182,8 @@ SdpaOperands SdpaOperandsOf(const Node& node) {
           .page_table_v = kAbsent,
           .bias = in(b::kBias),
           .alibi = in(b::kAlibi),
-          .sink = kAbsent};
+          .sink = kAbsent,
+          .block_mask = kAbsent};
 }
 
 int64_t SdpaKeys(const Graph& graph, const SdpaOperands& operands) {

@@ -43,6 +43,7 @@ class Attention {
     q_ = Of(in_.q), k_ = Of(in_.k), v_ = Of(in_.v);
     seq_q_ = Of(in_.seq_q), seq_kv_ = Of(in_.seq_kv), bias_ = Of(in_.bias), alibi_ = Of(in_.alibi);
     table_k_ = Of(in_.page_table_k), table_v_ = Of(in_.page_table_v);
+    block_mask_ = Of(in_.block_mask);
     scale = args.node.As<SdpaAttrs>().scale;
     if (in_.scale != kAbsent) scale *= Of(in_.scale).data->front();
   }
@@ -63,10 +64,12 @@ class Attention {
     return Row(v_, table_v_, b, h, j, d);
   }
 
-  bool Sees(int64_t b, int64_t i, int64_t j) const {
+  bool Sees(int64_t b, int64_t h, int64_t i, int64_t j) const {
     const auto& attrs = args_.node.As<SdpaAttrs>();
     const int64_t rows = Length(seq_q_, b, queries), columns = Length(seq_kv_, b, keys);
     const int64_t place = i + (attrs.bottom_right ? columns - rows : 0);
+    if (block_mask_.data != nullptr && !BlockIsSeen(b, h, i / kMaskBlock, j / kMaskBlock))
+      return false;
     return (seq_q_.data == nullptr || i < rows) && (seq_kv_.data == nullptr || j < columns) &&
            (attrs.right < 0 || j <= place + attrs.right) &&
            (attrs.left < 0 || place - attrs.left < j);
@@ -85,6 +88,10 @@ class Attention {
   const SdpaOperands& operands() const { return in_; }
 
  private:
+  bool BlockIsSeen(int64_t b, int64_t h, int64_t row, int64_t column) const {
+    const auto byte = static_cast<uint32_t>(block_mask_.At(b, h, row, column / 8));
+    return (byte >> (column % 8) & 1) != 0;
+  }
   static int64_t Length(const Values& lengths, int64_t b, int64_t extent) {
     return lengths.data == nullptr ? extent : static_cast<int64_t>(lengths.At(b, 0, 0, 0));
   }
@@ -100,7 +107,7 @@ class Attention {
 
   const EvalArgs& args_;
   const SdpaOperands in_;
-  Values q_, k_, v_, seq_q_, seq_kv_, bias_, alibi_, table_k_, table_v_;
+  Values q_, k_, v_, seq_q_, seq_kv_, bias_, alibi_, table_k_, table_v_, block_mask_;
 };
 
 // max, and the sum of exp(score - max) over the keys that are seen and the sink.
@@ -113,7 +120,7 @@ struct RowSums {
 RowSums SumRow(const Attention& a, int64_t b, int64_t h, int64_t i, const Values& sink) {
   RowSums row;
   for (int64_t j = 0; j < a.keys; ++j) {
-    row.seen.push_back(a.Sees(b, i, j));
+    row.seen.push_back(a.Sees(b, h, i, j));
     row.scores.push_back(row.seen.back() ? a.Score(b, h, i, j) : -kInfinity);
     row.max = std::fmax(row.max, row.scores.back());
   }
@@ -174,7 +181,7 @@ void AddRow(const Attention& a, const EvalArgs& args, const Gradients& out, int6
   for (int64_t d = 0; d < a.width; ++d) inner += grad.At(b, h, i, d) * o.At(b, h, i, d);
   const int64_t hk = a.HeadOf(ids.k, h), hv = a.HeadOf(ids.v, h);
   for (int64_t j = 0; j < a.keys; ++j) {
-    if (!a.Sees(b, i, j)) continue;
+    if (!a.Sees(b, h, i, j)) continue;
     const double weight = std::exp(a.Score(b, h, i, j) - stats.At(b, h, i, 0));
     double dp = 0;
     for (int64_t d = 0; d < a.width; ++d) {

@@ -4,7 +4,9 @@
 //
 //   score  = scale * q kᵀ + bias + slope * (j - i)       q[B,H,Sq,D], k[B,Hk,Skv,D], Hk divides H
 //   score  = -inf where query i does not see key j       the bounds of SdpaAttrs, i < seq_q[b],
-//                                                        j < seq_kv[b]
+//                                                        j < seq_kv[b], and bit c % 8 of
+//                                                        mask[b, h, i / 128, c / 8] with
+//                                                        c = j / 128
 //   max    = the largest score of the row, and sink      NaN is dropped
 //   weight = exp(score - max) / (sum of exp + exp(sink - max))
 //   o      = weight v                                    v[B,Hv,Skv,Dv]
@@ -35,6 +37,7 @@ enum Input : size_t {
   kBias,
   kAlibi,
   kSink,
+  kBlockMask,
   kInputs
 };
 enum Output : size_t { kO, kStats };
@@ -54,9 +57,14 @@ inline TensorId OperandOr(const std::vector<TensorId>& ids, size_t i) {
   return i < ids.size() ? ids[i] : kAbsent;
 }
 
+// The block mask, u8 [B, H, blocks of queries, bytes], has a bit for each square of scores: 1 where
+// queries of the block see keys of the block, the lowest bit of a byte for the first of 8 blocks of
+// keys. NVIDIA documents it nowhere; cudnn-frontend's test of it (test/python) has this reference.
+inline constexpr int64_t kMaskBlock = 128;
+
 // The same operands for both directions.
 struct SdpaOperands {
-  TensorId q, k, v, scale, seq_q, seq_kv, page_table_k, page_table_v, bias, alibi, sink;
+  TensorId q, k, v, scale, seq_q, seq_kv, page_table_k, page_table_v, bias, alibi, sink, block_mask;
 };
 SdpaOperands SdpaOperandsOf(const Node& node);
 

@@ -237,7 +237,8 @@ class Client {
     Ints q = {2, 4, 16, 32}, k = {2, 4, 24, 32}, v = {2, 4, 24, 32}, o = {2, 4, 16, 32};
     Ints stats = {}, scale = {}, block_mask = {}, table_k = {}, table_v = {}, seq_q = {},
          seq_kv = {};
-    int index_type = CUDNN_DATA_INT32, type = CUDNN_DATA_HALF, length_type = CUDNN_DATA_INT32;
+    int index_type = CUDNN_DATA_INT32, type = CUDNN_DATA_HALF, length_type = CUDNN_DATA_INT32,
+        mask_type = CUDNN_DATA_UINT8;
   };
   void SdpaForward(const Attention& a) {
     Operation(CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR,
@@ -247,7 +248,7 @@ class Client {
                {CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, a.o, a.type},
                {CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, a.stats, CUDNN_DATA_FLOAT},
                {CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, a.scale, CUDNN_DATA_FLOAT},
-               {CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC, a.block_mask, CUDNN_DATA_UINT8},
+               {CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC, a.block_mask, a.mask_type},
                {CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_KDESC, a.table_k, a.index_type},
                {CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_VDESC, a.table_v, a.index_type},
                {CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC, a.seq_q, a.length_type},

@@ -454,6 +454,21 @@ std::vector<Row> Rows() {
        }},
       {"sdpa_fwd_block_mask", [](Client& c) { c.SdpaForward({.block_mask = {2, 4, 1, 1}}); }},
       {"sdpa_fwd_block_mask_heads", [](Client& c) { c.SdpaForward({.block_mask = {1, 1, 1, 1}}); }},
+      {"sdpa_fwd_block_mask_batches",
+       [](Client& c) { c.SdpaForward({.block_mask = {1, 4, 1, 1}}); }},
+      {"sdpa_fwd_block_mask_rank", [](Client& c) { c.SdpaForward({.block_mask = {4, 1, 1}}); }},
+      {"sdpa_fwd_block_mask_larger",
+       [](Client& c) { c.SdpaForward({.block_mask = {2, 4, 3, 2}}); }},
+      {"sdpa_fwd_block_mask_int8",
+       [](Client& c) {
+         c.SdpaForward({.block_mask = {2, 4, 1, 1}, .mask_type = CUDNN_DATA_INT8});
+       }},
+      {"sdpa_fwd_block_mask_float",
+       [](Client& c) {
+         c.SdpaForward({.block_mask = {2, 4, 1, 1}, .mask_type = CUDNN_DATA_FLOAT});
+       }},
+      {"sdpa_fwd_block_mask_and_stats",
+       [](Client& c) { c.SdpaForward({.stats = {2, 4, 16, 1}, .block_mask = {2, 4, 1, 1}}); }},
       {"sdpa_bwd", [](Client& c) { c.SdpaBackward({}); }},
       {"sdpa_bwd_without_stats", [](Client& c) { c.SdpaBackward({.stats = {}}); }},
       {"sdpa_bwd_without_do", [](Client& c) { c.SdpaBackward({.grad = {}}); }},

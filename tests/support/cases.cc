@@ -100,7 +100,7 @@ constexpr OpRow kOps[] = {
     {"avgpool_exclude_bwd", 1, 1, 1},
     {"bilinear_bwd", 1, 1, 1},
     {"nearest_bwd", 1, 1, 1},
-    {"sdpa_fwd", 3, 11, 1, 1, true},
+    {"sdpa_fwd", 3, 12, 1, 1, true},
     {"sdpa_bwd", 6, 11, 3, 1},
     {"paged_cache_load", 3, 3, 1},
     {"reduce_add", 1, 1, 1},

@@ -63,18 +63,25 @@ class Maker {
   struct TensorOp {
     const char* name;
     cudnnBackendDescriptorType_t type;
-    std::array<Name, 9> inputs;
+    std::array<Name, 12> inputs;
     std::array<Name, 3> outputs;
   };
   static const TensorOp* FindTensorOp(std::string_view name) {
     static constexpr std::array<TensorOp, 3> kRows = {{
         {"sdpa_fwd",
          CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR,
-         {CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC,
-          CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC,
-          CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC,
+         {CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC,
+          CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC,
+          CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC,
+          CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC,
+          CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC,
+          CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC,
           CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_KDESC,
-          CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_VDESC},
+          CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_VDESC,
+          {},
+          {},
+          {},
+          CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC},
          {CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC}},
         {"sdpa_bwd",
          CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR,

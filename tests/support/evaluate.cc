@@ -245,7 +245,8 @@ class Evaluator {
                                   .page_table_v = In(op, 7),
                                   .bias = In(op, 8),
                                   .alibi = In(op, 9),
-                                  .sink = In(op, 10)},
+                                  .sink = In(op, 10),
+                                  .block_mask = In(op, 11)},
                                  SdpaParamsOf(op), op.Compute(), Tensor(op.inputs[0]).dtype);
     return {std::move(r.o), std::move(r.stats)};
   }

@@ -36,6 +36,7 @@ double Small(Random& r) { return r.Between(-0.25, 0.25); }
 double NearOne(Random& r) { return (r.Bits() & 1 ? 1 : -1) * r.Between(0.8, 1.25); }
 double Integer(Random& r) { return std::floor(r.Between(-8, 9)); }
 double Bits01(Random& r) { return r.Bits() >> 40 & 1; }
+double Byte(Random& r) { return static_cast<double>(r.Bits() >> 40 & 255); }
 double WithNan(Random& r) { return r.Bits() >> 40 & 15 ? Uniform(r) : kNan; }
 double WithInf(Random& r) {
   return r.Bits() >> 40 & 15 ? Uniform(r) : r.Bits() >> 40 & 1 ? kInf : -kInf;
@@ -65,6 +66,7 @@ constexpr FillRow kFills[] = {
     {"span4", Span4},           // [-4, 4)
     {"many", Many},             // [20, 40): sums of squares
     {"int", Integer},           // -8 … 8
+    {"byte", Byte},             // 0 … 255
     {"halves", Halves},         // multiples of 0.5: ties for rounding
     {"wide", Wide},             // magnitudes 2^-20 … 2^20: saturation and underflow
     {"bool", Bits01},           // 0 or 1

@@ -41,8 +41,11 @@ void Generator::AddSdpa(GraphOp op) {
     const TensorId sink = Chance(15) ? NewTensor({1, h, 1, 1}, DType::kF32) : kAbsent;
     const TensorId o = VirtualOf("o", out, type),
                    stats = Chance(50) ? VirtualOf("stats", rows, DType::kF32) : kAbsent;
-    AddNode(op, {q, k, v, scale, seq_q, seq_kv, table_k, table_v, bias, alibi, sink}, {o, stats},
-            DType::kF32, attrs);
+    const TensorId block_mask = !options_.api && Chance(20)
+                                    ? NewTensor({b, h, 1 + Below(2), 1 + Below(2)}, DType::kU8)
+                                    : kAbsent;
+    AddNode(op, {q, k, v, scale, seq_q, seq_kv, table_k, table_v, bias, alibi, sink, block_mask},
+            {o, stats}, DType::kF32, attrs);
     return;
   }
   const TensorId dq = VirtualOf("dq", At(q).dims, type), dk = VirtualOf("dk", At(k).dims, type),

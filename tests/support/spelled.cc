@@ -178,8 +178,16 @@ class Speller {
 bool NeedsWords(const CaseOp& op) {
   const bool forward = op.name == "sdpa_fwd";
   if (!forward && op.name != "sdpa_bwd") return false;
-  return op.inputs.size() > (forward ? 8u : 9u) || op.outputs.size() > 3 || op.Has("left") ||
-         op.Has("right") || op.Has("bottom_right");
+  // Of 12 operands of the forward one the last is a block mask, which the C interface has.
+  const size_t from = forward ? 8 : 9, to = std::min<size_t>(op.inputs.size(), 11);
+  const bool has_more = from < to && std::any_of(
+                                         op.inputs.begin() + static_cast<std::ptrdiff_t>(from),
+                                         op.inputs.begin() + static_cast<std::ptrdiff_t>(to),
+                                         [](int id) { return id >= 0; });
+  const bool words = has_more || op.outputs.size() > 3 || op.Has("left") || op.Has("right") ||
+                     op.Has("bottom_right");
+  if (words && op.inputs.size() > 11) std::abort();  // a block mask has no words
+  return words;
 }
 
 }  // namespace

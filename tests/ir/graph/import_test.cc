@@ -304,6 +304,22 @@ TEST(ImportRecorded, AMaximumThatIsReadByRowsIsOneOfRows) {
   FAIL() << "no such graph";
 }
 
+TEST(ImportRecorded, ABlockMaskIsTheLastOperandOfAttention) {
+  const auto graph =
+      ImportRecorded(R"({"test": "block mask", "ops": [{"_": "OPERATION_SDPA_FWD_DESCRIPTOR",
+    "OPERATION_SDPA_FWD_QDESC": 1, "OPERATION_SDPA_FWD_KDESC": 2, "OPERATION_SDPA_FWD_VDESC": 3,
+    "OPERATION_SDPA_FWD_ODESC": 4, "OPERATION_SDPA_FWD_BLOCK_MASK_DESC": 5}], "tensors": {
+      "1": {"DATA_TYPE": "DATA_HALF", "DIMENSIONS": [1, 2, 200, 8], "STRIDES": [3200, 1600, 8, 1]},
+      "2": {"DATA_TYPE": "DATA_HALF", "DIMENSIONS": [1, 2, 300, 8], "STRIDES": [4800, 2400, 8, 1]},
+      "3": {"DATA_TYPE": "DATA_HALF", "DIMENSIONS": [1, 2, 300, 8], "STRIDES": [4800, 2400, 8, 1]},
+      "4": {"DATA_TYPE": "DATA_HALF", "DIMENSIONS": [1, 2, 200, 8], "STRIDES": [3200, 1600, 8, 1]},
+      "5": {"DATA_TYPE": "DATA_UINT8", "DIMENSIONS": [1, 2, 2, 1], "STRIDES": [4, 2, 1, 1]}}})");
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  EXPECT_NE(Print(*graph).find("sdpa_fwd(%t1, %t2, %t3, _, _, _, _, _, _, _, _, %t5)"),
+            std::string::npos)
+      << Print(*graph);
+}
+
 TEST(ImportRecorded, AnInPlaceUidIsTwoTensors) {
   const auto graph =
       ImportRecorded(R"({"test": "in place", "ops": [{"_": "OPERATION_POINTWISE_DESCRIPTOR",

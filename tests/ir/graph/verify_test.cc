@@ -31,6 +31,10 @@ TEST_P(VerifyTable, SaysWhatIsWrong) {
 #define XY "tensor %x uid=1 f32 [2,3] tensor %y uid=2 f32 "
 #define XY4 "tensor %x uid=1 f32 [4,5] tensor %y uid=2 "
 #define ADD "tensor %b uid=1 f32 [2,9,1] tensor %x uid=2 f32 [2,3,4] tensor %i uid=3 "
+#define SDPA                                                                              \
+  "tensor %q uid=1 f16 [2,3,200,8] tensor %k uid=2 f16 [2,3,1100,8] tensor %v uid=3 f16 " \
+  "[2,3,1100,8] tensor %o uid=4 f16 [2,3,200,8] tensor %m uid=5 "
+#define WITH_MASK " %o = sdpa_fwd(%q, %k, %v, _, _, _, _, _, _, _, _, %m) compute=f32"
 #define EPS "tensor %e f32 [1] by_value value=0.5 "
 #define CONV " pre_padding=[0] post_padding=[0] stride=[1] dilation=[1]"
 
@@ -168,6 +172,25 @@ INSTANTIATE_TEST_SUITE_P(
              "%y = concat: %x 2x3 and %b 3x3 must agree in all dims but 1"},
         Case{XY "[2,6] %y = concat(%x, %x) axis=2",
              "%y = concat: axis 2 is none of the 2 dims of %x 2x3"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    BlockMasks, VerifyTable,
+    testing::Values(
+        Case{SDPA "u8 [2,3,2,2]" WITH_MASK, ""}, Case{SDPA "u8 [2,3,5,4]" WITH_MASK, ""},
+        Case{SDPA "i8 [2,3,2,2]" WITH_MASK,
+             "%o = sdpa_fwd: block mask %m is i8; its bits are those of u8"},
+        Case{SDPA "u8 [2,3,1,2]" WITH_MASK,
+             "%o = sdpa_fwd: block mask 2x3x1x2 must be [2,3,2,2]: a bit for each 128x128 of the "
+             "scores [2,3,200,1100]"},
+        Case{SDPA "u8 [2,3,2,1]" WITH_MASK,
+             "%o = sdpa_fwd: block mask 2x3x2x1 must be [2,3,2,2]: a bit for each 128x128 of the "
+             "scores [2,3,200,1100]"},
+        Case{SDPA "u8 [2,1,2,2]" WITH_MASK,
+             "%o = sdpa_fwd: block mask 2x1x2x2 must be [2,3,2,2]: a bit for each 128x128 of the "
+             "scores [2,3,200,1100]"},
+        Case{SDPA "u8 [3,2,2]" WITH_MASK,
+             "%o = sdpa_fwd: block mask 3x2x2 must be [2,3,2,2]: a bit for each 128x128 of the "
+             "scores [2,3,200,1100]"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Contractions, VerifyTable,

@@ -35,7 +35,13 @@ int64_t KeysOf(const SdpaInputs& in) {
   return in.page_table_k == nullptr ? in.k->dims[2] : in.page_table_k->dims[2] * in.k->dims[2];
 }
 
-bool Sees(const SdpaInputs& in, const SdpaParams& p, int64_t b, int64_t i, int64_t j) {
+bool BlockIsHidden(const Dense& mask, int64_t b, int64_t h, int64_t i, int64_t j) {
+  const auto byte = static_cast<int>(At(mask, {b, h, i / 128, j / 1024}).v);
+  return (byte & 1 << j / 128 % 8) == 0;
+}
+
+bool Sees(const SdpaInputs& in, const SdpaParams& p, int64_t b, int64_t h, int64_t i, int64_t j) {
+  if (in.block_mask != nullptr && BlockIsHidden(*in.block_mask, b, h, i, j)) return false;
   const int64_t rows = Length(in.seq_q, b, in.q->dims[2]),
                 columns = Length(in.seq_kv, b, KeysOf(in));
   if ((in.seq_q != nullptr && i >= rows) || (in.seq_kv != nullptr && j >= columns)) return false;
@@ -84,7 +90,7 @@ QueryRow RowOf(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t
   const double u = UnitRoundoff(compute);
   QueryRow row;
   for (int64_t j = 0; j < KeysOf(in); ++j) {
-    row.seen.push_back(Sees(in, p, b, i, j));
+    row.seen.push_back(Sees(in, p, b, h, i, j));
     row.scores.push_back(row.seen.back() ? Score(in, p, compute, b, h, i, j)
                                          : Value{.v = -kInfinity, .e = 0});
     row.max = std::fmax(row.max, row.scores.back().v);
@@ -184,7 +190,7 @@ SdpaBackwardResult SdpaBackward(const SdpaInputs& in, const Dense& o, const Dens
         }
         const Value below = inner.Result(compute);
         for (int64_t j = 0; j < in.k->dims[2]; ++j) {
-          if (!Sees(in, p, b, i, j)) continue;
+          if (!Sees(in, p, b, h, i, j)) continue;
           const Value s = Score(in, p, compute, b, h, i, j);
           const Value weight = Exponential(s.v - At(stats, {b, h, i, 0}).v, s.e, u);
           Accumulator dp;

@@ -210,6 +210,8 @@ struct SdpaInputs {
   const Dense *q = nullptr, *k = nullptr, *v = nullptr, *scale = nullptr;
   const Dense *seq_q = nullptr, *seq_kv = nullptr, *page_table_k = nullptr, *page_table_v = nullptr;
   const Dense *bias = nullptr, *alibi = nullptr, *sink = nullptr;
+  // A bit for 128 queries and 128 keys; the first of 8 blocks of keys is a byte's lowest.
+  const Dense* block_mask = nullptr;
 };
 struct SdpaParams {
   double scale = 1;
