@@ -18,8 +18,8 @@
 
 namespace kiln::runtime {
 
-// A kernel that is ready to launch. Freed with the last reference; a CUDA module that outlives its
-// context is leaked on purpose (process teardown order is not ours).
+// A kernel that is ready to launch, in whichever context its launch finds: a GPU may be reset, and
+// have several contexts, while plans keep their kernels (runtime/cuda/cuda_kernel.h).
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;

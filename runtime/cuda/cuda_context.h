@@ -1,12 +1,27 @@
-// Contexts of the driver API: choosing one, and making it current for a scope.
+// Contexts of the driver API: choosing one, making it current for a scope, and telling one from
+// another that came after it. A context dies with cudaDeviceReset or cuCtxDestroy, and the next may
+// have its address, so that a context is known by its id (cuCtxGetId, CUDA 12), which the driver
+// gives to no other. Drivers without ids tell contexts apart by address alone: there a launch that
+// fails for a stale handle loads its kernel anew (cuda_device.cc).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "runtime/cuda/driver.h"
 
 namespace kiln::runtime {
+
+// A context, as long as it lives. NOTE: nothing but its id may be asked of one that may be dead;
+// pushing a destroyed context ends the process.
+struct ContextRef {
+  CuContext handle = nullptr;
+  uint64_t id = 0;  // 0: none; the address where the driver has no ids
+
+  bool operator==(const ContextRef&) const = default;
+};
 
 // Makes `context` current until the scope ends; costs one query where it is current already.
 class ContextScope {
@@ -44,15 +59,40 @@ class ContextPicker {
  public:
   ContextPicker(const Driver& driver, CuDevice device) : driver_(driver), device_(device) {}
 
-  // The current context if it is of this GPU, else the primary one, which is retained at the first
-  // need.
-  Result<CuContext> Pick();
-  // Tells contexts apart even where a new one has an old one's address.
-  uint64_t IdOf(CuContext context) const;
+  bool has_ids() const { return driver_.CtxGetId != nullptr; }
+
+  // The id of the thread's current context, of whatever GPU; 0 where there is none or it is dead.
+  // One call of the driver.
+  uint64_t CurrentId() const {
+    if (has_ids()) [[likely]] {
+      unsigned long long id = 0;
+      return driver_.CtxGetId(nullptr, &id) == kCuSuccess ? id : 0;
+    }
+    CuContext current = nullptr;
+    return driver_.CtxGetCurrent(&current) == kCuSuccess ? reinterpret_cast<uintptr_t>(current) : 0;
+  }
+  // Whether the current context is the one that was picked last.
+  bool IsPickedCurrent() const {
+    const uint64_t id = CurrentId();
+    return id != 0 && id == picked_id_.load(std::memory_order_relaxed);
+  }
+
+  // The current context if it lives and is of this GPU; else that of `stream`, if there is one;
+  // else the primary one, which is retained at the first need, and again after a reset.
+  Result<ContextRef> Pick(CuStream stream = nullptr);
+  // The context of a stream that is not the default one, if it is of this GPU.
+  std::optional<ContextRef> Of(CuStream stream) const;
+  bool IsAlive(const ContextRef& context) const { return Ref(context.handle) == context; }
 
  private:
+  // With an id of 0 where the context is dead.
+  ContextRef Ref(CuContext context) const;
+  bool IsOfThisGpu(CuContext context) const;
+  Result<ContextRef> Primary();
+
   const Driver& driver_;
   const CuDevice device_;
+  std::atomic<uint64_t> picked_id_ = 0;
   std::mutex mutex_;
   CuContext primary_ = nullptr;
 };

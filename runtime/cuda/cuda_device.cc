@@ -8,19 +8,13 @@
 #include "ir/base/env.h"
 #include "ir/base/log.h"
 #include "runtime/cuda/cuda_context.h"
+#include "runtime/cuda/cuda_kernel.h"
 #include "runtime/cuda/kernel_nodes.h"
 #include "runtime/cuda/l2_flush.h"
 #include "runtime/cuda/tensor_map.h"
 
 namespace kiln::runtime {
 namespace {
-
-struct CudaKernel final : LoadedKernel {
-  std::string entry;
-  CuContext context = nullptr;
-  CuModule module = nullptr;
-  CuFunction function = nullptr;
-};
 
 class CudaDevice final : public Device {
  public:
@@ -58,12 +52,6 @@ class CudaDevice final : public Device {
   bool IsElsewhere(const void* pointer) const override;
 
  private:
-  struct LoadedKey {
-    uint64_t context_id;
-    Hash128 source;
-    auto operator<=>(const LoadedKey&) const = default;
-  };
-
   KernelSource Concrete(KernelSource source) const {
     if (source.arch == "native") source.arch = target_.arch;
     return source;
@@ -73,8 +61,15 @@ class CudaDevice final : public Device {
   Status InContext(const char* function, Body&& body);
   template <class Begin>
   Status ToTheEnd(const char* function, const Begin& begin);
-  Status LoadModule(const std::string& cubin, CudaKernel& kernel) const;
-  void AllowLargeSharedMemory(const CudaKernel& kernel) const;
+  Result<std::shared_ptr<CudaKernel>> KernelOf(const KernelSource& source);
+  CuResult LaunchHere(CuFunction function, const LaunchShape& shape, void** args,
+                      Stream stream) const;
+  CuResult LaunchIn(const FunctionInContext& function, const LaunchShape& shape, void** args,
+                    Stream stream) const;
+  Status LaunchElsewhere(const CudaKernel& kernel, const LaunchShape& shape, void** args,
+                         Stream stream);
+  CuResult LaunchAnew(const CudaKernel& kernel, const ContextRef& context, const LaunchShape& shape,
+                      void** args, Stream stream) const;
   Status LaunchFailure(const CudaKernel& kernel, const LaunchShape& shape, CuResult result) const;
 
   // Since 12.3 also while a stream is captured.
@@ -86,84 +81,50 @@ class CudaDevice final : public Device {
   CudaCompiler& compiler_;
   ContextPicker contexts_;
   std::mutex mutex_;
-  std::map<LoadedKey, std::shared_ptr<CudaKernel>> loaded_;
+  std::map<Hash128, std::shared_ptr<CudaKernel>> kernels_;  // by SourceHash
 };
 
 Hash128 SourceHash(const KernelSource& source) {
   return FieldHasher().Add(source.arch).Add(source.entry).Add(source.text).Finish();
 }
 
-Result<std::shared_ptr<LoadedKernel>> CudaDevice::Load(const KernelSource& source) {
-  ASSIGN_OR_RETURN(CuContext context, contexts_.Pick());
-  LoadedKey key = {.context_id = contexts_.IdOf(context), .source = SourceHash(source)};
+Result<std::shared_ptr<CudaKernel>> CudaDevice::KernelOf(const KernelSource& source) {
+  const Hash128 key = SourceHash(source);
   {
-    std::lock_guard lock(mutex_);
-    if (auto found = loaded_.find(key); found != loaded_.end())
-      return std::shared_ptr<LoadedKernel>(found->second);
+    const std::lock_guard lock(mutex_);
+    if (const auto found = kernels_.find(key); found != kernels_.end()) return found->second;
   }
   const KernelSource concrete = Concrete(source);
-  ASSIGN_OR_RETURN(CachedKernel cubin, compiler_.Compile(concrete));
+  ASSIGN_OR_RETURN(const CachedKernel cubin, compiler_.Compile(concrete));
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<CudaKernel>& kernel = kernels_[key];
+  if (kernel == nullptr)
+    kernel =
+        std::make_shared<CudaKernel>(driver_, target_, source.entry, concrete.arch, cubin.payload);
+  return kernel;
+}
 
-  auto kernel = std::make_shared<CudaKernel>();
-  kernel->entry = source.entry;
-  kernel->context = context;
-  // The lock makes one module of a kernel that two threads load at once.
-  std::lock_guard lock(mutex_);
-  if (auto found = loaded_.find(key); found != loaded_.end())
-    return std::shared_ptr<LoadedKernel>(found->second);
-  RETURN_IF_ERROR(LoadModule(*cubin.payload, *kernel)
-                      .Within(fmt::format("kernel {} ({})", source.entry, concrete.arch)));
-  loaded_.emplace(key, kernel);
+Result<std::shared_ptr<LoadedKernel>> CudaDevice::Load(const KernelSource& source) {
+  RETURN_IF_ERROR(contexts_.Pick().status());  // not after half a second of compiling
+  ASSIGN_OR_RETURN(std::shared_ptr<CudaKernel> kernel, KernelOf(source));
+  ASSIGN_OR_RETURN(const ContextRef context, contexts_.Pick());
+  RETURN_IF_ERROR(kernel->In(context).status());
   return std::shared_ptr<LoadedKernel>(std::move(kernel));
 }
 
 bool CudaDevice::IsReady(const KernelSource& source) {
-  const Result<CuContext> context = contexts_.Pick();
-  if (!context.ok()) return false;
+  if (!contexts_.Pick().ok()) return false;
   {
-    std::lock_guard lock(mutex_);
-    if (loaded_.contains({.context_id = contexts_.IdOf(*context), .source = SourceHash(source)}))
-      return true;
+    const std::lock_guard lock(mutex_);
+    if (kernels_.contains(SourceHash(source))) return true;
   }
   return compiler_.Find(Concrete(source)).has_value();
 }
 
-Status CudaDevice::LoadModule(const std::string& cubin, CudaKernel& kernel) const {
-  ContextScope scope(driver_, kernel.context);
-  RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
-  std::optional<RelaxedCapture> relaxed;
-  if (!target_.minimal_launch) relaxed.emplace(driver_);
-
-  CuResult result = driver_.ModuleLoadData(&kernel.module, cubin.data());
-  if (result == kCuErrorNoBinaryForGpu) {
-    return Status::Error(Code::kArchMismatch, "{} ({}) does not run this code: {}", target_.name,
-                         target_.arch, driver_.Describe(result));
-  }
-  RETURN_IF_ERROR(driver_.Check(result, "cuModuleLoadData"));
-  RETURN_IF_ERROR(driver_.Check(
-      driver_.ModuleGetFunction(&kernel.function, kernel.module, kernel.entry.c_str()),
-      "cuModuleGetFunction"));
-  if (target_.minimal_launch) return {};
-  // Under lazy loading the code would reach the GPU at the first launch, which may be inside a
-  // capture.
-  if (driver_.FuncLoad != nullptr) {
-    RETURN_IF_ERROR(driver_.Check(driver_.FuncLoad(kernel.function), "cuFuncLoad"));
-  }
-  AllowLargeSharedMemory(kernel);
-  return {};
-}
-
-// Dynamic shared memory above 48 KB has to be allowed for the function, once; launching then needs
-// no more than the number. A failure shows itself at the launch that asks for too much.
-void CudaDevice::AllowLargeSharedMemory(const CudaKernel& kernel) const {
-  int static_bytes = 0;
-  if (driver_.FuncGetAttribute(&static_bytes, CuFunctionAttribute::kSharedSizeBytes,
-                               kernel.function) != kCuSuccess) {
-    return;
-  }
-  int dynamic_bytes = static_cast<int>(target_.shared_bytes_per_block) - static_bytes;
-  driver_.FuncSetAttribute(kernel.function, CuFunctionAttribute::kMaxDynamicSharedSizeBytes,
-                           dynamic_bytes);
+// Results of a launch in a context that the function or the stream is not of.
+bool IsStale(CuResult result) {
+  return result == kCuErrorInvalidHandle || result == kCuErrorInvalidContext ||
+         result == kCuErrorContextIsDestroyed;
 }
 
 Status CudaDevice::Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
@@ -171,40 +132,86 @@ Status CudaDevice::Launch(const LoadedKernel& kernel, const LaunchShape& shape, 
   if (IsForked()) [[unlikely]]
     return CheckNotForked();
   const auto& k = static_cast<const CudaKernel&>(kernel);
-  ContextScope scope(driver_, k.context);
-  CuResult result = scope.result();
-  if (result == kCuSuccess && shape.may_overlap && CanOverlap()) {
+  if (const CuFunction function = k.LastIn(contexts_.CurrentId())) [[likely]] {
+    const CuResult result = LaunchHere(function, shape, args, stream);
+    if (result == kCuSuccess) [[likely]]
+      return {};
+    if (!IsStale(result)) return LaunchFailure(k, shape, result);
+  }
+  return LaunchElsewhere(k, shape, args, stream);
+}
+
+CuResult CudaDevice::LaunchHere(CuFunction function, const LaunchShape& shape, void** args,
+                                Stream stream) const {
+  const auto &grid = shape.grid, &block = shape.block;
+  if (shape.may_overlap && CanOverlap()) {
     CuLaunchAttribute overlaps{.id = CuLaunchAttribute::kProgrammaticStreamSerialization,
                                .value = {1}};
-    const auto &grid = shape.grid, &block = shape.block;
     const CuLaunchConfig config{.grid = {grid[0], grid[1], grid[2]},
                                 .block = {block[0], block[1], block[2]},
                                 .dynamic_shared_bytes = shape.dynamic_shared_bytes,
                                 .stream = stream,
                                 .attributes = &overlaps,
                                 .attribute_count = 1};
-    result = driver_.LaunchKernelEx(&config, k.function, args, nullptr);
-  } else if (result == kCuSuccess) [[likely]] {
-    result = driver_.LaunchKernel(k.function, shape.grid[0], shape.grid[1], shape.grid[2],
-                                  shape.block[0], shape.block[1], shape.block[2],
-                                  shape.dynamic_shared_bytes, stream, args, nullptr);
+    return driver_.LaunchKernelEx(&config, function, args, nullptr);
   }
-  if (result == kCuSuccess) [[likely]]
-    return {};
-  return LaunchFailure(k, shape, result);
+  return driver_.LaunchKernel(function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                              shape.dynamic_shared_bytes, stream, args, nullptr);
+}
+
+CuResult CudaDevice::LaunchIn(const FunctionInContext& function, const LaunchShape& shape,
+                              void** args, Stream stream) const {
+  const ContextScope scope(driver_, function.context.handle);
+  if (scope.result() != kCuSuccess) return scope.result();
+  return LaunchHere(function.function, shape, args, stream);
+}
+
+// The kernel's last launch was in another context, or the current one is not the stream's. Where
+// the thread has a context of this GPU it counts, and then the stream's own.
+Status CudaDevice::LaunchElsewhere(const CudaKernel& kernel, const LaunchShape& shape, void** args,
+                                   Stream stream) {
+  ASSIGN_OR_RETURN(ContextRef context, contexts_.Pick(stream));
+  ASSIGN_OR_RETURN(const FunctionInContext here, kernel.In(context));
+  CuResult result = LaunchIn(here, shape, args, stream);
+  if (const auto own = IsStale(result) ? contexts_.Of(stream) : std::nullopt;
+      own.has_value() && *own != context) {
+    context = *own;
+    ASSIGN_OR_RETURN(const FunctionInContext there, kernel.In(context));
+    result = LaunchIn(there, shape, args, stream);
+  }
+  if (IsStale(result) && !contexts_.has_ids())
+    result = LaunchAnew(kernel, context, shape, args, stream);
+  if (result == kCuSuccess) return {};
+  return LaunchFailure(kernel, shape, result);
+}
+
+// For drivers that do not tell whether the context is the one in which the kernel was loaded. Where
+// loading it anew does not help (a stream of another context), nothing has changed.
+CuResult CudaDevice::LaunchAnew(const CudaKernel& kernel, const ContextRef& context,
+                                const LaunchShape& shape, void** args, Stream stream) const {
+  const Result<FunctionInContext> anew = kernel.LoadAnew(context);
+  if (!anew.ok()) return kCuErrorInvalidHandle;
+  const CuResult result = LaunchIn(*anew, shape, args, stream);
+  if (result == kCuSuccess) {
+    kernel.Replace(*anew);
+  } else if (!target_.minimal_launch) {
+    const ContextScope scope(driver_, context.handle);
+    driver_.ModuleUnload(anew->module);
+  }
+  return result;
 }
 
 Status CudaDevice::LaunchFailure(const CudaKernel& kernel, const LaunchShape& shape,
                                  CuResult result) const {
   return Status::Error(Code::kExecutionFailed,
                        "kernel {}, grid {}x{}x{}, block {}x{}x{}, {} bytes of shared memory: {}",
-                       kernel.entry, shape.grid[0], shape.grid[1], shape.grid[2], shape.block[0],
+                       kernel.entry(), shape.grid[0], shape.grid[1], shape.grid[2], shape.block[0],
                        shape.block[1], shape.block[2], shape.dynamic_shared_bytes,
                        driver_.Describe(result));
 }
 
-CuKernelNodeParams NodeParams(const CudaKernel& kernel, const LaunchShape& shape, void** args) {
-  return {.function = kernel.function,
+CuKernelNodeParams NodeParams(CuFunction function, const LaunchShape& shape, void** args) {
+  return {.function = function,
           .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
           .block = {shape.block[0], shape.block[1], shape.block[2]},
           .dynamic_shared_bytes = shape.dynamic_shared_bytes,
@@ -219,12 +226,14 @@ Result<NativeNode> CudaDevice::AddNode(NativeGraph graph, NativeNode after,
                                        const LoadedKernel& kernel, const LaunchShape& shape,
                                        void** args) {
   RETURN_IF_ERROR(CheckNotForked());
-  const auto& k = static_cast<const CudaKernel&>(kernel);
-  ContextScope scope(driver_, k.context);
+  ASSIGN_OR_RETURN(const ContextRef context, contexts_.Pick());
+  ASSIGN_OR_RETURN(const FunctionInContext here,
+                   static_cast<const CudaKernel&>(kernel).In(context));
+  const ContextScope scope(driver_, context.handle);
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
-  ASSIGN_OR_RETURN(CuGraphNode node,
-                   AddKernelNode(driver_, static_cast<CuGraph>(graph),
-                                 static_cast<CuGraphNode>(after), NodeParams(k, shape, args)));
+  const CuKernelNodeParams params = NodeParams(here.function, shape, args);
+  ASSIGN_OR_RETURN(CuGraphNode node, AddKernelNode(driver_, static_cast<CuGraph>(graph),
+                                                   static_cast<CuGraphNode>(after), params));
   return NativeNode{node};
 }
 
@@ -238,43 +247,53 @@ Result<std::vector<NativeNode>> CudaDevice::NodesOf(NativeGraph graph) {
   return std::vector<NativeNode>(chain.begin(), chain.end());
 }
 
+// In whichever context the node was made.
 bool CudaDevice::IsNodeOf(NativeNode node, const LoadedKernel& kernel) {
-  return RunsFunction(driver_, static_cast<CuGraphNode>(node),
-                      static_cast<const CudaKernel&>(kernel).function);
+  const CuFunction function = FunctionOf(driver_, static_cast<CuGraphNode>(node));
+  return static_cast<const CudaKernel&>(kernel).Find(function).has_value();
 }
 
 Status CudaDevice::SetNode(NativeNode node, const LoadedKernel& kernel, const LaunchShape& shape,
                            void** args) {
   RETURN_IF_ERROR(CheckNotForked());
-  const auto& k = static_cast<const CudaKernel&>(kernel);
-  ContextScope scope(driver_, k.context);
+  const CuFunction function = FunctionOf(driver_, static_cast<CuGraphNode>(node));
+  const auto there = static_cast<const CudaKernel&>(kernel).Find(function);
+  if (!there.has_value() || !contexts_.IsAlive(there->context))
+    return Status::Text(Code::kCudaGraphMismatch,
+                        "the context in which the CUDA graph was populated is gone");
+  const ContextScope scope(driver_, there->context.handle);
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
-  const CuKernelNodeParams params = NodeParams(k, shape, args);
+  const CuKernelNodeParams params = NodeParams(function, shape, args);
   return driver_.Check(driver_.GraphKernelNodeSetParams(static_cast<CuGraphNode>(node), &params),
                        "cuGraphKernelNodeSetParams");
 }
 
 template <class Body>
 Status CudaDevice::InContext(const char* function, Body&& body) {
-  ASSIGN_OR_RETURN(CuContext context, contexts_.Pick());
-  ContextScope scope(driver_, context);
+  ASSIGN_OR_RETURN(const ContextRef context, contexts_.Pick());
+  const ContextScope scope(driver_, context.handle);
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
   return driver_.Check(body(), function);
 }
 
 Status CudaDevice::EncodeTensorMap(const TensorMapSpec& spec, void* address, TensorMapBytes& map) {
   // The driver wants a context for it, though nothing reaches the GPU.
-  ASSIGN_OR_RETURN(CuContext context, contexts_.Pick());
-  ContextScope scope(driver_, context);
+  ASSIGN_OR_RETURN(const ContextRef context, contexts_.Pick());
+  const ContextScope scope(driver_, context.handle);
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
   return EncodeMap(driver_, spec, address, map);
 }
 
 Status CudaDevice::MoveTensorMap(TensorMapBytes& map, void* address) {
-  ASSIGN_OR_RETURN(CuContext context, contexts_.Pick());
-  ContextScope scope(driver_, context);
-  CuResult result = scope.result();
-  if (result == kCuSuccess) result = driver_.TensorMapReplaceAddress(&map, address);
+  // The usual case, without a scope: this is on the way of each launch.
+  CuResult result = contexts_.IsPickedCurrent() ? driver_.TensorMapReplaceAddress(&map, address)
+                                                : kCuErrorInvalidContext;
+  if (result == kCuErrorInvalidContext) {
+    ASSIGN_OR_RETURN(const ContextRef context, contexts_.Pick());
+    const ContextScope scope(driver_, context.handle);
+    result = scope.result();
+    if (result == kCuSuccess) result = driver_.TensorMapReplaceAddress(&map, address);
+  }
   if (result == kCuSuccess) [[likely]]
     return {};
   return Status::Error(Code::kMisalignedPointer,
@@ -387,8 +406,8 @@ struct EventPair {
 
 Result<double> CudaDevice::Measure(std::function<Status()> run, int repeats, Stream stream) {
   if (repeats < 1) return Status::Error(Code::kInvalidValue, "{} repeats measure nothing", repeats);
-  ASSIGN_OR_RETURN(CuContext context, contexts_.Pick());
-  ContextScope scope(driver_, context);
+  ASSIGN_OR_RETURN(const ContextRef context, contexts_.Pick());
+  const ContextScope scope(driver_, context.handle);
   RETURN_IF_ERROR(driver_.Check(scope.result(), "cuCtxPushCurrent"));
   EventPair events(driver_);
   if (events.end == nullptr) return Status::Error(Code::kCudaDriver, "cuEventCreate failed");

@@ -31,7 +31,10 @@ inline constexpr CuResult kCuSuccess = 0;
 inline constexpr CuResult kCuErrorOutOfMemory = 2;
 inline constexpr CuResult kCuErrorStubLibrary = 34;
 inline constexpr CuResult kCuErrorNoDevice = 100;
+inline constexpr CuResult kCuErrorInvalidContext = 201;
 inline constexpr CuResult kCuErrorNoBinaryForGpu = 209;
+inline constexpr CuResult kCuErrorInvalidHandle = 400;
+inline constexpr CuResult kCuErrorContextIsDestroyed = 709;
 inline constexpr CuResult kCuErrorSystemDriverMismatch = 803;
 inline constexpr CuResult kCuErrorStreamCaptureUnsupported = 900;
 

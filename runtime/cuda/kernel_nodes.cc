@@ -53,10 +53,9 @@ Result<std::vector<CuGraphNode>> NodeChain(const Driver& driver, CuGraph graph) 
   return chain;
 }
 
-bool RunsFunction(const Driver& driver, CuGraphNode node, CuFunction function) {
+CuFunction FunctionOf(const Driver& driver, CuGraphNode node) {
   CuKernelNodeParams params{};
-  return driver.GraphKernelNodeGetParams(node, &params) == kCuSuccess &&
-         params.function == function;
+  return driver.GraphKernelNodeGetParams(node, &params) == kCuSuccess ? params.function : nullptr;
 }
 
 }  // namespace kiln::runtime

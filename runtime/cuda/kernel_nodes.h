@@ -17,6 +17,7 @@ Result<CuGraphNode> AddKernelNode(const Driver& driver, CuGraph graph, CuGraphNo
 // From the one that waits for none to the one that none waits for. An error where nodes stand side
 // by side.
 Result<std::vector<CuGraphNode>> NodeChain(const Driver& driver, CuGraph graph);
-bool RunsFunction(const Driver& driver, CuGraphNode node, CuFunction function);
+// Null where the node is not a kernel's.
+CuFunction FunctionOf(const Driver& driver, CuGraphNode node);
 
 }  // namespace kiln::runtime

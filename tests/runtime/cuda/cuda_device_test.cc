@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include "ir/base/env.h"
+#include "runtime/cuda/cuda_kernel.h"
 #include "runtime/cuda/nvrtc.h"
 #include "tests/support/cuda_standin/h200.h"
 
@@ -19,12 +22,16 @@ namespace {
 struct FakeGpu {
   std::vector<std::string> calls;
   CuContext current = nullptr;  // of the (one) thread
+  std::vector<CuContext> pushed;
   CuContext context_at_launch = nullptr;
   CuResult load_result = kCuSuccess, launch_result = kCuSuccess;
   int max_dynamic_shared = 0;
   unsigned overlapping_grid = 0;
-  unsigned long long context_id = 1;
   int modules = 0;
+  // Contexts that live, by address; a module is the id of its context, and so is its function.
+  std::map<CuContext, unsigned long long> ids;
+  std::map<CuStream, CuContext> streams;
+  unsigned long long last_id = 0;
 
   int Count(const std::string& call) const {
     return static_cast<int>(std::count(calls.begin(), calls.end(), call));
@@ -33,9 +40,18 @@ struct FakeGpu {
 
 FakeGpu gpu;
 
+// A context begins at an address, whatever was there before.
+CuContext Begin(CuContext context) { return gpu.ids[context] = ++gpu.last_id, context; }
+void End(CuContext context) { gpu.ids.erase(context); }
+unsigned long long IdOf(CuContext context) {
+  const auto found = gpu.ids.find(context);
+  return found == gpu.ids.end() ? 0 : found->second;
+}
+
 CuContext FakeContext(uintptr_t number) { return reinterpret_cast<CuContext>(number * 0x1000); }
 const CuContext kPrimary = FakeContext(1);
 const CuContext kCallers = FakeContext(2);
+const CuContext kOfGpu1 = FakeContext(1000);
 
 // Of graphs: nodes are their numbers from 1 on, one behind the other.
 struct FakeNodes {
@@ -97,25 +113,44 @@ Driver FakeDriver() {
   };
   d.DevicePrimaryCtxRetain = [](CuContext* context, CuDevice) {
     RECORD("retain");
+    if (IdOf(kPrimary) == 0) Begin(kPrimary);
     return *context = kPrimary, kCuSuccess;
   };
   d.CtxGetCurrent = [](CuContext* context) { return *context = gpu.current, kCuSuccess; };
-  d.CtxPushCurrent = [](CuContext context) { return gpu.current = context, kCuSuccess; };
-  d.CtxPopCurrent = [](CuContext* context) {
-    *context = gpu.current;
-    gpu.current = nullptr;
+  d.CtxPushCurrent = [](CuContext context) {
+    EXPECT_NE(IdOf(context), 0u) << "pushing a dead context may end the process";
+    gpu.pushed.push_back(std::exchange(gpu.current, context));
     return kCuSuccess;
   };
-  d.CtxGetDevice = [](CuDevice* device) { return *device = 0, kCuSuccess; };
-  d.CtxGetId = [](CuContext, unsigned long long* id) { return *id = gpu.context_id, kCuSuccess; };
+  d.CtxPopCurrent = [](CuContext* context) {
+    *context = gpu.current;
+    gpu.current = gpu.pushed.back();
+    gpu.pushed.pop_back();
+    return kCuSuccess;
+  };
+  // Also of a primary context that was reset. The contexts of GPU 1 stand high.
+  d.CtxGetDevice = [](CuDevice* device) {
+    if (gpu.current == nullptr) return kCuErrorInvalidContext;
+    return *device = gpu.current >= kOfGpu1 ? 1 : 0, kCuSuccess;
+  };
+  d.CtxGetId = [](CuContext context, unsigned long long* id) {
+    if (context == nullptr) context = gpu.current;
+    if (context == nullptr) return kCuErrorInvalidContext;
+    return *id = IdOf(context), *id == 0 ? kCuErrorContextIsDestroyed : kCuSuccess;
+  };
+  d.StreamGetCtx = [](CuStream stream, CuContext* context) {
+    return *context = gpu.streams.at(stream), kCuSuccess;
+  };
   d.ModuleLoadData = [](CuModule* module, const void*) {
     RECORD("load");
+    if (IdOf(gpu.current) == 0) return kCuErrorContextIsDestroyed;
     ++gpu.modules;
-    return *module = nullptr, gpu.load_result;
+    return *module = reinterpret_cast<CuModule>(IdOf(gpu.current)), gpu.load_result;
   };
-  d.ModuleGetFunction = [](CuFunction* function, CuModule, const char* name) {
+  d.ModuleUnload = [](CuModule) { return RECORD("unload"), kCuSuccess; };
+  d.ModuleGetFunction = [](CuFunction* function, CuModule module, const char* name) {
     RECORD(std::string("function ") + name);
-    return *function = reinterpret_cast<CuFunction>(uintptr_t{0x77}), kCuSuccess;
+    return *function = reinterpret_cast<CuFunction>(module), kCuSuccess;
   };
   d.FuncLoad = [](CuFunction) { return RECORD("prefetch"), kCuSuccess; };
   d.FuncGetAttribute = [](int* value, int, CuFunction) { return *value = 1000, kCuSuccess; };
@@ -129,10 +164,14 @@ Driver FakeDriver() {
     RECORD(*mode == kCuCaptureModeRelaxed ? "relax" : "restore");
     return *mode = 0, kCuSuccess;
   };
-  d.LaunchKernel = [](CuFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                      unsigned, CuStream, void**, void**) {
+  d.LaunchKernel = [](CuFunction function, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      unsigned, unsigned, CuStream stream, void**, void**) {
+    const CuContext context = stream == nullptr ? gpu.current : gpu.streams.at(stream);
+    if (IdOf(context) == 0) return kCuErrorContextIsDestroyed;
+    if (reinterpret_cast<unsigned long long>(function) != IdOf(context))
+      return RECORD("stale launch"), kCuErrorInvalidHandle;
     RECORD("launch");
-    gpu.context_at_launch = gpu.current;
+    gpu.context_at_launch = context;
     return gpu.launch_result;
   };
   d.LaunchKernelEx = [](const CuLaunchConfig* config, CuFunction, void**, void**) {
@@ -201,6 +240,7 @@ class CudaDeviceTest : public testing::Test {
  protected:
   void SetUp() override {
     gpu = {};
+    Begin(kCallers);
     nodes = {};
     ::unsetenv("KILN_LAUNCH");
     ResetEnvForTest();
@@ -264,11 +304,169 @@ TEST_F(CudaDeviceTest, AKernelIsLoadedOnceAContext) {
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->get(), second->get());
   EXPECT_EQ(gpu.Count("load"), 1);
-  gpu.context_id = 2;  // a new context at the old address, as after a device reset
-  auto third = device->Load(Source());
-  ASSERT_TRUE(third.ok());
-  EXPECT_NE(first->get(), third->get());
+  Begin(kCallers);  // a new context at the old address, as after a device reset
+  ASSERT_TRUE(device->Load(Source()).ok());
   EXPECT_EQ(gpu.Count("load"), 2);
+  ASSERT_TRUE(device->Load(Source()).ok());
+  EXPECT_EQ(gpu.Count("load"), 2);
+}
+
+// ---- contexts that come and go
+
+// cudaDeviceReset: the primary context keeps its address, and is dead until it is retained again.
+TEST_F(CudaDeviceTest, AKernelOutlivesAReset) {
+  auto device = Open();
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  for (int life = 2; life <= 4; ++life) {
+    End(kPrimary);
+    gpu.calls.clear();
+    ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+    EXPECT_EQ(gpu.Count("retain"), 1) << "nobody else has";
+    EXPECT_EQ(gpu.Count("load"), 1);
+    EXPECT_EQ(gpu.context_at_launch, kPrimary);
+    ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+    EXPECT_EQ(gpu.modules, life);
+    EXPECT_EQ(gpu.Count("retain"), 1);
+    EXPECT_EQ(gpu.Count("stale launch"), 0);
+  }
+  EXPECT_EQ(gpu.Count("unload"), 0) << "modules end with their context";
+}
+
+TEST_F(CudaDeviceTest, AResetOfTheCurrentPrimaryContext) {
+  auto device = Open();
+  gpu.current = Begin(kPrimary);
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  End(kPrimary);  // and stays current, as the driver has it
+  ASSERT_TRUE(device->Load(Source()).ok());
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  Begin(kPrimary);  // cudaFree(nullptr), say
+  gpu.calls.clear();
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.calls, (std::vector<std::string>{"relax", "load", "function k", "prefetch",
+                                                 "attribute", "restore", "launch"}));
+  gpu.calls.clear();
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.calls, std::vector<std::string>{"launch"});
+}
+
+TEST_F(CudaDeviceTest, ContextsOfOneDeviceTakeTurns) {
+  const CuContext contexts[] = {Begin(FakeContext(3)), Begin(FakeContext(4)), kCallers};
+  gpu.current = contexts[0];
+  auto device = Open();
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  for (int turn = 0; turn < 9; ++turn) {
+    gpu.current = contexts[turn % 3];
+    ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+    EXPECT_EQ(gpu.context_at_launch, contexts[turn % 3]);
+    EXPECT_EQ(gpu.current, contexts[turn % 3]);
+  }
+  EXPECT_EQ(gpu.modules, 3);
+  EXPECT_EQ(gpu.Count("stale launch"), 0);
+}
+
+TEST_F(CudaDeviceTest, AStreamOfAnotherContext) {
+  const CuContext other = Begin(FakeContext(3));
+  const CuStream stream = &gpu;
+  gpu.streams[stream] = other;
+  gpu.current = kCallers;
+  auto device = Open();
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  for (const CuContext current : {kCallers, CuContext{nullptr}, Begin(kOfGpu1)}) {
+    gpu.current = current;
+    gpu.context_at_launch = nullptr;
+    ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, stream).ok());
+    EXPECT_EQ(gpu.context_at_launch, other);
+    EXPECT_EQ(gpu.current, current);
+  }
+  EXPECT_EQ(gpu.modules, 2);
+  gpu.current = kCallers;
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.context_at_launch, kCallers);
+}
+
+TEST_F(CudaDeviceTest, AThousandContextsLeaveNothingBehind) {
+  auto device = Open();
+  gpu.current = kCallers;
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  const auto& loaded = static_cast<const CudaKernel&>(**kernel);
+  for (uintptr_t i = 0; i < 1000; ++i) {
+    gpu.current = Begin(FakeContext(10 + i % 700));  // some addresses come again
+    ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+    EXPECT_EQ(gpu.context_at_launch, gpu.current);
+    End(gpu.current);
+    EXPECT_LE(loaded.contexts(), CudaKernel::kMostContexts);
+  }
+  EXPECT_EQ(gpu.modules, 1001);
+  EXPECT_EQ(gpu.Count("unload"), 0);
+  EXPECT_EQ(gpu.Count("stale launch"), 0);
+}
+
+// Drivers before CUDA 12. What does not get better by loading anew is left as it was.
+TEST_F(CudaDeviceTest, WithoutIdsAFailureTells) {
+  driver_.CtxGetId = nullptr;
+  gpu.current = kCallers;
+  auto device = Open();
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  Begin(kCallers);
+  gpu.calls.clear();
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.Count("load"), 1);
+  gpu.calls.clear();
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.calls, std::vector<std::string>{"launch"});
+
+  const CuStream stream = &gpu;
+  gpu.streams[stream] = Begin(kOfGpu1);
+  EXPECT_FALSE(device->Launch(**kernel, shape_, nullptr, stream).ok());
+  EXPECT_EQ(gpu.Count("unload"), 1);
+  gpu.calls.clear();
+  ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.calls, std::vector<std::string>{"launch"});
+}
+
+TEST_F(CudaDeviceTest, ThreadsWithContextsOfTheirOwn) {
+  static thread_local CuContext own = nullptr;
+  driver_.CtxGetCurrent = [](CuContext* context) { return *context = own, kCuSuccess; };
+  driver_.CtxGetDevice = [](CuDevice* device) { return *device = 0, kCuSuccess; };
+  driver_.CtxGetId = [](CuContext context, unsigned long long* id) {
+    return *id = reinterpret_cast<uintptr_t>(context != nullptr ? context : own), kCuSuccess;
+  };
+  driver_.ModuleLoadData = [](CuModule* module, const void*) {
+    return *module = reinterpret_cast<CuModule>(own), kCuSuccess;
+  };
+  driver_.ModuleGetFunction = [](CuFunction* function, CuModule module, const char*) {
+    return *function = reinterpret_cast<CuFunction>(module), kCuSuccess;
+  };
+  driver_.FuncLoad = nullptr;
+  driver_.ThreadExchangeStreamCaptureMode = [](int*) { return kCuSuccess; };
+  driver_.FuncGetAttribute = [](int*, int, CuFunction) { return CuResult{1}; };
+  driver_.LaunchKernel = [](CuFunction function, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            unsigned, unsigned, CuStream, void**, void**) {
+    return reinterpret_cast<CuContext>(function) == own ? kCuSuccess : kCuErrorInvalidHandle;
+  };
+  auto device = Open();
+  own = FakeContext(20);
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  std::atomic<int> failed = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (uintptr_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (uintptr_t i = 0; i < 20000; ++i) {
+          own = FakeContext(21 + (t + i / 100) % 6);
+          failed += !device->Launch(**kernel, shape_, nullptr, nullptr).ok();
+        }
+      });
+    }
+  }
+  EXPECT_EQ(failed, 0);
 }
 
 TEST_F(CudaDeviceTest, MinimalLaunchCallsNothingElse) {
@@ -329,6 +527,12 @@ TEST_F(CudaDeviceTest, LaunchesBecomeNodesOneBehindTheOther) {
   ASSERT_TRUE(device->SetNode((*chain)[1], **kernel, wider, nullptr).ok());
   EXPECT_EQ(nodes.params[1].grid[0], 9u);
   EXPECT_EQ(nodes.params[1].dynamic_shared_bytes, 64u);
+  gpu.current = kCallers;  // nodes stay in the context in which they were made
+  EXPECT_TRUE(device->IsNodeOf(last, **kernel));
+  ASSERT_TRUE(device->SetNode(last, **kernel, wider, nullptr).ok());
+  gpu.current = nullptr;
+  End(kPrimary);
+  EXPECT_EQ(device->SetNode(last, **kernel, wider, nullptr).code(), Code::kCudaGraphMismatch);
   nodes.params[2].function = nullptr;
   EXPECT_FALSE(device->IsNodeOf(last, **kernel));
   nodes.roots = 1;

@@ -3,6 +3,10 @@
 // host's. With it the whole library takes the path that it takes on a GPU, down to the driver's
 // functions: plans and their JSON, kernels on disk, graphs, and what a call costs on the host.
 //
+// Contexts live and die: the primary one with standinReset, as with cudaDeviceReset, others with
+// cuCtxCreate_v2 and cuCtxDestroy_v2. A function is of the context in which its module was loaded,
+// and answers CUDA_ERROR_INVALID_HANDLE in any other.
+//
 // Signatures are those of runtime/cuda/driver_functions.def.
 #include <atomic>
 #include <cstdio>
@@ -32,18 +36,29 @@ struct Node {
 };
 
 std::atomic<int> modules = 0, launches = 0;
-std::atomic<long> new_launches = 0;
+std::atomic<long> new_launches = 0, stale_launches = 0, dead_pushed = 0;
 // Functions that allocate, free, copy, wait or give up code.
 std::mutex mutex;
 std::set<std::string> violations;
 std::string violations_text;
 std::atomic<int64_t> last_blocks = 0;  // of the last launch's grid
-int context = 0, function = 0;
-thread_local CuContext current = nullptr;
+int any_event = 0;
+
+// Contexts stay where they were, so that asking of a dead one is no crash.
+struct Context {
+  std::atomic<unsigned long long> id = 0;  // 0: dead
+};
+std::atomic<unsigned long long> last_id = 0;
+Context primary;
+std::vector<Context*> spare;  // destroyed ones, whose addresses come again; under mutex
+thread_local std::vector<CuContext> stack;
 
 constexpr CuResult kInvalidValue = 1;
 
-CuContext Primary() { return reinterpret_cast<CuContext>(&context); }
+CuContext Primary() { return reinterpret_cast<CuContext>(&primary); }
+Context* Of(CuContext context) { return reinterpret_cast<Context*>(context); }
+CuContext Current() { return stack.empty() ? nullptr : stack.back(); }
+unsigned long long CurrentId() { return stack.empty() ? 0 : Of(stack.back())->id.load(); }
 
 // From when on any call ends the process.
 std::atomic<bool> over{false};
@@ -78,6 +93,11 @@ const char* standinViolations() {
 }
 // No call may follow.
 void standinIsOver() { over.store(true); }
+// cudaDeviceReset: the primary context stays current where it was, and is dead until the next
+// cuDevicePrimaryCtxRetain.
+void standinReset() { primary.id = 0; }
+// Launches of functions of another context than the current one, and dead contexts made current.
+long standinStaleCalls() { return stale_launches + dead_pushed; }
 long standinNewLaunches() { return new_launches.exchange(0); }
 
 CuResult cuInit(unsigned) {
@@ -115,29 +135,56 @@ CuResult cuDeviceGetAttribute(int* value, int attribute, CuDevice) {
 }
 CuResult cuDevicePrimaryCtxRetain(CuContext* out, CuDevice) {
   Hear("cuDevicePrimaryCtxRetain");
+  unsigned long long none = 0;
+  primary.id.compare_exchange_strong(none, ++last_id);
   return *out = Primary(), kCuSuccess;
 }
 
+CuResult cuCtxCreate_v2(CuContext* out, unsigned, CuDevice) {
+  const std::lock_guard lock(mutex);
+  if (spare.empty()) spare.push_back(new Context);
+  Context* const made = spare.back();
+  spare.pop_back();
+  made->id = ++last_id;
+  stack.push_back(*out = reinterpret_cast<CuContext>(made));
+  return kCuSuccess;
+}
+CuResult cuCtxDestroy_v2(CuContext context) {
+  const std::lock_guard lock(mutex);
+  Of(context)->id = 0;
+  spare.push_back(Of(context));
+  if (Current() == context) stack.pop_back();
+  return kCuSuccess;
+}
+CuResult cuCtxSetCurrent(CuContext context) {
+  if (!stack.empty()) stack.pop_back();
+  if (context != nullptr) stack.push_back(context);
+  return kCuSuccess;
+}
 CuResult cuCtxGetCurrent(CuContext* out) {
   Hear("cuCtxGetCurrent");
-  return *out = current, kCuSuccess;
+  return *out = Current(), kCuSuccess;
 }
 CuResult cuCtxPushCurrent_v2(CuContext pushed) {
   Hear("cuCtxPushCurrent_v2");
-  return current = pushed, kCuSuccess;
+  if (Of(pushed)->id == 0) ++dead_pushed;
+  return stack.push_back(pushed), kCuSuccess;
 }
 CuResult cuCtxPopCurrent_v2(CuContext* popped) {
   Hear("cuCtxPopCurrent_v2");
-  *popped = current;
-  return current = nullptr, kCuSuccess;
+  *popped = Current();
+  return stack.pop_back(), kCuSuccess;
 }
 CuResult cuCtxGetDevice(CuDevice* device) {
   Hear("cuCtxGetDevice");
+  if (stack.empty()) return kCuErrorInvalidContext;
   return *device = 0, kCuSuccess;
 }
-CuResult cuCtxGetId(CuContext, unsigned long long* id) {
+CuResult cuCtxGetId(CuContext context, unsigned long long* id) {
   Hear("cuCtxGetId");
-  return *id = 1, kCuSuccess;
+  if (context == nullptr) context = Current();
+  if (context == nullptr) return kCuErrorInvalidContext;
+  return *id = Of(context)->id, *id == 0 ? kCuErrorContextIsDestroyed : kCuSuccess;
 }
 
 CuResult cuPointerGetAttribute(int*, int, CuAddress) {
@@ -145,18 +192,20 @@ CuResult cuPointerGetAttribute(int*, int, CuAddress) {
   return kInvalidValue;
 }
 
+// A module, and each function of it, is the id of its context.
 CuResult cuModuleLoadData(CuModule* module, const void*) {
   Hear("cuModuleLoadData");
+  if (CurrentId() == 0) return kCuErrorContextIsDestroyed;
   ++modules;
-  return *module = reinterpret_cast<CuModule>(&context), kCuSuccess;
+  return *module = reinterpret_cast<CuModule>(CurrentId()), kCuSuccess;
 }
 CuResult cuModuleUnload(CuModule) {
   Hear("cuModuleUnload");
   return Noted("cuModuleUnload");
 }
-CuResult cuModuleGetFunction(CuFunction* out, CuModule, const char*) {
+CuResult cuModuleGetFunction(CuFunction* out, CuModule module, const char*) {
   Hear("cuModuleGetFunction");
-  return *out = reinterpret_cast<CuFunction>(&function), kCuSuccess;
+  return *out = reinterpret_cast<CuFunction>(module), kCuSuccess;
 }
 CuResult cuFuncGetAttribute(int* value, int, CuFunction) {
   Hear("cuFuncGetAttribute");
@@ -186,9 +235,12 @@ CuResult cuTensorMapReplaceAddress(void*, void*) {
   Hear("cuTensorMapReplaceAddress");
   return kCuSuccess;
 }
-CuResult cuLaunchKernel(CuFunction, unsigned x, unsigned y, unsigned z, unsigned, unsigned,
+CuResult cuLaunchKernel(CuFunction function, unsigned x, unsigned y, unsigned z, unsigned, unsigned,
                         unsigned, unsigned, CuStream, void**, void**) {
   Hear("cuLaunchKernel");
+  if (CurrentId() == 0) return kCuErrorContextIsDestroyed;
+  if (reinterpret_cast<unsigned long long>(function) != CurrentId())
+    return ++stale_launches, kCuErrorInvalidHandle;
   ++launches, ++new_launches;
   last_blocks = int64_t{x} * y * z;
   return kCuSuccess;
@@ -246,6 +298,10 @@ CuResult cuStreamSynchronize(CuStream) {
   Hear("cuStreamSynchronize");
   return Noted("cuStreamSynchronize");
 }
+CuResult cuStreamGetCtx(CuStream, CuContext* own) {
+  Hear("cuStreamGetCtx");
+  return *own = Current(), stack.empty() ? kCuErrorInvalidContext : kCuSuccess;
+}
 CuResult cuStreamIsCapturing(CuStream, int* capture_status) {
   Hear("cuStreamIsCapturing");
   return *capture_status = 0, kCuSuccess;
@@ -256,7 +312,7 @@ CuResult cuThreadExchangeStreamCaptureMode(int*) {
 }
 CuResult cuEventCreate(CuEvent* event, unsigned) {
   Hear("cuEventCreate");
-  return *event = reinterpret_cast<CuEvent>(&context), Noted("cuEventCreate");
+  return *event = reinterpret_cast<CuEvent>(&any_event), Noted("cuEventCreate");
 }
 CuResult cuEventRecord(CuEvent, CuStream) {
   Hear("cuEventRecord");

@@ -86,6 +86,7 @@ EXPORT int cuCtxGetDevice(int* device) { return *device = 0, 0; }
 EXPORT int cuCtxGetId(void*, unsigned long long* id) { return *id = 1, 0; }
 // All memory is the host's, which the driver does not know.
 EXPORT int cuPointerGetAttribute(int*, int, unsigned long long) { return 1; }
+EXPORT int cuStreamGetCtx(void*, void** own) { return *own = &context, 0; }
 EXPORT int cuStreamIsCapturing(void*, int* status) { return *status = 0, 0; }
 EXPORT int cuModuleLoadData(void** module, const void*) { return *module = &modules, 0; }
 EXPORT int cuModuleGetFunction(void** function, void* module, const char*) {
