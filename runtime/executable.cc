@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "runtime/prepare.h"
 #include "runtime/program_check.h"
 
 namespace kiln::runtime {
@@ -85,6 +86,7 @@ Result<std::unique_ptr<Executable>> Executable::Create(Device& device, Program p
   RETURN_IF_ERROR(CheckProgram(program, device.target()));
   std::unique_ptr<Executable> executable(new Executable(device, std::move(program)));
   const Program& p = executable->program_;
+  PrepareTogether(device, p.kernels);
   for (const KernelSource& source : p.kernels) {
     ASSIGN_OR_RETURN(std::shared_ptr<LoadedKernel> kernel, device.Load(source));
     executable->kernels_.push_back(std::move(kernel));

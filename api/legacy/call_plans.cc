@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "api/cudnn_types.h"
+#include "ir/base/threads.h"
 
 namespace kiln::api::legacy {
 namespace {
@@ -59,8 +60,23 @@ Result<std::optional<EngineConfig>> FirstOf(const Session& session, const graph:
                                             RankMode mode, const PlanWishes& wishes,
                                             int64_t& least) {
   ASSIGN_OR_RETURN(const std::vector<EngineConfig> ranked, session.Rank(graph, {.mode = mode}));
-  for (const EngineConfig& config : ranked)
-    if (Takes(session, graph, config, wishes, least)) return std::optional(config);
+  // What a configuration needs is known once it is lowered: behind the first, which mostly serves,
+  // some are lowered side by side.
+  struct Answer {
+    bool takes = false;
+    int64_t least = INT64_MAX;
+  };
+  for (size_t begin = 0, count = 1; begin < ranked.size(); begin += count) {
+    count = begin == 0 ? 1 : std::min(static_cast<size_t>(Cores()), ranked.size() - begin);
+    std::vector<Answer> answers(count);
+    ForEachTogether(count, Cores(), [&](size_t i) {
+      answers[i].takes = Takes(session, graph, ranked[begin + i], wishes, answers[i].least);
+    });
+    for (size_t i = 0; i < count; ++i) {
+      least = std::min(least, answers[i].least);
+      if (answers[i].takes) return std::optional(ranked[begin + i]);
+    }
+  }
   return std::optional<EngineConfig>();
 }
 
