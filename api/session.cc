@@ -9,10 +9,10 @@
 #include <initializer_list>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "api/background.h"
 #include "api/capture.h"
+#include "api/compile_notice.h"
 #include "api/cudnn_types.h"
 #include "api/networks.h"
 #include "api/next_plans.h"
@@ -26,9 +26,11 @@
 #include "ir/graph/ops.h"
 #include "runtime/cache/record_files.h"
 #include "runtime/cuda/cuda_compiler.h"
+#include "runtime/cuda/l2_flush.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/device_select.h"
 #include "runtime/executable.h"
+#include "runtime/prepare.h"
 
 namespace kiln::api {
 namespace {
@@ -218,9 +220,10 @@ class DeviceSession final : public Session {
     if (options.may_measure && Measures() && !choice.least_workspace && limit_ < 0)
       RETURN_IF_ERROR(Tune(graph, options.stream, choice));
     ASSIGN_OR_RETURN(CompiledPlan compiled, Compiled(graph, choice));
-    const bool waits =
-        device_ != nullptr && target_.is_cuda() && !KernelsAreReady(compiled.program);
-    const bool is_first = waits && !has_compiled_;
+    const size_t missing =
+        device_ != nullptr && target_.is_cuda() ? MissingKernels(compiled.program) : 0;
+    const bool waits = missing > 0, is_first = waits && !has_compiled_;
+    const CompileNotice notice(graph, missing);
     if (waits) {
       if (!is_first) PrepareBeside(graph);
       const std::vector<EngineConfig> next = next_plans_.After(graph::CanonicalText(graph), config);
@@ -261,7 +264,13 @@ class DeviceSession final : public Session {
       ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
       const compiler::Inputs inputs = InputsOf(choice);
       ASSIGN_OR_RETURN(const Groups groups, compiler::GroupsOf(graph, target_, inputs));
-      tuner_->Tune(groups.all, inputs, mode_, stream, kToFind);
+      if (!target_.is_cuda()) {
+        tuner_->Find(groups.all, inputs, mode_, stream, 0);  // where compiling takes milliseconds
+        return {};
+      }
+      device_->Prepare(runtime::L2Flush::Source());  // while the plans' kernels are compiled
+      tuner_->Find(groups.all, inputs, mode_, stream,
+                   runtime::ProcessCudaCompiler().seconds_per_kernel());
       return {};
     }();
     if (!explored.ok()) LOG(kWarn, "tuning: {}", explored.message());
@@ -301,6 +310,10 @@ class DeviceSession final : public Session {
     return std::ranges::all_of(
         program.kernels, [&](const KernelSource& kernel) { return device_->IsReady(kernel); });
   }
+  size_t MissingKernels(const Program& program) const {
+    return static_cast<size_t>(std::ranges::count_if(
+        program.kernels, [&](const KernelSource& kernel) { return !device_->IsReady(kernel); }));
+  }
 
   std::vector<KernelSource> SourcesOf(const graph::Graph& graph,
                                       const std::vector<EngineConfig>& configs) const {
@@ -332,19 +345,12 @@ class DeviceSession final : public Session {
     for (const KernelSource& source : SourcesOf(graph, *offered)) device_->Prepare(source);
   }
 
-  // Into the kernel cache, on all cores; what fails will say so to the client that builds it.
+  // Into the kernel cache, also what is likely to be built next.
   void CompileTogether(const graph::Graph& graph, const Program& program,
                        const std::vector<EngineConfig>& next) const {
     std::vector<KernelSource> sources = SourcesOf(graph, next);
     sources.insert(sources.begin(), program.kernels.begin(), program.kernels.end());
-    std::atomic<size_t> begun = 0;
-    const auto work = [&] {
-      for (size_t i = begun++; i < sources.size(); i = begun++) device_->Prepare(sources[i]);
-    };
-    std::vector<std::jthread> threads;
-    const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-    for (size_t i = 1; i < std::min(cores, sources.size()); ++i) threads.emplace_back(work);
-    work();
+    runtime::PrepareTogether(*device_, sources);
   }
 
   // For the process that will run the plan, through the kernel cache. Without a compiler that

@@ -266,14 +266,17 @@ Status GroupBench::MakeJudge() {
 }
 
 // The generic engines stand first in the registry, and their default knobs take every group.
-Status GroupBench::MakeReference() {
+Result<Program> GroupBench::ReferenceOf(const compiler::Group& group, const Target& target) {
   const auto engines = compiler::Engines();
   Candidate generic;
   for (size_t e = 0; e < engines.size() && generic.engine < 0; ++e)
-    if (engines[e].supports(group_, device_.target()).ok()) generic.engine = static_cast<int>(e);
+    if (engines[e].supports(group, target).ok()) generic.engine = static_cast<int>(e);
   generic.knobs = compiler::DefaultKnobs(engines[static_cast<size_t>(generic.engine)]);
-  ASSIGN_OR_RETURN(const Program program,
-                   compiler::CompileGroup(group_, device_.target(), generic));
+  return compiler::CompileGroup(group, target, generic);
+}
+
+Status GroupBench::MakeReference() {
+  ASSIGN_OR_RETURN(const Program program, ReferenceOf(group_, device_.target()));
   ASSIGN_OR_RETURN(const std::shared_ptr<compiler::Trial> trial, GroupTrial::Make(*this, program));
   RETURN_IF_ERROR(Poison());
   RETURN_IF_ERROR(static_cast<GroupTrial&>(*trial).Run());

@@ -37,6 +37,9 @@ class GroupBench final : public compiler::Bench {
                                                   const compiler::Group& group,
                                                   const BenchOptions& options);
 
+  // What results are compared with: the generic engine's.
+  static Result<Program> ReferenceOf(const compiler::Group& group, const Target& target);
+
   // Results may differ as much from now on as those of rounded inputs do.
   void Expect(compiler::Inputs inputs);
   Result<std::shared_ptr<compiler::Trial>> Prepare(const Program& program) override;

@@ -1,9 +1,12 @@
 #include "api/tuning/tuner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <thread>
 
+#include "compiler/compile.h"
 #include "ir/base/log.h"
+#include "runtime/prepare.h"
 
 namespace kiln::api {
 namespace {
@@ -12,6 +15,11 @@ bool ComputesNothing(const graph::Graph& graph) {
   for (const graph::TensorId id : graph::Outputs(graph))
     if (NumElements(graph[id].dims) > 0) return false;
   return true;
+}
+
+bool IsReady(runtime::Device& device, const Program& program) {
+  return std::ranges::all_of(program.kernels,
+                             [&](const KernelSource& kernel) { return device.IsReady(kernel); });
 }
 
 }  // namespace
@@ -36,8 +44,42 @@ Result<compiler::SearchResult> TuneGroup(
                           });
 }
 
-void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Inputs inputs,
-                     TuneMode mode, runtime::Stream stream, const TuneEffort& effort) {
+void PlanTuner::Find(const std::vector<compiler::Group>& groups, compiler::Inputs inputs,
+                     TuneMode mode, runtime::Stream stream, double compile_seconds) {
+  double seconds = 0;
+  for (const compiler::Group& group : groups) seconds += std::isfinite(group.cost) ? group.cost : 0;
+  const SearchBudget budget(seconds, compile_seconds, GroupBench::Clock);
+  TuneWithin(groups, inputs, mode, stream, kToFind, &budget);
+}
+
+bool PlanTuner::Limit(const compiler::Group& group, const SearchBudget& budget,
+                      compiler::SearchOptions& search) {
+  const Target& target = device_.target();
+  std::vector<compiler::Candidate> ranked = compiler::RankCandidates(group, target, search.inputs);
+  if (search.top > 0 && ranked.size() > static_cast<size_t>(search.top))
+    ranked.resize(static_cast<size_t>(search.top));
+  const auto wanted = static_cast<size_t>(search.worth_compiling.value_or(search.top));
+  const Result<Program> reference = GroupBench::ReferenceOf(group, target);
+  if (!reference.ok()) return false;
+  ReadyKernels ready{.reference = IsReady(device_, *reference)};
+  std::vector<KernelSource> sources = reference->kernels;
+  for (size_t i = 0; i < ranked.size() && (i < wanted || ready.candidates < 2); ++i) {
+    const Result<Program> program = compiler::CompileGroup(group, target, ranked[i]);
+    if (!program.ok()) continue;
+    ready.candidates += IsReady(device_, *program);
+    if (i < wanted) std::ranges::copy(program->kernels, std::back_inserter(sources));
+  }
+  const SearchScope scope = budget.ScopeOf(ready, static_cast<int>(wanted));
+  if (!scope.is_worthwhile) return false;
+  search.worth_compiling = scope.worth_compiling;
+  search.deadline = budget.deadline();
+  if (scope.worth_compiling > 0) runtime::PrepareTogether(device_, sources);
+  return true;
+}
+
+void PlanTuner::TuneWithin(const std::vector<compiler::Group>& groups, compiler::Inputs inputs,
+                           TuneMode mode, runtime::Stream stream, const TuneEffort& effort,
+                           const SearchBudget* budget) {
   const std::lock_guard lock(mutex_);
   for (const compiler::Group& group : groups) {
     const bool takes = !compiler::RankCandidates(group, device_.target(), inputs).empty();
@@ -63,6 +105,7 @@ void PlanTuner::Tune(const std::vector<compiler::Group>& groups, compiler::Input
         .retune = mode == TuneMode::kRetune,
         .confirm = effort.confirm};
     search.deadline = GroupBench::Clock() + effort.seconds;
+    if (budget != nullptr && !Limit(group, *budget, search)) continue;
     const auto result = TuneGroup(device_, group, store_, search, bench, {});
     if (!result.ok()) LOG(kWarn, "tuning: {}", result.status().message());
   }

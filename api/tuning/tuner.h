@@ -7,6 +7,7 @@
 
 #include "api/tuning/group_bench.h"
 #include "api/tuning/record_store.h"
+#include "api/tuning/search_budget.h"
 
 namespace kiln::api {
 
@@ -20,8 +21,8 @@ Result<compiler::SearchResult> TuneGroup(
 // How long is looked for the fastest of a problem. Programs wait for it; `kiln tune` looks further.
 struct TuneEffort {
   int patience;
-  int top;              // of the ranked list; 0: all
-  int worth_compiling;  // of those: the others are tried where their kernels are there; 0: all
+  int top;                             // of the ranked list; 0: all
+  std::optional<int> worth_compiling;  // of those: others where their kernels are there; none: all
   double seconds;
   double seconds_per_time;
   int rounds;              // of times
@@ -30,13 +31,14 @@ struct TuneEffort {
 };
 inline constexpr TuneEffort kToPlan = {.patience = 6,
                                        .top = 0,
-                                       .worth_compiling = 0,
+                                       .worth_compiling = {},
                                        .seconds = 10,
                                        .seconds_per_time = 0.03,
                                        .rounds = 3,
                                        .compared_bytes = int64_t{128} << 20,
                                        .confirm = true};
-// For cudnnFind…, which clients call once for each of hundreds of shapes, before the first step.
+// For cudnnFind…, which clients call once for each of hundreds of shapes, before the first step:
+// for as long as its budget says.
 inline constexpr TuneEffort kToFind = {.patience = 4,
                                        .top = 12,
                                        .worth_compiling = 2,
@@ -54,9 +56,22 @@ class PlanTuner {
   // plan is made without. One thread measures at a time. Of rounded inputs: groups that have
   // engines for them.
   void Tune(const std::vector<compiler::Group>& groups, compiler::Inputs inputs, TuneMode mode,
-            runtime::Stream stream, const TuneEffort& effort);
+            runtime::Stream stream, const TuneEffort& effort) {
+    TuneWithin(groups, inputs, mode, stream, effort, nullptr);
+  }
+  // The same for cudnnFind…; `compile_seconds` is what a kernel costs to compile, 0 where that is
+  // next to nothing.
+  void Find(const std::vector<compiler::Group>& groups, compiler::Inputs inputs, TuneMode mode,
+            runtime::Stream stream, double compile_seconds);
 
  private:
+  void TuneWithin(const std::vector<compiler::Group>& groups, compiler::Inputs inputs,
+                  TuneMode mode, runtime::Stream stream, const TuneEffort& effort,
+                  const SearchBudget* budget);
+  // Fits `search` to what is left of the budget; false where a search would find nothing.
+  bool Limit(const compiler::Group& group, const SearchBudget& budget,
+             compiler::SearchOptions& search);
+
   runtime::Device& device_;
   RecordStore& store_;
   std::mutex mutex_;

@@ -131,8 +131,8 @@ class Searcher {
       const Candidate& candidate = ranked_[ahead_];
       if (known_.contains(KnobKey(candidate)) && !options_.retune) continue;
       const auto policy = options_.jobs > 1 ? std::launch::async : std::launch::deferred;
-      const bool waits =
-          options_.worth_compiling <= 0 || ahead_ < static_cast<size_t>(options_.worth_compiling);
+      const bool waits = !options_.worth_compiling.has_value() ||
+                         static_cast<int>(ahead_) < *options_.worth_compiling;
       compiling_[ahead_] =
           std::async(policy, [this, &candidate, waits] { return Make(candidate, waits); });
     }

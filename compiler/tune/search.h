@@ -52,13 +52,13 @@ struct SearchOptions {
   std::optional<Candidate> first;  // tried before what the model ranks
   int patience = 64;               // candidates in a row that bring nothing; 0: never stop for it
   int top = 0;                     // at most so many of the ranked list; 0: all
-  int worth_compiling = 0;         // so many of them wait for a compiler; 0: all
-  int jobs = 1;                    // candidates that are compiled ahead, each in a thread, at most
-  double deadline = 0;             // by Bench::Now(); 0: none
-  bool retune = false;             // measure what is on record too
-  bool vary_arguments = false;     // of the fastest kernel
-  bool confirm = true;             // by timing the few fastest again
-  double worthwhile = 0.002;       // relative gain that counts as an improvement
+  std::optional<int> worth_compiling;  // so many of them wait for a compiler; nothing: all
+  int jobs = 1;                 // candidates that are compiled ahead, each in a thread, at most
+  double deadline = 0;          // by Bench::Now(); 0: none
+  bool retune = false;          // measure what is on record too
+  bool vary_arguments = false;  // of the fastest kernel
+  bool confirm = true;          // by timing the few fastest again
+  double worthwhile = 0.002;    // relative gain that counts as an improvement
 };
 
 struct SearchStep {

@@ -2,6 +2,7 @@
 #include "runtime/cuda/cuda_compiler.h"
 
 #include <chrono>
+#include <cmath>
 
 #include "ir/base/env.h"
 #include "ir/base/log.h"
@@ -52,6 +53,8 @@ Result<CachedKernel> CudaCompiler::Compile(const KernelSource& source) {
     ASSIGN_OR_RETURN(NvrtcResult result, compilers->Compile(source, NvrtcOutput::kCubin));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     LOG(kDebug, "compiled {} in {:.2f} s", source.entry, took.count());
+    constexpr double kWeightOfOne = 0.2;
+    seconds_per_kernel_ = std::lerp(seconds_per_kernel_.load(), took.count(), kWeightOfOne);
     if (!result.log.empty()) LOG(kInfo, "{}.cu for {}:\n{}", source.entry, source.arch, result.log);
     return std::move(result.bytes);
   });

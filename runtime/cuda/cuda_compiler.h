@@ -6,6 +6,7 @@
 // Called by CudaDevice, and directly for GPUs that are not here (`kiln dump --arch`, tests).
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -25,12 +26,15 @@ class CudaCompiler {
   Result<CachedKernel> Compile(const KernelSource& source);
   // From memory or disk only.
   std::optional<CachedKernel> Find(const KernelSource& source);
+  // What compiling a kernel costs, about: a running mean of this process.
+  double seconds_per_kernel() const { return seconds_per_kernel_.load(); }
 
  private:
   Result<std::string> LoadedIdentity();
   std::string BelievedIdentity();
 
   KernelCache& cache_;
+  std::atomic<double> seconds_per_kernel_ = 0.2;
   std::mutex mutex_;
   std::string identity_;  // of the loaded NVRTC, or one that is believed; empty: not known yet
   bool is_loaded_ = false;

@@ -21,12 +21,13 @@ constexpr const char* kText =
 
 }  // namespace
 
+KernelSource L2Flush::Source() { return {.entry = "kiln_read", .text = kText, .arch = "native"}; }
+
 Result<std::unique_ptr<L2Flush>> L2Flush::Make(Device& device) {
   std::unique_ptr<L2Flush> flush(new L2Flush(device));
   const Target& target = device.target();
   flush->vectors_ = 4 * target.l2_bytes / kVectorBytes;
-  ASSIGN_OR_RETURN(flush->kernel_,
-                   device.Load({.entry = "kiln_read", .text = kText, .arch = "native"}));
+  ASSIGN_OR_RETURN(flush->kernel_, device.Load(Source()));
   ASSIGN_OR_RETURN(flush->memory_, device.Allocate(flush->vectors_ * kVectorBytes));
   return flush;
 }

@@ -10,7 +10,9 @@ namespace kiln::runtime {
 
 class L2Flush {
  public:
-  // Compiles a kernel and allocates four times the size of the cache. `device` must outlive it.
+  // The kernel that reads, for who wants it compiled before.
+  static KernelSource Source();
+  // Compiles that kernel and allocates four times the size of the cache. `device` must outlive it.
   static Result<std::unique_ptr<L2Flush>> Make(Device& device);
   ~L2Flush();
   L2Flush(const L2Flush&) = delete;

@@ -1,13 +1,21 @@
 // An NVRTC that compiles nothing: every program becomes a few bytes, which the driver of driver.cc
-// loads. So that a test may make plans by the hundred on a machine without CUDA.
+// loads. So that a test may make plans by the hundred on a machine without CUDA. It takes no time,
+// unless a test asks for some.
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <thread>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 constexpr char kCubin[] = "no cubin";
-}
+std::atomic<int> milliseconds = 0;
+}  // namespace
+
+// For tests: how long a program takes from now on.
+EXPORT void MinimalNvrtcTakes(int now) { milliseconds = now; }
 
 EXPORT const char* nvrtcGetErrorString(int) { return "no error"; }
 EXPORT int nvrtcVersion(int* major, int* minor) { return *major = 13, *minor = 0, 0; }
@@ -19,7 +27,10 @@ EXPORT int nvrtcCreateProgram(void** program, const char*, const char*, int, con
   return *program = &made, 0;
 }
 EXPORT int nvrtcDestroyProgram(void** program) { return *program = nullptr, 0; }
-EXPORT int nvrtcCompileProgram(void*, int, const char* const*) { return 0; }
+EXPORT int nvrtcCompileProgram(void*, int, const char* const*) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  return 0;
+}
 EXPORT int nvrtcGetProgramLogSize(void*, size_t* size) { return *size = 1, 0; }
 EXPORT int nvrtcGetProgramLog(void*, char* log) { return *log = '\0', 0; }
 EXPORT int nvrtcGetPTXSize(void*, size_t* size) { return *size = sizeof kCubin, 0; }
