@@ -3,15 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "api/fork_gate.h"
+#include "ir/base/threads.h"
 
 namespace kiln::api {
 
 Background& Background::OfProcess() {
   // Not leaked: its end is what waits for the threads before their code is gone.
-  static Background background(std::max(2u, std::thread::hardware_concurrency()) - 1);
+  static Background background(static_cast<size_t>(std::max(2, Cores()) - 1));
   return background;
 }
 
@@ -34,18 +36,28 @@ Background::~Background() {
 }
 
 void Background::Add(std::function<void()> work) {
-  if (getpid() != process_) return;
+  if (getpid() != process_ || Enlist(std::move(work))) return;
+  LogNoThread();
+}
+
+bool Background::Enlist(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
-  if (ends_ || waiting_.size() >= kMostWaiting) return;
+  if (ends_ || waiting_.size() >= kMostWaiting) return true;
   waiting_.push_back(std::move(work));
-  if (running_ == most_threads_) return;
+  if (running_ == most_threads_) return true;
   if (running_ == 0) {
     // They have ended, or are about to without this lock.
     for (std::thread& thread : *threads_) thread.join();
     threads_->clear();
   }
-  threads_->emplace_back([this] { Work(); });
-  ++running_;
+  std::optional<std::thread> thread = TryThread([this] { Work(); });
+  if (thread) {
+    threads_->push_back(*std::move(thread));
+    ++running_;
+  } else if (running_ == 0) {
+    waiting_.clear();  // nobody needs it, and the caller's time is not for it
+  }
+  return thread.has_value();
 }
 
 void Background::Work() {

@@ -26,7 +26,8 @@ class Background {
   Background(const Background&) = delete;
 
   // In the order in which it comes; dropped where kMostWaiting pieces wait already, and in children
-  // of fork. What it touches must stay to the end of the process.
+  // of fork, and where the system gives not one thread. What it touches must stay to the end of the
+  // process.
   void Add(std::function<void()> work);
 
   // Tests only: until all is done.
@@ -35,6 +36,7 @@ class Background {
  private:
   static constexpr size_t kMostWaiting = 4096;
 
+  bool Enlist(std::function<void()> work);  // false where no thread could be had
   void Work();
 
   const size_t most_threads_;

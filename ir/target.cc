@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <thread>
 
 #include "ir/base/env.h"
+#include "ir/base/threads.h"
 
 namespace kiln {
 namespace {
@@ -50,13 +50,12 @@ constexpr std::string_view kGh100[] = {"NVIDIA H200", "NVIDIA H100 80GB HBM3", "
 
 Target CpuTarget() {
   const int64_t asked = EnvInt(Env::kCpuThreads);
-  const int64_t threads = asked > 0 ? asked : std::max(1u, std::thread::hardware_concurrency());
   return {
       .kind = TargetKind::kCpu,
       .arch = "native",
       .name = "cpu",
       .sm_version = 0,
-      .multiprocessors = static_cast<int>(threads),
+      .multiprocessors = asked > 0 ? CappedThreads(asked) : Cores(),
   };
 }
 

@@ -9,6 +9,7 @@
 #include "api/generation.h"
 #include "api/legacy/convolution.h"
 #include "api/legacy/functions.h"
+#include "ir/base/threads.h"
 
 namespace kiln::api::legacy {
 namespace {
@@ -182,21 +183,19 @@ bool HasClock(const Handle& handle) { return !handle.session->target().minimal_l
 // Each algorithm's plan is made by a thread of its own, so that compilers work side by side. What
 // fails says so again when it is asked.
 void MakePlans(Handle& handle, const ConvProblem& p, const ConvPointers& pointers) {
-  std::vector<std::future<void>> made;
-  for (int algorithm = 0; algorithm < RowOf(p.direction).algorithms; ++algorithm) {
-    if (!Check(p, algorithm).ok()) continue;
-    made.push_back(std::async(std::launch::async, [&handle, &p, &pointers, algorithm] {
-      (void)Candidate(handle, p, algorithm, pointers).Prepare();
-    }));
-  }
-  for (std::future<void>& plan : made) plan.get();
+  std::vector<int> algorithms;
+  for (int algorithm = 0; algorithm < RowOf(p.direction).algorithms; ++algorithm)
+    if (Check(p, algorithm).ok()) algorithms.push_back(algorithm);
+  const auto all = static_cast<int64_t>(algorithms.size());
+  ForEachTogether(algorithms.size(), all,
+                  [&](size_t i) { (void)Candidate(handle, p, algorithms[i], pointers).Prepare(); });
 }
 
 // Configurations that are not on record are measured and recorded, while the kernels of the other
 // algorithms are compiled; plans that were made before give way to what is faster.
 void Explore(Handle& handle, const ConvProblem& p, const ConvPointers& pointers) {
   const DirectionRow& row = RowOf(p.direction);
-  std::future<void> plans = std::async(std::launch::async, [&] { MakePlans(handle, p, pointers); });
+  std::future<void> plans = Async([&] { MakePlans(handle, p, pointers); });
   bool is_news = false;
   for (const int algorithm : {row.any_workspace, row.winograd})
     if (Check(p, algorithm).ok()) is_news |= Candidate(handle, p, algorithm, {}).Explore();

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "compiler/compile.h"
 #include "ir/base/log.h"
+#include "ir/base/threads.h"
 #include "runtime/prepare.h"
 
 namespace kiln::api {
@@ -96,14 +96,13 @@ void PlanTuner::TuneWithin(const std::vector<compiler::Group>& groups, compiler:
     const BenchOptions bench{.seconds_per_time = effort.seconds_per_time,
                              .rounds = effort.rounds,
                              .compared_bytes = effort.compared_bytes};
-    compiler::SearchOptions search{
-        .inputs = here,
-        .patience = effort.patience,
-        .top = effort.top,
-        .worth_compiling = effort.worth_compiling,
-        .jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
-        .retune = mode == TuneMode::kRetune,
-        .confirm = effort.confirm};
+    compiler::SearchOptions search{.inputs = here,
+                                   .patience = effort.patience,
+                                   .top = effort.top,
+                                   .worth_compiling = effort.worth_compiling,
+                                   .jobs = Cores(),
+                                   .retune = mode == TuneMode::kRetune,
+                                   .confirm = effort.confirm};
     search.deadline = GroupBench::Clock() + effort.seconds;
     if (budget != nullptr && !Limit(group, *budget, search)) continue;
     const auto result = TuneGroup(device_, group, store_, search, bench, {});

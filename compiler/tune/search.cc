@@ -11,6 +11,7 @@
 #include "compiler/compile.h"
 #include "ir/base/hash.h"
 #include "ir/base/log.h"
+#include "ir/base/threads.h"
 
 namespace kiln::compiler {
 namespace {
@@ -125,16 +126,16 @@ class Searcher {
 
   // Keeps `jobs` candidates in the compiler, this one among them, but none that may be for nothing.
   Ready Take() {
-    const size_t wanted = std::min(static_cast<size_t>(std::max(options_.jobs, 1)), Certain());
+    const size_t wanted = std::min(static_cast<size_t>(CappedThreads(options_.jobs)), Certain());
     for (ahead_ = std::max(ahead_, next_); ahead_ < ranked_.size() && ahead_ < next_ + wanted;
          ++ahead_) {
       const Candidate& candidate = ranked_[ahead_];
       if (known_.contains(KnobKey(candidate)) && !options_.retune) continue;
-      const auto policy = options_.jobs > 1 ? std::launch::async : std::launch::deferred;
       const bool waits = !options_.worth_compiling.has_value() ||
                          static_cast<int>(ahead_) < *options_.worth_compiling;
+      const auto make = [this, &candidate, waits] { return Make(candidate, waits); };
       compiling_[ahead_] =
-          std::async(policy, [this, &candidate, waits] { return Make(candidate, waits); });
+          options_.jobs > 1 ? Async(make) : std::async(std::launch::deferred, make);
     }
     Ready ready = compiling_.at(next_).get();
     compiling_.erase(next_);

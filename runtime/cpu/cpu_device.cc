@@ -13,6 +13,7 @@
 
 #include "ir/base/env.h"
 #include "ir/base/log.h"
+#include "ir/base/threads.h"
 #include "ir/tile/tools.h"
 #include "runtime/cache/build_id.h"
 
@@ -98,8 +99,11 @@ CpuDevice::Options CpuDevice::OptionsFromEnv() {
 Result<std::unique_ptr<CpuDevice>> CpuDevice::Create(const Options& options) {
   ASSIGN_OR_RETURN(std::shared_ptr<Jit> jit, Jit::Create(options.jit));
   Options filled = options;
-  if (filled.threads <= 0)
-    filled.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  filled.threads = options.threads > 0 ? CappedThreads(options.threads) : Cores();
+  if (filled.threads < options.threads) {
+    LOG(kInfo, "the CPU target has {} threads, four for each core, in the place of {}",
+        filled.threads, options.threads);
+  }
   return std::unique_ptr<CpuDevice>(new CpuDevice(filled, std::move(jit)));
 }
 

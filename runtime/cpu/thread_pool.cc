@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <thread>
+
+#include "ir/base/threads.h"
 
 namespace kiln::runtime {
 namespace {
@@ -34,13 +37,22 @@ ThreadPool& ThreadPool::ForProcess(int threads) {
   static auto* pools = new std::map<int, ThreadPool*>();
   const std::lock_guard lock(mutex);
   if (pools->empty()) pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
-  ThreadPool*& pool = (*pools)[std::max(threads, 1)];
-  if (!pool) pool = new ThreadPool(std::max(threads, 1));
+  ThreadPool*& pool = (*pools)[CappedThreads(threads)];
+  if (!pool) pool = new ThreadPool(CappedThreads(threads));
   return *pool;
 }
 
-ThreadPool::ThreadPool(int threads) : threads_(threads) {
-  for (int i = 1; i < threads; ++i) std::thread([this] { WorkerLoop(); }).detach();
+ThreadPool::ThreadPool(int threads) {
+  int started = 1;
+  for (; started < threads; ++started) {
+    std::optional<std::thread> worker = TryThread([this] { WorkerLoop(); });
+    if (!worker) {
+      LogNoThread();
+      break;
+    }
+    worker->detach();
+  }
+  threads_ = started;
 }
 
 void ThreadPool::ParallelFor(int64_t begin, int64_t end, int64_t grain, Body body, void* context) {

@@ -16,14 +16,15 @@ class ThreadPool {
  public:
   using Body = void (*)(void* context, int64_t begin, int64_t end);
 
-  // The pool of that many threads, shared by all who ask for it.
+  // The pool of that many threads, shared by all who ask for it: at most four for each core, and
+  // fewer where the system gives no more.
   //
   // NOTE: the workers are detached and a pool is never destroyed: at process exit they may be
   // asleep on the condition variable or inside a kernel whose memory is about to go, and a join
   // there would hang or wait without need. The system ends them with the process.
   static ThreadPool& ForProcess(int threads);
 
-  int threads() const { return threads_; }
+  int threads() const { return threads_; }  // at least the caller's own
 
   // Calls body on parts of [begin, end), each at most `grain` long, from this thread and the
   // workers; returns when all parts are done. The bodies do not throw.
@@ -49,7 +50,7 @@ class ThreadPool {
   void Enlist(Job& job);
   void Unlist(Job& job);  // with mutex_ held; nothing where it is out already
 
-  const int threads_;
+  int threads_ = 1;  // workers that the system gave, and the caller; workers do not read it
   // Jobs enlisted so far: what an idle worker watches for a moment.
   std::atomic<uint64_t> arrivals_{0};
   std::mutex mutex_;

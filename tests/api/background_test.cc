@@ -9,6 +9,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "ir/base/threads.h"
+
 namespace kiln::api {
 namespace {
 
@@ -46,6 +48,24 @@ TEST(BackgroundTest, TheEndWaitsForWhatHasBegunAndDropsTheRest) {
   }
   EXPECT_EQ(done, begun);
   EXPECT_LT(done, 10);
+}
+
+// Of four wished for one is had; of none nothing is done, and later work has its chance again.
+TEST(BackgroundTest, GoesOnWithTheThreadsThatThereAre) {
+  Background background(4);
+  std::atomic<int> done = 0;
+  SetThreadsLeftForTest(1);
+  for (int i = 0; i < 50; ++i) background.Add([&done] { ++done; });
+  background.Wait();
+  EXPECT_EQ(done, 50);
+  SetThreadsLeftForTest(0);
+  for (int i = 0; i < 50; ++i) background.Add([&done] { ++done; });
+  background.Wait();
+  EXPECT_EQ(done, 50);
+  SetThreadsLeftForTest(-1);
+  background.Add([&done] { ++done; });
+  background.Wait();
+  EXPECT_EQ(done, 51);
 }
 
 // A fork waits for what is being done, so that the child has no lock that another thread holds;

@@ -2,6 +2,7 @@
 #include "runtime/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include <set>
 #include <thread>
 #include <vector>
+
+#include "ir/base/threads.h"
 
 namespace kiln::runtime {
 namespace {
@@ -27,6 +30,25 @@ struct Marks {
     return std::ranges::all_of(counts, [](const std::atomic<int>& c) { return c.load() == 1; });
   }
 };
+
+// First, before there are pools. A process limit of 1 binds no user 0, so that the child becomes
+// another one.
+TEST(ThreadPool, WorksWhereTheSystemGivesNoThread) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    if (geteuid() == 0 && setuid(61'235) != 0) _exit(2);
+    const rlimit none = {.rlim_cur = 1, .rlim_max = 1};
+    if (setrlimit(RLIMIT_NPROC, &none) != 0) _exit(3);
+    ThreadPool& pool = ThreadPool::ForProcess(16);
+    Marks marks(1000);
+    pool.ParallelFor(0, 1000, 1, &Marks::Run, &marks);
+    _exit(marks.AllOnce() && pool.threads() == 1 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
 
 TEST(ThreadPool, EveryIndexRunsOnce) {
   for (const int threads : {1, 2, 5}) {
@@ -91,6 +113,28 @@ TEST(ThreadPool, NestedRangesFinish) {
           pool.ParallelFor(i * 32, (i + 1) * 32, 4, &Marks::Run, context);
       },
       &marks);
+  EXPECT_TRUE(marks.AllOnce());
+}
+
+// Pools of threads that nobody else asks for, since they are shared.
+TEST(ThreadPool, GoesOnWithTheThreadsThatThereAre) {
+  for (const int left : {0, 1}) {
+    SetThreadsLeftForTest(left);
+    ThreadPool& pool = ThreadPool::ForProcess(6 + left);
+    SetThreadsLeftForTest(-1);
+    EXPECT_EQ(pool.threads(), 1 + left);
+    Marks marks(10007);
+    pool.ParallelFor(0, 10007, 3, &Marks::Run, &marks);
+    EXPECT_TRUE(marks.AllOnce()) << left;
+  }
+}
+
+TEST(ThreadPool, AMillionThreadsAreFourForEachCore) {
+  ThreadPool& pool = ThreadPool::ForProcess(1'000'000);
+  EXPECT_EQ(pool.threads(), 4 * Cores());
+  EXPECT_EQ(&pool, &ThreadPool::ForProcess(4 * Cores()));
+  Marks marks(10007);
+  pool.ParallelFor(0, 10007, 3, &Marks::Run, &marks);
   EXPECT_TRUE(marks.AllOnce());
 }
 
