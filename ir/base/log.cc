@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "ir/base/env.h"
+#include "ir/base/write_guard.h"
 
 namespace kiln {
 namespace {
@@ -58,7 +59,10 @@ bool LogEnabled(Severity severity) {
 
 void LogLine(Severity severity, std::string_view line) {
   Logger& logger = TheLogger();
-  logger.out.log(LevelOf(severity), spdlog::string_view_t(line.data(), line.size()));
+  if (logger.out.should_log(LevelOf(severity))) {
+    const WriteGuard guard;  // stderr may be a file that is full
+    logger.out.log(LevelOf(severity), spdlog::string_view_t(line.data(), line.size()));
+  }
   if (!TapSees(logger, severity)) return;
   // Called without the lock, so that a tap may log or replace itself.
   const auto tap = [&] {
