@@ -77,9 +77,9 @@ Result<bool> Verify() {
   return damaged.empty();
 }
 
-Status Prune(int64_t megabytes) {
+Status Prune(int64_t limit_bytes) {
   ASSIGN_OR_RETURN(runtime::KernelCache* const cache, OpenCache());
-  const runtime::PruneReport report = cache->Prune(megabytes << 20);
+  const runtime::PruneReport report = cache->Prune(limit_bytes);
   if (report.busy) {
     return Status::Error(Code::kExecutionFailed, "another process is pruning {}",
                          cache->disk().directory());
@@ -107,12 +107,15 @@ void AddCache(CLI::App& app, int& exit_status) {
         if (!sound.ok()) return finish(sound.status());
         if (!*sound) exit_status = kExitFailed;
       });
-  auto megabytes = std::make_shared<int64_t>(EnvInt(Env::kCacheSizeMb));
+  auto megabytes = std::make_shared<int64_t>(EnvInt(Env::kCacheSizeMb) >> 20);
   CLI::App* prune = command->add_subcommand("prune", "remove the kernels used longest ago");
-  prune->add_option("--max-mb", *megabytes, "megabytes that may stay")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-      ->capture_default_str();
-  prune->callback([finish, megabytes] { finish(Prune(*megabytes)); });
+  const CLI::Option* given = prune->add_option("--max-mb", *megabytes, "megabytes that may stay")
+                                 ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+                                 ->capture_default_str();
+  // The variable's limit need not be whole megabytes, and may be none.
+  prune->callback([finish, megabytes, given] {
+    finish(Prune(given->count() > 0 ? *megabytes << 20 : EnvInt(Env::kCacheSizeMb)));
+  });
 }
 
 }  // namespace kiln::cli

@@ -14,8 +14,9 @@ namespace {
 
 constexpr const char* kFooter =
     "Looks for the driver, the GPUs, NVRTC, the kernel cache, the CPU plug-in and tuning\n"
-    "records, as a program that loads libcudnn would. Wrong KILN_* variables are listed first.\n"
-    "Exit status 1 if there is no device to run on, or a variable is wrong.\n"
+    "records, as a program that loads libcudnn would. KILN_* variables that have no effect\nare "
+    "listed first.\n"
+    "Exit status 1 if there is no device to run on.\n"
     "\n"
     "Examples:\n"
     "  kiln doctor\n"
@@ -36,8 +37,7 @@ const char* Text(State state) {
 }
 
 bool StopsUs(const runtime::DoctorLine& line) {
-  return line.state == State::kMissing &&
-         (line.subject == "device" || line.subject == "environment");
+  return line.state == State::kMissing && line.subject == "device";
 }
 
 // How many there are of each device, of the user and shipped.

@@ -36,12 +36,10 @@ constexpr const char* kFooter =
     "malformed input\n"
     "or usage. Variables: docs/environment.md.";
 
-// Doctor reports the environment with everything else; the other commands stop at a wrong variable.
-bool EnvironmentIsWrong(const CLI::App& app) {
-  if (app.got_subcommand("doctor")) return false;
-  const std::vector<std::string> errors = EnvErrors();
-  for (const std::string& error : errors) fmt::print(stderr, "kiln: {}\n", error);
-  return !errors.empty();
+// Doctor reports the environment with everything else.
+void WarnOfTheEnvironment(const CLI::App& app) {
+  if (app.got_subcommand("doctor")) return;
+  for (const std::string& text : EnvWarnings()) fmt::print(stderr, "kiln: warning: {}\n", text);
 }
 
 // "no such command" rather than that one is required.
@@ -65,9 +63,7 @@ int Main(int argc, char** argv) {
   app.footer(kFooter);
   app.set_version_flag("--version", [] { return "kiln, build " + runtime::BuildId(); });
   app.require_subcommand(1);
-  app.parse_complete_callback([&app] {
-    if (EnvironmentIsWrong(app)) throw CLI::RuntimeError(kExitUsage);
-  });
+  app.parse_complete_callback([&app] { WarnOfTheEnvironment(app); });
   for (auto add : {AddRun, AddDump, AddExplain, AddTune, AddRecords, AddCache, AddDoctor})
     add(app, exit_status);
   try {

@@ -16,6 +16,7 @@
 #include "ir/base/env.h"
 #include "ir/base/hash.h"
 #include "ir/base/log.h"
+#include "ir/base/write_guard.h"
 #include "ir/graph/ops.h"
 #include "ir/tile/tools.h"
 
@@ -54,10 +55,13 @@ bool DumpWanted(std::string_view what) {
   return false;
 }
 
+// Nothing in a process with raised privileges, whose working folder somebody else chose.
 std::string WriteFile(std::string_view name, std::string_view text) {
   const std::string path = fmt::format("{}/{}", GetEnv(Env::kDumpDir), name);
+  if (IsPrivileged()) return path + ", which a process with raised privileges does not write";
+  const WriteGuard guard;
   std::ofstream file(path);
-  file << text;
+  file << text << std::flush;
   if (!file) LOG(kWarn, "could not write {}", path);
   return path;
 }

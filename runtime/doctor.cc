@@ -21,7 +21,7 @@ std::string CudaVersion(int version) {
 }
 
 void ExamineEnvironment(Lines& lines) {
-  for (const std::string& error : EnvErrors()) Add(lines, State::kMissing, "environment", error);
+  for (const std::string& text : EnvWarnings()) Add(lines, State::kNote, "environment", text);
 }
 
 void ExamineDriver(Lines& lines) {
@@ -70,12 +70,15 @@ void ExamineCache(Lines& lines) {
     return Add(lines, State::kNote, "kernel cache",
                fmt::format("in memory only: {}", cache.disk().status().message()));
   }
+  const int64_t limit = EnvInt(Env::kCacheSizeMb);
   int64_t bytes = 0;
   auto entries = cache.List();
   for (const CacheEntry& entry : entries) bytes += entry.bytes;
   Add(lines, State::kGood, "kernel cache",
       fmt::format("{}, {} kernels, {:.1f} of {} MiB", cache.disk().directory(), entries.size(),
-                  static_cast<double>(bytes) / (1 << 20), EnvInt(Env::kCacheSizeMb)));
+                  static_cast<double>(bytes) / (1 << 20),
+                  limit < 0 ? "any number of"
+                            : fmt::format("{:.6g}", static_cast<double>(limit) / (1 << 20))));
   if (Status writable = cache.disk().CheckWritable(); !writable.ok()) {
     Add(lines, State::kNote, "kernel cache", fmt::format("read only: {}", writable.message()));
   }

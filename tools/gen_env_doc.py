@@ -11,19 +11,40 @@ import sys
 
 BEGIN, END = "<!-- env:begin -->", "<!-- env:end -->"
 _STRING = r'"((?:[^"\\]|\\.)*)"'
-_ROW = re.compile(r"^KILN_ENV\(\s*(\w+)\s*,\s*" + r"\s*,\s*".join([_STRING] * 4) + r"\s*\)", re.M)
+_ROW = re.compile(r"^KILN_ENV\(\s*(\w+)\s*,\s*" +
+                  r"\s*,\s*".join([_STRING, _STRING, r"(\w+)\(([^()]*)\)", _STRING]) + r"\s*\)", re.M)
 
 HEADER = """# Environment
 
 Every variable that Kiln reads, from `ir/base/env.def` (`tools/gen_env_doc.py` writes this page). An unknown
-`KILN_*` name or an illegal value is reported with the legal ones, and the default counts.
+`KILN_*` name has no effect, and for an illegal value the default counts; both are warnings, with the nearest
+right name or the legal values, in the log (`KILN_LOG=warn`) and from the tool.
+
+Units of sizes are powers of 1024: `512`, `512MB`, `1.5 GiB`. In a process that has more rights than whoever
+started it (setuid, setgid or file capabilities) none of the variables counts, nor does any other that names
+code or files (`HOME`, `XDG_CACHE_HOME`, `PYTHONPATH`, `CUDNN_LOGDEST_DBG`): kernels are kept in memory only.
 
 """
 
 
 def parse_rows(text):
-    """The (variable, default, legal, meaning) of every row of env.def."""
-    return [match.groups()[1:] for match in _ROW.finditer(text)]
+    """The (variable, default, legal, meaning) of every row of env.def; legal is a list of values or a range."""
+    return [(variable, default, _legal(kind, argument), meaning)
+            for _, variable, default, kind, argument, meaning in (m.groups() for m in _ROW.finditer(text))]
+
+
+def _legal(kind, argument):
+    """Markdown for what the kind of a row allows."""
+    if kind == "Choice":
+        return ", ".join(f"`{value}`" for value in argument.strip('"').split("|"))
+    if kind == "Count":
+        least, most = (part.strip() for part in argument.split(","))
+        return f"{least} to {most}"
+    if kind == "Size":
+        return f"{argument.strip(chr(34))}, or with a unit; -1"
+    if kind == "Text" and not argument:
+        return ""
+    raise ValueError(f"env.def: {kind}({argument}) is no kind of variable")
 
 
 def table(rows):
@@ -36,8 +57,7 @@ def table(rows):
 
     lines = ["| variable | default | values | meaning |", "|---|---|---|---|"]
     for variable, default, legal, meaning in rows:
-        values = ", ".join(code(value) for value in legal.split("|")) if legal else ""
-        lines.append(f"| `{variable}` | {code(default)} | {values} | {cell(meaning)} |")
+        lines.append(f"| `{variable}` | {code(default)} | {legal} | {cell(meaning)} |")
     return "\n".join(lines) + "\n"
 
 

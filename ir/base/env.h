@@ -1,5 +1,9 @@
 // The registry of environment variables. Values are read once, at first use, and checked against
-// env.def; a mistake is reported through the log and, for the CLI, as an error (EnvErrors).
+// env.def; a mistake is a warning (EnvWarnings) and the default counts.
+//
+// A process with raised privileges (setuid, setgid or file capabilities) runs with rights that
+// whoever set its environment may lack: there no variable counts, so that none can name code to
+// load or files to read and write.
 #pragma once
 
 #include <span>
@@ -7,6 +11,27 @@
 #include <vector>
 
 namespace kiln {
+
+// The values that a variable may have.
+struct EnvKind {
+  enum class Type : uint8_t { kText, kChoice, kCount, kSize };
+  Type type = Type::kText;
+  const char* choices = "";       // kChoice: "a|b|c"
+  int64_t least = 0, most = 0;    // kCount and kSize, the latter in bytes
+  const char* default_unit = "";  // kSize: what a number without a unit counts
+
+  static constexpr EnvKind Text() { return {}; }
+  static constexpr EnvKind Choice(const char* choices) {
+    return {.type = Type::kChoice, .choices = choices};
+  }
+  static constexpr EnvKind Count(int64_t least, int64_t most) {
+    return {.type = Type::kCount, .least = least, .most = most};
+  }
+  // An amount of memory: "512", "512MB", "1.5 GiB" (powers of 1024), or -1 for any amount.
+  static constexpr EnvKind Size(const char* default_unit) {
+    return {.type = Type::kSize, .most = int64_t{1} << 50, .default_unit = default_unit};
+  }
+};
 
 enum class Env {
 #define KILN_ENV(Name, ...) k##Name,
@@ -17,7 +42,7 @@ enum class Env {
 struct EnvRow {
   const char* variable;
   const char* default_value;
-  const char* legal;  // "a|b|c", or empty for free text
+  EnvKind kind;
   const char* meaning;
 };
 
@@ -26,13 +51,23 @@ std::span<const EnvRow> EnvRows();
 // The value in force: the environment's where it is legal, else the default.
 const std::string& GetEnv(Env which);
 bool EnvFlag(Env which);
-// A count; a value that is no number counts as the default.
+// A count, or a size in bytes; -1 is any size.
 int64_t EnvInt(Env which);
 
-// One sentence for each KILN_* variable of the environment that is unknown or has an illegal value.
-std::vector<std::string> EnvErrors();
+// A variable that is not Kiln's (HOME, PYTHONPATH); null where it is not set, and in a process with
+// raised privileges. What it names may be code or files.
+const char* ForeignEnv(const char* variable);
+
+// Whether this process has more rights than whoever started it.
+bool IsPrivileged();
+
+// One sentence for each KILN_* variable of the environment that has no effect: it is unknown, has
+// an illegal value, or may not count here. Sorted by name.
+std::vector<std::string> EnvWarnings();
 
 // Tests only: forget what was read, so that a changed environment is seen.
 void ResetEnvForTest();
+// Tests only: take this process for one with raised privileges, or for what it is.
+void SetPrivilegedForTest(bool privileged);
 
 }  // namespace kiln

@@ -8,7 +8,8 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdlib>
+
+#include "ir/base/env.h"
 
 namespace kiln::runtime {
 namespace {
@@ -26,13 +27,14 @@ std::vector<std::string> Glob(const std::string& pattern) {
 }
 
 std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = ForeignEnv(name);
   return value != nullptr ? value : "";
 }
 
 // The prefix of the running program where it is a Python interpreter: /opt/env/bin/python3.11 →
-// /opt/env.
+// /opt/env. None in a process with raised privileges: the prefix may be a user's.
 std::string InterpreterPrefix() {
+  if (IsPrivileged()) return {};
   char path[PATH_MAX];
   ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
   std::string program(path, length > 0 ? static_cast<size_t>(length) : 0);

@@ -108,6 +108,18 @@ TEST(DeviceSelectTest, ThePlugInIsLookedForBesideTheLibrary) {
   EXPECT_TRUE(Contains(candidates, "\nlibkiln_cpu.so\n")) << candidates;
 }
 
+// The folders are the library's own and the system's.
+TEST(DeviceSelectTest, WithRaisedPrivilegesNoVariableNamesCode) {
+  const std::string text = Ask(kNothing, [] {
+    SetPrivilegedForTest(true);
+    std::string all;
+    for (const std::string& candidate : CpuPluginCandidates()) all += candidate + "\n";
+    return all + DefaultDeviceError();
+  });
+  EXPECT_TRUE(Contains(text, "libkiln_cpu.so")) << text;
+  EXPECT_FALSE(Contains(text, "/nowhere")) << text;
+}
+
 TEST(DeviceSelectTest, DoctorSaysWhatIsMissingAndWhy) {
   std::string report =
       Ask(With(With(kNothing, "KILN_CACHE_DIR", "/proc/none"), "KILN_DEVICE", "cpu"), [] {

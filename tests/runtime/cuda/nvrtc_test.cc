@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "ir/base/env.h"
 #include "runtime/cuda/nvrtc_search.h"
 #include "tests/runtime/cache/temporary_folder.h"
 
@@ -155,7 +156,11 @@ TEST(NvrtcSearchTest, FindsWheelsOfTheUsersEnvironment) {
   std::ofstream(library) << "";
   ::setenv("VIRTUAL_ENV", folder.path().c_str(), 1);
   auto candidates = NvrtcCandidates(0);
+  SetPrivilegedForTest(true);
+  auto with_raised_privileges = NvrtcCandidates(0);
+  SetPrivilegedForTest(false);
   ::unsetenv("VIRTUAL_ENV");
+  EXPECT_EQ(std::ranges::find(with_raised_privileges, library), with_raised_privileges.end());
   EXPECT_NE(std::ranges::find(candidates, library), candidates.end());
   EXPECT_EQ(candidates.front(), "libnvrtc.so.13");
   EXPECT_EQ(candidates.back(), "libnvrtc.so");
