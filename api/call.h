@@ -6,6 +6,8 @@
 //   }
 #pragma once
 
+#include <pthread.h>
+
 #include "api/fork_gate.h"
 #include "api/logging.h"
 #include "ir/base/status.h"
@@ -19,8 +21,21 @@ int FailWithoutLog(const Status& status);
 // The exception that is being handled, as a Status.
 Status CurrentExceptionAsStatus();
 
+// A thread that is cancelled (pthread_cancel) inside the library is cancelled after the call: the
+// unwinding of a cancellation cannot pass an entry, and what it left behind would be locked.
+class WithoutCancellation {
+ public:
+  WithoutCancellation() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~WithoutCancellation() { ::pthread_setcancelstate(before_, nullptr); }
+  WithoutCancellation(const WithoutCancellation&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 template <class F>
 int RunEntry(const char* function, F&& body) noexcept {
+  const WithoutCancellation whole;
   try {
     const Inside inside;
     if (IsBrokenChild()) [[unlikely]]

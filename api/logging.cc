@@ -13,7 +13,9 @@
 #include "api/cudnn_types.h"
 #include "api/generation.h"
 #include "api/refusals.h"
+#include "ir/base/env.h"
 #include "ir/base/log.h"
+#include "ir/base/write_guard.h"
 
 namespace kiln::api {
 namespace internal {
@@ -41,13 +43,13 @@ State& TheState() {
 constexpr unsigned Bit(cudnnSeverity_t severity) { return 1u << severity; }
 
 bool IsSet(const char* variable) {
-  const char* value = std::getenv(variable);
+  const char* value = ForeignEnv(variable);
   return value != nullptr && std::strcmp(value, "0") != 0 && *value != '\0';
 }
 
 unsigned MaskFromEnvironment() {
   unsigned mask = 0;
-  const char* level = std::getenv("CUDNN_LOGLEVEL_DBG");
+  const char* level = ForeignEnv("CUDNN_LOGLEVEL_DBG");
   int n = level == nullptr ? 0 : std::atoi(level);
   if (n >= 1 || IsSet("CUDNN_LOGERR_DBG")) mask |= Bit(CUDNN_SEV_FATAL) | Bit(CUDNN_SEV_ERROR);
   if (n >= 2 || IsSet("CUDNN_LOGWARN_DBG")) mask |= Bit(CUDNN_SEV_WARNING);
@@ -66,7 +68,7 @@ void ReadEnvironment(State& state) {
     constexpr cudnnSeverity_t kPublic[] = {CUDNN_SEV_ERROR, CUDNN_SEV_WARNING, CUDNN_SEV_INFO};
     Emit(kPublic[static_cast<int>(severity)], 0, std::string(line));
   });
-  const char* destination = std::getenv("CUDNN_LOGDEST_DBG");
+  const char* destination = ForeignEnv("CUDNN_LOGDEST_DBG");
   if (destination == nullptr) return;
   state.environment_mask = MaskFromEnvironment();
   if (std::strcmp(destination, "stdout") == 0)
@@ -122,6 +124,7 @@ bool Emit(cudnnSeverity_t severity, int public_status, const std::string& text) 
     callback = state.callback;
     user_data = state.user_data;
     if (callback == nullptr) {
+      const WriteGuard guard;
       std::fprintf(state.destination, "%c! CuDNN (v%u) %s [%u.%06u pid %llu tid %llu]\n",
                    kLetters[severity], debug.cudnn_version, text.c_str(), debug.time_sec,
                    debug.time_usec, debug.pid, debug.tid);
@@ -142,6 +145,10 @@ bool internal::InitLogging() {
     ReadEnvironment(state);
     UpdateCallState(state);
   }
+  // Without the lock, as the log's lines come back here.
+  static std::atomic<bool> warned{false};
+  if (!warned.exchange(true))
+    for (const std::string& text : EnvWarnings()) LOG(kWarn, "{}", text);
   return call_log_state.load(std::memory_order_relaxed) > 0;
 }
 
