@@ -75,7 +75,11 @@ Status ReadResult(const Fields& fields, Record& record) {
   if (!microseconds || !std::isfinite(*microseconds) || *microseconds <= 0)
     return BadField("us", fields.at("us"));
   record.microseconds = *microseconds;
-  record.confirmed = fields.contains("confirmed");
+  if (const auto confirmed = fields.find("confirmed"); confirmed != fields.end()) {
+    if (confirmed->second != "0" && confirmed->second != "1")
+      return BadField("confirmed", confirmed->second);
+    record.confirmed = confirmed->second == "1";
+  }
   const auto spread = fields.find("spread");
   if (spread == fields.end()) return {};
   const auto number = Number<double>(spread->second);

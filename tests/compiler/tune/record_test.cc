@@ -127,6 +127,26 @@ TEST(Record, AnyTextIsRefusedOrRead) {
   EXPECT_GT(refused, 100);
 }
 
+TEST(Record, OnlyOneIsConfirmed) {
+  const std::string line = ToLine(Sample("a", "tile_m=64", 12.5));
+  const std::string text = line.substr(0, line.rfind("\tsum="));
+  const struct {
+    const char* field;
+    bool is_read, confirmed;
+  } cases[] = {{"", true, false},
+               {"\tconfirmed=0", true, false},
+               {"\tconfirmed=1", true, true},
+               {"\tconfirmed=", false, false},
+               {"\tconfirmed=no", false, false}};
+  for (const auto& c : cases) {
+    const Result<Record> parsed = ParseRecord(Sealed(text + c.field));
+    ASSERT_EQ(parsed.ok(), c.is_read) << c.field;
+    if (parsed.ok()) {
+      EXPECT_EQ(parsed->confirmed, c.confirmed) << c.field;
+    }
+  }
+}
+
 TEST(Merge, IsAUnionWhoseOrderOfInputsDoesNotShow) {
   Record confirmed = Sample("a", "x=1", 11);
   confirmed.confirmed = true;
