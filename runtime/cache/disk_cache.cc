@@ -3,133 +3,165 @@
 #include "runtime/cache/disk_cache.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 
+#include "ir/base/env.h"
 #include "ir/base/log.h"
-#include "runtime/cache/file_io.h"
-#include "runtime/cache/manifest.h"
+#include "runtime/cache/entry.h"
+#include "runtime/cache/file_lock.h"
+#include "runtime/cache/usage.h"
 
 namespace kiln::runtime {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr const char* kManifest = "manifest.txt";
-constexpr int64_t kTouchAfterSeconds = 60;    // a hit renews the mtime at most this often
-constexpr int64_t kStaleStageSeconds = 3600;  // a crashed process' staging folder
-constexpr int64_t kRescanBytes = int64_t{64}
-                                 << 20;  // other processes store too: look again after this much
-
-int64_t Nanoseconds(const timespec& t) { return t.tv_sec * int64_t{1000000000} + t.tv_nsec; }
+constexpr const char* kStages = "tmp";
+constexpr const char* kPruneLock = "lock";
+constexpr int64_t kTouchAfterSeconds = 60;  // a hit renews the mtime at most this often
+// A stage that nobody has locked is left by a killed process: after so long, as a living one locks
+// its stage at once; where locks do not exist, after an hour.
+constexpr int64_t kUnlockedStageSeconds = 10, kStaleStageSeconds = 3600;
+constexpr int64_t kEstimateBytes = int64_t{64} << 20;  // stored by us: then the sum is looked after
+constexpr int kMostPrunes = 8;                         // in a row, while other processes store
+constexpr std::chrono::milliseconds kNoWait{0};
 
 int64_t NowSeconds() { return static_cast<int64_t>(::time(nullptr)); }
 
-std::string Join(const std::string& folder, std::string_view name) {
-  return fmt::format("{}/{}", folder, name);
+void RenewLastUse(const Folder& entry) {
+  const auto info = entry.Look(kManifestFile);
+  if (!info || NowSeconds() - info->st_mtime < kTouchAfterSeconds) return;
+  ::utimensat(entry.descriptor(), kManifestFile, nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
-// mkdir -p with mode 0700 for what it makes.
-Status MakeFolders(const std::string& path) {
-  for (size_t at = 0; at != std::string::npos;) {
-    at = path.find('/', at + 1);
-    std::string part = path.substr(0, at);
-    if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
-      struct stat info;
-      // A parent that exists but is not ours to write gives EACCES or EROFS; it will do.
-      if (::stat(part.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) continue;
-      return Status::Error(Code::kInternal, "cannot create {}: {}", part, std::strerror(errno));
-    }
-  }
-  return {};
+std::string RandomName() {
+  uint64_t number[2] = {};
+  if (::getrandom(number, sizeof number, 0) < 0) number[0] = static_cast<uint64_t>(::getpid());
+  return fmt::format("{:016x}{:016x}", number[0], number[1]);
 }
 
-// Code is run from here, so nobody else may be able to put any.
-Status CheckTrust(const std::string& directory) {
-  struct stat info;
-  if (::stat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
-    return Status::Error(Code::kInternal, "{} is not a folder", directory);
+// A new folder in `tmp`, locked while it lives; removed at the end unless it was published.
+class Stage {
+ public:
+  static Result<Stage> Make(const Folder& folder) {
+    ASSIGN_OR_RETURN(Folder stages, folder.Sub(kStages, Missing::kIsMade));
+    std::string name = RandomName();
+    ASSIGN_OR_RETURN(Folder own, stages.Sub(name, Missing::kIsMade));
+    return Stage(std::move(stages), std::move(own), std::move(name));
   }
-  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
-    return Status::Error(
-        Code::kInternal,
-        "{} belongs to user {}, not to us ({}); set KILN_CACHE_DIR to another folder", directory,
-        info.st_uid, ::geteuid());
+  ~Stage() {
+    if (!name_.empty()) stages_.Remove(name_);
   }
-  if ((info.st_mode & S_IWOTH) != 0) {
-    return Status::Error(Code::kInternal,
-                         "{} is writable by everyone (mode {:o}); its kernels cannot be trusted",
-                         directory, info.st_mode & 07777);
+  Stage(Stage&& other) noexcept
+      : stages_(std::move(other.stages_)),
+        own_(std::move(other.own_)),
+        lock_(std::move(other.lock_)),
+        name_(std::exchange(other.name_, {})) {}
+
+  const Folder& folder() const { return own_; }
+
+  // errno of the rename, or 0: then the stage is the entry.
+  int Publish(const Folder& shard, const std::string& key) {
+    const int error = stages_.Move(name_, shard, key);
+    if (error == 0) name_.clear();
+    return error;
   }
-  return {};
+
+ private:
+  Stage(Folder stages, Folder own, std::string name)
+      : stages_(std::move(stages)),
+        own_(std::move(own)),
+        lock_(own_.Lock()),
+        name_(std::move(name)) {}
+
+  Folder stages_, own_;
+  Descriptor lock_;
+  std::string name_;
+};
+
+// Moved away by one rename first, so that a reader finds all of an entry or nothing.
+void Discard(const Folder& folder, const Folder& parent, const std::string& name) {
+  const Result<Folder> stages = folder.Sub(kStages, Missing::kIsMade);
+  if (!stages.ok()) return;
+  const std::string moved = RandomName();
+  if (parent.Move(name, *stages, moved) == 0) stages->Remove(moved);
 }
 
-bool IsKey(const std::string& name) {
-  return name.size() == 32 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+int64_t BytesIn(const Folder& folder, const std::string& name) {
+  const auto info = folder.Look(name);
+  if (!info || !S_ISDIR(info->st_mode)) return info ? info->st_size : 0;
+  const Result<Folder> inner = folder.Sub(name, Missing::kFails);
+  int64_t bytes = 0;
+  if (!inner.ok()) return 0;
+  for (const std::string& file : inner->Names())
+    if (const auto part = inner->Look(file)) bytes += part->st_size;
+  return bytes;
 }
 
-void RenewLastUse(const std::string& manifest) {
-  struct stat info;
-  if (::stat(manifest.c_str(), &info) != 0 || NowSeconds() - info.st_mtime < kTouchAfterSeconds)
-    return;
-  ::utimensat(AT_FDCWD, manifest.c_str(), nullptr, 0);
+// Removes what killed processes left in `tmp`; their bytes.
+int64_t SweepStages(const Folder& folder) {
+  const Result<Folder> stages = folder.Sub(kStages, Missing::kFails);
+  int64_t bytes = 0;
+  if (!stages.ok()) return 0;
+  for (const std::string& name : stages->Names()) {
+    const auto info = stages->Look(name);
+    const int64_t age = info ? NowSeconds() - info->st_mtime : 0;
+    if (age < kUnlockedStageSeconds) continue;
+    const FileLock lock = stages->Probe(name);
+    if (lock == FileLock::kBusy || (lock == FileLock::kUnsupported && age < kStaleStageSeconds))
+      continue;
+    bytes += BytesIn(*stages, name);
+    stages->Remove(name);
+  }
+  return bytes;
 }
 
-// What is wrong with the files of an entry, or empty; the manifest itself is sound.
-std::string FindDamage(const std::string& entry, const ManifestFile& file, std::string* content) {
-  auto read = ReadFile(Join(entry, file.name));
-  if (!read.ok()) return read.status().message();
-  if (!file.Matches(*read)) {
-    return fmt::format(
-        "{} is damaged: its {} bytes are not the {} bytes that the manifest describes", file.name,
-        read->size(), file.bytes);
+std::vector<CacheEntry> Entries(const Folder& folder, Depth depth) {
+  std::vector<CacheEntry> entries;
+  for (const std::string& name : folder.Names()) {
+    if (!IsShard(name)) continue;
+    const Result<Folder> shard = folder.Sub(name, Missing::kFails);
+    if (shard.ok()) AddEntries(*shard, depth, entries);
   }
-  *content = *std::move(read);
-  return {};
+  std::ranges::sort(entries, {}, &CacheEntry::key);
+  return entries;
 }
 
-CacheEntry Inspect(const std::string& path, const std::string& key, bool check_payload) {
-  CacheEntry entry;
-  entry.key = key;
-  std::error_code error;
-  for (const auto& file : fs::directory_iterator(path, error)) {
-    struct stat info;
-    if (::lstat(file.path().c_str(), &info) != 0) continue;
-    entry.bytes += info.st_size;
-    // The manifest's, or any file's where an entry has lost its manifest.
-    if (entry.last_used_ns == 0 || file.path().filename() == kManifest) {
-      entry.last_used_ns = Nanoseconds(info.st_mtim);
-    }
+// Bytes of all entries: a process that stores its first kernel does not wait for a walk over a
+// hundred thousand (10 s). Keys are hashes, so that some hundred entries of any shards are a fair
+// draw; fewer are counted exactly.
+int64_t EstimateBytes(const Folder& folder) {
+  constexpr size_t kEnough = 512;
+  std::vector<CacheEntry> entries;
+  int64_t seen = 0, shards = 0;
+  for (const std::string& name : folder.Names()) {
+    if (!IsShard(name)) continue;
+    ++shards;
+    if (entries.size() >= kEnough) continue;
+    ++seen;
+    const Result<Folder> shard = folder.Sub(name, Missing::kFails);
+    if (shard.ok()) AddEntries(*shard, Depth::kSizes, entries);
   }
-  auto text = ReadFile(Join(path, kManifest));
-  auto manifest = text.ok() ? ParseManifest(*text) : std::nullopt;
-  if (!manifest) {
-    entry.damage = text.ok() ? "the manifest is damaged" : text.status().message();
-    return entry;
-  }
-  entry.fields = manifest->fields;
-  std::string content;
-  if (check_payload) entry.damage = FindDamage(path, manifest->source, &content);
-  if (check_payload && entry.damage.empty())
-    entry.damage = FindDamage(path, manifest->payload, &content);
-  return entry;
+  int64_t bytes = 0;
+  for (const CacheEntry& entry : entries) bytes += entry.bytes;
+  return seen == 0 ? 0
+                   : static_cast<int64_t>(static_cast<double>(bytes) * static_cast<double>(shards) /
+                                          static_cast<double>(seen));
 }
 
-// All entries of one of the folders that keys are spread over by their first two digits.
-void AddShard(const fs::path& shard, bool check_payloads, std::vector<CacheEntry>& entries) {
-  if (shard.filename().string().size() != 2) return;
-  std::error_code error;
-  for (const auto& folder : fs::directory_iterator(shard, error)) {
-    std::string key = folder.path().filename();
-    if (IsKey(key)) entries.push_back(Inspect(folder.path(), key, check_payloads));
+Status NoRoot() {
+  if (IsPrivileged()) {
+    return Status::Text(Code::kInternal,
+                        "this process has more rights than whoever started it (setuid, setgid or "
+                        "capabilities), so that no variable and no home names a folder");
   }
+  return Status::Text(Code::kInternal, "none of KILN_CACHE_DIR, XDG_CACHE_HOME and HOME is set");
 }
 
 }  // namespace
@@ -143,196 +175,163 @@ Hash128 CacheRequest::Key() const {
 
 DiskCache::DiskCache(std::string root, int64_t limit_bytes) : limit_bytes_(limit_bytes) {
   if (root.empty()) {
-    status_ =
-        Status::Error(Code::kInternal, "none of KILN_CACHE_DIR, XDG_CACHE_HOME and HOME is set");
+    status_ = NoRoot();
     return;
   }
-  directory_ = Join(root, fmt::format("v{}", kCacheFormat));
-  status_ = MakeFolders(directory_);
-  if (status_.ok()) status_ = CheckTrust(directory_);
+  directory_ = fmt::format("{}/v{}", root, kCacheFormat);
+  status_ = Folder::Open(directory_, Missing::kIsMade).status();
 }
 
-std::string DiskCache::EntryPath(const std::string& key) const {
-  return fmt::format("{}/{}/{}", directory_, key.substr(0, 2), key);
+Result<Folder> DiskCache::Open(Missing missing) const {
+  if (!usable()) return Status(status_);
+  Result<Folder> folder = Folder::Open(directory_, missing);
+  // A folder that is missing has been removed, and comes again with the next kernel.
+  if (!folder.ok() && folder.status().code() == Code::kInternal &&
+      !open_failure_logged_.exchange(true))
+    LOG(kWarn, "kernel cache: not used: {}", folder.status().message());
+  return folder;
 }
 
 std::optional<std::string> DiskCache::Load(const CacheRequest& request, const Hash128& key) {
-  if (!usable()) return std::nullopt;
-  std::string entry = EntryPath(key.Hex());
-  std::string manifest_path = Join(entry, kManifest);
-  auto text = ReadFile(manifest_path);
-  if (!text.ok()) {
-    // A folder without a manifest would bar the way of the rename in Store for ever.
-    if (::access(entry.c_str(), F_OK) == 0 && ::access(manifest_path.c_str(), F_OK) != 0)
-      Discard(entry);
+  const Result<Folder> folder = Open(Missing::kFails);
+  if (!folder.ok()) return std::nullopt;
+  const std::string name = key.Hex();
+  const Result<Folder> shard = folder->Sub(ShardOf(name), Missing::kFails);
+  if (!shard.ok()) {
+    if (folder->Look(ShardOf(name))) Discard(*folder, *folder, ShardOf(name));
     return std::nullopt;
   }
-  auto manifest = ParseManifest(*text);
-  std::string damage = manifest ? "" : "the manifest is damaged";
-  std::string source, payload;
-  if (damage.empty()) damage = FindDamage(entry, manifest->source, &source);
-  if (damage.empty()) damage = FindDamage(entry, manifest->payload, &payload);
-  if (!damage.empty()) {
-    LOG(kInfo, "kernel cache: {}: {}; the entry is removed", entry, damage);
-    Discard(entry);
+  if (!shard->Look(name)) return std::nullopt;
+  const auto read = [&]() -> Result<std::pair<Folder, EntryParts>> {
+    ASSIGN_OR_RETURN(Folder entry, shard->Sub(name, Missing::kFails));
+    ASSIGN_OR_RETURN(EntryParts parts, ReadEntry(entry));
+    return std::pair(std::move(entry), std::move(parts));
+  };
+  Result<std::pair<Folder, EntryParts>> found = read();
+  if (!found.ok()) {
+    if (found.status().code() != Code::kInvalidValue) return std::nullopt;
+    // Whatever is in the way of an entry would bar the rename in Store for ever.
+    LOG(kInfo, "kernel cache: {}: {}; the entry is removed", shard->PathOf(name),
+        found.status().message());
+    Discard(*folder, *shard, name);
     return std::nullopt;
   }
+  auto& [entry, parts] = *found;
   // A sound entry of something else with the same hash: not ours to use, and not ours to remove.
-  if (manifest->fields != request.fields || source != request.source) return std::nullopt;
-  RenewLastUse(manifest_path);
-  return payload;
+  if (parts.manifest.fields != request.fields || parts.source != request.source)
+    return std::nullopt;
+  RenewLastUse(entry);
+  return std::move(parts.payload);
 }
 
-std::string DiskCache::TurnPath(const Hash128& key) const {
-  const std::string tmp = Join(directory_, "tmp");
-  if (!usable() || !MakeFolders(tmp).ok()) return {};
-  return fmt::format("{}/{}.turn", tmp, key.Hex());
+std::optional<Folder> DiskCache::TurnFolder() const {
+  const Result<Folder> folder = Open(Missing::kIsMade);
+  if (!folder.ok()) return std::nullopt;
+  Result<Folder> stages = folder->Sub(kStages, Missing::kIsMade);
+  return stages.ok() ? std::optional(*std::move(stages)) : std::nullopt;
 }
 
-Result<std::string> DiskCache::MakeStage() const {
-  std::string tmp = Join(directory_, "tmp");
-  RETURN_IF_ERROR(MakeFolders(tmp));
-  std::string stage = Join(tmp, "XXXXXX");
-  if (::mkdtemp(stage.data()) == nullptr) {
-    return Status::Error(Code::kInternal, "cannot create a folder in {}: {}", tmp,
-                         std::strerror(errno));
-  }
-  return stage;
-}
+std::string DiskCache::TurnFile(const Hash128& key) { return key.Hex() + ".turn"; }
 
 Status DiskCache::CheckWritable() const {
-  if (!usable()) return status_;
-  ASSIGN_OR_RETURN(std::string stage, MakeStage());
-  ::rmdir(stage.c_str());
-  return {};
+  ASSIGN_OR_RETURN(const Folder folder, Open(Missing::kIsMade));
+  return Stage::Make(folder).status();
 }
 
 Status DiskCache::Publish(const CacheRequest& request, const std::string& key,
-                          std::string_view payload) const {
-  ASSIGN_OR_RETURN(std::string stage, MakeStage());
-  std::string entry = EntryPath(key);
-  Status status = WriteFile(Join(stage, request.source_file), request.source);
-  if (status.ok()) status = WriteFile(Join(stage, request.payload_file), payload);
-  if (status.ok()) status = WriteFile(Join(stage, kManifest), PrintManifest(request, payload));
-  if (status.ok()) status = MakeFolders(entry.substr(0, entry.rfind('/')));
-  if (status.ok() && ::rename(stage.c_str(), entry.c_str()) == 0) return {};
-  int rename_error = errno;
-  std::error_code ignored;
-  fs::remove_all(stage, ignored);
-  if (!status.ok()) return status;
-  if (rename_error == ENOTEMPTY || rename_error == EEXIST) return {};  // another process was faster
-  return Status::Error(Code::kInternal, "cannot rename {} to {}: {}", stage, entry,
-                       std::strerror(rename_error));
+                          std::string_view payload, int64_t* bytes) const {
+  ASSIGN_OR_RETURN(const Folder folder, Open(Missing::kIsMade));
+  ASSIGN_OR_RETURN(Stage stage, Stage::Make(folder));
+  const std::string manifest = PrintManifest(request, payload);
+  RETURN_IF_ERROR(stage.folder().Write(request.source_file, request.source));
+  RETURN_IF_ERROR(stage.folder().Write(request.payload_file, payload));
+  RETURN_IF_ERROR(stage.folder().Write(kManifestFile, manifest));
+  ASSIGN_OR_RETURN(const Folder shard, folder.Sub(ShardOf(key), Missing::kIsMade));
+  const int error = stage.Publish(shard, key);
+  if (error == ENOTEMPTY || error == EEXIST) return {};  // another process was faster
+  if (error != 0) {
+    return Status::Error(Code::kInternal, "cannot rename {} to {}: {}", stage.folder().path(),
+                         shard.PathOf(key), std::strerror(error));
+  }
+  *bytes = static_cast<int64_t>(request.source.size() + payload.size() + manifest.size());
+  return {};
 }
 
 void DiskCache::Store(const CacheRequest& request, const Hash128& key, std::string_view payload) {
   if (!usable()) return;
-  if (Status status = Publish(request, key.Hex(), payload); !status.ok()) {
+  int64_t bytes = 0;
+  if (Status status = Publish(request, key.Hex(), payload, &bytes); !status.ok()) {
     if (!write_failure_logged_.exchange(true)) {
       LOG(kWarn, "kernel cache: not stored: {}; kernels will be compiled again in the next process",
           status.message());
     }
     return;
   }
-  AccountFor(static_cast<int64_t>(payload.size() + request.source.size()));
+  if (const Result<Folder> folder = Open(Missing::kFails); folder.ok()) AccountFor(*folder, bytes);
 }
 
-// Pruning costs a walk of the directory, so it happens only where an estimate is above the limit,
-// and that is made at a process' first store and when what was seen and stored since may have
-// crossed it.
-void DiskCache::AccountFor(int64_t bytes) {
-  int64_t before = stored_since_scan_.fetch_add(bytes);
-  if (before >= 0 && before + bytes < kRescanBytes &&
-      scanned_bytes_ + before + bytes <= limit_bytes_)
-    return;
-  stored_since_scan_ = 0;
-  int64_t total = Estimate();
-  // A tenth below the limit, so that a full cache is not pruned at every store.
-  if (total > limit_bytes_) total = Prune(limit_bytes_ - limit_bytes_ / 10).kept_bytes;
-  scanned_bytes_ = total;
+// The sum of all processes' stores costs a lock and a line. It is compared with what is there at a
+// process' first store and now and then, since processes that are killed do not tell.
+void DiskCache::AccountFor(const Folder& folder, int64_t bytes) {
+  std::optional<int64_t> total = AddUsage(folder, bytes);
+  const int64_t before = stored_since_estimate_.fetch_add(bytes);
+  if (!total || before < 0 || before + bytes >= kEstimateBytes) {
+    stored_since_estimate_ = 0;
+    SweepStages(folder);
+    const int64_t estimate = EstimateBytes(folder);
+    if (!total || estimate > *total + *total / 8) CorrectUsage(folder, total, estimate);
+    total = std::max(total.value_or(0), estimate);
+  }
+  // A tenth below the limit, so that a full cache is not pruned at every store. Whoever stores
+  // while another process prunes leaves it to that one, which looks again when it is done.
+  for (int i = 0; i < kMostPrunes && limit_bytes_ >= 0 && total > limit_bytes_; ++i) {
+    if (PruneLocked(folder, limit_bytes_ - limit_bytes_ / 10).busy) return;
+    total = ReadUsage(folder);
+  }
 }
 
 std::vector<CacheEntry> DiskCache::List(bool check_payloads) const {
-  std::vector<CacheEntry> entries;
-  if (!usable()) return entries;
-  std::error_code error;
-  for (const auto& shard : fs::directory_iterator(directory_, error))
-    AddShard(shard.path(), check_payloads, entries);
-  std::ranges::sort(entries, {}, &CacheEntry::key);
-  return entries;
-}
-
-// Bytes of all entries: a process that stores its first kernel does not wait for a walk over a
-// hundred thousand (10 s). Keys are hashes, so that some hundred entries of any shards are a fair
-// draw; fewer are counted exactly.
-int64_t DiskCache::Estimate() const {
-  constexpr size_t kEnough = 512;
-  if (!usable()) return 0;
-  std::error_code error;
-  std::vector<CacheEntry> entries;
-  int64_t seen = 0, shards = 0;
-  for (const auto& shard : fs::directory_iterator(directory_, error)) {
-    if (shard.path().filename().string().size() != 2) continue;
-    ++shards;
-    if (entries.size() >= kEnough) continue;
-    ++seen;
-    AddShard(shard.path(), /*check_payloads=*/false, entries);
-  }
-  int64_t bytes = 0;
-  for (const CacheEntry& entry : entries) bytes += entry.bytes;
-  return seen == 0 ? 0 : bytes * shards / seen;
+  const Result<Folder> folder = Open(Missing::kFails);
+  if (!folder.ok()) return {};
+  return Entries(*folder, check_payloads ? Depth::kPayload : Depth::kManifest);
 }
 
 void DiskCache::Remove(const std::string& key) {
-  if (usable() && IsKey(key)) Discard(EntryPath(key));
+  const Result<Folder> folder = Open(Missing::kFails);
+  if (!folder.ok() || !IsKey(key)) return;
+  const Result<Folder> shard = folder->Sub(ShardOf(key), Missing::kFails);
+  if (shard.ok()) Discard(*folder, *shard, key);
 }
 
 PruneReport DiskCache::Prune(int64_t limit_bytes) {
+  const Result<Folder> folder = Open(Missing::kFails);
+  return folder.ok() ? PruneLocked(*folder, limit_bytes) : PruneReport();
+}
+
+PruneReport DiskCache::PruneLocked(const Folder& folder, int64_t limit_bytes) const {
   PruneReport report;
-  if (!usable()) return report;
-  int lock = ::open(Join(directory_, "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    if (lock >= 0) ::close(lock);
+  const Result<Descriptor> lock = folder.OpenFile(kPruneLock);
+  if (lock.ok() && LockFile(lock->get(), kNoWait) == FileLock::kBusy) {
     report.busy = true;
     return report;
   }
-  SweepStages();
-  auto entries = List(/*check_payloads=*/false);
+  report.removed_bytes = SweepStages(folder);
+  const std::optional<int64_t> told = ReadUsage(folder);
+  std::vector<CacheEntry> entries = Entries(folder, Depth::kSizes);
   std::ranges::stable_sort(entries, {}, &CacheEntry::last_used_ns);
   for (const CacheEntry& entry : entries) report.kept_bytes += entry.bytes;
   report.kept_entries = static_cast<int64_t>(entries.size());
   for (const CacheEntry& entry : entries) {
-    if (report.kept_bytes <= limit_bytes) break;
-    Remove(entry.key);
+    if (limit_bytes < 0 || report.kept_bytes <= limit_bytes) break;
+    const Result<Folder> shard = folder.Sub(ShardOf(entry.key), Missing::kFails);
+    if (shard.ok()) Discard(folder, *shard, entry.key);
     report.kept_bytes -= entry.bytes;
     report.removed_bytes += entry.bytes;
     --report.kept_entries;
     ++report.removed_entries;
   }
-  ::close(lock);
+  CorrectUsage(folder, told, report.kept_bytes);
   return report;
-}
-
-// Moved away by one rename first, so that a reader finds all of an entry or nothing.
-void DiskCache::Discard(const std::string& entry) const {
-  auto stage = MakeStage();
-  if (!stage.ok()) return;
-  std::error_code ignored;
-  // An empty folder is replaced by the renamed one; "entry may have gone already" is not an error.
-  ::rename(entry.c_str(), stage->c_str());
-  fs::remove_all(*stage, ignored);
-}
-
-void DiskCache::SweepStages() const {
-  std::error_code error;
-  for (const auto& stage : fs::directory_iterator(Join(directory_, "tmp"), error)) {
-    struct stat info;
-    if (::lstat(stage.path().c_str(), &info) != 0 ||
-        NowSeconds() - info.st_mtime < kStaleStageSeconds)
-      continue;
-    std::error_code ignored;
-    fs::remove_all(stage.path(), ignored);
-  }
 }
 
 }  // namespace kiln::runtime

@@ -6,6 +6,10 @@
 //   <root>/v1/tmp/…                   staging; an entry appears by one rename of its folder
 //   <root>/v1/tmp/3f9c….turn          locked by the process that compiles this entry (turn.h)
 //   <root>/v1/lock                    held, without waiting, by the process that prunes
+//   <root>/v1/usage                   bytes of all entries, added to by every process (usage.h)
+//
+// Nobody else may be able to change any folder on the way to an entry (folder.h); where somebody
+// may, nothing is read or stored.
 //
 // Entries need no coordination of processes: losing the race to store is success,
 // whatever is damaged is a miss and is removed, and a failure to write is a line in the log. Called
@@ -21,6 +25,7 @@
 
 #include "ir/base/hash.h"
 #include "ir/base/result.h"
+#include "runtime/cache/folder.h"
 
 namespace kiln::runtime {
 
@@ -52,14 +57,15 @@ struct CacheEntry {
 };
 
 struct PruneReport {
-  int64_t removed_entries = 0, removed_bytes = 0, kept_entries = 0, kept_bytes = 0;
-  bool busy = false;  // another process is pruning; nothing was done
+  int64_t removed_entries = 0, kept_entries = 0;
+  int64_t removed_bytes = 0, kept_bytes = 0;  // with what killed processes left half-written
+  bool busy = false;                          // another process is pruning; nothing was done
 };
 
 class DiskCache {
  public:
   // `root` may be empty, missing or unusable: then usable() is false, status() says why, and Load
-  // misses.
+  // misses. A negative limit is none.
   DiskCache(std::string root, int64_t limit_bytes);
 
   bool usable() const { return status_.ok(); }
@@ -71,31 +77,30 @@ class DiskCache {
   std::optional<std::string> Load(const CacheRequest& request, const Hash128& key);
   void Store(const CacheRequest& request, const Hash128& key, std::string_view payload);
 
-  // Where a process says that it compiles the entry; empty where no file can be made.
-  std::string TurnPath(const Hash128& key) const;
+  // Where processes say which entries they compile; nothing where no file can be made.
+  std::optional<Folder> TurnFolder() const;
+  static std::string TurnFile(const Hash128& key);
 
   // Every entry, by key. `check_payloads` also reads and hashes the files, as Load does.
   std::vector<CacheEntry> List(bool check_payloads) const;
   void Remove(const std::string& key);
-  // Removes the entries that were used longest ago until at most `limit_bytes` are left.
+  // Removes what killed processes left, and the entries that were used longest ago until at most
+  // `limit_bytes` are left; a negative limit is none.
   PruneReport Prune(int64_t limit_bytes);
 
  private:
-  std::string EntryPath(const std::string& key) const;
-  Result<std::string> MakeStage() const;
-  Status Publish(const CacheRequest& request, const std::string& key,
-                 std::string_view payload) const;
-  void Discard(const std::string& entry) const;
-  void SweepStages() const;
-  void AccountFor(int64_t bytes);
-  int64_t Estimate() const;
+  Result<Folder> Open(Missing missing) const;
+  Status Publish(const CacheRequest& request, const std::string& key, std::string_view payload,
+                 int64_t* bytes) const;
+  void AccountFor(const Folder& folder, int64_t bytes);
+  PruneReport PruneLocked(const Folder& folder, int64_t limit_bytes) const;
 
   std::string directory_;
   int64_t limit_bytes_;
   Status status_;
-  std::atomic<int64_t> stored_since_scan_{-1};  // bytes; -1 before the first scan
-  std::atomic<int64_t> scanned_bytes_{0};
+  std::atomic<int64_t> stored_since_estimate_{-1};  // bytes; -1 before the first
   std::atomic<bool> write_failure_logged_{false};
+  mutable std::atomic<bool> open_failure_logged_{false};
 };
 
 }  // namespace kiln::runtime

@@ -1,8 +1,6 @@
 // Single-flight compile in memory, the directory beneath. See kernel_cache.h.
 #include "runtime/cache/kernel_cache.h"
 
-#include <cstdlib>
-
 #include "ir/base/env.h"
 #include "ir/base/log.h"
 #include "runtime/cache/turn.h"
@@ -12,9 +10,9 @@ namespace {
 
 std::string RootFromEnv() {
   if (const std::string& root = GetEnv(Env::kCacheDir); !root.empty()) return root;
-  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && xdg[0] == '/')
+  if (const char* xdg = ForeignEnv("XDG_CACHE_HOME"); xdg != nullptr && xdg[0] == '/')
     return fmt::format("{}/kiln", xdg);
-  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/')
+  if (const char* home = ForeignEnv("HOME"); home != nullptr && home[0] == '/')
     return fmt::format("{}/.cache/kiln", home);
   return {};
 }
@@ -22,14 +20,22 @@ std::string RootFromEnv() {
 }  // namespace
 
 KernelCache::Options KernelCache::OptionsFromEnv() {
-  return {.root = RootFromEnv(), .disk_limit_bytes = EnvInt(Env::kCacheSizeMb) << 20};
+  return {.root = RootFromEnv(), .disk_limit_bytes = EnvInt(Env::kCacheSizeMb)};
 }
 
 KernelCache::KernelCache(Options options)
     : disk_(std::move(options.root), options.disk_limit_bytes),
       memory_limit_bytes_(options.memory_limit_bytes),
       patience_(options.patience) {
-  if (!disk_.usable()) LOG(kInfo, "kernel cache: in memory only: {}", disk_.status().message());
+  if (disk_.usable()) return;
+  // Without a home there is nothing to mend; a folder that cannot be used is worth a warning.
+  const std::string text =
+      fmt::format("kernel cache: in memory only: {}", disk_.status().message());
+  if (disk_.directory().empty() && !IsPrivileged()) {
+    LOG(kInfo, "{}", text);
+  } else {
+    LOG(kWarn, "{}", text);
+  }
 }
 
 Result<CachedKernel> KernelCache::Get(const CacheRequest& request, const CompileFunction& compile) {
@@ -95,7 +101,7 @@ Result<CachedKernel> KernelCache::LoadOrCompile(const CacheRequest& request, con
                         .origin = CachedKernel::Origin::kDisk};
   };
   if (auto kernel = from_disk()) return *kernel;
-  const Turn turn(disk_.TurnPath(key), patience_);
+  const Turn turn(disk_.TurnFolder(), DiskCache::TurnFile(key), patience_);
   if (turn.taken()) {
     if (auto kernel = from_disk()) return *kernel;  // somebody's turn ended meanwhile
   }

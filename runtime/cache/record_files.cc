@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <fstream>
 
 #include "ir/base/env.h"
 #include "runtime/cache/file_io.h"
@@ -28,13 +27,6 @@ std::vector<std::string> FilesIn(const std::string& folder, const char* extensio
     if (entry.path().extension() == extension) files.push_back(entry.path().string());
   std::ranges::sort(files);
   return files;
-}
-
-bool EndsInsideALine(const std::string& file) {
-  std::ifstream in(file, std::ios::binary | std::ios::ate);
-  if (!in || in.tellg() <= 0) return false;
-  in.seekg(-1, std::ios::end);
-  return in.get() != '\n';
 }
 
 Status MakeFolderOf(const std::string& file) {
@@ -96,9 +88,7 @@ Result<std::vector<std::string>> ReadRecordLines(const std::string& file) {
 
 Status AppendRecordLine(const std::string& file, std::string_view line) {
   RETURN_IF_ERROR(MakeFolderOf(file));
-  // Seeing another process in the middle of its write adds an empty line, which readers skip.
-  const bool close = EndsInsideALine(file);
-  return AppendLine(file, close ? "\n" + std::string(line) : line);
+  return AppendLine(file, line);
 }
 
 Status ReplaceFile(const std::string& file, std::string_view content) {

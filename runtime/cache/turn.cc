@@ -1,39 +1,34 @@
 #include "runtime/cache/turn.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
+#include <utility>
 
-#include <algorithm>
-#include <thread>
+#include "runtime/cache/file_lock.h"
 
 namespace kiln::runtime {
 
-Turn::Turn(std::string path, std::chrono::milliseconds patience) : path_(std::move(path)) {
-  if (path_.empty()) return;
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point end = Clock::now() + patience;
-  const int descriptor = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (descriptor < 0) return;
-  // Asked again and again, since a lock that is waited for cannot be given up in time.
-  for (std::chrono::milliseconds pause{1}; ::flock(descriptor, LOCK_EX | LOCK_NB) != 0;) {
-    if (Clock::now() >= end) {
-      ::close(descriptor);
-      return;
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, std::chrono::milliseconds{20});
+Turn::Turn(std::optional<Folder> folder, std::string file, std::chrono::milliseconds patience)
+    : folder_(std::move(folder)), file_(std::move(file)) {
+  if (!folder_) return;
+  Result<Descriptor> opened = folder_->OpenFile(file_);
+  if (!opened.ok()) return;
+  switch (LockFile(opened->get(), patience)) {
+    case FileLock::kTaken:
+      descriptor_ = *std::move(opened);
+      break;
+    case FileLock::kBusy:
+      break;
+    case FileLock::kUnsupported:
+      folder_->RemoveFile(file_);
+      break;
   }
-  descriptor_ = descriptor;
 }
 
 // Those who wait have the file open already and get its lock; whoever comes later makes a new one.
 // The lock is given back in words, since a child of fork may have the descriptor, too.
 Turn::~Turn() {
-  if (descriptor_ < 0) return;
-  ::unlink(path_.c_str());
-  ::flock(descriptor_, LOCK_UN);
-  ::close(descriptor_);
+  if (!taken()) return;
+  folder_->RemoveFile(file_);
+  UnlockFile(descriptor_.get());
 }
 
 }  // namespace kiln::runtime

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "ir/base/log.h"
-#include "runtime/cache/file_io.h"
+#include "runtime/cache/folder.h"
 
 namespace kiln::runtime {
 namespace {
@@ -21,7 +21,7 @@ FileStamp Stamp(const std::string& path) {
   return {info.st_size, info.st_mtim.tv_sec * int64_t{1000000000} + info.st_mtim.tv_nsec};
 }
 
-std::string MemoPath(const std::string& directory) { return directory + "/compilers.txt"; }
+constexpr const char* kMemo = "compilers.txt";
 
 std::string Line(const CompilerChoice& choice, std::string_view identity, const std::string& path) {
   FileStamp stamp = Stamp(path);
@@ -41,7 +41,9 @@ std::vector<std::string> Split(std::string_view text, char separator) {
 
 // Newest first.
 std::vector<std::string> ReadLines(const std::string& directory) {
-  auto text = ReadFile(MemoPath(directory));
+  const Result<Folder> folder = Folder::Open(directory, Missing::kFails);
+  if (!folder.ok()) return {};
+  const Result<std::string> text = folder->Read(kMemo);
   if (!text.ok()) return {};
   std::vector<std::string> lines = Split(*text, '\n');
   std::ranges::reverse(lines);
@@ -57,7 +59,9 @@ std::string CompilerIdentity(int major, int minor, const std::string& path) {
 void RememberCompiler(const std::string& directory, const CompilerChoice& choice,
                       const std::string& identity, const std::string& path) {
   if (BelievedCompiler(directory, choice) == identity) return;
-  Status status = AppendLine(MemoPath(directory), Line(choice, identity, path));
+  const Result<Folder> folder = Folder::Open(directory, Missing::kFails);
+  const Status status =
+      folder.ok() ? folder->AppendLine(kMemo, Line(choice, identity, path)) : folder.status();
   if (!status.ok()) LOG(kInfo, "kernel cache: {}", status.message());
 }
 
