@@ -104,17 +104,21 @@ Result<Folder> Folder::Open(const std::string& path, Missing missing) {
     const std::string name = std::move(parts.front());
     const std::string next_path = at.PathOf(name);
     parts.pop_front();
-    ASSIGN_OR_RETURN(const std::string target,
-                     ReadLink(at.descriptor(), name, next_path));
-    if (!target.empty()) {
-      if (++links > kMostLinks)
-        return Status::Error(Code::kInvalidValue, "{}: too many links", path);
-      std::ranges::copy(Components(target), std::front_inserter(parts));
-      std::reverse(parts.begin(), parts.begin() + std::ssize(Components(target)));
-      if (target.starts_with('/')) at = Folder(root(), "/");
-      continue;
+    Descriptor next(OpenFolderAt(at.descriptor(), name));
+    if (!next.ok() && (errno == ENOTDIR || errno == ELOOP)) {
+      ASSIGN_OR_RETURN(const std::string target, ReadLink(at.descriptor(), name, next_path));
+      if (!target.empty()) {
+        if (++links > kMostLinks)
+          return Status::Error(Code::kInvalidValue, "{}: too many links", path);
+        const std::deque<std::string> inserted = Components(target);
+        parts.insert(parts.begin(), inserted.begin(), inserted.end());
+        if (target.starts_with('/')) at = Folder(root(), "/");
+        continue;
+      }
     }
-    ASSIGN_OR_RETURN(Descriptor next, OpenOrMake(at.descriptor(), name, next_path, missing));
+    if (!next.ok()) {
+      ASSIGN_OR_RETURN(next, OpenOrMake(at.descriptor(), name, next_path, missing));
+    }
     RETURN_IF_ERROR(Check(next, next_path, parts.empty() ? PathPart::kLast : PathPart::kOnTheWay));
     at = Folder(std::move(next), next_path);
   }
@@ -162,7 +166,8 @@ Status Folder::AppendLine(const std::string& name, std::string_view line) const 
 
 Result<Descriptor> Folder::OpenFile(const std::string& name) const {
   Descriptor file(::openat(descriptor(), name.c_str(),
-                           O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
+                           O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+                           0600));
   struct stat info;
   if (!file.ok() || ::fstat(file.get(), &info) != 0) return IoError("open", PathOf(name));
   if (S_ISREG(info.st_mode)) return file;

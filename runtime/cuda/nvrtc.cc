@@ -15,6 +15,7 @@
 
 #include "ir/base/env.h"
 #include "ir/base/log.h"
+#include "ir/base/write_guard.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/dynamic_library.h"
 #include "runtime/cuda/nvrtc_search.h"
@@ -64,6 +65,7 @@ class File {
 
 // The bytes of one file behind those of another.
 Status CopyBytes(const File& from, const File& to, const std::string& name) {
+  const WriteGuard guard;  // `ulimit -f` counts memory files, too
   struct stat about = {};
   bool fits = from.fd() >= 0 && to.fd() >= 0 && ::fstat(from.fd(), &about) == 0;
   for (off_t at = 0; fits && at < about.st_size;)

@@ -15,10 +15,17 @@ TEST(NearestTest, FindsWhatWasMeant) {
   const struct {
     const char *name, *nearest;
   } cases[] = {
-      {"conv", "conv_fprop"},   {"point_wise", "pointwise"}, {"Matmul", "matmul"},
-      {"mamtul", ""},           {"matmull", "matmul"},       {"reductoin", "reduction"},
-      {"my_matmul_2", "matmul"}, {"softmax", ""},            {"", ""},
-      {"x", ""},                {"re", ""},
+      {"conv", "conv_fprop"},
+      {"point_wise", "pointwise"},
+      {"Matmul", "matmul"},
+      {"mamtul", ""},
+      {"matmull", "matmul"},
+      {"reductoin", "reduction"},
+      {"my_matmul_2", "matmul"},
+      {"softmax", ""},
+      {"", ""},
+      {"x", ""},
+      {"re", ""},
   };
   for (const auto& c : cases) EXPECT_EQ(Nearest(c.name, kKnown), c.nearest) << c.name;
 }

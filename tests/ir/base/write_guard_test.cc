@@ -39,49 +39,57 @@ int InAChild(const std::function<bool()>& body) {
 TEST(WriteGuardTest, AFullFileIsAnError) {
   const std::string text(2 * kLimit, 'x');
   EXPECT_EQ(InAChild([&] {
-    const int file = OpenLimitedFile();
-    for (int i = 0; i < 3; ++i) {
-      const WriteGuard guard;
-      const ssize_t written = write(file, text.data(), text.size());
-      if (i == 0 ? written != ssize_t{kLimit} : written != -1 || errno != EFBIG) return false;
-    }
-    return true;
-  }),
+              const int file = OpenLimitedFile();
+              for (int i = 0; i < 3; ++i) {
+                const WriteGuard guard;
+                const ssize_t written = write(file, text.data(), text.size());
+                if (i == 0 ? written != ssize_t{kLimit} : written != -1 || errno != EFBIG)
+                  return false;
+              }
+              return true;
+            }),
             0);
 }
 
 TEST(WriteGuardTest, APipeThatNobodyReadsIsAnError) {
   EXPECT_EQ(InAChild([] {
-    int ends[2];
-    if (pipe(ends) != 0) return false;
-    close(ends[0]);
-    const WriteGuard guard;
-    return write(ends[1], "x", 1) == -1 && errno == EPIPE;
-  }),
+              int ends[2];
+              if (pipe(ends) != 0) return false;
+              close(ends[0]);
+              const WriteGuard guard;
+              return write(ends[1], "x", 1) == -1 && errno == EPIPE;
+            }),
             0);
 }
 
 // The client's own arrangements are as they were: its mask, its pending signals, its death.
 TEST(WriteGuardTest, LeavesTheClientsSignalsAlone) {
   EXPECT_EQ(InAChild([] {
-    sigset_t mask;
-    { const WriteGuard guard; }
-    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-    if (sigismember(&mask, SIGXFSZ) != 0 || sigismember(&mask, SIGPIPE) != 0) return false;
-    sigset_t pipe_only, pending;
-    sigemptyset(&pipe_only);
-    sigaddset(&pipe_only, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe_only, nullptr);
-    pthread_kill(pthread_self(), SIGPIPE);
-    { const WriteGuard guard; }
-    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-    sigpending(&pending);
-    return sigismember(&mask, SIGPIPE) == 1 && sigismember(&pending, SIGPIPE) == 1;
-  }),
+              sigset_t mask;
+              {
+                const WriteGuard guard;
+              }
+              pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+              if (sigismember(&mask, SIGXFSZ) != 0 || sigismember(&mask, SIGPIPE) != 0)
+                return false;
+              sigset_t pipe_only, pending;
+              sigemptyset(&pipe_only);
+              sigaddset(&pipe_only, SIGPIPE);
+              pthread_sigmask(SIG_BLOCK, &pipe_only, nullptr);
+              pthread_kill(pthread_self(), SIGPIPE);
+              {
+                const WriteGuard guard;
+              }
+              pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+              sigpending(&pending);
+              return sigismember(&mask, SIGPIPE) == 1 && sigismember(&pending, SIGPIPE) == 1;
+            }),
             0);
   const int status = InAChild([] {
     const int file = OpenLimitedFile();
-    { const WriteGuard guard; }
+    {
+      const WriteGuard guard;
+    }
     const std::string text(kLimit, 'x');
     return write(file, text.data(), kLimit) == ssize_t{kLimit} && write(file, "x", 1) == 1;
   });
@@ -90,15 +98,15 @@ TEST(WriteGuardTest, LeavesTheClientsSignalsAlone) {
 
 TEST(WriteGuardTest, TheLogMayBeAFullFileOrABrokenPipe) {
   EXPECT_EQ(InAChild([] {
-    dup2(OpenLimitedFile(), STDERR_FILENO);
-    for (int i = 0; i < 10; ++i) LOG(kError, "{}", std::string(kLimit, 'x'));
-    int ends[2];
-    if (pipe(ends) != 0) return false;
-    close(ends[0]);
-    dup2(ends[1], STDERR_FILENO);
-    LOG(kError, "nobody reads this");
-    return true;
-  }),
+              dup2(OpenLimitedFile(), STDERR_FILENO);
+              for (int i = 0; i < 10; ++i) LOG(kError, "{}", std::string(kLimit, 'x'));
+              int ends[2];
+              if (pipe(ends) != 0) return false;
+              close(ends[0]);
+              dup2(ends[1], STDERR_FILENO);
+              LOG(kError, "nobody reads this");
+              return true;
+            }),
             0);
 }
 

@@ -205,7 +205,8 @@ TEST_F(FolderTest, ARefusedCacheIsToldOnceAndKernelsAreStillMade) {
 }
 
 TEST_F(FolderTest, WithRaisedPrivilegesNoVariableNamesAFolder) {
-  for (const char* name : {"KILN_CACHE_DIR", "KILN_RECORDS_DIR", "KILN_RECORDS", "XDG_CACHE_HOME", "HOME"})
+  for (const char* name :
+       {"KILN_CACHE_DIR", "KILN_RECORDS_DIR", "KILN_RECORDS", "XDG_CACHE_HOME", "HOME"})
     ::setenv(name, At("theirs").c_str(), 1);
   ResetEnvForTest();
   EXPECT_EQ(KernelCache::OptionsFromEnv().root, At("theirs"));

@@ -231,15 +231,23 @@ TEST_F(HostileCacheTest, RecordsAreReadFromFilesAlone) {
 
 // --- many processes, and those that are killed
 
+// All have stored their first before any stores its second, so that none finds the others' kernels.
 TEST_F(HostileCacheTest, ALimitHoldsForManyProcesses) {
   constexpr int64_t kLimit = 1 << 20;
-  constexpr int kProcesses = 16, kKernels = 40;
+  constexpr int kProcesses = 16, kKernels = 30;  // each process alone is below the limit
+  int first_done[2], go[2];
+  ASSERT_EQ(::pipe(first_done), 0);
+  ASSERT_EQ(::pipe(go), 0);
   std::vector<pid_t> children;
   for (int p = 0; p < kProcesses; ++p) {
     const pid_t child = ::fork();
     if (child == 0) {
       KernelCache cache(Options(kLimit));
+      char byte = 0;
+      ::close(go[1]);
       for (int i = 0; i < kKernels; ++i) {
+        if (i == 1 && (::write(first_done[1], &byte, 1) != 1 || ::read(go[0], &byte, 1) != 0))
+          ::_exit(2);
         const auto made =
             cache.Get(Request(fmt::format("{} {}", p, i)),
                       []() -> Result<std::string> { return std::string(20'000, 'p'); });
@@ -249,6 +257,9 @@ TEST_F(HostileCacheTest, ALimitHoldsForManyProcesses) {
     }
     children.push_back(child);
   }
+  char byte = 0;
+  for (int p = 0; p < kProcesses; ++p) EXPECT_EQ(::read(first_done[0], &byte, 1), 1);
+  ::close(go[1]);
   for (const pid_t child : children) {
     int status = -1;
     ::waitpid(child, &status, 0);
