@@ -431,7 +431,31 @@ class RunTest(CliTest):
         self.assertIn("0 kernels are sound, 1 were damaged", text)
         self.kiln("run", self.folder / "s.kiln", "--device", "cpu", "--repeats", 1)
         self.assertIn("1 kernels are sound, 0 were damaged", self.kiln("cache", "verify")[0])
+        for size in ("-1", "99999999999999", "2GB", "1e3"):
+            self.assertIn("removed 0 kernels", self.kiln("cache", "prune", KILN_CACHE_SIZE_MB=size)[0], size)
         self.assertIn("removed 1 kernels", self.kiln("cache", "prune", "--max-mb", 0)[0])
+
+    def test_what_is_no_file_is_damage(self):
+        def sparse(path):
+            path.touch()
+            os.truncate(path, 1 << 42)
+
+        graph = self.file("s.kiln", SMALL)
+        for name in ("kernel.o", "manifest.txt"):
+            for make in (os.mkfifo, sparse):
+                self.kiln("run", graph, "--device", "cpu", "--repeats", 1)
+                file, = (self.folder / "cache").glob(f"v*/*/*/{name}")
+                file.unlink()
+                make(file)
+                self.assertIn("0 kernels are sound, 1 were damaged", self.kiln("cache", "verify", status=1)[0])
+                self.assertIn("0 kernels, ", self.kiln("cache", "list")[0])
+
+    def test_more_threads_than_there_can_be(self):
+        text, _ = self.kiln("run", self.file("s.kiln", SMALL), "--device", "cpu", "--repeats", 1,
+                            KILN_CPU_THREADS="1000000")
+        self.assertIn("right", text)
+        text, _ = self.kiln("doctor", KILN_DEVICE="cpu", KILN_CPU_THREADS="1000000")
+        self.assertRegex(text, rf"(?m)^ok +CPU plug-in .* {4 * len(os.sched_getaffinity(0))} threads$")
 
     def test_seed_gives_the_data(self):
         graph = self.file("s.kiln", SMALL.replace("[4,8]", "[64,64]").replace("relu_fwd", "exp"))
