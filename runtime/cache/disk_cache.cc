@@ -93,6 +93,12 @@ void Discard(const Folder& folder, const Folder& parent, const std::string& name
   if (parent.Move(name, *stages, moved) == 0) stages->Remove(moved);
 }
 
+// Whether what could not be read is wrong itself, and would bar the rename in Store for ever. Else
+// the system did not let us look.
+bool IsInTheWay(const Status& status) {
+  return status.code() == Code::kInvalidValue || status.code() == Code::kNotSupported;
+}
+
 int64_t BytesIn(const Folder& folder, const std::string& name) {
   const auto info = folder.Look(name);
   if (!info || !S_ISDIR(info->st_mode)) return info ? info->st_size : 0;
@@ -186,7 +192,7 @@ Result<Folder> DiskCache::Open(Missing missing) const {
   if (!usable()) return Status(status_);
   Result<Folder> folder = Folder::Open(directory_, missing);
   // A folder that is missing has been removed, and comes again with the next kernel.
-  if (!folder.ok() && folder.status().code() == Code::kInternal &&
+  if (!folder.ok() && folder.status().code() != Code::kInvalidValue &&
       !open_failure_logged_.exchange(true))
     LOG(kWarn, "kernel cache: not used: {}", folder.status().message());
   return folder;
@@ -198,7 +204,8 @@ std::optional<std::string> DiskCache::Load(const CacheRequest& request, const Ha
   const std::string name = key.Hex();
   const Result<Folder> shard = folder->Sub(ShardOf(name), Missing::kFails);
   if (!shard.ok()) {
-    if (folder->Look(ShardOf(name))) Discard(*folder, *folder, ShardOf(name));
+    if (IsInTheWay(shard.status()) && folder->Look(ShardOf(name)))
+      Discard(*folder, *folder, ShardOf(name));
     return std::nullopt;
   }
   if (!shard->Look(name)) return std::nullopt;
@@ -209,8 +216,7 @@ std::optional<std::string> DiskCache::Load(const CacheRequest& request, const Ha
   };
   Result<std::pair<Folder, EntryParts>> found = read();
   if (!found.ok()) {
-    if (found.status().code() != Code::kInvalidValue) return std::nullopt;
-    // Whatever is in the way of an entry would bar the rename in Store for ever.
+    if (!IsInTheWay(found.status())) return std::nullopt;
     LOG(kInfo, "kernel cache: {}: {}; the entry is removed", shard->PathOf(name),
         found.status().message());
     Discard(*folder, *shard, name);
@@ -324,7 +330,9 @@ PruneReport DiskCache::PruneLocked(const Folder& folder, int64_t limit_bytes) co
   for (const CacheEntry& entry : entries) {
     if (limit_bytes < 0 || report.kept_bytes <= limit_bytes) break;
     const Result<Folder> shard = folder.Sub(ShardOf(entry.key), Missing::kFails);
-    if (shard.ok()) Discard(folder, *shard, entry.key);
+    if (!shard.ok()) continue;
+    Discard(folder, *shard, entry.key);
+    if (shard->Look(entry.key)) continue;  // the folder may be read only
     report.kept_bytes -= entry.bytes;
     report.removed_bytes += entry.bytes;
     --report.kept_entries;

@@ -26,7 +26,7 @@ enum class Missing : uint8_t { kFails, kIsMade };  // with mode 0700
 class Folder {
  public:
   // Links on the way are followed where they are trusted. Code::kInvalidValue where there is no
-  // such folder, kInternal with who could change it, or what the system said.
+  // such folder, kNotSupported with who could change it, kInternal with what the system said.
   static Result<Folder> Open(const std::string& path, Missing missing);
 
   // A folder in this one; no link. `name` has no slash.

@@ -83,20 +83,20 @@ Status CheckTrust(const struct stat& info, const std::string& path, PathPart par
                        (is_on_the_way && identity.is_unnamed(info.st_uid));
   if (!is_ours) {
     return Status::Error(
-        Code::kInternal,
+        Code::kNotSupported,
         "{} belongs to user {}, not to us ({}); set KILN_CACHE_DIR to another folder", path,
         info.st_uid, identity.user);
   }
   if (S_ISLNK(info.st_mode)) return {};
   if (is_on_the_way && (info.st_mode & S_ISVTX) != 0) return {};
   if ((info.st_mode & S_IWOTH) != 0) {
-    return Status::Error(Code::kInternal,
+    return Status::Error(Code::kNotSupported,
                          "{} is writable by everyone (mode {:o}): kernels in it could be anybody's",
                          path, info.st_mode & 07777);
   }
   if ((info.st_mode & S_IWGRP) != 0 && !identity.is_private(info.st_gid)) {
     return Status::Error(
-        Code::kInternal,
+        Code::kNotSupported,
         "{} is writable by group {} (mode {:o}): kernels in it could be any member's; `chmod g-w` "
         "or set KILN_CACHE_DIR to another folder",
         path, info.st_gid, info.st_mode & 07777);

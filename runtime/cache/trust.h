@@ -28,7 +28,7 @@ struct Identity {
 // Of this process; effective ids.
 Identity OwnIdentity();
 
-// A sentence that says who else could change the folder (or symbolic link), or success.
+// Success, or Code::kNotSupported with who else could change the folder (or symbolic link).
 Status CheckTrust(const struct stat& info, const std::string& path, PathPart part,
                   const Identity& identity);
 

@@ -184,6 +184,19 @@ TEST_F(HostileCacheTest, AFileThatOthersMayWriteIsNotRun) {
   }
 }
 
+TEST_F(HostileCacheTest, AFolderThatOthersMayWriteIsNotRun) {
+  for (const fs::path& folder : {Entry("a"), Entry("a").parent_path(), Directory() / "tmp"}) {
+    Lookup(Options(), "a");
+    fs::permissions(folder, fs::perms(0777));
+    const bool is_cached = folder == Directory() / "tmp";  // from which nothing is read
+    EXPECT_EQ(Lookup(Options(), "a"), is_cached ? Origin::kDisk : Origin::kCompiled) << folder;
+    EXPECT_EQ(Lookup(Options(), "a"), Origin::kDisk) << folder;
+  }
+  // Nothing is stored through it either.
+  EXPECT_EQ(Lookup(Options(), "b"), Origin::kCompiled);
+  EXPECT_EQ(Lookup(Options(), "b"), Origin::kCompiled);
+}
+
 // In the place of an entry, and of one of the folders that entries are spread over.
 TEST_F(HostileCacheTest, WhatIsNoEntryIsAMissAndIsRepaired) {
   for (const bool is_shard : {false, true}) {
