@@ -11,9 +11,11 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "ir/base/env.h"
+#include "ir/base/printable.h"
 #include "ir/base/write_guard.h"
 
 namespace kiln {
@@ -57,8 +59,10 @@ bool LogEnabled(Severity severity) {
   return logger.out.should_log(LevelOf(severity)) || TapSees(logger, severity);
 }
 
-void LogLine(Severity severity, std::string_view line) {
+// Lines quote what clients and files bring, so that control bytes are escaped here.
+void LogLine(Severity severity, std::string_view text) {
   Logger& logger = TheLogger();
+  const std::string line = Printable(text, Lines::kKept);
   if (logger.out.should_log(LevelOf(severity))) {
     const WriteGuard guard;  // stderr may be a file that is full
     logger.out.log(LevelOf(severity), spdlog::string_view_t(line.data(), line.size()));

@@ -49,6 +49,14 @@ TEST_F(LogTest, BracesInALineAreKept) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("kernel { x = {}; }"));
 }
 
+TEST_F(LogTest, ControlBytesOfALineAreEscapedButItsBreaksAreKept) {
+  SetLogTap([this](Severity, std::string_view line) { tapped_.emplace_back(line); });
+  ::testing::internal::CaptureStderr();
+  LOG(kWarn, "tensor \x1b[2J:\nnext");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("tensor \\x1b[2J:\nnext"));
+  EXPECT_THAT(tapped_, ElementsAre("tensor \\x1b[2J:\nnext"));
+}
+
 TEST_F(LogTest, ATapSeesInfoAndAboveButNotDebug) {
   SetLogTap([this](Severity, std::string_view line) { tapped_.emplace_back(line); });
   EXPECT_TRUE(LogEnabled(Severity::kInfo));
