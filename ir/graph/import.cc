@@ -6,6 +6,7 @@
 #include "ir/graph/import_frontend.h"
 #include "ir/graph/import_json.h"
 #include "ir/graph/import_recorded.h"
+#include "ir/graph/uids.h"
 
 namespace kiln::graph {
 
@@ -15,6 +16,7 @@ Result<Graph> ImportAny(std::string_view text) {
     return Status::Error(Code::kBadParam, "1:1: the graph is empty");
   if (text[start] != '{') {
     ASSIGN_OR_RETURN(Graph graph, Parse(text));
+    GiveUids(graph);
     RETURN_IF_ERROR(Legalize(graph));
     return graph;
   }

@@ -9,12 +9,13 @@
 #include <cctype>
 #include <charconv>
 #include <map>
-#include <set>
 #include <span>
 
 #include "ir/graph/builder.h"
 #include "ir/graph/import_json.h"
 #include "ir/graph/ops.h"
+#include "ir/graph/text.h"
+#include "ir/graph/uids.h"
 
 namespace kiln::graph {
 namespace {
@@ -66,7 +67,7 @@ Status ReadMode(const JsonRef& json, Find find, T& mode) {
   ASSIGN_OR_RETURN(std::string name, json.Text());
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const auto found = find(name);
-  RETURN_IF_ERROR(json.Expect(found.has_value(), "a known mode"));
+  RETURN_IF_ERROR(json.Expect(found.has_value(), KnownModeText(name, NamesOf<T>())));
   mode = *found;
   return {};
 }
@@ -230,7 +231,6 @@ class Importer {
                    std::vector<TensorId>& ids);
   Result<TensorId> Lookup(const JsonRef& reference);
   Status FinishNode(const JsonRef& json, const Node& node);
-  void GiveUids();
 
   JsonRef root_;
   Graph graph_;
@@ -396,19 +396,6 @@ Status Importer::FinishNode(const JsonRef& json, const Node& node) {
   return {};
 }
 
-// Tensors of a graph that was not built have no uids; ours need them to be told apart in a variant
-// pack.
-void Importer::GiveUids() {
-  std::set<int64_t> taken;
-  for (const Tensor& tensor : graph_.tensors) taken.insert(tensor.uid);
-  int64_t next = 1;
-  for (Tensor& tensor : graph_.tensors) {
-    if (tensor.uid >= 0 || tensor.is_virtual) continue;
-    while (taken.contains(next)) ++next;
-    tensor.uid = next++;
-  }
-}
-
 Result<Graph> Importer::Run() {
   RETURN_IF_ERROR(ReadContext());
   RETURN_IF_ERROR(ReadTensors());
@@ -416,7 +403,7 @@ Result<Graph> Importer::Run() {
   RETURN_IF_ERROR(nodes.Expect(nodes.value().is_array() && nodes.value().size() <= kMaxNodes,
                                "a list of nodes"));
   for (size_t i = 0; i < nodes.value().size(); ++i) RETURN_IF_ERROR(ReadNode(nodes.At(i)));
-  GiveUids();
+  GiveUids(graph_);  // a graph that was not built has none
   RETURN_IF_ERROR(Legalize(graph_));
   return std::move(graph_);
 }

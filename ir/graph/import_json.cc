@@ -2,6 +2,10 @@
 #include "ir/graph/import_json.h"
 
 #include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "ir/base/similar_names.h"
 
 namespace kiln::graph {
 namespace {
@@ -167,6 +171,16 @@ Result<DType> DTypeNamed(const JsonRef& json, std::string_view prefix) {
   if (row != std::end(kTypeNames)) return row->dtype;
   return Status::Error(Code::kUnsupportedDataType, "{}: data type {} is not supported", json.path(),
                        text);
+}
+
+std::string KnownModeText(std::string_view name, std::span<const std::string_view> known) {
+  std::string text = "a known mode", separator = "; near it are ";
+  for (const std::string_view mode : SimilarNames(name, known)) {
+    text += std::exchange(separator, ", ");
+    for (const char c : mode)
+      text += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return text;
 }
 
 }  // namespace kiln::graph

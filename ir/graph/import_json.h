@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -42,5 +43,8 @@ class JsonRef {
 
 // cudnnDataType_t by the name that stands behind `prefix`, as FLOAT behind DATA_.
 Result<DType> DTypeNamed(const JsonRef& json, std::string_view prefix);
+
+// "a known mode", with the nearest of the known ones in capitals, as JSON has them.
+std::string KnownModeText(std::string_view name, std::span<const std::string_view> known);
 
 }  // namespace kiln::graph

@@ -17,6 +17,7 @@
 #include "ir/graph/norm.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/text.h"
+#include "ir/graph/uids.h"
 
 namespace kiln::graph {
 namespace {
@@ -51,7 +52,7 @@ template <class T, class Find>
 Status ReadMode(const JsonRef& json, std::string_view prefix, Find find, T& mode) {
   ASSIGN_OR_RETURN(const std::string name, ReadName(json, prefix));
   const auto found = find(name);
-  RETURN_IF_ERROR(json.Expect(found.has_value(), "a known mode"));
+  RETURN_IF_ERROR(json.Expect(found.has_value(), KnownModeText(name, NamesOf<T>())));
   mode = *found;
   return {};
 }
@@ -615,6 +616,7 @@ Result<Graph> Importer::Run() {
     if (!ids_.contains(uid)) return root_.Fail(fmt::format("no tensor {} in tensors", uid));
     offsets[id] = ids_[uid];
   }
+  GiveUids(graph_);
   RETURN_IF_ERROR(MakeRagged(graph_, offsets));
   RETURN_IF_ERROR(Legalize(graph_));
   return std::move(graph_);

@@ -8,6 +8,8 @@
 //   operands := (%name | "_") { "," … }         "#" starts a comment; line breaks mean nothing
 //
 // What a graph means is checked by Verify, not here. Errors start with line:column.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -15,6 +17,7 @@
 #include <set>
 #include <variant>
 
+#include "ir/base/similar_names.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/text.h"
@@ -23,6 +26,7 @@ namespace kiln::graph {
 namespace {
 
 constexpr size_t kMaxListed = 64;  // values in one […] or operands of one node
+constexpr std::string_view kReference = "docs/text_language.md lists them";
 
 enum class Kind { kWord, kTensor, kString, kPunctuation, kEnd };
 
@@ -39,7 +43,8 @@ class Parser {
 
  private:
   Status Fail(const Token& token, std::string_view sentence) const;
-  Status Expected(std::string_view what) const;
+  // With the nearest of the known names, where a word was found that is none of them.
+  Status Expected(std::string_view what, const std::vector<std::string_view>& known = {}) const;
   Status Next();
   Status NextString(Token& token);
   void SkipBlanks();
@@ -53,6 +58,8 @@ class Parser {
   Status ParseTensorProperty(Tensor& tensor, std::set<std::string>& seen);
   Status ParseNode();
   Status ParseOperands(std::vector<TensorId>& ids);
+  std::string NoTensor(const std::string& name) const;
+  Status NoOperation() const;
   Status ParseNodeProperty(Node& node, std::set<std::string>& seen);
   Status Once(std::set<std::string>& seen, const std::string& key, const Token& at) const;
 
@@ -84,10 +91,13 @@ Status Parser::Fail(const Token& token, std::string_view sentence) const {
   return Status::Error(Code::kBadParam, "{}:{}: {}", line, column, sentence);
 }
 
-Status Parser::Expected(std::string_view what) const {
+Status Parser::Expected(std::string_view what, const std::vector<std::string_view>& known) const {
   const std::string found =
       token_.kind == Kind::kEnd ? "the end" : fmt::format("'{}'", token_.text.substr(0, 60));
-  return Fail(token_, fmt::format("expected {}, found {}", what, found));
+  return Fail(
+      token_,
+      fmt::format("expected {}, found {}{}", what, found,
+                  token_.kind == Kind::kWord ? NearestText(token_.text, known, kReference) : ""));
 }
 
 void Parser::SkipBlanks() {
@@ -181,6 +191,7 @@ Status Parser::Value(T& out) {
                                   : std::is_same_v<T, int64_t> ? "a whole number"
                                   : std::is_same_v<T, bool>    ? "true or false"
                                                                : "one of its names";
+    if constexpr (std::is_enum_v<T>) return Expected(kWhat, NamesOf<T>());
     return Expected(kWhat);
   }
   return Next();
@@ -188,7 +199,7 @@ Status Parser::Value(T& out) {
 
 Status Parser::Value(DType& out) {
   const auto dtype = token_.kind == Kind::kWord ? DTypeFromText(token_.text) : std::nullopt;
-  if (!dtype) return Expected("a data type");
+  if (!dtype) return Expected("a data type", NamesOf<DType>());
   out = *dtype;
   return Next();
 }
@@ -218,7 +229,7 @@ Result<Graph> Parser::Run() {
     } else if (token_.kind == Kind::kTensor || token_.text == kAbsentText) {
       RETURN_IF_ERROR(ParseNode());
     } else {
-      return Expected("'tensor', a node or '}'");
+      return Expected("'tensor', a node or '}'", {"tensor"});
     }
   }
   RETURN_IF_ERROR(Next());
@@ -256,6 +267,16 @@ Status Parser::ParseTensor() {
   return {};
 }
 
+// What a word that stands where a tensor's property is expected may have been meant for.
+std::string NoProperty(const std::string& word) {
+  std::vector<std::string_view> known = {"uid", "strides", "align", "virtual", "by_value", "value"};
+  std::string text = fmt::format("'{}' is no property of a tensor: a data type, [extents], {}",
+                                 word, fmt::join(known, ", "));
+  for (const std::string_view dtype : NamesOf<DType>()) known.push_back(dtype);
+  if (!SimilarNames(word, known).empty()) text += NearestText(word, known);
+  return text;
+}
+
 Status Parser::ParseTensorProperty(Tensor& tensor, std::set<std::string>& seen) {
   const Token key = token_;
   if (At("[")) {
@@ -274,17 +295,21 @@ Status Parser::ParseTensorProperty(Tensor& tensor, std::set<std::string>& seen) 
   }
   const bool known =
       key.text == "uid" || key.text == "strides" || key.text == "align" || key.text == "value";
-  if (!known) {
-    return Fail(key, fmt::format("'{}' is no property of a tensor: a data type, [extents], uid, "
-                                 "strides, align, virtual, "
-                                 "by_value, value",
-                                 key.text));
-  }
+  if (!known) return Fail(key, NoProperty(key.text));
   RETURN_IF_ERROR(Take("="));
   if (key.text == "uid") return Value(tensor.uid);
   if (key.text == "strides") return Value(tensor.strides);
   if (key.text == "align") return Value(tensor.alignment);
   return Value(tensor.value.emplace());
+}
+
+std::string Parser::NoTensor(const std::string& name) const {
+  std::vector<std::string_view> names;
+  for (const auto& [known, id] : ids_) names.push_back(known);
+  std::string near;
+  for (const std::string_view other : SimilarNames(name, names))
+    near += fmt::format("{}%{}", near.empty() ? "; the nearest: " : ", ", other);
+  return fmt::format("no tensor %{} above{}", name.substr(0, 60), near);
 }
 
 Status Parser::ParseOperands(std::vector<TensorId>& ids) {
@@ -293,7 +318,7 @@ Status Parser::ParseOperands(std::vector<TensorId>& ids) {
       return Fail(token_, fmt::format("more than {} operands", kMaxListed));
     if (token_.kind == Kind::kTensor) {
       const auto found = ids_.find(token_.text);
-      if (found == ids_.end()) return Fail(token_, fmt::format("no tensor %{} above", token_.text));
+      if (found == ids_.end()) return Fail(token_, NoTensor(token_.text));
       ids.push_back(found->second);
     } else if (token_.kind == Kind::kWord && token_.text == kAbsentText) {
       ids.push_back(kAbsent);
@@ -306,12 +331,21 @@ Status Parser::ParseOperands(std::vector<TensorId>& ids) {
   }
 }
 
+// Modes of pointwise are taken for operations.
+Status Parser::NoOperation() const {
+  if (token_.kind != Kind::kWord || !PointwiseModeFromText(token_.text))
+    return Expected("an operation", NamesOf<GraphOp>());
+  return Fail(token_, fmt::format("expected an operation, found '{}', which is a mode of "
+                                  "pointwise: %y = pointwise(%x) mode={}",
+                                  token_.text, token_.text));
+}
+
 Status Parser::ParseNode() {
   Node node;
   RETURN_IF_ERROR(ParseOperands(node.outputs));
   RETURN_IF_ERROR(Take("="));
   const auto op = token_.kind == Kind::kWord ? GraphOpFromText(token_.text) : std::nullopt;
-  if (!op) return Expected("an operation");
+  if (!op) return NoOperation();
   node.op = *op;
   node.attrs = DefaultAttrs(*op);
   RETURN_IF_ERROR(Next());
@@ -340,9 +374,9 @@ Status Parser::ParseNodeProperty(Node& node, std::set<std::string>& seen) {
   }
   bool found = false;
   Status status;
-  std::string names;
+  std::vector<std::string_view> names = {"compute", "name"};
   const auto visit = [&](const char* name, auto& member) {
-    names += fmt::format(", {}", name);
+    names.emplace_back(name);
     if (found || key.text != name) return;
     found = true;
     if constexpr (std::is_same_v<decltype(member), bool&>) {
@@ -355,8 +389,10 @@ Status Parser::ParseNodeProperty(Node& node, std::set<std::string>& seen) {
   };
   std::visit([&](auto& attrs) { ForEachField(attrs, visit); }, node.attrs);
   if (found) return status;
-  return Fail(key, fmt::format("'{}' is no attribute of {}: compute, name{}", key.text,
-                               Info(node.op).mnemonic, names));
+  const std::vector<std::string_view> near = SimilarNames(key.text, names);
+  return Fail(
+      key, fmt::format("'{}' is no attribute of {}: {}{}", key.text, Info(node.op).mnemonic,
+                       fmt::join(names, ", "), near.empty() ? "" : NearestText(key.text, names)));
 }
 
 template <class T>

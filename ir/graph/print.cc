@@ -8,6 +8,7 @@
 #include <map>
 #include <variant>
 
+#include "ir/base/printable.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/text.h"
@@ -16,18 +17,12 @@ namespace kiln::graph {
 namespace {
 
 std::string Quoted(std::string_view text) {
-  std::string out = "\"";
+  std::string out;
   for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (std::iscntrl(static_cast<unsigned char>(c))) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
   }
-  return out + '"';
+  return '"' + Printable(out) + '"';
 }
 
 bool IsWord(std::string_view text) {

@@ -1,10 +1,11 @@
-// What the printer and the parser share: the spelling of attribute values. Attributes follow from
-// their field rows.
+// What the printer and the parser share: the spelling of attribute values, and the names that they
+// know. Attributes follow from their field rows.
 #pragma once
 
 #include <charconv>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ir/graph/graph.h"
 
@@ -80,5 +81,33 @@ inline bool FromText(std::string_view text, bool& out) {
   out = text == "true";
   return out || text == "false";
 }
+
+// All names of a kind, for sentences about names that do not exist and for the reference page.
+// In the order of the enumerators. E is GraphOp, DType or the type of an attribute.
+template <class E>
+std::vector<std::string_view> NamesOf();
+
+template <>
+std::vector<std::string_view> NamesOf<GraphOp>();
+template <>
+std::vector<std::string_view> NamesOf<DType>();
+template <>
+std::vector<std::string_view> NamesOf<PointwiseMode>();
+template <>
+std::vector<std::string_view> NamesOf<ScalarOp>();
+template <>
+std::vector<std::string_view> NamesOf<ReductionMode>();
+template <>
+std::vector<std::string_view> NamesOf<ResampleMode>();
+template <>
+std::vector<std::string_view> NamesOf<PaddingMode>();
+template <>
+std::vector<std::string_view> NamesOf<NormMode>();
+template <>
+std::vector<std::string_view> NamesOf<RngDistribution>();
+template <>
+std::vector<std::string_view> NamesOf<MoeMode>();
+template <>
+std::vector<std::string_view> NamesOf<Combine>();
 
 }  // namespace kiln::graph

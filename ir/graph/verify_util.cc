@@ -95,8 +95,12 @@ Status CheckExtents(const Dims& dims, const Dims& strides) {
   }
   int64_t elements = 1, span = 1;
   for (size_t d = 0; d < dims.size(); ++d) {
-    if (dims[d] < 0 || dims[d] > kMaxExtent) {
-      return Status::Error(Code::kUnsupportedShape, "extent {} of [{}] is outside 0..{}", dims[d],
+    if (dims[d] < 0) {
+      return Status::Error(Code::kBadParam, "extent {} of [{}] is negative", dims[d],
+                           fmt::join(dims, ","));
+    }
+    if (dims[d] > kMaxExtent) {
+      return Status::Error(Code::kUnsupportedShape, "extent {} of [{}] is more than {}", dims[d],
                            fmt::join(dims, ","), kMaxExtent);
     }
     if (__builtin_mul_overflow(elements, std::max<int64_t>(dims[d], 1), &elements) ||
@@ -107,7 +111,7 @@ Status CheckExtents(const Dims& dims, const Dims& strides) {
     if (strides.empty()) continue;
     int64_t reach = 0;
     if (strides[d] < 0) {
-      return Status::Error(Code::kUnsupportedShape, "stride {} of [{}] is negative", strides[d],
+      return Status::Error(Code::kBadParam, "stride {} of [{}] is negative", strides[d],
                            fmt::join(strides, ","));
     }
     if (__builtin_mul_overflow(std::max<int64_t>(dims[d] - 1, 0), strides[d], &reach) ||

@@ -2,12 +2,14 @@
 // input. `bazel run //tests/ir/graph:import_test` also rewrites docs/recorded_graphs.md.
 #include "ir/graph/import.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -169,7 +171,9 @@ TEST(ImportFrontend, SaysWhatItCannotTake) {
   };
   for (const Row& row :
        {Row{"/nodes/0/tag", "SDPA", "nodes[0]: nodes of tag SDPA are not supported yet"},
-        {"/nodes/0/mode", "GELU", "relu: nodes[0].mode: is \"GELU\", not a known mode"},
+        {"/nodes/0/mode", "GELU",
+         "relu: nodes[0].mode: is \"GELU\", not a known mode; near it are GELU_FWD, "
+         "GELU_APPROX_TANH_FWD, GELU_BWD, GELU_APPROX_TANH_BWD"},
         {"/nodes/0/inputs/IN_0", "z", "nodes[0].inputs.IN_0: no tensor \"z\" in tensors"},
         {"/nodes/0/inputs/X", "x", "nodes[0].inputs.X: the node has no such port"},
         {"/nodes/0/relu_upper_clip", "4.5",
@@ -318,6 +322,30 @@ TEST(ImportRecorded, ABlockMaskIsTheLastOperandOfAttention) {
   EXPECT_NE(Print(*graph).find("sdpa_fwd(%t1, %t2, %t3, _, _, _, _, _, _, _, _, %t5)"),
             std::string::npos)
       << Print(*graph);
+}
+
+// What a caller passes needs a uid: those of the text that have none, or a negative one, get the
+// next free number; two tensors of one negative uid stay one memory.
+TEST(ImportAny, GivesUidsWhereThereAreNone) {
+  const auto uids = [](const char* tensors) {
+    const auto graph =
+        ImportAny(fmt::format("graph g {{ {} %t = pointwise(%x, %c) mode=add %y = "
+                              "pointwise(%t) mode=exp }}",
+                              tensors));
+    std::map<std::string, int64_t> found;
+    if (graph.ok())
+      for (const Tensor& tensor : graph->tensors) found[tensor.name] = tensor.uid;
+    return found;
+  };
+  using Uids = std::map<std::string, int64_t>;
+  EXPECT_EQ(uids("tensor %x f32 [4] tensor %c f32 [1] by_value value=2 tensor %t f32 virtual "
+                 "tensor %y uid=1 f32 [4]"),
+            (Uids{{"x", 2}, {"c", -1}, {"t", -1}, {"y", 1}}));
+  EXPECT_EQ(uids("tensor %x f32 [4] tensor %c f32 [1] by_value tensor %t f32 [4] tensor %y f32"),
+            (Uids{{"x", 1}, {"c", 2}, {"t", 3}, {"y", 4}}));
+  EXPECT_EQ(uids("tensor %x uid=-5 f32 [4] tensor %c uid=7 f32 [1] tensor %t f32 virtual tensor %y "
+                 "uid=-5 f32"),
+            (Uids{{"x", 1}, {"c", 7}, {"t", -1}, {"y", 1}}));
 }
 
 TEST(ImportRecorded, AnInPlaceUidIsTwoTensors) {

@@ -1,5 +1,7 @@
 // Printer and parser: the identity on random graphs of every op, the sample of graph.h, canonical
 // text, and the place and the word of every syntax error.
+#include "ir/graph/text.h"
+
 #include <gtest/gtest.h>
 
 #include "ir/graph/builder.h"
@@ -125,13 +127,25 @@ TEST(Parse, NamesThePlaceAndTheWordOfAnError) {
            {"graph g {\n  tensor %x f32 [1]\n  tensor %x f32 [1]\n}", "3:10: a second tensor %x"},
            {"graph g {\n  %y = pointwise(%x)\n}", "2:3: no tensor %y above"},
            {"graph g {\n  tensor %y f32\n  %y = poolwise()\n}",
-            "3:8: expected an operation, found 'poolwise'"},
+            "3:8: expected an operation, found 'poolwise'; the nearest is pointwise"},
            {"graph g {\n  tensor %y f32\n  %y = pointwise(%y) mode=gelu\n}",
-            "3:27: expected one of its names, found 'gelu'"},
+            "3:27: expected one of its names, found 'gelu'; the nearest are gelu_fwd, "
+            "gelu_approx_tanh_fwd, gelu_bwd, gelu_approx_tanh_bwd"},
            {"graph g {\n  tensor %y f32\n  %y = iota() compute=f33\n}",
-            "3:23: expected a data type, found 'f33'"},
+            "3:23: expected a data type, found 'f33'; the nearest is f32"},
            {"graph g {\n  tensor %y f32\n  %y = iota() axes=0\n}",
-            "3:15: 'axes' is no attribute of iota: compute, name, axis"},
+            "3:15: 'axes' is no attribute of iota: compute, name, axis; the nearest is axis"},
+           {"graph g {\n  tensor %y f32\n  %y = conv(%y)\n}",
+            "3:8: expected an operation, found 'conv'; the nearest are conv_fprop, conv_dgrad, "
+            "conv_wgrad"},
+           {"graph g {\n  tensor %y f32\n  %y = gelu_fwd(%y)\n}",
+            "3:8: expected an operation, found 'gelu_fwd', which is a mode of pointwise: %y = "
+            "pointwise(%x) mode=gelu_fwd"},
+           {"graph g {\n  tensor %image f32\n  %y = iota(%imag)\n}", "3:3: no tensor %y above"},
+           {"graph g {\n  tensor %image f32\n  %imagee = iota()\n}",
+            "3:3: no tensor %imagee above; the nearest: %image"},
+           {"graph g {\n  tenser %y f32\n}",
+            "2:3: expected 'tensor', a node or '}', found 'tenser'; the nearest is tensor"},
            {"graph g {\n  tensor %y f32\n  %y = iota() axis=1.5\n}",
             "3:20: expected a whole number, found '1.5'"},
            {"graph g {\n  tensor %y f32\n  %y = iota() name=\"x\n}",
@@ -143,6 +157,33 @@ TEST(Parse, NamesThePlaceAndTheWordOfAnError) {
     ASSERT_FALSE(graph.ok()) << c.text;
     EXPECT_EQ(graph.status().message(), c.message) << c.text;
   }
+}
+
+// Each name of a kind is read as the enumerator of its place, and one more is none.
+template <class E>
+void ExpectNames(size_t count) {
+  const std::vector<std::string_view> names = NamesOf<E>();
+  EXPECT_EQ(names.size(), count);
+  for (size_t i = 0; i < names.size(); ++i) {
+    E value{};
+    EXPECT_TRUE(FromText(names[i], value)) << names[i];
+    EXPECT_EQ(static_cast<size_t>(value), i) << names[i];
+  }
+}
+
+TEST(NamesOf, AreThoseThatTheParserReads) {
+  ExpectNames<PointwiseMode>(51);
+  ExpectNames<ReductionMode>(9);
+  ExpectNames<ResampleMode>(5);
+  ExpectNames<PaddingMode>(3);
+  ExpectNames<NormMode>(6);
+  ExpectNames<RngDistribution>(3);
+  ExpectNames<MoeMode>(3);
+  ExpectNames<Combine>(4);
+  for (const std::string_view name : NamesOf<ScalarOp>())
+    EXPECT_TRUE(ScalarOpFromText(name)) << name;
+  for (const std::string_view name : NamesOf<DType>()) EXPECT_TRUE(DTypeFromText(name)) << name;
+  for (const std::string_view name : NamesOf<GraphOp>()) EXPECT_TRUE(GraphOpFromText(name)) << name;
 }
 
 TEST(Parse, SurvivesEveryTruncationAndManyChangesOfALegalText) {

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{XY "[2,3] strides=[3,-1] %y = pointwise(%x) mode=exp",
              "%y: stride -1 of [3,-1] is negative"},
         Case{XY "[2,-3] strides=[3,1] %y = pointwise(%x) mode=exp",
-             "%y: extent -3 of [2,-3] is outside 0..274877906944"},
+             "%y: extent -3 of [2,-3] is negative"},
         Case{XY "[99999999,99999999] %y = pointwise(%x) mode=exp",
              "%y: [99999999,99999999] has more than 281474976710656 elements"},
         Case{XY "[1,1,1,1,1,1,1,1,1] %y = pointwise(%x) mode=exp",
