@@ -8,7 +8,7 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
+#include <functional>
 #include <vector>
 
 #include "ir/graph/eval.h"
@@ -21,19 +21,25 @@ struct RandomOptions {
   double low = -1, high = 1;  // floats are uniform in it; integers are small
 };
 
-// Values for every tensor that a caller passes; the same on every machine.
+// Values for every tensor that a caller passes; the same on every machine. Elements that share a
+// place in memory (stride 0, overlapping strides) have the value of that place.
 graph::TensorValues RandomInputs(const graph::Graph& graph, const RandomOptions& options);
 
 struct Reference {
   graph::TensorValues values;                  // of every tensor
-  std::vector<graph::TensorValues> disturbed;  // the further runs; of outputs that errors reach
+  std::vector<graph::TensorValues> disturbed;  // the further runs; of outputs
 };
 
-Result<Reference> Interpret(const graph::Graph& graph, graph::TensorValues inputs, uint64_t seed);
+// Called before each node of each run of the interpreter.
+using NodeObserver = std::function<void(const graph::Node& node)>;
+
+Result<Reference> Interpret(const graph::Graph& graph, graph::TensorValues inputs, uint64_t seed,
+                            const NodeObserver& observer = {});
 
 // One more disturbed run. Comparisons, roundings to integers and the ends of a type's range are
 // steps: the more runs, the surer it is seen which elements stand on one.
-Status DisturbAgain(const graph::Graph& graph, uint64_t seed, Reference& reference);
+Status DisturbAgain(const graph::Graph& graph, uint64_t seed, Reference& reference,
+                    const NodeObserver& observer = {});
 
 // The element that is worst in relation to what it may be off by.
 struct Comparison {
@@ -46,6 +52,12 @@ struct Comparison {
 
 Comparison Compare(const graph::Graph& graph, graph::TensorId output, const Reference& reference,
                    const std::vector<double>& got);
+
+// The same, where what seems wrong is looked at again, with further disturbed runs as long as they
+// tell something. Results that are right cost no run.
+Result<Comparison> CompareClosely(const graph::Graph& graph, graph::TensorId output, uint64_t seed,
+                                  const std::vector<double>& got, Reference& reference,
+                                  const NodeObserver& observer = {});
 
 // "[2,0,13]" of a row-major element.
 std::string ElementText(const graph::Tensor& tensor, int64_t element);

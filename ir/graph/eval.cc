@@ -2,6 +2,7 @@
 // dtype; Pack and Unpack convert between values in row-major order and a tensor's memory.
 #include "ir/graph/eval.h"
 
+#include <algorithm>
 #include <array>
 
 #include "ir/base/check.h"
@@ -82,8 +83,12 @@ void ForEachOffset(const Tensor& tensor, F&& visit) {
 
 }  // namespace
 
-Status Evaluate(const Graph& graph, TensorValues& values) {
-  for (const Node& node : graph.nodes) RETURN_IF_ERROR(EvaluateNode(graph, node, values));
+Status Evaluate(const Graph& graph, TensorValues& values,
+                const std::function<void(const Node&)>& observer) {
+  for (const Node& node : graph.nodes) {
+    if (observer) observer(node);
+    RETURN_IF_ERROR(EvaluateNode(graph, node, values));
+  }
   return {};
 }
 
@@ -102,6 +107,38 @@ std::vector<double> Unpack(const Tensor& tensor, const std::byte* memory) {
   ForEachOffset(tensor,
                 [&](size_t i, int64_t at) { values[i] = LoadElement(tensor.dtype, memory, at); });
   return values;
+}
+
+// Sorted by stride, each dim usually steps over all that the smaller ones reach; where one does
+// not, the places are counted out, up to a size where that is quick.
+bool IsInjective(const Tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, extent
+  for (size_t d = 0; d < tensor.dims.size(); ++d) {
+    if (tensor.dims[d] == 0) return true;
+    if (tensor.dims[d] != 1) dims.emplace_back(tensor.strides[d], tensor.dims[d]);
+  }
+  std::ranges::sort(dims);
+  int64_t reach = 0;
+  bool nested = true;
+  for (const auto& [stride, extent] : dims) {
+    nested = nested && stride > reach;
+    reach += stride * (extent - 1);
+  }
+  if (nested) return true;
+  constexpr int64_t kCountable = int64_t{1} << 20;
+  const int64_t elements = NumElements(tensor.dims);
+  if (elements > reach + 1 || reach > kCountable) return false;
+  std::vector<bool> taken(static_cast<size_t>(reach) + 1, false);
+  for (int64_t i = 0; i < elements; ++i) {
+    int64_t rest = i, at = 0;
+    for (const auto& [stride, extent] : dims) {
+      at += rest % extent * stride;
+      rest /= extent;
+    }
+    if (taken[static_cast<size_t>(at)]) return false;
+    taken[static_cast<size_t>(at)] = true;
+  }
+  return true;
 }
 
 }  // namespace kiln::graph

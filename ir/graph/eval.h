@@ -3,6 +3,7 @@
 // results against it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -14,12 +15,17 @@ namespace kiln::graph {
 using TensorValues = std::map<TensorId, std::vector<double>>;
 
 // Computes every tensor that is not in `values` yet. Errors: an input is missing or has the wrong
-// size.
-Status Evaluate(const Graph& graph, TensorValues& values);
+// size. `observer` is called before each node.
+Status Evaluate(const Graph& graph, TensorValues& values,
+                const std::function<void(const Node&)>& observer = {});
 
 // Memory image of a tensor (MemoryBytes of it; padding between elements is left as it is, but
 // for the other half of a byte whose only element has 4 bits, which becomes 0), and back.
 void Pack(const Tensor& tensor, const std::vector<double>& values, std::vector<std::byte>& memory);
 std::vector<double> Unpack(const Tensor& tensor, const std::byte* memory);
+
+// True if each element has its own place in memory. Where that cannot be counted out quickly the
+// answer is false.
+bool IsInjective(const Tensor& tensor);
 
 }  // namespace kiln::graph

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "ir/graph/eval.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/verify_util.h"
@@ -30,39 +31,6 @@ std::string Where(const Graph& graph, const Node& node) {
   return node.name.empty()
              ? fmt::format("{} = {}", outputs, Info(node.op).mnemonic)
              : fmt::format("\"{}\" ({} = {})", node.name, outputs, Info(node.op).mnemonic);
-}
-
-// Whether each element has its own place in memory. Sorted by stride, each dim usually steps over
-// all that the smaller ones reach; where one does not, the places are counted out, up to a size
-// where that is quick.
-bool IsInjective(const Tensor& tensor) {
-  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, extent
-  for (size_t d = 0; d < tensor.dims.size(); ++d) {
-    if (tensor.dims[d] == 0) return true;
-    if (tensor.dims[d] != 1) dims.emplace_back(tensor.strides[d], tensor.dims[d]);
-  }
-  std::ranges::sort(dims);
-  int64_t reach = 0;
-  bool nested = true;
-  for (const auto& [stride, extent] : dims) {
-    nested = nested && stride > reach;
-    reach += stride * (extent - 1);
-  }
-  if (nested) return true;
-  constexpr int64_t kCountable = int64_t{1} << 20;
-  const int64_t elements = NumElements(tensor.dims);
-  if (elements > reach + 1 || reach > kCountable) return false;
-  std::vector<bool> taken(static_cast<size_t>(reach) + 1, false);
-  for (int64_t i = 0; i < elements; ++i) {
-    int64_t rest = i, at = 0;
-    for (const auto& [stride, extent] : dims) {
-      at += rest % extent * stride;
-      rest /= extent;
-    }
-    if (taken[static_cast<size_t>(at)]) return false;
-    taken[static_cast<size_t>(at)] = true;
-  }
-  return true;
 }
 
 Status VerifyTensor(const Tensor& tensor) {

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "ir/graph/builder.h"
 
@@ -76,6 +78,25 @@ TEST(RandomInputs, StayInRangeAndType) {
     EXPECT_GE(v, 2);
     EXPECT_LE(v, 3);
     EXPECT_EQ(v, RoundTo(DType::kF16, v));
+  }
+}
+
+// Stride 0, windows that overlap, and dims that meet: an element has what stands at its place.
+TEST(RandomInputs, ElementsThatShareAPlaceAreEqual) {
+  for (const Dims& strides : {Dims{0, 1}, Dims{8, 0}, Dims{0, 0}, Dims{3, 1}, Dims{1, 1}}) {
+    GraphBuilder b("overlap");
+    const TensorId x = b.Input("x", DType::kF32, {4, 8}, strides);
+    b.Output(b.Pointwise(PointwiseMode::kExp, {x}), "y", DType::kF32);
+    const std::vector<double> values = RandomInputs(*b.Finish(), {}).begin()->second;
+    std::map<int64_t, double> at_place;
+    for (int64_t i = 0; i < 32; ++i) {
+      const int64_t place = i / 8 * strides[0] + i % 8 * strides[1];
+      const auto [entry, is_new] = at_place.try_emplace(place, values[static_cast<size_t>(i)]);
+      EXPECT_EQ(entry->second, values[static_cast<size_t>(i)]) << place;
+    }
+    std::set<double> distinct;
+    for (const auto& [place, value] : at_place) distinct.insert(value);
+    EXPECT_EQ(distinct.size(), at_place.size());
   }
 }
 
@@ -195,6 +216,83 @@ TEST(Compare, MoreRunsShowWhatStandsOnAStep) {
   EXPECT_TRUE(c.With(got).ok());
   got[7] = -40;
   EXPECT_EQ(c.With(got).wrong, 1);
+}
+
+// t rounds to a narrow type and y = t - x is in f32: the other neighbour of x is as right for t,
+// and moves y by a whole step of t. Whether t is an output too makes no difference.
+TEST(Compare, CarriesAFlipOfAnIntermediate) {
+  for (const bool is_output : {false, true}) {
+    for (const auto& [dtype, step] : {std::pair(DType::kF16, 0x1p-10), {DType::kBF16, 0x1p-7}}) {
+      GraphBuilder b("flip");
+      const TensorId x = b.Input("x", DType::kF32, {64});
+      const TensorId t = b.Pointwise(PointwiseMode::kIdentity, {x}, {.dtype = dtype});
+      if (is_output) b.Output(t, "t", dtype);
+      const TensorId y = b.Pointwise(PointwiseMode::kSub, {t, x});
+      b.Output(y, "y", DType::kF32);
+      const Graph graph = *b.Finish();
+      const TensorValues inputs = {{x, std::vector<double>(64, 1 + step / 2)}};
+      Reference reference = *Interpret(graph, inputs, 1);
+      std::vector<double> got = reference.values.at(y);
+      ASSERT_EQ(got[7], -step / 2);  // to even
+      got[7] = step / 2;
+      EXPECT_TRUE(CompareClosely(graph, y, 1, got, reference)->ok()) << is_output;
+      got[7] = 20 * step;
+      EXPECT_EQ(CompareClosely(graph, y, 1, got, reference)->wrong, 1) << is_output;
+      // The intermediate's own element is held to one step, not to what its readers may see.
+      if (!is_output) continue;
+      got = reference.values.at(t);
+      got[7] = 1 + step;
+      EXPECT_TRUE(CompareClosely(graph, t, 1, got, reference)->ok());
+      got[7] = 1 + 3 * step;
+      EXPECT_EQ(CompareClosely(graph, t, 1, got, reference)->wrong, 1);
+    }
+  }
+}
+
+// A tenth of 5 lies beside the border between 0 and 1: in f32 it is the border, and rounds to 0.
+TEST(Compare, CarriesAFlipOfAnIntegerBesideABorder) {
+  GraphBuilder b("quantize");
+  const TensorId x = b.Input("x", DType::kF32, {64});
+  const TensorId tenth = b.Constant("tenth", DType::kF32, static_cast<double>(0.1f));
+  const TensorId q = b.Pointwise(PointwiseMode::kMul, {x, tenth}, {.dtype = DType::kI8});
+  const TensorId y = b.Pointwise(PointwiseMode::kAdd, {q, x});
+  b.Output(y, "y", DType::kF32);
+  const Graph graph = *b.Finish();
+  std::vector<double> values(64, 3);
+  values[7] = 5;
+  Reference reference = *Interpret(graph, {{x, values}}, 1);
+  std::vector<double> got = reference.values.at(y);
+  ASSERT_EQ(got[7], 6);
+  got[7] = 5;
+  EXPECT_TRUE(CompareClosely(graph, y, 1, got, reference)->ok());
+  got[9] = 4;  // 0.3 is beside no border
+  EXPECT_EQ(CompareClosely(graph, y, 1, got, reference)->wrong, 1);
+}
+
+// Tiny halves have steps that are large beside them.
+TEST(Compare, CarriesAFlipOfASubnormal) {
+  GraphBuilder b("subnormal");
+  const TensorId x = b.Input("x", DType::kF32, {64});
+  const TensorId large = b.Constant("large", DType::kF32, 0x1p24);
+  const TensorId t = b.Pointwise(PointwiseMode::kIdentity, {x}, {.dtype = DType::kF16});
+  const TensorId y = b.Pointwise(PointwiseMode::kMul, {t, large});
+  b.Output(y, "y", DType::kF32);
+  const Graph graph = *b.Finish();
+  Reference reference = *Interpret(graph, {{x, std::vector<double>(64, 2.5 * 0x1p-24)}}, 1);
+  std::vector<double> got = reference.values.at(y);
+  ASSERT_EQ(got[7], 2);
+  got[7] = 3;
+  EXPECT_TRUE(CompareClosely(graph, y, 1, got, reference)->ok());
+  got[7] = 40;
+  EXPECT_EQ(CompareClosely(graph, y, 1, got, reference)->wrong, 1);
+}
+
+TEST(Interpret, CallsTheObserverBeforeEachNodeOfEachRun) {
+  const Graph graph = SumOf(DType::kF32, 8);
+  size_t calls = 0;
+  const auto count = [&calls](const graph::Node&) { ++calls; };
+  ASSERT_TRUE(Interpret(graph, RandomInputs(graph, {}), 1, count).ok());
+  EXPECT_EQ(calls, 2 * graph.nodes.size());
 }
 
 TEST(Compare, EmptyTensor) {

@@ -12,17 +12,11 @@
 namespace kiln::testing {
 namespace {
 
-constexpr int kMoreRuns = 24;
-
-// The worst element of an output that is wrong. What seems wrong is looked at again, with so many
-// disturbed runs that steps near it are found.
+// The worst element of an output that is wrong.
 Status CheckOutput(const graph::Graph& graph, graph::TensorId output, uint64_t seed,
                    const std::vector<double>& got, cli::Reference& reference) {
-  cli::Comparison c = cli::Compare(graph, output, reference, got);
-  for (uint64_t run = 1; !c.ok() && reference.disturbed.size() <= kMoreRuns; ++run) {
-    RETURN_IF_ERROR(cli::DisturbAgain(graph, seed + run, reference));
-    if (run % 4 == 0) c = cli::Compare(graph, output, reference, got);
-  }
+  ASSIGN_OR_RETURN(const cli::Comparison c,
+                   cli::CompareClosely(graph, output, seed, got, reference));
   if (c.ok()) return {};
   return Status::Error(Code::kUnexpectedValue,
                        "{} of {} elements of {} are wrong; at {} it is {:.9g}, by the interpreter "
