@@ -12,6 +12,8 @@
 #include "compiler/tune/candidates.h"
 #include "ir/base/check.h"
 #include "ir/base/env.h"
+#include "ir/base/hash.h"
+#include "ir/base/printable.h"
 
 namespace kiln::compiler {
 namespace {
@@ -111,18 +113,27 @@ void Pick(Group& group, int index, const PassContext& context) {
   group.least_cost = LeastSeconds(ranked);
 }
 
-// KILN_WHY=1: what `kiln explain` says, of every plan that a program makes.
+// A graph by its name; those of the C interface have none, and get the start of their text's hash.
+std::string NameOf(const graph::Graph& graph) {
+  if (!graph.name.empty() && graph.name != graph::Graph{}.name) return Printable(graph.name);
+  constexpr size_t kDigits = 8;
+  return fmt::format("graph {}", HashBytes(graph::CanonicalText(graph)).Hex().substr(0, kDigits));
+}
+
+// KILN_WHY=1: what `kiln explain` says, of every plan that a program makes. Programs make many, so
+// each line names its graph.
 void Tell(const Module& module) {
-  for (const std::string& reason : module.why) fmt::print(stderr, "kiln: {}\n", reason);
+  const std::string graph = NameOf(module.graph);
+  for (const std::string& reason : module.why) fmt::print(stderr, "kiln: {}: {}\n", graph, reason);
   for (size_t i = 0; i < module.groups.size(); ++i) {
     const Group& group = module.groups[i];
     for (const std::string& reason : group.why)
-      fmt::print(stderr, "kiln: group {}: {}\n", i, reason);
+      fmt::print(stderr, "kiln: {}: group {}: {}\n", graph, i, reason);
     const Engine& engine = Engines()[static_cast<size_t>(group.engine)];
-    fmt::print(stderr, "kiln: group {}: takes {} {}, modelled {:.1f} us\n", i, engine.name,
-               KnobText(engine, group.knobs), group.cost * 1e6);
+    fmt::print(stderr, "kiln: {}: group {}: takes {} {}, modelled {:.1f} us\n", graph, i,
+               engine.name, KnobText(engine, group.knobs), group.cost * 1e6);
     for (const std::string& reason : group.declined)
-      fmt::print(stderr, "kiln: group {}: {}\n", i, reason);
+      fmt::print(stderr, "kiln: {}: group {}: {}\n", graph, i, reason);
   }
 }
 
