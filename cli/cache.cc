@@ -1,11 +1,10 @@
 // kiln cache list|verify|prune: the kernels on disk.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <ctime>
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/console.h"
 #include "cli/graph_file.h"
 #include "cli/units.h"
 #include "ir/base/env.h"
@@ -61,19 +60,19 @@ Status List() {
   int64_t bytes = 0;
   for (const CacheEntry& entry : entries) {
     bytes += entry.bytes;
-    fmt::print("{}  {}  {:>10}  {:<10}  {}\n", entry.key, DateText(entry.last_used_ns),
-               BytesText(entry.bytes), ArchText(entry),
-               entry.damage.empty() ? FieldOf(entry, "entry") : "damaged: " + entry.damage);
+    PrintOut("{}  {}  {:>10}  {:<10}  {}\n", entry.key, DateText(entry.last_used_ns),
+             BytesText(entry.bytes), ArchText(entry),
+             entry.damage.empty() ? FieldOf(entry, "entry") : "damaged: " + entry.damage);
   }
-  fmt::print("{} kernels, {} in {}\n", entries.size(), BytesText(bytes), cache->disk().directory());
+  PrintOut("{} kernels, {} in {}\n", entries.size(), BytesText(bytes), cache->disk().directory());
   return {};
 }
 
 Result<bool> Verify() {
   ASSIGN_OR_RETURN(runtime::KernelCache* const cache, OpenCache());
   const std::vector<CacheEntry> damaged = cache->Verify();
-  for (const CacheEntry& entry : damaged) fmt::print("removed {}: {}\n", entry.key, entry.damage);
-  fmt::print("{} kernels are sound, {} were damaged\n", cache->List().size(), damaged.size());
+  for (const CacheEntry& entry : damaged) PrintOut("removed {}: {}\n", entry.key, entry.damage);
+  PrintOut("{} kernels are sound, {} were damaged\n", cache->List().size(), damaged.size());
   return damaged.empty();
 }
 
@@ -84,8 +83,8 @@ Status Prune(int64_t limit_bytes) {
     return Status::Error(Code::kExecutionFailed, "another process is pruning {}",
                          cache->disk().directory());
   }
-  fmt::print("removed {} kernels, {}; kept {}, {}\n", report.removed_entries,
-             BytesText(report.removed_bytes), report.kept_entries, BytesText(report.kept_bytes));
+  PrintOut("removed {} kernels, {}; kept {}, {}\n", report.removed_entries,
+           BytesText(report.removed_bytes), report.kept_entries, BytesText(report.kept_bytes));
   return {};
 }
 

@@ -1,17 +1,33 @@
 #include "cli/compile_options.h"
 
-#include <charconv>
+#include <fmt/format.h>
 
+#include <charconv>
+#include <string_view>
+
+#include "cli/choices.h"
 #include "compiler/engines/engine.h"
+#include "ir/base/similar_names.h"
+#include "ir/target.h"
 
 namespace kiln::cli {
 namespace {
 
-std::string EngineNames() {
-  std::string names;
-  for (const compiler::Engine& engine : compiler::Engines())
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", engine.name);
+std::vector<std::string_view> EngineNames() {
+  std::vector<std::string_view> names;
+  for (const compiler::Engine& engine : compiler::Engines()) names.push_back(engine.name);
   return names;
+}
+
+// A line an engine: its knobs with all legal values.
+std::string KnobsText() {
+  std::string text = "the knobs of each engine are";
+  for (const compiler::Engine& engine : compiler::Engines()) {
+    text += fmt::format("\n  {}:", engine.name);
+    for (const auto& knob : engine.knobs)
+      text += fmt::format(" {}={}", knob.name, fmt::join(knob.domain, "|"));
+  }
+  return text;
 }
 
 Result<compiler::KnobSetting> ParseKnob(const std::string& text) {
@@ -28,11 +44,23 @@ Result<compiler::KnobSetting> ParseKnob(const std::string& text) {
 
 }  // namespace
 
+void AddArchOption(CLI::App& command, std::string& arch) {
+  AnswerQuestion(command.add_option("--arch", arch, "sm_80, sm_90a, sm_100a …, or cpu")
+                     ->type_name("ARCH")
+                     ->capture_default_str(),
+                 [] { return TargetFromArch("?").status().message(); });
+}
+
 void EngineOptions::AddTo(CLI::App& command) {
-  command.add_option("--engine", engine, "engine of the most expensive group: " + EngineNames())
-      ->type_name("NAME");
-  command.add_option("--knob", knobs, "a knob of that engine; `kiln explain` lists them")
-      ->type_name("NAME=VALUE");
+  const auto engines = [] { return fmt::format("{}", fmt::join(EngineNames(), ", ")); };
+  AnswerQuestion(
+      command.add_option("--engine", engine, "engine of the most expensive group: " + engines())
+          ->type_name("NAME"),
+      [engines] { return "the engines are " + engines(); });
+  AnswerQuestion(
+      command.add_option("--knob", knobs, "a knob of that engine; `kiln explain` lists them")
+          ->type_name("NAME=VALUE"),
+      KnobsText);
   command.add_flag("--least-workspace", least_workspace,
                    "as little workspace as the engines can do with, rather than the least time");
   command
@@ -48,8 +76,10 @@ Result<compiler::EngineChoice> EngineOptions::Choice() const {
   if (!engine.empty()) {
     choice.engine = compiler::EngineIndex(engine);
     if (choice.engine < 0) {
-      return Status::Error(Code::kInvalidValue, "there is no engine {}; there are {}", engine,
-                           EngineNames());
+      const std::vector<std::string_view> near = SimilarNames(engine, EngineNames(), 1);
+      return Status::Error(Code::kInvalidValue, "there is no engine {}{}; there are {}", engine,
+                           near.empty() ? "" : fmt::format(", perhaps {}", near.front()),
+                           fmt::join(EngineNames(), ", "));
     }
   }
   for (const std::string& text : knobs) {

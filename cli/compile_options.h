@@ -22,4 +22,7 @@ struct EngineOptions {
   Result<compiler::EngineChoice> Choice() const;
 };
 
+// --arch of the commands that need no device.
+void AddArchOption(CLI::App& command, std::string& arch);
+
 }  // namespace kiln::cli

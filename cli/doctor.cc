@@ -6,6 +6,7 @@
 
 #include "api/tuning/record_store.h"
 #include "cli/commands.h"
+#include "cli/console.h"
 #include "runtime/cache/record_files.h"
 #include "runtime/device_select.h"
 
@@ -72,7 +73,7 @@ int Examine() {
   size_t width = 0;
   for (const runtime::DoctorLine& line : lines) width = std::max(width, line.subject.size());
   for (const runtime::DoctorLine& line : lines)
-    fmt::print("{:<8} {:<{}}  {}\n", Text(line.state), line.subject, width, line.detail);
+    PrintOut("{:<8} {:<{}}  {}\n", Text(line.state), line.subject, width, line.detail);
   return std::ranges::any_of(lines, StopsUs) ? kExitFailed : kExitOk;
 }
 

@@ -8,12 +8,16 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 
+#include "cli/choices.h"
 #include "cli/commands.h"
 #include "cli/compile_options.h"
+#include "cli/console.h"
 #include "cli/graph_file.h"
 #include "cli/plan_text.h"
 #include "compiler/compile.h"
+#include "ir/base/similar_names.h"
 #include "runtime/cpu_plugin.h"
 #include "runtime/cuda/dynamic_library.h"
 #include "runtime/cuda/nvrtc.h"
@@ -24,7 +28,7 @@ namespace {
 constexpr const char* kFooter =
     "STAGE is one of\n"
     "  graph       the graph as Kiln reads it, in Kiln's text\n"
-    "  after:PASS  what a pass leaves; `--what after:?` lists the passes\n"
+    "  after:PASS  what a pass leaves; `kiln dump --what after:?` lists the passes\n"
     "  tile        the kernels as loops over tiles, before code generation\n"
     "  cuda        CUDA C++, as NVRTC gets it; compiles with plain nvcc\n"
     "  ptx         what NVRTC makes of that\n"
@@ -58,25 +62,36 @@ struct Compiled {
   compiler::Module module;
 };
 
-std::string PassNames() {
-  std::string names;
-  for (const compiler::Pass& pass : compiler::Pipeline())
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", pass.name);
+constexpr std::string_view kStages[] = {"graph", "after:PASS", "tile", "cuda",
+                                        "ptx",   "llvm",       "plan"};
+
+std::vector<std::string_view> PassNames() {
+  std::vector<std::string_view> names;
+  for (const compiler::Pass& pass : compiler::Pipeline()) names.push_back(pass.name);
   return names;
 }
 
+// "?" asks for the stages, "after:?" for the passes.
+std::optional<std::string> StagesText(const std::string& what) {
+  if (what == "?") return fmt::format("the stages are {}", fmt::join(kStages, ", "));
+  if (what == "after:?") return fmt::format("the passes are {}", fmt::join(PassNames(), ", "));
+  return std::nullopt;
+}
+
 Status CheckStage(const DumpOptions& options, const Target& target) {
-  constexpr std::string_view kStages[] = {"graph", "tile", "cuda", "ptx", "llvm", "plan"};
   const std::string& what = options.what;
-  if (what.starts_with("after:")) {
-    const auto is_named = [&](const compiler::Pass& pass) { return pass.name == what.substr(6); };
-    if (std::ranges::any_of(compiler::Pipeline(), is_named)) return {};
-    return Status::Error(Code::kInvalidValue, "--what {}: the passes are {}", what, PassNames());
+  if (constexpr std::string_view kAfter = "after:"; what.starts_with(kAfter)) {
+    const std::string pass = what.substr(kAfter.size());
+    const std::vector<std::string_view> passes = PassNames();
+    if (std::ranges::find(passes, pass) != passes.end()) return {};
+    const std::vector<std::string_view> near = SimilarNames(pass, passes, 1);
+    return Status::Error(Code::kInvalidValue, "--what {}: there is no pass {}{}; the passes are {}",
+                         what, pass, near.empty() ? "" : fmt::format(", perhaps {}", near.front()),
+                         fmt::join(passes, ", "));
   }
   if (std::ranges::find(kStages, what) == std::end(kStages)) {
-    return Status::Error(Code::kInvalidValue,
-                         "--what {}: there are graph, after:PASS, tile, cuda, ptx, llvm, plan",
-                         what);
+    return Status::Error(Code::kInvalidValue, "--what {}: there are {}", what,
+                         fmt::join(kStages, ", "));
   }
   if ((what == "cuda" || what == "ptx") && !target.is_cuda())
     return Status::Error(Code::kInvalidValue, "--what {}: the CPU target has none", what);
@@ -197,7 +212,7 @@ Status WriteAll(const std::string& output, const std::vector<Piece>& pieces) {
   for (const Piece& piece : pieces) text += (text.empty() ? "" : "\n") + piece.text;
   if (!text.ends_with('\n') && !text.empty()) text += '\n';
   if (!output.empty()) return WriteFile(output, text);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+  if (!WriteRaw(stdout, text) || std::fflush(stdout) != 0)
     return Status::Error(Code::kExecutionFailed, "the standard output cannot be written");
   return {};
 }
@@ -215,11 +230,11 @@ void AddDump(CLI::App& app, int& exit_status) {
   CLI::App* command =
       app.add_subcommand("dump", "any stage from the graph to CUDA, PTX or LLVM; needs no GPU");
   command->add_option("GRAPH", options->graph, "the graph; see `kiln --help`")->required();
-  command->add_option("--what", options->what, "what to print, see below")
-      ->type_name("STAGE")
-      ->capture_default_str();
-  command->add_option("--arch", options->arch, "sm_80, sm_90a, sm_100a …, or cpu")
-      ->capture_default_str();
+  AnswerQuestions(command->add_option("--what", options->what, "what to print, see below")
+                      ->type_name("STAGE")
+                      ->capture_default_str(),
+                  StagesText);
+  AddArchOption(*command, options->arch);
   command->add_option("--kernel", options->kernel, "only this kernel, counted from 0")
       ->check(CLI::NonNegativeNumber);
   command->add_option("-o,--output", options->output, "a file, or a folder for a file a kernel")

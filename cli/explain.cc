@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/compile_options.h"
+#include "cli/console.h"
 #include "cli/device_option.h"
 #include "cli/graph_file.h"
 #include "cli/units.h"
@@ -42,8 +43,8 @@ std::string ListText(std::span<const int> values) {
 
 void PrintKnobs(const compiler::Engine& engine, const std::vector<int>& values) {
   for (size_t i = 0; i < engine.knobs.size(); ++i) {
-    fmt::print("  knob      {}={}, legal {}\n", engine.knobs[i].name, values[i],
-               ListText(engine.knobs[i].domain));
+    PrintOut("  knob      {}={}, legal {}\n", engine.knobs[i].name, values[i],
+             ListText(engine.knobs[i].domain));
   }
 }
 
@@ -53,8 +54,8 @@ void PrintRecord(const compiler::Group& group, const Target& target) {
   const std::optional<compiler::Candidate> best = advisor ? advisor(group) : std::nullopt;
   if (!best || (best->engine == group.engine && best->knobs == group.knobs)) return;
   const compiler::Engine& engine = compiler::Engines()[static_cast<size_t>(best->engine)];
-  fmt::print("  record    {} {}: was measured, and is what the library takes\n", engine.name,
-             compiler::KnobText(engine, best->knobs));
+  PrintOut("  record    {} {}: was measured, and is what the library takes\n", engine.name,
+           compiler::KnobText(engine, best->knobs));
 }
 
 // "8.3 MiB, 2.1 us at 4.1 TB/s"
@@ -68,19 +69,19 @@ std::string FloorText(int64_t bytes, const Target& target) {
 void PrintGroup(const compiler::GroupReport& report, const compiler::Group& group,
                 const Target& target, bool leads) {
   const compiler::Engine& engine = compiler::Engines()[static_cast<size_t>(group.engine)];
-  for (const std::string& reason : report.why) fmt::print("  why       {}\n", reason);
-  fmt::print("  engine    {} (index {}), model {}{}\n", engine.name, group.engine,
-             TimeText(report.modelled_seconds),
-             leads ? ", leads: --engine and --knob are about this group" : "");
+  for (const std::string& reason : report.why) PrintOut("  why       {}\n", reason);
+  PrintOut("  engine    {} (index {}), model {}{}\n", engine.name, group.engine,
+           TimeText(report.modelled_seconds),
+           leads ? ", leads: --engine and --knob are about this group" : "");
   PrintKnobs(engine, group.knobs);
   PrintRecord(group, target);
-  for (const std::string& reason : report.declined) fmt::print("  declined  {}\n", reason);
-  fmt::print("  floor     {}: reads {}, writes {}\n", FloorText(report.floor_bytes, target),
-             BytesText(report.read_bytes), BytesText(report.written_bytes));
+  for (const std::string& reason : report.declined) PrintOut("  declined  {}\n", reason);
+  PrintOut("  floor     {}: reads {}, writes {}\n", FloorText(report.floor_bytes, target),
+           BytesText(report.read_bytes), BytesText(report.written_bytes));
   if (report.scratch_bytes > 0)
-    fmt::print("  scratch   {} of workspace, written and read again\n",
-               BytesText(report.scratch_bytes));
-  for (const std::string& kernel : report.kernels) fmt::print("  kernel    {}\n", kernel);
+    PrintOut("  scratch   {} of workspace, written and read again\n",
+             BytesText(report.scratch_bytes));
+  for (const std::string& kernel : report.kernels) PrintOut("  kernel    {}\n", kernel);
 }
 
 double SecondsOf(const compiler::CompiledPlan& plan) {
@@ -94,9 +95,9 @@ void PrintPlan(const compiler::CompiledPlan& plan, const Target& target) {
   int64_t moved = 0;
   for (const compiler::GroupReport& group : plan.groups)
     moved += group.floor_bytes + 2 * group.scratch_bytes;
-  fmt::print("floor {}; the groups move {}, model {}\n", FloorText(plan.floor_bytes, target),
-             BytesText(moved), TimeText(SecondsOf(plan)));
-  for (const std::string& reason : plan.why) fmt::print("why {}\n", reason);
+  PrintOut("floor {}; the groups move {}, model {}\n", FloorText(plan.floor_bytes, target),
+           BytesText(moved), TimeText(SecondsOf(plan)));
+  for (const std::string& reason : plan.why) PrintOut("why {}\n", reason);
 }
 
 // What the workspace buys.
@@ -106,13 +107,12 @@ Status PrintLeastWorkspace(const graph::Graph& graph, const Target& target,
   ASSIGN_OR_RETURN(const compiler::CompiledPlan least,
                    compiler::Compile(graph, target, {.least_workspace = true}));
   if (least.program.workspace_bytes >= plan.program.workspace_bytes) {
-    fmt::print("workspace {}: no engine can do with less\n",
-               BytesText(plan.program.workspace_bytes));
+    PrintOut("workspace {}: no engine can do with less\n", BytesText(plan.program.workspace_bytes));
     return {};
   }
-  fmt::print("workspace {}: with --least-workspace {}, model {}\n",
-             BytesText(plan.program.workspace_bytes), BytesText(least.program.workspace_bytes),
-             TimeText(SecondsOf(least)));
+  PrintOut("workspace {}: with --least-workspace {}, model {}\n",
+           BytesText(plan.program.workspace_bytes), BytesText(least.program.workspace_bytes),
+           TimeText(SecondsOf(least)));
   return {};
 }
 
@@ -129,13 +129,13 @@ Status Explain(const ExplainOptions& options) {
   };
   ASSIGN_OR_RETURN(const compiler::CompiledPlan plan,
                    compiler::Compile(graph, target, choice, observe));
-  fmt::print("graph {}: {} operations in {} group{} for {} ({}), {} of workspace\n", graph.name,
-             graph.nodes.size(), groups.size(), groups.size() == 1 ? "" : "s", target.arch,
-             target.name, BytesText(plan.program.workspace_bytes));
+  PrintOut("graph {}: {} operations in {} group{} for {} ({}), {} of workspace\n",
+           Printable(graph.name), graph.nodes.size(), groups.size(), groups.size() == 1 ? "" : "s",
+           target.arch, target.name, BytesText(plan.program.workspace_bytes));
   PrintPlan(plan, target);
   if (!choice.least_workspace) RETURN_IF_ERROR(PrintLeastWorkspace(graph, target, plan));
   for (size_t g = 0; g < groups.size(); ++g) {
-    fmt::print("\ngroup {}: {}\n", g, plan.groups[g].work);
+    PrintOut("\ngroup {}: {}\n", g, plan.groups[g].work);
     PrintGroup(plan.groups[g], groups[g], target, static_cast<int>(g) == leading);
   }
   return {};
@@ -148,8 +148,7 @@ void AddExplain(CLI::App& app, int& exit_status) {
   CLI::App* command =
       app.add_subcommand("explain", "groups, engines with their refusals, knobs; needs no device");
   command->add_option("GRAPH", options->graph, "the graph; see `kiln --help`")->required();
-  command->add_option("--arch", options->arch, "sm_80, sm_90a, sm_100a …, or cpu")
-      ->capture_default_str();
+  AddArchOption(*command, options->arch);
   options->engine.AddTo(*command);
   command->footer(kFooter);
   command->callback([options, &exit_status] {

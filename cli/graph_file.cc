@@ -1,7 +1,5 @@
 #include "cli/graph_file.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -12,6 +10,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "cli/console.h"
 #include "cli/exit_status.h"
 #include "cli/locate.h"
 #include "ir/graph/import.h"
@@ -30,7 +29,9 @@ struct Source {
 std::pair<std::string, int64_t> SplitLine(const std::string& argument) {
   const size_t colon = argument.rfind(':');
   int64_t line = 0;
-  if (colon == std::string::npos || std::filesystem::exists(argument)) return {argument, 0};
+  std::error_code ignored;
+  if (colon == std::string::npos || std::filesystem::exists(argument, ignored))
+    return {argument, 0};
   const char* end = argument.data() + argument.size();
   const auto parsed = std::from_chars(argument.data() + colon + 1, end, line);
   if (parsed.ec != std::errc() || parsed.ptr != end || line <= 0) return {argument, 0};
@@ -63,15 +64,32 @@ Status TakeLine(Source& source, int64_t wanted) {
                        source.name, wanted, count);
 }
 
+// A device or a sparse file may have no end.
+Result<std::string> ReadAll(std::istream& stream, const std::string& name) {
+  constexpr size_t kMostBytes = size_t{256} << 20;
+  constexpr size_t kChunk = size_t{1} << 16;
+  std::string text;
+  for (std::streamsize read = 1; read > 0;) {
+    const size_t before = text.size();
+    if (before > kMostBytes)
+      return Status::Error(Code::kInvalidValue, "{}: has more than {} bytes, which no graph has",
+                           name, kMostBytes);
+    text.resize(before + kChunk);
+    stream.read(text.data() + before, kChunk);
+    read = stream.gcount();
+    text.resize(before + static_cast<size_t>(read));
+  }
+  return text;
+}
+
 Result<Source> ReadSource(const std::string& argument) {
   if (argument == "-") {
-    return Source{.name = "<stdin>", .text = std::string(std::istreambuf_iterator(std::cin), {})};
+    ASSIGN_OR_RETURN(std::string text, ReadAll(std::cin, "<stdin>"));
+    return Source{.name = "<stdin>", .text = std::move(text)};
   }
   const auto [path, line] = SplitLine(argument);
-  std::ifstream file(path, std::ios::binary);
-  if (std::filesystem::is_directory(path) || !file)
-    return Status::Error(Code::kInvalidValue, "{}: cannot be read as a file", path);
-  Source source{.name = path, .text = std::string(std::istreambuf_iterator(file), {})};
+  ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  Source source{.name = path, .text = std::move(text)};
   if (line != 0 || path.ends_with(".jsonl")) RETURN_IF_ERROR(TakeLine(source, line));
   return source;
 }
@@ -100,6 +118,14 @@ Status InFile(const Source& source, const Status& status) {
 
 }  // namespace
 
+Result<std::string> ReadFile(const std::string& path) {
+  std::error_code ignored;
+  std::ifstream file(path, std::ios::binary);
+  if (std::filesystem::is_directory(path, ignored) || !file)
+    return Status::Error(Code::kInvalidValue, "{}: cannot be read as a file", path);
+  return ReadAll(file, path);
+}
+
 Result<graph::Graph> ReadGraph(const std::string& argument) {
   ASSIGN_OR_RETURN(const Source source, ReadSource(argument));
   Result<graph::Graph> graph = graph::ImportAny(source.text);
@@ -108,8 +134,9 @@ Result<graph::Graph> ReadGraph(const std::string& argument) {
 }
 
 int Fail(const Status& status) {
-  fmt::print(stderr, "kiln: {}\n", status.message());
   const bool is_usage = status.code() == Code::kBadParam || status.code() == Code::kInvalidValue;
+  // What is wrong with an input quotes it, in one line; other sentences may hold a compiler's log.
+  PrintError("kiln: {}\n", Printable(status.message(), is_usage ? Lines::kEscaped : Lines::kKept));
   return is_usage ? kExitUsage : kExitFailed;
 }
 

@@ -11,6 +11,9 @@ namespace kiln::cli {
 // in the text.
 Result<graph::Graph> ReadGraph(const std::string& argument);
 
+// All of a file, up to a size that no file of graphs has.
+Result<std::string> ReadFile(const std::string& path);
+
 // Prints "kiln: sentence" and returns the exit status for it.
 int Fail(const Status& status);
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
+
+#include "cli/graph_file.h"
 
 namespace kiln::cli {
 namespace {
@@ -19,8 +21,8 @@ std::string Trimmed(const std::string& text) {
 }
 
 Result<std::vector<std::string>> LinesOf(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) return Status::Error(Code::kInvalidValue, "{}: cannot be read as a file", file);
+  ASSIGN_OR_RETURN(std::string text, ReadFile(file));
+  std::istringstream in(std::move(text));
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));
   return lines;

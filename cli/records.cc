@@ -7,6 +7,7 @@
 
 #include "api/tuning/record_store.h"
 #include "cli/commands.h"
+#include "cli/console.h"
 #include "cli/graph_file.h"
 #include "cli/units.h"
 #include "runtime/cache/record_files.h"
@@ -46,7 +47,7 @@ Result<api::RecordsRead> ReadAll(const std::vector<std::string>& inputs) {
     std::ranges::move(read.records, std::back_inserter(all.records));
     std::ranges::move(read.damage, std::back_inserter(all.damage));
   }
-  for (const std::string& damage : all.damage) fmt::print(stderr, "kiln: {}\n", damage);
+  for (const std::string& damage : all.damage) PrintError("kiln: {}\n", damage);
   return all;
 }
 
@@ -73,7 +74,7 @@ Status Write(const std::string& file, const std::vector<Record>& records) {
   std::string text = "# Kiln's tuning records: docs/tuning.md\n";
   for (const Record& record : records) text += ToLine(record) + "\n";
   RETURN_IF_ERROR(runtime::ReplaceFile(file, text));
-  fmt::print("{} records in {}\n", records.size(), file);
+  PrintOut("{} records in {}\n", records.size(), file);
   return {};
 }
 
@@ -84,11 +85,11 @@ Status List(const RecordsOptions& options) {
   std::set<std::string> problems;
   for (const Record& r : records) {
     problems.insert(r.problem.hash);
-    fmt::print("{}  {}  {:>9}  {}/{} {}  {}\n", r.problem.hash.substr(0, 12), r.problem.device,
-               r.is_rejected() ? "rejected" : TimeText(r.microseconds * 1e-6), r.engine, r.version,
-               r.knobs, r.is_rejected() ? r.rejected : r.problem.work);
+    PrintOut("{}  {}  {:>9}  {}/{} {}  {}\n", r.problem.hash.substr(0, 12), r.problem.device,
+             r.is_rejected() ? "rejected" : TimeText(r.microseconds * 1e-6), r.engine, r.version,
+             r.knobs, r.is_rejected() ? r.rejected : r.problem.work);
   }
-  fmt::print("{} records of {} problems\n", records.size(), problems.size());
+  PrintOut("{} records of {} problems\n", records.size(), problems.size());
   return {};
 }
 
@@ -121,10 +122,10 @@ Result<bool> Verify(const RecordsOptions& options) {
     const std::string why = WhyUseless(record);
     if (why.empty()) continue;
     ++useless;
-    fmt::print("{} {}: {}\n", record.problem.hash.substr(0, 12), record.knobs, why);
+    PrintOut("{} {}: {}\n", record.problem.hash.substr(0, 12), record.knobs, why);
   }
-  fmt::print("{} records are sound, {} lines are damaged, {} are of no use to this build\n",
-             read.records.size() - useless, read.damage.size(), useless);
+  PrintOut("{} records are sound, {} lines are damaged, {} are of no use to this build\n",
+           read.records.size() - useless, read.damage.size(), useless);
   return useless == 0 && read.damage.empty();
 }
 

@@ -3,15 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "cli/bindings.h"
+#include "cli/check_progress.h"
 #include "cli/commands.h"
 #include "cli/compile_options.h"
+#include "cli/console.h"
 #include "cli/device_option.h"
 #include "cli/graph_file.h"
+#include "cli/memory.h"
 #include "cli/reference.h"
+#include "cli/slice.h"
 #include "cli/units.h"
 #include "compiler/compile.h"
 #include "runtime/cuda/cuda_compiler.h"
@@ -39,7 +47,8 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  kiln run examples/graphs/conv_scale_bias_relu.json\n"
     "  kiln run examples/graphs/softmax.kiln --device cpu --seed 7 --range -30,30\n"
-    "  kiln run big.kiln --no-check --repeats 100 --knob threads=128";
+    "  kiln run big.kiln --no-check --repeats 100 --knob threads=128\n"
+    "  kiln run big.kiln --check-part 1000      images, rows or columns that fit into 1000 MB";
 
 struct RunOptions {
   std::string graph, device = "auto", range = "-1,1";
@@ -47,34 +56,50 @@ struct RunOptions {
   RandomOptions random;
   int repeats = 20;
   bool no_check = false;
+  int64_t check_part = 0;  // megabytes; 0 checks all
 };
 
 Status ParseRange(const std::string& text, RandomOptions& random) {
   char rest = 0;
   const int read = std::sscanf(text.c_str(), "%lf,%lf%c", &random.low, &random.high, &rest);
-  if (read == 2 && random.low <= random.high) return {};
-  return Status::Error(Code::kInvalidValue, "--range {} is not of the form LOW,HIGH", text);
+  if (read != 2)
+    return Status::Error(Code::kInvalidValue, "--range {} is not of the form LOW,HIGH, as -1,1",
+                         text);
+  if (!std::isfinite(random.high - random.low))
+    return Status::Error(Code::kInvalidValue, "--range {}: both ends must be finite numbers", text);
+  if (random.low > random.high)
+    return Status::Error(Code::kInvalidValue,
+                         "--range {} is reversed: {} is above {}; --range {},{} is the same range",
+                         text, random.low, random.high, random.high, random.low);
+  return {};
 }
 
 // ---- printing
-// -----------------------------------------------------------------------------------------
 
 void PrintHead(const Graph& graph, const compiler::CompiledPlan& plan, const Target& target) {
-  fmt::print("graph   {}: {} operations, {} kernel{}, {} of workspace\n", graph.name,
-             graph.nodes.size(), plan.program.launches.size(),
-             plan.program.launches.size() == 1 ? "" : "s", BytesText(plan.program.workspace_bytes));
-  fmt::print("device  {} ({})\n", target.name, target.arch);
+  PrintOut("graph   {}: {} operations, {} kernel{}, {} of workspace\n", Printable(graph.name),
+           graph.nodes.size(), plan.program.launches.size(),
+           plan.program.launches.size() == 1 ? "" : "s", BytesText(plan.program.workspace_bytes));
+  PrintOut("device  {} ({})\n", target.name, target.arch);
+}
+
+// Two numbers with as many digits as it takes to tell them apart.
+std::pair<std::string, std::string> DistinctTexts(double a, double b) {
+  constexpr int kAllDigits = 17;
+  for (int digits = 2;; ++digits) {
+    std::pair texts(fmt::format("{:.{}g}", a, digits), fmt::format("{:.{}g}", b, digits));
+    if (a == b || texts.first != texts.second || digits == kAllDigits) return texts;
+  }
 }
 
 void PrintComparison(const Tensor& tensor, const Comparison& c) {
   const std::string what = fmt::format("{} (uid {}) {} {}", tensor.name, tensor.uid,
                                        Info(tensor.dtype).text, DimsText(tensor.dims));
-  if (c.element < 0) return fmt::print("check   {}: empty\n", what);
-  fmt::print(
-      "check   {}: {}; worst element {}: got {:.6g}, want {:.6g}, off by {:.2g} of {:.2g} "
-      "allowed\n",
-      what, c.ok() ? "right" : fmt::format("WRONG in {} of {} elements", c.wrong, c.elements),
-      ElementText(tensor, c.element), c.got, c.want, c.error, c.allowed);
+  if (c.element < 0) return PrintOut("check   {}: empty\n", what);
+  const auto [error, allowed] = DistinctTexts(c.error, c.allowed);
+  PrintOut("check   {}: {}; worst element {}: got {:.6g}, want {:.6g}, off by {} of {} allowed\n",
+           what, c.ok() ? "right" : fmt::format("WRONG in {} of {} elements", c.wrong, c.elements),
+           ElementText(tensor, c.element), c.got, c.want, error, allowed);
 }
 
 // "kernel.cu" of the entry that the cache holds for a kernel; the newest where several compilers
@@ -120,35 +145,76 @@ Status PrintKernels(Device& device, const compiler::CompiledPlan& plan, const Bi
       const KernelSource& kernel = plan.program.kernels[static_cast<size_t>(launch->kernel)];
       ASSIGN_OR_RETURN(const double seconds,
                        TimeLaunch(device, plan.program, *launch, bindings, repeats));
-      fmt::print("kernel  {}  {}  grid {} block {}  {}", kernel.entry, group.engine,
-                 GridText(launch->grid), launch->block[0], TimeText(seconds));
+      PrintOut("kernel  {}  {}  grid {} block {}  {}", kernel.entry, group.engine,
+               GridText(launch->grid), launch->block[0], TimeText(seconds));
       if (group.kernels.size() == 1) {
-        fmt::print(" (model {})  {} at {}", TimeText(group.modelled_seconds),
-                   BytesText(group.floor_bytes), RateText(group.floor_bytes, seconds));
+        PrintOut(" (model {})  {} at {}", TimeText(group.modelled_seconds),
+                 BytesText(group.floor_bytes), RateText(group.floor_bytes, seconds));
       } else if (i == 0) {
-        fmt::print(" (model {} for {} kernels)  {}", TimeText(group.modelled_seconds),
-                   group.kernels.size(), BytesText(group.floor_bytes));
+        PrintOut(" (model {} for {} kernels)  {}", TimeText(group.modelled_seconds),
+                 group.kernels.size(), BytesText(group.floor_bytes));
       }
-      fmt::print("\n        {}\n", CacheFile(kernel, entries));
+      PrintOut("\n        {}\n", CacheFile(kernel, entries));
     }
   }
   return {};
 }
 
 // ---- running
-// ------------------------------------------------------------------------------------------
 
+// The interpreter's values against the device's, of the whole graph or of a part of it.
 Result<bool> Check(const Graph& graph, Device& device, const Bindings& bindings,
-                   graph::TensorValues inputs, uint64_t seed) {
-  ASSIGN_OR_RETURN(const Reference reference, Interpret(graph, std::move(inputs), seed));
+                   graph::TensorValues inputs, uint64_t seed, const std::optional<Slice>& slice) {
+  const Graph& checked = slice ? slice->graph : graph;
+  if (slice) {
+    for (auto& [id, values] : inputs) values = PartOf(graph, *slice, id, values);
+  }
+  CheckProgress progress(checked, ProgressOptions::OfStderr());
+  const auto observer = [&progress](const graph::Node& node) { progress.Begin(node); };
+  ASSIGN_OR_RETURN(Reference reference, Interpret(checked, std::move(inputs), seed, observer));
   bool ok = true;
   for (const TensorId id : graph::Outputs(graph)) {
-    ASSIGN_OR_RETURN(const std::vector<double> got, bindings.Read(device, graph[id]));
-    const Comparison comparison = Compare(graph, id, reference, got);
-    PrintComparison(graph[id], comparison);
+    ASSIGN_OR_RETURN(std::vector<double> got, bindings.Read(device, graph[id]));
+    if (slice) got = PartOf(graph, *slice, id, got);
+    ASSIGN_OR_RETURN(const Comparison comparison,
+                     CompareClosely(checked, id, seed, got, reference, observer));
+    PrintComparison(checked[id], comparison);
+    if (slice)
+      PrintOut("        that is the part {} of {}\n", PlacesText(*slice, id),
+               DimsText(graph[id].dims));
     ok = ok && comparison.ok();
   }
   return ok;
+}
+
+// The part that --check-part asks for, and a refusal before anything is allocated: the system ends
+// a process that takes more than there is.
+Result<std::optional<Slice>> PlanCheck(const Graph& graph, const compiler::CompiledPlan& plan,
+                                       const Target& target, const RunOptions& options) {
+  const int64_t free = AvailableBytes();
+  const int64_t run = RunBytes(graph, plan.program.workspace_bytes, !target.is_cuda());
+  if (run > free) {
+    return Status::Error(Code::kHostAllocationFailed,
+                         "running {} takes {} of memory, and {} are free", graph.name,
+                         BytesText(run), BytesText(free));
+  }
+  if (options.no_check) return std::optional<Slice>();
+  if (options.check_part > 0) {
+    const int64_t most = std::min(options.check_part << 20, free - run);
+    std::optional<Slice> slice = SliceOf(graph, most, options.random.seed);
+    if (slice) return slice;
+    return Status::Error(Code::kNotSupported,
+                         "no part of {} can be checked in {}: its operations sum or search along "
+                         "every dim that is long",
+                         graph.name, BytesText(most));
+  }
+  const int64_t check = CheckBytes(graph);
+  if (check <= free - run) return std::optional<Slice>();
+  return Status::Error(Code::kHostAllocationFailed,
+                       "checking {} takes {} of memory beside the {} of the run, and {} are free: "
+                       "the interpreter has every tensor in double precision, twice. "
+                       "--check-part MB checks a part of so many megabytes, --no-check nothing",
+                       graph.name, BytesText(check), BytesText(run), BytesText(free));
 }
 
 Result<bool> Run(RunOptions options) {
@@ -159,6 +225,8 @@ Result<bool> Run(RunOptions options) {
   ASSIGN_OR_RETURN(
       const compiler::CompiledPlan plan,
       compiler::Compile(graph, device->target(), choice, {}, RecordsAdvisor(device->target())));
+  ASSIGN_OR_RETURN(const std::optional<Slice> slice,
+                   PlanCheck(graph, plan, device->target(), options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable,
                    Executable::Create(*device, plan.program));
   graph::TensorValues inputs = RandomInputs(graph, options.random);
@@ -171,10 +239,11 @@ Result<bool> Run(RunOptions options) {
   RETURN_IF_ERROR(device->Synchronize(nullptr));
   bool ok = true;
   if (!options.no_check) {
-    ASSIGN_OR_RETURN(ok, Check(graph, *device, bindings, std::move(inputs), options.random.seed));
+    ASSIGN_OR_RETURN(
+        ok, Check(graph, *device, bindings, std::move(inputs), options.random.seed, slice));
   }
   ASSIGN_OR_RETURN(const double seconds, device->Measure(execute, options.repeats, nullptr));
-  fmt::print("time    {}, median of {}\n", TimeText(seconds), options.repeats);
+  PrintOut("time    {}, median of {}\n", TimeText(seconds), options.repeats);
   RETURN_IF_ERROR(PrintKernels(*device, plan, bindings, options.repeats));
   return ok;
 }
@@ -193,7 +262,14 @@ void AddRun(CLI::App& app, int& exit_status) {
   command->add_option("--repeats", options->repeats, "executions that are timed")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command->add_flag("--no-check", options->no_check, "do not run the interpreter, which is slow");
+  CLI::Option* no_check = command->add_flag("--no-check", options->no_check,
+                                            "do not run the interpreter, which is slow");
+  command
+      ->add_option("--check-part", options->check_part,
+                   "check a part that the interpreter needs so many megabytes for")
+      ->type_name("MB")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->excludes(no_check);
   options->engine.AddTo(*command);
   command->footer(kFooter);
   command->callback([options, &exit_status] {

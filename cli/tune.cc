@@ -10,6 +10,7 @@
 
 #include "api/tuning/tuner.h"
 #include "cli/commands.h"
+#include "cli/console.h"
 #include "cli/device_option.h"
 #include "cli/graph_file.h"
 #include "cli/graph_list.h"
@@ -99,19 +100,19 @@ Result<std::vector<Problem>> ProblemsOf(const TuneOptions& options, const Target
   size_t place = 0;
   for (auto& [hash, problem] : by_hash)
     if (place++ % shard.count == shard.index) problems.push_back(std::move(problem));
-  fmt::print("{} graphs, {} distinct groups, of which {} are tuned here\n", graphs, by_hash.size(),
-             problems.size());
+  PrintOut("{} graphs, {} distinct groups, of which {} are tuned here\n", graphs, by_hash.size(),
+           problems.size());
   return problems;
 }
 
 // The interpreter's word on small groups.
 Result<api::Judge> InterpreterJudge(const graph::Graph& graph, graph::TensorValues inputs) {
-  constexpr uint64_t kSeed = 1;
+  static constexpr uint64_t kSeed = 1;
   ASSIGN_OR_RETURN(Reference made, Interpret(graph, std::move(inputs), kSeed));
-  auto reference = std::make_shared<const Reference>(std::move(made));
+  auto reference = std::make_shared<Reference>(std::move(made));
   auto copy = std::make_shared<const graph::Graph>(graph);
   return api::Judge([copy, reference](graph::TensorId output, const std::vector<double>& got) {
-    const Comparison c = Compare(*copy, output, *reference, got);
+    ASSIGN_OR_RETURN(const Comparison c, CompareClosely(*copy, output, kSeed, got, *reference));
     if (c.ok()) return Status();
     return Status::Error(Code::kUnexpectedValue,
                          "{} of {} elements of {} are wrong; at {} it is {:.6g}, by the "
@@ -136,7 +137,7 @@ class Progress {
     problem_ = problem;
     best_.clear();
     if (!terminal_)
-      fmt::print("[{}/{}] {} {}\n", problem + 1, problems_, about.hash.substr(0, 12), about.work);
+      PrintOut("[{}/{}] {} {}\n", problem + 1, problems_, about.hash.substr(0, 12), about.work);
     std::fflush(stdout);
   }
 
@@ -149,8 +150,10 @@ class Progress {
     const double done = static_cast<double>(problem_) + static_cast<double>(step.done) / step.total;
     constexpr int kWidth = 20;
     const int filled = static_cast<int>(kWidth * done / static_cast<double>(problems_));
-    fmt::print("\r\x1b[K[{:#<{}}{:.<{}}] {}/{} candidate {}/{} ETA {}  best {:.70}", "", filled, "",
-               kWidth - filled, problem_ + 1, problems_, step.done, step.total, Eta(done), best_);
+    WriteRaw(stdout,
+             fmt::format("\r\x1b[K[{:#<{}}{:.<{}}] {}/{} candidate {}/{} ETA {}  best {:.70}", "",
+                         filled, "", kWidth - filled, problem_ + 1, problems_, step.done,
+                         step.total, Eta(done), Printable(best_)));
     std::fflush(stdout);
   }
 
@@ -169,7 +172,8 @@ class Progress {
   }
 
   void Line(const std::string& text) {
-    fmt::print("{}{}\n", terminal_ ? "\r\x1b[K" : "", text);
+    if (terminal_) WriteRaw(stdout, "\r\x1b[K");
+    PrintOut("{}\n", text);
     std::fflush(stdout);
   }
 
@@ -197,8 +201,8 @@ Result<bool> Tune(TuneOptions options) {
   if (folder.empty())
     return Status::Error(Code::kInvalidValue,
                          "there is no folder for records; set KILN_RECORDS_DIR");
-  fmt::print("device {}, records {}/{}\n", device->target().name, folder,
-             api::RecordFileName(device->target().name));
+  PrintOut("device {}, records {}/{}\n", device->target().name, folder,
+           api::RecordFileName(device->target().name));
   const api::BenchOptions bench{.judge = InterpreterJudge};
   Progress progress(problems.size());
   if (options.budget > 0) options.search.deadline = api::GroupBench::Clock() + options.budget;
@@ -221,7 +225,7 @@ Result<bool> Tune(TuneOptions options) {
                                 result.status().message()));
     }
   }
-  fmt::print("{} groups tuned, {} failed, in {}\n", tuned, failed, ClockText(progress.Elapsed()));
+  PrintOut("{} groups tuned, {} failed, in {}\n", tuned, failed, ClockText(progress.Elapsed()));
   return failed == 0;
 }
 

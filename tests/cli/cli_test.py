@@ -99,7 +99,38 @@ class HelpTest(CliTest):
 
     def test_unknown_command(self):
         _, errors = self.kiln("frobnicate", status=2)
-        self.assertIn("there is no command frobnicate", errors)
+        self.assertIn("there is no command frobnicate; there are run, dump,", errors)
+        self.assertIn("there is no command explian, perhaps explain;", self.kiln("explian", status=2)[1])
+
+    def test_commands_of_commands(self):
+        for command, names in (("cache", "list, verify, prune"), ("records", "list, merge, export, verify")):
+            _, errors = self.kiln(command, "purge", status=2)
+            self.assertEqual(errors, f"kiln {command}: there is no command purge; there are {names}\n")
+            self.assertIn(names.split(", ")[-1], self.kiln(command, status=2)[1])
+        self.assertIn("no command prun, perhaps prune;", self.kiln("cache", "prun", status=2)[1])
+
+    def test_unknown_options(self):
+        for command in COMMANDS:
+            _, errors = self.kiln(command, "--hepl", status=2)
+            self.assertRegex(errors, rf"^kiln {command}: ")
+        _, errors = self.kiln("run", "graph.kiln", "--devise", "cpu", status=2)
+        self.assertEqual(errors, "kiln run: there is no option --devise; the nearest is --device\n")
+        _, errors = self.kiln("cache", "list", "too", status=2)
+        self.assertIn("kiln cache list: too is one argument too many", errors)
+
+    def test_a_question_mark_asks_what_is_possible(self):
+        """Of every option that takes one of some names, without a graph."""
+        for arguments, answer in (
+                (("dump", "--what", "?"), "the stages are graph, after:PASS, tile"),
+                (("dump", "--what", "after:?"), "the passes are canonicalise, decompose"),
+                (("dump", "--arch", "?"), "sm_90a"), (("explain", "--arch", "?"), "sm_90a"),
+                (("run", "--device", "?"), "the devices are auto, cuda, cpu"),
+                (("tune", "--device", "?"), "the devices are auto, cuda, cpu"),
+                (("run", "--engine", "?"), "the engines are pointwise, reduce"),
+                (("dump", "--knob", "?"), "\n  pointwise: threads=")):
+            text, errors = self.kiln(*arguments)
+            self.assertIn(answer, text)
+            self.assertEqual(errors, "")
 
 
 class DumpTest(CliTest):
@@ -236,6 +267,71 @@ class ErrorsTest(CliTest):
         _, errors = self.kiln("explain", f"{path}:2", status=2)
         self.assertRegex(errors, rf"^kiln: {re.escape(str(path))}:2:1: .* is 4x7, but relu_fwd makes it 4x8")
 
+    def test_extents_that_are_none(self):
+        self.expect("n.kiln", SMALL.replace("uid=1 f32 [4,8]", "uid=1 f32 [4,-8]"), ":2:10",
+                    "extent -8 of [4,-8] is negative")
+        self.expect("s.kiln", SMALL.replace("uid=1 f32 [4,8]", "uid=1 f32 [4,8] strides=[-8,1]"), ":2:10",
+                    "stride -8 of [-8,1] is negative")
+
+    def test_names_that_are_none(self):
+        for old, new, sentence in (
+                ("pointwise", "conv", "expected an operation, found 'conv'; the nearest are conv_fprop, conv_dgrad, "
+                                      "conv_wgrad"),
+                ("pointwise", "matmull", "found 'matmull'; the nearest is matmul"),
+                ("pointwise", "frobnicate", "found 'frobnicate'; docs/text_language.md lists them"),
+                ("pointwise", "exp", "'exp', which is a mode of pointwise: %y = pointwise(%x) mode=exp"),
+                ("relu_fwd", "relu", "found 'relu'; the nearest are relu_fwd, relu_bwd"),
+                ("compute=f32", "compute=fp32", "expected a data type, found 'fp32'; the nearest is f32"),
+                ("uid=1 f32", "uid=1 bf32", "'bf32' is no property of a tensor: a data type, [extents], uid,"),
+                ("uid=1", "stride=1", "; the nearest is strides"),
+                ("mode=", "mod=", "'mod' is no attribute of pointwise: compute, name, mode,")):
+            _, errors = self.kiln("explain", self.file("n.kiln", SMALL.replace(old, new)), status=2)
+            self.assertIn(sentence, errors)
+        words = SMALL.replace("%x", "%image")
+        _, errors = self.kiln("explain", self.file("w.kiln", words.replace("(%image)", "(%imag)")), status=2)
+        self.assertIn("no tensor %imag above; the nearest: %image", errors)
+
+    def test_control_bytes_do_not_reach_the_terminal(self):
+        """Of names, of words that stand in the wrong place, of paths and of the command line."""
+        evil = "\x1b[2J\x07\x9b1m\x7f"
+        quoted = SMALL.replace("graph small", f'graph "{evil}"').replace("relu_fwd", f'relu_fwd name="{evil}"')
+        document = json.loads(GRAPHS[-1].read_text())
+        document["context"]["name"] = evil
+        document["nodes"][0]["name"] = evil + "\nkiln: all is right"
+        wrong = json.loads(json.dumps(document))
+        wrong["nodes"][0]["math_mode"] = evil
+        unknown = json.loads(json.dumps(document))
+        unknown["nodes"][0]["tag"] = evil
+        cases = [(self.file("q.kiln", quoted), 0), (self.file("x.kiln", SMALL.replace("%x)", f"%x{evil})")), 2),
+                 (self.file("m.kiln", quoted.replace("(%x)", "(%x, %x)")), 2),
+                 (self.file("j.json", json.dumps(document)), 0), (self.file("w.json", json.dumps(wrong)), 2),
+                 (self.file("t.json", json.dumps(unknown)), 1), (self.folder / evil, 2)]
+        for graph, status in cases:
+            for command in (["explain"], ["dump", "--what", "plan"], ["dump", "--what", "graph"]):
+                out, errors = self.kiln(command[0], graph, *command[1:], status=status, KILN_WHY="1")
+                for text in (out, errors):
+                    self.assertNotRegex(text, "[\x00-\x08\x0b-\x1f\x7f-\x9f]", (graph, command))
+                if status == 2:
+                    self.assertEqual(errors.count("\n"), 1, errors)
+        for arguments in ([evil], ["explain", evil], ["explain", "--" + evil], ["run", GRAPHS[0], "--device", evil]):
+            _, errors = self.kiln(*arguments, status=2)
+            self.assertNotRegex(errors, "[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+    def test_files_without_an_end(self):
+        _, errors = self.kiln("explain", "/dev/zero", status=2)
+        self.assertIn("/dev/zero: has more than 268435456 bytes", errors)
+        sparse = self.folder / "sparse.kiln"
+        with open(sparse, "wb") as file:
+            file.truncate(1 << 42)
+        self.assertIn("has more than", self.kiln("dump", sparse, status=2)[1])
+
+    def test_an_allocation_that_fails_says_how_much_it_wanted(self):
+        graph = self.file("l.kiln", SMALL + "#" * (64 << 20))
+        done = subprocess.run(["bash", "-c", 'ulimit -v 120000; exec "$0" explain "$1"', KILN, graph], text=True,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"^kiln: out of memory: [0-9.]+ MiB were wanted at once, and [0-9.]+ \w+ are free\n$")
+
     def test_standard_input(self):
         _, errors = self.kiln("explain", "-", stdin="graph g [", status=2)
         self.assertTrue(errors.startswith("kiln: <stdin>:1:9: "), errors)
@@ -248,7 +344,11 @@ class ErrorsTest(CliTest):
         self.kiln("run", status=2)
         self.kiln("explain", GRAPHS[0], "another", status=2)
         self.kiln("run", GRAPHS[0], "--repeats", "none", status=2)
-        self.kiln("run", GRAPHS[0], "--range", "2,1", status=2)
+        for text, sentence in (("5,1", "--range 5,1 is reversed: 5 is above 1; --range 1,5 is the same range"),
+                               ("1", "--range 1 is not of the form LOW,HIGH"),
+                               ("1,2,3", "is not of the form LOW,HIGH"),
+                               ("nan,1", "must be finite"), ("-inf,inf", "must be finite")):
+            self.assertIn(sentence, self.kiln("run", GRAPHS[0], f"--range={text}", status=2)[1])
 
     def test_environment(self):
         right, _ = self.kiln("explain", GRAPHS[0])
@@ -310,9 +410,15 @@ class ExplainTest(CliTest):
         self.assertRegex(text, r"(?m)^  why       a matmul anchors a group, and waits for all of group 0$")
         # Every plan of a program says the same.
         _, errors = self.kiln("dump", self.file("two.kiln", TWO_GROUPS), "--what", "plan", KILN_WHY="1")
-        self.assertIn("kiln: group 1: a matmul anchors a group, and waits for all of group 0\n", errors)
-        self.assertRegex(errors, r"(?m)^kiln: group 0: takes \w+ \w+=.*, modelled [0-9.]+ us$")
-        self.assertRegex(errors, r"(?m)^kiln: group 0: pointwise: the group has a contraction$")
+        self.assertIn("kiln: two: group 1: a matmul anchors a group, and waits for all of group 0\n", errors)
+        self.assertRegex(errors, r"(?m)^kiln: two: group 0: takes \w+ \w+=.*, modelled [0-9.]+ us$")
+        self.assertRegex(errors, r"(?m)^kiln: two: group 0: pointwise: the group has a contraction$")
+        # A graph of the C interface has no name: its text tells it apart.
+        names = {re.search(r"(?m)^kiln: (graph [0-9a-f]{8}): group 0: takes ",
+                           self.kiln("dump", self.file("u.kiln", text), "--what", "plan", KILN_WHY="1")[1]).group(1)
+                 for text in (TWO_GROUPS.replace("graph two", "graph graph"),
+                              TWO_GROUPS.replace("graph two", "graph graph").replace("64,64", "32,32"))}
+        self.assertEqual(len(names), 2)
 
     def test_least_workspace(self):
         path = self.file("two.kiln", TWO_GROUPS)
@@ -486,6 +592,55 @@ class RunTest(CliTest):
 }
 """)
         self.assertIn(": right;", self.kiln("run", graph, "--device", "cpu", "--repeats", 1)[0])
+
+    def test_tensors_without_uids(self):
+        graph = self.file("n.kiln", SMALL.replace("uid=1 ", "").replace("uid=2 ", "uid=1 "))
+        text, _ = self.kiln("run", graph, "--device", "cpu", "--repeats", 1)
+        self.assertIn("check   y (uid 1) f32 4x8: right;", text)
+        self.assertIn("tensor %x uid=2 f32", self.kiln("dump", graph, "--what", "graph")[0])
+        graph = self.file("m.kiln", SMALL.replace("uid=1 ", "uid=-7 ").replace("uid=2 ", "uid=-7 "))
+        self.assertIn(": right;", self.kiln("run", graph, "--device", "cpu", "--repeats", 1)[0])
+
+    def test_elements_that_share_a_place(self):
+        """Inputs of stride 0 and of windows that overlap; integers, halves of bytes, and offsets too."""
+        for strides in ("[0,1]", "[8,0]", "[0,0]", "[3,1]", "[1,1]"):
+            for dtype in ("f32", "f16", "i8", "u4"):
+                graph = self.file("o.kiln", f"""graph overlap {{
+  tensor %x uid=1 {dtype} [4,8] strides={strides}
+  tensor %b uid=3 f32 [4,8]
+  tensor %y uid=2 f32 [4,8] strides=[1,4]
+  %y = pointwise(%x, %b) compute=f32 mode=add
+}}
+""")
+                text, _ = self.kiln("run", graph, "--device", "cpu", "--repeats", 1)
+                self.assertIn("check   y (uid 2) f32 4x8: right;", text)
+
+    def test_a_graph_that_is_too_large_is_refused_before_it_starts(self):
+        for elements, sentence in (("1048576,1048576", "running small takes "), ("8192,8192", "checking small takes ")):
+            graph = self.file("l.kiln", SMALL.replace("4,8", elements))
+            arguments = ["run", graph, "--device", "cpu", "--repeats", "1"]
+            limited = ["bash", "-c", 'ulimit -v 3000000; exec "$0" "$@"', KILN, *arguments]
+            environment = {**os.environ, "KILN_CACHE_DIR": str(self.folder / "cache")}
+            done = subprocess.run(limited, text=True, capture_output=True, env=environment, check=False)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertEqual(done.stdout, "")
+            self.assertIn(f"kiln: {sentence}", done.stderr)
+            self.assertRegex(done.stderr, r"[0-9.]+ [GT]iB are free")
+        self.assertIn("--check-part MB checks a part", done.stderr)
+
+    def test_a_part_is_checked(self):
+        graph = self.file("p.kiln", SMALL.replace("4,8", "1024,2048"))
+        text, _ = self.kiln("run", graph, "--device", "cpu", "--repeats", 1, "--check-part", 1)
+        part = re.search(r"check   y \(uid 2\) f32 (\d+)x(\d+): right;", text)
+        self.assertLess(int(part.group(1)) * int(part.group(2)) * 8, 1 << 20)
+        self.assertRegex(text, r"(?m)^        that is the part \[\d+:\d+,\d+:\d+\] of 1024x2048$")
+        text, _ = self.kiln("run", graph, "--device", "cpu", "--repeats", 1, "--check-part", 100000)
+        self.assertIn("f32 1024x2048: right;", text)
+        graph = self.file("q.kiln", SMALL.replace("pointwise", "reduction").replace("relu_fwd", "add")
+                          .replace("4,8", "1024,1024", 1).replace("4,8", "1,1"))
+        _, errors = self.kiln("run", graph, "--device", "cpu", "--check-part", 1, status=1)
+        self.assertIn("no part of small can be checked in 1.0 MiB", errors)
+        self.kiln("run", graph, "--device", "cpu", "--check-part", 1, "--no-check", status=2)
 
     def test_no_such_device(self):
         _, errors = self.kiln("run", self.file("s.kiln", SMALL), "--device", "cuda", status=1,

@@ -146,6 +146,20 @@ def check_headers(root):
     return findings
 
 
+# --- the tool's output ----------------------------------------------------------------------------------
+_PRINTS = re.compile(r"\bfmt::print\(|\bstd::(?:f?printf|puts|fputs|fwrite|cout|cerr)\b")
+
+
+def check_console(root):
+    """The tool prints through cli/console.h, which keeps the control bytes of others from the terminal."""
+    findings = []
+    for path in sorted((root / "cli").glob("*.cc")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if path.name != "console.cc" and _PRINTS.search(line):
+                findings.append(f"cli/{path.name}:{number}: prints past cli/console.h")
+    return findings
+
+
 # --- environment ----------------------------------------------------------------------------------------
 _ENV_IN_CXX = re.compile(r'"(KILN_[A-Z][A-Z0-9_]*)"')
 _ENV_IN_SHELL = re.compile(r"\b(KILN_[A-Z][A-Z0-9_]*)\b")
@@ -235,6 +249,7 @@ CHECKS = {
     "layering": check_layering,
     "file_length": check_file_length,
     "headers": check_headers,
+    "console": check_console,
     "env": check_env,
     "passes": check_passes,
     "ops": check_ops,

@@ -45,6 +45,13 @@ class ChecksTest(unittest.TestCase):
         for check in checks.CHECKS:
             self.assertEqual(self.findings(check), [], check)
 
+    def test_console(self):
+        self.write("cli/console.cc", "bool W() { return std::fwrite(a, 1, 2, b) == 2; }\n")
+        self.assertEqual(self.findings("console"), [])
+        self.write("cli/run.cc", 'PrintOut("{}", name);\nfmt::print("{}", name);\nstd::cerr << name;\n')
+        self.assertEqual(self.findings("console"), ["cli/run.cc:2: prints past cli/console.h",
+                                                    "cli/run.cc:3: prints past cli/console.h"])
+
     def test_support_names_what_ran(self):
         self.write("tests/cases/more.txt", "[smoke]\nadd: add(x:f16[2,8]@nhwc, b:f16[2,8]) -> y:f16\n")
         self.write("bench/results/tested.json",
