@@ -16,6 +16,10 @@ void Examine(std::string_view text) {
   const Status status = Verify(*graph);
   fuzz::Require(status.ok(), "an imported graph is not legal: {}",
                 status.ok() ? "" : status.message());
+  // What a caller passes is told apart by uids.
+  for (const auto& ids : {Inputs(*graph), Outputs(*graph)})
+    for (const TensorId id : ids)
+      fuzz::Require((*graph)[id].uid >= 0, "%{} has no uid", (*graph)[id].name);
   const std::string printed = Print(*graph);
   const Result<Graph> again = Parse(printed);
   fuzz::Require(again.ok(), "an imported graph's text does not parse: {}\n{}",
