@@ -17,7 +17,7 @@
 #include <optional>
 #include <string_view>
 
-#include "ir/base/nearest.h"
+#include "ir/base/similar_names.h"
 
 namespace kiln {
 namespace {
@@ -118,9 +118,9 @@ std::string LegalText(const EnvKind& kind, std::string_view value) {
     case Type::kText:
       return "any text is legal";
     case Type::kChoice: {
-      const std::string_view near = Nearest(value, ChoicesOf(kind));
+      const auto near = SimilarNames(value, ChoicesOf(kind), 1);
       return fmt::format("legal are {}{}", kind.choices,
-                         near.empty() ? "" : fmt::format(", the nearest is {}", near));
+                         near.empty() ? "" : fmt::format(", the nearest is {}", near.front()));
     }
     case Type::kCount:
       return fmt::format("legal are whole numbers from {} to {}", kind.least, kind.most);
@@ -171,10 +171,10 @@ std::string UnknownText(std::string_view name) {
     const std::string_view variable = row.variable;
     if (variable.starts_with(kPrefix)) known.push_back(variable.substr(kPrefix.size()));
   }
-  const std::string_view near = Nearest(name.substr(kPrefix.size()), known);
+  const auto near = SimilarNames(name.substr(kPrefix.size()), known, 1);
   return fmt::format("{} is no variable of Kiln and has no effect; {}", name,
                      near.empty() ? "docs/environment.md lists all"
-                                  : fmt::format("the nearest is {}{}", kPrefix, near));
+                                  : fmt::format("the nearest is {}{}", kPrefix, near.front()));
 }
 
 std::optional<std::string> WarningOf(std::string_view name, std::string_view value) {
