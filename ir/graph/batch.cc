@@ -1,6 +1,5 @@
 #include "ir/graph/batch.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "ir/graph/ops.h"
@@ -31,12 +30,12 @@ int64_t BatchOf(const Graph& graph) {
 
 Graph WithBatch(Graph graph, int64_t images) {
   const int64_t batch = BatchOf(graph);
-  std::vector<TensorId> filters;
-  for (const Node& node : graph.nodes) filters.push_back(FilterOf(node));
+  std::vector<char> is_filter(graph.tensors.size(), 0);
+  for (const Node& node : graph.nodes)
+    if (const TensorId id = FilterOf(node); id != kAbsent) is_filter[static_cast<size_t>(id)] = 1;
   for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
     Dims& dims = graph[id].dims;
-    if (dims.empty() || dims[0] != batch || std::ranges::find(filters, id) != filters.end())
-      continue;
+    if (dims.empty() || dims[0] != batch || is_filter[static_cast<size_t>(id)] != 0) continue;
     dims[0] = images;
   }
   return graph;

@@ -116,13 +116,9 @@ TensorId GraphBuilder::Reduction(ReductionMode mode, TensorId x, Dims dims, Resu
   return Apply(GraphOp::kReduction, {x}, ReductionAttrs{.mode = mode}, std::move(options));
 }
 
-void GraphBuilder::Output(TensorId id, std::string name, DType dtype, Dims strides) {
-  Tensor renamed;
-  renamed.name = std::move(name);
-  const TensorId probe = graph_.AddTensor(std::move(renamed));  // makes the name unique
+void GraphBuilder::Output(TensorId id, const std::string& name, DType dtype, Dims strides) {
+  graph_.Rename(id, name);
   Tensor& tensor = graph_[id];
-  tensor.name = std::move(graph_[probe].name);
-  graph_.tensors.pop_back();
   tensor.uid = next_uid_++;
   tensor.dtype = dtype;
   tensor.is_virtual = false;
@@ -141,24 +137,20 @@ const Tensor* FirstOf(const Graph& graph, const std::vector<TensorId>& ids) {
   return ids.empty() || ids[0] == kAbsent ? nullptr : &graph[ids[0]];
 }
 
-// Whether `id` is read, and every reader is a pointwise operation whose result has extent 1 in dim
-// d.
-bool ReadersAreNarrow(const Graph& graph, TensorId id, size_t d) {
-  bool is_read = false;
-  for (const Node& node : graph.nodes) {
-    if (std::ranges::find(node.inputs, id) == node.inputs.end()) continue;
+// Whether there are readers, and each is a pointwise operation whose result has extent 1 in dim d.
+bool ReadersAreNarrow(const Graph& graph, const std::vector<NodeId>& readers, size_t d) {
+  return !readers.empty() && std::ranges::all_of(readers, [&](NodeId n) {
+    const Node& node = graph.nodes[static_cast<size_t>(n)];
     const Tensor* out = FirstOf(graph, node.outputs);
     const bool is_pointwise = node.op == GraphOp::kPointwise && node.outputs.size() == 1;
-    if (!is_pointwise || out == nullptr) return false;
-    if (out->dims.size() <= d || out->dims[d] != 1) return false;
-    is_read = true;
-  }
-  return is_read;
+    return is_pointwise && out != nullptr && out->dims.size() > d && out->dims[d] == 1;
+  });
 }
 
 }  // namespace
 
 void NarrowReductions(Graph& graph) {
+  const std::vector<std::vector<NodeId>> readers = Consumers(graph);
   for (const Node& node : graph.nodes) {
     if (node.op != GraphOp::kReduction) continue;
     const Tensor *x = FirstOf(graph, node.inputs), *y = FirstOf(graph, node.outputs);
@@ -168,7 +160,7 @@ void NarrowReductions(Graph& graph) {
     if (!y->is_virtual || before.empty() || before != x->dims) continue;
     Dims dims = before;
     for (size_t d = 0; d < dims.size(); ++d)
-      if (dims[d] != 1 && ReadersAreNarrow(graph, id, d)) dims[d] = 1;
+      if (dims[d] != 1 && ReadersAreNarrow(graph, readers[static_cast<size_t>(id)], d)) dims[d] = 1;
     if (dims == before) continue;
     graph[id].strides = PackedStrides(dims);
     graph[id].dims = std::move(dims);
@@ -226,6 +218,8 @@ Tensor MemoryOf(const Tensor& rectangle) {
 }  // namespace
 
 Status MakeRagged(Graph& graph, const std::map<TensorId, TensorId>& offsets) {
+  const std::vector<NodeId> writers = Producers(graph);
+  std::vector<Node> loads;
   for (const auto& [id, places] : offsets) {
     const Tensor rectangle = graph[id];
     if (rectangle.is_virtual) continue;
@@ -237,17 +231,14 @@ Status MakeRagged(Graph& graph, const std::map<TensorId, TensorId>& offsets) {
     Tensor memory = MemoryOf(rectangle);
     Node node{.compute = MovingType(rectangle.dtype),
               .attrs = RaggedAttrs{.strides = rectangle.strides}};
-    graph[id].name += "_batches";
+    graph.Rename(id, rectangle.name + "_batches");
     graph[id].is_virtual = true;
     graph[id].uid = -1;
-    const bool is_written = std::ranges::any_of(graph.nodes, [&](const Node& n) {
-      return std::ranges::find(n.outputs, id) != n.outputs.end();
-    });
-    if (!is_written) {
+    if (writers[static_cast<size_t>(id)] < 0) {
       node.op = GraphOp::kRaggedLoad;
       node.inputs = {graph.AddTensor(std::move(memory)), places};
       node.outputs = {id};
-      graph.nodes.insert(graph.nodes.begin(), std::move(node));
+      loads.push_back(std::move(node));
       continue;
     }
     Tensor before = memory;
@@ -257,6 +248,9 @@ Status MakeRagged(Graph& graph, const std::map<TensorId, TensorId>& offsets) {
     node.outputs = {graph.AddTensor(std::move(memory))};
     graph.AddNode(std::move(node));
   }
+  std::ranges::reverse(loads);
+  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(loads.begin()),
+                     std::make_move_iterator(loads.end()));
   return {};
 }
 

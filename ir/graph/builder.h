@@ -37,7 +37,7 @@ class GraphBuilder {
   TensorId Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, ResultOptions options = {});
   TensorId Reduction(ReductionMode mode, TensorId x, Dims dims, ResultOptions options = {});
 
-  void Output(TensorId id, std::string name, DType dtype, Dims strides = {});
+  void Output(TensorId id, const std::string& name, DType dtype, Dims strides = {});
 
   Graph& graph() { return graph_; }
   Result<Graph> Finish();  // Legalize of what was built

@@ -160,16 +160,61 @@ void ForEachFirstUse(const Graph& graph, F&& visit) {
 
 }  // namespace
 
-TensorId Graph::AddTensor(Tensor tensor) {
-  const std::string base = AsIdentifier(tensor.name);
-  const auto taken = [&](const std::string& name) {
-    return std::ranges::any_of(tensors, [&](const Tensor& t) { return t.name == name; });
+TensorNames& TensorNames::operator=(const TensorNames&) {
+  ids_.clear();
+  indexed_ = 0;
+  return *this;
+}
+
+bool TensorNames::Contains(const std::vector<Tensor>& tensors, const std::string& name) {
+  const auto catch_up = [&] {
+    if (tensors.size() < indexed_) *this = TensorNames();
+    for (; indexed_ < tensors.size(); ++indexed_)
+      ids_.try_emplace(tensors[indexed_].name, static_cast<TensorId>(indexed_));
   };
-  tensor.name = base;
-  for (size_t i = tensors.size(); taken(tensor.name); ++i)
-    tensor.name = fmt::format("{}_{}", base, i);
+  catch_up();
+  auto found = ids_.find(name);
+  if (found == ids_.end()) return false;
+  const auto holds = [&](TensorId id) {
+    return static_cast<size_t>(id) < tensors.size() &&
+           tensors[static_cast<size_t>(id)].name == name;
+  };
+  if (holds(found->second)) return true;
+  // Somebody has erased tensors, or put others in their place.
+  *this = TensorNames();
+  catch_up();
+  return ids_.contains(name);
+}
+
+void TensorNames::Rename(TensorId id, const std::string& before, const std::string& after) {
+  const auto found = ids_.find(before);
+  if (found != ids_.end() && found->second == id) ids_.erase(found);
+  ids_[after] = id;
+}
+
+namespace {
+
+std::string FreeName(Graph& graph, const std::string& wish) {
+  const std::string base = AsIdentifier(wish);
+  std::string name = base;
+  for (size_t i = graph.tensors.size(); graph.names.Contains(graph.tensors, name); ++i)
+    name = fmt::format("{}_{}", base, i);
+  return name;
+}
+
+}  // namespace
+
+TensorId Graph::AddTensor(Tensor tensor) {
+  tensor.name = FreeName(*this, tensor.name);
   tensors.push_back(std::move(tensor));
   return static_cast<TensorId>(tensors.size() - 1);
+}
+
+void Graph::Rename(TensorId id, const std::string& wish) {
+  std::string free = FreeName(*this, wish);
+  Tensor& tensor = (*this)[id];
+  names.Rename(id, tensor.name, free);
+  tensor.name = std::move(free);
 }
 
 NodeId Graph::AddNode(Node node) {

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/base/result.h"
@@ -74,12 +75,32 @@ struct Node {
   }
 };
 
+// An index of tensors by name, with which a graph finds free names without a look at every tensor. It
+// follows what is appended or erased by others; a copy of a graph builds its own when it is asked.
+class TensorNames {
+ public:
+  TensorNames() = default;
+  TensorNames(const TensorNames&) {}
+  TensorNames(TensorNames&&) = default;
+  TensorNames& operator=(const TensorNames&);
+  TensorNames& operator=(TensorNames&&) = default;
+
+  bool Contains(const std::vector<Tensor>& tensors, const std::string& name);
+  void Rename(TensorId id, const std::string& before, const std::string& after);
+
+ private:
+  std::unordered_map<std::string, TensorId> ids_;
+  size_t indexed_ = 0;  // tensors that have been entered
+};
+
 struct Graph {
   std::string name = "graph";
   std::vector<Tensor> tensors;
   std::vector<Node> nodes;  // topologically ordered after Normalize
+  TensorNames names = {};
 
   TensorId AddTensor(Tensor tensor);  // makes the name unique
+  void Rename(TensorId id, const std::string& wish);  // makes the name unique
   NodeId AddNode(Node node);
   const Tensor& operator[](TensorId id) const { return tensors[static_cast<size_t>(id)]; }
   Tensor& operator[](TensorId id) { return tensors[static_cast<size_t>(id)]; }
