@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "compiler/engines/attention_view.h"
+#include "compiler/group_limits.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -25,24 +27,54 @@ struct Factors {
   std::vector<TensorId> multiplied, divided;
 };
 
-std::optional<Factors> FindExp(const GraphView& view, TensorId id) {
-  if (view.Map(id, ScalarOp::kExp) != nullptr) return Factors{.exp = view.Uncast(id)};
-  const auto through = [&](TensorId from, TensorId times, TensorId by) {
-    if (view[from].dims != view[id].dims) return std::optional<Factors>();
-    std::optional<Factors> found = FindExp(view, from);
-    if (found && times != kAbsent) found->multiplied.push_back(times);
-    if (found && by != kAbsent) found->divided.push_back(by);
-    return found;
-  };
-  if (const Node* n = view.Map(id, ScalarOp::kDiv))
-    return through(n->inputs[0], kAbsent, n->inputs[1]);
-  if (const Node* n = view.Map(id, ScalarOp::kMul)) {
-    auto found = through(n->inputs[0], n->inputs[1], kAbsent);
-    return found ? found : through(n->inputs[1], n->inputs[0], kAbsent);
+// A step from a value to the operand that it is a multiple of.
+struct FactorStep {
+  TensorId from = kAbsent, times = kAbsent, by = kAbsent;
+};
+
+// The steps that lead on from `id`, the preferred one last.
+std::vector<FactorStep> FactorSteps(const GraphView& view, TensorId id) {
+  std::vector<FactorStep> steps;
+  if (const Node* n = view.Map(id, ScalarOp::kDiv)) {
+    steps = {{.from = n->inputs[0], .by = n->inputs[1]}};
+  } else if (const Node* n = view.Map(id, ScalarOp::kMul)) {
+    steps = {{.from = n->inputs[1], .times = n->inputs[0]},
+             {.from = n->inputs[0], .times = n->inputs[1]}};
+  } else if (const Node* n = view.Map(id, ScalarOp::kSelect)) {
+    if (view.IsZero(n->inputs[2]))
+      steps = {{.from = n->inputs[1], .times = n->inputs[0]}};
+    else if (view.IsZero(n->inputs[1]))
+      steps = {{.from = n->inputs[2], .times = n->inputs[0]}};
   }
-  if (const Node* n = view.Map(id, ScalarOp::kSelect)) {
-    if (view.IsZero(n->inputs[2])) return through(n->inputs[1], n->inputs[0], kAbsent);
-    if (view.IsZero(n->inputs[1])) return through(n->inputs[2], n->inputs[0], kAbsent);
+  std::erase_if(steps, [&](const FactorStep& s) { return view[s.from].dims != view[id].dims; });
+  return steps;
+}
+
+// Values from which no exponential is found are looked at once. All that is found becomes members
+// of one group.
+std::optional<Factors> FindExp(const GraphView& view, TensorId id) {
+  std::vector<FactorStep> path = {{.from = id}};  // from `id` on, each the last of its alternatives
+  std::vector<std::vector<FactorStep>> alternatives;
+  std::set<TensorId> seen;
+  while (!path.empty()) {
+    const TensorId at = path.back().from;
+    if (view.Map(at, ScalarOp::kExp) != nullptr) {
+      Factors found{.exp = view.Uncast(at)};
+      for (size_t i = path.size(); i-- > 1;) {
+        if (path[i].times != kAbsent) found.multiplied.push_back(path[i].times);
+        if (path[i].by != kAbsent) found.divided.push_back(path[i].by);
+      }
+      return found;
+    }
+    const bool is_new = seen.insert(at).second && seen.size() <= kMostGroupNodes;
+    alternatives.push_back(is_new ? FactorSteps(view, at) : std::vector<FactorStep>());
+    while (!alternatives.empty() && alternatives.back().empty()) {
+      alternatives.pop_back();
+      path.pop_back();
+    }
+    if (alternatives.empty()) break;
+    path.push_back(alternatives.back().back());
+    alternatives.back().pop_back();
   }
   return std::nullopt;
 }
@@ -274,45 +306,60 @@ class Finder {
 
 constexpr ScalarOp kCompares[] = {ScalarOp::kLt, ScalarOp::kLe, ScalarOp::kGt, ScalarOp::kGe};
 
-// Adds sign * tensor to the bound; false where it is no sum of places and of numbers.
-bool AddTerm(const GraphView& view, TensorId id, int sign, int64_t rank, IndexBound& bound) {
-  const Tensor& t = view[id];
+// A tensor and what it is multiplied by in a sum.
+struct Term {
+  TensorId id;
+  int sign;
+};
+
+// Adds one term to the bound, or those that it is a sum of to `pending`; false where it is neither
+// a place nor a number.
+bool AddTerm(const GraphView& view, const Term& term, int64_t rank, IndexBound& bound,
+             std::vector<Term>& pending) {
+  const Tensor& t = view[term.id];
   const bool one_place = t.rank() >= 2
                              ? t.dims[t.dims.size() - 1] == 1 && t.dims[t.dims.size() - 2] == 1
                              : NumElements(t.dims) == 1;
   if (one_place) {
-    bound.offsets.push_back({id, sign});
+    bound.offsets.push_back({term.id, term.sign});
     return true;
   }
-  const Node* n = view.Producer(id);
+  const Node* n = view.Producer(term.id);
   if (n == nullptr) return false;
   if (n->op == GraphOp::kIota) {
     const int64_t axis = n->As<graph::IotaAttrs>().axis + rank - t.rank();
     if (axis < rank - 2) return false;
-    (axis == rank - 1 ? bound.column : bound.row) += sign;
+    (axis == rank - 1 ? bound.column : bound.row) += term.sign;
     return true;
   }
   if (n->op != GraphOp::kMap) return false;
   const auto& map = n->As<graph::MapAttrs>();
-  if (map.identity) return AddTerm(view, n->inputs[0], sign, rank, bound);
-  if (map.op != ScalarOp::kAdd && map.op != ScalarOp::kSub) return false;
-  const int second = map.op == ScalarOp::kSub ? -sign : sign;
-  return AddTerm(view, n->inputs[0], sign, rank, bound) &&
-         AddTerm(view, n->inputs[1], second, rank, bound);
+  const bool is_sum = !map.identity && (map.op == ScalarOp::kAdd || map.op == ScalarOp::kSub);
+  if (is_sum) pending.push_back({n->inputs[1], map.op == ScalarOp::kSub ? -term.sign : term.sign});
+  if (is_sum || map.identity) pending.push_back({n->inputs[0], term.sign});
+  return is_sum || map.identity;
 }
 
-bool AddBounds(const GraphView& view, TensorId condition, int64_t rank,
-               std::vector<IndexBound>& bounds) {
-  if (const Node* both = view.Map(condition, ScalarOp::kAnd))
-    return AddBounds(view, both->inputs[0], rank, bounds) &&
-           AddBounds(view, both->inputs[1], rank, bounds);
+// Adds left - right to the bound; false where it is no sum of places and of numbers, or one of more
+// terms than a group has nodes.
+bool AddDifference(const GraphView& view, TensorId left, TensorId right, int64_t rank,
+                   IndexBound& bound) {
+  std::vector<Term> pending = {{right, -1}, {left, 1}};
+  for (size_t terms = 0; !pending.empty(); ++terms) {
+    const Term term = pending.back();
+    pending.pop_back();
+    if (terms > kMostGroupNodes || !AddTerm(view, term, rank, bound, pending)) return false;
+  }
+  return true;
+}
+
+bool AddBound(const GraphView& view, TensorId condition, int64_t rank,
+              std::vector<IndexBound>& bounds) {
   for (const ScalarOp op : kCompares) {
     const Node* n = view.Map(condition, op);
     if (n == nullptr) continue;
     IndexBound bound{.compare = op};
-    if (!AddTerm(view, n->inputs[0], 1, rank, bound) ||
-        !AddTerm(view, n->inputs[1], -1, rank, bound))
-      return false;
+    if (!AddDifference(view, n->inputs[0], n->inputs[1], rank, bound)) return false;
     const bool along_row = bound.row == 0 || bound.row == -bound.column;
     const bool is_bound =
         bound.column == 0 ? std::abs(bound.row) == 1 : std::abs(bound.column) == 1 && along_row;
@@ -321,6 +368,14 @@ bool AddBounds(const GraphView& view, TensorId condition, int64_t rank,
     return true;
   }
   return false;
+}
+
+bool AddBounds(const GraphView& view, TensorId condition, int64_t rank,
+               std::vector<IndexBound>& bounds) {
+  std::vector<TensorId> conditions;
+  AddConjuncts(view, condition, conditions);
+  return std::ranges::all_of(conditions,
+                             [&](TensorId id) { return AddBound(view, id, rank, bounds); });
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "compiler/engines/attention_view.h"
+#include "compiler/group_limits.h"
 
 namespace kiln::compiler {
 namespace {
@@ -34,32 +36,46 @@ struct Alias {
   bool operator==(const Alias&) const = default;
 };
 
+// The views through which `id` is read, from the last one on, and the tensor that they start from.
+std::vector<TensorId> ViewsOf(const GraphView& view, TensorId id, TensorId& first) {
+  std::vector<TensorId> views;
+  for (const Node* n = view.Producer(id); n != nullptr; n = view.Producer(id)) {
+    const bool is_view = n->op == GraphOp::kTranspose || n->op == GraphOp::kReshape ||
+                         (n->op == GraphOp::kMap && n->As<graph::MapAttrs>().identity);
+    if (!is_view) break;
+    views.push_back(id);
+    id = n->inputs[0];
+  }
+  first = id;
+  return views;
+}
+
 std::optional<Alias> AliasOf(const GraphView& view, TensorId id) {
-  const Node* n = view.Producer(id);
-  const Tensor& t = view[id];
-  if (n == nullptr) {
-    if (t.by_value || t.is_constant() || t.uid < 0) return std::nullopt;
-    Alias alias{.uid = t.uid, .dims = t.dims, .strides = t.strides};
-    for (size_t d = 0; d < alias.dims.size(); ++d)
-      if (alias.dims[d] == 1) alias.strides[d] = 0;
-    return alias;
+  TensorId first = kAbsent;
+  std::vector<TensorId> views = ViewsOf(view, id, first);
+  const Tensor& memory = view[first];
+  if (view.Producer(first) != nullptr || memory.by_value || memory.is_constant() || memory.uid < 0)
+    return std::nullopt;
+  Alias alias{.uid = memory.uid, .dims = memory.dims, .strides = memory.strides};
+  for (size_t d = 0; d < alias.dims.size(); ++d)
+    if (alias.dims[d] == 1) alias.strides[d] = 0;
+  for (; !views.empty(); views.pop_back()) {
+    const Tensor& t = view[views.back()];
+    const Node& n = *view.Producer(views.back());
+    // Wider types hold the same values.
+    if (t.dtype != view[n.inputs[0]].dtype && t.dtype != DType::kF32) return std::nullopt;
+    if (n.op != GraphOp::kTranspose) {
+      if (t.dims != alias.dims) return std::nullopt;
+      continue;
+    }
+    Alias moved{.uid = alias.uid, .dims = {}, .strides = {}};
+    for (const int64_t d : n.As<graph::TransposeAttrs>().permutation) {
+      moved.dims.push_back(alias.dims[d]);
+      moved.strides.push_back(alias.strides[d]);
+    }
+    alias = std::move(moved);
   }
-  const bool is_view = n->op == GraphOp::kTranspose || n->op == GraphOp::kReshape ||
-                       (n->op == GraphOp::kMap && n->As<graph::MapAttrs>().identity);
-  if (!is_view) return std::nullopt;
-  auto from = AliasOf(view, n->inputs[0]);
-  if (!from) return std::nullopt;
-  // Wider types hold the same values.
-  const DType before = view[n->inputs[0]].dtype;
-  if (t.dtype != before && t.dtype != DType::kF32) return std::nullopt;
-  if (n->op != GraphOp::kTranspose) return t.dims == from->dims ? from : std::optional<Alias>();
-  const auto& permutation = n->As<graph::TransposeAttrs>().permutation;
-  Alias moved{.uid = from->uid, .dims = {}, .strides = {}};
-  for (const int64_t d : permutation) {
-    moved.dims.push_back(from->dims[d]);
-    moved.strides.push_back(from->strides[d]);
-  }
-  return moved;
+  return alias;
 }
 
 Alias Swapped(Alias alias) {
@@ -91,6 +107,9 @@ Operand OperandOf(const GraphView& view, TensorId id) {
     o = {.id = Plain(view, n->inputs[0]), .transposed = !o.transposed};
   return o;
 }
+
+// Tensors that are looked at in search of the product.
+constexpr size_t kMostWalk = 4 * kMostGroupNodes;
 
 class Finder {
  public:
@@ -128,12 +147,14 @@ class Finder {
       id = sub->inputs[0];
     }
     if (a_.stats == kAbsent) return false;
+    // What lies between is in the group; what else the maps read is little.
     std::vector<TensorId> pending = {id};
-    std::vector<char> seen(view_.graph().tensors.size());
+    std::set<TensorId> seen;
     while (!pending.empty()) {
       const TensorId at = pending.back();
       pending.pop_back();
-      if (std::exchange(seen[at], 1)) continue;
+      if (!seen.insert(at).second) continue;
+      if (seen.size() > kMostWalk) return false;
       const Node* n = view_.Producer(at);
       if (n == nullptr) continue;
       if (IsPlainMatmul(*n) && view_[at].dims == dims()) {

@@ -1,5 +1,9 @@
 #include "compiler/engines/attention_view.h"
 
+#include <set>
+
+#include "compiler/group_limits.h"
+
 namespace kiln::compiler {
 
 using graph::GraphOp;
@@ -8,13 +12,24 @@ using graph::Node;
 using graph::TensorId;
 
 void AddConjuncts(const GraphView& view, TensorId condition, std::vector<TensorId>& all) {
-  if (const Node* both = view.Map(condition, ScalarOp::kAnd))
-    for (const TensorId id : both->inputs) AddConjuncts(view, id, all);
-  else
-    all.push_back(condition);
+  std::set<TensorId> seen;
+  std::vector<TensorId> pending = {condition};
+  while (!pending.empty()) {
+    const TensorId id = pending.back();
+    pending.pop_back();
+    if (!seen.insert(id).second) continue;
+    if (const Node* both = view.Map(id, ScalarOp::kAnd))
+      pending.insert(pending.end(), {both->inputs[1], both->inputs[0]});
+    else
+      all.push_back(id);
+  }
 }
 
-bool SameValue(const GraphView& view, TensorId a, TensorId b) {
+namespace {
+
+// Whether two values are alike if the pairs are that this adds.
+bool MayBeSame(const GraphView& view, TensorId a, TensorId b,
+               std::vector<std::pair<TensorId, TensorId>>& pairs) {
   if (a == b) return true;
   if (a == kAbsent || b == kAbsent || view[a].dtype != view[b].dtype ||
       view[a].dims != view[b].dims)
@@ -28,8 +43,22 @@ bool SameValue(const GraphView& view, TensorId a, TensorId b) {
   if (m->op != GraphOp::kMap || m->compute != n->compute) return false;
   const auto &x = m->As<graph::MapAttrs>(), &y = n->As<graph::MapAttrs>();
   if (x.identity != y.identity || (!x.identity && x.op != y.op)) return false;
-  for (size_t i = 0; i < m->inputs.size(); ++i)
-    if (!SameValue(view, m->inputs[i], n->inputs[i])) return false;
+  for (size_t i = 0; i < m->inputs.size(); ++i) pairs.emplace_back(m->inputs[i], n->inputs[i]);
+  return true;
+}
+
+}  // namespace
+
+bool SameValue(const GraphView& view, TensorId a, TensorId b) {
+  std::set<std::pair<TensorId, TensorId>> seen;
+  std::vector<std::pair<TensorId, TensorId>> pending = {{a, b}};
+  while (!pending.empty()) {
+    const auto pair = pending.back();
+    pending.pop_back();
+    if (!seen.insert(pair).second) continue;
+    if (seen.size() > kMostGroupNodes || !MayBeSame(view, pair.first, pair.second, pending))
+      return false;
+  }
   return true;
 }
 

@@ -69,10 +69,10 @@ inline Dims RowDims(Dims dims) {
   return dims;
 }
 
-// The conditions of whose conjunction `condition` is.
+// The conditions of whose conjunction `condition` is, each once.
 void AddConjuncts(const GraphView& view, graph::TensorId condition,
                   std::vector<graph::TensorId>& all);
-// Whether two tensors are computed alike from the same ones.
+// Whether two tensors are computed alike from the same ones, by no more nodes than a group has.
 bool SameValue(const GraphView& view, graph::TensorId a, graph::TensorId b);
 
 }  // namespace kiln::compiler

@@ -5,7 +5,12 @@
 #include "compiler/engines/row_chain.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <unordered_set>
 
+#include "compiler/group_limits.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -21,10 +26,27 @@ using graph::TensorId;
 
 bool IsMap(const Node& node) { return node.op == GraphOp::kMap; }
 
+// Nodes that a walk looks at which may lead out of the group.
+constexpr size_t kMostWalk = 4 * kMostGroupNodes;
+
 class Finder {
  public:
   explicit Finder(const Graph& g)
-      : g_(g), producers_(graph::Producers(g)), taken_(g.nodes.size(), 0) {}
+      : g_(g),
+        producers_(graph::Producers(g)),
+        readers_(graph::Consumers(g)),
+        taken_(g.nodes.size(), 0),
+        by_maps_(g.nodes.size(), 0),
+        state_(g.nodes.size(), State::kFree) {
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const Node& node = g_.nodes[n];
+      by_maps_[n] = IsMap(node) && std::ranges::all_of(node.inputs, [&](TensorId x) {
+                      return ProducerOf(x) < 0 || by_maps_[ProducerOf(x)] != 0;
+                    });
+      if (node.op == GraphOp::kReduce)
+        reductions_[g_[node.inputs[0]].dims].push_back(static_cast<NodeId>(n));
+    }
+  }
 
   std::vector<RowChain> Find() {
     std::vector<RowChain> chains;
@@ -39,11 +61,8 @@ class Finder {
       chain.columns = FindColumns();
       if (!chain.stands_alone && (chain.columns.empty() || !IsWorth(chain.columns))) continue;
       PullStored();
-      for (size_t m = 0; m < g_.nodes.size(); ++m) {
-        if (state_[m] != State::kMember) continue;
-        taken_[m] = 1;
-        chain.members.push_back(static_cast<NodeId>(m));
-      }
+      chain.members = Members();
+      for (const NodeId m : chain.members) Take(m);
       chains.push_back(std::move(chain));
     }
     return chains;
@@ -60,25 +79,66 @@ class Finder {
   bool IsWide(TensorId t) const { return g_[t].dims == domain_; }
   NodeId ProducerOf(TensorId t) const { return t == kAbsent ? -1 : producers_[t]; }
 
-  // Marks what belongs to the chain of these reductions; false if one follows from a node that
-  // cannot belong to it.
-  bool Mark(const std::vector<NodeId>& seeds) {
-    state_.assign(g_.nodes.size(), State::kFree);
-    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+  void Set(NodeId n, State state) {
+    if (state_[n] == State::kFree) touched_.push_back(n);
+    state_[n] = state;
+    members_ += state == State::kMember;
+  }
+  void Forget() {
+    for (const NodeId n : touched_) state_[n] = State::kFree;
+    touched_.clear();
+    members_ = 0;
+  }
+  std::vector<NodeId> Members() const {
+    std::vector<NodeId> members;
+    for (const NodeId n : touched_)
+      if (state_[n] == State::kMember) members.push_back(n);
+    std::ranges::sort(members);
+    return members;
+  }
+  // What is made of a taken node by maps is so no longer from memory alone.
+  void Take(NodeId n) {
+    taken_[n] = 1;
+    std::vector<NodeId> pending = {n};
+    while (!pending.empty()) {
+      const NodeId at = pending.back();
+      pending.pop_back();
+      if (by_maps_[at] == 0) continue;
+      by_maps_[at] = 0;
+      for (const TensorId y : g_.nodes[at].outputs)
+        if (y != kAbsent) std::ranges::copy(readers_[y], std::back_inserter(pending));
+    }
+  }
+
+  // Marks what belongs to the chain of these reductions, and all others that read a member; false
+  // if one follows from a node that cannot belong to it, or if they are too many for a group.
+  bool Mark(const std::set<NodeId>& seeds) {
+    Forget();
+    // Nodes that follow, in order, and how many of them are seeds or read a member: behind the last
+    // of these are only nodes that follow from others than members.
+    std::map<NodeId, bool> pending;
+    size_t relevant = seeds.size();
+    for (const NodeId n : seeds) pending[n] = true;
+    while (relevant > 0) {
+      const auto [n, is_relevant] = *pending.begin();
+      pending.erase(pending.begin());
+      relevant -= is_relevant;
       const Node& node = g_.nodes[n];
-      bool reads = false, after = false;
-      for (const TensorId x : node.inputs) {
-        const NodeId from = ProducerOf(x);
-        if (from < 0) continue;
-        reads = reads || state_[from] == State::kMember;
-        after = after || state_[from] == State::kAfter;
-      }
-      if (std::ranges::find(seeds, static_cast<NodeId>(n)) != seeds.end()) {
-        if (after) return false;
-        state_[n] = State::kMember;
-      } else if (reads || after) {
-        const bool joins = !after && taken_[n] == 0 && Fits(node);
-        state_[n] = joins ? State::kMember : State::kAfter;
+      const bool after = std::ranges::any_of(node.inputs, [&](TensorId x) {
+        return ProducerOf(x) >= 0 && state_[ProducerOf(x)] == State::kAfter;
+      });
+      const bool is_seed = seeds.contains(n);
+      if (is_seed && after) return false;
+      const bool joins = is_seed || (!after && taken_[n] == 0 && Fits(node));
+      Set(n, joins ? State::kMember : State::kAfter);
+      if (members_ > kMostGroupNodes) return false;
+      for (const TensorId y : node.outputs) {
+        if (y == kAbsent) continue;
+        for (const NodeId reader : readers_[y]) {
+          bool& was_relevant = pending[reader];
+          relevant += joins && !was_relevant;
+          was_relevant = was_relevant || joins;
+        }
       }
     }
     return true;
@@ -90,7 +150,7 @@ class Finder {
   bool HasRowDims(TensorId t) const { return g_[t].dims == rows_; }
 
   bool Grow(NodeId first) {
-    std::vector<NodeId> seeds = {first};
+    std::set<NodeId> seeds = {first};
     while (true) {
       if (!Mark(seeds)) return false;
       const size_t before = seeds.size();
@@ -100,21 +160,18 @@ class Finder {
   }
 
   // Reductions that maps on the way into the chain read.
-  void AddReductionsBefore(std::vector<NodeId>& seeds) const {
-    std::vector<char> seen(g_.nodes.size(), 0);
-    std::vector<NodeId> pending;
-    for (size_t n = 0; n < g_.nodes.size(); ++n)
-      if (state_[n] == State::kMember) pending.push_back(static_cast<NodeId>(n));
-    while (!pending.empty()) {
+  void AddReductionsBefore(std::set<NodeId>& seeds) const {
+    std::set<NodeId> seen;
+    std::vector<NodeId> pending = Members();
+    while (!pending.empty() && seen.size() <= kMostWalk) {
       const Node& node = g_.nodes[pending.back()];
       pending.pop_back();
       for (const TensorId x : node.inputs) {
         const NodeId from = ProducerOf(x);
-        if (from < 0 || seen[from] != 0 || state_[from] != State::kFree) continue;
-        seen[from] = 1;
+        if (from < 0 || state_[from] != State::kFree || !seen.insert(from).second) continue;
         if (taken_[from] != 0) continue;
         if (IsMap(g_.nodes[from]) && g_[x].is_virtual) pending.push_back(from);
-        if (ReducesRows(g_.nodes[from])) seeds.push_back(from);
+        if (ReducesRows(g_.nodes[from])) seeds.insert(from);
       }
     }
   }
@@ -131,44 +188,53 @@ class Finder {
     }
     return fits && reduces;
   }
+  // Those among the reductions that stand near the chain.
   std::vector<NodeId> FindColumns() const {
-    const std::vector<char> before = Before();
+    const std::unordered_set<TensorId> before = Before();
     std::vector<NodeId> columns;
-    for (size_t n = 0; n < g_.nodes.size(); ++n) {
-      const Node& node = g_.nodes[n];
-      if (taken_[n] == 0 && before[node.outputs[0]] == 0 && ReducesColumns(node) &&
+    const std::vector<NodeId>& reductions = reductions_.at(domain_);
+    const NodeId first = Members().front() - static_cast<NodeId>(kMostGroupNodes);
+    auto at = std::ranges::lower_bound(reductions, first);
+    for (size_t i = 0; i < 2 * kMostGroupNodes && at != reductions.end(); ++i, ++at) {
+      const Node& node = g_.nodes[*at];
+      if (taken_[*at] == 0 && !before.contains(node.outputs[0]) && ReducesColumns(node) &&
           ComesFrom(before, node.inputs[0]))
-        columns.push_back(static_cast<NodeId>(n));
+        columns.push_back(*at);
     }
     return columns;
   }
 
   // What the chain waits for or reads, and what it makes.
-  std::vector<char> Before() const {
-    std::vector<char> before(g_.tensors.size(), 0);
-    for (size_t n = g_.nodes.size(); n-- > 0;) {
-      const Node& node = g_.nodes[n];
-      const bool member = state_[n] == State::kMember;
-      if (!member && before[node.outputs[0]] == 0) continue;
-      for (const TensorId id : node.outputs)
-        if (id != kAbsent) before[id] = 1;
-      for (const TensorId x : node.inputs)
-        if (x != kAbsent) before[x] = 1;
+  std::unordered_set<TensorId> Before() const {
+    std::unordered_set<TensorId> before;
+    std::unordered_set<NodeId> seen;
+    const std::vector<NodeId> members = Members();
+    std::deque<NodeId> pending(members.begin(), members.end());
+    while (!pending.empty() && seen.size() <= kMostWalk) {
+      const NodeId n = pending.front();
+      pending.pop_front();
+      if (!seen.insert(n).second) continue;
+      for (const TensorId id : g_.nodes[n].outputs)
+        if (id != kAbsent) before.insert(id);
+      for (const TensorId x : g_.nodes[n].inputs) {
+        if (x != kAbsent) before.insert(x);
+        if (ProducerOf(x) >= 0) pending.push_back(ProducerOf(x));
+      }
     }
     return before;
   }
   // By maps from tensors of the chain, or from smaller ones in memory.
-  bool ComesFrom(const std::vector<char>& before, TensorId id) const {
-    std::vector<char> seen(g_.tensors.size(), 0);
+  bool ComesFrom(const std::unordered_set<TensorId>& before, TensorId id) const {
+    std::set<TensorId> seen;
     std::vector<TensorId> pending = {id};
     while (!pending.empty()) {
       const TensorId t = pending.back();
       pending.pop_back();
-      if (t == kAbsent || seen[t] != 0 || before[t] != 0) continue;
-      seen[t] = 1;
+      if (t == kAbsent || before.contains(t) || !seen.insert(t).second) continue;
       const NodeId from = ProducerOf(t);
       if (from < 0 ? IsWide(t) : !IsMap(g_.nodes[from]) || state_[from] != State::kFree)
         return false;
+      if (seen.size() > kMostGroupNodes) return false;
       if (from >= 0) std::ranges::copy(g_.nodes[from].inputs, std::back_inserter(pending));
     }
     return true;
@@ -177,57 +243,54 @@ class Finder {
   // Something wide follows from the reductions. Results along rows that only others need are worth
   // storing where they are operands of a product; else they cost less where they float.
   bool IsWorth(const std::vector<NodeId>& columns) const {
-    bool wide = false;
-    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+    const std::vector<NodeId> members = Members();
+    const auto is_other = [&](NodeId n) {
       const Node& node = g_.nodes[n];
-      if (state_[n] == State::kMember) {
-        wide = wide || (IsMap(node) && IsWide(node.outputs[0]));
-        continue;
-      }
-      if (Has(node, graph::kContraction) || Has(node, graph::kWindow)) continue;
-      if (std::ranges::find(columns, static_cast<NodeId>(n)) != columns.end()) continue;
-      for (const TensorId x : node.inputs) {
-        const NodeId from = ProducerOf(x);
-        if (from >= 0 && state_[from] == State::kMember && IsWide(x) && g_[x].is_virtual)
+      return state_[n] != State::kMember && !Has(node, graph::kContraction) &&
+             !Has(node, graph::kWindow) && std::ranges::find(columns, n) == columns.end();
+    };
+    for (const NodeId n : members)
+      for (const TensorId y : g_.nodes[n].outputs)
+        if (y != kAbsent && IsWide(y) && g_[y].is_virtual &&
+            std::ranges::any_of(readers_[y], is_other))
           return false;
-      }
-    }
-    return wide;
+    return std::ranges::any_of(
+        members, [&](NodeId n) { return IsMap(g_.nodes[n]) && IsWide(g_.nodes[n].outputs[0]); });
   }
 
   // Maps of the row space whose stored results members read, where they come from memory by maps
   // alone.
   void PullStored() {
-    std::vector<char> by_maps(g_.nodes.size(), 0);
-    for (size_t n = 0; n < g_.nodes.size(); ++n)
-      by_maps[n] = IsMap(g_.nodes[n]) && state_[n] == State::kFree && taken_[n] == 0 &&
-                   std::ranges::all_of(g_.nodes[n].inputs, [&](TensorId x) {
-                     return ProducerOf(x) < 0 || by_maps[ProducerOf(x)] != 0;
-                   });
-    std::vector<char> read(g_.tensors.size(), 0);
-    for (size_t n = g_.nodes.size(); n-- > 0;) {
-      const Node& node = g_.nodes[n];
-      const TensorId y = node.outputs[0];
-      if (read[y] != 0 && by_maps[n] != 0 && !g_[y].is_virtual && IsWide(y))
-        state_[n] = State::kMember;
-      if (state_[n] != State::kMember && (read[y] == 0 || by_maps[n] == 0)) continue;
-      for (const TensorId x : node.inputs)
-        if (x != kAbsent) read[x] = 1;
+    std::set<NodeId> read;  // by maps
+    std::vector<NodeId> pending = Members();
+    while (!pending.empty() && read.size() <= kMostWalk) {
+      const Node& node = g_.nodes[pending.back()];
+      pending.pop_back();
+      for (const TensorId x : node.inputs) {
+        const NodeId from = ProducerOf(x);
+        if (from < 0 || by_maps_[from] == 0 || !read.insert(from).second) continue;
+        pending.push_back(from);
+        if (!g_[x].is_virtual && IsWide(x)) Set(from, State::kMember);
+      }
     }
     // What stands between them and the chain.
-    for (size_t n = 0; n < g_.nodes.size(); ++n)
-      if (by_maps[n] != 0 && read[g_.nodes[n].outputs[0]] != 0 &&
-          std::ranges::any_of(g_.nodes[n].inputs, [&](TensorId x) {
+    for (const NodeId n : read)
+      if (state_[n] == State::kFree && std::ranges::any_of(g_.nodes[n].inputs, [&](TensorId x) {
             return ProducerOf(x) >= 0 && state_[ProducerOf(x)] == State::kMember;
           }))
-        state_[n] = State::kMember;
+        Set(n, State::kMember);
   }
 
   const Graph& g_;
-  std::vector<NodeId> producers_;
+  const std::vector<NodeId> producers_;
+  const std::vector<std::vector<NodeId>> readers_;
+  std::map<Dims, std::vector<NodeId>> reductions_;  // by their operand's extents
   std::vector<char> taken_;
+  std::vector<char> by_maps_;  // of nodes: comes from memory by maps that no chain has taken
   Dims domain_, rows_;
   std::vector<State> state_;
+  std::vector<NodeId> touched_;  // those that are not free
+  size_t members_ = 0;
 };
 
 }  // namespace
