@@ -6,12 +6,16 @@
 #include <map>
 #include <queue>
 #include <set>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "compiler/engines/attention.h"
 #include "compiler/engines/attention_grad.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/row_chain.h"
+#include "compiler/passes/group_size.h"
 #include "compiler/tune/candidates.h"
 #include "ir/base/check.h"
 #include "ir/graph/ops.h"
@@ -63,10 +67,14 @@ class Partitioner {
         wholes_(std::move(wholes)),
         home_(g.tensors.size(), kNone),
         ready_(g.tensors.size(), kNone),
-        producers_(graph::Producers(g)) {}
+        producers_(graph::Producers(g)),
+        readers_(graph::Consumers(g)),
+        sizes_(g, producers_, home_),
+        floats_window_(g.tensors.size(), 0),
+        last_window_(LastWindows()) {}
 
   // False where a whole would have to run between two parts of another one, or a node between two
-  // parts of one.
+  // parts of one: `Tangled` is then one that is part of it.
   bool Run() {
     const std::vector<int> whole = WholeOf();
     const std::vector<NodeId> order = Order(whole);
@@ -78,27 +86,34 @@ class Partitioner {
     }
     return !order.empty() || g_.nodes.empty();
   }
+  int Tangled() const { return tangled_; }
+
+  // Wholes that are larger than a group may be, and nodes that may not float: operands of a node
+  // that would be larger than a group with what floats before it.
+  const std::vector<int>& TooLarge() const { return too_large_; }
+  const std::vector<NodeId>& ToStore() const { return to_store_; }
 
   // In place, one uid is two tensors: the version that is read and the version that is written over
   // it. A node that floats is computed where it is read; if that is after the writer's group, the
-  // old version is gone. Returns such a node, or -1: partitioning again with it stored mends that.
-  NodeId ReaderOfOverwritten() const {
+  // old version is gone. Returns such nodes: partitioning again with them stored mends that.
+  std::vector<NodeId> ReadersOfOverwritten() {
     std::map<int64_t, int> writer;  // uid → group
     for (size_t t = 0; t < g_.tensors.size(); ++t)
       if (home_[t] != kNone && !g_.tensors[t].is_virtual && g_.tensors[t].uid >= 0)
         writer[g_.tensors[t].uid] = home_[t];
-    for (size_t d = 0; d < drafts_.size(); ++d) {
-      const std::vector<char> inside = NodesOf(static_cast<int>(d));
-      for (size_t n = 0; n < g_.nodes.size(); ++n) {
-        if (!inside[n] || home_[g_.nodes[n].outputs[0]] != kNone) continue;
-        for (TensorId x : g_.nodes[n].inputs) {
+    std::vector<NodeId> readers;
+    for (size_t d = 0; d < drafts_.size() && !writer.empty(); ++d) {
+      for (const NodeId n : NodesOf(static_cast<int>(d))) {
+        if (home_[g_.nodes[n].outputs[0]] != kNone) continue;
+        const bool reads_old = std::ranges::any_of(g_.nodes[n].inputs, [&](TensorId x) {
           const auto over = writer.find(g_[x].uid);
           const bool is_old = producers_[x] < 0 && !g_[x].by_value && over != writer.end();
-          if (is_old && over->second < static_cast<int>(d)) return static_cast<NodeId>(n);
-        }
+          return is_old && over->second < static_cast<int>(d);
+        });
+        if (reads_old) readers.push_back(n);
       }
     }
-    return -1;
+    return readers;
   }
 
   std::vector<Group> Extract() {
@@ -122,21 +137,23 @@ class Partitioner {
 
   // Nodes in an order in which they can be placed, a whole as one: its first node stands for it.
   // Where there is a choice the graph's order is kept. Empty if there is no such order.
-  std::vector<NodeId> Order(const std::vector<int>& whole) const {
+  std::vector<NodeId> Order(const std::vector<int>& whole) {
     const auto leader = [&](NodeId n) {
       return whole[n] == kNone ? n : wholes_[whole[n]]->members.front();
     };
-    std::vector<std::set<NodeId>> readers(g_.nodes.size());
-    std::vector<int> waits(g_.nodes.size());
+    std::vector<std::vector<NodeId>> readers(g_.nodes.size());
     size_t leaders = 0;
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const NodeId to = leader(static_cast<NodeId>(n));
       leaders += to == static_cast<NodeId>(n);
       for (const TensorId x : g_.nodes[n].inputs) {
         const NodeId from = x == kAbsent || producers_[x] < 0 ? to : leader(producers_[x]);
-        if (from != to && readers[from].insert(to).second) ++waits[to];
+        if (from != to) readers[from].push_back(to);
       }
     }
+    std::vector<int> waits(g_.nodes.size());
+    for (const auto& after : readers)
+      for (const NodeId n : after) ++waits[n];
     std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>> ready;
     for (size_t n = 0; n < g_.nodes.size(); ++n)
       if (waits[n] == 0 && leader(static_cast<NodeId>(n)) == static_cast<NodeId>(n))
@@ -148,14 +165,46 @@ class Partitioner {
       for (const NodeId n : readers[order.back()])
         if (--waits[n] == 0) ready.push(n);
     }
-    if (order.size() != leaders) order.clear();
-    return order;
+    if (order.size() == leaders) return order;
+    tangled_ = LastTangled(whole, readers, waits);
+    return {};
+  }
+
+  // The last whole on a cycle. What only follows from one waits, too, but nothing on a cycle waits
+  // for it.
+  static int LastTangled(const std::vector<int>& whole,
+                         const std::vector<std::vector<NodeId>>& readers,
+                         const std::vector<int>& waits) {
+    std::vector<int> awaited(readers.size(), 0);  // by nodes that wait
+    std::vector<std::vector<NodeId>> before(readers.size());
+    std::vector<NodeId> pending;
+    for (size_t n = 0; n < readers.size(); ++n) {
+      if (waits[n] == 0) continue;
+      for (const NodeId after : readers[n]) {
+        before[after].push_back(static_cast<NodeId>(n));
+        ++awaited[n];
+      }
+      if (awaited[n] == 0) pending.push_back(static_cast<NodeId>(n));
+    }
+    while (!pending.empty()) {
+      const NodeId n = pending.back();
+      pending.pop_back();
+      for (const NodeId from : before[n])
+        if (--awaited[from] == 0) pending.push_back(from);
+    }
+    int last = kNone;
+    for (size_t n = 0; n < readers.size(); ++n)
+      if (awaited[n] > 0) last = std::max(last, whole[n]);
+    return last;
   }
 
   void PlaceWhole(int index) {
     const Whole& whole = *wholes_[index];
     drafts_.push_back({.kind = whole.kind, .domain = whole.domain, .whole = index});
-    for (const NodeId n : whole.members) Join(n, static_cast<int>(drafts_.size()) - 1);
+    bool fits = true;
+    for (const NodeId n : whole.members)
+      fits = Join(n, static_cast<int>(drafts_.size()) - 1) && fits;
+    if (!fits) too_large_.push_back(index);
   }
 
   void Place(NodeId n) {
@@ -168,11 +217,7 @@ class Partitioner {
     if (Has(node, graph::kContraction))
       return Open(n,
                   {.kind = GroupKind::kContract, .domain = g_[y].dims, .why = Anchors(n, latest)});
-    if (FloatsAsWindow(n)) {
-      for (TensorId id : node.outputs)
-        if (id != kAbsent) ready_[id] = latest;
-      return;
-    }
+    if (FloatsAsWindow(n)) return Float(n, latest);
     if (Has(node, graph::kWindow))
       return Open(n, {.kind = GroupKind::kWindow, .domain = g_[y].dims, .why = Anchors(n, latest)});
     if (node.op == GraphOp::kScatter || node.op == GraphOp::kScatterAdd) {
@@ -181,61 +226,106 @@ class Partitioner {
                       .is_closed = true,
                       .why = "a scatter walks what it reads, and nothing else joins it"});
     }
-    if (Has(node, graph::kReduction)) {
-      if (latest != kNone && JoinsContractionOf(node, latest)) return Join(n, latest);
-      const Dims& reads = g_[node.inputs[0]].dims;
-      for (size_t d = static_cast<size_t>(latest + 1); d < drafts_.size(); ++d) {
-        const Draft& draft = drafts_[d];
-        if (draft.kind == GroupKind::kReduce && draft.reads == reads && draft.domain == g_[y].dims)
-          return Join(n, static_cast<int>(d));
-      }
-      return Open(n, {.kind = GroupKind::kReduce,
-                      .domain = g_[y].dims,
-                      .reads = reads,
-                      .why = Anchors(n, latest)});
-    }
-    if (latest != kNone && (JoinsEpilogue(node, latest) || FollowsReduction(node, latest)))
-      return Join(n, latest);
-    if (g_[y].is_virtual && !never_float_.contains(n)) {
-      ready_[y] = latest;  // floats
+    if (Has(node, graph::kReduction)) return PlaceReduction(n, latest);
+    const bool joins_latest =
+        latest != kNone && (JoinsEpilogue(node, latest) || FollowsReduction(node, latest));
+    if (joins_latest && sizes_.Fits(n, latest)) {
+      Join(n, latest);
       return;
     }
-    for (size_t d = static_cast<size_t>(latest + 1); d < drafts_.size(); ++d)
-      if (drafts_[d].kind == GroupKind::kPointwise && !drafts_[d].is_closed &&
-          drafts_[d].domain == g_[y].dims)
-        return Join(n, static_cast<int>(d));
-    Open(n, {.kind = GroupKind::kPointwise, .domain = g_[y].dims, .why = NotAfter(n, latest)});
+    if (g_[y].is_virtual && !never_float_.contains(n) && sizes_.Floats(n)) return Float(n, latest);
+    JoinOrOpen(n, latest,
+               {.kind = GroupKind::kPointwise, .domain = g_[y].dims, .why = NotAfter(n, latest)});
+  }
+
+  void PlaceReduction(NodeId n, int latest) {
+    const Node& node = g_.nodes[n];
+    if (latest != kNone && JoinsContractionOf(node, latest) && sizes_.Fits(n, latest)) {
+      Join(n, latest);
+      return;
+    }
+    JoinOrOpen(n, latest,
+               {.kind = GroupKind::kReduce,
+                .domain = g_[node.outputs[0]].dims,
+                .reads = g_[node.inputs[0]].dims,
+                .why = Anchors(n, latest)});
+  }
+
+  // Joins the first group like `draft` after `latest` that has room.
+  void JoinOrOpen(NodeId n, int latest, Draft draft) {
+    std::set<int>& alike = open_[{draft.kind, draft.domain, draft.reads}];
+    auto at = alike.upper_bound(latest);
+    while (at != alike.end() && !sizes_.Fits(n, *at)) at = alike.erase(at);
+    if (at != alike.end()) {
+      Join(n, *at);
+      return;
+    }
+    alike.insert(static_cast<int>(drafts_.size()));
+    Open(n, std::move(draft));
+  }
+
+  void Float(NodeId n, int latest) {
+    const Node& node = g_.nodes[n];
+    const bool has_window =
+        Has(node, graph::kWindow) ||
+        std::ranges::any_of(node.inputs, [&](TensorId x) { return FloatsWindow(x); });
+    for (const TensorId id : node.outputs) {
+      if (id == kAbsent) continue;
+      ready_[id] = latest;
+      floats_window_[id] = has_window;
+    }
+  }
+  bool FloatsWindow(TensorId x) const {
+    return x != kAbsent && home_[x] == kNone && floats_window_[x] != 0;
   }
 
   // Whether a window is computed again where it is read, rather than stored: by a later window, or
   // by maps that join the group of one.
-  bool FloatsAsWindow(NodeId n) const {
+  bool FloatsAsWindow(NodeId n) {
     const Node& node = g_.nodes[n];
     const bool fits = stores_little_ && node.op == GraphOp::kResampleFwd &&
                       !never_float_.contains(n) && Taps(node) <= kMostFloatingTaps &&
                       std::ranges::all_of(node.outputs, [&](TensorId id) {
                         return id == kAbsent || g_[id].is_virtual;
                       });
-    if (!fits || ReadsFloatingWindow(n)) return false;
+    if (!fits || std::ranges::any_of(node.inputs, [&](TensorId x) { return FloatsWindow(x); }))
+      return false;
     const Dims& dims = g_[node.outputs[0]].dims;
-    enum : uint8_t { kReads = 1, kAfterWindow = 2 };
-    std::vector<uint8_t> state(g_.nodes.size(), 0);
-    state[n] = kReads;
     bool is_read = false;
-    for (size_t m = static_cast<size_t>(n) + 1; m < g_.nodes.size(); ++m) {
-      for (TensorId x : g_.nodes[m].inputs)
-        if (x != kAbsent && producers_[x] >= 0) state[m] |= state[producers_[x]];
-      const Tensor& y = g_[g_.nodes[m].outputs[0]];
-      if (Has(g_.nodes[m], graph::kWindow)) {
-        is_read = is_read || (state[m] & kReads) != 0;
-        state[m] = kAfterWindow;
+    std::set<NodeId> seen;
+    std::vector<NodeId> pending = {n};
+    while (!pending.empty()) {
+      const NodeId from = pending.back();
+      pending.pop_back();
+      for (const TensorId id : g_.nodes[from].outputs) {
+        if (id == kAbsent) continue;
+        for (const NodeId m : readers_[id]) {
+          if (!seen.insert(m).second) continue;
+          if (seen.size() > kMostGroupNodes) return false;
+          if (Has(g_.nodes[m], graph::kWindow)) {
+            is_read = true;
+            continue;
+          }
+          const Tensor& y = g_[g_.nodes[m].outputs[0]];
+          const bool is_after_window = last_window_[m] > n;
+          const bool is_map = g_.nodes[m].op == GraphOp::kMap && y.dims == dims;
+          if (!is_map || (!y.is_virtual && !is_after_window)) return false;
+          is_read = is_read || is_after_window;
+          pending.push_back(m);
+        }
       }
-      if ((state[m] & kReads) == 0) continue;
-      const bool is_map = g_.nodes[m].op == GraphOp::kMap && y.dims == dims;
-      if (!is_map || (!y.is_virtual && state[m] == kReads)) return false;
-      is_read = is_read || state[m] != kReads;
     }
-    return is_read;
+    return is_read && sizes_.Floats(n);
+  }
+  // Of each node: the last window that it is or follows from.
+  std::vector<NodeId> LastWindows() const {
+    std::vector<NodeId> last(g_.nodes.size(), kNone);
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      if (Has(g_.nodes[n], graph::kWindow)) last[n] = static_cast<NodeId>(n);
+      for (const TensorId x : g_.nodes[n].inputs)
+        if (x != kAbsent && producers_[x] >= 0) last[n] = std::max(last[n], last[producers_[x]]);
+    }
+    return last;
   }
   static int64_t Taps(const Node& window) {
     const auto& attrs = window.As<graph::ResampleAttrs>();
@@ -243,18 +333,6 @@ class Partitioner {
     for (size_t s = 0; s < attrs.window.size(); ++s)
       taps *= std::max<int64_t>(attrs.window[s] / attrs.unit[s], 1);
     return taps;
-  }
-  bool ReadsFloatingWindow(NodeId n) const {
-    std::vector<TensorId> pending = g_.nodes[n].inputs;
-    while (!pending.empty()) {
-      const TensorId x = pending.back();
-      pending.pop_back();
-      if (x == kAbsent || producers_[x] < 0 || home_[x] != kNone) continue;
-      const Node& producer = g_.nodes[producers_[x]];
-      if (Has(producer, graph::kWindow)) return true;
-      pending.insert(pending.end(), producer.inputs.begin(), producer.inputs.end());
-    }
-    return false;
   }
 
   // Sentences for people; groups are numbered as partition leaves them.
@@ -320,15 +398,22 @@ class Partitioner {
 
   void Open(NodeId n, Draft draft) {
     drafts_.push_back(std::move(draft));
-    Join(n, static_cast<int>(drafts_.size()) - 1);
+    if (Join(n, static_cast<int>(drafts_.size()) - 1)) return;
+    // What floats before its many operands is too much for one kernel.
+    for (const TensorId x : g_.nodes[n].inputs)
+      if (x != kAbsent && producers_[x] >= 0 && home_[x] == kNone)
+        to_store_.push_back(producers_[x]);
   }
 
-  void Join(NodeId n, int group) {
+  // False where the group is too large then.
+  bool Join(NodeId n, int group) {
+    const bool fits = sizes_.Add(n, group);
     drafts_[group].members.push_back(n);
     for (TensorId y : g_.nodes[n].outputs) {
       home_[y] = group;
       ready_[y] = group;
     }
+    return fits;
   }
 
   // A member's result is stored if the caller wants it or a node outside the group reads it.
@@ -344,33 +429,32 @@ class Partitioner {
         if (home_[x] != kNone && home_[x] != group_of[n]) stored_[x] = 1;
   }
 
-  // The members of a group and what floats before them.
-  std::vector<char> NodesOf(int index) const {
-    std::vector<char> inside(g_.nodes.size(), 0);
+  // The members of a group and what floats before them, in order.
+  std::vector<NodeId> NodesOf(int index) const {
+    std::unordered_set<NodeId> inside;
     std::vector<NodeId> pending = drafts_[index].members;
     while (!pending.empty()) {
       const NodeId n = pending.back();
       pending.pop_back();
-      if (inside[n]) continue;
-      inside[n] = 1;
+      if (!inside.insert(n).second) continue;
       for (TensorId x : g_.nodes[n].inputs) {
         const NodeId producer = producers_[x];
         const bool read_from_memory = producer < 0 || (home_[x] != kNone && home_[x] != index);
         if (!read_from_memory) pending.push_back(producer);
       }
     }
-    return inside;
+    std::vector<NodeId> nodes(inside.begin(), inside.end());
+    std::ranges::sort(nodes);
+    return nodes;
   }
 
   // They as a graph of its own.
   Group ExtractOne(int index) {
-    const std::vector<char> inside = NodesOf(index);
     Group group{.kind = drafts_[index].kind};
     if (!drafts_[index].why.empty()) group.why.push_back(drafts_[index].why);
     group.graph.name = fmt::format("group{}", index);
-    std::map<TensorId, TensorId> inner;
-    for (size_t n = 0; n < g_.nodes.size(); ++n) {
-      if (!inside[n]) continue;
+    Imported inner;
+    for (const NodeId n : NodesOf(index)) {
       Node copy = g_.nodes[n];
       copy.name.clear();
       for (size_t i = 0; i < copy.inputs.size(); ++i)
@@ -420,22 +504,33 @@ class Partitioner {
     return map.identity ? "cast" : Info(map.op).text;
   }
 
+  // What a group under construction has of the graph, and the last number of each name.
+  struct Imported {
+    std::unordered_map<TensorId, TensorId> ids;
+    std::unordered_map<std::string, int> numbers;
+  };
+
   // x, x2, x3 …; results of operations are numbered from the first on: no name is then that of a
   // function.
-  static std::string Numbered(std::string name, const Group& group) {
+  static std::string Numbered(const std::string& name, Group& group, Imported& inner) {
     const bool role = std::ranges::find(kRoles, name) != std::end(kRoles);
     const auto taken = [&](const std::string& n) {
-      return std::ranges::find(group.graph.tensors, n, &Tensor::name) != group.graph.tensors.end();
+      return group.graph.names.Contains(group.graph.tensors, n);
     };
-    if (role && !taken(name)) return name;
-    for (int n = role ? 2 : 1;; ++n)
+    int& n = inner.numbers[name];
+    if (n == 0 && role) {
+      n = 1;
+      if (!taken(name)) return name;
+    }
+    while (true) {
+      ++n;
       if (std::string numbered = fmt::format("{}{}{}", name, role ? "" : "_", n); !taken(numbered))
         return numbered;
+    }
   }
 
-  TensorId Import(Group& group, std::map<TensorId, TensorId>& inner, TensorId outer, int index,
-                  std::string name) {
-    if (const auto known = inner.find(outer); known != inner.end()) return known->second;
+  TensorId Import(Group& group, Imported& inner, TensorId outer, int index, std::string name) {
+    if (const auto known = inner.ids.find(outer); known != inner.ids.end()) return known->second;
     Tensor t = g_[outer];
     const bool member_result = home_[outer] == index;
     const bool from_memory = !member_result && (producers_[outer] < 0 || home_[outer] != kNone);
@@ -445,13 +540,13 @@ class Partitioner {
       t.alignment = 256;
     }
     if (member_result && stored_[outer]) name.assign(1, 'y');
-    t.name = Numbered(std::move(name), group);
+    t.name = Numbered(name, group, inner);
     t.is_virtual = member_result ? !stored_[outer] : !from_memory;
     if (t.uid >= 0 || !t.is_constant()) t.uid = outer;
     const TensorId id = group.graph.AddTensor(std::move(t));
     group.outer.push_back(outer);
     CHECK(group.outer.size() == group.graph.tensors.size());
-    inner[outer] = id;
+    inner.ids[outer] = id;
     return id;
   }
 
@@ -465,6 +560,16 @@ class Partitioner {
   std::vector<int> ready_;  // the last group that a tensor's value waits for
   std::vector<char> stored_;
   std::vector<NodeId> producers_;
+  std::vector<std::vector<NodeId>> readers_;
+  GroupSizes sizes_;
+  std::vector<char>
+      floats_window_;  // of tensors that float: a window floats before them, or is them
+  std::vector<NodeId> last_window_;
+  // Groups that others of the kind and dims may join.
+  std::map<std::tuple<GroupKind, Dims, Dims>, std::set<int>> open_;
+  int tangled_ = kNone;
+  std::vector<int> too_large_;
+  std::vector<NodeId> to_store_;
 };
 
 // Whether an engine runs this group as one. Attention: the one that is asked for, or else one that
@@ -494,16 +599,18 @@ bool IsTakenWhole(const Group& group, const PassContext& context, std::vector<st
 // together, which burdens no contraction.
 class JoinedElsewhere {
  public:
-  JoinedElsewhere(const Graph& g, const Target& target, const std::vector<NodeId>& members)
-      : g_(g), target_(target), members_(members), producers_(graph::Producers(g)) {}
+  JoinedElsewhere(const Graph& g, const Target& target)
+      : g_(g), target_(target), producers_(graph::Producers(g)), is_member_(g.nodes.size(), 0) {}
 
-  bool All() const {
-    return std::ranges::all_of(members_, [&](NodeId n) {
+  bool All(const std::vector<NodeId>& members) {
+    for (const NodeId n : members) is_member_[n] = 1;
+    const bool all = std::ranges::all_of(members, [&](NodeId n) {
       const Node& node = g_.nodes[n];
       if (!Has(node, graph::kReduction)) return true;
-      return !LieTogether(g_[node.inputs[0]], g_[node.outputs[0]].dims) &&
-             Joins(node, node.inputs[0]);
+      return !LieTogether(g_[node.inputs[0]], g_[node.outputs[0]].dims) && Joins(node);
     });
+    for (const NodeId n : members) is_member_[n] = 0;
+    return all;
   }
 
  private:
@@ -519,27 +626,38 @@ class JoinedElsewhere {
     }
     return true;
   }
-  // A contraction's result, or a map of one, place by place, which follows from no reduction.
-  bool Joins(const Node& reduce, TensorId x) const {
-    const NodeId n = producers_[x];
-    if (n < 0) return false;
-    if (Has(g_.nodes[n], graph::kContraction))
-      return JoinsContraction(g_, g_.nodes[n], g_[reduce.outputs[0]].dims, target_);
-    if (g_.nodes[n].op != GraphOp::kMap) return false;
-    const auto& inputs = g_.nodes[n].inputs;
-    const bool follows = std::ranges::any_of(inputs, [&](TensorId y) {
-      return producers_[y] >= 0 && std::ranges::find(members_, producers_[y]) != members_.end() &&
-             g_[y].dims != g_[x].dims;
-    });
-    return !follows && std::ranges::any_of(inputs, [&](TensorId y) {
-      return g_[y].dims == g_[x].dims && Joins(reduce, y);
+  // It reads a contraction's result, or maps of one, place by place, which follow from no
+  // reduction. A contraction's group has so many nodes at most, so that those before them need no
+  // look.
+  bool Joins(const Node& reduce) const {
+    std::set<TensorId> seen = {reduce.inputs[0]};
+    std::vector<TensorId> pending = {reduce.inputs[0]};
+    while (!pending.empty() && seen.size() <= kMostGroupNodes) {
+      const TensorId x = pending.back();
+      pending.pop_back();
+      const NodeId n = producers_[x];
+      if (n < 0) continue;
+      const Node& node = g_.nodes[n];
+      if (Has(node, graph::kContraction)) {
+        if (JoinsContraction(g_, node, g_[reduce.outputs[0]].dims, target_)) return true;
+        continue;
+      }
+      if (node.op != GraphOp::kMap || FollowsFromReduction(node, x)) continue;
+      for (const TensorId y : node.inputs)
+        if (g_[y].dims == g_[x].dims && seen.insert(y).second) pending.push_back(y);
+    }
+    return false;
+  }
+  bool FollowsFromReduction(const Node& map, TensorId x) const {
+    return std::ranges::any_of(map.inputs, [&](TensorId y) {
+      return producers_[y] >= 0 && is_member_[producers_[y]] != 0 && g_[y].dims != g_[x].dims;
     });
   }
 
   const Graph& g_;
   const Target& target_;
-  const std::vector<NodeId>& members_;
   const std::vector<NodeId> producers_;
+  std::vector<char> is_member_;  // of the chain at hand
 };
 
 // All that a graph has; attention first, since its rows are no chain where it is taken, and chains
@@ -550,8 +668,9 @@ std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
     all.push_back({GroupKind::kAttention, g[a.result].dims, std::move(a.members)});
   for (AttentionGrad& a : FindAttentionGrad(g))
     all.push_back({GroupKind::kAttention, g[a.dq].dims, std::move(a.members)});
+  JoinedElsewhere joined(g, target);
   for (RowChain& chain : FindRowChains(g)) {
-    if (JoinedElsewhere(g, target, chain.members).All()) continue;
+    if (joined.All(chain.members)) continue;
     if (!chain.columns.empty()) {
       all.push_back({GroupKind::kRows, chain.domain, chain.members});
       std::vector<NodeId>& members = all.back().members;
@@ -564,13 +683,15 @@ std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
   return all;
 }
 
-// The first ones that share no node, by index.
-std::vector<size_t> Disjoint(const std::vector<Whole>& all, size_t nodes) {
+// The first ones that share no node, by index, without those that are dropped.
+std::vector<size_t> Disjoint(const std::vector<Whole>& all, const std::vector<char>& dropped,
+                             size_t nodes) {
   std::vector<char> taken(nodes, 0);
   std::vector<size_t> chosen;
   for (size_t i = 0; i < all.size(); ++i) {
     const std::vector<NodeId>& members = all[i].members;
-    if (std::ranges::any_of(members, [&](NodeId n) { return taken[n] != 0; })) continue;
+    if (dropped[i] != 0 || std::ranges::any_of(members, [&](NodeId n) { return taken[n] != 0; }))
+      continue;
     for (const NodeId n : members) taken[n] = 1;
     chosen.push_back(i);
   }
@@ -598,33 +719,41 @@ const char* OperandRole(const Node& node, size_t operand) {
 
 Result<bool> Partition(Module& module, const PassContext& context) {
   std::set<NodeId> stored;
-  std::vector<Whole> all = FindWholes(module.graph, context.target);
-  const auto drop = [&](size_t index) { all.erase(all.begin() + static_cast<ptrdiff_t>(index)); };
-  // Each round stores one more node, or leaves one whole to several groups, so this ends.
+  const std::vector<Whole> all = FindWholes(module.graph, context.target);
+  std::vector<char> dropped(all.size(), 0);
+  // Each round stores more nodes, or leaves wholes to several groups, so this ends.
   while (true) {
-    const std::vector<size_t> chosen = Disjoint(all, module.graph.nodes.size());
+    const std::vector<size_t> chosen = Disjoint(all, dropped, module.graph.nodes.size());
     std::vector<const Whole*> wholes;
     for (const size_t i : chosen) wholes.push_back(&all[i]);
+    const auto drop = [&](int whole) { dropped[chosen[static_cast<size_t>(whole)]] = 1; };
     Partitioner partitioner(module.graph, context.target, context.choice.least_workspace, stored,
                             wholes);
     if (!partitioner.Run()) {
-      drop(chosen.back());
+      drop(partitioner.Tangled());
       continue;
     }
-    const NodeId reader = partitioner.ReaderOfOverwritten();
-    if (reader >= 0) {
-      stored.insert(reader);
+    if (!partitioner.TooLarge().empty()) {
+      std::ranges::for_each(partitioner.TooLarge(), drop);
+      stored.clear();
+      continue;
+    }
+    std::vector<NodeId> to_store = partitioner.ReadersOfOverwritten();
+    std::ranges::copy(partitioner.ToStore(), std::back_inserter(to_store));
+    if (!to_store.empty()) {
+      stored.insert(to_store.begin(), to_store.end());
       continue;
     }
     module.groups = partitioner.Extract();
-    int declined = kNone;
+    bool declined = false;
     for (Group& group : module.groups) group.stores_little = context.choice.least_workspace;
-    for (size_t i = 0; i < module.groups.size(); ++i)
-      if (partitioner.WholeOfGroup(i) != kNone &&
-          !IsTakenWhole(module.groups[i], context, module.why))
-        declined = std::max(declined, partitioner.WholeOfGroup(i));
-    if (declined == kNone) break;
-    drop(chosen[static_cast<size_t>(declined)]);
+    for (size_t i = 0; i < module.groups.size(); ++i) {
+      const int whole = partitioner.WholeOfGroup(i);
+      if (whole == kNone || IsTakenWhole(module.groups[i], context, module.why)) continue;
+      drop(whole);
+      declined = true;
+    }
+    if (!declined) break;
     stored.clear();
   }
   module.form = Form::kGrouped;
