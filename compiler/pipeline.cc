@@ -2,11 +2,13 @@
 // verifier of each form, and a repro file when a pass breaks the module.
 #include <fstream>
 #include <string>
+#include <unordered_set>
 
 #include "compiler/pass.h"
 #include "compiler/passes/canonicalise.h"
 #include "compiler/passes/decompose.h"
 #include "compiler/passes/emit.h"
+#include "compiler/passes/group_key.h"
 #include "compiler/passes/materialise.h"
 #include "compiler/passes/partition.h"
 #include "compiler/passes/pick_engine.h"
@@ -91,7 +93,9 @@ Status VerifyForm(const Module& module) {
                            graph::Info(node.op).mnemonic);
   }
   if (module.form < Form::kGrouped) return {};
+  std::unordered_set<std::string> seen;
   for (const Group& group : module.groups) {
+    if (!seen.insert(GroupKey(group)).second) continue;
     RETURN_IF_ERROR(graph::Verify(group.graph));
     for (const tile::Kernel& kernel : group.lowered.kernels) RETURN_IF_ERROR(tile::Verify(kernel));
   }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <unordered_map>
 
 #include "codegen/cuda/emit.h"
 #include "compiler/engines/engine.h"
+#include "compiler/passes/group_key.h"
 #include "compiler/passes/workspace.h"
 #include "ir/base/check.h"
 #include "ir/base/hash.h"
@@ -56,11 +58,7 @@ class Emitter {
 
   Status EmitGroup(int g) {
     Group& group = m_.groups[g];
-    std::vector<int> kernels;
-    for (tile::Kernel& kernel : group.lowered.kernels) {
-      kernels.push_back(
-          EmitKernel(kernel, Engines()[group.engine].name, NeighboursOf(group, kernel)));
-    }
+    const std::vector<int> kernels = EmitKernels(group);
     for (const LoweredLaunch& launch : group.lowered.launches) {
       const tile::Kernel& kernel = group.lowered.kernels[launch.kernel];
       Launch out{.kernel = kernels[launch.kernel]};
@@ -88,6 +86,21 @@ class Emitter {
       m_.program.launches.push_back(std::move(out));
     }
     return {};
+  }
+
+  // Indices of the group's kernels in the program; equal groups have equal ones.
+  std::vector<int> EmitKernels(Group& group) {
+    const auto [known, is_new] = by_group_.try_emplace(GroupKey(group));
+    std::vector<int>& kernels = known->second;
+    for (size_t k = 0; k < group.lowered.kernels.size(); ++k) {
+      tile::Kernel& kernel = group.lowered.kernels[k];
+      if (is_new)
+        kernels.push_back(
+            EmitKernel(kernel, Engines()[group.engine].name, NeighboursOf(group, kernel)));
+      else
+        kernel.name = m_.program.kernels[static_cast<size_t>(kernels[k])].entry;
+    }
+    return kernels;
   }
 
   LaunchArg Resolve(int g, const LoweredArg& arg, DType type) const {
@@ -165,8 +178,8 @@ class Emitter {
       text.replace(at, name.size(), name);
     kernel.name = name;
     auto& kernels = m_.program.kernels;
-    const auto same = std::ranges::find(kernels, name, &KernelSource::entry);
-    if (same != kernels.end()) return static_cast<int>(same - kernels.begin());
+    const auto [same, is_new] = by_name_.try_emplace(name, static_cast<int>(kernels.size()));
+    if (!is_new) return same->second;
     kernels.push_back({.kind = target_.is_cuda() ? SourceKind::kCuda : SourceKind::kTileIr,
                        .entry = name,
                        .text = std::move(text),
@@ -178,6 +191,8 @@ class Emitter {
   const Target& target_;
   const WorkspaceLayout layout_;
   std::map<int64_t, int> by_uid_;
+  std::map<std::string, int> by_name_;  // of kernels
+  std::unordered_map<std::string, std::vector<int>> by_group_;
 };
 
 }  // namespace

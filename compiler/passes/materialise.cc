@@ -1,9 +1,12 @@
 #include "compiler/passes/materialise.h"
 
 #include <algorithm>
+#include <string>
+#include <unordered_map>
 
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/passes/divide_group.h"
+#include "compiler/passes/group_key.h"
 #include "compiler/tune/candidates.h"
 #include "ir/graph/ops.h"
 
@@ -19,15 +22,30 @@ using graph::TensorId;
 constexpr double kWorthwhile = 0.9;
 constexpr int64_t kWideBytes = 16;
 
-// Of what only moves data, engines never round, and of a plan's contractions Winograd's engines
-// take some.
-double ModelledSeconds(const Group& group, const Target& target, Inputs inputs) {
-  if (group.moves_data) inputs = Inputs::kExact;
-  const std::vector<Candidate> ranked = RankCandidates(group, target, inputs);
-  if (ranked.empty() && inputs == Inputs::kWinograd)
-    return ModelledSeconds(group, target, Inputs::kExact);
-  return LeastSeconds(ranked);
-}
+// What the model says of groups, asked once of equal ones.
+class Model {
+ public:
+  explicit Model(const PassContext& context) : context_(context) {}
+  double Seconds(const Group& group) {
+    const auto [known, is_new] = seconds_.try_emplace(GroupKey(group), 0);
+    if (is_new) known->second = ModelledSeconds(group, context_.target, context_.inputs);
+    return known->second;
+  }
+
+ private:
+  // Of what only moves data, engines never round, and of a plan's contractions Winograd's engines
+  // take some.
+  static double ModelledSeconds(const Group& group, const Target& target, Inputs inputs) {
+    if (group.moves_data) inputs = Inputs::kExact;
+    const std::vector<Candidate> ranked = RankCandidates(group, target, inputs);
+    if (ranked.empty() && inputs == Inputs::kWinograd)
+      return ModelledSeconds(group, target, Inputs::kExact);
+    return LeastSeconds(ranked);
+  }
+
+  const PassContext& context_;
+  std::unordered_map<std::string, double> seconds_;  // by GroupKey
+};
 
 // Elements of which 16 bytes are made.
 int64_t WideElements(const Tensor& t) { return std::max<int64_t>(kWideBytes / SizeOf(t.dtype), 1); }
@@ -102,12 +120,11 @@ Division Everything(const Group& group, const graph::Graph& module) {
 
 // Seconds of all parts, or some number above `limit`: engines are not asked about the contraction
 // where the rest is too much already.
-double SecondsOf(const std::vector<Group>& groups, const PassContext& context, double limit) {
+double SecondsOf(const std::vector<Group>& groups, Model& model, double limit) {
   double seconds = 0;
   for (const bool moves : {true, false})
     for (const Group& group : groups)
-      if (group.moves_data == moves && seconds < limit)
-        seconds += ModelledSeconds(group, context.target, context.inputs);
+      if (group.moves_data == moves && seconds < limit) seconds += model.Seconds(group);
   return seconds;
 }
 
@@ -127,7 +144,8 @@ void SayWhy(const DividedGroup& divided, std::vector<Group>& groups, double whol
 }
 
 // The cheapest way to divide the group; no groups where it is best left as it is.
-DividedGroup BestDivision(Group& group, const PassContext& context, const graph::Graph& module) {
+DividedGroup BestDivision(Group& group, const PassContext& context, Model& model,
+                          const graph::Graph& module) {
   if (IsEmpty(group, ContractionOf(group))) return {};
   const auto first = static_cast<TensorId>(module.tensors.size());
   const Division all = Everything(group, module);
@@ -141,7 +159,7 @@ DividedGroup BestDivision(Group& group, const PassContext& context, const graph:
     return {};
   }
   DividedGroup best;
-  const double whole = ModelledSeconds(group, context.target, context.inputs);
+  const double whole = model.Seconds(group);
   double least = kWorthwhile * whole;
   // Results last: moving them has to pay by the margin, too, against having them written in place.
   for (unsigned subset = 1; subset < subsets; ++subset) {
@@ -150,7 +168,7 @@ DividedGroup BestDivision(Group& group, const PassContext& context, const graph:
     for (size_t i = 0; i < operands; ++i)
       if ((subset >> i) & 1) division.operands.push_back(all.operands[i]);
     DividedGroup divided = DivideGroup(group, division, first);
-    const double seconds = SecondsOf(divided.groups, context, least);
+    const double seconds = SecondsOf(divided.groups, model, least);
     if (seconds >= least) continue;
     least = seconds;
     best = std::move(divided);
@@ -170,11 +188,13 @@ DividedGroup BestDivision(Group& group, const PassContext& context, const graph:
 
 Result<bool> Materialise(Module& module, const PassContext& context) {
   if (!context.target.is_cuda() || context.target.minimal_launch) return false;
+  Model model(context);
   std::vector<Group> groups;
   bool changed = false;
   for (Group& group : module.groups) {
     DividedGroup divided;
-    if (group.kind == GroupKind::kContract) divided = BestDivision(group, context, module.graph);
+    if (group.kind == GroupKind::kContract)
+      divided = BestDivision(group, context, model, module.graph);
     if (divided.groups.empty()) {
       groups.push_back(std::move(group));
       continue;

@@ -6,9 +6,11 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <unordered_map>
 
 #include "compiler/engines/engine.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/passes/group_key.h"
 #include "compiler/tune/candidates.h"
 #include "ir/base/check.h"
 #include "ir/base/env.h"
@@ -113,6 +115,15 @@ void Pick(Group& group, int index, const PassContext& context) {
   group.least_cost = LeastSeconds(ranked);
 }
 
+void PickAs(const Group& equal, Group& group) {
+  group.engine = equal.engine;
+  group.knobs = equal.knobs;
+  group.cost = equal.cost;
+  group.least_cost = equal.least_cost;
+  group.declined.insert(group.declined.end(), equal.declined.begin(), equal.declined.end());
+  group.lowered = equal.lowered;
+}
+
 // A graph by its name; those of the C interface have none, and get the start of their text's hash.
 std::string NameOf(const graph::Graph& graph) {
   if (!graph.name.empty() && graph.name != graph::Graph{}.name) return Printable(graph.name);
@@ -141,9 +152,13 @@ Result<bool> PickAll(Module& module, const PassContext& context) {
   // A group alone leads, whatever it costs: where the client has chosen, nothing is to be compared.
   const bool is_chosen =
       module.groups.size() == 1 && LeadingGroup(module) == 0 && context.choice.engine >= 0;
+  std::unordered_map<std::string, const Group*> first;  // of equal groups
   for (size_t i = 0; i < module.groups.size(); ++i) {
     Group& group = module.groups[i];
-    if (group.kind == GroupKind::kAttention && context.groups_for >= 0)
+    const auto [known, is_new] = first.try_emplace(GroupKey(group), &group);
+    if (!is_new)
+      PickAs(*known->second, group);
+    else if (group.kind == GroupKind::kAttention && context.groups_for >= 0)
       PickForAttention(group, context.groups_for, context.target);
     else if (is_chosen)
       TakersOf(group, context.target, Inputs::kExact, DeclinedBy(group));

@@ -1,13 +1,22 @@
 #include "compiler/passes/schedule.h"
 
+#include <unordered_map>
+
 #include "compiler/engines/engine.h"
+#include "compiler/passes/group_key.h"
 
 namespace kiln::compiler {
 
 Result<bool> Schedule(Module& module, const PassContext& context) {
+  std::unordered_map<std::string, const Group*> first;  // of equal groups
   for (Group& group : module.groups) {
     // Where the engine was picked by what it becomes, that is known.
     if (LaunchesNothing(group) || !group.lowered.launches.empty()) continue;
+    const auto [known, is_new] = first.try_emplace(GroupKey(group), &group);
+    if (!is_new) {
+      group.lowered = known->second->lowered;
+      continue;
+    }
     const Engine& engine = Engines()[group.engine];
     ASSIGN_OR_RETURN(group.lowered, engine.lower(group, context.target, group.knobs));
   }

@@ -13,22 +13,24 @@ constexpr int64_t kAlignment = 256;
 
 int64_t PlaceBuffers(std::vector<LiveBuffer>& buffers) {
   int64_t total = 0;
-  std::vector<const LiveBuffer*> placed;
+  // In order of their steps, buffers that are dead for one are dead for all that follow.
+  const bool in_order = std::ranges::is_sorted(buffers, {}, &LiveBuffer::first_step);
+  std::vector<const LiveBuffer*> placed;  // by offset
   for (LiveBuffer& buffer : buffers) {
     const int64_t size = AlignUp(buffer.bytes, kAlignment);
-    std::vector<const LiveBuffer*> rivals;
-    for (const LiveBuffer* other : placed)
-      if (other->first_step <= buffer.last_step && buffer.first_step <= other->last_step)
-        rivals.push_back(other);
-    std::ranges::sort(rivals, {}, &LiveBuffer::offset);
+    if (in_order) {
+      std::erase_if(placed,
+                    [&](const LiveBuffer* other) { return other->last_step < buffer.first_step; });
+    }
     int64_t offset = 0;
-    for (const LiveBuffer* other : rivals) {
+    for (const LiveBuffer* other : placed) {
+      if (other->first_step > buffer.last_step || buffer.first_step > other->last_step) continue;
       if (offset + size <= other->offset) break;
       offset = std::max(offset, other->offset + AlignUp(other->bytes, kAlignment));
     }
     buffer.offset = offset;
     total = std::max(total, offset + size);
-    placed.push_back(&buffer);
+    placed.insert(std::ranges::upper_bound(placed, offset, {}, &LiveBuffer::offset), &buffer);
   }
   return total;
 }

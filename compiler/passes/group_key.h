@@ -1,0 +1,17 @@
+// GroupKey: what engines see of a group, as bytes. Networks repeat their layers, so most groups of
+// a large graph are equal to one before but for the tensors of the module that they read and write;
+// passes that ask engines about each group ask once a key.
+#pragma once
+
+#include <string>
+
+#include "compiler/module.h"
+
+namespace kiln::compiler {
+
+// Equal for groups that rank, lower and print alike: kind, graph and what partition and materialise
+// noted, with uids numbered in order of use, without the graph's name, the outer tensors and
+// sentences. With engine and knobs, once they are picked.
+std::string GroupKey(const Group& group);
+
+}  // namespace kiln::compiler
