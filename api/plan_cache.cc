@@ -1,6 +1,6 @@
 #include "api/plan_cache.h"
 
-#include <algorithm>
+#include <unordered_map>
 
 namespace kiln::api {
 namespace {
@@ -17,8 +17,9 @@ std::string KeyOf(const graph::Canonical& canonical, const Target& target,
 
 // The program names its tensors by position in the canonical graph while it is cached.
 void RenameToNumbers(Program& program, const std::vector<int64_t>& uids) {
-  for (ProgramTensor& tensor : program.tensors)
-    tensor.uid = std::ranges::find(uids, tensor.uid) - uids.begin();
+  std::unordered_map<int64_t, int64_t> numbers;
+  for (const int64_t uid : uids) numbers.try_emplace(uid, static_cast<int64_t>(numbers.size()));
+  for (ProgramTensor& tensor : program.tensors) tensor.uid = numbers.at(tensor.uid);
 }
 
 void RenameToUids(Program& program, const std::vector<int64_t>& uids) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <unordered_map>
 
 #include "api/backend/config_json.h"
 #include "ir/graph/builder.h"
@@ -44,11 +46,18 @@ constexpr AttrRow kRows[] = {
     Attr<&P::device>(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, Use::kOptional),
 };
 
-int64_t AlignmentOf(const graph::Graph& graph, int64_t uid) {
-  for (const graph::Tensor& tensor : graph.tensors) {
-    if (tensor.uid == uid) return tensor.alignment;
+// What each tensor's pointer is promised to be aligned to.
+std::vector<int64_t> AlignmentsOf(const graph::Graph& graph,
+                                  std::span<const ProgramTensor> tensors) {
+  std::unordered_map<int64_t, int64_t> by_uid;
+  for (const graph::Tensor& tensor : graph.tensors)
+    by_uid.try_emplace(tensor.uid, tensor.alignment);
+  std::vector<int64_t> alignments;
+  for (const ProgramTensor& tensor : tensors) {
+    const auto found = by_uid.find(tensor.uid);
+    alignments.push_back(found == by_uid.end() ? 1 : found->second);
   }
-  return 1;
+  return alignments;
 }
 
 Status CheckPointer(const void* pointer, const ProgramTensor& tensor, int64_t alignment) {
@@ -106,15 +115,16 @@ Status Override(graph::Tensor& tensor, const std::vector<int64_t>& dims,
 // Virtual tensors that are not among those overridden follow from the others.
 Result<graph::Graph> WithShapes(graph::Graph graph, const VariantPackDesc& pack) {
   std::vector<bool> given(graph.tensors.size(), false);
+  std::multimap<int64_t, size_t> by_uid;  // in-place graphs have two tensors of one uid
+  for (size_t t = 0; t < graph.tensors.size(); ++t) by_uid.emplace(graph.tensors[t].uid, t);
   for (size_t i = 0; i < pack.override_uids.size(); ++i) {
-    bool found = false;  // in-place graphs have two tensors of one uid
-    for (size_t t = 0; t < graph.tensors.size(); ++t) {
-      if (graph.tensors[t].uid != pack.override_uids[i]) continue;
+    const auto [begin, end] = by_uid.equal_range(pack.override_uids[i]);
+    for (auto at = begin; at != end; ++at) {
       RETURN_IF_ERROR(
-          Override(graph.tensors[t], pack.override_shapes[i], pack.override_strides[i]));
-      found = given[t] = true;
+          Override(graph.tensors[at->second], pack.override_shapes[i], pack.override_strides[i]));
+      given[at->second] = true;
     }
-    if (!found)
+    if (begin == end)
       return Status::Error(Code::kBadParam, "the graph has no tensor {} to override",
                            pack.override_uids[i]);
   }
@@ -175,9 +185,7 @@ Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOn(const std::shared_pt
                                                             const BuildOptions& options) const {
   Built built{.session = session, .plan = nullptr, .alignments = {}, .peers = PeersOf(graph)};
   ASSIGN_OR_RETURN(built.plan, session->Build(graph, engine_config->Config(), options));
-  for (const ProgramTensor& tensor : built.plan->tensors()) {
-    built.alignments.push_back(AlignmentOf(graph, tensor.uid));
-  }
+  built.alignments = AlignmentsOf(graph, built.plan->tensors());
   return built;
 }
 

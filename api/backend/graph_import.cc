@@ -227,11 +227,8 @@ Result<graph::TensorId> GraphImport::AddTensor(const TensorDesc& tensor, const c
 }
 
 // What operations write goes to memory, everything else comes from there.
-void GraphImport::Convert(const Layout& layout) {
+void GraphImport::Convert(const Layout& layout, bool is_written) {
   using graph::GraphOp;
-  const bool is_written = std::ranges::any_of(graph_.nodes, [&](const graph::Node& node) {
-    return std::ranges::find(node.outputs, layout.plain) != node.outputs.end();
-  });
   const DType dtype = graph_[layout.plain].dtype, moving = kiln::MovingType(dtype);
   Dims split, back(layout.order.size());
   for (size_t d = 0; d < layout.order.size(); ++d) {
@@ -330,7 +327,9 @@ Status GraphImport::Add(graph::GraphOp op, std::vector<Operand> inputs,
 
 Result<graph::Graph> GraphImport::Finish() {
   RETURN_IF_ERROR(graph::MakeRagged(graph_, ragged_));
-  for (const Layout& layout : layouts_) Convert(layout);
+  const std::vector<graph::NodeId> writers = graph::Producers(graph_);
+  for (const Layout& layout : layouts_)
+    Convert(layout, writers[static_cast<size_t>(layout.plain)] >= 0);
   RETURN_IF_ERROR(graph::Normalize(graph_));
   graph::NarrowReductions(graph_);
   RETURN_IF_ERROR(graph::SplitGroupedReductions(graph_));

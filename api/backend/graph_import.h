@@ -66,7 +66,7 @@ class GraphImport {
   static Layout VectorLayout(const TensorDesc& tensor, graph::Tensor& memory);
   static Result<Layout> TileLayout(const TensorDesc& tensor, graph::Tensor& memory);
   static Result<Layout> Int8x32Layout(const TensorDesc& tensor, graph::Tensor& memory);
-  void Convert(const Layout& layout);
+  void Convert(const Layout& layout, bool is_written);
   Result<graph::Tensor> Convert(const TensorDesc& tensor) const;
 
   graph::Graph graph_;

@@ -8,7 +8,7 @@ Result<int64_t> EngineCountOf(const OperationGraphDesc& d) {
   return session->EngineCount();
 }
 
-constexpr int64_t kMostOperations = 4096;
+constexpr int64_t kMostOperations = int64_t{1} << 17;
 
 using D = OperationGraphDesc;
 constexpr AttrRow kRows[] = {

@@ -20,7 +20,7 @@
 namespace kiln::graph {
 namespace {
 
-constexpr size_t kMaxNodes = 10000;
+constexpr size_t kMaxNodes = size_t{1} << 17;
 
 Result<DType> ReadType(const JsonRef& json, DType otherwise) {
   if (json.is_null() || json.value() == "NOT_SET") return otherwise;

@@ -22,7 +22,7 @@
 namespace kiln::graph {
 namespace {
 
-constexpr size_t kMaxOperations = 10000;
+constexpr size_t kMaxOperations = size_t{1} << 17;
 constexpr std::string_view kOperation = "OPERATION_", kDescriptor = "_DESCRIPTOR";
 
 // "f0.5" and "d-inf": a float or a double attribute. Null gives `otherwise`.
