@@ -186,6 +186,17 @@ Result<ConvProblem> ProblemOf(ConvDirection direction, void* x, void* w, void* c
   return problem;
 }
 
+ConvolutionDesc PlainOf(const ConvolutionDesc& conv, const Lengths& filter) {
+  ConvolutionDesc plain = conv;
+  bool has_one_place = true;
+  for (size_t s = 0; s < static_cast<size_t>(conv.spatial); ++s) {
+    if (filter[s + 2] == 1) plain.dilation[s] = 1;
+    has_one_place = has_one_place && filter[s + 2] == 1;
+  }
+  if (has_one_place) plain.mode = CUDNN_CROSS_CORRELATION;
+  return plain;
+}
+
 ConvOperands AddTo(Call& call, const ConvProblem& p, int algorithm, const ConvPointers& pointers) {
   call.Add(p.conv);
   call.Add(algorithm);
@@ -220,11 +231,12 @@ Result<TensorId> Convolve(CallGraph& g, const ConvProblem& p, int algorithm,
 }
 
 TensorId Convolve(CallGraph& g, const ConvProblem& p, TensorId first, TensorId second) {
+  const ConvolutionDesc conv = PlainOf(p.conv, p.w.dims);
   graph::ConvAttrs attrs;
-  attrs.pre_padding = attrs.post_padding = SpatialOf(p.conv.padding, p.conv.spatial);
-  attrs.stride = SpatialOf(p.conv.stride, p.conv.spatial);
-  attrs.dilation = SpatialOf(p.conv.dilation, p.conv.spatial);
-  attrs.flip = p.conv.mode == CUDNN_CONVOLUTION;
+  attrs.pre_padding = attrs.post_padding = SpatialOf(conv.padding, conv.spatial);
+  attrs.stride = SpatialOf(conv.stride, conv.spatial);
+  attrs.dilation = SpatialOf(conv.dilation, conv.spatial);
+  attrs.flip = conv.mode == CUDNN_CONVOLUTION;
   const DType compute = ComputeOf(p);
   const TensorDesc& result = p.direction == ConvDirection::kForward        ? p.y
                              : p.direction == ConvDirection::kBackwardData ? p.x

@@ -39,6 +39,11 @@ struct ConvProblem {
 };
 Result<ConvProblem> ProblemOf(ConvDirection direction, void* x, void* w, void* conv, void* y);
 
+// The descriptor with each setting that cannot matter at its plain value: along an axis where the
+// filter has one place dilation is 1, and a filter of one place in all is not mirrored. Clients set
+// CUDNN_CONVOLUTION, which is 0, for 1x1 filters without thinking of it.
+ConvolutionDesc PlainOf(const ConvolutionDesc& conv, const Lengths& filter);
+
 struct ConvOperands {
   Operand x, w, y;
 };

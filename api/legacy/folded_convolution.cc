@@ -41,11 +41,15 @@ Status CheckFolding(const ConvProblem& p, int format) {
   if (p.conv.groups > 1)
     return Status::Error(Code::kNotSupported, "{} groups: folding would mix their channels",
                          p.conv.groups);
-  if (p.conv.mode == CUDNN_CONVOLUTION)
-    return Status::Text(Code::kNotSupported, "CUDNN_CONVOLUTION: folding would not flip blocks");
+  const ConvolutionDesc conv = PlainOf(p.conv, p.w.dims);
+  if (conv.mode == CUDNN_CONVOLUTION)
+    return Status::Error(Code::kNotSupported,
+                         "CUDNN_CONVOLUTION with {}: folding would not flip blocks",
+                         Text(p.filter));
   for (size_t s = 0; s < 2; ++s) {
-    if (p.conv.dilation[s] != 1)
-      return Status::Error(Code::kNotSupported, "dilation {}; 1 is possible", p.conv.dilation[s]);
+    if (conv.dilation[s] != 1)
+      return Status::Error(Code::kNotSupported, "dilation {} of {}; 1 is possible",
+                           conv.dilation[s], Text(p.filter));
   }
   return {};
 }

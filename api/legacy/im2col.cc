@@ -95,13 +95,14 @@ Status Im2Col(void* handle, void* x_desc, const void* x, void* w_desc, void* con
   RETURN_IF_ERROR(NotNull(columns, "colBuffer"));
   ASSIGN_OR_RETURN(const TensorDesc matrix, DescribeColumns(*conv, *from, *w));
   Call call(*h, "cudnnIm2Col");
-  call.Add(*conv);
+  const ConvolutionDesc plain = PlainOf(*conv, w->dims);
+  call.Add(plain);
   call.Add(*w);
   const Operand source = call.Memory(*from, x), result = call.Memory(matrix, columns);
   return call.Run({}, [&](CallGraph& g) -> Status {
-    ASSIGN_OR_RETURN(const Lengths y, OutputDims(*conv, *from, *w));
+    ASSIGN_OR_RETURN(const Lengths y, OutputDims(plain, *from, *w));
     ASSIGN_OR_RETURN(const TensorId value, g.Read(source));
-    return g.Write(Columns(g, value, *conv, *w, y), result);
+    return g.Write(Columns(g, value, plain, *w, y), result);
   });
 }
 

@@ -35,14 +35,18 @@ class LegacyFolding : public ::testing::Test {
                                          channels, extent, extent),
               kOk);
   }
-  void SetFilter(int inputs) {
+  void SetFilter(int inputs, int rows = 3, int columns = 3) {
     ASSERT_EQ(cudnnSetFilter4dDescriptor(filters_[0], CUDNN_DATA_HALF, CUDNN_TENSOR_NHWC, 8, inputs,
-                                         3, 3),
+                                         rows, columns),
               kOk);
   }
   void SetConvolution(int dilation, cudnnConvolutionMode_t mode) {
-    ASSERT_EQ(cudnnSetConvolution2dDescriptor(convolutions_[0], dilation, dilation, 2, 2, dilation,
-                                              dilation, mode, CUDNN_DATA_FLOAT),
+    SetConvolution({dilation, dilation}, {dilation, dilation}, mode);
+  }
+  void SetConvolution(std::array<int, 2> padding, std::array<int, 2> dilation,
+                      cudnnConvolutionMode_t mode) {
+    ASSERT_EQ(cudnnSetConvolution2dDescriptor(convolutions_[0], padding[0], padding[1], 2, 2,
+                                              dilation[0], dilation[1], mode, CUDNN_DATA_FLOAT),
               kOk);
   }
   cudnnStatus_t Fold(cudnnTensorFormat_t format = CUDNN_TENSOR_NHWC) {
@@ -94,6 +98,24 @@ TEST_F(LegacyFolding, WhatFoldingWouldNotKeepIsRefused) {
   ASSERT_EQ(cudnnSetTensorNdDescriptorEx(tensors_[1], CUDNN_TENSOR_NHWC, CUDNN_DATA_HALF, 5, dims),
             kOk);
   EXPECT_TRUE(IsBadParam(Fold())) << "five dims";
+}
+
+// A filter of one place is the same in both modes, and an axis with one tap at any dilation.
+TEST_F(LegacyFolding, SettingsThatCannotMatterAreNotRefused) {
+  SetFilter(4, 1, 1);
+  for (const auto mode : {CUDNN_CONVOLUTION, CUDNN_CROSS_CORRELATION}) {
+    for (const int dilation : {1, 3}) {
+      SetConvolution({0, 0}, {dilation, dilation}, mode);
+      EXPECT_EQ(Fold(), kOk) << mode << " " << dilation;
+    }
+  }
+  SetFilter(4, 1, 3);
+  SetConvolution({0, 1}, {2, 1}, CUDNN_CROSS_CORRELATION);
+  EXPECT_EQ(Fold(), kOk) << "one row, whose dilation is between rows";
+  SetConvolution({0, 2}, {1, 2}, CUDNN_CROSS_CORRELATION);
+  EXPECT_TRUE(IsNotSupported(Fold())) << "three columns two apart";
+  SetConvolution({0, 1}, {1, 1}, CUDNN_CONVOLUTION);
+  EXPECT_TRUE(IsNotSupported(Fold())) << "three columns, mirrored";
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ struct FoldingCase {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   cudnnTensorFormat_t to = CUDNN_TENSOR_NHWC;
   Dims x_dims = {2, 3, 9, 10}, w_dims = {8, 3, 3, 3};
-  Dims padding = {1, 1}, stride = {2, 2};
+  Dims padding = {1, 1}, stride = {2, 2}, dilation = {1, 1};
+  cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
 };
 
 // Memory for what a descriptor describes.
@@ -36,8 +37,10 @@ Buffer RoomOf(const LegacyContext& c, cudnnFilterDescriptor_t w) {
 }
 
 std::string Run(const FoldingCase& v, const LegacyContext& c) {
-  const oracle::ConvGeometry geometry = {
-      .pre_padding = v.padding, .post_padding = v.padding, .stride = v.stride, .dilation = {1, 1}};
+  const oracle::ConvGeometry geometry = {.pre_padding = v.padding,
+                                         .post_padding = v.padding,
+                                         .stride = v.stride,
+                                         .dilation = v.dilation};
   const LegacyTensor dx = c.Tensor({v.type}, v.x_dims, 1), w = c.Tensor({v.type}, v.w_dims, 2),
                      dy = c.Tensor({v.type}, oracle::ConvOutputDims(geometry, v.x_dims, v.w_dims),
                                    3);
@@ -55,7 +58,8 @@ std::string Run(const FoldingCase& v, const LegacyContext& c) {
   KILN_CALL(client, cudnnSetFilter4dDescriptor, filter, v.type, CUDNN_TENSOR_NCHW, at(v.w_dims, 0),
             at(v.w_dims, 1), at(v.w_dims, 2), at(v.w_dims, 3));
   KILN_CALL(client, cudnnSetConvolution2dDescriptor, conv, at(v.padding, 0), at(v.padding, 1),
-            at(v.stride, 0), at(v.stride, 1), 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+            at(v.stride, 0), at(v.stride, 1), at(v.dilation, 0), at(v.dilation, 1), v.mode,
+            CUDNN_DATA_FLOAT);
   KILN_CALL(client, cudnnSetConvolutionMathType, conv, CUDNN_FMA_MATH);
   std::string error = c.Done(KILN_CALL(client, cudnnGetFoldedConvBackwardDataDescriptors, c.handle,
                                        filter, dy.desc(), conv, dx.desc(), v.to, folded_filter,
@@ -96,6 +100,11 @@ std::vector<LegacyCase> FoldingCases() {
       {.x_dims = {1, 3, 23, 22}, .w_dims = {4, 3, 7, 7}, .padding = {3, 3}},
       {.x_dims = {2, 4, 20, 21}, .w_dims = {8, 4, 5, 4}, .padding = {2, 1}, .stride = {2, 3}},
       {.x_dims = {2, 5, 17, 16}, .w_dims = {8, 5, 1, 1}, .padding = {0, 0}},
+      {.x_dims = {2, 5, 17, 16},
+       .w_dims = {8, 5, 1, 1},
+       .padding = {1, 0},
+       .dilation = {3, 2},
+       .mode = CUDNN_CONVOLUTION},
       {.x_dims = {2, 4, 16, 16}, .w_dims = {8, 4, 2, 4}, .padding = {0, 1}, .stride = {3, 2}},
       {.x_dims = {2, 4, 8, 9}, .w_dims = {8, 4, 3, 3}, .stride = {1, 1}},
       {.x_dims = {1, 3, 35, 35}, .w_dims = {8, 3, 11, 11}, .padding = {0, 0}, .stride = {4, 4}},
@@ -104,7 +113,7 @@ std::vector<LegacyCase> FoldingCases() {
   for (const FoldingCase& v : variants) {
     cases.push_back({"folded_backward_data/" + Text(Layout{v.type}) + "_" + Text(v.x_dims) + "_" +
                          Text(v.w_dims) + "_p" + Text(v.padding) + "_s" + Text(v.stride) + "_to" +
-                         std::to_string(v.to),
+                         std::to_string(v.to) + (v.mode == CUDNN_CONVOLUTION ? "_mirrored" : ""),
                      [=](const LegacyContext& c) { return Run(v, c); }});
   }
   return cases;
