@@ -82,6 +82,13 @@ class Call {
                      PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr));
     return plan->workspace_bytes();
   }
+  // CallPlan::is_as_wished of the same.
+  template <class Make>
+  Result<bool> IsAsWished(Make&& make) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
+                     PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr));
+    return plan->is_as_wished();
+  }
   // Compiles it too.
   template <class Make>
   Status Prepare(Make&& make) {

@@ -37,8 +37,9 @@ Result<DType> ElementType(int type);
 // What the plan may be, beside what it computes.
 struct PlanWishes {
   int64_t workspace_bytes = INT64_MAX;  // at most
+  bool least_workspace = false;         // the least that any plan needs
   bool only_fma = false;                // no tensor cores, and operands as they are
-  bool winograd = false;                // an engine that says it is Winograd's products
+  bool winograd = false;                // an engine that says it is Winograd's products, if one is
 };
 
 class CallGraph {

@@ -80,6 +80,25 @@ Result<std::optional<EngineConfig>> FirstOf(const Session& session, const graph:
   return std::optional<EngineConfig>();
 }
 
+// A configuration that is as wished; `least` is lowered to the workspace that any needs.
+Result<EngineConfig> Search(const Session& session, const graph::Graph& graph,
+                            const PlanWishes& wishes, int64_t& least) {
+  // The wide ranking asks every engine for every configuration: only where the short ones have
+  // none. The generic engines take everything.
+  for (const RankMode mode : {RankMode::kInstant, RankMode::kFallback, RankMode::kA}) {
+    ASSIGN_OR_RETURN(std::optional<EngineConfig> config,
+                     FirstOf(session, graph, mode, wishes, least));
+    if (config) return *std::move(config);
+  }
+  for (int64_t engine = 0; engine < session.EngineCount(); ++engine) {
+    for (const EngineConfig& config : LittleOf(session, graph, engine))
+      if (Takes(session, graph, config, wishes, least)) return config;
+  }
+  if (least == INT64_MAX) return Status::Text(Code::kNotSupported, "no engine takes the operation");
+  return Status::Error(Code::kSizeInsufficient, "{} bytes of workspace; at least {} are needed",
+                       wishes.workspace_bytes, least);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const CallPlan>> CallPlan::Make(std::shared_ptr<Session> session,
@@ -89,6 +108,8 @@ Result<std::shared_ptr<const CallPlan>> CallPlan::Make(std::shared_ptr<Session> 
   ASSIGN_OR_RETURN(made->config_, ConfigWithin(*made->session_, made->graph_, wishes));
   ASSIGN_OR_RETURN(const Footprint footprint, made->session_->Measure(made->graph_, made->config_));
   made->workspace_bytes_ = footprint.workspace_bytes;
+  made->is_as_wished_ =
+      IsWished(*made->session_, made->graph_, made->config_.engine, made->wishes_);
   return std::shared_ptr<const CallPlan>(std::move(made));
 }
 
@@ -138,21 +159,19 @@ int64_t CallPlans::LeastForgotten(std::string_view key) {
 
 Result<EngineConfig> ConfigWithin(const Session& session, const graph::Graph& graph,
                                   const PlanWishes& wishes) {
+  PlanWishes strict = wishes;
+  if (wishes.least_workspace) strict.workspace_bytes = 0;
   int64_t least = INT64_MAX;
-  // The wide ranking asks every engine for every configuration: only where the short ones have
-  // none. The generic engines take everything.
-  for (const RankMode mode : {RankMode::kInstant, RankMode::kFallback, RankMode::kA}) {
-    ASSIGN_OR_RETURN(std::optional<EngineConfig> config,
-                     FirstOf(session, graph, mode, wishes, least));
-    if (config) return *std::move(config);
+  Result<EngineConfig> config = Search(session, graph, strict, least);
+  if (!config.ok() && wishes.least_workspace && least <= wishes.workspace_bytes &&
+      least < INT64_MAX) {
+    strict.workspace_bytes = least;
+    config = Search(session, graph, strict, least);
   }
-  for (int64_t engine = 0; engine < session.EngineCount(); ++engine) {
-    for (const EngineConfig& config : LittleOf(session, graph, engine))
-      if (Takes(session, graph, config, wishes, least)) return config;
-  }
-  if (least == INT64_MAX) return Status::Text(Code::kNotSupported, "no engine takes the operation");
-  return Status::Error(Code::kSizeInsufficient, "{} bytes of workspace; at least {} are needed",
-                       wishes.workspace_bytes, least);
+  if (config.ok() || !wishes.winograd) return config;
+  PlanWishes others = wishes;
+  others.winograd = false;
+  return ConfigWithin(session, graph, others);
 }
 
 }  // namespace kiln::api::legacy

@@ -32,6 +32,8 @@ class CallPlan {
                                                       graph::Graph graph, const PlanWishes& wishes);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
+  // Whether its engine is what was wished for, where another may stand in.
+  bool is_as_wished() const { return is_as_wished_; }
 
   // What fails fails again at the next call. The plan needs workspace_bytes() at most.
   Result<const Built*> Ready() const {
@@ -51,6 +53,7 @@ class CallPlan {
   PlanWishes wishes_;
   EngineConfig config_;
   int64_t workspace_bytes_ = 0;
+  bool is_as_wished_ = true;
   mutable std::mutex mutex_;  // guards graph_ and built_
   mutable std::optional<Built> built_;
   mutable std::atomic<const Built*> ready_ = nullptr;

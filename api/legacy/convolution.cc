@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "api/legacy/convolution_conditions.h"
 #include "api/legacy/functions.h"
 #include "api/legacy/modes.h"
 
@@ -20,19 +21,22 @@ constexpr DirectionRow kDirections[] = {
     {.function = "cudnnConvolutionForward",
      .op = GraphOp::kConvFprop,
      .algorithms = CUDNN_CONVOLUTION_FWD_ALGO_COUNT,
-     .no_workspace = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
+     .results = 10,
+     .least_workspace = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
      .any_workspace = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
      .winograd = CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED},
     {.function = "cudnnConvolutionBackwardData",
      .op = GraphOp::kConvDgrad,
      .algorithms = CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT,
-     .no_workspace = CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
+     .results = 8,
+     .least_workspace = CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
      .any_workspace = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1,
      .winograd = CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED},
     {.function = "cudnnConvolutionBackwardFilter",
      .op = GraphOp::kConvWgrad,
      .algorithms = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT,
-     .no_workspace = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
+     .results = 9,
+     .least_workspace = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
      .any_workspace = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1,
      .winograd = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED},
 };
@@ -63,8 +67,8 @@ Status CheckTypes(const ConvProblem& p) {
   bool tensors_fit = false;
   for (const ConvTypes& row : kTypes) {
     if (row.x != p.x.type || row.w != p.w.type || row.y != p.y.type) continue;
-    tensors_fit = forward || row.compute != CUDNN_DATA_INT32;
-    if (tensors_fit && row.compute == p.conv.compute) return {};
+    tensors_fit = true;
+    if (row.compute == p.conv.compute && (forward || row.compute != CUDNN_DATA_INT32)) return {};
   }
   return Status::Error(tensors_fit ? Code::kNotSupported : Code::kBadParam,
                        "types of x, w, y and of the computation: {}, {}, {} and {}", p.x.type,
@@ -90,16 +94,13 @@ Status CheckShapes(const ConvProblem& p) {
                        "{} is not what {} makes of {}", Text(p.y), Text(p.filter), Text(p.x));
 }
 
-// What the winograd engines take, as far as descriptors say: other calls rank no engines.
-Status CheckWinograd(const ConvProblem& p) {
+// Whether the winograd engines may take it, as far as descriptors say.
+bool MayBeWinograd(const ConvProblem& p) {
   bool is_small = p.conv.spatial == 2 && p.conv.groups == 1;
   for (int32_t s = 0; is_small && s < p.conv.spatial; ++s)
     is_small = p.w.dims[static_cast<size_t>(s) + 2] == 3 && p.conv.stride[s] == 1 &&
                p.conv.dilation[s] == 1;
-  if (is_small && p.x.type == CUDNN_DATA_FLOAT && p.y.type == CUDNN_DATA_FLOAT) return {};
-  return Status::Error(Code::kNotSupported,
-                       "Winograd's products take 3x3 filters of stride 1 in f32, no groups, not {}",
-                       Text(p.filter));
+  return is_small && p.x.type == CUDNN_DATA_FLOAT && p.y.type == CUDNN_DATA_FLOAT;
 }
 
 DType ComputeOf(const ConvProblem& p) {
@@ -145,15 +146,11 @@ struct Epilogue {
   const ActivationDesc& activation;
 };
 
-Status CheckEpilogue(const ConvProblem& p, const Epilogue& e, int algorithm) {
+Status CheckEpilogue(const ConvProblem& p, const Epilogue& e) {
   const int mode = e.activation.mode;
   if (mode != CUDNN_ACTIVATION_RELU && mode != CUDNN_ACTIVATION_IDENTITY)
     return Status::Error(Code::kNotSupported, "activation {}; RELU and IDENTITY are possible",
                          mode);
-  if (mode == CUDNN_ACTIVATION_IDENTITY &&
-      algorithm != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
-    return Status::Text(Code::kNotSupported,
-                        "IDENTITY goes with CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM");
   if (e.activation.nan != CUDNN_NOT_PROPAGATE_NAN)
     return Status::Text(Code::kNotSupported, "reluNanOpt must be CUDNN_NOT_PROPAGATE_NAN");
   if (e.z.rank != p.conv.spatial + 2) return Status::Error(Code::kBadParam, "z is {}", Text(e.z));
@@ -165,6 +162,21 @@ Status CheckEpilogue(const ConvProblem& p, const Epilogue& e, int algorithm) {
   if (!is_bias || e.bias.type != (integers ? int32_t{CUDNN_DATA_FLOAT} : p.y.type))
     return Status::Error(Code::kNotSupported, "the bias is {}, y is {}", Text(e.bias), Text(p.y));
   return {};
+}
+
+// 9.19 takes every algorithm but DIRECT here, with both activations, whether or not the convolution
+// by itself may have it: the name says nothing but how much workspace there may be.
+Status CheckFused(const ConvProblem& p, int algorithm) {
+  RETURN_IF_ERROR(Check(p, RowOf(p.direction).any_workspace));
+  if (algorithm != CUDNN_CONVOLUTION_FWD_ALGO_DIRECT && algorithm >= 0 &&
+      algorithm < RowOf(p.direction).algorithms)
+    return {};
+  return Status::Error(Code::kNotSupported, "algorithm {}, which takes no problem", algorithm);
+}
+
+int FusedPlanOf(const ConvProblem& p, int algorithm) {
+  const DirectionRow& row = RowOf(p.direction);
+  return algorithm == row.least_workspace ? algorithm : row.any_workspace;
 }
 
 }  // namespace
@@ -206,23 +218,29 @@ ConvOperands AddTo(Call& call, const ConvProblem& p, int algorithm, const ConvPo
 }
 
 Status Check(const ConvProblem& p, int algorithm) {
-  const DirectionRow& row = RowOf(p.direction);
-  RETURN_IF_ERROR(CheckEnum(algorithm, row.algorithms - 1, "algorithm of the convolution"));
   RETURN_IF_ERROR(CheckShapes(p));
   RETURN_IF_ERROR(CheckTypes(p));
-  if (algorithm == row.winograd) return CheckWinograd(p);
-  if (algorithm != row.no_workspace && algorithm != row.any_workspace)
-    return Status::Error(Code::kNotSupported, "no engine has algorithm {} of {}", algorithm,
-                         row.function);
-  return {};
+  return CheckConditions(p, algorithm);
+}
+
+int PlannedAs(const ConvProblem& p, int algorithm) {
+  const DirectionRow& row = RowOf(p.direction);
+  if (algorithm == row.least_workspace) return algorithm;
+  if (algorithm == row.winograd && MayBeWinograd(p)) return algorithm;
+  return row.any_workspace;
 }
 
 Result<TensorId> Convolve(CallGraph& g, const ConvProblem& p, int algorithm,
                           const ConvOperands& o) {
   RETURN_IF_ERROR(Check(p, algorithm));
-  if (algorithm == RowOf(p.direction).no_workspace) g.wishes.workspace_bytes = 0;
+  return ConvolveAs(g, p, PlannedAs(p, algorithm), o);
+}
+
+Result<TensorId> ConvolveAs(CallGraph& g, const ConvProblem& p, int planned,
+                            const ConvOperands& o) {
+  g.wishes.least_workspace = planned == RowOf(p.direction).least_workspace;
   g.wishes.only_fma = p.conv.math == CUDNN_FMA_MATH;
-  g.wishes.winograd = algorithm == RowOf(p.direction).winograd;
+  g.wishes.winograd = planned == RowOf(p.direction).winograd;
   const bool forward = p.direction == ConvDirection::kForward;
   const bool data = p.direction == ConvDirection::kBackwardData;
   ASSIGN_OR_RETURN(const TensorId first, g.Read(data ? o.y : o.x));
@@ -333,10 +351,10 @@ Status ConvolutionBiasActivationForward(void* handle, const void* alpha1, void* 
   return call.Run(
       {.data = workspace, .bytes = static_cast<int64_t>(workspace_bytes), .is_parameter = true},
       [&](CallGraph& g) -> Status {
-        RETURN_IF_ERROR(Check(p, algorithm));
-        RETURN_IF_ERROR(CheckEpilogue(p, {*zd, *bd, *activation}, algorithm));
+        RETURN_IF_ERROR(CheckFused(p, algorithm));
+        RETURN_IF_ERROR(CheckEpilogue(p, {*zd, *bd, *activation}));
         const DType compute = ComputeType(p.y);
-        ASSIGN_OR_RETURN(TensorId value, Convolve(g, p, algorithm, o));
+        ASSIGN_OR_RETURN(TensorId value, ConvolveAs(g, p, FusedPlanOf(p, algorithm), o));
         if (first.slot >= 0)
           value = g.Pointwise(PointwiseMode::kMul, {value, g.Read(first, p.y.rank)}, compute);
         if (second.slot >= 0) {
@@ -350,7 +368,7 @@ Status ConvolutionBiasActivationForward(void* handle, const void* alpha1, void* 
           value = g.Pointwise(PointwiseMode::kReluFwd, {value}, compute);
         return g.Write(value, o.y);
       },
-      [&] { return LeastTold(*h, p, algorithm); });
+      [&] { return LeastTold(*h, p, FusedPlanOf(p, algorithm)); });
 }
 
 }  // namespace kiln::api::legacy

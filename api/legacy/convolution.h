@@ -5,9 +5,10 @@
 //   backward filter  (x, dy) -> dw      cudnnConvolutionBackwardFilter
 //
 // An algorithm is a promise of how much workspace is wanted, and of the same result: the first of
-// each direction needs none, the second as much as is fastest. Of those that name a way of
-// computing there is WINOGRAD_NONFUSED, for what the winograd engines take; the others (FFT, an
-// explicit GEMM, the other Winograd) are reported as not supported.
+// each direction needs the least (none, but for vectors of channels), the second as much as is
+// fastest. The others name a way of computing. WINOGRAD_NONFUSED has plans of its own where the
+// winograd engines take the problem; all else that is named has the second's plans, for the
+// problems of convolution_conditions.h.
 #pragma once
 
 #include <optional>
@@ -23,10 +24,11 @@ enum class ConvDirection : uint8_t { kForward, kBackwardData, kBackwardFilter };
 struct DirectionRow {
   const char* function;
   graph::GraphOp op;
-  int algorithms;     // of the enumeration
-  int no_workspace;   // the algorithm that needs none
-  int any_workspace;  // and the one that may take any
-  int winograd;       // and the one that is Winograd's products
+  int algorithms;       // of the enumeration
+  int results;          // that Get and Find may return in 9.19, which lists two for each math type
+  int least_workspace;  // the algorithm that needs the least
+  int any_workspace;    // and the one that may take any
+  int winograd;         // and the one that is Winograd's products
 };
 const DirectionRow& RowOf(ConvDirection direction);
 
@@ -55,12 +57,17 @@ struct ConvPointers {
 ConvOperands AddTo(Call& call, const ConvProblem& problem, int algorithm,
                    const ConvPointers& pointers);
 
-// Whether the reference knows the combination and an engine the algorithm.
+// Whether the reference knows the combination, and 9.19 the algorithm for it.
 Status Check(const ConvProblem& problem, int algorithm);
+// The algorithm whose plans are the named one's: itself, or the one with any workspace.
+int PlannedAs(const ConvProblem& problem, int algorithm);
 
-// The convolution, unscaled, in its compute type; the graph's wishes are the algorithm's.
+// The convolution, unscaled, in its compute type; the graph's wishes are the algorithm's plans'.
 Result<graph::TensorId> Convolve(CallGraph& g, const ConvProblem& problem, int algorithm,
                                  const ConvOperands& operands);
+// The same by an algorithm that has plans of its own, for a problem that is checked.
+Result<graph::TensorId> ConvolveAs(CallGraph& g, const ConvProblem& problem, int planned,
+                                   const ConvOperands& operands);
 // The same of a graph's tensors, in the order of the direction's operands; the problem is checked.
 graph::TensorId Convolve(CallGraph& g, const ConvProblem& problem, graph::TensorId first,
                          graph::TensorId second);

@@ -43,18 +43,18 @@ Perf PerfOf(const Finding& finding, int math) {
   return perf;
 }
 
-// Where the answer goes.
-Status CheckAnswer(int wanted, const int* returned, const void* results) {
-  RETURN_IF_ERROR(NotNull(returned, "returnedAlgoCount"));
+// Where the answer goes. Get_v7 takes a count of none, and NULL for the count, which it fills up
+// to.
+Status CheckAnswer(int wanted, const void* results) {
   RETURN_IF_ERROR(NotNull(results, "perfResults"));
-  if (wanted >= 1) return {};
-  return Status::Error(Code::kBadParam, "requestedAlgoCount is {}; it must be positive", wanted);
+  if (wanted >= 0) return {};
+  return Status::Error(Code::kBadParam, "requestedAlgoCount is {}", wanted);
 }
 
 // The best first; what failed behind.
 Status Report(std::vector<Finding> findings, const ConvProblem& p, int wanted, int* returned,
               void* results) {
-  RETURN_IF_ERROR(CheckAnswer(wanted, returned, results));
+  RETURN_IF_ERROR(CheckAnswer(wanted, results));
   std::ranges::stable_sort(findings, {}, [](const Finding& f) {
     return std::pair(f.code != Code::kOk, f.milliseconds);
   });
@@ -63,7 +63,7 @@ Status Report(std::vector<Finding> findings, const ConvProblem& p, int wanted, i
     const Perf perf = PerfOf(findings[i], p.conv.math);
     std::memcpy(static_cast<char*>(results) + i * sizeof perf, &perf, sizeof perf);
   }
-  *returned = static_cast<int>(count);
+  Store(returned, count);
   return {};
 }
 
@@ -83,6 +83,12 @@ class Candidate {
   Status Prepare() {
     RETURN_IF_ERROR(Scale());
     return call_.Prepare(Make());
+  }
+  // Whether an engine computes as the algorithm is called.
+  bool IsAsNamed() {
+    if (!Scale().ok()) return false;
+    const Result<bool> is_wished = call_.IsAsWished(Make());
+    return is_wished.ok() && *is_wished;
   }
   Result<int64_t> LeastTold() {
     RETURN_IF_ERROR(Scale());
@@ -132,26 +138,46 @@ class Candidate {
   bool scaled_ = false;
 };
 
+// Whether the algorithm takes the problem with plans that no other algorithm has.
+bool HasOwnPlans(Handle& handle, const ConvProblem& p, int algorithm) {
+  if (!Check(p, algorithm).ok() || PlannedAs(p, algorithm) != algorithm) return false;
+  return algorithm != RowOf(p.direction).winograd ||
+         Candidate(handle, p, algorithm, {}).IsAsNamed();
+}
+
+// One finding for each algorithm. `ask` fills those that have plans of their own; names that share
+// plans have what was found of them, behind them.
+template <class Ask>
+std::vector<Finding> FindingsOf(Handle& handle, const ConvProblem& p, Ask&& ask) {
+  const DirectionRow& row = RowOf(p.direction);
+  std::vector<Finding> findings;
+  for (int algorithm = 0; algorithm < row.algorithms; ++algorithm) {
+    Finding finding = {.algorithm = algorithm};
+    if (const Status status = Check(p, algorithm); !status.ok()) {
+      finding.code = status.code();
+    } else if (HasOwnPlans(handle, p, algorithm)) {
+      finding.code = ask(finding).code();
+    } else {
+      finding = findings.at(static_cast<size_t>(row.any_workspace));
+      finding.algorithm = algorithm;
+    }
+    findings.push_back(finding);
+  }
+  return findings;
+}
+
 // By the model and the records: the algorithm with any workspace comes first, since its plan is the
 // best one.
 Status RankWithin(Handle& handle, const ConvProblem& p, int64_t workspace_bytes, int wanted,
                   int* returned, void* results) {
   const DirectionRow& row = RowOf(p.direction);
   RETURN_IF_ERROR(Check(p, row.any_workspace));
-  std::vector<Finding> findings;
-  for (int algorithm = 0; algorithm < row.algorithms; ++algorithm) {
-    Finding finding = {.algorithm = algorithm};
-    if (Status status = Check(p, algorithm); !status.ok()) {
-      finding.code = status.code();
-    } else {
-      Candidate candidate(handle, p, algorithm, {});
-      const Result<int64_t> bytes = candidate.WorkspaceBytes();
-      finding.code = bytes.ok() ? Code::kOk : bytes.status().code();
-      finding.workspace_bytes = bytes.ok() ? *bytes : 0;
-      if (finding.workspace_bytes > workspace_bytes) finding.code = kTooLittle;
-    }
-    findings.push_back(finding);
-  }
+  std::vector<Finding> findings = FindingsOf(handle, p, [&](Finding& finding) -> Status {
+    Candidate candidate(handle, p, finding.algorithm, {});
+    ASSIGN_OR_RETURN(finding.workspace_bytes, candidate.WorkspaceBytes());
+    if (finding.workspace_bytes <= workspace_bytes) return {};
+    return Status::Error(kTooLittle, "{} bytes", finding.workspace_bytes);
+  });
   std::ranges::stable_partition(findings, [&](const Finding& f) {
     return f.algorithm == row.any_workspace && f.code == Code::kOk;
   });
@@ -185,7 +211,7 @@ bool HasClock(const Handle& handle) { return !handle.session->target().minimal_l
 void MakePlans(Handle& handle, const ConvProblem& p, const ConvPointers& pointers) {
   std::vector<int> algorithms;
   for (int algorithm = 0; algorithm < RowOf(p.direction).algorithms; ++algorithm)
-    if (Check(p, algorithm).ok()) algorithms.push_back(algorithm);
+    if (HasOwnPlans(handle, p, algorithm)) algorithms.push_back(algorithm);
   const auto all = static_cast<int64_t>(algorithms.size());
   ForEachTogether(algorithms.size(), all,
                   [&](size_t i) { (void)Candidate(handle, p, algorithms[i], pointers).Prepare(); });
@@ -198,35 +224,27 @@ void Explore(Handle& handle, const ConvProblem& p, const ConvPointers& pointers)
   std::future<void> plans = Async([&] { MakePlans(handle, p, pointers); });
   bool is_news = false;
   for (const int algorithm : {row.any_workspace, row.winograd})
-    if (Check(p, algorithm).ok()) is_news |= Candidate(handle, p, algorithm, {}).Explore();
+    if (HasOwnPlans(handle, p, algorithm)) is_news |= Candidate(handle, p, algorithm, {}).Explore();
   plans.get();
   if (!is_news) return;
-  for (const int algorithm : {row.no_workspace, row.any_workspace, row.winograd})
+  for (int algorithm = 0; algorithm < row.algorithms; ++algorithm)
     Candidate(handle, p, algorithm, {}).Forget();
 }
 
 // By the clock, on the client's memory.
 Status Find(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
             const Workspace& workspace, int wanted, int* returned, void* results) {
-  const DirectionRow& row = RowOf(p.direction);
-  RETURN_IF_ERROR(Check(p, row.any_workspace));
+  RETURN_IF_ERROR(Check(p, RowOf(p.direction).any_workspace));
   MakePlans(handle, p, pointers);
-  std::vector<Finding> findings;
-  for (int algorithm = 0; algorithm < row.algorithms; ++algorithm) {
-    Finding finding = {.algorithm = algorithm};
-    const Status status = [&]() -> Status {
-      RETURN_IF_ERROR(Check(p, algorithm));
-      Candidate candidate(handle, p, algorithm, pointers);
-      ASSIGN_OR_RETURN(finding.workspace_bytes, candidate.WorkspaceBytes());
-      if (finding.workspace_bytes > workspace.bytes)
-        return Status::Error(kTooLittle, "{} bytes", finding.workspace_bytes);
-      ASSIGN_OR_RETURN(const double seconds, candidate.Seconds(workspace));
-      finding.milliseconds = static_cast<float>(seconds * 1e3);
-      return {};
-    }();
-    finding.code = status.code();
-    findings.push_back(finding);
-  }
+  std::vector<Finding> findings = FindingsOf(handle, p, [&](Finding& finding) -> Status {
+    Candidate candidate(handle, p, finding.algorithm, pointers);
+    ASSIGN_OR_RETURN(finding.workspace_bytes, candidate.WorkspaceBytes());
+    if (finding.workspace_bytes > workspace.bytes)
+      return Status::Error(kTooLittle, "{} bytes", finding.workspace_bytes);
+    ASSIGN_OR_RETURN(const double seconds, candidate.Seconds(workspace));
+    finding.milliseconds = static_cast<float>(seconds * 1e3);
+    return {};
+  });
   return Report(std::move(findings), p, wanted, returned, results);
 }
 
@@ -238,7 +256,7 @@ Status FindOn(void* handle, ConvDirection direction, void* x_desc, const void* x
   ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x_desc, w_desc, conv, y_desc));
   const int64_t bytes = workspace == nullptr ? 0 : static_cast<int64_t>(workspace_bytes);
   if (!HasClock(*h)) return RankWithin(*h, p, bytes, wanted, returned, results);
-  RETURN_IF_ERROR(CheckAnswer(wanted, returned, results));
+  RETURN_IF_ERROR(CheckAnswer(wanted, results));
   const ConvPointers pointers = {.x = x, .w = w, .y = y};
   Explore(*h, p, pointers);
   return Find(*h, p, pointers, {.data = workspace, .bytes = bytes, .is_parameter = true}, wanted,
@@ -252,10 +270,15 @@ Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* 
   ASSIGN_OR_RETURN(const ConvProblem p, ProblemOf(direction, x, w, conv, y));
   if (!HasClock(*h)) return RankWithin(*h, p, INT64_MAX, wanted, returned, results);
   RETURN_IF_ERROR(Check(p, RowOf(direction).any_workspace));
-  RETURN_IF_ERROR(CheckAnswer(wanted, returned, results));
+  RETURN_IF_ERROR(CheckAnswer(wanted, results));
   Explore(*h, p, {});
-  Candidate best(*h, p, RowOf(direction).any_workspace, {});
-  ASSIGN_OR_RETURN(const int64_t workspace_bytes, best.WorkspaceBytes());
+  // As much as any of them wants.
+  int64_t workspace_bytes = 0;
+  for (int algorithm = 0; algorithm < RowOf(direction).algorithms; ++algorithm) {
+    if (!HasOwnPlans(*h, p, algorithm)) continue;
+    ASSIGN_OR_RETURN(const int64_t bytes, Candidate(*h, p, algorithm, {}).WorkspaceBytes());
+    workspace_bytes = std::max(workspace_bytes, bytes);
+  }
   std::vector<std::shared_ptr<void>> memory;
   for (const TensorDesc* tensor : {&p.x, &p.w, &p.y}) {
     ASSIGN_OR_RETURN(std::shared_ptr<void> lent,
@@ -272,7 +295,7 @@ Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* 
 Status MaxCount(void* handle, ConvDirection direction, int* count) {
   RETURN_IF_ERROR(HandleFrom(handle).status());
   RETURN_IF_ERROR(NotNull(count, "the place for the count"));
-  *count = RowOf(direction).algorithms;
+  *count = RowOf(direction).results;
   return {};
 }
 

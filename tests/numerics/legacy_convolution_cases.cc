@@ -3,7 +3,6 @@
 // say of their algorithms.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "tests/numerics/legacy_cases.h"
 
@@ -265,7 +264,7 @@ LegacyCase Conv(const ConvCase& v, bool not_nvidia = false) {
   return {name, [=](const LegacyContext& c) { return RunConv(v, c); }, not_nvidia};
 }
 
-// WINOGRAD_NONFUSED, which no engine for the CPU has.
+// WINOGRAD_NONFUSED of a problem that its engines take, on a GPU.
 LegacyCase Winograd(ConvCase v) {
   constexpr int kAlgorithms[] = {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED,
                                  CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED,
@@ -273,15 +272,7 @@ LegacyCase Winograd(ConvCase v) {
   v.algorithm = kAlgorithms[static_cast<int>(v.direction)];
   v.x_dims = {4, 32, 7, 9};
   v.w_dims = {24, 32, 3, 3};
-  LegacyCase c = Conv(v);
-  const char* const device = std::getenv("KILN_DEVICE");
-  if (device == nullptr || std::string_view(device) != "cpu") return c;
-  c.run = [=](const LegacyContext& context) -> std::string {
-    size_t bytes = 0;
-    const cudnnStatus_t status = WorkspaceOf(v, MakeObjects(v, context), context, &bytes);
-    return status == CUDNN_STATUS_NOT_SUPPORTED ? "" : context.Done(status) + ": not declined";
-  };
-  return c;
+  return Conv(v);
 }
 
 // ---- with bias and activation
@@ -379,6 +370,12 @@ void AddFloating(std::vector<LegacyCase>& cases, Direction direction) {
                bf16 = {CUDNN_DATA_BFLOAT16, Layout::kNhwc}, h16 = {CUDNN_DATA_HALF, Layout::kNhwc},
                nhwc = {CUDNN_DATA_FLOAT, Layout::kNhwc};
   for (const int algorithm : {0, 1}) of({.algorithm = algorithm, .finds = true});
+  // Names of methods: GEMM (the filter's 3), FFT, FFT_TILING, WINOGRAD_NONFUSED.
+  const std::vector<int> named =
+      direction == Direction::kForward ? std::vector{2, 4, 5, 7} : std::vector{2, 3, 5};
+  for (const int algorithm : named) of({.algorithm = algorithm});
+  if (direction == Direction::kFilter)
+    of({.x_dims = {2, 4, 1, 20}, .w_dims = {6, 4, 1, 3}, .padding = {0, 1}, .algorithm = 6});
   of({.math = CUDNN_FMA_MATH});
   for (const cudnnMathType_t math : {CUDNN_DEFAULT_MATH, CUDNN_FMA_MATH})
     cases.push_back(Winograd({.direction = direction, .math = math}));
@@ -417,13 +414,15 @@ void AddIntegers(std::vector<LegacyCase>& cases) {
                i8x32 = {CUDNN_DATA_INT8x32, Layout::kVectors};
   const auto add = [&](const Layout& x, const Layout& w, const Layout& y, int64_t channels,
                        int64_t filters) {
-    cases.push_back(Conv({.x = x,
-                          .w = w,
-                          .y = y,
-                          .compute = CUDNN_DATA_INT32,
-                          .x_dims = {2, channels, 5, 6},
-                          .w_dims = {filters, channels, 3, 3},
-                          .factors = {0.125, 0}}));
+    for (const int algorithm : {0, 1})
+      cases.push_back(Conv({.x = x,
+                            .w = w,
+                            .y = y,
+                            .compute = CUDNN_DATA_INT32,
+                            .x_dims = {2, channels, 5, 6},
+                            .w_dims = {filters, channels, 3, 3},
+                            .algorithm = algorithm,
+                            .factors = {0.125, 0}}));
   };
   add(i8, i8, i8, 8, 12);
   add(i8, i8, f32, 8, 6);
@@ -444,6 +443,8 @@ std::vector<LegacyCase> ConvolutionCases() {
   cases.push_back(Bias({}));
   cases.push_back(Bias({.mode = CUDNN_ACTIVATION_IDENTITY, .alpha1 = 0.5, .alpha2 = 2}));
   cases.push_back(Bias({.alpha2 = 1, .z_is_y = true}));
+  for (const int algorithm : {CUDNN_CONVOLUTION_FWD_ALGO_FFT, CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD})
+    cases.push_back(Bias({.conv = {.algorithm = algorithm}, .mode = CUDNN_ACTIVATION_IDENTITY}));
   cases.push_back(Bias(
       {.conv = {.x = h16, .w = h16, .y = h16, .x_dims = {2, 16, 7, 9}, .w_dims = {24, 16, 3, 3}},
        .alpha2 = 1}));
