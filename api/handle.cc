@@ -17,8 +17,18 @@ Result<Handle*> HandleFrom(const void* handle) {
                        fmt::ptr(handle));
 }
 
+namespace {
+
+// 9.19's status where a handle's own functions are given none.
+Result<Handle*> HandleOrBadParam(const void* handle) {
+  if (handle == nullptr) return Status::Text(Code::kBadParam, "the handle is NULL");
+  return HandleFrom(handle);
+}
+
+}  // namespace
+
 Status CreateHandle(void** out) {
-  if (out == nullptr) return Status::Text(Code::kNullPointer, "the place for the handle is NULL");
+  if (out == nullptr) return Status::Text(Code::kBadParam, "the place for the handle is NULL");
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, OpenSession());
   Handle* handle = Make<Handle>(out);
   if (handle == nullptr) return Status::Text(Code::kHostAllocationFailed, "no memory for a handle");
@@ -28,6 +38,7 @@ Status CreateHandle(void** out) {
 }
 
 Status DestroyHandle(void* handle) {
+  if (handle == nullptr) return {};
   RETURN_IF_ERROR(HandleFrom(handle).status());
   if (!Destroy<Handle>(handle))
     return Status::Text(Code::kBadParam, "another thread destroyed the handle");
@@ -35,13 +46,13 @@ Status DestroyHandle(void* handle) {
 }
 
 Status SetStream(void* handle, void* stream) {
-  ASSIGN_OR_RETURN(Handle * object, HandleFrom(handle));
+  ASSIGN_OR_RETURN(Handle * object, HandleOrBadParam(handle));
   object->stream = stream;
   return {};
 }
 
 Status GetStream(void* handle, void** stream) {
-  ASSIGN_OR_RETURN(Handle * object, HandleFrom(handle));
+  ASSIGN_OR_RETURN(Handle * object, HandleOrBadParam(handle));
   if (stream == nullptr)
     return Status::Text(Code::kNullPointer, "the place for the stream is NULL");
   *stream = object->stream;
@@ -49,9 +60,8 @@ Status GetStream(void* handle, void** stream) {
 }
 
 Status QueryRuntimeError(void* handle, const void* answer, int mode, const void* tag) {
-  RETURN_IF_ERROR(HandleFrom(handle).status());
-  if (answer == nullptr)
-    return Status::Text(Code::kNullPointer, "the place for the status is NULL");
+  RETURN_IF_ERROR(HandleOrBadParam(handle).status());
+  if (answer == nullptr) return Status::Text(Code::kBadParam, "the place for the status is NULL");
   if (tag != nullptr) return Status::Text(Code::kBadParam, "tag is reserved and must be NULL");
   if (mode < CUDNN_ERRQUERY_RAWCODE || mode > CUDNN_ERRQUERY_BLOCKING) {
     return Status::Error(Code::kBadParam, "{} is no cudnnErrQueryMode_t", mode);

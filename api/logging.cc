@@ -178,7 +178,7 @@ Status SetCallback(unsigned mask, void* user_data, AnyFunction function) {
 
 Status GetCallback(unsigned* mask, void** user_data, AnyFunction* function) {
   if (mask == nullptr || user_data == nullptr || function == nullptr) {
-    return Status::Text(Code::kNullPointer,
+    return Status::Text(Code::kBadParam,
                         "mask, udata and fptr must point at places for the answers");
   }
   State& state = TheState();

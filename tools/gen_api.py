@@ -105,6 +105,7 @@ class Spec:
         self.statuses = read("statuses.tsv")
         self.legacy = read("legacy.tsv")
         self.deprecated = {row["name"] for row in read("deprecated.tsv")}  # in 9.19
+        self.nulls = read("nulls.tsv")
         self.enums = {}
         for row in read("enums.tsv"):
             self.enums.setdefault(row["enum"], []).append(row)
@@ -164,6 +165,30 @@ def check_legacy(spec):
                 continue  # one object, or an array of as many as the brackets say
             if (role.group(3) is not None) != ("in" in role.group(2) or "out" in role.group(2)):
                 yield problem + f"{role.group(1)}: memory, and nothing else, has a size"
+
+
+# What 9.19 answers where one argument is NULL and all others are valid, in nulls.tsv, and what we answer: the same, and
+# BAD_PARAM_NULL_POINTER where it crashes. `case` names other valid arguments than the plain ones. A row that is checked
+# by the entry holds whatever the other arguments are; what depends on them is the call's.
+NULL_ANSWERS = {"SUCCESS": None, "NOT_SUPPORTED": None, "BAD_PARAM": "kBadParam",
+                "BAD_PARAM_NULL_POINTER": "kNullPointer"}
+
+
+def check_nulls(spec):
+    """Sentences about rows of nulls.tsv that do not fit to functions.tsv and legacy.tsv, or to each other."""
+    functions = {row["function"]: row for row in spec.functions}
+    legacy = {row["function"] for row in spec.legacy}
+    for row in spec.nulls:
+        problem = f"nulls.tsv: {row['function']} {row['case']} {row['parameter']}: "
+        if row["parameter"] not in [name for _, name in parameters_of(functions[row["function"]])]:
+            yield problem + "no such parameter"
+        if row["answer"] not in NULL_ANSWERS or row["by"] not in {"entry", "call"}:
+            yield problem + f"answer {row['answer']} by {row['by']}"
+        if row["by"] == "entry" and (row["case"] or row["function"] not in legacy or not NULL_ANSWERS[row["answer"]]):
+            yield problem + "the entry checks the plain case of legacy functions, and what is refused"
+        same = row["answer"] == row["nvidia_9_19"] or row["nvidia_9_19"] == "crashes"
+        if same == bool(row["note"]) and row["nvidia_9_19"] != "SUCCESS":
+            yield problem + "a note says why the answer is another, and nothing else"
 
 
 def banner(title, extra=""):
@@ -409,6 +434,10 @@ def legacy_functions(spec):
     """Declarations of the core's functions, and the exported ones that call them."""
     functions = {row["function"]: row for row in spec.functions}
     kind_of = {row["name"]: row["kind"] for row in spec.types}
+    needed = {}
+    for row in spec.nulls:
+        if row["by"] == "entry":
+            needed.setdefault(row["function"], []).append((row["parameter"], NULL_ANSWERS[row["answer"]]))
     declarations, entries = [], []
     for row in spec.legacy:
         function = functions[row["function"]]
@@ -418,9 +447,14 @@ def legacy_functions(spec):
         declarations.append(f"Status {name}({types});\n")
         public = ", ".join(f"{type_} {name_}".replace("* ", "*") for type_, name_ in parameters_of(function))
         arguments = ", ".join(argument for _, argument in core)
+        check = ""
+        if pointers := needed.get(row["function"]):
+            rows = ", ".join(f'{{{parameter}, "{parameter}", Code::{code}}}' for parameter, code in pointers)
+            check = (f"    if ({' || '.join(f'{parameter} == nullptr' for parameter, _ in pointers)}) [[unlikely]]\n"
+                     f"      return api::NullArgument({{{rows}}});\n")
         entry = (f"KILN_EXPORT cudnnStatus_t cudnn{name}({public}) {{\n"
-                 f'  return api::Entry("cudnn{name}",\n'
-                 f"                    [&] {{ return api::legacy::{name}({arguments}); }});\n}}\n")
+                 f'  return api::Entry("cudnn{name}", [&] {{\n{check}'
+                 f"    return api::legacy::{name}({arguments});\n  }});\n}}\n")
         entries.append(entry if function["in_9"] else f"#if CUDNN_MAJOR == 8\n{entry}#endif\n")
     return (f"// {NOTICE}\n// Included by api/legacy/functions.h.\n" + "".join(declarations),
             f"// {NOTICE}\n// Included by api/entry/legacy.cc.\n" + "\n".join(entries))
@@ -457,7 +491,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     arguments = parser.parse_args()
     spec = Spec()
-    if problems := list(check_legacy(spec)):
+    if problems := [*check_legacy(spec), *check_nulls(spec)]:
         sys.exit("\n".join(problems))
     stale = []
     for path, text in sorted(generate(spec).items()):

@@ -4,6 +4,7 @@
 #include "api/legacy/functions.h"
 
 namespace api = kiln::api;
+using kiln::Code;
 
 extern "C" {
 

@@ -16,7 +16,7 @@ namespace {
 kiln::Status Property(int type, int* value) {
   const api::Generation& generation = api::ThisGeneration();
   if (value == nullptr)
-    return kiln::Status::Text(kiln::Code::kNullPointer, "the place for the value is NULL");
+    return kiln::Status::Text(kiln::Code::kBadParam, "the place for the value is NULL");
   switch (type) {
     case MAJOR_VERSION:
       *value = generation.major;

@@ -75,6 +75,12 @@ TensorId Gradient(CallGraph& g, const ActivationDesc& activation, TensorId x, Te
   }
 }
 
+// Gradients of these are functions of y; of the others, of x. The other tensor may be NULL.
+bool ReadsResult(int mode) {
+  return mode == CUDNN_ACTIVATION_SIGMOID || mode == CUDNN_ACTIVATION_TANH ||
+         mode == CUDNN_ACTIVATION_ELU;
+}
+
 }  // namespace
 
 Status ActivationForward(void* handle, void* activation_desc, const void* alpha, void* x_desc,
@@ -103,10 +109,12 @@ Status ActivationBackward(void* handle, void* activation_desc, const void* alpha
                           const void* beta, void* dx_desc, void* dx) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   ASSIGN_OR_RETURN(const ActivationDesc* activation, Get<ActivationDesc>(activation_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(y_desc));
   ASSIGN_OR_RETURN(const TensorDesc* dyd, Get<TensorDesc>(dy_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(x_desc));
   ASSIGN_OR_RETURN(const TensorDesc* dxd, Get<TensorDesc>(dx_desc));
+  const bool reads_y = ReadsResult(activation->mode);
+  ASSIGN_OR_RETURN(const TensorDesc* yd, GetOr(y_desc, reads_y ? nullptr : dyd));
+  ASSIGN_OR_RETURN(const TensorDesc* xd, GetOr(x_desc, reads_y ? dxd : nullptr));
+  RETURN_IF_ERROR(NotNull(reads_y ? y : x, reads_y ? "y" : "x"));
   RETURN_IF_ERROR(CheckInPlace(dy, *dyd, dx, *dxd));
   Call call(*h, "cudnnActivationBackward");
   call.Add(*activation);

@@ -154,11 +154,14 @@ Status MakeForward(CallGraph& g, const Modes& m, const ForwardOperands& o) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(o.x));
   ASSIGN_OR_RETURN(const TensorId scale, g.Read(o.scale));
   ASSIGN_OR_RETURN(const TensorId bias, g.Read(o.bias));
-  const bool runs = o.running_mean.slot >= 0, saves = o.mean.slot >= 0;
+  const bool has_mean = o.running_mean.slot >= 0, has_variance = o.running_variance.slot >= 0,
+             runs = has_mean || has_variance, saves = o.mean.slot >= 0;
   TensorId running_mean = kAbsent, running_variance = kAbsent;
+  // The operation takes both. In the place of one that the client does not keep stands the other,
+  // and what follows from it is not stored.
   if (runs) {
-    ASSIGN_OR_RETURN(running_mean, g.Read(o.running_mean));
-    ASSIGN_OR_RETURN(running_variance, g.Read(o.running_variance));
+    ASSIGN_OR_RETURN(running_mean, g.Read(has_mean ? o.running_mean : o.running_variance));
+    ASSIGN_OR_RETURN(running_variance, g.Read(has_variance ? o.running_variance : o.running_mean));
   }
   const TensorId y = shapes.Virtual("bn", shapes.dims());
   const TensorId mean = shapes.Virtual("mean", shapes.statistics()),
@@ -178,16 +181,16 @@ Status MakeForward(CallGraph& g, const Modes& m, const ForwardOperands& o) {
   g.builder().graph().AddNode(std::move(norm));
   if (runs && shapes.is_layer()) {
     const TensorId factor = g.Read(o.factor, rank);
-    const double unbiased = shapes.count() / std::max(1.0, shapes.count() - 1);
-    const TensorId variance = shapes.Apply(PointwiseMode::kMul, shapes.Variance(x, mean),
-                                           g.Constant(unbiased, rank, shapes.compute()));
-    next_mean = shapes.Running(running_mean, mean, factor);
-    next_variance = shapes.Running(running_variance, variance, factor);
+    if (has_mean) next_mean = shapes.Running(running_mean, mean, factor);
+    if (has_variance) {
+      const double unbiased = shapes.count() / std::max(1.0, shapes.count() - 1);
+      const TensorId variance = shapes.Apply(PointwiseMode::kMul, shapes.Variance(x, mean),
+                                             g.Constant(unbiased, rank, shapes.compute()));
+      next_variance = shapes.Running(running_variance, variance, factor);
+    }
   }
-  if (runs) {
-    RETURN_IF_ERROR(g.Write(next_mean, o.next_mean));
-    RETURN_IF_ERROR(g.Write(next_variance, o.next_variance));
-  }
+  if (has_mean) RETURN_IF_ERROR(g.Write(next_mean, o.next_mean));
+  if (has_variance) RETURN_IF_ERROR(g.Write(next_variance, o.next_variance));
   if (saves) {
     RETURN_IF_ERROR(g.Write(mean, o.mean));
     RETURN_IF_ERROR(g.Write(inv_variance, o.inv_variance));
@@ -334,24 +337,24 @@ struct ForwardCall {
 Status RunForward(Handle& handle, const ForwardDescs& d, const ForwardCall& c) {
   RETURN_IF_ERROR(CheckEpsilon(c.epsilon));
   RETURN_IF_ERROR(CheckPointers({c.x, c.y, c.scale, c.bias}));
-  RETURN_IF_ERROR(CheckPair(c.running_mean, c.running_variance, "the running statistics"));
+  if (Adds(d.modes)) RETURN_IF_ERROR(NotNull(c.z, "zData"));
   RETURN_IF_ERROR(CheckPair(c.mean, c.inv_variance, "the saved statistics"));
-  const bool runs = c.running_mean != nullptr, saves = c.mean != nullptr;
+  const bool has_mean = c.running_mean != nullptr, has_variance = c.running_variance != nullptr,
+             saves = c.mean != nullptr;
   Call call(handle, c.function);
   call.Add(d.modes);
-  call.Add(runs);
+  call.Add(has_mean);
+  call.Add(has_variance);
   call.Add(saves);
   ForwardOperands o = {.x = call.Memory(*d.x, c.x), .y = call.Memory(*d.y, c.y)};
   if (d.z != nullptr) o.z = call.Memory(*d.z, c.z);
   const TensorDesc& parameters = *d.parameters;
   o.scale = call.Memory(parameters, c.scale);
   o.bias = call.Memory(parameters, c.bias);
-  if (runs) {
-    o.running_mean = call.Memory(parameters, c.running_mean);
-    o.running_variance = call.Memory(parameters, c.running_variance);
-    o.next_mean = call.Memory(parameters, c.running_mean);
-    o.next_variance = call.Memory(parameters, c.running_variance);
-  }
+  if (has_mean) o.running_mean = call.Memory(parameters, c.running_mean);
+  if (has_variance) o.running_variance = call.Memory(parameters, c.running_variance);
+  if (has_mean) o.next_mean = call.Memory(parameters, c.running_mean);
+  if (has_variance) o.next_variance = call.Memory(parameters, c.running_variance);
   if (saves) {
     o.mean = call.Memory(parameters, c.mean);
     o.inv_variance = call.Memory(parameters, c.inv_variance);
@@ -377,6 +380,7 @@ struct BackwardCall {
 Status RunBackward(Handle& handle, const BackwardDescs& d, const BackwardCall& c) {
   RETURN_IF_ERROR(CheckEpsilon(c.epsilon));
   RETURN_IF_ERROR(CheckPointers({c.x, c.dy, c.dx, c.scale, c.dscale, c.dbias}));
+  if (Adds(d.modes)) RETURN_IF_ERROR(NotNull(c.dz, "dzData"));
   RETURN_IF_ERROR(CheckPair(c.mean, c.inv_variance, "the saved statistics"));
   const bool saved = c.mean != nullptr, has_bias = Activates(d.modes) && c.bias != nullptr;
   Call call(handle, c.function);
@@ -488,8 +492,7 @@ Status GetBatchNormalizationForwardTrainingExWorkspaceSize(void* handle, int mod
   RETURN_IF_ERROR(CheckData(*d.x, {d.z, d.y}));
   Call call(*h, kForward);
   call.Add(d.modes);
-  call.Add(true);
-  call.Add(true);
+  for (int is_there = 0; is_there < 3; ++is_there) call.Add(true);
   ForwardOperands o = {.x = call.Memory(*d.x), .y = call.Memory(*d.y)};
   if (d.z != nullptr) o.z = call.Memory(*d.z);
   for (Operand* p : {&o.scale, &o.bias, &o.running_mean, &o.running_variance, &o.next_mean,

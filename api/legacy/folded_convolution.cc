@@ -96,11 +96,11 @@ Result<Folded> Fold(const ConvProblem& p, int format) {
 
 }  // namespace
 
-Status GetFoldedConvBackwardDataDescriptors(void* handle, void* w, void* dy, void* conv, void* dx,
+// The handle is not looked at, and who does not unfold dx needs no transform for it.
+Status GetFoldedConvBackwardDataDescriptors(void*, void* w, void* dy, void* conv, void* dx,
                                             int format, void* folded_w, void* padded_dy,
                                             void* folded_conv, void* folded_dx, void* fold_w,
                                             void* pad_dy, void* fold_dx, void* unfold_dx) {
-  RETURN_IF_ERROR(HandleFrom(handle).status());
   ASSIGN_OR_RETURN(const ConvProblem problem,
                    ProblemOf(ConvDirection::kBackwardData, dx, w, conv, dy));
   ASSIGN_OR_RETURN(FilterDesc * to_w, Get<FilterDesc>(folded_w));
@@ -110,7 +110,10 @@ Status GetFoldedConvBackwardDataDescriptors(void* handle, void* w, void* dy, voi
   ASSIGN_OR_RETURN(TensorTransformDesc * to_fold_w, Get<TensorTransformDesc>(fold_w));
   ASSIGN_OR_RETURN(TensorTransformDesc * to_pad_dy, Get<TensorTransformDesc>(pad_dy));
   ASSIGN_OR_RETURN(TensorTransformDesc * to_fold_dx, Get<TensorTransformDesc>(fold_dx));
-  ASSIGN_OR_RETURN(TensorTransformDesc * to_unfold_dx, Get<TensorTransformDesc>(unfold_dx));
+  TensorTransformDesc unwanted, *to_unfold_dx = &unwanted;
+  if (unfold_dx != nullptr) {
+    ASSIGN_OR_RETURN(to_unfold_dx, Get<TensorTransformDesc>(unfold_dx));
+  }
   RETURN_IF_ERROR(CheckFolding(problem, format));
   ASSIGN_OR_RETURN(const Folded folded, Fold(problem, format));
   *to_w = folded.w;

@@ -219,18 +219,18 @@ Status LRNCrossChannelForward(void* handle, void* lrn_desc, int mode, const void
 }
 
 Status LRNCrossChannelBackward(void* handle, void* lrn_desc, int mode, const void* alpha,
-                               void* y_desc, const void* y, void* dy_desc, const void* dy,
+                               void* y_desc, const void*, void* dy_desc, const void* dy,
                                void* x_desc, const void* x, const void* beta, void* dx_desc,
                                void* dx) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   ASSIGN_OR_RETURN(const LrnDesc* lrn, Get<LrnDesc>(lrn_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(y_desc));
   ASSIGN_OR_RETURN(const TensorDesc* dyd, Get<TensorDesc>(dy_desc));
+  ASSIGN_OR_RETURN(const TensorDesc* yd, GetOr(y_desc, dyd));
   ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(x_desc));
   ASSIGN_OR_RETURN(const TensorDesc* dxd, Get<TensorDesc>(dx_desc));
   RETURN_IF_ERROR(CheckEnum(mode, CUDNN_LRN_CROSS_CHANNEL_DIM1, "cudnnLRNMode_t"));
-  for (const void* pointer : {x, y, dy, static_cast<const void*>(dx)})
-    RETURN_IF_ERROR(NotNull(pointer, "one of x, y, dy and dx"));
+  for (const void* pointer : {x, dy, static_cast<const void*>(dx)})
+    RETURN_IF_ERROR(NotNull(pointer, "one of x, dy and dx"));
   RETURN_IF_ERROR(CheckNotInPlace(dy, dx));
   RETURN_IF_ERROR(CheckNotInPlace(x, dx));
   const TensorDesc of_x = ChannelsInSpace(*xd), of_dy = ChannelsInSpace(*dyd),

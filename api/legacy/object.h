@@ -33,7 +33,7 @@ struct Boxed {
 template <Descriptor D>
 Status CreateDescriptor(void** out) {
   if (out == nullptr)
-    return Status::Error(Code::kNullPointer, "the place for the {} is NULL", D::kName);
+    return Status::Error(Code::kBadParam, "the place for the {} is NULL", D::kName);
   auto value = std::make_unique<D>();
   auto* box = Make<Boxed<D>>(out);
   if (box == nullptr)
@@ -61,13 +61,22 @@ Result<D*> Get(const void* object) {
                        D::kName);
 }
 
+// The same where NULL stands for another descriptor, if there is one.
+template <Descriptor D>
+Result<const D*> GetOr(const void* object, const D* other) {
+  if (object == nullptr && other != nullptr) return other;
+  ASSIGN_OR_RETURN(const D* desc, Get<D>(object));
+  return desc;
+}
+
 // ---- arguments
 // -----------------------------------------------------------------------------------
 
+// BAD_PARAM, as above. What must never be NULL is refused before, by api/spec/nulls.tsv.
 inline Status NotNull(const void* pointer, std::string_view what) {
   if (pointer != nullptr) [[likely]]
     return {};
-  return Status::Error(Code::kNullPointer, "{} is NULL", what);
+  return Status::Error(Code::kBadParam, "{} is NULL", what);
 }
 
 // Whether a number is one of the constants 0 … last.

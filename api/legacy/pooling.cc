@@ -157,14 +157,18 @@ Status PoolingForward(void* handle, void* pooling_desc, const void* alpha, void*
 }
 
 Status PoolingBackward(void* handle, void* pooling_desc, const void* alpha, void* y_desc,
-                       const void*, void* dy_desc, const void* dy, void* x_desc, const void* x,
+                       const void* y, void* dy_desc, const void* dy, void* x_desc, const void* x,
                        const void* beta, void* dx_desc, void* dx) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   ASSIGN_OR_RETURN(const PoolingDesc* pooling, Get<PoolingDesc>(pooling_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(y_desc));
   ASSIGN_OR_RETURN(const TensorDesc* dyd, Get<TensorDesc>(dy_desc));
-  ASSIGN_OR_RETURN(const TensorDesc* xd, Get<TensorDesc>(x_desc));
   ASSIGN_OR_RETURN(const TensorDesc* dxd, Get<TensorDesc>(dx_desc));
+  const bool is_max =
+      pooling->mode == CUDNN_POOLING_MAX || pooling->mode == CUDNN_POOLING_MAX_DETERMINISTIC;
+  ASSIGN_OR_RETURN(const TensorDesc* yd, GetOr(y_desc, is_max ? nullptr : dyd));
+  ASSIGN_OR_RETURN(const TensorDesc* xd, GetOr(x_desc, is_max ? nullptr : dxd));
+  for (const void* pointer : {x, y})
+    if (is_max) RETURN_IF_ERROR(NotNull(pointer, "one of x and y, where maxima are"));
   Call call(*h, "cudnnPoolingBackward");
   call.Add(*pooling);
   call.Add(*yd);  // nothing reads y: maxima are found in x

@@ -159,6 +159,7 @@ Status OpTensor(void* handle, void* op_desc, const void* alpha1, void* a_desc, c
   const TensorDesc* bd = ad;
   if (!IsUnary(op->op)) {
     ASSIGN_OR_RETURN(bd, Get<TensorDesc>(b_desc));
+    RETURN_IF_ERROR(NotNull(b, "B"));
   }
   Call call(*h, "cudnnOpTensor");
   call.Add(*op);

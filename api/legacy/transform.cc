@@ -91,12 +91,11 @@ Status InitTransformDest(void* object, void* source, void* destination, size_t* 
   ASSIGN_OR_RETURN(const TensorTransformDesc* transform, Get<TensorTransformDesc>(object));
   ASSIGN_OR_RETURN(const TensorDesc* x, Get<TensorDesc>(source));
   ASSIGN_OR_RETURN(TensorDesc * y, Get<TensorDesc>(destination));
-  RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
   if (x->vector != 1) return Status::Text(Code::kNotSupported, "a transform takes no NCHW_VECT_C");
   ASSIGN_OR_RETURN(const Lengths dims, TransformedDims(*transform, *x));
   RETURN_IF_ERROR(SetPackedTensor(*y, transform->format, x->type,
                                   std::span(dims).first(static_cast<size_t>(transform->rank))));
-  *bytes = static_cast<size_t>(Span(*y) * ElementBytes(y->type));
+  Store(bytes, Span(*y) * ElementBytes(y->type));
   return {};
 }
 

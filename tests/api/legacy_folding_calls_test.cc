@@ -70,12 +70,17 @@ TEST_F(LegacyFolding, AllMustBeThere) {
     EXPECT_TRUE(IsBadParam(Fold()));
     object = kept;
   };
-  without(handle_);
   for (auto& t : tensors_) without(t);
   for (auto& w : filters_) without(w);
   for (auto& c : convolutions_) without(c);
-  for (auto& t : transforms_) without(t);
+  for (size_t i = 0; i < 3; ++i) without(transforms_[i]);
   EXPECT_EQ(Fold(), kOk);
+  // As in 9.19: nothing is asked of the handle, and dx need not be unfolded.
+  const cudnnHandle_t handle = std::exchange(handle_, nullptr);
+  const cudnnTensorTransformDescriptor_t unfold = std::exchange(transforms_[3], nullptr);
+  EXPECT_EQ(Fold(), kOk);
+  handle_ = handle;
+  transforms_[3] = unfold;
 }
 
 TEST_F(LegacyFolding, WhatFoldingWouldNotKeepIsRefused) {

@@ -2,7 +2,7 @@
 // read back must be equal, or the row says why ours differs; a row that gives a reason and does not
 // differ fails too. Skipped where NVIDIA's library is not installed.
 //
-// Not here: NULL in place of arrays and of results, on which NVIDIA's 9.19 crashes, and what a
+// Not here: NULL in place of arrays and of results, which is null_arguments_test's, and what a
 // descriptor holds that was not set, which there is what the memory held before.
 #include <gtest/gtest.h>
 

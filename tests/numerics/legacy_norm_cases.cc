@@ -19,7 +19,7 @@ struct NormCase {
   Layout layout = {};
   Dims dims = {4, 3, 5, 7};
   Factors factors = {1, 0};
-  bool running = true, saved = true;
+  bool running_mean = true, running_variance = true, saved = true;
   bool not_nvidia = false;
   enum Name : uint8_t {
     kEx,
@@ -123,20 +123,22 @@ std::string RunForward(const NormCase& n, const LegacyContext& c) {
       n.name == NormCase::kPlain
           ? KILN_CALL(c.client, cudnnBatchNormalizationForwardTraining, c.handle, n.mode,
                       alpha.get(), beta.get(), x.desc(), x.data(), y.desc(), y.data(), scale.desc(),
-                      scale.data(), bias.data(), kFactor, given(n.running, rm),
-                      given(n.running, rv), kEpsilon, given(n.saved, mean), given(n.saved, inv))
+                      scale.data(), bias.data(), kFactor, given(n.running_mean, rm),
+                      given(n.running_variance, rv), kEpsilon, given(n.saved, mean),
+                      given(n.saved, inv))
       : n.name == NormCase::kNormalization
           ? KILN_CALL(c.client, cudnnNormalizationForwardTraining, c.handle, NormModeOf(n),
                       NormOpsOf(n), NormAlgoOf(n), alpha.get(), beta.get(), x.desc(), x.data(),
                       scale.desc(), scale.data(), bias.data(), kFactor, mean.desc(),
-                      given(n.running, rm), given(n.running, rv), kEpsilon, given(n.saved, mean),
-                      given(n.saved, inv), relu, z_desc, given(Adds(n), z), y.desc(), y.data(),
-                      scratch, bytes, kept, reserved, 1)
+                      given(n.running_mean, rm), given(n.running_variance, rv), kEpsilon,
+                      given(n.saved, mean), given(n.saved, inv), relu, z_desc, given(Adds(n), z),
+                      y.desc(), y.data(), scratch, bytes, kept, reserved, 1)
           : KILN_CALL(c.client, cudnnBatchNormalizationForwardTrainingEx, c.handle, n.mode, n.ops,
                       alpha.get(), beta.get(), x.desc(), x.data(), z_desc, given(Adds(n), z),
                       y.desc(), y.data(), scale.desc(), scale.data(), bias.data(), kFactor,
-                      given(n.running, rm), given(n.running, rv), kEpsilon, given(n.saved, mean),
-                      given(n.saved, inv), relu, scratch, bytes, kept, reserved);
+                      given(n.running_mean, rm), given(n.running_variance, rv), kEpsilon,
+                      given(n.saved, mean), given(n.saved, inv), relu, scratch, bytes, kept,
+                      reserved);
   const oracle::DType compute = FactorType(n.layout.type);
   const Dense xs = x.Before(), ss = scale.Before(), bs = bias.Before(), ms = rm.Before(),
               vs = rv.Before();
@@ -156,8 +158,8 @@ std::string RunForward(const NormCase& n, const LegacyContext& c) {
   }
   return FirstOf({c.Done(status),
                   y.Check(Blended(r.y, n.factors.alpha, n.factors.beta, y.Before(), compute)),
-                  n.running ? rm.Check(r.next_mean) : rm.CheckUnchanged(),
-                  n.running ? rv.Check(r.next_var) : rv.CheckUnchanged(),
+                  n.running_mean ? rm.Check(r.next_mean) : rm.CheckUnchanged(),
+                  n.running_variance ? rv.Check(r.next_var) : rv.CheckUnchanged(),
                   n.saved ? mean.Check(r.mean) : mean.CheckUnchanged(),
                   n.saved ? inv.Check(r.inv_variance) : inv.CheckUnchanged(), x.CheckUnchanged()});
 }
@@ -248,7 +250,8 @@ std::string Name(const NormCase& n) {
   constexpr const char* kOps[] = {"", "_relu", "_add_relu"};
   constexpr const char* kNames[] = {"", "_by_other_name", "_plain"};
   return std::string(kModes[n.mode]) + kOps[n.ops] + "_" + Text(n.layout) + "_" + Text(n.dims) +
-         "_" + Text(n.factors) + (n.running ? "" : "_not_running") + (n.saved ? "" : "_not_saved") +
+         "_" + Text(n.factors) + (n.running_mean ? "" : "_no_running_mean") +
+         (n.running_variance ? "" : "_no_running_variance") + (n.saved ? "" : "_not_saved") +
          kNames[n.name];
 }
 
@@ -263,7 +266,10 @@ std::vector<LegacyCase> NormCases() {
     all.push_back({.mode = mode, .layout = h16, .dims = {4, 8, 5, 7}});
     all.push_back({.mode = mode, .layout = f64, .dims = {3, 4, 2, 3, 5}, .factors = {-2, 0.25}});
   }
-  all.push_back({.running = false, .saved = false});
+  all.push_back({.running_mean = false, .running_variance = false, .saved = false});
+  // One without the other, which 9.19 updates by itself.
+  all.push_back({.running_mean = false});
+  all.push_back({.mode = CUDNN_BATCHNORM_PER_ACTIVATION, .running_variance = false});
   all.push_back({.mode = CUDNN_BATCHNORM_PER_ACTIVATION, .saved = false});
   all.push_back({.dims = {1, 3, 1, 1}});
   all.push_back({.dims = {3, 2, 40, 33}, .factors = {0.5, 1}});
