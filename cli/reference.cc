@@ -278,6 +278,43 @@ Status OpenProducts(const Graph& graph, const Node& node, TensorValues& values) 
   return {};
 }
 
+// A norm is one node, whose variance has the error of its sum before epsilon is added to it. An
+// epsilon below zero (random data is) may leave next to nothing of both, and then that error is
+// most of what is left: the run has an epsilon that is off by it. Results that are no norm by
+// statistics of its own, or without deviations, are left as they are.
+Status DisturbVariance(const Graph& graph, const Node& node, uint64_t seed, TensorValues& values) {
+  using graph::NormForwardIn, graph::NormForwardOut;
+  if (node.op != graph::GraphOp::kNormForward) return {};
+  const TensorId epsilon = graph::In(node, NormForwardIn::kEpsilon);
+  const auto view = graph::NormViewOf(graph, node);
+  const bool has_own = graph::In(node, NormForwardIn::kInvVariance) == graph::kAbsent;
+  if (epsilon == graph::kAbsent || !has_own || !view) return {};
+  Graph wide = graph;
+  Node with_inverse = node;
+  const auto at = static_cast<size_t>(NormForwardOut::kInvVariance);
+  if (with_inverse.outputs.size() <= at) with_inverse.outputs.resize(at + 1, graph::kAbsent);
+  with_inverse.outputs[at] = wide.AddTensor(
+      {.name = "inverse", .dtype = DType::kF64, .dims = view->stats_dims, .is_virtual = true});
+  TensorValues own = values;
+  RETURN_IF_ERROR(RunNode(wide, with_inverse, own));
+  const double before = graph[epsilon].is_constant() ? *graph[epsilon].value : own.at(epsilon)[0];
+  std::vector<double> variances;
+  for (const double inverse : own.at(with_inverse.outputs[at]))
+    variances.push_back(1 / (inverse * inverse) - before);
+  const double roundings = 3 + std::sqrt(static_cast<double>(SumLength(graph, node)));
+  const double step = RoundingError(node.compute) * roundings * RootMeanSquare(variances);
+  const double after = before + ((Mix(seed) & 1) != 0 ? step : -step);
+  if (graph[epsilon].is_constant())
+    wide[epsilon].value = after;
+  else
+    own[epsilon] = {after};
+  for (const TensorId id : node.outputs) own.erase(id);
+  RETURN_IF_ERROR(RunNode(wide, node, own));
+  for (const TensorId id : node.outputs)
+    if (id != graph::kAbsent) values[id] = std::move(own[id]);
+  return {};
+}
+
 // Integers that are made of floats round where the float, with its own error, is: beside a border
 // to either side.
 Status DisturbIntegers(const Graph& graph, const Node& node, uint64_t seed, TensorValues& values) {
@@ -336,6 +373,7 @@ class DisturbedRun {
       if (id != graph::kAbsent && !is_reached) values_[id] = exact_.at(id);
     }
     if (is_reached) RETURN_IF_ERROR(RunNode(graph_, node, values_));
+    RETURN_IF_ERROR(DisturbVariance(graph_, node, stream_, values_));
     RETURN_IF_ERROR(DisturbIntegers(graph_, node, stream_, values_));
     const double cancelled = Cancelled(graph_, node, values_);
     const uint64_t before = stream_;

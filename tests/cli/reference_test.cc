@@ -306,6 +306,49 @@ TEST(Compare, EmptyTensor) {
 }
 
 // 160 products of numbers up to 1 have magnitudes of about 40 in all; 2^-13 of that is 0.005.
+// Variances of 0.3 or so, of which an epsilon of -0.3 leaves next to nothing in some rows.
+TEST(Compare, VariancesThatEpsilonCancels) {
+  constexpr int64_t kRows = 2000, kLength = 64;
+  GraphBuilder b("norm");
+  const TensorId x = b.Input("x", DType::kF32, {kRows, kLength});
+  const TensorId scale = b.Input("scale", DType::kF32, {1, kLength}),
+                 bias = b.Input("bias", DType::kF32, {1, kLength}),
+                 epsilon = b.Input("epsilon", DType::kF32, {1, 1});
+  b.Output(b.Apply(graph::GraphOp::kNormForward,
+                   {x, graph::kAbsent, graph::kAbsent, scale, bias, epsilon},
+                   graph::NormForwardAttrs{.mode = graph::NormMode::kLayer},
+                   {.dtype = DType::kF32, .compute = DType::kF32, .dims = {}}),
+           "y", DType::kF32);
+  const Graph g = *b.Finish();
+  const TensorId y = graph::Outputs(g).front();
+  TensorValues inputs = RandomInputs(g, {});
+  inputs[epsilon] = {-0.3F};
+  const std::vector<double> data = inputs[x], s = inputs[scale], shift = inputs[bias];
+  const Reference reference = *Interpret(g, std::move(inputs), 1);
+  std::vector<double> got(data.size());
+  double largest = 0;
+  for (int64_t r = 0; r < kRows; ++r) {
+    const double* row = data.data() + r * kLength;
+    float sum = 0, squares = 0;
+    for (int64_t i = 0; i < kLength; ++i) sum += static_cast<float>(row[i]);
+    const float mean = sum / kLength;
+    for (int64_t i = 0; i < kLength; ++i)
+      squares += (static_cast<float>(row[i]) - mean) * (static_cast<float>(row[i]) - mean);
+    const float inverse = 1 / std::sqrt(squares / kLength - 0.3F);
+    if (!std::isnan(inverse)) largest = std::max(largest, static_cast<double>(inverse));
+    for (int64_t i = 0; i < kLength; ++i)
+      got[r * kLength + i] =
+          (static_cast<float>(row[i]) - mean) * inverse * static_cast<float>(s[i]) +
+          static_cast<float>(shift[i]);
+  }
+  ASSERT_GT(largest, 40) << "no row cancels";
+  const Comparison right = Compare(g, y, reference, got);
+  EXPECT_TRUE(right.ok()) << right.wrong << " wrong, element " << right.element << ": " << right.got
+                          << ", want " << right.want << " to " << right.allowed;
+  for (int64_t i = 0; i < kLength; ++i) got[i] *= 1.01;
+  EXPECT_FALSE(Compare(g, y, reference, got).ok());
+}
+
 TEST(Compare, SumsOfFp8MayKeepFourteenBits) {
   for (const auto& [dtype, right] : {std::pair(DType::kE4M3, true), {DType::kF16, false}}) {
     const Case c = MakeCase(MatmulOf(dtype, 160));
