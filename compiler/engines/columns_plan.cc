@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/moments.h"
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
@@ -204,6 +205,7 @@ ColumnsShape ShapeOf(const ColumnsPlan& plan, const Target& target, size_t stage
       knobs.splits != 0
           ? std::clamp<int64_t>(knobs.splits, 1, std::max<int64_t>(shape.full, 1))
           : ChooseSplits(shape.blocks, tiles, int64_t{shape.resident} * target.multiprocessors);
+  shape.splits = std::max(shape.splits, CeilDiv(tiles * shape.unroll, kMostTerms));
   return shape;
 }
 

@@ -170,7 +170,7 @@ constexpr int kNumericalAtomic[] = {kNoteTensorCore, kNoteNondeterministic};
 }  // namespace
 
 const Engine kContractMmaEngine = {.name = "contract_mma",
-                                   .version = 3,
+                                   .version = 4,
                                    .knobs = kKnobs,
                                    .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                    .supports = Supports,
@@ -181,7 +181,7 @@ const Engine kContractMmaEngine = {.name = "contract_mma",
 
 const Engine kContractMmaTf32Engine = {
     .name = "contract_mma_tf32",
-    .version = 1,
+    .version = 2,
     .knobs = kKnobs,
     .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
     .supports = SupportsTf32,
@@ -192,7 +192,7 @@ const Engine kContractMmaTf32Engine = {
 
 const Engine kContractMmaAtomicEngine = {
     .name = "contract_mma_atomic",
-    .version = 1,
+    .version = 2,
     .knobs = kKnobs,
     .notes = {.numerical = kNumericalAtomic, .behavioral = kBehavior},
     .supports = Supports,

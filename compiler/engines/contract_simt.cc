@@ -156,7 +156,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kContractSimtEngine = {.name = "contract_simt",
-                                    .version = 2,
+                                    .version = 3,
                                     .knobs = kKnobs,
                                     .notes = {.numerical = {}, .behavioral = kBehavior},
                                     .supports = Supports,

@@ -1,5 +1,6 @@
 // contract_simt on the CPU: a task makes a TMxTN tile. It packs 64-deep panels [k][row] of A and B
 // into task-local arrays, then runs 4x16 patches over them in vector registers.
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_simt_schedules.h"
 #include "compiler/engines/vectors.h"
 
@@ -22,6 +23,7 @@ class CpuSchedule : private ContractTiles {
         tile_n_(tile_n),
         depth_(kDepth),
         target_(target),
+        totals_(b_, c_.accumulator, c_.k.size(), kDepth, kMostTerms),
         partial_(group, c_.batch.size(), {c_.m.size(), tiles_n_}, {c_.n.size(), tiles_m_}, true),
         reductions_(group, partial_, b_, 1),
         reduces_(!group.empty()) {}
@@ -82,6 +84,7 @@ class CpuSchedule : private ContractTiles {
     body.push_back(
         {tile::Alloc{acc_, c_.accumulator, tile::Space::kReg, int64_t{tile_m_} * tile_n_}});
     Clear(body, acc_, int64_t{tile_m_} * tile_n_, Bind::kVector);
+    totals_.Declare(body, int64_t{tile_m_} * tile_n_, Bind::kVector);
     Block loop;
     const Expr first_k = b_.Let(loop, "first_k", Var("step") * b_.Idx(depth_));
     StagePanel(loop, true, first_k);
@@ -90,8 +93,10 @@ class CpuSchedule : private ContractTiles {
       Loop(rows, "pj", b_.Idx(tile_n_ / kPatchN), Bind::kSerial,
            [&](Block& cols, const Expr& pj) { Patch(cols, pi, pj); });
     });
+    totals_.AfterStep(loop, Var("step"), acc_);
     body.push_back(
         {tile::For{"step", t(), CeilDivExpr(k_size_, depth_), Bind::kSerial, std::move(loop)}});
+    totals_.Finish(body, acc_);
   }
 
   void StagePanel(Block& loop, bool is_a, const Expr& first_k) {
@@ -104,7 +109,8 @@ class CpuSchedule : private ContractTiles {
     });
   }
 
-  // acc[pi*4 .. +4][pj*16 .. +16) += A panel x B panel, in registers over the depth of the panel.
+  // acc[pi*4 .. +4][pj*16 .. +16) += A panel x B panel, in registers over the depth of the panel: a
+  // sum of its own, which keeps chains short.
   void Patch(Block& out, const Expr& pi, const Expr& pj) {
     const std::string patch = b_.Name("patch");
     out.push_back({tile::Alloc{patch, c_.accumulator, tile::Space::kReg, kPatchM * kPatchN}});
@@ -119,7 +125,7 @@ class CpuSchedule : private ContractTiles {
       return (pi * b_.Idx(kPatchM) + i) * b_.Idx(tile_n_) + pj * b_.Idx(kPatchN) + j;
     };
     each(out, [&](Block& one, const Expr& i, const Expr& j) {
-      one.push_back({tile::Store{patch, slot(i, j), Element(acc_, place(i, j))}});
+      one.push_back({tile::Store{patch, slot(i, j), Zero(c_.accumulator)}});
     });
     Loop(out, "kk", b_.Idx(depth_), Bind::kSerial, [&](Block& ks, const Expr& kk) {
       each(ks, [&](Block& one, const Expr& i, const Expr& j) {
@@ -130,7 +136,8 @@ class CpuSchedule : private ContractTiles {
       });
     });
     each(out, [&](Block& one, const Expr& i, const Expr& j) {
-      one.push_back({tile::Store{acc_, place(i, j), Element(patch, slot(i, j))}});
+      const Expr sum = Element(acc_, place(i, j)) + Element(patch, slot(i, j));
+      one.push_back({tile::Store{acc_, place(i, j), sum}});
     });
   }
 
@@ -151,6 +158,7 @@ class CpuSchedule : private ContractTiles {
 
   int tile_m_, tile_n_, depth_;
   const Target& target_;
+  Totals totals_;
   PartialResults partial_;
   TileReductions reductions_;
   bool reduces_;

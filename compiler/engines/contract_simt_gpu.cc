@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_simt_schedules.h"
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
@@ -66,6 +67,7 @@ class GpuSchedule : private ContractTiles {
         depth_(knobs.tile_k),
         patch_(PatchOf(knobs, c_.accumulator)),
         slices_(SimtSlices(group.group(), target, knobs)),
+        totals_(b_, c_.accumulator, CeilDiv(c_.k.size(), slices_), knobs.tile_k, kMostTerms),
         a_(SideOf(true, knobs.tile_m)),
         b_side_(SideOf(false, knobs.tile_n)),
         partial_(group, c_.batch.size(), {c_.m.size(), tiles_n_}, {c_.n.size(), tiles_m_}, true),
@@ -103,7 +105,9 @@ class GpuSchedule : private ContractTiles {
     }
     if (reduces_) reductions_.Finish(body, batch_number_);
     const bool crowded = patch_.threads == kSecondBlockThreads && SizeOf(c_.accumulator) == 4;
-    Lowered lowered = Finish(std::move(body), patch_.threads, slices_, crowded ? 2 : 0);
+    // Totals of as many accumulators as a thread has at most leave no room for a second block.
+    const bool alone = totals_.exist() && patch_.per_m * patch_.per_n == kMostPerThread;
+    Lowered lowered = Finish(std::move(body), patch_.threads, slices_, alone ? 1 : crowded ? 2 : 0);
     lowered.scratch_bytes = std::move(scratch.scratch_bytes);
     partial_.Finish(target_, lowered);
     if (slices_ > 1)
@@ -303,6 +307,7 @@ class GpuSchedule : private ContractTiles {
     Loop(body, "z", b_.Idx(size), Bind::kUnroll, [&](Block& clear, const Expr& z) {
       clear.push_back({tile::Store{acc_, z, Zero(c_.accumulator)}});
     });
+    totals_.Declare(body, size, Bind::kUnroll);
     const int warps_n = patch_.across(shape_.n) / patch_.lanes_n;
     const int lanes_m = kWarp / patch_.lanes_n;
     const Expr lane = b_.Let(body, "lane", Var("tx") % b_.Idx(kWarp));
@@ -371,7 +376,9 @@ class GpuSchedule : private ContractTiles {
     const Expr other = b_.Let(loop, "other", b_.Idx(1) - current);
     for (Side* side : {&a_, &b_side_}) WritePanel(loop, *side, other);
     loop.push_back({tile::Barrier{}});
+    totals_.AfterStep(loop, step, acc_);
     body.push_back({tile::For{"step", t(), steps, Bind::kSerial, std::move(loop)}});
+    totals_.Finish(body, acc_);
   }
 
   std::string Fragment(Block& out, const Side& side, const Expr& kk, const Expr& corner, int size,
@@ -582,6 +589,7 @@ class GpuSchedule : private ContractTiles {
   int depth_;
   SimtPatch patch_;
   int64_t slices_;
+  Totals totals_;
   Side a_, b_side_;
   PartialResults partial_;
   TileReductions reductions_;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/conv_direct_ring.h"
 
@@ -132,7 +133,8 @@ RingPlan RingPlanOf(const Group& group, const Target& target, const ConvShape& s
   FitPlaces(p, out, knobs, SizeOf(in.dtype));
   FitRing(p, target, SizeOf(in.dtype));
   const int64_t blocks = p.resident * std::max(target.multiprocessors, 1);
-  p.splits = std::clamp<int64_t>(blocks / p.slabs, 1, p.units());
+  const int64_t least = p.wgrad ? CeilDiv(p.units() * p.rows * p.strip, kMostTerms) : 1;
+  p.splits = std::clamp<int64_t>(std::max(blocks / p.slabs, least), 1, p.units());
   p.splits = CeilDiv(p.units(), p.steps());
   return p;
 }

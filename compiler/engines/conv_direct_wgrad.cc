@@ -8,6 +8,7 @@
 //   then     the splits are added in order (ordered_sum.h): the result is the same every time
 #include <algorithm>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/conv_direct_designs.h"
 #include "compiler/engines/ordered_sum.h"
@@ -46,7 +47,9 @@ class Schedule : private ConvDirectTiles {
     slabs_ = CeilDiv(vectors_, width_);
     padded_ = AlignUp(slabs_ * width_ * lanes_, 32);
     const int64_t wanted = CeilDiv(int64_t{knobs.steps} * target.multiprocessors, slabs_);
-    splits_ = std::clamp<int64_t>(wanted, 1, CeilDiv(sizes_.places(), walkers()));
+    const int64_t outputs = sizes_.places() * sizes_.rows * sizes_.cols;
+    splits_ = std::clamp<int64_t>(std::max(wanted, CeilDiv(outputs, walkers() * kMostTerms)), 1,
+                                  CeilDiv(sizes_.places(), walkers()));
   }
 
   Lowered Lower() {

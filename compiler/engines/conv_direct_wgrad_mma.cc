@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/conv_direct_designs.h"
 #include "compiler/engines/ordered_sum.h"
@@ -480,8 +481,11 @@ WgradMmaPlan WgradMmaPlanOf(const Group& group, const Target& target, const Conv
   p.resident = std::clamp<int64_t>(target.shared_bytes_per_block / p.shared_bytes, 1, registers);
   const int64_t blocks = std::max<int64_t>(p.resident * knobs.steps / 4, 1) *
                          std::max<int64_t>(target.multiprocessors, 1);
-  p.splits = std::clamp<int64_t>(blocks / std::max<int64_t>(p.slabs * p.tap_sets, 1), 1,
-                                 std::max<int64_t>(p.pieces(), 1));
+  const int64_t least =
+      CeilDiv(p.pieces() * p.pixels, MostProductsAlone(DType::kF16, WidestOutput(group.graph)));
+  p.splits =
+      std::clamp<int64_t>(std::max(blocks / std::max<int64_t>(p.slabs * p.tap_sets, 1), least), 1,
+                          std::max<int64_t>(p.pieces(), 1));
   return p;
 }
 

@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/conv_first_layer_dgrad.h"
 #include "compiler/engines/conv_first_layer_tiles.h"
@@ -384,6 +385,11 @@ Status Supports(const Group& group, const Target& target) {
   if (ArithmeticType(ContractionOf(group).compute) != DType::kF32)
     return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32",
                          Info(ContractionOf(group).compute).text);
+  const int64_t most = MostProductsAlone(x.dtype, WidestOutput(group.graph));
+  if (!shape.is_wgrad() && shape.Products() > most)
+    return Status::Error(Code::kUnsupportedShape,
+                         "{} products a result; a tile's sum is one chain, of at most {}",
+                         shape.Products(), most);
   return {};
 }
 

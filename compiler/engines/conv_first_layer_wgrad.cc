@@ -16,6 +16,7 @@
 
 #include <algorithm>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/lane_access.h"
 #include "compiler/engines/ordered_sum.h"
 
@@ -25,6 +26,13 @@ namespace {
 using tile::Bind;
 using tile::Block;
 using tile::Expr;
+
+// As many as asked for, at least as many as keep sums short.
+int64_t SplitsOf(const graph::Graph& g, int64_t pieces, int64_t pixels, int64_t wanted) {
+  const int64_t most = MostProductsAlone(DType::kF16, WidestOutput(g));
+  const int64_t least = CeilDiv(pieces * pixels, most);
+  return std::max<int64_t>(std::min(std::max(wanted, least), pieces), 1);
+}
 
 constexpr int64_t kDyPad = 8;  // elements a pixel, against bank conflicts of ldmatrix
 
@@ -37,7 +45,7 @@ class Schedule : private FirstLayerTiles {
             fmt::format("conv_first_layer, wgrad: rows={}, first of two stages", plan.rows)),
         target_(target),
         s_(WgradSizesOf(group, shape, plan)),
-        splits_(std::max<int64_t>(std::min(splits, PiecesOf(group, shape, plan)), 1)),
+        splits_(SplitsOf(group.graph, PiecesOf(group, shape, plan), s_.pixels, splits)),
         dy_(group, {shape.y}, -1, 8) {}
 
   Lowered Lower() {

@@ -26,6 +26,8 @@ struct ConvShape {
 
   bool is_dgrad() const { return op == graph::GraphOp::kConvDgrad; }
   bool is_wgrad() const { return op == graph::GraphOp::kConvWgrad; }
+  // Products that a result of fprop or dgrad is the sum of, at most.
+  int64_t Products() const { return (is_dgrad() ? filters : channels) * NumElements(taps); }
   // The tap's index in w: the filter is rotated in convolution mode.
   int64_t FilterTap(int64_t axis, int64_t tap) const { return flip ? taps[axis] - 1 - tap : tap; }
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/contraction_epilogue.h"
 #include "compiler/engines/map_dims.h"
@@ -66,6 +67,7 @@ class Planner {
     const ConvShape& c = p_.conv;
     p_.type = g_[c.in].dtype;
     p_.is_wgrad = c.is_wgrad();
+    p_.most_products = MostProductsAlone(p_.type, WidestOutput(g_));
     for (const TensorId id : {c.x, c.w, c.y})
       if (NumElements(g_[id].dims) == 0) return Decline("{} is empty", g_[id].name);
     RETURN_IF_ERROR(CheckShape());
@@ -83,6 +85,9 @@ class Planner {
  private:
   Status CheckShape() const {
     const ConvShape& c = p_.conv;
+    if (!c.is_wgrad() && c.Products() > p_.most_products)
+      return Decline("{} products a result; a tile's sum is one chain, of at most {}", c.Products(),
+                     p_.most_products);
     if (c.groups != 1) return Decline("{} groups; tiles with a halo have one", c.groups);
     for (int64_t s = 0; s < c.spatial; ++s) {
       if (c.stride[s] != 1)
@@ -274,7 +279,10 @@ HaloGeometry GeometryOf(const HaloPlan& plan, const HaloTile& tile, const Target
   }
   g.tiles = plan.images * places_d * g.strips_h * g.strips_w;
   g.units = plan.is_deep && !plan.is_wgrad ? CeilDiv(g.tiles, 2) : g.tiles;
-  const int64_t slots = std::max<int64_t>(1, target.multiprocessors / plan.parts());
+  int64_t slots = std::max<int64_t>(1, target.multiprocessors / plan.parts());
+  // A block's sum is one chain.
+  if (plan.is_wgrad)
+    slots = std::max(slots, CeilDiv(g.units * g.rows * g.width, plan.most_products));
   g.blocks = std::min(slots, g.units) * plan.parts();
   return g;
 }

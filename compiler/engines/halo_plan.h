@@ -32,7 +32,8 @@ struct HaloPlan {
   ConvShape conv = {};
   DType type = DType::kF16;
   bool is_wgrad = false;
-  bool is_mirrored = false;  // tap t reads the filter's tap from the end
+  int64_t most_products = 0;  // of one chain
+  bool is_mirrored = false;   // tap t reads the filter's tap from the end
   // Images and depth are one dim where the filter has one plane and no padding before it.
   bool is_deep = false;
   int64_t images = 1, places_d = 1, places_h = 1, places_w = 1;  // of the result; wgrad: of dy

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/epilogue_reductions.h"
 #include "ir/graph/ops.h"
@@ -17,6 +18,8 @@ using graph::TensorId;
 
 // Accumulators of a warp, by what registers hold beside fragments and addresses.
 constexpr int kWarpTile = 64 * 64;
+// Of a thread that has as many totals beside them, and elements on their way or not.
+constexpr int kFoldedAccumulators = 64, kFoldedBesideElements = 32;
 // Room for the rows' places (mma_schedule.cc).
 constexpr int64_t kPlacesBytes = 8 * 1024;
 
@@ -100,6 +103,12 @@ OperandPath PathOf(const Graph& g, const Node& node, bool is_a, DType type) {
 void FitWarps(MmaPlan& plan, int warps) {
   if (plan.tile_m * plan.tile_n > 2 * 4 * kWarpTile) plan.tile_n = 128;
   const bool elements = plan.a == OperandPath::kElements || plan.b == OperandPath::kElements;
+  if (plan.folds) {
+    const int most = 8 * 32 * (elements ? kFoldedBesideElements : kFoldedAccumulators);
+    while (plan.tile_m * plan.tile_n > most)
+      (plan.tile_m > plan.tile_n ? plan.tile_m : plan.tile_n) /= 2;
+    warps = 8;
+  }
   // Elements on their way wait in registers, and long warp tiles have more fragments than square
   // ones: with 8 warps there is room.
   if (elements || plan.tile_m + plan.tile_n > 256) warps = 8;
@@ -164,18 +173,24 @@ MmaPlan PlanMma(const Group& group, const Target& target, std::span<const int> k
   plan.a = PathOf(g, node, true, plan.type);
   plan.b = PathOf(g, node, false, plan.type);
   if (plan.swapped) std::swap(plan.a, plan.b);
-  FitWarps(plan, knobs[kMmaWarps]);
   const int reductions = CountReductions(group);
-  FitShared(plan, target, knobs[kMmaDepth], knobs[kMmaStages], reductions);
-
-  // No slice is empty but where k is, and offsets into the slices stay within 31 bits.
   const ContractionSizes size = SizesOf(g, node);
-  const int64_t steps = std::max<int64_t>(CeilDiv(size.k, plan.depth), 1);
-  const int64_t elements = std::max<int64_t>(size.batch * (size.m + 8) * (size.n + 8), 1);
-  const int64_t most = std::max<int64_t>(std::min(steps, (int64_t{1} << 30) / elements), 1);
-  // A reduction of the result needs whole sums.
-  const int64_t wanted = reductions > 0 ? 1 : std::min<int64_t>(knobs[kMmaSplits], most);
-  plan.splits = static_cast<int>(CeilDiv(steps, CeilDiv(steps, wanted)));
+  const auto fit = [&] {
+    FitWarps(plan, knobs[kMmaWarps]);
+    FitShared(plan, target, knobs[kMmaDepth], knobs[kMmaStages], reductions);
+    // No slice is empty but where k is, and offsets into the slices stay within 31 bits.
+    const int64_t steps = std::max<int64_t>(CeilDiv(size.k, plan.depth), 1);
+    const int64_t elements = std::max<int64_t>(size.batch * (size.m + 8) * (size.n + 8), 1);
+    const int64_t most = std::max<int64_t>(std::min(steps, (int64_t{1} << 30) / elements), 1);
+    // A reduction of the result needs whole sums.
+    const int64_t wanted = reductions > 0 ? 1 : std::min<int64_t>(knobs[kMmaSplits], most);
+    plan.splits = static_cast<int>(CeilDiv(steps, CeilDiv(steps, wanted)));
+    return CeilDiv(steps, int64_t{plan.splits}) * plan.depth;
+  };
+  if (Totals::Needs(plan.accumulator, fit(), MostProducts(plan.type))) {
+    plan.folds = true;
+    fit();
+  }
   return plan;
 }
 

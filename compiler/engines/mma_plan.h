@@ -31,6 +31,7 @@ struct MmaPlan {
   int warps_m = 0, warps_n = 0;
   int splits = 1;
   SplitForm form = SplitForm::kOrdered;
+  bool folds = false;  // the sum of a slice is too long for one chain (accumulation.h)
 
   int warps() const { return warps_m * warps_n; }
   int threads() const { return 32 * warps(); }

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/contraction_epilogue.h"
 #include "compiler/engines/epilogue_reductions.h"
@@ -48,6 +49,8 @@ class Schedule : private ContractTiles {
         tiles_m_of_warp_(plan.tile_m / plan.warps_m / kMmaM),
         tiles_n_of_warp_(plan.tile_n / plan.warps_n / kMmaN),
         k_steps_(plan.depth / plan.mma_depth()),
+        totals_(b_, c_.accumulator, CeilDiv(c_.k.size(), int64_t{plan.splits}), plan.depth,
+                MostProducts(plan.type)),
         partial_(group, c_.batch.size(), plan.swapped ? AlongN() : AlongM(),
                  plan.swapped ? AlongM() : AlongN(), !plan.swapped),
         reductions_(group, partial_, b_, plan.threads()),
@@ -233,7 +236,8 @@ class Schedule : private ContractTiles {
     if (plan_.splits > 1) wrap("bz", b_.Arg("splits", plan_.splits), Bind::kBlockZ);
     wrap("bx", b_.Arg("blocks", blocks), Bind::kBlockX);
     // Without the hint ptxas keeps registers for a second block, at the price of spills.
-    const bool alone = 2 * SharedBytesOf(group_, plan_) > target_.shared_bytes_per_block;
+    const bool alone =
+        2 * SharedBytesOf(group_, plan_) > target_.shared_bytes_per_block || totals_.exist();
     b_.Finish(std::move(body), {blocks, 1, plan_.splits}, plan_.threads(), lowered, alone ? 1 : 0);
   }
 
@@ -263,6 +267,7 @@ class Schedule : private ContractTiles {
     Loop(body, "z", b_.Idx(accumulators), Bind::kUnroll, [&](Block& clear, const Expr& z) {
       clear.push_back({tile::Store{acc_, z, Zero(c_.accumulator)}});
     });
+    totals_.Declare(body, accumulators, Bind::kUnroll);
     for (const Side* side : {&a_, &bs_})
       body.push_back({tile::Alloc{side->fragments, plan_.type, tile::Space::kReg,
                                   2 * FragmentElements(*side)}});
@@ -477,8 +482,10 @@ class Schedule : private ContractTiles {
     Await(loop, plan_.stages - 2);
     LoadFragments(loop, b_.Idx(0), next, b_.Idx(0));
     Multiply(loop, b_.Idx((k_steps_ - 1) % 2));
+    totals_.AfterStep(loop, step, acc_);
     body.push_back({tile::For{"step", t(), steps_, Bind::kSerial, std::move(loop)}});
     if (AnyAsync()) body.push_back({tile::WaitAsync{0}});
+    totals_.Finish(body, acc_);
   }
 
   // An element panel goes in as many parts as there are k steps but the last.
@@ -640,6 +647,7 @@ class Schedule : private ContractTiles {
   Contraction plain_;  // not transposed
   Side a_, bs_;
   int tiles_m_of_warp_, tiles_n_of_warp_, k_steps_;
+  Totals totals_;
   PartialResults partial_;
   TileReductions reductions_;
   bool reduces_;

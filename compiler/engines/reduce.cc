@@ -37,7 +37,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kReduceEngine = {.name = "reduce",
-                              .version = 4,
+                              .version = 5,
                               .knobs = kKnobs,
                               .notes = {.numerical = {}, .behavioral = kBehavior},
                               .supports = Supports,

@@ -73,7 +73,7 @@ Lowered LowerRows(const ReducePlan& plan, const Target& target, const ReduceKnob
   const int64_t piece = cut ? kElementsPerTask : inner_extent;
   const int64_t steps = cut ? CeilDiv(inner_extent, piece) : places;
   const int64_t splits = CpuSplits(target, knobs, plan.rows, steps, std::min(piece, inner_extent));
-  const int first_scratch = splits > 1 ? AddPartials(plan, splits, lowered) : 0;
+  const int first_scratch = splits > 1 ? AddPartials(plan, target, splits, lowered) : 0;
 
   KernelBuilder b(plan.group, target,
                   fmt::format("reduce, rows: {} accumulators{}", kLanes,
@@ -81,7 +81,7 @@ Lowered LowerRows(const ReducePlan& plan, const Target& target, const ReduceKnob
   for (const char* reserved : {"bx", "by", "it", "j"}) b.Name(reserved);
   const DType t = b.index_type();
   const Expr row = tile::Var("bx", t), by = tile::Var("by", t);
-  Accumulators acc(b, plan, kLanes);
+  Accumulators acc(b, plan, target, kLanes);
   Block body;
   const Index kept = UnravelDims(b, body, plan, plan.kept, row, 1, "k");
   acc.Declare(body);
@@ -135,7 +135,7 @@ Lowered LowerColumns(const ReducePlan& plan, const Target& target, const ReduceK
   const int64_t blocks = inner_extent == 0 ? 0 : plan.rows / inner_extent * tiles;
   const int64_t splits =
       CpuSplits(target, knobs, blocks, plan.length, std::min(kColumns, inner_extent));
-  const int first_scratch = splits > 1 ? AddPartials(plan, splits, lowered) : 0;
+  const int first_scratch = splits > 1 ? AddPartials(plan, target, splits, lowered) : 0;
 
   KernelBuilder b(plan.group, target,
                   fmt::format("reduce, columns: {} a task{}", kColumns,
@@ -143,7 +143,7 @@ Lowered LowerColumns(const ReducePlan& plan, const Target& target, const ReduceK
   for (const char* reserved : {"bx", "by", "it", "j", "c"}) b.Name(reserved);
   const DType t = b.index_type();
   const Expr by = tile::Var("by", t);
-  Accumulators acc(b, plan, kColumns);
+  Accumulators acc(b, plan, target, kColumns);
   Block body;
   const auto tile_of = b.Divide(body, tile::Var("bx", t), b.Arg("tiles", tiles), tiles, "tile");
   Index kept = UnravelDims(b, body, plan, outer, tile_of.quotient, 1, "k");

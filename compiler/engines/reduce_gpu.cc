@@ -77,12 +77,12 @@ class RowSchedule {
 
   Lowered Lower() {
     Lowered lowered;
-    if (splits_ > 1) first_scratch_ = AddPartials(plan_, splits_, lowered);
+    if (splits_ > 1) first_scratch_ = AddPartials(plan_, target_, splits_, lowered);
     KernelBuilder b(plan_.group, target_,
                     fmt::format("reduce, rows: team={}, lanes={}, threads={}{}", team_, lanes_,
                                 knobs_.threads, splits_ > 1 ? ", first of two stages" : ""));
     for (const char* reserved : {"bx", "by", "tx"}) b.Name(reserved);
-    Accumulators acc(b, plan_, lanes_);
+    Accumulators acc(b, plan_, target_, lanes_);
     Block body = Walk(b, acc);
     CombineTeam(b, acc, body);
     Block thread_level, split_level, block_level;
@@ -150,17 +150,22 @@ class RowSchedule {
       acc.FoldLanes(body);
       return body;
     }
-    UnrolledWalk(
-        b, body, begin, end, team_, lane_, kUnroll,
-        [&](Block& out, const std::vector<Expr>& places) {
-          std::vector<std::unique_ptr<LaneLoop>> loops;  // all loads first
-          for (const Expr& v : places) {
-            Index index = UnravelDims(b, out, plan_, plan_.reduced, v, lanes_, "r");
-            if (plan_.inner_is_reduced) index[plan_.inner] = index[plan_.inner] * b.Idx(lanes_);
-            for (int64_t d : plan_.kept) index[d] = kept_[d];
-            loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
-          }
-          AddAll(acc, loops);
+    acc.InSegments(
+        body, begin, end, CeilDiv(vectors_, splits_), team_,
+        [&](Block& segment, Accumulators& own, const Expr& from, const Expr& to) {
+          UnrolledWalk(
+              b, segment, from, to, team_, lane_, kUnroll,
+              [&](Block& out, const std::vector<Expr>& places) {
+                std::vector<std::unique_ptr<LaneLoop>> loops;  // all loads first
+                for (const Expr& v : places) {
+                  Index index = UnravelDims(b, out, plan_, plan_.reduced, v, lanes_, "r");
+                  if (plan_.inner_is_reduced)
+                    index[plan_.inner] = index[plan_.inner] * b.Idx(lanes_);
+                  for (int64_t d : plan_.kept) index[d] = kept_[d];
+                  loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
+                }
+                AddAll(own, loops);
+              });
         });
     acc.FoldLanes(body);
     return body;
@@ -297,12 +302,12 @@ class ColumnSchedule {
 
   Lowered Lower() {
     Lowered lowered;
-    if (splits_ > 1) first_scratch_ = AddPartials(plan_, splits_, lowered);
+    if (splits_ > 1) first_scratch_ = AddPartials(plan_, target_, splits_, lowered);
     KernelBuilder b(plan_.group, target_,
                     fmt::format("reduce, columns: width={}, lanes={}, threads={}{}", width_, lanes_,
                                 knobs_.threads, splits_ > 1 ? ", first of two stages" : ""));
     for (const char* reserved : {"bx", "by", "tx"}) b.Name(reserved);
-    Accumulators acc(b, plan_, lanes_);
+    Accumulators acc(b, plan_, target_, lanes_);
     Block body = Walk(b, acc);
     CombineWalkers(b, acc, body);
     const DType t = b.index_type();
@@ -342,16 +347,20 @@ class ColumnSchedule {
     const Expr begin = b.Let(body, "begin", tile::Var("by", t) * chunk);
     const Expr end = b.Let(body, "end", tile::Op(ScalarOp::kMin, {begin + chunk, length}));
     Block walk;
-    UnrolledWalk(
-        b, walk, begin, end, walkers_, walker_, unroll_,
-        [&](Block& out, const std::vector<Expr>& places) {
-          std::vector<std::unique_ptr<LaneLoop>> loops;
-          for (const Expr& r : places) {
-            Index index = UnravelDims(b, out, plan_, plan_.reduced, r, 1, "r");
-            for (int64_t d : plan_.kept) index[d] = kept_[d];
-            loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
-          }
-          AddAll(acc, loops);
+    acc.InSegments(
+        walk, begin, end, chunk_value, walkers_,
+        [&](Block& segment, Accumulators& own, const Expr& from, const Expr& to) {
+          UnrolledWalk(
+              b, segment, from, to, walkers_, walker_, unroll_,
+              [&](Block& out, const std::vector<Expr>& places) {
+                std::vector<std::unique_ptr<LaneLoop>> loops;
+                for (const Expr& r : places) {
+                  Index index = UnravelDims(b, out, plan_, plan_.reduced, r, 1, "r");
+                  for (int64_t d : plan_.kept) index[d] = kept_[d];
+                  loops.push_back(std::make_unique<LaneLoop>(b, out, index, plan_.inner, lanes_));
+                }
+                AddAll(own, loops);
+              });
         });
     body.push_back({tile::If{in_range_, std::move(walk), {}}});
     return body;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/collapse.h"
 #include "compiler/engines/vectors.h"
 #include "ir/base/check.h"
@@ -73,6 +74,12 @@ DType AccumulatorType(const graph::Node& reduce) {
   return t == DType::kBool ? DType::kI32 : t;
 }
 
+DType AccumulatorType(const graph::Node& reduce, const Target& target) {
+  const DType t = AccumulatorType(reduce);
+  const bool adds = reduce.As<graph::ReduceAttrs>().combine == graph::Combine::kAdd;
+  return !target.is_cuda() && adds && t == DType::kF32 ? DType::kF64 : t;
+}
+
 Expr CombineTwo(const graph::Node& reduce, Expr a, Expr b) {
   return tile::Op(graph::ScalarOf(reduce.As<graph::ReduceAttrs>().combine),
                   {std::move(a), std::move(b)});
@@ -111,15 +118,14 @@ Index UnravelDims(KernelBuilder& b, Block& out, const ReducePlan& plan,
 // ---- Accumulators
 // ------------------------------------------------------------------------------------
 
-DType Accumulators::type(size_t r) const { return AccumulatorType(node(r)); }
-
 void Accumulators::Declare(Block& out) {
   for (size_t r = 0; r < count(); ++r) {
     names_.push_back(b_.Name("acc"));
     out.push_back({tile::Alloc{names_[r], type(r), tile::Space::kReg, lanes_}});
     const std::string lane = b_.Name("l");
     Block set;
-    set.push_back({tile::Store{names_[r], tile::Var(lane, b_.index_type()), IdentityOf(node(r))}});
+    const Expr identity = IdentityExpr(node(r).As<graph::ReduceAttrs>().combine, type(r));
+    set.push_back({tile::Store{names_[r], tile::Var(lane, b_.index_type()), identity}});
     out.push_back(
         {tile::For{lane, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(set)}});
   }
@@ -144,6 +150,29 @@ void Accumulators::Add(Block& out, ValueScope& values, const Index& index, const
     const Expr value = Operand(r, values, index);
     out.push_back({tile::Store{names_[r], lane, Combined(r, Lane(r, lane), value)}});
   }
+}
+
+void Accumulators::InSegments(
+    Block& out, const Expr& begin, const Expr& end, int64_t places, int64_t step,
+    const std::function<void(Block&, Accumulators&, const Expr&, const Expr&)>& add) {
+  if (CeilDiv(places, step) <= kMostTerms) return add(out, *this, begin, end);
+  const std::string segment = b_.Name("segment"), lane = b_.Name("l");
+  const int64_t length = kMostTerms * step;
+  Block loop, fold;
+  const Expr from =
+      b_.Let(loop, "from", begin + tile::Var(segment, b_.index_type()) * b_.Idx(length));
+  const Expr to = b_.Let(loop, "to", tile::Op(ScalarOp::kMin, {from + b_.Idx(length), end}));
+  Accumulators own(b_, plan_, target_, lanes_);
+  own.Declare(loop);
+  add(loop, own, from, to);
+  const Expr at = tile::Var(lane, b_.index_type());
+  for (size_t r = 0; r < count(); ++r)
+    fold.push_back({tile::Store{names_[r], at, Combined(r, Lane(r, at), own.Lane(r, at))}});
+  loop.push_back(
+      {tile::For{lane, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(fold)}});
+  const Expr span = tile::Op(ScalarOp::kMax, {end - begin, b_.Idx(0)});
+  out.push_back({tile::For{segment, b_.index_type(), CeilDivExpr(span, length), Bind::kSerial,
+                           std::move(loop)}});
 }
 
 void Accumulators::FoldLanes(Block& out) {
@@ -178,10 +207,10 @@ void Accumulators::StoreResults(Block& out, const Index& kept_index,
 // ---- two stages
 // --------------------------------------------------------------------------------------
 
-int AddPartials(const ReducePlan& plan, int64_t splits, Lowered& lowered) {
+int AddPartials(const ReducePlan& plan, const Target& target, int64_t splits, Lowered& lowered) {
   const int first = static_cast<int>(lowered.scratch_bytes.size());
   for (graph::NodeId n : plan.reduces) {
-    const int size = SizeOf(ArithmeticType(plan.group.graph.nodes[n].compute));
+    const int size = SizeOf(AccumulatorType(plan.group.graph.nodes[n], target));
     lowered.scratch_bytes.push_back(plan.rows * splits * std::max(size, 4));
   }
   return first;
@@ -199,7 +228,7 @@ void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratc
   KernelBuilder b(plan.group, target,
                   fmt::format("reduce, second stage: combines the partial results of each row"));
   for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
-  Accumulators acc(b, plan, 1);
+  Accumulators acc(b, plan, target, 1);
   const Expr count = b.Arg("rows", plan.rows), split_count = b.Arg("splits", splits);
   const Expr bx = tile::Var("bx", b.index_type()), tx = tile::Var("tx", b.index_type());
 

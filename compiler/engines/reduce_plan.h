@@ -28,16 +28,25 @@ struct ReducePlan {
 // the first one.
 ReducePlan PlanReduce(const Group& group);
 
+tile::Expr IdentityExpr(graph::Combine combine, DType type);
+// What a GPU accumulates a reduction in, what it starts from, and one step of it.
+DType AccumulatorType(const graph::Node& reduce);
+tile::Expr IdentityOf(const graph::Node& reduce);
+tile::Expr CombineTwo(const graph::Node& reduce, tile::Expr a, tile::Expr b);
+// The same for any target: a CPU adds f32 in f64, which costs nothing beside the memory that it
+// waits for, and keeps means exact however many elements they have.
+DType AccumulatorType(const graph::Node& reduce, const Target& target);
+
 // The accumulators of every reduce of a plan: `lanes` registers each, combined by the node's
 // combiner.
 class Accumulators {
  public:
-  Accumulators(KernelBuilder& b, const ReducePlan& plan, int lanes)
-      : b_(b), plan_(plan), lanes_(lanes) {}
+  Accumulators(KernelBuilder& b, const ReducePlan& plan, const Target& target, int lanes)
+      : b_(b), plan_(plan), target_(target), lanes_(lanes) {}
 
   size_t count() const { return plan_.reduces.size(); }
   int lanes() const { return lanes_; }
-  DType type(size_t r) const;
+  DType type(size_t r) const { return AccumulatorType(node(r), target_); }
   const std::string& name(size_t r) const { return names_[r]; }
   // Declares the registers and sets them to the identity.
   void Declare(tile::Block& out);
@@ -47,6 +56,13 @@ class Accumulators {
   void Add(tile::Block& out, ValueScope& values, const Index& index, const tile::Expr& lane);
   tile::Expr Combined(size_t r, tile::Expr a, tile::Expr b) const;
   tile::Expr Lane(size_t r, const tile::Expr& lane) const;
+  // Emits add(out, accumulators, begin, end) for begin .. end, of which each lane adds one in
+  // `step` places: at once where these are few, else for one segment of it after the other, each
+  // into accumulators of its own, which these then add. `places` is the value of end - begin.
+  void InSegments(tile::Block& out, const tile::Expr& begin, const tile::Expr& end, int64_t places,
+                  int64_t step,
+                  const std::function<void(tile::Block&, Accumulators&, const tile::Expr&,
+                                           const tile::Expr&)>& add);
   // All lanes into lane 0, in a fixed order.
   void FoldLanes(tile::Block& out);
   // Binds each reduce's result, rounded to its tensor, and stores the group's outputs at the kept
@@ -59,15 +75,10 @@ class Accumulators {
 
   KernelBuilder& b_;
   const ReducePlan& plan_;
+  const Target& target_;
   int lanes_;
   std::vector<std::string> names_;
 };
-
-tile::Expr IdentityExpr(graph::Combine combine, DType type);
-// What a reduction accumulates in, what it starts from, and one step of it.
-DType AccumulatorType(const graph::Node& reduce);
-tile::Expr IdentityOf(const graph::Node& reduce);
-tile::Expr CombineTwo(const graph::Node& reduce, tile::Expr a, tile::Expr b);
 
 // Index over the domain from a linear index over `dims` (outermost first), 0 elsewhere.
 // `inner_divisor` divides the extent of plan.inner where it is among them (vectors), and the index
@@ -78,7 +89,7 @@ Index UnravelDims(KernelBuilder& b, tile::Block& out, const ReducePlan& plan,
 
 // Scratch for `splits` partial results of each row, one buffer a reduce; returns the first buffer's
 // number.
-int AddPartials(const ReducePlan& plan, int64_t splits, Lowered& lowered);
+int AddPartials(const ReducePlan& plan, const Target& target, int64_t splits, Lowered& lowered);
 
 // Second stage: row r's partials stand at [r * splits + s] (row_major) or [s * rows + r].
 void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratch, int64_t splits,

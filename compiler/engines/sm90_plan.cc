@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/contraction_epilogue.h"
 #include "compiler/engines/epilogue_reductions.h"
@@ -544,7 +545,11 @@ bool IsSm90Divisor(std::string_view member) {
   return std::ranges::find(kDivisors, member) != std::end(kDivisors);
 }
 
-Result<Sm90Plan> PlanSm90(const Group& group, int terms) { return Planner(group, terms).Run(); }
+Result<Sm90Plan> PlanSm90(const Group& group, int terms) {
+  ASSIGN_OR_RETURN(Sm90Plan plan, Planner(group, terms).Run());
+  plan.result = WidestOutput(group.graph);
+  return plan;
+}
 
 bool IsBoxType(DType type) {
   return type == DType::kF16 || type == DType::kBF16 || type == DType::kF32 || type == DType::kI32;

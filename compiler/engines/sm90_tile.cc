@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/engines/accumulation.h"
+
 namespace kiln::compiler {
 namespace {
 
 constexpr int64_t kAlignment = 1024;  // of a box in shared memory
 constexpr int kMostStages = 8;
 constexpr int kMostAccumulators = 128;  // of a thread; with two terms as many sums
+constexpr int kMostFolded = 96;         // beside as many totals; half of them where left has some
 constexpr int kMostInTurns = 192;       // of groups whose stores hide under the other's products
 constexpr int kPreparedColumns = 32;
 constexpr int kTermRegisters = 32, kMostTermRegisters = 176;  // of a block of 64 rows; of a thread
@@ -53,9 +56,14 @@ int AccumulatorsOf(const Sm90Tile& tile) {
   return tile.left / 64 / tile.groups_left() * tile.columns() / 2;
 }
 
+int MostBesideTotals(const Sm90Plan& plan) {
+  return plan.left_in_registers() ? kMostAccumulators / 2 : kMostFolded;
+}
+
 // Whole sums in turns that are stored from registers leave room for what else an epilogue holds.
 // Seen in ptxas' log: blocks without a cluster spill 4 bytes of 160 and of 192 where gelu is made.
-int MostAccumulators(const Sm90Plan& plan, const Sm90Tile& tile) {
+int MostAccumulators(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  if (FoldsOf(plan, tile, target) > 0) return MostBesideTotals(plan);
   const bool stores_alone = tile.direct && tile.slot() == 0 && tile.reductions == 0;
   return tile.ping_pong && tile.cluster > 1 && stores_alone && tile.split_k == 1 &&
                  !plan.left_in_registers()
@@ -164,10 +172,32 @@ int64_t StreamWorkers(const Sm90Plan& plan, const Sm90Tile& tile, const Target& 
   return std::min(slots, TilesOf(plan, tile) * tile.split_k);
 }
 
+int FoldsOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
+  const int64_t most = MostProducts(plan.type);
+  int64_t steps = plan.k_steps;  // of a part
+  if (tile.splits()) steps = CeilDiv(steps, int64_t{tile.split_k});
+  if (tile.stream) {
+    const int64_t workers = std::max<int64_t>(StreamWorkers(plan, tile, target), 1);
+    steps = std::min(steps, CeilDiv(steps * TilesOf(plan, tile), workers));
+  }
+  const int64_t products = steps * plan.depth();
+  if (plan.type == DType::kI8 || plan.terms == 2 || products <= most) return 0;
+  const bool has_room = AccumulatorsOf(tile) <= MostBesideTotals(plan);
+  if (!has_room && products <= MostProductsAlone(plan.type, plan.result)) return 0;
+  return static_cast<int>(most / plan.depth());
+}
+
+Sm90Tile WithRoomForTotals(const Sm90Plan& plan, Sm90Tile tile, const Target& target) {
+  while (FoldsOf(plan, tile, target) > 0 && tile.right % 16 == 0 &&
+         AccumulatorsOf(tile) > MostAccumulators(plan, tile, target))
+    tile.right /= 2;
+  return tile;
+}
+
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int columns = tile.columns(), blocks = tile.left / 64 / tile.groups_left();
   if (columns % 8 != 0 || columns > 256) return false;
-  if (blocks < 1 || AccumulatorsOf(tile) > MostAccumulators(plan, tile)) return false;
+  if (blocks < 1 || AccumulatorsOf(tile) > MostAccumulators(plan, tile, target)) return false;
   if (plan.terms == 2) {
     if (tile.right % kPreparedColumns != 0) return false;
     // Two sums, and both terms of left's pieces. Seen in ptxas' log: 192 spill.

@@ -60,6 +60,14 @@ int64_t TilesOf(const Sm90Plan& plan, const Sm90Tile& tile);
 // Clusters that the steps of a stream are dealt to.
 int64_t StreamWorkers(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 
+// Steps after which a sum is added to a second set of accumulators; 0 where sums are short, or not
+// so long that a tile without room for the set is not right, or integers, or of two terms, which
+// are short always.
+int FoldsOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
+
+// The tile with as few columns as leave room for that set; others are as they are.
+Sm90Tile WithRoomForTotals(const Sm90Plan& plan, Sm90Tile tile, const Target& target);
+
 // Whether the skeleton has this form for the plan: registers, wgmma's shapes, whole panels.
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 

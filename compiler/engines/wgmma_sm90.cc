@@ -145,6 +145,7 @@ class Schedule {
         {"kTileRight", tile_.right},
         {"kRowBytes", plan_.row_bytes},
         {"kTerms", plan_.terms},
+        {"kFolds", FoldsOf(plan_, tile_, target_)},
         {"kStages", StagesOf(plan_, tile_, target_)},
         {"kCluster", tile_.cluster},
         {"kGroupsLeft", tile_.groups_left()},
@@ -431,7 +432,8 @@ Status SupportsF32(const Group& group, const Target& target) {
 template <int kTerms>
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
   ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group, kTerms));
-  const Sm90Tile tile = Sm90TileModel(group, target, plan).Tile(TileOf(knobs));
+  const Sm90Tile tile =
+      Sm90TileModel(group, target, plan).Tile(WithRoomForTotals(plan, TileOf(knobs), target));
   if (!IsLegal(plan, tile, target))
     return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
                          KnobText(kWgmmaSm90Engine, knobs));
@@ -455,14 +457,15 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return kNoSeconds;
   const Sm90TileModel model(group, target, *plan);
-  return model.Seconds(model.Tile(TileOf(knobs)));
+  return model.Seconds(model.Tile(WithRoomForTotals(*plan, TileOf(knobs), target)));
 }
 
 template <int kTerms>
 int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanSm90(group, kTerms);
   if (!plan.ok()) return 0;
-  return SharedBytes(*plan, Sm90TileModel(group, target, *plan).Tile(TileOf(knobs)), target);
+  const Sm90Tile tile = WithRoomForTotals(*plan, TileOf(knobs), target);
+  return SharedBytes(*plan, Sm90TileModel(group, target, *plan).Tile(tile), target);
 }
 
 template <int kTerms>
@@ -498,7 +501,7 @@ constexpr int kNumericalTf32[] = {kNoteTensorCore, kNoteDownConvertInputs};
 }  // namespace
 
 const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
-                                 .version = 4,
+                                 .version = 5,
                                  .knobs = kSm90Knobs,
                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                  .supports = Supports,
@@ -512,7 +515,7 @@ const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
 // registers or are turned in shared memory.
 const Engine kWgmmaSm90Tf32Engine = {
     .name = "wgmma_sm90_tf32",
-    .version = 2,
+    .version = 3,
     .knobs = kSm90Knobs,
     .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
     .supports = SupportsF32<1>,

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
+
+#include "compiler/engines/accumulation.h"
 
 namespace kiln::compiler {
 
@@ -153,17 +156,47 @@ bool WindowTaps::IsReadAfter(TensorId leaf) const {
   return false;
 }
 
+std::string WindowTaps::DeclareLanes(Block& out, const char* wish, DType type, const Expr& value) {
+  std::string name = b_.Name(wish);
+  out.push_back({tile::Alloc{name, type, tile::Space::kReg, lanes_}});
+  const std::string lane = b_.Name("l");
+  Block set;
+  set.push_back({tile::Store{name, tile::Var(lane, b_.index_type()), value}});
+  out.push_back({tile::For{lane, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(set)}});
+  return name;
+}
+
+void WindowTaps::Serial(Block& out, const char* name, size_t axis, const Expr& count, int64_t most,
+                        const std::function<void(Block&, const Expr&)>& emit) {
+  const DType t = b_.index_type();
+  const std::string var = b_.Name(name);
+  const auto loop = [&](Block& block, const Expr& first, const Expr& size) {
+    Block body;
+    emit(body, first + tile::Var(var, t));
+    block.push_back({tile::For{var, t, size, Bind::kSerial, std::move(body)}});
+  };
+  int64_t taps = 1;
+  for (const ResampleAxis& a : axes_) taps *= a.taps;
+  const bool adds = attrs().mode != ResampleMode::kMax || !forward();
+  if (!adds || axis + 1 != axes_.size() || taps <= kMostTerms) return loop(out, b_.Idx(0), count);
+  const int64_t length = std::min(most, kMostTerms);
+  const std::string segment = b_.Name("segment"), total = acc_;
+  Block body;
+  const Expr first = b_.Let(body, "first", tile::Var(segment, t) * b_.Idx(length));
+  acc_ = DeclareLanes(body, "part", compute_, Zero(compute_));
+  loop(body, first, b_.Let(body, "size", Min(count - first, b_.Idx(length))));
+  const std::string part = std::exchange(acc_, total), lane = b_.Name("l");
+  Block fold;
+  Add(fold, tile::Var(lane, t), tile::Load(part, compute_, tile::Var(lane, t)));
+  body.push_back({tile::For{lane, t, b_.Idx(lanes_), Bind::kUnroll, std::move(fold)}});
+  out.push_back(
+      {tile::For{segment, t, CeilDivExpr(count, length), Bind::kSerial, std::move(body)}});
+}
+
 void WindowTaps::Emit(Block& out, const Index& index) {
   const bool is_max = attrs().mode == ResampleMode::kMax;
   const auto declare = [&](const char* wish, DType type, const Expr& value) {
-    std::string name = b_.Name(wish);
-    out.push_back({tile::Alloc{name, type, tile::Space::kReg, lanes_}});
-    const std::string lane = b_.Name("l");
-    Block set;
-    set.push_back({tile::Store{name, tile::Var(lane, b_.index_type()), value}});
-    out.push_back(
-        {tile::For{lane, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(set)}});
-    return name;
+    return DeclareLanes(out, wish, type, value);
   };
   acc_ = declare("acc", compute_, is_max && forward() ? Lowest(compute_) : Zero(compute_));
   if (forward() && node_.outputs.size() > 1)
@@ -203,12 +236,12 @@ void WindowTaps::Forward(Block& out, const Index& index, size_t s, std::vector<T
     Forward(block, index, s + 1, std::move(more));
   };
   if (axis.taps == 1) return emit(out, b_.Idx(0));
+  if (axis.taps > kUnrolledTaps) return Serial(out, "t", s, b_.Idx(axis.taps), axis.taps, emit);
   const std::string name = b_.Name("t");
   Block body;
   emit(body, tile::Var(name, b_.index_type()));
   out.push_back(
-      {tile::For{name, b_.index_type(), b_.Idx(axis.taps),
-                 axis.taps <= kUnrolledTaps ? Bind::kUnroll : Bind::kSerial, std::move(body)}});
+      {tile::For{name, b_.index_type(), b_.Idx(axis.taps), Bind::kUnroll, std::move(body)}});
 }
 
 void WindowTaps::Add(Block& out, const Expr& lane, const Expr& value) {
@@ -291,21 +324,19 @@ void WindowTaps::Backward(Block& out, const Index& index, size_t s, std::vector<
   }
   begin = b_.Let(out, "begin", AsIndex(begin));
   const Expr count = b_.Let(out, "count", Max(AsIndex(end) - begin, b_.Idx(0)));
-  const std::string name = b_.Name("j");
-  Block body;
-  const Expr p = b_.Let(body, "p", begin + tile::Var(name, b_.index_type()));
-  const Place place = PlaceOf(body, s, p);
-  const Expr base = b_.Let(body, "start", place.base);
-  const auto deeper = [&](Block& block, const Expr& t) {
-    Tap tap{.source = p, .number = t, .weight = Weight(place, t)};
-    if (excludes()) tap.inside = Inside(s, base);
-    std::vector<Tap> more = taps;
-    more.push_back(std::move(tap));
-    Backward(block, index, s + 1, std::move(more));
-  };
-  if (!edge) {
-    deeper(body, b_.Let(body, "t", h - base));
-  } else {  // several taps may have been moved to the edge
+  const auto emit = [&](Block& body, const Expr& j) {
+    const Expr p = b_.Let(body, "p", begin + j);
+    const Place place = PlaceOf(body, s, p);
+    const Expr base = b_.Let(body, "start", place.base);
+    const auto deeper = [&](Block& block, const Expr& t) {
+      Tap tap{.source = p, .number = t, .weight = Weight(place, t)};
+      if (excludes()) tap.inside = Inside(s, base);
+      std::vector<Tap> more = taps;
+      more.push_back(std::move(tap));
+      Backward(block, index, s + 1, std::move(more));
+    };
+    if (!edge) return deeper(body, b_.Let(body, "t", h - base));
+    // Several taps may have been moved to the edge.
     const std::string t = b_.Name("t");
     Block tries, hit;
     const Expr at = base + tile::Var(t, b_.index_type());
@@ -314,8 +345,8 @@ void WindowTaps::Backward(Block& out, const Index& index, size_t s, std::vector<
     tries.push_back({tile::If{Eq(near, h), std::move(hit), {}}});
     body.push_back(
         {tile::For{t, b_.index_type(), b_.Idx(a.taps), Bind::kSerial, std::move(tries)}});
-  }
-  out.push_back({tile::For{name, b_.index_type(), count, Bind::kSerial, std::move(body)}});
+  };
+  Serial(out, "j", s, count, kMostTerms, emit);
 }
 
 // What one tap of one output brings to the element.

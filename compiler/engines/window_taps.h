@@ -9,6 +9,7 @@
 // `lanes` neighbours along one dim that is not spatial share all of it but the values.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,11 @@ class WindowTaps {
                    const tile::Expr& number, const tile::Expr& inside);
   void Gather(tile::Block& out, const Index& index, const std::vector<Tap>& taps);
   void Add(tile::Block& out, const tile::Expr& lane, const tile::Expr& value);
+  // for name in 0..count { emit(name) }, `most` being the most that count may be. Of the innermost
+  // axis of windows that add up many taps the sum is one of segments: each has its own accumulator.
+  void Serial(tile::Block& out, const char* name, size_t axis, const tile::Expr& count,
+              int64_t most, const std::function<void(tile::Block&, const tile::Expr&)>& emit);
+  std::string DeclareLanes(tile::Block& out, const char* wish, DType type, const tile::Expr& value);
   tile::Expr Number(const std::vector<Tap>& taps) const;  // of a tap in its window, row-major
   std::vector<graph::TensorId> LeavesOf(graph::TensorId id) const;
   // The window of this group that finds an index; null where memory has it.

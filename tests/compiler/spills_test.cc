@@ -250,6 +250,31 @@ TEST_F(SpillsTest, CandidatesOfWgmmaForF32HaveNone) {
   }
 }
 
+// Sums too long for one chain have two sets of accumulators.
+TEST_F(SpillsTest, CandidatesOfLongSumsHaveNone) {
+  for (const bool columns : {false, true}) {
+    const MatmulForm form{.name = "long",
+                          .a_columns = columns,
+                          .b_columns = !columns,
+                          .epilogue = columns,
+                          .k = 65536};
+    for (const char* arch : {"sm_80", "sm_90a"}) Add("contract_mma", Matmul(form), arch, 3);
+    Add("wgmma_sm90", Matmul(form), "sm_90a", 6);
+    MatmulForm single = form;
+    single.type = single.out = DType::kF32;
+    single.b_columns = columns;
+    Add("wgmma_sm90_tf32", Matmul(single), "sm_90a", 4);
+    Add("contract_mma_tf32", Matmul(single), "sm_80", 2);
+    for (const char* arch : {"sm_80", "sm_90a"}) Add("contract_simt", Matmul(single), arch, 3);
+  }
+  ConvProblem conv = Conv(GraphOp::kConvWgrad);
+  conv.images = 256;
+  conv.image = {56, 56};
+  for (const char* engine : {"contract_mma", "wgmma_sm90", "conv_halo_sm90"})
+    Add(engine, Build(conv), "sm_90a", 4);
+  for (const char* engine : {"contract_mma", "contract_simt"}) Add(engine, Build(conv), "sm_80", 2);
+}
+
 // With the kernels around the product.
 TEST_F(SpillsTest, CandidatesOfWinogradHaveNone) {
   for (const GraphOp op : {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad})

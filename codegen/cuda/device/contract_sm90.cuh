@@ -381,6 +381,7 @@ struct contract {
     constexpr int kRightStep = kRightAlongK ? 2 : 128;
     constexpr int kLeftBlock = (C::kLeftMajor == kMajorK ? 64 * C::kRowBytes : kPanelBytes) >> 4;
     int previous = 0;
+    wgmma_chain<C::kFolds, accumulators> chain;
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
       if constexpr (kTurns) mbarrier_wait(loaded(barriers, r.stage), r.phase);  // left, too
@@ -391,15 +392,18 @@ struct contract {
 #pragma unroll
         for (int i = 0; i < kBlocks; ++i)
           C::multiply(acc[i], left + r.stage * (kLeftBytes >> 4) + i * kLeftBlock + kk * kLeftStep,
-                      right + r.stage * (kRightBytes >> 4) + kk * kRightStep, (step | kk) != 0);
+                      right + r.stage * (kRightBytes >> 4) + kk * kRightStep,
+                      (chain.steps | kk) != 0);
       wgmma_commit();
       wgmma_wait<1>();  // the products of the stage before are done: it may be filled again
       if (step > 0) release(barriers + 8 * (C::kStages + previous), thread);
       previous = r.stage;
       r.advance();
+      chain.next(acc);
     }
     if constexpr (C::kPingPong) pass_turn(is_last);
     wgmma_wait<0>();
+    chain.finish(acc);
     if (!(C::kMayBeEmpty || C::kStream) || p.steps > 0)
       release(barriers + 8 * (C::kStages + previous), thread);
   }

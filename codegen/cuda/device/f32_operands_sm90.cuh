@@ -162,7 +162,8 @@ struct left_piece {
 
 // A tile whose left goes through registers. A stage goes in two pieces, the next one's elements are
 // read while the tensor cores have the last one. These cut off what they add, which over a long sum
-// counts: sums of two terms are short, kShort steps, and added up as f32.
+// counts: sums of two terms are short, kShort steps, and added up as f32, as are long ones of one
+// (kFolds).
 template <class T>
 __device__ inline void multiply_from_registers(typename T::accumulators& acc,
                                                const typename T::place& p, unsigned left,
@@ -170,21 +171,16 @@ __device__ inline void multiply_from_registers(typename T::accumulators& acc,
                                                typename T::ring& r, unsigned thread, bool is_last) {
   using C = typename T::config;
   using piece_of_left = left_piece<T>;
-  constexpr int kPieces = piece_of_left::kPieces, kShort = 4;
-  constexpr bool kTwo = C::kTerms == 2;
+  constexpr bool kTwo = C::kTerms == 2, kParts = kTwo || C::kFolds > 0;
+  constexpr int kPieces = piece_of_left::kPieces, kShort = kTwo ? 4 : C::kFolds;
   const unsigned place = piece_of_left::place(left, thread % 32, thread / 32);
   piece_of_left pieces[kPieces];
   typename T::accumulators part;
-  if constexpr (kTwo) {
-#pragma unroll
-    for (int i = 0; i < T::kBlocks; ++i)
-#pragma unroll
-      for (int e = 0; e < T::kColumns / 2; ++e) acc[i][e] = 0;
-  }
+  if constexpr (kParts) clear_sums(acc);
   int previous = -1, step = 0;
 #pragma unroll 1
   while (step < p.steps) {
-    const int end = kTwo ? min(step + kShort, p.steps) : p.steps;
+    const int end = kParts ? min(step + kShort, p.steps) : p.steps;
     bool accumulate = false;
 #pragma unroll 1
     for (; step < end; ++step) {
@@ -198,7 +194,7 @@ __device__ inline void multiply_from_registers(typename T::accumulators& acc,
         if (T::kPrepares && piece == 0) mbarrier_wait(barriers + 8 * r.stage, r.phase);
         wgmma_fence();
         pieces[piece].multiply(
-            kTwo ? part : acc,
+            kParts ? part : acc,
             right + r.stage * (T::kRightBytes >> 4) + piece * piece_of_left::kStepsOfPiece * 2,
             accumulate);
         wgmma_commit();
@@ -212,12 +208,7 @@ __device__ inline void multiply_from_registers(typename T::accumulators& acc,
     wgmma_wait<0>();
     T::release(barriers + 8 * (C::kStages + previous), thread);
     previous = -1;
-    if constexpr (kTwo) {
-#pragma unroll
-      for (int i = 0; i < T::kBlocks; ++i)
-#pragma unroll
-        for (int e = 0; e < T::kColumns / 2; ++e) acc[i][e] += part[i][e];
-    }
+    if constexpr (kParts) add_sums(acc, part);
   }
   if constexpr (C::kPingPong && C::kMayBeEmpty)
     if (p.steps == 0) T::pass_turn(is_last);

@@ -97,3 +97,47 @@ __device__ constexpr unsigned long long descriptor_layout(int row_bytes, int pan
   const unsigned long long leading = static_cast<unsigned long long>(panel_bytes) >> 4;
   return (swizzle << 62) | (stride << 32) | (leading << 16);
 }
+
+// Accumulators of a thread.
+template <class Value, int blocks, int size>
+__device__ inline void clear_sums(Value (&sums)[blocks][size]) {
+#pragma unroll
+  for (int i = 0; i < blocks; ++i)
+#pragma unroll
+    for (int e = 0; e < size; ++e) sums[i][e] = 0;
+}
+template <class Value, int blocks, int size>
+__device__ inline void add_sums(Value (&sums)[blocks][size], const Value (&more)[blocks][size]) {
+#pragma unroll
+  for (int i = 0; i < blocks; ++i)
+#pragma unroll
+    for (int e = 0; e < size; ++e) sums[i][e] += more[i][e];
+}
+
+// Tensor cores cut off what they add, which over a long sum counts: after `folds` steps of products
+// a sum is added to totals, as f32, and the next step starts one anew. 0: sums are short.
+template <int folds, class Sums>
+struct wgmma_chain {
+  Sums totals;
+  int steps = 0;  // of the sum at hand
+
+  __device__ inline wgmma_chain() { clear_sums(totals); }
+  // A step has been committed.
+  __device__ inline void next(Sums& sums) {
+    if (++steps < folds) return;
+    wgmma_wait<0>();
+    add_sums(totals, sums);
+    steps = 0;
+  }
+  // All of them are done.
+  __device__ inline void finish(Sums& sums) {
+    if (steps == 0) clear_sums(sums);
+    add_sums(sums, totals);
+  }
+};
+template <class Sums>
+struct wgmma_chain<0, Sums> {
+  int steps = 0;
+  __device__ inline void next(Sums&) { ++steps; }
+  __device__ inline void finish(Sums&) {}
+};
