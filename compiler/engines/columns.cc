@@ -70,6 +70,7 @@ ColumnsScratch AddScratch(const ColumnsPlan& plan, const std::vector<ColumnsShap
       const DType type = AccumulatorType(plan.reduce(r));
       scratch.parts[r] = add(plan.columns() * shapes[s].splits, type);
       scratch.totals[r] = add(plan.columns(), type);
+      if (plan.IsShifted(s, r)) scratch.shifts[r] = add(plan.columns(), type);
     }
     if (s == 0) continue;
     for (const graph::TensorId id : stages[s].row_values)
@@ -133,7 +134,7 @@ tile::Expr ColumnsParameters::ElementsOf(const tile::Expr& split) {
 }
 
 const Engine kColumnsEngine = {.name = "columns",
-                               .version = 2,
+                               .version = 3,
                                .knobs = kKnobs,
                                .notes = {.numerical = {}, .behavioral = kBehavior},
                                .supports = Supports,

@@ -17,6 +17,7 @@ extern const Engine kColumnsEngine;
 // Numbers of the group's scratch buffers.
 struct ColumnsScratch {
   std::vector<int> parts, totals;         // of a reduction: [split][column], [column]
+  std::map<size_t, int> shifts;           // of a sum that adds distances from it: [column]
   std::map<graph::TensorId, int> values;  // that a pass wants of its columns: [column]
 };
 

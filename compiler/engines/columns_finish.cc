@@ -176,6 +176,14 @@ class Finish {
     return part + n * distance * distance;
   }
 
+  // The total of the elements themselves.
+  Expr OfElements(size_t r) {
+    const auto shift = scratch_.shifts.find(r);
+    if (shift == scratch_.shifts.end()) return totals_.at(r);
+    const Expr by = tile::Load(args_.Scratch(shift->second, TypeOf(r), true), TypeOf(r), existing_);
+    return Unshifted(totals_.at(r), by, args_.Arg("length", plan_.chain.row.length));
+  }
+
   void StoreResults(Block& out) {
     ValueScope values(b_, out);
     const Index kept =
@@ -190,12 +198,14 @@ class Finish {
       for (const size_t r : stages[s].reduces)
         bind(r,
              tile::Load(args_.Scratch(scratch_.totals[r], TypeOf(r), true), TypeOf(r), existing_));
-    for (const size_t r : order_) bind(r, totals_.at(r));
+    std::map<size_t, Expr> all;
+    for (const size_t r : order_) all[r] = b_.Let(out, "all", OfElements(r));
+    for (const size_t r : order_) bind(r, all.at(r));
     const bool is_last = stage_ + 2 == stages.size();
     if (!is_last)
       for (const size_t r : order_)
-        out.push_back({tile::Store{args_.Scratch(scratch_.totals[r], TypeOf(r), false), column_,
-                                   totals_.at(r)}});
+        out.push_back(
+            {tile::Store{args_.Scratch(scratch_.totals[r], TypeOf(r), false), column_, all.at(r)}});
     // All that the next pass wants, operands too: they may be overwritten by the results.
     for (const TensorId id : stages[stage_ + 1].row_values) {
       const Expr value = values.Value(id, BroadcastIndex(b_, g()[id], kept));

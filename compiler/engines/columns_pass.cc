@@ -31,6 +31,7 @@ class ColumnsPass {
         row_(plan.chain.row),
         stage_(plan.chain.stages[stage]),
         order_(plan.InOrder(stage)),
+        number_(stage),
         is_first_(stage == 0),
         is_backward_(stage % 2 == 1),
         shape_(shape),
@@ -51,6 +52,8 @@ class ColumnsPass {
     FindColumns(body);
     ReadValues(body);
     DeclareSums(body);
+    for (const size_t r : order_)
+      if (plan_.IsShifted(number_, r)) ReadShift(body, r);
     Walk(walk);
     if (plan_.across)
       body.push_back({tile::If{exists_, std::move(walk), {}}});
@@ -275,6 +278,33 @@ class ColumnsPass {
     }
   }
 
+  // The first elements of the thread's columns, which all splits take. One of them leaves them for
+  // the kernel that wants sums of the elements themselves.
+  void ReadShift(Block& out, size_t r) {
+    const TensorId operand = plan_.reduce(r).inputs[0];
+    const int count = plan_.across ? plan_.lanes : 1;
+    shifts_[r] = b_.Name("shift");
+    out.push_back({tile::Alloc{shifts_[r], TypeOf(r), tile::Space::kReg, count}});
+    For(out, "l", count, [&](Block& body, const Expr& lane) {
+      Index at = kept_;
+      if (plan_.across) at[row_.inner] = at[row_.inner] + lane;
+      const Expr value = ValueScope(b_, body).Value(operand, BroadcastIndex(b_, g()[operand], at));
+      body.push_back({tile::Store{shifts_[r], lane, tile::Cast(TypeOf(r), value)}});
+    });
+    Block leave;
+    For(leave, "l", count, [&](Block& body, const Expr& lane) {
+      body.push_back({tile::Store{args_.Scratch(scratch_.shifts.at(r), TypeOf(r), false),
+                                  column_ + lane, Shift(r, lane)}});
+    });
+    Expr leaves = tile::And(tile::Op(ScalarOp::kEq, {by(), b_.Idx(0)}),
+                            tile::Op(ScalarOp::kEq, {walker_, b_.Idx(0)}));
+    if (plan_.across) leaves = tile::And(leaves, exists_);
+    out.push_back({tile::If{leaves, std::move(leave), {}}});
+  }
+  Expr Shift(size_t r, const Expr& lane) const {
+    return tile::Load(shifts_.at(r), TypeOf(r), plan_.across ? lane : b_.Idx(0));
+  }
+
   void Accumulate(Block& out, const std::vector<Place>& places) {
     struct Weights {
       Expr reciprocal, weight;  // 1 / n and n * p / (n + p) for p places more
@@ -287,37 +317,37 @@ class ColumnsPass {
       weights[r] = {b_.Let(out, "reciprocal", one / tile::Op(ScalarOp::kMax, {n, one})),
                     b_.Let(out, "weight", n * p / (n + p))};
     }
-    EachLane(
-        out, places,
-        [&](Block& body, const Expr& lane, std::deque<ValueScope>& scopes,
-            const std::vector<Index>& indices) {
-          std::map<size_t, Expr> moments;  // what the places add to the moments of a sum
-          std::map<size_t, Expr> added;
-          for (const size_t r : order_) {
-            const TensorId operand = plan_.reduce(r).inputs[0];
-            Expr total = Sum(r, lane);
-            if (plan_.IsMoment(r)) {
-              total = total + moments.at(static_cast<size_t>(plan_.sum_of[r]));
-            } else {
-              std::vector<Expr> values;
-              for (size_t p = 0; p < scopes.size(); ++p)
-                values.push_back(b_.Let(
-                    body, "v",
-                    tile::Cast(TypeOf(r), scopes[p].Value(operand, BroadcastIndex(b_, g()[operand],
-                                                                                  indices[p])))));
-              if (Counts(r)) {
-                const Expr old = b_.Let(body, "old", total);
-                const auto [of_places, moment] =
-                    Moment(body, r, values, old, weights.at(r).reciprocal, weights.at(r).weight);
-                moments[r] = moment;
-                total = old + of_places;
-              } else {
-                for (const Expr& v : values) total = CombineTwo(plan_.reduce(r), total, v);
-              }
-            }
-            body.push_back({tile::Store{sums_[r], lane, total}});
-          }
-        });
+    EachLane(out, places,
+             [&](Block& body, const Expr& lane, std::deque<ValueScope>& scopes,
+                 const std::vector<Index>& indices) {
+               std::map<size_t, Expr> moments;  // what the places add to the moments of a sum
+               std::map<size_t, Expr> added;
+               for (const size_t r : order_) {
+                 const TensorId operand = plan_.reduce(r).inputs[0];
+                 Expr total = Sum(r, lane);
+                 if (plan_.IsMoment(r)) {
+                   total = total + moments.at(static_cast<size_t>(plan_.sum_of[r]));
+                 } else {
+                   std::vector<Expr> values;
+                   for (size_t p = 0; p < scopes.size(); ++p) {
+                     const Index at = BroadcastIndex(b_, g()[operand], indices[p]);
+                     Expr value = tile::Cast(TypeOf(r), scopes[p].Value(operand, at));
+                     if (shifts_.contains(r)) value = value - Shift(r, lane);
+                     values.push_back(b_.Let(body, "v", std::move(value)));
+                   }
+                   if (Counts(r)) {
+                     const Expr old = b_.Let(body, "old", total);
+                     const auto [of_places, moment] = Moment(
+                         body, r, values, old, weights.at(r).reciprocal, weights.at(r).weight);
+                     moments[r] = moment;
+                     total = old + of_places;
+                   } else {
+                     for (const Expr& v : values) total = CombineTwo(plan_.reduce(r), total, v);
+                   }
+                 }
+                 body.push_back({tile::Store{sums_[r], lane, total}});
+               }
+             });
     for (const auto& [r, count] : counts_)
       out.push_back({tile::Store{count, b_.Idx(0), Count(r) + tile::Float(more, TypeOf(r))}});
   }
@@ -488,6 +518,7 @@ class ColumnsPass {
   const ReducePlan& row_;
   const RowsPlan::Stage& stage_;
   const std::vector<size_t> order_;  // of its reductions
+  const size_t number_;              // of the stage
   const bool is_first_, is_backward_;
   const ColumnsShape& shape_;
   const ColumnsScratch& scratch_;
@@ -501,6 +532,7 @@ class ColumnsPass {
   Index kept_;
   std::map<TensorId, std::string> values_;       // of columns: registers
   std::map<size_t, std::string> sums_, counts_;  // of reductions: registers
+  std::map<size_t, std::string> shifts_;         // of sums that add distances from it: registers
   std::map<size_t, std::string> means_;          // of sums: shared across, registers along
   std::map<DType, std::string> shared_;
 };

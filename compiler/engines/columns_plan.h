@@ -38,6 +38,11 @@ struct ColumnsPlan {
   std::vector<size_t> InOrder(size_t stage) const;
   bool IsMoment(size_t r) const { return sum_of[r] >= 0; }
   bool HasMoment(size_t r) const;
+  // Whether a sum of the stage adds distances from the first element of its column. Results that
+  // are stored early may lie where that element did.
+  bool IsShifted(size_t stage, size_t r) const {
+    return stage == 0 && early.empty() && HasMoment(r) && compiler::IsShifted(chain.row, r);
+  }
 };
 
 ColumnsPlan PlanColumns(const Group& group);

@@ -93,6 +93,15 @@ MomentPart JoinedLanes(KernelBuilder& b, tile::Block& out, MomentPart part, int 
   return part;
 }
 
+bool IsShifted(const ReducePlan& row, size_t sum) {
+  const Graph& g = row.group.graph;
+  return g[g.nodes[row.reduces[sum]].inputs[0]].dtype == DType::kF32;
+}
+
+tile::Expr Unshifted(const tile::Expr& sum, const tile::Expr& shift, const tile::Expr& elements) {
+  return tile::Op(ScalarOp::kFma, {tile::Cast(sum->type, elements), shift, sum});
+}
+
 std::vector<std::optional<Moment>> MomentsOf(const ReducePlan& row) {
   const Moments moments(row);
   std::vector<std::optional<Moment>> all;

@@ -2,6 +2,10 @@
 // can have both at once, the distances from means of their own, and be joined in any order:
 //
 //   two parts of n elements each:   m2 = m2_a + m2_b + (mean_a - mean_b)^2 * n / 2
+//
+// A sum that distances are taken from adds x - s, s being one of its elements, where x has the bits
+// for it: f32 data may lie so far from zero that its sum would round away what its elements differ
+// by. No element is so far off that what is left would be lost beside its own squared distance.
 #pragma once
 
 #include <optional>
@@ -18,6 +22,11 @@ struct Moment {
 
 // One for each of row.reduces.
 std::vector<std::optional<Moment>> MomentsOf(const ReducePlan& row);
+
+// Whether a sum of row.reduces, from whose mean distances are taken, adds x - s.
+bool IsShifted(const ReducePlan& row, size_t sum);
+// The sum of x, of `elements` elements, from that of x - s.
+tile::Expr Unshifted(const tile::Expr& sum, const tile::Expr& shift, const tile::Expr& elements);
 
 // A sum and its moment over some of the elements.
 struct MomentPart {

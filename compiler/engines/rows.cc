@@ -131,7 +131,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kRowsEngine = {.name = "rows",
-                            .version = 4,
+                            .version = 5,
                             .knobs = kKnobs,
                             .notes = {.numerical = {}, .behavioral = kBehavior},
                             .supports = Supports,

@@ -173,6 +173,8 @@ class Planner {
 
   void FindMoments() {
     const std::vector<std::optional<Moment>> moments = MomentsOf(plan_.row);
+    for (const std::optional<Moment>& moment : moments)
+      if (moment && IsShifted(plan_.row, moment->sum)) plan_.shifted.push_back(moment->sum);
     for (size_t i = 1; i < plan_.stages.size(); ++i) {
       RowsPlan::Stage& stage = plan_.stages[i];
       if (stage.reduces.size() != 1 || !stage.keeps.empty()) continue;

@@ -8,6 +8,7 @@
 // wide tensors from are leaves: wide tensors in memory or behind a view, and values of the row.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -38,7 +39,10 @@ struct RowsPlan {
   int64_t vectors = 1;  // of a row
   bool costly = false;  // reduces what takes long to compute, so that it may be worth keeping
 
+  std::vector<size_t> shifted;  // sums that may add distances from the first element of their row
+
   bool IsHeld(graph::TensorId leaf) const;
+  bool IsShifted(size_t r) const { return std::ranges::find(shifted, r) != shifted.end(); }
   // Of all that is held.
   int64_t BytesOfRow() const;
   // Bytes of the smallest copy, where all that is held comes as copies of 4, 8 or 16; else 0.

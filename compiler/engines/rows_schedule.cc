@@ -18,6 +18,7 @@
 #include <map>
 #include <optional>
 
+#include "compiler/engines/accumulation.h"
 #include "compiler/engines/rows.h"
 #include "compiler/engines/rows_columns.h"
 #include "compiler/engines/rows_totals.h"
@@ -468,11 +469,13 @@ class RowsKernel {
   void Reduce(Block& body, const RowsPlan::Stage& stage, const RowsPlan::Stage* distances) {
     RowsTotals::Parts parts;
     for (const size_t r : stage.reduces) totals_.DeclareParts(body, r, parts);
+    if (distances == nullptr) ReadShifts(body, stage);
     for (const TensorId kept : stage.keeps) {
       keeps_[kept] = b_.Name(g()[kept].name + "_kept");
       body.push_back({tile::Alloc{keeps_[kept], g()[kept].dtype, tile::Space::kReg,
                                   int64_t{shape_.rows} * shape_.vectors * plan_.lanes}});
     }
+    std::map<size_t, Totals> totals = TotalsOf(body, stage);
     EachChunk(body, stage, [&](Block& of_chunk, const Expr& chunk) {
       EachRow(of_chunk, [&](Block& of_row, const Row& row) {
         const RowValues values = RowValuesFor(of_row, row, stage);
@@ -480,7 +483,9 @@ class RowsKernel {
           Accumulate(out, stage, row, values, place, parts);
         });
       });
+      for (auto& [r, of] : totals) of.AfterStep(of_chunk, chunk, parts.at(r));
     });
+    for (auto& [r, of] : totals) of.Finish(body, parts.at(r));
     held_.insert(keeps_.begin(), keeps_.end());
     totals_.FoldLanes(body, stage, parts);
     std::optional<RowsTotals::Joint> joint;
@@ -489,6 +494,44 @@ class RowsKernel {
       MeasureDistances(body, *distances, *joint, parts);
     }
     totals_.Combine(body, stage, joint, turn_);
+    for (const auto& [r, shifts] : shifts_)
+      EachRow(body, [&, r = r](Block& out, const Row& row) {
+        totals_.Unshift(out, r, row.slot, Shift(r, row));
+      });
+    shifts_.clear();
+  }
+
+  // Of sums along rows that are read chunk by chunk.
+  std::map<size_t, Totals> TotalsOf(Block& body, const RowsPlan::Stage& stage) {
+    std::map<size_t, Totals> totals;
+    const int64_t vectors = CeilDiv(plan_.vectors, int64_t{shape_.team});
+    for (const size_t r : stage.reduces) {
+      const bool adds = node(r).As<graph::ReduceAttrs>().combine == graph::Combine::kAdd;
+      if (!adds || !shape_.streams || !Totals::Needs(totals_.TypeOf(r), vectors, kMostTerms))
+        continue;
+      totals.emplace(r, Totals(b_, totals_.TypeOf(r), vectors, shape_.vectors, kMostTerms));
+      totals.at(r).Declare(body, int64_t{shape_.rows} * plan_.lanes, Bind::kUnroll);
+    }
+    return totals;
+  }
+
+  // The first element of each row, where the stage adds distances from it. No row has been stored
+  // before all of its threads have read it.
+  void ReadShifts(Block& body, const RowsPlan::Stage& stage) {
+    for (const size_t r : stage.reduces) {
+      if (!plan_.IsShifted(r)) continue;
+      const TensorId operand = node(r).inputs[0];
+      shifts_[r] = b_.Name("shift");
+      body.push_back({tile::Alloc{shifts_[r], totals_.TypeOf(r), tile::Space::kReg, shape_.rows}});
+      EachRow(body, [&](Block& out, const Row& row) {
+        ValueScope values = RowScope(out, row);
+        const Expr first = values.Value(operand, BroadcastIndex(b_, g()[operand], row.kept));
+        out.push_back({tile::Store{shifts_[r], row.slot, tile::Cast(totals_.TypeOf(r), first)}});
+      });
+    }
+  }
+  Expr Shift(size_t r, const Row& row) const {
+    return tile::Load(shifts_.at(r), totals_.TypeOf(r), row.slot);
   }
 
   // Of the thread's elements, from their own mean.
@@ -517,11 +560,12 @@ class RowsKernel {
       BindLeaves(body, values, stage, of_row, others, place, lane, at);
       for (const size_t r : stage.reduces) {
         const TensorId operand = node(r).inputs[0];
-        const Expr value = tile::Cast(totals_.TypeOf(r),
-                                      values.Value(operand, BroadcastIndex(b_, g()[operand], at)));
+        Expr value = tile::Cast(totals_.TypeOf(r),
+                                values.Value(operand, BroadcastIndex(b_, g()[operand], at)));
         if (const auto kept = keeps_.find(operand); kept != keeps_.end())
           body.push_back({tile::Store{kept->second, place.slot + lane,
                                       tile::Cast(g()[operand].dtype, value)}});
+        if (shifts_.contains(r)) value = value - Shift(r, row);
         const Expr slot = row.slot * b_.Idx(plan_.lanes) + lane;
         const Expr so_far = tile::Load(parts.at(r), totals_.TypeOf(r), slot);
         body.push_back({tile::Store{parts.at(r), slot, totals_.Combined(r, so_far, value)}});
@@ -615,6 +659,7 @@ class RowsKernel {
   std::map<TensorId, std::string> keeps_;       // the latter alone
   std::map<TensorId, std::string> ring_;        // shared memory
   Expr ring_at_;                                // of the row at hand
+  std::map<size_t, std::string> shifts_;        // registers of sums that add distances from them
   std::map<TensorId, std::string> row_inputs_;  // beside a ring
 };
 

@@ -45,6 +45,10 @@ void RowsTotals::Set(Block& out, size_t r, const Expr& u, Expr value) const {
   out.push_back({tile::Store{totals_.at(r), u, std::move(value)}});
 }
 
+void RowsTotals::Unshift(Block& out, size_t r, const Expr& u, const Expr& shift) const {
+  Set(out, r, u, Unshifted(Of(r, u), shift, b_.Arg("length", plan_.row.length)));
+}
+
 void RowsTotals::SetJoint(Block& out, const Joint& joint, const Expr& u,
                           const MomentPart& part) const {
   Set(out, joint.sum, u, part.sum);

@@ -53,6 +53,8 @@ class RowsTotals {
 
   // Of the row in slot `u`, as far as it has been combined.
   tile::Expr Of(size_t r, const tile::Expr& u) const;
+  // The sum of the row's elements from that of their distances from `shift`.
+  void Unshift(tile::Block& out, size_t r, const tile::Expr& u, const tile::Expr& shift) const;
   const Parts& registers() const { return totals_; }
 
  private:
