@@ -114,139 +114,22 @@ Result<GraphImport::Entry*> GraphImport::Find(const TensorDesc& tensor) {
   return &by_uid_.emplace(tensor.uid, std::move(entry)).first->second;
 }
 
-// The memory of a vectorised layout: [N, C/4, H, W, 4] of NCHW in vectors of 4.
-GraphImport::Layout GraphImport::VectorLayout(const TensorDesc& t, graph::Tensor& memory) {
-  const auto rank = static_cast<int64_t>(memory.dims.size());
-  for (int64_t& stride : memory.strides) stride *= t.vector_count;
-  memory.dims.push_back(t.vector_count);
-  memory.strides.push_back(1);
-  Layout layout;
-  for (int64_t d = 0; d < rank; ++d) {
-    layout.order.push_back(d);
-    if (d == t.vector_dim) layout.order.push_back(rank);
-  }
-  return layout;
-}
-
-// The memory of scales as tensor cores read them: tiles of 128 by 4, the 4 along the contiguous
-// dim; element (m, k) of a tile at (m % 32) * 16 + m / 32 * 4 + k. So it is [M/128, K/4, 32, 4, 4].
-Result<GraphImport::Layout> GraphImport::TileLayout(const TensorDesc& t, graph::Tensor& memory) {
-  const size_t rank = memory.dims.size();
-  const bool is_last = rank >= 2 && t.strides[rank - 1] == 1;
-  const size_t narrow = is_last ? rank - 1 : rank - 2, wide = is_last ? rank - 2 : rank - 1;
-  if (rank < 2 || t.strides[narrow] != 1 || t.strides[wide] != t.dims[narrow] ||
-      t.dims[wide] % 128 != 0 || t.dims[narrow] % 4 != 0) {
-    return Status::Error(Code::kUnsupportedLayout,
-                         "{} is no whole tiles of 128 by 4 in its last two dimensions", t.Text());
-  }
-  const auto tile = static_cast<int64_t>(rank - 2);
-  const int64_t columns = t.dims[narrow] / 4;
-  memory.dims.resize(rank - 2);
-  memory.strides.resize(rank - 2);
-  for (const auto& [extent, stride] : {std::pair{t.dims[wide] / 128, columns * 512},
-                                       {columns, int64_t{512}},
-                                       {int64_t{32}, int64_t{16}},
-                                       {int64_t{4}, int64_t{4}},
-                                       {int64_t{4}, int64_t{1}}}) {
-    memory.dims.push_back(extent);
-    memory.strides.push_back(stride);
-  }
-  Layout layout;
-  for (int64_t d = 0; d < tile; ++d) layout.order.push_back(d);
-  const Dims of_wide = {tile, tile + 3, tile + 2}, of_narrow = {tile + 1, tile + 4};
-  for (const Dims* dims : {is_last ? &of_wide : &of_narrow, is_last ? &of_narrow : &of_wide})
-    layout.order.insert(layout.order.end(), dims->begin(), dims->end());
-  return layout;
-}
-
-// What cudnnReorderFilterAndBias makes of int8 filters and of biases, for IMMA's fragments. With
-// output channels o = 8 a + 2 b + c of [O/8, 4, 2] and input channels i = 32 d + 4 e + f of
-// [I/32, 8, 4] a filter is [I/32, spatial…, O/8, 2, 8, 4, 4] of d, …, a, c, e, b, f. A bias, which
-// has one dim that is not 1, is [O/32, 2, 4, 4] of [O/32, 4, 2, 4].
-Result<GraphImport::Layout> GraphImport::Int8x32Layout(const TensorDesc& t, graph::Tensor& memory) {
-  const Dims plain = t.PlainDims();
-  const auto rank = static_cast<int64_t>(plain.size());
-  const bool is_bias = rank >= 2 && NumElements(plain) == plain[1];
-  if (rank < 2 || plain[1] % 32 != 0 || (!is_bias && plain[0] % 32 != 0)) {
-    return Status::Error(Code::kUnsupportedLayout,
-                         "{} in the order INT8x32 has channels that are no multiple of 32",
-                         t.Text());
-  }
-  Layout layout;
-  if (is_bias) {
-    memory.dims = {plain[1] / 32, 2, 4, 4};
-    layout.order = {0, 2, 1, 3};
-  } else {
-    memory.dims = {plain[1] / 32};
-    memory.dims.insert(memory.dims.end(), plain.begin() + 2, plain.end());
-    const int64_t o = rank - 1;
-    memory.dims.insert(memory.dims.end(), {plain[0] / 8, 2, 8, 4, 4});
-    layout.order = {o, o + 3, o + 1, 0, o + 2, o + 4};
-    for (int64_t d = 1; d < o; ++d) layout.order.push_back(d);
-  }
-  memory.strides = PackedStrides(memory.dims);
-  return layout;
-}
-
 Result<graph::TensorId> GraphImport::AddTensor(const TensorDesc& tensor, const char* suffix) {
   ASSIGN_OR_RETURN(graph::Tensor memory, Convert(tensor));
   memory.name += suffix;
-  const bool has_tiles = tensor.reordering == CUDNN_TENSOR_REORDERING_F8_128x4;
-  const bool has_fragments = tensor.reordering == CUDNN_TENSOR_REORDERING_INT8x32;
+  using R = graph::LayoutSpec::Reordering;
   // F16x16 is for what one graph stores and another reads, in an order that is the library's own;
   // ours is that of the strides.
-  if (tensor.vector_count == 1 && !has_tiles && !has_fragments)
-    return graph_.AddTensor(std::move(memory));
-  if (tensor.vector_count != 1 && has_tiles) {
-    return Status::Error(Code::kUnsupportedLayout, "{} holds vectors in tiles", tensor.Text());
-  }
-  graph::Tensor plain = memory;
-  plain.name += "_plain";
-  plain.uid = -1;
-  plain.dims = tensor.PlainDims();
-  plain.strides = PackedStrides(plain.dims);
-  plain.is_virtual = true;
-  const graph::TensorId id = graph_.AddTensor(std::move(plain));
-  if (tensor.is_virtual) return id;
-  Layout layout;
-  if (has_tiles) {
-    ASSIGN_OR_RETURN(layout, TileLayout(tensor, memory));
-  } else if (has_fragments) {
-    ASSIGN_OR_RETURN(layout, Int8x32Layout(tensor, memory));
-  } else {
-    layout = VectorLayout(tensor, memory);
-  }
-  if (memory.dims.size() > graph::kMaxRank) {
-    return Status::Error(Code::kUnsupportedLayout, "{}: memory of {} dimensions", tensor.Text(),
-                         memory.dims.size());
-  }
-  layout.plain = id;
-  layout.memory = graph_.AddTensor(std::move(memory));
-  layouts_.push_back(std::move(layout));
+  const bool has_tiles = tensor.reordering == CUDNN_TENSOR_REORDERING_F8_128x4;
+  const bool has_fragments = tensor.reordering == CUDNN_TENSOR_REORDERING_INT8x32;
+  Result<graph::TensorId> id = layouts_.Add(graph_, std::move(memory),
+                                            {.reordering = has_tiles       ? R::kScaleTiles
+                                                           : has_fragments ? R::kFragments
+                                                                           : R::kNone,
+                                             .vector_count = tensor.vector_count,
+                                             .vector_dim = tensor.vector_dim});
+  if (!id.ok()) return std::move(id).status().Within(tensor.Text());
   return id;
-}
-
-// What operations write goes to memory, everything else comes from there.
-void GraphImport::Convert(const Layout& layout, bool is_written) {
-  using graph::GraphOp;
-  const DType dtype = graph_[layout.plain].dtype, moving = kiln::MovingType(dtype);
-  Dims split, back(layout.order.size());
-  for (size_t d = 0; d < layout.order.size(); ++d) {
-    const auto from = static_cast<size_t>(layout.order[d]);
-    split.push_back(graph_[layout.memory].dims[from]);
-    back[from] = static_cast<int64_t>(d);
-  }
-  Dims strides = PackedStrides(split);
-  const graph::TensorId middle = Temporary(dtype, std::move(split), std::move(strides));
-  if (is_written) {
-    AddNode(GraphOp::kReshape, {layout.plain}, {middle}, moving, graph::ReshapeAttrs{});
-    AddNode(GraphOp::kTranspose, {middle}, {layout.memory}, moving,
-            graph::TransposeAttrs{.permutation = std::move(back)});
-  } else {
-    AddNode(GraphOp::kTranspose, {layout.memory}, {middle}, moving,
-            graph::TransposeAttrs{.permutation = layout.order});
-    AddNode(GraphOp::kReshape, {middle}, {layout.plain}, moving, graph::ReshapeAttrs{});
-  }
 }
 
 Result<graph::TensorId> GraphImport::Tensor(const TensorDesc& tensor) {
@@ -327,9 +210,7 @@ Status GraphImport::Add(graph::GraphOp op, std::vector<Operand> inputs,
 
 Result<graph::Graph> GraphImport::Finish() {
   RETURN_IF_ERROR(graph::MakeRagged(graph_, ragged_));
-  const std::vector<graph::NodeId> writers = graph::Producers(graph_);
-  for (const Layout& layout : layouts_)
-    Convert(layout, writers[static_cast<size_t>(layout.plain)] >= 0);
+  layouts_.Connect(graph_);
   RETURN_IF_ERROR(graph::Normalize(graph_));
   graph::NarrowReductions(graph_);
   RETURN_IF_ERROR(graph::SplitGroupedReductions(graph_));

@@ -5,10 +5,8 @@
 // A tensor that one operation reads and writes (in place, or beta * y) becomes two tensors of one
 // uid: the version before the operation and the one after.
 //
-// A vectorised layout, NCHW with 4 or 32 channels together, is memory of one more dim; operations
-// see the plain tensor that a transpose and a reshape make of it, or that they make it of. So is
-// F8_128x4, the order in which tensor cores read scales.
-//   memory [N, C/4, H, W, 4]  <->  [N, C/4, 4, H, W]  <->  [N, C, H, W]
+// Operations see the plain tensor of one whose memory has a layout of its own (ir/graph/
+// memory_layout.h).
 #pragma once
 
 #include <initializer_list>
@@ -18,6 +16,7 @@
 
 #include "api/backend/tensor.h"
 #include "ir/graph/graph.h"
+#include "ir/graph/memory_layout.h"
 
 namespace kiln::api {
 
@@ -55,23 +54,13 @@ class GraphImport {
     graph::TensorId id = graph::kAbsent;
     graph::TensorId previous = graph::kAbsent;
   };
-  // A plain tensor that operations see, and the memory that holds it otherwise: a transpose by
-  // `order` makes of the memory's dims the plain dims, each as one or more that a reshape joins.
-  struct Layout {
-    graph::TensorId plain = graph::kAbsent, memory = graph::kAbsent;
-    Dims order;
-  };
   Result<Entry*> Find(const TensorDesc& tensor);
   Result<graph::TensorId> AddTensor(const TensorDesc& tensor, const char* suffix);
-  static Layout VectorLayout(const TensorDesc& tensor, graph::Tensor& memory);
-  static Result<Layout> TileLayout(const TensorDesc& tensor, graph::Tensor& memory);
-  static Result<Layout> Int8x32Layout(const TensorDesc& tensor, graph::Tensor& memory);
-  void Convert(const Layout& layout, bool is_written);
   Result<graph::Tensor> Convert(const TensorDesc& tensor) const;
 
   graph::Graph graph_;
   std::map<int64_t, Entry> by_uid_;
-  std::vector<Layout> layouts_;
+  graph::LaidOutTensors layouts_;
   std::map<graph::TensorId, graph::TensorId> ragged_;  // tensor → its offsets
 };
 

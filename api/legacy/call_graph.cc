@@ -5,12 +5,15 @@
 #include <algorithm>
 
 #include "api/backend/graph_import.h"
+#include "ir/graph/memory_layout.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::api::legacy {
 namespace {
 
+using graph::FragmentsOf;
 using graph::GraphOp;
+using graph::MemoryLayout;
 using graph::PointwiseMode;
 using graph::TensorId;
 
@@ -18,58 +21,20 @@ Dims DimsFrom(const Lengths& lengths, int32_t rank) {
   return Dims(lengths.begin(), lengths.begin() + rank);
 }
 
-// Memory in another order than that of the tensor's dims: of `dims` and `strides`, which a
-// transpose by `order` and a reshape make the plain tensor.
-struct Interleaving {
-  Dims dims, strides, order;
-};
-
-// [N, C/v, H, W, v] -> [N, C/v, v, H, W] -> [N, C, H, W].
-Interleaving OfVectors(const TensorDesc& t) {
-  Interleaving memory = {.dims = DimsFrom(t.dims, t.rank),
-                         .strides = DimsFrom(t.strides, t.rank),
-                         .order = {0, 1, t.rank}};
-  memory.dims[1] /= t.vector;
-  for (int64_t& stride : memory.strides) stride *= t.vector;
-  memory.dims.push_back(t.vector);
-  memory.strides.push_back(1);
-  for (int64_t d = 2; d < t.rank; ++d) memory.order.push_back(d);
-  return memory;
-}
-
-// As the backend API has them (graph_import.cc, Int8x32Layout): a filter of [O/8, 4, 2] outputs,
-// [I/32, 8, 4] inputs and S places is [I/32, S, O/8, 2, 8, 4, 4], a bias of [O/32, 4, 2, 4] is
-// [O/32, 2, 4, 4].
-Result<Interleaving> OfFragments(const TensorDesc& t) {
-  int64_t places = 1;
-  for (size_t d = 2; d < static_cast<size_t>(t.rank); ++d) places *= t.dims[d];
-  const bool is_bias = VectorOf(t.type) == 1;
-  if (t.dims[is_bias ? 1 : 0] % 32 != 0)
-    return Status::Error(Code::kNotSupported,
-                         "{} in the order of fragments: outputs are no multiple of 32", Text(t));
-  Interleaving memory;
-  if (is_bias) {
-    memory = {.dims = {t.dims[1] / 32, 2, 4, 4}, .strides = {}, .order = {0, 2, 1, 3}};
-  } else {
-    memory = {.dims = {t.dims[1] / 32, places, t.dims[0] / 8, 2, 8, 4, 4},
-              .strides = {},
-              .order = {2, 5, 3, 0, 4, 6, 1}};
-  }
-  memory.strides = PackedStrides(memory.dims);
-  return memory;
-}
-
 bool IsInterleaved(const TensorDesc& t) { return t.vector > 1 || t.reordered != 0; }
 
-Result<Interleaving> InterleavingOf(const TensorDesc& t) {
-  if (t.reordered != 0) return OfFragments(t);
-  return OfVectors(t);
-}
-
-Dims Split(const Interleaving& memory) {
-  Dims split;
-  for (const int64_t d : memory.order) split.push_back(memory.dims[static_cast<size_t>(d)]);
-  return split;
+// Of a tensor whose memory is in another order than that of its dims.
+Result<MemoryLayout> LayoutOf(const TensorDesc& t) {
+  Dims dims = DimsFrom(t.dims, t.rank);
+  if (t.reordered != 0) {
+    const auto what = VectorOf(t.type) == 1 ? FragmentsOf::kBias : FragmentsOf::kFilter;
+    Result<MemoryLayout> fragments = graph::FragmentLayout(dims, what);
+    if (!fragments.ok())
+      return Status::Error(Code::kNotSupported, "{}: {}", Text(t), fragments.status().message());
+    return fragments;
+  }
+  dims[1] /= t.vector;
+  return graph::VectorLayout(std::move(dims), DimsFrom(t.strides, t.rank), t.vector, 1);
 }
 
 Dims Inverse(const Dims& permutation) {
@@ -103,7 +68,7 @@ Result<graph::Tensor> CallGraph::Memory(const Operand& operand) const {
   tensor.dims = DimsFrom(desc.dims, desc.rank);
   tensor.strides = DimsFrom(desc.strides, desc.rank);
   if (!IsInterleaved(desc)) return tensor;
-  ASSIGN_OR_RETURN(Interleaving memory, InterleavingOf(desc));
+  ASSIGN_OR_RETURN(MemoryLayout memory, LayoutOf(desc));
   tensor.dims = std::move(memory.dims);
   tensor.strides = std::move(memory.strides);
   return tensor;
@@ -115,8 +80,8 @@ Result<TensorId> CallGraph::Read(const Operand& operand) {
   const DType dtype = tensor.dtype, moving = kiln::MovingType(dtype);
   TensorId id = builder_.graph().AddTensor(std::move(tensor));
   if (IsInterleaved(*operand.desc)) {
-    ASSIGN_OR_RETURN(const Interleaving memory, InterleavingOf(*operand.desc));
-    const Dims plain = DimsFrom(operand.desc->dims, operand.desc->rank), split = Split(memory);
+    ASSIGN_OR_RETURN(const MemoryLayout memory, LayoutOf(*operand.desc));
+    const Dims plain = DimsFrom(operand.desc->dims, operand.desc->rank), split = memory.Split();
     id = builder_.Apply(
         GraphOp::kTranspose, {id}, graph::TransposeAttrs{.permutation = memory.order},
         {.dtype = dtype, .compute = moving, .dims = split, .strides = PackedStrides(split)});
@@ -194,8 +159,8 @@ Status CallGraph::Write(TensorId value, const Operand& operand, const Blend& ble
                                  graph::PointwiseAttrs{.mode = PointwiseMode::kIdentity},
                                  {.dtype = dtype, .compute = moving});
   if (IsInterleaved(*operand.desc)) {
-    ASSIGN_OR_RETURN(const Interleaving order, InterleavingOf(*operand.desc));
-    const Dims split = Split(order);
+    ASSIGN_OR_RETURN(const MemoryLayout order, LayoutOf(*operand.desc));
+    const Dims split = order.Split();
     const DType bytes = kiln::MovingType(dtype);
     last = builder_.Apply(
         GraphOp::kReshape, {last}, graph::ReshapeAttrs{},

@@ -13,6 +13,7 @@
 
 #include "ir/graph/builder.h"
 #include "ir/graph/import_json.h"
+#include "ir/graph/memory_layout.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/text.h"
 #include "ir/graph/uids.h"
@@ -235,6 +236,7 @@ class Importer {
   JsonRef root_;
   Graph graph_;
   std::map<std::string, TensorId> ids_;
+  LaidOutTensors layouts_;
   DType io_ = DType::kF32, intermediate_ = DType::kF32, compute_ = DType::kF32;
 };
 
@@ -266,14 +268,8 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
     return Status::Error(Code::kNotSupported, "{}: ragged offsets are not supported yet",
                          json.path());
   }
-  // F16x16 is the library's own order; ours is that of the strides.
-  const JsonRef reordering = json["reordering_type"];
-  const bool is_plain =
-      reordering.is_null() || reordering.value() == "NONE" || reordering.value() == "F16x16";
-  if (!is_plain) {
-    return Status::Error(Code::kNotSupported, "{}: reordered tensors are not supported yet",
-                         reordering.path());
-  }
+  LayoutSpec spec;
+  ASSIGN_OR_RETURN(spec.reordering, ReorderingNamed(json["reordering_type"], ""));
   Tensor tensor;
   tensor.name = key;
   if (json.Has("name")) {
@@ -291,7 +287,9 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
   ASSIGN_OR_RETURN(tensor.dtype,
                    ReadType(json["data_type"], tensor.is_virtual ? intermediate_ : io_));
   if (json.Has("pass_by_value")) RETURN_IF_ERROR(ReadByValue(json["pass_by_value"], tensor));
-  ids_[key] = graph_.AddTensor(std::move(tensor));
+  Result<TensorId> id = layouts_.Add(graph_, std::move(tensor), spec);
+  if (!id.ok()) return std::move(id).status().Within(json.path());
+  ids_[key] = *id;
   return {};
 }
 
@@ -404,6 +402,7 @@ Result<Graph> Importer::Run() {
                                "a list of nodes"));
   for (size_t i = 0; i < nodes.value().size(); ++i) RETURN_IF_ERROR(ReadNode(nodes.At(i)));
   GiveUids(graph_);  // a graph that was not built has none
+  layouts_.Connect(graph_);
   RETURN_IF_ERROR(Legalize(graph_));
   return std::move(graph_);
 }

@@ -61,25 +61,15 @@ struct TypeName {
   DType dtype;
 };
 constexpr TypeName kTypeNames[] = {
-    {"FLOAT", DType::kF32},
-    {"DOUBLE", DType::kF64},
-    {"HALF", DType::kF16},
-    {"BFLOAT16", DType::kBF16},
-    {"INT8", DType::kI8},
-    {"UINT8", DType::kU8},
-    {"INT32", DType::kI32},
-    {"INT64", DType::kI64},
-    {"BOOLEAN", DType::kBool},
-    {"FP8_E4M3", DType::kE4M3},
-    {"FP8_E5M2", DType::kE5M2},
-    {"FP8_E8M0", DType::kE8M0},
-    {"FP4_E2M1", DType::kE2M1},
-    {"INT4", DType::kI4},
-    {"UINT4", DType::kU4},
-    {"UINT32", DType::kU32},
-    {"COMPLEX_FP32", DType::kC64},
-    {"COMPLEX_FP64", DType::kC128},
-    {"FAST_FLOAT_FOR_FP8", DType::kF32},
+    {"FLOAT", DType::kF32},         {"DOUBLE", DType::kF64},
+    {"HALF", DType::kF16},          {"BFLOAT16", DType::kBF16},
+    {"INT8", DType::kI8},           {"UINT8", DType::kU8},
+    {"INT32", DType::kI32},         {"INT64", DType::kI64},
+    {"BOOLEAN", DType::kBool},      {"FP8_E4M3", DType::kE4M3},     {"FP8_E5M2", DType::kE5M2},
+    {"FP8_E8M0", DType::kE8M0},     {"FP4_E2M1", DType::kE2M1},
+    {"INT4", DType::kI4},           {"UINT4", DType::kU4},
+    {"UINT32", DType::kU32},        {"COMPLEX_FP32", DType::kC64},
+    {"COMPLEX_FP64", DType::kC128}, {"FAST_FLOAT_FOR_FP8", DType::kF32},
 };
 
 }  // namespace
@@ -181,6 +171,17 @@ std::string KnownModeText(std::string_view name, std::span<const std::string_vie
       text += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
   return text;
+}
+
+Result<LayoutSpec::Reordering> ReorderingNamed(const JsonRef& json, std::string_view prefix) {
+  if (json.is_null()) return LayoutSpec::Reordering::kNone;
+  ASSIGN_OR_RETURN(const std::string text, json.Text());
+  std::optional<LayoutSpec::Reordering> found;
+  if (text.starts_with(prefix))
+    found = ReorderingFromText(std::string_view(text).substr(prefix.size()));
+  RETURN_IF_ERROR(json.Expect(
+      found.has_value(), fmt::format("{0}NONE, {0}F16x16, {0}F8_128x4 or {0}INT8x32", prefix)));
+  return *found;
 }
 
 }  // namespace kiln::graph

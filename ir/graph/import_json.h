@@ -9,6 +9,7 @@
 
 #include "ir/base/result.h"
 #include "ir/dtype.h"
+#include "ir/graph/memory_layout.h"
 #include "ir/shape.h"
 
 namespace kiln::graph {
@@ -43,6 +44,8 @@ class JsonRef {
 
 // cudnnDataType_t by the name that stands behind `prefix`, as FLOAT behind DATA_.
 Result<DType> DTypeNamed(const JsonRef& json, std::string_view prefix);
+// CUDNN_TENSOR_REORDERING_… by the name that stands behind `prefix`; null is NONE.
+Result<LayoutSpec::Reordering> ReorderingNamed(const JsonRef& json, std::string_view prefix);
 
 // "a known mode", with the nearest of the known ones in capitals, as JSON has them.
 std::string KnownModeText(std::string_view name, std::span<const std::string_view> known);

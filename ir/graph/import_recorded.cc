@@ -14,6 +14,7 @@
 
 #include "ir/graph/builder.h"
 #include "ir/graph/import_json.h"
+#include "ir/graph/memory_layout.h"
 #include "ir/graph/norm.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/text.h"
@@ -471,6 +472,7 @@ class Importer {
  private:
   Status CheckSupported(const JsonRef& operations);
   Status ReadTensor(const JsonRef& json, const std::string& key);
+  Result<LayoutSpec> ReadLayout(const JsonRef& json, const Tensor& tensor);
   Status ReadOperation(const JsonRef& operation);
   Status ReadOperands(const JsonRef& operation, const Operation& row,
                       const std::vector<std::string_view>& names, std::vector<TensorId>& ids);
@@ -480,6 +482,7 @@ class Importer {
   JsonRef root_;
   Graph graph_;
   std::map<int64_t, TensorId> ids_;
+  LaidOutTensors layouts_;
   std::map<TensorId, int64_t> ragged_;  // tensor → the uid of its offsets
 };
 
@@ -489,14 +492,6 @@ Status Importer::CheckSupported(const JsonRef& operations) {
   for (size_t i = 0; i < operations.value().size(); ++i) {
     ASSIGN_OR_RETURN(const std::string kind, KindOf(operations.At(i)));
     if (RowOf(operations.At(i), kind) == nullptr) missing.insert(kind);
-  }
-  const JsonRef tensors = root_["tensors"];
-  for (const auto& [key, value] : tensors.value().items()) {
-    const JsonRef vectors = tensors[key]["VECTOR_COUNT"], order = tensors[key]["REORDERING_MODE"];
-    if (!vectors.is_null() && vectors.value() != 1) missing.insert("TENSOR_VECTOR_COUNT");
-    // F16x16 is the library's own order; ours is that of the strides.
-    const bool is_plain = order.is_null() || order.value() == "TENSOR_REORDERING_F16x16";
-    if (!is_plain && tensors[key]["IS_VIRTUAL"].is_null()) missing.insert("TENSOR_REORDERING_MODE");
   }
   if (missing.empty()) return {};
   return Status::Error(Code::kNotSupported, "{}: not supported yet", fmt::join(missing, ", "));
@@ -517,11 +512,32 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
   if (json.Has("BYTE_ALIGNMENT")) {
     ASSIGN_OR_RETURN(tensor.alignment, json["BYTE_ALIGNMENT"].Int());
   }
-  ids_[*uid] = graph_.AddTensor(std::move(tensor));
+  ASSIGN_OR_RETURN(const LayoutSpec spec, ReadLayout(json, tensor));
+  Result<TensorId> id = layouts_.Add(graph_, std::move(tensor), spec);
+  if (!id.ok()) return std::move(id).status().Within(json.path());
+  ids_[*uid] = *id;
   if (json.Has("RAGGED_OFFSET_DESC")) {
     ASSIGN_OR_RETURN(ragged_[ids_[*uid]], json["RAGGED_OFFSET_DESC"].Int());
   }
   return {};
+}
+
+Result<LayoutSpec> Importer::ReadLayout(const JsonRef& json, const Tensor& tensor) {
+  constexpr int64_t kMostVectors = 1 << 20;
+  LayoutSpec spec;
+  ASSIGN_OR_RETURN(spec.reordering, ReorderingNamed(json["REORDERING_MODE"], "TENSOR_REORDERING_"));
+  const JsonRef count = json["VECTOR_COUNT"], dim = json["VECTORIZED_DIMENSION"];
+  if (count.is_null()) return spec;
+  ASSIGN_OR_RETURN(spec.vector_count, count.Int());
+  RETURN_IF_ERROR(count.Expect(spec.vector_count >= 1 && spec.vector_count <= kMostVectors,
+                               fmt::format("1 to {}", kMostVectors)));
+  if (spec.vector_count == 1) return spec;
+  ASSIGN_OR_RETURN(spec.vector_dim, dim.Int());
+  const auto rank = static_cast<int64_t>(tensor.dims.size());
+  RETURN_IF_ERROR(dim.Expect(
+      spec.vector_dim >= 0 && spec.vector_dim < rank && tensor.strides.size() == tensor.dims.size(),
+      fmt::format("one of the {} dimensions", rank)));
+  return spec;
 }
 
 Status Importer::ReadOperands(const JsonRef& operation, const Operation& row,
@@ -561,6 +577,10 @@ void Importer::FinishNorm(Node& node) {
 void Importer::SplitInPlace(Node& node) {
   for (TensorId& id : node.inputs) {
     if (id == kAbsent || std::ranges::find(node.outputs, id) == node.outputs.end()) continue;
+    if (const TensorId again = layouts_.AddAgain(graph_, id, "_before"); again != kAbsent) {
+      id = again;
+      continue;
+    }
     Tensor before = graph_[id];
     before.name += "_before";
     id = graph_.AddTensor(std::move(before));
@@ -618,6 +638,7 @@ Result<Graph> Importer::Run() {
   }
   GiveUids(graph_);
   RETURN_IF_ERROR(MakeRagged(graph_, offsets));
+  layouts_.Connect(graph_);
   RETURN_IF_ERROR(Legalize(graph_));
   return std::move(graph_);
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <set>
 #include <sstream>
 
+#include "ir/graph/eval.h"
 #include "ir/graph/import_frontend.h"
 #include "ir/graph/import_recorded.h"
 
@@ -184,8 +186,10 @@ TEST(ImportFrontend, SaysWhatItCannotTake) {
         {"/tensors/x/dim", "big", "tensors.x.dim: is \"big\", not a whole number"},
         {"/tensors/x/dim/1", 1e30, "tensors.x.dim[1]: is 1e+30, not a whole number"},
         {"/tensors/x/ragged_offset_uid", 7, "tensors.x: ragged offsets are not supported yet"},
+        {"/tensors/x/reordering_type", "INT9x32",
+         "tensors.x.reordering_type: is \"INT9x32\", not NONE, F16x16, F8_128x4 or INT8x32"},
         {"/tensors/x/reordering_type", "INT8x32",
-         "tensors.x.reordering_type: reordered tensors are not supported yet"},
+         "tensors.x: 2x4 has channels that are no multiple of 32, as the order INT8x32 needs them"},
         {"/tensors/c/pass_by_value/index", 9, "tensors.c.pass_by_value.index: is 9, not 0..5"},
         {"/nodes", 3, "nodes: is 3, not a list of nodes"},
         {"/context", nullptr, "context: is missing, an object is needed"}}) {
@@ -363,6 +367,82 @@ TEST(ImportRecorded, AnInPlaceUidIsTwoTensors) {
   EXPECT_NE(Print(*graph).find("%t1 = pointwise(%t1_before, %t2) compute=f32 mode=add alpha2=0.5"),
             std::string::npos)
       << Print(*graph);
+}
+
+// A convolution of int8 in vectors of 32, whose filter is in the order INT8x32, as clients of
+// IMMA's engines describe it: 64 channels become 32, at 2x1 places.
+TEST(ImportRecorded, VectorsAndReorderedFiltersAreRead) {
+  const auto graph = ImportRecorded(R"({"test": "int8x32", "ops": [
+    {"_": "OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR", "OPERATION_CONVOLUTION_FORWARD_X": 1,
+     "OPERATION_CONVOLUTION_FORWARD_W": 2, "OPERATION_CONVOLUTION_FORWARD_Y": 3,
+     "OPERATION_CONVOLUTION_FORWARD_CONV_DESC": {"CONVOLUTION_COMP_TYPE": "DATA_INT32",
+       "CONVOLUTION_CONV_MODE": "CROSS_CORRELATION", "CONVOLUTION_PRE_PADDINGS": [0, 0],
+       "CONVOLUTION_POST_PADDINGS": [0, 0], "CONVOLUTION_FILTER_STRIDES": [1, 1],
+       "CONVOLUTION_DILATIONS": [1, 1]}}], "tensors": {
+    "1": {"DATA_TYPE": "DATA_INT8", "DIMENSIONS": [1,2,2,1], "STRIDES": [4,2,1,1],
+          "VECTOR_COUNT": 32, "VECTORIZED_DIMENSION": 1},
+    "2": {"DATA_TYPE": "DATA_INT8", "DIMENSIONS": [32,2,1,1], "STRIDES": [2,1,1,1],
+          "VECTOR_COUNT": 32, "VECTORIZED_DIMENSION": 1,
+          "REORDERING_MODE": "TENSOR_REORDERING_INT8x32"},
+    "3": {"DATA_TYPE": "DATA_INT32", "DIMENSIONS": [1,1,2,1], "STRIDES": [2,2,1,1],
+          "VECTOR_COUNT": 32, "VECTORIZED_DIMENSION": 1}}})");
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const auto by_uid = [&](int64_t uid) {
+    const auto found = std::ranges::find(graph->tensors, uid, &Tensor::uid);
+    return static_cast<TensorId>(found - graph->tensors.begin());
+  };
+  const auto x = [](int64_t c, int64_t h) { return static_cast<double>((c * 5 + h * 3) % 7 - 3); };
+  const auto w = [](int64_t o, int64_t c) { return static_cast<double>((o * 11 + c) % 9 - 4); };
+  std::vector<double> image(128), filter(2048);
+  for (int64_t c = 0; c < 64; ++c) {
+    for (int64_t h = 0; h < 2; ++h)
+      image[static_cast<size_t>((c / 32 * 2 + h) * 32 + c % 32)] = x(c, h);
+    for (int64_t o = 0; o < 32; ++o) {
+      // Inputs by 32, outputs by 8, halves of pairs of outputs, inputs by 4, pairs, inputs.
+      const int64_t place =
+          ((((c / 32 * 4 + o / 8) * 2 + o % 2) * 8 + c / 4 % 8) * 4 + o / 2 % 4) * 4 + c % 4;
+      filter[static_cast<size_t>(place)] = w(o, c);
+    }
+  }
+  TensorValues values = {{by_uid(1), image}, {by_uid(2), filter}};
+  ASSERT_TRUE(Evaluate(*graph, values).ok());
+  const std::vector<double>& y = values.at(by_uid(3));
+  ASSERT_EQ(y.size(), 64u);
+  for (int64_t o = 0; o < 32; ++o) {
+    for (int64_t h = 0; h < 2; ++h) {
+      double sum = 0;
+      for (int64_t c = 0; c < 64; ++c) sum += x(c, h) * w(o, c);
+      EXPECT_EQ(y[static_cast<size_t>(h * 32 + o)], sum) << o << " " << h;
+    }
+  }
+}
+
+TEST(ImportRecorded, LayoutsThatCannotBeAreRefused) {
+  struct Row {
+    const char* more;
+    const char* message;
+  };
+  for (const Row& row :
+       {Row{R"("VECTOR_COUNT": 0)", "tensors.1.VECTOR_COUNT: is 0, not 1 to 1048576"},
+        {R"("VECTOR_COUNT": 4, "VECTORIZED_DIMENSION": 4)",
+         "tensors.1.VECTORIZED_DIMENSION: is 4, not one of the 4 dimensions"},
+        {R"("REORDERING_MODE": "TENSOR_REORDERING_F8_128x4")",
+         "tensors.1: the last two dimensions of 1x2x2x1, strides [4,2,1,1], are no whole tiles of "
+         "128 by 4, as the order F8_128x4 has them"},
+        {R"("REORDERING_MODE": "F8")",
+         "tensors.1.REORDERING_MODE: is \"F8\", not TENSOR_REORDERING_NONE, "
+         "TENSOR_REORDERING_F16x16, TENSOR_REORDERING_F8_128x4 or TENSOR_REORDERING_INT8x32"}}) {
+    const std::string tensor =
+        R"({"DATA_TYPE": "DATA_INT8", "DIMENSIONS": [1,2,2,1], "STRIDES": [4,2,1,1])";
+    const auto graph = ImportRecorded(
+        R"({"test": "t", "ops": [{"_": "OPERATION_POINTWISE_DESCRIPTOR",
+        "OPERATION_POINTWISE_PW_DESCRIPTOR": {"POINTWISE_MODE": "POINTWISE_IDENTITY",
+        "POINTWISE_MATH_PREC": "DATA_FLOAT"}, "OPERATION_POINTWISE_XDESC": 1,
+        "OPERATION_POINTWISE_YDESC": 2}], "tensors": {"1": )" +
+        tensor + ", " + row.more + R"(}, "2": )" + tensor + "}}}");
+    ASSERT_FALSE(graph.ok()) << row.more;
+    EXPECT_EQ(graph.status().message(), row.message);
+  }
 }
 
 // Damages legal documents at every level: the importers answer, whatever comes.
