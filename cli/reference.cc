@@ -76,6 +76,7 @@ double RoundingError(DType type) {
     case DType::kI32:
     case DType::kI64:
     case DType::kBool:
+    case DType::kB1:
       return 0;
   }
   return 0;

@@ -224,6 +224,8 @@ constexpr Conversion kConversions[] = {
     {DType::kU32, Load<uint32_t>, [](double v, void* b) { Store(RoundToInteger<uint32_t>(v), b); }},
     {DType::kC64, Load<float>, StoreComplex<float>},
     {DType::kC128, Load<double>, StoreComplex<double>},
+    {DType::kB1, [](const void* b) { return std::fmod(Load<uint8_t>(b), 2); },
+     [](double v, void* b) { Store(static_cast<uint8_t>(v != 0), b); }},
 };
 
 constexpr bool RowsMatchTheEnumerators() {
@@ -236,6 +238,11 @@ static_assert(RowsMatchTheEnumerators(),
               "kConversions has one row a type, in the order of dtype.def");
 static_assert(std::endian::native == std::endian::little,
               "storage is little endian, as on the device");
+
+// The lowest bit of element `index` of a packed type within its byte.
+int ShiftOf(DType type, int64_t index) {
+  return static_cast<int>(index % PerByte(type)) * Info(type).bits;
+}
 
 }  // namespace
 
@@ -265,7 +272,7 @@ void StoreValue(DType type, double value, void* bytes) {
 double LoadElement(DType type, const void* memory, int64_t index) {
   const auto* bytes = static_cast<const uint8_t*>(memory);
   if (!IsPacked(type)) return LoadValue(type, bytes + index * SizeOf(type));
-  const auto code = static_cast<uint8_t>(bytes[index / 2] >> (index % 2 * 4));
+  const auto code = static_cast<uint8_t>(bytes[index / PerByte(type)] >> ShiftOf(type, index));
   return LoadValue(type, &code);
 }
 
@@ -274,9 +281,9 @@ void StoreElement(DType type, double value, void* memory, int64_t index) {
   if (!IsPacked(type)) return StoreValue(type, value, bytes + index * SizeOf(type));
   uint8_t code = 0;
   StoreValue(type, value, &code);
-  const int shift = static_cast<int>(index % 2 * 4);
-  uint8_t& byte = bytes[index / 2];
-  byte = static_cast<uint8_t>((byte & ~(0xf << shift)) | code << shift);
+  const int shift = ShiftOf(type, index), mask = (1 << Info(type).bits) - 1;
+  uint8_t& byte = bytes[index / PerByte(type)];
+  byte = static_cast<uint8_t>((byte & ~(mask << shift)) | code << shift);
 }
 
 }  // namespace kiln

@@ -29,7 +29,8 @@ std::optional<DType> DTypeFromText(std::string_view text);
 
 // Bytes of an element that stands alone.
 inline int SizeOf(DType t) { return (Info(t).bits + 7) / 8; }
-// Of elements that follow each other: types of 4 bits lie two in a byte, the first in its low half.
+// Of elements that follow each other: types of less than 8 bits share bytes, the first in the low
+// bits.
 inline int64_t BytesOf(DType t, int64_t elements) { return (elements * Info(t).bits + 7) / 8; }
 inline bool IsComplex(DType t) { return Info(t).kind == DTypeKind::kComplex; }
 // The type of a complex number's parts, of which the real one comes first; other types are their
@@ -38,17 +39,21 @@ inline DType PartOf(DType t) {
   return t == DType::kC64 ? DType::kF32 : t == DType::kC128 ? DType::kF64 : t;
 }
 inline bool IsPacked(DType t) { return Info(t).bits < 8; }
+// Elements of a packed type in a byte.
+inline int PerByte(DType t) { return 8 / Info(t).bits; }
+inline bool IsBool(DType t) { return Info(t).kind == DTypeKind::kBool; }
 inline bool IsFloat(DType t) { return Info(t).kind == DTypeKind::kFloat; }
 inline bool IsInteger(DType t) {
   return Info(t).kind == DTypeKind::kInt || Info(t).kind == DTypeKind::kUint;
 }
 
 // What arithmetic on values of `type` happens in: f32 for narrower floats, i32 for narrower
-// integers, i64 for u32, else the type itself.
+// integers, i64 for u32, bool for b1, else the type itself.
 inline DType ArithmeticType(DType type) {
   const int bits = Info(type).bits;
   if (IsFloat(type) && bits < 32) return DType::kF32;
   if (type == DType::kU32) return DType::kI64;
+  if (type == DType::kB1) return DType::kBool;
   return IsInteger(type) && bits < 32 ? DType::kI32 : type;
 }
 // What values of `type` are moved in, unchanged: those that no computation has have a wider one.
@@ -65,12 +70,12 @@ inline DType MovingType(DType type) {
 double RoundTo(DType type, double value);
 
 // Storage bytes <-> value. `bytes` need not be aligned. StoreValue rounds as RoundTo does. An
-// element of 4 bits that stands alone is the low half of its byte. Values are real:
+// element of less than 8 bits that stands alone is in the low bits of its byte. Values are real:
 // of a complex number the real part, the other being 0.
 double LoadValue(DType type, const void* bytes);
 void StoreValue(DType type, double value, void* bytes);
 
-// The same of element `index` of an array, where two of 4 bits share a byte.
+// The same of element `index` of an array, where elements of less than 8 bits share bytes.
 double LoadElement(DType type, const void* memory, int64_t index);
 void StoreElement(DType type, double value, void* memory, int64_t index);
 

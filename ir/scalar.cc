@@ -67,6 +67,9 @@ constexpr Eval kEval[] = {
     [](double a, double b, double c) {
       return double(PhiloxWord(int64_t(a), int64_t(b), int64_t(c)));
     },
+    [](double a, double b, double) {
+      return double(EvalScalarInt(ScalarOp::kBit, int64_t(a), int64_t(b)));
+    },
     [](double a, double b, double c) {
       return double(EvalScalarInt(ScalarOp::kFastDiv, int64_t(a), int64_t(b), int64_t(c)));
     },
@@ -142,6 +145,8 @@ int64_t EvalScalarInt(ScalarOp op, int64_t a, int64_t b, int64_t c) {
       return a != 0 ? b : c;
     case ScalarOp::kPhilox:
       return PhiloxWord(a, b, c);
+    case ScalarOp::kBit:
+      return static_cast<int64_t>(ua >> (ub % 32) & 1);
     case ScalarOp::kFastDiv:
       return static_cast<int64_t>((ua * static_cast<uint32_t>(b)) >> c);
     default:

@@ -76,14 +76,14 @@ std::string DimsText(std::span<const int64_t> dims) {
 }
 
 std::optional<PackedRun> PackedRunOf(std::span<const int64_t> dims,
-                                     std::span<const int64_t> strides) {
+                                     std::span<const int64_t> strides, int per_byte) {
   const auto is_moving = [&](int64_t d) { return dims[d] > 1 && strides[d] > 0; };
   PackedRun run;
   Dims moving;
   for (const int64_t d : MemoryOrder(strides)) {
     if (is_moving(d)) moving.push_back(d);
   }
-  while (std::ranges::any_of(moving, [&](int64_t d) { return strides[d] % 2 != 0; })) {
+  while (std::ranges::any_of(moving, [&](int64_t d) { return strides[d] % per_byte != 0; })) {
     const int64_t innermost = moving.back();
     if (strides[innermost] != run.extent) return std::nullopt;
     run.inner.insert(run.inner.begin(), innermost);

@@ -25,16 +25,16 @@ Dims MemoryOrder(std::span<const int64_t> strides);
 // empty.
 int64_t SpanElements(std::span<const int64_t> dims, std::span<const int64_t> strides);
 
-// How elements of 4 bits lie in whole bytes: the dims of `inner`, in the order of memory, are dense
-// with each other and fill bytes from their first half on; every other one begins at a whole byte.
-// `inner` is empty where each element has a byte of its own. None where an element begins in
-// another's byte that is not its neighbour along `inner`.
+// How elements of 4 bits or 1 lie in whole bytes, `per_byte` in each: the dims of `inner`, in the
+// order of memory, are dense with each other and fill bytes from their low bits on; every other one
+// begins at a whole byte. `inner` is empty where each element has a byte of its own. None where an
+// element begins in another's byte that is not its neighbour along `inner`.
 struct PackedRun {
   Dims outer, inner;   // dims; of extent 1 or 0, and of stride 0, they are outer ones
   int64_t extent = 1;  // elements of the inner dims
 };
 std::optional<PackedRun> PackedRunOf(std::span<const int64_t> dims,
-                                     std::span<const int64_t> strides);
+                                     std::span<const int64_t> strides, int per_byte);
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t AlignUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }

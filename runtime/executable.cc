@@ -48,6 +48,7 @@ std::optional<int64_t> LoadInteger(DType type, const void* host) {
     case DType::kU4:
     case DType::kC64:
     case DType::kC128:
+    case DType::kB1:
       return std::nullopt;
   }
   return std::nullopt;

@@ -87,6 +87,8 @@ cudnnDataType_t MovingType(cudnnDataType_t type) {
 Result<graph::Tensor> GraphImport::Convert(const TensorDesc& t) const {
   Result<DType> dtype = ElementType(t.data_type);
   if (!dtype.ok()) return std::move(dtype).status().Within(t.Text());
+  // One bit in memory; one that no memory holds is a value like any other.
+  if (*dtype == DType::kBool && !t.is_virtual && !t.by_value) dtype = DType::kB1;
   return graph::Tensor{
       .name = t.uid < 0 ? fmt::format("tn{}", -(t.uid + 1)) : fmt::format("t{}", t.uid),
       .uid = t.uid,

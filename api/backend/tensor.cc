@@ -20,13 +20,14 @@ constexpr AttrRow kRows[] = {
 // Bits of an element in memory; 0 for types that only computations have.
 int BitsOf(cudnnDataType_t type) {
   switch (type) {
+    case CUDNN_DATA_BOOLEAN:
+      return 1;
     case CUDNN_DATA_FP4_E2M1:
     case CUDNN_DATA_INT4:
     case CUDNN_DATA_UINT4:
       return 4;
     case CUDNN_DATA_INT8:
     case CUDNN_DATA_UINT8:
-    case CUDNN_DATA_BOOLEAN:
     case CUDNN_DATA_FP8_E4M3:
     case CUDNN_DATA_FP8_E5M2:
     case CUDNN_DATA_FP8_E8M0:

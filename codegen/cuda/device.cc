@@ -37,6 +37,7 @@ constexpr PreludeRow kPrelude[] = {
     {"to_i64", "saturate.cuh"},
     {"min_nan", "minmax.cuh"},
     {"max_nan", "minmax.cuh"},
+    {"bit", "bit.cuh"},
     {"fast_div", "fast_div.cuh"},
     {"philox", "philox.cuh"},
     {"contract_sm90", "fast_div.cuh"},

@@ -1,6 +1,6 @@
 // The table behind expression printing: what a scalar operation is called in CUDA. The accurate
-// functions are named (expf, not __expf); min_nan, fast_div and div_or_zero are in the device files
-// of the same purpose.
+// functions are named (expf, not __expf); min_nan, bit, fast_div and div_or_zero are in the device
+// files of the same purpose.
 #include "codegen/cuda/scalar_text.h"
 
 #include <iterator>
@@ -48,6 +48,7 @@ constexpr ScalarText kTexts[] = {
     {ScalarOp::kNot, "", "", "!{0}"},
     {ScalarOp::kSelect, "{0} ? {1} : {2}", "{0} ? {1} : {2}", "{0} ? {1} : {2}"},
     {ScalarOp::kPhilox, "", "", "philox({0}, {1}, {2})"},
+    {ScalarOp::kBit, "", "", "bit({0}, {1})"},
     {ScalarOp::kFastDiv, "", "", "fast_div({0}, {1}, {2})"},
 };
 

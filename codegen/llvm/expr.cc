@@ -74,6 +74,11 @@ llvm::Value* Divide(Context& c, Args v, bool remainder) {
   return c.b.CreateSelect(zero, Int(v, 0), quotient);
 }
 
+llvm::Value* Bit(Context& c, Args v) {
+  llvm::Value* shifted = c.b.CreateLShr(v[0], c.b.CreateAnd(v[1], Int(v, 31)));
+  return c.b.CreateICmpNE(c.b.CreateAnd(shifted, Int(v, 1)), Int(v, 0));
+}
+
 // n < 2^31 and mul < 2^32, so the product fits into 63 bits.
 
 llvm::Value* FastDiv(Context& c, Args v) {
@@ -164,6 +169,7 @@ constexpr Row kRows[] = {
     {ScalarOp::kLe, [](C& c, Args v) { return c.b.CreateFCmpOLE(v[0], v[1]); },
      [](C& c, Args v) { return c.b.CreateICmpSLE(v[0], v[1]); }},
     {ScalarOp::kPhilox, nullptr, Philox},
+    {ScalarOp::kBit, nullptr, Bit},
     {ScalarOp::kFastDiv, nullptr, FastDiv},
 };
 

@@ -71,6 +71,7 @@ llvm::Type* Emitter::ValueType(DType type) {
     case DType::kU32:
     case DType::kC64:
     case DType::kC128:
+    case DType::kB1:
       break;  // of tensors in memory alone
   }
   CHECK(false, "dtype {}", int(type));

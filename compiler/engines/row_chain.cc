@@ -241,7 +241,8 @@ class Finder {
   }
 
   // Something wide follows from the reductions. Results along rows that only others need are worth
-  // storing where they are operands of a product; else they cost less where they float.
+  // storing where they are operands of a product, or conditions, which are a byte each (those of a
+  // relu, say, that a client wants as bits); else they cost less where they float.
   bool IsWorth(const std::vector<NodeId>& columns) const {
     const std::vector<NodeId> members = Members();
     const auto is_other = [&](NodeId n) {
@@ -251,7 +252,7 @@ class Finder {
     };
     for (const NodeId n : members)
       for (const TensorId y : g_.nodes[n].outputs)
-        if (y != kAbsent && IsWide(y) && g_[y].is_virtual &&
+        if (y != kAbsent && IsWide(y) && g_[y].is_virtual && g_[y].dtype != DType::kBool &&
             std::ranges::any_of(readers_[y], is_other))
           return false;
     return std::ranges::any_of(

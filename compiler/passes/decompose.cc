@@ -45,7 +45,7 @@ void DecomposePointwise(Graph& g, const Node& node) {
   PrimitiveWriter w(g, compute, g[y].name);
   std::vector<TensorId> in = node.inputs;
   for (TensorId& id : in) {
-    if (id != kAbsent && g[id].dtype == DType::kBool && !graph::TakesBool(attrs.mode))
+    if (id != kAbsent && IsBool(g[id].dtype) && !graph::TakesBool(attrs.mode))
       id = w.Cast(id, compute);
   }
   const double alphas[] = {attrs.alpha1, attrs.alpha2};

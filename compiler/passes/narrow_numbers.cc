@@ -104,9 +104,17 @@ TensorId RoundInteger(Graph& g, DType type, TensorId raw, const std::string& nam
 }
 
 TensorId ValueOf(Graph& g, DType type, TensorId code, const std::string& name) {
+  if (type == DType::kB1) return code;
   if (type != DType::kE2M1) return ValueOfInteger(g, type, code, name);
   Writers w(g, name);
   return ValueOfE2M1(w, code);
+}
+
+TensorId CodeOf(Graph& g, DType type, TensorId value, const std::string& name) {
+  if (type == DType::kB1) return value;
+  if (type != DType::kE2M1) return CodeOfInteger(g, type, value, name);
+  Writers w(g, name);
+  return CodeOfE2M1(w, value);
 }
 
 // ---- places in memory ---------------------------------------------------------------------------
@@ -130,23 +138,25 @@ TensorId Transposed(PrimitiveWriter& w, TensorId x, const Dims& permutation) {
   return y;
 }
 
-// Half `lane` of each byte, 0 or 1.
-TensorId HalfOf(PrimitiveWriter& w, TensorId byte, TensorId lane) {
+// The code of element `lane` of each byte; of b1, its truth.
+TensorId CodeIn(PrimitiveWriter& w, DType type, TensorId byte, TensorId lane) {
+  if (type == DType::kB1) return w.Map(S::kBit, {byte, lane});
   const TensorId low = w.Map(S::kMod, {byte, w.Number(kCodes)});
   const TensorId high = w.Div(byte, w.Number(kCodes));
   return w.Select(w.Map(S::kEq, {lane, w.Number(0)}), low, high);
 }
 
-// `id` becomes bytes: the outer dims, as many bytes as the inner ones fill, and 1, for the two
-// elements of each.
+// `id` becomes bytes: the outer dims, as many bytes as the inner ones fill, and 1, for the elements
+// of each.
 void MakeBytes(Graph& g, TensorId id, const PackedRun& run) {
   Tensor& t = g[id];
+  const int per_byte = PerByte(t.dtype);
   Dims dims, strides;
   for (const int64_t d : run.outer) {
     dims.push_back(t.dims[d]);
-    strides.push_back(t.dims[d] > 1 ? t.strides[d] / 2 : 1);
+    strides.push_back(t.dims[d] > 1 ? t.strides[d] / per_byte : 1);
   }
-  dims.insert(dims.end(), {CeilDiv(run.extent, 2), 1});
+  dims.insert(dims.end(), {CeilDiv(run.extent, per_byte), 1});
   strides.insert(strides.end(), {1, 1});
   t.dtype = DType::kU8;
   t.dims = std::move(dims);
@@ -176,13 +186,13 @@ TensorId ReadRun(Graph& g, TensorId id, const PackedRun& run) {
   const Tensor t = g[id];
   const Dims order = OrderOf(run), in_order = Gathered(t.dims, order);
   MakeBytes(g, id, run);
-  Dims pairs = g[id].dims;
-  pairs.back() = 2;
+  Dims lanes = g[id].dims;
+  lanes.back() = PerByte(t.dtype);
   PrimitiveWriter w(g, DType::kI32, t.name);
-  TensorId codes = HalfOf(w, id, Counting(w, pairs, pairs.size() - 1));
-  Dims flat = pairs;
+  TensorId codes = CodeIn(w, t.dtype, id, Counting(w, lanes, lanes.size() - 1));
+  Dims flat = lanes;
   flat.pop_back();
-  flat.back() *= 2;
+  flat.back() *= PerByte(t.dtype);
   codes = w.Reshape(codes, flat);
   if (flat.back() != run.extent) {
     flat.back() = run.extent;
@@ -200,7 +210,8 @@ TensorId ReadAnywhere(Graph& g, TensorId id) {
   PrimitiveWriter w(g, DType::kI32, t.name), index(g, index_type, t.name);
   g[id].dtype = DType::kU8;
   g[id].dims.assign(rank, 1);
-  g[id].dims.back() = CeilDiv(span, 2);
+  const auto per_byte = static_cast<double>(PerByte(t.dtype));
+  g[id].dims.back() = CeilDiv(span, PerByte(t.dtype));
   g[id].strides = PackedStrides(g[id].dims);
   TensorId at = index.Iota(0, Dims(rank, 1));  // 0
   for (size_t d = 0; d < rank; ++d) {
@@ -208,9 +219,9 @@ TensorId ReadAnywhere(Graph& g, TensorId id) {
     const TensorId stride = index.Number(static_cast<double>(t.strides[d]), kLaunchNumberUid);
     at = index.Add(at, index.Mul(Counting(index, t.dims, d), stride));
   }
-  const TensorId byte = index.Div(at, index.Number(2)),
-                 lane = index.Map(S::kMod, {at, index.Number(2)});
-  return HalfOf(w, w.Gather(id, byte, static_cast<int64_t>(rank) - 1, t.dims), lane);
+  const TensorId byte = index.Div(at, index.Number(per_byte)),
+                 lane = index.Map(S::kMod, {at, index.Number(per_byte)});
+  return CodeIn(w, t.dtype, w.Gather(id, byte, static_cast<int64_t>(rank) - 1, t.dims), lane);
 }
 
 TensorId ReadCodes(Graph& g, TensorId id) {
@@ -222,10 +233,27 @@ TensorId ReadCodes(Graph& g, TensorId id) {
   if (t.by_value) {
     g[id].dtype = DType::kU8;
     PrimitiveWriter w(g, DType::kI32, t.name);
-    return w.Map(S::kMod, {id, w.Number(kCodes)});
+    return CodeIn(w, t.dtype, id, w.Number(0));
   }
-  const auto run = PackedRunOf(t.dims, t.strides);
+  const auto run = PackedRunOf(t.dims, t.strides, PerByte(t.dtype));
   return run ? ReadRun(g, id, *run) : ReadAnywhere(g, id);
+}
+
+// The bytes of elements that lie side by side along the last dim, the first in the low bits.
+TensorId Joined(PrimitiveWriter& w, DType type, TensorId codes) {
+  Dims one = w.graph()[codes].dims, start(one.size(), 0);
+  one.back() = 1;
+  TensorId byte = kAbsent;
+  for (int lane = 0; lane < PerByte(type); ++lane) {
+    start.back() = lane;
+    const TensorId code = w.Slice(codes, start, one);
+    const TensorId weight = w.Number(1 << lane * Info(type).bits);
+    const TensorId part = type == DType::kB1 ? w.Select(code, weight, w.Number(0))
+                          : lane == 0        ? code
+                                             : w.Mul(code, weight);
+    byte = lane == 0 ? part : w.Add(byte, part);
+  }
+  return byte;
 }
 
 }  // namespace
@@ -237,6 +265,8 @@ DType CarrierOf(DType type) {
     case DType::kI4:
     case DType::kU4:
       return DType::kI8;
+    case DType::kB1:
+      return DType::kBool;
     default:
       CHECK(type == DType::kU32, "{} needs no carrier", Info(type).text);
       return DType::kI64;
@@ -244,6 +274,7 @@ DType CarrierOf(DType type) {
 }
 
 NarrowNumbers RoundNarrow(Graph& g, DType type, TensorId raw, std::string name) {
+  if (type == DType::kB1) return {.value = raw};
   if (type != DType::kE2M1) return {.value = RoundInteger(g, type, raw, name)};
   Writers w(g, name, g[raw].dtype == DType::kF64 ? DType::kF64 : DType::kF32);
   const TensorId code = CodeOfE2M1(w, raw);
@@ -265,38 +296,29 @@ TensorId WordsOf(Graph& g, TensorId raw, std::string name) {
 void WriteNarrow(Graph& g, const NarrowNumbers& numbers, TensorId id) {
   const Tensor t = g[id];
   TensorId code = numbers.code;
-  if (code == kAbsent && t.dtype == DType::kE2M1) {
-    Writers w(g, t.name);
-    code = CodeOfE2M1(w, numbers.value);
-  } else if (code == kAbsent) {
-    code = CodeOfInteger(g, t.dtype, numbers.value, t.name);
-  }
+  if (code == kAbsent) code = CodeOf(g, t.dtype, numbers.value, t.name);
   PrimitiveWriter w(g, DType::kI32, t.name);
   if (t.dtype == DType::kU32) {
     g[id].dtype = DType::kI32;
     return w.Write(code, id);
   }
-  const auto run = PackedRunOf(t.dims, t.strides);
+  const int per_byte = PerByte(t.dtype);
+  const auto run = PackedRunOf(t.dims, t.strides, per_byte);
   CHECK(run.has_value(), "%{} shares bytes", t.name);
   MakeBytes(g, id, *run);
   const Dims order = OrderOf(*run);
-  Dims pairs = g[id].dims;
-  pairs.back() = 2;
-  Dims flat = pairs;
+  Dims lanes = g[id].dims;
+  lanes.back() = per_byte;
+  Dims flat = lanes;
   flat.pop_back();
   flat.back() = run->extent;
   code = Reshaped(w, Transposed(w, code, order), flat);
   const auto axis = static_cast<int64_t>(flat.size()) - 1;
-  if (run->extent % 2 != 0) {  // the half that is left over is 0, as all that lies outside
-    ++flat.back();
+  if (run->extent % per_byte != 0) {  // what is left over of a byte is 0, as all that lies outside
+    flat.back() = AlignUp(run->extent, per_byte);
     code = w.Gather(code, Counting(w, flat, flat.size() - 1), axis, flat);
   }
-  code = w.Reshape(code, pairs);
-  Dims start(pairs.size(), 0), one = g[id].dims;
-  const TensorId low = w.Slice(code, start, one);
-  start.back() = 1;
-  const TensorId high = w.Slice(code, start, one);
-  w.Write(w.Add(low, w.Mul(high, w.Number(kCodes))), id);
+  w.Write(Joined(w, t.dtype, w.Reshape(code, lanes)), id);
 }
 
 }  // namespace kiln::compiler

@@ -1,4 +1,4 @@
-// Numbers of types that tensors have in memory alone (e2m1, i4, u4, u32), as primitives: their
+// Numbers of types that tensors have in memory alone (e2m1, i4, u4, b1, u32), as primitives: their
 // codes, their values, and their places in memory. plain_types.h says why.
 #pragma once
 

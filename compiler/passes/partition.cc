@@ -235,7 +235,10 @@ class Partitioner {
     }
     if (g_[y].is_virtual && !never_float_.contains(n) && sizes_.Floats(n)) return Float(n, latest);
     JoinOrOpen(n, latest,
-               {.kind = GroupKind::kPointwise, .domain = g_[y].dims, .why = NotAfter(n, latest)});
+               {.kind = GroupKind::kPointwise,
+                .domain = g_[y].dims,
+                .is_closed = g_[y].is_virtual && Has(node, graph::kView),
+                .why = NotAfter(n, latest)});
   }
 
   void PlaceReduction(NodeId n, int latest) {
@@ -260,7 +263,7 @@ class Partitioner {
       Join(n, *at);
       return;
     }
-    alike.insert(static_cast<int>(drafts_.size()));
+    if (!draft.is_closed) alike.insert(static_cast<int>(drafts_.size()));
     Open(n, std::move(draft));
   }
 
@@ -683,6 +686,55 @@ std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
   return all;
 }
 
+// Tensors that a whole reads, also by maps that float before it; `in_wholes` are no such maps.
+std::set<TensorId> ReadBy(const Graph& g, const std::vector<NodeId>& producers,
+                          const std::vector<char>& in_wholes, const Whole& whole) {
+  std::set<TensorId> read;
+  std::vector<NodeId> pending = whole.members;
+  while (!pending.empty()) {
+    const Node& node = g.nodes[pending.back()];
+    pending.pop_back();
+    for (const TensorId x : node.inputs) {
+      if (x == kAbsent || !read.insert(x).second) continue;
+      const NodeId from = producers[x];
+      if (from >= 0 && in_wholes[from] == 0 && g.nodes[from].op == GraphOp::kMap)
+        pending.push_back(from);
+    }
+  }
+  return read;
+}
+
+// Views that make booleans of bits for a chain of reductions. Stored as bytes, they leave the chain
+// its walk through memory, which a view among its operands would forbid.
+std::set<NodeId> UnpackedForChains(const Graph& g, const std::vector<Whole>& all) {
+  const auto consumers = graph::Consumers(g);
+  const auto producers = graph::Producers(g);
+  std::map<TensorId, NodeId> views;  // by the last tensor of each
+  for (const Node& node : g.nodes) {
+    if (node.op != GraphOp::kMap || node.As<graph::MapAttrs>().op != ScalarOp::kBit) continue;
+    TensorId t = node.outputs[0];
+    NodeId view = -1;
+    while (consumers[t].size() == 1 && Has(g.nodes[consumers[t][0]], graph::kView)) {
+      view = consumers[t][0];
+      t = g.nodes[view].outputs[0];
+    }
+    if (view >= 0 && g[t].is_virtual) views[t] = view;
+  }
+  std::set<NodeId> unpacked;
+  if (views.empty()) return unpacked;
+  std::vector<char> in_wholes(g.nodes.size(), 0);
+  for (const Whole& whole : all)
+    for (const NodeId n : whole.members) in_wholes[n] = 1;
+  for (const Whole& whole : all) {
+    if (whole.kind != GroupKind::kRows) continue;
+    for (const TensorId t : ReadBy(g, producers, in_wholes, whole)) {
+      const auto view = views.find(t);
+      if (view != views.end() && g[t].dims == whole.domain) unpacked.insert(view->second);
+    }
+  }
+  return unpacked;
+}
+
 // The first ones that share no node, by index, without those that are dropped.
 std::vector<size_t> Disjoint(const std::vector<Whole>& all, const std::vector<char>& dropped,
                              size_t nodes) {
@@ -718,8 +770,10 @@ const char* OperandRole(const Node& node, size_t operand) {
 }
 
 Result<bool> Partition(Module& module, const PassContext& context) {
-  std::set<NodeId> stored;
   const std::vector<Whole> all = FindWholes(module.graph, context.target);
+  std::set<NodeId> unpacked;
+  if (!context.choice.least_workspace) unpacked = UnpackedForChains(module.graph, all);
+  std::set<NodeId> stored = unpacked;
   std::vector<char> dropped(all.size(), 0);
   // Each round stores more nodes, or leaves wholes to several groups, so this ends.
   while (true) {
@@ -735,7 +789,7 @@ Result<bool> Partition(Module& module, const PassContext& context) {
     }
     if (!partitioner.TooLarge().empty()) {
       std::ranges::for_each(partitioner.TooLarge(), drop);
-      stored.clear();
+      stored = unpacked;
       continue;
     }
     std::vector<NodeId> to_store = partitioner.ReadersOfOverwritten();
@@ -754,7 +808,7 @@ Result<bool> Partition(Module& module, const PassContext& context) {
       declined = true;
     }
     if (!declined) break;
-    stored.clear();
+    stored = unpacked;
   }
   module.form = Form::kGrouped;
   return true;

@@ -53,16 +53,17 @@ class Narrow {
     const DType raw = RawType(node);
     const std::vector<TensorId> results = node.outputs;
     for (TensorId& id : node.outputs)
-      if (IsNarrowTensor(id)) id = VirtualLike(id, keeps ? CarrierOf(TypeOf(id)) : raw);
+      if (IsNarrowTensor(id))
+        id = VirtualLike(id, IsExact(id, keeps) ? CarrierOf(TypeOf(id)) : raw);
     for (TensorId& id : node.inputs)
       if (IsNarrowTensor(id)) id = Value(id);
     const std::vector<TensorId> made = node.outputs;
     g_.AddNode(std::move(node));
     for (size_t i = 0; i < results.size(); ++i)
-      if (IsNarrowTensor(results[i])) Finish(results[i], made[i], keeps);
+      if (IsNarrowTensor(results[i])) Finish(results[i], made[i], IsExact(results[i], keeps));
   }
 
-  // Words of u32 go where the node puts them, and memory is i32 before and after. Types of 4 bits
+  // Words of u32 go where the node puts them, and memory is i32 before and after. Packed types
   // are not written in part: VerifyRaggedStore, VerifyScatter.
   void WritePart(Node node) {
     const TensorId memory = node.inputs[2], after = node.outputs[0];
@@ -85,6 +86,10 @@ class Narrow {
       if (TypeOf(node.inputs[i]) != TypeOf(node.outputs[0])) return false;
     return Moved(node) > 0;
   }
+
+  // Whether a node leaves its result as the carrier's values: of b1 every node does, since it
+  // rounds to bool itself.
+  bool IsExact(TensorId result, bool keeps) const { return keeps || TypeOf(result) == DType::kB1; }
 
   // The type of results before they are rounded: one that holds what is moved, or what is computed.
   DType RawType(const Node& node) const {

@@ -96,7 +96,8 @@ void Pack(const Tensor& tensor, const std::vector<double>& values, std::vector<s
   const int64_t bytes = MemoryBytes(tensor);
   if (memory.size() < static_cast<size_t>(bytes)) memory.resize(static_cast<size_t>(bytes));
   if (IsPacked(tensor.dtype))
-    ForEachOffset(tensor, [&](size_t, int64_t at) { memory[at / 2] = std::byte{0}; });
+    ForEachOffset(tensor,
+                  [&](size_t, int64_t at) { memory[at / PerByte(tensor.dtype)] = std::byte{0}; });
   ForEachOffset(tensor, [&](size_t i, int64_t at) {
     StoreElement(tensor.dtype, values[i], memory.data(), at);
   });

@@ -20,7 +20,7 @@ Status Evaluate(const Graph& graph, TensorValues& values,
                 const std::function<void(const Node&)>& observer = {});
 
 // Memory image of a tensor (MemoryBytes of it; padding between elements is left as it is, but
-// for the other half of a byte whose only element has 4 bits, which becomes 0), and back.
+// for the bits of a byte that a packed type leaves over, which become 0), and back.
 void Pack(const Tensor& tensor, const std::vector<double>& values, std::vector<std::byte>& memory);
 std::vector<double> Unpack(const Tensor& tensor, const std::byte* memory);
 

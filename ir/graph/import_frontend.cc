@@ -286,6 +286,9 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
   ASSIGN_OR_RETURN(tensor.strides, ReadList(json["stride"]));
   ASSIGN_OR_RETURN(tensor.dtype,
                    ReadType(json["data_type"], tensor.is_virtual ? intermediate_ : io_));
+  const bool is_byte = json["data_type"].value() == "BYTE_BOOLEAN";
+  if (tensor.dtype == DType::kBool && !tensor.is_virtual && !tensor.by_value && !is_byte)
+    tensor.dtype = DType::kB1;  // one bit in memory
   if (json.Has("pass_by_value")) RETURN_IF_ERROR(ReadByValue(json["pass_by_value"], tensor));
   Result<TensorId> id = layouts_.Add(graph_, std::move(tensor), spec);
   if (!id.ok()) return std::move(id).status().Within(json.path());

@@ -65,7 +65,8 @@ constexpr TypeName kTypeNames[] = {
     {"HALF", DType::kF16},          {"BFLOAT16", DType::kBF16},
     {"INT8", DType::kI8},           {"UINT8", DType::kU8},
     {"INT32", DType::kI32},         {"INT64", DType::kI64},
-    {"BOOLEAN", DType::kBool},      {"FP8_E4M3", DType::kE4M3},     {"FP8_E5M2", DType::kE5M2},
+    {"BOOLEAN", DType::kBool},      {"BYTE_BOOLEAN", DType::kBool},
+    {"FP8_E4M3", DType::kE4M3},     {"FP8_E5M2", DType::kE5M2},
     {"FP8_E8M0", DType::kE8M0},     {"FP4_E2M1", DType::kE2M1},
     {"INT4", DType::kI4},           {"UINT4", DType::kU4},
     {"UINT32", DType::kU32},        {"COMPLEX_FP32", DType::kC64},
@@ -171,6 +172,11 @@ std::string KnownModeText(std::string_view name, std::span<const std::string_vie
       text += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
   return text;
+}
+
+Result<DType> MemoryTypeNamed(const JsonRef& json, std::string_view prefix) {
+  if (json.value() == fmt::format("{}BOOLEAN", prefix)) return DType::kB1;
+  return DTypeNamed(json, prefix);
 }
 
 Result<LayoutSpec::Reordering> ReorderingNamed(const JsonRef& json, std::string_view prefix) {

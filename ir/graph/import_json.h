@@ -44,6 +44,8 @@ class JsonRef {
 
 // cudnnDataType_t by the name that stands behind `prefix`, as FLOAT behind DATA_.
 Result<DType> DTypeNamed(const JsonRef& json, std::string_view prefix);
+// The same of a tensor in memory, where a BOOLEAN is one bit.
+Result<DType> MemoryTypeNamed(const JsonRef& json, std::string_view prefix);
 // CUDNN_TENSOR_REORDERING_… by the name that stands behind `prefix`; null is NONE.
 Result<LayoutSpec::Reordering> ReorderingNamed(const JsonRef& json, std::string_view prefix);
 

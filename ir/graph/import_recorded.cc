@@ -504,11 +504,13 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
   Tensor tensor;
   tensor.name = fmt::format("t{}", key);
   tensor.uid = *uid;
-  ASSIGN_OR_RETURN(tensor.dtype, DTypeNamed(json["DATA_TYPE"], "DATA_"));
   ASSIGN_OR_RETURN(tensor.dims, json["DIMENSIONS"].List());
   ASSIGN_OR_RETURN(tensor.strides, json["STRIDES"].List());
   ASSIGN_OR_RETURN(tensor.is_virtual, json["IS_VIRTUAL"].Bool(false));
   ASSIGN_OR_RETURN(tensor.by_value, json["IS_BY_VALUE"].Bool(false));
+  const bool in_memory = !tensor.is_virtual && !tensor.by_value;
+  ASSIGN_OR_RETURN(tensor.dtype, in_memory ? MemoryTypeNamed(json["DATA_TYPE"], "DATA_")
+                                           : DTypeNamed(json["DATA_TYPE"], "DATA_"));
   if (json.Has("BYTE_ALIGNMENT")) {
     ASSIGN_OR_RETURN(tensor.alignment, json["BYTE_ALIGNMENT"].Int());
   }

@@ -38,8 +38,8 @@ Status VerifyBand(const Graph& graph, const Node& node, const Tensor& band, cons
     return Status::Error(Code::kShapeMismatch, "{} and {} must agree in all dims but {}",
                          Shape(band), Shape(matrix), axis);
   }
-  const bool has_bool = InputOf(graph, node, 0)->dtype == DType::kBool ||
-                        OutputOf(graph, node, 0)->dtype == DType::kBool;
+  const bool has_bool =
+      IsBool(InputOf(graph, node, 0)->dtype) || IsBool(OutputOf(graph, node, 0)->dtype);
   if (has_bool) return Status::Text(Code::kUnsupportedDataType, "a band matrix holds numbers");
   return {};
 }

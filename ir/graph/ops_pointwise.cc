@@ -354,6 +354,9 @@ Status VerifyMap(const Graph& graph, const Node& node) {
   const ScalarOpInfo& info = Info(attrs.op);
   if (attrs.op == ScalarOp::kFastDiv)
     return Status::Error(Code::kBadParam, "fast_div is no op of the tensor graph");
+  if (attrs.op == ScalarOp::kBit && node.compute != DType::kI32)
+    return Status::Error(Code::kUnsupportedDataType, "bit computes in i32, not in {}",
+                         Info(node.compute).text);
   if (attrs.op == ScalarOp::kPhilox && node.compute != DType::kI64)
     return Status::Error(Code::kUnsupportedDataType, "philox computes in i64, not in {}",
                          Info(node.compute).text);

@@ -35,9 +35,9 @@ Status ExpectInPlace(const Graph& graph, const Node& node, size_t i) {
   const Tensor &before = *InputOf(graph, node, i), &y = *OutputOf(graph, node, 0);
   if (IsPacked(y.dtype)) {
     return Status::Error(Code::kUnsupportedDataType,
-                         "{} writes %{} in part, which is {}: elements that are two in a byte "
-                         "cannot be written one without the other",
-                         Info(node.op).mnemonic, y.name, Info(y.dtype).text);
+                         "{} writes %{} in part, which is {}: of elements that are {} in a byte "
+                         "none can be written without the others",
+                         Info(node.op).mnemonic, y.name, Info(y.dtype).text, PerByte(y.dtype));
   }
   const bool same = !y.is_virtual && before.uid == y.uid && before.dtype == y.dtype &&
                     before.dims == y.dims && before.strides == y.strides;

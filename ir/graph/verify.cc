@@ -60,20 +60,23 @@ Status VerifyTensor(const Tensor& tensor) {
   return {};
 }
 
-// Types of 4 bits: what is written fills bytes of its own.
+// Types of 4 bits and of 1: what is written fills bytes of its own.
 Status VerifyPacked(const Tensor& tensor, bool written) {
   if (tensor.is_virtual || !IsPacked(tensor.dtype)) return {};
-  constexpr int64_t kMostDims = 6;  // the two elements of a byte become dims, and tensors have 8
+  constexpr int64_t kMostDims =
+      6;  // bytes and the elements of each become dims, and tensors have 8
   if (tensor.rank() > kMostDims) {
     return Status::Error(Code::kUnsupportedShape, "is {} of {} dims, must have {} at most",
                          Info(tensor.dtype).text, tensor.rank(), kMostDims);
   }
-  if (!written || PackedRunOf(tensor.dims, tensor.strides)) return {};
+  const int per_byte = PerByte(tensor.dtype);
+  if (!written || PackedRunOf(tensor.dims, tensor.strides, per_byte)) return {};
   return Status::Error(Code::kUnsupportedLayout,
-                       "is {}, two in a byte, and strides [{}] of {} leave half a byte between "
-                       "elements: the innermost dims must be dense and the other strides even",
-                       Info(tensor.dtype).text, fmt::join(tensor.strides, ","),
-                       DimsText(tensor.dims));
+                       "is {}, {} in a byte, and strides [{}] of {} leave part of a byte between "
+                       "elements: the innermost dims must be dense, and the other strides "
+                       "multiples of {}",
+                       Info(tensor.dtype).text, per_byte, fmt::join(tensor.strides, ","),
+                       DimsText(tensor.dims), per_byte);
 }
 
 Status VerifyRoles(const Tensor& tensor, bool written) {

@@ -67,7 +67,7 @@ Status RejectBool(const Graph& graph, const Node& node, OnBoolInputs inputs) {
   for (const auto* ids : {&node.inputs, &node.outputs}) {
     if (ids == &node.inputs && inputs == OnBoolInputs::kAccept) continue;
     for (const TensorId id : *ids) {
-      if (id == kAbsent || graph[id].dtype != DType::kBool) continue;
+      if (id == kAbsent || !IsBool(graph[id].dtype)) continue;
       return Status::Error(
           Code::kUnsupportedDataType,
           "%{} is bool, and only comparisons, logical modes, selections, identity and views take "

@@ -123,6 +123,7 @@ constexpr std::string_view kReserved[] = {
     "blockIdx",
     "bf16_t",
     "atomic_add",
+    "bit",
     "commit_async",
     "copy",
     "copy_async",

@@ -41,7 +41,8 @@ constexpr DomainRow kDomains[] = {
     {ScalarOp::kLt, Domain::kNumber},       {ScalarOp::kLe, Domain::kNumber},
     {ScalarOp::kAnd, Domain::kBool},        {ScalarOp::kOr, Domain::kBool},
     {ScalarOp::kNot, Domain::kBool},        {ScalarOp::kSelect, Domain::kSelect},
-    {ScalarOp::kPhilox, Domain::kI64},      {ScalarOp::kFastDiv, Domain::kI32},
+    {ScalarOp::kPhilox, Domain::kI64},      {ScalarOp::kBit, Domain::kI32},
+    {ScalarOp::kFastDiv, Domain::kI32},
 };
 
 constexpr bool RowsInEnumOrder() {

@@ -71,6 +71,76 @@ TEST(PlainTypes, BordersRoundAsTheyShould) {
   }
 }
 
+struct Layout {
+  Dims dims, strides;
+};
+
+// Whole bytes and parts of them, dims that fill bytes together, gaps, and orders of dims.
+const Layout kLayouts[] = {{{40}, {1}},
+                           {{13}, {1}},
+                           {{1}, {1}},
+                           {{3, 5}, {5, 1}},
+                           {{3, 5}, {8, 1}},
+                           {{3, 24}, {40, 1}},
+                           {{2, 32, 3, 2}, {192, 1, 64, 32}},
+                           {{2, 12, 3, 2}, {72, 1, 24, 12}},
+                           {{2, 5, 3, 2}, {48, 1, 16, 8}},
+                           {{4, 3, 7}, {21, 7, 1}},
+                           {{4, 3, 7}, {1, 28, 4}},
+                           {{3, 4}, {32, 8}}};
+
+TEST(PlainTypes, BitsAreWrittenInEveryLayout) {
+  for (const Layout& layout : kLayouts) {
+    GraphBuilder b("compare");
+    const TensorId x = b.Input("x", DType::kF32, layout.dims),
+                   zero = b.Constant("zero", DType::kF32, 0, std::ssize(layout.dims));
+    b.Output(b.Pointwise(graph::PointwiseMode::kCmpNeq, {x, zero}), "y", DType::kB1,
+             layout.strides);
+    const auto graph = b.Finish();
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    std::vector<double> values(static_cast<size_t>(NumElements(layout.dims)));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = i % 11 == 7 ? NAN : i * 7 % 3 == 0 ? 0 : -1.5;
+    for (const char* arch : {"sm_90a", "cpu"}) {
+      const auto run = RunTiles(*graph, *TargetFromArch(arch), {{x, values}});
+      ASSERT_TRUE(run.ok()) << run.status().message();
+      const std::vector<double>& got = run->outputs.begin()->second;
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_EQ(got[i], values[i] != 0) << arch << " " << DimsText(layout.dims) << " at " << i;
+    }
+  }
+}
+
+TEST(PlainTypes, BitsAreReadInEveryLayout) {
+  std::vector<Layout> layouts(std::begin(kLayouts), std::end(kLayouts));
+  layouts.push_back({{3, 5}, {7, 1}});  // where elements of others share a byte
+  layouts.push_back({{2, 3, 4}, {0, 9, 2}});
+  for (const Layout& layout : layouts) {
+    GraphBuilder b("select");
+    const TensorId a = b.Input("a", DType::kF32, layout.dims),
+                   m = b.Input("m", DType::kB1, layout.dims, layout.strides),
+                   other = b.Constant("c", DType::kF32, -2, std::ssize(layout.dims));
+    b.Output(b.Pointwise(graph::PointwiseMode::kBinarySelect, {a, other, m}), "y", DType::kF32);
+    const auto graph = b.Finish();
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    const auto count = static_cast<size_t>(NumElements(layout.dims));
+    std::vector<double> values(count), mask(count);
+    const size_t period = layout.strides[0] == 0 ? count / 2 : count;  // of what lies in one place
+    for (size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<double>(i) + 1;
+      mask[i] = (i % period) * 5 % 7 < 3 ? 1 : 0;
+    }
+    for (const char* arch : {"sm_90a", "cpu"}) {
+      const auto run = RunTiles(*graph, *TargetFromArch(arch), {{a, values}, {m, mask}});
+      ASSERT_TRUE(run.ok()) << run.status().message();
+      const std::vector<double>& got = run->outputs.begin()->second;
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_EQ(got[i], mask[i] != 0 ? values[i] : -2)
+            << arch << " " << DimsText(layout.dims) << " at " << i;
+    }
+  }
+}
+
 TEST(PlainTypes, LargeWordsAreNotNegative) {
   const std::vector<double> words = {0, 1, 2147483647.0, 2147483648.0, 4294967295.0};
   for (const DType to : {DType::kF64, DType::kI64, DType::kU32, DType::kF32, DType::kI32})

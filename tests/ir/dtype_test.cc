@@ -279,6 +279,23 @@ TEST(DType, TwoElementsOfFourBitsShareAByte) {
   EXPECT_EQ(LoadElement(DType::kF16, halves, 1), 2);
 }
 
+TEST(DType, EightBoolsOfOneBitShareAByte) {
+  uint8_t bytes[] = {0xee, 0xee, 0xee};
+  StoreElement(DType::kB1, 1, bytes, 8);
+  EXPECT_EQ(bytes[1], 0xef);
+  StoreElement(DType::kB1, 0, bytes, 15);
+  EXPECT_EQ(bytes[1], 0x6f);
+  StoreElement(DType::kB1, kNaN, bytes, 12);
+  EXPECT_EQ(bytes[1], 0x7f);
+  EXPECT_EQ(bytes[0], 0xee);
+  EXPECT_EQ(bytes[2], 0xee);
+  for (int64_t i = 0; i < 24; ++i)
+    EXPECT_EQ(LoadElement(DType::kB1, bytes, i), bytes[i / 8] >> i % 8 & 1) << i;
+  EXPECT_EQ(BytesOf(DType::kB1, 17), 3);
+  EXPECT_EQ(RoundTo(DType::kB1, -0.0), 0);
+  EXPECT_EQ(RoundTo(DType::kB1, 1e-300), 1);
+}
+
 constexpr DType kAll[] = {
 #define DTYPE(Name, ...) DType::k##Name,
 #include "ir/dtype.def"

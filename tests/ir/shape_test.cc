@@ -76,8 +76,8 @@ TEST(SpanElements, ReachesTheLastAddressedElement) {
 }
 
 TEST(PackedRunOf, FillsBytesAlongTheFewestDims) {
-  const auto run = [](const Dims& dims, const Dims& strides) {
-    const auto found = PackedRunOf(dims, strides);
+  const auto run = [](const Dims& dims, const Dims& strides, int per_byte = 2) {
+    const auto found = PackedRunOf(dims, strides, per_byte);
     return found ? fmt::format("[{}] [{}] {}", fmt::join(found->outer, ","),
                                fmt::join(found->inner, ","), found->extent)
                  : "none";
@@ -92,6 +92,10 @@ TEST(PackedRunOf, FillsBytesAlongTheFewestDims) {
   EXPECT_EQ(run({1, 5, 1}, {7, 1, 3}), "[0,2] [1] 5") << "strides of one element say nothing";
   EXPECT_EQ(run({4, 5}, {7, 1}), "none");
   EXPECT_EQ(run({4, 5}, {15, 3}), "none");
+  EXPECT_EQ(run({2, 12, 5}, {60, 1, 12}, 8), "[] [0,2,1] 120") << "channels last";
+  EXPECT_EQ(run({2, 8, 5}, {40, 1, 8}, 8), "[0,2] [1] 8");
+  EXPECT_EQ(run({4, 5}, {8, 1}, 8), "[0] [1] 5") << "three bits are left over in each row";
+  EXPECT_EQ(run({4, 5}, {6, 1}, 8), "none");
 }
 
 TEST(Arithmetic, RoundsUp) {

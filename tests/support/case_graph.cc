@@ -8,11 +8,16 @@ namespace kiln::testing {
 namespace {
 
 kiln::DType TypeOf(DType type) { return *DTypeFromText(oracle::Row(type).name); }
+// A bool in memory is one bit, as it is behind the C interface.
+kiln::DType TypeOf(const CaseTensor& t) {
+  const bool in_memory = !t.is_virtual && !t.by_value.has_value();
+  return t.dtype == DType::kBool && in_memory ? kiln::DType::kB1 : TypeOf(t.dtype);
+}
 
 graph::Tensor TensorOf(const CaseTensor& t) {
   return {.name = t.is_virtual ? t.name.substr(1) : t.name,
           .uid = t.uid,
-          .dtype = TypeOf(t.dtype),
+          .dtype = TypeOf(t),
           .dims = t.dims,
           .strides = t.strides,
           .is_virtual = t.is_virtual,

@@ -138,13 +138,21 @@ Status SetOperation(const graph::Node& node, CaseOp& op) {
 
 }  // namespace
 
+namespace {
+
+oracle::DType TypeOf(kiln::DType type) {
+  return *oracle::ParseDType(Info(IsBool(type) ? kiln::DType::kBool : type).text);
+}
+
+}  // namespace
+
 Result<Case> ToCase(const graph::Graph& graph) {
   Case c{.name = graph.name};
   int64_t uid = 0;
   for (const graph::Tensor& tensor : graph.tensors) uid = std::max(uid, tensor.uid);
   for (const graph::Tensor& tensor : graph.tensors) {
     c.tensors.push_back({.name = tensor.name,
-                         .dtype = *oracle::ParseDType(Info(tensor.dtype).text),
+                         .dtype = TypeOf(tensor.dtype),
                          .dims = tensor.dims,
                          .strides = tensor.strides,
                          .is_virtual = tensor.is_virtual,

@@ -72,7 +72,8 @@ class Generator {
   std::pair<TensorId, TensorId> InPlace(int64_t extent, int64_t rank, DType dtype);
   TensorId VirtualOf(const char* name, Dims dims, DType dtype);
   DType NumberType();
-  DType ByteType();  // of which no two share a byte, so that one may be written alone
+  DType ByteType();
+  DType BoolInMemory();  // of which no two share a byte, so that one may be written alone
   Dims NormStats(const Dims& x, NormMode mode);
   void AddPeers(std::vector<TensorId>& inputs);
   // Memory that is not a tensor's own order (random_layouts.cc).

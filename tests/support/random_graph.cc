@@ -28,6 +28,9 @@ DType Generator::NumberType() {
   return Chance(50) ? DType::kF32 : kNumbers[Below(std::size(kNumbers))];
 }
 
+// The C API has bools of one bit.
+DType Generator::BoolInMemory() { return options_.api || Chance(50) ? DType::kB1 : DType::kBool; }
+
 DType Generator::ByteType() {
   DType type = NumberType();
   while (IsPacked(type)) type = NumberType();
@@ -101,7 +104,7 @@ TensorId Generator::Number(const Dims* dims, int64_t min_rank, int64_t max_rank)
     if (tensor.name.starts_with("memory") || tensor.name.starts_with("after")) continue;
     const bool fits = dims != nullptr ? tensor.dims == *dims
                                       : tensor.rank() >= min_rank && tensor.rank() <= max_rank;
-    if (fits && tensor.dtype != DType::kBool && !tensor.by_value)
+    if (fits && !IsBool(tensor.dtype) && !tensor.by_value)
       fitting.push_back(static_cast<TensorId>(t));
   }
   if (!fitting.empty() && Chance(70))
@@ -129,10 +132,10 @@ TensorId Generator::Broadcastable(const Dims& dims, bool boolean) {
 TensorId Generator::Condition(const Dims& dims) {
   const auto& tensors = builder_.graph().tensors;
   for (size_t t = 0; t < tensors.size(); ++t) {
-    if (tensors[t].dtype == DType::kBool && tensors[t].dims == dims && Chance(70))
+    if (IsBool(tensors[t].dtype) && tensors[t].dims == dims && Chance(70))
       return static_cast<TensorId>(t);
   }
-  return NewTensor(dims, DType::kBool);
+  return NewTensor(dims, BoolInMemory());
 }
 
 Dims Generator::ReducedDims(const Dims& dims) {
@@ -652,9 +655,10 @@ void Generator::FinishTensors() {
     if (!tensor.is_virtual) continue;  // memory that is written in part
     // A reshape reads its operands' strides, so those of its neighbours stay.
     Dims strides = consumers[t].empty() ? RandomStrides(tensor.dims) : Dims{};
-    if (IsPacked(tensor.dtype) && !strides.empty() && !PackedRunOf(tensor.dims, strides))
+    const DType type = tensor.dtype == DType::kBool ? BoolInMemory() : tensor.dtype;
+    if (IsPacked(type) && !strides.empty() && !PackedRunOf(tensor.dims, strides, PerByte(type)))
       strides.clear();
-    builder_.Output(static_cast<TensorId>(t), "y", tensor.dtype, std::move(strides));
+    builder_.Output(static_cast<TensorId>(t), "y", type, std::move(strides));
   }
 }
 

@@ -88,7 +88,7 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
         value = below(limits[id] + 1);
       else if (statistics.contains(id))
         value = 8 + below(8);
-      else if (tensor.dtype == DType::kBool)
+      else if (IsBool(tensor.dtype))
         value = below(2);
       else
         value = RoundTo(tensor.dtype,

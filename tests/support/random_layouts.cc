@@ -67,7 +67,7 @@ void Generator::StoreInVectors() {
   for (size_t t = 0; t < consumers.size(); ++t) {
     const Tensor result = builder_.graph().tensors[t];
     const bool fits = producers[t] >= 0 && consumers[t].empty() && result.is_virtual &&
-                      result.dtype != DType::kBool && HasVectors(result.dims);
+                      !IsBool(result.dtype) && HasVectors(result.dims);
     if (!fits || !Chance(20)) continue;
     const Split split = SplitOf(result.dims);
     const TensorId halves = builder_.Apply(

@@ -333,7 +333,7 @@ Result<TensorValues> Perturbed(const Graph& group, TensorValues values, uint64_t
     RETURN_IF_ERROR(graph::Evaluate(one, values));
     std::vector<double>& result = values.at(node.outputs[0]);
     const DType dtype = group[node.outputs[0]].dtype;
-    if (!IsFloat(node.compute) || dtype == DType::kBool) continue;
+    if (!IsFloat(node.compute) || IsBool(dtype)) continue;
     const std::vector<double> error = NodeError(group, node, values, result);
     for (size_t i = 0; i < result.size(); ++i) {
       state = state * 6364136223846793005u + 1442695040888963407u;

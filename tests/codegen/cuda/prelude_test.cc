@@ -8,6 +8,7 @@
 #include "tests/codegen/cuda/host_device.h"
 // The prelude stands in no namespace and includes nothing: CUDA's names come from the header above.
 #include "codegen/cuda/device/bfloat16.cuh"
+#include "codegen/cuda/device/bit.cuh"
 #include "codegen/cuda/device/erf_to_add.cuh"
 #include "codegen/cuda/device/fast_div.cuh"
 #include "codegen/cuda/device/fp8_e4m3.cuh"
@@ -152,6 +153,13 @@ TEST(Prelude, ErfToAddIsNearErf) {
     EXPECT_NEAR(erf_to_add(x), std::erf(x), 6e-7) << x;
   }
   EXPECT_TRUE(std::isnan(erf_to_add(NAN)));
+}
+
+TEST(Prelude, BitsAreCountedFromTheLowest) {
+  for (const int n : {0, 1, 2, 0x5a, 255, -1, INT32_MIN})
+    for (int k = -40; k < 70; ++k)
+      ASSERT_EQ(bit(n, k), (static_cast<uint32_t>(n) >> (static_cast<uint32_t>(k) % 32)) % 2 == 1)
+          << n << " " << k;
 }
 
 TEST(Prelude, MinMaxKeepNan) {

@@ -114,8 +114,8 @@ TEST(ScalarOps, AgreeWithTheInterpreter) {
     }
   }
   // 14 ops on the 2 float types, 18 on the 4 number types, eq, ne and select on bool too, and and,
-  // or, not on bool alone, philox on i64 alone: no combination may be skipped.
-  EXPECT_EQ(checked, 14 * 2 + 18 * 4 + 3 * 5 + 3 + 1);
+  // or, not on bool alone, philox on i64 alone, bit on i32 alone: no combination may be skipped.
+  EXPECT_EQ(checked, 14 * 2 + 18 * 4 + 3 * 5 + 3 + 1 + 1);
 }
 
 TEST(ScalarOps, FastDivisionEqualsDivision) {

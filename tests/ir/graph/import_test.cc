@@ -445,6 +445,35 @@ TEST(ImportRecorded, LayoutsThatCannotBeAreRefused) {
   }
 }
 
+// A boolean in memory is one bit, a virtual one is a value like others; the later BYTE_BOOLEAN has
+// a byte.
+TEST(ImportRecorded, BooleansInMemoryAreBits) {
+  const char* text = R"({"test": "mask", "ops": [
+    {"_": "OPERATION_POINTWISE_DESCRIPTOR", "OPERATION_POINTWISE_PW_DESCRIPTOR":
+      {"POINTWISE_MODE": "POINTWISE_CMP_GT", "POINTWISE_MATH_PREC": "DATA_FLOAT"},
+     "OPERATION_POINTWISE_XDESC": 1, "OPERATION_POINTWISE_BDESC": 1, "OPERATION_POINTWISE_YDESC": 2},
+    {"_": "OPERATION_POINTWISE_DESCRIPTOR", "OPERATION_POINTWISE_PW_DESCRIPTOR":
+      {"POINTWISE_MODE": "POINTWISE_IDENTITY", "POINTWISE_MATH_PREC": "DATA_BOOLEAN"},
+     "OPERATION_POINTWISE_XDESC": 2, "OPERATION_POINTWISE_YDESC": 3}], "tensors": {
+    "1": {"DATA_TYPE": "DATA_FLOAT", "DIMENSIONS": [24], "STRIDES": [1]},
+    "2": {"DATA_TYPE": "DATA_BOOLEAN", "DIMENSIONS": [24], "STRIDES": [1], "IS_VIRTUAL": true},
+    "3": {"DATA_TYPE": "DATA_BOOLEAN", "DIMENSIONS": [24], "STRIDES": [1]}}})";
+  std::string bytes = text;
+  bytes.replace(bytes.rfind("DATA_BOOLEAN"), 12, "DATA_BYTE_BOOLEAN");
+  for (const auto& [document, type] :
+       {std::pair<std::string, const char*>{text, "b1"}, {bytes, "bool"}}) {
+    const auto graph = ImportRecorded(document);
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    const std::string printed = Print(*graph);
+    EXPECT_NE(printed.find("tensor %t2 uid=2 bool [24] strides=[1] virtual"), std::string::npos)
+        << printed;
+    EXPECT_NE(printed.find(fmt::format("tensor %t3 uid=3 {} [24] strides=[1]\n", type)),
+              std::string::npos)
+        << printed;
+    EXPECT_EQ(MemoryBytes((*graph)[Outputs(*graph)[0]]), type[1] == '1' ? 3 : 24);
+  }
+}
+
 // Damages legal documents at every level: the importers answer, whatever comes.
 TEST(ImportAny, SurvivesDamage) {
   const auto lines = RecordedLines();

@@ -65,19 +65,23 @@ INSTANTIATE_TEST_SUITE_P(
         Case{XY4 "e2m1 [4,5] strides=[6,1] %y = pointwise(%x) mode=exp", ""},
         Case{XY4 "e2m1 [4,5] strides=[5,1] %y = pointwise(%x) mode=exp", ""},
         Case{XY4 "i4 [4,5] strides=[7,1] %y = pointwise(%x) mode=exp",
-             "%y: is i4, two in a byte, and strides [7,1] of 4x5 leave half a byte between "
-             "elements: the innermost dims must be dense and the other strides even"},
+             "%y: is i4, 2 in a byte, and strides [7,1] of 4x5 leave part of a byte between "
+             "elements: the innermost dims must be dense, and the other strides multiples of 2"},
         Case{XY4 "u4 [4,5] strides=[15,3] %y = pointwise(%x) mode=exp",
-             "%y: is u4, two in a byte, and strides [15,3] of 4x5 leave half a byte between "
-             "elements: the innermost dims must be dense and the other strides even"},
+             "%y: is u4, 2 in a byte, and strides [15,3] of 4x5 leave part of a byte between "
+             "elements: the innermost dims must be dense, and the other strides multiples of 2"},
+        Case{XY4 "b1 [4,5] strides=[8,1] %y = pointwise(%x) mode=identity", ""},
+        Case{XY4 "b1 [4,5] strides=[5,1] %y = pointwise(%x) mode=identity", ""},
+        Case{XY4 "b1 [4,5] strides=[6,1] %y = pointwise(%x) mode=identity",
+             "%y: is b1, 8 in a byte, and strides [6,1] of 4x5 leave part of a byte between "
+             "elements: the innermost dims must be dense, and the other strides multiples of 8"},
         Case{"tensor %x uid=1 u4 [4,5] strides=[15,3] tensor %y uid=2 f32 [4,5] %y = "
              "pointwise(%x) mode=exp",
              ""},
         Case{"tensor %x uid=1 i4 [3] tensor %i uid=2 i32 [3] tensor %before uid=3 i4 [8] tensor %y "
              "uid=3 i4 [8] %y = scatter(%x, %i, %before) compute=f32",
-             "%y = scatter: scatter writes %y in part, which is i4: elements that are two in a "
-             "byte cannot be "
-             "written one without the other"},
+             "%y = scatter: scatter writes %y in part, which is i4: of elements that are 2 in a "
+             "byte none can be written without the others"},
         Case{ADD "i32 [2,3,1] tensor %y uid=4 f32 [2,9,1] %y = scatter_add(%b, %x, %i) compute=f32 "
                  "axis=1",
              ""},

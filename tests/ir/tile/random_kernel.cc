@@ -158,6 +158,7 @@ class Generator {
     static constexpr ScalarOp kLogic[] = {ScalarOp::kAnd, ScalarOp::kOr, ScalarOp::kNot,
                                           ScalarOp::kEq, ScalarOp::kSelect};
     if (Below(2) == 0) return Operation(Pick(kLogic), DType::kBool, DType::kBool, depth);
+    if (Below(8) == 0) return Operation(ScalarOp::kBit, DType::kI32, DType::kBool, depth);
     return Operation(Pick(kComparisons), kCompute[Below(4)], DType::kBool, depth);
   }
 

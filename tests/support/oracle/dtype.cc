@@ -25,10 +25,10 @@ constexpr std::array kRows = {
     DTypeRow{DType::kU8, "u8", 6, 1, 0, 0, 0, 255, false, true},
     DTypeRow{DType::kI32, "i32", 4, 4, 0, 0, -2147483648.0, 2147483647.0, false, true},
     DTypeRow{DType::kI64, "i64", 10, 8, 0, 0, -9223372036854775808.0, kI64Max, false, true},
-    DTypeRow{DType::kBool, "bool", 11, 1, 0, 0, 0, 1, false, true},
-    DTypeRow{DType::kE2M1, "e2m1", 16, 1, 2, 0, -6, 6, false, true, true},
-    DTypeRow{DType::kI4, "i4", 17, 1, 0, 0, -8, 7, false, true, true},
-    DTypeRow{DType::kU4, "u4", 18, 1, 0, 0, 0, 15, false, true, true},
+    DTypeRow{DType::kBool, "bool", 11, 1, 0, 0, 0, 1, false, true, 1},
+    DTypeRow{DType::kE2M1, "e2m1", 16, 1, 2, 0, -6, 6, false, true, 4},
+    DTypeRow{DType::kI4, "i4", 17, 1, 0, 0, -8, 7, false, true, 4},
+    DTypeRow{DType::kU4, "u4", 18, 1, 0, 0, 0, 15, false, true, 4},
     DTypeRow{DType::kU32, "u32", 19, 4, 0, 0, 0, 4294967295.0, false, true},
     // Of the parts, but for the bytes.
     DTypeRow{DType::kC64, "c64", 20, 8, 24, -126, -0x1.fffffep127, 0x1.fffffep127, true, false},
@@ -69,7 +69,7 @@ double RoundUpToPower(const DTypeRow& row, double value) {
 // Sign, exponent and fraction of an exactly representable value in `row`'s format.
 uint64_t PackSmall(const DTypeRow& row, double value) {
   const int fraction_bits = row.mantissa - 1;
-  const int total = row.packed ? 4 : row.bytes * 8;
+  const int total = row.packed != 0 ? row.packed : row.bytes * 8;
   const uint64_t sign = std::signbit(value) ? uint64_t{1} << (total - 1) : 0;
   const uint64_t exponent_mask = (uint64_t{1} << (total - row.mantissa)) - 1;
   if (std::isnan(value))
@@ -87,7 +87,7 @@ uint64_t PackSmall(const DTypeRow& row, double value) {
 
 double UnpackSmall(const DTypeRow& row, uint64_t bits) {
   const int fraction_bits = row.mantissa - 1;
-  const int total = row.packed ? 4 : row.bytes * 8;
+  const int total = row.packed != 0 ? row.packed : row.bytes * 8;
   const uint64_t exponent_mask = (uint64_t{1} << (total - row.mantissa)) - 1;
   const bool negative = bits >> (total - 1) & 1;
   const uint64_t exponent = bits >> fraction_bits & exponent_mask;
@@ -95,7 +95,7 @@ double UnpackSmall(const DTypeRow& row, uint64_t bits) {
   const double sign = negative ? -1 : 1;
   const bool all_ones = exponent == exponent_mask;
   // E4M3 has no infinity: only the largest fraction of the top exponent is NaN.
-  if (all_ones && !row.has_inf && !row.packed && fraction == (uint64_t{1} << fraction_bits) - 1)
+  if (all_ones && !row.has_inf && row.packed == 0 && fraction == (uint64_t{1} << fraction_bits) - 1)
     return std::nan("");
   if (all_ones && row.has_inf)
     return fraction ? std::nan("") : sign * std::numeric_limits<double>::infinity();
@@ -158,7 +158,7 @@ double Decode(DType type, const uint8_t* bytes) {
     case DType::kI64:
       return Read<int64_t>(bytes);
     case DType::kBool:
-      return *bytes;  // a byte other than 0 and 1 shows as itself
+      return *bytes % 2;
     case DType::kF16:
     case DType::kBF16: {
       uint16_t bits;
@@ -229,21 +229,36 @@ DType PartOf(DType type) {
   return type == DType::kC64 ? DType::kF32 : type == DType::kC128 ? DType::kF64 : type;
 }
 
+namespace {
+
+// Of a packed element: its byte, what its code counts there, and how many codes there are.
+struct Place {
+  int64_t byte;
+  int below, codes;
+};
+Place PlaceOf(const DTypeRow& row, int64_t index) {
+  const int per_byte = 8 / row.packed, codes = 1 << row.packed;
+  return {index / per_byte, 1 << index % per_byte * row.packed, codes};
+}
+
+}  // namespace
+
 double DecodeAt(DType type, const uint8_t* bytes, int64_t index) {
   const DTypeRow& row = Row(type);
-  if (!row.packed) return Decode(type, bytes + index * row.bytes);
-  const auto code = static_cast<uint8_t>(bytes[index / 2] / (index % 2 == 0 ? 1 : 16) % 16);
+  if (row.packed == 0) return Decode(type, bytes + index * row.bytes);
+  const auto [byte, below, codes] = PlaceOf(row, index);
+  const auto code = static_cast<uint8_t>(bytes[byte] / below % codes);
   return Decode(type, &code);
 }
 
 void EncodeAt(DType type, double value, uint8_t* bytes, int64_t index) {
   const DTypeRow& row = Row(type);
-  if (!row.packed) return Encode(type, value, bytes + index * row.bytes);
+  if (row.packed == 0) return Encode(type, value, bytes + index * row.bytes);
   uint8_t code;
   Encode(type, value, &code);
-  uint8_t& both = bytes[index / 2];
-  const int low = both % 16, high = both / 16;
-  both = static_cast<uint8_t>(index % 2 == 0 ? high * 16 + code : code * 16 + low);
+  const auto [byte, below, codes] = PlaceOf(row, index);
+  const int old = bytes[byte] / below % codes;
+  bytes[byte] = static_cast<uint8_t>(bytes[byte] + (code - old) * below);
 }
 
 double Ulp(DType type, double value) {

@@ -43,8 +43,8 @@ struct DTypeRow {
   int min_exponent;        // exponent of the smallest normal number
   double lowest, highest;  // largest finite values
   bool has_inf;
-  bool saturates;       // beyond `highest`: fp8 and integers stay there, the rest becomes infinite
-  bool packed = false;  // 4 bits, two in a byte; of one alone, the low ones
+  bool saturates;  // beyond `highest`: fp8 and integers stay there, the rest becomes infinite
+  int packed = 0;  // bits of elements that share bytes, the first in the low ones; else 0
 };
 
 const DTypeRow& Row(DType type);
@@ -52,7 +52,7 @@ std::optional<DType> ParseDType(std::string_view name);
 inline bool IsFloating(DType type) { return Row(type).mantissa > 0; }
 
 // The nearest value of `type`, ties to even; see DTypeRow::saturates. NaN becomes 0 in an integer,
-// 6 in e2m1, which has none.
+// 6 in e2m1, which has none. A bool is one bit, as CUDNN_DATA_BOOLEAN is in memory.
 double Round(DType type, double value);
 
 double Decode(DType type, const uint8_t* bytes);

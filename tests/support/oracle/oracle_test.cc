@@ -59,9 +59,10 @@ TEST(DType, SmallFormatsDecodeByTheirDefinition) {
 
 TEST(DType, EveryBitPatternOfTheSmallFormatsSurvivesARoundTrip) {
   for (const DType type : {DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8,
-                           DType::kU8, DType::kE2M1, DType::kI4, DType::kU4}) {
+                           DType::kU8, DType::kE2M1, DType::kI4, DType::kU4, DType::kBool}) {
     const int bytes = Row(type).bytes;
-    for (uint32_t bits = 0; bits < (Row(type).packed ? 16u : 1u << 8 * bytes); ++bits) {
+    for (uint32_t bits = 0; bits < 1u << (Row(type).packed != 0 ? Row(type).packed : 8 * bytes);
+         ++bits) {
       uint8_t in[2] = {static_cast<uint8_t>(bits), static_cast<uint8_t>(bits >> 8)}, out[2] = {};
       const double value = Decode(type, in);
       if (std::isnan(value) || (std::isinf(value) && Row(type).saturates)) continue;

@@ -45,7 +45,7 @@ Image Image::Poisoned(DType dtype, Dims dims, Dims strides, uint64_t seed) {
   image.bytes.resize(static_cast<size_t>(image.PayloadBytes() + 2 * kGuard));
   for (size_t i = 0; i < image.bytes.size(); ++i) {
     // All ones is NaN in every floating format; in an integer it would be a plausible -1.
-    const bool has_nan = IsFloating(dtype) && !Row(dtype).packed;
+    const bool has_nan = IsFloating(dtype) && Row(dtype).packed == 0;
     image.bytes[i] = has_nan ? 0xff : static_cast<uint8_t>(Mix(seed + i) | 0x80);
   }
   return image;
@@ -60,7 +60,8 @@ int64_t ElementAt(const Image& image, const Dims& index) {
 }
 
 int64_t BytesBefore(DType dtype, int64_t element) {
-  return Row(dtype).packed ? element / 2 : element * Row(dtype).bytes;
+  const DTypeRow& row = Row(dtype);
+  return row.packed != 0 ? element * row.packed / 8 : element * row.bytes;
 }
 
 }  // namespace
@@ -83,8 +84,8 @@ int64_t Image::Span() const {
 }
 
 int64_t Image::PayloadBytes() const {
-  const bool is_odd = Row(dtype).packed && Span() % 2 != 0;
-  return BytesBefore(dtype, Span()) + (is_odd ? 1 : 0);
+  const int packed = Row(dtype).packed;
+  return packed != 0 ? (Span() * packed + 7) / 8 : BytesBefore(dtype, Span());
 }
 
 void Image::Store(const std::vector<double>& row_major) {
