@@ -165,7 +165,8 @@ class DeviceSession final : public Session {
     ASSIGN_OR_RETURN(const std::shared_ptr<const Groups> groups,
                      GroupsFor(graph, InputsOf(choice), choice.engine));
     if (const Group* const group = Leading(*groups)) {
-      if (Status status = engine.supports(*group, target_); !status.ok())
+      Status status = engine.supports(*group, target_);
+      if (!status.ok() && !LeadsLeastWorkspace(graph, choice.engine))
         return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
     }
     EngineFacts facts{
@@ -430,6 +431,13 @@ class DeviceSession final : public Session {
     if (ranked.empty()) RETURN_IF_ERROR(Measure(graph, config).status());
     ranked.push_back(std::move(config));
     return {};
+  }
+
+  // Whether the plan of least workspace, with which the heuristics' lists end, is this engine's,
+  // which may take less of the graph at a time than other plans ask of it.
+  bool LeadsLeastWorkspace(const graph::Graph& graph, int engine) const {
+    const Result<compiler::LeastWorkspace> least = compiler::LeastWorkspaceOf(graph, target_);
+    return least.ok() && least->engine == engine;
   }
 
   // The model's seconds of the leading group; kNoSeconds where the engine declines.
