@@ -5,6 +5,7 @@
 
 #include "ir/graph/builder.h"
 #include "ir/graph/complex.h"
+#include "ir/graph/side_operands.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::api {
@@ -215,6 +216,7 @@ Result<graph::Graph> GraphImport::Finish() {
   layouts_.Connect(graph_);
   RETURN_IF_ERROR(graph::Normalize(graph_));
   graph::NarrowReductions(graph_);
+  graph::FitSideOperands(graph_);
   RETURN_IF_ERROR(graph::SplitGroupedReductions(graph_));
   RETURN_IF_ERROR(graph::SplitComplex(graph_));
   RETURN_IF_ERROR(graph::Verify(graph_));

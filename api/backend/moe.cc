@@ -43,7 +43,10 @@ Status MoeGroupedMatmulDesc::Finalize() {
   if (gathers && token_index != nullptr && token_index->dims.size() == 3)
     rows = token_index->dims[1];
   RETURN_IF_ERROR(CheckDims("tokens", token, {1, token->dims[1], depth}));
-  RETURN_IF_ERROR(CheckDims("first token offset", first_token_offset, {experts, 1, 1}));
+  const auto& offsets = first_token_offset->dims;
+  const bool has_batches = offsets.size() == 3 && offsets[0] % experts == 0;
+  RETURN_IF_ERROR(CheckDims("first token offset", first_token_offset,
+                            {has_batches ? offsets[0] : experts, 1, 1}));
   if (gathers || scatters) RETURN_IF_ERROR(CheckDims("token index", token_index, {1, rows, 1}));
   if (scatters) RETURN_IF_ERROR(CheckDims("tokens' k", token_ks, {1, rows, 1}));
   if (scatters && top_k < 1)

@@ -52,7 +52,9 @@ Status CheckPerChannel(NamedOperand operand, const TensorDesc& like) {
 }
 
 Status CheckScalar(NamedOperand operand) {
-  if (operand.tensor == nullptr || NumElements(operand.tensor->dims) == 1) return {};
+  if (operand.tensor == nullptr || operand.tensor->by_value ||
+      NumElements(operand.tensor->dims) == 1)
+    return {};
   return Status::Error(Code::kBadParam, "{} is {}; one number is wanted", operand.name,
                        operand.tensor->Text());
 }
@@ -63,18 +65,8 @@ std::span<const AttrRow> GenStatsDesc::Rows() { return kGenStatsRows; }
 std::span<const AttrRow> BnFinalizeDesc::Rows() { return kBnFinalizeRows; }
 
 Status GenStatsDesc::Finalize() {
-  for (const NamedOperand& out :
-       {NamedOperand{"sum", sum}, NamedOperand{"square sum", square_sum}}) {
-    const auto& dims = out.tensor->dims;
-    bool fits = dims.size() == x->dims.size() && dims.size() >= 2;
-    for (size_t i = 0; fits && i < dims.size(); ++i) fits = dims[i] == (i == 1 ? x->dims[1] : 1);
-    if (!fits) {
-      return Status::Error(Code::kBadParam,
-                           "the {}, {}, must have x's rank, its channels, and 1 elsewhere; x is {}",
-                           out.name, out.tensor->Text(), x->Text());
-    }
-  }
-  return {};
+  if (x->dims.size() >= 2) return {};
+  return Status::Error(Code::kBadParam, "x, {}, has no dimension of channels", x->Text());
 }
 
 Status GenStatsDesc::Import(GraphImport& import) const {

@@ -148,11 +148,8 @@ Status TensorDesc::Finalize() {
   RETURN_IF_ERROR(CheckType(*this));
   RETURN_IF_ERROR(CheckVector(*this));
   RETURN_IF_ERROR(CheckGeometry(*this));
-  if (by_value && (NumElements(PlainDims()) != 1 || is_virtual)) {
-    return Status::Error(Code::kBadParam,
-                         "{} is passed by value: it must have one element and not be virtual",
-                         Text());
-  }
+  if (by_value && is_virtual)
+    return Status::Error(Code::kBadParam, "{} is passed by value: it must not be virtual", Text());
   if (uid == -1) {
     return Status::Text(Code::kBadParam, "uid -1 means that the tensor has none; give it another");
   }

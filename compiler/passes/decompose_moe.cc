@@ -33,10 +33,12 @@ void DecomposeMoeGroupedMatmul(Graph& g, const Node& node) {
     slot = at.Reduce(Combine::kMax, at.Select(match, from, at.Number(-1)), row_dims);
     routed = w.Gather(token, slot, 1, {1, rows, depth});
   }
-  const TensorId begun = at.Map(ScalarOp::kLe, {wide(node.inputs[2]), slot});  // [E, R, 1]
+  const TensorId begun = at.Map(ScalarOp::kLe, {wide(node.inputs[2]), slot});  // [groups, R, 1]
   const TensorId count =
       at.Reduce(Combine::kAdd, at.Select(begun, at.Number(1), at.Number(0)), row_dims);
-  const TensorId expert = at.Sub(count, at.Number(1));
+  TensorId expert = at.Sub(count, at.Number(1));
+  if (g[node.inputs[2]].dims[0] != experts)  // rows before the first group keep -1
+    expert = at.Map(ScalarOp::kMod, {expert, at.Number(static_cast<double>(experts))});
   const TensorId own = at.Map(ScalarOp::kEq, {wide(at.Iota(0, {experts, 1, 1})), expert});
   const TensorId all = w.Matmul(routed, weight);
   w.Write(w.Reduce(Combine::kAdd, w.Select(own, all, w.Number(0)), g[y].dims), y);

@@ -6,6 +6,7 @@
 
 #include "ir/graph/complex.h"
 #include "ir/graph/ops.h"
+#include "ir/graph/side_operands.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::graph {
@@ -170,6 +171,7 @@ void NarrowReductions(Graph& graph) {
 Status Legalize(Graph& graph) {
   RETURN_IF_ERROR(Normalize(graph));
   NarrowReductions(graph);
+  FitSideOperands(graph);
   RETURN_IF_ERROR(InferShapes(graph));
   RETURN_IF_ERROR(SplitGroupedReductions(graph));
   RETURN_IF_ERROR(SplitComplex(graph));

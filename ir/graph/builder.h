@@ -49,8 +49,8 @@ class GraphBuilder {
   int64_t next_uid_ = 1;
 };
 
-// What every graph from outside goes through: Normalize, NarrowReductions, InferShapes,
-// SplitGroupedReductions, SplitComplex, Verify.
+// What every graph from outside goes through: Normalize, NarrowReductions, FitSideOperands,
+// InferShapes, SplitGroupedReductions, SplitComplex, Verify.
 Status Legalize(Graph& graph);
 
 // cudnn-frontend leaves the maximum of a softmax with a sink at its operand's extents. What reads

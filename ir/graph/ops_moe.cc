@@ -2,8 +2,9 @@
 //
 //   y[0, r, :] = token[0, source(r), :] * weight[expert(slot(r)), :, :]
 //
-// Slots are the rows of the routed order, in which an expert's tokens stand together: expert e has
-// those from first_token_offset[e] on, up to the next expert's first. Offsets do not fall.
+// Slots are the rows of the routed order, in which an expert's tokens stand together: group g, of
+// expert g % experts, has those from first_token_offset[g] on, up to the next group's first. There
+// are as many groups as experts, or as often as there are batches. Offsets do not fall.
 //   none      slot(r) = source(r) = r
 //   gather    slot(r) = r, source(r) = token_index[r]
 //   scatter   slot(r) = source(r) = the s for which token_index[s] * top_k + token_ks[s] = r
@@ -41,7 +42,11 @@ Status VerifyMoeGroupedMatmul(const Graph& graph, const Node& node) {
                          "tokens {} and weights {} are not 1xMxK and ExKxN for one K",
                          Shape(*token), Shape(*weight));
   }
-  RETURN_IF_ERROR(VerifyIntegers(InputOf(graph, node, kOffset), {weight->dims[0], 1, 1},
+  const Tensor* offset = InputOf(graph, node, kOffset);
+  const int64_t experts = weight->dims[0];
+  const bool has_batches = offset != nullptr && offset->rank() == 3 && experts > 0 &&
+                           offset->dims[0] > 0 && offset->dims[0] % experts == 0;
+  RETURN_IF_ERROR(VerifyIntegers(offset, {has_batches ? offset->dims[0] : experts, 1, 1},
                                  "first token of each expert"));
   int64_t rows = token->dims[1];
   if (a.mode == MoeMode::kGather) {
@@ -73,6 +78,7 @@ void EvalMoeGroupedMatmul(const EvalArgs& args) {
   const auto& a = args.node.As<MoeGroupedMatmulAttrs>();
   const Dims& weight = InputOf(args.graph, args.node, kWeight)->dims;
   const int64_t experts = weight[0], depth = weight[1], columns = weight[2],
+                groups = InputOf(args.graph, args.node, kOffset)->dims[0],
                 tokens = InputOf(args.graph, args.node, kToken)->dims[1],
                 rows = OutputOf(args.graph, args.node, 0)->dims[1];
   const auto integer = [&](size_t input, int64_t i) {
@@ -87,8 +93,9 @@ void EvalMoeGroupedMatmul(const EvalArgs& args) {
   std::ranges::fill(*args.outputs[0], 0);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t slot = slots[static_cast<size_t>(r)];
-    int64_t expert = -1;
-    for (int64_t e = 0; slot >= 0 && e < experts; ++e) expert += integer(kOffset, e) <= slot;
+    int64_t group = -1;
+    for (int64_t g = 0; slot >= 0 && g < groups; ++g) group += integer(kOffset, g) <= slot;
+    const int64_t expert = group < 0 ? -1 : group % experts;
     const int64_t source = a.mode == MoeMode::kGather ? integer(kIndex, r) : slot;
     if (expert < 0 || source < 0 || source >= tokens) continue;
     double* y = args.outputs[0]->data() + r * columns;

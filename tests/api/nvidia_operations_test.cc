@@ -6,133 +6,32 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "tests/api/nvidia_client.h"
+#include "tests/api/operation_object.h"
 #include "tests/support/nvidia_library.h"
 
 namespace {
 
+using kiln::testing::Attribute;
+using kiln::testing::Int32;
+using kiln::testing::Int64;
 using kiln::testing::Ints;
 using kiln::testing::Library;
-using kiln::testing::Raw;
-
-struct Tensor {
-  Ints dims;
-  cudnnDataType_t type = CUDNN_DATA_FLOAT;
-};
-struct Numbers {
-  int type;  // cudnnBackendAttributeType_t of CUDNN's numbers and enumerations
-  std::vector<double> values;
-};
-
-// What to make: a kind and its attributes, tensors, numbers or other descriptors.
-struct Object;
-struct Attribute {
-  int name;
-  std::variant<Tensor, Numbers, std::vector<Object>> value;
-};
-struct Object {
-  cudnnBackendDescriptorType_t kind;
-  std::vector<Attribute> attributes;
-};
-
-class Client {
- public:
-  explicit Client(const Library& library) : lib_(library) {}
-  ~Client() {
-    for (Raw raw : made_) lib_.destroy(raw);
-  }
-
-  cudnnStatus_t status = CUDNN_STATUS_SUCCESS;  // the first that is no success
-
-  Raw Make(const Object& object) {
-    Raw d = nullptr;
-    Check(lib_.create(object.kind, &d));
-    if (d != nullptr) made_.push_back(d);
-    for (const auto& [name, value] : object.attributes) {
-      if (status != CUDNN_STATUS_SUCCESS) return d;
-      if (const auto* tensor = std::get_if<Tensor>(&value)) {
-        Raw t = MakeTensor(*tensor);
-        Set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t);
-      } else if (const auto* numbers = std::get_if<Numbers>(&value)) {
-        SetNumbers(d, name, *numbers);
-      } else {
-        for (const Object& inner : std::get<std::vector<Object>>(value)) {
-          Raw i = Make(inner);
-          if (status == CUDNN_STATUS_SUCCESS) Set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &i);
-        }
-      }
-    }
-    if (status == CUDNN_STATUS_SUCCESS) Check(lib_.finalize(d));
-    return d;
-  }
-
- private:
-  void Check(cudnnStatus_t s) {
-    if (status == CUDNN_STATUS_SUCCESS) status = s;
-  }
-  void Set(Raw d, int name, int type, int64_t count, const void* data) {
-    Check(lib_.set(d, static_cast<cudnnBackendAttributeName_t>(name),
-                   static_cast<cudnnBackendAttributeType_t>(type), count, data));
-  }
-  template <class T>
-  void SetAs(Raw d, int name, const Numbers& n) {
-    const std::vector<T> values(n.values.begin(), n.values.end());
-    Set(d, name, n.type, static_cast<int64_t>(values.size()), values.data());
-  }
-  void SetNumbers(Raw d, int name, const Numbers& n) {
-    switch (n.type) {
-      case CUDNN_TYPE_INT64:
-        return SetAs<int64_t>(d, name, n);
-      case CUDNN_TYPE_FLOAT:
-        return SetAs<float>(d, name, n);
-      case CUDNN_TYPE_DOUBLE:
-        return SetAs<double>(d, name, n);
-      case CUDNN_TYPE_BOOLEAN:
-        return SetAs<char>(d, name, n);
-      default:
-        return SetAs<int32_t>(d, name, n);  // enumerations too
-    }
-  }
-  Raw MakeTensor(const Tensor& tensor) {
-    std::vector<double> dims(tensor.dims.begin(), tensor.dims.end()), strides(dims.size(), 1);
-    for (size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
-    return Make(
-        {CUDNN_BACKEND_TENSOR_DESCRIPTOR,
-         {{CUDNN_ATTR_TENSOR_UNIQUE_ID, Numbers{CUDNN_TYPE_INT64, {double(++uid_)}}},
-          {CUDNN_ATTR_TENSOR_DATA_TYPE, Numbers{CUDNN_TYPE_DATA_TYPE, {double(tensor.type)}}},
-          {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, Numbers{CUDNN_TYPE_INT64, {16}}},
-          {CUDNN_ATTR_TENSOR_DIMENSIONS, Numbers{CUDNN_TYPE_INT64, dims}},
-          {CUDNN_ATTR_TENSOR_STRIDES, Numbers{CUDNN_TYPE_INT64, strides}}}});
-  }
-
-  const Library& lib_;
-  std::vector<Raw> made_;
-  int64_t uid_ = 0;
-};
+using kiln::testing::Numbers;
+using kiln::testing::Object;
+using kiln::testing::Type;
+using kiln::testing::With;
+using kiln::testing::Without;
+using Client = kiln::testing::ObjectClient;
+using Tensor = kiln::testing::ObjectTensor;
 
 struct Row {
   std::string name;
   Object object;
   const char* why_ours_differs = nullptr;
 };
-
-Numbers Int64(double v) { return {CUDNN_TYPE_INT64, {v}}; }
-Numbers Int32(double v) { return {CUDNN_TYPE_INT32, {v}}; }
-Numbers Type(cudnnDataType_t type) { return {CUDNN_TYPE_DATA_TYPE, {double(type)}}; }
-
-// The object without an attribute, or with another value of it.
-Object Without(Object object, int name) {
-  std::erase_if(object.attributes, [&](const Attribute& a) { return a.name == name; });
-  return object;
-}
-Object With(Object object, Attribute attribute) {
-  object = Without(std::move(object), attribute.name);
-  object.attributes.push_back(std::move(attribute));
-  return object;
-}
 
 constexpr auto kMissing = "ours says BAD_PARAM of every attribute that is missing";
 constexpr auto kWrongType = "ours says ATTRIBUTE_TYPE of every value of a wrong type";

@@ -512,7 +512,7 @@ void Generator::AddMoeGroupedMatmul() {
   };
   std::vector<TensorId> inputs = {NewTensor({1, tokens, depth}, NumberType()),
                                   NewTensor({experts, depth, columns}, NumberType()),
-                                  integers({experts, 1, 1})};
+                                  integers({experts * (Chance(20) ? 2 : 1), 1, 1})};
   if (mode != MoeMode::kNone) inputs.push_back(integers({1, indices, 1}));
   if (mode == MoeMode::kScatter) inputs.push_back(integers({1, indices, 1}));
   builder_.Apply(GraphOp::kMoeGroupedMatmul, inputs,

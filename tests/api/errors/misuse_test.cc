@@ -362,8 +362,8 @@ const std::vector<Row>& Rows() {
        [] { return Of(TensorWith({2}, {1}, CUDNN_DATA_INT8x32, 32)); }},
       {"tensor_compute_type", kBad, "type of computations",
        [] { return Of(TensorWith({2}, {1}, CUDNN_DATA_FAST_FLOAT_FOR_FP8)); }},
-      {"tensor_by_value_array", kBad, "one element",
-       [] { return Of(Tensor(1, {2}, {.by_value = true})); }},
+      {"tensor_by_value_virtual", kBad, "must not be virtual",
+       [] { return Of(Tensor(1, {1}, {.is_virtual = true, .by_value = true})); }},
       // Convolutions.
       {"conv_array_length", kBad, "3 dilations for 2 spatial dimensions",
        [] { return Of(ConvWith(CUDNN_ATTR_CONVOLUTION_DILATIONS, {1, 1, 1})); }},
@@ -419,9 +419,8 @@ const std::vector<Row>& Rows() {
        [] { return Of(Concat({2, 3}, {1, 4}, {2, 7}, 1)); }},
       {"concat_inplace", kBad, "in-place index 2",
        [] { return Of(Concat({2, 3}, {2, 4}, {2, 7}, 1, 2)); }},
-      {"gen_stats_channels", kBad, "1 elsewhere",
-       [] { return Of(GenStats({2, 3, 4, 4}, {1, 4, 1, 1})); }},
-      {"gen_stats_rank", kBad, "x's rank", [] { return Of(GenStats({2, 3, 4, 4}, {1, 3, 1})); }},
+      {"gen_stats_channels", kBad, "no dimension of channels",
+       [] { return Of(GenStats({6}, {6})); }},
       // Graphs.
       {"graph_without_operations", kBad, "no operations", [] { return Of(Graph(nullptr, {})); }},
       {"graph_of_a_tensor", CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE,

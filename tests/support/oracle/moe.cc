@@ -17,9 +17,11 @@ Dense GroupedMatmul(const GroupedTokens& g, const Dims& out, Precision p) {
   const int64_t rows = out[1], columns = out[2], depth = g.token->dims[2],
                 tokens = g.token->dims[1], experts = g.weight->dims[0];
   Dense y = Dense::Of(out, std::vector<double>(static_cast<size_t>(Count(out))));
-  for (int64_t e = 0; e < experts; ++e) {
-    const int64_t end = e + 1 < experts ? At(*g.first, e + 1) : rows;
-    for (int64_t s = At(*g.first, e); s < std::min(end, rows); ++s) {
+  const int64_t groups = g.first->dims[0];  // the experts of each batch
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t e = group % experts;
+    const int64_t end = group + 1 < groups ? At(*g.first, group + 1) : rows;
+    for (int64_t s = At(*g.first, group); s < std::min(end, rows); ++s) {
       const int64_t from = g.gather ? At(*g.gather, s) : s;
       const int64_t to = g.scatter ? At(*g.scatter, s) * g.top_k + At(*g.scatter_k, s) : s;
       if (s < 0 || from < 0 || from >= tokens || to < 0 || to >= rows) continue;
