@@ -10,6 +10,7 @@ namespace kiln::runtime {
 
 class TemporaryFolder {
  public:
+  // In `base`; Bazel's own folder may be one that other users cannot enter.
   explicit TemporaryFolder(const char* base = std::getenv("TEST_TMPDIR")) {
     path_ = std::string(base != nullptr ? base : "/tmp") + "/kiln_test_XXXXXX";
     if (::mkdtemp(path_.data()) == nullptr) std::abort();
