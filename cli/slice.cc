@@ -22,7 +22,8 @@ using graph::Node;
 using graph::Tensor;
 using graph::TensorId;
 
-// Dims that must be cut alike, as sets of (tensor, dim); a set is whole where one of its dims is.
+// Dims that must be cut alike, as sets of (tensor, dim); a set is whole where one of its dims is,
+// and begins at 0 where a place's number along one of them means something.
 class DimSets {
  public:
   explicit DimSets(const Graph& graph) : graph_(graph) {
@@ -31,12 +32,14 @@ class DimSets {
       for (size_t d = 0; d < tensor.dims.size(); ++d) parent_.push_back(parent_.size());
     }
     whole_.resize(parent_.size(), false);
+    begins_at_0_.resize(parent_.size(), false);
   }
 
   void KeepWhole(TensorId id, size_t dim) { whole_[Root(id, dim)] = true; }
   void KeepWhole(TensorId id) {
     for (size_t d = 0; id != kAbsent && d < graph_[id].dims.size(); ++d) KeepWhole(id, d);
   }
+  void KeepStart(TensorId id, size_t dim) { begins_at_0_[Root(id, dim)] = true; }
   // Of different extents neither may be cut, but for one that is broadcast.
   void Join(TensorId a, size_t dim_a, TensorId b, size_t dim_b) {
     const int64_t extent_a = graph_[a].dims[dim_a], extent_b = graph_[b].dims[dim_b];
@@ -47,6 +50,7 @@ class DimSets {
     }
     const size_t root_a = Root(a, dim_a), root_b = Root(b, dim_b);
     whole_[root_b] = whole_[root_a] || whole_[root_b];
+    begins_at_0_[root_b] = begins_at_0_[root_a] || begins_at_0_[root_b];
     parent_[root_a] = root_b;
   }
   // A broadcast operand of the result y, aligned at the right.
@@ -58,6 +62,7 @@ class DimSets {
   }
 
   bool IsWhole(TensorId id, size_t dim) { return whole_[Root(id, dim)]; }
+  bool BeginsAt0(size_t root) const { return begins_at_0_[root]; }
   size_t Root(TensorId id, size_t dim) {
     size_t at = first_[static_cast<size_t>(id)] + dim;
     while (parent_[at] != at) at = parent_[at] = parent_[parent_[at]];
@@ -67,7 +72,7 @@ class DimSets {
  private:
   const Graph& graph_;
   std::vector<size_t> first_, parent_;
-  std::vector<bool> whole_;
+  std::vector<bool> whole_, begins_at_0_;
 };
 
 void KeepAll(DimSets& sets, const Node& node) {
@@ -83,7 +88,19 @@ void JoinElementwise(const Graph& graph, const Node& node, DimSets& sets) {
   const auto& attrs = node.As<graph::PointwiseAttrs>();
   const auto rank = static_cast<int64_t>(graph[y].dims.size());
   if (attrs.mode == graph::PointwiseMode::kGenIndex && attrs.axis >= 0 && attrs.axis < rank)
-    sets.KeepWhole(y, static_cast<size_t>(attrs.axis));
+    sets.KeepStart(y, static_cast<size_t>(attrs.axis));
+}
+
+// Numbers of places: of one dim, or of all in row-major order, in which the first dim's come first.
+void JoinIota(const Node& node, DimSets& sets) {
+  sets.KeepStart(node.outputs[0], static_cast<size_t>(node.As<graph::IotaAttrs>().axis));
+}
+
+void JoinRng(const Graph& graph, const Node& node, DimSets& sets) {
+  for (const TensorId id : node.inputs) sets.KeepWhole(id);
+  sets.KeepStart(node.outputs[0], 0);
+  for (size_t d = 1; d < graph[node.outputs[0]].dims.size(); ++d)
+    sets.KeepWhole(node.outputs[0], d);
 }
 
 void JoinReduced(const Graph& graph, const Node& node, DimSets& sets) {
@@ -95,12 +112,15 @@ void JoinReduced(const Graph& graph, const Node& node, DimSets& sets) {
 void JoinMatmul(const Graph& graph, const Node& node, DimSets& sets) {
   const TensorId a = node.inputs[0], b = node.inputs[1], c = node.outputs[0];
   const size_t rank = graph[c].dims.size();
-  const bool is_plain =
-      node.inputs.size() == 2 && graph[a].dims.size() == rank && graph[b].dims.size() == rank;
-  if (!is_plain) return KeepAll(sets, node);
-  for (size_t d = 0; d + 2 < rank; ++d) {
-    for (const TensorId x : {a, b})
+  for (const TensorId x : node.inputs)
+    if (x != kAbsent && graph[x].dims.size() != rank) return KeepAll(sets, node);
+  for (const TensorId x : node.inputs) {
+    for (size_t d = 0; x != kAbsent && d + 2 < rank; ++d)
       if (graph[x].dims[d] != 1) sets.Join(x, d, c, d);
+  }
+  if (node.inputs.size() > 2) {  // rows and columns are counted against m and n
+    sets.KeepStart(c, rank - 2);
+    sets.KeepStart(c, rank - 1);
   }
   sets.Join(a, rank - 2, c, rank - 2);
   sets.Join(b, rank - 1, c, rank - 1);
@@ -187,6 +207,10 @@ void JoinNode(const Graph& graph, const Node& node, DimSets& sets) {
     case GraphOp::kPointwise:
     case GraphOp::kMap:
       return JoinElementwise(graph, node, sets);
+    case GraphOp::kIota:
+      return JoinIota(node, sets);
+    case GraphOp::kRng:
+      return JoinRng(graph, node, sets);
     case GraphOp::kReduction:
     case GraphOp::kReduce:
       return JoinReduced(graph, node, sets);
@@ -250,8 +274,10 @@ std::optional<Slice> SliceOf(const Graph& graph, int64_t most_bytes, uint64_t se
     slice.graph = CutGraph(graph, sets, cuts);
   }
   std::mt19937_64 random(seed);
-  for (auto& [root, cut] : cuts)
-    cut.start = static_cast<int64_t>(random() % static_cast<uint64_t>(cut.extent - cut.length + 1));
+  for (auto& [root, cut] : cuts) {
+    const auto places = static_cast<uint64_t>(cut.extent - cut.length + 1);
+    if (!sets.BeginsAt0(root)) cut.start = static_cast<int64_t>(random() % places);
+  }
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     Dims& start = slice.starts.emplace_back(graph.tensors[t].dims.size(), 0);
     for (size_t d = 0; d < start.size(); ++d)

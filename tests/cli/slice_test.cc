@@ -70,6 +70,29 @@ TEST(SliceOf, CutsWhatIsLarge) {
   EXPECT_LE(slice.graph[x].dims[0], 2);
 }
 
+// Scores with a mask by places, dropout and lengths: the images of a batch from the first one on.
+TEST(SliceOf, AttentionBeginsAtTheFirstImage) {
+  GraphBuilder b("attention");
+  const TensorId q = b.Input("q", DType::kF32, {16, 2, 24, 8}),
+                 k = b.Input("k", DType::kF32, {16, 2, 8, 24});
+  const TensorId lengths = b.Input("lengths", DType::kI32, {16, 1, 1, 1});
+  const TensorId s =
+      b.Apply(graph::GraphOp::kMatmul, {q, k, lengths, lengths}, graph::MatmulAttrs{});
+  const TensorId row =
+      b.Apply(graph::GraphOp::kPointwise, {s},
+              graph::PointwiseAttrs{.mode = graph::PointwiseMode::kGenIndex, .axis = 2});
+  const TensorId masked = b.Pointwise(graph::PointwiseMode::kAdd, {s, row});
+  const TensorId keep =
+      b.Apply(graph::GraphOp::kRng, {}, graph::RngAttrs{.seed = 5, .probability = 0.5},
+              {.dims = {16, 2, 24, 24}});
+  b.Output(b.Pointwise(graph::PointwiseMode::kMul, {masked, keep}), "y", DType::kF32);
+  const Graph graph = *b.Finish();
+  EXPECT_TRUE(ExpectPartOfWhole(graph, CheckBytes(graph) / 10, 7));
+  const Slice slice = *SliceOf(graph, CheckBytes(graph) / 10, 7);
+  EXPECT_EQ(slice.starts[static_cast<size_t>(q)], (Dims{0, 0, 0, 0}));
+  EXPECT_EQ(slice.graph[q].dims, (Dims{1, 2, 24, 8}));
+}
+
 TEST(SliceOf, SaysWhereNothingCanBeCut) {
   GraphBuilder b("sum");
   b.Output(b.Reduction(graph::ReductionMode::kAdd, b.Input("x", DType::kF32, {64, 64}), {1, 1}),
