@@ -171,10 +171,9 @@ TensorId LaidOutTensors::AddAgain(Graph& graph, TensorId plain, std::string_view
 }
 
 void LaidOutTensors::Connect(Graph& graph) const {
+  const std::vector<NodeId> writers = Producers(graph);
   for (const auto& [plain, pair] : pairs_) {
-    const bool is_written = std::ranges::any_of(graph.nodes, [&](const Node& node) {
-      return std::ranges::find(node.outputs, plain) != node.outputs.end();
-    });
+    const bool is_written = writers[static_cast<size_t>(plain)] >= 0;
     const auto& [memory, layout] = pair;
     Tensor split{.name = graph[plain].name + "_split",
                  .uid = -1,

@@ -1,0 +1,174 @@
+#include "compiler/passes/wholes.h"
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/engines/attention.h"
+#include "compiler/engines/attention_grad.h"
+#include "compiler/engines/epilogue_reductions.h"
+#include "compiler/engines/row_chain.h"
+#include "compiler/passes/group_size.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using graph::GraphOp;
+using graph::kAbsent;
+using graph::Node;
+using graph::NodeId;
+using graph::Tensor;
+using graph::TensorId;
+
+// Whether all reductions of a chain would join contractions that make what they read: of the chain,
+// maps of these results are left, which read memory once. So does a chain along places that lie
+// together, which burdens no contraction.
+class JoinedElsewhere {
+ public:
+  JoinedElsewhere(const Graph& g, const Target& target)
+      : g_(g), target_(target), producers_(graph::Producers(g)), is_member_(g.nodes.size(), 0) {}
+
+  bool All(const std::vector<NodeId>& members) {
+    for (const NodeId n : members) is_member_[n] = 1;
+    const bool all = std::ranges::all_of(members, [&](NodeId n) {
+      const Node& node = g_.nodes[n];
+      if (!Has(node, graph::kReduction)) return true;
+      return !LieTogether(g_[node.inputs[0]], g_[node.outputs[0]].dims) && Joins(node);
+    });
+    for (const NodeId n : members) is_member_[n] = 0;
+    return all;
+  }
+
+ private:
+  // The places that become one element of a result.
+  static bool LieTogether(const Tensor& x, const Dims& result) {
+    int64_t next = 1;
+    const Dims order = MemoryOrder(x.strides);
+    for (size_t i = order.size(); i-- > 0;) {
+      const auto d = static_cast<size_t>(order[i]);
+      if (x.dims[d] == 1 || result[d] != 1) continue;
+      if (x.strides[d] != next) return false;
+      next *= x.dims[d];
+    }
+    return true;
+  }
+  // It reads a contraction's result, or maps of one, place by place, which follow from no
+  // reduction. A contraction's group has so many nodes at most, so that those before them need no
+  // look.
+  bool Joins(const Node& reduce) const {
+    std::set<TensorId> seen = {reduce.inputs[0]};
+    std::vector<TensorId> pending = {reduce.inputs[0]};
+    while (!pending.empty() && seen.size() <= kMostGroupNodes) {
+      const TensorId x = pending.back();
+      pending.pop_back();
+      const NodeId n = producers_[x];
+      if (n < 0) continue;
+      const Node& node = g_.nodes[n];
+      if (Has(node, graph::kContraction)) {
+        if (JoinsContraction(g_, node, g_[reduce.outputs[0]].dims, target_)) return true;
+        continue;
+      }
+      if (node.op != GraphOp::kMap || FollowsFromReduction(node, x)) continue;
+      for (const TensorId y : node.inputs)
+        if (g_[y].dims == g_[x].dims && seen.insert(y).second) pending.push_back(y);
+    }
+    return false;
+  }
+  bool FollowsFromReduction(const Node& map, TensorId x) const {
+    return std::ranges::any_of(map.inputs, [&](TensorId y) {
+      return producers_[y] >= 0 && is_member_[producers_[y]] != 0 && g_[y].dims != g_[x].dims;
+    });
+  }
+
+  const Graph& g_;
+  const Target& target_;
+  const std::vector<NodeId> producers_;
+  std::vector<char> is_member_;  // of the chain at hand
+};
+
+// Tensors that a whole reads, also by maps that float before it; `in_wholes` are no such maps.
+std::set<TensorId> ReadBy(const Graph& g, const std::vector<NodeId>& producers,
+                          const std::vector<char>& in_wholes, const Whole& whole) {
+  std::set<TensorId> read;
+  std::vector<NodeId> pending = whole.members;
+  while (!pending.empty()) {
+    const Node& node = g.nodes[pending.back()];
+    pending.pop_back();
+    for (const TensorId x : node.inputs) {
+      if (x == kAbsent || !read.insert(x).second) continue;
+      const NodeId from = producers[x];
+      if (from >= 0 && in_wholes[from] == 0 && g.nodes[from].op == GraphOp::kMap)
+        pending.push_back(from);
+    }
+  }
+  return read;
+}
+
+}  // namespace
+
+std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
+  std::vector<Whole> all;
+  for (Attention& a : FindAttention(g))
+    all.push_back({GroupKind::kAttention, g[a.result].dims, std::move(a.members)});
+  for (AttentionGrad& a : FindAttentionGrad(g))
+    all.push_back({GroupKind::kAttention, g[a.dq].dims, std::move(a.members)});
+  JoinedElsewhere joined(g, target);
+  for (RowChain& chain : FindRowChains(g)) {
+    if (joined.All(chain.members)) continue;
+    if (!chain.columns.empty()) {
+      all.push_back({GroupKind::kRows, chain.domain, chain.members});
+      std::vector<NodeId>& members = all.back().members;
+      members.insert(members.end(), chain.columns.begin(), chain.columns.end());
+      std::ranges::sort(members);
+    }
+    if (chain.stands_alone)
+      all.push_back({GroupKind::kRows, std::move(chain.domain), std::move(chain.members)});
+  }
+  return all;
+}
+
+std::set<NodeId> UnpackedForChains(const Graph& g, const std::vector<Whole>& all) {
+  const auto consumers = graph::Consumers(g);
+  const auto producers = graph::Producers(g);
+  std::map<TensorId, NodeId> views;  // by the last tensor of each
+  for (const Node& node : g.nodes) {
+    if (node.op != GraphOp::kMap || node.As<graph::MapAttrs>().op != ScalarOp::kBit) continue;
+    TensorId t = node.outputs[0];
+    NodeId view = -1;
+    while (consumers[t].size() == 1 && Has(g.nodes[consumers[t][0]], graph::kView)) {
+      view = consumers[t][0];
+      t = g.nodes[view].outputs[0];
+    }
+    if (view >= 0 && g[t].is_virtual) views[t] = view;
+  }
+  std::set<NodeId> unpacked;
+  if (views.empty()) return unpacked;
+  std::vector<char> in_wholes(g.nodes.size(), 0);
+  for (const Whole& whole : all)
+    for (const NodeId n : whole.members) in_wholes[n] = 1;
+  for (const Whole& whole : all) {
+    if (whole.kind != GroupKind::kRows) continue;
+    for (const TensorId t : ReadBy(g, producers, in_wholes, whole)) {
+      const auto view = views.find(t);
+      if (view != views.end() && g[t].dims == whole.domain) unpacked.insert(view->second);
+    }
+  }
+  return unpacked;
+}
+
+std::vector<size_t> Disjoint(const std::vector<Whole>& all, const std::vector<char>& dropped,
+                             size_t nodes) {
+  std::vector<char> taken(nodes, 0);
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::vector<NodeId>& members = all[i].members;
+    if (dropped[i] != 0 || std::ranges::any_of(members, [&](NodeId n) { return taken[n] != 0; }))
+      continue;
+    for (const NodeId n : members) taken[n] = 1;
+    chosen.push_back(i);
+  }
+  return chosen;
+}
+
+}  // namespace kiln::compiler
