@@ -201,12 +201,14 @@ Result<std::optional<Slice>> PlanCheck(const Graph& graph, const compiler::Compi
   if (options.no_check) return std::optional<Slice>();
   if (options.check_part > 0) {
     const int64_t most = std::min(options.check_part << 20, free - run);
-    std::optional<Slice> slice = SliceOf(graph, most, options.random.seed);
-    if (slice) return slice;
+    Slice slice = SliceOf(graph, most, options.random.seed);
+    RETURN_IF_ERROR(graph::Verify(slice.graph).Within("a part of the graph"));
+    const int64_t least = CheckBytes(slice.graph);
+    if (least <= most) return std::optional(std::move(slice));
     return Status::Error(Code::kNotSupported,
-                         "no part of {} can be checked in {}: its operations sum or search along "
-                         "every dim that is long",
-                         graph.name, BytesText(most));
+                         "no part of {} can be checked in {}: the smallest that stands for itself "
+                         "takes {}, since its operations sum, search or count along the other dims",
+                         graph.name, BytesText(most), BytesText(least));
   }
   const int64_t check = CheckBytes(graph);
   if (check <= free - run) return std::optional<Slice>();

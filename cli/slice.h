@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +17,9 @@ struct Slice {
   std::vector<Dims> starts;  // of each tensor: where the part begins in the whole
 };
 
-// A part whose check takes `most_bytes` at most (CheckBytes), at places that the seed picks.
-// Nothing where no part is so small.
-std::optional<Slice> SliceOf(const graph::Graph& graph, int64_t most_bytes, uint64_t seed);
+// A part whose check takes `most_bytes` at most (CheckBytes), at places that the seed picks; where
+// no part is so small, the smallest that there is.
+Slice SliceOf(const graph::Graph& graph, int64_t most_bytes, uint64_t seed);
 
 // The part's elements of a tensor of the whole graph, in row-major order.
 std::vector<double> PartOf(const graph::Graph& whole, const Slice& slice, graph::TensorId id,
