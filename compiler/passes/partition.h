@@ -20,7 +20,9 @@
 // floats, and is computed again wherever it is read, which costs arithmetic but no memory traffic.
 // What a caller or another group needs is stored, in the caller's tensor or in the workspace.
 // A floating map that reads the old version of an in-place tensor is stored, too, where it would be
-// read only after the new version. Stands after simplify: nothing is left to remove.
+// read only after the new version; and so is one that would take many nodes or tensors to compute
+// again, since groups are bounded (group_limits.h). Stands after simplify: nothing is left to
+// remove.
 #pragma once
 
 #include "compiler/pass.h"

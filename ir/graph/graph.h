@@ -75,8 +75,9 @@ struct Node {
   }
 };
 
-// An index of tensors by name, with which a graph finds free names without a look at every tensor. It
-// follows what is appended or erased by others; a copy of a graph builds its own when it is asked.
+// An index of tensors by name, with which a graph finds free names without a look at every tensor.
+// It follows what is appended or erased by others; a copy of a graph builds its own when it is
+// asked.
 class TensorNames {
  public:
   TensorNames() = default;
@@ -99,7 +100,7 @@ struct Graph {
   std::vector<Node> nodes;  // topologically ordered after Normalize
   TensorNames names = {};
 
-  TensorId AddTensor(Tensor tensor);  // makes the name unique
+  TensorId AddTensor(Tensor tensor);                  // makes the name unique
   void Rename(TensorId id, const std::string& wish);  // makes the name unique
   NodeId AddNode(Node node);
   const Tensor& operator[](TensorId id) const { return tensors[static_cast<size_t>(id)]; }
