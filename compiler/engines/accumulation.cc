@@ -13,7 +13,7 @@ int64_t MostProducts(DType operand) { return SizeOf(operand) == 4 ? 4096 : 8192;
 
 int64_t MostProductsAlone(DType operand, DType result) {
   if (SizeOf(operand) == 4) return 8192;
-  return SizeOf(result) == 2 ? 20480 : MostProducts(operand);
+  return SizeOf(result) == 2 ? 24576 : MostProducts(operand);
 }
 
 DType WidestOutput(const graph::Graph& graph) {

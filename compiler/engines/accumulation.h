@@ -27,8 +27,8 @@ constexpr int64_t kMostTerms = 4096;
 // which a step has half as many.
 int64_t MostProducts(DType operand);
 // The same where there is no room for totals (tiles of 128 accumulators a thread, engines that have
-// none), of which results of 16 bits can show less: 20,480 are 1,280 steps and, as measured on an
-// H100, 1.6 * 10^-4, a third of what rounding the result costs. TF32's own rounding is larger, too.
+// none), of which results of 16 bits can show less: 24,576 are 1,536 steps and some 2 * 10^-4, less
+// than half of what rounding the result costs. TF32's own rounding is larger, too.
 int64_t MostProductsAlone(DType operand, DType result);
 
 // The type of a group's widest result.
