@@ -184,17 +184,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{SDPA "i8 [2,3,2,2]" WITH_MASK,
              "%o = sdpa_fwd: block mask %m is i8; its bits are those of u8"},
         Case{SDPA "u8 [2,3,1,2]" WITH_MASK,
-             "%o = sdpa_fwd: block mask 2x3x1x2 must be [2,3,2,2]: a bit for each 128x128 of the "
-             "scores [2,3,200,1100]"},
+             "%o = sdpa_fwd: block mask %m 2x3x1x2 must be 2x3x2x2: a bit for each 128x128 of the "
+             "scores 2x3x200x1100"},
         Case{SDPA "u8 [2,3,2,1]" WITH_MASK,
-             "%o = sdpa_fwd: block mask 2x3x2x1 must be [2,3,2,2]: a bit for each 128x128 of the "
-             "scores [2,3,200,1100]"},
+             "%o = sdpa_fwd: block mask %m 2x3x2x1 must be 2x3x2x2: a bit for each 128x128 of the "
+             "scores 2x3x200x1100"},
         Case{SDPA "u8 [2,1,2,2]" WITH_MASK,
-             "%o = sdpa_fwd: block mask 2x1x2x2 must be [2,3,2,2]: a bit for each 128x128 of the "
-             "scores [2,3,200,1100]"},
+             "%o = sdpa_fwd: block mask %m 2x1x2x2 must be 2x3x2x2: a bit for each 128x128 of the "
+             "scores 2x3x200x1100"},
         Case{SDPA "u8 [3,2,2]" WITH_MASK,
-             "%o = sdpa_fwd: block mask 3x2x2 must be [2,3,2,2]: a bit for each 128x128 of the "
-             "scores [2,3,200,1100]"}));
+             "%o = sdpa_fwd: block mask %m 3x2x2 must be 2x3x2x2: a bit for each 128x128 of the "
+             "scores 2x3x200x1100"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Contractions, VerifyTable,
