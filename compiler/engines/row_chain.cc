@@ -28,6 +28,8 @@ bool IsMap(const Node& node) { return node.op == GraphOp::kMap; }
 
 // Nodes that a walk looks at which may lead out of the group.
 constexpr size_t kMostWalk = 4 * kMostGroupNodes;
+// Views between packed bits and the booleans made of them: plain-types writes three.
+constexpr int kMostViews = 8;
 
 class Finder {
  public:
@@ -41,7 +43,7 @@ class Finder {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
       by_maps_[n] = IsMap(node) && std::ranges::all_of(node.inputs, [&](TensorId x) {
-                      return ProducerOf(x) < 0 || by_maps_[ProducerOf(x)] != 0;
+                      return ProducerOf(x) < 0 || by_maps_[ProducerOf(x)] != 0 || IsUnpacked(x);
                     });
       if (node.op == GraphOp::kReduce)
         reductions_[g_[node.inputs[0]].dims].push_back(static_cast<NodeId>(n));
@@ -257,6 +259,17 @@ class Finder {
           return false;
     return std::ranges::any_of(
         members, [&](NodeId n) { return IsMap(g_.nodes[n]) && IsWide(g_.nodes[n].outputs[0]); });
+  }
+
+  // A view that makes booleans of bits in memory, which partition stores for chains.
+  bool IsUnpacked(TensorId t) const {
+    int views = 0;
+    for (; views < kMostViews && ProducerOf(t) >= 0 && Has(g_.nodes[ProducerOf(t)], graph::kView);
+         ++views)
+      t = g_.nodes[ProducerOf(t)].inputs[0];
+    const NodeId from = ProducerOf(t);
+    return views > 0 && from >= 0 && IsMap(g_.nodes[from]) &&
+           g_.nodes[from].As<graph::MapAttrs>().op == ScalarOp::kBit;
   }
 
   // Maps of the row space whose stored results members read, where they come from memory by maps
