@@ -7,8 +7,8 @@
 //   FMA units, additions   rounded to nearest, errors of either sign: of 4,096 terms some
 //                          sqrt(4,096) * 2^-25 in general, 2^-13 where all terms are one number
 //   tensor cores           each step of 8 to 32 products is cut off, not rounded, where it is added
-//                          to its accumulator: errors of one sign. On an H100 8,192 products of f16,
-//                          512 steps, are off by 6 * 10^-5, and 10^6 of one chain by 6 * 10^-3
+//                          to its accumulator: errors of one sign. On an H100 8,192 products of
+//                          f16, 512 steps, are off by 6 * 10^-5, and 10^6 of one chain by 6 * 10^-3
 //
 // Integers lose nothing. CPUs add f32 in f64 where memory is what they wait for (reduce_plan.h).
 #pragma once
