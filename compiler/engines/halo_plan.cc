@@ -281,8 +281,10 @@ HaloGeometry GeometryOf(const HaloPlan& plan, const HaloTile& tile, const Target
   g.units = plan.is_deep && !plan.is_wgrad ? CeilDiv(g.tiles, 2) : g.tiles;
   int64_t slots = std::max<int64_t>(1, target.multiprocessors / plan.parts());
   // A block's sum is one chain.
-  if (plan.is_wgrad)
-    slots = std::max(slots, CeilDiv(g.units * g.rows * g.width, plan.most_products));
+  if (plan.is_wgrad) {
+    const int64_t products = plan.images * places_d * plan.places_h * plan.places_w;
+    slots = std::max(slots, CeilDiv(products, plan.most_products));
+  }
   g.blocks = std::min(slots, g.units) * plan.parts();
   return g;
 }
