@@ -31,7 +31,7 @@ say "their records in one file, and the fastest of each problem to ship"
 
 say "deployed: what it takes, and how fast that is"
 KILN_TUNE=records KILN_RECORDS=$work/ship.txt KILN_WHY=1 "$program" 2>"$work/why.txt"
-taken=$(sed -n 's/^kiln: group [0-9]*: takes \([a-z0-9_]*\) \([^ ]*\), modelled.*/\1 \2/p' "$work/why.txt" | sort -u)
+taken=$(sed -n 's/^kiln: .*: group [0-9]*: takes \([a-z0-9_]*\) \([^ ]*\), modelled.*/\1 \2/p' "$work/why.txt" | sort -u)
 shipped=$(sed -n 's/.*\tengine=\([a-z0-9_]*\)[^\t]*\tknobs=\([^\t]*\)\t.*/\1 \2/p' "$work/ship.txt" | sort -u)
 printf '%s\n' "$taken"
 # The heuristics look at some others, too.
