@@ -36,9 +36,13 @@ void DecomposeMoeGroupedMatmul(Graph& g, const Node& node) {
   const TensorId begun = at.Map(ScalarOp::kLe, {wide(node.inputs[2]), slot});  // [groups, R, 1]
   const TensorId count =
       at.Reduce(Combine::kAdd, at.Select(begun, at.Number(1), at.Number(0)), row_dims);
-  TensorId expert = at.Sub(count, at.Number(1));
-  if (g[node.inputs[2]].dims[0] != experts)  // rows before the first group keep -1
-    expert = at.Map(ScalarOp::kMod, {expert, at.Number(static_cast<double>(experts))});
+  const TensorId group = at.Sub(count, at.Number(1));  // -1 before the first
+  TensorId expert = group;
+  if (g[node.inputs[2]].dims[0] != experts) {
+    // No remainder of -1 tells those rows from the first expert's: -1 mod 1 is 0.
+    const TensorId rest = at.Map(ScalarOp::kMod, {group, at.Number(static_cast<double>(experts))});
+    expert = at.Select(at.Map(ScalarOp::kLt, {group, at.Number(0)}), group, rest);
+  }
   const TensorId own = at.Map(ScalarOp::kEq, {wide(at.Iota(0, {experts, 1, 1})), expert});
   const TensorId all = w.Matmul(routed, weight);
   w.Write(w.Reduce(Combine::kAdd, w.Select(own, all, w.Number(0)), g[y].dims), y);
