@@ -85,8 +85,10 @@ class RowsKernel {
   // Whether blocks walk all rows.
   bool walks() const { return shape_.resident > 0; }
 
-  // The rows of one tile.
+  // The rows of one tile. What was kept of another is not defined here: each has its own loop.
   void Rows(Block& body) {
+    for (const auto& [kept, regs] : keeps_) held_.erase(kept);
+    keeps_.clear();
     if (!shape_.streams && !walks()) Hold(body, plan_.held, b_.Idx(0));
     for (size_t s = 0; s < plan_.stages.size(); ++s) {
       const RowsPlan::Stage& stage = plan_.stages[s];
