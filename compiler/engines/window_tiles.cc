@@ -328,7 +328,11 @@ class TileKernel {
     const Expr value = IsFloat(t.dtype) ? tile::Float(beyond) : tile::Int(0);
     for (int l = 0; l < count; ++l)
       fill.push_back({tile::Store{piece.regs, b_.Idx(l), tile::Cast(t.dtype, value)}});
-    out.push_back({tile::If{inside, std::move(read), std::move(fill)}});
+    // Known where one tile has all results along the axis.
+    if (tile::IsConst(inside, 0))
+      std::ranges::move(fill, std::back_inserter(out));
+    else
+      out.push_back({tile::If{inside, std::move(read), std::move(fill)}});
     return piece;
   }
 

@@ -89,7 +89,24 @@ TEST(WindowTest, TilesOfAllSizes) {
     check(fmt::format("avgpool_exclude(x:f32[2,3,11,13]{0}) -> y:f32{0} window=3 stride=1 pad=1",
                       layout));
   }
-  EXPECT_GE(tiled, 210);
+  // Rows of few elements, where all places are numbers.
+  for (const int w : {1, 2, 3, 5})
+    for (const int window : {1, 2, 3})
+      for (const int stride : {1, 2, 3})
+        for (const int pad : {0, 1, 2})
+          for (const int post : {0, 1, 2}) {
+            if (pad >= window || post >= window || w + pad + post < window) continue;
+            const std::string x = fmt::format("[1,1,{}]", w);
+            const std::string y = fmt::format("[1,1,{}]", (w + pad + post - window) / stride + 1);
+            const std::string how =
+                fmt::format(" window={} stride={} pad={} post={}", window, stride, pad, post);
+            check("maxpool(x:f16" + x + ") -> y:f16, i:i8" + how + " padding=neg_inf");
+            check("maxpool(x:f32" + x + ") -> y:f32, i:i8" + how);
+            if (w != window)  // else it is a reduction
+              check("avgpool(x:f32" + x + ") -> y:f32" + how);
+            check("avgpool_exclude_bwd(dy:f32" + y + ") -> dx:f32" + x + how);
+          }
+  EXPECT_GE(tiled, 600);
 }
 
 // Maps around windows, windows of windows and searched maxima, without a workspace: each value of a
