@@ -138,7 +138,8 @@ class Fitting {
   }
 
   // Batch and instance norms have statistics of channels, and a weight for each. Those of layer and
-  // RMS norms are where the weights have no extent, and the weights say which dims are normalised.
+  // RMS norms are where the weights have no extent, and the weights say which dims are normalised,
+  // unless the statistics were declared with extents that say so themselves.
   void FitNorm(Node& node, NormMode mode, const Places& stats_in, const Places& stats_out,
                const Places& weights_in, const Places& weights_out) {
     const Dims* of_x = DimsOfX(node);
@@ -163,8 +164,18 @@ class Fitting {
           if (weights[weights.size() - i] != 1) stats[x.size() - i] = 1;
       }
       if (stats == x) return;
-      FitAll(node.inputs, stats_in, stats, false);
-      FitAll(node.outputs, stats_out, stats, true);
+      FitStats(node.inputs, stats_in, x, stats, false);
+      FitStats(node.outputs, stats_out, x, stats, true);
+    }
+  }
+
+  // Extents of x, or 1, for each of its dims stay.
+  void FitStats(std::vector<TensorId>& ids, const Places& places, const Dims& x, const Dims& wanted,
+                bool is_written) {
+    for (const size_t place : places) {
+      if (place >= ids.size() || ids[place] == kAbsent) continue;
+      const Dims& dims = g_[ids[place]].dims;
+      if (dims.size() != x.size() || !Broadcasts(dims, x)) FitOne(ids[place], wanted, is_written);
     }
   }
 

@@ -116,6 +116,20 @@ TEST(FitSideOperands, RowsHaveOneStatisticHoweverTheirWeightsAreWritten) {
     EXPECT_EQ(Results(layer(weights, "[5]")), usual) << weights;
 }
 
+// One of them is not memory, whose first elements could be meant.
+TEST(FitSideOperands, StatisticsOfDimsThatWeightsHaveTooKeepTheirExtents) {
+  const std::string text =
+      "tensor %x uid=1 f32 [1,8,7] tensor %mean uid=2 f32 [1,8,1] tensor %v uid=3 f32 [1,8,1]"
+      " tensor %inv f32 [1,8,1] virtual tensor %scale uid=4 f32 [1,8,1]"
+      " tensor %dx uid=5 f32 [1,8,7] tensor %ds uid=6 f32 [1,8,1]"
+      " %inv = pointwise(%v) compute=f32 mode=abs"
+      " %dx, %ds = norm_backward(%x, %x, %mean, %inv, %scale) compute=f32 mode=";
+  const auto graph = Legal(text + "layer");
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  EXPECT_EQ(std::ranges::find(graph->tensors, 2, &Tensor::uid)->dims, (Dims{1, 8, 1}));
+  EXPECT_EQ(Results(text + "layer"), Results(text + "instance"));
+}
+
 TEST(FitSideOperands, ANumberByValueIsOneWhateverItsExtents) {
   std::string text = BatchNorm("[1,6,1,1]", "[1,6,1,1]");
   text.replace(text.find("[1,1,1,1] by_value"), 9, "[2,1,1,3]");
