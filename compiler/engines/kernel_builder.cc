@@ -294,7 +294,14 @@ void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int th
 // --------------------------------------------------------------------------------------
 
 void ValueScope::Bind(TensorId tensor, const Index& index, Expr value) {
-  known_[tensor].push_back({index, std::move(value)});
+  std::vector<Known>& known = known_[tensor];
+  known.push_back({index, value});
+  // Maps ask for place 0 along an extent of 1 (BroadcastIndex), however the engine computes it.
+  const Tensor& t = b_.graph()[tensor];
+  if (static_cast<size_t>(t.rank()) != index.size()) return;
+  Index broadcast = BroadcastIndex(b_, t, index);
+  if (!std::ranges::equal(broadcast, index, tile::Equal))
+    known.push_back({std::move(broadcast), std::move(value)});
 }
 
 Expr ValueScope::Value(TensorId tensor, const Index& index) {

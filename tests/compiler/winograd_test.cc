@@ -101,6 +101,27 @@ TEST(WinogradTest, MapsBeforeAndBehind) {
     }
 }
 
+// Maps ask for place 0 along an extent of 1, where the kernel has a place that it computes.
+TEST(WinogradTest, MapsBehindExtentsOfOne) {
+  for (const GraphOp op : kDirections)
+    for (const bool last : {false, true})
+      for (const auto& [images, made, image] :
+           {std::tuple{1, 17, Dims{5, 6}}, std::tuple{4, 1, Dims{5, 6}},
+            std::tuple{16, 17, Dims{1, 6}}, std::tuple{16, 17, Dims{1, 1}},
+            std::tuple{1, 1, Dims{12, 12}}}) {
+        ConvProblem p = Small(op);
+        p.image = op == GraphOp::kConvWgrad && images == 1 ? Dims{12, 12} : image;
+        (op == GraphOp::kConvDgrad ? p.channels : p.filters) = made;
+        p.images = images;
+        p.last = last;
+        p.followed = true;
+        ExpectRight(p);
+        p.followed = false;
+        p.fused = true;
+        ExpectRight(p);
+      }
+}
+
 TEST(WinogradTest, OtherArchitectures) {
   for (const char* arch : {"sm_80", "sm_100a"}) ExpectRight(Small(GraphOp::kConvWgrad), arch);
 }
