@@ -1,5 +1,5 @@
-// Contractions with maps behind them and extents of 1, by every engine that takes them. Maps ask for
-// place 0 along such an extent, while a kernel may have a place there that it computes.
+// Contractions with maps behind them and extents of 1, by every engine that takes them. Maps ask
+// for place 0 along such an extent, while a kernel may have a place there that it computes.
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"
