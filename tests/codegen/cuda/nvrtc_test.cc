@@ -5,6 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+#include <sstream>
+
 #include "codegen/cuda/emit.h"
 #include "ir/tile/tools.h"
 #include "tests/ir/tile/kernels.h"
@@ -20,6 +24,43 @@ constexpr ScalarOp kFirstOp = ScalarOp::kAdd, kLastOp = ScalarOp::kFastDiv;
 constexpr DType kTypes[] = {DType::kF32,  DType::kF64,  DType::kF16, DType::kBF16,
                             DType::kE4M3, DType::kE5M2, DType::kI8,  DType::kU8,
                             DType::kI32,  DType::kI64,  DType::kBool};
+
+// The words of a line of PTX: "mov.u64", "%rd92", "__cudart_i2opi_f".
+std::vector<std::string> WordsOf(const std::string& line) {
+  constexpr std::string_view kSeparators = " \t,;[]{}+";
+  std::vector<std::string> words(1);
+  for (const char c : line) {
+    if (kSeparators.find(c) == kSeparators.npos)
+      words.back() += c;
+    else if (!words.back().empty())
+      words.emplace_back();
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+// Loads by ld.global.nc of what is no table of CUDA's mathematical functions: their coefficients
+// are of the module, and nobody writes them. An address in a table is the table's, moved or with
+// something added.
+std::vector<std::string> ConstantLoads(const std::string& ptx) {
+  std::vector<std::string> loads;
+  std::set<std::string> in_tables;
+  std::istringstream lines(ptx);
+  for (std::string line; std::getline(lines, line);) {
+    if (line == "}") in_tables.clear();  // registers are of a function
+    const std::vector<std::string> words = WordsOf(line);
+    if (words.size() < 3) continue;
+    const auto is_in_table = [&](const std::string& word) {
+      return word.starts_with("__cudart_") || in_tables.contains(word);
+    };
+    if (words[0] == "mov.u64" || words[0] == "add.s64") {
+      if (std::any_of(words.begin() + 2, words.end(), is_in_table)) in_tables.insert(words[1]);
+    } else if (line.find(".nc") != line.npos) {
+      if (std::none_of(words.begin() + 1, words.end(), is_in_table)) loads.push_back(line);
+    }
+  }
+  return loads;
+}
 
 class NvrtcTest : public testing::Test {
  protected:
@@ -56,7 +97,7 @@ class NvrtcTest : public testing::Test {
     ASSERT_NE(wait, std::string::npos) << ptx;
     for (const char* access : {"ld.global", "st.global", "atom.global", "red.global", "cp.async"})
       EXPECT_GT(ptx.find(access), wait) << access << "\n" << ptx;
-    EXPECT_EQ(ptx.find(".nc"), std::string::npos) << ptx;
+    for (const std::string& load : ConstantLoads(ptx)) ADD_FAILURE() << load << "\n" << ptx;
     // Nor is it asked of each address where it lies.
     for (const char* access : {" ld.v", " ld.u", " ld.b", " ld.f", " st.v", " st.u", " st.b"})
       EXPECT_EQ(ptx.find(access), std::string::npos) << access << "\n" << ptx;
@@ -97,7 +138,7 @@ Kernel AllOps(DType t, int& count) {
 TEST_F(NvrtcTest, EveryScalarOperationCompilesOnEveryType) {
   const std::pair<DType, int> rows[] = {{DType::kF32, 35},
                                         {DType::kF64, 35},
-                                        {DType::kI32, 22},
+                                        {DType::kI32, 23},
                                         {DType::kI64, 22},
                                         {DType::kBool, 6}};
   for (const auto& [type, expected] : rows) {
