@@ -1,6 +1,7 @@
 // How much cudnnFind… compiles, over a driver that runs nothing and a compiler that takes its time
 // (//tests/support): for small convolutions what their algorithms run, and nothing to search with;
-// in a second process nothing at all. Each mode is a process of its own, with its own cache.
+// in a second process nothing at all. Large ones are searched, and small ones whose kernels are on
+// disk. Each mode is a process of its own, with its own cache.
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -9,7 +10,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include "tests/api/legacy_convolution.h"
 
@@ -30,14 +33,34 @@ int KernelsIn(const std::string& cache) {
   return count;
 }
 
-// Finds all algorithms of the small convolutions in a process of its own.
-void FindIn(const std::string& cache, const char* mode) {
+int RecordsIn(const std::string& cache) {
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(Folder(cache + "_records"), error)) {
+    std::ifstream lines(entry.path());
+    for (std::string line; std::getline(lines, line);) count += line.find("\tengine=") != line.npos;
+  }
+  return count;
+}
+
+struct Run {
+  std::string cache;
+  const char* mode = "records";
+  const char* milliseconds = "150";  // that a kernel takes to compile: more than a small search
+  const char* problems = "small";
+};
+
+// Finds all algorithms of the convolutions in a process of its own, without records.
+void FindIn(const Run& run) {
+  fs::remove_all(Folder(run.cache + "_records"));
   const pid_t child = fork();
   if (child == 0) {
-    setenv("KILN_TUNE", mode, 1);
-    setenv("KILN_CACHE_DIR", Folder(cache).c_str(), 1);
-    setenv("KILN_RECORDS_DIR", Folder(cache + "_records").c_str(), 1);
+    setenv("KILN_TUNE", run.mode, 1);
+    setenv("KILN_CACHE_DIR", Folder(run.cache).c_str(), 1);
+    setenv("KILN_RECORDS_DIR", Folder(run.cache + "_records").c_str(), 1);
     setenv("KILN_NVRTC_COPIES", "1", 1);
+    setenv("FIND_TEST_MILLISECONDS", run.milliseconds, 1);
+    setenv("FIND_TEST_PROBLEMS", run.problems, 1);
     unsetenv("TEST_PREMATURE_EXIT_FILE");
     unsetenv("TEST_SHARD_STATUS_FILE");
     execl("/proc/self/exe", "find_bounded_test", "--gtest_filter=FindBounded.DISABLED_InAProcess",
@@ -49,22 +72,30 @@ void FindIn(const std::string& cache, const char* mode) {
   EXPECT_EQ(status, 0);
 }
 
+std::vector<Geometry> Problems() {
+  if (std::string(std::getenv("FIND_TEST_PROBLEMS")) == "large")  // 1 ms
+    return {{.type = CUDNN_DATA_HALF,
+             .format = CUDNN_TENSOR_NHWC,
+             .x = {256, 64, 112, 112},
+             .w = {64, 64, 3, 3},
+             .padding = 1}};
+  return {{.x = {1, 1, 28, 28}, .w = {20, 1, 5, 5}},
+          {.x = {8, 16, 16, 16}, .w = {32, 16, 3, 3}, .padding = 1},
+          {.type = CUDNN_DATA_HALF,
+           .format = CUDNN_TENSOR_NHWC,
+           .x = {8, 64, 14, 14},
+           .w = {64, 64, 3, 3},
+           .padding = 1}};
+}
+
 TEST(FindBounded, DISABLED_InAProcess) {
-  // Longer than what a search of a small problem may take.
-  constexpr int kMilliseconds = 150;
   void* const nvrtc = dlopen(std::getenv("KILN_NVRTC"), RTLD_NOW);
   ASSERT_NE(nvrtc, nullptr) << dlerror();
-  reinterpret_cast<void (*)(int)>(dlsym(nvrtc, "MinimalNvrtcTakes"))(kMilliseconds);
+  reinterpret_cast<void (*)(int)>(dlsym(nvrtc, "MinimalNvrtcTakes"))(
+      std::atoi(std::getenv("FIND_TEST_MILLISECONDS")));
   cudnnHandle_t handle = nullptr;
   ASSERT_EQ(cudnnCreate(&handle), kOk);
-  const Geometry geometries[] = {{.x = {1, 1, 28, 28}, .w = {20, 1, 5, 5}},
-                                 {.x = {8, 16, 16, 16}, .w = {32, 16, 3, 3}, .padding = 1},
-                                 {.type = CUDNN_DATA_HALF,
-                                  .format = CUDNN_TENSOR_NHWC,
-                                  .x = {8, 64, 14, 14},
-                                  .w = {64, 64, 3, 3},
-                                  .padding = 1}};
-  for (Geometry geometry : geometries) {
+  for (Geometry geometry : Problems()) {
     for (const Direction direction : kDirections) {
       geometry.direction = direction;
       for (const Perf& perf : Convolution(geometry).Find(handle))
@@ -75,13 +106,30 @@ TEST(FindBounded, DISABLED_InAProcess) {
 }
 
 TEST(FindBounded, CompilesWhatRunsAndNothingInASecondProcess) {
-  FindIn("off", "off");  // does not search
+  FindIn({.cache = "off", .mode = "off"});  // does not search
   const int run = KernelsIn("off");
   ASSERT_GT(run, 9);
-  FindIn("cold", "records");
+  FindIn({.cache = "cold"});
   EXPECT_EQ(KernelsIn("cold"), run);
-  FindIn("cold", "records");
+  EXPECT_EQ(RecordsIn("cold"), 0);
+  FindIn({.cache = "cold"});
   EXPECT_EQ(KernelsIn("cold"), run) << "the disk has the kernels";
+}
+
+// Small problems are searched where compiling takes no time, and then where the disk has what that
+// compiled: only what the fastest runs beside it may be new.
+TEST(FindBounded, SearchesWhatIsOnDisk) {
+  FindIn({.cache = "fast", .milliseconds = "0"});
+  EXPECT_GT(RecordsIn("fast"), 0);
+  FindIn({.cache = "fast"});
+  EXPECT_GT(RecordsIn("fast"), 0);
+}
+
+TEST(FindBounded, SearchesLargeProblems) {
+  FindIn({.cache = "large_off", .mode = "off", .problems = "large"});
+  FindIn({.cache = "large", .problems = "large"});
+  EXPECT_GT(KernelsIn("large"), KernelsIn("large_off"));
+  EXPECT_GT(RecordsIn("large"), 0);
 }
 
 }  // namespace
