@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kLongestWord = 100;  // a longer one is no misspelling
 constexpr size_t kShortestPart = 2;
+constexpr size_t kShortestMisspelled = 4;  // names of three letters are one letter apart: gpu, cpu
 constexpr size_t kMostListed = 16;
 
 std::string Lower(std::string_view text) {
@@ -52,7 +53,8 @@ std::vector<std::string_view> SimilarNames(std::string_view word,
     const bool begins = other.starts_with(wanted) && wanted.size() >= kShortestPart;
     if (begins) {
       near.emplace_back(0, name);
-    } else if (3 * distance <= std::max(wanted.size(), other.size())) {
+    } else if (const size_t longest = std::max(wanted.size(), other.size());
+               distance == 0 || (longest >= kShortestMisspelled && 3 * distance <= longest)) {
       near.emplace_back(distance, name);
     } else if (IsPart(wanted, other) || IsPart(other, wanted)) {
       near.emplace_back(kLongestWord + distance, name);

@@ -36,6 +36,9 @@ TEST(SimilarNames, NothingIsNear) {
   for (const std::string& word : {std::string(), std::string("q"), std::string("zzzzzz"),
                                   std::string("4"), std::string(100000, 'c')})
     EXPECT_THAT(SimilarNames(word, kOps), IsEmpty()) << word.size();
+  constexpr std::string_view kDevices[] = {"auto", "cuda", "cpu"};
+  EXPECT_THAT(SimilarNames("gpu", kDevices), IsEmpty());
+  EXPECT_THAT(SimilarNames("CPU", kDevices), ElementsAre("cpu"));
 }
 
 TEST(NearestText, NamesTheNearestOrAll) {
