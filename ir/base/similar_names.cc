@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kLongestWord = 100;  // a longer one is no misspelling
 constexpr size_t kShortestPart = 2;
-constexpr size_t kShortestMisspelled = 4;  // names of three letters are one letter apart: gpu, cpu
+constexpr size_t kShort = 3;  // names of so few letters are near others of the same first letter
 constexpr size_t kMostListed = 16;
 
 std::string Lower(std::string_view text) {
@@ -36,6 +36,12 @@ size_t Distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// gpu is no misspelling of cpu, f33 is one of f32.
+bool IsMisspelled(std::string_view word, std::string_view name, size_t distance) {
+  const size_t longest = std::max(word.size(), name.size());
+  return 3 * distance <= longest && (longest > kShort || word[0] == name[0]);
+}
+
 bool IsPart(std::string_view part, std::string_view whole) {
   return part.size() >= kShortestPart && whole.find(part) != std::string_view::npos;
 }
@@ -53,8 +59,7 @@ std::vector<std::string_view> SimilarNames(std::string_view word,
     const bool begins = other.starts_with(wanted) && wanted.size() >= kShortestPart;
     if (begins) {
       near.emplace_back(0, name);
-    } else if (const size_t longest = std::max(wanted.size(), other.size());
-               distance == 0 || (longest >= kShortestMisspelled && 3 * distance <= longest)) {
+    } else if (IsMisspelled(wanted, other, distance)) {
       near.emplace_back(distance, name);
     } else if (IsPart(wanted, other) || IsPart(other, wanted)) {
       near.emplace_back(kLongestWord + distance, name);

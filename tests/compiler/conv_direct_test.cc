@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "ir/graph/builder.h"
 #include "tests/compiler/conv_problem.h"
 #include "tests/compiler/sample_graphs.h"
 #include "tests/support/random_graph.h"
@@ -355,6 +357,42 @@ TEST(ConvDirectTest, DeclinesInWords) {
   EXPECT_NE(Refusal({.name = "strided", .op = kD, .image = {19, 19}, .stride = {5, 1}})
                 .find("dgrad's stride is 5"),
             std::string::npos);
+}
+
+// Maps read 0 along an extent of 1, which engines count as any other: these were internal errors.
+TEST(ConvDirectTest, MapsFollowResultsWithExtentsOfOne) {
+  const struct {
+    const char* engine;
+    const char* text;
+  } graphs[] = {
+      {"conv_direct",
+       "tensor %dy uid=1 bf16 [1,16,1,6] strides=[96,1,96,16]"
+       " tensor %w uid=2 bf16 [16,16,1,2] strides=[32,2,2,1] tensor %dx uid=3 f32 [1,16,1,7]"
+       " %dx = conv_dgrad(%dy, %w) compute=f32 pre_padding=[0,0] post_padding=[0,0] stride=[1,1]"
+       " dilation=[2,1] alpha=0.5"},
+      {"conv_direct",
+       "tensor %x uid=1 u8 [2,3,5,5,6] tensor %dy uid=2 f32 [2,3,7,2,7]"
+       " tensor %c uid=3 f64 [3,1,1,1,2] tensor %dw uid=4 f64 [3,1,1,1,2]"
+       " %dw = conv_wgrad(%x, %dy, %c) compute=f16 pre_padding=[1,1,1] post_padding=[1,0,1]"
+       " stride=[1,3,1] dilation=[1,1,1] alpha=3 beta=0.5"},
+      {"wgmma_sm90",
+       "tensor %dy uid=1 bf16 [1,32,7,1,3] strides=[672,1,96,96,32]"
+       " tensor %w uid=2 bf16 [32,14,2,2,1] tensor %dx uid=3 i8 [1,14,6,1,3]"
+       " %dx = conv_dgrad(%dy, %w) compute=f32 pre_padding=[0,1,0] post_padding=[2,2,2]"
+       " stride=[1,2,2] dilation=[1,2,2] flip alpha=0.5"}};
+  const Target target = *TargetFromArch("sm_90a");
+  for (const auto& [engine, text] : graphs) {
+    SCOPED_TRACE(text);
+    Result<Graph> g = graph::Parse(std::string("graph g {") + text + "}");
+    ASSERT_TRUE(g.ok()) << g.status().message();
+    ASSERT_TRUE(graph::Legalize(*g).ok());
+    const EngineChoice choice{.engine = EngineIndex(engine)};
+    EXPECT_EQ(Compile(*g, target, choice).status().message(), "");
+    if (engine == std::string("wgmma_sm90")) continue;  // only a GPU runs it
+    const Result<TileRun> run =
+        CheckTiles(*g, target, graph::RandomInputs(*g, 5, true), choice, 1e-3);
+    EXPECT_TRUE(run.ok()) << run.status().message();
+  }
 }
 
 }  // namespace
