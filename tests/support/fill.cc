@@ -89,8 +89,9 @@ const FillRow* Find(std::string_view name) {
 }  // namespace
 
 // Fills that follow from the place of an element.
+bool IsRising(std::string_view fill) { return fill == "rising" || fill == "rising_late"; }
 bool IsPlaced(std::string_view fill) {
-  return fill == "index" || fill == "reversed" || fill == "rising";
+  return fill == "index" || fill == "reversed" || IsRising(fill);
 }
 
 bool IsFill(const std::string& fill) { return IsPlaced(fill) || Find(fill) != nullptr; }
@@ -102,10 +103,10 @@ std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t cou
   if (fill == "uniform" && !oracle::IsFloating(dtype))
     row = Find(dtype == DType::kBool ? "bool" : "int");
   std::vector<double> values(static_cast<size_t>(count));
-  double rising = 0;  // by 0 to 4 a step
+  double rising = fill == "rising_late" ? 5 : 0;  // by 0 to 4 a step
   for (size_t i = 0; i < values.size(); ++i) {
     const double place = static_cast<double>(fill == "reversed" ? values.size() - 1 - i : i);
-    values[i] = row ? row->draw(random) : fill == "rising" ? rising : place;
+    values[i] = row ? row->draw(random) : IsRising(fill) ? rising : place;
     rising += std::floor(random.Between(0, 5));
   }
   return values;
