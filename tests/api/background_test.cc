@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 
 #include "ir/base/threads.h"
 
@@ -55,7 +56,11 @@ TEST(BackgroundTest, GoesOnWithTheThreadsThatThereAre) {
   Background background(4);
   std::atomic<int> done = 0;
   SetThreadsLeftForTest(1);
+  // The one thread would end whenever nothing waits, and no second could be had.
+  std::promise<void> all_added;
+  background.Add([added = all_added.get_future().share()] { added.wait(); });
   for (int i = 0; i < 50; ++i) background.Add([&done] { ++done; });
+  all_added.set_value();
   background.Wait();
   EXPECT_EQ(done, 50);
   SetThreadsLeftForTest(0);
