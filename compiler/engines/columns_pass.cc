@@ -289,7 +289,8 @@ class ColumnsPass {
       Index at = kept_;
       if (plan_.across) at[row_.inner] = at[row_.inner] + lane;
       const Expr value = ValueScope(b_, body).Value(operand, BroadcastIndex(b_, g()[operand], at));
-      body.push_back({tile::Store{shifts_[r], lane, tile::Cast(TypeOf(r), value)}});
+      body.push_back(
+          {tile::Store{shifts_[r], lane, ShiftOf(b_, body, tile::Cast(TypeOf(r), value))}});
     });
     Block leave;
     For(leave, "l", count, [&](Block& body, const Expr& lane) {

@@ -98,6 +98,14 @@ bool IsShifted(const ReducePlan& row, size_t sum) {
   return g[g.nodes[row.reduces[sum]].inputs[0]].dtype == DType::kF32;
 }
 
+tile::Expr ShiftOf(KernelBuilder& b, tile::Block& out, const tile::Expr& element) {
+  // n * 2^64 is finite for any number n of elements, and the largest f32 absorbs 2^64.
+  constexpr double kMost = 0x1p64;
+  const tile::Expr first = b.Let(out, "first", element);
+  return tile::Select(tile::Lt(tile::Op(ScalarOp::kAbs, {first}), tile::Float(kMost, first->type)),
+                      first, tile::Float(0, first->type));
+}
+
 tile::Expr Unshifted(const tile::Expr& sum, const tile::Expr& shift, const tile::Expr& elements) {
   return tile::Op(ScalarOp::kFma, {tile::Cast(sum->type, elements), shift, sum});
 }

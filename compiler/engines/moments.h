@@ -5,7 +5,9 @@
 //
 // A sum that distances are taken from adds x - s, s being one of its elements, where x has the bits
 // for it: f32 data may lie so far from zero that its sum would round away what its elements differ
-// by. No element is so far off that what is left would be lost beside its own squared distance.
+// by. No element is so far off that what is left would be lost beside its own squared distance. An
+// element that is no number, or so large that a distance from it could overflow where the sum of
+// the elements does not, is no s: 0 is.
 #pragma once
 
 #include <optional>
@@ -25,6 +27,8 @@ std::vector<std::optional<Moment>> MomentsOf(const ReducePlan& row);
 
 // Whether a sum of row.reduces, from whose mean distances are taken, adds x - s.
 bool IsShifted(const ReducePlan& row, size_t sum);
+// The s that an element is, which may be named in `out`.
+tile::Expr ShiftOf(KernelBuilder& b, tile::Block& out, const tile::Expr& element);
 // The sum of x, of `elements` elements, from that of x - s.
 tile::Expr Unshifted(const tile::Expr& sum, const tile::Expr& shift, const tile::Expr& elements);
 

@@ -528,7 +528,8 @@ class RowsKernel {
       EachRow(body, [&](Block& out, const Row& row) {
         ValueScope values = RowScope(out, row);
         const Expr first = values.Value(operand, BroadcastIndex(b_, g()[operand], row.kept));
-        out.push_back({tile::Store{shifts_[r], row.slot, tile::Cast(totals_.TypeOf(r), first)}});
+        out.push_back({tile::Store{shifts_[r], row.slot,
+                                   ShiftOf(b_, out, tile::Cast(totals_.TypeOf(r), first))}});
       });
     }
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "tests/compiler/case_plans.h"
@@ -63,6 +64,14 @@ Statistics StatisticsOf(const Dims& dims, const std::vector<bool>& reduced,
     result.inverse.push_back(1 / std::sqrt(squares[k] / n + epsilon));
   }
   return result;
+}
+
+// Whether the element at a row-major place is the first of its group.
+bool IsFirst(const Dims& dims, const std::vector<bool>& reduced, size_t place) {
+  auto rest = static_cast<int64_t>(place);
+  for (size_t d = dims.size(); d-- > 0; rest /= dims[d])
+    if (reduced[d] && rest % dims[d] != 0) return false;
+  return true;
 }
 
 void ExpectNear(const Norm& norm, const char* layout, const char* arch, const Data& data,
@@ -165,6 +174,42 @@ TEST(StatisticsTest, FirstElementOutlies) {
       EXPECT_NEAR(run->outputs.at(IdOf(g, "v"))[c] / want.inverse[c], 1, 2e-6) << arch;
     }
   }
+}
+
+// Groups that begin with an infinity, NaN or a huge number have the formula's mean: a distance from
+// such an element overflows, or is NaN in every place.
+TEST(StatisticsTest, FirstElementIsHuge) {
+  const double largest = std::numeric_limits<float>::max(), infinity = HUGE_VAL;
+  for (const Norm& norm : kNorms)
+    for (const char* layout : {"", "@nhwc"})
+      for (const char* arch : {"sm_90a", "cpu"}) {
+        const Graph g = GraphOf(fmt::format(fmt::runtime(norm.line), fmt::arg("layout", layout)));
+        const graph::TensorId x = IdOf(g, "x");
+        for (const double first :
+             {infinity, -infinity, std::nan(""), largest, -largest, 0x1p65, -0x1p63}) {
+          SCOPED_TRACE(fmt::format("{}{} on {}: {}", norm.name, layout, arch, first));
+          graph::TensorValues inputs = graph::RandomInputs(g, 7, true);
+          std::ranges::fill(inputs[x], 1);
+          size_t groups = 0;
+          for (size_t i = 0; i < inputs[x].size(); ++i)
+            if (IsFirst(g[x].dims, norm.reduced, i)) {
+              inputs[x][i] = first;
+              ++groups;
+            }
+          const Result<TileRun> run = RunTiles(g, *TargetFromArch(arch), inputs);
+          ASSERT_TRUE(run.ok()) << run.status().message();
+          const auto& mean = run->outputs.at(IdOf(g, "m"));
+          ASSERT_EQ(mean.size(), groups);
+          const auto length = static_cast<double>(inputs[x].size() / groups);
+          const double want = (first + (length - 1)) / length;
+          for (const double m : mean) {
+            if (std::isfinite(want))
+              EXPECT_NEAR(m / want, 1, 1e-5);
+            else
+              EXPECT_TRUE(std::isnan(want) ? std::isnan(m) : m == want) << m;
+          }
+        }
+      }
 }
 
 }  // namespace
