@@ -48,16 +48,25 @@ Result<CachedKernel> CudaCompiler::Compile(const KernelSource& source) {
   if (auto found = Find(source)) return *std::move(found);
   ASSIGN_OR_RETURN(const std::string identity, LoadedIdentity());
   return cache_.Get(MakeRequest(source, identity), [&]() -> Result<std::string> {
-    ASSIGN_OR_RETURN(NvrtcPair * compilers, ProcessNvrtcPair());
-    const auto begin = std::chrono::steady_clock::now();
-    ASSIGN_OR_RETURN(NvrtcResult result, compilers->Compile(source, NvrtcOutput::kCubin));
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    LOG(kDebug, "compiled {} in {:.2f} s", source.entry, took.count());
-    constexpr double kWeightOfOne = 0.2;
-    seconds_per_kernel_ = std::lerp(seconds_per_kernel_.load(), took.count(), kWeightOfOne);
+    ASSIGN_OR_RETURN(NvrtcResult result, CompileAndTime(source));
     if (!result.log.empty()) LOG(kInfo, "{}.cu for {}:\n{}", source.entry, source.arch, result.log);
     return std::move(result.bytes);
   });
+}
+
+Result<NvrtcResult> CudaCompiler::CompileAndTime(const KernelSource& source) {
+  ASSIGN_OR_RETURN(NvrtcPair * compilers, ProcessNvrtcPair());
+  const int64_t turn = ++begun_;
+  const bool begins_alone = compiling_++ == 0;
+  const auto begin = std::chrono::steady_clock::now();
+  Result<NvrtcResult> result = compilers->Compile(source, NvrtcOutput::kCubin);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  --compiling_;
+  LOG(kDebug, "compiled {} in {:.2f} s", source.entry, took.count());
+  constexpr double kWeightOfOne = 0.2;
+  if (begins_alone && begun_ == turn)
+    seconds_per_kernel_ = std::lerp(seconds_per_kernel_.load(), took.count(), kWeightOfOne);
+  return result;
 }
 
 std::optional<CachedKernel> CudaCompiler::Find(const KernelSource& source) {

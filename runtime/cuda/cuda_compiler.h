@@ -15,6 +15,7 @@
 #include "ir/base/result.h"
 #include "ir/program.h"
 #include "runtime/cache/kernel_cache.h"
+#include "runtime/cuda/nvrtc.h"
 
 namespace kiln::runtime {
 
@@ -26,15 +27,20 @@ class CudaCompiler {
   Result<CachedKernel> Compile(const KernelSource& source);
   // From memory or disk only.
   std::optional<CachedKernel> Find(const KernelSource& source);
-  // What compiling a kernel costs, about: a running mean of this process.
+  // Seconds that one kernel takes to compile, about: a running mean over those of this process that
+  // had the compiler to themselves, since others wait for one another.
   double seconds_per_kernel() const { return seconds_per_kernel_.load(); }
 
  private:
   Result<std::string> LoadedIdentity();
   std::string BelievedIdentity();
 
+  Result<NvrtcResult> CompileAndTime(const KernelSource& source);
+
   KernelCache& cache_;
   std::atomic<double> seconds_per_kernel_ = 0.2;
+  std::atomic<int> compiling_ = 0;
+  std::atomic<int64_t> begun_ = 0;
   std::mutex mutex_;
   std::string identity_;  // of the loaded NVRTC, or one that is believed; empty: not known yet
   bool is_loaded_ = false;

@@ -1,10 +1,11 @@
 // An NVRTC that compiles nothing: every program becomes a few bytes, which the driver of driver.cc
 // loads. So that a test may make plans by the hundred on a machine without CUDA. It takes no time,
-// unless a test asks for some.
+// unless a test asks for some; then, as in NVIDIA's front end, one thread after the other.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -28,6 +29,8 @@ EXPORT int nvrtcCreateProgram(void** program, const char*, const char*, int, con
 }
 EXPORT int nvrtcDestroyProgram(void** program) { return *program = nullptr, 0; }
 EXPORT int nvrtcCompileProgram(void*, int, const char* const*) {
+  static std::mutex front_end;
+  const std::lock_guard lock(front_end);
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
   return 0;
 }
