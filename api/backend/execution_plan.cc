@@ -262,19 +262,24 @@ Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack
   std::vector<void*> many;
   if (tensors.size() > few.size()) many.resize(tensors.size());
   void** pointers = many.empty() ? few.data() : many.data();
-  size_t count = pack.uids.size();
-  size_t hint = 0;  // packs mostly come in one order, so the next uid is likely the next tensor's
+  const size_t count = pack.uids.size();
+  // Packs mostly come in the order of the tensors or against it, so that the next tensor is as far
+  // from this one in the pack as this one was from the last.
+  size_t place = count - 1, step = 1;
   for (size_t i = 0; i < tensors.size(); ++i) {
+    const size_t last = place;
+    place += place + step < count ? step : step - count;
     size_t tried = 0;
-    while (tried < count && pack.uids[hint] != tensors[i].uid) {
-      hint = hint + 1 == count ? 0 : hint + 1;
+    while (tried < count && pack.uids[place] != tensors[i].uid) {
+      place = place + 1 == count ? 0 : place + 1;
       ++tried;
     }
     if (tried == count) {
       return Status::Error(Code::kBadParam, "the variant pack has no pointer for tensor {}",
                            tensors[i].uid);
     }
-    pointers[i] = pack.pointers[hint];
+    step = place >= last ? place - last : place + count - last;
+    pointers[i] = pack.pointers[place];
     RETURN_IF_ERROR(CheckPointer(pointers[i], tensors[i], built.alignments[i]));
   }
   if (!built.peers.empty()) RETURN_IF_ERROR(CheckPeers(*built.session, built.peers, pack));

@@ -3,6 +3,7 @@
 // surplus uids.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <thread>
@@ -108,6 +109,30 @@ TEST(Flow, FromHeuristicsToNumbers) {
   problem.CheckResult();
   EXPECT_EQ(kiln::api::LastFakeStream(), reinterpret_cast<void*>(0x4560));
   EXPECT_EQ(problem.workspace[0], 1);
+}
+
+TEST(Flow, PacksOfAnyOrderReachTheirTensors) {
+  ConvBiasRelu c;
+  const Desc plan =
+      Plan(c.handle, Results(Heuristics(c.MakeGraph(), CUDNN_HEUR_MODE_INSTANT)).at(0));
+  const std::vector<int64_t> uids = c.uids();
+  const std::vector<void*> pointers = c.pointers();
+  std::vector<size_t> order = {0, 1, 2, 3, 4};
+  do {
+    std::vector<int64_t> pack_uids;
+    std::vector<void*> pack_pointers;
+    for (const size_t i : order) {
+      pack_uids.push_back(uids[i]);
+      pack_pointers.push_back(pointers[i]);
+    }
+    std::ranges::fill(c.y, -1.0f);
+    const Desc pack = Pack(pack_uids, pack_pointers, c.workspace.data());
+    ASSERT_EQ(cudnnBackendExecute(c.handle, plan.raw(), pack.raw()), CUDNN_STATUS_SUCCESS)
+        << LastError();
+    c.CheckResult();
+  } while (std::ranges::next_permutation(order).found);
+  const Desc without = Pack({}, {}, c.workspace.data());
+  EXPECT_EQ(cudnnBackendExecute(c.handle, plan.raw(), without.raw()), CUDNN_STATUS_BAD_PARAM);
 }
 
 TEST(Flow, EveryHeuristicModeAnswers) {
