@@ -37,6 +37,10 @@ constexpr const char* kRngDistributions[] = {"bernoulli", "uniform", "normal"};
 
 constexpr const char* kMoeModes[] = {"none", "gather", "scatter"};
 
+// In the orders of cudnnRNNMode_t and cudnnRNNBiasMode_t.
+constexpr const char* kRnnCells[] = {"relu", "tanh", "lstm", "gru"};
+constexpr const char* kRnnBiases[] = {"none", "single_input", "double", "single_recurrent"};
+
 struct CombineInfo {
   const char* text;
   ScalarOp scalar;
@@ -108,6 +112,18 @@ const char* Text(MoeMode mode) { return kMoeModes[static_cast<size_t>(mode)]; }
 
 std::optional<MoeMode> MoeModeFromText(std::string_view text) {
   return FindRow<MoeMode>(kMoeModes, [&](const char* row) { return row == text; });
+}
+
+const char* Text(RnnCell cell) { return kRnnCells[static_cast<size_t>(cell)]; }
+
+std::optional<RnnCell> RnnCellFromText(std::string_view text) {
+  return FindRow<RnnCell>(kRnnCells, [&](const char* row) { return row == text; });
+}
+
+const char* Text(RnnBias bias) { return kRnnBiases[static_cast<size_t>(bias)]; }
+
+std::optional<RnnBias> RnnBiasFromText(std::string_view text) {
+  return FindRow<RnnBias>(kRnnBiases, [&](const char* row) { return row == text; });
 }
 
 const char* Text(Combine combine) { return kCombines[static_cast<size_t>(combine)].text; }

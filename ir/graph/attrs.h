@@ -76,6 +76,14 @@ enum class MoeMode : int32_t { kNone, kGather, kScatter };
 const char* Text(MoeMode mode);
 std::optional<MoeMode> MoeModeFromText(std::string_view text);
 
+// With the values of cudnnRNNMode_t, cudnnRNNBiasMode_t.
+enum class RnnCell : int32_t { kRelu, kTanh, kLstm, kGru };
+const char* Text(RnnCell cell);
+std::optional<RnnCell> RnnCellFromText(std::string_view text);
+enum class RnnBias : int32_t { kNone, kSingleInput, kDouble, kSingleRecurrent };
+const char* Text(RnnBias bias);
+std::optional<RnnBias> RnnBiasFromText(std::string_view text);
+
 // The associative combiners that `reduce` nodes have.
 enum class Combine : int32_t { kAdd, kMul, kMin, kMax };
 const char* Text(Combine combine);
@@ -369,6 +377,68 @@ struct MoeGroupedMatmulAttrs {
   }
 };
 
+// A network of recurrent layers; operands, layout of the weights and formulas are in ops_rnn.cc.
+// `hidden` is H; `projected` is P, which is H where nothing is projected. With `clip` an LSTM's
+// cell is held between the bounds where it is used; NaN becomes the lower one unless it propagates.
+// Dropout is between layers. `padding` is what results have behind the ends of their sequences.
+// `steps` is T where x is packed (rank 2), whose extents do not tell it.
+struct RnnAttrs {
+  RnnCell cell{};
+  RnnBias bias = RnnBias::kDouble;
+  int64_t layers = 1, hidden = 1, projected = 1, steps = 0;
+  bool bidirectional = false, skip_input = false;
+  bool clip = false, clip_propagates_nan = false;
+  double clip_lower = 0, clip_upper = 0;
+  double dropout = 0, padding = 0;
+  static constexpr auto Fields() {
+    using A = RnnAttrs;
+    return std::tuple{Field("cell", &A::cell),
+                      Field("bias", &A::bias),
+                      Field("layers", &A::layers),
+                      Field("hidden", &A::hidden),
+                      Field("projected", &A::projected),
+                      Field("steps", &A::steps),
+                      Field("bidirectional", &A::bidirectional),
+                      Field("skip_input", &A::skip_input),
+                      Field("clip", &A::clip),
+                      Field("clip_propagates_nan", &A::clip_propagates_nan),
+                      Field("clip_lower", &A::clip_lower),
+                      Field("clip_upper", &A::clip_upper),
+                      Field("dropout", &A::dropout),
+                      Field("padding", &A::padding)};
+  }
+};
+
+// One layer's loop over time, both directions side by side, or its gradient: ops_recurrence.cc.
+struct RecurrenceAttrs {
+  RnnCell cell{};
+  int64_t steps = 0;  // as in RnnAttrs
+  bool clip = false, clip_propagates_nan = false;
+  double clip_lower = 0, clip_upper = 0;
+  static constexpr auto Fields() {
+    using A = RecurrenceAttrs;
+    return std::tuple{Field("cell", &A::cell),
+                      Field("steps", &A::steps),
+                      Field("clip", &A::clip),
+                      Field("clip_propagates_nan", &A::clip_propagates_nan),
+                      Field("clip_lower", &A::clip_lower),
+                      Field("clip_upper", &A::clip_upper)};
+  }
+};
+
+// Connectionist temporal classification; operands and formulas are in ops_ctc.cc. With `softmax`
+// probs are logits. A sample whose label cannot be aligned has gradient 0, or with
+// `skip_infeasible` that of the operand `before`. No label is longer than `max_label`.
+struct CtcLossAttrs {
+  bool softmax = true, skip_infeasible = false;
+  int64_t max_label = 0;
+  static constexpr auto Fields() {
+    using A = CtcLossAttrs;
+    return std::tuple{Field("softmax", &A::softmax), Field("skip_infeasible", &A::skip_infeasible),
+                      Field("max_label", &A::max_label)};
+  }
+};
+
 struct AllAttrs {
   using Variant =
       std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs,
@@ -376,7 +446,7 @@ struct AllAttrs {
                    ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs,
                    TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs, RngAttrs, SdpaAttrs,
                    PagedCacheLoadAttrs, GatherAttrs, BandAttrs, MoeGroupedMatmulAttrs, RaggedAttrs,
-                   ScatterAttrs, ScatterAddAttrs>;
+                   ScatterAttrs, ScatterAddAttrs, RnnAttrs, RecurrenceAttrs, CtcLossAttrs>;
 };
 using Attrs = AnyOf<AllAttrs>;
 

@@ -83,5 +83,13 @@ template <>
 Names NamesOf<Combine>() {
   return UpTo(Combine::kMax);
 }
+template <>
+Names NamesOf<RnnCell>() {
+  return UpTo(RnnCell::kGru);
+}
+template <>
+Names NamesOf<RnnBias>() {
+  return UpTo(RnnBias::kSingleRecurrent);
+}
 
 }  // namespace kiln::graph

@@ -14,7 +14,8 @@ enum Trait : uint32_t {
   kElementwise = 4,
   kReduction = 8,
   kView = 16,
-  kWindow = 32
+  kWindow = 32,
+  kRecurrence = 64
 };
 
 // What an Eval function sees: the values of the operands, each in row-major order of its dims, and

@@ -57,6 +57,16 @@ inline bool FromText(std::string_view text, MoeMode& out) {
   if (mode) out = *mode;
   return mode.has_value();
 }
+inline bool FromText(std::string_view text, RnnCell& out) {
+  const auto cell = RnnCellFromText(text);
+  if (cell) out = *cell;
+  return cell.has_value();
+}
+inline bool FromText(std::string_view text, RnnBias& out) {
+  const auto bias = RnnBiasFromText(text);
+  if (bias) out = *bias;
+  return bias.has_value();
+}
 inline bool FromText(std::string_view text, Combine& out) {
   const auto combine = CombineFromText(text);
   if (combine) out = *combine;
@@ -109,5 +119,9 @@ template <>
 std::vector<std::string_view> NamesOf<MoeMode>();
 template <>
 std::vector<std::string_view> NamesOf<Combine>();
+template <>
+std::vector<std::string_view> NamesOf<RnnCell>();
+template <>
+std::vector<std::string_view> NamesOf<RnnBias>();
 
 }  // namespace kiln::graph
