@@ -417,12 +417,15 @@ def core_parameter(kind_of, type_, name):
     """(type, argument) of a parameter as the core has it, which knows no type of the public headers."""
     base = type_.replace("const ", "").replace("*", "").strip()
     kind, pointer = kind_of.get(base), "*" in type_
+    is_const = type_.startswith("const ")
     if kind == "handle" and pointer:
-        return "void**", f"reinterpret_cast<void**>({name})"
+        core = "void* const*" if is_const else "void**"
+        return core, f"reinterpret_cast<{core}>({name})"
     if kind == "handle":
         return "void*", name
     if kind == "enum" and pointer:
-        return "int*", f"reinterpret_cast<int*>({name})"
+        core = "const int*" if is_const else "int*"
+        return core, f"reinterpret_cast<{core}>({name})"
     if kind == "enum":
         return "int", f"api::Number({name})"
     if kind == "struct":
@@ -455,7 +458,8 @@ def legacy_functions(spec):
         entry = (f"KILN_EXPORT cudnnStatus_t cudnn{name}({public}) {{\n"
                  f'  return api::Entry("cudnn{name}", [&] {{\n{check}'
                  f"    return api::legacy::{name}({arguments});\n  }});\n}}\n")
-        entries.append(entry if function["in_9"] else f"#if CUDNN_MAJOR == 8\n{entry}#endif\n")
+        only = [generation for generation in (8, 9) if function[f"in_{generation}"]]
+        entries.append(entry if len(only) == 2 else f"#if CUDNN_MAJOR == {only[0]}\n{entry}#endif\n")
     return (f"// {NOTICE}\n// Included by api/legacy/functions.h.\n" + "".join(declarations),
             f"// {NOTICE}\n// Included by api/entry/legacy.cc.\n" + "\n".join(entries))
 

@@ -123,43 +123,43 @@ typedef enum {
 /* Reference 7.2.1. */
 cudnnStatus_t CUDNNWINAPI cudnnAdvInferVersionCheck(void);
 
-/* Reference 7.2.2. Declared only. */
+/* Reference 7.2.2. */
 cudnnStatus_t CUDNNWINAPI cudnnBuildRNNDynamic(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, int miniBatch);
 
-/* Reference 7.2.3. Declared only. */
+/* Reference 7.2.3. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateAttnDescriptor(cudnnAttnDescriptor_t *attnDesc);
 
-/* Reference 7.2.4. Declared only. */
+/* Reference 7.2.4. */
 cudnnStatus_t CUDNNWINAPI cudnnCreatePersistentRNNPlan(
     cudnnRNNDescriptor_t rnnDesc, const int minibatch, const cudnnDataType_t dataType,
     cudnnPersistentRNNPlan_t *plan);
 
-/* Reference 7.2.5. Declared only. */
+/* Reference 7.2.5. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateRNNDataDescriptor(cudnnRNNDataDescriptor_t *rnnDataDesc);
 
-/* Reference 7.2.6. Declared only. */
+/* Reference 7.2.6. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateRNNDescriptor(cudnnRNNDescriptor_t *rnnDesc);
 
-/* Reference 7.2.7. Declared only. */
+/* Reference 7.2.7. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateSeqDataDescriptor(cudnnSeqDataDescriptor_t *seqDataDesc);
 
-/* Reference 7.2.8. Declared only. */
+/* Reference 7.2.8. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyAttnDescriptor(cudnnAttnDescriptor_t attnDesc);
 
-/* Reference 7.2.9. Declared only. */
+/* Reference 7.2.9. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyPersistentRNNPlan(cudnnPersistentRNNPlan_t plan);
 
-/* Reference 7.2.10. Declared only. */
+/* Reference 7.2.10. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyRNNDataDescriptor(cudnnRNNDataDescriptor_t rnnDataDesc);
 
-/* Reference 7.2.11. Declared only. */
+/* Reference 7.2.11. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyRNNDescriptor(cudnnRNNDescriptor_t rnnDesc);
 
-/* Reference 7.2.12. Declared only. */
+/* Reference 7.2.12. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroySeqDataDescriptor(cudnnSeqDataDescriptor_t seqDataDesc);
 
-/* Reference 7.2.13. Declared only. */
+/* Reference 7.2.13. */
 cudnnStatus_t CUDNNWINAPI cudnnFindRNNForwardInferenceAlgorithmEx(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *xDesc, const void *x, const cudnnTensorDescriptor_t hxDesc,
@@ -170,7 +170,7 @@ cudnnStatus_t CUDNNWINAPI cudnnFindRNNForwardInferenceAlgorithmEx(
     const int requestedAlgoCount, int *returnedAlgoCount,
     cudnnAlgorithmPerformance_t *perfResults, void *workspace, size_t workSpaceSizeInBytes);
 
-/* Reference 7.2.14. Declared only. */
+/* Reference 7.2.14. */
 cudnnStatus_t CUDNNWINAPI cudnnGetAttnDescriptor(
     cudnnAttnDescriptor_t attnDesc, unsigned int *attnMode, int *nHeads, double *smScaler,
     cudnnDataType_t *dataType, cudnnDataType_t *computePrec, cudnnMathType_t *mathType,
@@ -178,35 +178,35 @@ cudnnStatus_t CUDNNWINAPI cudnnGetAttnDescriptor(
     int *qSize, int *kSize, int *vSize, int *qProjSize, int *kProjSize, int *vProjSize,
     int *oProjSize, int *qoMaxSeqLength, int *kvMaxSeqLength, int *maxBatchSize, int *maxBeamSize);
 
-/* Reference 7.2.15. Declared only. */
+/* Reference 7.2.15. */
 cudnnStatus_t CUDNNWINAPI cudnnGetMultiHeadAttnBuffers(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc, size_t *weightSizeInBytes,
     size_t *workSpaceSizeInBytes, size_t *reserveSpaceSizeInBytes);
 
-/* Reference 7.2.16. Declared only. */
+/* Reference 7.2.16. */
 cudnnStatus_t CUDNNWINAPI cudnnGetMultiHeadAttnWeights(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc,
     cudnnMultiHeadAttnWeightKind_t wKind, size_t weightSizeInBytes, const void *weights,
     cudnnTensorDescriptor_t wDesc, void **wAddr);
 
-/* Reference 7.2.18. Declared only. */
+/* Reference 7.2.18. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNBiasMode(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNBiasMode_t *biasMode);
 
-/* Reference 7.2.19. Declared only. */
+/* Reference 7.2.19. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNDataDescriptor(
     cudnnRNNDataDescriptor_t rnnDataDesc, cudnnDataType_t *dataType,
     cudnnRNNDataLayout_t *layout, int *maxSeqLength, int *batchSize, int *vectorSize,
     int arrayLengthRequested, int *seqLengthArray, void *paddingFill);
 
-/* Reference 7.2.20. Declared only. */
+/* Reference 7.2.20. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNDescriptor_v6(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, int *hiddenSize, int *numLayers,
     cudnnDropoutDescriptor_t *dropoutDesc, cudnnRNNInputMode_t *inputMode,
     cudnnDirectionMode_t *direction, cudnnRNNMode_t *cellMode, cudnnRNNAlgo_t *algo,
     cudnnDataType_t *mathPrec);
 
-/* Reference 7.2.21. Declared only. */
+/* Reference 7.2.21. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNDescriptor_v8(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNAlgo_t *algo, cudnnRNNMode_t *cellMode,
     cudnnRNNBiasMode_t *biasMode, cudnnDirectionMode_t *dirMode, cudnnRNNInputMode_t *inputMode,
@@ -214,71 +214,71 @@ cudnnStatus_t CUDNNWINAPI cudnnGetRNNDescriptor_v8(
     int32_t *inputSize, int32_t *hiddenSize, int32_t *projSize, int32_t *numLayers,
     cudnnDropoutDescriptor_t *dropoutDesc, uint32_t *auxFlags);
 
-/* Reference 7.2.22. Declared only. */
+/* Reference 7.2.22. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNForwardInferenceAlgorithmMaxCount(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, int *count);
 
-/* Reference 7.2.24. Declared only. */
+/* Reference 7.2.24. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNLinLayerBiasParams(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int pseudoLayer,
     const cudnnTensorDescriptor_t xDesc, const cudnnFilterDescriptor_t wDesc, const void *w,
     const int linLayerID, cudnnFilterDescriptor_t linLayerBiasDesc, void **linLayerBias);
 
-/* Reference 7.2.25. Declared only. */
+/* Reference 7.2.25. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNLinLayerMatrixParams(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int pseudoLayer,
     const cudnnTensorDescriptor_t xDesc, const cudnnFilterDescriptor_t wDesc, const void *w,
     const int linLayerID, cudnnFilterDescriptor_t linLayerMatDesc, void **linLayerMat);
 
-/* Reference 7.2.26. Declared only. */
+/* Reference 7.2.26. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNMatrixMathType(
     cudnnRNNDescriptor_t rnnDesc, cudnnMathType_t *mType);
 
-/* Reference 7.2.27. Declared only. */
+/* Reference 7.2.27. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNPaddingMode(
     cudnnRNNDescriptor_t rnnDesc, unsigned int *paddingMode);
 
-/* Reference 7.2.28. Declared only. */
+/* Reference 7.2.28. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNParamsSize(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc,
     const cudnnTensorDescriptor_t xDesc, size_t *sizeInBytes, cudnnDataType_t dataType);
 
-/* Reference 7.2.29. Declared only. */
+/* Reference 7.2.29. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNProjectionLayers(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, int *recProjSize, int *outProjSize);
 
-/* Reference 7.2.30. Declared only. */
+/* Reference 7.2.30. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNTempSpaceSizes(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnForwardMode_t fMode,
     cudnnRNNDataDescriptor_t xDesc, size_t *workSpaceSize, size_t *reserveSpaceSize);
 
-/* Reference 8.2.14. Declared only. */
+/* Reference 8.2.14. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNTrainingReserveSize(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *xDesc, size_t *sizeInBytes);
 
-/* Reference 7.2.31. Declared only. */
+/* Reference 7.2.31. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNWeightParams(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, int32_t pseudoLayer,
     size_t weightSpaceSize, const void *weightSpace, int32_t linLayerID,
     cudnnTensorDescriptor_t mDesc, void **mAddr, cudnnTensorDescriptor_t bDesc, void **bAddr);
 
-/* Reference 7.2.32. Declared only. */
+/* Reference 7.2.32. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNWeightSpaceSize(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, size_t *weightSpaceSize);
 
-/* Reference 7.2.33. Declared only. */
+/* Reference 7.2.33. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNWorkspaceSize(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *xDesc, size_t *sizeInBytes);
 
-/* Reference 7.2.34. Declared only. */
+/* Reference 7.2.34. */
 cudnnStatus_t CUDNNWINAPI cudnnGetSeqDataDescriptor(
     const cudnnSeqDataDescriptor_t seqDataDesc, cudnnDataType_t *dataType, int *nbDims,
     int nbDimsRequested, int *dimA, cudnnSeqDataAxis_t *axes, size_t *seqLengthArraySize,
     size_t seqLengthSizeRequested, int *seqLengthArray, void *paddingFill);
 
-/* Reference 7.2.35. Declared only. */
+/* Reference 7.2.35. */
 cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnForward(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc, int currIdx, const int *loWinIdx,
     const int *hiWinIdx, const int *devSeqLengthsQO, const int *devSeqLengthsKV,
@@ -288,7 +288,7 @@ cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnForward(
     size_t weightSizeInBytes, const void *weights, size_t workSpaceSizeInBytes, void *workSpace,
     size_t reserveSpaceSizeInBytes, void *reserveSpace);
 
-/* Reference 7.2.36. Declared only. */
+/* Reference 7.2.36. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNForward(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnForwardMode_t fwdMode,
     const int32_t *devSeqLengths, cudnnRNNDataDescriptor_t xDesc, const void *x,
@@ -297,7 +297,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNForward(
     const void *weightSpace, size_t workSpaceSize, void *workSpace, size_t reserveSpaceSize,
     void *reserveSpace);
 
-/* Reference 7.2.37. Declared only. */
+/* Reference 7.2.37. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNForwardInference(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *xDesc, const void *x, const cudnnTensorDescriptor_t hxDesc,
@@ -306,7 +306,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNForwardInference(
     void *y, const cudnnTensorDescriptor_t hyDesc, void *hy,
     const cudnnTensorDescriptor_t cyDesc, void *cy, void *workSpace, size_t workSpaceSizeInBytes);
 
-/* Reference 7.2.38. Declared only. */
+/* Reference 7.2.38. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNForwardInferenceEx(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc,
     const cudnnRNNDataDescriptor_t xDesc, const void *x, const cudnnTensorDescriptor_t hxDesc,
@@ -318,27 +318,27 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNForwardInferenceEx(
     const cudnnRNNDataDescriptor_t iDesc, void *iAttn, const cudnnRNNDataDescriptor_t qDesc,
     void *queries, void *workSpace, size_t workSpaceSizeInBytes);
 
-/* Reference 7.2.39. Declared only. */
+/* Reference 7.2.39. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNGetClip(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnRNNClipMode_t *clipMode,
     cudnnNanPropagation_t *clipNanOpt, double *lclip, double *rclip);
 
-/* Reference 7.2.40. Declared only. */
+/* Reference 7.2.40. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNGetClip_v8(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNClipMode_t *clipMode,
     cudnnNanPropagation_t *clipNanOpt, double *lclip, double *rclip);
 
-/* Reference 7.2.41. Declared only. */
+/* Reference 7.2.41. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNSetClip(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnRNNClipMode_t clipMode,
     cudnnNanPropagation_t clipNanOpt, double lclip, double rclip);
 
-/* Reference 7.2.42. Declared only. */
+/* Reference 7.2.42. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNSetClip_v8(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNClipMode_t clipMode, cudnnNanPropagation_t clipNanOpt,
     double lclip, double rclip);
 
-/* Reference 7.2.43. Declared only. */
+/* Reference 7.2.43. */
 cudnnStatus_t CUDNNWINAPI cudnnSetAttnDescriptor(
     cudnnAttnDescriptor_t attnDesc, unsigned int attnMode, int nHeads, double smScaler,
     cudnnDataType_t dataType, cudnnDataType_t computePrec, cudnnMathType_t mathType,
@@ -346,31 +346,31 @@ cudnnStatus_t CUDNNWINAPI cudnnSetAttnDescriptor(
     int qSize, int kSize, int vSize, int qProjSize, int kProjSize, int vProjSize, int oProjSize,
     int qoMaxSeqLength, int kvMaxSeqLength, int maxBatchSize, int maxBeamSize);
 
-/* Reference 7.2.44. Declared only. */
+/* Reference 7.2.44. */
 cudnnStatus_t CUDNNWINAPI cudnnSetPersistentRNNPlan(
     cudnnRNNDescriptor_t rnnDesc, cudnnPersistentRNNPlan_t plan);
 
-/* Reference 7.2.45. Declared only. */
+/* Reference 7.2.45. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNAlgorithmDescriptor(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnAlgorithmDescriptor_t algoDesc);
 
-/* Reference 7.2.46. Declared only. */
+/* Reference 7.2.46. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNBiasMode(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNBiasMode_t biasMode);
 
-/* Reference 7.2.47. Declared only. */
+/* Reference 7.2.47. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNDataDescriptor(
     cudnnRNNDataDescriptor_t rnnDataDesc, cudnnDataType_t dataType, cudnnRNNDataLayout_t layout,
     int maxSeqLength, int batchSize, int vectorSize, const int *seqLengthArray, void *paddingFill);
 
-/* Reference 7.2.48. Declared only. */
+/* Reference 7.2.48. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNDescriptor_v6(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, const int hiddenSize,
     const int numLayers, cudnnDropoutDescriptor_t dropoutDesc, cudnnRNNInputMode_t inputMode,
     cudnnDirectionMode_t direction, cudnnRNNMode_t cellMode, cudnnRNNAlgo_t algo,
     cudnnDataType_t mathPrec);
 
-/* Reference 7.2.49. Declared only. */
+/* Reference 7.2.49. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNDescriptor_v8(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNAlgo_t algo, cudnnRNNMode_t cellMode,
     cudnnRNNBiasMode_t biasMode, cudnnDirectionMode_t dirMode, cudnnRNNInputMode_t inputMode,
@@ -378,20 +378,20 @@ cudnnStatus_t CUDNNWINAPI cudnnSetRNNDescriptor_v8(
     int32_t inputSize, int32_t hiddenSize, int32_t projSize, int32_t numLayers,
     cudnnDropoutDescriptor_t dropoutDesc, uint32_t auxFlags);
 
-/* Reference 7.2.50. Declared only. */
+/* Reference 7.2.50. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNMatrixMathType(
     cudnnRNNDescriptor_t rnnDesc, cudnnMathType_t mType);
 
-/* Reference 7.2.51. Declared only. */
+/* Reference 7.2.51. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNPaddingMode(
     cudnnRNNDescriptor_t rnnDesc, unsigned int paddingMode);
 
-/* Reference 7.2.52. Declared only. */
+/* Reference 7.2.52. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNProjectionLayers(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, const int recProjSize,
     const int outProjSize);
 
-/* Reference 7.2.53. Declared only. */
+/* Reference 7.2.53. */
 cudnnStatus_t CUDNNWINAPI cudnnSetSeqDataDescriptor(
     cudnnSeqDataDescriptor_t seqDataDesc, cudnnDataType_t dataType, int nbDims, const int *dimA,
     const cudnnSeqDataAxis_t *axes, size_t seqLengthArraySize, const int *seqLengthArray,

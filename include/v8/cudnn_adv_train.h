@@ -41,14 +41,14 @@ typedef enum {
 /* Reference 8.2.1. */
 cudnnStatus_t CUDNNWINAPI cudnnAdvTrainVersionCheck(void);
 
-/* Reference 8.2.3. Declared only. */
+/* Reference 8.2.3. */
 cudnnStatus_t CUDNNWINAPI cudnnCTCLoss(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t probsDesc, const void *probs,
     const int *hostLabels, const int *hostLabelLengths, const int *hostInputLengths, void *costs,
     const cudnnTensorDescriptor_t gradientsDesc, void *gradients, cudnnCTCLossAlgo_t algo,
     cudnnCTCLossDescriptor_t ctcLossDesc, void *workspace, size_t workSpaceSizeInBytes);
 
-/* Reference 8.2.4. Declared only. */
+/* Reference 8.2.4. */
 cudnnStatus_t CUDNNWINAPI cudnnCTCLoss_v8(
     cudnnHandle_t handle, cudnnCTCLossAlgo_t algo, cudnnCTCLossDescriptor_t ctcLossDesc,
     const cudnnTensorDescriptor_t probsDesc, const void *probs, const int *labels,
@@ -56,13 +56,13 @@ cudnnStatus_t CUDNNWINAPI cudnnCTCLoss_v8(
     const cudnnTensorDescriptor_t gradientsDesc, void *gradients, size_t workSpaceSizeInBytes,
     void *workspace);
 
-/* Reference 8.2.2. Declared only. */
+/* Reference 8.2.2. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateCTCLossDescriptor(cudnnCTCLossDescriptor_t *ctcLossDesc);
 
-/* Reference 8.2.5. Declared only. */
+/* Reference 8.2.5. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyCTCLossDescriptor(cudnnCTCLossDescriptor_t ctcLossDesc);
 
-/* Reference 8.2.6. Declared only. */
+/* Reference 8.2.6. */
 cudnnStatus_t CUDNNWINAPI cudnnFindRNNBackwardDataAlgorithmEx(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *yDesc, const void *y, const cudnnTensorDescriptor_t *dyDesc,
@@ -76,7 +76,7 @@ cudnnStatus_t CUDNNWINAPI cudnnFindRNNBackwardDataAlgorithmEx(
     cudnnAlgorithmPerformance_t *perfResults, void *workspace, size_t workSpaceSizeInBytes,
     void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 8.2.7. Declared only. */
+/* Reference 8.2.7. */
 cudnnStatus_t CUDNNWINAPI cudnnFindRNNBackwardWeightsAlgorithmEx(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *xDesc, const void *x, const cudnnTensorDescriptor_t hxDesc,
@@ -86,7 +86,7 @@ cudnnStatus_t CUDNNWINAPI cudnnFindRNNBackwardWeightsAlgorithmEx(
     const cudnnFilterDescriptor_t dwDesc, void *dw, const void *reserveSpace,
     size_t reserveSpaceSizeInBytes);
 
-/* Reference 8.2.8. Declared only. */
+/* Reference 8.2.8. */
 cudnnStatus_t CUDNNWINAPI cudnnFindRNNForwardTrainingAlgorithmEx(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *xDesc, const void *x, const cudnnTensorDescriptor_t hxDesc,
@@ -98,46 +98,45 @@ cudnnStatus_t CUDNNWINAPI cudnnFindRNNForwardTrainingAlgorithmEx(
     cudnnAlgorithmPerformance_t *perfResults, void *workspace, size_t workSpaceSizeInBytes,
     void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 8.2.9. Declared only. */
+/* Reference 8.2.9. */
 cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossDescriptor(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t *compType);
 
-/* Reference 8.2.10. Declared only. */
+/* Reference 8.2.10. */
 cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossDescriptorEx(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t *compType,
     cudnnLossNormalizationMode_t *normMode, cudnnNanPropagation_t *gradMode);
 
-/* Reference 8.2.11. Declared only. */
+/* Reference 8.2.11. */
 cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossDescriptor_v8(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t *compType,
     cudnnLossNormalizationMode_t *normMode, cudnnNanPropagation_t *gradMode, int *maxLabelLength);
 
-/* Reference 8.2.12. Declared only. */
+/* Reference 8.2.12. */
 cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossWorkspaceSize(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t probsDesc,
     const cudnnTensorDescriptor_t gradientsDesc, const int *labels, const int *labelLengths,
     const int *inputLengths, cudnnCTCLossAlgo_t algo, cudnnCTCLossDescriptor_t ctcLossDesc,
     size_t *sizeInBytes);
 
-/* Reference 8.2.13. Declared only. */
+/* Reference 8.2.13. */
 cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossWorkspaceSize_v8(
     cudnnHandle_t handle, cudnnCTCLossAlgo_t algo, cudnnCTCLossDescriptor_t ctcLossDesc,
     const cudnnTensorDescriptor_t probsDesc, const cudnnTensorDescriptor_t gradientsDesc,
     size_t *sizeInBytes);
 
-/* Reference 7.2.17. Declared only. */
+/* Reference 7.2.17. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNBackwardDataAlgorithmMaxCount(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, int *count);
 
-/* Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNBackwardWeightsAlgorithmMaxCount(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, int *count);
 
-/* Reference 7.2.23. Declared only. */
+/* Reference 7.2.23. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNForwardTrainingAlgorithmMaxCount(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, int *count);
 
-/* Reference 8.2.15. Declared only. */
+/* Reference 8.2.15. */
 cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnBackwardData(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc, const int *loWinIdx,
     const int *hiWinIdx, const int *devSeqLengthsDQDO, const int *devSeqLengthsDKDV,
@@ -148,7 +147,7 @@ cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnBackwardData(
     size_t weightSizeInBytes, const void *weights, size_t workSpaceSizeInBytes, void *workSpace,
     size_t reserveSpaceSizeInBytes, void *reserveSpace);
 
-/* Reference 8.2.16. Declared only. */
+/* Reference 8.2.16. */
 cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnBackwardWeights(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc, cudnnWgradMode_t addGrad,
     const cudnnSeqDataDescriptor_t qDesc, const void *queries,
@@ -157,7 +156,7 @@ cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnBackwardWeights(
     size_t weightSizeInBytes, const void *weights, void *dweights, size_t workSpaceSizeInBytes,
     void *workSpace, size_t reserveSpaceSizeInBytes, void *reserveSpace);
 
-/* Reference 8.2.17. Declared only. */
+/* Reference 8.2.17. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardData(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *yDesc, const void *y, const cudnnTensorDescriptor_t *dyDesc,
@@ -169,7 +168,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardData(
     const cudnnTensorDescriptor_t dcxDesc, void *dcx, void *workSpace,
     size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 8.2.19. Declared only. */
+/* Reference 8.2.19. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardDataEx(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc,
     const cudnnRNNDataDescriptor_t yDesc, const void *y, const cudnnRNNDataDescriptor_t dyDesc,
@@ -183,7 +182,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardDataEx(
     void *dkeys, void *workSpace, size_t workSpaceSizeInBytes, void *reserveSpace,
     size_t reserveSpaceSizeInBytes);
 
-/* Reference 8.2.18. Declared only. */
+/* Reference 8.2.18. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardData_v8(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, const int32_t *devSeqLengths,
     cudnnRNNDataDescriptor_t yDesc, const void *y, const void *dy,
@@ -192,7 +191,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardData_v8(
     void *dcx, size_t weightSpaceSize, const void *weightSpace, size_t workSpaceSize,
     void *workSpace, size_t reserveSpaceSize, void *reserveSpace);
 
-/* Reference 8.2.20. Declared only. */
+/* Reference 8.2.20. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardWeights(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *xDesc, const void *x, const cudnnTensorDescriptor_t hxDesc,
@@ -200,7 +199,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardWeights(
     size_t workSpaceSizeInBytes, const cudnnFilterDescriptor_t dwDesc, void *dw,
     const void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 8.2.22. Declared only. */
+/* Reference 8.2.22. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardWeightsEx(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc,
     const cudnnRNNDataDescriptor_t xDesc, const void *x, const cudnnTensorDescriptor_t hxDesc,
@@ -208,7 +207,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardWeightsEx(
     size_t workSpaceSizeInBytes, const cudnnFilterDescriptor_t dwDesc, void *dw,
     void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 8.2.21. Declared only. */
+/* Reference 8.2.21. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardWeights_v8(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnWgradMode_t addGrad,
     const int32_t *devSeqLengths, cudnnRNNDataDescriptor_t xDesc, const void *x,
@@ -216,7 +215,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardWeights_v8(
     size_t weightSpaceSize, void *dweightSpace, size_t workSpaceSize, void *workSpace,
     size_t reserveSpaceSize, void *reserveSpace);
 
-/* Reference 8.2.23. Declared only. */
+/* Reference 8.2.23. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNForwardTraining(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc, const int seqLength,
     const cudnnTensorDescriptor_t *xDesc, const void *x, const cudnnTensorDescriptor_t hxDesc,
@@ -226,7 +225,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNForwardTraining(
     const cudnnTensorDescriptor_t cyDesc, void *cy, void *workSpace, size_t workSpaceSizeInBytes,
     void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Reference 8.2.24. Declared only. */
+/* Reference 8.2.24. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNForwardTrainingEx(
     cudnnHandle_t handle, const cudnnRNNDescriptor_t rnnDesc,
     const cudnnRNNDataDescriptor_t xDesc, const void *x, const cudnnTensorDescriptor_t hxDesc,
@@ -239,16 +238,16 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNForwardTrainingEx(
     void *queries, void *workSpace, size_t workSpaceSizeInBytes, void *reserveSpace,
     size_t reserveSpaceSizeInBytes);
 
-/* Reference 8.2.25. Declared only. */
+/* Reference 8.2.25. */
 cudnnStatus_t CUDNNWINAPI cudnnSetCTCLossDescriptor(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t compType);
 
-/* Reference 8.2.26. Declared only. */
+/* Reference 8.2.26. */
 cudnnStatus_t CUDNNWINAPI cudnnSetCTCLossDescriptorEx(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t compType,
     cudnnLossNormalizationMode_t normMode, cudnnNanPropagation_t gradMode);
 
-/* Reference 8.2.27. Declared only. */
+/* Reference 8.2.27. */
 cudnnStatus_t CUDNNWINAPI cudnnSetCTCLossDescriptor_v8(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t compType,
     cudnnLossNormalizationMode_t normMode, cudnnNanPropagation_t gradMode, int maxLabelLength);

@@ -134,18 +134,18 @@ typedef enum {
 
 cudnnStatus_t CUDNNWINAPI cudnnAdvVersionCheck(void);
 
-/* Reference 7.2.2. Declared only. */
+/* Reference 7.2.2. */
 cudnnStatus_t CUDNNWINAPI cudnnBuildRNNDynamic(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, int miniBatch);
 
-/* Reference 8.2.3. Declared only. */
+/* Reference 8.2.3. */
 cudnnStatus_t CUDNNWINAPI cudnnCTCLoss(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t probsDesc, const void *probs,
     const int *hostLabels, const int *hostLabelLengths, const int *hostInputLengths, void *costs,
     const cudnnTensorDescriptor_t gradientsDesc, void *gradients, cudnnCTCLossAlgo_t algo,
     cudnnCTCLossDescriptor_t ctcLossDesc, void *workspace, size_t workSpaceSizeInBytes);
 
-/* Reference 8.2.4. Declared only. */
+/* Reference 8.2.4. */
 cudnnStatus_t CUDNNWINAPI cudnnCTCLoss_v8(
     cudnnHandle_t handle, cudnnCTCLossAlgo_t algo, cudnnCTCLossDescriptor_t ctcLossDesc,
     const cudnnTensorDescriptor_t probsDesc, const void *probs, const int *labels,
@@ -153,41 +153,41 @@ cudnnStatus_t CUDNNWINAPI cudnnCTCLoss_v8(
     const cudnnTensorDescriptor_t gradientsDesc, void *gradients, size_t workSpaceSizeInBytes,
     void *workspace);
 
-/* Reference 7.2.3. Declared only. */
+/* Reference 7.2.3. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnCreateAttnDescriptor(
     cudnnAttnDescriptor_t *attnDesc);
 
-/* Reference 8.2.2. Declared only. */
+/* Reference 8.2.2. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateCTCLossDescriptor(cudnnCTCLossDescriptor_t *ctcLossDesc);
 
-/* Reference 7.2.5. Declared only. */
+/* Reference 7.2.5. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateRNNDataDescriptor(cudnnRNNDataDescriptor_t *rnnDataDesc);
 
-/* Reference 7.2.6. Declared only. */
+/* Reference 7.2.6. */
 cudnnStatus_t CUDNNWINAPI cudnnCreateRNNDescriptor(cudnnRNNDescriptor_t *rnnDesc);
 
-/* Reference 7.2.7. Declared only. */
+/* Reference 7.2.7. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnCreateSeqDataDescriptor(
     cudnnSeqDataDescriptor_t *seqDataDesc);
 
-/* Reference 7.2.8. Declared only. */
+/* Reference 7.2.8. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnDestroyAttnDescriptor(
     cudnnAttnDescriptor_t attnDesc);
 
-/* Reference 8.2.5. Declared only. */
+/* Reference 8.2.5. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyCTCLossDescriptor(cudnnCTCLossDescriptor_t ctcLossDesc);
 
-/* Reference 7.2.10. Declared only. */
+/* Reference 7.2.10. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyRNNDataDescriptor(cudnnRNNDataDescriptor_t rnnDataDesc);
 
-/* Reference 7.2.11. Declared only. */
+/* Reference 7.2.11. */
 cudnnStatus_t CUDNNWINAPI cudnnDestroyRNNDescriptor(cudnnRNNDescriptor_t rnnDesc);
 
-/* Reference 7.2.12. Declared only. */
+/* Reference 7.2.12. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnDestroySeqDataDescriptor(
     cudnnSeqDataDescriptor_t seqDataDesc);
 
-/* Reference 7.2.14. Declared only. */
+/* Reference 7.2.14. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnGetAttnDescriptor(
     cudnnAttnDescriptor_t attnDesc, unsigned int *attnMode, int *nHeads, double *smScaler,
     cudnnDataType_t *dataType, cudnnDataType_t *computePrec, cudnnMathType_t *mathType,
@@ -195,56 +195,55 @@ CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnGetAttnDescriptor(
     int *qSize, int *kSize, int *vSize, int *qProjSize, int *kProjSize, int *vProjSize,
     int *oProjSize, int *qoMaxSeqLength, int *kvMaxSeqLength, int *maxBatchSize, int *maxBeamSize);
 
-/* Reference 8.2.9. Declared only. */
+/* Reference 8.2.9. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossDescriptor(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t *compType);
 
-/* Reference 8.2.10. Declared only. */
+/* Reference 8.2.10. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossDescriptorEx(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t *compType,
     cudnnLossNormalizationMode_t *normMode, cudnnNanPropagation_t *gradMode);
 
-/* Reference 8.2.11. Declared only. */
+/* Reference 8.2.11. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossDescriptor_v8(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t *compType,
     cudnnLossNormalizationMode_t *normMode, cudnnNanPropagation_t *gradMode, int *maxLabelLength);
 
-/* Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossDescriptor_v9(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t *compType,
     cudnnLossNormalizationMode_t *normMode, cudnnCTCGradMode_t *ctcGradMode, int *maxLabelLength);
 
-/* Reference 8.2.12. Declared only. */
+/* Reference 8.2.12. */
 cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossWorkspaceSize(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t probsDesc,
     const cudnnTensorDescriptor_t gradientsDesc, const int *labels, const int *labelLengths,
     const int *inputLengths, cudnnCTCLossAlgo_t algo, cudnnCTCLossDescriptor_t ctcLossDesc,
     size_t *sizeInBytes);
 
-/* Reference 8.2.13. Declared only. */
+/* Reference 8.2.13. */
 cudnnStatus_t CUDNNWINAPI cudnnGetCTCLossWorkspaceSize_v8(
     cudnnHandle_t handle, cudnnCTCLossAlgo_t algo, cudnnCTCLossDescriptor_t ctcLossDesc,
     const cudnnTensorDescriptor_t probsDesc, const cudnnTensorDescriptor_t gradientsDesc,
     size_t *sizeInBytes);
 
-/* Reference 7.2.15. Declared only. */
+/* Reference 7.2.15. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnGetMultiHeadAttnBuffers(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc, size_t *weightSizeInBytes,
     size_t *workSpaceSizeInBytes, size_t *reserveSpaceSizeInBytes);
 
-/* Reference 7.2.16. Declared only. */
+/* Reference 7.2.16. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnGetMultiHeadAttnWeights(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc,
     cudnnMultiHeadAttnWeightKind_t wKind, size_t weightSizeInBytes, const void *weights,
     cudnnTensorDescriptor_t wDesc, void **wAddr);
 
-/* Reference 7.2.19. Declared only. */
+/* Reference 7.2.19. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNDataDescriptor(
     cudnnRNNDataDescriptor_t rnnDataDesc, cudnnDataType_t *dataType,
     cudnnRNNDataLayout_t *layout, int *maxSeqLength, int *batchSize, int *vectorSize,
     int arrayLengthRequested, int *seqLengthArray, void *paddingFill);
 
-/* Reference 7.2.21. Declared only. */
+/* Reference 7.2.21. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNDescriptor_v8(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNAlgo_t *algo, cudnnRNNMode_t *cellMode,
     cudnnRNNBiasMode_t *biasMode, cudnnDirectionMode_t *dirMode, cudnnRNNInputMode_t *inputMode,
@@ -252,28 +251,28 @@ cudnnStatus_t CUDNNWINAPI cudnnGetRNNDescriptor_v8(
     int32_t *inputSize, int32_t *hiddenSize, int32_t *projSize, int32_t *numLayers,
     cudnnDropoutDescriptor_t *dropoutDesc, uint32_t *auxFlags);
 
-/* Reference 7.2.30. Declared only. */
+/* Reference 7.2.30. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNTempSpaceSizes(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnForwardMode_t fwdMode,
     cudnnRNNDataDescriptor_t xDesc, size_t *workSpaceSize, size_t *reserveSpaceSize);
 
-/* Reference 7.2.31. Declared only. */
+/* Reference 7.2.31. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNWeightParams(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, int32_t pseudoLayer,
     size_t weightSpaceSize, const void *weightSpace, int32_t linLayerID,
     cudnnTensorDescriptor_t mDesc, void **mAddr, cudnnTensorDescriptor_t bDesc, void **bAddr);
 
-/* Reference 7.2.32. Declared only. */
+/* Reference 7.2.32. */
 cudnnStatus_t CUDNNWINAPI cudnnGetRNNWeightSpaceSize(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, size_t *weightSpaceSize);
 
-/* Reference 7.2.34. Declared only. */
+/* Reference 7.2.34. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnGetSeqDataDescriptor(
     const cudnnSeqDataDescriptor_t seqDataDesc, cudnnDataType_t *dataType, int *nbDims,
     int nbDimsRequested, int *dimA, cudnnSeqDataAxis_t *axes, size_t *seqLengthArraySize,
     size_t seqLengthSizeRequested, int *seqLengthArray, void *paddingFill);
 
-/* Reference 8.2.15. Declared only. */
+/* Reference 8.2.15. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnBackwardData(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc, const int *loWinIdx,
     const int *hiWinIdx, const int *devSeqLengthsDQDO, const int *devSeqLengthsDKDV,
@@ -284,7 +283,7 @@ CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnBackwardData(
     size_t weightSizeInBytes, const void *weights, size_t workSpaceSizeInBytes, void *workSpace,
     size_t reserveSpaceSizeInBytes, void *reserveSpace);
 
-/* Reference 8.2.16. Declared only. */
+/* Reference 8.2.16. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnBackwardWeights(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc, cudnnWgradMode_t addGrad,
     const cudnnSeqDataDescriptor_t qDesc, const void *queries,
@@ -293,7 +292,7 @@ CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnBackwardWeights(
     size_t weightSizeInBytes, const void *weights, void *dweights, size_t workSpaceSizeInBytes,
     void *workSpace, size_t reserveSpaceSizeInBytes, void *reserveSpace);
 
-/* Reference 7.2.35. Declared only. */
+/* Reference 7.2.35. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnForward(
     cudnnHandle_t handle, const cudnnAttnDescriptor_t attnDesc, int currIdx, const int *loWinIdx,
     const int *hiWinIdx, const int *devSeqLengthsQO, const int *devSeqLengthsKV,
@@ -303,7 +302,7 @@ CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnMultiHeadAttnForward(
     size_t weightSizeInBytes, const void *weights, size_t workSpaceSizeInBytes, void *workSpace,
     size_t reserveSpaceSizeInBytes, void *reserveSpace);
 
-/* Reference 8.2.18. Declared only. */
+/* Reference 8.2.18. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardData_v8(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, const int32_t *devSeqLengths,
     cudnnRNNDataDescriptor_t yDesc, const void *y, const void *dy,
@@ -312,7 +311,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardData_v8(
     void *dcx, size_t weightSpaceSize, const void *weightSpace, size_t workSpaceSize,
     void *workSpace, size_t reserveSpaceSize, void *reserveSpace);
 
-/* Reference 8.2.21. Declared only. */
+/* Reference 8.2.21. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardWeights_v8(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnWgradMode_t addGrad,
     const int32_t *devSeqLengths, cudnnRNNDataDescriptor_t xDesc, const void *x,
@@ -320,7 +319,7 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNBackwardWeights_v8(
     size_t weightSpaceSize, void *dweightSpace, size_t workSpaceSize, void *workSpace,
     size_t reserveSpaceSize, void *reserveSpace);
 
-/* Reference 7.2.36. Declared only. */
+/* Reference 7.2.36. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNForward(
     cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc, cudnnForwardMode_t fwdMode,
     const int32_t *devSeqLengths, cudnnRNNDataDescriptor_t xDesc, const void *x,
@@ -329,25 +328,23 @@ cudnnStatus_t CUDNNWINAPI cudnnRNNForward(
     const void *weightSpace, size_t workSpaceSize, void *workSpace, size_t reserveSpaceSize,
     void *reserveSpace);
 
-/* Reference 7.2.40. Declared only. */
+/* Reference 7.2.40. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnRNNGetClip_v8(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNClipMode_t *clipMode,
     cudnnNanPropagation_t *clipNanOpt, double *lclip, double *rclip);
 
-/* Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNGetClip_v9(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNClipMode_t *clipMode, double *lclip, double *rclip);
 
-/* Reference 7.2.42. Declared only. */
+/* Reference 7.2.42. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnRNNSetClip_v8(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNClipMode_t clipMode, cudnnNanPropagation_t clipNanOpt,
     double lclip, double rclip);
 
-/* Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnRNNSetClip_v9(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNClipMode_t clipMode, double lclip, double rclip);
 
-/* Reference 7.2.43. Declared only. */
+/* Reference 7.2.43. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnSetAttnDescriptor(
     cudnnAttnDescriptor_t attnDesc, unsigned int attnMode, int nHeads, double smScaler,
     cudnnDataType_t dataType, cudnnDataType_t computePrec, cudnnMathType_t mathType,
@@ -355,31 +352,30 @@ CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnSetAttnDescriptor(
     int qSize, int kSize, int vSize, int qProjSize, int kProjSize, int vProjSize, int oProjSize,
     int qoMaxSeqLength, int kvMaxSeqLength, int maxBatchSize, int maxBeamSize);
 
-/* Reference 8.2.25. Declared only. */
+/* Reference 8.2.25. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnSetCTCLossDescriptor(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t compType);
 
-/* Reference 8.2.26. Declared only. */
+/* Reference 8.2.26. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnSetCTCLossDescriptorEx(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t compType,
     cudnnLossNormalizationMode_t normMode, cudnnNanPropagation_t gradMode);
 
-/* Reference 8.2.27. Declared only. */
+/* Reference 8.2.27. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnSetCTCLossDescriptor_v8(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t compType,
     cudnnLossNormalizationMode_t normMode, cudnnNanPropagation_t gradMode, int maxLabelLength);
 
-/* Declared only. */
 cudnnStatus_t CUDNNWINAPI cudnnSetCTCLossDescriptor_v9(
     cudnnCTCLossDescriptor_t ctcLossDesc, cudnnDataType_t compType,
     cudnnLossNormalizationMode_t normMode, cudnnCTCGradMode_t ctcGradMode, int maxLabelLength);
 
-/* Reference 7.2.47. Declared only. */
+/* Reference 7.2.47. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNDataDescriptor(
     cudnnRNNDataDescriptor_t rnnDataDesc, cudnnDataType_t dataType, cudnnRNNDataLayout_t layout,
     int maxSeqLength, int batchSize, int vectorSize, const int *seqLengthArray, void *paddingFill);
 
-/* Reference 7.2.49. Declared only. */
+/* Reference 7.2.49. */
 cudnnStatus_t CUDNNWINAPI cudnnSetRNNDescriptor_v8(
     cudnnRNNDescriptor_t rnnDesc, cudnnRNNAlgo_t algo, cudnnRNNMode_t cellMode,
     cudnnRNNBiasMode_t biasMode, cudnnDirectionMode_t dirMode, cudnnRNNInputMode_t inputMode,
@@ -387,7 +383,7 @@ cudnnStatus_t CUDNNWINAPI cudnnSetRNNDescriptor_v8(
     int32_t inputSize, int32_t hiddenSize, int32_t projSize, int32_t numLayers,
     cudnnDropoutDescriptor_t dropoutDesc, uint32_t auxFlags);
 
-/* Reference 7.2.53. Declared only. */
+/* Reference 7.2.53. */
 CUDNN_DEPRECATED cudnnStatus_t CUDNNWINAPI cudnnSetSeqDataDescriptor(
     cudnnSeqDataDescriptor_t seqDataDesc, cudnnDataType_t dataType, int nbDims, const int *dimA,
     const cudnnSeqDataAxis_t *axes, size_t seqLengthArraySize, const int *seqLengthArray,
