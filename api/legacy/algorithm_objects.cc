@@ -1,33 +1,15 @@
-// cudnnAlgorithmDescriptor_t and cudnnAlgorithmPerformance_t, which cuDNN 8 still had for recurrent
-// networks. Reference 3.2.4, 3.2.7, 3.2.8, 3.2.22, 3.2.23, 3.2.38 to 3.2.40, 3.2.72, 3.2.74, 3.2.77
+// Reference 3.2.4, 3.2.7, 3.2.8, 3.2.22, 3.2.23, 3.2.38 to 3.2.40, 3.2.72, 3.2.74, 3.2.77
 // and 3.2.78.
+#include "api/legacy/algorithm_objects.h"
+
 #include <cstring>
 
 #include "api/generation.h"
 #include "api/handle.h"
 #include "api/legacy/functions.h"
-#include "api/legacy/object.h"
 
 namespace kiln::api::legacy {
 namespace {
-
-// cudnnAlgorithm_t is a union of enumerations, which are of one size: its bits are kept.
-struct AlgorithmDesc {
-  static constexpr uint64_t kTag = 0x6b696c6e'616c676f;  // "kilnalgo"
-  static constexpr std::string_view kName = "cudnnAlgorithmDescriptor_t";
-
-  int32_t algorithm = 0;
-};
-
-struct AlgorithmPerformance {
-  static constexpr uint64_t kTag = 0x6b696c6e'616c7066;  // "kilnalpf"
-  static constexpr std::string_view kName = "cudnnAlgorithmPerformance_t";
-
-  void* algorithm = nullptr;  // the client's descriptor
-  int32_t status = 0;
-  float time = 0;
-  size_t memory = 0;
-};
 
 // What cudnnSaveAlgorithm writes.
 struct SavedAlgorithm {
@@ -49,7 +31,23 @@ uint32_t CheckOf(const SavedAlgorithm& saved) {
            static_cast<uint32_t>(saved.algorithm));
 }
 
+// The result and the descriptor that is its own.
+Status DestroyPerformance(void* object) {
+  if (object == nullptr) return {};
+  ASSIGN_OR_RETURN(const AlgorithmPerformance* performance, Get<AlgorithmPerformance>(object));
+  RETURN_IF_ERROR(DestroyDescriptor<AlgorithmDesc>(performance->owned));
+  return DestroyDescriptor<AlgorithmPerformance>(object);
+}
+
 }  // namespace
+
+Status OwnAlgorithm(AlgorithmPerformance& result, int algorithm) {
+  if (result.owned == nullptr) RETURN_IF_ERROR(CreateDescriptor<AlgorithmDesc>(&result.owned));
+  ASSIGN_OR_RETURN(AlgorithmDesc * desc, Get<AlgorithmDesc>(result.owned));
+  desc->algorithm = algorithm;
+  result.algorithm = result.owned;
+  return {};
+}
 
 Status CreateAlgorithmDescriptor(void** out) { return CreateDescriptor<AlgorithmDesc>(out); }
 Status DestroyAlgorithmDescriptor(void* object) { return DestroyDescriptor<AlgorithmDesc>(object); }
@@ -89,8 +87,7 @@ Status CreateAlgorithmPerformance(void** out, int count) {
 Status DestroyAlgorithmPerformance(void** objects, int count) {
   RETURN_IF_ERROR(NotNull(objects, "the array of performance objects"));
   if (count < 0) return Status::Error(Code::kBadParam, "{} performance objects", count);
-  for (int i = 0; i < count; ++i)
-    RETURN_IF_ERROR(DestroyDescriptor<AlgorithmPerformance>(objects[i]));
+  for (int i = 0; i < count; ++i) RETURN_IF_ERROR(DestroyPerformance(objects[i]));
   return {};
 }
 
@@ -98,7 +95,10 @@ Status SetAlgorithmPerformance(void* object, void* algorithm, int status, float 
                                size_t memory) {
   ASSIGN_OR_RETURN(AlgorithmPerformance * performance, Get<AlgorithmPerformance>(object));
   RETURN_IF_ERROR(Get<AlgorithmDesc>(algorithm).status());
-  *performance = {.algorithm = algorithm, .status = status, .time = time, .memory = memory};
+  performance->algorithm = algorithm;
+  performance->status = status;
+  performance->time = time;
+  performance->memory = memory;
   return {};
 }
 

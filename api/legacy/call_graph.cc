@@ -93,6 +93,11 @@ Result<TensorId> CallGraph::Read(const Operand& operand) {
   return id;
 }
 
+Result<TensorId> CallGraph::Stored(const Operand& operand) {
+  ASSIGN_OR_RETURN(graph::Tensor tensor, Memory(operand));
+  return builder_.graph().AddTensor(std::move(tensor));
+}
+
 TensorId CallGraph::Read(const Scalar& scalar, int64_t rank) {
   if (const auto known = read_.find(scalar.slot); known != read_.end()) return known->second;
   const TensorId id = builder_.ByValue(fmt::format("s{}", scalar.slot), scalar.type, rank);

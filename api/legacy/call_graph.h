@@ -54,6 +54,8 @@ class CallGraph {
   graph::TensorId Read(const Scalar& scalar, int64_t rank);
   // alpha * value + beta * prior, converted to the operand's type.
   Status Write(graph::TensorId value, const Operand& operand, const Blend& blend = {});
+  // The memory as a result that a node stores itself, whose type and extents are the descriptor's.
+  Result<graph::TensorId> Stored(const Operand& operand);
   // What was written last, as its memory has it.
   graph::TensorId Written() { return builder_.graph().nodes.back().outputs[0]; }
   // The same of a value that has extents of 1 where the operand has others.

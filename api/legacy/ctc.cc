@@ -10,9 +10,15 @@ Status NotThere(std::string_view function) {
 
 }  // namespace
 
-Status CTCLoss(void*, void*, const void*, const int*, const int*, const int*, void*, void*, void*, int, void*, void*, size_t) { return NotThere("cudnnCTCLoss"); }
+Status CTCLoss(void*, void*, const void*, const int*, const int*, const int*, void*, void*, void*,
+               int, void*, void*, size_t) {
+  return NotThere("cudnnCTCLoss");
+}
 
-Status CTCLoss_v8(void*, int, void*, void*, const void*, const int*, const int*, const int*, void*, void*, void*, size_t, void*) { return NotThere("cudnnCTCLoss_v8"); }
+Status CTCLoss_v8(void*, int, void*, void*, const void*, const int*, const int*, const int*, void*,
+                  void*, void*, size_t, void*) {
+  return NotThere("cudnnCTCLoss_v8");
+}
 
 Status CreateCTCLossDescriptor(void**) { return NotThere("cudnnCreateCTCLossDescriptor"); }
 
@@ -20,22 +26,39 @@ Status DestroyCTCLossDescriptor(void*) { return NotThere("cudnnDestroyCTCLossDes
 
 Status GetCTCLossDescriptor(void*, int*) { return NotThere("cudnnGetCTCLossDescriptor"); }
 
-Status GetCTCLossDescriptorEx(void*, int*, int*, int*) { return NotThere("cudnnGetCTCLossDescriptorEx"); }
+Status GetCTCLossDescriptorEx(void*, int*, int*, int*) {
+  return NotThere("cudnnGetCTCLossDescriptorEx");
+}
 
-Status GetCTCLossDescriptor_v8(void*, int*, int*, int*, int*) { return NotThere("cudnnGetCTCLossDescriptor_v8"); }
+Status GetCTCLossDescriptor_v8(void*, int*, int*, int*, int*) {
+  return NotThere("cudnnGetCTCLossDescriptor_v8");
+}
 
-Status GetCTCLossDescriptor_v9(void*, int*, int*, int*, int*) { return NotThere("cudnnGetCTCLossDescriptor_v9"); }
+Status GetCTCLossDescriptor_v9(void*, int*, int*, int*, int*) {
+  return NotThere("cudnnGetCTCLossDescriptor_v9");
+}
 
-Status GetCTCLossWorkspaceSize(void*, void*, void*, const int*, const int*, const int*, int, void*, size_t*) { return NotThere("cudnnGetCTCLossWorkspaceSize"); }
+Status GetCTCLossWorkspaceSize(void*, void*, void*, const int*, const int*, const int*, int, void*,
+                               size_t*) {
+  return NotThere("cudnnGetCTCLossWorkspaceSize");
+}
 
-Status GetCTCLossWorkspaceSize_v8(void*, int, void*, void*, void*, size_t*) { return NotThere("cudnnGetCTCLossWorkspaceSize_v8"); }
+Status GetCTCLossWorkspaceSize_v8(void*, int, void*, void*, void*, size_t*) {
+  return NotThere("cudnnGetCTCLossWorkspaceSize_v8");
+}
 
 Status SetCTCLossDescriptor(void*, int) { return NotThere("cudnnSetCTCLossDescriptor"); }
 
-Status SetCTCLossDescriptorEx(void*, int, int, int) { return NotThere("cudnnSetCTCLossDescriptorEx"); }
+Status SetCTCLossDescriptorEx(void*, int, int, int) {
+  return NotThere("cudnnSetCTCLossDescriptorEx");
+}
 
-Status SetCTCLossDescriptor_v8(void*, int, int, int, int) { return NotThere("cudnnSetCTCLossDescriptor_v8"); }
+Status SetCTCLossDescriptor_v8(void*, int, int, int, int) {
+  return NotThere("cudnnSetCTCLossDescriptor_v8");
+}
 
-Status SetCTCLossDescriptor_v9(void*, int, int, int, int) { return NotThere("cudnnSetCTCLossDescriptor_v9"); }
+Status SetCTCLossDescriptor_v9(void*, int, int, int, int) {
+  return NotThere("cudnnSetCTCLossDescriptor_v9");
+}
 
 }  // namespace kiln::api::legacy

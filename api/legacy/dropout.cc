@@ -3,9 +3,10 @@
 // Random numbers are a function of an element's place, a seed and an offset (ir/graph/ops_rng.cc).
 // The states are seed and offset, on the device; a forward call copies both to its reserve space,
 // from which the backward direction makes the mask again, and moves the offset on.
+#include "api/legacy/dropout.h"
+
 #include <algorithm>
 
-#include "api/legacy/call.h"
 #include "api/legacy/functions.h"
 #include "ir/graph/ops.h"
 
@@ -17,25 +18,6 @@ using graph::PointwiseMode;
 using graph::TensorId;
 
 constexpr size_t kStateBytes = 2 * sizeof(int64_t);
-
-struct DropoutDesc {
-  static constexpr uint64_t kTag = 0x6b696c6e'64726f70;  // "kilndrop"
-  static constexpr std::string_view kName = "cudnnDropoutDescriptor_t";
-
-  float dropout = 0;
-  void* states = nullptr;
-  unsigned long long seed = 0;
-};
-
-// One i64 on the device, of the rank that elements have.
-TensorDesc WordOf(int32_t rank) {
-  TensorDesc word = {.type = CUDNN_DATA_INT64, .rank = rank};
-  std::fill_n(word.dims.begin(), rank, 1);
-  std::fill_n(word.strides.begin(), rank, 1);
-  return word;
-}
-
-void* Word(void* memory, size_t i) { return static_cast<int64_t*>(memory) + i; }
 
 Status CheckStates(const void* states, size_t bytes) {
   if (states == nullptr || bytes >= kStateBytes) return {};
@@ -95,6 +77,26 @@ Status CheckCall(const DropoutDesc& desc, const TensorDesc& x, const void* from,
 }
 
 }  // namespace
+
+TensorDesc WordOf(int32_t rank) {
+  TensorDesc word = {.type = CUDNN_DATA_INT64, .rank = rank};
+  std::fill_n(word.dims.begin(), rank, 1);
+  std::fill_n(word.strides.begin(), rank, 1);
+  return word;
+}
+
+Status AdvanceDropout(Handle& handle, const DropoutDesc& desc, int64_t count, int32_t rank) {
+  const TensorDesc word = WordOf(rank);
+  Call move(handle, "cudnnDropoutForward, offset");
+  const Operand before = move.Memory(word, Word(desc.states, 1)),
+                after = move.Memory(word, Word(desc.states, 1));
+  const Scalar step = move.Whole(&count);
+  return move.Run({}, [&](CallGraph& g) -> Status {
+    ASSIGN_OR_RETURN(const TensorId offset, g.Read(before));
+    return g.Write(g.Pointwise(PointwiseMode::kAdd, {offset, g.Read(step, word.rank)}, DType::kI64),
+                   after);
+  });
+}
 
 Status CreateDropoutDescriptor(void** out) { return CreateDescriptor<DropoutDesc>(out); }
 Status DestroyDropoutDescriptor(void* object) { return DestroyDescriptor<DropoutDesc>(object); }
@@ -177,16 +179,7 @@ Status DropoutForward(void* handle, void* object, void* x_desc, const void* x, v
   const Words drawn = {.seed = call.Memory(word, Word(reserve, 0)),
                        .offset = call.Memory(word, Word(reserve, 1))};
   RETURN_IF_ERROR(call.Run({}, [&](CallGraph& g) { return Drop(g, *desc, input, output, drawn); }));
-  const int64_t elements = Span(*xd);
-  Call move(*h, "cudnnDropoutForward, offset");
-  const Operand before = move.Memory(word, Word(desc->states, 1)),
-                after = move.Memory(word, Word(desc->states, 1));
-  const Scalar count = move.Whole(&elements);
-  return move.Run({}, [&](CallGraph& g) -> Status {
-    ASSIGN_OR_RETURN(const TensorId offset, g.Read(before));
-    return g.Write(
-        g.Pointwise(PointwiseMode::kAdd, {offset, g.Read(count, word.rank)}, DType::kI64), after);
-  });
+  return AdvanceDropout(*h, *desc, Span(*xd), word.rank);
 }
 
 Status DropoutBackward(void* handle, void* object, void* dy_desc, const void* dy, void* dx_desc,

@@ -1,5 +1,5 @@
-// cudnnSeqDataDescriptor_t: the sequences of multi-head attention. Reference 7.2.7, 7.2.12, 7.2.34 and
-// 7.2.53.
+// cudnnSeqDataDescriptor_t: the sequences of multi-head attention. Reference 7.2.7, 7.2.12, 7.2.34
+// and 7.2.53.
 #include "api/legacy/functions.h"
 
 namespace kiln::api::legacy {
@@ -15,8 +15,12 @@ Status CreateSeqDataDescriptor(void**) { return NotThere("cudnnCreateSeqDataDesc
 
 Status DestroySeqDataDescriptor(void*) { return NotThere("cudnnDestroySeqDataDescriptor"); }
 
-Status GetSeqDataDescriptor(void*, int*, int*, int, int*, int*, size_t*, size_t, int*, void*) { return NotThere("cudnnGetSeqDataDescriptor"); }
+Status GetSeqDataDescriptor(void*, int*, int*, int, int*, int*, size_t*, size_t, int*, void*) {
+  return NotThere("cudnnGetSeqDataDescriptor");
+}
 
-Status SetSeqDataDescriptor(void*, int, int, const int*, const int*, size_t, const int*, void*) { return NotThere("cudnnSetSeqDataDescriptor"); }
+Status SetSeqDataDescriptor(void*, int, int, const int*, const int*, size_t, const int*, void*) {
+  return NotThere("cudnnSetSeqDataDescriptor");
+}
 
 }  // namespace kiln::api::legacy
