@@ -22,7 +22,15 @@ namespace kiln::compiler {
 
 enum class Form : uint8_t { kApi, kPrimitive, kGrouped, kTiled, kProgram };
 
-enum class GroupKind : uint8_t { kPointwise, kReduce, kContract, kAttention, kWindow, kRows };
+enum class GroupKind : uint8_t {
+  kPointwise,
+  kReduce,
+  kContract,
+  kAttention,
+  kWindow,
+  kRows,
+  kRecurrence
+};
 
 // What one engine runs: a self-contained graph. Its inputs are tensors of the module's graph or
 // results of earlier groups; its outputs are the tensors that somebody outside needs. Inside, all

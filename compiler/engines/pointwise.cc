@@ -277,9 +277,10 @@ Status Supports(const Group& group, const Target&) {
   if (group.kind == GroupKind::kPointwise) return {};
   const bool reduces = group.kind == GroupKind::kReduce || group.kind == GroupKind::kRows;
   return Status::Error(Code::kUnsupportedGraphPattern, "the group has a {}",
-                       reduces                            ? "reduction"
-                       : group.kind == GroupKind::kWindow ? "window"
-                                                          : "contraction");
+                       reduces                                ? "reduction"
+                       : group.kind == GroupKind::kWindow     ? "window"
+                       : group.kind == GroupKind::kRecurrence ? "recurrence"
+                                                              : "contraction");
 }
 
 bool HasRandomWords(const graph::Graph& g) {

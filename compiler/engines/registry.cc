@@ -11,6 +11,7 @@
 #include "compiler/engines/engine.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/pointwise.h"
+#include "compiler/engines/recurrence.h"
 #include "compiler/engines/reduce.h"
 #include "compiler/engines/rows.h"
 #include "compiler/engines/wgmma_sm90.h"
@@ -44,7 +45,8 @@ std::span<const Engine> Engines() {
                                     kAttentionGradSm80Engine,
                                     kAttentionGradSm80AtomicEngine,
                                     kWinogradEngine,
-                                    kWinogradSm90Engine};
+                                    kWinogradSm90Engine,
+                                    kRecurrenceEngine};
   return kEngines;
 }
 

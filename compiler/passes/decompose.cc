@@ -405,6 +405,15 @@ Result<bool> Decompose(Module& module, const PassContext&) {
       case GraphOp::kMoeGroupedMatmul:
         DecomposeMoeGroupedMatmul(g, node);
         break;
+      case GraphOp::kRnnForward:
+        DecomposeRnnForward(g, node);
+        break;
+      case GraphOp::kRnnBackwardData:
+        DecomposeRnnBackwardData(g, node);
+        break;
+      case GraphOp::kRnnBackwardWeights:
+        DecomposeRnnBackwardWeights(g, node);
+        break;
       case GraphOp::kResampleFwd:
       case GraphOp::kResampleBwd:
         DecomposeResample(g, std::move(node));

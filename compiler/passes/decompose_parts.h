@@ -17,5 +17,8 @@ void DecomposeRng(graph::Graph& g, const graph::Node& node);
 void DecomposeExpandBandMatrix(graph::Graph& g, const graph::Node& node);
 void DecomposeContractBandMatrix(graph::Graph& g, const graph::Node& node);
 void DecomposeMoeGroupedMatmul(graph::Graph& g, const graph::Node& node);
+void DecomposeRnnForward(graph::Graph& g, const graph::Node& node);
+void DecomposeRnnBackwardData(graph::Graph& g, const graph::Node& node);
+void DecomposeRnnBackwardWeights(graph::Graph& g, const graph::Node& node);
 
 }  // namespace kiln::compiler

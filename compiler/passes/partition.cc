@@ -203,7 +203,8 @@ class Partitioner {
     const TensorId y = node.outputs[0];
     // The latest group that must have run before this value can be computed from stored tensors.
     int latest = kNone;
-    for (TensorId x : node.inputs) latest = std::max(latest, ready_[x]);
+    for (TensorId x : node.inputs)
+      if (x != kAbsent) latest = std::max(latest, ready_[x]);
 
     if (Has(node, graph::kContraction))
       return Open(n,
@@ -216,6 +217,12 @@ class Partitioner {
                       .domain = g_[y].dims,
                       .is_closed = true,
                       .why = "a scatter walks what it reads, and nothing else joins it"});
+    }
+    if (Has(node, graph::kRecurrence)) {
+      return Open(n, {.kind = GroupKind::kRecurrence,
+                      .domain = g_[y].dims,
+                      .is_closed = true,
+                      .why = Anchors(n, latest)});
     }
     if (Has(node, graph::kReduction)) return PlaceReduction(n, latest);
     const bool joins_latest =
@@ -404,6 +411,7 @@ class Partitioner {
     const bool fits = sizes_.Add(n, group);
     drafts_[group].members.push_back(n);
     for (TensorId y : g_.nodes[n].outputs) {
+      if (y == kAbsent) continue;
       home_[y] = group;
       ready_[y] = group;
     }
@@ -420,7 +428,7 @@ class Partitioner {
       stored_[t] = home_[t] != kNone && !g_.tensors[t].is_virtual;
     for (size_t n = 0; n < g_.nodes.size(); ++n)
       for (TensorId x : g_.nodes[n].inputs)
-        if (home_[x] != kNone && home_[x] != group_of[n]) stored_[x] = 1;
+        if (x != kAbsent && home_[x] != kNone && home_[x] != group_of[n]) stored_[x] = 1;
   }
 
   // The members of a group and what floats before them, in order.
@@ -432,6 +440,7 @@ class Partitioner {
       pending.pop_back();
       if (!inside.insert(n).second) continue;
       for (TensorId x : g_.nodes[n].inputs) {
+        if (x == kAbsent) continue;
         const NodeId producer = producers_[x];
         const bool read_from_memory = producer < 0 || (home_[x] != kNone && home_[x] != index);
         if (!read_from_memory) pending.push_back(producer);
@@ -452,8 +461,10 @@ class Partitioner {
       Node copy = g_.nodes[n];
       copy.name.clear();
       for (size_t i = 0; i < copy.inputs.size(); ++i)
-        copy.inputs[i] = Import(group, inner, copy.inputs[i], index, OperandRole(copy, i));
-      for (TensorId& y : copy.outputs) y = Import(group, inner, y, index, ResultName(copy));
+        if (copy.inputs[i] != kAbsent)
+          copy.inputs[i] = Import(group, inner, copy.inputs[i], index, OperandRole(copy, i));
+      for (TensorId& y : copy.outputs)
+        if (y != kAbsent) y = Import(group, inner, y, index, ResultName(copy));
       // What a scatter leaves is in the memory that it writes.
       if (copy.op == GraphOp::kScatter)
         group.graph[copy.inputs[2]].uid = group.graph[copy.outputs[0]].uid;

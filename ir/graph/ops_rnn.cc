@@ -80,6 +80,16 @@ Status CheckTensors(std::span<const Expected> rows, DType type) {
   return {};
 }
 
+// Steps and sequences may lie in either order; absent tensors are as they should be.
+Status CheckStrides(std::initializer_list<const Tensor*> all) {
+  for (const Tensor* data : all) {
+    if (data == nullptr || data->dims.back() == 1 || data->strides.back() == 1) continue;
+    return Status::Error(Code::kUnsupportedShape, "{} has strides {}: its width must be dense",
+                         Shape(*data), DimsText(data->strides));
+  }
+  return {};
+}
+
 // The extents of data and whether data, lengths and compute type go together.
 Result<RnnExtents> CheckData(const Node& node, const Tensor* data, const Tensor* lengths) {
   const auto& a = node.As<RnnAttrs>();
@@ -346,7 +356,8 @@ Status VerifyRnnForward(const Graph& graph, const Node& node) {
       {OutputOf(graph, node, fwd::kHy), h, "a state"},
       {OutputOf(graph, node, fwd::kCy), c, "a cell"},
       {reserve, {RnnReserveElements(a, e.steps, e.batch)}, "what a gradient needs"}};
-  return CheckTensors(rows, x->dtype);
+  RETURN_IF_ERROR(CheckTensors(rows, x->dtype));
+  return CheckStrides({x, OutputOf(graph, node, fwd::kY)});
 }
 
 Status InferRnnForward(Graph& graph, const Node& node) {
@@ -434,7 +445,8 @@ Status VerifyRnnBackwardData(const Graph& graph, const Node& node) {
                            {gradients, {RnnGradientElements(a, e.steps, e.batch)}, "all gates"},
                            {OutputOf(graph, node, bwd::kDhx), h, "a state"},
                            {OutputOf(graph, node, bwd::kDcx), c, "a cell"}};
-  return CheckTensors(rows, y->dtype);
+  RETURN_IF_ERROR(CheckTensors(rows, y->dtype));
+  return CheckStrides({y, InputOf(graph, node, bwd::kDy), dx});
 }
 
 Status InferRnnBackwardData(Graph& graph, const Node& node) {
@@ -543,7 +555,8 @@ Status VerifyRnnBackwardWeights(const Graph& graph, const Node& node) {
                             {RnnGradientElements(a, e.steps, e.batch)},
                             "all gates"},
                            {InputOf(graph, node, wgt::kHx), StateDims(a, e.batch), "a state"}};
-  return CheckTensors(rows, x->dtype);
+  RETURN_IF_ERROR(CheckTensors(rows, x->dtype));
+  return CheckStrides({x, y});
 }
 
 Status InferRnnBackwardWeights(Graph& graph, const Node& node) {

@@ -289,10 +289,25 @@ double ReductionLength(const Graph& g, const Node& node) {
                              NumElements(g[node.inputs[1]].dims));
 }
 
-// What rounding may do to each element of the node's result, beside what its operands bring along.
-std::vector<double> NodeError(const Graph& g, const Node& node, const TensorValues& values,
+// A loop over time carries what rounding does at one step to all that follow.
+std::vector<double> LoopError(const Graph& g, const Node& node, const Tensor& y,
                               const std::vector<double>& result) {
-  const Tensor& y = g[node.outputs[0]];
+  double largest = 0;
+  for (const double v : result)
+    if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+  const double steps = static_cast<double>(g[node.outputs[0]].dims[0] + 1),
+               terms = static_cast<double>(g[node.inputs[1]].dims.back() + 8);
+  double error = steps * terms * Epsilon(Accumulator(node.compute)) * largest;
+  if (SizeOf(y.dtype) < SizeOf(Accumulator(node.compute)))
+    error += steps * Spacing(y.dtype, largest);
+  return std::vector<double>(result.size(), error);
+}
+
+// What rounding may do to each element of a result, beside what the node's operands bring along.
+std::vector<double> NodeError(const Graph& g, const Node& node, TensorId output,
+                              const TensorValues& values, const std::vector<double>& result) {
+  const Tensor& y = g[output];
+  if (Has(node, graph::kRecurrence)) return LoopError(g, node, y, result);
   const double eps = Epsilon(Accumulator(node.compute));
   std::vector<double> error(result.size());
   const bool scatters = node.op == GraphOp::kScatterAdd;
@@ -331,16 +346,22 @@ Result<TensorValues> Perturbed(const Graph& group, TensorValues values, uint64_t
   for (const Node& node : group.nodes) {
     one.nodes = {node};
     RETURN_IF_ERROR(graph::Evaluate(one, values));
-    std::vector<double>& result = values.at(node.outputs[0]);
-    const DType dtype = group[node.outputs[0]].dtype;
-    if (!IsFloat(node.compute) || IsBool(dtype)) continue;
-    const std::vector<double> error = NodeError(group, node, values, result);
-    for (size_t i = 0; i < result.size(); ++i) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      if (!std::isfinite(result[i])) continue;
-      // Between -1 and 1, so that errors of one size do not cancel.
-      result[i] += error[i] * (static_cast<double>(state >> 11) * 0x1p-52 - 1);
-      if (IsInteger(dtype)) result[i] = RoundTo(dtype, result[i]);
+    // Of several results the first is enough, but a loop's come from as many sums.
+    const size_t count = Has(node, graph::kRecurrence) ? node.outputs.size() : 1;
+    for (size_t k = 0; k < count; ++k) {
+      const TensorId id = node.outputs[k];
+      if (id == graph::kAbsent) continue;
+      std::vector<double>& result = values.at(id);
+      const DType dtype = group[id].dtype;
+      if (!IsFloat(node.compute) || IsBool(dtype)) continue;
+      const std::vector<double> error = NodeError(group, node, id, values, result);
+      for (size_t i = 0; i < result.size(); ++i) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        if (!std::isfinite(result[i])) continue;
+        // Between -1 and 1, so that errors of one size do not cancel.
+        result[i] += error[i] * (static_cast<double>(state >> 11) * 0x1p-52 - 1);
+        if (IsInteger(dtype)) result[i] = RoundTo(dtype, result[i]);
+      }
     }
   }
   return values;
