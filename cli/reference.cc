@@ -106,6 +106,11 @@ bool IsAttention(const Node& node) {
   return node.op == graph::GraphOp::kSdpaFwd || node.op == graph::GraphOp::kSdpaBwd;
 }
 
+bool IsNetwork(const Node& node) {
+  return node.op == graph::GraphOp::kRnnForward || node.op == graph::GraphOp::kRnnBackwardData ||
+         node.op == graph::GraphOp::kRnnBackwardWeights;
+}
+
 // How many products or terms are summed for one element of a node's result.
 int64_t SumLength(const Graph& graph, const Node& node) {
   const auto per = [&](size_t operand, size_t dim) {
@@ -182,9 +187,27 @@ double EitherWay(double value, double step, uint64_t seed, size_t element) {
   return value + ((Mix(seed + element) & 1) != 0 ? step : -step);
 }
 
+// A loop over time goes on from states that may have rounded to the other side, and errors of its
+// steps add up as random ones do.
+double LoopError(const Graph& graph, const Node& node) {
+  const Dims& data = graph[node.inputs[0]].dims;
+  int64_t steps = data[0], terms = graph[node.inputs[1]].dims.back();
+  if (IsNetwork(node)) {
+    const auto& a = node.As<graph::RnnAttrs>();
+    steps *= a.layers;
+    terms = a.hidden + data.back();
+    if (node.op == graph::GraphOp::kRnnBackwardWeights)  // sums over all rows
+      terms += NumElements(data) / std::max<int64_t>(data.back(), 1);
+  }
+  const double sum = RoundingError(node.compute) * (3 + std::sqrt(static_cast<double>(terms)));
+  return std::sqrt(static_cast<double>(std::max<int64_t>(steps, 1))) *
+         (sum + RoundingError(graph[node.outputs[0]].dtype));
+}
+
 // Errors of a sum grow with the root of its length, in steps that the partial sums' size sets. The
 // other roundings are those of the functions that one node may hold.
 double ComputeError(const Graph& graph, const Node& node) {
+  if (Has(node, graph::kRecurrence) || IsNetwork(node)) return LoopError(graph, node);
   const double roundings = 3 + std::sqrt(static_cast<double>(SumLength(graph, node)));
   // Weights may take q's type before they are summed with v, a gradient's scores, too.
   const double weights = IsAttention(node) ? 2 * RoundingError(graph[node.inputs[0]].dtype) : 0;

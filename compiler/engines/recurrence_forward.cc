@@ -122,6 +122,12 @@ class ForwardKernel : private RecurrenceLoop {
     return {at.time, row.batch, d_, Idx(block) * hidden_ + lane.unit};
   }
 
+  // Products are added by one instruction, so that no compiler chooses which: a kernel that keeps
+  // its gates gives the same bits as one that does not.
+  static Expr Fma(Expr a, Expr b, Expr c) {
+    return tile::Op(ScalarOp::kFma, {std::move(a), std::move(b), std::move(c)});
+  }
+
   // ir/graph/ops_recurrence.cc has the formulas.
   void Cell(Block& out, const Row& row, const Lane& lane, const Moment& at, const Expr& now,
             const Expr& next) {
@@ -151,7 +157,7 @@ class ForwardKernel : private RecurrenceLoop {
                    f = keep("f_gate", Sigmoid(x[1] + a[1])), g = keep("g_gate", Tanh(x[2] + a[2])),
                    o = keep("o_gate", Sigmoid(x[3] + a[3]));
         const Expr before = b_.Let(out, "c_before", Load(c_, CellAt(row, lane.unit)));
-        const Expr c = b_.Let(out, "c", f * Use(before) + i * g);
+        const Expr c = b_.Let(out, "c", Fma(f, Use(before), i * g));
         out.push_back({tile::Store{c_, CellAt(row, lane.unit), c}});
         Write(out, Out(fwd::kCells), Kept(row, lane, at, 0), c);
         h = o * Tanh(Use(c));
@@ -160,9 +166,9 @@ class ForwardKernel : private RecurrenceLoop {
       case RnnCell::kGru: {
         const Expr r = keep("r_gate", Sigmoid(x[0] + a[0])),
                    z = keep("z_gate", Sigmoid(x[1] + a[1])),
-                   n = keep("n_gate", Tanh(x[2] + r * a[2]));
+                   n = keep("n_gate", Tanh(Fma(r, a[2], x[2])));
         keep("reset_in", a[2]);
-        h = (Real(1) - z) * n + z * Load(h_, StateAt(row, now) + lane.unit);
+        h = Fma(z, Load(h_, StateAt(row, now) + lane.unit), (Real(1) - z) * n);
         break;
       }
     }

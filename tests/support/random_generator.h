@@ -39,6 +39,12 @@ class Generator {
   void AddExpandBandMatrix();
   void AddContractBandMatrix();
   void AddMoeGroupedMatmul();
+  void AddRnnForward() { AddRnn(GraphOp::kRnnForward); }
+  void AddRnnBackwardData() { AddRnn(GraphOp::kRnnBackwardData); }
+  void AddRnnBackwardWeights() { AddRnn(GraphOp::kRnnBackwardWeights); }
+  void AddRecurrence() { AddLoop(false); }
+  void AddRecurrenceGrad() { AddLoop(true); }
+  void AddCtcLoss() {}  // finds nothing to do
   void AddMap();
   void AddIota();
   void AddReduce();
@@ -68,6 +74,17 @@ class Generator {
   void AddResample(bool forward);
   TensorId MaxPool(TensorId image, const Dims& y, ResampleAttrs a);
   void AddSdpa(GraphOp op);
+  // Recurrent networks (random_recurrence.cc).
+  struct RandomNetwork {
+    RnnAttrs attrs = {};
+    DType type = DType::kF32;
+    int64_t steps = 1, batch = 1, input = 1;
+  };
+  RandomNetwork DrawNetwork();
+  TensorId MaybeLengths(const RandomNetwork& n);
+  TensorId MaybeStates(const RandomNetwork& n, int64_t pseudo_layers, bool cells);
+  void AddRnn(GraphOp op);
+  void AddLoop(bool gradient);
   void AddRagged(bool load);
   std::pair<TensorId, TensorId> InPlace(int64_t extent, int64_t rank, DType dtype);
   TensorId VirtualOf(const char* name, Dims dims, DType dtype);

@@ -705,7 +705,10 @@ std::vector<GraphOp> ApiOps() {
     const uint32_t traits = kiln::graph::Info(op).traits;
     const bool is_view = op == GraphOp::kReshape || op == GraphOp::kConcat;
     const bool is_ragged = op == GraphOp::kRaggedLoad || op == GraphOp::kRaggedStore;
-    if (is_view || ((traits & (kComposite | kContraction | kWindow)) != 0 && !is_ragged))
+    const bool is_network = op == GraphOp::kRnnForward || op == GraphOp::kRnnBackwardData ||
+                            op == GraphOp::kRnnBackwardWeights;
+    const bool has_words = !is_ragged && !is_network;
+    if (is_view || ((traits & (kComposite | kContraction | kWindow)) != 0 && has_words))
       ops.push_back(op);
   }
   return ops;

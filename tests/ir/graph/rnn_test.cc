@@ -105,7 +105,8 @@ TEST(Rnn, OneUnitHasTheseStates) {
     for (int t = 0; t < 2; ++t) {
       EXPECT_NEAR(values.at(g.y)[t], one.h[t], 1e-9) << c.Text();
       // Cells lie behind the gates.
-      if (!one.c.empty()) EXPECT_NEAR(values.at(g.reserve)[8 + t], one.c[t], 1e-9) << c.Text();
+      if (one.c.empty()) continue;
+      EXPECT_NEAR(values.at(g.reserve)[8 + t], one.c[t], 1e-9) << c.Text();
     }
     EXPECT_EQ(CompareRnn(c, g, values, true, 1e-12), "");
   }
@@ -217,10 +218,10 @@ TEST(Rnn, ClipsDropOrKeepNan) {
     const double bound = Evaluated(g).at(g.cy)[0];
     g.inputs[g.cx] = {std::nan("")};
     const double got = Evaluated(g).at(g.cy)[0];
-    if (keeps)
-      EXPECT_TRUE(std::isnan(got));
-    else
+    EXPECT_EQ(std::isnan(got), keeps);
+    if (!keeps) {
       EXPECT_EQ(got, bound);
+    }
   }
 }
 
@@ -237,7 +238,8 @@ TEST(Rnn, DropoutScalesWhatItKeeps) {
   int64_t zeros = 0;
   for (const double y : values.at(g.y)) {
     zeros += y == 0;
-    if (y != 0) EXPECT_NEAR(y, 1 / (.75 * .75), 1e-12);
+    if (y == 0) continue;
+    EXPECT_NEAR(y, 1 / (.75 * .75), 1e-12);
   }
   EXPECT_NEAR(static_cast<double>(zeros) / 2000, 1 - .75 * .75, 4 * std::sqrt(.25 / 2000));
   EXPECT_EQ(values.at(g.dx), values.at(g.y));

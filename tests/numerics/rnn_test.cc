@@ -1,0 +1,183 @@
+// Random recurrent networks on the device against the oracle: compiled, loaded and run as a session
+// does. Inference gives what training does; a second run gives the same bits.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "compiler/compile.h"
+#include "ir/graph/ops.h"
+#include "runtime/device_select.h"
+#include "runtime/executable.h"
+#include "runtime/prepare.h"
+#include "tests/support/rnn_case.h"
+
+namespace kiln {
+namespace {
+
+using graph::TensorId;
+using graph::TensorValues;
+using testing::RnnCase;
+using testing::RnnGraph;
+
+// Device memory of one tensor or of the workspace.
+class Memory {
+ public:
+  Memory(runtime::Device& device, int64_t bytes) : device_(device), bytes_(bytes) {
+    Result<void*> at = device.Allocate(std::max<int64_t>(bytes, 1));
+    EXPECT_TRUE(at.ok()) << at.status().message();
+    if (at.ok()) at_ = *at;
+  }
+  Memory(const Memory&) = delete;
+  ~Memory() {
+    if (at_ != nullptr) device_.Free(at_);
+  }
+  void* at() const { return at_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  runtime::Device& device_;
+  int64_t bytes_;
+  void* at_ = nullptr;
+};
+
+class DeviceRun {
+ public:
+  DeviceRun(runtime::Device& device, const graph::Graph& g) : device_(device), g_(g) {
+    Result<compiler::CompiledPlan> plan = compiler::Compile(g, device.target());
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    if (!plan.ok()) return;
+    runtime::PrepareTogether(device, plan->program.kernels);
+    auto made = runtime::Executable::Create(device, std::move(plan->program));
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    if (made.ok()) executable_ = *std::move(made);
+  }
+
+  // The outputs; memory that nothing has written is NaN.
+  TensorValues Run(const TensorValues& inputs) {
+    TensorValues got;
+    if (executable_ == nullptr) return got;
+    std::map<int64_t, std::unique_ptr<Memory>> memory;
+    for (TensorId id = 0; id < static_cast<TensorId>(g_.tensors.size()); ++id) {
+      const graph::Tensor& t = g_[id];
+      auto own = std::make_unique<Memory>(device_, graph::MemoryBytes(t));
+      std::vector<std::byte> bytes(static_cast<size_t>(own->bytes()), std::byte{0xFF});
+      if (const auto value = inputs.find(id); value != inputs.end())
+        graph::Pack(t, value->second, bytes);
+      EXPECT_TRUE(device_.CopyIn(own->at(), bytes.data(), own->bytes()).ok());
+      memory[t.uid] = std::move(own);
+    }
+    const Program& program = executable_->program();
+    Memory workspace(device_, program.workspace_bytes + 16);
+    EXPECT_TRUE(device_.Fill(workspace.at(), std::byte{0xFF}, workspace.bytes()).ok());
+    std::vector<void*> pointers;
+    for (const ProgramTensor& t : program.tensors) pointers.push_back(memory.at(t.uid)->at());
+    const Status status = executable_->Execute(pointers, workspace.at(), nullptr);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(device_.Synchronize(nullptr).ok());
+    for (const TensorId id : graph::Outputs(g_)) {
+      const graph::Tensor& t = g_[id];
+      std::vector<std::byte> bytes(static_cast<size_t>(graph::MemoryBytes(t)));
+      const void* from = memory.at(t.uid)->at();
+      EXPECT_TRUE(device_.CopyOut(bytes.data(), from, graph::MemoryBytes(t)).ok());
+      got[id] = graph::Unpack(t, bytes.data());
+    }
+    return got;
+  }
+
+ private:
+  runtime::Device& device_;
+  const graph::Graph& g_;
+  std::unique_ptr<runtime::Executable> executable_;
+};
+
+runtime::Device& TheDevice() {
+  Result<runtime::Device*> device = runtime::DefaultDevice();
+  if (!device.ok()) {
+    ADD_FAILURE() << device.status().message();
+    std::abort();
+  }
+  return **device;
+}
+
+void ExpectRight(const RnnCase& c) {
+  SCOPED_TRACE(c.Text());
+  runtime::Device& device = TheDevice();
+  const RnnGraph training = TrainingGraph(c);
+  DeviceRun run(device, training.graph);
+  const TensorValues got = run.Run(training.inputs);
+  ASSERT_EQ(CompareRnn(c, training, got, true, RnnTolerance(c)), "");
+  const RnnGraph inference = InferenceGraph(c);
+  const TensorValues forward = DeviceRun(device, inference.graph).Run(inference.inputs);
+  ASSERT_EQ(CompareRnn(c, inference, forward, false, RnnTolerance(c)), "");
+  if (c.attrs.dropout == 0) {
+    EXPECT_EQ(forward.at(inference.y), got.at(training.y));
+  }
+}
+
+TEST(Rnn, RandomNetworksRunRight) {
+  const uint64_t cases = TheDevice().target().is_cuda() ? 500 : 24;
+  for (uint64_t seed = 1; seed <= cases && !::testing::Test::HasFatalFailure(); ++seed)
+    ExpectRight(testing::RandomRnnCase(seed));
+}
+
+// Several blocks and passes over units, odd widths, sequences that end early in both directions.
+TEST(Rnn, LargerNetworksRunRight) {
+  for (const graph::RnnCell cell :
+       {graph::RnnCell::kTanh, graph::RnnCell::kLstm, graph::RnnCell::kGru}) {
+    for (const DType type : {DType::kF32, DType::kF16}) {
+      ExpectRight({.attrs = {.cell = cell,
+                             .layers = 2,
+                             .hidden = 67,
+                             .projected = cell == graph::RnnCell::kLstm ? 33 : 67,
+                             .bidirectional = true},
+                   .type = type,
+                   .steps = 9,
+                   .batch = 7,
+                   .input = 20,
+                   .lengths = {9, 1, 4, 0, 8, 9, 2},
+                   .has_hx = true,
+                   .has_cx = true,
+                   .has_dhy = true,
+                   .has_dcy = true});
+    }
+  }
+}
+
+TEST(Rnn, RunsAreBitwiseEqual) {
+  const RnnCase c{
+      .attrs = {.cell = graph::RnnCell::kLstm, .layers = 2, .hidden = 33, .projected = 33},
+      .type = DType::kF32,
+      .steps = 7,
+      .batch = 6,
+      .input = 12};
+  const RnnGraph g = TrainingGraph(c);
+  DeviceRun run(TheDevice(), g.graph);
+  const TensorValues first = run.Run(g.inputs);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(run.Run(g.inputs), first);
+}
+
+// A sequence's results do not depend on its neighbours, nor on how many there are.
+TEST(Rnn, SequencesDoNotKnowOfOneAnother) {
+  RnnCase c{.attrs = {.cell = graph::RnnCell::kGru, .hidden = 19, .projected = 19},
+            .type = DType::kF32,
+            .steps = 5,
+            .batch = 6,
+            .input = 4};
+  const RnnGraph many = InferenceGraph(c);
+  const TensorValues all = DeviceRun(TheDevice(), many.graph).Run(many.inputs);
+  c.batch = 1;
+  RnnGraph one = InferenceGraph(c);
+  one.inputs[one.w] = many.inputs.at(many.w);
+  for (int64_t b = 0; b < 6; ++b) {
+    for (int64_t t = 0; t < 5; ++t)
+      for (int64_t i = 0; i < 4; ++i)
+        one.inputs[one.x][t * 4 + i] = many.inputs.at(many.x)[(t * 6 + b) * 4 + i];
+    const TensorValues alone = DeviceRun(TheDevice(), one.graph).Run(one.inputs);
+    for (int64_t t = 0; t < 5; ++t)
+      for (int64_t j = 0; j < 19; ++j)
+        EXPECT_EQ(alone.at(one.y)[t * 19 + j], all.at(many.y)[(t * 6 + b) * 19 + j]);
+  }
+}
+
+}  // namespace
+}  // namespace kiln
