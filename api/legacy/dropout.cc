@@ -1,8 +1,5 @@
-// Dropout. Reference 3.2.9, 3.2.24, 3.2.34 to 3.2.36, 3.2.43, 3.2.73, 3.2.80 and 4.1.7.
-//
-// Random numbers are a function of an element's place, a seed and an offset (ir/graph/ops_rng.cc).
-// The states are seed and offset, on the device; a forward call copies both to its reserve space,
-// from which the backward direction makes the mask again, and moves the offset on.
+// Dropout by itself, and its descriptor. Reference 3.2.9, 3.2.24, 3.2.34 to 3.2.36, 3.2.43, 3.2.73,
+// 3.2.80 and 4.1.7.
 #include "api/legacy/dropout.h"
 
 #include <algorithm>
@@ -17,12 +14,12 @@ using graph::GraphOp;
 using graph::PointwiseMode;
 using graph::TensorId;
 
-constexpr size_t kStateBytes = 2 * sizeof(int64_t);
+void* Word(void* memory, size_t i) { return static_cast<int64_t*>(memory) + i; }
 
 Status CheckStates(const void* states, size_t bytes) {
-  if (states == nullptr || bytes >= kStateBytes) return {};
+  if (states == nullptr || bytes >= kDropoutStateBytes) return {};
   return Status::Error(Code::kInvalidValue, "{} bytes of states; {} are needed", bytes,
-                       kStateBytes);
+                       kDropoutStateBytes);
 }
 
 Status Fill(DropoutDesc& desc, float dropout, void* states, unsigned long long seed) {
@@ -35,41 +32,21 @@ Status Fill(DropoutDesc& desc, float dropout, void* states, unsigned long long s
   return {};
 }
 
-struct Words {
-  Operand seed, offset;
-};
-
-// y = x / (1 - dropout) where the random number says so, else 0.
 Status Drop(CallGraph& g, const DropoutDesc& desc, const Operand& x, const Operand& y,
-            const Words& words) {
-  const DType compute = ComputeType(*x.desc);
+            const DropoutWords& words) {
   ASSIGN_OR_RETURN(const TensorId value, g.Read(x));
-  ASSIGN_OR_RETURN(const TensorId seed, g.Read(words.seed));
-  ASSIGN_OR_RETURN(const TensorId offset, g.Read(words.offset));
-  const double keep = 1 - static_cast<double>(desc.dropout);
-  const TensorId drawn = g.builder().Apply(
-      GraphOp::kRng, {seed, offset},
-      graph::RngAttrs{.distribution = graph::RngDistribution::kBernoulli, .probability = keep},
-      {.dtype = DType::kF32, .compute = DType::kF32, .dims = g.DimsOf(value)});
-  const auto constant = [&](double v, DType type) { return g.Constant(v, x.desc->rank, type); };
-  const TensorId is_kept =
-      g.builder().Apply(GraphOp::kPointwise, {drawn, constant(0.5, DType::kF32)},
-                        graph::PointwiseAttrs{.mode = PointwiseMode::kCmpGt},
-                        {.dtype = DType::kBool, .compute = DType::kF32});
-  const TensorId scaled = g.Pointwise(PointwiseMode::kMul,
-                                      {value, constant(keep > 0 ? 1 / keep : 0, compute)}, compute);
-  return g.Write(
-      g.Pointwise(PointwiseMode::kBinarySelect, {scaled, constant(0, compute), is_kept}, compute),
-      y);
+  ASSIGN_OR_RETURN(const TensorId dropped,
+                   Dropped(g, value, desc.dropout, ComputeType(*x.desc), words));
+  return g.Write(dropped, y);
 }
 
 Status CheckCall(const DropoutDesc& desc, const TensorDesc& x, const void* from,
                  const TensorDesc& y, const void* to, size_t reserve_bytes) {
   if (desc.states == nullptr)
     return Status::Text(Code::kBadParam, "the dropout descriptor has no states");
-  if (reserve_bytes < kStateBytes)
+  if (reserve_bytes < kDropoutStateBytes)
     return Status::Error(Code::kBadParam, "{} bytes of reserve space; {} are needed", reserve_bytes,
-                         kStateBytes);
+                         kDropoutStateBytes);
   RETURN_IF_ERROR(CheckSet(x, "the tensor descriptor"));
   RETURN_IF_ERROR(CheckSameDims(x, y));
   RETURN_IF_ERROR(CheckSameType(x, y));
@@ -78,23 +55,67 @@ Status CheckCall(const DropoutDesc& desc, const TensorDesc& x, const void* from,
 
 }  // namespace
 
-TensorDesc WordOf(int32_t rank) {
+// One i64 on the device.
+TensorDesc DropoutWordOf(int32_t rank) {
   TensorDesc word = {.type = CUDNN_DATA_INT64, .rank = rank};
   std::fill_n(word.dims.begin(), rank, 1);
   std::fill_n(word.strides.begin(), rank, 1);
   return word;
 }
 
-Status AdvanceDropout(Handle& handle, const DropoutDesc& desc, int64_t count, int32_t rank) {
-  const TensorDesc word = WordOf(rank);
-  Call move(handle, "cudnnDropoutForward, offset");
-  const Operand before = move.Memory(word, Word(desc.states, 1)),
-                after = move.Memory(word, Word(desc.states, 1));
-  const Scalar step = move.Whole(&count);
-  return move.Run({}, [&](CallGraph& g) -> Status {
+DropoutWords DropoutWordsOf(Call& call, const TensorDesc& word, void* memory) {
+  DropoutWords words;
+  words.seed = call.Memory(word, Word(memory, 0));
+  words.offset = call.Memory(word, Word(memory, 1));
+  return words;
+}
+
+Result<TensorId> Dropped(CallGraph& g, TensorId value, float dropout, DType compute,
+                         const DropoutWords& words) {
+  ASSIGN_OR_RETURN(const TensorId seed, g.Read(words.seed));
+  ASSIGN_OR_RETURN(const TensorId offset, g.Read(words.offset));
+  const double keep = 1 - static_cast<double>(dropout);
+  const Dims dims = g.DimsOf(value);
+  const TensorId drawn = g.builder().Apply(
+      GraphOp::kRng, {seed, offset},
+      graph::RngAttrs{.distribution = graph::RngDistribution::kBernoulli, .probability = keep},
+      {.dtype = DType::kF32, .compute = DType::kF32, .dims = dims});
+  const auto constant = [&](double v, DType type) {
+    return g.Constant(v, static_cast<int64_t>(dims.size()), type);
+  };
+  const TensorId is_kept =
+      g.builder().Apply(GraphOp::kPointwise, {drawn, constant(0.5, DType::kF32)},
+                        graph::PointwiseAttrs{.mode = PointwiseMode::kCmpGt},
+                        {.dtype = DType::kBool, .compute = DType::kF32});
+  const TensorId scaled = g.Pointwise(PointwiseMode::kMul,
+                                      {value, constant(keep > 0 ? 1 / keep : 0, compute)}, compute);
+  return g.Pointwise(PointwiseMode::kBinarySelect, {scaled, constant(0, compute), is_kept},
+                     compute);
+}
+
+Status KeepDropoutState(Handle& handle, const DropoutDesc& desc, void* reserve) {
+  const TensorDesc word = DropoutWordOf(4);
+  Call call(handle, "dropout, reserve");
+  const DropoutWords states = DropoutWordsOf(call, word, desc.states),
+                     kept = DropoutWordsOf(call, word, reserve);
+  return call.Run({}, [&](CallGraph& g) -> Status {
+    ASSIGN_OR_RETURN(const TensorId seed, g.Read(states.seed));
+    ASSIGN_OR_RETURN(const TensorId offset, g.Read(states.offset));
+    RETURN_IF_ERROR(g.Write(seed, kept.seed));
+    return g.Write(offset, kept.offset);
+  });
+}
+
+Status AdvanceDropoutState(Handle& handle, const DropoutDesc& desc, int64_t elements) {
+  const TensorDesc word = DropoutWordOf(4);
+  Call call(handle, "dropout, offset");
+  const Operand before = call.Memory(word, Word(desc.states, 1)),
+                after = call.Memory(word, Word(desc.states, 1));
+  const Scalar count = call.Whole(&elements);
+  return call.Run({}, [&](CallGraph& g) -> Status {
     ASSIGN_OR_RETURN(const TensorId offset, g.Read(before));
-    return g.Write(g.Pointwise(PointwiseMode::kAdd, {offset, g.Read(step, word.rank)}, DType::kI64),
-                   after);
+    return g.Write(
+        g.Pointwise(PointwiseMode::kAdd, {offset, g.Read(count, word.rank)}, DType::kI64), after);
   });
 }
 
@@ -104,14 +125,14 @@ Status DestroyDropoutDescriptor(void* object) { return DestroyDescriptor<Dropout
 Status DropoutGetStatesSize(void* handle, size_t* bytes) {
   RETURN_IF_ERROR(HandleFrom(handle).status());
   RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
-  *bytes = kStateBytes;
+  *bytes = kDropoutStateBytes;
   return {};
 }
 
 Status DropoutGetReserveSpaceSize(void* x_desc, size_t* bytes) {
   RETURN_IF_ERROR(Get<TensorDesc>(x_desc).status());
   RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
-  *bytes = kStateBytes;
+  *bytes = kDropoutStateBytes;
   return {};
 }
 
@@ -122,7 +143,7 @@ Status SetDropoutDescriptor(void* object, void* handle, float dropout, void* sta
   RETURN_IF_ERROR(CheckStates(states, bytes));
   RETURN_IF_ERROR(Fill(*desc, dropout, states, seed));
   if (states == nullptr) return {};
-  const TensorDesc word = WordOf(4);
+  const TensorDesc word = DropoutWordOf(4);
   Call call(*h, "cudnnSetDropoutDescriptor");
   const Operand first = call.Memory(word, Word(states, 0)),
                 second = call.Memory(word, Word(states, 1));
@@ -159,27 +180,16 @@ Status DropoutForward(void* handle, void* object, void* x_desc, const void* x, v
   ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(y_desc));
   RETURN_IF_ERROR(CheckCall(*desc, *xd, x, *yd, y, reserve_bytes));
   RETURN_IF_ERROR(NotNull(reserve, "the reserve space"));
-  const TensorDesc word = WordOf(xd->rank);
   // What this call draws is kept first, then drawn; a call of its own moves the offset on, when
   // all have read it.
-  Call keep(*h, "cudnnDropoutForward, reserve");
-  const Words states = {.seed = keep.Memory(word, Word(desc->states, 0)),
-                        .offset = keep.Memory(word, Word(desc->states, 1))};
-  const Words kept = {.seed = keep.Memory(word, Word(reserve, 0)),
-                      .offset = keep.Memory(word, Word(reserve, 1))};
-  RETURN_IF_ERROR(keep.Run({}, [&](CallGraph& g) -> Status {
-    ASSIGN_OR_RETURN(const TensorId seed, g.Read(states.seed));
-    ASSIGN_OR_RETURN(const TensorId offset, g.Read(states.offset));
-    RETURN_IF_ERROR(g.Write(seed, kept.seed));
-    return g.Write(offset, kept.offset);
-  }));
+  RETURN_IF_ERROR(KeepDropoutState(*h, *desc, reserve));
+  const TensorDesc word = DropoutWordOf(xd->rank);
   Call call(*h, "cudnnDropoutForward");
   call.Add(desc->dropout);
   const Operand input = call.Memory(*xd, x), output = call.Memory(*yd, y);
-  const Words drawn = {.seed = call.Memory(word, Word(reserve, 0)),
-                       .offset = call.Memory(word, Word(reserve, 1))};
+  const DropoutWords drawn = DropoutWordsOf(call, word, reserve);
   RETURN_IF_ERROR(call.Run({}, [&](CallGraph& g) { return Drop(g, *desc, input, output, drawn); }));
-  return AdvanceDropout(*h, *desc, Span(*xd), word.rank);
+  return AdvanceDropoutState(*h, *desc, Span(*xd));
 }
 
 Status DropoutBackward(void* handle, void* object, void* dy_desc, const void* dy, void* dx_desc,
@@ -190,12 +200,11 @@ Status DropoutBackward(void* handle, void* object, void* dy_desc, const void* dy
   ASSIGN_OR_RETURN(const TensorDesc* to, Get<TensorDesc>(dx_desc));
   RETURN_IF_ERROR(CheckCall(*desc, *from, dy, *to, dx, reserve_bytes));
   RETURN_IF_ERROR(NotNull(reserve, "the reserve space"));
-  const TensorDesc word = WordOf(from->rank);
+  const TensorDesc word = DropoutWordOf(from->rank);
   Call call(*h, "cudnnDropoutBackward");
   call.Add(desc->dropout);
   const Operand input = call.Memory(*from, dy), output = call.Memory(*to, dx);
-  const Words drawn = {.seed = call.Memory(word, Word(reserve, 0)),
-                       .offset = call.Memory(word, Word(reserve, 1))};
+  const DropoutWords drawn = DropoutWordsOf(call, word, reserve);
   return call.Run({}, [&](CallGraph& g) { return Drop(g, *desc, input, output, drawn); });
 }
 

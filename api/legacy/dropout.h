@@ -1,4 +1,10 @@
-// cudnnDropoutDescriptor_t, which recurrent networks and attention hold too. Reference 3.2.73.
+// Dropout for the calls that have it inside: the descriptor, its state on the device, and the nodes
+// that drop. Reference 3.2.9 and 3.2.80.
+//
+// Random numbers are a function of an element's place, a seed and an offset (ir/graph/ops_rng.cc).
+// The states are seed and offset, on the device. A forward call keeps both in its reserve space
+// (KeepDropoutState), from which the backward direction makes the mask again, and moves the offset
+// on behind what it drew (AdvanceDropoutState).
 #pragma once
 
 #include "api/legacy/call.h"
@@ -10,16 +16,28 @@ struct DropoutDesc {
   static constexpr std::string_view kName = "cudnnDropoutDescriptor_t";
 
   float dropout = 0;
-  void* states = nullptr;  // seed and offset, i64 each, on the device
+  void* states = nullptr;
   unsigned long long seed = 0;
 };
 
-// One i64 on the device, of the rank that elements have.
-TensorDesc WordOf(int32_t rank);
-// Word `i` of states, 0 the seed and 1 the offset.
-inline void* Word(void* memory, size_t i) { return static_cast<int64_t*>(memory) + i; }
+// Bytes of seed and offset, in states and in reserve spaces.
+inline constexpr size_t kDropoutStateBytes = 2 * sizeof(int64_t);
 
-// Moves the offset of the states on by `count` elements, behind all work before it in the stream.
-Status AdvanceDropout(Handle& handle, const DropoutDesc& desc, int64_t count, int32_t rank);
+// One of the two as a tensor of the rank that elements have.
+TensorDesc DropoutWordOf(int32_t rank);
+struct DropoutWords {
+  Operand seed, offset;
+};
+// The two at `memory`; `word` must live as long as the call.
+DropoutWords DropoutWordsOf(Call& call, const TensorDesc& word, void* memory);
+
+// value / (1 - dropout) where the random number of its place says so, else 0.
+Result<graph::TensorId> Dropped(CallGraph& g, graph::TensorId value, float dropout, DType compute,
+                                const DropoutWords& words);
+
+// Copies seed and offset from the states to `reserve`.
+Status KeepDropoutState(Handle& handle, const DropoutDesc& desc, void* reserve);
+// Moves the offset of the states on.
+Status AdvanceDropoutState(Handle& handle, const DropoutDesc& desc, int64_t elements);
 
 }  // namespace kiln::api::legacy

@@ -3,8 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "api/legacy/host_values.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::api::legacy {
@@ -14,8 +14,6 @@ using graph::GraphOp;
 using graph::TensorId;
 
 constexpr size_t kAlignment = 256;
-// Lengths that one launch brings to the device: two to an i64 parameter.
-constexpr size_t kWords = 24, kLengthsAtOnce = 2 * kWords;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -79,16 +77,17 @@ Status CheckPair(const RnnDesc& rnn, const graph::RnnAttrs& attrs, const RnnData
 
 Status CheckSkip(const RnnDesc& rnn) {
   if (rnn.input_mode != CUDNN_SKIP_INPUT || rnn.input == rnn.hidden) return {};
-  return Status::Error(Code::kBadParam,
-                       "CUDNN_SKIP_INPUT with an input of {} elements and {} hidden ones; they have "
-                       "to be as many",
-                       rnn.input, rnn.hidden);
+  return Status::Error(
+      Code::kBadParam,
+      "CUDNN_SKIP_INPUT with an input of {} elements and {} hidden ones; they have "
+      "to be as many",
+      rnn.input, rnn.hidden);
 }
 
 // What is kept for each hidden element is a few numbers: whether they can be counted.
 Status CheckKept(int64_t pseudo_layers, int64_t rows, int64_t hidden) {
-  const double elements = static_cast<double>(pseudo_layers) * static_cast<double>(rows) *
-                          static_cast<double>(hidden);
+  const double elements =
+      static_cast<double>(pseudo_layers) * static_cast<double>(rows) * static_cast<double>(hidden);
   if (elements <= static_cast<double>(INT32_MAX)) return {};
   return Status::Error(Code::kNotSupported,
                        "training on {} hidden elements in all; 2^31 - 1 are possible", elements);
@@ -99,27 +98,6 @@ Result<const DropoutDesc*> DropoutOf(const RnnDesc& rnn, bool trains) {
   if (!trains || rnn.layers == 1 || rnn.dropout == nullptr) return nullptr;
   ASSIGN_OR_RETURN(const DropoutDesc* desc, Get<DropoutDesc>(rnn.dropout));
   return desc->dropout > 0 ? desc : nullptr;
-}
-
-// Writes up to kLengthsAtOnce lengths from `first` on; the others of the launch are zeros.
-Status WriteLengths(Handle& handle, std::span<const int32_t> lengths, void* to) {
-  std::array<int32_t, kLengthsAtOnce> values = {};
-  std::ranges::copy(lengths, values.begin());
-  std::array<int64_t, kWords> words;
-  std::memcpy(words.data(), values.data(), sizeof words);
-  const TensorDesc memory = {
-      .type = CUDNN_DATA_INT64, .rank = 1, .dims = {int32_t{kWords}}, .strides = {1}};
-  Call call(handle, "lengths of an RNN");
-  const Operand out = call.Memory(memory, to);
-  std::array<Scalar, kWords> scalars;
-  for (size_t i = 0; i < kWords; ++i) scalars[i] = call.Whole(&words[i]);
-  return call.Run({}, [&](CallGraph& g) -> Status {
-    std::vector<TensorId> parts;
-    for (const Scalar& scalar : scalars) parts.push_back(g.Read(scalar, 1));
-    return g.Write(g.builder().Apply(GraphOp::kConcat, parts, graph::ConcatAttrs{.axis = 0},
-                                     {.dtype = DType::kI64, .compute = DType::kI64}),
-                   out);
-  });
 }
 
 }  // namespace
@@ -167,8 +145,7 @@ Result<RnnProblem> RnnProblem::MakeBound(const RnnDesc& rnn, bool trains, const 
 }
 
 size_t RnnProblem::LengthBytes() const {
-  const auto batch = static_cast<size_t>(lengths.dims[0]);
-  return Aligned((batch + kLengthsAtOnce - 1) / kLengthsAtOnce * kLengthsAtOnce * sizeof(int32_t));
+  return Aligned(static_cast<size_t>(HostValuesBytes(lengths.dims[0])));
 }
 
 size_t RnnProblem::GradientOffset() const { return Aligned(BytesOf(reserve)); }
@@ -179,8 +156,8 @@ void RnnProblem::AddTo(Call& call) const {
   call.Add(static_cast<int32_t>(attrs.bias));
   for (const int64_t value : {attrs.layers, attrs.hidden, attrs.projected, attrs.steps})
     call.Add(value);
-  for (const bool value : {attrs.bidirectional, attrs.skip_input, attrs.clip,
-                           attrs.clip_propagates_nan, only_fma})
+  for (const bool value :
+       {attrs.bidirectional, attrs.skip_input, attrs.clip, attrs.clip_propagates_nan, only_fma})
     call.Add(value);
   for (const double value : {attrs.clip_lower, attrs.clip_upper, attrs.dropout, attrs.padding})
     call.Add(value);
@@ -261,11 +238,7 @@ Result<Workspace> PrepareWork(Handle& handle, const RnnProblem& problem, const R
                          least_bytes);
   RETURN_IF_ERROR(NotNull(work.data, "the work space"));
   auto* const memory = static_cast<std::byte*>(work.data);
-  const std::span<const int32_t> lengths = data.lengths;
-  for (size_t b = 0; problem.has_lengths && b < lengths.size(); b += kLengthsAtOnce)
-    RETURN_IF_ERROR(WriteLengths(handle,
-                                 lengths.subspan(b, std::min(kLengthsAtOnce, lengths.size() - b)),
-                                 memory + b * sizeof(int32_t)));
+  if (problem.has_lengths) RETURN_IF_ERROR(WriteHostValues(handle, data.lengths, memory));
   return Workspace{.data = memory + taken,
                    .bytes = static_cast<int64_t>(work.bytes - taken),
                    .is_parameter = true};

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <numeric>
 
+#include "api/generation.h"
 #include "api/legacy/functions.h"
 #include "api/legacy/rnn_descriptor.h"
-#include "api/generation.h"
 #include "api/names.h"
 #include "ir/dtype.h"
 
@@ -41,8 +41,7 @@ Status CheckLengths(const RnnDataDesc& d) {
       return Status::Error(Code::kBadParam, "sequence {} has {} steps; 0 to {} are possible", b, n,
                            d.steps);
     if (!d.IsPacked()) continue;
-    if (n == 0)
-      return Status::Error(Code::kBadParam, "packed sequence {} has no steps", b);
+    if (n == 0) return Status::Error(Code::kBadParam, "packed sequence {} has no steps", b);
     if (b == 0 && n != d.steps)
       return Status::Error(Code::kBadParam, "the longest packed sequence has {} steps of {}", n,
                            d.steps);
@@ -98,8 +97,7 @@ Status SetRnnData(RnnDataDesc& desc, int type, int layout, int steps, int batch,
                       .batch = batch,
                       .width = width,
                       .lengths = {lengths, lengths + batch}};
-  if (fill != nullptr)
-    std::memcpy(&made.fill, fill, static_cast<size_t>(ElementBytes(type)));
+  if (fill != nullptr) std::memcpy(&made.fill, fill, static_cast<size_t>(ElementBytes(type)));
   RETURN_IF_ERROR(CheckLengths(made));
   desc = std::move(made);
   return {};
@@ -141,7 +139,8 @@ Status GetRNNDataDescriptor(void* object, int* type, int* layout, int* steps, in
   *batch = desc->batch;
   *width = desc->width;
   std::memcpy(fill, &desc->fill, static_cast<size_t>(ElementBytes(desc->type)));
-  for (int b = 0; b < wanted; ++b) lengths[b] = b < desc->batch ? desc->lengths[static_cast<size_t>(b)] : 0;
+  for (int b = 0; b < wanted; ++b)
+    lengths[b] = b < desc->batch ? desc->lengths[static_cast<size_t>(b)] : 0;
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include "api/handle.h"
 #include "api/legacy/functions.h"
 #include "api/names.h"
+#include "ir/dtype.h"
 
 namespace kiln::api::legacy {
 namespace {
@@ -17,8 +18,8 @@ struct PrecisionRow {
   int type, precision, first_generation;
 };
 constexpr PrecisionRow kPrecisions[] = {
-    {CUDNN_DATA_HALF, CUDNN_DATA_FLOAT, 8},   {CUDNN_DATA_HALF, CUDNN_DATA_HALF, 8},
-    {CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, 8},  {CUDNN_DATA_DOUBLE, CUDNN_DATA_DOUBLE, 8},
+    {CUDNN_DATA_HALF, CUDNN_DATA_FLOAT, 8},     {CUDNN_DATA_HALF, CUDNN_DATA_HALF, 8},
+    {CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, 8},    {CUDNN_DATA_DOUBLE, CUDNN_DATA_DOUBLE, 8},
     {CUDNN_DATA_BFLOAT16, CUDNN_DATA_FLOAT, 9},
 };
 
@@ -48,9 +49,9 @@ Status CheckPositive(int value, std::string_view name) {
 
 Status CheckBias(const RnnDesc& d) {
   if (d.bias == CUDNN_RNN_DOUBLE_BIAS || d.algo == CUDNN_RNN_ALGO_STANDARD) return {};
-  return Status::Error(Code::kNotSupported,
-                       "bias mode {} with a persistent algorithm; CUDNN_RNN_DOUBLE_BIAS is possible",
-                       d.bias);
+  return Status::Error(
+      Code::kNotSupported,
+      "bias mode {} with a persistent algorithm; CUDNN_RNN_DOUBLE_BIAS is possible", d.bias);
 }
 
 Status CheckProjection(const RnnDesc& d) {
@@ -67,9 +68,13 @@ Status CheckProjection(const RnnDesc& d) {
   return {};
 }
 
-Status CheckStatic(const RnnDesc& d) {
-  const bool is_static = d.algo == CUDNN_RNN_ALGO_PERSIST_STATIC ||
-                         d.algo == CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H;
+Status CheckPersistent(const RnnDesc& d) {
+  if (d.algo != CUDNN_RNN_ALGO_STANDARD && d.math_precision == CUDNN_DATA_HALF)
+    return Status::Error(Code::kNotSupported,
+                         "arithmetic in half with algorithm {}; CUDNN_RNN_ALGO_STANDARD has it",
+                         d.algo);
+  const bool is_static =
+      d.algo == CUDNN_RNN_ALGO_PERSIST_STATIC || d.algo == CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H;
   if (!is_static || d.type != CUDNN_DATA_DOUBLE) return {};
   return Status::Error(Code::kNotSupported, "data of type double with algorithm {}", d.algo);
 }
@@ -85,7 +90,7 @@ Status CheckV8(const RnnDesc& d) {
                          d.flags);
   RETURN_IF_ERROR(CheckPrecision(d.type, d.math_precision));
   RETURN_IF_ERROR(CheckBias(d));
-  RETURN_IF_ERROR(CheckStatic(d));
+  RETURN_IF_ERROR(CheckPersistent(d));
   return CheckProjection(d);
 }
 
@@ -121,9 +126,9 @@ Status CheckSetByV8(const RnnDesc& desc) {
 }
 
 graph::RnnAttrs AttrsOf(const RnnDesc& desc) {
-  static constexpr graph::RnnBias kBiases[] = {
-      graph::RnnBias::kNone, graph::RnnBias::kSingleInput, graph::RnnBias::kDouble,
-      graph::RnnBias::kSingleRecurrent};
+  static constexpr graph::RnnBias kBiases[] = {graph::RnnBias::kNone, graph::RnnBias::kSingleInput,
+                                               graph::RnnBias::kDouble,
+                                               graph::RnnBias::kSingleRecurrent};
   static constexpr graph::RnnCell kCells[] = {graph::RnnCell::kRelu, graph::RnnCell::kTanh,
                                               graph::RnnCell::kLstm, graph::RnnCell::kGru};
   const bool clips = desc.clip_mode == CUDNN_RNN_CLIP_MINMAX && desc.cell == CUDNN_LSTM;
@@ -137,9 +142,10 @@ graph::RnnAttrs AttrsOf(const RnnDesc& desc) {
   if (!clips) return attrs;
   attrs.clip = true;
   attrs.clip_propagates_nan = desc.clip_nan == CUDNN_PROPAGATE_NAN;
-  // As cuDNN applies them, whatever the data's type.
-  attrs.clip_lower = static_cast<float>(desc.clip_lower);
-  attrs.clip_upper = static_cast<float>(desc.clip_upper);
+  // As cuDNN applies them, whatever the data's type. NOTE: GCC 12 at -O2 drops a pair of casts to
+  // float and back.
+  attrs.clip_lower = RoundTo(DType::kF32, desc.clip_lower);
+  attrs.clip_upper = RoundTo(DType::kF32, desc.clip_upper);
   return attrs;
 }
 
@@ -227,7 +233,8 @@ Status SetRNNDescriptor_v6(void* handle, void* object, int hidden, int layers, v
   RETURN_IF_ERROR(CheckPositive(layers, "numLayers"));
   if (math_precision != CUDNN_DATA_HALF && math_precision != CUDNN_DATA_FLOAT &&
       math_precision != CUDNN_DATA_DOUBLE)
-    return Status::Error(Code::kNotSupported, "arithmetic in {}; half, float or double are possible",
+    return Status::Error(Code::kNotSupported,
+                         "arithmetic in {}; half, float or double are possible",
                          TypeName(math_precision));
   *desc = made;
   return {};

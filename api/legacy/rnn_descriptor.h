@@ -43,8 +43,8 @@ struct RnnDataDesc {
   int64_t fill = 0;                         // the bits of one element of `type`, low bytes first
   std::vector<int32_t> lengths;
 
-  bool IsFull() const;         // all sequences have `steps` steps
-  int64_t Rows() const;        // the sum of the lengths
+  bool IsFull() const;   // all sequences have `steps` steps
+  int64_t Rows() const;  // the sum of the lengths
   bool IsPacked() const { return layout == CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED; }
   double FillValue() const;
 };

@@ -32,8 +32,7 @@ bool Takes(const RnnDesc& rnn, int algorithm) {
 }
 
 Status CheckRequest(int wanted, const int* found, void* const* results) {
-  if (wanted <= 0)
-    return Status::Error(Code::kBadParam, "{} algorithms are asked for", wanted);
+  if (wanted <= 0) return Status::Error(Code::kBadParam, "{} algorithms are asked for", wanted);
   RETURN_IF_ERROR(NotNull(found, "the place for the number of algorithms"));
   return NotNull(results, "the array of performance objects");
 }
@@ -105,9 +104,9 @@ Status SetPersistentRNNPlan(void* rnn, void* plan) {
   ASSIGN_OR_RETURN(const RnnDesc* desc, Get<RnnDesc>(rnn));
   RETURN_IF_ERROR(Get<PersistentPlan>(plan).status());
   if (desc->algo == CUDNN_RNN_ALGO_PERSIST_DYNAMIC) return {};
-  return Status::Error(Code::kBadParam,
-                       "a persistent plan with algorithm {}; CUDNN_RNN_ALGO_PERSIST_DYNAMIC has one",
-                       desc->algo);
+  return Status::Error(
+      Code::kBadParam,
+      "a persistent plan with algorithm {}; CUDNN_RNN_ALGO_PERSIST_DYNAMIC has one", desc->algo);
 }
 
 Status SetRNNAlgorithmDescriptor(void* handle, void* rnn, void* algorithm) {
@@ -136,33 +135,39 @@ Status GetRNNBackwardWeightsAlgorithmMaxCount(void* handle, void* rnn, int* coun
   return MaxCount(handle, rnn, count);
 }
 
-Status FindRNNForwardInferenceAlgorithmEx(
-    void* handle, void* rnn, int steps, void* const* x_desc, const void* x, void* hx_desc,
-    const void* hx, void* cx_desc, const void* cx, void* w_desc, const void* w, void* const* y_desc,
-    void* y, void* hy_desc, void* hy, void* cy_desc, void* cy, float, int wanted, int* found,
-    void** results, void* work, size_t work_bytes) {
+Status FindRNNForwardInferenceAlgorithmEx(void* handle, void* rnn, int steps, void* const* x_desc,
+                                          const void* x, void* hx_desc, const void* hx,
+                                          void* cx_desc, const void* cx, void* w_desc,
+                                          const void* w, void* const* y_desc, void* y,
+                                          void* hy_desc, void* hy, void* cy_desc, void* cy, float,
+                                          int wanted, int* found, void** results, void* work,
+                                          size_t work_bytes) {
   return FindForward(handle, rnn, false, steps, {x_desc, x}, {hx_desc, hx}, {cx_desc, cx},
                      {w_desc, w}, {y_desc, y}, {hy_desc, hy}, {cy_desc, cy}, {work, work_bytes}, {},
                      wanted, found, results);
 }
 
-Status FindRNNForwardTrainingAlgorithmEx(
-    void* handle, void* rnn, int steps, void* const* x_desc, const void* x, void* hx_desc,
-    const void* hx, void* cx_desc, const void* cx, void* w_desc, const void* w, void* const* y_desc,
-    void* y, void* hy_desc, void* hy, void* cy_desc, void* cy, float, int wanted, int* found,
-    void** results, void* work, size_t work_bytes, void* reserve, size_t reserve_bytes) {
+Status FindRNNForwardTrainingAlgorithmEx(void* handle, void* rnn, int steps, void* const* x_desc,
+                                         const void* x, void* hx_desc, const void* hx,
+                                         void* cx_desc, const void* cx, void* w_desc, const void* w,
+                                         void* const* y_desc, void* y, void* hy_desc, void* hy,
+                                         void* cy_desc, void* cy, float, int wanted, int* found,
+                                         void** results, void* work, size_t work_bytes,
+                                         void* reserve, size_t reserve_bytes) {
   return FindForward(handle, rnn, true, steps, {x_desc, x}, {hx_desc, hx}, {cx_desc, cx},
                      {w_desc, w}, {y_desc, y}, {hy_desc, hy}, {cy_desc, cy}, {work, work_bytes},
                      {reserve, reserve_bytes}, wanted, found, results);
 }
 
-Status FindRNNBackwardDataAlgorithmEx(
-    void* handle, void* rnn, int steps, void* const* y_desc, const void* y, void* const* dy_desc,
-    const void* dy, void* dhy_desc, const void* dhy, void* dcy_desc, const void* dcy, void* w_desc,
-    const void* w, void* hx_desc, const void* hx, void* cx_desc, const void* cx,
-    void* const* dx_desc, void* dx, void* dhx_desc, void* dhx, void* dcx_desc, void* dcx, float,
-    int wanted, int* found, void** results, void* work, size_t work_bytes, void* reserve,
-    size_t reserve_bytes) {
+Status FindRNNBackwardDataAlgorithmEx(void* handle, void* rnn, int steps, void* const* y_desc,
+                                      const void* y, void* const* dy_desc, const void* dy,
+                                      void* dhy_desc, const void* dhy, void* dcy_desc,
+                                      const void* dcy, void* w_desc, const void* w, void* hx_desc,
+                                      const void* hx, void* cx_desc, const void* cx,
+                                      void* const* dx_desc, void* dx, void* dhx_desc, void* dhx,
+                                      void* dcx_desc, void* dcx, float, int wanted, int* found,
+                                      void** results, void* work, size_t work_bytes, void* reserve,
+                                      size_t reserve_bytes) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   RETURN_IF_ERROR(CheckRequest(wanted, found, results));
   V6BackwardData call;
@@ -176,11 +181,12 @@ Status FindRNNBackwardDataAlgorithmEx(
   return Report(call.rnn, seconds, work_bytes, wanted, found, results);
 }
 
-Status FindRNNBackwardWeightsAlgorithmEx(
-    void* handle, void* rnn, int steps, void* const* x_desc, const void* x, void* hx_desc,
-    const void* hx, void* const* y_desc, const void* y, float, int wanted, int* found,
-    void** results, const void* work, size_t work_bytes, void* dw_desc, void* dw,
-    const void* reserve, size_t reserve_bytes) {
+Status FindRNNBackwardWeightsAlgorithmEx(void* handle, void* rnn, int steps, void* const* x_desc,
+                                         const void* x, void* hx_desc, const void* hx,
+                                         void* const* y_desc, const void* y, float, int wanted,
+                                         int* found, void** results, const void* work,
+                                         size_t work_bytes, void* dw_desc, void* dw,
+                                         const void* reserve, size_t reserve_bytes) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   RETURN_IF_ERROR(CheckRequest(wanted, found, results));
   V6BackwardWeights call;

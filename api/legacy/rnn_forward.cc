@@ -35,22 +35,22 @@ Status RnnForward(Handle& handle, const RnnForwardArgs& a) {
                    PrepareWork(handle, p, *a.x_desc, a.work, sizes.work));
   p.attrs.padding = a.y_desc->FillValue();
   const bool drops = p.dropout != nullptr;
-  void* const states = drops ? p.dropout->states : nullptr;
-  const TensorDesc word = WordOf(1);
+  auto* const states = static_cast<int64_t*>(drops ? p.dropout->states : nullptr);
+  const TensorDesc word = DropoutWordOf(1);
   RnnCall call(handle, "cudnnRNNForward", p, GraphOp::kRnnForward);
   call.In(p.x, a.x);
   call.In(p.weights, a.weights);
   call.In(p.hidden, a.hx.data, a.hx.data != nullptr);
   call.In(p.cell, a.cx.data, has_cells && a.cx.data != nullptr);
   call.In(p.lengths, a.work.data, p.has_lengths);
-  call.In(word, states == nullptr ? nullptr : Word(states, 0), drops);
-  call.In(word, states == nullptr ? nullptr : Word(states, 1), drops);
+  call.In(word, states, drops);
+  call.In(word, states + (drops ? 1 : 0), drops);
   call.Out(p.y, a.y);
   call.Out(p.hidden, a.hy.data, a.hy.data != nullptr);
   call.Out(p.cell, a.cy.data, has_cells && a.cy.data != nullptr);
   call.Out(p.reserve, a.reserve.data, a.trains);
   RETURN_IF_ERROR(call.Run(workspace, a.seconds));
-  return drops ? AdvanceDropout(handle, *p.dropout, 1, 1) : Status();
+  return drops ? AdvanceDropoutState(handle, *p.dropout, 1) : Status();
 }
 
 Status RNNForward(void* handle, void* rnn, int mode, const int32_t*, void* x_desc, const void* x,
@@ -66,7 +66,8 @@ Status RNNForward(void* handle, void* rnn, int mode, const int32_t*, void* x_des
   ASSIGN_OR_RETURN(args.x_desc, RnnDataFrom(x_desc, "xDesc"));
   ASSIGN_OR_RETURN(args.y_desc, RnnDataFrom(y_desc, "yDesc"));
   const bool has_cells = desc->cell == CUDNN_LSTM;
-  ASSIGN_OR_RETURN(const TensorDesc* const hidden, StateDesc(h_desc, hx != nullptr || hy != nullptr));
+  ASSIGN_OR_RETURN(const TensorDesc* const hidden,
+                   StateDesc(h_desc, hx != nullptr || hy != nullptr));
   ASSIGN_OR_RETURN(const TensorDesc* const cell,
                    StateDesc(c_desc, has_cells && (cx != nullptr || cy != nullptr)));
   args.x = x;

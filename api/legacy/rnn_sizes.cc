@@ -13,78 +13,108 @@ namespace {
 using graph::GraphOp;
 
 // The pointers of a call that is yet to come are taken for aligned.
-Result<int64_t> ForwardBytes(Handle& handle, const RnnProblem& p, bool trains) {
+Result<int64_t> ForwardBytes(Handle& handle, const RnnProblem& p, bool trains, bool has_states) {
   RnnCall call(handle, "size of cudnnRNNForward", p, GraphOp::kRnnForward);
-  const bool has_cells = p.attrs.cell == graph::RnnCell::kLstm, drops = p.dropout != nullptr;
-  const TensorDesc word = WordOf(1);
+  const bool has_cells = has_states && p.attrs.cell == graph::RnnCell::kLstm,
+             drops = p.dropout != nullptr;
+  const TensorDesc word = DropoutWordOf(1);
   call.In(p.x, nullptr);
   call.In(p.weights, nullptr);
-  call.In(p.hidden, nullptr);
+  call.In(p.hidden, nullptr, has_states);
   call.In(p.cell, nullptr, has_cells);
   call.In(p.lengths, nullptr, p.has_lengths);
   call.In(word, nullptr, drops);
   call.In(word, nullptr, drops);
   call.Out(p.y, nullptr);
-  call.Out(p.hidden, nullptr);
+  call.Out(p.hidden, nullptr, has_states);
   call.Out(p.cell, nullptr, has_cells);
   call.Out(p.reserve, nullptr, trains);
   return call.WorkspaceBytes();
 }
 
-Result<int64_t> DataBytes(Handle& handle, const RnnProblem& p) {
+Result<int64_t> DataBytes(Handle& handle, const RnnProblem& p, bool has_states) {
   RnnCall call(handle, "size of cudnnRNNBackwardData", p, GraphOp::kRnnBackwardData);
-  const bool has_cells = p.attrs.cell == graph::RnnCell::kLstm;
+  const bool has_cells = has_states && p.attrs.cell == graph::RnnCell::kLstm;
   call.In(p.y, nullptr);
   call.In(p.y, nullptr);
   call.In(p.weights, nullptr);
   call.In(p.reserve, nullptr);
-  call.In(p.hidden, nullptr);
+  call.In(p.hidden, nullptr, has_states);
   call.In(p.cell, nullptr, has_cells);
-  call.In(p.hidden, nullptr);
+  call.In(p.hidden, nullptr, has_states);
   call.In(p.cell, nullptr, has_cells);
   call.In(p.lengths, nullptr, p.has_lengths);
   call.Out(p.x, nullptr);
   call.Out(p.gradients, nullptr);
-  call.Out(p.hidden, nullptr);
+  call.Out(p.hidden, nullptr, has_states);
   call.Out(p.cell, nullptr, has_cells);
   return call.WorkspaceBytes();
 }
 
-Result<int64_t> WeightBytes(Handle& handle, const RnnProblem& p) {
+Result<int64_t> WeightBytes(Handle& handle, const RnnProblem& p, bool has_states) {
   RnnCall call(handle, "size of cudnnRNNBackwardWeights", p, GraphOp::kRnnBackwardWeights);
   call.In(p.x, nullptr);
   call.In(p.y, nullptr);
   call.In(p.reserve, nullptr);
   call.In(p.gradients, nullptr);
-  call.In(p.hidden, nullptr);
+  call.In(p.hidden, nullptr, has_states);
   call.In(p.lengths, nullptr, p.has_lengths);
   call.In(p.weights, nullptr);
   call.Out(p.weights, nullptr);
   return call.WorkspaceBytes();
 }
 
+Result<int64_t> MostBytes(Handle& handle, const RnnProblem& p, bool trains) {
+  int64_t most = 0;
+  for (const bool has_states : {false, true}) {
+    ASSIGN_OR_RETURN(int64_t bytes, ForwardBytes(handle, p, trains, has_states));
+    most = std::max(most, bytes);
+    if (!trains) continue;
+    ASSIGN_OR_RETURN(bytes, DataBytes(handle, p, has_states));
+    most = std::max(most, bytes);
+    ASSIGN_OR_RETURN(bytes, WeightBytes(handle, p, has_states));
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+// The sizes that a thread asked for last, since each call checks what it is given: numbers that
+// they follow from.
+struct LastSizes {
+  const void* session = nullptr;
+  std::array<int64_t, 15> numbers = {};
+  double dropout = 0;
+  RnnSizes sizes;
+};
+
+LastSizes KeyOf(const Handle& handle, const RnnDesc& d, bool trains, const RnnDataDesc& x,
+                double dropout) {
+  return {.session = handle.session.get(),
+          .numbers = {trains, d.cell, d.bias, d.direction, d.input_mode, d.type, d.math, d.input,
+                      d.hidden, d.projected, d.layers, d.clip_mode * 2 + d.clip_nan, x.layout,
+                      x.steps, x.batch},
+          .dropout = dropout};
+}
+
 }  // namespace
 
 Result<RnnSizes> RnnSizesOf(Handle& handle, const RnnDesc& rnn, bool trains,
                             const RnnDataDesc& x_desc) {
-  RnnSizes sizes;
-  int64_t most = 0;
-  for (const bool has_lengths : {false, true}) {
-    if (x_desc.IsPacked() && !has_lengths) continue;
-    ASSIGN_OR_RETURN(const RnnProblem p,
-                     RnnProblem::MakeBound(rnn, trains, x_desc, has_lengths));
-    ASSIGN_OR_RETURN(int64_t bytes, ForwardBytes(handle, p, trains));
-    most = std::max(most, bytes);
-    sizes.work = p.LengthBytes();
-    if (!trains) continue;
-    sizes.reserve = p.ReserveBytes();
-    ASSIGN_OR_RETURN(bytes, DataBytes(handle, p));
-    most = std::max(most, bytes);
-    ASSIGN_OR_RETURN(bytes, WeightBytes(handle, p));
-    most = std::max(most, bytes);
-  }
-  sizes.work += static_cast<size_t>(most);
-  return sizes;
+  static thread_local LastSizes last;
+  ASSIGN_OR_RETURN(RnnProblem p, RnnProblem::MakeBound(rnn, trains, x_desc, false));
+  LastSizes now = KeyOf(handle, rnn, trains, x_desc, p.attrs.dropout);
+  if (last.session == now.session && last.numbers == now.numbers && last.dropout == now.dropout)
+    return last.sizes;
+  ASSIGN_OR_RETURN(int64_t most, MostBytes(handle, p, trains));
+  p.has_lengths = true;
+  ASSIGN_OR_RETURN(const int64_t ragged, MostBytes(handle, p, trains));
+  p.attrs.padding = 1;
+  ASSIGN_OR_RETURN(const int64_t filled, MostBytes(handle, p, trains));
+  most = std::max({most, ragged, filled});
+  now.sizes.work = p.LengthBytes() + static_cast<size_t>(most);
+  now.sizes.reserve = trains ? p.ReserveBytes() : 0;
+  last = now;
+  return now.sizes;
 }
 
 Status GetRNNTempSpaceSizes(void* handle, void* rnn, int mode, void* x_desc, size_t* work,
@@ -104,8 +134,7 @@ Status GetRNNTempSpaceSizes(void* handle, void* rnn, int mode, void* x_desc, siz
 
 // ---- 8 alone: arrays of a tensor descriptor for each step ----
 
-Status GetRNNWorkspaceSize(void* handle, void* rnn, int steps, void* const* x_desc,
-                           size_t* bytes) {
+Status GetRNNWorkspaceSize(void* handle, void* rnn, int steps, void* const* x_desc, size_t* bytes) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
   RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
   ASSIGN_OR_RETURN(const RnnDataDesc x, DataOfSteps(steps, x_desc, "xDesc"));

@@ -47,9 +47,9 @@ struct V6BackwardWeights {
 Status FillForward(V6Forward& out, void* rnn, bool trains, int steps, V6Data x, V6State hx,
                    V6State cx, V6State w, V6Data y, V6State hy, V6State cy, RnnSpace work,
                    RnnSpace reserve);
-Status FillBackwardData(V6BackwardData& out, void* rnn, int steps, V6Data y, V6Data dy,
-                        V6State dhy, V6State dcy, V6State w, V6State hx, V6State cx, V6Data dx,
-                        V6State dhx, V6State dcx, RnnSpace work, RnnSpace reserve);
+Status FillBackwardData(V6BackwardData& out, void* rnn, int steps, V6Data y, V6Data dy, V6State dhy,
+                        V6State dcy, V6State w, V6State hx, V6State cx, V6Data dx, V6State dhx,
+                        V6State dcx, RnnSpace work, RnnSpace reserve);
 Status FillBackwardWeights(V6BackwardWeights& out, void* rnn, int steps, V6Data x, V6State hx,
                            V6Data y, V6State dw, RnnSpace work, RnnSpace reserve);
 

@@ -1,8 +1,8 @@
 // The weight space of recurrent networks: its size, and where each matrix and bias lies.
 // Reference 7.2.24, 7.2.25, 7.2.28, 7.2.31 and 7.2.32.
 //
-// Clients call these thousands of times, on memory of the device or of the host, or on none: nothing
-// is allocated or read. The layout itself is ir/graph/rnn.h's.
+// Clients call these thousands of times, on memory of the device or of the host, or on none:
+// nothing is allocated or read. The layout itself is ir/graph/rnn.h's.
 #include <algorithm>
 
 #include "api/generation.h"
@@ -25,9 +25,7 @@ struct WeightSpace {
 };
 
 // What is outside the buffer: the reference's status, and 9.19's.
-Code OutsideCode() {
-  return ThisGeneration().major == 8 ? Code::kInvalidValue : Code::kBadParam;
-}
+Code OutsideCode() { return ThisGeneration().major == 8 ? Code::kInvalidValue : Code::kBadParam; }
 
 // The address of a tensor in the weight space; NULL where it is absent.
 Result<void*> AddressOf(const WeightSpace& space, const RnnPlace& place, std::string_view what) {
