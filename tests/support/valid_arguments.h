@@ -28,6 +28,7 @@ class ValidArguments {
     SetModes();
     SetTransforms();
     SetFused();
+    SetRnn();
   }
   ~ValidArguments() {
     if (handle_ != nullptr) KILN_CALL(client, cudnnDestroy, handle_);
@@ -72,6 +73,8 @@ class ValidArguments {
   std::array<int, 8> one_each = {1, 1, 1, 1, 1, 1, 1, 1}, two_each = {2, 2, 2, 2, 2, 2, 2, 2},
                      zero_each = {};
   std::array<int, 4> dims = {2, 8, 16, 16}, steps = {2048, 256, 16, 1}, filter_dims = {16, 8, 3, 3};
+  std::array<int, 2> steps_of_each = {4, 4};
+  int* rnn_lengths = steps_of_each.data();
   std::array<unsigned, 2> fold_each = {2, 2};
   int *ones = one_each.data(), *twos = two_each.data(), *zeros = zero_each.data(),
       *x_dims = dims.data(), *x_strides = steps.data(), *w_dims = filter_dims.data();
@@ -90,6 +93,9 @@ class ValidArguments {
   cudnnSpatialTransformerDescriptor_t grid, other_grid;
   cudnnTensorTransformDescriptor_t transform, transform_w;
   std::array<cudnnTensorTransformDescriptor_t, 4> transforms;
+  cudnnRNNDescriptor_t rnn, other_rnn;
+  cudnnRNNDataDescriptor_t rnn_x, rnn_y, other_rnn_data;
+  cudnnTensorDescriptor_t rnn_states;
   cudnnFusedOpsConstParamPack_t const_pack;
   cudnnFusedOpsVariantParamPack_t variant_pack;
   cudnnFusedOpsPlan_t plan;
@@ -184,6 +190,26 @@ class ValidArguments {
       KILN_CALL(client, cudnnSetTensorTransformDescriptor, *t, 4u, CUDNN_TENSOR_NCHW, zeros,
                 t == &transform_w ? after.data() : zeros, folds, CUDNN_TRANSFORM_FOLD);
     }
+  }
+  // An LSTM of 8 units on 4 steps of 2 sequences, 8 wide.
+  void SetRnn() {
+    for (auto* r : {&rnn, &other_rnn}) {
+      *r = client.New<cudnnRNNDescriptor_t>("RNN");
+      KILN_CALL(client, cudnnSetRNNDescriptor_v8, *r, CUDNN_RNN_ALGO_STANDARD, CUDNN_LSTM,
+                CUDNN_RNN_DOUBLE_BIAS, CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, CUDNN_DATA_FLOAT,
+                CUDNN_DATA_FLOAT, CUDNN_DEFAULT_MATH, 8, 8, 8, 1,
+                static_cast<cudnnDropoutDescriptor_t>(nullptr), 0u);
+    }
+    for (auto* d : {&rnn_x, &rnn_y, &other_rnn_data}) {
+      *d = client.New<cudnnRNNDataDescriptor_t>("RNNData");
+      KILN_CALL(client, cudnnSetRNNDataDescriptor, *d, CUDNN_DATA_FLOAT,
+                CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, 4, 2, 8, steps_of_each.data(),
+                static_cast<void*>(nullptr));
+    }
+    const std::array<int, 3> state_dims = {1, 2, 8}, state_steps = {16, 8, 1};
+    rnn_states = client.New<cudnnTensorDescriptor_t>("Tensor");
+    KILN_CALL(client, cudnnSetTensorNdDescriptor, rnn_states, CUDNN_DATA_FLOAT, 3,
+              state_dims.data(), state_steps.data());
   }
   void SetFused() {
     const_pack = NewFused<cudnnFusedOpsConstParamPack_t>("FusedOpsConstParamPack");

@@ -382,6 +382,59 @@ void VisitNormsB(ValidArguments& a, Visitor& visit) {
 }
 
 template <class Visitor>
+void VisitRnnDescriptors(ValidArguments& a, Visitor& visit) {
+  VALID_CALL(cudnnBuildRNNDynamic, "", a.handle(), a.rnn, 2);
+  VALID_CALL(cudnnCreateRNNDataDescriptor, "", a.Place<cudnnRNNDataDescriptor_t>(0));
+  VALID_CALL(cudnnCreateRNNDescriptor, "", a.Place<cudnnRNNDescriptor_t>(0));
+  VALID_CALL(cudnnDestroyRNNDataDescriptor, "",
+             a.NewUnowned<cudnnRNNDataDescriptor_t>("RNNDataDescriptor"));
+  VALID_CALL(cudnnDestroyRNNDescriptor, "", a.NewUnowned<cudnnRNNDescriptor_t>("RNNDescriptor"));
+  VALID_CALL(cudnnGetRNNDataDescriptor, "", a.rnn_x, a.Place<cudnnDataType_t>(0),
+             a.Place<cudnnRNNDataLayout_t>(1), a.Place<int>(2), a.Place<int>(3), a.Place<int>(4), 2,
+             a.Place<int>(5), a.Place<void>(6));
+  VALID_CALL(cudnnGetRNNDescriptor_v8, "", a.rnn, a.Place<cudnnRNNAlgo_t>(0),
+             a.Place<cudnnRNNMode_t>(1), a.Place<cudnnRNNBiasMode_t>(2),
+             a.Place<cudnnDirectionMode_t>(3), a.Place<cudnnRNNInputMode_t>(4),
+             a.Place<cudnnDataType_t>(5), a.Place<cudnnDataType_t>(6), a.Place<cudnnMathType_t>(7),
+             a.Place<int32_t>(8), a.Place<int32_t>(9), a.Place<int32_t>(10), a.Place<int32_t>(11),
+             a.Place<cudnnDropoutDescriptor_t>(12), a.Place<uint32_t>(13));
+  VALID_CALL(cudnnGetRNNTempSpaceSizes, "", a.handle(), a.rnn, CUDNN_FWD_MODE_TRAINING, a.rnn_x,
+             a.Place<size_t>(0), a.Place<size_t>(1));
+  VALID_CALL(cudnnGetRNNWeightParams, "", a.handle(), a.rnn, 0, a.kBytes, a.Device(0), 0, a.other,
+             a.Place<void*>(0), a.another, a.Place<void*>(1));
+  VALID_CALL(cudnnGetRNNWeightSpaceSize, "", a.handle(), a.rnn, a.Place<size_t>(0));
+  VALID_CALL(cudnnRNNGetClip_v8, "", a.rnn, a.Place<cudnnRNNClipMode_t>(0),
+             a.Place<cudnnNanPropagation_t>(1), a.Place<double>(2), a.Place<double>(3));
+  VALID_CALL(cudnnRNNGetClip_v9, "", a.rnn, a.Place<cudnnRNNClipMode_t>(0), a.Place<double>(1),
+             a.Place<double>(2));
+  VALID_CALL(cudnnRNNSetClip_v8, "", a.other_rnn, CUDNN_RNN_CLIP_MINMAX, CUDNN_PROPAGATE_NAN, -1.0,
+             1.0);
+  VALID_CALL(cudnnRNNSetClip_v9, "", a.other_rnn, CUDNN_RNN_CLIP_MINMAX, -1.0, 1.0);
+  VALID_CALL(cudnnSetRNNDataDescriptor, "", a.other_rnn_data, CUDNN_DATA_FLOAT,
+             CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, 4, 2, 8, a.rnn_lengths, &a.zero);
+  VALID_CALL(cudnnSetRNNDescriptor_v8, "", a.other_rnn, CUDNN_RNN_ALGO_STANDARD, CUDNN_LSTM,
+             CUDNN_RNN_DOUBLE_BIAS, CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, CUDNN_DATA_FLOAT,
+             CUDNN_DATA_FLOAT, CUDNN_DEFAULT_MATH, 8, 8, 8, 1, a.other_dropout, 0u);
+}
+
+template <class Visitor>
+void VisitRnnCalls(ValidArguments& a, Visitor& visit) {
+  VALID_CALL(cudnnRNNBackwardData_v8, "", a.handle(), a.rnn,
+             reinterpret_cast<const int32_t*>(a.Device(14)), a.rnn_y, a.Device(0), a.Device(1),
+             a.rnn_x, a.Device(2), a.rnn_states, a.Device(3), a.Device(4), a.Device(5),
+             a.rnn_states, a.Device(6), a.Device(7), a.Device(8), a.kBytes, a.Device(9), a.kBytes,
+             a.Device(10), a.kBytes, a.Device(11));
+  VALID_CALL(cudnnRNNBackwardWeights_v8, "", a.handle(), a.rnn, CUDNN_WGRAD_MODE_ADD,
+             reinterpret_cast<const int32_t*>(a.Device(14)), a.rnn_x, a.Device(0), a.rnn_states,
+             a.Device(1), a.rnn_y, a.Device(2), a.kBytes, a.Device(3), a.kBytes, a.Device(4),
+             a.kBytes, a.Device(5));
+  VALID_CALL(cudnnRNNForward, "", a.handle(), a.rnn, CUDNN_FWD_MODE_TRAINING,
+             reinterpret_cast<const int32_t*>(a.Device(14)), a.rnn_x, a.Device(0), a.rnn_y,
+             a.Device(1), a.rnn_states, a.Device(2), a.Device(3), a.rnn_states, a.Device(4),
+             a.Device(5), a.kBytes, a.Device(6), a.kBytes, a.Device(7), a.kBytes, a.Device(8));
+}
+
+template <class Visitor>
 void VisitComputingA(ValidArguments& a, Visitor& visit) {
   VALID_CALL(cudnnActivationBackward, "", a.handle(), a.activations[CUDNN_ACTIVATION_RELU], &a.one,
              a.x, a.Device(0), a.x, a.Device(1), a.x, a.Device(2), &a.zero, a.x, a.Device(3));
@@ -477,6 +530,8 @@ void VisitLegacyCalls(ValidArguments& a, Visitor& visit) {
   VisitNormSizes(a, visit);
   VisitNormsA(a, visit);
   VisitNormsB(a, visit);
+  VisitRnnDescriptors(a, visit);
+  VisitRnnCalls(a, visit);
   VisitComputingA(a, visit);
   VisitComputingB(a, visit);
   VisitComputingC(a, visit);
