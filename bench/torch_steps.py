@@ -243,7 +243,7 @@ def main(options):
     names = ["first", "resnet50", "efficientnet_b0", "shape", "call"]
     result = {"benchmark": "torch_steps", "commit": options.commit, "date": time.strftime("%FT%TZ", time.gmtime()), "rows": []}
     with tempfile.TemporaryDirectory() as folder:
-        front = dict(in_front.environment(options.library, folder), KILN_CACHE_DIR=os.path.join(folder, "cache"))
+        front = dict(in_front.environment(options.library), KILN_CACHE_DIR=os.path.join(folder, "cache"))
         for name in names:
             if not re.search(options.only, name):
                 continue

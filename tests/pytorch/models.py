@@ -333,7 +333,7 @@ def main(options):
     until = time.monotonic() + options.seconds
     todo = ways(options.only)
     with tempfile.TemporaryDirectory() as folder:
-        front = in_front.environment(options.library, folder)
+        front = in_front.environment(options.library)
         names = sorted({way[0] for way in todo})
         exact = [{"what": "reference", "model": name, "reference": os.path.join(folder, name), "until": until} for name in names]
         ours, nvidias = ([train_request(*way, folder, options, until, side) for way in todo.items()] for side in (False, True))

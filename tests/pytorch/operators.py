@@ -15,7 +15,6 @@ import math
 import os
 import re
 import sys
-import tempfile
 import time
 
 import forks
@@ -203,11 +202,10 @@ def main(options):
     todo = [{"setting": setting, "families": chosen, "until": until}
             for setting, together in itertools.product(SETTINGS, operator_cases.TOGETHER)
             if (chosen := [name for name in together if re.search(options.only, f"{setting} {name}")])]
-    with tempfile.TemporaryDirectory() as folder:
-        sides = [forks.Side(__file__, environment, jobs).ask(todo)
-                 for environment, jobs in ((in_front.environment(options.library, folder), options.jobs),
-                                           (dict(os.environ), max(options.jobs // 2, 2)))]
-        return report(options, todo, *sides)
+    sides = [forks.Side(__file__, environment, jobs).ask(todo)
+             for environment, jobs in ((in_front.environment(options.library), options.jobs),
+                                       (dict(os.environ), max(options.jobs // 2, 2)))]
+    return report(options, todo, *sides)
 
 
 def report(options, todo, ours, theirs):
