@@ -67,7 +67,7 @@ class LegacyCalls {
 
  private:
   struct Parameter {
-    std::string type, name, role;
+    std::string type, name, role, size;
     bool is_array = false;  // of objects that are created or destroyed
   };
   struct Function {
@@ -90,6 +90,7 @@ class LegacyCalls {
       p.name = one.substr(space + 1, equal - space - 1);
       p.role = one.substr(equal + 1, std::min(bracket, one.size()) - equal - 1);
       p.is_array = bracket != std::string_view::npos;
+      if (p.is_array) p.size = one.substr(bracket + 1, one.size() - bracket - 2);
       while (p.type.ends_with('*') || p.type.ends_with(' ')) p.type.pop_back();
       if (p.type.starts_with("const ")) p.type.erase(0, 6);
       function.parameters.push_back(std::move(p));
@@ -176,8 +177,18 @@ class LegacyCalls {
       for (const Parameter& other : function.parameters)
         if (other.is_array && (other.role == "create" || other.role == "destroy"))
           value = value % 9;
+      if (CountsMemory(function, p.name)) value = value % kMostCounted;
       return static_cast<T>(value);
     }
+  }
+
+  // Whether the number says how much memory of the host's the client has, which no library could
+  // tell. Counts of dims are bounded by the library, whatever they are.
+  static bool CountsMemory(const Function& function, const std::string& name) {
+    return !name.starts_with("nb") &&
+           std::ranges::any_of(function.parameters, [&](const Parameter& p) {
+             return p.size == name && !p.role.starts_with("device");
+           });
   }
 
   const void* Pointer(const Parameter& p, size_t i) {
@@ -197,6 +208,10 @@ class LegacyCalls {
     // A struct that the public function takes by value is always there.
     if (p.role != "value" && bytes_.Below(96) == 0) return nullptr;
     FillWithNumbers(p.type, region);
+    for (size_t k = 0; p.role == "in" && objects_.contains(p.type) && k < kMostCounted / 2; ++k) {
+      void* const object = Object(p.type);
+      std::memcpy(region + 8 * k, &object, 8);
+    }
     return region;
   }
 
@@ -276,6 +291,7 @@ class LegacyCalls {
       legacy::SetFilter4dDescriptor(filter, type, format, channels, channels, 3, 3).ok();
     for (void* conv : objects_["cudnnConvolutionDescriptor_t"])
       legacy::SetConvolution2dDescriptor(conv, 1, 1, 1, 1, 1, 1, 1, 0).ok();
+    if (bytes_.Below(4) == 0) FitNetworks();
     for (void* activation : objects_["cudnnActivationDescriptor_t"])
       legacy::SetActivationDescriptor(activation, static_cast<int>(bytes_.Below(5)), 0, 1).ok();
     for (void* pooling : objects_["cudnnPoolingDescriptor_t"])
@@ -284,7 +300,37 @@ class LegacyCalls {
           .ok();
   }
 
-  static constexpr size_t kEach = 3;  // objects of a type
+  // Recurrent networks 4 wide on 3 steps of 2 sequences, whole or by properties; tensors are steps
+  // of their data, or states.
+  void FitNetworks() {
+    namespace legacy = api::legacy;
+    const int cell = static_cast<int>(bytes_.Below(4));
+    const bool by_properties = bytes_.Below(2) == 0;
+    for (void* rnn : objects_["cudnnRNNDescriptor_t"]) {
+      if (by_properties)
+        legacy::SetRNNDescriptor_v6(handle_, rnn, 4, 1, nullptr, 0, 0, cell, 0, 0).ok();
+      else
+        legacy::SetRNNDescriptor_v8(rnn, 0, cell, 2, 0, 0, 0, 0, 0, 4, 4, 4, 1, nullptr, 1).ok();
+    }
+    const std::array<int, 2> lengths = {3, static_cast<int>(1 + bytes_.Below(3))};
+    const int layout = static_cast<int>(bytes_.Below(3));
+    for (void* data : objects_["cudnnRNNDataDescriptor_t"])
+      legacy::SetRNNDataDescriptor(data, 0, layout, 3, 2, 4, lengths.data(), nullptr).ok();
+    const std::array<int, 3> step = {2, 4, 1}, state = {1, 2, 4}, in_step = {4, 1, 1},
+                             in_state = {8, 4, 1};
+    for (void* tensor : objects_["cudnnTensorDescriptor_t"]) {
+      const bool is_step = bytes_.Below(2) == 0;
+      legacy::SetTensorNdDescriptor(tensor, 0, 3, (is_step ? step : state).data(),
+                                    (is_step ? in_step : in_state).data())
+          .ok();
+    }
+    const std::array<int, 3> weights = {1 << 10, 1, 1};
+    for (void* filter : objects_["cudnnFilterDescriptor_t"])
+      legacy::SetFilterNdDescriptor(filter, 0, 0, 3, weights.data()).ok();
+  }
+
+  static constexpr size_t kEach = 3;        // objects of a type
+  static constexpr int kMostCounted = 200;  // i32 in what a function may write
   Bytes bytes_;
   const DeviceMemory memory_;
   void* handle_ = nullptr;
