@@ -50,9 +50,7 @@ NOT_CHECKPOINT_SAFE = {
     r"cudnnBackend(Populate|Update)CudaGraph": "the client's graph has the launches",
 }
 NOTES = {
-    r"cudnnSetAlgorithm\w+|cudnnGetAlgorithm\w+|cudnnCreateAlgorithm\w+|cudnnDestroyAlgorithm\w+|cudnnCopyAlgorithm\w+"
-    r"|cudnnSaveAlgorithm|cudnnRestoreAlgorithm": "the objects; the searches of recurrent networks that fill them are "
-                                                  "not there",
+    r"cudnnFindRNN\w+": "measures once, since every algorithm that the network takes runs the same plan",
     r"cudnnGetFoldedConvBackwardDataDescriptors": "groups, dilation and CUDNN_CONVOLUTION are refused, which folding "
                                                   "would not keep",
     r"cudnnReorderFilterAndBias": "INT8x32, outputs in multiples of 32",
