@@ -139,8 +139,10 @@ Status GetRNNWorkspaceSize(void* handle, void* rnn, int steps, void* const* x_de
   RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
   ASSIGN_OR_RETURN(const RnnDataDesc x, DataOfSteps(steps, x_desc, "xDesc"));
   ASSIGN_OR_RETURN(const RnnDesc desc, NetworkOnData(rnn, x));
-  ASSIGN_OR_RETURN(const RnnSizes sizes, RnnSizesOf(*h, desc, true, x));
-  *bytes = sizes.work;
+  // For both modes, which the function does not ask for.
+  ASSIGN_OR_RETURN(const RnnSizes training, RnnSizesOf(*h, desc, true, x));
+  ASSIGN_OR_RETURN(const RnnSizes inference, RnnSizesOf(*h, desc, false, x));
+  *bytes = std::max(training.work, inference.work);
   return {};
 }
 

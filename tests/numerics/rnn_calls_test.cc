@@ -418,6 +418,22 @@ TEST_F(RnnCalls, DropoutIsBetweenLayersAndRemembered) {
   RNN_CALL(cudnnDestroyDropoutDescriptor, d.desc);
 }
 
+// As JAX sets it; with a rate, states have to be there.
+TEST_F(RnnCalls, DropoutOfNothingNeedsNoStates) {
+  cudnnDropoutDescriptor_t dropout = nullptr;
+  RNN_CALL(cudnnCreateDropoutDescriptor, &dropout);
+  ASSERT_EQ(
+      RNN_CALL(cudnnSetDropoutDescriptor, dropout, handle_, 0.0f, nullptr, size_t{4096}, 7ull),
+      kOk);
+  CheckAll({.layers = 2, .dropout = dropout});
+  ASSERT_EQ(RNN_CALL(cudnnSetDropoutDescriptor, dropout, handle_, 0.5f, nullptr, size_t{0}, 7ull),
+            kOk);
+  RnnNetworkRun run(*device_, handle_, {.layers = 2, .dropout = dropout});
+  EXPECT_TRUE(IsBadParam(run.Forward(kTraining)));
+  EXPECT_EQ(run.Forward(kInference), kOk) << LastError();
+  RNN_CALL(cudnnDestroyDropoutDescriptor, dropout);
+}
+
 // ---- misuse ----
 
 TEST_F(RnnCalls, ArgumentsThatDoNotFitAreRefused) {
@@ -429,14 +445,17 @@ TEST_F(RnnCalls, ArgumentsThatDoNotFitAreRefused) {
                     r.reserve.data());
   };
   RnnNetworkRun run(*device_, handle_, {});
-  const size_t w = run.weight_bytes, work = run.work_bytes, reserve = run.reserve_bytes;
+  const size_t w = run.weight_bytes;
+  size_t work = 0, reserve = 0;
+  ASSERT_EQ(
+      RNN_CALL(cudnnGetRNNTempSpaceSizes, handle_, run.rnn, kTraining, run.x_desc, &work, &reserve),
+      kOk);
   EXPECT_EQ(forward(run, kTraining, w, work, reserve), kOk) << LastError();
   EXPECT_TRUE(IsBadParam(forward(run, kTraining, w - 1, work, reserve)));
   EXPECT_TRUE(IsBadParam(forward(run, kTraining, w, work - 1, reserve)));
   EXPECT_TRUE(IsBadParam(forward(run, kTraining, w, 0, reserve)));
   EXPECT_TRUE(IsBadParam(forward(run, kTraining, w, work, reserve - 1)));
   EXPECT_TRUE(IsBadParam(forward(run, static_cast<cudnnForwardMode_t>(2), w, work, reserve)));
-  EXPECT_EQ(forward(run, kTraining, w + 1, work + 1, reserve + 1), kOk) << LastError();
   const auto with = [&](cudnnRNNDataDescriptor_t x, const void* data, cudnnRNNDataDescriptor_t y,
                         void* out, cudnnTensorDescriptor_t h, cudnnTensorDescriptor_t c) {
     return RNN_CALL(cudnnRNNForward, handle_, run.rnn, kTraining, nullptr, x, data, y, out, h,

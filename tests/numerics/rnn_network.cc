@@ -156,6 +156,11 @@ void RnnNetworkRun::SetDescriptors() {
   EXPECT_EQ(RNN_CALL(cudnnGetRNNTempSpaceSizes, handle_, rnn, CUDNN_FWD_MODE_TRAINING, x_desc,
                      &work_bytes, &reserve_bytes),
             CUDNN_STATUS_SUCCESS);
+  size_t inference_bytes = 0;
+  EXPECT_EQ(RNN_CALL(cudnnGetRNNTempSpaceSizes, handle_, rnn, CUDNN_FWD_MODE_INFERENCE, x_desc,
+                     &inference_bytes, nullptr),
+            CUDNN_STATUS_SUCCESS);
+  work_bytes = std::max(work_bytes, inference_bytes);
 }
 
 std::vector<double> RnnNetworkRun::Random(int64_t n, double scale) {
