@@ -137,6 +137,7 @@ int64_t SumLength(const Graph& graph, const Node& node) {
       break;
   }
   if (node.inputs.empty() || node.inputs[0] == graph::kAbsent) return 1;
+  if (node.op == graph::GraphOp::kCtcLoss) return graph[node.inputs[0]].dims[0];  // frames
   if (node.op == graph::GraphOp::kScatterAdd) {  // all may meet in one place
     const auto pairs = static_cast<int64_t>(node.inputs.size() / 2);
     return std::max<int64_t>(pairs * NumElements(graph[node.inputs[1]].dims), 1);
@@ -168,12 +169,16 @@ double RootMeanSquare(const std::vector<double>& values) {
 
 // The size of what cancels inside a node, where that may be more than its results: a normal
 // number's mean and deviation; in attention's gradients the difference of two dot products of dy,
-// which is nothing where a query sees one key.
+// which is nothing where a query sees one key; in CTC logarithms of the probabilities of paths.
 double Cancelled(const Graph& graph, const Node& node, const TensorValues& values) {
   if (node.op == graph::GraphOp::kRng) {
     const auto& a = node.As<graph::RngAttrs>();
     const bool is_normal = a.distribution == graph::RngDistribution::kNormal;
     return is_normal ? std::abs(a.mean) + 3 * a.deviation : 0;
+  }
+  if (node.op == graph::GraphOp::kCtcLoss) {
+    const Dims& dims = graph[node.inputs[0]].dims;
+    return static_cast<double>(dims[0]) * std::log1p(static_cast<double>(dims[2]));
   }
   if (node.op != graph::GraphOp::kSdpaBwd) return 0;
   const auto size = [&](size_t operand) { return RootMeanSquare(values.at(node.inputs[operand])); };

@@ -8,6 +8,7 @@
 #include "compiler/engines/conv_direct.h"
 #include "compiler/engines/conv_first_layer.h"
 #include "compiler/engines/conv_halo_sm90.h"
+#include "compiler/engines/ctc.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/pointwise.h"
@@ -46,7 +47,8 @@ std::span<const Engine> Engines() {
                                     kAttentionGradSm80AtomicEngine,
                                     kWinogradEngine,
                                     kWinogradSm90Engine,
-                                    kRecurrenceEngine};
+                                    kRecurrenceEngine,
+                                    kCtcEngine};
   return kEngines;
 }
 

@@ -784,9 +784,9 @@ std::vector<SampleGraph> FusedSamples() {
 
 std::vector<SampleGraph> AllSamples() {
   std::vector<SampleGraph> all;
-  for (const auto family :
-       {PointwiseSamples, PointwiseModeSamples, ReduceSamples, MatmulSamples, ConvSamples,
-        ViewSamples, WindowSamples, BlockScaleSamples, EmptySamples, FusedSamples, RnnSamples})
+  for (const auto family : {PointwiseSamples, PointwiseModeSamples, ReduceSamples, MatmulSamples,
+                            ConvSamples, ViewSamples, WindowSamples, BlockScaleSamples,
+                            EmptySamples, FusedSamples, RnnSamples, CtcSamples})
     for (SampleGraph& sample : family()) all.push_back(std::move(sample));
   return all;
 }

@@ -26,6 +26,7 @@ std::vector<SampleGraph> WindowSamples();  // pooling and interpolation
 std::vector<SampleGraph> EmptySamples();   // zero extents
 std::vector<SampleGraph> FusedSamples();   // several ops, several groups
 std::vector<SampleGraph> RnnSamples();     // recurrent networks and their gradients
+std::vector<SampleGraph> CtcSamples();
 std::vector<SampleGraph> AllSamples();
 
 }  // namespace kiln::compiler

@@ -289,13 +289,14 @@ double ReductionLength(const Graph& g, const Node& node) {
                              NumElements(g[node.inputs[1]].dims));
 }
 
-// A loop over time carries what rounding does at one step to all that follow.
+// A loop over time carries what rounding does at one step to all that follow. Gradients of CTC are
+// differences of probabilities.
 std::vector<double> LoopError(const Graph& g, const Node& node, const Tensor& y,
                               const std::vector<double>& result) {
-  double largest = 0;
+  double largest = node.op == GraphOp::kCtcLoss ? 1 : 0;
   for (const double v : result)
     if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
-  const double steps = static_cast<double>(g[node.outputs[0]].dims[0] + 1),
+  const double steps = static_cast<double>(g[node.inputs[0]].dims[0] + 1),
                terms = static_cast<double>(g[node.inputs[1]].dims.back() + 8);
   double error = steps * terms * Epsilon(Accumulator(node.compute)) * largest;
   if (SizeOf(y.dtype) < SizeOf(Accumulator(node.compute)))
