@@ -29,6 +29,7 @@ class ValidArguments {
     SetTransforms();
     SetFused();
     SetRnn();
+    SetCtc();
   }
   ~ValidArguments() {
     if (handle_ != nullptr) KILN_CALL(client, cudnnDestroy, handle_);
@@ -81,7 +82,8 @@ class ValidArguments {
   unsigned* folds = fold_each.data();
   cudnnFusedOps_t ops = CUDNN_FUSED_SCALE_BIAS_ACTIVATION_CONV_BNSTATS;
   size_t states_bytes = kBytes, reserve_bytes = kBytes;
-  cudnnTensorDescriptor_t x, y, bias, channels, pooled, summed, folded, half, other, another;
+  cudnnTensorDescriptor_t x, y, bias, channels, pooled, summed, folded, half, other, another,
+      logits;  // 5 frames, 2 samples, 4 symbols
   cudnnFilterDescriptor_t w, w32, folded_w, other_w;
   cudnnConvolutionDescriptor_t conv, other_conv;
   cudnnPoolingDescriptor_t other_pool;
@@ -99,6 +101,7 @@ class ValidArguments {
   cudnnFusedOpsConstParamPack_t const_pack;
   cudnnFusedOpsVariantParamPack_t variant_pack;
   cudnnFusedOpsPlan_t plan;
+  cudnnCTCLossDescriptor_t ctc, other_ctc;
 
  private:
   cudnnTensorDescriptor_t Tensor(int n, int c, int h, int wide) {
@@ -126,6 +129,17 @@ class ValidArguments {
     half = client.New<cudnnTensorDescriptor_t>("Tensor");
     KILN_CALL(client, cudnnSetTensor4dDescriptor, half, CUDNN_TENSOR_NHWC, CUDNN_DATA_HALF, 2, 8,
               16, 16);
+  }
+  void SetCtc() {
+    constexpr std::array<int, 3> kDims = {5, 2, 4}, kStrides = {8, 4, 1};
+    logits = client.New<cudnnTensorDescriptor_t>("Tensor");
+    KILN_CALL(client, cudnnSetTensorNdDescriptor, logits, CUDNN_DATA_FLOAT, 3, kDims.data(),
+              kStrides.data());
+    for (auto* c : {&ctc, &other_ctc}) {
+      *c = client.New<cudnnCTCLossDescriptor_t>("CTCLoss");
+      KILN_CALL(client, cudnnSetCTCLossDescriptor_v8, *c, CUDNN_DATA_FLOAT,
+                CUDNN_LOSS_NORMALIZATION_SOFTMAX, CUDNN_PROPAGATE_NAN, 2);
+    }
   }
   void SetFilters() {
     w = Filter(CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 16, 8, 3);

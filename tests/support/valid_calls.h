@@ -518,6 +518,38 @@ void VisitComputingC(ValidArguments& a, Visitor& visit) {
 }
 
 template <class Visitor>
+void VisitCtc(ValidArguments& a, Visitor& visit) {
+  const cudnnCTCLossAlgo_t algorithm = CUDNN_CTC_LOSS_ALGO_DETERMINISTIC;
+  VALID_CALL(cudnnCreateCTCLossDescriptor, "", a.Place<cudnnCTCLossDescriptor_t>(0));
+  VALID_CALL(cudnnDestroyCTCLossDescriptor, "",
+             a.NewUnowned<cudnnCTCLossDescriptor_t>("CTCLossDescriptor"));
+  VALID_CALL(cudnnSetCTCLossDescriptor, "", a.other_ctc, CUDNN_DATA_FLOAT);
+  VALID_CALL(cudnnSetCTCLossDescriptorEx, "", a.other_ctc, CUDNN_DATA_FLOAT,
+             CUDNN_LOSS_NORMALIZATION_SOFTMAX, CUDNN_PROPAGATE_NAN);
+  VALID_CALL(cudnnSetCTCLossDescriptor_v8, "", a.other_ctc, CUDNN_DATA_FLOAT,
+             CUDNN_LOSS_NORMALIZATION_SOFTMAX, CUDNN_PROPAGATE_NAN, 2);
+  VALID_CALL(cudnnSetCTCLossDescriptor_v9, "", a.other_ctc, CUDNN_DATA_FLOAT,
+             CUDNN_LOSS_NORMALIZATION_SOFTMAX, CUDNN_CTC_SKIP_OOB_GRADIENTS, 2);
+  VALID_CALL(cudnnGetCTCLossDescriptor, "", a.ctc, a.Place<cudnnDataType_t>(0));
+  VALID_CALL(cudnnGetCTCLossDescriptorEx, "", a.ctc, a.Place<cudnnDataType_t>(0),
+             a.Place<cudnnLossNormalizationMode_t>(1), a.Place<cudnnNanPropagation_t>(2));
+  VALID_CALL(cudnnGetCTCLossDescriptor_v8, "", a.ctc, a.Place<cudnnDataType_t>(0),
+             a.Place<cudnnLossNormalizationMode_t>(1), a.Place<cudnnNanPropagation_t>(2),
+             a.Place<int>(3));
+  VALID_CALL(cudnnGetCTCLossDescriptor_v9, "", a.ctc, a.Place<cudnnDataType_t>(0),
+             a.Place<cudnnLossNormalizationMode_t>(1), a.Place<cudnnCTCGradMode_t>(2),
+             a.Place<int>(3));
+  VALID_CALL(cudnnGetCTCLossWorkspaceSize, "", a.handle(), a.logits, a.logits, a.ones, a.twos,
+             a.twos, algorithm, a.ctc, a.Place<size_t>(0));
+  VALID_CALL(cudnnGetCTCLossWorkspaceSize_v8, "", a.handle(), algorithm, a.ctc, a.logits, a.logits,
+             a.Place<size_t>(0));
+  VALID_CALL(cudnnCTCLoss, "", a.handle(), a.logits, a.Device(0), a.ones, a.twos, a.twos,
+             a.Device(1), a.logits, a.Device(2), algorithm, a.ctc, a.Device(3), a.kBytes);
+  VALID_CALL(cudnnCTCLoss_v8, "", a.handle(), algorithm, a.ctc, a.logits, a.Device(0), a.ones,
+             a.twos, a.twos, a.Device(1), a.logits, a.Device(2), a.kBytes, a.Device(3));
+}
+
+template <class Visitor>
 void VisitLegacyCalls(ValidArguments& a, Visitor& visit) {
   VisitObjects(a, visit);
   VisitSettersA(a, visit);
@@ -535,6 +567,7 @@ void VisitLegacyCalls(ValidArguments& a, Visitor& visit) {
   VisitComputingA(a, visit);
   VisitComputingB(a, visit);
   VisitComputingC(a, visit);
+  VisitCtc(a, visit);
 }
 
 }  // namespace kiln::testing
