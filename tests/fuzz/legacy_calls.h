@@ -178,6 +178,9 @@ class LegacyCalls {
         if (other.is_array && (other.role == "create" || other.role == "destroy"))
           value = value % 9;
       if (CountsMemory(function, p.name)) value = value % kMostCounted;
+      // A CTC loss of any size needs work space, and there is no more than this.
+      if (p.name == "workSpaceSizeInBytes" && Takes(function, "cudnnCTCLossDescriptor_t"))
+        value = value & static_cast<int64_t>(kWritten - 1);
       return static_cast<T>(value);
     }
   }
@@ -189,6 +192,11 @@ class LegacyCalls {
            std::ranges::any_of(function.parameters, [&](const Parameter& p) {
              return p.size == name && !p.role.starts_with("device");
            });
+  }
+
+  static bool Takes(const Function& function, std::string_view type) {
+    return std::ranges::any_of(function.parameters,
+                               [&](const Parameter& p) { return p.type == type; });
   }
 
   const void* Pointer(const Parameter& p, size_t i) {
