@@ -131,13 +131,18 @@ class RnnWriter {
   }
 
   // ---- ends of sequences ----
-  TensorId Lengths(Dims dims) { return index_.Reshape(lengths_, std::move(dims)); }
+  // At most T: what lies behind is nowhere.
+  TensorId Lengths(Dims dims) {
+    const TensorId most = index_.Number(static_cast<double>(e_.steps), kLaunchNumberUid);
+    return index_.Map(ScalarOp::kMin, {index_.Reshape(lengths_, std::move(dims)), most});
+  }
   // t + ahead < length, [T,B,1].
   TensorId IsInside(int64_t ahead) {
     TensorId time = index_.Iota(0, {e_.steps, 1, 1});
     if (ahead != 0) time = index_.Add(time, index_.Number(static_cast<double>(ahead)));
-    const TensorId end = lengths_ == kAbsent ? index_.Number(static_cast<double>(e_.steps))
-                                             : Lengths({1, e_.batch, 1});
+    const TensorId end = lengths_ == kAbsent
+                             ? index_.Number(static_cast<double>(e_.steps), kLaunchNumberUid)
+                             : Lengths({1, e_.batch, 1});
     return index_.Map(ScalarOp::kLt, {time, end});
   }
   // x [T,B,width], 0 behind the ends: an operand may hold anything there.

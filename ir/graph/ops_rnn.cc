@@ -9,7 +9,7 @@
 //   dW    = sum over steps of dgates xᵀ, dR the same with the state before the step, db of dgates
 //           alone; a matrix of projection has dprojected hiddenᵀ
 //
-// Results behind the ends of sequences are `padding`; operands are not read there. Numbers of
+// Results behind the ends of sequences are `padding`; data are not read there. Numbers of
 // dropout are those of `rng` over [L-1,T,B,D*P].
 #include <algorithm>
 #include <cmath>
@@ -80,16 +80,6 @@ Status CheckTensors(std::span<const Expected> rows, DType type) {
   return {};
 }
 
-// Steps and sequences may lie in either order; absent tensors are as they should be.
-Status CheckStrides(std::initializer_list<const Tensor*> all) {
-  for (const Tensor* data : all) {
-    if (data == nullptr || data->dims.back() == 1 || data->strides.back() == 1) continue;
-    return Status::Error(Code::kUnsupportedShape, "{} has strides {}: its width must be dense",
-                         Shape(*data), DimsText(data->strides));
-  }
-  return {};
-}
-
 // The extents of data and whether data, lengths and compute type go together.
 Result<RnnExtents> CheckData(const Node& node, const Tensor* data, const Tensor* lengths) {
   const auto& a = node.As<RnnAttrs>();
@@ -98,10 +88,11 @@ Result<RnnExtents> CheckData(const Node& node, const Tensor* data, const Tensor*
   if (!IsDataType(data->dtype))
     return Status::Error(Code::kUnsupportedDataType, "%{} is {}, none of f64, f32, f16, bf16",
                          data->name, Info(data->dtype).text);
-  const DType compute = data->dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-  if (node.compute != compute)
-    return Status::Error(Code::kUnsupportedDataType, "compute type {}: that of {} is {}",
-                         Info(node.compute).text, Info(data->dtype).text, Info(compute).text);
+  const bool computes =
+      node.compute == DType::kF64 || (node.compute == DType::kF32 && data->dtype != DType::kF64);
+  if (!computes)
+    return Status::Error(Code::kUnsupportedDataType, "compute type {} for data of {}",
+                         Info(node.compute).text, Info(data->dtype).text);
   if (data->rank() != 2 && data->rank() != 3)
     return Status::Error(Code::kShapeMismatch, "{} is neither [T,B,width] nor packed, [rows,width]",
                          Shape(*data));
@@ -356,8 +347,7 @@ Status VerifyRnnForward(const Graph& graph, const Node& node) {
       {OutputOf(graph, node, fwd::kHy), h, "a state"},
       {OutputOf(graph, node, fwd::kCy), c, "a cell"},
       {reserve, {RnnReserveElements(a, e.steps, e.batch)}, "what a gradient needs"}};
-  RETURN_IF_ERROR(CheckTensors(rows, x->dtype));
-  return CheckStrides({x, OutputOf(graph, node, fwd::kY)});
+  return CheckTensors(rows, x->dtype);
 }
 
 Status InferRnnForward(Graph& graph, const Node& node) {
@@ -445,8 +435,7 @@ Status VerifyRnnBackwardData(const Graph& graph, const Node& node) {
                            {gradients, {RnnGradientElements(a, e.steps, e.batch)}, "all gates"},
                            {OutputOf(graph, node, bwd::kDhx), h, "a state"},
                            {OutputOf(graph, node, bwd::kDcx), c, "a cell"}};
-  RETURN_IF_ERROR(CheckTensors(rows, y->dtype));
-  return CheckStrides({y, InputOf(graph, node, bwd::kDy), dx});
+  return CheckTensors(rows, y->dtype);
 }
 
 Status InferRnnBackwardData(Graph& graph, const Node& node) {
@@ -555,8 +544,7 @@ Status VerifyRnnBackwardWeights(const Graph& graph, const Node& node) {
                             {RnnGradientElements(a, e.steps, e.batch)},
                             "all gates"},
                            {InputOf(graph, node, wgt::kHx), StateDims(a, e.batch), "a state"}};
-  RETURN_IF_ERROR(CheckTensors(rows, x->dtype));
-  return CheckStrides({x, y});
+  return CheckTensors(rows, x->dtype);
 }
 
 Status InferRnnBackwardWeights(Graph& graph, const Node& node) {
@@ -569,7 +557,8 @@ Status InferRnnBackwardWeights(Graph& graph, const Node& node) {
 
 namespace {
 
-// The gradients of a layer's weights, added to dw.
+// The gradients of a layer's weights, added to dw. Those of gates are 0 behind the ends of
+// sequences; what they are multiplied with there counts as 0.
 class WeightGradient {
  public:
   WeightGradient(const Network& net, int64_t input, int64_t layer, std::vector<double>& dw)
@@ -581,7 +570,6 @@ class WeightGradient {
               int64_t units, const F& state) {
     const RnnPlace at = RnnMatrixPlace(a_, input_, layer_ * net_.directions() + d, id);
     for (int64_t row = 0; row < net_.rows() && at.offset >= 0; ++row) {
-      if (!net_.IsInside(row)) continue;
       const double* g = gradient + ((row * net_.directions() + d) * blocks + block) * units;
       for (int64_t j = 0; j < at.rows; ++j)
         for (int64_t i = 0; i < at.columns; ++i)
@@ -591,7 +579,6 @@ class WeightGradient {
   void Bias(const double* gradient, int64_t blocks, int64_t block, int64_t d, int64_t id) {
     const RnnPlace at = RnnBiasPlace(a_, input_, layer_ * net_.directions() + d, id);
     for (int64_t row = 0; row < net_.rows() && at.offset >= 0; ++row) {
-      if (!net_.IsInside(row)) continue;
       const double* g = gradient + ((row * net_.directions() + d) * blocks + block) * a_.hidden;
       for (int64_t j = 0; j < at.rows; ++j) dw_[at.offset + j] += g[j];
     }
@@ -610,6 +597,7 @@ double StateBefore(const Network& net, const double* y, Values hx, int64_t row, 
   const int64_t batch = net.extents().batch, time = row / batch, b = row % batch,
                 length = LengthOf(net.lengths(), b, net.extents().steps),
                 before = d == 1 ? time + 1 : time - 1, projected = net.attrs().projected;
+  if (time >= length) return 0;
   if (before >= 0 && before < length)
     return y[(before * batch + b) * net.y_width() + d * projected + p];
   return hx ? hx[(d * batch + b) * projected + p] : 0;
@@ -640,8 +628,9 @@ void EvalRnnBackwardWeights(const EvalArgs& args) {
     for (int64_t d = 0; d < net.directions(); ++d) {
       for (int64_t g = 0; g < gates; ++g) {
         const int64_t block = a.cell == RnnCell::kGru && g == 2 ? 3 : g;
-        gradient.Matrix(dgates, blocks, g, d, g, a.hidden,
-                        [&](int64_t row, int64_t i) { return x[row * width + i]; });
+        gradient.Matrix(dgates, blocks, g, d, g, a.hidden, [&](int64_t row, int64_t i) {
+          return net.IsInside(row) ? x[row * width + i] : 0;
+        });
         gradient.Matrix(dgates, blocks, block, d, gates + g, a.hidden,
                         [&](int64_t row, int64_t p) { return StateBefore(net, y, hx, row, d, p); });
         gradient.Bias(dgates, blocks, g, d, g);

@@ -3,6 +3,7 @@
 // random graphs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 
@@ -58,6 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Pointwise, SamplesTest, testing::Values(PointwiseSample
 INSTANTIATE_TEST_SUITE_P(PointwiseModes, SamplesTest, testing::Values(PointwiseModeSamples));
 INSTANTIATE_TEST_SUITE_P(Reduce, SamplesTest, testing::Values(ReduceSamples));
 INSTANTIATE_TEST_SUITE_P(Matmul, SamplesTest, testing::Values(MatmulSamples));
+INSTANTIATE_TEST_SUITE_P(Rnn, SamplesTest, testing::Values(RnnSamples));
 INSTANTIATE_TEST_SUITE_P(View, SamplesTest, testing::Values(ViewSamples));
 INSTANTIATE_TEST_SUITE_P(Window, SamplesTest, testing::Values(WindowSamples));
 INSTANTIATE_TEST_SUITE_P(BlockScale, SamplesTest, testing::Values(BlockScaleSamples));
@@ -109,10 +111,13 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 graph::Graph InDouble(graph::Graph g) {
   for (graph::Node& node : g.nodes)
     if (IsFloat(node.compute)) node.compute = DType::kF64;
-  // What a tensor is quantised to is part of the operation.
+  // What a tensor is quantised to is part of the operation, and a network has one type.
+  constexpr graph::GraphOp kTyped[] = {
+      graph::GraphOp::kBlockScaleQuantize, graph::GraphOp::kRnnForward,
+      graph::GraphOp::kRnnBackwardData, graph::GraphOp::kRnnBackwardWeights};
   std::set<graph::TensorId> quantised;
   for (const graph::Node& node : g.nodes)
-    if (node.op == graph::GraphOp::kBlockScaleQuantize)
+    if (std::ranges::find(kTyped, node.op) != std::end(kTyped))
       quantised.insert(node.outputs.begin(), node.outputs.end());
   for (size_t id = 0; id < g.tensors.size(); ++id) {
     graph::Tensor& t = g.tensors[id];

@@ -149,7 +149,12 @@ class GraphWriter {
   TensorId Lengths() {
     if (c_.lengths.empty()) return kAbsent;
     const TensorId id = Add("lengths", DType::kI32, {c_.batch});
-    g_.inputs[id] = Doubles(c_.lengths.begin(), c_.lengths.end());
+    // Those of all steps may say more, those of none less.
+    for (int64_t length : c_.lengths) {
+      if (c_.seed % 3 == 0 && length == c_.steps) length += 2;
+      if (c_.seed % 3 == 0 && length == 0) length = -1;
+      g_.inputs[id].push_back(static_cast<double>(length));
+    }
     return id;
   }
   TensorId Data(std::string name, int64_t width, bool is_input) {
