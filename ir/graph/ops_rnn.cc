@@ -629,7 +629,7 @@ void EvalRnnBackwardWeights(const EvalArgs& args) {
       for (int64_t g = 0; g < gates; ++g) {
         const int64_t block = a.cell == RnnCell::kGru && g == 2 ? 3 : g;
         gradient.Matrix(dgates, blocks, g, d, g, a.hidden, [&](int64_t row, int64_t i) {
-          return net.IsInside(row) ? x[row * width + i] : 0;
+          return l > 0 || net.IsInside(row) ? x[row * width + i] : 0;
         });
         gradient.Matrix(dgates, blocks, block, d, gates + g, a.hidden,
                         [&](int64_t row, int64_t p) { return StateBefore(net, y, hx, row, d, p); });
