@@ -333,7 +333,8 @@ TEST(Rnn, WhatDoesNotFitIsRefused) {
       lstm, [](RnnGraph& g) { g.graph[g.reserve].dims[0] -= 1; }, "what a gradient needs makes it");
   ExpectRefused(lstm, [](RnnGraph& g) { g.graph[g.w].dtype = DType::kF32; }, "the data are f64");
   ExpectRefused(
-      lstm, [](RnnGraph& g) { g.graph.nodes[0].compute = DType::kF32; }, "compute type f32 for data of f64");
+      lstm, [](RnnGraph& g) { g.graph.nodes[0].compute = DType::kF32; },
+      "compute type f32 for data of f64");
   ExpectRefused(
       lstm, [](RnnGraph& g) { g.graph[g.graph.nodes[0].inputs[4]].dims[0] = 3; },
       "the number of sequences makes it");
