@@ -27,7 +27,7 @@ void ExpectRight(const RnnCase& c, bool training, const char* arch,
 
 TEST(Rnn, RandomNetworksRunRight) {
   const char* archs[] = {"sm_90a", "cpu"};
-  for (uint64_t seed = 1; seed <= 60 && !HasFatalFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= 200 && !HasFatalFailure(); ++seed) {
     const RnnCase c = testing::RandomRnnCase(seed);
     ExpectRight(c, seed % 4 != 0, archs[seed % 2]);
   }
