@@ -4,6 +4,7 @@
 
 #include <cudnn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -30,6 +31,7 @@ class ValidArguments {
     SetFused();
     SetRnn();
     SetCtc();
+    SetAttention();
   }
   ~ValidArguments() {
     if (handle_ != nullptr) KILN_CALL(client, cudnnDestroy, handle_);
@@ -102,6 +104,19 @@ class ValidArguments {
   cudnnFusedOpsVariantParamPack_t variant_pack;
   cudnnFusedOpsPlan_t plan;
   cudnnCTCLossDescriptor_t ctc, other_ctc;
+  // Two sequences of four steps, queries and keys as values; a head, and biases.
+  cudnnAttnDescriptor_t attention, other_attention;
+  cudnnSeqDataDescriptor_t sequences, other_sequences;
+  std::array<int, 4> sequence_dims = {4, 2, 1, 8};
+  std::array<cudnnSeqDataAxis_t, 4> sequence_axes = {CUDNN_SEQDATA_BATCH_DIM,
+                                                     CUDNN_SEQDATA_BEAM_DIM, CUDNN_SEQDATA_TIME_DIM,
+                                                     CUDNN_SEQDATA_VECT_DIM};
+  std::array<int, 2> sequence_lengths = {4, 4};
+
+  int* Lengths(size_t i) {
+    std::copy(sequence_lengths.begin(), sequence_lengths.end(), static_cast<int*>(Device(i)));
+    return static_cast<int*>(Device(i));
+  }
 
  private:
   cudnnTensorDescriptor_t Tensor(int n, int c, int h, int wide) {
@@ -232,6 +247,22 @@ class ValidArguments {
     KILN_CALL(client, cudnnSetFusedOpsConstParamPackAttribute, const_pack, CUDNN_PARAM_XDESC, x);
     KILN_CALL(client, cudnnSetFusedOpsVariantParamPackAttribute, variant_pack, CUDNN_PTR_XDATA,
               Device(9));
+  }
+
+  void SetAttention() {
+    for (auto* d : {&attention, &other_attention}) {
+      *d = client.New<cudnnAttnDescriptor_t>("Attn");
+      KILN_CALL(client, cudnnSetAttnDescriptor, *d, CUDNN_ATTN_ENABLE_PROJ_BIASES, 2, 1.0,
+                CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_DEFAULT_MATH,
+                static_cast<cudnnDropoutDescriptor_t>(nullptr),
+                static_cast<cudnnDropoutDescriptor_t>(nullptr), 8, 8, 8, 4, 4, 4, 8, 4, 4, 2, 1);
+    }
+    for (auto* d : {&sequences, &other_sequences}) {
+      *d = client.New<cudnnSeqDataDescriptor_t>("SeqData");
+      KILN_CALL(client, cudnnSetSeqDataDescriptor, *d, CUDNN_DATA_FLOAT, 4, sequence_dims.data(),
+                sequence_axes.data(), sequence_lengths.size(), sequence_lengths.data(),
+                static_cast<void*>(nullptr));
+    }
   }
 
   cudnnHandle_t handle_ = nullptr;

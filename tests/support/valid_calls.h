@@ -550,6 +550,51 @@ void VisitCtc(ValidArguments& a, Visitor& visit) {
 }
 
 template <class Visitor>
+void VisitAttentionDescriptors(ValidArguments& a, Visitor& visit) {
+  VALID_CALL(cudnnCreateAttnDescriptor, "", a.Place<cudnnAttnDescriptor_t>(0));
+  VALID_CALL(cudnnCreateSeqDataDescriptor, "", a.Place<cudnnSeqDataDescriptor_t>(0));
+  VALID_CALL(cudnnDestroyAttnDescriptor, "", a.NewUnowned<cudnnAttnDescriptor_t>("AttnDescriptor"));
+  VALID_CALL(cudnnDestroySeqDataDescriptor, "",
+             a.NewUnowned<cudnnSeqDataDescriptor_t>("SeqDataDescriptor"));
+  VALID_CALL(cudnnSetAttnDescriptor, "", a.other_attention, CUDNN_ATTN_DISABLE_PROJ_BIASES, 2, 1.0,
+             CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_DEFAULT_MATH, a.dropout, a.dropout, 8, 8, 8,
+             4, 4, 4, 8, 4, 4, 2, 1);
+  VALID_CALL(cudnnSetSeqDataDescriptor, "", a.other_sequences, CUDNN_DATA_FLOAT, 4,
+             a.sequence_dims.data(), a.sequence_axes.data(), a.sequence_lengths.size(),
+             a.sequence_lengths.data(), &a.one);
+  VALID_CALL(cudnnGetAttnDescriptor, "", a.attention, a.Place<unsigned>(0), a.Place<int>(1),
+             a.Place<double>(2), a.Place<cudnnDataType_t>(3), a.Place<cudnnDataType_t>(4),
+             a.Place<cudnnMathType_t>(5), a.Place<cudnnDropoutDescriptor_t>(6),
+             a.Place<cudnnDropoutDescriptor_t>(7), a.Place<int>(8), a.Place<int>(9),
+             a.Place<int>(10), a.Place<int>(11), a.Place<int>(12), a.Place<int>(13),
+             a.Place<int>(14), a.Place<int>(15), a.Place<int>(15), a.Place<int>(15),
+             a.Place<int>(15));
+  VALID_CALL(cudnnGetSeqDataDescriptor, "", a.sequences, a.Place<cudnnDataType_t>(0),
+             a.Place<int>(1), 4, a.Place<int>(2), a.Place<cudnnSeqDataAxis_t>(3),
+             a.Place<size_t>(4), 2, a.Place<int>(5), a.Place<float>(6));
+}
+
+template <class Visitor>
+void VisitAttention(ValidArguments& a, Visitor& visit) {
+  VALID_CALL(cudnnGetMultiHeadAttnBuffers, "", a.handle(), a.attention, a.Place<size_t>(0),
+             a.Place<size_t>(1), a.Place<size_t>(2));
+  VALID_CALL(cudnnGetMultiHeadAttnWeights, "", a.handle(), a.attention, CUDNN_MH_ATTN_Q_WEIGHTS,
+             a.kBytes, a.Device(0), a.other, a.Place<void*>(0));
+  VALID_CALL(cudnnMultiHeadAttnForward, "", a.handle(), a.attention, -1, a.zeros, a.twos,
+             a.Lengths(0), a.Lengths(1), a.sequences, a.Device(2), a.Device(3), a.sequences,
+             a.Device(4), a.sequences, a.Device(5), a.sequences, a.Device(6), a.kBytes, a.Device(7),
+             a.kBytes, a.Device(8), a.kBytes, a.Device(9));
+  VALID_CALL(cudnnMultiHeadAttnBackwardData, "", a.handle(), a.attention, a.zeros, a.twos,
+             a.Lengths(0), a.Lengths(1), a.sequences, a.Device(2), a.sequences, a.Device(3),
+             a.Device(4), a.sequences, a.Device(5), a.Device(6), a.sequences, a.Device(7),
+             a.Device(8), a.kBytes, a.Device(9), a.kBytes, a.Device(10), a.kBytes, a.Device(11));
+  VALID_CALL(cudnnMultiHeadAttnBackwardWeights, "", a.handle(), a.attention, CUDNN_WGRAD_MODE_ADD,
+             a.sequences, a.Device(2), a.sequences, a.Device(3), a.sequences, a.Device(4),
+             a.sequences, a.Device(5), a.kBytes, a.Device(6), a.Device(7), a.kBytes, a.Device(8),
+             a.kBytes, a.Device(9));
+}
+
+template <class Visitor>
 void VisitLegacyCalls(ValidArguments& a, Visitor& visit) {
   VisitObjects(a, visit);
   VisitSettersA(a, visit);
@@ -568,6 +613,8 @@ void VisitLegacyCalls(ValidArguments& a, Visitor& visit) {
   VisitComputingB(a, visit);
   VisitComputingC(a, visit);
   VisitCtc(a, visit);
+  VisitAttentionDescriptors(a, visit);
+  VisitAttention(a, visit);
 }
 
 }  // namespace kiln::testing
