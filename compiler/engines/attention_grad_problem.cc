@@ -223,7 +223,8 @@ void AttentionGradSums::AddConversion(Lowered& lowered) const {
           out, "row",
           place.remainder * b.Idx(plan_.queries_tile) + warp * b.Idx(16) + low + b.Idx(8 * half));
       Block store;
-      const Index to = ScoreIndex(b, store, a.dq, place.quotient, row, quad * b.Idx(kColumns));
+      Index to = ScoreIndex(b, store, a.dq, place.quotient, row, b.Idx(0));
+      to.back() = quad * b.Idx(kColumns);  // in rows of one, too: columns behind it are not stored
       const std::string of_row = b.Name("of_row");
       store.push_back({tile::Alloc{of_row, DType::kF32, tile::Space::kReg, kColumns}});
       // Element 4 l + 2 half + c of 8 is column 2 l + c of the row.

@@ -343,6 +343,27 @@ TEST(MultiHeadAttention, LargeLayersAreWhatTheFormulasSay) {
     }
 }
 
+// Heads of one element, where GPUs run attention on its engines.
+TEST(MultiHeadAttention, HeadsOfOneElementAreWhatTheFormulasSay) {
+  Machine machine;
+  ASSERT_EQ(machine.error(), "");
+  for (const auto type : {CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16}) {
+    Case c;
+    c.m = {.heads = 3,
+           .batch = 2,
+           .steps = 5,
+           .keys = 16,
+           .size = {9, 4, 11},
+           .projected = {1, 1, 1, 9},
+           .lo = Full(5, 0),
+           .hi = {1, 2, 3, 4, 5},
+           .query_lengths = Full(2, 5),
+           .key_lengths = {3, 12}};
+    c.options.type = type;
+    EXPECT_EQ(CaseRun(machine, c, 9).Run(), "") << TextOf(c);
+  }
+}
+
 // The library's word on each element of a matrix, against the oracle's.
 TEST(MultiHeadAttention, WeightsLieWhereTheFunctionSays) {
   Machine machine;
