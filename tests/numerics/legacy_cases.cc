@@ -9,7 +9,7 @@ std::vector<LegacyCase> AllLegacyCases(const std::string& filter) {
   for (const auto& family :
        {TensorOpCases(), ReductionCases(), ActivationCases(), PoolingCases(), ConvolutionCases(),
         NormCases(), DropoutCases(), TransformCases(), FusedCases(), FoldingCases(), SoftmaxCases(),
-        LrnCases(), SpatialCases(), MisuseCases()})
+        LrnCases(), SpatialCases(), MisuseCases(), MultiHeadAttentionCases()})
     all.insert(all.end(), family.begin(), family.end());
   std::erase_if(all, [&](const LegacyCase& c) { return c.name.find(filter) == std::string::npos; });
   return all;

@@ -56,6 +56,7 @@ std::vector<LegacyCase> SoftmaxCases();
 std::vector<LegacyCase> LrnCases();
 std::vector<LegacyCase> MisuseCases();
 std::vector<LegacyCase> SpatialCases();
+std::vector<LegacyCase> MultiHeadAttentionCases();
 
 // All of them whose names hold `filter`.
 std::vector<LegacyCase> AllLegacyCases(const std::string& filter);
