@@ -76,6 +76,28 @@ CuResult Noted(const char* function) {
 
 }  // namespace
 
+// The emulated GPU (tests/support/emulated_gpu) has definitions of its own of these.
+#pragma weak cuDeviceGetName
+#pragma weak cuDeviceGetAttribute
+#pragma weak cuGetErrorName
+#pragma weak cuGetErrorString
+#pragma weak cuModuleLoadData
+#pragma weak cuModuleUnload
+#pragma weak cuModuleGetFunction
+#pragma weak cuFuncGetAttribute
+#pragma weak cuLaunchKernel
+#pragma weak cuLaunchKernelEx
+#pragma weak cuMemAlloc_v2
+#pragma weak cuMemFree_v2
+#pragma weak cuMemcpyHtoD_v2
+#pragma weak cuMemcpyDtoH_v2
+#pragma weak cuMemcpyDtoD_v2
+#pragma weak cuMemsetD8_v2
+#pragma weak cuStreamSynchronize
+#pragma weak cuTensorMapEncodeTiled
+#pragma weak cuTensorMapEncodeIm2col
+#pragma weak cuTensorMapReplaceAddress
+
 #pragma GCC visibility push(default)
 extern "C" {
 
