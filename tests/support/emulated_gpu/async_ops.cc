@@ -1,8 +1,8 @@
 // Copies that go on while the thread does: cp.async, bulk copies with and without tensor maps, and
 // the mbarriers that tell of them. PTX ISA 9.7.9.25 and 9.7.13.15.
 //
-// All of them are done as late as may be. A cp.async reads and writes when its group is waited for. A
-// bulk load is done when no warp of the cluster can go on without one; a bulk store reads shared
+// All of them are done as late as may be. A cp.async reads and writes when its group is waited for.
+// A bulk load is done when no warp of the cluster can go on without one; a bulk store reads shared
 // memory when its group is waited for, or when its thread leaves.
 #include <fmt/format.h>
 
@@ -32,18 +32,23 @@ void RunCopy(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {
     const int bytes = static_cast<int>(i.number);
     int read = bytes;
-    if ((i.flags & kHasSecond) != 0) read = std::min(bytes, static_cast<int>(Get<uint32_t>(w, i.e, lane)));
-    const uint64_t from = Get<uint64_t>(w, i.b, lane) + static_cast<uint64_t>(int64_t{i.second_list});
-    uint8_t* const to = Locate(w, i, lane, Space::kShared, AddressOf(w, i, lane), bytes, true, bytes);
+    if ((i.flags & kHasSecond) != 0)
+      read = std::min(bytes, static_cast<int>(Get<uint32_t>(w, i.e, lane)));
+    const uint64_t from =
+        Get<uint64_t>(w, i.b, lane) + static_cast<uint64_t>(int64_t{i.second_list});
+    uint8_t* const to =
+        Locate(w, i, lane, Space::kShared, AddressOf(w, i, lane), bytes, true, bytes);
     if (read > 0) Locate(w, i, lane, Space::kGlobal, from, read, false, 1);
     if (read > 0 && from % static_cast<uint64_t>(bytes) != 0)
-      Raise(w, i, lane, kMisalignedAddress, fmt::format("address {:#x} is no multiple of {}", from, bytes));
+      Raise(w, i, lane, kMisalignedAddress,
+            fmt::format("address {:#x} is no multiple of {}", from, bytes));
     CopiesOf(w, lane).open.push_back({.to = to, .from = from, .bytes = bytes, .read = read});
   });
 }
 void Apply(const PendingCopy& copy) {
   std::memset(copy.to, 0, static_cast<size_t>(copy.bytes));
-  if (copy.read > 0) std::memcpy(copy.to, reinterpret_cast<const void*>(copy.from), static_cast<size_t>(copy.read));
+  if (copy.read > 0)
+    std::memcpy(copy.to, reinterpret_cast<const void*>(copy.from), static_cast<size_t>(copy.read));
 }
 void RunCommit(Warp& w, const Instr&, Mask lanes) {
   ForLanes(lanes, [&](int lane) { CopiesOf(w, lane).Commit(); });
@@ -65,7 +70,8 @@ struct Barrier {
   static Barrier Read(Warp& w, const Instr& i, int lane, const uint8_t* at) {
     uint64_t v;
     std::memcpy(&v, at, 8);
-    if (v >> 63 != 0) Raise(w, i, lane, kIllegalInstruction, "the mbarrier has not been initialised");
+    if (v >> 63 != 0)
+      Raise(w, i, lane, kIllegalInstruction, "the mbarrier has not been initialised");
     const auto bytes = static_cast<int64_t>(v >> 41 & kBits22);
     return {.phase = (v & 1) != 0,
             .expected = static_cast<int64_t>(v >> 1 & kBits20),
@@ -88,7 +94,8 @@ void Change(Warp& w, const Instr& i, int lane, uint8_t* at, int64_t arrivals, in
   b.bytes += more_bytes;
   if (arrivals > b.missing)
     Raise(w, i, lane, kIllegalInstruction,
-          fmt::format("{} arrivals at an mbarrier that lacks {} of {}", arrivals, b.missing, b.expected));
+          fmt::format("{} arrivals at an mbarrier that lacks {} of {}", arrivals, b.missing,
+                      b.expected));
   b.missing -= arrivals;
   if (b.missing == 0 && b.bytes == 0) {
     b.phase = !b.phase;
@@ -104,7 +111,8 @@ uint8_t* BarrierAt(Warp& w, const Instr& i, int lane) {
 void RunInit(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {
     const auto count = int64_t{Get<uint32_t>(w, i.b, lane)};
-    Barrier{.phase = false, .expected = count, .missing = count, .bytes = 0}.Write(BarrierAt(w, i, lane));
+    Barrier{.phase = false, .expected = count, .missing = count, .bytes = 0}.Write(
+        BarrierAt(w, i, lane));
   });
 }
 void RunInvalidate(Warp& w, const Instr& i, Mask lanes) {
@@ -125,7 +133,8 @@ void RunTry(Warp& w, const Instr& i, Mask lanes) {
   Mask done = 0, waits = 0;
   ForLanes(lanes, [&](int lane) {
     const bool phase = Barrier::Read(w, i, lane, BarrierAt(w, i, lane)).phase;
-    const bool asked = i.compare == 1 ? (Get<uint32_t>(w, i.b, lane) & 1) != 0 : (Get<uint64_t>(w, i.b, lane) & 1) != 0;
+    const bool asked = i.compare == 1 ? (Get<uint32_t>(w, i.b, lane) & 1) != 0
+                                      : (Get<uint64_t>(w, i.b, lane) & 1) != 0;
     (phase != asked ? done : waits) |= Mask{1} << lane;
   });
   if (i.control == Control::kSpin) {
@@ -187,10 +196,10 @@ struct Bulk {
   Warp* warp;
   const Instr* instr;
   int lane;
-  uint32_t shared = 0;   // address in shared::cluster
+  uint32_t shared = 0;  // address in shared::cluster
   uint32_t barrier = 0;
-  uint32_t blocks = 0;   // mask of those that get it
-  uint64_t global = 0;   // without a map
+  uint32_t blocks = 0;  // mask of those that get it
+  uint64_t global = 0;  // without a map
   int64_t bytes = 0;
   TensorMap map = {};
   int32_t start[kMostCoordinates] = {};
@@ -236,7 +245,9 @@ void LoadBox(const Bulk& b, uint32_t rank) {
       }
     for (size_t at = 0; at < row_bytes.size(); at += 16) {
       const size_t piece = std::min<size_t>(16, row_bytes.size() - at);
-      const uint32_t to = Swizzled(b.In(b.shared, rank) + static_cast<uint32_t>(row.at) + static_cast<uint32_t>(at), map.swizzle);
+      const uint32_t to =
+          Swizzled(b.In(b.shared, rank) + static_cast<uint32_t>(row.at) + static_cast<uint32_t>(at),
+                   map.swizzle);
       std::memcpy(b.Shared(to, static_cast<int64_t>(piece)), row_bytes.data() + at, piece);
     }
   });
@@ -248,8 +259,10 @@ void StoreBox(const Bulk& b) {
     int64_t begin = 0, end = 0;
     InsideOf(map, row, begin, end);
     for (int64_t e = begin; e < end; ++e) {
-      const uint32_t from = Swizzled(b.shared + static_cast<uint32_t>(row.at + e * bytes), map.swizzle);
-      std::memcpy(b.Global(AddressOf(map, row, e), bytes, true), b.Shared(from, bytes), static_cast<size_t>(bytes));
+      const uint32_t from =
+          Swizzled(b.shared + static_cast<uint32_t>(row.at + e * bytes), map.swizzle);
+      std::memcpy(b.Global(AddressOf(map, row, e), bytes, true), b.Shared(from, bytes),
+                  static_cast<size_t>(bytes));
     }
   });
 }
@@ -261,7 +274,8 @@ void ApplyLoad(const Bulk& b) {
     if (b.map.magic == TensorMap::kMagic)
       LoadBox(b, rank);
     else
-      std::memcpy(b.Shared(b.In(b.shared, rank), bytes), b.Global(b.global, bytes, false), static_cast<size_t>(bytes));
+      std::memcpy(b.Shared(b.In(b.shared, rank), bytes), b.Global(b.global, bytes, false),
+                  static_cast<size_t>(bytes));
     Change(*b.warp, *b.instr, b.lane, b.Shared(b.In(b.barrier, rank), 8), 0, -bytes);
   }
 }
@@ -279,9 +293,11 @@ void ReadMap(Bulk& b) {
   const uint64_t at = Get<uint64_t>(w, i.b, b.lane);
   Align(b, at, 64, "address of the tensor map");
   std::memcpy(&b.map, Locate(w, i, b.lane, Space::kGeneric, at, 128, false, 64), sizeof b.map);
-  if (b.map.magic != TensorMap::kMagic) Raise(w, i, b.lane, kIllegalInstruction, fmt::format("no tensor map is at {:#x}", at));
+  if (b.map.magic != TensorMap::kMagic)
+    Raise(w, i, b.lane, kIllegalInstruction, fmt::format("no tensor map is at {:#x}", at));
   if (b.map.rank != i.list_size)
-    Raise(w, i, b.lane, kIllegalInstruction, fmt::format("{} coordinates for a map of rank {}", i.list_size, b.map.rank));
+    Raise(w, i, b.lane, kIllegalInstruction,
+          fmt::format("{} coordinates for a map of rank {}", i.list_size, b.map.rank));
   if ((b.map.is_im2col != 0) != (i.combine != 0))
     Raise(w, i, b.lane, kIllegalInstruction, "im2col and tiled maps are not the same");
   const uint32_t* const coordinates = w.function->lists.data() + i.first_list;
@@ -295,7 +311,8 @@ void RunBulkLoad(Warp& w, const Instr& i, Mask lanes) {
     Bulk b{.warp = &w, .instr = &i, .lane = lane};
     b.shared = Get<uint32_t>(w, i.a, lane) + static_cast<uint32_t>(i.offset);
     b.barrier = Get<uint32_t>(w, i.c, lane) + static_cast<uint32_t>(i.target);
-    b.blocks = (i.flags & kMulticast) != 0 ? Get<uint16_t>(w, i.e, lane) : 1u << (b.shared >> kRankShift);
+    b.blocks =
+        (i.flags & kMulticast) != 0 ? Get<uint16_t>(w, i.e, lane) : 1u << (b.shared >> kRankShift);
     if (i.type == Type::kNone) {
       b.global = Get<uint64_t>(w, i.b, lane);
       b.bytes = Get<uint32_t>(w, i.d, lane);
@@ -324,7 +341,8 @@ void RunBulkStore(Warp& w, const Instr& i, Mask lanes) {
     }
     BulkOf(w, lane).open.push_back({[b] {
       if (b.map.magic == TensorMap::kMagic) return StoreBox(b);
-      std::memcpy(b.Global(b.global, b.bytes, true), b.Shared(b.shared, b.bytes), static_cast<size_t>(b.bytes));
+      std::memcpy(b.Global(b.global, b.bytes, true), b.Shared(b.shared, b.bytes),
+                  static_cast<size_t>(b.bytes));
     }});
   });
 }

@@ -35,15 +35,18 @@ void DecodeNanosleep(Decoder&, Instr& i) {
 
 void RunBarrier(Warp& w, const Instr& i, Mask lanes) {
   const uint32_t id = Get<uint32_t>(w, i.a, FirstLane(lanes));
-  const int expected = i.list_size == 0 ? 0 : static_cast<int>(Get<uint32_t>(w, i.b, FirstLane(lanes)));
-  if (id >= 16) Raise(w, i, FirstLane(lanes), kIllegalInstruction, fmt::format("there is no barrier {}", id));
+  const int expected =
+      i.list_size == 0 ? 0 : static_cast<int>(Get<uint32_t>(w, i.b, FirstLane(lanes)));
+  if (id >= 16)
+    Raise(w, i, FirstLane(lanes), kIllegalInstruction, fmt::format("there is no barrier {}", id));
   if (expected % kLanes != 0)
     Raise(w, i, FirstLane(lanes), kIllegalInstruction,
           fmt::format("{} threads are no whole warps", expected));
   const NamedBarrier& barrier = w.block->barriers[id];
   if (barrier.arrived > 0 && barrier.expected != expected)
     Raise(w, i, FirstLane(lanes), kIllegalInstruction,
-          fmt::format("{} threads are waited for at barrier {}, by others {}", expected, id, barrier.expected));
+          fmt::format("{} threads are waited for at barrier {}, by others {}", expected, id,
+                      barrier.expected));
   w.block->Arrive(w, lanes, static_cast<int>(id), expected, i.number == 0);
 }
 void DecodeBarrier(Decoder& d, Instr& i) {
@@ -94,7 +97,8 @@ void RunMapToBlock(Warp& w, const Instr& i, Mask lanes) {
     if (rank >= w.block->cluster->blocks.size())
       Raise(w, i, lane, kIllegalInstruction, fmt::format("the cluster has no block {}", rank));
     const uint64_t a = i.a_is_wide ? Get<uint64_t>(w, i.a, lane) : Get<uint32_t>(w, i.a, lane);
-    const uint64_t there = (a & kWindowBits) | (a & ((1u << kRankShift) - 1)) | static_cast<uint64_t>(rank) << kRankShift;
+    const uint64_t there = (a & kWindowBits) | (a & ((1u << kRankShift) - 1)) |
+                           static_cast<uint64_t>(rank) << kRankShift;
     if (i.a_is_wide)
       Put(w, i.d, lane, there);
     else
@@ -111,12 +115,18 @@ void DecodeMapToBlock(Decoder& d, Instr& i) {
 }
 
 constexpr OpRow kOps[] = {
-    {"bra", &DecodeBranch},         {"brx", &DecodeIndexedBranch},
-    {"ret", &DecodeExit},           {"exit", &DecodeExit},
-    {"trap", &DecodeTrap},          {"brkpt", &DecodeTrap},
-    {"nanosleep", &DecodeNanosleep}, {"bar", &DecodeBarrier},
-    {"barrier", &DecodeClusterBarrier}, {"griddepcontrol", &DecodeNothing},
-    {"setmaxnreg", &DecodeTogether}, {"mapa", &DecodeMapToBlock},
+    {"bra", &DecodeBranch},
+    {"brx", &DecodeIndexedBranch},
+    {"ret", &DecodeExit},
+    {"exit", &DecodeExit},
+    {"trap", &DecodeTrap},
+    {"brkpt", &DecodeTrap},
+    {"nanosleep", &DecodeNanosleep},
+    {"bar", &DecodeBarrier},
+    {"barrier", &DecodeClusterBarrier},
+    {"griddepcontrol", &DecodeNothing},
+    {"setmaxnreg", &DecodeTogether},
+    {"mapa", &DecodeMapToBlock},
 };
 
 }  // namespace

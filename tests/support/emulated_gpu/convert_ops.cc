@@ -14,33 +14,71 @@ namespace {
 
 template <class To, class From>
 void RunIntegers(Warp& w, const Instr& i, Mask lanes) {
-  ForLanes(lanes, [&](int lane) { Put<To>(w, i.d, lane, static_cast<To>(Get<From>(w, i.a, lane))); });
+  ForLanes(lanes,
+           [&](int lane) { Put<To>(w, i.d, lane, static_cast<To>(Get<From>(w, i.a, lane))); });
+}
+// The same of the low bits of a 64-bit register.
+template <class To, class From>
+void RunLowIntegers(Warp& w, const Instr& i, Mask lanes) {
+  ForLanes(lanes, [&](int lane) {
+    Put<To>(w, i.d, lane, static_cast<To>(static_cast<From>(Get<uint64_t>(w, i.a, lane))));
+  });
+}
+template <class To, class From>
+Handler Integers(bool is_wide) {
+  return is_wide ? &RunLowIntegers<To, From> : &RunIntegers<To, From>;
 }
 template <class From>
-Handler PickTo(Type to) {
+Handler PickTo(Type to, bool is_wide) {
   switch (to) {
-    case Type::kU8: case Type::kB8: return &RunIntegers<uint8_t, From>;
-    case Type::kS8: return &RunIntegers<int8_t, From>;
-    case Type::kU16: case Type::kB16: return &RunIntegers<uint16_t, From>;
-    case Type::kS16: return &RunIntegers<int16_t, From>;
-    case Type::kU32: case Type::kB32: return &RunIntegers<uint32_t, From>;
-    case Type::kS32: return &RunIntegers<int32_t, From>;
-    case Type::kU64: case Type::kB64: return &RunIntegers<uint64_t, From>;
-    case Type::kS64: return &RunIntegers<int64_t, From>;
-    default: return nullptr;
+    case Type::kU8:
+    case Type::kB8:
+      return Integers<uint8_t, From>(is_wide);
+    case Type::kS8:
+      return Integers<int8_t, From>(is_wide);
+    case Type::kU16:
+    case Type::kB16:
+      return Integers<uint16_t, From>(is_wide);
+    case Type::kS16:
+      return Integers<int16_t, From>(is_wide);
+    case Type::kU32:
+    case Type::kB32:
+      return Integers<uint32_t, From>(is_wide);
+    case Type::kS32:
+      return Integers<int32_t, From>(is_wide);
+    case Type::kU64:
+    case Type::kB64:
+      return Integers<uint64_t, From>(is_wide);
+    case Type::kS64:
+      return Integers<int64_t, From>(is_wide);
+    default:
+      return nullptr;
   }
 }
-Handler PickIntegers(Type to, Type from) {
+Handler PickIntegers(Type to, Type from, bool is_wide) {
   switch (from) {
-    case Type::kU8: case Type::kB8: return PickTo<uint8_t>(to);
-    case Type::kS8: return PickTo<int8_t>(to);
-    case Type::kU16: case Type::kB16: return PickTo<uint16_t>(to);
-    case Type::kS16: return PickTo<int16_t>(to);
-    case Type::kU32: case Type::kB32: return PickTo<uint32_t>(to);
-    case Type::kS32: return PickTo<int32_t>(to);
-    case Type::kU64: case Type::kB64: return PickTo<uint64_t>(to);
-    case Type::kS64: return PickTo<int64_t>(to);
-    default: return nullptr;
+    case Type::kU8:
+    case Type::kB8:
+      return PickTo<uint8_t>(to, is_wide);
+    case Type::kS8:
+      return PickTo<int8_t>(to, is_wide);
+    case Type::kU16:
+    case Type::kB16:
+      return PickTo<uint16_t>(to, is_wide);
+    case Type::kS16:
+      return PickTo<int16_t>(to, is_wide);
+    case Type::kU32:
+    case Type::kB32:
+      return PickTo<uint32_t>(to, is_wide);
+    case Type::kS32:
+      return PickTo<int32_t>(to, is_wide);
+    case Type::kU64:
+    case Type::kB64:
+      return PickTo<uint64_t>(to, is_wide);
+    case Type::kS64:
+      return PickTo<int64_t>(to, is_wide);
+    default:
+      return nullptr;
   }
 }
 
@@ -57,12 +95,19 @@ Limits LimitsOf(Type type) {
 
 void PutInteger(Warp& w, const Instr& i, int lane, uint64_t bits) {
   switch (i.type) {
-    case Type::kU8: return Put(w, i.d, lane, static_cast<uint8_t>(bits));
-    case Type::kS8: return Put(w, i.d, lane, static_cast<int8_t>(bits));
-    case Type::kU16: return Put(w, i.d, lane, static_cast<uint16_t>(bits));
-    case Type::kS16: return Put(w, i.d, lane, static_cast<int16_t>(bits));
-    case Type::kU32: case Type::kS32: return Put(w, i.d, lane, static_cast<uint32_t>(bits));
-    default: return Put(w, i.d, lane, bits);
+    case Type::kU8:
+      return Put(w, i.d, lane, static_cast<uint8_t>(bits));
+    case Type::kS8:
+      return Put(w, i.d, lane, static_cast<int8_t>(bits));
+    case Type::kU16:
+      return Put(w, i.d, lane, static_cast<uint16_t>(bits));
+    case Type::kS16:
+      return Put(w, i.d, lane, static_cast<int16_t>(bits));
+    case Type::kU32:
+    case Type::kS32:
+      return Put(w, i.d, lane, static_cast<uint32_t>(bits));
+    default:
+      return Put(w, i.d, lane, bits);
   }
 }
 
@@ -85,21 +130,33 @@ uint64_t ToInteger(Type type, Type from, double v, Rounding rounding) {
 
 double FloatAt(const Warp& w, uint32_t slot, int lane, Type type) {
   switch (type) {
-    case Type::kF16: return Get<F16>(w, slot, lane).Value();
-    case Type::kBF16: return Get<BF16>(w, slot, lane).Value();
-    case Type::kF32: return Get<float>(w, slot, lane);
-    default: return Get<double>(w, slot, lane);
+    case Type::kF16:
+      return Get<F16>(w, slot, lane).Value();
+    case Type::kBF16:
+      return Get<BF16>(w, slot, lane).Value();
+    case Type::kF32:
+      return Get<float>(w, slot, lane);
+    default:
+      return Get<double>(w, slot, lane);
   }
 }
 
 const Format& FormatOf(Type type) {
   switch (type) {
-    case Type::kF16: case Type::kF16x2: return kHalf;
-    case Type::kBF16: case Type::kBF16x2: return kBfloat;
-    case Type::kE4M3x2: return kE4M3;
-    case Type::kE5M2x2: return kE5M2;
-    case Type::kTF32: return kTfloat;
-    default: return kSingle;
+    case Type::kF16:
+    case Type::kF16x2:
+      return kHalf;
+    case Type::kBF16:
+    case Type::kBF16x2:
+      return kBfloat;
+    case Type::kE4M3x2:
+      return kE4M3;
+    case Type::kE5M2x2:
+      return kE5M2;
+    case Type::kTF32:
+      return kTfloat;
+    default:
+      return kSingle;
   }
 }
 
@@ -109,7 +166,7 @@ uint32_t EncodeAs(const Instr& i, Type type, double v) {
   if ((i.flags & kRelu) != 0 && v < 0) v = 0;
   const Format& format = FormatOf(type);
   if (is_sat && type != Type::kE4M3x2 && type != Type::kE5M2x2 && (i.flags & kHasSecond) == 0)
-    v = v != v ? 0 : std::clamp(v, 0.0, 1.0);
+    v = v > 0 ? std::min(v, 1.0) : 0;
   uint32_t code = Encode(format, v, static_cast<Rounding>(i.rounding), is_sat);
   if (type == Type::kTF32 && v == v) {  // stands in the upper bits of an f32
     const int bits = format.exponent_bits + format.mantissa_bits;
@@ -124,22 +181,40 @@ void RunGeneral(Warp& w, const Instr& i, Mask lanes) {
     if (!IsFloat(i.from)) {  // an integer
       __int128 v = 0;
       switch (i.from) {
-        case Type::kU8: v = Get<uint8_t>(w, i.a, lane); break;
-        case Type::kS8: v = Get<int8_t>(w, i.a, lane); break;
-        case Type::kU16: v = Get<uint16_t>(w, i.a, lane); break;
-        case Type::kS16: v = Get<int16_t>(w, i.a, lane); break;
-        case Type::kU32: v = Get<uint32_t>(w, i.a, lane); break;
-        case Type::kS32: v = Get<int32_t>(w, i.a, lane); break;
-        case Type::kU64: v = Get<uint64_t>(w, i.a, lane); break;
-        default: v = Get<int64_t>(w, i.a, lane); break;
+        case Type::kU8:
+          v = Get<uint8_t>(w, i.a, lane);
+          break;
+        case Type::kS8:
+          v = Get<int8_t>(w, i.a, lane);
+          break;
+        case Type::kU16:
+          v = Get<uint16_t>(w, i.a, lane);
+          break;
+        case Type::kS16:
+          v = Get<int16_t>(w, i.a, lane);
+          break;
+        case Type::kU32:
+          v = Get<uint32_t>(w, i.a, lane);
+          break;
+        case Type::kS32:
+          v = Get<int32_t>(w, i.a, lane);
+          break;
+        case Type::kU64:
+          v = Get<uint64_t>(w, i.a, lane);
+          break;
+        default:
+          v = Get<int64_t>(w, i.a, lane);
+          break;
       }
       if (!IsFloat(i.type)) {  // saturates
         const int bits = BitsOf(i.type);
-        const __int128 most = (static_cast<__int128>(1) << (IsSigned(i.type) ? bits - 1 : bits)) - 1;
+        const __int128 most =
+            (static_cast<__int128>(1) << (IsSigned(i.type) ? bits - 1 : bits)) - 1;
         const __int128 least = IsSigned(i.type) ? -most - 1 : 0;
         return PutInteger(w, i, lane, static_cast<uint64_t>(std::clamp(v, least, most)));
       }
-      // 64 bits of an integer may have to round twice on the way to a float: odd bits keep that right.
+      // 64 bits of an integer may have to round twice on the way to a float: odd bits keep that
+      // right.
       const bool negative = v < 0;
       const unsigned __int128 a = negative ? -v : v;
       if (i.type == Type::kF64) {
@@ -192,14 +267,16 @@ void RunPairToPair(Warp& w, const Instr& i, Mask lanes) {
     const uint32_t a = from_bits == 8 ? Get<uint16_t>(w, i.a, lane) : Get<uint32_t>(w, i.a, lane);
     uint32_t both = 0;
     for (int k = 0; k < 2; ++k)
-      both |= EncodeAs(i, i.type, Decode(from, a >> (k * from_bits) & ((1u << from_bits) - 1))) << (k * bits);
+      both |= EncodeAs(i, i.type, Decode(from, a >> (k * from_bits) & ((1u << from_bits) - 1)))
+              << (k * bits);
     if (bits == 8) return Put(w, i.d, lane, static_cast<uint16_t>(both));
     Put(w, i.d, lane, both);
   });
 }
 
 bool IsPair(Type type) {
-  return type == Type::kF16x2 || type == Type::kBF16x2 || type == Type::kE4M3x2 || type == Type::kE5M2x2;
+  return type == Type::kF16x2 || type == Type::kBF16x2 || type == Type::kE4M3x2 ||
+         type == Type::kE5M2x2;
 }
 
 void DecodeCvt(Decoder& d, Instr& i) {
@@ -212,7 +289,8 @@ void DecodeCvt(Decoder& d, Instr& i) {
   d.Flag("sat", i, kSaturate);
   if (d.Has("satfinite")) i.flags |= kSaturate | kHasSecond;
   d.Flag("relu", i, kRelu);
-  constexpr std::string_view kRoundings[][2] = {{"rn", "rni"}, {"rz", "rzi"}, {"rm", "rmi"}, {"rp", "rpi"}, {"rna", "rna"}};
+  constexpr std::string_view kRoundings[][2] = {
+      {"rn", "rni"}, {"rz", "rzi"}, {"rm", "rmi"}, {"rp", "rpi"}, {"rna", "rna"}};
   for (uint8_t r = 0; r < 5; ++r) {
     if (d.Has(kRoundings[r][0]) || d.Has(kRoundings[r][1])) i.rounding = r;
     if (r < 4 && d.Has(kRoundings[r][1])) i.number = 1;
@@ -232,13 +310,13 @@ void DecodeCvt(Decoder& d, Instr& i) {
   if (IsPair(i.from)) d.Fail("is not known");
   i.d = d.Target(0, BitsOf(i.type));
   // A register may be wider than the type that is read from it.
-  const int own = d.RegisterBits(d.text(1));
-  if (own == 64 && BitsOf(i.from) < 64) d.Fail("reads part of a 64-bit register");
-  i.a = d.Source(1, BitsOf(i.from));
+  const bool is_wide = d.RegisterBits(d.text(1)) == 64 && BitsOf(i.from) < 64;
+  i.a = d.Source(1, is_wide ? 64 : BitsOf(i.from));
   if (!IsFloat(i.type) && !IsFloat(i.from) && (i.flags & kSaturate) == 0) {
-    i.run = PickIntegers(i.type, i.from);
+    i.run = PickIntegers(i.type, i.from, is_wide);
     return;
   }
+  if (is_wide) d.Fail("reads part of a 64-bit register");
   i.run = &RunGeneral;
   if (i.type == Type::kF32 && i.flags == 0 && i.number == 0) {
     if (i.from == Type::kF16) i.run = &RunWiden<F16>;
@@ -277,9 +355,10 @@ void RunIsSpace(Warp& w, const Instr& i, Mask lanes) {
   Mask holds = 0;
   ForLanes(lanes, [&](int lane) {
     const uint64_t window = Get<uint64_t>(w, i.a, lane) & kWindowBits;
-    const bool is = i.space == Space::kLocal                                        ? window == kLocalWindow
-                    : i.space == Space::kShared || i.space == Space::kSharedCluster ? window == kSharedWindow
-                                                                                    : window == 0;
+    const bool is = i.space == Space::kLocal ? window == kLocalWindow
+                    : i.space == Space::kShared || i.space == Space::kSharedCluster
+                        ? window == kSharedWindow
+                        : window == 0;
     holds |= static_cast<Mask>(is) << lane;
   });
   PutPred(w, i.d, lanes, holds);
@@ -362,7 +441,8 @@ void DecodeMov(Decoder& d, Instr& i) {
     i.run = &RunPack;
     return;
   }
-  if (from == "%clock" || from == "%clock64" || from == "%globaltimer" || from == "%globaltimer_lo") {
+  if (from == "%clock" || from == "%clock64" || from == "%globaltimer" ||
+      from == "%globaltimer_lo") {
     i.run = &RunClock;
     i.control = Control::kSpin;
     i.number = 100;

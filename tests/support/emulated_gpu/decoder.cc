@@ -17,14 +17,14 @@ constexpr struct {
   Type type;
   int bits;
 } kTypes[] = {
-    {"pred", Type::kPred, 1},       {"b8", Type::kB8, 8},           {"b16", Type::kB16, 16},
-    {"b32", Type::kB32, 32},        {"b64", Type::kB64, 64},        {"b128", Type::kB128, 128},
-    {"u8", Type::kU8, 8},           {"u16", Type::kU16, 16},        {"u32", Type::kU32, 32},
-    {"u64", Type::kU64, 64},        {"s8", Type::kS8, 8},           {"s16", Type::kS16, 16},
-    {"s32", Type::kS32, 32},        {"s64", Type::kS64, 64},        {"f16", Type::kF16, 16},
-    {"f16x2", Type::kF16x2, 32},    {"bf16", Type::kBF16, 16},      {"bf16x2", Type::kBF16x2, 32},
-    {"tf32", Type::kTF32, 32},      {"f32", Type::kF32, 32},        {"f64", Type::kF64, 64},
-    {"e4m3x2", Type::kE4M3x2, 16},  {"e5m2x2", Type::kE5M2x2, 16},  {"u16x2", Type::kU16x2, 32},
+    {"pred", Type::kPred, 1},      {"b8", Type::kB8, 8},          {"b16", Type::kB16, 16},
+    {"b32", Type::kB32, 32},       {"b64", Type::kB64, 64},       {"b128", Type::kB128, 128},
+    {"u8", Type::kU8, 8},          {"u16", Type::kU16, 16},       {"u32", Type::kU32, 32},
+    {"u64", Type::kU64, 64},       {"s8", Type::kS8, 8},          {"s16", Type::kS16, 16},
+    {"s32", Type::kS32, 32},       {"s64", Type::kS64, 64},       {"f16", Type::kF16, 16},
+    {"f16x2", Type::kF16x2, 32},   {"bf16", Type::kBF16, 16},     {"bf16x2", Type::kBF16x2, 32},
+    {"tf32", Type::kTF32, 32},     {"f32", Type::kF32, 32},       {"f64", Type::kF64, 64},
+    {"e4m3x2", Type::kE4M3x2, 16}, {"e5m2x2", Type::kE5M2x2, 16}, {"u16x2", Type::kU16x2, 32},
     {"s16x2", Type::kS16x2, 32},
 };
 
@@ -155,7 +155,8 @@ uint32_t Decoder::Constant(uint64_t value, int bits) {
 uint32_t Decoder::Special(const std::string& name, int bits, uint64_t number) {
   for (const SpecialRegister& known : function_.specials)
     if (known.name == name && known.bits == bits && known.number == number) return known.slot;
-  function_.specials.push_back({.name = name, .slot = NewSlot(bits), .bits = bits, .number = number});
+  function_.specials.push_back(
+      {.name = name, .slot = NewSlot(bits), .bits = bits, .number = number});
   return function_.specials.back().slot;
 }
 
@@ -273,8 +274,8 @@ void Decoder::Address(const std::string& text, Instr& i) {
   }
   const int bits = RegisterBits(inner);
   const auto symbol = symbols_.find(inner);
-  i.a_is_wide = bits == 64 || (bits == 0 && (symbol == symbols_.end() ||
-                                             symbol->second.space != Space::kShared));
+  i.a_is_wide = bits == 64 ||
+                (bits == 0 && (symbol == symbols_.end() || symbol->second.space != Space::kShared));
   i.a = SourceOf(inner, i.a_is_wide ? 64 : 32);
 }
 
@@ -285,7 +286,8 @@ bool Decoder::IsNumber(size_t operand) const {
 
 int64_t Decoder::Number(size_t operand) const {
   uint64_t value = 0;
-  if (!ParseNumber(text(operand), value)) Fail(fmt::format("needs a number, not {}", text(operand)));
+  if (!ParseNumber(text(operand), value))
+    Fail(fmt::format("needs a number, not {}", text(operand)));
   return static_cast<int64_t>(value);
 }
 
@@ -320,8 +322,8 @@ namespace {
 const OpRow* FindOp(std::string_view word) {
   static const auto* const all = [] {
     auto* const made = new std::map<std::string_view, const OpRow*>;
-    for (const auto ops : {ScalarOps(), ConvertOps(), MemoryOps(), WarpOps(), ControlOps(),
-                           AsyncOps(), WgmmaOps()})
+    for (const auto ops :
+         {ScalarOps(), ConvertOps(), MemoryOps(), WarpOps(), ControlOps(), AsyncOps(), WgmmaOps()})
       for (const OpRow& row : ops) made->emplace(row.word, &row);
     return made;
   }();

@@ -26,9 +26,9 @@ class Decoder {
   // ---- the opcode: "ld.global.nc.v2.f32" has parts ld, global, nc, v2, f32
   const std::vector<std::string_view>& parts() const { return parts_; }
   bool Has(std::string_view part) const;
-  Type LastType() const;          // kNone where there is none
+  Type LastType() const;  // kNone where there is none
   std::vector<Type> Types() const;
-  int VectorSize() const;         // of .v2, .v4, .v8; else 1
+  int VectorSize() const;  // of .v2, .v4, .v8; else 1
   Space SpaceOf() const;
   bool Flag(std::string_view part, Instr& i, uint8_t flag) const;
 
@@ -80,12 +80,12 @@ struct OpRow {
   std::string_view word;
   void (*decode)(Decoder& decoder, Instr& instr);
 };
-std::span<const OpRow> ScalarOps();    // arithmetic
-std::span<const OpRow> ConvertOps();   // cvt, cvta, mov
-std::span<const OpRow> MemoryOps();    // ld, st, atom, red
-std::span<const OpRow> WarpOps();      // shfl, vote, mma, ldmatrix …
-std::span<const OpRow> ControlOps();   // bra, bar, fence …
-std::span<const OpRow> AsyncOps();     // cp.async, mbarrier, bulk copies
+std::span<const OpRow> ScalarOps();   // arithmetic
+std::span<const OpRow> ConvertOps();  // cvt, cvta, mov
+std::span<const OpRow> MemoryOps();   // ld, st, atom, red
+std::span<const OpRow> WarpOps();     // shfl, vote, mma, ldmatrix …
+std::span<const OpRow> ControlOps();  // bra, bar, fence …
+std::span<const OpRow> AsyncOps();    // cp.async, mbarrier, bulk copies
 std::span<const OpRow> WgmmaOps();
 
 }  // namespace kiln::emulated

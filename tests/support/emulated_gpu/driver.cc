@@ -5,7 +5,8 @@
 // definitions replaced here.
 //
 //   KILN_DEVICE=cuda KILN_LIBCUDA=…/libcuda.so.1 KILN_NVRTC=…/libnvrtc_emulated.so
-//   KILN_CACHE_DIR=… (of its own: "cubins" are PTX here)  LD_LIBRARY_PATH=… for tests that open libcuda
+//   KILN_CACHE_DIR=… (of its own: "cubins" are PTX here)  LD_LIBRARY_PATH=… for tests that open
+//   libcuda
 //
 // EMULATED_GPU_ARCH       sm_90 (default) or sm_80
 // EMULATED_GPU_SMS        multiprocessors; default those of an H200 or an A100
@@ -15,6 +16,8 @@
 // A kernel that reads what is not allocated, comes to an instruction that is not known, or whose
 // threads wait for each other, fails with a sentence on stderr and the error code that a GPU's
 // driver has for it.
+#include "runtime/cuda/driver.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +28,6 @@
 #include <mutex>
 #include <string>
 
-#include "runtime/cuda/driver.h"
 #include "tests/support/cuda_standin/h200.h"
 #include "tests/support/emulated_gpu/machine.h"
 #include "tests/support/emulated_gpu/tensor_map.h"
@@ -111,15 +113,18 @@ CuResult LaunchOn(const LoadedFunction& f, const unsigned (&grid)[3], const unsi
   }
   const auto most_shared = AttributeOf(CuDeviceAttribute::kMaxSharedMemoryPerBlockOptin);
   if (threads > 1024 || function.dynamic_shared_at + dynamic_shared_bytes > most_shared ||
-      (function.text->max_threads > 0 && threads > static_cast<uint64_t>(function.text->max_threads)))
-    return Complain(kInvalidValue, fmt::format("kernel {}: blocks of {} threads and {} bytes of shared memory",
-                                               function.name, threads,
-                                               function.dynamic_shared_at + dynamic_shared_bytes));
+      (function.text->max_threads > 0 &&
+       threads > static_cast<uint64_t>(function.text->max_threads)))
+    return Complain(
+        kInvalidValue,
+        fmt::format("kernel {}: blocks of {} threads and {} bytes of shared memory", function.name,
+                    threads, function.dynamic_shared_at + dynamic_shared_bytes));
   launch.param_bytes = static_cast<size_t>(function.param_bytes);
   launch.param_pieces.resize(launch.param_bytes / 64 + 1);
   // Tensor maps among them are aligned to 64 bytes.
   for (size_t p = 0; p < function.params.size(); ++p)
-    std::memcpy(launch.params() + function.params[p].offset, args[p], static_cast<size_t>(function.params[p].bytes));
+    std::memcpy(launch.params() + function.params[p].offset, args[p],
+                static_cast<size_t>(function.params[p].bytes));
   launch.most_steps = Setting("EMULATED_GPU_STEPS", 1'000'000'000);
   launch.most_blocks = AttributeOf(CuDeviceAttribute::kMultiprocessorCount) * 2;
   launch.memory = &TheMemory();
@@ -133,7 +138,8 @@ CuResult LaunchOn(const LoadedFunction& f, const unsigned (&grid)[3], const unsi
     result = Complain(fault.code, fault.text);
   }
   if (Setting("EMULATED_GPU_VERBOSE", 0) != 0)
-    std::fprintf(stderr, "the emulated GPU: %s, %u x %u x %u blocks of %d: %lld instructions in %.3f s\n",
+    std::fprintf(stderr,
+                 "the emulated GPU: %s, %u x %u x %u blocks of %d: %lld instructions in %.3f s\n",
                  function.name.c_str(), grid[0], grid[1], grid[2], static_cast<int>(threads),
                  static_cast<long long>(launch.steps),
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
@@ -154,17 +160,26 @@ CuResult cuDeviceGetAttribute(int* value, int attribute, CuDevice) {
 }
 CuResult cuGetErrorName(CuResult result, const char** text) {
   switch (result) {
-    case kInvalidValue: return *text = "CUDA_ERROR_INVALID_VALUE", kCuSuccess;
-    case kInvalidPtx: return *text = "CUDA_ERROR_INVALID_PTX", kCuSuccess;
-    case kIllegalAddress: return *text = "CUDA_ERROR_ILLEGAL_ADDRESS", kCuSuccess;
-    case kLaunchTimeout: return *text = "CUDA_ERROR_LAUNCH_TIMEOUT", kCuSuccess;
-    case kIllegalInstruction: return *text = "CUDA_ERROR_ILLEGAL_INSTRUCTION", kCuSuccess;
-    case kMisalignedAddress: return *text = "CUDA_ERROR_MISALIGNED_ADDRESS", kCuSuccess;
-    case kLaunchFailed: return *text = "CUDA_ERROR_LAUNCH_FAILED", kCuSuccess;
+    case kInvalidValue:
+      return *text = "CUDA_ERROR_INVALID_VALUE", kCuSuccess;
+    case kInvalidPtx:
+      return *text = "CUDA_ERROR_INVALID_PTX", kCuSuccess;
+    case kIllegalAddress:
+      return *text = "CUDA_ERROR_ILLEGAL_ADDRESS", kCuSuccess;
+    case kLaunchTimeout:
+      return *text = "CUDA_ERROR_LAUNCH_TIMEOUT", kCuSuccess;
+    case kIllegalInstruction:
+      return *text = "CUDA_ERROR_ILLEGAL_INSTRUCTION", kCuSuccess;
+    case kMisalignedAddress:
+      return *text = "CUDA_ERROR_MISALIGNED_ADDRESS", kCuSuccess;
+    case kLaunchFailed:
+      return *text = "CUDA_ERROR_LAUNCH_FAILED", kCuSuccess;
   }
   return *text = "an error of the emulated GPU", kCuSuccess;
 }
-CuResult cuGetErrorString(CuResult result, const char** text) { return cuGetErrorName(result, text); }
+CuResult cuGetErrorString(CuResult result, const char** text) {
+  return cuGetErrorName(result, text);
+}
 
 CuResult cuModuleLoadData(CuModule* out, const void* image) {
   const unsigned long long context = CurrentContext();
@@ -172,12 +187,14 @@ CuResult cuModuleLoadData(CuModule* out, const void* image) {
   std::string error;
   auto module = LoadModule(static_cast<const char*>(image), error);
   if (module == nullptr) return Complain(kInvalidPtx, error);
-  auto* const loaded = new LoadedModule{.module = std::move(module), .context = context, .functions = {}};
+  auto* const loaded =
+      new LoadedModule{.module = std::move(module), .context = context, .functions = {}};
   for (auto& [name, function] : loaded->module->functions) {
     const auto unknown = loaded->module->undecoded.find(name);
-    loaded->functions[name] = {.module = loaded,
-                               .function = &function,
-                               .unknown = unknown == loaded->module->undecoded.end() ? "" : unknown->second};
+    loaded->functions[name] = {
+        .module = loaded,
+        .function = &function,
+        .unknown = unknown == loaded->module->undecoded.end() ? "" : unknown->second};
   }
   for (const PtxVariable& global : loaded->module->text.globals)
     TheMemory().Add(loaded->module->globals[global.name].get(), static_cast<size_t>(global.bytes));
@@ -208,7 +225,8 @@ CuResult cuLaunchKernel(CuFunction function, unsigned x, unsigned y, unsigned z,
                         void** args, void**) {
   const auto* const loaded = reinterpret_cast<const LoadedFunction*>(function);
   if (loaded->module->context != CurrentContext()) return kCuErrorInvalidHandle;
-  return LaunchOn(*loaded, {x, y, z}, {block_x, block_y, block_z}, {1, 1, 1}, dynamic_shared_bytes, args);
+  return LaunchOn(*loaded, {x, y, z}, {block_x, block_y, block_z}, {1, 1, 1}, dynamic_shared_bytes,
+                  args);
 }
 CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction function, void** args, void**) {
   constexpr int kClusterDimension = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -218,7 +236,8 @@ CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction function, voi
   for (unsigned a = 0; a < config->attribute_count; ++a)
     if (config->attributes[a].id == kClusterDimension)
       std::copy_n(config->attributes[a].value, 3, cluster);
-  return LaunchOn(*loaded, config->grid, config->block, cluster, config->dynamic_shared_bytes, args);
+  return LaunchOn(*loaded, config->grid, config->block, cluster, config->dynamic_shared_bytes,
+                  args);
 }
 
 // ---- memory
@@ -250,7 +269,8 @@ CuResult cuMemcpyDtoH_v2(void* to, CuAddress from, size_t bytes) {
   return std::memcpy(to, reinterpret_cast<const void*>(from), bytes), kCuSuccess;
 }
 CuResult cuMemcpyDtoD_v2(CuAddress to, CuAddress from, size_t bytes) {
-  return std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes), kCuSuccess;
+  return std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes),
+         kCuSuccess;
 }
 CuResult cuMemcpyDtoDAsync_v2(CuAddress to, CuAddress from, size_t bytes, CuStream) {
   return cuMemcpyDtoD_v2(to, from, bytes);
@@ -278,9 +298,11 @@ namespace {
 constexpr unsigned kMostRank = 5;
 
 CuResult EncodeCommon(TensorMap& map, int type, unsigned rank, void* address, const uint64_t* dims,
-                      const uint64_t* strides, const uint32_t* element_strides, int swizzle, int fill) {
+                      const uint64_t* strides, const uint32_t* element_strides, int swizzle,
+                      int fill) {
   map = {};
-  if (type < 0 || type > 12 || rank < 1 || rank > kMostRank || swizzle < 0 || swizzle > 3) return kInvalidValue;
+  if (type < 0 || type > 12 || rank < 1 || rank > kMostRank || swizzle < 0 || swizzle > 3)
+    return kInvalidValue;
   if (reinterpret_cast<uint64_t>(address) % 16 != 0) return kInvalidValue;
   map.magic = TensorMap::kMagic;
   map.address = reinterpret_cast<uint64_t>(address);
@@ -289,7 +311,8 @@ CuResult EncodeCommon(TensorMap& map, int type, unsigned rank, void* address, co
   map.swizzle = static_cast<uint8_t>(swizzle);
   map.fills_nan = static_cast<uint8_t>(fill);
   for (unsigned k = 0; k < rank; ++k) {
-    if (dims[k] == 0 || dims[k] > uint64_t{1} << 32 || element_strides[k] < 1 || element_strides[k] > 8)
+    if (dims[k] == 0 || dims[k] > uint64_t{1} << 32 || element_strides[k] < 1 ||
+        element_strides[k] > 8)
       return kInvalidValue;
     map.dims[k] = static_cast<uint32_t>(std::min<uint64_t>(dims[k], UINT32_MAX));
     map.element_strides[k] = static_cast<uint8_t>(element_strides[k]);
@@ -306,11 +329,13 @@ bool FitsRow(const TensorMap& map) {
 }
 }  // namespace
 
-CuResult cuTensorMapEncodeTiled(void* out, int type, unsigned rank, void* address, const uint64_t* dims,
-                                const uint64_t* strides, const uint32_t* box, const uint32_t* element_strides,
-                                int interleave, int swizzle, int, int fill) {
+CuResult cuTensorMapEncodeTiled(void* out, int type, unsigned rank, void* address,
+                                const uint64_t* dims, const uint64_t* strides, const uint32_t* box,
+                                const uint32_t* element_strides, int interleave, int swizzle, int,
+                                int fill) {
   TensorMap map;
-  const CuResult result = EncodeCommon(map, type, rank, address, dims, strides, element_strides, swizzle, fill);
+  const CuResult result =
+      EncodeCommon(map, type, rank, address, dims, strides, element_strides, swizzle, fill);
   if (result != kCuSuccess || interleave != 0) return kInvalidValue;
   for (unsigned k = 0; k < rank; ++k) {
     if (box[k] < 1 || box[k] > 256) return kInvalidValue;
@@ -319,17 +344,20 @@ CuResult cuTensorMapEncodeTiled(void* out, int type, unsigned rank, void* addres
   if (!FitsRow(map)) return kInvalidValue;
   return std::memcpy(out, &map, sizeof map), kCuSuccess;
 }
-CuResult cuTensorMapEncodeIm2col(void* out, int type, unsigned rank, void* address, const uint64_t* dims,
-                                 const uint64_t* strides, const int* lower, const int* upper, unsigned channels,
-                                 unsigned pixels, const uint32_t* element_strides, int interleave, int swizzle,
-                                 int, int fill) {
+CuResult cuTensorMapEncodeIm2col(void* out, int type, unsigned rank, void* address,
+                                 const uint64_t* dims, const uint64_t* strides, const int* lower,
+                                 const int* upper, unsigned channels, unsigned pixels,
+                                 const uint32_t* element_strides, int interleave, int swizzle, int,
+                                 int fill) {
   TensorMap map;
-  const CuResult result = EncodeCommon(map, type, rank, address, dims, strides, element_strides, swizzle, fill);
+  const CuResult result =
+      EncodeCommon(map, type, rank, address, dims, strides, element_strides, swizzle, fill);
   if (result != kCuSuccess || interleave != 0 || rank < 3) return kInvalidValue;
   const int bits = rank == 3 ? 16 : rank == 4 ? 8 : 5;
   for (unsigned k = 0; k < rank - 2; ++k) {
     const int most = (1 << (bits - 1)) - 1;
-    if (lower[k] < -most - 1 || lower[k] > most || upper[k] < -most - 1 || upper[k] > most) return kInvalidValue;
+    if (lower[k] < -most - 1 || lower[k] > most || upper[k] < -most - 1 || upper[k] > most)
+      return kInvalidValue;
     map.lower[k] = static_cast<int16_t>(lower[k]);
     map.upper[k] = static_cast<int16_t>(upper[k]);
   }

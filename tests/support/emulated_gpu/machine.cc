@@ -1,9 +1,9 @@
 // The order in which things happen: lanes of a warp, warps of a cluster, clusters of a launch.
 //
-// Warps take turns; each runs until it waits, or has used up its turn. The async proxy works as late
-// as it may: one piece of it is done when no warp of the cluster can go on otherwise, so that who
-// does not wait for a copy sees what was there before. Clusters begin one after the other; one that
-// spins on memory lets others begin beside it, up to as many blocks as the device holds.
+// Warps take turns; each runs until it waits, or has used up its turn. The async proxy works as
+// late as it may: one piece of it is done when no warp of the cluster can go on otherwise, so that
+// who does not wait for a copy sees what was there before. Clusters begin one after the other; one
+// that spins on memory lets others begin beside it, up to as many blocks as the device holds.
 #include "tests/support/emulated_gpu/machine.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace kiln::emulated {
 namespace {
 
-constexpr int kTurn = 20000;  // instructions
+constexpr int kTurn = 20000;     // instructions
 constexpr int kAsksCost = 2000;  // of a turn: a load that may be part of a spin
 
 enum class Turn : uint8_t { kWaits, kSpins, kGoesOn };
@@ -135,8 +135,7 @@ Turn RunWarp(Warp& w) {
             if (index >= static_cast<uint32_t>(i.list_size))
               Raise(w, i, FirstLane(rest), kIllegalInstruction,
                     fmt::format("target {} of {}", index, i.list_size));
-            w.pc[FirstLane(rest)] =
-                w.function->lists[static_cast<size_t>(i.first_list) + index];
+            w.pc[FirstLane(rest)] = w.function->lists[static_cast<size_t>(i.first_list) + index];
           }
           parted = true;
           break;
@@ -293,7 +292,8 @@ std::string Standing(const Warp& w) {
     for (Mask r = rest; r != 0; r &= r - 1)
       if (w.pc[FirstLane(r)] == pc) same |= Mask{1} << FirstLane(r);
     rest &= ~same;
-    // Behind a barrier, or at an mbarrier that is asked again, or at what all members have to reach.
+    // Behind a barrier, or at an mbarrier that is asked again, or at what all members have to
+    // reach.
     const bool behind = (same & w.waiting) != 0 && (same & w.on_mbarrier) == 0;
     const Instr& i = w.function->instrs[pc - (behind && pc > 0 ? 1 : 0)];
     text += fmt::format("\n  block {} {} {}, warp {}, lanes {:#x}: {}", w.block->index[0],
@@ -374,7 +374,8 @@ void Block::ThreadsLeft(int count) {
   living -= count;
   cluster->living -= count;
   for (NamedBarrier& barrier : barriers)
-    if (barrier.arrived > 0 && barrier.expected == 0 && barrier.arrived >= living) Complete(barrier);
+    if (barrier.arrived > 0 && barrier.expected == 0 && barrier.arrived >= living)
+      Complete(barrier);
   if (!cluster->waiting.empty()) cluster->CompleteBarrier();
 }
 
@@ -398,10 +399,11 @@ void Cluster::CompleteBarrier() {
 
 void Raise(const Warp& warp, const Instr& instr, int lane, int code, const std::string& text) {
   const Block& b = *warp.block;
-  throw Fault{code, fmt::format("kernel {}, block {} {} {}, thread {} (warp {}, lane {}): {}\n  at {}",
-                                b.launch->function->name, b.index[0], b.index[1], b.index[2],
-                                warp.number * kLanes + lane, warp.number, lane, text,
-                                TextOf(*b.launch->module, instr))};
+  throw Fault{code,
+              fmt::format("kernel {}, block {} {} {}, thread {} (warp {}, lane {}): {}\n  at {}",
+                          b.launch->function->name, b.index[0], b.index[1], b.index[2],
+                          warp.number * kLanes + lane, warp.number, lane, text,
+                          TextOf(*b.launch->module, instr))};
 }
 
 uint8_t* LocateShared(Warp& warp, const Instr& instr, int lane, uint32_t address, int64_t bytes,
@@ -414,8 +416,8 @@ uint8_t* LocateShared(Warp& warp, const Instr& instr, int lane, uint32_t address
   if (rank >= cluster.blocks.size() || at < kSharedBegin ||
       at - kSharedBegin + bytes > cluster.blocks[rank]->shared_bytes)
     Raise(warp, instr, lane, kIllegalAddress,
-          fmt::format("{} bytes at address {:#x} of shared memory, which has {} from {:#x} on", bytes,
-                      address, warp.block->shared_bytes,
+          fmt::format("{} bytes at address {:#x} of shared memory, which has {} from {:#x} on",
+                      bytes, address, warp.block->shared_bytes,
                       static_cast<uint32_t>(warp.block->rank) << kRankShift | kSharedBegin));
   return cluster.blocks[rank]->shared + (at - kSharedBegin);
 }
@@ -454,8 +456,8 @@ uint8_t* Locate(Warp& warp, const Instr& instr, int lane, Space space, uint64_t 
   if (!launch.near.Has(address, static_cast<uint64_t>(bytes))) {
     const Memory::Range found = launch.memory->Find(address, static_cast<uint64_t>(bytes));
     const auto params = reinterpret_cast<uint64_t>(launch.params());
-    const bool is_param = address >= params && address + static_cast<uint64_t>(bytes) <=
-                                                   params + launch.param_bytes;
+    const bool is_param =
+        address >= params && address + static_cast<uint64_t>(bytes) <= params + launch.param_bytes;
     if (found.end == 0 && (writes || !is_param))
       Raise(warp, instr, lane, kIllegalAddress,
             fmt::format("{} of {} bytes: {}", writes ? "store" : "load", bytes,

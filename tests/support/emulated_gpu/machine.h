@@ -1,6 +1,6 @@
-// The state of a launch: clusters of blocks of warps, memory, and what is under way. A warp runs the
-// lanes that stand at the lowest place first, so that lanes which parted meet again; it runs until
-// it has to wait, and then the next one does. See machine.cc for the order.
+// The state of a launch: clusters of blocks of warps, memory, and what is under way. A warp runs
+// the lanes that stand at the lowest place first, so that lanes which parted meet again; it runs
+// until it has to wait, and then the next one does. See machine.cc for the order.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 namespace kiln::emulated {
 
 // CUDA_ERROR_…
-constexpr int kInvalidValue = 1, kInvalidPtx = 218, kIllegalAddress = 700, kLaunchTimeout = 702, kIllegalInstruction = 715,
-              kMisalignedAddress = 716, kLaunchFailed = 719;
+constexpr int kInvalidValue = 1, kInvalidPtx = 218, kIllegalAddress = 700, kLaunchTimeout = 702,
+              kIllegalInstruction = 715, kMisalignedAddress = 716, kLaunchFailed = 719;
 
 struct Fault {
   int code;
@@ -72,12 +72,12 @@ struct Warp {
   uint8_t* registers = nullptr;
   int number = 0;
   Mask live = 0, waiting = 0, stalled = 0;
-  Mask on_mbarrier = 0;         // waiting lanes that ask again when a phase ends
+  Mask on_mbarrier = 0;  // waiting lanes that ask again when a phase ends
   uint32_t pc[kLanes] = {};
-  Mask group = 0;               // lanes that run, at `at`
+  Mask group = 0;  // lanes that run, at `at`
   uint32_t at = 0;
-  int cluster_phase = 0;        // of the cluster's barrier, when the warp arrived last
-  std::vector<uint8_t> local;   // of all lanes, one after the other
+  int cluster_phase = 0;       // of the cluster's barrier, when the warp arrived last
+  std::vector<uint8_t> local;  // of all lanes, one after the other
   std::unique_ptr<Groups<PendingCopy>[]> copies;  // a lane's
   std::unique_ptr<Groups<PendingWork>[]> bulk;    // a lane's
   Groups<PendingWork> products;                   // wgmma
@@ -90,7 +90,8 @@ struct Warp {
 template <class T>
 inline T Get(const Warp& w, uint32_t slot, int lane) {
   T value;
-  std::memcpy(&value, w.registers + slot + lane * (sizeof(T) <= 4 ? 4 : static_cast<int>(sizeof(T))),
+  std::memcpy(&value,
+              w.registers + slot + lane * (sizeof(T) <= 4 ? 4 : static_cast<int>(sizeof(T))),
               sizeof(T));
   return value;
 }
@@ -131,7 +132,7 @@ inline int FirstLane(Mask lanes) { return __builtin_ctz(lanes); }
 struct NamedBarrier {
   int arrived = 0, expected = 0;  // threads; expected 0: all that live
   std::vector<std::pair<Warp*, Mask>> waiting;
-  Mask any_true = 0;              // of reductions
+  Mask any_true = 0;  // of reductions
   int count_true = 0, all = 0;
 };
 
@@ -172,14 +173,16 @@ struct Launch {
   const Function* function = nullptr;
   uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
-  struct alignas(64) ParamPiece { uint8_t bytes[64]; };
+  struct alignas(64) ParamPiece {
+    uint8_t bytes[64];
+  };
   std::vector<ParamPiece> param_pieces;
   size_t param_bytes = 0;
-  int most_blocks = 132;        // resident at a time
+  int most_blocks = 132;  // resident at a time
   int64_t steps = 0, most_steps = 0;
   uint64_t number = 0;
   Memory* memory = nullptr;
-  Memory::Range near;           // the range that was used last
+  Memory::Range near;  // the range that was used last
 
   uint8_t* params() { return param_pieces.data()->bytes; }
   // Runs it; throws Fault.

@@ -40,13 +40,20 @@ inline double Fp8Value(const Format& format, uint32_t code) {
 // Element e of a word of 32 bits.
 inline double MatrixElement(Type type, uint32_t word, int e) {
   switch (type) {
-    case Type::kF16: return F16{static_cast<uint16_t>(word >> (16 * e))}.Value();
-    case Type::kBF16: return BF16{static_cast<uint16_t>(word >> (16 * e))}.Value();
-    case Type::kTF32: return BitsAs<float>(word & 0xffffe000u);
-    case Type::kE4M3x2: return Fp8Value(kE4M3, word >> (8 * e) & 0xff);
-    case Type::kE5M2x2: return Fp8Value(kE5M2, word >> (8 * e) & 0xff);
-    case Type::kS8: return static_cast<int8_t>(word >> (8 * e));
-    default: return static_cast<uint8_t>(word >> (8 * e));
+    case Type::kF16:
+      return F16{static_cast<uint16_t>(word >> (16 * e))}.Value();
+    case Type::kBF16:
+      return BF16{static_cast<uint16_t>(word >> (16 * e))}.Value();
+    case Type::kTF32:
+      return BitsAs<float>(word & 0xffffe000u);
+    case Type::kE4M3x2:
+      return Fp8Value(kE4M3, word >> (8 * e) & 0xff);
+    case Type::kE5M2x2:
+      return Fp8Value(kE5M2, word >> (8 * e) & 0xff);
+    case Type::kS8:
+      return static_cast<int8_t>(word >> (8 * e));
+    default:
+      return static_cast<uint8_t>(word >> (8 * e));
   }
 }
 

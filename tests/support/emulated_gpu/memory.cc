@@ -31,10 +31,10 @@ std::string Memory::Describe(uint64_t address) const {
   std::string text = fmt::format("{:#x} is in no allocation", address);
   if (next != ranges_.begin()) {
     const auto [begin, end] = *std::prev(next);
-    text += address < end ? fmt::format("; it is {} bytes before the end of one of {}", end - address,
-                                        end - begin)
-                          : fmt::format("; it is {} bytes behind the end of one of {}", address - end,
-                                        end - begin);
+    text += address < end ? fmt::format("; it is {} bytes before the end of one of {}",
+                                        end - address, end - begin)
+                          : fmt::format("; it is {} bytes behind the end of one of {}",
+                                        address - end, end - begin);
   }
   if (next != ranges_.end())
     text += fmt::format("; it is {} bytes before one of {}", next->first - address,

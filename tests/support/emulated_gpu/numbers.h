@@ -19,18 +19,25 @@ inline To BitsAs(From from) {
 
 inline float Canonical(float v) { return v != v ? BitsAs<float>(0x7fffffffu) : v; }
 inline double Canonical(double v) { return v != v ? BitsAs<double>(0xfff8000000000000ull) : v; }
-inline float Flushed(float v) { return std::fpclassify(v) == FP_SUBNORMAL ? std::copysign(0.f, v) : v; }
+inline float Flushed(float v) {
+  return std::fpclassify(v) == FP_SUBNORMAL ? std::copysign(0.f, v) : v;
+}
 
 enum class Rounding : uint8_t { kNearest, kZero, kDown, kUp, kAway /* ties away from zero */ };
 
 // Integer nearest to v (of small size) as a double.
 inline double RoundToInteger(double v, Rounding rounding) {
   switch (rounding) {
-    case Rounding::kNearest: return std::nearbyint(v);
-    case Rounding::kZero: return std::trunc(v);
-    case Rounding::kDown: return std::floor(v);
-    case Rounding::kUp: return std::ceil(v);
-    case Rounding::kAway: return std::round(v);
+    case Rounding::kNearest:
+      return std::nearbyint(v);
+    case Rounding::kZero:
+      return std::trunc(v);
+    case Rounding::kDown:
+      return std::floor(v);
+    case Rounding::kUp:
+      return std::ceil(v);
+    case Rounding::kAway:
+      return std::round(v);
   }
   return v;
 }
@@ -39,8 +46,8 @@ inline double RoundToInteger(double v, Rounding rounding) {
 struct Format {
   int exponent_bits, mantissa_bits;
   int bias;
-  bool has_inf;         // else the largest code is NaN alone (e4m3)
-  uint32_t canonical;   // NaN
+  bool has_inf;        // else the largest code is NaN alone (e4m3)
+  uint32_t canonical;  // NaN
   double largest;
 };
 constexpr Format kHalf = {5, 10, 15, true, 0x7fff, 65504};
@@ -50,7 +57,8 @@ constexpr Format kTfloat = {8, 10, 127, true, 0x7fffffff, 0x1.ffcp127};
 constexpr Format kE4M3 = {4, 3, 7, false, 0x7f, 448};
 constexpr Format kE5M2 = {5, 2, 15, true, 0x7f, 57344};
 
-// v in the format's bits (sign included). `saturates`: what is too large becomes the largest number.
+// v in the format's bits (sign included). `saturates`: what is too large becomes the largest
+// number.
 inline uint32_t Encode(const Format& f, double v, Rounding rounding, bool saturates) {
   const int bits = f.exponent_bits + f.mantissa_bits;
   const uint32_t sign = std::signbit(v) ? 1u << bits : 0;

@@ -22,7 +22,8 @@ bool IsWordCharacter(char c) {
 int BitsOfType(std::string_view type) {
   if (type == ".pred") return 1;
   const size_t digit = type.find_first_of("0123456789");
-  int bits = digit == std::string_view::npos ? 0 : std::atoi(std::string(type.substr(digit)).c_str());
+  int bits =
+      digit == std::string_view::npos ? 0 : std::atoi(std::string(type.substr(digit)).c_str());
   if (type.ends_with("x2")) bits *= 2;
   return bits;
 }
@@ -90,7 +91,8 @@ class Parser {
       ++at_;
     }
     std::string taken(text_.substr(begin, at_ - begin));
-    while (!taken.empty() && std::isspace(static_cast<unsigned char>(taken.back()))) taken.pop_back();
+    while (!taken.empty() && std::isspace(static_cast<unsigned char>(taken.back())))
+      taken.pop_back();
     return taken;
   }
   int64_t Number() { return std::strtoll(Word().c_str(), nullptr, 0); }
@@ -272,7 +274,8 @@ class Parser {
     if (Take(';')) return;
     if (Peek() == '{') return Block();
     const int line = line_;
-    PtxStatement made{.opcode = {}, .operands = {}, .guard = {}, .guard_negated = false, .line = line};
+    PtxStatement made{
+        .opcode = {}, .operands = {}, .guard = {}, .guard_negated = false, .line = line};
     if (Take('@')) {
       made.guard_negated = Take('!');
       made.guard = Resolve(Word());

@@ -34,20 +34,20 @@ struct PtxFunction {
   std::string name;
   bool is_entry = false;
   std::vector<PtxVariable> params, results;
-  std::map<std::string, int> registers;         // bits by unique name; 1 is a predicate
-  std::vector<PtxVariable> shared, local;       // declared in it
-  std::vector<PtxVariable> call_params;         // .param variables of its body
+  std::map<std::string, int> registers;    // bits by unique name; 1 is a predicate
+  std::vector<PtxVariable> shared, local;  // declared in it
+  std::vector<PtxVariable> call_params;    // .param variables of its body
   std::vector<PtxStatement> statements;
-  std::map<std::string, int> labels;            // index of a statement by unique name
+  std::map<std::string, int> labels;  // index of a statement by unique name
   std::map<std::string, std::vector<std::string>> branch_targets;
-  int cluster[3] = {0, 0, 0};                   // .reqnctapercluster; 0: none
+  int cluster[3] = {0, 0, 0};  // .reqnctapercluster; 0: none
   int max_threads = 0;
 };
 
 struct PtxModule {
   std::string text;
   std::vector<PtxFunction> functions;
-  std::vector<PtxVariable> globals, shared;     // shared: bytes 0 is the dynamic part
+  std::vector<PtxVariable> globals, shared;  // shared: bytes 0 is the dynamic part
   std::string target;
 };
 

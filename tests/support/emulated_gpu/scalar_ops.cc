@@ -25,14 +25,14 @@ constexpr bool kIsReal = std::is_floating_point_v<T>;
 template <class T>
 using Unsigned = std::make_unsigned_t<T>;
 
-#define INTEGER_OP(Name, expression)                           \
-  struct Name {                                                \
-    template <class T>                                         \
-      requires kIsInt<T>                                       \
-    static T Do(T a, T b) {                                    \
-      using U [[maybe_unused]] = Unsigned<T>;                  \
-      return static_cast<T>(expression);                       \
-    }                                                          \
+#define INTEGER_OP(Name, expression)          \
+  struct Name {                               \
+    template <class T>                        \
+      requires kIsInt<T>                      \
+    static T Do(T a, T b) {                   \
+      using U [[maybe_unused]] = Unsigned<T>; \
+      return static_cast<T>(expression);      \
+    }                                         \
   }
 INTEGER_OP(And, a& b);
 INTEGER_OP(Or, a | b);
@@ -41,12 +41,30 @@ INTEGER_OP(Remainder, b == 0 ? a : b == T(-1) && std::is_signed_v<T> ? 0 : a % b
 
 template <class T>
 struct Twice;
-template <> struct Twice<uint16_t> { using Type = uint32_t; };
-template <> struct Twice<int16_t> { using Type = int32_t; };
-template <> struct Twice<uint32_t> { using Type = uint64_t; };
-template <> struct Twice<int32_t> { using Type = int64_t; };
-template <> struct Twice<uint64_t> { using Type = unsigned __int128; };
-template <> struct Twice<int64_t> { using Type = __int128; };
+template <>
+struct Twice<uint16_t> {
+  using Type = uint32_t;
+};
+template <>
+struct Twice<int16_t> {
+  using Type = int32_t;
+};
+template <>
+struct Twice<uint32_t> {
+  using Type = uint64_t;
+};
+template <>
+struct Twice<int32_t> {
+  using Type = int64_t;
+};
+template <>
+struct Twice<uint64_t> {
+  using Type = unsigned __int128;
+};
+template <>
+struct Twice<int64_t> {
+  using Type = __int128;
+};
 template <class T>
 using Wide = typename Twice<T>::Type;
 
@@ -56,32 +74,48 @@ INTEGER_OP(MultiplyHigh, (Wide<T>(a) * Wide<T>(b)) >> (8 * sizeof(T)));
 struct Add {
   template <class T>
     requires kIsInt<T>
-  static T Do(T a, T b) { return static_cast<T>(Unsigned<T>(a) + Unsigned<T>(b)); }
+  static T Do(T a, T b) {
+    return static_cast<T>(Unsigned<T>(a) + Unsigned<T>(b));
+  }
   template <class T>
     requires kIsReal<T>
-  static T Do(T a, T b) { return Canonical(a + b); }
+  static T Do(T a, T b) {
+    return Canonical(a + b);
+  }
   template <class T>
     requires kIsHalf<T>
-  static T Do(T a, T b) { return T::From(double{a.Value()} + b.Value()); }
+  static T Do(T a, T b) {
+    return T::From(double{a.Value()} + b.Value());
+  }
 };
 struct Subtract {
   template <class T>
     requires kIsInt<T>
-  static T Do(T a, T b) { return static_cast<T>(Unsigned<T>(a) - Unsigned<T>(b)); }
+  static T Do(T a, T b) {
+    return static_cast<T>(Unsigned<T>(a) - Unsigned<T>(b));
+  }
   template <class T>
     requires kIsReal<T>
-  static T Do(T a, T b) { return Canonical(a - b); }
+  static T Do(T a, T b) {
+    return Canonical(a - b);
+  }
   template <class T>
     requires kIsHalf<T>
-  static T Do(T a, T b) { return T::From(double{a.Value()} - b.Value()); }
+  static T Do(T a, T b) {
+    return T::From(double{a.Value()} - b.Value());
+  }
 };
 struct Multiply {  // of floats
   template <class T>
     requires kIsReal<T>
-  static T Do(T a, T b) { return Canonical(a * b); }
+  static T Do(T a, T b) {
+    return Canonical(a * b);
+  }
   template <class T>
     requires kIsHalf<T>
-  static T Do(T a, T b) { return T::From(double{a.Value()} * b.Value()); }
+  static T Do(T a, T b) {
+    return T::From(double{a.Value()} * b.Value());
+  }
 };
 struct Divide {
   template <class T>
@@ -93,13 +127,17 @@ struct Divide {
   }
   template <class T>
     requires kIsReal<T>
-  static T Do(T a, T b) { return Canonical(a / b); }
+  static T Do(T a, T b) {
+    return Canonical(a / b);
+  }
 };
 template <bool keeps_nan, bool is_max>
 struct Extreme {
   template <class T>
     requires kIsInt<T>
-  static T Do(T a, T b) { return is_max ? std::max(a, b) : std::min(a, b); }
+  static T Do(T a, T b) {
+    return is_max ? std::max(a, b) : std::min(a, b);
+  }
   template <class T>
     requires kIsReal<T>
   static T Do(T a, T b) {
@@ -122,7 +160,9 @@ struct Extreme {
 struct CopySign {
   template <class T>
     requires kIsReal<T>
-  static T Do(T a, T b) { return std::copysign(b, a); }
+  static T Do(T a, T b) {
+    return std::copysign(b, a);
+  }
 };
 
 template <class Op, class T>
@@ -137,7 +177,7 @@ T Flush(T v, const Instr& i) {
 template <class T>
 T Finish(T v, const Instr& i) {
   if constexpr (kIsReal<T>) {
-    if ((i.flags & kSaturate) != 0) v = v != v ? T{0} : std::clamp(v, T{0}, T{1});
+    if ((i.flags & kSaturate) != 0) v = v > 0 ? std::min(v, T{1}) : T{0};
   } else if constexpr (kIsHalf<T>) {
     if ((i.flags & kRelu) != 0 && v.Value() < 0) v = T::From(0);
   }
@@ -150,14 +190,16 @@ void RunTwo(Warp& w, const Instr& i, Mask lanes) {
     if constexpr (kIsInt<T>)
       Put<T>(w, i.d, lane, Op::Do(Get<T>(w, i.a, lane), Get<T>(w, i.b, lane)));
     else
-      Put<T>(w, i.d, lane, Finish(Op::Do(Flush(Get<T>(w, i.a, lane), i), Flush(Get<T>(w, i.b, lane), i)), i));
+      Put<T>(w, i.d, lane,
+             Finish(Op::Do(Flush(Get<T>(w, i.a, lane), i), Flush(Get<T>(w, i.b, lane), i)), i));
   });
 }
 template <class Op, class Half>
 void RunTwoPairs(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {
     const auto a = Get<Pair<Half>>(w, i.a, lane), b = Get<Pair<Half>>(w, i.b, lane);
-    Put(w, i.d, lane, Pair<Half>{Finish(Op::Do(a.low, b.low), i), Finish(Op::Do(a.high, b.high), i)});
+    Put(w, i.d, lane,
+        Pair<Half>{Finish(Op::Do(a.low, b.low), i), Finish(Op::Do(a.high, b.high), i)});
   });
 }
 
@@ -188,19 +230,35 @@ Handler TwoPairs() {
 template <class Op>
 Handler PickTwo(Type type, const Instr& i) {
   switch (type) {
-    case Type::kB16: case Type::kU16: return Two<Op, uint16_t>(i);
-    case Type::kS16: return Two<Op, int16_t>(i);
-    case Type::kB32: case Type::kU32: return Two<Op, uint32_t>(i);
-    case Type::kS32: return Two<Op, int32_t>(i);
-    case Type::kB64: case Type::kU64: return Two<Op, uint64_t>(i);
-    case Type::kS64: return Two<Op, int64_t>(i);
-    case Type::kF32: return Two<Op, float>(i);
-    case Type::kF64: return Two<Op, double>(i);
-    case Type::kF16: return Two<Op, F16>(i);
-    case Type::kBF16: return Two<Op, BF16>(i);
-    case Type::kF16x2: return TwoPairs<Op, F16>();
-    case Type::kBF16x2: return TwoPairs<Op, BF16>();
-    default: return nullptr;
+    case Type::kB16:
+    case Type::kU16:
+      return Two<Op, uint16_t>(i);
+    case Type::kS16:
+      return Two<Op, int16_t>(i);
+    case Type::kB32:
+    case Type::kU32:
+      return Two<Op, uint32_t>(i);
+    case Type::kS32:
+      return Two<Op, int32_t>(i);
+    case Type::kB64:
+    case Type::kU64:
+      return Two<Op, uint64_t>(i);
+    case Type::kS64:
+      return Two<Op, int64_t>(i);
+    case Type::kF32:
+      return Two<Op, float>(i);
+    case Type::kF64:
+      return Two<Op, double>(i);
+    case Type::kF16:
+      return Two<Op, F16>(i);
+    case Type::kBF16:
+      return Two<Op, BF16>(i);
+    case Type::kF16x2:
+      return TwoPairs<Op, F16>();
+    case Type::kBF16x2:
+      return TwoPairs<Op, BF16>();
+    default:
+      return nullptr;
   }
 }
 
@@ -254,22 +312,22 @@ void DecodeLogic(Decoder& d, Instr& i) {
 
 // ---- of one number
 
-#define INTEGER_OF_ONE(Name, expression)       \
-  struct Name {                                \
-    template <class T>                         \
-      requires kIsInt<T>                       \
-    static auto Do(T a) {                      \
-      using U [[maybe_unused]] = Unsigned<T>;  \
-      return expression;                       \
-    }                                          \
+#define INTEGER_OF_ONE(Name, expression)      \
+  struct Name {                               \
+    template <class T>                        \
+      requires kIsInt<T>                      \
+    static auto Do(T a) {                     \
+      using U [[maybe_unused]] = Unsigned<T>; \
+      return expression;                      \
+    }                                         \
   }
 INTEGER_OF_ONE(Not, static_cast<T>(~a));
 INTEGER_OF_ONE(CNot, static_cast<T>(a == 0));
 INTEGER_OF_ONE(CountOnes, static_cast<uint32_t>(__builtin_popcountll(U(a))));
-INTEGER_OF_ONE(LeadingZeros, static_cast<uint32_t>(
-                                 U(a) == 0 ? 8 * sizeof(T)
-                                           : static_cast<size_t>(__builtin_clzll(U(a))) -
-                                                 (64 - 8 * sizeof(T))));
+INTEGER_OF_ONE(LeadingZeros,
+               static_cast<uint32_t>(U(a) == 0 ? 8 * sizeof(T)
+                                               : static_cast<size_t>(__builtin_clzll(U(a))) -
+                                                     (64 - 8 * sizeof(T))));
 struct Reverse {
   template <class T>
     requires kIsInt<T>
@@ -288,42 +346,63 @@ struct FindHighest {
     return v == 0 ? ~0u : 63 - static_cast<uint32_t>(__builtin_clzll(v));
   }
 };
+// The left shift that brings that bit to the top.
+struct ShiftOfHighest {
+  template <class T>
+    requires kIsInt<T>
+  static uint32_t Do(T a) {
+    const uint32_t at = FindHighest::Do(a);
+    return at == ~0u ? at : static_cast<uint32_t>(8 * sizeof(T)) - 1 - at;
+  }
+};
 struct Absolute {
   template <class T>
     requires kIsInt<T>
-  static T Do(T a) { return a < 0 ? static_cast<T>(-Unsigned<T>(a)) : a; }
+  static T Do(T a) {
+    return a < 0 ? static_cast<T>(-Unsigned<T>(a)) : a;
+  }
   template <class T>
     requires kIsReal<T>
-  static T Do(T a) { return std::fabs(a); }
+  static T Do(T a) {
+    return std::fabs(a);
+  }
   template <class T>
     requires kIsHalf<T>
-  static T Do(T a) { return {static_cast<uint16_t>(a.bits & 0x7fff)}; }
+  static T Do(T a) {
+    return {static_cast<uint16_t>(a.bits & 0x7fff)};
+  }
 };
 struct Negate {
   template <class T>
     requires kIsInt<T>
-  static T Do(T a) { return static_cast<T>(-Unsigned<T>(a)); }
+  static T Do(T a) {
+    return static_cast<T>(-Unsigned<T>(a));
+  }
   template <class T>
     requires kIsReal<T>
-  static T Do(T a) { return -a; }
+  static T Do(T a) {
+    return -a;
+  }
   template <class T>
     requires kIsHalf<T>
-  static T Do(T a) { return {static_cast<uint16_t>(a.bits ^ 0x8000)}; }
+  static T Do(T a) {
+    return {static_cast<uint16_t>(a.bits ^ 0x8000)};
+  }
 };
-#define REAL_OF_ONE(Name, expression)                                     \
-  struct Name {                                                           \
-    template <class T>                                                    \
-      requires kIsReal<T>                                                 \
-    static T Do(T v) {                                                    \
-      const double a = v;                                                 \
-      return Canonical(static_cast<T>(expression));                       \
-    }                                                                     \
-    template <class T>                                                    \
-      requires kIsHalf<T>                                                 \
-    static T Do(T v) {                                                    \
-      const double a = v.Value();                                         \
-      return T::From(expression);                                         \
-    }                                                                     \
+#define REAL_OF_ONE(Name, expression)               \
+  struct Name {                                     \
+    template <class T>                              \
+      requires kIsReal<T>                           \
+    static T Do(T v) {                              \
+      const double a = v;                           \
+      return Canonical(static_cast<T>(expression)); \
+    }                                               \
+    template <class T>                              \
+      requires kIsHalf<T>                           \
+    static T Do(T v) {                              \
+      const double a = v.Value();                   \
+      return T::From(expression);                   \
+    }                                               \
   }
 REAL_OF_ONE(Reciprocal, 1 / a);
 REAL_OF_ONE(ReciprocalRoot, 1 / std::sqrt(a));
@@ -335,7 +414,9 @@ REAL_OF_ONE(Tanh, std::tanh(a));
 struct Root {
   template <class T>
     requires kIsReal<T>
-  static T Do(T a) { return Canonical(std::sqrt(a)); }
+  static T Do(T a) {
+    return Canonical(std::sqrt(a));
+  }
 };
 
 template <class Op, class T>
@@ -371,19 +452,35 @@ Handler OnePair() {
 template <class Op>
 Handler PickOne(Type type, const Instr& i) {
   switch (type) {
-    case Type::kB16: case Type::kU16: return One<Op, uint16_t>(i);
-    case Type::kS16: return One<Op, int16_t>(i);
-    case Type::kB32: case Type::kU32: return One<Op, uint32_t>(i);
-    case Type::kS32: return One<Op, int32_t>(i);
-    case Type::kB64: case Type::kU64: return One<Op, uint64_t>(i);
-    case Type::kS64: return One<Op, int64_t>(i);
-    case Type::kF32: return One<Op, float>(i);
-    case Type::kF64: return One<Op, double>(i);
-    case Type::kF16: return One<Op, F16>(i);
-    case Type::kBF16: return One<Op, BF16>(i);
-    case Type::kF16x2: return OnePair<Op, F16>();
-    case Type::kBF16x2: return OnePair<Op, BF16>();
-    default: return nullptr;
+    case Type::kB16:
+    case Type::kU16:
+      return One<Op, uint16_t>(i);
+    case Type::kS16:
+      return One<Op, int16_t>(i);
+    case Type::kB32:
+    case Type::kU32:
+      return One<Op, uint32_t>(i);
+    case Type::kS32:
+      return One<Op, int32_t>(i);
+    case Type::kB64:
+    case Type::kU64:
+      return One<Op, uint64_t>(i);
+    case Type::kS64:
+      return One<Op, int64_t>(i);
+    case Type::kF32:
+      return One<Op, float>(i);
+    case Type::kF64:
+      return One<Op, double>(i);
+    case Type::kF16:
+      return One<Op, F16>(i);
+    case Type::kBF16:
+      return One<Op, BF16>(i);
+    case Type::kF16x2:
+      return OnePair<Op, F16>();
+    case Type::kBF16x2:
+      return OnePair<Op, BF16>();
+    default:
+      return nullptr;
   }
 }
 template <class Op>
@@ -399,7 +496,9 @@ void DecodeCount(Decoder& d, Instr& i) {
   i.d = d.Target(0, 32);
   i.a = d.Source(1, BitsOf(i.type));
   i.run = PickOne<Op>(i.type, i);
-  if (d.Has("shiftamt")) d.Fail("is not known with .shiftamt");
+}
+void DecodeFindHighest(Decoder& d, Instr& i) {
+  return d.Has("shiftamt") ? DecodeCount<ShiftOfHighest>(d, i) : DecodeCount<FindHighest>(d, i);
 }
 void RunNotPredicate(Warp& w, const Instr& i, Mask lanes) {
   PutPred(w, i.d, lanes, ~GetPred(w, i.a, i.negated_a));
@@ -430,27 +529,41 @@ void RunMadWide(Warp& w, const Instr& i, Mask lanes) {
 void DecodeMultiply(Decoder& d, Instr& i) {
   Modifiers(d, i);
   if (IsFloat(i.type)) return DecodeTwo<Multiply>(d, i);
-  if (!d.Has("wide")) return d.Has("hi") ? DecodeTwo<MultiplyHigh>(d, i) : DecodeTwo<MultiplyLow>(d, i);
+  if (!d.Has("wide"))
+    return d.Has("hi") ? DecodeTwo<MultiplyHigh>(d, i) : DecodeTwo<MultiplyLow>(d, i);
   const int bits = BitsOf(i.type);
   i.d = d.Target(0, 2 * bits);
   i.a = d.Source(1, bits);
   i.b = d.Source(2, bits);
   switch (i.type) {
-    case Type::kU16: i.run = &RunMultiplyWide<uint16_t>; break;
-    case Type::kS16: i.run = &RunMultiplyWide<int16_t>; break;
-    case Type::kU32: i.run = &RunMultiplyWide<uint32_t>; break;
-    case Type::kS32: i.run = &RunMultiplyWide<int32_t>; break;
-    default: break;
+    case Type::kU16:
+      i.run = &RunMultiplyWide<uint16_t>;
+      break;
+    case Type::kS16:
+      i.run = &RunMultiplyWide<int16_t>;
+      break;
+    case Type::kU32:
+      i.run = &RunMultiplyWide<uint32_t>;
+      break;
+    case Type::kS32:
+      i.run = &RunMultiplyWide<int32_t>;
+      break;
+    default:
+      break;
   }
 }
 
 struct Fma {
   template <class T>
     requires kIsReal<T>
-  static T Do(T a, T b, T c) { return Canonical(std::fma(a, b, c)); }
+  static T Do(T a, T b, T c) {
+    return Canonical(std::fma(a, b, c));
+  }
   template <class T>
     requires kIsHalf<T>
-  static T Do(T a, T b, T c) { return T::From(std::fma(double{a.Value()}, b.Value(), c.Value())); }
+  static T Do(T a, T b, T c) {
+    return T::From(std::fma(double{a.Value()}, b.Value(), c.Value()));
+  }
   // The product of two halves is exact in f64.
 };
 struct MadLow {
@@ -471,7 +584,8 @@ struct AbsoluteDifference {
   template <class T>
     requires kIsInt<T>
   static T Do(T a, T b, T c) {
-    const auto u = a < b ? Unsigned<T>(Unsigned<T>(b) - Unsigned<T>(a)) : Unsigned<T>(Unsigned<T>(a) - Unsigned<T>(b));
+    const auto u = a < b ? Unsigned<T>(Unsigned<T>(b) - Unsigned<T>(a))
+                         : Unsigned<T>(Unsigned<T>(a) - Unsigned<T>(b));
     return static_cast<T>(u + Unsigned<T>(c));
   }
 };
@@ -491,20 +605,28 @@ void RunThreePairs(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {
     const auto a = Get<Pair<Half>>(w, i.a, lane), b = Get<Pair<Half>>(w, i.b, lane),
                c = Get<Pair<Half>>(w, i.c, lane);
-    Put(w, i.d, lane, Pair<Half>{Finish(Op::Do(a.low, b.low, c.low), i),
-                                 Finish(Op::Do(a.high, b.high, c.high), i)});
+    Put(w, i.d, lane,
+        Pair<Half>{Finish(Op::Do(a.low, b.low, c.low), i),
+                   Finish(Op::Do(a.high, b.high, c.high), i)});
   });
 }
 template <class Op>
 Handler PickThreeIntegers(Type type) {
   switch (type) {
-    case Type::kU16: return &RunThree<Op, uint16_t>;
-    case Type::kS16: return &RunThree<Op, int16_t>;
-    case Type::kU32: return &RunThree<Op, uint32_t>;
-    case Type::kS32: return &RunThree<Op, int32_t>;
-    case Type::kU64: return &RunThree<Op, uint64_t>;
-    case Type::kS64: return &RunThree<Op, int64_t>;
-    default: return nullptr;
+    case Type::kU16:
+      return &RunThree<Op, uint16_t>;
+    case Type::kS16:
+      return &RunThree<Op, int16_t>;
+    case Type::kU32:
+      return &RunThree<Op, uint32_t>;
+    case Type::kS32:
+      return &RunThree<Op, int32_t>;
+    case Type::kU64:
+      return &RunThree<Op, uint64_t>;
+    case Type::kS64:
+      return &RunThree<Op, int64_t>;
+    default:
+      return nullptr;
   }
 }
 template <class Op>
@@ -523,11 +645,20 @@ void DecodeFma(Decoder& d, Instr& i) {
     case Type::kF64:
       i.run = i.rounding != 0 ? &RunRounded<&RunThree<Fma, double>> : &RunThree<Fma, double>;
       break;
-    case Type::kF16: i.run = &RunThree<Fma, F16>; break;
-    case Type::kBF16: i.run = &RunThree<Fma, BF16>; break;
-    case Type::kF16x2: i.run = &RunThreePairs<Fma, F16>; break;
-    case Type::kBF16x2: i.run = &RunThreePairs<Fma, BF16>; break;
-    default: break;
+    case Type::kF16:
+      i.run = &RunThree<Fma, F16>;
+      break;
+    case Type::kBF16:
+      i.run = &RunThree<Fma, BF16>;
+      break;
+    case Type::kF16x2:
+      i.run = &RunThreePairs<Fma, F16>;
+      break;
+    case Type::kBF16x2:
+      i.run = &RunThreePairs<Fma, BF16>;
+      break;
+    default:
+      break;
   }
   if (d.Has("oob")) d.Fail("is not known with .oob");
 }
@@ -543,11 +674,20 @@ void DecodeMad(Decoder& d, Instr& i) {
   i.b = d.Source(2, bits);
   i.c = d.Source(3, 2 * bits);
   switch (i.type) {
-    case Type::kU16: i.run = &RunMadWide<uint16_t>; break;
-    case Type::kS16: i.run = &RunMadWide<int16_t>; break;
-    case Type::kU32: i.run = &RunMadWide<uint32_t>; break;
-    case Type::kS32: i.run = &RunMadWide<int32_t>; break;
-    default: break;
+    case Type::kU16:
+      i.run = &RunMadWide<uint16_t>;
+      break;
+    case Type::kS16:
+      i.run = &RunMadWide<int16_t>;
+      break;
+    case Type::kU32:
+      i.run = &RunMadWide<uint32_t>;
+      break;
+    case Type::kS32:
+      i.run = &RunMadWide<int32_t>;
+      break;
+    default:
+      break;
   }
 }
 template <int parts>
@@ -602,19 +742,36 @@ void DecodeShift(Decoder& d, Instr& i) {
   i.a = d.Source(1, BitsOf(i.type));
   i.b = d.Source(2, 32);
   switch (i.type) {
-    case Type::kB16: case Type::kU16: i.run = &RunShift<uint16_t, is_left>; break;
-    case Type::kS16: i.run = &RunShift<int16_t, is_left>; break;
-    case Type::kB32: case Type::kU32: i.run = &RunShift<uint32_t, is_left>; break;
-    case Type::kS32: i.run = &RunShift<int32_t, is_left>; break;
-    case Type::kB64: case Type::kU64: i.run = &RunShift<uint64_t, is_left>; break;
-    case Type::kS64: i.run = &RunShift<int64_t, is_left>; break;
-    default: break;
+    case Type::kB16:
+    case Type::kU16:
+      i.run = &RunShift<uint16_t, is_left>;
+      break;
+    case Type::kS16:
+      i.run = &RunShift<int16_t, is_left>;
+      break;
+    case Type::kB32:
+    case Type::kU32:
+      i.run = &RunShift<uint32_t, is_left>;
+      break;
+    case Type::kS32:
+      i.run = &RunShift<int32_t, is_left>;
+      break;
+    case Type::kB64:
+    case Type::kU64:
+      i.run = &RunShift<uint64_t, is_left>;
+      break;
+    case Type::kS64:
+      i.run = &RunShift<int64_t, is_left>;
+      break;
+    default:
+      break;
   }
 }
 // shf: `number` 1 is left; kSaturate is .clamp.
 void RunFunnel(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {
-    const uint64_t both = static_cast<uint64_t>(Get<uint32_t>(w, i.b, lane)) << 32 | Get<uint32_t>(w, i.a, lane);
+    const uint64_t both =
+        static_cast<uint64_t>(Get<uint32_t>(w, i.b, lane)) << 32 | Get<uint32_t>(w, i.a, lane);
     uint32_t by = Get<uint32_t>(w, i.c, lane);
     by = (i.flags & kSaturate) != 0 ? std::min(by, 32u) : by & 31;
     const uint64_t r = i.number == 1 ? (both << by) >> 32 : both >> by;
@@ -635,7 +792,8 @@ void RunExtractField(Warp& w, const Instr& i, Mask lanes) {
     const auto a = Unsigned<T>(Get<T>(w, i.a, lane));
     const int from = static_cast<int>(Get<uint32_t>(w, i.b, lane) & 0xff);
     const int length = static_cast<int>(Get<uint32_t>(w, i.c, lane) & 0xff);
-    const bool sign = std::is_signed_v<T> && length > 0 && (a >> std::min(from + length - 1, kTop) & 1) != 0;
+    const bool sign =
+        std::is_signed_v<T> && length > 0 && (a >> std::min(from + length - 1, kTop) & 1) != 0;
     Unsigned<T> r = 0;
     for (int k = 0; k <= kTop; ++k) {
       const bool bit = k < length && from + k <= kTop ? (a >> (from + k) & 1) != 0 : sign;
@@ -651,11 +809,20 @@ void DecodeExtractField(Decoder& d, Instr& i) {
   i.b = d.Source(2, 32);
   i.c = d.Source(3, 32);
   switch (i.type) {
-    case Type::kU32: i.run = &RunExtractField<uint32_t>; break;
-    case Type::kS32: i.run = &RunExtractField<int32_t>; break;
-    case Type::kU64: i.run = &RunExtractField<uint64_t>; break;
-    case Type::kS64: i.run = &RunExtractField<int64_t>; break;
-    default: break;
+    case Type::kU32:
+      i.run = &RunExtractField<uint32_t>;
+      break;
+    case Type::kS32:
+      i.run = &RunExtractField<int32_t>;
+      break;
+    case Type::kU64:
+      i.run = &RunExtractField<uint64_t>;
+      break;
+    case Type::kS64:
+      i.run = &RunExtractField<int64_t>;
+      break;
+    default:
+      break;
   }
 }
 template <class T>
@@ -683,7 +850,8 @@ void DecodeInsertField(Decoder& d, Instr& i) {
 }
 void RunPermute(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {
-    const uint64_t both = static_cast<uint64_t>(Get<uint32_t>(w, i.b, lane)) << 32 | Get<uint32_t>(w, i.a, lane);
+    const uint64_t both =
+        static_cast<uint64_t>(Get<uint32_t>(w, i.b, lane)) << 32 | Get<uint32_t>(w, i.a, lane);
     const uint32_t selector = Get<uint32_t>(w, i.c, lane);
     uint32_t r = 0;
     for (int k = 0; k < 4; ++k) {
@@ -703,7 +871,8 @@ void DecodePermute(Decoder& d, Instr& i) {
 }
 void RunLookup(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {
-    const auto a = Get<uint32_t>(w, i.a, lane), b = Get<uint32_t>(w, i.b, lane), c = Get<uint32_t>(w, i.c, lane);
+    const auto a = Get<uint32_t>(w, i.a, lane), b = Get<uint32_t>(w, i.b, lane),
+               c = Get<uint32_t>(w, i.c, lane);
     uint32_t r = 0;
     for (int k = 0; k < 8; ++k)
       if ((i.number >> k & 1) != 0)
@@ -721,7 +890,22 @@ void DecodeLookup(Decoder& d, Instr& i) {
 
 // ---- comparisons
 
-enum Compare : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kEqu, kNeu, kLtu, kLeu, kGtu, kGeu, kNum, kNan };
+enum Compare : uint8_t {
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kEqu,
+  kNeu,
+  kLtu,
+  kLeu,
+  kGtu,
+  kGeu,
+  kNum,
+  kNan
+};
 constexpr std::string_view kCompares[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
                                           "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
 constexpr std::string_view kUnsignedCompares[] = {"lo", "ls", "hi", "hs"};
@@ -730,20 +914,34 @@ template <class T>
 bool Holds(uint8_t compare, T a, T b) {
   const bool unordered = a != a || b != b;
   switch (compare) {
-    case kEq: return a == b;
-    case kNe: return a != b && !unordered;
-    case kLt: return a < b;
-    case kLe: return a <= b;
-    case kGt: return a > b;
-    case kGe: return a >= b;
-    case kEqu: return a == b || unordered;
-    case kNeu: return a != b;
-    case kLtu: return a < b || unordered;
-    case kLeu: return a <= b || unordered;
-    case kGtu: return a > b || unordered;
-    case kGeu: return a >= b || unordered;
-    case kNum: return !unordered;
-    default: return unordered;
+    case kEq:
+      return a == b;
+    case kNe:
+      return a != b && !unordered;
+    case kLt:
+      return a < b;
+    case kLe:
+      return a <= b;
+    case kGt:
+      return a > b;
+    case kGe:
+      return a >= b;
+    case kEqu:
+      return a == b || unordered;
+    case kNeu:
+      return a != b;
+    case kLtu:
+      return a < b || unordered;
+    case kLeu:
+      return a <= b || unordered;
+    case kGtu:
+      return a > b || unordered;
+    case kGeu:
+      return a >= b || unordered;
+    case kNum:
+      return !unordered;
+    default:
+      return unordered;
   }
 }
 template <class T>
@@ -762,7 +960,8 @@ template <class T>
 void RunSetp(Warp& w, const Instr& i, Mask lanes) {
   Mask holds = 0;
   ForLanes(lanes, [&](int lane) {
-    const auto a = ValueOf(Flush(Get<T>(w, i.a, lane), i)), b = ValueOf(Flush(Get<T>(w, i.b, lane), i));
+    const auto a = ValueOf(Flush(Get<T>(w, i.a, lane), i)),
+               b = ValueOf(Flush(Get<T>(w, i.b, lane), i));
     holds |= static_cast<Mask>(Holds(i.compare, a, b)) << lane;
   });
   const Mask other = Combine(w, i, ~holds);
@@ -807,19 +1006,47 @@ void DecodeSetp(Decoder& d, Instr& i) {
   i.b = d.Source(2, bits);
   if (i.combine != 0) i.c = d.Predicate(d.text(3), i.negated_c);
   switch (i.type) {
-    case Type::kB16: case Type::kU16: i.run = &RunSetp<uint16_t>; break;
-    case Type::kS16: i.run = &RunSetp<int16_t>; break;
-    case Type::kB32: case Type::kU32: i.run = &RunSetp<uint32_t>; break;
-    case Type::kS32: i.run = &RunSetp<int32_t>; break;
-    case Type::kB64: case Type::kU64: i.run = &RunSetp<uint64_t>; break;
-    case Type::kS64: i.run = &RunSetp<int64_t>; break;
-    case Type::kF32: i.run = &RunSetp<float>; break;
-    case Type::kF64: i.run = &RunSetp<double>; break;
-    case Type::kF16: i.run = &RunSetp<F16>; break;
-    case Type::kBF16: i.run = &RunSetp<BF16>; break;
-    case Type::kF16x2: i.run = &RunSetpPair<F16>; break;
-    case Type::kBF16x2: i.run = &RunSetpPair<BF16>; break;
-    default: break;
+    case Type::kB16:
+    case Type::kU16:
+      i.run = &RunSetp<uint16_t>;
+      break;
+    case Type::kS16:
+      i.run = &RunSetp<int16_t>;
+      break;
+    case Type::kB32:
+    case Type::kU32:
+      i.run = &RunSetp<uint32_t>;
+      break;
+    case Type::kS32:
+      i.run = &RunSetp<int32_t>;
+      break;
+    case Type::kB64:
+    case Type::kU64:
+      i.run = &RunSetp<uint64_t>;
+      break;
+    case Type::kS64:
+      i.run = &RunSetp<int64_t>;
+      break;
+    case Type::kF32:
+      i.run = &RunSetp<float>;
+      break;
+    case Type::kF64:
+      i.run = &RunSetp<double>;
+      break;
+    case Type::kF16:
+      i.run = &RunSetp<F16>;
+      break;
+    case Type::kBF16:
+      i.run = &RunSetp<BF16>;
+      break;
+    case Type::kF16x2:
+      i.run = &RunSetpPair<F16>;
+      break;
+    case Type::kBF16x2:
+      i.run = &RunSetpPair<BF16>;
+      break;
+    default:
+      break;
   }
 }
 // set: the truth as a number; pairs of halves give pairs.
@@ -827,13 +1054,16 @@ template <class T>
 void RunSet(Warp& w, const Instr& i, Mask lanes) {
   const uint32_t truth = i.type == Type::kF32 ? BitsAs<uint32_t>(1.f) : ~0u;
   ForLanes(lanes, [&](int lane) {
-    const bool holds = Holds(i.compare, ValueOf(Get<T>(w, i.a, lane)), ValueOf(Get<T>(w, i.b, lane)));
+    const bool holds =
+        Holds(i.compare, ValueOf(Get<T>(w, i.a, lane)), ValueOf(Get<T>(w, i.b, lane)));
     Put<uint32_t>(w, i.d, lane, holds ? truth : 0);
   });
 }
 template <class Half>
 void RunSetPair(Warp& w, const Instr& i, Mask lanes) {
-  const uint32_t truth = i.type == Type::kF16x2 ? 0x3c00 : i.type == Type::kBF16x2 ? 0x3f80 : 0xffff;
+  const uint32_t truth = i.type == Type::kF16x2    ? 0x3c00
+                         : i.type == Type::kBF16x2 ? 0x3f80
+                                                   : 0xffff;
   ForLanes(lanes, [&](int lane) {
     const auto a = Get<Pair<Half>>(w, i.a, lane), b = Get<Pair<Half>>(w, i.b, lane);
     const uint32_t low = Holds(i.compare, a.low.Value(), b.low.Value()) ? truth : 0;
@@ -852,12 +1082,23 @@ void DecodeSet(Decoder& d, Instr& i) {
   i.a = d.Source(1, BitsOf(i.from));
   i.b = d.Source(2, BitsOf(i.from));
   switch (i.from) {
-    case Type::kU32: i.run = &RunSet<uint32_t>; break;
-    case Type::kS32: i.run = &RunSet<int32_t>; break;
-    case Type::kF32: i.run = &RunSet<float>; break;
-    case Type::kF16x2: i.run = &RunSetPair<F16>; break;
-    case Type::kBF16x2: i.run = &RunSetPair<BF16>; break;
-    default: break;
+    case Type::kU32:
+      i.run = &RunSet<uint32_t>;
+      break;
+    case Type::kS32:
+      i.run = &RunSet<int32_t>;
+      break;
+    case Type::kF32:
+      i.run = &RunSet<float>;
+      break;
+    case Type::kF16x2:
+      i.run = &RunSetPair<F16>;
+      break;
+    case Type::kBF16x2:
+      i.run = &RunSetPair<BF16>;
+      break;
+    default:
+      break;
   }
 }
 template <class T>
@@ -873,21 +1114,24 @@ void DecodeSelect(Decoder& d, Instr& i) {
   i.a = d.Source(1, BitsOf(i.type));
   i.b = d.Source(2, BitsOf(i.type));
   i.c = d.Predicate(d.text(3), i.negated_c);
-  i.run = BitsOf(i.type) == 64 ? &RunSelect<uint64_t> : BitsOf(i.type) == 16 ? &RunSelect<uint16_t> : &RunSelect<uint32_t>;
+  i.run = BitsOf(i.type) == 64   ? &RunSelect<uint64_t>
+          : BitsOf(i.type) == 16 ? &RunSelect<uint16_t>
+                                 : &RunSelect<uint32_t>;
 }
 template <class T>
 void RunTestProperty(Warp& w, const Instr& i, Mask lanes) {
   Mask holds = 0;
   ForLanes(lanes, [&](int lane) {
     const T a = Get<T>(w, i.a, lane);
-    const bool has[] = {std::isfinite(a), std::isinf(a), !std::isnan(a), std::isnan(a),
-                        std::isnormal(a), std::fpclassify(a) == FP_SUBNORMAL};
+    const bool has[] = {std::isfinite(a), std::isinf(a),    !std::isnan(a),
+                        std::isnan(a),    std::isnormal(a), std::fpclassify(a) == FP_SUBNORMAL};
     holds |= static_cast<Mask>(has[i.compare]) << lane;
   });
   PutPred(w, i.d, lanes, holds);
 }
 void DecodeTestProperty(Decoder& d, Instr& i) {
-  constexpr std::string_view kProperties[] = {"finite", "infinite", "number", "notanumber", "normal", "subnormal"};
+  constexpr std::string_view kProperties[] = {"finite",     "infinite", "number",
+                                              "notanumber", "normal",   "subnormal"};
   const auto known = std::ranges::find(kProperties, d.parts()[1]);
   if (known == std::end(kProperties)) d.Fail("has no property that is known");
   i.compare = static_cast<uint8_t>(known - std::begin(kProperties));
@@ -925,7 +1169,7 @@ constexpr OpRow kOps[] = {
     {"tanh", &DecodeOne<Tanh>},
     {"popc", &DecodeCount<CountOnes>},
     {"clz", &DecodeCount<LeadingZeros>},
-    {"bfind", &DecodeCount<FindHighest>},
+    {"bfind", &DecodeFindHighest},
     {"brev", &DecodeOne<Reverse>},
     {"sad", &DecodeThreeIntegers<AbsoluteDifference>},
     {"dp4a", &DecodeDotProduct<4>},

@@ -33,7 +33,8 @@ bool IsInside(const TensorMap& map, const BoxRow& row) {
   return true;
 }
 
-void ForTiles(const TensorMap& map, const int32_t (&start)[5], const std::function<void(const BoxRow&)>& body) {
+void ForTiles(const TensorMap& map, const int32_t (&start)[5],
+              const std::function<void(const BoxRow&)>& body) {
   const int64_t row_bytes = map.box[0] * map.ElementBytes();
   int64_t rows = 1;
   for (int k = 1; k < map.rank; ++k) rows *= BoxExtent(map, k);
@@ -41,7 +42,8 @@ void ForTiles(const TensorMap& map, const int32_t (&start)[5], const std::functi
     BoxRow row = {.at = r * row_bytes, .coordinates = {start[0]}, .is_inside = false};
     int64_t rest = r;
     for (int k = 1; k < map.rank; ++k) {
-      row.coordinates[k] = start[k] + rest % BoxExtent(map, k) * std::max<int>(1, map.element_strides[k]);
+      row.coordinates[k] =
+          start[k] + rest % BoxExtent(map, k) * std::max<int>(1, map.element_strides[k]);
       rest /= BoxExtent(map, k);
     }
     row.is_inside = IsInside(map, row);
@@ -57,8 +59,11 @@ void ForPixels(const TensorMap& map, const int32_t (&start)[5], const uint16_t (
   int64_t base[5];
   std::copy_n(start, 5, base);
   for (int p = 0; p < map.pixels; ++p) {
-    BoxRow row = {.at = int64_t{p} * map.channels * map.ElementBytes(), .coordinates = {base[0]}, .is_inside = false};
-    for (int k = 1; k < map.rank; ++k) row.coordinates[k] = base[k] + (k <= spatial ? offsets[k - 1] : 0);
+    BoxRow row = {.at = int64_t{p} * map.channels * map.ElementBytes(),
+                  .coordinates = {base[0]},
+                  .is_inside = false};
+    for (int k = 1; k < map.rank; ++k)
+      row.coordinates[k] = base[k] + (k <= spatial ? offsets[k - 1] : 0);
     row.is_inside = IsInside(map, row);
     body(row);
     for (int k = 1; k < map.rank; ++k) {
@@ -87,7 +92,8 @@ void InsideOf(const TensorMap& map, const BoxRow& row, int64_t& begin, int64_t& 
 
 uint64_t AddressOf(const TensorMap& map, const BoxRow& row, int64_t element) {
   int64_t at = (row.coordinates[0] + element) * map.ElementBytes();
-  for (int k = 1; k < map.rank; ++k) at += row.coordinates[k] * static_cast<int64_t>(map.strides[k - 1]);
+  for (int k = 1; k < map.rank; ++k)
+    at += row.coordinates[k] * static_cast<int64_t>(map.strides[k - 1]);
   return map.address + static_cast<uint64_t>(at);
 }
 

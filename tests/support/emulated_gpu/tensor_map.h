@@ -1,5 +1,5 @@
-// Tensor maps of the emulated GPU: the parameters of cuTensorMapEncode… as they are, in the 128 bytes
-// of a CUtensorMap, and the copies that they describe.
+// Tensor maps of the emulated GPU: the parameters of cuTensorMapEncode… as they are, in the 128
+// bytes of a CUtensorMap, and the copies that they describe.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ struct TensorMap {
   static constexpr uint32_t kMagic = 0x4b544d50;
 
   uint64_t address;
-  uint64_t strides[4];     // bytes, of dims 1 on
+  uint64_t strides[4];  // bytes, of dims 1 on
   uint32_t dims[5];
   uint32_t magic;
-  uint16_t box[5];         // tiled
+  uint16_t box[5];             // tiled
   int16_t lower[3], upper[3];  // im2col: of w, h, d
   uint16_t channels, pixels;
   uint8_t element_strides[5];
@@ -39,9 +39,9 @@ int64_t RowElements(const TensorMap& map);
 void InsideOf(const TensorMap& map, const BoxRow& row, int64_t& begin, int64_t& end);
 uint64_t AddressOf(const TensorMap& map, const BoxRow& row, int64_t element);
 
-// Where a byte of a swizzled box lies: bits 4.. of the address xor those 3 places above, over as many
-// bits as the width has chunks of 16 bytes. `kind`: CUtensorMapSwizzle, 0 none, 1: 32, 2: 64, 3: 128
-// bytes.
+// Where a byte of a swizzled box lies: bits 4.. of the address xor those 3 places above, over as
+// many bits as the width has chunks of 16 bytes. `kind`: CUtensorMapSwizzle, 0 none, 1: 32, 2: 64,
+// 3: 128 bytes.
 inline uint32_t Swizzled(uint32_t address, int kind) {
   const uint32_t chunks = (1u << kind) - 1;
   return address ^ (address >> 3 & chunks << 4);

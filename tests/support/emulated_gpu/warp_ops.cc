@@ -1,6 +1,6 @@
-// What lanes of a warp do together. PTX ISA 9.7.9 (shfl), 9.7.13 (vote, match, redux, elect), 9.7.14
-// (mma.sync, ldmatrix, stmatrix). A product is summed in f64, with the accumulator, and rounded to
-// f32 once: nearer to the exact sum than tensor cores are.
+// What lanes of a warp do together. PTX ISA 9.7.9 (shfl), 9.7.13 (vote, match, redux,
+// elect), 9.7.14 (mma.sync, ldmatrix, stmatrix). A product is summed in f64, with the accumulator,
+// and rounded to f32 once: nearer to the exact sum than tensor cores are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,14 +36,23 @@ void RunShuffle(Warp& w, const Instr& i, Mask lanes) {
     int j = lane;
     bool is = false;
     switch (i.combine) {
-      case kUp: j = lane - b, is = j >= most; break;
-      case kDown: j = lane + b, is = j <= most; break;
-      case kButterfly: j = lane ^ b, is = j <= most; break;
-      default: j = least | (b & ~segment), is = j <= most; break;
+      case kUp:
+        j = lane - b, is = j >= most;
+        break;
+      case kDown:
+        j = lane + b, is = j <= most;
+        break;
+      case kButterfly:
+        j = lane ^ b, is = j <= most;
+        break;
+      default:
+        j = least | (b & ~segment), is = j <= most;
+        break;
     }
     if (!is) j = lane;
     if ((lanes >> j & 1) == 0)
-      Raise(w, i, lane, kIllegalInstruction, fmt::format("lane {} is asked, which takes no part", j));
+      Raise(w, i, lane, kIllegalInstruction,
+            fmt::format("lane {} is asked, which takes no part", j));
     from[lane] = values[j];
     valid |= static_cast<Mask>(is) << lane;
   });
@@ -51,7 +60,8 @@ void RunShuffle(Warp& w, const Instr& i, Mask lanes) {
   if ((i.flags & kHasSecond) != 0) PutPred(w, i.e, lanes, valid);
 }
 void DecodeShuffle(Decoder& d, Instr& i) {
-  const auto kind = std::ranges::find_if(kShuffles, [&](std::string_view name) { return d.Has(name); });
+  const auto kind =
+      std::ranges::find_if(kShuffles, [&](std::string_view name) { return d.Has(name); });
   if (kind == std::end(kShuffles) || !d.Has("sync")) d.Fail("is not known");
   i.combine = static_cast<uint8_t>(kind - std::begin(kShuffles));
   const auto [first, second] = d.Halves(0);
@@ -72,7 +82,9 @@ void DecodeShuffle(Decoder& d, Instr& i) {
 enum Vote : uint8_t { kAll, kAny, kUniform, kBallot };
 void RunVote(Warp& w, const Instr& i, Mask lanes) {
   const Mask yes = GetPred(w, i.a, i.negated_a) & lanes;
-  const bool holds = i.combine == kAll ? yes == lanes : i.combine == kAny ? yes != 0 : yes == 0 || yes == lanes;
+  const bool holds = i.combine == kAll   ? yes == lanes
+                     : i.combine == kAny ? yes != 0
+                                         : yes == 0 || yes == lanes;
   if (i.combine == kBallot)
     ForLanes(lanes, [&](int lane) { Put(w, i.d, lane, yes); });
   else
@@ -97,7 +109,8 @@ void RunMatch(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {
     Put<uint32_t>(w, i.d, lane, i.combine == kAny || equal[lane] == lanes ? equal[lane] : 0);
   });
-  if ((i.flags & kHasSecond) != 0) PutPred(w, i.e, lanes, equal[FirstLane(lanes)] == lanes ? ~Mask{0} : 0);
+  if ((i.flags & kHasSecond) != 0)
+    PutPred(w, i.e, lanes, equal[FirstLane(lanes)] == lanes ? ~Mask{0} : 0);
 }
 void DecodeMatch(Decoder& d, Instr& i) {
   const auto [first, second] = d.Halves(0);
@@ -124,19 +137,32 @@ void RunReduction(Warp& w, const Instr& i, Mask lanes) {
     } else {
       const auto u = static_cast<uint32_t>(r), x = static_cast<uint32_t>(v);
       switch (i.combine) {
-        case kSum: r = static_cast<T>(u + x); break;
-        case kLeast: r = std::min(r, v); break;
-        case kMost: r = std::max(r, v); break;
-        case kConjunction: r = static_cast<T>(u & x); break;
-        case kDisjunction: r = static_cast<T>(u | x); break;
-        default: r = static_cast<T>(u ^ x); break;
+        case kSum:
+          r = static_cast<T>(u + x);
+          break;
+        case kLeast:
+          r = std::min(r, v);
+          break;
+        case kMost:
+          r = std::max(r, v);
+          break;
+        case kConjunction:
+          r = static_cast<T>(u & x);
+          break;
+        case kDisjunction:
+          r = static_cast<T>(u | x);
+          break;
+        default:
+          r = static_cast<T>(u ^ x);
+          break;
       }
     }
   });
   ForLanes(lanes, [&](int lane) { Put(w, i.d, lane, r); });
 }
 void DecodeReduction(Decoder& d, Instr& i) {
-  const auto op = std::ranges::find_if(kReductions, [&](std::string_view name) { return d.Has(name); });
+  const auto op =
+      std::ranges::find_if(kReductions, [&](std::string_view name) { return d.Has(name); });
   if (op == std::end(kReductions)) d.Fail("is not known");
   i.combine = static_cast<uint8_t>(op - std::begin(kReductions));
   i.type = d.LastType();
@@ -207,13 +233,14 @@ void DecodeMatrices(Decoder& d, Instr& i, bool loads) {
 void DecodeLoadMatrices(Decoder& d, Instr& i) { DecodeMatrices(d, i, true); }
 void DecodeStoreMatrices(Decoder& d, Instr& i) { DecodeMatrices(d, i, false); }
 
-// ---- mma.sync.m16n8kK, whose operands are row.col. Lists: d, a, b, c; `number`: elements of a word.
+// ---- mma.sync.m16n8kK, whose operands are row.col. Lists: d, a, b, c; `number`: elements of a
+// word.
 
 // Elements of A and B as f64, from their fragments: with E elements a word, word v of lane 4g + t
 // has elements E t .. of row (or column) g of block v.
 struct MmaShape {
-  int k, of_word;      // elements
-  int left, right;     // words of A and of B
+  int k, of_word;   // elements
+  int left, right;  // words of A and of B
 };
 
 template <bool is_float>
@@ -223,7 +250,8 @@ void RunMma(Warp& w, const Instr& i, Mask) {
   const int left = static_cast<int>(i.number & 0xff), right = left / 2;
   const uint32_t* const b = a + left;
   const uint32_t* const c = b + right;
-  const int bits = BitsOf(i.type) == 16 && i.type != Type::kF16 && i.type != Type::kBF16 ? 8 : BitsOf(i.type);
+  const int bits =
+      BitsOf(i.type) == 16 && i.type != Type::kF16 && i.type != Type::kBF16 ? 8 : BitsOf(i.type);
   const int of_word = 32 / bits, k = right * 4 * of_word;
   static thread_local double rows[16][64], columns[8][64];
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -252,8 +280,8 @@ void RunMma(Warp& w, const Instr& i, Mask) {
 }
 void DecodeMma(Decoder& d, Instr& i) {
   const auto types = MatrixTypes(d);
-  if (types.size() != 4 || !d.Has("row") || !d.Has("col") || (types[0] != Type::kF32 && types[0] != Type::kS32) ||
-      d.parts()[3].substr(0, 6) != "m16n8k")
+  if (types.size() != 4 || !d.Has("row") || !d.Has("col") ||
+      (types[0] != Type::kF32 && types[0] != Type::kS32) || d.parts()[3].substr(0, 6) != "m16n8k")
     d.Fail("is not known");
   if (d.Has("satfinite")) d.Fail("is not known with .satfinite");
   i.type = types[1];
@@ -270,10 +298,14 @@ void DecodeMma(Decoder& d, Instr& i) {
 }
 
 constexpr OpRow kOps[] = {
-    {"shfl", &DecodeShuffle},         {"vote", &DecodeVote},
-    {"match", &DecodeMatch},          {"redux", &DecodeReduction},
-    {"elect", &DecodeElect},          {"activemask", &DecodeActiveMask},
-    {"ldmatrix", &DecodeLoadMatrices}, {"stmatrix", &DecodeStoreMatrices},
+    {"shfl", &DecodeShuffle},
+    {"vote", &DecodeVote},
+    {"match", &DecodeMatch},
+    {"redux", &DecodeReduction},
+    {"elect", &DecodeElect},
+    {"activemask", &DecodeActiveMask},
+    {"ldmatrix", &DecodeLoadMatrices},
+    {"stmatrix", &DecodeStoreMatrices},
     {"mma", &DecodeMma},
 };
 

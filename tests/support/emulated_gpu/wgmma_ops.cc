@@ -9,8 +9,9 @@
 // bytes). Element (r, k), r a row of A or a column of B, lies at
 //
 //   k contiguous:  start + r / 8 * stride + r % 8 * width + k                      width: swizzle's
-//   r contiguous:  start + r / R * leading + k / 8 * stride + k % 8 * width + r % R   R: elements of it
-//   no swizzle, k contiguous: start + r / 8 * stride + k / 16 bytes * leading + r % 8 * 16 + k % 16
+//   r contiguous:  start + r / R * leading + k / 8 * stride + k % 8 * width + r % R   R: elements
+//   of it no swizzle, k contiguous: start + r / 8 * stride + k / 16 bytes * leading + r % 8 * 16 +
+//   k % 16
 //
 // and the swizzle is over bits of the address.
 #include <fmt/format.h>
@@ -32,8 +33,8 @@ class Operand {
  public:
   Operand(Warp& w, const Instr& i, uint64_t descriptor, Type type, bool is_outer)
       : warp_(w), instr_(i), type_(type), bytes_(MatrixBits(type) / 8), is_outer_(is_outer) {
-    start_ = static_cast<uint32_t>(descriptor & 0x3fff) << 4 |
-             static_cast<uint32_t>(w.block->rank) << kRankShift;
+    start_ = static_cast<uint32_t>(descriptor & 0x3fff) << 4 | static_cast<uint32_t>(w.block->rank)
+                                                                   << kRankShift;
     leading_ = static_cast<uint32_t>(descriptor >> 16 & 0x3fff) << 4;
     stride_ = static_cast<uint32_t>(descriptor >> 32 & 0x3fff) << 4;
     const auto swizzle = static_cast<int>(descriptor >> 62);
@@ -42,7 +43,8 @@ class Operand {
     if ((descriptor >> 49 & 7) != 0)
       Raise(w, i, 0, kIllegalInstruction, "a base offset is not understood");
     if (swizzle == 0 && is_outer)
-      Raise(w, i, 0, kIllegalInstruction, "an operand without swizzle whose k is not contiguous is not understood");
+      Raise(w, i, 0, kIllegalInstruction,
+            "an operand without swizzle whose k is not contiguous is not understood");
     if (is_outer && bytes_ != 2)
       Raise(w, i, 0, kIllegalInstruction, "only operands of 16 bits may be transposed");
   }
@@ -52,7 +54,8 @@ class Operand {
     uint32_t at = start_;
     if (is_outer_) {
       const uint32_t across = width_ / bytes_;
-      at += row / across * leading_ + depth / 8 * stride_ + depth % 8 * width_ + row % across * bytes_;
+      at += row / across * leading_ + depth / 8 * stride_ + depth % 8 * width_ +
+            row % across * bytes_;
     } else if (kind_ == 0) {
       const uint32_t byte = depth * bytes_;
       at += row / 8 * stride_ + byte / 16 * leading_ + row % 8 * 16 + byte % 16;
@@ -77,8 +80,8 @@ class Operand {
 
 constexpr int kRows = 16, kMostDepth = 32, kMostColumns = 256;
 
-// ---- the product. Lists: accumulators, then A's registers. `a`: A's descriptor, `b`: B's, `c`: the
-// flag that says whether the accumulators are added; compare: bit 0 A transposed, bit 1 B.
+// ---- the product. Lists: accumulators, then A's registers. `a`: A's descriptor, `b`: B's, `c`:
+// the flag that says whether the accumulators are added; compare: bit 0 A transposed, bit 1 B.
 
 struct Product {
   uint64_t left, right;
@@ -155,7 +158,8 @@ void DecodeProduct(Decoder& d, Instr& i) {
     return;
   }
   const auto types = MatrixTypes(d);
-  if (!d.Has("mma_async") || types.size() != 3 || (types[0] != Type::kF32 && types[0] != Type::kS32))
+  if (!d.Has("mma_async") || types.size() != 3 ||
+      (types[0] != Type::kF32 && types[0] != Type::kS32))
     d.Fail("is not known");
   i.type = types[1];
   i.from = types[2];

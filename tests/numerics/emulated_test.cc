@@ -1,0 +1,142 @@
+// Every engine on the emulated GPU (tests/support/emulated_gpu) against the oracle, over cases of
+// tests/cases that are small enough for it: the kernels that Kiln prints are run, and not only
+// compiled, on a machine without a GPU. A configuration that an engine prefers, and one at the end
+// of a knob. engines_gpu_test is what runs all of them, on a device.
+//
+// EMULATED_GPU_ARCH is sm_90 or sm_80. KILN_TEST_SEED=… repeats a run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "compiler/compile.h"
+#include "runtime/device_select.h"
+#include "tests/numerics/engine_runs.h"
+#include "tests/support/runner.h"
+
+namespace kiln::testing {
+namespace {
+
+struct EmulatedRun {
+  const char* engine;
+  const char* label;     // the case's file:list/name
+  int least_sm = 80;     // of the devices that it runs on
+};
+
+constexpr EmulatedRun kRuns[] = {
+    {"pointwise", "pointwise.txt:smoke/gelu"},
+    {"pointwise", "pointwise.txt:smoke/select"},
+    {"pointwise", "pointwise.txt:smoke/transpose_copy"},
+    {"reduce", "reduction.txt:smoke/row_sum"},
+    {"reduce", "reduction.txt:smoke/column_max"},
+    {"reduce", "reduction.txt:smoke/full_amax"},
+    {"rows", "rows.txt:smoke/softmax"},
+    {"rows", "rows.txt:smoke/softmax_grad"},
+    {"columns", "columns.txt:smoke/batch"},
+    {"columns", "columns.txt:smoke/batch_grad"},
+    {"window", "window.txt:smoke/max"},
+    {"window", "window.txt:smoke/max_bwd"},
+    {"window", "window.txt:smoke/bilinear"},
+    {"contract_simt", "contract.txt:fprop/f32_nchw"},
+    {"contract_simt", "contract.txt:fprop/f64"},
+    {"contract_simt", "contract.txt:wgrad/f32"},
+    {"contract_mma", "contract.txt:fprop/f16"},
+    {"contract_mma", "contract.txt:fprop/i8"},
+    {"contract_mma", "contract.txt:dgrad/strided"},
+    {"contract_mma", "contract.txt:wgrad/f16"},
+    {"contract_mma", "contract.txt:fprop/e4m3", 90},
+    {"contract_mma_tf32", "contract.txt:f32/one_by_one"},
+    {"contract_mma_tf32", "contract.txt:f32/tn"},
+    {"contract_mma_atomic", "contract.txt:wgrad/f16"},
+    {"conv_direct", "conv_direct.txt:smoke/depthwise_3x3"},
+    {"conv_direct", "conv_direct.txt:smoke/grouped_16"},
+    {"conv_direct", "conv_direct.txt:smoke/depthwise_wgrad"},
+    {"conv_first_layer", "contract.txt:fprop/three_channels"},
+    {"conv_first_layer", "contract.txt:dgrad/three_channels_s2"},
+    {"attention_sm80", "attention.txt:smoke/plain"},
+    {"attention_sm80", "attention.txt:smoke/causal"},
+    {"attention_grad_sm80", "attention.txt:gradients/depth_40"},
+    {"attention_grad_sm80_atomic", "attention.txt:gradients/depth_40"},
+    {"winograd", "contract.txt:winograd/nhwc"},
+    {"winograd", "contract.txt:winograd/wgrad_pixels"},
+    {"wgmma_sm90", "contract.txt:fprop/f16", 90},
+    {"wgmma_sm90", "contract.txt:fprop/one_by_one_s2", 90},
+    {"wgmma_sm90", "contract.txt:dgrad/strided", 90},
+    {"wgmma_sm90", "contract.txt:wgrad/f16", 90},
+    {"wgmma_sm90", "contract.txt:fprop/e4m3", 90},
+    {"wgmma_sm90", "contract.txt:fprop/i8", 90},
+    {"wgmma_sm90_tf32", "contract.txt:f32/one_by_one", 90},
+    {"wgmma_sm90_3xtf32", "contract.txt:f32/one_by_one", 90},
+    {"conv_halo_sm90", "contract.txt:fprop/bf16", 90},
+    {"conv_halo_sm90", "contract.txt:deep/volume_no_padding", 90},
+    {"conv_halo_sm90", "contract.txt:deep/wgrad_no_padding", 90},
+    {"winograd_sm90", "contract.txt:winograd/nhwc", 90},
+    {"attention_sm90", "attention.txt:smoke/plain", 90},
+    {"attention_sm90", "attention.txt:smoke/causal", 90},
+    {"attention_grad_sm90", "attention.txt:gradients/depth_40", 90},
+    {"attention_grad_sm90_atomic", "attention.txt:gradients/plain", 90},
+};
+
+// A cache of its own, since what it would keep is PTX.
+[[maybe_unused]] const bool has_cache = [] {
+  const char* const folder = std::getenv("TEST_TMPDIR");
+  return folder != nullptr && setenv("KILN_CACHE_DIR", (std::string(folder) + "/cache").c_str(), 1) == 0;
+}();
+
+const Case* FindCase(const std::string& label) {
+  static std::map<std::string, CaseFile> files;
+  const std::string name = label.substr(0, label.find(':'));
+  const auto [file, is_new] = files.try_emplace(name);
+  if (is_new) file->second = LoadCases(TestOptions::Get().cases + "/" + name);
+  const auto found = std::ranges::find_if(file->second.cases, [&](const Case& c) { return c.Label() == label; });
+  return found == file->second.cases.end() ? nullptr : &*found;
+}
+
+std::vector<EmulatedRun> RunsOfDevice() {
+  const char* const arch = std::getenv("EMULATED_GPU_ARCH");
+  const int sm = arch != nullptr && std::string(arch) == "sm_80" ? 80 : 90;
+  std::vector<EmulatedRun> runs(std::begin(kRuns), std::end(kRuns));
+  std::erase_if(runs, [&](const EmulatedRun& run) { return run.least_sm > sm; });
+  return runs;
+}
+
+void PrintTo(const EmulatedRun& run, std::ostream* out) { *out << run.engine << " of " << run.label; }
+
+class EmulatedTest : public ::testing::TestWithParam<EmulatedRun> {};
+
+TEST_P(EmulatedTest, AgreesWithTheOracle) {
+  const auto device = runtime::DefaultDevice();
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  const Case* const c = FindCase(GetParam().label);
+  ASSERT_NE(c, nullptr) << "no case is called " << GetParam().label;
+  const int engine = compiler::EngineIndex(GetParam().engine);
+  ASSERT_GE(engine, 0) << "no engine is called " << GetParam().engine;
+  const auto number = static_cast<size_t>(std::ranges::find(kRuns, std::string_view(GetParam().label), &EmulatedRun::label) - kRuns);
+  CaseRuns runs(**device, *c, TestOptions::Get().seed, number, Sample{.extremes = 1, .random = 0});
+  ASSERT_EQ(runs.error(), "");
+  std::erase_if(runs.runs(), [&](const EngineRun& run) { return run.engine != engine; });
+  ASSERT_FALSE(runs.runs().empty()) << GetParam().engine << " does not take " << c->text;
+  runs.Evaluate();
+  for (EngineRun& run : runs.runs()) {
+    runs.Compile(run);
+    if (run.failure.empty()) runs.Run(run);
+    EXPECT_EQ(run.failure, "") << c->text << "\n  " << run.Name() << "\n  KILN_TEST_SEED=" << TestOptions::Get().seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, EmulatedTest, ::testing::ValuesIn(RunsOfDevice()), [](const auto& info) {
+  std::string name = std::string(info.param.engine) + "_" + info.param.label;
+  std::ranges::replace_if(name, [](char ch) { return !std::isalnum(static_cast<unsigned char>(ch)); }, '_');
+  return name;
+});
+
+// The list leaves no engine out.
+TEST(EmulatedRuns, NameEveryEngine) {
+  for (const compiler::Engine& engine : compiler::Engines())
+    EXPECT_NE(std::ranges::find(kRuns, std::string_view(engine.name), &EmulatedRun::engine), std::end(kRuns))
+        << engine.name << " never runs on the emulated GPU";
+}
+
+}  // namespace
+}  // namespace kiln::testing
