@@ -20,8 +20,8 @@ namespace {
 
 struct EmulatedRun {
   const char* engine;
-  const char* label;     // the case's file:list/name
-  int least_sm = 80;     // of the devices that it runs on
+  const char* label;  // the case's file:list/name
+  int least_sm = 80;  // of the devices that it runs on
 };
 
 constexpr EmulatedRun kRuns[] = {
@@ -81,7 +81,8 @@ constexpr EmulatedRun kRuns[] = {
 // A cache of its own, since what it would keep is PTX.
 [[maybe_unused]] const bool has_cache = [] {
   const char* const folder = std::getenv("TEST_TMPDIR");
-  return folder != nullptr && setenv("KILN_CACHE_DIR", (std::string(folder) + "/cache").c_str(), 1) == 0;
+  return folder != nullptr &&
+         setenv("KILN_CACHE_DIR", (std::string(folder) + "/cache").c_str(), 1) == 0;
 }();
 
 const Case* FindCase(const std::string& label) {
@@ -89,7 +90,8 @@ const Case* FindCase(const std::string& label) {
   const std::string name = label.substr(0, label.find(':'));
   const auto [file, is_new] = files.try_emplace(name);
   if (is_new) file->second = LoadCases(TestOptions::Get().cases + "/" + name);
-  const auto found = std::ranges::find_if(file->second.cases, [&](const Case& c) { return c.Label() == label; });
+  const auto found =
+      std::ranges::find_if(file->second.cases, [&](const Case& c) { return c.Label() == label; });
   return found == file->second.cases.end() ? nullptr : &*found;
 }
 
@@ -101,7 +103,9 @@ std::vector<EmulatedRun> RunsOfDevice() {
   return runs;
 }
 
-void PrintTo(const EmulatedRun& run, std::ostream* out) { *out << run.engine << " of " << run.label; }
+void PrintTo(const EmulatedRun& run, std::ostream* out) {
+  *out << run.engine << " of " << run.label;
+}
 
 class EmulatedTest : public ::testing::TestWithParam<EmulatedRun> {};
 
@@ -112,7 +116,8 @@ TEST_P(EmulatedTest, AgreesWithTheOracle) {
   ASSERT_NE(c, nullptr) << "no case is called " << GetParam().label;
   const int engine = compiler::EngineIndex(GetParam().engine);
   ASSERT_GE(engine, 0) << "no engine is called " << GetParam().engine;
-  const auto number = static_cast<size_t>(std::ranges::find(kRuns, std::string_view(GetParam().label), &EmulatedRun::label) - kRuns);
+  const auto number = static_cast<size_t>(
+      std::ranges::find(kRuns, std::string_view(GetParam().label), &EmulatedRun::label) - kRuns);
   CaseRuns runs(**device, *c, TestOptions::Get().seed, number, Sample{.extremes = 1, .random = 0});
   ASSERT_EQ(runs.error(), "");
   std::erase_if(runs.runs(), [&](const EngineRun& run) { return run.engine != engine; });
@@ -121,20 +126,24 @@ TEST_P(EmulatedTest, AgreesWithTheOracle) {
   for (EngineRun& run : runs.runs()) {
     runs.Compile(run);
     if (run.failure.empty()) runs.Run(run);
-    EXPECT_EQ(run.failure, "") << c->text << "\n  " << run.Name() << "\n  KILN_TEST_SEED=" << TestOptions::Get().seed;
+    EXPECT_EQ(run.failure, "") << c->text << "\n  " << run.Name()
+                               << "\n  KILN_TEST_SEED=" << TestOptions::Get().seed;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, EmulatedTest, ::testing::ValuesIn(RunsOfDevice()), [](const auto& info) {
-  std::string name = std::string(info.param.engine) + "_" + info.param.label;
-  std::ranges::replace_if(name, [](char ch) { return !std::isalnum(static_cast<unsigned char>(ch)); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(
+    Runs, EmulatedTest, ::testing::ValuesIn(RunsOfDevice()), [](const auto& info) {
+      std::string name = std::string(info.param.engine) + "_" + info.param.label;
+      std::ranges::replace_if(
+          name, [](char ch) { return !std::isalnum(static_cast<unsigned char>(ch)); }, '_');
+      return name;
+    });
 
 // The list leaves no engine out.
 TEST(EmulatedRuns, NameEveryEngine) {
   for (const compiler::Engine& engine : compiler::Engines())
-    EXPECT_NE(std::ranges::find(kRuns, std::string_view(engine.name), &EmulatedRun::engine), std::end(kRuns))
+    EXPECT_NE(std::ranges::find(kRuns, std::string_view(engine.name), &EmulatedRun::engine),
+              std::end(kRuns))
         << engine.name << " never runs on the emulated GPU";
 }
 

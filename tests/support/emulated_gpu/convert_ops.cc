@@ -248,6 +248,19 @@ void RunWiden(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) { Put(w, i.d, lane, Canonical(Get<Half>(w, i.a, lane).Value())); });
 }
 
+template <uint16_t (*bits)(float)>
+void RunNarrow(Warp& w, const Instr& i, Mask lanes) {
+  const auto a = GetAll<float>(w, i.a);
+  ForLanes(lanes, [&](int lane) { Put(w, i.d, lane, bits(a.v[lane])); });
+}
+template <uint16_t (*bits)(float)>
+void RunNarrowPair(Warp& w, const Instr& i, Mask lanes) {
+  const auto high = GetAll<float>(w, i.a), low = GetAll<float>(w, i.b);
+  ForLanes(lanes, [&](int lane) {
+    Put(w, i.d, lane, static_cast<uint32_t>(bits(high.v[lane])) << 16 | bits(low.v[lane]));
+  });
+}
+
 // Two floats to a pair: the first operand is the upper half.
 void RunToPair(Warp& w, const Instr& i, Mask lanes) {
   const int bits = BitsOf(i.type) / 2;
@@ -305,6 +318,9 @@ void DecodeCvt(Decoder& d, Instr& i) {
     if (i.from != Type::kF32) d.Fail("is not known");
     i.b = d.Source(2, 32);
     i.run = &RunToPair;
+    if (i.flags == 0 && i.rounding == 0 && i.type == Type::kF16x2) i.run = &RunNarrowPair<HalfBits>;
+    if (i.flags == 0 && i.rounding == 0 && i.type == Type::kBF16x2)
+      i.run = &RunNarrowPair<BfloatBits>;
     return;
   }
   if (IsPair(i.from)) d.Fail("is not known");
@@ -318,6 +334,10 @@ void DecodeCvt(Decoder& d, Instr& i) {
   }
   if (is_wide) d.Fail("reads part of a 64-bit register");
   i.run = &RunGeneral;
+  if (i.from == Type::kF32 && i.flags == 0 && i.number == 0 && i.rounding == 0) {
+    if (i.type == Type::kF16) i.run = &RunNarrow<HalfBits>;
+    if (i.type == Type::kBF16) i.run = &RunNarrow<BfloatBits>;
+  }
   if (i.type == Type::kF32 && i.flags == 0 && i.number == 0) {
     if (i.from == Type::kF16) i.run = &RunWiden<F16>;
     if (i.from == Type::kBF16) i.run = &RunWiden<BF16>;

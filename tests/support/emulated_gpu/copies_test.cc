@@ -1,5 +1,5 @@
-// Copies of the emulated GPU that go on while threads do, and products: what is waited for is right,
-// and what is not waited for is seen to be missing.
+// Copies of the emulated GPU that go on while threads do, and products: what is waited for is
+// right, and what is not waited for is seen to be missing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 using CopiesTest = KernelTest;
 using oracle::DType;
 
-constexpr int kTypeF16 = 6;      // CUtensorMapDataType
+constexpr int kTypeF16 = 6;  // CUtensorMapDataType
 constexpr const char* kPrelude = R"(
 struct alignas(64) map_t { unsigned long long words[16]; };
 __device__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
@@ -31,7 +31,8 @@ std::vector<uint16_t> Halves(size_t size, uint64_t seed, std::vector<double>& va
   std::vector<uint16_t> bits(size);
   values.resize(size);
   for (size_t i = 0; i < size; ++i) {
-    oracle::Encode(DType::kF16, static_cast<double>(random() % 2001) / 500 - 2, reinterpret_cast<uint8_t*>(&bits[i]));
+    oracle::Encode(DType::kF16, static_cast<double>(random() % 2001) / 500 - 2,
+                   reinterpret_cast<uint8_t*>(&bits[i]));
     values[i] = oracle::Decode(DType::kF16, reinterpret_cast<const uint8_t*>(&bits[i]));
   }
   return bits;
@@ -91,34 +92,44 @@ TEST_F(CopiesTest, TiledBoxes) {
     MapBytes map = {};
     const uint64_t dims[] = {kColumns, kRows}, strides[] = {kColumns * 2};
     const uint32_t box[] = {width / 2, 16}, ones[] = {1, 1};
-    ASSERT_EQ(cuTensorMapEncodeTiled(&map, kTypeF16, 2, in.data(), dims, strides, box, ones, 0, swizzle, 0, 0), 0);
+    ASSERT_EQ(cuTensorMapEncodeTiled(&map, kTypeF16, 2, in.data(), dims, strides, box, ones, 0,
+                                     swizzle, 0, 0),
+              0);
     for (const auto& [x, y] : {std::pair(-3, -2), std::pair(30, 4), std::pair(8, 0)}) {
       const DeviceArray<uint16_t> out(8 * width);
-      Run(text, {.shared_bytes = 4096}, map, out.data(), x, y, static_cast<int>(width), (1 << swizzle) - 1, 1);
+      Run(text, {.shared_bytes = 4096}, map, out.data(), x, y, static_cast<int>(width),
+          (1 << swizzle) - 1, 1);
       const std::vector<uint16_t> got = out.values();
       for (size_t i = 0; i < got.size(); ++i) {
-        const int row = y + static_cast<int>(i / (width / 2)), column = x + static_cast<int>(i % (width / 2));
+        const int row = y + static_cast<int>(i / (width / 2)),
+                  column = x + static_cast<int>(i % (width / 2));
         const bool inside = row >= 0 && row < kRows && column >= 0 && column < kColumns;
-        EXPECT_EQ(got[i], inside ? in.data()[row * kColumns + column] : 0) << swizzle << ": " << row << ", " << column;
+        EXPECT_EQ(got[i], inside ? in.data()[row * kColumns + column] : 0)
+            << swizzle << ": " << row << ", " << column;
       }
     }
     const DeviceArray<uint16_t> out(8 * width);
-    Run(text, {.shared_bytes = 4096}, map, out.data(), 0, 0, static_cast<int>(width), (1 << swizzle) - 1, 0);
-    EXPECT_EQ(out.values(), std::vector<uint16_t>(8 * width, 0xffff)) << "the box is there before its wait";
+    Run(text, {.shared_bytes = 4096}, map, out.data(), 0, 0, static_cast<int>(width),
+        (1 << swizzle) - 1, 0);
+    EXPECT_EQ(out.values(), std::vector<uint16_t>(8 * width, 0xffff))
+        << "the box is there before its wait";
   }
 }
 
 // Pixels of a padded, strided 3x3 convolution, each tap, as a convolution's own loop finds them.
 TEST_F(CopiesTest, PixelsOfAConvolution) {
   constexpr int kN = 2, kH = 5, kW = 6, kC = 8, kStride = 2, kPad = 1, kTaps = 3, kPixels = 24;
-  constexpr int kP = (kH + 2 * kPad - kTaps) / kStride + 1, kQ = (kW + 2 * kPad - kTaps) / kStride + 1;
+  constexpr int kP = (kH + 2 * kPad - kTaps) / kStride + 1,
+                kQ = (kW + 2 * kPad - kTaps) / kStride + 1;
   std::vector<double> values;
   const DeviceArray<uint16_t> in(Halves(kN * kH * kW * kC, 2, values));
   MapBytes map = {};
   const uint64_t dims[] = {kC, kW, kH, kN}, strides[] = {kC * 2, kW * kC * 2, kH * kW * kC * 2};
   const int lower[] = {-kPad, -kPad}, upper[] = {kPad - (kTaps - 1), kPad - (kTaps - 1)};
   const uint32_t steps[] = {1, kStride, kStride, 1};
-  ASSERT_EQ(cuTensorMapEncodeIm2col(&map, kTypeF16, 4, in.data(), dims, strides, lower, upper, kC, kPixels, steps, 0, 0, 0, 0), 0);
+  ASSERT_EQ(cuTensorMapEncodeIm2col(&map, kTypeF16, 4, in.data(), dims, strides, lower, upper, kC,
+                                    kPixels, steps, 0, 0, 0, 0),
+            0);
   const std::string text = std::string(kPrelude) + R"(
       extern "C" __global__ void f(const __grid_constant__ map_t map, unsigned short* out, int q, int p, short s, short r) {
         __shared__ alignas(128) unsigned short box[24 * 8];
@@ -136,14 +147,16 @@ TEST_F(CopiesTest, PixelsOfAConvolution) {
   for (int tap = 0; tap < kTaps * kTaps; ++tap) {
     const int r = tap / kTaps, s = tap % kTaps, first = 2;  // pixels are counted from the third on
     const DeviceArray<uint16_t> out(kPixels * kC);
-    Run(text, {}, map, out.data(), first % kQ * kStride - kPad, first / kQ * kStride - kPad, static_cast<short>(s), static_cast<short>(r));
+    Run(text, {}, map, out.data(), first % kQ * kStride - kPad, first / kQ * kStride - kPad,
+        static_cast<short>(s), static_cast<short>(r));
     const std::vector<uint16_t> got = out.values();
     for (int i = 0; i < kPixels; ++i) {
       const int pixel = first + i, n = pixel / (kP * kQ), p = pixel / kQ % kP, q = pixel % kQ;
       const int h = p * kStride - kPad + r, w = q * kStride - kPad + s;
       const bool inside = n < kN && h >= 0 && h < kH && w >= 0 && w < kW;
       for (int c = 0; c < kC; ++c)
-        EXPECT_EQ(got[static_cast<size_t>(i * kC + c)], inside ? in.data()[((n * kH + h) * kW + w) * kC + c] : 0)
+        EXPECT_EQ(got[static_cast<size_t>(i * kC + c)],
+                  inside ? in.data()[((n * kH + h) * kW + w) * kC + c] : 0)
             << "tap " << tap << ", pixel " << pixel;
     }
   }
@@ -183,7 +196,8 @@ TEST_F(CopiesTest, StoresAreLate) {
   const uint64_t dims[] = {10, 4}, strides[] = {48};
   const uint32_t box[] = {8, 2}, ones[] = {1, 1};
   const DeviceArray<int> memory(std::vector<int>(48, -7));
-  ASSERT_EQ(cuTensorMapEncodeTiled(&map, 3, 2, memory.data(), dims, strides, box, ones, 0, 0, 0, 0), 0);
+  ASSERT_EQ(cuTensorMapEncodeTiled(&map, 3, 2, memory.data(), dims, strides, box, ones, 0, 0, 0, 0),
+            0);
   const std::string text = std::string(kPrelude) + R"(
       extern "C" __global__ void f(const __grid_constant__ map_t map, int waits) {
         __shared__ alignas(128) int box[16];
@@ -205,7 +219,8 @@ TEST_F(CopiesTest, StoresAreLate) {
       for (int column = 0; column < 12; ++column) {
         const bool written = row == 3 && column >= 6 && column < 10;
         const int want = !written ? -7 : waits == 1 ? 100 + column - 6 : 5;
-        EXPECT_EQ(got[static_cast<size_t>(row * 12 + column)], want) << waits << ": " << row << ", " << column;
+        EXPECT_EQ(got[static_cast<size_t>(row * 12 + column)], want)
+            << waits << ": " << row << ", " << column;
       }
   }
 }
@@ -239,13 +254,15 @@ TEST_F(CopiesTest, ProductsOfAWarp) {
   for (int m = 0; m < kM; ++m)
     for (int n = 0; n < kN; ++n) {
       double sum = 1 + 2 * (m / 8) + n % 2;
-      for (int k = 0; k < kK; ++k) sum += a[static_cast<size_t>(m * kK + k)] * b[static_cast<size_t>(k * kN + n)];
+      for (int k = 0; k < kK; ++k)
+        sum += a[static_cast<size_t>(m * kK + k)] * b[static_cast<size_t>(k * kN + n)];
       EXPECT_EQ(got[static_cast<size_t>(m * kN + n)], static_cast<float>(sum)) << m << ", " << n;
     }
 }
 
-// 64 x N x 64 of a warpgroup, operands by tensor maps with a swizzle of 128 bytes: with k contiguous,
-// and with rows (of A) or columns (of B) contiguous; and the next product waits for none.
+// 64 x N x 64 of a warpgroup, operands by tensor maps with a swizzle of 128 bytes: with k
+// contiguous, and with rows (of A) or columns (of B) contiguous; and the next product waits for
+// none.
 TEST_F(CopiesTest, ProductsOfAWarpgroup) {
   constexpr int kM = 64, kN = 64, kK = 64;
   for (const bool a_is_outer : {false, true})
@@ -257,14 +274,17 @@ TEST_F(CopiesTest, ProductsOfAWarpgroup) {
       for (int k = 0; k < 2; ++k) {
         const uint64_t dims[] = {64, 64}, strides[] = {128};
         const uint32_t box[] = {64, 64}, ones[] = {1, 1};
-        ASSERT_EQ(cuTensorMapEncodeTiled(&maps[k], kTypeF16, 2, (k == 0 ? left : right).data(), dims, strides, box, ones, 0, 3, 0, 0), 0);
+        ASSERT_EQ(cuTensorMapEncodeTiled(&maps[k], kTypeF16, 2, (k == 0 ? left : right).data(),
+                                         dims, strides, box, ones, 0, 3, 0, 0),
+                  0);
       }
       std::string registers, outputs;
       for (int e = 0; e < kN / 2; ++e) {
         registers += fmt::format("{}%{}", e == 0 ? "" : ", ", e);
         outputs += fmt::format("{}\"+f\"(d[{}])", e == 0 ? "" : ", ", e);
       }
-      const std::string text = std::string(kPrelude) + fmt::format(R"(
+      const std::string text =
+          std::string(kPrelude) + fmt::format(R"(
       extern "C" __global__ void __launch_bounds__(128) f(const __grid_constant__ map_t left, const __grid_constant__ map_t right, float* out) {{
         extern __shared__ __align__(1024) unsigned char box[];
         __shared__ unsigned long long barrier;
@@ -293,15 +313,19 @@ TEST_F(CopiesTest, ProductsOfAWarpgroup) {
         for (int e = 0; e < 32; ++e)
           out[(warp * 16 + lane / 4 + 8 * (e >> 1 & 1)) * 64 + 8 * (e >> 2) + 2 * (lane & 3) + (e & 1)] = d[e];
       }})",
-                                                                   registers, outputs, a_is_outer ? 2048 : 32, b_is_outer ? 2048 : 32, a_is_outer ? 1 : 0, b_is_outer ? 1 : 0);
+                                              registers, outputs, a_is_outer ? 2048 : 32,
+                                              b_is_outer ? 2048 : 32, a_is_outer ? 1 : 0,
+                                              b_is_outer ? 1 : 0);
       Run(text, {.block = {128, 1, 1}, .shared_bytes = 16384}, maps[0], maps[1], out.data());
       const std::vector<float> got = out.values();
       for (int m = 0; m < kM; ++m)
         for (int n = 0; n < kN; ++n) {
           double sum = 0;
           for (int k = 0; k < kK; ++k)
-            sum += a[static_cast<size_t>(a_is_outer ? k * kM + m : m * kK + k)] * b[static_cast<size_t>(b_is_outer ? k * kN + n : n * kK + k)];
-          ASSERT_NEAR(got[static_cast<size_t>(m * kN + n)], sum, 1e-4) << a_is_outer << b_is_outer << ": " << m << ", " << n;
+            sum += a[static_cast<size_t>(a_is_outer ? k * kM + m : m * kK + k)] *
+                   b[static_cast<size_t>(b_is_outer ? k * kN + n : n * kK + k)];
+          ASSERT_NEAR(got[static_cast<size_t>(m * kN + n)], sum, 1e-4)
+              << a_is_outer << b_is_outer << ": " << m << ", " << n;
         }
     }
 }

@@ -322,8 +322,8 @@ namespace {
 const OpRow* FindOp(std::string_view word) {
   static const auto* const all = [] {
     auto* const made = new std::map<std::string_view, const OpRow*>;
-    for (const auto ops :
-         {ScalarOps(), ConvertOps(), MemoryOps(), WarpOps(), ControlOps(), AsyncOps(), WgmmaOps()})
+    for (const auto ops : {ScalarOps(), ProductOps(), BitOps(), CompareOps(), ConvertOps(),
+                           MemoryOps(), WarpOps(), ControlOps(), AsyncOps(), WgmmaOps()})
       for (const OpRow& row : ops) made->emplace(row.word, &row);
     return made;
   }();

@@ -1,5 +1,5 @@
-// What the tests of the emulated GPU share: CUDA text through the system's NVRTC to PTX, launched on
-// the driver that is linked in. Expected values are host loops of the tests.
+// What the tests of the emulated GPU share: CUDA text through the system's NVRTC to PTX, launched
+// on the driver that is linked in. Expected values are host loops of the tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,15 +21,18 @@ CuResult cuCtxSetCurrent(CuContext context);
 CuResult cuModuleLoadData(CuModule* module, const void* image);
 CuResult cuModuleUnload(CuModule module);
 CuResult cuModuleGetFunction(CuFunction* out, CuModule module, const char* name);
-CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction function, void** args, void** extra);
+CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction function, void** args,
+                          void** extra);
 CuResult cuMemAlloc_v2(CuAddress* address, size_t bytes);
 CuResult cuMemFree_v2(CuAddress address);
-CuResult cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* address, const uint64_t* dims,
-                                const uint64_t* strides, const uint32_t* box, const uint32_t* element_strides,
-                                int interleave, int swizzle, int promotion, int fill);
-CuResult cuTensorMapEncodeIm2col(void* map, int type, unsigned rank, void* address, const uint64_t* dims,
-                                 const uint64_t* strides, const int* lower, const int* upper, unsigned channels,
-                                 unsigned pixels, const uint32_t* element_strides, int interleave, int swizzle,
+CuResult cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* address,
+                                const uint64_t* dims, const uint64_t* strides, const uint32_t* box,
+                                const uint32_t* element_strides, int interleave, int swizzle,
+                                int promotion, int fill);
+CuResult cuTensorMapEncodeIm2col(void* map, int type, unsigned rank, void* address,
+                                 const uint64_t* dims, const uint64_t* strides, const int* lower,
+                                 const int* upper, unsigned channels, unsigned pixels,
+                                 const uint32_t* element_strides, int interleave, int swizzle,
                                  int promotion, int fill);
 }
 
@@ -77,7 +80,8 @@ class KernelTest : public ::testing::Test {
 
   // The function `f` of CUDA text that declares it as `extern "C" __global__`.
   CuFunction Compile(const std::string& text) {
-    const KernelSource source{.kind = SourceKind::kCuda, .entry = "f", .text = text, .arch = "sm_90a"};
+    const KernelSource source{
+        .kind = SourceKind::kCuda, .entry = "f", .text = text, .arch = "sm_90a"};
     const auto ptx = nvrtc_->Compile(source, NvrtcOutput::kPtx);
     EXPECT_TRUE(ptx.ok()) << ptx.status().message();
     return ptx.ok() ? Load(ptx->bytes) : nullptr;
@@ -110,7 +114,8 @@ class KernelTest : public ::testing::Test {
   }
   // The same of text, that has to fail; returns what is said about it.
   template <class... Args>
-  std::string Complaint(const std::string& text, const Shape& shape, CuResult expected, Args... args) {
+  std::string Complaint(const std::string& text, const Shape& shape, CuResult expected,
+                        Args... args) {
     const CuFunction function = Compile(text);
     if (function == nullptr) return "";
     ::testing::internal::CaptureStderr();

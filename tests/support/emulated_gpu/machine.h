@@ -87,6 +87,14 @@ struct Warp {
   void Wait(Mask lanes, bool asks_again);
 };
 
+template <class F>
+inline void ForLanes(Mask lanes, const F& body) {
+  if (lanes == ~Mask{0}) {
+    for (int lane = 0; lane < kLanes; ++lane) body(lane);
+    return;
+  }
+  for (; lanes != 0; lanes &= lanes - 1) body(__builtin_ctz(lanes));
+}
 template <class T>
 inline T Get(const Warp& w, uint32_t slot, int lane) {
   T value;
@@ -109,6 +117,33 @@ inline void Put(Warp& w, uint32_t slot, int lane, T value) {
     std::memcpy(w.registers + slot + lane * 4, &word, 4);
   }
 }
+// A register of all lanes at once.
+template <class T>
+struct Lanes {
+  T v[kLanes];
+};
+template <class T>
+inline Lanes<T> GetAll(const Warp& w, uint32_t slot) {
+  Lanes<T> all;
+  if constexpr (sizeof(T) >= 4) {
+    std::memcpy(&all, w.registers + slot, sizeof all);
+  } else {
+    Lanes<uint32_t> words;
+    std::memcpy(&words, w.registers + slot, sizeof words);
+    for (int lane = 0; lane < kLanes; ++lane) std::memcpy(&all.v[lane], &words.v[lane], sizeof(T));
+  }
+  return all;
+}
+template <class T>
+inline void PutAll(Warp& w, uint32_t slot, Mask lanes, const Lanes<T>& all) {
+  if constexpr (sizeof(T) >= 4) {
+    if (lanes == ~Mask{0}) {
+      std::memcpy(w.registers + slot, &all, sizeof all);
+      return;
+    }
+  }
+  ForLanes(lanes, [&](int lane) { Put(w, slot, lane, all.v[lane]); });
+}
 inline Mask GetPred(const Warp& w, uint32_t slot, bool negated = false) {
   Mask value;
   std::memcpy(&value, w.registers + slot, 4);
@@ -118,14 +153,6 @@ inline void PutPred(Warp& w, uint32_t slot, Mask lanes, Mask value) {
   const Mask kept = GetPred(w, slot) & ~lanes;
   value = kept | (value & lanes);
   std::memcpy(w.registers + slot, &value, 4);
-}
-template <class F>
-inline void ForLanes(Mask lanes, const F& body) {
-  if (lanes == ~Mask{0}) {
-    for (int lane = 0; lane < kLanes; ++lane) body(lane);
-    return;
-  }
-  for (; lanes != 0; lanes &= lanes - 1) body(__builtin_ctz(lanes));
 }
 inline int FirstLane(Mask lanes) { return __builtin_ctz(lanes); }
 
@@ -198,6 +225,23 @@ inline uint64_t AddressOf(const Warp& w, const Instr& i, int lane) {
   const uint64_t base = i.a_is_wide ? Get<uint64_t>(w, i.a, lane) : Get<uint32_t>(w, i.a, lane);
   return i.a_is_wide ? base + static_cast<uint64_t>(i.offset)
                      : static_cast<uint32_t>(base + static_cast<uint64_t>(i.offset));
+}
+// The same by the short way, where the access is like the last one.
+inline uint8_t* Access(Warp& w, const Instr& i, int lane, int64_t bytes, bool writes) {
+  const uint64_t address = AddressOf(w, i, lane);
+  if ((address & static_cast<uint64_t>(bytes - 1)) == 0) {
+    if (i.space == Space::kGlobal &&
+        w.block->launch->near.Has(address, static_cast<uint64_t>(bytes)))
+      return reinterpret_cast<uint8_t*>(address);
+    if (i.space == Space::kShared) {
+      const uint64_t at =
+          address - (static_cast<uint64_t>(w.block->rank) << kRankShift) - kSharedBegin;
+      if (at < static_cast<uint64_t>(w.block->shared_bytes) &&
+          at + static_cast<uint64_t>(bytes) <= static_cast<uint64_t>(w.block->shared_bytes))
+        return w.block->shared + at;
+    }
+  }
+  return Locate(w, i, lane, i.space, address, bytes, writes, bytes);
 }
 // Bytes of shared memory at an address of shared::cluster (that of a block has its rank in it).
 uint8_t* LocateShared(Warp& warp, const Instr& instr, int lane, uint32_t address, int64_t bytes,

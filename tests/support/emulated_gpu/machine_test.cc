@@ -11,7 +11,8 @@ namespace {
 
 using MachineTest = KernelTest;
 
-constexpr CuResult kIllegalAddress = 700, kTimeout = 702, kIllegalInstruction = 715, kMisaligned = 716;
+constexpr CuResult kIllegalAddress = 700, kTimeout = 702, kIllegalInstruction = 715,
+                   kMisaligned = 716;
 
 TEST_F(MachineTest, ThreadsKnowWhoTheyAre) {
   const DeviceArray<int> out(2 * 3 * 2 * 5 * 3 * 2);
@@ -22,7 +23,8 @@ TEST_F(MachineTest, ThreadsKnowWhoTheyAre) {
       })",
       {.grid = {2, 3, 2}, .block = {5, 3, 2}}, out.data());
   const std::vector<int> values = out.values();
-  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], static_cast<int>(i / 30 * 1000 + i % 30));
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(values[i], static_cast<int>(i / 30 * 1000 + i % 30));
 }
 
 // Loops of different lengths, and lanes that leave early; the rest meet for a sum over the warp.
@@ -44,11 +46,20 @@ TEST_F(MachineTest, LanesPartAndMeet) {
     n[lane] = 0;
     for (int i = 0; i < lane; ++i) n[lane] += i % 3 == 0 ? 5 : i;
     switch (lane % 5) {
-      case 0: n[lane] += 1; break;
-      case 1: n[lane] += 20; break;
-      case 2: n[lane] *= 3; break;
-      case 3: n[lane] ^= 77; break;
-      default: n[lane] -= 9;
+      case 0:
+        n[lane] += 1;
+        break;
+      case 1:
+        n[lane] += 20;
+        break;
+      case 2:
+        n[lane] *= 3;
+        break;
+      case 3:
+        n[lane] ^= 77;
+        break;
+      default:
+        n[lane] -= 9;
     }
   }
   const std::vector<int> got = out.values();
@@ -114,14 +125,16 @@ TEST_F(MachineTest, MemoryOfAllKinds) {
           __syncthreads();
           out[t] = sum + counter;
         })",
-      {.block = {64, 1, 1}, .shared_bytes = 256}, in.data(), uint64_t{7} | uint64_t{0xfff0} << 32 | uint64_t{200} << 48,
-      out.data());
+      {.block = {64, 1, 1}, .shared_bytes = 256}, in.data(),
+      uint64_t{7} | uint64_t{0xfff0} << 32 | uint64_t{200} << 48, out.data());
   const std::vector<int> got = out.values();
   for (int t = 0; t < 64; ++t) {
     int own[8];
     for (int i = 0; i < 8; ++i) own[(i * 3 + t) % 8] = i * t;
     const int table[] = {10, 20, 30, 40, 50};
-    EXPECT_EQ(got[static_cast<size_t>(t)], input[static_cast<size_t>(63 - t)] + (t + 1) % 64 - 40 + own[t % 8] + own[(t + 5) % 8] + table[t % 5] + 7 - 16 + 200 + 2016);
+    EXPECT_EQ(got[static_cast<size_t>(t)], input[static_cast<size_t>(63 - t)] + (t + 1) % 64 - 40 +
+                                               own[t % 8] + own[(t + 5) % 8] + table[t % 5] + 7 -
+                                               16 + 200 + 2016);
   }
 }
 
@@ -204,37 +217,51 @@ TEST_F(MachineTest, ClustersShareTheirMemory) {
 
 TEST_F(MachineTest, LoadsBehindAnAllocation) {
   const DeviceArray<int> memory(10);
-  const std::string said = Complaint(R"(extern "C" __global__ void f(int* p) { p[threadIdx.x] += 1; })", {}, kIllegalAddress, memory.data());
-  EXPECT_TRUE(Contains(said, "kernel f") && Contains(said, "thread 10") && Contains(said, "load of 4 bytes")) << said;
-  EXPECT_TRUE(Contains(said, "0 bytes behind the end of one of 40") && Contains(said, "ld.global")) << said;
+  const std::string said =
+      Complaint(R"(extern "C" __global__ void f(int* p) { p[threadIdx.x] += 1; })", {},
+                kIllegalAddress, memory.data());
+  EXPECT_TRUE(Contains(said, "kernel f") && Contains(said, "thread 10") &&
+              Contains(said, "load of 4 bytes"))
+      << said;
+  EXPECT_TRUE(Contains(said, "0 bytes behind the end of one of 40") && Contains(said, "ld.global"))
+      << said;
 }
 
 TEST_F(MachineTest, SharedMemoryHasAnEnd) {
   const DeviceArray<int> out(1);
-  const std::string said = Complaint(R"(extern "C" __global__ void f(int* out, int n) { __shared__ int box[32]; box[threadIdx.x + n] = 1; __syncthreads(); *out = box[0]; })",
-                                     {}, kIllegalAddress, out.data(), 4);
+  const std::string said = Complaint(
+      R"(extern "C" __global__ void f(int* out, int n) { __shared__ int box[32]; box[threadIdx.x + n] = 1; __syncthreads(); *out = box[0]; })",
+      {}, kIllegalAddress, out.data(), 4);
   EXPECT_TRUE(Contains(said, "shared memory, which has 128") && Contains(said, "lane 28")) << said;
 }
 
 TEST_F(MachineTest, MisalignedAddresses) {
   const DeviceArray<char> memory(64);
-  const std::string said = Complaint(R"(extern "C" __global__ void f(char* p, int n) { *reinterpret_cast<int2*>(p + n) = make_int2(1, 2); })", {}, kMisaligned, memory.data(), 4);
+  const std::string said = Complaint(
+      R"(extern "C" __global__ void f(char* p, int n) { *reinterpret_cast<int2*>(p + n) = make_int2(1, 2); })",
+      {}, kMisaligned, memory.data(), 4);
   EXPECT_TRUE(Contains(said, "is no multiple of 8") && Contains(said, "st.global.v2")) << said;
 }
 
 TEST_F(MachineTest, UnknownInstructions) {
   ::testing::internal::CaptureStderr();
-  const CuFunction function = Load(".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry f() {\n.reg .b32 %r<2>;\nfrobnicate.b32 %r1, 5;\nret;\n}\n");
+  const CuFunction function = Load(
+      ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry f() {\n.reg .b32 "
+      "%r<2>;\nfrobnicate.b32 %r1, 5;\nret;\n}\n");
   EXPECT_EQ(Launch(function, {}), kIllegalInstruction);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(Contains(said, "line 6: frobnicate.b32 is an instruction that the emulated GPU does not know")) << said;
+  EXPECT_TRUE(Contains(
+      said, "line 6: frobnicate.b32 is an instruction that the emulated GPU does not know"))
+      << said;
 }
 
 TEST_F(MachineTest, Deadlock) {
   const std::string said = Complaint(R"(extern "C" __global__ void f() {
         if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;" ::: "memory"); else asm volatile("bar.sync 2, 64;" ::: "memory"); })",
                                      {.block = {64, 1, 1}}, kTimeout);
-  EXPECT_TRUE(Contains(said, "deadlock") && Contains(said, "warp 0, lanes 0xffffffff") && Contains(said, "bar.sync 2, 64")) << said;
+  EXPECT_TRUE(Contains(said, "deadlock") && Contains(said, "warp 0, lanes 0xffffffff") &&
+              Contains(said, "bar.sync 2, 64"))
+      << said;
 }
 
 TEST_F(MachineTest, AnMbarrierThatNobodyArrivesAt) {
@@ -253,7 +280,9 @@ TEST_F(MachineTest, AnMbarrierThatNobodyArrivesAt) {
 TEST_F(MachineTest, EndlessLoopsEnd) {
   setenv("EMULATED_GPU_STEPS", "200000", 1);
   const DeviceArray<int> flag(std::vector<int>(1, 0));
-  const std::string said = Complaint(R"(extern "C" __global__ void f(volatile int* flag) { while (*flag == 0) {} })", {}, kTimeout, flag.data());
+  const std::string said =
+      Complaint(R"(extern "C" __global__ void f(volatile int* flag) { while (*flag == 0) {} })", {},
+                kTimeout, flag.data());
   unsetenv("EMULATED_GPU_STEPS");
   EXPECT_TRUE(Contains(said, "too many instructions")) << said;
 }
@@ -261,7 +290,8 @@ TEST_F(MachineTest, EndlessLoopsEnd) {
 TEST_F(MachineTest, LanesThatTakeNoPart) {
   const DeviceArray<int> out(32);
   const std::string said = Complaint(R"(extern "C" __global__ void f(int* out) {
-        if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xffff, threadIdx.x, 20); })", {}, kIllegalInstruction, out.data());
+        if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xffff, threadIdx.x, 20); })",
+                                     {}, kIllegalInstruction, out.data());
   EXPECT_TRUE(Contains(said, "lane 20 is asked, which takes no part")) << said;
 }
 

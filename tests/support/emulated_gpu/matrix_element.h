@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tests/support/emulated_gpu/decoder.h"
@@ -54,6 +55,23 @@ inline double MatrixElement(Type type, uint32_t word, int e) {
       return static_cast<int8_t>(word >> (8 * e));
     default:
       return static_cast<uint8_t>(word >> (8 * e));
+  }
+}
+
+// All elements of a word, to places `stride` apart.
+inline void MatrixElements(Type type, uint32_t word, double* to, int stride) {
+  const auto spread = [&](auto tag, int count) {
+    for (int e = 0; e < count; ++e) to[e * stride] = MatrixElement(decltype(tag)::value, word, e);
+  };
+  switch (type) {
+    case Type::kF16:
+      return spread(std::integral_constant<Type, Type::kF16>{}, 2);
+    case Type::kBF16:
+      return spread(std::integral_constant<Type, Type::kBF16>{}, 2);
+    case Type::kTF32:
+      return spread(std::integral_constant<Type, Type::kTF32>{}, 1);
+    default:
+      for (int e = 0; e < 4; ++e) to[e * stride] = MatrixElement(type, word, e);
   }
 }
 

@@ -19,8 +19,7 @@ void RunLoad(Warp& w, const Instr& i, Mask lanes) {
   const uint32_t* const slots = w.function->lists.data() + i.first_list;
   const int64_t bytes = static_cast<int64_t>(sizeof(T)) * i.list_size;
   ForLanes(lanes, [&](int lane) {
-    const uint8_t* const from =
-        Locate(w, i, lane, i.space, AddressOf(w, i, lane), bytes, false, bytes);
+    const uint8_t* const from = Access(w, i, lane, bytes, false);
     for (int k = 0; k < i.list_size; ++k) {
       T v;
       std::memcpy(&v, from + static_cast<size_t>(k) * sizeof(T), sizeof(T));
@@ -36,7 +35,7 @@ void RunStore(Warp& w, const Instr& i, Mask lanes) {
   const uint32_t* const slots = w.function->lists.data() + i.first_list;
   const int64_t bytes = static_cast<int64_t>(sizeof(T)) * i.list_size;
   ForLanes(lanes, [&](int lane) {
-    uint8_t* const to = Locate(w, i, lane, i.space, AddressOf(w, i, lane), bytes, true, bytes);
+    uint8_t* const to = Access(w, i, lane, bytes, true);
     for (int k = 0; k < i.list_size; ++k) {
       T v;
       if constexpr (wide)

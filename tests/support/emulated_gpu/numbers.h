@@ -105,6 +105,22 @@ inline double Decode(const Format& f, uint32_t code) {
   return sign * std::ldexp(mantissa + (1u << f.mantissa_bits), exponent - f.bias - f.mantissa_bits);
 }
 
+// The same of f32 to f16 and bf16, to nearest, by their bits.
+inline uint16_t HalfBits(float v) {
+  const uint32_t u = BitsAs<uint32_t>(v), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+  if (a > 0x7f800000) return 0x7fff;
+  if (a >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
+  if (a < 0x38800000) {  // multiples of 2^-24: the sum's low bits are the number of them
+    const float sum = BitsAs<float>(a) + 0.5f;
+    return static_cast<uint16_t>(sign | (BitsAs<uint32_t>(sum) - 0x3f000000));
+  }
+  return static_cast<uint16_t>(sign | (a - 0x38000000 + 0xfff + (a >> 13 & 1)) >> 13);
+}
+inline uint16_t BfloatBits(float v) {
+  const uint32_t u = BitsAs<uint32_t>(v);
+  return v != v ? 0x7fff : static_cast<uint16_t>((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
 // f16 and bf16 as values; arithmetic is done in f32 or f64, whose result rounds to the same number.
 struct F16 {
   uint16_t bits;
@@ -112,9 +128,11 @@ struct F16 {
     return {static_cast<uint16_t>(Encode(kHalf, v, Rounding::kNearest, false))};
   }
   float Value() const {
-    const uint32_t exponent = bits >> 10 & 31;
-    if (exponent == 0 || exponent == 31) return static_cast<float>(Decode(kHalf, bits));
-    return BitsAs<float>((bits & 0x8000u) << 16 | ((exponent + 112) << 23) | (bits & 0x3ffu) << 13);
+    const uint32_t exponent = bits >> 10 & 31, mantissa = bits & 0x3ff;
+    const uint32_t sign = (bits & 0x8000u) << 16;
+    if (exponent == 0)
+      return BitsAs<float>(BitsAs<uint32_t>(static_cast<float>(mantissa) * 0x1p-24f) | sign);
+    return BitsAs<float>(sign | (exponent == 31 ? 255 : exponent + 112) << 23 | mantissa << 13);
   }
 };
 struct BF16 {

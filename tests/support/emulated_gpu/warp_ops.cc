@@ -238,11 +238,6 @@ void DecodeStoreMatrices(Decoder& d, Instr& i) { DecodeMatrices(d, i, false); }
 
 // Elements of A and B as f64, from their fragments: with E elements a word, word v of lane 4g + t
 // has elements E t .. of row (or column) g of block v.
-struct MmaShape {
-  int k, of_word;   // elements
-  int left, right;  // words of A and of B
-};
-
 template <bool is_float>
 void RunMma(Warp& w, const Instr& i, Mask) {
   const uint32_t* const d = w.function->lists.data() + i.first_list;
@@ -250,28 +245,27 @@ void RunMma(Warp& w, const Instr& i, Mask) {
   const int left = static_cast<int>(i.number & 0xff), right = left / 2;
   const uint32_t* const b = a + left;
   const uint32_t* const c = b + right;
-  const int bits =
-      BitsOf(i.type) == 16 && i.type != Type::kF16 && i.type != Type::kBF16 ? 8 : BitsOf(i.type);
-  const int of_word = 32 / bits, k = right * 4 * of_word;
-  static thread_local double rows[16][64], columns[8][64];
+  const int of_word = 32 / MatrixBits(i.type), k = right * 4 * of_word;
+  constexpr int kM = 16, kN = 8, kMostK = 32;
+  double rows[kM][kMostK], columns[kMostK][kN], sums[kM][kN];
   for (int lane = 0; lane < kLanes; ++lane) {
     const int g = lane / 4, t = lane % 4;
-    for (int v = 0; v < left; ++v) {
-      const auto word = Get<uint32_t>(w, a[v], lane);
-      for (int e = 0; e < of_word; ++e)
-        rows[g + 8 * (v % 2)][of_word * (t + 4 * (v / 2)) + e] = MatrixElement(i.type, word, e);
-    }
-    for (int v = 0; v < right; ++v) {
-      const auto word = Get<uint32_t>(w, b[v], lane);
-      for (int e = 0; e < of_word; ++e)
-        columns[g][of_word * (t + 4 * v) + e] = MatrixElement(i.from, word, e);
-    }
+    for (int v = 0; v < left; ++v)
+      MatrixElements(i.type, Get<uint32_t>(w, a[v], lane),
+                     &rows[g + 8 * (v % 2)][of_word * (t + 4 * (v / 2))], 1);
+    for (int v = 0; v < right; ++v)
+      MatrixElements(i.from, Get<uint32_t>(w, b[v], lane), &columns[of_word * (t + 4 * v)][g], kN);
+    for (int v = 0; v < 4; ++v)
+      sums[g + v / 2 * 8][2 * t + v % 2] =
+          is_float ? double{Get<float>(w, c[v], lane)} : Get<int32_t>(w, c[v], lane);
   }
+  for (int m = 0; m < kM; ++m)
+    for (int n = 0; n < k; ++n)
+      for (int column = 0; column < kN; ++column)
+        sums[m][column] += rows[m][n] * columns[n][column];
   for (int lane = 0; lane < kLanes; ++lane)
     for (int v = 0; v < 4; ++v) {
-      const int row = lane / 4 + 8 * (v / 2), column = 2 * (lane % 4) + v % 2;
-      double sum = is_float ? double{Get<float>(w, c[v], lane)} : Get<int32_t>(w, c[v], lane);
-      for (int n = 0; n < k; ++n) sum += rows[row][n] * columns[column][n];
+      const double sum = sums[lane / 4 + v / 2 * 8][2 * (lane % 4) + v % 2];
       if constexpr (is_float)
         Put(w, d[v], lane, Canonical(static_cast<float>(sum)));
       else

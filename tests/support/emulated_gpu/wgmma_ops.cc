@@ -92,15 +92,15 @@ template <class Sum>
 void Compute(Warp& w, const Instr& i, const Product& product) {
   const auto columns = static_cast<int>(i.number), depth = 256 / MatrixBits(i.type);
   const uint32_t* const sums = w.function->lists.data() + i.first_list;
-  static thread_local double rows[kRows][kMostDepth], right[kMostColumns][kMostDepth];
+  static thread_local double rows[kRows][kMostDepth], right[kMostDepth][kMostColumns];
+  static thread_local double total[kRows][kMostColumns];
   if (i.second_size != 0) {
     const uint32_t* const words = w.function->lists.data() + i.second_list;
     const int of_word = 32 / MatrixBits(i.type);
     for (int lane = 0; lane < kLanes; ++lane)
       for (int v = 0; v < 4; ++v)
-        for (int e = 0; e < of_word; ++e)
-          rows[lane / 4 + 8 * (v % 2)][of_word * (lane % 4 + 4 * (v / 2)) + e] =
-              MatrixElement(i.type, Get<uint32_t>(w, words[v], lane), e);
+        MatrixElements(i.type, Get<uint32_t>(w, words[v], lane),
+                       &rows[lane / 4 + 8 * (v % 2)][of_word * (lane % 4 + 4 * (v / 2))], 1);
   } else {
     const Operand left(w, i, product.left, i.type, (i.compare & 1) != 0);
     for (int r = 0; r < kRows; ++r)
@@ -108,12 +108,20 @@ void Compute(Warp& w, const Instr& i, const Product& product) {
   }
   const Operand b(w, i, product.right, i.from, (i.compare & 2) != 0);
   for (int n = 0; n < columns; ++n)
-    for (int k = 0; k < depth; ++k) right[n][k] = b.At(n, k);
+    for (int k = 0; k < depth; ++k) right[k][n] = b.At(n, k);
+  // Element e of a lane.
+  const auto row_of = [](int lane, int e) { return lane / 4 + 8 * (e >> 1 & 1); };
+  const auto column_of = [](int lane, int e) { return 8 * (e >> 2) + 2 * (lane % 4) + (e & 1); };
+  for (int lane = 0; lane < kLanes; ++lane)
+    for (int e = 0; e < columns / 2; ++e)
+      total[row_of(lane, e)][column_of(lane, e)] =
+          product.adds ? double(Get<Sum>(w, sums[e], lane)) : 0;
+  for (int r = 0; r < kRows; ++r)
+    for (int k = 0; k < depth; ++k)
+      for (int n = 0; n < columns; ++n) total[r][n] += rows[r][k] * right[k][n];
   for (int lane = 0; lane < kLanes; ++lane)
     for (int e = 0; e < columns / 2; ++e) {
-      const int row = lane / 4 + 8 * (e >> 1 & 1), column = 8 * (e >> 2) + 2 * (lane % 4) + (e & 1);
-      double sum = product.adds ? double(Get<Sum>(w, sums[e], lane)) : 0;
-      for (int k = 0; k < depth; ++k) sum += rows[row][k] * right[column][k];
+      const double sum = total[row_of(lane, e)][column_of(lane, e)];
       if constexpr (std::is_same_v<Sum, float>)
         Put(w, sums[e], lane, Canonical(static_cast<float>(sum)));
       else
