@@ -11,6 +11,7 @@
 #include <map>
 
 #include "compiler/compile.h"
+#include "runtime/cuda/nvrtc.h"
 #include "runtime/device_select.h"
 #include "tests/numerics/engine_runs.h"
 #include "tests/support/runner.h"
@@ -110,6 +111,8 @@ void PrintTo(const EmulatedRun& run, std::ostream* out) {
 class EmulatedTest : public ::testing::TestWithParam<EmulatedRun> {};
 
 TEST_P(EmulatedTest, AgreesWithTheOracle) {
+  if (const auto nvrtc = runtime::ProcessNvrtc(); !nvrtc.ok())
+    GTEST_SKIP() << nvrtc.status().message();
   const auto device = runtime::DefaultDevice();
   ASSERT_TRUE(device.ok()) << device.status().message();
   const Case* const c = FindCase(GetParam().label);

@@ -8,7 +8,6 @@
 namespace kiln::emulated {
 namespace {
 
-
 template <class T, bool is_left>
 void RunShift(Warp& w, const Instr& i, Mask lanes) {
   constexpr uint32_t kBits = 8 * sizeof(T);
@@ -177,12 +176,8 @@ void DecodeLookup(Decoder& d, Instr& i) {
 }
 
 constexpr OpRow kOps[] = {
-    {"shl", &DecodeShift<true>},
-    {"shr", &DecodeShift<false>},
-    {"shf", &DecodeFunnel},
-    {"bfe", &DecodeExtractField},
-    {"bfi", &DecodeInsertField},
-    {"prmt", &DecodePermute},
+    {"shl", &DecodeShift<true>},  {"shr", &DecodeShift<false>}, {"shf", &DecodeFunnel},
+    {"bfe", &DecodeExtractField}, {"bfi", &DecodeInsertField},  {"prmt", &DecodePermute},
     {"lop3", &DecodeLookup},
 };
 

@@ -8,7 +8,6 @@
 namespace kiln::emulated {
 namespace {
 
-
 enum Compare : uint8_t {
   kEq,
   kNe,

@@ -175,70 +175,68 @@ uint32_t EncodeAs(const Instr& i, Type type, double v) {
   return code;
 }
 
-void RunGeneral(Warp& w, const Instr& i, Mask lanes) {
+__int128 IntegerAt(const Warp& w, uint32_t slot, int lane, Type type) {
+  switch (type) {
+    case Type::kU8:
+      return Get<uint8_t>(w, slot, lane);
+    case Type::kS8:
+      return Get<int8_t>(w, slot, lane);
+    case Type::kU16:
+      return Get<uint16_t>(w, slot, lane);
+    case Type::kS16:
+      return Get<int16_t>(w, slot, lane);
+    case Type::kU32:
+      return Get<uint32_t>(w, slot, lane);
+    case Type::kS32:
+      return Get<int32_t>(w, slot, lane);
+    case Type::kU64:
+      return Get<uint64_t>(w, slot, lane);
+    default:
+      return Get<int64_t>(w, slot, lane);
+  }
+}
+
+void PutFloat(Warp& w, const Instr& i, int lane, double v) {
+  const uint32_t code = EncodeAs(i, i.type, v);
+  if (BitsOf(i.type) == 16) return Put(w, i.d, lane, static_cast<uint16_t>(code));
+  if (i.type == Type::kF32 && (i.flags & kFlush) != 0)
+    return Put(w, i.d, lane, Flushed(BitsAs<float>(code)));
+  Put(w, i.d, lane, code);
+}
+
+void FromInteger(Warp& w, const Instr& i, int lane) {
+  const __int128 v = IntegerAt(w, i.a, lane, i.from);
+  if (!IsFloat(i.type)) {  // saturates
+    const int bits = BitsOf(i.type);
+    const __int128 most = (static_cast<__int128>(1) << (IsSigned(i.type) ? bits - 1 : bits)) - 1;
+    const __int128 least = IsSigned(i.type) ? -most - 1 : 0;
+    return PutInteger(w, i, lane, static_cast<uint64_t>(std::clamp(v, least, most)));
+  }
+  auto magnitude = static_cast<uint64_t>(v < 0 ? -v : v);
+  // More than 53 bits would round on the way to a narrow float, too: an odd bit keeps that right.
+  if (i.type != Type::kF64 && magnitude >> 53 != 0)
+    magnitude = (magnitude & ~uint64_t{0x7ff}) | ((magnitude & 0x7ff) != 0 ? 0x800 : 0);
+  const double exact = static_cast<double>(magnitude);
+  if (i.type == Type::kF64) return Put(w, i.d, lane, v < 0 ? -exact : exact);
+  PutFloat(w, i, lane, v < 0 ? -exact : exact);
+}
+
+void FromFloat(Warp& w, const Instr& i, int lane) {
   const auto rounding = static_cast<Rounding>(i.rounding);
+  double v = FloatAt(w, i.a, lane, i.from);
+  if ((i.flags & kFlush) != 0 && i.from == Type::kF32) v = Flushed(static_cast<float>(v));
+  if (!IsFloat(i.type)) return PutInteger(w, i, lane, ToInteger(i.type, i.from, v, rounding));
+  if (i.number == 1) v = Canonical(RoundToInteger(v, rounding));  // .rni and its kin
+  if (i.type == Type::kF64) return Put(w, i.d, lane, Canonical(v));
+  PutFloat(w, i, lane, v);
+}
+
+void RunGeneral(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {
-    if (!IsFloat(i.from)) {  // an integer
-      __int128 v = 0;
-      switch (i.from) {
-        case Type::kU8:
-          v = Get<uint8_t>(w, i.a, lane);
-          break;
-        case Type::kS8:
-          v = Get<int8_t>(w, i.a, lane);
-          break;
-        case Type::kU16:
-          v = Get<uint16_t>(w, i.a, lane);
-          break;
-        case Type::kS16:
-          v = Get<int16_t>(w, i.a, lane);
-          break;
-        case Type::kU32:
-          v = Get<uint32_t>(w, i.a, lane);
-          break;
-        case Type::kS32:
-          v = Get<int32_t>(w, i.a, lane);
-          break;
-        case Type::kU64:
-          v = Get<uint64_t>(w, i.a, lane);
-          break;
-        default:
-          v = Get<int64_t>(w, i.a, lane);
-          break;
-      }
-      if (!IsFloat(i.type)) {  // saturates
-        const int bits = BitsOf(i.type);
-        const __int128 most =
-            (static_cast<__int128>(1) << (IsSigned(i.type) ? bits - 1 : bits)) - 1;
-        const __int128 least = IsSigned(i.type) ? -most - 1 : 0;
-        return PutInteger(w, i, lane, static_cast<uint64_t>(std::clamp(v, least, most)));
-      }
-      // 64 bits of an integer may have to round twice on the way to a float: odd bits keep that
-      // right.
-      const bool negative = v < 0;
-      const unsigned __int128 a = negative ? -v : v;
-      if (i.type == Type::kF64) {
-        double r = static_cast<double>(static_cast<uint64_t>(a));
-        if (rounding != Rounding::kNearest) r = static_cast<double>(static_cast<int64_t>(v));
-        return Put(w, i.d, lane, negative ? -std::fabs(r) : r);
-      }
-      auto m = static_cast<uint64_t>(a);
-      if (m >> 53 != 0) m = (m & ~uint64_t{0x7ff}) | ((m & 0x7ff) != 0 ? 0x800 : 0);
-      const double exact = static_cast<double>(m);
-      const uint32_t code = EncodeAs(i, i.type, negative ? -exact : exact);
-      if (BitsOf(i.type) == 16) return Put(w, i.d, lane, static_cast<uint16_t>(code));
-      return Put(w, i.d, lane, code);
-    }
-    double v = FloatAt(w, i.a, lane, i.from);
-    if ((i.flags & kFlush) != 0 && i.from == Type::kF32) v = Flushed(static_cast<float>(v));
-    if (!IsFloat(i.type)) return PutInteger(w, i, lane, ToInteger(i.type, i.from, v, rounding));
-    if (i.number == 1) v = Canonical(RoundToInteger(v, rounding));  // .rni and its kin
-    if (i.type == Type::kF64) return Put(w, i.d, lane, Canonical(v));
-    const uint32_t code = EncodeAs(i, i.type, v);
-    if (BitsOf(i.type) == 16) return Put(w, i.d, lane, static_cast<uint16_t>(code));
-    if (i.type == Type::kF32 && (i.flags & kFlush) != 0)
-      return Put(w, i.d, lane, Flushed(BitsAs<float>(code)));
-    Put(w, i.d, lane, code);
+    if (IsFloat(i.from))
+      FromFloat(w, i, lane);
+    else
+      FromInteger(w, i, lane);
   });
 }
 

@@ -92,87 +92,97 @@ void Exit(Warp& w, Mask lanes) {
   w.block->ThreadsLeft(__builtin_popcount(lanes));
 }
 
+// Lanes go to their targets, the others on.
+bool Branch(Warp& w, const Instr& i, Mask lanes) {
+  if (lanes == w.group || lanes == 0) {
+    w.at = lanes != 0 ? static_cast<uint32_t>(i.target) : w.at + 1;
+    return false;
+  }
+  StoreGroup(w, w.group & ~lanes, w.at + 1);
+  StoreGroup(w, lanes, static_cast<uint32_t>(i.target));
+  return true;
+}
+
+bool BranchIndexed(Warp& w, const Instr& i, Mask lanes) {
+  StoreGroup(w, w.group & ~lanes, w.at + 1);
+  for (Mask rest = lanes; rest != 0; rest &= rest - 1) {
+    const uint32_t index = Get<uint32_t>(w, i.a, FirstLane(rest));
+    if (index >= static_cast<uint32_t>(i.list_size))
+      Raise(w, i, FirstLane(rest), kIllegalInstruction,
+            fmt::format("target {} of {}", index, i.list_size));
+    w.pc[FirstLane(rest)] = w.function->lists[static_cast<size_t>(i.first_list) + index];
+  }
+  return true;
+}
+
+// Runs what may leave lanes waiting; with `together`, once all lanes have come.
+bool RunWait(Warp& w, const Instr& i, Mask lanes, bool together) {
+  StoreGroup(w, w.group, w.at + 1);
+  if (together && lanes != 0 && lanes != w.live) {
+    StoreGroup(w, lanes, w.at);
+    w.stalled |= lanes;
+    return true;
+  }
+  if (lanes != 0) i.run(w, i, lanes);
+  if ((w.group & w.waiting) != 0) return true;
+  ++w.at;
+  return false;
+}
+
+// Runs an instruction that is more than its handler; true where lanes of the group have parted, or
+// wait, so that another group has to be chosen.
+bool RunControl(Warp& w, const Instr& i, Mask lanes) {
+  switch (i.control) {
+    case Control::kBranch:
+      return Branch(w, i, lanes);
+    case Control::kBranchIndexed:
+      return BranchIndexed(w, i, lanes);
+    case Control::kExit:
+      StoreGroup(w, w.group & ~lanes, w.at + 1);
+      if (lanes != 0) Exit(w, lanes);
+      if (lanes != 0) return true;
+      break;
+    case Control::kCollective:
+      if (lanes != 0 && !RunCollective(w, i, lanes)) return true;
+      break;
+    case Control::kWait:
+    case Control::kWaitTogether:
+      return RunWait(w, i, lanes, i.control == Control::kWaitTogether);
+    case Control::kNone:
+    case Control::kSpin:
+      if (lanes != 0) i.run(w, i, lanes);
+      break;
+  }
+  ++w.at;
+  return false;
+}
+
 Turn RunWarp(Warp& w) {
   const Instr* const instrs = w.function->instrs.data();
-  Launch& launch = *w.block->launch;
+  int64_t& steps = w.block->launch->steps;
   int left = kTurn;
   bool spins = false;
   while (SelectGroup(w)) {
-    uint32_t meeting = NextMeeting(w);
-    bool parted = false;
-    while (!parted) {
+    const uint32_t meeting = NextMeeting(w);
+    for (bool parted = false; !parted;) {
       const Instr& i = instrs[w.at];
       Mask lanes = w.group;
       if (i.has_guard) lanes &= GetPred(w, i.guard, i.guard_negated);
       if (--left <= 0) {
         StoreGroup(w, w.group, w.at);
-        launch.steps += kTurn;
+        steps += kTurn;
         return spins ? Turn::kSpins : Turn::kGoesOn;
       }
-      if (i.touches_sums && w.HasProducts() && lanes != 0) {
-        FinishProducts(w, 0);
-      }
-      switch (i.control) {
-        case Control::kNone:
-          if (lanes != 0) i.run(w, i, lanes);
-          ++w.at;
-          break;
-        case Control::kBranch:
-          if (lanes == w.group) {
-            w.at = static_cast<uint32_t>(i.target);
-          } else if (lanes == 0) {
-            ++w.at;
-          } else {
-            StoreGroup(w, w.group & ~lanes, w.at + 1);
-            StoreGroup(w, lanes, static_cast<uint32_t>(i.target));
-            parted = true;
-          }
-          break;
-        case Control::kBranchIndexed:
-          StoreGroup(w, w.group & ~lanes, w.at + 1);
-          for (Mask rest = lanes; rest != 0; rest &= rest - 1) {
-            const uint32_t index = Get<uint32_t>(w, i.a, FirstLane(rest));
-            if (index >= static_cast<uint32_t>(i.list_size))
-              Raise(w, i, FirstLane(rest), kIllegalInstruction,
-                    fmt::format("target {} of {}", index, i.list_size));
-            w.pc[FirstLane(rest)] = w.function->lists[static_cast<size_t>(i.first_list) + index];
-          }
-          parted = true;
-          break;
-        case Control::kExit:
-          if (lanes != 0) Exit(w, lanes);
-          StoreGroup(w, w.group & ~lanes, w.at + 1);
-          parted = lanes != 0;
-          if (!parted) ++w.at;
-          break;
-        case Control::kCollective:
-          if (lanes != 0 && !RunCollective(w, i, lanes))
-            parted = true;
-          else
-            ++w.at;
-          break;
-        case Control::kWait:
-        case Control::kWaitTogether:
-          if (i.control == Control::kWaitTogether && lanes != 0 && lanes != w.live) {
-            StoreGroup(w, w.group, w.at + 1);
-            StoreGroup(w, lanes, w.at);
-            w.stalled |= lanes;
-            parted = true;
-            break;
-          }
-          StoreGroup(w, w.group, w.at + 1);
-          if (lanes != 0) i.run(w, i, lanes);
-          if ((w.group & w.waiting) != 0)
-            parted = true;
-          else
-            ++w.at;
-          break;
-        case Control::kSpin:
-          if (lanes != 0) i.run(w, i, lanes);
-          ++w.at;
-          left -= static_cast<int>(i.number) > 0 ? static_cast<int>(i.number) : kAsksCost;
+      if (i.touches_sums && w.HasProducts() && lanes != 0) FinishProducts(w, 0);
+      if (i.control == Control::kNone) {
+        if (lanes != 0) i.run(w, i, lanes);
+        ++w.at;
+      } else {
+        parted = RunControl(w, i, lanes);
+        if (i.control == Control::kSpin) {
+          left -= i.number > 0 ? static_cast<int>(i.number) : kAsksCost;
           spins = true;
-          break;
+        }
       }
       if (w.at >= meeting && !parted) {
         StoreGroup(w, w.group, w.at);
@@ -180,7 +190,7 @@ Turn RunWarp(Warp& w) {
       }
     }
   }
-  launch.steps += kTurn - left;
+  steps += kTurn - left;
   return left == kTurn ? Turn::kWaits : spins ? Turn::kSpins : Turn::kGoesOn;
 }
 

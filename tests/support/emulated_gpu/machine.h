@@ -159,8 +159,6 @@ inline int FirstLane(Mask lanes) { return __builtin_ctz(lanes); }
 struct NamedBarrier {
   int arrived = 0, expected = 0;  // threads; expected 0: all that live
   std::vector<std::pair<Warp*, Mask>> waiting;
-  Mask any_true = 0;  // of reductions
-  int count_true = 0, all = 0;
 };
 
 struct Block {
@@ -189,7 +187,6 @@ struct Cluster {
   int phase = 0;
   std::vector<std::pair<Warp*, Mask>> waiting;
   int living = 0;
-  int64_t steps = 0;
 
   void Wake();  // a phase of some mbarrier has ended: who asks shall ask again
   void CompleteBarrier();

@@ -118,12 +118,10 @@ void RunThree(Warp& w, const Instr& i, Mask lanes) {
   const auto a = GetAll<T>(w, i.a), b = GetAll<T>(w, i.b), c = GetAll<T>(w, i.c);
   Lanes<T> r;
   if (kIsInt<T> || i.flags == 0) {
-    for (int lane = 0; lane < kLanes; ++lane)
-      r.v[lane] = Op::Do(a.v[lane], b.v[lane], c.v[lane]);
+    for (int lane = 0; lane < kLanes; ++lane) r.v[lane] = Op::Do(a.v[lane], b.v[lane], c.v[lane]);
   } else {
     for (int lane = 0; lane < kLanes; ++lane)
-      r.v[lane] = Finish(
-          Op::Do(Flush(a.v[lane], i), Flush(b.v[lane], i), Flush(c.v[lane], i)), i);
+      r.v[lane] = Finish(Op::Do(Flush(a.v[lane], i), Flush(b.v[lane], i), Flush(c.v[lane], i)), i);
   }
   PutAll(w, i.d, lanes, r);
 }

@@ -77,7 +77,7 @@ struct Instr {
   int target = 0;
   int64_t number = 0;  // an immediate operand, where it decides what is done
   Control control = Control::kNone;
-  Space space = Space::kGeneric, to_space = Space::kGeneric;
+  Space space = Space::kGeneric;
   Type type = Type::kNone, from = Type::kNone;
   uint8_t compare = 0, combine = 0, rounding = 0;
   uint8_t flags = 0;  // see below
@@ -96,7 +96,6 @@ enum InstrFlag : uint8_t {
   kHasSecond = 16,  // `e` is a result that is wanted
   kTransposed = 32,
   kMulticast = 64,
-  kReadOnly = 128,  // wait_group.read
 };
 
 // A register whose number a warp learns when it begins: "%tid.x", or "@shared" for a place in the
@@ -123,7 +122,6 @@ struct Function {
   int64_t local_bytes = 0;
   int64_t shared_bytes = 0;       // static
   int64_t dynamic_shared_at = 0;  // where the dynamic part begins
-  bool uses_clusters = false;
   int cluster[3] = {0, 0, 0};
 };
 
@@ -132,7 +130,6 @@ struct Module {
   std::vector<std::string> lines;
   std::map<std::string, std::shared_ptr<uint8_t>> globals;
   std::map<std::string, Function> functions;
-  std::string error;  // of a function that could not be decoded, by the first
   std::map<std::string, std::string> undecoded;  // sentence by function
 };
 

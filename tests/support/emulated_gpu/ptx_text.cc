@@ -221,7 +221,6 @@ class Parser {
     function_ = &function;
     scopes_.clear();
     last_scope_ = 0;
-    pending_.clear();
     Block();
     module_.functions.push_back(std::move(function));
   }
@@ -365,7 +364,6 @@ class Parser {
   int element_bytes_ = 0;
   PtxFunction* function_ = nullptr;
   std::vector<Scope> scopes_;
-  std::vector<int> pending_;
   int last_scope_ = 0;
 };
 
