@@ -55,13 +55,21 @@ constexpr size_t kMostAsked = 64;
 // ---- knobs: the API shows the index into the legal values
 // --------------------------------------------
 
-Result<EngineChoice> ChoiceOf(const EngineConfig& config) {
+// Null: the compiler's choice.
+Result<const Engine*> EngineOf(const EngineConfig& config) {
   const auto engines = compiler::Engines();
+  if (config.engine == kCompilersChoice) return nullptr;
   if (config.engine < 0 || config.engine >= static_cast<int64_t>(engines.size())) {
-    return Status::Error(Code::kInvalidValue, "engine {} does not exist; there are engines 0 to {}",
-                         config.engine, engines.size() - 1);
+    return Status::Error(Code::kInvalidValue,
+                         "row {} of the engines does not exist; there are rows 0 to {}, and {} for "
+                         "the compiler's choice",
+                         config.engine, engines.size() - 1, kCompilersChoice);
   }
-  const Engine& engine = engines[static_cast<size_t>(config.engine)];
+  return &engines[static_cast<size_t>(config.engine)];
+}
+
+Result<EngineChoice> ChoiceOf(const EngineConfig& config) {
+  ASSIGN_OR_RETURN(const Engine* const engine, EngineOf(config));
   EngineChoice choice{.engine = static_cast<int>(config.engine), .knobs = {}};
   for (const KnobValue& knob : config.knobs) {
     if (knob.type == CUDNN_KNOB_TYPE_WORKSPACE) {
@@ -74,18 +82,24 @@ Result<EngineChoice> ChoiceOf(const EngineConfig& config) {
       choice.least_workspace = knob.value == 1;
       continue;
     }
-    const auto row = std::ranges::find(engine.knobs, knob.type, &KnobRow::cudnn_type);
-    if (row == engine.knobs.end())
-      return Status::Error(Code::kBadParam, "engine {} has no knob of type {}", engine.name,
+    if (engine == nullptr)
+      return Status::Error(Code::kBadParam,
+                           "where the compiler chooses the engines, there is no knob of type {}",
+                           knob.type);
+    const auto row = std::ranges::find(engine->knobs, knob.type, &KnobRow::cudnn_type);
+    if (row == engine->knobs.end())
+      return Status::Error(Code::kBadParam, "engine {} has no knob of type {}", engine->name,
                            knob.type);
     if (knob.value < 0 || knob.value >= static_cast<int64_t>(row->domain.size())) {
       return Status::Error(Code::kBadParam, "engine {}: knob {} has value {}; legal are 0 to {}",
-                           engine.name, row->name, knob.value, row->domain.size() - 1);
+                           engine->name, row->name, knob.value, row->domain.size() - 1);
     }
     choice.knobs.push_back({row->name, row->domain[static_cast<size_t>(knob.value)]});
   }
   return choice;
 }
+
+constexpr KnobValue kLeastWorkspace = {.type = CUDNN_KNOB_TYPE_WORKSPACE, .value = 1};
 
 // CUDNN_KNOB_TYPE_WORKSPACE is every engine's, since it speaks of the whole plan; left out at 0.
 EngineConfig ConfigOf(int engine_index, std::span<const int> values, bool least_workspace = false) {
@@ -96,7 +110,7 @@ EngineConfig ConfigOf(int engine_index, std::span<const int> values, bool least_
     config.knobs.push_back({.type = engine.knobs[i].cudnn_type,
                             .value = std::ranges::find(domain, values[i]) - domain.begin()});
   }
-  if (least_workspace) config.knobs.push_back({.type = CUDNN_KNOB_TYPE_WORKSPACE, .value = 1});
+  if (least_workspace) config.knobs.push_back(kLeastWorkspace);
   return config;
 }
 
@@ -157,29 +171,31 @@ class DeviceSession final : public Session {
     return session;
   }
 
-  int64_t EngineCount() const override { return static_cast<int64_t>(compiler::Engines().size()); }
+  std::vector<int64_t> EnginesOf(const graph::Graph& graph) const override {
+    const std::string text = graph::CanonicalText(graph);
+    if (const auto known = engines_of_.Find(text)) return *known;
+    std::vector<int64_t> takers = {kCompilersChoice};
+    for (int64_t e = 0; e < std::ssize(compiler::Engines()); ++e)
+      if (Takes(graph, e).ok()) takers.push_back(e);
+    engines_of_.Insert(text, std::make_shared<const std::vector<int64_t>>(takers));
+    return takers;
+  }
 
   Result<EngineFacts> Describe(const graph::Graph& graph, int64_t index) const override {
-    ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf({.engine = index, .knobs = {}}));
-    const Engine& engine = compiler::Engines()[static_cast<size_t>(choice.engine)];
-    ASSIGN_OR_RETURN(const std::shared_ptr<const Groups> groups,
-                     GroupsFor(graph, InputsOf(choice), choice.engine));
-    if (const Group* const group = Leading(*groups)) {
-      Status status = engine.supports(*group, target_);
-      if (!status.ok() && !LeadsLeastWorkspace(graph, choice.engine))
-        return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
+    EngineFacts facts;
+    if (index == kCompilersChoice) {
+      ASSIGN_OR_RETURN(facts, FactsOfCompilersChoice(graph));
+    } else {
+      RETURN_IF_ERROR(Takes(graph, index));
+      const Engine& engine = compiler::Engines()[static_cast<size_t>(index)];
+      facts.name = engine.name;
+      AddNotes(engine, facts);
+      for (const KnobRow& row : engine.knobs)
+        facts.knobs.push_back(
+            {.type = row.cudnn_type, .maximum = static_cast<int64_t>(row.domain.size()) - 1});
     }
-    EngineFacts facts{
-        .name = engine.name,
-        .knobs = {},
-        .numerical_notes = {engine.notes.numerical.begin(), engine.notes.numerical.end()},
-        .behavior_notes = {engine.notes.behavioral.begin(), engine.notes.behavioral.end()},
-        .layouts = {}};
     if (HasGraphs())
       facts.behavior_notes.push_back(CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API);
-    for (const KnobRow& row : engine.knobs)
-      facts.knobs.push_back(
-          {.type = row.cudnn_type, .maximum = static_cast<int64_t>(row.domain.size()) - 1});
     facts.knobs.push_back({.type = CUDNN_KNOB_TYPE_WORKSPACE, .maximum = 1});
     return facts;
   }
@@ -230,7 +246,7 @@ class DeviceSession final : public Session {
       const std::vector<EngineConfig> next = next_plans_.After(graph::CanonicalText(graph), config);
       if (!next.empty()) CompileTogether(graph, compiled.program, next);
     }
-    EngineConfig complete = compiled.engine < 0
+    EngineConfig complete = compiled.engine < 0 || choice.engine < 0
                                 ? config
                                 : ConfigOf(compiled.engine, compiled.knobs, choice.least_workspace);
     auto plan = std::make_shared<PlanImpl>(std::move(complete), std::move(compiled));
@@ -301,6 +317,41 @@ class DeviceSession final : public Session {
   }
 
  private:
+  // Whether the engine takes the group that leads plans which ask for it, or why not.
+  Status Takes(const graph::Graph& graph, int64_t index) const {
+    ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf({.engine = index, .knobs = {}}));
+    const Engine& engine = compiler::Engines()[static_cast<size_t>(choice.engine)];
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Groups> groups,
+                     GroupsFor(graph, InputsOf(choice), choice.engine));
+    const Group* const group = Leading(*groups);
+    if (group == nullptr) return {};
+    return engine.supports(*group, target_)
+        .Within(fmt::format("engine {} declines the graph", engine.name));
+  }
+
+  static void AddNotes(const Engine& engine, EngineFacts& facts) {
+    const auto add = [](std::span<const int> notes, std::vector<int32_t>& all) {
+      for (const int note : notes)
+        if (std::ranges::find(all, note) == all.end()) all.push_back(note);
+    };
+    add(engine.notes.numerical, facts.numerical_notes);
+    add(engine.notes.behavioral, facts.behavior_notes);
+  }
+
+  // The notes of all engines that work in its plans, in the fastest and in that of least workspace:
+  // clients filter by notes whatever knob they set.
+  Result<EngineFacts> FactsOfCompilersChoice(const graph::Graph& graph) const {
+    ASSIGN_OR_RETURN(const Groups groups, compiler::GroupsOf(graph, target_));
+    ASSIGN_OR_RETURN(const compiler::LeastWorkspace least,
+                     compiler::LeastWorkspaceOf(graph, target_));
+    EngineFacts facts{.name = "compiler's choice"};
+    for (const Group& group : groups.all)
+      AddNotes(compiler::Engines()[static_cast<size_t>(group.engine)], facts);
+    for (const int engine : least.engines)
+      AddNotes(compiler::Engines()[static_cast<size_t>(engine)], facts);
+    return facts;
+  }
+
   Status NotHere() const {
     return Status::Error(Code::kArchMismatch,
                          "the plan was compiled for {} ({}), without a device to run on",
@@ -379,6 +430,7 @@ class DeviceSession final : public Session {
   }
 
   static compiler::Inputs InputsOf(const EngineChoice& choice) {
+    if (choice.engine < 0) return compiler::Inputs::kExact;
     return compiler::InputsOf(compiler::Engines()[static_cast<size_t>(choice.engine)]);
   }
 
@@ -389,22 +441,13 @@ class DeviceSession final : public Session {
         fmt::format("{} {} {}\n", static_cast<int>(mode), epoch, MayRound(mode)) + text;
     if (const auto known = ranks_.Find(key)) return *known;
     ASSIGN_OR_RETURN(const std::vector<compiler::Candidate> candidates, Candidates(graph, mode));
-    const auto engines = compiler::Engines();
-    if (candidates.empty())
-      return std::vector<EngineConfig>{ConfigOf(0, compiler::DefaultKnobs(engines[0]))};
-    const bool widely = mode == RankMode::kA || mode == RankMode::kB;
-    Offers offers(mode, Multiplies(graph, {DType::kF32, DType::kI8}));
-    std::vector<EngineConfig> ranked;
-    size_t asked = 0;
-    for (const compiler::Candidate& candidate : candidates) {
-      if (!offers.Wants(candidate)) continue;
-      EngineConfig config = ConfigOf(candidate.engine, candidate.knobs);
-      if (limit_ >= 0 && (asked++ >= kMostAsked || !Measure(graph, config).ok())) continue;
-      offers.Took(candidate);
-      ranked.push_back(std::move(config));
+    std::vector<EngineConfig> ranked = Offered(graph, mode, candidates);
+    if (ranked.empty()) {
+      RETURN_IF_ERROR(Measure(graph, EngineConfig{}).status());
+      ranked.push_back(EngineConfig{});
     }
-    if (mode != RankMode::kInstant || ranked.empty())
-      RETURN_IF_ERROR(AddLeastWorkspace(graph, widely ? 0 : kLent, ranked));
+    if (mode != RankMode::kInstant)
+      AddLeastWorkspace(graph, mode == RankMode::kFallback ? kLent : 0, ranked);
     const auto kept = std::make_shared<const std::vector<EngineConfig>>(ranked);
     ranks_.Insert(std::move(key), kept);
     if (device_ != nullptr && target_.is_cuda()) next_plans_.Offered(text, kept);
@@ -415,35 +458,47 @@ class DeviceSession final : public Session {
     return mode_ == TuneMode::kHeuristic ? mode == RankMode::kB : mode_ != TuneMode::kOff;
   }
 
-  // For clients with a limit, who take the first that keeps to it: what needs less than the first,
-  // at the end, where that needs more than `lent` bytes.
-  Status AddLeastWorkspace(const graph::Graph& graph, int64_t lent,
-                           std::vector<EngineConfig>& ranked) const {
-    Footprint first{.workspace_bytes = INT64_MAX};
-    if (!ranked.empty()) {
-      ASSIGN_OR_RETURN(first, Measure(graph, ranked.front()));
+  // Those of the candidates that the mode's list holds. An engine that takes the group of the
+  // ranking may decline the one that plans which ask for it are led by (attention is grouped by who
+  // asks for it): it is left out, and ends nobody's list.
+  std::vector<EngineConfig> Offered(const graph::Graph& graph, RankMode mode,
+                                    const std::vector<compiler::Candidate>& candidates) const {
+    Offers offers(mode, Multiplies(graph, {DType::kF32, DType::kI8}));
+    std::vector<EngineConfig> ranked;
+    std::map<int, bool> takes;
+    size_t asked = 0;
+    for (const compiler::Candidate& candidate : candidates) {
+      const auto [known, is_new] = takes.try_emplace(candidate.engine, true);
+      if (is_new) known->second = Takes(graph, candidate.engine).ok();
+      if (!known->second || !offers.Wants(candidate)) continue;
+      EngineConfig config = ConfigOf(candidate.engine, candidate.knobs);
+      if (limit_ >= 0 && (asked++ >= kMostAsked || !Measure(graph, config).ok())) continue;
+      offers.Took(candidate);
+      ranked.push_back(std::move(config));
     }
-    if (first.workspace_bytes <= lent) return {};
-    ASSIGN_OR_RETURN(const compiler::LeastWorkspace least,
-                     compiler::LeastWorkspaceOf(graph, target_));
-    if (WithAlignment(least.bytes) >= first.workspace_bytes) return {};
-    EngineConfig config = ConfigOf(least.engine, least.knobs, true);
-    if (ranked.empty()) RETURN_IF_ERROR(Measure(graph, config).status());
-    ranked.push_back(std::move(config));
-    return {};
+    while (!ranked.empty() && !Measure(graph, ranked.front()).ok()) ranked.erase(ranked.begin());
+    return ranked;
   }
 
-  // Whether the plan of least workspace, with which the heuristics' lists end, is this engine's,
-  // which may take less of the graph at a time than other plans ask of it.
-  bool LeadsLeastWorkspace(const graph::Graph& graph, int engine) const {
+  // For clients with a limit, who take the first that keeps to it: what needs less than the first,
+  // at the end, where that needs more than `lent` bytes. Named by the engine that leads it, whose
+  // notes say most; in plans that ask for this engine, others may lead, and then it has no name but
+  // the compiler's choice.
+  void AddLeastWorkspace(const graph::Graph& graph, int64_t lent,
+                         std::vector<EngineConfig>& ranked) const {
+    const Result<Footprint> first = Measure(graph, ranked.front());
+    if (!first.ok() || first->workspace_bytes <= lent) return;
     const Result<compiler::LeastWorkspace> least = compiler::LeastWorkspaceOf(graph, target_);
-    return least.ok() && least->engine == engine;
+    if (!least.ok() || WithAlignment(least->bytes) >= first->workspace_bytes) return;
+    const bool is_named = least->engine >= 0 && Takes(graph, least->engine).ok();
+    ranked.push_back(is_named ? ConfigOf(least->engine, least->knobs, true)
+                              : EngineConfig{.knobs = {kLeastWorkspace}});
   }
 
   // The model's seconds of the leading group; kNoSeconds where the engine declines.
   double SecondsOf(const graph::Graph& graph, RankMode mode, const EngineConfig& config) const {
     const Result<EngineChoice> choice = ChoiceOf(config);
-    if (!choice.ok()) return compiler::kNoSeconds;
+    if (!choice.ok() || choice->engine < 0) return compiler::kNoSeconds;
     const Engine& engine = compiler::Engines()[static_cast<size_t>(choice->engine)];
     if (!MayTake(InputsOf(*choice), mode)) return compiler::kNoSeconds;
     const auto groups = GroupsFor(graph, InputsOf(*choice), choice->engine);
@@ -616,6 +671,7 @@ class DeviceSession final : public Session {
   mutable NextPlans next_plans_;
   mutable Networks networks_{runtime::NetworkFiles()};
   mutable Recent<std::vector<EngineConfig>> ranks_{kPlansKept};
+  mutable Recent<std::vector<int64_t>> engines_of_{kPlansKept};
   mutable Recent<Groups> groups_{kPlansKept};
 };
 

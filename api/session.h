@@ -30,10 +30,16 @@ struct KnobValue {
   bool operator==(const KnobValue&) const = default;
 };
 
-// An engine by its global index, with the knobs that are set; the others take the engine's
-// defaults.
+// The engine of plans in which nobody names one: the compiler picks one for each group. It takes
+// every graph that is compiled at all, and has the workspace knob alone.
+inline constexpr int64_t kCompilersChoice = -1;
+
+// An engine by its row in the compiler's registry, with the knobs that are set; the others take the
+// engine's defaults. Rows are the same for all graphs and in all processes, so that this is what
+// plans and kernel caches are written with; the global index that clients see is a place in
+// EnginesOf.
 struct EngineConfig {
-  int64_t engine = -1;
+  int64_t engine = kCompilersChoice;
   std::vector<KnobValue> knobs;
   bool operator==(const EngineConfig&) const = default;
 };
@@ -80,7 +86,8 @@ struct BuildOptions {
 class Plan {
  public:
   virtual ~Plan() = default;
-  virtual const EngineConfig& config() const = 0;  // complete: every knob of the engine that leads
+  // With every knob of the engine that was named; the compiler's choice stays just that.
+  virtual const EngineConfig& config() const = 0;
   virtual int64_t workspace_bytes() const = 0;
   // What Execute wants pointers for, in this order.
   virtual std::span<const ProgramTensor> tensors() const = 0;
@@ -95,11 +102,14 @@ class Session : public std::enable_shared_from_this<Session> {
   // blocks of kernels that walk over their work. Itself where it has no more.
   virtual std::shared_ptr<Session> Limited(int sm_count) = 0;
 
-  // Engines know nothing of a handle: the count is a constant of the library.
-  virtual int64_t EngineCount() const = 0;
-  // Error: the index is out of range, or the engine declines the graph (with its reason).
+  // The engines that Describe has facts of for this graph: kCompilersChoice, then rows of the
+  // registry in its order, to which later releases only append. Never empty.
+  virtual std::vector<int64_t> EnginesOf(const graph::Graph& graph) const = 0;
+  // Error: no such engine exists, or it declines the graph (with its reason).
   virtual Result<EngineFacts> Describe(const graph::Graph& graph, int64_t engine) const = 0;
-  // Configurations that take the graph, best first.
+  // Configurations of engines in EnginesOf, best first. Not empty: where no engine alone takes the
+  // graph, or the list of the mode has none that keeps to the limit of the workspace, the
+  // compiler's choice is the list. Error: the graph cannot be compiled.
   virtual Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph,
                                                  const RankOptions& options) const = 0;
   // For later rankings that prefer what is ready.

@@ -176,6 +176,7 @@ Result<LeastWorkspace> LeastWorkspaceOf(const graph::Graph& graph, const Target&
   Module module{.graph = graph};
   RETURN_IF_ERROR(RunUntil(Emit, module, {.target = target, .choice = {.least_workspace = true}}));
   LeastWorkspace least{.bytes = LayOutWorkspace(module).bytes};
+  for (const Group& group : module.groups) least.engines.push_back(group.engine);
   if (const int leading = LeadingGroup(module); leading >= 0) {
     const Group& group = module.groups[static_cast<size_t>(leading)];
     least.engine = group.engine;

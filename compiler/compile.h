@@ -51,11 +51,12 @@ enum class Picks : uint8_t { kAll, kToFindTheLeading };
 Result<Groups> GroupsOf(const graph::Graph& graph, const Target& target,
                         Inputs inputs = Inputs::kExact, int engine = -1, Picks picks = Picks::kAll);
 
-// The plan of least workspace: how its leading group is run, and the bytes that it needs. Found
-// without printing a kernel. Error: what is illegal in the graph.
+// The plan of least workspace: how its leading group is run, the engines of all groups, and the
+// bytes that it needs. Found without printing a kernel. Error: what is illegal in the graph.
 struct LeastWorkspace {
   int engine = -1;
   std::vector<int> knobs;
+  std::vector<int> engines;
   int64_t bytes = 0;
 };
 Result<LeastWorkspace> LeastWorkspaceOf(const graph::Graph& graph, const Target& target);

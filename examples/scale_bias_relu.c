@@ -82,10 +82,10 @@ static Descriptor MakePlan(cudnnHandle_t handle) {
   const Descriptor graph =
       MAKE(OPERATIONGRAPH, {CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle},
            {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 3, operations});
-  const int64_t pointwise_engine = 0;
+  const int64_t compilers_choice = 0;
   const Descriptor engine =
       MAKE(ENGINE, {CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph},
-           {CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &pointwise_engine});
+           {CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &compilers_choice});
   const Descriptor config =
       MAKE(ENGINECFG, {CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine});
   return MAKE(EXECUTION_PLAN, {CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle},

@@ -5,6 +5,15 @@
 namespace kiln::api {
 namespace {
 
+// Engines that the heuristics name have an index, too: it is looked for when a client asks.
+Result<int64_t> IndexOf(const EngineDesc& d) {
+  if (d.index >= 0) return d.index;
+  const std::vector<int64_t> engines = d.session->EnginesOf(d.operation_graph->graph);
+  const auto at = std::ranges::find(engines, d.engine);
+  CHECK(at != engines.end(), "engine {} describes a graph that it does not take", d.engine);
+  return at - engines.begin();
+}
+
 constexpr AttrRow kKnobInfoRows[] = {
     Attr<&KnobInfoDesc::knob>(CUDNN_ATTR_KNOB_INFO_TYPE, Use::kReadOnly),
     Attr<&KnobInfoDesc::maximum>(CUDNN_ATTR_KNOB_INFO_MAXIMUM_VALUE, Use::kReadOnly),
@@ -31,9 +40,16 @@ constexpr AttrRow kKnobChoiceRows[] = {
     Attr<&KnobChoiceDesc::value>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE),
 };
 
+// Set as it comes, read back of the finalised engine.
+constexpr AttrRow IndexRow() {
+  AttrRow row = Attr<&EngineDesc::index>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+  row.get = Computed<EngineDesc, int64_t, IndexOf>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX).get;
+  return row;
+}
+
 constexpr AttrRow kEngineRows[] = {
     Attr<&EngineDesc::operation_graph>(CUDNN_ATTR_ENGINE_OPERATION_GRAPH),
-    Attr<&EngineDesc::index>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX),
+    IndexRow(),
     Attr<&EngineDesc::knobs>(CUDNN_ATTR_ENGINE_KNOB_INFO, Use::kReadOnly),
     Attr<&EngineDesc::numerical_notes>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Use::kReadOnly),
     Attr<&EngineDesc::layouts>(CUDNN_ATTR_ENGINE_LAYOUT_INFO, Use::kReadOnly),
@@ -84,14 +100,14 @@ const KnobInfoDesc* FindKnob(const EngineDesc& engine, cudnnBackendKnobType_t ty
 Status CheckChoice(const EngineDesc& engine, const KnobChoiceDesc& choice) {
   const KnobInfoDesc* knob = FindKnob(engine, choice.knob);
   if (knob == nullptr) {
-    return Status::Error(Code::kNotSupported, "engine {} has no knob {}", engine.index,
+    return Status::Error(Code::kNotSupported, "engine {} has no knob {}", engine.name,
                          NameOf(choice.knob));
   }
   bool legal = choice.value >= knob->minimum && choice.value <= knob->maximum &&
                (choice.value - knob->minimum) % std::max<int64_t>(1, knob->stride) == 0;
   if (legal) return {};
   return Status::Error(
-      Code::kNotSupported, "engine {}: {} is {}; legal are {} to {} in steps of {}", engine.index,
+      Code::kNotSupported, "engine {}: {} is {}; legal are {} to {} in steps of {}", engine.name,
       NameOf(choice.knob), choice.value, knob->minimum, knob->maximum, knob->stride);
 }
 
@@ -106,18 +122,25 @@ std::span<const AttrRow> EngineConfigDesc::Rows() { return kEngineConfigRows; }
 std::span<const AttrRow> EngineHeurDesc::Rows() { return kEngineHeurRows; }
 
 Status EngineDesc::Finalize() {
+  ASSIGN_OR_RETURN(session, SessionOf({operation_graph, device, sm_count_target}));
+  const std::vector<int64_t> engines = session->EnginesOf(operation_graph->graph);
+  if (index < 0 || index >= std::ssize(engines)) {
+    return Status::Error(Code::kNotSupported, "engine {}: the graph has engines 0 to {}", index,
+                         engines.size() - 1);
+  }
+  return Describe(engines[static_cast<size_t>(index)]);
+}
+
+Status EngineDesc::Describe(int64_t engine_row) {
   // A client may finalise again after a failure.
   knobs.clear();
   layouts.clear();
   numerical_notes.clear();
   behavior_notes.clear();
+  engine = engine_row;
   ASSIGN_OR_RETURN(session, SessionOf({operation_graph, device, sm_count_target}));
-  int64_t count = session->EngineCount();
-  if (index < 0 || index >= count) {
-    return Status::Error(Code::kNotSupported, "engine {}: the library has engines 0 to {}", index,
-                         count - 1);
-  }
-  ASSIGN_OR_RETURN(EngineFacts facts, session->Describe(operation_graph->graph, index));
+  ASSIGN_OR_RETURN(EngineFacts facts, session->Describe(operation_graph->graph, engine));
+  name = std::move(facts.name);
   for (const KnobRange& range : facts.knobs) {
     auto knob = std::make_shared<KnobInfoDesc>();
     knob->knob = static_cast<cudnnBackendKnobType_t>(range.type);
@@ -155,7 +178,7 @@ Status EngineConfigDesc::Finalize() {
 }
 
 EngineConfig EngineConfigDesc::Config() const {
-  EngineConfig config{.engine = engine->index, .knobs = {}};
+  EngineConfig config{.engine = engine->engine, .knobs = {}};
   for (const Ref<KnobChoiceDesc>& choice : choices) {
     config.knobs.push_back({.type = choice->knob, .value = choice->value});
   }
@@ -176,14 +199,13 @@ Result<std::shared_ptr<Session>> SessionOf(const EngineSettings& settings) {
   return session->Limited(settings.sm_count_target);
 }
 
-Result<Ref<EngineDesc>> MakeEngine(const EngineSettings& settings, int64_t index) {
-  auto engine = std::make_shared<EngineDesc>();
-  engine->operation_graph = settings.operation_graph;
-  engine->device = settings.device;
-  engine->sm_count_target = settings.sm_count_target;
-  engine->index = index;
-  RETURN_IF_ERROR(engine->Finalize());
-  return Ref<EngineDesc>(std::move(engine));
+Result<Ref<EngineDesc>> MakeEngine(const EngineSettings& settings, int64_t engine) {
+  auto desc = std::make_shared<EngineDesc>();
+  desc->operation_graph = settings.operation_graph;
+  desc->device = settings.device;
+  desc->sm_count_target = settings.sm_count_target;
+  RETURN_IF_ERROR(desc->Describe(engine));
+  return Ref<EngineDesc>(std::move(desc));
 }
 
 Result<Ref<EngineConfigDesc>> MakeConfig(const Ref<EngineDesc>& engine,

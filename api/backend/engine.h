@@ -37,14 +37,20 @@ struct KnobChoiceDesc : DescriptorOf<CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR> {
   static std::span<const AttrRow> Rows();
 };
 
+// The global index is a place in the list of engines that take this graph on this device
+// (Session::EnginesOf): 0 is the plan in which the compiler chooses, so that it always exists, and
+// every index below CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT finalizes. The list keeps the
+// order of a registry that only grows at its end.
 struct EngineDesc : DescriptorOf<CUDNN_BACKEND_ENGINE_DESCRIPTOR> {
   Ref<OperationGraphDesc> operation_graph;
-  int64_t index = -1;
+  int64_t index = -1;            // as the client set it
   int32_t sm_count_target = -1;  // the most multiprocessors that it takes; none where not positive
   bool disable_cluster_cooperative = false;
   Ref<DevicePropDesc> device;
   // After finalize:
   std::shared_ptr<Session> session;
+  int64_t engine = kCompilersChoice;  // what the index stands for, as EngineConfig has it
+  std::string name;
   std::vector<Ref<KnobInfoDesc>> knobs;
   std::vector<Ref<LayoutInfoDesc>> layouts;
   std::vector<cudnnBackendNumericalNote_t> numerical_notes;
@@ -52,6 +58,8 @@ struct EngineDesc : DescriptorOf<CUDNN_BACKEND_ENGINE_DESCRIPTOR> {
 
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
+  // The rest of Finalize, of an engine that is known by its row.
+  Status Describe(int64_t engine_row);
 };
 
 struct EngineConfigDesc : DescriptorOf<CUDNN_BACKEND_ENGINECFG_DESCRIPTOR> {
@@ -87,7 +95,8 @@ struct EngineSettings {
   Ref<DevicePropDesc> device = {};
   int32_t sm_count_target = -1;
 };
-Result<Ref<EngineDesc>> MakeEngine(const EngineSettings& settings, int64_t index);
+// `engine` as in EngineConfig.
+Result<Ref<EngineDesc>> MakeEngine(const EngineSettings& settings, int64_t engine);
 // What the kernels of an engine with these settings are made for.
 Result<std::shared_ptr<Session>> SessionOf(const EngineSettings& settings);
 

@@ -5,7 +5,7 @@ namespace {
 
 Result<int64_t> EngineCountOf(const OperationGraphDesc& d) {
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, d.SessionFor());
-  return session->EngineCount();
+  return std::ssize(session->EnginesOf(d.graph));
 }
 
 constexpr int64_t kMostOperations = int64_t{1} << 17;

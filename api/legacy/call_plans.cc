@@ -90,7 +90,7 @@ Result<EngineConfig> Search(const Session& session, const graph::Graph& graph,
                      FirstOf(session, graph, mode, wishes, least));
     if (config) return *std::move(config);
   }
-  for (int64_t engine = 0; engine < session.EngineCount(); ++engine) {
+  for (const int64_t engine : session.EnginesOf(graph)) {
     for (const EngineConfig& config : LittleOf(session, graph, engine))
       if (Takes(session, graph, config, wishes, least)) return config;
   }

@@ -22,8 +22,8 @@
 namespace kiln::compiler {
 
 std::span<const Engine> Engines() {
-  // Append only: the position is the engine's global index in the API, in plans and in tuning
-  // records.
+  // Append only: plans' JSON and kernel caches hold the position, and the API's global indices of a
+  // graph's engines follow the order.
   static const Engine kEngines[] = {kPointwiseEngine,
                                     kReduceEngine,
                                     kContractSimtEngine,

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "api/cudnn_types.h"
@@ -90,10 +91,15 @@ class FakeSession : public Session {
     }
     return session;
   }
-  int64_t EngineCount() const override { return kFakeEngines; }
+  std::vector<int64_t> EnginesOf(const graph::Graph&) const override {
+    std::vector<int64_t> engines(kFakeEngines);
+    std::iota(engines.begin(), engines.end(), 0);
+    return engines;
+  }
 
   Result<EngineFacts> Describe(const graph::Graph&, int64_t engine) const override {
-    if (engine == 0) return Status::Text(Code::kUnsupportedGraphPattern, "engine 0 takes nothing");
+    if (engine < 0 || engine >= kFakeEngines)
+      return Status::Error(Code::kUnsupportedGraphPattern, "engine {} takes nothing", engine);
     EngineFacts facts{.name = "interpreter",
                       .knobs = {},
                       .numerical_notes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},

@@ -38,7 +38,9 @@ class NullSession final : public Session {
   explicit NullSession(Target target) : target_(std::move(target)) {}
 
   const Target& target() const override { return target_; }
-  int64_t EngineCount() const override { return kEngines; }
+  std::vector<int64_t> EnginesOf(const graph::Graph& graph) const override {
+    return graph.nodes.size() == 1 ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0, 2};
+  }
 
   Result<EngineFacts> Describe(const graph::Graph& graph, int64_t engine) const override {
     if (engine < 0 || engine >= kEngines)

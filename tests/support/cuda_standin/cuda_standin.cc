@@ -55,6 +55,35 @@ thread_local std::vector<CuContext> stack;
 
 constexpr CuResult kInvalidValue = 1;
 
+// STANDIN_CHIP=sm_80 or sm_100: the library sees that chip in place of an H200's.
+struct Chip {
+  const char *arch, *name;
+  int major, minor, multiprocessors, shared_bytes;
+};
+constexpr Chip kChips[] = {{"sm_80", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 166912},
+                           {"sm_100", "NVIDIA B200", 10, 0, 148, 232448}};
+// Null: an H200.
+const Chip* ChipOfEnvironment() {
+  const char* const arch = std::getenv("STANDIN_CHIP");
+  for (const Chip& chip : kChips)
+    if (arch != nullptr && std::strcmp(arch, chip.arch) == 0) return &chip;
+  return nullptr;
+}
+
+int AttributeOf(const Chip& chip, int attribute) {
+  switch (attribute) {
+    case CuDeviceAttribute::kComputeCapabilityMajor:
+      return chip.major;
+    case CuDeviceAttribute::kComputeCapabilityMinor:
+      return chip.minor;
+    case CuDeviceAttribute::kMultiprocessorCount:
+      return chip.multiprocessors;
+    case CuDeviceAttribute::kMaxSharedMemoryPerBlockOptin:
+      return chip.shared_bytes;
+  }
+  return AttributeOfH200(attribute);
+}
+
 CuContext Primary() { return reinterpret_cast<CuContext>(&primary); }
 Context* Of(CuContext context) { return reinterpret_cast<Context*>(context); }
 CuContext Current() { return stack.empty() ? nullptr : stack.back(); }
@@ -149,11 +178,15 @@ CuResult cuDeviceGet(CuDevice* device, int) {
 }
 CuResult cuDeviceGetName(char* name, int size, CuDevice) {
   Hear("cuDeviceGetName");
-  return std::strncpy(name, "NVIDIA H200", static_cast<size_t>(size)), kCuSuccess;
+  const Chip* const chip = ChipOfEnvironment();
+  std::strncpy(name, chip == nullptr ? "NVIDIA H200" : chip->name, static_cast<size_t>(size));
+  return kCuSuccess;
 }
 CuResult cuDeviceGetAttribute(int* value, int attribute, CuDevice) {
   Hear("cuDeviceGetAttribute");
-  return *value = AttributeOfH200(attribute), kCuSuccess;
+  const Chip* const chip = ChipOfEnvironment();
+  *value = chip == nullptr ? AttributeOfH200(attribute) : AttributeOf(*chip, attribute);
+  return kCuSuccess;
 }
 CuResult cuDevicePrimaryCtxRetain(CuContext* out, CuDevice) {
   Hear("cuDevicePrimaryCtxRetain");

@@ -1,10 +1,12 @@
 // An NVRTC that compiles nothing: every program becomes a few bytes, which the driver of driver.cc
 // loads. So that a test may make plans by the hundred on a machine without CUDA. It takes no time,
 // unless a test asks for some; then, as in NVIDIA's front end, one thread after the other.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -12,6 +14,7 @@
 
 namespace {
 constexpr char kCubin[] = "no cubin";
+constexpr int kArchs[] = {80, 90, 100};
 std::atomic<int> milliseconds = 0;
 }  // namespace
 
@@ -20,8 +23,8 @@ EXPORT void MinimalNvrtcTakes(int now) { milliseconds = now; }
 
 EXPORT const char* nvrtcGetErrorString(int) { return "no error"; }
 EXPORT int nvrtcVersion(int* major, int* minor) { return *major = 13, *minor = 0, 0; }
-EXPORT int nvrtcGetNumSupportedArchs(int* count) { return *count = 1, 0; }
-EXPORT int nvrtcGetSupportedArchs(int* archs) { return *archs = 90, 0; }
+EXPORT int nvrtcGetNumSupportedArchs(int* count) { return *count = std::size(kArchs), 0; }
+EXPORT int nvrtcGetSupportedArchs(int* archs) { return std::ranges::copy(kArchs, archs), 0; }
 EXPORT int nvrtcCreateProgram(void** program, const char*, const char*, int, const char* const*,
                               const char* const*) {
   static int made;

@@ -1,0 +1,80 @@
+// Rankings of the session are never empty, for devices that are not here: the recorded graphs on
+// GPUs of three generations and on the CPU. tests/numerics/heuristics_test.cc has cases and random
+// graphs, through the C API.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "api/cudnn_types.h"
+#include "api/session.h"
+#include "tests/support/recorded.h"
+
+namespace kiln::api {
+namespace {
+
+constexpr RankMode kModes[] = {RankMode::kInstant, RankMode::kB, RankMode::kFallback, RankMode::kA};
+
+class Rankings : public ::testing::TestWithParam<const char*> {
+ protected:
+  const std::shared_ptr<Session> session_ = NewSessionFor(*TargetFromArch(GetParam()));
+};
+
+TEST_P(Rankings, OfRecordedGraphsAreNeverEmpty) {
+  for (const auto& [line, graph] : testing::RecordedGraphs()) {
+    SCOPED_TRACE(fmt::format("line {}", line));
+    const std::vector<int64_t> engines = session_->EnginesOf(graph);
+    ASSERT_FALSE(engines.empty());
+    EXPECT_EQ(engines.front(), kCompilersChoice);
+    for (const int64_t engine : engines)
+      EXPECT_TRUE(session_->Describe(graph, engine).ok()) << "engine " << engine;
+    for (const RankMode mode : kModes) {
+      const auto ranked = session_->Rank(graph, {.mode = mode});
+      ASSERT_TRUE(ranked.ok()) << ranked.status().message();
+      ASSERT_FALSE(ranked->empty());
+      const Result<Footprint> first = session_->Measure(graph, ranked->front());
+      EXPECT_TRUE(first.ok()) << first.status().message();
+      for (const EngineConfig& config : *ranked)
+        EXPECT_EQ(std::ranges::count(engines, config.engine), 1) << "engine " << config.engine;
+    }
+    EXPECT_TRUE(session_->Measure(graph, {}).ok());
+  }
+}
+
+// The plan in which nobody names an engine: its knob is the workspace's, and its notes are those of
+// all that may work in it.
+TEST_P(Rankings, TheCompilersChoiceDescribesItself) {
+  for (const auto& [line, graph] : testing::RecordedGraphs()) {
+    SCOPED_TRACE(fmt::format("line {}", line));
+    const Result<EngineFacts> facts = session_->Describe(graph, kCompilersChoice);
+    ASSERT_TRUE(facts.ok()) << facts.status().message();
+    ASSERT_EQ(facts->knobs.size(), 1u);
+    EXPECT_EQ(facts->knobs[0].type, CUDNN_KNOB_TYPE_WORKSPACE);
+    const auto least =
+        session_->Measure(graph, {.knobs = {{.type = CUDNN_KNOB_TYPE_WORKSPACE, .value = 1}}});
+    const auto fastest = session_->Measure(graph, {});
+    ASSERT_TRUE(least.ok() && fastest.ok()) << least.status().message();
+    EXPECT_LE(least->workspace_bytes, fastest->workspace_bytes);
+    const auto other =
+        session_->Measure(graph, {.knobs = {{.type = CUDNN_KNOB_TYPE_SPLIT_K, .value = 0}}});
+    EXPECT_EQ(other.status().code(), Code::kBadParam);
+    std::set<int32_t> notes(facts->numerical_notes.begin(), facts->numerical_notes.end());
+    EXPECT_EQ(notes.size(), facts->numerical_notes.size()) << "no note stands twice";
+  }
+}
+
+TEST(Engines, ThatDoNotExistAreRefusedInWords) {
+  const auto session = NewSessionFor(*TargetFromArch("sm_90a"));
+  const graph::Graph graph = testing::RecordedGraphs().front().graph;
+  for (const int64_t engine : {int64_t{-2}, int64_t{1000}}) {
+    const Status status = session->Measure(graph, {.engine = engine}).status();
+    EXPECT_NE(status.message().find("does not exist; there are rows 0 to"), std::string::npos)
+        << status.message();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Rankings, ::testing::Values("sm_80", "sm_90a", "sm_100a", "cpu"));
+
+}  // namespace
+}  // namespace kiln::api
