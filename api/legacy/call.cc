@@ -140,7 +140,17 @@ std::span<void* const> Call::PointersOf(const CallPlan::Built& built, Places& pl
   return std::span(places).first(built.slots.size());
 }
 
+// Its size was compared before, when the plan was chosen.
+Status Call::CheckWorkspace(const CallPlan& plan, const Workspace& workspace) {
+  if (!workspace.is_parameter || workspace.data != nullptr || plan.workspace_bytes() == 0)
+      [[likely]]
+    return {};
+  return Status::Error(Code::kNullPointer, "the workspace is NULL; the call needs {} bytes of it",
+                       plan.workspace_bytes());
+}
+
 Status Call::Launch(const CallPlan& plan, const Workspace& workspace) const {
+  RETURN_IF_ERROR(CheckWorkspace(plan, workspace));
   ASSIGN_OR_RETURN(const CallPlan::Built* const built, plan.Ready());
   Places places;
   void* memory = workspace.data;
@@ -150,6 +160,7 @@ Status Call::Launch(const CallPlan& plan, const Workspace& workspace) const {
 }
 
 Result<double> Call::TimePlan(const CallPlan& plan, const Workspace& workspace) const {
+  RETURN_IF_ERROR(CheckWorkspace(plan, workspace));
   ASSIGN_OR_RETURN(const CallPlan::Built* const built, plan.Ready());
   Places places;
   return handle_.session->Time(*built->plan, PointersOf(*built, places), workspace.data,

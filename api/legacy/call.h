@@ -123,6 +123,7 @@ class Call {
   bool Fits(const CallPlan& plan, const Workspace& workspace) const;
   Result<std::shared_ptr<const CallPlan>> MakePlan(const Workspace& workspace,
                                                    const MakeGraph& make, const ToldBytes& told);
+  static Status CheckWorkspace(const CallPlan& plan, const Workspace& workspace);
   Status Launch(const CallPlan& plan, const Workspace& workspace) const;
   Result<double> TimePlan(const CallPlan& plan, const Workspace& workspace) const;
 
