@@ -1,7 +1,7 @@
 // Engine: a way to run a group. An engine is a row of functions over plain data; the registry is an
-// ordered constexpr array (registry.cc), and an engine's index there is the cuDNN engine global
-// index, so it is append-only. Adding one: a header/source pair beside this file, a row in the
-// registry, a case in tests/cases.
+// ordered array (registry.cc), whose rows plans and kernel caches are written with, so it is
+// append-only. Adding one: a header/source pair beside this file, a row in the registry, a case in
+// tests/cases.
 #pragma once
 
 #include <algorithm>
