@@ -70,7 +70,7 @@ void PrintGroup(const compiler::GroupReport& report, const compiler::Group& grou
                 const Target& target, bool leads) {
   const compiler::Engine& engine = compiler::Engines()[static_cast<size_t>(group.engine)];
   for (const std::string& reason : report.why) PrintOut("  why       {}\n", reason);
-  PrintOut("  engine    {} (index {}), model {}{}\n", engine.name, group.engine,
+  PrintOut("  engine    {} (row {}), model {}{}\n", engine.name, group.engine,
            TimeText(report.modelled_seconds),
            leads ? ", leads: --engine and --knob are about this group" : "");
   PrintKnobs(engine, group.knobs);

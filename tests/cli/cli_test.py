@@ -331,7 +331,7 @@ class ExplainTest(CliTest):
             text, _ = self.kiln("explain", graph)
             groups = int(re.search(r"in (\d+) group", text).group(1))
             self.assertEqual(len(re.findall(r"(?m)^group \d+: ", text)), groups)
-            self.assertEqual(len(re.findall(r"(?m)^  engine    \w+ \(index \d+\)", text)), groups)
+            self.assertEqual(len(re.findall(r"(?m)^  engine    \w+ \(row \d+\)", text)), groups)
             self.assertEqual(text.count(", leads: "), 1)
             self.assertRegex(text, r"(?m)^  knob      \w+=\d+, legal \d+")
             self.assertRegex(text, r"(?m)^  declined  \w+: .+")
