@@ -15,6 +15,12 @@ from reference import EPS32, Ref
 _T = cudnn.data_type
 _INF = float("inf")
 
+# Rows that see no key have results 0, statistics -inf and gradients 0. While this is False they are not compared, and
+# drawn_attention.py draws none.
+ROWS_WITHOUT_KEYS = False
+# The gradient of a sink as the frontend spells it lacks the sign of the derivative: -1 for the derivative.
+SINK_GRADIENT = 1
+
 
 def bshd(dims):
     """Strides of B, H, S, D extents that lie in memory as B, S, H, D."""
@@ -22,7 +28,7 @@ def bshd(dims):
     return (s * h * d, d, h * d, 1)
 
 
-def _visible(shape, left, right, bottom_right, seq_q, seq_kv):
+def visible(shape, left, right, bottom_right, seq_q, seq_kv):
     """Whether query i sees key j, over [batches, 1, queries, keys]."""
     b, s_q, s_kv = shape
     rows = np.full(b, s_q) if seq_q is None else seq_q
@@ -63,9 +69,12 @@ def rounded(ref, data_type):
 
 def exp_where(x, where):
     """exp(x) where it counts, 0 elsewhere."""
-    value = np.where(where, np.exp(np.where(where, x.value, 0)), 0.0)
-    err = value * np.expm1(np.where(where, x.err, 0) + EPS32 * (4 * np.abs(np.where(where, x.value, 0)) + 8))
-    return Ref(value, err)
+    exponent = np.where(where, x.value, 0)
+    value = np.where(where, np.exp(exponent), 0.0)
+    off = np.where(where, x.err, 0) + EPS32 * (4 * np.abs(exponent) + 8)
+    # Far below 0 the exponential is 0 however far off its exponent may be.
+    err = np.where(off < 1, value * np.expm1(np.minimum(off, 1)), np.exp(np.minimum(exponent + off, 700)) - value)
+    return Ref(value, np.where(where, err, 0.0))
 
 
 def _philox(places, seed, offset):
@@ -86,7 +95,8 @@ class Attention:
     def __init__(self, b, q=(2, 4, 24, 32), keys=40, heads=None, value_depth=None, layout=packed, scale=0.2,
                  scale_tensor=False, left=None, right=None, bottom_right=False, seq_q=None, seq_kv=None, bias=None,
                  alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0,
-                 dropout=None, dump=False, deprecated=False, cap=None, maxima=False, implementation=None):
+                 dropout=None, dump=False, deprecated=False, cap=None, maxima=False, implementation=None,
+                 bias_mask=None):
         self.b, self.batches, self.io = b, q[0], b.io
         heads = heads or q[1]
         depth = value_depth or q[3]
@@ -110,9 +120,10 @@ class Attention:
         self._mask(left, right, bottom_right, seq_q, seq_kv, (q[0], q[2], keys), deprecated)
         self.cap = cap
         self.maxima = maxima
-        self.bias = None if bias is None else b.input(bias)
+        self.bias = None if bias is None else b.input(bias, values=self._masked(bias, bias_mask))
         if self.bias:
             self.options["bias"] = self.bias.tensor
+            self.seen = self.seen & ~np.isneginf(self.bias.ref.value)
         self.slopes = None
         if alibi:  # the frontend makes them itself
             self.options["use_alibi_mask"] = True
@@ -131,6 +142,17 @@ class Attention:
             down = b.input((1, 1, 1, 1), data_type=_T.FLOAT, values=np.full((1, 1, 1, 1), 0.7))
             self.down = down.tensor
             self.keep = kept * up.ref.value
+
+    def _masked(self, dims, mask):
+        """Values of a bias, of which `mask` = (value, rows that have it for every key) stands in place of a third."""
+        values = self.b.rng.uniform(-1.0, 1.0, dims)
+        if mask is None:
+            return values
+        hidden = self.b.rng.uniform(0, 1, dims) < 0.33
+        hidden[..., int(self.b.rng.integers(dims[3]))] = False
+        hidden[:, :, list(mask[1])] = True
+        lowest = {_T.HALF: -65504.0, _T.BFLOAT16: -3.38e38}[self.io]
+        return np.where(hidden, mask[0] if np.isinf(mask[0]) else max(mask[0], lowest), values)
 
     def _drop(self, probability, shape, dump):
         """What the library keeps: Bernoulli numbers of its Philox, by the place among the scores."""
@@ -188,7 +210,7 @@ class Attention:
                 self.options[name] = self.b.input(values.shape, data_type=_T.INT32, values=values).tensor
             seq_q, seq_kv = np.array(seq_q), np.array(seq_kv)
         self.inside = np.arange(shape[1]) < (np.full((shape[0], 1), shape[1]) if seq_q is None else seq_q[:, None])
-        self.seen = _visible(shape, left, right, bottom_right, seq_q, seq_kv)
+        self.seen = visible(shape, left, right, bottom_right, seq_q, seq_kv)
 
     def _paged(self, name, dims, page, keys):
         """A container of pages in a random order; the reference sees them put together."""
@@ -204,12 +226,16 @@ class Attention:
 
     # --- reference ------------------------------------------------------------------------------------------
 
-    def _score(self):
+    def _capped_product(self):
         heads = self.q.ref.shape[1]
         score = reference.matmul(self.q.ref, swapped(per_head(self.k.ref, heads)))
         score = reference.pointwise(lambda s: s * np.float32(self.scale), score)
         if self.cap:
             score = reference.pointwise(lambda s: self.cap * np.tanh(s / self.cap), score)
+        return score
+
+    def _score(self):
+        score = self._capped_product()
         if self.bias:
             score = reference.pointwise(np.add, score, self.bias.ref)
         if self.slopes is not None:
@@ -231,12 +257,11 @@ class Attention:
         if self.sink:
             share = exp_where(Ref(self.sink.ref.value - base, top_err), np.full(base.shape, True))
             total = reference.pointwise(np.add, total, share)
-        empty = total.value == 0
+        empty = ~np.broadcast_to(self.seen, score.shape).any(3, keepdims=True)
         total = Ref(np.where(empty, 1, total.value), total.err)
         weights = reference.pointwise(np.divide, weights, total)
         log = reference.pointwise(lambda t: np.log(t) + base, total, cancelled=lambda t: np.abs(base) + 1)
-        # What stands for rows from the length of q on is nobody's business.
-        free = empty | ~self.inside[:, None, :, None]
+        free = (empty | ~self.inside[:, None, :, None]) & (not ROWS_WITHOUT_KEYS)
         return weights, Ref(np.where(empty, -_INF, log.value), np.where(free, _INF, log.err + top_err))
 
     def _capped(self):
@@ -268,7 +293,7 @@ class Attention:
             weights = reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
         product = reference.matmul(rounded(weights, self.io), per_head(self.v.ref, self.q.ref.shape[1]))
         # Spelled out, a row inside the lengths that sees nothing is 0 / 0; NVIDIA's kernels make it 0.
-        hidden = self.inside[:, None, :, None] & ~self.seen.any(3, keepdims=True)
+        hidden = self.inside[:, None, :, None] & ~self.seen.any(3, keepdims=True) & (not ROWS_WITHOUT_KEYS)
         product = Ref(product.value, np.where(hidden, _INF, product.err))
         self._output(b.node(o, product), self.o_dims, 0)
         if stats:
@@ -288,7 +313,7 @@ class Attention:
         v = per_head(self.v.ref, heads)
         o = self._input(self.o_dims, self.o_strides, 0, reference.matmul(dropped, v).value)
         grad = self._input(self.o_dims, self.o_strides, 0)
-        rows = np.where(np.isinf(logs.value), 0, logs.value)
+        rows = logs.value if ROWS_WITHOUT_KEYS else np.where(np.isinf(logs.value), 0, logs.value)
         stats = b.input(rows.shape, data_type=_T.FLOAT, values=rows)
         if dbias:
             bias_grad = b.graph.tensor(dim=list(self.bias.ref.shape), stride=list(packed(self.bias.ref.shape)),
@@ -316,10 +341,11 @@ class Attention:
             dropped = reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
         ds = reference.pointwise(lambda w, d, i: w * (d - i), weights, over, inner,
                                  cancelled=lambda w, d, i: w * (np.abs(d) + np.abs(i)))
+        of_product = ds  # the bias is added behind the client's function
         if self.cap:
-            ds = reference.pointwise(lambda g, s: g * (1 - (s / self.cap) ** 2), ds, score,
-                                     cancelled=lambda g, s: np.abs(g))
-        scaled = rounded(reference.pointwise(lambda s: s * np.float32(self.scale), ds), self.io)
+            of_product = reference.pointwise(lambda g, s: g * (1 - (s / self.cap) ** 2), ds, self._capped_product(),
+                                             cancelled=lambda g, s: np.abs(g))
+        scaled = rounded(reference.pointwise(lambda s: s * np.float32(self.scale), of_product), self.io)
         k = per_head(self.k.ref, heads)
         expected = [reference.matmul(scaled, k),
                     _shared(rounded(reference.matmul(swapped(scaled), self.q.ref), self.io), self.k.ref.shape[1]),
@@ -329,8 +355,8 @@ class Attention:
             tensor.set_dim(list(operand.ref.shape)).set_stride(list(self.o_strides(operand.ref.shape)))
             self._output(b.node(tensor, ref), operand.ref.shape, side)
         if self.sink:
-            # As the frontend spells it: without the sign.
-            share = reference.pointwise(lambda sink, log, d: np.exp(sink - log) * d, self.sink.ref, stats.ref, inner)
+            share = exp_where(Ref(self.sink.ref.value - stats.ref.value, 0), self.seen.any(3, keepdims=True))
+            share = reference.pointwise(lambda w, d: SINK_GRADIENT * w * d, share, inner)
             b.output(b.node(sink_grad, reference.REDUCTIONS["ADD"](share, (0, 2))), data_type=_T.FLOAT)
         if dbias:
             axes = tuple(a for a, d in enumerate(self.bias.ref.shape) if d == 1 and ds.shape[a] > 1)

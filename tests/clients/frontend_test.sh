@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# cudnn-frontend from PyPI on our libcudnn.so.9 and the CPU device (frontend_cpu.py).
-#   frontend_test.sh LIBCUDNN CPU_PLUGIN CUDART_12 CUDART_13 [unittest's arguments]
+# cudnn-frontend from PyPI on our libcudnn.so.9 and the CPU device: frontend_cpu.py, or what PROGRAM names.
+#   frontend_test.sh LIBCUDNN CPU_PLUGIN CUDART_12 CUDART_13 [the program's arguments]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 root=$PWD/../..
@@ -14,4 +14,4 @@ choose_cudart "$cudart_12" "$cudart_13"
 
 export KILN_DEVICE=cpu KILN_CPU_PLUGIN=$plugin KILN_CACHE_DIR=${TEST_TMPDIR:-$(mktemp -d)}/kiln
 export PYTHONDONTWRITEBYTECODE=1
-exec "$venv/bin/python" frontend_cpu.py --cudnn "$libcudnn" --cudart "$cudart" "$@"
+exec "$venv/bin/python" "${PROGRAM:-frontend_cpu.py}" --cudnn "$libcudnn" --cudart "$cudart" "$@"
