@@ -39,6 +39,7 @@ struct Survey {
   const Call* call = nullptr;  // the skeleton that lays out the shared memory itself, if one runs
   // Variables that are only read to add a larger constant to them, of kernels that store 16 bits.
   std::set<std::string> offsets;
+  std::set<std::string> exponents;  // variables that expf reads
 };
 
 // The variable that `e` adds a constant to, or takes times a smaller one, as gelu does with erf:
@@ -113,6 +114,10 @@ std::map<std::string, int64_t> ScalarsOf(const Kernel& kernel) {
 Survey SurveyOf(const Kernel& kernel) {
   Survey survey;
   survey.offsets = OffsetsOf(kernel);
+  WalkExprs(kernel.body, [&](const Expr& e) {
+    if (e->kind == ExprKind::kOp && e->op == ScalarOp::kExp && e->args[0]->kind == ExprKind::kVar)
+      survey.exponents.insert(e->args[0]->name);
+  });
   for (const Param& p : kernel.params) survey.types[p.name] = p.type;
   Walk(kernel.body, [&](const Stmt& s) {
     if (const auto* alloc = std::get_if<Alloc>(&s.node)) {
@@ -261,6 +266,8 @@ class Emitter {
     if (survey_.offsets.contains(s.name) && s.value->kind == ExprKind::kOp &&
         s.value->op == ScalarOp::kErf && s.value->type == DType::kF32)
       text = fmt::format("erf_to_add({})", exprs_.Text(s.value->args[0]));
+    if (survey_.exponents.contains(s.name))
+      if (std::string apart = exprs_.Exponent(s.value); !apart.empty()) text = std::move(apart);
     w_.Line("const {} {} = {};", Info(s.value->type).cuda, s.name, text);
   }
 

@@ -108,6 +108,13 @@ std::string ExprPrinter::Text(const Expr& e, int least) const {
   return precedence < least ? "(" + text + ")" : text;
 }
 
+std::string ExprPrinter::Exponent(const Expr& e) const {
+  const bool is_difference =
+      e->kind == ExprKind::kOp && e->op == ScalarOp::kSub && e->type == DType::kF32;
+  if (!is_difference) return "";
+  return fmt::format("__fsub_rn({}, {})", Text(e->args[0]), Text(e->args[1]));
+}
+
 std::string ExprPrinter::Element(const std::string& buffer, const Expr& index) const {
   const auto scalar = scalars_.find(buffer);
   if (scalar == scalars_.end()) return fmt::format("{}[{}]", buffer, Text(index));
@@ -130,6 +137,8 @@ std::string ExprPrinter::Operation(const ExprNode& e, int& precedence) const {
                                                        : row.integer;
   CHECK(!text.empty(), "{} of {}", Info(e.op).text, Info(first->type).text);
   if (text == "{0}") return Text(first, kPrimary);  // floor of an integer
+  if (const std::string apart = e.op == ScalarOp::kExp ? Exponent(first) : ""; !apart.empty())
+    return fmt::format("expf({})", apart);
   const bool integer = !IsFloat(first->type);
   const Expr& last = e.args.back();
   if (integer && last->kind == ExprKind::kInt) {

@@ -21,6 +21,11 @@ class ExprPrinter {
   std::string Element(const std::string& buffer, const tile::Expr& index) const;
   std::string Address(const std::string& buffer, const tile::Expr& index) const;
 
+  // A difference of f32 that stays apart from the product that it may be of. In a multiply-add the
+  // product would not be rounded as the maximum was that is subtracted, and what rounding left of a
+  // large one (128 at 2^32) is no exponent. Empty where `e` is anything else.
+  std::string Exponent(const tile::Expr& e) const;
+
   // "+=" and its operand, where `value` is the element itself combined with something; else empty.
   std::string Compound(const tile::Store& s) const;
 

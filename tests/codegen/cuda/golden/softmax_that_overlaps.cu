@@ -120,12 +120,12 @@ __device__ __forceinline__ void softmax_rows_body(const bf16_t* __restrict__ x,
   }
   float sum = 0.f;
   for (int k2 = 0; k2 < n; ++k2) {
-    sum += expf(float(x[base + (long long)k2]) - peak);
+    sum += expf(__fsub_rn(float(x[base + (long long)k2]), peak));
   }
   for (int k3 = 0; k3 < (n - t + 127) / 128; ++k3) {
     const int c = t + k3 * 128;
     const long long at = base + (long long)c;
-    y[at] = e4m3_t(expf(float(x[at]) - peak) / sum);
+    y[at] = e4m3_t(expf(__fsub_rn(float(x[at]), peak)) / sum);
   }
 }
 
