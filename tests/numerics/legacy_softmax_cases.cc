@@ -45,19 +45,23 @@ Dense Forward(const SoftmaxCase& s, const Dense& x, oracle::DType compute) {
       largest = std::max(largest, x.values[i].v);
       magnitude = std::max(magnitude, std::fabs(x.values[i].v));
     }
-    const double subtracted = s.algorithm == CUDNN_SOFTMAX_FAST ? 0 : largest;
+    const bool is_fast = s.algorithm == CUDNN_SOFTMAX_FAST;
+    const double subtracted = is_fast ? 0 : largest;
     long double sum = 0;
     for (const size_t i : row) sum += std::exp(x.values[i].v - subtracted);
-    // Of an exponential's argument, of the exponential, and of a sum of what is positive.
-    const double relative = u * (8 + 4 * magnitude + 2 * std::sqrt(row.size()));
+    // Of the exponential, of a sum of what is positive, and of the exponentials' arguments: e^-a is
+    // off by a e^-a roundings, which is less than one for each a.
+    const auto size = static_cast<double>(row.size());
+    const double of_sum = u * (8 + 2 * std::sqrt(size) + (is_fast ? 4 * magnitude : size));
     for (const size_t i : row) {
       const double apart = x.values[i].v - subtracted;
+      const double relative = of_sum + (is_fast ? 0 : 4 * u * std::fabs(apart));
       if (s.algorithm == CUDNN_SOFTMAX_LOG) {
         const double v = apart - static_cast<double>(std::log(sum));
-        y.values[i] = {v, relative + 4 * u * std::fabs(v)};
+        y.values[i] = {v, of_sum + 4 * u * (std::fabs(v) + std::fabs(apart))};
       } else {
         const auto v = static_cast<double>(std::exp(apart) / sum);
-        y.values[i] = {v, 2 * relative * v};
+        y.values[i] = {v, v == 0 ? 0 : 2 * relative * v};
       }
       if (!std::isfinite(y.values[i].v)) y.values[i].e = 0;
     }
@@ -172,6 +176,24 @@ std::vector<LegacyCase> SoftmaxCases() {
   Add(cases, {.layout = {CUDNN_DATA_FLOAT}, .dims = {1, 9000, 3, 5}});
   for (const auto mode : {CUDNN_SOFTMAX_MODE_INSTANCE, CUDNN_SOFTMAX_MODE_CHANNEL})
     Add(cases, {.mode = mode, .dims = {2, 16, 3, 5}, .fill = "index"});
+  // Large numbers, the lowest of some types and -inf, of which whole rows are, in any part of
+  // others.
+  for (const auto algorithm : {CUDNN_SOFTMAX_ACCURATE, CUDNN_SOFTMAX_LOG}) {
+    for (const auto type : {CUDNN_DATA_FLOAT, CUDNN_DATA_BFLOAT16}) {
+      SoftmaxCase masked = {.algorithm = algorithm,
+                            .mode = CUDNN_SOFTMAX_MODE_INSTANCE,
+                            .layout = {type},
+                            .dims = {60, 12, 1, 1},
+                            .fill = "mask",
+                            .not_nvidia = true};
+      Add(cases, masked);
+      masked.dims = {9, 300, 1, 1};
+      Add(cases, masked);
+      masked.mode = CUDNN_SOFTMAX_MODE_CHANNEL;
+      masked.dims = {2, 5, 6, 7};
+      Add(cases, masked);
+    }
+  }
   return cases;
 }
 

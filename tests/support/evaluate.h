@@ -20,7 +20,7 @@ struct CaseData {
 CaseData MakeData(const Case& c, uint64_t seed);
 
 // Row-major values of one fill: uniform, pos, unit, small, int, ones, zeros, nan, inf, special,
-// wide, huge, bool, index (0, 1, 2 …).
+// wide, huge, bool, mask and row_mask (runs of what hides keys), index (0, 1, 2 …).
 std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t count, uint64_t seed);
 bool IsFill(const std::string& fill);
 

@@ -53,27 +53,45 @@ double Special(Random& r) {
   return pick < kValues.size() ? kValues[pick] : Uniform(r);
 }
 
+double NoneSometimes(Random& r) { return r.Bits() >> 40 & 3 ? Uniform(r) : -kInf; }
+
+// What models add to the scores of hidden keys: a large number, the lowest of f16, bf16 or f32, or
+// -inf. Runs of neighbours have one: none, some and all keys of rows of up to a few dozen.
+constexpr std::array kHiding = {-1e4, -1e9, -1e30, -65504.0, -0x1.fep127, -0x1.fffffep127, -kInf};
+std::vector<double> MaskValues(Random& r, size_t count) {
+  std::vector<double> values;
+  while (values.size() < count) {
+    const uint64_t length = 1 + (r.Bits() >> 40) % 40;
+    const bool hides = (r.Bits() >> 40 & 1) != 0;
+    const double hiding = kHiding[(r.Bits() >> 32) % kHiding.size()];
+    for (uint64_t i = 0; i < length && values.size() < count; ++i)
+      values.push_back(hides ? hiding : Uniform(r));
+  }
+  return values;
+}
+
 struct FillRow {
   std::string_view name;
   double (*draw)(Random&);
 };
 constexpr FillRow kFills[] = {
-    {"uniform", Uniform},       // [-1, 1)
-    {"pos", Positive},          // [0.25, 2)
-    {"unit", UnitInterval},     // [0, 1)
-    {"small", Small},           // [-0.25, 0.25)
-    {"near_one", NearOne},      // ± [0.8, 1.25): products stay in range
-    {"span4", Span4},           // [-4, 4)
-    {"many", Many},             // [20, 40): sums of squares
-    {"int", Integer},           // -8 … 8
-    {"byte", Byte},             // 0 … 255
-    {"halves", Halves},         // multiples of 0.5: ties for rounding
-    {"wide", Wide},             // magnitudes 2^-20 … 2^20: saturation and underflow
-    {"bool", Bits01},           // 0 or 1
-    {"with_zeros", WithZeros},  // a quarter zero
-    {"nan", WithNan},           // one NaN in 16
-    {"inf", WithInf},           // one infinity in 16
-    {"special", Special},       // NaN, infinities, signed zeros, extremes
+    {"uniform", Uniform},               // [-1, 1)
+    {"pos", Positive},                  // [0.25, 2)
+    {"unit", UnitInterval},             // [0, 1)
+    {"small", Small},                   // [-0.25, 0.25)
+    {"near_one", NearOne},              // ± [0.8, 1.25): products stay in range
+    {"span4", Span4},                   // [-4, 4)
+    {"many", Many},                     // [20, 40): sums of squares
+    {"int", Integer},                   // -8 … 8
+    {"byte", Byte},                     // 0 … 255
+    {"halves", Halves},                 // multiples of 0.5: ties for rounding
+    {"wide", Wide},                     // magnitudes 2^-20 … 2^20: saturation and underflow
+    {"bool", Bits01},                   // 0 or 1
+    {"with_zeros", WithZeros},          // a quarter zero
+    {"nan", WithNan},                   // one NaN in 16
+    {"inf", WithInf},                   // one infinity in 16
+    {"special", Special},               // NaN, infinities, signed zeros, extremes
+    {"none_sometimes", NoneSometimes},  // -inf one in 4: statistics of rows that see no key
     {"ones", [](Random&) { return 1.0; }},
     {"zeros", [](Random&) { return 0.0; }},
     {"all_nan", [](Random&) { return kNan; }},
@@ -94,10 +112,17 @@ bool IsPlaced(std::string_view fill) {
   return fill == "index" || fill == "reversed" || IsRising(fill);
 }
 
-bool IsFill(const std::string& fill) { return IsPlaced(fill) || Find(fill) != nullptr; }
+bool IsFill(const std::string& fill) {
+  return IsPlaced(fill) || fill == "mask" || fill == "row_mask" || Find(fill) != nullptr;
+}
 
 std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t count, uint64_t seed) {
   Random random(seed);
+  if (fill == "mask") return MaskValues(random, static_cast<size_t>(count));
+  if (fill == "row_mask") {  // the same for every tensor: a bias of rows, and their statistics
+    Random same(1);
+    return MaskValues(same, static_cast<size_t>(count));
+  }
   const FillRow* row = Find(fill);
   // Fractions would all become 0 in an integer tensor.
   if (fill == "uniform" && !oracle::IsFloating(dtype))
