@@ -111,7 +111,7 @@ class Finder {
     if (shifted == nullptr) return false;
     a_.score = view_.Uncast(shifted->inputs[0]);
     if (view_[a_.score].dims != view_[a_.exp].dims) return false;
-    const TensorId shift = shifted->inputs[1];
+    const TensorId shift = view_.Unguarded(shifted->inputs[1]);
     divides_ = IsMax(shift);
     return divides_ ? FindSum() : FindLogSumExp(shift);
   }
@@ -139,10 +139,14 @@ class Finder {
   // Exactly one factor is the row's sum, below a fraction.
   bool FindSum() {
     int sums = 0;
-    for (const TensorId id : factors_.divided) sums += IsSumOf(id, a_.exp);
+    const auto take = [&](TensorId id) {
+      if (!IsSumOf(view_.Unguarded(id), a_.exp)) return;
+      a_.divisor = id;
+      ++sums;
+    };
+    for (const TensorId id : factors_.divided) take(id);
     for (const TensorId id : factors_.multiplied)
-      if (const Node* recip = view_.Map(id, ScalarOp::kRecip))
-        sums += IsSumOf(recip->inputs[0], a_.exp);
+      if (const Node* recip = view_.Map(id, ScalarOp::kRecip)) take(recip->inputs[0]);
     return sums == 1;
   }
 
@@ -158,7 +162,8 @@ class Finder {
       const Node* exp = view_.Map(sum->inputs[0], ScalarOp::kExp);
       const Node* sub = exp == nullptr ? nullptr : view_.Map(exp->inputs[0], ScalarOp::kSub);
       if (sub != nullptr && view_.Same(sub->inputs[0], a_.score) &&
-          view_.Same(sub->inputs[1], a_.max) && IsSumOf(log->inputs[0], exp->outputs[0]))
+          view_.Same(view_.Unguarded(sub->inputs[1]), a_.max) &&
+          IsSumOf(log->inputs[0], exp->outputs[0]))
         return true;
     }
     return false;

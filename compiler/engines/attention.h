@@ -3,9 +3,10 @@
 //   product = matmul(q, k)               k is [.., depth, keys]
 //   score   = any maps of product        scale, bias, alibi, masks from iota and compare
 //   max     = reduce max(score)          by rows
-//   exp     = exp(score - max)
+//   exp     = exp(score - max)           0 for max where that is -inf: the row sees no key
 //   sum     = reduce add(exp)
-//   weight  = exp / sum                  or exp * (1 / sum), or exp(score - (max + log(sum)))
+//   weight  = exp / sum                  1 for sum where that is 0; or exp * (1 / sum), or
+//                                        exp(score - (max + log(sum)))
 //             * anything, selected or 0  dropout, overrides: what does not follow from product
 //   out     = matmul(weight, v)          and maps of it, place by place, up to `result`
 //   rows    = maps of max and sum        stats, where somebody reads them
@@ -28,6 +29,7 @@ struct Attention {
   graph::TensorId q = -1, k = -1, v = -1;
   graph::TensorId product = -1, score = -1, exp = -1, weight = -1, out = -1, result = -1;
   graph::TensorId max = -1, sum = -1;
+  graph::TensorId divisor = -1;  // the sum, or what divides instead of it; absent: nothing does
   std::vector<graph::TensorId> rows = {};   // values of rows that are read outside
   std::vector<graph::NodeId> members = {};  // ascending; all that depends on the product
 

@@ -210,18 +210,17 @@ void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& 
 }
 
 // Returns whether it is more than the exponential.
-bool AttentionFunctions::AddWeight(Call& call, bool of_none) {
-  Element e = Begin(of_none ? "weight_of_none" : "weight");
+bool AttentionFunctions::AddWeight(Call& call) {
+  Element e = Begin("weight");
   Block body;
   const Index at = At(body, a_.weight, e.batch, e.row, e.column);
   ValueScope values(b_, body);
   values.Bind(a_.exp, at, e.value);
   // The sum is not known yet: the result is divided by it.
-  values.Bind(a_.sum, BroadcastIndex(b_, g_[a_.sum], at), tile::Float(1));
-  if (!of_none)
-    for (const ScoreMask& mask : SpareWeightMasks(g_, a_))
-      values.Bind(mask.masked, at,
-                  RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
+  for (const TensorId id : {a_.sum, a_.divisor})
+    if (id != graph::kAbsent) values.Bind(id, BroadcastIndex(b_, g_[id], at), tile::Float(1));
+  for (const ScoreMask& mask : SpareWeightMasks(g_, a_))
+    values.Bind(mask.masked, at, RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
   const Expr rounded = values.Value(a_.weight, at);
   const Expr weight = tile::Cast(DType::kF32, Unrounded(body, rounded));
   const bool is_plain = tile::Equal(weight, e.value);
@@ -268,8 +267,7 @@ void AttentionFunctions::Add(Call& call) {
   AddScore(call, true);
   AddFactor(b_, a_.score, FactorOf(g_, a_), call);
   AddLimits(b_, a_.score, MasksOf(g_, a_), call);
-  call.config.push_back({"kWeights", AddWeight(call, false) ? 1 : 0});
-  call.config.push_back({"kEmptyRows", AddWeight(call, true) ? 1 : 0});
+  call.config.push_back({"kWeights", AddWeight(call) ? 1 : 0});
   AddFinish(call);
   AddRows(call);
 }

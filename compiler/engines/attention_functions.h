@@ -43,7 +43,7 @@ class AttentionFunctions {
   Index At(tile::Block& out, graph::TensorId tensor, const tile::Expr& batch, const tile::Expr& row,
            const tile::Expr& column) const;
   void AddScore(tile::Call& call, bool inside);
-  bool AddWeight(tile::Call& call, bool of_none);
+  bool AddWeight(tile::Call& call);
   void AddFinish(tile::Call& call);
   void AddRows(tile::Call& call);
   DType t() const { return b_.index_type(); }

@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_view.h"
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
 
@@ -64,8 +65,9 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a, int64_t most_depth)
 // Whether anything but the operands and what rows have lies in memory by places of the scores.
 bool ReadsByPlace(const Graph& g, const AttentionGrad& a) {
   const auto readers = graph::Consumers(g);
+  const TensorId stats = GraphView(g).Unguarded(a.stats);
   return std::ranges::any_of(graph::Inputs(g), [&](TensorId id) {
-    for (const TensorId other : {a.q, a.k, a.v, a.dy, a.stats, a.mean})
+    for (const TensorId other : {a.q, a.k, a.v, a.dy, stats, a.mean})
       if (id == other) return false;
     // Keys as dq is multiplied by them, which are there as k already.
     if (std::ranges::all_of(readers[id],

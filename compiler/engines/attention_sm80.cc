@@ -58,7 +58,7 @@ constexpr AttentionTile kSmallTiles[] = {{128, 32, 2, 8}, {64, 64, 2, 4}, {64, 3
 
 struct Sm80 {
   static constexpr const char* kName = "attention_sm80";
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnMma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
@@ -149,9 +149,8 @@ class Schedule {
            fmt::format("attention_sm80: {} queries, blocks of {} keys in {} stages, {} warps",
                        plan_.tile.rows, plan_.tile.keys, plan_.tile.stages, plan_.tile.warps),
            IndexTypeInMemory(group.graph)) {
-    for (const char* reserved :
-         {"bx", "shape", "query", "key", "value", "score", "inside", "factor", "limits", "weight",
-          "weight_of_none", "finish", "rows", "store"})
+    for (const char* reserved : {"bx", "shape", "query", "key", "value", "score", "inside",
+                                 "factor", "limits", "weight", "finish", "rows", "store"})
       b_.Name(reserved);
     memory_ = b_.Name("memory");
   }

@@ -57,7 +57,7 @@ constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}},
 
 struct Sm90 {
   static constexpr const char* kName = "attention_sm90";
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 3;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
@@ -138,8 +138,8 @@ class Schedule {
            fmt::format("attention_sm90: {} x 64 queries, blocks of {} keys{}", plan_.tile.groups,
                        plan_.tile.keys, plan_.tile.ping_pong ? ", in turns" : ""),
            IndexTypeInMemory(group.graph)) {
-    for (const char* reserved : {"bx", "shape", "score", "inside", "factor", "limits", "weight",
-                                 "weight_of_none", "finish", "rows"})
+    for (const char* reserved :
+         {"bx", "shape", "score", "inside", "factor", "limits", "weight", "finish", "rows"})
       b_.Name(reserved);
   }
 

@@ -48,6 +48,17 @@ class GraphView {
     return id;
   }
   bool Same(graph::TensorId a, graph::TensorId b) const { return Uncast(a) == Uncast(b); }
+  // `id` before select(x == number, number, id): what rows that see no key have instead of it
+  // (ir/graph/spelled_attention.h).
+  graph::TensorId Unguarded(graph::TensorId id) const {
+    const graph::Node* select = Map(id, ScalarOp::kSelect);
+    const graph::Node* is_none =
+        select == nullptr ? nullptr : Map(select->inputs[0], ScalarOp::kEq);
+    const bool is_guard = is_none != nullptr && g_[is_none->inputs[1]].is_constant() &&
+                          g_[select->inputs[1]].is_constant() &&
+                          g_[select->inputs[2]].dims == g_[id].dims;
+    return is_guard ? select->inputs[2] : id;
+  }
   bool IsZero(graph::TensorId id) const { return g_[id].is_constant() && *g_[id].value == 0; }
 
  private:

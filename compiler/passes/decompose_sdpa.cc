@@ -105,7 +105,7 @@ class Scores {
   // Conditions, in the order in which clients mask: padding, right, left, blocks.
   void FindMasks() {
     if (in_.seq_q != kAbsent) masks_.push_back(index_.Map(ScalarOp::kLt, {Row(), in_.seq_q}));
-    if (in_.seq_kv != kAbsent) masks_.push_back(ColumnInside());
+    if (in_.seq_kv != kAbsent) masks_.push_back(index_.Map(ScalarOp::kLt, {Column(), in_.seq_kv}));
     if (masks_.size() == 2) masks_ = {index_.Map(ScalarOp::kAnd, {masks_[0], masks_[1]})};
     if (attrs_.right >= 0)
       masks_.push_back(index_.Map(ScalarOp::kGe, {Moved(Shifted(Row()), attrs_.right), Column()}));
@@ -114,22 +114,18 @@ class Scores {
     if (in_.block_mask != kAbsent) masks_.push_back(BlockIsSeen());
   }
 
-  TensorId RowInside() { return index_.Map(ScalarOp::kLt, {Row(), in_.seq_q}); }
-  TensorId ColumnInside() { return index_.Map(ScalarOp::kLt, {Column(), in_.seq_kv}); }
+  // The sink of each row; none of rows that are no queries.
+  TensorId SinkOfRows() {
+    if (in_.sink == kAbsent || in_.seq_q == kAbsent) return in_.sink;
+    const TensorId is_query = index_.Map(ScalarOp::kLt, {index_.Iota(2, RowDims()), in_.seq_q});
+    return w_.Select(is_query, in_.sink, w_.Number(-kInfinity));
+  }
 
   // All of them; there is one.
   TensorId Visible() {
     TensorId all = masks_[0];
     for (size_t i = 1; i < masks_.size(); ++i) all = index_.Map(ScalarOp::kAnd, {all, masks_[i]});
     return all;
-  }
-
-  // Whether bounds or blocks may hide all keys from a row that no length hides.
-  bool MayHideRows() const {
-    if (in_.block_mask != kAbsent) return true;
-    if (attrs_.left < 0 && attrs_.right < 0) return false;
-    if (attrs_.bottom_right || in_.seq_kv != kAbsent || attrs_.left == 0) return true;
-    return attrs_.left > 0 && dims_[2] - attrs_.left > dims_[3] - 1;  // the last row's first key
   }
 
  private:
@@ -186,20 +182,26 @@ class Scores {
   std::vector<TensorId> masks_;
 };
 
-// exp(s - max) / sum by rows, the maximum and the sum.
+// exp(s - max) / sum by rows, the maximum and the sum. Rows that see no key get weights 0 and a sum
+// of 0: nothing is subtracted from their scores, and 1 divides them (ir/graph/sdpa.h).
 struct Softmax {
   TensorId weight, max, sum;
 };
 
+TensorId UnlessEqual(PrimitiveWriter& w, TensorId x, double value, double instead) {
+  return w.Select(w.Map(ScalarOp::kEq, {x, w.Number(value)}), w.Number(instead), x);
+}
+
 Softmax WriteSoftmax(Scores& scores, TensorId s) {
   PrimitiveWriter& w = scores.w();
-  const TensorId sink = scores.in().sink;
+  const TensorId sink = scores.SinkOfRows();
   TensorId max = w.Reduce(Combine::kMax, s, scores.RowDims());
   if (sink != kAbsent) max = w.Map(ScalarOp::kMax, {max, sink});
-  const TensorId exp = w.Map(ScalarOp::kExp, {w.Sub(s, max)});
+  const TensorId shift = UnlessEqual(w, max, -kInfinity, 0);
+  const TensorId exp = w.Map(ScalarOp::kExp, {w.Sub(s, shift)});
   TensorId sum = w.Reduce(Combine::kAdd, exp, scores.RowDims());
-  if (sink != kAbsent) sum = w.Add(sum, w.Map(ScalarOp::kExp, {w.Sub(sink, max)}));
-  return {.weight = w.Div(exp, sum), .max = max, .sum = sum};
+  if (sink != kAbsent) sum = w.Add(sum, w.Map(ScalarOp::kExp, {w.Sub(sink, shift)}));
+  return {.weight = w.Div(exp, UnlessEqual(w, sum, 0, 1)), .max = max, .sum = sum};
 }
 
 // An operand of the second contraction, in the type of q; f64 stays what it is.
@@ -241,26 +243,9 @@ void DecomposeSdpaFwd(Graph& g, const Node& node) {
   TensorId s = scores.Product();
   scores.FindMasks();
   for (const TensorId visible : scores.masks()) s = w.Select(visible, s, w.Number(-kInfinity));
-  auto [weight, max, sum] = WriteSoftmax(scores, s);
-  if (stats != kAbsent) {
-    const TensorId log = w.Add(max, w.Map(ScalarOp::kLog, {sum}));
-    const TensorId none = w.Map(ScalarOp::kEq, {max, w.Number(-kInfinity)});
-    w.Write(w.Select(none, w.Number(-kInfinity), log), stats);
-  }
-  // Weights of rows that see nothing are 0 / 0.
-  if (scores.MayHideRows())
-    weight = w.Select(scores.Visible(), weight, w.Number(0));
-  else if (scores.in().seq_kv != kAbsent)
-    weight = w.Select(scores.ColumnInside(), weight, w.Number(0));
-  weight = AsOperand(w, weight, g[scores.in().q].dtype);
-  if (scores.in().seq_q == kAbsent) {
-    w.Matmul(weight, scores.v(), o);
-    return;
-  }
-  const TensorId product = w.Matmul(weight, scores.v());
-  PrimitiveWriter index(g, DType::kI32, "sdpa");
-  const TensorId inside = index.Map(ScalarOp::kLt, {index.Iota(2, g[o].dims), scores.in().seq_q});
-  w.Write(w.Select(inside, product, w.Number(0)), o);
+  const auto [weight, max, sum] = WriteSoftmax(scores, s);
+  if (stats != kAbsent) w.Write(w.Add(max, w.Map(ScalarOp::kLog, {sum})), stats);
+  w.Matmul(AsOperand(w, weight, g[scores.in().q].dtype), scores.v(), o);
 }
 
 void DecomposeSdpaBwd(Graph& g, const Node& node) {
@@ -271,7 +256,9 @@ void DecomposeSdpaBwd(Graph& g, const Node& node) {
   Scores scores(g, node);
   PrimitiveWriter& w = scores.w();
   const DType type = g[scores.in().q].dtype;
-  TensorId weight = w.Map(ScalarOp::kExp, {w.Sub(scores.Product(), stats)});
+  // Of rows that see no key weights are exp(score - inf).
+  const TensorId shift = UnlessEqual(w, stats, -kInfinity, kInfinity);
+  TensorId weight = w.Map(ScalarOp::kExp, {w.Sub(scores.Product(), shift)});
   scores.FindMasks();
   const bool is_masked = !scores.masks().empty();
   const TensorId visible = is_masked ? scores.Visible() : kAbsent;

@@ -2,12 +2,13 @@
 //
 //   %s = matmul(%q, transpose(%k));  %s = %s * %scale + %bias + %slope * (column - row)
 //   %s = select(%visible, %s, -inf)                  a select a mask: padding, right, left, blocks
-//   %w = exp(%s - %max) / %sum
-//   %w = select(%visible, %w, 0)                     where a row may see nothing
-//   %o = matmul(cast(%w), %v)                        rows from the length of q on are 0
+//   %shift = select(%max == -inf, 0, %max)           a row that sees no key has weights 0
+//   %e = exp(%s - %shift);  %sum = reduce(%e)
+//   %w = %e / select(%sum == 0, 1, %sum)
+//   %o = matmul(cast(%w), %v)
 //
-// This is the chain that engines/attention.h recognises: a select on the weights is a factor of
-// theirs, what rows have is computed from the maximum and the sum alone.
+// This is the chain that engines/attention.h recognises: what rows have is computed from the
+// maximum and the sum alone.
 #pragma once
 
 #include "ir/graph/graph.h"

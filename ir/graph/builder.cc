@@ -7,6 +7,7 @@
 #include "ir/graph/complex.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/side_operands.h"
+#include "ir/graph/spelled_attention.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::graph {
@@ -175,7 +176,9 @@ Status Legalize(Graph& graph) {
   RETURN_IF_ERROR(InferShapes(graph));
   RETURN_IF_ERROR(SplitGroupedReductions(graph));
   RETURN_IF_ERROR(SplitComplex(graph));
-  return Verify(graph);
+  RETURN_IF_ERROR(Verify(graph));
+  SettleSpelledAttention(graph);
+  return {};
 }
 
 Status SplitGroupedReductions(Graph& graph) {

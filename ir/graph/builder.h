@@ -50,7 +50,7 @@ class GraphBuilder {
 };
 
 // What every graph from outside goes through: Normalize, NarrowReductions, FitSideOperands,
-// InferShapes, SplitGroupedReductions, SplitComplex, Verify.
+// InferShapes, SplitGroupedReductions, SplitComplex, Verify, SettleSpelledAttention.
 Status Legalize(Graph& graph);
 
 // cudnn-frontend leaves the maximum of a softmax with a sink at its operand's extents. What reads

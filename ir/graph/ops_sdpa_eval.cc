@@ -70,9 +70,14 @@ class Attention {
     const int64_t place = i + (attrs.bottom_right ? columns - rows : 0);
     if (block_mask_.data != nullptr && !BlockIsSeen(b, h, i / kMaskBlock, j / kMaskBlock))
       return false;
-    return (seq_q_.data == nullptr || i < rows) && (seq_kv_.data == nullptr || j < columns) &&
+    return IsQuery(b, i) && (seq_kv_.data == nullptr || j < columns) &&
            (attrs.right < 0 || j <= place + attrs.right) &&
            (attrs.left < 0 || place - attrs.left < j);
+  }
+
+  // Whether there is such a query: lengths end before some.
+  bool IsQuery(int64_t b, int64_t i) const {
+    return seq_q_.data == nullptr || i < Length(seq_q_, b, queries);
   }
 
   double Score(int64_t b, int64_t h, int64_t i, int64_t j) const {
@@ -110,24 +115,27 @@ class Attention {
   Values q_, k_, v_, seq_q_, seq_kv_, bias_, alibi_, table_k_, table_v_, block_mask_;
 };
 
-// max, and the sum of exp(score - max) over the keys that are seen and the sink.
+// max, and the sum of exp(score - shift) over the keys that are seen and the sink: 0 where there
+// are neither.
 struct RowSums {
   std::vector<double> scores;  // -inf where not seen
-  std::vector<bool> seen;
   double max = -kInfinity, sum = 0;
+
+  // Where nothing is seen -inf must not meet itself, nor 0 be divided by itself.
+  double shift() const { return max == -kInfinity ? 0 : max; }
+  double Weight(size_t j) const { return std::exp(scores[j] - shift()) / (sum == 0 ? 1 : sum); }
 };
 
 RowSums SumRow(const Attention& a, int64_t b, int64_t h, int64_t i, const Values& sink) {
   RowSums row;
   for (int64_t j = 0; j < a.keys; ++j) {
-    row.seen.push_back(a.Sees(b, h, i, j));
-    row.scores.push_back(row.seen.back() ? a.Score(b, h, i, j) : -kInfinity);
+    row.scores.push_back(a.Sees(b, h, i, j) ? a.Score(b, h, i, j) : -kInfinity);
     row.max = std::fmax(row.max, row.scores.back());
   }
-  if (sink.data != nullptr) row.max = std::fmax(row.max, sink.At(b, h, 0, 0));
-  for (size_t j = 0; j < row.scores.size(); ++j)
-    if (row.seen[j]) row.sum += std::exp(row.scores[j] - row.max);
-  if (sink.data != nullptr) row.sum += std::exp(sink.At(b, h, 0, 0) - row.max);
+  const bool has_sink = sink.data != nullptr && a.IsQuery(b, i);
+  if (has_sink) row.max = std::fmax(row.max, sink.At(b, h, 0, 0));
+  for (const double score : row.scores) row.sum += std::exp(score - row.shift());
+  if (has_sink) row.sum += std::exp(sink.At(b, h, 0, 0) - row.shift());
   return row;
 }
 
@@ -145,12 +153,11 @@ void EvalSdpaFwd(const EvalArgs& args) {
         const RowSums row = SumRow(a, b, h, i, sink);
         std::fill_n(o, a.width, 0.0);
         for (int64_t j = 0; j < a.keys; ++j) {
-          if (!row.seen[static_cast<size_t>(j)]) continue;
-          const double weight = std::exp(row.scores[static_cast<size_t>(j)] - row.max) / row.sum;
+          if (row.scores[static_cast<size_t>(j)] == -kInfinity) continue;
+          const double weight = row.Weight(static_cast<size_t>(j));
           for (int64_t d = 0; d < a.width; ++d) o[d] += weight * a.V(b, h, j, d);
         }
-        if (stats != nullptr)
-          *stats++ = row.max == -kInfinity ? -kInfinity : row.max + std::log(row.sum);
+        if (stats != nullptr) *stats++ = row.max + std::log(row.sum);
       }
     }
   }
@@ -175,6 +182,7 @@ void AddRow(const Attention& a, const EvalArgs& args, const Gradients& out, int6
   namespace in = sdpa_bwd;
   const Values o = a.Of(args.node.inputs[in::kO]), grad = a.Of(args.node.inputs[in::kDo]),
                stats = a.Of(args.node.inputs[in::kStats]);
+  if (stats.At(b, h, i, 0) == -kInfinity) return;
   const SdpaOperands& ids = a.operands();
   const auto dims = [&](TensorId id) { return args.graph[id].dims; };
   double inner = 0;

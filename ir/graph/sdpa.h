@@ -7,17 +7,23 @@
 //                                                        j < seq_kv[b], and bit c % 8 of
 //                                                        mask[b, h, i / 128, c / 8] with
 //                                                        c = j / 128
-//   max    = the largest score of the row, and sink      NaN is dropped
+//   max    = the largest score of the row, and sink      NaN is dropped; no sink from seq_q[b] on
 //   weight = exp(score - max) / (sum of exp + exp(sink - max))
 //   o      = weight v                                    v[B,Hv,Skv,Dv]
 //   stats  = max + log(that sum)
 //
-// A row that sees nothing has o = 0 and stats = -inf (or sink). With page tables k and v are
-// containers of `paged_cache_load`; Skv is then pages * block.
+// With page tables k and v are containers of `paged_cache_load`; Skv is then pages * block.
 //
 // Backward, with weight = exp(score - stats) and 0 where nothing is seen:
 //   dv = weightᵀ do,   ds = weight * (do vᵀ - rowsum(do * o)),   dbias = sums of ds,
 //   dq = scale * ds k, dk = scale * dsᵀ q;   dk and dv are sums over the heads that share them.
+//
+// A row sees no key where all its scores are -inf, whatever makes them so: lengths (also of 0),
+// bounds, blocks, a bias of -inf, or several of these. Then
+//   o = 0,   stats = -inf, or sink where the row is a query that has one,
+//   and with stats = -inf its dq and its part of dk, dv and dbias are 0.
+// A row from seq_q[b] on is no query: it sees no key and has no sink. The rule holds for attention
+// that is spelled out as well (spelled_attention.h), in every engine, and in what runs unfused.
 #pragma once
 
 #include "ir/graph/graph.h"

@@ -15,12 +15,6 @@ from reference import EPS32, Ref
 _T = cudnn.data_type
 _INF = float("inf")
 
-# Rows that see no key have results 0, statistics -inf and gradients 0. While this is False they are not compared, and
-# drawn_attention.py draws none.
-ROWS_WITHOUT_KEYS = False
-# The gradient of a sink as the frontend spells it lacks the sign of the derivative: -1 for the derivative.
-SINK_GRADIENT = 1
-
 
 def bshd(dims):
     """Strides of B, H, S, D extents that lie in memory as B, S, H, D."""
@@ -244,25 +238,27 @@ class Attention:
         return score
 
     def _softmax(self):
-        """Weights, and the logarithm of each row's sum; a row that sees nothing has weights 0 and -inf."""
+        """Weights, and the logarithm of each row's sum; a row that sees nothing has weights 0 and -inf.
+
+        Rows from the length of q on see nothing and have no sink."""
         score = self._score()
         seen = np.broadcast_to(self.seen, score.shape)
         top = np.max(np.where(seen, score.value, -_INF), 3, keepdims=True)
         top_err = np.max(np.where(seen, score.err, 0), 3, keepdims=True)
+        is_query = np.broadcast_to(self.inside[:, None, :, None], top.shape)
         if self.sink:
-            top = np.maximum(top, self.sink.ref.value)
+            top = np.where(is_query, np.maximum(top, self.sink.ref.value), top)
         base = np.where(np.isinf(top), 0, top)
         weights = exp_where(Ref(score.value - base, score.err + top_err), seen)
         total = reference.REDUCTIONS["ADD"](weights, (3,))
         if self.sink:
-            share = exp_where(Ref(self.sink.ref.value - base, top_err), np.full(base.shape, True))
+            share = exp_where(Ref(self.sink.ref.value - base, top_err), is_query)
             total = reference.pointwise(np.add, total, share)
         empty = ~np.broadcast_to(self.seen, score.shape).any(3, keepdims=True)
         total = Ref(np.where(empty, 1, total.value), total.err)
         weights = reference.pointwise(np.divide, weights, total)
         log = reference.pointwise(lambda t: np.log(t) + base, total, cancelled=lambda t: np.abs(base) + 1)
-        free = (empty | ~self.inside[:, None, :, None]) & (not ROWS_WITHOUT_KEYS)
-        return weights, Ref(np.where(empty, -_INF, log.value), np.where(free, _INF, log.err + top_err))
+        return weights, Ref(np.where(empty, -_INF, log.value), np.where(empty, 0, log.err + top_err))
 
     def _capped(self):
         """Scores are cap * tanh(score / cap) where the client's own functions say so; and the slope of it."""
@@ -292,9 +288,6 @@ class Attention:
         if self.keep is not None:
             weights = reference.pointwise(np.multiply, weights, Ref(self.keep, 0))
         product = reference.matmul(rounded(weights, self.io), per_head(self.v.ref, self.q.ref.shape[1]))
-        # Spelled out, a row inside the lengths that sees nothing is 0 / 0; NVIDIA's kernels make it 0.
-        hidden = self.inside[:, None, :, None] & ~self.seen.any(3, keepdims=True) & (not ROWS_WITHOUT_KEYS)
-        product = Ref(product.value, np.where(hidden, _INF, product.err))
         self._output(b.node(o, product), self.o_dims, 0)
         if stats:
             b.output(b.node(logs, expected), data_type=_T.FLOAT)
@@ -313,8 +306,7 @@ class Attention:
         v = per_head(self.v.ref, heads)
         o = self._input(self.o_dims, self.o_strides, 0, reference.matmul(dropped, v).value)
         grad = self._input(self.o_dims, self.o_strides, 0)
-        rows = logs.value if ROWS_WITHOUT_KEYS else np.where(np.isinf(logs.value), 0, logs.value)
-        stats = b.input(rows.shape, data_type=_T.FLOAT, values=rows)
+        stats = b.input(logs.value.shape, data_type=_T.FLOAT, values=logs.value)
         if dbias:
             bias_grad = b.graph.tensor(dim=list(self.bias.ref.shape), stride=list(packed(self.bias.ref.shape)),
                                        data_type=self.io)
@@ -355,8 +347,9 @@ class Attention:
             tensor.set_dim(list(operand.ref.shape)).set_stride(list(self.o_strides(operand.ref.shape)))
             self._output(b.node(tensor, ref), operand.ref.shape, side)
         if self.sink:
-            share = exp_where(Ref(self.sink.ref.value - stats.ref.value, 0), self.seen.any(3, keepdims=True))
-            share = reference.pointwise(lambda w, d: SINK_GRADIENT * w * d, share, inner)
+            # The derivative, though the frontend spells its negative; 0 of rows that see nothing.
+            share = reference.pointwise(lambda sink, log, d: np.where(np.isinf(log), 0, -np.exp(sink - log) * d),
+                                        self.sink.ref, stats.ref, inner)
             b.output(b.node(sink_grad, reference.REDUCTIONS["ADD"](share, (0, 2))), data_type=_T.FLOAT)
         if dbias:
             axes = tuple(a for a, d in enumerate(self.bias.ref.shape) if d == 1 and ds.shape[a] > 1)

@@ -10,7 +10,6 @@ frontend refuses is a mistake here, and fails.
 
 import dataclasses
 
-import attention
 import cudnn
 import numpy as np
 import quantised
@@ -134,9 +133,7 @@ OPTIONS = [
     Option("bottom_right", 0.25, lambda rng, o: {"bottom_right": True}, _bounds_are_legal),
     Option("bias", 0.25, _bias, lambda o, backward, fp8: not fp8 and _bounds_are_legal(o, backward, fp8)),
     Option("bias_mask", 0.4, _bias_mask,
-           lambda o, backward, fp8: not fp8 and "bias" in o and
-           (attention.ROWS_WITHOUT_KEYS or not np.isinf(o["bias_mask"][0]) or
-            not (_padded(o) or _has(o, "left") or o.get("right") is not None))),
+           lambda o, backward, fp8: not fp8 and "bias" in o),
     Option("alibi", 0.2, lambda rng, o: {"alibi": True},
            lambda o, backward, fp8: not fp8 and o.get("right") == 0 and _bounds_are_legal(o, backward, fp8)),
     Option("sink", 0.15, lambda rng, o: {"sink": True},
@@ -183,33 +180,21 @@ def draw(seed):
     backward = bool(rng.random() < 0.4)
     io = [_T.HALF, _T.BFLOAT16, *_FP8][int(rng.choice(4, p=[0.42, 0.42, 0.1, 0.06]))]
     fp8 = io in _FP8
-    while True:
-        options = {**_shape(rng, backward, fp8), "drawn": {}}
-        # In any order, since each option is legal or not with those before; a bias is there before it is masked.
-        for option in sorted((OPTIONS[at] for at in rng.permutation(len(OPTIONS))), key=lambda o: o.name == "bias_mask"):
-            if rng.random() >= option.chance or (option.name == "bias_mask" and "bias" not in options):
-                continue
-            more = {**options, **option.values(rng, options), "drawn": {**options["drawn"], option.name: True}}
-            if _is_legal(more, backward, fp8):
-                options = more
-        if "bias" in options and backward and rng.random() < 0.6:
-            options["dbias"] = True
-        if backward and rng.random() < 0.3:
-            options["deterministic"] = True
-        if not backward:
-            options["stats"] = bool(rng.random() < 0.6)
-        drawn = Draw(seed, backward, io, options)
-        if attention.ROWS_WITHOUT_KEYS or not _hides_rows(drawn):
-            return drawn
-
-
-def _hides_rows(drawn):
-    """Whether a row sees no key."""
-    o = drawn.options
-    b, _, queries, keys = _extents(o)
-    lengths = [None if o.get(name) is None else np.array(o[name]) for name in ("seq_q", "seq_kv")]
-    seen = attention.visible((b, queries, keys), o.get("left"), o.get("right"), o.get("bottom_right", False), *lengths)
-    return not seen.any(3).all()
+    options = {**_shape(rng, backward, fp8), "drawn": {}}
+    # In any order, since each option is legal or not with those before; a bias is there before it is masked.
+    for option in sorted((OPTIONS[at] for at in rng.permutation(len(OPTIONS))), key=lambda o: o.name == "bias_mask"):
+        if rng.random() >= option.chance or (option.name == "bias_mask" and "bias" not in options):
+            continue
+        more = {**options, **option.values(rng, options), "drawn": {**options["drawn"], option.name: True}}
+        if _is_legal(more, backward, fp8):
+            options = more
+    if "bias" in options and backward and rng.random() < 0.6:
+        options["dbias"] = True
+    if backward and rng.random() < 0.3:
+        options["deterministic"] = True
+    if not backward:
+        options["stats"] = bool(rng.random() < 0.6)
+    return Draw(seed, backward, io, options)
 
 
 # --- running -----------------------------------------------------------------------------------------------------

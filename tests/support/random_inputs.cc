@@ -1,6 +1,7 @@
 // Values for random graphs, and for others.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -28,13 +29,43 @@ std::map<TensorId, int64_t> LongestBatches(const Graph& graph) {
   return longest;
 }
 
-// Statistics that attention's gradients read: others than large ones make weights above 1, which
-// the type of q need not hold.
+// Statistics that attention's gradients read: -inf of rows that see no key; others than large ones
+// make weights above 1, which the type of q need not hold.
 std::set<TensorId> AttentionStatistics(const Graph& graph) {
   std::set<TensorId> found;
   for (const Node& node : graph.nodes)
     if (node.op == GraphOp::kSdpaBwd) found.insert(node.inputs[sdpa_bwd::kStats]);
   return found;
+}
+
+// What is added to the scores of attention. Half of them hide keys, see HideKeys.
+std::set<TensorId> AttentionBiases(const Graph& graph) {
+  std::set<TensorId> found;
+  for (const Node& node : graph.nodes) {
+    if (node.op != GraphOp::kSdpaFwd && node.op != GraphOp::kSdpaBwd) continue;
+    const TensorId bias = SdpaOperandsOf(node).bias;
+    if (bias != kAbsent) found.insert(bias);
+  }
+  return found;
+}
+
+// Runs of neighbours get what models add for hidden keys: large numbers, the lowest of a type, or
+// -inf; so none, some or all keys of a row have it.
+void HideKeys(std::mt19937_64& random, DType type, std::vector<double>& values) {
+  constexpr std::array kHiding = {-1e4,
+                                  -1e9,
+                                  -1e30,
+                                  -65504.0,
+                                  -0x1.fep127,
+                                  -0x1.fffffep127,
+                                  -std::numeric_limits<double>::infinity()};
+  for (size_t i = 0; i < values.size();) {
+    const size_t end = std::min(values.size(), i + 1 + random() % 12);
+    const bool hides = random() % 2 == 0;
+    const double value = RoundTo(type, kHiding[random() % kHiding.size()]);
+    for (; i < end; ++i)
+      if (hides) values[i] = value;
+  }
 }
 
 // Elements that lie at one place have one value, the first one's.
@@ -65,7 +96,7 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
     }
   }
   const std::map<TensorId, int64_t> batches = LongestBatches(graph);
-  const std::set<TensorId> statistics = AttentionStatistics(graph);
+  const std::set<TensorId> statistics = AttentionStatistics(graph), biases = AttentionBiases(graph);
   TensorValues values;
   for (const TensorId id : Inputs(graph)) {
     const Tensor& tensor = graph[id];
@@ -87,13 +118,14 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
       if (limits.contains(id))
         value = below(limits[id] + 1);
       else if (statistics.contains(id))
-        value = 8 + below(8);
+        value = below(8) == 0 ? -std::numeric_limits<double>::infinity() : 8 + below(8);
       else if (IsBool(tensor.dtype))
         value = below(2);
       else
         value = RoundTo(tensor.dtype,
                         (is_unsigned ? 1 + below(8) : below(17) - 8) / (fraction ? 4 : 1));
     }
+    if (biases.contains(id) && random() % 2 == 0) HideKeys(random, tensor.dtype, out);
     UnifyShared(tensor, out);
   }
   return values;

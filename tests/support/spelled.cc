@@ -19,46 +19,42 @@ class Speller {
 
   void Forward() {
     Find(6, 7, 3, 4, 5, 8, 9);
-    int s = Masked(Score());
+    int s = Left(Right(Padded(Score())));
     int max = Op("reduce_max", {s}, DType::kF32, RowDims());
     const int sink = In(10);
     if (sink >= 0) max = Op("max", {max, sink}, DType::kF32, RowDims());
     const int e = Op("exp", {Op("sub", {s, max}, DType::kF32, dims_)}, DType::kF32, dims_);
+    int share = -1;
+    if (sink >= 0)
+      share = Op("exp", {Op("sub", {sink, max}, DType::kF32, RowDims())}, DType::kF32, RowDims());
     int sum = Op("reduce_add", {e}, DType::kF32, RowDims());
-    if (sink >= 0) {
-      const int share = Op("sub", {sink, max}, DType::kF32, RowDims());
-      sum = Op("add", {sum, Op("exp", {share}, DType::kF32, RowDims())}, DType::kF32, RowDims());
-    }
-    if (op_.outputs.size() > 1 && op_.outputs[1] >= 0) {
-      const int log = Op("log", {sum}, DType::kF32, RowDims());
-      const int stats = Op("add", {max, log}, DType::kF32, RowDims());
-      const int none = Op("cmp_eq", {max, Number(-kInfinity)}, DType::kBool, RowDims());
-      Write("binary_select", {Number(-kInfinity), stats, none}, op_.outputs[1]);
-    }
-    // Rows that see nothing have 0 / 0.
-    const int weight = Op("div", {e, sum}, DType::kF32, dims_);
-    Write("matmul", {Seen(weight, Tensor(In(0)).dtype), In(2)}, op_.outputs[0]);
+    if (sink >= 0) sum = Op("add", {sum, share}, DType::kF32, RowDims());
+    if (op_.outputs.size() > 1 && op_.outputs[1] >= 0)
+      Write("add", {max, Op("log", {sum}, DType::kF32, RowDims())}, op_.outputs[1]);
+    const int weight = Op("div", {e, sum}, Tensor(In(0)).dtype, dims_);
+    Product({weight, In(2)}, Limits(seq_q_, -1, seq_kv_), op_.outputs[0]);
   }
 
   void Backward() {
     Find(-1, -1, 6, 7, 8, 9, 10);
     const DType type = Tensor(In(0)).dtype;
-    const int shifted = Op("sub", {Score(), In(5)}, DType::kF32, dims_);
-    const int weight = Seen(Op("exp", {shifted}, DType::kF32, dims_), DType::kF32);
     const int product = Op("mul", {In(4), In(3)}, DType::kF32, Tensor(In(3)).dims);
     const int inner = Op("reduce_add", {product}, DType::kF32, RowDims());
-    const int dp = Op("matmul", {In(4), Transposed(In(2))}, DType::kF32, dims_);
+    const int shifted = Op("sub", {Padded(Score()), In(5)}, DType::kF32, dims_);
+    const int weight = Op("exp", {Left(Right(shifted))}, DType::kF32, dims_);
+    WriteOfKeys(Op("identity", {weight}, type, dims_), In(4), op_.outputs[2]);
+    const int dp = Virtual(DType::kF32, dims_);
+    Product({In(4), Transposed(In(2))}, Limits(seq_q_, seq_kv_, -1), dp);
     const int difference = Op("sub", {dp, inner}, DType::kF32, dims_);
-    const int ds = Seen(Op("mul", {weight, difference}, DType::kF32, dims_), DType::kF32);
+    const int ds = Op("mul", {difference, weight}, DType::kF32, dims_);
     if (op_.outputs.size() > 3 && op_.outputs[3] >= 0) {
       const bool same = Tensor(op_.outputs[3]).dims == dims_;
       Write(same ? "identity" : "reduce_add", {ds}, op_.outputs[3]);
     }
     const int scaled =
         scale_ < 0 ? Op("identity", {ds}, type, dims_) : Op("mul", {ds, scale_}, type, dims_);
-    Write("matmul", {scaled, In(1)}, op_.outputs[0]);
     WriteOfKeys(scaled, In(0), op_.outputs[1]);
-    WriteOfKeys(Op("identity", {weight}, type, dims_), In(4), op_.outputs[2]);
+    Product({scaled, In(1)}, Limits(seq_q_, -1, seq_kv_), op_.outputs[0]);
   }
 
  private:
@@ -93,9 +89,12 @@ class Speller {
     if (axis != nullptr) op.attributes["axis"] = axis;
     c_.ops.push_back(std::move(op));
   }
+  int Virtual(DType type, Dims dims) {
+    return Add({.dtype = type, .dims = std::move(dims), .is_virtual = true});
+  }
   int Op(const char* name, std::vector<int> inputs, DType type, Dims dims,
          const char* axis = nullptr) {
-    const int y = Add({.dtype = type, .dims = std::move(dims), .is_virtual = true});
+    const int y = Virtual(type, std::move(dims));
     Write(name, std::move(inputs), y, axis);
     return y;
   }
@@ -113,8 +112,18 @@ class Speller {
   }
   int Index(const char* axis) { return Op("gen_index", {score_}, DType::kI32, dims_, axis); }
 
+  // cudnn-frontend limits products where both lengths are given.
+  std::vector<int> Limits(int m, int n, int k) const {
+    return seq_q_ < 0 || seq_kv_ < 0 ? std::vector<int>() : std::vector<int>{m, n, k};
+  }
+  void Product(std::vector<int> operands, const std::vector<int>& limits, int y) {
+    operands.insert(operands.end(), limits.begin(), limits.end());
+    Write("matmul", std::move(operands), y);
+  }
+
   int Score() {
-    int s = score_ = Op("matmul", {In(0), Transposed(In(1))}, DType::kF32, dims_);
+    int s = score_ = Virtual(DType::kF32, dims_);
+    Product({In(0), Transposed(In(1))}, Limits(seq_q_, seq_kv_, -1), s);
     if (scale_ >= 0) s = Op("mul", {s, scale_}, DType::kF32, dims_);
     if (bias_ >= 0) s = Op("add", {s, bias_}, DType::kF32, dims_);
     if (alibi_ >= 0) {
@@ -124,20 +133,28 @@ class Speller {
     return s;
   }
 
-  // Whether query i sees key j; -1 where all do.
-  int Visible() {
-    if (visible_ >= 0) return visible_;
-    const auto left = static_cast<int64_t>(op_.Number("left", -1)),
-               right = static_cast<int64_t>(op_.Number("right", -1));
-    if (seq_q_ >= 0) Require("cmp_lt", Index("2"), seq_q_);
-    if (seq_kv_ >= 0) Require("cmp_lt", Index("3"), seq_kv_);
-    if (right >= 0) Require("cmp_ge", Moved(Shifted(), right), Index("3"));
-    if (left >= 0) Require("cmp_gt", Moved(Index("3"), left), Shifted());
-    return visible_;
+  // Masks, in cudnn-frontend's order and each by its own selection.
+  int Padded(int s) {
+    int inside = -1;
+    if (seq_q_ >= 0) inside = Op("cmp_lt", {Index("2"), seq_q_}, DType::kBool, dims_);
+    if (seq_kv_ >= 0) {
+      const int is_key = Op("cmp_lt", {Index("3"), seq_kv_}, DType::kBool, dims_);
+      inside = inside < 0 ? is_key : Op("logical_and", {inside, is_key}, DType::kBool, dims_);
+    }
+    return inside < 0 ? s : Masked(s, inside);
   }
-  void Require(const char* compare, int a, int b) {
-    const int holds = Op(compare, {a, b}, DType::kBool, dims_);
-    visible_ = visible_ < 0 ? holds : Op("logical_and", {visible_, holds}, DType::kBool, dims_);
+  int Right(int s) {
+    const auto right = static_cast<int64_t>(op_.Number("right", -1));
+    if (right < 0) return s;
+    return Masked(s, Op("cmp_ge", {Moved(Shifted(), right), Index("3")}, DType::kBool, dims_));
+  }
+  int Left(int s) {
+    const auto left = static_cast<int64_t>(op_.Number("left", -1));
+    if (left < 0) return s;
+    return Masked(s, Op("cmp_gt", {Moved(Index("3"), left), Shifted()}, DType::kBool, dims_));
+  }
+  int Masked(int s, int visible) {
+    return Op("binary_select", {s, Number(-kInfinity), visible}, DType::kF32, dims_);
   }
   int Moved(int x, int64_t by) {
     return Op("add", {x, Number(static_cast<double>(by), DType::kI32)}, DType::kI32, dims_);
@@ -150,29 +167,24 @@ class Speller {
     const int last = Op("add", {Index("2"), length(seq_kv_, dims_[3])}, DType::kI32, dims_);
     return Op("sub", {last, length(seq_q_, dims_[2])}, DType::kI32, dims_);
   }
-  int Masked(int s) {
-    if (Visible() < 0) return s;
-    return Op("binary_select", {s, Number(-kInfinity), visible_}, DType::kF32, dims_);
-  }
-  int Seen(int x, DType type) {
-    if (Visible() < 0) return Op("identity", {x}, type, dims_);
-    return Op("binary_select", {x, Number(0), visible_}, type, dims_);
-  }
 
   // Sums over the heads that share one of the keys', as clients reduce them: in groups.
   void WriteOfKeys(int a, int b, int y) {
     const CaseTensor result = Tensor(y);
     const Dims each = {dims_[0], dims_[1], result.dims[2], result.dims[3]};
     const int at = Transposed(a);
-    if (result.dims == each) return Write("matmul", {at, b}, y);
-    Write("reduce_add", {Op("matmul", {at, b}, DType::kF32, each)}, y);
+    const std::vector<int> limits = Limits(seq_kv_, -1, seq_q_);
+    if (result.dims == each) return Product({at, b}, limits, y);
+    const int of_heads = Virtual(DType::kF32, each);
+    Product({at, b}, limits, of_heads);
+    Write("reduce_add", {of_heads}, y);
   }
 
   Case& c_;
   const CaseOp& op_;
   Dims dims_;  // batches, heads, queries, keys
   int scale_ = -1, seq_q_ = -1, seq_kv_ = -1, bias_ = -1, alibi_ = -1;
-  int score_ = -1, visible_ = -1;
+  int score_ = -1;
 };
 
 bool NeedsWords(const CaseOp& op) {

@@ -6,8 +6,8 @@
 namespace kiln::testing {
 
 // The case with each sdpa_fwd and sdpa_bwd that has more than the C interface's operation takes
-// (bounds, bias, slopes, a sink) as products, reductions and pointwise operations; new tensors
-// stand behind the old ones.
+// (bounds, bias, slopes, a sink) as products, reductions and pointwise operations, as
+// cudnn-frontend writes them; new tensors stand behind the old ones.
 Case SpelledOut(const Case& c);
 
 }  // namespace kiln::testing

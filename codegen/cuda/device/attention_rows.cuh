@@ -22,14 +22,16 @@
 //                              result[0] or from result[1] on, every row sees all that known masks
 //                              hide elsewhere from result[2] up to result[3]
 //   weight(value, batch, row, column, result out), finish(value, batch, row, column, result out)
-//   weight_of_none(…)          with kEmptyRows the weights of a row that sees no key, of NaN
 //   rows(batch, row, max, sum)
 //
 // A positive factor of all scores costs nothing: maxima are taken before it, and it joins the
 // multiply-add of the exponential. Blocks that need masks take scores as they are.
 //
-// A row without a key has what its formula says: NaN, or what weights are then (they are then 0 or
-// NaN, and so is each sum of theirs).
+// The multiply-add subtracts a maximum that was multiplied by log2(e) and rounded: where that is
+// large, as with a mask of -1e9 or of a type's lowest value, what rounding left is a power of two
+// of its own. A warp that has such a maximum subtracts before it multiplies, as the graph does.
+//
+// A row that sees no key has the maximum -inf, the sum 0 and results of 0 (ir/graph/sdpa.h).
 struct attention_shape {
   int queries, keys;
   int columns;         // of v and the result
@@ -82,7 +84,7 @@ struct attention_tiles {
 // A thread's part of 16 rows: of blocks of C::kKeys scores, and of C::kWidth results.
 template <class C, class F>
 struct attention_rows {
-  static constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+  static constexpr float kLog2e = 1.44269504f;
   static __device__ inline float exp2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -101,7 +103,7 @@ struct attention_rows {
   int inside_first, inside_end;  // blocks that need no masks
   float factor;                  // of scores
   float score[kScores], result[kResults];
-  float max_low, max_high, sum_low, sum_high;  // maxima times log2(e)
+  float max_low, max_high, sum_low, sum_high;
   unsigned weights[kScores / 2];
 
   __device__ inline void take_factor() {
@@ -158,30 +160,49 @@ struct attention_rows {
     return x + __shfl_xor_sync(~0u, x, 2);
   }
 
+  // What is exponentiated: 2^(score * slope - low), in the other row - high.
+  struct exponent {
+    float slope, low, high;
+  };
+  // Above that exponents of the largest score are off by more than 2^-10.
+  static constexpr float kLarge = 4096.f;
+
   // Scores → maxima; the factors that O and the sums of before lose.
   template <bool starts>
-  __device__ inline void take_maxima(float slope, float& factor_low, float& factor_high) {
+  __device__ inline exponent take_maxima(float times, float& factor_low, float& factor_high) {
     float x[4] = {score[0], score[1], score[2], score[3]};
 #pragma unroll
     for (int e = 4; e < kScores; ++e) x[e % 4] = fmaxf(x[e % 4], score[e]);
     const float before_low = max_low, before_high = max_high;
-    max_low = row_max(fmaxf(x[0], x[1])) * slope;
-    max_high = row_max(fmaxf(x[2], x[3])) * slope;
+    max_low = row_max(fmaxf(x[0], x[1])) * times;
+    max_high = row_max(fmaxf(x[2], x[3])) * times;
     if constexpr (!starts) {
       max_low = fmaxf(max_low, before_low);
       max_high = fmaxf(max_high, before_high);
-      factor_low = exp2(before_low - finite(max_low));
-      factor_high = exp2(before_high - finite(max_high));
+      factor_low = exp2((before_low - finite(max_low)) * kLog2e);
+      factor_high = exp2((before_high - finite(max_high)) * kLog2e);
     }
+    return {times * kLog2e, finite(max_low) * kLog2e, finite(max_high) * kLog2e};
   }
   // Where nothing has been seen yet, -inf must not meet itself.
   static __device__ inline float finite(float max) { return max == -infinity() ? 0.f : max; }
+  static __device__ inline bool is_large(const exponent& x) {
+    return fmaxf(fabsf(x.low), fabsf(x.high)) > kLarge;
+  }
+  // For all lanes of a warp, where is_large of one of them.
+  __device__ inline void subtract_maxima(float times, exponent& x) {
+#pragma unroll
+    for (int e = 0; e < kScores; ++e)
+      score[e] = __fmul_rn(score[e], times) - finite(e & 2 ? max_high : max_low);
+    x = {kLog2e, 0.f, 0.f};
+  }
   // → exponentials and their sums.
   template <bool starts>
-  __device__ inline void take_exponentials(float slope, float factor_low, float factor_high) {
-    const float low = finite(max_low), high = finite(max_high);
+  __device__ inline void take_exponentials(const exponent& of, float factor_low,
+                                           float factor_high) {
 #pragma unroll
-    for (int e = 0; e < kScores; ++e) score[e] = exp2(fmaf(score[e], slope, e & 2 ? -high : -low));
+    for (int e = 0; e < kScores; ++e)
+      score[e] = exp2(fmaf(score[e], of.slope, e & 2 ? -of.high : -of.low));
     float x[4] = {score[0], score[1], score[2], score[3]};
 #pragma unroll
     for (int e = 4; e < kScores; ++e) x[e % 4] += score[e];
@@ -190,8 +211,9 @@ struct attention_rows {
   }
   template <bool starts>
   __device__ inline void softmax(float times, float& factor_low, float& factor_high) {
-    take_maxima<starts>(times * kLog2e, factor_low, factor_high);
-    take_exponentials<starts>(times * kLog2e, factor_low, factor_high);
+    exponent x = take_maxima<starts>(times, factor_low, factor_high);
+    if (__any_sync(~0u, is_large(x))) subtract_maxima(times, x);
+    take_exponentials<starts>(x, factor_low, factor_high);
   }
 
   __device__ inline float weight_of(int e, int block) const {
@@ -212,32 +234,16 @@ struct attention_rows {
     for (int e = 0; e < kResults; ++e) result[e] *= e & 2 ? high : low;
   }
 
-  // Of O in the end.
-  __device__ inline float scale_of(float max, float sum, int at) const {
-    if (C::kEmptyRows == 0 || max != -infinity()) return 1.f / sum;
-    bool any = false;
-    for (int column = thread % 4; column < s->keys && !any; column += 4) {
-      float y[1];
-      f->weight_of_none(__uint_as_float(0x7fffffff), batch, min(at, s->queries - 1), column, y);
-      any = y[0] != 0;
-    }
-    const unsigned quad = 0xfu << (threadIdx.x % 32 & ~3u);
-    return __any_sync(quad, any) ? 1.f / sum : 0.f;
-  }
-
   // The results are sums over all keys now: statistics go out, and results lose the sum as `low`
   // and `high` say.
   __device__ inline void finish_rows(float& low, float& high) {
-    constexpr unsigned kNan = 0x7fffffff;
-    sum_low = row_sum(sum_low);  // of all lanes: rows without a key are beside others
+    sum_low = row_sum(sum_low);
     sum_high = row_sum(sum_high);
-    if (max_low == -infinity()) sum_low = __uint_as_float(kNan);
-    if (max_high == -infinity()) sum_high = __uint_as_float(kNan);
-    low = scale_of(max_low, sum_low, row);
-    high = scale_of(max_high, sum_high, row + 8);
+    low = sum_low == 0.f ? 0.f : 1.f / sum_low;  // 0: no key was seen
+    high = sum_high == 0.f ? 0.f : 1.f / sum_high;
     if (thread % 4 == 0) {
-      if (row < s->queries) f->rows(batch, row, max_low * kLn2, sum_low);
-      if (row + 8 < s->queries) f->rows(batch, row + 8, max_high * kLn2, sum_high);
+      if (row < s->queries) f->rows(batch, row, max_low, sum_low);
+      if (row + 8 < s->queries) f->rows(batch, row + 8, max_high, sum_high);
     }
   }
   __device__ inline float finished(int e) const {
@@ -254,15 +260,14 @@ struct attention_rows {
   }
 };
 
-template <class Score, class Inside, class Factor, class Limits, class Weight, class WeightOfNone,
-          class Finish, class Rows>
+template <class Score, class Inside, class Factor, class Limits, class Weight, class Finish,
+          class Rows>
 struct attention_functions {
   const Score& score;
   const Inside& inside;
   const Factor& factor;
   const Limits& limits;
   const Weight& weight;
-  const WeightOfNone& weight_of_none;
   const Finish& finish;
   const Rows& rows;
 };

@@ -1,6 +1,6 @@
 #pragma once
 // attention_sm80<Config>(memory, shape, query, key, value, score, inside, factor, limits, weight,
-// weight_of_none, finish, rows, store): the skeleton of softmax(q k) v on mma.sync, without a
+// finish, rows, store): the skeleton of softmax(q k) v on mma.sync, without a
 // matrix of scores in memory. attention_rows.cuh has what it shares with attention_sm90, and says
 // what the functions from score to rows are.
 //
@@ -106,22 +106,29 @@ struct attention_mma {
     }
     __device__ inline void take(int block, int stage) {
       multiply_keys(key + stage * (2 * kStageElements));
-      float slope[C::kRowTiles], low[C::kRowTiles], high[C::kRowTiles];
-      bool grows = false;
+      using exponent = typename attention_rows<C, F>::exponent;
+      exponent of[C::kRowTiles];
+      float times[C::kRowTiles], low[C::kRowTiles], high[C::kRowTiles];
+      bool grows = false, large = false;
 #pragma unroll
       for (int r = 0; r < C::kRowTiles; ++r) {
-        slope[r] = part[r].take_scores(block) * part[r].kLog2e;
-        part[r].template take_maxima<false>(slope[r], low[r], high[r]);
+        times[r] = part[r].take_scores(block);
+        of[r] = part[r].template take_maxima<false>(times[r], low[r], high[r]);
         grows |= low[r] != 1.f || high[r] != 1.f;
+        large |= part[r].is_large(of[r]);
       }
       // Maxima seldom grow after the first blocks. What follows is one piece, so that exponentials
       // are computed beside products.
-      if (__any_sync(~0u, grows))
+      if (__any_sync(~0u, grows || large)) {
 #pragma unroll
         for (int r = 0; r < C::kRowTiles; ++r) part[r].scale_result(low[r], high[r]);
+        if (__any_sync(~0u, large))
+#pragma unroll
+          for (int r = 0; r < C::kRowTiles; ++r) part[r].subtract_maxima(times[r], of[r]);
+      }
 #pragma unroll
       for (int r = 0; r < C::kRowTiles; ++r) {
-        part[r].template take_exponentials<false>(slope[r], low[r], high[r]);
+        part[r].template take_exponentials<false>(of[r], low[r], high[r]);
         part[r].take_weights(block);
       }
       multiply_values(value + stage * (2 * kStageElements));
@@ -268,17 +275,14 @@ struct attention_mma {
 };
 
 template <class C, class T, class Query, class Key, class Value, class Score, class Inside,
-          class Factor, class Limits, class Weight, class WeightOfNone, class Finish, class Rows,
-          class Store>
+          class Factor, class Limits, class Weight, class Finish, class Rows, class Store>
 __device__ inline void attention_sm80(T* memory, const attention_shape& shape, const Query& query,
                                       const Key& key, const Value& value, const Score& score,
                                       const Inside& inside, const Factor& factor,
                                       const Limits& limits, const Weight& weight,
-                                      const WeightOfNone& weight_of_none, const Finish& finish,
-                                      const Rows& rows, const Store& store) {
-  using functions =
-      attention_functions<Score, Inside, Factor, Limits, Weight, WeightOfNone, Finish, Rows>;
-  attention_mma<C>::run(
-      memory, shape, functions{score, inside, factor, limits, weight, weight_of_none, finish, rows},
-      query, key, value, store);
+                                      const Finish& finish, const Rows& rows, const Store& store) {
+  using functions = attention_functions<Score, Inside, Factor, Limits, Weight, Finish, Rows>;
+  attention_mma<C>::run(memory, shape,
+                        functions{score, inside, factor, limits, weight, finish, rows}, query, key,
+                        value, store);
 }

@@ -1,6 +1,6 @@
 #pragma once
 // attention_sm90<Config>(q, k, v, out, shape, score, inside, factor, limits, weight,
-// weight_of_none, finish, rows): the skeleton of softmax(q k) v on sm_90a, without a matrix of
+// finish, rows): the skeleton of softmax(q k) v on sm_90a, without a matrix of
 // scores in memory.
 //
 //   producer warp       TMA → q of each group, ring of k blocks, ring of v blocks
@@ -379,15 +379,14 @@ struct attention {
 };
 
 template <class C, class Score, class Inside, class Factor, class Limits, class Weight,
-          class WeightOfNone, class Finish, class Rows>
+          class Finish, class Rows>
 __device__ inline void attention_sm90(const tensor_map& q, const tensor_map& k, const tensor_map& v,
                                       const tensor_map& out, const attention_shape& shape,
                                       const Score& score, const Inside& inside,
                                       const Factor& factor, const Limits& limits,
-                                      const Weight& weight, const WeightOfNone& weight_of_none,
-                                      const Finish& finish, const Rows& rows) {
-  using functions =
-      attention_functions<Score, Inside, Factor, Limits, Weight, WeightOfNone, Finish, Rows>;
+                                      const Weight& weight, const Finish& finish,
+                                      const Rows& rows) {
+  using functions = attention_functions<Score, Inside, Factor, Limits, Weight, Finish, Rows>;
   attention<C>::run(q, k, v, out, shape,
-                    functions{score, inside, factor, limits, weight, weight_of_none, finish, rows});
+                    functions{score, inside, factor, limits, weight, finish, rows});
 }

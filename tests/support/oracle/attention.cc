@@ -1,6 +1,7 @@
 // Attention and loads through page tables: plain loops over batches, heads, queries and keys.
 //
-// Bounds: a score errs by its dot product and by one rounding an addend; an exponential of it by
+// Bounds: a score errs by its dot product and by one rounding an addend, or not at all where an
+// addend is so large that rounding leaves nothing else of it; an exponential of it by
 // that error and the maximum's; weights may be rounded to the type of q before they are summed with
 // v, and are divided by a sum that errs as every sum does.
 #include <algorithm>
@@ -40,11 +41,16 @@ bool BlockIsHidden(const Dense& mask, int64_t b, int64_t h, int64_t i, int64_t j
   return (byte & 1 << j / 128 % 8) == 0;
 }
 
+// Lengths end before some rows: these are no queries, and have no sink.
+bool IsQuery(const SdpaInputs& in, int64_t b, int64_t i) {
+  return in.seq_q == nullptr || i < Length(in.seq_q, b, in.q->dims[2]);
+}
+
 bool Sees(const SdpaInputs& in, const SdpaParams& p, int64_t b, int64_t h, int64_t i, int64_t j) {
   if (in.block_mask != nullptr && BlockIsHidden(*in.block_mask, b, h, i, j)) return false;
   const int64_t rows = Length(in.seq_q, b, in.q->dims[2]),
                 columns = Length(in.seq_kv, b, KeysOf(in));
-  if ((in.seq_q != nullptr && i >= rows) || (in.seq_kv != nullptr && j >= columns)) return false;
+  if (!IsQuery(in, b, i) || (in.seq_kv != nullptr && j >= columns)) return false;
   const int64_t last = i + (p.bottom_right ? columns - rows : 0);
   return (p.right < 0 || j - last <= p.right) && (p.left < 0 || last - j < p.left);
 }
@@ -63,6 +69,11 @@ Value Score(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t b,
   double v = product.v * factor;
   double e = product.e * std::fabs(factor) + 2 * u * std::fabs(v), largest = std::fabs(v);
   const auto add = [&](double term) {
+    const double small = std::min(std::fabs(v) + e, std::fabs(term));
+    if (small < u / 2 * std::max(std::fabs(v), std::fabs(term)) - e) {
+      if (std::fabs(term) > std::fabs(v)) v = term, e = 0;
+      return;
+    }
     v += term;
     largest = std::max({largest, std::fabs(v), std::fabs(term)});
     e += 2 * u * largest;
@@ -75,6 +86,7 @@ Value Score(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t b,
 // exp(score - shift), where the difference errs by `e` beside its own rounding.
 Value Exponential(double difference, double e, double u) {
   const double v = std::exp(difference);
+  if (v == 0) return {};
   return {.v = v, .e = v * std::expm1(e + u * (2 * std::fabs(difference) + 8))};
 }
 
@@ -90,13 +102,14 @@ QueryRow RowOf(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t
   const double u = UnitRoundoff(compute);
   QueryRow row;
   for (int64_t j = 0; j < KeysOf(in); ++j) {
-    row.seen.push_back(Sees(in, p, b, h, i, j));
-    row.scores.push_back(row.seen.back() ? Score(in, p, compute, b, h, i, j)
-                                         : Value{.v = -kInfinity, .e = 0});
+    row.scores.push_back(Sees(in, p, b, h, i, j) ? Score(in, p, compute, b, h, i, j)
+                                                 : Value{.v = -kInfinity, .e = 0});
+    row.seen.push_back(row.scores.back().v != -kInfinity);
     row.max = std::fmax(row.max, row.scores.back().v);
-    row.max_error = std::max(row.max_error, row.scores.back().e);
+    if (row.seen.back()) row.max_error = std::max(row.max_error, row.scores.back().e);
   }
-  const double sink = in.sink == nullptr ? -kInfinity : At(*in.sink, {b, h, 0, 0}).v;
+  const bool has_sink = in.sink != nullptr && IsQuery(in, b, i);
+  const double sink = has_sink ? At(*in.sink, {b, h, 0, 0}).v : -kInfinity;
   row.max = std::fmax(row.max, sink);
   Accumulator sum;
   for (size_t j = 0; j < row.scores.size(); ++j) {
@@ -105,12 +118,22 @@ QueryRow RowOf(const SdpaInputs& in, const SdpaParams& p, DType compute, int64_t
                     : Value{});
     sum.Add(row.exps.back().v, row.exps.back().e);
   }
-  if (in.sink != nullptr) {
+  if (has_sink) {
     const Value e = Exponential(sink - row.max, row.max_error, u);
     sum.Add(e.v, e.e);
   }
   row.sum = sum.Result(compute);
   return row;
+}
+
+// max + log(sum), of which a large maximum leaves nothing but itself.
+Value StatisticsOf(const QueryRow& row, double u) {
+  if (row.max == -kInfinity) return {.v = -kInfinity, .e = 0};
+  const double log = std::log(row.sum.v), log_error = row.sum.e / row.sum.v;
+  if (std::fabs(log) + log_error < u / 2 * std::fabs(row.max))
+    return {.v = row.max, .e = row.max_error};
+  return {.v = row.max + log,
+          .e = row.max_error + log_error + 8 * u * (std::fabs(row.max) + std::fabs(log) + 1)};
 }
 
 Value Product(Value a, Value b) {
@@ -146,12 +169,7 @@ SdpaForwardResult SdpaForward(const SdpaInputs& in, const SdpaParams& p, DType c
           }
           result.o.values.push_back(sum.Result(compute));
         }
-        const double log = std::log(row.sum.v), stats = row.max + log;
-        result.stats.values.push_back(
-            row.max == -kInfinity ? Value{.v = -kInfinity, .e = 0}
-                                  : Value{.v = stats,
-                                          .e = row.max_error + row.sum.e / row.sum.v +
-                                               8 * u * (std::fabs(row.max) + std::fabs(log) + 1)});
+        result.stats.values.push_back(StatisticsOf(row, u));
       }
     }
   }
@@ -185,14 +203,16 @@ SdpaBackwardResult SdpaBackward(const SdpaInputs& in, const Dense& o, const Dens
       for (int64_t i = 0; i < q[2]; ++i) {
         Accumulator inner;
         for (int64_t d = 0; d < width; ++d) {
-          const double t = At(grad, {b, h, i, d}).v * At(o, {b, h, i, d}).v;
-          inner.Add(t, u * std::fabs(t));
+          const Value t = Product(At(grad, {b, h, i, d}), At(o, {b, h, i, d}));
+          inner.Add(t.v, t.e + u * std::fabs(t.v));
         }
         const Value below = inner.Result(compute);
         for (int64_t j = 0; j < in.k->dims[2]; ++j) {
-          if (!Sees(in, p, b, h, i, j)) continue;
+          const Value shift = At(stats, {b, h, i, 0});  // -inf: the row sees no key
+          if (!Sees(in, p, b, h, i, j) || shift.v == -kInfinity) continue;
           const Value s = Score(in, p, compute, b, h, i, j);
-          const Value weight = Exponential(s.v - At(stats, {b, h, i, 0}).v, s.e, u);
+          if (s.v == -kInfinity) continue;
+          const Value weight = Exponential(s.v - shift.v, s.e + shift.e, u);
           Accumulator dp;
           for (int64_t d = 0; d < width; ++d) {
             const Value t = product(At(grad, {b, h, i, d}), At(*in.v, {b, hv, j, d}));
