@@ -28,7 +28,7 @@ constexpr int kAlignment = 128;              // bytes, of what the skeleton lays
 constexpr int64_t kSectionBytes = 32 << 20;  // of q, dy and sums of the heads that run at one time
 
 struct GradSm80 {
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 3;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnMma;
 
@@ -49,7 +49,8 @@ int64_t Elements(const Plan& p) {
   // k and v, q and dy, weights and the slopes of two steps.
   return 2 * (keys + p.stages * queries) * p.depth + 3 * keys * queries + kAlignment / 2;
 }
-int64_t Statistics(const Plan& p) { return int64_t{p.stages} * 2 * p.queries_tile; }
+// Two of each row, and flags (kOfStage of the skeleton).
+int64_t Statistics(const Plan& p) { return int64_t{p.stages} * (2 * p.queries_tile + 4); }
 int64_t GradSm80::SharedBytes(const Plan& p) {
   return AlignUp(2 * Elements(p), 16) + AlignUp(4 * Statistics(p), 16) + 16;
 }

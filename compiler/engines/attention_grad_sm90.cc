@@ -27,7 +27,7 @@ constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 20}};
 
 struct GradSm90 {
-  static constexpr int kVersion = 3;
+  static constexpr int kVersion = 4;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
 
@@ -45,7 +45,7 @@ int64_t GradSm90::SharedBytes(const Plan& p) {
   const int64_t block = int64_t{p.queries_tile} * p.depth * 2;
   return 2 * int64_t{kKeys} * p.depth * 2 + 2 * kStages * block +
          2 * int64_t{kKeys} * p.queries_tile * 2 + 2 * int64_t{64} * p.depth * 2 +
-         2 * kStages * int64_t{p.queries_tile} * 4 + 16 * kStages + 160;
+         2 * kStages * int64_t{p.queries_tile} * 4 + 24 * kStages + 160;
 }
 
 Result<Plan> GradSm90::PlanOf(const Group& group) {

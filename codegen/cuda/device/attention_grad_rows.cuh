@@ -31,7 +31,14 @@
 // come first: before the kernel, or of all but the first section while it makes the one before
 // (attention_grad_zeroes).
 //
-// Rows past the end have the statistics +inf, so that weights are 0. kOrdered: tiles of a head add
+// Rows past the end have the statistics +inf, so that weights are 0, and so have rows that see no
+// key, by `rows` (ir/graph/spelled_attention.h). In shared memory statistics are multiplied by
+// log2(e), for the multiply-add of the exponential. Of rows with large ones, as a mask of -1e9 or
+// of a type's lowest value leaves them, what that product's rounding left would be a power of two
+// of its own: where one of kOfVote rows has such, those of all of them stand as they are, with a
+// flag, and are subtracted before anything is multiplied.
+//
+// kOrdered: tiles of a head add
 // to a block of dq in the order of their keys, the last first: turns[1 + block] counts those that
 // have. turns[0] is the next tile: blocks take tiles in order, so that who waits for its turn waits
 // for one that runs, even if some blocks of the grid have not started. All turns are 0 at the
@@ -179,8 +186,9 @@ struct attention_grad_zeroes {
 };
 
 // A thread's part of 16 keys, of a block of C::kQueries queries. A step says where it is: key() and
-// query() of the thread's first element, batch(), ends() where rows or keys do, and statistics(),
-// the address in shared memory of those of the thread's first row.
+// query() of the thread's first element, batch(), ends() where rows or keys do, statistics(), the
+// address in shared memory of those of the thread's first row, and is_large(i), the flag of rows i
+// * kOfVote and on, the same in all lanes of a warp.
 template <class C>
 struct attention_grad_rows {
   static constexpr int kScores = C::kQueries / 2;  // registers
@@ -191,6 +199,11 @@ struct attention_grad_rows {
   }
   static constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
   static __device__ inline float infinity() { return __int_as_float(0x7f800000); }
+  // Of all lanes of a warp: whether their rows' statistics stay as they are. Above that exponents
+  // would be off by more than 2^-10; +inf is no number.
+  static __device__ inline bool any_large(float stats) {
+    return __any_sync(~0u, fabsf(stats) > 4096.f && fabsf(stats) != infinity());
+  }
   static __device__ inline float2 load_pair(unsigned at) {
     float2 v;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
@@ -201,51 +214,75 @@ struct attention_grad_rows {
   float weight[kScores];  // an accumulator that is written to would take more registers
   unsigned weights[kScores / 2], slopes[kScores / 2];  // to 16 bits
 
-  // Scores as the graph has them.
+  // Scores as the graph has them; `subtracts`: less the rows' statistics.
   template <class F, class Step>
   __device__ inline void take_scores(const F& f, const attention_grad_shape& s, const Step& step,
-                                     bool inside) {
+                                     bool inside, bool subtracts) {
     const int key = step.key(), query = step.query(), batch = step.batch();
     const unsigned rows = step.statistics();
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
       float2 of;
-      if constexpr (C::kShifted) of = load_pair(rows + i * 32);
+      if (C::kShifted || subtracts) of = load_pair(rows + i * 32);
+      const bool is_natural =
+          subtracts && (C::kQueries == C::kOfVote || step.is_large(8 * i / C::kOfVote));
 #pragma unroll
       for (int e = 4 * i; e < 4 * i + 4; ++e) {
         int at_row = query + 8 * i + e % 2, column = key + (e & 2) * 4;
         if constexpr (C::kReads) at_row = min(at_row, s.queries - 1);
         if constexpr (C::kReads) column = min(column, s.keys - 1);
         float y[1];
-        const float of_row = C::kShifted ? (e % 2 ? of.y : of.x) * kLn2 : 0.f;
-        if (inside)
+        float of_row = 0.f;
+        if (C::kShifted || subtracts) of_row = (e % 2 ? of.y : of.x) * (is_natural ? 1.f : kLn2);
+        if (inside && !subtracts)
           f.inside(score[e], of_row, batch, at_row, column, y);
         else
           f.score(score[e], of_row, batch, at_row, column, y);
-        score[e] = of_row == infinity() ? -infinity() : y[0] + of_row;
+        if constexpr (C::kShifted)
+          score[e] = of_row == infinity() ? -infinity() : subtracts ? y[0] : y[0] + of_row;
+        else
+          score[e] = subtracts ? y[0] - of_row : y[0];
       }
     }
+  }
+  template <class Step>
+  static __device__ inline bool any_rows_large(const Step& step) {
+    bool any = false;
+#pragma unroll
+    for (int i = 0; i < C::kQueries / C::kOfVote; ++i) any |= step.is_large(i);
+    return any;
   }
   // Scores → weights, 16 bits for the product.
   template <class F, class Step>
   __device__ inline void take_weights(const F& f, const attention_grad_shape& s, const Step& step,
                                       bool inside) {
+    const bool large = any_rows_large(step);
     float factor[1] = {1.f};
-    if (C::kFolded && inside)
+    if constexpr (C::kOneLoop)
+      take_scores(f, s, step, inside, large);
+    else if (large)
+      take_scores(f, s, step, false, true);
+    else if (C::kFolded && inside)
       f.factor(step.batch(), factor);
     else
-      take_scores(f, s, step, inside);
-    const float slope = factor[0] * kLog2e;
-    const unsigned rows = step.statistics();
+      take_scores(f, s, step, inside, false);
+    if (large)
+      take_exponentials(kLog2e, [](int) { return make_float2(0.f, 0.f); });
+    else
+      take_exponentials(factor[0] * kLog2e,
+                        [&](int i) { return load_pair(step.statistics() + i * 32); });
+    if (C::kWeights || step.ends()) finish_weights(f, s, step);
+  }
+  template <class Rows>
+  __device__ inline void take_exponentials(float slope, const Rows& rows) {
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
-      const float2 of = load_pair(rows + i * 32);
+      const float2 of = rows(i);
 #pragma unroll
       for (int e = 4 * i; e < 4 * i + 4; ++e)
         weight[e] = exp2(fmaf(score[e], slope, e % 2 ? -of.y : -of.x));
       if constexpr (!C::kWeights) pack_weights(i);
     }
-    if (C::kWeights || step.ends()) finish_weights(f, s, step);
   }
   __device__ inline void pack_weights(int i) {
     weights[2 * i] = pack_pair<C::kPackBf16>(weight[4 * i], weight[4 * i + 1]);

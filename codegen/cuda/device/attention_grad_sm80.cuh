@@ -42,7 +42,11 @@ struct attention_grad_mma {
   static constexpr int kWarpKeys = 32, kWarpQueries = C::kQueries / 2, kRowTiles = kWarpKeys / 16;
   struct part_of_warp : C {
     static constexpr int kQueries = kWarpQueries;
+    static constexpr int kOfVote = 32;  // rows that a warp reads the statistics of
+    static constexpr bool kOneLoop = false;
   };
+  // Of a stage, in `statistics`: those of the rows, their means, and a flag for each kOfVote rows.
+  static constexpr int kOfStage = 2 * C::kQueries + 4;
   using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false>;
   using rows = attention_grad_rows<part_of_warp>;  // of 16 keys
   using turn = attention_grad_turns;
@@ -150,6 +154,7 @@ struct attention_grad_mma {
     int in_keys, in_rows;  // where the 16 keys begin among its keys, and the warp's queries
     int lane;
     unsigned rows;  // address of the stage's statistics
+    const float* flags;
     __device__ inline int key() const { return first_key + in_keys + lane / 4; }
     __device__ inline int query() const { return step.row + in_rows + 2 * (lane % 4); }
     __device__ inline int batch() const { return step.batch; }
@@ -157,6 +162,9 @@ struct attention_grad_mma {
       return step.row + C::kQueries > s.queries || first_key + kKeys > s.keys;
     }
     __device__ inline unsigned statistics() const { return rows + in_rows * 4 + lane % 4 * 8; }
+    __device__ inline bool is_large(int i) const {
+      return flags[in_rows / part_of_warp::kOfVote + i] != 0.f;
+    }
   };
 
   // Pairs of 16 rows to their place in panels, from the row and chunk on.
@@ -265,17 +273,22 @@ struct attention_grad_mma {
     };
     // Statistics and means of a step's rows, a row a thread.
     float of_row[2];
+    bool is_large = false;
     const auto read_rows = [&] {
       if (threadIdx.x >= C::kQueries) return;
       const int row = step.row + threadIdx.x;
       f.rows(step.batch, min(row, s.queries - 1), of_row);
-      of_row[0] = row < s.queries ? of_row[0] * rows::kLog2e : rows::infinity();
+      of_row[0] = row < s.queries ? of_row[0] : rows::infinity();
+      is_large = rows::any_large(of_row[0]);
+      if (!is_large) of_row[0] *= rows::kLog2e;
       of_row[1] = row < s.queries ? of_row[1] : 0.f;
     };
     const auto store_rows_of = [&](int stage) {
       if (threadIdx.x >= C::kQueries) return;
-      statistics[stage * (2 * C::kQueries) + threadIdx.x] = of_row[0];
-      statistics[stage * (2 * C::kQueries) + C::kQueries + threadIdx.x] = of_row[1];
+      float* const to = statistics + stage * kOfStage;
+      to[threadIdx.x] = of_row[0];
+      to[C::kQueries + threadIdx.x] = of_row[1];
+      if (lane == 0) to[2 * C::kQueries + threadIdx.x / 32] = is_large ? 1.f : 0.f;
     };
     bool more = step.next();
     if (more && C::kStages > 1) {
@@ -339,8 +352,8 @@ struct attention_grad_mma {
       }
       if (any) add_before();
       const unsigned block = queries + stage * (kStageElements * 2);
-      const unsigned of_stage =
-          unsigned(__cvta_generic_to_shared(statistics + stage * (2 * C::kQueries)));
+      const float* const rows_of = statistics + stage * kOfStage;
+      const unsigned of_stage = unsigned(__cvta_generic_to_shared(rows_of));
       multiply_rows([&](int r) { return part[r].score; }, own_keys, block + as_rows);
       multiply_rows([&](int r) { return part[r].grad; }, own_keys + kValuesAt * 2,
                     block + kQueryElements * 2 + as_rows);
@@ -348,7 +361,8 @@ struct attention_grad_mma {
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
         const int row = pair * kWarpKeys + 16 * r;
-        const place_in_step here = {s, now, p.key, row, own, lane, of_stage};
+        const place_in_step here = {s,   now,  p.key,    row,
+                                    own, lane, of_stage, rows_of + 2 * C::kQueries};
         const auto store = [&](int to, const unsigned* pairs) {
           store_pairs<slope_panels, kWarpQueries / 2>(memory + from + to, row, own / 8, lane,
                                                       [&](int e) { return pairs[e / 2]; });

@@ -47,9 +47,14 @@ struct attention_grad {
   static constexpr int kStagingAt = kSlopesAt + 2 * kSlopeBytes;
   static constexpr int kRowsAt = kStagingAt + 2 * kStagingBytes;
   static constexpr int kInfosAt = kRowsAt + 2 * kStages * kRowBytes;  // of the stages' steps
-  static constexpr int kBarriersAt = kInfosAt + kStages * 16;
+  static constexpr int kLargeAt = kInfosAt + kStages * 16;  // of the rows that a warp reads
+  static constexpr int kBarriersAt = kLargeAt + kStages * 8;
   static constexpr int kNumbers = C::kQueries * C::kDepth / 2;  // of dq that a group adds
-  using rows = attention_grad_rows<C>;
+  struct part_of_group : C {
+    static constexpr int kOfVote = 64;  // rows that a warp reads the statistics of
+    static constexpr bool kOneLoop = C::kReads != 0;
+  };
+  using rows = attention_grad_rows<part_of_group>;
   using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, C::kRotates != 0>;
   using place = typename tiles::place;
   using turn = attention_grad_turns;
@@ -223,6 +228,12 @@ struct attention_grad {
         for (int i = 0; i < 2; ++i)
           f.rows(step.batch, min(step.row + first + i * 32, s.queries - 1), values[i]);
         const int row = step.row, batch = step.batch;
+        // Every lane has two rows.
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (row + first + i * 32 >= s.queries) values[i][0] = rows::infinity();
+        const bool large_first = rows::any_large(values[0][0]);
+        const bool is_large = rows::any_large(values[1][0]) || large_first;
         int what = (batch * s.query_tiles + row / C::kQueries) * kFlags;
         if (step.inside) what |= kInside;
         if (row + C::kQueries > s.queries) what |= kPart;
@@ -230,9 +241,8 @@ struct attention_grad {
         if (!more) what |= kLast;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const bool is_there = row + first + i * 32 < s.queries;
-          values[i][0] = is_there ? values[i][0] * rows::kLog2e : rows::infinity();
-          values[i][1] = is_there ? values[i][1] : 0.f;
+          if (!is_large) values[i][0] *= rows::kLog2e;
+          if (row + first + i * 32 >= s.queries) values[i][1] = 0.f;
         }
         mbarrier_wait(b.query_empty(at.stage), at.phase ^ 1);
         const unsigned to = memory + kRowsAt + at.stage * kRowBytes + first * 4;
@@ -247,6 +257,9 @@ struct attention_grad {
           store_shared(info + 4, row);
           store_shared(info + 8, batch);
         }
+        if (lane == 0)
+          store_shared(memory + kLargeAt + (at.stage * kRowWarps + first / 64) * 4,
+                       is_large ? 1 : 0);
         __syncwarp();
         if (lane == 0) mbarrier_arrive(b.query_full(at.stage));
         at.advance();
@@ -336,6 +349,9 @@ struct attention_grad {
       __device__ inline int batch() const { return load_shared(c.step_at() + 8); }
       __device__ inline bool ends() const {
         return (what & kPart) != 0 || load_shared(c.b.tile() + 8) + kKeys > c.s.keys;
+      }
+      __device__ inline bool is_large(int i) const {
+        return load_shared(c.memory + kLargeAt + (c.at.stage * kRowWarps + i) * 4) != 0;
       }
       __device__ inline unsigned statistics() const {
         return c.memory + kRowsAt + c.at.stage * kRowBytes + c.thread % 4 * 8;
