@@ -74,10 +74,7 @@ def _lengths(rng, o):
         return tuple(int(rng.choice([0, 1, most, rng.integers(0, most + 1), rng.integers(0, most + 1)]))
                      for _ in range(b))
 
-    if attention.ROWS_WITHOUT_KEYS:
-        return {"seq_q": some(queries), "seq_kv": some(keys)}
-    # As many draws with lengths as can be, though no row may be left without keys.
-    return {"seq_q": (queries,) * b, "seq_kv": tuple(int(rng.integers(1, keys + 1)) for _ in range(b))}
+    return {"seq_q": some(queries), "seq_kv": some(keys)}
 
 
 def _bias(rng, o):
@@ -86,13 +83,13 @@ def _bias(rng, o):
 
 
 # Masks that models add, as far as they fit the type. A row of which every key has a large one is a row whose scores are
-# equal but for their rounding in f32, which says nothing: only rows of -1e4 are masked as a whole.
+# equal but for their rounding in f32, which says nothing: only rows of -1e4 and -inf are masked as a whole.
 _MASKS = (-1e4, -65504.0, -1e9, -1e30, -3.38e38, -np.inf)
 
 
 def _bias_mask(rng, o):
     value = float(rng.choice(_MASKS))
-    whole = (int(rng.integers(o["bias"][2])),) if value == -1e4 and rng.random() < 0.5 else ()
+    whole = (int(rng.integers(o["bias"][2])),) if value in (-1e4, -np.inf) and rng.random() < 0.5 else ()
     return {"bias_mask": (value, whole)} if "bias" in o else {}
 
 
