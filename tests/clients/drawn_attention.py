@@ -148,6 +148,9 @@ OPTIONS = [
 ]
 
 
+_LATE = ("bias_mask", "alibi", "ragged", "paged")  # legal with another option alone
+
+
 def _is_legal(options, backward, fp8):
     chosen = [option for option in OPTIONS if options["drawn"].get(option.name)]
     return all(option.legal(options, backward, fp8) for option in chosen)
@@ -178,8 +181,8 @@ def draw(seed):
     io = [_T.HALF, _T.BFLOAT16, *_FP8][int(rng.choice(4, p=[0.42, 0.42, 0.1, 0.06]))]
     fp8 = io in _FP8
     options = {**_shape(rng, backward, fp8), "drawn": {}}
-    # In any order, since each option is legal or not with those before; a bias is there before it is masked.
-    for option in sorted((OPTIONS[at] for at in rng.permutation(len(OPTIONS))), key=lambda o: o.name == "bias_mask"):
+    # In any order, since each option is legal or not with those before, but for those that want another one.
+    for option in sorted((OPTIONS[at] for at in rng.permutation(len(OPTIONS))), key=lambda o: o.name in _LATE):
         if rng.random() >= option.chance or (option.name == "bias_mask" and "bias" not in options):
             continue
         more = {**options, **option.values(rng, options), "drawn": {**options["drawn"], option.name: True}}
