@@ -163,6 +163,14 @@ class LegacyCalls {
     }
   }
 
+  // One again and again, but for one of the first.
+  void FillWithObjects(const std::string& type, std::byte* at) {
+    void *const most = Object(type), *const other = Object(type);
+    const size_t odd = bytes_.Below(4);
+    for (size_t k = 0; k < size_t{kMostCounted} / 2; ++k)
+      std::memcpy(at + 8 * k, k == odd ? &other : &most, 8);
+  }
+
   template <class T>
   T Argument(const Function& function, size_t i) {
     const Parameter& p = function.parameters[i];
@@ -215,11 +223,10 @@ class LegacyCalls {
     }
     // A struct that the public function takes by value is always there.
     if (p.role != "value" && bytes_.Below(96) == 0) return nullptr;
-    FillWithNumbers(p.type, region);
-    for (size_t k = 0; p.role == "in" && objects_.contains(p.type) && k < kMostCounted / 2; ++k) {
-      void* const object = Object(p.type);
-      std::memcpy(region + 8 * k, &object, 8);
-    }
+    if (p.role == "in" && objects_.contains(p.type))
+      FillWithObjects(p.type, region);
+    else
+      FillWithNumbers(p.type, region);
     return region;
   }
 

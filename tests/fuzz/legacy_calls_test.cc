@@ -21,7 +21,7 @@ TEST(LegacyCalls, OfAnyKindAreAnswered) {
   std::mt19937 random(20261123);
   const int sequences = computes ? 60 : 4000;
   for (int i = 0; i < sequences; ++i) {
-    std::vector<uint8_t> bytes(4000);
+    std::vector<uint8_t> bytes(10000);  // enough for all functions once
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
     LegacyCalls({bytes.data(), bytes.size()}, computes ? DeviceMemory::kNull : DeviceMemory::kAny)
         .Run();
