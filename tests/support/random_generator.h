@@ -44,7 +44,7 @@ class Generator {
   void AddRnnBackwardWeights() { AddRnn(GraphOp::kRnnBackwardWeights); }
   void AddRecurrence() { AddLoop(false); }
   void AddRecurrenceGrad() { AddLoop(true); }
-  void AddCtcLoss() {}  // finds nothing to do
+  void AddCtcLoss();
   void AddMap();
   void AddIota();
   void AddReduce();

@@ -82,19 +82,29 @@ void UnifyShared(const Tensor& tensor, std::vector<double>& values) {
   }
 }
 
+// The largest numbers of integers that say how much of something counts: a matmul's overrides, the
+// labels of CTC and its lengths.
+std::map<TensorId, int64_t> Limits(const Graph& graph) {
+  std::map<TensorId, int64_t> limits;
+  for (const Node& node : graph.nodes) {
+    const Dims& first = graph[node.inputs.empty() ? node.outputs[0] : node.inputs[0]].dims;
+    std::vector<int64_t> of_inputs;
+    if (node.op == GraphOp::kMatmul) {
+      const Dims& c = graph[node.outputs[0]].dims;
+      of_inputs = {-1, -1, c[c.size() - 2], c.back(), first.back()};
+    } else if (node.op == GraphOp::kCtcLoss) {
+      of_inputs = {-1, first[2] - 1, node.As<CtcLossAttrs>().max_label, first[0]};
+    }
+    for (size_t i = 0; i < std::min(of_inputs.size(), node.inputs.size()); ++i)
+      if (of_inputs[i] >= 0 && node.inputs[i] != kAbsent) limits[node.inputs[i]] = of_inputs[i];
+  }
+  return limits;
+}
+
 }  // namespace
 
 TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
-  std::map<TensorId, int64_t> limits;  // overrides of a matmul, with the extent that they limit
-  for (const Node& node : graph.nodes) {
-    if (node.op != GraphOp::kMatmul) continue;
-    const Dims& a = graph[node.inputs[0]].dims;
-    const Dims& c = graph[node.outputs[0]].dims;
-    const std::array extents = {c[c.size() - 2], c.back(), a.back()};
-    for (size_t i = 2; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] != kAbsent) limits[node.inputs[i]] = extents[i - 2];
-    }
-  }
+  const std::map<TensorId, int64_t> limits = Limits(graph);
   const std::map<TensorId, int64_t> batches = LongestBatches(graph);
   const std::set<TensorId> statistics = AttentionStatistics(graph), biases = AttentionBiases(graph);
   TensorValues values;
@@ -115,8 +125,8 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
     for (double& value : out) {
       const bool fraction = IsFloat(tensor.dtype);
       const bool is_unsigned = positive || kiln::Info(tensor.dtype).kind == DTypeKind::kUint;
-      if (limits.contains(id))
-        value = below(limits[id] + 1);
+      if (const auto limit = limits.find(id); limit != limits.end())
+        value = below(limit->second + 1);
       else if (statistics.contains(id))
         value = below(8) == 0 ? -std::numeric_limits<double>::infinity() : 8 + below(8);
       else if (IsBool(tensor.dtype))

@@ -1,5 +1,7 @@
 // Random nodes of recurrent networks, of their loops, and of the gradients of both. What a gradient
-// reads is as random as all else: no forward pass has made it.
+// reads is as random as all else: no forward pass has made it. And losses of unaligned labels.
+#include <algorithm>
+
 #include "ir/graph/rnn.h"
 #include "tests/support/random_generator.h"
 
@@ -110,6 +112,24 @@ void Generator::AddLoop(bool gradient) {
           {result(true, "dgates", kept(blocks.gradients)), result(Chance(50), "dhx", h), kAbsent,
            result(is_projected && Chance(50), "dprojected", {n.steps, n.batch, d, a.projected})},
           n.type, LoopAttrs(a));
+}
+
+void Generator::AddCtcLoss() {
+  const int64_t frames = 1 + Below(6), samples = 1 + Below(3), symbols = 1 + Below(5),
+                longest = Below(4);
+  const Dims dims = {frames, samples, symbols};
+  const DType type = Pick({DType::kF32, DType::kF64});
+  const auto integers = [&](int64_t count) { return NewTensor({count}, DType::kI32); };
+  const CtcLossAttrs a{.softmax = Chance(70), .skip_infeasible = Chance(50), .max_label = longest};
+  std::vector<TensorId> inputs = {NewTensor(dims, type),
+                                  integers(std::max<int64_t>(1, samples * longest)),
+                                  integers(samples), integers(samples)};
+  const bool has_gradients = Chance(70);
+  if (has_gradients && a.skip_infeasible) inputs.push_back(NewTensor(dims, type));
+  AddNode(GraphOp::kCtcLoss, std::move(inputs),
+          {VirtualOf("costs", {samples}, type),
+           has_gradients ? VirtualOf("gradients", dims, type) : kAbsent},
+          type, a);
 }
 
 }  // namespace kiln::graph
