@@ -19,7 +19,7 @@ class RecordingSession final : public Session {
  public:
   const Target& target() const override { return target_; }
   std::shared_ptr<Session> Limited(int) override { return shared_from_this(); }
-  int64_t EngineCount() const override { return 1; }
+  std::vector<int64_t> EnginesOf(const graph::Graph&) const override { return {kCompilersChoice}; }
   Result<EngineFacts> Describe(const graph::Graph&, int64_t) const override {
     return EngineFacts{};
   }
