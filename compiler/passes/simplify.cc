@@ -1,5 +1,6 @@
 #include "compiler/passes/simplify.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -20,6 +21,13 @@ bool IsRedundantIdentity(const Graph& g, const Node& node) {
   if (node.op != GraphOp::kMap || !node.As<graph::MapAttrs>().identity) return false;
   const Tensor &x = g[node.inputs[0]], &y = g[node.outputs[0]];
   return y.is_virtual && x.dtype == y.dtype && x.dims == y.dims;
+}
+
+// Whether a reshape reads a tensor: it takes elements in the order of their memory, which strides
+// say, also those of virtual tensors.
+bool IsReshaped(const Graph& g, const std::vector<graph::NodeId>& readers) {
+  return std::ranges::any_of(readers,
+                             [&](graph::NodeId n) { return g.nodes[n].op == GraphOp::kReshape; });
 }
 
 // Nodes with equal keys compute equal tensors.
@@ -66,11 +74,8 @@ bool FoldTransposes(Graph& g) {
     const TensorId id = node.inputs[0], y = node.outputs[0];
     Tensor& x = g[id];
     const bool is_input = producers[id] < 0 && !x.by_value && readers[id].size() == 1;
-    // A reshape takes elements in the order of their memory, which is the input's own.
-    const bool is_reshaped = std::ranges::any_of(readers[y], [&](graph::NodeId reader) {
-      return g.nodes[static_cast<size_t>(reader)].op == GraphOp::kReshape;
-    });
-    if (is_reshaped || !is_input || !g[y].is_virtual || g[y].dtype != x.dtype) continue;
+    if (IsReshaped(g, readers[y]) || !is_input || !g[y].is_virtual || g[y].dtype != x.dtype)
+      continue;
     const Dims dims = x.dims, strides = x.strides;
     const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
     for (size_t d = 0; d < dims.size(); ++d) {
@@ -122,19 +127,23 @@ Result<bool> Simplify(Module& module, const PassContext&) {
   std::vector<TensorId> replaced(g.tensors.size());
   for (size_t i = 0; i < replaced.size(); ++i) replaced[i] = static_cast<TensorId>(i);
   std::map<std::string, TensorId> known;
+  const std::vector<std::vector<graph::NodeId>> readers = graph::Consumers(g);
+  const auto may_replace = [&](TensorId y, TensorId by) {
+    return g[y].strides == g[by].strides || !IsReshaped(g, readers[y]);
+  };
   bool changed = false;
   for (Node& node : g.nodes) {
     for (TensorId& id : node.inputs)
       if (id != graph::kAbsent) id = replaced[id];
     if (node.outputs.size() != 1) continue;
     const TensorId y = node.outputs[0];
-    if (IsRedundantIdentity(g, node)) {
+    if (IsRedundantIdentity(g, node) && may_replace(y, node.inputs[0])) {
       replaced[y] = node.inputs[0];
       changed = true;
       continue;
     }
     const auto [entry, is_new] = known.try_emplace(KeyOf(g, node), y);
-    if (is_new || !g[y].is_virtual) continue;
+    if (is_new || !g[y].is_virtual || !may_replace(y, entry->second)) continue;
     replaced[y] = entry->second;
     changed = true;
   }
