@@ -418,7 +418,8 @@ class Partitioner {
     return fits;
   }
 
-  // A member's result is stored if the caller wants it or a node outside the group reads it.
+  // A member's result is stored if the caller wants it or a node outside the group reads it. A loop
+  // over time stores all that its node has, wanted or not.
   void FindStored() {
     stored_.assign(g_.tensors.size(), 0);
     std::vector<int> group_of(g_.nodes.size(), kNone);
@@ -426,9 +427,13 @@ class Partitioner {
       for (NodeId n : drafts_[d].members) group_of[n] = static_cast<int>(d);
     for (size_t t = 0; t < g_.tensors.size(); ++t)
       stored_[t] = home_[t] != kNone && !g_.tensors[t].is_virtual;
-    for (size_t n = 0; n < g_.nodes.size(); ++n)
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
       for (TensorId x : g_.nodes[n].inputs)
         if (x != kAbsent && home_[x] != kNone && home_[x] != group_of[n]) stored_[x] = 1;
+      if (!Has(g_.nodes[n], graph::kRecurrence)) continue;
+      for (TensorId y : g_.nodes[n].outputs)
+        if (y != kAbsent) stored_[y] = 1;
+    }
   }
 
   // The members of a group and what floats before them, in order.
