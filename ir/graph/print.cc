@@ -41,8 +41,9 @@ void PrintField(std::string& out, const char* name, const Dims& value, const Dim
 void PrintField(std::string& out, const char* name, double value, double otherwise) {
   if (value != otherwise) out += fmt::format(" {}={}", name, DoubleText(value));
 }
-void PrintField(std::string& out, const char* name, bool value, bool) {
+void PrintField(std::string& out, const char* name, bool value, bool otherwise) {
   if (value) out += fmt::format(" {}", name);
+  if (!value && otherwise) out += fmt::format(" {}=false", name);
 }
 void PrintField(std::string& out, const char* name, int64_t value, int64_t otherwise) {
   if (value != otherwise) out += fmt::format(" {}={}", name, value);
