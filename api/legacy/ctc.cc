@@ -216,6 +216,8 @@ struct HostArrays {
 
 // Checks lengths, and sets the longest label.
 Result<int64_t> CountLabels(Problem& p, const HostArrays& host) {
+  RETURN_IF_ERROR(NotNull(host.label_lengths, "labelLengths"));
+  RETURN_IF_ERROR(NotNull(host.input_lengths, "inputLengths"));
   int64_t longest = 0, total = 0;
   for (int64_t n = 0; n < p.samples(); ++n) {
     const int label = host.label_lengths[n], input = host.input_lengths[n];
