@@ -120,7 +120,7 @@ void Generator::AddCtcLoss() {
   const Dims dims = {frames, samples, symbols};
   const DType type = Pick({DType::kF32, DType::kF64});
   const auto integers = [&](int64_t count) { return NewTensor({count}, DType::kI32); };
-  const CtcLossAttrs a{.softmax = Chance(70), .skip_infeasible = Chance(50), .max_label = longest};
+  const CtcLossAttrs a{.skip_infeasible = Chance(50), .max_label = longest};
   std::vector<TensorId> inputs = {NewTensor(dims, type),
                                   integers(std::max<int64_t>(1, samples * longest)),
                                   integers(samples), integers(samples)};
