@@ -504,18 +504,18 @@ namespace {
 // A GPU for which no engine runs attention as one kernel.
 constexpr int kBeforeSkeletons = 75;
 
-// Whether an engine gets all of an attention, which is a skeleton.
-bool IsWhole(const Graph& graph, const Target& target) {
-  const auto group = LeadingGroupOf(graph, target);
-  return group.ok() && group->has_value() && (*group)->kind == GroupKind::kAttention;
-}
-
 }  // namespace
+
+bool HasWholeAttention(const Graph& graph, const Target& target) {
+  const auto groups = GroupsOf(graph, target);
+  return groups.ok() &&
+         std::ranges::find(groups->all, GroupKind::kAttention, &Group::kind) != groups->all.end();
+}
 
 Result<TileRun> RunTiles(const Graph& graph, const Target& wanted, const TensorValues& inputs,
                          const EngineChoice& choice) {
   TileRun run;
-  const bool takes_whole = choice.engine < 0 && IsWhole(graph, wanted);
+  const bool takes_whole = choice.engine < 0 && HasWholeAttention(graph, wanted);
   Target target = wanted;
   if (takes_whole) target.sm_version = kBeforeSkeletons;
   ASSIGN_OR_RETURN(run.plan, Compile(

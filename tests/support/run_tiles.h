@@ -36,6 +36,10 @@ struct TileRun {
 Result<TileRun> RunTiles(const graph::Graph& graph, const Target& target,
                          const graph::TensorValues& inputs, const EngineChoice& choice = {});
 
+// Whether an engine gets all of an attention of the graph, which is a skeleton. RunTiles without a
+// choice runs such a graph as on a GPU for which no engine has one.
+bool HasWholeAttention(const graph::Graph& graph, const Target& target);
+
 // The way to run a group that the interpreter takes: what the model chose, or the cheapest way
 // whose kernels call no skeleton. `group` has its engine and knobs.
 Candidate Interpretable(const Group& group, const Target& target);
