@@ -142,12 +142,17 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+// Engines of operations that tests/cases does not have: rnn_emulated_test, ctc_calls_emulated_test.
+constexpr std::string_view kElsewhere[] = {"recurrence", "ctc"};
+
 // The list leaves no engine out.
 TEST(EmulatedRuns, NameEveryEngine) {
-  for (const compiler::Engine& engine : compiler::Engines())
+  for (const compiler::Engine& engine : compiler::Engines()) {
+    if (std::ranges::find(kElsewhere, engine.name) != std::end(kElsewhere)) continue;
     EXPECT_NE(std::ranges::find(kRuns, std::string_view(engine.name), &EmulatedRun::engine),
               std::end(kRuns))
         << engine.name << " never runs on the emulated GPU";
+  }
 }
 
 }  // namespace
