@@ -11,6 +11,7 @@
 
 #include "ir/graph/builder.h"
 #include "tests/support/oracle/ctc.h"
+#include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"
 
 namespace kiln::compiler {
@@ -406,6 +407,21 @@ TEST(CtcTest, VerifierSaysWhatIsWrong) {
   for (const auto& row : rows)
     EXPECT_NE(Sentence(row.change).find(row.says), std::string::npos)
         << row.says << ": " << Sentence(row.change);
+}
+
+// Costs that neither the caller nor another node wants have a place all the same.
+TEST(CtcTest, CostsThatNobodyWants) {
+  const auto g = graph::Parse(R"(graph g {
+  tensor %p uid=1 f32 [3,2,4]
+  tensor %l uid=2 i32 [2]
+  tensor %n uid=3 i32 [2]
+  tensor %t uid=4 i32 [2]
+  tensor %c f32 [2] virtual
+  tensor %d uid=5 f32 [3,2,4]
+  %c, %d = ctc_loss(%p, %l, %n, %t) compute=f32 softmax max_label=1
+})");
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  EXPECT_EQ(CheckOnBoth(*g, graph::RandomInputs(*g, 3), 2e-5).message(), "");
 }
 
 }  // namespace
