@@ -219,11 +219,21 @@ double ComputeError(const Graph& graph, const Node& node) {
   return RoundingError(node.compute) * roundings + weights;
 }
 
+// The size of the terms that an element may be the sum of: in a loop over time the largest value of
+// a step goes into all values of the next.
+double TypicalSize(const Node& node, const std::vector<double>& values) {
+  if (!Has(node, graph::kRecurrence) && !IsNetwork(node)) return RootMeanSquare(values);
+  double largest = 0;
+  for (const double v : values)
+    if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+  return largest;
+}
+
 void Disturb(const Graph& graph, const Node& node, const Tensor& tensor, double cancelled,
              uint64_t seed, std::vector<double>& values) {
   const double step = ComputeError(graph, node);
   if (step == 0 || !IsFloat(tensor.dtype)) return;
-  const double typical = std::max(RootMeanSquare(values), cancelled);
+  const double typical = std::max(TypicalSize(node, values), cancelled);
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i]))
       values[i] = EitherWay(values[i], step * std::max(std::abs(values[i]), typical), seed, i);
