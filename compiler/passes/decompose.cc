@@ -49,8 +49,11 @@ void DecomposePointwise(Graph& g, const Node& node) {
       id = w.Cast(id, compute);
   }
   const double alphas[] = {attrs.alpha1, attrs.alpha2};
-  for (size_t i = 0; i < std::min<size_t>(in.size(), 2); ++i)
-    if (alphas[i] != 1) in[i] = w.Mul(in[i], w.Number(alphas[i]));
+  for (size_t i = 0; i < std::min<size_t>(in.size(), 2); ++i) {
+    if (alphas[i] == 1) continue;
+    const TensorId number = IsBool(g[in[i]].dtype) ? w.Cast(in[i], compute) : in[i];
+    in[i] = w.Mul(number, w.Number(alphas[i]));
+  }
   w.Write(WritePointwise(w, attrs, in), y);
 }
 
