@@ -2,6 +2,8 @@
 //
 // They hold for sequences of all lengths up to the longest: clients ask once, with whole ones.
 #include <algorithm>
+#include <array>
+#include <memory>
 
 #include "api/legacy/functions.h"
 #include "api/legacy/rnn_call.h"
@@ -78,17 +80,38 @@ Result<int64_t> MostBytes(Handle& handle, const RnnProblem& p, bool trains) {
   return most;
 }
 
-// The sizes that a thread asked for last, since each call checks what it is given: numbers that
-// they follow from.
-struct LastSizes {
+// What sizes follow from.
+struct SizesKey {
   const void* session = nullptr;
   std::array<int64_t, 15> numbers = {};
   double dropout = 0;
-  RnnSizes sizes;
+  bool operator==(const SizesKey&) const = default;
 };
 
-LastSizes KeyOf(const Handle& handle, const RnnDesc& d, bool trains, const RnnDataDesc& x,
-                double dropout) {
+// The sizes that a thread asked for lately, since each call checks what it is given, and a model
+// has several networks that take turns.
+class LateSizes {
+ public:
+  const RnnSizes* Find(const SizesKey& key) const {
+    const auto at = std::ranges::find(entries_, key, &Entry::key);
+    return at == entries_.end() ? nullptr : &at->sizes;
+  }
+  void Keep(const SizesKey& key, const RnnSizes& sizes) {
+    entries_[next_] = {key, sizes};
+    next_ = (next_ + 1) % entries_.size();
+  }
+
+ private:
+  struct Entry {
+    SizesKey key;
+    RnnSizes sizes;
+  };
+  std::array<Entry, 16> entries_ = {};
+  size_t next_ = 0;
+};
+
+SizesKey KeyOf(const Handle& handle, const RnnDesc& d, bool trains, const RnnDataDesc& x,
+               double dropout) {
   return {.session = handle.session.get(),
           .numbers = {trains, d.cell, d.bias, d.direction, d.input_mode, d.type, d.math, d.input,
                       d.hidden, d.projected, d.layers, d.clip_mode * 2 + d.clip_nan, x.layout,
@@ -100,21 +123,22 @@ LastSizes KeyOf(const Handle& handle, const RnnDesc& d, bool trains, const RnnDa
 
 Result<RnnSizes> RnnSizesOf(Handle& handle, const RnnDesc& rnn, bool trains,
                             const RnnDataDesc& x_desc) {
-  static thread_local LastSizes last;
+  // Not an object of the thread: those come out of little room for libraries that are opened late.
+  static thread_local std::unique_ptr<LateSizes> late;
   ASSIGN_OR_RETURN(RnnProblem p, RnnProblem::MakeBound(rnn, trains, x_desc, false));
-  LastSizes now = KeyOf(handle, rnn, trains, x_desc, p.attrs.dropout);
-  if (last.session == now.session && last.numbers == now.numbers && last.dropout == now.dropout)
-    return last.sizes;
+  const SizesKey key = KeyOf(handle, rnn, trains, x_desc, p.attrs.dropout);
+  if (late == nullptr) late = std::make_unique<LateSizes>();
+  if (const RnnSizes* const known = late->Find(key)) return *known;
   ASSIGN_OR_RETURN(int64_t most, MostBytes(handle, p, trains));
   p.has_lengths = true;
   ASSIGN_OR_RETURN(const int64_t ragged, MostBytes(handle, p, trains));
   p.attrs.padding = 1;
   ASSIGN_OR_RETURN(const int64_t filled, MostBytes(handle, p, trains));
   most = std::max({most, ragged, filled});
-  now.sizes.work = p.LengthBytes() + static_cast<size_t>(most);
-  now.sizes.reserve = trains ? p.ReserveBytes() : 0;
-  last = now;
-  return now.sizes;
+  const RnnSizes sizes = {.work = p.LengthBytes() + static_cast<size_t>(most),
+                          .reserve = trains ? p.ReserveBytes() : 0};
+  late->Keep(key, sizes);
+  return sizes;
 }
 
 Status GetRNNTempSpaceSizes(void* handle, void* rnn, int mode, void* x_desc, size_t* work,
