@@ -92,6 +92,7 @@ void PlanTuner::TuneWithin(const std::vector<compiler::Group>& groups, compiler:
       LOG(kInfo, "tuning: nothing is measured while a stream is being captured");
       return;
     }
+    done_.insert(problem);
     const BenchOptions bench{.seconds_per_time = effort.seconds_per_time,
                              .rounds = effort.rounds,
                              .compared_bytes = effort.compared_bytes};
@@ -103,9 +104,7 @@ void PlanTuner::TuneWithin(const std::vector<compiler::Group>& groups, compiler:
                                    .retune = mode == TuneMode::kRetune,
                                    .confirm = effort.confirm};
     search.deadline = GroupBench::Clock() + effort.seconds;
-    // What is not worth compiling for now may be on disk when it is asked for again.
     if (budget != nullptr && !Limit(group, *budget, search)) continue;
-    done_.insert(problem);
     const auto result = TuneGroup(device_, group, store_, search, bench, {});
     if (!result.ok()) LOG(kWarn, "tuning: {}", result.status().message());
   }
