@@ -11,7 +11,6 @@
 #include <map>
 
 #include "compiler/compile.h"
-#include "runtime/cuda/nvrtc.h"
 #include "runtime/device_select.h"
 #include "tests/numerics/engine_runs.h"
 #include "tests/support/runner.h"
@@ -79,13 +78,6 @@ constexpr EmulatedRun kRuns[] = {
     {"attention_grad_sm90_atomic", "attention.txt:gradients/plain", 90},
 };
 
-// A cache of its own, since what it would keep is PTX.
-[[maybe_unused]] const bool has_cache = [] {
-  const char* const folder = std::getenv("TEST_TMPDIR");
-  return folder != nullptr &&
-         setenv("KILN_CACHE_DIR", (std::string(folder) + "/cache").c_str(), 1) == 0;
-}();
-
 const Case* FindCase(const std::string& label) {
   static std::map<std::string, CaseFile> files;
   const std::string name = label.substr(0, label.find(':'));
@@ -111,8 +103,6 @@ void PrintTo(const EmulatedRun& run, std::ostream* out) {
 class EmulatedTest : public ::testing::TestWithParam<EmulatedRun> {};
 
 TEST_P(EmulatedTest, AgreesWithTheOracle) {
-  if (const auto nvrtc = runtime::ProcessNvrtc(); !nvrtc.ok())
-    GTEST_SKIP() << nvrtc.status().message();
   const auto device = runtime::DefaultDevice();
   ASSERT_TRUE(device.ok()) << device.status().message();
   const Case* const c = FindCase(GetParam().label);
