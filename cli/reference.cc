@@ -408,12 +408,15 @@ class DisturbedRun {
       is_reached = is_reached || reached_.contains(id);
       if (!values_.contains(id) && exact_.contains(id)) values_[id] = exact_.at(id);
     }
+    TensorValues unrounded = RoundWideOperands(node);
+    is_reached = is_reached || !unrounded.empty();
     for (const TensorId id : node.outputs) {
       if (id != graph::kAbsent && !is_reached) values_[id] = exact_.at(id);
     }
     if (is_reached) RETURN_IF_ERROR(RunNode(graph_, node, values_));
     RETURN_IF_ERROR(DisturbVariance(graph_, node, stream_, values_));
     RETURN_IF_ERROR(DisturbIntegers(graph_, node, stream_, values_));
+    for (auto& [id, values] : unrounded) values_[id] = std::move(values);
     const double cancelled = Cancelled(graph_, node, values_);
     const uint64_t before = stream_;
     for (const TensorId id : node.outputs) {
@@ -425,6 +428,24 @@ class DisturbedRun {
     RETURN_IF_ERROR(OpenProducts(graph_, node, values_));
     Keep(node, before);
     return {};
+  }
+
+  // Operands of a type wider than the node computes with are rounded as they are read, and what is
+  // summed of them may cancel. Returns them as they were.
+  TensorValues RoundWideOperands(const Node& node) {
+    TensorValues unrounded;
+    const double step = RoundingError(node.compute);
+    for (const TensorId id : node.inputs) {
+      if (id == graph::kAbsent || unrounded.contains(id) || !IsFloat(graph_[id].dtype)) continue;
+      if (RoundingError(graph_[id].dtype) >= step) continue;
+      unrounded[id] = values_.at(id);
+      const uint64_t stream = Mix(stream_ ^ static_cast<uint64_t>(id));
+      std::vector<double>& values = values_.at(id);
+      for (size_t i = 0; i < values.size(); ++i)
+        if (std::isfinite(values[i]))
+          values[i] = EitherWay(values[i], step * std::abs(values[i]), stream, i);
+    }
+    return unrounded;
   }
 
   void Keep(const Node& node, uint64_t stream) {

@@ -218,6 +218,25 @@ TEST(Compare, MoreRunsShowWhatStandsOnAStep) {
   EXPECT_EQ(c.With(got).wrong, 1);
 }
 
+// Terms of f64 are rounded to f32 as they are read for a sum in f32, and leave that of themselves
+// where they cancel.
+TEST(Compare, OperandsWiderThanTheComputeTypeAreRounded) {
+  constexpr int64_t kLength = 64;
+  for (const auto& [dtype, right] : {std::pair(DType::kF64, true), {DType::kF32, false}}) {
+    const Graph graph = SumOf(dtype, kLength);
+    const TensorId x = graph::Inputs(graph).front(), y = graph::Outputs(graph).front();
+    TensorValues inputs = {{x, std::vector<double>(4 * kLength)}};
+    for (size_t i = 0; i < inputs[x].size(); ++i) inputs[x][i] = i % 2 == 0 ? 0.75 : -0.75;
+    Reference reference = *Interpret(graph, inputs, 1);
+    std::vector<double> got = reference.values.at(y);
+    ASSERT_EQ(got[2], 0);
+    got[2] = 3e-8;
+    EXPECT_EQ(CompareClosely(graph, y, 1, got, reference)->ok(), right);
+    got[2] = 1e-5;
+    EXPECT_EQ(CompareClosely(graph, y, 1, got, reference)->wrong, 1);
+  }
+}
+
 // t rounds to a narrow type and y = t - x is in f32: the other neighbour of x is as right for t,
 // and moves y by a whole step of t. Whether t is an output too makes no difference.
 TEST(Compare, CarriesAFlipOfAnIntermediate) {

@@ -286,20 +286,25 @@ std::string TextOf(const Case& c) {
          list(m.query_lengths) + list(m.key_lengths) + " spare " + std::to_string(c.options.spare);
 }
 
-TEST(MultiHeadAttention, RandomLayersAreWhatTheFormulasSay) {
-  constexpr int kCases = 150;
+// Batches of random layers, so that shards of the test share them.
+constexpr int kCases = 150, kBatches = 15;
+class RandomLayers : public ::testing::TestWithParam<int> {};
+
+TEST_P(RandomLayers, AreWhatTheFormulasSay) {
   Machine machine;
   ASSERT_EQ(machine.error(), "");
   const uint64_t seed = TestOptions::Get().seed;
   const std::string& filter = TestOptions::Get().filter;
   std::printf("KILN_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  for (int i = 0; i < kCases; ++i) {
+  for (int i = GetParam(); i < kCases; i += kBatches) {
     if (!filter.empty() && filter != std::to_string(i)) continue;
     const Case c = CaseMaker(seed + static_cast<uint64_t>(i)).Make();
     const std::string error = CaseRun(machine, c, seed + static_cast<uint64_t>(i)).Run();
     EXPECT_EQ(error, "") << i << ": " << TextOf(c);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Batch, RandomLayers, ::testing::Range(0, kBatches));
 
 // ---- named cases
 

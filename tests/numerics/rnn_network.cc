@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 
 namespace kiln::testing {
@@ -42,13 +44,23 @@ cudnnTensorDescriptor_t StateDescriptor(cudnnDataType_t type, int rank, int laye
   return desc;
 }
 
+// KILN_TEST_CUDNN, else the library that a bundle has beside its programs.
+std::string LibraryPath() {
+  if (const char* const named = std::getenv("KILN_TEST_CUDNN")) return named;
+  std::error_code ignored;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  return (self.parent_path() / fmt::format("../lib/libcudnn.so.{}", CUDNN_MAJOR)).string();
+}
+
 }  // namespace
 
 void* RnnLibrary() {
   static void* const library = [] {
-    void* const opened = dlopen(std::getenv("KILN_TEST_CUDNN"), RTLD_NOW | RTLD_LOCAL);
-    EXPECT_NE(opened, nullptr) << dlerror();
-    return opened;
+    const std::string path = LibraryPath();
+    void* const opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (opened != nullptr) return opened;
+    fmt::print(stderr, "no library to test: {}\n", dlerror());
+    std::abort();
   }();
   return library;
 }

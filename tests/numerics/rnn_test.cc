@@ -115,14 +115,22 @@ void ExpectRight(const RnnCase& c) {
   }
 }
 
-TEST(Rnn, RandomNetworksRunRight) {
+// Batches of random networks, so that shards of the test share them: most of a network's time on a
+// GPU is the compilation of its kernels, which NVRTC does faster in several processes.
+constexpr int kBatches = 20;
+class RandomNetworks : public ::testing::TestWithParam<int> {};
+
+TEST_P(RandomNetworks, RunRight) {
   const char* const wish = std::getenv("RNN_TEST_NETWORKS");
   const uint64_t cases = wish != nullptr                  ? std::strtoull(wish, nullptr, 10)
                          : TheDevice().target().is_cuda() ? 500
                                                           : 24;
-  for (uint64_t seed = 1; seed <= cases && !::testing::Test::HasFatalFailure(); ++seed)
+  for (uint64_t seed = 1 + static_cast<uint64_t>(GetParam());
+       seed <= cases && !::testing::Test::HasFatalFailure(); seed += kBatches)
     ExpectRight(testing::RandomRnnCase(seed));
 }
+
+INSTANTIATE_TEST_SUITE_P(Batch, RandomNetworks, ::testing::Range(0, kBatches));
 
 // Several blocks and passes over units, odd widths, sequences that end early in both directions.
 TEST(Rnn, LargerNetworksRunRight) {

@@ -170,10 +170,12 @@ class CudaDevice final : public GpuDevice {
   }
   void Free(void* memory) override { driver_.MemFree(Address(memory)); }
   void CopyIn(void* device, const void* host, size_t bytes) override {
+    Keep("cuCtxSynchronize", driver_.CtxSynchronize());  // the stream waits for no other
     Keep("cuMemcpyHtoD", driver_.MemcpyHtoD(Address(device), host, bytes));
     Keep("cuCtxSynchronize", driver_.CtxSynchronize());  // pageable copies may return early
   }
   void CopyOut(void* host, const void* device, size_t bytes) override {
+    Keep("cuCtxSynchronize", driver_.CtxSynchronize());
     Keep("cuMemcpyDtoH", driver_.MemcpyDtoH(host, Address(device), bytes));
   }
   std::string Synchronize() override {

@@ -20,6 +20,7 @@ class Device {
   virtual void* stream() const = 0;          // a cudaStream_t; null on the host
   virtual void* Allocate(size_t bytes) = 0;  // aligned to 256; null when memory is out
   virtual void Free(void* memory) = 0;
+  // Copies wait for all that was launched before.
   virtual void CopyIn(void* device, const void* host, size_t bytes) = 0;
   virtual void CopyOut(void* host, const void* device, size_t bytes) = 0;
   virtual std::string Synchronize() = 0;  // an error in words, or empty
