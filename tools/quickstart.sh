@@ -12,7 +12,7 @@ out=build/quickstart
 install_packages "${build_packages[@]}"
 find_nvrtc
 
-say "building the CLI and the libraries (about five minutes on two cores, seconds once they are built)"
+say "building the CLI and the libraries (some ten minutes on two cores, seconds once they are built)"
 targets=$(bazel_query 'filter("lib(cudnn\.so\.[89]|kiln_cpu\.so|kiln_miopen\.so\.1)$", kind(cc_binary, //...))')
 # shellcheck disable=SC2086 # one label a word
 bazel_quietly build //cli:kiln $targets
