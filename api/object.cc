@@ -79,6 +79,10 @@ struct SharedList {
   }
 };
 
+}  // namespace
+
+namespace internal {
+
 // NOTE: small, with the cells elsewhere: a library with thread-local objects at known offsets takes
 // all of them from a few hundred bytes that a process has for libraries that it opens late.
 struct ThreadList {
@@ -88,19 +92,23 @@ struct ThreadList {
   ~ThreadList();
 };
 
-thread_local ThreadList thread_list;
-// The same, at an offset that is known when the library is loaded: reaching thread_list itself
-// costs a call, as it may be of another size in each process and has a destructor to be registered.
+// The thread's list, at an offset that is known when the library is loaded: reaching thread_list
+// itself costs a call, as it may be of another size in each process and has a destructor to be
+// registered.
+// NOTE: not local to this file, where gold would give it the first bytes of the library's
+// thread-local memory, which belong to another object: tests/api/exports_test.sh looks for that.
 __attribute__((tls_model("initial-exec"))) constinit thread_local ThreadList* this_threads_list =
     nullptr;
-constinit thread_local bool is_gone = false;  // not of the list, whose members end with it
 
-ThreadList::~ThreadList() {
-  const Inside inside;
-  SharedList::Get().Return(cells.data(), count);
-  this_threads_list = nullptr;
-  is_gone = true;
-}
+}  // namespace internal
+
+namespace {
+
+using internal::this_threads_list;
+using internal::ThreadList;
+
+thread_local ThreadList thread_list;
+constinit thread_local bool is_gone = false;  // not of the list, whose members end with it
 
 // Null where the client makes objects while its thread is being torn down.
 ThreadList* ListOfThread() {
@@ -110,6 +118,13 @@ ThreadList* ListOfThread() {
 }
 
 }  // namespace
+
+internal::ThreadList::~ThreadList() {
+  const Inside inside;
+  SharedList::Get().Return(cells.data(), count);
+  this_threads_list = nullptr;
+  is_gone = true;
+}
 
 Cell* TakeCell() {
   ThreadList* const list = ListOfThread();

@@ -19,4 +19,9 @@ needed=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
 for name in libcuda libcudart libnvrtc libcublas libLLVM; do
   [[ $needed != *$name* ]] || fail "$library needs $name"
 done
+
+# A thread-local object at an offset that is known when the library is loaded: its relocation names the object, or
+# adds its offset. (gold writes neither where the object is local to a file, which then shares the library's first bytes.)
+offsets=$(readelf -rW "$library" | awk '$3 ~ /TPOFF64$/ && $0 ~ /<null>/')
+[ -z "$offsets" ] || fail "thread-local objects without a place, which must not be local to a file: $offsets"
 echo "$node exports $(wc -l <<< "$exported") functions"
