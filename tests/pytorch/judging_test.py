@@ -10,6 +10,7 @@ import forks
 import models
 import operator_cases
 import operators
+import sequences
 
 
 def answer(request, tell):
@@ -109,6 +110,19 @@ class ModelsTest(unittest.TestCase):
         self.assertEqual({("unet", "tf32", "v7", "benchmark"): ["channels_last"]}, models.ways("unet tf32 v7 benchmark channels_last"))
 
 
+class SequencesTest(unittest.TestCase):
+    def judged(self, ours, nvidia, libraries=("/lib/ours.so",)):
+        sides = ({"libraries": list(libraries), "curves": ours}, {"libraries": [], "curves": nvidia})
+        return {name: right for name, right, _ in sequences.judge("/lib/ours.so", ["tf32"], *sides)}
+
+    def test_curves_follow_nvidias_as_pytorchs_own_do(self):
+        falling = [2.0 - 0.008 * i for i in range(200)]
+        for away, right in ((0.13, True), (0.15, False)):
+            nvidia = {"tf32": falling, "tf32 own": [x + 0.02 for x in falling]}
+            self.assertEqual({"tf32": right}, self.judged({"tf32": [x + away for x in falling]}, nvidia))
+        self.assertEqual({"": False}, self.judged({"tf32": falling}, {"tf32": falling}, ["/lib/theirs.so"]))
+
+
 class OperatorsTest(unittest.TestCase):
     def right(self, ours, nvidia, rounding=2.0**-24):
         whole = {"strides": [[9, 1]], "off": {}}
@@ -124,6 +138,13 @@ class OperatorsTest(unittest.TestCase):
         self.assertTrue(self.right(off(1.4e-5, 2.9e-5), off(1e-5, 1e-5)))
         self.assertFalse(self.right(off(float("inf"), 0), off(1e-5, 1e-5)))
 
+    def test_draws_of_rounded_inputs_are_right_too(self):
+        off = {"off": {"d0": [0.04, 0.1]}}
+        nvidia = {"off": {"d0": [1e-4, 1e-4]}}
+        self.assertFalse(self.right(off, nvidia))
+        self.assertFalse(self.right(off, {**nvidia, "rounded": [{"d0": [0.02, 0.1]}]}))
+        self.assertTrue(self.right(off, {**nvidia, "rounded": [{"d0": [0, 0]}, {"d0": [0.03, 0.06]}]}))
+
     def test_float64_is_judged_by_float64(self):
         def right(distance):
             off = {"off": {"dd0": [distance, distance]}}
@@ -138,6 +159,11 @@ class OperatorsTest(unittest.TestCase):
     def test_each_family_once(self):
         together = [name for names in operator_cases.TOGETHER for name in names]
         self.assertEqual(sorted(operator_cases.FAMILIES), sorted(together))
+
+    def test_sequences_are_not_asked_for_twice(self):
+        self.assertTrue(operators.is_asked("float32", "lstm"))
+        self.assertFalse(operators.is_asked("float16_v7", "lstm"))
+        self.assertTrue(operators.is_asked("float16_v7", "conv2d"))
 
     def test_refusals_layouts_and_bits(self):
         self.assertFalse(self.right({"error": "no"}, {}))

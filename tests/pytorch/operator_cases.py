@@ -4,20 +4,10 @@ family -> function(torch) -> [Case]. The geometries are those that PyTorch's own
 all paddings and their modes, strides, dilation, groups and depthwise, empty batches and channels, tensors with gaps,
 either memory format on either side, second derivatives, unbatched inputs, statistics with every kind of momentum.
 """
-import dataclasses
 import itertools
-import typing
 
-
-@dataclasses.dataclass
-class Case:
-    name: str
-    function: typing.Callable  # of tensors, to a tensor or several
-    inputs: list  # float64 tensors on the CPU, of which the function is differentiated
-    twice: bool = False  # second derivatives, too
-    exact: typing.Callable = None  # what `function` should be, on the CPU, where that has no such function
-    keeps_float32: tuple = ()  # inputs that are not converted to 16 bits
-    types: tuple = ("float64", "float32", "float16", "bfloat16")
+import sequence_cases
+from operator_case import Case
 
 
 def _randn(torch, *shape):
@@ -317,7 +307,7 @@ def samples(torch, names):
 
 # What one process has: about as much to compile as each other.
 TOGETHER = [["conv1d", "conv2d"], ["conv3d", "fused", "pooling"], ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"],
-            ["layouts", "op_db_conv"], ["batch_norm", "op_db_norm", "other", "modules"]]
+            ["layouts", "op_db_conv"], ["batch_norm", "op_db_norm", "other", "modules"], *sequence_cases.TOGETHER]
 FAMILIES = {
     "conv1d": lambda torch: convolutions(torch, 1),
     "conv2d": lambda torch: convolutions(torch, 2),
@@ -333,4 +323,5 @@ FAMILIES = {
     "pooling": pooling,
     "op_db_conv": lambda torch: samples(torch, [f"nn.functional.conv{t}{d}d" for t in ("", "_transpose") for d in (1, 2, 3)]),
     "op_db_norm": lambda torch: samples(torch, ["nn.functional.batch_norm", "nn.functional.instance_norm"]),
+    **sequence_cases.FAMILIES,
 }
