@@ -30,7 +30,9 @@ namespace example {
 inline void Check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   char sentence[512] = "";
+#if CUDNN_MAJOR >= 9
   cudnnGetLastErrorString(sentence, sizeof(sentence));
+#endif
   Fail(std::string(call) + ": " + cudnnGetErrorString(status) + "\n" + sentence);
 }
 #define CHECK(call) ::example::Check(call, #call)

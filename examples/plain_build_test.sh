@@ -3,7 +3,7 @@
 # one of them runs. The C headers are C.
 set -euo pipefail
 out=${TEST_TMPDIR:-$(mktemp -d)}
-for program in lenet resnet18 convolutions translate verify_installation deploy/conv_bias_relu; do
+for program in lenet resnet18 convolutions tagger translate verify_installation deploy/conv_bias_relu; do
   "${CXX:-g++}" -std=c++20 -Wall -Wextra -Werror -Iinclude/v9 "examples/$program.cc" -Lapi -l:libcudnn.so.9 -ldl \
     -o "$out/$(basename "$program")"
 done

@@ -12,12 +12,13 @@
 #include <memory>
 #include <random>
 
-#include "example.h"
+#include "weights.h"
 
 namespace {
 
 using example::Array;
 using example::Device;
+using example::Weights;
 
 constexpr int kWords = 8, kBegin = kWords, kEnd = kWords + 1, kVocabulary = kWords + 2;
 constexpr int kMostWords = 5, kSteps = kMostWords + 1;  // with the end
@@ -52,39 +53,6 @@ struct Sequences {
   Array<float> values;
   Array<int> lengths;
   int width;
-};
-
-// Adam on the host: the weights are few.
-class Weights {
- public:
-  Weights(const Device& device, size_t count, std::mt19937& random)
-      : values(device, count),
-        gradients(device, count),
-        host_(count),
-        mean_(count),
-        square_(count) {
-    std::normal_distribution<float> of(0, 0.3f);
-    for (float& w : host_) w = of(random);
-    values.Set(host_);
-  }
-  void Step(int number) {
-    constexpr float kRate = 0.02f, kMean = 0.9f, kSquare = 0.99f;
-    const Floats by = gradients.Get();
-    for (size_t i = 0; i < host_.size(); ++i) {
-      mean_[i] = kMean * mean_[i] + (1 - kMean) * by[i];
-      square_[i] = kSquare * square_[i] + (1 - kSquare) * by[i] * by[i];
-      const float mean = mean_[i] / (1 - std::pow(kMean, number)),
-                  square = square_[i] / (1 - std::pow(kSquare, number));
-      host_[i] -= kRate * mean / (std::sqrt(square) + 1e-6f);
-    }
-    values.Set(host_);
-  }
-  size_t bytes() const { return host_.size() * sizeof(float); }
-
-  Array<float> values, gradients;
-
- private:
-  Floats host_, mean_, square_;
 };
 
 // A layer of attention, its weights and buffers.
