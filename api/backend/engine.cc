@@ -180,6 +180,8 @@ Status EngineConfigDesc::Finalize() {
 EngineConfig EngineConfigDesc::Config() const {
   EngineConfig config{.engine = engine->engine, .knobs = {}};
   for (const Ref<KnobChoiceDesc>& choice : choices) {
+    // As the ranking has it, so that one configuration is one plan however it is spelled.
+    if (choice->knob == CUDNN_KNOB_TYPE_WORKSPACE && choice->value == 0) continue;
     config.knobs.push_back({.type = choice->knob, .value = choice->value});
   }
   return config;
@@ -212,11 +214,19 @@ Result<Ref<EngineConfigDesc>> MakeConfig(const Ref<EngineDesc>& engine,
                                          const EngineConfig& config) {
   auto desc = std::make_shared<EngineConfigDesc>();
   desc->engine = engine;
-  for (const KnobValue& knob : config.knobs) {
+  const auto choose = [&](cudnnBackendKnobType_t type, int64_t value) {
     auto choice = std::make_shared<KnobChoiceDesc>();
-    choice->knob = static_cast<cudnnBackendKnobType_t>(knob.type);
-    choice->value = knob.value;
+    choice->knob = type;
+    choice->value = value;
     desc->choices.push_back(std::move(choice));
+  };
+  for (const KnobValue& knob : config.knobs)
+    choose(static_cast<cudnnBackendKnobType_t>(knob.type), knob.value);
+  // All of them, since clients (XLA) keep a configuration as its engine's index and its choices,
+  // and give each knob of the engine that those do not name the value -1.
+  for (const Ref<KnobInfoDesc>& knob : engine->knobs) {
+    if (std::ranges::find(config.knobs, knob->knob, &KnobValue::type) == config.knobs.end())
+      choose(knob->knob, knob->minimum);
   }
   RETURN_IF_ERROR(desc->Finalize());
   return Ref<EngineConfigDesc>(std::move(desc));

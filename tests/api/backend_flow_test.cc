@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "tests/api/client.h"
@@ -206,6 +207,53 @@ TEST(Flow, AFilledConfigurationReadsBack) {
   cudnnBackendLayoutType_t preferred{};
   EXPECT_EQ(layout.Get(CUDNN_ATTR_LAYOUT_INFO_TYPES, &preferred), CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(preferred, CUDNN_LAYOUT_TYPE_PREFERRED_NHWC);
+}
+
+std::vector<Desc> ReadDescriptors(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
+                                  cudnnBackendDescriptorType_t kind) {
+  std::vector<Desc> places;
+  std::vector<cudnnBackendDescriptor_t> raws;
+  for (int i = 0; i < CUDNN_KNOB_TYPE_COUNTS; ++i) raws.push_back(places.emplace_back(kind).raw());
+  int64_t count = 0;
+  EXPECT_EQ(cudnnBackendGetAttribute(of, name, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                     CUDNN_KNOB_TYPE_COUNTS, &count, raws.data()),
+            CUDNN_STATUS_SUCCESS);
+  while (std::ssize(places) > count) places.pop_back();
+  return places;
+}
+
+// XLA keeps a configuration as its engine's index and its choices. Of the engine with that index it
+// then sets every knob, to -1 where none was chosen.
+TEST(Flow, ConfigurationsChooseEveryKnobOfTheirEngine) {
+  ConvBiasRelu problem;
+  Desc graph = problem.MakeGraph();
+  size_t knobs = 0;
+  for (const auto mode :
+       {CUDNN_HEUR_MODE_INSTANT, CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
+    for (const Desc& config : Results(Heuristics(graph, mode))) {
+      Desc engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+      cudnnBackendDescriptor_t raw = engine.raw();
+      int64_t count = 0;
+      ASSERT_EQ(cudnnBackendGetAttribute(config.raw(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
+                CUDNN_STATUS_SUCCESS);
+      std::multiset<int> of_engine, chosen;
+      cudnnBackendKnobType_t type{};
+      for (const Desc& knob :
+           ReadDescriptors(raw, CUDNN_ATTR_ENGINE_KNOB_INFO, CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR)) {
+        EXPECT_EQ(knob.Get(CUDNN_ATTR_KNOB_INFO_TYPE, &type), CUDNN_STATUS_SUCCESS);
+        of_engine.insert(type);
+      }
+      for (const Desc& choice : ReadDescriptors(config.raw(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                                CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)) {
+        EXPECT_EQ(choice.Get(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, &type), CUDNN_STATUS_SUCCESS);
+        chosen.insert(type);
+      }
+      EXPECT_EQ(chosen, of_engine) << "in mode " << mode;
+      knobs += of_engine.size();
+    }
+  }
+  EXPECT_GT(knobs, 0u);
 }
 
 TEST(Flow, ACustomConfigurationRuns) {
