@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Unmodified JAX with Kiln's libcudnn.so.9 in front of NVIDIA's, and with NVIDIA's.
 
-    python3 tests/pytorch/jax_programs.py PATH/libcudnn.so.9 [--only REGEX] [--out FILE]
+    python3 tests/pytorch/jax_programs.py PATH/libcudnn.so.9 [--only REGEX] [--seconds N] [--out FILE]
 
 Needs JAX with its CUDA plug-in.
 
@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import in_front
 from operators import ROUNDING, judge_case
@@ -145,7 +146,7 @@ FAMILIES = {"lstm": lstm_cases, "convolution": convolution_cases, "attention": a
 
 
 def serve(only):
-    run, answer = Runner(), {"cases": {}}
+    run, answer, begin = Runner(), {"cases": {}}, time.monotonic()
     for family, cases in FAMILIES.items():
         for name, case in cases(run):
             if not re.search(only, f"{family} {name}"):
@@ -154,6 +155,7 @@ def serve(only):
                 row = case()
             except Exception as error:
                 row = {"error": f"{type(error).__name__}: {str(error)[:400]}"}
+            row["at_s"] = round(time.monotonic() - begin, 1)
             answer["cases"][f"{family} {name}"] = row
             answer["libraries"] = in_front.loaded_cudnn()
             print(MARK + json.dumps(answer), flush=True)
@@ -162,8 +164,12 @@ def serve(only):
 # ---- judging -----------------------------------------------------------------------------------------------------
 
 
-def answer_of(process):
-    out = process.communicate()[0]
+def answer_of(process, seconds):
+    try:
+        out = process.communicate(timeout=max(seconds, 0))[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out = process.communicate()[0]
     answers = [line[len(MARK):] for line in out.splitlines() if line.startswith(MARK)]
     answer = json.loads(answers[-1]) if answers else {"cases": {}}
     if process.returncode != 0:
@@ -190,7 +196,8 @@ def judge(library, ours, nvidia):
 
 
 def main(options):
-    answers = [answer_of(process) for process in [
+    until = time.monotonic() + options.seconds
+    answers = [answer_of(process, until - time.monotonic()) for process in [
         subprocess.Popen([sys.executable, os.path.abspath(__file__), "--serve", options.only], env={**environment, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
                          stdout=subprocess.PIPE, text=True) for environment in (in_front.environment(options.library), os.environ)]]
     verdicts = Verdicts(options.out)
