@@ -191,18 +191,17 @@ void Recurrent::SetLengths(const std::vector<int>& lengths) {
   }
   device_lengths_.Set(lengths);
   size_t work = 0, reserve = 0;
-  CHECK(cudnnGetRNNTempSpaceSizes(handle_, rnn_, CUDNN_FWD_MODE_TRAINING, x_desc_, &work,
-                                  &reserve));
+  CHECK(
+      cudnnGetRNNTempSpaceSizes(handle_, rnn_, CUDNN_FWD_MODE_TRAINING, x_desc_, &work, &reserve));
   Reserve(work, reserve);
 }
 
 void Recurrent::Forward(bool trains) {
   const auto* const lengths = static_cast<const int32_t*>(device_lengths_.data());
-  CHECK(cudnnRNNForward(handle_, rnn_,
-                        trains ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE, lengths,
-                        x_desc_, x.data(), y_desc_, y.data(), state_, nullptr, nullptr, state_,
-                        nullptr, nullptr, weights_->bytes(), weights_->values.data(), work_bytes_,
-                        work_.data(), trains ? reserve_bytes_ : 0,
+  CHECK(cudnnRNNForward(handle_, rnn_, trains ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE,
+                        lengths, x_desc_, x.data(), y_desc_, y.data(), state_, nullptr, nullptr,
+                        state_, nullptr, nullptr, weights_->bytes(), weights_->values.data(),
+                        work_bytes_, work_.data(), trains ? reserve_bytes_ : 0,
                         trains ? reserve_.data() : nullptr));
 }
 

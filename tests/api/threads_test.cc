@@ -67,11 +67,10 @@ void Computes(Place& p) {
   const std::vector<float> x = {-2, 3, -1, 0, 4};
   std::vector<float> y(x.size(), NAN);
   const float one = 1, zero = 0;
-  EXPECT_EQ(
-      KILN_CALL(p.client, cudnnActivationForward, p.handle, relu, static_cast<const void*>(&one),
-                tensor, static_cast<const void*>(x.data()), static_cast<const void*>(&zero), tensor,
-                static_cast<void*>(y.data())),
-      CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(KILN_CALL(p.client, cudnnActivationForward, p.handle, relu,
+                      static_cast<const void*>(&one), tensor, static_cast<const void*>(x.data()),
+                      static_cast<const void*>(&zero), tensor, static_cast<void*>(y.data())),
+            CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(y, (std::vector<float>{0, 3, 0, 0, 4}));
 }
 
