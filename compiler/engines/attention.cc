@@ -469,9 +469,13 @@ std::vector<ScoreMask> SpareWeightMasks(const Graph& g, const Attention& a) {
 }
 
 std::vector<IndexBound> BoundsOf(const Graph& g, const ScoreMask& mask) {
+  if (mask.inverted) return {};
+  return BoundsOf(GraphView(g), mask.visible, g[mask.masked].rank());
+}
+
+std::vector<IndexBound> BoundsOf(const GraphView& view, TensorId condition, int64_t rank) {
   std::vector<IndexBound> bounds;
-  if (mask.inverted || !AddBounds(GraphView(g), mask.visible, g[mask.masked].rank(), bounds))
-    return {};
+  if (!AddBounds(view, condition, rank, bounds)) return {};
   return bounds;
 }
 

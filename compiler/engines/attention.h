@@ -25,6 +25,8 @@
 
 namespace kiln::compiler {
 
+class GraphView;
+
 struct Attention {
   graph::TensorId q = -1, k = -1, v = -1;
   graph::TensorId product = -1, score = -1, exp = -1, weight = -1, out = -1, result = -1;
@@ -72,5 +74,6 @@ struct IndexBound {
 };
 // The bounds whose conjunction a condition is; empty where it is anything else.
 std::vector<IndexBound> BoundsOf(const graph::Graph& graph, const ScoreMask& mask);
+std::vector<IndexBound> BoundsOf(const GraphView& view, graph::TensorId condition, int64_t rank);
 
 }  // namespace kiln::compiler

@@ -13,7 +13,6 @@
 #pragma once
 
 #include "compiler/engines/attention.h"
-#include "compiler/engines/attention_grad.h"
 #include "compiler/engines/kernel_builder.h"
 
 namespace kiln::compiler {
@@ -50,28 +49,6 @@ class AttentionFunctions {
 
   KernelBuilder& b_;
   const Attention& a_;
-  const graph::Graph& g_;
-};
-
-// Those of the skeleton of attention's gradients: score, inside, factor, limits, weight, scale,
-// rows.
-class AttentionGradFunctions {
- public:
-  AttentionGradFunctions(KernelBuilder& b, const AttentionGrad& grad)
-      : b_(b), a_(grad), g_(b.graph()) {}
-  void Add(tile::Call& call);
-
- private:
-  void AddScore(tile::Call& call, bool inside);
-  bool IsShifted() const;
-  void BindMasks(ValueScope& values, const Index& at);
-  bool AddWeight(tile::Call& call);
-  void AddScale(tile::Call& call);
-  void AddRows(tile::Call& call);
-  DType t() const { return b_.index_type(); }
-
-  KernelBuilder& b_;
-  const AttentionGrad& a_;
   const graph::Graph& g_;
 };
 

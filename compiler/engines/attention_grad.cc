@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "compiler/engines/attention_grad_operands.h"
 #include "compiler/engines/attention_view.h"
 #include "compiler/group_limits.h"
 
@@ -20,94 +21,6 @@ using graph::NodeId;
 using graph::Tensor;
 using graph::TensorId;
 
-bool SwapsLast(const Node& n) {
-  const auto& permutation = n.As<graph::TransposeAttrs>().permutation;
-  const auto rank = static_cast<int64_t>(permutation.size());
-  if (rank < 2) return false;
-  for (int64_t d = 0; d + 2 < rank; ++d)
-    if (permutation[d] != d) return false;
-  return permutation[rank - 2] == rank - 1;
-}
-
-// A tensor in memory, read with its dims in another order.
-struct Alias {
-  int64_t uid = -1;
-  Dims dims, strides;
-  bool operator==(const Alias&) const = default;
-};
-
-// The views through which `id` is read, from the last one on, and the tensor that they start from.
-std::vector<TensorId> ViewsOf(const GraphView& view, TensorId id, TensorId& first) {
-  std::vector<TensorId> views;
-  for (const Node* n = view.Producer(id); n != nullptr; n = view.Producer(id)) {
-    const bool is_view = n->op == GraphOp::kTranspose || n->op == GraphOp::kReshape ||
-                         (n->op == GraphOp::kMap && n->As<graph::MapAttrs>().identity);
-    if (!is_view) break;
-    views.push_back(id);
-    id = n->inputs[0];
-  }
-  first = id;
-  return views;
-}
-
-std::optional<Alias> AliasOf(const GraphView& view, TensorId id) {
-  TensorId first = kAbsent;
-  std::vector<TensorId> views = ViewsOf(view, id, first);
-  const Tensor& memory = view[first];
-  if (view.Producer(first) != nullptr || memory.by_value || memory.is_constant() || memory.uid < 0)
-    return std::nullopt;
-  Alias alias{.uid = memory.uid, .dims = memory.dims, .strides = memory.strides};
-  for (size_t d = 0; d < alias.dims.size(); ++d)
-    if (alias.dims[d] == 1) alias.strides[d] = 0;
-  for (; !views.empty(); views.pop_back()) {
-    const Tensor& t = view[views.back()];
-    const Node& n = *view.Producer(views.back());
-    // Wider types hold the same values.
-    if (t.dtype != view[n.inputs[0]].dtype && t.dtype != DType::kF32) return std::nullopt;
-    if (n.op != GraphOp::kTranspose) {
-      if (t.dims != alias.dims) return std::nullopt;
-      continue;
-    }
-    Alias moved{.uid = alias.uid, .dims = {}, .strides = {}};
-    for (const int64_t d : n.As<graph::TransposeAttrs>().permutation) {
-      moved.dims.push_back(alias.dims[d]);
-      moved.strides.push_back(alias.strides[d]);
-    }
-    alias = std::move(moved);
-  }
-  return alias;
-}
-
-Alias Swapped(Alias alias) {
-  const size_t rank = alias.dims.size();
-  std::swap(alias.dims[rank - 1], alias.dims[rank - 2]);
-  std::swap(alias.strides[rank - 1], alias.strides[rank - 2]);
-  return alias;
-}
-
-// `id` before casts, and views that move nothing.
-TensorId Plain(const GraphView& view, TensorId id) {
-  for (const Node* n = view.Producer(id); n != nullptr; n = view.Producer(id)) {
-    const bool is_cast = n->op == GraphOp::kMap && n->As<graph::MapAttrs>().identity;
-    if ((!is_cast && n->op != GraphOp::kReshape) || view[n->inputs[0]].dims != view[id].dims) break;
-    id = n->inputs[0];
-  }
-  return id;
-}
-
-// The same, through exchanges of the last two dims.
-struct Operand {
-  TensorId id;
-  bool transposed = false;
-};
-Operand OperandOf(const GraphView& view, TensorId id) {
-  Operand o{.id = Plain(view, id)};
-  for (const Node* n = view.Producer(o.id);
-       n != nullptr && n->op == GraphOp::kTranspose && SwapsLast(*n); n = view.Producer(o.id))
-    o = {.id = Plain(view, n->inputs[0]), .transposed = !o.transposed};
-  return o;
-}
-
 // Tensors that are looked at in search of the product.
 constexpr size_t kMostWalk = 4 * kMostGroupNodes;
 
@@ -119,7 +32,9 @@ class Finder {
   std::optional<AttentionGrad> Run() {
     a_.exp = view_.graph().nodes[exp_node_].outputs[0];
     if (view_[a_.exp].rank() < 3 || !WalkScore() || !FindProducts()) return std::nullopt;
-    if ((!is_group_ && !OperandsAgree()) || !CollectMembers() || !IsClosed()) return std::nullopt;
+    if (!is_group_ && !OperandsAgree()) return std::nullopt;
+    if (!TakeResults() || !TakeZeroes()) return std::nullopt;
+    if (!CollectMembers() || !IsClosed()) return std::nullopt;
     return std::move(a_);
   }
 
@@ -127,6 +42,10 @@ class Finder {
   const Dims& dims() const { return view_[a_.exp].dims; }
   bool IsRow(TensorId id) const { return view_[id].dims == RowDims(dims()); }
   bool IsNumber(TensorId id) const { return view_[id].by_value || view_[id].is_constant(); }
+  bool IsProduct(TensorId id) const {
+    const Node* n = view_.Producer(id);
+    return n != nullptr && IsPlainMatmul(*n) && view_[id].dims == dims();
+  }
 
   // From the exponential back to the product: masks, the statistics, and any maps before them.
   bool WalkScore() {
@@ -134,7 +53,9 @@ class Finder {
     while (true) {
       id = Plain(view_, id);
       if (const Node* n = view_.Map(id, ScalarOp::kSelect)) {
-        if (!IsNumber(n->inputs[2]) || view_[n->inputs[1]].dims != dims()) break;
+        if (!IsNumber(n->inputs[2]) || view_.IsZero(n->inputs[2]) ||
+            view_[n->inputs[1]].dims != dims())
+          break;
         a_.masks.push_back(
             {.visible = n->inputs[0], .masked = id, .value = n->inputs[1], .fill = n->inputs[2]});
         id = n->inputs[1];
@@ -157,7 +78,7 @@ class Finder {
       if (seen.size() > kMostWalk) return false;
       const Node* n = view_.Producer(at);
       if (n == nullptr) continue;
-      if (IsPlainMatmul(*n) && view_[at].dims == dims()) {
+      if (IsProduct(at)) {
         if (a_.product != kAbsent) return false;
         a_.product = at;
         a_.q = n->inputs[0];
@@ -169,91 +90,140 @@ class Finder {
     return a_.product != kAbsent;
   }
 
-  // What dv is multiplied by: the exponential, through selections.
-  bool IsWeight(TensorId id, std::vector<ScoreMask>& masks) const {
-    while ((id = Plain(view_, id)) != a_.exp) {
+  // dq, of what follows from the exponential; dk of the same the other way around, and dv.
+  bool FindProducts() {
+    const Graph& g = view_.graph();
+    follows_ = Dependents({exp_node_});
+    std::vector<std::pair<TensorId, MaskedOperand>> others;
+    std::vector<PlaceBounds> bounds;
+    for (const Node& n : g.nodes) {
+      if (!IsPlainMatmul(n) || !Follows(n.inputs[0])) continue;
+      PlaceBounds of_left(view_);
+      const MaskedOperand left = OperandOf(view_, n.inputs[0], of_left);
+      if (view_[left.id].dims != dims()) return false;
+      if (left.transposed) {
+        others.emplace_back(n.outputs[0], left);
+        bounds.push_back(of_left);
+        continue;
+      }
+      if (dq_ != kAbsent) return false;
+      dq_ = n.outputs[0];
+      slope_ = left.id;
+      of_dq_.Add(of_left);
+    }
+    if (dq_ == kAbsent || others.size() != 2) return false;
+    for (const size_t i : {0, 1}) {
+      const bool is_slope = others[i].second.id == slope_;
+      TensorId& place = is_slope ? dk_ : dv_;
+      if (place != kAbsent) return false;
+      place = others[i].first;
+      (is_slope ? of_dk_ : of_dv_).Add(bounds[i]);
+      if (!is_slope) a_.weight = others[i].second.id;
+    }
+    return WalkWeight() && WalkSlope(slope_) && FindInner();
+  }
+
+  // From what dv is multiplied by to the exponential: selections, and factors of operands.
+  bool WalkWeight() {
+    for (TensorId id = a_.weight; (id = Plain(view_, id)) != a_.exp;) {
       const Node* n = view_.Map(id, ScalarOp::kSelect);
-      if (n == nullptr || !view_.IsZero(n->inputs[2]) || view_[n->inputs[1]].dims != dims())
-        return false;
-      masks.push_back({.visible = n->inputs[0], .masked = id, .value = n->inputs[1]});
-      id = n->inputs[1];
+      if (n != nullptr) {
+        if (!view_.IsZero(n->inputs[2]) || view_[n->inputs[1]].dims != dims()) return false;
+        TakeZeroMask(id, *n, {&of_dv_});
+        id = n->inputs[1];
+        continue;
+      }
+      n = view_.Map(id, ScalarOp::kMul);
+      if (n == nullptr || Follows(n->inputs[0]) == Follows(n->inputs[1])) return false;
+      id = n->inputs[Follows(n->inputs[0]) ? 0 : 1];
+      if (view_[id].dims != dims()) return false;
     }
     return true;
   }
 
-  bool FindProducts() {
-    const Graph& g = view_.graph();
-    FindDependents();
-    for (size_t i = 0; i < g.nodes.size(); ++i) {
-      const Node& n = g.nodes[i];
-      if (!IsPlainMatmul(n) || !Follows(n.inputs[0])) continue;
-      const Operand left = OperandOf(view_, n.inputs[0]);
-      if (view_[left.id].dims != dims()) return false;
-      std::vector<ScoreMask> masks;
-      const bool is_weight = left.transposed && IsWeight(left.id, masks);
-      TensorId& place = is_weight ? dv_ : left.transposed ? dk_ : dq_;
-      if (place != kAbsent) return false;
-      place = n.outputs[0];
-      if (!is_weight) {
-        if (slope_ != kAbsent && slope_ != left.id) return false;
-        slope_ = left.id;
-        continue;
-      }
-      a_.weight = left.id;
-      a_.masks.insert(a_.masks.begin(), masks.begin(), masks.end());
-      after_exp_ = masks.size();
-    }
-    return dq_ != kAbsent && dk_ != kAbsent && dv_ != kAbsent && WalkSlope(slope_);
+  void TakeZeroMask(TensorId id, const Node& select, std::initializer_list<PlaceBounds*> of) {
+    const ScoreMask mask{.visible = select.inputs[0], .masked = id, .value = select.inputs[1]};
+    if (!std::ranges::any_of(zero_masks_, [&](const ScoreMask& m) { return m.masked == id; }))
+      zero_masks_.push_back(mask);
+    for (PlaceBounds* bounds : of) bounds->Add(mask.visible, false);
   }
 
-  // slope * scales, with selections that say nothing new.
+  // slope * scales, with selections of zeroes.
   bool WalkSlope(TensorId id) {
-    std::vector<TensorId> hidden;
-    for (size_t i = 0; i < after_exp_; ++i) AddConjuncts(view_, a_.masks[i].visible, hidden);
     while (true) {
       id = Plain(view_, id);
-      if (const Node* n = view_.Map(id, ScalarOp::kSelect)) {
-        std::vector<TensorId> conditions;
-        AddConjuncts(view_, n->inputs[0], conditions);
-        const bool is_spare = std::ranges::all_of(conditions, [&](TensorId x) {
-          return std::ranges::any_of(hidden, [&](TensorId y) { return SameValue(view_, x, y); });
-        });
-        if (!view_.IsZero(n->inputs[2]) || !is_spare) return false;
+      const Node* n = ZeroMask(view_, id);
+      if (n != nullptr && !BoundsOf(view_, n->inputs[0], view_[id].rank()).empty()) {
+        TakeZeroMask(id, *n, {&of_dq_, &of_dk_});
         id = n->inputs[1];
         continue;
       }
-      const Node* n = view_.Map(id, ScalarOp::kMul);
-      if (n == nullptr) return false;
-      if (IsSlope(*n)) return true;
-      int next = -1;
-      for (const int i : {0, 1}) {
-        const Dims& of = view_[n->inputs[1 - i]].dims;
-        const bool one = NumElements(of) == 1 ||
-                         (of.size() == dims().size() && of.back() == 1 && of[of.size() - 2] == 1);
-        if (one && view_[n->inputs[i]].dims == dims()) next = i;
-      }
-      if (next < 0) return false;
+      n = view_.Map(id, ScalarOp::kMul);
+      const int next = n == nullptr ? -1 : ScaledOperand(*n);
+      if (next < 0) break;
       a_.scales.push_back(n->inputs[1 - next]);
       id = n->inputs[next];
     }
+    a_.slope = id;
+    return true;
+  }
+  // Which operand is multiplied by a factor that is the same for all places of a head; or -1.
+  int ScaledOperand(const Node& mul) const {
+    for (const int i : {0, 1}) {
+      const Dims& of = view_[mul.inputs[1 - i]].dims;
+      const bool one = NumElements(of) == 1 || (of.size() == dims().size() && of.back() == 1 &&
+                                                of[of.size() - 2] == 1);
+      if (one && view_[mul.inputs[i]].dims == dims()) return i;
+    }
+    return -1;
   }
 
-  bool IsSlope(const Node& mul) {
-    for (const int i : {0, 1}) {
-      const Node* sub = view_.Map(mul.inputs[i], ScalarOp::kSub);
-      if (sub == nullptr || Plain(view_, mul.inputs[1 - i]) != Plain(view_, a_.weight)) continue;
-      const TensorId inner = Plain(view_, sub->inputs[0]);
-      const Node* n = view_.Producer(inner);
-      if (n == nullptr || !IsPlainMatmul(*n) || view_[inner].dims != dims() ||
-          !IsRow(sub->inputs[1]))
+  // The other product before the slope, what is subtracted from it, and where the weights come in.
+  bool FindInner() {
+    std::vector<TensorId> pending = {a_.slope};
+    std::set<TensorId> seen;
+    std::vector<const Node*> differences;
+    while (!pending.empty()) {
+      const TensorId at = pending.back();
+      pending.pop_back();
+      if (!seen.insert(at).second || at == a_.exp) continue;
+      if (seen.size() > kMostWalk) return false;
+      const Node* n = view_.Producer(at);
+      if (n == nullptr || at == a_.product) continue;
+      if (IsProduct(at)) {
+        if (a_.inner != kAbsent) return false;
+        a_.inner = at;
+        a_.dy = n->inputs[0];
+        a_.v = n->inputs[1];
         continue;
-      a_.inner = inner;
-      a_.dy = n->inputs[0];
-      a_.v = n->inputs[1];
-      a_.mean = sub->inputs[1];
-      return true;
+      }
+      if (n->op != GraphOp::kMap) continue;
+      if (const Node* zero = ZeroMask(view_, at)) TakeInnerMask(at, *zero);
+      if (view_.Map(at, ScalarOp::kSub) == n && IsRow(n->inputs[1])) differences.push_back(n);
+      pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());
     }
-    return false;
+    if (a_.inner == kAbsent) return false;
+    from_inner_ = Dependents({view_.ProducerId(a_.inner)});
+    for (const Node* n : differences) {
+      const NodeId from = view_.ProducerId(n->inputs[0]);
+      if (from < 0 || !from_inner_[from]) continue;
+      if (a_.mean != kAbsent && a_.mean != n->inputs[1]) return false;
+      a_.mean = n->inputs[1];
+    }
+    return a_.mean != kAbsent;
+  }
+  // Zeroes of weights, on their way into the slope, are zeroes of the slope; those of the inner
+  // product change nothing where the weights are zero.
+  void TakeInnerMask(TensorId id, const Node& select) {
+    if (BoundsOf(view_, select.inputs[0], view_[id].rank()).empty()) return;
+    TensorId value = Plain(view_, select.inputs[1]);
+    for (const Node* n = ZeroMask(view_, value); n != nullptr; n = ZeroMask(view_, value))
+      value = Plain(view_, n->inputs[1]);
+    if (value == a_.exp)
+      TakeZeroMask(id, select, {&of_dq_, &of_dk_});
+    else
+      inner_masks_.push_back(
+          {.visible = select.inputs[0], .masked = id, .value = select.inputs[1]});
   }
 
   // The products read what the others do.
@@ -267,56 +237,48 @@ class Finder {
     return right(dq_) == Swapped(*k) && right(dk_) == q && right(dv_) == dy;
   }
 
-  void FindDependents() {
+  // Of all nodes: whether they follow from some.
+  std::vector<char> Dependents(std::initializer_list<NodeId> first) const {
     const Graph& g = view_.graph();
-    follows_.assign(g.nodes.size(), 0);
+    std::vector<char> all(g.nodes.size());
+    for (const NodeId n : first) all[n] = 1;
     for (size_t n = 0; n < g.nodes.size(); ++n)
-      follows_[n] =
-          static_cast<NodeId>(n) == exp_node_ ||
-          std::ranges::any_of(g.nodes[n].inputs, [&](TensorId id) { return Follows(id); });
+      all[n] = all[n] || std::ranges::any_of(g.nodes[n].inputs, [&](TensorId id) {
+                 const NodeId from = view_.ProducerId(id);
+                 return from >= 0 && all[from];
+               });
+    return all;
   }
   bool Follows(TensorId id) const {
     const NodeId n = view_.ProducerId(id);
     return n >= 0 && follows_[n];
   }
 
-  bool CollectMembers() {
-    const Graph& g = view_.graph();
-    std::vector<char> made(g.nodes.size());  // follows from the product or from inner
-    for (size_t n = 0; n < g.nodes.size(); ++n) {
-      const auto is_made = [&](TensorId id) {
-        const NodeId from = view_.ProducerId(id);
-        return from >= 0 && made[from];
-      };
-      const TensorId y = g.nodes[n].outputs[0];
-      made[n] = y == a_.product || y == a_.inner || std::ranges::any_of(g.nodes[n].inputs, is_made);
-    }
-    for (const TensorId id : {a_.stats, a_.mean})
-      if (view_.ProducerId(id) >= 0 && made[view_.ProducerId(id)]) return false;
-    a_.dq = dq_;
-    a_.dq_too = StoredToo(dq_);
-    member_.assign(g.nodes.size(), 0);
-    if (!Result(dk_, a_.k, a_.dk) || !Result(dv_, a_.v, a_.dv)) return false;
-    std::vector<NodeId> pending = {view_.ProducerId(dq_), view_.ProducerId(a_.dk),
-                                   view_.ProducerId(a_.dv)};
-    if (a_.dq_too != kAbsent) pending.push_back(view_.ProducerId(a_.dq_too));
-    while (!pending.empty()) {
-      const NodeId n = pending.back();
-      pending.pop_back();
-      if (std::exchange(member_[n], 1)) continue;
-      a_.members.push_back(n);
-      for (const TensorId id : g.nodes[n].inputs) {
-        const NodeId from = view_.ProducerId(id);
-        if (from >= 0 && made[from]) pending.push_back(from);
-      }
-    }
-    std::ranges::sort(a_.members);
-    return true;
+  bool TakeResults() {
+    PlaceBounds of_rows(view_);
+    a_.dq = Stored(dq_, of_rows);
+    if (a_.dq == kAbsent) return false;
+    of_dq_.Add(of_rows);
+    a_.dq_too = StoredToo(a_.dq);
+    return GradResult(view_, dk_, view_[a_.k].dims, of_dk_, a_.dk) &&
+           GradResult(view_, dv_, view_[a_.v].dims, of_dv_, a_.dv);
   }
-
+  // What a product is stored as: cast, zero outside bounds.
+  TensorId Stored(TensorId id, PlaceBounds& bounds) const {
+    while (view_[id].is_virtual) {
+      if (view_.Readers(id).size() != 1) return kAbsent;
+      const Node& n = view_.graph().nodes[view_.Readers(id)[0]];
+      const TensorId y = n.outputs[0];
+      const bool is_cast = n.op == GraphOp::kMap && n.As<graph::MapAttrs>().identity;
+      const bool is_mask = ZeroMask(view_, y) == &n && n.inputs[1] == id;
+      if (view_[y].dims != view_[id].dims || (!is_cast && !is_mask)) return kAbsent;
+      if (is_mask && !bounds.Add(n.inputs[0], false)) return kAbsent;
+      id = y;
+    }
+    return id;
+  }
   // What is a cast of a tensor in memory, and in memory itself.
   TensorId StoredToo(TensorId stored) const {
-    if (view_[stored].is_virtual) return kAbsent;
     for (const NodeId n : view_.Readers(stored)) {
       const Node& node = view_.graph().nodes[n];
       if (node.op != GraphOp::kMap || !node.As<graph::MapAttrs>().identity) continue;
@@ -326,63 +288,124 @@ class Finder {
     return kAbsent;
   }
 
-  // From a product to what is stored: summed over the heads that share one of `operand`, cast.
-  bool Result(TensorId product, TensorId operand, TensorId& result) const {
-    const Dims& each = view_[product].dims;
-    const int64_t rank = view_[product].rank(), heads = rank - 3;
-    const int64_t kept = view_[operand].dims[heads];
-    std::vector<int> labels(each.size());  // which dim of the product a dim is, -1 the group's
-    std::iota(labels.begin(), labels.end(), 0);
-    bool summed = kept == each[heads];
-    result = product;
-    while (view_[result].is_virtual) {
-      if (view_.Readers(result).size() != 1) return false;
-      const Node& n = view_.graph().nodes[view_.Readers(result)[0]];
-      const TensorId y = n.outputs[0];
-      const Dims &from = view_[result].dims, &to = view_[y].dims;
-      if (n.op == GraphOp::kTranspose) {
-        std::vector<int> moved;
-        for (const int64_t d : n.As<graph::TransposeAttrs>().permutation)
-          moved.push_back(labels[d]);
-        labels = moved;
-      } else if (n.op == GraphOp::kReduce && !summed) {
-        const auto group = std::ranges::find(labels, -1) - labels.begin();
-        Dims wanted = from;
-        if (group == std::ssize(labels)) return false;
-        wanted[group] = 1;
-        if (n.As<graph::ReduceAttrs>().combine != Combine::kAdd || to != wanted) return false;
-        summed = true;
-      } else if (n.op == GraphOp::kReshape && to != from) {
-        if (!Relabel(from, to, heads, kept, summed, labels)) return false;
-      } else if (n.op != GraphOp::kReshape &&
-                 !(n.op == GraphOp::kMap && n.As<graph::MapAttrs>().identity)) {
-        return false;
-      }
-      result = y;
+  // Places where weights are zero whatever the scores are: for all three results the same. What
+  // selects these zeroes then selects nothing more.
+  bool TakeZeroes() {
+    if (!of_dq_.HasAll(of_dk_) || !of_dk_.HasAll(of_dv_) || !of_dv_.HasAll(of_dq_)) return false;
+    const auto bounds_of = [&](const ScoreMask& mask) {
+      PlaceBounds bounds(view_);
+      bounds.Add(mask.visible, false);
+      return bounds;
+    };
+    // Conditions of scores that say it.
+    PlaceBounds said(view_);
+    const auto say = [&](const ScoreMask& mask) {
+      const PlaceBounds bounds = bounds_of(mask);
+      if (bounds.empty() || !of_dv_.HasAll(bounds)) return;
+      if (said.HasAll(bounds)) return;
+      said.Add(bounds);
+      a_.zeroes.push_back(mask);
+    };
+    const auto spare = [&](const ScoreMask& mask) {
+      const PlaceBounds bounds = bounds_of(mask);
+      if (!bounds.empty() && of_dv_.HasAll(bounds)) a_.spares.push_back(mask);
+    };
+    std::ranges::for_each(zero_masks_, say);
+    std::ranges::for_each(inner_masks_, say);
+    if (!said.HasAll(of_dv_)) return false;
+    std::ranges::for_each(zero_masks_, spare);
+    std::ranges::for_each(inner_masks_, spare);
+    TakeProductMask();
+    a_.is_plain = IsPlainSlope();
+    return true;
+  }
+  // A selection of the product, or a number outside bounds of which the scores have masks as well.
+  void TakeProductMask() {
+    for (const NodeId n : view_.Readers(a_.product)) {
+      const TensorId y = view_.graph().nodes[n].outputs[0];
+      const Node* select = view_.Map(y, ScalarOp::kSelect);
+      if (select != &view_.graph().nodes[n] || select->inputs[1] != a_.product ||
+          !IsNumber(select->inputs[2]))
+        continue;
+      PlaceBounds bounds(view_), hidden = of_dv_;
+      bounds.Add(select->inputs[0], false);
+      for (const ScoreMask& mask : a_.masks) hidden.Add(mask.visible, false);
+      if (!bounds.empty() && hidden.HasAll(bounds))
+        a_.product_mask = {.visible = select->inputs[0], .masked = y, .value = a_.product};
     }
-    std::vector<int> straight(each.size());
-    std::iota(straight.begin(), straight.end(), 0);
-    return summed && labels == straight;
+  }
+  // `id` without selections that select nothing more.
+  TensorId WithoutSpares(TensorId id) const {
+    for (id = Plain(view_, id);;) {
+      const auto at = std::ranges::find(a_.spares, id, &ScoreMask::masked);
+      if (at == a_.spares.end()) return id;
+      id = Plain(view_, at->value);
+    }
+  }
+  bool IsPlainSlope() const {
+    const Node* mul = view_.Map(a_.slope, ScalarOp::kMul);
+    if (mul == nullptr) return false;
+    for (const int i : {0, 1}) {
+      const Node* sub = view_.Map(mul->inputs[i], ScalarOp::kSub);
+      if (sub != nullptr && WithoutSpares(mul->inputs[1 - i]) == a_.exp &&
+          WithoutSpares(sub->inputs[0]) == a_.inner && sub->inputs[1] == a_.mean)
+        return true;
+    }
+    return false;
   }
 
-  // The heads become [kept, group], or a dim of extent 1 leaves.
-  static bool Relabel(const Dims& from, const Dims& to, int64_t heads, int64_t kept, bool summed,
-                      std::vector<int>& labels) {
-    if (!summed) {
-      const auto at = std::ranges::find(labels, static_cast<int>(heads)) - labels.begin();
-      Dims wanted = from;
-      if (std::ranges::find(labels, -1) != labels.end()) return false;
-      wanted[at] = kept;
-      wanted.insert(wanted.begin() + at + 1, from[at] / kept);
-      labels.insert(labels.begin() + at + 1, -1);
-      return to == wanted;
+  bool CollectMembers() {
+    const Graph& g = view_.graph();
+    // What follows from the product or from inner.
+    const std::vector<char> made =
+        Dependents({view_.ProducerId(a_.product), view_.ProducerId(a_.inner)});
+    const auto is_made = [&](TensorId id) {
+      const NodeId from = view_.ProducerId(id);
+      return from >= 0 && made[from];
+    };
+    if (is_made(a_.stats) || is_made(a_.mean)) return false;
+    member_.assign(g.nodes.size(), 0);
+    std::vector<NodeId> pending;
+    for (const TensorId id : {a_.dq, a_.dq_too, a_.dk, a_.dv})
+      if (id != kAbsent) pending.push_back(view_.ProducerId(id));
+    while (!pending.empty()) {
+      const NodeId n = pending.back();
+      pending.pop_back();
+      if (std::exchange(member_[n], 1)) continue;
+      a_.members.push_back(n);
+      for (const TensorId id : g.nodes[n].inputs)
+        if (is_made(id)) pending.push_back(view_.ProducerId(id));
     }
-    const auto at = std::ranges::find(labels, -1) - labels.begin();
-    if (at == std::ssize(labels) || from[at] != 1) return false;
-    Dims wanted = from;
-    wanted.erase(wanted.begin() + at);
-    labels.erase(labels.begin() + at);
-    return to == wanted;
+    std::ranges::sort(a_.members);
+    return std::ranges::all_of(a_.members, [&](NodeId n) { return IsMapOrKnown(g.nodes[n]); }) &&
+           TakeKept(is_made);
+  }
+  // Between the products there are maps of scores alone.
+  bool IsMapOrKnown(const Node& n) const {
+    const TensorId y = n.outputs[0];
+    if (n.op == GraphOp::kMap || n.op == GraphOp::kTranspose || n.op == GraphOp::kReshape)
+      return true;
+    return Has(n, graph::kContraction)
+               ? y == a_.product || y == a_.inner || y == dq_ || y == dk_ || y == dv_
+               : n.op == GraphOp::kReduce;
+  }
+  // What is 1 or 0 at each place, and takes long to compute: random bits.
+  template <class IsMade>
+  bool TakeKept(const IsMade& is_made) {
+    for (const NodeId member : a_.members)
+      for (const TensorId id : view_.graph().nodes[member].inputs) {
+        const TensorId kept = Plain(view_, id);
+        const Node* n = is_made(id) ? nullptr : view_.Map(kept, ScalarOp::kSelect);
+        const auto is = [&](TensorId x, double value) {
+          return view_[x].is_constant() && *view_[x].value == value;
+        };
+        if (n == nullptr || view_[kept].dims != dims() || !view_[kept].is_virtual ||
+            !is(n->inputs[1], 1) || !is(n->inputs[2], 0))
+          continue;
+        a_.kept = kept;
+        return true;
+      }
+    return true;
   }
 
   bool IsClosed() const {
@@ -402,8 +425,11 @@ class Finder {
   const bool is_group_;
   AttentionGrad a_;
   TensorId dq_ = kAbsent, dk_ = kAbsent, dv_ = kAbsent, slope_ = kAbsent;  // products
-  size_t after_exp_ = 0;                // masks that follow the exponential
-  std::vector<char> follows_, member_;  // of nodes: the exponential; taken
+  // Outside which the operands that follow from scores, and the results, are zero.
+  PlaceBounds of_dq_{view_}, of_dk_{view_}, of_dv_{view_};
+  // Selections of zeroes instead of weights and slopes, and of what only weights multiply.
+  std::vector<ScoreMask> zero_masks_, inner_masks_;
+  std::vector<char> follows_, from_inner_, member_;  // of nodes: the exponential; inner; taken
 };
 
 }  // namespace
@@ -425,12 +451,19 @@ std::vector<AttentionGrad> FindAttentionGrad(const Graph& g, bool is_group) {
   return all;
 }
 
+std::vector<ScoreMask> MasksOf(const AttentionGrad& a) {
+  std::vector<ScoreMask> all = a.masks;
+  all.insert(all.end(), a.zeroes.begin(), a.zeroes.end());
+  return all;
+}
+
 std::optional<ScoreFactor> FactorOf(const Graph& g, const AttentionGrad& a) {
   const GraphView view(g);
   for (const ScoreMask& mask : a.masks)
     if (BoundsOf(g, mask).empty()) return std::nullopt;
+  const TensorId product = a.product_mask ? a.product_mask->masked : a.product;
   const auto before = [&](TensorId id) {
-    for (const Node* n = view.Map(id, ScalarOp::kSelect); n != nullptr;
+    for (const Node* n = view.Map(id, ScalarOp::kSelect); n != nullptr && view.Uncast(id) != product;
          n = view.Map(id, ScalarOp::kSelect))
       id = n->inputs[1];
     return id;
@@ -445,7 +478,7 @@ std::optional<ScoreFactor> FactorOf(const Graph& g, const AttentionGrad& a) {
     const Dims& of = g[factor].dims;
     const bool one_place = of.size() == dims.size() && of.back() == 1 && of[of.size() - 2] == 1;
     // Only the product itself: other maps may read memory at each place.
-    if (one_place && view.Uncast(value) == a.product)
+    if (one_place && view.Uncast(value) == product)
       return ScoreFactor{.scaled = scaled, .value = value, .factor = factor};
   }
   return std::nullopt;

@@ -2,13 +2,16 @@
 // graph of primitives.
 //
 //   product = matmul(q, k)                 k is [.., depth, keys]
-//   exp     = exp(maps of product, less the row's statistics)      masks before or after it
-//   weight  = exp, selected or 0
+//   exp     = exp(maps of product, less the row's statistics)      masks before it
+//   weight  = exp * anything, selected or 0                        masks after it, dropout
 //   inner   = matmul(dy, v)                v is [.., depth, keys]
-//   slope   = weight * (inner - mean)      of the row; selected or 0 where weight is 0 anyway
+//   slope   = maps of exp, of product, and of (maps of inner) - mean, the row's
 //   dq      = matmul(slope * scale, k')    scale: the same for all places of a head
 //   dk      = matmul((slope * scale)', q), dv = matmul(weight', dy)
 //                                          where heads share k and v: summed over them
+//
+// Where weight and slope are 0 by lengths or bounds they are so for all three results, whose rows
+// and operands clients limit as well.
 //
 // Statistics and mean are operands: they come from memory, or float. Casts and transpositions may
 // stand anywhere. Nothing of it but dq, dk and dv is read from outside.
@@ -23,14 +26,21 @@ namespace kiln::compiler {
 
 struct AttentionGrad {
   graph::TensorId q = -1, k = -1, dy = -1, v = -1;  // operands of product and inner
-  graph::TensorId product = -1, inner = -1, exp = -1, weight = -1;
+  graph::TensorId product = -1, inner = -1, exp = -1, weight = -1, slope = -1;
+  bool is_plain = false;                  // slope = exp * (inner - mean)
   graph::TensorId shifted = -1;           // the difference with the statistics
   graph::TensorId stats = -1, mean = -1;  // of rows
+  graph::TensorId kept = -1;              // 1 or 0 at each place, made of it; or kAbsent
   std::vector<graph::TensorId> scales = {};
   graph::TensorId dq = -1, dk = -1, dv = -1;  // what is stored
   graph::TensorId dq_too = -1;                // dq stored once more, as another type; or kAbsent
-  std::vector<ScoreMask> masks =
-      {};  // all, the last first; those after the exponential have no fill
+  std::vector<ScoreMask> masks = {};          // before the exponential, the last first
+  // Where exp counts as 0, without a fill: bounds, all of which are known.
+  std::vector<ScoreMask> zeroes = {};
+  // Selections that change nothing where the zeroes are; and of the product, nothing where the
+  // masks and zeroes hide nothing.
+  std::vector<ScoreMask> spares = {};
+  std::optional<ScoreMask> product_mask = {};
   std::vector<graph::NodeId> members = {};  // ascending
 };
 
@@ -41,5 +51,7 @@ std::vector<AttentionGrad> FindAttentionGrad(const graph::Graph& graph, bool is_
 // The factor of all scores, where nothing but it, the statistics and masks with known bounds stand
 // between product and exponential.
 std::optional<ScoreFactor> FactorOf(const graph::Graph& graph, const AttentionGrad& grad);
+// Masks and zeroes, by which blocks are skipped.
+std::vector<ScoreMask> MasksOf(const AttentionGrad& grad);
 
 }  // namespace kiln::compiler

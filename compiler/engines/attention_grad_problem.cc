@@ -98,7 +98,7 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
   p.group = g[a.q].dims[rank - 3] / p.inner;
   p.depth = static_cast<int>(AlignUp(g[a.q].dims.back(), panel));
   p.reads = ReadsByPlace(g, a);
-  p.hides_blocks = HidesBlocks(g, a.masks);
+  p.hides_blocks = HidesBlocks(g, MasksOf(a));
   if (CeilDiv(p.queries, 64) * g[a.q].dims[rank - 3] * p.outer * 8 > kMostIndex)
     return Status::Error(Code::kUnsupportedShape, "there are too many blocks of queries");
   return p;

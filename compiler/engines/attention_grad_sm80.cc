@@ -3,7 +3,7 @@
 
 #include "compiler/engines/attention_engine.h"
 #include "compiler/engines/attention_engines.h"
-#include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_grad_functions.h"
 #include "compiler/engines/attention_grad_problem.h"
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/contract_mma.h"
@@ -28,7 +28,7 @@ constexpr int kAlignment = 128;              // bytes, of what the skeleton lays
 constexpr int64_t kSectionBytes = 32 << 20;  // of q, dy and sums of the heads that run at one time
 
 struct GradSm80 {
-  static constexpr int kVersion = 3;
+  static constexpr int kVersion = 4;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnMma;
 
@@ -94,9 +94,9 @@ class Schedule {
                        plan_.queries_tile, is_ordered ? ", in order" : ""),
            IndexTypeInMemory(group.graph)) {
     for (const char* reserved :
-         {"bx", "shape", "query", "grad", "key", "value", "score", "inside", "factor", "limits",
-          "weight", "scale", "rows", "store_keys", "store_values"})
+         {"bx", "shape", "query", "grad", "key", "value", "store_keys", "store_values"})
       b_.Name(reserved);
+    for (const char* reserved : kAttentionGradFunctions) b_.Name(reserved);
     memory_ = b_.Name("memory");
     TakeSection(plan_, kSectionBytes, target_);
   }

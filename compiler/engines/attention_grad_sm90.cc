@@ -4,7 +4,7 @@
 
 #include "compiler/engines/attention_engine.h"
 #include "compiler/engines/attention_engines.h"
-#include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_grad_functions.h"
 #include "compiler/engines/attention_grad_problem.h"
 #include "ir/graph/ops.h"
 
@@ -27,7 +27,7 @@ constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 20}};
 
 struct GradSm90 {
-  static constexpr int kVersion = 4;
+  static constexpr int kVersion = 5;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
 
@@ -106,9 +106,8 @@ class Schedule {
                     fmt::format("attention_grad_sm90: {} keys, blocks of {} queries{}", kKeys,
                                 plan_.queries_tile, is_ordered_ ? ", in order" : ""),
                     IndexTypeInMemory(g_));
-    for (const char* reserved :
-         {"bx", "shape", "score", "inside", "factor", "limits", "weight", "scale", "rows"})
-      b.Name(reserved);
+    for (const char* reserved : {"bx", "shape"}) b.Name(reserved);
+    for (const char* reserved : kAttentionGradFunctions) b.Name(reserved);
     const DType type = g_[a.q].dtype;
     Call call{.skeleton = "attention_grad_sm90"};
     call.maps = {b.Map("q_map", a.q, plan_.q),    b.Map("k_map", a.k, plan_.k),

@@ -6,7 +6,7 @@
 //   tile     kKeys keys of one head of k and v; its steps: blocks of kQueries queries of all heads
 //            that share it, of which some see some of the keys
 //
-//     P' = weight(S'), dS' = (D' - mean of the row) * P'
+//     P' = weight(S'), dS' = (D' - mean of the row) * P', or slope(…)
 //
 // with scores the other way around, to 16 bits.
 //
@@ -19,7 +19,13 @@
 //   inside(…)                       the same, of places that the known masks let through
 //   factor(batch, result out)       with kFolded exponentials inside are
 //                                   exp(value * factor - of_row)
-//   weight(value, batch, …)         with kWeights what dv is multiplied by, of the exponential
+//   visible(batch, row, column, result out)   with kZeroes whether the exponential counts: 1 or 0;
+//                                   asked of places that the known masks do not let through
+//   kept(batch, …)                  with kKept a bit of the place, 1 or 0, that weight and slope get
+//   weight(value, bit, batch, …)    with kWeights what dv is multiplied by, of the exponential
+//   slope(value, bit, product, of_row, grad, mean, batch, …)   with kSlopes dS', of the
+//                                   exponential and of D'; kKeepsScores: of the product; and of the
+//                                   row's statistics, kSlopesOfRows
 //                                   kReads: some of these read memory by place
 //   limits(batch, first, last, result out)    as of attention_sm90
 //   scale(batch, result out)        what dk and dq are multiplied by in the end
@@ -212,7 +218,11 @@ struct attention_grad_rows {
 
   float score[kScores], grad[kScores];
   float weight[kScores];  // an accumulator that is written to would take more registers
+  unsigned bits[C::kKept ? (kScores + 31) / 32 : 1];
   unsigned weights[kScores / 2], slopes[kScores / 2];  // to 16 bits
+
+  // Where scores become exponents: in their place, unless the slopes want them.
+  __device__ inline float& exponent(int e) { return C::kKeepsScores ? weight[e] : score[e]; }
 
   // Scores as the graph has them; `subtracts`: less the rows' statistics.
   template <class F, class Step>
@@ -239,9 +249,9 @@ struct attention_grad_rows {
         else
           f.score(score[e], of_row, batch, at_row, column, y);
         if constexpr (C::kShifted)
-          score[e] = of_row == infinity() ? -infinity() : subtracts ? y[0] : y[0] + of_row;
+          exponent(e) = of_row == infinity() ? -infinity() : subtracts ? y[0] : y[0] + of_row;
         else
-          score[e] = subtracts ? y[0] - of_row : y[0];
+          exponent(e) = subtracts ? y[0] - of_row : y[0];
       }
     }
   }
@@ -262,8 +272,13 @@ struct attention_grad_rows {
       take_scores(f, s, step, inside, large);
     else if (large)
       take_scores(f, s, step, false, true);
-    else if (C::kFolded && inside)
+    else if (C::kFolded && inside) {
       f.factor(step.batch(), factor);
+      if constexpr (C::kKeepsScores) {
+#pragma unroll
+        for (int e = 0; e < kScores; ++e) weight[e] = score[e];
+      }
+    }
     else
       take_scores(f, s, step, inside, false);
     if (large)
@@ -271,8 +286,9 @@ struct attention_grad_rows {
     else
       take_exponentials(factor[0] * kLog2e,
                         [&](int i) { return load_pair(step.statistics() + i * 32); });
-    if (C::kWeights || step.ends()) finish_weights(f, s, step);
+    if (kFinishes || step.ends() || (C::kZeroes && !inside)) finish_weights(f, s, step, inside);
   }
+  static constexpr bool kFinishes = C::kWeights || C::kKept;  // of all blocks
   template <class Rows>
   __device__ inline void take_exponentials(float slope, const Rows& rows) {
 #pragma unroll
@@ -280,33 +296,57 @@ struct attention_grad_rows {
       const float2 of = rows(i);
 #pragma unroll
       for (int e = 4 * i; e < 4 * i + 4; ++e)
-        weight[e] = exp2(fmaf(score[e], slope, e % 2 ? -of.y : -of.x));
-      if constexpr (!C::kWeights) pack_weights(i);
+        weight[e] = exp2(fmaf(exponent(e), slope, e % 2 ? -of.y : -of.x));
+      if constexpr (!kFinishes) pack_weights(i, weight + 4 * i);
     }
   }
-  __device__ inline void pack_weights(int i) {
-    weights[2 * i] = pack_pair<C::kPackBf16>(weight[4 * i], weight[4 * i + 1]);
-    weights[2 * i + 1] = pack_pair<C::kPackBf16>(weight[4 * i + 2], weight[4 * i + 3]);
+  __device__ inline void pack_weights(int i, const float* of) {
+    weights[2 * i] = pack_pair<C::kPackBf16>(of[0], of[1]);
+    weights[2 * i + 1] = pack_pair<C::kPackBf16>(of[2], of[3]);
   }
-  // What is left to do in some graphs and at the end of keys and rows.
+  // What is left to do in some graphs, at places that masks may hide, and at the end of keys and
+  // rows.
   template <class F, class Step>
-  __device__ inline void finish_weights(const F& f, const attention_grad_shape& s,
-                                        const Step& step) {
+  __device__ inline void finish_weights(const F& f, const attention_grad_shape& s, const Step& step,
+                                        bool inside) {
     const int key = step.key(), query = step.query(), batch = step.batch();
+    if constexpr (C::kKept) {
+#pragma unroll
+      for (unsigned& word : bits) word = 0;
+    }
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
+      float of[4];
 #pragma unroll
       for (int e = 4 * i; e < 4 * i + 4; ++e) {
         const int at_row = query + 8 * i + e % 2, column = key + (e & 2) * 4;
-        float y[1] = {weight[e]};
-        if constexpr (C::kWeights)
-          f.weight(weight[e], batch, min(at_row, s.queries - 1), min(column, s.keys - 1), y);
-        weight[e] = at_row < s.queries && column < s.keys ? y[0] : 0.f;
+        const int row = min(at_row, s.queries - 1), key_of = min(column, s.keys - 1);
+        bool counts = at_row < s.queries && column < s.keys;
+        if constexpr (C::kZeroes) {
+          float y[1] = {1.f};
+          if (!inside) f.visible(batch, row, key_of, y);
+          counts = counts && y[0] != 0.f;
+        }
+        if (!counts) weight[e] = 0.f;
+        float bit[1] = {1.f}, y[1] = {weight[e]};
+        if constexpr (C::kKept) {
+          f.kept(batch, row, key_of, bit);
+          bits[e / 32] |= (bit[0] != 0.f ? 1u : 0u) << e % 32;
+        }
+        if constexpr (C::kWeights) f.weight(weight[e], bit[0], batch, row, key_of, y);
+        of[e % 4] = counts ? y[0] : 0.f;
       }
-      pack_weights(i);
+      pack_weights(i, of);
     }
   }
-  __device__ inline void take_slopes(unsigned means) {
+  // `at` is where the statistics of the thread's first row are, `means` where their means.
+  template <class F, class Step>
+  __device__ inline void take_slopes(const F& f, const attention_grad_shape& s, const Step& step,
+                                     unsigned means) {
+    if constexpr (C::kSlopes) {
+      take_slopes_of(f, s, step, means);
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
       const float2 of = load_pair(means + i * 32);
@@ -316,16 +356,47 @@ struct attention_grad_rows {
       slopes[2 * i + 1] = pack_pair<C::kPackBf16>(w[2] * (x[2] - of.x), w[3] * (x[3] - of.y));
     }
   }
+  template <class F, class Step>
+  __device__ inline void take_slopes_of(const F& f, const attention_grad_shape& s, const Step& step,
+                                        unsigned means) {
+    const int key = step.key(), query = step.query(), batch = step.batch();
+#pragma unroll
+    for (int i = 0; i < kScores / 4; ++i) {
+      const float2 mean = load_pair(means + i * 32);
+      float2 of = make_float2(0.f, 0.f);
+      if constexpr (C::kSlopesOfRows) {
+        of = load_pair(step.statistics() + i * 32);
+        const float natural = step.is_large(8 * i / C::kOfVote) ? 1.f : kLn2;
+        of = make_float2(of.x * natural, of.y * natural);
+      }
+      float y[4];
+#pragma unroll
+      for (int e = 4 * i; e < 4 * i + 4; ++e) {
+        const int row = min(query + 8 * i + e % 2, s.queries - 1);
+        const int column = min(key + (e & 2) * 4, s.keys - 1);
+        const float bit = C::kKept ? static_cast<float>(bits[e / 32] >> e % 32 & 1) : 1.f;
+        float x[1];
+        f.slope(weight[e], bit, score[e], e % 2 ? of.y : of.x, grad[e], e % 2 ? mean.y : mean.x,
+                batch, row, column, x);
+        y[e % 4] = weight[e] == 0.f ? 0.f : x[0];
+      }
+      slopes[2 * i] = pack_pair<C::kPackBf16>(y[0], y[1]);
+      slopes[2 * i + 1] = pack_pair<C::kPackBf16>(y[2], y[3]);
+    }
+  }
 };
 
-template <class Score, class Inside, class Factor, class Limits, class Weight, class Scale,
-          class Rows>
+template <class Score, class Inside, class Factor, class Limits, class Visible, class Kept,
+          class Weight, class Slope, class Scale, class Rows>
 struct attention_grad_functions {
   const Score& score;
   const Inside& inside;
   const Factor& factor;
   const Limits& limits;
+  const Visible& visible;
+  const Kept& kept;
   const Weight& weight;
+  const Slope& slope;
   const Scale& scale;
   const Rows& rows;
 };

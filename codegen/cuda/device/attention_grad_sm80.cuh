@@ -1,7 +1,7 @@
 #pragma once
 // attention_grad_sm80<Config>(memory, statistics, next, sums, turns, shape, query, grad, key,
-// value, score, inside, factor, limits, weight, scale, rows, store_keys, store_values): the
-// skeleton of attention's gradients on mma.sync, all three in one kernel, without a matrix of
+// value, score, inside, factor, limits, visible, kept, weight, slope, scale, rows, store_keys,
+// store_values): the skeleton of attention's gradients on mma.sync, all three in one kernel, without a matrix of
 // scores in memory. attention_grad_rows.cuh has what it shares with attention_grad_sm90, and says
 // what the functions from score to rows are, where sums of dq lie, and whose turn it is to add to
 // them.
@@ -369,7 +369,7 @@ struct attention_grad_mma {
         };
         part[r].take_weights(f, s, here, now.inside);
         store(kWeightsAt, part[r].weights);
-        part[r].take_slopes(here.statistics() + C::kQueries * 4);
+        part[r].take_slopes(f, s, here, here.statistics() + C::kQueries * 4);
         store(slopes_at, part[r].slopes);
       }
       const unsigned own_rows = block + query_panels::further(as_columns, own, 0);
@@ -399,16 +399,19 @@ struct attention_grad_mma {
 };
 
 template <class C, class T, class Query, class Grad, class Key, class Value, class Score,
-          class Inside, class Factor, class Limits, class Weight, class Scale, class Rows,
-          class StoreKeys, class StoreValues>
+          class Inside, class Factor, class Limits, class Visible, class Kept, class Weight,
+          class Slope, class Scale, class Rows, class StoreKeys, class StoreValues>
 __device__ inline void attention_grad_sm80(
     T* memory, float* statistics, int* next, float* sums, int* turns,
     const attention_grad_shape& shape, const Query& query, const Grad& grad, const Key& key,
     const Value& value, const Score& score, const Inside& inside, const Factor& factor,
-    const Limits& limits, const Weight& weight, const Scale& scale, const Rows& rows,
-    const StoreKeys& store_keys, const StoreValues& store_values) {
-  using functions = attention_grad_functions<Score, Inside, Factor, Limits, Weight, Scale, Rows>;
-  attention_grad_mma<C>::run(memory, statistics, next, sums, turns, shape,
-                             functions{score, inside, factor, limits, weight, scale, rows}, query,
-                             grad, key, value, store_keys, store_values);
+    const Limits& limits, const Visible& visible, const Kept& kept, const Weight& weight,
+    const Slope& slope, const Scale& scale, const Rows& rows, const StoreKeys& store_keys,
+    const StoreValues& store_values) {
+  using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Kept, Weight,
+                                             Slope, Scale, Rows>;
+  attention_grad_mma<C>::run(
+      memory, statistics, next, sums, turns, shape,
+      functions{score, inside, factor, limits, visible, kept, weight, slope, scale, rows}, query,
+      grad, key, value, store_keys, store_values);
 }

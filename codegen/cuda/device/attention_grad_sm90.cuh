@@ -1,6 +1,6 @@
 #pragma once
 // attention_grad_sm90<Config>(q, k, v, dy, dk, dv, sums, turns, shape, score, inside, factor,
-// limits, weight, scale, rows): the skeleton of attention's gradients on sm_90a, all three in one
+// limits, visible, kept, weight, slope, scale, rows): the skeleton of attention's gradients on sm_90a, all three in one
 // kernel, without a matrix of scores in memory.
 //
 //   producer warp      TMA → k and v of the tile, ring of q and dy blocks
@@ -435,7 +435,7 @@ struct attention_grad {
       wgmma_wait<1>();
       pin(part.grad);
       if (!goes_on) release(b.value_empty());
-      part.take_slopes(here.statistics() + kStages * kRowBytes);
+      part.take_slopes(f, s, here, here.statistics() + kStages * kRowBytes);
       store_slopes();
       if constexpr (C::kKeysFirst) multiply_pairs(dk, part.slopes, query_across);
       wgmma_wait<C::kKeysFirst ? 1 : 0>();  // its operand's registers are needed
@@ -604,17 +604,17 @@ struct attention_grad {
   }
 };
 
-template <class C, class Score, class Inside, class Factor, class Limits, class Weight, class Scale,
-          class Rows>
-__device__ inline void attention_grad_sm90(const tensor_map& q, const tensor_map& k,
-                                           const tensor_map& v, const tensor_map& dy,
-                                           const tensor_map& dk, const tensor_map& dv, float* sums,
-                                           int* turns, const attention_grad_shape& shape,
-                                           const Score& score, const Inside& inside,
-                                           const Factor& factor, const Limits& limits,
-                                           const Weight& weight, const Scale& scale,
-                                           const Rows& rows) {
-  using functions = attention_grad_functions<Score, Inside, Factor, Limits, Weight, Scale, Rows>;
-  attention_grad<C>::run(q, k, v, dy, dk, dv, sums, turns, shape,
-                         functions{score, inside, factor, limits, weight, scale, rows});
+template <class C, class Score, class Inside, class Factor, class Limits, class Visible, class Kept,
+          class Weight, class Slope, class Scale, class Rows>
+__device__ inline void attention_grad_sm90(
+    const tensor_map& q, const tensor_map& k, const tensor_map& v, const tensor_map& dy,
+    const tensor_map& dk, const tensor_map& dv, float* sums, int* turns,
+    const attention_grad_shape& shape, const Score& score, const Inside& inside,
+    const Factor& factor, const Limits& limits, const Visible& visible, const Kept& kept,
+    const Weight& weight, const Slope& slope, const Scale& scale, const Rows& rows) {
+  using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Kept, Weight,
+                                             Slope, Scale, Rows>;
+  attention_grad<C>::run(
+      q, k, v, dy, dk, dv, sums, turns, shape,
+      functions{score, inside, factor, limits, visible, kept, weight, slope, scale, rows});
 }

@@ -1,0 +1,41 @@
+// AttentionGradFunctions: the functions that the skeletons of attention's gradients call
+// (codegen/cuda/device/attention_grad_rows.cuh says what they are), from the group's graph.
+#pragma once
+
+#include "compiler/engines/attention_grad.h"
+#include "compiler/engines/kernel_builder.h"
+
+namespace kiln::compiler {
+
+// Names of the functions, which nothing else of the kernel may have.
+inline constexpr const char* kAttentionGradFunctions[] = {
+    "score", "inside", "factor", "limits", "visible", "kept", "weight", "slope", "scale", "rows"};
+
+class AttentionGradFunctions {
+ public:
+  AttentionGradFunctions(KernelBuilder& b, const AttentionGrad& grad)
+      : b_(b), a_(grad), g_(b.graph()) {}
+  void Add(tile::Call& call);
+
+ private:
+  struct Element;  // a function of a score's place
+  Element Begin(const char* name, std::initializer_list<const char*> numbers) const;
+  void AddScore(tile::Call& call, bool inside);
+  bool IsShifted() const;
+  void BindMasks(ValueScope& values, const Index& at, const std::vector<ScoreMask>& masks) const;
+  void BindWeights(ValueScope& values, const Index& at, const Element& e) const;
+  void BindSpares(ValueScope& values, const Index& at, graph::TensorId wanted) const;
+  void AddVisible(tile::Call& call);
+  void AddKept(tile::Call& call);
+  bool AddWeight(tile::Call& call);
+  void AddSlope(tile::Call& call);
+  void AddScale(tile::Call& call);
+  void AddRows(tile::Call& call);
+  DType t() const { return b_.index_type(); }
+
+  KernelBuilder& b_;
+  const AttentionGrad& a_;
+  const graph::Graph& g_;
+};
+
+}  // namespace kiln::compiler
