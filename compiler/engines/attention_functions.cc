@@ -161,14 +161,21 @@ void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& 
     const bool strict = bound.compare == ScalarOp::kLt || bound.compare == ScalarOp::kGt;
     const bool less = bound.compare == ScalarOp::kLt || bound.compare == ScalarOp::kLe;
     if (bound.column == 0) {
-      // row * i + offsets < 0 (or > 0), of the row where it is hardest.
+      // row * i + offsets < 0 (or > 0), of the row where it is hardest, and where it is easiest:
+      // where it does not hold there, no row sees a key.
       const Shift shift = shift_of(bound, 1);
-      const Expr row = (bound.row > 0) == less ? last : first;
-      const Expr place = bound.row > 0 ? row : b.Idx(0) - row;
-      const Expr sum = place + (less == strict ? shift.floor : shift.ceil);
-      const Expr zero = b.Idx(strict ? 0 : less ? 1 : -1);
-      hide_all(less ? tile::Lt(sum, zero) : tile::Lt(zero, sum));
-      if (shift.is_number) hide_all(shift.is_number);
+      const auto holds = [&](const Expr& row) {
+        const Expr place = bound.row > 0 ? row : b.Idx(0) - row;
+        const Expr sum = place + (less == strict ? shift.floor : shift.ceil);
+        const Expr zero = b.Idx(strict ? 0 : less ? 1 : -1);
+        return less ? tile::Lt(sum, zero) : tile::Lt(zero, sum);
+      };
+      const bool last_is_hardest = (bound.row > 0) == less;
+      hide_all(holds(last_is_hardest ? last : first));
+      if (shift.is_number)
+        hide_all(shift.is_number);
+      else
+        seen.end = tile::Select(holds(last_is_hardest ? first : last), seen.end, b.Idx(0));
       return;
     }
     const bool is_end = (bound.column > 0) == less;

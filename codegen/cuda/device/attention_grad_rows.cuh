@@ -38,7 +38,9 @@
 // (attention_grad_zeroes).
 //
 // Rows past the end have the statistics +inf, so that weights are 0, and so have rows that see no
-// key, by `rows` (ir/graph/spelled_attention.h). In shared memory statistics are multiplied by
+// key, by `rows` (ir/graph/spelled_attention.h) or by limits. Where a block has such rows, what q
+// and dy have there is overwritten by zeroes before it is multiplied, and so is what k and v have
+// at keys that no row sees: 0 times what is no number would be none. In shared memory statistics are multiplied by
 // log2(e), for the multiply-add of the exponential. Of rows with large ones, as a mask of -1e9 or
 // of a type's lowest value leaves them, what that product's rounding left would be a power of two
 // of its own: where one of kOfVote rows has such, those of all of them stand as they are, with a
@@ -56,6 +58,25 @@ struct attention_grad_shape {
   int key_tiles, query_tiles;
   int section;  // heads whose q and dy stay in L2 together
 };
+
+// Keys from first to end are those that some row of the heads that share a head of k and v sees:
+// what k and v hold beside them, infinities or no numbers, must not reach what 0 multiplies.
+struct attention_grad_keys {
+  int first, end;
+};
+template <class Limits>
+__device__ inline attention_grad_keys attention_grad_seen(const attention_grad_shape& s,
+                                                          const Limits& limits, int head) {
+  attention_grad_keys seen = {s.keys, 0};
+#pragma unroll 1
+  for (int i = 0; i < s.group; ++i) {
+    int of[4];
+    limits(head * s.group + i, 0, s.queries - 1, of);
+    seen.first = min(seen.first, max(of[0], 0));
+    seen.end = max(seen.end, min(of[1], s.keys));
+  }
+  return seen;
+}
 
 // Of a section.
 __device__ inline int attention_grad_heads(const attention_grad_shape& s, int part) {
@@ -209,6 +230,23 @@ struct attention_grad_rows {
   // would be off by more than 2^-10; +inf is no number.
   static __device__ inline bool any_large(float stats) {
     return __any_sync(~0u, fabsf(stats) > 4096.f && fabsf(stats) != infinity());
+  }
+  // Statistics and mean of a row, +inf and 0 of one that sees no key or is none: whatever q and dy
+  // hold there counts as 0.
+  template <class F>
+  static __device__ inline void read_row(const F& f, const attention_grad_shape& s, int batch,
+                                         int row, float (&of)[2]) {
+    const int at = min(row, s.queries - 1);
+    f.rows(batch, at, of);
+    bool sees = row < s.queries && of[0] != infinity();
+    if constexpr (C::kZeroes) {
+      int keys[4];
+      f.limits(batch, at, at, keys);
+      sees = sees && max(keys[0], 0) < min(keys[1], s.keys);
+    }
+    if (sees) return;
+    of[0] = infinity();
+    of[1] = 0.f;
   }
   static __device__ inline float2 load_pair(unsigned at) {
     float2 v;

@@ -45,7 +45,8 @@ struct attention_grad_mma {
     static constexpr int kOfVote = 32;  // rows that a warp reads the statistics of
     static constexpr bool kOneLoop = false;
   };
-  // Of a stage, in `statistics`: those of the rows, their means, and a flag for each kOfVote rows.
+  // Of a stage, in `statistics`: those of the rows, their means, and flags for each kOfVote rows.
+  static constexpr int kLarge = 1, kDead = 2;  // some see no key
   static constexpr int kOfStage = 2 * C::kQueries + 4;
   using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false>;
   using rows = attention_grad_rows<part_of_warp>;  // of 16 keys
@@ -154,7 +155,7 @@ struct attention_grad_mma {
     int in_keys, in_rows;  // where the 16 keys begin among its keys, and the warp's queries
     int lane;
     unsigned rows;  // address of the stage's statistics
-    const float* flags;
+    const int* flags;
     __device__ inline int key() const { return first_key + in_keys + lane / 4; }
     __device__ inline int query() const { return step.row + in_rows + 2 * (lane % 4); }
     __device__ inline int batch() const { return step.batch; }
@@ -163,7 +164,7 @@ struct attention_grad_mma {
     }
     __device__ inline unsigned statistics() const { return rows + in_rows * 4 + lane % 4 * 8; }
     __device__ inline bool is_large(int i) const {
-      return flags[in_rows / part_of_warp::kOfVote + i] != 0.f;
+      return (flags[in_rows / part_of_warp::kOfVote + i] & kLarge) != 0;
     }
   };
 
@@ -222,6 +223,19 @@ struct attention_grad_mma {
     }
   }
 
+  // Rows of two matrices.
+  template <class Panels, int count, class T, class Where>
+  static __device__ inline void zero_where(T* left, T* right, const Where& where) {
+    constexpr int kChunks = C::kDepth / 8;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < count * kChunks; i += kThreads) {
+      if (!where(i / kChunks)) continue;
+      const int at = Panels::at(i / kChunks, i % kChunks);
+      *reinterpret_cast<uint4*>(left + at) = make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4*>(right + at) = make_uint4(0, 0, 0, 0);
+    }
+  }
+
   // A warp's part of dk or dv, over that of k or v in shared memory, and out.
   template <class T, class Store>
   static __device__ inline void store_rows(T* panel, int number, int lane, const grads& from,
@@ -256,6 +270,8 @@ struct attention_grad_mma {
     const int from = (start - address) / 2;
     if (threadIdx.x == 0) *next = atomicAdd(turns, 1);
     __syncthreads();
+    // A launch that no zeroes come before has no tiles left.
+    if (*next >= s.batches * s.key_tiles) return;
     const typename tiles::place p = tiles::place_of(s, *next);
     const int number = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     load_panels<kKeys, C::kDepth, kThreads, (C::kAsync & 4) != 0>(from, threadIdx.x, key, p.head,
@@ -273,22 +289,43 @@ struct attention_grad_mma {
     };
     // Statistics and means of a step's rows, a row a thread.
     float of_row[2];
-    bool is_large = false;
+    int flags = 0;
     const auto read_rows = [&] {
       if (threadIdx.x >= C::kQueries) return;
       const int row = step.row + threadIdx.x;
-      f.rows(step.batch, min(row, s.queries - 1), of_row);
-      of_row[0] = row < s.queries ? of_row[0] : rows::infinity();
-      is_large = rows::any_large(of_row[0]);
-      if (!is_large) of_row[0] *= rows::kLog2e;
-      of_row[1] = row < s.queries ? of_row[1] : 0.f;
+      rows::read_row(f, s, step.batch, row, of_row);
+      flags = rows::any_large(of_row[0]) ? kLarge : 0;
+      if (flags == 0) of_row[0] *= rows::kLog2e;
+      const bool is_dead = row < s.queries && of_row[0] == rows::infinity();
+      if (__any_sync(~0u, is_dead)) flags |= kDead;
     };
     const auto store_rows_of = [&](int stage) {
       if (threadIdx.x >= C::kQueries) return;
       float* const to = statistics + stage * kOfStage;
       to[threadIdx.x] = of_row[0];
       to[C::kQueries + threadIdx.x] = of_row[1];
-      if (lane == 0) to[2 * C::kQueries + threadIdx.x / 32] = is_large ? 1.f : 0.f;
+      if (lane == 0) to[2 * C::kQueries + threadIdx.x / 32] = __int_as_float(flags);
+    };
+    // Rows of q and dy that see no key, and keys that no row sees.
+    const auto zero_rows = [&](int stage) {
+      const float* const of = statistics + stage * kOfStage;
+      int any = 0;
+#pragma unroll
+      for (int i = 0; i < C::kQueries / 32; ++i) any |= __float_as_int(of[2 * C::kQueries + i]);
+      if ((any & kDead) == 0) return;
+      T* const at = memory + from + kStagesAt + stage * kStageElements;
+      zero_where<query_panels, C::kQueries>(
+          at, at + kQueryElements, [&](int row) { return of[row] == rows::infinity(); });
+      __syncthreads();
+    };
+    const attention_grad_keys seen = attention_grad_seen(s, f.limits, p.head);
+    const auto zero_keys = [&] {
+      if (seen.first <= p.key && seen.end >= min(p.key + kKeys, s.keys)) return;
+      T* const at = memory + from;
+      zero_where<key_panels, kKeys>(at, at + kValuesAt, [&](int key) {
+        return p.key + key < seen.first || p.key + key >= seen.end;
+      });
+      __syncthreads();
     };
     bool more = step.next();
     if (more && C::kStages > 1) {
@@ -344,6 +381,8 @@ struct attention_grad_mma {
       }
       wait_async<0>();
       __syncthreads();
+      if (!any) zero_keys();
+      zero_rows(stage);
       more = step.next();
       if constexpr (C::kStages > 1) {
         if (more) load_step(stage ^ 1);
@@ -361,8 +400,9 @@ struct attention_grad_mma {
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
         const int row = pair * kWarpKeys + 16 * r;
-        const place_in_step here = {s,   now,  p.key,    row,
-                                    own, lane, of_stage, rows_of + 2 * C::kQueries};
+        const place_in_step here = {
+            s,   now,  p.key,    row,
+            own, lane, of_stage, reinterpret_cast<const int*>(rows_of + 2 * C::kQueries)};
         const auto store = [&](int to, const unsigned* pairs) {
           store_pairs<slope_panels, kWarpQueries / 2>(memory + from + to, row, own / 8, lane,
                                                       [&](int e) { return pairs[e / 2]; });

@@ -47,8 +47,8 @@ struct attention_grad {
   static constexpr int kStagingAt = kSlopesAt + 2 * kSlopeBytes;
   static constexpr int kRowsAt = kStagingAt + 2 * kStagingBytes;
   static constexpr int kInfosAt = kRowsAt + 2 * kStages * kRowBytes;  // of the stages' steps
-  static constexpr int kLargeAt = kInfosAt + kStages * 16;  // of the rows that a warp reads
-  static constexpr int kBarriersAt = kLargeAt + kStages * 8;
+  static constexpr int kFlagsAt = kInfosAt + kStages * 16;  // of the rows that a warp reads
+  static constexpr int kBarriersAt = kFlagsAt + kStages * 8;
   static constexpr int kNumbers = C::kQueries * C::kDepth / 2;  // of dq that a group adds
   struct part_of_group : C {
     static constexpr int kOfVote = 64;  // rows that a warp reads the statistics of
@@ -104,6 +104,10 @@ struct attention_grad {
   }
   // Of a step, beside its block by kFlags; kPart: the block has fewer rows.
   static constexpr int kInside = 1, kLast = 2, kPart = 4, kFlags = 8;
+  // Of the rows that a warp reads; kDead: some see no key.
+  static constexpr int kLarge = 1, kDead = 2;
+  // Of a tile: whether there are steps, and whether no row sees some of its keys.
+  static constexpr int kSteps = 1, kUnseen = 2;
   static constexpr int kTurnWarps = C::kOrdered ? 3 - kRowWarps : 0;
   static constexpr int kZeroWarps = C::kOrdered ? 0 : 1;
   static constexpr int kHelpers = kRowWarps + kTurnWarps + kZeroWarps;  // beside the producer
@@ -157,10 +161,12 @@ struct attention_grad {
       const place p = tiles::place_of(s, tile);
       steps<decltype(f.limits)> step(s, f.limits, p);
       bool more = step.next();
+      const attention_grad_keys seen = attention_grad_seen(s, f.limits, p.head);
+      const bool unseen = seen.first > p.key || seen.end < min(p.key + kKeys, s.keys);
       mbarrier_wait(b.key_empty(), phase);
       if (leads) {
         store_shared(b.tile(), tile);
-        store_shared(b.tile() + 4, more ? 1 : 0);
+        store_shared(b.tile() + 4, (more ? kSteps : 0) | (unseen ? kUnseen : 0));
         store_shared(b.tile() + 8, p.key);
         mbarrier_expect(b.key_full(), kKeyBytes);
         load(memory, k, b.key_full(), kKeys, p.key, p.inner, p.outer);
@@ -226,24 +232,24 @@ struct attention_grad {
         float values[2][2];
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          f.rows(step.batch, min(step.row + first + i * 32, s.queries - 1), values[i]);
+          rows::read_row(f, s, step.batch, step.row + first + i * 32, values[i]);
         const int row = step.row, batch = step.batch;
         // Every lane has two rows.
+        bool is_dead = false;
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          if (row + first + i * 32 >= s.queries) values[i][0] = rows::infinity();
+          is_dead = is_dead || (row + first + i * 32 < s.queries && values[i][0] == rows::infinity());
         const bool large_first = rows::any_large(values[0][0]);
         const bool is_large = rows::any_large(values[1][0]) || large_first;
         int what = (batch * s.query_tiles + row / C::kQueries) * kFlags;
         if (step.inside) what |= kInside;
         if (row + C::kQueries > s.queries) what |= kPart;
+        const bool any_dead = __any_sync(~0u, is_dead);
         more = step.next();
         if (!more) what |= kLast;
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < 2; ++i)
           if (!is_large) values[i][0] *= rows::kLog2e;
-          if (row + first + i * 32 >= s.queries) values[i][1] = 0.f;
-        }
         mbarrier_wait(b.query_empty(at.stage), at.phase ^ 1);
         const unsigned to = memory + kRowsAt + at.stage * kRowBytes + first * 4;
 #pragma unroll
@@ -258,8 +264,8 @@ struct attention_grad {
           store_shared(info + 8, batch);
         }
         if (lane == 0)
-          store_shared(memory + kLargeAt + (at.stage * kRowWarps + first / 64) * 4,
-                       is_large ? 1 : 0);
+          store_shared(memory + kFlagsAt + (at.stage * kRowWarps + first / 64) * 4,
+                       (is_large ? kLarge : 0) | (any_dead ? kDead : 0));
         __syncwarp();
         if (lane == 0) mbarrier_arrive(b.query_full(at.stage));
         at.advance();
@@ -351,12 +357,15 @@ struct attention_grad {
         return (what & kPart) != 0 || load_shared(c.b.tile() + 8) + kKeys > c.s.keys;
       }
       __device__ inline bool is_large(int i) const {
-        return load_shared(c.memory + kLargeAt + (c.at.stage * kRowWarps + i) * 4) != 0;
+        return (c.flags_of(i) & kLarge) != 0;
       }
       __device__ inline unsigned statistics() const {
         return c.memory + kRowsAt + c.at.stage * kRowBytes + c.thread % 4 * 8;
       }
     };
+    __device__ inline int flags_of(int i) const {  // of a warp's rows of the step
+      return load_shared(memory + kFlagsAt + (at.stage * kRowWarps + i) * 4);
+    }
     __device__ inline unsigned step_at() const { return memory + kInfosAt + at.stage * 16; }
     __device__ inline bool leads() const { return thread == 0; }
     __device__ inline void release(unsigned empty) const {
@@ -417,10 +426,53 @@ struct attention_grad {
       }
     }
 
+    // Rows of 128 bytes, of all panels; then both groups' threads have written theirs.
+    template <int count, class Where>
+    __device__ inline void zero_where(unsigned to, const Where& where) const {
+#pragma unroll 1
+      for (unsigned i = group * 128 + thread; i < count * kPanels * 8; i += 256) {
+        const unsigned row = i / 8 % count;
+        if (where(row)) store_zeroes(to + i / 8 / count * (count * 128) + row * 128 + i % 8 * 16);
+      }
+    }
+    static __device__ inline void store_zeroes(unsigned at) {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+    }
+    static __device__ inline void zeroes_stored() {
+      fence_for_copies();
+      named_barrier_sync(1, 256);
+    }
+    // Of a block of q or dy that is there: rows that see no key.
+    __device__ inline void zero_rows(unsigned blocks_at) const {
+      int any = flags_of(0);
+      if constexpr (kRowWarps > 1) any |= flags_of(1);
+      if ((any & kDead) == 0) return;
+      const unsigned of = memory + kRowsAt + at.stage * kRowBytes;
+      zero_where<C::kQueries>(memory + blocks_at + at.stage * kQueryBytes, [&](unsigned row) {
+        return __int_as_float(load_shared(of + row * 4)) == rows::infinity();
+      });
+      zeroes_stored();
+    }
+    // Of k and v, which are there: keys that no row sees.
+    __device__ inline void zero_keys() const {
+      const place p = tiles::place_of(s, load_shared(b.tile()));
+      const attention_grad_keys seen = attention_grad_seen(s, f.limits, p.head);
+      const auto is_unseen = [&](unsigned key) {
+        const int at_key = p.key + static_cast<int>(key);
+        return at_key < seen.first || at_key >= seen.end;
+      };
+      zero_where<kKeys>(memory, is_unseen);
+      zero_where<kKeys>(memory + kValuesAt, is_unseen);
+      zeroes_stored();
+    }
+
     // Scores of the next step are multiplied while this one's dq is waited for; behind the last one
     // of a tile scores of whatever is there, since a product in a branch would be waited for.
     __device__ inline void start(bool is_there) {
-      if (is_there) mbarrier_wait(b.query_full(at.stage), at.phase);
+      if (is_there) {
+        mbarrier_wait(b.query_full(at.stage), at.phase);
+        zero_rows(kQueriesAt);
+      }
       multiply_rows(part.score, key_rows, query_rows);
     }
     // Of a step whose scores are there; what it says of itself is `what`.
@@ -428,6 +480,7 @@ struct attention_grad {
       const bool goes_on = (what & kLast) == 0;
       thread = opaque(thread);  // addresses are made anew: registers are few
       mbarrier_wait(b.grad_full(at.stage), at.phase);
+      zero_rows(kGradsAt);
       multiply_rows(part.grad, value_rows, grad_rows);
       const place_in_step here = {*this, what};
       part.take_weights(f, s, here, (what & kInside) != 0);
@@ -479,10 +532,15 @@ struct attention_grad {
     __device__ inline void tile(unsigned phase) {
 #pragma unroll
       for (int e = 0; e < kGrads; ++e) dk[e] = dv[e] = 0.f;
-      const bool any = load_shared(b.tile() + 4) != 0;
+      const int flags = load_shared(b.tile() + 4);
+      const bool any = (flags & kSteps) != 0;
       if constexpr (!C::kOrdered) mbarrier_wait(b.added(), phase);
       if (!any) mbarrier_wait(b.value_full(), phase);
       if (any) {
+        if ((flags & kUnseen) != 0) {
+          mbarrier_wait(b.value_full(), phase);
+          zero_keys();
+        }
         start(true);
         mbarrier_wait(b.value_full(), phase);
         wgmma_wait<0>();
