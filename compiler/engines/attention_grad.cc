@@ -265,7 +265,7 @@ class Finder {
   }
   // What a product is stored as: cast, zero outside bounds.
   TensorId Stored(TensorId id, PlaceBounds& bounds) const {
-    while (view_[id].is_virtual) {
+    while (view_[id].is_virtual && ScatterAfter(view_, id) < 0) {
       if (view_.Readers(id).size() != 1) return kAbsent;
       const Node& n = view_.graph().nodes[view_.Readers(id)[0]];
       const TensorId y = n.outputs[0];
@@ -283,7 +283,8 @@ class Finder {
       const Node& node = view_.graph().nodes[n];
       if (node.op != GraphOp::kMap || !node.As<graph::MapAttrs>().identity) continue;
       const TensorId y = node.outputs[0];
-      if (!view_[y].is_virtual && view_[y].dims == view_[stored].dims) return y;
+      const bool is_stored = !view_[y].is_virtual || ScatterAfter(view_, y) >= 0;
+      if (is_stored && view_[y].dims == view_[stored].dims) return y;
     }
     return kAbsent;
   }
@@ -366,8 +367,15 @@ class Finder {
     if (is_made(a_.stats) || is_made(a_.mean)) return false;
     member_.assign(g.nodes.size(), 0);
     std::vector<NodeId> pending;
-    for (const TensorId id : {a_.dq, a_.dq_too, a_.dk, a_.dv})
-      if (id != kAbsent) pending.push_back(view_.ProducerId(id));
+    for (const TensorId id : {a_.dq, a_.dq_too, a_.dk, a_.dv}) {
+      if (id == kAbsent) continue;
+      pending.push_back(view_.ProducerId(id));
+      const NodeId scatter = view_[id].is_virtual ? ScatterAfter(view_, id) : -1;
+      if (scatter < 0) continue;
+      if (is_made(g.nodes[scatter].inputs[1]) || is_made(g.nodes[scatter].inputs[2])) return false;
+      pending.push_back(scatter);
+      a_.scatters.push_back(scatter);
+    }
     while (!pending.empty()) {
       const NodeId n = pending.back();
       pending.pop_back();
@@ -376,14 +384,18 @@ class Finder {
       for (const TensorId id : g.nodes[n].inputs)
         if (is_made(id)) pending.push_back(view_.ProducerId(id));
     }
+    const bool is_known =
+        std::ranges::all_of(a_.members, [&](NodeId n) { return IsMapOrKnown(g.nodes[n]); });
+    TakeKept(is_made);
+    TakeSums(is_made);
     std::ranges::sort(a_.members);
-    return std::ranges::all_of(a_.members, [&](NodeId n) { return IsMapOrKnown(g.nodes[n]); }) &&
-           TakeKept(is_made);
+    return is_known;
   }
   // Between the products there are maps of scores alone.
   bool IsMapOrKnown(const Node& n) const {
     const TensorId y = n.outputs[0];
-    if (n.op == GraphOp::kMap || n.op == GraphOp::kTranspose || n.op == GraphOp::kReshape)
+    if (n.op == GraphOp::kMap || n.op == GraphOp::kTranspose || n.op == GraphOp::kReshape ||
+        n.op == GraphOp::kScatter)
       return true;
     return Has(n, graph::kContraction)
                ? y == a_.product || y == a_.inner || y == dq_ || y == dk_ || y == dv_
@@ -391,7 +403,7 @@ class Finder {
   }
   // What is 1 or 0 at each place, and takes long to compute: random bits.
   template <class IsMade>
-  bool TakeKept(const IsMade& is_made) {
+  void TakeKept(const IsMade& is_made) {
     for (const NodeId member : a_.members)
       for (const TensorId id : view_.graph().nodes[member].inputs) {
         const TensorId kept = Plain(view_, id);
@@ -403,15 +415,57 @@ class Finder {
             !is(n->inputs[1], 1) || !is(n->inputs[2], 0))
           continue;
         a_.kept = kept;
-        return true;
+        return;
       }
-    return true;
+  }
+
+  // Sums of what rows have, where they read the statistics and nothing that is made here.
+  template <class IsMade>
+  void TakeSums(const IsMade& is_made) {
+    const Graph& g = view_.graph();
+    for (size_t i = 0; i < g.nodes.size(); ++i) {
+      const Node& n = g.nodes[i];
+      if (n.op != GraphOp::kReduce || n.As<graph::ReduceAttrs>().combine != Combine::kAdd ||
+          member_[i] || !IsRow(n.inputs[0]) || is_made(n.inputs[0]) || !ReadsStats(n.inputs[0]))
+        continue;
+      std::vector<NodeId> nodes = {static_cast<NodeId>(i)};
+      TensorId y = n.outputs[0];
+      while (view_[y].is_virtual && view_.Readers(y).size() == 1) {
+        const Node& cast = g.nodes[view_.Readers(y)[0]];
+        if (cast.op != GraphOp::kMap || !cast.As<graph::MapAttrs>().identity ||
+            view_[cast.outputs[0]].dims != view_[y].dims)
+          break;
+        nodes.push_back(view_.Readers(y)[0]);
+        y = cast.outputs[0];
+      }
+      if (view_[y].is_virtual) continue;
+      for (const NodeId node : nodes) member_[node] = 1;
+      a_.members.insert(a_.members.end(), nodes.begin(), nodes.end());
+      a_.sums.push_back(y);
+    }
+  }
+  bool ReadsStats(TensorId id) const {
+    const TensorId stats = view_.Unguarded(a_.stats);
+    std::set<TensorId> seen;
+    std::vector<TensorId> pending = {id};
+    while (!pending.empty() && seen.size() < kMostWalk) {
+      const TensorId at = pending.back();
+      pending.pop_back();
+      if (at == a_.stats || at == stats) return true;
+      const Node* n = view_.Producer(at);
+      if (n == nullptr || n->op != GraphOp::kMap || !seen.insert(at).second) continue;
+      pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());
+    }
+    return false;
   }
 
   bool IsClosed() const {
     for (const NodeId n : a_.members) {
       const TensorId y = view_.graph().nodes[n].outputs[0];
-      if (y == a_.dq || y == a_.dq_too || y == a_.dk || y == a_.dv) continue;
+      if (y == a_.dq || y == a_.dq_too || y == a_.dk || y == a_.dv ||
+          std::ranges::find(a_.sums, y) != a_.sums.end() ||
+          std::ranges::find(a_.scatters, n) != a_.scatters.end())
+        continue;
       const auto& readers = view_.Readers(y);
       if (!view_[y].is_virtual ||
           std::ranges::any_of(readers, [&](NodeId reader) { return !member_[reader]; }))
@@ -449,6 +503,12 @@ std::vector<AttentionGrad> FindAttentionGrad(const Graph& g, bool is_group) {
     all.push_back(*std::move(found));
   }
   return all;
+}
+
+const Node* ScatterOf(const Graph& g, const AttentionGrad& a, TensorId result) {
+  for (const NodeId n : a.scatters)
+    if (g.nodes[n].inputs[0] == result) return &g.nodes[n];
+  return nullptr;
 }
 
 std::vector<ScoreMask> MasksOf(const AttentionGrad& a) {

@@ -13,8 +13,10 @@
 // Where weight and slope are 0 by lengths or bounds they are so for all three results, whose rows
 // and operands clients limit as well.
 //
+// Sums over rows that read the statistics, as the gradient of a sink, belong to it.
+//
 // Statistics and mean are operands: they come from memory, or float. Casts and transpositions may
-// stand anywhere. Nothing of it but dq, dk and dv is read from outside.
+// stand anywhere. Nothing of it but the results is read from outside.
 #pragma once
 
 #include <optional>
@@ -34,6 +36,9 @@ struct AttentionGrad {
   std::vector<graph::TensorId> scales = {};
   graph::TensorId dq = -1, dk = -1, dv = -1;  // what is stored
   graph::TensorId dq_too = -1;                // dq stored once more, as another type; or kAbsent
+  std::vector<graph::NodeId> scatters = {};   // that store these, as ragged tensors
+  // Stored sums of maps of rows, which read the statistics as well: the gradients of a sink.
+  std::vector<graph::TensorId> sums = {};
   std::vector<ScoreMask> masks = {};          // before the exponential, the last first
   // Where exp counts as 0, without a fill: bounds, all of which are known.
   std::vector<ScoreMask> zeroes = {};
@@ -51,6 +56,9 @@ std::vector<AttentionGrad> FindAttentionGrad(const graph::Graph& graph, bool is_
 // The factor of all scores, where nothing but it, the statistics and masks with known bounds stand
 // between product and exponential.
 std::optional<ScoreFactor> FactorOf(const graph::Graph& graph, const AttentionGrad& grad);
+// The scatter that stores a result, or null: it is stored in its own place.
+const graph::Node* ScatterOf(const graph::Graph& graph, const AttentionGrad& grad,
+                             graph::TensorId result);
 // Masks and zeroes, by which blocks are skipped.
 std::vector<ScoreMask> MasksOf(const AttentionGrad& grad);
 

@@ -65,9 +65,17 @@ std::optional<Alias> AliasOf(const GraphView& view, TensorId id) {
   TensorId first = kAbsent;
   std::vector<TensorId> views = ViewsOf(view, id, first);
   const Tensor& memory = view[first];
-  if (view.Producer(first) != nullptr || memory.by_value || memory.is_constant() || memory.uid < 0)
+  const Node* made = view.Producer(first);
+  // What is gathered once, as rows of ragged tensors, is itself and nothing else.
+  const bool is_gathered = made != nullptr && made->op == GraphOp::kGather;
+  if (!is_gathered &&
+      (made != nullptr || memory.by_value || memory.is_constant() || memory.uid < 0))
     return std::nullopt;
   Alias alias{.uid = memory.uid, .dims = memory.dims, .strides = memory.strides};
+  if (is_gathered) {
+    alias.uid = -2 - int64_t{first};
+    alias.strides = PackedStrides(memory.dims);
+  }
   for (size_t d = 0; d < alias.dims.size(); ++d)
     if (alias.dims[d] == 1) alias.strides[d] = 0;
   for (; !views.empty(); views.pop_back()) {
@@ -168,6 +176,13 @@ MaskedOperand OperandOf(const GraphView& view, TensorId id, PlaceBounds& bounds)
   return o;
 }
 
+graph::NodeId ScatterAfter(const GraphView& view, TensorId id) {
+  if (view.Readers(id).size() != 1) return -1;
+  const graph::NodeId n = view.Readers(id)[0];
+  const Node& node = view.graph().nodes[n];
+  return node.op == GraphOp::kScatter && node.inputs[0] == id ? n : -1;
+}
+
 bool GradResult(const GraphView& view, TensorId product, const Dims& operand, PlaceBounds& bounds,
                 TensorId& result) {
   const Dims& each = view[product].dims;
@@ -178,7 +193,7 @@ bool GradResult(const GraphView& view, TensorId product, const Dims& operand, Pl
   const std::vector<int> straight = labels;
   bool summed = kept == each[heads];
   result = product;
-  while (view[result].is_virtual) {
+  while (view[result].is_virtual && ScatterAfter(view, result) < 0) {
     if (view.Readers(result).size() != 1) return false;
     const Node& n = view.graph().nodes[view.Readers(result)[0]];
     const TensorId y = n.outputs[0];

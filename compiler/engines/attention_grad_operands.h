@@ -53,6 +53,9 @@ MaskedOperand OperandOf(const GraphView& view, graph::TensorId id, PlaceBounds& 
 // Where `id` is select(visible, value, 0) the selection's node, else null.
 const graph::Node* ZeroMask(const GraphView& view, graph::TensorId id);
 
+// The scatter that alone reads a tensor, as where its rows are ragged; or -1.
+graph::NodeId ScatterAfter(const GraphView& view, graph::TensorId id);
+
 // From a product of keys to what is stored: summed over the heads that share one of the operand of
 // these dims, cast, zero outside bounds. False where it is anything else.
 bool GradResult(const GraphView& view, graph::TensorId product, const Dims& operand,

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <ranges>
+#include <set>
 
 #include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_view.h"
+#include "compiler/engines/reduce.h"
 #include "compiler/engines/vectors.h"
+#include "ir/base/check.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -35,6 +39,13 @@ Status CheckTypes(const Graph& g, const AttentionGrad& a) {
     if (id != graph::kAbsent && g[id].dtype != type && g[id].dtype != DType::kF32)
       return Status::Error(Code::kUnsupportedDataType, "{} is {}", g[id].name,
                            Info(g[id].dtype).text);
+  for (const graph::NodeId n : a.scatters) {
+    const graph::Node& scatter = g.nodes[static_cast<size_t>(n)];
+    if (g[scatter.inputs[0]].dtype != g[scatter.outputs[0]].dtype)
+      return Status::Error(Code::kUnsupportedDataType, "{} is {}, it is scattered as {}",
+                           g[scatter.inputs[0]].name, Info(g[scatter.inputs[0]].dtype).text,
+                           Info(g[scatter.outputs[0]].dtype).text);
+  }
   RETURN_IF_ERROR(CheckKeptAsF32(g, {a.exp, a.stats, a.mean, a.product, a.inner}));
   return CheckComputesInF32(g);
 }
@@ -64,18 +75,29 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a, int64_t most_depth)
 
 // Whether anything but the operands and what rows have lies in memory by places of the scores.
 bool ReadsByPlace(const Graph& g, const AttentionGrad& a) {
-  const auto readers = graph::Consumers(g);
-  const TensorId stats = GraphView(g).Unguarded(a.stats);
-  return std::ranges::any_of(graph::Inputs(g), [&](TensorId id) {
-    for (const TensorId other : {a.q, a.k, a.v, a.dy, stats, a.mean})
-      if (id == other) return false;
-    // Keys as dq is multiplied by them, which are there as k already.
-    if (std::ranges::all_of(readers[id],
-                            [&](graph::NodeId n) { return Has(g.nodes[n], graph::kContraction); }))
-      return false;
+  const GraphView view(g);
+  const TensorId stats = view.Unguarded(a.stats);
+  std::set<TensorId> seen = {a.q, a.k, a.v, a.dy, stats, a.mean};
+  std::vector<TensorId> pending;
+  for (const graph::NodeId n : a.members) {
+    const graph::Node& node = g.nodes[static_cast<size_t>(n)];
+    // What products multiply is an operand, or follows from one.
+    if (node.op == graph::GraphOp::kMap)
+      pending.insert(pending.end(), node.inputs.begin(), node.inputs.end());
+  }
+  while (!pending.empty()) {
+    const TensorId id = pending.back();
+    pending.pop_back();
+    if (!seen.insert(id).second) continue;
+    if (const graph::Node* n = view.Producer(id)) {
+      if (!Has(*n, graph::kContraction) && n->op != graph::GraphOp::kReduce)
+        pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());
+      continue;
+    }
     const auto last = std::views::reverse(g[id].dims) | std::views::take(2);
-    return std::ranges::any_of(last, [](int64_t extent) { return extent > 1; });
-  });
+    if (std::ranges::any_of(last, [](int64_t extent) { return extent > 1; })) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -163,6 +185,37 @@ KernelBuilder AttentionGradSums::Builder(const char* what) const {
                   sums_ > kMostIndex ? DType::kI64 : IndexTypeInMemory(g_));
   for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
   return b;
+}
+
+// Sums over rows are groups of the engine of reductions: the group's graph without what they do not
+// need.
+void AddRowSums(const Group& group, const AttentionGrad& a, const Target& target,
+                Lowered& lowered) {
+  const std::vector<int> knobs = {256, 1};  // threads; one block a sum
+  const GraphView view(group.graph);
+  for (const TensorId y : a.sums) {
+    std::set<graph::NodeId> wanted;
+    std::vector<TensorId> pending = {y};
+    while (!pending.empty()) {
+      const graph::NodeId n = view.ProducerId(pending.back());
+      pending.pop_back();
+      if (n < 0 || !wanted.insert(n).second) continue;
+      const auto& inputs = group.graph.nodes[static_cast<size_t>(n)].inputs;
+      pending.insert(pending.end(), inputs.begin(), inputs.end());
+    }
+    Group sum{.kind = GroupKind::kReduce, .graph = group.graph, .outer = group.outer};
+    sum.graph.nodes.clear();
+    for (const graph::NodeId n : wanted)
+      sum.graph.nodes.push_back(group.graph.nodes[static_cast<size_t>(n)]);
+    Result<Lowered> made = kReduceEngine.lower(sum, target, knobs);
+    CHECK(made.ok() && made->scratch_bytes.empty(), "a sum of rows takes no partial results");
+    const int first = static_cast<int>(lowered.kernels.size());
+    for (LoweredLaunch& launch : made->launches) {
+      launch.kernel += first;
+      lowered.launches.push_back(std::move(launch));
+    }
+    std::ranges::move(made->kernels, std::back_inserter(lowered.kernels));
+  }
 }
 
 // 64 bytes of sums a thread, and one turn. The sums are whole blocks of threads.
@@ -262,11 +315,19 @@ void AttentionGradSums::StoreRow(KernelBuilder& b, Block& out, TensorId to, cons
   for (int c = 0; c < kColumns; ++c)
     out.push_back(
         {tile::Store{values, b.Idx(c), tile::Cast(type, tile::Load(from, DType::kF32, b.Idx(c)))}});
-  for (int c = 0; c < kColumns; c += lanes) {
+  const graph::Node* scatter = ScatterOf(g_, plan_.grad, to);
+  for (int c = 0; c < kColumns; c += scatter != nullptr ? 1 : lanes) {
     Index place = at;
     place.back() = place.back() + b.Idx(c);
     Block store;
-    if (lanes == 1)
+    if (scatter != nullptr) {
+      ValueScope places(b, store);
+      const ScatterPlace there = ScatterPlaceOf(b, places, store, *scatter, place);
+      Block inside;
+      inside.push_back({tile::Store{b.Pointer(scatter->outputs[0]), there.offset,
+                                    tile::Load(values, type, b.Idx(c))}});
+      store.push_back({tile::If{there.inside, std::move(inside), {}}});
+    } else if (lanes == 1)
       store.push_back(
           {tile::Store{b.Pointer(to), b.Offset(to, place), tile::Load(values, type, b.Idx(c))}});
     else

@@ -41,6 +41,10 @@ double AttentionGradSeconds(const AttentionGradProblem& problem, double flops_pe
 // room in memory, into which NVIDIA's library adds in any order.
 bool KeepsSums(const Group& group);
 
+// Kernels of the sums over rows that belong to the gradients, appended.
+void AddRowSums(const Group& group, const AttentionGrad& grad, const Target& target,
+                Lowered& lowered);
+
 // What of the sums is zero when the skeleton starts.
 enum class Zeroes { kAll, kFirstSection };
 

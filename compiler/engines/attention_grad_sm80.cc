@@ -108,6 +108,7 @@ class Schedule {
     sums.AddZeroes(lowered);
     AddSkeleton(lowered);
     sums.AddConversion(lowered);
+    AddRowSums(group_, plan_.grad, target_, lowered);
   }
 
  private:
@@ -134,8 +135,8 @@ class Schedule {
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddAttentionGradShape(b_, plan_, call);
     AttentionGradFunctions(b_, a_).Add(call);
-    AddRowsStore(b_, call, "store_keys", a_.dk);
-    AddRowsStore(b_, call, "store_values", a_.dv);
+    AddRowsStore(b_, call, "store_keys", a_.dk, ScatterOf(g_, a_, a_.dk));
+    AddRowsStore(b_, call, "store_values", a_.dv, ScatterOf(g_, a_, a_.dv));
     const int64_t blocks = plan_.heads() * plan_.key_tiles();
     Block shared;
     shared.push_back({tile::Alloc{memory_, type, tile::Space::kShared, Elements(plan_)}});

@@ -54,6 +54,9 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   Plan p{std::move(problem)};
   const AttentionGrad& a = p.grad;
   RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v, a.dy}));
+  if (ScatterOf(g, a, a.dk) != nullptr || ScatterOf(g, a, a.dv) != nullptr)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "gradients are scattered; tensor maps write memory as it is");
   p.keys_tile = kKeys;
   const int64_t rank = g[a.exp].rank();
   ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
@@ -97,6 +100,7 @@ class Schedule {
     sums.AddZeroes(lowered);
     AddSkeleton(lowered);
     sums.AddConversion(lowered);
+    AddRowSums(group_, plan_.grad, target_, lowered);
   }
 
  private:

@@ -1,11 +1,15 @@
 #include "compiler/engines/attention_moves.h"
 
+#include <optional>
+
 #include "compiler/engines/attention_functions.h"
 #include "compiler/engines/sm90_functions.h"
 #include "compiler/engines/vectors.h"
 
 namespace kiln::compiler {
 
+using graph::GraphOp;
+using graph::Tensor;
 using graph::TensorId;
 using tile::Block;
 using tile::Call;
@@ -20,13 +24,165 @@ bool IsVectorised(const graph::Graph& g, TensorId id, int64_t dim) {
          WidestVector(g, {id}, dim) >= kVector;
 }
 
+// How a whole number changes from one place along a dim to the next: 0 or 1, or in another way.
+std::optional<int> SlopeOf(const graph::Graph& g, const std::vector<graph::NodeId>& producers,
+                           TensorId id, int64_t dim) {
+  const Tensor& t = g[id];
+  // Dims are counted from the last one: operands broadcast from there.
+  if (dim >= t.rank() || t.dims[static_cast<size_t>(t.rank() - 1 - dim)] == 1) return 0;
+  const graph::NodeId n = producers[static_cast<size_t>(id)];
+  if (n < 0) return std::nullopt;
+  const graph::Node& node = g.nodes[static_cast<size_t>(n)];
+  if (node.op == GraphOp::kIota)
+    return node.As<graph::IotaAttrs>().axis == t.rank() - 1 - dim ? 1 : 0;
+  if (node.op != GraphOp::kMap) return std::nullopt;
+  const auto& map = node.As<graph::MapAttrs>();
+  if (map.identity && IsInteger(t.dtype)) return SlopeOf(g, producers, node.inputs[0], dim);
+  if (map.identity || (map.op != ScalarOp::kAdd && map.op != ScalarOp::kMul)) return std::nullopt;
+  const auto a = SlopeOf(g, producers, node.inputs[0], dim),
+             b = SlopeOf(g, producers, node.inputs[1], dim);
+  if (!a || !b) return std::nullopt;
+  if (map.op == ScalarOp::kAdd) return *a + *b <= 1 ? std::optional(*a + *b) : std::nullopt;
+  if (*a == 0 && *b == 0) return 0;
+  const auto is_one = [&](TensorId x) { return g[x].is_constant() && *g[x].value == 1; };
+  if (*b == 0 && is_one(node.inputs[1])) return a;
+  if (*a == 0 && is_one(node.inputs[0])) return b;
+  return std::nullopt;
+}
+
+// select(place < end, place, -1) of places that lie together along the last dim but `dim`.
+bool ArePlaces(const graph::Graph& g, const std::vector<graph::NodeId>& producers, TensorId id,
+               int64_t dim) {
+  const graph::NodeId n = producers[static_cast<size_t>(id)];
+  const auto is_map = [&](graph::NodeId node, ScalarOp op) {
+    return node >= 0 && g.nodes[static_cast<size_t>(node)].op == GraphOp::kMap &&
+           !g.nodes[static_cast<size_t>(node)].As<graph::MapAttrs>().identity &&
+           g.nodes[static_cast<size_t>(node)].As<graph::MapAttrs>().op == op;
+  };
+  if (!is_map(n, ScalarOp::kSelect)) return false;
+  const std::vector<TensorId>& select = g.nodes[static_cast<size_t>(n)].inputs;
+  const graph::NodeId below = producers[static_cast<size_t>(select[0])];
+  if (!is_map(below, ScalarOp::kLt) || !g[select[2]].is_constant() || *g[select[2]].value != -1)
+    return false;
+  const std::vector<TensorId>& less = g.nodes[static_cast<size_t>(below)].inputs;
+  return less[0] == select[1] && SlopeOf(g, producers, less[0], dim) == 1 &&
+         SlopeOf(g, producers, less[1], dim) == 0;
+}
+
 }  // namespace
+
+Neighbours NeighboursOf(const graph::Graph& g, TensorId id, int64_t dim) {
+  if (g[id].dims[static_cast<size_t>(dim)] % kVector != 0 || SizeOf(g[id].dtype) != 2)
+    return Neighbours::kApart;
+  const std::vector<graph::NodeId> producers = graph::Producers(g);
+  while (producers[static_cast<size_t>(id)] >= 0) {
+    const graph::Node& node = g.nodes[static_cast<size_t>(producers[static_cast<size_t>(id)])];
+    const int64_t back = g[id].rank() - 1 - dim;
+    const auto varies = [&](TensorId x) {
+      return back < g[x].rank() && g[x].dims[static_cast<size_t>(g[x].rank() - 1 - back)] != 1;
+    };
+    TensorId source = node.inputs.empty() ? graph::kAbsent : node.inputs[0];
+    if (node.op == GraphOp::kMap) {
+      const auto& map = node.As<graph::MapAttrs>();
+      if (!map.identity && map.op != ScalarOp::kSelect) return Neighbours::kApart;
+      if (!map.identity) {
+        if (varies(node.inputs[0])) return Neighbours::kApart;
+        source = node.inputs[1];
+      }
+    } else if (node.op == GraphOp::kTranspose) {
+      dim = node.As<graph::TransposeAttrs>().permutation[static_cast<size_t>(dim)];
+    } else if (node.op == GraphOp::kSlice) {
+      const auto& slice = node.As<graph::SliceAttrs>();
+      if (slice.step[static_cast<size_t>(dim)] != 1 || slice.start[static_cast<size_t>(dim)] != 0)
+        return Neighbours::kApart;
+    } else if (node.op == GraphOp::kReshape) {
+      if (back != 0 || g[source].dims.back() != g[id].dims.back()) return Neighbours::kApart;
+      dim = g[source].rank() - 1;
+    } else if (node.op == GraphOp::kGather) {
+      const bool is_flat = NumElements(g[source].dims) == g[source].dims[0] &&
+                           node.As<graph::GatherAttrs>().axis == 0 &&
+                           producers[static_cast<size_t>(source)] < 0;
+      if (is_flat)
+        return ArePlaces(g, producers, node.inputs[1], back) && g[source].strides[0] == 1 &&
+                       g[source].alignment % 16 == 0
+                   ? Neighbours::kTogether
+                   : Neighbours::kApart;
+      if (node.As<graph::GatherAttrs>().axis == dim || varies(node.inputs[1]))
+        return Neighbours::kApart;
+    } else {
+      return Neighbours::kApart;
+    }
+    id = source;
+  }
+  return WidestVector(g, {id}, dim) >= kVector ? Neighbours::kAligned : Neighbours::kApart;
+}
+
+ScatterPlace ScatterPlaceOf(KernelBuilder& b, ValueScope& values, Block& out,
+                            const graph::Node& scatter, const Index& at) {
+  const TensorId places = scatter.inputs[1], y = scatter.outputs[0];
+  const Expr place = values.Value(places, BroadcastIndex(b, b.graph()[places], at));
+  const Expr offset = b.Let(out, "place", tile::Cast(b.index_type(), place));
+  Index to(b.graph()[y].dims.size(), b.Idx(0));
+  to[0] = offset;
+  return {b.Offset(y, to),
+          tile::And(tile::Ge(offset, b.Idx(0)), tile::Lt(offset, b.Extent(y, 0)))};
+}
 
 HeadIndex OwnHeads(KernelBuilder& b, TensorId id) {
   return [&b, id](Block& out, const Expr& head) {
     return ScoreIndex(b, out, id, head, b.Idx(0), b.Idx(0));
   };
 }
+
+namespace {
+
+Expr Number(const Expr& condition) {
+  return tile::Select(condition, tile::Int(1, DType::kI32), tile::Int(0, DType::kI32));
+}
+
+// Asynchronous copies of 8 neighbours that lie together; where that does not hold of all 8, because
+// of an end among them or of where they begin, one after the other.
+void CopyRows(KernelBuilder& b, Block& out, const std::string& memory, const Expr& to,
+              TensorId id, Index at, const OperandRows& rows, Neighbours neighbours,
+              const std::function<Expr(const Expr&)>& inside) {
+  const auto depth = static_cast<size_t>(rows.depth), places = static_cast<size_t>(rows.places);
+  const Expr column = at[depth];
+  // What is read on the way there (pages) is of rows that there are.
+  at[places] = b.Let(out, "row_of", tile::Op(ScalarOp::kMin, {at[places],
+                                                             b.Extent(id, rows.places) - b.Idx(1)}));
+  ValueScope values(b, out);
+  const auto first = values.PlaceOf(id, at);
+  const Expr is_column = inside(column);
+  const Expr valid = first->inside ? tile::And(is_column, first->inside) : is_column;
+  const DType type = b.graph()[id].dtype;
+  const tile::CopyAsync copy{memory, to, b.Pointer(first->tensor), first->offset, kVector, valid};
+  if (neighbours == Neighbours::kAligned) {
+    out.push_back({copy});
+    return;
+  }
+  Index last = at;
+  last[depth] = column + b.Idx(kVector - 1);
+  const auto end = values.PlaceOf(id, last);
+  const Expr alike = tile::Op(ScalarOp::kEq, {Number(first->inside), Number(end->inside)});
+  const Expr aligned = tile::Op(ScalarOp::kEq, {first->offset % b.Idx(kVector), b.Idx(0)});
+  Block together, apart, element;
+  together.push_back({copy});
+  const std::string i = b.Name("i");
+  at[depth] = column + tile::Var(i, b.index_type());
+  ValueScope each(b, element);
+  const Expr x = each.Value(id, at);
+  element.push_back({tile::Store{memory, to + tile::Var(i, b.index_type()),
+                                 tile::Cast(type, tile::Select(inside(at[depth]), x,
+                                                               tile::Cast(x->type, tile::Float(0))))}});
+  // A number that the compiler does not know keeps this a loop: it is seldom run.
+  apart.push_back({tile::For{i, b.index_type(), b.Arg("neighbours", kVector), tile::Bind::kSerial,
+                             std::move(element)}});
+  out.push_back({tile::If{tile::Op(ScalarOp::kOr, {tile::Op(ScalarOp::kNot, {is_column}),
+                                                   tile::And(alike, aligned)}),
+                          std::move(together), std::move(apart)}});
+}
+
+}  // namespace
 
 bool AddRowsLoad(KernelBuilder& b, Call& call, const char* name, const std::string& memory,
                  const OperandRows& rows, const HeadIndex& heads) {
@@ -44,11 +200,14 @@ bool AddRowsLoad(KernelBuilder& b, Call& call, const char* name, const std::stri
     return tile::And(tile::Lt(row, b.Extent(id, rows.places)),
                      tile::Lt(c, b.Extent(id, rows.depth)));
   };
+  const Neighbours neighbours = NeighboursOf(g, id, rows.depth);
   const bool is_computed = graph::Producers(g)[static_cast<size_t>(id)] >= 0;
-  const bool is_async = !is_computed && IsVectorised(g, id, rows.depth);
-  if (is_async) {
+  const bool is_async = neighbours != Neighbours::kApart;
+  if (is_async && !is_computed) {
     f.body.push_back(
         {tile::CopyAsync{memory, to, b.Pointer(id), b.Offset(id, at), kVector, inside(column)}});
+  } else if (is_async) {
+    CopyRows(b, f.body, memory, to, id, at, rows, neighbours, inside);
   } else {
     const std::string x = b.Name("elements");
     f.body.push_back({tile::Alloc{x, type, tile::Space::kReg, kVector}});
@@ -66,7 +225,51 @@ bool AddRowsLoad(KernelBuilder& b, Call& call, const char* name, const std::stri
   return is_async;
 }
 
-void AddRowsStore(KernelBuilder& b, Call& call, const char* name, TensorId id) {
+namespace {
+
+// 8 neighbours to where a scatter puts them: at once where they lie together.
+void ScatterRows(KernelBuilder& b, Block& out, const graph::Node& scatter,
+                 const std::string& from, Index at) {
+  const graph::Graph& g = b.graph();
+  const TensorId x = scatter.inputs[0], y = scatter.outputs[0];
+  const DType type = g[y].dtype;
+  const int64_t last = g[x].rank() - 1;
+  const Expr column = at.back();
+  const auto producers = graph::Producers(g);
+  const bool is_together = g[x].dims.back() % kVector == 0 && g[y].strides[0] == 1 &&
+                           g[y].alignment % 16 == 0 && SizeOf(type) == 2 &&
+                           ArePlaces(g, producers, scatter.inputs[1], 0);
+  Block apart;
+  for (int i = 0; i < kVector; ++i) {
+    at.back() = column + b.Idx(i);
+    Block inside, there;
+    ValueScope values(b, inside);
+    const ScatterPlace to = ScatterPlaceOf(b, values, inside, scatter, at);
+    there.push_back({tile::Store{b.Pointer(y), to.offset, tile::Load(from, type, b.Idx(i))}});
+    inside.push_back({tile::If{to.inside, std::move(there), {}}});
+    apart.push_back({tile::If{tile::Lt(at.back(), b.Extent(x, last)), std::move(inside), {}}});
+  }
+  if (!is_together) {
+    for (tile::Stmt& s : apart) out.push_back(std::move(s));
+    return;
+  }
+  Block inside, together;
+  ValueScope values(b, inside);
+  at.back() = column;
+  const ScatterPlace first = ScatterPlaceOf(b, values, inside, scatter, at);
+  at.back() = column + b.Idx(kVector - 1);
+  const ScatterPlace end = ScatterPlaceOf(b, values, inside, scatter, at);
+  WideCopy(together, type, b.Pointer(y), first.offset, from, b.Idx(0), kVector);
+  const Expr aligned = tile::Op(ScalarOp::kEq, {first.offset % b.Idx(kVector), b.Idx(0)});
+  inside.push_back({tile::If{tile::And(tile::And(first.inside, end.inside), aligned),
+                             std::move(together), std::move(apart)}});
+  out.push_back({tile::If{tile::Lt(column, b.Extent(x, last)), std::move(inside), {}}});
+}
+
+}  // namespace
+
+void AddRowsStore(KernelBuilder& b, Call& call, const char* name, TensorId id,
+                  const graph::Node* scatter) {
   const graph::Graph& g = b.graph();
   const DType t = b.index_type(), type = g[id].dtype;
   const int64_t last = g[id].rank() - 1;
@@ -75,7 +278,9 @@ void AddRowsStore(KernelBuilder& b, Call& call, const char* name, TensorId id) {
   const Expr head = AddScalar(b, f, "head", t), row = AddScalar(b, f, "row", t),
              column = AddScalar(b, f, "column", t);
   Index at = ScoreIndex(b, f.body, id, head, row, column);
-  if (IsVectorised(g, id, last)) {
+  if (scatter != nullptr) {
+    ScatterRows(b, f.body, *scatter, values, at);
+  } else if (IsVectorised(g, id, last)) {
     Block there;
     WideCopy(there, type, b.Pointer(id), b.Offset(id, at), values, b.Idx(0), kVector);
     f.body.push_back({tile::If{tile::Lt(column, b.Extent(id, last)), std::move(there), {}}});

@@ -1,7 +1,9 @@
-// How the skeletons of attention on mma.sync get at rows of operands and results: functions that
-// move 8 neighbours of a row, between memory of any strides and panels in shared memory.
+// How the skeletons of attention get at rows of operands and results where tensor maps do not:
+// functions that move 8 neighbours of a row, between memory of any strides and panels in shared
+// memory.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -19,11 +21,26 @@ using HeadIndex = std::function<Index(tile::Block& out, const tile::Expr& head)>
 // Where `head` counts the tensor's own dims.
 HeadIndex OwnHeads(KernelBuilder& b, graph::TensorId id);
 
+// How 8 neighbours along a dim lie in memory: apart or to be computed; together, from multiples of
+// 16 bytes on; or together, from anywhere on, with an end that may lie among them (rows of ragged
+// tensors, whose places are numbers in memory).
+enum class Neighbours : uint8_t { kApart, kAligned, kTogether };
+Neighbours NeighboursOf(const graph::Graph& graph, graph::TensorId id, int64_t dim);
+
+// Where a scatter puts the element of its operand at an index, and whether it does.
+struct ScatterPlace {
+  tile::Expr offset, inside;
+};
+ScatterPlace ScatterPlaceOf(KernelBuilder& b, ValueScope& values, tile::Block& out,
+                            const graph::Node& scatter, const Index& at);
+
 // Adds function name(to, head, row, column): zeroes outside of the tensor. Returns whether copies
 // are asynchronous: of neighbours that lie together, as they are.
 bool AddRowsLoad(KernelBuilder& b, tile::Call& call, const char* name, const std::string& memory,
                  const OperandRows& rows, const HeadIndex& heads);
 // Adds function name(values, head, row, column), of rows that there are; columns may lie outside.
-void AddRowsStore(KernelBuilder& b, tile::Call& call, const char* name, graph::TensorId id);
+// With `scatter` they go where that puts them.
+void AddRowsStore(KernelBuilder& b, tile::Call& call, const char* name, graph::TensorId id,
+                  const graph::Node* scatter = nullptr);
 
 }  // namespace kiln::compiler

@@ -351,25 +351,10 @@ Expr ValueScope::NodeValue(const Node& node, const Index& index) {
       return ConcatValue(node, index);
     case GraphOp::kGather:
       return GatherValue(node, index);
-    case GraphOp::kTranspose: {
-      const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
-      Index source(index.size());
-      for (size_t d = 0; d < index.size(); ++d) source[permutation[d]] = index[d];
-      return Moved(node, Value(node.inputs[0], source));
-    }
-    case GraphOp::kSlice: {
-      const auto& slice = node.As<graph::SliceAttrs>();
-      Index source(index.size());
-      for (size_t d = 0; d < index.size(); ++d) {
-        Expr scaled =
-            slice.step[d] == 1 ? index[d] : index[d] * b_.Arg(y.name + "_step", slice.step[d]);
-        source[d] =
-            slice.start[d] == 0 ? scaled : scaled + b_.Arg(y.name + "_start", slice.start[d]);
-      }
-      return Moved(node, Value(node.inputs[0], source));
-    }
+    case GraphOp::kTranspose:
+    case GraphOp::kSlice:
     case GraphOp::kReshape:
-      return Moved(node, Value(node.inputs[0], ReshapeIndex(node, index)));
+      return Moved(node, Value(node.inputs[0], SourceIndex(node, index, nullptr)));
     default:
       break;
   }
@@ -433,21 +418,53 @@ Expr ValueScope::ConcatValue(const Node& node, const Index& index) {
 // The load stays in bounds because its place is clamped:
 //   let i = index[…];  select(0 <= i and i < n, x[…, min(max(i, 0), n - 1), …], 0)
 Expr ValueScope::GatherValue(const Node& node, const Index& index) {
-  const int64_t axis = node.As<graph::GatherAttrs>().axis;
-  const TensorId x = node.inputs[0], table = node.inputs[1];
+  const TensorId x = node.inputs[0];
   const Tensor& y = b_.graph()[node.outputs[0]];
   const DType type = ArithmeticType(y.dtype);
   if (NumElements(b_.graph()[x].dims) == 0) return Literal(type, 0);
+  Expr inside;
+  const Index source = SourceIndex(node, index, &inside);
+  const Expr loaded = Moved(node, Value(x, source));
+  return b_.Let(out_, y.name + "_v", tile::Select(inside, loaded, Literal(type, 0)));
+}
+
+Index ValueScope::SourceIndex(const Node& node, const Index& index, Expr* inside) {
+  const TensorId x = node.inputs[0];
+  const Tensor& y = b_.graph()[node.outputs[0]];
+  Index source(index.size());
+  switch (node.op) {
+    case GraphOp::kTranspose: {
+      const Dims& permutation = node.As<graph::TransposeAttrs>().permutation;
+      for (size_t d = 0; d < index.size(); ++d) source[permutation[d]] = index[d];
+      return source;
+    }
+    case GraphOp::kSlice: {
+      const auto& slice = node.As<graph::SliceAttrs>();
+      for (size_t d = 0; d < index.size(); ++d) {
+        Expr scaled =
+            slice.step[d] == 1 ? index[d] : index[d] * b_.Arg(y.name + "_step", slice.step[d]);
+        source[d] =
+            slice.start[d] == 0 ? scaled : scaled + b_.Arg(y.name + "_start", slice.start[d]);
+      }
+      return source;
+    }
+    case GraphOp::kReshape:
+      return ReshapeIndex(node, index);
+    default:
+      break;
+  }
+  CHECK(node.op == GraphOp::kGather, "{} reads no other place", graph::Info(node.op).mnemonic);
+  const int64_t axis = node.As<graph::GatherAttrs>().axis;
+  const TensorId table = node.inputs[1];
   const Expr place = Value(table, BroadcastIndex(b_, b_.graph()[table], index));
   const DType wide = ArithmeticType(b_.graph()[table].dtype);
   const Expr extent = tile::Cast(wide, b_.Extent(x, axis)), zero = tile::Int(0, wide);
   const Expr clamped = tile::Op(
       ScalarOp::kMin, {tile::Op(ScalarOp::kMax, {place, zero}), extent - tile::Int(1, wide)});
-  Index source = BroadcastIndex(b_, b_.graph()[x], index);
+  source = BroadcastIndex(b_, b_.graph()[x], index);
   source[axis] = b_.Let(out_, y.name + "_i", tile::Cast(b_.index_type(), clamped));
-  const Expr loaded = Moved(node, Value(x, source));
-  const Expr inside = tile::Op(ScalarOp::kAnd, {tile::Ge(place, zero), tile::Lt(place, extent)});
-  return b_.Let(out_, y.name + "_v", tile::Select(inside, loaded, Literal(type, 0)));
+  *inside = tile::Op(ScalarOp::kAnd, {tile::Ge(place, zero), tile::Lt(place, extent)});
+  return source;
 }
 
 // A window that is computed again where it is read.

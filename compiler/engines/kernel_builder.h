@@ -110,6 +110,15 @@ class ValueScope {
   // Value of `tensor` at `index`, in the arithmetic type of the tensor's dtype and rounded to that
   // dtype.
   tile::Expr Value(graph::TensorId tensor, const Index& index);
+  // Where the element that Value would load lies, for what is moved but not computed: views, the
+  // choice of elements (gather), and 0 in place of some, which are not `inside`. None where the
+  // value is anything else, or is rounded on its way.
+  struct Place {
+    graph::TensorId tensor;  // in memory
+    tile::Expr offset;       // of an element that there is
+    tile::Expr inside;       // null where it always is
+  };
+  std::optional<Place> PlaceOf(graph::TensorId tensor, const Index& index);
   // The value at the index that the scope is about, wherever `tensor` is asked at that index.
   void Bind(graph::TensorId tensor, const Index& index, tile::Expr value);
 
@@ -122,6 +131,8 @@ class ValueScope {
   tile::Expr GatherValue(const graph::Node& node, const Index& index);
   tile::Expr WindowValue(const graph::Node& node, graph::TensorId tensor, const Index& index);
   Index ReshapeIndex(const graph::Node& node, const Index& index);
+  // The index of the operand that a view or a gather reads; what is asked of it joins `inside`.
+  Index SourceIndex(const graph::Node& node, const Index& index, tile::Expr* inside);
 
   KernelBuilder& b_;
   tile::Block& out_;

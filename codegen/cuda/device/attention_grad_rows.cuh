@@ -381,10 +381,12 @@ struct attention_grad_rows {
   template <class F, class Step>
   __device__ inline void take_slopes(const F& f, const attention_grad_shape& s, const Step& step,
                                      unsigned means) {
-    if constexpr (C::kSlopes) {
+    if constexpr (C::kSlopes)
       take_slopes_of(f, s, step, means);
-      return;
-    }
+    else
+      take_plain_slopes(means);
+  }
+  __device__ inline void take_plain_slopes(unsigned means) {
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
       const float2 of = load_pair(means + i * 32);
