@@ -106,7 +106,7 @@ def convolution_cases(run):
             "strided": ((4, 8, 14, 13), (16, 8, 3, 3), {"window_strides": (2, 2), "padding": "VALID"}),
             "dilated": ((4, 8, 14, 13), (16, 8, 3, 3), {"window_strides": (1, 1), "padding": "SAME", "rhs_dilation": (2, 2)}),
             "groups": ((4, 8, 14, 13), (16, 2, 3, 3), {"window_strides": (1, 1), "padding": "SAME", "feature_group_count": 4}),
-            "transposed": ((4, 8, 14, 13), (16, 8, 3, 3), {"window_strides": (1, 1), "padding": "SAME", "lhs_dilation": (2, 2)}),
+            "transposed": ((4, 8, 14, 13), (16, 8, 3, 3), {"window_strides": (1, 1), "padding": ((1, 2), (1, 2)), "lhs_dilation": (2, 2)}),
             "volumes": ((2, 4, 6, 7, 5), (8, 4, 3, 3, 3), {"window_strides": (1, 1, 1), "padding": "SAME"})}
     for kind in ("float32", "float16", "bfloat16"):
         for name, (x, w, options) in rows.items():
