@@ -69,6 +69,8 @@ struct Launch {
   uint32_t dynamic_shared_bytes = 0;
   // Its kernel waits for the launch before by itself: it may begin while that one ends.
   bool may_overlap = false;
+  // Its blocks wait for one another: the device runs all of them at a time, or refuses the launch.
+  bool cooperative = false;
   std::vector<LaunchArg> args = {};
   std::vector<TensorMapSpec> tensor_maps = {};
 

@@ -40,6 +40,7 @@ struct LaunchShape {
   std::array<uint32_t, 3> grid, block;
   uint32_t dynamic_shared_bytes;
   bool may_overlap = false;  // with the launch before; see ir/program.h
+  bool cooperative = false;  // all blocks at a time
 };
 
 class Device {

@@ -13,6 +13,7 @@
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/pointwise.h"
 #include "compiler/engines/recurrence.h"
+#include "compiler/engines/recurrence_sm80.h"
 #include "compiler/engines/reduce.h"
 #include "compiler/engines/rows.h"
 #include "compiler/engines/wgmma_sm90.h"
@@ -48,7 +49,9 @@ std::span<const Engine> Engines() {
                                     kWinogradEngine,
                                     kWinogradSm90Engine,
                                     kRecurrenceEngine,
-                                    kCtcEngine};
+                                    kCtcEngine,
+                                    kRecurrenceSm80Engine,
+                                    kRecurrenceSm80Tf32Engine};
   return kEngines;
 }
 

@@ -63,6 +63,7 @@ class Emitter {
       const tile::Kernel& kernel = group.lowered.kernels[launch.kernel];
       Launch out{.kernel = kernels[launch.kernel]};
       out.may_overlap = NeighboursOf(group, kernel).waits;
+      out.cooperative = kernel.cooperative;
       for (int d = 0; d < 3; ++d) {
         if (launch.grid[d] < 0 || launch.grid[d] > (d == 0 ? INT32_MAX : 65535)) {
           return Status::Error(
@@ -148,6 +149,7 @@ class Emitter {
   // cudnnSetTensor, 134 MB by 32768 blocks.
   cuda_codegen::Neighbours NeighboursOf(const Group& group, const tile::Kernel& kernel) const {
     if (!target_.is_cuda() || target_.sm_version < 90 || target_.minimal_launch) return {};
+    if (kernel.cooperative) return {};  // it has the device to itself
     const auto& launches = group.lowered.launches;
     const auto& kernels = group.lowered.kernels;
     const bool is_small = std::ranges::all_of(launches, [&](const LoweredLaunch& launch) {

@@ -41,6 +41,10 @@ class Parser {
       RETURN_IF_ERROR(Advance());
       ASSIGN_OR_RETURN(kernel.cluster, SmallInt("a number of blocks"));
     }
+    if (Is("cooperative")) {
+      RETURN_IF_ERROR(Advance());
+      kernel.cooperative = true;
+    }
     ASSIGN_OR_RETURN(kernel.body, Body());
     if (token_.kind != TokenKind::kEnd) return Unexpected("the end of the text");
     return kernel;

@@ -81,10 +81,11 @@ class Printer {
     for (const Param& p : kernel.params) params += (params.empty() ? "" : ", ") + ParamText(p);
     const std::string min_blocks =
         kernel.min_blocks > 0 ? fmt::format(" min_blocks {}", kernel.min_blocks) : "";
+    const std::string cooperative = kernel.cooperative ? " cooperative" : "";
     const std::string cluster =
         kernel.cluster > 1 ? fmt::format(" cluster {}", kernel.cluster) : "";
-    Line("kernel {}({}) threads {}{}{} {{", kernel.name, params, kernel.threads, min_blocks,
-         cluster);
+    Line("kernel {}({}) threads {}{}{}{} {{", kernel.name, params, kernel.threads, min_blocks,
+         cluster, cooperative);
     Body(kernel.body);
     Line("}}");
     return std::move(out_);

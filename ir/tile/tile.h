@@ -278,9 +278,10 @@ struct Kernel {
   std::string name;                       // extern "C" entry
   std::vector<std::string> comment = {};  // lines: graph, engine, knobs
   std::vector<Param> params = {};
-  int threads = 1;     // of a block; 1 on the CPU
-  int min_blocks = 0;  // __launch_bounds__' second argument, 0 for none
-  int cluster = 1;     // neighbouring blocks that form a cluster
+  int threads = 1;           // of a block; 1 on the CPU
+  int min_blocks = 0;        // __launch_bounds__' second argument, 0 for none
+  int cluster = 1;           // neighbouring blocks that form a cluster
+  bool cooperative = false;  // blocks wait for one another: they have to be resident together
   Block body = {};
 };
 

@@ -144,14 +144,17 @@ Status CudaDevice::Launch(const LoadedKernel& kernel, const LaunchShape& shape, 
 CuResult CudaDevice::LaunchHere(CuFunction function, const LaunchShape& shape, void** args,
                                 Stream stream) const {
   const auto &grid = shape.grid, &block = shape.block;
-  if (shape.may_overlap && CanOverlap()) {
-    CuLaunchAttribute overlaps{.id = CuLaunchAttribute::kProgrammaticStreamSerialization,
-                               .value = {1}};
+  if (shape.cooperative && driver_.LaunchKernelEx == nullptr) return kCuErrorNotSupported;
+  if (shape.cooperative || (shape.may_overlap && CanOverlap())) {
+    CuLaunchAttribute attribute{.id = shape.cooperative
+                                          ? CuLaunchAttribute::kCooperative
+                                          : CuLaunchAttribute::kProgrammaticStreamSerialization,
+                                .value = {1}};
     const CuLaunchConfig config{.grid = {grid[0], grid[1], grid[2]},
                                 .block = {block[0], block[1], block[2]},
                                 .dynamic_shared_bytes = shape.dynamic_shared_bytes,
                                 .stream = stream,
-                                .attributes = &overlaps,
+                                .attributes = &attribute,
                                 .attribute_count = 1};
     return driver_.LaunchKernelEx(&config, function, args, nullptr);
   }
@@ -234,6 +237,7 @@ Result<NativeNode> CudaDevice::AddNode(NativeGraph graph, NativeNode after,
   const CuKernelNodeParams params = NodeParams(here.function, shape, args);
   ASSIGN_OR_RETURN(CuGraphNode node, AddKernelNode(driver_, static_cast<CuGraph>(graph),
                                                    static_cast<CuGraphNode>(after), params));
+  if (shape.cooperative) RETURN_IF_ERROR(MakeCooperative(driver_, node));
   return NativeNode{node};
 }
 

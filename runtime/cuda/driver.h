@@ -35,6 +35,7 @@ inline constexpr CuResult kCuErrorInvalidContext = 201;
 inline constexpr CuResult kCuErrorNoBinaryForGpu = 209;
 inline constexpr CuResult kCuErrorInvalidHandle = 400;
 inline constexpr CuResult kCuErrorContextIsDestroyed = 709;
+inline constexpr CuResult kCuErrorNotSupported = 801;
 inline constexpr CuResult kCuErrorSystemDriverMismatch = 803;
 inline constexpr CuResult kCuErrorStreamCaptureUnsupported = 900;
 
@@ -55,8 +56,9 @@ struct CuFunctionAttribute {
 
 inline constexpr int kCuCaptureModeRelaxed = 2;
 
-// CUlaunchAttribute and CUlaunchConfig.
+// CUlaunchAttribute and CUlaunchConfig. A kernel node's attributes have the same ids and values.
 struct CuLaunchAttribute {
+  static constexpr int kCooperative = 2;
   static constexpr int kProgrammaticStreamSerialization = 6;
   int id;
   alignas(8) int value[16];

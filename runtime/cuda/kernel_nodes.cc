@@ -37,6 +37,16 @@ Result<CuGraphNode> AddKernelNode(const Driver& driver, CuGraph graph, CuGraphNo
   return node;
 }
 
+Status MakeCooperative(const Driver& driver, CuGraphNode node) {
+  if (driver.GraphKernelNodeSetAttribute == nullptr)
+    return Status::Text(Code::kNotSupported,
+                        "the driver has no cuGraphKernelNodeSetAttribute, by which blocks of a "
+                        "node run together");
+  const CuLaunchAttribute attribute{.id = CuLaunchAttribute::kCooperative, .value = {1}};
+  return driver.Check(driver.GraphKernelNodeSetAttribute(node, attribute.id, attribute.value),
+                      "cuGraphKernelNodeSetAttribute");
+}
+
 Result<std::vector<CuGraphNode>> NodeChain(const Driver& driver, CuGraph graph) {
   std::vector<CuGraphNode> chain;
   ASSIGN_OR_RETURN(CuGraphNode node,

@@ -14,6 +14,8 @@ bool HasKernelNodes(const Driver& driver);
 // `after`: null for the first node.
 Result<CuGraphNode> AddKernelNode(const Driver& driver, CuGraph graph, CuGraphNode after,
                                   const CuKernelNodeParams& params);
+// All blocks of the node run at a time.
+Status MakeCooperative(const Driver& driver, CuGraphNode node);
 // From the one that waits for none to the one that none waits for. An error where nodes stand side
 // by side.
 Result<std::vector<CuGraphNode>> NodeChain(const Driver& driver, CuGraph graph);

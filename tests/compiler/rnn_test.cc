@@ -89,6 +89,69 @@ TEST(Recurrence, EveryKnobRunsRight) {
   }
 }
 
+// A loop of `hidden` units that the persistent engines take for its types.
+graph::Graph HalfLoop(int64_t hidden, bool is_projected) {
+  const auto g = graph::Parse(fmt::format(R"(graph g {{
+  tensor %xg uid=1 f16 [3,5,1,{0}]
+  tensor %r uid=2 f16 [1,{0},{1}]
+  tensor %p uid=3 f16 [1,{1},{1}]
+  tensor %y uid=4 f16 [3,5,{1}]
+  %y = recurrence(%xg, %r, _, _, _, {2}) compute=f32 cell=lstm
+}})",
+                                          4 * hidden, hidden, is_projected ? "%p" : "_"));
+  EXPECT_TRUE(g.ok()) << g.status().message();
+  return *g;
+}
+
+std::string WhyDeclined(const graph::Graph& g, const Target& target, const char* engine) {
+  const auto plan = Compile(g, target, {.engine = EngineIndex(engine)});
+  EXPECT_FALSE(plan.ok());
+  return plan.ok() ? "" : plan.status().message();
+}
+
+// Blocks that wait for one another are launched together, or not at all: where they do not fit,
+// the generic engine takes the loop.
+TEST(Recurrence, GridsThatDoNotFitAreDeclined) {
+  Target target = *TargetFromArch("sm_90a");
+  const graph::Graph g = HalfLoop(512, false);
+  const auto all = Compile(g, target, {.engine = EngineIndex("recurrence_sm80")});
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  const Launch& loop = all->program.launches.back();
+  EXPECT_TRUE(loop.cooperative);
+  EXPECT_FALSE(loop.may_overlap);
+  EXPECT_LE(loop.grid[0], 132u);
+  target.multiprocessors = 7;
+  EXPECT_NE(WhyDeclined(g, target, "recurrence_sm80").find("8 blocks that wait for one another"),
+            std::string::npos)
+      << WhyDeclined(g, target, "recurrence_sm80");
+  const auto generic = Compile(g, target);
+  ASSERT_TRUE(generic.ok()) << generic.status().message();
+  EXPECT_EQ(generic->engine, EngineIndex("recurrence"));
+}
+
+TEST(Recurrence, PersistentEnginesSayWhatTheyDoNotTake) {
+  const Target target = *TargetFromArch("sm_90a");
+  struct Row {
+    graph::Graph graph;
+    const char *arch, *engine, *part;
+  };
+  const Row rows[] = {
+      {HalfLoop(16, true), "sm_90a", "recurrence_sm80", "states are projected"},
+      {HalfLoop(16, false), "sm_75", "recurrence_sm80", "needs sm_80"},
+      {HalfLoop(16, false), "sm_90a", "recurrence_sm80_tf32", "it multiplies f32 as TF32"},
+      {Loop(false), "sm_90a", "recurrence_sm80", "it multiplies f16 and bf16"}};
+  for (const Row& row : rows) {
+    const auto arch = TargetFromArch(row.arch);
+    if (!arch.ok()) continue;  // too old to be known
+    const std::string why = WhyDeclined(row.graph, *arch, row.engine);
+    EXPECT_NE(why.find(row.part), std::string::npos) << why;
+  }
+  Target minimal = target;
+  minimal.minimal_launch = true;
+  const std::string why = WhyDeclined(HalfLoop(16, false), minimal, "recurrence_sm80");
+  EXPECT_NE(why.find("KILN_LAUNCH=minimal"), std::string::npos) << why;
+}
+
 TEST(Recurrence, OtherGroupsAreDeclined) {
   const auto g = graph::Parse(R"(graph g {
   tensor %x uid=1 f32 [4]

@@ -132,8 +132,10 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// Engines of operations that tests/cases does not have: rnn_emulated_test, ctc_calls_emulated_test.
-constexpr std::string_view kElsewhere[] = {"recurrence", "ctc"};
+// Engines of operations that tests/cases does not have: rnn_emulated_test,
+// recurrence_emulated_test, ctc_calls_emulated_test.
+constexpr std::string_view kElsewhere[] = {"recurrence", "recurrence_sm80", "recurrence_sm80_tf32",
+                                           "ctc"};
 
 // The list leaves no engine out.
 TEST(EmulatedRuns, NameEveryEngine) {

@@ -233,9 +233,16 @@ CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction function, voi
   const auto* const loaded = reinterpret_cast<const LoadedFunction*>(function);
   if (loaded->module->context != CurrentContext()) return kCuErrorInvalidHandle;
   unsigned cluster[3] = {1, 1, 1};
-  for (unsigned a = 0; a < config->attribute_count; ++a)
-    if (config->attributes[a].id == kClusterDimension)
-      std::copy_n(config->attributes[a].value, 3, cluster);
+  for (unsigned a = 0; a < config->attribute_count; ++a) {
+    const CuLaunchAttribute& attribute = config->attributes[a];
+    if (attribute.id == kClusterDimension) std::copy_n(attribute.value, 3, cluster);
+    const uint64_t blocks = uint64_t{config->grid[0]} * config->grid[1] * config->grid[2];
+    const auto most = static_cast<uint64_t>(AttributeOf(CuDeviceAttribute::kMultiprocessorCount));
+    if (attribute.id == CuLaunchAttribute::kCooperative && attribute.value[0] != 0 && blocks > most)
+      return Complain(kCooperativeLaunchTooLarge,
+                      fmt::format("kernel {}: {} blocks are to run together, {} do",
+                                  loaded->function->name, blocks, most));
+  }
   return LaunchOn(*loaded, config->grid, config->block, cluster, config->dynamic_shared_bytes,
                   args);
 }

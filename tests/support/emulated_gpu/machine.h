@@ -18,7 +18,8 @@ namespace kiln::emulated {
 
 // CUDA_ERROR_…
 constexpr int kInvalidValue = 1, kInvalidPtx = 218, kIllegalAddress = 700, kLaunchTimeout = 702,
-              kIllegalInstruction = 715, kMisalignedAddress = 716, kLaunchFailed = 719;
+              kIllegalInstruction = 715, kMisalignedAddress = 716, kLaunchFailed = 719,
+              kCooperativeLaunchTooLarge = 720;
 
 struct Fault {
   int code;

@@ -1,0 +1,232 @@
+#include "compiler/engines/recurrence_functions.h"
+
+#include <algorithm>
+
+#include "compiler/engines/sm90_functions.h"
+#include "compiler/engines/vectors.h"
+
+namespace kiln::compiler {
+
+namespace fwd = graph::recurrence;
+namespace bwd = graph::recurrence_grad;
+
+using graph::kAbsent;
+using graph::RnnCell;
+using graph::TensorId;
+using tile::Block;
+using tile::Call;
+using tile::Expr;
+
+namespace {
+
+Expr Min(Expr a, Expr b) { return tile::Op(ScalarOp::kMin, {std::move(a), std::move(b)}); }
+Expr Max(Expr a, Expr b) { return tile::Op(ScalarOp::kMax, {std::move(a), std::move(b)}); }
+
+}  // namespace
+
+void RecurrenceFunctions::Add(Call& call) {
+  hidden_ = b_.Arg("hidden", shape_.hidden);
+  steps_ = b_.Arg("most_steps", shape_.steps);
+  AddLength(call);
+  AddWeight(call);
+  AddStates(call);
+  AddRead(call);
+  AddStore(call);
+  // The skeleton takes them in this order.
+  std::rotate(call.functions.begin() + 3, call.functions.begin() + 4, call.functions.end());
+}
+
+TensorId RecurrenceFunctions::In(size_t i) const {
+  return i < shape_.node->inputs.size() ? shape_.node->inputs[i] : kAbsent;
+}
+TensorId RecurrenceFunctions::Out(size_t i) const {
+  return i < shape_.node->outputs.size() ? shape_.node->outputs[i] : kAbsent;
+}
+bool RecurrenceFunctions::IsWritten(TensorId id) const {
+  return id != kAbsent && !b_.graph()[id].is_virtual;
+}
+Expr RecurrenceFunctions::Read(Block& out, TensorId id, const Index& index) {
+  ValueScope values(b_, out);
+  return tile::Cast(DType::kF32, values.Value(id, index));
+}
+void RecurrenceFunctions::Write(Block& out, TensorId id, const Index& index, Expr value) {
+  if (!IsWritten(id)) return;
+  out.push_back({tile::Store{b_.Pointer(id), b_.Offset(id, index),
+                             tile::Cast(b_.graph()[id].dtype, std::move(value))}});
+}
+Expr RecurrenceFunctions::Blocked(int64_t block, const Expr& unit) {
+  return Idx(block) * hidden_ + unit;
+}
+
+RecurrenceFunctions::Spot RecurrenceFunctions::AddSpot(Function& f) const {
+  const DType t = b_.index_type();
+  const Expr d = AddScalar(b_, f, "d", t), batch = AddScalar(b_, f, "batch", t),
+             unit = AddScalar(b_, f, "unit", t);
+  return {.d = shape_.directions == 1 ? Idx(0) : d, .batch = batch, .unit = unit};
+}
+
+void RecurrenceFunctions::AddLength(Call& call) {
+  Function f{.name = "length", .params = {}, .body = {}};
+  const DType t = b_.index_type();
+  const Expr batch = AddScalar(b_, f, "batch", t);
+  const std::string result = AddArray(b_, f, "result", DType::kI32, 1, true);
+  const TensorId lengths = In(shape_.is_grad ? size_t{bwd::kLengths} : size_t{fwd::kLengths});
+  Expr length = steps_;
+  if (lengths != kAbsent) {
+    ValueScope values(b_, f.body);
+    length = Min(Max(tile::Cast(t, values.Value(lengths, {batch})), Idx(0)), steps_);
+  }
+  f.body.push_back({tile::Store{result, b_.Idx(0), tile::Cast(DType::kI32, length)}});
+  call.functions.push_back(std::move(f));
+}
+
+// 16 bytes of a row of R, or of a column for a gradient.
+void RecurrenceFunctions::AddWeight(Call& call) {
+  Function f{.name = "weight", .params = {}, .body = {}};
+  const DType t = b_.index_type();
+  const graph::Graph& g = b_.graph();
+  const TensorId r = In(fwd::kR);
+  static_assert(size_t{fwd::kR} == size_t{bwd::kR});
+  const int lanes = 16 / SizeOf(shape_.type);
+  Expr d = AddScalar(b_, f, "d", t);
+  if (shape_.directions == 1) d = Idx(0);
+  const Expr unit = AddScalar(b_, f, "unit", t), gate = AddScalar(b_, f, "gate", t),
+             depth = AddScalar(b_, f, "depth", t);
+  const std::string values = AddArray(b_, f, "values", shape_.type, lanes, true);
+  const bool is_stored = graph::Producers(g)[static_cast<size_t>(r)] < 0;
+  const bool is_wide = !shape_.is_grad && is_stored && shape_.projected % lanes == 0 &&
+                       WidestVector(g, {r}, 2) >= lanes;
+  const Expr end =
+      b_.Arg("depth_end", shape_.is_grad ? shape_.blocks.gates * shape_.hidden : shape_.projected);
+  const auto at = [&](const Expr& k) {
+    return shape_.is_grad ? Index{d, k, unit} : Index{d, gate * hidden_ + unit, k};
+  };
+  if (is_wide) {
+    WideCopy(f.body, shape_.type, values, b_.Idx(0), b_.Pointer(r), b_.Offset(r, at(depth)), lanes);
+  } else {
+    for (int i = 0; i < lanes; ++i) {
+      const Expr k = b_.Let(f.body, "k", depth + Idx(i));
+      Block there, none;
+      ValueScope scope(b_, there);
+      there.push_back(
+          {tile::Store{values, b_.Idx(i), tile::Cast(shape_.type, scope.Value(r, at(k)))}});
+      none.push_back({tile::Store{values, b_.Idx(i), tile::Cast(shape_.type, tile::Float(0))}});
+      f.body.push_back({tile::If{tile::Lt(k, end), std::move(there), std::move(none)}});
+    }
+  }
+  call.functions.push_back(std::move(f));
+}
+
+// before and after: of h and c, of dh and dc.
+void RecurrenceFunctions::AddStates(Call& call) {
+  const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm;
+  const TensorId first[] = {In(shape_.is_grad ? size_t{bwd::kDhy} : size_t{fwd::kHx}),
+                            In(shape_.is_grad ? size_t{bwd::kDcy} : size_t{fwd::kCx})};
+  const TensorId last[] = {Out(shape_.is_grad ? size_t{bwd::kDhx} : size_t{fwd::kHy}),
+                           Out(shape_.is_grad ? size_t{bwd::kDcx} : size_t{fwd::kCy})};
+  const int count = is_lstm ? 2 : 1;
+  Function before{.name = "before", .params = {}, .body = {}},
+      after{.name = "after", .params = {}, .body = {}};
+  const Spot from = AddSpot(before), to = AddSpot(after);
+  const std::string set = AddArray(b_, before, "states", DType::kF32, count, true),
+                    got = AddArray(b_, after, "states", DType::kF32, count);
+  for (int i = 0; i < count; ++i) {
+    Expr value = tile::Float(0);
+    if (first[i] != kAbsent) value = Read(before.body, first[i], {from.d, from.batch, from.unit});
+    before.body.push_back({tile::Store{set, b_.Idx(i), value}});
+    Write(after.body, last[i], {to.d, to.batch, to.unit}, tile::Load(got, DType::kF32, b_.Idx(i)));
+  }
+  call.functions.push_back(std::move(before));
+  call.functions.push_back(std::move(after));
+}
+
+void RecurrenceFunctions::AddRead(Call& call) {
+  Function f{.name = "read", .params = {}, .body = {}};
+  const Spot at = AddSpot(f);
+  const DType t = b_.index_type();
+  const Expr time = AddScalar(b_, f, "time", t), step = AddScalar(b_, f, "step", t);
+  const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm,
+             is_gru = shape_.attrs.cell == RnnCell::kGru;
+  const int64_t count = shape_.is_grad ? 1 + shape_.blocks.kept +
+                                             (is_lstm  ? 2
+                                              : is_gru ? 1
+                                                       : 0)
+                                       : shape_.blocks.gates + (is_gru ? 1 : 0);
+  const std::string values = AddArray(b_, f, "values", DType::kF32, count, true);
+  if (shape_.is_grad)
+    ReadGradient(f.body, at, time, step, values);
+  else
+    ReadForward(f.body, at, time, values);
+  call.functions.push_back(std::move(f));
+}
+
+// A GRU's new gate has its bias by itself, since that is not part of what is kept of xg.
+void RecurrenceFunctions::ReadForward(Block& out, const Spot& at, const Expr& time,
+                                      const std::string& values) {
+  const int64_t gates = shape_.blocks.gates;
+  const bool is_gru = shape_.attrs.cell == RnnCell::kGru;
+  for (int64_t gate = 0; gate < gates; ++gate) {
+    const Expr unit = Blocked(gate, at.unit);
+    Expr x = Read(out, In(fwd::kXg), {time, at.batch, at.d, unit});
+    const bool is_apart = is_gru && gate == 2;
+    Expr bias = tile::Float(0);
+    if (In(fwd::kBias) != kAbsent) bias = Read(out, In(fwd::kBias), {at.d, unit});
+    if (!is_apart) x = x + bias;
+    out.push_back({tile::Store{values, b_.Idx(gate), x}});
+    if (is_apart) out.push_back({tile::Store{values, b_.Idx(gates), bias}});
+  }
+}
+
+void RecurrenceFunctions::ReadGradient(Block& out, const Spot& at, const Expr& time,
+                                       const Expr& step, const std::string& values) {
+  int64_t slot = 0;
+  const auto put = [&](Expr value) {
+    out.push_back({tile::Store{values, b_.Idx(slot++), std::move(value)}});
+  };
+  put(Read(out, In(bwd::kDy), {time, at.batch, at.d * hidden_ + at.unit}));
+  for (int64_t block = 0; block < shape_.blocks.kept; ++block)
+    put(Read(out, In(bwd::kGates), {time, at.batch, at.d, Blocked(block, at.unit)}));
+  if (shape_.attrs.cell == RnnCell::kLstm)
+    put(Read(out, In(bwd::kCells), {time, at.batch, at.d, at.unit}));
+  if (shape_.attrs.cell == RnnCell::kLstm || shape_.attrs.cell == RnnCell::kGru)
+    put(Before(out, at, time, step));
+}
+
+// The c of an LSTM or the h of a GRU at the step before, or the initial one. Places are clamped.
+Expr RecurrenceFunctions::Before(Block& out, const Spot& at, const Expr& time, const Expr& step) {
+  const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm;
+  Expr before = Max(time - Idx(1), Idx(0));
+  if (shape_.directions == 2)
+    before = tile::Select(tile::Op(ScalarOp::kEq, {at.d, Idx(1)}),
+                          Min(time + Idx(1), steps_ - Idx(1)), before);
+  before = b_.Let(out, "time_before", before);
+  const Expr kept = is_lstm ? Read(out, In(bwd::kCells), {before, at.batch, at.d, at.unit})
+                            : Read(out, In(bwd::kY), {before, at.batch, at.d * hidden_ + at.unit});
+  const TensorId initial = In(is_lstm ? size_t{bwd::kCx} : size_t{bwd::kHx});
+  Expr first = tile::Float(0);
+  if (initial != kAbsent) first = Read(out, initial, {at.d, at.batch, at.unit});
+  return tile::Select(tile::Lt(Idx(0), step), kept, first);
+}
+
+void RecurrenceFunctions::AddStore(Call& call) {
+  Function f{.name = "store", .params = {}, .body = {}};
+  const Spot at = AddSpot(f);
+  const Expr time = AddScalar(b_, f, "time", b_.index_type());
+  const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm;
+  const int64_t kept = shape_.blocks.kept,
+                count = shape_.is_grad ? shape_.blocks.gradients : 1 + kept + (is_lstm ? 1 : 0);
+  const std::string results = AddArray(b_, f, "results", DType::kF32, count);
+  const auto result = [&](int64_t i) { return tile::Load(results, DType::kF32, b_.Idx(i)); };
+  const auto block = [&](int64_t i) { return Index{time, at.batch, at.d, Blocked(i, at.unit)}; };
+  if (shape_.is_grad) {
+    for (int64_t i = 0; i < count; ++i) Write(f.body, Out(bwd::kDgates), block(i), result(i));
+  } else {
+    Write(f.body, Out(fwd::kY), {time, at.batch, at.d * hidden_ + at.unit}, result(0));
+    for (int64_t i = 0; i < kept; ++i) Write(f.body, Out(fwd::kGates), block(i), result(1 + i));
+    if (is_lstm) Write(f.body, Out(fwd::kCells), block(0), result(1 + kept));
+    Write(f.body, Out(fwd::kHidden), block(0), result(0));
+  }
+  call.functions.push_back(std::move(f));
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,49 @@
+// RecurrenceFunctions: the functions by which the skeletons of persistent recurrences reach the
+// tensors of the group (codegen/cuda/device/recurrence_sm80.cuh says what they are).
+#pragma once
+
+#include "compiler/engines/kernel_builder.h"
+#include "compiler/engines/recurrence_loop.h"
+
+namespace kiln::compiler {
+
+class RecurrenceFunctions {
+ public:
+  RecurrenceFunctions(KernelBuilder& b, const RecurrenceShape& shape) : b_(b), shape_(shape) {}
+  void Add(tile::Call& call);
+
+ private:
+  using Function = tile::Call::Function;
+
+  // Direction, sequence and unit of a function's parameters.
+  struct Spot {
+    tile::Expr d, batch, unit;
+  };
+  Spot AddSpot(Function& f) const;
+  void AddLength(tile::Call& call);
+  void AddWeight(tile::Call& call);
+  void AddStates(tile::Call& call);
+  void AddRead(tile::Call& call);
+  void AddStore(tile::Call& call);
+  void ReadForward(tile::Block& out, const Spot& at, const tile::Expr& time,
+                   const std::string& values);
+  void ReadGradient(tile::Block& out, const Spot& at, const tile::Expr& time,
+                    const tile::Expr& step, const std::string& values);
+  tile::Expr Before(tile::Block& out, const Spot& at, const tile::Expr& time,
+                    const tile::Expr& step);
+
+  graph::TensorId In(size_t i) const;
+  graph::TensorId Out(size_t i) const;
+  bool IsWritten(graph::TensorId id) const;
+  tile::Expr Read(tile::Block& out, graph::TensorId id, const Index& index);
+  void Write(tile::Block& out, graph::TensorId id, const Index& index, tile::Expr value);
+  tile::Expr Idx(int64_t value) const { return b_.Idx(value); }
+  // Unit of a block of H.
+  tile::Expr Blocked(int64_t block, const tile::Expr& unit);
+
+  KernelBuilder& b_;
+  const RecurrenceShape& shape_;
+  tile::Expr hidden_, steps_;
+};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,195 @@
+// The recurrence_sm80 engines: which groups they take, knobs, and the kernel's text: the
+// configuration of the skeleton, its numbers, and the functions that reach the tensors. A small
+// kernel before sets the counters to 0.
+#include "compiler/engines/recurrence_sm80.h"
+
+#include <algorithm>
+#include <array>
+
+#include "compiler/engines/attention_problem.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/recurrence_functions.h"
+#include "compiler/engines/recurrence_plan.h"
+#include "compiler/engines/vectors.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::RnnCell;
+using tile::Block;
+using tile::Call;
+
+constexpr KnobRow kKnobs[] = {
+    {.name = "units", .cudnn_type = kKnobTileM, .domain = kRecurrenceUnits},
+    {.name = "sequences", .cudnn_type = kKnobTileN, .domain = kRecurrenceColumns},
+};
+
+// ---- the kernels
+
+int64_t TypeNumber(DType type) { return type == DType::kF16 ? 0 : type == DType::kBF16 ? 1 : 2; }
+
+void AddCounters(const Group& group, const Target& target, const RecurrencePlan& plan,
+                 Lowered& lowered) {
+  KernelBuilder b(group, target, "recurrence: counters of the groups", DType::kI32);
+  for (const char* name : {"i", "bx", "tx"}) b.Name(name);
+  const std::string counters = b.Scratch(1, DType::kI32, false);
+  Block body;
+  body.push_back({tile::Store{counters, tile::Var("i", DType::kI32), b.Idx(0)}});
+  Append(lowered, LaunchItems(b, std::move(body), plan.counters(), 128));
+}
+
+void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, Lowered& lowered) {
+  const RecurrenceShape& shape = p.shape;
+  const graph::RecurrenceAttrs& a = shape.attrs;
+  KernelBuilder b(
+      group, target,
+      fmt::format("recurrence_sm80: {} of {}, {} units and {} sequences a block, {} of {} chunks "
+                  "in registers",
+                  shape.is_grad ? "the gradient" : "steps", graph::Text(a.cell), p.units, p.columns,
+                  p.held, p.chunks),
+      IndexType(group.graph));
+  for (const char* reserved :
+       {"bx", "shape", "length", "weight", "before", "read", "store", "after"})
+    b.Name(reserved);
+  const std::string memory = b.Name("memory"), exchange = b.Scratch(0, shape.type, false),
+                    counters = b.Scratch(1, DType::kI32, false);
+  Call call{.skeleton = "recurrence_sm80", .maps = {}, .buffers = {memory, exchange, counters}};
+  call.config = {{"kGradient", shape.is_grad ? 1 : 0},
+                 {"kCell", static_cast<int64_t>(a.cell)},
+                 {"kClips", !a.clip                 ? 0
+                            : a.clip_propagates_nan ? 2
+                                                    : 1},
+                 {"kType", TypeNumber(shape.type)},
+                 {"kUnits", p.units},
+                 {"kGates", p.gates},
+                 {"kRowTiles", p.row_tiles},
+                 {"kColumnTiles", p.columns / 8},
+                 {"kWarps", p.warps},
+                 {"kChunks", p.chunks},
+                 {"kHeld", p.held},
+                 {"kPass", p.pass},
+                 {"kAhead", p.ahead}};
+  const auto number = [&](const char* name, int64_t value) {
+    call.shape.push_back({name, b.Arg(name, value)});
+  };
+  number("steps", shape.steps);
+  number("batch", shape.batch);
+  number("units", shape.hidden);
+  number("depth", p.depth);
+  number("pitch", p.pitch());
+  number("parts", p.parts);
+  number("groups", p.groups);
+  number("first_groups", p.first_groups);
+  number("directions", shape.directions);
+  if (a.clip) {
+    call.shape.push_back({"clip_low", tile::Float(a.clip_lower)});
+    call.shape.push_back({"clip_high", tile::Float(a.clip_upper)});
+  }
+  RecurrenceFunctions(b, shape).Add(call);
+  Block shared;
+  shared.push_back({tile::Alloc{memory, DType::kF32, tile::Space::kShared, p.shared_bytes() / 4}});
+  Lowered loop;
+  b.Finish(CallOfBlocks(b, p.blocks(), std::move(call), std::move(shared)), {p.blocks(), 1, 1},
+           p.threads(), loop, 1);
+  loop.kernels.back().cooperative = true;
+  Append(lowered, std::move(loop));
+}
+
+// ---- the engines' rows
+
+Status IsLoop(const Group& group) {
+  const bool is_loop = std::ranges::any_of(group.graph.nodes, [](const graph::Node& node) {
+    return node.op == graph::GraphOp::kRecurrence || node.op == graph::GraphOp::kRecurrenceGrad;
+  });
+  if (group.kind == GroupKind::kRecurrence && is_loop) return {};
+  return Status::Error(Code::kUnsupportedGraphPattern, "the group has no recurrence");
+}
+
+template <bool rounds>
+struct Sm80 {
+  static Status Takes(const RecurrenceShape& shape, const Group& group, const Target& target) {
+    RETURN_IF_ERROR(RunsOnMma(target));
+    if (target.minimal_launch)
+      return Status::Error(Code::kArchMismatch,
+                           "KILN_LAUNCH=minimal has no launches whose blocks run together");
+    const DType r = group.graph[shape.node->inputs[1]].dtype;
+    const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
+    if (r != shape.type || (rounds ? shape.type != DType::kF32 : !is_half))
+      return Status::Error(
+          Code::kUnsupportedDataType, "it multiplies {}, matrices are {} and states {}",
+          rounds ? "f32 as TF32" : "f16 and bf16", Info(r).text, Info(shape.type).text);
+    return {};
+  }
+
+  static Result<RecurrencePlan> PlanOf(const Group& group, const Target& target,
+                                       std::span<const int> knobs) {
+    const RecurrenceShape shape = RecurrenceShapeOf(group);
+    RETURN_IF_ERROR(Takes(shape, group, target));
+    const RecurrenceSplit split{knobs[0], knobs[1]};
+    if (split.units > 0 && split.columns > 0) return RecurrencePlanOf(shape, target, split);
+    for (const RecurrenceSplit& liked : RecurrenceSplits(shape, target))
+      if ((split.units == 0 || liked.units == split.units) &&
+          (split.columns == 0 || liked.columns == split.columns))
+        return RecurrencePlanOf(shape, target, liked);
+    // The sentence of the largest blocks.
+    return RecurrencePlanOf(
+        shape, target,
+        {split.units == 0 ? 64 : split.units, split.columns == 0 ? 8 : split.columns});
+  }
+
+  static Status Supports(const Group& group, const Target& target) {
+    RETURN_IF_ERROR(IsLoop(group));
+    return PlanOf(group, target, std::array{0, 0}).status();
+  }
+  static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+    const auto plan = PlanOf(group, target, knobs);
+    return plan.ok() ? RecurrenceSeconds(*plan, target) : kNoSeconds;
+  }
+  static int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+    const auto plan = PlanOf(group, target, knobs);
+    return plan.ok() ? plan->shared_bytes() : 0;
+  }
+  static Result<Lowered> Lower(const Group& group, const Target& target,
+                               std::span<const int> knobs) {
+    ASSIGN_OR_RETURN(const RecurrencePlan plan, PlanOf(group, target, knobs));
+    Lowered lowered;
+    AddCounters(group, target, plan, lowered);
+    AddLoop(group, target, plan, lowered);
+    lowered.scratch_bytes = {plan.exchanged() * plan.element_bytes(), plan.counters() * 4};
+    return lowered;
+  }
+  static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+    std::vector<std::vector<int>> all = {{0, 0}};
+    const RecurrenceShape shape = RecurrenceShapeOf(group);
+    for (const RecurrenceSplit& split : RecurrenceSplits(shape, target))
+      all.push_back({split.units, split.columns});
+    return all;
+  }
+};
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kTensorCore[] = {kNoteTensorCore};
+constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
+
+template <bool rounds>
+constexpr Engine RowOf(const char* name) {
+  return {.name = name,
+          .version = 1,
+          .knobs = kKnobs,
+          .notes = {.numerical = rounds ? std::span<const int>(kRounding)
+                                        : std::span<const int>(kTensorCore),
+                    .behavioral = kBehavior},
+          .supports = Sm80<rounds>::Supports,
+          .cost = Sm80<rounds>::Cost,
+          .lower = Sm80<rounds>::Lower,
+          .shared_bytes = Sm80<rounds>::SharedBytes,
+          .candidates = Sm80<rounds>::Candidates};
+}
+
+}  // namespace
+
+const Engine kRecurrenceSm80Engine = RowOf<false>("recurrence_sm80");
+const Engine kRecurrenceSm80Tf32Engine = RowOf<true>("recurrence_sm80_tf32");
+
+}  // namespace kiln::compiler

@@ -1,0 +1,246 @@
+// Loops over time by the persistent engines, whatever the model would take, against the interpreter
+// in f64: random cells, widths, numbers of sequences and directions; sequences that end early;
+// operands that are there or not; some splits of the work. RECURRENCE_TEST_CASES: how many.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+
+#include "cli/bindings.h"
+#include "compiler/compile.h"
+#include "compiler/engines/engine.h"
+#include "ir/graph/ops.h"
+#include "ir/graph/rnn.h"
+#include "runtime/device_select.h"
+#include "runtime/executable.h"
+
+namespace kiln {
+namespace {
+
+using compiler::EngineChoice;
+using graph::Graph;
+using graph::kAbsent;
+using graph::RnnCell;
+using graph::TensorId;
+using graph::TensorValues;
+
+struct LoopCase {
+  RnnCell cell = RnnCell::kLstm;
+  DType type = DType::kF16;
+  int64_t steps = 1, batch = 1, directions = 1, hidden = 1;
+  bool is_grad = false, has_lengths = false, has_states = false, has_bias = false, trains = false,
+       clips = false;
+
+  std::string Text() const {
+    return fmt::format("{} {} of {}, T {} B {} D {} H {}{}{}{}{}{}", graph::Text(cell),
+                       is_grad ? "gradient" : "steps", Info(type).text, steps, batch, directions,
+                       hidden, has_lengths ? ", lengths" : "", has_states ? ", states" : "",
+                       has_bias ? ", bias" : "", trains ? ", training" : "", clips ? ", clip" : "");
+  }
+};
+
+class LoopGraph {
+ public:
+  LoopGraph(const LoopCase& c, uint64_t seed) : c_(c), random_(seed) {
+    const auto [gates, kept, gradients] = graph::BlocksOf(c.cell);
+    const int64_t h = c.hidden, d = c.directions;
+    const Dims state = {d, c.batch, h}, y = {c.steps, c.batch, d * h};
+    const auto of_steps = [&](int64_t blocks) { return Dims{c.steps, c.batch, d, blocks * h}; };
+    const bool lstm = c.cell == RnnCell::kLstm;
+    const double scale = 1 / std::sqrt(static_cast<double>(h));
+    graph::RecurrenceAttrs attrs{.cell = c.cell};
+    if (c.clips) attrs.clip = true, attrs.clip_lower = -0.5, attrs.clip_upper = 0.5;
+    const TensorId r = Input(c.type, {d, gates * h, h}, scale);
+    const auto maybe = [&](bool there, DType type, const Dims& dims) {
+      return there ? Input(type, dims, 1) : kAbsent;
+    };
+    const TensorId hx = maybe(c.has_states, c.type, state),
+                   cx = maybe(c.has_states && lstm, c.type, state), lengths = Lengths();
+    graph::Node node{
+        .op = c.is_grad ? graph::GraphOp::kRecurrenceGrad : graph::GraphOp::kRecurrence,
+        .compute = DType::kF32,
+        .attrs = attrs,
+        .name = ""};
+    if (!c.is_grad) {
+      const TensorId xg = Input(DType::kF32, of_steps(gates), 1),
+                     bias = maybe(c.has_bias, c.type, {d, gates * h});
+      node.inputs = {xg, r, bias, hx, cx, kAbsent, lengths};
+      node.outputs = {Output(c.type, y), Output(c.type, state), kAbsent, kAbsent, kAbsent};
+      if (lstm) node.outputs[2] = Output(c.type, state);
+      if (c.trains) node.outputs[3] = Output(c.type, of_steps(kept));
+      if (c.trains && lstm) node.outputs[4] = Output(c.type, of_steps(1));
+    } else {
+      const TensorId dy = Input(c.type, y, 1), kept_gates = Input(c.type, of_steps(kept), 1),
+                     own = Input(c.type, y, 1), cells = maybe(lstm, c.type, of_steps(1)),
+                     dhy = maybe(c.has_states, c.type, state),
+                     dcy = maybe(c.has_states && lstm, c.type, state);
+      node.inputs = {dy, r, kept_gates, own, cells, hx, cx, dhy, dcy, kAbsent, lengths};
+      node.outputs = {Output(c.type, of_steps(gradients)), Output(c.type, state), kAbsent};
+      if (lstm) node.outputs[2] = Output(c.type, state);
+    }
+    graph_.AddNode(std::move(node));
+  }
+
+  const Graph& graph() const { return graph_; }
+  const TensorValues& inputs() const { return inputs_; }
+
+ private:
+  TensorId Add(DType type, Dims dims) {
+    Dims strides = PackedStrides(dims);
+    const int64_t uid = ++uids_;
+    return graph_.AddTensor({.name = fmt::format("t{}", uid),
+                             .uid = uid,
+                             .dtype = type,
+                             .dims = std::move(dims),
+                             .strides = std::move(strides)});
+  }
+  TensorId Output(DType type, Dims dims) { return Add(type, std::move(dims)); }
+  TensorId Input(DType type, const Dims& dims, double scale) {
+    const TensorId id = Add(type, dims);
+    std::vector<double>& values = inputs_[id];
+    values.resize(static_cast<size_t>(NumElements(dims)));
+    for (double& v : values)
+      v = RoundTo(type, std::uniform_real_distribution<double>(-scale, scale)(random_));
+    return id;
+  }
+  TensorId Lengths() {
+    if (!c_.has_lengths) return kAbsent;
+    const TensorId id = Add(DType::kI32, {c_.batch});
+    for (int64_t b = 0; b < c_.batch; ++b)
+      inputs_[id].push_back(
+          static_cast<double>(std::uniform_int_distribution<int64_t>(0, c_.steps)(random_)));
+    return id;
+  }
+
+  const LoopCase c_;
+  std::mt19937_64 random_;
+  Graph graph_;
+  TensorValues inputs_;
+  int64_t uids_ = 0;
+};
+
+runtime::Device& TheDevice() {
+  Result<runtime::Device*> device = runtime::DefaultDevice();
+  if (!device.ok()) {
+    ADD_FAILURE() << device.status().message();
+    std::abort();
+  }
+  return **device;
+}
+
+const char* EngineOf(DType type) {
+  return type == DType::kF32 ? "recurrence_sm80_tf32" : "recurrence_sm80";
+}
+
+// Outputs of `times` runs of the plan.
+std::vector<TensorValues> Run(const LoopGraph& loop, const EngineChoice& choice, int times) {
+  runtime::Device& device = TheDevice();
+  std::vector<TensorValues> all;
+  Result<compiler::CompiledPlan> plan = compiler::Compile(loop.graph(), device.target(), choice);
+  if (!plan.ok()) {
+    ADD_FAILURE() << plan.status().message();
+    return all;
+  }
+  EXPECT_EQ(plan->engine, choice.engine);
+  const auto executable = runtime::Executable::Create(device, std::move(plan->program));
+  if (!executable.ok()) {
+    ADD_FAILURE() << executable.status().message();
+    return all;
+  }
+  const auto bindings =
+      cli::Bindings::Make(device, loop.graph(), (*executable)->program(), loop.inputs());
+  for (int i = 0; bindings.ok() && i < times; ++i) {
+    const Status status =
+        (*executable)->Execute(bindings->pointers(), bindings->workspace(), nullptr);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(device.Synchronize(nullptr).ok());
+    TensorValues got;
+    for (const TensorId id : graph::Outputs(loop.graph())) {
+      const auto values = bindings->Read(device, loop.graph()[id]);
+      EXPECT_TRUE(values.ok()) << values.status().message();
+      if (values.ok()) got[id] = *values;
+    }
+    all.push_back(std::move(got));
+  }
+  return all;
+}
+
+// States round to the type at each step, and operands of products to it or to TF32, whose last
+// place is that of f16. An error of one rounding grows by little in a few steps of such weights.
+double Tolerance(const LoopCase& c) {
+  const double place = c.type == DType::kBF16 ? 0x1p-9 : 0x1p-12;
+  return place * 6 * (1 + std::sqrt(static_cast<double>(c.steps)));
+}
+
+void ExpectRight(const LoopCase& c, uint64_t seed,
+                 const std::vector<compiler::KnobSetting>& knobs) {
+  SCOPED_TRACE(fmt::format("{}, seed {}", c.Text(), seed));
+  const LoopGraph loop(c, seed);
+  TensorValues want = loop.inputs();
+  ASSERT_TRUE(graph::Evaluate(loop.graph(), want).ok());
+  const EngineChoice choice{.engine = compiler::EngineIndex(EngineOf(c.type)), .knobs = knobs};
+  const std::vector<TensorValues> runs = Run(loop, choice, 2);
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0], runs[1]) << "two runs differ";
+  for (const auto& [id, got] : runs[0]) {
+    double most = 0.1, worst = 0;
+    for (const double v : want.at(id)) most = std::max(most, std::abs(v));
+    size_t at = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double error = std::abs(got[i] - want.at(id)[i]);
+      if (error <= worst) continue;
+      worst = std::isnan(error) ? HUGE_VAL : error;
+      at = i;
+    }
+    EXPECT_LE(worst, Tolerance(c) * most) << loop.graph()[id].name << " at " << at << ": "
+                                          << got[at] << ", by the interpreter " << want.at(id)[at];
+  }
+}
+
+LoopCase Draw(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int64_t n) {
+    return std::uniform_int_distribution<int64_t>(0, n - 1)(random);
+  };
+  const auto chance = [&] { return below(2) == 0; };
+  LoopCase c;
+  c.cell = static_cast<RnnCell>(below(4));
+  c.type = std::array{DType::kF16, DType::kBF16, DType::kF32}[static_cast<size_t>(below(3))];
+  c.steps = 1 + below(5);
+  c.batch = 1 + below(20);
+  c.directions = 1 + below(2);
+  c.hidden = std::array<int64_t, 8>{1, 3, 7, 16, 33, 40, 64, 96}[static_cast<size_t>(below(8))];
+  c.is_grad = chance();
+  c.has_lengths = chance();
+  c.has_states = chance();
+  c.has_bias = chance();
+  c.trains = chance();
+  c.clips = c.cell == RnnCell::kLstm && chance();
+  return c;
+}
+
+TEST(Recurrence, RandomLoopsRunRight) {
+  const char* const wish = std::getenv("RECURRENCE_TEST_CASES");
+  const uint64_t cases = wish != nullptr ? std::strtoull(wish, nullptr, 10) : 300;
+  for (uint64_t seed = 1; seed <= cases && !::testing::Test::HasFailure(); ++seed)
+    ExpectRight(Draw(seed), seed, {});
+}
+
+// Blocks of few and of many units, groups of sequences one behind the other.
+TEST(Recurrence, SplitsRunRight) {
+  for (const bool is_grad : {false, true})
+    for (const int units : {2, 10, 32})
+      for (const int columns : {8, 32})
+        ExpectRight({.steps = 3,
+                     .batch = 37,
+                     .hidden = 50,
+                     .is_grad = is_grad,
+                     .has_lengths = true,
+                     .has_states = true,
+                     .trains = true},
+                    7, {{"units", units}, {"sequences", columns}});
+}
+
+}  // namespace
+}  // namespace kiln
