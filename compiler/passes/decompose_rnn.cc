@@ -423,6 +423,8 @@ class DataGradientWriter : private BackwardWriter {
         dy = w_.Mul(dy, w_.Reshape(Scaled(mask), g_[dy].dims));
       dy = w_.Reshape(w_.Round(dy, type_), {e_.steps, e_.batch, y_width()});
     }
+    // Rounded as the product has it, which writes it so.
+    if (!e_.packed && !Pads()) dy = w_.Round(dy, type_);
     Store(w_.Reshape(dy, {e_.steps, e_.batch, input_}), Result(Out::kDx));
     StoreStates(dhx, Result(Out::kDhx));
     StoreStates(dcx, Result(Out::kDcx));
@@ -495,7 +497,7 @@ class WeightGradientWriter : private BackwardWriter {
   }
 
   void Write() {
-    std::vector<TensorId> matrices, biases;
+    std::vector<TensorId> biases;
     TensorId x = Inside(Spread(Operand(In::kX)));
     for (int64_t l = 0; l < a_.layers; ++l) {
       const graph::RnnReservePlaces at = ReserveOf(l);
@@ -503,14 +505,12 @@ class WeightGradientWriter : private BackwardWriter {
       const TensorId y = at.y >= 0 ? LayerData(reserve, at.y) : Spread(Operand(In::kY));
       dgates_ = Kept(Operand(In::kGradients), GradientsOf(l).dgates,
                      graph::BlocksOf(a_.cell).gradients * a_.hidden);
-      Matrices(l, x, y, matrices);
+      Matrices(l, x, y);
       if (graph::HasInputBias(a_) || graph::HasRecurrentBias(a_)) Biases(biases);
       if (l + 1 < a_.layers) x = Dropped(y, LayerData(reserve, at.mask));
     }
-    matrices.insert(matrices.end(), biases.begin(), biases.end());
-    TensorId dw = Concat(std::move(matrices), 0);
-    if (const TensorId before = Operand(In::kBefore); before != kAbsent) dw = w_.Add(dw, before);
-    w_.Write(dw, node_.outputs[0]);
+    if (!biases.empty()) Append(Concat(std::move(biases), 0));
+    w_.Write(Concat(std::move(parts_), 0), node_.outputs[0]);
   }
 
  private:
@@ -520,32 +520,38 @@ class WeightGradientWriter : private BackwardWriter {
   TensorId Product(TensorId rows_of_gates, TensorId x) {
     return w_.Matmul(w_.Transpose(rows_of_gates, {0, 2, 1}), x);
   }
-  // Direction d's share of [1, D*rows, columns], or of [1, 1, D*columns].
-  TensorId Share(TensorId of_all, int64_t d, size_t dim) {
+  // Direction d's share of [1, 1, D*columns], flat.
+  TensorId Share(TensorId of_all, int64_t d) {
     if (directions_ == 1) return Flat(of_all);
-    Dims dims = g_[of_all].dims, start(3, 0);
-    dims[dim] /= directions_;
-    start[dim] = d * dims[dim];
-    return Flat(w_.Slice(of_all, std::move(start), std::move(dims)));
+    const int64_t columns = g_[of_all].dims[2] / directions_;
+    return Flat(w_.Slice(of_all, {0, 0, d * columns}, {1, 1, columns}));
   }
 
-  void Matrices(int64_t layer, TensorId x, TensorId y, std::vector<TensorId>& parts) {
-    TensorId of_input = kAbsent;
-    if (HasInputMatrices(layer))
-      of_input = Product(Blocks(dgates_, 0, gates_),
-                         w_.Reshape(x, {1, rows(), graph::LayerInput(a_, input_, layer)}));
+  // The next elements of dw: added to what was there before and rounded as the product has them,
+  // so that it may write them where they belong.
+  void Append(TensorId gradient) {
+    const Dims dims = g_[gradient].dims;
+    if (const TensorId before = Operand(In::kBefore); before != kAbsent)
+      gradient = w_.Add(gradient, Part(before, appended_, dims));
+    appended_ += NumElements(dims);
+    parts_.push_back(Flat(w_.Round(gradient, type_)));
+  }
+
+  void Matrices(int64_t layer, TensorId x, TensorId y) {
+    // A GRU's new gate has its own gradient of the state, its last block.
+    const bool is_gru = a_.cell == RnnCell::kGru;
     for (int64_t d = 0; d < directions_; ++d) {
-      if (of_input != kAbsent) parts.push_back(Share(of_input, d, 1));
+      if (HasInputMatrices(layer))
+        Append(Product(DirectionOf(d, 0, gates_),
+                       w_.Reshape(x, {1, rows(), graph::LayerInput(a_, input_, layer)})));
       const TensorId before = w_.Reshape(StateBefore(y, layer, d), {1, rows(), a_.projected});
-      // A GRU's new gate has its own gradient of the state, its last block.
-      const bool is_gru = a_.cell == RnnCell::kGru;
-      parts.push_back(Flat(Product(DirectionOf(d, 0, is_gru ? 2 : gates_), before)));
-      if (is_gru) parts.push_back(Flat(Product(DirectionOf(d, 3, 1), before)));
+      Append(Product(DirectionOf(d, 0, is_gru ? 2 : gates_), before));
+      if (is_gru) Append(Product(DirectionOf(d, 3, 1), before));
       if (!graph::IsProjected(a_)) continue;
       const TensorId gradient =
           Kept(Operand(In::kGradients), GradientsOf(layer).dprojected, a_.projected);
       const TensorId hidden = Kept(Operand(In::kReserve), ReserveOf(layer).hidden, a_.hidden);
-      parts.push_back(Flat(Product(OneDirection(gradient, d), OneDirection(hidden, d))));
+      Append(Product(OneDirection(gradient, d), OneDirection(hidden, d)));
     }
   }
 
@@ -587,20 +593,22 @@ class WeightGradientWriter : private BackwardWriter {
     const bool is_gru = a_.cell == RnnCell::kGru;
     const TensorId all = sums(0, gates_), last = is_gru ? sums(3, 1) : kAbsent;
     for (int64_t d = 0; d < directions_; ++d) {
-      if (graph::HasInputBias(a_)) parts.push_back(Share(all, d, 2));
+      if (graph::HasInputBias(a_)) parts.push_back(Share(all, d));
       if (!graph::HasRecurrentBias(a_)) continue;
       if (!is_gru) {
-        parts.push_back(Share(all, d, 2));
+        parts.push_back(Share(all, d));
         continue;
       }
-      const TensorId front = Share(all, d, 2);
+      const TensorId front = Share(all, d);
       parts.push_back(w_.Slice(front, {0}, {2 * a_.hidden}));
-      parts.push_back(Share(last, d, 2));
+      parts.push_back(Share(last, d));
     }
   }
 
   const Node& node_;
-  TensorId dgates_ = kAbsent;  // of the layer, [T,B,D,blocks*H]
+  TensorId dgates_ = kAbsent;    // of the layer, [T,B,D,blocks*H]
+  std::vector<TensorId> parts_;  // of dw, one behind the other
+  int64_t appended_ = 0;         // elements of them
 };
 
 }  // namespace

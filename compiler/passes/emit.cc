@@ -8,6 +8,7 @@
 #include "codegen/cuda/emit.h"
 #include "compiler/engines/engine.h"
 #include "compiler/passes/group_key.h"
+#include "compiler/passes/memory_places.h"
 #include "compiler/passes/workspace.h"
 #include "ir/base/check.h"
 #include "ir/base/hash.h"
@@ -25,7 +26,7 @@ constexpr std::string_view kNameDigits = "0000000000000000";
 class Emitter {
  public:
   Emitter(Module& module, const Target& target)
-      : m_(module), target_(target), layout_(LayOutWorkspace(module)) {}
+      : m_(module), target_(target), layout_(LayOutWorkspace(module)), places_(module) {}
 
   Status Run() {
     CollectTensors();
@@ -125,19 +126,21 @@ class Emitter {
       case LoweredArg::Kind::kTensorMap:
         break;
     }
-    const TensorId outer = group.outer[arg.id];
+    const TensorId outer = places_.MemoryOf(group.outer[arg.id]);
+    const int64_t offset = places_.OffsetBytesOf(group.outer[arg.id]);
     const bool is_map = arg.kind == LoweredArg::Kind::kTensorMap;
     const auto address = is_map ? LaunchArg::Kind::kTensorMap : LaunchArg::Kind::kPointer;
     const uint64_t map = is_map ? arg.bits : 0;
     const auto stored = layout_.intermediates.find(outer);
     if (stored != layout_.intermediates.end()) {
-      return {
-          .kind = address, .buffer = {BufferRef::Kind::kWorkspace, 0, stored->second}, .bits = map};
+      return {.kind = address,
+              .buffer = {BufferRef::Kind::kWorkspace, 0, stored->second + offset},
+              .bits = map};
     }
     const int index = by_uid_.at(m_.graph[outer].uid);
     const bool by_value = arg.kind == LoweredArg::Kind::kByValue;
     return {.kind = by_value ? LaunchArg::Kind::kByValue : address,
-            .buffer = {BufferRef::Kind::kTensor, index, 0},
+            .buffer = {BufferRef::Kind::kTensor, index, offset},
             .size = static_cast<uint8_t>(by_value ? SizeOf(type) : 0),
             .value_type = static_cast<uint8_t>(type),
             .bits = map};
@@ -192,6 +195,7 @@ class Emitter {
   Module& m_;
   const Target& target_;
   const WorkspaceLayout layout_;
+  const MemoryPlaces places_;
   std::map<int64_t, int> by_uid_;
   std::map<std::string, int> by_name_;  // of kernels
   std::unordered_map<std::string, std::vector<int>> by_group_;

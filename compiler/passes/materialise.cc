@@ -7,6 +7,7 @@
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/passes/divide_group.h"
 #include "compiler/passes/group_key.h"
+#include "compiler/passes/memory_places.h"
 #include "compiler/tune/candidates.h"
 #include "ir/graph/ops.h"
 
@@ -98,8 +99,8 @@ bool IsEmpty(const Group& group, const Node& anchor) {
 
 // Whether the group overwrites a tensor that it reads. What reads the old version must not move
 // behind what writes the new one.
-bool IsInPlace(const Group& group, const graph::Graph& module) {
-  const auto uid = [&](TensorId id) { return module[group.outer[id]].uid; };
+bool IsInPlace(const Group& group, const MemoryPlaces& places) {
+  const auto uid = [&](TensorId id) { return places.UidOf(group.outer[id]); };
   const std::vector<TensorId> inputs = graph::Inputs(group.graph);
   return std::ranges::any_of(graph::Outputs(group.graph), [&](TensorId y) {
     return std::ranges::any_of(inputs, [&](TensorId x) { return uid(x) >= 0 && uid(x) == uid(y); });
@@ -107,14 +108,14 @@ bool IsInPlace(const Group& group, const graph::Graph& module) {
 }
 
 // All that could be stored.
-Division Everything(const Group& group, const graph::Graph& module) {
+Division Everything(const Group& group, const MemoryPlaces& places) {
   Division all;
   const Node& anchor = ContractionOf(group);
   for (size_t position = 0; position < 2; ++position) {
     Dims strides = WantedStrides(group.graph, anchor, position);
     if (!strides.empty()) all.operands.push_back({position, std::move(strides)});
   }
-  all.results = MovesResults(group) && !IsInPlace(group, module);
+  all.results = MovesResults(group) && !IsInPlace(group, places);
   return all;
 }
 
@@ -145,10 +146,10 @@ void SayWhy(const DividedGroup& divided, std::vector<Group>& groups, double whol
 
 // The cheapest way to divide the group; no groups where it is best left as it is.
 DividedGroup BestDivision(Group& group, const PassContext& context, Model& model,
-                          const graph::Graph& module) {
+                          const graph::Graph& module, const MemoryPlaces& places) {
   if (IsEmpty(group, ContractionOf(group))) return {};
   const auto first = static_cast<TensorId>(module.tensors.size());
-  const Division all = Everything(group, module);
+  const Division all = Everything(group, places);
   const size_t operands = all.operands.size();
   const unsigned subsets = 1u << (operands + (all.results ? 1 : 0));
   if (subsets == 1) return {};
@@ -189,12 +190,13 @@ DividedGroup BestDivision(Group& group, const PassContext& context, Model& model
 Result<bool> Materialise(Module& module, const PassContext& context) {
   if (!context.target.is_cuda() || context.target.minimal_launch) return false;
   Model model(context);
+  const MemoryPlaces places(module);
   std::vector<Group> groups;
   bool changed = false;
   for (Group& group : module.groups) {
     DividedGroup divided;
     if (group.kind == GroupKind::kContract)
-      divided = BestDivision(group, context, model, module.graph);
+      divided = BestDivision(group, context, model, module.graph, places);
     if (divided.groups.empty()) {
       groups.push_back(std::move(group));
       continue;

@@ -13,6 +13,7 @@
 #include "compiler/engines/engine.h"
 #include "compiler/engines/epilogue_reductions.h"
 #include "compiler/passes/group_size.h"
+#include "compiler/passes/memory_places.h"
 #include "compiler/passes/wholes.h"
 #include "compiler/tune/candidates.h"
 #include "ir/base/check.h"
@@ -32,6 +33,7 @@ using graph::TensorId;
 constexpr int kNone = -1;
 // Of a window that others compute again: LRN over 16 channels, pooling of 7x7.
 constexpr int64_t kMostFloatingTaps = 64;
+constexpr int64_t kIntermediateAlignment = 256;
 constexpr std::string_view kRoles[] = {"x", "w", "dy", "a", "b", "y"};
 
 // A group while it grows. Its position in the list is its place in launch order.
@@ -48,9 +50,10 @@ struct Draft {
 class Partitioner {
  public:
   // `stored` are nodes that may not float; `wholes` are to be one group each. They share no node.
-  // `stores_little`: least workspace is asked for.
+  // `stores_little`: least workspace is asked for. `assemblies`: results that their parts make.
   Partitioner(const Graph& g, const Target& target, bool stores_little,
-              const std::set<NodeId>& stored, std::vector<const Whole*> wholes)
+              const std::set<NodeId>& stored, std::vector<const Whole*> wholes,
+              const std::vector<Assembly>& assemblies)
       : g_(g),
         target_(target),
         stores_little_(stores_little),
@@ -62,7 +65,9 @@ class Partitioner {
         readers_(graph::Consumers(g)),
         sizes_(g, producers_, home_),
         floats_window_(g.tensors.size(), 0),
-        last_window_(LastWindows()) {}
+        last_window_(LastWindows()) {
+    for (const Assembly& assembly : assemblies) Assemble(assembly);
+  }
 
   // False where a whole would have to run between two parts of another one, or a node between two
   // parts of one: `Tangled` is then one that is part of it.
@@ -70,7 +75,9 @@ class Partitioner {
     const std::vector<int> whole = WholeOf();
     const std::vector<NodeId> order = Order(whole);
     for (const NodeId n : order) {
-      if (whole[n] == kNone)
+      if (assembled_.contains(n))
+        Float(n, Latest(g_.nodes[n]));
+      else if (whole[n] == kNone)
         Place(n);
       else
         PlaceWhole(whole[n]);
@@ -109,6 +116,7 @@ class Partitioner {
 
   std::vector<Group> Extract() {
     FindStored();
+    FindViews();
     std::vector<Group> groups;
     for (size_t d = 0; d < drafts_.size(); ++d) groups.push_back(ExtractOne(static_cast<int>(d)));
     return groups;
@@ -118,6 +126,17 @@ class Partitioner {
   int WholeOfGroup(size_t group) const { return drafts_[group].whole; }
 
  private:
+  // Nothing runs for the node, and its parts are stored where they stand in its result.
+  void Assemble(const Assembly& assembly) {
+    assembled_.insert(assembly.node);
+    const TensorId result = g_.nodes[assembly.node].outputs[0];
+    for (const Assembly::Part& part : assembly.parts) {
+      never_float_.insert(producers_[part.tensor]);
+      parts_[part.tensor] = {
+          .memory = result, .strides = PackedStrides(g_[part.tensor].dims), .offset = part.offset};
+    }
+  }
+
   // Of each node: the whole that it belongs to.
   std::vector<int> WholeOf() const {
     std::vector<int> whole(g_.nodes.size(), kNone);
@@ -198,14 +217,19 @@ class Partitioner {
     if (!fits) too_large_.push_back(index);
   }
 
+  // The latest group that must have run before the node's value can be computed from stored
+  // tensors.
+  int Latest(const Node& node) const {
+    int latest = kNone;
+    for (const TensorId x : node.inputs)
+      if (x != kAbsent) latest = std::max(latest, ready_[x]);
+    return latest;
+  }
+
   void Place(NodeId n) {
     const Node& node = g_.nodes[n];
     const TensorId y = node.outputs[0];
-    // The latest group that must have run before this value can be computed from stored tensors.
-    int latest = kNone;
-    for (TensorId x : node.inputs)
-      if (x != kAbsent) latest = std::max(latest, ready_[x]);
-
+    const int latest = Latest(node);
     if (Has(node, graph::kContraction))
       return Open(n,
                   {.kind = GroupKind::kContract, .domain = g_[y].dims, .why = Anchors(n, latest)});
@@ -436,8 +460,43 @@ class Partitioner {
     }
   }
 
-  // The members of a group and what floats before them, in order.
-  std::vector<NodeId> NodesOf(int index) const {
+  // Whether a group reads the tensor from memory: what the caller gave, or another group stored.
+  bool IsMemory(TensorId x, int index) const {
+    return producers_[x] < 0 || (home_[x] != kNone && home_[x] != index);
+  }
+
+  // Views of what is in memory, as far as strides say where they are. Contractions take them as
+  // operands that lie there.
+  void FindViews() {
+    for (const Node& node : g_.nodes) {
+      if (!Has(node, graph::kView) || home_[node.outputs[0]] != kNone) continue;
+      const TensorId x = node.inputs[0];
+      const auto known = views_.find(x);
+      const bool is_stored = producers_[x] < 0 ? !g_[x].by_value && !g_[x].is_constant()
+                                               : home_[x] != kNone && stored_[x] != 0;
+      if (known == views_.end() && !is_stored) continue;
+      const auto place = PlaceOfView(g_, node, known != views_.end() ? known->second : OwnPlace(x));
+      if (place) views_[node.outputs[0]] = *place;
+    }
+    // A reshape goes by the strides of its operand: as a leaf it would have others.
+    for (const Node& node : g_.nodes) {
+      if (node.op != GraphOp::kReshape || views_.contains(node.outputs[0])) continue;
+      const auto seen = views_.find(node.inputs[0]);
+      if (seen != views_.end() && seen->second.strides != g_[node.inputs[0]].strides)
+        views_.erase(seen);
+    }
+  }
+  // A tensor that is in memory. Intermediates are dense, in the order their strides wish for.
+  MemoryPlace OwnPlace(TensorId x) const {
+    if (const auto part = parts_.find(x); part != parts_.end()) return part->second;
+    const Tensor& t = g_[x];
+    const bool is_own = producers_[x] < 0 || !t.is_virtual;
+    return {.memory = x, .strides = is_own ? t.strides : PackedStridesLike(t.dims, t.strides)};
+  }
+
+  // The members of a group and what floats before them, in order; without the views where it sees
+  // memory through them.
+  std::vector<NodeId> NodesOf(int index, bool sees_memory = false) const {
     std::unordered_set<NodeId> inside;
     std::vector<NodeId> pending = drafts_[index].members;
     while (!pending.empty()) {
@@ -446,9 +505,8 @@ class Partitioner {
       if (!inside.insert(n).second) continue;
       for (TensorId x : g_.nodes[n].inputs) {
         if (x == kAbsent) continue;
-        const NodeId producer = producers_[x];
-        const bool read_from_memory = producer < 0 || (home_[x] != kNone && home_[x] != index);
-        if (!read_from_memory) pending.push_back(producer);
+        const bool is_seen = sees_memory && views_.contains(x);
+        if (!IsMemory(x, index) && !is_seen) pending.push_back(producers_[x]);
       }
     }
     std::vector<NodeId> nodes(inside.begin(), inside.end());
@@ -456,13 +514,15 @@ class Partitioner {
     return nodes;
   }
 
+  bool SeesMemory(int index) const { return drafts_[index].kind == GroupKind::kContract; }
+
   // They as a graph of its own.
   Group ExtractOne(int index) {
     Group group{.kind = drafts_[index].kind};
     if (!drafts_[index].why.empty()) group.why.push_back(drafts_[index].why);
     group.graph.name = fmt::format("group{}", index);
     Imported inner;
-    for (const NodeId n : NodesOf(index)) {
+    for (const NodeId n : NodesOf(index, SeesMemory(index))) {
       Node copy = g_.nodes[n];
       copy.name.clear();
       for (size_t i = 0; i < copy.inputs.size(); ++i)
@@ -543,11 +603,14 @@ class Partitioner {
     if (const auto known = inner.ids.find(outer); known != inner.ids.end()) return known->second;
     Tensor t = g_[outer];
     const bool member_result = home_[outer] == index;
-    const bool from_memory = !member_result && (producers_[outer] < 0 || home_[outer] != kNone);
-    if (t.is_virtual && stored_[outer]) {
-      // An intermediate in the workspace: dense, in the order its strides wish for.
-      t.strides = PackedStridesLike(t.dims, t.strides);
-      t.alignment = 256;
+    const auto view = SeesMemory(index) && !member_result ? views_.find(outer) : views_.end();
+    const bool from_memory = !member_result && (view != views_.end() || IsMemory(outer, index));
+    if (view != views_.end() || (t.is_virtual && stored_[outer])) {
+      const MemoryPlace place = view != views_.end() ? view->second : OwnPlace(outer);
+      const Tensor& memory = g_[place.memory];
+      t.strides = place.strides;
+      t.alignment = AlignmentAt(memory.is_virtual ? kIntermediateAlignment : memory.alignment,
+                                place.offset * SizeOf(t.dtype));
     }
     if (member_result && stored_[outer]) name.assign(1, 'y');
     t.name = Numbered(name, group, inner);
@@ -563,12 +626,15 @@ class Partitioner {
   const Graph& g_;
   const Target& target_;
   const bool stores_little_;
-  const std::set<NodeId>& never_float_;
+  std::set<NodeId> never_float_;
   const std::vector<const Whole*> wholes_;
   std::vector<Draft> drafts_;
   std::vector<int> home_;   // the group that computes a tensor as its member
   std::vector<int> ready_;  // the last group that a tensor's value waits for
   std::vector<char> stored_;
+  std::set<NodeId> assembled_;
+  std::map<TensorId, MemoryPlace> parts_;            // of what is assembled
+  std::unordered_map<TensorId, MemoryPlace> views_;  // that float
   std::vector<NodeId> producers_;
   std::vector<std::vector<NodeId>> readers_;
   GroupSizes sizes_;
@@ -604,6 +670,22 @@ bool IsTakenWhole(const Group& group, const PassContext& context, std::vector<st
   return false;
 }
 
+// Those that are part of no whole, and none of whose parts a whole would have to give up.
+std::vector<Assembly> AssembliesWithout(const Graph& g, const std::vector<Whole>& wholes) {
+  std::vector<Assembly> assemblies = FindAssemblies(g);
+  if (assemblies.empty()) return assemblies;
+  std::set<NodeId> inside;
+  for (const Whole& whole : wholes) inside.insert(whole.members.begin(), whole.members.end());
+  const std::vector<NodeId> producers = graph::Producers(g);
+  std::erase_if(assemblies, [&](const Assembly& assembly) {
+    return inside.contains(assembly.node) ||
+           std::ranges::any_of(assembly.parts, [&](const Assembly::Part& part) {
+             return inside.contains(producers[part.tensor]);
+           });
+  });
+  return assemblies;
+}
+
 }  // namespace
 
 const char* OperandRole(const Node& node, size_t operand) {
@@ -629,6 +711,7 @@ Result<bool> Partition(Module& module, const PassContext& context) {
   if (!context.choice.least_workspace) unpacked = UnpackedForChains(module.graph, all);
   std::set<NodeId> stored = unpacked;
   std::vector<char> dropped(all.size(), 0);
+  const std::vector<Assembly> assemblies = AssembliesWithout(module.graph, all);
   // Each round stores more nodes, or leaves wholes to several groups, so this ends.
   while (true) {
     const std::vector<size_t> chosen = Disjoint(all, dropped, module.graph.nodes.size());
@@ -636,7 +719,7 @@ Result<bool> Partition(Module& module, const PassContext& context) {
     for (const size_t i : chosen) wholes.push_back(&all[i]);
     const auto drop = [&](int whole) { dropped[chosen[static_cast<size_t>(whole)]] = 1; };
     Partitioner partitioner(module.graph, context.target, context.choice.least_workspace, stored,
-                            wholes);
+                            wholes, assemblies);
     if (!partitioner.Run()) {
       drop(partitioner.Tangled());
       continue;

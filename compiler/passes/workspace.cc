@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/passes/memory_places.h"
 #include "ir/shape.h"
 
 namespace kiln::compiler {
@@ -39,12 +40,13 @@ WorkspaceLayout LayOutWorkspace(const Module& module) {
   std::vector<LiveBuffer> buffers;
   std::map<graph::TensorId, size_t> stored;
   std::vector<size_t> first_scratch;
+  const MemoryPlaces places(module);
   for (size_t g = 0; g < module.groups.size(); ++g) {
     const Group& group = module.groups[g];
     const int step = static_cast<int>(g);
     for (const graph::TensorId id : graph::Outputs(group.graph)) {
       const graph::TensorId outer = group.outer[id];
-      if (!module.graph[outer].is_virtual) continue;
+      if (!module.graph[outer].is_virtual || places.MemoryOf(outer) != outer) continue;
       stored[outer] = buffers.size();
       const graph::Tensor& t = group.graph[id];
       buffers.push_back({.bytes = SpanElements(t.dims, t.strides) * SizeOf(t.dtype),
@@ -52,7 +54,7 @@ WorkspaceLayout LayOutWorkspace(const Module& module) {
                          .last_step = step});
     }
     for (const graph::TensorId id : graph::Inputs(group.graph)) {
-      const auto known = stored.find(group.outer[id]);
+      const auto known = stored.find(places.MemoryOf(group.outer[id]));
       if (known != stored.end()) buffers[known->second].last_step = step;
     }
     first_scratch.push_back(buffers.size());

@@ -18,6 +18,7 @@
 #include <sstream>
 
 #include "compiler/compile.h"
+#include "compiler/passes/memory_places.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"
 
@@ -148,32 +149,49 @@ void EvaluateInto(const graph::Graph& g, const MemoryByUid& inputs, MemoryByUid&
     graph::Pack(g[id], values.at(id), outputs[g[id].uid]);
 }
 
-// What a group reads as `seen`: the same places of memory, whose dims may have another order.
-std::vector<double> SeenAs(const graph::Tensor& seen, graph::Tensor stored,
-                           const std::vector<double>& values) {
-  if (seen.dims == stored.dims) return values;
-  if (stored.is_virtual) stored.strides = PackedStridesLike(stored.dims, stored.strides);
-  MemoryByUid memory;
-  graph::Pack(stored, values, memory[seen.uid]);
-  return Read(seen, memory);
-}
+// What groups pass on: the memory of the module's tensors, in which a group's tensor has a place
+// and strides of its own.
+class GroupMemory {
+ public:
+  GroupMemory(const Module& module, const MemoryByUid& inputs) : places_(module) {
+    for (const graph::TensorId id : graph::Inputs(module.graph))
+      memory_[id] = inputs.at(module.graph[id].uid);
+  }
 
-// Groups in order; what they pass on is known by the module's tensors.
+  std::vector<double> Read(const Group& group, graph::TensorId id) {
+    const graph::TensorId outer = group.outer[id];
+    return graph::Unpack(group.graph[id],
+                         memory_.at(places_.MemoryOf(outer)).data() + places_.OffsetBytesOf(outer));
+  }
+  void Write(const Group& group, graph::TensorId id, const std::vector<double>& values) {
+    const graph::TensorId outer = group.outer[id];
+    std::vector<std::byte>& memory = memory_[places_.MemoryOf(outer)];
+    const auto begin = static_cast<size_t>(places_.OffsetBytesOf(outer));
+    memory.resize(std::max(memory.size(), begin));
+    std::vector<std::byte> own(memory.begin() + static_cast<std::ptrdiff_t>(begin), memory.end());
+    graph::Pack(group.graph[id], values, own);
+    memory.resize(begin);
+    memory.insert(memory.end(), own.begin(), own.end());
+  }
+  const std::vector<std::byte>& Of(graph::TensorId id) const { return memory_.at(id); }
+
+ private:
+  const MemoryPlaces places_;
+  std::map<graph::TensorId, std::vector<std::byte>> memory_;
+};
+
+// Groups in order.
 void EvaluateGroups(const Module& module, const MemoryByUid& inputs, MemoryByUid& outputs) {
-  graph::TensorValues known;
-  for (graph::TensorId id : graph::Inputs(module.graph)) known[id] = Read(module.graph[id], inputs);
+  GroupMemory memory(module, inputs);
   for (const Group& group : module.groups) {
     graph::TensorValues values;
-    for (graph::TensorId id : graph::Inputs(group.graph)) {
-      const graph::TensorId outer = group.outer[id];
-      values[id] = SeenAs(group.graph[id], module.graph[outer], known.at(outer));
-    }
+    for (graph::TensorId id : graph::Inputs(group.graph)) values[id] = memory.Read(group, id);
     const Status status = graph::Evaluate(group.graph, values);
     ASSERT_TRUE(status.ok()) << status.message();
-    for (graph::TensorId id : graph::Outputs(group.graph)) known[group.outer[id]] = values.at(id);
+    for (graph::TensorId id : graph::Outputs(group.graph)) memory.Write(group, id, values.at(id));
   }
   for (graph::TensorId id : graph::Outputs(module.graph))
-    graph::Pack(module.graph[id], known.at(id), outputs[module.graph[id].uid]);
+    outputs[module.graph[id].uid] = memory.Of(id);
 }
 
 void ExpectSameResults(graph::Graph original, const Module& module) {
