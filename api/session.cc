@@ -570,10 +570,15 @@ class DeviceSession final : public Session {
     return std::shared_ptr<const Groups>(std::move(made));
   }
 
+  // Contractions, and what becomes some.
+  static bool IsOfProducts(const graph::Node& node) {
+    return graph::Has(node, graph::kContraction) || node.op == graph::GraphOp::kRnnForward ||
+           node.op == graph::GraphOp::kRnnBackwardData ||
+           node.op == graph::GraphOp::kRnnBackwardWeights;
+  }
   static bool Multiplies(const graph::Graph& graph, std::initializer_list<DType> types) {
     return std::ranges::any_of(graph.nodes, [&](const graph::Node& node) {
-      return graph::Has(node, graph::kContraction) &&
-             std::ranges::any_of(node.inputs, [&](graph::TensorId id) {
+      return IsOfProducts(node) && std::ranges::any_of(node.inputs, [&](graph::TensorId id) {
                return id >= 0 && std::ranges::find(types, graph[id].dtype) != types.end();
              });
     });

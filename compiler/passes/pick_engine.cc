@@ -99,10 +99,21 @@ Declined DeclinedBy(Group& group) {
   };
 }
 
+// Where the plan's engine rounds what it multiplies, other contractions may, too: the plan says so.
+std::vector<Candidate> RankedIn(Group& group, const PassContext& context) {
+  std::vector<Candidate> ranked =
+      RankCandidates(group, context.target, Inputs::kExact, DeclinedBy(group));
+  if (context.inputs != Inputs::kRounded) return ranked;
+  const std::vector<Candidate> rounded = RankCandidates(group, context.target, Inputs::kRounded);
+  std::vector<Candidate> both;
+  std::ranges::merge(ranked, rounded, std::back_inserter(both), {}, &Candidate::seconds,
+                     &Candidate::seconds);
+  return both;
+}
+
 void Pick(Group& group, int index, const PassContext& context) {
   const Target& target = context.target;
-  const std::vector<Candidate> ranked =
-      RankCandidates(group, target, Inputs::kExact, DeclinedBy(group));
+  const std::vector<Candidate> ranked = RankedIn(group, context);
   // The generic engines take every group: this is the promise of the partitioner.
   CHECK(!ranked.empty(), "no engine takes group {}", index);
   const int64_t limit = context.choice.least_workspace ? 0 : context.scratch_limit;
