@@ -58,7 +58,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kCtcEngine = {.name = "ctc",
-                           .version = 1,
+                           .version = 2,
                            .knobs = {},
                            .notes = {.numerical = {}, .behavioral = kBehavior},
                            .supports = Supports,

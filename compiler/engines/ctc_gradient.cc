@@ -71,7 +71,7 @@ class GradientKernel {
   // As if no path came through any symbol; frames without a path have what they are to have.
   void StoreAll(Block& out, const CtcFrame& at) {
     const Expr kept = Equals(states_, tile::Int(0));
-    k_.Strided(out, "k", k_.Symbols(), at.lane, p_.lanes(), [&](Block& inside, const Expr& k) {
+    const auto value_at = [&](Block& inside, const Expr& k) {
       const Expr y = Probability(k_.Prob(inside, at.t, at.n, k));
       Expr fill = k_.Number(0);
       if (p_.before != graph::kAbsent) {
@@ -80,11 +80,17 @@ class GradientKernel {
             values.Value(p_.before, BroadcastIndex(b_, p_.group.graph[p_.before], {at.t, at.n, k}));
         fill = tile::Select(kept, tile::Cast(p_.type, old), fill);
       }
-      const Expr value = b_.Let(inside, "value", tile::Select(active_, OrNan(y), fill));
-      Block store;
-      store.push_back(Store(at, k, value));
-      inside.push_back({tile::If{at.exists, std::move(store), {}}});
-    });
+      return b_.Let(inside, "value", tile::Select(active_, OrNan(y), fill));
+    };
+    k_.Batches(out, "k", k_.Symbols(), at.lane, k_.SymbolsAtATime(), value_at,
+               [&](Block& inside, const std::vector<CtcKernel::Item>& items) {
+                 for (const CtcKernel::Item& item : items) {
+                   Block store;
+                   store.push_back(Store(at, item.at, item.value));
+                   const Expr writes = tile::And(at.exists, item.inside);
+                   inside.push_back({tile::If{writes, std::move(store), {}}});
+                 }
+               });
   }
 
   // The share of the paths that are in state s.
@@ -163,37 +169,69 @@ class GradientKernel {
   Expr states_, active_, row_, total_, shift_, largest_, log_sum_, exists_;
 };
 
+// The largest logit of a frame and the sum of exponentials of the distances from it, in one pass:
+// what was summed before a larger one came is scaled.
+class SoftmaxKernel {
+ public:
+  explicit SoftmaxKernel(const CtcProblem& p) : p_(p), k_(p, "softmax"), b_(k_.b()) {}
+
+  void Lower(Lowered& lowered) {
+    LowerCtcFrames(k_, [&](Block& out, const CtcFrame& at) { Emit(out, at); }, lowered);
+  }
+
+ private:
+  void Emit(Block& out, const CtcFrame& at) {
+    const Cell largest = k_.NewCell(out, "largest", k_.NegInf()),
+               sum = k_.NewCell(out, "sum", k_.Number(0));
+    const auto read = [&](Block& inside, const Expr& symbol) {
+      return b_.Let(inside, "x", tile::Cast(p_.type, k_.Prob(inside, at.t, at.n, symbol)));
+    };
+    k_.Batches(out, "k", k_.Symbols(), at.lane, k_.SymbolsAtATime(), read,
+               [&](Block& inside, const std::vector<CtcKernel::Item>& items) {
+                 AddAll(inside, items, largest, sum);
+               });
+    const Expr mine = b_.Let(out, "largest_of_lane", largest.Get());
+    k_.CombineLanes(out, largest, ScalarOp::kMaxNan);
+    const Expr from = Finite(out, largest.Get());
+    out.push_back(sum.Set(sum.Get() * Exp(mine - from)));
+    k_.CombineLanes(out, sum, ScalarOp::kAdd);
+    Block store;
+    const Expr place = b_.Let(store, "place", (at.t * k_.Samples() + at.n) * k_.Idx(2));
+    k_.Write(store, kCtcSoftmax, place, largest.Get());
+    k_.Write(store, kCtcSoftmax, place + k_.Idx(1), tile::Op(ScalarOp::kLog, {sum.Get()}));
+    const Expr writes = tile::And(at.exists, Equals(at.lane, k_.Idx(0)));
+    out.push_back({tile::If{writes, std::move(store), {}}});
+  }
+
+  void AddAll(Block& out, const std::vector<CtcKernel::Item>& items, const Cell& largest,
+              const Cell& sum) {
+    Expr most = largest.Get();
+    std::vector<Expr> values;
+    for (const CtcKernel::Item& item : items) {
+      values.push_back(b_.Let(out, "logit", tile::Select(item.inside, item.value, k_.NegInf())));
+      most = tile::Op(ScalarOp::kMaxNan, {most, values.back()});
+    }
+    most = b_.Let(out, "most", most);
+    const Expr from = Finite(out, most);
+    Expr all = sum.Get() * Exp(largest.Get() - from);
+    for (const Expr& value : values) all = all + Exp(value - from);
+    out.push_back(sum.Set(all));
+    out.push_back(largest.Set(most));
+  }
+
+  // Distances are taken from 0 as long as all logits are -inf, and are -inf then.
+  Expr Finite(Block& out, const Expr& most) {
+    return b_.Let(out, "from", tile::Select(Equals(most, k_.NegInf()), k_.Number(0), most));
+  }
+
+  const CtcProblem& p_;
+  CtcKernel k_;
+  KernelBuilder& b_;
+};
+
 }  // namespace
 
-void LowerCtcSoftmax(const CtcProblem& p, Lowered& lowered) {
-  CtcKernel k(p, "softmax");
-  LowerCtcFrames(
-      k,
-      [&](Block& out, const CtcFrame& at) {
-        const Cell largest = k.NewCell(out, "largest", k.NegInf()),
-                   sum = k.NewCell(out, "sum", k.Number(0));
-        const auto read = [&](Block& inside, const Expr& symbol) {
-          return k.b().Let(inside, "x", tile::Cast(p.type, k.Prob(inside, at.t, at.n, symbol)));
-        };
-        k.Strided(out, "k", k.Symbols(), at.lane, p.lanes(), [&](Block& inside, const Expr& s) {
-          const Expr x = read(inside, s);
-          inside.push_back(largest.Set(tile::Op(ScalarOp::kMaxNan, {largest.Get(), x})));
-        });
-        k.CombineLanes(out, largest, ScalarOp::kMaxNan);
-        k.Strided(out, "k", k.Symbols(), at.lane, p.lanes(), [&](Block& inside, const Expr& s) {
-          const Expr x = read(inside, s);
-          inside.push_back(sum.Set(sum.Get() + Exp(x - largest.Get())));
-        });
-        k.CombineLanes(out, sum, ScalarOp::kAdd);
-        Block store;
-        const Expr place = k.b().Let(store, "place", (at.t * k.Samples() + at.n) * k.Idx(2));
-        k.Write(store, kCtcSoftmax, place, largest.Get());
-        k.Write(store, kCtcSoftmax, place + k.Idx(1), tile::Op(ScalarOp::kLog, {sum.Get()}));
-        const Expr writes = tile::And(at.exists, Equals(at.lane, k.Idx(0)));
-        out.push_back({tile::If{writes, std::move(store), {}}});
-      },
-      lowered);
-}
+void LowerCtcSoftmax(const CtcProblem& p, Lowered& lowered) { SoftmaxKernel(p).Lower(lowered); }
 
 void LowerCtcGradient(const CtcProblem& p, Lowered& lowered) { GradientKernel(p).Lower(lowered); }
 

@@ -12,6 +12,8 @@ using tile::Block;
 using tile::Expr;
 
 constexpr int kWarp = 32;
+// Enough reads for a warp to have on their way.
+constexpr int64_t kMostAtATime = 8;
 constexpr int kRowWarps = 8;  // of a block, in kernels of frames
 // As IndexType's (kernel_builder.cc): room for the overhang of a last block.
 constexpr int64_t kNarrowLimit = (int64_t{1} << 31) - (int64_t{1} << 24);
@@ -124,6 +126,29 @@ void CtcKernel::Strided(Block& out, const char* name, const Expr& count, const E
   Loop(out, name, turns, [&](Block& inside, const Expr& turn) {
     emit(inside, b_.Let(inside, "at", turn * Idx(width) + lane));
   });
+}
+
+void CtcKernel::Batches(Block& out, const char* name, const Expr& count, const Expr& lane,
+                        int64_t at_a_time, const std::function<Expr(Block&, const Expr&)>& load,
+                        const std::function<void(Block&, const std::vector<Item>&)>& use) {
+  const int64_t width = p_.lanes();
+  const Expr turns = (count + Idx(width * at_a_time - 1)) / Idx(width * at_a_time);
+  Loop(out, name, turns, [&](Block& inside, const Expr& turn) {
+    std::vector<Item> items;
+    for (int64_t i = 0; i < at_a_time; ++i) {
+      const Expr at = b_.Let(inside, "at", (turn * Idx(at_a_time) + Idx(i)) * Idx(width) + lane);
+      items.push_back({.at = at, .inside = b_.Let(inside, "is_inside", tile::Lt(at, count))});
+    }
+    for (Item& item : items)
+      item.value = load(inside, tile::Op(ScalarOp::kMin, {item.at, count - Idx(1)}));
+    use(inside, items);
+  });
+}
+
+int64_t CtcKernel::SymbolsAtATime() const {
+  int64_t symbols = 1;
+  while (symbols < kMostAtATime && symbols * p_.lanes() < p_.symbols) symbols *= 2;
+  return p_.on_gpu() ? symbols : 1;
 }
 
 void CtcKernel::CombineLanes(Block& out, const Cell& cell, ScalarOp op) {

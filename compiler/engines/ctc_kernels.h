@@ -95,6 +95,17 @@ class CtcKernel {
   // The places lane, lane + width, … below `count`.
   void Strided(tile::Block& out, const char* name, const tile::Expr& count, const tile::Expr& lane,
                int64_t width, const Emit& emit);
+  // The same places, some at a time: what `load` reads at all of them is on its way before `use`
+  // has the first one. A place that is not inside stands for the last one, which it reads again.
+  struct Item {
+    tile::Expr at, inside, value;
+  };
+  void Batches(tile::Block& out, const char* name, const tile::Expr& count, const tile::Expr& lane,
+               int64_t at_a_time,
+               const std::function<tile::Expr(tile::Block&, const tile::Expr&)>& load,
+               const std::function<void(tile::Block&, const std::vector<Item>&)>& use);
+  // How many symbols of a frame a lane takes at a time.
+  int64_t SymbolsAtATime() const;
   // The cell of all lanes of a warp, combined.
   void CombineLanes(tile::Block& out, const Cell& cell, ScalarOp op);
 

@@ -6,8 +6,9 @@
 //
 // alpha is f, and beta is sum: its own frame's probability is not part of it, so that their product
 // needs no division by what may be 0. Where a path's states fit, each thread keeps a few of them,
-// the last two frames stand in shared memory, and probabilities are read some frames ahead; else
-// the frames stand in memory, and each thread takes the states that its number leads to.
+// the last two frames stand in shared memory, and probabilities are read a turn of some frames
+// ahead; else the frames stand in memory, and each thread takes the states that its number leads
+// to.
 #include <cmath>
 
 #include "compiler/engines/ctc_kernels.h"
@@ -183,8 +184,9 @@ class PathsKernel {
     out.push_back({tile::Alloc{ring_ = b_.Name("last"), p_.type, tile::Space::kShared,
                                2 * threads_ * of_thread_}});
     const std::string symbols = k_.Registers(out, "symbols", DType::kI32, of_thread_),
-                      skips = k_.Registers(out, "skipping", DType::kI32, of_thread_);
-    x_ = k_.Registers(out, "x", read, ahead * of_thread_);
+                      skips = k_.Registers(out, "skipping", DType::kI32, of_thread_),
+                      x = k_.Registers(out, "next", read, ahead * of_thread_);
+    log_y_ = k_.Registers(out, "log_y", p_.type, ahead * of_thread_);
     largest_ = k_.Registers(out, "largest", p_.type, ahead);
     log_sum_ = k_.Registers(out, "log_sum_of", p_.type, ahead);
     for (int64_t e = 0; e < of_thread_; ++e) {
@@ -198,13 +200,27 @@ class PathsKernel {
       SetSoftmax(to, t, largest_, log_sum_, b_.Idx(slot));
       for (int64_t e = 0; e < of_thread_; ++e) {
         const Expr symbol = tile::Cast(p_.index, tile::Load(symbols, DType::kI32, b_.Idx(e)));
-        to.push_back({tile::Store{x_, b_.Idx(slot * of_thread_ + e), k_.Prob(to, t, n(), symbol)}});
+        to.push_back({tile::Store{x, b_.Idx(slot * of_thread_ + e), k_.Prob(to, t, n(), symbol)}});
+      }
+    };
+    // What a turn needs is read by the turn before, all at once: a read that a step waits for would
+    // be waited for with all that were sent after it.
+    const auto take = [&](Block& to) {
+      for (int64_t d = 0; d < ahead; ++d) {
+        for (int64_t e = 0; e < of_thread_; ++e) {
+          const Expr at = b_.Idx(d * of_thread_ + e);
+          const Expr y = k_.LogY(tile::Load(x, read, at), tile::Load(largest_, p_.type, b_.Idx(d)),
+                                 tile::Load(log_sum_, p_.type, b_.Idx(d)));
+          to.push_back({tile::Store{log_y_, at, y}});
+        }
       }
     };
     for (int64_t d = 0; d < ahead; ++d) fetch(out, b_.Idx(d), d);
     const Expr turns = (frames_ + b_.Idx(ahead - 1)) / b_.Idx(ahead);
     k_.Loop(out, "turn", turns, [&](Block& turn, const Expr& number) {
       const Expr base = b_.Let(turn, "step", number * b_.Idx(ahead));
+      take(turn);
+      for (int64_t d = 0; d < ahead; ++d) fetch(turn, base + b_.Idx(d + ahead), d);
       Block rescale;
       Rescale(rescale,
               [&](const Expr& r) { return tile::Load(ring_, p_.type, SharedPlace(1, r)); });
@@ -213,7 +229,6 @@ class PathsKernel {
       for (int64_t d = 0; d < ahead; ++d) {
         Block step;
         StepShared(step, base + b_.Idx(d), d, skips);
-        fetch(step, base + b_.Idx(d + ahead), d);
         turn.push_back({tile::If{tile::Lt(base + b_.Idx(d), frames_), std::move(step), {}}});
         turn.push_back({tile::Barrier{}});
       }
@@ -231,10 +246,7 @@ class PathsKernel {
       const Expr r = b_.Let(state, "r", StateOfThread(e));
       const Expr may_skip = Equals(tile::Load(skips, DType::kI32, b_.Idx(e)), tile::Int(1));
       const Expr sum = b_.Let(state, "total", SumOf(state, i, r, may_skip, previous));
-      const Expr x = tile::Load(x_, ArithmeticType(p_.group.graph[p_.probs].dtype),
-                                b_.Idx(slot * of_thread_ + e));
-      const Expr y = k_.LogY(x, tile::Load(largest_, p_.type, b_.Idx(slot)),
-                             tile::Load(log_sum_, p_.type, b_.Idx(slot)));
+      const Expr y = tile::Load(log_y_, p_.type, b_.Idx(slot * of_thread_ + e));
       const Expr f = b_.Let(state, "f", sum + y);
       state.push_back({tile::Store{ring_, SharedPlace(slot % 2, r), f}});
       Keep(state, t, r, sum, f);
@@ -322,7 +334,7 @@ class PathsKernel {
   int64_t of_thread_;  // states of a thread, at most
   Expr start_, path_, states_, frames_;
   Cell offset_, shift_;
-  std::string ring_, x_, largest_, log_sum_;
+  std::string ring_, log_y_, largest_, log_sum_;
 };
 
 }  // namespace
