@@ -142,6 +142,12 @@ void* CallSetup::Own(size_t bytes) {
   return buffers_.back().data();
 }
 
+const int* CallSetup::Given(const std::vector<int>& values) {
+  void* const place = Own(values.size() * sizeof(int));
+  if (place != nullptr) device_.CopyIn(place, values.data(), values.size() * sizeof(int));
+  return static_cast<const int*>(place);
+}
+
 std::string Difference(const std::vector<Sample>& ours, const std::vector<Sample>& theirs,
                        const LegacyCall& call) {
   for (size_t r = 0; r < ours.size(); ++r) {

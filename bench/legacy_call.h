@@ -118,6 +118,8 @@ class CallSetup {
   }
   // Of this library alone: workspaces and what it keeps from call to call.
   void* Own(size_t bytes);
+  // The same with integers: lengths and labels.
+  const int* Given(const std::vector<int>& values);
 
   const float* one() const { return &kOne; }
   const float* zero() const { return &kZero; }

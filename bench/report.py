@@ -3,11 +3,11 @@
 
     bench/report.py bench/results/bandwidth.json bench/results/latency.json bench/results/contract.json
                     bench/results/contract_frontend.json [bench/results/attention.json] [bench/results/legacy.json] [bench/results/torch_compile.json]
-                    [--into README.md] [--pages docs]
+                    [bench/results/rnn.json] [--into README.md] [--pages docs]
 
 The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. With --pages the
 problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder, and the calls of
-bench/legacy a table (bench_legacy.md). Several files of bench/contract on one device, of runs with --only, count as
+bench/legacy and of bench/rnn a table each (bench_legacy.md, bench_rnn.md). Several files of bench/contract on one device, of runs with --only, count as
 one; another device has pages of its own. A file that is not there is left out, and named on stderr.
 """
 
@@ -20,6 +20,7 @@ import sys
 
 import report_contract
 import report_legacy
+import report_rnn
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -166,23 +167,25 @@ def contract(files, pages):
     return "\n\n".join(parts)
 
 
-def legacy(data, pages):
+def calls(report, data, pages):
     """The README's part; writes the page."""
     if pages is not None:
         pages.mkdir(parents=True, exist_ok=True)
-        (pages / "bench_legacy.md").write_text(report_legacy.details(data, heading(data), cudnn(data), table))
-    return report_legacy.markdown(data, heading(data), cudnn(data), table, pages)
+        (pages / f"bench_{data['benchmark']}.md").write_text(report.details(data, heading(data), cudnn(data), table))
+    return report.markdown(data, heading(data), cudnn(data), table, pages)
 
 
 WRITERS = {"attention": attention, "bandwidth": bandwidth, "latency": latency, "contract_frontend": contract_frontend,
            "torch_steps": torch_steps}
+# Each call has a row on a page of its own.
+CALLS = {"legacy": report_legacy, "rnn": report_rnn}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--into", type=pathlib.Path, help="a page with the two markers")
-    parser.add_argument("--pages", type=pathlib.Path, help="the folder for the pages of bench/contract and bench/legacy")
+    parser.add_argument("--pages", type=pathlib.Path, help="the folder for the pages of bench/contract, bench/legacy and bench/rnn")
     arguments = parser.parse_args()
 
     parts, contracts, torch, results = [], [], None, []
@@ -201,12 +204,12 @@ def main():
             contracts.append(data)
         elif name == "bandwidth":
             parts.append(bandwidth(data, torch))
-        elif name == "legacy":
-            parts.append(legacy(data, arguments.pages))
+        elif name in CALLS:
+            parts.append(calls(CALLS[name], data, arguments.pages))
         elif name in WRITERS:
             parts.append(WRITERS[name](data))
         else:
-            sys.exit(f"{path}: '{name}' is no benchmark; known are {', '.join(sorted([*WRITERS, 'contract', 'legacy', 'torch_compile']))}")
+            sys.exit(f"{path}: '{name}' is no benchmark; known are {', '.join(sorted([*WRITERS, *CALLS, 'contract', 'torch_compile']))}")
     if contracts:
         parts.append(contract(contracts, arguments.pages))
     text = "\n\n".join(parts)
