@@ -120,6 +120,27 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| lrn/f32 | 100 | 100.0 | 400.0 |  | 0.50 | 2.00 | 4.00 | y: sample 3 is 1 |", page)
         self.assertIn("not / supported", page)
 
+    def test_networks_are_compared_with_two_algorithms(self):
+        def phase(name, ours, torch, **nvidia):
+            return {"name": name, "kiln": timing(ours), "kiln_host_us": 9.0, "torch": torch,
+                    "nvidia": {variant: timing(time) for variant, time in nvidia.items()}}
+
+        def network(name, *phases, error="", **differences):
+            return {"name": name, "steps": 50, "error": error, "differences": differences, "phases": list(phases)}
+
+        data = result(network("baseline/a", phase("training", 100, "standard", standard=400, static=200)),
+                      network("baseline/b", phase("training", 100, "static", standard=100, static=None), standard="y: 3 | 4"),
+                      network("baseline/c", phase("training", None, "static"), error="no engine"), benchmark="rnn")
+        done = self.run_report([data], "--pages", "docs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # PyTorch's algorithm declines b, and the first one stands for it.
+        self.assertIn("| baseline, training | 2 of 3 | 2.00 | 1.41 | 1.00 b | 9.00 |", done.stdout)
+        self.assertIn("(docs/bench_rnn.md)", done.stdout)
+        page = (self.folder / "docs/bench_rnn.md").read_text()
+        self.assertIn("| baseline/a | training | 100.0 | 2.00 | 400.0 | standard | 200.0 | static | 4.00 | 2.00 | 9.00 |  |", page)
+        self.assertIn("standard: y: 3 / 4 |", page)
+        self.assertIn("| no engine |", page)
+
     def test_html_is_whole_and_alone(self):
         self.run_report([result(*ROWS)], "--pages", "docs")
         page = (self.folder / "docs/bench_contract.html").read_text()
