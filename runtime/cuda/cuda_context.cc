@@ -3,6 +3,8 @@
 
 namespace kiln::runtime {
 
+__attribute__((tls_model("initial-exec"))) constinit thread_local bool thread_had_context = false;
+
 ContextScope::ContextScope(const Driver& driver, CuContext context) : driver_(driver) {
   CuContext current = nullptr;
   result_ = driver_.CtxGetCurrent(&current);

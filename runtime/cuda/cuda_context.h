@@ -54,6 +54,9 @@ class RelaxedCapture {
   int mode_ = kCuCaptureModeRelaxed;
 };
 
+// Whether this thread's current context had an id when it was asked last.
+__attribute__((tls_model("initial-exec"))) extern constinit thread_local bool thread_had_context;
+
 // The contexts of one GPU.
 class ContextPicker {
  public:
@@ -62,14 +65,18 @@ class ContextPicker {
   bool has_ids() const { return driver_.CtxGetId != nullptr; }
 
   // The id of the thread's current context, of whatever GPU; 0 where there is none or it is dead.
-  // One call of the driver.
+  // One call of the driver. A thread that had no context is asked for one first: the driver calls
+  // it an error to want the id of none, and tools that watch for errors (compute-sanitizer) report
+  // it.
   uint64_t CurrentId() const {
-    if (has_ids()) [[likely]] {
-      unsigned long long id = 0;
-      return driver_.CtxGetId(nullptr, &id) == kCuSuccess ? id : 0;
-    }
+    unsigned long long id = 0;
+    if (thread_had_context && has_ids()) [[likely]]
+      return driver_.CtxGetId(nullptr, &id) == kCuSuccess ? id : thread_had_context = false;
     CuContext current = nullptr;
-    return driver_.CtxGetCurrent(&current) == kCuSuccess ? reinterpret_cast<uintptr_t>(current) : 0;
+    if (driver_.CtxGetCurrent(&current) != kCuSuccess) return 0;
+    const uint64_t found = Ref(current).id;
+    thread_had_context = found != 0;
+    return found;
   }
   // Whether the current context is the one that was picked last.
   bool IsPickedCurrent() const {

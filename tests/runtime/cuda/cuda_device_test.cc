@@ -28,6 +28,7 @@ struct FakeGpu {
   int max_dynamic_shared = 0;
   unsigned overlapping_grid = 0;
   int modules = 0;
+  int ids_of_none = 0;  // that were asked for without a context
   // Contexts that live, by address; a module is the id of its context, and so is its function.
   std::map<CuContext, unsigned long long> ids;
   std::map<CuStream, CuContext> streams;
@@ -135,7 +136,7 @@ Driver FakeDriver() {
   };
   d.CtxGetId = [](CuContext context, unsigned long long* id) {
     if (context == nullptr) context = gpu.current;
-    if (context == nullptr) return kCuErrorInvalidContext;
+    if (context == nullptr) return ++gpu.ids_of_none, kCuErrorInvalidContext;
     return *id = IdOf(context), *id == 0 ? kCuErrorContextIsDestroyed : kCuSuccess;
   };
   d.StreamGetCtx = [](CuStream stream, CuContext* context) {
@@ -404,6 +405,25 @@ TEST_F(CudaDeviceTest, AThousandContextsLeaveNothingBehind) {
   EXPECT_EQ(gpu.modules, 1001);
   EXPECT_EQ(gpu.Count("unload"), 0);
   EXPECT_EQ(gpu.Count("stale launch"), 0);
+}
+
+// The driver calls it an error, which tools that watch for errors report.
+TEST_F(CudaDeviceTest, ThreadsWithoutAContextAskForNoId) {
+  auto device = Open();
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  std::jthread([&] {
+    for (int i = 0; i < 3; ++i)
+      ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+    gpu.current = Begin(kCallers);
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
+      EXPECT_EQ(gpu.context_at_launch, kCallers);
+    }
+    gpu.current = nullptr;
+  }).join();
+  EXPECT_EQ(gpu.Count("launch"), 6);
+  EXPECT_EQ(gpu.ids_of_none, 0);
 }
 
 // Drivers before CUDA 12. What does not get better by loading anew is left as it was.
