@@ -13,8 +13,13 @@
 namespace kiln::testing {
 
 // tests/cases/nvidia_differs.txt: a case's label and why it may differ. '#' begins a comment line.
+// Where the reason begins with "crashes", NVIDIA's ends the process and is not asked.
 struct KnownDifferences {
   std::map<std::string, std::string> reasons;
+  bool Crashes(const std::string& label) const {
+    const auto found = reasons.find(label);
+    return found != reasons.end() && found->second.starts_with("crashes");
+  }
   std::vector<std::string> errors;  // with line numbers
 };
 KnownDifferences ParseKnownDifferences(std::string_view text);

@@ -20,6 +20,14 @@ TEST(KnownDifferences, HoldReasons) {
   EXPECT_EQ(known.reasons.at("b.txt:l/two"), "it rounds up");
 }
 
+TEST(KnownDifferences, SayWhereNvidiaIsNotAsked) {
+  const auto known =
+      ParseKnownDifferences("a.txt:l/one crashes: SIGSEGV\na.txt:l/two it crashes\n");
+  EXPECT_TRUE(known.Crashes("a.txt:l/one"));
+  EXPECT_FALSE(known.Crashes("a.txt:l/two"));
+  EXPECT_FALSE(known.Crashes("a.txt:l/three"));
+}
+
 TEST(KnownDifferences, WithoutReasonOrTwiceAreErrors) {
   EXPECT_EQ(ParseKnownDifferences("a\n").errors.front(), "line 1: a has no reason");
   EXPECT_EQ(ParseKnownDifferences("a x\na y\n").errors.front(), "line 2: a stands twice");
