@@ -181,6 +181,18 @@ Graph Softmaxes(int nodes, const Dims& dims) {
   return Finished(b);
 }
 
+// One chain of rows that has more maps between its two reductions than a group takes.
+Graph LongRowChain(int nodes, const Dims& dims) {
+  GraphBuilder b("long_row_chain");
+  TensorId x = b.Input("x", kF32, dims);
+  const Dims row = {dims[0], 1};
+  x = b.Pointwise(M::kSub, {x, b.Reduction(R::kMax, x, row)});
+  for (int i = 0; i < nodes; ++i) x = Step(b, i, x);
+  const TensorId e = b.Pointwise(M::kExp, {x});
+  b.Output(b.Pointwise(M::kDiv, {e, b.Reduction(R::kAdd, e, row)}), "y", kF32);
+  return Finished(b);
+}
+
 Graph Ladder(int nodes, const Dims& dims) {
   GraphBuilder b("ladder");
   TensorId left = b.Input("left", kF32, dims), right = b.Input("right", kF32, dims);
@@ -251,6 +263,7 @@ constexpr GrowthShape kShapes[] = {
     {"independent", Independent},
     {"independent_reductions", IndependentReductions},
     {"softmaxes", Softmaxes},
+    {"long_row_chain", LongRowChain},
     {"ladder", Ladder},
     {"residual", Residual},
     {"windows", Windows},
