@@ -1,10 +1,10 @@
 #include "compiler/engines/attention.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <set>
 
+#include "compiler/engines/attention_factors.h"
 #include "compiler/engines/attention_view.h"
 #include "compiler/group_limits.h"
 #include "ir/graph/ops.h"
@@ -20,64 +20,6 @@ using graph::Node;
 using graph::NodeId;
 using graph::Tensor;
 using graph::TensorId;
-
-// From the weights of the second product back to an exponential, through factors.
-struct Factors {
-  TensorId exp = kAbsent;
-  std::vector<TensorId> multiplied, divided;
-};
-
-// A step from a value to the operand that it is a multiple of.
-struct FactorStep {
-  TensorId from = kAbsent, times = kAbsent, by = kAbsent;
-};
-
-// The steps that lead on from `id`, the preferred one last.
-std::vector<FactorStep> FactorSteps(const GraphView& view, TensorId id) {
-  std::vector<FactorStep> steps;
-  if (const Node* n = view.Map(id, ScalarOp::kDiv)) {
-    steps = {{.from = n->inputs[0], .by = n->inputs[1]}};
-  } else if (const Node* n = view.Map(id, ScalarOp::kMul)) {
-    steps = {{.from = n->inputs[1], .times = n->inputs[0]},
-             {.from = n->inputs[0], .times = n->inputs[1]}};
-  } else if (const Node* n = view.Map(id, ScalarOp::kSelect)) {
-    if (view.IsZero(n->inputs[2]))
-      steps = {{.from = n->inputs[1], .times = n->inputs[0]}};
-    else if (view.IsZero(n->inputs[1]))
-      steps = {{.from = n->inputs[2], .times = n->inputs[0]}};
-  }
-  std::erase_if(steps, [&](const FactorStep& s) { return view[s.from].dims != view[id].dims; });
-  return steps;
-}
-
-// Values from which no exponential is found are looked at once. All that is found becomes members
-// of one group.
-std::optional<Factors> FindExp(const GraphView& view, TensorId id) {
-  std::vector<FactorStep> path = {{.from = id}};  // from `id` on, each the last of its alternatives
-  std::vector<std::vector<FactorStep>> alternatives;
-  std::set<TensorId> seen;
-  while (!path.empty()) {
-    const TensorId at = path.back().from;
-    if (view.Map(at, ScalarOp::kExp) != nullptr) {
-      Factors found{.exp = view.Uncast(at)};
-      for (size_t i = path.size(); i-- > 1;) {
-        if (path[i].times != kAbsent) found.multiplied.push_back(path[i].times);
-        if (path[i].by != kAbsent) found.divided.push_back(path[i].by);
-      }
-      return found;
-    }
-    const bool is_new = seen.insert(at).second && seen.size() <= kMostGroupNodes;
-    alternatives.push_back(is_new ? FactorSteps(view, at) : std::vector<FactorStep>());
-    while (!alternatives.empty() && alternatives.back().empty()) {
-      alternatives.pop_back();
-      path.pop_back();
-    }
-    if (alternatives.empty()) break;
-    path.push_back(alternatives.back().back());
-    alternatives.back().pop_back();
-  }
-  return std::nullopt;
-}
 
 // One attempt, from a second product.
 class Finder {
@@ -118,22 +60,57 @@ class Finder {
 
   TensorId ArgumentOf(TensorId exp) const { return view_.Producer(exp)->inputs[0]; }
 
-  bool IsMax(TensorId id) {
-    const Node* max = view_.Reduce(id, Combine::kMax);
-    if (max == nullptr || !view_.Same(max->inputs[0], a_.score) ||
-        view_[max->outputs[0]].dims != RowDims(view_[a_.score].dims))
+  // Whether `id` is a reduction of `of` by rows, which is then `found`.
+  bool Reduces(TensorId id, Combine combine, TensorId of, TensorId& found) const {
+    const Node* n = view_.Reduce(id, combine);
+    if (n == nullptr || !view_.Same(n->inputs[0], of) ||
+        view_[n->outputs[0]].dims != RowDims(view_[of].dims))
       return false;
-    a_.max = max->outputs[0];
+    found = n->outputs[0];
     return true;
   }
 
+  bool IsMax(TensorId id) {
+    if (Reduces(id, Combine::kMax, a_.score, largest_)) {
+      a_.max = largest_;
+      return true;
+    }
+    const Node* joined = view_.Map(id, ScalarOp::kMax);
+    if (joined == nullptr) return false;
+    for (const int i : {0, 1}) {
+      const TensorId sink = joined->inputs[1 - i];
+      if (view_[sink].dims.back() != 1 ||
+          !Reduces(joined->inputs[i], Combine::kMax, a_.score, largest_))
+        continue;
+      a_.max = joined->outputs[0];
+      a_.sink = sink;
+      return true;
+    }
+    return false;
+  }
+
   bool IsSumOf(TensorId id, TensorId exp) {
-    const Node* sum = view_.Reduce(id, Combine::kAdd);
-    if (sum == nullptr || !view_.Same(sum->inputs[0], exp) ||
-        view_[sum->outputs[0]].dims != RowDims(view_[exp].dims))
-      return false;
-    a_.sum = sum->outputs[0];
-    return true;
+    if (a_.sink == kAbsent) {
+      if (!Reduces(id, Combine::kAdd, exp, total_)) return false;
+      a_.sum = total_;
+      return true;
+    }
+    const Node* joined = view_.Map(id, ScalarOp::kAdd);
+    if (joined == nullptr) return false;
+    for (const int i : {0, 1})
+      if (Reduces(joined->inputs[i], Combine::kAdd, exp, total_) &&
+          IsShareOfSink(joined->inputs[1 - i])) {
+        a_.sum = joined->outputs[0];
+        return true;
+      }
+    return false;
+  }
+  // exp(sink - max)
+  bool IsShareOfSink(TensorId id) const {
+    const Node* exp = view_.Map(id, ScalarOp::kExp);
+    const Node* sub = exp == nullptr ? nullptr : view_.Map(exp->inputs[0], ScalarOp::kSub);
+    return sub != nullptr && view_.Same(sub->inputs[0], a_.sink) &&
+           view_.Same(view_.Unguarded(sub->inputs[1]), a_.max);
   }
 
   // Exactly one factor is the row's sum, below a fraction.
@@ -157,6 +134,7 @@ class Finder {
     for (int i : {0, 1}) {
       const Node* log = view_.Map(add->inputs[1 - i], ScalarOp::kLog);
       if (log == nullptr || !IsMax(add->inputs[i])) continue;
+      if (a_.sink != kAbsent) continue;
       const Node* sum = view_.Reduce(log->inputs[0], Combine::kAdd);
       if (sum == nullptr) continue;
       const Node* exp = view_.Map(sum->inputs[0], ScalarOp::kExp);
@@ -215,7 +193,7 @@ class Finder {
       for (const TensorId id : g.nodes[n].inputs)
         if (Follows(id)) pending.push_back(view_.ProducerId(id));
     }
-    if (!member_[first] || Follows(a_.v)) return false;
+    if (!member_[first] || Follows(a_.v) || Follows(a_.sink)) return false;
     return FactorsAreOperands() && std::ranges::all_of(a_.members, [&](NodeId n) {
              return n == first || n == second_ || HasPlace(g.nodes[n]);
            });
@@ -243,7 +221,7 @@ class Finder {
   // A map of scores or of rows, or one of the two reductions.
   bool HasPlace(const Node& n) const {
     const TensorId y = n.outputs[0];
-    if (n.op == GraphOp::kReduce) return y == a_.max || y == a_.sum;
+    if (n.op == GraphOp::kReduce) return y == largest_ || y == total_;
     const Dims& dims = view_[a_.score].dims;
     return n.op == GraphOp::kMap && (view_[y].dims == dims || view_[y].dims == RowDims(dims));
   }
@@ -254,7 +232,11 @@ class Finder {
     const Dims dims = RowDims(view_[a_.score].dims);
     for (size_t n = 0; n < g.nodes.size(); ++n) {
       const Node& node = g.nodes[n];
-      if (member_[n] || !follows_[n] || node.op != GraphOp::kMap) continue;
+      if (member_[n] || !follows_[n]) continue;
+      if (IsScatter(node) && member_[view_.ProducerId(node.inputs[0])] &&
+          view_[node.inputs[0]].dims == dims && node.inputs[0] != a_.out)
+        TakeScatter(static_cast<NodeId>(n));
+      if (node.op != GraphOp::kMap) continue;
       const bool of_rows = std::ranges::all_of(node.inputs, [&](TensorId id) {
         return !Follows(id) ||
                (member_[view_.ProducerId(id)] && view_[id].dims == dims && id != a_.out);
@@ -270,6 +252,10 @@ class Finder {
       const Node& node = view_.graph().nodes[n];
       const bool of_result = std::ranges::all_of(
           node.inputs, [&](TensorId id) { return id == a_.result || !Follows(id); });
+      if (!member_[n] && node.inputs[0] == a_.result && IsScatter(node)) {
+        TakeScatter(n);
+        return;
+      }
       if (member_[n] || node.op != GraphOp::kMap || !of_result ||
           view_[node.outputs[0]].dims != view_[a_.result].dims)
         return;
@@ -282,6 +268,15 @@ class Finder {
     member_[n] = 1;
     a_.members.push_back(n);
   }
+  void TakeScatter(NodeId n) {
+    Take(n);
+    a_.scatters.push_back(n);
+  }
+  // One whose places follow from nothing that the attention makes.
+  bool IsScatter(const Node& n) const {
+    return n.op == GraphOp::kScatter && Follows(n.inputs[0]) && !Follows(n.inputs[1]) &&
+           !Follows(n.inputs[2]);
+  }
 
   // Only the result and values of rows are known outside.
   bool IsClosed() {
@@ -291,11 +286,28 @@ class Finder {
       const bool is_read_outside =
           !view_[y].is_virtual ||
           std::ranges::any_of(view_.Readers(y), [&](NodeId reader) { return !member_[reader]; });
-      if (!is_read_outside || y == a_.result) continue;
-      if (view_[y].dims != dims || y == a_.out) return false;
+      const bool scatters = view_.graph().nodes[n].op == GraphOp::kScatter;
+      if (scatters && !FollowsFromBoth(view_.graph().nodes[n].inputs[0])) return false;
+      if (!is_read_outside || y == a_.result || scatters) continue;
+      if (view_[y].dims != dims || y == a_.out || !FollowsFromBoth(y)) return false;
       a_.rows.push_back(y);
     }
     std::ranges::sort(a_.rows);
+    return true;
+  }
+  // Engines have the maximum and the sum with the sink in them, and nothing before that.
+  bool FollowsFromBoth(TensorId id) const {
+    if (id == a_.result) return true;
+    std::vector<TensorId> pending = {id};
+    std::set<TensorId> seen;
+    while (!pending.empty()) {
+      const TensorId at = pending.back();
+      pending.pop_back();
+      if (at == a_.max || at == a_.sum || !Follows(at) || !seen.insert(at).second) continue;
+      if (at == largest_ || at == total_) return false;
+      const Node* n = view_.Producer(at);
+      pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());
+    }
     return true;
   }
 
@@ -304,88 +316,19 @@ class Finder {
   Attention a_;
   Factors factors_;
   bool divides_ = false;                // by the sum
+  TensorId largest_ = kAbsent, total_ = kAbsent;  // the two reductions
   std::vector<char> follows_, member_;  // of nodes: depends on the product; taken
 };
-
-// ---- masks
-
-constexpr ScalarOp kCompares[] = {ScalarOp::kLt, ScalarOp::kLe, ScalarOp::kGt, ScalarOp::kGe};
-
-// A tensor and what it is multiplied by in a sum.
-struct Term {
-  TensorId id;
-  int sign;
-};
-
-// Adds one term to the bound, or those that it is a sum of to `pending`; false where it is neither
-// a place nor a number.
-bool AddTerm(const GraphView& view, const Term& term, int64_t rank, IndexBound& bound,
-             std::vector<Term>& pending) {
-  const Tensor& t = view[term.id];
-  const bool one_place = t.rank() >= 2
-                             ? t.dims[t.dims.size() - 1] == 1 && t.dims[t.dims.size() - 2] == 1
-                             : NumElements(t.dims) == 1;
-  if (one_place) {
-    bound.offsets.push_back({term.id, term.sign});
-    return true;
-  }
-  const Node* n = view.Producer(term.id);
-  if (n == nullptr) return false;
-  if (n->op == GraphOp::kIota) {
-    const int64_t axis = n->As<graph::IotaAttrs>().axis + rank - t.rank();
-    if (axis < rank - 2) return false;
-    (axis == rank - 1 ? bound.column : bound.row) += term.sign;
-    return true;
-  }
-  if (n->op != GraphOp::kMap) return false;
-  const auto& map = n->As<graph::MapAttrs>();
-  const bool is_sum = !map.identity && (map.op == ScalarOp::kAdd || map.op == ScalarOp::kSub);
-  if (is_sum) pending.push_back({n->inputs[1], map.op == ScalarOp::kSub ? -term.sign : term.sign});
-  if (is_sum || map.identity) pending.push_back({n->inputs[0], term.sign});
-  return is_sum || map.identity;
-}
-
-// Adds left - right to the bound; false where it is no sum of places and of numbers, or one of more
-// terms than a group has nodes.
-bool AddDifference(const GraphView& view, TensorId left, TensorId right, int64_t rank,
-                   IndexBound& bound) {
-  std::vector<Term> pending = {{right, -1}, {left, 1}};
-  for (size_t terms = 0; !pending.empty(); ++terms) {
-    const Term term = pending.back();
-    pending.pop_back();
-    if (terms > kMostGroupNodes || !AddTerm(view, term, rank, bound, pending)) return false;
-  }
-  return true;
-}
-
-bool AddBound(const GraphView& view, TensorId condition, int64_t rank,
-              std::vector<IndexBound>& bounds) {
-  for (const ScalarOp op : kCompares) {
-    const Node* n = view.Map(condition, op);
-    if (n == nullptr) continue;
-    IndexBound bound{.compare = op};
-    if (!AddDifference(view, n->inputs[0], n->inputs[1], rank, bound)) return false;
-    const bool along_row = bound.row == 0 || bound.row == -bound.column;
-    const bool is_bound =
-        bound.column == 0 ? std::abs(bound.row) == 1 : std::abs(bound.column) == 1 && along_row;
-    if (!is_bound) return false;
-    bounds.push_back(std::move(bound));
-    return true;
-  }
-  return false;
-}
-
-bool AddBounds(const GraphView& view, TensorId condition, int64_t rank,
-               std::vector<IndexBound>& bounds) {
-  std::vector<TensorId> conditions;
-  AddConjuncts(view, condition, conditions);
-  return std::ranges::all_of(conditions,
-                             [&](TensorId id) { return AddBound(view, id, rank, bounds); });
-}
 
 }  // namespace
 
 bool Attention::Contains(NodeId node) const { return std::ranges::binary_search(members, node); }
+
+const Node* ScatterOf(const Graph& g, const Attention& a, TensorId value) {
+  for (const NodeId n : a.scatters)
+    if (g.nodes[n].inputs[0] == value) return &g.nodes[n];
+  return nullptr;
+}
 
 std::vector<Attention> FindAttention(const Graph& g) {
   std::vector<Attention> all;
@@ -400,83 +343,6 @@ std::vector<Attention> FindAttention(const Graph& g) {
     all.push_back(*std::move(found));
   }
   return all;
-}
-
-std::vector<ScoreMask> MasksOf(const Graph& g, const Attention& a) {
-  const GraphView view(g);
-  std::vector<ScoreMask> masks;
-  for (TensorId id = a.score;;) {
-    id = view.Uncast(id);
-    const Node* n = view.Map(id, ScalarOp::kSelect);
-    if (n == nullptr) return masks;
-    const auto is_number = [&](TensorId t) { return g[t].by_value || g[t].is_constant(); };
-    ScoreMask mask{.visible = n->inputs[0], .masked = id};
-    mask.inverted = is_number(n->inputs[1]);
-    mask.value = n->inputs[mask.inverted ? 2 : 1];
-    mask.fill = n->inputs[mask.inverted ? 1 : 2];
-    if (!is_number(mask.fill) || g[mask.value].dims != g[id].dims) return masks;
-    masks.push_back(mask);
-    id = mask.value;
-  }
-}
-
-std::optional<ScoreFactor> FactorOf(const Graph& g, const Attention& a) {
-  const GraphView view(g);
-  const auto is_f32 = [&](TensorId id) { return g[id].dtype == DType::kF32; };
-  TensorId id = a.score;
-  for (const ScoreMask& mask : MasksOf(g, a)) {
-    if (BoundsOf(g, mask).empty() || !is_f32(mask.masked)) return std::nullopt;
-    id = mask.value;
-  }
-  const Node* n = view.Map(id, ScalarOp::kMul);
-  if (n == nullptr || view.Uncast(id) != id || !is_f32(id)) return std::nullopt;
-  const Dims& dims = g[a.score].dims;
-  for (const int i : {0, 1}) {
-    const TensorId value = n->inputs[i], factor = n->inputs[1 - i];
-    const Dims& of = g[factor].dims;
-    const bool one_place = of.size() == dims.size() && of.back() == 1 && of[of.size() - 2] == 1;
-    if (one_place && g[value].dims == dims && is_f32(value))
-      return ScoreFactor{.scaled = id, .value = value, .factor = factor};
-  }
-  return std::nullopt;
-}
-
-std::vector<ScoreMask> SpareWeightMasks(const Graph& g, const Attention& a) {
-  const GraphView view(g);
-  std::vector<TensorId> hidden;  // conditions without which a score is -inf
-  for (const ScoreMask& mask : MasksOf(g, a))
-    if (!mask.inverted && g[mask.fill].is_constant() &&
-        *g[mask.fill].value == -std::numeric_limits<double>::infinity())
-      AddConjuncts(view, mask.visible, hidden);
-  std::vector<ScoreMask> spare;
-  for (TensorId id = view.Uncast(a.weight); id != a.exp;) {
-    const Node* n = view.Producer(id);
-    if (n == nullptr || n->op != GraphOp::kMap) break;
-    const auto of_exp =
-        std::ranges::find_if(n->inputs, [&](TensorId x) { return FindExp(view, x).has_value(); });
-    if (of_exp == n->inputs.end()) break;
-    std::vector<TensorId> conditions;
-    if (view.Map(id, ScalarOp::kSelect) != nullptr && view.IsZero(n->inputs[2]))
-      AddConjuncts(view, n->inputs[0], conditions);
-    const bool is_spare = !conditions.empty() && std::ranges::all_of(conditions, [&](TensorId x) {
-      return std::ranges::any_of(hidden, [&](TensorId y) { return SameValue(view, x, y); });
-    });
-    if (is_spare) spare.push_back({.visible = n->inputs[0], .masked = id, .value = n->inputs[1]});
-    id = view.Uncast(*of_exp);
-  }
-  std::ranges::reverse(spare);
-  return spare;
-}
-
-std::vector<IndexBound> BoundsOf(const Graph& g, const ScoreMask& mask) {
-  if (mask.inverted) return {};
-  return BoundsOf(GraphView(g), mask.visible, g[mask.masked].rank());
-}
-
-std::vector<IndexBound> BoundsOf(const GraphView& view, TensorId condition, int64_t rank) {
-  std::vector<IndexBound> bounds;
-  if (!AddBounds(view, condition, rank, bounds)) return {};
-  return bounds;
 }
 
 }  // namespace kiln::compiler

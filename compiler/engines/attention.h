@@ -11,6 +11,13 @@
 //   out     = matmul(weight, v)          and maps of it, place by place, up to `result`
 //   rows    = maps of max and sum        stats, where somebody reads them
 //
+// A sink, one more score of each row without a value, joins both reductions:
+//
+//   max     = max(reduce max(score), sink)
+//   sum     = reduce add(exp) + exp(sink - max)
+//
+// The result, and values of rows, may end in a scatter, as ragged tensors do.
+//
 // Neither names, nor the order of nodes or of commutative operands matter; casts may stand
 // anywhere. Everything that no product or row makes (masks, biases) is an operand: it floats, or
 // comes from memory. Nothing between q and `result` is read from outside, but values of rows.
@@ -30,13 +37,19 @@ class GraphView;
 struct Attention {
   graph::TensorId q = -1, k = -1, v = -1;
   graph::TensorId product = -1, score = -1, exp = -1, weight = -1, out = -1, result = -1;
-  graph::TensorId max = -1, sum = -1;
+  graph::TensorId max = -1, sum = -1;  // with the sink in them
+  graph::TensorId sink = -1;           // of rows or of heads; absent: there is none
   graph::TensorId divisor = -1;  // the sum, or what divides instead of it; absent: nothing does
-  std::vector<graph::TensorId> rows = {};   // values of rows that are read outside
+  std::vector<graph::TensorId> rows = {};     // values of rows that are read outside
+  std::vector<graph::NodeId> scatters = {};  // of the result, and of values of rows
   std::vector<graph::NodeId> members = {};  // ascending; all that depends on the product
 
   bool Contains(graph::NodeId node) const;
 };
+
+// The scatter that stores `value` of an attention, or null: it is stored in its own place.
+const graph::Node* ScatterOf(const graph::Graph& graph, const Attention& attention,
+                             graph::TensorId value);
 
 // All of a graph, in the order of their second product. They share no node.
 std::vector<Attention> FindAttention(const graph::Graph& graph);
@@ -60,6 +73,9 @@ std::optional<ScoreFactor> FactorOf(const graph::Graph& graph, const Attention& 
 // Selections of weights, or 0, that change none of a row with a key: where they choose 0 a mask has
 // put -inf for the score. From the first on; `visible` is the condition.
 std::vector<ScoreMask> SpareWeightMasks(const graph::Graph& graph, const Attention& attention);
+// The same of selections before the scores' masks: where they choose something else a mask puts
+// -inf, as where a product has an override of its extents and the scores a mask by the same length.
+std::vector<ScoreMask> SpareScoreMasks(const graph::Graph& graph, const Attention& attention);
 
 // row * i + column * j + (the sum of `offsets`) compared with 0, where i and j are the places along
 // the last two dims.

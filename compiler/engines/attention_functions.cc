@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "compiler/engines/attention_moves.h"
+#include "compiler/engines/attention_problem.h"
 #include "compiler/engines/attention_view.h"
 #include "compiler/engines/sm90_functions.h"
 #include "ir/base/check.h"
@@ -79,6 +81,21 @@ Index ScoreIndex(KernelBuilder& b, Block& out, TensorId tensor, const Expr& batc
   return BroadcastIndex(b, y, at);
 }
 
+HeadIndex SharedHeads(KernelBuilder& b, const Attention& a, TensorId operand) {
+  return [&b, &a, operand](Block& out, const Expr& head) {
+    const graph::Graph& g = b.graph();
+    Index at = ScoreIndex(b, out, a.score, head, b.Idx(0), b.Idx(0));
+    for (size_t d = 0; d + 2 < at.size(); ++d) {
+      const int64_t sharing = HeadsSharing(g, a, operand, static_cast<int64_t>(at.size() - d));
+      if (g[operand].dims[d] == 1)
+        at[d] = b.Idx(0);
+      else if (sharing > 1)
+        at[d] = b.Divide(out, at[d], b.Arg("sharing", sharing), sharing, "head").quotient;
+    }
+    return at;
+  };
+}
+
 Index AttentionFunctions::At(Block& out, TensorId tensor, const Expr& batch, const Expr& row,
                              const Expr& column) const {
   return ScoreIndex(b_, out, tensor, batch, row, column);
@@ -89,6 +106,8 @@ void AttentionFunctions::AddScore(Call& call, bool inside) {
   const Index at = At(e.f.body, a_.score, e.batch, e.row, e.column);
   ValueScope values(b_, e.f.body);
   values.Bind(a_.product, at, RoundThrough(g_[a_.product].dtype, e.value));
+  for (const ScoreMask& mask : SpareScoreMasks(g_, a_))
+    values.Bind(mask.masked, at, RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
   if (inside) {
     const std::vector<ScoreMask> masks = MasksOf(g_, a_);
     for (auto mask = masks.rbegin(); mask != masks.rend(); ++mask)
@@ -216,6 +235,19 @@ void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& 
   call.functions.push_back(std::move(f));
 }
 
+// Whether keys end at a number in memory, the length of a sequence.
+static bool EndsInMemory(const graph::Graph& g, const std::vector<ScoreMask>& masks) {
+  const auto is_in_memory = [&](const IndexBound::Offset& o) {
+    return !g[o.tensor].by_value && !g[o.tensor].is_constant();
+  };
+  return std::ranges::any_of(masks, [&](const ScoreMask& mask) {
+    return std::ranges::any_of(BoundsOf(g, mask), [&](const IndexBound& bound) {
+      return bound.column != 0 && bound.row == 0 &&
+             std::ranges::any_of(bound.offsets, is_in_memory);
+    });
+  });
+}
+
 // Returns whether it is more than the exponential.
 bool AttentionFunctions::AddWeight(Call& call) {
   Element e = Begin("weight");
@@ -257,7 +289,7 @@ void AttentionFunctions::AddRows(Call& call) {
   const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t());
   const Expr max = AddScalar(b_, f, "row_max", DType::kF32),
              sum = AddScalar(b_, f, "row_sum", DType::kF32);
-  if (!a_.rows.empty()) {
+  if (!a_.rows.empty() || !a_.scatters.empty()) {
     const Index at = At(f.body, a_.max, batch, row, b_.Idx(0));
     ValueScope values(b_, f.body);
     values.Bind(a_.max, at, RoundThrough(g_[a_.max].dtype, max));
@@ -265,7 +297,38 @@ void AttentionFunctions::AddRows(Call& call) {
     for (const TensorId id : a_.rows)
       f.body.push_back({tile::Store{b_.Pointer(id), b_.Offset(id, at),
                                     tile::Cast(g_[id].dtype, values.Value(id, at))}});
+    for (const graph::NodeId n : a_.scatters) {
+      const graph::Node& scatter = g_.nodes[n];
+      const TensorId id = scatter.inputs[0];
+      if (id == a_.result) continue;
+      const ScatterPlace to = ScatterPlaceOf(b_, values, f.body, scatter, at);
+      Block there;
+      there.push_back({tile::Store{b_.Pointer(scatter.outputs[0]), to.offset,
+                                   tile::Cast(g_[scatter.outputs[0]].dtype, values.Value(id, at))}});
+      f.body.push_back({tile::If{to.inside, std::move(there), {}}});
+    }
   }
+  call.functions.push_back(std::move(f));
+}
+
+// What a row has before its first key: its sink as the maximum, and the sink's share of the sum.
+void AttentionFunctions::AddFirst(Call& call) {
+  Call::Function f{.name = "first", .params = {}, .body = {}};
+  const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t());
+  const std::string result = AddArray(b_, f, "result", DType::kF32, 2, true);
+  const Expr none = tile::Float(-std::numeric_limits<double>::infinity());
+  Expr max = none, sum = tile::Float(0);
+  if (a_.sink != graph::kAbsent) {
+    const Index at = At(f.body, a_.max, batch, row, b_.Idx(0));
+    ValueScope values(b_, f.body);
+    max = b_.Let(f.body, "first_max",
+                 tile::Cast(DType::kF32,
+                            values.Value(a_.sink, BroadcastIndex(b_, g_[a_.sink], at))));
+    sum = tile::Select(tile::Op(ScalarOp::kEq, {max, none}), tile::Float(0), tile::Float(1));
+  }
+  f.body.push_back({tile::Store{result, b_.Idx(0), max}});
+  f.body.push_back({tile::Store{result, b_.Idx(1), sum}});
+  call.config.push_back({"kSink", a_.sink != graph::kAbsent ? 1 : 0});
   call.functions.push_back(std::move(f));
 }
 
@@ -274,9 +337,11 @@ void AttentionFunctions::Add(Call& call) {
   AddScore(call, true);
   AddFactor(b_, a_.score, FactorOf(g_, a_), call);
   AddLimits(b_, a_.score, MasksOf(g_, a_), call);
+  call.config.push_back({"kTails", EndsInMemory(g_, MasksOf(g_, a_)) ? 1 : 0});
   call.config.push_back({"kWeights", AddWeight(call) ? 1 : 0});
   AddFinish(call);
   AddRows(call);
+  AddFirst(call);
 }
 
 }  // namespace kiln::compiler

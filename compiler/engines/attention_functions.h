@@ -6,6 +6,7 @@
 //   }
 //   inside(…)   the same without the masks whose bounds are known: mul_1
 //   factor(batch, result out)   with FactorOf: scale, and inside(…) is `value` itself
+//   first(batch, row, result: f32[2] out) { the sink and 1, or -inf and 0 }
 //   limits(batch, first, last, result: i32[4] out) { … end = fill == -inf ? last + 1 : keys … }
 //
 // `batch` counts all dims before the last two, row-major; row and column are places of the scores
@@ -13,6 +14,7 @@
 #pragma once
 
 #include "compiler/engines/attention.h"
+#include "compiler/engines/attention_moves.h"
 #include "compiler/engines/kernel_builder.h"
 
 namespace kiln::compiler {
@@ -21,6 +23,9 @@ namespace kiln::compiler {
 // two.
 Index ScoreIndex(KernelBuilder& b, tile::Block& out, graph::TensorId tensor,
                  const tile::Expr& batch, const tile::Expr& row, const tile::Expr& column);
+// The index of an operand's dims before the last two, for a head of the result, some of which share
+// one of the operand's.
+HeadIndex SharedHeads(KernelBuilder& b, const Attention& attention, graph::TensorId operand);
 // Adds limits, of scores with these masks.
 void AddLimits(KernelBuilder& b, graph::TensorId scores, const std::vector<ScoreMask>& masks,
                tile::Call& call);
@@ -33,7 +38,7 @@ class AttentionFunctions {
   AttentionFunctions(KernelBuilder& b, const Attention& attention)
       : b_(b), a_(attention), g_(b.graph()) {}
 
-  // Adds score, inside, limits, weight, finish and rows, and the constants that go with them.
+  // Adds score, inside, limits, weight, finish, rows and first, and the constants that go with them.
   void Add(tile::Call& call);
 
  private:
@@ -45,6 +50,7 @@ class AttentionFunctions {
   bool AddWeight(tile::Call& call);
   void AddFinish(tile::Call& call);
   void AddRows(tile::Call& call);
+  void AddFirst(tile::Call& call);
   DType t() const { return b_.index_type(); }
 
   KernelBuilder& b_;

@@ -25,6 +25,11 @@ Status CheckTypes(const Graph& g, const Attention& a) {
                            "{} is {}, {} is {}; all operands, weights and the result must be f16 "
                            "or all bf16",
                            g[a.q].name, Info(type).text, g[id].name, Info(g[id].dtype).text);
+  if (const Node* scatter = ScatterOf(g, a, a.result);
+      scatter != nullptr && g[scatter->outputs[0]].dtype != type)
+    return Status::Error(Code::kUnsupportedDataType, "{} is {}, it is scattered as {}",
+                         g[a.result].name, Info(type).text,
+                         Info(g[scatter->outputs[0]].dtype).text);
   RETURN_IF_ERROR(CheckKeptAsF32(g, {a.score, a.exp, a.sum, a.max}));
   return CheckComputesInF32(g);
 }
@@ -57,14 +62,14 @@ Status CheckOperands(const Graph& g, const Attention& a, int64_t most_depth) {
   return {};
 }
 
-// The tensors that what lies between the products and after them reads: all inputs but operands and
-// what only makes operands.
+// The tensors that what lies between the products and after them reads: all inputs but operands,
+// what only makes operands, and the places of scatters.
 std::vector<TensorId> OtherInputs(const Graph& g, const Attention& a) {
   std::vector<char> wanted(g.tensors.size());
   std::vector<TensorId> pending;
   for (const graph::NodeId n : a.members)
     for (const TensorId id : g.nodes[static_cast<size_t>(n)].inputs)
-      if (id != graph::kAbsent && id != a.q && id != a.k && id != a.v) pending.push_back(id);
+      if (std::ranges::find(a.scatters, n) == a.scatters.end() && id != graph::kAbsent && id != a.q && id != a.k && id != a.v) pending.push_back(id);
   const auto producers = graph::Producers(g);
   std::vector<TensorId> inputs;
   while (!pending.empty()) {

@@ -58,7 +58,7 @@ constexpr AttentionTile kSmallTiles[] = {{128, 32, 2, 8}, {64, 64, 2, 4}, {64, 3
 
 struct Sm80 {
   static constexpr const char* kName = "attention_sm80";
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 3;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnMma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
@@ -150,7 +150,7 @@ class Schedule {
                        plan_.tile.rows, plan_.tile.keys, plan_.tile.stages, plan_.tile.warps),
            IndexTypeInMemory(group.graph)) {
     for (const char* reserved : {"bx", "shape", "query", "key", "value", "score", "inside",
-                                 "factor", "limits", "weight", "finish", "rows", "store"})
+                                 "factor", "limits", "weight", "finish", "rows", "first", "store"})
       b_.Name(reserved);
     memory_ = b_.Name("memory");
   }
@@ -174,7 +174,7 @@ class Schedule {
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     const int64_t blocks = AddAttentionShape(b_, plan_.problem, plan_.tile.rows, call);
     AttentionFunctions(b_, a_).Add(call);
-    AddRowsStore(b_, call, "store", a_.result);
+    AddRowsStore(b_, call, "store", a_.result, ScatterOf(g_, a_, a_.result));
     Block shared;
     shared.push_back({tile::Alloc{memory_, type, tile::Space::kShared, SharedElements(plan_)}});
     b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(shared)), {blocks, 1, 1},
@@ -182,22 +182,8 @@ class Schedule {
   }
 
  private:
-  // Heads of the result, some of which share one of an operand.
-  HeadIndex HeadsOf(TensorId id) {
-    return [this, id](Block& out, const Expr& head) {
-      Index at = ScoreIndex(b_, out, a_.score, head, b_.Idx(0), b_.Idx(0));
-      for (size_t d = 0; d + 2 < at.size(); ++d) {
-        const int64_t sharing = HeadsSharing(g_, a_, id, static_cast<int64_t>(at.size() - d));
-        if (g_[id].dims[d] == 1)
-          at[d] = b_.Idx(0);
-        else if (sharing > 1)
-          at[d] = b_.Divide(out, at[d], b_.Arg("sharing", sharing), sharing, "head").quotient;
-      }
-      return at;
-    };
-  }
   bool AddLoad(Call& call, const char* name, const OperandRows& rows) {
-    return AddRowsLoad(b_, call, name, memory_, rows, HeadsOf(rows.id));
+    return AddRowsLoad(b_, call, name, memory_, rows, SharedHeads(b_, a_, rows.id));
   }
 
   const Graph& g_;

@@ -6,6 +6,7 @@
 #include "compiler/engines/attention_engine.h"
 #include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_problem.h"
 #include "ir/graph/ops.h"
 
@@ -30,6 +31,7 @@ enum { kGroupsKnob, kKeysKnob, kTurnsKnob };
 
 constexpr int kPanel = 64;       // elements of one 128-byte row
 constexpr int kMostDepth = 256;  // of q and k, of v: accumulators and shared memory end there
+constexpr int kLeastKeys = 32;
 constexpr int kStages = 2;       // of k and of v: one would be a deadlock
 constexpr int kSlotBytes = 48;   // where a group learns what tile it makes
 
@@ -39,6 +41,9 @@ struct RegisterSplit {
   int producer, consumer, most;
 };
 constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 192}, {24, 240, 176}, {32, 160, 128}};
+// Where the producer's threads copy, which takes addresses.
+constexpr RegisterSplit kLoadedRegisters[] = {{}, {0, 0, 192}, {40, 232, 168}, {32, 160, 128}};
+constexpr int kLoadedAlignment = 1024;  // bytes, of what the skeleton lays out
 
 struct AttentionTile {
   int groups = 2, keys = 128;
@@ -57,7 +62,7 @@ constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}},
 
 struct Sm90 {
   static constexpr const char* kName = "attention_sm90";
-  static constexpr int kVersion = 3;
+  static constexpr int kVersion = 4;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
@@ -66,7 +71,11 @@ struct Sm90 {
     AttentionProblem problem = {};
     int depth = 0, width = 0;  // of q and k, of v, in whole panels
     AttentionTile tile = {};
+    bool is_loaded = false;  // by threads, which store as well; else by these:
     TensorMapSpec q = {}, k = {}, v = {}, out = {};
+    const RegisterSplit& registers() const {
+      return (is_loaded ? kLoadedRegisters : kRegisters)[tile.groups];
+    }
   };
   static Result<Plan> PlanOf(const Group& group);
   static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
@@ -80,18 +89,23 @@ using Plan = Sm90::Plan;
 int64_t Sm90::SharedBytes(const Plan& p) {
   const int64_t block = int64_t{p.tile.keys} * 2 * (p.depth + p.width);
   return int64_t{p.tile.groups} * (64 * p.depth * 2 + 64 * 128) + kStages * block +
-         kSlotBytes * p.tile.groups + 8 * (4 * kStages + 2 * p.tile.groups);
+         kSlotBytes * p.tile.groups + 8 * (4 * kStages + 2 * p.tile.groups) +
+         (p.is_loaded ? kLoadedAlignment : 0);
 }
 
 bool FitsRegisters(const Plan& p) {
   const int used = p.width / 2 + p.tile.keys / 2 + p.tile.keys / 4;
-  return used <= kRegisters[p.tile.groups].most;
+  return used <= p.registers().most;
 }
 
-AttentionTile TileOf(int depth, bool reads, std::span<const int> knobs) {
+constexpr int kMostLoadedGroups = 2;  // more leave the producer too few registers
+
+AttentionTile TileOf(const Plan& p, std::span<const int> knobs) {
+  const int depth = std::max(p.depth, p.width);
   const auto* row =
       std::ranges::find_if(kTiles, [&](const TileRow& r) { return depth <= r.depth; });
-  AttentionTile tile = reads ? row->reading : row->plain;
+  AttentionTile tile = p.problem.reads_by_element ? row->reading : row->plain;
+  if (p.is_loaded) tile.groups = std::min(tile.groups, kMostLoadedGroups);
   if (knobs[kGroupsKnob] > 0) tile.groups = knobs[kGroupsKnob];
   if (knobs[kKeysKnob] > 0) tile.keys = knobs[kKeysKnob];
   if (knobs[kTurnsKnob] < 2) tile.ping_pong = knobs[kTurnsKnob] == 1;
@@ -99,24 +113,46 @@ AttentionTile TileOf(int depth, bool reads, std::span<const int> knobs) {
   return tile;
 }
 
-Result<Plan> Sm90::PlanOf(const Group& group) {
-  const Graph& g = group.graph;
-  Plan p;
-  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth));
+// The tensor maps of all operands and the result; or why there are none.
+Status TakeMaps(const Graph& g, Plan& p) {
   const Attention& a = p.problem.attention;
   RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v}));
+  if (ScatterOf(g, a, a.result) != nullptr)
+    return Status::Error(Code::kUnsupportedLayout, "{} is scattered; tensor maps write rows",
+                         g[a.result].name);
   const int64_t rank = g[a.score].rank();
-  p.depth = static_cast<int>(AlignUp(p.problem.depth, kPanel));
-  p.width = static_cast<int>(AlignUp(p.problem.width, kPanel));
   ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
   ASSIGN_OR_RETURN(p.k, AttentionMapOf(g[a.k], rank - 1, rank - 2, 64));
   ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 2, rank - 1, 64));
   ASSIGN_OR_RETURN(p.out, AttentionMapOf(g[a.result], rank - 2, rank - 1, 64));
+  return {};
+}
+
+// Operands that threads copy 16 bytes at a time, for which there are no maps.
+bool AreLoaded(const Graph& g, const Attention& a) {
+  const int64_t rank = g[a.score].rank();
+  return NeighboursOf(g, a.q, rank - 1) != Neighbours::kApart &&
+         NeighboursOf(g, a.k, rank - 2) != Neighbours::kApart &&
+         NeighboursOf(g, a.v, rank - 1) != Neighbours::kApart;
+}
+
+Result<Plan> Sm90::PlanOf(const Group& group) {
+  const Graph& g = group.graph;
+  Plan p;
+  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth));
+  p.depth = static_cast<int>(AlignUp(p.problem.depth, kPanel));
+  p.width = static_cast<int>(AlignUp(p.problem.width, kPanel));
+  const Status maps = TakeMaps(g, p);
+  p.is_loaded = !maps.ok() && AreLoaded(g, p.problem.attention);
+  if (!maps.ok() && !p.is_loaded) return maps;
   return p;
 }
 
 Status Sm90::TakeTile(Plan& p, const Target&, std::span<const int> knobs) {
-  p.tile = TileOf(std::max(p.depth, p.width), p.problem.reads_by_element, knobs);
+  p.tile = TileOf(p, knobs);
+  // The table's tiles are for what one thread of the producer leaves.
+  while (p.is_loaded && knobs[kKeysKnob] == 0 && !FitsRegisters(p) && p.tile.keys > kLeastKeys)
+    p.tile.keys -= 16;
   if (!FitsRegisters(p))
     return Status::Error(Code::kUnsupportedShape,
                          "{} groups with blocks of {} keys have too few registers for rows of {}",
@@ -139,43 +175,67 @@ class Schedule {
                        plan_.tile.keys, plan_.tile.ping_pong ? ", in turns" : ""),
            IndexTypeInMemory(group.graph)) {
     for (const char* reserved :
-         {"bx", "shape", "score", "inside", "factor", "limits", "weight", "finish", "rows"})
+         {"bx", "shape", "query", "key", "value", "score", "inside", "factor", "limits", "weight",
+          "finish", "rows", "first", "store"})
       b_.Name(reserved);
   }
 
   void Lower(Lowered& lowered) {
     const Attention& a = plan_.problem.attention;
     const DType type = g_[a.q].dtype;
-    Call call{.skeleton = "attention_sm90"};
-    call.maps = {b_.Map("q_map", a.q, plan_.q), b_.Map("k_map", a.k, plan_.k),
-                 b_.Map("v_map", a.v, plan_.v), b_.Map("out_map", a.result, plan_.out)};
+    Call call{.skeleton = plan_.is_loaded ? "attention_loaded_sm90" : "attention_sm90"};
+    tile::Block before;
+    if (plan_.is_loaded)
+      AddLoads(call, before);
+    else
+      call.maps = {b_.Map("q_map", a.q, plan_.q), b_.Map("k_map", a.k, plan_.k),
+                   b_.Map("v_map", a.v, plan_.v), b_.Map("out_map", a.result, plan_.out)};
     call.wgmma = {.columns = plan_.tile.keys, .type = type, .right_type = type};
     call.second = Call::Wgmma{.columns = plan_.width,
                               .type = type,
                               .right_type = type,
                               .right_is_outer = true,
                               .left_in_registers = true};
-    call.shared_bytes = Sm90::SharedBytes(plan_);
-    const RegisterSplit& registers = kRegisters[plan_.tile.groups];
+    // What functions copy to is the kernel's own.
+    const int64_t bytes = Sm90::SharedBytes(plan_);
+    if (!plan_.is_loaded) call.shared_bytes = bytes;
+    const RegisterSplit& registers = plan_.registers();
     call.config = {{"kGroups", plan_.tile.groups},
                    {"kKeys", plan_.tile.keys},
                    {"kDepth", plan_.depth},
                    {"kWidth", plan_.width},
                    {"kStages", kStages},
+                   {"kBytes", bytes},
                    {"kPingPong", plan_.tile.ping_pong ? 1 : 0},
                    {"kReads", plan_.problem.reads_by_place ? 1 : 0},
                    {"kProducerRegisters", registers.producer},
                    {"kConsumerRegisters", registers.consumer},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     const int64_t tiles = AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, call);
-    AddSharing(call);
+    if (!plan_.is_loaded) AddSharing(call);
     AttentionFunctions(b_, a).Add(call);
+    if (plan_.is_loaded) AddRowsStore(b_, call, "store", a.result, ScatterOf(g_, a, a.result));
     const int64_t blocks = std::min<int64_t>(tiles, target_.multiprocessors);
-    b_.Finish(CallOfBlocks(b_, blocks, std::move(call)), {blocks, 1, 1},
+    b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(before)), {blocks, 1, 1},
               128 * (plan_.tile.groups + 1), lowered, 1);
   }
 
  private:
+  // Shared memory, and functions that copy to it.
+  void AddLoads(Call& call, tile::Block& before) {
+    const Attention& a = plan_.problem.attention;
+    const int64_t rank = g_[a.score].rank();
+    const std::string memory = b_.Name("memory");
+    before.push_back({tile::Alloc{memory, g_[a.q].dtype, tile::Space::kShared,
+                                  Sm90::SharedBytes(plan_) / 2}});
+    call.buffers = {memory};
+    const std::pair<const char*, OperandRows> loads[] = {
+        {"query", {a.q, rank - 2, rank - 1}},
+        {"key", {a.k, rank - 1, rank - 2}},
+        {"value", {a.v, rank - 2, rank - 1}}};
+    for (const auto& [name, rows] : loads)
+      AddRowsLoad(b_, call, name, memory, rows, SharedHeads(b_, a, rows.id));
+  }
   void AddSharing(Call& call) {
     const Attention& a = plan_.problem.attention;
     for (const auto& [name, id] : {std::pair{"q", a.q}, {"k", a.k}, {"v", a.v}})

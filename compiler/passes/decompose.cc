@@ -266,10 +266,14 @@ void DecomposeMatmul(Graph& g, Node node) {
   };
   PrimitiveWriter w(g, ArithmeticType(node.compute), g[y].name);
   if (ko != kAbsent) {
-    // The mask varies per batch of the result, so a is seen with the result's batch dims.
+    // The mask varies per batch of the result, so a is seen with the result's batch dims. An
+    // element or 0 is what the operand's type has: engines see the operand that the client has.
     Dims dims = g[y].dims;
     dims[rank - 1] = g[node.inputs[0]].dims[rank - 1];
-    node.inputs[0] = w.Select(below(rank - 1, dims, ko), node.inputs[0], w.Number(0));
+    const DType type = g[node.inputs[0]].dtype;
+    const TensorId masked = w.Select(below(rank - 1, dims, ko), node.inputs[0], w.Number(0));
+    g[masked].dtype = type;
+    node.inputs[0] = masked;
   }
   if (mo == kAbsent && no == kAbsent) {
     g.AddNode(std::move(node));

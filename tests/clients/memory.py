@@ -4,6 +4,8 @@ NumPy has no bfloat16 and no 8-bit floats: values are rounded here, to nearest e
 floats saturate.
 """
 
+import ctypes
+
 import cudnn
 import numpy as np
 
@@ -168,6 +170,44 @@ class HostMemory:
 
     def synchronize(self):
         pass
+
+
+class EmulatedMemory:
+    """The same of tests/support/emulated_gpu: memory of its driver, whose addresses are the process's own."""
+
+    def __init__(self, libcuda):
+        self._driver = ctypes.CDLL(libcuda)
+        self._buffers = []
+
+    def allocate(self, payload):
+        address = ctypes.c_uint64()
+        size = (payload.size + 63) // 64 * 64 + 2 * _GUARD
+        if self._driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)) != 0:
+            raise MemoryError(f"{size} bytes")
+        raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address.value))
+        raw[:] = _GUARD_BYTE
+        raw[_GUARD:_GUARD + payload.size] = payload
+        self._buffers.append((address, raw, payload.size))
+        return address.value + _GUARD
+
+    def read(self, address, size):
+        for start, raw, held in self._buffers:
+            if start.value + _GUARD == address:
+                assert size <= held
+                return raw[_GUARD:_GUARD + size].copy()
+        raise KeyError(address)
+
+    def damage(self):
+        return [f"written beside buffer {i} of {size} bytes" for i, (_, raw, size) in enumerate(self._buffers)
+                if (raw[:_GUARD] != _GUARD_BYTE).any() or (raw[_GUARD + size:] != _GUARD_BYTE).any()]
+
+    def synchronize(self):
+        pass
+
+    def free(self):
+        for address, _, _ in self._buffers:
+            self._driver.cuMemFree_v2(address)
+        self._buffers = []
 
 
 class TorchMemory:

@@ -23,6 +23,8 @@
 //                              hide elsewhere from result[2] up to result[3]
 //   weight(value, batch, row, column, result out), finish(value, batch, row, column, result out)
 //   rows(batch, row, max, sum)
+//   first(batch, row, result out)   maximum and sum of a row before its first key: with kSink those
+//                              of its sink, a score that has no value
 //
 // A positive factor of all scores costs nothing: maxima are taken before it, and it joins the
 // multiply-add of the exponential. Blocks that need masks take scores as they are.
@@ -30,6 +32,10 @@
 // The multiply-add subtracts a maximum that was multiplied by log2(e) and rounded: where that is
 // large, as with a mask of -1e9 or of a type's lowest value, what rounding left is a power of two
 // of its own. A warp that has such a maximum subtracts before it multiplies, as the graph does.
+//
+// With kTails the keys of a sequence end where a number in memory says. What lies behind them may be
+// anything, NaN too, and a weight of 0 does not hide that: values that no row of a tile sees are
+// zeroes in shared memory.
 //
 // A row that sees no key has the maximum -inf, the sum 0 and results of 0 (ir/graph/sdpa.h).
 struct attention_shape {
@@ -60,9 +66,10 @@ struct attention_tiles {
     p.row = (s.query_tiles - 1 - i) * kRows;
     return p;
   }
-  // The blocks that rows from `row` on see, [first, end), never none; and the keys that all see.
+  // The blocks that rows from `row` on see, [first, end), never none; the keys that all see; and
+  // where those that any sees end.
   struct range {
-    int first, end, inside_first, inside_end;
+    int first, end, inside_first, inside_end, seen_end;
   };
   template <class Limits>
   static __device__ inline range range_of(const attention_shape& s, const Limits& limits, int batch,
@@ -77,6 +84,7 @@ struct attention_tiles {
     r.end = max(r.end, r.first + 1);
     r.inside_first = result[2];
     r.inside_end = min(result[3], s.keys);
+    r.seen_end = max(min(result[1], s.keys), 0);
     return r;
   }
 };
@@ -158,6 +166,22 @@ struct attention_rows {
   static __device__ inline float row_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
+  }
+
+  // Before the first key.
+  __device__ inline void begin_rows() {
+    if constexpr (C::kSink) {
+      float low[2], high[2];
+      f->first(batch, at_row(0), low);
+      f->first(batch, at_row(2), high);
+      max_low = low[0];
+      max_high = high[0];
+      sum_low = thread % 4 == 0 ? low[1] : 0.f;  // four threads add up the sum of a row
+      sum_high = thread % 4 == 0 ? high[1] : 0.f;
+    } else {
+      max_low = max_high = -infinity();
+      sum_low = sum_high = 0;
+    }
   }
 
   // What is exponentiated: 2^(score * slope - low), in the other row - high.
@@ -261,7 +285,7 @@ struct attention_rows {
 };
 
 template <class Score, class Inside, class Factor, class Limits, class Weight, class Finish,
-          class Rows>
+          class Rows, class First>
 struct attention_functions {
   const Score& score;
   const Inside& inside;
@@ -270,4 +294,5 @@ struct attention_functions {
   const Weight& weight;
   const Finish& finish;
   const Rows& rows;
+  const First& first;
 };

@@ -1,8 +1,8 @@
 #pragma once
 // attention_sm80<Config>(memory, shape, query, key, value, score, inside, factor, limits, weight,
-// finish, rows, store): the skeleton of softmax(q k) v on mma.sync, without a
+// finish, rows, first, store): the skeleton of softmax(q k) v on mma.sync, without a
 // matrix of scores in memory. attention_rows.cuh has what it shares with attention_sm90, and says
-// what the functions from score to rows are.
+// what the functions from score to first are.
 //
 //   block      kRows = 16 * kRowTiles * kWarps queries of one head; blocks of kKeys keys, from the
 //              last to the first, in a ring of kStages by asynchronous copies of all threads
@@ -174,8 +174,7 @@ struct attention_mma {
       part.inside_first = (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys;
       part.inside_end = max(own.inside_end, 0) / C::kKeys;
       part.take_factor();
-      part.max_low = part.max_high = -part.infinity();
-      part.sum_low = part.sum_high = 0;
+      part.begin_rows();
 #pragma unroll
       for (float& result : part.result) result = 0;
     }
@@ -232,8 +231,11 @@ struct attention_mma {
       const unsigned thread = computed_again(threadIdx.x);
       load_panels<C::kKeys, C::kDepth, kThreads, (C::kAsync & 2) != 0>(to, thread, key, batch,
                                                                        first);
+      const auto seen_value = [&](int at, int b, int row, int column) {
+        value(at, b, !C::kTails || row < whole.seen_end ? row : s.keys, column);
+      };
       load_panels<C::kKeys, C::kWidth, kThreads, (C::kAsync & 4) != 0>(to + kKeyElements, thread,
-                                                                       value, batch, first);
+                                                                       seen_value, batch, first);
     };
     load_panels<kWarpRows, C::kDepth, 32, (C::kAsync & 1) != 0>(at.queries_at, at.lane, query,
                                                                 batch, at.row);
@@ -275,14 +277,16 @@ struct attention_mma {
 };
 
 template <class C, class T, class Query, class Key, class Value, class Score, class Inside,
-          class Factor, class Limits, class Weight, class Finish, class Rows, class Store>
+          class Factor, class Limits, class Weight, class Finish, class Rows, class First,
+          class Store>
 __device__ inline void attention_sm80(T* memory, const attention_shape& shape, const Query& query,
                                       const Key& key, const Value& value, const Score& score,
                                       const Inside& inside, const Factor& factor,
                                       const Limits& limits, const Weight& weight,
-                                      const Finish& finish, const Rows& rows, const Store& store) {
-  using functions = attention_functions<Score, Inside, Factor, Limits, Weight, Finish, Rows>;
+                                      const Finish& finish, const Rows& rows, const First& first,
+                                      const Store& store) {
+  using functions = attention_functions<Score, Inside, Factor, Limits, Weight, Finish, Rows, First>;
   attention_mma<C>::run(memory, shape,
-                        functions{score, inside, factor, limits, weight, finish, rows}, query, key,
-                        value, store);
+                        functions{score, inside, factor, limits, weight, finish, rows, first},
+                        query, key, value, store);
 }

@@ -1,9 +1,11 @@
 #pragma once
 // attention_sm90<Config>(q, k, v, out, shape, score, inside, factor, limits, weight,
-// finish, rows): the skeleton of softmax(q k) v on sm_90a, without a matrix of
-// scores in memory.
+// finish, rows, first): the skeleton of softmax(q k) v on sm_90a, without a matrix of
+// scores in memory. attention_loaded_sm90 (its own file) is the same for operands that tensor maps
+// cannot read.
 //
-//   producer warp       TMA → q of each group, ring of k blocks, ring of v blocks
+//   producer            TMA by one thread, or asynchronous copies by 128 → q of each group, ring of
+//                       k blocks, ring of v blocks
 //   consumer group g    rows 64g .. of a tile of 64 * kGroups queries of one head, blocks of kKeys
 //                       keys from the last to the first:
 //
@@ -11,12 +13,12 @@
 //     P, m, l             see attention_rows.cuh, which also says what the functions are
 //     O += P v            wgmma, P from registers, v as it lies (MN-major)
 //
-//   O / l → finish → shared memory → TMA
+//   O / l → finish → shared memory → TMA, or the threads of the group
 //
 // S of one block and O of the block before are in flight together, so that the softmax runs under a
 // product. With kPingPong groups take turns to issue products, by named barriers.
 //
-// mbarriers: k and v blocks full (producer, with bytes) and empty (one thread a group), q of a
+// mbarriers: k and v blocks full (producer, with bytes, or all its threads) and empty (one thread a group), q of a
 // group full and empty. Every group goes through all blocks of its tile; those that its own rows do
 // not see it only releases.
 // Blocks that need masks have a loop of their own.
@@ -39,7 +41,7 @@ struct attention {
   static constexpr int kSlotsAt = kStagingAt + C::kGroups * kBoxBytes;  // a slot beside each q
   static constexpr int kSlotBytes = 48;
   static constexpr int kBarriersAt = kSlotsAt + C::kGroups * kSlotBytes;
-  static_assert(C::kSharedBytes == kBarriersAt + 8 * (4 * C::kStages + 2 * C::kGroups));
+  static constexpr int kBytes = kBarriersAt + 8 * (4 * C::kStages + 2 * C::kGroups);
 
   struct barriers {
     unsigned base;
@@ -82,34 +84,57 @@ struct attention {
 
   // ---- producer
 
-  template <int panels>
-  static __device__ inline void load(unsigned to, const tensor_map& map, unsigned full,
-                                     int panel_bytes, int row, int inner, int outer) {
-    mbarrier_expect(full, panels * panel_bytes);
-#pragma unroll
-    for (int c = 0; c < panels; ++c)
-      tma_load(to + c * panel_bytes, map, full, c * 64, row, inner, outer);
-  }
-
-  struct loads {
+  // How operands come where maps read them, by one thread. Another one has the same functions.
+  struct by_maps {
     const tensor_map &q, &k, &v;
+    const attention_shape& s;
+    static constexpr int kThreads = 1;
+
+    template <int panels>
+    static __device__ inline void load(unsigned to, const tensor_map& map, unsigned full,
+                                       int panel_bytes, int row, int inner, int outer) {
+      mbarrier_expect(full, panels * panel_bytes);
+#pragma unroll
+      for (int c = 0; c < panels; ++c)
+        tma_load(to + c * panel_bytes, map, full, c * 64, row, inner, outer);
+    }
+    static constexpr bool kHidesTails = false;  // consumers do
+    __device__ inline bool leads() const { return true; }
+    __device__ inline void begin(int) {}
+    __device__ inline void wait(unsigned barrier, unsigned parity) {
+      mbarrier_wait(barrier, parity);
+    }
+    __device__ inline void keys(unsigned to, unsigned full, const place& p, int row) {
+      load<kPanels>(to, k, full, kPanelBytes, row, p.inner / s.k_inner, p.outer / s.k_outer);
+    }
+    __device__ inline void values(unsigned to, unsigned full, const place& p, int row) {
+      load<kWidthPanels>(to, v, full, kPanelBytes, row, p.inner / s.v_inner, p.outer / s.v_outer);
+    }
+    __device__ inline void queries(unsigned to, unsigned full, const place& p, int row) {
+      load<kPanels>(to, q, full, 8192, row, p.inner / s.q_inner, p.outer / s.q_outer);
+    }
+    __device__ inline void end(unsigned full) { mbarrier_arrive(full); }
+  };
+
+  template <class Mover>
+  struct loads {
+    Mover move;
     const attention_shape& s;
     unsigned memory;
     barriers b;
-    ring key, value;
+    ring key = {}, value = {};
     unsigned query_phase = 0;
 
     __device__ inline void keys(const place& p, int block) {
-      mbarrier_wait(b.key_empty(key.stage), key.phase ^ 1);
-      load<kPanels>(memory + kKeysAt + key.stage * kKeyBytes, k, b.key_full(key.stage), kPanelBytes,
-                    block * C::kKeys, p.inner / s.k_inner, p.outer / s.k_outer);
+      move.wait(b.key_empty(key.stage), key.phase ^ 1);
+      move.keys(memory + kKeysAt + key.stage * kKeyBytes, b.key_full(key.stage), p,
+                block * C::kKeys);
       key.advance();
     }
     __device__ inline void values(const place& p, int block) {
-      mbarrier_wait(b.value_empty(value.stage), value.phase ^ 1);
-      load<kWidthPanels>(memory + kValuesAt + value.stage * kValueBytes, v,
-                         b.value_full(value.stage), kPanelBytes, block * C::kKeys,
-                         p.inner / s.v_inner, p.outer / s.v_outer);
+      move.wait(b.value_empty(value.stage), value.phase ^ 1);
+      move.values(memory + kValuesAt + value.stage * kValueBytes, b.value_full(value.stage), p,
+                  block * C::kKeys);
       value.advance();
     }
     // A group learns with its queries which tile it makes.
@@ -117,34 +142,37 @@ struct attention {
     __device__ inline void queries(const place& p, const range& whole, const Limits& limits) {
       for (int g = 0; g < C::kGroups; ++g) {
         const int first_row = p.row + g * 64;
-        const range own = tiles::range_of(s, limits, p.batch, first_row, 64);
-        mbarrier_wait(b.query_empty(g), query_phase ^ 1);
-        const unsigned slot = memory + kSlotsAt + g * kSlotBytes;
-        store_shared(slot, first_row);
-        store_shared(slot + 4, p.batch);
-        store_shared(slot + 8, p.inner);
-        store_shared(slot + 12, p.outer);
-        store_shared(slot + 16, whole.first);
-        store_shared(slot + 20, whole.end);
-        store_shared(slot + 24, min(max(own.end, whole.first + 1), whole.end));
-        store_shared(slot + 28, (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys);
-        store_shared(slot + 32, max(own.inside_end, 0) / C::kKeys);
-        load<kPanels>(memory + g * kQueryBytes, q, b.query_full(g), 8192, first_row,
-                      p.inner / s.q_inner, p.outer / s.q_outer);
+        move.wait(b.query_empty(g), query_phase ^ 1);
+        if (move.leads()) {
+          const range own = tiles::range_of(s, limits, p.batch, first_row, 64);
+          const unsigned slot = memory + kSlotsAt + g * kSlotBytes;
+          store_shared(slot, first_row);
+          store_shared(slot + 4, p.batch);
+          store_shared(slot + 8, p.inner);
+          store_shared(slot + 12, p.outer);
+          store_shared(slot + 16, whole.first);
+          store_shared(slot + 20, whole.end);
+          store_shared(slot + 24, min(max(own.end, whole.first + 1), whole.end));
+          store_shared(slot + 28, (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys);
+          store_shared(slot + 32, max(own.inside_end, 0) / C::kKeys);
+          store_shared(slot + 36, whole.seen_end);
+        }
+        move.queries(memory + g * kQueryBytes, b.query_full(g), p, first_row);
       }
       query_phase ^= 1;
     }
     __device__ inline void end() {
       for (int g = 0; g < C::kGroups; ++g) {
-        mbarrier_wait(b.query_empty(g), query_phase ^ 1);
-        store_shared(memory + kSlotsAt + g * kSlotBytes + 4, -1);
-        mbarrier_arrive(b.query_full(g));
+        move.wait(b.query_empty(g), query_phase ^ 1);
+        if (move.leads()) store_shared(memory + kSlotsAt + g * kSlotBytes + 4, -1);
+        move.end(b.query_full(g));
       }
     }
     // k of a block goes before v of the block that is multiplied before it.
     template <class Limits>
     __device__ inline void tile(const place& p, const Limits& limits) {
       const range r = tiles::range_of(s, limits, p.batch, p.row, kRows);
+      move.begin(r.seen_end);
       keys(p, r.end - 1);
       queries(p, r, limits);
 #pragma unroll 1
@@ -153,6 +181,14 @@ struct attention {
         values(p, block);
       }
       values(p, r.first);
+    }
+    template <class Limits>
+    __device__ inline void run(const Limits& limits) {
+      const int count = s.batches * s.query_tiles;
+#pragma unroll 1
+      for (int round = 0, tile_at = tile_of(0); tile_at < count; tile_at = tile_of(++round))
+        tile(tiles::place_of(s, tile_at), limits);
+      end();
     }
   };
 
@@ -164,10 +200,27 @@ struct attention {
     for (int i = 0; i < count; ++i) asm volatile("" : "+f"(x[i])::"memory");
   }
 
-  template <class F>
+  // How 64 by 64 results leave the staging, where a map writes them.
+  struct to_map {
+    const tensor_map& out;
+    __device__ inline void wait(bool leads) const {
+      if (leads) tma_store_wait_read<0>();
+    }
+    __device__ inline void store(bool leads, unsigned staging, int column, int first_row, int,
+                                 int inner, int outer) const {
+      if (!leads) return;
+      tma_store(out, staging, column, first_row, inner, outer);
+      tma_store_commit();
+    }
+    __device__ inline void end(bool leads) const {
+      if (leads) tma_store_wait();
+    }
+  };
+
+  template <class F, class Out, bool clears>
   struct consumer {
     attention_rows<C, F> part;
-    const tensor_map& out;
+    const Out& out;
     barriers b;
     unsigned memory, staging, group, thread;
     unsigned query_tile, key_tile, value_tile;  // low halves of descriptors
@@ -219,6 +272,23 @@ struct attention {
       wgmma_commit();
     }
 
+    // Zeroes for the values from `seen_end` on of the block that comes next. All groups that read
+    // them write them; the last to do so changes nothing that another one reads.
+    __device__ inline void clear_tail(int block, int seen_end) {
+      const int from = seen_end - block * C::kKeys;
+      if (from >= C::kKeys) return;
+      mbarrier_wait(b.value_full(value.stage), value.phase);
+      const unsigned at = memory + kValuesAt + value.stage * kValueBytes;
+      const int row = max(from, 0);
+      for (int i = row * 8 + int(thread); i < C::kKeys * 8; i += 128)
+#pragma unroll
+        for (int c = 0; c < kWidthPanels; ++c)
+          asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at + c * kPanelBytes + i * 16),
+                       "r"(0)
+                       : "memory");
+      fence_for_copies();
+      group_sync();
+    }
     __device__ inline void first_block(int block) {
       mbarrier_wait(b.key_full(key.stage), key.phase);
       take_turn();
@@ -227,8 +297,9 @@ struct attention {
       wgmma_wait<0>();
       pin(part.score);
       release_keys();
-      float none;
-      part.template softmax<true>(part.take_scores(block), none, none);
+      float low, high;  // there is no result that loses them
+      if constexpr (C::kSink) part.begin_rows();
+      part.template softmax<!C::kSink>(part.take_scores(block), low, high);
       part.take_weights(block);
 #pragma unroll
       for (float& result : part.result) result = 0;
@@ -281,6 +352,7 @@ struct attention {
         release_keys();
         release_values();
       }
+      if constexpr (clears) clear_tail(block, of_slot(9));
       first_block(block);
       --block;
       const int end_inside = C::kReads ? first : max(part.inside_end, first);
@@ -309,7 +381,7 @@ struct attention {
     __device__ inline void store(int first_row, int inner, int outer) {
 #pragma unroll
       for (int c = 0; c < kWidthPanels; ++c) {
-        if (leads()) tma_store_wait_read<0>();
+        out.wait(leads());
         group_sync();
 #pragma unroll
         for (int g = 0; g < 4; ++g) {
@@ -322,48 +394,39 @@ struct attention {
         }
         fence_for_copies();
         group_sync();
-        if (leads()) {
-          tma_store(out, staging, c * 64, first_row, inner, outer);
-          tma_store_commit();
-        }
+        out.store(leads(), staging, c * 64, first_row, part.batch, inner, outer);
       }
     }
   };
 
-  template <class F>
-  static __device__ inline void run(const tensor_map& q, const tensor_map& k, const tensor_map& v,
-                                    const tensor_map& out, const attention_shape& s, const F& f) {
-    extern __shared__ __align__(1024) unsigned char shared_memory[];
-    const unsigned memory = shared_address(shared_memory);
+  template <class Mover, class Out, class F>
+  static __device__ inline void run(unsigned memory, const Mover& mover, const Out& out,
+                                    const attention_shape& s, const F& f) {
     const barriers b = {memory + kBarriersAt};
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
       for (int i = 0; i < C::kStages; ++i) {
-        mbarrier_init(b.key_full(i), 1);
-        mbarrier_init(b.value_full(i), 1);
+        mbarrier_init(b.key_full(i), Mover::kThreads);
+        mbarrier_init(b.value_full(i), Mover::kThreads);
         mbarrier_init(b.key_empty(i), C::kGroups);
         mbarrier_init(b.value_empty(i), C::kGroups);
       }
       for (int g = 0; g < C::kGroups; ++g) {
-        mbarrier_init(b.query_full(g), 1);
+        mbarrier_init(b.query_full(g), Mover::kThreads);
         mbarrier_init(b.query_empty(g), 1);
       }
       mbarrier_init_done();
     }
     __syncthreads();
-    const int count = s.batches * s.query_tiles;
     if (group == C::kGroups) {
       if constexpr (C::kProducerRegisters > 0) give_registers<C::kProducerRegisters>();
-      if (thread >= 32 || !elect_one()) return;
-      loads l = {q, k, v, s, memory, b};
-#pragma unroll 1
-      for (int round = 0, tile = tile_of(0); tile < count; tile = tile_of(++round))
-        l.tile(tiles::place_of(s, tile), f.limits);
-      l.end();
+      if (Mover::kThreads == 1 && (thread >= 32 || !elect_one())) return;
+      loads<Mover> l = {mover, s, memory, b};
+      l.run(f.limits);
       return;
     }
     if constexpr (C::kConsumerRegisters > 0) take_registers<C::kConsumerRegisters>();
-    consumer<F> c = {
+    consumer<F, Out, (C::kTails != 0) && !Mover::kHidesTails> c = {
         {&f, &s, thread}, out, b, memory, memory + kStagingAt + group * kBoxBytes, group, thread};
     const auto low = [](int panel_bytes, unsigned at) {
       return static_cast<unsigned>(descriptor_layout(128, panel_bytes) | descriptor_address(at));
@@ -374,19 +437,23 @@ struct attention {
     if (C::kPingPong && group == C::kGroups - 1) named_barrier_arrive(1, 256);
     while (c.tile()) {
     }
-    if (c.leads()) tma_store_wait();
+    out.end(c.leads());
   }
 };
 
 template <class C, class Score, class Inside, class Factor, class Limits, class Weight,
-          class Finish, class Rows>
+          class Finish, class Rows, class First>
 __device__ inline void attention_sm90(const tensor_map& q, const tensor_map& k, const tensor_map& v,
                                       const tensor_map& out, const attention_shape& shape,
                                       const Score& score, const Inside& inside,
                                       const Factor& factor, const Limits& limits,
-                                      const Weight& weight, const Finish& finish,
-                                      const Rows& rows) {
-  using functions = attention_functions<Score, Inside, Factor, Limits, Weight, Finish, Rows>;
-  attention<C>::run(q, k, v, out, shape,
-                    functions{score, inside, factor, limits, weight, finish, rows});
+                                      const Weight& weight, const Finish& finish, const Rows& rows,
+                                      const First& first) {
+  using functions = attention_functions<Score, Inside, Factor, Limits, Weight, Finish, Rows, First>;
+  using skeleton = attention<C>;
+  static_assert(C::kBytes == skeleton::kBytes);
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  skeleton::run(shared_address(shared_memory), typename skeleton::by_maps{q, k, v, shape},
+                typename skeleton::to_map{out}, shape,
+                functions{score, inside, factor, limits, weight, finish, rows, first});
 }

@@ -43,6 +43,18 @@ __device__ inline void mbarrier_wait(unsigned barrier, unsigned parity) {
       "r"(parity)
       : "memory");
 }
+// Whether the phase is over, without much waiting.
+__device__ inline bool mbarrier_try(unsigned barrier, unsigned parity) {
+  unsigned done;
+  asm volatile(
+      "{ .reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, p; }"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

@@ -1,0 +1,114 @@
+"""The combinations of attention_fused.py at small extents on tests/support/emulated_gpu, against the reference in f64:
+lengths that are odd, 1 and 0, sequences one behind another, pages, sinks, dropout. Run by attention_emulated_test.sh:
+
+    python attention_emulated.py --cudnn LIBCUDNN --cudart LIBCUDART --libcuda LIBCUDA [--only WORD]
+
+What is run is what is fused, on the architecture that EMULATED_GPU_ARCH names.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+
+import preload
+
+_parser = argparse.ArgumentParser()
+_parser.add_argument("--cudnn", required=True)
+_parser.add_argument("--cudart", required=True)
+_parser.add_argument("--libcuda", required=True)
+_parser.add_argument("--only", default="", help="of the names, parts of them")
+_parser.add_argument("--seed", type=int, default=1)
+_arguments = _parser.parse_args()
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+preload.load(_arguments.cudart, _arguments.cudnn)
+
+import cudnn  # noqa: E402
+
+import quantised  # noqa: E402
+from attention import Attention  # noqa: E402
+from builder import Builder, Mismatch  # noqa: E402
+from drawn_attention import LAYOUTS  # noqa: E402
+from memory import EmulatedMemory  # noqa: E402
+
+_T = cudnn.data_type
+_LENGTHS = {"seq_q": (67, 0, 1), "seq_kv": (150, 77, 1)}
+_NO_KEYS = {"seq_q": (70, 33, 5), "seq_kv": (0, 1, 151)}
+_BIAS = {"bias": (1, 2, 70, 151)}
+_CAUSAL, _BOTTOM = {"right": 0}, {"right": 0, "bottom_right": True}
+_WINDOW = {"right": 0, "left": 20}
+_RAGGED, _SINK, _DROP = {"ragged": True}, {"sink": True}, {"dropout": 0.25}
+_SHAPE = {"q": (3, 2, 70, 64), "keys": 151}
+
+# Name, arguments of Attention; layouts and types take turns.
+CASES = [
+    ("padding_causal", {**_LENGTHS, **_CAUSAL}),
+    ("padding_bottom_right", {**_LENGTHS, **_BOTTOM}),
+    ("padding_bottom_right_hides_rows", {"seq_q": (70, 40, 70), "seq_kv": (3, 20, 64), **_BOTTOM}),
+    ("padding_no_keys_causal", {**_NO_KEYS, **_CAUSAL}),
+    ("padding_window", {**_LENGTHS, **_WINDOW}),
+    ("padding_bias", {**_LENGTHS, **_BIAS}),
+    ("padding_bias_causal", {**_NO_KEYS, **_BIAS, **_CAUSAL}),
+    ("padding_alibi_causal", {**_LENGTHS, "alibi": True, **_CAUSAL}),
+    ("sink", {**_SINK}),
+    ("sink_window", {**_SINK, **_WINDOW}),
+    ("sink_padding_causal", {**_SINK, **_LENGTHS, **_CAUSAL}),
+    ("sink_padding_no_keys", {**_SINK, **_NO_KEYS}),
+    ("dropout", {**_DROP}),
+    ("dropout_padding_causal", {**_DROP, **_LENGTHS, **_CAUSAL}),
+    ("paged_1", {**_LENGTHS, "page": 1}),
+    ("paged_3_causal", {**_LENGTHS, "page": 3, **_CAUSAL}),
+    ("paged_16_bottom_right", {**_NO_KEYS, "page": 16, **_BOTTOM, "heads": 1}),
+    ("paged_64_window_bias", {**_LENGTHS, "page": 64, **_WINDOW, **_BIAS}),
+    ("paged_8_sink_causal", {**_LENGTHS, "page": 8, **_CAUSAL, **_SINK}),
+    ("ragged", {**_LENGTHS, **_RAGGED}),
+    ("ragged_gap_causal", {**_LENGTHS, **_RAGGED, "gap": 2, **_CAUSAL}),
+    ("ragged_no_keys_bottom_right", {**_NO_KEYS, **_RAGGED, **_BOTTOM, "heads": 1}),
+    ("ragged_window_bias", {**_LENGTHS, **_RAGGED, **_WINDOW, **_BIAS}),
+    ("ragged_sink_causal", {**_LENGTHS, **_RAGGED, **_SINK, **_CAUSAL}),
+    ("ragged_everything", {**_LENGTHS, **_RAGGED, **_SINK, **_BIAS, "alibi": True, **_CAUSAL, **_DROP}),
+    ("score_function", {"cap": 0.75}),
+    ("depth_192_128_padding_causal", {**_LENGTHS, **_CAUSAL, "q": (3, 2, 70, 192), "value_depth": 128}),
+    ("depth_256_sink_causal", {**_SINK, **_CAUSAL, "q": (3, 2, 70, 256)}),
+    ("depth_80_ragged_causal", {**_LENGTHS, **_RAGGED, **_CAUSAL, "q": (3, 2, 70, 80)}),
+    ("depth_24_paged_causal", {**_LENGTHS, "page": 4, **_CAUSAL, "q": (3, 2, 70, 24)}),
+    ("fp8", {"fp8": True}),
+    ("fp8_causal", {**_CAUSAL, "fp8": True}),
+    ("fp8_padding_causal", {**_LENGTHS, **_CAUSAL, "fp8": True}),
+]
+
+
+def _run(handle, number, options):
+    options = {**_SHAPE, **options}
+    fp8 = options.pop("fp8", False)
+    layout = ["bhsd", "bshd", "sbhd", "bs3hd"][number % 4]
+    heads = options.get("heads", options["q"][1])
+    if layout == "bs3hd" and (heads != options["q"][1] or "value_depth" in options):
+        layout = "bshd"
+    io = _T.FP8_E4M3 if fp8 else (_T.HALF, _T.BFLOAT16)[number // 2 % 2]
+    memory = EmulatedMemory(_arguments.libcuda)
+    b = Builder(handle, memory, io=io, seed=_arguments.seed + number)
+    problem = (quantised.Fp8Attention if fp8 else Attention)(b, **{**options, "layout": LAYOUTS[layout]})
+    problem.forward(**({} if fp8 else {"stats": number % 5 != 4}))
+    b.run()
+    memory.free()
+
+
+def main():
+    handle = cudnn.create_handle()
+    failed = 0
+    for number, (name, options) in enumerate(CASES):
+        if not any(word in name for word in _arguments.only.split(",")):
+            continue
+        try:
+            _run(handle, number, options)
+            print(f"{name}: right", flush=True)
+        except (Mismatch, Exception) as wrong:
+            failed += 1
+            print(f"{name}: {type(wrong).__name__}: {wrong}", flush=True)
+    cudnn.destroy_handle(handle)
+    return int(failed != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
