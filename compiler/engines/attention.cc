@@ -315,9 +315,9 @@ class Finder {
   const NodeId second_;
   Attention a_;
   Factors factors_;
-  bool divides_ = false;                // by the sum
+  bool divides_ = false;                          // by the sum
   TensorId largest_ = kAbsent, total_ = kAbsent;  // the two reductions
-  std::vector<char> follows_, member_;  // of nodes: depends on the product; taken
+  std::vector<char> follows_, member_;            // of nodes: depends on the product; taken
 };
 
 }  // namespace

@@ -40,9 +40,9 @@ struct Attention {
   graph::TensorId max = -1, sum = -1;  // with the sink in them
   graph::TensorId sink = -1;           // of rows or of heads; absent: there is none
   graph::TensorId divisor = -1;  // the sum, or what divides instead of it; absent: nothing does
-  std::vector<graph::TensorId> rows = {};     // values of rows that are read outside
+  std::vector<graph::TensorId> rows = {};    // values of rows that are read outside
   std::vector<graph::NodeId> scatters = {};  // of the result, and of values of rows
-  std::vector<graph::NodeId> members = {};  // ascending; all that depends on the product
+  std::vector<graph::NodeId> members = {};   // ascending; all that depends on the product
 
   bool Contains(graph::NodeId node) const;
 };

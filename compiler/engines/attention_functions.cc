@@ -303,8 +303,9 @@ void AttentionFunctions::AddRows(Call& call) {
       if (id == a_.result) continue;
       const ScatterPlace to = ScatterPlaceOf(b_, values, f.body, scatter, at);
       Block there;
-      there.push_back({tile::Store{b_.Pointer(scatter.outputs[0]), to.offset,
-                                   tile::Cast(g_[scatter.outputs[0]].dtype, values.Value(id, at))}});
+      there.push_back(
+          {tile::Store{b_.Pointer(scatter.outputs[0]), to.offset,
+                       tile::Cast(g_[scatter.outputs[0]].dtype, values.Value(id, at))}});
       f.body.push_back({tile::If{to.inside, std::move(there), {}}});
     }
   }
@@ -321,9 +322,9 @@ void AttentionFunctions::AddFirst(Call& call) {
   if (a_.sink != graph::kAbsent) {
     const Index at = At(f.body, a_.max, batch, row, b_.Idx(0));
     ValueScope values(b_, f.body);
-    max = b_.Let(f.body, "first_max",
-                 tile::Cast(DType::kF32,
-                            values.Value(a_.sink, BroadcastIndex(b_, g_[a_.sink], at))));
+    max =
+        b_.Let(f.body, "first_max",
+               tile::Cast(DType::kF32, values.Value(a_.sink, BroadcastIndex(b_, g_[a_.sink], at))));
     sum = tile::Select(tile::Op(ScalarOp::kEq, {max, none}), tile::Float(0), tile::Float(1));
   }
   f.body.push_back({tile::Store{result, b_.Idx(0), max}});
@@ -339,6 +340,10 @@ void AttentionFunctions::Add(Call& call) {
   AddLimits(b_, a_.score, MasksOf(g_, a_), call);
   call.config.push_back({"kTails", EndsInMemory(g_, MasksOf(g_, a_)) ? 1 : 0});
   call.config.push_back({"kWeights", AddWeight(call) ? 1 : 0});
+  AddResults(call);
+}
+
+void AttentionFunctions::AddResults(Call& call) {
   AddFinish(call);
   AddRows(call);
   AddFirst(call);

@@ -38,8 +38,11 @@ class AttentionFunctions {
   AttentionFunctions(KernelBuilder& b, const Attention& attention)
       : b_(b), a_(attention), g_(b.graph()) {}
 
-  // Adds score, inside, limits, weight, finish, rows and first, and the constants that go with them.
+  // Adds score, inside, limits, weight, finish, rows and first, and the constants that go with
+  // them.
   void Add(tile::Call& call);
+  // Those of them that see results alone: finish, rows and first.
+  void AddResults(tile::Call& call);
 
  private:
   struct Element;  // a function of one value and its place

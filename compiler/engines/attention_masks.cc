@@ -188,8 +188,8 @@ std::vector<ScoreMask> SpareWeightMasks(const Graph& g, const Attention& a) {
     const auto of_exp =
         std::ranges::find_if(n->inputs, [&](TensorId x) { return FindExp(view, x).has_value(); });
     if (of_exp == n->inputs.end()) break;
-    const bool is_spare = view.Map(id, ScalarOp::kSelect) != nullptr &&
-                          view.IsZero(n->inputs[2]) && IsSpare(view, *n, hidden);
+    const bool is_spare = view.Map(id, ScalarOp::kSelect) != nullptr && view.IsZero(n->inputs[2]) &&
+                          IsSpare(view, *n, hidden);
     if (is_spare) spare.push_back({.visible = n->inputs[0], .masked = id, .value = n->inputs[1]});
     id = view.Uncast(*of_exp);
   }

@@ -124,8 +124,7 @@ ScatterPlace ScatterPlaceOf(KernelBuilder& b, ValueScope& values, Block& out,
   const Expr offset = b.Let(out, "place", tile::Cast(b.index_type(), place));
   Index to(b.graph()[y].dims.size(), b.Idx(0));
   to[0] = offset;
-  return {b.Offset(y, to),
-          tile::And(tile::Ge(offset, b.Idx(0)), tile::Lt(offset, b.Extent(y, 0)))};
+  return {b.Offset(y, to), tile::And(tile::Ge(offset, b.Idx(0)), tile::Lt(offset, b.Extent(y, 0)))};
 }
 
 HeadIndex OwnHeads(KernelBuilder& b, TensorId id) {
@@ -142,14 +141,14 @@ Expr Number(const Expr& condition) {
 
 // Asynchronous copies of 8 neighbours that lie together; where that does not hold of all 8, because
 // of an end among them or of where they begin, one after the other.
-void CopyRows(KernelBuilder& b, Block& out, const std::string& memory, const Expr& to,
-              TensorId id, Index at, const OperandRows& rows, Neighbours neighbours,
+void CopyRows(KernelBuilder& b, Block& out, const std::string& memory, const Expr& to, TensorId id,
+              Index at, const OperandRows& rows, Neighbours neighbours,
               const std::function<Expr(const Expr&)>& inside) {
   const auto depth = static_cast<size_t>(rows.depth), places = static_cast<size_t>(rows.places);
   const Expr column = at[depth];
   // What is read on the way there (pages) is of rows that there are.
-  at[places] = b.Let(out, "row_of", tile::Op(ScalarOp::kMin, {at[places],
-                                                             b.Extent(id, rows.places) - b.Idx(1)}));
+  at[places] = b.Let(out, "row_of",
+                     tile::Op(ScalarOp::kMin, {at[places], b.Extent(id, rows.places) - b.Idx(1)}));
   ValueScope values(b, out);
   const auto first = values.PlaceOf(id, at);
   const Expr is_column = inside(column);
@@ -171,15 +170,15 @@ void CopyRows(KernelBuilder& b, Block& out, const std::string& memory, const Exp
   at[depth] = column + tile::Var(i, b.index_type());
   ValueScope each(b, element);
   const Expr x = each.Value(id, at);
-  element.push_back({tile::Store{memory, to + tile::Var(i, b.index_type()),
-                                 tile::Cast(type, tile::Select(inside(at[depth]), x,
-                                                               tile::Cast(x->type, tile::Float(0))))}});
+  element.push_back({tile::Store{
+      memory, to + tile::Var(i, b.index_type()),
+      tile::Cast(type, tile::Select(inside(at[depth]), x, tile::Cast(x->type, tile::Float(0))))}});
   // A number that the compiler does not know keeps this a loop: it is seldom run.
   apart.push_back({tile::For{i, b.index_type(), b.Arg("neighbours", kVector), tile::Bind::kSerial,
                              std::move(element)}});
-  out.push_back({tile::If{tile::Op(ScalarOp::kOr, {tile::Op(ScalarOp::kNot, {is_column}),
-                                                   tile::And(alike, aligned)}),
-                          std::move(together), std::move(apart)}});
+  out.push_back({tile::If{
+      tile::Op(ScalarOp::kOr, {tile::Op(ScalarOp::kNot, {is_column}), tile::And(alike, aligned)}),
+      std::move(together), std::move(apart)}});
 }
 
 }  // namespace
@@ -228,8 +227,8 @@ bool AddRowsLoad(KernelBuilder& b, Call& call, const char* name, const std::stri
 namespace {
 
 // 8 neighbours to where a scatter puts them: at once where they lie together.
-void ScatterRows(KernelBuilder& b, Block& out, const graph::Node& scatter,
-                 const std::string& from, Index at) {
+void ScatterRows(KernelBuilder& b, Block& out, const graph::Node& scatter, const std::string& from,
+                 Index at) {
   const graph::Graph& g = b.graph();
   const TensorId x = scatter.inputs[0], y = scatter.outputs[0];
   const DType type = g[y].dtype;

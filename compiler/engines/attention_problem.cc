@@ -69,7 +69,9 @@ std::vector<TensorId> OtherInputs(const Graph& g, const Attention& a) {
   std::vector<TensorId> pending;
   for (const graph::NodeId n : a.members)
     for (const TensorId id : g.nodes[static_cast<size_t>(n)].inputs)
-      if (std::ranges::find(a.scatters, n) == a.scatters.end() && id != graph::kAbsent && id != a.q && id != a.k && id != a.v) pending.push_back(id);
+      if (std::ranges::find(a.scatters, n) == a.scatters.end() && id != graph::kAbsent &&
+          id != a.q && id != a.k && id != a.v)
+        pending.push_back(id);
   const auto producers = graph::Producers(g);
   std::vector<TensorId> inputs;
   while (!pending.empty()) {

@@ -32,8 +32,8 @@ enum { kGroupsKnob, kKeysKnob, kTurnsKnob };
 constexpr int kPanel = 64;       // elements of one 128-byte row
 constexpr int kMostDepth = 256;  // of q and k, of v: accumulators and shared memory end there
 constexpr int kLeastKeys = 32;
-constexpr int kStages = 2;       // of k and of v: one would be a deadlock
-constexpr int kSlotBytes = 48;   // where a group learns what tile it makes
+constexpr int kStages = 2;      // of k and of v: one would be a deadlock
+constexpr int kSlotBytes = 48;  // where a group learns what tile it makes
 
 // Registers of the producer's threads and of the others', by the number of consumer groups; 0 is
 // what a thread has from the start. `most` is what accumulators and weights may take of them.
@@ -174,9 +174,8 @@ class Schedule {
            fmt::format("attention_sm90: {} x 64 queries, blocks of {} keys{}", plan_.tile.groups,
                        plan_.tile.keys, plan_.tile.ping_pong ? ", in turns" : ""),
            IndexTypeInMemory(group.graph)) {
-    for (const char* reserved :
-         {"bx", "shape", "query", "key", "value", "score", "inside", "factor", "limits", "weight",
-          "finish", "rows", "first", "store"})
+    for (const char* reserved : {"bx", "shape", "query", "key", "value", "score", "inside",
+                                 "factor", "limits", "weight", "finish", "rows", "first", "store"})
       b_.Name(reserved);
   }
 
@@ -226,13 +225,12 @@ class Schedule {
     const Attention& a = plan_.problem.attention;
     const int64_t rank = g_[a.score].rank();
     const std::string memory = b_.Name("memory");
-    before.push_back({tile::Alloc{memory, g_[a.q].dtype, tile::Space::kShared,
-                                  Sm90::SharedBytes(plan_) / 2}});
+    before.push_back(
+        {tile::Alloc{memory, g_[a.q].dtype, tile::Space::kShared, Sm90::SharedBytes(plan_) / 2}});
     call.buffers = {memory};
-    const std::pair<const char*, OperandRows> loads[] = {
-        {"query", {a.q, rank - 2, rank - 1}},
-        {"key", {a.k, rank - 1, rank - 2}},
-        {"value", {a.v, rank - 2, rank - 1}}};
+    const std::pair<const char*, OperandRows> loads[] = {{"query", {a.q, rank - 2, rank - 1}},
+                                                         {"key", {a.k, rank - 1, rank - 2}},
+                                                         {"value", {a.v, rank - 2, rank - 1}}};
     for (const auto& [name, rows] : loads)
       AddRowsLoad(b_, call, name, memory, rows, SharedHeads(b_, a, rows.id));
   }

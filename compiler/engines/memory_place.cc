@@ -35,8 +35,8 @@ std::optional<ValueScope::Place> ValueScope::PlaceOf(TensorId tensor, const Inde
       if (!map.identity && !selects) return std::nullopt;
       if (selects) {
         const TensorId condition = node.inputs[0];
-        inside = Both(inside, tile::Cast(DType::kBool, Value(condition, BroadcastIndex(b_, g[condition],
-                                                                              at))));
+        inside = Both(inside, tile::Cast(DType::kBool,
+                                         Value(condition, BroadcastIndex(b_, g[condition], at))));
         source = node.inputs[1];
       }
       if (g[source].dims != g[tensor].dims) return std::nullopt;

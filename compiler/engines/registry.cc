@@ -51,7 +51,8 @@ std::span<const Engine> Engines() {
                                     kRecurrenceEngine,
                                     kCtcEngine,
                                     kRecurrenceSm80Engine,
-                                    kRecurrenceSm80Tf32Engine};
+                                    kRecurrenceSm80Tf32Engine,
+                                    kAttentionDecodeEngine};
   return kEngines;
 }
 

@@ -56,6 +56,8 @@ constexpr EmulatedRun kRuns[] = {
     {"conv_first_layer", "contract.txt:dgrad/three_channels_s2"},
     {"attention_sm80", "attention.txt:smoke/plain"},
     {"attention_sm80", "attention.txt:smoke/causal"},
+    {"attention_decode", "decode.txt:smoke/plain"},
+    {"attention_decode", "decode.txt:smoke/pages"},
     {"attention_grad_sm80", "attention.txt:gradients/depth_40"},
     {"attention_grad_sm80_atomic", "attention.txt:gradients/depth_40"},
     {"winograd", "contract.txt:winograd/nhwc"},

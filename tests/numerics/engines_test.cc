@@ -1,7 +1,7 @@
 // Every engine that takes the leading group of a case of tests/cases/contract.txt, columns.txt,
-// rows.txt, window.txt, attention.txt, sdpa.txt, sdpa_hidden.txt or block_mask.txt, with a sample
-// of its configurations, against the oracle: outputs and workspace poisoned, gaps, guards and
-// inputs checked. engines_cpu_test and engines_gpu_test are both this program.
+// rows.txt, window.txt, attention.txt, sdpa.txt, sdpa_hidden.txt, decode.txt or block_mask.txt,
+// with a sample of its configurations, against the oracle: outputs and workspace poisoned, gaps,
+// guards and inputs checked. engines_cpu_test and engines_gpu_test are both this program.
 //
 // KILN_TEST_SEED=… repeats a run, KILN_TEST_FILTER=… picks cases; KILN_TEST_ENGINES=a,b only these
 // engines, KILN_TEST_RANDOM=… that many random configurations. A filter or engines that nothing
@@ -67,7 +67,7 @@ class EnginesTest : public ::testing::Test {
     const TestOptions& options = TestOptions::Get();  // takes its variables away
     for (const char* name :
          {"/contract.txt", "/columns.txt", "/rows.txt", "/window.txt", "/attention.txt",
-          "/sdpa.txt", "/sdpa_hidden.txt", "/block_mask.txt"}) {
+          "/sdpa.txt", "/sdpa_hidden.txt", "/decode.txt", "/block_mask.txt"}) {
       CaseFile file = LoadCases(options.cases + name);
       std::ranges::move(file.errors, std::back_inserter(file_.errors));
       std::ranges::move(file.cases, std::back_inserter(file_.cases));

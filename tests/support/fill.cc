@@ -35,6 +35,12 @@ double UnitInterval(Random& r) { return r.Unit(); }
 double Small(Random& r) { return r.Between(-0.25, 0.25); }
 double NearOne(Random& r) { return (r.Bits() & 1 ? 1 : -1) * r.Between(0.8, 1.25); }
 double Integer(Random& r) { return std::floor(r.Between(-8, 9)); }
+// Pages of a table, few of which do not exist; lengths of up to a few hundred, often 0 or 1.
+double Page(Random& r) { return std::floor(r.Between(-1, 41)); }
+double Length(Random& r) {
+  return r.Bits() >> 40 & 3 ? std::floor(r.Between(0, 400))
+                            : static_cast<double>(r.Bits() >> 40 & 1);
+}
 double Bits01(Random& r) { return r.Bits() >> 40 & 1; }
 double Byte(Random& r) { return static_cast<double>(r.Bits() >> 40 & 255); }
 double WithNan(Random& r) { return r.Bits() >> 40 & 15 ? Uniform(r) : kNan; }
@@ -83,6 +89,8 @@ constexpr FillRow kFills[] = {
     {"span4", Span4},                   // [-4, 4)
     {"many", Many},                     // [20, 40): sums of squares
     {"int", Integer},                   // -8 … 8
+    {"page", Page},                     // -1 … 40
+    {"length", Length},                 // 0 … 399
     {"byte", Byte},                     // 0 … 255
     {"halves", Halves},                 // multiples of 0.5: ties for rounding
     {"wide", Wide},                     // magnitudes 2^-20 … 2^20: saturation and underflow

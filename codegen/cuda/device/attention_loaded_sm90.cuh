@@ -10,8 +10,8 @@
 //                       waits for room
 //   consumer groups     as before; results go from the staging to memory piece by piece
 //
-// A thread that waited for its copies orders them before wgmma, which reads by the async proxy, with
-// a fence of its own.
+// A thread that waited for its copies orders them before wgmma, which reads by the async proxy,
+// with a fence of its own.
 using attention_loaded_shape = attention_shape;
 
 template <class C, class Query, class Key, class Value>
@@ -108,19 +108,20 @@ struct attention_to_memory {
 template <class C, class T, class Query, class Key, class Value, class Score, class Inside,
           class Factor, class Limits, class Weight, class Finish, class Rows, class First,
           class Store>
-__device__ inline void attention_loaded_sm90(
-    T* memory, const attention_shape& shape, const Query& query, const Key& key,
-    const Value& value, const Score& score, const Inside& inside, const Factor& factor,
-    const Limits& limits, const Weight& weight, const Finish& finish, const Rows& rows,
-    const First& first, const Store& store) {
+__device__ inline void attention_loaded_sm90(T* memory, const attention_shape& shape,
+                                             const Query& query, const Key& key, const Value& value,
+                                             const Score& score, const Inside& inside,
+                                             const Factor& factor, const Limits& limits,
+                                             const Weight& weight, const Finish& finish,
+                                             const Rows& rows, const First& first,
+                                             const Store& store) {
   using functions = attention_functions<Score, Inside, Factor, Limits, Weight, Finish, Rows, First>;
   using skeleton = attention<C>;
   static_assert(C::kBytes == skeleton::kBytes + 1024);
   const unsigned address = shared_address(memory), start = (address + 1023) & ~1023u;
   const int from = int(start - address) / 2;
   skeleton::run(start,
-                attention_by_threads<C, Query, Key, Value>{query, key, value, start, from,
-                                                              shape},
+                attention_by_threads<C, Query, Key, Value>{query, key, value, start, from, shape},
                 attention_to_memory<T, Store>{memory, shape, store, start, from}, shape,
                 functions{score, inside, factor, limits, weight, finish, rows, first});
 }

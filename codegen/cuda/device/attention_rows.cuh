@@ -33,8 +33,8 @@
 // large, as with a mask of -1e9 or of a type's lowest value, what rounding left is a power of two
 // of its own. A warp that has such a maximum subtracts before it multiplies, as the graph does.
 //
-// With kTails the keys of a sequence end where a number in memory says. What lies behind them may be
-// anything, NaN too, and a weight of 0 does not hide that: values that no row of a tile sees are
+// With kTails the keys of a sequence end where a number in memory says. What lies behind them may
+// be anything, NaN too, and a weight of 0 does not hide that: values that no row of a tile sees are
 // zeroes in shared memory.
 //
 // A row that sees no key has the maximum -inf, the sum 0 and results of 0 (ir/graph/sdpa.h).

@@ -18,10 +18,9 @@
 // S of one block and O of the block before are in flight together, so that the softmax runs under a
 // product. With kPingPong groups take turns to issue products, by named barriers.
 //
-// mbarriers: k and v blocks full (producer, with bytes, or all its threads) and empty (one thread a group), q of a
-// group full and empty. Every group goes through all blocks of its tile; those that its own rows do
-// not see it only releases.
-// Blocks that need masks have a loop of their own.
+// mbarriers: k and v blocks full (producer, with bytes, or all its threads) and empty (one thread a
+// group), q of a group full and empty. Every group goes through all blocks of its tile; those that
+// its own rows do not see it only releases. Blocks that need masks have a loop of their own.
 template <class C>
 struct attention {
   static constexpr int kRows = 64 * C::kGroups;
@@ -283,9 +282,10 @@ struct attention {
       for (int i = row * 8 + int(thread); i < C::kKeys * 8; i += 128)
 #pragma unroll
         for (int c = 0; c < kWidthPanels; ++c)
-          asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at + c * kPanelBytes + i * 16),
-                       "r"(0)
-                       : "memory");
+          asm volatile(
+              "st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at + c * kPanelBytes + i * 16),
+              "r"(0)
+              : "memory");
       fence_for_copies();
       group_sync();
     }
