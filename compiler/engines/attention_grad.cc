@@ -152,6 +152,7 @@ class Finder {
   bool WalkSlope(TensorId id) {
     while (true) {
       id = Plain(view_, id);
+      TakeBias(id);
       const Node* n = ZeroMask(view_, id);
       if (n != nullptr && !BoundsOf(view_, n->inputs[0], view_[id].rank()).empty()) {
         TakeZeroMask(id, *n, {&of_dq_, &of_dk_});
@@ -166,6 +167,30 @@ class Finder {
     }
     a_.slope = id;
     return true;
+  }
+  // Where slopes are stored, summed over leading dims: the gradient of a bias.
+  void TakeBias(TensorId slope) {
+    const auto is_cast = [](const Node& n) {
+      return n.op == GraphOp::kMap && n.As<graph::MapAttrs>().identity;
+    };
+    for (const NodeId reader : view_.Readers(slope)) {
+      const Node* n = &view_.graph().nodes[reader];
+      const bool sums =
+          n->op == GraphOp::kReduce && n->As<graph::ReduceAttrs>().combine == Combine::kAdd;
+      TensorId y = n->outputs[0];
+      if ((!sums && !is_cast(*n)) || view_[slope].dims != dims()) continue;
+      while (view_[y].is_virtual && view_.Readers(y).size() == 1) {
+        n = &view_.graph().nodes[view_.Readers(y)[0]];
+        if (!is_cast(*n) || view_[n->outputs[0]].dims != view_[y].dims) break;
+        y = n->outputs[0];
+      }
+      const Dims& of = view_[y].dims;
+      const bool keeps_places = of.size() == dims().size() && of.back() == dims().back() &&
+                                of[of.size() - 2] == dims()[of.size() - 2];
+      if (view_[y].is_virtual || !keeps_places) continue;
+      a_.dbias = y;
+      a_.bias_slope = slope;
+    }
   }
   // Which operand is multiplied by a factor that is the same for all places of a head; or -1.
   int ScaledOperand(const Node& mul) const {
@@ -190,6 +215,7 @@ class Finder {
       if (seen.size() > kMostWalk) return false;
       const Node* n = view_.Producer(at);
       if (n == nullptr || at == a_.product) continue;
+      if (!IsProduct(at)) TakeBias(at);
       if (IsProduct(at)) {
         if (a_.inner != kAbsent) return false;
         a_.inner = at;
@@ -317,7 +343,7 @@ class Finder {
     std::ranges::for_each(zero_masks_, spare);
     std::ranges::for_each(inner_masks_, spare);
     TakeProductMask();
-    a_.is_plain = IsPlainSlope();
+    a_.is_plain = a_.dbias == kAbsent && IsPlainSlope();
     return true;
   }
   // A selection of the product, or a number outside bounds of which the scores have masks as well.
@@ -367,7 +393,7 @@ class Finder {
     if (is_made(a_.stats) || is_made(a_.mean)) return false;
     member_.assign(g.nodes.size(), 0);
     std::vector<NodeId> pending;
-    for (const TensorId id : {a_.dq, a_.dq_too, a_.dk, a_.dv}) {
+    for (const TensorId id : {a_.dq, a_.dq_too, a_.dk, a_.dv, a_.dbias}) {
       if (id == kAbsent) continue;
       pending.push_back(view_.ProducerId(id));
       const NodeId scatter = view_[id].is_virtual ? ScatterAfter(view_, id) : -1;
@@ -426,7 +452,8 @@ class Finder {
     for (size_t i = 0; i < g.nodes.size(); ++i) {
       const Node& n = g.nodes[i];
       if (n.op != GraphOp::kReduce || n.As<graph::ReduceAttrs>().combine != Combine::kAdd ||
-          member_[i] || !IsRow(n.inputs[0]) || is_made(n.inputs[0]) || !ReadsStats(n.inputs[0]))
+          member_[i] || !IsRow(n.inputs[0]) || is_made(n.inputs[0]) ||
+          (!is_group_ && !ReadsStats(n.inputs[0])))
         continue;
       std::vector<NodeId> nodes = {static_cast<NodeId>(i)};
       TensorId y = n.outputs[0];
@@ -462,7 +489,7 @@ class Finder {
   bool IsClosed() const {
     for (const NodeId n : a_.members) {
       const TensorId y = view_.graph().nodes[n].outputs[0];
-      if (y == a_.dq || y == a_.dq_too || y == a_.dk || y == a_.dv ||
+      if (y == a_.dq || y == a_.dq_too || y == a_.dk || y == a_.dv || y == a_.dbias ||
           std::ranges::find(a_.sums, y) != a_.sums.end() ||
           std::ranges::find(a_.scatters, n) != a_.scatters.end())
         continue;

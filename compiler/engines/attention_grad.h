@@ -13,6 +13,7 @@
 // Where weight and slope are 0 by lengths or bounds they are so for all three results, whose rows
 // and operands clients limit as well.
 //
+// A sum of slopes over heads and batches, the gradient of a bias, may be stored as well.
 // Sums over rows that read the statistics, as the gradient of a sink, belong to it.
 //
 // Statistics and mean are operands: they come from memory, or float. Casts and transpositions may
@@ -36,6 +37,8 @@ struct AttentionGrad {
   std::vector<graph::TensorId> scales = {};
   graph::TensorId dq = -1, dk = -1, dv = -1;  // what is stored
   graph::TensorId dq_too = -1;                // dq stored once more, as another type; or kAbsent
+  // The gradient of a bias, stored, and what it sums over heads and batches; or kAbsent.
+  graph::TensorId dbias = -1, bias_slope = -1;
   std::vector<graph::NodeId> scatters = {};   // that store these, as ragged tensors
   // Stored sums of maps of rows, which read the statistics as well: the gradients of a sink.
   std::vector<graph::TensorId> sums = {};

@@ -35,13 +35,13 @@ struct AttentionGradFunctions::Element {
 };
 
 AttentionGradFunctions::Element AttentionGradFunctions::Begin(
-    const char* name, std::initializer_list<const char*> numbers) const {
+    const char* name, std::initializer_list<const char*> numbers, int results) const {
   Element e{.f = {.name = name, .params = {}, .body = {}}};
   for (const char* number : numbers) e.numbers.push_back(AddScalar(b_, e.f, number, DType::kF32));
   e.batch = AddScalar(b_, e.f, "batch", t());
   e.row = AddScalar(b_, e.f, "row", t());
   e.column = AddScalar(b_, e.f, "column", t());
-  e.result = AddArray(b_, e.f, "result", DType::kF32, 1, true);
+  if (results > 0) e.result = AddArray(b_, e.f, "result", DType::kF32, results, true);
   e.at = ScoreIndex(b_, e.f.body, a_.exp, e.batch, e.row, e.column);
   return e;
 }
@@ -148,7 +148,9 @@ bool AttentionGradFunctions::AddWeight(Call& call) {
 }
 
 void AttentionGradFunctions::AddSlope(Call& call) {
-  Element e = Begin("slope", {"value", "keeps", "product", "of_row", "grad", "mean"});
+  const bool has_bias = a_.dbias != graph::kAbsent;
+  Element e = Begin("slope", {"value", "keeps", "product", "of_row", "grad", "mean"},
+                    has_bias ? 2 : 1);
   if (!a_.is_plain) {
     ValueScope values(b_, e.f.body);
     BindWeights(values, e.at, e);
@@ -160,10 +162,38 @@ void AttentionGradFunctions::AddSlope(Call& call) {
     BindSpares(values, e.at, a_.slope);
     e.f.body.push_back({tile::Store{e.result, b_.Idx(0),
                                     tile::Cast(DType::kF32, values.Value(a_.slope, e.at))}});
+    if (has_bias)
+      e.f.body.push_back({tile::Store{e.result, b_.Idx(1),
+                                      tile::Cast(DType::kF32, values.Value(a_.bias_slope, e.at))}});
   }
   call.config.push_back({"kSlopes", a_.is_plain ? 0 : 1});
   call.config.push_back({"kKeepsScores", Uses(e.f.body, e.numbers[2]) ? 1 : 0});
   call.config.push_back({"kSlopesOfRows", Uses(e.f.body, e.numbers[3]) ? 1 : 0});
+  call.functions.push_back(std::move(e.f));
+}
+
+// Adds to the sum that a place of the scores belongs to.
+void AttentionGradFunctions::AddBias(Call& call) {
+  const bool has_bias = !bias_sums_.empty();
+  Element e = Begin("add_bias", {"value"}, 0);
+  if (has_bias) {
+    const graph::Tensor& y = g_[a_.dbias];
+    const Index at = BroadcastIndex(b_, y, e.at);
+    Expr place = b_.Idx(0);
+    for (size_t d = 0; d < at.size(); ++d)
+      place = place * b_.Extent(a_.dbias, static_cast<int64_t>(d)) + at[d];
+    e.f.body.push_back({tile::AtomicAdd{bias_sums_, place, e.numbers[0]}});
+  } else {
+    e.f.body.clear();
+  }
+  const Dims& scores = g_[a_.exp].dims;
+  const auto is_summed = [&](size_t back) {
+    return has_bias && scores.size() >= back && g_[a_.dbias].dims[scores.size() - back] == 1 &&
+           scores[scores.size() - back] > 1;
+  };
+  call.config.push_back({"kBias", has_bias ? 1 : 0});
+  call.config.push_back({"kBiasHeads", is_summed(3) ? 1 : 0});
+  call.config.push_back({"kBiasBatches", is_summed(4) ? 1 : 0});
   call.functions.push_back(std::move(e.f));
 }
 
@@ -194,7 +224,8 @@ void AttentionGradFunctions::AddRows(Call& call) {
   call.functions.push_back(std::move(f));
 }
 
-void AttentionGradFunctions::Add(Call& call) {
+void AttentionGradFunctions::Add(Call& call, std::string bias_sums) {
+  bias_sums_ = std::move(bias_sums);
   AddScore(call, false);
   AddScore(call, true);
   AddFactor(b_, a_.exp, FactorOf(g_, a_), call);
@@ -204,6 +235,7 @@ void AttentionGradFunctions::Add(Call& call) {
   AddKept(call);
   call.config.push_back({"kWeights", AddWeight(call) ? 1 : 0});
   AddSlope(call);
+  AddBias(call);
   AddScale(call);
   AddRows(call);
 }

@@ -9,17 +9,19 @@ namespace kiln::compiler {
 
 // Names of the functions, which nothing else of the kernel may have.
 inline constexpr const char* kAttentionGradFunctions[] = {
-    "score", "inside", "factor", "limits", "visible", "kept", "weight", "slope", "scale", "rows"};
+    "score", "inside", "factor", "limits", "visible", "kept", "weight", "slope", "add_bias", "scale", "rows"};
 
 class AttentionGradFunctions {
  public:
   AttentionGradFunctions(KernelBuilder& b, const AttentionGrad& grad)
       : b_(b), a_(grad), g_(b.graph()) {}
-  void Add(tile::Call& call);
+  // `bias_sums`: the buffer of the sums of a bias's gradient, where there is one.
+  void Add(tile::Call& call, std::string bias_sums = {});
 
  private:
   struct Element;  // a function of a score's place
-  Element Begin(const char* name, std::initializer_list<const char*> numbers) const;
+  Element Begin(const char* name, std::initializer_list<const char*> numbers,
+                int results = 1) const;
   void AddScore(tile::Call& call, bool inside);
   bool IsShifted() const;
   void BindMasks(ValueScope& values, const Index& at, const std::vector<ScoreMask>& masks) const;
@@ -29,6 +31,7 @@ class AttentionGradFunctions {
   void AddKept(tile::Call& call);
   bool AddWeight(tile::Call& call);
   void AddSlope(tile::Call& call);
+  void AddBias(tile::Call& call);
   void AddScale(tile::Call& call);
   void AddRows(tile::Call& call);
   DType t() const { return b_.index_type(); }
@@ -36,6 +39,7 @@ class AttentionGradFunctions {
   KernelBuilder& b_;
   const AttentionGrad& a_;
   const graph::Graph& g_;
+  std::string bias_sums_ = {};
 };
 
 }  // namespace kiln::compiler

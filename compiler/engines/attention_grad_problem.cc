@@ -120,6 +120,7 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
   p.group = g[a.q].dims[rank - 3] / p.inner;
   p.depth = static_cast<int>(AlignUp(g[a.q].dims.back(), panel));
   p.reads = ReadsByPlace(g, a);
+  if (a.dbias != graph::kAbsent) p.bias_sums = NumElements(g[a.dbias].dims);
   p.hides_blocks = HidesBlocks(g, MasksOf(a));
   if (CeilDiv(p.queries, 64) * g[a.q].dims[rank - 3] * p.outer * 8 > kMostIndex)
     return Status::Error(Code::kUnsupportedShape, "there are too many blocks of queries");
@@ -236,6 +237,29 @@ void AttentionGradSums::AddZeroes(Lowered& lowered) const {
         {tile::If{tile::Lt(n, b.Arg("threads", zeroes_ / kSumsOfThread)), std::move(zero), {}}});
     turn.push_back({tile::Store{turns, n, tile::Int(0, DType::kI32)}});
     out.push_back({tile::If{tile::Lt(n, b.Arg("turns", turns_)), std::move(turn), {}}});
+  });
+}
+
+void AttentionGradSums::AddBiasZeroes(Lowered& lowered) const {
+  KernelBuilder b = Builder("zeroes where the bias's gradient is summed");
+  const std::string sums = b.Scratch(kBiasSums, DType::kF32, false);
+  AddEach(b, plan_.bias_sums, lowered, [&](Block& out, const Expr& n) {
+    Block store;
+    store.push_back({tile::Store{sums, n, tile::Float(0)}});
+    out.push_back({tile::If{tile::Lt(n, b.Arg("sums", plan_.bias_sums)), std::move(store), {}}});
+  });
+}
+
+void AttentionGradSums::AddBiasConversion(Lowered& lowered) const {
+  const TensorId y = plan_.grad.dbias;
+  KernelBuilder b = Builder("the bias's gradient from its sums");
+  const std::string sums = b.Scratch(kBiasSums, DType::kF32, true);
+  AddEach(b, plan_.bias_sums, lowered, [&](Block& out, const Expr& n) {
+    Index extents;
+    for (int64_t d = 0; d < g_[y].rank(); ++d) extents.push_back(b.Extent(y, d));
+    const Index at = b.Unravel(out, n, extents, g_[y].dims, "at");
+    out.push_back({tile::Store{b.Pointer(y), b.Offset(y, at),
+                               tile::Cast(g_[y].dtype, tile::Load(sums, DType::kF32, n))}});
   });
 }
 

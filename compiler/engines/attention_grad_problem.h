@@ -4,6 +4,8 @@
 // (codegen/cuda/device/attention_grad_rows.cuh).
 #pragma once
 
+#include <algorithm>
+
 #include "compiler/engines/attention_grad.h"
 #include "compiler/engines/attention_problem.h"
 
@@ -20,6 +22,11 @@ struct AttentionGradProblem {
   int64_t key_tiles() const { return CeilDiv(keys, keys_tile); }
   int64_t heads() const { return inner * outer; }                     // of k and v
   int64_t blocks() const { return heads() * group * query_tiles(); }  // of dq
+  // Of a bias's gradient: elements, and turns at most.
+  int64_t bias_sums = 0;
+  int64_t bias_turns() const {
+    return bias_sums == 0 ? 0 : std::max(inner * group, outer) * query_tiles() * key_tiles();
+  }
   int64_t sums() const { return blocks() * queries_tile * depth; }
 };
 
@@ -51,7 +58,7 @@ enum class Zeroes { kAll, kFirstSection };
 // The kernels before and after the skeleton, which adds to scratch buffers.
 class AttentionGradSums {
  public:
-  static constexpr int kTurns = 0, kSums = 1;  // scratch buffers
+  static constexpr int kTurns = 0, kSums = 1, kBiasSums = 2;  // scratch buffers
 
   AttentionGradSums(const Group& group, const Target& target, const AttentionGradProblem& problem,
                     const char* engine, bool is_ordered, Zeroes zeroes)
@@ -60,13 +67,18 @@ class AttentionGradSums {
         target_(target),
         plan_(problem),
         engine_(engine),
-        turns_(1 + (is_ordered                        ? problem.blocks()
+        turns_(1 + (is_ordered                        ? problem.blocks() + problem.bias_turns()
                     : zeroes == Zeroes::kFirstSection ? CeilDiv(problem.heads(), problem.section)
                                                       : 0)),
         sums_(problem.sums()),
         zeroes_(zeroes == Zeroes::kAll ? sums_ : sums_ / problem.heads() * problem.section) {}
 
-  void AddScratch(Lowered& lowered) const { lowered.scratch_bytes = {turns_ * 4, sums_ * 4}; }
+  void AddScratch(Lowered& lowered) const {
+    lowered.scratch_bytes = {turns_ * 4, sums_ * 4};
+    if (plan_.bias_sums > 0) lowered.scratch_bytes.push_back(plan_.bias_sums * 4);
+  }
+  void AddBiasZeroes(Lowered& lowered) const;
+  void AddBiasConversion(Lowered& lowered) const;
   void AddZeroes(Lowered& lowered) const;
   void AddConversion(Lowered& lowered) const;
 

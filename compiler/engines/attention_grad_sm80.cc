@@ -106,8 +106,10 @@ class Schedule {
                                  Zeroes::kAll);
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
+    if (plan_.bias_sums > 0) sums.AddBiasZeroes(lowered);
     AddSkeleton(lowered);
     sums.AddConversion(lowered);
+    if (plan_.bias_sums > 0) sums.AddBiasConversion(lowered);
     AddRowSums(group_, plan_.grad, target_, lowered);
   }
 
@@ -134,7 +136,10 @@ class Schedule {
                    {"kOrdered", is_ordered_ ? 1 : 0},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddAttentionGradShape(b_, plan_, call);
-    AttentionGradFunctions(b_, a_).Add(call);
+    AttentionGradFunctions(b_, a_).Add(
+        call, plan_.bias_sums > 0
+                  ? b_.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
+                  : std::string());
     AddRowsStore(b_, call, "store_keys", a_.dk, ScatterOf(g_, a_, a_.dk));
     AddRowsStore(b_, call, "store_values", a_.dv, ScatterOf(g_, a_, a_.dv));
     const int64_t blocks = plan_.heads() * plan_.key_tiles();

@@ -57,6 +57,10 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   if (ScatterOf(g, a, a.dk) != nullptr || ScatterOf(g, a, a.dv) != nullptr)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "gradients are scattered; tensor maps write memory as it is");
+  if (a.dbias != graph::kAbsent)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "{}, the gradient of a bias, takes registers that there are none of",
+                         g[a.dbias].name);
   p.keys_tile = kKeys;
   const int64_t rank = g[a.exp].rank();
   ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));

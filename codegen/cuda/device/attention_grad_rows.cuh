@@ -27,6 +27,9 @@
 //                                   exponential and of D'; kKeepsScores: of the product; and of the
 //                                   row's statistics, kSlopesOfRows
 //                                   kReads: some of these read memory by place
+//   add_bias(value, batch, …)       with kBias, of the second result of slope: adds to the gradient
+//                                   of a bias, which is summed over heads (kBiasHeads), batches
+//                                   (kBiasBatches) or both
 //   limits(batch, first, last, result out)    as of attention_sm90
 //   scale(batch, result out)        what dk and dq are multiplied by in the end
 //   rows(batch, row, result out)    statistics and mean of a row
@@ -130,16 +133,34 @@ struct attention_grad_tiles {
       batch = head * s.group + of_group;
       row = block * kQueries;
     }
+    // Whether rows of a block see some of the keys; and all that they see.
+    __device__ inline bool sees(int of, int at_row, int (&result)[4]) const {
+      limits(of, at_row, min(at_row + kQueries, s.queries) - 1, result);
+      const int first = max(result[0], 0), end = min(result[1], s.keys);
+      return first < end && first < key + kKeys && end > key;
+    }
+    // The steps at this block of other heads, up to `most` before this one's and `stride` apart,
+    // that see some of these keys. The lanes of a warp share them.
+    __device__ inline int count_before(int most, int stride) const {
+      int count = 0;
+#pragma unroll 1
+      for (int i = 1; i <= most; i += 32) {
+        const int at = i + threadIdx.x % 32;
+        int result[4];
+        const bool is_one = sees(batch - min(at, most) * stride, row, result) && at <= most;
+        count += __popc(__ballot_sync(~0u, is_one));
+      }
+      return count;
+    }
     __device__ inline void ask() {
       const int number = window + threadIdx.x % 32, count = s.query_tiles * s.group;
       go_to(min(number, count - 1));
       int result[4];
-      limits(batch, row, min(row + kQueries, s.queries) - 1, result);
-      const int first = max(result[0], 0), end = min(result[1], s.keys);
-      const bool sees = first < end && first < key + kKeys && end > key;
+      const bool sees_some = sees(batch, row, result);
+      const int end = min(result[1], s.keys);
       const bool all = result[2] <= key && min(result[3], s.keys) >= key + kKeys;
       of_lane = max(end - 1, 0) / kKeys * 2 + (all ? 1 : 0);
-      seen = __ballot_sync(~0u, sees && number < count);
+      seen = __ballot_sync(~0u, sees_some && number < count);
     }
     __device__ inline bool next() {
 #pragma unroll 1
@@ -415,10 +436,13 @@ struct attention_grad_rows {
         const int row = min(query + 8 * i + e % 2, s.queries - 1);
         const int column = min(key + (e & 2) * 4, s.keys - 1);
         const float bit = C::kKept ? static_cast<float>(bits[e / 32] >> e % 32 & 1) : 1.f;
-        float x[1];
+        float x[C::kBias ? 2 : 1];
         f.slope(weight[e], bit, score[e], e % 2 ? of.y : of.x, grad[e], e % 2 ? mean.y : mean.x,
                 batch, row, column, x);
         y[e % 4] = weight[e] == 0.f ? 0.f : x[0];
+        if constexpr (C::kBias) {
+          if (weight[e] != 0.f) f.add_bias(x[1], batch, row, column);
+        }
       }
       slopes[2 * i] = pack_pair<C::kPackBf16>(y[0], y[1]);
       slopes[2 * i + 1] = pack_pair<C::kPackBf16>(y[2], y[3]);
@@ -427,7 +451,7 @@ struct attention_grad_rows {
 };
 
 template <class Score, class Inside, class Factor, class Limits, class Visible, class Kept,
-          class Weight, class Slope, class Scale, class Rows>
+          class Weight, class Slope, class AddBias, class Scale, class Rows>
 struct attention_grad_functions {
   const Score& score;
   const Inside& inside;
@@ -437,6 +461,7 @@ struct attention_grad_functions {
   const Kept& kept;
   const Weight& weight;
   const Slope& slope;
+  const AddBias& add_bias;
   const Scale& scale;
   const Rows& rows;
 };

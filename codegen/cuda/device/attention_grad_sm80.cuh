@@ -1,6 +1,6 @@
 #pragma once
 // attention_grad_sm80<Config>(memory, statistics, next, sums, turns, shape, query, grad, key,
-// value, score, inside, factor, limits, visible, kept, weight, slope, scale, rows, store_keys,
+// value, score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows, store_keys,
 // store_values): the skeleton of attention's gradients on mma.sync, all three in one kernel, without a matrix of
 // scores in memory. attention_grad_rows.cuh has what it shares with attention_grad_sm90, and says
 // what the functions from score to rows are, where sums of dq lie, and whose turn it is to add to
@@ -146,7 +146,30 @@ struct attention_grad_mma {
     int row, batch;
     int before;  // tiles that add before this one
     bool inside;
+    int bias_before;  // steps that add to the same part of the bias's gradient
   };
+  // Sums of more than two would depend on their order.
+  static constexpr bool kBiasInOrder =
+      C::kBias && C::kOrdered && (C::kBiasHeads || C::kBiasBatches);
+  // Other heads' steps at the block, those with lower numbers first.
+  template <class Step>
+  static __device__ inline int bias_before(const attention_grad_shape& s, const Step& step) {
+    if constexpr (!kBiasInOrder) return 0;
+    const int heads = s.inner * s.group;
+    if constexpr (C::kBiasHeads && C::kBiasBatches) return step.count_before(step.batch, 1);
+    if constexpr (C::kBiasHeads) return step.count_before(step.batch % heads, 1);
+    return step.count_before(step.batch / heads, heads);
+  }
+  // Behind the turns of blocks of dq.
+  static __device__ inline int* bias_turn_of(const attention_grad_shape& s, int* turns,
+                                             const step_info& step, int key_tile) {
+    const int heads = s.inner * s.group;
+    const int part = C::kBiasHeads && C::kBiasBatches ? 0
+                     : C::kBiasHeads                  ? step.batch / heads
+                                                      : step.batch % heads;
+    return turns + 1 + s.batches * s.group * s.query_tiles +
+           (part * s.query_tiles + step.row / C::kQueries) * s.key_tiles + key_tile;
+  }
   // Where a thread's part of a step begins.
   struct place_in_step {
     const attention_grad_shape& s;
@@ -371,7 +394,8 @@ struct attention_grad_mma {
     };
 #pragma unroll 1
     while (more) {
-      const step_info now = {step.row, step.batch, step.last_tile - p.index, step.inside};
+      const step_info now = {step.row, step.batch, step.last_tile - p.index, step.inside,
+                             bias_before(s, step)};
       if constexpr (C::kStages == 1) {
         __syncthreads();
         load_step(0);
@@ -397,6 +421,11 @@ struct attention_grad_mma {
       multiply_rows([&](int r) { return part[r].grad; }, own_keys + kValuesAt * 2,
                     block + kQueryElements * 2 + as_rows);
       const int slopes_at = kSlopesAt + slopes * kSlopeElements;
+      int* const bias_turn = bias_turn_of(s, turns, now, p.index);
+      if constexpr (kBiasInOrder) {
+        if (threadIdx.x == 0) turn::wait_turn(bias_turn, now.bias_before);
+        __syncthreads();
+      }
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
         const int row = pair * kWarpKeys + 16 * r;
@@ -411,6 +440,10 @@ struct attention_grad_mma {
         store(kWeightsAt, part[r].weights);
         part[r].take_slopes(f, s, here, here.statistics() + C::kQueries * 4);
         store(slopes_at, part[r].slopes);
+      }
+      if constexpr (kBiasInOrder) {
+        __syncthreads();
+        if (threadIdx.x == 0) turn::pass_turn(bias_turn);
       }
       const unsigned own_rows = block + query_panels::further(as_columns, own, 0);
       const unsigned other_rows = block + query_panels::further(as_columns, other, 0);
@@ -440,18 +473,18 @@ struct attention_grad_mma {
 
 template <class C, class T, class Query, class Grad, class Key, class Value, class Score,
           class Inside, class Factor, class Limits, class Visible, class Kept, class Weight,
-          class Slope, class Scale, class Rows, class StoreKeys, class StoreValues>
+          class Slope, class AddBias, class Scale, class Rows, class StoreKeys, class StoreValues>
 __device__ inline void attention_grad_sm80(
     T* memory, float* statistics, int* next, float* sums, int* turns,
     const attention_grad_shape& shape, const Query& query, const Grad& grad, const Key& key,
     const Value& value, const Score& score, const Inside& inside, const Factor& factor,
     const Limits& limits, const Visible& visible, const Kept& kept, const Weight& weight,
-    const Slope& slope, const Scale& scale, const Rows& rows, const StoreKeys& store_keys,
+    const Slope& slope, const AddBias& add_bias, const Scale& scale, const Rows& rows, const StoreKeys& store_keys,
     const StoreValues& store_values) {
   using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Kept, Weight,
-                                             Slope, Scale, Rows>;
+                                             Slope, AddBias, Scale, Rows>;
   attention_grad_mma<C>::run(
       memory, statistics, next, sums, turns, shape,
-      functions{score, inside, factor, limits, visible, kept, weight, slope, scale, rows}, query,
+      functions{score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows}, query,
       grad, key, value, store_keys, store_values);
 }

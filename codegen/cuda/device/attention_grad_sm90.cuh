@@ -1,6 +1,6 @@
 #pragma once
 // attention_grad_sm90<Config>(q, k, v, dy, dk, dv, sums, turns, shape, score, inside, factor,
-// limits, visible, kept, weight, slope, scale, rows): the skeleton of attention's gradients on sm_90a, all three in one
+// limits, visible, kept, weight, slope, add_bias, scale, rows): the skeleton of attention's gradients on sm_90a, all three in one
 // kernel, without a matrix of scores in memory.
 //
 //   producer warp      TMA → k and v of the tile, ring of q and dy blocks
@@ -663,16 +663,16 @@ struct attention_grad {
 };
 
 template <class C, class Score, class Inside, class Factor, class Limits, class Visible, class Kept,
-          class Weight, class Slope, class Scale, class Rows>
+          class Weight, class Slope, class AddBias, class Scale, class Rows>
 __device__ inline void attention_grad_sm90(
     const tensor_map& q, const tensor_map& k, const tensor_map& v, const tensor_map& dy,
     const tensor_map& dk, const tensor_map& dv, float* sums, int* turns,
     const attention_grad_shape& shape, const Score& score, const Inside& inside,
     const Factor& factor, const Limits& limits, const Visible& visible, const Kept& kept,
-    const Weight& weight, const Slope& slope, const Scale& scale, const Rows& rows) {
+    const Weight& weight, const Slope& slope, const AddBias& add_bias, const Scale& scale, const Rows& rows) {
   using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Kept, Weight,
-                                             Slope, Scale, Rows>;
+                                             Slope, AddBias, Scale, Rows>;
   attention_grad<C>::run(
       q, k, v, dy, dk, dv, sums, turns, shape,
-      functions{score, inside, factor, limits, visible, kept, weight, slope, scale, rows});
+      functions{score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows});
 }
