@@ -196,8 +196,8 @@ class Finder {
   int ScaledOperand(const Node& mul) const {
     for (const int i : {0, 1}) {
       const Dims& of = view_[mul.inputs[1 - i]].dims;
-      const bool one = NumElements(of) == 1 || (of.size() == dims().size() && of.back() == 1 &&
-                                                of[of.size() - 2] == 1);
+      const bool one = NumElements(of) == 1 ||
+                       (of.size() == dims().size() && of.back() == 1 && of[of.size() - 2] == 1);
       if (one && view_[mul.inputs[i]].dims == dims()) return i;
     }
     return -1;
@@ -550,8 +550,8 @@ std::optional<ScoreFactor> FactorOf(const Graph& g, const AttentionGrad& a) {
     if (BoundsOf(g, mask).empty()) return std::nullopt;
   const TensorId product = a.product_mask ? a.product_mask->masked : a.product;
   const auto before = [&](TensorId id) {
-    for (const Node* n = view.Map(id, ScalarOp::kSelect); n != nullptr && view.Uncast(id) != product;
-         n = view.Map(id, ScalarOp::kSelect))
+    for (const Node* n = view.Map(id, ScalarOp::kSelect);
+         n != nullptr && view.Uncast(id) != product; n = view.Map(id, ScalarOp::kSelect))
       id = n->inputs[1];
     return id;
   };

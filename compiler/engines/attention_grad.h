@@ -39,10 +39,10 @@ struct AttentionGrad {
   graph::TensorId dq_too = -1;                // dq stored once more, as another type; or kAbsent
   // The gradient of a bias, stored, and what it sums over heads and batches; or kAbsent.
   graph::TensorId dbias = -1, bias_slope = -1;
-  std::vector<graph::NodeId> scatters = {};   // that store these, as ragged tensors
+  std::vector<graph::NodeId> scatters = {};  // that store these, as ragged tensors
   // Stored sums of maps of rows, which read the statistics as well: the gradients of a sink.
   std::vector<graph::TensorId> sums = {};
-  std::vector<ScoreMask> masks = {};          // before the exponential, the last first
+  std::vector<ScoreMask> masks = {};  // before the exponential, the last first
   // Where exp counts as 0, without a fill: bounds, all of which are known.
   std::vector<ScoreMask> zeroes = {};
   // Selections that change nothing where the zeroes are; and of the product, nothing where the

@@ -103,7 +103,8 @@ void AttentionGradFunctions::BindSpares(ValueScope& values, const Index& at,
     pending.insert(pending.end(), inputs.begin(), inputs.end());
   }
   std::vector<ScoreMask> spares = a_.spares;
-  std::ranges::sort(spares, {}, [&](const ScoreMask& mask) { return view.ProducerId(mask.masked); });
+  std::ranges::sort(spares, {},
+                    [&](const ScoreMask& mask) { return view.ProducerId(mask.masked); });
   std::erase_if(spares, [&](const ScoreMask& mask) {
     return !before.contains(view.ProducerId(mask.masked));
   });
@@ -149,8 +150,8 @@ bool AttentionGradFunctions::AddWeight(Call& call) {
 
 void AttentionGradFunctions::AddSlope(Call& call) {
   const bool has_bias = a_.dbias != graph::kAbsent;
-  Element e = Begin("slope", {"value", "keeps", "product", "of_row", "grad", "mean"},
-                    has_bias ? 2 : 1);
+  Element e =
+      Begin("slope", {"value", "keeps", "product", "of_row", "grad", "mean"}, has_bias ? 2 : 1);
   if (!a_.is_plain) {
     ValueScope values(b_, e.f.body);
     BindWeights(values, e.at, e);
@@ -160,8 +161,8 @@ void AttentionGradFunctions::AddSlope(Call& call) {
     values.Bind(a_.mean, BroadcastIndex(b_, g_[a_.mean], e.at), e.numbers[5]);
     if (a_.product_mask) BindMasks(values, e.at, {*a_.product_mask});
     BindSpares(values, e.at, a_.slope);
-    e.f.body.push_back({tile::Store{e.result, b_.Idx(0),
-                                    tile::Cast(DType::kF32, values.Value(a_.slope, e.at))}});
+    e.f.body.push_back(
+        {tile::Store{e.result, b_.Idx(0), tile::Cast(DType::kF32, values.Value(a_.slope, e.at))}});
     if (has_bias)
       e.f.body.push_back({tile::Store{e.result, b_.Idx(1),
                                       tile::Cast(DType::kF32, values.Value(a_.bias_slope, e.at))}});

@@ -8,8 +8,9 @@
 namespace kiln::compiler {
 
 // Names of the functions, which nothing else of the kernel may have.
-inline constexpr const char* kAttentionGradFunctions[] = {
-    "score", "inside", "factor", "limits", "visible", "kept", "weight", "slope", "add_bias", "scale", "rows"};
+inline constexpr const char* kAttentionGradFunctions[] = {"score",    "inside", "factor", "limits",
+                                                          "visible",  "kept",   "weight", "slope",
+                                                          "add_bias", "scale",  "rows"};
 
 class AttentionGradFunctions {
  public:

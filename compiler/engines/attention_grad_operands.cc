@@ -41,7 +41,7 @@ std::vector<TensorId> ViewsOf(const GraphView& view, TensorId id, TensorId& firs
 
 // The heads become [kept, group], or a dim of extent 1 leaves.
 bool Relabel(const Dims& from, const Dims& to, int64_t heads, int64_t kept, bool summed,
-                    std::vector<int>& labels) {
+             std::vector<int>& labels) {
   if (!summed) {
     const auto at = std::ranges::find(labels, static_cast<int>(heads)) - labels.begin();
     Dims wanted = from;

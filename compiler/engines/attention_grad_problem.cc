@@ -59,14 +59,21 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a, int64_t most_depth)
   if (rank < 3 || rank > 4)
     return Status::Error(Code::kUnsupportedShape, "{} has {} dims; 3 and 4 are supported",
                          g[a.exp].name, rank);
-  if (q != dy || k != v || (rank == 4 && q[0] != k[0]) || q[rank - 3] % k[rank - 3] != 0)
+  const auto alike = [&](const Dims& x, const Dims& y, int64_t but) {
+    for (int64_t d = 0; d < rank; ++d)
+      if (d != but && x[static_cast<size_t>(d)] != y[static_cast<size_t>(d)]) return false;
+    return true;
+  };
+  if (!alike(q, dy, rank - 1) || !alike(k, v, rank - 2) || dy.back() != v[rank - 2] ||
+      (rank == 4 && q[0] != k[0]) || q[rank - 3] % k[rank - 3] != 0)
     return Status::Error(Code::kUnsupportedShape,
                          "{} {} and {} {}, {} {} and {} {} are not as large as each other",
                          g[a.q].name, DimsText(q), g[a.dy].name, DimsText(dy), g[a.k].name,
                          DimsText(k), g[a.v].name, DimsText(v));
-  if (q.back() > most_depth)
-    return Status::Error(Code::kUnsupportedShape, "{} has rows of {}; at most {} are supported",
-                         g[a.q].name, q.back(), most_depth);
+  for (const TensorId id : {a.q, a.dy})
+    if (g[id].dims.back() > most_depth)
+      return Status::Error(Code::kUnsupportedShape, "{} has rows of {}; at most {} are supported",
+                           g[id].name, g[id].dims.back(), most_depth);
   if (q[rank - 2] > kMostAttentionPlaces || k[rank - 1] > kMostAttentionPlaces)
     return Status::Error(Code::kUnsupportedShape, "{} has more than {} places along a dim",
                          g[a.exp].name, kMostAttentionPlaces);
@@ -119,6 +126,7 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
   if (rank > 3) p.outer = g[a.k].dims[0];
   p.group = g[a.q].dims[rank - 3] / p.inner;
   p.depth = static_cast<int>(AlignUp(g[a.q].dims.back(), panel));
+  p.width = static_cast<int>(AlignUp(g[a.dy].dims.back(), panel));
   p.reads = ReadsByPlace(g, a);
   if (a.dbias != graph::kAbsent) p.bias_sums = NumElements(g[a.dbias].dims);
   p.hides_blocks = HidesBlocks(g, MasksOf(a));

@@ -13,8 +13,9 @@ namespace kiln::compiler {
 
 struct AttentionGradProblem {
   AttentionGrad grad = {};
-  bool reads = false;  // anything but operands and what rows have lies in memory by places
-  int depth = 0, queries_tile = 0, keys_tile = 0;
+  bool reads = false;        // anything but operands and what rows have lies in memory by places
+  int depth = 0, width = 0;  // of rows of q and k, of dy and v, in whole panels
+  int queries_tile = 0, keys_tile = 0;
   int64_t queries = 0, keys = 0, inner = 1, outer = 1, group = 1;
   bool hides_blocks = false;  // some mask has known bounds
   int64_t section = 1;        // heads of k and v whose tiles are made at one time

@@ -23,7 +23,7 @@ constexpr KnobRow kKnobRows[] = {
     {.name = "stages", .cudnn_type = kKnobStages, .domain = kStagesDomain},
 };
 
-constexpr int kPanel = 64, kMostDepth = 128, kWarpKeys = 16;
+constexpr int kPanel = 64, kMostDepth = 256, kWarpKeys = 32;
 constexpr int kAlignment = 128;              // bytes, of what the skeleton lays out
 constexpr int64_t kSectionBytes = 32 << 20;  // of q, dy and sums of the heads that run at one time
 
@@ -33,7 +33,7 @@ struct GradSm80 {
   static constexpr auto kRunsOn = RunsOnMma;
 
   struct Plan : AttentionGradProblem {
-    int warps = 8, stages = 2;
+    int warps = 8, stages = 2, share = 2;
   };
   static Result<Plan> PlanOf(const Group& group);
   static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
@@ -47,7 +47,7 @@ using Plan = GradSm80::Plan;
 int64_t Elements(const Plan& p) {
   const int64_t keys = p.keys_tile, queries = p.queries_tile;
   // k and v, q and dy, weights and the slopes of two steps.
-  return 2 * (keys + p.stages * queries) * p.depth + 3 * keys * queries + kAlignment / 2;
+  return (keys + p.stages * queries) * (p.depth + p.width) + 3 * keys * queries + kAlignment / 2;
 }
 // Two of each row, and flags (kOfStage of the skeleton).
 int64_t Statistics(const Plan& p) { return int64_t{p.stages} * (2 * p.queries_tile + 4); }
@@ -56,25 +56,31 @@ int64_t GradSm80::SharedBytes(const Plan& p) {
 }
 
 // What there is room for, the fastest first. Blocks of 128 queries need the registers that columns
-// of dk and dv take at depth 128.
+// of dk and dv take at depth 128; beyond that more warps share them.
 struct GradTile {
-  int warps, stages, queries, most_depth;
+  int warps, stages, queries, most_depth, share;
 };
-constexpr GradTile kTiles[] = {
-    {8, 2, 128, 64}, {8, 2, 64, 128}, {8, 1, 64, 128}, {4, 2, 64, 128}, {4, 1, 64, 128}};
+constexpr GradTile kTiles[] = {{8, 2, 128, 64, 2}, {8, 2, 64, 128, 2}, {8, 1, 64, 128, 2},
+                               {4, 2, 64, 128, 2}, {4, 1, 64, 128, 2}, {8, 2, 64, 256, 4},
+                               {8, 1, 64, 256, 4}};
 
 Result<Plan> GradSm80::PlanOf(const Group& group) {
   ASSIGN_OR_RETURN(AttentionGradProblem problem, AttentionGradProblemOf(group, kMostDepth, kPanel));
-  return Plan{std::move(problem)};
+  Plan p{std::move(problem)};
+  // Columns that a warp has lie in one panel.
+  for (int* columns : {&p.depth, &p.width})
+    if (*columns > 2 * kPanel) *columns = static_cast<int>(AlignUp(*columns, 2 * kPanel));
+  return p;
 }
 
 Status GradSm80::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
   for (const GradTile& tile : kTiles) {
-    if (p.depth > tile.most_depth) continue;
+    if (std::max(p.depth, p.width) > tile.most_depth) continue;
     p.warps = knobs[0] > 0 ? knobs[0] : tile.warps;
     p.stages = knobs[1] > 0 ? knobs[1] : tile.stages;
     p.queries_tile = tile.queries;
-    p.keys_tile = kWarpKeys * p.warps;
+    p.share = tile.share;
+    p.keys_tile = kWarpKeys * p.warps / p.share;
     if (SharedBytes(p) <= target.shared_limit()) break;
   }
   return {};
@@ -129,7 +135,9 @@ class Schedule {
                           AddLoad(call, "value", {a_.v, rank - 1, rank - 2})};
     call.config = {{"kWarps", plan_.warps},
                    {"kQueries", plan_.queries_tile},
+                   {"kShare", plan_.share},
                    {"kDepth", plan_.depth},
+                   {"kWidth", plan_.width},
                    {"kStages", plan_.stages},
                    {"kAsync", async[0] + 2 * async[1] + 4 * async[2] + 8 * async[3]},
                    {"kReads", plan_.reads ? 1 : 0},
@@ -137,9 +145,8 @@ class Schedule {
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddAttentionGradShape(b_, plan_, call);
     AttentionGradFunctions(b_, a_).Add(
-        call, plan_.bias_sums > 0
-                  ? b_.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
-                  : std::string());
+        call, plan_.bias_sums > 0 ? b_.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
+                                  : std::string());
     AddRowsStore(b_, call, "store_keys", a_.dk, ScatterOf(g_, a_, a_.dk));
     AddRowsStore(b_, call, "store_values", a_.dv, ScatterOf(g_, a_, a_.dv));
     const int64_t blocks = plan_.heads() * plan_.key_tiles();

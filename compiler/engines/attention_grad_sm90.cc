@@ -57,6 +57,10 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   if (ScatterOf(g, a, a.dk) != nullptr || ScatterOf(g, a, a.dv) != nullptr)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "gradients are scattered; tensor maps write memory as it is");
+  if (p.width != p.depth)
+    return Status::Error(Code::kUnsupportedShape,
+                         "rows of {} and {}: blocks of shared memory are of one size", p.depth,
+                         p.width);
   if (a.dbias != graph::kAbsent)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "{}, the gradient of a bias, takes registers that there are none of",

@@ -21,8 +21,8 @@
 //                                   exp(value * factor - of_row)
 //   visible(batch, row, column, result out)   with kZeroes whether the exponential counts: 1 or 0;
 //                                   asked of places that the known masks do not let through
-//   kept(batch, …)                  with kKept a bit of the place, 1 or 0, that weight and slope get
-//   weight(value, bit, batch, …)    with kWeights what dv is multiplied by, of the exponential
+//   kept(batch, …)                  with kKept a bit of the place, 1 or 0, that weight and slope
+//   get weight(value, bit, batch, …)    with kWeights what dv is multiplied by, of the exponential
 //   slope(value, bit, product, of_row, grad, mean, batch, …)   with kSlopes dS', of the
 //                                   exponential and of D'; kKeepsScores: of the product; and of the
 //                                   row's statistics, kSlopesOfRows
@@ -43,11 +43,11 @@
 // Rows past the end have the statistics +inf, so that weights are 0, and so have rows that see no
 // key, by `rows` (ir/graph/spelled_attention.h) or by limits. Where a block has such rows, what q
 // and dy have there is overwritten by zeroes before it is multiplied, and so is what k and v have
-// at keys that no row sees: 0 times what is no number would be none. In shared memory statistics are multiplied by
-// log2(e), for the multiply-add of the exponential. Of rows with large ones, as a mask of -1e9 or
-// of a type's lowest value leaves them, what that product's rounding left would be a power of two
-// of its own: where one of kOfVote rows has such, those of all of them stand as they are, with a
-// flag, and are subtracted before anything is multiplied.
+// at keys that no row sees: 0 times what is no number would be none. In shared memory statistics
+// are multiplied by log2(e), for the multiply-add of the exponential. Of rows with large ones, as a
+// mask of -1e9 or of a type's lowest value leaves them, what that product's rounding left would be
+// a power of two of its own: where one of kOfVote rows has such, those of all of them stand as they
+// are, with a flag, and are subtracted before anything is multiplied.
 //
 // kOrdered: tiles of a head add
 // to a block of dq in the order of their keys, the last first: turns[1 + block] counts those that
@@ -337,8 +337,7 @@ struct attention_grad_rows {
 #pragma unroll
         for (int e = 0; e < kScores; ++e) weight[e] = score[e];
       }
-    }
-    else
+    } else
       take_scores(f, s, step, inside, false);
     if (large)
       take_exponentials(kLog2e, [](int) { return make_float2(0.f, 0.f); });

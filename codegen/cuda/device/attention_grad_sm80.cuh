@@ -1,18 +1,19 @@
 #pragma once
 // attention_grad_sm80<Config>(memory, statistics, next, sums, turns, shape, query, grad, key,
-// value, score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows, store_keys,
-// store_values): the skeleton of attention's gradients on mma.sync, all three in one kernel, without a matrix of
-// scores in memory. attention_grad_rows.cuh has what it shares with attention_grad_sm90, and says
-// what the functions from score to rows are, where sums of dq lie, and whose turn it is to add to
-// them.
+// value, score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows,
+// store_keys, store_values): the skeleton of attention's gradients on mma.sync, all three in one
+// kernel, without a matrix of scores in memory. attention_grad_rows.cuh has what it shares with
+// attention_grad_sm90, and says what the functions from score to rows are, where sums of dq lie,
+// and whose turn it is to add to them.
 //
-//   block      a tile of kKeys = 16 * kWarps keys of one head of k and v, in shared memory; blocks
-//              of kQueries queries and of their dy in a ring of kStages by asynchronous copies
-//   warp       32 of the keys, half of the queries:
+//   block      a tile of kKeys keys of one head of k and v, in shared memory; blocks of kQueries
+//              queries and of their dy in a ring of kStages by asynchronous copies. Rows of q and k
+//              have kDepth columns, those of dy and v kWidth. kShare warps, 2 or 4, share 32 keys:
+//   warp       32 of the keys, a half or quarter of the queries:
 //
 //     S' = k q', D' = v dy'         P' = weight(S'), dS' = (D' - mean of the row) * P'
 //
-//   warp       32 of the keys, half of the columns:
+//   warp       32 of the keys, a half or quarter of the columns:
 //
 //     dv += P' dy, dk += dS' q      P', dS' of its own queries from registers, those of the other
 //                                   half from shared memory; dy and q transposed as they are read
@@ -28,7 +29,7 @@
 // memory is the limit of mma.sync.
 //
 // A barrier a step: behind it a block is there, and so are the slopes of the step before, of which
-// dq is made then; nobody reads the places that come next. Two warps that share keys have one of
+// dq is made then; nobody reads the places that come next. Warps that share keys have one of
 // their own, behind their weights and slopes. kOrdered has two more, around what is added.
 //
 // Functions beside those, of 8 neighbours, with `to` the place in `memory`:
@@ -38,11 +39,12 @@
 //   store_keys(values, head, row, column), store_values(…)
 template <class C>
 struct attention_grad_mma {
-  static constexpr int kThreads = 32 * C::kWarps, kKeys = 16 * C::kWarps;
-  static constexpr int kWarpKeys = 32, kWarpQueries = C::kQueries / 2, kRowTiles = kWarpKeys / 16;
+  static constexpr int kThreads = 32 * C::kWarps, kWarpKeys = 32;
+  static constexpr int kKeys = kWarpKeys * C::kWarps / C::kShare;
+  static constexpr int kWarpQueries = C::kQueries / C::kShare, kRowTiles = kWarpKeys / 16;
   struct part_of_warp : C {
     static constexpr int kQueries = kWarpQueries;
-    static constexpr int kOfVote = 32;  // rows that a warp reads the statistics of
+    static constexpr int kOfVote = kWarpQueries < 32 ? kWarpQueries : 32;  // rows of one flag
     static constexpr bool kOneLoop = false;
   };
   // Of a stage, in `statistics`: those of the rows, their means, and flags for each kOfVote rows.
@@ -53,44 +55,49 @@ struct attention_grad_mma {
   using turn = attention_grad_turns;
   using key_panels = panels<kKeys, C::kDepth>;
   using query_panels = panels<C::kQueries, C::kDepth>;
+  using value_panels = panels<kKeys, C::kWidth>;
+  using grad_panels = panels<C::kQueries, C::kWidth>;
   using slope_panels = panels<kKeys, C::kQueries>;
   static constexpr int kKeyElements = kKeys * C::kDepth, kQueryElements = C::kQueries * C::kDepth;
-  static constexpr int kValuesAt = kKeyElements, kStagesAt = 2 * kKeyElements;
-  static constexpr int kStageElements = 2 * kQueryElements;  // q, and dy behind it
+  static constexpr int kValuesAt = kKeyElements, kStagesAt = kKeys * (C::kDepth + C::kWidth);
+  static constexpr int kStageElements = C::kQueries * (C::kDepth + C::kWidth);  // q, and dy behind
   static constexpr int kWeightsAt = kStagesAt + C::kStages * kStageElements;
   static constexpr int kSlopeElements = kKeys * C::kQueries;     // weights have as many
   static constexpr int kSlopesAt = kWeightsAt + kSlopeElements;  // of two steps
-  static constexpr int kHalf = C::kDepth / 2;                    // columns of a warp's dk and dv
+  static constexpr int kHalf = C::kDepth / 2;                    // columns of a part of the sums
   static constexpr int kHalfChunks = kHalf / 8;                  // of 8 elements
+  static constexpr int kKeyColumns = C::kDepth / C::kShare;      // of a warp's dk
+  static constexpr int kValueColumns = C::kWidth / C::kShare;    // and dv
   static constexpr int kRowGroups = C::kQueries / 32;
   static constexpr int kOfWarp = C::kDepth * kRowGroups / C::kWarps;  // columns of dq
-  static constexpr int kPiece = kOfWarp < 32 ? kOfWarp : 32;          // of them, at a time
+  static constexpr int kPiece = kOfWarp % 32 == 0 ? 32 : 16;          // of them, at a time
   static_assert((C::kQueries == 64 || C::kQueries == 128) && C::kWarps % kRowGroups == 0 &&
                 kOfWarp % kPiece == 0 && kPiece % 16 == 0);
 
-  using grads = float[kRowTiles][kHalf / 2];
+  template <int columns>
+  using grads = float[kRowTiles][columns / 2];
 
   static __device__ inline void multiply(float* sums, const unsigned* left, const unsigned* right) {
     multiply_16<C::kPackBf16>(sums, left, right);
   }
 
   // sums = left right', both as rows of the depth: of 32 rows by kWarpQueries.
-  template <class Sums>
+  template <class Left, class Right, int depth, class Sums>
   static __device__ inline void multiply_rows(const Sums& sums, unsigned left, unsigned right) {
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
       for (int e = 0; e < kWarpQueries / 2; ++e) sums(r)[e] = 0;
 #pragma unroll
-    for (int i = 0; i < C::kDepth / 16; ++i) {
+    for (int i = 0; i < depth / 16; ++i) {
       unsigned a[kRowTiles][4];
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r)
-        matrices<4>::load(a[r], key_panels::further(left, 16 * r, 2 * i));
+        matrices<4>::load(a[r], Left::further(left, 16 * r, 2 * i));
 #pragma unroll
       for (int n = 0; n < kWarpQueries / 16; ++n) {
         unsigned b[4];
-        matrices<4>::load(b, query_panels::further(right, 16 * n, 2 * i));
+        matrices<4>::load(b, Right::further(right, 16 * n, 2 * i));
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
           multiply(sums(r) + 8 * n, a[r], b);
@@ -100,12 +107,14 @@ struct attention_grad_mma {
     }
   }
   // to += left right: of 16 queries, `left` as registers of both row tiles.
-  static __device__ inline void multiply_step(grads& to, const unsigned (&left)[kRowTiles][4],
+  template <class Panels, int registers>
+  static __device__ inline void multiply_step(float (&to)[kRowTiles][registers],
+                                              const unsigned (&left)[kRowTiles][4],
                                               unsigned right) {
 #pragma unroll
-    for (int n = 0; n < kHalf / 16; ++n) {
+    for (int n = 0; n < registers / 8; ++n) {
       unsigned b[4];
-      matrices<4>::load_transposed(b, query_panels::further(right, 0, 2 * n));
+      matrices<4>::load_transposed(b, Panels::further(right, 0, 2 * n));
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
         multiply(to[r] + 8 * n, left[r], b);
@@ -114,8 +123,9 @@ struct attention_grad_mma {
     }
   }
   // The warp's own queries, from registers.
-  template <class Pairs>
-  static __device__ inline void multiply_own(grads& to, const Pairs& left, unsigned right) {
+  template <class Panels, int registers, class Pairs>
+  static __device__ inline void multiply_own(float (&to)[kRowTiles][registers], const Pairs& left,
+                                             unsigned right) {
 #pragma unroll
     for (int i = 0; i < kWarpQueries / 16; ++i) {
       unsigned a[kRowTiles][4];
@@ -123,23 +133,25 @@ struct attention_grad_mma {
       for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
         for (int w = 0; w < 4; ++w) a[r][w] = left(r)[4 * i + w];
-      multiply_step(to, a, query_panels::further(right, 16 * i, 0));
+      multiply_step<Panels>(to, a, Panels::further(right, 16 * i, 0));
     }
   }
-  // Those of its neighbour, from shared memory.
-  static __device__ inline void multiply_other(grads& to, unsigned left, unsigned right) {
+  // Those of its neighbours, from shared memory.
+  template <class Panels, int registers>
+  static __device__ inline void multiply_other(float (&to)[kRowTiles][registers], unsigned left,
+                                               unsigned right) {
 #pragma unroll
     for (int i = 0; i < kWarpQueries / 16; ++i) {
       unsigned a[kRowTiles][4];
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r)
         matrices<4>::load(a[r], slope_panels::further(left, 16 * r, 2 * i));
-      multiply_step(to, a, query_panels::further(right, 16 * i, 0));
+      multiply_step<Panels>(to, a, Panels::further(right, 16 * i, 0));
     }
   }
-  // Waits for the other warp of these keys.
+  // Waits for the other warps of these keys.
   static __device__ inline void wait_pair(int pair) {
-    asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + pair), "n"(32 * C::kShare) : "memory");
   }
 
   struct step_info {
@@ -187,7 +199,7 @@ struct attention_grad_mma {
     }
     __device__ inline unsigned statistics() const { return rows + in_rows * 4 + lane % 4 * 8; }
     __device__ inline bool is_large(int i) const {
-      return (flags[in_rows / part_of_warp::kOfVote + i] & kLarge) != 0;
+      return (flags[(in_rows + i * part_of_warp::kOfVote) / 32] & kLarge) != 0;
     }
   };
 
@@ -246,37 +258,37 @@ struct attention_grad_mma {
     }
   }
 
-  // Rows of two matrices.
-  template <class Panels, int count, class T, class Where>
-  static __device__ inline void zero_where(T* left, T* right, const Where& where) {
-    constexpr int kChunks = C::kDepth / 8;
+  // Rows of a matrix.
+  template <class Panels, int count, int columns, class T, class Where>
+  static __device__ inline void zero_where(T* rows_at, const Where& where) {
+    constexpr int kChunks = columns / 8;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < count * kChunks; i += kThreads) {
-      if (!where(i / kChunks)) continue;
-      const int at = Panels::at(i / kChunks, i % kChunks);
-      *reinterpret_cast<uint4*>(left + at) = make_uint4(0, 0, 0, 0);
-      *reinterpret_cast<uint4*>(right + at) = make_uint4(0, 0, 0, 0);
-    }
+    for (int i = threadIdx.x; i < count * kChunks; i += kThreads)
+      if (where(i / kChunks))
+        *reinterpret_cast<uint4*>(rows_at + Panels::at(i / kChunks, i % kChunks)) =
+            make_uint4(0, 0, 0, 0);
   }
 
   // A warp's part of dk or dv, over that of k or v in shared memory, and out.
-  template <class T, class Store>
-  static __device__ inline void store_rows(T* panel, int number, int lane, const grads& from,
-                                           float times, const typename tiles::place& p,
+  template <class Panels, class T, int registers, class Store>
+  static __device__ inline void store_rows(T* panel, int number, int lane,
+                                           const float (&from)[kRowTiles][registers], float times,
+                                           const typename tiles::place& p,
                                            const attention_grad_shape& s, const Store& store) {
-    const int row = number / 2 * kWarpKeys, first = number % 2 * kHalfChunks;
+    constexpr int kChunks = registers / 4;  // of 8 columns
+    const int row = number / C::kShare * kWarpKeys, first = number % C::kShare * kChunks;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
-      store_pairs<key_panels, kHalf / 2>(panel, row + 16 * r, first, lane, [&](int e) {
+      store_pairs<Panels, registers>(panel, row + 16 * r, first, lane, [&](int e) {
         return pack_pair<C::kPackBf16>(from[r][e] * times, from[r][e + 1] * times);
       });
     __syncwarp();
 #pragma unroll 4
-    for (int n = lane; n < kWarpKeys * kHalfChunks; n += 32) {
-      const int in_tile = row + n / kHalfChunks, chunk = first + n % kHalfChunks;
+    for (int n = lane; n < kWarpKeys * kChunks; n += 32) {
+      const int in_tile = row + n / kChunks, chunk = first + n % kChunks;
       if (p.key + in_tile >= s.keys) continue;
       __align__(16) T values[8];
-      copy<16>(values, panel + key_panels::at(in_tile, chunk));
+      copy<16>(values, panel + Panels::at(in_tile, chunk));
       store(values, p.head, p.key + in_tile, chunk * 8);
     }
   }
@@ -299,7 +311,7 @@ struct attention_grad_mma {
     const int number = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     load_panels<kKeys, C::kDepth, kThreads, (C::kAsync & 4) != 0>(from, threadIdx.x, key, p.head,
                                                                   p.key);
-    load_panels<kKeys, C::kDepth, kThreads, (C::kAsync & 8) != 0>(from + kValuesAt, threadIdx.x,
+    load_panels<kKeys, C::kWidth, kThreads, (C::kAsync & 8) != 0>(from + kValuesAt, threadIdx.x,
                                                                   value, p.head, p.key);
     typename tiles::template steps<decltype(f.limits)> step(s, f.limits, p);
     const auto load_step = [&](int stage) {
@@ -307,7 +319,7 @@ struct attention_grad_mma {
       const unsigned thread = computed_again(threadIdx.x);
       load_panels<C::kQueries, C::kDepth, kThreads, (C::kAsync & 1) != 0>(to, thread, query,
                                                                           step.batch, step.row);
-      load_panels<C::kQueries, C::kDepth, kThreads, (C::kAsync & 2) != 0>(
+      load_panels<C::kQueries, C::kWidth, kThreads, (C::kAsync & 2) != 0>(
           to + kQueryElements, thread, grad, step.batch, step.row);
     };
     // Statistics and means of a step's rows, a row a thread.
@@ -337,17 +349,20 @@ struct attention_grad_mma {
       for (int i = 0; i < C::kQueries / 32; ++i) any |= __float_as_int(of[2 * C::kQueries + i]);
       if ((any & kDead) == 0) return;
       T* const at = memory + from + kStagesAt + stage * kStageElements;
-      zero_where<query_panels, C::kQueries>(
-          at, at + kQueryElements, [&](int row) { return of[row] == rows::infinity(); });
+      const auto is_dead = [&](int row) { return of[row] == rows::infinity(); };
+      zero_where<query_panels, C::kQueries, C::kDepth>(at, is_dead);
+      zero_where<grad_panels, C::kQueries, C::kWidth>(at + kQueryElements, is_dead);
       __syncthreads();
     };
     const attention_grad_keys seen = attention_grad_seen(s, f.limits, p.head);
     const auto zero_keys = [&] {
       if (seen.first <= p.key && seen.end >= min(p.key + kKeys, s.keys)) return;
       T* const at = memory + from;
-      zero_where<key_panels, kKeys>(at, at + kValuesAt, [&](int key) {
+      const auto is_unseen = [&](int key) {
         return p.key + key < seen.first || p.key + key >= seen.end;
-      });
+      };
+      zero_where<key_panels, kKeys, C::kDepth>(at, is_unseen);
+      zero_where<value_panels, kKeys, C::kWidth>(at + kValuesAt, is_unseen);
       __syncthreads();
     };
     bool more = step.next();
@@ -358,23 +373,31 @@ struct attention_grad_mma {
     }
     commit_async();
     rows part[kRowTiles];
-    grads dk, dv;
+    grads<kKeyColumns> dk;
+    grads<kValueColumns> dv;
 #pragma unroll
-    for (int r = 0; r < kRowTiles; ++r)
+    for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
-      for (int e = 0; e < kHalf / 2; ++e) dk[r][e] = dv[r][e] = 0;
-    const int pair = number / 2, half = number % 2;
+      for (float& x : dk[r]) x = 0;
+#pragma unroll
+      for (float& x : dv[r]) x = 0;
+    }
+    const int pair = number / C::kShare, half = number % C::kShare;
     const unsigned across = lane % 16, chunk = lane / 16;  // rows of matrices that a lane names
     const unsigned own_keys = start + key_panels::first(pair * kWarpKeys + across, chunk);
+    const unsigned own_values =
+        start + kValuesAt * 2 + value_panels::first(pair * kWarpKeys + across, chunk);
     const unsigned all_keys = start + key_panels::first(across, chunk);
     const unsigned queries = start + kStagesAt * 2;
-    const unsigned as_rows =
-        query_panels::first(half * kWarpQueries + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    const int in_rows = half * kWarpQueries + lane % 8 + lane / 16 * 8, in_chunk = lane / 8 % 2;
+    const unsigned as_rows = query_panels::first(in_rows, in_chunk);
+    const unsigned grads_as_rows = grad_panels::first(in_rows, in_chunk);
     const unsigned as_columns =
-        query_panels::further(query_panels::first(across, chunk), 0, half * kHalfChunks);
-    const int own = half * kWarpQueries, other = kWarpQueries - own;  // queries
-    const unsigned of_other =
-        slope_panels::further(slope_panels::first(pair * kWarpKeys + across, chunk), 0, other / 8);
+        query_panels::further(query_panels::first(across, chunk), 0, half * (kKeyColumns / 8));
+    const unsigned grads_as_columns =
+        grad_panels::further(grad_panels::first(across, chunk), 0, half * (kValueColumns / 8));
+    const int own = half * kWarpQueries;  // queries
+    const unsigned of_pair = slope_panels::first(pair * kWarpKeys + across, chunk);
     // dq of the step before, from the slopes that it left.
     step_info before = {};
     bool any = false;
@@ -417,9 +440,11 @@ struct attention_grad_mma {
       const unsigned block = queries + stage * (kStageElements * 2);
       const float* const rows_of = statistics + stage * kOfStage;
       const unsigned of_stage = unsigned(__cvta_generic_to_shared(rows_of));
-      multiply_rows([&](int r) { return part[r].score; }, own_keys, block + as_rows);
-      multiply_rows([&](int r) { return part[r].grad; }, own_keys + kValuesAt * 2,
-                    block + kQueryElements * 2 + as_rows);
+      multiply_rows<key_panels, query_panels, C::kDepth>([&](int r) { return part[r].score; },
+                                                         own_keys, block + as_rows);
+      multiply_rows<value_panels, grad_panels, C::kWidth>(
+          [&](int r) { return part[r].grad; }, own_values,
+          block + kQueryElements * 2 + grads_as_rows);
       const int slopes_at = kSlopesAt + slopes * kSlopeElements;
       int* const bias_turn = bias_turn_of(s, turns, now, p.index);
       if constexpr (kBiasInOrder) {
@@ -445,13 +470,22 @@ struct attention_grad_mma {
         __syncthreads();
         if (threadIdx.x == 0) turn::pass_turn(bias_turn);
       }
-      const unsigned own_rows = block + query_panels::further(as_columns, own, 0);
-      const unsigned other_rows = block + query_panels::further(as_columns, other, 0);
-      multiply_own(dv, [&](int r) { return part[r].weights; }, own_rows + kQueryElements * 2);
-      multiply_own(dk, [&](int r) { return part[r].slopes; }, own_rows);
+      const unsigned grad_rows = block + kQueryElements * 2 + grads_as_columns;
+      const unsigned query_rows = block + as_columns;
+      multiply_own<grad_panels>(
+          dv, [&](int r) { return part[r].weights; }, grad_panels::further(grad_rows, own, 0));
+      multiply_own<query_panels>(
+          dk, [&](int r) { return part[r].slopes; }, query_panels::further(query_rows, own, 0));
       wait_pair(pair);
-      multiply_other(dv, start + kWeightsAt * 2 + of_other, other_rows + kQueryElements * 2);
-      multiply_other(dk, start + slopes_at * 2 + of_other, other_rows);
+#pragma unroll
+      for (int i = 1; i < C::kShare; ++i) {
+        const int other = (half + i) % C::kShare * kWarpQueries;
+        const unsigned of_other = slope_panels::further(of_pair, 0, other / 8);
+        multiply_other<grad_panels>(dv, start + kWeightsAt * 2 + of_other,
+                                    grad_panels::further(grad_rows, other, 0));
+        multiply_other<query_panels>(dk, start + slopes_at * 2 + of_other,
+                                     query_panels::further(query_rows, other, 0));
+      }
       if constexpr (C::kStages > 1) {
         if (more) store_rows_of(stage ^ 1);
         stage ^= 1;
@@ -466,8 +500,8 @@ struct attention_grad_mma {
     __syncthreads();  // the last keys have been read
     float scale[1] = {1.f};
     f.scale(p.head * s.group, scale);
-    store_rows(memory + from, number, lane, dk, scale[0], p, s, store_keys);
-    store_rows(memory + from + kValuesAt, number, lane, dv, 1.f, p, s, store_values);
+    store_rows<key_panels>(memory + from, number, lane, dk, scale[0], p, s, store_keys);
+    store_rows<value_panels>(memory + from + kValuesAt, number, lane, dv, 1.f, p, s, store_values);
   }
 };
 
@@ -479,12 +513,12 @@ __device__ inline void attention_grad_sm80(
     const attention_grad_shape& shape, const Query& query, const Grad& grad, const Key& key,
     const Value& value, const Score& score, const Inside& inside, const Factor& factor,
     const Limits& limits, const Visible& visible, const Kept& kept, const Weight& weight,
-    const Slope& slope, const AddBias& add_bias, const Scale& scale, const Rows& rows, const StoreKeys& store_keys,
-    const StoreValues& store_values) {
+    const Slope& slope, const AddBias& add_bias, const Scale& scale, const Rows& rows,
+    const StoreKeys& store_keys, const StoreValues& store_values) {
   using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Kept, Weight,
                                              Slope, AddBias, Scale, Rows>;
   attention_grad_mma<C>::run(
       memory, statistics, next, sums, turns, shape,
-      functions{score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows}, query,
-      grad, key, value, store_keys, store_values);
+      functions{score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows},
+      query, grad, key, value, store_keys, store_values);
 }

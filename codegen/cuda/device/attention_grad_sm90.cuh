@@ -1,7 +1,7 @@
 #pragma once
 // attention_grad_sm90<Config>(q, k, v, dy, dk, dv, sums, turns, shape, score, inside, factor,
-// limits, visible, kept, weight, slope, add_bias, scale, rows): the skeleton of attention's gradients on sm_90a, all three in one
-// kernel, without a matrix of scores in memory.
+// limits, visible, kept, weight, slope, add_bias, scale, rows): the skeleton of attention's
+// gradients on sm_90a, all three in one kernel, without a matrix of scores in memory.
 //
 //   producer warp      TMA → k and v of the tile, ring of q and dy blocks
 //   rows warps         beside q: what 64 rows each have (statistics), and what the step is
@@ -47,8 +47,8 @@ struct attention_grad {
   static constexpr int kStagingAt = kSlopesAt + 2 * kSlopeBytes;
   static constexpr int kRowsAt = kStagingAt + 2 * kStagingBytes;
   static constexpr int kInfosAt = kRowsAt + 2 * kStages * kRowBytes;  // of the stages' steps
-  static constexpr int kFlagsAt = kInfosAt + kStages * 16;  // of the rows that a warp reads
-  static constexpr int kBarriersAt = kFlagsAt + kStages * 8;
+  static constexpr int kLargeAt = kInfosAt + kStages * 16;  // of the rows that a warp reads
+  static constexpr int kBarriersAt = kLargeAt + kStages * 8;
   static constexpr int kNumbers = C::kQueries * C::kDepth / 2;  // of dq that a group adds
   struct part_of_group : C {
     static constexpr int kOfVote = 64;  // rows that a warp reads the statistics of
@@ -103,9 +103,8 @@ struct attention_grad {
     store_shared(at, __float_as_int(v));
   }
   // Of a step, beside its block by kFlags; kPart: the block has fewer rows.
-  static constexpr int kInside = 1, kLast = 2, kPart = 4, kFlags = 8;
-  // Of the rows that a warp reads; kDead: some see no key.
-  static constexpr int kLarge = 1, kDead = 2;
+  // kDead: some rows that the first of the warps reads see no key.
+  static constexpr int kInside = 1, kLast = 2, kPart = 4, kDead = 8, kFlags = 16;
   // Of a tile: whether there are steps, and whether no row sees some of its keys.
   static constexpr int kSteps = 1, kUnseen = 2;
   static constexpr int kTurnWarps = C::kOrdered ? 3 - kRowWarps : 0;
@@ -238,13 +237,15 @@ struct attention_grad {
         bool is_dead = false;
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          is_dead = is_dead || (row + first + i * 32 < s.queries && values[i][0] == rows::infinity());
+          is_dead =
+              is_dead || (row + first + i * 32 < s.queries && values[i][0] == rows::infinity());
         const bool large_first = rows::any_large(values[0][0]);
         const bool is_large = rows::any_large(values[1][0]) || large_first;
         int what = (batch * s.query_tiles + row / C::kQueries) * kFlags;
         if (step.inside) what |= kInside;
         if (row + C::kQueries > s.queries) what |= kPart;
         const bool any_dead = __any_sync(~0u, is_dead);
+        if (any_dead) what |= kDead;
         more = step.next();
         if (!more) what |= kLast;
 #pragma unroll
@@ -263,9 +264,10 @@ struct attention_grad {
           store_shared(info + 4, row);
           store_shared(info + 8, batch);
         }
+        if (kRowWarps > 1 && first == 64) store_shared(info + 12, what & kDead);
         if (lane == 0)
-          store_shared(memory + kFlagsAt + (at.stage * kRowWarps + first / 64) * 4,
-                       (is_large ? kLarge : 0) | (any_dead ? kDead : 0));
+          store_shared(memory + kLargeAt + (at.stage * kRowWarps + first / 64) * 4,
+                       is_large ? 1 : 0);
         __syncwarp();
         if (lane == 0) mbarrier_arrive(b.query_full(at.stage));
         at.advance();
@@ -357,15 +359,12 @@ struct attention_grad {
         return (what & kPart) != 0 || load_shared(c.b.tile() + 8) + kKeys > c.s.keys;
       }
       __device__ inline bool is_large(int i) const {
-        return (c.flags_of(i) & kLarge) != 0;
+        return load_shared(c.memory + kLargeAt + (c.at.stage * kRowWarps + i) * 4) != 0;
       }
       __device__ inline unsigned statistics() const {
         return c.memory + kRowsAt + c.at.stage * kRowBytes + c.thread % 4 * 8;
       }
     };
-    __device__ inline int flags_of(int i) const {  // of a warp's rows of the step
-      return load_shared(memory + kFlagsAt + (at.stage * kRowWarps + i) * 4);
-    }
     __device__ inline unsigned step_at() const { return memory + kInfosAt + at.stage * 16; }
     __device__ inline bool leads() const { return thread == 0; }
     __device__ inline void release(unsigned empty) const {
@@ -443,10 +442,9 @@ struct attention_grad {
       named_barrier_sync(1, 256);
     }
     // Of a block of q or dy that is there: rows that see no key.
-    __device__ inline void zero_rows(unsigned blocks_at) const {
-      int any = flags_of(0);
-      if constexpr (kRowWarps > 1) any |= flags_of(1);
-      if ((any & kDead) == 0) return;
+    __device__ inline void zero_rows(unsigned blocks_at, int what) const {
+      if constexpr (kRowWarps > 1) what |= load_shared(step_at() + 12);
+      if ((what & kDead) == 0) return;
       const unsigned of = memory + kRowsAt + at.stage * kRowBytes;
       zero_where<C::kQueries>(memory + blocks_at + at.stage * kQueryBytes, [&](unsigned row) {
         return __int_as_float(load_shared(of + row * 4)) == rows::infinity();
@@ -471,7 +469,7 @@ struct attention_grad {
     __device__ inline void start(bool is_there) {
       if (is_there) {
         mbarrier_wait(b.query_full(at.stage), at.phase);
-        zero_rows(kQueriesAt);
+        zero_rows(kQueriesAt, load_shared(step_at()));
       }
       multiply_rows(part.score, key_rows, query_rows);
     }
@@ -480,7 +478,7 @@ struct attention_grad {
       const bool goes_on = (what & kLast) == 0;
       thread = opaque(thread);  // addresses are made anew: registers are few
       mbarrier_wait(b.grad_full(at.stage), at.phase);
-      zero_rows(kGradsAt);
+      zero_rows(kGradsAt, what);
       multiply_rows(part.grad, value_rows, grad_rows);
       const place_in_step here = {*this, what};
       part.take_weights(f, s, here, (what & kInside) != 0);
@@ -669,10 +667,11 @@ __device__ inline void attention_grad_sm90(
     const tensor_map& dk, const tensor_map& dv, float* sums, int* turns,
     const attention_grad_shape& shape, const Score& score, const Inside& inside,
     const Factor& factor, const Limits& limits, const Visible& visible, const Kept& kept,
-    const Weight& weight, const Slope& slope, const AddBias& add_bias, const Scale& scale, const Rows& rows) {
+    const Weight& weight, const Slope& slope, const AddBias& add_bias, const Scale& scale,
+    const Rows& rows) {
   using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Kept, Weight,
                                              Slope, AddBias, Scale, Rows>;
-  attention_grad<C>::run(
-      q, k, v, dy, dk, dv, sums, turns, shape,
-      functions{score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows});
+  attention_grad<C>::run(q, k, v, dy, dk, dv, sums, turns, shape,
+                         functions{score, inside, factor, limits, visible, kept, weight, slope,
+                                   add_bias, scale, rows});
 }
