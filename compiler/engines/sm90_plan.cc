@@ -548,6 +548,7 @@ bool IsSm90Divisor(std::string_view member) {
 Result<Sm90Plan> PlanSm90(const Group& group, int terms) {
   ASSIGN_OR_RETURN(Sm90Plan plan, Planner(group, terms).Run());
   plan.result = WidestOutput(group.graph);
+  plan.sums_images = ContractionOf(group).op == GraphOp::kConvWgrad;
   return plan;
 }
 

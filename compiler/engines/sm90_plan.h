@@ -48,6 +48,7 @@ struct Sm90Plan {
   bool along_right = false;     // the result is contiguous along right, not along left
   DType type = DType::kF16;     // of both operands; of two 8-bit floats that of either
   DType result = DType::kF32;   // the widest of the group's
+  bool sums_images = false;     // wgrad: k are the pixels of all images
   int terms = 1;                // TF32 numbers whose sum an f32 operand is: 2 keep all of it
   TensorMapSpec left_map = {}, right_map = {};  // the tile decides their boxes, see SetBox
   std::vector<std::pair<std::string, int64_t>> shape = {};  // members of contract_shape

@@ -181,8 +181,12 @@ int FoldsOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
     steps = std::min(steps, CeilDiv(steps * TilesOf(plan, tile), workers));
   }
   const int64_t products = steps * plan.depth();
-  if (plan.type == DType::kI8 || plan.terms == 2 || products <= most) return 0;
+  if (plan.type == DType::kI8 || plan.terms == 2) return 0;
   const bool has_room = AccumulatorsOf(tile) <= MostBesideTotals(plan);
+  // Sums over images grow with the batch: with totals where there is room, whatever the batch, so
+  // that all batch sizes share a kernel.
+  const bool may_be_long = plan.sums_images && has_room;
+  if (products <= most && !may_be_long) return 0;
   if (!has_room && products <= MostProductsAlone(plan.type, plan.result)) return 0;
   return static_cast<int>(most / plan.depth());
 }

@@ -62,7 +62,8 @@ int64_t StreamWorkers(const Sm90Plan& plan, const Sm90Tile& tile, const Target& 
 
 // Steps after which a sum is added to a second set of accumulators; 0 where sums are short, or not
 // so long that a tile without room for the set is not right, or integers, or of two terms, which
-// are short always.
+// are short always. Filter gradients have the set wherever there is room, so that the kernel does
+// not follow from the batch size.
 int FoldsOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 
 // The tile with as few columns as leave room for that set; others are as they are.

@@ -501,7 +501,7 @@ constexpr int kNumericalTf32[] = {kNoteTensorCore, kNoteDownConvertInputs};
 }  // namespace
 
 const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
-                                 .version = 5,
+                                 .version = 6,
                                  .knobs = kSm90Knobs,
                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
                                  .supports = Supports,
@@ -515,7 +515,7 @@ const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
 // registers or are turned in shared memory.
 const Engine kWgmmaSm90Tf32Engine = {
     .name = "wgmma_sm90_tf32",
-    .version = 3,
+    .version = 4,
     .knobs = kSm90Knobs,
     .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
     .supports = SupportsF32<1>,
