@@ -42,6 +42,8 @@ using compiler::Group;
 using compiler::Groups;
 using compiler::KnobRow;
 
+static_assert(BudgetRules().small_problem == kSmallProblem);
+
 constexpr size_t kPlansKept = 512;
 // Of configurations that the heuristics prefer where their kernels are there.
 constexpr size_t kConfigsRemembered = 64, kConfigsTried = 4;
@@ -225,8 +227,11 @@ class DeviceSession final : public Session {
   Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const override {
     ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
     ASSIGN_OR_RETURN(const CompiledPlan plan, Compiled(graph, choice));
+    double seconds = 0;
+    for (const compiler::GroupReport& group : plan.groups) seconds += group.modelled_seconds;
     return Footprint{.workspace_bytes = WorkspaceBytes(plan.program),
-                     .shared_memory_bytes = static_cast<int32_t>(plan.shared_bytes)};
+                     .shared_memory_bytes = static_cast<int32_t>(plan.shared_bytes),
+                     .seconds = seconds};
   }
 
   Result<std::shared_ptr<const Plan>> Build(const graph::Graph& graph, const EngineConfig& config,

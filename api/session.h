@@ -58,10 +58,14 @@ struct EngineFacts {
   std::vector<LayoutPreference> layouts;
 };
 
+// Seconds of a run below which there is little to win, so that little is compiled to look for it.
+inline constexpr double kSmallProblem = 50e-6;
+
 // What a configuration will need, known before anything is compiled.
 struct Footprint {
   int64_t workspace_bytes = 0;
   int32_t shared_memory_bytes = 0;
+  double seconds = 0;  // of a run, by the engines' models
 };
 
 enum class RankMode : uint8_t { kInstant, kB, kFallback, kA };  // cudnnBackendHeurMode_t

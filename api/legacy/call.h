@@ -75,25 +75,21 @@ class Call {
     ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, PlanFor(workspace, make, nullptr));
     return TimePlan(*plan, workspace);
   }
+  // The plan of a Run with as much workspace as it wants.
+  template <class Make>
+  Result<std::shared_ptr<const CallPlan>> BestPlan(Make&& make) {
+    return PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr);
+  }
   // What Run wants at best.
   template <class Make>
   Result<int64_t> WorkspaceBytes(Make&& make) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
-                     PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr));
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, BestPlan(make));
     return plan->workspace_bytes();
-  }
-  // CallPlan::is_as_wished of the same.
-  template <class Make>
-  Result<bool> IsAsWished(Make&& make) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
-                     PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr));
-    return plan->is_as_wished();
   }
   // Compiles it too.
   template <class Make>
   Status Prepare(Make&& make) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
-                     PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr));
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, BestPlan(make));
     return plan->Ready().status();
   }
   // What a client that asked at any time may have been told.

@@ -108,9 +108,15 @@ Result<std::shared_ptr<const CallPlan>> CallPlan::Make(std::shared_ptr<Session> 
   ASSIGN_OR_RETURN(made->config_, ConfigWithin(*made->session_, made->graph_, wishes));
   ASSIGN_OR_RETURN(const Footprint footprint, made->session_->Measure(made->graph_, made->config_));
   made->workspace_bytes_ = footprint.workspace_bytes;
+  made->modelled_seconds_ = footprint.seconds;
   made->is_as_wished_ =
       IsWished(*made->session_, made->graph_, made->config_.engine, made->wishes_);
   return std::shared_ptr<const CallPlan>(std::move(made));
+}
+
+bool CallPlan::is_compiled() const {
+  const std::lock_guard lock(mutex_);
+  return built_ || session_->IsReady(graph_, config_);
 }
 
 Result<const CallPlan::Built*> CallPlan::Build() const {

@@ -32,6 +32,10 @@ class CallPlan {
                                                       graph::Graph graph, const PlanWishes& wishes);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
+  // Of a run, by the engines' models.
+  double modelled_seconds() const { return modelled_seconds_; }
+  // Whether it needs no compiler.
+  bool is_compiled() const;
   // Whether its engine is what was wished for, where another may stand in.
   bool is_as_wished() const { return is_as_wished_; }
 
@@ -53,6 +57,7 @@ class CallPlan {
   PlanWishes wishes_;
   EngineConfig config_;
   int64_t workspace_bytes_ = 0;
+  double modelled_seconds_ = 0;
   bool is_as_wished_ = true;
   mutable std::mutex mutex_;  // guards graph_ and built_
   mutable std::optional<Built> built_;

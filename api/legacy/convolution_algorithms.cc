@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <optional>
 #include <vector>
 
 #include "api/generation.h"
@@ -75,10 +76,14 @@ class Candidate {
     operands_ = AddTo(call_, problem, algorithm, pointers);
   }
 
-  // Makes the plan where it is not there.
-  Result<int64_t> WorkspaceBytes() {
+  // Made where it is not there.
+  Result<std::shared_ptr<const CallPlan>> Plan() {
     RETURN_IF_ERROR(Scale());
-    return call_.WorkspaceBytes(Make());
+    return call_.BestPlan(Make());
+  }
+  Result<int64_t> WorkspaceBytes() {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, Plan());
+    return plan->workspace_bytes();
   }
   Status Prepare() {
     RETURN_IF_ERROR(Scale());
@@ -86,9 +91,8 @@ class Candidate {
   }
   // Whether an engine computes as the algorithm is called.
   bool IsAsNamed() {
-    if (!Scale().ok()) return false;
-    const Result<bool> is_wished = call_.IsAsWished(Make());
-    return is_wished.ok() && *is_wished;
+    const auto plan = Plan();
+    return plan.ok() && (*plan)->is_as_wished();
   }
   Result<int64_t> LeastTold() {
     RETURN_IF_ERROR(Scale());
@@ -206,25 +210,84 @@ Status WorkspaceSize(void* handle, ConvDirection direction, void* x, void* w, vo
 // With KILN_LAUNCH=minimal nothing is timed, and no memory is allocated: Find ranks as Get does.
 bool HasClock(const Handle& handle) { return !handle.session->target().minimal_launch; }
 
-// Each algorithm's plan is made by a thread of its own, so that compilers work side by side. What
-// fails says so again when it is asked.
-void MakePlans(Handle& handle, const ConvProblem& p, const ConvPointers& pointers) {
-  std::vector<int> algorithms;
-  for (int algorithm = 0; algorithm < RowOf(p.direction).algorithms; ++algorithm)
-    if (HasOwnPlans(handle, p, algorithm)) algorithms.push_back(algorithm);
-  const auto all = static_cast<int64_t>(algorithms.size());
-  ForEachTogether(algorithms.size(), all,
-                  [&](size_t i) { (void)Candidate(handle, p, algorithms[i], pointers).Prepare(); });
-}
+// What a Find compiles and times. A small problem has little to give: where the algorithm that may
+// take any workspace, whose plan is the model's best, is small and the client can run it, others
+// that would have to be compiled are not. What is said of them is the model's: as many times
+// slower.
+class FindPlan {
+ public:
+  FindPlan(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
+           int64_t workspace_bytes)
+      : handle_(handle),
+        problem_(p),
+        pointers_(pointers),
+        leading_(RowOf(p.direction).any_workspace) {
+    const auto lead = CandidateOf(leading_).Plan();
+    if (!lead.ok() || (*lead)->workspace_bytes() > workspace_bytes) return;
+    if (!handle.session->target().is_cuda()) return;  // compiling counts for nothing
+    if ((*lead)->modelled_seconds() >= kSmallProblem) return;
+    lead_seconds_ = (*lead)->modelled_seconds();
+  }
+
+  // How many times slower than the leading one by the model, where that is all there is to say.
+  std::optional<double> OnlyModelled(int algorithm) {
+    if (lead_seconds_ <= 0 || algorithm == leading_) return {};
+    const auto plan = CandidateOf(algorithm).Plan();
+    if (!plan.ok() || (*plan)->modelled_seconds() < lead_seconds_ || (*plan)->is_compiled())
+      return {};
+    return (*plan)->modelled_seconds() / lead_seconds_;
+  }
+
+  // Each algorithm's plan is made by a thread of its own, so that compilers work side by side. What
+  // fails says so again when it is asked.
+  void Compile() {
+    std::vector<int> algorithms;
+    for (int algorithm = 0; algorithm < RowOf(problem_.direction).algorithms; ++algorithm)
+      if (HasOwnPlans(handle_, problem_, algorithm) && !OnlyModelled(algorithm))
+        algorithms.push_back(algorithm);
+    const auto all = static_cast<int64_t>(algorithms.size());
+    ForEachTogether(algorithms.size(), all,
+                    [&](size_t i) { (void)CandidateOf(algorithms[i]).Prepare(); });
+  }
+
+  Status Time(const Workspace& workspace, Finding& finding) {
+    Candidate candidate = CandidateOf(finding.algorithm);
+    ASSIGN_OR_RETURN(finding.workspace_bytes, candidate.WorkspaceBytes());
+    if (finding.workspace_bytes > workspace.bytes)
+      return Status::Error(kTooLittle, "{} bytes", finding.workspace_bytes);
+    const std::optional<double> times = OnlyModelled(finding.algorithm);
+    if (times && !lead_measured_) {
+      ASSIGN_OR_RETURN(lead_measured_, CandidateOf(leading_).Seconds(workspace));
+    }
+    double seconds = times ? *lead_measured_ * *times : 0;
+    if (!times) {
+      ASSIGN_OR_RETURN(seconds, candidate.Seconds(workspace));
+    }
+    if (finding.algorithm == leading_) lead_measured_ = seconds;
+    finding.milliseconds = static_cast<float>(seconds * 1e3);
+    return {};
+  }
+
+ private:
+  Candidate CandidateOf(int algorithm) const { return {handle_, problem_, algorithm, pointers_}; }
+
+  Handle& handle_;
+  const ConvProblem& problem_;
+  const ConvPointers pointers_;
+  const int leading_;
+  double lead_seconds_ = 0;  // by the model; 0: all algorithms are compiled and timed
+  std::optional<double> lead_measured_;
+};
 
 // Configurations that are not on record are measured and recorded, while the kernels of the other
 // algorithms are compiled; plans that were made before give way to what is faster.
-void Explore(Handle& handle, const ConvProblem& p, const ConvPointers& pointers) {
+void Explore(Handle& handle, const ConvProblem& p, FindPlan& find) {
   const DirectionRow& row = RowOf(p.direction);
-  std::future<void> plans = Async([&] { MakePlans(handle, p, pointers); });
+  std::future<void> plans = Async([&] { find.Compile(); });
   bool is_news = false;
   for (const int algorithm : {row.any_workspace, row.winograd})
-    if (HasOwnPlans(handle, p, algorithm)) is_news |= Candidate(handle, p, algorithm, {}).Explore();
+    if (HasOwnPlans(handle, p, algorithm) && !find.OnlyModelled(algorithm))
+      is_news |= Candidate(handle, p, algorithm, {}).Explore();
   plans.get();
   if (!is_news) return;
   for (int algorithm = 0; algorithm < row.algorithms; ++algorithm)
@@ -235,16 +298,10 @@ void Explore(Handle& handle, const ConvProblem& p, const ConvPointers& pointers)
 Status Find(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
             const Workspace& workspace, int wanted, int* returned, void* results) {
   RETURN_IF_ERROR(Check(p, RowOf(p.direction).any_workspace));
-  MakePlans(handle, p, pointers);
-  std::vector<Finding> findings = FindingsOf(handle, p, [&](Finding& finding) -> Status {
-    Candidate candidate(handle, p, finding.algorithm, pointers);
-    ASSIGN_OR_RETURN(finding.workspace_bytes, candidate.WorkspaceBytes());
-    if (finding.workspace_bytes > workspace.bytes)
-      return Status::Error(kTooLittle, "{} bytes", finding.workspace_bytes);
-    ASSIGN_OR_RETURN(const double seconds, candidate.Seconds(workspace));
-    finding.milliseconds = static_cast<float>(seconds * 1e3);
-    return {};
-  });
+  FindPlan find(handle, p, pointers, workspace.bytes);
+  find.Compile();
+  std::vector<Finding> findings =
+      FindingsOf(handle, p, [&](Finding& finding) { return find.Time(workspace, finding); });
   return Report(std::move(findings), p, wanted, returned, results);
 }
 
@@ -258,7 +315,8 @@ Status FindOn(void* handle, ConvDirection direction, void* x_desc, const void* x
   if (!HasClock(*h)) return RankWithin(*h, p, bytes, wanted, returned, results);
   RETURN_IF_ERROR(CheckAnswer(wanted, results));
   const ConvPointers pointers = {.x = x, .w = w, .y = y};
-  Explore(*h, p, pointers);
+  FindPlan find(*h, p, pointers, bytes);
+  Explore(*h, p, find);
   return Find(*h, p, pointers, {.data = workspace, .bytes = bytes, .is_parameter = true}, wanted,
               returned, results);
 }
@@ -271,7 +329,8 @@ Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* 
   if (!HasClock(*h)) return RankWithin(*h, p, INT64_MAX, wanted, returned, results);
   RETURN_IF_ERROR(Check(p, RowOf(direction).any_workspace));
   RETURN_IF_ERROR(CheckAnswer(wanted, results));
-  Explore(*h, p, {});
+  FindPlan find(*h, p, {}, INT64_MAX);
+  Explore(*h, p, find);
   // As much as any of them wants.
   int64_t workspace_bytes = 0;
   for (int algorithm = 0; algorithm < RowOf(direction).algorithms; ++algorithm) {

@@ -22,6 +22,15 @@ bool IsReady(runtime::Device& device, const Program& program) {
                              [&](const KernelSource& kernel) { return device.IsReady(kernel); });
 }
 
+// A budget is spent in this order: what is asked for before what moves data for it, the expensive
+// before the cheap.
+std::vector<compiler::Group> ByWhatTheyCanWin(std::vector<compiler::Group> groups) {
+  std::ranges::stable_sort(groups, [](const compiler::Group& a, const compiler::Group& b) {
+    return std::pair(a.moves_data, b.least_cost) < std::pair(b.moves_data, a.least_cost);
+  });
+  return groups;
+}
+
 }  // namespace
 
 Result<compiler::SearchResult> TuneGroup(
@@ -49,7 +58,7 @@ void PlanTuner::Find(const std::vector<compiler::Group>& groups, compiler::Input
   double seconds = 0;
   for (const compiler::Group& group : groups) seconds += std::isfinite(group.cost) ? group.cost : 0;
   const SearchBudget budget(seconds, compile_seconds, GroupBench::Clock);
-  TuneWithin(groups, inputs, mode, stream, kToFind, &budget);
+  TuneWithin(ByWhatTheyCanWin(groups), inputs, mode, stream, kToFind, &budget);
 }
 
 bool PlanTuner::Limit(const compiler::Group& group, const SearchBudget& budget,
