@@ -171,7 +171,7 @@ void RecurrenceFunctions::ReadForward(Block& out, const Spot& at, const Expr& ti
     const bool is_apart = is_gru && gate == 2;
     Expr bias = tile::Float(0);
     if (In(fwd::kBias) != kAbsent) bias = Read(out, In(fwd::kBias), {at.d, unit});
-    if (!is_apart) x = x + bias;
+    if (!is_apart && In(fwd::kBias) != kAbsent) x = x + bias;
     out.push_back({tile::Store{values, b_.Idx(gate), x}});
     if (is_apart) out.push_back({tile::Store{values, b_.Idx(gates), bias}});
   }

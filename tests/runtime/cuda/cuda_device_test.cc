@@ -176,10 +176,10 @@ Driver FakeDriver() {
     return gpu.launch_result;
   };
   d.LaunchKernelEx = [](const CuLaunchConfig* config, CuFunction, void**, void**) {
-    RECORD(config->attribute_count == 1 && config->attributes->id == 6 &&
-                   config->attributes->value[0] == 1
-               ? "overlapping launch"
-               : "launch with attributes");
+    const bool one = config->attribute_count == 1 && config->attributes->value[0] == 1;
+    RECORD(one && config->attributes->id == 6   ? "overlapping launch"
+           : one && config->attributes->id == 2 ? "cooperative launch"
+                                                : "launch with attributes");
     gpu.overlapping_grid = config->grid[1];
     return gpu.launch_result;
   };
@@ -518,6 +518,35 @@ TEST_F(CudaDeviceTest, OverlapsLaunchesWhereTheDriverCanWhileCapturing) {
     EXPECT_EQ(gpu.calls.back(), "launch") << "the first launch of a plan waits for all before it";
   }
   EXPECT_EQ(gpu.overlapping_grid, 2u);
+}
+
+// Blocks that wait for one another: whatever the driver's age they are never launched otherwise.
+TEST_F(CudaDeviceTest, CooperativeLaunchesAreThatOrFail) {
+  LaunchShape shape = shape_;
+  shape.cooperative = true;
+  driver_.version = 12000;
+  auto device = Open();
+  auto kernel = device->Load(Source());
+  ASSERT_TRUE(kernel.ok());
+  gpu.calls.clear();
+  ASSERT_TRUE(device->Launch(**kernel, shape, nullptr, nullptr).ok());
+  EXPECT_EQ(gpu.calls, std::vector<std::string>{"cooperative launch"});
+  static int attribute_set = 0;
+  driver_.GraphKernelNodeSetAttribute = [](CuGraphNode, int attribute, const void* value) {
+    if (*static_cast<const int*>(value) == 1) attribute_set = attribute;
+    return kCuSuccess;
+  };
+  NativeGraph graph = &nodes;
+  const auto first = device->AddNode(graph, nullptr, **kernel, shape, nullptr);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(attribute_set, 2);
+  driver_.GraphKernelNodeSetAttribute = nullptr;
+  EXPECT_EQ(device->AddNode(graph, *first, **kernel, shape, nullptr).status().code(),
+            Code::kNotSupported);
+  driver_.LaunchKernelEx = nullptr;
+  gpu.calls.clear();
+  EXPECT_FALSE(device->Launch(**kernel, shape, nullptr, nullptr).ok());
+  EXPECT_TRUE(gpu.calls.empty());
 }
 
 TEST_F(CudaDeviceTest, LaunchesBecomeNodesOneBehindTheOther) {
