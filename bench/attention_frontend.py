@@ -2,7 +2,8 @@
 """Attention with combinations of masks through cudnn-frontend: a library beside another (NVIDIA's), and beside itself
 without the masks. Results are compared with PyTorch's arithmetic in f64 first.
 
-    python bench/attention_frontend.py --cudnn OURS --nvidia THEIRS --out FILE [--filter WORD] [--rounds N]
+    python bench/attention_frontend.py --cudnn OURS --nvidia THEIRS --out FILE [--filter WORDS] [--rounds N]
+        [--shapes 2x16x2048x128,…] [--also NAME=LIBRARY]
 
 Needs torch with CUDA and nvidia-cudnn-frontend. Each library has a process of its own, since the frontend looks
 functions up once; the parent has them time one round in turns. The L2 is flushed before each by reading 256 MB; times
@@ -291,6 +292,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cudnn")
     parser.add_argument("--nvidia")
+    parser.add_argument("--also", action="append", default=[])
+    parser.add_argument("--shapes", default=",".join("x".join(map(str, shape)) for shape in SHAPES))
     parser.add_argument("--serve")
     parser.add_argument("--out")
     parser.add_argument("--filter", default="")
@@ -301,11 +304,12 @@ def main():
     servers = {"kiln": Server(arguments.cudnn)}
     if arguments.nvidia:
         servers["nvidia"] = Server(arguments.nvidia)
+    servers |= {name: Server(path) for name, path in (also.split("=") for also in arguments.also)}
     rows, bare = [], {}
-    for shape in SHAPES:
+    for shape in [tuple(map(int, shape.split("x"))) for shape in arguments.shapes.split(",")]:
         for number, (name, options, without) in enumerate(COMBINATIONS):
             io = "bfloat16" if number % 3 else "half"
-            if arguments.filter and not any(word in name for word in arguments.filter.split(",")):
+            if arguments.filter and name not in arguments.filter.split(","):
                 continue
             row = measure(servers, shape, name, options, io, arguments.rounds)
             ours, theirs = row["kiln"].get("us"), row.get("nvidia", {}).get("us")
@@ -316,7 +320,8 @@ def main():
             rows.append(row)
             print(f"{row['name']:48} {ours or 0:8.1f} us, of bare {row['of_bare'] or 0:.3f}, NVIDIA/ours "
                   f"{row['ratio'] or 0:.3f}, error {row['kiln'].get('error')} {row['kiln'].get('workspace')} B "
-                  f"{row['kiln'].get('refused', '')} | NVIDIA {row.get('nvidia')}", flush=True)
+                  f"{row['kiln'].get('refused', '')} | "
+                  f"{ {who: row[who] for who in servers if who != 'kiln'} }", flush=True)
             with open(arguments.out, "w", encoding="utf-8") as file:
                 json.dump(rows, file, indent=1)
     logs = [math.log(row["ratio"]) for row in rows if row["ratio"]]

@@ -72,10 +72,14 @@ struct ScoreFactor {
 std::optional<ScoreFactor> FactorOf(const graph::Graph& graph, const Attention& attention);
 // Selections of weights, or 0, that change none of a row with a key: where they choose 0 a mask has
 // put -inf for the score. From the first on; `visible` is the condition.
-std::vector<ScoreMask> SpareWeightMasks(const graph::Graph& graph, const Attention& attention);
+// With `inside`: at places that all masks with known bounds let through, whatever they put
+// elsewhere.
+std::vector<ScoreMask> SpareWeightMasks(const graph::Graph& graph, const Attention& attention,
+                                        bool inside);
 // The same of selections before the scores' masks: where they choose something else a mask puts
 // -inf, as where a product has an override of its extents and the scores a mask by the same length.
-std::vector<ScoreMask> SpareScoreMasks(const graph::Graph& graph, const Attention& attention);
+std::vector<ScoreMask> SpareScoreMasks(const graph::Graph& graph, const Attention& attention,
+                                       bool inside);
 
 // row * i + column * j + (the sum of `offsets`) compared with 0, where i and j are the places along
 // the last two dims.

@@ -106,7 +106,7 @@ void AttentionFunctions::AddScore(Call& call, bool inside) {
   const Index at = At(e.f.body, a_.score, e.batch, e.row, e.column);
   ValueScope values(b_, e.f.body);
   values.Bind(a_.product, at, RoundThrough(g_[a_.product].dtype, e.value));
-  for (const ScoreMask& mask : SpareScoreMasks(g_, a_))
+  for (const ScoreMask& mask : SpareScoreMasks(g_, a_, inside))
     values.Bind(mask.masked, at, RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
   if (inside) {
     const std::vector<ScoreMask> masks = MasksOf(g_, a_);
@@ -248,25 +248,36 @@ static bool EndsInMemory(const graph::Graph& g, const std::vector<ScoreMask>& ma
   });
 }
 
-// Returns whether it is more than the exponential.
-bool AttentionFunctions::AddWeight(Call& call) {
-  Element e = Begin("weight");
+// Adds the weight to a function's text; returns whether it is more than the exponential.
+bool AttentionFunctions::WriteWeight(Call::Function& f, const std::string& result,
+                                     const Place& place, bool inside) {
   Block body;
-  const Index at = At(body, a_.weight, e.batch, e.row, e.column);
+  const Index at = At(body, a_.weight, place.batch, place.row, place.column);
   ValueScope values(b_, body);
-  values.Bind(a_.exp, at, e.value);
+  values.Bind(a_.exp, at, place.value);
   // The sum is not known yet: the result is divided by it.
   for (const TensorId id : {a_.sum, a_.divisor})
     if (id != graph::kAbsent) values.Bind(id, BroadcastIndex(b_, g_[id], at), tile::Float(1));
-  for (const ScoreMask& mask : SpareWeightMasks(g_, a_))
+  for (const ScoreMask& mask : SpareWeightMasks(g_, a_, inside))
     values.Bind(mask.masked, at, RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
   const Expr rounded = values.Value(a_.weight, at);
   const Expr weight = tile::Cast(DType::kF32, Unrounded(body, rounded));
-  const bool is_plain = tile::Equal(weight, e.value);
-  if (!is_plain) e.f.body = std::move(body);
-  e.f.body.push_back({tile::Store{e.result, b_.Idx(0), weight}});
-  call.functions.push_back(std::move(e.f));
+  const bool is_plain = tile::Equal(weight, place.value);
+  if (!is_plain) f.body = std::move(body);
+  f.body.push_back({tile::Store{result, b_.Idx(0), weight}});
   return !is_plain;
+}
+
+void AttentionFunctions::AddWeight(Call& call) {
+  // Where known masks let through, those that stand for them once more change nothing.
+  Element inside = Begin("weight");
+  const bool is_more_inside = WriteWeight(
+      inside.f, inside.result, {inside.value, inside.batch, inside.row, inside.column}, true);
+  Element e = Begin("weight");
+  const bool is_more = WriteWeight(e.f, e.result, {e.value, e.batch, e.row, e.column}, false);
+  call.functions.push_back(std::move(e.f));
+  call.config.push_back({"kWeights", is_more ? 1 : 0});
+  call.config.push_back({"kWeightsInside", is_more_inside ? 1 : 0});
 }
 
 void AttentionFunctions::AddFinish(Call& call) {
@@ -339,7 +350,7 @@ void AttentionFunctions::Add(Call& call) {
   AddFactor(b_, a_.score, FactorOf(g_, a_), call);
   AddLimits(b_, a_.score, MasksOf(g_, a_), call);
   call.config.push_back({"kTails", EndsInMemory(g_, MasksOf(g_, a_)) ? 1 : 0});
-  call.config.push_back({"kWeights", AddWeight(call) ? 1 : 0});
+  AddWeight(call);
   AddResults(call);
 }
 

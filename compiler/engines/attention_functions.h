@@ -50,7 +50,12 @@ class AttentionFunctions {
   Index At(tile::Block& out, graph::TensorId tensor, const tile::Expr& batch, const tile::Expr& row,
            const tile::Expr& column) const;
   void AddScore(tile::Call& call, bool inside);
-  bool AddWeight(tile::Call& call);
+  struct Place {
+    tile::Expr value, batch, row, column;
+  };
+  bool WriteWeight(tile::Call::Function& f, const std::string& result, const Place& place,
+                   bool inside);
+  void AddWeight(tile::Call& call);
   void AddFinish(tile::Call& call);
   void AddRows(tile::Call& call);
   void AddFirst(tile::Call& call);

@@ -137,13 +137,15 @@ std::optional<ScoreFactor> FactorOf(const Graph& g, const Attention& a) {
 
 namespace {
 
-// Conditions without which a score is -inf.
-std::vector<TensorId> HiddenUnless(const GraphView& view, const Attention& a) {
+// Conditions without which a score is -inf; with `inside` those that hold where known masks let
+// through.
+std::vector<TensorId> HiddenUnless(const GraphView& view, const Attention& a, bool inside) {
   const Graph& g = view.graph();
   std::vector<TensorId> conditions;
   for (const ScoreMask& mask : MasksOf(g, a))
-    if (!mask.inverted && g[mask.fill].is_constant() &&
-        *g[mask.fill].value == -std::numeric_limits<double>::infinity())
+    if (inside ? !BoundsOf(g, mask).empty()
+               : !mask.inverted && g[mask.fill].is_constant() &&
+                     *g[mask.fill].value == -std::numeric_limits<double>::infinity())
       AddConjuncts(view, mask.visible, conditions);
   return conditions;
 }
@@ -159,9 +161,9 @@ bool IsSpare(const GraphView& view, const Node& select, const std::vector<Tensor
 
 }  // namespace
 
-std::vector<ScoreMask> SpareScoreMasks(const Graph& g, const Attention& a) {
+std::vector<ScoreMask> SpareScoreMasks(const Graph& g, const Attention& a, bool inside) {
   const GraphView view(g);
-  const std::vector<TensorId> hidden = HiddenUnless(view, a);
+  const std::vector<TensorId> hidden = HiddenUnless(view, a, inside);
   std::vector<ScoreMask> spare;
   std::set<TensorId> own;  // that hide the scores
   for (const ScoreMask& mask : MasksOf(g, a)) own.insert(mask.masked);
@@ -178,9 +180,9 @@ std::vector<ScoreMask> SpareScoreMasks(const Graph& g, const Attention& a) {
   return spare;
 }
 
-std::vector<ScoreMask> SpareWeightMasks(const Graph& g, const Attention& a) {
+std::vector<ScoreMask> SpareWeightMasks(const Graph& g, const Attention& a, bool inside) {
   const GraphView view(g);
-  const std::vector<TensorId> hidden = HiddenUnless(view, a);
+  const std::vector<TensorId> hidden = HiddenUnless(view, a, inside);
   std::vector<ScoreMask> spare;
   for (TensorId id = view.Uncast(a.weight); id != a.exp;) {
     const Node* n = view.Producer(id);

@@ -238,16 +238,19 @@ void ScatterRows(KernelBuilder& b, Block& out, const graph::Node& scatter, const
   const bool is_together = g[x].dims.back() % kVector == 0 && g[y].strides[0] == 1 &&
                            g[y].alignment % 16 == 0 && SizeOf(type) == 2 &&
                            ArePlaces(g, producers, scatter.inputs[1], 0);
-  Block apart;
-  for (int i = 0; i < kVector; ++i) {
-    at.back() = column + b.Idx(i);
-    Block inside, there;
-    ValueScope values(b, inside);
-    const ScatterPlace to = ScatterPlaceOf(b, values, inside, scatter, at);
-    there.push_back({tile::Store{b.Pointer(y), to.offset, tile::Load(from, type, b.Idx(i))}});
-    inside.push_back({tile::If{to.inside, std::move(there), {}}});
-    apart.push_back({tile::If{tile::Lt(at.back(), b.Extent(x, last)), std::move(inside), {}}});
-  }
+  // A loop whose end the compiler does not know: what is seldom run stays small, and is part of the
+  // skeleton and no call, around which accumulators would have to be in memory.
+  const std::string i = b.Name("i");
+  const Expr neighbour = tile::Var(i, b.index_type());
+  Block apart, element, inside_row, there;
+  at.back() = column + neighbour;
+  ValueScope each(b, inside_row);
+  const ScatterPlace to = ScatterPlaceOf(b, each, inside_row, scatter, at);
+  there.push_back({tile::Store{b.Pointer(y), to.offset, tile::Load(from, type, neighbour)}});
+  inside_row.push_back({tile::If{to.inside, std::move(there), {}}});
+  element.push_back({tile::If{tile::Lt(at.back(), b.Extent(x, last)), std::move(inside_row), {}}});
+  apart.push_back({tile::For{i, b.index_type(), b.Arg("neighbours", kVector), tile::Bind::kSerial,
+                             std::move(element)}});
   if (!is_together) {
     for (tile::Stmt& s : apart) out.push_back(std::move(s));
     return;

@@ -21,7 +21,9 @@
 //   limits(batch, first, last, result out)   of rows first .. last: no row sees keys before
 //                              result[0] or from result[1] on, every row sees all that known masks
 //                              hide elsewhere from result[2] up to result[3]
-//   weight(value, batch, row, column, result out), finish(value, batch, row, column, result out)
+//   weight(value, batch, row, column, result out)   kWeightsInside: it is more than the value where
+//                              known masks let through, too
+//   finish(value, batch, row, column, result out)
 //   rows(batch, row, max, sum)
 //   first(batch, row, result out)   maximum and sum of a row before its first key: with kSink those
 //                              of its sink, a score that has no value
@@ -240,18 +242,27 @@ struct attention_rows {
     take_exponentials<starts>(x, factor_low, factor_high);
   }
 
+  template <bool inside>
   __device__ inline float weight_of(int e, int block) const {
-    if constexpr (!C::kWeights) return score[e];
+    if constexpr (inside ? !C::kWeightsInside : !C::kWeights) return score[e];
     const int column = block * C::kKeys + 2 * (thread % 4) + 8 * (e / 4) + e % 2;
     const int at = min(e & 2 ? row + 8 : row, s->queries - 1);
     float y[1];
     f->weight(score[e], batch, at, min(column, s->keys - 1), y);
     return column < s->keys ? y[0] : 0.f;
   }
+  template <bool inside>
   __device__ inline void take_weights(int block) {
 #pragma unroll
     for (int e = 0; e < kScores / 2; ++e)
-      weights[e] = pack_pair<C::kPackBf16>(weight_of(2 * e, block), weight_of(2 * e + 1, block));
+      weights[e] = pack_pair<C::kPackBf16>(weight_of<inside>(2 * e, block),
+                                           weight_of<inside>(2 * e + 1, block));
+  }
+  __device__ inline void take_weights(int block) {
+    if (C::kWeights && !C::kWeightsInside && !is_inside(block))
+      take_weights<false>(block);
+    else
+      take_weights<C::kWeightsInside == 0>(block);
   }
   __device__ inline void scale_result(float low, float high) {
 #pragma unroll

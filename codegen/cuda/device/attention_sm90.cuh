@@ -321,7 +321,7 @@ struct attention {
       wgmma_wait<0>();
       pin(part.result);
       release_values();
-      part.take_weights(block);
+      part.template take_weights<inside>(block);
       part.scale_result(low, high);
     }
 
