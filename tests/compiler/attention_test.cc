@@ -42,10 +42,11 @@ enum class Normalise : uint8_t { kDivide, kMultiply, kLogSumExp };
 struct Spelling {
   int64_t heads = 4, key_heads = 2, s_q = 5, s_kv = 7, depth = 8;
   bool scale_first = false, causal = false, window = false, bias = false, padding = false;
-  bool stats = false, cast = false, gate = false, dropout = false;
+  bool stats = false, cast = false, gate = false, dropout = false, sink = false;
   Normalise normalise = Normalise::kDivide;
   // What must not be taken:
   bool reads_weights = false, other_max = false, axis_of_queries = false;
+  bool reads_largest = false, sink_in_max_alone = false;
 };
 
 class Writer {
@@ -112,9 +113,15 @@ class Writer {
   TensorId Softmax(TensorId x) {
     Dims rows = b_.graph()[x].dims;
     rows[s_.axis_of_queries ? 2 : 3] = 1;
-    const TensorId max = b_.Reduction(R::kMax, s_.other_max ? One(M::kAbs, x) : x, rows);
+    TensorId max = b_.Reduction(R::kMax, s_.other_max ? One(M::kAbs, x) : x, rows);
+    if (s_.reads_largest) b_.Output(One(M::kNeg, max), "largest", DType::kF32);
+    const TensorId sink =
+        s_.sink ? b_.Input("sink", DType::kF32, {1, s_.heads, 1, 1}) : TensorId{-1};
+    if (s_.sink) max = Two(M::kMax, max, sink);
     const TensorId exp = One(M::kExp, Cast(Two(M::kSub, x, max)));
-    const TensorId sum = b_.Reduction(R::kAdd, exp, rows);
+    TensorId sum = b_.Reduction(R::kAdd, exp, rows);
+    if (s_.sink && !s_.sink_in_max_alone)
+      sum = Two(M::kAdd, sum, One(M::kExp, Two(M::kSub, sink, max)));
     const bool by_log = s_.normalise == Normalise::kLogSumExp;
     TensorId stats = -1;
     if (s_.stats || by_log) stats = Two(M::kAdd, One(M::kLog, sum), max);
@@ -170,6 +177,23 @@ TEST(AttentionTest, EverySpellingIsFoundWhole) {
       }
     }
   }
+}
+
+// A sink joins both reductions, and then nobody reads these before it.
+TEST(AttentionTest, SinksArePartOfIt) {
+  for (const bool padding : {false, true}) {
+    Graph g;
+    const std::vector<Attention> found =
+        Found({.padding = padding, .stats = true, .sink = true}, &g);
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_GE(found[0].sink, 0);
+    EXPECT_EQ(found[0].rows.size(), 1U);
+    EXPECT_NE(g.nodes[graph::Producers(g)[found[0].max]].op, GraphOp::kReduce);
+    EXPECT_NE(g.nodes[graph::Producers(g)[found[0].sum]].op, GraphOp::kReduce);
+  }
+  EXPECT_TRUE(Found({.sink = true, .sink_in_max_alone = true}).empty());
+  EXPECT_TRUE(Found({.sink = true, .reads_largest = true}).empty());
+  EXPECT_EQ(Found({.reads_largest = true}).size(), 1U);
 }
 
 TEST(AttentionTest, OthersAreLeftAlone) {
