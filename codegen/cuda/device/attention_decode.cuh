@@ -180,15 +180,16 @@ struct attention_decode {
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
       const int n = 32 * i + threadIdx.x % 32;
-      const int row = step * C::kKeys + n % C::kKeys;
-      // Entries of page tables are read without a branch, behind which their values would be waited
-      // for: a row that nobody sees stands for those that are not there.
-      const int there = max(min(row, seen.end_key - 1), 0);
-      index key_at[1] = {-1}, value_at[1] = {-1};
-      if (C::kKeys < 32 || i < C::kKeys / 32) key_place(head, there, key_at);
-      if (C::kKeys < 32 || i >= C::kKeys / 32) value_place(head, there, value_at);
-      const bool is_seen = step < seen.end && row >= seen.first_key && row < seen.end_key;
-      p.at[i] = !is_seen ? -1 : n < C::kKeys ? key_at[0] : value_at[0];
+      const bool is_key = n < C::kKeys;
+      const int row = step * C::kKeys + (is_key ? n : n - C::kKeys);
+      index at[1] = {-1};
+      if (step < seen.end && row >= seen.first_key && row < seen.end_key) {
+        if (is_key)
+          key_place(head, row, at);
+        else
+          value_place(head, row, at);
+      }
+      p.at[i] = at[0];
     }
     return p;
   }
