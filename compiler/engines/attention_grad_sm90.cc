@@ -6,6 +6,7 @@
 #include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_grad_functions.h"
 #include "compiler/engines/attention_grad_problem.h"
+#include "compiler/engines/map_dims.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -73,6 +74,8 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 1, rank - 2, kKeys));
   ASSIGN_OR_RETURN(p.dk, AttentionMapOf(g[a.dk], rank - 2, rank - 1, 64));
   ASSIGN_OR_RETURN(p.dv, AttentionMapOf(g[a.dv], rank - 2, rank - 1, 64));
+  RETURN_IF_ERROR(CheckStores(p.dk, g[a.dk]));
+  RETURN_IF_ERROR(CheckStores(p.dv, g[a.dv]));
   return p;
 }
 

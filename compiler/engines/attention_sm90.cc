@@ -8,6 +8,7 @@
 #include "compiler/engines/attention_functions.h"
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_problem.h"
+#include "compiler/engines/map_dims.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -125,6 +126,7 @@ Status TakeMaps(const Graph& g, Plan& p) {
   ASSIGN_OR_RETURN(p.k, AttentionMapOf(g[a.k], rank - 1, rank - 2, 64));
   ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 2, rank - 1, 64));
   ASSIGN_OR_RETURN(p.out, AttentionMapOf(g[a.result], rank - 2, rank - 1, 64));
+  RETURN_IF_ERROR(CheckStores(p.out, g[a.result]));
   return {};
 }
 

@@ -188,7 +188,7 @@ class Planner {
     const std::vector<TensorId> full = FullOperands(g_, anchor, 1);
     if (full.size() > (p_.is_deep ? 0 : kMostFullOperands)) return false;
     const auto map = Image(y);
-    if (!map.ok()) return false;
+    if (!map.ok() || !CheckStores(*map, y).ok()) return false;
     for (const TensorId id : full) {
       const auto full_map = Image(g_[id]);
       if (!full_map.ok()) return false;

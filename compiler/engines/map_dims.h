@@ -23,6 +23,10 @@ bool IsMapAligned(int64_t elements, DType type);
 Result<TensorMapSpec> MakeMap(const graph::Tensor& t, TensorMapSpec::Kind kind,
                               const std::vector<MapDim>& dims);
 
+// Whether a store by the map leaves all else alone. It writes whole pieces of 16 bytes, as was seen
+// on an H100, and behind rows that end within one lies a gap that may be somebody else's.
+Status CheckStores(const TensorMapSpec& map, const graph::Tensor& t);
+
 // Whether dims of a tensor are as one of the innermost's stride: each stride is the product of the
 // extents inside it.
 bool IsLinear(const graph::Tensor& t, const std::vector<int64_t>& dims_innermost_first);

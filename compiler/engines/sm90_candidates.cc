@@ -5,6 +5,7 @@
 
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/epilogue_reductions.h"
+#include "compiler/engines/map_dims.h"
 #include "compiler/engines/sm90_functions.h"
 #include "compiler/engines/vectors.h"
 
@@ -117,7 +118,11 @@ void Sm90TileModel::AddMaps(const Group& group, const Sm90Plan& plan, Context& c
     return;
   }
   const auto has_map = [&](TensorId id) { return PlanSm90Matrix(group, id, plan).ok(); };
-  if (!std::ranges::all_of(outputs, has_map)) return;
+  const auto is_stored_by_map = [&](TensorId id) {
+    const Result<TensorMapSpec> map = PlanSm90Matrix(group, id, plan);
+    return map.ok() && CheckStores(*map, group.graph[id]).ok();
+  };
+  if (!std::ranges::all_of(outputs, is_stored_by_map)) return;
   // Reductions and full operands go with 16-bit results of sums in f32.
   const bool has_pairs = SizeOf(type) == 2 && plan.type != DType::kI8;
   if (!plain && !has_pairs) return;

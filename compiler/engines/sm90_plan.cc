@@ -617,6 +617,7 @@ Result<std::vector<TensorMapSpec>> PlanSm90Phases(const Tensor& t, const Sm90Pla
     if (rank == 1) dims.push_back({1, 0});
     dims.push_back({t.dims[0], t.strides[0]});
     ASSIGN_OR_RETURN(TensorMapSpec map, MakeMap(t, TensorMapSpec::Kind::kPixels, dims));
+    RETURN_IF_ERROR(CheckStores(map, t));
     map.offset_bytes = offset * SizeOf(t.dtype);
     if (map.offset_bytes % 16 != 0)
       return Decline("phase {} of {} starts at byte {}", phase, t.name, map.offset_bytes);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"
+#include "compiler/engines/map_dims.h"
 #include "compiler/engines/sm90_candidates.h"
 #include "compiler/engines/sm90_tile.h"
 #include "ir/graph/builder.h"
@@ -567,6 +568,22 @@ TEST(Sm90TileTest, CandidatesAreLegalAndFit) {
     }
   }
   EXPECT_GT(candidates, 20u);
+}
+
+// A store by map writes 16 bytes at a time, which rows of 24 bytes in a client's 32 have no room
+// for.
+TEST(Sm90TileTest, StoresByMapAreOfWholePieces) {
+  for (const auto& [columns, is_whole] : {std::pair{72, true}, {76, false}}) {
+    const Graph g = Matmul({}, {72 * 80, 80, 1}, {48 * 80, 80, 1}, DType::kF16, {6, 48, 72},
+                           {2, 72, columns});
+    const Group group = GroupOf(g);
+    const Sm90Plan plan = PlanOf(g);
+    const Result<TensorMapSpec> map = PlanOutput(group, plan);
+    ASSERT_TRUE(map.ok()) << map.status().message();
+    EXPECT_EQ(CheckStores(*map, group.graph[graph::Outputs(group.graph)[0]]).ok(), is_whole);
+    EXPECT_EQ(Sm90TileModel(group, Hopper(), plan).Tile({.left = 128, .right = 64}).direct,
+              is_whole);
+  }
 }
 
 // Slots of full operands: a tile's boxes and more where sums are short, fewer where stages need the
