@@ -32,7 +32,7 @@ class Speller {
     if (op_.outputs.size() > 1 && op_.outputs[1] >= 0)
       Write("add", {max, Op("log", {sum}, DType::kF32, RowDims())}, op_.outputs[1]);
     const int weight = Op("div", {e, sum}, Tensor(In(0)).dtype, dims_);
-    Product({weight, In(2)}, Limits(seq_q_, -1, seq_kv_), op_.outputs[0]);
+    Product({weight, v_}, Limits(seq_q_, -1, seq_kv_), op_.outputs[0]);
   }
 
   void Backward() {
@@ -61,9 +61,14 @@ class Speller {
   void Find(int table_k, int table_v, int scale, int seq_q, int seq_kv, int bias, int alibi) {
     dims_ = Tensor(In(0)).dims;
     dims_[3] = Tensor(In(1)).dims[2];
-    if (table_k >= 0 && (In(table_k) >= 0 || In(table_v) >= 0)) std::abort();
     scale_ = In(scale), seq_q_ = In(seq_q), seq_kv_ = In(seq_kv), bias_ = In(bias);
     alibi_ = In(alibi);
+    k_ = In(1), v_ = In(2);
+    if (table_k < 0 || In(table_k) < 0) return;
+    if (In(table_v) < 0 || seq_kv_ < 0) std::abort();  // words for pages need lengths
+    dims_[3] = Tensor(In(table_k)).dims[2] * Tensor(k_).dims[2];
+    k_ = Loaded(k_, In(table_k));
+    v_ = Loaded(v_, In(table_v));
   }
   int In(int i) const {
     const auto at = static_cast<size_t>(i);
@@ -99,6 +104,13 @@ class Speller {
     return y;
   }
 
+  // The keys that a table of pages names, one behind the other.
+  int Loaded(int pages, int table) {
+    const CaseTensor container = Tensor(pages);
+    return Op("paged_cache_load", {pages, table, seq_kv_}, container.dtype,
+              {dims_[0], container.dims[1], dims_[3], container.dims[3]});
+  }
+
   // The same memory with the last two dims exchanged.
   int Transposed(int x) {
     const CaseTensor t = Tensor(x);
@@ -123,7 +135,7 @@ class Speller {
 
   int Score() {
     int s = score_ = Virtual(DType::kF32, dims_);
-    Product({In(0), Transposed(In(1))}, Limits(seq_q_, seq_kv_, -1), s);
+    Product({In(0), Transposed(k_)}, Limits(seq_q_, seq_kv_, -1), s);
     if (scale_ >= 0) s = Op("mul", {s, scale_}, DType::kF32, dims_);
     if (bias_ >= 0) s = Op("add", {s, bias_}, DType::kF32, dims_);
     if (alibi_ >= 0) {
@@ -184,6 +196,7 @@ class Speller {
   const CaseOp& op_;
   Dims dims_;  // batches, heads, queries, keys
   int scale_ = -1, seq_q_ = -1, seq_kv_ = -1, bias_ = -1, alibi_ = -1;
+  int k_ = -1, v_ = -1;  // as operations read them
   int score_ = -1;
 };
 
