@@ -1,5 +1,6 @@
 #include "compiler/engines/attention_moves.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "compiler/engines/attention_functions.h"
@@ -24,7 +25,8 @@ bool IsVectorised(const graph::Graph& g, TensorId id, int64_t dim) {
          WidestVector(g, {id}, dim) >= kVector;
 }
 
-// How a whole number changes from one place along a dim to the next: 0 or 1, or in another way.
+// How a value changes from one place along a dim to the next: 0, whatever it is, or a whole number
+// by 1, or in another way.
 std::optional<int> SlopeOf(const graph::Graph& g, const std::vector<graph::NodeId>& producers,
                            TensorId id, int64_t dim) {
   const Tensor& t = g[id];
@@ -37,13 +39,15 @@ std::optional<int> SlopeOf(const graph::Graph& g, const std::vector<graph::NodeI
     return node.As<graph::IotaAttrs>().axis == t.rank() - 1 - dim ? 1 : 0;
   if (node.op != GraphOp::kMap) return std::nullopt;
   const auto& map = node.As<graph::MapAttrs>();
-  if (map.identity && IsInteger(t.dtype)) return SlopeOf(g, producers, node.inputs[0], dim);
+  std::vector<std::optional<int>> slopes;
+  for (const TensorId input : node.inputs) slopes.push_back(SlopeOf(g, producers, input, dim));
+  if (std::ranges::all_of(slopes, [](const std::optional<int>& slope) { return slope == 0; }))
+    return 0;
+  if (map.identity && IsInteger(t.dtype)) return slopes[0];
   if (map.identity || (map.op != ScalarOp::kAdd && map.op != ScalarOp::kMul)) return std::nullopt;
-  const auto a = SlopeOf(g, producers, node.inputs[0], dim),
-             b = SlopeOf(g, producers, node.inputs[1], dim);
+  const std::optional<int> a = slopes[0], b = slopes[1];
   if (!a || !b) return std::nullopt;
   if (map.op == ScalarOp::kAdd) return *a + *b <= 1 ? std::optional(*a + *b) : std::nullopt;
-  if (*a == 0 && *b == 0) return 0;
   const auto is_one = [&](TensorId x) { return g[x].is_constant() && *g[x].value == 1; };
   if (*b == 0 && is_one(node.inputs[1])) return a;
   if (*a == 0 && is_one(node.inputs[0])) return b;
@@ -86,7 +90,7 @@ Neighbours NeighboursOf(const graph::Graph& g, TensorId id, int64_t dim) {
       const auto& map = node.As<graph::MapAttrs>();
       if (!map.identity && map.op != ScalarOp::kSelect) return Neighbours::kApart;
       if (!map.identity) {
-        if (varies(node.inputs[0])) return Neighbours::kApart;
+        if (SlopeOf(g, producers, node.inputs[0], back) != 0) return Neighbours::kApart;
         source = node.inputs[1];
       }
     } else if (node.op == GraphOp::kTranspose) {
