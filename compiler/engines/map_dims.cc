@@ -38,7 +38,8 @@ Result<TensorMapSpec> MakeMap(const graph::Tensor& t, TensorMapSpec::Kind kind,
 Status CheckStores(const TensorMapSpec& map, const graph::Tensor& t) {
   const int64_t bytes = map.dims[0] * SizeOf(t.dtype);
   if (bytes % kMapAlignment == 0) return {};
-  return Decline("rows of {} are {} bytes; stores by tensor map write multiples of 16", t.name, bytes);
+  return Decline("rows of {} are {} bytes; stores by tensor map write multiples of 16", t.name,
+                 bytes);
 }
 
 bool IsLinear(const graph::Tensor& t, const std::vector<int64_t>& dims_innermost_first) {

@@ -574,8 +574,8 @@ TEST(Sm90TileTest, CandidatesAreLegalAndFit) {
 // for.
 TEST(Sm90TileTest, StoresByMapAreOfWholePieces) {
   for (const auto& [columns, is_whole] : {std::pair{72, true}, {76, false}}) {
-    const Graph g = Matmul({}, {72 * 80, 80, 1}, {48 * 80, 80, 1}, DType::kF16, {6, 48, 72},
-                           {2, 72, columns});
+    const Graph g =
+        Matmul({}, {72 * 80, 80, 1}, {48 * 80, 80, 1}, DType::kF16, {6, 48, 72}, {2, 72, columns});
     const Group group = GroupOf(g);
     const Sm90Plan plan = PlanOf(g);
     const Result<TensorMapSpec> map = PlanOutput(group, plan);

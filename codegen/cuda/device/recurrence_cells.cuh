@@ -32,10 +32,13 @@ struct recurrence_cell {
   static constexpr int kCellGates = kIsLstm ? 4 : kIsGru ? 3 : 1;
   static constexpr int kKept = kIsLstm || kIsGru ? 4 : 1;
   static constexpr int kStates = kIsLstm ? 2 : 1;
-  static constexpr int kValues = C::kGradient ? 1 + kKept + (kIsLstm ? 2 : kIsGru ? 1 : 0)
+  static constexpr int kValues = C::kGradient ? 1 + kKept +
+                                                    (kIsLstm  ? 2
+                                                     : kIsGru ? 1
+                                                              : 0)
                                               : kCellGates + (kIsGru ? 1 : 0);
-  static constexpr int kResults = C::kGradient ? (kIsGru ? 4 : kCellGates)
-                                               : 1 + kKept + (kIsLstm ? 1 : 0);
+  static constexpr int kResults =
+      C::kGradient ? (kIsGru ? 4 : kCellGates) : 1 + kKept + (kIsLstm ? 1 : 0);
   static constexpr int kExchanged = C::kGradient ? kCellGates : 1;
 
   // A cell as an LSTM uses it, and how that moves with it.
@@ -120,8 +123,7 @@ struct recurrence_cell {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) results[i] = rounded_state<T>(results[i]);
 #pragma unroll
-    for (int i = 0; i < kExchanged; ++i)
-      exchanged[i] = results[kIsGru && i == 2 ? 3 : i];
+    for (int i = 0; i < kExchanged; ++i) exchanged[i] = results[kIsGru && i == 2 ? 3 : i];
   }
   // dh of the initial state.
   static __device__ inline void finish(const float* sums, float* states) {

@@ -18,7 +18,8 @@
 //
 // Row unit * kGates + gate of the matrix is a gate of a unit; of a gradient kGates is 1, and depth
 // counts the gates of all units. A lane takes 16 bytes of depth of rows g and g + 8 at a time, with
-// g = lane / 4, and of column g: which products an mma adds does not matter, if both operands agree.
+// g = lane / 4, and of column g: which products an mma adds does not matter, if both operands
+// agree.
 //
 //   exchange   [2][directions][columns of all groups][pitch], zero from `depth` on
 //   counters   a line of 128 bytes for each direction and group, 0 at first
@@ -89,7 +90,10 @@ struct recurrence_block {
     if (threadIdx.x == 0) {
       int arrived;
       do {
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(arrived) : "l"(counter) : "memory");
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
+                     : "=r"(arrived)
+                     : "l"(counter)
+                     : "memory");
       } while (arrived < arrivals);
     }
     __syncthreads();
@@ -134,9 +138,9 @@ struct recurrence_block {
 
     __device__ inline int* counter() const { return counters + (d * s.groups + group) * 32; }
     __device__ inline T* row(int copy, int column) const {
-      return exchange +
-             ((long long)(copy * s.directions + d) * s.groups * kColumns + group * kColumns +
-              column) * s.pitch;
+      return exchange + ((long long)(copy * s.directions + d) * s.groups * kColumns +
+                         group * kColumns + column) *
+                            s.pitch;
     }
     __device__ inline uint4* in_shared(int chunk, int tile, int half) const {
       const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -231,9 +235,9 @@ struct recurrence_block {
       const auto load = [&](int n) {
 #pragma unroll
         for (int p = 0; p < C::kPass; ++p)
-          right[n % C::kAhead][p] = load_exchanged(
-              from + (long long)(n / C::kChunks * C::kPass + p) * 8 * s.pitch +
-              n % C::kChunks * 4 * kVector);
+          right[n % C::kAhead][p] =
+              load_exchanged(from + (long long)(n / C::kChunks * C::kPass + p) * 8 * s.pitch +
+                             n % C::kChunks * 4 * kVector);
       };
 #pragma unroll
       for (int n = 0; n < C::kAhead && n < kLoads; ++n) load(n);
@@ -302,7 +306,8 @@ struct recurrence_block {
           continue;
         }
         float exchanged[cell::kExchanged];
-        cell::template take<T>(s, e.is_inside(step), sums, e.values, e.states, e.results, exchanged);
+        cell::template take<T>(s, e.is_inside(step), sums, e.values, e.states, e.results,
+                               exchanged);
 #pragma unroll
         for (int k = 0; k < cell::kExchanged; ++k)
           exchange_state(copy, e, k * s.units + e.unit, exchanged[k]);
@@ -376,6 +381,7 @@ __device__ inline void recurrence_sm80(float* memory, T* exchange, int* counters
                                        const Store& store, const After& after) {
   using functions = recurrence_functions<Length, Weight, Before, Read, Store, After>;
   const functions f{length, weight, before, read, store, after};
-  typename recurrence_block<C>::template run<T, functions> run(shape, f, memory, exchange, counters);
+  typename recurrence_block<C>::template run<T, functions> run(shape, f, memory, exchange,
+                                                               counters);
   run.all();
 }

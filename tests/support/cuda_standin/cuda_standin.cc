@@ -332,6 +332,9 @@ CuResult cuGraphKernelNodeSetParams_v2(CuGraphNode node, const CuKernelNodeParam
   Hear("cuGraphKernelNodeSetParams_v2");
   return reinterpret_cast<Node*>(node)->params = *params, kCuSuccess;
 }
+CuResult cuGraphKernelNodeSetAttribute(CuGraphNode, int, const void*) {
+  return Hear("cuGraphKernelNodeSetAttribute"), kCuSuccess;
+}
 CuResult cuGraphGetRootNodes(CuGraph graph, CuGraphNode* nodes, size_t* count) {
   Hear("cuGraphGetRootNodes");
   const auto& all = reinterpret_cast<Graph*>(graph)->nodes;
