@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <random>
 
@@ -35,6 +36,25 @@ Timing Summarise(std::vector<double> times) {
     return times[static_cast<size_t>(q * static_cast<double>(times.size() - 1))];
   };
   return {.median = at(0.5), .low = at(0.25), .high = at(0.75)};
+}
+
+double HostMicroseconds(testing::GpuDevice& device, const std::function<cudnnStatus_t()>& launch,
+                        double device_time) {
+  constexpr int kBatches = 9, kMostCalls = 16;
+  constexpr double kBatchMicroseconds = 6000;
+  const int calls =
+      std::clamp(static_cast<int>(kBatchMicroseconds / std::max(device_time, 1.0)), 1, kMostCalls);
+  std::vector<double> times;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i)
+      if (launch() != CUDNN_STATUS_SUCCESS) return 0;
+    const std::chrono::duration<double, std::micro> passed =
+        std::chrono::steady_clock::now() - start;
+    times.push_back(passed.count() / calls);
+    device.Synchronize();
+  }
+  return Summarise(times).median;
 }
 
 std::string Json(const Timing& t) {

@@ -19,6 +19,11 @@ struct Timing {
 Timing Summarise(std::vector<double> times);
 std::string Json(const Timing& timing);  // null where nothing was timed
 
+// What a call costs its thread, in microseconds; 0 where one fails. `device_time` is its own on the
+// device: a batch is over after some milliseconds, so that no call waits for the queue.
+double HostMicroseconds(testing::GpuDevice& device, const std::function<cudnnStatus_t()>& launch,
+                        double device_time);
+
 // Random numbers of a floating type.
 struct RandomNumbers {
   double low = -1, high = 1;

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 
@@ -66,10 +65,10 @@ class Legacy {
     row.error = rounds_.Run(entries, options_.repeats);
     row.ours = Summarise(entries[0].times);
     row.copy = Summarise(entries[1].times);
-    row.host = HostMicroseconds(ours.launch, row.ours.median);
+    row.host = HostMicroseconds(device_, ours.launch, row.ours.median);
     if (!beside) return row;
     row.nvidia = Summarise(entries[2].times);
-    row.nvidia_host = HostMicroseconds(theirs.launch, row.nvidia.median);
+    row.nvidia_host = HostMicroseconds(device_, theirs.launch, row.nvidia.median);
     return row;
   }
 
@@ -85,23 +84,6 @@ class Legacy {
     if (std::string error = device_.Synchronize(); !error.empty()) return error;
     side.results = memory.Results();
     return "";
-  }
-
-  // `device_time` of a call: a batch is over after some milliseconds.
-  double HostMicroseconds(const Launch& launch, double device_time) {
-    constexpr int kBatches = 9;
-    const int calls = std::clamp(static_cast<int>(6000 / std::max(device_time, 1.0)), 1, 16);
-    std::vector<double> times;
-    for (int batch = 0; batch < kBatches; ++batch) {
-      const auto start = std::chrono::steady_clock::now();
-      for (int i = 0; i < calls; ++i)
-        if (launch() != CUDNN_STATUS_SUCCESS) return 0;
-      const std::chrono::duration<double, std::micro> passed =
-          std::chrono::steady_clock::now() - start;
-      times.push_back(passed.count() / calls);
-      device_.Synchronize();
-    }
-    return Summarise(times).median;
   }
 
   const Libraries& libraries_;

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -88,7 +87,7 @@ class Networks {
     row.error = Time(call, sides);
     row.ours = sides[0].times;
     for (size_t p = 0; p < call.phases.size(); ++p)
-      row.host.push_back(HostMicroseconds(sides[0].launches[p], row.ours[p].median));
+      row.host.push_back(HostMicroseconds(device_, sides[0].launches[p], row.ours[p].median));
     for (size_t v = 1; v < sides.size(); ++v) row.nvidia.push_back(sides[v].times);
     return row;
   }
@@ -154,23 +153,6 @@ class Networks {
     const std::string error = rounds_.Run(entries, options_.repeats);
     for (size_t i = 0; i < entries.size(); ++i) *places[i] = Summarise(entries[i].times);
     return error;
-  }
-
-  // `device_time` of a call: a batch is over after some milliseconds.
-  double HostMicroseconds(const Launch& launch, double device_time) {
-    constexpr int kBatches = 5;
-    const int calls = std::clamp(static_cast<int>(4000 / std::max(device_time, 1.0)), 1, 16);
-    std::vector<double> times;
-    for (int batch = 0; batch < kBatches; ++batch) {
-      const auto start = std::chrono::steady_clock::now();
-      for (int i = 0; i < calls; ++i)
-        if (launch() != CUDNN_STATUS_SUCCESS) return 0;
-      const std::chrono::duration<double, std::micro> passed =
-          std::chrono::steady_clock::now() - start;
-      times.push_back(passed.count() / calls);
-      device_.Synchronize();
-    }
-    return Summarise(times).median;
   }
 
   const Libraries& libraries_;

@@ -15,8 +15,8 @@ namespace {
 struct CtcShape {
   int frames, samples, symbols, label;
 };
-// NVIDIA's logarithms of sums over all paths lose bits with every frame: its gradients of 500
-// frames are off by 1e-3, ours by 1e-6.
+// Gradients of 500 frames and more differ from NVIDIA's by up to 3e-3 (seen on an H100); which side
+// is off there was not told apart. Ours are held to the definition by ctc_calls_test.
 constexpr double kCtcTolerance = 20;
 constexpr CtcShape kCtcShapes[] = {
     {150, 32, 50, 30}, {500, 32, 29, 100},  {1000, 64, 5000, 200},
