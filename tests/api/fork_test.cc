@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -57,6 +59,54 @@ class Relu {
   cudnnActivationDescriptor_t activation_ = nullptr;
 };
 
+// A network of one unit that adds up its inputs: y = 1, 2, 3, … of as many ones.
+class Sums {
+ public:
+  explicit Sums(int steps)
+      : steps_(steps), x_(static_cast<size_t>(steps), 1), y_(x_.size(), -7), weights_(2, 1) {
+    const std::array<int, 3> state = {1, 1, 1};
+    cudnnCreateRNNDescriptor(&rnn_);
+    cudnnSetRNNDescriptor_v8(rnn_, CUDNN_RNN_ALGO_STANDARD, CUDNN_RNN_RELU, CUDNN_RNN_NO_BIAS,
+                             CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, CUDNN_DATA_FLOAT,
+                             CUDNN_DATA_FLOAT, CUDNN_FMA_MATH, 1, 1, 1, 1, nullptr, 0);
+    cudnnCreateRNNDataDescriptor(&data_);
+    cudnnSetRNNDataDescriptor(data_, CUDNN_DATA_FLOAT, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED,
+                              steps, 1, 1, &steps_, nullptr);
+    cudnnCreateTensorDescriptor(&state_);
+    cudnnSetTensorNdDescriptor(state_, CUDNN_DATA_FLOAT, 3, state.data(), state.data());
+  }
+  ~Sums() {
+    cudnnDestroyTensorDescriptor(state_);
+    cudnnDestroyRNNDataDescriptor(data_);
+    cudnnDestroyRNNDescriptor(rnn_);
+  }
+  Sums(const Sums&) = delete;
+  cudnnStatus_t Run(cudnnHandle_t handle) {
+    size_t work = 0;
+    const cudnnStatus_t sized =
+        cudnnGetRNNTempSpaceSizes(handle, rnn_, CUDNN_FWD_MODE_INFERENCE, data_, &work, nullptr);
+    if (sized != kOk) return sized;
+    work_.resize(work);
+    return cudnnRNNForward(handle, rnn_, CUDNN_FWD_MODE_INFERENCE, &steps_, data_, x_.data(), data_,
+                           y_.data(), state_, nullptr, nullptr, state_, nullptr, nullptr,
+                           weights_.size() * sizeof(float), weights_.data(), work, work_.data(), 0,
+                           nullptr);
+  }
+  bool IsRight() const {
+    for (size_t t = 0; t < y_.size(); ++t)
+      if (y_[t] != static_cast<float>(t + 1)) return false;
+    return true;
+  }
+
+ private:
+  int steps_;
+  std::vector<float> x_, y_, weights_;
+  std::vector<std::byte> work_;
+  cudnnRNNDescriptor_t rnn_ = nullptr;
+  cudnnRNNDataDescriptor_t data_ = nullptr;
+  cudnnTensorDescriptor_t state_ = nullptr;
+};
+
 std::string LastError() {
   char sentence[256] = "";
   cudnnGetLastErrorString(sentence, sizeof sentence);
@@ -81,6 +131,7 @@ int UseInChild(cudnnHandle_t of_parent, int n) {
     cudnnHandle_t own = nullptr;
     Relu relu(n, CUDNN_ACTIVATION_RELU);
     if (relu.Run(of_parent) != CUDNN_STATUS_NOT_INITIALIZED) return 1;
+    if (Sums(n % 9 + 1).Run(of_parent) != CUDNN_STATUS_NOT_INITIALIZED) return 9;
     if (LastError().find("fork") == std::string::npos) return 2;
     if (cudnnCreate(&own) != CUDNN_STATUS_NOT_INITIALIZED) return 3;
     return cudnnDestroy(of_parent) == kOk ? 0 : 4;
@@ -89,6 +140,8 @@ int UseInChild(cudnnHandle_t of_parent, int n) {
     Relu relu(n, mode);
     if (relu.Run(of_parent) != kOk || !relu.IsRight()) return 5;
   }
+  Sums sums(n % 9 + 1);
+  if (sums.Run(of_parent) != kOk || !sums.IsRight()) return 10;
   cudnnHandle_t own = nullptr;
   if (cudnnCreate(&own) != kOk) return 6;
   Relu relu(n + 1, CUDNN_ACTIVATION_RELU);
@@ -155,6 +208,9 @@ TEST_F(ForkTest, AmidThreadsThatUseTheLibrary) {
         Relu relu(n % 500 + 1 + t, CUDNN_ACTIVATION_RELU);
         EXPECT_EQ(relu.Run(own), kOk);
         EXPECT_TRUE(!OnCpu() || relu.IsRight());
+        Sums sums(n % 5 + 1 + t);
+        EXPECT_EQ(sums.Run(own), kOk);
+        EXPECT_TRUE(!OnCpu() || sums.IsRight());
         ++calls;
       }
       EXPECT_EQ(cudnnDestroy(own), kOk);

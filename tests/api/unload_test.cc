@@ -69,9 +69,38 @@ class Library {
     Call("cudnnDestroyTensorDescriptor", tensor);
     Call("cudnnDestroyActivationDescriptor", activation);
   }
+  // A network of one unit that adds up n ones.
+  void UseNetwork(void* handle, int n) const {
+    void *rnn = nullptr, *data = nullptr, *state = nullptr;
+    const int three_ones[] = {1, 1, 1};
+    Call("cudnnCreateRNNDescriptor", &rnn);
+    Call("cudnnSetRNNDescriptor_v8", rnn, 0, 0, 0, 0, 0, 0, 0, 3, 1, 1, 1, 1,
+         static_cast<void*>(nullptr), 0u);
+    Call("cudnnCreateRNNDataDescriptor", &data);
+    Call("cudnnSetRNNDataDescriptor", data, 0, 1, n, 1, 1, static_cast<const int*>(&n),
+         static_cast<void*>(nullptr));
+    Call("cudnnCreateTensorDescriptor", &state);
+    Call("cudnnSetTensorNdDescriptor", state, 0, 3, &three_ones[0], &three_ones[0]);
+    size_t work = 0, reserve = 0;
+    Call("cudnnGetRNNTempSpaceSizes", handle, rnn, 0, data, &work, &reserve);
+    std::vector<char> space(work);
+    const std::vector<float> ones(static_cast<size_t>(n), 1), weights(2, 1);
+    std::vector<float> y(ones.size(), -7);
+    const void *const x = ones.data(), *const none = nullptr, *const w = weights.data();
+    void *const out = y.data(), *const no_result = nullptr, *const temporary = space.data();
+    Call("cudnnRNNForward", handle, rnn, 0, static_cast<const int*>(&n), data, x, data, out, state,
+         none, no_result, state, none, no_result, weights.size() * sizeof(float), w, work,
+         temporary, size_t{0}, no_result);
+    if (std::strcmp(std::getenv("KILN_DEVICE"), "cpu") == 0 && y.back() != static_cast<float>(n))
+      Fail("wrong sums");
+    Call("cudnnDestroyTensorDescriptor", state);
+    Call("cudnnDestroyRNNDataDescriptor", data);
+    Call("cudnnDestroyRNNDescriptor", rnn);
+  }
   void UseOnce(int n = 100) const {
     void* const handle = Create();
     Use(handle, n);
+    UseNetwork(handle, n % 7 + 1);
     Destroy(handle);
   }
 
