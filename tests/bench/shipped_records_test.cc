@@ -1,6 +1,6 @@
 // The shipped records: each is of use to a problem of the bench list on this build, and the kernels
 // that they choose are clean by ptxas' word: no spill, no stack frame, no serialised wgmma. A sixth
-// of the kernels; all with KILN_TEST_ALL=1. Skipped where there is no nvcc.
+// of the kernels; all with KILN_TEST_ALL=1. Skipped where there is no NVRTC.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -103,7 +103,7 @@ TEST_P(ShippedRecords, AreAllOfUse) {
 }
 
 TEST_P(ShippedRecords, ChooseKernelsWithoutSpills) {
-  if (!testing::HasNvcc()) GTEST_SKIP() << "no nvcc";
+  if (!testing::HasNvrtc()) GTEST_SKIP() << "no NVRTC";
   const Target device = DeviceOf(GetParam());
   const std::vector<Chosen> all = AllChosen(GetParam());
   testing::PtxasCheck ptxas;

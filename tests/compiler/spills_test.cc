@@ -1,5 +1,5 @@
 // Kernels of tensor-core engines keep everything in registers: for no candidate does ptxas report a
-// spill, a stack frame, or that it serialises wgmma (C75xx). Skipped where there is no nvcc; all
+// spill, a stack frame, or that it serialises wgmma (C75xx). Skipped where there is no NVRTC; all
 // candidates with KILN_TEST_ALL=1, else some of each graph.
 #include <gtest/gtest.h>
 
@@ -132,7 +132,7 @@ Graph AttentionWith(const AttentionForm& f) {
 class SpillsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!testing::HasNvcc()) GTEST_SKIP() << "no nvcc";
+    if (!testing::HasNvrtc()) GTEST_SKIP() << "no NVRTC";
   }
 
   // `some` candidates, evenly spread over the engine's list and other ones for each graph.

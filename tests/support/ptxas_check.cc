@@ -4,29 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
+#include <sstream>
 #include <thread>
+
+#include "runtime/cuda/nvrtc.h"
 
 namespace kiln::testing {
 namespace {
 
-constexpr const char* kNvcc = "/usr/local/cuda/bin/nvcc";
-
-std::string Complaints(const KernelSource& kernel, const std::filesystem::path& folder) {
-  const std::filesystem::path source = folder / (kernel.entry + kernel.arch + ".cu");
-  const std::string log = source.string() + ".log";
-  std::ofstream(source) << kernel.text;
-  const std::string command =
-      fmt::format("{} -cubin -std=c++17 -arch={} -Xptxas=-v -o {}.cubin {} > {} 2>&1", kNvcc,
-                  kernel.arch, source.string(), source.string(), log);
-  if (std::system(command.c_str()) != 0) return command + " failed";
-  std::ifstream file(log);
-  std::string line, found;
+std::string Complaints(const runtime::Nvrtc& nvrtc, const KernelSource& kernel) {
+  const std::string options[] = {"--ptxas-options=-v"};
+  const auto compiled = nvrtc.Compile(kernel, runtime::NvrtcOutput::kCubin, options);
+  if (!compiled.ok()) return compiled.status().message();
+  std::istringstream log(compiled->log);
+  std::string found;
   int lines = 0;
-  while (std::getline(file, line)) {
+  for (std::string line; std::getline(log, line);) {
     if (line.find("(C7") != line.npos) found += line + "\n";
     if (line.find("spill stores") == line.npos) continue;
     ++lines;
@@ -38,7 +32,7 @@ std::string Complaints(const KernelSource& kernel, const std::filesystem::path& 
 
 }  // namespace
 
-bool HasNvcc() { return std::filesystem::exists(kNvcc); }
+bool HasNvrtc() { return runtime::ProcessNvrtc().ok(); }
 
 void PtxasCheck::Add(const Program& program, const std::string& where) {
   for (const KernelSource& kernel : program.kernels)
@@ -51,16 +45,21 @@ std::vector<std::string> PtxasCheck::Run() const {
   std::vector<std::string> all;
   std::mutex mutex;
   std::atomic<size_t> next = 0;
-  const auto work = [&] {
+  const auto work = [&](const runtime::Nvrtc& nvrtc) {
     for (size_t j = next++; j < jobs.size(); j = next++) {
-      const std::string complaints = Complaints(jobs[j]->source, ::testing::TempDir());
+      const std::string complaints = Complaints(nvrtc, jobs[j]->source);
       if (complaints.empty()) continue;
       const std::lock_guard lock(mutex);
       all.push_back(fmt::format("{} ({}): {}", jobs[j]->where, jobs[j]->source.entry, complaints));
     }
   };
-  std::thread second(work);
-  work();
+  const runtime::Nvrtc& nvrtc = **runtime::ProcessNvrtc();
+  // One NVRTC compiles one text at a time, whatever the number of threads.
+  const auto copy = nvrtc.OpenCopy();
+  std::thread second([&] {
+    if (copy.ok()) work(**copy);
+  });
+  work(nvrtc);
   second.join();
   return all;
 }

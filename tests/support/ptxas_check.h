@@ -1,5 +1,5 @@
 // PtxasCheck: what ptxas says of kernels beyond the numbers that every one has: spills, stack
-// frames, wgmma that it serialises (C75xx). Through nvcc, since NVRTC keeps ptxas' words to itself.
+// frames, wgmma that it serialises (C75xx). Through NVRTC with the library's own options.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace kiln::testing {
 
-bool HasNvcc();
+bool HasNvrtc();
 
 class PtxasCheck {
  public:
