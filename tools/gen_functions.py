@@ -4,8 +4,8 @@
     tools/gen_functions.py                      rewrites docs/functions.md and api/spec/parameters.json
     tools/gen_functions.py --check              exit status 1 where one is out of date
     tools/gen_functions.py --ran cpu FOLDER     notes which functions succeeded in tests that passed: of the logs
-    tools/gen_functions.py --ran h200 FOLDER    (*.log) below FOLDER, made with CUDNN_LOGINFO_DBG=1
-                                                CUDNN_LOGDEST_DBG=stdout, on the CPU device or on an H200; tests of
+    tools/gen_functions.py --ran h100 FOLDER    (*.log) below FOLDER, made with CUDNN_LOGINFO_DBG=1
+    tools/gen_functions.py --ran h200 FOLDER    CUDNN_LOGDEST_DBG=stdout, on the CPU device or on that GPU; tests of
                                                 tests/api compute nothing, and count for what has not to
 
 Both follow from api/spec/{functions,legacy,roles}.tsv and bench/results/tested_functions.json, the notes.
@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESTED = "bench/results/tested_functions.json"
 PAGE = "docs/functions.md"
 PARAMETERS = "api/spec/parameters.json"
-DEVICES = {"cpu": "the CPU", "h200": "an H200"}
+DEVICES = {"cpu": "the CPU", "h100": "an H100", "h200": "an H200"}
 
 # Libraries of cuDNN 8 as PhOS lists them: title, header, index of the first function, how many it knows. Functions stand
 # in the order of their names, whatever their case. Of recurrent networks and attention PhOS's lists name some twice:
@@ -58,7 +58,7 @@ NOTES = {
 HEADER = """# Functions
 
 Every function of cuDNN 8's libraries, in the form of PhOS's tables, with its indices and order. *Supported*: exported. *Test Passed*:
-a test that passed called it with success, on the CPU device or an H200; *CPU*: on the CPU device. *Checkpoint-safe*: all that
+a test that passed called it with success, on the CPU device or a GPU; *CPU*: on the CPU device. *Checkpoint-safe*: all that
 a call leaves is in the host's memory and in memory of the caller's; kernels that a first call of its kind loads are like any
 module of the program. What each parameter is (direction, effect on the object that it names, how much memory it stands for) is
 [api/spec/parameters.json](../api/spec/parameters.json). Written by `tools/gen_functions.py`.
@@ -122,8 +122,8 @@ def cells(row, index, tested):
     unsafe = text_of(NOT_CHECKPOINT_SAFE, name) if exported else ""
     on = {device: name in notes["functions"] for device, notes in tested.items()}
     notes = [unsafe, text_of(NOTES, name) if exported else ""]
-    if exported and not on.get("h200") and any(on.values()):
-        notes.append("not yet seen on an H200")
+    if exported and any(on.values()) and not any(seen for device, seen in on.items() if device != "cpu"):
+        notes.append("not yet seen on a GPU")
     if exported and not row["in_9"]:
         notes.append("8 alone")
 
