@@ -31,6 +31,9 @@ constexpr int kWarp = 32;
 constexpr int kPadding = 4;  // of a panel's row, in elements
 constexpr int kMostPerThread = 64, kLeastPerThread = 16;
 constexpr int kLeastSteps = 8;  // of a slice of k
+// Elements of a tile that only small problems take, and the places of k whose products stand in its
+// kernel's text.
+constexpr int kSmallTile = 32 * 64, kWrittenOut = 4;
 // The most threads whose registers a block should leave room for a second block beside it.
 constexpr int kSecondBlockThreads = 256;
 
@@ -92,9 +95,6 @@ class GpuSchedule : private ContractTiles {
       mine = b_.Let(body, "mine", tile::Op(ScalarOp::kMin, {each, steps - first_step}));
     }
     const Expr first_k = b_.Let(body, "first_k", first_step * b_.Idx(depth_));
-    for (Side* side : {&a_, &b_side_}) ReadPanel(body, *side, first_k);
-    for (Side* side : {&a_, &b_side_}) WritePanel(body, *side, b_.Idx(0));
-    body.push_back({tile::Barrier{}});
     MainLoop(body, first_k, mine);
     if (reduces_) DeclareReductions(body);
     if (slices_ > 1) {
@@ -359,26 +359,55 @@ class GpuSchedule : private ContractTiles {
          .part = tile_row_});
   }
 
+  // What takes NVRTC most of its time is the text that reads panels and the products that are
+  // written out. Small tiles are for small problems, which run as fast either way: there the text
+  // of reading stands once, in turns that read the panels of their step and multiply those of the
+  // step before, of which the first turn has none. Large ones take up to 1.5 times as long so.
   void MainLoop(Block& body, const Expr& first_k, const Expr& steps) {
+    const bool in_turns = shape_.m * shape_.n <= kSmallTile;
+    if (!in_turns) {
+      for (Side* side : {&a_, &b_side_}) ReadPanel(body, *side, first_k);
+      for (Side* side : {&a_, &b_side_}) WritePanel(body, *side, b_.Idx(0));
+      body.push_back({tile::Barrier{}});
+    }
     Block loop;
-    const Expr step = Var("step");
-    const Expr next = b_.Let(loop, "next_k", first_k + (step + b_.Idx(1)) * b_.Idx(depth_));
+    const Expr turn = Var("step");
+    const Expr ahead = in_turns ? turn : turn + b_.Idx(1);
+    const Expr next = b_.Let(loop, "next_k", first_k + ahead * b_.Idx(depth_));
     // Past the end everything is out of range (or of the next slice): read, but never multiplied.
     for (Side* side : {&a_, &b_side_}) ReadPanel(loop, *side, next);
-    const Expr current = b_.Let(loop, "current", step % b_.Idx(2));
+    const Expr half = b_.Let(loop, "half", turn % b_.Idx(2));
+    const Expr other = b_.Let(loop, "other", b_.Idx(1) - half);
+    Block multiply;
+    MultiplyPanels(multiply, in_turns ? other : half, in_turns ? kWrittenOut : depth_);
+    if (in_turns) {
+      totals_.AfterStep(multiply, turn - b_.Idx(1), acc_);
+      loop.push_back({tile::If{tile::Lt(b_.Idx(0), turn), std::move(multiply), {}}});
+    } else {
+      std::ranges::move(multiply, std::back_inserter(loop));
+    }
+    for (Side* side : {&a_, &b_side_}) WritePanel(loop, *side, in_turns ? half : other);
+    loop.push_back({tile::Barrier{}});
+    if (!in_turns) totals_.AfterStep(loop, turn, acc_);
+    const Expr turns = in_turns ? steps + b_.Idx(1) : steps;
+    body.push_back({tile::For{"step", t(), turns, Bind::kSerial, std::move(loop)}});
+    totals_.Finish(body, acc_);
+  }
+
+  void MultiplyPanels(Block& out, const Expr& current, int written_out) {
     const auto corner = [&](const Side& side, const Expr& thread) {
-      return b_.Let(loop, side.is_a ? "a_at" : "b_at",
+      return b_.Let(out, side.is_a ? "a_at" : "b_at",
                     current * b_.Idx(int64_t{depth_} * side.pitch()) + thread);
     };
     const Expr a_at = corner(a_, thread_m_), b_at = corner(b_side_, thread_n_);
-    Loop(loop, "kk", b_.Idx(depth_), Bind::kUnroll,
-         [&](Block& inner, const Expr& kk) { Multiply(inner, kk, a_at, b_at); });
-    const Expr other = b_.Let(loop, "other", b_.Idx(1) - current);
-    for (Side* side : {&a_, &b_side_}) WritePanel(loop, *side, other);
-    loop.push_back({tile::Barrier{}});
-    totals_.AfterStep(loop, step, acc_);
-    body.push_back({tile::For{"step", t(), steps, Bind::kSerial, std::move(loop)}});
-    totals_.Finish(body, acc_);
+    const auto some = [&](Block& block, const Expr& first) {
+      Loop(block, "kk", b_.Idx(written_out), Bind::kUnroll, [&](Block& inner, const Expr& kk) {
+        Multiply(inner, first ? first + kk : kk, a_at, b_at);
+      });
+    };
+    if (written_out == depth_) return some(out, {});
+    Loop(out, "part", b_.Idx(depth_ / written_out), Bind::kSerial,
+         [&](Block& block, const Expr& part) { some(block, part * b_.Idx(written_out)); });
   }
 
   std::string Fragment(Block& out, const Side& side, const Expr& kk, const Expr& corner, int size,
