@@ -73,7 +73,9 @@ std::optional<CachedKernel> KernelCache::Find(const CacheRequest& request) {
   const Hash128 key = request.Key();
   {
     std::unique_lock lock(mutex_);
-    if (auto slot = futures_.find(key); slot != futures_.end()) {
+    const auto slot = futures_.find(key);
+    if (slot != futures_.end() &&
+        slot->second.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
       Future future = slot->second;
       lock.unlock();
       Outcome outcome = future.get();

@@ -44,7 +44,7 @@ class KernelCache {
   // From memory, else from disk, else by `compile`, which runs in the calling thread.
   Result<CachedKernel> Get(const CacheRequest& request, const CompileFunction& compile);
 
-  // From memory or disk only.
+  // From memory or disk only: what is being compiled is not waited for.
   std::optional<CachedKernel> Find(const CacheRequest& request);
 
   // For `kiln cache`. Why there is no directory, where there is none, says disk().status().

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "runtime/cache/file_io.h"
@@ -95,6 +96,26 @@ TEST_F(KernelCacheTest, FindCompilesNothing) {
   EXPECT_EQ(found->origin, Origin::kDisk);
   EXPECT_EQ(cache.Find(Request("a"))->origin, Origin::kMemory);
   EXPECT_EQ(compiles_, 1);
+}
+
+// The compile ends when Find has answered: one that waits for it would wait for ever.
+TEST_F(KernelCacheTest, FindDoesNotWaitForWhoCompiles) {
+  KernelCache cache(Options());
+  std::promise<void> begun, answered;
+  std::jthread compiles([&] {
+    const auto kernel = cache.Get(Request("a"), [&]() -> Result<std::string> {
+      begun.set_value();
+      const auto end = answered.get_future().wait_for(std::chrono::seconds(60));
+      EXPECT_EQ(end, std::future_status::ready) << "Find waited";
+      return PayloadOf("a");
+    });
+    EXPECT_TRUE(kernel.ok());
+  });
+  begun.get_future().wait();
+  EXPECT_FALSE(cache.Find(Request("a")).has_value());
+  answered.set_value();
+  compiles.join();
+  EXPECT_TRUE(cache.Find(Request("a")).has_value());
 }
 
 TEST_F(KernelCacheTest, EveryTruncationIsAMissAndIsRepaired) {
