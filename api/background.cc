@@ -36,14 +36,19 @@ Background::~Background() {
 }
 
 void Background::Add(std::function<void()> work) {
-  if (getpid() != process_ || Enlist(std::move(work))) return;
+  if (getpid() != process_ || Enlist(std::move(work), false)) return;
   LogNoThread();
 }
 
-bool Background::Enlist(std::function<void()> work) {
+void Background::AddFirst(std::function<void()> work) {
+  if (getpid() != process_ || Enlist(std::move(work), true)) return;
+  LogNoThread();
+}
+
+bool Background::Enlist(std::function<void()> work, bool is_first) {
   const std::lock_guard lock(mutex_);
   if (ends_ || waiting_.size() >= kMostWaiting) return true;
-  waiting_.push_back(std::move(work));
+  waiting_.insert(is_first ? waiting_.begin() : waiting_.end(), std::move(work));
   if (running_ == most_threads_) return true;
   if (running_ == 0) {
     // They have ended, or are about to without this lock.

@@ -29,6 +29,8 @@ class Background {
   // of fork, and where the system gives not one thread. What it touches must stay to the end of the
   // process.
   void Add(std::function<void()> work);
+  // The same before all that waits: somebody may ask for its result soon.
+  void AddFirst(std::function<void()> work);
 
   // Tests only: until all is done.
   void Wait();
@@ -36,7 +38,7 @@ class Background {
  private:
   static constexpr size_t kMostWaiting = 4096;
 
-  bool Enlist(std::function<void()> work);  // false where no thread could be had
+  bool Enlist(std::function<void()> work, bool is_first);  // false where no thread could be had
   void Work();
 
   const size_t most_threads_;

@@ -224,6 +224,33 @@ class DeviceSession final : public Session {
     return plan.ok() && KernelsAreReady(plan->program);
   }
 
+  std::shared_future<void> CompileBeside(const graph::Graph& graph,
+                                         const EngineConfig& config) override {
+    struct Work {
+      std::promise<void> done;
+      ~Work() { done.set_value(); }  // when the last piece is done, or was dropped
+    };
+    const auto work = std::make_shared<Work>();
+    std::shared_future<void> done = work->done.get_future().share();
+    if (device_ == nullptr || !target_.is_cuda()) return done;
+    bool waits = false;
+    for (const KernelSource& kernel : SourcesOf(graph, {config})) {
+      if (device_->IsReady(kernel)) continue;
+      waits = true;
+      runtime::ProcessCudaCompiler().Start(target_.arch);
+      Background::OfProcess().AddFirst([this, kernel, work] {
+        try {
+          device_->Prepare(kernel);
+        } catch (...) {  // a failed CHECK of the compiler, which Load meets again
+        }
+      });
+    }
+    if (!waits) return done;
+    has_compiled_ = true;
+    PrepareBeside(graph);
+    return done;
+  }
+
   Result<Footprint> Measure(const graph::Graph& graph, const EngineConfig& config) const override {
     ASSIGN_OR_RETURN(const EngineChoice choice, ChoiceOf(config));
     ASSIGN_OR_RETURN(const CompiledPlan plan, Compiled(graph, choice));

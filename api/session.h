@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
@@ -120,6 +121,13 @@ class Session : public std::enable_shared_from_this<Session> {
   virtual void Remember(const EngineConfig& config) = 0;
   // Whether building it needs no compiler: all its kernels are loaded, or on disk.
   virtual bool IsReady(const graph::Graph& graph, const EngineConfig& config) const = 0;
+  // Begins to compile what building it needs, on threads that nobody has to wait for. Ready when it
+  // has been tried: at once where nothing is missing.
+  virtual std::shared_future<void> CompileBeside(const graph::Graph&, const EngineConfig&) {
+    std::promise<void> nothing;
+    nothing.set_value();
+    return nothing.get_future().share();
+  }
   // Error: the engine declines, or a knob has no such value.
   virtual Result<Footprint> Measure(const graph::Graph& graph,
                                     const EngineConfig& config) const = 0;

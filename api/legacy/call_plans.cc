@@ -119,6 +119,12 @@ bool CallPlan::is_compiled() const {
   return built_ || session_->IsReady(graph_, config_);
 }
 
+std::shared_future<void> CallPlan::CompileBeside() const {
+  const std::lock_guard lock(mutex_);
+  if (built_) return {};
+  return session_->CompileBeside(graph_, config_);
+}
+
 Result<const CallPlan::Built*> CallPlan::Build() const {
   const std::lock_guard lock(mutex_);
   if (built_) return &*built_;

@@ -36,6 +36,8 @@ class CallPlan {
   double modelled_seconds() const { return modelled_seconds_; }
   // Whether it needs no compiler.
   bool is_compiled() const;
+  // Session::CompileBeside of it; without a state where it is built.
+  std::shared_future<void> CompileBeside() const;
   // Whether its engine is what was wished for, where another may stand in.
   bool is_as_wished() const { return is_as_wished_; }
 

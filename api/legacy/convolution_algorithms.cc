@@ -2,6 +2,7 @@
 // which is the fastest, by the model (Get…_v7) or by the clock (Find…). Reference 5.2.13 to 5.2.16,
 // 5.2.19 to 5.2.24, 6.2.9, 6.2.10 and 6.2.12 to 6.2.14.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <future>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "api/generation.h"
 #include "api/legacy/convolution.h"
 #include "api/legacy/functions.h"
+#include "ir/base/log.h"
 #include "ir/base/threads.h"
 
 namespace kiln::api::legacy {
@@ -210,17 +212,26 @@ Status WorkspaceSize(void* handle, ConvDirection direction, void* x, void* w, vo
 // With KILN_LAUNCH=minimal nothing is timed, and no memory is allocated: Find ranks as Get does.
 bool HasClock(const Handle& handle) { return !handle.session->target().minimal_launch; }
 
+// Of a small problem's Find, which may take 0.25 s: kernels that are there are loaded and timed in
+// 0.07 at most (an H100's host).
+using Deadline = std::chrono::steady_clock::time_point;
+constexpr auto kWaitForCompilers = std::chrono::milliseconds(180);
+Deadline SmallFindDeadline() { return std::chrono::steady_clock::now() + kWaitForCompilers; }
+
 // What a Find compiles and times. A small problem has little to give: where the algorithm that may
 // take any workspace, whose plan is the model's best, is small and the client can run it, others
-// that would have to be compiled are not. What is said of them is the model's: as many times
-// slower.
+// that would have to be compiled are not, unless the model has them before it; and what is not
+// compiled by the deadline is not waited for. The compilers go on, and the next Find, or the first
+// run, has their kernels. What is said of algorithms that are not timed is the model's: as many
+// times slower than the leading one.
 class FindPlan {
  public:
   FindPlan(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
-           int64_t workspace_bytes)
+           int64_t workspace_bytes, Deadline deadline)
       : handle_(handle),
         problem_(p),
         pointers_(pointers),
+        deadline_(deadline),
         leading_(RowOf(p.direction).any_workspace) {
     const auto lead = CandidateOf(leading_).Plan();
     if (!lead.ok() || (*lead)->workspace_bytes() > workspace_bytes) return;
@@ -229,41 +240,38 @@ class FindPlan {
     lead_seconds_ = (*lead)->modelled_seconds();
   }
 
-  // How many times slower than the leading one by the model, where that is all there is to say.
-  std::optional<double> OnlyModelled(int algorithm) {
-    if (lead_seconds_ <= 0 || algorithm == leading_) return {};
+  // Whether its kernels are there, or compiled for this Find.
+  bool IsWorthCompiling(int algorithm) {
+    if (lead_seconds_ <= 0 || algorithm == leading_) return true;
     const auto plan = CandidateOf(algorithm).Plan();
-    if (!plan.ok() || (*plan)->modelled_seconds() < lead_seconds_ || (*plan)->is_compiled())
-      return {};
-    return (*plan)->modelled_seconds() / lead_seconds_;
+    return !plan.ok() || (*plan)->modelled_seconds() < lead_seconds_ || (*plan)->is_compiled();
   }
 
-  // Each algorithm's plan is made by a thread of its own, so that compilers work side by side. What
-  // fails says so again when it is asked.
+  // Each algorithm's kernels are compiled by threads of their own, so that compilers work side by
+  // side. What fails says so again when it is asked.
   void Compile() {
     std::vector<int> algorithms;
     for (int algorithm = 0; algorithm < RowOf(problem_.direction).algorithms; ++algorithm)
-      if (HasOwnPlans(handle_, problem_, algorithm) && !OnlyModelled(algorithm))
+      if (HasOwnPlans(handle_, problem_, algorithm) && IsWorthCompiling(algorithm))
         algorithms.push_back(algorithm);
-    const auto all = static_cast<int64_t>(algorithms.size());
-    ForEachTogether(algorithms.size(), all,
-                    [&](size_t i) { (void)CandidateOf(algorithms[i]).Prepare(); });
+    if (lead_seconds_ > 0) {
+      CompileUntilDeadline(algorithms);
+    } else {
+      const auto all = static_cast<int64_t>(algorithms.size());
+      ForEachTogether(algorithms.size(), all,
+                      [&](size_t i) { (void)CandidateOf(algorithms[i]).Prepare(); });
+    }
   }
 
   Status Time(const Workspace& workspace, Finding& finding) {
-    Candidate candidate = CandidateOf(finding.algorithm);
-    ASSIGN_OR_RETURN(finding.workspace_bytes, candidate.WorkspaceBytes());
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
+                     CandidateOf(finding.algorithm).Plan());
+    finding.workspace_bytes = plan->workspace_bytes();
     if (finding.workspace_bytes > workspace.bytes)
       return Status::Error(kTooLittle, "{} bytes", finding.workspace_bytes);
-    const std::optional<double> times = OnlyModelled(finding.algorithm);
-    if (times && !lead_measured_) {
-      ASSIGN_OR_RETURN(lead_measured_, CandidateOf(leading_).Seconds(workspace));
-    }
-    double seconds = times ? *lead_measured_ * *times : 0;
-    if (!times) {
-      ASSIGN_OR_RETURN(seconds, candidate.Seconds(workspace));
-    }
-    if (finding.algorithm == leading_) lead_measured_ = seconds;
+    ASSIGN_OR_RETURN(const double seconds, lead_seconds_ > 0 && !plan->is_compiled()
+                                               ? Modelled(*plan, workspace)
+                                               : Measured(finding.algorithm, workspace));
     finding.milliseconds = static_cast<float>(seconds * 1e3);
     return {};
   }
@@ -271,9 +279,39 @@ class FindPlan {
  private:
   Candidate CandidateOf(int algorithm) const { return {handle_, problem_, algorithm, pointers_}; }
 
+  void CompileUntilDeadline(const std::vector<int>& algorithms) {
+    std::vector<std::shared_future<void>> compiled;
+    for (const int algorithm : algorithms)
+      if (const auto plan = CandidateOf(algorithm).Plan(); plan.ok())
+        compiled.push_back((*plan)->CompileBeside());
+    const auto late = std::ranges::count_if(compiled, [&](const std::shared_future<void>& done) {
+      return done.valid() && done.wait_until(deadline_) != std::future_status::ready;
+    });
+    if (late > 0)
+      LOG(kInfo,
+          "Find answers before the kernels of {} algorithms are compiled, which goes on: their "
+          "times "
+          "are the model's",
+          late);
+  }
+
+  Result<double> Measured(int algorithm, const Workspace& workspace) {
+    if (algorithm == leading_ && lead_measured_) return *lead_measured_;
+    ASSIGN_OR_RETURN(const double seconds, CandidateOf(algorithm).Seconds(workspace));
+    if (algorithm == leading_) lead_measured_ = seconds;
+    return seconds;
+  }
+  Result<double> Modelled(const CallPlan& plan, const Workspace& workspace) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> lead, CandidateOf(leading_).Plan());
+    if (!lead_measured_ && !lead->is_compiled()) return plan.modelled_seconds();
+    ASSIGN_OR_RETURN(const double seconds, Measured(leading_, workspace));
+    return seconds * plan.modelled_seconds() / lead_seconds_;
+  }
+
   Handle& handle_;
   const ConvProblem& problem_;
   const ConvPointers pointers_;
+  const Deadline deadline_;
   const int leading_;
   double lead_seconds_ = 0;  // by the model; 0: all algorithms are compiled and timed
   std::optional<double> lead_measured_;
@@ -286,7 +324,7 @@ void Explore(Handle& handle, const ConvProblem& p, FindPlan& find) {
   std::future<void> plans = Async([&] { find.Compile(); });
   bool is_news = false;
   for (const int algorithm : {row.any_workspace, row.winograd})
-    if (HasOwnPlans(handle, p, algorithm) && !find.OnlyModelled(algorithm))
+    if (HasOwnPlans(handle, p, algorithm) && find.IsWorthCompiling(algorithm))
       is_news |= Candidate(handle, p, algorithm, {}).Explore();
   plans.get();
   if (!is_news) return;
@@ -296,9 +334,10 @@ void Explore(Handle& handle, const ConvProblem& p, FindPlan& find) {
 
 // By the clock, on the client's memory.
 Status Find(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
-            const Workspace& workspace, int wanted, int* returned, void* results) {
+            const Workspace& workspace, Deadline deadline, int wanted, int* returned,
+            void* results) {
   RETURN_IF_ERROR(Check(p, RowOf(p.direction).any_workspace));
-  FindPlan find(handle, p, pointers, workspace.bytes);
+  FindPlan find(handle, p, pointers, workspace.bytes, deadline);
   find.Compile();
   std::vector<Finding> findings =
       FindingsOf(handle, p, [&](Finding& finding) { return find.Time(workspace, finding); });
@@ -315,10 +354,11 @@ Status FindOn(void* handle, ConvDirection direction, void* x_desc, const void* x
   if (!HasClock(*h)) return RankWithin(*h, p, bytes, wanted, returned, results);
   RETURN_IF_ERROR(CheckAnswer(wanted, results));
   const ConvPointers pointers = {.x = x, .w = w, .y = y};
-  FindPlan find(*h, p, pointers, bytes);
+  const Deadline deadline = SmallFindDeadline();
+  FindPlan find(*h, p, pointers, bytes, deadline);
   Explore(*h, p, find);
-  return Find(*h, p, pointers, {.data = workspace, .bytes = bytes, .is_parameter = true}, wanted,
-              returned, results);
+  return Find(*h, p, pointers, {.data = workspace, .bytes = bytes, .is_parameter = true}, deadline,
+              wanted, returned, results);
 }
 
 // The same on memory of its own, which the reference has it allocate.
@@ -329,7 +369,8 @@ Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* 
   if (!HasClock(*h)) return RankWithin(*h, p, INT64_MAX, wanted, returned, results);
   RETURN_IF_ERROR(Check(p, RowOf(direction).any_workspace));
   RETURN_IF_ERROR(CheckAnswer(wanted, results));
-  FindPlan find(*h, p, {}, INT64_MAX);
+  const Deadline deadline = SmallFindDeadline();
+  FindPlan find(*h, p, {}, INT64_MAX, deadline);
   Explore(*h, p, find);
   // As much as any of them wants.
   int64_t workspace_bytes = 0;
@@ -347,8 +388,8 @@ Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* 
   ASSIGN_OR_RETURN(const std::shared_ptr<void> workspace,
                    h->session->Lend(std::max<int64_t>(workspace_bytes, 1)));
   return Find(*h, p, {.x = memory[0].get(), .w = memory[1].get(), .y = memory[2].get()},
-              {.data = workspace.get(), .bytes = workspace_bytes, .is_parameter = true}, wanted,
-              returned, results);
+              {.data = workspace.get(), .bytes = workspace_bytes, .is_parameter = true}, deadline,
+              wanted, returned, results);
 }
 
 Status MaxCount(void* handle, ConvDirection direction, int* count) {

@@ -25,6 +25,9 @@ class CudaCompiler {
 
   // `source.arch` names a real architecture, "sm_90a".
   Result<CachedKernel> Compile(const KernelSource& source);
+  // Has the compiler run once in this process, on this thread: its first run leaves handlers for
+  // exit, which threads that compile have to end before.
+  void Start(const std::string& arch);
   // From memory or disk only.
   std::optional<CachedKernel> Find(const KernelSource& source);
   // Seconds that one kernel takes to compile, about: a running mean over those of this process that
@@ -40,6 +43,7 @@ class CudaCompiler {
   KernelCache& cache_;
   std::atomic<double> seconds_per_kernel_ = 0.2;
   std::atomic<int> compiling_ = 0;
+  std::atomic<bool> has_run_ = false;
   std::atomic<int64_t> begun_ = 0;
   std::mutex mutex_;
   std::string identity_;  // of the loaded NVRTC, or one that is believed; empty: not known yet

@@ -24,6 +24,18 @@ TEST(BackgroundTest, EverythingIsDoneInOrderOfOneThread) {
   EXPECT_TRUE(std::ranges::is_sorted(done));
 }
 
+TEST(BackgroundTest, WhatComesFirstIsDoneBeforeWhatWaits) {
+  Background background(1);
+  std::promise<void> go;
+  std::vector<int> done;
+  background.Add([&] { go.get_future().wait(); });
+  for (int i = 0; i < 3; ++i) background.Add([&done, i] { done.push_back(i); });
+  background.AddFirst([&done] { done.push_back(-1); });
+  go.set_value();
+  background.Wait();
+  EXPECT_EQ(done, (std::vector<int>{-1, 0, 1, 2}));
+}
+
 TEST(BackgroundTest, ManyThreadsAndWorkThatAddsWork) {
   Background background(4);
   std::atomic<int> done = 0;
