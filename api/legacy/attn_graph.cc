@@ -64,7 +64,7 @@ TensorId As(CallGraph& g, TensorId x, int32_t type, DType compute) {
 // The rows of both as one dim, if they lie in one order: how many rows apart neighbours are.
 std::optional<std::array<int64_t, 2>> StepsOfOne(const Rows& a, const Rows& b) {
   std::array<size_t, 3> axes = {0, 1, 2};
-  std::ranges::stable_sort(axes, [&](size_t x, size_t y) { return a.strides[x] > a.strides[y]; });
+  std::ranges::sort(axes, {}, [&](size_t axis) { return std::pair(-a.strides[axis], axis); });
   int64_t inner = 1;
   std::array<int64_t, 2> steps = {1, 1};
   for (size_t i = axes.size(); i-- > 0;) {
@@ -418,18 +418,6 @@ TensorDesc DescOf(int32_t type, std::initializer_list<int64_t> dims,
   std::ranges::transform(dims, desc.dims.begin(), narrow);
   std::ranges::transform(strides, desc.strides.begin(), narrow);
   return desc;
-}
-
-Status AttnCalls::Run(Call& call, const MakeGraph& make) {
-  call.Add(only_fma_);
-  const MakeGraph wished = [&](CallGraph& g) {
-    g.wishes.only_fma = only_fma_;
-    return make(g);
-  };
-  if (!measures_) return call.Run(scratch_, wished);
-  ASSIGN_OR_RETURN(const int64_t bytes, call.WorkspaceBytes(wished));
-  workspace_bytes_ = std::max(workspace_bytes_, bytes);
-  return {};
 }
 
 Status RunRows(AttnCalls& calls, const RowsOp& op) { return RowsCall(calls, op).Run(calls); }

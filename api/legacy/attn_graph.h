@@ -37,7 +37,19 @@ class AttnCalls {
   Handle& handle() const { return handle_; }
   bool measures() const { return measures_; }
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  Status Run(Call& call, const MakeGraph& make);
+  template <class Make>
+  Status Run(Call& call, const Make& make) {
+    call.Add(only_fma_);
+    const auto wished = [&](CallGraph& g) {
+      g.wishes.only_fma = only_fma_;
+      return make(g);
+    };
+    if (!measures_) [[likely]]
+      return call.Run(scratch_, wished);
+    ASSIGN_OR_RETURN(const int64_t bytes, call.WorkspaceBytes(wished));
+    workspace_bytes_ = std::max(workspace_bytes_, bytes);
+    return {};
+  }
 
  private:
   Handle& handle_;
