@@ -79,7 +79,7 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 }  // namespace
 
 const Engine kRecurrenceEngine = {.name = "recurrence",
-                                  .version = 1,
+                                  .version = 2,
                                   .knobs = kKnobs,
                                   .notes = {.numerical = {}, .behavioral = kBehavior},
                                   .supports = Supports,

@@ -122,6 +122,9 @@ class RecurrenceLoop {
   void Product(tile::Block& out, const Staged& matrix, const std::string& state,
                const std::function<tile::Expr(const Row&)>& base, const tile::Expr& first,
                const std::string& sums);
+  void AddProducts(tile::Block& out, const Staged& matrix, const std::string& state,
+                   const std::function<tile::Expr(const Row&)>& base, const tile::Expr& first,
+                   const std::string& sums, const tile::Expr& from_k, const tile::Expr& count);
 
   Lowered lowered_;
   std::vector<int64_t> scratch_bytes_;

@@ -2,6 +2,8 @@
 // CPU, in the tile interpreter, against the oracle.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
 #include "tests/support/rnn_case.h"
@@ -86,6 +88,34 @@ TEST(Recurrence, EveryKnobRunsRight) {
         }
       }
     }
+  }
+}
+
+// All products are 1 + 2^-17: an f32 chain adds 128 of them exactly, and loses the fraction of each
+// that it goes on with.
+TEST(Recurrence, LongSumsHaveShortChains) {
+  constexpr int64_t kUnits = 512;
+  const auto g = graph::Parse(R"(graph g {
+  tensor %xg uid=1 f32 [1,1,1,512]
+  tensor %r uid=2 f32 [1,512,512]
+  tensor %hx uid=3 f32 [1,1,512]
+  tensor %y uid=4 f32 [1,1,512]
+  %y = recurrence(%xg, %r, _, %hx) compute=f32 cell=relu
+})");
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  const double value = 1 + 0x1p-17, want = value * kUnits;
+  graph::TensorValues inputs;
+  for (const graph::TensorId id : graph::Inputs(*g))
+    inputs[id].assign(static_cast<size_t>(NumElements((*g)[id].dims)), (*g)[id].uid == 1   ? 0
+                                                                       : (*g)[id].uid == 2 ? value
+                                                                                           : 1);
+  for (const char* arch : {"sm_90a", "cpu"}) {
+    SCOPED_TRACE(arch);
+    const Result<TileRun> run =
+        RunTiles(*g, *TargetFromArch(arch), inputs, {.engine = EngineIndex("recurrence")});
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    for (const double got : run->outputs.at(graph::Outputs(*g)[0]))
+      ASSERT_NEAR(got / want, 1, 0x1p-23 * std::sqrt(static_cast<double>(kUnits)));
   }
 }
 
