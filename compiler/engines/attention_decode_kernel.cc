@@ -42,7 +42,7 @@ class DecodeKernels {
     KernelBuilder b(group_, target_, "attention_decode: " + std::move(what), plan_.index);
     for (const char* reserved :
          {"bx", "shape", "query", "key_place", "value_place", "key", "value", "score", "inside",
-          "factor", "limits", "weight", "finish", "rows", "first", "store"})
+          "factor", "limits", "weight", "random", "finish", "rows", "first", "store"})
       b.Name(reserved);
     return b;
   }

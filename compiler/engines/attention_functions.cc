@@ -55,16 +55,17 @@ struct Limits {
 
 struct AttentionFunctions::Element {
   Call::Function f;
-  Expr value, batch, row, column;
+  Expr value, batch, row, column, bits;
   std::string result;
 };
 
-AttentionFunctions::Element AttentionFunctions::Begin(const char* name) const {
+AttentionFunctions::Element AttentionFunctions::Begin(const char* name, bool has_bits) const {
   Element e{.f = {.name = name, .params = {}, .body = {}}};
   e.value = AddScalar(b_, e.f, "value", DType::kF32);
   e.batch = AddScalar(b_, e.f, "batch", t());
   e.row = AddScalar(b_, e.f, "row", t());
   e.column = AddScalar(b_, e.f, "column", t());
+  if (has_bits) e.bits = AddScalar(b_, e.f, "bits", DType::kI64);
   e.result = AddArray(b_, e.f, "result", DType::kF32, 1, true);
   return e;
 }
@@ -248,13 +249,43 @@ static bool EndsInMemory(const graph::Graph& g, const std::vector<ScoreMask>& ma
   });
 }
 
+// The random bits that weights are made of, where four neighbours share a call of Philox: one value
+// for each score, by its place in a row-major tensor whose rows are whole calls.
+static TensorId SharedBitsOf(const graph::Graph& g, const Attention& a) {
+  constexpr int64_t kWords = 4;
+  const GraphView view(g);
+  if (g[a.score].dims.back() % kWords != 0) return graph::kAbsent;
+  TensorId bits = graph::kAbsent;
+  std::vector<TensorId> pending = {a.weight};
+  std::vector<char> seen(g.tensors.size());
+  while (!pending.empty()) {
+    const TensorId id = pending.back();
+    pending.pop_back();
+    if (id == graph::kAbsent || id == a.exp || seen[id]) continue;
+    seen[id] = 1;
+    if (const graph::Node* random = view.Map(id, ScalarOp::kPhilox)) {
+      const graph::Node* place = view.Producer(random->inputs[0]);
+      const bool is_row_major =
+          place != nullptr && place->op == graph::GraphOp::kReshape &&
+          g[place->inputs[0]].rank() == 1 && view.Producer(view.Uncast(place->inputs[0])) &&
+          view.Producer(view.Uncast(place->inputs[0]))->op == graph::GraphOp::kIota &&
+          g[random->inputs[0]].dims.back() == g[a.score].dims.back();
+      if (bits != graph::kAbsent || !is_row_major) return graph::kAbsent;
+      bits = id;
+    } else if (const graph::Node* n = view.Producer(id)) {
+      pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());
+    }
+  }
+  return bits;
+}
+
 // Adds the weight to a function's text; returns whether it is more than the exponential.
-bool AttentionFunctions::WriteWeight(Call::Function& f, const std::string& result,
-                                     const Place& place, bool inside) {
+bool AttentionFunctions::WriteWeight(Element& e, TensorId bits, bool inside) {
   Block body;
-  const Index at = At(body, a_.weight, place.batch, place.row, place.column);
+  const Index at = At(body, a_.weight, e.batch, e.row, e.column);
   ValueScope values(b_, body);
-  values.Bind(a_.exp, at, place.value);
+  values.Bind(a_.exp, at, e.value);
+  if (bits != graph::kAbsent) values.Bind(bits, BroadcastIndex(b_, g_[bits], at), e.bits);
   // The sum is not known yet: the result is divided by it.
   for (const TensorId id : {a_.sum, a_.divisor})
     if (id != graph::kAbsent) values.Bind(id, BroadcastIndex(b_, g_[id], at), tile::Float(1));
@@ -262,22 +293,45 @@ bool AttentionFunctions::WriteWeight(Call::Function& f, const std::string& resul
     values.Bind(mask.masked, at, RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
   const Expr rounded = values.Value(a_.weight, at);
   const Expr weight = tile::Cast(DType::kF32, Unrounded(body, rounded));
-  const bool is_plain = tile::Equal(weight, place.value);
-  if (!is_plain) f.body = std::move(body);
-  f.body.push_back({tile::Store{result, b_.Idx(0), weight}});
+  const bool is_plain = tile::Equal(weight, e.value);
+  if (!is_plain) e.f.body = std::move(body);
+  e.f.body.push_back({tile::Store{e.result, b_.Idx(0), weight}});
   return !is_plain;
 }
 
 void AttentionFunctions::AddWeight(Call& call) {
+  const TensorId bits = SharedBitsOf(g_, a_);
   // Where known masks let through, those that stand for them once more change nothing.
-  Element inside = Begin("weight");
-  const bool is_more_inside = WriteWeight(
-      inside.f, inside.result, {inside.value, inside.batch, inside.row, inside.column}, true);
-  Element e = Begin("weight");
-  const bool is_more = WriteWeight(e.f, e.result, {e.value, e.batch, e.row, e.column}, false);
+  Element inside = Begin("weight", true);
+  const bool is_more_inside = WriteWeight(inside, bits, true);
+  Element e = Begin("weight", true);
+  const bool is_more = WriteWeight(e, bits, false);
   call.functions.push_back(std::move(e.f));
   call.config.push_back({"kWeights", is_more ? 1 : 0});
   call.config.push_back({"kWeightsInside", is_more_inside ? 1 : 0});
+  AddRandom(call, bits);
+}
+
+void AttentionFunctions::AddRandom(Call& call, TensorId bits) {
+  Call::Function f{.name = "random", .params = {}, .body = {}};
+  const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t()),
+             column = AddScalar(b_, f, "column", t());
+  const std::string result = AddArray(b_, f, "result", DType::kI64, 3, true);
+  if (bits != graph::kAbsent) {
+    const Index at = BroadcastIndex(b_, g_[bits], At(f.body, a_.weight, batch, row, column));
+    ValueScope values(b_, f.body);
+    const graph::Node& random = *GraphView(g_).Producer(bits);
+    for (int i = 0; i < 3; ++i) {
+      const TensorId id = random.inputs[static_cast<size_t>(i)];
+      f.body.push_back(
+          {tile::Store{result, b_.Idx(i), values.Value(id, BroadcastIndex(b_, g_[id], at))}});
+    }
+  } else {
+    for (int i = 0; i < 3; ++i)
+      f.body.push_back({tile::Store{result, b_.Idx(i), tile::Int(0, DType::kI64)}});
+  }
+  call.config.push_back({"kRandom", bits != graph::kAbsent ? 1 : 0});
+  call.functions.push_back(std::move(f));
 }
 
 void AttentionFunctions::AddFinish(Call& call) {

@@ -6,6 +6,7 @@
 //   }
 //   inside(…)   the same without the masks whose bounds are known: mul_1
 //   factor(batch, result out)   with FactorOf: scale, and inside(…) is `value` itself
+//   random(batch, row, column, result: i64[3] out) { place, seed and offset of dropout's bits }
 //   first(batch, row, result: f32[2] out) { the sink and 1, or -inf and 0 }
 //   limits(batch, first, last, result: i32[4] out) { … end = fill == -inf ? last + 1 : keys … }
 //
@@ -38,24 +39,21 @@ class AttentionFunctions {
   AttentionFunctions(KernelBuilder& b, const Attention& attention)
       : b_(b), a_(attention), g_(b.graph()) {}
 
-  // Adds score, inside, limits, weight, finish, rows and first, and the constants that go with
-  // them.
+  // Adds score, inside, limits, weight, random, finish, rows and first, and the constants that go
+  // with them.
   void Add(tile::Call& call);
   // Those of them that see results alone: finish, rows and first.
   void AddResults(tile::Call& call);
 
  private:
   struct Element;  // a function of one value and its place
-  Element Begin(const char* name) const;
+  Element Begin(const char* name, bool has_bits = false) const;
   Index At(tile::Block& out, graph::TensorId tensor, const tile::Expr& batch, const tile::Expr& row,
            const tile::Expr& column) const;
   void AddScore(tile::Call& call, bool inside);
-  struct Place {
-    tile::Expr value, batch, row, column;
-  };
-  bool WriteWeight(tile::Call::Function& f, const std::string& result, const Place& place,
-                   bool inside);
+  bool WriteWeight(Element& element, graph::TensorId bits, bool inside);
   void AddWeight(tile::Call& call);
+  void AddRandom(tile::Call& call, graph::TensorId bits);
   void AddFinish(tile::Call& call);
   void AddRows(tile::Call& call);
   void AddFirst(tile::Call& call);

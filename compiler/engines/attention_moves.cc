@@ -121,6 +121,16 @@ Neighbours NeighboursOf(const graph::Graph& g, TensorId id, int64_t dim) {
   return WidestVector(g, {id}, dim) >= kVector ? Neighbours::kAligned : Neighbours::kApart;
 }
 
+bool AreStoredTogether(const graph::Graph& g, TensorId id) {
+  return SizeOf(g[id].dtype) == 2 && IsVectorised(g, id, g[id].rank() - 1);
+}
+
+bool AreScatteredTogether(const graph::Graph& g, const graph::Node& scatter) {
+  const Tensor &x = g[scatter.inputs[0]], &y = g[scatter.outputs[0]];
+  return x.dims.back() % kVector == 0 && y.strides[0] == 1 && y.alignment % 16 == 0 &&
+         SizeOf(y.dtype) == 2 && ArePlaces(g, graph::Producers(g), scatter.inputs[1], 0);
+}
+
 ScatterPlace ScatterPlaceOf(KernelBuilder& b, ValueScope& values, Block& out,
                             const graph::Node& scatter, const Index& at) {
   const TensorId places = scatter.inputs[1], y = scatter.outputs[0];
@@ -238,10 +248,7 @@ void ScatterRows(KernelBuilder& b, Block& out, const graph::Node& scatter, const
   const DType type = g[y].dtype;
   const int64_t last = g[x].rank() - 1;
   const Expr column = at.back();
-  const auto producers = graph::Producers(g);
-  const bool is_together = g[x].dims.back() % kVector == 0 && g[y].strides[0] == 1 &&
-                           g[y].alignment % 16 == 0 && SizeOf(type) == 2 &&
-                           ArePlaces(g, producers, scatter.inputs[1], 0);
+  const bool is_together = AreScatteredTogether(g, scatter);
   // A loop whose end the compiler does not know: what is seldom run stays small, and is part of the
   // skeleton and no call, around which accumulators would have to be in memory.
   const std::string i = b.Name("i");

@@ -34,6 +34,11 @@ struct ScatterPlace {
 ScatterPlace ScatterPlaceOf(KernelBuilder& b, ValueScope& values, tile::Block& out,
                             const graph::Node& scatter, const Index& at);
 
+// Whether all pieces of 8 of a row are stored at once: where the row lies itself; where a scatter
+// puts it, as long as it begins at a multiple of 16 bytes and is inside whole.
+bool AreStoredTogether(const graph::Graph& graph, graph::TensorId id);
+bool AreScatteredTogether(const graph::Graph& graph, const graph::Node& scatter);
+
 // Adds function name(to, head, row, column): zeroes outside of the tensor. Returns whether copies
 // are asynchronous: of neighbours that lie together, as they are.
 bool AddRowsLoad(KernelBuilder& b, tile::Call& call, const char* name, const std::string& memory,

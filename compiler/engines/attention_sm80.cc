@@ -149,8 +149,9 @@ class Schedule {
            fmt::format("attention_sm80: {} queries, blocks of {} keys in {} stages, {} warps",
                        plan_.tile.rows, plan_.tile.keys, plan_.tile.stages, plan_.tile.warps),
            IndexTypeInMemory(group.graph)) {
-    for (const char* reserved : {"bx", "shape", "query", "key", "value", "score", "inside",
-                                 "factor", "limits", "weight", "finish", "rows", "first", "store"})
+    for (const char* reserved :
+         {"bx", "shape", "query", "key", "value", "score", "inside", "factor", "limits", "weight",
+          "random", "finish", "rows", "first", "store"})
       b_.Name(reserved);
     memory_ = b_.Name("memory");
   }

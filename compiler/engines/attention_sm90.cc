@@ -7,6 +7,7 @@
 #include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_functions.h"
 #include "compiler/engines/attention_moves.h"
+#include "compiler/engines/attention_places.h"
 #include "compiler/engines/attention_problem.h"
 #include "compiler/engines/map_dims.h"
 #include "ir/graph/ops.h"
@@ -43,7 +44,7 @@ struct RegisterSplit {
 };
 constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 192}, {24, 240, 176}, {32, 160, 128}};
 // Where the producer's threads copy, which takes addresses.
-constexpr RegisterSplit kLoadedRegisters[] = {{}, {0, 0, 192}, {40, 232, 168}, {32, 160, 128}};
+constexpr RegisterSplit kLoadedRegisters[] = {{}, {0, 0, 192}, {56, 224, 160}, {32, 160, 128}};
 constexpr int kLoadedAlignment = 1024;  // bytes, of what the skeleton lays out
 
 struct AttentionTile {
@@ -63,7 +64,7 @@ constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}},
 
 struct Sm90 {
   static constexpr const char* kName = "attention_sm90";
-  static constexpr int kVersion = 4;
+  static constexpr int kVersion = 5;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
@@ -176,9 +177,12 @@ class Schedule {
            fmt::format("attention_sm90: {} x 64 queries, blocks of {} keys{}", plan_.tile.groups,
                        plan_.tile.keys, plan_.tile.ping_pong ? ", in turns" : ""),
            IndexTypeInMemory(group.graph)) {
-    for (const char* reserved : {"bx", "shape", "query", "key", "value", "score", "inside",
-                                 "factor", "limits", "weight", "finish", "rows", "first", "store"})
+    for (const char* reserved :
+         {"bx", "shape", "query", "key", "value", "score", "inside", "factor", "limits", "weight",
+          "random", "finish", "rows", "first", "store"})
       b_.Name(reserved);
+    for (const char* moved : {"query", "key", "value", "store"})
+      for (const char* part : {"place", "piece"}) b_.Name(fmt::format("{}_{}", moved, part));
   }
 
   void Lower(Lowered& lowered) {
@@ -215,7 +219,7 @@ class Schedule {
     const int64_t tiles = AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, call);
     if (!plan_.is_loaded) AddSharing(call);
     AttentionFunctions(b_, a).Add(call);
-    if (plan_.is_loaded) AddRowsStore(b_, call, "store", a.result, ScatterOf(g_, a, a.result));
+    if (plan_.is_loaded) AddStore(call);
     const int64_t blocks = std::min<int64_t>(tiles, target_.multiprocessors);
     b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(before)), {blocks, 1, 1},
               128 * (plan_.tile.groups + 1), lowered, 1);
@@ -233,8 +237,24 @@ class Schedule {
     const std::pair<const char*, OperandRows> loads[] = {{"query", {a.q, rank - 2, rank - 1}},
                                                          {"key", {a.k, rank - 1, rank - 2}},
                                                          {"value", {a.v, rank - 2, rank - 1}}};
-    for (const auto& [name, rows] : loads)
-      AddRowsLoad(b_, call, name, memory, rows, SharedHeads(b_, a, rows.id));
+    for (const auto& [name, rows] : loads) {
+      const HeadIndex heads = SharedHeads(b_, a, rows.id);
+      AddRowsLoad(b_, call, name, memory, rows, heads);
+      AddPlaces(AddRowPlaces(b_, call, name, memory, rows, heads));
+    }
+  }
+  void AddStore(Call& call) {
+    const Attention& a = plan_.problem.attention;
+    const graph::Node* scatter = ScatterOf(g_, a, a.result);
+    AddRowsStore(b_, call, "store", a.result, scatter);
+    AddPlaces(AddStorePlaces(b_, call, "store", a.result, scatter));
+    call.config.push_back({"kApart", apart_});
+    call.config.push_back({"kWidePlaces", b_.index_type() == DType::kI64 ? 1 : 0});
+  }
+  // q, k, v and the result have a bit each, in this order.
+  void AddPlaces(bool has_apart) {
+    apart_ |= has_apart ? next_ : 0;
+    next_ *= 2;
   }
   void AddSharing(Call& call) {
     const Attention& a = plan_.problem.attention;
@@ -250,6 +270,7 @@ class Schedule {
   const Target& target_;
   const Plan plan_;
   KernelBuilder b_;
+  int apart_ = 0, next_ = 1;  // operands of which rows may be moved by pieces; the next one's bit
 };
 
 // ---- the engine's row

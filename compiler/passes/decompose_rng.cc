@@ -1,6 +1,7 @@
 // Random numbers as primitives; the formulas are in ir/graph/ops_rng.cc. The place of an element is
 // a row-major reshape of an iota, its bits are one scalar primitive of that, so that numbers are
 // made again wherever they are read and need no memory.
+#include <cmath>
 #include <numbers>
 
 #include "compiler/passes/decompose_parts.h"
@@ -42,15 +43,17 @@ void DecomposeRng(Graph& g, const Node& node) {
   const TensorId offset = bits.Reshape(bits.Cast(input(1, 0), DType::kI64), {1});
   TensorId place = bits.Cast(bits.Iota(0, {NumElements(dims)}), DType::kI64);
   if (dims.size() != 1) place = bits.Reshape(place, dims);
-  const auto word = [&](TensorId at) {  // the upper 24 bits, in the compute type
-    const TensorId all = bits.Map(ScalarOp::kPhilox, {at, seed, offset});
-    return w.Cast(bits.Div(all, bits.Number(256)), w.compute());
+  const auto whole_word = [&](TensorId at) {  // the upper 24 bits
+    return bits.Div(bits.Map(ScalarOp::kPhilox, {at, seed, offset}), bits.Number(256));
   };
+  const auto word = [&](TensorId at) { return w.Cast(whole_word(at), w.compute()); };
   constexpr double kUnit = 0x1p-24;
   switch (attrs.distribution) {
     case graph::RngDistribution::kBernoulli: {
       const double limit = static_cast<double>(static_cast<float>(attrs.probability)) / kUnit;
-      const TensorId below = w.Map(ScalarOp::kLt, {word(place), w.Number(limit)});
+      // A whole number is below a number where it is below the next whole one.
+      const TensorId below =
+          bits.Map(ScalarOp::kLt, {whole_word(place), bits.Number(std::ceil(limit))});
       return w.Write(w.Select(below, w.Number(1), w.Number(0)), y);
     }
     case graph::RngDistribution::kUniform: {

@@ -1,6 +1,6 @@
 #pragma once
 // attention_decode_split<Config>(memory, statistics, partial, shape, query, key_place, value_place,
-// key, value, score, inside, factor, limits, weight, finish, rows, first, store) and
+// key, value, score, inside, factor, limits, weight, random, finish, rows, first, store) and
 // attention_decode_combine<Config>(memory, statistics, partial, shape, finish, rows, first, store):
 // the skeletons of softmax(q k) v for few queries and many keys, where nothing but reading k and v
 // takes time. attention_sm80.cuh has the products, attention_rows.cuh what a thread does with its
@@ -45,6 +45,17 @@ struct attention_decode_rows {
                                     Result& result) const {
     const int in_unit = row / queries;
     f(value, head + in_unit, row - in_unit * queries, column, result);
+  }
+  template <class Result>
+  __device__ inline void operator()(float value, int head, int row, int column, long long bits,
+                                    Result& result) const {
+    const int in_unit = row / queries;
+    f(value, head + in_unit, row - in_unit * queries, column, bits, result);
+  }
+  template <class Result>
+  __device__ inline void operator()(int head, int row, int column, Result& result) const {
+    const int in_unit = row / queries;
+    f(head + in_unit, row - in_unit * queries, column, result);
   }
 };
 
@@ -265,20 +276,21 @@ struct attention_decode {
 };
 
 template <class C, class T, class Query, class KeyPlace, class ValuePlace, class Key, class Value,
-          class Score, class Inside, class Factor, class Limits, class Weight, class Finish,
-          class Rows, class First, class Store>
+          class Score, class Inside, class Factor, class Limits, class Weight, class Random,
+          class Finish, class Rows, class First, class Store>
 __device__ inline void attention_decode_split(
     T* memory, float* statistics, float* partial, const attention_decode_shape& s,
     const Query& query, const KeyPlace& key_place, const ValuePlace& value_place, const Key& key,
     const Value& value, const Score& score, const Inside& inside, const Factor& factor,
-    const Limits& limits, const Weight& weight, const Finish& finish, const Rows& rows,
-    const First& first, const Store& store) {
+    const Limits& limits, const Weight& weight, const Random& random, const Finish& finish,
+    const Rows& rows, const First& first, const Store& store) {
   using decode = attention_decode<C>;
   using mma = typename decode::mma;
   using of_score = attention_decode_rows<Score>;
   using of_weight = attention_decode_rows<Weight>;
-  using functions =
-      attention_functions<of_score, Inside, Factor, Limits, of_weight, Finish, Rows, First>;
+  using of_random = attention_decode_rows<Random>;
+  using functions = attention_functions<of_score, Inside, Factor, Limits, of_weight, of_random,
+                                        Finish, Rows, First>;
   const typename decode::spot at(s);
   const unsigned address = unsigned(__cvta_generic_to_shared(memory));
   const unsigned start = aligned_panels(address);
@@ -319,7 +331,8 @@ __device__ inline void attention_decode_split(
 
   const of_score score_of{score, s.queries};
   const of_weight weight_of{weight, s.queries};
-  const functions f{score_of, inside, factor, limits, weight_of, finish, rows, first};
+  const of_random random_of{random, s.queries};
+  const functions f{score_of, inside, factor, limits, weight_of, random_of, finish, rows, first};
   attention_shape unit;
   unit.queries = all_rows;
   unit.keys = s.keys;

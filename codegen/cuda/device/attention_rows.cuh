@@ -21,8 +21,12 @@
 //   limits(batch, first, last, result out)   of rows first .. last: no row sees keys before
 //                              result[0] or from result[1] on, every row sees all that known masks
 //                              hide elsewhere from result[2] up to result[3]
-//   weight(value, batch, row, column, result out)   kWeightsInside: it is more than the value where
-//                              known masks let through, too
+//   weight(value, batch, row, column, bits, result out)   kWeightsInside: it is more than the value
+//                              where known masks let through, too
+//   random(batch, row, column, result out)   with kRandom, of columns that are multiples of 4:
+//   place,
+//                              seed and offset of the random word that `bits` is (philox.cuh); the
+//                              three columns behind have the words behind it
 //   finish(value, batch, row, column, result out)
 //   rows(batch, row, max, sum)
 //   first(batch, row, result out)   maximum and sum of a row before its first key: with kSink those
@@ -243,20 +247,41 @@ struct attention_rows {
   }
 
   template <bool inside>
-  __device__ inline float weight_of(int e, int block) const {
+  __device__ inline float weight_of(int e, int block, unsigned bits) const {
     if constexpr (inside ? !C::kWeightsInside : !C::kWeights) return score[e];
     const int column = block * C::kKeys + 2 * (thread % 4) + 8 * (e / 4) + e % 2;
     const int at = min(e & 2 ? row + 8 : row, s->queries - 1);
     float y[1];
-    f->weight(score[e], batch, at, min(column, s->keys - 1), y);
+    f->weight(score[e], batch, at, min(column, s->keys - 1), (long long)bits, y);
     return column < s->keys ? y[0] : 0.f;
+  }
+  // The random words of elements 4g .. 4g + 3. Two threads have four neighbours of both rows: one
+  // makes the words of the upper row, the other one those of the lower row.
+  __device__ inline void take_random(int g, int block, unsigned (&bits)[4]) const {
+    const bool is_second = thread % 2 != 0;
+    const int column = min(block * C::kKeys + 8 * g + thread % 4 / 2 * 4, s->keys - 4);
+    long long of[3];
+    f->random(batch, at_row(is_second ? 2 : 0), column, of);
+    const random_words words = philox_words((unsigned long long)(of[0]) >> 2, of[1], of[2]);
+    const unsigned first = __shfl_xor_sync(~0u, is_second ? words.x : words.z, 1);
+    const unsigned second = __shfl_xor_sync(~0u, is_second ? words.y : words.w, 1);
+    bits[0] = is_second ? first : words.x;
+    bits[1] = is_second ? second : words.y;
+    bits[2] = is_second ? words.z : first;
+    bits[3] = is_second ? words.w : second;
   }
   template <bool inside>
   __device__ inline void take_weights(int block) {
+    constexpr bool is_random = C::kRandom && (inside ? C::kWeightsInside : C::kWeights);
 #pragma unroll
-    for (int e = 0; e < kScores / 2; ++e)
-      weights[e] = pack_pair<C::kPackBf16>(weight_of<inside>(2 * e, block),
-                                           weight_of<inside>(2 * e + 1, block));
+    for (int g = 0; g < kScores / 4; ++g) {
+      unsigned bits[4] = {0, 0, 0, 0};
+      if constexpr (is_random) take_random(g, block, bits);
+#pragma unroll
+      for (int e = 4 * g; e < 4 * g + 4; e += 2)
+        weights[e / 2] = pack_pair<C::kPackBf16>(weight_of<inside>(e, block, bits[e % 4]),
+                                                 weight_of<inside>(e + 1, block, bits[e % 4 + 1]));
+    }
   }
   __device__ inline void take_weights(int block) {
     if (C::kWeights && !C::kWeightsInside && !is_inside(block))
@@ -295,14 +320,15 @@ struct attention_rows {
   }
 };
 
-template <class Score, class Inside, class Factor, class Limits, class Weight, class Finish,
-          class Rows, class First>
+template <class Score, class Inside, class Factor, class Limits, class Weight, class Random,
+          class Finish, class Rows, class First>
 struct attention_functions {
   const Score& score;
   const Inside& inside;
   const Factor& factor;
   const Limits& limits;
   const Weight& weight;
+  const Random& random;
   const Finish& finish;
   const Rows& rows;
   const First& first;

@@ -1,6 +1,6 @@
 #pragma once
 // attention_sm80<Config>(memory, shape, query, key, value, score, inside, factor, limits, weight,
-// finish, rows, first, store): the skeleton of softmax(q k) v on mma.sync, without a
+// random, finish, rows, first, store): the skeleton of softmax(q k) v on mma.sync, without a
 // matrix of scores in memory. attention_rows.cuh has what it shares with attention_sm90, and says
 // what the functions from score to first are.
 //
@@ -277,16 +277,17 @@ struct attention_mma {
 };
 
 template <class C, class T, class Query, class Key, class Value, class Score, class Inside,
-          class Factor, class Limits, class Weight, class Finish, class Rows, class First,
-          class Store>
+          class Factor, class Limits, class Weight, class Random, class Finish, class Rows,
+          class First, class Store>
 __device__ inline void attention_sm80(T* memory, const attention_shape& shape, const Query& query,
                                       const Key& key, const Value& value, const Score& score,
                                       const Inside& inside, const Factor& factor,
                                       const Limits& limits, const Weight& weight,
-                                      const Finish& finish, const Rows& rows, const First& first,
-                                      const Store& store) {
-  using functions = attention_functions<Score, Inside, Factor, Limits, Weight, Finish, Rows, First>;
-  attention_mma<C>::run(memory, shape,
-                        functions{score, inside, factor, limits, weight, finish, rows, first},
-                        query, key, value, store);
+                                      const Random& random, const Finish& finish, const Rows& rows,
+                                      const First& first, const Store& store) {
+  using functions =
+      attention_functions<Score, Inside, Factor, Limits, Weight, Random, Finish, Rows, First>;
+  attention_mma<C>::run(
+      memory, shape, functions{score, inside, factor, limits, weight, random, finish, rows, first},
+      query, key, value, store);
 }

@@ -1,6 +1,6 @@
 #pragma once
 // attention_sm90<Config>(q, k, v, out, shape, score, inside, factor, limits, weight,
-// finish, rows, first): the skeleton of softmax(q k) v on sm_90a, without a matrix of
+// random, finish, rows, first): the skeleton of softmax(q k) v on sm_90a, without a matrix of
 // scores in memory. attention_loaded_sm90 (its own file) is the same for operands that tensor maps
 // cannot read.
 //
@@ -99,7 +99,7 @@ struct attention {
     }
     static constexpr bool kHidesTails = false;  // consumers do
     __device__ inline bool leads() const { return true; }
-    __device__ inline void begin(int) {}
+    __device__ inline void begin(const place&, const range&) {}
     __device__ inline void wait(unsigned barrier, unsigned parity) {
       mbarrier_wait(barrier, parity);
     }
@@ -171,7 +171,7 @@ struct attention {
     template <class Limits>
     __device__ inline void tile(const place& p, const Limits& limits) {
       const range r = tiles::range_of(s, limits, p.batch, p.row, kRows);
-      move.begin(r.seen_end);
+      move.begin(p, r);
       keys(p, r.end - 1);
       queries(p, r, limits);
 #pragma unroll 1
@@ -202,11 +202,13 @@ struct attention {
   // How 64 by 64 results leave the staging, where a map writes them.
   struct to_map {
     const tensor_map& out;
+    struct places {};
+    __device__ inline places find(int, int) const { return {}; }
     __device__ inline void wait(bool leads) const {
       if (leads) tma_store_wait_read<0>();
     }
     __device__ inline void store(bool leads, unsigned staging, int column, int first_row, int,
-                                 int inner, int outer) const {
+                                 int inner, int outer, const places&) const {
       if (!leads) return;
       tma_store(out, staging, column, first_row, inner, outer);
       tma_store_commit();
@@ -379,6 +381,7 @@ struct attention {
     }
 
     __device__ inline void store(int first_row, int inner, int outer) {
+      const auto places = out.find(part.batch, first_row);
 #pragma unroll
       for (int c = 0; c < kWidthPanels; ++c) {
         out.wait(leads());
@@ -394,7 +397,7 @@ struct attention {
         }
         fence_for_copies();
         group_sync();
-        out.store(leads(), staging, c * 64, first_row, part.batch, inner, outer);
+        out.store(leads(), staging, c * 64, first_row, part.batch, inner, outer, places);
       }
     }
   };
@@ -442,18 +445,19 @@ struct attention {
 };
 
 template <class C, class Score, class Inside, class Factor, class Limits, class Weight,
-          class Finish, class Rows, class First>
+          class Random, class Finish, class Rows, class First>
 __device__ inline void attention_sm90(const tensor_map& q, const tensor_map& k, const tensor_map& v,
                                       const tensor_map& out, const attention_shape& shape,
                                       const Score& score, const Inside& inside,
                                       const Factor& factor, const Limits& limits,
-                                      const Weight& weight, const Finish& finish, const Rows& rows,
-                                      const First& first) {
-  using functions = attention_functions<Score, Inside, Factor, Limits, Weight, Finish, Rows, First>;
+                                      const Weight& weight, const Random& random,
+                                      const Finish& finish, const Rows& rows, const First& first) {
+  using functions =
+      attention_functions<Score, Inside, Factor, Limits, Weight, Random, Finish, Rows, First>;
   using skeleton = attention<C>;
   static_assert(C::kBytes == skeleton::kBytes);
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   skeleton::run(shared_address(shared_memory), typename skeleton::by_maps{q, k, v, shape},
                 typename skeleton::to_map{out}, shape,
-                functions{score, inside, factor, limits, weight, finish, rows, first});
+                functions{score, inside, factor, limits, weight, random, finish, rows, first});
 }
