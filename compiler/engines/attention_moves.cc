@@ -54,6 +54,19 @@ std::optional<int> SlopeOf(const graph::Graph& g, const std::vector<graph::NodeI
   return std::nullopt;
 }
 
+// The dim of a reshape's operand that is a dim of its result: as many places, and as many elements
+// behind each.
+std::optional<int64_t> KeptDim(const Dims& to, int64_t dim, const Dims& from) {
+  const auto behind = [](const Dims& dims, int64_t d) {
+    return NumElements(Dims(dims.begin() + d + 1, dims.end()));
+  };
+  for (int64_t d = 0; d < static_cast<int64_t>(from.size()); ++d)
+    if (from[static_cast<size_t>(d)] == to[static_cast<size_t>(dim)] &&
+        behind(from, d) == behind(to, dim))
+      return d;
+  return std::nullopt;
+}
+
 // select(place < end, place, -1) of places that lie together along the last dim but `dim`.
 bool ArePlaces(const graph::Graph& g, const std::vector<graph::NodeId>& producers, TensorId id,
                int64_t dim) {
@@ -100,8 +113,9 @@ Neighbours NeighboursOf(const graph::Graph& g, TensorId id, int64_t dim) {
       if (slice.step[static_cast<size_t>(dim)] != 1 || slice.start[static_cast<size_t>(dim)] != 0)
         return Neighbours::kApart;
     } else if (node.op == GraphOp::kReshape) {
-      if (back != 0 || g[source].dims.back() != g[id].dims.back()) return Neighbours::kApart;
-      dim = g[source].rank() - 1;
+      const std::optional<int64_t> kept = KeptDim(g[id].dims, dim, g[source].dims);
+      if (!kept) return Neighbours::kApart;
+      dim = *kept;
     } else if (node.op == GraphOp::kGather) {
       const bool is_flat = NumElements(g[source].dims) == g[source].dims[0] &&
                            node.As<graph::GatherAttrs>().axis == 0 &&

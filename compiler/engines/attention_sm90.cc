@@ -44,7 +44,7 @@ struct RegisterSplit {
 };
 constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 192}, {24, 240, 176}, {32, 160, 128}};
 // Where the producer's threads copy, which takes addresses.
-constexpr RegisterSplit kLoadedRegisters[] = {{}, {0, 0, 192}, {56, 224, 160}, {32, 160, 128}};
+constexpr RegisterSplit kLoadedRegisters[] = {{}, {0, 0, 192}, {88, 208, 160}, {32, 160, 128}};
 constexpr int kLoadedAlignment = 1024;  // bytes, of what the skeleton lays out
 
 struct AttentionTile {

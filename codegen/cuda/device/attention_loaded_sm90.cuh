@@ -11,10 +11,10 @@
 //   name_piece(to, place, column)        starts the copy of 8 elements of such a row, or writes
 //                                        zeroes; of the result name_piece(values, place, column)
 //
-//   producer group      each of four warps copies 16 rows of q, of a block of k or of v at a time
-//                       into the places where tensor maps would put them (128-byte rows, swizzled),
-//                       and each thread says so once its copies are there: when it has started the
-//                       next, or before it waits for room
+//   producer group      two warps copy q and k, two copy v, each 16 rows of a block at a time, into
+//                       the places where tensor maps would put them (128-byte rows, swizzled); each
+//                       thread says so once its copies are there: when it has started the next, or
+//                       before it waits for room, so that keys do not wait for values
 //   consumer groups     as before; results go from the staging to memory piece by piece
 //
 // Where a row lies is a chain of loads (a length, an entry of a page table). A lane finds the place
@@ -39,17 +39,21 @@ struct attention_place<1> {
   using number = long long;
 };
 
-// The places of a warp's part of `rows` rows of `columns` elements: of every fourth 16 rows, two
+// The places of a warp's part of `rows` rows of `columns` elements: of every second 16 rows, two
 // times 16 to a number of each lane.
 template <class C, int rows, int columns, bool has_apart>
 struct attention_row_places {
   using number = typename attention_place<C::kWidePlaces>::number;
   using shape = panels<rows, columns>;
-  static constexpr int kSixteens = rows / 16, kOwn = (kSixteens + 3) / 4, kHeld = (kOwn + 1) / 2;
-  number held[kHeld];
+  static constexpr int kSixteens = rows / 16, kOwn = (kSixteens + 1) / 2, kHeld = (kOwn + 1) / 2;
+  static_assert(kHeld <= 3);
+  // No array: its elements would be chosen by address, and be in memory.
+  number held_0, held_1, held_2;
+
+  __device__ inline number held(int h) const { return h == 0 ? held_0 : h == 1 ? held_1 : held_2; }
 
   static __device__ inline int lane() { return threadIdx.x % 32; }
-  static __device__ inline int first_of(int i) { return 16 * (int(threadIdx.x / 32 % 4) + 4 * i); }
+  static __device__ inline int first_of(int i) { return 16 * (int(threadIdx.x / 32 % 2) + 2 * i); }
 
   template <class Place>
   __device__ inline void find(const Place& place, int batch, int first, int seen_end, int none) {
@@ -58,7 +62,9 @@ struct attention_row_places {
       const int row = first + first_of(2 * h + lane() / 16) + lane() % 16;
       number result[1];
       place(batch, row < seen_end ? row : none, result);
-      held[h] = result[0];
+      if (h == 0) held_0 = result[0];
+      if (h == 1) held_1 = result[0];
+      if (h == 2) held_2 = result[0];
     }
   }
   template <class Moves>
@@ -66,7 +72,7 @@ struct attention_row_places {
                               int none) const {
     bool apart = false;
 #pragma unroll
-    for (int h = 0; h < kHeld; ++h) apart |= held[h] == -2;
+    for (int h = 0; h < kHeld; ++h) apart |= held(h) == -2;
     if (has_apart && __any_sync(~0u, apart)) {
 #pragma unroll 1
       for (int n = lane(); n < kOwn * 16 * shape::kOfRow; n += 32) {
@@ -77,50 +83,30 @@ struct attention_row_places {
       }
       return;
     }
-#pragma unroll
+    // One after the other: places of all of them at once would take too many registers.
+#pragma unroll 1
     for (int i = 0; i < kOwn; ++i) {
-      if (kSixteens % 4 != 0 && first_of(i) >= rows) break;
+      if (kSixteens % 2 != 0 && first_of(i) >= rows) break;
+      const number own = held(i / 2);
+      const int block = to + first_of(i) * (shape::kChunks * 8);
 #pragma unroll
       for (int n = 0; n < shape::kOfRow / 2; ++n) {
         const int at = n * 32 + lane(), row = at / shape::kOfRow, chunk = at % shape::kOfRow;
-        move.piece(to + shape::at(first_of(i) + row, chunk),
-                   __shfl_sync(~0u, held[i / 2], i % 2 * 16 + row), chunk * 8);
+        move.piece(block + shape::at(row, chunk), __shfl_sync(~0u, own, i % 2 * 16 + row),
+                   chunk * 8);
       }
     }
   }
 };
 
-template <class C, class Query, class Key, class Value>
-struct attention_by_threads {
-  using skeleton = attention<C>;
-  using place = typename skeleton::place;
-  using range = typename skeleton::range;
-  static constexpr int kThreads = 128;
-  static constexpr bool kHidesTails = true;
-  const Query& query;
-  const Key& key;
-  const Value& value;
-  unsigned start;  // address of the shared memory
-  int from;        // and its element of `memory`
-  const attention_shape& s;
-  int seen_end = 0;      // of the tile, of values
+// What 64 threads do with copies that they have started.
+struct attention_copies {
+  static constexpr int kThreads = 64;
+  unsigned start;        // address of the shared memory
+  int from;              // and its element of `memory`
   unsigned pending = 0;  // the barrier of what was started last
-  // Of the blocks that come next.
-  attention_row_places<C, C::kKeys, C::kDepth, (C::kApart & 2) != 0> key_places = {};
-  attention_row_places<C, C::kKeys, C::kWidth, (C::kApart & 4) != 0> value_places = {};
 
   __device__ inline bool leads() const { return threadIdx.x % kThreads == 0; }
-  __device__ inline void find_keys(const place& p, int row) {
-    key_places.find(key.place, p.batch, max(row, 0), s.keys, s.keys);
-  }
-  __device__ inline void find_values(const place& p, int row) {
-    value_places.find(value.place, p.batch, max(row, 0), seen_end, s.keys);
-  }
-  __device__ inline void begin(const place& p, const range& r) {
-    seen_end = C::kTails ? r.seen_end : s.keys;
-    find_keys(p, (r.end - 1) * C::kKeys);
-    find_values(p, (r.end - 1) * C::kKeys);
-  }
   __device__ inline void say(unsigned barrier) const {
     fence_for_copies();
     mbarrier_arrive(barrier);
@@ -137,6 +123,7 @@ struct attention_by_threads {
     settle();
     mbarrier_wait(barrier, parity);
   }
+  // After commit_async().
   __device__ inline void started(unsigned full) {
     if (pending != 0) {
       wait_async<1>();
@@ -144,17 +131,34 @@ struct attention_by_threads {
     }
     pending = full;
   }
-  __device__ inline int element(unsigned to) const { return from + int(to - start) / 2; }
-  __device__ inline void keys(unsigned to, unsigned full, const place& p, int row) {
-    key_places.copy(key, element(to), p.batch, row, s.keys, s.keys);
-    commit_async();
-    find_keys(p, row - C::kKeys);
-    started(full);
+  __device__ inline void end(unsigned full) {
+    settle();
+    say(full);
   }
-  __device__ inline void values(unsigned to, unsigned full, const place& p, int row) {
-    value_places.copy(value, element(to), p.batch, row, seen_end, s.keys);
+  __device__ inline int element(unsigned to) const { return from + int(to - start) / 2; }
+};
+
+template <class C, class Query, class Key>
+struct attention_key_copies : attention_copies {
+  using place = typename attention<C>::place;
+  using range = typename attention<C>::range;
+  static constexpr bool kHasKeys = true, kHasValues = false;
+  const Query& query;
+  const Key& key;
+  const attention_shape& s;
+  attention_row_places<C, C::kKeys, C::kDepth, (C::kApart & 2) != 0> next = {};  // block's rows
+
+  __device__ inline attention_key_copies(const attention_copies& copies, const Query& query,
+                                         const Key& key, const attention_shape& s)
+      : attention_copies(copies), query(query), key(key), s(s) {}
+  __device__ inline void find(const place& p, int row) {
+    next.find(key.place, p.batch, max(row, 0), s.keys, s.keys);
+  }
+  __device__ inline void begin(const place& p, const range& r) { find(p, (r.end - 1) * C::kKeys); }
+  __device__ inline void keys(unsigned to, unsigned full, const place& p, int row) {
+    next.copy(key, element(to), p.batch, row, s.keys, s.keys);
     commit_async();
-    find_values(p, row - C::kKeys);
+    find(p, row - C::kKeys);
     started(full);
   }
   __device__ inline void queries(unsigned to, unsigned full, const place& p, int row) {
@@ -164,9 +168,52 @@ struct attention_by_threads {
     commit_async();
     started(full);
   }
-  __device__ inline void end(unsigned full) {
-    settle();
-    say(full);
+};
+
+template <class C, class Value>
+struct attention_value_copies : attention_copies {
+  using place = typename attention<C>::place;
+  using range = typename attention<C>::range;
+  static constexpr bool kHasKeys = false, kHasValues = true;
+  const Value& value;
+  const attention_shape& s;
+  int seen_end = 0;  // of the tile
+  attention_row_places<C, C::kKeys, C::kWidth, (C::kApart & 4) != 0> next = {};
+
+  __device__ inline attention_value_copies(const attention_copies& copies, const Value& value,
+                                           const attention_shape& s)
+      : attention_copies(copies), value(value), s(s) {}
+  __device__ inline void find(const place& p, int row) {
+    next.find(value.place, p.batch, max(row, 0), seen_end, s.keys);
+  }
+  __device__ inline void begin(const place& p, const range& r) {
+    seen_end = C::kTails ? r.seen_end : s.keys;
+    find(p, (r.end - 1) * C::kKeys);
+  }
+  __device__ inline void values(unsigned to, unsigned full, const place& p, int row) {
+    next.copy(value, element(to), p.batch, row, seen_end, s.keys);
+    commit_async();
+    find(p, row - C::kKeys);
+    started(full);
+  }
+};
+
+template <class C, class Query, class Key, class Value>
+struct attention_by_threads {
+  static constexpr int kKeyThreads = 64, kValueThreads = 64, kQueryThreads = 64;
+  static constexpr bool kHidesTails = true;
+  const Query& query;
+  const Key& key;
+  const Value& value;
+  attention_copies copies;
+  const attention_shape& s;
+
+  template <class Run>
+  __device__ __forceinline__ void produce(unsigned thread, const Run& run) const {
+    if (thread < kKeyThreads)
+      run(attention_key_copies<C, Query, Key>(copies, query, key, s));
+    else
+      run(attention_value_copies<C, Value>(copies, value, s));
   }
 };
 
@@ -248,7 +295,7 @@ __device__ inline void attention_loaded_sm90(
   const values of_v = {value_place, value_piece, value};
   const results of_result = {store_place, store_piece, store};
   skeleton::run(
-      start, attention_by_threads<C, queries, keys, values>{of_q, of_k, of_v, start, from, shape},
+      start, attention_by_threads<C, queries, keys, values>{of_q, of_k, of_v, {start, from}, shape},
       attention_to_memory<C, T, results>{memory, shape, of_result, start, from}, shape,
       functions{score, inside, factor, limits, weight, random, finish, rows, first});
 }

@@ -87,8 +87,13 @@ struct attention {
   struct by_maps {
     const tensor_map &q, &k, &v;
     const attention_shape& s;
-    static constexpr int kThreads = 1;
+    static constexpr int kKeyThreads = 1, kValueThreads = 1, kQueryThreads = 1;  // that say so
+    static constexpr bool kHasKeys = true, kHasValues = true;  // queries come with keys
 
+    template <class Run>
+    __device__ __forceinline__ void produce(unsigned thread, const Run& run) const {
+      if (thread < 32 && elect_one()) run(*this);
+    }
     template <int panels>
     static __device__ inline void load(unsigned to, const tensor_map& map, unsigned full,
                                        int panel_bytes, int row, int inner, int outer) {
@@ -125,46 +130,56 @@ struct attention {
     unsigned query_phase = 0;
 
     __device__ inline void keys(const place& p, int block) {
-      move.wait(b.key_empty(key.stage), key.phase ^ 1);
-      move.keys(memory + kKeysAt + key.stage * kKeyBytes, b.key_full(key.stage), p,
-                block * C::kKeys);
-      key.advance();
+      if constexpr (Mover::kHasKeys) {
+        move.wait(b.key_empty(key.stage), key.phase ^ 1);
+        move.keys(memory + kKeysAt + key.stage * kKeyBytes, b.key_full(key.stage), p,
+                  block * C::kKeys);
+        key.advance();
+      }
     }
     __device__ inline void values(const place& p, int block) {
-      move.wait(b.value_empty(value.stage), value.phase ^ 1);
-      move.values(memory + kValuesAt + value.stage * kValueBytes, b.value_full(value.stage), p,
-                  block * C::kKeys);
-      value.advance();
+      if constexpr (Mover::kHasValues) {
+        move.wait(b.value_empty(value.stage), value.phase ^ 1);
+        move.values(memory + kValuesAt + value.stage * kValueBytes, b.value_full(value.stage), p,
+                    block * C::kKeys);
+        value.advance();
+      }
     }
     // A group learns with its queries which tile it makes.
     template <class Limits>
     __device__ inline void queries(const place& p, const range& whole, const Limits& limits) {
-      for (int g = 0; g < C::kGroups; ++g) {
-        const int first_row = p.row + g * 64;
-        move.wait(b.query_empty(g), query_phase ^ 1);
-        if (move.leads()) {
-          const range own = tiles::range_of(s, limits, p.batch, first_row, 64);
-          const unsigned slot = memory + kSlotsAt + g * kSlotBytes;
-          store_shared(slot, first_row);
-          store_shared(slot + 4, p.batch);
-          store_shared(slot + 8, p.inner);
-          store_shared(slot + 12, p.outer);
-          store_shared(slot + 16, whole.first);
-          store_shared(slot + 20, whole.end);
-          store_shared(slot + 24, min(max(own.end, whole.first + 1), whole.end));
-          store_shared(slot + 28, (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys);
-          store_shared(slot + 32, max(own.inside_end, 0) / C::kKeys);
-          store_shared(slot + 36, whole.seen_end);
+      if constexpr (Mover::kHasKeys) {
+        for (int g = 0; g < C::kGroups; ++g) {
+          const int first_row = p.row + g * 64;
+          move.wait(b.query_empty(g), query_phase ^ 1);
+          if (move.leads()) {
+            const range own = tiles::range_of(s, limits, p.batch, first_row, 64);
+            const unsigned slot = memory + kSlotsAt + g * kSlotBytes;
+            store_shared(slot, first_row);
+            store_shared(slot + 4, p.batch);
+            store_shared(slot + 8, p.inner);
+            store_shared(slot + 12, p.outer);
+            store_shared(slot + 16, whole.first);
+            store_shared(slot + 20, whole.end);
+            store_shared(slot + 24, min(max(own.end, whole.first + 1), whole.end));
+            store_shared(slot + 28, (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys);
+            store_shared(slot + 32, max(own.inside_end, 0) / C::kKeys);
+            store_shared(slot + 36, whole.seen_end);
+          }
+          move.queries(memory + g * kQueryBytes, b.query_full(g), p, first_row);
         }
-        move.queries(memory + g * kQueryBytes, b.query_full(g), p, first_row);
+        query_phase ^= 1;
       }
-      query_phase ^= 1;
     }
     __device__ inline void end() {
-      for (int g = 0; g < C::kGroups; ++g) {
-        move.wait(b.query_empty(g), query_phase ^ 1);
-        if (move.leads()) store_shared(memory + kSlotsAt + g * kSlotBytes + 4, -1);
-        move.end(b.query_full(g));
+      if constexpr (Mover::kHasKeys) {
+        for (int g = 0; g < C::kGroups; ++g) {
+          move.wait(b.query_empty(g), query_phase ^ 1);
+          if (move.leads()) store_shared(memory + kSlotsAt + g * kSlotBytes + 4, -1);
+          move.end(b.query_full(g));
+        }
+      } else {
+        move.settle();
       }
     }
     // k of a block goes before v of the block that is multiplied before it.
@@ -188,6 +203,19 @@ struct attention {
       for (int round = 0, tile_at = tile_of(0); tile_at < count; tile_at = tile_of(++round))
         tile(tiles::place_of(s, tile_at), limits);
       end();
+    }
+  };
+
+  template <class F>
+  struct producer {
+    const attention_shape& s;
+    const F& f;
+    unsigned memory;
+    barriers b;
+    template <class Mover>
+    __device__ __forceinline__ void operator()(const Mover& mover) const {
+      loads<Mover> l = {mover, s, memory, b};
+      l.run(f.limits);
     }
   };
 
@@ -409,13 +437,13 @@ struct attention {
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
       for (int i = 0; i < C::kStages; ++i) {
-        mbarrier_init(b.key_full(i), Mover::kThreads);
-        mbarrier_init(b.value_full(i), Mover::kThreads);
+        mbarrier_init(b.key_full(i), Mover::kKeyThreads);
+        mbarrier_init(b.value_full(i), Mover::kValueThreads);
         mbarrier_init(b.key_empty(i), C::kGroups);
         mbarrier_init(b.value_empty(i), C::kGroups);
       }
       for (int g = 0; g < C::kGroups; ++g) {
-        mbarrier_init(b.query_full(g), Mover::kThreads);
+        mbarrier_init(b.query_full(g), Mover::kQueryThreads);
         mbarrier_init(b.query_empty(g), 1);
       }
       mbarrier_init_done();
@@ -423,9 +451,7 @@ struct attention {
     __syncthreads();
     if (group == C::kGroups) {
       if constexpr (C::kProducerRegisters > 0) give_registers<C::kProducerRegisters>();
-      if (Mover::kThreads == 1 && (thread >= 32 || !elect_one())) return;
-      loads<Mover> l = {mover, s, memory, b};
-      l.run(f.limits);
+      mover.produce(thread, producer<F>{s, f, memory, b});
       return;
     }
     if constexpr (C::kConsumerRegisters > 0) take_registers<C::kConsumerRegisters>();

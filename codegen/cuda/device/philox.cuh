@@ -10,7 +10,6 @@ __device__ inline random_words philox_words(unsigned long long counter, long lon
   unsigned c0 = unsigned(counter), c1 = unsigned(counter >> 32);
   unsigned c2 = unsigned(offset), c3 = unsigned((unsigned long long)(offset) >> 32);
   unsigned k0 = unsigned(seed), k1 = unsigned((unsigned long long)(seed) >> 32);
-#pragma unroll
   for (int round = 0; round < 10; ++round) {
     const unsigned h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
     const unsigned h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
