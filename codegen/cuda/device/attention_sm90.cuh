@@ -395,7 +395,7 @@ struct attention {
 #pragma unroll 1
         for (; block >= first; --block) next_block<false>(block);
       }
-      release(b.query_empty(group));
+      mbarrier_arrive(b.query_empty(group));  // by each thread: all of them have read the slot
       mbarrier_wait(b.value_full(value.stage), value.phase);
       multiply_values();
       float scale_low, scale_high;
@@ -444,7 +444,7 @@ struct attention {
       }
       for (int g = 0; g < C::kGroups; ++g) {
         mbarrier_init(b.query_full(g), Mover::kQueryThreads);
-        mbarrier_init(b.query_empty(g), 1);
+        mbarrier_init(b.query_empty(g), 128);
       }
       mbarrier_init_done();
     }
