@@ -377,7 +377,7 @@ class Settler {
       const Node& reader = view_.node(n);
       if (!View::Is(reader, PointwiseMode::kSub) || !view_.Same(reader.inputs[1], stats)) continue;
       out_.Replace(n, 1, out_.SelectOfRows(n, stats, -kInfinity, kInfinity, stats, "shift"));
-      if (view_.IsOfHeads(reader.inputs[0])) SettleSinkGradient(reader.outputs[0]);
+      if (view_.IsOfHeads(reader.inputs[0])) SettleSinkGradient(reader.outputs[0], stats);
     }
   }
   // Through masks to the exponential, and from there to a product with (another product - a value
@@ -409,8 +409,9 @@ class Settler {
            view_.FollowsFromProduct(sub->inputs[0]);
   }
 
-  // sum of exp(sink - stats) * rowsum(do * o)
-  void SettleSinkGradient(TensorId shifted) {
+  // sum of exp(sink - stats) * rowsum(do * o), to which a row that sees no key adds nothing,
+  // whatever its do and o hold.
+  void SettleSinkGradient(TensorId shifted, TensorId stats) {
     for (const TensorId exp : ExponentialsOf(shifted)) {
       for (const NodeId n : view_.Readers(exp)) {
         const Node& mul = view_.node(n);
@@ -424,8 +425,10 @@ class Settler {
           if (sum.op != GraphOp::kReduction || sum.As<ReductionAttrs>().mode != ReductionMode::kAdd)
             continue;
           const Tensor& x = view_[sum.inputs[0]];
+          const TensorId counted =
+              out_.SelectOfRows(reader, stats, -kInfinity, 0, sum.inputs[0], "of_rows_with_keys");
           out_.Replace(reader, 0,
-                       out_.Add(reader, PointwiseMode::kNeg, {sum.inputs[0]},
+                       out_.Add(reader, PointwiseMode::kNeg, {counted},
                                 {.dtype = x.dtype, .dims = x.dims}, "negative"));
         }
       }
