@@ -18,6 +18,9 @@ using tile::Expr;
 
 namespace {
 
+// Neighbours that share a call of Philox (ir/scalar.h).
+constexpr int kOfPhilox = 4;
+
 bool Uses(const Block& block, const Expr& variable) {
   bool uses = false;
   tile::WalkExprs(block, [&](const Expr& e) { uses = uses || tile::Equal(e, variable); });
@@ -124,14 +127,65 @@ void AttentionGradFunctions::AddVisible(Call& call) {
   call.functions.push_back(std::move(e.f));
 }
 
+// The node of random words that the bits are made of, a word a place; or -1.
+graph::NodeId AttentionGradFunctions::RandomNode() const {
+  const GraphView view(g_);
+  std::vector<TensorId> pending;
+  if (a_.kept != graph::kAbsent) pending.push_back(a_.kept);
+  std::set<TensorId> seen;
+  while (!pending.empty()) {
+    const TensorId id = pending.back();
+    pending.pop_back();
+    const graph::NodeId n = view.ProducerId(id);
+    if (n < 0 || g_.nodes[n].op != graph::GraphOp::kMap || !seen.insert(id).second) continue;
+    const auto& attrs = g_.nodes[n].As<graph::MapAttrs>();
+    if (!attrs.identity && attrs.op == ScalarOp::kPhilox && g_[id].dims == g_[a_.exp].dims)
+      return n;
+    const auto& inputs = g_.nodes[n].inputs;
+    pending.insert(pending.end(), inputs.begin(), inputs.end());
+  }
+  return -1;
+}
+
+// Place, seed and offset of the random word of a score. Places of a row follow each other, from a
+// multiple of its length on.
+void AttentionGradFunctions::AddRandom(Call& call) {
+  Call::Function f{.name = "random", .params = {}, .body = {}};
+  const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t());
+  const Expr column = AddScalar(b_, f, "column", t());
+  const std::string result = AddArray(b_, f, "result", DType::kI64, 3, true);
+  const graph::NodeId random = RandomNode();
+  if (random >= 0) {
+    const Index at = ScoreIndex(b_, f.body, a_.exp, batch, row, column);
+    ValueScope values(b_, f.body);
+    for (int i = 0; i < 3; ++i) {
+      const TensorId id = g_.nodes[random].inputs[static_cast<size_t>(i)];
+      const Expr value = values.Value(id, BroadcastIndex(b_, g_[id], at));
+      f.body.push_back({tile::Store{result, b_.Idx(i), tile::Cast(DType::kI64, value)}});
+    }
+  }
+  call.config.push_back({"kRandom", random < 0                                ? 0
+                                    : g_[a_.exp].dims.back() % kOfPhilox == 0 ? kOfPhilox
+                                                                              : 1});
+  call.functions.push_back(std::move(f));
+}
+
 void AttentionGradFunctions::AddKept(Call& call) {
-  Element e = Begin("kept", {});
+  Call::Function f{.name = "kept", .params = {}, .body = {}};
+  const Expr word = AddScalar(b_, f, "drawn", DType::kI64), batch = AddScalar(b_, f, "batch", t());
+  const Expr row = AddScalar(b_, f, "row", t()), column = AddScalar(b_, f, "column", t());
+  const std::string result = AddArray(b_, f, "result", DType::kF32, 1, true);
   Expr kept = tile::Float(1);
-  if (a_.kept != graph::kAbsent)
-    kept = tile::Cast(DType::kF32, ValueScope(b_, e.f.body).Value(a_.kept, e.at));
-  e.f.body.push_back({tile::Store{e.result, b_.Idx(0), kept}});
+  if (a_.kept != graph::kAbsent) {
+    const Index at = ScoreIndex(b_, f.body, a_.exp, batch, row, column);
+    ValueScope values(b_, f.body);
+    const graph::NodeId random = RandomNode();
+    if (random >= 0) values.Bind(g_.nodes[random].outputs[0], at, word);
+    kept = tile::Cast(DType::kF32, values.Value(a_.kept, at));
+  }
+  f.body.push_back({tile::Store{result, b_.Idx(0), kept}});
   call.config.push_back({"kKept", a_.kept != graph::kAbsent ? 1 : 0});
-  call.functions.push_back(std::move(e.f));
+  call.functions.push_back(std::move(f));
 }
 
 // Returns whether it is more than the exponential.
@@ -233,6 +287,7 @@ void AttentionGradFunctions::Add(Call& call, std::string bias_sums) {
   AddLimits(b_, a_.exp, MasksOf(a_), call);
   call.config.push_back({"kShifted", IsShifted() ? 1 : 0});
   AddVisible(call);
+  AddRandom(call);
   AddKept(call);
   call.config.push_back({"kWeights", AddWeight(call) ? 1 : 0});
   AddSlope(call);

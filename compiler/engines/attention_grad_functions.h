@@ -8,9 +8,9 @@
 namespace kiln::compiler {
 
 // Names of the functions, which nothing else of the kernel may have.
-inline constexpr const char* kAttentionGradFunctions[] = {"score",    "inside", "factor", "limits",
-                                                          "visible",  "kept",   "weight", "slope",
-                                                          "add_bias", "scale",  "rows"};
+inline constexpr const char* kAttentionGradFunctions[] = {"score",   "inside",   "factor", "limits",
+                                                          "visible", "random",   "kept",   "weight",
+                                                          "slope",   "add_bias", "scale",  "rows"};
 
 class AttentionGradFunctions {
  public:
@@ -29,6 +29,8 @@ class AttentionGradFunctions {
   void BindWeights(ValueScope& values, const Index& at, const Element& e) const;
   void BindSpares(ValueScope& values, const Index& at, graph::TensorId wanted) const;
   void AddVisible(tile::Call& call);
+  graph::NodeId RandomNode() const;
+  void AddRandom(tile::Call& call);
   void AddKept(tile::Call& call);
   bool AddWeight(tile::Call& call);
   void AddSlope(tile::Call& call);

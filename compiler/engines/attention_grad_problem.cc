@@ -1,30 +1,22 @@
 #include "compiler/engines/attention_grad_problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ranges>
 #include <set>
 
 #include "compiler/engines/attention_functions.h"
-#include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_view.h"
-#include "compiler/engines/reduce.h"
-#include "compiler/engines/vectors.h"
-#include "ir/base/check.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
 
 using graph::Graph;
 using graph::TensorId;
-using tile::Block;
-using tile::Expr;
 
 namespace {
 
 constexpr int64_t kMostIndex = (int64_t{1} << 31) - 1;
-constexpr int kThreads = 256;      // of the kernels beside the skeleton
-constexpr int kColumns = 4;        // of dq that a thread makes in a row
-constexpr int kSumsOfThread = 16;  // that get a zero
 
 Status CheckTypes(const Graph& g, const AttentionGrad& a) {
   const DType type = g[a.q].dtype;
@@ -136,11 +128,27 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
 }
 
 void TakeSection(AttentionGradProblem& p, int64_t bytes, const Target& target) {
-  const int64_t in_l2 = bytes / (p.group * p.queries * p.depth * 8);
+  const int64_t in_l2 = bytes / (p.part_group() * p.queries * p.depth * 8);
   // Under a causal mask a section's first tiles are the longest: with fewer tiles than
   // multiprocessors those of the last section would start when all the others are done.
   const int64_t blocks = target.multiprocessors, tiles = p.key_tiles();
-  p.section = std::clamp<int64_t>(std::max(in_l2, (blocks + tiles / 2) / tiles), 1, p.heads());
+  p.section = std::clamp<int64_t>(std::max(in_l2, (blocks + tiles / 2) / tiles), 1, p.part_heads());
+}
+
+void TakeParts(AttentionGradProblem& p, const Target& target, double flops_per_second,
+               double bytes_per_second) {
+  const double flops = AttentionGradSeconds(p, flops_per_second, bytes_per_second);
+  const double blocks = target.multiprocessors;
+  const auto seconds = [&](int64_t parts) {
+    const double tiles = static_cast<double>(p.heads() * p.key_tiles() * parts);
+    // Tiles of one length go in waves; of several lengths, the longest may come to stand alone.
+    const double waves =
+        p.hides_blocks ? 1 + blocks / tiles : std::ceil(tiles / blocks) * blocks / tiles;
+    const double partial = parts == 1 ? 0 : tiles * p.keys_tile * p.depth * 2 * 4 * 2;
+    return flops * waves + partial / bytes_per_second;
+  };
+  for (int64_t parts = 2; parts <= p.group; ++parts)
+    if (p.group % parts == 0 && seconds(parts) < seconds(p.parts)) p.parts = parts;
 }
 
 void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, tile::Call& call) {
@@ -150,8 +158,9 @@ void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, tile
   add("queries", p.queries);
   add("keys", p.keys);
   add("inner", p.inner);
-  add("batches", p.heads());
-  add("group", p.group);
+  add("parts", p.parts);
+  add("batches", p.part_heads());
+  add("group", p.part_group());
   add("key_tiles", p.key_tiles());
   add("query_tiles", p.query_tiles());
   add("section", p.section);
@@ -171,201 +180,6 @@ bool KeepsSums(const Group& group) {
   const std::vector<AttentionGrad> found = FindAttentionGrad(group.graph, true);
   return found.size() == 1 && found[0].dq_too != graph::kAbsent &&
          group.graph[found[0].dq].dtype == DType::kF32;
-}
-
-// ---- kernels beside the skeleton
-// ----------------------------------------------------------------------------------------------
-
-// body(out, number) by `count` threads.
-template <class F>
-void AttentionGradSums::AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body) const {
-  const DType t = b.index_type();
-  Block out, inside;
-  const int64_t blocks = CeilDiv(count, kThreads);
-  const Expr number =
-      b.Let(out, "number", tile::Var("bx", t) * b.Idx(kThreads) + tile::Var("tx", t));
-  body(inside, number);
-  out.push_back({tile::If{tile::Lt(number, b.Arg("count", count)), std::move(inside), {}}});
-  b.Finish(BlockAndThread(t, b.Arg("blocks", blocks), kThreads, std::move(out)), {blocks, 1, 1},
-           kThreads, lowered);
-}
-KernelBuilder AttentionGradSums::Builder(const char* what) const {
-  KernelBuilder b(group_, target_, fmt::format("{}: {}", engine_, what),
-                  sums_ > kMostIndex ? DType::kI64 : IndexTypeInMemory(g_));
-  for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
-  return b;
-}
-
-// Sums over rows are groups of the engine of reductions: the group's graph without what they do not
-// need.
-void AddRowSums(const Group& group, const AttentionGrad& a, const Target& target,
-                Lowered& lowered) {
-  const std::vector<int> knobs = {256, 1};  // threads; one block a sum
-  const GraphView view(group.graph);
-  for (const TensorId y : a.sums) {
-    std::set<graph::NodeId> wanted;
-    std::vector<TensorId> pending = {y};
-    while (!pending.empty()) {
-      const graph::NodeId n = view.ProducerId(pending.back());
-      pending.pop_back();
-      if (n < 0 || !wanted.insert(n).second) continue;
-      const auto& inputs = group.graph.nodes[static_cast<size_t>(n)].inputs;
-      pending.insert(pending.end(), inputs.begin(), inputs.end());
-    }
-    Group sum{.kind = GroupKind::kReduce, .graph = group.graph, .outer = group.outer};
-    sum.graph.nodes.clear();
-    for (const graph::NodeId n : wanted)
-      sum.graph.nodes.push_back(group.graph.nodes[static_cast<size_t>(n)]);
-    Result<Lowered> made = kReduceEngine.lower(sum, target, knobs);
-    CHECK(made.ok() && made->scratch_bytes.empty(), "a sum of rows takes no partial results");
-    const int first = static_cast<int>(lowered.kernels.size());
-    for (LoweredLaunch& launch : made->launches) {
-      launch.kernel += first;
-      lowered.launches.push_back(std::move(launch));
-    }
-    std::ranges::move(made->kernels, std::back_inserter(lowered.kernels));
-  }
-}
-
-// 64 bytes of sums a thread, and one turn. The sums are whole blocks of threads.
-void AttentionGradSums::AddZeroes(Lowered& lowered) const {
-  KernelBuilder b = Builder("zeroes where dq and turns are counted");
-  const std::string turns = b.Scratch(kTurns, DType::kI32, false);
-  const std::string sums = b.Scratch(kSums, DType::kF32, false);
-  AddEach(b, std::max(zeroes_ / kSumsOfThread, turns_), lowered, [&](Block& out, const Expr& n) {
-    Block zero, turn;
-    const std::string zeroes = b.Name("zeroes");
-    zero.push_back({tile::Alloc{zeroes, DType::kF32, tile::Space::kReg, 4}});
-    for (int i = 0; i < 4; ++i) zero.push_back({tile::Store{zeroes, b.Idx(i), tile::Float(0)}});
-    const Expr first = tile::Var("bx", b.index_type()) * b.Idx(kThreads * kSumsOfThread) +
-                       tile::Var("tx", b.index_type()) * b.Idx(4);
-    for (int i = 0; i < kSumsOfThread; i += 4)
-      zero.push_back({tile::Copy{sums, first + b.Idx(i * kThreads), zeroes, b.Idx(0), 4}});
-    out.push_back(
-        {tile::If{tile::Lt(n, b.Arg("threads", zeroes_ / kSumsOfThread)), std::move(zero), {}}});
-    turn.push_back({tile::Store{turns, n, tile::Int(0, DType::kI32)}});
-    out.push_back({tile::If{tile::Lt(n, b.Arg("turns", turns_)), std::move(turn), {}}});
-  });
-}
-
-void AttentionGradSums::AddBiasZeroes(Lowered& lowered) const {
-  KernelBuilder b = Builder("zeroes where the bias's gradient is summed");
-  const std::string sums = b.Scratch(kBiasSums, DType::kF32, false);
-  AddEach(b, plan_.bias_sums, lowered, [&](Block& out, const Expr& n) {
-    Block store;
-    store.push_back({tile::Store{sums, n, tile::Float(0)}});
-    out.push_back({tile::If{tile::Lt(n, b.Arg("sums", plan_.bias_sums)), std::move(store), {}}});
-  });
-}
-
-void AttentionGradSums::AddBiasConversion(Lowered& lowered) const {
-  const TensorId y = plan_.grad.dbias;
-  KernelBuilder b = Builder("the bias's gradient from its sums");
-  const std::string sums = b.Scratch(kBiasSums, DType::kF32, true);
-  AddEach(b, plan_.bias_sums, lowered, [&](Block& out, const Expr& n) {
-    Index extents;
-    for (int64_t d = 0; d < g_[y].rank(); ++d) extents.push_back(b.Extent(y, d));
-    const Index at = b.Unravel(out, n, extents, g_[y].dims, "at");
-    out.push_back({tile::Store{b.Pointer(y), b.Offset(y, at),
-                               tile::Cast(g_[y].dtype, tile::Load(sums, DType::kF32, n))}});
-  });
-}
-
-// Two lanes of a fragment hold 4 columns of two rows, 8 apart: a thread makes these of 32 bytes.
-// Neighbouring threads have neighbouring columns.
-void AttentionGradSums::AddConversion(Lowered& lowered) const {
-  const AttentionGrad& a = plan_.grad;
-  const int64_t rank = g_[a.dq].rank();
-  KernelBuilder b = Builder("dq from the sums");
-  const std::string sums = b.Scratch(kSums, DType::kF32, true);
-  const bool shares_columns = plan_.queries_tile == 64;
-  const int quads = plan_.depth / kColumns;                 // of a row
-  const int of_group = shares_columns ? quads / 2 : quads;  // that a group has
-  AddEach(b, sums_ / (2 * kColumns), lowered, [&](Block& out, const Expr& number) {
-    const auto split = [&](const char* name, const Expr& x, int64_t by) {
-      const Expr quotient = b.Let(out, name, x / b.Idx(by));
-      return std::pair{quotient, b.Let(out, name, x - quotient * b.Idx(by))};
-    };
-    const auto [low_rows, quad] = split("quad", number, quads);
-    const auto [tile_rows, low] = split("low", low_rows, 8);  // row of a fragment
-    const auto [block, warp] = split("warp", tile_rows, plan_.queries_tile / 16);
-    // Warps of 16 rows: of each group, or of the second one behind the first one's.
-    const Expr group = shares_columns ? quad / b.Idx(of_group) : warp / b.Idx(4);
-    const Expr in_group = shares_columns ? quad - group * b.Idx(of_group) : quad;
-    const Expr of_warp = shares_columns ? warp : warp - group * b.Idx(4);
-    const auto [chunk, half_chunk] = split("chunk", in_group, 2);
-    const Expr from = (block * b.Idx(2) + group) * b.Idx(plan_.queries_tile * plan_.depth / 2) +
-                      chunk * b.Idx(512) +
-                      (of_warp * b.Idx(32) + low * b.Idx(4) + half_chunk * b.Idx(2)) * b.Idx(4);
-    const std::string x = b.Name("x");
-    out.push_back({tile::Alloc{x, DType::kF32, tile::Space::kReg, 2 * kColumns}});
-    const Expr at = b.Let(out, "from", from);
-    for (int i = 0; i < 2 * kColumns; i += 4)
-      out.push_back({tile::Copy{x, b.Idx(i), sums, at + b.Idx(i), 4}});
-    const auto place = b.Divide(out, block, b.Arg("query_tiles", plan_.query_tiles()),
-                                plan_.query_tiles(), "tile");
-    const Expr scale = ScaleOf(b, out, place.quotient);
-    for (const int half : {0, 1}) {
-      const Expr row = b.Let(
-          out, "row",
-          place.remainder * b.Idx(plan_.queries_tile) + warp * b.Idx(16) + low + b.Idx(8 * half));
-      Block store;
-      Index to = ScoreIndex(b, store, a.dq, place.quotient, row, b.Idx(0));
-      to.back() = quad * b.Idx(kColumns);  // in rows of one, too: columns behind it are not stored
-      const std::string of_row = b.Name("of_row");
-      store.push_back({tile::Alloc{of_row, DType::kF32, tile::Space::kReg, kColumns}});
-      // Element 4 l + 2 half + c of 8 is column 2 l + c of the row.
-      for (int c = 0; c < kColumns; ++c) {
-        const Expr sum = tile::Load(x, DType::kF32, b.Idx(c / 2 * 4 + half * 2 + c % 2));
-        store.push_back({tile::Store{of_row, b.Idx(c), RoundThrough(g_[a.dq].dtype, sum * scale)}});
-      }
-      StoreRow(b, store, a.dq, to, of_row);
-      if (a.dq_too != graph::kAbsent) StoreRow(b, store, a.dq_too, to, of_row);
-      out.push_back({tile::If{tile::Lt(row, b.Extent(a.dq, rank - 2)), std::move(store), {}}});
-    }
-  });
-}
-
-Expr AttentionGradSums::ScaleOf(KernelBuilder& b, Block& out, const Expr& head) const {
-  const AttentionGrad& a = plan_.grad;
-  const Index at = ScoreIndex(b, out, a.exp, head, b.Idx(0), b.Idx(0));
-  ValueScope values(b, out);
-  Expr product = tile::Float(1);
-  for (const TensorId id : a.scales)
-    product = product * tile::Cast(DType::kF32, values.Value(id, BroadcastIndex(b, g_[id], at)));
-  return b.Let(out, "scale", product);
-}
-
-// kColumns columns from the index on.
-void AttentionGradSums::StoreRow(KernelBuilder& b, Block& out, TensorId to, const Index& at,
-                                 const std::string& from) const {
-  const DType type = g_[to].dtype;
-  const int64_t last = g_[to].rank() - 1, columns = g_[to].dims.back();
-  const int lanes = columns % kColumns == 0 ? std::min(WidestVector(g_, {to}, last), kColumns) : 1;
-  const std::string values = b.Name("values");
-  out.push_back({tile::Alloc{values, type, tile::Space::kReg, kColumns}});
-  for (int c = 0; c < kColumns; ++c)
-    out.push_back(
-        {tile::Store{values, b.Idx(c), tile::Cast(type, tile::Load(from, DType::kF32, b.Idx(c)))}});
-  const graph::Node* scatter = ScatterOf(g_, plan_.grad, to);
-  for (int c = 0; c < kColumns; c += scatter != nullptr ? 1 : lanes) {
-    Index place = at;
-    place.back() = place.back() + b.Idx(c);
-    Block store;
-    if (scatter != nullptr) {
-      ValueScope places(b, store);
-      const ScatterPlace there = ScatterPlaceOf(b, places, store, *scatter, place);
-      Block inside;
-      inside.push_back({tile::Store{b.Pointer(scatter->outputs[0]), there.offset,
-                                    tile::Load(values, type, b.Idx(c))}});
-      store.push_back({tile::If{there.inside, std::move(inside), {}}});
-    } else if (lanes == 1)
-      store.push_back(
-          {tile::Store{b.Pointer(to), b.Offset(to, place), tile::Load(values, type, b.Idx(c))}});
-    else
-      WideCopy(store, type, b.Pointer(to), b.Offset(to, place), values, b.Idx(c), lanes);
-    out.push_back({tile::If{tile::Lt(place.back(), b.Extent(to, last)), std::move(store), {}}});
-  }
 }
 
 }  // namespace kiln::compiler

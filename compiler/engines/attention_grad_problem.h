@@ -1,7 +1,5 @@
 // AttentionGradProblem: what the engines of attention's gradients know of their group, whatever
-// multiplies and loads; and AttentionGradSums, the kernels beside theirs: zeroes for what is added
-// to, and dq from the sums, which lie in the order of fragments
-// (codegen/cuda/device/attention_grad_rows.cuh).
+// multiplies and loads.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +16,13 @@ struct AttentionGradProblem {
   int queries_tile = 0, keys_tile = 0;
   int64_t queries = 0, keys = 0, inner = 1, outer = 1, group = 1;
   bool hides_blocks = false;  // some mask has known bounds
-  int64_t section = 1;        // heads of k and v whose tiles are made at one time
+  int64_t section = 1;        // parts of heads whose tiles are made at one time
+  // Into how many the heads of q that share one of k and v are divided. Each part has tiles of its
+  // own, whose dk and dv are added up by another kernel, so that few heads of k and v are blocks
+  // enough.
+  int64_t parts = 1;
+  int64_t part_heads() const { return heads() * parts; }
+  int64_t part_group() const { return group / parts; }
   int64_t query_tiles() const { return CeilDiv(queries, queries_tile); }
   int64_t key_tiles() const { return CeilDiv(keys, keys_tile); }
   int64_t heads() const { return inner * outer; }                     // of k and v
@@ -29,11 +33,20 @@ struct AttentionGradProblem {
     return bias_sums == 0 ? 0 : std::max(inner * group, outer) * query_tiles() * key_tiles();
   }
   int64_t sums() const { return blocks() * queries_tile * depth; }
+  // Of dk and dv, where they are added up.
+  int64_t part_sums() const {
+    return parts == 1 ? 0 : part_heads() * key_tiles() * keys_tile * depth * 2;
+  }
 };
 
 // Without tiles. Rows of at most `most_depth`, in whole panels of `panel`; or why not.
 Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t most_depth,
                                                     int panel);
+
+// How many parts take least time at these speeds: tiles go in waves, partial results through
+// memory.
+void TakeParts(AttentionGradProblem& problem, const Target& target, double flops_per_second,
+               double bytes_per_second);
 
 // Sections of about so many bytes of q, dy and sums, with a tile for every multiprocessor.
 void TakeSection(AttentionGradProblem& problem, int64_t bytes, const Target& target);
@@ -48,55 +61,5 @@ double AttentionGradSeconds(const AttentionGradProblem& problem, double flops_pe
 // Clients who want the same bits each time have dq made as it is stored; the others give f32 sums
 // room in memory, into which NVIDIA's library adds in any order.
 bool KeepsSums(const Group& group);
-
-// Kernels of the sums over rows that belong to the gradients, appended.
-void AddRowSums(const Group& group, const AttentionGrad& grad, const Target& target,
-                Lowered& lowered);
-
-// What of the sums is zero when the skeleton starts.
-enum class Zeroes { kAll, kFirstSection };
-
-// The kernels before and after the skeleton, which adds to scratch buffers.
-class AttentionGradSums {
- public:
-  static constexpr int kTurns = 0, kSums = 1, kBiasSums = 2;  // scratch buffers
-
-  AttentionGradSums(const Group& group, const Target& target, const AttentionGradProblem& problem,
-                    const char* engine, bool is_ordered, Zeroes zeroes)
-      : group_(group),
-        g_(group.graph),
-        target_(target),
-        plan_(problem),
-        engine_(engine),
-        turns_(1 + (is_ordered                        ? problem.blocks() + problem.bias_turns()
-                    : zeroes == Zeroes::kFirstSection ? CeilDiv(problem.heads(), problem.section)
-                                                      : 0)),
-        sums_(problem.sums()),
-        zeroes_(zeroes == Zeroes::kAll ? sums_ : sums_ / problem.heads() * problem.section) {}
-
-  void AddScratch(Lowered& lowered) const {
-    lowered.scratch_bytes = {turns_ * 4, sums_ * 4};
-    if (plan_.bias_sums > 0) lowered.scratch_bytes.push_back(plan_.bias_sums * 4);
-  }
-  void AddBiasZeroes(Lowered& lowered) const;
-  void AddBiasConversion(Lowered& lowered) const;
-  void AddZeroes(Lowered& lowered) const;
-  void AddConversion(Lowered& lowered) const;
-
- private:
-  template <class F>
-  void AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body) const;
-  KernelBuilder Builder(const char* what) const;
-  tile::Expr ScaleOf(KernelBuilder& b, tile::Block& out, const tile::Expr& head) const;
-  void StoreRow(KernelBuilder& b, tile::Block& out, graph::TensorId to, const Index& at,
-                const std::string& from) const;
-
-  const Group& group_;
-  const graph::Graph& g_;
-  const Target& target_;
-  const AttentionGradProblem& plan_;
-  const char* engine_;
-  const int64_t turns_, sums_, zeroes_;
-};
 
 }  // namespace kiln::compiler

@@ -4,7 +4,7 @@
 #include "compiler/engines/attention_engine.h"
 #include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_grad_functions.h"
-#include "compiler/engines/attention_grad_problem.h"
+#include "compiler/engines/attention_grad_sums.h"
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/contract_mma.h"
 

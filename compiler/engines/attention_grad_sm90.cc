@@ -5,7 +5,7 @@
 #include "compiler/engines/attention_engine.h"
 #include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_grad_functions.h"
-#include "compiler/engines/attention_grad_problem.h"
+#include "compiler/engines/attention_grad_sums.h"
 #include "compiler/engines/map_dims.h"
 #include "ir/graph/ops.h"
 
@@ -22,13 +22,18 @@ constexpr KnobRow kKnobRows[] = {
 };
 
 constexpr int kPanel = 64, kKeys = 128, kMostDepth = 128, kStages = 2;
-constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+// Of the producer group, which asks masks for bounds, and the consumers; by blocks of 64 queries
+// and of 128, of which consumers want all that there are.
+constexpr int kRegisters[][2] = {{40, 232}, {24, 240}};
 // Of q, dy and sums of the heads whose tiles run at one time, by rows of 64 and of 128; in any
 // order and in order. As measured: L2 holds the first, the second is small enough not to wait long.
 constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 20}};
 
+// Five products at half of the tensor cores' speed; masks hide half.
+constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
+
 struct GradSm90 {
-  static constexpr int kVersion = 5;
+  static constexpr int kVersion = 6;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
 
@@ -79,14 +84,21 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   return p;
 }
 
-Status GradSm90::TakeTile(Plan& p, const Target&, std::span<const int> knobs) {
-  const bool is_small = p.depth == kPanel && !p.reads;  // what is beside a place takes registers
-  p.queries_tile = knobs[0] > 0 ? knobs[0] : is_small ? 128 : 64;
+// What is beside a place takes registers.
+bool TakesLargeBlocks(const Plan& p) {
+  const AttentionGrad& a = p.grad;
+  return p.depth == kPanel && !p.reads && a.is_plain && a.kept == graph::kAbsent &&
+         a.zeroes.empty();
+}
+
+Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
+  p.queries_tile = knobs[0] > 0 ? knobs[0] : TakesLargeBlocks(p) ? 128 : 64;
   if (p.depth > kPanel && p.queries_tile > 64)
     return Status::Error(Code::kUnsupportedShape,
                          "blocks of {} queries have too few registers for rows of {}",
                          p.queries_tile, p.depth);
   for (TensorMapSpec* map : {&p.q, &p.dy}) map->box[1] = p.queries_tile;
+  TakeParts(p, target, kFlopsPerSecond, kBytesPerSecond);
   return {};
 }
 
@@ -111,6 +123,7 @@ class Schedule {
     sums.AddZeroes(lowered);
     AddSkeleton(lowered);
     sums.AddConversion(lowered);
+    sums.AddPartConversions(lowered);
     AddRowSums(group_, plan_.grad, target_, lowered);
   }
 
@@ -128,8 +141,11 @@ class Schedule {
     call.maps = {b.Map("q_map", a.q, plan_.q),    b.Map("k_map", a.k, plan_.k),
                  b.Map("v_map", a.v, plan_.v),    b.Map("dy_map", a.dy, plan_.dy),
                  b.Map("dk_map", a.dk, plan_.dk), b.Map("dv_map", a.dv, plan_.dv)};
-    call.buffers = {b.Scratch(AttentionGradSums::kSums, DType::kF32, false),
-                    b.Scratch(AttentionGradSums::kTurns, DType::kI32, false)};
+    call.buffers = {
+        b.Scratch(AttentionGradSums::kSums, DType::kF32, false),
+        b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
+        b.Scratch(plan_.parts > 1 ? AttentionGradSums::kPartSums : AttentionGradSums::kSums,
+                  DType::kF32, false)};
     call.wgmma = {.columns = plan_.queries_tile, .type = type, .right_type = type};
     call.second = Call::Wgmma{.columns = plan_.depth,
                               .type = type,
@@ -143,19 +159,17 @@ class Schedule {
                              .right_is_outer = true};
     call.shared_bytes = GradSm90::SharedBytes(plan_);
     const bool is_shallow = plan_.depth == 64;
-    call.config = {{"kQueries", plan_.queries_tile},
-                   {"kDepth", plan_.depth},
-                   {"kReads", plan_.reads ? 1 : 0},
-                   {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
-                   {"kKeysFirst", is_shallow ? 1 : 0},
-                   {"kOrdered", is_ordered_ ? 1 : 0},
-                   {"kProducerRegisters", kProducerRegisters},
-                   {"kConsumerRegisters", kConsumerRegisters},
-                   {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
+    const int(&registers)[2] = kRegisters[plan_.queries_tile > 64];
+    call.config = {
+        {"kQueries", plan_.queries_tile},     {"kDepth", plan_.depth},
+        {"kReads", plan_.reads ? 1 : 0},      {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
+        {"kKeysFirst", is_shallow ? 1 : 0},   {"kOrdered", is_ordered_ ? 1 : 0},
+        {"kParts", plan_.parts > 1 ? 1 : 0},  {"kProducerRegisters", registers[0]},
+        {"kConsumerRegisters", registers[1]}, {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddAttentionGradShape(b, plan_, call);
     AttentionGradFunctions(b, a).Add(call);
     const int64_t blocks =
-        std::min<int64_t>(plan_.heads() * plan_.key_tiles(), target_.multiprocessors);
+        std::min<int64_t>(plan_.part_heads() * plan_.key_tiles(), target_.multiprocessors);
     b.Finish(CallOfBlocks(b, blocks, std::move(call)), {blocks, 1, 1}, 384, lowered, 1);
   }
 
@@ -169,13 +183,11 @@ class Schedule {
 // ---- the engines' rows
 // -------------------------------------------------------------------------------------
 
-// Five products at half of the tensor cores' speed; masks hide half.
-constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
 constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95;
 
 // Those that have registers enough.
 std::vector<std::vector<int>> GradSm90::Others(const Plan& plan) {
-  if (plan.reads) return {{64}};
+  if (!TakesLargeBlocks(plan)) return {{64}};
   return {{64}, {128}};
 }
 

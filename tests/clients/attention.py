@@ -90,13 +90,17 @@ class Attention:
                  scale_tensor=False, left=None, right=None, bottom_right=False, seq_q=None, seq_kv=None, bias=None,
                  alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0,
                  dropout=None, dump=False, deprecated=False, cap=None, maxima=False, implementation=None,
-                 bias_mask=None):
+                 bias_mask=None, poison=False):
         self.b, self.batches, self.io = b, q[0], b.io
         heads = heads or q[1]
         depth = value_depth or q[3]
         shape = (q[0], heads, keys, q[3]), (q[0], heads, keys, depth)
         self.o_dims, self.o_strides = (*q[:3], depth), bshd if ragged else layout
         self.lengths = (seq_q, seq_kv) if ragged else None
+        self.poisoned = [None, None]  # rows behind the lengths, of q's side and of the keys', hold NaN
+        if poison:
+            self.poisoned = [(np.arange(n) >= np.array(lengths)[:, None])[:, None, :, None]
+                             for n, lengths in ((q[2], seq_q), (keys, seq_kv))]
         self.gap, self.offsets = gap, {}
         self.q = self._input(q, layout, 0)
         self.options = {}
@@ -176,7 +180,7 @@ class Attention:
     def _input(self, dims, layout, side, values=None):
         """Of q's side (0) or that of the keys."""
         if self.lengths is None:
-            return self.b.input(dims, strides=layout, values=values)
+            return self.b.input(dims, strides=layout, values=values, poisoned=self.poisoned[side])
         return self.b.ragged_input(dims, bshd(dims), self._offsets(dims, side), values=values)
 
     def _output(self, node, dims, side):

@@ -76,10 +76,37 @@ CASES = [
     ("fp8_causal", {**_CAUSAL, "fp8": True}),
     ("fp8_padding_causal", {**_LENGTHS, **_CAUSAL, "fp8": True}),
 ]
+_EVEN = {"keys": 152}  # four neighbours have their random bits of one call
+_POISON = {"poison": True}
+_ONE_HEAD = {"q": (1, 4, 70, 64), "heads": 1}  # its tiles are divided among blocks
+# The gradients, likewise.
+GRADIENTS = [
+    ("padding", {**_LENGTHS}),
+    ("padding_causal_poison", {**_LENGTHS, **_CAUSAL, **_POISON}),
+    ("padding_no_keys_bottom_right_poison", {**_NO_KEYS, **_BOTTOM, **_POISON}),
+    ("padding_bias_causal_poison", {**_LENGTHS, **_BIAS, **_CAUSAL, **_POISON}),
+    ("padding_dbias_poison", {**_LENGTHS, **_BIAS, **_POISON, "dbias": True}),
+    ("padding_window", {**_LENGTHS, **_WINDOW}),
+    ("sink_padding_causal_poison", {**_SINK, **_LENGTHS, **_CAUSAL, **_POISON}),
+    ("dropout", {**_DROP}),
+    ("dropout_words_shared", {**_DROP, **_EVEN}),
+    ("dropout_words_shared_depth_128", {**_DROP, **_EVEN, "q": (1, 2, 70, 128)}),
+    ("dropout_padding_causal_poison", {**_DROP, **_LENGTHS, **_CAUSAL, **_EVEN, **_POISON}),
+    ("dropout_padding_bias_causal", {**_DROP, **_LENGTHS, **_BIAS, **_CAUSAL}),
+    ("score_function", {"cap": 0.75}),
+    ("score_function_depth_128", {"cap": 0.75, "q": (1, 2, 70, 128)}),
+    ("one_head_of_keys", {**_ONE_HEAD}),
+    ("one_head_of_keys_causal", {**_ONE_HEAD, **_CAUSAL, "q": (2, 6, 140, 128), "deterministic": True}),
+    ("one_head_of_keys_padding_poison", {**_LENGTHS, **_POISON, "q": (3, 4, 70, 64), "heads": 1}),
+    ("ragged_causal", {**_LENGTHS, **_RAGGED, **_CAUSAL}),
+    ("ragged_window_bias", {**_LENGTHS, **_RAGGED, **_WINDOW, **_BIAS}),
+    ("depth_192_128_padding_causal", {**_LENGTHS, **_CAUSAL, "q": (3, 2, 70, 192), "value_depth": 128}),
+]
 
 
-def _run(handle, number, options):
+def _run(handle, number, options, backward=False):
     options = {**_SHAPE, **options}
+    asked = {name: options.pop(name) for name in ("dbias", "deterministic") if name in options}
     fp8 = options.pop("fp8", False)
     layout = ["bhsd", "bshd", "sbhd", "bs3hd"][number % 4]
     heads = options.get("heads", options["q"][1])
@@ -89,7 +116,10 @@ def _run(handle, number, options):
     memory = EmulatedMemory(_arguments.libcuda)
     b = Builder(handle, memory, io=io, seed=_arguments.seed + number)
     problem = (quantised.Fp8Attention if fp8 else Attention)(b, **{**options, "layout": LAYOUTS[layout]})
-    problem.forward(**({} if fp8 else {"stats": number % 5 != 4}))
+    if backward:
+        problem.backward(**asked)
+    else:
+        problem.forward(**({} if fp8 else {"stats": number % 5 != 4}))
     b.run()
     memory.free()
 
@@ -97,11 +127,13 @@ def _run(handle, number, options):
 def main():
     handle = cudnn.create_handle()
     failed = 0
-    for number, (name, options) in enumerate(CASES):
+    cases = [(f"forward {name}", options) for name, options in CASES]
+    cases += [(f"backward {name}", options) for name, options in GRADIENTS]
+    for number, (name, options) in enumerate(cases):
         if not any(word in name for word in _arguments.only.split(",")):
             continue
         try:
-            _run(handle, number, options)
+            _run(handle, number, options, name.startswith("backward"))
             print(f"{name}: right", flush=True)
         except (Mismatch, Exception) as wrong:
             failed += 1

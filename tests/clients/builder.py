@@ -44,6 +44,9 @@ class Mismatch(AssertionError):
     """A result outside its bound."""
 
 
+_NAN = {_T.HALF: np.float16(np.nan), _T.BFLOAT16: 0x7FC0}
+
+
 class Builder:
     """One graph; see the top of the file."""
 
@@ -64,7 +67,8 @@ class Builder:
 
     # --- tensors ------------------------------------------------------------------------------------------
 
-    def input(self, dims, data_type=None, strides=packed, low=-1.0, high=1.0, values=None):
+    def input(self, dims, data_type=None, strides=packed, low=-1.0, high=1.0, values=None, poisoned=None):
+        """`poisoned`: places that hold NaN, and count as 0 in the reference."""
         data_type = data_type or self.io
         strides = strides(dims) if callable(strides) else strides
         if values is None:
@@ -73,6 +77,9 @@ class Builder:
         layout = memory.Layout(dims, strides)
         words = np.zeros(layout.elements, memory.STORAGE[data_type][0])
         layout.view(words)[...] = memory.encode(values, data_type)
+        if poisoned is not None:
+            layout.view(words)[np.broadcast_to(poisoned, dims)] = _NAN[data_type]
+            values = np.where(poisoned, 0, values)
         tensor = self.graph.tensor(dim=list(dims), stride=list(strides), data_type=data_type)
         self._inputs.append((tensor, words))
         return Node(tensor, reference.Ref(values))

@@ -1,10 +1,7 @@
 #pragma once
-// What the skeletons of attention's gradients share, whoever multiplies and loads:
-// attention_grad_shape, the tiles and their steps (attention_grad_tiles), and what a thread does
-// with its part of 16 keys of scores (attention_grad_rows).
-//
-//   tile     kKeys keys of one head of k and v; its steps: blocks of kQueries queries of all heads
-//            that share it, of which some see some of the keys
+// What a thread does with its part of 16 keys of scores (attention_grad_rows), in the skeletons of
+// attention's gradients, whoever multiplies and loads. attention_grad_tiles.cuh has what else they
+// share.
 //
 //     P' = weight(S'), dS' = (D' - mean of the row) * P', or slope(…)
 //
@@ -21,8 +18,11 @@
 //                                   exp(value * factor - of_row)
 //   visible(batch, row, column, result out)   with kZeroes whether the exponential counts: 1 or 0;
 //                                   asked of places that the known masks do not let through
-//   kept(batch, …)                  with kKept a bit of the place, 1 or 0, that weight and slope
-//   get weight(value, bit, batch, …)    with kWeights what dv is multiplied by, of the exponential
+//   kept(word, batch, …)            with kKept a bit of the place, 1 or 0, that weight and slope
+//                                   get; with kRandom made of a word of Philox
+//   random(batch, …, result out)    which one: its place, seed and offset; kRandom neighbours along
+//                                   the keys, 1 or 4, share a call
+//   weight(value, bit, batch, …)    with kWeights what dv is multiplied by, of the exponential
 //   slope(value, bit, product, of_row, grad, mean, batch, …)   with kSlopes dS', of the
 //                                   exponential and of D'; kKeepsScores: of the product; and of the
 //                                   row's statistics, kSlopesOfRows
@@ -34,12 +34,6 @@
 //   scale(batch, result out)        what dk and dq are multiplied by in the end
 //   rows(batch, row, result out)    statistics and mean of a row
 //
-// `sums` of dq are in the order of fragments, so that a warp adds 512 bytes in a row: element e of
-// lane l of warp w of part m of a block is at (m * elements of a part) + e / 4 * 512 + 128 w + 4 l
-// + e % 4. A part is half of the columns, or of the rows. Another kernel makes dq of it; zeroes
-// come first: before the kernel, or of all but the first section while it makes the one before
-// (attention_grad_zeroes).
-//
 // Rows past the end have the statistics +inf, so that weights are 0, and so have rows that see no
 // key, by `rows` (ir/graph/spelled_attention.h) or by limits. Where a block has such rows, what q
 // and dy have there is overwritten by zeroes before it is multiplied, and so is what k and v have
@@ -49,190 +43,6 @@
 // a power of two of its own: where one of kOfVote rows has such, those of all of them stand as they
 // are, with a flag, and are subtracted before anything is multiplied.
 //
-// kOrdered: tiles of a head add
-// to a block of dq in the order of their keys, the last first: turns[1 + block] counts those that
-// have. turns[0] is the next tile: blocks take tiles in order, so that who waits for its turn waits
-// for one that runs, even if some blocks of the grid have not started. All turns are 0 at the
-// start.
-struct attention_grad_shape {
-  int queries, keys;
-  int inner, batches;  // heads of k and v of one image, of all
-  int group;           // heads of q for each of them
-  int key_tiles, query_tiles;
-  int section;  // heads whose q and dy stay in L2 together
-};
-
-// Keys from first to end are those that some row of the heads that share a head of k and v sees:
-// what k and v hold beside them, infinities or no numbers, must not reach what 0 multiplies.
-struct attention_grad_keys {
-  int first, end;
-};
-template <class Limits>
-__device__ inline attention_grad_keys attention_grad_seen(const attention_grad_shape& s,
-                                                          const Limits& limits, int head) {
-  attention_grad_keys seen = {s.keys, 0};
-#pragma unroll 1
-  for (int i = 0; i < s.group; ++i) {
-    int of[4];
-    limits(head * s.group + i, 0, s.queries - 1, of);
-    seen.first = min(seen.first, max(of[0], 0));
-    seen.end = max(seen.end, min(of[1], s.keys));
-  }
-  return seen;
-}
-
-// Of a section.
-__device__ inline int attention_grad_heads(const attention_grad_shape& s, int part) {
-  return min(s.section, s.batches - part * s.section);
-}
-
-template <int kKeys, int kQueries, bool kOrdered, bool kRotates>
-struct attention_grad_tiles {
-  // Heads go in sections; in one the first keys come first, which most rows see under a causal
-  // mask. In order: the last keys, which nobody waits for under a causal mask, since a tile's first
-  // rows are those that no later keys have.
-  struct place {
-    int part, in_part;  // section, tile of it
-    int key, index, head, outer, inner;
-  };
-  static __device__ inline place place_of(const attention_grad_shape& s, int tile) {
-    place p;
-    p.part = tile / (s.section * s.key_tiles);
-    p.in_part = tile - p.part * s.section * s.key_tiles;
-    const int heads = attention_grad_heads(s, p.part);
-    p.index = p.in_part / heads;
-    p.head = p.part * s.section + p.in_part - p.index * heads;
-    if (kOrdered) p.index = s.key_tiles - 1 - p.index;
-    p.outer = p.head / s.inner;
-    p.inner = p.head - p.outer * s.inner;
-    p.key = p.index * kKeys;
-    return p;
-  }
-
-  // The blocks of queries, head by head, that see some of a tile's keys. The lanes of a warp ask
-  // about 32 at once.
-  template <class Limits>
-  struct steps {
-    const attention_grad_shape& s;
-    const Limits& limits;
-    int key, head, ahead;  // where the tile's first block is
-    int window = -32;      // of the blocks that were asked about
-    unsigned seen = 0;     // those of them that are left
-    int of_lane = 0;       // last tile that its rows see, and whether they all see all keys
-    int batch, row;        // of the step
-    int last_tile;         // the last tile that its rows see
-    bool inside;           // all of them see all keys
-    __device__ inline steps(const attention_grad_shape& s, const Limits& limits, const place& p)
-        : s(s), limits(limits), key(p.key), head(p.head) {
-      ahead = kRotates ? p.index * (kKeys / kQueries) % s.query_tiles : 0;
-    }
-    __device__ inline void go_to(int number) {
-      const int of_group = number / s.query_tiles;
-      int block = number - of_group * s.query_tiles + ahead;
-      if (block >= s.query_tiles) block -= s.query_tiles;
-      batch = head * s.group + of_group;
-      row = block * kQueries;
-    }
-    // Whether rows of a block see some of the keys; and all that they see.
-    __device__ inline bool sees(int of, int at_row, int (&result)[4]) const {
-      limits(of, at_row, min(at_row + kQueries, s.queries) - 1, result);
-      const int first = max(result[0], 0), end = min(result[1], s.keys);
-      return first < end && first < key + kKeys && end > key;
-    }
-    // The steps at this block of other heads, up to `most` before this one's and `stride` apart,
-    // that see some of these keys. The lanes of a warp share them.
-    __device__ inline int count_before(int most, int stride) const {
-      int count = 0;
-#pragma unroll 1
-      for (int i = 1; i <= most; i += 32) {
-        const int at = i + threadIdx.x % 32;
-        int result[4];
-        const bool is_one = sees(batch - min(at, most) * stride, row, result) && at <= most;
-        count += __popc(__ballot_sync(~0u, is_one));
-      }
-      return count;
-    }
-    __device__ inline void ask() {
-      const int number = window + threadIdx.x % 32, count = s.query_tiles * s.group;
-      go_to(min(number, count - 1));
-      int result[4];
-      const bool sees_some = sees(batch, row, result);
-      const int end = min(result[1], s.keys);
-      const bool all = result[2] <= key && min(result[3], s.keys) >= key + kKeys;
-      of_lane = max(end - 1, 0) / kKeys * 2 + (all ? 1 : 0);
-      seen = __ballot_sync(~0u, sees_some && number < count);
-    }
-    __device__ inline bool next() {
-#pragma unroll 1
-      while (seen == 0) {
-        window += 32;
-        if (window >= s.query_tiles * s.group) return false;
-        ask();
-      }
-      const int lane = __ffs(seen) - 1;
-      seen &= seen - 1;
-      const int of_step = __shfl_sync(~0u, of_lane, lane);
-      last_tile = of_step / 2;
-      inside = of_step % 2 != 0;
-      go_to(window + lane);
-      return true;
-    }
-  };
-};
-
-// What the adders of dq have of each other.
-struct attention_grad_turns {
-  // PTX ISA "red", "ld.acquire", "red.release".
-  static __device__ inline void add_quad(float* to, const float* x) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]),
-                 "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
-#else
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to + i), "f"(x[i]) : "memory");
-#endif
-  }
-  static __device__ inline void wait_turn(const int* turn, int count) {
-    int v;
-    do asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(turn) : "memory");
-    while (v < count);
-  }
-  static __device__ inline void pass_turn(int* turn) {
-    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(turn) : "memory");
-  }
-};
-
-// The sums of the first section are zeroes when the kernel starts. Those of any other one are
-// zeroed by the blocks that make tiles of the section before it, a share each: so they are still in
-// L2 when they are added to. turns[1 + section] counts the shares. Nobody waits in a circle: a tile
-// waits only for blocks that took tiles before it, and these zero at once. All lanes of a warp run
-// it.
-template <int kQueries, int kDepth, class Place>
-struct attention_grad_zeroes {
-  static __device__ inline void zero_ahead(const attention_grad_shape& s, const Place& p,
-                                           float* sums, int* turns) {
-    const int part = p.part + 1;
-    if (part * s.section >= s.batches) return;
-    constexpr int kOfWarp = 128;  // floats that a warp stores at once
-    const int of_head = s.group * s.query_tiles * (kQueries * kDepth / kOfWarp);
-    const int count = attention_grad_heads(s, part) * of_head, shares = s.section * s.key_tiles;
-    const int share = (count + shares - 1) / shares, first = p.in_part * share;
-    float4* at = reinterpret_cast<float4*>(sums) + threadIdx.x % 32 +
-                 (static_cast<long long>(part) * s.section * of_head + first) * (kOfWarp / 4);
-#pragma unroll 4
-    for (int i = first; i < min(first + share, count); ++i, at += kOfWarp / 4)
-      *at = make_float4(0.f, 0.f, 0.f, 0.f);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) attention_grad_turns::pass_turn(turns + 1 + part);
-  }
-  static __device__ inline void wait(const attention_grad_shape& s, const Place& p,
-                                     const int* turns) {
-    if (p.part > 0) attention_grad_turns::wait_turn(turns + 1 + p.part, s.section * s.key_tiles);
-  }
-};
-
 // A thread's part of 16 keys, of a block of C::kQueries queries. A step says where it is: key() and
 // query() of the thread's first element, batch(), ends() where rows or keys do, statistics(), the
 // address in shared memory of those of the thread's first row, and is_large(i), the flag of rows i
@@ -292,7 +102,7 @@ struct attention_grad_rows {
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
       float2 of;
-      if (C::kShifted || subtracts) of = load_pair(rows + i * 32);
+      if (C::kShifted || C::kOneLoop || subtracts) of = load_pair(rows + i * 32);
       const bool is_natural =
           subtracts && (C::kQueries == C::kOfVote || step.is_large(8 * i / C::kOfVote));
 #pragma unroll
@@ -302,7 +112,8 @@ struct attention_grad_rows {
         if constexpr (C::kReads) column = min(column, s.keys - 1);
         float y[1];
         float of_row = 0.f;
-        if (C::kShifted || subtracts) of_row = (e % 2 ? of.y : of.x) * (is_natural ? 1.f : kLn2);
+        if (C::kShifted || C::kOneLoop || subtracts)
+          of_row = (e % 2 ? of.y : of.x) * (is_natural ? 1.f : kLn2);
         if (inside && !subtracts)
           f.inside(score[e], of_row, batch, at_row, column, y);
         else
@@ -328,10 +139,10 @@ struct attention_grad_rows {
     const bool large = any_rows_large(step);
     float factor[1] = {1.f};
     if constexpr (C::kOneLoop)
-      take_scores(f, s, step, inside, large);
+      take_scores(f, s, step, false, large);  // a branch beside each read would wait for it
     else if (large)
       take_scores(f, s, step, false, true);
-    else if (C::kFolded && inside) {
+    else if (kFolds && inside) {
       f.factor(step.batch(), factor);
       if constexpr (C::kKeepsScores) {
 #pragma unroll
@@ -346,6 +157,8 @@ struct attention_grad_rows {
                         [&](int i) { return load_pair(step.statistics() + i * 32); });
     if (kFinishes || step.ends() || (C::kZeroes && !inside)) finish_weights(f, s, step, inside);
   }
+  // Beside masks of lengths a third text of the same loop takes registers that there are none of.
+  static constexpr bool kFolds = C::kFolded && !C::kZeroes;
   static constexpr bool kFinishes = C::kWeights || C::kKept;  // of all blocks
   template <class Rows>
   __device__ inline void take_exponentials(float slope, const Rows& rows) {
@@ -368,10 +181,6 @@ struct attention_grad_rows {
   __device__ inline void finish_weights(const F& f, const attention_grad_shape& s, const Step& step,
                                         bool inside) {
     const int key = step.key(), query = step.query(), batch = step.batch();
-    if constexpr (C::kKept) {
-#pragma unroll
-      for (unsigned& word : bits) word = 0;
-    }
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
       float of[4];
@@ -386,18 +195,144 @@ struct attention_grad_rows {
           counts = counts && y[0] != 0.f;
         }
         if (!counts) weight[e] = 0.f;
-        float bit[1] = {1.f}, y[1] = {weight[e]};
-        if constexpr (C::kKept) {
-          f.kept(batch, row, key_of, bit);
-          bits[e / 32] |= (bit[0] != 0.f ? 1u : 0u) << e % 32;
-        }
-        if constexpr (C::kWeights) f.weight(weight[e], bit[0], batch, row, key_of, y);
+        float y[1] = {weight[e]};
+        if constexpr (C::kWeights) f.weight(weight[e], kept(e), batch, row, key_of, y);
         of[e % 4] = counts ? y[0] : 0.f;
       }
       pack_weights(i, of);
     }
   }
-  // `at` is where the statistics of the thread's first row are, `means` where their means.
+  // ---- random bits
+  __device__ inline float kept(int e) const {
+    return C::kKept ? static_cast<float>(bits[e / 32] >> e % 32 & 1) : 1.f;
+  }
+  // Before weights and slopes, which want no registers yet.
+  template <class F, class Step>
+  __device__ inline void take_kept(const F& f, const attention_grad_shape& s, const Step& step) {
+    if constexpr (C::kRandom == 4)
+      take_shared_words(f, s, step);
+    else if constexpr (C::kKept)
+      take_kept_alone(f, s, step);
+  }
+  template <class F, class Step>
+  __device__ inline void take_kept_alone(const F& f, const attention_grad_shape& s,
+                                         const Step& step) {
+    const int key = step.key(), query = step.query(), batch = step.batch();
+#pragma unroll
+    for (unsigned& word : bits) word = 0;
+#pragma unroll
+    for (int e = 0; e < kScores; ++e) {
+      const int row = min(query + 8 * (e / 4) + e % 2, s.queries - 1);
+      const int column = min(key + (e & 2) * 4, s.keys - 1);
+      long long word = 0;
+      if constexpr (C::kRandom) {
+        long long of[3];
+        f.random(batch, row, column, of);
+        word = philox(of[0], of[1], of[2]);
+      }
+      float bit[1];
+      f.kept(word, batch, row, column, bit);
+      bits[e / 32] |= (bit[0] != 0.f ? 1u : 0u) << e % 32;
+    }
+  }
+  // Four lanes have the same queries and neighbouring keys: each calls for a quarter of the
+  // elements and hands the others their bits.
+  template <class F, class Step>
+  __device__ inline void take_shared_words(const F& f, const attention_grad_shape& s,
+                                           const Step& step) {
+    constexpr int kOfWord = kScores < 32 ? kScores : 32, kCalls = kOfWord / 4;
+    const int lane = threadIdx.x % 32, part = lane / 4 % 4;
+    const int key = step.key() & ~3, query = step.query(), batch = step.batch();
+#pragma unroll
+    for (int w = 0; w < kScores / kOfWord; ++w) {
+      unsigned own = 0;  // a byte a key
+#pragma unroll 2
+      for (int c = 0; c < kCalls; ++c) {
+        const int e = w * kOfWord + part * kCalls + c;
+        const int row = min(query + 8 * (e / 4) + e % 2, s.queries - 1);
+        const int column = min(key + (e & 2) * 4, s.keys - 4);
+        long long of[3];
+        f.random(batch, row, column, of);
+        const random_words words = philox_words((unsigned long long)(of[0]) >> 2, of[1], of[2]);
+        const unsigned word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float bit[1];
+          f.kept(word[i], batch, row, column + i, bit);
+          own |= (bit[0] != 0.f ? 1u : 0u) << (8 * i + c);
+        }
+      }
+      bits[w] = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const unsigned of_lane = __shfl_sync(~0u, own, lane % 4 + lane / 16 * 16 + 4 * i);
+        bits[w] |= (of_lane >> 8 * part & ((1u << kCalls) - 1)) << i * kCalls;
+      }
+    }
+  }
+
+  // ---- weights and slopes together
+
+  // Where slopes read scores, both are made of four elements at a time, when both products are
+  // there: scores, exponentials and slopes of all of them have no room beside each other.
+  static constexpr bool kTogether = C::kKeepsScores || C::kKept;
+  template <class F, class Step>
+  __device__ inline void take_both(const F& f, const attention_grad_shape& s, const Step& step,
+                                   bool inside, unsigned means) {
+    if (inside)
+      take_both_where<true>(f, s, step, means);
+    else
+      take_both_where<false>(f, s, step, means);
+  }
+  template <bool inside, class F, class Step>
+  __device__ inline void take_both_where(const F& f, const attention_grad_shape& s,
+                                         const Step& step, unsigned means) {
+    const int key = step.key(), query = step.query(), batch = step.batch();
+#pragma unroll
+    for (int i = 0; i < kScores / 4; ++i) {
+      const float2 of = natural_rows(step, i), mean = load_pair(means + i * 32);
+      float w[4], y[4];
+#pragma unroll
+      for (int e = 4 * i; e < 4 * i + 4; ++e) {
+        const int at_row = query + 8 * i + e % 2, at_key = key + (e & 2) * 4;
+        const int row = min(at_row, s.queries - 1), column = min(at_key, s.keys - 1);
+        const float of_row = e % 2 ? of.y : of.x, of_mean = e % 2 ? mean.y : mean.x;
+        bool counts = at_row < s.queries && at_key < s.keys && of_row != infinity();
+        float x[1] = {1.f};
+        if constexpr (C::kZeroes && !inside) {
+          f.visible(batch, row, column, x);
+          counts = counts && x[0] != 0.f;
+        }
+        if constexpr (inside)
+          f.inside(score[e], of_row, batch, row, column, x);
+        else
+          f.score(score[e], of_row, batch, row, column, x);
+        const float value = counts ? exp2((C::kShifted ? x[0] : x[0] - of_row) * kLog2e) : 0.f;
+        x[0] = value;
+        if constexpr (C::kWeights) f.weight(value, kept(e), batch, row, column, x);
+        w[e % 4] = counts ? x[0] : 0.f;
+        float both[C::kBias ? 2 : 1] = {value * (grad[e] - of_mean)};
+        if constexpr (C::kSlopes)
+          f.slope(value, kept(e), score[e], of_row, grad[e], of_mean, batch, row, column, both);
+        y[e % 4] = value == 0.f ? 0.f : both[0];
+        if constexpr (C::kBias) {
+          if (value != 0.f) f.add_bias(both[1], batch, row, column);
+        }
+      }
+      pack_weights(i, w);
+      slopes[2 * i] = pack_pair<C::kPackBf16>(y[0], y[1]);
+      slopes[2 * i + 1] = pack_pair<C::kPackBf16>(y[2], y[3]);
+    }
+  }
+
+  // Statistics of rows as the graph has them.
+  template <class Step>
+  static __device__ inline float2 natural_rows(const Step& step, int i) {
+    const float2 of = load_pair(step.statistics() + i * 32);
+    const float natural = step.is_large(8 * i / C::kOfVote) ? 1.f : kLn2;
+    return make_float2(of.x * natural, of.y * natural);
+  }
+  // `means` is where the means of the thread's rows are.
   template <class F, class Step>
   __device__ inline void take_slopes(const F& f, const attention_grad_shape& s, const Step& step,
                                      unsigned means) {
@@ -424,19 +359,14 @@ struct attention_grad_rows {
     for (int i = 0; i < kScores / 4; ++i) {
       const float2 mean = load_pair(means + i * 32);
       float2 of = make_float2(0.f, 0.f);
-      if constexpr (C::kSlopesOfRows) {
-        of = load_pair(step.statistics() + i * 32);
-        const float natural = step.is_large(8 * i / C::kOfVote) ? 1.f : kLn2;
-        of = make_float2(of.x * natural, of.y * natural);
-      }
+      if constexpr (C::kSlopesOfRows) of = natural_rows(step, i);
       float y[4];
 #pragma unroll
       for (int e = 4 * i; e < 4 * i + 4; ++e) {
         const int row = min(query + 8 * i + e % 2, s.queries - 1);
         const int column = min(key + (e & 2) * 4, s.keys - 1);
-        const float bit = C::kKept ? static_cast<float>(bits[e / 32] >> e % 32 & 1) : 1.f;
         float x[C::kBias ? 2 : 1];
-        f.slope(weight[e], bit, score[e], e % 2 ? of.y : of.x, grad[e], e % 2 ? mean.y : mean.x,
+        f.slope(weight[e], kept(e), score[e], e % 2 ? of.y : of.x, grad[e], e % 2 ? mean.y : mean.x,
                 batch, row, column, x);
         y[e % 4] = weight[e] == 0.f ? 0.f : x[0];
         if constexpr (C::kBias) {
@@ -449,14 +379,15 @@ struct attention_grad_rows {
   }
 };
 
-template <class Score, class Inside, class Factor, class Limits, class Visible, class Kept,
-          class Weight, class Slope, class AddBias, class Scale, class Rows>
+template <class Score, class Inside, class Factor, class Limits, class Visible, class Random,
+          class Kept, class Weight, class Slope, class AddBias, class Scale, class Rows>
 struct attention_grad_functions {
   const Score& score;
   const Inside& inside;
   const Factor& factor;
   const Limits& limits;
   const Visible& visible;
+  const Random& random;
   const Kept& kept;
   const Weight& weight;
   const Slope& slope;

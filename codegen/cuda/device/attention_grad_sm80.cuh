@@ -1,8 +1,8 @@
 #pragma once
 // attention_grad_sm80<Config>(memory, statistics, next, sums, turns, shape, query, grad, key,
-// value, score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows,
-// store_keys, store_values): the skeleton of attention's gradients on mma.sync, all three in one
-// kernel, without a matrix of scores in memory. attention_grad_rows.cuh has what it shares with
+// value, score, inside, factor, limits, visible, random, kept, weight, slope, add_bias, scale,
+// rows, store_keys, store_values): the skeleton of attention's gradients on mma.sync, all three in
+// one kernel, without a matrix of scores in memory. attention_grad_rows.cuh has what it shares with
 // attention_grad_sm90, and says what the functions from score to rows are, where sums of dq lie,
 // and whose turn it is to add to them.
 //
@@ -50,7 +50,7 @@ struct attention_grad_mma {
   // Of a stage, in `statistics`: those of the rows, their means, and flags for each kOfVote rows.
   static constexpr int kLarge = 1, kDead = 2;  // some see no key
   static constexpr int kOfStage = 2 * C::kQueries + 4;
-  using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false>;
+  using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false, false>;
   using rows = attention_grad_rows<part_of_warp>;  // of 16 keys
   using turn = attention_grad_turns;
   using key_panels = panels<kKeys, C::kDepth>;
@@ -461,9 +461,16 @@ struct attention_grad_mma {
           store_pairs<slope_panels, kWarpQueries / 2>(memory + from + to, row, own / 8, lane,
                                                       [&](int e) { return pairs[e / 2]; });
         };
-        part[r].take_weights(f, s, here, now.inside);
-        store(kWeightsAt, part[r].weights);
-        part[r].take_slopes(f, s, here, here.statistics() + C::kQueries * 4);
+        const unsigned means = here.statistics() + C::kQueries * 4;
+        part[r].take_kept(f, s, here);
+        if constexpr (rows::kTogether) {
+          part[r].take_both(f, s, here, now.inside, means);
+          store(kWeightsAt, part[r].weights);
+        } else {
+          part[r].take_weights(f, s, here, now.inside);
+          store(kWeightsAt, part[r].weights);
+          part[r].take_slopes(f, s, here, means);
+        }
         store(slopes_at, part[r].slopes);
       }
       if constexpr (kBiasInOrder) {
@@ -506,19 +513,20 @@ struct attention_grad_mma {
 };
 
 template <class C, class T, class Query, class Grad, class Key, class Value, class Score,
-          class Inside, class Factor, class Limits, class Visible, class Kept, class Weight,
-          class Slope, class AddBias, class Scale, class Rows, class StoreKeys, class StoreValues>
+          class Inside, class Factor, class Limits, class Visible, class Random, class Kept,
+          class Weight, class Slope, class AddBias, class Scale, class Rows, class StoreKeys,
+          class StoreValues>
 __device__ inline void attention_grad_sm80(
     T* memory, float* statistics, int* next, float* sums, int* turns,
     const attention_grad_shape& shape, const Query& query, const Grad& grad, const Key& key,
     const Value& value, const Score& score, const Inside& inside, const Factor& factor,
-    const Limits& limits, const Visible& visible, const Kept& kept, const Weight& weight,
-    const Slope& slope, const AddBias& add_bias, const Scale& scale, const Rows& rows,
-    const StoreKeys& store_keys, const StoreValues& store_values) {
-  using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Kept, Weight,
-                                             Slope, AddBias, Scale, Rows>;
-  attention_grad_mma<C>::run(
-      memory, statistics, next, sums, turns, shape,
-      functions{score, inside, factor, limits, visible, kept, weight, slope, add_bias, scale, rows},
-      query, grad, key, value, store_keys, store_values);
+    const Limits& limits, const Visible& visible, const Random& random, const Kept& kept,
+    const Weight& weight, const Slope& slope, const AddBias& add_bias, const Scale& scale,
+    const Rows& rows, const StoreKeys& store_keys, const StoreValues& store_values) {
+  using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Random, Kept,
+                                             Weight, Slope, AddBias, Scale, Rows>;
+  attention_grad_mma<C>::run(memory, statistics, next, sums, turns, shape,
+                             functions{score, inside, factor, limits, visible, random, kept, weight,
+                                       slope, add_bias, scale, rows},
+                             query, grad, key, value, store_keys, store_values);
 }

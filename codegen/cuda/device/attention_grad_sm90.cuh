@@ -1,7 +1,7 @@
 #pragma once
-// attention_grad_sm90<Config>(q, k, v, dy, dk, dv, sums, turns, shape, score, inside, factor,
-// limits, visible, kept, weight, slope, add_bias, scale, rows): the skeleton of attention's
-// gradients on sm_90a, all three in one kernel, without a matrix of scores in memory.
+// attention_grad_sm90<Config>(q, k, v, dy, dk, dv, sums, turns, part_sums, shape, score, inside,
+// factor, limits, visible, random, kept, weight, slope, add_bias, scale, rows): the skeleton of
+// attention's gradients on sm_90a, all three in one kernel, without a matrix of scores in memory.
 //
 //   producer warp      TMA → k and v of the tile, ring of q and dy blocks
 //   rows warps         beside q: what 64 rows each have (statistics), and what the step is
@@ -55,7 +55,8 @@ struct attention_grad {
     static constexpr bool kOneLoop = C::kReads != 0;
   };
   using rows = attention_grad_rows<part_of_group>;
-  using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, C::kRotates != 0>;
+  using tiles =
+      attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, C::kRotates != 0, C::kParts != 0>;
   using place = typename tiles::place;
   using turn = attention_grad_turns;
   template <class Limits>
@@ -181,7 +182,9 @@ struct attention_grad {
       };
 #pragma unroll 1
       for (; more; more = step.next()) {
-        const int row = step.row, inner = step.batch - p.outer * (s.inner * s.group);
+        const int row = step.row;
+        const int heads = s.inner * (C::kParts ? s.parts : 1) * s.group;
+        const int inner = step.batch - p.outer * heads;
         mbarrier_wait(b.query_empty(at.stage), at.phase ^ 1);
         if (leads) {
           mbarrier_expect(b.query_full(at.stage), kQueryBytes);
@@ -333,7 +336,7 @@ struct attention_grad {
     const F& f;
     const attention_grad_shape& s;
     const tensor_map &dk_map, &dv_map;
-    float* sums;
+    float *sums, *part_sums;
     barriers b;
     unsigned memory, staging, group, thread;
     // Of products over the depth (K-major), and read across it.
@@ -481,12 +484,21 @@ struct attention_grad {
       zero_rows(kGradsAt, what);
       multiply_rows(part.grad, value_rows, grad_rows);
       const place_in_step here = {*this, what};
-      part.take_weights(f, s, here, (what & kInside) != 0);
-      multiply_pairs(dv, part.weights, grad_across);
-      wgmma_wait<1>();
-      pin(part.grad);
+      const unsigned means = here.statistics() + kStages * kRowBytes;
+      part.take_kept(f, s, here);
+      if constexpr (rows::kTogether) {
+        wgmma_wait<0>();
+        pin(part.grad);
+        part.take_both(f, s, here, (what & kInside) != 0, means);
+        multiply_pairs(dv, part.weights, grad_across);
+      } else {
+        part.take_weights(f, s, here, (what & kInside) != 0);
+        multiply_pairs(dv, part.weights, grad_across);
+        wgmma_wait<1>();
+        pin(part.grad);
+        part.take_slopes(f, s, here, means);
+      }
       if (!goes_on) release(b.value_empty());
-      part.take_slopes(f, s, here, here.statistics() + kStages * kRowBytes);
       store_slopes();
       if constexpr (C::kKeysFirst) multiply_pairs(dk, part.slopes, query_across);
       wgmma_wait<C::kKeysFirst ? 1 : 0>();  // its operand's registers are needed
@@ -551,6 +563,14 @@ struct attention_grad {
         } while ((what & kLast) == 0);
       }
       const place p = tiles::place_of(s, load_shared(b.tile()));
+      if constexpr (C::kParts != 0) {
+        group_sync();  // every warp has read the tile's number
+        release(b.key_empty());
+        if (!any) release(b.value_empty());
+        store_part(dk, p, 0);
+        store_part(dv, p, 1);
+        return;
+      }
       if (leads()) tma_store_wait_read<0>();
       group_sync();  // also: every warp has read the tile's number, even without a step
       release(b.key_empty());
@@ -563,6 +583,18 @@ struct attention_grad {
       store(dk, dk_map, scale[0], p);
     }
 
+    // Of the parts of a head another kernel adds up dk and dv, which lie side by side for each
+    // tile.
+    __device__ inline void store_part(const float (&from)[kGrads], const place& p,
+                                      int which) const {
+      const long long number = (p.head * s.key_tiles + p.index) * 2ll + which;
+      float4* to =
+          reinterpret_cast<float4*>(part_sums + (number * 2 + own_group()) * 64 * C::kDepth) +
+          thread;
+#pragma unroll
+      for (int i = 0; i < kGrads / 4; ++i)
+        to[i * 128] = make_float4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+    }
     __device__ inline void store(const float (&from)[kGrads], const tensor_map& map, float times,
                                  const place& p) {
       const unsigned row = thread / 32 * 16 + thread % 16;
@@ -590,7 +622,7 @@ struct attention_grad {
   template <class F>
   static __device__ inline void run(const tensor_map& q, const tensor_map& k, const tensor_map& v,
                                     const tensor_map& dy, const tensor_map& dk,
-                                    const tensor_map& dv, float* sums, int* turns,
+                                    const tensor_map& dv, float* sums, int* turns, float* part_sums,
                                     const attention_grad_shape& s, const F& f) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned memory = shared_address(shared_memory);
@@ -632,8 +664,10 @@ struct attention_grad {
       return;
     }
     take_registers<C::kConsumerRegisters>();
-    consumer<F> c = {
-        f, s, dk, dv, sums, b, memory, memory + kStagingAt + group * kStagingBytes, group, thread};
+    consumer<F> c = {f,     s,      dk,
+                     dv,    sums,   part_sums,
+                     b,     memory, memory + kStagingAt + group * kStagingBytes,
+                     group, thread};
     const auto low = [](int panel_bytes, unsigned at) {
       return static_cast<unsigned>(descriptor_layout(128, panel_bytes) | descriptor_address(at));
     };
@@ -660,18 +694,19 @@ struct attention_grad {
   }
 };
 
-template <class C, class Score, class Inside, class Factor, class Limits, class Visible, class Kept,
-          class Weight, class Slope, class AddBias, class Scale, class Rows>
+template <class C, class Score, class Inside, class Factor, class Limits, class Visible,
+          class Random, class Kept, class Weight, class Slope, class AddBias, class Scale,
+          class Rows>
 __device__ inline void attention_grad_sm90(
     const tensor_map& q, const tensor_map& k, const tensor_map& v, const tensor_map& dy,
-    const tensor_map& dk, const tensor_map& dv, float* sums, int* turns,
+    const tensor_map& dk, const tensor_map& dv, float* sums, int* turns, float* part_sums,
     const attention_grad_shape& shape, const Score& score, const Inside& inside,
-    const Factor& factor, const Limits& limits, const Visible& visible, const Kept& kept,
-    const Weight& weight, const Slope& slope, const AddBias& add_bias, const Scale& scale,
-    const Rows& rows) {
-  using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Kept, Weight,
-                                             Slope, AddBias, Scale, Rows>;
-  attention_grad<C>::run(q, k, v, dy, dk, dv, sums, turns, shape,
-                         functions{score, inside, factor, limits, visible, kept, weight, slope,
-                                   add_bias, scale, rows});
+    const Factor& factor, const Limits& limits, const Visible& visible, const Random& random,
+    const Kept& kept, const Weight& weight, const Slope& slope, const AddBias& add_bias,
+    const Scale& scale, const Rows& rows) {
+  using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Random, Kept,
+                                             Weight, Slope, AddBias, Scale, Rows>;
+  attention_grad<C>::run(q, k, v, dy, dk, dv, sums, turns, part_sums, shape,
+                         functions{score, inside, factor, limits, visible, random, kept, weight,
+                                   slope, add_bias, scale, rows});
 }

@@ -1,0 +1,299 @@
+#include "compiler/engines/attention_grad_sums.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_moves.h"
+#include "compiler/engines/attention_view.h"
+#include "compiler/engines/reduce.h"
+#include "compiler/engines/vectors.h"
+#include "ir/base/check.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+
+using graph::TensorId;
+using tile::Block;
+using tile::Expr;
+
+namespace {
+
+constexpr int64_t kMostIndex = (int64_t{1} << 31) - 1;
+constexpr int kThreads = 256;
+constexpr int kColumns = 4;        // of a result that a thread makes in a row
+constexpr int kSumsOfThread = 16;  // that get a zero
+
+}  // namespace
+
+// body(out, number) by `count` threads.
+template <class F>
+void AttentionGradSums::AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body) const {
+  const DType t = b.index_type();
+  Block out, inside;
+  const int64_t blocks = CeilDiv(count, kThreads);
+  const Expr number =
+      b.Let(out, "number", tile::Var("bx", t) * b.Idx(kThreads) + tile::Var("tx", t));
+  body(inside, number);
+  out.push_back({tile::If{tile::Lt(number, b.Arg("count", count)), std::move(inside), {}}});
+  b.Finish(BlockAndThread(t, b.Arg("blocks", blocks), kThreads, std::move(out)), {blocks, 1, 1},
+           kThreads, lowered);
+}
+KernelBuilder AttentionGradSums::Builder(const char* what) const {
+  KernelBuilder b(group_, target_, fmt::format("{}: {}", engine_, what),
+                  sums_ > kMostIndex ? DType::kI64 : IndexTypeInMemory(g_));
+  for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
+  return b;
+}
+
+// Sums over rows are groups of the engine of reductions: the group's graph without what they do not
+// need.
+void AddRowSums(const Group& group, const AttentionGrad& a, const Target& target,
+                Lowered& lowered) {
+  const std::vector<int> knobs = {256, 1};  // threads; one block a sum
+  const GraphView view(group.graph);
+  for (const TensorId y : a.sums) {
+    std::set<graph::NodeId> wanted;
+    std::vector<TensorId> pending = {y};
+    while (!pending.empty()) {
+      const graph::NodeId n = view.ProducerId(pending.back());
+      pending.pop_back();
+      if (n < 0 || !wanted.insert(n).second) continue;
+      const auto& inputs = group.graph.nodes[static_cast<size_t>(n)].inputs;
+      pending.insert(pending.end(), inputs.begin(), inputs.end());
+    }
+    Group sum{.kind = GroupKind::kReduce, .graph = group.graph, .outer = group.outer};
+    sum.graph.nodes.clear();
+    for (const graph::NodeId n : wanted)
+      sum.graph.nodes.push_back(group.graph.nodes[static_cast<size_t>(n)]);
+    Result<Lowered> made = kReduceEngine.lower(sum, target, knobs);
+    CHECK(made.ok() && made->scratch_bytes.empty(), "a sum of rows takes no partial results");
+    const int first = static_cast<int>(lowered.kernels.size());
+    for (LoweredLaunch& launch : made->launches) {
+      launch.kernel += first;
+      lowered.launches.push_back(std::move(launch));
+    }
+    std::ranges::move(made->kernels, std::back_inserter(lowered.kernels));
+  }
+}
+
+// 64 bytes of sums a thread, and one turn. The sums are whole blocks of threads.
+void AttentionGradSums::AddZeroes(Lowered& lowered) const {
+  KernelBuilder b = Builder("zeroes where dq and turns are counted");
+  const std::string turns = b.Scratch(kTurns, DType::kI32, false);
+  const std::string sums = b.Scratch(kSums, DType::kF32, false);
+  AddEach(b, std::max(zeroes_ / kSumsOfThread, turns_), lowered, [&](Block& out, const Expr& n) {
+    Block zero, turn;
+    const std::string zeroes = b.Name("zeroes");
+    zero.push_back({tile::Alloc{zeroes, DType::kF32, tile::Space::kReg, 4}});
+    for (int i = 0; i < 4; ++i) zero.push_back({tile::Store{zeroes, b.Idx(i), tile::Float(0)}});
+    const Expr first = tile::Var("bx", b.index_type()) * b.Idx(kThreads * kSumsOfThread) +
+                       tile::Var("tx", b.index_type()) * b.Idx(4);
+    for (int i = 0; i < kSumsOfThread; i += 4)
+      zero.push_back({tile::Copy{sums, first + b.Idx(i * kThreads), zeroes, b.Idx(0), 4}});
+    out.push_back(
+        {tile::If{tile::Lt(n, b.Arg("threads", zeroes_ / kSumsOfThread)), std::move(zero), {}}});
+    turn.push_back({tile::Store{turns, n, tile::Int(0, DType::kI32)}});
+    out.push_back({tile::If{tile::Lt(n, b.Arg("turns", turns_)), std::move(turn), {}}});
+  });
+}
+
+void AttentionGradSums::AddBiasZeroes(Lowered& lowered) const {
+  KernelBuilder b = Builder("zeroes where the bias's gradient is summed");
+  const std::string sums = b.Scratch(kBiasSums, DType::kF32, false);
+  AddEach(b, plan_.bias_sums, lowered, [&](Block& out, const Expr& n) {
+    Block store;
+    store.push_back({tile::Store{sums, n, tile::Float(0)}});
+    out.push_back({tile::If{tile::Lt(n, b.Arg("sums", plan_.bias_sums)), std::move(store), {}}});
+  });
+}
+
+void AttentionGradSums::AddBiasConversion(Lowered& lowered) const {
+  const TensorId y = plan_.grad.dbias;
+  KernelBuilder b = Builder("the bias's gradient from its sums");
+  const std::string sums = b.Scratch(kBiasSums, DType::kF32, true);
+  AddEach(b, plan_.bias_sums, lowered, [&](Block& out, const Expr& n) {
+    Index extents;
+    for (int64_t d = 0; d < g_[y].rank(); ++d) extents.push_back(b.Extent(y, d));
+    const Index at = b.Unravel(out, n, extents, g_[y].dims, "at");
+    out.push_back({tile::Store{b.Pointer(y), b.Offset(y, at),
+                               tile::Cast(g_[y].dtype, tile::Load(sums, DType::kF32, n))}});
+  });
+}
+
+// Sums of blocks of `rows` by the plan's depth, of two groups that share columns or rows. With
+// `parts` those of as many are added, in order: each has `tiles` blocks a head.
+struct AttentionGradSums::Fragments {
+  int scratch = kSums;
+  int rows = 0;
+  bool shares_columns = false;
+  int64_t tiles = 1;
+  const char* tiles_name = "query_tiles";
+  TensorId y = graph::kAbsent, too = graph::kAbsent;
+  int64_t heads_of_q = 1;  // for each of its heads
+  bool is_scaled = true;
+  int64_t parts = 1;
+  int which = 0;  // of two that lie side by side, with parts
+};
+
+void AttentionGradSums::AddConversion(Lowered& lowered) const {
+  KernelBuilder b = Builder("dq from the sums");
+  AddRowsFrom(b,
+              {.rows = plan_.queries_tile,
+               .shares_columns = plan_.queries_tile == 64,
+               .tiles = plan_.query_tiles(),
+               .y = plan_.grad.dq,
+               .too = plan_.grad.dq_too},
+              lowered);
+}
+
+void AttentionGradSums::AddPartConversions(Lowered& lowered) const {
+  if (plan_.parts == 1) return;
+  for (const int which : {0, 1}) {
+    KernelBuilder b = Builder(which == 0 ? "dk from those of parts" : "dv from those of parts");
+    AddRowsFrom(b,
+                {.scratch = kPartSums,
+                 .rows = plan_.keys_tile,
+                 .tiles = plan_.key_tiles(),
+                 .tiles_name = "key_tiles",
+                 .y = which == 0 ? plan_.grad.dk : plan_.grad.dv,
+                 .heads_of_q = plan_.group,
+                 .is_scaled = which == 0,
+                 .parts = plan_.parts,
+                 .which = which},
+                lowered);
+  }
+}
+
+// The 2 kColumns sums of a thread, which begin at `in_block` of a block.
+void AttentionGradSums::LoadFragments(KernelBuilder& b, Block& out, const Fragments& from,
+                                      const Expr& block, const Expr& in_block,
+                                      const std::string& to) const {
+  const std::string sums = b.Scratch(from.scratch, DType::kF32, true);
+  const int64_t elements = int64_t{from.rows} * plan_.depth;
+  if (from.parts == 1) {
+    const Expr at = b.Let(out, "from", block * b.Idx(elements) + in_block);
+    for (int i = 0; i < 2 * kColumns; i += 4)
+      out.push_back({tile::Copy{to, b.Idx(i), sums, at + b.Idx(i), 4}});
+    return;
+  }
+  const Expr tiles = b.Arg(from.tiles_name, from.tiles), parts = b.Arg("parts", from.parts);
+  const auto place = b.Divide(out, block, tiles, from.tiles, "of_head");
+  for (int i = 0; i < 2 * kColumns; ++i) out.push_back({tile::Store{to, b.Idx(i), tile::Float(0)}});
+  const std::string part = b.Name("part"), some = b.Name("some");
+  Block each;
+  const Expr number =
+      ((place.quotient * parts + tile::Var(part, b.index_type())) * tiles + place.remainder) *
+          b.Idx(2) +
+      b.Idx(from.which);
+  const Expr at = b.Let(each, "from", number * b.Idx(elements) + in_block);
+  each.push_back({tile::Alloc{some, DType::kF32, tile::Space::kReg, 2 * kColumns}});
+  for (int i = 0; i < 2 * kColumns; i += 4)
+    each.push_back({tile::Copy{some, b.Idx(i), sums, at + b.Idx(i), 4}});
+  for (int i = 0; i < 2 * kColumns; ++i)
+    each.push_back({tile::Store{
+        to, b.Idx(i),
+        tile::Load(to, DType::kF32, b.Idx(i)) + tile::Load(some, DType::kF32, b.Idx(i))}});
+  out.push_back({tile::For{part, b.index_type(), parts, tile::Bind::kSerial, std::move(each)}});
+}
+
+// Two lanes of a fragment hold 4 columns of two rows, 8 apart: a thread makes these of 32 bytes.
+// Neighbouring threads have neighbouring columns.
+void AttentionGradSums::AddRowsFrom(KernelBuilder& b, const Fragments& from,
+                                    Lowered& lowered) const {
+  const int64_t rank = g_[from.y].rank();
+  const int quads = plan_.depth / kColumns;                      // of a row
+  const int of_group = from.shares_columns ? quads / 2 : quads;  // that a group has
+  const int64_t heads =
+      NumElements(g_[from.y].dims) / g_[from.y].dims[rank - 1] / g_[from.y].dims[rank - 2];
+  const int64_t count = heads * from.tiles * from.rows * quads / 2;
+  AddEach(b, count, lowered, [&](Block& out, const Expr& number) {
+    const auto split = [&](const char* name, const Expr& x, int64_t by) {
+      const Expr quotient = b.Let(out, name, x / b.Idx(by));
+      return std::pair{quotient, b.Let(out, name, x - quotient * b.Idx(by))};
+    };
+    const auto [low_rows, quad] = split("quad", number, quads);
+    const auto [tile_rows, low] = split("low", low_rows, 8);  // row of a fragment
+    const auto [block, warp] = split("warp", tile_rows, from.rows / 16);
+    // Warps of 16 rows: of each group, or of the second one behind the first one's.
+    const Expr group = from.shares_columns ? quad / b.Idx(of_group) : warp / b.Idx(4);
+    const Expr in_group = from.shares_columns ? quad - group * b.Idx(of_group) : quad;
+    const Expr of_warp = from.shares_columns ? warp : warp - group * b.Idx(4);
+    const auto [chunk, half_chunk] = split("chunk", in_group, 2);
+    const Expr in_block = group * b.Idx(from.rows * plan_.depth / 2) + chunk * b.Idx(512) +
+                          (of_warp * b.Idx(32) + low * b.Idx(4) + half_chunk * b.Idx(2)) * b.Idx(4);
+    const std::string x = b.Name("x");
+    out.push_back({tile::Alloc{x, DType::kF32, tile::Space::kReg, 2 * kColumns}});
+    LoadFragments(b, out, from, block, in_block, x);
+    const auto place = b.Divide(out, block, b.Arg(from.tiles_name, from.tiles), from.tiles, "tile");
+    Expr scale = tile::Float(1);
+    if (from.is_scaled)
+      scale = ScaleOf(b, out,
+                      from.heads_of_q == 1 ? place.quotient
+                                           : place.quotient * b.Arg("heads_of_q", from.heads_of_q));
+    for (const int half : {0, 1}) {
+      const Expr row =
+          b.Let(out, "row",
+                place.remainder * b.Idx(from.rows) + warp * b.Idx(16) + low + b.Idx(8 * half));
+      Block store;
+      Index to = ScoreIndex(b, store, from.y, place.quotient, row, b.Idx(0));
+      to.back() = quad * b.Idx(kColumns);  // in rows of one, too: columns behind it are not stored
+      const std::string of_row = b.Name("of_row");
+      store.push_back({tile::Alloc{of_row, DType::kF32, tile::Space::kReg, kColumns}});
+      // Element 4 l + 2 half + c of 8 is column 2 l + c of the row.
+      for (int c = 0; c < kColumns; ++c) {
+        const Expr sum = tile::Load(x, DType::kF32, b.Idx(c / 2 * 4 + half * 2 + c % 2));
+        const Expr result = from.is_scaled ? sum * scale : sum;
+        store.push_back({tile::Store{of_row, b.Idx(c), RoundThrough(g_[from.y].dtype, result)}});
+      }
+      StoreRow(b, store, from.y, to, of_row);
+      if (from.too != graph::kAbsent) StoreRow(b, store, from.too, to, of_row);
+      out.push_back({tile::If{tile::Lt(row, b.Extent(from.y, rank - 2)), std::move(store), {}}});
+    }
+  });
+}
+
+Expr AttentionGradSums::ScaleOf(KernelBuilder& b, Block& out, const Expr& head) const {
+  const AttentionGrad& a = plan_.grad;
+  const Index at = ScoreIndex(b, out, a.exp, head, b.Idx(0), b.Idx(0));
+  ValueScope values(b, out);
+  Expr product = tile::Float(1);
+  for (const TensorId id : a.scales)
+    product = product * tile::Cast(DType::kF32, values.Value(id, BroadcastIndex(b, g_[id], at)));
+  return b.Let(out, "scale", product);
+}
+
+// kColumns columns from the index on.
+void AttentionGradSums::StoreRow(KernelBuilder& b, Block& out, TensorId to, const Index& at,
+                                 const std::string& from) const {
+  const DType type = g_[to].dtype;
+  const int64_t last = g_[to].rank() - 1, columns = g_[to].dims.back();
+  const int lanes = columns % kColumns == 0 ? std::min(WidestVector(g_, {to}, last), kColumns) : 1;
+  const std::string values = b.Name("values");
+  out.push_back({tile::Alloc{values, type, tile::Space::kReg, kColumns}});
+  for (int c = 0; c < kColumns; ++c)
+    out.push_back(
+        {tile::Store{values, b.Idx(c), tile::Cast(type, tile::Load(from, DType::kF32, b.Idx(c)))}});
+  const graph::Node* scatter = ScatterOf(g_, plan_.grad, to);
+  for (int c = 0; c < kColumns; c += scatter != nullptr ? 1 : lanes) {
+    Index place = at;
+    place.back() = place.back() + b.Idx(c);
+    Block store;
+    if (scatter != nullptr) {
+      ValueScope places(b, store);
+      const ScatterPlace there = ScatterPlaceOf(b, places, store, *scatter, place);
+      Block inside;
+      inside.push_back({tile::Store{b.Pointer(scatter->outputs[0]), there.offset,
+                                    tile::Load(values, type, b.Idx(c))}});
+      store.push_back({tile::If{there.inside, std::move(inside), {}}});
+    } else if (lanes == 1)
+      store.push_back(
+          {tile::Store{b.Pointer(to), b.Offset(to, place), tile::Load(values, type, b.Idx(c))}});
+    else
+      WideCopy(store, type, b.Pointer(to), b.Offset(to, place), values, b.Idx(c), lanes);
+    out.push_back({tile::If{tile::Lt(place.back(), b.Extent(to, last)), std::move(store), {}}});
+  }
+}
+
+}  // namespace kiln::compiler

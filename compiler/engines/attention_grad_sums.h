@@ -1,0 +1,72 @@
+// AttentionGradSums: the kernels beside the skeletons of attention's gradients: zeroes for what is
+// added to, and what comes of sums, which lie in the order of fragments
+// (codegen/cuda/device/attention_grad_tiles.cuh).
+#pragma once
+
+#include <string>
+
+#include "compiler/engines/attention_grad_problem.h"
+
+namespace kiln::compiler {
+
+// Kernels of the sums over rows that belong to the gradients, appended.
+void AddRowSums(const Group& group, const AttentionGrad& grad, const Target& target,
+                Lowered& lowered);
+
+// What of the sums is zero when the skeleton starts.
+enum class Zeroes { kAll, kFirstSection };
+
+// The kernels before and after the skeleton, which adds to scratch buffers.
+class AttentionGradSums {
+ public:
+  // Scratch buffers. No engine has both of the last.
+  static constexpr int kTurns = 0, kSums = 1, kBiasSums = 2, kPartSums = 2;
+
+  AttentionGradSums(const Group& group, const Target& target, const AttentionGradProblem& problem,
+                    const char* engine, bool is_ordered, Zeroes zeroes)
+      : group_(group),
+        g_(group.graph),
+        target_(target),
+        plan_(problem),
+        engine_(engine),
+        turns_(1 + (is_ordered ? problem.blocks() + problem.bias_turns()
+                    : zeroes == Zeroes::kFirstSection
+                        ? CeilDiv(problem.part_heads(), problem.section)
+                        : 0)),
+        sums_(problem.sums()),
+        zeroes_(zeroes == Zeroes::kAll ? sums_ : sums_ / problem.part_heads() * problem.section) {}
+
+  void AddScratch(Lowered& lowered) const {
+    lowered.scratch_bytes = {turns_ * 4, sums_ * 4};
+    for (const int64_t more : {plan_.bias_sums, plan_.part_sums()})
+      if (more > 0) lowered.scratch_bytes.push_back(more * 4);
+  }
+  void AddBiasZeroes(Lowered& lowered) const;
+  void AddBiasConversion(Lowered& lowered) const;
+  void AddZeroes(Lowered& lowered) const;
+  void AddConversion(Lowered& lowered) const;
+  // dk and dv from those of parts.
+  void AddPartConversions(Lowered& lowered) const;
+
+ private:
+  struct Fragments;  // sums in the order of fragments, and where they go
+  void AddRowsFrom(KernelBuilder& b, const Fragments& from, Lowered& lowered) const;
+  void LoadFragments(KernelBuilder& b, tile::Block& out, const Fragments& from,
+                     const tile::Expr& block, const tile::Expr& in_block,
+                     const std::string& to) const;
+  template <class F>
+  void AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body) const;
+  KernelBuilder Builder(const char* what) const;
+  tile::Expr ScaleOf(KernelBuilder& b, tile::Block& out, const tile::Expr& head) const;
+  void StoreRow(KernelBuilder& b, tile::Block& out, graph::TensorId to, const Index& at,
+                const std::string& from) const;
+
+  const Group& group_;
+  const graph::Graph& g_;
+  const Target& target_;
+  const AttentionGradProblem& plan_;
+  const char* engine_;
+  const int64_t turns_, sums_, zeroes_;
+};
+
+}  // namespace kiln::compiler
