@@ -1,7 +1,7 @@
 """Attention drawn at random from a table of cudnn-frontend's options, each with the rule that says when it is legal.
 
-    options = draw(seed)              # a Draw: direction, data type, arguments of Attention
-    run(handle, draw)                 # through the frontend, compared with attention.py's reference in f64
+    options = draw(seed)              # a Draw: direction, data type, arguments of Attention; REAL: extents of models
+    run(handle, draw, memory)         # through the frontend, compared with attention.py's reference in f64
     shrink(draw, fails)               # the fewest options and smallest extents with which it still fails
 
 The rules are those of the frontend's support surface for a Hopper GPU and cuDNN 9.19; a graph that they allow and the
@@ -156,15 +156,29 @@ def _is_legal(options, backward, fp8):
     return all(option.legal(options, backward, fp8) for option in chosen)
 
 
-def _shape(rng, backward, fp8):
-    queries, keys = (int(rng.choice([1, 2, 7, 16, 17, 24, 33])) for _ in range(2))
+# Queries, keys and heads of q. The reference in f64 holds some matrices of all scores: `most` of them in all.
+@dataclasses.dataclass(frozen=True)
+class Extents:
+    rows: tuple
+    heads: tuple
+    most: int = 1 << 62
+
+
+SMALL = Extents((1, 2, 7, 16, 17, 24, 33), (1, 2, 4))
+REAL = Extents((1, 2, 63, 128, 200, 513, 1024, 1500, 2048, 4096), (2, 4, 8), 1 << 23)
+
+
+def _shape(rng, backward, fp8, extents):
+    queries, keys = (int(rng.choice(extents.rows)) for _ in range(2))
     if backward and queries == keys == 1:
         keys = 3
-    heads = int(rng.choice([1, 2, 4]))
+    heads = int(rng.choice(extents.heads))
     depth = int(rng.choice([16, 24, 32, 64, 72, 80, 96, 128, 192, 256], p=[.2, .1, .2, .2, .05, .05, .05, .05, .05, .05]))
     if fp8:
         depth = 128 if backward else int(rng.choice([16, 32, 64, 128]))
-    options = {"q": (int(rng.integers(1, 4)), heads, queries, depth), "keys": keys,
+    batches = min(int(rng.integers(1, 4)), max(1, extents.most // (heads * queries * keys)))
+    heads = min(heads, max(1, extents.most // (batches * queries * keys)))
+    options = {"q": (batches, heads, queries, depth), "keys": keys,
                "heads": int(rng.choice([n for n in (1, 2, 4) if heads % n == 0])),
                "layout": str(rng.choice(list(LAYOUTS))), "scale": float(rng.choice([1.0, 0.2, 0.35]))}
     if depth == 192:
@@ -174,13 +188,13 @@ def _shape(rng, backward, fp8):
     return options
 
 
-def draw(seed):
+def draw(seed, extents=SMALL):
     """The graph of a seed, the same on every machine."""
     rng = np.random.default_rng(seed)
     backward = bool(rng.random() < 0.4)
     io = [_T.HALF, _T.BFLOAT16, *_FP8][int(rng.choice(4, p=[0.42, 0.42, 0.1, 0.06]))]
     fp8 = io in _FP8
-    options = {**_shape(rng, backward, fp8), "drawn": {}}
+    options = {**_shape(rng, backward, fp8, extents), "drawn": {}}
     # In any order, since each option is legal or not with those before, but for those that want another one.
     for option in sorted((OPTIONS[at] for at in rng.permutation(len(OPTIONS))), key=lambda o: o.name in _LATE):
         if rng.random() >= option.chance or (option.name == "bias_mask" and "bias" not in options):
@@ -200,9 +214,9 @@ def draw(seed):
 # --- running -----------------------------------------------------------------------------------------------------
 
 
-def run(handle, drawn):
+def run(handle, drawn, space=None):
     """Raises what the frontend raises, or builder.Mismatch."""
-    b = Builder(handle, HostMemory(), io=drawn.io, seed=drawn.seed)
+    b = Builder(handle, space or HostMemory(), io=drawn.io, seed=drawn.seed)
     options = {name: value for name, value in drawn.options.items() if name != "drawn"}
     options["layout"] = LAYOUTS[options["layout"]]
     asked = {name: options.pop(name) for name in ("stats", "dbias", "deterministic") if name in options}
