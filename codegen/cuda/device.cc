@@ -107,6 +107,7 @@ constexpr PreludeRow kPrelude[] = {
     {"attention_grad_sm80", "attention_grad_sm80.cuh"},
     {"recurrence_sm80", "mma.cuh"},
     {"recurrence_sm80", "copy.cuh"},
+    {"recurrence_sm80", "copy_async.cuh"},
     {"recurrence_sm80", "recurrence_shape.cuh"},
     {"recurrence_sm80", "recurrence_cells.cuh"},
     {"recurrence_sm80", "recurrence_sm80.cuh"},

@@ -1,9 +1,11 @@
 #include "compiler/engines/recurrence_functions.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "compiler/engines/sm90_functions.h"
 #include "compiler/engines/vectors.h"
+#include "compiler/passes/memory_places.h"
 
 namespace kiln::compiler {
 
@@ -22,7 +24,30 @@ namespace {
 Expr Min(Expr a, Expr b) { return tile::Op(ScalarOp::kMin, {std::move(a), std::move(b)}); }
 Expr Max(Expr a, Expr b) { return tile::Op(ScalarOp::kMax, {std::move(a), std::move(b)}); }
 
+// Where a matrix stands that is seen through views, by strides.
+std::optional<MemoryPlace> PlaceOfMatrix(const graph::Graph& g, TensorId id) {
+  const graph::NodeId from = graph::Producers(g)[static_cast<size_t>(id)];
+  if (from < 0) return MemoryPlace{.memory = id, .strides = g[id].strides};
+  const graph::Node& node = g.nodes[static_cast<size_t>(from)];
+  if (node.inputs.empty()) return std::nullopt;
+  const std::optional<MemoryPlace> x = PlaceOfMatrix(g, node.inputs[0]);
+  return x ? PlaceOfView(g, node, *x) : std::nullopt;
+}
+
+// Whether pieces of 16 bytes of its rows are aligned.
+bool IsWide(const graph::Graph& g, const MemoryPlace& at, const graph::Tensor& matrix, int lanes) {
+  const graph::Tensor& memory = g[at.memory];
+  return memory.dtype == matrix.dtype && memory.alignment % 16 == 0 && at.strides[2] == 1 &&
+         at.offset % lanes == 0 && at.strides[1] % lanes == 0 && matrix.dims[2] % lanes == 0 &&
+         (matrix.dims[0] == 1 || at.strides[0] % lanes == 0);
+}
+
 }  // namespace
+
+DType RecurrenceValueType(const graph::Graph& graph, const RecurrenceShape& shape) {
+  if (shape.is_grad) return shape.type;
+  return graph[shape.node->inputs[fwd::kXg]].dtype == shape.type ? shape.type : DType::kF32;
+}
 
 void RecurrenceFunctions::Add(Call& call) {
   hidden_ = b_.Arg("hidden", shape_.hidden);
@@ -30,6 +55,7 @@ void RecurrenceFunctions::Add(Call& call) {
   AddLength(call);
   AddWeight(call);
   AddStates(call);
+  AddFixed(call);
   AddRead(call);
   AddStore(call);
   // The skeleton takes them in this order.
@@ -93,16 +119,18 @@ void RecurrenceFunctions::AddWeight(Call& call) {
   const Expr unit = AddScalar(b_, f, "unit", t), gate = AddScalar(b_, f, "gate", t),
              depth = AddScalar(b_, f, "depth", t);
   const std::string values = AddArray(b_, f, "values", shape_.type, lanes, true);
-  const bool is_stored = graph::Producers(g)[static_cast<size_t>(r)] < 0;
-  const bool is_wide = !shape_.is_grad && is_stored && shape_.projected % lanes == 0 &&
-                       WidestVector(g, {r}, 2) >= lanes;
+  const std::optional<MemoryPlace> place = PlaceOfMatrix(g, r);
+  const bool is_wide = !shape_.is_grad && place && IsWide(g, *place, g[r], lanes);
   const Expr end =
       b_.Arg("depth_end", shape_.is_grad ? shape_.blocks.gates * shape_.hidden : shape_.projected);
   const auto at = [&](const Expr& k) {
     return shape_.is_grad ? Index{d, k, unit} : Index{d, gate * hidden_ + unit, k};
   };
   if (is_wide) {
-    WideCopy(f.body, shape_.type, values, b_.Idx(0), b_.Pointer(r), b_.Offset(r, at(depth)), lanes);
+    const Expr offset = d * Idx(place->strides[0]) +
+                        (gate * hidden_ + unit) * b_.Arg("row_elements", place->strides[1]) +
+                        depth + b_.Arg("matrix", place->offset);
+    WideCopy(f.body, shape_.type, values, b_.Idx(0), b_.Pointer(place->memory), offset, lanes);
   } else {
     for (int i = 0; i < lanes; ++i) {
       const Expr k = b_.Let(f.body, "k", depth + Idx(i));
@@ -140,19 +168,32 @@ void RecurrenceFunctions::AddStates(Call& call) {
   call.functions.push_back(std::move(after));
 }
 
+void RecurrenceFunctions::AddFixed(Call& call) {
+  Function f{.name = "fixed", .params = {}, .body = {}};
+  Expr d = AddScalar(b_, f, "d", b_.index_type());
+  if (shape_.directions == 1) d = Idx(0);
+  const Expr unit = AddScalar(b_, f, "unit", b_.index_type());
+  const std::string values = AddArray(b_, f, "values", DType::kF32, shape_.blocks.gates, true);
+  const TensorId bias = shape_.is_grad ? kAbsent : In(fwd::kBias);
+  for (int64_t gate = 0; gate < shape_.blocks.gates; ++gate) {
+    Expr value = tile::Float(0);
+    if (bias != kAbsent) value = Read(f.body, bias, {d, Blocked(gate, unit)});
+    f.body.push_back({tile::Store{values, b_.Idx(gate), value}});
+  }
+  call.functions.push_back(std::move(f));
+}
+
 void RecurrenceFunctions::AddRead(Call& call) {
   Function f{.name = "read", .params = {}, .body = {}};
   const Spot at = AddSpot(f);
   const DType t = b_.index_type();
   const Expr time = AddScalar(b_, f, "time", t), step = AddScalar(b_, f, "step", t);
-  const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm,
-             is_gru = shape_.attrs.cell == RnnCell::kGru;
-  const int64_t count = shape_.is_grad ? 1 + shape_.blocks.kept +
-                                             (is_lstm  ? 2
-                                              : is_gru ? 1
-                                                       : 0)
-                                       : shape_.blocks.gates + (is_gru ? 1 : 0);
-  const std::string values = AddArray(b_, f, "values", DType::kF32, count, true);
+  const int64_t more = shape_.attrs.cell == RnnCell::kLstm  ? 2
+                       : shape_.attrs.cell == RnnCell::kGru ? 1
+                                                            : 0;
+  const int64_t count = shape_.is_grad ? 1 + shape_.blocks.kept + more : shape_.blocks.gates;
+  const std::string values =
+      AddArray(b_, f, "values", RecurrenceValueType(b_.graph(), shape_), count, true);
   if (shape_.is_grad)
     ReadGradient(f.body, at, time, step, values);
   else
@@ -160,52 +201,53 @@ void RecurrenceFunctions::AddRead(Call& call) {
   call.functions.push_back(std::move(f));
 }
 
-// A GRU's new gate has its bias by itself, since that is not part of what is kept of xg.
+void RecurrenceFunctions::Keep(Block& out, const std::string& values, int64_t slot, TensorId id,
+                               const Index& index) {
+  ValueScope scope(b_, out);
+  out.push_back(
+      {tile::Store{values, b_.Idx(slot),
+                   tile::Cast(RecurrenceValueType(b_.graph(), shape_), scope.Value(id, index))}});
+}
+
 void RecurrenceFunctions::ReadForward(Block& out, const Spot& at, const Expr& time,
                                       const std::string& values) {
-  const int64_t gates = shape_.blocks.gates;
-  const bool is_gru = shape_.attrs.cell == RnnCell::kGru;
-  for (int64_t gate = 0; gate < gates; ++gate) {
-    const Expr unit = Blocked(gate, at.unit);
-    Expr x = Read(out, In(fwd::kXg), {time, at.batch, at.d, unit});
-    const bool is_apart = is_gru && gate == 2;
-    Expr bias = tile::Float(0);
-    if (In(fwd::kBias) != kAbsent) bias = Read(out, In(fwd::kBias), {at.d, unit});
-    if (!is_apart && In(fwd::kBias) != kAbsent) x = x + bias;
-    out.push_back({tile::Store{values, b_.Idx(gate), x}});
-    if (is_apart) out.push_back({tile::Store{values, b_.Idx(gates), bias}});
-  }
+  for (int64_t gate = 0; gate < shape_.blocks.gates; ++gate)
+    Keep(out, values, gate, In(fwd::kXg), {time, at.batch, at.d, Blocked(gate, at.unit)});
 }
 
 void RecurrenceFunctions::ReadGradient(Block& out, const Spot& at, const Expr& time,
                                        const Expr& step, const std::string& values) {
   int64_t slot = 0;
-  const auto put = [&](Expr value) {
-    out.push_back({tile::Store{values, b_.Idx(slot++), std::move(value)}});
-  };
-  put(Read(out, In(bwd::kDy), {time, at.batch, at.d * hidden_ + at.unit}));
+  Keep(out, values, slot++, In(bwd::kDy), {time, at.batch, at.d * hidden_ + at.unit});
   for (int64_t block = 0; block < shape_.blocks.kept; ++block)
-    put(Read(out, In(bwd::kGates), {time, at.batch, at.d, Blocked(block, at.unit)}));
+    Keep(out, values, slot++, In(bwd::kGates), {time, at.batch, at.d, Blocked(block, at.unit)});
   if (shape_.attrs.cell == RnnCell::kLstm)
-    put(Read(out, In(bwd::kCells), {time, at.batch, at.d, at.unit}));
+    Keep(out, values, slot++, In(bwd::kCells), {time, at.batch, at.d, at.unit});
   if (shape_.attrs.cell == RnnCell::kLstm || shape_.attrs.cell == RnnCell::kGru)
-    put(Before(out, at, time, step));
+    ReadBefore(out, at, time, step, values, slot);
 }
 
-// The c of an LSTM or the h of a GRU at the step before, or the initial one. Places are clamped.
-Expr RecurrenceFunctions::Before(Block& out, const Spot& at, const Expr& time, const Expr& step) {
+// The c of an LSTM or the h of a GRU at the step before, or the initial one.
+void RecurrenceFunctions::ReadBefore(Block& out, const Spot& at, const Expr& time, const Expr& step,
+                                     const std::string& values, int64_t slot) {
   const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm;
-  Expr before = Max(time - Idx(1), Idx(0));
+  Expr before = time - Idx(1);
   if (shape_.directions == 2)
-    before = tile::Select(tile::Op(ScalarOp::kEq, {at.d, Idx(1)}),
-                          Min(time + Idx(1), steps_ - Idx(1)), before);
+    before = tile::Select(tile::Op(ScalarOp::kEq, {at.d, Idx(1)}), time + Idx(1), before);
   before = b_.Let(out, "time_before", before);
-  const Expr kept = is_lstm ? Read(out, In(bwd::kCells), {before, at.batch, at.d, at.unit})
-                            : Read(out, In(bwd::kY), {before, at.batch, at.d * hidden_ + at.unit});
+  Block kept, first;
+  if (is_lstm)
+    Keep(kept, values, slot, In(bwd::kCells), {before, at.batch, at.d, at.unit});
+  else
+    Keep(kept, values, slot, In(bwd::kY), {before, at.batch, at.d * hidden_ + at.unit});
   const TensorId initial = In(is_lstm ? size_t{bwd::kCx} : size_t{bwd::kHx});
-  Expr first = tile::Float(0);
-  if (initial != kAbsent) first = Read(out, initial, {at.d, at.batch, at.unit});
-  return tile::Select(tile::Lt(Idx(0), step), kept, first);
+  if (initial != kAbsent)
+    Keep(first, values, slot, initial, {at.d, at.batch, at.unit});
+  else
+    first.push_back(
+        {tile::Store{values, b_.Idx(slot),
+                     tile::Cast(RecurrenceValueType(b_.graph(), shape_), tile::Float(0))}});
+  out.push_back({tile::If{tile::Lt(Idx(0), step), std::move(kept), std::move(first)}});
 }
 
 void RecurrenceFunctions::AddStore(Call& call) {

@@ -7,6 +7,9 @@
 
 namespace kiln::compiler {
 
+// The type of the values that a cell reads: that of states, or f32.
+DType RecurrenceValueType(const graph::Graph& graph, const RecurrenceShape& shape);
+
 class RecurrenceFunctions {
  public:
   RecurrenceFunctions(KernelBuilder& b, const RecurrenceShape& shape) : b_(b), shape_(shape) {}
@@ -23,14 +26,18 @@ class RecurrenceFunctions {
   void AddLength(tile::Call& call);
   void AddWeight(tile::Call& call);
   void AddStates(tile::Call& call);
+  void AddFixed(tile::Call& call);
   void AddRead(tile::Call& call);
   void AddStore(tile::Call& call);
   void ReadForward(tile::Block& out, const Spot& at, const tile::Expr& time,
                    const std::string& values);
   void ReadGradient(tile::Block& out, const Spot& at, const tile::Expr& time,
                     const tile::Expr& step, const std::string& values);
-  tile::Expr Before(tile::Block& out, const Spot& at, const tile::Expr& time,
-                    const tile::Expr& step);
+  void ReadBefore(tile::Block& out, const Spot& at, const tile::Expr& time, const tile::Expr& step,
+                  const std::string& values, int64_t slot);
+  // Values stay as they lie in memory: whoever converts one waits for it.
+  void Keep(tile::Block& out, const std::string& values, int64_t slot, graph::TensorId id,
+            const Index& index);
 
   graph::TensorId In(size_t i) const;
   graph::TensorId Out(size_t i) const;

@@ -23,20 +23,28 @@ using tile::Call;
 constexpr KnobRow kKnobs[] = {
     {.name = "units", .cudnn_type = kKnobTileM, .domain = kRecurrenceUnits},
     {.name = "sequences", .cudnn_type = kKnobTileN, .domain = kRecurrenceColumns},
+    {.name = "exchange", .cudnn_type = kKnobKernelConfig, .domain = kRecurrenceExchanges},
 };
 
 // ---- the kernels
 
 int64_t TypeNumber(DType type) { return type == DType::kF16 ? 0 : type == DType::kBF16 ? 1 : 2; }
 
-void AddCounters(const Group& group, const Target& target, const RecurrencePlan& plan,
-                 Lowered& lowered) {
-  KernelBuilder b(group, target, "recurrence: counters of the groups", DType::kI32);
+// Counters, or the numbers beside the states with all else that is exchanged, 0 before the first
+// step.
+void AddZeroes(const Group& group, const Target& target, const RecurrencePlan& plan,
+               Lowered& lowered) {
+  KernelBuilder b(group, target,
+                  plan.numbered ? "recurrence: states and their numbers before the first step"
+                                : "recurrence: counters of the groups",
+                  DType::kI32);
   for (const char* name : {"i", "bx", "tx"}) b.Name(name);
-  const std::string counters = b.Scratch(1, DType::kI32, false);
+  const std::string zeroed = b.Scratch(plan.numbered ? 0 : 1, DType::kI32, false);
   Block body;
-  body.push_back({tile::Store{counters, tile::Var("i", DType::kI32), b.Idx(0)}});
-  Append(lowered, LaunchItems(b, std::move(body), plan.counters(), 128));
+  body.push_back({tile::Store{zeroed, tile::Var("i", DType::kI32), b.Idx(0)}});
+  const int64_t words =
+      plan.numbered ? plan.exchanged() * plan.element_bytes() / 4 : plan.counters();
+  Append(lowered, LaunchItems(b, std::move(body), words, 128));
 }
 
 void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, Lowered& lowered) {
@@ -44,17 +52,19 @@ void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, 
   const graph::RecurrenceAttrs& a = shape.attrs;
   KernelBuilder b(
       group, target,
-      fmt::format("recurrence_sm80: {} of {}, {} units and {} sequences a block, {} of {} chunks "
-                  "in registers",
+      fmt::format("recurrence_sm80: {} of {}, {} units and {} sequences a block, of {} chunks {} "
+                  "in registers and {} in shared memory",
                   shape.is_grad ? "the gradient" : "steps", graph::Text(a.cell), p.units, p.columns,
-                  p.held, p.chunks),
+                  p.chunks, p.held, p.in_shared),
       IndexType(group.graph));
   for (const char* reserved :
-       {"bx", "shape", "length", "weight", "before", "read", "store", "after"})
+       {"bx", "shape", "length", "weight", "before", "fixed", "read", "store", "after"})
     b.Name(reserved);
   const std::string memory = b.Name("memory"), exchange = b.Scratch(0, shape.type, false),
+                    streamed = b.Scratch(2, shape.type, false),
                     counters = b.Scratch(1, DType::kI32, false);
-  Call call{.skeleton = "recurrence_sm80", .maps = {}, .buffers = {memory, exchange, counters}};
+  Call call{
+      .skeleton = "recurrence_sm80", .maps = {}, .buffers = {memory, exchange, streamed, counters}};
   call.config = {{"kGradient", shape.is_grad ? 1 : 0},
                  {"kCell", static_cast<int64_t>(a.cell)},
                  {"kClips", !a.clip                 ? 0
@@ -66,8 +76,13 @@ void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, 
                  {"kRowTiles", p.row_tiles},
                  {"kColumnTiles", p.columns / 8},
                  {"kWarps", p.warps},
+                 {"kRowWarps", p.row_warps},
                  {"kChunks", p.chunks},
                  {"kHeld", p.held},
+                 {"kInShared", p.in_shared},
+                 {"kStages", p.stages},
+                 {"kNumbered", p.numbered ? 1 : 0},
+                 {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
                  {"kPass", p.pass},
                  {"kAhead", p.ahead}};
   const auto number = [&](const char* name, int64_t value) {
@@ -126,21 +141,21 @@ struct Sm80 {
                                        std::span<const int> knobs) {
     const RecurrenceShape shape = RecurrenceShapeOf(group);
     RETURN_IF_ERROR(Takes(shape, group, target));
-    const RecurrenceSplit split{knobs[0], knobs[1]};
+    const RecurrenceSplit split{knobs[0], knobs[1], knobs[2]};
     if (split.units > 0 && split.columns > 0) return RecurrencePlanOf(shape, target, split);
-    for (const RecurrenceSplit& liked : RecurrenceSplits(shape, target))
+    for (const RecurrenceSplit& liked : RecurrenceSplits(shape, target, split.exchange))
       if ((split.units == 0 || liked.units == split.units) &&
           (split.columns == 0 || liked.columns == split.columns))
         return RecurrencePlanOf(shape, target, liked);
     // The sentence of the largest blocks.
-    return RecurrencePlanOf(
-        shape, target,
-        {split.units == 0 ? 64 : split.units, split.columns == 0 ? 8 : split.columns});
+    return RecurrencePlanOf(shape, target,
+                            {split.units == 0 ? 64 : split.units,
+                             split.columns == 0 ? 8 : split.columns, split.exchange});
   }
 
   static Status Supports(const Group& group, const Target& target) {
     RETURN_IF_ERROR(IsLoop(group));
-    return PlanOf(group, target, std::array{0, 0}).status();
+    return PlanOf(group, target, std::array{0, 0, 0}).status();
   }
   static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
     const auto plan = PlanOf(group, target, knobs);
@@ -154,16 +169,17 @@ struct Sm80 {
                                std::span<const int> knobs) {
     ASSIGN_OR_RETURN(const RecurrencePlan plan, PlanOf(group, target, knobs));
     Lowered lowered;
-    AddCounters(group, target, plan, lowered);
+    AddZeroes(group, target, plan, lowered);
     AddLoop(group, target, plan, lowered);
-    lowered.scratch_bytes = {plan.exchanged() * plan.element_bytes(), plan.counters() * 4};
+    lowered.scratch_bytes = {plan.exchanged() * plan.element_bytes(), plan.counters() * 4,
+                             std::max<int64_t>(plan.streamed_bytes(), 16)};
     return lowered;
   }
   static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-    std::vector<std::vector<int>> all = {{0, 0}};
+    std::vector<std::vector<int>> all = {{0, 0, 0}};
     const RecurrenceShape shape = RecurrenceShapeOf(group);
-    for (const RecurrenceSplit& split : RecurrenceSplits(shape, target))
-      all.push_back({split.units, split.columns});
+    for (const RecurrenceSplit& split : RecurrenceSplits(shape, target, 0))
+      all.push_back({split.units, split.columns, 0});
     return all;
   }
 };
@@ -175,7 +191,7 @@ constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
 template <bool rounds>
 constexpr Engine RowOf(const char* name) {
   return {.name = name,
-          .version = 1,
+          .version = 2,
           .knobs = kKnobs,
           .notes = {.numerical = rounds ? std::span<const int>(kRounding)
                                         : std::span<const int>(kTensorCore),

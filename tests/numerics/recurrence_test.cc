@@ -10,6 +10,7 @@
 #include "cli/bindings.h"
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/recurrence_plan.h"
 #include "ir/graph/ops.h"
 #include "ir/graph/rnn.h"
 #include "runtime/device_select.h"
@@ -227,19 +228,46 @@ TEST(Recurrence, RandomLoopsRunRight) {
     ExpectRight(Draw(seed), seed, {});
 }
 
-// Blocks of few and of many units, groups of sequences one behind the other.
+// Blocks of few and of many units, groups of sequences one behind the other, and both ways to say
+// that states are there.
 TEST(Recurrence, SplitsRunRight) {
   for (const bool is_grad : {false, true})
     for (const int units : {2, 10, 32})
       for (const int columns : {8, 32})
-        ExpectRight({.steps = 3,
-                     .batch = 37,
-                     .hidden = 50,
-                     .is_grad = is_grad,
-                     .has_lengths = true,
-                     .has_states = true,
-                     .trains = true},
-                    7, {{"units", units}, {"sequences", columns}});
+        for (const int exchange : {compiler::kCounted, compiler::kNumbered})
+          ExpectRight({.steps = 3,
+                       .batch = 37,
+                       .hidden = 48,
+                       .is_grad = is_grad,
+                       .has_lengths = true,
+                       .has_states = true,
+                       .trains = true},
+                      7, {{"units", units}, {"sequences", columns}, {"exchange", exchange}});
+}
+
+// A share of the matrix is in shared memory; what that does not hold, either, is read at each step.
+TEST(Recurrence, SharedMemoryHoldsTheRest) {
+  for (const bool is_grad : {false, true})
+    ExpectRight({.steps = 2,
+                 .batch = 11,
+                 .hidden = is_grad ? 600 : 500,
+                 .is_grad = is_grad,
+                 .has_lengths = true,
+                 .trains = true},
+                5, {{"units", 64}, {"sequences", 16}});
+}
+
+TEST(Recurrence, StreamsRunRight) {
+  for (const bool is_grad : {false, true})
+    for (const DType type : {DType::kF16, DType::kF32})
+      ExpectRight({.type = type,
+                   .steps = 2,
+                   .batch = 11,
+                   .hidden = type == DType::kF32 ? 520 : 1000,
+                   .is_grad = is_grad,
+                   .has_lengths = true,
+                   .trains = true},
+                  3, {{"units", 64}, {"sequences", 16}});
 }
 
 }  // namespace

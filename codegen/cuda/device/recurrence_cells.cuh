@@ -5,9 +5,11 @@
 //
 //   kStates     that a unit carries from step to step: h, and c of an LSTM;
 //               of a gradient what no matrix carries of dh, and dc of an LSTM
-//   kValues     forward: xg with its bias, a value a gate, and the bias of a GRU's new gate;
-//               gradient: dy, what the forward step has kept, and of an LSTM c and the c before,
-//               of a GRU the h before
+//   kValues     forward: xg, a value a gate; gradient: dy, what the forward step has kept, and of
+//   an
+//               LSTM c and the c before, of a GRU the h before; they stay of the type that memory
+//               has until they are used, since whoever converts waits for them
+//   kFixed      forward: the gates' biases
 //   kResults    forward: h, what is kept, c of an LSTM; gradient: those of the gates
 //   kExchanged  what the units of the next step multiply
 //
@@ -36,10 +38,22 @@ struct recurrence_cell {
                                                     (kIsLstm  ? 2
                                                      : kIsGru ? 1
                                                               : 0)
-                                              : kCellGates + (kIsGru ? 1 : 0);
+                                              : kCellGates;
+  static constexpr int kFixed = kCellGates;
   static constexpr int kResults =
       C::kGradient ? (kIsGru ? 4 : kCellGates) : 1 + kKept + (kIsLstm ? 1 : 0);
   static constexpr int kExchanged = C::kGradient ? kCellGates : 1;
+
+  template <bool is_state, class T>
+  struct value_of {
+    using type = float;
+  };
+  template <class T>
+  struct value_of<true, T> {
+    using type = T;
+  };
+  template <class T>
+  using value = typename value_of<C::kValuesAreStates != 0, T>::type;
 
   // A cell as an LSTM uses it, and how that moves with it.
   static __device__ inline float use(const recurrence_shape& s, float c) {
@@ -54,8 +68,8 @@ struct recurrence_cell {
 
   template <class T>
   static __device__ inline void take(const recurrence_shape& s, bool is_inside, const float* sums,
-                                     const float* values, float* states, float* results,
-                                     float* exchanged) {
+                                     const value<T>* values, const float* fixed, float* states,
+                                     float* results, float* exchanged) {
     if (!is_inside) {
 #pragma unroll
       for (int i = 0; i < kResults; ++i) results[i] = 0;
@@ -63,10 +77,19 @@ struct recurrence_cell {
       for (int i = 0; i < kExchanged; ++i) exchanged[i] = C::kGradient ? 0 : states[0];
       return;
     }
-    if constexpr (C::kGradient)
-      gradient<T>(s, sums[0], values, states, results, exchanged);
-    else
-      forward<T>(s, sums, values, states, results, exchanged);
+    float x[kValues + 1];
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) x[i] = float(values[i]);
+    if constexpr (C::kGradient) {
+      gradient<T>(s, sums[0], x, states, results, exchanged);
+    } else {
+      // The bias of a GRU's new gate is no part of what is kept of xg.
+#pragma unroll
+      for (int i = 0; i < kCellGates; ++i)
+        if (!kIsGru || i < 2) x[i] += fixed[i];
+      if constexpr (kIsGru) x[3] = fixed[2];
+      forward<T>(s, sums, x, states, results, exchanged);
+    }
   }
 
   template <class T>

@@ -1,12 +1,17 @@
 #pragma once
-// recurrence_sm80<Config>(memory, exchange, counters, shape, length, weight, before, read, store,
-// after): the skeleton of a recurrent layer's loop over time, and of its gradient, on mma.sync.
-// recurrence_shape.cuh has its numbers, recurrence_cells.cuh what one unit does with its sums.
+// recurrence_sm80<Config>(memory, exchange, streamed, counters, shape, length, weight, before,
+// fixed, read, store, after): the skeleton of a recurrent layer's loop over time, and of its
+// gradient, on mma.sync. recurrence_shape.cuh has its numbers, recurrence_cells.cuh what one unit
+// does with its sums.
 //
 //   block      kUnits units of one direction and kColumns = 8 * kColumnTiles sequences, through all
 //              steps; `parts` blocks share the units of a group of sequences
-//   warp       a share of the depth: kChunks chunks of 64 bytes of each row of its matrix, kHeld of
-//              them in registers from the first step to the last, the others in shared memory
+//   warp       one of kRowWarps shares of the rows and a share of the depth: kChunks chunks of 64
+//              bytes of each row of its matrix, kHeld of them in registers from the first step to
+//              the last, kInShared in shared memory. The others are streamed: the first step writes
+//              them to `streamed` as fragments, and each step copies them, with the states that
+//              they meet, into a ring of kStages chunks. A lane copies what it will read itself, so
+//              that no other waits for it.
 //
 //   for step … {
 //     wait until all parts have arrived                   counter of the group, thread 0 asks
@@ -21,7 +26,14 @@
 // g = lane / 4, and of column g: which products an mma adds does not matter, if both operands
 // agree.
 //
-//   exchange   [2][directions][columns of all groups][pitch], zero from `depth` on
+// With kNumbered nothing is counted. Each 4 bytes of states come with the number of the step that
+// they are for, in one store of 8 bytes, and a lane asks for what it needs until all of it has its
+// number: a step is one way to the L2 cache and back. Twice as many bytes are exchanged, so that is
+// for small groups. Numbers are 0 at first, which a small kernel before sees to.
+//
+//   exchange   [2][directions][columns of all groups][pitch], zero from `depth` on; with numbers
+//              twice that
+//   streamed   [blocks][warps][streamed chunks][fragments][lanes] of 16 bytes
 //   counters   a line of 128 bytes for each direction and group, 0 at first
 //
 // All blocks of the grid have to be resident together: it is launched cooperatively. Stores to
@@ -33,20 +45,27 @@
 //   length(batch, result out)                          steps of a sequence
 //   weight(d, unit, gate, depth, values out)           16 bytes of a row of the matrix
 //   before(d, batch, unit, states out)                 at the first step
-//   read(d, batch, unit, time, step, values out)       what a cell needs
+//   fixed(d, unit, values out)                         biases
+//   read(d, batch, unit, time, step, values out)       what a cell needs, as it lies in memory
 //   store(d, batch, unit, time, results)               what it has made; zeroes behind the end
 //   after(d, batch, unit, states)                      at the last step; 0 of those without steps
 template <class C>
 struct recurrence_block {
   static constexpr int kThreads = 32 * C::kWarps;
   static constexpr int kColumns = 8 * C::kColumnTiles;
-  static constexpr int kPitch = 16 * C::kRowTiles + 4;  // of sums of a column, free of conflicts
+  static constexpr int kDepthWarps = C::kWarps / C::kRowWarps;
+  static constexpr int kRows = 16 * C::kRowTiles * C::kRowWarps;
+  static constexpr int kPitch = kRows + 4;  // of sums of a column, free of conflicts
   static constexpr int kElementBytes = C::kType == 2 ? 4 : 2;
   static constexpr int kVector = 16 / kElementBytes;
   static constexpr int kPasses = C::kColumnTiles / C::kPass;
-  static constexpr int kLoads = kPasses * C::kChunks;  // of kPass fragments each
-  static constexpr int kInShared = C::kChunks - C::kHeld;
-  static constexpr int kSums = C::kWarps * kColumns * kPitch;  // floats
+  static constexpr int kResident = C::kHeld + C::kInShared, kStreamed = C::kChunks - kResident;
+  static constexpr int kLoads = kPasses * kResident;              // of kPass fragments each
+  static constexpr int kRingChunk = 2 * C::kRowTiles + C::kPass;  // 16 bytes a lane each
+  static constexpr int kSums = kDepthWarps * kColumns * kPitch;   // floats
+  static constexpr int kRing = kStreamed > 0 ? C::kWarps* C::kStages* kRingChunk * 128 : 0;
+  // Sums lie where the ring was; with numbers those of two steps, for want of another barrier.
+  static constexpr int kWork = C::kNumbered ? 2 * kSums : kSums > kRing ? kSums : kRing;
   static constexpr int kElements = (C::kUnits * kColumns + kThreads - 1) / kThreads;
   using cell = recurrence_cell<C>;
 
@@ -86,6 +105,23 @@ struct recurrence_block {
                  : "l"(from));
     return v;
   }
+  // 16 bytes of states with their numbers.
+  struct numbered {
+    uint4 v[2];
+
+    __device__ inline void load(const void* from) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v[i].x), "=r"(v[i].y), "=r"(v[i].z), "=r"(v[i].w)
+                     : "l"(static_cast<const char*>(from) + 16 * i)
+                     : "memory");
+    }
+    __device__ inline bool is_for(int number) const {
+      return v[0].y == number && v[0].w == number && v[1].y == number && v[1].w == number;
+    }
+    __device__ inline uint4 states() const { return make_uint4(v[0].x, v[0].z, v[1].x, v[1].z); }
+  };
   static __device__ inline void wait(const int* counter, int arrivals) {
     if (threadIdx.x == 0) {
       int arrived;
@@ -104,11 +140,20 @@ struct recurrence_block {
       asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
   }
 
+  // A value that has been asked for by now: a compiler would move the load to where it is used.
+  static __device__ inline void ask(float& value) { asm volatile("" : "+f"(value)); }
+  template <class T>
+  static __device__ inline void ask(T& value) {
+    asm volatile("" : "+h"(value.bits));
+  }
+
   // What a thread has of one unit of one sequence.
+  template <class T>
   struct element {
     int batch, unit, length, at;  // at: of sums in shared memory
     bool exists;
-    float states[cell::kStates], values[cell::kValues], results[cell::kResults];
+    float states[cell::kStates], fixed[cell::kFixed], results[cell::kResults];
+    typename cell::template value<T> values[cell::kValues];
 
     __device__ inline bool is_inside(int step) const { return exists && step < length; }
     __device__ inline int time(int step, int d) const {
@@ -120,16 +165,25 @@ struct recurrence_block {
   struct run {
     const recurrence_shape& s;
     const F& f;
-    float* const memory;
+    float* const memory;  // shared
+    float* work;          // that of the step
     T* const exchange;
+    uint4* const streamed;
     int* const counters;
     int part, group, d;
     uint4 held[C::kHeld > 0 ? C::kHeld : 1][C::kRowTiles][2];
-    element own[kElements];
+    using own_element = element<T>;
+    own_element own[kElements];
 
     __device__ inline run(const recurrence_shape& s, const F& f, float* memory, T* exchange,
-                          int* counters)
-        : s(s), f(f), memory(memory), exchange(exchange), counters(counters) {
+                          T* streamed, int* counters)
+        : s(s),
+          f(f),
+          memory(memory),
+          work(memory),
+          exchange(exchange),
+          streamed(reinterpret_cast<uint4*>(streamed)),
+          counters(counters) {
       const int block = blockIdx.x;
       part = block % s.parts;
       group = block / s.parts % s.first_groups;
@@ -137,22 +191,39 @@ struct recurrence_block {
     }
 
     __device__ inline int* counter() const { return counters + (d * s.groups + group) * 32; }
+    __device__ inline int row_elements() const { return (C::kNumbered ? 2 : 1) * s.pitch; }
     __device__ inline T* row(int copy, int column) const {
       return exchange + ((long long)(copy * s.directions + d) * s.groups * kColumns +
                          group * kColumns + column) *
-                            s.pitch;
+                            row_elements();
     }
+    static __device__ inline int depth_warp() { return threadIdx.x / 32 % kDepthWarps; }
+    static __device__ inline int row_warp() { return threadIdx.x / 32 / kDepthWarps; }
     __device__ inline uint4* in_shared(int chunk, int tile, int half) const {
       const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-      return reinterpret_cast<uint4*>(memory + kSums) +
-             (((warp * kInShared + chunk) * C::kRowTiles + tile) * 2 + half) * 32 + lane;
+      return reinterpret_cast<uint4*>(memory + kWork) +
+             (((warp * C::kInShared + chunk) * C::kRowTiles + tile) * 2 + half) * 32 + lane;
+    }
+    __device__ inline uint4* in_memory(int chunk, int fragment) const {
+      const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+      return streamed +
+             (((long long)(blockIdx.x * C::kWarps + warp) * kStreamed + chunk) * 2 * C::kRowTiles +
+              fragment) *
+                 32 +
+             lane;
+    }
+    __device__ inline uint4* in_ring(int chunk, int fragment) const {
+      const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+      return reinterpret_cast<uint4*>(memory) +
+             ((warp * C::kStages + chunk % C::kStages) * kRingChunk + fragment) * 32 + lane;
     }
 
     // The block's matrix, once.
     __device__ inline uint4 weights(int chunk, int tile, int half) const {
-      const int lane = threadIdx.x % 32, row = 16 * tile + 8 * half + lane / 4;
+      const int lane = threadIdx.x % 32;
+      const int row = 16 * (row_warp() * C::kRowTiles + tile) + 8 * half + lane / 4;
       const int unit = part * C::kUnits + row / C::kGates;
-      const int depth = ((threadIdx.x / 32 * C::kChunks + chunk) * 4 + lane % 4) * kVector;
+      const int depth = ((depth_warp() * C::kChunks + chunk) * 4 + lane % 4) * kVector;
       __align__(16) T values[kVector];
       uint4 v = make_uint4(0, 0, 0, 0);
       if (row < C::kGates * C::kUnits && unit < s.units && depth < s.depth) {
@@ -171,26 +242,92 @@ struct recurrence_block {
 #pragma unroll
           for (int half = 0; half < 2; ++half) held[j][i][half] = weights(j, i, half);
 #pragma unroll 1
-      for (int j = 0; j < kInShared; ++j)
+      for (int j = 0; j < C::kInShared; ++j)
 #pragma unroll 1
         for (int i = 0; i < C::kRowTiles; ++i)
 #pragma unroll
           for (int half = 0; half < 2; ++half)
             *in_shared(j, i, half) = weights(C::kHeld + j, i, half);
+#pragma unroll 1
+      for (int n = 0; n < kStreamed * C::kRowTiles; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          *in_memory(n / C::kRowTiles, n % C::kRowTiles * 2 + half) =
+              weights(kResident + n / C::kRowTiles, n % C::kRowTiles, half);
+    }
+
+    // ---- the ring. Matrices may be asked for before the states are there.
+    __device__ inline void stream_matrix(int chunk) const {
+#pragma unroll
+      for (int i = 0; i < 2 * C::kRowTiles; ++i)
+        copy_async<16>(in_ring(chunk, i), in_memory(chunk, i), true);
+    }
+    __device__ inline void stream_states(int chunk, const T* from) const {
+#pragma unroll
+      for (int p = 0; p < C::kPass; ++p)
+        copy_async<16>(in_ring(chunk, 2 * C::kRowTiles + p),
+                       reinterpret_cast<const uint4*>(from + (long long)p * 8 * s.pitch +
+                                                      (kResident + chunk) * 4 * kVector),
+                       true);
+    }
+    // Where nobody needs the sums of the step before any more.
+    __device__ inline void begin_stream() const {
+      if constexpr (kStreamed > 0)
+#pragma unroll 1
+        for (int n = 0; n < C::kStages; ++n) stream_matrix(n);
+    }
+    template <class Sums>
+    __device__ inline void multiply_streamed(Sums& sums, const T* from) const {
+#pragma unroll 1
+      for (int n = 0; n < kStreamed; ++n) {
+        wait_async<C::kStages - 1>();
+        uint4 right[C::kPass];
+#pragma unroll
+        for (int p = 0; p < C::kPass; ++p) right[p] = *in_ring(n, 2 * C::kRowTiles + p);
+#pragma unroll
+        for (int i = 0; i < C::kRowTiles; ++i) {
+          const uint4 low = *in_ring(n, 2 * i), high = *in_ring(n, 2 * i + 1);
+#pragma unroll
+          for (int p = 0; p < C::kPass; ++p) multiply_chunk(sums[i][p], low, high, right[p]);
+        }
+        if (n + C::kStages < kStreamed) {
+          stream_matrix(n + C::kStages);
+          stream_states(n + C::kStages, from);
+        }
+        commit_async();
+      }
+      __syncthreads();  // the others' rings are where sums go
     }
 
     // ---- a group of sequences
-    __device__ inline void exchange_state(int copy, const element& e, int k, float value) const {
-      T* const to = row(copy, e.at / kPitch) + k;
-      if constexpr (C::kType == 2)
-        *to = __uint_as_float(round_tf32(__float_as_uint(value)));
-      else
-        *to = T(value);
+    // Element k of the state of a column; all lanes of a warp are here. Of 16 bits the even one of
+    // two neighbouring units stores both.
+    __device__ inline void exchange_state(int copy, const own_element& e, int k, float value,
+                                          int number) const {
+      T* const to = row(copy, e.at / kPitch);
+      if constexpr (C::kNumbered) {
+        unsigned word = round_tf32(__float_as_uint(value));
+        bool stores = e.exists;
+        if constexpr (C::kType != 2) {
+          word = T(value).bits;
+          word |= __shfl_down_sync(0xffffffff, word, 1) << 16;
+          stores = e.exists && e.unit % 2 == 0;
+        }
+        if (stores)
+          asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to + 2 * k), "r"(word),
+                       "r"(number)
+                       : "memory");
+      } else if (e.exists) {
+        if constexpr (C::kType == 2)
+          to[k] = __uint_as_float(round_tf32(__float_as_uint(value)));
+        else
+          to[k] = T(value);
+      }
     }
     __device__ inline void begin() {
 #pragma unroll
       for (int q = 0; q < kElements; ++q) {
-        element& e = own[q];
+        own_element& e = own[q];
         const int n = threadIdx.x + q * kThreads, column = n / C::kUnits, unit = n % C::kUnits;
         e.batch = group * kColumns + column;
         e.unit = part * C::kUnits + unit;
@@ -199,87 +336,166 @@ struct recurrence_block {
         e.length = 0;
 #pragma unroll
         for (float& state : e.states) state = 0;
-        if (!e.exists) continue;
-        int length[1];
-        f.length(e.batch, length);
-        e.length = length[0];
-        f.before(d, e.batch, e.unit, e.states);
-        if constexpr (!C::kGradient) exchange_state(0, e, e.unit, e.states[0]);
-      }
-      // What no unit writes, and every product reads.
-      if (part == s.parts - 1)
-        for (int n = threadIdx.x; n < 2 * kColumns * (s.pitch - s.depth); n += kThreads) {
-          const int column = n / (s.pitch - s.depth);
-          row(column / kColumns, column % kColumns)[s.depth + n % (s.pitch - s.depth)] = T(0.f);
+        if (e.exists) {
+          int length[1];
+          f.length(e.batch, length);
+          e.length = length[0];
+          f.before(d, e.batch, e.unit, e.states);
+          if constexpr (!C::kGradient) f.fixed(d, e.unit, e.fixed);
         }
-      arrive(counter());
+        if constexpr (!C::kGradient) exchange_state(0, e, e.unit, e.states[0], 1);
+      }
+      if constexpr (!C::kNumbered) {
+        // What no unit writes, and every product reads.
+        if (part == s.parts - 1)
+          for (int n = threadIdx.x; n < 2 * kColumns * (s.pitch - s.depth); n += kThreads) {
+            const int column = n / (s.pitch - s.depth);
+            row(column / kColumns, column % kColumns)[s.depth + n % (s.pitch - s.depth)] = T(0.f);
+          }
+        arrive(counter());
+      }
     }
     __device__ inline void read(int step) {
 #pragma unroll
-      for (element& e : own)
+      for (own_element& e : own)
         if (e.is_inside(step)) f.read(d, e.batch, e.unit, e.time(step, d), step, e.values);
-      // Here, while others arrive: a compiler would move the loads to where they are used.
 #pragma unroll
-      for (element& e : own)
+      for (own_element& e : own)
 #pragma unroll
-        for (float& value : e.values) asm volatile("" : "+f"(value));
+        for (auto& value : e.values) ask(value);
     }
 
     // The sums of the block's warps, each in its own place.
+    template <class Sums>
+    __device__ inline void keep(const Sums& sums, int pass) const {
+      const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+      float* const to =
+          work + (depth_warp() * kColumns + 2 * t) * kPitch + 16 * C::kRowTiles * row_warp() + g;
+#pragma unroll
+      for (int i = 0; i < C::kRowTiles; ++i)
+#pragma unroll
+        for (int p = 0; p < C::kPass; ++p)
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            to[((pass * C::kPass + p) * 8 + e % 2) * kPitch + 16 * i + 8 * (e / 2)] = sums[i][p][e];
+    }
+    // Of states that come with their numbers. Nobody writes behind the depth, nor columns behind
+    // the last sequence.
+    __device__ inline void product_of_numbered(int copy, int number) const {
+      const int lane = threadIdx.x % 32;
+      const int first = (depth_warp() * C::kChunks * 4 + lane % 4) * kVector;
+      const T* const from = row(copy, lane / 4) + 2 * first;
+      numbered right[C::kColumnTiles][C::kChunks];
+      const auto is_there = [&](int p, int j) {
+        return group * kColumns + 8 * p + lane / 4 < s.batch && first + j * 4 * kVector < s.depth;
+      };
+      const auto load = [&](int p, int j) {
+        right[p][j].load(from + (long long)p * 8 * row_elements() + j * 8 * kVector);
+      };
+      const auto is_late = [&](int p, int j) {
+        return is_there(p, j) && !right[p][j].is_for(number);
+      };
+      // Who asks for all of it while others write keeps them from writing.
+      do {
+        if (is_there(0, 0)) load(0, 0);
+      } while (__any_sync(0xffffffff, is_late(0, 0)));
+#pragma unroll
+      for (int p = 0; p < C::kColumnTiles; ++p)
+#pragma unroll
+        for (int j = 0; j < C::kChunks; ++j)
+          if ((p > 0 || j > 0) && is_there(p, j)) load(p, j);
+      bool is_any_late;
+      do {
+        is_any_late = false;
+#pragma unroll
+        for (int p = 0; p < C::kColumnTiles; ++p)
+#pragma unroll
+          for (int j = 0; j < C::kChunks; ++j)
+            if (is_late(p, j)) {
+              load(p, j);
+              is_any_late = true;
+            }
+      } while (__any_sync(0xffffffff, is_any_late));
+      float sums[C::kRowTiles][C::kPass][4];
+#pragma unroll
+      for (int p = 0; p < C::kColumnTiles; ++p) {
+#pragma unroll
+        for (int i = 0; i < C::kRowTiles; ++i)
+#pragma unroll
+          for (float& sum : sums[i][0]) sum = 0;
+#pragma unroll
+        for (int j = 0; j < C::kChunks; ++j) {
+          const uint4 states = is_there(p, j) ? right[p][j].states() : make_uint4(0, 0, 0, 0);
+#pragma unroll
+          for (int i = 0; i < C::kRowTiles; ++i)
+            multiply_chunk(sums[i][0], held[j][i][0], held[j][i][1], states);
+        }
+        keep(sums, p);
+      }
+    }
     __device__ inline void product(int copy) const {
-      const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-      const T* const from = row(copy, g) + (warp * C::kChunks * 4 + t) * kVector;
-      float* const to = memory + (warp * kColumns + 2 * t) * kPitch + g;
+      const int lane = threadIdx.x % 32;
+      const T* const from =
+          row(copy, lane / 4) + (depth_warp() * C::kChunks * 4 + lane % 4) * kVector;
       uint4 right[C::kAhead][C::kPass];
       float sums[C::kRowTiles][C::kPass][4];
+      const auto clear = [&] {
+#pragma unroll
+        for (int i = 0; i < C::kRowTiles; ++i)
+#pragma unroll
+          for (int p = 0; p < C::kPass; ++p)
+#pragma unroll
+            for (float& sum : sums[i][p]) sum = 0;
+      };
       const auto load = [&](int n) {
 #pragma unroll
         for (int p = 0; p < C::kPass; ++p)
           right[n % C::kAhead][p] =
-              load_exchanged(from + (long long)(n / C::kChunks * C::kPass + p) * 8 * s.pitch +
-                             n % C::kChunks * 4 * kVector);
+              load_exchanged(from + (long long)(n / kResident * C::kPass + p) * 8 * s.pitch +
+                             n % kResident * 4 * kVector);
       };
-#pragma unroll
-      for (int n = 0; n < C::kAhead && n < kLoads; ++n) load(n);
-#pragma unroll
-      for (int n = 0; n < kLoads; ++n) {
-        const int j = n % C::kChunks, pass = n / C::kChunks;
-        if (j == 0)
-#pragma unroll
-          for (int i = 0; i < C::kRowTiles; ++i)
-#pragma unroll
-            for (int p = 0; p < C::kPass; ++p)
-#pragma unroll
-              for (float& sum : sums[i][p]) sum = 0;
-#pragma unroll
-        for (int i = 0; i < C::kRowTiles; ++i) {
-          uint4 left[2];
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            left[half] = j < C::kHeld ? held[j < C::kHeld ? j : 0][i][half]
-                                      : *in_shared(j - C::kHeld, i, half);
-#pragma unroll
-          for (int p = 0; p < C::kPass; ++p)
-            multiply_chunk(sums[i][p], left[0], left[1], right[n % C::kAhead][p]);
+      if constexpr (kStreamed > 0) {
+        static_assert(kPasses == 1 && C::kStages <= kStreamed);
+#pragma unroll 1
+        for (int n = 0; n < C::kStages; ++n) {
+          stream_states(n, from);
+          commit_async();
         }
-        if (n + C::kAhead < kLoads) load(n + C::kAhead);
-        if (j == C::kChunks - 1)
+        clear();
+      }
+      if constexpr (kResident > 0) {
 #pragma unroll
-          for (int i = 0; i < C::kRowTiles; ++i)
+        for (int n = 0; n < C::kAhead && n < kLoads; ++n) load(n);
+#pragma unroll
+        for (int n = 0; n < kLoads; ++n) {
+          const int j = n % kResident;
+          if (j == 0) clear();
+#pragma unroll
+          for (int i = 0; i < C::kRowTiles; ++i) {
+            uint4 left[2];
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+              left[half] = j < C::kHeld ? held[j < C::kHeld ? j : 0][i][half]
+                                        : *in_shared(j - C::kHeld, i, half);
 #pragma unroll
             for (int p = 0; p < C::kPass; ++p)
-#pragma unroll
-              for (int e = 0; e < 4; ++e)
-                to[((pass * C::kPass + p) * 8 + e % 2) * kPitch + 16 * i + 8 * (e / 2)] =
-                    sums[i][p][e];
+              multiply_chunk(sums[i][p], left[0], left[1], right[n % C::kAhead][p]);
+          }
+          if (n + C::kAhead < kLoads) load(n + C::kAhead);
+          if (kStreamed == 0 && j == kResident - 1) keep(sums, n / kResident);
+        }
+      }
+      if constexpr (kStreamed > 0) {
+        multiply_streamed(sums, from);
+        keep(sums, 0);
       }
     }
-    __device__ inline void add_up(const element& e, float* sums) const {
+    __device__ inline void add_up(const own_element& e, float* sums) const {
 #pragma unroll
       for (int gate = 0; gate < C::kGates; ++gate) sums[gate] = 0;
 #pragma unroll
-      for (int warp = 0; warp < C::kWarps; ++warp) {
-        const float* const from = memory + warp * kColumns * kPitch + e.at;
+      for (int warp = 0; warp < kDepthWarps; ++warp) {
+        const float* const from = work + warp * kColumns * kPitch + e.at;
         if constexpr (C::kGates == 4) {
           const float4 v = *reinterpret_cast<const float4*>(from);
           sums[0] += v.x, sums[1] += v.y, sums[2] += v.z, sums[3] += v.w;
@@ -290,70 +506,75 @@ struct recurrence_block {
       }
     }
 
-    // The units' share of a step; `copy` is where their states go.
-    __device__ inline void cells(int step, int copy, bool has_sums) {
+    // The units' share of a step; `copy` is where their states go, for the step `number`.
+    __device__ inline void cells(int step, int copy, int number, bool has_sums) {
 #pragma unroll
-      for (element& e : own) {
-        if (!e.exists) continue;
-        float sums[C::kGates];
-        if (has_sums)
-          add_up(e, sums);
-        else
+      for (own_element& e : own) {
+        float sums[C::kGates], exchanged[cell::kExchanged] = {};
 #pragma unroll
-          for (float& sum : sums) sum = 0;
+        for (float& sum : sums) sum = 0;
+        if (e.exists && has_sums) add_up(e, sums);
         if (step < 0) {
           cell::finish(sums, e.states);
           continue;
         }
-        float exchanged[cell::kExchanged];
-        cell::template take<T>(s, e.is_inside(step), sums, e.values, e.states, e.results,
-                               exchanged);
+        if (e.exists)
+          cell::template take<T>(s, e.is_inside(step), sums, e.values, e.fixed, e.states, e.results,
+                                 exchanged);
 #pragma unroll
         for (int k = 0; k < cell::kExchanged; ++k)
-          exchange_state(copy, e, k * s.units + e.unit, exchanged[k]);
+          exchange_state(copy, e, k * s.units + e.unit, exchanged[k], number);
       }
     }
     __device__ inline void store(int step) const {
 #pragma unroll
-      for (const element& e : own)
+      for (const own_element& e : own)
         if (e.exists) f.store(d, e.batch, e.unit, e.time(step, d), e.results);
     }
 
-    // All steps of the group. A gradient's last product is of what its first step has left.
+    // All steps of the group; a gradient's last round is a product of what its first step has left.
     __device__ inline void steps() {
       const int rounds = s.steps + (C::kGradient ? 1 : 0);
+      if (!C::kGradient && rounds > 0) begin_stream();
 #pragma unroll 1
       for (int n = 0; n < rounds; ++n) {
         const int step = C::kGradient ? s.steps - 1 - n : n;
         const int following = C::kGradient ? step - 1 : step + 1;
         const bool has_sums = !C::kGradient || n > 0;
-        if (has_sums) {
+        if constexpr (C::kNumbered) {
+          work = memory + n % 2 * kSums;
+          if (has_sums) product_of_numbered(n % 2, n + 1);
+        } else if (has_sums) {
           wait(counter(), (n + 1) * s.parts);
           product(n % 2);
-          __syncthreads();
         }
-        cells(step, (n + 1) % 2, has_sums);
-        if (n + 1 < rounds) arrive(counter());
+        if (has_sums) __syncthreads();
+        cells(step, (n + 1) % 2, n + 2, has_sums);
+        if (!C::kNumbered && n + 1 < rounds) {
+          arrive(counter());
+          begin_stream();
+        }
         if (step >= 0) store(step);
         if (following >= 0 && following < s.steps) read(following);
       }
+    }
+    __device__ inline void finish() const {
 #pragma unroll
-      for (element& e : own) {
+      for (const own_element& e : own) {
         if (!e.exists) continue;
-        if (e.length <= 0)
+        float states[cell::kStates];
 #pragma unroll
-          for (float& state : e.states) state = 0;
-        f.after(d, e.batch, e.unit, e.states);
+        for (int i = 0; i < cell::kStates; ++i) states[i] = e.length > 0 ? e.states[i] : 0;
+        f.after(d, e.batch, e.unit, states);
       }
     }
-
     __device__ inline void all() {
-      const int first = C::kGradient ? s.steps - 1 : 0;
       begin();
       hold();
       while (true) {
-        if (s.steps > 0) read(first);
+        if (s.steps > 0) read(C::kGradient ? s.steps - 1 : 0);
         steps();
+        finish();
         group += s.first_groups;
         if (group >= s.groups) return;
         __syncthreads();  // sums have been read
@@ -363,25 +584,28 @@ struct recurrence_block {
   };
 };
 
-template <class Length, class Weight, class Before, class Read, class Store, class After>
+template <class Length, class Weight, class Before, class Fixed, class Read, class Store,
+          class After>
 struct recurrence_functions {
   const Length& length;
   const Weight& weight;
   const Before& before;
+  const Fixed& fixed;
   const Read& read;
   const Store& store;
   const After& after;
 };
 
-template <class C, class T, class Length, class Weight, class Before, class Read, class Store,
-          class After>
-__device__ inline void recurrence_sm80(float* memory, T* exchange, int* counters,
+template <class C, class T, class Length, class Weight, class Before, class Fixed, class Read,
+          class Store, class After>
+__device__ inline void recurrence_sm80(float* memory, T* exchange, T* streamed, int* counters,
                                        const recurrence_shape& shape, const Length& length,
-                                       const Weight& weight, const Before& before, const Read& read,
-                                       const Store& store, const After& after) {
-  using functions = recurrence_functions<Length, Weight, Before, Read, Store, After>;
-  const functions f{length, weight, before, read, store, after};
-  typename recurrence_block<C>::template run<T, functions> run(shape, f, memory, exchange,
+                                       const Weight& weight, const Before& before,
+                                       const Fixed& fixed, const Read& read, const Store& store,
+                                       const After& after) {
+  using functions = recurrence_functions<Length, Weight, Before, Fixed, Read, Store, After>;
+  const functions f{length, weight, before, fixed, read, store, after};
+  typename recurrence_block<C>::template run<T, functions> run(shape, f, memory, exchange, streamed,
                                                                counters);
   run.all();
 }
