@@ -34,14 +34,17 @@ int ElementRegisters(const RecurrencePlan& p) {
 // memory what the L2 cache does not keep.
 double StepSeconds(const RecurrencePlan& p, const Target& target) {
   constexpr double kClock = 1.7e9, kArrivalSeconds = 1.2e-6, kNumberedSeconds = 0.9e-6,
-                   kSecondsOfBlocks = 5e-11, kSecondsOfPart = 1e-9, kReadBytesPerSecond = 0.8e11,
+                   kSecondsOfBlocks = 7e-11, kSecondsOfPart = 1e-9, kReadBytesPerSecond = 0.8e11,
                    kSharedBytesPerCycle = 128, kCellCycles = 300, kCyclesOfElement = 60,
                    kWaitCycles = 100, kOfCache = 0.7, kOfMemory = 0.7;
   const int tiles = p.columns / kColumnTile, passes = tiles / p.pass;
   const double sums = static_cast<double>(p.rows()) * p.columns,
                products = sums * static_cast<double>(p.pitch()),
-               states = static_cast<double>((p.numbered ? 2 : 1) * p.row_warps * p.columns *
-                                            p.pitch() * p.element_bytes());
+               columns = p.numbered
+                             ? static_cast<double>(std::min<int64_t>(p.columns, p.shape.batch))
+                             : p.columns,
+               states = (p.numbered ? 2 : 1) * p.row_warps * columns *
+                        static_cast<double>(p.pitch() * p.element_bytes());
   const double streamed = static_cast<double>(p.streamed() * p.chunk_bytes());
   const double matrix = static_cast<double>(p.in_shared * p.chunk_bytes()) * passes + 2 * streamed;
   const double resident = static_cast<double>(passes) * (p.held + p.in_shared);

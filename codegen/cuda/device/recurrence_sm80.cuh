@@ -234,26 +234,24 @@ struct recurrence_block {
       }
       return v;
     }
+    // Registers last, so that what is on its way elsewhere has room.
     __device__ inline void hold() {
+#pragma unroll 1
+      for (int n = 0; n < kStreamed; ++n)
+#pragma unroll 4
+        for (int i = 0; i < 2 * C::kRowTiles; ++i)
+          *in_memory(n, i) = weights(kResident + n, i / 2, i % 2);
+#pragma unroll 1
+      for (int j = 0; j < C::kInShared; ++j)
+#pragma unroll 4
+        for (int i = 0; i < 2 * C::kRowTiles; ++i)
+          *in_shared(j, i / 2, i % 2) = weights(C::kHeld + j, i / 2, i % 2);
 #pragma unroll
       for (int j = 0; j < C::kHeld; ++j)
 #pragma unroll
         for (int i = 0; i < C::kRowTiles; ++i)
 #pragma unroll
           for (int half = 0; half < 2; ++half) held[j][i][half] = weights(j, i, half);
-#pragma unroll 1
-      for (int j = 0; j < C::kInShared; ++j)
-#pragma unroll 1
-        for (int i = 0; i < C::kRowTiles; ++i)
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            *in_shared(j, i, half) = weights(C::kHeld + j, i, half);
-#pragma unroll 1
-      for (int n = 0; n < kStreamed * C::kRowTiles; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          *in_memory(n / C::kRowTiles, n % C::kRowTiles * 2 + half) =
-              weights(kResident + n / C::kRowTiles, n % C::kRowTiles, half);
     }
 
     // ---- the ring. Matrices may be asked for before the states are there.
@@ -395,15 +393,18 @@ struct recurrence_block {
       const auto is_late = [&](int p, int j) {
         return is_there(p, j) && !right[p][j].is_for(number);
       };
-      // Who asks for all of it while others write keeps them from writing.
-      do {
-        if (is_there(0, 0)) load(0, 0);
-      } while (__any_sync(0xffffffff, is_late(0, 0)));
+      // Where it is much, who asks for all of it while others write keeps them from writing.
+      const bool is_much = min(kColumns, s.batch - group * kColumns) * C::kChunks > kColumns;
+      if (is_much) {
+        do {
+          if (is_there(0, 0)) load(0, 0);
+        } while (__any_sync(0xffffffff, is_late(0, 0)));
+      }
 #pragma unroll
       for (int p = 0; p < C::kColumnTiles; ++p)
 #pragma unroll
         for (int j = 0; j < C::kChunks; ++j)
-          if ((p > 0 || j > 0) && is_there(p, j)) load(p, j);
+          if ((!is_much || p > 0 || j > 0) && is_there(p, j)) load(p, j);
       bool is_any_late;
       do {
         is_any_late = false;
