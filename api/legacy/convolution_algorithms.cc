@@ -269,9 +269,10 @@ class FindPlan {
     finding.workspace_bytes = plan->workspace_bytes();
     if (finding.workspace_bytes > workspace.bytes)
       return Status::Error(kTooLittle, "{} bytes", finding.workspace_bytes);
-    ASSIGN_OR_RETURN(const double seconds, lead_seconds_ > 0 && !plan->is_compiled()
-                                               ? Modelled(*plan, workspace)
-                                               : Measured(finding.algorithm, workspace));
+    ASSIGN_OR_RETURN(const double seconds,
+                     IsLate(finding.algorithm) || !IsWorthCompiling(finding.algorithm)
+                         ? Modelled(*plan, workspace)
+                         : Measured(finding.algorithm, workspace));
     finding.milliseconds = static_cast<float>(seconds * 1e3);
     return {};
   }
@@ -279,20 +280,22 @@ class FindPlan {
  private:
   Candidate CandidateOf(int algorithm) const { return {handle_, problem_, algorithm, pointers_}; }
 
+  bool IsLate(int algorithm) const { return std::ranges::count(late_, algorithm) > 0; }
+
   void CompileUntilDeadline(const std::vector<int>& algorithms) {
-    std::vector<std::shared_future<void>> compiled;
+    std::vector<std::pair<int, std::shared_future<void>>> compiled;
     for (const int algorithm : algorithms)
       if (const auto plan = CandidateOf(algorithm).Plan(); plan.ok())
-        compiled.push_back((*plan)->CompileBeside());
-    const auto late = std::ranges::count_if(compiled, [&](const std::shared_future<void>& done) {
-      return done.valid() && done.wait_until(deadline_) != std::future_status::ready;
-    });
-    if (late > 0)
+        compiled.emplace_back(algorithm, (*plan)->CompileBeside());
+    for (const auto& [algorithm, done] : compiled)
+      if (done.valid() && done.wait_until(deadline_) != std::future_status::ready)
+        late_.push_back(algorithm);
+    if (!late_.empty())
       LOG(kInfo,
           "Find answers before the kernels of {} algorithms are compiled, which goes on: their "
           "times "
           "are the model's",
-          late);
+          late_.size());
   }
 
   Result<double> Measured(int algorithm, const Workspace& workspace) {
@@ -302,8 +305,7 @@ class FindPlan {
     return seconds;
   }
   Result<double> Modelled(const CallPlan& plan, const Workspace& workspace) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> lead, CandidateOf(leading_).Plan());
-    if (!lead_measured_ && !lead->is_compiled()) return plan.modelled_seconds();
+    if (IsLate(leading_)) return plan.modelled_seconds();
     ASSIGN_OR_RETURN(const double seconds, Measured(leading_, workspace));
     return seconds * plan.modelled_seconds() / lead_seconds_;
   }
@@ -314,6 +316,7 @@ class FindPlan {
   const Deadline deadline_;
   const int leading_;
   double lead_seconds_ = 0;  // by the model; 0: all algorithms are compiled and timed
+  std::vector<int> late_;    // not compiled by the deadline
   std::optional<double> lead_measured_;
 };
 

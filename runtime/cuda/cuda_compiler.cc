@@ -76,7 +76,8 @@ Result<NvrtcResult> CudaCompiler::CompileAndTime(const KernelSource& source) {
   has_run_ = true;
   LOG(kDebug, "compiled {} in {:.2f} s", source.entry, took.count());
   constexpr double kWeightOfOne = 0.2;
-  if (begins_alone && begun_ == turn)
+  const bool was_alone = begins_alone && begun_ == turn;
+  if (was_alone || took.count() < seconds_per_kernel_)
     seconds_per_kernel_ = std::lerp(seconds_per_kernel_.load(), took.count(), kWeightOfOne);
   return result;
 }

@@ -31,7 +31,7 @@ class CudaCompiler {
   // From memory or disk only.
   std::optional<CachedKernel> Find(const KernelSource& source);
   // Seconds that one kernel takes to compile, about: a running mean over those of this process that
-  // had the compiler to themselves, since others wait for one another.
+  // had the compiler to themselves, since others wait for one another, or took less all the same.
   double seconds_per_kernel() const { return seconds_per_kernel_.load(); }
 
  private:

@@ -55,8 +55,8 @@ struct Run {
   const char* most_seconds = "1e9";  // of a Find that is not the process's first
 };
 
-// Finds all algorithms of the convolutions in a process of its own, without records.
-void FindIn(const Run& run) {
+// Runs a test of this program, which finds, in a process of its own, without records.
+void FindIn(const Run& run, const char* test = "InAProcess") {
   fs::remove_all(Folder(run.cache + "_records"));
   const pid_t child = fork();
   if (child == 0) {
@@ -69,8 +69,9 @@ void FindIn(const Run& run) {
     setenv("FIND_TEST_MOST_SECONDS", run.most_seconds, 1);
     unsetenv("TEST_PREMATURE_EXIT_FILE");
     unsetenv("TEST_SHARD_STATUS_FILE");
-    execl("/proc/self/exe", "find_bounded_test", "--gtest_filter=FindBounded.DISABLED_InAProcess",
-          "--gtest_also_run_disabled_tests", nullptr);
+    const std::string filter = std::string("--gtest_filter=FindBounded.DISABLED_") + test;
+    execl("/proc/self/exe", "find_bounded_test", filter.c_str(), "--gtest_also_run_disabled_tests",
+          nullptr);
     _exit(127);
   }
   int status = -1;
@@ -146,6 +147,21 @@ TEST(FindBounded, CompilesWhatRunsAndNothingInASecondProcess) {
   EXPECT_EQ(RecordsIn("cold", "conv"), 0);
   FindIn({.cache = "cold"});
   EXPECT_EQ(KernelsIn("cold"), run) << "the disk has the kernels";
+}
+
+TEST(FindBounded, DISABLED_WithoutACompiler) {
+  unsetenv("KILN_TEST_NVRTC");
+  setenv("KILN_NVRTC", "/nowhere/libnvrtc.so", 1);
+  cudnnHandle_t handle = nullptr;
+  ASSERT_EQ(cudnnCreate(&handle), kOk);
+  for (const Perf& perf : Convolution(Problems()[0]).Find(handle))
+    EXPECT_NE(perf.status, kOk) << perf.algorithm;
+  EXPECT_EQ(cudnnDestroy(handle), kOk);
+}
+
+// What failed to compile is not said to run.
+TEST(FindBounded, TellsWhatCannotBeCompiled) {
+  FindIn({.cache = "no_compiler"}, "WithoutACompiler");
 }
 
 // Where a kernel takes 2 s, who waited for one would take longer than this.
