@@ -91,7 +91,7 @@ bool AddRowPlaces(KernelBuilder& b, Call& call, const std::string& name, const s
   const Expr column = AddScalar(b, piece, "column", b.index_type());
   const Expr there =
       tile::And(tile::Ge(from, b.Idx(0)), tile::Lt(column, b.Extent(id, rows.depth)));
-  piece.body.push_back({tile::CopyAsync{memory, to, source, from + column, kVector, there}});
+  piece.body.push_back({tile::CopyAsync{memory, to, source, column + from, kVector, there}});
   call.functions.push_back(std::move(piece));
   return neighbours != Neighbours::kAligned;
 }

@@ -34,8 +34,9 @@ enum { kGroupsKnob, kKeysKnob, kTurnsKnob };
 constexpr int kPanel = 64;       // elements of one 128-byte row
 constexpr int kMostDepth = 256;  // of q and k, of v: accumulators and shared memory end there
 constexpr int kLeastKeys = 32;
-constexpr int kStages = 2;      // of k and of v: one would be a deadlock
-constexpr int kSlotBytes = 48;  // where a group learns what tile it makes
+constexpr int kStages = 2;        // of k and of v: one would be a deadlock
+constexpr int kLoadedStages = 3;  // where they fit: copies by threads take longer to arrive
+constexpr int kSlotBytes = 48;    // where a group learns what tile it makes
 
 // Registers of the producer's threads and of the others', by the number of consumer groups; 0 is
 // what a thread has from the start. `most` is what accumulators and weights may take of them.
@@ -43,8 +44,10 @@ struct RegisterSplit {
   int producer, consumer, most;
 };
 constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 192}, {24, 240, 176}, {32, 160, 128}};
-// Where the producer's threads copy, which takes addresses.
-constexpr RegisterSplit kLoadedRegisters[] = {{}, {0, 0, 192}, {88, 208, 160}, {32, 160, 128}};
+// The same where the producer's threads copy, which takes addresses. What they spill costs up to a
+// fifth of the time (H100), so that two groups of consumers leave them what they can.
+constexpr RegisterSplit kLoadedRegisters[] = {{}, {0, 0, 192}, {56, 224, 160}, {32, 160, 128}};
+constexpr RegisterSplit kLoadedFreely = {104, 200, 136};
 constexpr int kLoadedAlignment = 1024;  // bytes, of what the skeleton lays out
 
 struct AttentionTile {
@@ -53,14 +56,15 @@ struct AttentionTile {
 };
 // By the deeper of the two operands; `reading` is for graphs whose scores or weights have operands
 // in memory, one each, whose addresses take registers.
+// `loaded` is for operands that threads copy, into three stages if possible.
 struct TileRow {
   int depth;
-  AttentionTile plain, reading;
+  AttentionTile plain, reading, loaded;
 };
-constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}},
-                              {128, {2, 128, true}, {2, 80, false}},
-                              {192, {2, 96, false}, {2, 64, false}},
-                              {256, {2, 64, false}, {2, 32, false}}};
+constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}, {2, 128, true}},
+                              {128, {2, 128, true}, {2, 80, false}, {2, 96, true}},
+                              {192, {2, 96, false}, {2, 64, false}, {2, 80, false}},
+                              {256, {2, 64, false}, {2, 32, false}, {2, 32, false}}};
 
 struct Sm90 {
   static constexpr const char* kName = "attention_sm90";
@@ -73,11 +77,18 @@ struct Sm90 {
     AttentionProblem problem = {};
     int depth = 0, width = 0;  // of q and k, of v, in whole panels
     AttentionTile tile = {};
+    int64_t shared_limit = 0;
     bool is_loaded = false;  // by threads, which store as well; else by these:
     TensorMapSpec q = {}, k = {}, v = {}, out = {};
+    // Of O, S and weights, in a thread.
+    int used() const { return width / 2 + tile.keys / 2 + tile.keys / 4; }
     const RegisterSplit& registers() const {
-      return (is_loaded ? kLoadedRegisters : kRegisters)[tile.groups];
+      if (!is_loaded) return kRegisters[tile.groups];
+      const bool is_free = tile.groups == 2 && used() <= kLoadedFreely.most;
+      return is_free ? kLoadedFreely : kLoadedRegisters[tile.groups];
     }
+    int64_t bytes(int stages) const;  // of shared memory
+    int stages() const;
   };
   static Result<Plan> PlanOf(const Group& group);
   static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
@@ -88,17 +99,20 @@ struct Sm90 {
 };
 using Plan = Sm90::Plan;
 
-int64_t Sm90::SharedBytes(const Plan& p) {
-  const int64_t block = int64_t{p.tile.keys} * 2 * (p.depth + p.width);
-  return int64_t{p.tile.groups} * (64 * p.depth * 2 + 64 * 128) + kStages * block +
-         kSlotBytes * p.tile.groups + 8 * (4 * kStages + 2 * p.tile.groups) +
-         (p.is_loaded ? kLoadedAlignment : 0);
+int64_t Sm90::Plan::bytes(int stages) const {
+  const int64_t block = int64_t{tile.keys} * 2 * (depth + width);
+  return int64_t{tile.groups} * (64 * depth * 2 + 64 * 128) + stages * block +
+         kSlotBytes * tile.groups + 8 * (4 * stages + 2 * tile.groups) +
+         (is_loaded ? kLoadedAlignment : 0);
 }
 
-bool FitsRegisters(const Plan& p) {
-  const int used = p.width / 2 + p.tile.keys / 2 + p.tile.keys / 4;
-  return used <= p.registers().most;
+int Sm90::Plan::stages() const {
+  return is_loaded && bytes(kLoadedStages) <= shared_limit ? kLoadedStages : kStages;
 }
+
+int64_t Sm90::SharedBytes(const Plan& p) { return p.bytes(p.stages()); }
+
+bool FitsRegisters(const Plan& p) { return p.used() <= p.registers().most; }
 
 constexpr int kMostLoadedGroups = 2;  // more leave the producer too few registers
 
@@ -106,7 +120,9 @@ AttentionTile TileOf(const Plan& p, std::span<const int> knobs) {
   const int depth = std::max(p.depth, p.width);
   const auto* row =
       std::ranges::find_if(kTiles, [&](const TileRow& r) { return depth <= r.depth; });
-  AttentionTile tile = p.problem.reads_by_element ? row->reading : row->plain;
+  AttentionTile tile = p.problem.reads_by_element ? row->reading
+                       : p.is_loaded              ? row->loaded
+                                                  : row->plain;
   if (p.is_loaded) tile.groups = std::min(tile.groups, kMostLoadedGroups);
   if (knobs[kGroupsKnob] > 0) tile.groups = knobs[kGroupsKnob];
   if (knobs[kKeysKnob] > 0) tile.keys = knobs[kKeysKnob];
@@ -151,7 +167,8 @@ Result<Plan> Sm90::PlanOf(const Group& group) {
   return p;
 }
 
-Status Sm90::TakeTile(Plan& p, const Target&, std::span<const int> knobs) {
+Status Sm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
+  p.shared_limit = target.shared_limit();
   p.tile = TileOf(p, knobs);
   // The table's tiles are for what one thread of the producer leaves.
   while (p.is_loaded && knobs[kKeysKnob] == 0 && !FitsRegisters(p) && p.tile.keys > kLeastKeys)
@@ -209,7 +226,7 @@ class Schedule {
                    {"kKeys", plan_.tile.keys},
                    {"kDepth", plan_.depth},
                    {"kWidth", plan_.width},
-                   {"kStages", kStages},
+                   {"kStages", plan_.stages()},
                    {"kBytes", bytes},
                    {"kPingPong", plan_.tile.ping_pong ? 1 : 0},
                    {"kReads", plan_.problem.reads_by_place ? 1 : 0},
