@@ -75,6 +75,9 @@ CASES = [
     ("fp8", {"fp8": True}),
     ("fp8_causal", {**_CAUSAL, "fp8": True}),
     ("fp8_padding_causal", {**_LENGTHS, **_CAUSAL, "fp8": True}),
+    # Rows of whole calls of Philox, which neighbours share.
+    ("dropout_calls", {**_DROP, "keys": 152}),
+    ("dropout_calls_padding_causal", {**_DROP, **_LENGTHS, **_CAUSAL, "keys": 204}),
 ]
 _EVEN = {"keys": 152}  # four neighbours have their random bits of one call
 _POISON = {"poison": True}
