@@ -36,7 +36,8 @@ double StepSeconds(const RecurrencePlan& p, const Target& target) {
   constexpr double kClock = 1.7e9, kArrivalSeconds = 1.2e-6, kNumberedSeconds = 0.9e-6,
                    kSecondsOfBlocks = 7e-11, kSecondsOfPart = 1e-9, kReadBytesPerSecond = 0.8e11,
                    kSharedBytesPerCycle = 128, kCellCycles = 300, kCyclesOfElement = 60,
-                   kWaitCycles = 100, kOfCache = 0.7, kOfMemory = 0.7;
+                   kWaitCycles = 100, kFmaInstructionsPerCycle = 2.5, kOfCache = 0.7,
+                   kOfMemory = 0.7;
   const int tiles = p.columns / kColumnTile, passes = tiles / p.pass;
   const double sums = static_cast<double>(p.rows()) * p.columns,
                products = sums * static_cast<double>(p.pitch()),
@@ -49,7 +50,12 @@ double StepSeconds(const RecurrencePlan& p, const Target& target) {
   const double matrix = static_cast<double>(p.in_shared * p.chunk_bytes()) * passes + 2 * streamed;
   const double resident = static_cast<double>(passes) * (p.held + p.in_shared);
   const int64_t elements = CeilDiv(int64_t{p.units} * p.columns, p.threads());
-  const double cycles = products / (MmaMultiplyAddsPerCycle(target) * (p.rounds ? 0.5 : 1.0)) +
+  // A read of shared memory is 16 bytes of states for all lanes, and four products of each of their
+  // rows.
+  const double multiplying =
+      p.fma ? products / 32 / 4 * std::max(1.0, 4 / kFmaInstructionsPerCycle)
+            : products / (MmaMultiplyAddsPerCycle(target) * (p.rounds ? 0.5 : 1.0));
+  const double cycles = multiplying +
                         (8.0 * p.depth_warps() * sums + matrix) / kSharedBytesPerCycle +
                         kWaitCycles * resident / p.ahead + kCellCycles +
                         kCyclesOfElement * static_cast<double>(elements);
@@ -69,7 +75,7 @@ double StepSeconds(const RecurrencePlan& p, const Target& target) {
 bool PlaceNumbered(RecurrencePlan& p, int64_t shared_limit) {
   constexpr int kAddresses = 48, kMostPieces = 8;
   const int tiles = p.columns / kColumnTile, vector = 16 / p.element_bytes();
-  if (p.pass != 1 || tiles * p.chunks > kMostPieces || p.units % 2 != 0 ||
+  if (p.fma || p.pass != 1 || tiles * p.chunks > kMostPieces || p.units % 2 != 0 ||
       p.shape.hidden % 2 != 0 || p.depth % vector != 0)
     return false;
   const int taken = kAddresses + ElementRegisters(p) + p.row_tiles * 4 + tiles * p.chunks * 8 +
@@ -89,13 +95,15 @@ bool Place(RecurrencePlan& p, int64_t shared_limit) {
   constexpr int kMostSpilled = 40;
   constexpr int64_t kRingBytes = 96 * 1024;
   const int tiles = p.columns / kColumnTile, sums = p.row_tiles * p.pass * 4;
-  const int taken = kAddresses + ElementRegisters(p) + sums + p.ahead * p.pass * 4;
+  const int on_their_way = p.fma ? 16 + 2 * p.row_tiles : p.ahead * p.pass * 4;
+  const int taken = kAddresses + ElementRegisters(p) + sums + on_their_way;
   p.held =
       std::clamp((kRegisters - taken) / (8 * p.row_tiles), 0, std::min(p.chunks, kMostResident));
   p.stages = 1;
   p.in_shared = p.chunks - p.held;
   if (p.chunks <= kMostResident && p.shared_bytes() <= shared_limit) return sums <= kMostSums;
-  if (p.pass < tiles || sums > kMostStreamedSums || taken > kRegisters + kMostSpilled) return false;
+  if (p.fma || p.pass < tiles || sums > kMostStreamedSums || taken > kRegisters + kMostSpilled)
+    return false;
   p.in_shared = 0;
   p.stages =
       static_cast<int>(std::clamp<int64_t>(kRingBytes / p.ring_chunk_bytes(), 2, kMostStages));
@@ -111,18 +119,21 @@ bool Place(RecurrencePlan& p, int64_t shared_limit) {
 // Divides warps between rows and depth, registers and shared memory between the matrix, sums and
 // what is on its way. False if the block is too large.
 bool PlaceMatrix(RecurrencePlan& p, const Target& target, int exchange) {
-  const int row_tiles = static_cast<int>(CeilDiv(int64_t{p.units} * p.gates, kRowTile));
+  // A lane of FMA units has a row of 32.
+  const int row_tile = p.fma ? 2 * kRowTile : kRowTile;
+  const int row_tiles =
+      static_cast<int>(CeilDiv(int64_t{p.units} * p.gates, row_tile)) * (p.fma ? 2 : 1);
   const int64_t chunks = std::max<int64_t>(1, CeilDiv(p.depth, p.chunk()));
   const int tiles = p.columns / kColumnTile;
   RecurrencePlan best;
   double least = kNoSeconds;
   for (const int row_warps : {1, 2}) {
-    if (row_warps > row_tiles) continue;
+    if (row_warps > (p.fma ? 1 : row_tiles)) continue;
     RecurrencePlan q = p;
     q.row_warps = row_warps;
     q.row_tiles = static_cast<int>(CeilDiv(row_tiles, row_warps));
     q.chunks = static_cast<int>(CeilDiv(chunks, q.depth_warps()));
-    for (q.pass = 1; q.pass <= tiles; q.pass *= 2) {
+    for (q.pass = 1; q.pass <= (p.fma ? 1 : tiles); q.pass *= 2) {
       for (const int loading : {24, 32, 48}) {
         q.ahead = std::clamp(loading / (4 * q.pass), 1, tiles / q.pass * q.chunks);
         for (const bool numbered : {false, true}) {
@@ -157,9 +168,10 @@ Status CheckShape(const RecurrenceShape& shape) {
 }  // namespace
 
 Result<RecurrencePlan> RecurrencePlanOf(const RecurrenceShape& shape, const Target& target,
-                                        const RecurrenceSplit& split) {
+                                        const RecurrenceSplit& split, RecurrenceUnits units) {
   RETURN_IF_ERROR(CheckShape(shape));
-  RecurrencePlan p{.shape = shape, .rounds = shape.type == DType::kF32};
+  const bool fma = units == RecurrenceUnits::kFma;
+  RecurrencePlan p{.shape = shape, .fma = fma, .rounds = shape.type == DType::kF32 && !fma};
   p.units = split.units;
   p.columns = split.columns;
   p.gates = shape.is_grad ? 1 : static_cast<int>(shape.blocks.gates);
@@ -185,7 +197,7 @@ Result<RecurrencePlan> RecurrencePlanOf(const RecurrenceShape& shape, const Targ
 }
 
 std::vector<RecurrenceSplit> RecurrenceSplits(const RecurrenceShape& shape, const Target& target,
-                                              int exchange) {
+                                              int exchange, RecurrenceUnits of) {
   struct Ranked {
     RecurrenceSplit split;
     double seconds;
@@ -197,7 +209,7 @@ std::vector<RecurrenceSplit> RecurrenceSplits(const RecurrenceShape& shape, cons
       // Twice what there is does nothing for anybody.
       if ((units > 2 && units / 2 >= shape.hidden) || (columns > 8 && columns / 2 >= shape.batch))
         continue;
-      const auto plan = RecurrencePlanOf(shape, target, {units, columns, exchange});
+      const auto plan = RecurrencePlanOf(shape, target, {units, columns, exchange}, of);
       if (plan.ok())
         ranked.push_back({{units, columns, exchange}, RecurrenceSeconds(*plan, target)});
     }

@@ -28,9 +28,12 @@ inline constexpr int kRecurrenceExchanges[] = {0, kCounted, kNumbered};
 struct RecurrenceSplit {
   int units = 0, columns = 0, exchange = 0;
 };
+// What multiplies: tensor cores, which round f32 to TF32, or FMA units.
+enum class RecurrenceUnits : uint8_t { kTensorCores, kFma };
 
 struct RecurrencePlan {
   RecurrenceShape shape = {};
+  bool fma = false;     // RecurrenceUnits; of f32
   bool rounds = false;  // f32 operands to TF32
   int units = 0, columns = 0;
   int64_t depth = 0;                        // of the product
@@ -44,7 +47,7 @@ struct RecurrencePlan {
   int64_t parts = 0, groups = 0, first_groups = 0;  // first_groups: groups that run at a time
 
   int threads() const { return 32 * warps; }
-  int element_bytes() const { return rounds ? 4 : 2; }
+  int element_bytes() const { return rounds || fma ? 4 : 2; }
   int chunk() const { return 64 / element_bytes(); }  // elements
   int depth_warps() const { return warps / row_warps; }
   int rows() const { return 16 * row_tiles * row_warps; }
@@ -59,7 +62,10 @@ struct RecurrencePlan {
   }
   // A chunk of all warps.
   int64_t chunk_bytes() const { return int64_t{warps} * row_tiles * 1024; }
-  int64_t shared_bytes() const { return work_bytes() + in_shared * chunk_bytes(); }
+  // FMA units read states from there.
+  int64_t shared_bytes() const {
+    return work_bytes() + in_shared * chunk_bytes() + (fma ? columns * pitch() * 4 : 0);
+  }
   // That all blocks read again at each step.
   int64_t streamed_bytes() const { return blocks() * streamed() * chunk_bytes(); }
   // Elements of the two copies of what blocks exchange; ints of counters.
@@ -71,10 +77,10 @@ struct RecurrencePlan {
 
 // The plan for this split, or why there is none.
 Result<RecurrencePlan> RecurrencePlanOf(const RecurrenceShape& shape, const Target& target,
-                                        const RecurrenceSplit& split);
+                                        const RecurrenceSplit& split, RecurrenceUnits units);
 // Splits that have a plan, the one that the model likes best first.
 std::vector<RecurrenceSplit> RecurrenceSplits(const RecurrenceShape& shape, const Target& target,
-                                              int exchange);
+                                              int exchange, RecurrenceUnits units);
 // Modelled seconds of all steps.
 double RecurrenceSeconds(const RecurrencePlan& plan, const Target& target);
 

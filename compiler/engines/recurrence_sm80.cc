@@ -28,7 +28,10 @@ constexpr KnobRow kKnobs[] = {
 
 // ---- the kernels
 
-int64_t TypeNumber(DType type) { return type == DType::kF16 ? 0 : type == DType::kBF16 ? 1 : 2; }
+int64_t TypeNumber(const RecurrencePlan& p) {
+  if (p.fma) return 3;
+  return p.shape.type == DType::kF16 ? 0 : p.shape.type == DType::kBF16 ? 1 : 2;
+}
 
 // Counters, or the numbers beside the states with all else that is exchanged, 0 before the first
 // step.
@@ -70,7 +73,7 @@ void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, 
                  {"kClips", !a.clip                 ? 0
                             : a.clip_propagates_nan ? 2
                                                     : 1},
-                 {"kType", TypeNumber(shape.type)},
+                 {"kType", TypeNumber(p)},
                  {"kUnits", p.units},
                  {"kGates", p.gates},
                  {"kRowTiles", p.row_tiles},
@@ -121,8 +124,13 @@ Status IsLoop(const Group& group) {
   return Status::Error(Code::kUnsupportedGraphPattern, "the group has no recurrence");
 }
 
-template <bool rounds>
+enum class Arithmetic : uint8_t { kHalf, kTf32, kF32 };
+
+template <Arithmetic arithmetic>
 struct Sm80 {
+  static constexpr RecurrenceUnits kUnits =
+      arithmetic == Arithmetic::kF32 ? RecurrenceUnits::kFma : RecurrenceUnits::kTensorCores;
+
   static Status Takes(const RecurrenceShape& shape, const Group& group, const Target& target) {
     RETURN_IF_ERROR(RunsOnMma(target));
     if (target.minimal_launch)
@@ -130,10 +138,14 @@ struct Sm80 {
                            "KILN_LAUNCH=minimal has no launches whose blocks run together");
     const DType r = group.graph[shape.node->inputs[1]].dtype;
     const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
-    if (r != shape.type || (rounds ? shape.type != DType::kF32 : !is_half))
-      return Status::Error(
-          Code::kUnsupportedDataType, "it multiplies {}, matrices are {} and states {}",
-          rounds ? "f32 as TF32" : "f16 and bf16", Info(r).text, Info(shape.type).text);
+    constexpr bool kIsHalf = arithmetic == Arithmetic::kHalf;
+    constexpr const char* kMultiplies = arithmetic == Arithmetic::kHalf   ? "f16 and bf16"
+                                        : arithmetic == Arithmetic::kTf32 ? "f32 as TF32"
+                                                                          : "f32";
+    if (r != shape.type || (kIsHalf ? !is_half : shape.type != DType::kF32))
+      return Status::Error(Code::kUnsupportedDataType,
+                           "it multiplies {}, matrices are {} and states {}", kMultiplies,
+                           Info(r).text, Info(shape.type).text);
     return {};
   }
 
@@ -142,15 +154,16 @@ struct Sm80 {
     const RecurrenceShape shape = RecurrenceShapeOf(group);
     RETURN_IF_ERROR(Takes(shape, group, target));
     const RecurrenceSplit split{knobs[0], knobs[1], knobs[2]};
-    if (split.units > 0 && split.columns > 0) return RecurrencePlanOf(shape, target, split);
-    for (const RecurrenceSplit& liked : RecurrenceSplits(shape, target, split.exchange))
+    if (split.units > 0 && split.columns > 0) return RecurrencePlanOf(shape, target, split, kUnits);
+    for (const RecurrenceSplit& liked : RecurrenceSplits(shape, target, split.exchange, kUnits))
       if ((split.units == 0 || liked.units == split.units) &&
           (split.columns == 0 || liked.columns == split.columns))
-        return RecurrencePlanOf(shape, target, liked);
+        return RecurrencePlanOf(shape, target, liked, kUnits);
     // The sentence of the largest blocks.
     return RecurrencePlanOf(shape, target,
                             {split.units == 0 ? 64 : split.units,
-                             split.columns == 0 ? 8 : split.columns, split.exchange});
+                             split.columns == 0 ? 8 : split.columns, split.exchange},
+                            kUnits);
   }
 
   static Status Supports(const Group& group, const Target& target) {
@@ -178,7 +191,7 @@ struct Sm80 {
   static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
     std::vector<std::vector<int>> all = {{0, 0, 0}};
     const RecurrenceShape shape = RecurrenceShapeOf(group);
-    for (const RecurrenceSplit& split : RecurrenceSplits(shape, target, 0))
+    for (const RecurrenceSplit& split : RecurrenceSplits(shape, target, 0, kUnits))
       all.push_back({split.units, split.columns, 0});
     return all;
   }
@@ -188,24 +201,30 @@ constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 constexpr int kTensorCore[] = {kNoteTensorCore};
 constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
 
-template <bool rounds>
+constexpr std::span<const int> NotesOf(Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::kF32) return {};
+  if (arithmetic == Arithmetic::kTf32) return kRounding;
+  return kTensorCore;
+}
+
+template <Arithmetic arithmetic>
 constexpr Engine RowOf(const char* name) {
+  using Row = Sm80<arithmetic>;
   return {.name = name,
           .version = 2,
           .knobs = kKnobs,
-          .notes = {.numerical = rounds ? std::span<const int>(kRounding)
-                                        : std::span<const int>(kTensorCore),
-                    .behavioral = kBehavior},
-          .supports = Sm80<rounds>::Supports,
-          .cost = Sm80<rounds>::Cost,
-          .lower = Sm80<rounds>::Lower,
-          .shared_bytes = Sm80<rounds>::SharedBytes,
-          .candidates = Sm80<rounds>::Candidates};
+          .notes = {.numerical = NotesOf(arithmetic), .behavioral = kBehavior},
+          .supports = Row::Supports,
+          .cost = Row::Cost,
+          .lower = Row::Lower,
+          .shared_bytes = Row::SharedBytes,
+          .candidates = Row::Candidates};
 }
 
 }  // namespace
 
-const Engine kRecurrenceSm80Engine = RowOf<false>("recurrence_sm80");
-const Engine kRecurrenceSm80Tf32Engine = RowOf<true>("recurrence_sm80_tf32");
+const Engine kRecurrenceSm80Engine = RowOf<Arithmetic::kHalf>("recurrence_sm80");
+const Engine kRecurrenceSm80Tf32Engine = RowOf<Arithmetic::kTf32>("recurrence_sm80_tf32");
+const Engine kRecurrenceSm80F32Engine = RowOf<Arithmetic::kF32>("recurrence_sm80_f32");
 
 }  // namespace kiln::compiler

@@ -52,7 +52,8 @@ std::span<const Engine> Engines() {
                                     kCtcEngine,
                                     kRecurrenceSm80Engine,
                                     kRecurrenceSm80Tf32Engine,
-                                    kAttentionDecodeEngine};
+                                    kAttentionDecodeEngine,
+                                    kRecurrenceSm80F32Engine};
   return kEngines;
 }
 

@@ -32,12 +32,14 @@ struct LoopCase {
   int64_t steps = 1, batch = 1, directions = 1, hidden = 1;
   bool is_grad = false, has_lengths = false, has_states = false, has_bias = false, trains = false,
        clips = false;
+  bool exact = false;  // f32 that is not rounded to TF32
 
   std::string Text() const {
     return fmt::format("{} {} of {}, T {} B {} D {} H {}{}{}{}{}{}", graph::Text(cell),
-                       is_grad ? "gradient" : "steps", Info(type).text, steps, batch, directions,
-                       hidden, has_lengths ? ", lengths" : "", has_states ? ", states" : "",
-                       has_bias ? ", bias" : "", trains ? ", training" : "", clips ? ", clip" : "");
+                       is_grad ? "gradient" : "steps", exact ? "exact f32" : Info(type).text, steps,
+                       batch, directions, hidden, has_lengths ? ", lengths" : "",
+                       has_states ? ", states" : "", has_bias ? ", bias" : "",
+                       trains ? ", training" : "", clips ? ", clip" : "");
   }
 };
 
@@ -130,8 +132,9 @@ runtime::Device& TheDevice() {
   return **device;
 }
 
-const char* EngineOf(DType type) {
-  return type == DType::kF32 ? "recurrence_sm80_tf32" : "recurrence_sm80";
+const char* EngineOf(const LoopCase& c) {
+  if (c.type != DType::kF32) return "recurrence_sm80";
+  return c.exact ? "recurrence_sm80_f32" : "recurrence_sm80_tf32";
 }
 
 // Outputs of `times` runs of the plan.
@@ -170,7 +173,7 @@ std::vector<TensorValues> Run(const LoopGraph& loop, const EngineChoice& choice,
 // States round to the type at each step, and operands of products to it or to TF32, whose last
 // place is that of f16. An error of one rounding grows by little in a few steps of such weights.
 double Tolerance(const LoopCase& c) {
-  const double place = c.type == DType::kBF16 ? 0x1p-9 : 0x1p-12;
+  const double place = c.exact ? 0x1p-21 : c.type == DType::kBF16 ? 0x1p-9 : 0x1p-12;
   return place * 6 * (1 + std::sqrt(static_cast<double>(c.steps)));
 }
 
@@ -180,7 +183,7 @@ void ExpectRight(const LoopCase& c, uint64_t seed,
   const LoopGraph loop(c, seed);
   TensorValues want = loop.inputs();
   ASSERT_TRUE(graph::Evaluate(loop.graph(), want).ok());
-  const EngineChoice choice{.engine = compiler::EngineIndex(EngineOf(c.type)), .knobs = knobs};
+  const EngineChoice choice{.engine = compiler::EngineIndex(EngineOf(c)), .knobs = knobs};
   const std::vector<TensorValues> runs = Run(loop, choice, 2);
   ASSERT_EQ(runs.size(), 2u);
   EXPECT_EQ(runs[0], runs[1]) << "two runs differ";
@@ -218,6 +221,7 @@ LoopCase Draw(uint64_t seed) {
   c.has_bias = chance();
   c.trains = chance();
   c.clips = c.cell == RnnCell::kLstm && chance();
+  c.exact = c.type == DType::kF32 && chance();
   return c;
 }
 
@@ -255,6 +259,8 @@ TEST(Recurrence, SharedMemoryHoldsTheRest) {
                  .has_lengths = true,
                  .trains = true},
                 5, {{"units", 64}, {"sequences", 16}});
+  ExpectRight({.type = DType::kF32, .steps = 2, .batch = 11, .hidden = 600, .exact = true}, 6,
+              {{"units", 20}, {"sequences", 8}});
 }
 
 TEST(Recurrence, StreamsRunRight) {

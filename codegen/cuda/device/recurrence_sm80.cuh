@@ -21,6 +21,8 @@
 //     store what the step has made, read what the next one needs
 //   }
 //
+// kType: f16, bf16, f32 rounded to TF32 (what is exchanged, too), or f32 on FMA units.
+//
 // Row unit * kGates + gate of the matrix is a gate of a unit; of a gradient kGates is 1, and depth
 // counts the gates of all units. A lane takes 16 bytes of depth of rows g and g + 8 at a time, with
 // g = lane / 4, and of column g: which products an mma adds does not matter, if both operands
@@ -56,7 +58,8 @@ struct recurrence_block {
   static constexpr int kDepthWarps = C::kWarps / C::kRowWarps;
   static constexpr int kRows = 16 * C::kRowTiles * C::kRowWarps;
   static constexpr int kPitch = kRows + 4;  // of sums of a column, free of conflicts
-  static constexpr int kElementBytes = C::kType == 2 ? 4 : 2;
+  static constexpr int kElementBytes = C::kType >= 2 ? 4 : 2;
+  static constexpr bool kIsFma = C::kType == 3;
   static constexpr int kVector = 16 / kElementBytes;
   static constexpr int kPasses = C::kColumnTiles / C::kPass;
   static constexpr int kResident = C::kHeld + C::kInShared, kStreamed = C::kChunks - kResident;
@@ -221,9 +224,11 @@ struct recurrence_block {
     // The block's matrix, once.
     __device__ inline uint4 weights(int chunk, int tile, int half) const {
       const int lane = threadIdx.x % 32;
-      const int row = 16 * (row_warp() * C::kRowTiles + tile) + 8 * half + lane / 4;
+      const int row = kIsFma ? 32 * (tile / 2) + lane
+                             : 16 * (row_warp() * C::kRowTiles + tile) + 8 * half + lane / 4;
       const int unit = part * C::kUnits + row / C::kGates;
-      const int depth = ((depth_warp() * C::kChunks + chunk) * 4 + lane % 4) * kVector;
+      const int piece = kIsFma ? tile % 2 * 2 + half : lane % 4;
+      const int depth = ((depth_warp() * C::kChunks + chunk) * 4 + piece) * kVector;
       __align__(16) T values[kVector];
       uint4 v = make_uint4(0, 0, 0, 0);
       if (row < C::kGates * C::kUnits && unit < s.units && depth < s.depth) {
@@ -306,7 +311,7 @@ struct recurrence_block {
       if constexpr (C::kNumbered) {
         unsigned word = round_tf32(__float_as_uint(value));
         bool stores = e.exists;
-        if constexpr (C::kType != 2) {
+        if constexpr (C::kType < 2) {
           word = T(value).bits;
           word |= __shfl_down_sync(0xffffffff, word, 1) << 16;
           stores = e.exists && e.unit % 2 == 0;
@@ -376,6 +381,59 @@ struct recurrence_block {
 #pragma unroll
           for (int e = 0; e < 4; ++e)
             to[((pass * C::kPass + p) * 8 + e % 2) * kPitch + 16 * i + 8 * (e / 2)] = sums[i][p][e];
+    }
+    // In f32, on FMA units: a lane has a row of each 32, and a warp its depth of all columns beside
+    // it in shared memory, which all lanes read together.
+    __device__ inline void product_in_f32(int parity) const {
+      constexpr int kPieces = kColumns * C::kChunks * 4, kTiles = C::kRowTiles / 2;
+      const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+      const T* const from = row(parity, 0) + depth_warp() * C::kChunks * 16;
+      float* const states =
+          memory + kWork + C::kInShared * C::kWarps * C::kRowTiles * 256 + warp * kPieces * 4;
+#pragma unroll
+      for (int n = lane; n < kPieces; n += 32)
+        copy_async<16>(
+            reinterpret_cast<uint4*>(states + n * 4),
+            reinterpret_cast<const uint4*>(from + (long long)(n / (C::kChunks * 4)) * s.pitch +
+                                           n % (C::kChunks * 4) * 4),
+            true);
+      commit_async();
+      wait_async<0>();
+      __syncwarp();
+#pragma unroll 1
+      for (int pass = 0; pass < C::kColumnTiles; ++pass) {
+        float sums[kTiles][8];
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+          for (float& sum : sums[i]) sum = 0;
+#pragma unroll
+        for (int n = 0; n < 4 * C::kChunks; ++n) {
+          const int j = n / 4, q = n % 4;
+          float left[kTiles][4];
+#pragma unroll
+          for (int i = 0; i < kTiles; ++i)
+            copy<16>(reinterpret_cast<uint4*>(left[i]),
+                     j < C::kHeld ? &held[j < C::kHeld ? j : 0][2 * i + q / 2][q % 2]
+                                  : in_shared(j - C::kHeld, 2 * i + q / 2, q % 2));
+#pragma unroll
+          for (int c = 0; c < 8; ++c) {
+            float right[4];
+            copy<16>(
+                reinterpret_cast<uint4*>(right),
+                reinterpret_cast<const uint4*>(states + ((pass * 8 + c) * C::kChunks * 4 + n) * 4));
+#pragma unroll
+            for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+              for (int k = 0; k < 4; ++k) sums[i][c] = __fmaf_rn(left[i][k], right[k], sums[i][c]);
+          }
+        }
+        float* const to = work + (depth_warp() * kColumns + pass * 8) * kPitch + lane;
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+          for (int c = 0; c < 8; ++c) to[c * kPitch + 32 * i] = sums[i][c];
+      }
     }
     // Of states that come with their numbers. Nobody writes behind the depth, nor columns behind
     // the last sequence.
@@ -547,7 +605,10 @@ struct recurrence_block {
           if (has_sums) product_of_numbered(n % 2, n + 1);
         } else if (has_sums) {
           wait(counter(), (n + 1) * s.parts);
-          product(n % 2);
+          if constexpr (kIsFma)
+            product_in_f32(n % 2);
+          else
+            product(n % 2);
         }
         if (has_sums) __syncthreads();
         cells(step, (n + 1) % 2, n + 2, has_sums);
