@@ -158,7 +158,7 @@ void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, tile
   add("queries", p.queries);
   add("keys", p.keys);
   add("inner", p.inner);
-  add("parts", p.parts);
+  if (p.parts > 1) add("parts", p.parts);
   add("batches", p.part_heads());
   add("group", p.part_group());
   add("key_tiles", p.key_tiles());

@@ -87,8 +87,7 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
 // What is beside a place takes registers.
 bool TakesLargeBlocks(const Plan& p) {
   const AttentionGrad& a = p.grad;
-  return p.depth == kPanel && !p.reads && a.is_plain && a.kept == graph::kAbsent &&
-         a.zeroes.empty();
+  return p.depth == kPanel && !p.reads && a.is_plain && a.kept == graph::kAbsent;
 }
 
 Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
@@ -141,11 +140,10 @@ class Schedule {
     call.maps = {b.Map("q_map", a.q, plan_.q),    b.Map("k_map", a.k, plan_.k),
                  b.Map("v_map", a.v, plan_.v),    b.Map("dy_map", a.dy, plan_.dy),
                  b.Map("dk_map", a.dk, plan_.dk), b.Map("dv_map", a.dv, plan_.dv)};
+    const std::string summed = b.Scratch(AttentionGradSums::kSums, DType::kF32, false);
     call.buffers = {
-        b.Scratch(AttentionGradSums::kSums, DType::kF32, false),
-        b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
-        b.Scratch(plan_.parts > 1 ? AttentionGradSums::kPartSums : AttentionGradSums::kSums,
-                  DType::kF32, false)};
+        summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
+        plan_.parts > 1 ? b.Scratch(AttentionGradSums::kPartSums, DType::kF32, false) : summed};
     call.wgmma = {.columns = plan_.queries_tile, .type = type, .right_type = type};
     call.second = Call::Wgmma{.columns = plan_.depth,
                               .type = type,
@@ -159,15 +157,16 @@ class Schedule {
                              .right_is_outer = true};
     call.shared_bytes = GradSm90::SharedBytes(plan_);
     const bool is_shallow = plan_.depth == 64;
-    const int(&registers)[2] = kRegisters[plan_.queries_tile > 64];
     call.config = {
-        {"kQueries", plan_.queries_tile},     {"kDepth", plan_.depth},
-        {"kReads", plan_.reads ? 1 : 0},      {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
-        {"kKeysFirst", is_shallow ? 1 : 0},   {"kOrdered", is_ordered_ ? 1 : 0},
-        {"kParts", plan_.parts > 1 ? 1 : 0},  {"kProducerRegisters", registers[0]},
-        {"kConsumerRegisters", registers[1]}, {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
+        {"kQueries", plan_.queries_tile},    {"kDepth", plan_.depth},
+        {"kReads", plan_.reads ? 1 : 0},     {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
+        {"kKeysFirst", is_shallow ? 1 : 0},  {"kOrdered", is_ordered_ ? 1 : 0},
+        {"kParts", plan_.parts > 1 ? 1 : 0}, {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddAttentionGradShape(b, plan_, call);
     AttentionGradFunctions(b, a).Add(call);
+    const int(&registers)[2] = kRegisters[plan_.queries_tile > kPanel];
+    call.config.push_back({"kProducerRegisters", registers[0]});
+    call.config.push_back({"kConsumerRegisters", registers[1]});
     const int64_t blocks =
         std::min<int64_t>(plan_.part_heads() * plan_.key_tiles(), target_.multiprocessors);
     b.Finish(CallOfBlocks(b, blocks, std::move(call)), {blocks, 1, 1}, 384, lowered, 1);

@@ -177,7 +177,8 @@ def _shape(rng, backward, fp8, extents):
     if fp8:
         depth = 128 if backward else int(rng.choice([16, 32, 64, 128]))
     batches = min(int(rng.integers(1, 4)), max(1, extents.most // (heads * queries * keys)))
-    heads = min(heads, max(1, extents.most // (batches * queries * keys)))
+    while heads > 1 and batches * heads * queries * keys > extents.most:  # powers of two, as slopes of alibi want
+        heads //= 2
     options = {"q": (batches, heads, queries, depth), "keys": keys,
                "heads": int(rng.choice([n for n in (1, 2, 4) if heads % n == 0])),
                "layout": str(rng.choice(list(LAYOUTS))), "scale": float(rng.choice([1.0, 0.2, 0.35]))}

@@ -26,7 +26,8 @@
 //   slope(value, bit, product, of_row, grad, mean, batch, …)   with kSlopes dS', of the
 //                                   exponential and of D'; kKeepsScores: of the product; and of the
 //                                   row's statistics, kSlopesOfRows
-//                                   kReads: some of these read memory by place
+//                                   kReads: some of these read memory by place; kHides: known
+//                                   masks hide places
 //   add_bias(value, batch, …)       with kBias, of the second result of slope: adds to the gradient
 //                                   of a bias, which is summed over heads (kBiasHeads), batches
 //                                   (kBiasBatches) or both
@@ -139,10 +140,11 @@ struct attention_grad_rows {
     const bool large = any_rows_large(step);
     float factor[1] = {1.f};
     if constexpr (C::kOneLoop)
-      take_scores(f, s, step, false, large);  // a branch beside each read would wait for it
+      // A branch beside each read waits for it, which is worth it where whole steps have no mask.
+      take_scores(f, s, step, C::kHides && !C::kZeroes && inside, large);
     else if (large)
       take_scores(f, s, step, false, true);
-    else if (kFolds && inside) {
+    else if (C::kFolded && inside) {
       f.factor(step.batch(), factor);
       if constexpr (C::kKeepsScores) {
 #pragma unroll
@@ -157,8 +159,6 @@ struct attention_grad_rows {
                         [&](int i) { return load_pair(step.statistics() + i * 32); });
     if (kFinishes || step.ends() || (C::kZeroes && !inside)) finish_weights(f, s, step, inside);
   }
-  // Beside masks of lengths a third text of the same loop takes registers that there are none of.
-  static constexpr bool kFolds = C::kFolded && !C::kZeroes;
   static constexpr bool kFinishes = C::kWeights || C::kKept;  // of all blocks
   template <class Rows>
   __device__ inline void take_exponentials(float slope, const Rows& rows) {
@@ -273,9 +273,10 @@ struct attention_grad_rows {
 
   // ---- weights and slopes together
 
-  // Where slopes read scores, both are made of four elements at a time, when both products are
-  // there: scores, exponentials and slopes of all of them have no room beside each other.
-  static constexpr bool kTogether = C::kKeepsScores || C::kKept;
+  // Beside random bits, which take long, the second product is there when weights are made, and so
+  // both are made of four elements at a time: no exponential waits for its slope in a register.
+  // Scores that slopes read have no room beside exponentials in rows of more than 64.
+  static constexpr bool kTogether = C::kKept || (C::kKeepsScores && C::kDepth > 64);
   template <class F, class Step>
   __device__ inline void take_both(const F& f, const attention_grad_shape& s, const Step& step,
                                    bool inside, unsigned means) {

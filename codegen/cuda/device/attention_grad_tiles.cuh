@@ -18,7 +18,7 @@
 struct attention_grad_shape {
   int queries, keys;
   int inner;    // heads of k and v of one image
-  int parts;    // that the heads of q of each are divided into, with tiles of their own
+  int parts;    // with kParts: that the heads of q of each are divided into, with own tiles
   int batches;  // parts of all heads; "head" is the number of one below
   int group;    // heads of q for each of them
   int key_tiles, query_tiles;
