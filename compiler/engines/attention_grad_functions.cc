@@ -285,6 +285,7 @@ void AttentionGradFunctions::Add(Call& call, std::string bias_sums) {
   AddScore(call, true);
   AddFactor(b_, a_.exp, FactorOf(g_, a_), call);
   AddLimits(b_, a_.exp, MasksOf(a_), call);
+  call.config.push_back({"kHides", a_.masks.empty() ? 0 : 1});
   call.config.push_back({"kShifted", IsShifted() ? 1 : 0});
   AddVisible(call);
   AddRandom(call);

@@ -424,12 +424,13 @@ class Settler {
           const Node& sum = view_.node(reader);
           if (sum.op != GraphOp::kReduction || sum.As<ReductionAttrs>().mode != ReductionMode::kAdd)
             continue;
-          const Tensor& x = view_[sum.inputs[0]];
+          const DType dtype = view_[sum.inputs[0]].dtype;
+          const Dims dims = view_[sum.inputs[0]].dims;  // of a tensor that new ones may move
           const TensorId counted =
               out_.SelectOfRows(reader, stats, -kInfinity, 0, sum.inputs[0], "of_rows_with_keys");
           out_.Replace(reader, 0,
                        out_.Add(reader, PointwiseMode::kNeg, {counted},
-                                {.dtype = x.dtype, .dims = x.dims}, "negative"));
+                                {.dtype = dtype, .dims = dims}, "negative"));
         }
       }
     }

@@ -199,9 +199,10 @@ TEST(CandidateOf, RefusesInWordsWhatCannotBeUsed) {
   };
   EXPECT_NE(refusal([](Record& r) { r.engine = "abacus"; }).find("abacus"), std::string::npos);
   EXPECT_NE(refusal([](Record& r) { ++r.version; }).find("version"), std::string::npos);
-  EXPECT_NE(refusal([](Record& r) { r.knobs = "tile_m=63"; }).find("63"), std::string::npos);
+  const std::string knob{Engines()[static_cast<size_t>(candidate.engine)].knobs[0].name};
+  EXPECT_NE(refusal([&](Record& r) { r.knobs = knob + "=63"; }).find("63"), std::string::npos);
   EXPECT_NE(refusal([](Record& r) { r.knobs = "depth=1"; }).find("depth"), std::string::npos);
-  EXPECT_NE(refusal([](Record& r) { r.knobs = "tile_m"; }), "");
+  EXPECT_NE(refusal([&](Record& r) { r.knobs = knob; }), "");
   EXPECT_NE(refusal([](Record& r) { r.rejected = "wrong"; }), "");
   EXPECT_NE(refusal([](Record& r) {
               r.engine = "pointwise";
