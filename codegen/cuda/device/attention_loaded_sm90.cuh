@@ -257,12 +257,14 @@ struct attention_to_memory {
       put.piece(values, p.of[i], column + chunk * 8);
       apart |= p.of[i] == -2;
     }
-    if ((C::kApart & 8) == 0 || !apart) return;
+    if constexpr ((C::kApart & 8) != 0) {
+      if (!apart) return;
 #pragma unroll 1
-    for (int row = threadIdx.x % 128 / 8; row < min(64, s.queries - first_row); row += 16) {
-      __align__(16) T values[8];
-      copy<16>(values, at + row * 64 + (chunk ^ row % 8) * 8);
-      put.apart(values, batch, first_row + row, column + chunk * 8);
+      for (int row = threadIdx.x % 128 / 8; row < min(64, s.queries - first_row); row += 16) {
+        __align__(16) T values[8];
+        copy<16>(values, at + row * 64 + (chunk ^ row % 8) * 8);
+        put.apart(values, batch, first_row + row, column + chunk * 8);
+      }
     }
   }
   __device__ inline void end(bool) const {}
