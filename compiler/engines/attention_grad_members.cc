@@ -1,3 +1,5 @@
+// AttentionGradFinder's results: what is stored of the gradients, and which nodes belong to the
+// group.
 #include <algorithm>
 #include <set>
 

@@ -75,7 +75,7 @@ class ChecksTest(unittest.TestCase):
         self.assertEqual(self.findings("functions"), [])
         page = (self.root / tool.PAGE).read_text()
         self.assertIn("<td>1800</td>\n<td>✓</td>\n<td>✓</td>\n<td>✓</td>\n<td>✓</td>\n"
-                      "<td>not yet seen on an H200</td>", page)
+                      "<td>not yet seen on a GPU</td>", page)
 
     def test_layering(self):
         cases = [
