@@ -188,7 +188,7 @@ TEST_F(SearchTest, WaitsForTheCompilerAtTheTopOfTheListAlone) {
     ASSERT_EQ(stored_.size(), looked_at);
     EXPECT_EQ(stored_[0].knobs, KnobsOf(0));
     EXPECT_EQ(stored_[1].knobs, KnobsOf(1));
-    EXPECT_EQ(result->fastest[0].knobs, KnobsOf(4));
+    EXPECT_EQ(result->fastest[0].knobs, KnobsOf(FirstOfBinary(4)));
   }
 }
 
