@@ -293,8 +293,7 @@ class FindPlan {
     if (!late_.empty())
       LOG(kInfo,
           "Find answers before the kernels of {} algorithms are compiled, which goes on: their "
-          "times "
-          "are the model's",
+          "times are the model's",
           late_.size());
   }
 

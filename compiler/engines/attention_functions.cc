@@ -249,12 +249,21 @@ static bool EndsInMemory(const graph::Graph& g, const std::vector<ScoreMask>& ma
   });
 }
 
-// The random bits that weights are made of, where four neighbours share a call of Philox: one value
-// for each score, by its place in a row-major tensor whose rows are whole calls.
-static TensorId SharedBitsOf(const graph::Graph& g, const Attention& a) {
+bool SharesPhilox(const graph::Graph& g, const graph::Node& random) {
   constexpr int64_t kWords = 4;
   const GraphView view(g);
-  if (g[a.score].dims.back() % kWords != 0) return graph::kAbsent;
+  const graph::Node* place = view.Producer(random.inputs[0]);
+  if (place == nullptr || place->op != graph::GraphOp::kReshape ||
+      g[place->inputs[0]].rank() != 1 || g[random.inputs[0]].dims.back() % kWords != 0)
+    return false;
+  const graph::Node* counted = view.Producer(view.Uncast(place->inputs[0]));
+  return counted != nullptr && counted->op == graph::GraphOp::kIota;
+}
+
+// The random bits that weights are made of, where four neighbours share a call of Philox: one value
+// for each score.
+static TensorId SharedBitsOf(const graph::Graph& g, const Attention& a) {
+  const GraphView view(g);
   TensorId bits = graph::kAbsent;
   std::vector<TensorId> pending = {a.weight};
   std::vector<char> seen(g.tensors.size());
@@ -264,13 +273,9 @@ static TensorId SharedBitsOf(const graph::Graph& g, const Attention& a) {
     if (id == graph::kAbsent || id == a.exp || seen[id]) continue;
     seen[id] = 1;
     if (const graph::Node* random = view.Map(id, ScalarOp::kPhilox)) {
-      const graph::Node* place = view.Producer(random->inputs[0]);
-      const bool is_row_major =
-          place != nullptr && place->op == graph::GraphOp::kReshape &&
-          g[place->inputs[0]].rank() == 1 && view.Producer(view.Uncast(place->inputs[0])) &&
-          view.Producer(view.Uncast(place->inputs[0]))->op == graph::GraphOp::kIota &&
-          g[random->inputs[0]].dims.back() == g[a.score].dims.back();
-      if (bits != graph::kAbsent || !is_row_major) return graph::kAbsent;
+      if (bits != graph::kAbsent || g[id].dims.back() != g[a.score].dims.back() ||
+          !SharesPhilox(g, *random))
+        return graph::kAbsent;
       bits = id;
     } else if (const graph::Node* n = view.Producer(id)) {
       pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());

@@ -27,6 +27,9 @@ Index ScoreIndex(KernelBuilder& b, tile::Block& out, graph::TensorId tensor,
 // The index of an operand's dims before the last two, for a head of the result, some of which share
 // one of the operand's.
 HeadIndex SharedHeads(KernelBuilder& b, const Attention& attention, graph::TensorId operand);
+// Whether the random words of four neighbours of a row are those of one call of Philox: words by
+// their place in a row-major tensor whose rows are whole calls.
+bool SharesPhilox(const graph::Graph& graph, const graph::Node& random);
 // Adds limits, of scores with these masks.
 void AddLimits(KernelBuilder& b, graph::TensorId scores, const std::vector<ScoreMask>& masks,
                tile::Call& call);

@@ -147,8 +147,7 @@ graph::NodeId AttentionGradFunctions::RandomNode() const {
   return -1;
 }
 
-// Place, seed and offset of the random word of a score. Places of a row follow each other, from a
-// multiple of its length on.
+// Place, seed and offset of the random word of a score.
 void AttentionGradFunctions::AddRandom(Call& call) {
   Call::Function f{.name = "random", .params = {}, .body = {}};
   const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t());
@@ -164,9 +163,9 @@ void AttentionGradFunctions::AddRandom(Call& call) {
       f.body.push_back({tile::Store{result, b_.Idx(i), tile::Cast(DType::kI64, value)}});
     }
   }
-  call.config.push_back({"kRandom", random < 0                                ? 0
-                                    : g_[a_.exp].dims.back() % kOfPhilox == 0 ? kOfPhilox
-                                                                              : 1});
+  int share = 0;
+  if (random >= 0) share = SharesPhilox(g_, g_.nodes[random]) ? kOfPhilox : 1;
+  call.config.push_back({"kRandom", share});
   call.functions.push_back(std::move(f));
 }
 

@@ -5,9 +5,8 @@
 //
 //   a block    `units` units of a direction (and their gates), `columns` sequences
 //   a warp     a share of the rows (of one or two) and of the depth of the matrix, `chunks` times
-//   64
-//              bytes of each row: `held` in registers, `in_shared` in shared memory, and what has
-//              room in neither is read again at each step, through a ring in shared memory
+//              64 bytes of each row: `held` in registers, `in_shared` in shared memory, and what
+//              has room in neither is read again at each step, through a ring in shared memory
 #pragma once
 
 #include <algorithm>

@@ -131,11 +131,17 @@ Graph AttentionWith(const AttentionForm& f) {
   return *b.Finish();
 }
 
-// What ptxas keeps in memory all the same, since NVRTC's options are asked for and not nvcc's
-// (2026-11-26): 4 and 16 bytes, which nobody has timed.
-constexpr const char* kKnown[] = {
-    "gelu sm_90a wgmma_sm90 tile_left=64,tile_right=256,cluster=2,ping_pong=1",
-    "attention256x256_reads sm_90a attention_sm90 groups=0,tile_keys=0,ping_pong=2",
+// Candidates that spill as much as this and no more: seen when NVRTC was asked, with its options,
+// and no longer nvcc (2026-11-26). Nobody has timed what it costs.
+struct Known {
+  const char* where;  // its beginning
+  const char* spills;
+};
+constexpr Known kKnown[] = {
+    {"gelu sm_90a wgmma_sm90 tile_left=64,tile_right=256,cluster=2,ping_pong=1",
+     "16 bytes stack frame, 16 bytes spill stores, 16 bytes spill loads"},
+    {"attention256x256_reads sm_90a attention_sm90 groups=0,tile_keys=0,ping_pong=2",
+     "8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads"},
 };
 
 class SpillsTest : public ::testing::Test {
@@ -165,14 +171,17 @@ class SpillsTest : public ::testing::Test {
       choice.knobs.push_back({engine.knobs[k].name, knobs[k]});
     const Result<CompiledPlan> plan = Compile(g, target, choice);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    const std::string where =
-        fmt::format("{} {} {} {}", g.name, target.arch, engine.name, KnobText(engine, knobs));
-    const auto is_this = [&](const char* known) { return where.starts_with(known); };
-    if (TestAll() || std::ranges::none_of(kKnown, is_this)) ptxas_.Add(plan->program, where);
+    ptxas_.Add(plan->program, fmt::format("{} {} {} {}", g.name, target.arch, engine.name,
+                                          KnobText(engine, knobs)));
   }
 
   void TearDown() override {
-    for (const std::string& complaint : ptxas_.Run()) ADD_FAILURE() << complaint;
+    for (const std::string& complaint : ptxas_.Run()) {
+      const auto is_this = [&](const Known& known) {
+        return complaint.starts_with(known.where) && complaint.find(known.spills) != complaint.npos;
+      };
+      if (std::ranges::none_of(kKnown, is_this)) ADD_FAILURE() << complaint;
+    }
     fmt::print("{} kernels\n", ptxas_.kernels());
   }
 

@@ -23,10 +23,9 @@
 //                              hide elsewhere from result[2] up to result[3]
 //   weight(value, batch, row, column, bits, result out)   kWeightsInside: it is more than the value
 //                              where known masks let through, too
-//   random(batch, row, column, result out)   with kRandom, of columns that are multiples of 4:
-//   place,
-//                              seed and offset of the random word that `bits` is (philox.cuh); the
-//                              three columns behind have the words behind it
+//   random(batch, row, column, result out)   with kRandom, of columns that are multiples of 4: the
+//                              place, seed and offset of the random word that `bits` is
+//                              (philox.cuh); the three columns behind have the words behind it
 //   finish(value, batch, row, column, result out)
 //   rows(batch, row, max, sum)
 //   first(batch, row, result out)   maximum and sum of a row before its first key: with kSink those

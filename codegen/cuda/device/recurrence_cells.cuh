@@ -5,10 +5,9 @@
 //
 //   kStates     that a unit carries from step to step: h, and c of an LSTM;
 //               of a gradient what no matrix carries of dh, and dc of an LSTM
-//   kValues     forward: xg, a value a gate; gradient: dy, what the forward step has kept, and of
-//   an
-//               LSTM c and the c before, of a GRU the h before; they stay of the type that memory
-//               has until they are used, since whoever converts waits for them
+//   kValues     forward: xg, a value a gate; gradient: dy, what the forward step has kept, and c
+//               and the c before of an LSTM, the h before of a GRU; they stay of the type that
+//               memory has until they are used, since whoever converts waits for them
 //   kFixed      forward: the gates' biases
 //   kResults    forward: h, what is kept, c of an LSTM; gradient: those of the gates
 //   kExchanged  what the units of the next step multiply

@@ -108,22 +108,28 @@ struct recurrence_block {
                  : "l"(from));
     return v;
   }
-  // 16 bytes of states with their numbers.
+  // 16 bytes of states with their numbers, each word of states in 64 bits that are read and written
+  // at once.
   struct numbered {
-    uint4 v[2];
+    unsigned long long v[4];
 
     __device__ inline void load(const void* from) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
-        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v[i].x), "=r"(v[i].y), "=r"(v[i].z), "=r"(v[i].w)
-                     : "l"(static_cast<const char*>(from) + 16 * i)
+      for (int i = 0; i < 4; i += 2)
+        asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+                     : "=l"(v[i]), "=l"(v[i + 1])
+                     : "l"(static_cast<const char*>(from) + 8 * i)
                      : "memory");
     }
     __device__ inline bool is_for(int number) const {
-      return v[0].y == number && v[0].w == number && v[1].y == number && v[1].w == number;
+      bool all = true;
+#pragma unroll
+      for (const unsigned long long word : v) all = all && int(word >> 32) == number;
+      return all;
     }
-    __device__ inline uint4 states() const { return make_uint4(v[0].x, v[0].z, v[1].x, v[1].z); }
+    __device__ inline uint4 states() const {
+      return make_uint4(unsigned(v[0]), unsigned(v[1]), unsigned(v[2]), unsigned(v[3]));
+    }
   };
   static __device__ inline void wait(const int* counter, int arrivals) {
     if (threadIdx.x == 0) {
@@ -317,8 +323,8 @@ struct recurrence_block {
           stores = e.exists && e.unit % 2 == 0;
         }
         if (stores)
-          asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to + 2 * k), "r"(word),
-                       "r"(number)
+          asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to + 2 * k),
+                       "l"((unsigned long long)(unsigned(number)) << 32 | word)
                        : "memory");
       } else if (e.exists) {
         if constexpr (C::kType == 2)
