@@ -90,11 +90,14 @@ const Case* FindCase(const std::string& label) {
   return found == file->second.cases.end() ? nullptr : &*found;
 }
 
-std::vector<EmulatedRun> RunsOfDevice() {
+bool HasWgmma() {
   const char* const arch = std::getenv("EMULATED_GPU_ARCH");
-  const int sm = arch != nullptr && std::string(arch) == "sm_80" ? 80 : 90;
+  return arch == nullptr || std::string(arch) != "sm_80";
+}
+
+std::vector<EmulatedRun> RunsOfDevice() {
   std::vector<EmulatedRun> runs(std::begin(kRuns), std::end(kRuns));
-  std::erase_if(runs, [&](const EmulatedRun& run) { return run.least_sm > sm; });
+  std::erase_if(runs, [&](const EmulatedRun& run) { return run.least_sm > (HasWgmma() ? 90 : 80); });
   return runs;
 }
 
@@ -133,6 +136,29 @@ INSTANTIATE_TEST_SUITE_P(
           name, [](char ch) { return !std::isalnum(static_cast<unsigned char>(ch)); }, '_');
       return name;
     });
+
+// Three products of TF32 numbers stand for one of f32, on units that cut off what they add: of
+// numbers of one sign a sum is as near to the exact one as FMA units', which round, would be.
+TEST(EmulatedRuns, SumsOfF32LoseNoMoreThanF32) {
+  if (!HasWgmma()) return;
+  const auto device = runtime::DefaultDevice();
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  const Case* const c = FindCase("contract.txt:f32/one_sign");
+  ASSERT_NE(c, nullptr);
+  CaseRuns runs(**device, *c, TestOptions::Get().seed, 0, Sample{.extremes = 4, .random = 4});
+  ASSERT_EQ(runs.error(), "");
+  std::erase_if(runs.runs(), [](const EngineRun& run) {
+    return run.engine != compiler::EngineIndex("wgmma_sm90_3xtf32");
+  });
+  ASSERT_FALSE(runs.runs().empty());
+  runs.Evaluate();
+  runs.Tighten(0.25);
+  for (EngineRun& run : runs.runs()) {
+    runs.Compile(run);
+    if (run.failure.empty()) runs.Run(run);
+    EXPECT_EQ(run.failure, "") << run.Name() << "\n  KILN_TEST_SEED=" << TestOptions::Get().seed;
+  }
+}
 
 // Engines of operations that tests/cases does not have: rnn_emulated_test,
 // recurrence_emulated_test, ctc_calls_emulated_test.

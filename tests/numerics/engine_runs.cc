@@ -223,7 +223,8 @@ bool CaseRuns::Run(EngineRun& run) {
 
 std::string CaseRuns::Check(const EngineRun& run, const CaseData& after) const {
   const Engine& engine = compiler::Engines()[static_cast<size_t>(run.engine)];
-  return CheckRun(case_, before_, after, compiler::OnlyRoundsInputs(engine) ? rounded_ : exact_);
+  return CheckRun(case_, before_, after, compiler::OnlyRoundsInputs(engine) ? rounded_ : exact_,
+                  tolerance_);
 }
 
 }  // namespace kiln::testing

@@ -47,6 +47,8 @@ class CaseRuns {
   void Compile(EngineRun& run) const;
   // The oracle's results; before Run.
   void Evaluate();
+  // What is wrong by more than so much of what the oracle allows; all of it without this call.
+  void Tighten(double scale) { tolerance_.scale = scale; }
   // One thread. False when the device is lost.
   bool Run(EngineRun& run);
 
@@ -65,6 +67,7 @@ class CaseRuns {
   CaseData before_;
   std::map<int, oracle::Dense> exact_, rounded_;  // expected; with f32 operands rounded to TF32
   bool rounds_ = false;                           // an engine among the runs does so
+  oracle::Tolerance tolerance_;
   std::vector<EngineRun> runs_;
   std::string error_;
 };

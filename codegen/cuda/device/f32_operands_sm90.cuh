@@ -146,23 +146,27 @@ struct left_piece {
   __device__ inline void multiply(typename T::accumulators& acc, unsigned long long right,
                                   bool accumulate) const {
     constexpr int kToLow = (T::kRightBytes * C::kStages) >> 4;
+    // Products of low terms first: what is cut off a sum is less where the sum is small.
+    if constexpr (kTwo) {
+#pragma unroll
+      for (int kk = 0; kk < kStepsOfPiece; ++kk)
+#pragma unroll
+        for (int i = 0; i < T::kBlocks; ++i) {
+          C::multiply(acc[i], low[kk][i], right + kk * 2, accumulate || kk > 0);
+          C::multiply(acc[i], high[kk][i], right + kToLow + kk * 2, 1);
+        }
+    }
 #pragma unroll
     for (int kk = 0; kk < kStepsOfPiece; ++kk)
 #pragma unroll
-      for (int i = 0; i < T::kBlocks; ++i) {
-        const bool adds = accumulate || kk > 0;
-        if constexpr (kTwo) {
-          C::multiply(acc[i], low[kk][i], right + kk * 2, adds);
-          C::multiply(acc[i], high[kk][i], right + kToLow + kk * 2, 1);
-        }
-        C::multiply(acc[i], high[kk][i], right + kk * 2, kTwo || adds);
-      }
+      for (int i = 0; i < T::kBlocks; ++i)
+        C::multiply(acc[i], high[kk][i], right + kk * 2, kTwo || accumulate || kk > 0);
   }
 };
 
 // A tile whose left goes through registers. A stage goes in two pieces, the next one's elements are
 // read while the tensor cores have the last one. These cut off what they add, which over a long sum
-// counts: sums of two terms are short, kShort steps, and added up as f32, as are long ones of one
+// counts: sums of two terms are those of one step, and added up as f32, as are longer ones of one
 // (kFolds).
 template <class T>
 __device__ inline void multiply_from_registers(typename T::accumulators& acc,
@@ -172,43 +176,56 @@ __device__ inline void multiply_from_registers(typename T::accumulators& acc,
   using C = typename T::config;
   using piece_of_left = left_piece<T>;
   constexpr bool kTwo = C::kTerms == 2, kParts = kTwo || C::kFolds > 0;
-  constexpr int kPieces = piece_of_left::kPieces, kShort = kTwo ? 4 : C::kFolds;
+  constexpr int kPieces = piece_of_left::kPieces, kPart = kTwo ? 1 : kParts ? C::kFolds : 1;
+  constexpr int kRightPiece = piece_of_left::kStepsOfPiece * 2;
   const unsigned place = piece_of_left::place(left, thread % 32, thread / 32);
   piece_of_left pieces[kPieces];
   typename T::accumulators part;
+  const auto load_first = [&] {
+    mbarrier_wait(T::loaded(barriers, r.stage), r.phase);
+    pieces[0].load(place + r.stage * T::kLeftBytes, 0);
+  };
   if constexpr (kParts) clear_sums(acc);
-  int previous = -1, step = 0;
-#pragma unroll 1
-  while (step < p.steps) {
-    const int end = kParts ? min(step + kShort, p.steps) : p.steps;
-    bool accumulate = false;
-#pragma unroll 1
-    for (; step < end; ++step) {
-      mbarrier_wait(T::loaded(barriers, r.stage), r.phase);
-#pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece) {
-        wgmma_wait<kPieces - 1>();  // the registers of the piece are free
-        if (piece == kPieces - 1 && previous >= 0)
-          T::release(barriers + 8 * (C::kStages + previous), thread);
-        pieces[piece].load(place + r.stage * T::kLeftBytes, piece);
-        if (T::kPrepares && piece == 0) mbarrier_wait(barriers + 8 * r.stage, r.phase);
-        wgmma_fence();
-        pieces[piece].multiply(
-            kParts ? part : acc,
-            right + r.stage * (T::kRightBytes >> 4) + piece * piece_of_left::kStepsOfPiece * 2,
-            accumulate);
-        wgmma_commit();
-        accumulate = true;
-      }
-      previous = r.stage;
-      r.advance();
-    }
-    if constexpr (C::kPingPong)
-      if (step == p.steps) T::pass_turn(is_last);
-    wgmma_wait<0>();
-    T::release(barriers + 8 * (C::kStages + previous), thread);
+  if (p.steps > 0) load_first();
+  int previous = -1, of_part = 0;
+  const auto release_previous = [&] {
+    if (previous >= 0) T::release(barriers + 8 * (C::kStages + previous), thread);
     previous = -1;
-    if constexpr (kParts) add_sums(acc, part);
+  };
+#pragma unroll 1
+  for (int step = 0; step < p.steps; ++step) {
+    const int stage = r.stage;
+    if (T::kPrepares) mbarrier_wait(barriers + 8 * stage, r.phase);
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      if (piece > 0) {
+        wgmma_wait<1>();  // the registers of the piece are free
+        release_previous();
+        pieces[piece].load(place + stage * T::kLeftBytes, piece);
+      }
+      wgmma_fence();
+      pieces[piece].multiply(kParts ? part : acc,
+                             right + stage * (T::kRightBytes >> 4) + piece * kRightPiece,
+                             piece > 0 || (kParts ? of_part > 0 : step > 0));
+      wgmma_commit();
+    }
+    previous = stage;
+    r.advance();
+    const bool is_end = step + 1 == p.steps, ends_part = ++of_part == kPart || is_end;
+    if constexpr (C::kPingPong)
+      if (is_end) T::pass_turn(is_last);
+    wgmma_wait<kPieces - 1>();  // the registers of the first piece are free
+    if (!is_end) load_first();
+    if (kPieces == 1 || is_end || (kParts && ends_part)) {
+      wgmma_wait<0>();
+      release_previous();
+    }
+    if constexpr (kParts) {
+      if (ends_part) {
+        add_sums(acc, part);
+        of_part = 0;
+      }
+    }
   }
   if constexpr (C::kPingPong && C::kMayBeEmpty)
     if (p.steps == 0) T::pass_turn(is_last);

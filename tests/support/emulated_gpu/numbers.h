@@ -25,6 +25,13 @@ inline float Flushed(float v) {
 
 enum class Rounding : uint8_t { kNearest, kZero, kDown, kUp, kAway /* ties away from zero */ };
 
+// What tensor cores make of a sum: the nearest f32 towards zero.
+inline float CutOff(double sum) {
+  const auto nearest = static_cast<float>(sum);
+  const bool is_too_far = std::isfinite(nearest) && std::abs(double{nearest}) > std::abs(sum);
+  return is_too_far ? std::nextafter(nearest, 0.f) : Canonical(nearest);
+}
+
 // Integer nearest to v (of small size) as a double.
 inline double RoundToInteger(double v, Rounding rounding) {
   switch (rounding) {

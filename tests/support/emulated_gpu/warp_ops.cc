@@ -1,6 +1,6 @@
 // What lanes of a warp do together. PTX ISA 9.7.9 (shfl), 9.7.13 (vote, match, redux,
 // elect), 9.7.14 (mma.sync, ldmatrix, stmatrix). A product is summed in f64, with the accumulator,
-// and rounded to f32 once: nearer to the exact sum than tensor cores are.
+// and cut off to f32 once: tensor cores do so, and are a little further off within a product.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -267,7 +267,7 @@ void RunMma(Warp& w, const Instr& i, Mask) {
     for (int v = 0; v < 4; ++v) {
       const double sum = sums[lane / 4 + v / 2 * 8][2 * (lane % 4) + v % 2];
       if constexpr (is_float)
-        Put(w, d[v], lane, Canonical(static_cast<float>(sum)));
+        Put(w, d[v], lane, CutOff(sum));
       else
         Put(w, d[v], lane, static_cast<uint32_t>(static_cast<int64_t>(sum)));
     }

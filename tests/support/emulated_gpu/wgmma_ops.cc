@@ -2,7 +2,7 @@
 //
 // Each warp computes its own 16 rows of the 64. A product is done when its group is waited for, or
 // when another instruction touches a register of one (compilers move accumulators about); operands
-// in shared memory are read then. It is summed in f64 with the accumulator and rounded to f32 once.
+// in shared memory are read then. It is summed in f64 with the accumulator and cut off to f32 once.
 //
 // A descriptor: start address >> 4 (bits 0 to 13), leading byte offset >> 4 (16 to 29), stride byte
 // offset >> 4 (32 to 45), base offset (49 to 51), swizzle (62, 63: 0 none, 1: 128, 2: 64, 3: 32
@@ -123,7 +123,7 @@ void Compute(Warp& w, const Instr& i, const Product& product) {
     for (int e = 0; e < columns / 2; ++e) {
       const double sum = total[row_of(lane, e)][column_of(lane, e)];
       if constexpr (std::is_same_v<Sum, float>)
-        Put(w, sums[e], lane, Canonical(static_cast<float>(sum)));
+        Put(w, sums[e], lane, CutOff(sum));
       else
         Put(w, sums[e], lane, static_cast<uint32_t>(static_cast<int64_t>(sum)));
     }
