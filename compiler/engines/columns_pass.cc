@@ -288,9 +288,13 @@ class ColumnsPass {
     For(out, "l", count, [&](Block& body, const Expr& lane) {
       Index at = kept_;
       if (plan_.across) at[row_.inner] = at[row_.inner] + lane;
-      const Expr value = ValueScope(b_, body).Value(operand, BroadcastIndex(b_, g()[operand], at));
-      body.push_back(
-          {tile::Store{shifts_[r], lane, ShiftOf(b_, body, tile::Cast(TypeOf(r), value))}});
+      ValueScope values(b_, body);
+      const auto value_at = [&](const Index& index) {
+        return tile::Cast(TypeOf(r),
+                          values.Value(operand, BroadcastIndex(b_, g()[operand], index)));
+      };
+      const Expr first = value_at(at), other = value_at(OtherPlace(b_, row_, at));
+      body.push_back({tile::Store{shifts_[r], lane, ShiftOf(b_, body, first, other)}});
     });
     Block leave;
     For(leave, "l", count, [&](Block& body, const Expr& lane) {

@@ -7,7 +7,8 @@
 // for it: f32 data may lie so far from zero that its sum would round away what its elements differ
 // by. No element is so far off that what is left would be lost beside its own squared distance. An
 // element that is no number, or so large that a distance from it could overflow where the sum of
-// the elements does not, is no s: 0 is.
+// the elements does not, is no s: 0 is. So it is where another element is not much nearer to s than
+// zero is: sums around zero lose least there.
 #pragma once
 
 #include <optional>
@@ -27,8 +28,11 @@ std::vector<std::optional<Moment>> MomentsOf(const ReducePlan& row);
 
 // Whether a sum of row.reduces, from whose mean distances are taken, adds x - s.
 bool IsShifted(const ReducePlan& row, size_t sum);
-// The s that an element is, which may be named in `out`.
-tile::Expr ShiftOf(KernelBuilder& b, tile::Block& out, const tile::Expr& element);
+// The s of elements of which these are two, or the same one twice; it may be named in `out`.
+tile::Expr ShiftOf(KernelBuilder& b, tile::Block& out, const tile::Expr& element,
+                   const tile::Expr& other);
+// The place of the other element, where every reduced dim of `first` is at its begin.
+Index OtherPlace(KernelBuilder& b, const ReducePlan& row, Index first);
 // The sum of x, of `elements` elements, from that of x - s.
 tile::Expr Unshifted(const tile::Expr& sum, const tile::Expr& shift, const tile::Expr& elements);
 

@@ -527,9 +527,12 @@ class RowsKernel {
       body.push_back({tile::Alloc{shifts_[r], totals_.TypeOf(r), tile::Space::kReg, shape_.rows}});
       EachRow(body, [&](Block& out, const Row& row) {
         ValueScope values = RowScope(out, row);
-        const Expr first = values.Value(operand, BroadcastIndex(b_, g()[operand], row.kept));
-        out.push_back({tile::Store{shifts_[r], row.slot,
-                                   ShiftOf(b_, out, tile::Cast(totals_.TypeOf(r), first))}});
+        const auto at = [&](const Index& index) {
+          return tile::Cast(totals_.TypeOf(r),
+                            values.Value(operand, BroadcastIndex(b_, g()[operand], index)));
+        };
+        const Expr first = at(row.kept), other = at(OtherPlace(b_, plan_.row, row.kept));
+        out.push_back({tile::Store{shifts_[r], row.slot, ShiftOf(b_, out, first, other)}});
       });
     }
   }

@@ -176,6 +176,29 @@ TEST(StatisticsTest, FirstElementOutlies) {
   }
 }
 
+// Means beside zero are as near as sums around zero make them, wherever the first element lies.
+TEST(StatisticsTest, MeansBesideZero) {
+  for (const Norm& norm : {kNorms[0], kNorms[2]})
+    for (const char* layout : {"", "@nhwc"}) {
+      SCOPED_TRACE(fmt::format("{}{}", norm.name, layout));
+      const Graph g = GraphOf(fmt::format(fmt::runtime(norm.line), fmt::arg("layout", layout)));
+      graph::TensorValues inputs = graph::RandomInputs(g, 7, true);
+      const graph::TensorId x = IdOf(g, "x");
+      std::mt19937 random(11);
+      std::normal_distribution<double> around(0, 1);
+      for (size_t i = 0; i < inputs[x].size(); ++i)
+        inputs[x][i] = IsFirst(g[x].dims, norm.reduced, i) ? 3 : static_cast<float>(around(random));
+      inputs[IdOf(g, "eps")] = {kEpsilon};
+      const Statistics want = StatisticsOf(g[x].dims, norm.reduced, inputs[x], kEpsilon);
+      const Result<TileRun> run = RunTiles(g, *TargetFromArch("sm_90a"), inputs);
+      ASSERT_TRUE(run.ok()) << run.status().message();
+      double worst = 0;
+      for (size_t k = 0; k < want.mean.size(); ++k)
+        worst = std::max(worst, std::abs(run->outputs.at(IdOf(g, "m"))[k] - want.mean[k]));
+      EXPECT_LE(worst, 0x1p-27);
+    }
+}
+
 // Groups that begin with an infinity, NaN or a huge number have the formula's mean: a distance from
 // such an element overflows, or is NaN in every place.
 TEST(StatisticsTest, FirstElementIsHuge) {

@@ -97,7 +97,8 @@ bool HasWgmma() {
 
 std::vector<EmulatedRun> RunsOfDevice() {
   std::vector<EmulatedRun> runs(std::begin(kRuns), std::end(kRuns));
-  std::erase_if(runs, [&](const EmulatedRun& run) { return run.least_sm > (HasWgmma() ? 90 : 80); });
+  std::erase_if(runs,
+                [&](const EmulatedRun& run) { return run.least_sm > (HasWgmma() ? 90 : 80); });
   return runs;
 }
 
