@@ -1,0 +1,271 @@
+// The gradients of recurrent networks as primitives; decompose_rnn.cc says what becomes of them.
+#include "compiler/passes/rnn_writer.h"
+#include "ir/graph/sdpa.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Combine;
+using graph::Graph;
+using graph::GraphOp;
+using graph::kAbsent;
+using graph::Node;
+using graph::OperandOr;
+using graph::RnnCell;
+using graph::TensorId;
+
+// Parts of reserve and gradients, as what reads them sees them.
+class BackwardWriter : protected RnnWriter {
+ public:
+  using RnnWriter::RnnWriter;
+
+ protected:
+  TensorId Kept(TensorId reserve, int64_t offset, int64_t width) {
+    return Part(reserve, offset, {e_.steps, e_.batch, directions_, width});
+  }
+  TensorId LayerData(TensorId reserve, int64_t offset) {
+    return offset < 0 ? kAbsent : Part(reserve, offset, {e_.steps, e_.batch, y_width()});
+  }
+  graph::RnnReservePlaces ReserveOf(int64_t layer) const {
+    return graph::RnnReserveOf(a_, e_.steps, e_.batch, layer);
+  }
+  graph::RnnGradientPlaces GradientsOf(int64_t layer) const {
+    return graph::RnnGradientsOf(a_, e_.steps, e_.batch, layer);
+  }
+  // Blocks `first` .. of dgates [T,B,D,blocks*H], as rows [T*B, D*count*H].
+  TensorId Blocks(TensorId dgates, int64_t first, int64_t count) {
+    if (count != graph::BlocksOf(a_.cell).gradients)
+      dgates = w_.Slice(dgates, {0, 0, 0, first * a_.hidden},
+                        {e_.steps, e_.batch, directions_, count * a_.hidden});
+    return w_.Reshape(dgates, {1, rows(), directions_ * count * a_.hidden});
+  }
+};
+
+class DataGradientWriter : private BackwardWriter {
+  using In = graph::rnn_backward_data::Input;
+  using Out = graph::rnn_backward_data::Output;
+
+ public:
+  DataGradientWriter(Graph& g, const Node& node)
+      : BackwardWriter(g, node, node.inputs[In::kY], OperandOr(node.inputs, In::kLengths)),
+        node_(node) {
+    name_of_ = node.outputs[Out::kDx];
+    input_ = g[name_of_].dims.back();
+  }
+
+  void Write() {
+    const TensorId reserve = Operand(In::kReserve);
+    const int64_t layers = a_.layers;
+    std::vector<TensorId> gradients(static_cast<size_t>(layers)), projected, dhx, dcx;
+    std::vector<std::vector<TensorId>> parts(static_cast<size_t>(layers));
+    dhx.resize(static_cast<size_t>(layers), kAbsent);
+    dcx = dhx;
+    TensorId dy = Spread(Operand(In::kDy));
+    for (int64_t l = layers - 1; l >= 0; --l) {
+      dhx[l] = StateResult(Result(Out::kDhx), a_.projected);
+      dcx[l] = StateResult(Result(Out::kDcx), a_.hidden);
+      const TensorId dgates = Loop(dy, l, dhx[l], dcx[l], parts[l]);
+      dy = InputGradient(dgates, l);
+      if (l == 0) break;
+      if (const TensorId mask = LayerData(reserve, ReserveOf(l - 1).mask); mask != kAbsent)
+        dy = w_.Mul(dy, w_.Reshape(Scaled(mask), g_[dy].dims));
+      dy = w_.Reshape(w_.Round(dy, type_), {e_.steps, e_.batch, y_width()});
+    }
+    // Rounded as the product has it, which writes it so.
+    if (!e_.packed && !Pads()) dy = w_.Round(dy, type_);
+    Store(w_.Reshape(dy, {e_.steps, e_.batch, input_}), Result(Out::kDx));
+    StoreStates(dhx, Result(Out::kDhx));
+    StoreStates(dcx, Result(Out::kDcx));
+    std::vector<TensorId> all;
+    for (const std::vector<TensorId>& of_layer : parts)
+      for (const TensorId part : of_layer) all.push_back(Flat(part));
+    w_.Write(Concat(std::move(all), 0), Result(Out::kGradients));
+  }
+
+ private:
+  TensorId Operand(size_t i) const { return OperandOr(node_.inputs, i); }
+  TensorId Result(size_t i) const { return OperandOr(node_.outputs, i); }
+
+  TensorId Loop(TensorId dy, int64_t layer, TensorId dhx, TensorId dcx,
+                std::vector<TensorId>& parts) {
+    const TensorId w = Operand(In::kW), reserve = Operand(In::kReserve);
+    const graph::RnnReservePlaces at = ReserveOf(layer);
+    const auto [gates, kept, gradients] = graph::BlocksOf(a_.cell);
+    const bool is_projected = graph::IsProjected(a_);
+    parts.push_back(
+        NewVirtual("dgates", type_, {e_.steps, e_.batch, directions_, gradients * a_.hidden}));
+    const TensorId dgates = parts.back();
+    TensorId dprojected = kAbsent;
+    if (is_projected) {
+      dprojected = NewVirtual("dprojected", type_, {e_.steps, e_.batch, directions_, a_.projected});
+      parts.push_back(dprojected);
+    }
+    const TensorId y = at.y >= 0 ? LayerData(reserve, at.y) : Spread(Operand(In::kY));
+    const TensorId r = Matrices(w, layer, gates_, gates_),
+                   kept_gates = Kept(reserve, at.gates, kept * a_.hidden),
+                   cells = at.cells < 0 ? kAbsent : Kept(reserve, at.cells, a_.hidden),
+                   hx = StatesOf(Operand(In::kHx), layer), cx = StatesOf(Operand(In::kCx), layer),
+                   dhy = StatesOf(Operand(In::kDhy), layer),
+                   dcy = StatesOf(Operand(In::kDcy), layer),
+                   projection = is_projected ? Matrices(w, layer, 2 * gates_, 1) : kAbsent;
+    g_.AddNode({.op = GraphOp::kRecurrenceGrad,
+                .inputs = {dy, r, kept_gates, y, cells, hx, cx, dhy, dcy, projection, lengths_},
+                .outputs = {dgates, dhx, dcx, dprojected},
+                .compute = node_.compute,
+                .attrs = graph::LoopAttrs(a_),
+                .name = node_.name});
+    return dgates;
+  }
+
+  // [1, T*B, width] in the compute type.
+  TensorId InputGradient(TensorId dgates, int64_t layer) {
+    const TensorId blocks = Blocks(dgates, 0, gates_);
+    if (!HasInputMatrices(layer)) {
+      const TensorId copies = w_.Reshape(blocks, {rows(), directions_ * gates_, a_.hidden});
+      return w_.Reshape(w_.Reduce(Combine::kAdd, copies, {rows(), 1, a_.hidden}),
+                        {1, rows(), a_.hidden});
+    }
+    const int64_t width = graph::LayerInput(a_, input_, layer);
+    return w_.Matmul(
+        blocks, w_.Reshape(Matrices(Operand(In::kW), layer, 0, gates_), {1, columns(), width}));
+  }
+
+  const Node& node_;
+};
+
+class WeightGradientWriter : private BackwardWriter {
+  using In = graph::rnn_backward_weights::Input;
+
+ public:
+  WeightGradientWriter(Graph& g, const Node& node)
+      : BackwardWriter(g, node, node.inputs[In::kX], OperandOr(node.inputs, In::kLengths)),
+        node_(node) {
+    name_of_ = node.outputs[0];
+    input_ = e_.width;
+  }
+
+  void Write() {
+    std::vector<TensorId> biases;
+    TensorId x = Inside(Spread(Operand(In::kX)));
+    for (int64_t l = 0; l < a_.layers; ++l) {
+      const graph::RnnReservePlaces at = ReserveOf(l);
+      const TensorId reserve = Operand(In::kReserve);
+      const TensorId y = at.y >= 0 ? LayerData(reserve, at.y) : Spread(Operand(In::kY));
+      dgates_ = Kept(Operand(In::kGradients), GradientsOf(l).dgates,
+                     graph::BlocksOf(a_.cell).gradients * a_.hidden);
+      Matrices(l, x, y);
+      if (graph::HasInputBias(a_) || graph::HasRecurrentBias(a_)) Biases(biases);
+      if (l + 1 < a_.layers) x = Dropped(y, LayerData(reserve, at.mask));
+    }
+    if (!biases.empty()) Append(Concat(std::move(biases), 0));
+    w_.Write(Concat(std::move(parts_), 0), node_.outputs[0]);
+  }
+
+ private:
+  TensorId Operand(size_t i) const { return OperandOr(node_.inputs, i); }
+
+  // Blocks of dgates times x [1, T*B, width], transposed: [1, D*count*H, width].
+  TensorId Product(TensorId rows_of_gates, TensorId x) {
+    return w_.Matmul(w_.Transpose(rows_of_gates, {0, 2, 1}), x);
+  }
+  // Direction d's share of [1, 1, D*columns], flat.
+  TensorId Share(TensorId of_all, int64_t d) {
+    if (directions_ == 1) return Flat(of_all);
+    const int64_t columns = g_[of_all].dims[2] / directions_;
+    return Flat(w_.Slice(of_all, {0, 0, d * columns}, {1, 1, columns}));
+  }
+
+  // The next elements of dw: added to what was there before and rounded as the product has them,
+  // so that it may write them where they belong.
+  void Append(TensorId gradient) {
+    const Dims dims = g_[gradient].dims;
+    if (const TensorId before = Operand(In::kBefore); before != kAbsent)
+      gradient = w_.Add(gradient, Part(before, appended_, dims));
+    appended_ += NumElements(dims);
+    parts_.push_back(Flat(w_.Round(gradient, type_)));
+  }
+
+  void Matrices(int64_t layer, TensorId x, TensorId y) {
+    // A GRU's new gate has its own gradient of the state, its last block.
+    const bool is_gru = a_.cell == RnnCell::kGru;
+    for (int64_t d = 0; d < directions_; ++d) {
+      if (HasInputMatrices(layer))
+        Append(Product(DirectionOf(d, 0, gates_),
+                       w_.Reshape(x, {1, rows(), graph::LayerInput(a_, input_, layer)})));
+      const TensorId before = w_.Reshape(StateBefore(y, layer, d), {1, rows(), a_.projected});
+      Append(Product(DirectionOf(d, 0, is_gru ? 2 : gates_), before));
+      if (is_gru) Append(Product(DirectionOf(d, 3, 1), before));
+      if (!graph::IsProjected(a_)) continue;
+      const TensorId gradient =
+          Kept(Operand(In::kGradients), GradientsOf(layer).dprojected, a_.projected);
+      const TensorId hidden = Kept(Operand(In::kReserve), ReserveOf(layer).hidden, a_.hidden);
+      Append(Product(OneDirection(gradient, d), OneDirection(hidden, d)));
+    }
+  }
+
+  // Direction d of [T,B,D,width], as rows.
+  TensorId OneDirection(TensorId x, int64_t d) {
+    const int64_t width = g_[x].dims[3];
+    if (directions_ > 1) x = w_.Slice(x, {0, 0, d, 0}, {e_.steps, e_.batch, 1, width});
+    return w_.Reshape(x, {1, rows(), width});
+  }
+  TensorId DirectionOf(int64_t d, int64_t block, int64_t count) {
+    const TensorId part =
+        w_.Slice(dgates_, {0, 0, d, block * a_.hidden}, {e_.steps, e_.batch, 1, count * a_.hidden});
+    return w_.Reshape(part, {1, rows(), count * a_.hidden});
+  }
+
+  // The state of direction d before each step, [T,B,P]: y one step away, or hx.
+  TensorId StateBefore(TensorId y, int64_t layer, int64_t d) {
+    const Dims dims = {e_.steps, e_.batch, a_.projected};
+    const TensorId own = directions_ == 1 ? y : w_.Slice(y, {0, 0, d * a_.projected}, dims);
+    const TensorId time = index_.Iota(0, {e_.steps, 1, 1});
+    const TensorId from = index_.Add(time, index_.Number(d == 0 ? -1 : 1));
+    const TensorId away = w_.Gather(own, from, 0, dims);
+    TensorId first = w_.Number(0);
+    if (const TensorId hx = StatesOf(Operand(In::kHx), layer); hx != kAbsent) {
+      first = directions_ == 1 ? hx : w_.Slice(hx, {d, 0, 0}, {1, e_.batch, a_.projected});
+    }
+    const TensorId has_before =
+        d == 0 ? index_.Map(ScalarOp::kGt, {time, index_.Number(0)}) : IsInside(1);
+    TensorId state = w_.Select(has_before, away, first);
+    if (lengths_ != kAbsent) state = w_.Select(IsInside(0), state, w_.Number(0));
+    return w_.Round(state, type_);
+  }
+
+  void Biases(std::vector<TensorId>& parts) {
+    const auto sums = [&](int64_t first, int64_t count) {
+      return w_.Reduce(Combine::kAdd, Blocks(dgates_, first, count),
+                       {1, 1, directions_ * count * a_.hidden});
+    };
+    const bool is_gru = a_.cell == RnnCell::kGru;
+    const TensorId all = sums(0, gates_), last = is_gru ? sums(3, 1) : kAbsent;
+    for (int64_t d = 0; d < directions_; ++d) {
+      if (graph::HasInputBias(a_)) parts.push_back(Share(all, d));
+      if (!graph::HasRecurrentBias(a_)) continue;
+      if (!is_gru) {
+        parts.push_back(Share(all, d));
+        continue;
+      }
+      const TensorId front = Share(all, d);
+      parts.push_back(w_.Slice(front, {0}, {2 * a_.hidden}));
+      parts.push_back(Share(last, d));
+    }
+  }
+
+  const Node& node_;
+  TensorId dgates_ = kAbsent;    // of the layer, [T,B,D,blocks*H]
+  std::vector<TensorId> parts_;  // of dw, one behind the other
+  int64_t appended_ = 0;         // elements of them
+};
+
+}  // namespace
+
+void DecomposeRnnBackwardData(graph::Graph& g, const graph::Node& node) {
+  DataGradientWriter(g, node).Write();
+}
+void DecomposeRnnBackwardWeights(graph::Graph& g, const graph::Node& node) {
+  WeightGradientWriter(g, node).Write();
+}
+
+}  // namespace kiln::compiler
