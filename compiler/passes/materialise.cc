@@ -1,6 +1,8 @@
 #include "compiler/passes/materialise.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -185,12 +187,64 @@ DividedGroup BestDivision(Group& group, const PassContext& context, Model& model
   return best;
 }
 
+// Operands that are stored on their way, so that a contraction which reads the same takes them from
+// there: the states before each step, of which a GRU multiplies two gradients.
+class StoredOperands {
+ public:
+  StoredOperands(const Module& module, const MemoryPlaces& places)
+      : places_(places), count_(static_cast<TensorId>(module.graph.tensors.size())) {
+    for (const Group& group : module.groups)
+      for (const TensorId y : graph::Outputs(group.graph))
+        if (const int64_t uid = places.UidOf(group.outer[y]); uid >= 0) written_.insert(uid);
+  }
+
+  // Leaves out the groups that store what is stored already.
+  void Share(std::vector<Group>& groups) {
+    std::map<TensorId, TensorId> same;
+    std::erase_if(groups, [&](const Group& group) {
+      const std::vector<TensorId> outputs = graph::Outputs(group.graph);
+      if (!group.moves_data || outputs.size() != 1 || !IsLasting(group)) return false;
+      const TensorId stored = group.outer[outputs[0]];
+      const auto [known, is_new] = stored_.try_emplace(KeyOf(group), stored);
+      if (!is_new) same[stored] = known->second;
+      return !is_new;
+    });
+    for (Group& group : groups) {
+      for (size_t t = 0; t < group.outer.size(); ++t) {
+        const auto other = same.find(group.outer[t]);
+        if (other == same.end()) continue;
+        group.outer[t] = group.graph.tensors[t].uid = other->second;
+      }
+    }
+  }
+
+ private:
+  // Whether it reads what was there before, and nobody overwrites that.
+  bool IsLasting(const Group& group) const {
+    return std::ranges::all_of(graph::Inputs(group.graph), [&](TensorId x) {
+      const TensorId outer = group.outer[x];
+      return outer < count_ && !written_.contains(places_.UidOf(outer));
+    });
+  }
+  static std::string KeyOf(const Group& group) {
+    std::string key = GroupKey(group);
+    for (const TensorId x : graph::Inputs(group.graph)) key += fmt::format(" {}", group.outer[x]);
+    return key;
+  }
+
+  const MemoryPlaces& places_;
+  const TensorId count_;  // of the module's tensors, those that are made on the way left out
+  std::set<int64_t> written_;
+  std::map<std::string, TensorId> stored_;
+};
+
 }  // namespace
 
 Result<bool> Materialise(Module& module, const PassContext& context) {
   if (!context.target.is_cuda() || context.target.minimal_launch) return false;
   Model model(context);
   const MemoryPlaces places(module);
+  StoredOperands stored(module, places);
   std::vector<Group> groups;
   bool changed = false;
   for (Group& group : module.groups) {
@@ -202,6 +256,7 @@ Result<bool> Materialise(Module& module, const PassContext& context) {
       continue;
     }
     changed = true;
+    stored.Share(divided.groups);
     for (Tensor& t : divided.tensors) module.graph.AddTensor(std::move(t));
     std::ranges::move(divided.groups, std::back_inserter(groups));
   }
