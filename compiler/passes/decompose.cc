@@ -345,7 +345,7 @@ void DecomposeReshape(Graph& g, Node node) {
              .name = ""});
 }
 
-Result<bool> Decompose(Module& module, const PassContext&) {
+Result<bool> Decompose(Module& module, const PassContext& context) {
   Graph& g = module.graph;
   std::vector<Node> nodes = std::exchange(g.nodes, {});
   bool changed = false;
@@ -419,7 +419,7 @@ Result<bool> Decompose(Module& module, const PassContext&) {
         DecomposeRnnBackwardData(g, node);
         break;
       case GraphOp::kRnnBackwardWeights:
-        DecomposeRnnBackwardWeights(g, node);
+        DecomposeRnnBackwardWeights(g, node, context);
         break;
       case GraphOp::kResampleFwd:
       case GraphOp::kResampleBwd:

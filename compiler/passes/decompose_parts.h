@@ -6,6 +6,8 @@
 
 namespace kiln::compiler {
 
+struct PassContext;
+
 // Each appends to `g` the primitives that the node stands for.
 void DecomposeReshape(graph::Graph& g, graph::Node node);
 void DecomposeNormForward(graph::Graph& g, const graph::Node& node);
@@ -19,6 +21,7 @@ void DecomposeContractBandMatrix(graph::Graph& g, const graph::Node& node);
 void DecomposeMoeGroupedMatmul(graph::Graph& g, const graph::Node& node);
 void DecomposeRnnForward(graph::Graph& g, const graph::Node& node);
 void DecomposeRnnBackwardData(graph::Graph& g, const graph::Node& node);
-void DecomposeRnnBackwardWeights(graph::Graph& g, const graph::Node& node);
+void DecomposeRnnBackwardWeights(graph::Graph& g, const graph::Node& node,
+                                 const PassContext& context);
 
 }  // namespace kiln::compiler

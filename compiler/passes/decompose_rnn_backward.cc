@@ -1,4 +1,5 @@
 // The gradients of recurrent networks as primitives; decompose_rnn.cc says what becomes of them.
+#include "compiler/module.h"
 #include "compiler/passes/rnn_writer.h"
 #include "ir/graph/sdpa.h"
 
@@ -137,9 +138,10 @@ class WeightGradientWriter : private BackwardWriter {
   using In = graph::rnn_backward_weights::Input;
 
  public:
-  WeightGradientWriter(Graph& g, const Node& node)
+  WeightGradientWriter(Graph& g, const Node& node, const PassContext& context)
       : BackwardWriter(g, node, node.inputs[In::kX], OperandOr(node.inputs, In::kLengths)),
-        node_(node) {
+        node_(node),
+        context_(context) {
     name_of_ = node.outputs[0];
     input_ = e_.width;
   }
@@ -157,7 +159,7 @@ class WeightGradientWriter : private BackwardWriter {
       if (graph::HasInputBias(a_) || graph::HasRecurrentBias(a_)) Biases(biases);
       if (l + 1 < a_.layers) x = Dropped(y, LayerData(reserve, at.mask));
     }
-    if (!biases.empty()) Append(Concat(std::move(biases), 0));
+    for (const TensorId bias : biases) Append(bias);
     w_.Write(Concat(std::move(parts_), 0), node_.outputs[0]);
   }
 
@@ -168,13 +170,6 @@ class WeightGradientWriter : private BackwardWriter {
   TensorId Product(TensorId rows_of_gates, TensorId x) {
     return w_.Matmul(w_.Transpose(rows_of_gates, {0, 2, 1}), x);
   }
-  // Direction d's share of [1, 1, D*columns], flat.
-  TensorId Share(TensorId of_all, int64_t d) {
-    if (directions_ == 1) return Flat(of_all);
-    const int64_t columns = g_[of_all].dims[2] / directions_;
-    return Flat(w_.Slice(of_all, {0, 0, d * columns}, {1, 1, columns}));
-  }
-
   // The next elements of dw: added to what was there before and rounded as the product has them,
   // so that it may write them where they belong.
   void Append(TensorId gradient) {
@@ -185,15 +180,47 @@ class WeightGradientWriter : private BackwardWriter {
     parts_.push_back(Flat(w_.Round(gradient, type_)));
   }
 
+  // Whether one product of x and the states, stored one behind the other, is both gradients of a
+  // direction, which lie so in dw. In return x is copied beside the states.
+  bool StacksProducts(int64_t layer) const {
+    const Target& target = context_.target;
+    if (!target.is_cuda() || target.minimal_launch || context_.choice.least_workspace ||
+        !context_.stores_layouts)
+      return false;
+    const int64_t width = graph::LayerInput(a_, input_, layer);
+    if (!HasInputMatrices(layer) || width != a_.projected || a_.cell == RnnCell::kGru) return false;
+    // Tensor cores take operands of 4 bytes along the rows alone: gates are turned, then, for both.
+    if (SizeOf(type_) > 2) return true;
+    return IsSmall(rows() * width) || FillsMore(gates_ * a_.hidden, width);
+  }
+  // A copy that stays in the L2 beside what else a product reads costs less than a launch.
+  bool IsSmall(int64_t elements) const {
+    constexpr int64_t kOfL2 = 16;
+    return elements * SizeOf(type_) <= context_.target.l2_bytes / kOfL2;
+  }
+  // Whether two results of such an extent, made together, leave fewer multiprocessors idle in their
+  // last wave of tiles.
+  bool FillsMore(int64_t m, int64_t n) const {
+    constexpr int64_t kTile = 128;
+    const int64_t tiles = CeilDiv(m, kTile) * CeilDiv(n, kTile);
+    const int64_t at_a_time = std::max(context_.target.multiprocessors, 1);
+    return CeilDiv(2 * tiles, at_a_time) < 2 * CeilDiv(tiles, at_a_time);
+  }
+
   void Matrices(int64_t layer, TensorId x, TensorId y) {
     // A GRU's new gate has its own gradient of the state, its last block.
     const bool is_gru = a_.cell == RnnCell::kGru;
+    const int64_t width = graph::LayerInput(a_, input_, layer);
     for (int64_t d = 0; d < directions_; ++d) {
-      if (HasInputMatrices(layer))
-        Append(Product(DirectionOf(d, 0, gates_),
-                       w_.Reshape(x, {1, rows(), graph::LayerInput(a_, input_, layer)})));
       const TensorId before = w_.Reshape(StateBefore(y, layer, d), {1, rows(), a_.projected});
-      Append(Product(DirectionOf(d, 0, is_gru ? 2 : gates_), before));
+      if (StacksProducts(layer)) {
+        const TensorId both = Concat({w_.Reshape(x, {1, rows(), width}), before}, 0);
+        Append(Product(DirectionOf(d, 0, gates_), both));
+      } else {
+        if (HasInputMatrices(layer))
+          Append(Product(DirectionOf(d, 0, gates_), w_.Reshape(x, {1, rows(), width})));
+        Append(Product(DirectionOf(d, 0, is_gru ? 2 : gates_), before));
+      }
       if (is_gru) Append(Product(DirectionOf(d, 3, 1), before));
       if (!graph::IsProjected(a_)) continue;
       const TensorId gradient =
@@ -233,27 +260,30 @@ class WeightGradientWriter : private BackwardWriter {
     return w_.Round(state, type_);
   }
 
+  // Sums of the rows of dgates: each a result of its own, so that what was there before is added
+  // where they are summed. A GRU's are by blocks, of which both biases have two in common.
   void Biases(std::vector<TensorId>& parts) {
-    const auto sums = [&](int64_t first, int64_t count) {
-      return w_.Reduce(Combine::kAdd, Blocks(dgates_, first, count),
-                       {1, 1, directions_ * count * a_.hidden});
-    };
     const bool is_gru = a_.cell == RnnCell::kGru;
-    const TensorId all = sums(0, gates_), last = is_gru ? sums(3, 1) : kAbsent;
     for (int64_t d = 0; d < directions_; ++d) {
-      if (graph::HasInputBias(a_)) parts.push_back(Share(all, d));
-      if (!graph::HasRecurrentBias(a_)) continue;
-      if (!is_gru) {
-        parts.push_back(Share(all, d));
-        continue;
+      const auto sum = [&](int64_t first, int64_t count) {
+        return w_.Reduce(Combine::kAdd, DirectionOf(d, first, count), {1, 1, count * a_.hidden});
+      };
+      std::vector<TensorId> input, recurrent;
+      if (is_gru) {
+        for (int64_t block = 0; block < gates_; ++block) input.push_back(sum(block, 1));
+        recurrent = {input[0], input[1], sum(gates_, 1)};
+      } else {
+        input = {sum(0, gates_)};
+        recurrent = input;
       }
-      const TensorId front = Share(all, d);
-      parts.push_back(w_.Slice(front, {0}, {2 * a_.hidden}));
-      parts.push_back(Share(last, d));
+      if (graph::HasInputBias(a_)) parts.insert(parts.end(), input.begin(), input.end());
+      if (graph::HasRecurrentBias(a_))
+        parts.insert(parts.end(), recurrent.begin(), recurrent.end());
     }
   }
 
   const Node& node_;
+  const PassContext& context_;
   TensorId dgates_ = kAbsent;    // of the layer, [T,B,D,blocks*H]
   std::vector<TensorId> parts_;  // of dw, one behind the other
   int64_t appended_ = 0;         // elements of them
@@ -264,8 +294,9 @@ class WeightGradientWriter : private BackwardWriter {
 void DecomposeRnnBackwardData(graph::Graph& g, const graph::Node& node) {
   DataGradientWriter(g, node).Write();
 }
-void DecomposeRnnBackwardWeights(graph::Graph& g, const graph::Node& node) {
-  WeightGradientWriter(g, node).Write();
+void DecomposeRnnBackwardWeights(graph::Graph& g, const graph::Node& node,
+                                 const PassContext& context) {
+  WeightGradientWriter(g, node, context).Write();
 }
 
 }  // namespace kiln::compiler

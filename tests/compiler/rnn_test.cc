@@ -2,7 +2,10 @@
 // CPU, in the tile interpreter, against the oracle.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <ostream>
+#include <string_view>
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
@@ -194,6 +197,75 @@ TEST(Recurrence, OtherGroupsAreDeclined) {
   ASSERT_FALSE(plan.ok());
   EXPECT_NE(plan.status().message().find("the group has no recurrence"), std::string::npos)
       << plan.status().message();
+}
+
+// Gradients of the weights of sequences of one length.
+graph::Graph WeightGradients(const char* type, const char* cell, int64_t steps, int64_t batch,
+                             int64_t hidden, int64_t layers = 1) {
+  const bool is_gru = std::string_view(cell) == "gru", is_tanh = std::string_view(cell) == "tanh";
+  const int64_t gates = is_tanh ? 1 : is_gru ? 3 : 4, kept = is_tanh ? 1 : 4;
+  const int64_t of_layer = steps * batch * hidden, cells = is_gru || is_tanh ? 0 : 1;
+  const auto g = graph::Parse(fmt::format(
+      R"(graph g {{
+  tensor %x uid=1 {0} [{1},{2},{3}]
+  tensor %y uid=2 {0} [{1},{2},{3}]
+  tensor %reserve uid=3 {0} [{4}]
+  tensor %gradients uid=4 {0} [{5}]
+  tensor %hx uid=5 {0} [{8},{2},{3}]
+  tensor %before uid=6 {0} [{6}]
+  tensor %dw uid=7 {0} [{6}]
+  %dw = rnn_backward_weights(%x, %y, %reserve, %gradients, %hx, _, %before) compute=f32 cell={7} hidden={3} projected={3} layers={8} bias=double
+}})",
+      type, steps, batch, hidden, of_layer * (layers * (kept + cells) + layers - 1),
+      of_layer * layers * kept, layers * 2 * gates * hidden * (hidden + 1), cell, layers));
+  EXPECT_TRUE(g.ok()) << g.status().message();
+  return *g;
+}
+
+struct Counts {
+  int contractions = 0, moves = 0, others = 0;
+  bool operator==(const Counts&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Counts& c) {
+  return out << c.contractions << " contractions, " << c.moves << " moves, " << c.others
+             << " others";
+}
+Counts GroupsOfWeights(const graph::Graph& g, Inputs inputs = Inputs::kExact) {
+  const auto groups = GroupsOf(g, *TargetFromArch("sm_90a"), inputs);
+  EXPECT_TRUE(groups.ok()) << groups.status().message();
+  Counts counts;
+  for (const Group& group : groups->all)
+    ++(group.moves_data                     ? counts.moves
+       : group.kind == GroupKind::kContract ? counts.contractions
+                                            : counts.others);
+  return counts;
+}
+
+// One product is both gradients where two would leave multiprocessors idle; sums of biases and what
+// was there before are one group; a GRU's two products of the states read one copy of them.
+TEST(Rnn, WeightGradientsTakeFewGroups) {
+  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "lstm", 25, 64, 512)), (Counts{1, 1, 1}));
+  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "lstm", 100, 64, 1024)), (Counts{2, 1, 1}));
+  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "gru", 100, 64, 1024)), (Counts{3, 1, 1}));
+}
+
+// Index and knobs of a plan that rounds to TF32 speak of a product, also where the sums of biases
+// take longer than each of them: else there is no such plan.
+TEST(Rnn, RoundedPlansAreLedByProducts) {
+  const graph::Graph g = WeightGradients("f32", "tanh", 150, 128, 512, 8);
+  const Target target = *TargetFromArch("sm_90a");
+  const auto groups = GroupsOf(g, target, Inputs::kRounded);
+  ASSERT_TRUE(groups.ok()) << groups.status().message();
+  ASSERT_GE(groups->leading, 0);
+  const Group& leading = groups->all[static_cast<size_t>(groups->leading)];
+  EXPECT_EQ(leading.kind, GroupKind::kContract);
+  double longest = 0;
+  for (const Group& group : groups->all)
+    if (!group.moves_data) longest = std::max(longest, group.least_cost);
+  EXPECT_LT(leading.least_cost, longest) << "the case shows nothing";
+  const auto plan = Compile(g, target, {.engine = EngineIndex("wgmma_sm90_tf32")});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->engine, EngineIndex("wgmma_sm90_tf32"));
 }
 
 }  // namespace
