@@ -35,7 +35,7 @@ using ToldBytes = std::function<Result<int64_t>()>;
 
 class Call {
  public:
-  static constexpr size_t kMostOperands = 32;
+  static constexpr size_t kMostOperands = 64;
 
   Call(Handle& handle, const char* function);
 
