@@ -52,14 +52,63 @@ DType RecurrenceValueType(const graph::Graph& graph, const RecurrenceShape& shap
 void RecurrenceFunctions::Add(Call& call) {
   hidden_ = b_.Arg("hidden", shape_.hidden);
   steps_ = b_.Arg("most_steps", shape_.steps);
+  const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm;
+  const bool of_gates = shape_.is_grad && !shape_.is_projected;
   AddLength(call);
-  AddWeight(call);
-  AddStates(call);
+  Matrix matrix{In(fwd::kR), of_gates,
+                of_gates ? shape_.blocks.gates * shape_.hidden : shape_.projected, hidden_};
+  if (shape_.is_grad && shape_.is_projected)
+    matrix = {In(bwd::kProjection), true, shape_.projected, hidden_};
+  AddWeight(call, "weight", matrix);
+  AddStates(call, {"before", "after", !shape_.is_projected, is_lstm, is_lstm ? 2 : 1});
   AddFixed(call);
   AddRead(call);
   AddStore(call);
   // The skeleton takes them in this order.
   std::rotate(call.functions.begin() + 3, call.functions.begin() + 4, call.functions.end());
+  if (shape_.is_projected) AddProjection(call);
+}
+
+// Units of the projection have the states h, and multiply h forward, gradients of gates backward.
+void RecurrenceFunctions::AddProjection(Call& call) {
+  static_assert(size_t{fwd::kR} == size_t{bwd::kR});
+  const auto first = static_cast<std::ptrdiff_t>(call.functions.size());
+  if (shape_.is_grad)
+    AddWeight(call, "project", {In(bwd::kR), true, shape_.blocks.gates * shape_.hidden, hidden_});
+  else
+    AddWeight(call, "project", {In(fwd::kProjection), false, shape_.hidden, hidden_});
+  AddStates(call, {"project_before", "project_after", true, false, 1});
+  const Expr width = b_.Arg("projected", shape_.projected);
+  const auto place = [&](const Spot& at, const Expr& time) {
+    return Index{time, at.batch, at.d * width + at.unit};
+  };
+  const auto add = [&](const char* name, bool with_step, const auto& body) {
+    Function f{.name = name, .params = {}, .body = {}};
+    const Spot at = AddSpot(f);
+    const Expr time = AddScalar(b_, f, "time", b_.index_type());
+    if (with_step) AddScalar(b_, f, "step", b_.index_type());
+    body(f, at, time);
+    call.functions.push_back(std::move(f));
+  };
+  const DType type = RecurrenceValueType(b_.graph(), shape_);
+  add("project_read", true, [&](Function& f, const Spot& at, const Expr& time) {
+    const std::string values = AddArray(b_, f, "values", type, 1, true);
+    if (shape_.is_grad)
+      Keep(f.body, values, 0, In(bwd::kDy), place(at, time));
+    else
+      f.body.push_back({tile::Store{values, b_.Idx(0), tile::Cast(type, tile::Float(0))}});
+  });
+  add("project_store", false, [&](Function& f, const Spot& at, const Expr& time) {
+    const Expr result =
+        tile::Load(AddArray(b_, f, "results", DType::kF32, 1), DType::kF32, b_.Idx(0));
+    if (shape_.is_grad)
+      Write(f.body, Out(bwd::kDprojected), {time, at.batch, at.d, at.unit}, result);
+    else
+      Write(f.body, Out(fwd::kY), place(at, time), result);
+  });
+  // The skeleton takes before, read, store and after in this order.
+  std::rotate(call.functions.begin() + first + 2, call.functions.begin() + first + 3,
+              call.functions.end());
 }
 
 TensorId RecurrenceFunctions::In(size_t i) const {
@@ -106,13 +155,12 @@ void RecurrenceFunctions::AddLength(Call& call) {
   call.functions.push_back(std::move(f));
 }
 
-// 16 bytes of a row of R, or of a column for a gradient.
-void RecurrenceFunctions::AddWeight(Call& call) {
-  Function f{.name = "weight", .params = {}, .body = {}};
+// 16 bytes of a row, or of a column.
+void RecurrenceFunctions::AddWeight(Call& call, const char* name, const Matrix& matrix) {
+  Function f{.name = name, .params = {}, .body = {}};
   const DType t = b_.index_type();
   const graph::Graph& g = b_.graph();
-  const TensorId r = In(fwd::kR);
-  static_assert(size_t{fwd::kR} == size_t{bwd::kR});
+  const TensorId r = matrix.id;
   const int lanes = 16 / SizeOf(shape_.type);
   Expr d = AddScalar(b_, f, "d", t);
   if (shape_.directions == 1) d = Idx(0);
@@ -120,16 +168,16 @@ void RecurrenceFunctions::AddWeight(Call& call) {
              depth = AddScalar(b_, f, "depth", t);
   const std::string values = AddArray(b_, f, "values", shape_.type, lanes, true);
   const std::optional<MemoryPlace> place = PlaceOfMatrix(g, r);
-  const bool is_wide = !shape_.is_grad && place && IsWide(g, *place, g[r], lanes);
-  const Expr end =
-      b_.Arg("depth_end", shape_.is_grad ? shape_.blocks.gates * shape_.hidden : shape_.projected);
+  const bool is_wide = !matrix.is_transposed && place && IsWide(g, *place, g[r], lanes);
+  const Expr end = b_.Arg(fmt::format("{}_depth_end", name), matrix.depth);
+  const Expr row = gate * matrix.between_gates + unit;
   const auto at = [&](const Expr& k) {
-    return shape_.is_grad ? Index{d, k, unit} : Index{d, gate * hidden_ + unit, k};
+    return matrix.is_transposed ? Index{d, k, unit} : Index{d, row, k};
   };
   if (is_wide) {
     const Expr offset = d * Idx(place->strides[0]) +
-                        (gate * hidden_ + unit) * b_.Arg("row_elements", place->strides[1]) +
-                        depth + b_.Arg("matrix", place->offset);
+                        row * b_.Arg(fmt::format("{}_row_elements", name), place->strides[1]) +
+                        depth + b_.Arg(fmt::format("{}_matrix", name), place->offset);
     WideCopy(f.body, shape_.type, values, b_.Idx(0), b_.Pointer(place->memory), offset, lanes);
   } else {
     for (int i = 0; i < lanes; ++i) {
@@ -146,23 +194,25 @@ void RecurrenceFunctions::AddWeight(Call& call) {
 }
 
 // before and after: of h and c, of dh and dc.
-void RecurrenceFunctions::AddStates(Call& call) {
-  const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm;
+void RecurrenceFunctions::AddStates(Call& call, const States& states) {
   const TensorId first[] = {In(shape_.is_grad ? size_t{bwd::kDhy} : size_t{fwd::kHx}),
                             In(shape_.is_grad ? size_t{bwd::kDcy} : size_t{fwd::kCx})};
   const TensorId last[] = {Out(shape_.is_grad ? size_t{bwd::kDhx} : size_t{fwd::kHy}),
                            Out(shape_.is_grad ? size_t{bwd::kDcx} : size_t{fwd::kCy})};
-  const int count = is_lstm ? 2 : 1;
-  Function before{.name = "before", .params = {}, .body = {}},
-      after{.name = "after", .params = {}, .body = {}};
+  const bool has[] = {states.has_h, states.has_c};
+  Function before{.name = states.before, .params = {}, .body = {}},
+      after{.name = states.after, .params = {}, .body = {}};
   const Spot from = AddSpot(before), to = AddSpot(after);
-  const std::string set = AddArray(b_, before, "states", DType::kF32, count, true),
-                    got = AddArray(b_, after, "states", DType::kF32, count);
-  for (int i = 0; i < count; ++i) {
+  const std::string set = AddArray(b_, before, "states", DType::kF32, states.count, true),
+                    got = AddArray(b_, after, "states", DType::kF32, states.count);
+  for (int i = 0; i < states.count; ++i) {
     Expr value = tile::Float(0);
-    if (first[i] != kAbsent) value = Read(before.body, first[i], {from.d, from.batch, from.unit});
+    if (has[i] && first[i] != kAbsent)
+      value = Read(before.body, first[i], {from.d, from.batch, from.unit});
     before.body.push_back({tile::Store{set, b_.Idx(i), value}});
-    Write(after.body, last[i], {to.d, to.batch, to.unit}, tile::Load(got, DType::kF32, b_.Idx(i)));
+    if (has[i])
+      Write(after.body, last[i], {to.d, to.batch, to.unit},
+            tile::Load(got, DType::kF32, b_.Idx(i)));
   }
   call.functions.push_back(std::move(before));
   call.functions.push_back(std::move(after));
@@ -218,7 +268,10 @@ void RecurrenceFunctions::ReadForward(Block& out, const Spot& at, const Expr& ti
 void RecurrenceFunctions::ReadGradient(Block& out, const Spot& at, const Expr& time,
                                        const Expr& step, const std::string& values) {
   int64_t slot = 0;
-  Keep(out, values, slot++, In(bwd::kDy), {time, at.batch, at.d * hidden_ + at.unit});
+  if (shape_.is_projected)  // what comes from behind comes through the projection
+    out.push_back({tile::Store{values, b_.Idx(slot++), tile::Cast(shape_.type, tile::Float(0))}});
+  else
+    Keep(out, values, slot++, In(bwd::kDy), {time, at.batch, at.d * hidden_ + at.unit});
   for (int64_t block = 0; block < shape_.blocks.kept; ++block)
     Keep(out, values, slot++, In(bwd::kGates), {time, at.batch, at.d, Blocked(block, at.unit)});
   if (shape_.attrs.cell == RnnCell::kLstm)
@@ -263,7 +316,8 @@ void RecurrenceFunctions::AddStore(Call& call) {
   if (shape_.is_grad) {
     for (int64_t i = 0; i < count; ++i) Write(f.body, Out(bwd::kDgates), block(i), result(i));
   } else {
-    Write(f.body, Out(fwd::kY), {time, at.batch, at.d * hidden_ + at.unit}, result(0));
+    if (!shape_.is_projected)
+      Write(f.body, Out(fwd::kY), {time, at.batch, at.d * hidden_ + at.unit}, result(0));
     for (int64_t i = 0; i < kept; ++i) Write(f.body, Out(fwd::kGates), block(i), result(1 + i));
     if (is_lstm) Write(f.body, Out(fwd::kCells), block(0), result(1 + kept));
     Write(f.body, Out(fwd::kHidden), block(0), result(0));

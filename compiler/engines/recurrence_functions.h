@@ -1,5 +1,6 @@
 // RecurrenceFunctions: the functions by which the skeletons of persistent recurrences reach the
-// tensors of the group (codegen/cuda/device/recurrence_sm80.cuh says what they are).
+// tensors of the group (codegen/cuda/device/recurrence_sm80.cuh says what they are). Of projected
+// states there are those of the layer's units, and then those of the projection.
 #pragma once
 
 #include "compiler/engines/kernel_builder.h"
@@ -24,11 +25,25 @@ class RecurrenceFunctions {
   };
   Spot AddSpot(Function& f) const;
   void AddLength(tile::Call& call);
-  void AddWeight(tile::Call& call);
-  void AddStates(tile::Call& call);
+  // Rows of a matrix, or its columns.
+  struct Matrix {
+    graph::TensorId id;
+    bool is_transposed;
+    int64_t depth;
+    tile::Expr between_gates;  // rows
+  };
+  void AddWeight(tile::Call& call, const char* name, const Matrix& matrix);
+  // States of which slots: h and c, dh and dc; others are 0 and go nowhere.
+  struct States {
+    const char *before, *after;
+    bool has_h, has_c;
+    int count;
+  };
+  void AddStates(tile::Call& call, const States& states);
   void AddFixed(tile::Call& call);
   void AddRead(tile::Call& call);
   void AddStore(tile::Call& call);
+  void AddProjection(tile::Call& call);
   void ReadForward(tile::Block& out, const Spot& at, const tile::Expr& time,
                    const std::string& values);
   void ReadGradient(tile::Block& out, const Spot& at, const tile::Expr& time,

@@ -15,14 +15,25 @@ constexpr int kRegisters = 255;  // of a thread
 constexpr int kColumnTile = 8, kRowTile = 16;
 constexpr int kMostResident = 32;  // chunks, whose products are unrolled
 
-// Registers of a thread that its elements keep through a product: places, states, values.
+// What products leave to one of them: registers that others take through it, shared memory, and how
+// much of that its matrix may have.
+struct Room {
+  int taken = 0;
+  int64_t shared_limit = 0, matrix_limit = 0;
+};
+
+// Registers of a thread that elements of all products keep through each: places, states, values.
 int ElementRegisters(const RecurrencePlan& p) {
+  const auto elements = [&](const RecurrenceProduct& of) {
+    return static_cast<int>(CeilDiv(int64_t{of.units} * p.columns, p.threads()));
+  };
   const bool is_lstm = p.shape.attrs.cell == RnnCell::kLstm;
   const auto kept = static_cast<int>(p.shape.blocks.kept);
   const int values =
       p.shape.is_grad ? 1 + kept + (is_lstm ? 2 : 1) : 2 * static_cast<int>(p.shape.blocks.gates);
-  const int elements = static_cast<int>(CeilDiv(int64_t{p.units} * p.columns, p.threads()));
-  return elements * (3 + (is_lstm ? 2 : 1) + values);
+  constexpr int kOfProjection = 6;
+  return elements(p.of_units()) * (3 + (is_lstm ? 2 : 1) + values) +
+         (p.shape.is_projected ? elements(p.products[1]) * kOfProjection : 0);
 }
 
 // A step waits for the exchange, and then multiplies, adds up and makes cells one after the other.
@@ -32,7 +43,9 @@ int ElementRegisters(const RecurrencePlan& p) {
 // again. Few loads on their way take longer, by about the time of some dozens of instructions each
 // time that all of them are waited for. A matrix that is streamed comes with the states, and from
 // memory what the L2 cache does not keep.
-double StepSeconds(const RecurrencePlan& p, const Target& target) {
+// `all`: bytes that are streamed in a step.
+double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, int64_t all,
+                      const Target& target) {
   constexpr double kClock = 1.7e9, kArrivalSeconds = 1.2e-6, kNumberedSeconds = 0.9e-6,
                    kSecondsOfBlocks = 7e-11, kSecondsOfPart = 1e-9, kReadBytesPerSecond = 0.8e11,
                    kSharedBytesPerCycle = 128, kCellCycles = 300, kCyclesOfElement = 60,
@@ -41,76 +54,92 @@ double StepSeconds(const RecurrencePlan& p, const Target& target) {
   const int tiles = p.columns / kColumnTile, passes = tiles / p.pass;
   const double sums = static_cast<double>(p.rows()) * p.columns,
                products = sums * static_cast<double>(p.pitch()),
-               columns = p.numbered
-                             ? static_cast<double>(std::min<int64_t>(p.columns, p.shape.batch))
+               columns = plan.numbered
+                             ? static_cast<double>(std::min<int64_t>(p.columns, plan.shape.batch))
                              : p.columns,
-               states = (p.numbered ? 2 : 1) * p.row_warps * columns *
-                        static_cast<double>(p.pitch() * p.element_bytes());
+               states = (plan.numbered ? 2 : 1) * p.row_warps * columns *
+                        static_cast<double>(p.pitch() * p.element_bytes);
   const double streamed = static_cast<double>(p.streamed() * p.chunk_bytes());
   const double matrix = static_cast<double>(p.in_shared * p.chunk_bytes()) * passes + 2 * streamed;
   const double resident = static_cast<double>(passes) * (p.held + p.in_shared);
-  const int64_t elements = CeilDiv(int64_t{p.units} * p.columns, p.threads());
+  const int64_t elements = CeilDiv(int64_t{p.units} * p.columns, plan.threads());
   // A read of shared memory is 16 bytes of states for all lanes, and four products of each of their
   // rows.
   const double multiplying =
-      p.fma ? products / 32 / 4 * std::max(1.0, 4 / kFmaInstructionsPerCycle)
-            : products / (MmaMultiplyAddsPerCycle(target) * (p.rounds ? 0.5 : 1.0));
+      plan.fma ? products / 32 / 4 * std::max(1.0, 4 / kFmaInstructionsPerCycle)
+               : products / (MmaMultiplyAddsPerCycle(target) * (plan.rounds ? 0.5 : 1.0));
   const double cycles = multiplying +
                         (8.0 * p.depth_warps() * sums + matrix) / kSharedBytesPerCycle +
                         kWaitCycles * resident / p.ahead + kCellCycles +
                         kCyclesOfElement * static_cast<double>(elements);
-  const auto all = static_cast<double>(p.streamed_bytes());
-  const bool is_cached = all < kOfCache * static_cast<double>(target.l2_bytes);
-  const double reading = std::max((states + streamed) / kReadBytesPerSecond,
-                                  is_cached ? 0 : all / (kOfMemory * BytesPerSecond(target)));
-  const auto blocks = static_cast<double>(p.blocks());
-  const double waiting = p.numbered
+  const bool is_cached = static_cast<double>(all) < kOfCache * static_cast<double>(target.l2_bytes);
+  const double from_memory = static_cast<double>(plan.blocks()) * streamed;
+  const double reading =
+      std::max((states + streamed) / kReadBytesPerSecond,
+               is_cached ? 0 : from_memory / (kOfMemory * BytesPerSecond(target)));
+  const auto blocks = static_cast<double>(plan.blocks());
+  const double waiting = plan.numbered
                              ? kNumberedSeconds + kSecondsOfBlocks * blocks * blocks
-                             : kArrivalSeconds + kSecondsOfPart * static_cast<double>(p.parts);
+                             : kArrivalSeconds + kSecondsOfPart * static_cast<double>(plan.parts);
   return waiting + reading + cycles / kClock;
+}
+double StepSeconds(const RecurrencePlan& plan, const Target& target) {
+  double seconds = 0;
+  for (const RecurrenceProduct& p : plan.products)
+    seconds += ProductSeconds(plan, p, plan.streamed_bytes(), target);
+  return seconds;
+}
+
+// Of states that FMA units read from shared memory.
+int64_t StateBytes(const RecurrencePlan& plan, const RecurrenceProduct& p) {
+  return plan.fma ? p.columns * p.pitch() * 4 : 0;
 }
 
 // States with numbers are all asked for at once, so that few have room, and all of the matrix is in
 // registers. Two units are stored together, and lanes read whole pieces of the depth.
-bool PlaceNumbered(RecurrencePlan& p, int64_t shared_limit) {
+bool PlaceNumbered(const RecurrencePlan& plan, RecurrenceProduct& p, const Room& room) {
   constexpr int kAddresses = 48, kMostPieces = 8;
-  const int tiles = p.columns / kColumnTile, vector = 16 / p.element_bytes();
-  if (p.fma || p.pass != 1 || tiles * p.chunks > kMostPieces || p.units % 2 != 0 ||
-      p.shape.hidden % 2 != 0 || p.depth % vector != 0)
+  const int tiles = p.columns / kColumnTile, vector = 16 / p.element_bytes;
+  if (plan.fma || p.pass != 1 || tiles * p.chunks > kMostPieces || p.units % 2 != 0 ||
+      p.outputs % 2 != 0 || p.depth % vector != 0)
     return false;
-  const int taken = kAddresses + ElementRegisters(p) + p.row_tiles * 4 + tiles * p.chunks * 8 +
-                    p.chunks * p.row_tiles * 8;
   p.held = p.chunks;
   p.in_shared = 0;
   p.stages = 1;
-  return taken <= kRegisters && p.shared_bytes() <= shared_limit;
+  const int taken = kAddresses + ElementRegisters(plan) + p.row_tiles * 4 + tiles * p.chunks * 8 +
+                    p.held_registers() + room.taken;
+  return taken <= kRegisters &&
+         p.sums() * 4 * (plan.products.size() == 1 ? 2 : 1) <= room.shared_limit;
 }
 
 // Where a block's matrix stays, for a number of column tiles that are multiplied together and of
 // loads that are ahead: in registers what they have room for, then in shared memory. The rest is
 // streamed, once a step, so that all columns are multiplied together. False if that cannot be.
-bool Place(RecurrencePlan& p, int64_t shared_limit) {
+bool Place(const RecurrencePlan& plan, RecurrenceProduct& p, const Room& room) {
   constexpr int kAddresses = 44, kMostSums = 64, kMostStreamedSums = 128, kMostStages = 8;
   // Values of elements may wait in the L1 cache while a product that is long anyway is made.
   constexpr int kMostSpilled = 40;
   constexpr int64_t kRingBytes = 96 * 1024;
   const int tiles = p.columns / kColumnTile, sums = p.row_tiles * p.pass * 4;
-  const int on_their_way = p.fma ? 16 + 2 * p.row_tiles : p.ahead * p.pass * 4;
-  const int taken = kAddresses + ElementRegisters(p) + sums + on_their_way;
+  const int on_their_way = plan.fma ? 16 + 2 * p.row_tiles : p.ahead * p.pass * 4;
+  const int taken = kAddresses + ElementRegisters(plan) + sums + on_their_way + room.taken;
+  const auto resident = [&] { return p.in_shared * p.chunk_bytes(); };
+  const auto shared = [&] { return p.work_bytes() + resident() + StateBytes(plan, p); };
   p.held =
       std::clamp((kRegisters - taken) / (8 * p.row_tiles), 0, std::min(p.chunks, kMostResident));
   p.stages = 1;
   p.in_shared = p.chunks - p.held;
-  if (p.chunks <= kMostResident && p.shared_bytes() <= shared_limit) return sums <= kMostSums;
-  if (p.fma || p.pass < tiles || sums > kMostStreamedSums || taken > kRegisters + kMostSpilled)
+  if (p.chunks <= kMostResident && shared() <= room.shared_limit && resident() <= room.matrix_limit)
+    return sums <= kMostSums;
+  if (plan.fma || p.pass < tiles || sums > kMostStreamedSums || taken > kRegisters + kMostSpilled)
     return false;
   p.in_shared = 0;
   p.stages =
       static_cast<int>(std::clamp<int64_t>(kRingBytes / p.ring_chunk_bytes(), 2, kMostStages));
-  const int64_t room = shared_limit - p.shared_bytes();
-  if (room < 0) return false;
+  const int64_t left = std::min(room.shared_limit - shared(), room.matrix_limit);
+  if (left < 0) return false;
   p.in_shared = static_cast<int>(
-      std::min<int64_t>({room / p.chunk_bytes(), p.chunks - p.held - 1, kMostResident - p.held}));
+      std::min<int64_t>({left / p.chunk_bytes(), p.chunks - p.held - 1, kMostResident - p.held}));
   p.in_shared = std::max(p.in_shared, 0);
   p.stages = std::min(p.stages, p.streamed());
   return p.streamed() > 0;
@@ -118,34 +147,32 @@ bool Place(RecurrencePlan& p, int64_t shared_limit) {
 
 // Divides warps between rows and depth, registers and shared memory between the matrix, sums and
 // what is on its way. False if the block is too large.
-bool PlaceMatrix(RecurrencePlan& p, const Target& target, int exchange) {
+bool PlaceMatrix(const RecurrencePlan& plan, RecurrenceProduct& p, const Target& target,
+                 const Room& room) {
   // A lane of FMA units has a row of 32.
-  const int row_tile = p.fma ? 2 * kRowTile : kRowTile;
+  const int row_tile = plan.fma ? 2 * kRowTile : kRowTile;
   const int row_tiles =
-      static_cast<int>(CeilDiv(int64_t{p.units} * p.gates, row_tile)) * (p.fma ? 2 : 1);
+      static_cast<int>(CeilDiv(int64_t{p.units} * p.gates, row_tile)) * (plan.fma ? 2 : 1);
   const int64_t chunks = std::max<int64_t>(1, CeilDiv(p.depth, p.chunk()));
   const int tiles = p.columns / kColumnTile;
-  RecurrencePlan best;
+  RecurrenceProduct best;
   double least = kNoSeconds;
   for (const int row_warps : {1, 2}) {
-    if (row_warps > (p.fma ? 1 : row_tiles)) continue;
-    RecurrencePlan q = p;
+    if (row_warps > (plan.fma ? 1 : row_tiles)) continue;
+    RecurrenceProduct q = p;
     q.row_warps = row_warps;
     q.row_tiles = static_cast<int>(CeilDiv(row_tiles, row_warps));
     q.chunks = static_cast<int>(CeilDiv(chunks, q.depth_warps()));
-    for (q.pass = 1; q.pass <= (p.fma ? 1 : tiles); q.pass *= 2) {
+    for (q.pass = 1; q.pass <= (plan.fma ? 1 : tiles); q.pass *= 2) {
       for (const int loading : {24, 32, 48}) {
         q.ahead = std::clamp(loading / (4 * q.pass), 1, tiles / q.pass * q.chunks);
-        for (const bool numbered : {false, true}) {
-          if (exchange == (numbered ? kCounted : kNumbered)) continue;
-          q.numbered = numbered;
-          const int64_t limit = target.shared_limit();
-          if (!(q.numbered ? PlaceNumbered(q, limit) : Place(q, limit))) continue;
-          const double seconds = StepSeconds(q, target);
-          if (seconds > least) continue;
-          least = seconds;
-          best = q;
-        }
+        if (!(plan.numbered ? PlaceNumbered(plan, q, room) : Place(plan, q, room))) continue;
+        // Others of the plan are placed, or count nothing yet.
+        const int64_t all = plan.streamed_bytes() + plan.blocks() * q.streamed() * q.chunk_bytes();
+        const double seconds = ProductSeconds(plan, q, all, target);
+        if (seconds > least) continue;
+        least = seconds;
+        best = q;
       }
     }
   }
@@ -153,16 +180,81 @@ bool PlaceMatrix(RecurrencePlan& p, const Target& target, int exchange) {
   return least < kNoSeconds;
 }
 
+// The matrices of all products. That of a projection is placed first, in a share of what there is.
+bool PlaceMatrices(RecurrencePlan& p, const Target& target) {
+  const int64_t limit = target.shared_limit();
+  if (p.products.size() == 1) return PlaceMatrix(p, p.products[0], target, {0, limit, limit});
+  RecurrencePlan best;
+  double least = kNoSeconds;
+  // That matrices have beside what a product needs.
+  constexpr int kOfMatrices = 112;
+  for (const double share : {0.0, 0.2, 0.5, 0.8}) {
+    RecurrencePlan q = p;
+    RecurrenceProduct &units = q.products[0], &projection = q.products[1];
+    if (!PlaceMatrix(q, projection, target,
+                     {static_cast<int>((1 - share) * kOfMatrices), limit,
+                      static_cast<int64_t>(static_cast<double>(limit) * share)}))
+      continue;
+    // Both work in one place, but for sums with numbers.
+    const int64_t work = projection.work_bytes() + StateBytes(q, projection),
+                  kept = projection.in_shared * projection.chunk_bytes();
+    if (!PlaceMatrix(q, units, target,
+                     {projection.held_registers(), limit - kept - (q.numbered ? work : 0),
+                      limit - kept - work}) ||
+        q.shared_bytes() > limit)
+      continue;
+    const double seconds = StepSeconds(q, target);
+    if (seconds >= least) continue;
+    least = seconds;
+    best = q;
+  }
+  if (least < kNoSeconds) p = best;
+  return least < kNoSeconds;
+}
+
+// As the exchange is wished for, or the faster one.
+bool PlaceLoop(RecurrencePlan& p, const Target& target, int exchange) {
+  RecurrencePlan best;
+  double least = kNoSeconds;
+  for (const bool numbered : {false, true}) {
+    if (exchange == (numbered ? kCounted : kNumbered)) continue;
+    RecurrencePlan q = p;
+    q.numbered = numbered;
+    if (!PlaceMatrices(q, target)) continue;
+    const double seconds = StepSeconds(q, target);
+    if (seconds > least) continue;
+    least = seconds;
+    best = q;
+  }
+  if (least < kNoSeconds) p = best;
+  return least < kNoSeconds;
+}
+
 Status CheckShape(const RecurrenceShape& shape) {
-  if (shape.is_projected)
-    return Status::Error(Code::kUnsupportedGraphPattern,
-                         "states are projected from {} to {}: units exchange what they have made "
-                         "once a step here",
-                         shape.hidden, shape.projected);
   if (shape.accumulator != DType::kF32)
     return Status::Error(Code::kUnsupportedDataType, "it computes in f32, the recurrence in {}",
                          Info(shape.accumulator).text);
   return {};
+}
+
+// The products of a step, not yet placed.
+void AddProducts(RecurrencePlan& p, int units) {
+  const RecurrenceShape& shape = p.shape;
+  const int64_t gradients = shape.blocks.gates * shape.hidden;
+  const RecurrenceProduct common{
+      .element_bytes = p.element_bytes(), .columns = p.columns, .warps = p.warps};
+  RecurrenceProduct of_units = common;
+  of_units.outputs = shape.hidden;
+  of_units.units = units;
+  of_units.gates = shape.is_grad ? 1 : static_cast<int>(shape.blocks.gates);
+  of_units.depth = !shape.is_grad || shape.is_projected ? shape.projected : gradients;
+  p.products = {of_units};
+  if (!shape.is_projected) return;
+  RecurrenceProduct projection = common;
+  projection.outputs = shape.projected;
+  projection.units = static_cast<int>(CeilDiv(CeilDiv(shape.projected, p.parts), 2) * 2);
+  projection.depth = shape.is_grad ? gradients : shape.hidden;
+  p.products.push_back(projection);
 }
 
 }  // namespace
@@ -172,27 +264,28 @@ Result<RecurrencePlan> RecurrencePlanOf(const RecurrenceShape& shape, const Targ
   RETURN_IF_ERROR(CheckShape(shape));
   const bool fma = units == RecurrenceUnits::kFma;
   RecurrencePlan p{.shape = shape, .fma = fma, .rounds = shape.type == DType::kF32 && !fma};
-  p.units = split.units;
   p.columns = split.columns;
-  p.gates = shape.is_grad ? 1 : static_cast<int>(shape.blocks.gates);
-  p.depth = shape.is_grad ? shape.blocks.gates * shape.hidden : shape.projected;
-  p.warps = p.depth <= 4 * p.chunk() ? 4 : 8;
-  p.parts = std::max<int64_t>(1, CeilDiv(shape.hidden, p.units));
+  p.parts = std::max<int64_t>(1, CeilDiv(shape.hidden, split.units));
   p.groups = std::max<int64_t>(1, CeilDiv(shape.batch, p.columns));
+  AddProducts(p, split.units);
+  int64_t deepest = 0;
+  for (const RecurrenceProduct& product : p.products) deepest = std::max(deepest, product.depth);
+  p.warps = deepest <= 4 * p.of_units().chunk() ? 4 : 8;
+  for (RecurrenceProduct& product : p.products) product.warps = p.warps;
   const int64_t resident = std::max(target.multiprocessors, 1);
   if (p.parts * shape.directions > resident)
     return Status::Error(Code::kUnsupportedShape,
                          "{} units, {} a block, in {} directions are {} blocks that wait for one "
                          "another, and {} run at a time",
-                         shape.hidden, p.units, shape.directions, p.parts * shape.directions,
+                         shape.hidden, split.units, shape.directions, p.parts * shape.directions,
                          resident);
   p.first_groups = std::min(p.groups, resident / (p.parts * shape.directions));
-  if (!PlaceMatrix(p, target, split.exchange))
+  if (!PlaceLoop(p, target, split.exchange))
     return Status::Error(
         Code::kSharedMemoryInsufficient,
         "{} units and {} sequences a block, of {} products each, are more than the "
         "registers and {} bytes of shared memory of {} hold",
-        p.units, p.columns, p.depth, target.shared_limit(), target.arch);
+        split.units, p.columns, deepest, target.shared_limit(), target.arch);
   return p;
 }
 

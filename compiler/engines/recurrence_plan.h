@@ -7,6 +7,8 @@
 //   a warp     a share of the rows (of one or two) and of the depth of the matrix, `chunks` times
 //              64 bytes of each row: `held` in registers, `in_shared` in shared memory, and what
 //              has room in neither is read again at each step, through a ring in shared memory
+//
+// An LSTM with a projection has two such matrices, and a block its share of the units of both.
 #pragma once
 
 #include <algorithm>
@@ -30,46 +32,79 @@ struct RecurrenceSplit {
 // What multiplies: tensor cores, which round f32 to TF32, or FMA units.
 enum class RecurrenceUnits : uint8_t { kTensorCores, kFma };
 
+// One matrix of a loop, and who multiplies it: of a layer's units, or of what they are projected
+// to.
+struct RecurrenceProduct {
+  int element_bytes = 2, columns = 0, warps = 0;  // those of the loop
+  int64_t outputs = 0, depth = 0;                 // units of the layer; of the product
+  int units = 0, gates = 1;                       // of a block; rows of the matrix that a unit has
+  int row_warps = 1, row_tiles = 0;               // shares of the rows; of 16, of a warp
+  int chunks = 0, held = 0, in_shared = 0;        // chunks of a warp, those that stay on the chip
+  int stages = 1;                                 // chunks of a warp's ring
+  int pass = 1, ahead = 1;  // column tiles that are multiplied together; loads ahead
+
+  int chunk() const { return 64 / element_bytes; }  // elements
+  int depth_warps() const { return warps / row_warps; }
+  int rows() const { return 16 * row_tiles * row_warps; }
+  int streamed() const { return chunks - held - in_shared; }
+  int held_registers() const { return held * row_tiles * 8; }
+  int64_t pitch() const { return int64_t{depth_warps()} * chunks * chunk(); }
+  int64_t sums() const { return int64_t{depth_warps()} * columns * (rows() + 4); }  // floats
+  int64_t ring_chunk_bytes() const { return int64_t{warps} * (2 * row_tiles + pass) * 512; }
+  // Sums lie where the ring was.
+  int64_t work_bytes() const {
+    return std::max(sums() * 4, streamed() > 0 ? stages * ring_chunk_bytes() : 0);
+  }
+  // A chunk of all warps.
+  int64_t chunk_bytes() const { return int64_t{warps} * row_tiles * 1024; }
+};
+
 struct RecurrencePlan {
   RecurrenceShape shape = {};
   bool fma = false;     // RecurrenceUnits; of f32
   bool rounds = false;  // f32 operands to TF32
-  int units = 0, columns = 0;
-  int64_t depth = 0;                        // of the product
-  int gates = 1;                            // rows of the matrix that a unit has
-  int warps = 0, row_warps = 1;             // row_warps: shares of the rows
-  int row_tiles = 0;                        // of 16, of a warp
-  int chunks = 0, held = 0, in_shared = 0;  // chunks of a warp, those that stay on the chip
-  int stages = 1;                           // chunks of a warp's ring
-  bool numbered = false;                    // RecurrenceExchange
-  int pass = 1, ahead = 1;  // column tiles that are multiplied together; loads ahead
+  int columns = 0, warps = 0;
+  bool numbered = false;                            // RecurrenceExchange
   int64_t parts = 0, groups = 0, first_groups = 0;  // first_groups: groups that run at a time
+  // Of the layer's units, then of the projection. One behind the other in each step.
+  std::vector<RecurrenceProduct> products;
 
+  const RecurrenceProduct& of_units() const { return products.front(); }
   int threads() const { return 32 * warps; }
   int element_bytes() const { return rounds || fma ? 4 : 2; }
-  int chunk() const { return 64 / element_bytes(); }  // elements
-  int depth_warps() const { return warps / row_warps; }
-  int rows() const { return 16 * row_tiles * row_warps; }
-  int streamed() const { return chunks - held - in_shared; }
-  int64_t pitch() const { return int64_t{depth_warps()} * chunks * chunk(); }
   int64_t blocks() const { return parts * first_groups * shape.directions; }
-  int64_t sums() const { return int64_t{depth_warps()} * columns * (rows() + 4); }  // floats
-  int64_t ring_chunk_bytes() const { return int64_t{warps} * (2 * row_tiles + pass) * 512; }
-  // Sums lie where the ring was; with numbers there are those of two steps.
+  // With numbers there are the sums of two products, one behind the other.
   int64_t work_bytes() const {
-    return std::max(sums() * (numbered ? 8 : 4), streamed() > 0 ? stages * ring_chunk_bytes() : 0);
+    int64_t most = 0, both = 0;
+    for (const RecurrenceProduct& p : products) {
+      most = std::max(most, p.work_bytes());
+      both += p.sums() * 4;
+    }
+    if (!numbered) return most;
+    return products.size() == 1 ? 2 * both : both;
   }
-  // A chunk of all warps.
-  int64_t chunk_bytes() const { return int64_t{warps} * row_tiles * 1024; }
   // FMA units read states from there.
   int64_t shared_bytes() const {
-    return work_bytes() + in_shared * chunk_bytes() + (fma ? columns * pitch() * 4 : 0);
+    int64_t matrices = 0, pitch = 0;
+    for (const RecurrenceProduct& p : products) {
+      matrices += p.in_shared * p.chunk_bytes();
+      pitch = std::max(pitch, p.pitch());
+    }
+    return work_bytes() + matrices + (fma ? columns * pitch * 4 : 0);
   }
   // That all blocks read again at each step.
-  int64_t streamed_bytes() const { return blocks() * streamed() * chunk_bytes(); }
-  // Elements of the two copies of what blocks exchange; ints of counters.
+  int64_t streamed_bytes() const {
+    int64_t bytes = 0;
+    for (const RecurrenceProduct& p : products) bytes += blocks() * p.streamed() * p.chunk_bytes();
+    return bytes;
+  }
+  // Elements of what blocks exchange: of two copies, or one of what each product reads; ints of
+  // counters.
   int64_t exchanged() const {
-    return (numbered ? 4 : 2) * shape.directions * groups * columns * pitch();
+    int64_t pitch = 0;
+    for (const RecurrenceProduct& p : products) pitch += p.pitch();
+    if (products.size() == 1) pitch *= 2;
+    return (numbered ? 2 : 1) * shape.directions * groups * columns * pitch;
   }
   int64_t counters() const { return shape.directions * groups * 32; }
 };

@@ -1,6 +1,7 @@
 // The recurrence_sm80 engines: which groups they take, knobs, and the kernel's text: the
 // configuration of the skeleton, its numbers, and the functions that reach the tensors. A small
-// kernel before sets the counters to 0.
+// kernel before sets the counters to 0. Projected states have a skeleton of their own, with a
+// second product in each step.
 #include "compiler/engines/recurrence_sm80.h"
 
 #include <algorithm>
@@ -50,60 +51,84 @@ void AddZeroes(const Group& group, const Target& target, const RecurrencePlan& p
   Append(lowered, LaunchItems(b, std::move(body), words, 128));
 }
 
-void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, Lowered& lowered) {
+// How blocks make a product; `prefix` begins the names of all constants.
+void AddProduct(const RecurrenceProduct& p, const char* prefix, Call& call) {
+  const std::pair<const char*, int> constants[] = {
+      {"Units", p.units},   {"RowTiles", p.row_tiles}, {"RowWarps", p.row_warps},
+      {"Chunks", p.chunks}, {"Held", p.held},          {"InShared", p.in_shared},
+      {"Stages", p.stages}, {"Pass", p.pass},          {"Ahead", p.ahead}};
+  for (const auto& [name, value] : constants)
+    call.config.push_back({fmt::format("{}{}", prefix, name), value});
+}
+
+void AddConfig(const KernelBuilder& b, const RecurrencePlan& p, Call& call) {
   const RecurrenceShape& shape = p.shape;
   const graph::RecurrenceAttrs& a = shape.attrs;
-  KernelBuilder b(
-      group, target,
-      fmt::format("recurrence_sm80: {} of {}, {} units and {} sequences a block, of {} chunks {} "
-                  "in registers and {} in shared memory",
-                  shape.is_grad ? "the gradient" : "steps", graph::Text(a.cell), p.units, p.columns,
-                  p.chunks, p.held, p.in_shared),
-      IndexType(group.graph));
-  for (const char* reserved :
-       {"bx", "shape", "length", "weight", "before", "fixed", "read", "store", "after"})
-    b.Name(reserved);
-  const std::string memory = b.Name("memory"), exchange = b.Scratch(0, shape.type, false),
-                    streamed = b.Scratch(2, shape.type, false),
-                    counters = b.Scratch(1, DType::kI32, false);
-  Call call{
-      .skeleton = "recurrence_sm80", .maps = {}, .buffers = {memory, exchange, streamed, counters}};
   call.config = {{"kGradient", shape.is_grad ? 1 : 0},
                  {"kCell", static_cast<int64_t>(a.cell)},
                  {"kClips", !a.clip                 ? 0
                             : a.clip_propagates_nan ? 2
                                                     : 1},
                  {"kType", TypeNumber(p)},
-                 {"kUnits", p.units},
-                 {"kGates", p.gates},
-                 {"kRowTiles", p.row_tiles},
+                 {"kGates", p.of_units().gates},
                  {"kColumnTiles", p.columns / 8},
                  {"kWarps", p.warps},
-                 {"kRowWarps", p.row_warps},
-                 {"kChunks", p.chunks},
-                 {"kHeld", p.held},
-                 {"kInShared", p.in_shared},
-                 {"kStages", p.stages},
                  {"kNumbered", p.numbered ? 1 : 0},
                  {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
-                 {"kPass", p.pass},
-                 {"kAhead", p.ahead}};
+                 {"kProjected", shape.is_projected ? 1 : 0}};
+  AddProduct(p.of_units(), "k", call);
+  if (shape.is_projected) AddProduct(p.products[1], "kProjected", call);
+}
+
+void AddNumbers(KernelBuilder& b, const RecurrencePlan& p, Call& call) {
+  const RecurrenceShape& shape = p.shape;
   const auto number = [&](const char* name, int64_t value) {
     call.shape.push_back({name, b.Arg(name, value)});
   };
   number("steps", shape.steps);
   number("batch", shape.batch);
   number("units", shape.hidden);
-  number("depth", p.depth);
-  number("pitch", p.pitch());
+  number("depth", p.of_units().depth);
+  number("pitch", p.of_units().pitch());
   number("parts", p.parts);
   number("groups", p.groups);
   number("first_groups", p.first_groups);
   number("directions", shape.directions);
-  if (a.clip) {
-    call.shape.push_back({"clip_low", tile::Float(a.clip_lower)});
-    call.shape.push_back({"clip_high", tile::Float(a.clip_upper)});
+  if (shape.attrs.clip) {
+    call.shape.push_back({"clip_low", tile::Float(shape.attrs.clip_lower)});
+    call.shape.push_back({"clip_high", tile::Float(shape.attrs.clip_upper)});
   }
+  if (!shape.is_projected) return;
+  number("projected_units", shape.projected);
+  number("projected_depth", p.products[1].depth);
+  number("projected_pitch", p.products[1].pitch());
+}
+
+std::string Placed(const RecurrenceProduct& p) {
+  return fmt::format("{} units a block, of {} chunks {} in registers and {} in shared memory",
+                     p.units, p.chunks, p.held, p.in_shared);
+}
+
+void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, Lowered& lowered) {
+  const RecurrenceShape& shape = p.shape;
+  KernelBuilder b(group, target,
+                  fmt::format("recurrence_sm80: {} of {}, {} sequences and {}{}",
+                              shape.is_grad ? "the gradient" : "steps",
+                              graph::Text(shape.attrs.cell), p.columns, Placed(p.of_units()),
+                              shape.is_projected ? "; projected: " + Placed(p.products[1]) : ""),
+                  IndexType(group.graph));
+  for (const char* reserved :
+       {"bx", "shape", "length", "weight", "before", "fixed", "read", "store", "after", "project",
+        "project_before", "project_read", "project_store", "project_after"})
+    b.Name(reserved);
+  const std::string memory = b.Name("memory"), exchange = b.Scratch(0, shape.type, false),
+                    streamed = b.Scratch(2, shape.type, false),
+                    counters = b.Scratch(1, DType::kI32, false);
+  Call call{.skeleton = shape.is_projected ? "recurrence_projected_sm80" : "recurrence_sm80",
+            .maps = {},
+            .buffers = {memory, exchange, streamed, counters}};
+  AddConfig(b, p, call);
+  AddNumbers(b, p, call);
   RecurrenceFunctions(b, shape).Add(call);
   Block shared;
   shared.push_back({tile::Alloc{memory, DType::kF32, tile::Space::kShared, p.shared_bytes() / 4}});
@@ -211,7 +236,7 @@ template <Arithmetic arithmetic>
 constexpr Engine RowOf(const char* name) {
   using Row = Sm80<arithmetic>;
   return {.name = name,
-          .version = 2,
+          .version = 3,
           .knobs = kKnobs,
           .notes = {.numerical = NotesOf(arithmetic), .behavioral = kBehavior},
           .supports = Row::Supports,

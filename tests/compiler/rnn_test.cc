@@ -153,6 +153,10 @@ TEST(Recurrence, GridsThatDoNotFitAreDeclined) {
   EXPECT_TRUE(loop.cooperative);
   EXPECT_FALSE(loop.may_overlap);
   EXPECT_LE(loop.grid[0], 132u);
+  const auto projected =
+      Compile(HalfLoop(512, true), target, {.engine = EngineIndex("recurrence_sm80")});
+  ASSERT_TRUE(projected.ok()) << projected.status().message();
+  EXPECT_TRUE(projected->program.launches.back().cooperative);
   target.multiprocessors = 7;
   EXPECT_NE(WhyDeclined(g, target, "recurrence_sm80").find("8 blocks that wait for one another"),
             std::string::npos)
@@ -169,7 +173,6 @@ TEST(Recurrence, PersistentEnginesSayWhatTheyDoNotTake) {
     const char *arch, *engine, *part;
   };
   const Row rows[] = {
-      {HalfLoop(16, true), "sm_90a", "recurrence_sm80", "states are projected"},
       {HalfLoop(16, false), "sm_75", "recurrence_sm80", "needs sm_80"},
       {HalfLoop(16, false), "sm_90a", "recurrence_sm80_tf32", "it multiplies f32 as TF32"},
       {Loop(false), "sm_90a", "recurrence_sm80", "it multiplies f16 and bf16"}};

@@ -30,14 +30,15 @@ struct LoopCase {
   RnnCell cell = RnnCell::kLstm;
   DType type = DType::kF16;
   int64_t steps = 1, batch = 1, directions = 1, hidden = 1;
+  int64_t projected = 0;  // 0: states are not projected
   bool is_grad = false, has_lengths = false, has_states = false, has_bias = false, trains = false,
        clips = false;
   bool exact = false;  // f32 that is not rounded to TF32
 
   std::string Text() const {
-    return fmt::format("{} {} of {}, T {} B {} D {} H {}{}{}{}{}{}", graph::Text(cell),
+    return fmt::format("{} {} of {}, T {} B {} D {} H {} P {}{}{}{}{}{}", graph::Text(cell),
                        is_grad ? "gradient" : "steps", exact ? "exact f32" : Info(type).text, steps,
-                       batch, directions, hidden, has_lengths ? ", lengths" : "",
+                       batch, directions, hidden, projected, has_lengths ? ", lengths" : "",
                        has_states ? ", states" : "", has_bias ? ", bias" : "",
                        trains ? ", training" : "", clips ? ", clip" : "");
   }
@@ -47,19 +48,20 @@ class LoopGraph {
  public:
   LoopGraph(const LoopCase& c, uint64_t seed) : c_(c), random_(seed) {
     const auto [gates, kept, gradients] = graph::BlocksOf(c.cell);
-    const int64_t h = c.hidden, d = c.directions;
-    const Dims state = {d, c.batch, h}, y = {c.steps, c.batch, d * h};
+    const int64_t h = c.hidden, d = c.directions, p = c.projected > 0 ? c.projected : h;
+    const Dims cell = {d, c.batch, h}, state = {d, c.batch, p}, y = {c.steps, c.batch, d * p};
     const auto of_steps = [&](int64_t blocks) { return Dims{c.steps, c.batch, d, blocks * h}; };
     const bool lstm = c.cell == RnnCell::kLstm;
-    const double scale = 1 / std::sqrt(static_cast<double>(h));
     graph::RecurrenceAttrs attrs{.cell = c.cell};
     if (c.clips) attrs.clip = true, attrs.clip_lower = -0.5, attrs.clip_upper = 0.5;
-    const TensorId r = Input(c.type, {d, gates * h, h}, scale);
+    const TensorId r = Input(c.type, {d, gates * h, p}, 1 / std::sqrt(static_cast<double>(p)));
     const auto maybe = [&](bool there, DType type, const Dims& dims) {
       return there ? Input(type, dims, 1) : kAbsent;
     };
     const TensorId hx = maybe(c.has_states, c.type, state),
-                   cx = maybe(c.has_states && lstm, c.type, state), lengths = Lengths();
+                   cx = maybe(c.has_states && lstm, c.type, cell), lengths = Lengths();
+    const TensorId projection =
+        c.projected > 0 ? Input(c.type, {d, p, h}, 1 / std::sqrt(static_cast<double>(h))) : kAbsent;
     graph::Node node{
         .op = c.is_grad ? graph::GraphOp::kRecurrenceGrad : graph::GraphOp::kRecurrence,
         .compute = DType::kF32,
@@ -68,19 +70,21 @@ class LoopGraph {
     if (!c.is_grad) {
       const TensorId xg = Input(DType::kF32, of_steps(gates), 1),
                      bias = maybe(c.has_bias, c.type, {d, gates * h});
-      node.inputs = {xg, r, bias, hx, cx, kAbsent, lengths};
-      node.outputs = {Output(c.type, y), Output(c.type, state), kAbsent, kAbsent, kAbsent};
-      if (lstm) node.outputs[2] = Output(c.type, state);
+      node.inputs = {xg, r, bias, hx, cx, projection, lengths};
+      node.outputs = {Output(c.type, y), Output(c.type, state), kAbsent, kAbsent, kAbsent, kAbsent};
+      if (lstm) node.outputs[2] = Output(c.type, cell);
       if (c.trains) node.outputs[3] = Output(c.type, of_steps(kept));
       if (c.trains && lstm) node.outputs[4] = Output(c.type, of_steps(1));
+      if (c.trains && c.projected > 0) node.outputs[5] = Output(c.type, of_steps(1));
     } else {
       const TensorId dy = Input(c.type, y, 1), kept_gates = Input(c.type, of_steps(kept), 1),
                      own = Input(c.type, y, 1), cells = maybe(lstm, c.type, of_steps(1)),
                      dhy = maybe(c.has_states, c.type, state),
-                     dcy = maybe(c.has_states && lstm, c.type, state);
-      node.inputs = {dy, r, kept_gates, own, cells, hx, cx, dhy, dcy, kAbsent, lengths};
-      node.outputs = {Output(c.type, of_steps(gradients)), Output(c.type, state), kAbsent};
-      if (lstm) node.outputs[2] = Output(c.type, state);
+                     dcy = maybe(c.has_states && lstm, c.type, cell);
+      node.inputs = {dy, r, kept_gates, own, cells, hx, cx, dhy, dcy, projection, lengths};
+      node.outputs = {Output(c.type, of_steps(gradients)), Output(c.type, state), kAbsent, kAbsent};
+      if (lstm) node.outputs[2] = Output(c.type, cell);
+      if (c.projected > 0) node.outputs[3] = Output(c.type, {c.steps, c.batch, d, p});
     }
     graph_.AddNode(std::move(node));
   }
@@ -222,6 +226,7 @@ LoopCase Draw(uint64_t seed) {
   c.trains = chance();
   c.clips = c.cell == RnnCell::kLstm && chance();
   c.exact = c.type == DType::kF32 && chance();
+  if (c.cell == RnnCell::kLstm && chance()) c.projected = 1 + below(c.hidden);
   return c;
 }
 
@@ -249,6 +254,33 @@ TEST(Recurrence, SplitsRunRight) {
                       7, {{"units", units}, {"sequences", columns}, {"exchange", exchange}});
 }
 
+// A projection beside it, of whole pieces and odd, and of fewer units than there are blocks.
+TEST(Recurrence, ProjectionsRunRight) {
+  struct Row {
+    int64_t hidden, projected, directions;
+    int units, exchange;
+  };
+  const Row rows[] = {{48, 16, 1, 32, compiler::kCounted},
+                      {48, 16, 2, 32, compiler::kNumbered},
+                      {56, 8, 2, 4, compiler::kCounted},
+                      {56, 8, 1, 4, compiler::kNumbered},
+                      {33, 7, 1, 8, compiler::kCounted}};
+  for (const bool is_grad : {false, true})
+    for (const Row& row : rows)
+      ExpectRight({.steps = 4,
+                   .batch = 19,
+                   .directions = row.directions,
+                   .hidden = row.hidden,
+                   .projected = row.projected,
+                   .is_grad = is_grad,
+                   .has_lengths = true,
+                   .has_states = true,
+                   .has_bias = true,
+                   .trains = true,
+                   .clips = row.hidden == 33},
+                  9, {{"units", row.units}, {"sequences", 8}, {"exchange", row.exchange}});
+}
+
 // A share of the matrix is in shared memory; what that does not hold, either, is read at each step.
 TEST(Recurrence, SharedMemoryHoldsTheRest) {
   for (const bool is_grad : {false, true})
@@ -261,6 +293,20 @@ TEST(Recurrence, SharedMemoryHoldsTheRest) {
                 5, {{"units", 64}, {"sequences", 16}});
   ExpectRight({.type = DType::kF32, .steps = 2, .batch = 11, .hidden = 600, .exact = true}, 6,
               {{"units", 20}, {"sequences", 8}});
+}
+
+// Of both matrices.
+TEST(Recurrence, ProjectionsAreStreamed) {
+  for (const bool is_grad : {false, true})
+    ExpectRight({.type = DType::kF32,
+                 .steps = 2,
+                 .batch = 11,
+                 .hidden = 1000,
+                 .projected = 600,
+                 .is_grad = is_grad,
+                 .has_lengths = true,
+                 .trains = true},
+                3, {{"units", 64}, {"sequences", 16}});
 }
 
 TEST(Recurrence, StreamsRunRight) {

@@ -1,7 +1,7 @@
 #pragma once
 // recurrence_cell<Config>: what one unit of a recurrent layer does at one step with the sums of its
 // gates' products, forward and backward. ir/graph/ops_recurrence.cc has the formulas; kCell is
-// graph::RnnCell.
+// graph::RnnCell, or 4 of what an LSTM's units are projected to: its sum is its state.
 //
 //   kStates     that a unit carries from step to step: h, and c of an LSTM;
 //               of a gradient what no matrix carries of dh, and dc of an LSTM
@@ -30,8 +30,11 @@ __device__ inline float fast_tanh(float x) {
 template <class C>
 struct recurrence_cell {
   static constexpr bool kIsLstm = C::kCell == 2, kIsGru = C::kCell == 3;
+  static constexpr bool kIsProjection = C::kCell == 4;
+  // Whether the first product is of its states.
+  static constexpr bool kBegins = !C::kGradient && (!C::kProjected || kIsProjection);
   static constexpr int kCellGates = kIsLstm ? 4 : kIsGru ? 3 : 1;
-  static constexpr int kKept = kIsLstm || kIsGru ? 4 : 1;
+  static constexpr int kKept = kIsProjection ? 0 : kIsLstm || kIsGru ? 4 : 1;
   static constexpr int kStates = kIsLstm ? 2 : 1;
   static constexpr int kValues = C::kGradient ? 1 + kKept +
                                                     (kIsLstm  ? 2
@@ -110,6 +113,8 @@ struct recurrence_cell {
       kept[3] = a[2] + x[3];
       kept[2] = fast_tanh(__fmaf_rn(kept[0], kept[3], x[2]));
       h = __fmaf_rn(kept[1], states[0], __fmul_rn(1.f - kept[1], kept[2]));
+    } else if constexpr (kIsProjection) {
+      h = a[0];
     } else {
       const float sum = x[0] + a[0];
       h = kept[0] = C::kCell == 1 ? fast_tanh(sum) : sum < 0 ? 0 : sum;
@@ -139,6 +144,8 @@ struct recurrence_cell {
       results[2] = n;
       results[3] = n * k[0];
       states[0] = dh * k[1];
+    } else if constexpr (kIsProjection) {
+      results[0] = dh;
     } else {
       results[0] = C::kCell == 1 ? dh * (1 - k[0] * k[0]) : k[0] > 0 ? dh : 0;
     }

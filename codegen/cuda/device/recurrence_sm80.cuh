@@ -68,7 +68,10 @@ struct recurrence_block {
   static constexpr int kSums = kDepthWarps * kColumns * kPitch;   // floats
   static constexpr int kRing = kStreamed > 0 ? C::kWarps* C::kStages* kRingChunk * 128 : 0;
   // Sums lie where the ring was; with numbers those of two steps, for want of another barrier.
-  static constexpr int kWork = C::kNumbered ? 2 * kSums : kSums > kRing ? kSums : kRing;
+  static constexpr int kCountedWork = kSums > kRing ? kSums : kRing;
+  static constexpr int kWork = C::kNumbered ? 2 * kSums : kCountedWork;
+  static constexpr int kMatrix = C::kInShared * C::kWarps * C::kRowTiles * 256;  // floats
+  static constexpr long long kStreamedPieces = 64ll * C::kWarps * kStreamed * C::kRowTiles;
   static constexpr int kElements = (C::kUnits * kColumns + kThreads - 1) / kThreads;
   using cell = recurrence_cell<C>;
 
@@ -170,52 +173,58 @@ struct recurrence_block {
     }
   };
 
+  // Where a run works: in shared memory, and in the memory that all blocks share.
+  template <class T>
+  struct places {
+    float *work, *matrix, *states;  // states: of FMA units
+    T *exchange, *sent;             // what it reads, and where its states go
+    uint4* streamed;
+    int* counters;
+  };
+
   template <class T, class F>
   struct run {
     const recurrence_shape& s;
     const F& f;
-    float* const memory;  // shared
-    float* work;          // that of the step
-    T* const exchange;
-    uint4* const streamed;
-    int* const counters;
+    const places<T> at;
+    const int sent_pitch;
+    float* work;  // that of the step
     int part, group, d;
     uint4 held[C::kHeld > 0 ? C::kHeld : 1][C::kRowTiles][2];
     using own_element = element<T>;
     own_element own[kElements];
 
-    __device__ inline run(const recurrence_shape& s, const F& f, float* memory, T* exchange,
-                          T* streamed, int* counters)
-        : s(s),
-          f(f),
-          memory(memory),
-          work(memory),
-          exchange(exchange),
-          streamed(reinterpret_cast<uint4*>(streamed)),
-          counters(counters) {
+    __device__ inline run(const recurrence_shape& s, const F& f, const places<T>& at,
+                          int sent_pitch)
+        : s(s), f(f), at(at), sent_pitch(sent_pitch), work(at.work) {
       const int block = blockIdx.x;
       part = block % s.parts;
       group = block / s.parts % s.first_groups;
       d = block / s.parts / s.first_groups;
     }
 
-    __device__ inline int* counter() const { return counters + (d * s.groups + group) * 32; }
+    __device__ inline int* counter() const { return at.counters + (d * s.groups + group) * 32; }
+    // Whether all units of the block are behind the last one: of a projection.
+    __device__ inline bool is_idle() const { return C::kProjected && part * C::kUnits >= s.units; }
     __device__ inline int row_elements() const { return (C::kNumbered ? 2 : 1) * s.pitch; }
+    __device__ inline T* row_of(T* states, int pitch, int copy, int column) const {
+      return states + ((long long)(copy * s.directions + d) * s.groups * kColumns +
+                       group * kColumns + column) *
+                          ((C::kNumbered ? 2 : 1) * pitch);
+    }
     __device__ inline T* row(int copy, int column) const {
-      return exchange + ((long long)(copy * s.directions + d) * s.groups * kColumns +
-                         group * kColumns + column) *
-                            row_elements();
+      return row_of(at.exchange, s.pitch, copy, column);
     }
     static __device__ inline int depth_warp() { return threadIdx.x / 32 % kDepthWarps; }
     static __device__ inline int row_warp() { return threadIdx.x / 32 / kDepthWarps; }
     __device__ inline uint4* in_shared(int chunk, int tile, int half) const {
       const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-      return reinterpret_cast<uint4*>(memory + kWork) +
+      return reinterpret_cast<uint4*>(at.matrix) +
              (((warp * C::kInShared + chunk) * C::kRowTiles + tile) * 2 + half) * 32 + lane;
     }
     __device__ inline uint4* in_memory(int chunk, int fragment) const {
       const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-      return streamed +
+      return at.streamed +
              (((long long)(blockIdx.x * C::kWarps + warp) * kStreamed + chunk) * 2 * C::kRowTiles +
               fragment) *
                  32 +
@@ -223,7 +232,7 @@ struct recurrence_block {
     }
     __device__ inline uint4* in_ring(int chunk, int fragment) const {
       const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-      return reinterpret_cast<uint4*>(memory) +
+      return reinterpret_cast<uint4*>(at.work) +
              ((warp * C::kStages + chunk % C::kStages) * kRingChunk + fragment) * 32 + lane;
     }
 
@@ -281,9 +290,11 @@ struct recurrence_block {
     }
     // Where nobody needs the sums of the step before any more.
     __device__ inline void begin_stream() const {
-      if constexpr (kStreamed > 0)
+      if constexpr (kStreamed > 0) {
+        if (is_idle()) return;
 #pragma unroll 1
         for (int n = 0; n < C::kStages; ++n) stream_matrix(n);
+      }
     }
     template <class Sums>
     __device__ inline void multiply_streamed(Sums& sums, const T* from) const {
@@ -313,7 +324,7 @@ struct recurrence_block {
     // two neighbouring units stores both.
     __device__ inline void exchange_state(int copy, const own_element& e, int k, float value,
                                           int number) const {
-      T* const to = row(copy, e.at / kPitch);
+      T* const to = row_of(at.sent, sent_pitch, copy, e.at / kPitch);
       if constexpr (C::kNumbered) {
         unsigned word = round_tf32(__float_as_uint(value));
         bool stores = e.exists;
@@ -352,16 +363,16 @@ struct recurrence_block {
           f.before(d, e.batch, e.unit, e.states);
           if constexpr (!C::kGradient) f.fixed(d, e.unit, e.fixed);
         }
-        if constexpr (!C::kGradient) exchange_state(0, e, e.unit, e.states[0], 1);
+        if constexpr (cell::kBegins) exchange_state(0, e, e.unit, e.states[0], 1);
       }
       if constexpr (!C::kNumbered) {
         // What no unit writes, and every product reads.
+        constexpr int kCopies = C::kProjected ? 1 : 2;
         if (part == s.parts - 1)
-          for (int n = threadIdx.x; n < 2 * kColumns * (s.pitch - s.depth); n += kThreads) {
+          for (int n = threadIdx.x; n < kCopies * kColumns * (s.pitch - s.depth); n += kThreads) {
             const int column = n / (s.pitch - s.depth);
             row(column / kColumns, column % kColumns)[s.depth + n % (s.pitch - s.depth)] = T(0.f);
           }
-        arrive(counter());
       }
     }
     __device__ inline void read(int step) {
@@ -394,8 +405,7 @@ struct recurrence_block {
       constexpr int kPieces = kColumns * C::kChunks * 4, kTiles = C::kRowTiles / 2;
       const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
       const T* const from = row(parity, 0) + depth_warp() * C::kChunks * 16;
-      float* const states =
-          memory + kWork + C::kInShared * C::kWarps * C::kRowTiles * 256 + warp * kPieces * 4;
+      float* const states = at.states + warp * kPieces * 4;
 #pragma unroll
       for (int n = lane; n < kPieces; n += 32)
         copy_async<16>(
@@ -597,6 +607,27 @@ struct recurrence_block {
         if (e.exists) f.store(d, e.batch, e.unit, e.time(step, d), e.results);
     }
 
+    // The sums of what the other blocks have sent, for all threads.
+    __device__ inline void multiply_sent(int copy, int number, int arrivals) {
+      if constexpr (C::kNumbered) {
+        if (!is_idle()) product_of_numbered(copy, number);
+      } else {
+        wait(counter(), arrivals);
+        if (!is_idle()) {
+          if constexpr (kIsFma)
+            product_in_f32(copy);
+          else
+            product(copy);
+        }
+      }
+      __syncthreads();
+    }
+    // Behind the arrival, what others do not wait for.
+    __device__ inline void between(int step, int following) {
+      if (step >= 0) store(step);
+      if (following >= 0 && following < s.steps) read(following);
+    }
+
     // All steps of the group; a gradient's last round is a product of what its first step has left.
     __device__ inline void steps() {
       const int rounds = s.steps + (C::kGradient ? 1 : 0);
@@ -604,26 +635,15 @@ struct recurrence_block {
 #pragma unroll 1
       for (int n = 0; n < rounds; ++n) {
         const int step = C::kGradient ? s.steps - 1 - n : n;
-        const int following = C::kGradient ? step - 1 : step + 1;
         const bool has_sums = !C::kGradient || n > 0;
-        if constexpr (C::kNumbered) {
-          work = memory + n % 2 * kSums;
-          if (has_sums) product_of_numbered(n % 2, n + 1);
-        } else if (has_sums) {
-          wait(counter(), (n + 1) * s.parts);
-          if constexpr (kIsFma)
-            product_in_f32(n % 2);
-          else
-            product(n % 2);
-        }
-        if (has_sums) __syncthreads();
+        if constexpr (C::kNumbered) work = at.work + n % 2 * kSums;
+        if (has_sums) multiply_sent(n % 2, n + 1, (n + 1) * s.parts);
         cells(step, (n + 1) % 2, n + 2, has_sums);
-        if (!C::kNumbered && n + 1 < rounds) {
-          arrive(counter());
+        if (n + 1 < rounds) {
+          announce();
           begin_stream();
         }
-        if (step >= 0) store(step);
-        if (following >= 0 && following < s.steps) read(following);
+        between(step, C::kGradient ? step - 1 : step + 1);
       }
     }
     __device__ inline void finish() const {
@@ -636,8 +656,13 @@ struct recurrence_block {
         f.after(d, e.batch, e.unit, states);
       }
     }
+    // Says that what the block has sent is there.
+    __device__ inline void announce() const {
+      if constexpr (!C::kNumbered) arrive(counter());
+    }
     __device__ inline void all() {
       begin();
+      announce();
       hold();
       while (true) {
         if (s.steps > 0) read(C::kGradient ? s.steps - 1 : 0);
@@ -647,6 +672,7 @@ struct recurrence_block {
         if (group >= s.groups) return;
         __syncthreads();  // sums have been read
         begin();
+        announce();
       }
     }
   };
@@ -673,7 +699,12 @@ __device__ inline void recurrence_sm80(float* memory, T* exchange, T* streamed, 
                                        const After& after) {
   using functions = recurrence_functions<Length, Weight, Before, Fixed, Read, Store, After>;
   const functions f{length, weight, before, fixed, read, store, after};
-  typename recurrence_block<C>::template run<T, functions> run(shape, f, memory, exchange, streamed,
-                                                               counters);
+  using block = recurrence_block<C>;
+  float* const matrix = memory + block::kWork;
+  typename block::template run<T, functions> run(
+      shape, f,
+      {memory, matrix, matrix + block::kMatrix, exchange, exchange,
+       reinterpret_cast<uint4*>(streamed), counters},
+      shape.pitch);
   run.all();
 }
