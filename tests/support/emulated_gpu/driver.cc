@@ -127,6 +127,7 @@ CuResult LaunchOn(const LoadedFunction& f, const unsigned (&grid)[3], const unsi
                 static_cast<size_t>(function.params[p].bytes));
   launch.most_steps = Setting("EMULATED_GPU_STEPS", 1'000'000'000);
   launch.most_blocks = AttributeOf(CuDeviceAttribute::kMultiprocessorCount) * 2;
+  launch.lag = static_cast<int>(Setting("EMULATED_GPU_LAG", 0));
   launch.memory = &TheMemory();
   const std::lock_guard lock(launch_mutex);
   launch.number = ++last_launch;

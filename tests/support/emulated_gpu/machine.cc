@@ -3,7 +3,9 @@
 // Warps take turns; each runs until it waits, or has used up its turn. The async proxy works as
 // late as it may: one piece of it is done when no warp of the cluster can go on otherwise, so that
 // who does not wait for a copy sees what was there before. Clusters begin one after the other; one
-// that spins on memory lets others begin beside it, up to as many blocks as the device holds.
+// that spins on memory lets others begin beside it, up to as many blocks as the device holds. Some
+// may be late: they have a turn when others have had several, so that who overwrites what they have
+// not read yet is found.
 #include "tests/support/emulated_gpu/machine.h"
 
 #include <fmt/format.h>
@@ -277,6 +279,8 @@ std::unique_ptr<Block> BeginBlock(Launch& launch, Cluster& cluster, const uint32
 std::unique_ptr<Cluster> BeginCluster(Launch& launch, uint64_t number) {
   auto made = std::make_unique<Cluster>();
   made->launch = &launch;
+  made->lags = launch.lag > 0 &&
+               number % static_cast<uint64_t>(launch.lag) + 1 == static_cast<uint64_t>(launch.lag);
   const uint32_t* c = launch.cluster;
   const uint32_t across[2] = {launch.grid[0] / c[0], launch.grid[1] / c[1]};
   const uint32_t first[3] = {static_cast<uint32_t>(number % across[0]) * c[0],
@@ -490,12 +494,14 @@ void Launch::Run() {
   const uint64_t of_cluster = uint64_t{cluster[0]} * cluster[1] * cluster[2];
   const uint64_t most = std::max<uint64_t>(1, static_cast<uint64_t>(most_blocks) / of_cluster);
   std::deque<std::unique_ptr<Cluster>> resident;
-  uint64_t next = 0;
+  constexpr uint64_t kTurnsOfOthers = 4;
+  uint64_t next = 0, turn = 0;
   while (next < clusters || !resident.empty()) {
     // One more where all that are here spin.
     if (next < clusters && resident.size() < most) resident.push_back(BeginCluster(*this, next++));
     const size_t before = resident.size();
-    std::erase_if(resident, [](const auto& c) { return RunCluster(*c); });
+    const bool all_run = ++turn % kTurnsOfOthers == 0;
+    std::erase_if(resident, [&](const auto& c) { return (all_run || !c->lags) && RunCluster(*c); });
     if (steps > most_steps && resident.size() == before)
       RaiseDeadlock(*resident.front(), "it has run for too many instructions; these still do");
   }

@@ -188,6 +188,7 @@ struct Cluster {
   int phase = 0;
   std::vector<std::pair<Warp*, Mask>> waiting;
   int living = 0;
+  bool lags = false;
 
   void Wake();  // a phase of some mbarrier has ended: who asks shall ask again
   void CompleteBarrier();
@@ -204,6 +205,7 @@ struct Launch {
   std::vector<ParamPiece> param_pieces;
   size_t param_bytes = 0;
   int most_blocks = 132;  // resident at a time
+  int lag = 0;            // each lag-th cluster is late; 0: none
   int64_t steps = 0, most_steps = 0;
   uint64_t number = 0;
   Memory* memory = nullptr;

@@ -172,6 +172,25 @@ TEST_F(MachineTest, BlocksWaitForEachOther) {
   EXPECT_EQ(flags.values()[0], 36);
 }
 
+// Blocks 0 and 2 count by turns; block 1 says what it saw when it had its turn.
+TEST_F(MachineTest, BlocksMayBeLate) {
+  const char* const text = R"(extern "C" __global__ void f(volatile int* at) {
+        if (threadIdx.x != 0) return;
+        if (blockIdx.x == 1) { while (at[0] == 0) {} at[1] = at[0]; return; }
+        for (int i = blockIdx.x / 2; i < 6; i += 2) { while (at[0] != i) {} at[0] = i + 1; }
+      })";
+  const auto seen = [&](const char* lag) {
+    setenv("EMULATED_GPU_LAG", lag, 1);
+    const DeviceArray<int> at(std::vector<int>(2, 0));
+    Run(text, {.grid = {3, 1, 1}, .block = {32, 1, 1}}, at.data());
+    unsetenv("EMULATED_GPU_LAG");
+    EXPECT_EQ(at.values()[0], 6);
+    return at.values()[1];
+  };
+  EXPECT_LE(seen("0"), 2);
+  EXPECT_GE(seen("2"), 3);
+}
+
 // Barriers with numbers and counts: two producers tell two consumers.
 TEST_F(MachineTest, NamedBarriers) {
   const DeviceArray<int> out(64);
