@@ -229,6 +229,42 @@ TEST_F(RnnV6, ASearchListsAlgorithmsThatTheNetworkTakes) {
   EXPECT_EQ(RNN_CALL(cudnnDestroyAlgorithmPerformance, results.data(), most), kOk);
 }
 
+// The other searches leave what their calls would; of weights, which are added to, what is found.
+TEST_F(RnnV6, SearchesLeaveTheResultsOfTheirCalls) {
+  const RnnConfig config = Packed(CUDNN_GRU);
+  RnnNetworkRun run(*device_, handle_, config);
+  const OldNetwork old(handle_, config);
+  cudnnAlgorithmPerformance_t result = nullptr;
+  int found = 0;
+  ASSERT_EQ(RNN_CALL(cudnnCreateAlgorithmPerformance, &result, 1), kOk);
+  ASSERT_EQ(
+      RNN_CALL(cudnnFindRNNForwardInferenceAlgorithmEx, handle_, old.rnn, config.steps,
+               old.x.data(), run.x.data(), run.h_desc, run.hx.data(), run.c_desc, nullptr, old.w,
+               run.w.data(), old.y.data(), run.y.data(), run.h_desc, run.hy.data(), run.c_desc,
+               nullptr, 1.0f, 1, &found, &result, run.work.data(), old.work_bytes),
+      kOk);
+  EXPECT_EQ(found, 1);
+  EXPECT_EQ(run.CheckForward(), "");
+  ASSERT_EQ(old.Training(run), kOk);
+  ASSERT_EQ(RNN_CALL(cudnnFindRNNBackwardDataAlgorithmEx, handle_, old.rnn, config.steps,
+                     old.y.data(), run.y.data(), old.y.data(), run.dy.data(), run.h_desc,
+                     run.dhy.data(), run.c_desc, nullptr, old.w, run.w.data(), run.h_desc,
+                     run.hx.data(), run.c_desc, nullptr, old.x.data(), run.dx.data(), run.h_desc,
+                     run.dhx.data(), run.c_desc, nullptr, 1.0f, 1, &found, &result, run.work.data(),
+                     old.work_bytes, run.reserve.data(), old.reserve_bytes),
+            kOk);
+  EXPECT_EQ(found, 1);
+  EXPECT_EQ(run.CheckBackwardData(), "");
+  found = 0;
+  ASSERT_EQ(RNN_CALL(cudnnFindRNNBackwardWeightsAlgorithmEx, handle_, old.rnn, config.steps,
+                     old.x.data(), run.x.data(), run.h_desc, run.hx.data(), old.y.data(),
+                     run.y.data(), 1.0f, 1, &found, &result, run.work.data(), old.work_bytes, old.w,
+                     run.dw.data(), run.reserve.data(), old.reserve_bytes),
+            kOk);
+  EXPECT_EQ(found, 1);
+  EXPECT_EQ(RNN_CALL(cudnnDestroyAlgorithmPerformance, &result, 1), kOk);
+}
+
 TEST_F(RnnV6, ArraysThatAreNoPackedSequencesAreRefused) {
   const OldNetwork shorter(handle_, Packed(CUDNN_LSTM)), wider(handle_, {.steps = 4, .input = 4});
   size_t bytes = 0;
