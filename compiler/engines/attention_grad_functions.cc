@@ -50,11 +50,13 @@ AttentionGradFunctions::Element AttentionGradFunctions::Begin(
 }
 
 void AttentionGradFunctions::AddScore(Call& call, bool inside) {
-  Element e = Begin(inside ? "inside" : "score", {"value", "of_row"});
+  Element e = Begin(inside ? "inside" : "score", {"value", "of_row", "beside"});
   const Expr value = e.numbers[0], of_row = e.numbers[1];
   ValueScope values(b_, e.f.body);
   values.Bind(a_.product, e.at, RoundThrough(g_[a_.product].dtype, value));
   values.Bind(a_.stats, BroadcastIndex(b_, g_[a_.stats], e.at), of_row);
+  if (beside_ != graph::kAbsent)
+    values.Bind(beside_, BroadcastIndex(b_, g_[beside_], e.at), e.numbers[2]);
   if (inside) {
     if (a_.product_mask) BindMasks(values, e.at, {*a_.product_mask});
     std::vector<ScoreMask> known;  // the first one first
@@ -278,8 +280,9 @@ void AttentionGradFunctions::AddRows(Call& call) {
   call.functions.push_back(std::move(f));
 }
 
-void AttentionGradFunctions::Add(Call& call, std::string bias_sums) {
+void AttentionGradFunctions::Add(Call& call, std::string bias_sums, TensorId beside) {
   bias_sums_ = std::move(bias_sums);
+  beside_ = beside;
   AddScore(call, false);
   AddScore(call, true);
   AddFactor(b_, a_.exp, FactorOf(g_, a_), call);

@@ -16,8 +16,9 @@ class AttentionGradFunctions {
  public:
   AttentionGradFunctions(KernelBuilder& b, const AttentionGrad& grad)
       : b_(b), a_(grad), g_(b.graph()) {}
-  // `bias_sums`: the buffer of the sums of a bias's gradient, where there is one.
-  void Add(tile::Call& call, std::string bias_sums = {});
+  // `bias_sums`: the buffer of the sums of a bias's gradient, where there is one. `beside`: what
+  // skeletons hand to scores, of what lies in memory as these do.
+  void Add(tile::Call& call, std::string bias_sums = {}, graph::TensorId beside = graph::kAbsent);
 
  private:
   struct Element;  // a function of a score's place
@@ -43,6 +44,7 @@ class AttentionGradFunctions {
   const AttentionGrad& a_;
   const graph::Graph& g_;
   std::string bias_sums_ = {};
+  graph::TensorId beside_ = graph::kAbsent;
 };
 
 }  // namespace kiln::compiler

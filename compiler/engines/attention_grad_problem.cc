@@ -72,11 +72,31 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a, int64_t most_depth)
   return {};
 }
 
-// Whether anything but the operands and what rows have lies in memory by places of the scores.
-bool ReadsByPlace(const Graph& g, const AttentionGrad& a) {
+// What lies in memory by places of the scores, of what these are made of, but for the operands and
+// what rows have; nothing behind `until` is looked at.
+std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a,
+                               std::vector<TensorId> pending,
+                               std::initializer_list<TensorId> until) {
   const GraphView view(g);
-  const TensorId stats = view.Unguarded(a.stats);
-  std::set<TensorId> seen = {a.q, a.k, a.v, a.dy, stats, a.mean};
+  std::set<TensorId> seen = {a.q, a.k, a.v, a.dy, view.Unguarded(a.stats), a.mean}, found;
+  seen.insert(until);
+  while (!pending.empty()) {
+    const TensorId id = pending.back();
+    pending.pop_back();
+    if (id == graph::kAbsent || !seen.insert(id).second) continue;
+    if (const graph::Node* n = view.Producer(id)) {
+      if (!Has(*n, graph::kContraction) && n->op != graph::GraphOp::kReduce)
+        pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());
+      continue;
+    }
+    const auto last = std::views::reverse(g[id].dims) | std::views::take(2);
+    if (std::ranges::any_of(last, [](int64_t extent) { return extent > 1; })) found.insert(id);
+  }
+  return found;
+}
+
+// Of all that is made.
+std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a) {
   std::vector<TensorId> pending;
   for (const graph::NodeId n : a.members) {
     const graph::Node& node = g.nodes[static_cast<size_t>(n)];
@@ -84,19 +104,28 @@ bool ReadsByPlace(const Graph& g, const AttentionGrad& a) {
     if (node.op == graph::GraphOp::kMap)
       pending.insert(pending.end(), node.inputs.begin(), node.inputs.end());
   }
-  while (!pending.empty()) {
-    const TensorId id = pending.back();
-    pending.pop_back();
-    if (!seen.insert(id).second) continue;
-    if (const graph::Node* n = view.Producer(id)) {
-      if (!Has(*n, graph::kContraction) && n->op != graph::GraphOp::kReduce)
-        pending.insert(pending.end(), n->inputs.begin(), n->inputs.end());
-      continue;
-    }
-    const auto last = std::views::reverse(g[id].dims) | std::views::take(2);
-    if (std::ranges::any_of(last, [](int64_t extent) { return extent > 1; })) return true;
+  return ReadByPlace(g, a, std::move(pending), {});
+}
+
+TensorId BesideOf(const Graph& g, const AttentionGrad& a, const std::set<TensorId>& read) {
+  if (read.size() != 1) return graph::kAbsent;
+  const TensorId id = *read.begin();
+  const Dims &of = g[id].dims, &scores = g[a.exp].dims;
+  if (SizeOf(g[id].dtype) != 2 || !IsFloat(g[id].dtype) || of.size() != scores.size() ||
+      !std::ranges::equal(of | std::views::reverse | std::views::take(2),
+                          scores | std::views::reverse | std::views::take(2)))
+    return graph::kAbsent;
+  // Maps alone read it, place by place.
+  for (const graph::Node& n : g.nodes) {
+    if (std::ranges::find(n.inputs, id) == n.inputs.end()) continue;
+    const Dims& made = g[n.outputs[0]].dims;
+    if (n.op != graph::GraphOp::kMap || (made != of && made != scores)) return graph::kAbsent;
   }
-  return false;
+  std::vector<TensorId> others = {a.weight, a.slope, a.bias_slope, a.kept};
+  for (const ScoreMask& mask : MasksOf(a)) others.push_back(mask.visible);
+  const bool is_of_others =
+      ReadByPlace(g, a, std::move(others), {a.exp, a.product, a.inner}).contains(id);
+  return is_of_others ? graph::kAbsent : id;
 }
 
 }  // namespace
@@ -119,7 +148,9 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
   p.group = g[a.q].dims[rank - 3] / p.inner;
   p.depth = static_cast<int>(AlignUp(g[a.q].dims.back(), panel));
   p.width = static_cast<int>(AlignUp(g[a.dy].dims.back(), panel));
-  p.reads = ReadsByPlace(g, a);
+  const std::set<TensorId> read = ReadByPlace(g, a);
+  p.reads = !read.empty();
+  p.beside = BesideOf(g, a, read);
   if (a.dbias != graph::kAbsent) p.bias_sums = NumElements(g[a.dbias].dims);
   p.hides_blocks = HidesBlocks(g, MasksOf(a));
   if (CeilDiv(p.queries, 64) * g[a.q].dims[rank - 3] * p.outer * 8 > kMostIndex)

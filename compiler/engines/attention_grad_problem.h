@@ -11,7 +11,10 @@ namespace kiln::compiler {
 
 struct AttentionGradProblem {
   AttentionGrad grad = {};
-  bool reads = false;        // anything but operands and what rows have lies in memory by places
+  bool reads = false;  // anything but operands and what rows have lies in memory by places
+  // What `reads` is about, where scores before the exponential alone are made of it, of 16 bits and
+  // as large as they, as a bias is; or kAbsent.
+  graph::TensorId beside = graph::kAbsent;
   int depth = 0, width = 0;  // of rows of q and k, of dy and v, in whole panels
   int queries_tile = 0, keys_tile = 0;
   int64_t queries = 0, keys = 0, inner = 1, outer = 1, group = 1;

@@ -28,7 +28,7 @@ constexpr int kAlignment = 128;              // bytes, of what the skeleton lays
 constexpr int64_t kSectionBytes = 32 << 20;  // of q, dy and sums of the heads that run at one time
 
 struct GradSm80 {
-  static constexpr int kVersion = 4;
+  static constexpr int kVersion = 5;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnMma;
 
@@ -142,6 +142,7 @@ class Schedule {
                    {"kAsync", async[0] + 2 * async[1] + 4 * async[2] + 8 * async[3]},
                    {"kReads", plan_.reads ? 1 : 0},
                    {"kOrdered", is_ordered_ ? 1 : 0},
+                   {"kBeside", 0},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddAttentionGradShape(b_, plan_, call);
     AttentionGradFunctions(b_, a_).Add(

@@ -33,12 +33,12 @@ constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 2
 constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
 
 struct GradSm90 {
-  static constexpr int kVersion = 6;
+  static constexpr int kVersion = 7;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
 
   struct Plan : AttentionGradProblem {
-    TensorMapSpec q = {}, k = {}, v = {}, dy = {}, dk = {}, dv = {};
+    TensorMapSpec q = {}, k = {}, v = {}, dy = {}, dk = {}, dv = {}, beside_map = {};
   };
   static Result<Plan> PlanOf(const Group& group);
   static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
@@ -51,6 +51,7 @@ int64_t GradSm90::SharedBytes(const Plan& p) {
   const int64_t block = int64_t{p.queries_tile} * p.depth * 2;
   return 2 * int64_t{kKeys} * p.depth * 2 + 2 * kStages * block +
          2 * int64_t{kKeys} * p.queries_tile * 2 + 2 * int64_t{64} * p.depth * 2 +
+         (p.beside == graph::kAbsent ? 0 : kStages * int64_t{kKeys} * p.queries_tile * 2) +
          2 * kStages * int64_t{p.queries_tile} * 4 + 24 * kStages + 160;
 }
 
@@ -79,6 +80,15 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 1, rank - 2, kKeys));
   ASSIGN_OR_RETURN(p.dk, AttentionMapOf(g[a.dk], rank - 2, rank - 1, 64));
   ASSIGN_OR_RETURN(p.dv, AttentionMapOf(g[a.dv], rank - 2, rank - 1, 64));
+  if (p.beside != graph::kAbsent) {
+    // Where tensor maps read it, skeletons hand it to scores; elsewhere these read it themselves.
+    const auto map = AttentionMapOf(g[p.beside], rank - 2, rank - 1, 64);
+    p.reads = !map.ok();
+    if (map.ok())
+      p.beside_map = *map;
+    else
+      p.beside = graph::kAbsent;
+  }
   RETURN_IF_ERROR(CheckStores(p.dk, g[a.dk]));
   RETURN_IF_ERROR(CheckStores(p.dv, g[a.dv]));
   return p;
@@ -87,7 +97,8 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
 // What is beside a place takes registers.
 bool TakesLargeBlocks(const Plan& p) {
   const AttentionGrad& a = p.grad;
-  return p.depth == kPanel && !p.reads && a.is_plain && a.kept == graph::kAbsent;
+  return p.depth == kPanel && !p.reads && p.beside == graph::kAbsent && a.is_plain &&
+         a.kept == graph::kAbsent;
 }
 
 Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
@@ -96,7 +107,7 @@ Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> kn
     return Status::Error(Code::kUnsupportedShape,
                          "blocks of {} queries have too few registers for rows of {}",
                          p.queries_tile, p.depth);
-  for (TensorMapSpec* map : {&p.q, &p.dy}) map->box[1] = p.queries_tile;
+  for (TensorMapSpec* map : {&p.q, &p.dy, &p.beside_map}) map->box[1] = p.queries_tile;
   TakeParts(p, target, kFlopsPerSecond, kBytesPerSecond);
   return {};
 }
@@ -140,6 +151,13 @@ class Schedule {
     call.maps = {b.Map("q_map", a.q, plan_.q),    b.Map("k_map", a.k, plan_.k),
                  b.Map("v_map", a.v, plan_.v),    b.Map("dy_map", a.dy, plan_.dy),
                  b.Map("dk_map", a.dk, plan_.dk), b.Map("dv_map", a.dv, plan_.dv)};
+    const bool has_beside = plan_.beside != graph::kAbsent;
+    call.maps.push_back(has_beside ? b.Map("beside_map", plan_.beside, plan_.beside_map)
+                                   : call.maps[0]);  // which nobody reads
+    const auto is_of_each = [&](size_t back) {
+      return has_beside && g_[plan_.beside].dims.size() >= back &&
+             g_[plan_.beside].dims[g_[plan_.beside].dims.size() - back] > 1;
+    };
     const std::string summed = b.Scratch(AttentionGradSums::kSums, DType::kF32, false);
     call.buffers = {
         summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
@@ -158,12 +176,16 @@ class Schedule {
     call.shared_bytes = GradSm90::SharedBytes(plan_);
     const bool is_shallow = plan_.depth == 64;
     call.config = {
-        {"kQueries", plan_.queries_tile},    {"kDepth", plan_.depth},
-        {"kReads", plan_.reads ? 1 : 0},     {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
-        {"kKeysFirst", is_shallow ? 1 : 0},  {"kOrdered", is_ordered_ ? 1 : 0},
-        {"kParts", plan_.parts > 1 ? 1 : 0}, {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
+        {"kQueries", plan_.queries_tile},        {"kDepth", plan_.depth},
+        {"kReads", plan_.reads ? 1 : 0},         {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
+        {"kKeysFirst", is_shallow ? 1 : 0},      {"kOrdered", is_ordered_ ? 1 : 0},
+        {"kParts", plan_.parts > 1 ? 1 : 0},     {"kPackBf16", type == DType::kBF16 ? 1 : 0},
+        {"kBeside", has_beside ? 1 : 0},         {"kBesideHeads", is_of_each(3) ? 1 : 0},
+        {"kBesideImages", is_of_each(4) ? 1 : 0}};
+    if (has_beside)
+      call.config.push_back({"kBesideBf16", g_[plan_.beside].dtype == DType::kBF16 ? 1 : 0});
     AddAttentionGradShape(b, plan_, call);
-    AttentionGradFunctions(b, a).Add(call);
+    AttentionGradFunctions(b, a).Add(call, {}, plan_.beside);
     const int(&registers)[2] = kRegisters[plan_.queries_tile > kPanel];
     call.config.push_back({"kProducerRegisters", registers[0]});
     call.config.push_back({"kConsumerRegisters", registers[1]});

@@ -81,6 +81,7 @@ CASES = [
 ]
 _EVEN = {"keys": 152}  # four neighbours have their random bits of one call
 _POISON = {"poison": True}
+_BESIDE = {**_EVEN, "bias": (1, 2, 70, 152)}  # copied with the blocks of queries
 _ONE_HEAD = {"q": (1, 4, 70, 64), "heads": 1}  # its tiles are divided among blocks
 # The gradients, likewise.
 GRADIENTS = [
@@ -89,6 +90,12 @@ GRADIENTS = [
     ("padding_no_keys_bottom_right_poison", {**_NO_KEYS, **_BOTTOM, **_POISON}),
     ("padding_bias_causal_poison", {**_LENGTHS, **_BIAS, **_CAUSAL, **_POISON}),
     ("padding_dbias_poison", {**_LENGTHS, **_BIAS, **_POISON, "dbias": True}),
+    ("bias_copied", {**_BESIDE}),
+    ("bias_copied_depth_128", {**_BESIDE, "q": (1, 2, 70, 128)}),
+    ("bias_copied_causal_deterministic", {**_BESIDE, **_CAUSAL, "deterministic": True}),
+    ("bias_copied_of_images", {**_EVEN, "bias": (3, 1, 70, 152), "heads": 1}),
+    ("bias_copied_padding_causal_poison", {**_BESIDE, **_LENGTHS, **_CAUSAL, **_POISON, "q": (3, 2, 70, 128)}),
+    ("bias_copied_dropout", {**_BESIDE, **_DROP}),
     ("padding_window", {**_LENGTHS, **_WINDOW}),
     ("sink_padding_causal_poison", {**_SINK, **_LENGTHS, **_CAUSAL, **_POISON}),
     ("dropout", {**_DROP}),

@@ -11,8 +11,9 @@
 // % 4) + e % 2: elements 8k .. 8k + 7 are the A fragment of step k of the next product.
 //
 // Functions, with `batch` the number of a head of q among all, row a query and column a key:
-//   score(value, of_row, batch, row, column, result out)   what is exponentiated, with kShifted
-//                                   less the row's statistics, for masks that come after it
+//   score(value, of_row, beside, batch, row, column, result out)   what is exponentiated, with
+//                                   kShifted less the row's statistics, for masks that come after
+//                                   it; with kBeside of what lies beside the place, as a bias does
 //   inside(…)                       the same, of places that the known masks let through
 //   factor(batch, result out)       with kFolded exponentials inside are
 //                                   exp(value * factor - of_row)
@@ -47,7 +48,8 @@
 // A thread's part of 16 keys, of a block of C::kQueries queries. A step says where it is: key() and
 // query() of the thread's first element, batch(), ends() where rows or keys do, statistics(), the
 // address in shared memory of those of the thread's first row, and is_large(i), the flag of rows i
-// * kOfVote and on, the same in all lanes of a warp.
+// * kOfVote and on, the same in all lanes of a warp. With kBeside load_beside(i, to): pairs of what
+// lies beside elements 4i .. 4i + 7, as they are in memory.
 template <class C>
 struct attention_grad_rows {
   static constexpr int kScores = C::kQueries / 2;  // registers
@@ -91,6 +93,17 @@ struct attention_grad_rows {
   unsigned bits[C::kKept ? (kScores + 31) / 32 : 1];
   unsigned weights[kScores / 2], slopes[kScores / 2];  // to 16 bits
 
+  // What lies beside elements 4i .. 4i + 3; `pairs` are those of 4i and of the four behind, for
+  // even i.
+  template <class Step>
+  static __device__ inline void take_beside(const Step& step, int i, unsigned (&pairs)[4],
+                                            float (&beside)[4]) {
+    if constexpr (C::kBeside != 0) {
+      if (i % 2 == 0) step.load_beside(i, pairs);
+      unpack_pair<C::kBesideBf16>(pairs[i % 2 * 2], beside[0], beside[1]);
+      unpack_pair<C::kBesideBf16>(pairs[i % 2 * 2 + 1], beside[2], beside[3]);
+    }
+  }
   // Where scores become exponents: in their place, unless the slopes want them.
   __device__ inline float& exponent(int e) { return C::kKeepsScores ? weight[e] : score[e]; }
 
@@ -100,8 +113,11 @@ struct attention_grad_rows {
                                      bool inside, bool subtracts) {
     const int key = step.key(), query = step.query(), batch = step.batch();
     const unsigned rows = step.statistics();
+    unsigned pairs[4];
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
+      float beside[4] = {};
+      take_beside(step, i, pairs, beside);
       float2 of;
       if (C::kShifted || C::kOneLoop || subtracts) of = load_pair(rows + i * 32);
       const bool is_natural =
@@ -116,9 +132,9 @@ struct attention_grad_rows {
         if (C::kShifted || C::kOneLoop || subtracts)
           of_row = (e % 2 ? of.y : of.x) * (is_natural ? 1.f : kLn2);
         if (inside && !subtracts)
-          f.inside(score[e], of_row, batch, at_row, column, y);
+          f.inside(score[e], of_row, beside[e % 4], batch, at_row, column, y);
         else
-          f.score(score[e], of_row, batch, at_row, column, y);
+          f.score(score[e], of_row, beside[e % 4], batch, at_row, column, y);
         if constexpr (C::kShifted)
           exponent(e) = of_row == infinity() ? -infinity() : subtracts ? y[0] : y[0] + of_row;
         else
@@ -289,8 +305,11 @@ struct attention_grad_rows {
   __device__ inline void take_both_where(const F& f, const attention_grad_shape& s,
                                          const Step& step, unsigned means) {
     const int key = step.key(), query = step.query(), batch = step.batch();
+    unsigned pairs[4];
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
+      float beside[4] = {};
+      take_beside(step, i, pairs, beside);
       const float2 of = natural_rows(step, i), mean = load_pair(means + i * 32);
       float w[4], y[4];
 #pragma unroll
@@ -305,9 +324,9 @@ struct attention_grad_rows {
           counts = counts && x[0] != 0.f;
         }
         if constexpr (inside)
-          f.inside(score[e], of_row, batch, row, column, x);
+          f.inside(score[e], of_row, beside[e % 4], batch, row, column, x);
         else
-          f.score(score[e], of_row, batch, row, column, x);
+          f.score(score[e], of_row, beside[e % 4], batch, row, column, x);
         const float value = counts ? exp2((C::kShifted ? x[0] : x[0] - of_row) * kLog2e) : 0.f;
         x[0] = value;
         if constexpr (C::kWeights) f.weight(value, kept(e), batch, row, column, x);

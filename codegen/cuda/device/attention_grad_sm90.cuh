@@ -1,9 +1,12 @@
 #pragma once
-// attention_grad_sm90<Config>(q, k, v, dy, dk, dv, sums, turns, part_sums, shape, score, inside,
-// factor, limits, visible, random, kept, weight, slope, add_bias, scale, rows): the skeleton of
-// attention's gradients on sm_90a, all three in one kernel, without a matrix of scores in memory.
+// attention_grad_sm90<Config>(q, k, v, dy, dk, dv, beside, sums, turns, part_sums, shape, score,
+// inside, factor, limits, visible, random, kept, weight, slope, add_bias, scale, rows): the
+// skeleton of attention's gradients on sm_90a, all three in one kernel, without a matrix of scores
+// in memory.
 //
-//   producer warp      TMA → k and v of the tile, ring of q and dy blocks
+//   producer warp      TMA → k and v of the tile, ring of q and dy blocks; kBeside: with q what
+//                      lies in memory as the scores do, a bias, for each head with kBesideHeads and
+//                      image with kBesideImages, which consumers read across
 //   rows warps         beside q: what 64 rows each have (statistics), and what the step is
 //   turns warps        with kOrdered, see below
 //   consumer group g   keys 64g .. of a tile of 128 keys of one head of k and v, blocks of kQueries
@@ -45,7 +48,9 @@ struct attention_grad {
   static constexpr int kGradsAt = kQueriesAt + kStages * kQueryBytes;
   static constexpr int kSlopesAt = kGradsAt + kStages * kQueryBytes;
   static constexpr int kStagingAt = kSlopesAt + 2 * kSlopeBytes;
-  static constexpr int kRowsAt = kStagingAt + 2 * kStagingBytes;
+  static constexpr int kBesideAt = kStagingAt + 2 * kStagingBytes;
+  static constexpr int kBesideBytes = C::kBeside ? kKeys * C::kQueries * 2 : 0;
+  static constexpr int kRowsAt = kBesideAt + kStages * kBesideBytes;
   static constexpr int kInfosAt = kRowsAt + 2 * kStages * kRowBytes;  // of the stages' steps
   static constexpr int kLargeAt = kInfosAt + kStages * 16;  // of the rows that a warp reads
   static constexpr int kBarriersAt = kLargeAt + kStages * 8;
@@ -135,7 +140,8 @@ struct attention_grad {
   // All lanes of a warp run it; one of them asks for copies.
   template <class F>
   static __device__ inline void produce(const tensor_map& q, const tensor_map& k,
-                                        const tensor_map& v, const tensor_map& dy, int* turns,
+                                        const tensor_map& v, const tensor_map& dy,
+                                        const tensor_map& beside, int* turns,
                                         const attention_grad_shape& s, const F& f, unsigned memory,
                                         const barriers& b) {
     const int count = s.batches * s.key_tiles;
@@ -187,9 +193,16 @@ struct attention_grad {
         const int inner = step.batch - p.outer * heads;
         mbarrier_wait(b.query_empty(at.stage), at.phase ^ 1);
         if (leads) {
-          mbarrier_expect(b.query_full(at.stage), kQueryBytes);
+          mbarrier_expect(b.query_full(at.stage), kQueryBytes + kBesideBytes);
           load(memory + kQueriesAt + at.stage * kQueryBytes, q, b.query_full(at.stage), C::kQueries,
                row, inner, p.outer);
+          if constexpr (C::kBeside != 0) {
+#pragma unroll
+            for (int g = 0; g < 2; ++g)
+              tma_load(memory + kBesideAt + at.stage * kBesideBytes + g * (kBesideBytes / 2),
+                       beside, b.query_full(at.stage), p.key + g * 64, row,
+                       C::kBesideHeads ? inner : 0, C::kBesideImages ? p.outer : 0);
+          }
         }
         values();
         mbarrier_wait(b.grad_empty(at.stage), at.phase ^ 1);
@@ -366,6 +379,14 @@ struct attention_grad {
       }
       __device__ inline unsigned statistics() const {
         return c.memory + kRowsAt + c.at.stage * kRowBytes + c.thread % 4 * 8;
+      }
+      // Rows of 64 keys of a group; a warp's 16 keys are two pieces of 16 bytes.
+      __device__ inline void load_beside(int i, unsigned (&to)[4]) const {
+        const unsigned lane = c.thread % 32, row = 8 * i + lane / 16 * 8 + lane % 8;
+        const unsigned chunk = c.thread / 32 * 2 + lane / 8 % 2;
+        load_transposed(c.memory + kBesideAt + c.at.stage * kBesideBytes +
+                            c.group * (kBesideBytes / 2) + row * 128 + ((chunk ^ (lane % 8)) << 4),
+                        to[0], to[1], to[2], to[3]);
       }
     };
     __device__ inline unsigned step_at() const { return memory + kInfosAt + at.stage * 16; }
@@ -622,8 +643,9 @@ struct attention_grad {
   template <class F>
   static __device__ inline void run(const tensor_map& q, const tensor_map& k, const tensor_map& v,
                                     const tensor_map& dy, const tensor_map& dk,
-                                    const tensor_map& dv, float* sums, int* turns, float* part_sums,
-                                    const attention_grad_shape& s, const F& f) {
+                                    const tensor_map& dv, const tensor_map& beside, float* sums,
+                                    int* turns, float* part_sums, const attention_grad_shape& s,
+                                    const F& f) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned memory = shared_address(shared_memory);
     const barriers b = {memory + kBarriersAt};
@@ -650,7 +672,7 @@ struct attention_grad {
       give_registers<C::kProducerRegisters>();
       const unsigned warp = __shfl_sync(~0u, thread / 32, 0);
       if (warp == 0)
-        produce(q, k, v, dy, turns, s, f, memory, b);
+        produce(q, k, v, dy, beside, turns, s, f, memory, b);
       else if (warp <= kRowWarps)
         produce_rows(s, f, memory, b);
       else if (kZeroWarps > 0 && warp == 3)
@@ -699,14 +721,14 @@ template <class C, class Score, class Inside, class Factor, class Limits, class 
           class Rows>
 __device__ inline void attention_grad_sm90(
     const tensor_map& q, const tensor_map& k, const tensor_map& v, const tensor_map& dy,
-    const tensor_map& dk, const tensor_map& dv, float* sums, int* turns, float* part_sums,
-    const attention_grad_shape& shape, const Score& score, const Inside& inside,
+    const tensor_map& dk, const tensor_map& dv, const tensor_map& beside, float* sums, int* turns,
+    float* part_sums, const attention_grad_shape& shape, const Score& score, const Inside& inside,
     const Factor& factor, const Limits& limits, const Visible& visible, const Random& random,
     const Kept& kept, const Weight& weight, const Slope& slope, const AddBias& add_bias,
     const Scale& scale, const Rows& rows) {
   using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Random, Kept,
                                              Weight, Slope, AddBias, Scale, Rows>;
-  attention_grad<C>::run(q, k, v, dy, dk, dv, sums, turns, part_sums, shape,
+  attention_grad<C>::run(q, k, v, dy, dk, dv, beside, sums, turns, part_sums, shape,
                          functions{score, inside, factor, limits, visible, random, kept, weight,
                                    slope, add_bias, scale, rows});
 }
