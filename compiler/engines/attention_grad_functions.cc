@@ -230,9 +230,9 @@ void AttentionGradFunctions::AddSlope(Call& call) {
 
 // Adds to the sum that a place of the scores belongs to.
 void AttentionGradFunctions::AddBias(Call& call) {
-  const bool has_bias = !bias_sums_.empty();
+  const bool has_bias = a_.dbias != graph::kAbsent;
   Element e = Begin("add_bias", {"value"}, 0);
-  if (has_bias) {
+  if (!bias_sums_.empty()) {
     const graph::Tensor& y = g_[a_.dbias];
     const Index at = BroadcastIndex(b_, y, e.at);
     Expr place = b_.Idx(0);

@@ -16,8 +16,8 @@ class AttentionGradFunctions {
  public:
   AttentionGradFunctions(KernelBuilder& b, const AttentionGrad& grad)
       : b_(b), a_(grad), g_(b.graph()) {}
-  // `bias_sums`: the buffer of the sums of a bias's gradient, where there is one. `beside`: what
-  // skeletons hand to scores, of what lies in memory as these do.
+  // `bias_sums`: the buffer of the sums of a bias's gradient, where functions add to it. `beside`:
+  // what skeletons hand to scores, of what lies in memory as these do.
   void Add(tile::Call& call, std::string bias_sums = {}, graph::TensorId beside = graph::kAbsent);
 
  private:

@@ -151,7 +151,11 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
   const std::set<TensorId> read = ReadByPlace(g, a);
   p.reads = !read.empty();
   p.beside = BesideOf(g, a, read);
-  if (a.dbias != graph::kAbsent) p.bias_sums = NumElements(g[a.dbias].dims);
+  if (a.dbias != graph::kAbsent) {
+    const Dims& of = g[a.dbias].dims;
+    p.bias_sums = NumElements(of);
+    p.bias_heads = p.bias_sums / of.back() / of[of.size() - 2];
+  }
   p.hides_blocks = HidesBlocks(g, MasksOf(a));
   if (CeilDiv(p.queries, 64) * g[a.q].dims[rank - 3] * p.outer * 8 > kMostIndex)
     return Status::Error(Code::kUnsupportedShape, "there are too many blocks of queries");

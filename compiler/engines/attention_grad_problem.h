@@ -30,8 +30,9 @@ struct AttentionGradProblem {
   int64_t key_tiles() const { return CeilDiv(keys, keys_tile); }
   int64_t heads() const { return inner * outer; }                     // of k and v
   int64_t blocks() const { return heads() * group * query_tiles(); }  // of dq
-  // Of a bias's gradient: elements, and turns at most.
-  int64_t bias_sums = 0;
+  // Of a bias's gradient: sums, and turns at most. Sums are its elements, or, in the order of
+  // fragments, whole blocks of its heads.
+  int64_t bias_heads = 0, bias_sums = 0;
   int64_t bias_turns() const {
     return bias_sums == 0 ? 0 : std::max(inner * group, outer) * query_tiles() * key_tiles();
   }

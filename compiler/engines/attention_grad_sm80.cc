@@ -143,6 +143,7 @@ class Schedule {
                    {"kReads", plan_.reads ? 1 : 0},
                    {"kOrdered", is_ordered_ ? 1 : 0},
                    {"kBeside", 0},
+                   {"kBiasQuads", 0},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddAttentionGradShape(b_, plan_, call);
     AttentionGradFunctions(b_, a_).Add(

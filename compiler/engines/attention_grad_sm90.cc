@@ -52,7 +52,7 @@ int64_t GradSm90::SharedBytes(const Plan& p) {
   return 2 * int64_t{kKeys} * p.depth * 2 + 2 * kStages * block +
          2 * int64_t{kKeys} * p.queries_tile * 2 + 2 * int64_t{64} * p.depth * 2 +
          (p.beside == graph::kAbsent ? 0 : kStages * int64_t{kKeys} * p.queries_tile * 2) +
-         2 * kStages * int64_t{p.queries_tile} * 4 + 24 * kStages + 160;
+         2 * kStages * int64_t{p.queries_tile} * 4 + 24 * kStages + 176;
 }
 
 Result<Plan> GradSm90::PlanOf(const Group& group) {
@@ -68,10 +68,10 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
     return Status::Error(Code::kUnsupportedShape,
                          "rows of {} and {}: blocks of shared memory are of one size", p.depth,
                          p.width);
-  if (a.dbias != graph::kAbsent)
+  if (a.dbias != graph::kAbsent &&
+      p.bias_heads * p.queries * p.keys != NumElements(g[a.dbias].dims))
     return Status::Error(Code::kUnsupportedGraphPattern,
-                         "{}, the gradient of a bias, takes registers that there are none of",
-                         g[a.dbias].name);
+                         "{}, the gradient of a bias, sums over queries or keys", g[a.dbias].name);
   p.keys_tile = kKeys;
   const int64_t rank = g[a.exp].rank();
   ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
@@ -109,6 +109,8 @@ Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> kn
                          p.queries_tile, p.depth);
   for (TensorMapSpec* map : {&p.q, &p.dy, &p.beside_map}) map->box[1] = p.queries_tile;
   TakeParts(p, target, kFlopsPerSecond, kBytesPerSecond);
+  if (p.bias_heads > 0)
+    p.bias_sums = p.bias_heads * p.key_tiles() * p.query_tiles() * kKeys * p.queries_tile;
   return {};
 }
 
@@ -131,8 +133,10 @@ class Schedule {
                                  is_ordered_ ? Zeroes::kAll : Zeroes::kFirstSection);
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
+    if (plan_.bias_sums > 0) sums.AddBiasZeroes(lowered);
     AddSkeleton(lowered);
     sums.AddConversion(lowered);
+    if (plan_.bias_sums > 0) sums.AddBiasFragments(lowered);
     sums.AddPartConversions(lowered);
     AddRowSums(group_, plan_.grad, target_, lowered);
   }
@@ -161,7 +165,9 @@ class Schedule {
     const std::string summed = b.Scratch(AttentionGradSums::kSums, DType::kF32, false);
     call.buffers = {
         summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
-        plan_.parts > 1 ? b.Scratch(AttentionGradSums::kPartSums, DType::kF32, false) : summed};
+        plan_.parts > 1 ? b.Scratch(AttentionGradSums::PartSums(plan_), DType::kF32, false)
+                        : summed,
+        plan_.bias_sums > 0 ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false) : summed};
     call.wgmma = {.columns = plan_.queries_tile, .type = type, .right_type = type};
     call.second = Call::Wgmma{.columns = plan_.depth,
                               .type = type,
@@ -176,12 +182,12 @@ class Schedule {
     call.shared_bytes = GradSm90::SharedBytes(plan_);
     const bool is_shallow = plan_.depth == 64;
     call.config = {
-        {"kQueries", plan_.queries_tile},        {"kDepth", plan_.depth},
-        {"kReads", plan_.reads ? 1 : 0},         {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
-        {"kKeysFirst", is_shallow ? 1 : 0},      {"kOrdered", is_ordered_ ? 1 : 0},
-        {"kParts", plan_.parts > 1 ? 1 : 0},     {"kPackBf16", type == DType::kBF16 ? 1 : 0},
-        {"kBeside", has_beside ? 1 : 0},         {"kBesideHeads", is_of_each(3) ? 1 : 0},
-        {"kBesideImages", is_of_each(4) ? 1 : 0}};
+        {"kQueries", plan_.queries_tile},         {"kDepth", plan_.depth},
+        {"kReads", plan_.reads ? 1 : 0},          {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
+        {"kKeysFirst", is_shallow ? 1 : 0},       {"kOrdered", is_ordered_ ? 1 : 0},
+        {"kParts", plan_.parts > 1 ? 1 : 0},      {"kPackBf16", type == DType::kBF16 ? 1 : 0},
+        {"kBeside", has_beside ? 1 : 0},          {"kBesideHeads", is_of_each(3) ? 1 : 0},
+        {"kBesideImages", is_of_each(4) ? 1 : 0}, {"kBiasQuads", 1}};
     if (has_beside)
       call.config.push_back({"kBesideBf16", g_[plan_.beside].dtype == DType::kBF16 ? 1 : 0});
     AddAttentionGradShape(b, plan_, call);

@@ -78,22 +78,29 @@ void AddRowSums(const Group& group, const AttentionGrad& a, const Target& target
   }
 }
 
-// 64 bytes of sums a thread, and one turn. The sums are whole blocks of threads.
+// 64 bytes of a thread, of whole blocks of threads.
+Block AttentionGradSums::StoreZeroes(KernelBuilder& b, const std::string& sums) const {
+  static_assert(kZeroesOfBlock == int64_t{kThreads} * kSumsOfThread);
+  Block zero;
+  const std::string zeroes = b.Name("zeroes");
+  zero.push_back({tile::Alloc{zeroes, DType::kF32, tile::Space::kReg, 4}});
+  for (int i = 0; i < 4; ++i) zero.push_back({tile::Store{zeroes, b.Idx(i), tile::Float(0)}});
+  const Expr first = tile::Var("bx", b.index_type()) * b.Idx(kZeroesOfBlock) +
+                     tile::Var("tx", b.index_type()) * b.Idx(4);
+  for (int i = 0; i < kSumsOfThread; i += 4)
+    zero.push_back({tile::Copy{sums, first + b.Idx(i * kThreads), zeroes, b.Idx(0), 4}});
+  return zero;
+}
+
+// Of a thread one turn, too. The sums are whole blocks of threads.
 void AttentionGradSums::AddZeroes(Lowered& lowered) const {
   KernelBuilder b = Builder("zeroes where dq and turns are counted");
   const std::string turns = b.Scratch(kTurns, DType::kI32, false);
   const std::string sums = b.Scratch(kSums, DType::kF32, false);
   AddEach(b, std::max(zeroes_ / kSumsOfThread, turns_), lowered, [&](Block& out, const Expr& n) {
-    Block zero, turn;
-    const std::string zeroes = b.Name("zeroes");
-    zero.push_back({tile::Alloc{zeroes, DType::kF32, tile::Space::kReg, 4}});
-    for (int i = 0; i < 4; ++i) zero.push_back({tile::Store{zeroes, b.Idx(i), tile::Float(0)}});
-    const Expr first = tile::Var("bx", b.index_type()) * b.Idx(kThreads * kSumsOfThread) +
-                       tile::Var("tx", b.index_type()) * b.Idx(4);
-    for (int i = 0; i < kSumsOfThread; i += 4)
-      zero.push_back({tile::Copy{sums, first + b.Idx(i * kThreads), zeroes, b.Idx(0), 4}});
-    out.push_back(
-        {tile::If{tile::Lt(n, b.Arg("threads", zeroes_ / kSumsOfThread)), std::move(zero), {}}});
+    Block turn;
+    out.push_back({tile::If{
+        tile::Lt(n, b.Arg("threads", zeroes_ / kSumsOfThread)), StoreZeroes(b, sums), {}}});
     turn.push_back({tile::Store{turns, n, tile::Int(0, DType::kI32)}});
     out.push_back({tile::If{tile::Lt(n, b.Arg("turns", turns_)), std::move(turn), {}}});
   });
@@ -102,11 +109,10 @@ void AttentionGradSums::AddZeroes(Lowered& lowered) const {
 void AttentionGradSums::AddBiasZeroes(Lowered& lowered) const {
   KernelBuilder b = Builder("zeroes where the bias's gradient is summed");
   const std::string sums = b.Scratch(kBiasSums, DType::kF32, false);
-  AddEach(b, plan_.bias_sums, lowered, [&](Block& out, const Expr& n) {
-    Block store;
-    store.push_back({tile::Store{sums, n, tile::Float(0)}});
-    out.push_back({tile::If{tile::Lt(n, b.Arg("sums", plan_.bias_sums)), std::move(store), {}}});
-  });
+  AddEach(b, AlignUp(plan_.bias_sums, kZeroesOfBlock) / kSumsOfThread, lowered,
+          [&](Block& out, const Expr&) {
+            for (tile::Stmt& stmt : StoreZeroes(b, sums)) out.push_back(std::move(stmt));
+          });
 }
 
 void AttentionGradSums::AddBiasConversion(Lowered& lowered) const {
@@ -120,6 +126,73 @@ void AttentionGradSums::AddBiasConversion(Lowered& lowered) const {
     out.push_back({tile::Store{b.Pointer(y), b.Offset(y, at),
                                tile::Cast(g_[y].dtype, tile::Load(sums, DType::kF32, n))}});
   });
+}
+
+// A thread makes 16 keys of two neighbouring rows, which lie in 8 pieces of 16 bytes; four threads
+// read 64 bytes in a row, and 8 warps' keys are one row of a block.
+void AttentionGradSums::AddBiasFragments(Lowered& lowered) const {
+  constexpr int kWarpKeys = 16;
+  const TensorId y = plan_.grad.dbias;
+  const int64_t rank = g_[y].rank(), of_block = plan_.keys_tile * plan_.queries_tile;
+  KernelBuilder b = Builder("the bias's gradient from its sums");
+  const std::string sums = b.Scratch(kBiasSums, DType::kF32, true);
+  AddEach(b, plan_.bias_sums / (2 * kWarpKeys), lowered, [&](Block& out, const Expr& number) {
+    const auto split = [&](const char* name, const Expr& x, int64_t by) {
+      const Expr quotient = b.Let(out, name, x / b.Idx(by));
+      return std::pair{quotient, b.Let(out, name, x - quotient * b.Idx(by))};
+    };
+    const auto [warps, pair] = split("pair", number, 4);
+    const auto [rows, warp] = split("warp", warps, plan_.keys_tile / kWarpKeys);
+    const auto [block, chunk] = split("chunk", rows, plan_.queries_tile / 8);
+    const auto [group, of_group] = split("group", warp, 4);
+    const Expr from = b.Let(out, "from",
+                            block * b.Idx(of_block) + group * b.Idx(of_block / 2) +
+                                chunk * b.Idx(512) + of_group * b.Idx(128) + pair * b.Idx(4));
+    const std::string x = b.Name("x");
+    out.push_back({tile::Alloc{x, DType::kF32, tile::Space::kReg, 2 * kWarpKeys}});
+    for (int key = 0; key < 8; ++key)
+      out.push_back({tile::Copy{x, b.Idx(4 * key), sums, from + b.Idx(16 * key), 4}});
+    const auto keys = b.Divide(out, block, b.Arg("query_tiles", plan_.query_tiles()),
+                               plan_.query_tiles(), "queries");
+    const auto head = b.Divide(out, keys.quotient, b.Arg("key_tiles", plan_.key_tiles()),
+                               plan_.key_tiles(), "keys");
+    const Expr column =
+        b.Let(out, "column", head.remainder * b.Idx(plan_.keys_tile) + warp * b.Idx(kWarpKeys));
+    for (const int half : {0, 1}) {
+      const Expr row = b.Let(out, "row",
+                             keys.remainder * b.Idx(plan_.queries_tile) + chunk * b.Idx(8) +
+                                 pair * b.Idx(2) + b.Idx(half));
+      Block store;
+      const std::string of_row = b.Name("of_row");
+      store.push_back({tile::Alloc{of_row, g_[y].dtype, tile::Space::kReg, kWarpKeys}});
+      // Keys 8 further on stand behind two rows of the first.
+      for (int key = 0; key < kWarpKeys; ++key) {
+        const Expr sum = tile::Load(x, DType::kF32, b.Idx(key % 8 * 4 + key / 8 * 2 + half));
+        store.push_back({tile::Store{of_row, b.Idx(key), tile::Cast(g_[y].dtype, sum)}});
+      }
+      StoreBias(b, store, ScoreIndex(b, store, y, head.quotient, row, b.Idx(0)), column, of_row);
+      out.push_back({tile::If{tile::Lt(row, b.Extent(y, rank - 2)), std::move(store), {}}});
+    }
+  });
+}
+
+// 16 keys from the column on.
+void AttentionGradSums::StoreBias(KernelBuilder& b, Block& out, const Index& at, const Expr& column,
+                                  const std::string& from) const {
+  const TensorId y = plan_.grad.dbias;
+  const int64_t last = g_[y].rank() - 1;
+  const int lanes = std::min(WidestVector(g_, {y}, last), 8);
+  for (int c = 0; c < 16; c += lanes) {
+    Index place = at;
+    place.back() = column + b.Idx(c);
+    Block store;
+    if (lanes == 1)
+      store.push_back(
+          {tile::Store{b.Pointer(y), b.Offset(y, place), tile::Load(from, g_[y].dtype, b.Idx(c))}});
+    else
+      WideCopy(store, g_[y].dtype, b.Pointer(y), b.Offset(y, place), from, b.Idx(c), lanes);
+    out.push_back({tile::If{tile::Lt(place.back(), b.Extent(y, last)), std::move(store), {}}});
+  }
 }
 
 // Sums of blocks of `rows` by the plan's depth, of two groups that share columns or rows. With
@@ -153,7 +226,7 @@ void AttentionGradSums::AddPartConversions(Lowered& lowered) const {
   for (const int which : {0, 1}) {
     KernelBuilder b = Builder(which == 0 ? "dk from those of parts" : "dv from those of parts");
     AddRowsFrom(b,
-                {.scratch = kPartSums,
+                {.scratch = PartSums(plan_),
                  .rows = plan_.keys_tile,
                  .tiles = plan_.key_tiles(),
                  .tiles_name = "key_tiles",

@@ -19,8 +19,9 @@ enum class Zeroes { kAll, kFirstSection };
 // The kernels before and after the skeleton, which adds to scratch buffers.
 class AttentionGradSums {
  public:
-  // Scratch buffers. No engine has both of the last.
-  static constexpr int kTurns = 0, kSums = 1, kBiasSums = 2, kPartSums = 2;
+  // Scratch buffers, of which the last are there where something is summed.
+  static constexpr int kTurns = 0, kSums = 1, kBiasSums = 2;
+  static int PartSums(const AttentionGradProblem& plan) { return plan.bias_sums > 0 ? 3 : 2; }
 
   AttentionGradSums(const Group& group, const Target& target, const AttentionGradProblem& problem,
                     const char* engine, bool is_ordered, Zeroes zeroes)
@@ -39,16 +40,22 @@ class AttentionGradSums {
   void AddScratch(Lowered& lowered) const {
     lowered.scratch_bytes = {turns_ * 4, sums_ * 4};
     for (const int64_t more : {plan_.bias_sums, plan_.part_sums()})
-      if (more > 0) lowered.scratch_bytes.push_back(more * 4);
+      if (more > 0) lowered.scratch_bytes.push_back(AlignUp(more, kZeroesOfBlock) * 4);
   }
   void AddBiasZeroes(Lowered& lowered) const;
+  // From elements as they lie, and from the order of fragments.
   void AddBiasConversion(Lowered& lowered) const;
+  void AddBiasFragments(Lowered& lowered) const;
   void AddZeroes(Lowered& lowered) const;
   void AddConversion(Lowered& lowered) const;
   // dk and dv from those of parts.
   void AddPartConversions(Lowered& lowered) const;
 
  private:
+  static constexpr int64_t kZeroesOfBlock = 4096;  // that a block of threads stores
+  tile::Block StoreZeroes(KernelBuilder& b, const std::string& sums) const;
+  void StoreBias(KernelBuilder& b, tile::Block& out, const Index& at, const tile::Expr& column,
+                 const std::string& from) const;
   struct Fragments;  // sums in the order of fragments, and where they go
   void AddRowsFrom(KernelBuilder& b, const Fragments& from, Lowered& lowered) const;
   void LoadFragments(KernelBuilder& b, tile::Block& out, const Fragments& from,

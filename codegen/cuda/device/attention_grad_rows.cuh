@@ -31,7 +31,8 @@
 //                                   masks hide places
 //   add_bias(value, batch, …)       with kBias, of the second result of slope: adds to the gradient
 //                                   of a bias, which is summed over heads (kBiasHeads), batches
-//                                   (kBiasBatches) or both
+//                                   (kBiasBatches) or both; with kBiasQuads the step says where
+//                                   four of them are added at a time, as sums of dq are
 //   limits(batch, first, last, result out)    as of attention_sm90
 //   scale(batch, result out)        what dk and dq are multiplied by in the end
 //   rows(batch, row, result out)    statistics and mean of a row
@@ -49,7 +50,8 @@
 // query() of the thread's first element, batch(), ends() where rows or keys do, statistics(), the
 // address in shared memory of those of the thread's first row, and is_large(i), the flag of rows i
 // * kOfVote and on, the same in all lanes of a warp. With kBeside load_beside(i, to): pairs of what
-// lies beside elements 4i .. 4i + 7, as they are in memory.
+// lies beside elements 4i .. 4i + 7, as they are in memory. With kBiasQuads bias_sums(i): where
+// elements 4i .. 4i + 3 are added.
 template <class C>
 struct attention_grad_rows {
   static constexpr int kScores = C::kQueries / 2;  // registers
@@ -311,7 +313,7 @@ struct attention_grad_rows {
       float beside[4] = {};
       take_beside(step, i, pairs, beside);
       const float2 of = natural_rows(step, i), mean = load_pair(means + i * 32);
-      float w[4], y[4];
+      float w[4], y[4], of_bias[4];
 #pragma unroll
       for (int e = 4 * i; e < 4 * i + 4; ++e) {
         const int at_row = query + 8 * i + e % 2, at_key = key + (e & 2) * 4;
@@ -336,9 +338,12 @@ struct attention_grad_rows {
           f.slope(value, kept(e), score[e], of_row, grad[e], of_mean, batch, row, column, both);
         y[e % 4] = value == 0.f ? 0.f : both[0];
         if constexpr (C::kBias) {
-          if (value != 0.f) f.add_bias(both[1], batch, row, column);
+          of_bias[e % 4] = value == 0.f ? 0.f : both[1];
+          if (!C::kBiasQuads && value != 0.f) f.add_bias(both[1], batch, row, column);
         }
       }
+      if constexpr (C::kBias && C::kBiasQuads)
+        attention_grad_turns::add_quad(step.bias_sums(i), of_bias);
       pack_weights(i, w);
       slopes[2 * i] = pack_pair<C::kPackBf16>(y[0], y[1]);
       slopes[2 * i + 1] = pack_pair<C::kPackBf16>(y[2], y[3]);
@@ -380,7 +385,7 @@ struct attention_grad_rows {
       const float2 mean = load_pair(means + i * 32);
       float2 of = make_float2(0.f, 0.f);
       if constexpr (C::kSlopesOfRows) of = natural_rows(step, i);
-      float y[4];
+      float y[4], of_bias[4];
 #pragma unroll
       for (int e = 4 * i; e < 4 * i + 4; ++e) {
         const int row = min(query + 8 * i + e % 2, s.queries - 1);
@@ -390,9 +395,12 @@ struct attention_grad_rows {
                 batch, row, column, x);
         y[e % 4] = weight[e] == 0.f ? 0.f : x[0];
         if constexpr (C::kBias) {
-          if (weight[e] != 0.f) f.add_bias(x[1], batch, row, column);
+          of_bias[e % 4] = weight[e] == 0.f ? 0.f : x[1];
+          if (!C::kBiasQuads && weight[e] != 0.f) f.add_bias(x[1], batch, row, column);
         }
       }
+      if constexpr (C::kBias && C::kBiasQuads)
+        attention_grad_turns::add_quad(step.bias_sums(i), of_bias);
       slopes[2 * i] = pack_pair<C::kPackBf16>(y[0], y[1]);
       slopes[2 * i + 1] = pack_pair<C::kPackBf16>(y[2], y[3]);
     }

@@ -1,8 +1,8 @@
 #pragma once
-// attention_grad_sm90<Config>(q, k, v, dy, dk, dv, beside, sums, turns, part_sums, shape, score,
-// inside, factor, limits, visible, random, kept, weight, slope, add_bias, scale, rows): the
-// skeleton of attention's gradients on sm_90a, all three in one kernel, without a matrix of scores
-// in memory.
+// attention_grad_sm90<Config>(q, k, v, dy, dk, dv, beside, sums, turns, part_sums, bias_sums,
+// shape, score, inside, factor, limits, visible, random, kept, weight, slope, add_bias, scale,
+// rows): the skeleton of attention's gradients on sm_90a, all three in one kernel, without a matrix
+// of scores in memory.
 //
 //   producer warp      TMA → k and v of the tile, ring of q and dy blocks; kBeside: with q what
 //                      lies in memory as the scores do, a bias, for each head with kBesideHeads and
@@ -21,6 +21,11 @@
 //
 //   dk, dv → shared memory → TMA
 //
+// kBias: dS' are added to `bias_sums`, too, whose blocks of kKeys by kQueries are in the order of
+// fragments: element e of lane l of warp w of group g at 64 kQueries g + e / 4 * 512 + 128 w + 4 l
+// + e % 4 of a block; blocks of one head of the bias stand by keys, then by queries. Another kernel
+// makes the gradient of it.
+//
 // attention_grad_rows.cuh says what the functions are, where sums of dq lie, and whose turn it is
 // to add to them. A warp of its own waits and passes turns on, since both take the time of a way to
 // memory and back.
@@ -31,7 +36,7 @@
 // mbarriers: q (arrivals: producer with bytes, rows warps) and dy blocks full, k and v of the tile
 // full, with the tile's number beside k; all of them empty (one thread a group); the number of the
 // next tile for the other warps of the producer's group, full and empty; the turn of a step, and
-// what was added (a thread of each warp).
+// what was added (a thread of each warp); the same of its part of a bias's gradient.
 template <class C>
 struct attention_grad {
   static constexpr int kKeys = 128, kStages = 2;
@@ -66,7 +71,7 @@ struct attention_grad {
   using turn = attention_grad_turns;
   template <class Limits>
   using steps = typename tiles::template steps<Limits>;
-  static_assert(C::kSharedBytes == kBarriersAt + 160);
+  static_assert(C::kSharedBytes == kBarriersAt + 176);
 
   struct barriers {
     unsigned base;
@@ -84,6 +89,8 @@ struct attention_grad {
     __device__ inline unsigned added() const { return base + 120; }
     __device__ inline unsigned next() const { return base + 128; }  // the number of the next tile
     __device__ inline unsigned tile() const { return base + 144; }  // its number, any steps?, key
+    __device__ inline unsigned bias_turn() const { return base + 160; }
+    __device__ inline unsigned bias_added() const { return base + 168; }
   };
 
   struct ring {
@@ -232,6 +239,15 @@ struct attention_grad {
     }
   }
 
+  // The block of `bias_sums` that a step adds to.
+  static __device__ inline int bias_block(const attention_grad_shape& s, const place& p, int batch,
+                                          int row) {
+    static_assert(!C::kBias || kRowWarps == 1);
+    const int heads = s.inner * (C::kParts ? s.parts : 1) * s.group;
+    const int of = C::kBiasHeads ? (C::kBiasBatches ? 0 : p.outer)
+                                 : (C::kBiasBatches ? batch - p.outer * heads : batch);
+    return (of * s.key_tiles + p.index) * s.query_tiles + row / C::kQueries;
+  }
   template <class F>
   static __device__ inline void produce_rows(const attention_grad_shape& s, const F& f,
                                              unsigned memory, const barriers& b) {
@@ -279,6 +295,7 @@ struct attention_grad {
           store_shared(info, what);
           store_shared(info + 4, row);
           store_shared(info + 8, batch);
+          if constexpr (C::kBias) store_shared(info + 12, bias_block(s, p, batch, row));
         }
         if (kRowWarps > 1 && first == 64) store_shared(info + 12, what & kDead);
         if (lane == 0)
@@ -291,6 +308,18 @@ struct attention_grad {
     });
   }
 
+  // Sums of more than two would depend on their order: of other heads, those with lower numbers
+  // come first.
+  static constexpr bool kBiasInOrder =
+      C::kBias && C::kOrdered && (C::kBiasHeads || C::kBiasBatches);
+  template <class Step>
+  static __device__ inline int bias_before(const attention_grad_shape& s, const place& p,
+                                           const Step& step) {
+    const int heads = s.inner * (C::kParts ? s.parts : 1) * s.group;
+    if constexpr (C::kBiasHeads && C::kBiasBatches) return step.count_before(step.batch, 1);
+    if constexpr (C::kBiasHeads) return step.count_before(step.batch - p.outer * heads, 1);
+    return step.count_before(p.outer, heads);
+  }
   // Waits for the turn of each step, lets the groups add, and passes the turn on: what waits for
   // memory is not on the way of a product. Two warps share this where there are two, so that one
   // waits for the next turn while the other's release waits for what was added.
@@ -299,12 +328,32 @@ struct attention_grad {
                                            const barriers& b) {
     const bool leads = threadIdx.x % 32 == 0;
     unsigned phase = 0;
-    if (!waits && leads) mbarrier_arrive(b.turn());  // nothing is added before the first step
+    if (!waits && leads) {  // nothing is added before the first step
+      mbarrier_arrive(b.turn());
+      if constexpr (kBiasInOrder) mbarrier_arrive(b.bias_turn());
+    }
     each_tile(s, b, [&](const place& p) {
       steps<decltype(f.limits)> step(s, f.limits, p);
 #pragma unroll 1
       for (; step.next(); phase ^= 1) {
         int* own = turns + 1 + step.batch * s.query_tiles + step.row / C::kQueries;
+        int* bias = turns + 1 + s.batches * s.group * s.query_tiles;
+        if constexpr (kBiasInOrder) bias += bias_block(s, p, step.batch, step.row);
+        if constexpr (kBiasInOrder && waits) {
+          const int before = bias_before(s, p, step);
+          if (leads) {
+            turn::wait_turn(bias, before);
+            mbarrier_arrive(b.bias_turn());
+          }
+          __syncwarp();
+        }
+        if constexpr (kBiasInOrder && passes) {
+          mbarrier_wait(b.bias_added(), phase);
+          if (leads) {
+            if (!waits) mbarrier_arrive(b.bias_turn());
+            turn::pass_turn(bias);
+          }
+        }
         if constexpr (waits) {
           if (leads) {
             turn::wait_turn(own, step.last_tile - p.index);
@@ -349,7 +398,7 @@ struct attention_grad {
     const F& f;
     const attention_grad_shape& s;
     const tensor_map &dk_map, &dv_map;
-    float *sums, *part_sums;
+    float *sums, *part_sums, *all_bias_sums;
     barriers b;
     unsigned memory, staging, group, thread;
     // Of products over the depth (K-major), and read across it.
@@ -379,6 +428,11 @@ struct attention_grad {
       }
       __device__ inline unsigned statistics() const {
         return c.memory + kRowsAt + c.at.stage * kRowBytes + c.thread % 4 * 8;
+      }
+      __device__ inline float* bias_sums(int i) const {
+        const long long block = load_shared(c.step_at() + 12);
+        return c.all_bias_sums + (block * 2 + c.group) * (64 * C::kQueries) + i * 512 +
+               c.thread * 4;
       }
       // Rows of 64 keys of a group; a warp's 16 keys are two pieces of 16 bytes.
       __device__ inline void load_beside(int i, unsigned (&to)[4]) const {
@@ -449,6 +503,15 @@ struct attention_grad {
       }
     }
 
+    __device__ inline void take_bias_turn() const {
+      if constexpr (kBiasInOrder) mbarrier_wait(b.bias_turn(), at.stage);
+    }
+    __device__ inline void pass_bias_turn() const {
+      if constexpr (!kBiasInOrder) return;
+      __syncwarp();
+      if (thread % 32 == 0) mbarrier_arrive(b.bias_added());
+    }
+
     // Rows of 128 bytes, of all panels; then both groups' threads have written theirs.
     template <int count, class Where>
     __device__ inline void zero_where(unsigned to, const Where& where) const {
@@ -510,14 +573,18 @@ struct attention_grad {
       if constexpr (rows::kTogether) {
         wgmma_wait<0>();
         pin(part.grad);
+        take_bias_turn();
         part.take_both(f, s, here, (what & kInside) != 0, means);
+        pass_bias_turn();
         multiply_pairs(dv, part.weights, grad_across);
       } else {
         part.take_weights(f, s, here, (what & kInside) != 0);
         multiply_pairs(dv, part.weights, grad_across);
         wgmma_wait<1>();
         pin(part.grad);
+        take_bias_turn();
         part.take_slopes(f, s, here, means);
+        pass_bias_turn();
       }
       if (!goes_on) release(b.value_empty());
       store_slopes();
@@ -644,8 +711,8 @@ struct attention_grad {
   static __device__ inline void run(const tensor_map& q, const tensor_map& k, const tensor_map& v,
                                     const tensor_map& dy, const tensor_map& dk,
                                     const tensor_map& dv, const tensor_map& beside, float* sums,
-                                    int* turns, float* part_sums, const attention_grad_shape& s,
-                                    const F& f) {
+                                    int* turns, float* part_sums, float* bias_sums,
+                                    const attention_grad_shape& s, const F& f) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned memory = shared_address(shared_memory);
     const barriers b = {memory + kBarriersAt};
@@ -665,6 +732,8 @@ struct attention_grad {
       mbarrier_init(b.next_empty(), kHelpers);
       mbarrier_init(b.turn(), max(kTurnWarps, 1));
       mbarrier_init(b.added(), C::kOrdered ? 8 : 1);
+      mbarrier_init(b.bias_turn(), max(kTurnWarps, 1));
+      mbarrier_init(b.bias_added(), 8);
       mbarrier_init_done();
     }
     __syncthreads();
@@ -686,10 +755,9 @@ struct attention_grad {
       return;
     }
     take_registers<C::kConsumerRegisters>();
-    consumer<F> c = {f,     s,      dk,
-                     dv,    sums,   part_sums,
-                     b,     memory, memory + kStagingAt + group * kStagingBytes,
-                     group, thread};
+    consumer<F> c = {f,         s,         dk, dv,     sums,
+                     part_sums, bias_sums, b,  memory, memory + kStagingAt + group * kStagingBytes,
+                     group,     thread};
     const auto low = [](int panel_bytes, unsigned at) {
       return static_cast<unsigned>(descriptor_layout(128, panel_bytes) | descriptor_address(at));
     };
@@ -722,13 +790,13 @@ template <class C, class Score, class Inside, class Factor, class Limits, class 
 __device__ inline void attention_grad_sm90(
     const tensor_map& q, const tensor_map& k, const tensor_map& v, const tensor_map& dy,
     const tensor_map& dk, const tensor_map& dv, const tensor_map& beside, float* sums, int* turns,
-    float* part_sums, const attention_grad_shape& shape, const Score& score, const Inside& inside,
-    const Factor& factor, const Limits& limits, const Visible& visible, const Random& random,
-    const Kept& kept, const Weight& weight, const Slope& slope, const AddBias& add_bias,
-    const Scale& scale, const Rows& rows) {
+    float* part_sums, float* bias_sums, const attention_grad_shape& shape, const Score& score,
+    const Inside& inside, const Factor& factor, const Limits& limits, const Visible& visible,
+    const Random& random, const Kept& kept, const Weight& weight, const Slope& slope,
+    const AddBias& add_bias, const Scale& scale, const Rows& rows) {
   using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Random, Kept,
                                              Weight, Slope, AddBias, Scale, Rows>;
-  attention_grad<C>::run(q, k, v, dy, dk, dv, beside, sums, turns, part_sums, shape,
+  attention_grad<C>::run(q, k, v, dy, dk, dv, beside, sums, turns, part_sums, bias_sums, shape,
                          functions{score, inside, factor, limits, visible, random, kept, weight,
                                    slope, add_bias, scale, rows});
 }
