@@ -22,8 +22,8 @@ struct AttentionGradProblem {
   int64_t section = 1;        // parts of heads whose tiles are made at one time
   // Into how many the heads of q that share one of k and v are divided. Each part has tiles of its
   // own, whose dk and dv are added up by another kernel, so that few heads of k and v are blocks
-  // enough.
-  int64_t parts = 1;
+  // enough. Of `kept_parts` of them these are kept; of one, it is their sum.
+  int64_t parts = 1, kept_parts = 1;
   int64_t part_heads() const { return heads() * parts; }
   int64_t part_group() const { return group / parts; }
   int64_t query_tiles() const { return CeilDiv(queries, queries_tile); }
@@ -39,7 +39,7 @@ struct AttentionGradProblem {
   int64_t sums() const { return blocks() * queries_tile * depth; }
   // Of dk and dv, where they are added up.
   int64_t part_sums() const {
-    return parts == 1 ? 0 : part_heads() * key_tiles() * keys_tile * depth * 2;
+    return parts == 1 ? 0 : heads() * kept_parts * key_tiles() * keys_tile * depth * 2;
   }
 };
 

@@ -125,6 +125,7 @@ class Schedule {
         target_(target),
         plan_(std::move(plan)),
         is_ordered_(is_ordered) {
+    plan_.kept_parts = is_ordered_ ? plan_.parts : 1;
     TakeSection(plan_, kSectionBytes[is_ordered_][plan_.depth > kPanel], target_);
   }
 

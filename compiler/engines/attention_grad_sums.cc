@@ -97,10 +97,17 @@ void AttentionGradSums::AddZeroes(Lowered& lowered) const {
   KernelBuilder b = Builder("zeroes where dq and turns are counted");
   const std::string turns = b.Scratch(kTurns, DType::kI32, false);
   const std::string sums = b.Scratch(kSums, DType::kF32, false);
-  AddEach(b, std::max(zeroes_ / kSumsOfThread, turns_), lowered, [&](Block& out, const Expr& n) {
+  // Those of parts that are added up as they are made.
+  const int64_t parts = plan_.kept_parts == 1 ? plan_.part_sums() / kSumsOfThread : 0;
+  const std::string part_sums = parts > 0 ? b.Scratch(PartSums(plan_), DType::kF32, false) : sums;
+  const int64_t count = std::max({zeroes_ / kSumsOfThread, parts, turns_});
+  AddEach(b, count, lowered, [&](Block& out, const Expr& n) {
     Block turn;
     out.push_back({tile::If{
         tile::Lt(n, b.Arg("threads", zeroes_ / kSumsOfThread)), StoreZeroes(b, sums), {}}});
+    if (parts > 0)
+      out.push_back(
+          {tile::If{tile::Lt(n, b.Arg("of_parts", parts)), StoreZeroes(b, part_sums), {}}});
     turn.push_back({tile::Store{turns, n, tile::Int(0, DType::kI32)}});
     out.push_back({tile::If{tile::Lt(n, b.Arg("turns", turns_)), std::move(turn), {}}});
   });
@@ -195,8 +202,8 @@ void AttentionGradSums::StoreBias(KernelBuilder& b, Block& out, const Index& at,
   }
 }
 
-// Sums of blocks of `rows` by the plan's depth, of two groups that share columns or rows. With
-// `parts` those of as many are added, in order: each has `tiles` blocks a head.
+// Sums of blocks of `rows` by the plan's depth, of two groups that share columns or rows. Of
+// `parts`, which have `tiles` blocks a head each, those are added, in order.
 struct AttentionGradSums::Fragments {
   int scratch = kSums;
   int rows = 0;
@@ -206,8 +213,8 @@ struct AttentionGradSums::Fragments {
   TensorId y = graph::kAbsent, too = graph::kAbsent;
   int64_t heads_of_q = 1;  // for each of its heads
   bool is_scaled = true;
-  int64_t parts = 1;
-  int which = 0;  // of two that lie side by side, with parts
+  int64_t parts = 0;
+  int which = 0;  // with parts, of two that lie side by side
 };
 
 void AttentionGradSums::AddConversion(Lowered& lowered) const {
@@ -233,7 +240,7 @@ void AttentionGradSums::AddPartConversions(Lowered& lowered) const {
                  .y = which == 0 ? plan_.grad.dk : plan_.grad.dv,
                  .heads_of_q = plan_.group,
                  .is_scaled = which == 0,
-                 .parts = plan_.parts,
+                 .parts = plan_.kept_parts,
                  .which = which},
                 lowered);
   }
@@ -245,7 +252,7 @@ void AttentionGradSums::LoadFragments(KernelBuilder& b, Block& out, const Fragme
                                       const std::string& to) const {
   const std::string sums = b.Scratch(from.scratch, DType::kF32, true);
   const int64_t elements = int64_t{from.rows} * plan_.depth;
-  if (from.parts == 1) {
+  if (from.parts == 0) {
     const Expr at = b.Let(out, "from", block * b.Idx(elements) + in_block);
     for (int i = 0; i < 2 * kColumns; i += 4)
       out.push_back({tile::Copy{to, b.Idx(i), sums, at + b.Idx(i), 4}});

@@ -671,17 +671,21 @@ struct attention_grad {
       store(dk, dk_map, scale[0], p);
     }
 
-    // Of the parts of a head another kernel adds up dk and dv, which lie side by side for each
-    // tile.
+    // dk and dv of the parts of a head lie side by side for each tile: in order those of each part,
+    // which another kernel adds up, else their sums.
     __device__ inline void store_part(const float (&from)[kGrads], const place& p,
                                       int which) const {
-      const long long number = (p.head * s.key_tiles + p.index) * 2ll + which;
-      float4* to =
-          reinterpret_cast<float4*>(part_sums + (number * 2 + own_group()) * 64 * C::kDepth) +
-          thread;
+      const int head = C::kOrdered ? p.head : p.head / s.parts;
+      const long long number = (head * s.key_tiles + p.index) * 2ll + which;
+      float* to = part_sums + (number * 2 + own_group()) * 64 * C::kDepth + thread * 4;
 #pragma unroll
-      for (int i = 0; i < kGrads / 4; ++i)
-        to[i * 128] = make_float4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+      for (int i = 0; i < kGrads / 4; ++i, to += 512) {
+        if constexpr (C::kOrdered)
+          *reinterpret_cast<float4*>(to) =
+              make_float4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+        else
+          turn::add_quad(to, from + 4 * i);
+      }
     }
     __device__ inline void store(const float (&from)[kGrads], const tensor_map& map, float times,
                                  const place& p) {
