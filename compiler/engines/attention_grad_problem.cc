@@ -17,6 +17,8 @@ using graph::TensorId;
 namespace {
 
 constexpr int64_t kMostIndex = (int64_t{1} << 31) - 1;
+constexpr int kMostThreads = 1024;  // of a block
+constexpr int kSumsOfThread = 8;    // that a thread makes dq of
 
 Status CheckTypes(const Graph& g, const AttentionGrad& a) {
   const DType type = g[a.q].dtype;
@@ -184,6 +186,20 @@ void TakeParts(AttentionGradProblem& p, const Target& target, double flops_per_s
   };
   for (int64_t parts = 2; parts <= p.group; ++parts)
     if (p.group % parts == 0 && seconds(parts) < seconds(p.parts)) p.parts = parts;
+}
+
+void TakeSumsPlace(AttentionGradProblem& p, const Graph& g) {
+  const graph::Tensor& dq = g[p.grad.dq];
+  int64_t packed = 1;
+  bool is_packed = true;
+  for (int64_t d = dq.rank() - 1; d >= 0; --d) {
+    is_packed = is_packed && (dq.dims[d] == 1 || dq.strides[d] == packed);
+    packed *= dq.dims[d];
+  }
+  p.sums_in_place = dq.dtype == DType::kF32 && !dq.is_virtual && is_packed && dq.alignment >= 16 &&
+                    ScatterOf(g, p.grad, p.grad.dq) == nullptr && dq.dims.back() == p.depth &&
+                    p.queries % p.queries_tile == 0 &&
+                    p.queries_tile * p.depth <= kMostThreads * kSumsOfThread;
 }
 
 void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, tile::Call& call) {

@@ -36,6 +36,8 @@ struct AttentionGradProblem {
   int64_t bias_turns() const {
     return bias_sums == 0 ? 0 : std::max(inner * group, outer) * query_tiles() * key_tiles();
   }
+  // Sums of dq lie where its rows of f32 do, whole blocks of both (TakeSumsPlace).
+  bool sums_in_place = false;
   int64_t sums() const { return blocks() * queries_tile * depth; }
   // Of dk and dv, where they are added up.
   int64_t part_sums() const {
@@ -54,6 +56,10 @@ void TakeParts(AttentionGradProblem& problem, const Target& target, double flops
 
 // Sections of about so many bytes of q, dy and sums, with a tile for every multiprocessor.
 void TakeSection(AttentionGradProblem& problem, int64_t bytes, const Target& target);
+
+// Blocks of sums of dq need no room of their own where rows of f32 that the client keeps are as
+// many, one behind another, and the threads of a block can hold one.
+void TakeSumsPlace(AttentionGradProblem& problem, const graph::Graph& graph);
 
 // The numbers of attention_grad_shape.
 void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& problem, tile::Call& call);

@@ -104,6 +104,7 @@ class Schedule {
       b_.Name(reserved);
     for (const char* reserved : kAttentionGradFunctions) b_.Name(reserved);
     memory_ = b_.Name("memory");
+    TakeSumsPlace(plan_, g_);
     TakeSection(plan_, kSectionBytes, target_);
   }
 
@@ -126,8 +127,7 @@ class Schedule {
     const std::string statistics = b_.Name("statistics"), next = b_.Name("next");
     Call call{.skeleton = "attention_grad_sm80",
               .maps = {},
-              .buffers = {memory_, statistics, next,
-                          b_.Scratch(AttentionGradSums::kSums, DType::kF32, false),
+              .buffers = {memory_, statistics, next, AttentionGradSums::Sums(b_, plan_, false),
                           b_.Scratch(AttentionGradSums::kTurns, DType::kI32, false)}};
     const bool async[] = {AddLoad(call, "query", {a_.q, rank - 2, rank - 1}),
                           AddLoad(call, "grad", {a_.dy, rank - 2, rank - 1}),

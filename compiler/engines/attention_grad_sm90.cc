@@ -126,6 +126,7 @@ class Schedule {
         plan_(std::move(plan)),
         is_ordered_(is_ordered) {
     plan_.kept_parts = is_ordered_ ? plan_.parts : 1;
+    TakeSumsPlace(plan_, g_);
     TakeSection(plan_, kSectionBytes[is_ordered_][plan_.depth > kPanel], target_);
   }
 
@@ -163,7 +164,7 @@ class Schedule {
       return has_beside && g_[plan_.beside].dims.size() >= back &&
              g_[plan_.beside].dims[g_[plan_.beside].dims.size() - back] > 1;
     };
-    const std::string summed = b.Scratch(AttentionGradSums::kSums, DType::kF32, false);
+    const std::string summed = AttentionGradSums::Sums(b, plan_, false);
     call.buffers = {
         summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
         plan_.parts > 1 ? b.Scratch(AttentionGradSums::PartSums(plan_), DType::kF32, false)

@@ -40,6 +40,18 @@ void AttentionGradSums::AddEach(KernelBuilder& b, int64_t count, Lowered& lowere
   b.Finish(BlockAndThread(t, b.Arg("blocks", blocks), kThreads, std::move(out)), {blocks, 1, 1},
            kThreads, lowered);
 }
+template <class F>
+void AttentionGradSums::AddWhole(KernelBuilder& b, int64_t count, int threads, Lowered& lowered,
+                                 F&& body) const {
+  const DType t = b.index_type();
+  Block out;
+  const int64_t blocks = count / threads;
+  const Expr number =
+      b.Let(out, "number", tile::Var("bx", t) * b.Idx(threads) + tile::Var("tx", t));
+  body(out, number);
+  b.Finish(BlockAndThread(t, b.Arg("blocks", blocks), threads, std::move(out)), {blocks, 1, 1},
+           threads, lowered);
+}
 KernelBuilder AttentionGradSums::Builder(const char* what) const {
   KernelBuilder b(group_, target_, fmt::format("{}: {}", engine_, what),
                   sums_ > kMostIndex ? DType::kI64 : IndexTypeInMemory(g_));
@@ -96,7 +108,7 @@ Block AttentionGradSums::StoreZeroes(KernelBuilder& b, const std::string& sums) 
 void AttentionGradSums::AddZeroes(Lowered& lowered) const {
   KernelBuilder b = Builder("zeroes where dq and turns are counted");
   const std::string turns = b.Scratch(kTurns, DType::kI32, false);
-  const std::string sums = b.Scratch(kSums, DType::kF32, false);
+  const std::string sums = Sums(b, plan_, false);
   // Those of parts that are added up as they are made.
   const int64_t parts = plan_.kept_parts == 1 ? plan_.part_sums() / kSumsOfThread : 0;
   const std::string part_sums = parts > 0 ? b.Scratch(PartSums(plan_), DType::kF32, false) : sums;
@@ -250,7 +262,8 @@ void AttentionGradSums::AddPartConversions(Lowered& lowered) const {
 void AttentionGradSums::LoadFragments(KernelBuilder& b, Block& out, const Fragments& from,
                                       const Expr& block, const Expr& in_block,
                                       const std::string& to) const {
-  const std::string sums = b.Scratch(from.scratch, DType::kF32, true);
+  const std::string sums =
+      from.scratch == kSums ? Sums(b, plan_, true) : b.Scratch(from.scratch, DType::kF32, true);
   const int64_t elements = int64_t{from.rows} * plan_.depth;
   if (from.parts == 0) {
     const Expr at = b.Let(out, "from", block * b.Idx(elements) + in_block);
@@ -288,7 +301,8 @@ void AttentionGradSums::AddRowsFrom(KernelBuilder& b, const Fragments& from,
   const int64_t heads =
       NumElements(g_[from.y].dims) / g_[from.y].dims[rank - 1] / g_[from.y].dims[rank - 2];
   const int64_t count = heads * from.tiles * from.rows * quads / 2;
-  AddEach(b, count, lowered, [&](Block& out, const Expr& number) {
+  const bool in_place = from.scratch == kSums && plan_.sums_in_place;
+  const auto body = [&](Block& out, const Expr& number) {
     const auto split = [&](const char* name, const Expr& x, int64_t by) {
       const Expr quotient = b.Let(out, name, x / b.Idx(by));
       return std::pair{quotient, b.Let(out, name, x - quotient * b.Idx(by))};
@@ -306,6 +320,8 @@ void AttentionGradSums::AddRowsFrom(KernelBuilder& b, const Fragments& from,
     const std::string x = b.Name("x");
     out.push_back({tile::Alloc{x, DType::kF32, tile::Space::kReg, 2 * kColumns}});
     LoadFragments(b, out, from, block, in_block, x);
+    // A block of rows is stored where its sums were.
+    if (in_place) out.push_back({tile::Barrier{}});
     const auto place = b.Divide(out, block, b.Arg(from.tiles_name, from.tiles), from.tiles, "tile");
     Expr scale = tile::Float(1);
     if (from.is_scaled)
@@ -331,7 +347,11 @@ void AttentionGradSums::AddRowsFrom(KernelBuilder& b, const Fragments& from,
       if (from.too != graph::kAbsent) StoreRow(b, store, from.too, to, of_row);
       out.push_back({tile::If{tile::Lt(row, b.Extent(from.y, rank - 2)), std::move(store), {}}});
     }
-  });
+  };
+  if (in_place)
+    AddWhole(b, count, from.rows * quads / 2, lowered, body);
+  else
+    AddEach(b, count, lowered, body);
 }
 
 Expr AttentionGradSums::ScaleOf(KernelBuilder& b, Block& out, const Expr& head) const {

@@ -21,6 +21,10 @@ class AttentionGradSums {
  public:
   // Scratch buffers, of which the last are there where something is summed.
   static constexpr int kTurns = 0, kSums = 1, kBiasSums = 2;
+  // The sums of dq.
+  static std::string Sums(KernelBuilder& b, const AttentionGradProblem& plan, bool is_const) {
+    return plan.sums_in_place ? b.Pointer(plan.grad.dq) : b.Scratch(kSums, DType::kF32, is_const);
+  }
   static int PartSums(const AttentionGradProblem& plan) { return plan.bias_sums > 0 ? 3 : 2; }
 
   AttentionGradSums(const Group& group, const Target& target, const AttentionGradProblem& problem,
@@ -38,7 +42,7 @@ class AttentionGradSums {
         zeroes_(zeroes == Zeroes::kAll ? sums_ : sums_ / problem.part_heads() * problem.section) {}
 
   void AddScratch(Lowered& lowered) const {
-    lowered.scratch_bytes = {turns_ * 4, sums_ * 4};
+    lowered.scratch_bytes = {turns_ * 4, plan_.sums_in_place ? 0 : sums_ * 4};
     for (const int64_t more : {plan_.bias_sums, plan_.part_sums()})
       if (more > 0) lowered.scratch_bytes.push_back(AlignUp(more, kZeroesOfBlock) * 4);
   }
@@ -63,6 +67,9 @@ class AttentionGradSums {
                      const std::string& to) const;
   template <class F>
   void AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body) const;
+  // By whole blocks of so many threads, which all run the body.
+  template <class F>
+  void AddWhole(KernelBuilder& b, int64_t count, int threads, Lowered& lowered, F&& body) const;
   KernelBuilder Builder(const char* what) const;
   tile::Expr ScaleOf(KernelBuilder& b, tile::Block& out, const tile::Expr& head) const;
   void StoreRow(KernelBuilder& b, tile::Block& out, graph::TensorId to, const Index& at,

@@ -114,6 +114,10 @@ GRADIENTS = [
     ("one_head_of_keys", {**_ONE_HEAD}),
     ("one_head_of_keys_causal", {**_ONE_HEAD, **_CAUSAL, "q": (2, 6, 140, 128), "deterministic": True}),
     ("one_head_of_keys_padding_poison", {**_LENGTHS, **_POISON, "q": (3, 4, 70, 64), "heads": 1}),
+    # Whole blocks of queries: sums of dq lie where dq does.
+    ("whole_blocks", {"q": (2, 2, 128, 64)}),
+    ("whole_blocks_depth_128_causal", {"q": (1, 2, 192, 128), **_CAUSAL}),
+    ("whole_blocks_one_head_of_keys", {"q": (2, 4, 128, 128), "heads": 1}),
     ("ragged_causal", {**_LENGTHS, **_RAGGED, **_CAUSAL}),
     ("ragged_window_bias", {**_LENGTHS, **_RAGGED, **_WINDOW, **_BIAS}),
     ("depth_192_128_padding_causal", {**_LENGTHS, **_CAUSAL, "q": (3, 2, 70, 192), "value_depth": 128}),
