@@ -168,8 +168,10 @@ struct attention_grad_rows {
 #pragma unroll
         for (int e = 0; e < kScores; ++e) weight[e] = score[e];
       }
-    } else
-      take_scores(f, s, step, inside, false);
+    } else if (C::kBeside && inside)  // one branch, none beside each element
+      take_scores(f, s, step, true, false);
+    else
+      take_scores(f, s, step, C::kBeside ? false : inside, false);
     if (large)
       take_exponentials(kLog2e, [](int) { return make_float2(0.f, 0.f); });
     else
