@@ -34,9 +34,9 @@
 // at once.
 //
 // mbarriers: q (arrivals: producer with bytes, rows warps) and dy blocks full, k and v of the tile
-// full, with the tile's number beside k; all of them empty (one thread a group); the number of the
-// next tile for the other warps of the producer's group, full and empty; the turn of a step, and
-// what was added (a thread of each warp); the same of its part of a bias's gradient.
+// full, with the tile's number beside k; all of them empty (one thread a group, of q one a warp);
+// the number of the next tile for the other warps of the producer's group, full and empty; the turn
+// of a step, and what was added (a thread of each warp); the same of its part of a bias's gradient.
 template <class C>
 struct attention_grad {
   static constexpr int kKeys = 128, kStages = 2;
@@ -448,6 +448,12 @@ struct attention_grad {
     __device__ inline void release(unsigned empty) const {
       if (leads()) mbarrier_arrive(empty);
     }
+    // Each warp says that it has read the step's block: the number of a later one, read by a warp
+    // that is late, would have its part of dq added elsewhere.
+    __device__ inline void release_step(int stage) const {
+      __syncwarp();
+      if (thread % 32 == 0) mbarrier_arrive(b.query_empty(stage));
+    }
     // The group, found anew where a register would wait for the end of a tile.
     static __device__ inline unsigned own_group() { return opaque(threadIdx.x) / 128; }
     static __device__ inline void group_sync() { named_barrier_sync(2 + own_group(), 128); }
@@ -612,7 +618,7 @@ struct attention_grad {
       const int block = load_shared(memory + kInfosAt + now.stage * 16) / kFlags;
       if constexpr (C::kKeysFirst) {
         pin(dk);
-        release(b.query_empty(now.stage));
+        release_step(now.stage);
         wgmma_wait<kAhead>();
       }
       pin(dq);
@@ -621,7 +627,7 @@ struct attention_grad {
         start(goes_on);
         wgmma_wait<1>();
         pin(dk);
-        release(b.query_empty(now.stage));
+        release_step(now.stage);
       }
       wgmma_wait<0>();
       pin(part.score);
@@ -725,7 +731,7 @@ struct attention_grad {
       for (int i = 0; i < kStages; ++i) {
         mbarrier_init(b.query_full(i), 1 + kRowWarps);
         mbarrier_init(b.grad_full(i), 1);
-        mbarrier_init(b.query_empty(i), 2);
+        mbarrier_init(b.query_empty(i), 8);
         mbarrier_init(b.grad_empty(i), 2);
       }
       mbarrier_init(b.key_full(), 1);
