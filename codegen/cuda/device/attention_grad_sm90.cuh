@@ -69,6 +69,7 @@ struct attention_grad {
       attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, C::kRotates != 0, C::kParts != 0>;
   using place = typename tiles::place;
   using turn = attention_grad_turns;
+  using of_bias = attention_grad_bias<C>;
   template <class Limits>
   using steps = typename tiles::template steps<Limits>;
   static_assert(C::kSharedBytes == kBarriersAt + 176);
@@ -239,15 +240,6 @@ struct attention_grad {
     }
   }
 
-  // The block of `bias_sums` that a step adds to.
-  static __device__ inline int bias_block(const attention_grad_shape& s, const place& p, int batch,
-                                          int row) {
-    static_assert(!C::kBias || kRowWarps == 1);
-    const int heads = s.inner * (C::kParts ? s.parts : 1) * s.group;
-    const int of = C::kBiasHeads ? (C::kBiasBatches ? 0 : p.outer)
-                                 : (C::kBiasBatches ? batch - p.outer * heads : batch);
-    return (of * s.key_tiles + p.index) * s.query_tiles + row / C::kQueries;
-  }
   template <class F>
   static __device__ inline void produce_rows(const attention_grad_shape& s, const F& f,
                                              unsigned memory, const barriers& b) {
@@ -295,7 +287,7 @@ struct attention_grad {
           store_shared(info, what);
           store_shared(info + 4, row);
           store_shared(info + 8, batch);
-          if constexpr (C::kBias) store_shared(info + 12, bias_block(s, p, batch, row));
+          if constexpr (C::kBias) store_shared(info + 12, of_bias::block(s, p, batch, row));
         }
         if (kRowWarps > 1 && first == 64) store_shared(info + 12, what & kDead);
         if (lane == 0)
@@ -308,18 +300,6 @@ struct attention_grad {
     });
   }
 
-  // Sums of more than two would depend on their order: of other heads, those with lower numbers
-  // come first.
-  static constexpr bool kBiasInOrder =
-      C::kBias && C::kOrdered && (C::kBiasHeads || C::kBiasBatches);
-  template <class Step>
-  static __device__ inline int bias_before(const attention_grad_shape& s, const place& p,
-                                           const Step& step) {
-    const int heads = s.inner * (C::kParts ? s.parts : 1) * s.group;
-    if constexpr (C::kBiasHeads && C::kBiasBatches) return step.count_before(step.batch, 1);
-    if constexpr (C::kBiasHeads) return step.count_before(step.batch - p.outer * heads, 1);
-    return step.count_before(p.outer, heads);
-  }
   // Waits for the turn of each step, lets the groups add, and passes the turn on: what waits for
   // memory is not on the way of a product. Two warps share this where there are two, so that one
   // waits for the next turn while the other's release waits for what was added.
@@ -330,7 +310,7 @@ struct attention_grad {
     unsigned phase = 0;
     if (!waits && leads) {  // nothing is added before the first step
       mbarrier_arrive(b.turn());
-      if constexpr (kBiasInOrder) mbarrier_arrive(b.bias_turn());
+      if constexpr (of_bias::kInOrder) mbarrier_arrive(b.bias_turn());
     }
     each_tile(s, b, [&](const place& p) {
       steps<decltype(f.limits)> step(s, f.limits, p);
@@ -338,16 +318,16 @@ struct attention_grad {
       for (; step.next(); phase ^= 1) {
         int* own = turns + 1 + step.batch * s.query_tiles + step.row / C::kQueries;
         int* bias = turns + 1 + s.batches * s.group * s.query_tiles;
-        if constexpr (kBiasInOrder) bias += bias_block(s, p, step.batch, step.row);
-        if constexpr (kBiasInOrder && waits) {
-          const int before = bias_before(s, p, step);
+        if constexpr (of_bias::kInOrder) bias += of_bias::block(s, p, step.batch, step.row);
+        if constexpr (of_bias::kInOrder && waits) {
+          const int before = of_bias::before(s, p, step);
           if (leads) {
             turn::wait_turn(bias, before);
             mbarrier_arrive(b.bias_turn());
           }
           __syncwarp();
         }
-        if constexpr (kBiasInOrder && passes) {
+        if constexpr (of_bias::kInOrder && passes) {
           mbarrier_wait(b.bias_added(), phase);
           if (leads) {
             if (!waits) mbarrier_arrive(b.bias_turn());
@@ -510,10 +490,10 @@ struct attention_grad {
     }
 
     __device__ inline void take_bias_turn() const {
-      if constexpr (kBiasInOrder) mbarrier_wait(b.bias_turn(), at.stage);
+      if constexpr (of_bias::kInOrder) mbarrier_wait(b.bias_turn(), at.stage);
     }
     __device__ inline void pass_bias_turn() const {
-      if constexpr (!kBiasInOrder) return;
+      if constexpr (!of_bias::kInOrder) return;
       __syncwarp();
       if (thread % 32 == 0) mbarrier_arrive(b.bias_added());
     }

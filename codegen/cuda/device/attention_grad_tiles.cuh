@@ -168,6 +168,33 @@ struct attention_grad_turns {
   }
 };
 
+// Sums of a bias's gradient, in blocks as large as a step of 128 keys. More than two of them would
+// depend on their order: kInOrder, of other heads those with lower numbers come first.
+template <class C>
+struct attention_grad_bias {
+  static constexpr bool kInOrder = C::kBias && C::kOrdered && (C::kBiasHeads || C::kBiasBatches);
+  static __device__ inline int heads(const attention_grad_shape& s) {  // of q, of one image
+    return s.inner * (C::kParts ? s.parts : 1) * s.group;
+  }
+  // The block that a step adds to.
+  template <class Place>
+  static __device__ inline int block(const attention_grad_shape& s, const Place& p, int batch,
+                                     int row) {
+    static_assert(!C::kBias || C::kQueries == 64);
+    const int of = C::kBiasHeads ? (C::kBiasBatches ? 0 : p.outer)
+                                 : (C::kBiasBatches ? batch - p.outer * heads(s) : batch);
+    return (of * s.key_tiles + p.index) * s.query_tiles + row / C::kQueries;
+  }
+  // Steps that add to it before this one.
+  template <class Place, class Step>
+  static __device__ inline int before(const attention_grad_shape& s, const Place& p,
+                                      const Step& step) {
+    if constexpr (C::kBiasHeads && C::kBiasBatches) return step.count_before(step.batch, 1);
+    if constexpr (C::kBiasHeads) return step.count_before(step.batch - p.outer * heads(s), 1);
+    return step.count_before(p.outer, heads(s));
+  }
+};
+
 // The sums of the first section are zeroes when the kernel starts. Those of any other one are
 // zeroed by the blocks that make tiles of the section before it, a share each: so they are still in
 // L2 when they are added to. turns[1 + section] counts the shares. Nobody waits in a circle: a tile
