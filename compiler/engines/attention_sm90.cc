@@ -9,6 +9,7 @@
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_places.h"
 #include "compiler/engines/attention_problem.h"
+#include "compiler/engines/attention_runs.h"
 #include "compiler/engines/map_dims.h"
 #include "ir/graph/ops.h"
 
@@ -44,11 +45,17 @@ struct RegisterSplit {
   int producer, consumer, most;
 };
 constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 192}, {24, 240, 176}, {32, 160, 128}};
-// The same where the producer's threads copy, which takes addresses. What they spill costs up to a
-// fifth of the time (H100), so that two groups of consumers leave them what they can.
+// The same where the producer's threads find rows or copy them, which takes addresses. What they
+// spill costs up to a fifth of the time (H100), so that two groups of consumers leave them what
+// they can.
 constexpr RegisterSplit kLoadedRegisters[] = {{}, {0, 0, 192}, {56, 224, 160}, {32, 160, 128}};
 constexpr RegisterSplit kLoadedFreely = {104, 200, 136};
+// Where the producer may have to move rows by pieces, which spills with 56.
+constexpr RegisterSplit kRaggedRegisters = {88, 208, 160};
 constexpr int kLoadedAlignment = 1024;  // bytes, of what the skeleton lays out
+
+// How operands come and results go.
+enum class Moves : uint8_t { kMaps, kRuns, kThreads };  // by maps; by maps of runs; by threads
 
 struct AttentionTile {
   int groups = 2, keys = 128;
@@ -68,7 +75,7 @@ constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}, {2, 128, tru
 
 struct Sm90 {
   static constexpr const char* kName = "attention_sm90";
-  static constexpr int kVersion = 5;
+  static constexpr int kVersion = 6;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
@@ -78,14 +85,26 @@ struct Sm90 {
     int depth = 0, width = 0;  // of q and k, of v, in whole panels
     AttentionTile tile = {};
     int64_t shared_limit = 0;
-    bool is_loaded = false;  // by threads, which store as well; else by these:
+    Moves moves = Moves::kMaps;
     TensorMapSpec q = {}, k = {}, v = {}, out = {};
+    RowRun q_run = {}, k_run = {}, v_run = {}, out_run = {};
+    bool has_ragged_runs() const {
+      return q_run.is_ragged() || k_run.is_ragged() || v_run.is_ragged() || out_run.is_ragged();
+    }
+    bool is_loaded() const { return moves == Moves::kThreads; }
+    const char* skeleton() const {
+      return is_loaded()             ? "attention_loaded_sm90"
+             : moves == Moves::kRuns ? "attention_runs_sm90"
+                                     : "attention_sm90";
+    }
     // Of O, S and weights, in a thread.
     int used() const { return width / 2 + tile.keys / 2 + tile.keys / 4; }
     const RegisterSplit& registers() const {
-      if (!is_loaded) return kRegisters[tile.groups];
+      if (moves == Moves::kMaps) return kRegisters[tile.groups];
       const bool is_free = tile.groups == 2 && used() <= kLoadedFreely.most;
-      return is_free ? kLoadedFreely : kLoadedRegisters[tile.groups];
+      if (is_free) return kLoadedFreely;
+      return tile.groups == 2 && has_ragged_runs() ? kRaggedRegisters
+                                                   : kLoadedRegisters[tile.groups];
     }
     int64_t bytes(int stages) const;  // of shared memory
     int stages() const;
@@ -103,11 +122,11 @@ int64_t Sm90::Plan::bytes(int stages) const {
   const int64_t block = int64_t{tile.keys} * 2 * (depth + width);
   return int64_t{tile.groups} * (64 * depth * 2 + 64 * 128) + stages * block +
          kSlotBytes * tile.groups + 8 * (4 * stages + 2 * tile.groups) +
-         (is_loaded ? kLoadedAlignment : 0);
+         (moves != Moves::kMaps ? kLoadedAlignment : 0);
 }
 
 int Sm90::Plan::stages() const {
-  return is_loaded && bytes(kLoadedStages) <= shared_limit ? kLoadedStages : kStages;
+  return is_loaded() && bytes(kLoadedStages) <= shared_limit ? kLoadedStages : kStages;
 }
 
 int64_t Sm90::SharedBytes(const Plan& p) { return p.bytes(p.stages()); }
@@ -121,9 +140,9 @@ AttentionTile TileOf(const Plan& p, std::span<const int> knobs) {
   const auto* row =
       std::ranges::find_if(kTiles, [&](const TileRow& r) { return depth <= r.depth; });
   AttentionTile tile = p.problem.reads_by_element ? row->reading
-                       : p.is_loaded              ? row->loaded
+                       : p.is_loaded()            ? row->loaded
                                                   : row->plain;
-  if (p.is_loaded) tile.groups = std::min(tile.groups, kMostLoadedGroups);
+  if (p.moves != Moves::kMaps) tile.groups = std::min(tile.groups, kMostLoadedGroups);
   if (knobs[kGroupsKnob] > 0) tile.groups = knobs[kGroupsKnob];
   if (knobs[kKeysKnob] > 0) tile.keys = knobs[kKeysKnob];
   if (knobs[kTurnsKnob] < 2) tile.ping_pong = knobs[kTurnsKnob] == 1;
@@ -155,6 +174,39 @@ bool AreLoaded(const Graph& g, const Attention& a) {
          NeighboursOf(g, a.v, rank - 1) != Neighbours::kApart;
 }
 
+OperandRows RowsOfQuery(const Graph& g, const Attention& a) {
+  return {a.q, g[a.score].rank() - 2, g[a.score].rank() - 1};
+}
+OperandRows RowsOfKey(const Graph& g, const Attention& a) {
+  return {a.k, g[a.score].rank() - 1, g[a.score].rank() - 2};
+}
+OperandRows RowsOfValue(const Graph& g, const Attention& a) {
+  return {a.v, g[a.score].rank() - 2, g[a.score].rank() - 1};
+}
+
+// Whether all rows lie in runs that maps read and write; the boxes of k and v follow the tile.
+bool TakeRuns(const Graph& g, Plan& p) {
+  const Attention& a = p.problem.attention;
+  const auto q = RunOf(g, RowsOfQuery(g, a)), k = RunOf(g, RowsOfKey(g, a)),
+             v = RunOf(g, RowsOfValue(g, a)),
+             out = StoreRunOf(g, a.result, ScatterOf(g, a, a.result));
+  if (!q || !k || !v || !out || q->is_paged) return false;
+  p.q_run = *q;
+  p.k_run = *k;
+  p.v_run = *v;
+  p.out_run = *out;
+  for (const auto& [map, run, depth] : {std::tuple{&p.q, &p.q_run, p.problem.depth},
+                                        {&p.k, &p.k_run, p.problem.depth},
+                                        {&p.v, &p.v_run, p.problem.width},
+                                        {&p.out, &p.out_run, p.problem.width}}) {
+    const Result<TensorMapSpec> found = MapOfRun(g, *run, depth);
+    if (!found.ok()) return false;
+    *map = *found;
+    SetBox(*map, *run, 64);
+  }
+  return CheckStores(p.out, g[a.result]).ok();
+}
+
 Result<Plan> Sm90::PlanOf(const Group& group) {
   const Graph& g = group.graph;
   Plan p;
@@ -162,8 +214,9 @@ Result<Plan> Sm90::PlanOf(const Group& group) {
   p.depth = static_cast<int>(AlignUp(p.problem.depth, kPanel));
   p.width = static_cast<int>(AlignUp(p.problem.width, kPanel));
   const Status maps = TakeMaps(g, p);
-  p.is_loaded = !maps.ok() && AreLoaded(g, p.problem.attention);
-  if (!maps.ok() && !p.is_loaded) return maps;
+  if (maps.ok()) return p;
+  if (!AreLoaded(g, p.problem.attention)) return maps;
+  p.moves = TakeRuns(g, p) ? Moves::kRuns : Moves::kThreads;
   return p;
 }
 
@@ -171,13 +224,19 @@ Status Sm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs)
   p.shared_limit = target.shared_limit();
   p.tile = TileOf(p, knobs);
   // The table's tiles are for what one thread of the producer leaves.
-  while (p.is_loaded && knobs[kKeysKnob] == 0 && !FitsRegisters(p) && p.tile.keys > kLeastKeys)
+  while (p.moves != Moves::kMaps && knobs[kKeysKnob] == 0 && !FitsRegisters(p) &&
+         p.tile.keys > kLeastKeys)
     p.tile.keys -= 16;
   if (!FitsRegisters(p))
     return Status::Error(Code::kUnsupportedShape,
                          "{} groups with blocks of {} keys have too few registers for rows of {}",
                          p.tile.groups, p.tile.keys, p.width);
-  for (TensorMapSpec* map : {&p.k, &p.v}) map->box[1] = p.tile.keys;
+  if (p.moves == Moves::kRuns) {
+    SetBox(p.k, p.k_run, p.tile.keys);
+    SetBox(p.v, p.v_run, p.tile.keys);
+  } else {
+    for (TensorMapSpec* map : {&p.k, &p.v}) map->box[1] = p.tile.keys;
+  }
   return {};
 }
 
@@ -199,19 +258,19 @@ class Schedule {
           "random", "finish", "rows", "first", "store"})
       b_.Name(reserved);
     for (const char* moved : {"query", "key", "value", "store"})
-      for (const char* part : {"place", "piece"}) b_.Name(fmt::format("{}_{}", moved, part));
+      for (const char* part : {"place", "piece", "run"}) b_.Name(fmt::format("{}_{}", moved, part));
   }
 
   void Lower(Lowered& lowered) {
     const Attention& a = plan_.problem.attention;
     const DType type = g_[a.q].dtype;
-    Call call{.skeleton = plan_.is_loaded ? "attention_loaded_sm90" : "attention_sm90"};
+    Call call{.skeleton = plan_.skeleton()};
     tile::Block before;
-    if (plan_.is_loaded)
-      AddLoads(call, before);
-    else
+    if (plan_.moves == Moves::kMaps)
       call.maps = {b_.Map("q_map", a.q, plan_.q), b_.Map("k_map", a.k, plan_.k),
                    b_.Map("v_map", a.v, plan_.v), b_.Map("out_map", a.result, plan_.out)};
+    else
+      AddMoves(call, before);
     call.wgmma = {.columns = plan_.tile.keys, .type = type, .right_type = type};
     call.second = Call::Wgmma{.columns = plan_.width,
                               .type = type,
@@ -220,7 +279,7 @@ class Schedule {
                               .left_in_registers = true};
     // What functions copy to is the kernel's own.
     const int64_t bytes = Sm90::SharedBytes(plan_);
-    if (!plan_.is_loaded) call.shared_bytes = bytes;
+    if (plan_.moves == Moves::kMaps) call.shared_bytes = bytes;
     const RegisterSplit& registers = plan_.registers();
     call.config = {{"kGroups", plan_.tile.groups},
                    {"kKeys", plan_.tile.keys},
@@ -234,39 +293,60 @@ class Schedule {
                    {"kConsumerRegisters", registers.consumer},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     const int64_t tiles = AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, call);
-    if (!plan_.is_loaded) AddSharing(call);
+    if (plan_.moves == Moves::kMaps) AddSharing(call);
     AttentionFunctions(b_, a).Add(call);
-    if (plan_.is_loaded) AddStore(call);
+    if (plan_.moves != Moves::kMaps) AddStore(call);
     const int64_t blocks = std::min<int64_t>(tiles, target_.multiprocessors);
     b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(before)), {blocks, 1, 1},
               128 * (plan_.tile.groups + 1), lowered, 1);
   }
 
  private:
-  // Shared memory, and functions that copy to it.
-  void AddLoads(Call& call, tile::Block& before) {
+  // Shared memory, and functions that copy to it or say where runs begin.
+  void AddMoves(Call& call, tile::Block& before) {
     const Attention& a = plan_.problem.attention;
-    const int64_t rank = g_[a.score].rank();
     const std::string memory = b_.Name("memory");
     before.push_back(
         {tile::Alloc{memory, g_[a.q].dtype, tile::Space::kShared, Sm90::SharedBytes(plan_) / 2}});
+    if (plan_.moves == Moves::kRuns) AddRunMaps(call);
     call.buffers = {memory};
-    const std::pair<const char*, OperandRows> loads[] = {{"query", {a.q, rank - 2, rank - 1}},
-                                                         {"key", {a.k, rank - 1, rank - 2}},
-                                                         {"value", {a.v, rank - 2, rank - 1}}};
-    for (const auto& [name, rows] : loads) {
+    const std::tuple<const char*, OperandRows, const RowRun&, int> loads[] = {
+        {"query", RowsOfQuery(g_, a), plan_.q_run, 64},
+        {"key", RowsOfKey(g_, a), plan_.k_run, plan_.k.box[1]},
+        {"value", RowsOfValue(g_, a), plan_.v_run, plan_.v.box[1]}};
+    for (const auto& [name, rows, run, box] : loads) {
       const HeadIndex heads = SharedHeads(b_, a, rows.id);
       AddRowsLoad(b_, call, name, memory, rows, heads);
-      AddPlaces(AddRowPlaces(b_, call, name, memory, rows, heads));
+      if (plan_.is_loaded()) {
+        AddPlaces(AddRowPlaces(b_, call, name, memory, rows, heads));
+      } else {
+        AddRun(b_, call, name, run, rows, heads, box);
+        AddPlaces(run.is_ragged());
+      }
     }
+  }
+  void AddRunMaps(Call& call) {
+    call.maps = {b_.Map("q_map", plan_.q_run.tensor, plan_.q),
+                 b_.Map("k_map", plan_.k_run.tensor, plan_.k),
+                 b_.Map("v_map", plan_.v_run.tensor, plan_.v),
+                 b_.Map("out_map", plan_.out_run.tensor, plan_.out)};
   }
   void AddStore(Call& call) {
     const Attention& a = plan_.problem.attention;
     const graph::Node* scatter = ScatterOf(g_, a, a.result);
     AddRowsStore(b_, call, "store", a.result, scatter);
-    AddPlaces(AddStorePlaces(b_, call, "store", a.result, scatter));
+    if (plan_.is_loaded()) {
+      AddPlaces(AddStorePlaces(b_, call, "store", a.result, scatter));
+      call.config.push_back({"kWidePlaces", b_.index_type() == DType::kI64 ? 1 : 0});
+    } else {
+      const int64_t rank = g_[a.result].rank();
+      AddRun(b_, call, "store", plan_.out_run, {a.result, rank - 2, rank - 1},
+             OwnHeads(b_, a.result), 64);
+      AddPlaces(plan_.out_run.is_ragged());
+      call.config.push_back({"kKeyBox", plan_.k.box[1]});
+      call.config.push_back({"kValueBox", plan_.v.box[1]});
+    }
     call.config.push_back({"kApart", apart_});
-    call.config.push_back({"kWidePlaces", b_.index_type() == DType::kI64 ? 1 : 0});
   }
   // q, k, v and the result have a bit each, in this order.
   void AddPlaces(bool has_apart) {

@@ -88,7 +88,7 @@ class Attention:
 
     def __init__(self, b, q=(2, 4, 24, 32), keys=40, heads=None, value_depth=None, layout=packed, scale=0.2,
                  scale_tensor=False, left=None, right=None, bottom_right=False, seq_q=None, seq_kv=None, bias=None,
-                 alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0,
+                 alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0, shift=0,
                  dropout=None, dump=False, deprecated=False, cap=None, maxima=False, implementation=None,
                  bias_mask=None, poison=False):
         self.b, self.batches, self.io = b, q[0], b.io
@@ -101,7 +101,7 @@ class Attention:
         if poison:
             self.poisoned = [(np.arange(n) >= np.array(lengths)[:, None])[:, None, :, None]
                              for n, lengths in ((q[2], seq_q), (keys, seq_kv))]
-        self.gap, self.offsets = gap, {}
+        self.gap, self.shift, self.offsets = gap, shift, {}
         self.q = self._input(q, layout, 0)
         self.options = {}
         if implementation:
@@ -168,11 +168,12 @@ class Attention:
             self.b.output(self.b.node(self.dump, Ref(kept.astype(float), 0)), data_type=_T.FLOAT)
 
     def _offsets(self, dims, side):
-        """Offsets of batches of B, H, S, D extents; `gap` rows are left free behind each."""
+        """Offsets of batches of B, H, S, D extents; `gap` rows are left free behind each, `shift` elements
+        before the first."""
         row = dims[1] * dims[3]
         key = side, row
         if key not in self.offsets:
-            ends = np.cumsum([0] + [(n + self.gap) * row for n in self.lengths[side]])
+            ends = np.cumsum([self.shift] + [(n + self.gap) * row for n in self.lengths[side]])
             self.offsets[key] = self.b.input((len(ends), 1, 1, 1), data_type=_T.INT32,
                                              values=ends.reshape(-1, 1, 1, 1))
         return self.offsets[key]

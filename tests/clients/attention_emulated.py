@@ -63,6 +63,8 @@ CASES = [
     ("paged_8_sink_causal", {**_LENGTHS, "page": 8, **_CAUSAL, **_SINK}),
     ("ragged", {**_LENGTHS, **_RAGGED}),
     ("ragged_gap_causal", {**_LENGTHS, **_RAGGED, "gap": 2, **_CAUSAL}),
+    # Rows that begin anywhere, for which there are no maps.
+    ("ragged_shifted_causal", {**_LENGTHS, **_RAGGED, "gap": 1, "shift": 3, **_CAUSAL}),
     ("ragged_no_keys_bottom_right", {**_NO_KEYS, **_RAGGED, **_BOTTOM, "heads": 1}),
     ("ragged_window_bias", {**_LENGTHS, **_RAGGED, **_WINDOW, **_BIAS}),
     ("ragged_sink_causal", {**_LENGTHS, **_RAGGED, **_SINK, **_CAUSAL}),

@@ -1,0 +1,230 @@
+#pragma once
+// attention_runs_sm90<Config>(q, k, v, out, memory, shape, query, query_run, key, key_run, value,
+// value_run, score, inside, factor, limits, weight, random, finish, rows, first, store,
+// store_run): attention_sm90 for rows that tensor maps read and write though no map has the
+// tensor: one sequence behind another, from numbers in memory on, or in pages.
+//
+// A map here is of a run of rows, {depth, rows of the run, units}: its third dim begins a run at any
+// multiple of a unit, what all strides are multiples of, since its places overlap. Its address lies
+// a whole run before the tensor's, and a run of n rows begins that many rows before the end of the
+// second dim: the hardware ends it, with zeroes for what is loaded from behind and nothing stored
+// there.
+//
+//   name_run(batch, row, end, result out)   for the box at `row`, of whose rows those before `end`
+//       count: the number along the third dim, and what `row` has to be moved by along the second;
+//       kPieceByPiece there for a run that does not begin at a multiple of a unit, or ends within a
+//       row: name(to, batch, row, column) moves 8 of its elements, as in attention_loaded_sm90
+//
+// One warp has the queries and keys, another one the values; a lane finds the place of a box, for
+// the block that comes next, and asks for it. k and v have boxes of kKeyBox and kValueBox rows.
+using attention_runs_shape = attention_shape;
+
+template <class Run, class Apart>
+struct attention_run_moves {
+  const tensor_map& map;
+  const Run& run;
+  const Apart& apart;
+};
+
+// `rows` rows of `panels` times 64 columns, in boxes of `box` rows.
+template <int rows, int panels_of, int box, bool has_apart>
+struct attention_boxes {
+  static constexpr int kBoxes = rows / box, kPieceByPiece = -(1 << 30);
+  static_assert(rows % box == 0 && kBoxes <= 32);
+  using shape = panels<rows, panels_of * 64>;
+  int at = 0, move_by = 0;  // of this lane's box
+
+  static __device__ inline int lane() { return threadIdx.x % 32; }
+  template <class Moves>
+  __device__ inline void find(const Moves& moves, int batch, int row, int end) {
+    int result[2] = {0, 0};
+    if (lane() < kBoxes) moves.run(batch, row + lane() * box, end, result);
+    at = result[0];
+    move_by = result[1];
+  }
+  // `to` is an address, `element` its element of the memory that functions know.
+  template <class Moves>
+  __device__ inline void load(const Moves& moves, unsigned to, int element, unsigned full,
+                              int batch, int row, int end, int none) const {
+    if constexpr (has_apart) {
+      if (__any_sync(~0u, move_by == kPieceByPiece)) {
+#pragma unroll 1
+        for (int n = lane(); n < rows * shape::kOfRow; n += 32) {
+          const int i = n / shape::kOfRow, chunk = n % shape::kOfRow;
+          moves.apart(element + shape::at(i, chunk), batch, row + i < end ? row + i : none,
+                      chunk * 8);
+        }
+        commit_async();
+        wait_async<0>();
+        fence_for_copies();
+        __syncwarp();
+        if (lane() == 0) mbarrier_arrive(full);
+        return;
+      }
+    }
+    if (lane() == 0) mbarrier_expect(full, panels_of * rows * 128);
+    __syncwarp();
+    if (lane() < kBoxes)
+#pragma unroll
+      for (int c = 0; c < panels_of; ++c)
+        tma_load(to + (c * rows + lane() * box) * 128, moves.map, full, c * 64,
+                 move_by + row + lane() * box, at, 0);
+  }
+};
+
+// What a warp does with room and barriers.
+struct attention_run_warp {
+  unsigned start;  // address of the shared memory
+  int from;        // and its element of `memory`
+  __device__ inline bool leads() const { return threadIdx.x % 32 == 0; }
+  __device__ inline void wait(unsigned barrier, unsigned parity) { mbarrier_wait(barrier, parity); }
+  __device__ inline void end(unsigned full) {
+    if (leads()) mbarrier_arrive(full);
+  }
+  __device__ inline void settle() {}
+  __device__ inline int element(unsigned to) const { return from + int(to - start) / 2; }
+};
+
+template <class C, class Query, class Key>
+struct attention_key_runs : attention_run_warp {
+  using place = typename attention<C>::place;
+  using range = typename attention<C>::range;
+  static constexpr bool kHasKeys = true, kHasValues = false;
+  const Query& query;
+  const Key& key;
+  const attention_shape& s;
+  attention_boxes<C::kKeys, C::kDepth / 64, C::kKeyBox, (C::kApart & 2) != 0> next = {};
+
+  __device__ inline attention_key_runs(const attention_run_warp& warp, const Query& query,
+                                       const Key& key, const attention_shape& s)
+      : attention_run_warp(warp), query(query), key(key), s(s) {}
+  __device__ inline void begin(const place& p, const range& r) {
+    next.find(key, p.batch, (r.end - 1) * C::kKeys, s.keys);
+  }
+  __device__ inline void keys(unsigned to, unsigned full, const place& p, int row) {
+    next.load(key, to, element(to), full, p.batch, row, s.keys, s.keys);
+    next.find(key, p.batch, max(row - C::kKeys, 0), s.keys);
+  }
+  __device__ inline void queries(unsigned to, unsigned full, const place& p, int row) {
+    attention_boxes<64, C::kDepth / 64, 64, (C::kApart & 1) != 0> box;
+    box.find(query, p.batch, row, s.queries);
+    box.load(query, to, element(to), full, p.batch, row, s.queries, s.queries);
+  }
+};
+
+template <class C, class Value>
+struct attention_value_runs : attention_run_warp {
+  using place = typename attention<C>::place;
+  using range = typename attention<C>::range;
+  static constexpr bool kHasKeys = false, kHasValues = true;
+  const Value& value;
+  const attention_shape& s;
+  int seen_end = 0;  // of the tile
+  attention_boxes<C::kKeys, C::kWidth / 64, C::kValueBox, (C::kApart & 4) != 0> next = {};
+
+  __device__ inline attention_value_runs(const attention_run_warp& warp, const Value& value,
+                                         const attention_shape& s)
+      : attention_run_warp(warp), value(value), s(s) {}
+  __device__ inline void begin(const place& p, const range& r) {
+    seen_end = C::kTails ? r.seen_end : s.keys;
+    next.find(value, p.batch, (r.end - 1) * C::kKeys, seen_end);
+  }
+  __device__ inline void values(unsigned to, unsigned full, const place& p, int row) {
+    next.load(value, to, element(to), full, p.batch, row, seen_end, s.keys);
+    next.find(value, p.batch, max(row - C::kKeys, 0), seen_end);
+  }
+};
+
+template <class C, class Query, class Key, class Value>
+struct attention_by_runs {
+  static constexpr int kKeyThreads = 1, kValueThreads = 1, kQueryThreads = 1;
+  static constexpr bool kHidesTails = true;
+  const Query& query;
+  const Key& key;
+  const Value& value;
+  attention_run_warp warp;
+  const attention_shape& s;
+
+  template <class Run>
+  __device__ __forceinline__ void produce(unsigned thread, const Run& run) const {
+    if (thread < 32)
+      run(attention_key_runs<C, Query, Key>(warp, query, key, s));
+    else if (thread < 64)
+      run(attention_value_runs<C, Value>(warp, value, s));
+  }
+};
+
+// 64 by 64 results from the staging: by the map, or a piece of 8 at a time.
+template <class C, class T, class Store>
+struct attention_to_runs {
+  T* memory;
+  const attention_shape& s;
+  const Store& put;
+  unsigned start;
+  int from;
+
+  struct places {
+    int at, move_by;
+  };
+  __device__ inline places find(int batch, int first_row) const {
+    int result[2];
+    put.run(batch, first_row, s.queries, result);
+    return {result[0], result[1]};
+  }
+  __device__ inline void wait(bool leads) const {
+    if (leads) tma_store_wait_read<0>();
+  }
+  __device__ inline void store(bool leads, unsigned staging, int column, int first_row, int batch,
+                               int, int, const places& p) const {
+    if constexpr ((C::kApart & 8) != 0) {
+      if (p.move_by == attention_boxes<64, 1, 64, true>::kPieceByPiece) {
+        const T* at = memory + from + int(staging - start) / 2;
+        const int chunk = threadIdx.x % 8;
+        if (column + chunk * 8 >= s.columns) return;
+#pragma unroll 1
+        for (int row = threadIdx.x % 128 / 8; row < min(64, s.queries - first_row); row += 16) {
+          __align__(16) T values[8];
+          copy<16>(values, at + row * 64 + (chunk ^ row % 8) * 8);
+          put.apart(values, batch, first_row + row, column + chunk * 8);
+        }
+        return;
+      }
+    }
+    if (!leads) return;
+    tma_store(put.map, staging, column, p.move_by + first_row, p.at, 0);
+    tma_store_commit();
+  }
+  __device__ inline void end(bool leads) const {
+    if (leads) tma_store_wait();
+  }
+};
+
+template <class C, class T, class Query, class QueryRun, class Key, class KeyRun, class Value,
+          class ValueRun, class Score, class Inside, class Factor, class Limits, class Weight,
+          class Random, class Finish, class Rows, class First, class Store, class StoreRun>
+__device__ inline void attention_runs_sm90(
+    const tensor_map& q, const tensor_map& k, const tensor_map& v, const tensor_map& out, T* memory,
+    const attention_shape& shape, const Query& query, const QueryRun& query_run, const Key& key,
+    const KeyRun& key_run, const Value& value, const ValueRun& value_run, const Score& score,
+    const Inside& inside, const Factor& factor, const Limits& limits, const Weight& weight,
+    const Random& random, const Finish& finish, const Rows& rows, const First& first,
+    const Store& store, const StoreRun& store_run) {
+  using functions =
+      attention_functions<Score, Inside, Factor, Limits, Weight, Random, Finish, Rows, First>;
+  using skeleton = attention<C>;
+  using queries = attention_run_moves<QueryRun, Query>;
+  using keys = attention_run_moves<KeyRun, Key>;
+  using values = attention_run_moves<ValueRun, Value>;
+  using results = attention_run_moves<StoreRun, Store>;
+  static_assert(C::kBytes == skeleton::kBytes + 1024);
+  const unsigned address = shared_address(memory), start = (address + 1023) & ~1023u;
+  const int from = int(start - address) / 2;
+  const queries of_q = {q, query_run, query};
+  const keys of_k = {k, key_run, key};
+  const values of_v = {v, value_run, value};
+  const results of_result = {out, store_run, store};
+  skeleton::run(start,
+                attention_by_runs<C, queries, keys, values>{of_q, of_k, of_v, {start, from}, shape},
+                attention_to_runs<C, T, results>{memory, shape, of_result, start, from}, shape,
+                functions{score, inside, factor, limits, weight, random, finish, rows, first});
+}
