@@ -251,14 +251,16 @@ struct attention_rows {
     const int column = block * C::kKeys + 2 * (thread % 4) + 8 * (e / 4) + e % 2;
     const int at = min(e & 2 ? row + 8 : row, s->queries - 1);
     float y[1];
-    f->weight(score[e], batch, at, min(column, s->keys - 1), (long long)bits, y);
-    return column < s->keys ? y[0] : 0.f;
+    f->weight(score[e], batch, at, inside ? column : min(column, s->keys - 1), (long long)bits, y);
+    return inside || column < s->keys ? y[0] : 0.f;  // inside, all columns are
   }
   // The random words of elements 4g .. 4g + 3. Two threads have four neighbours of both rows: one
   // makes the words of the upper row, the other one those of the lower row.
+  template <bool inside>
   __device__ inline void take_random(int g, int block, unsigned (&bits)[4]) const {
     const bool is_second = thread % 2 != 0;
-    const int column = min(block * C::kKeys + 8 * g + thread % 4 / 2 * 4, s->keys - 4);
+    const int at = block * C::kKeys + 8 * g + thread % 4 / 2 * 4;
+    const int column = inside ? at : min(at, s->keys - 4);
     long long of[3];
     f->random(batch, at_row(is_second ? 2 : 0), column, of);
     const random_words words = philox_words((unsigned long long)(of[0]) >> 2, of[1], of[2]);
@@ -275,7 +277,7 @@ struct attention_rows {
 #pragma unroll
     for (int g = 0; g < kScores / 4; ++g) {
       unsigned bits[4] = {0, 0, 0, 0};
-      if constexpr (is_random) take_random(g, block, bits);
+      if constexpr (is_random) take_random<inside>(g, block, bits);
 #pragma unroll
       for (int e = 4 * g; e < 4 * g + 4; e += 2)
         weights[e / 2] = pack_pair<C::kPackBf16>(weight_of<inside>(e, block, bits[e % 4]),
