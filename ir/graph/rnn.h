@@ -1,7 +1,7 @@
 // Recurrent networks: operands of `rnn_forward`, `rnn_backward_data`, `rnn_backward_weights`,
 // `recurrence` and `recurrence_grad`, and what follows from their attributes. Verify, Infer and
-// Eval are in ops_rnn.cc and ops_recurrence.cc; the networks as primitives are in
-// compiler/passes/decompose_rnn.cc.
+// Eval are in ops_rnn.cc and ops_recurrence.cc, and the _eval.cc beside each; the networks as
+// primitives are in compiler/passes/decompose_rnn.cc.
 //
 // Names: T steps, B sequences, I input width, H hidden, P projected (H where nothing is
 // projected), L layers, D directions, G gates of the cell. A pseudo-layer is one direction of a
@@ -119,7 +119,7 @@ RnnExtents RnnExtentsOf(const RnnAttrs& a, const Tensor& data, const Tensor* len
 // The attributes of a layer's loop.
 RecurrenceAttrs LoopAttrs(const RnnAttrs& a);
 
-// ---- the loops themselves, in f64: ops_recurrence.cc ----
+// ---- the loops themselves, in f64: ops_recurrence_eval.cc ----
 struct LoopShape {
   RecurrenceAttrs attrs;
   int64_t steps = 0, batch = 0, directions = 1, hidden = 0, projected = 0;
