@@ -125,6 +125,11 @@ std::string DefaultText(E value) {
   return Ticked(NamesOf<E>()[static_cast<size_t>(value)]);
 }
 
+std::string SpatialDefaultText(GraphOp op, std::string_view attribute) {
+  const std::optional<int64_t> value = DefaultOfSpatialDim(op, attribute);
+  return value ? fmt::format("`{}` for each spatial dim", *value) : "must be given";
+}
+
 std::string AttributesOf(GraphOp op) {
   std::string rows;
   Attrs attrs = DefaultAttrs(op);
@@ -132,7 +137,10 @@ std::string AttributesOf(GraphOp op) {
       [&](auto& of_op) {
         ForEachField(of_op, [&](const char* name, auto& value) {
           using T = std::remove_cvref_t<decltype(value)>;
-          rows += fmt::format("| `{}` | {} | {} |\n", name, TypeText<T>(), DefaultText(value));
+          std::string given = DefaultText(value);
+          if constexpr (std::is_same_v<T, Dims>)
+            if (HasSpatialDims(op)) given = SpatialDefaultText(op, name);
+          rows += fmt::format("| `{}` | {} | {} |\n", name, TypeText<T>(), given);
         });
       },
       attrs);

@@ -21,7 +21,8 @@ using tile::Expr;
 
 namespace {
 
-constexpr int64_t kVector = 8;  // elements of 16 bits in the 16 bytes of which strides are multiples
+constexpr int64_t kVector =
+    8;  // elements of 16 bits in the 16 bytes of which strides are multiples
 constexpr int64_t kHeadsBack = 2;  // the dim of heads, from the last one
 constexpr int32_t kBoxColumns = 64;
 constexpr int64_t kLeastBox = 8;  // rows of 128 bytes after which the swizzle is the same
@@ -200,7 +201,8 @@ std::optional<RowRun> Checked(const Graph& g, std::optional<RowRun> run) {
     for (size_t d = 0; d < t.dims.size(); ++d)
       if (t.dims[d] > 1 && t.strides[d] != 1) run->unit = std::gcd(run->unit, t.strides[d]);
   const bool has_map = run->stride > 0 && run->unit > 0 && run->unit % kVector == 0 &&
-                       run->stride % run->unit == 0 && t.alignment % 16 == 0 && SizeOf(t.dtype) == 2;
+                       run->stride % run->unit == 0 && t.alignment % 16 == 0 &&
+                       SizeOf(t.dtype) == 2;
   return has_map && !t.by_value ? run : std::nullopt;
 }
 

@@ -15,8 +15,8 @@ namespace kiln::compiler {
 struct RowRun {
   graph::TensorId tensor = -1;                // in memory
   int64_t rows = 0;                           // of the longest run
-  int64_t stride = 0;           // elements from one row to the next
-  int64_t unit = 0;             // elements of which the places of runs are multiples
+  int64_t stride = 0;                         // elements from one row to the next
+  int64_t unit = 0;                           // elements of which the places of runs are multiples
   bool is_paged = false;                      // runs follow each other along the places
   std::vector<graph::TensorId> lengths = {};  // behind the least of which rows are zeroes
   // Ragged: the element of each place, and where they end; else absent.

@@ -60,6 +60,7 @@ class Parser {
   Status ParseOperands(std::vector<TensorId>& ids);
   std::string NoTensor(const std::string& name) const;
   Status NoOperation() const;
+  void FillSpatial(Node& node) const;
   Status ParseNodeProperty(Node& node, std::set<std::string>& seen);
   Status Once(std::set<std::string>& seen, const std::string& key, const Token& at) const;
 
@@ -356,8 +357,22 @@ Status Parser::ParseNode() {
   while (token_.kind == Kind::kWord && token_.text != "tensor" && token_.text != kAbsentText) {
     RETURN_IF_ERROR(ParseNodeProperty(node, seen));
   }
+  FillSpatial(node);
   graph_.nodes.push_back(std::move(node));
   return {};
+}
+
+// x[N,C,spatial…] is the first operand, or dy, which has as many dims.
+void Parser::FillSpatial(Node& node) const {
+  if (!HasSpatialDims(node.op) || node.inputs.empty() || node.inputs[0] < 0) return;
+  const int64_t spatial = std::max<int64_t>(graph_[node.inputs[0]].rank() - 2, 0);
+  const auto fill = [&](const char* name, auto& member) {
+    if constexpr (std::is_same_v<decltype(member), Dims&>) {
+      const std::optional<int64_t> value = DefaultOfSpatialDim(node.op, name);
+      if (member.empty() && value) member.assign(static_cast<size_t>(spatial), *value);
+    }
+  };
+  std::visit([&](auto& attrs) { ForEachField(attrs, fill); }, node.attrs);
 }
 
 Status Parser::ParseNodeProperty(Node& node, std::set<std::string>& seen) {
@@ -401,7 +416,28 @@ std::optional<T> WholeNumber(std::string_view text, T value, std::from_chars_res
   return value;
 }
 
+struct SpatialDefault {
+  std::string_view attribute;
+  int64_t value;
+};
+constexpr SpatialDefault kSpatialDefaults[] = {
+    {"pre_padding", 0}, {"post_padding", 0}, {"stride", 1}, {"dilation", 1}, {"unit", 1},
+};
+constexpr GraphOp kSpatialOps[] = {GraphOp::kConvFprop, GraphOp::kConvDgrad, GraphOp::kConvWgrad,
+                                   GraphOp::kResampleFwd, GraphOp::kResampleBwd};
+
 }  // namespace
+
+bool HasSpatialDims(GraphOp op) {
+  return std::ranges::find(kSpatialOps, op) != std::end(kSpatialOps);
+}
+
+std::optional<int64_t> DefaultOfSpatialDim(GraphOp op, std::string_view attribute) {
+  const auto* const row =
+      std::ranges::find(kSpatialDefaults, attribute, &SpatialDefault::attribute);
+  if (!HasSpatialDims(op) || row == std::end(kSpatialDefaults)) return {};
+  return row->value;
+}
 
 std::optional<int64_t> IntFromText(std::string_view text) {
   int64_t value = 0;

@@ -18,6 +18,11 @@ std::string DoubleText(double value);
 std::optional<double> DoubleFromText(std::string_view text);  // decimal or 0x… hex
 std::optional<int64_t> IntFromText(std::string_view text);
 
+// What a list has for each spatial dim where a text does not name it: the attribute of an operation
+// over spatial dims. None for other attributes, and for one that must be named.
+std::optional<int64_t> DefaultOfSpatialDim(GraphOp op, std::string_view attribute);
+bool HasSpatialDims(GraphOp op);
+
 // The enums that occur as attributes; ReductionMode and the others have Text() in attrs.h.
 inline const char* Text(PointwiseMode mode) { return Info(mode).text; }
 inline const char* Text(ScalarOp op) { return kiln::Info(op).text; }

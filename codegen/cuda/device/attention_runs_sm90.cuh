@@ -4,11 +4,11 @@
 // store_run): attention_sm90 for rows that tensor maps read and write though no map has the
 // tensor: one sequence behind another, from numbers in memory on, or in pages.
 //
-// A map here is of a run of rows, {depth, rows of the run, units}: its third dim begins a run at any
-// multiple of a unit, what all strides are multiples of, since its places overlap. Its address lies
-// a whole run before the tensor's, and a run of n rows begins that many rows before the end of the
-// second dim: the hardware ends it, with zeroes for what is loaded from behind and nothing stored
-// there.
+// A map here is of a run of rows, {depth, rows of the run, units}: its third dim begins a run at
+// any multiple of a unit, what all strides are multiples of, since its places overlap. Its address
+// lies a whole run before the tensor's, and a run of n rows begins that many rows before the end of
+// the second dim: the hardware ends it, with zeroes for what is loaded from behind and nothing
+// stored there.
 //
 //   name_run(batch, row, end, result out)   for the box at `row`, of whose rows those before `end`
 //       count: the number along the third dim, and what `row` has to be moved by along the second;

@@ -106,6 +106,27 @@ TEST(Parse, ReadsWhatPeopleWrite) {
   EXPECT_EQ(graph->nodes[0].name, "the \"sum\" A");
 }
 
+// A geometry that is not named is the plain one, whatever the number of spatial dims.
+TEST(Parse, FillsGeometriesBySpatialDim) {
+  const auto conv = Parse(R"(graph g {
+    tensor %x f16 [2,8,9,9,9]  tensor %w f16 [4,8,3,3,3]  tensor %y f16 [2,4,7,4,7]
+    %y = conv_fprop(%x, %w) stride=[1,2,1]
+  })");
+  ASSERT_TRUE(conv.ok()) << conv.status().message();
+  const auto& geometry = conv->nodes[0].As<ConvAttrs>();
+  EXPECT_EQ(geometry.pre_padding, Dims({0, 0, 0}));
+  EXPECT_EQ(geometry.post_padding, Dims({0, 0, 0}));
+  EXPECT_EQ(geometry.stride, Dims({1, 2, 1}));
+  EXPECT_EQ(geometry.dilation, Dims({1, 1, 1}));
+  const auto pool = Parse(R"(graph g {
+    tensor %x f32 [2,8,9]  tensor %y f32 [2,8,7]
+    %y = resample_fwd(%x) mode=maxpool window=[3]
+  })");
+  ASSERT_TRUE(pool.ok()) << pool.status().message();
+  EXPECT_EQ(pool->nodes[0].As<ResampleAttrs>().stride, Dims({1}));
+  EXPECT_EQ(pool->nodes[0].As<ResampleAttrs>().unit, Dims({1}));
+}
+
 TEST(Parse, NamesThePlaceAndTheWordOfAnError) {
   struct Case {
     const char* text;
