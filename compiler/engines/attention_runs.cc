@@ -21,8 +21,7 @@ using tile::Expr;
 
 namespace {
 
-constexpr int64_t kVector =
-    8;  // elements of 16 bits in the 16 bytes of which strides are multiples
+constexpr int64_t kVector = 8;     // elements in the 16 bytes that strides are multiples of
 constexpr int64_t kHeadsBack = 2;  // the dim of heads, from the last one
 constexpr int32_t kBoxColumns = 64;
 constexpr int64_t kLeastBox = 8;  // rows of 128 bytes after which the swizzle is the same
