@@ -3,9 +3,10 @@
 
     bench/report.py bench/results/bandwidth.json bench/results/latency.json bench/results/contract.json
                     bench/results/contract_frontend.json [bench/results/attention.json] [bench/results/legacy.json] [bench/results/torch_compile.json]
-                    [bench/results/rnn.json] [--into README.md] [--pages docs]
+                    [bench/results/rnn.json] [--into docs/results.md] [--rows README.md] [--pages docs]
 
-The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. With --pages the
+The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. --rows names one with
+<!-- rows:begin --> and <!-- rows:end -->, which gets a row for each kind of work. With --pages the
 problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder, and the calls of
 bench/legacy and of bench/rnn a table each (bench_legacy.md, bench_rnn.md). Several files of bench/contract on one device, of runs with --only, count as
 one; another device has pages of its own. A file that is not there is left out, and named on stderr.
@@ -14,6 +15,7 @@ one; another device has pages of its own. A file that is not there is left out, 
 import argparse
 import json
 import math
+import os
 import pathlib
 import re
 import sys
@@ -21,8 +23,7 @@ import sys
 import report_contract
 import report_legacy
 import report_rnn
-
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+import report_rows
 
 
 def heading(data):
@@ -148,8 +149,8 @@ def contract_frontend(data):
             table(["", "Kiln, µs", "TFLOP/s", "PyTorch, µs", "TFLOP/s"], rows))
 
 
-def contract(files, pages):
-    """The README's part; writes the pages. The first device has a table, each other one a sentence."""
+def contract(files, pages, links):
+    """The part of the results; writes the pages. The first device has a table, each other one a sentence."""
     by_device = {}
     for data in files:
         by_device.setdefault(data.get("device", "unknown device"), []).append(data)
@@ -163,16 +164,16 @@ def contract(files, pages):
             (pages / f"{stem}.md").write_text(report_contract.details(data, cudnn(data)))
             (pages / f"{stem}.html").write_text(report_contract.page(data, cudnn(data)))
         write = report_contract.sentence if parts else report_contract.markdown
-        parts.append(write(data, cudnn(data), pages and pages / stem))
+        parts.append(write(data, cudnn(data), pages and links / stem))
     return "\n\n".join(parts)
 
 
-def calls(report, data, pages):
-    """The README's part; writes the page."""
+def calls(report, data, pages, links):
+    """The part of the results; writes the page."""
     if pages is not None:
         pages.mkdir(parents=True, exist_ok=True)
         (pages / f"bench_{data['benchmark']}.md").write_text(report.details(data, heading(data), cudnn(data), table))
-    return report.markdown(data, heading(data), cudnn(data), table, pages)
+    return report.markdown(data, heading(data), cudnn(data), table, pages and links / f"bench_{data['benchmark']}.md")
 
 
 WRITERS = {"attention": attention, "bandwidth": bandwidth, "latency": latency, "contract_frontend": contract_frontend,
@@ -181,10 +182,21 @@ WRITERS = {"attention": attention, "bandwidth": bandwidth, "latency": latency, "
 CALLS = {"legacy": report_legacy, "rnn": report_rnn}
 
 
+def fill(path, marker, text):
+    """Replaces what a page has between its two marks."""
+    begin, end = f"<!-- {marker}:begin -->", f"<!-- {marker}:end -->"
+    page = path.read_text()
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        sys.exit(f"{path}: needs one {begin} and one {end} after it")
+    head, rest = page.split(begin)
+    path.write_text(f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--into", type=pathlib.Path, help="a page with the two markers")
+    parser.add_argument("--rows", type=pathlib.Path, help="a page with the two markers of rows")
     parser.add_argument("--pages", type=pathlib.Path, help="the folder for the pages of bench/contract, bench/legacy and bench/rnn")
     arguments = parser.parse_args()
 
@@ -198,6 +210,10 @@ def main():
             torch = data
         else:
             results.append((path, data))
+    # Links are those of the page that has them.
+    pages, links = arguments.pages, arguments.pages
+    if pages and arguments.into:
+        links = pathlib.Path(os.path.relpath(pages, arguments.into.parent))
     for path, data in results:
         name = data.get("benchmark")
         if name == "contract":
@@ -205,23 +221,21 @@ def main():
         elif name == "bandwidth":
             parts.append(bandwidth(data, torch))
         elif name in CALLS:
-            parts.append(calls(CALLS[name], data, arguments.pages))
+            parts.append(calls(CALLS[name], data, pages, links))
         elif name in WRITERS:
             parts.append(WRITERS[name](data))
         else:
             sys.exit(f"{path}: '{name}' is no benchmark; known are {', '.join(sorted([*WRITERS, *CALLS, 'contract', 'torch_compile']))}")
     if contracts:
-        parts.append(contract(contracts, arguments.pages))
+        parts.append(contract(contracts, pages, links))
+    if arguments.rows:
+        by_benchmark = {data["benchmark"]: data for _, data in reversed(results)}
+        fill(arguments.rows, "rows", report_rows.markdown(by_benchmark, table))
     text = "\n\n".join(parts)
     if arguments.into is None:
         print(text)
         return
-    page = arguments.into.read_text()
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        sys.exit(f"{arguments.into}: needs one {BEGIN} and one {END} after it")
-    head, rest = page.split(BEGIN)
-    tail = rest.split(END)[1]
-    arguments.into.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+    fill(arguments.into, "bench", text)
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def details_at(page):
 
 
 def sentence(data, version, page):
-    """For the README, of a further device: what the last line of a summary says."""
+    """For the results, of a further device: what the last line of a summary says."""
     rows = data.get("rows", [])
     _, compared, mean, least, first, *_, blas = summary_row("", rows)
     return (f"**The same on {heading(data)}**: ratio {mean} ({compared} compared), least {least}; first choices {first}; "
@@ -143,7 +143,7 @@ def sentence(data, version, page):
 
 
 def markdown(data, version, page):
-    """For the README: the summary, and where every problem is; `page` is that without its ending."""
+    """For the results: the summary, and where every problem is; `page` is that without its ending."""
     if not data.get("rows"):
         return "**Convolutions and matrix products**: nothing has been measured yet."
     return (f"**Convolutions and matrix products** ({heading(data)}). Ratio: {version}'s best time of up to "

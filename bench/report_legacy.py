@@ -1,4 +1,4 @@
-"""The README's table of bench/legacy, one row a family of calls, and the page with one row a call."""
+"""The table of bench/legacy, one row a family of calls, and the page with one row a call."""
 
 import math
 
@@ -36,7 +36,7 @@ def label(name, rows):
     return f"{name} ({commits.pop()})" if len(commits) == 1 and None not in commits else name
 
 
-def markdown(data, heading, cudnn, table, pages):
+def markdown(data, heading, cudnn, table, page):
     rows = []
     for name, part in families(data).items():
         ratios = sorted((ratio(row), row["name"]) for row in part if ratio(row) is not None)
@@ -46,7 +46,7 @@ def markdown(data, heading, cudnn, table, pages):
                      f"{ratios[0][0]:.2f} {ratios[0][1].partition('/')[2]}" if ratios else "",
                      number(mean([of_copy(row) for row in part if of_copy(row)]), "{:.2f}"),
                      number(max(host, default=None), "{:.2f}"), number(max(theirs, default=None), "{:.2f}")])
-    more = "; [each of them](docs/bench_legacy.md)" if pages is not None else ""
+    more = f"; [each of them]({page})" if page else ""
     return (f"**Calls of the legacy API** ({heading}): {cudnn}'s time over ours, geometric means{more}\n\n" +
             table(["calls", "compared", "ratio", "least", "of a copy", "host, µs, at most", f"{cudnn}'s"], rows))
 

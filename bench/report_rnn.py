@@ -1,4 +1,4 @@
-"""The README's table of bench/rnn, a row for each family and phase, and the page with one row a call."""
+"""The table of bench/rnn, a row for each family and phase, and the page with one row a call."""
 
 import math
 
@@ -48,7 +48,7 @@ def number(value, form="{:.2f}"):
     return "" if value is None else form.format(value)
 
 
-def markdown(data, heading, cudnn, table, pages):
+def markdown(data, heading, cudnn, table, page):
     rows = []
     for name, part in families(data).items():
         torch = [r for r in (ratio(of_torch(phase), phase) for _, phase in part) if r]
@@ -56,7 +56,7 @@ def markdown(data, heading, cudnn, table, pages):
         host = [phase["kiln_host_us"] for _, phase in part if phase["kiln"]]
         rows.append([name, f"{len(fastest)} of {len(part)}", number(mean(torch)), number(mean([r for r, _ in fastest])),
                      f"{fastest[0][0]:.2f} {fastest[0][1]}" if fastest else "", number(min(host, default=None))])
-    more = "; [each of them](docs/bench_rnn.md)" if pages is not None else ""
+    more = f"; [each of them]({page})" if page else ""
     return (f"**Recurrent networks, CTC and multi-head attention** ({heading}): {cudnn}'s time over ours, geometric means{more}\n\n" +
             table(["calls", "compared", "of PyTorch's algorithm", "of the fastest", "least", "host, µs, at least"], rows))
 

@@ -209,6 +209,22 @@ class ReportTest(unittest.TestCase):
         self.assertTrue(text.startswith("before\n<!-- bench:begin -->\n**Conv") and text.endswith("<!-- bench:end -->\nafter\n"))
         self.assertNotIn("old", text)
 
+    def test_rows_have_the_mean_and_the_least_of_what_was_compared(self):
+        page = self.folder / "page.md"
+        page.write_text("<!-- rows:begin -->\n<!-- rows:end -->\n")
+        self.assertEqual(self.run_report([result(*ROWS)], "--rows", "page.md").returncode, 0)
+        # 220 / 110 and 60 / 120; the two that one side lacks do not count.
+        self.assertIn("| convolutions and matrix products | Made-up GPU | 2 | 1.00 | 0.50 skinny |", page.read_text())
+        self.assertEqual(page.read_text().count("\n| "), 3)
+
+    def test_links_are_those_of_the_page_that_has_them(self):
+        (self.folder / "docs").mkdir()
+        page = self.folder / "docs/results.md"
+        page.write_text("<!-- bench:begin -->\n<!-- bench:end -->\n")
+        done = self.run_report([result(*ROWS)], "--into", "docs/results.md", "--pages", "docs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("[table](bench_contract.md)", page.read_text())
+
     def test_missing_and_foreign_files(self):
         done = self.run_report([result(*ROWS)], "none.json")
         self.assertEqual(done.returncode, 0)
