@@ -216,7 +216,7 @@ __device__ inline void multiply_from_registers(typename T::accumulators& acc,
       if (is_end) T::pass_turn(is_last);
     wgmma_wait<kPieces - 1>();  // the registers of the first piece are free
     if (!is_end) load_first();
-    if (kPieces == 1 || is_end || (kParts && ends_part)) {
+    if (kPieces == 1 || (kParts && ends_part)) {
       wgmma_wait<0>();
       release_previous();
     }
@@ -226,6 +226,10 @@ __device__ inline void multiply_from_registers(typename T::accumulators& acc,
         of_part = 0;
       }
     }
+  }
+  if constexpr (kPieces > 1 && !kParts) {
+    wgmma_wait<0>();
+    release_previous();
   }
   if constexpr (C::kPingPong && C::kMayBeEmpty)
     if (p.steps == 0) T::pass_turn(is_last);
