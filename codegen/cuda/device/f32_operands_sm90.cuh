@@ -176,7 +176,7 @@ __device__ inline void multiply_from_registers(typename T::accumulators& acc,
   using C = typename T::config;
   using piece_of_left = left_piece<T>;
   constexpr bool kTwo = C::kTerms == 2, kParts = kTwo || C::kFolds > 0;
-  constexpr int kPieces = piece_of_left::kPieces, kPart = kTwo ? 1 : kParts ? C::kFolds : 1;
+  constexpr int kPieces = piece_of_left::kPieces, kPart = kTwo ? 1 : C::kFolds;
   constexpr int kRightPiece = piece_of_left::kStepsOfPiece * 2;
   const unsigned place = piece_of_left::place(left, thread % 32, thread / 32);
   piece_of_left pieces[kPieces];
@@ -187,49 +187,45 @@ __device__ inline void multiply_from_registers(typename T::accumulators& acc,
   };
   if constexpr (kParts) clear_sums(acc);
   if (p.steps > 0) load_first();
-  int previous = -1, of_part = 0;
+  int previous = -1, step = 0;
   const auto release_previous = [&] {
     if (previous >= 0) T::release(barriers + 8 * (C::kStages + previous), thread);
     previous = -1;
   };
 #pragma unroll 1
-  for (int step = 0; step < p.steps; ++step) {
-    const int stage = r.stage;
-    if (T::kPrepares) mbarrier_wait(barriers + 8 * stage, r.phase);
+  while (step < p.steps) {
+    const int end = kParts ? min(step + kPart, p.steps) : p.steps;
+    bool accumulate = false;
+#pragma unroll 1
+    for (; step < end; ++step) {
+      const int stage = r.stage;
+      if (T::kPrepares) mbarrier_wait(barriers + 8 * stage, r.phase);
 #pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) {
-      if (piece > 0) {
-        wgmma_wait<1>();  // the registers of the piece are free
-        release_previous();
-        pieces[piece].load(place + stage * T::kLeftBytes, piece);
+      for (int piece = 0; piece < kPieces; ++piece) {
+        if (piece > 0) {
+          wgmma_wait<1>();  // the registers of the piece are free
+          release_previous();
+          pieces[piece].load(place + stage * T::kLeftBytes, piece);
+        }
+        wgmma_fence();
+        pieces[piece].multiply(kParts ? part : acc,
+                               right + stage * (T::kRightBytes >> 4) + piece * kRightPiece,
+                               piece > 0 || accumulate);
+        wgmma_commit();
       }
-      wgmma_fence();
-      pieces[piece].multiply(kParts ? part : acc,
-                             right + stage * (T::kRightBytes >> 4) + piece * kRightPiece,
-                             piece > 0 || (kParts ? of_part > 0 : step > 0));
-      wgmma_commit();
+      accumulate = true;
+      previous = stage;
+      r.advance();
+      const bool is_end = step + 1 == p.steps;
+      if constexpr (C::kPingPong)
+        if (is_end) T::pass_turn(is_last);
+      wgmma_wait<kPieces - 1>();  // the registers of the first piece are free
+      if constexpr (kPieces == 1) release_previous();
+      if (!is_end) load_first();
     }
-    previous = stage;
-    r.advance();
-    const bool is_end = step + 1 == p.steps, ends_part = ++of_part == kPart || is_end;
-    if constexpr (C::kPingPong)
-      if (is_end) T::pass_turn(is_last);
-    wgmma_wait<kPieces - 1>();  // the registers of the first piece are free
-    if (!is_end) load_first();
-    if (kPieces == 1 || (kParts && ends_part)) {
-      wgmma_wait<0>();
-      release_previous();
-    }
-    if constexpr (kParts) {
-      if (ends_part) {
-        add_sums(acc, part);
-        of_part = 0;
-      }
-    }
-  }
-  if constexpr (kPieces > 1 && !kParts) {
     wgmma_wait<0>();
     release_previous();
+    if constexpr (kParts) add_sums(acc, part);
   }
   if constexpr (C::kPingPong && C::kMayBeEmpty)
     if (p.steps == 0) T::pass_turn(is_last);
