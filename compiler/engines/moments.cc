@@ -102,7 +102,7 @@ tile::Expr ShiftOf(KernelBuilder& b, tile::Block& out, const tile::Expr& element
                    const tile::Expr& other) {
   // n * 2^64 is finite for any number n of elements, and the largest f32 absorbs 2^64.
   constexpr double kMost = 0x1p64;
-  // The two are some deviation apart: a mean of 16 deviations costs a sum four bits at most.
+  // Elements lie about a deviation apart: a mean of 16 deviations costs a sum four bits.
   constexpr double kMuchNearer = 16;
   const tile::Expr first = b.Let(out, "first", element),
                    size = b.Let(out, "size", tile::Op(ScalarOp::kAbs, {first})),
