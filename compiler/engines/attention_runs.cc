@@ -216,12 +216,15 @@ std::optional<RowRun> StoreRunOf(const Graph& g, TensorId id, const Node* scatte
   const int64_t rank = g[id].rank(), queries = g[id].dims[static_cast<size_t>(rank - 2)];
   if (scatter != nullptr ? !AreScatteredTogether(g, *scatter) : !AreStoredTogether(g, id))
     return std::nullopt;
-  if (scatter != nullptr)
-    return Checked(g,
-                   RaggedRun(GraphView(g), scatter->inputs[1], scatter->outputs[0], queries, 1, 0));
+  if (scatter != nullptr) {
+    auto run = RaggedRun(GraphView(g), scatter->inputs[1], scatter->outputs[0], queries, 1, 0);
+    if (run) run->is_written = true;
+    return Checked(g, run);
+  }
   return Checked(g, RowRun{.tensor = id,
                            .rows = queries,
-                           .stride = g[id].strides[static_cast<size_t>(rank - 2)]});
+                           .stride = g[id].strides[static_cast<size_t>(rank - 2)],
+                           .is_written = true});
 }
 
 Result<TensorMapSpec> MapOfRun(const Graph& g, const RowRun& run, int64_t depth) {
@@ -232,10 +235,10 @@ Result<TensorMapSpec> MapOfRun(const Graph& g, const RowRun& run, int64_t depth)
   int64_t span = 1;
   for (size_t d = 0; d < t.dims.size(); ++d) span += (t.dims[d] - 1) * t.strides[d];
   TensorMapSpec map{.type = t.dtype};
-  map.dims = {depth, run.rows, CeilDiv(span + run.rows * run.stride, run.unit), 1, 1};
-  if (map.dims[2] > std::numeric_limits<int32_t>::max())
+  map.dims = {depth, 1, CeilDiv(span, run.unit), 1, 1};
+  if (map.dims[2] > std::numeric_limits<int32_t>::max() / 2)
     return Status::Error(Code::kUnsupportedLayout,
-                         "{} spans {} elements; numbers of runs have 31 bits", t.name, span);
+                         "{} spans {} elements; numbers of rows have 30 bits", t.name, span);
   const int64_t unit = run.unit * SizeOf(t.dtype);
   map.stride_bytes = {run.stride * SizeOf(t.dtype), unit, unit, 0};
   return map;
@@ -243,9 +246,11 @@ Result<TensorMapSpec> MapOfRun(const Graph& g, const RowRun& run, int64_t depth)
 
 void SetBox(TensorMapSpec& map, const RowRun& run, int64_t rows) {
   const int64_t box = run.is_paged ? std::gcd(run.rows, rows) : rows;
-  if (run.is_paged) map.dims[1] = box;
-  map.offset_bytes = -map.dims[1] * map.stride_bytes[0];
+  map.dims[1] = box;
   map.box = {kBoxColumns, static_cast<int32_t>(box), 1, 1, 1};
+  if (!run.is_written) return;
+  map.dims[2] += box * (run.stride / run.unit);
+  map.offset_bytes = -box * map.stride_bytes[0];
 }
 
 namespace {
@@ -299,15 +304,14 @@ void AddRun(KernelBuilder& b, Call& call, const std::string& name, const RowRun&
   at[static_cast<size_t>(rows.places)] = from;
   at[static_cast<size_t>(rows.depth)] = b.Idx(0);
   ValueScope values(b, out);
-  const Expr bound = run.is_paged ? b.Idx(box) : b.Extent(rows.id, rows.places);
   Expr until = end;
   for (const TensorId length : run.lengths)
     until = Min(until, tile::Cast(t, values.Value(length, BroadcastIndex(b, g[length], at))));
-  Expr count = run.is_paged ? until - row : until, offset, is_regular;
+  Expr count = until - row, offset, is_regular;
   if (run.is_ragged()) {
     const Begin begin = BeginOfRagged(b, out, values, run, rows, at);
     offset = begin.offset;
-    count = Min(count, begin.count);
+    count = Min(until, begin.count) - row;
     is_regular = begin.is_regular;
   } else if (run.tensor == rows.id) {  // the group may make it, as a result
     offset = b.Offset(rows.id, at);
@@ -316,11 +320,18 @@ void AddRun(KernelBuilder& b, Call& call, const std::string& name, const RowRun&
     offset = place.offset;
     if (place.inside) count = tile::Select(place.inside, count, b.Idx(0));
   }
-  count = b.Let(out, "run_count", Min(Max(count, b.Idx(0)), bound));
-  const Expr place =
-      Max(offset, b.Idx(0)) / b.Idx(run.unit) + count * b.Arg("run_step", run.stride / run.unit);
-  const Expr move = bound - count - (run.is_paged ? row : b.Idx(0));
-  out.push_back({tile::Store{result, b.Idx(0), tile::Cast(DType::kI32, place)}});
+  count = b.Let(out, "run_count", Min(Max(count, b.Idx(0)), b.Idx(box)));
+  const Expr step = b.Arg("run_step", run.stride / run.unit);
+  Expr unit = Max(offset, b.Idx(0)) / b.Idx(run.unit);
+  if (!run.is_paged) unit = unit + row * step;
+  unit = run.is_written ? unit + count * step : unit - (b.Idx(box) - count) * step;
+  unit = b.Let(out, "run_unit", tile::Select(tile::Lt(b.Idx(0), count), unit, b.Idx(0)));
+  if (!run.is_written) {
+    const Expr is_behind = tile::Ge(unit, b.Idx(0));
+    is_regular = is_regular ? tile::And(is_regular, is_behind) : is_behind;
+  }
+  const Expr move = b.Idx(box) - count - row;
+  out.push_back({tile::Store{result, b.Idx(0), tile::Cast(DType::kI32, unit)}});
   out.push_back({tile::Store{
       result, b.Idx(1),
       tile::Cast(DType::kI32,

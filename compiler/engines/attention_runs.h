@@ -18,10 +18,13 @@ struct RowRun {
   int64_t stride = 0;                         // elements from one row to the next
   int64_t unit = 0;                           // elements of which the places of runs are multiples
   bool is_paged = false;                      // runs follow each other along the places
+  bool is_written = false;                    // a result's
   std::vector<graph::TensorId> lengths = {};  // behind the least of which rows are zeroes
   // Ragged: the element of each place, and where they end; else absent.
   graph::TensorId places = graph::kAbsent, end = graph::kAbsent;
   bool is_ragged() const { return places != graph::kAbsent; }
+  // Whether some boxes have to be moved without the map.
+  bool has_pieces() const { return is_ragged() || !is_written; }
 };
 
 // The runs that an operand's rows lie in; none where rows are anything else, or lie apart.

@@ -321,7 +321,7 @@ class Schedule {
         AddPlaces(AddRowPlaces(b_, call, name, memory, rows, heads));
       } else {
         AddRun(b_, call, name, run, rows, heads, box);
-        AddPlaces(run.is_ragged());
+        AddPlaces(run.has_pieces());
       }
     }
   }
@@ -342,7 +342,7 @@ class Schedule {
       const int64_t rank = g_[a.result].rank();
       AddRun(b_, call, "store", plan_.out_run, {a.result, rank - 2, rank - 1},
              OwnHeads(b_, a.result), 64);
-      AddPlaces(plan_.out_run.is_ragged());
+      AddPlaces(plan_.out_run.has_pieces());
       call.config.push_back({"kKeyBox", plan_.k.box[1]});
       call.config.push_back({"kValueBox", plan_.v.box[1]});
     }

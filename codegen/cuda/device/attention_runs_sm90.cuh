@@ -4,16 +4,19 @@
 // store_run): attention_sm90 for rows that tensor maps read and write though no map has the
 // tensor: one sequence behind another, from numbers in memory on, or in pages.
 //
-// A map here is of a run of rows, {depth, rows of the run, units}: its third dim begins a run at
-// any multiple of a unit, what all strides are multiples of, since its places overlap. Its address
-// lies a whole run before the tensor's, and a run of n rows begins that many rows before the end of
-// the second dim: the hardware ends it, with zeroes for what is loaded from behind and nothing
-// stored there.
+// A map here is {depth, rows of a box, units}: its third dim begins a box at any multiple of a
+// unit, what all strides are multiples of, since its places overlap. A box of which n rows count
+// begins that many rows before the end of the second dim: the hardware ends it, with zeroes for
+// what is loaded from behind and nothing stored there. The box's first unit then lies before the
+// tensor where the tensor begins with fewer rows than a box has. A map that is written has its
+// address a box before the tensor's; one that is loaded cannot, since the hardware touches the
+// map's address for what lies outside, and such boxes are loaded piece by piece.
 //
 //   name_run(batch, row, end, result out)   for the box at `row`, of whose rows those before `end`
 //       count: the number along the third dim, and what `row` has to be moved by along the second;
-//       kPieceByPiece there for a run that does not begin at a multiple of a unit, or ends within a
-//       row: name(to, batch, row, column) moves 8 of its elements, as in attention_loaded_sm90
+//       kPieceByPiece there for a box before the tensor, or of a run that does not begin at a
+//       multiple of a unit or ends within a row: name(to, batch, row, column) moves 8 of its
+//       elements, as in attention_loaded_sm90
 //
 // One warp has the queries and keys, another one the values; a lane finds the place of a box, for
 // the block that comes next, and asks for it. k and v have boxes of kKeyBox and kValueBox rows.

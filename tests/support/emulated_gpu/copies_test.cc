@@ -116,6 +116,36 @@ TEST_F(CopiesTest, TiledBoxes) {
   }
 }
 
+// Rows outside are zeroes, and yet the map's address is read for them: an H100 was seen to fault.
+TEST_F(CopiesTest, BoxesWithRowsOutsideReadTheAddressOfTheMap) {
+  const DeviceArray<uint16_t> in(std::vector<uint16_t>(64 * 8, 1));
+  const std::string text = std::string(kPrelude) + R"(
+      extern "C" __global__ void f(const __grid_constant__ map_t map, int y) {
+        __shared__ __align__(1024) unsigned char box[1024];
+        __shared__ unsigned long long barrier;
+        if (threadIdx.x != 0) return;
+        init(at(&barrier), 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        expect(at(&barrier), 1024);
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
+                     ::"r"(at(box)), "l"(&map), "r"(at(&barrier)), "r"(0), "r"(y) : "memory");
+        wait(at(&barrier), 0);
+      })";
+  constexpr uint64_t kRowBytes = 128, kRowsBefore = 1 << 20;
+  const uint64_t dims[] = {64, kRowsBefore + 8}, strides[] = {kRowBytes};
+  const uint32_t box[] = {64, 8}, ones[] = {1, 1};
+  MapBytes map = {};
+  ASSERT_EQ(cuTensorMapEncodeTiled(&map, kTypeF16, 2,
+                                   reinterpret_cast<uint8_t*>(in.data()) - kRowsBefore * kRowBytes,
+                                   dims, strides, box, ones, 0, 3, 0, 0),
+            0);
+  Run(text, {}, map, static_cast<int>(kRowsBefore));
+  constexpr CuResult kIllegalAddress = 700;
+  const std::string said =
+      Complaint(text, {}, kIllegalAddress, map, static_cast<int>(kRowsBefore) + 1);
+  EXPECT_TRUE(Contains(said, "in no allocation")) << said;
+}
+
 // Pixels of a padded, strided 3x3 convolution, each tap, as a convolution's own loop finds them.
 TEST_F(CopiesTest, PixelsOfAConvolution) {
   constexpr int kN = 2, kH = 5, kW = 6, kC = 8, kStride = 2, kPad = 1, kTaps = 3, kPixels = 24;
