@@ -13,102 +13,112 @@ using graph::TensorId;
 using M = graph::PointwiseMode;
 
 // A launch has words of 64 bits as scalars, as many as a kernel has operands beside the memory.
-// Small values, as labels mostly are, share a word as digits of a number that is not negative;
-// others are its halves. Launches are whole, so that each way has one plan for all counts.
+// Launches are whole, so that one plan serves all counts.
 constexpr int kWords = 60;
 static_assert(kWords < static_cast<int>(Call::kMostOperands));
-struct Packing {
-  int digits;    // values in a word
-  int64_t base;  // they are below it; 0: any two values
-  constexpr int64_t values() const { return int64_t{digits} * kWords; }
-};
-constexpr Packing kPackings[] = {{8, 1 << 7}, {4, 1 << 15}, {2, 0}};
-constexpr int64_t kLeastValues = kPackings[std::size(kPackings) - 1].values();
+constexpr int64_t kLaunchBytes = kWords * int64_t{sizeof(int64_t)};
+constexpr int64_t kValueBytes = sizeof(int32_t), kMostPackedBytes = kValueBytes / 2;
+constexpr int kByteValues = 256;
 
 using Words = std::array<int64_t, kWords>;
 
-Words Pack(std::span<const int32_t> values, const Packing& packing) {
-  Words words = {};
-  if (packing.base == 0) {
-    std::memcpy(words.data(), values.data(), values.size_bytes());
-    return words;
-  }
-  for (size_t i = values.size(); i-- > 0;) {
-    int64_t& word = words[i / static_cast<size_t>(packing.digits)];
-    word = word * packing.base + values[i];
-  }
-  return words;
+constexpr int64_t Launches(int64_t bytes) { return (bytes + kLaunchBytes - 1) / kLaunchBytes; }
+
+// What one launch more makes the values of, if all travel in that many of their low bytes.
+constexpr int64_t PackedLaunches(int64_t launches, int64_t value_bytes) {
+  return Launches(launches * kLaunchBytes / kValueBytes * value_bytes);
 }
 
-// The most that one launch writes of these values, with what is to become 0 behind them.
-const Packing& PackingOf(std::span<const int32_t> values, int64_t places) {
-  return *std::ranges::find_if(kPackings, [&](const Packing& packing) {
-    const auto now = values.first(std::min(values.size(), static_cast<size_t>(packing.values())));
-    return packing.base == 0 ||
-           (packing.values() <= places && std::ranges::all_of(now, [&](int32_t value) {
-              return value >= 0 && value < packing.base;
-            }));
-  });
+// The low bytes that values travel in: labels have one, mostly.
+int64_t BytesOf(std::span<const int32_t> values) {
+  int64_t bytes = 1;
+  for (const int32_t value : values) {
+    if (value < 0 || value >= kByteValues * kByteValues) return kValueBytes;
+    if (value >= kByteValues) bytes = kMostPackedBytes;
+  }
+  const int64_t launches = Launches(static_cast<int64_t>(values.size_bytes()));
+  return PackedLaunches(launches, bytes) + 1 < launches ? bytes : kValueBytes;
 }
 
-TensorDesc PlacesDesc(const Packing& packing) {
-  TensorDesc desc = {.type = packing.base == 0 ? CUDNN_DATA_INT64 : CUDNN_DATA_INT32, .rank = 2};
-  const int columns = packing.base == 0 ? 1 : packing.digits;
-  desc.dims[0] = kWords;
-  desc.dims[1] = desc.strides[0] = columns;
-  desc.strides[1] = 1;
+TensorDesc ColumnDesc(int type, int64_t rows, int64_t stride) {
+  TensorDesc desc = {.type = type, .rank = 2};
+  desc.dims[0] = rows;
+  desc.dims[1] = desc.strides[1] = 1;
+  desc.strides[0] = stride;
   return desc;
 }
 
-TensorId Joined(CallGraph& g, std::vector<TensorId> parts, int64_t axis) {
-  return g.builder().Apply(GraphOp::kConcat, std::move(parts), graph::ConcatAttrs{.axis = axis},
-                           {.dtype = DType::kI64, .compute = DType::kI64});
-}
-
-// [kWords, digits] of [kWords, 1].
-TensorId Digits(CallGraph& g, TensorId words, const Packing& packing) {
-  constexpr int64_t kRank = 2;
-  std::vector<TensorId> weights;
-  for (int64_t digit = 0, weight = 1; digit < packing.digits; ++digit, weight *= packing.base)
-    weights.push_back(g.Constant(static_cast<double>(weight), kRank, DType::kI64));
-  const TensorId shifted =
-      g.Pointwise(M::kDiv, {words, Joined(g, std::move(weights), 1)}, DType::kI64);
-  const TensorId base = g.Constant(static_cast<double>(packing.base), kRank, DType::kI64);
-  return g.Pointwise(M::kMod, {shifted, base}, DType::kI64);
-}
-
-Status WriteWords(Handle& handle, const Words& words, const Packing& packing, void* place) {
-  const TensorDesc desc = PlacesDesc(packing);
+Status WriteWords(Handle& handle, const Words& words, void* place) {
+  const TensorDesc desc = ColumnDesc(CUDNN_DATA_INT64, kWords, 1);
   Call call(handle, "writing host values");
-  const Operand memory =
-      call.Memory(desc, place, packing.base == 0 ? alignof(int64_t) : alignof(int32_t));
+  const Operand memory = call.Memory(desc, place, alignof(int64_t));
   std::array<Scalar, kWords> scalars;
   for (size_t i = 0; i < words.size(); ++i) scalars[i] = call.Whole(&words[i]);
   return call.Run({}, [&](CallGraph& g) -> Status {
     std::vector<TensorId> parts;
     for (const Scalar& scalar : scalars) parts.push_back(g.Read(scalar, 2));
-    const TensorId all = Joined(g, std::move(parts), 0);
-    return g.Write(packing.base == 0 ? all : Digits(g, all, packing), memory);
+    return g.Write(
+        g.builder().Apply(GraphOp::kConcat, std::move(parts), graph::ConcatAttrs{.axis = 0},
+                          {.dtype = DType::kI64, .compute = DType::kI64}),
+        memory);
+  });
+}
+
+Status WriteBytes(Handle& handle, std::span<const uint8_t> bytes, void* place) {
+  auto* to = static_cast<uint8_t*>(place);
+  while (!bytes.empty()) {
+    const auto now = bytes.first(std::min(bytes.size(), size_t{kLaunchBytes}));
+    Words words = {};
+    std::memcpy(words.data(), now.data(), now.size());
+    RETURN_IF_ERROR(WriteWords(handle, words, to));
+    bytes = bytes.subspan(now.size());
+    to += kLaunchBytes;
+  }
+  return {};
+}
+
+// `rows` values at `place` of their `value_bytes` low bytes at `packed`.
+Status Unpack(Handle& handle, int64_t rows, int64_t value_bytes, uint8_t* packed, void* place) {
+  Call call(handle, "unpacking host values");
+  const TensorDesc bytes = ColumnDesc(CUDNN_DATA_UINT8, rows, value_bytes),
+                   desc = ColumnDesc(CUDNN_DATA_INT32, rows, 1);
+  const Operand values = call.Memory(desc, place, kValueBytes), low = call.Memory(bytes, packed, 1);
+  if (value_bytes == 1)
+    return call.Run({}, [&](CallGraph& g) -> Status {
+      ASSIGN_OR_RETURN(const TensorId all, g.Read(low));
+      return g.Write(all, values);
+    });
+  const Operand high = call.Memory(bytes, packed + 1, 1);
+  return call.Run({}, [&](CallGraph& g) -> Status {
+    ASSIGN_OR_RETURN(const TensorId below, g.Read(low));
+    ASSIGN_OR_RETURN(const TensorId above, g.Read(high));
+    const TensorId scale = g.Constant(kByteValues, 2, DType::kI32),
+                   scaled = g.Pointwise(M::kMul, {above, scale}, DType::kI32);
+    return g.Write(g.Pointwise(M::kAdd, {below, scaled}, DType::kI32), values);
   });
 }
 
 }  // namespace
 
 int64_t HostValuesBytes(int64_t count) {
-  return (count + kLeastValues - 1) / kLeastValues * kLeastValues * int64_t{sizeof(int32_t)};
+  const int64_t launches = Launches(count * kValueBytes),
+                packed = PackedLaunches(launches, kMostPackedBytes);
+  return (launches + (PackedLaunches(launches, 1) + 1 < launches ? packed : 0)) * kLaunchBytes;
 }
 
 Status WriteHostValues(Handle& handle, std::span<const int32_t> values, void* place) {
-  while (!values.empty()) {
-    const int64_t places =
-        HostValuesBytes(static_cast<int64_t>(values.size())) / int64_t{sizeof(int32_t)};
-    const Packing& packing = PackingOf(values, places);
-    const auto now = values.first(std::min(values.size(), static_cast<size_t>(packing.values())));
-    RETURN_IF_ERROR(WriteWords(handle, Pack(now, packing), packing, place));
-    values = values.subspan(now.size());
-    place = static_cast<int32_t*>(place) + packing.values();
-  }
-  return {};
+  const int64_t value_bytes = BytesOf(values);
+  if (value_bytes == kValueBytes)
+    return WriteBytes(
+        handle, {reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()}, place);
+  const int64_t area = Launches(static_cast<int64_t>(values.size_bytes())) * kLaunchBytes;
+  std::vector<uint8_t> packed(static_cast<size_t>(area / kValueBytes * value_bytes));
+  for (size_t i = 0; i < packed.size() && i / static_cast<size_t>(value_bytes) < values.size(); ++i)
+    packed[i] = static_cast<uint8_t>(values[i / static_cast<size_t>(value_bytes)] >>
+                                     (i % static_cast<size_t>(value_bytes) * 8));
+  uint8_t* const scratch = static_cast<uint8_t*>(place) + area;
+  RETURN_IF_ERROR(WriteBytes(handle, packed, scratch));
+  return Unpack(handle, area / kValueBytes, value_bytes, scratch, place);
 }
 
 }  // namespace kiln::api::legacy

@@ -12,11 +12,12 @@
 
 namespace kiln::api::legacy {
 
-// What WriteHostValues writes for `count` values, in bytes: whole launches.
+// What WriteHostValues writes for `count` values or fewer, in bytes: whole launches, and behind
+// them room for values that travel packed.
 int64_t HostValuesBytes(int64_t count);
 
 // Enqueues that `values` are written to `place`, memory of the device aligned to 8 bytes, as i32
-// one behind the other; bytes up to HostValuesBytes become 0.
+// one behind the other, and zeroes up to the end of a launch.
 Status WriteHostValues(Handle& handle, std::span<const int32_t> values, void* place);
 
 }  // namespace kiln::api::legacy
