@@ -236,9 +236,11 @@ Result<int64_t> CountLabels(Problem& p, const HostArrays& host) {
   return total;
 }
 
+int64_t LengthBytes(const Problem& p) { return HostValuesBytes(2 * p.samples()); }
+
 // Bytes that they have in the work space.
 int64_t HostArrayBytes(const Problem& p) {
-  const int64_t bytes = HostValuesBytes(p.samples() * (2 + int64_t{p.desc.max_label}));
+  const int64_t bytes = LengthBytes(p) + HostValuesBytes(p.samples() * int64_t{p.desc.max_label});
   return (bytes + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
 }
 
@@ -246,17 +248,19 @@ int64_t HostArrayBytes(const Problem& p) {
 Pointers PlacesOf(const Problem& p, void* memory) {
   auto* const place = static_cast<int32_t*>(memory);
   if (place == nullptr) return {};
-  return {.labels = place + 2 * p.samples(),
+  return {.labels = place + LengthBytes(p) / int64_t{sizeof(int32_t)},
           .label_lengths = place,
           .input_lengths = place + p.samples()};
 }
 
+// Lengths go by themselves: labels, of which there are more, are mostly smaller and travel packed.
 Status WriteHostArrays(Handle& handle, const Problem& p, const HostArrays& host, int64_t labels,
                        void* memory) {
-  std::vector<int32_t> all(host.label_lengths, host.label_lengths + p.samples());
-  all.insert(all.end(), host.input_lengths, host.input_lengths + p.samples());
-  if (labels > 0) all.insert(all.end(), host.labels, host.labels + labels);
-  return WriteHostValues(handle, all, memory);
+  std::vector<int32_t> lengths(host.label_lengths, host.label_lengths + p.samples());
+  lengths.insert(lengths.end(), host.input_lengths, host.input_lengths + p.samples());
+  RETURN_IF_ERROR(WriteHostValues(handle, lengths, memory));
+  return WriteHostValues(handle, {host.labels, static_cast<size_t>(labels)},
+                         static_cast<std::byte*>(memory) + LengthBytes(p));
 }
 
 }  // namespace

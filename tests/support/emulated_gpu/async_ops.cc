@@ -228,12 +228,12 @@ void LoadBox(const Bulk& b, uint32_t rank) {
   const TensorMap& map = b.map;
   const int bytes = map.ElementBytes();
   std::vector<uint8_t> row_bytes(static_cast<size_t>(RowElements(map) * bytes));
-  bool has_outside = false;
+  bool is_outside = true;
   ForRows(map, b.start, b.offsets, [&](const BoxRow& row) {
     std::fill(row_bytes.begin(), row_bytes.end(), map.fills_nan != 0 ? 0xff : 0);
     int64_t begin = 0, end = 0;
     InsideOf(map, row, begin, end);
-    has_outside |= !row.is_inside;
+    is_outside &= !row.is_inside;
     if (begin < end)
       std::memcpy(row_bytes.data() + begin * bytes,
                   b.Global(AddressOf(map, row, begin), (end - begin) * bytes, false),
@@ -253,8 +253,8 @@ void LoadBox(const Bulk& b, uint32_t rank) {
       std::memcpy(b.Shared(to, static_cast<int64_t>(piece)), row_bytes.data() + at, piece);
     }
   });
-  // An H100 reads the map's address for them: CUDA_ERROR_ILLEGAL_ADDRESS where nothing is there.
-  if (has_outside) b.Global(map.address, bytes, false);
+  // An H100 reads the map's address then: CUDA_ERROR_ILLEGAL_ADDRESS where nothing is there.
+  if (is_outside) b.Global(map.address, bytes, false);
 }
 void StoreBox(const Bulk& b) {
   const TensorMap& map = b.map;
