@@ -10,6 +10,8 @@ using tile::Block;
 using tile::Expr;
 using Cell = CtcKernel::Cell;
 
+constexpr int64_t kWarp = 32;
+
 Expr Equals(const Expr& a, const Expr& b) { return tile::Op(ScalarOp::kEq, {a, b}); }
 Expr Exp(const Expr& x) { return tile::Op(ScalarOp::kExp, {x}); }
 
@@ -18,15 +20,30 @@ class GradientKernel {
   explicit GradientKernel(const CtcProblem& p) : p_(p), k_(p, "gradient"), b_(k_.b()) {}
 
   void Lower(Lowered& lowered) {
-    LowerCtcFrames(k_, [&](Block& out, const CtcFrame& at) { Emit(out, at); }, lowered);
+    LowerCtcFrames(
+        k_, WarpsOfFrame(), [&](Block& out, const CtcFrame& at) { Emit(out, at); }, lowered);
   }
 
  private:
+  // Symbols of the path are read and written again, which is cheap as long as the frames that are
+  // on their way fit into the L2: the fewer frames, the more symbols may each have.
+  int WarpsOfFrame() const {
+    constexpr int64_t kRegisters = 40;  // of a thread
+    const Target& target = p_.target;
+    const int64_t threads =
+        target.multiprocessors * (target.registers_per_multiprocessor / kRegisters);
+    int warps = 1;
+    while (warps < kCtcBlockWarps &&
+           threads / (kWarp * warps) * 2 * p_.symbols * SizeOf(p_.type) > target.l2_bytes / 2)
+      warps *= 2;
+    return warps;
+  }
+
   void Emit(Block& out, const CtcFrame& at) {
     Begin(out, at);
     StoreAll(out, at);
     // Symbols of the path are written again, by other lanes.
-    if (p_.on_gpu()) out.push_back({tile::Barrier{.team = p_.lanes()}});
+    if (p_.on_gpu()) out.push_back({tile::Barrier{.team = static_cast<int>(at.lanes)}});
     StoreBlank(out, at);
     if (p_.label > 0) StoreSymbols(out, at);
   }
@@ -82,7 +99,7 @@ class GradientKernel {
       }
       return b_.Let(inside, "value", tile::Select(active_, OrNan(y), fill));
     };
-    k_.Batches(out, "k", k_.Symbols(), at.lane, k_.SymbolsAtATime(), value_at,
+    k_.Batches(out, "k", k_.Symbols(), at.lane, at.lanes, k_.SymbolsAtATime(at.lanes), value_at,
                [&](Block& inside, const std::vector<CtcKernel::Item>& items) {
                  for (const CtcKernel::Item& item : items) {
                    Block store;
@@ -123,7 +140,9 @@ class GradientKernel {
     const Expr labels = LabelsOfPath(out);
     const Expr start = StartOf(out, at);
     const Cell sum = k_.NewCell(out, "blank", k_.Number(0));
-    const Expr count = b_.Let(out, "blanks", tile::Select(active_, labels + b_.Idx(1), b_.Idx(0)));
+    const Expr count =
+        b_.Let(out, "blanks",
+               tile::Select(tile::And(active_, at.first_warp), labels + b_.Idx(1), b_.Idx(0)));
     k_.Strided(out, "j", count, at.lane, p_.lanes(), [&](Block& inside, const Expr& j) {
       inside.push_back(sum.Set(sum.Get() + Share(j * b_.Idx(2))));
       if (p_.label == 0) return;
@@ -146,7 +165,7 @@ class GradientKernel {
     const Expr labels = LabelsOfPath(out);
     const Expr start = StartOf(out, at);
     const auto link = [&](const Expr& i) { return (at.n * k_.Label() + i) * b_.Idx(2); };
-    k_.Strided(out, "i", labels, at.lane, p_.lanes(), [&](Block& inside, const Expr& i) {
+    k_.Strided(out, "i", labels, at.lane, at.lanes, [&](Block& inside, const Expr& i) {
       const Expr count = b_.Let(inside, "count", k_.Read(kCtcLinks, link(i) + b_.Idx(1)));
       Block first;
       const Cell sum = k_.NewCell(first, "sum", k_.Number(0)),
@@ -176,7 +195,7 @@ class SoftmaxKernel {
   explicit SoftmaxKernel(const CtcProblem& p) : p_(p), k_(p, "softmax"), b_(k_.b()) {}
 
   void Lower(Lowered& lowered) {
-    LowerCtcFrames(k_, [&](Block& out, const CtcFrame& at) { Emit(out, at); }, lowered);
+    LowerCtcFrames(k_, 1, [&](Block& out, const CtcFrame& at) { Emit(out, at); }, lowered);
   }
 
  private:
@@ -186,7 +205,7 @@ class SoftmaxKernel {
     const auto read = [&](Block& inside, const Expr& symbol) {
       return b_.Let(inside, "x", tile::Cast(p_.type, k_.Prob(inside, at.t, at.n, symbol)));
     };
-    k_.Batches(out, "k", k_.Symbols(), at.lane, k_.SymbolsAtATime(), read,
+    k_.Batches(out, "k", k_.Symbols(), at.lane, at.lanes, k_.SymbolsAtATime(at.lanes), read,
                [&](Block& inside, const std::vector<CtcKernel::Item>& items) {
                  AddAll(inside, items, largest, sum);
                });

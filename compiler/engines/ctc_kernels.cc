@@ -14,7 +14,6 @@ using tile::Expr;
 constexpr int kWarp = 32;
 // Enough reads for a warp to have on their way.
 constexpr int64_t kMostAtATime = 8;
-constexpr int kRowWarps = 8;  // of a block, in kernels of frames
 // As IndexType's (kernel_builder.cc): room for the overhang of a last block.
 constexpr int64_t kNarrowLimit = (int64_t{1} << 31) - (int64_t{1} << 24);
 
@@ -129,9 +128,9 @@ void CtcKernel::Strided(Block& out, const char* name, const Expr& count, const E
 }
 
 void CtcKernel::Batches(Block& out, const char* name, const Expr& count, const Expr& lane,
-                        int64_t at_a_time, const std::function<Expr(Block&, const Expr&)>& load,
+                        int64_t width, int64_t at_a_time,
+                        const std::function<Expr(Block&, const Expr&)>& load,
                         const std::function<void(Block&, const std::vector<Item>&)>& use) {
-  const int64_t width = p_.lanes();
   const Expr turns = (count + Idx(width * at_a_time - 1)) / Idx(width * at_a_time);
   Loop(out, name, turns, [&](Block& inside, const Expr& turn) {
     std::vector<Item> items;
@@ -145,9 +144,9 @@ void CtcKernel::Batches(Block& out, const char* name, const Expr& count, const E
   });
 }
 
-int64_t CtcKernel::SymbolsAtATime() const {
+int64_t CtcKernel::SymbolsAtATime(int64_t width) const {
   int64_t symbols = 1;
-  while (symbols < kMostAtATime && symbols * p_.lanes() < p_.symbols) symbols *= 2;
+  while (symbols < kMostAtATime && symbols * width < p_.symbols) symbols *= 2;
   return p_.on_gpu() ? symbols : 1;
 }
 
@@ -196,25 +195,38 @@ void CtcKernel::Finish(std::array<int64_t, 3> grid, int threads, Lowered& lowere
   b_.Finish(std::move(blocks_level), grid, threads, lowered);
 }
 
-void LowerCtcFrames(CtcKernel& kernel, const std::function<void(Block&, const CtcFrame&)>& emit,
-                    Lowered& lowered) {
+void LowerCtcFrames(CtcKernel& kernel, int warps,
+                    const std::function<void(Block&, const CtcFrame&)>& emit, Lowered& lowered) {
   const CtcProblem& p = kernel.p();
   KernelBuilder& b = kernel.b();
   Block& body = kernel.body();
   if (!p.on_gpu()) {
     kernel.Loop(body, "n", kernel.Samples(), [&](Block& out, const Expr& n) {
-      emit(out, {.t = kernel.bx(), .n = n, .lane = b.Idx(0), .exists = tile::Bool(true)});
+      emit(out, {.t = kernel.bx(),
+                 .n = n,
+                 .lane = b.Idx(0),
+                 .lanes = 1,
+                 .exists = tile::Bool(true),
+                 .first_warp = tile::Bool(true)});
     });
     return kernel.Finish({p.frames, 1, 1}, 1, lowered);
   }
-  const int64_t rows = p.frames * p.samples;
+  CHECK(warps <= kCtcBlockWarps && kCtcBlockWarps % warps == 0, "{} warps a frame", warps);
+  const int64_t rows = p.frames * p.samples, lanes = int64_t{kWarp} * warps,
+                rows_of_block = kCtcBlockWarps / warps;
   const Expr count = b.Arg("frames", rows);
-  const Expr row = b.Let(body, "row", kernel.bx() * b.Idx(kRowWarps) + kernel.tx() / b.Idx(kWarp));
+  const Expr row =
+      b.Let(body, "row", kernel.bx() * b.Idx(rows_of_block) + kernel.tx() / b.Idx(lanes));
   const Expr safe = b.Let(body, "safe_row", tile::Op(ScalarOp::kMin, {row, count - b.Idx(1)}));
   const KernelBuilder::DivMod at = b.Divide(body, safe, kernel.Samples(), p.samples, "n");
-  const Expr lane = b.Let(body, "lane", kernel.tx() % b.Idx(kWarp));
-  emit(body, {.t = at.quotient, .n = at.remainder, .lane = lane, .exists = tile::Lt(row, count)});
-  kernel.Finish({CeilDiv(rows, kRowWarps), 1, 1}, kRowWarps * kWarp, lowered);
+  const Expr lane = b.Let(body, "lane", kernel.tx() % b.Idx(lanes));
+  emit(body, {.t = at.quotient,
+              .n = at.remainder,
+              .lane = lane,
+              .lanes = lanes,
+              .exists = tile::Lt(row, count),
+              .first_warp = tile::Lt(lane, b.Idx(kWarp))});
+  kernel.Finish({CeilDiv(rows, rows_of_block), 1, 1}, kCtcBlockWarps * kWarp, lowered);
 }
 
 }  // namespace kiln::compiler

@@ -101,11 +101,11 @@ class CtcKernel {
     tile::Expr at, inside, value;
   };
   void Batches(tile::Block& out, const char* name, const tile::Expr& count, const tile::Expr& lane,
-               int64_t at_a_time,
+               int64_t width, int64_t at_a_time,
                const std::function<tile::Expr(tile::Block&, const tile::Expr&)>& load,
                const std::function<void(tile::Block&, const std::vector<Item>&)>& use);
-  // How many symbols of a frame a lane takes at a time.
-  int64_t SymbolsAtATime() const;
+  // How many symbols of a frame each of `width` lanes takes at a time.
+  int64_t SymbolsAtATime(int64_t width) const;
   // The cell of all lanes of a warp, combined.
   void CombineLanes(tile::Block& out, const Cell& cell, ScalarOp op);
 
@@ -125,13 +125,18 @@ class CtcKernel {
   tile::Expr label_, states_;
 };
 
-// A frame of a sample, for a warp.
+constexpr int kCtcBlockWarps = 8;  // of a block, in kernels of frames
+
+// A frame of a sample, for some warps of a block.
 struct CtcFrame {
   tile::Expr t, n, lane;
-  tile::Expr exists;  // whether it is there: the last warps repeat the last frame
+  int64_t lanes;          // that the frame has
+  tile::Expr exists;      // whether it is there: the last warps repeat the last frame
+  tile::Expr first_warp;  // whether the lane is one of those that combine
 };
-// A kernel of frames: rows of 32 lanes on a GPU, a task for each frame of all samples on the CPU.
-void LowerCtcFrames(CtcKernel& kernel,
+// A kernel of frames: rows of 32 lanes for each of the frame's warps on a GPU, a task for each
+// frame of all samples on the CPU.
+void LowerCtcFrames(CtcKernel& kernel, int warps,
                     const std::function<void(tile::Block&, const CtcFrame&)>& emit,
                     Lowered& lowered);
 

@@ -363,6 +363,21 @@ TEST_F(CtcCallsTest, LabelsMayBeLong) {
   }
 }
 
+// More symbols than leave room in the L2 for the frames of all warps: several warps have one, whose
+// symbols the paths come through at both ends, twice, and as blanks.
+TEST_F(CtcCallsTest, FramesMayHaveManySymbols) {
+  for (const int64_t symbols : {9001, 17003, 33331}) {
+    const int last = static_cast<int>(symbols) - 1;
+    Random random(static_cast<uint64_t>(symbols));
+    CtcBatch b = {.frames = 4, .samples = 2, .symbols = symbols, .max_label = 4};
+    b.labels = {last, 1, last, 0, last / 2};
+    b.label_lengths = {3, 2};
+    b.input_lengths = {4, 3};
+    FillProbs(b, random);
+    for (const Ask& ask : kAsks) ASSERT_EQ(Check(b, ask, Compute(b, ask)), "") << symbols;
+  }
+}
+
 // What is not finite stays with its sample.
 TEST_F(CtcCallsTest, ExtremesStayWithTheirSample) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
