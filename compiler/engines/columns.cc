@@ -95,8 +95,8 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 // Each pass reads what it needs.
-double Cost(const Group& group, const Target&, std::span<const int>) {
-  constexpr double kBytesPerSecond = 3.9e12, kLaunchSeconds = 2e-6;
+double Cost(const Group& group, const Target& target, std::span<const int>) {
+  constexpr double kShare = 0.95, kLaunchSeconds = 2e-6;
   const ColumnsPlan plan = PlanColumns(group);
   const graph::Graph& g = plan.graph();
   double bytes = 0;
@@ -107,7 +107,7 @@ double Cost(const Group& group, const Target&, std::span<const int>) {
   std::ranges::for_each(plan.chain.wide_outputs, add);
   std::ranges::for_each(plan.early, add);
   const auto launches = static_cast<double>(2 * plan.chain.stages.size());
-  return kLaunchSeconds * launches + bytes / kBytesPerSecond;
+  return kLaunchSeconds * launches + bytes / (target.bytes_per_second * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

@@ -96,7 +96,8 @@ double StepCycles(const MmaPlan& plan, const Target& target) {
 }
 
 double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
-  constexpr double kClock = 1.6e9, kBytesPerSecond = 3.6e12, kLaunchSeconds = 2.5e-6;
+  constexpr double kShareOfMemory = 0.88, kShareOfClock = 0.94, kLaunchSeconds = 2.5e-6;
+  const double bytes_per_second = target.bytes_per_second * kShareOfMemory;
   ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
   if (plan.swapped) std::swap(size.m, size.n);
   const int64_t tiles = CeilDiv(size.m, plan.tile_m) * CeilDiv(size.n, plan.tile_n) * size.batch;
@@ -112,14 +113,14 @@ double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
   const double fill = 1200 + 400.0 * plan.stages, epilogue = plan.tile_m * plan.tile_n * 0.12;
   const double tile_cycles = static_cast<double>(steps) * StepCycles(plan, target) * alone +
                              (fill + epilogue) / static_cast<double>(resident);
-  double seconds =
-      kLaunchSeconds + static_cast<double>(CeilDiv(blocks, sms)) * tile_cycles / kClock;
-  seconds = std::max(seconds, static_cast<double>(FloorBytes(group)) / kBytesPerSecond);
+  double seconds = kLaunchSeconds + static_cast<double>(CeilDiv(blocks, sms)) * tile_cycles /
+                                        (target.clock * kShareOfClock);
+  seconds = std::max(seconds, static_cast<double>(FloorBytes(group)) / bytes_per_second);
   if (plan.splits == 1) return seconds;
   const bool ordered = plan.form == SplitForm::kOrdered;
   const double sums = static_cast<double>(size.batch * size.m * size.n) * 4;
   const double traffic = ordered ? 2.0 * plan.splits : 2.0 + plan.splits * 3.0;
-  return seconds + sums * traffic / kBytesPerSecond + kLaunchSeconds * (ordered ? 1 : 2);
+  return seconds + sums * traffic / bytes_per_second + kLaunchSeconds * (ordered ? 1 : 2);
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {

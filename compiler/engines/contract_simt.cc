@@ -57,14 +57,14 @@ int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const 
   return SimtSharedBytes(KnobsOf(knobs), AccumulatorOf(group), CountReductions(group));
 }
 
-constexpr double kBytesPerSecond = 3.5e12, kLaunchSeconds = 2e-6;
+constexpr double kShareOfMemory = 0.85, kLaunchSeconds = 2e-6;
 
 double CostCpu(const Group& group, const Target& target, const SimtKnobs& k) {
   constexpr double kFlops = 0.12e12;
   const double reuse = 0.5 + 0.5 * std::min({k.tile_m, k.tile_n, 64}) / 64;
   return kLaunchSeconds +
          TiledSeconds(group, target, {k.tile_m, k.tile_n, k.tile_k}, kFlops * reuse) +
-         static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+         static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShareOfMemory);
 }
 
 // Instructions for an element of each operand on its way to a panel.
@@ -112,7 +112,7 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   // Small f32 convolutions on an H100 (2026-11-26, 80 of them, L2 flushed): two warps reach 0.3 of
   // what an SM can issue, four 0.6; and a step waits for half of what the next one's reading takes
   // longer than the step's instructions.
-  constexpr double kClock = 1.75e9, kRateOfWarp = 0.15, kReadCycles = 700;
+  constexpr double kShareOfClock = 1.03, kRateOfWarp = 0.15, kReadCycles = 700;
   const DType accumulator = AccumulatorOf(group);
   const SimtPatch patch = PatchOf(k, accumulator);
   const ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
@@ -132,11 +132,12 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
                         StepCycles(k, patch, StageCostsOf(group), accumulator) / rate;
   const double cycles = std::max(issued, (issued + rounds * turns * kReadCycles) / 2);
   double seconds =
-      kLaunchSeconds + cycles / kClock + static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+      kLaunchSeconds + cycles / (target.clock * kShareOfClock) +
+      static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShareOfMemory);
   if (slices > 1) {
     const double partial =
         static_cast<double>(slices * size.batch * size.m * size.n) * SizeOf(accumulator);
-    seconds += kLaunchSeconds + 2 * partial / kBytesPerSecond;
+    seconds += kLaunchSeconds + 2 * partial / (target.bytes_per_second * kShareOfMemory);
   }
   return seconds;
 }

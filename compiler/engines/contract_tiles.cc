@@ -32,7 +32,7 @@ double TiledSeconds(const Group& group, const Target& target, const TileShape& s
 
 double ScatteredSeconds(const Group& group, const Target& target, bool channels_last) {
   // An estimate: a warp's store or load touches 8 sectors of 32 bytes, and fills 8 bytes of each.
-  constexpr double kClocks = 0.35, kClock = 1.6e9;
+  constexpr double kClocks = 0.35, kShareOfClock = 0.94;
   const graph::Graph& g = group.graph;
   const graph::Node& anchor = ContractionOf(group);
   if (anchor.op == graph::GraphOp::kMatmul) return 0;
@@ -45,7 +45,7 @@ double ScatteredSeconds(const Group& group, const Target& target, bool channels_
   for (const graph::TensorId id : graph::Outputs(g)) add(id);
   for (const graph::TensorId id : graph::Inputs(g))
     if (std::ranges::find(anchor.inputs, id) == anchor.inputs.end()) add(id);
-  return elements * kClocks / (std::max(target.multiprocessors, 1) * kClock);
+  return elements * kClocks / (std::max(target.multiprocessors, 1) * target.clock * kShareOfClock);
 }
 
 ContractTiles::ContractTiles(const Group& group, const Target& target, const TileShape& shape,

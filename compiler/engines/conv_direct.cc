@@ -195,7 +195,8 @@ double UnitCycles(const Group& group, const ConvShape& shape, const DirectKnobs&
 
 double WgradMmaCost(const Group& group, const Target& target, const ConvShape& shape,
                     const DirectKnobs& knobs) {
-  constexpr double kClock = 1.7e9, kBytesPerSecond = 3.3e12, kStageSeconds = 8e-6;
+  constexpr double kShareOfMemory = 0.8, kStageSeconds = 8e-6;
+  const double bytes_per_second = target.bytes_per_second * kShareOfMemory;
   const WgradMmaPlan p = WgradMmaPlanOf(group, target, shape, knobs);
   // Cycles of a product of k of all four warps together: matrix reads through one port, mma.sync
   // on four tensor cores; then what staging and places take.
@@ -213,24 +214,25 @@ double WgradMmaCost(const Group& group, const Target& target, const ConvShape& s
   const double a_sm = std::ceil(blocks / sms);
   const double alone = std::min<double>(a_sm, static_cast<double>(p.resident)) < 2 ? 1.6 : 1;
   const double cycles = a_sm * steps * piece * alone;
-  const double moved = static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+  const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
   const double sums = static_cast<double>(p.splits * NumElements(group.graph[shape.w].dims)) * 8;
-  const double seconds = cycles / kClock;
-  return kStageSeconds + sums / kBytesPerSecond + std::max(seconds, moved) +
+  const double seconds = cycles / target.clock;
+  return kStageSeconds + sums / bytes_per_second + std::max(seconds, moved) +
          0.2 * std::min(seconds, moved);
 }
 
 double WgradCost(const Group& group, const Target& target, const ConvShape& shape,
                  const DirectKnobs& knobs) {
-  constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kStageSeconds = 8e-6;
+  constexpr double kShareOfMemory = 0.95, kStageSeconds = 8e-6;
+  const double bytes_per_second = target.bytes_per_second * kShareOfMemory;
   // A product, and the conversions and guards beside it.
   constexpr double kIssue = 1.7, kThreadsACycle = 128;
   const auto outputs = static_cast<double>(NumElements(group.graph[shape.y].dims));
   const auto taps = static_cast<double>(NumElements(shape.taps));
   const double rows = 1 + 0.5 / knobs.rows, few = knobs.steps == 1 ? 1.5 : 1;
   const double busy = few * rows * kIssue * outputs * taps /
-                      (kThreadsACycle * std::max(target.multiprocessors, 1) * kClock);
-  const double moved = static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+                      (kThreadsACycle * std::max(target.multiprocessors, 1) * target.clock);
+  const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
   return kStageSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
 }
 
@@ -257,8 +259,7 @@ double CostWithoutRing(const Group& group, const Target& target, const ConvShape
                        std::span<const int> knobs) {
   // What the windows' reads reach, as measured on an H200: half of the memory's rate with tensor
   // cores, whose blocks wait for each row.
-  constexpr double kMmaBytesPerSecond = 2.3e12, kBytesPerSecond = 3.9e12;
-  constexpr double kClock = 1.7e9, kLaunchSeconds = 3e-6;
+  constexpr double kMmaShare = 0.56, kShareOfMemory = 0.95, kLaunchSeconds = 3e-6;
   if (shape.is_wgrad() && TakesWgradMma(group, target, shape))
     return WgradMmaCost(group, target, shape, KnobsOf(knobs));
   if (shape.is_wgrad()) return WgradCost(group, target, shape, KnobsOf(knobs));
@@ -271,8 +272,8 @@ double CostWithoutRing(const Group& group, const Target& target, const ConvShape
   const double full = NumElements(shape.taps) > 9 ? 2 : 1.25;
   const double crowded = mma && sizes.rows * sizes.cols >= 16 ? full : 1;
   const double busy = crowded * UnitsOfBusiest(group, target, shape, k, mma) *
-                      UnitCycles(group, shape, k, mma) * setup / kClock;
-  const double rate = mma ? kMmaBytesPerSecond : kBytesPerSecond;
+                      UnitCycles(group, shape, k, mma) * setup / target.clock;
+  const double rate = target.bytes_per_second * (mma ? kMmaShare : kShareOfMemory);
   const double moved = crowded * static_cast<double>(FloorBytes(group)) / rate;
   return kLaunchSeconds + std::max(busy, moved) + 0.1 * std::min(busy, moved);
 }

@@ -159,7 +159,8 @@ bool TakesRing(const Group& group, const Target& target, const ConvShape& shape)
 }
 
 double RingCost(const Group& group, const Target& target, const RingPlan& p) {
-  constexpr double kClock = 1.7e9, kLaunchSeconds = 3e-6, kBytesPerSecond = 4.3e12;
+  constexpr double kLaunchSeconds = 3e-6, kShareOfMemory = 1.05;
+  const double bytes_per_second = target.bytes_per_second * kShareOfMemory;
   constexpr double kLatencySeconds = 1.1e-6, kIssue = 0.75, kMostBytes = 48 * 1024;
   if (!p.fits) return kNoSeconds;
   if (p.period * p.taps() * p.strip > kMostProducts || Registers(p) > 240) return kNoSeconds;
@@ -188,12 +189,12 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   // A block alone waits at its barriers.
   const double latency = bodies * (body + stages * 150) / std::min(1.0, 4 / warps) *
                          std::ceil(a_sm / static_cast<double>(p.resident));
-  const double busy = std::max(issued, latency) / kClock;
+  const double busy = std::max(issued, latency) / target.clock;
   const double stage = static_cast<double>((p.in_elements() + p.out_elements()) * size);
   const double in_flight = std::min(
       stage * static_cast<double>(p.depth - 1) * std::min(a_sm, static_cast<double>(p.resident)),
       kMostBytes);
-  const double rate = std::min(kBytesPerSecond, in_flight * sms / kLatencySeconds);
+  const double rate = std::min(bytes_per_second, in_flight * sms / kLatencySeconds);
   // Units of work that the last round has not.
   const double idle = static_cast<double>(p.steps() * p.splits) / static_cast<double>(p.units()) *
                       std::max(1.0, a_sm * sms / blocks * 0.8);
@@ -202,7 +203,7 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
       static_cast<double>((p.rows * p.row_groups - 1) * p.row.stride + p.row.reach() + 1);
   const double moved = static_cast<double>(FloorBytes(group)) / rate * idle * (0.8 + 0.2 * halo);
   const double sums = p.wgrad ? 4e-6 + static_cast<double>(p.splits * p.taps() * p.slabs * p.slab) *
-                                           8 / kBytesPerSecond
+                                           8 / bytes_per_second
                               : 0;
   return kLaunchSeconds + sums + std::max(busy, moved) + 0.15 * std::min(busy, moved);
 }

@@ -454,9 +454,10 @@ double Cycles(const Group& group, const Target& target, std::span<const int> kno
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  constexpr double kClock = 1.7e9, kBytesPerSecond = 3.9e12, kLaunchSeconds = 3e-6;
-  const double busy = Cycles(group, target, knobs) / kClock;
-  const double moved = static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+  constexpr double kShareOfMemory = 0.95, kLaunchSeconds = 3e-6;
+  const double busy = Cycles(group, target, knobs) / target.clock;
+  const double moved =
+      static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShareOfMemory);
   return kLaunchSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
 }
 

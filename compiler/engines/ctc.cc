@@ -44,13 +44,13 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 // Launches, two passes over the probabilities, and a step of the recursion for each frame.
-double Cost(const Group& group, const Target&, std::span<const int>) {
-  constexpr double kBytesPerSecond = 3e12, kLaunchSeconds = 2e-6, kStepSeconds = 0.15e-6;
+double Cost(const Group& group, const Target& target, std::span<const int>) {
+  constexpr double kShare = 0.73, kLaunchSeconds = 2e-6, kStepSeconds = 0.15e-6;
   constexpr int kLaunches = 5;
   const graph::Node& node = group.graph.nodes.back();
   const auto frames = static_cast<double>(group.graph[node.inputs[0]].dims[0]);
   return kLaunches * kLaunchSeconds + frames * kStepSeconds +
-         2 * static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+         2 * static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

@@ -320,9 +320,10 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   return lowered;
 }
 
-double Cost(const Group& group, const Target&, std::span<const int>) {
-  constexpr double kBytesPerSecond = 4.0e12, kLaunchSeconds = 2e-6;
-  return kLaunchSeconds + static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+double Cost(const Group& group, const Target& target, std::span<const int>) {
+  constexpr double kShare = 0.97, kLaunchSeconds = 2e-6;
+  return kLaunchSeconds +
+         static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShare);
 }
 
 }  // namespace

@@ -27,9 +27,10 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
                           : LowerReduceCpu(plan, target, chosen);
 }
 
-double Cost(const Group& group, const Target&, std::span<const int>) {
-  constexpr double kBytesPerSecond = 3.8e12, kLaunchSeconds = 3e-6;
-  return kLaunchSeconds + static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+double Cost(const Group& group, const Target& target, std::span<const int>) {
+  constexpr double kShare = 0.93, kLaunchSeconds = 3e-6;
+  return kLaunchSeconds +
+         static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

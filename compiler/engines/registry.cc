@@ -208,7 +208,8 @@ Traffic FloorTraffic(const graph::Graph& graph) {
   return {.read = bytes(graph::Inputs(graph)), .written = bytes(graph::Outputs(graph))};
 }
 
-// An H200's, for which the models were measured.
-double BytesPerSecond(const Target& target) { return target.is_cuda() ? 4.1e12 : 0; }
+double BytesPerSecond(const Target& target) {
+  return target.is_cuda() ? target.bytes_per_second : 0;
+}
 
 }  // namespace kiln::compiler

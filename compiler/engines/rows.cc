@@ -85,11 +85,11 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 double Seconds(const RowsPlan& plan, const Group& group, const Target& target,
                std::span<const int> knobs) {
-  constexpr double kBytesPerSecond = 3.9e12, kStreamedPerSecond = 2.2e12, kLaunchSeconds = 3e-6;
+  constexpr double kShare = 0.95, kStreamedShare = 0.54, kLaunchSeconds = 3e-6;
   const RowsShape shape = ShapeOf(plan, target, Named(knobs));
   if (!MakesKernel(plan, shape)) return kNoSeconds;
   double seconds = static_cast<double>(FloorBytes(group)) /
-                   (shape.streams ? kStreamedPerSecond : kBytesPerSecond);
+                   (target.bytes_per_second * (shape.streams ? kStreamedShare : kShare));
   if (shape.ring > 0 && plan.columns() == 0) {  // a multiprocessor has one row at a time
     const int64_t turns = CeilDiv(plan.row.rows, int64_t{target.multiprocessors});
     seconds *= static_cast<double>(turns * target.multiprocessors) /

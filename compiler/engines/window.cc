@@ -161,9 +161,10 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   return target.is_cuda() ? LowerGpu(group, target, knobs) : LowerCpu(group, target);
 }
 
-double Cost(const Group& group, const Target&, std::span<const int>) {
-  constexpr double kBytesPerSecond = 3.5e12, kLaunchSeconds = 2e-6;
-  return kLaunchSeconds + static_cast<double>(FloorBytes(group)) / kBytesPerSecond;
+double Cost(const Group& group, const Target& target, std::span<const int>) {
+  constexpr double kShare = 0.85, kLaunchSeconds = 2e-6;
+  return kLaunchSeconds +
+         static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
