@@ -1,0 +1,352 @@
+#pragma once
+// A consumer group of attention_grad_sm90 (attention_grad_consumer): its products, and what stands
+// between them.
+
+// How dk and dv leave the staging, 64 by 64 at a time, where maps have whole tensors.
+template <class C>
+struct attention_grad_to_maps {
+  using place = typename attention_grad_layout<C>::place;
+  const tensor_map &dk, &dv;
+  struct places {};
+  template <bool are_values>
+  __device__ inline places find(const attention_grad_shape&, const place&) const {
+    return {};
+  }
+  template <bool are_values>
+  __device__ inline void store(bool leads, unsigned staging, int column, int row,
+                               const attention_grad_shape&, const place& p, const places&) const {
+    if (!leads) return;
+    tma_store(are_values ? dv : dk, staging, column, row, p.inner, p.outer);
+    tma_store_commit();
+  }
+};
+
+template <class C, class F, class Out>
+struct attention_grad_consumer : attention_grad_layout<C> {
+  using of = attention_grad_layout<C>;
+  using of::kBesideAt, of::kBesideBytes, of::kColumns, of::kGrads, of::kGradsAt, of::kInfosAt;
+  using of::kDead, of::kFlags, of::kInside, of::kLast, of::kPart, of::kSteps, of::kUnseen;
+  using of::kKeys, of::kLargeAt, of::kNumbers, of::kPanels, of::kQueriesAt, of::kQueryBytes;
+  using of::kRowBytes, of::kRowWarps, of::kRowsAt, of::kScores, of::kSlopeBytes, of::kSlopesAt;
+  using of::kStages, of::kValuesAt;
+  using of::load_shared, of::opaque, of::pin;
+  using typename of::barriers, typename of::of_bias, typename of::place, typename of::ring;
+  using typename of::rows, typename of::tiles, typename of::turn;
+
+  const F& f;
+  const attention_grad_shape& s;
+  const Out& out;
+  float *sums, *part_sums, *all_bias_sums;
+  barriers b;
+  unsigned memory, staging, group, thread;
+  // Of products over the depth (K-major), and read across it.
+  unsigned key_rows, value_rows, query_rows, grad_rows, query_across, grad_across;
+  unsigned slopes_across, keys_across;  // low halves of descriptors
+  ring at = {};
+  rows part;
+  float dk[kGrads], dv[kGrads];
+
+  // Numbers of the step that lie in shared memory: they are read where they are needed, since
+  // registers are few.
+  struct place_in_step {
+    const attention_grad_consumer& c;
+    int what;
+    __device__ inline int key() const {
+      return load_shared(c.b.tile() + 8) + c.group * 64 + c.thread / 32 * 16 + c.thread % 32 / 4;
+    }
+    __device__ inline int query() const {
+      return load_shared(c.step_at() + 4) + 2 * (c.thread % 4);
+    }
+    __device__ inline int batch() const { return load_shared(c.step_at() + 8); }
+    __device__ inline bool ends() const {
+      return (what & kPart) != 0 || load_shared(c.b.tile() + 8) + kKeys > c.s.keys;
+    }
+    __device__ inline bool is_large(int i) const {
+      return load_shared(c.memory + kLargeAt + (c.at.stage * kRowWarps + i) * 4) != 0;
+    }
+    __device__ inline unsigned statistics() const {
+      return c.memory + kRowsAt + c.at.stage * kRowBytes + c.thread % 4 * 8;
+    }
+    __device__ inline float* bias_sums(int i) const {
+      const long long block = load_shared(c.step_at() + 12);
+      return c.all_bias_sums + (block * 2 + c.group) * (64 * C::kQueries) + i * 512 + c.thread * 4;
+    }
+    // Rows of 64 keys of a group; a warp's 16 keys are two pieces of 16 bytes.
+    __device__ inline void load_beside(int i, unsigned (&to)[4]) const {
+      const unsigned lane = c.thread % 32, row = 8 * i + lane / 16 * 8 + lane % 8;
+      const unsigned chunk = c.thread / 32 * 2 + lane / 8 % 2;
+      load_transposed(c.memory + kBesideAt + c.at.stage * kBesideBytes +
+                          c.group * (kBesideBytes / 2) + row * 128 + ((chunk ^ (lane % 8)) << 4),
+                      to[0], to[1], to[2], to[3]);
+    }
+  };
+  __device__ inline unsigned step_at() const { return memory + kInfosAt + at.stage * 16; }
+  __device__ inline bool leads() const { return thread == 0; }
+  __device__ inline void release(unsigned empty) const {
+    if (leads()) mbarrier_arrive(empty);
+  }
+  // Each warp says that it has read the step's block: the number of a later one, read by a warp
+  // that is late, would have its part of dq added elsewhere.
+  __device__ inline void release_step(int stage) const {
+    __syncwarp();
+    if (thread % 32 == 0) mbarrier_arrive(b.query_empty(stage));
+  }
+  // The group, found anew where a register would wait for the end of a tile.
+  static __device__ inline unsigned own_group() { return opaque(threadIdx.x) / 128; }
+  static __device__ inline void group_sync() { named_barrier_sync(2 + own_group(), 128); }
+
+  // Their high halves are the same numbers, and sums stay below 2^32: 32-bit arithmetic.
+  static __device__ inline unsigned long long descriptor(unsigned low) {
+    return (descriptor_layout(128, 0) >> 32 << 32) | low;
+  }
+  __device__ inline void multiply_rows(float (&to)[kScores], unsigned left, unsigned right) {
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < C::kDepth / 16; ++i)
+      C::multiply(
+          to, descriptor(left + i / 4 * (kKeys * 8) + i % 4 * 2),
+          descriptor(right + at.stage * (kQueryBytes >> 4) + i / 4 * (C::kQueries * 8) + i % 4 * 2),
+          i != 0);
+    wgmma_commit();
+  }
+  __device__ inline void multiply_pairs(float (&to)[kGrads], const unsigned* left, unsigned right) {
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < C::kQueries / 16; ++i)
+      C::multiply_registers(to, left + 4 * i,
+                            descriptor(right + at.stage * (kQueryBytes >> 4) + i * 128), 1);
+    wgmma_commit();
+  }
+
+  __device__ inline void store_slopes() {
+    const unsigned key = group * 64 + thread / 32 * 16 + thread % 16;
+    const unsigned to = memory + kSlopesAt + at.stage * kSlopeBytes + key * 128;
+#pragma unroll
+    for (int i = 0; i < C::kQueries / 16; ++i) {
+      const unsigned chunk = i % 4 * 2 + thread % 32 / 16;
+      store_fragments(to + i / 4 * (kKeys * 128) + ((chunk ^ (key % 8)) << 4), part.slopes[4 * i],
+                      part.slopes[4 * i + 1], part.slopes[4 * i + 2], part.slopes[4 * i + 3]);
+    }
+  }
+  __device__ inline void add_queries(const float (&dq)[kColumns / 2], int block) const {
+    float* to = sums + (block * 2 + group) * static_cast<long long>(kNumbers) + thread * 4;
+#pragma unroll
+    for (int i = 0; i < kColumns / 8; ++i) turn::add_quad(to + i * 512, dq + 4 * i);
+  }
+  // The parity of a step is its stage, of which there are two.
+  __device__ inline void add_in_turn(const float (&dq)[kColumns / 2], int block, int stage) const {
+    static_assert(kStages == 2);
+    if constexpr (C::kOrdered) mbarrier_wait(b.turn(), stage);
+    add_queries(dq, block);
+    if constexpr (C::kOrdered) {
+      __syncwarp();
+      if (thread % 32 == 0) mbarrier_arrive(b.added());
+    }
+  }
+
+  __device__ inline void take_bias_turn() const {
+    if constexpr (of_bias::kInOrder) mbarrier_wait(b.bias_turn(), at.stage);
+  }
+  __device__ inline void pass_bias_turn() const {
+    if constexpr (!of_bias::kInOrder) return;
+    __syncwarp();
+    if (thread % 32 == 0) mbarrier_arrive(b.bias_added());
+  }
+
+  // Rows of 128 bytes, of all panels; then both groups' threads have written theirs.
+  template <int count, class Where>
+  __device__ inline void zero_where(unsigned to, const Where& where) const {
+#pragma unroll 1
+    for (unsigned i = group * 128 + thread; i < count * kPanels * 8; i += 256) {
+      const unsigned row = i / 8 % count;
+      if (where(row)) store_zeroes(to + i / 8 / count * (count * 128) + row * 128 + i % 8 * 16);
+    }
+  }
+  static __device__ inline void store_zeroes(unsigned at) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+  }
+  static __device__ inline void zeroes_stored() {
+    fence_for_copies();
+    named_barrier_sync(1, 256);
+  }
+  // Of a block of q or dy that is there: rows that see no key.
+  __device__ inline void zero_rows(unsigned blocks_at, int what) const {
+    if constexpr (kRowWarps > 1) what |= load_shared(step_at() + 12);
+    if ((what & kDead) == 0) return;
+    const unsigned of = memory + kRowsAt + at.stage * kRowBytes;
+    zero_where<C::kQueries>(memory + blocks_at + at.stage * kQueryBytes, [&](unsigned row) {
+      return __int_as_float(load_shared(of + row * 4)) == rows::infinity();
+    });
+    zeroes_stored();
+  }
+  // Of k and v, which are there: keys that no row sees.
+  __device__ inline void zero_keys() const {
+    const place p = tiles::place_of(s, load_shared(b.tile()));
+    const attention_grad_keys seen = attention_grad_seen(s, f.limits, p.head);
+    const auto is_unseen = [&](unsigned key) {
+      const int at_key = p.key + static_cast<int>(key);
+      return at_key < seen.first || at_key >= seen.end;
+    };
+    zero_where<kKeys>(memory, is_unseen);
+    zero_where<kKeys>(memory + kValuesAt, is_unseen);
+    zeroes_stored();
+  }
+
+  // Scores of the next step are multiplied while this one's dq is waited for; behind the last one
+  // of a tile scores of whatever is there, since a product in a branch would be waited for.
+  __device__ inline void start(bool is_there) {
+    if (is_there) {
+      mbarrier_wait(b.query_full(at.stage), at.phase);
+      zero_rows(kQueriesAt, load_shared(step_at()));
+    }
+    multiply_rows(part.score, key_rows, query_rows);
+  }
+  // Of a step whose scores are there; what it says of itself is `what`.
+  __device__ inline void step(int what) {
+    const bool goes_on = (what & kLast) == 0;
+    thread = opaque(thread);  // addresses are made anew: registers are few
+    mbarrier_wait(b.grad_full(at.stage), at.phase);
+    zero_rows(kGradsAt, what);
+    multiply_rows(part.grad, value_rows, grad_rows);
+    const place_in_step here = {*this, what};
+    const unsigned means = here.statistics() + kStages * kRowBytes;
+    part.take_kept(f, s, here);
+    if constexpr (rows::kTogether) {
+      wgmma_wait<0>();
+      pin(part.grad);
+      take_bias_turn();
+      part.take_both(f, s, here, (what & kInside) != 0, means);
+      pass_bias_turn();
+      multiply_pairs(dv, part.weights, grad_across);
+    } else {
+      part.take_weights(f, s, here, (what & kInside) != 0);
+      multiply_pairs(dv, part.weights, grad_across);
+      wgmma_wait<1>();
+      pin(part.grad);
+      take_bias_turn();
+      part.take_slopes(f, s, here, means);
+      pass_bias_turn();
+    }
+    if (!goes_on) release(b.value_empty());
+    store_slopes();
+    if constexpr (C::kKeysFirst) multiply_pairs(dk, part.slopes, query_across);
+    wgmma_wait<C::kKeysFirst ? 1 : 0>();  // its operand's registers are needed
+    pin(dv);
+    release(b.grad_empty(at.stage));
+    fence_for_copies();
+    named_barrier_sync(1, 256);  // slopes of both groups are complete
+    float dq[kColumns / 2];
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kKeys / 16; ++i)
+      C::multiply_third(dq, descriptor(slopes_across + at.stage * (kSlopeBytes >> 4) + i * 128),
+                        descriptor(keys_across + i * 128), i != 0);
+    wgmma_commit();
+    if constexpr (!C::kKeysFirst) multiply_pairs(dk, part.slopes, query_across);
+    const ring now = at;
+    at.advance();
+    // At 128 columns dq and the next scores have no room beside each other.
+    if constexpr (C::kKeysFirst) start(goes_on);
+    constexpr int kAhead = C::kKeysFirst ? 1 : 0;
+    wgmma_wait<1 + kAhead>();
+    // Read again: until here no register was left for it.
+    const int block = load_shared(memory + kInfosAt + now.stage * 16) / kFlags;
+    if constexpr (C::kKeysFirst) {
+      pin(dk);
+      release_step(now.stage);
+      wgmma_wait<kAhead>();
+    }
+    pin(dq);
+    add_in_turn(dq, block, now.stage);
+    if constexpr (!C::kKeysFirst) {
+      start(goes_on);
+      wgmma_wait<1>();
+      pin(dk);
+      release_step(now.stage);
+    }
+    wgmma_wait<0>();
+    pin(part.score);
+  }
+
+  __device__ inline void tile(unsigned phase) {
+#pragma unroll
+    for (int e = 0; e < kGrads; ++e) dk[e] = dv[e] = 0.f;
+    const int flags = load_shared(b.tile() + 4);
+    const bool any = (flags & kSteps) != 0;
+    if constexpr (!C::kOrdered) mbarrier_wait(b.added(), phase);
+    if (!any) mbarrier_wait(b.value_full(), phase);
+    if (any) {
+      if ((flags & kUnseen) != 0) {
+        mbarrier_wait(b.value_full(), phase);
+        zero_keys();
+      }
+      start(true);
+      mbarrier_wait(b.value_full(), phase);
+      wgmma_wait<0>();
+      pin(part.score);
+      int what;
+#pragma unroll 1
+      do {
+        what = load_shared(step_at());
+        step(what);
+      } while ((what & kLast) == 0);
+    }
+    const place p = tiles::place_of(s, load_shared(b.tile()));
+    if constexpr (C::kParts != 0) {
+      group_sync();  // every warp has read the tile's number
+      release(b.key_empty());
+      if (!any) release(b.value_empty());
+      store_part(dk, p, 0);
+      store_part(dv, p, 1);
+      return;
+    }
+    if (leads()) tma_store_wait_read<0>();
+    group_sync();  // also: every warp has read the tile's number, even without a step
+    release(b.key_empty());
+    if (!any) release(b.value_empty());
+    store<true>(dv, 1.f, p);
+    if (leads()) tma_store_wait_read<0>();
+    group_sync();
+    float scale[1] = {1.f};
+    f.scale(p.head * s.group, scale);
+    store<false>(dk, scale[0], p);
+  }
+
+  // dk and dv of the parts of a head lie side by side for each tile: in order those of each part,
+  // which another kernel adds up, else their sums.
+  __device__ inline void store_part(const float (&from)[kGrads], const place& p, int which) const {
+    const int head = C::kOrdered ? p.head : p.head / s.parts;
+    const long long number = (head * s.key_tiles + p.index) * 2ll + which;
+    float* to = part_sums + (number * 2 + own_group()) * 64 * C::kDepth + thread * 4;
+#pragma unroll
+    for (int i = 0; i < kGrads / 4; ++i, to += 512) {
+      if constexpr (C::kOrdered)
+        *reinterpret_cast<float4*>(to) =
+            make_float4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+      else
+        turn::add_quad(to, from + 4 * i);
+    }
+  }
+  template <bool are_values>
+  __device__ inline void store(const float (&from)[kGrads], float times, const place& p) {
+    const auto places = out.template find<are_values>(s, p);
+    const unsigned row = thread / 32 * 16 + thread % 16;
+#pragma unroll
+    for (int c = 0; c < kPanels; ++c)
+#pragma unroll
+      for (int g = 0; g < 4; ++g) {
+        const float* x = from + c * 32 + g * 8;
+        const unsigned chunk = g * 2 + thread % 32 / 16;
+        store_fragments(staging + c * 8192 + row * 128 + ((chunk ^ (row % 8)) << 4),
+                        pack_pair<C::kPackBf16>(x[0] * times, x[1] * times),
+                        pack_pair<C::kPackBf16>(x[2] * times, x[3] * times),
+                        pack_pair<C::kPackBf16>(x[4] * times, x[5] * times),
+                        pack_pair<C::kPackBf16>(x[6] * times, x[7] * times));
+      }
+    fence_for_copies();
+    group_sync();
+    for (int c = 0; c < kPanels; ++c)
+      out.template store<are_values>(leads(), staging + c * 8192, c * 64, p.key + own_group() * 64,
+                                     s, p, places);
+  }
+};
