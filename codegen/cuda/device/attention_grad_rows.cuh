@@ -177,7 +177,10 @@ struct attention_grad_rows {
     else
       take_exponentials(factor[0] * kLog2e,
                         [&](int i) { return load_pair(step.statistics() + i * 32); });
-    if (kFinishes || step.ends() || (C::kZeroes && !inside)) finish_weights(f, s, step, inside);
+    if (C::kZeroes && !inside)
+      finish_weights<true>(f, s, step);
+    else if (kFinishes || step.ends())
+      finish_weights<false>(f, s, step);
   }
   static constexpr bool kFinishes = C::kWeights || C::kKept;  // of all blocks
   template <class Rows>
@@ -195,11 +198,11 @@ struct attention_grad_rows {
     weights[2 * i] = pack_pair<C::kPackBf16>(of[0], of[1]);
     weights[2 * i + 1] = pack_pair<C::kPackBf16>(of[2], of[3]);
   }
-  // What is left to do in some graphs, at places that masks may hide, and at the end of keys and
-  // rows.
-  template <class F, class Step>
-  __device__ inline void finish_weights(const F& f, const attention_grad_shape& s, const Step& step,
-                                        bool inside) {
+  // What is left to do in some graphs, at places that masks may hide (`asks`), and at the end of
+  // keys and rows. A branch beside each question would have its reads made anew for each element.
+  template <bool asks, class F, class Step>
+  __device__ inline void finish_weights(const F& f, const attention_grad_shape& s,
+                                        const Step& step) {
     const int key = step.key(), query = step.query(), batch = step.batch();
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
@@ -209,9 +212,9 @@ struct attention_grad_rows {
         const int at_row = query + 8 * i + e % 2, column = key + (e & 2) * 4;
         const int row = min(at_row, s.queries - 1), key_of = min(column, s.keys - 1);
         bool counts = at_row < s.queries && column < s.keys;
-        if constexpr (C::kZeroes) {
+        if constexpr (asks) {
           float y[1] = {1.f};
-          if (!inside) f.visible(batch, row, key_of, y);
+          f.visible(batch, row, key_of, y);
           counts = counts && y[0] != 0.f;
         }
         if (!counts) weight[e] = 0.f;
