@@ -375,25 +375,56 @@ void AttentionGradSums::StoreRow(KernelBuilder& b, Block& out, TensorId to, cons
   for (int c = 0; c < kColumns; ++c)
     out.push_back(
         {tile::Store{values, b.Idx(c), tile::Cast(type, tile::Load(from, DType::kF32, b.Idx(c)))}});
-  const graph::Node* scatter = ScatterOf(g_, plan_.grad, to);
-  for (int c = 0; c < kColumns; c += scatter != nullptr ? 1 : lanes) {
+  if (const graph::Node* scatter = ScatterOf(g_, plan_.grad, to)) {
+    ScatterRow(b, out, *scatter, at, values);
+    return;
+  }
+  for (int c = 0; c < kColumns; c += lanes) {
     Index place = at;
     place.back() = place.back() + b.Idx(c);
     Block store;
-    if (scatter != nullptr) {
-      ValueScope places(b, store);
-      const ScatterPlace there = ScatterPlaceOf(b, places, store, *scatter, place);
-      Block inside;
-      inside.push_back({tile::Store{b.Pointer(scatter->outputs[0]), there.offset,
-                                    tile::Load(values, type, b.Idx(c))}});
-      store.push_back({tile::If{there.inside, std::move(inside), {}}});
-    } else if (lanes == 1)
+    if (lanes == 1)
       store.push_back(
           {tile::Store{b.Pointer(to), b.Offset(to, place), tile::Load(values, type, b.Idx(c))}});
     else
       WideCopy(store, type, b.Pointer(to), b.Offset(to, place), values, b.Idx(c), lanes);
     out.push_back({tile::If{tile::Lt(place.back(), b.Extent(to, last)), std::move(store), {}}});
   }
+}
+
+// kColumns columns from the index on to where a scatter puts them: at once where they lie together
+// and begin at a multiple of as many.
+void AttentionGradSums::ScatterRow(KernelBuilder& b, Block& out, const graph::Node& scatter,
+                                   const Index& at, const std::string& from) const {
+  const TensorId x = scatter.inputs[0], y = scatter.outputs[0];
+  const DType type = g_[y].dtype;
+  const auto place_of = [&](ValueScope& places, Block& to, int c) {
+    Index place = at;
+    place.back() = place.back() + b.Idx(c);
+    return ScatterPlaceOf(b, places, to, scatter, place);
+  };
+  Block apart;
+  for (int c = 0; c < kColumns; ++c) {
+    Block store, inside;
+    ValueScope places(b, store);
+    const ScatterPlace there = place_of(places, store, c);
+    inside.push_back({tile::Store{b.Pointer(y), there.offset, tile::Load(from, type, b.Idx(c))}});
+    store.push_back({tile::If{there.inside, std::move(inside), {}}});
+    apart.push_back({tile::If{
+        tile::Lt(at.back() + b.Idx(c), b.Extent(x, g_[x].rank() - 1)), std::move(store), {}}});
+  }
+  if (!AreScatteredTogether(g_, scatter)) {
+    for (tile::Stmt& stmt : apart) out.push_back(std::move(stmt));
+    return;
+  }
+  Block row, together;
+  ValueScope places(b, row);
+  const ScatterPlace first = place_of(places, row, 0), end = place_of(places, row, kColumns - 1);
+  WideCopy(together, type, b.Pointer(y), first.offset, from, b.Idx(0), kColumns);
+  const Expr aligned = tile::Op(ScalarOp::kEq, {first.offset % b.Idx(kColumns), b.Idx(0)});
+  row.push_back({tile::If{tile::And(tile::And(first.inside, end.inside), aligned),
+                          std::move(together), std::move(apart)}});
+  out.push_back({tile::If{tile::Lt(at.back(), b.Extent(x, g_[x].rank() - 1)), std::move(row), {}}});
 }
 
 }  // namespace kiln::compiler

@@ -74,6 +74,8 @@ class AttentionGradSums {
   tile::Expr ScaleOf(KernelBuilder& b, tile::Block& out, const tile::Expr& head) const;
   void StoreRow(KernelBuilder& b, tile::Block& out, graph::TensorId to, const Index& at,
                 const std::string& from) const;
+  void ScatterRow(KernelBuilder& b, tile::Block& out, const graph::Node& scatter, const Index& at,
+                  const std::string& from) const;
 
   const Group& group_;
   const graph::Graph& g_;
