@@ -6,6 +6,8 @@
 #include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_grad_functions.h"
 #include "compiler/engines/attention_grad_sums.h"
+#include "compiler/engines/attention_moves.h"
+#include "compiler/engines/attention_runs.h"
 #include "compiler/engines/map_dims.h"
 #include "ir/graph/ops.h"
 
@@ -13,6 +15,7 @@ namespace kiln::compiler {
 namespace {
 
 using graph::Graph;
+using graph::TensorId;
 using tile::Call;
 
 // 0: what a depth takes. Blocks of 128 have too few registers beside rows of 128.
@@ -21,6 +24,7 @@ constexpr KnobRow kKnobRows[] = {
     {.name = "tile_queries", .cudnn_type = kKnobTileRows, .domain = kQueriesDomain},
 };
 
+constexpr int64_t kRunsAlignment = 1024;  // bytes, of what the skeleton lays out itself
 constexpr int kPanel = 64, kKeys = 128, kMostDepth = 128, kStages = 2;
 // Of the producer group, which asks masks for bounds, and the consumers; by blocks of 64 queries
 // and of 128, of which consumers want all that there are.
@@ -33,12 +37,20 @@ constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 2
 constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
 
 struct GradSm90 {
-  static constexpr int kVersion = 7;
+  static constexpr int kVersion = 8;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
 
+  // An operand or a result, and its runs where no map has the tensor.
+  struct Rows {
+    OperandRows rows = {};
+    TensorMapSpec map = {};
+    RowRun run = {};
+  };
   struct Plan : AttentionGradProblem {
-    TensorMapSpec q = {}, k = {}, v = {}, dy = {}, dk = {}, dv = {}, beside_map = {};
+    Rows q = {}, k = {}, v = {}, dy = {}, dk = {}, dv = {};
+    bool has_runs = false;
+    TensorMapSpec beside_map = {};
   };
   static Result<Plan> PlanOf(const Group& group);
   static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
@@ -52,7 +64,38 @@ int64_t GradSm90::SharedBytes(const Plan& p) {
   return 2 * int64_t{kKeys} * p.depth * 2 + 2 * kStages * block +
          2 * int64_t{kKeys} * p.queries_tile * 2 + 2 * int64_t{64} * p.depth * 2 +
          (p.beside == graph::kAbsent ? 0 : kStages * int64_t{kKeys} * p.queries_tile * 2) +
-         2 * kStages * int64_t{p.queries_tile} * 4 + 24 * kStages + 176;
+         2 * kStages * int64_t{p.queries_tile} * 4 + 24 * kStages + 176 +
+         (p.has_runs ? kRunsAlignment : 0);
+}
+
+// The tensor maps of all operands and results; or why there are none.
+Status TakeMaps(const Graph& g, Plan& p) {
+  const AttentionGrad& a = p.grad;
+  RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v, a.dy}));
+  if (ScatterOf(g, a, a.dk) != nullptr || ScatterOf(g, a, a.dv) != nullptr)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "gradients are scattered; tensor maps write memory as it is");
+  for (GradSm90::Rows* of : {&p.q, &p.dy, &p.k, &p.v, &p.dk, &p.dv}) {
+    ASSIGN_OR_RETURN(of->map, AttentionMapOf(g[of->rows.id], of->rows.places, of->rows.depth, 64));
+  }
+  return {};
+}
+
+// Whether all rows lie in runs that maps read and write.
+bool TakeRuns(const Graph& g, Plan& p) {
+  for (GradSm90::Rows* of : {&p.q, &p.dy, &p.k, &p.v, &p.dk, &p.dv}) {
+    const TensorId id = of->rows.id;
+    const bool is_result = id == p.grad.dk || id == p.grad.dv;
+    const auto run = is_result ? StoreRunOf(g, id, ScatterOf(g, p.grad, id)) : RunOf(g, of->rows);
+    if (!run || run->is_paged) return false;
+    of->run = *run;
+    const Result<TensorMapSpec> map = MapOfRun(g, *run, g[id].dims[of->rows.depth]);
+    if (!map.ok()) return false;
+    of->map = *map;
+    if (is_result) SetBox(of->map, of->run, 64);
+  }
+  p.has_runs = true;
+  return true;
 }
 
 Result<Plan> GradSm90::PlanOf(const Group& group) {
@@ -60,10 +103,6 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   ASSIGN_OR_RETURN(AttentionGradProblem problem, AttentionGradProblemOf(group, kMostDepth, kPanel));
   Plan p{std::move(problem)};
   const AttentionGrad& a = p.grad;
-  RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v, a.dy}));
-  if (ScatterOf(g, a, a.dk) != nullptr || ScatterOf(g, a, a.dv) != nullptr)
-    return Status::Error(Code::kUnsupportedGraphPattern,
-                         "gradients are scattered; tensor maps write memory as it is");
   if (p.width != p.depth)
     return Status::Error(Code::kUnsupportedShape,
                          "rows of {} and {}: blocks of shared memory are of one size", p.depth,
@@ -74,12 +113,14 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
                          "{}, the gradient of a bias, sums over queries or keys", g[a.dbias].name);
   p.keys_tile = kKeys;
   const int64_t rank = g[a.exp].rank();
-  ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
-  ASSIGN_OR_RETURN(p.dy, AttentionMapOf(g[a.dy], rank - 2, rank - 1, 64));
-  ASSIGN_OR_RETURN(p.k, AttentionMapOf(g[a.k], rank - 1, rank - 2, kKeys));
-  ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 1, rank - 2, kKeys));
-  ASSIGN_OR_RETURN(p.dk, AttentionMapOf(g[a.dk], rank - 2, rank - 1, 64));
-  ASSIGN_OR_RETURN(p.dv, AttentionMapOf(g[a.dv], rank - 2, rank - 1, 64));
+  p.q.rows = {a.q, rank - 2, rank - 1};
+  p.dy.rows = {a.dy, rank - 2, rank - 1};
+  p.k.rows = {a.k, rank - 1, rank - 2};
+  p.v.rows = {a.v, rank - 1, rank - 2};
+  p.dk.rows = {a.dk, rank - 2, rank - 1};
+  p.dv.rows = {a.dv, rank - 2, rank - 1};
+  const Status maps = TakeMaps(g, p);
+  if (!maps.ok() && !TakeRuns(g, p)) return maps;
   if (p.beside != graph::kAbsent) {
     // Where tensor maps read it, skeletons hand it to scores; elsewhere these read it themselves.
     const auto map = AttentionMapOf(g[p.beside], rank - 2, rank - 1, 64);
@@ -89,16 +130,16 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
     else
       p.beside = graph::kAbsent;
   }
-  RETURN_IF_ERROR(CheckStores(p.dk, g[a.dk]));
-  RETURN_IF_ERROR(CheckStores(p.dv, g[a.dv]));
+  RETURN_IF_ERROR(CheckStores(p.dk.map, g[a.dk]));
+  RETURN_IF_ERROR(CheckStores(p.dv.map, g[a.dv]));
   return p;
 }
 
-// What is beside a place takes registers.
+// What is beside a place takes registers, and so do the places of runs.
 bool TakesLargeBlocks(const Plan& p) {
   const AttentionGrad& a = p.grad;
   return p.depth == kPanel && !p.reads && p.beside == graph::kAbsent && a.is_plain &&
-         a.kept == graph::kAbsent;
+         a.kept == graph::kAbsent && !p.has_runs;
 }
 
 Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
@@ -107,7 +148,12 @@ Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> kn
     return Status::Error(Code::kUnsupportedShape,
                          "blocks of {} queries have too few registers for rows of {}",
                          p.queries_tile, p.depth);
-  for (TensorMapSpec* map : {&p.q, &p.dy, &p.beside_map}) map->box[1] = p.queries_tile;
+  for (TensorMapSpec* map : {&p.q.map, &p.dy.map, &p.beside_map}) map->box[1] = p.queries_tile;
+  for (TensorMapSpec* map : {&p.k.map, &p.v.map}) map->box[1] = kKeys;
+  if (p.has_runs) {
+    for (GradSm90::Rows* of : {&p.q, &p.dy}) SetBox(of->map, of->run, p.queries_tile);
+    for (GradSm90::Rows* of : {&p.k, &p.v}) SetBox(of->map, of->run, kKeys);
+  }
   TakeParts(p, target, kFlopsPerSecond, kBytesPerSecond);
   if (p.bias_heads > 0)
     p.bias_sums = p.bias_heads * p.key_tiles() * p.query_tiles() * kKeys * p.queries_tile;
@@ -152,11 +198,29 @@ class Schedule {
                     IndexTypeInMemory(g_));
     for (const char* reserved : {"bx", "shape"}) b.Name(reserved);
     for (const char* reserved : kAttentionGradFunctions) b.Name(reserved);
+    for (const char* moved : {"query", "grad", "key", "value", "store_keys", "store_values"})
+      for (const char* part : {"", "_run"}) b.Name(fmt::format("{}{}", moved, part));
     const DType type = g_[a.q].dtype;
-    Call call{.skeleton = "attention_grad_sm90"};
-    call.maps = {b.Map("q_map", a.q, plan_.q),    b.Map("k_map", a.k, plan_.k),
-                 b.Map("v_map", a.v, plan_.v),    b.Map("dy_map", a.dy, plan_.dy),
-                 b.Map("dk_map", a.dk, plan_.dk), b.Map("dv_map", a.dv, plan_.dv)};
+    Call call{.skeleton = plan_.has_runs ? "attention_grad_runs_sm90" : "attention_grad_sm90"};
+    tile::Block before;
+    for (const auto& [name, of] : {std::pair{"q_map", &plan_.q},
+                                   {"k_map", &plan_.k},
+                                   {"v_map", &plan_.v},
+                                   {"dy_map", &plan_.dy},
+                                   {"dk_map", &plan_.dk},
+                                   {"dv_map", &plan_.dv}})
+      call.maps.push_back(b.Map(name, plan_.has_runs ? of->run.tensor : of->rows.id, of->map));
+    // What functions copy to is the kernel's own.
+    const int64_t bytes = GradSm90::SharedBytes(plan_);
+    std::string memory;
+    if (plan_.has_runs) {
+      memory = b.Name("memory");
+      before.push_back({tile::Alloc{memory, type, tile::Space::kShared, bytes / 2}});
+      call.buffers.push_back(memory);
+      call.config.push_back({"kBytes", bytes});
+    } else {
+      call.shared_bytes = bytes;
+    }
     const bool has_beside = plan_.beside != graph::kAbsent;
     call.maps.push_back(has_beside ? b.Map("beside_map", plan_.beside, plan_.beside_map)
                                    : call.maps[0]);  // which nobody reads
@@ -165,11 +229,13 @@ class Schedule {
              g_[plan_.beside].dims[g_[plan_.beside].dims.size() - back] > 1;
     };
     const std::string summed = AttentionGradSums::Sums(b, plan_, false);
-    call.buffers = {
-        summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
-        plan_.parts > 1 ? b.Scratch(AttentionGradSums::PartSums(plan_), DType::kF32, false)
-                        : summed,
-        plan_.bias_sums > 0 ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false) : summed};
+    for (const std::string& buffer :
+         {summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
+          plan_.parts > 1 ? b.Scratch(AttentionGradSums::PartSums(plan_), DType::kF32, false)
+                          : summed,
+          plan_.bias_sums > 0 ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
+                              : summed})
+      call.buffers.push_back(buffer);
     call.wgmma = {.columns = plan_.queries_tile, .type = type, .right_type = type};
     call.second = Call::Wgmma{.columns = plan_.depth,
                               .type = type,
@@ -181,25 +247,61 @@ class Schedule {
                              .right_type = type,
                              .left_is_outer = true,
                              .right_is_outer = true};
-    call.shared_bytes = GradSm90::SharedBytes(plan_);
     const bool is_shallow = plan_.depth == 64;
-    call.config = {
-        {"kQueries", plan_.queries_tile},         {"kDepth", plan_.depth},
-        {"kReads", plan_.reads ? 1 : 0},          {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
-        {"kKeysFirst", is_shallow ? 1 : 0},       {"kOrdered", is_ordered_ ? 1 : 0},
-        {"kParts", plan_.parts > 1 ? 1 : 0},      {"kPackBf16", type == DType::kBF16 ? 1 : 0},
-        {"kBeside", has_beside ? 1 : 0},          {"kBesideHeads", is_of_each(3) ? 1 : 0},
-        {"kBesideImages", is_of_each(4) ? 1 : 0}, {"kBiasQuads", 1}};
+    for (const auto& [name, value] :
+         {std::pair<const char*, int64_t>{"kQueries", plan_.queries_tile},
+          {"kDepth", plan_.depth},
+          {"kReads", plan_.reads ? 1 : 0},
+          {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
+          {"kKeysFirst", is_shallow ? 1 : 0},
+          {"kOrdered", is_ordered_ ? 1 : 0},
+          {"kParts", plan_.parts > 1 ? 1 : 0},
+          {"kPackBf16", type == DType::kBF16 ? 1 : 0},
+          {"kBeside", has_beside ? 1 : 0},
+          {"kBesideHeads", is_of_each(3) ? 1 : 0},
+          {"kBesideImages", is_of_each(4) ? 1 : 0},
+          {"kBiasQuads", 1}})
+      call.config.push_back({name, value});
     if (has_beside)
       call.config.push_back({"kBesideBf16", g_[plan_.beside].dtype == DType::kBF16 ? 1 : 0});
     AddAttentionGradShape(b, plan_, call);
+    if (plan_.has_runs) AddLoads(b, call, memory);
     AttentionGradFunctions(b, a).Add(call, {}, plan_.beside);
+    if (plan_.has_runs) AddStores(b, call);
     const int(&registers)[2] = kRegisters[plan_.queries_tile > kPanel];
     call.config.push_back({"kProducerRegisters", registers[0]});
     call.config.push_back({"kConsumerRegisters", registers[1]});
     const int64_t blocks =
         std::min<int64_t>(plan_.part_heads() * plan_.key_tiles(), target_.multiprocessors);
-    b.Finish(CallOfBlocks(b, blocks, std::move(call)), {blocks, 1, 1}, 384, lowered, 1);
+    b.Finish(CallOfBlocks(b, blocks, std::move(call), std::move(before)), {blocks, 1, 1}, 384,
+             lowered, 1);
+  }
+
+  // Functions that say where runs begin, and move rows of those that no map can have.
+  void AddLoads(KernelBuilder& b, Call& call, const std::string& memory) {
+    for (const auto& [name, of] : {std::pair{"query", &plan_.q},
+                                   {"grad", &plan_.dy},
+                                   {"key", &plan_.k},
+                                   {"value", &plan_.v}}) {
+      const HeadIndex heads = OwnHeads(b, of->rows.id);
+      AddRowsLoad(b, call, name, memory, of->rows, heads);
+      AddRun(b, call, name, of->run, of->rows, heads, of->map.box[1]);
+    }
+  }
+  void AddStores(KernelBuilder& b, Call& call) {
+    for (const auto& [name, of] :
+         {std::pair{"store_keys", &plan_.dk}, {"store_values", &plan_.dv}}) {
+      const TensorId id = of->rows.id;
+      AddRowsStore(b, call, name, id, ScatterOf(g_, plan_.grad, id));
+      AddRun(b, call, name, of->run, of->rows, OwnHeads(b, id), of->map.box[1]);
+    }
+    int64_t apart = 0, bit = 1;
+    for (const GradSm90::Rows* of :
+         {&plan_.q, &plan_.dy, &plan_.k, &plan_.v, &plan_.dk, &plan_.dv}) {
+      apart |= of->run.has_pieces() ? bit : 0;
+      bit *= 2;
+    }
+    call.config.push_back({"kApart", apart});
   }
 
   const Group& group_;

@@ -122,6 +122,13 @@ GRADIENTS = [
     ("whole_blocks_one_head_of_keys", {"q": (2, 4, 128, 128), "heads": 1}),
     ("ragged_causal", {**_LENGTHS, **_RAGGED, **_CAUSAL}),
     ("ragged_window_bias", {**_LENGTHS, **_RAGGED, **_WINDOW, **_BIAS}),
+    ("ragged_gap_deterministic", {**_LENGTHS, **_RAGGED, "gap": 2, "deterministic": True}),
+    ("ragged_shifted_causal", {**_LENGTHS, **_RAGGED, "gap": 1, "shift": 3, **_CAUSAL, "q": (3, 2, 70, 128)}),
+    ("ragged_no_keys_bottom_right", {**_NO_KEYS, **_RAGGED, **_BOTTOM, "q": (3, 4, 70, 64), "heads": 2}),
+    ("ragged_one_head_of_keys", {**_LENGTHS, **_RAGGED, "q": (3, 4, 70, 128), "heads": 1}),
+    ("ragged_dbias_copied", {**_LENGTHS, **_RAGGED, **_BESIDE, "dbias": True}),
+    ("ragged_shifted_bias_copied", {**_LENGTHS, **_RAGGED, **_BESIDE, "shift": 5}),
+    ("ragged_sink_dropout_causal", {**_LENGTHS, **_RAGGED, **_SINK, **_DROP, **_CAUSAL, "q": (3, 2, 70, 80)}),
     ("depth_192_128_padding_causal", {**_LENGTHS, **_CAUSAL, "q": (3, 2, 70, 192), "value_depth": 128}),
 ]
 

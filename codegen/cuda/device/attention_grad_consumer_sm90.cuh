@@ -9,7 +9,7 @@ struct attention_grad_to_maps {
   const tensor_map &dk, &dv;
   struct places {};
   template <bool are_values>
-  __device__ inline places find(const attention_grad_shape&, const place&) const {
+  __device__ inline places find(const attention_grad_shape&, const place&, int) const {
     return {};
   }
   template <bool are_values>
@@ -329,7 +329,8 @@ struct attention_grad_consumer : attention_grad_layout<C> {
   }
   template <bool are_values>
   __device__ inline void store(const float (&from)[kGrads], float times, const place& p) {
-    const auto places = out.template find<are_values>(s, p);
+    const int first = p.key + own_group() * 64;
+    const auto places = out.template find<are_values>(s, p, first);
     const unsigned row = thread / 32 * 16 + thread % 16;
 #pragma unroll
     for (int c = 0; c < kPanels; ++c)
@@ -346,7 +347,6 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     fence_for_copies();
     group_sync();
     for (int c = 0; c < kPanels; ++c)
-      out.template store<are_values>(leads(), staging + c * 8192, c * 64, p.key + own_group() * 64,
-                                     s, p, places);
+      out.template store<are_values>(leads(), staging + c * 8192, c * 64, first, s, p, places);
   }
 };

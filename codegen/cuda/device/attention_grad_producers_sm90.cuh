@@ -19,7 +19,7 @@ struct attention_grad_by_maps {
       tma_load(to + c * rows * 128, map, full, c * 64, row, inner, outer);
   }
   __device__ inline void find(const attention_grad_shape&, const place&) {}
-  __device__ inline void find_step(const attention_grad_shape&, int) {}
+  __device__ inline void find_step(const attention_grad_shape&, int, int) {}
   __device__ inline void keys(unsigned to, unsigned full, const attention_grad_shape&,
                               const place& p) const {
     load<of::kKeys>(to, k, full, 0, p.key, p.inner, p.outer);
@@ -101,7 +101,7 @@ struct attention_grad_producers : attention_grad_layout<C> {
         const int row = step.row;
         const int heads = s.inner * (C::kParts ? s.parts : 1) * s.group;
         const int inner = step.batch - p.outer * heads;
-        loads.find_step(s, step.batch);
+        loads.find_step(s, step.batch, row);
         mbarrier_wait(b.query_empty(at.stage), at.phase ^ 1);
         loads.queries(memory + kQueriesAt + at.stage * kQueryBytes, b.query_full(at.stage),
                       kBesideBytes, s, row, inner, p.outer, step.batch);

@@ -4,76 +4,11 @@
 // store_run): attention_sm90 for rows that tensor maps read and write though no map has the
 // tensor: one sequence behind another, from numbers in memory on, or in pages.
 //
-// A map here is {depth, rows of a box, units}: its third dim begins a box at any multiple of a
-// unit, what all strides are multiples of, since its places overlap. A box of which n rows count
-// begins that many rows before the end of the second dim: the hardware ends it, with zeroes for
-// what is loaded from behind and nothing stored there. The box's first unit then lies before the
-// tensor where the tensor begins with fewer rows than a box has. A map that is written has its
-// address a box before the tensor's; one that is loaded cannot, since the hardware touches the
-// map's address for what lies outside, and such boxes are loaded piece by piece.
-//
-//   name_run(batch, row, end, result out)   for the box at `row`, of whose rows those before `end`
-//       count: the number along the third dim, and what `row` has to be moved by along the second;
-//       kPieceByPiece there for a box before the tensor, or of a run that does not begin at a
-//       multiple of a unit or ends within a row: name(to, batch, row, column) moves 8 of its
-//       elements, as in attention_loaded_sm90
+// attention_boxes_sm90.cuh says what a map of a run is, and name_run.
 //
 // One warp has the queries and keys, another one the values; a lane finds the place of a box, for
 // the block that comes next, and asks for it. k and v have boxes of kKeyBox and kValueBox rows.
 using attention_runs_shape = attention_shape;
-
-template <class Run, class Apart>
-struct attention_run_moves {
-  const tensor_map& map;
-  const Run& run;
-  const Apart& apart;
-};
-
-// `rows` rows of `panels` times 64 columns, in boxes of `box` rows.
-template <int rows, int panels_of, int box, bool has_apart>
-struct attention_boxes {
-  static constexpr int kBoxes = rows / box, kPieceByPiece = -(1 << 30);
-  static_assert(rows % box == 0 && kBoxes <= 32);
-  using shape = panels<rows, panels_of * 64>;
-  int at = 0, move_by = 0;  // of this lane's box
-
-  static __device__ inline int lane() { return threadIdx.x % 32; }
-  template <class Moves>
-  __device__ inline void find(const Moves& moves, int batch, int row, int end) {
-    int result[2] = {0, 0};
-    if (lane() < kBoxes) moves.run(batch, row + lane() * box, end, result);
-    at = result[0];
-    move_by = result[1];
-  }
-  // `to` is an address, `element` its element of the memory that functions know.
-  template <class Moves>
-  __device__ inline void load(const Moves& moves, unsigned to, int element, unsigned full,
-                              int batch, int row, int end, int none) const {
-    if constexpr (has_apart) {
-      if (__any_sync(~0u, move_by == kPieceByPiece)) {
-#pragma unroll 1
-        for (int n = lane(); n < rows * shape::kOfRow; n += 32) {
-          const int i = n / shape::kOfRow, chunk = n % shape::kOfRow;
-          moves.apart(element + shape::at(i, chunk), batch, row + i < end ? row + i : none,
-                      chunk * 8);
-        }
-        commit_async();
-        wait_async<0>();
-        fence_for_copies();
-        __syncwarp();
-        if (lane() == 0) mbarrier_arrive(full);
-        return;
-      }
-    }
-    if (lane() == 0) mbarrier_expect(full, panels_of * rows * 128);
-    __syncwarp();
-    if (lane() < kBoxes)
-#pragma unroll
-      for (int c = 0; c < panels_of; ++c)
-        tma_load(to + (c * rows + lane() * box) * 128, moves.map, full, c * 64,
-                 move_by + row + lane() * box, at, 0);
-  }
-};
 
 // What a warp does with room and barriers.
 struct attention_run_warp {
@@ -157,51 +92,6 @@ struct attention_by_runs {
   }
 };
 
-// 64 by 64 results from the staging: by the map, or a piece of 8 at a time.
-template <class C, class T, class Store>
-struct attention_to_runs {
-  T* memory;
-  const attention_shape& s;
-  const Store& put;
-  unsigned start;
-  int from;
-
-  struct places {
-    int at, move_by;
-  };
-  __device__ inline places find(int batch, int first_row) const {
-    int result[2];
-    put.run(batch, first_row, s.queries, result);
-    return {result[0], result[1]};
-  }
-  __device__ inline void wait(bool leads) const {
-    if (leads) tma_store_wait_read<0>();
-  }
-  __device__ inline void store(bool leads, unsigned staging, int column, int first_row, int batch,
-                               int, int, const places& p) const {
-    if constexpr ((C::kApart & 8) != 0) {
-      if (p.move_by == attention_boxes<64, 1, 64, true>::kPieceByPiece) {
-        const T* at = memory + from + int(staging - start) / 2;
-        const int chunk = threadIdx.x % 8;
-        if (column + chunk * 8 >= s.columns) return;
-#pragma unroll 1
-        for (int row = threadIdx.x % 128 / 8; row < min(64, s.queries - first_row); row += 16) {
-          __align__(16) T values[8];
-          copy<16>(values, at + row * 64 + (chunk ^ row % 8) * 8);
-          put.apart(values, batch, first_row + row, column + chunk * 8);
-        }
-        return;
-      }
-    }
-    if (!leads) return;
-    tma_store(put.map, staging, column, p.move_by + first_row, p.at, 0);
-    tma_store_commit();
-  }
-  __device__ inline void end(bool leads) const {
-    if (leads) tma_store_wait();
-  }
-};
-
 template <class C, class T, class Query, class QueryRun, class Key, class KeyRun, class Value,
           class ValueRun, class Score, class Inside, class Factor, class Limits, class Weight,
           class Random, class Finish, class Rows, class First, class Store, class StoreRun>
@@ -228,6 +118,7 @@ __device__ inline void attention_runs_sm90(
   const results of_result = {out, store_run, store};
   skeleton::run(start,
                 attention_by_runs<C, queries, keys, values>{of_q, of_k, of_v, {start, from}, shape},
-                attention_to_runs<C, T, results>{memory, shape, of_result, start, from}, shape,
+                attention_to_runs < (C::kApart & 8) != 0, T,
+                results > {memory, of_result, start, from, shape.queries, shape.columns}, shape,
                 functions{score, inside, factor, limits, weight, random, finish, rows, first});
 }
