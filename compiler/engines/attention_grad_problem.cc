@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <ranges>
 #include <set>
 
@@ -58,8 +59,9 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a, int64_t most_depth)
       if (d != but && x[static_cast<size_t>(d)] != y[static_cast<size_t>(d)]) return false;
     return true;
   };
-  if (!alike(q, dy, rank - 1) || !alike(k, v, rank - 2) || dy.back() != v[rank - 2] ||
-      (rank == 4 && q[0] != k[0]) || q[rank - 3] % k[rank - 3] != 0)
+  if (!alike(q, dy, rank - 1) || k.back() != v.back() || dy.back() != v[rank - 2] ||
+      (rank == 4 && (q[0] != k[0] || q[0] != v[0])) || q[rank - 3] % k[rank - 3] != 0 ||
+      q[rank - 3] % v[rank - 3] != 0)
     return Status::Error(Code::kUnsupportedShape,
                          "{} {} and {} {}, {} {} and {} {} are not as large as each other",
                          g[a.q].name, DimsText(q), g[a.dy].name, DimsText(dy), g[a.k].name,
@@ -145,7 +147,10 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
   const int64_t rank = g[a.exp].rank();
   p.queries = g[a.exp].dims[rank - 2];
   p.keys = g[a.exp].dims[rank - 1];
-  p.inner = g[a.k].dims[rank - 3];
+  const int64_t key_heads = g[a.k].dims[rank - 3], value_heads = g[a.v].dims[rank - 3];
+  p.inner = std::lcm(key_heads, value_heads);
+  p.key_pairs = p.inner / key_heads;
+  p.value_pairs = p.inner / value_heads;
   if (rank > 3) p.outer = g[a.k].dims[0];
   p.group = g[a.q].dims[rank - 3] / p.inner;
   p.depth = static_cast<int>(AlignUp(g[a.q].dims.back(), panel));
@@ -209,7 +214,12 @@ void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, tile
   add("queries", p.queries);
   add("keys", p.keys);
   add("inner", p.inner);
-  if (p.parts > 1) add("parts", p.parts);
+  if (p.adds_parts()) {
+    add("parts", p.parts);
+    add("key_sums", p.part_blocks(false));
+    add("key_pairs", p.key_pairs);
+    add("value_pairs", p.value_pairs);
+  }
   add("batches", p.part_heads());
   add("group", p.part_group());
   add("key_tiles", p.key_tiles());

@@ -20,15 +20,21 @@ struct AttentionGradProblem {
   int64_t queries = 0, keys = 0, inner = 1, outer = 1, group = 1;
   bool hides_blocks = false;  // some mask has known bounds
   int64_t section = 1;        // parts of heads whose tiles are made at one time
+  // Where k and v have not as many heads, tiles are those of pairs of them, which share heads.
+  int64_t key_pairs = 1, value_pairs = 1;
+  int64_t pairs(bool of_values) const { return of_values ? value_pairs : key_pairs; }
   // Into how many the heads of q that share one of k and v are divided. Each part has tiles of its
-  // own, whose dk and dv are added up by another kernel, so that few heads of k and v are blocks
-  // enough. Of `kept_parts` of them these are kept; of one, it is their sum.
-  int64_t parts = 1, kept_parts = 1;
+  // own, whose dk and dv are added up, so that few heads of k and v are blocks enough: by another
+  // kernel, where those of all parts are kept.
+  int64_t parts = 1;
+  bool keeps_parts = false;
+  bool adds_parts() const { return parts > 1 || key_pairs > 1 || value_pairs > 1; }
+  int64_t kept_parts(bool of_values) const { return keeps_parts ? parts * pairs(of_values) : 1; }
   int64_t part_heads() const { return heads() * parts; }
   int64_t part_group() const { return group / parts; }
   int64_t query_tiles() const { return CeilDiv(queries, queries_tile); }
   int64_t key_tiles() const { return CeilDiv(keys, keys_tile); }
-  int64_t heads() const { return inner * outer; }                     // of k and v
+  int64_t heads() const { return inner * outer; }                     // of k and v, or pairs
   int64_t blocks() const { return heads() * group * query_tiles(); }  // of dq
   // Of a bias's gradient: sums, and turns at most. Sums are its elements, or, in the order of
   // fragments, whole blocks of its heads.
@@ -39,9 +45,12 @@ struct AttentionGradProblem {
   // Sums of dq lie where its rows of f32 do, whole blocks of both (TakeSumsPlace).
   bool sums_in_place = false;
   int64_t sums() const { return blocks() * queries_tile * depth; }
-  // Of dk and dv, where they are added up.
+  // Of dk and dv, where they are added up; blocks of either.
+  int64_t part_blocks(bool of_values) const {
+    return heads() / pairs(of_values) * kept_parts(of_values) * key_tiles();
+  }
   int64_t part_sums() const {
-    return parts == 1 ? 0 : heads() * kept_parts * key_tiles() * keys_tile * depth * 2;
+    return adds_parts() ? (part_blocks(false) + part_blocks(true)) * keys_tile * depth : 0;
   }
 };
 

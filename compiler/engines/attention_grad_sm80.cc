@@ -67,6 +67,11 @@ constexpr GradTile kTiles[] = {{8, 2, 128, 64, 2}, {8, 2, 64, 128, 2}, {8, 1, 64
 Result<Plan> GradSm80::PlanOf(const Group& group) {
   ASSIGN_OR_RETURN(AttentionGradProblem problem, AttentionGradProblemOf(group, kMostDepth, kPanel));
   Plan p{std::move(problem)};
+  if (p.key_pairs != p.value_pairs)
+    return Status::Error(Code::kUnsupportedShape,
+                         "{} and {} have {} and {} heads; tiles are of one",
+                         group.graph[p.grad.k].name, group.graph[p.grad.v].name,
+                         p.inner / p.key_pairs, p.inner / p.value_pairs);
   // Columns that a warp has lie in one panel.
   for (int* columns : {&p.depth, &p.width})
     if (*columns > 2 * kPanel) *columns = static_cast<int>(AlignUp(*columns, 2 * kPanel));

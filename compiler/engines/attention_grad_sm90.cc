@@ -171,7 +171,7 @@ class Schedule {
         target_(target),
         plan_(std::move(plan)),
         is_ordered_(is_ordered) {
-    plan_.kept_parts = is_ordered_ ? plan_.parts : 1;
+    plan_.keeps_parts = is_ordered_;
     TakeSumsPlace(plan_, g_);
     TakeSection(plan_, kSectionBytes[is_ordered_][plan_.depth > kPanel], target_);
   }
@@ -231,8 +231,8 @@ class Schedule {
     const std::string summed = AttentionGradSums::Sums(b, plan_, false);
     for (const std::string& buffer :
          {summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
-          plan_.parts > 1 ? b.Scratch(AttentionGradSums::PartSums(plan_), DType::kF32, false)
-                          : summed,
+          plan_.adds_parts() ? b.Scratch(AttentionGradSums::PartSums(plan_), DType::kF32, false)
+                             : summed,
           plan_.bias_sums > 0 ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
                               : summed})
       call.buffers.push_back(buffer);
@@ -255,7 +255,7 @@ class Schedule {
           {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
           {"kKeysFirst", is_shallow ? 1 : 0},
           {"kOrdered", is_ordered_ ? 1 : 0},
-          {"kParts", plan_.parts > 1 ? 1 : 0},
+          {"kParts", plan_.adds_parts() ? 1 : 0},
           {"kPackBf16", type == DType::kBF16 ? 1 : 0},
           {"kBeside", has_beside ? 1 : 0},
           {"kBesideHeads", is_of_each(3) ? 1 : 0},

@@ -110,7 +110,7 @@ void AttentionGradSums::AddZeroes(Lowered& lowered) const {
   const std::string turns = b.Scratch(kTurns, DType::kI32, false);
   const std::string sums = Sums(b, plan_, false);
   // Those of parts that are added up as they are made.
-  const int64_t parts = plan_.kept_parts == 1 ? plan_.part_sums() / kSumsOfThread : 0;
+  const int64_t parts = plan_.keeps_parts ? 0 : plan_.part_sums() / kSumsOfThread;
   const std::string part_sums = parts > 0 ? b.Scratch(PartSums(plan_), DType::kF32, false) : sums;
   const int64_t count = std::max({zeroes_ / kSumsOfThread, parts, turns_});
   AddEach(b, count, lowered, [&](Block& out, const Expr& n) {
@@ -215,7 +215,7 @@ void AttentionGradSums::StoreBias(KernelBuilder& b, Block& out, const Index& at,
 }
 
 // Sums of blocks of `rows` by the plan's depth, of two groups that share columns or rows. Of
-// `parts`, which have `tiles` blocks a head each, those are added, in order.
+// `parts`, which have `tiles` blocks a head each, from block `first` on, those are added, in order.
 struct AttentionGradSums::Fragments {
   int scratch = kSums;
   int rows = 0;
@@ -225,8 +225,7 @@ struct AttentionGradSums::Fragments {
   TensorId y = graph::kAbsent, too = graph::kAbsent;
   int64_t heads_of_q = 1;  // for each of its heads
   bool is_scaled = true;
-  int64_t parts = 0;
-  int which = 0;  // with parts, of two that lie side by side
+  int64_t parts = 0, first = 0;
 };
 
 void AttentionGradSums::AddConversion(Lowered& lowered) const {
@@ -241,19 +240,19 @@ void AttentionGradSums::AddConversion(Lowered& lowered) const {
 }
 
 void AttentionGradSums::AddPartConversions(Lowered& lowered) const {
-  if (plan_.parts == 1) return;
-  for (const int which : {0, 1}) {
-    KernelBuilder b = Builder(which == 0 ? "dk from those of parts" : "dv from those of parts");
+  if (!plan_.adds_parts()) return;
+  for (const bool are_values : {false, true}) {
+    KernelBuilder b = Builder(are_values ? "dv from those of parts" : "dk from those of parts");
     AddRowsFrom(b,
                 {.scratch = PartSums(plan_),
                  .rows = plan_.keys_tile,
                  .tiles = plan_.key_tiles(),
                  .tiles_name = "key_tiles",
-                 .y = which == 0 ? plan_.grad.dk : plan_.grad.dv,
-                 .heads_of_q = plan_.group,
-                 .is_scaled = which == 0,
-                 .parts = plan_.kept_parts,
-                 .which = which},
+                 .y = are_values ? plan_.grad.dv : plan_.grad.dk,
+                 .heads_of_q = plan_.group * plan_.pairs(are_values),
+                 .is_scaled = !are_values,
+                 .parts = plan_.kept_parts(are_values),
+                 .first = are_values ? plan_.part_blocks(false) : 0},
                 lowered);
   }
 }
@@ -276,10 +275,8 @@ void AttentionGradSums::LoadFragments(KernelBuilder& b, Block& out, const Fragme
   for (int i = 0; i < 2 * kColumns; ++i) out.push_back({tile::Store{to, b.Idx(i), tile::Float(0)}});
   const std::string part = b.Name("part"), some = b.Name("some");
   Block each;
-  const Expr number =
-      ((place.quotient * parts + tile::Var(part, b.index_type())) * tiles + place.remainder) *
-          b.Idx(2) +
-      b.Idx(from.which);
+  const Expr number = (place.quotient * parts + tile::Var(part, b.index_type())) * tiles +
+                      place.remainder + b.Arg("first_block", from.first);
   const Expr at = b.Let(each, "from", number * b.Idx(elements) + in_block);
   each.push_back({tile::Alloc{some, DType::kF32, tile::Space::kReg, 2 * kColumns}});
   for (int i = 0; i < 2 * kColumns; i += 4)

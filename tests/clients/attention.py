@@ -86,7 +86,7 @@ def _philox(places, seed, offset):
 class Attention:
     """The operands of one problem, its graph options and its reference."""
 
-    def __init__(self, b, q=(2, 4, 24, 32), keys=40, heads=None, value_depth=None, layout=packed, scale=0.2,
+    def __init__(self, b, q=(2, 4, 24, 32), keys=40, heads=None, value_heads=None, value_depth=None, layout=packed, scale=0.2,
                  scale_tensor=False, left=None, right=None, bottom_right=False, seq_q=None, seq_kv=None, bias=None,
                  alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0, shift=0,
                  dropout=None, dump=False, deprecated=False, cap=None, maxima=False, implementation=None,
@@ -94,7 +94,7 @@ class Attention:
         self.b, self.batches, self.io = b, q[0], b.io
         heads = heads or q[1]
         depth = value_depth or q[3]
-        shape = (q[0], heads, keys, q[3]), (q[0], heads, keys, depth)
+        shape = (q[0], heads, keys, q[3]), (q[0], value_heads or heads, keys, depth)
         self.o_dims, self.o_strides = (*q[:3], depth), bshd if ragged else layout
         self.lengths = (seq_q, seq_kv) if ragged else None
         self.poisoned = [None, None]  # rows behind the lengths, of q's side and of the keys', hold NaN

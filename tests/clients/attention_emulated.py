@@ -116,6 +116,14 @@ GRADIENTS = [
     ("one_head_of_keys", {**_ONE_HEAD}),
     ("one_head_of_keys_causal", {**_ONE_HEAD, **_CAUSAL, "q": (2, 6, 140, 128), "deterministic": True}),
     ("one_head_of_keys_padding_poison", {**_LENGTHS, **_POISON, "q": (3, 4, 70, 64), "heads": 1}),
+    # k and v with other numbers of heads.
+    ("heads_4_2_1", {"q": (2, 4, 70, 64), "heads": 2, "value_heads": 1}),
+    ("heads_4_1_2_causal_depth_128", {"q": (2, 4, 70, 128), "heads": 1, "value_heads": 2, **_CAUSAL}),
+    ("heads_4_4_2_padding_deterministic",
+     {**_LENGTHS, **_POISON, "q": (3, 4, 70, 64), "heads": 4, "value_heads": 2, "deterministic": True}),
+    ("heads_12_2_3_ragged_dbias",
+     {**_LENGTHS, **_RAGGED, "q": (3, 12, 70, 64), "heads": 2, "value_heads": 3, "keys": 152,
+      "bias": (1, 12, 70, 152), "dbias": True}),
     # Whole blocks of queries: sums of dq lie where dq does.
     ("whole_blocks", {"q": (2, 2, 128, 64)}),
     ("whole_blocks_depth_128_causal", {"q": (1, 2, 192, 128), **_CAUSAL}),
@@ -139,7 +147,7 @@ def _run(handle, number, options, backward=False):
     fp8 = options.pop("fp8", False)
     layout = ["bhsd", "bshd", "sbhd", "bs3hd"][number % 4]
     heads = options.get("heads", options["q"][1])
-    if layout == "bs3hd" and (heads != options["q"][1] or "value_depth" in options):
+    if layout == "bs3hd" and (heads != options["q"][1] or "value_heads" in options or "value_depth" in options):
         layout = "bshd"
     io = _T.FP8_E4M3 if fp8 else (_T.HALF, _T.BFLOAT16)[number // 2 % 2]
     memory = EmulatedMemory(_arguments.libcuda)

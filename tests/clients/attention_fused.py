@@ -84,6 +84,7 @@ MASKS = [
     ("dropout_padding_causal", {**_DROP, **_LENGTHS, **_CAUSAL}, "fb"),
     ("score_function", {"cap": 0.75}, "fbl"),
     ("grouped_causal", {**_CAUSAL, "heads": 1}, "fbl"),
+    ("heads_4_2_1_causal", {**_CAUSAL, "q": (2, 4, _QUERIES, _DEPTH), "heads": 2, "value_heads": 1}, "fb"),
     ("deterministic_causal", {**_CAUSAL, "deterministic": True}, "b"),
     ("depth_192_128_causal", {**_CAUSAL, "q": (2, _HEADS, _QUERIES, 192), "value_depth": 128}, "fb"),
     ("depth_64_causal", {**_CAUSAL, "q": (2, _HEADS, _QUERIES, 64)}, "fb"),
@@ -157,7 +158,10 @@ def main():
             # Pages are read by attention_sm90 as they lie, transposed ones too. One query with 192 keys is less
             # than its tile, so that the model may prefer another engine.
             by_pages = name.startswith("paged") and "one_query" not in name and arch == "sm_90a"
-            if not _is_fused(engines, backward) or by_pages and engines != ["attention_sm90"]:
+            # Gradients are products of wgmma, but for rows of more than 128.
+            by_wgmma = backward and arch == "sm_90a" and io != _T.FP8_E4M3 and "192" not in name
+            if (not _is_fused(engines, backward) or by_pages and engines != ["attention_sm90"] or
+                    by_wgmma and not any(engine.startswith("attention_grad_sm90") for engine in engines)):
                 unfused[f"{name} {arch}"] = f"{len(engines)} groups: {', '.join(engines)}"
     cudnn.destroy_handle(handle)
     lines = [f"{name}\t{why}\n" for name, why in sorted(unfused.items())]

@@ -312,11 +312,12 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     store<false>(dk, scale[0], p);
   }
 
-  // dk and dv of the parts of a head lie side by side for each tile: in order those of each part,
-  // which another kernel adds up, else their sums.
+  // dk and dv of parts, by heads and tiles: in order those of each part, which another kernel adds
+  // up, else their sums.
   __device__ inline void store_part(const float (&from)[kGrads], const place& p, int which) const {
-    const int head = C::kOrdered ? p.head : p.head / s.parts;
-    const long long number = (head * s.key_tiles + p.index) * 2ll + which;
+    const int head =
+        C::kOrdered ? p.head : p.head / (s.parts * (which == 0 ? s.key_pairs : s.value_pairs));
+    const long long number = head * s.key_tiles + p.index + (which == 0 ? 0 : s.key_sums);
     float* to = part_sums + (number * 2 + own_group()) * 64 * C::kDepth + thread * 4;
 #pragma unroll
     for (int i = 0; i < kGrads / 4; ++i, to += 512) {

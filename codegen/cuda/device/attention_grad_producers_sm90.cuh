@@ -20,13 +20,13 @@ struct attention_grad_by_maps {
   }
   __device__ inline void find(const attention_grad_shape&, const place&) {}
   __device__ inline void find_step(const attention_grad_shape&, int, int) {}
-  __device__ inline void keys(unsigned to, unsigned full, const attention_grad_shape&,
+  __device__ inline void keys(unsigned to, unsigned full, const attention_grad_shape& s,
                               const place& p) const {
-    load<of::kKeys>(to, k, full, 0, p.key, p.inner, p.outer);
+    load<of::kKeys>(to, k, full, 0, p.key, p.inner / s.key_pairs, p.outer);
   }
-  __device__ inline void values(unsigned to, unsigned full, const attention_grad_shape&,
+  __device__ inline void values(unsigned to, unsigned full, const attention_grad_shape& s,
                                 const place& p) const {
-    load<of::kKeys>(to, v, full, 0, p.key, p.inner, p.outer);
+    load<of::kKeys>(to, v, full, 0, p.key, p.inner / s.value_pairs, p.outer);
   }
   // Of head `inner` of q in image `outer`, and the same head among all.
   __device__ inline void queries(unsigned to, unsigned full, int more, const attention_grad_shape&,

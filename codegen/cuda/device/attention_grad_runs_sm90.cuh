@@ -32,8 +32,8 @@ struct attention_grad_by_runs {
     return p.outer * s.inner + p.inner;
   }
   __device__ inline void find(const attention_grad_shape& s, const place& p) {
-    of_key.find(key, head(s, p), p.key, s.keys);
-    of_value.find(value, head(s, p), p.key, s.keys);
+    of_key.find(key, head(s, p) / s.key_pairs, p.key, s.keys);
+    of_value.find(value, head(s, p) / s.value_pairs, p.key, s.keys);
   }
   __device__ inline void find_step(const attention_grad_shape& s, int batch, int row) {
     of_query.find(query, batch, row, s.queries);
@@ -41,11 +41,11 @@ struct attention_grad_by_runs {
   }
   __device__ inline void keys(unsigned to, unsigned full, const attention_grad_shape& s,
                               const place& p) const {
-    of_key.load(key, to, element(to), full, head(s, p), p.key, s.keys, s.keys);
+    of_key.load(key, to, element(to), full, head(s, p) / s.key_pairs, p.key, s.keys, s.keys);
   }
   __device__ inline void values(unsigned to, unsigned full, const attention_grad_shape& s,
                                 const place& p) const {
-    of_value.load(value, to, element(to), full, head(s, p), p.key, s.keys, s.keys);
+    of_value.load(value, to, element(to), full, head(s, p) / s.value_pairs, p.key, s.keys, s.keys);
   }
   __device__ inline void queries(unsigned to, unsigned full, int more,
                                  const attention_grad_shape& s, int row, int, int,

@@ -17,12 +17,14 @@
 // started. All turns are 0 at the start.
 struct attention_grad_shape {
   int queries, keys;
-  int inner;    // heads of k and v of one image
+  int inner;    // heads of k and v of one image; where these have not as many, pairs of them
   int parts;    // with kParts: that the heads of q of each are divided into, with own tiles
   int batches;  // parts of all heads; "head" is the number of one below
   int group;    // heads of q for each of them
   int key_tiles, query_tiles;
-  int section;  // heads whose q and dy stay in L2 together
+  int section;   // heads whose q and dy stay in L2 together
+  int key_sums;  // with kParts: blocks of dk among `part_sums`, before those of dv
+  int key_pairs = 1, value_pairs = 1;  // pairs that share a head of k, of v
 };
 
 // Keys from first to end are those that some row of the heads that share a head of k and v sees:
