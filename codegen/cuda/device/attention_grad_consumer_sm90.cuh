@@ -201,6 +201,15 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     }
     multiply_rows(part.score, key_rows, query_rows);
   }
+  // The next step's random bits take as long as products do, and are made beside them; behind the
+  // last step of a tile those of the step before, which nobody asks for.
+  __device__ inline void take_kept_ahead(bool is_there, const ring& before) {
+    if (is_there) mbarrier_wait(b.query_full(at.stage), at.phase);
+    const ring next = at;
+    if (!is_there) at = before;
+    part.take_kept(f, s, place_in_step{*this, 0});
+    at = next;
+  }
   // Of a step whose scores are there; what it says of itself is `what`.
   __device__ inline void step(int what) {
     const bool goes_on = (what & kLast) == 0;
@@ -210,7 +219,7 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     multiply_rows(part.grad, value_rows, grad_rows);
     const place_in_step here = {*this, what};
     const unsigned means = here.statistics() + kStages * kRowBytes;
-    part.take_kept(f, s, here);
+    if constexpr (!rows::kKeptAhead) part.take_kept(f, s, here);
     if constexpr (rows::kTogether) {
       wgmma_wait<0>();
       pin(part.grad);
@@ -247,6 +256,7 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     at.advance();
     // At 128 columns dq and the next scores have no room beside each other.
     if constexpr (C::kKeysFirst) start(goes_on);
+    if constexpr (rows::kKeptAhead) take_kept_ahead(goes_on, now);
     constexpr int kAhead = C::kKeysFirst ? 1 : 0;
     wgmma_wait<1 + kAhead>();
     // Read again: until here no register was left for it.
@@ -281,6 +291,7 @@ struct attention_grad_consumer : attention_grad_layout<C> {
         zero_keys();
       }
       start(true);
+      if constexpr (rows::kKeptAhead) part.take_kept(f, s, place_in_step{*this, 0});
       mbarrier_wait(b.value_full(), phase);
       wgmma_wait<0>();
       pin(part.score);

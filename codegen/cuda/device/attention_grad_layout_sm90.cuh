@@ -29,6 +29,7 @@ struct attention_grad_layout {
   struct part_of_group : C {
     static constexpr int kOfVote = 64;  // rows that a warp reads the statistics of
     static constexpr bool kOneLoop = C::kReads != 0;
+    static constexpr bool kKeptAhead = true;
   };
   using rows = attention_grad_rows<part_of_group>;
   using tiles =

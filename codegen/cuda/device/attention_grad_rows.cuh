@@ -177,10 +177,14 @@ struct attention_grad_rows {
     else
       take_exponentials(factor[0] * kLog2e,
                         [&](int i) { return load_pair(step.statistics() + i * 32); });
-    if (C::kZeroes && !inside)
-      finish_weights<true>(f, s, step);
-    else if (kFinishes || step.ends())
-      finish_weights<false>(f, s, step);
+    // Of all blocks: once, since what is common to two of these is made before the branch, and does
+    // not fit.
+    if constexpr (kFinishes)
+      finish_weights<C::kZeroes != 0>(f, s, step, inside);
+    else if (C::kZeroes && !inside)
+      finish_weights<true>(f, s, step, false);
+    else if (step.ends())
+      finish_weights<false>(f, s, step, inside);
   }
   static constexpr bool kFinishes = C::kWeights || C::kKept;  // of all blocks
   template <class Rows>
@@ -199,10 +203,11 @@ struct attention_grad_rows {
     weights[2 * i + 1] = pack_pair<C::kPackBf16>(of[2], of[3]);
   }
   // What is left to do in some graphs, at places that masks may hide (`asks`), and at the end of
-  // keys and rows. A branch beside each question would have its reads made anew for each element.
+  // keys; exponentials of rows past the end are 0. A branch beside each question would have its
+  // reads made anew for each element.
   template <bool asks, class F, class Step>
-  __device__ inline void finish_weights(const F& f, const attention_grad_shape& s,
-                                        const Step& step) {
+  __device__ inline void finish_weights(const F& f, const attention_grad_shape& s, const Step& step,
+                                        bool inside) {
     const int key = step.key(), query = step.query(), batch = step.batch();
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
@@ -211,11 +216,11 @@ struct attention_grad_rows {
       for (int e = 4 * i; e < 4 * i + 4; ++e) {
         const int at_row = query + 8 * i + e % 2, column = key + (e & 2) * 4;
         const int row = min(at_row, s.queries - 1), key_of = min(column, s.keys - 1);
-        bool counts = at_row < s.queries && column < s.keys;
+        bool counts = column < s.keys;
         if constexpr (asks) {
           float y[1] = {1.f};
           f.visible(batch, row, key_of, y);
-          counts = counts && y[0] != 0.f;
+          counts = counts && (inside || y[0] != 0.f);
         }
         if (!counts) weight[e] = 0.f;
         float y[1] = {weight[e]};
@@ -230,6 +235,19 @@ struct attention_grad_rows {
     // A conversion would take four times as long as a selection.
     return !C::kKept || (bits[e / 32] & 1u << e % 32) != 0 ? 1.f : 0.f;
   }
+  // The same of bits that are turned by one, as slopes read them: compilers would keep what weights
+  // made of each, which is as many registers.
+  __device__ inline void turn_bits() {
+    if constexpr (C::kKept) {
+#pragma unroll
+      for (unsigned& word : bits) word = __funnelshift_l(word, word, 1);
+    }
+  }
+  __device__ inline float kept_turned(int e) const {
+    return !C::kKept || (bits[e / 32] & 1u << (e + 1) % 32) != 0 ? 1.f : 0.f;
+  }
+  // Bits that follow from the place alone may be made before the step comes.
+  static constexpr bool kKeptAhead = C::kKeptAhead && C::kRandom != 0;
   // Before weights and slopes, which want no registers yet.
   template <class F, class Step>
   __device__ inline void take_kept(const F& f, const attention_grad_shape& s, const Step& step) {
@@ -265,26 +283,35 @@ struct attention_grad_rows {
   __device__ inline void take_shared_words(const F& f, const attention_grad_shape& s,
                                            const Step& step) {
     constexpr int kOfWord = kScores < 32 ? kScores : 32, kCalls = kOfWord / 4;
+    constexpr int kAtOnce = kCalls < 4 ? kCalls : 4;
+    static_assert(kCalls % kAtOnce == 0);
     const int lane = threadIdx.x % 32, part = lane / 4 % 4;
     const int key = step.key() & ~3, query = step.query(), batch = step.batch();
 #pragma unroll
     for (int w = 0; w < kScores / kOfWord; ++w) {
       unsigned own = 0;  // a byte a key
-#pragma unroll 2
-      for (int c = 0; c < kCalls; ++c) {
-        const int e = w * kOfWord + part * kCalls + c;
-        const int row = min(query + 8 * (e / 4) + e % 2, s.queries - 1);
-        const int column = min(key + (e & 2) * 4, s.keys - 4);
-        long long of[3];
-        f.random(batch, row, column, of);
-        const random_words words = philox_words((unsigned long long)(of[0]) >> 2, of[1], of[2]);
-        const unsigned word[4] = {words.x, words.y, words.z, words.w};
+      // Some calls at a time: a chain of ten rounds leaves room for others, and round keys are
+      // made once for all of them.
+#pragma unroll 1
+      for (int first = 0; first < kCalls; first += kAtOnce) {
+        unsigned some = 0;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float bit[1];
-          f.kept(word[i], batch, row, column + i, bit);
-          own |= (bit[0] != 0.f ? 1u : 0u) << (8 * i + c);
+        for (int c = 0; c < kAtOnce; ++c) {
+          const int e = w * kOfWord + part * kCalls + first + c;
+          const int row = min(query + 8 * (e / 4) + e % 2, s.queries - 1);
+          const int column = min(key + (e & 2) * 4, s.keys - 4);
+          long long of[3];
+          f.random(batch, row, column, of);
+          const random_words words = philox_words((unsigned long long)(of[0]) >> 2, of[1], of[2]);
+          const unsigned word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float bit[1];
+            f.kept(word[i], batch, row, column + i, bit);
+            if (bit[0] != 0.f) some |= 1u << (8 * i + c);
+          }
         }
+        own |= some << first;
       }
       bits[w] = 0;
 #pragma unroll
@@ -297,10 +324,12 @@ struct attention_grad_rows {
 
   // ---- weights and slopes together
 
-  // Beside random bits, which take long, the second product is there when weights are made, and so
-  // both are made of four elements at a time: no exponential waits for its slope in a register.
-  // Scores that slopes read have no room beside exponentials in rows of more than 64.
-  static constexpr bool kTogether = C::kKept || (C::kKeepsScores && C::kDepth > 64);
+  // Beside bits that are made in the step itself, which takes long, the second product is there
+  // when weights are made, and so both are made of four elements at a time: no exponential waits
+  // for its slope in a register. Scores that slopes read have no room beside exponentials in rows
+  // of more than 64.
+  static constexpr bool kTogether =
+      (C::kKept && !kKeptAhead) || (C::kKeepsScores && C::kDepth > 64);
   template <class F, class Step>
   __device__ inline void take_both(const F& f, const attention_grad_shape& s, const Step& step,
                                    bool inside, unsigned means) {
@@ -388,6 +417,7 @@ struct attention_grad_rows {
   __device__ inline void take_slopes_of(const F& f, const attention_grad_shape& s, const Step& step,
                                         unsigned means) {
     const int key = step.key(), query = step.query(), batch = step.batch();
+    turn_bits();
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
       const float2 mean = load_pair(means + i * 32);
@@ -399,8 +429,8 @@ struct attention_grad_rows {
         const int row = min(query + 8 * i + e % 2, s.queries - 1);
         const int column = min(key + (e & 2) * 4, s.keys - 1);
         float x[C::kBias ? 2 : 1];
-        f.slope(weight[e], kept(e), score[e], e % 2 ? of.y : of.x, grad[e], e % 2 ? mean.y : mean.x,
-                batch, row, column, x);
+        f.slope(weight[e], kept_turned(e), score[e], e % 2 ? of.y : of.x, grad[e],
+                e % 2 ? mean.y : mean.x, batch, row, column, x);
         y[e % 4] = weight[e] == 0.f ? 0.f : x[0];
         if constexpr (C::kBias) {
           of_bias[e % 4] = weight[e] == 0.f ? 0.f : x[1];

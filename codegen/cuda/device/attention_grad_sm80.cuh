@@ -45,7 +45,7 @@ struct attention_grad_mma {
   struct part_of_warp : C {
     static constexpr int kQueries = kWarpQueries;
     static constexpr int kOfVote = kWarpQueries < 32 ? kWarpQueries : 32;  // rows of one flag
-    static constexpr bool kOneLoop = false;
+    static constexpr bool kOneLoop = false, kKeptAhead = false;
   };
   // Of a stage, in `statistics`: those of the rows, their means, and flags for each kOfVote rows.
   static constexpr int kLarge = 1, kDead = 2;  // some see no key
