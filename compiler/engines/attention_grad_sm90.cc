@@ -181,7 +181,7 @@ class Schedule {
                                  is_ordered_ ? Zeroes::kAll : Zeroes::kFirstSection);
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
-    if (plan_.bias_sums > 0) sums.AddBiasZeroes(lowered);
+    if (plan_.bias_sums > 0 && !StoresWholeBias()) sums.AddBiasZeroes(lowered);
     AddSkeleton(lowered);
     sums.AddConversion(lowered);
     if (plan_.bias_sums > 0) sums.AddBiasFragments(lowered);
@@ -228,6 +228,10 @@ class Schedule {
       return has_beside && g_[plan_.beside].dims.size() >= back &&
              g_[plan_.beside].dims[g_[plan_.beside].dims.size() - back] > 1;
     };
+    // In order, since zeroes made ahead want heads one after the other; of sums over heads, too,
+    // the order is that of heads.
+    const bool images_first =
+        is_ordered_ && plan_.outer > 1 && a.dbias != graph::kAbsent && !SumsBias(3) && SumsBias(4);
     const std::string summed = AttentionGradSums::Sums(b, plan_, false);
     for (const std::string& buffer :
          {summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
@@ -257,6 +261,7 @@ class Schedule {
           {"kOrdered", is_ordered_ ? 1 : 0},
           {"kParts", plan_.adds_parts() ? 1 : 0},
           {"kPackBf16", type == DType::kBF16 ? 1 : 0},
+          {"kImagesFirst", images_first ? 1 : 0},
           {"kBeside", has_beside ? 1 : 0},
           {"kBesideHeads", is_of_each(3) ? 1 : 0},
           {"kBesideImages", is_of_each(4) ? 1 : 0},
@@ -265,6 +270,7 @@ class Schedule {
     if (has_beside)
       call.config.push_back({"kBesideBf16", g_[plan_.beside].dtype == DType::kBF16 ? 1 : 0});
     AddAttentionGradShape(b, plan_, call);
+    if (images_first) call.shape.push_back({"images", b.Arg("images", plan_.outer)});
     if (plan_.has_runs) AddLoads(b, call, memory);
     AttentionGradFunctions(b, a).Add(call, {}, plan_.beside);
     if (plan_.has_runs) AddStores(b, call);
@@ -275,6 +281,17 @@ class Schedule {
         std::min<int64_t>(plan_.part_heads() * plan_.key_tiles(), target_.multiprocessors);
     b.Finish(CallOfBlocks(b, blocks, std::move(call), std::move(before)), {blocks, 1, 1}, 384,
              lowered, 1);
+  }
+
+  // Whether the gradient of the bias is a sum over the dim that is `back` from behind the last one.
+  bool SumsBias(int64_t back) const {
+    const Dims &of = g_[plan_.grad.dbias].dims, &scores = g_[plan_.grad.exp].dims;
+    const auto rank = static_cast<int64_t>(scores.size());
+    return rank >= back && of[rank - back] == 1 && scores[rank - back] > 1;
+  }
+  // Whether each block of the sums has a first step, which stores it.
+  bool StoresWholeBias() const {
+    return MasksOf(plan_.grad).empty() && (is_ordered_ || (!SumsBias(3) && !SumsBias(4)));
   }
 
   // Functions that say where runs begin, and move rows of those that no map can have.

@@ -67,9 +67,14 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     __device__ inline unsigned statistics() const {
       return c.memory + kRowsAt + c.at.stage * kRowBytes + c.thread % 4 * 8;
     }
-    __device__ inline float* bias_sums(int i) const {
-      const long long block = load_shared(c.step_at() + 12);
-      return c.all_bias_sums + (block * 2 + c.group) * (64 * C::kQueries) + i * 512 + c.thread * 4;
+    __device__ inline void add_bias(int i, const float* x) const {
+      const int what = load_shared(c.step_at() + 12);  // twice the block, and whether it is new
+      const long long half = what / 2 * 2 + c.group;
+      float* const to = c.all_bias_sums + half * (64 * C::kQueries) + i * 512 + c.thread * 4;
+      if (of_bias::kFirstStores && what % 2 != 0)
+        *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
+      else
+        turn::add_quad(to, x);
     }
     // Rows of 64 keys of a group; a warp's 16 keys are two pieces of 16 bytes.
     __device__ inline void load_beside(int i, unsigned (&to)[4]) const {

@@ -32,8 +32,8 @@ struct attention_grad_layout {
     static constexpr bool kKeptAhead = true;
   };
   using rows = attention_grad_rows<part_of_group>;
-  using tiles =
-      attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, C::kRotates != 0, C::kParts != 0>;
+  using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, C::kRotates != 0,
+                                     C::kParts != 0, C::kImagesFirst != 0>;
   using place = typename tiles::place;
   using turn = attention_grad_turns;
   using of_bias = attention_grad_bias<C>;

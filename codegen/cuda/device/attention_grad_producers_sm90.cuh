@@ -167,6 +167,15 @@ struct attention_grad_producers : attention_grad_layout<C> {
         int what = (batch * s.query_tiles + row / C::kQueries) * kFlags;
         if (step.inside) what |= kInside;
         if (row + C::kQueries > s.queries) what |= kPart;
+        // Beside the block of a bias's sums: whether nobody has added to it.
+        int bias_block = 0;
+        if constexpr (C::kBias) {
+          bias_block = of_bias::block(s, p, batch, row) * 2;
+          if constexpr (of_bias::kInOrder)
+            bias_block += of_bias::before(s, p, step) == 0 ? 1 : 0;
+          else if constexpr (of_bias::kFirstStores)
+            bias_block += 1;
+        }
         const bool any_dead = __any_sync(~0u, is_dead);
         if (any_dead) what |= kDead;
         more = step.next();
@@ -186,7 +195,7 @@ struct attention_grad_producers : attention_grad_layout<C> {
           store_shared(info, what);
           store_shared(info + 4, row);
           store_shared(info + 8, batch);
-          if constexpr (C::kBias) store_shared(info + 12, of_bias::block(s, p, batch, row));
+          if constexpr (C::kBias) store_shared(info + 12, bias_block);
         }
         if (kRowWarps > 1 && first == 64) store_shared(info + 12, what & kDead);
         if (lane == 0)

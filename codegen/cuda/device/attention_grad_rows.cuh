@@ -50,8 +50,8 @@
 // query() of the thread's first element, batch(), ends() where rows or keys do, statistics(), the
 // address in shared memory of those of the thread's first row, and is_large(i), the flag of rows i
 // * kOfVote and on, the same in all lanes of a warp. With kBeside load_beside(i, to): pairs of what
-// lies beside elements 4i .. 4i + 7, as they are in memory. With kBiasQuads bias_sums(i): where
-// elements 4i .. 4i + 3 are added.
+// lies beside elements 4i .. 4i + 7, as they are in memory. With kBiasQuads add_bias(i, x) adds
+// elements 4i .. 4i + 3.
 template <class C>
 struct attention_grad_rows {
   static constexpr int kScores = C::kQueries / 2;  // registers
@@ -379,8 +379,7 @@ struct attention_grad_rows {
           if (!C::kBiasQuads && value != 0.f) f.add_bias(both[1], batch, row, column);
         }
       }
-      if constexpr (C::kBias && C::kBiasQuads)
-        attention_grad_turns::add_quad(step.bias_sums(i), of_bias);
+      if constexpr (C::kBias && C::kBiasQuads) step.add_bias(i, of_bias);
       pack_weights(i, w);
       slopes[2 * i] = pack_pair<C::kPackBf16>(y[0], y[1]);
       slopes[2 * i + 1] = pack_pair<C::kPackBf16>(y[2], y[3]);
@@ -437,8 +436,7 @@ struct attention_grad_rows {
           if (!C::kBiasQuads && weight[e] != 0.f) f.add_bias(x[1], batch, row, column);
         }
       }
-      if constexpr (C::kBias && C::kBiasQuads)
-        attention_grad_turns::add_quad(step.bias_sums(i), of_bias);
+      if constexpr (C::kBias && C::kBiasQuads) step.add_bias(i, of_bias);
       slopes[2 * i] = pack_pair<C::kPackBf16>(y[0], y[1]);
       slopes[2 * i + 1] = pack_pair<C::kPackBf16>(y[2], y[3]);
     }

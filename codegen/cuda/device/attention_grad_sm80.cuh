@@ -50,7 +50,7 @@ struct attention_grad_mma {
   // Of a stage, in `statistics`: those of the rows, their means, and flags for each kOfVote rows.
   static constexpr int kLarge = 1, kDead = 2;  // some see no key
   static constexpr int kOfStage = 2 * C::kQueries + 4;
-  using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false, false>;
+  using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false, false, false>;
   using rows = attention_grad_rows<part_of_warp>;  // of 16 keys
   using turn = attention_grad_turns;
   using key_panels = panels<kKeys, C::kDepth>;

@@ -25,6 +25,7 @@ struct attention_grad_shape {
   int section;   // heads whose q and dy stay in L2 together
   int key_sums;  // with kParts: blocks of dk among `part_sums`, before those of dv
   int key_pairs = 1, value_pairs = 1;  // pairs that share a head of k, of v
+  int images;                          // with kImagesFirst
 };
 
 // Keys from first to end are those that some row of the heads that share a head of k and v sees:
@@ -51,8 +52,11 @@ __device__ inline int attention_grad_heads(const attention_grad_shape& s, int pa
   return min(s.section, s.batches - part * s.section);
 }
 
-template <int kKeys, int kQueries, bool kOrdered, bool kRotates, bool kParts>
+// kImagesFirst: a head's tiles of all images come before those of the next one, so that what they
+// read, and add to, together is still in L2. (Zeroes made ahead want sums of a section in a row.)
+template <int kKeys, int kQueries, bool kOrdered, bool kRotates, bool kParts, bool kImagesFirst>
 struct attention_grad_tiles {
+  static_assert(kOrdered || !kImagesFirst);
   // Heads go in sections; in one the first keys come first, which most rows see under a causal
   // mask. In order: the last keys, which nobody waits for under a causal mask, since a tile's first
   // rows are those that no later keys have.
@@ -68,6 +72,12 @@ struct attention_grad_tiles {
     p.index = p.in_part / heads;
     p.head = p.part * s.section + p.in_part - p.index * heads;
     if (kOrdered) p.index = s.key_tiles - 1 - p.index;
+    if constexpr (kImagesFirst) {
+      const int of_head = s.images * (kParts ? s.parts : 1), inner = p.head / of_head;
+      const int in_head = p.head - inner * of_head, outer = kParts ? in_head / s.parts : in_head;
+      p.head = (outer * s.inner + inner) * (kParts ? s.parts : 1) +
+               (kParts ? in_head - outer * s.parts : 0);
+    }
     const int shared = kParts ? p.head / s.parts : p.head;
     p.outer = shared / s.inner;
     p.inner = shared - p.outer * s.inner;
@@ -171,10 +181,12 @@ struct attention_grad_turns {
 };
 
 // Sums of a bias's gradient, in blocks as large as a step of 128 keys. More than two of them would
-// depend on their order: kInOrder, of other heads those with lower numbers come first.
+// depend on their order: kInOrder, of other heads those with lower numbers come first. Who is known
+// to be the first, kFirstStores, stores and does not add.
 template <class C>
 struct attention_grad_bias {
   static constexpr bool kInOrder = C::kBias && C::kOrdered && (C::kBiasHeads || C::kBiasBatches);
+  static constexpr bool kFirstStores = kInOrder || !(C::kBiasHeads || C::kBiasBatches);
   static __device__ inline int heads(const attention_grad_shape& s) {  // of q, of one image
     return s.inner * (C::kParts ? s.parts : 1) * s.group;
   }
