@@ -206,14 +206,16 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     }
     multiply_rows(part.score, key_rows, query_rows);
   }
-  // The next step's random bits take as long as products do, and are made beside them; behind the
-  // last step of a tile those of the step before, which nobody asks for.
-  __device__ inline void take_kept_ahead(bool is_there, const ring& before) {
-    if (is_there) mbarrier_wait(b.query_full(at.stage), at.phase);
+  // The next step's random bits take as long as products do, and are made beside them, a half at a
+  // time; behind the last step of a tile those of the step before, which nobody asks for.
+  __device__ inline unsigned draw_ahead(bool is_there, const ring& before, int first) {
     const ring next = at;
     if (!is_there) at = before;
-    part.take_kept(f, s, place_in_step{*this, 0});
+    constexpr int kHalf = rows::kCalls / 2;
+    const unsigned bits =
+        rows::template draw<kHalf>(f, s, place_in_step{*this, 0}, 0, first * kHalf);
     at = next;
+    return bits;
   }
   // Of a step whose scores are there; what it says of itself is `what`.
   __device__ inline void step(int what) {
@@ -261,7 +263,11 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     at.advance();
     // At 128 columns dq and the next scores have no room beside each other.
     if constexpr (C::kKeysFirst) start(goes_on);
-    if constexpr (rows::kKeptAhead) take_kept_ahead(goes_on, now);
+    unsigned own_bits = 0;
+    if constexpr (rows::kKeptAhead) {
+      if (goes_on) mbarrier_wait(b.query_full(at.stage), at.phase);
+      own_bits = draw_ahead(goes_on, now, 0);
+    }
     constexpr int kAhead = C::kKeysFirst ? 1 : 0;
     wgmma_wait<1 + kAhead>();
     // Read again: until here no register was left for it.
@@ -273,8 +279,9 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     }
     pin(dq);
     add_in_turn(dq, block, now.stage);
+    if constexpr (!C::kKeysFirst) start(goes_on);
+    if constexpr (rows::kKeptAhead) part.share_bits(0, own_bits | draw_ahead(goes_on, now, 1));
     if constexpr (!C::kKeysFirst) {
-      start(goes_on);
       wgmma_wait<1>();
       pin(dk);
       release_step(now.stage);

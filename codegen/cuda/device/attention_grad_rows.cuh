@@ -177,15 +177,13 @@ struct attention_grad_rows {
     else
       take_exponentials(factor[0] * kLog2e,
                         [&](int i) { return load_pair(step.statistics() + i * 32); });
-    // Of all blocks: once, since what is common to two of these is made before the branch, and does
-    // not fit.
-    if constexpr (kFinishes)
-      finish_weights<C::kZeroes != 0>(f, s, step, inside);
-    else if (C::kZeroes && !inside)
-      finish_weights<true>(f, s, step, false);
-    else if (step.ends())
-      finish_weights<false>(f, s, step, inside);
+    const bool asks = C::kZeroes && !inside, ends = step.ends();
+    if (asks || ends) hide_weights<C::kZeroes != 0>(f, s, step, inside);
+    if (kFinishes || asks || ends) finish_weights(f, s, step);
   }
+  // Whether slopes of exponentials that are 0 may be anything else: those that are multiples of
+  // them are not.
+  static constexpr bool kHidesSlopes = C::kKeepsScores || C::kSlopesOfRows || C::kReads || C::kBias;
   static constexpr bool kFinishes = C::kWeights || C::kKept;  // of all blocks
   template <class Rows>
   __device__ inline void take_exponentials(float slope, const Rows& rows) {
@@ -202,30 +200,40 @@ struct attention_grad_rows {
     weights[2 * i] = pack_pair<C::kPackBf16>(of[0], of[1]);
     weights[2 * i + 1] = pack_pair<C::kPackBf16>(of[2], of[3]);
   }
-  // What is left to do in some graphs, at places that masks may hide (`asks`), and at the end of
-  // keys; exponentials of rows past the end are 0. A branch beside each question would have its
-  // reads made anew for each element.
+  // Zeroes at places that masks may hide (`asks`), and behind the end of keys; exponentials of rows
+  // past the end are 0. A branch beside each question would have its reads made anew for each
+  // element.
   template <bool asks, class F, class Step>
-  __device__ inline void finish_weights(const F& f, const attention_grad_shape& s, const Step& step,
-                                        bool inside) {
+  __device__ inline void hide_weights(const F& f, const attention_grad_shape& s, const Step& step,
+                                      bool inside) {
+    const int key = step.key(), query = step.query(), batch = step.batch();
+#pragma unroll
+    for (int e = 0; e < kScores; ++e) {
+      const int column = key + (e & 2) * 4;
+      bool counts = column < s.keys;
+      if constexpr (asks) {
+        float y[1] = {1.f};
+        f.visible(batch, min(query + 8 * (e / 4) + e % 2, s.queries - 1), min(column, s.keys - 1),
+                  y);
+        counts = counts && (inside || y[0] != 0.f);
+      }
+      if (!counts) weight[e] = 0.f;
+    }
+  }
+  template <class F, class Step>
+  __device__ inline void finish_weights(const F& f, const attention_grad_shape& s,
+                                        const Step& step) {
     const int key = step.key(), query = step.query(), batch = step.batch();
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
       float of[4];
 #pragma unroll
       for (int e = 4 * i; e < 4 * i + 4; ++e) {
-        const int at_row = query + 8 * i + e % 2, column = key + (e & 2) * 4;
-        const int row = min(at_row, s.queries - 1), key_of = min(column, s.keys - 1);
-        bool counts = column < s.keys;
-        if constexpr (asks) {
-          float y[1] = {1.f};
-          f.visible(batch, row, key_of, y);
-          counts = counts && (inside || y[0] != 0.f);
-        }
-        if (!counts) weight[e] = 0.f;
+        const int row = min(query + 8 * i + e % 2, s.queries - 1);
+        const int column = min(key + (e & 2) * 4, s.keys - 1);
         float y[1] = {weight[e]};
-        if constexpr (C::kWeights) f.weight(weight[e], kept(e), batch, row, key_of, y);
-        of[e % 4] = counts ? y[0] : 0.f;
+        if constexpr (C::kWeights) f.weight(weight[e], kept(e), batch, row, column, y);
+        of[e % 4] = y[0];
       }
       pack_weights(i, of);
     }
@@ -247,7 +255,7 @@ struct attention_grad_rows {
     return !C::kKept || (bits[e / 32] & 1u << (e + 1) % 32) != 0 ? 1.f : 0.f;
   }
   // Bits that follow from the place alone may be made before the step comes.
-  static constexpr bool kKeptAhead = C::kKeptAhead && C::kRandom != 0;
+  static constexpr bool kKeptAhead = C::kKeptAhead && C::kRandom == 4 && kScores == 32;
   // Before weights and slopes, which want no registers yet.
   template <class F, class Step>
   __device__ inline void take_kept(const F& f, const attention_grad_shape& s, const Step& step) {
@@ -279,46 +287,55 @@ struct attention_grad_rows {
   }
   // Four lanes have the same queries and neighbouring keys: each calls for a quarter of the
   // elements and hands the others their bits.
+  static constexpr int kOfWord = kScores < 32 ? kScores : 32, kCalls = kOfWord / 4;
   template <class F, class Step>
   __device__ inline void take_shared_words(const F& f, const attention_grad_shape& s,
                                            const Step& step) {
-    constexpr int kOfWord = kScores < 32 ? kScores : 32, kCalls = kOfWord / 4;
     constexpr int kAtOnce = kCalls < 4 ? kCalls : 4;
-    static_assert(kCalls % kAtOnce == 0);
-    const int lane = threadIdx.x % 32, part = lane / 4 % 4;
-    const int key = step.key() & ~3, query = step.query(), batch = step.batch();
 #pragma unroll
     for (int w = 0; w < kScores / kOfWord; ++w) {
-      unsigned own = 0;  // a byte a key
-      // Some calls at a time: a chain of ten rounds leaves room for others, and round keys are
-      // made once for all of them.
+      unsigned own = 0;
 #pragma unroll 1
-      for (int first = 0; first < kCalls; first += kAtOnce) {
-        unsigned some = 0;
+      for (int first = 0; first < kCalls; first += kAtOnce)
+        own |= draw<kAtOnce>(f, s, step, w, first);
+      share_bits(w, own);
+    }
+  }
+  // Some of the lane's calls for a word of bits: a byte a key. A chain of ten rounds leaves room
+  // for others beside it, and round keys are made once for all of them.
+  template <int count, class F, class Step>
+  static __device__ inline unsigned draw(const F& f, const attention_grad_shape& s,
+                                         const Step& step, int w, int first) {
+    static_assert(kCalls % count == 0);
+    const int part = threadIdx.x / 4 % 4;
+    const int key = step.key() & ~3, query = step.query(), batch = step.batch();
+    unsigned some = 0;
 #pragma unroll
-        for (int c = 0; c < kAtOnce; ++c) {
-          const int e = w * kOfWord + part * kCalls + first + c;
-          const int row = min(query + 8 * (e / 4) + e % 2, s.queries - 1);
-          const int column = min(key + (e & 2) * 4, s.keys - 4);
-          long long of[3];
-          f.random(batch, row, column, of);
-          const random_words words = philox_words((unsigned long long)(of[0]) >> 2, of[1], of[2]);
-          const unsigned word[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float bit[1];
-            f.kept(word[i], batch, row, column + i, bit);
-            if (bit[0] != 0.f) some |= 1u << (8 * i + c);
-          }
-        }
-        own |= some << first;
-      }
-      bits[w] = 0;
+    for (int c = 0; c < count; ++c) {
+      const int e = w * kOfWord + part * kCalls + first + c;
+      const int row = min(query + 8 * (e / 4) + e % 2, s.queries - 1);
+      const int column = min(key + (e & 2) * 4, s.keys - 4);
+      long long of[3];
+      f.random(batch, row, column, of);
+      __builtin_assume(of[0] >= 0);  // a place of 31 bits: what is made of its high half is known
+      const random_words words = philox_words((unsigned long long)(of[0]) >> 2, of[1], of[2]);
+      const unsigned word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const unsigned of_lane = __shfl_sync(~0u, own, lane % 4 + lane / 16 * 16 + 4 * i);
-        bits[w] |= (of_lane >> 8 * part & ((1u << kCalls) - 1)) << i * kCalls;
+        float bit[1];
+        f.kept(word[i], batch, row, column + i, bit);
+        if (bit[0] != 0.f) some |= 1u << (8 * i + c);
       }
+    }
+    return some << first;
+  }
+  __device__ inline void share_bits(int w, unsigned own) {
+    const int lane = threadIdx.x % 32, part = lane / 4 % 4;
+    bits[w] = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned of_lane = __shfl_sync(~0u, own, lane % 4 + lane / 16 * 16 + 4 * i);
+      bits[w] |= (of_lane >> 8 * part & ((1u << kCalls) - 1)) << i * kCalls;
     }
   }
 
@@ -430,9 +447,10 @@ struct attention_grad_rows {
         float x[C::kBias ? 2 : 1];
         f.slope(weight[e], kept_turned(e), score[e], e % 2 ? of.y : of.x, grad[e],
                 e % 2 ? mean.y : mean.x, batch, row, column, x);
-        y[e % 4] = weight[e] == 0.f ? 0.f : x[0];
+        const bool counts = !kHidesSlopes || weight[e] != 0.f;
+        y[e % 4] = counts ? x[0] : 0.f;
         if constexpr (C::kBias) {
-          of_bias[e % 4] = weight[e] == 0.f ? 0.f : x[1];
+          of_bias[e % 4] = counts ? x[1] : 0.f;
           if (!C::kBiasQuads && weight[e] != 0.f) f.add_bias(x[1], batch, row, column);
         }
       }
