@@ -209,7 +209,7 @@ class Problem:
         return worst
 
 
-def serve(path):
+def serve(path, kind=Problem):
     """A library's process: what it is told, a line each; an answer in JSON for each."""
     import torch
 
@@ -230,7 +230,7 @@ def serve(path):
             if "build" in order:
                 problem = None
                 torch.cuda.empty_cache()
-                problem = Problem(cudnn, torch, handle, *order["build"])
+                problem = kind(cudnn, torch, handle, *order["build"])
                 reply = {"error": problem.error() if order["check"] else None, "workspace": problem.workspace_bytes}
             else:
                 times = []
@@ -249,8 +249,8 @@ def serve(path):
 
 
 class Server:
-    def __init__(self, path):
-        self._process = subprocess.Popen([sys.executable, __file__, "--serve", path], stdin=subprocess.PIPE,
+    def __init__(self, path, script=__file__):
+        self._process = subprocess.Popen([sys.executable, script, "--serve", path], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, text=True)
 
     def send(self, **order):

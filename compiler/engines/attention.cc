@@ -35,6 +35,7 @@ class Finder {
     a_.out = a_.result = node.outputs[0];
     if (!FindSoftmax() || !FindProduct() || !CollectMembers()) return std::nullopt;
     TakeRows();
+    if (SizeOf(view_[a_.q].dtype) == 1) TakeLargestWeight();
     TakeEpilogue();
     if (!IsClosed()) return std::nullopt;
     std::ranges::sort(a_.members);
@@ -245,10 +246,44 @@ class Finder {
     }
   }
 
+  // Of what follows from the exponential.
+  void TakeLargestWeight() {
+    const Graph& g = view_.graph();
+    for (size_t n = 0; n < g.nodes.size(); ++n) {
+      const std::optional<LargestOf> largest = LargestFrom(view_, static_cast<NodeId>(n));
+      const NodeId from = largest ? view_.ProducerId(largest->value) : -1;
+      if (from < 0 || !member_[from] || view_[largest->value].dims != view_[a_.exp].dims) continue;
+      const auto factors = FindExp(view_, largest->value);
+      if (!factors || factors->exp != a_.exp) continue;
+      TakeLargest(*largest, a_.largest_weight);
+    }
+  }
+  void TakeLargest(const LargestOf& largest, std::optional<LargestOf>& place) {
+    if (place) return;
+    place = largest;
+    Take(largest.abs);
+    Take(largest.reduce);
+  }
+  // The only reader of the result, beside the largest absolute value of 8 bits; or -1.
+  NodeId ReaderOfResult() {
+    NodeId reader = -1;
+    for (const NodeId n : view_.Readers(a_.result)) {
+      const std::optional<LargestOf> largest = LargestFrom(view_, n);
+      if (largest && SizeOf(view_[a_.q].dtype) == 1 && a_.result != a_.out) {
+        TakeLargest(*largest, a_.largest_result);
+        if (member_[n]) continue;
+      }
+      if (reader >= 0) return -1;
+      reader = n;
+    }
+    return reader;
+  }
+
   // Maps of the result, as long as nobody else reads it.
   void TakeEpilogue() {
-    while (view_[a_.result].is_virtual && view_.Readers(a_.result).size() == 1) {
-      const NodeId n = view_.Readers(a_.result)[0];
+    while (view_[a_.result].is_virtual) {
+      const NodeId n = ReaderOfResult();
+      if (n < 0) return;
       const Node& node = view_.graph().nodes[n];
       const bool of_result = std::ranges::all_of(
           node.inputs, [&](TensorId id) { return id == a_.result || !Follows(id); });
@@ -288,6 +323,10 @@ class Finder {
           std::ranges::any_of(view_.Readers(y), [&](NodeId reader) { return !member_[reader]; });
       const bool scatters = view_.graph().nodes[n].op == GraphOp::kScatter;
       if (scatters && !FollowsFromBoth(view_.graph().nodes[n].inputs[0])) return false;
+      const auto is = [y](const std::optional<LargestOf>& largest) {
+        return largest && largest->result == y;
+      };
+      if (is(a_.largest_weight) || is(a_.largest_result)) continue;
       if (!is_read_outside || y == a_.result || scatters) continue;
       if (view_[y].dims != dims || y == a_.out || !FollowsFromBoth(y)) return false;
       a_.rows.push_back(y);

@@ -18,6 +18,9 @@
 //
 // The result, and values of rows, may end in a scatter, as ragged tensors do.
 //
+// Of operands of 8 bits the largest absolute values of weights, behind the division by the sum, and
+// of results are stored as well, where they are asked for.
+//
 // Neither names, nor the order of nodes or of commutative operands matter; casts may stand
 // anywhere. Everything that no product or row makes (masks, biases) is an operand: it floats, or
 // comes from memory. Nothing between q and `result` is read from outside, but values of rows.
@@ -28,11 +31,10 @@
 #include <optional>
 #include <vector>
 
+#include "compiler/engines/attention_view.h"
 #include "ir/graph/graph.h"
 
 namespace kiln::compiler {
-
-class GraphView;
 
 struct Attention {
   graph::TensorId q = -1, k = -1, v = -1;
@@ -42,7 +44,9 @@ struct Attention {
   graph::TensorId divisor = -1;  // the sum, or what divides instead of it; absent: nothing does
   std::vector<graph::TensorId> rows = {};    // values of rows that are read outside
   std::vector<graph::NodeId> scatters = {};  // of the result, and of values of rows
-  std::vector<graph::NodeId> members = {};   // ascending; all that depends on the product
+  // Of 8 bits: what stored numbers are the largest absolute values of.
+  std::optional<LargestOf> largest_weight = {}, largest_result = {};
+  std::vector<graph::NodeId> members = {};  // ascending; all that depends on the product
 
   bool Contains(graph::NodeId node) const;
 };

@@ -26,20 +26,6 @@ constexpr int64_t kFar = int64_t{1} << 30;
 Expr Min(Expr a, Expr b) { return tile::Op(ScalarOp::kMin, {std::move(a), std::move(b)}); }
 Expr Max(Expr a, Expr b) { return tile::Op(ScalarOp::kMax, {std::move(a), std::move(b)}); }
 
-// The value before it was rounded to a type of 16 bits, where that was the last thing done: the
-// caller rounds two at a time.
-Expr Unrounded(Block& out, Expr value) {
-  if (value->kind != tile::ExprKind::kCast || out.empty()) return value;
-  const auto* let = std::get_if<tile::Let>(&out.back().node);
-  if (let == nullptr || !tile::Mentions(value, let->name) ||
-      let->value->kind != tile::ExprKind::kCast)
-    return value;
-  Expr before = let->value->args[0];
-  if (before->type != DType::kF32) return value;
-  out.pop_back();
-  return before;
-}
-
 // A number of places that moves a bound: whole, or to be rounded down or up.
 struct Shift {
   Expr floor, ceil;
@@ -53,20 +39,33 @@ struct Limits {
 
 }  // namespace
 
+Expr Unrounded(Block& out, Expr value) {
+  if (value->kind != tile::ExprKind::kCast || out.empty()) return value;
+  const auto* let = std::get_if<tile::Let>(&out.back().node);
+  if (let == nullptr || !tile::Mentions(value, let->name) ||
+      let->value->kind != tile::ExprKind::kCast)
+    return value;
+  Expr before = let->value->args[0];
+  if (before->type != DType::kF32) return value;
+  out.pop_back();
+  return before;
+}
+
 struct AttentionFunctions::Element {
   Call::Function f;
   Expr value, batch, row, column, bits;
   std::string result;
 };
 
-AttentionFunctions::Element AttentionFunctions::Begin(const char* name, bool has_bits) const {
+AttentionFunctions::Element AttentionFunctions::Begin(const char* name, int results,
+                                                      bool has_bits) const {
   Element e{.f = {.name = name, .params = {}, .body = {}}};
   e.value = AddScalar(b_, e.f, "value", DType::kF32);
   e.batch = AddScalar(b_, e.f, "batch", t());
   e.row = AddScalar(b_, e.f, "row", t());
   e.column = AddScalar(b_, e.f, "column", t());
   if (has_bits) e.bits = AddScalar(b_, e.f, "bits", DType::kI64);
-  e.result = AddArray(b_, e.f, "result", DType::kF32, 1, true);
+  e.result = AddArray(b_, e.f, "result", DType::kF32, results, true);
   return e;
 }
 
@@ -284,6 +283,19 @@ static TensorId SharedBitsOf(const graph::Graph& g, const Attention& a) {
   return bits;
 }
 
+TensorId FirstRounded(const graph::Graph& g, TensorId weight) {
+  const GraphView view(g);
+  if (EightBits(g[weight].dtype) == 0) return weight;
+  while (const graph::Node* n = view.Map(weight, ScalarOp::kSelect)) {
+    const TensorId value = n->inputs[1];
+    if (!view.IsZero(n->inputs[2]) || g[value].dtype != g[weight].dtype ||
+        g[value].dims != g[weight].dims)
+      break;
+    weight = value;
+  }
+  return weight;
+}
+
 // Adds the weight to a function's text; returns whether it is more than the exponential.
 bool AttentionFunctions::WriteWeight(Element& e, TensorId bits, bool inside) {
   Block body;
@@ -294,11 +306,27 @@ bool AttentionFunctions::WriteWeight(Element& e, TensorId bits, bool inside) {
   // The sum is not known yet: the result is divided by it.
   for (const TensorId id : {a_.sum, a_.divisor})
     if (id != graph::kAbsent) values.Bind(id, BroadcastIndex(b_, g_[id], at), tile::Float(1));
-  for (const ScoreMask& mask : SpareWeightMasks(g_, a_, inside))
+  // Selections of 0 behind the rounding to 8 bits: they change nothing about it, and it follows
+  // them, where the caller rounds two at a time.
+  std::vector<ScoreMask> behind = SpareWeightMasks(g_, a_, inside);
+  std::erase_if(behind, [&](const ScoreMask& mask) {
+    if (EightBits(g_[mask.masked].dtype) != 0) return false;
     values.Bind(mask.masked, at, RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
-  const Expr rounded = values.Value(a_.weight, at);
-  const Expr weight = tile::Cast(DType::kF32, Unrounded(body, rounded));
-  const bool is_plain = tile::Equal(weight, e.value);
+    return true;
+  });
+  if (a_.largest_weight) {
+    const Expr of_largest = values.Value(a_.largest_weight->value, at);
+    body.push_back({tile::Store{e.result, b_.Idx(1), tile::Cast(DType::kF32, of_largest)}});
+  }
+  const TensorId first = FirstRounded(g_, a_.weight);
+  Expr weight = tile::Cast(DType::kF32, Unrounded(body, values.Value(first, at)));
+  if (first != a_.weight) {
+    ValueScope last(b_, body);
+    last.Bind(first, at, weight);
+    for (const ScoreMask& mask : behind) last.Bind(mask.masked, at, last.Value(mask.value, at));
+    weight = tile::Cast(DType::kF32, Unrounded(body, last.Value(a_.weight, at)));
+  }
+  const bool is_plain = !a_.largest_weight && tile::Equal(weight, e.value);
   if (!is_plain) e.f.body = std::move(body);
   e.f.body.push_back({tile::Store{e.result, b_.Idx(0), weight}});
   return !is_plain;
@@ -307,13 +335,15 @@ bool AttentionFunctions::WriteWeight(Element& e, TensorId bits, bool inside) {
 void AttentionFunctions::AddWeight(Call& call) {
   const TensorId bits = SharedBitsOf(g_, a_);
   // Where known masks let through, those that stand for them once more change nothing.
-  Element inside = Begin("weight", true);
+  const int results = a_.largest_weight ? 2 : 1;
+  Element inside = Begin("weight", results, true);
   const bool is_more_inside = WriteWeight(inside, bits, true);
-  Element e = Begin("weight", true);
+  Element e = Begin("weight", results, true);
   const bool is_more = WriteWeight(e, bits, false);
   call.functions.push_back(std::move(e.f));
   call.config.push_back({"kWeights", is_more ? 1 : 0});
   call.config.push_back({"kWeightsInside", is_more_inside ? 1 : 0});
+  call.config.push_back({"kEight", EightBits(g_[a_.weight].dtype)});
   AddRandom(call, bits);
 }
 
@@ -340,17 +370,23 @@ void AttentionFunctions::AddRandom(Call& call, TensorId bits) {
 }
 
 void AttentionFunctions::AddFinish(Call& call) {
-  Element e = Begin("finish");
+  Element e = Begin("finish", a_.largest_result ? 2 : 1);
   Expr result = e.value;
   if (a_.result != a_.out) {
     const Index at = At(e.f.body, a_.result, e.batch, e.row, e.column);
     ValueScope values(b_, e.f.body);
     values.Bind(a_.out, at, RoundThrough(g_[a_.out].dtype, e.value));
+    if (a_.largest_result) {
+      const Expr of_largest = values.Value(a_.largest_result->value, at);
+      e.f.body.push_back({tile::Store{e.result, b_.Idx(1), tile::Cast(DType::kF32, of_largest)}});
+    }
     const Expr rounded = values.Value(a_.result, at);
     result = tile::Cast(DType::kF32, Unrounded(e.f.body, rounded));
   }
   e.f.body.push_back({tile::Store{e.result, b_.Idx(0), result}});
   call.config.push_back({"kFinish", a_.result != a_.out ? 1 : 0});
+  call.config.push_back({"kEightResult", EightBits(g_[a_.result].dtype)});
+  call.config.push_back({"kPeaks", (a_.largest_weight ? 1 : 0) + (a_.largest_result ? 2 : 0)});
   call.functions.push_back(std::move(e.f));
 }
 

@@ -30,6 +30,11 @@ HeadIndex SharedHeads(KernelBuilder& b, const Attention& attention, graph::Tenso
 // Whether the random words of four neighbours of a row are those of one call of Philox: words by
 // their place in a row-major tensor whose rows are whole calls.
 bool SharesPhilox(const graph::Graph& graph, const graph::Node& random);
+// The value that weights of 8 bits are before selections of 0 in their place.
+graph::TensorId FirstRounded(const graph::Graph& graph, graph::TensorId weight);
+// The value before it was rounded to a type of 16 or 8 bits, where that was the last thing done:
+// the caller rounds two at a time.
+tile::Expr Unrounded(tile::Block& out, tile::Expr value);
 // Adds limits, of scores with these masks.
 void AddLimits(KernelBuilder& b, graph::TensorId scores, const std::vector<ScoreMask>& masks,
                tile::Call& call);
@@ -50,7 +55,7 @@ class AttentionFunctions {
 
  private:
   struct Element;  // a function of one value and its place
-  Element Begin(const char* name, bool has_bits = false) const;
+  Element Begin(const char* name, int results = 1, bool has_bits = false) const;
   Index At(tile::Block& out, graph::TensorId tensor, const tile::Expr& batch, const tile::Expr& row,
            const tile::Expr& column) const;
   void AddScore(tile::Call& call, bool inside);

@@ -37,6 +37,13 @@ const Node* ScatterOf(const Graph& g, const AttentionGrad& a, TensorId result) {
   return nullptr;
 }
 
+std::vector<LargestOf> AttentionGrad::Largest() const {
+  std::vector<LargestOf> all;
+  for (const auto& largest : {largest_slope, of_dq.largest, of_dk.largest, of_dv.largest})
+    if (largest) all.push_back(*largest);
+  return all;
+}
+
 std::vector<ScoreMask> MasksOf(const AttentionGrad& a) {
   std::vector<ScoreMask> all = a.masks;
   all.insert(all.end(), a.zeroes.begin(), a.zeroes.end());

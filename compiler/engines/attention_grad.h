@@ -16,6 +16,10 @@
 // A sum of slopes over heads and batches, the gradient of a bias, may be stored as well.
 // Sums over rows that read the statistics, as the gradient of a sink, belong to it.
 //
+// With operands of 8 bits weight and slope are rounded to as many behind the multiplication by
+// numbers in memory, and so are the results, whose products are multiplied by others; the largest
+// absolute values of slopes and of results before the last of these numbers may be stored.
+//
 // Statistics and mean are operands: they come from memory, or float. Casts and transpositions may
 // stand anywhere. Nothing of it but the results is read from outside.
 #pragma once
@@ -26,6 +30,13 @@
 #include "compiler/engines/attention.h"
 
 namespace kiln::compiler {
+
+// With operands of 8 bits: what follows a product of `from`, place by place, and the largest
+// absolute value of one of these values, if somebody stores it.
+struct GradFinish {
+  graph::TensorId from = -1;
+  std::optional<LargestOf> largest = {};
+};
 
 struct AttentionGrad {
   graph::TensorId q = -1, k = -1, dy = -1, v = -1;  // operands of product and inner
@@ -42,7 +53,12 @@ struct AttentionGrad {
   std::vector<graph::NodeId> scatters = {};  // that store these, as ragged tensors
   // Stored sums of maps of rows, which read the statistics as well: the gradients of a sink.
   std::vector<graph::TensorId> sums = {};
-  std::vector<ScoreMask> masks = {};  // before the exponential, the last first
+  // Of 8 bits: weight and slope are what is rounded, so that numbers are multiplied before that,
+  // and results have more behind them than `scales`.
+  GradFinish of_dq = {}, of_dk = {}, of_dv = {};
+  std::optional<LargestOf> largest_slope = {};
+  std::vector<LargestOf> Largest() const;  // all of them
+  std::vector<ScoreMask> masks = {};       // before the exponential, the last first
   // Where exp counts as 0, without a fill: bounds, all of which are known.
   std::vector<ScoreMask> zeroes = {};
   // Selections that change nothing where the zeroes are; and of the product, nothing where the

@@ -137,6 +137,10 @@ void AttentionGradFinder::TakeZeroMask(TensorId id, const Node& select,
 }
 
 bool AttentionGradFinder::WalkSlope(TensorId id) {
+  if (HasBytes()) {  // what is rounded, with all that it is multiplied by
+    a_.slope = id;
+    return true;
+  }
   while (true) {
     id = Plain(view_, id);
     TakeBias(id);

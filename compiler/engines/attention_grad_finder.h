@@ -53,8 +53,13 @@ class AttentionGradFinder {
   std::vector<char> Dependents(std::initializer_list<NodeId> first) const;
   bool Follows(TensorId id) const;
   bool TakeResults();
-  // What a product is stored as: cast, zero outside bounds.
-  TensorId Stored(TensorId id, PlaceBounds& bounds) const;
+  // What a product is stored as: cast, zero outside bounds; of 8 bits, with more behind that.
+  TensorId Stored(TensorId id, PlaceBounds& bounds, GradFinish& finish) const;
+  // Of 8 bits: maps with numbers in memory, from a product on to what is stored.
+  TensorId Finished(TensorId id, GradFinish& finish) const;
+  // The largest absolute value of what follows from the exponential.
+  void TakeLargestSlope();
+  bool HasBytes() const { return SizeOf(view_[a_.q].dtype) == 1; }
   // What is a cast of a tensor in memory, and in memory itself.
   TensorId StoredToo(TensorId stored) const;
   // Places where weights are zero whatever the scores are: for all three results the same. What

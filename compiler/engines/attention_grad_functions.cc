@@ -4,6 +4,7 @@
 #include <set>
 
 #include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_problem.h"
 #include "compiler/engines/attention_view.h"
 #include "compiler/engines/sm90_functions.h"
 #include "ir/base/check.h"
@@ -195,7 +196,9 @@ bool AttentionGradFunctions::AddWeight(Call& call) {
   ValueScope values(b_, e.f.body);
   BindWeights(values, e.at, e);
   BindSpares(values, e.at, a_.weight);
-  const Expr weight = tile::Cast(DType::kF32, values.Value(a_.weight, e.at));
+  const bool rounds = EightBits(g_[a_.weight].dtype) != 0;  // the caller does
+  const Expr value = values.Value(a_.weight, e.at);
+  const Expr weight = tile::Cast(DType::kF32, rounds ? Unrounded(e.f.body, value) : value);
   const bool is_plain = tile::Equal(weight, e.numbers[0]);
   if (is_plain) e.f.body.clear();
   e.f.body.push_back({tile::Store{e.result, b_.Idx(0), weight}});
@@ -205,8 +208,9 @@ bool AttentionGradFunctions::AddWeight(Call& call) {
 
 void AttentionGradFunctions::AddSlope(Call& call) {
   const bool has_bias = a_.dbias != graph::kAbsent;
-  Element e =
-      Begin("slope", {"value", "keeps", "product", "of_row", "grad", "mean"}, has_bias ? 2 : 1);
+  const bool rounds = EightBits(g_[a_.slope].dtype) != 0;  // the caller does
+  Element e = Begin("slope", {"value", "keeps", "product", "of_row", "grad", "mean"},
+                    has_bias || a_.largest_slope ? 2 : 1);
   if (!a_.is_plain) {
     ValueScope values(b_, e.f.body);
     BindWeights(values, e.at, e);
@@ -216,12 +220,20 @@ void AttentionGradFunctions::AddSlope(Call& call) {
     values.Bind(a_.mean, BroadcastIndex(b_, g_[a_.mean], e.at), e.numbers[5]);
     if (a_.product_mask) BindMasks(values, e.at, {*a_.product_mask});
     BindSpares(values, e.at, a_.slope);
-    e.f.body.push_back(
-        {tile::Store{e.result, b_.Idx(0), tile::Cast(DType::kF32, values.Value(a_.slope, e.at))}});
+    if (a_.largest_slope)
+      e.f.body.push_back(
+          {tile::Store{e.result, b_.Idx(1),
+                       tile::Cast(DType::kF32, values.Value(a_.largest_slope->value, e.at))}});
+    const Expr rounded = values.Value(a_.slope, e.at);
+    const Expr slope = tile::Cast(DType::kF32, rounds ? Unrounded(e.f.body, rounded) : rounded);
+    e.f.body.push_back({tile::Store{e.result, b_.Idx(0), slope}});
     if (has_bias)
       e.f.body.push_back({tile::Store{e.result, b_.Idx(1),
                                       tile::Cast(DType::kF32, values.Value(a_.bias_slope, e.at))}});
   }
+  call.config.push_back({"kEight", EightBits(g_[a_.slope].dtype)});
+  call.config.push_back({"kPeaks", (a_.largest_slope ? 1 : 0) + (a_.of_dk.largest ? 2 : 0) +
+                                       (a_.of_dv.largest ? 4 : 0)});
   call.config.push_back({"kSlopes", a_.is_plain ? 0 : 1});
   call.config.push_back({"kKeepsScores", Uses(e.f.body, e.numbers[2]) ? 1 : 0});
   call.config.push_back({"kSlopesOfRows", Uses(e.f.body, e.numbers[3]) ? 1 : 0});
@@ -278,6 +290,32 @@ void AttentionGradFunctions::AddRows(Call& call) {
         {tile::Store{result, b_.Idx(place++),
                      tile::Cast(DType::kF32, values.Value(id, BroadcastIndex(b_, g_[id], at)))}});
   call.functions.push_back(std::move(f));
+}
+
+void AttentionGradFunctions::AddFinish(Call& call, const char* name, TensorId result,
+                                       const GradFinish& finish) {
+  Call::Function f{.name = name, .params = {}, .body = {}};
+  const Expr value = AddScalar(b_, f, "value", DType::kF32);
+  const Expr head = AddScalar(b_, f, "head", t()), row = AddScalar(b_, f, "row", t());
+  const Expr column = AddScalar(b_, f, "column", t());
+  const std::string to = AddArray(b_, f, "result", DType::kF32, finish.largest ? 2 : 1, true);
+  const Index at = ScoreIndex(b_, f.body, result, head, row, column);
+  ValueScope values(b_, f.body);
+  values.Bind(finish.from, at, value);
+  if (finish.largest)
+    f.body.push_back({tile::Store{
+        to, b_.Idx(1), tile::Cast(DType::kF32, values.Value(finish.largest->value, at))}});
+  const Expr rounded = values.Value(result, at);
+  const Expr last = tile::Cast(DType::kF32, Unrounded(f.body, rounded));
+  f.body.push_back({tile::Store{to, b_.Idx(0), last}});
+  call.functions.push_back(std::move(f));
+}
+
+void AttentionGradFunctions::AddFinishes(Call& call) {
+  AddFinish(call, "finish_keys", a_.dk, a_.of_dk);
+  AddFinish(call, "finish_values", a_.dv, a_.of_dv);
+  call.config.push_back({"kEightKeys", EightBits(g_[a_.dk].dtype)});
+  call.config.push_back({"kEightValues", EightBits(g_[a_.dv].dtype)});
 }
 
 void AttentionGradFunctions::Add(Call& call, std::string bias_sums, TensorId beside) {

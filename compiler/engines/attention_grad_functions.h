@@ -19,6 +19,8 @@ class AttentionGradFunctions {
   // `bias_sums`: the buffer of the sums of a bias's gradient, where functions add to it. `beside`:
   // what skeletons hand to scores, of what lies in memory as these do.
   void Add(tile::Call& call, std::string bias_sums = {}, graph::TensorId beside = graph::kAbsent);
+  // Of 8 bits: finish_keys and finish_values.
+  void AddFinishes(tile::Call& call);
 
  private:
   struct Element;  // a function of a score's place
@@ -38,6 +40,8 @@ class AttentionGradFunctions {
   void AddBias(tile::Call& call);
   void AddScale(tile::Call& call);
   void AddRows(tile::Call& call);
+  void AddFinish(tile::Call& call, const char* name, graph::TensorId result,
+                 const GradFinish& finish);
   DType t() const { return b_.index_type(); }
 
   KernelBuilder& b_;

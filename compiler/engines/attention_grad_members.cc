@@ -26,25 +26,74 @@ constexpr size_t kMostWalk = 4 * kMostGroupNodes;
 
 bool AttentionGradFinder::TakeResults() {
   PlaceBounds of_rows(view_);
-  a_.dq = Stored(dq_, of_rows);
+  a_.dq = Stored(dq_, of_rows, a_.of_dq);
   if (a_.dq == kAbsent) return false;
   of_dq_.Add(of_rows);
   a_.dq_too = StoredToo(a_.dq);
-  return GradResult(view_, dk_, view_[a_.k].dims, of_dk_, a_.dk) &&
-         GradResult(view_, dv_, view_[a_.v].dims, of_dv_, a_.dv);
+  const bool is_open = HasBytes();
+  if (!GradResult(view_, dk_, view_[a_.k].dims, is_open, of_dk_, a_.dk) ||
+      !GradResult(view_, dv_, view_[a_.v].dims, is_open, of_dv_, a_.dv))
+    return false;
+  if (!is_open) return true;
+  a_.dk = Finished(a_.dk, a_.of_dk);
+  a_.dv = Finished(a_.dv, a_.of_dv);
+  TakeLargestSlope();
+  return a_.dk != kAbsent && a_.dv != kAbsent;
 }
 
-TensorId AttentionGradFinder::Stored(TensorId id, PlaceBounds& bounds) const {
+TensorId AttentionGradFinder::Finished(TensorId id, GradFinish& finish) const {
+  finish.from = id;
   while (view_[id].is_virtual && ScatterAfter(view_, id) < 0) {
-    if (view_.Readers(id).size() != 1) return kAbsent;
+    NodeId next = -1;
+    for (const NodeId n : view_.Readers(id)) {
+      const std::optional<LargestOf> largest = LargestFrom(view_, n);
+      if (largest && !finish.largest) {
+        finish.largest = largest;
+        continue;
+      }
+      if (next >= 0) return kAbsent;
+      next = n;
+    }
+    if (next < 0) return kAbsent;
+    const Node& n = view_.graph().nodes[next];
+    const bool has_numbers = std::ranges::all_of(n.inputs, [&](TensorId input) {
+      return input == id || (view_.ProducerId(input) < 0 && NumElements(view_[input].dims) == 1);
+    });
+    if (n.op != GraphOp::kMap || !has_numbers || view_[n.outputs[0]].dims != view_[id].dims)
+      return kAbsent;
+    id = n.outputs[0];
+  }
+  return id;
+}
+
+void AttentionGradFinder::TakeLargestSlope() {
+  const Graph& g = view_.graph();
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const std::optional<LargestOf> largest = LargestFrom(view_, static_cast<NodeId>(n));
+    if (!largest || !Follows(largest->value) || view_[largest->value].dims != dims()) continue;
+    // One on the way to the slope, by numbers.
+    TensorId at = a_.slope;
+    for (const Node* mul = nullptr; at != largest->value; at = mul->inputs[ScaledOperand(*mul)]) {
+      mul = view_.Map(at, ScalarOp::kMul);
+      if (mul == nullptr || ScaledOperand(*mul) < 0) break;
+    }
+    if (at == largest->value) a_.largest_slope = largest;
+  }
+}
+
+TensorId AttentionGradFinder::Stored(TensorId id, PlaceBounds& bounds, GradFinish& finish) const {
+  while (view_[id].is_virtual && ScatterAfter(view_, id) < 0) {
+    if (view_.Readers(id).size() != 1) return HasBytes() ? Finished(id, finish) : kAbsent;
     const Node& n = view_.graph().nodes[view_.Readers(id)[0]];
     const TensorId y = n.outputs[0];
     const bool is_cast = n.op == GraphOp::kMap && n.As<graph::MapAttrs>().identity;
     const bool is_mask = ZeroMask(view_, y) == &n && n.inputs[1] == id;
-    if (view_[y].dims != view_[id].dims || (!is_cast && !is_mask)) return kAbsent;
+    if (view_[y].dims != view_[id].dims || (!is_cast && !is_mask))
+      return HasBytes() ? Finished(id, finish) : kAbsent;
     if (is_mask && !bounds.Add(n.inputs[0], false)) return kAbsent;
     id = y;
   }
+  if (HasBytes()) finish.from = id;
   return id;
 }
 
@@ -140,6 +189,7 @@ bool AttentionGradFinder::CollectMembers() {
     pending.push_back(scatter);
     a_.scatters.push_back(scatter);
   }
+  for (const LargestOf& largest : a_.Largest()) pending.push_back(view_.ProducerId(largest.result));
   while (!pending.empty()) {
     const NodeId n = pending.back();
     pending.pop_back();
@@ -223,8 +273,10 @@ bool AttentionGradFinder::ReadsStats(TensorId id) const {
 }
 
 bool AttentionGradFinder::IsClosed() const {
+  const std::vector<LargestOf> numbers = a_.Largest();
   for (const NodeId n : a_.members) {
     const TensorId y = view_.graph().nodes[n].outputs[0];
+    if (std::ranges::find(numbers, y, &LargestOf::result) != numbers.end()) continue;
     if (y == a_.dq || y == a_.dq_too || y == a_.dk || y == a_.dv || y == a_.dbias ||
         std::ranges::find(a_.sums, y) != a_.sums.end() ||
         std::ranges::find(a_.scatters, n) != a_.scatters.end())

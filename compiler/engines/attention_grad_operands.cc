@@ -183,8 +183,8 @@ graph::NodeId ScatterAfter(const GraphView& view, TensorId id) {
   return node.op == GraphOp::kScatter && node.inputs[0] == id ? n : -1;
 }
 
-bool GradResult(const GraphView& view, TensorId product, const Dims& operand, PlaceBounds& bounds,
-                TensorId& result) {
+bool GradResult(const GraphView& view, TensorId product, const Dims& operand, bool is_open,
+                PlaceBounds& bounds, TensorId& result) {
   const Dims& each = view[product].dims;
   const int64_t rank = view[product].rank(), heads = rank - 3;
   const int64_t kept = operand[heads];
@@ -194,7 +194,8 @@ bool GradResult(const GraphView& view, TensorId product, const Dims& operand, Pl
   bool summed = kept == each[heads];
   result = product;
   while (view[result].is_virtual && ScatterAfter(view, result) < 0) {
-    if (view.Readers(result).size() != 1) return false;
+    const bool may_end = is_open && summed && labels == straight;
+    if (view.Readers(result).size() != 1) return may_end;
     const Node& n = view.graph().nodes[view.Readers(result)[0]];
     const TensorId y = n.outputs[0];
     const Dims &from = view[result].dims, &to = view[y].dims;
@@ -218,7 +219,7 @@ bool GradResult(const GraphView& view, TensorId product, const Dims& operand, Pl
       if (!bounds.Add(n.inputs[0], true)) return false;
     } else if (n.op != GraphOp::kReshape &&
                !(n.op == GraphOp::kMap && n.As<graph::MapAttrs>().identity)) {
-      return false;
+      return may_end;
     }
     result = y;
   }

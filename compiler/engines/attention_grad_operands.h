@@ -57,8 +57,9 @@ const graph::Node* ZeroMask(const GraphView& view, graph::TensorId id);
 graph::NodeId ScatterAfter(const GraphView& view, graph::TensorId id);
 
 // From a product of keys to what is stored: summed over the heads that share one of the operand of
-// these dims, cast, zero outside bounds. False where it is anything else.
-bool GradResult(const GraphView& view, graph::TensorId product, const Dims& operand,
+// these dims, cast, zero outside bounds. False where it is anything else; `is_open`: it may then be
+// so up to some `result`, which others follow.
+bool GradResult(const GraphView& view, graph::TensorId product, const Dims& operand, bool is_open,
                 PlaceBounds& bounds, graph::TensorId& result);
 
 }  // namespace kiln::compiler

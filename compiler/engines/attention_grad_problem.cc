@@ -21,8 +21,47 @@ constexpr int64_t kMostIndex = (int64_t{1} << 31) - 1;
 constexpr int kMostThreads = 1024;  // of a block
 constexpr int kSumsOfThread = 8;    // that a thread makes dq of
 
-Status CheckTypes(const Graph& g, const AttentionGrad& a) {
+Status CheckScatters(const Graph& g, const AttentionGrad& a) {
+  for (const graph::NodeId n : a.scatters) {
+    const graph::Node& scatter = g.nodes[static_cast<size_t>(n)];
+    if (g[scatter.inputs[0]].dtype != g[scatter.outputs[0]].dtype)
+      return Status::Error(Code::kUnsupportedDataType, "{} is {}, it is scattered as {}",
+                           g[scatter.inputs[0]].name, Info(g[scatter.inputs[0]].dtype).text,
+                           Info(g[scatter.outputs[0]].dtype).text);
+  }
+  return {};
+}
+
+// Operands, weights and slopes of 8 bits, results of as many or f16.
+Status CheckBytes(const Graph& g, const AttentionGrad& a) {
   const DType type = g[a.q].dtype;
+  for (const TensorId id : {a.k, a.v, a.dy, a.weight, a.slope})
+    if (g[id].dtype != type)
+      return Status::Error(
+          Code::kUnsupportedDataType,
+          "{} is {}, {} is {}; operands, weights and slopes of 8 bits must be alike", g[a.q].name,
+          Info(type).text, g[id].name, Info(g[id].dtype).text);
+  for (const TensorId id : {a.dq, a.dk, a.dv})
+    if (EightBits(g[id].dtype) == 0 && g[id].dtype != DType::kF16)
+      return Status::Error(Code::kUnsupportedDataType,
+                           "{} is {}; of operands of 8 bits it must be e4m3, e5m2 or f16",
+                           g[id].name, Info(g[id].dtype).text);
+  if (a.dbias != graph::kAbsent)
+    return Status::Error(
+        Code::kUnsupportedGraphPattern,
+        "{} is the gradient of a bias, for which operands of 16 bits are supported",
+        g[a.dbias].name);
+  RETURN_IF_ERROR(CheckKeptAsF32(g, {a.of_dq.from, a.of_dk.from, a.of_dv.from}));
+  return CheckScatters(g, a);
+}
+
+Status CheckTypes(const Graph& g, const AttentionGrad& a, OperandBits bits) {
+  const DType type = g[a.q].dtype;
+  if (bits == OperandBits::k16Or8 && EightBits(type) != 0) {
+    RETURN_IF_ERROR(CheckBytes(g, a));
+    RETURN_IF_ERROR(CheckKeptAsF32(g, {a.exp, a.stats, a.mean, a.product, a.inner}));
+    return CheckComputesInF32(g);
+  }
   if (type != DType::kF16 && type != DType::kBF16)
     return Status::Error(Code::kUnsupportedDataType, "{} is {}, not f16 or bf16", g[a.q].name,
                          Info(type).text);
@@ -34,13 +73,7 @@ Status CheckTypes(const Graph& g, const AttentionGrad& a) {
     if (id != graph::kAbsent && g[id].dtype != type && g[id].dtype != DType::kF32)
       return Status::Error(Code::kUnsupportedDataType, "{} is {}", g[id].name,
                            Info(g[id].dtype).text);
-  for (const graph::NodeId n : a.scatters) {
-    const graph::Node& scatter = g.nodes[static_cast<size_t>(n)];
-    if (g[scatter.inputs[0]].dtype != g[scatter.outputs[0]].dtype)
-      return Status::Error(Code::kUnsupportedDataType, "{} is {}, it is scattered as {}",
-                           g[scatter.inputs[0]].name, Info(g[scatter.inputs[0]].dtype).text,
-                           Info(g[scatter.outputs[0]].dtype).text);
-  }
+  RETURN_IF_ERROR(CheckScatters(g, a));
   RETURN_IF_ERROR(CheckKeptAsF32(g, {a.exp, a.stats, a.mean, a.product, a.inner}));
   return CheckComputesInF32(g);
 }
@@ -135,7 +168,7 @@ TensorId BesideOf(const Graph& g, const AttentionGrad& a, const std::set<TensorI
 }  // namespace
 
 Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t most_depth,
-                                                    int panel) {
+                                                    int panel, OperandBits bits) {
   const Graph& g = group.graph;
   const std::vector<AttentionGrad> found = FindAttentionGrad(g, true);
   if (found.size() != 1)
@@ -143,7 +176,8 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
   AttentionGradProblem p{.grad = found[0]};
   const AttentionGrad& a = p.grad;
   RETURN_IF_ERROR(CheckOperands(g, a, most_depth));
-  RETURN_IF_ERROR(CheckTypes(g, a));
+  RETURN_IF_ERROR(CheckTypes(g, a, bits));
+  p.has_bytes = EightBits(g[a.q].dtype) != 0;
   const int64_t rank = g[a.exp].rank();
   p.queries = g[a.exp].dims[rank - 2];
   p.keys = g[a.exp].dims[rank - 1];

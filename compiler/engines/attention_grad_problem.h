@@ -11,7 +11,8 @@ namespace kiln::compiler {
 
 struct AttentionGradProblem {
   AttentionGrad grad = {};
-  bool reads = false;  // anything but operands and what rows have lies in memory by places
+  bool has_bytes = false;  // operands have 8 bits
+  bool reads = false;      // anything but operands and what rows have lies in memory by places
   // What `reads` is about, where scores before the exponential alone are made of it, of 16 bits and
   // as large as they, as a bias is; or kAbsent.
   graph::TensorId beside = graph::kAbsent;
@@ -56,7 +57,7 @@ struct AttentionGradProblem {
 
 // Without tiles. Rows of at most `most_depth`, in whole panels of `panel`; or why not.
 Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t most_depth,
-                                                    int panel);
+                                                    int panel, OperandBits bits = OperandBits::k16);
 
 // How many parts take least time at these speeds: tiles go in waves, partial results through
 // memory.

@@ -51,8 +51,14 @@ int64_t Elements(const Plan& p) {
 }
 // Two of each row, and flags (kOfStage of the skeleton).
 int64_t Statistics(const Plan& p) { return int64_t{p.stages} * (2 * p.queries_tile + 4); }
+// Bytes of a step, or first of all k or v, before they are widened.
+int64_t ByteElements(const Plan& p) {
+  if (!p.has_bytes) return 0;
+  return std::max<int64_t>(int64_t{p.keys_tile} * std::max(p.depth, p.width),
+                           int64_t{p.queries_tile} * (p.depth + p.width));
+}
 int64_t GradSm80::SharedBytes(const Plan& p) {
-  return AlignUp(2 * Elements(p), 16) + AlignUp(4 * Statistics(p), 16) + 16;
+  return AlignUp(2 * Elements(p), 16) + AlignUp(4 * Statistics(p), 16) + 16 + ByteElements(p);
 }
 
 // What there is room for, the fastest first. Blocks of 128 queries need the registers that columns
@@ -65,7 +71,8 @@ constexpr GradTile kTiles[] = {{8, 2, 128, 64, 2}, {8, 2, 64, 128, 2}, {8, 1, 64
                                {8, 1, 64, 256, 4}};
 
 Result<Plan> GradSm80::PlanOf(const Group& group) {
-  ASSIGN_OR_RETURN(AttentionGradProblem problem, AttentionGradProblemOf(group, kMostDepth, kPanel));
+  ASSIGN_OR_RETURN(AttentionGradProblem problem,
+                   AttentionGradProblemOf(group, kMostDepth, kPanel, OperandBits::k16Or8));
   Plan p{std::move(problem)};
   if (p.key_pairs != p.value_pairs)
     return Status::Error(Code::kUnsupportedShape,
@@ -104,11 +111,11 @@ class Schedule {
            fmt::format("attention_grad_sm80: {} keys, blocks of {} queries{}", plan_.keys_tile,
                        plan_.queries_tile, is_ordered ? ", in order" : ""),
            IndexTypeInMemory(group.graph)) {
-    for (const char* reserved :
-         {"bx", "shape", "query", "grad", "key", "value", "store_keys", "store_values"})
+    for (const char* reserved : {"bx", "shape", "query", "grad", "key", "value", "store_keys",
+                                 "store_values", "finish_keys", "finish_values"})
       b_.Name(reserved);
     for (const char* reserved : kAttentionGradFunctions) b_.Name(reserved);
-    memory_ = b_.Name("memory");
+    memory_ = to_load_ = b_.Name("memory");
     TakeSumsPlace(plan_, g_);
     TakeSection(plan_, kSectionBytes, target_);
   }
@@ -118,6 +125,7 @@ class Schedule {
                                  Zeroes::kAll);
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
+    AddStart(lowered);
     if (plan_.bias_sums > 0) sums.AddBiasZeroes(lowered);
     AddSkeleton(lowered);
     sums.AddConversion(lowered);
@@ -127,13 +135,14 @@ class Schedule {
 
  private:
   void AddSkeleton(Lowered& lowered) {
-    const DType type = g_[a_.q].dtype;
+    const DType type = plan_.has_bytes ? DType::kF16 : g_[a_.q].dtype;
     const int64_t rank = g_[a_.exp].rank();
     const std::string statistics = b_.Name("statistics"), next = b_.Name("next");
-    Call call{.skeleton = "attention_grad_sm80",
-              .maps = {},
-              .buffers = {memory_, statistics, next, AttentionGradSums::Sums(b_, plan_, false),
-                          b_.Scratch(AttentionGradSums::kTurns, DType::kI32, false)}};
+    Call call{.skeleton = "attention_grad_sm80", .maps = {}, .buffers = {memory_}};
+    if (plan_.has_bytes) AddBytes(call);
+    for (const std::string& buffer : {statistics, next, AttentionGradSums::Sums(b_, plan_, false),
+                                      b_.Scratch(AttentionGradSums::kTurns, DType::kI32, false)})
+      call.buffers.push_back(buffer);
     const bool async[] = {AddLoad(call, "query", {a_.q, rank - 2, rank - 1}),
                           AddLoad(call, "grad", {a_.dy, rank - 2, rank - 1}),
                           AddLoad(call, "key", {a_.k, rank - 1, rank - 2}),
@@ -156,18 +165,35 @@ class Schedule {
                                   : std::string());
     AddRowsStore(b_, call, "store_keys", a_.dk, ScatterOf(g_, a_, a_.dk));
     AddRowsStore(b_, call, "store_values", a_.dv, ScatterOf(g_, a_, a_.dv));
+    if (plan_.has_bytes) AttentionGradFunctions(b_, a_).AddFinishes(call);
     const int64_t blocks = plan_.heads() * plan_.key_tiles();
     Block shared;
     shared.push_back({tile::Alloc{memory_, type, tile::Space::kShared, Elements(plan_)}});
     shared.push_back(
         {tile::Alloc{statistics, DType::kF32, tile::Space::kShared, Statistics(plan_)}});
     shared.push_back({tile::Alloc{next, DType::kI32, tile::Space::kShared, 1}});
+    if (plan_.has_bytes)
+      shared.push_back(
+          {tile::Alloc{to_load_, g_[a_.q].dtype, tile::Space::kShared, ByteElements(plan_)}});
     b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(shared)), {blocks, 1, 1},
               32 * plan_.warps, lowered);
   }
 
   bool AddLoad(Call& call, const char* name, const OperandRows& rows) {
-    return AddRowsLoad(b_, call, name, memory_, rows, OwnHeads(b_, rows.id));
+    return AddRowsLoad(b_, call, name, to_load_, rows, OwnHeads(b_, rows.id));
+  }
+  // Where bytes come to, and the largest absolute values; the bytes stand for those that nobody
+  // asks for.
+  void AddBytes(Call& call) {
+    to_load_ = b_.Name("bytes");
+    call.buffers.push_back(to_load_);
+    for (const auto& largest : {a_.largest_slope, a_.of_dk.largest, a_.of_dv.largest})
+      call.buffers.push_back(largest ? b_.Pointer(largest->result) : to_load_);
+  }
+  void AddStart(Lowered& lowered) const {
+    std::vector<graph::TensorId> numbers;
+    for (const LargestOf& largest : a_.Largest()) numbers.push_back(largest.result);
+    AddLargestStart(group_, target_, numbers, "attention_grad_sm80", lowered);
   }
 
   const Group& group_;
@@ -177,7 +203,7 @@ class Schedule {
   const AttentionGrad& a_;
   const bool is_ordered_;
   KernelBuilder b_;
-  std::string memory_;
+  std::string memory_, to_load_;  // panels, and what operands are copied to
 };
 
 // ---- the engines' rows

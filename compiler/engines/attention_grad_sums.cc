@@ -1,6 +1,7 @@
 #include "compiler/engines/attention_grad_sums.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -29,14 +30,16 @@ constexpr int kSumsOfThread = 16;  // that get a zero
 
 // body(out, number) by `count` threads.
 template <class F>
-void AttentionGradSums::AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body) const {
+void AttentionGradSums::AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body,
+                                Block first, Block last) const {
   const DType t = b.index_type();
-  Block out, inside;
+  Block out = std::move(first), inside;
   const int64_t blocks = CeilDiv(count, kThreads);
   const Expr number =
       b.Let(out, "number", tile::Var("bx", t) * b.Idx(kThreads) + tile::Var("tx", t));
   body(inside, number);
   out.push_back({tile::If{tile::Lt(number, b.Arg("count", count)), std::move(inside), {}}});
+  for (tile::Stmt& s : last) out.push_back(std::move(s));
   b.Finish(BlockAndThread(t, b.Arg("blocks", blocks), kThreads, std::move(out)), {blocks, 1, 1},
            kThreads, lowered);
 }
@@ -223,7 +226,8 @@ struct AttentionGradSums::Fragments {
   int64_t tiles = 1;
   const char* tiles_name = "query_tiles";
   TensorId y = graph::kAbsent, too = graph::kAbsent;
-  int64_t heads_of_q = 1;  // for each of its heads
+  const GradFinish* finish = nullptr;  // of 8 bits
+  int64_t heads_of_q = 1;              // for each of its heads
   bool is_scaled = true;
   int64_t parts = 0, first = 0;
 };
@@ -235,7 +239,8 @@ void AttentionGradSums::AddConversion(Lowered& lowered) const {
                .shares_columns = plan_.queries_tile == 64,
                .tiles = plan_.query_tiles(),
                .y = plan_.grad.dq,
-               .too = plan_.grad.dq_too},
+               .too = plan_.grad.dq_too,
+               .finish = plan_.has_bytes ? &plan_.grad.of_dq : nullptr},
               lowered);
 }
 
@@ -299,6 +304,7 @@ void AttentionGradSums::AddRowsFrom(KernelBuilder& b, const Fragments& from,
       NumElements(g_[from.y].dims) / g_[from.y].dims[rank - 1] / g_[from.y].dims[rank - 2];
   const int64_t count = heads * from.tiles * from.rows * quads / 2;
   const bool in_place = from.scratch == kSums && plan_.sums_in_place;
+  const std::string largest = b.Name("largest");
   const auto body = [&](Block& out, const Expr& number) {
     const auto split = [&](const char* name, const Expr& x, int64_t by) {
       const Expr quotient = b.Let(out, name, x / b.Idx(by));
@@ -337,6 +343,10 @@ void AttentionGradSums::AddRowsFrom(KernelBuilder& b, const Fragments& from,
       // Element 4 l + 2 half + c of 8 is column 2 l + c of the row.
       for (int c = 0; c < kColumns; ++c) {
         const Expr sum = tile::Load(x, DType::kF32, b.Idx(c / 2 * 4 + half * 2 + c % 2));
+        if (from.finish != nullptr) {
+          FinishSum(b, store, from, to, c, sum, of_row, largest);
+          continue;
+        }
         const Expr result = from.is_scaled ? sum * scale : sum;
         store.push_back({tile::Store{of_row, b.Idx(c), RoundThrough(g_[from.y].dtype, result)}});
       }
@@ -345,10 +355,33 @@ void AttentionGradSums::AddRowsFrom(KernelBuilder& b, const Fragments& from,
       out.push_back({tile::If{tile::Lt(row, b.Extent(from.y, rank - 2)), std::move(store), {}}});
     }
   };
-  if (in_place)
-    AddWhole(b, count, from.rows * quads / 2, lowered, body);
-  else
-    AddEach(b, count, lowered, body);
+  if (in_place) return AddWhole(b, count, from.rows * quads / 2, lowered, body);
+  Block first, last;
+  if (from.finish != nullptr && from.finish->largest) {
+    first.push_back({tile::Alloc{largest, DType::kF32, tile::Space::kReg, 1}});
+    first.push_back(
+        {tile::Store{largest, b.Idx(0), tile::Float(-std::numeric_limits<double>::infinity())}});
+    last.push_back({tile::Call{.skeleton = "add_largest_of",
+                               .buffers = {b.Pointer(from.finish->largest->result), largest}}});
+  }
+  AddEach(b, count, lowered, body, std::move(first), std::move(last));
+}
+
+// The sum that is column c of some in a row, as the graph has it in the end.
+void AttentionGradSums::FinishSum(KernelBuilder& b, Block& out, const Fragments& from,
+                                  const Index& row, int c, const Expr& sum, const std::string& to,
+                                  const std::string& largest) const {
+  Index at = row;
+  at.back() = at.back() + b.Idx(c);
+  ValueScope values(b, out);
+  values.Bind(from.finish->from, at, sum);
+  if (from.finish->largest) {
+    const Expr value = tile::Cast(DType::kF32, values.Value(from.finish->largest->value, at));
+    out.push_back({tile::Store{largest, b.Idx(0),
+                               tile::Op(ScalarOp::kMax, {tile::Load(largest, DType::kF32, b.Idx(0)),
+                                                         tile::Op(ScalarOp::kAbs, {value})})}});
+  }
+  out.push_back({tile::Store{to, b.Idx(c), tile::Cast(DType::kF32, values.Value(from.y, at))}});
 }
 
 Expr AttentionGradSums::ScaleOf(KernelBuilder& b, Block& out, const Expr& head) const {

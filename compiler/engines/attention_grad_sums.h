@@ -62,11 +62,15 @@ class AttentionGradSums {
                  const std::string& from) const;
   struct Fragments;  // sums in the order of fragments, and where they go
   void AddRowsFrom(KernelBuilder& b, const Fragments& from, Lowered& lowered) const;
+  void FinishSum(KernelBuilder& b, tile::Block& out, const Fragments& from, const Index& row, int c,
+                 const tile::Expr& sum, const std::string& to, const std::string& largest) const;
   void LoadFragments(KernelBuilder& b, tile::Block& out, const Fragments& from,
                      const tile::Expr& block, const tile::Expr& in_block,
                      const std::string& to) const;
+  // `first` and `last` are what all threads do before and after.
   template <class F>
-  void AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body) const;
+  void AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body, tile::Block first = {},
+               tile::Block last = {}) const;
   // By whole blocks of so many threads, which all run the body.
   template <class F>
   void AddWhole(KernelBuilder& b, int64_t count, int threads, Lowered& lowered, F&& body) const;

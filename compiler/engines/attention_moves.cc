@@ -18,7 +18,7 @@ using tile::Expr;
 
 namespace {
 
-constexpr int kVector = 8;  // neighbours of 16 bits
+constexpr int kVector = 8;  // neighbours
 
 bool IsVectorised(const graph::Graph& g, TensorId id, int64_t dim) {
   return g[id].dims[static_cast<size_t>(dim)] % kVector == 0 &&
@@ -89,7 +89,7 @@ bool ArePlaces(const graph::Graph& g, const std::vector<graph::NodeId>& producer
 }  // namespace
 
 Neighbours NeighboursOf(const graph::Graph& g, TensorId id, int64_t dim) {
-  if (g[id].dims[static_cast<size_t>(dim)] % kVector != 0 || SizeOf(g[id].dtype) != 2)
+  if (g[id].dims[static_cast<size_t>(dim)] % kVector != 0 || !AreCopied(g[id].dtype))
     return Neighbours::kApart;
   const std::vector<graph::NodeId> producers = graph::Producers(g);
   while (producers[static_cast<size_t>(id)] >= 0) {
@@ -142,7 +142,7 @@ bool AreStoredTogether(const graph::Graph& g, TensorId id) {
 bool AreScatteredTogether(const graph::Graph& g, const graph::Node& scatter) {
   const Tensor &x = g[scatter.inputs[0]], &y = g[scatter.outputs[0]];
   return x.dims.back() % kVector == 0 && y.strides[0] == 1 && y.alignment % 16 == 0 &&
-         SizeOf(y.dtype) == 2 && ArePlaces(g, graph::Producers(g), scatter.inputs[1], 0);
+         AreCopied(y.dtype) && ArePlaces(g, graph::Producers(g), scatter.inputs[1], 0);
 }
 
 ScatterPlace ScatterPlaceOf(KernelBuilder& b, ValueScope& values, Block& out,
@@ -301,9 +301,18 @@ void AddRowsStore(KernelBuilder& b, Call& call, const char* name, TensorId id,
   const DType t = b.index_type(), type = g[id].dtype;
   const int64_t last = g[id].rank() - 1;
   Call::Function f{.name = name, .params = {}, .body = {}};
-  const std::string values = AddArray(b, f, "values", type, kVector);
+  const DType given = SizeOf(type) == 1 ? DType::kF16 : type;
+  std::string values = AddArray(b, f, "values", given, kVector);
   const Expr head = AddScalar(b, f, "head", t), row = AddScalar(b, f, "row", t),
              column = AddScalar(b, f, "column", t);
+  if (given != type) {
+    const std::string narrow = b.Name("narrow");
+    f.body.push_back({tile::Alloc{narrow, type, tile::Space::kReg, kVector}});
+    for (int i = 0; i < kVector; ++i)
+      f.body.push_back(
+          {tile::Store{narrow, b.Idx(i), tile::Cast(type, tile::Load(values, given, b.Idx(i)))}});
+    values = narrow;
+  }
   Index at = ScoreIndex(b, f.body, id, head, row, column);
   if (scatter != nullptr) {
     ScatterRows(b, f.body, *scatter, values, at);

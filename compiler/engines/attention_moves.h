@@ -22,8 +22,8 @@ using HeadIndex = std::function<Index(tile::Block& out, const tile::Expr& head)>
 HeadIndex OwnHeads(KernelBuilder& b, graph::TensorId id);
 
 // How 8 neighbours along a dim lie in memory: apart or to be computed; together, from multiples of
-// 16 bytes on; or together, from anywhere on, with an end that may lie among them (rows of ragged
-// tensors, whose places are numbers in memory).
+// as many elements on; or together, from anywhere on, with an end that may lie among them (rows of
+// ragged tensors, whose places are numbers in memory).
 enum class Neighbours : uint8_t { kApart, kAligned, kTogether };
 Neighbours NeighboursOf(const graph::Graph& graph, graph::TensorId id, int64_t dim);
 
@@ -33,6 +33,9 @@ struct ScatterPlace {
 };
 ScatterPlace ScatterPlaceOf(KernelBuilder& b, ValueScope& values, tile::Block& out,
                             const graph::Node& scatter, const Index& at);
+
+// How wide elements are that neighbours may be copied of.
+inline bool AreCopied(DType type) { return SizeOf(type) == 2 || SizeOf(type) == 1; }
 
 // Whether all pieces of 8 of a row are stored at once: where the row lies itself; where a scatter
 // puts it, as long as it begins at a multiple of 16 bytes and is inside whole.
@@ -44,7 +47,7 @@ bool AreScatteredTogether(const graph::Graph& graph, const graph::Node& scatter)
 bool AddRowsLoad(KernelBuilder& b, tile::Call& call, const char* name, const std::string& memory,
                  const OperandRows& rows, const HeadIndex& heads);
 // Adds function name(values, head, row, column), of rows that there are; columns may lie outside.
-// With `scatter` they go where that puts them.
+// With `scatter` they go where that puts them. Values of 8 bits come as f16.
 void AddRowsStore(KernelBuilder& b, tile::Call& call, const char* name, graph::TensorId id,
                   const graph::Node* scatter = nullptr);
 

@@ -1,8 +1,10 @@
 #include "compiler/engines/attention_problem.h"
 
 #include <algorithm>
+#include <limits>
 #include <ranges>
 
+#include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -17,8 +19,31 @@ namespace {
 constexpr int64_t kSectionBytes = 24 << 20;  // of k and v that stay in L2
 constexpr int kBoxColumns = 64;              // of tensor maps: 128 bytes
 
-Status CheckTypes(const Graph& g, const Attention& a) {
+// Operands and weights of 8 bits, the result of as many or f16.
+Status CheckBytes(const Graph& g, const Attention& a) {
   const DType type = g[a.q].dtype;
+  for (const TensorId id : {a.k, a.v, a.weight})
+    if (g[id].dtype != type)
+      return Status::Error(Code::kUnsupportedDataType,
+                           "{} is {}, {} is {}; operands and weights of 8 bits must be alike",
+                           g[a.q].name, Info(type).text, g[id].name, Info(g[id].dtype).text);
+  const Node* scatter = ScatterOf(g, a, a.result);
+  for (const TensorId id : {a.result, scatter == nullptr ? a.result : scatter->outputs[0]})
+    if ((EightBits(g[id].dtype) == 0 && g[id].dtype != DType::kF16) ||
+        g[id].dtype != g[a.result].dtype)
+      return Status::Error(Code::kUnsupportedDataType,
+                           "{} is {}; of operands of 8 bits it must be e4m3, e5m2 or f16",
+                           g[id].name, Info(g[id].dtype).text);
+  return {};
+}
+
+Status CheckTypes(const Graph& g, const Attention& a, OperandBits bits) {
+  const DType type = g[a.q].dtype;
+  if (bits == OperandBits::k16Or8 && EightBits(type) != 0) {
+    RETURN_IF_ERROR(CheckBytes(g, a));
+    RETURN_IF_ERROR(CheckKeptAsF32(g, {a.score, a.exp, a.sum, a.max}));
+    return CheckComputesInF32(g);
+  }
   for (const TensorId id : {a.q, a.k, a.v, a.weight, a.result})
     if (g[id].dtype != type || (type != DType::kF16 && type != DType::kBF16))
       return Status::Error(Code::kUnsupportedDataType,
@@ -91,7 +116,10 @@ std::vector<TensorId> OtherInputs(const Graph& g, const Attention& a) {
 
 }  // namespace
 
-Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_depth) {
+int EightBits(DType type) { return type == DType::kE4M3 ? 1 : type == DType::kE5M2 ? 2 : 0; }
+
+Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_depth,
+                                            OperandBits bits) {
   const Graph& g = group.graph;
   const std::vector<Attention> found = FindAttention(g);
   if (found.size() != 1)
@@ -99,7 +127,8 @@ Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_dep
   AttentionProblem p{.attention = found[0]};
   const Attention& a = p.attention;
   RETURN_IF_ERROR(CheckOperands(g, a, most_depth));
-  RETURN_IF_ERROR(CheckTypes(g, a));
+  RETURN_IF_ERROR(CheckTypes(g, a, bits));
+  p.has_bytes = EightBits(g[a.q].dtype) != 0;
   const Dims& dims = g[a.score].dims;
   const int64_t rank = g[a.score].rank();
   p.queries = dims[rank - 2];
@@ -168,7 +197,7 @@ int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& p, int64_t r
     call.shape.push_back({name, b.Arg(name, value)});
   };
   const int64_t query_tiles = CeilDiv(p.queries, rows);
-  const int64_t head_bytes = p.keys * (p.depth + p.width) * 2;
+  const int64_t head_bytes = p.keys * (p.depth + p.width) * (p.has_bytes ? 1 : 2);
   const int64_t section = kSectionBytes / std::max<int64_t>(head_bytes, 1) *
                           HeadsSharing(b.graph(), p.attention, p.attention.k, 3);
   add("queries", p.queries);
@@ -179,6 +208,22 @@ int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& p, int64_t r
   add("query_tiles", query_tiles);
   add("section", std::clamp<int64_t>(section, 1, p.heads()));
   return p.heads() * query_tiles;
+}
+
+void AddLargestStart(const Group& group, const Target& target, std::span<const TensorId> numbers,
+                     const char* engine, Lowered& lowered) {
+  constexpr int kThreads = 32;
+  if (numbers.empty()) return;
+  KernelBuilder b(group, target, fmt::format("{}: where absolute values are the largest", engine),
+                  DType::kI32);
+  for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
+  tile::Block first, out;
+  for (const TensorId id : numbers)
+    first.push_back({tile::Store{b.Pointer(id), b.Idx(0),
+                                 tile::Float(-std::numeric_limits<double>::infinity())}});
+  out.push_back({tile::If{tile::Lt(tile::Var("tx", DType::kI32), b.Idx(1)), std::move(first), {}}});
+  b.Finish(BlockAndThread(DType::kI32, b.Arg("blocks", 1), kThreads, std::move(out)), {1, 1, 1},
+           kThreads, lowered);
 }
 
 tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call, tile::Block before) {

@@ -21,6 +21,7 @@ struct AttentionProblem {
   // both.
   bool reads_by_place = false, reads_by_element = false;
   bool hides_blocks = false;  // some mask has known bounds
+  bool has_bytes = false;     // operands have 8 bits
   int64_t heads() const { return inner * outer; }
 };
 
@@ -28,8 +29,15 @@ struct AttentionProblem {
 Status RunsOnMma(const Target& target);
 Status RunsOnWgmma(const Target& target);
 
-// Rows of at most `most_depth`, operands of one type of 16 bits, scores in f32; or why not.
-Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_depth);
+// Of what types engines take operands.
+enum class OperandBits : uint8_t { k16, k16Or8 };
+// The number that device code has for a type of 8 bits (codegen/cuda/device/eight_bits.cuh); 0 of
+// any other one.
+int EightBits(DType type);
+
+// Rows of at most `most_depth`, operands of one type of 16 (or 8) bits, scores in f32; or why not.
+Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_depth,
+                                            OperandBits bits = OperandBits::k16);
 
 // {depth, places, inner, outer} of a tensor whose dim `places` has rows of `depth`, in boxes of 64
 // by `rows`; what tensor maps cannot read or write is declined.
@@ -54,6 +62,11 @@ int64_t HeadsSharing(const graph::Graph& graph, const Attention& attention, grap
 // queries; returns how many tiles there are.
 int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& problem, int64_t rows,
                           tile::Call& call);
+
+// A kernel that makes these numbers -infinity, of which the next one makes largest absolute values.
+void AddLargestStart(const Group& group, const Target& target,
+                     std::span<const graph::TensorId> numbers, const char* engine,
+                     Lowered& lowered);
 
 // A call for each block of the grid, `blocks` of them, as the whole of a kernel; after `before`.
 tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call,

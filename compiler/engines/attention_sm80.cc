@@ -35,6 +35,7 @@ constexpr int kPanel = 32;       // elements: columns of operands are whole ones
 constexpr int kMostDepth = 256;  // of q and k, of v: accumulators end there
 constexpr int kAlignment = 128;  // bytes, of what the skeleton lays out
 constexpr int kWarpRows = 16;
+constexpr int kMostByteStages = 2;  // a third one is the bytes
 
 struct AttentionTile {
   int rows = 0, keys = 0, stages = 0, warps = 0;
@@ -81,7 +82,13 @@ int64_t SharedElements(const Plan& p) {
   return int64_t{p.tile.rows} * std::max(p.depth, p.width) +
          int64_t{p.tile.stages} * p.tile.keys * (p.depth + p.width) + kAlignment / 2;
 }
-int64_t Sm80::SharedBytes(const Plan& p) { return 2 * SharedElements(p); }
+// Bytes of a block of k and v, or first of all q, before they are widened.
+int64_t ByteElements(const Plan& p) {
+  if (!p.problem.has_bytes) return 0;
+  return std::max<int64_t>(int64_t{p.tile.rows} * p.depth,
+                           int64_t{p.tile.keys} * (p.depth + p.width));
+}
+int64_t Sm80::SharedBytes(const Plan& p) { return 2 * SharedElements(p) + ByteElements(p); }
 
 // Registers of a thread that results and scores take, and what there is for them beside addresses
 // and fragments.
@@ -99,7 +106,7 @@ bool IsPossible(const AttentionTile& t) {
 
 Result<Plan> Sm80::PlanOf(const Group& group) {
   Plan p;
-  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth));
+  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth, OperandBits::k16Or8));
   p.depth = static_cast<int>(AlignUp(p.problem.depth, kPanel));
   p.width = static_cast<int>(AlignUp(p.problem.width, kPanel));
   return p;
@@ -133,6 +140,10 @@ Status Sm80::TakeTile(Plan& p, const Target& target, std::span<const int> knobs)
                          "{} rows a warp and blocks of {} keys have too few registers for rows of "
                          "{}",
                          p.tile.row_tiles() * kWarpRows, p.tile.keys, p.width);
+  if (p.problem.has_bytes && p.tile.stages > kMostByteStages)
+    return Status::Error(Code::kUnsupportedShape,
+                         "operands of 8 bits have at most {} stages, not {}", kMostByteStages,
+                         p.tile.stages);
   return {};
 }
 
@@ -142,7 +153,9 @@ Status Sm80::TakeTile(Plan& p, const Target& target, std::span<const int> knobs)
 class Schedule {
  public:
   Schedule(const Group& group, const Target& target, Plan plan)
-      : g_(group.graph),
+      : group_(group),
+        g_(group.graph),
+        target_(target),
         plan_(std::move(plan)),
         a_(plan_.problem.attention),
         b_(group, target,
@@ -153,13 +166,15 @@ class Schedule {
          {"bx", "shape", "query", "key", "value", "score", "inside", "factor", "limits", "weight",
           "random", "finish", "rows", "first", "store"})
       b_.Name(reserved);
-    memory_ = b_.Name("memory");
+    memory_ = to_load_ = b_.Name("memory");
   }
 
   void Lower(Lowered& lowered) {
-    const DType type = g_[a_.q].dtype;
+    const bool has_bytes = plan_.problem.has_bytes;
+    const DType type = has_bytes ? DType::kF16 : g_[a_.q].dtype;
     const int64_t rank = g_[a_.score].rank();
     Call call{.skeleton = "attention_sm80", .maps = {}, .buffers = {memory_}};
+    if (has_bytes) AddBytes(call, lowered);
     const bool async[] = {AddLoad(call, "query", {a_.q, rank - 2, rank - 1}),
                           AddLoad(call, "key", {a_.k, rank - 1, rank - 2}),
                           AddLoad(call, "value", {a_.v, rank - 2, rank - 1})};
@@ -178,20 +193,37 @@ class Schedule {
     AddRowsStore(b_, call, "store", a_.result, ScatterOf(g_, a_, a_.result));
     Block shared;
     shared.push_back({tile::Alloc{memory_, type, tile::Space::kShared, SharedElements(plan_)}});
+    if (has_bytes)
+      shared.push_back(
+          {tile::Alloc{to_load_, g_[a_.q].dtype, tile::Space::kShared, ByteElements(plan_)}});
     b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(shared)), {blocks, 1, 1},
               32 * plan_.tile.warps, lowered);
   }
 
  private:
   bool AddLoad(Call& call, const char* name, const OperandRows& rows) {
-    return AddRowsLoad(b_, call, name, memory_, rows, SharedHeads(b_, a_, rows.id));
+    return AddRowsLoad(b_, call, name, to_load_, rows, SharedHeads(b_, a_, rows.id));
+  }
+  // Where bytes come to, and the largest absolute values of weights and results; there the bytes
+  // stand for what nobody asks for.
+  void AddBytes(Call& call, Lowered& lowered) {
+    to_load_ = b_.Name("bytes");
+    call.buffers.push_back(to_load_);
+    std::vector<TensorId> numbers;
+    for (const auto& largest : {a_.largest_weight, a_.largest_result}) {
+      call.buffers.push_back(largest ? b_.Pointer(largest->result) : to_load_);
+      if (largest) numbers.push_back(largest->result);
+    }
+    AddLargestStart(group_, target_, numbers, "attention_sm80", lowered);
   }
 
+  const Group& group_;
   const Graph& g_;
+  const Target& target_;
   const Plan plan_;
   const Attention& a_;
   KernelBuilder b_;
-  std::string memory_;
+  std::string memory_, to_load_;  // panels, and what operands are copied to
 };
 
 // ---- the engine's row

@@ -11,6 +11,28 @@ using graph::kAbsent;
 using graph::Node;
 using graph::TensorId;
 
+std::optional<LargestOf> LargestFrom(const GraphView& view, graph::NodeId abs) {
+  const graph::Graph& g = view.graph();
+  const Node& map = g.nodes[abs];
+  const auto is_kept = [&](TensorId id) {
+    return view[id].is_virtual && view[id].dtype == DType::kF32;
+  };
+  const TensorId y = map.outputs[0];
+  if (map.op != GraphOp::kMap || view.Map(y, ScalarOp::kAbs) != &map || !is_kept(y) ||
+      view.Readers(y).size() != 1)
+    return std::nullopt;
+  LargestOf found{.value = map.inputs[0], .abs = abs, .reduce = view.Readers(y)[0]};
+  const Node& reduce = g.nodes[found.reduce];
+  if (reduce.op != GraphOp::kReduce ||
+      reduce.As<graph::ReduceAttrs>().combine != graph::Combine::kMax || !is_kept(found.value))
+    return std::nullopt;
+  found.result = reduce.outputs[0];
+  const graph::Tensor& result = view[found.result];
+  const bool is_number =
+      NumElements(result.dims) == 1 && !result.is_virtual && result.dtype == DType::kF32;
+  return is_number ? std::optional(found) : std::nullopt;
+}
+
 void AddConjuncts(const GraphView& view, TensorId condition, std::vector<TensorId>& all) {
   std::set<TensorId> seen;
   std::vector<TensorId> pending = {condition};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "ir/graph/graph.h"
@@ -66,6 +67,14 @@ class GraphView {
   const std::vector<graph::NodeId> producers_;
   const std::vector<std::vector<graph::NodeId>> readers_;
 };
+
+// A number in memory, the largest absolute value of a tensor: reduce max(abs(value)), in f32.
+struct LargestOf {
+  graph::TensorId value = -1, result = -1;
+  graph::NodeId abs = -1, reduce = -1;
+};
+// The one that begins with this map, if it does.
+std::optional<LargestOf> LargestFrom(const GraphView& view, graph::NodeId abs);
 
 // A product without overrides of its extents.
 inline bool IsPlainMatmul(const graph::Node& n) {

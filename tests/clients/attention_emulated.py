@@ -77,6 +77,9 @@ CASES = [
     ("fp8", {"fp8": True}),
     ("fp8_causal", {**_CAUSAL, "fp8": True}),
     ("fp8_padding_causal", {**_LENGTHS, **_CAUSAL, "fp8": True}),
+    ("fp8_depth_128_padding", {**_NO_KEYS, "fp8": True, "q": (3, 2, 70, 128)}),
+    ("fp8_grouped", {"fp8": True, "q": (1, 4, 33, 32), "heads": 2}),
+    ("fp8_e5m2", {"fp8": "e5m2", "keys": 40}),
     # Rows of whole calls of Philox, which neighbours share.
     ("dropout_calls", {**_DROP, "keys": 152}),
     ("dropout_calls_padding_causal", {**_DROP, **_LENGTHS, **_CAUSAL, "keys": 204}),
@@ -85,6 +88,7 @@ _EVEN = {"keys": 152}  # four neighbours have their random bits of one call
 _POISON = {"poison": True}
 _BESIDE = {**_EVEN, "bias": (1, 2, 70, 152)}  # copied with the blocks of queries
 _ONE_HEAD = {"q": (1, 4, 70, 64), "heads": 1}  # its tiles are divided among blocks
+_FP8 = {"q": (1, 2, 70, 128)}
 # The gradients, likewise.
 GRADIENTS = [
     ("padding", {**_LENGTHS}),
@@ -138,18 +142,26 @@ GRADIENTS = [
     ("ragged_shifted_bias_copied", {**_LENGTHS, **_RAGGED, **_BESIDE, "shift": 5}),
     ("ragged_sink_dropout_causal", {**_LENGTHS, **_RAGGED, **_SINK, **_DROP, **_CAUSAL, "q": (3, 2, 70, 80)}),
     ("depth_192_128_padding_causal", {**_LENGTHS, **_CAUSAL, "q": (3, 2, 70, 192), "value_depth": 128}),
+    # The frontend takes depths of 128 alone.
+    ("fp8", {"fp8": True, **_FP8}),
+    ("fp8_causal", {**_CAUSAL, "fp8": True, **_FP8}),
+    ("fp8_padding_causal", {**_LENGTHS, **_CAUSAL, "fp8": True, "q": (3, 2, 70, 128)}),
+    ("fp8_padding_no_keys", {**_NO_KEYS, "fp8": True, "q": (3, 2, 70, 128)}),
+    ("fp8_e5m2", {"fp8": "e5m2", **_FP8}),
 ]
 
 
 def _run(handle, number, options, backward=False):
     options = {**_SHAPE, **options}
     asked = {name: options.pop(name) for name in ("dbias", "deterministic") if name in options}
-    fp8 = options.pop("fp8", False)
+    fp8 = options.pop("fp8", None)
     layout = ["bhsd", "bshd", "sbhd", "bs3hd"][number % 4]
     heads = options.get("heads", options["q"][1])
     if layout == "bs3hd" and (heads != options["q"][1] or "value_heads" in options or "value_depth" in options):
         layout = "bshd"
-    io = _T.FP8_E4M3 if fp8 else (_T.HALF, _T.BFLOAT16)[number // 2 % 2]
+    io = (_T.HALF, _T.BFLOAT16)[number // 2 % 2]
+    if fp8:
+        io = _T.FP8_E5M2 if fp8 == "e5m2" else _T.FP8_E4M3
     memory = EmulatedMemory(_arguments.libcuda)
     b = Builder(handle, memory, io=io, seed=_arguments.seed + number)
     problem = (quantised.Fp8Attention if fp8 else Attention)(b, **{**options, "layout": LAYOUTS[layout]})

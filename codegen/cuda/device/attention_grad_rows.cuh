@@ -26,7 +26,9 @@
 //   weight(value, bit, batch, …)    with kWeights what dv is multiplied by, of the exponential
 //   slope(value, bit, product, of_row, grad, mean, batch, …)   with kSlopes dS', of the
 //                                   exponential and of D'; kKeepsScores: of the product; and of the
-//                                   row's statistics, kSlopesOfRows
+//                                   row's statistics, kSlopesOfRows; with kPeaks 1 the second
+//                                   result is what `largest` is the largest of, by its absolute
+//                                   value
 //                                   kReads: some of these read memory by place; kHides: known
 //                                   masks hide places
 //   add_bias(value, batch, …)       with kBias, of the second result of slope: adds to the gradient
@@ -45,6 +47,8 @@
 // mask of -1e9 or of a type's lowest value leaves them, what that product's rounding left would be
 // a power of two of its own: where one of kOfVote rows has such, those of all of them stand as they
 // are, with a flag, and are subtracted before anything is multiplied.
+//
+// With kEight weights and slopes are rounded to 8 bits on their way (eight_bits.cuh).
 //
 // A thread's part of 16 keys, of a block of C::kQueries queries. A step says where it is: key() and
 // query() of the thread's first element, batch(), ends() where rows or keys do, statistics(), the
@@ -94,6 +98,18 @@ struct attention_grad_rows {
   float weight[kScores];  // an accumulator that is written to would take more registers
   unsigned bits[C::kKept ? (kScores + 31) / 32 : 1];
   unsigned weights[kScores / 2], slopes[kScores / 2];  // to 16 bits
+  float largest = -infinity();                         // of this thread's, with kPeaks
+
+  static __device__ inline unsigned pack(float low, float high) {
+    if constexpr (C::kEight)
+      return round_pair_8<C::kEight>(low, high);
+    else
+      return pack_pair<C::kPackBf16>(low, high);
+  }
+  static constexpr int kOfSlope = C::kBias || (C::kPeaks & 1) ? 2 : 1;  // results
+  __device__ inline void take_largest(bool counts, const float (&of)[kOfSlope]) {
+    if constexpr (C::kPeaks & 1) largest = fmaxf(largest, counts ? fabsf(of[1]) : 0.f);
+  }
 
   // What lies beside elements 4i .. 4i + 3; `pairs` are those of 4i and of the four behind, for
   // even i.
@@ -197,8 +213,8 @@ struct attention_grad_rows {
     }
   }
   __device__ inline void pack_weights(int i, const float* of) {
-    weights[2 * i] = pack_pair<C::kPackBf16>(of[0], of[1]);
-    weights[2 * i + 1] = pack_pair<C::kPackBf16>(of[2], of[3]);
+    weights[2 * i] = pack(of[0], of[1]);
+    weights[2 * i + 1] = pack(of[2], of[3]);
   }
   // Zeroes at places that masks may hide (`asks`), and behind the end of keys; exponentials of rows
   // past the end are 0. A branch beside each question would have its reads made anew for each
@@ -387,10 +403,11 @@ struct attention_grad_rows {
         x[0] = value;
         if constexpr (C::kWeights) f.weight(value, kept(e), batch, row, column, x);
         w[e % 4] = counts ? x[0] : 0.f;
-        float both[C::kBias ? 2 : 1] = {value * (grad[e] - of_mean)};
+        float both[kOfSlope] = {value * (grad[e] - of_mean)};
         if constexpr (C::kSlopes)
           f.slope(value, kept(e), score[e], of_row, grad[e], of_mean, batch, row, column, both);
         y[e % 4] = value == 0.f ? 0.f : both[0];
+        take_largest(value != 0.f, both);
         if constexpr (C::kBias) {
           of_bias[e % 4] = value == 0.f ? 0.f : both[1];
           if (!C::kBiasQuads && value != 0.f) f.add_bias(both[1], batch, row, column);
@@ -398,8 +415,8 @@ struct attention_grad_rows {
       }
       if constexpr (C::kBias && C::kBiasQuads) step.add_bias(i, of_bias);
       pack_weights(i, w);
-      slopes[2 * i] = pack_pair<C::kPackBf16>(y[0], y[1]);
-      slopes[2 * i + 1] = pack_pair<C::kPackBf16>(y[2], y[3]);
+      slopes[2 * i] = pack(y[0], y[1]);
+      slopes[2 * i + 1] = pack(y[2], y[3]);
     }
   }
 
@@ -444,19 +461,20 @@ struct attention_grad_rows {
       for (int e = 4 * i; e < 4 * i + 4; ++e) {
         const int row = min(query + 8 * i + e % 2, s.queries - 1);
         const int column = min(key + (e & 2) * 4, s.keys - 1);
-        float x[C::kBias ? 2 : 1];
+        float x[kOfSlope];
         f.slope(weight[e], kept_turned(e), score[e], e % 2 ? of.y : of.x, grad[e],
                 e % 2 ? mean.y : mean.x, batch, row, column, x);
         const bool counts = !kHidesSlopes || weight[e] != 0.f;
         y[e % 4] = counts ? x[0] : 0.f;
+        take_largest(weight[e] != 0.f, x);
         if constexpr (C::kBias) {
           of_bias[e % 4] = counts ? x[1] : 0.f;
           if (!C::kBiasQuads && weight[e] != 0.f) f.add_bias(x[1], batch, row, column);
         }
       }
       if constexpr (C::kBias && C::kBiasQuads) step.add_bias(i, of_bias);
-      slopes[2 * i] = pack_pair<C::kPackBf16>(y[0], y[1]);
-      slopes[2 * i + 1] = pack_pair<C::kPackBf16>(y[2], y[3]);
+      slopes[2 * i] = pack(y[0], y[1]);
+      slopes[2 * i + 1] = pack(y[2], y[3]);
     }
   }
 };

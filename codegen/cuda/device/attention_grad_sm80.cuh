@@ -37,6 +37,12 @@
 //                       `column` on of a row of q, dy, k or v, zeroes outside; kAsync: bits for
 //                       those that start asynchronous copies
 //   store_keys(values, head, row, column), store_values(…)
+//
+// Operands of 8 bits (kEight) come by way of `bytes`, as bytes of shared memory, and are widened to
+// f16 in panels; the functions that load write there. Of them dk and dv go through
+//   finish_keys(value, head, row, column, result out), finish_values(…)
+// whose second results, with kPeaks 2 and 4, are what of_keys and of_values become the largest
+// absolute values of, as of_slopes of slopes; kEightKeys, kEightValues: what they are rounded to.
 template <class C>
 struct attention_grad_mma {
   static constexpr int kThreads = 32 * C::kWarps, kWarpKeys = 32;
@@ -269,18 +275,47 @@ struct attention_grad_mma {
             make_uint4(0, 0, 0, 0);
   }
 
+  // What dk and dv are in the end: times a number, or what the graph says.
+  struct scaled_pairs {
+    float times;
+    __device__ inline unsigned operator()(float low, float high, int, int) const {
+      return pack_pair<C::kPackBf16>(low * times, high * times);
+    }
+  };
+  template <int kind, bool has_peak, class Finish>
+  struct finished_pairs {
+    const Finish& finish;
+    const attention_grad_shape& s;
+    int head;
+    float& largest;
+    __device__ inline float finished(float value, int row, int column) const {
+      float y[has_peak ? 2 : 1];
+      finish(value, head, min(row, s.keys - 1), column, y);
+      if constexpr (has_peak)
+        if (row < s.keys) largest = fmaxf(largest, fabsf(y[1]));
+      return y[0];
+    }
+    __device__ inline unsigned operator()(float low, float high, int row, int column) const {
+      const float x = finished(low, row, column), y = finished(high, row, column + 1);
+      if constexpr (kind != 0)
+        return round_pair_8<kind>(x, y);
+      else
+        return pack_pair<false>(x, y);
+    }
+  };
   // A warp's part of dk or dv, over that of k or v in shared memory, and out.
-  template <class Panels, class T, int registers, class Store>
+  template <class Panels, class T, int registers, class Pairs, class Store>
   static __device__ inline void store_rows(T* panel, int number, int lane,
-                                           const float (&from)[kRowTiles][registers], float times,
-                                           const typename tiles::place& p,
+                                           const float (&from)[kRowTiles][registers],
+                                           const Pairs& pairs, const typename tiles::place& p,
                                            const attention_grad_shape& s, const Store& store) {
     constexpr int kChunks = registers / 4;  // of 8 columns
     const int row = number / C::kShare * kWarpKeys, first = number % C::kShare * kChunks;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
       store_pairs<Panels, registers>(panel, row + 16 * r, first, lane, [&](int e) {
-        return pack_pair<C::kPackBf16>(from[r][e] * times, from[r][e + 1] * times);
+        return pairs(from[r][e], from[r][e + 1], p.key + row + 16 * r + lane / 4 + (e & 2) * 4,
+                     first * 8 + e / 4 * 8 + lane % 4 * 2);
       });
     __syncwarp();
 #pragma unroll 4
@@ -293,13 +328,69 @@ struct attention_grad_mma {
     }
   }
 
-  template <class T, class F, class Query, class Grad, class Key, class Value, class StoreKeys,
-            class StoreValues>
-  static __device__ inline void run(T* memory, float* statistics, int* next, float* sums,
-                                    int* turns, const attention_grad_shape& s, const F& f,
-                                    const Query& query, const Grad& grad, const Key& key,
-                                    const Value& value, const StoreKeys& store_keys,
-                                    const StoreValues& store_values) {
+  // What becomes of dk and dv: times a number, or what the graph says.
+  template <class T, class Scale, class StoreKeys, class StoreValues>
+  struct scaled_results {
+    const attention_grad_shape& s;
+    const Scale& scale;
+    const StoreKeys& store_keys;
+    const StoreValues& store_values;
+    __device__ inline void operator()(const grads<kKeyColumns>& dk, const grads<kValueColumns>& dv,
+                                      float, const typename tiles::place& p, T* panel, int number,
+                                      int lane) const {
+      float times[1] = {1.f};
+      scale(p.head * s.group, times);
+      const scaled_pairs of_keys = {times[0]}, of_values = {1.f};
+      store_rows<key_panels>(panel, number, lane, dk, of_keys, p, s, store_keys);
+      store_rows<value_panels>(panel + kValuesAt, number, lane, dv, of_values, p, s, store_values);
+    }
+  };
+  template <class T, class OfSlopes, class OfKeys, class OfValues, class FinishKeys,
+            class FinishValues, class StoreKeys, class StoreValues>
+  struct finished_results {
+    const attention_grad_shape& s;
+    OfSlopes* of_slopes;
+    OfKeys* of_keys;
+    OfValues* of_values;
+    const FinishKeys& finish_keys;
+    const FinishValues& finish_values;
+    const StoreKeys& store_keys;
+    const StoreValues& store_values;
+    __device__ inline void operator()(const grads<kKeyColumns>& dk, const grads<kValueColumns>& dv,
+                                      float largest, const typename tiles::place& p, T* panel,
+                                      int number, int lane) const {
+      constexpr bool kOfKeys = (C::kPeaks & 2) != 0, kOfValues = (C::kPeaks & 4) != 0;
+      float largest_key = -rows::infinity(), largest_value = -rows::infinity();
+      const finished_pairs<C::kEightKeys, kOfKeys, FinishKeys> keys = {finish_keys, s, p.head,
+                                                                       largest_key};
+      const finished_pairs<C::kEightValues, kOfValues, FinishValues> values = {
+          finish_values, s, p.head, largest_value};
+      store_rows<key_panels>(panel, number, lane, dk, keys, p, s, store_keys);
+      store_rows<value_panels>(panel + kValuesAt, number, lane, dv, values, p, s, store_values);
+      if constexpr (C::kPeaks & 1) add_largest(of_slopes, largest);
+      if constexpr (kOfKeys) add_largest(of_keys, largest_key);
+      if constexpr (kOfValues) add_largest(of_values, largest_value);
+    }
+  };
+
+  // k or v of a tile, by way of bytes.
+  template <int columns, class T, class Bytes, class Load>
+  static __device__ inline void load_wide(T* to, const Bytes* bytes, const Load& load,
+                                          const typename tiles::place& p) {
+    load_bytes<kKeys, columns, kThreads>(0, threadIdx.x, load, p.head, p.key);
+    commit_async();
+    wait_async<0>();
+    widen_panels<C::kEight, kKeys, columns, kThreads>(to, bytes, threadIdx.x);
+    __syncthreads();  // each thread's bytes may be another one's next
+  }
+
+  // finish(dk, dv, slopes, place): what becomes of the sums.
+  template <class T, class Bytes, class F, class Query, class Grad, class Key, class Value,
+            class Finish>
+  static __device__ inline void run(T* memory, const Bytes* bytes, float* statistics, int* next,
+                                    float* sums, int* turns, const attention_grad_shape& s,
+                                    const F& f, const Query& query, const Grad& grad,
+                                    const Key& key, const Value& value, const Finish& finish) {
     const unsigned address = unsigned(__cvta_generic_to_shared(memory));
     const unsigned start = aligned_panels(address);
     const int from = (start - address) / 2;
@@ -309,19 +400,43 @@ struct attention_grad_mma {
     if (*next >= s.batches * s.key_tiles) return;
     const typename tiles::place p = tiles::place_of(s, *next);
     const int number = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-    load_panels<kKeys, C::kDepth, kThreads, (C::kAsync & 4) != 0>(from, threadIdx.x, key, p.head,
-                                                                  p.key);
-    load_panels<kKeys, C::kWidth, kThreads, (C::kAsync & 8) != 0>(from + kValuesAt, threadIdx.x,
-                                                                  value, p.head, p.key);
+    if constexpr (C::kEight) {
+      load_wide<C::kDepth>(memory + from, bytes, key, p);
+      load_wide<C::kWidth>(memory + from + kValuesAt, bytes, value, p);
+    } else {
+      load_panels<kKeys, C::kDepth, kThreads, (C::kAsync & 4) != 0>(from, threadIdx.x, key, p.head,
+                                                                    p.key);
+      load_panels<kKeys, C::kWidth, kThreads, (C::kAsync & 8) != 0>(from + kValuesAt, threadIdx.x,
+                                                                    value, p.head, p.key);
+    }
     typename tiles::template steps<decltype(f.limits)> step(s, f.limits, p);
     const auto load_step = [&](int stage) {
       const int to = from + kStagesAt + stage * kStageElements;
       const unsigned thread = computed_again(threadIdx.x);
-      load_panels<C::kQueries, C::kDepth, kThreads, (C::kAsync & 1) != 0>(to, thread, query,
-                                                                          step.batch, step.row);
-      load_panels<C::kQueries, C::kWidth, kThreads, (C::kAsync & 2) != 0>(
-          to + kQueryElements, thread, grad, step.batch, step.row);
+      if constexpr (C::kEight) {
+        load_bytes<C::kQueries, C::kDepth, kThreads>(0, thread, query, step.batch, step.row);
+        load_bytes<C::kQueries, C::kWidth, kThreads>(kQueryElements, thread, grad, step.batch,
+                                                     step.row);
+      } else {
+        load_panels<C::kQueries, C::kDepth, kThreads, (C::kAsync & 1) != 0>(to, thread, query,
+                                                                            step.batch, step.row);
+        load_panels<C::kQueries, C::kWidth, kThreads, (C::kAsync & 2) != 0>(
+            to + kQueryElements, thread, grad, step.batch, step.row);
+      }
     };
+    // What this thread has loaded of a step is there.
+    const auto settle = [&](int stage) {
+      wait_async<0>();
+      if constexpr (C::kEight) {
+        T* const to = memory + from + kStagesAt + stage * kStageElements;
+        const unsigned thread = computed_again(threadIdx.x);
+        widen_panels<C::kEight, C::kQueries, C::kDepth, kThreads>(to, bytes, thread);
+        widen_panels<C::kEight, C::kQueries, C::kWidth, kThreads>(to + kQueryElements,
+                                                                  bytes + kQueryElements, thread);
+      }
+    };
+    // Bytes are a stage of their own, which is free when a step begins.
+    constexpr bool kLoadsAhead = C::kStages > 1 || C::kEight;
     // Statistics and means of a step's rows, a row a thread.
     float of_row[2];
     int flags = 0;
@@ -366,8 +481,8 @@ struct attention_grad_mma {
       __syncthreads();
     };
     bool more = step.next();
+    if (more && kLoadsAhead) load_step(0);
     if (more && C::kStages > 1) {
-      load_step(0);
       read_rows();
       store_rows_of(0);
     }
@@ -421,21 +536,24 @@ struct attention_grad_mma {
                              bias_before(s, step)};
       if constexpr (C::kStages == 1) {
         __syncthreads();
-        load_step(0);
-        commit_async();
+        if constexpr (!kLoadsAhead) {
+          load_step(0);
+          commit_async();
+        }
         read_rows();
         store_rows_of(0);
       }
-      wait_async<0>();
+      settle(stage);
       __syncthreads();
       if (!any) zero_keys();
       zero_rows(stage);
       more = step.next();
-      if constexpr (C::kStages > 1) {
+      if constexpr (kLoadsAhead) {
         if (more) load_step(stage ^ 1);
         commit_async();
-        if (more) read_rows();
       }
+      if constexpr (C::kStages > 1)
+        if (more) read_rows();
       if (any) add_before();
       const unsigned block = queries + stage * (kStageElements * 2);
       const float* const rows_of = statistics + stage * kOfStage;
@@ -505,10 +623,10 @@ struct attention_grad_mma {
     __syncthreads();
     if (any) add_before();
     __syncthreads();  // the last keys have been read
-    float scale[1] = {1.f};
-    f.scale(p.head * s.group, scale);
-    store_rows<key_panels>(memory + from, number, lane, dk, scale[0], p, s, store_keys);
-    store_rows<value_panels>(memory + from + kValuesAt, number, lane, dv, 1.f, p, s, store_values);
+    float largest = -rows::infinity();
+#pragma unroll
+    for (const rows& of : part) largest = fmaxf(largest, of.largest);
+    finish(dk, dv, largest, p, memory + from, number, lane);
   }
 };
 
@@ -525,8 +643,39 @@ __device__ inline void attention_grad_sm80(
     const Rows& rows, const StoreKeys& store_keys, const StoreValues& store_values) {
   using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Random, Kept,
                                              Weight, Slope, AddBias, Scale, Rows>;
-  attention_grad_mma<C>::run(memory, statistics, next, sums, turns, shape,
-                             functions{score, inside, factor, limits, visible, random, kept, weight,
-                                       slope, add_bias, scale, rows},
-                             query, grad, key, value, store_keys, store_values);
+  using skeleton = attention_grad_mma<C>;
+  const typename skeleton::template scaled_results<T, Scale, StoreKeys, StoreValues> finish = {
+      shape, scale, store_keys, store_values};
+  skeleton::run(memory, memory, statistics, next, sums, turns, shape,
+                functions{score, inside, factor, limits, visible, random, kept, weight, slope,
+                          add_bias, scale, rows},
+                query, grad, key, value, finish);
+}
+
+// The same of 8 bits.
+template <class C, class T, class Bytes, class OfSlopes, class OfKeys, class OfValues, class Query,
+          class Grad, class Key, class Value, class Score, class Inside, class Factor, class Limits,
+          class Visible, class Random, class Kept, class Weight, class Slope, class AddBias,
+          class Scale, class Rows, class StoreKeys, class StoreValues, class FinishKeys,
+          class FinishValues>
+__device__ inline void attention_grad_sm80(
+    T* memory, Bytes* bytes, OfSlopes* of_slopes, OfKeys* of_keys, OfValues* of_values,
+    float* statistics, int* next, float* sums, int* turns, const attention_grad_shape& shape,
+    const Query& query, const Grad& grad, const Key& key, const Value& value, const Score& score,
+    const Inside& inside, const Factor& factor, const Limits& limits, const Visible& visible,
+    const Random& random, const Kept& kept, const Weight& weight, const Slope& slope,
+    const AddBias& add_bias, const Scale& scale, const Rows& rows, const StoreKeys& store_keys,
+    const StoreValues& store_values, const FinishKeys& finish_keys,
+    const FinishValues& finish_values) {
+  using functions = attention_grad_functions<Score, Inside, Factor, Limits, Visible, Random, Kept,
+                                             Weight, Slope, AddBias, Scale, Rows>;
+  using skeleton = attention_grad_mma<C>;
+  const typename skeleton::template finished_results<T, OfSlopes, OfKeys, OfValues, FinishKeys,
+                                                     FinishValues, StoreKeys, StoreValues>
+      finish = {shape,       of_slopes,     of_keys,    of_values,
+                finish_keys, finish_values, store_keys, store_values};
+  skeleton::run(memory, bytes, statistics, next, sums, turns, shape,
+                functions{score, inside, factor, limits, visible, random, kept, weight, slope,
+                          add_bias, scale, rows},
+                query, grad, key, value, finish);
 }

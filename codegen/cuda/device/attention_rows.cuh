@@ -22,11 +22,13 @@
 //                              result[0] or from result[1] on, every row sees all that known masks
 //                              hide elsewhere from result[2] up to result[3]
 //   weight(value, batch, row, column, bits, result out)   kWeightsInside: it is more than the value
-//                              where known masks let through, too
+//                              where known masks let through, too; the second result is what
+//                              largest_weight is the largest of, by its absolute value (kPeaks 1)
 //   random(batch, row, column, result out)   with kRandom, of columns that are multiples of 4: the
 //                              place, seed and offset of the random word that `bits` is
 //                              (philox.cuh); the three columns behind have the words behind it
-//   finish(value, batch, row, column, result out)
+//   finish(value, batch, row, column, result out)   the second result is of largest_result
+//                              (kPeaks 2)
 //   rows(batch, row, max, sum)
 //   first(batch, row, result out)   maximum and sum of a row before its first key: with kSink those
 //                              of its sink, a score that has no value
@@ -41,6 +43,10 @@
 // With kTails the keys of a sequence end where a number in memory says. What lies behind them may
 // be anything, NaN too, and a weight of 0 does not hide that: values that no row of a tile sees are
 // zeroes in shared memory.
+//
+// With kEight weights are rounded to 8 bits, which is done behind the division by the sum: scores
+// are computed twice, first for maxima and sums alone (finish_sums ends that). kEightResult: so is
+// the result, and leaves as f16. eight_bits.cuh says which numbers these are.
 //
 // A row that sees no key has the maximum -inf, the sum 0 and results of 0 (ir/graph/sdpa.h).
 struct attention_shape {
@@ -117,6 +123,8 @@ struct attention_rows {
   float factor;                  // of scores
   float score[kScores], result[kResults];
   float max_low, max_high, sum_low, sum_high;
+  float inverse_low, inverse_high;       // of sums, with kEight
+  float largest_weight, largest_result;  // of this thread's, with kPeaks
   unsigned weights[kScores / 2];
 
   __device__ inline void take_factor() {
@@ -175,6 +183,7 @@ struct attention_rows {
 
   // Before the first key.
   __device__ inline void begin_rows() {
+    largest_weight = largest_result = -infinity();
     if constexpr (C::kSink) {
       float low[2], high[2];
       f->first(batch, at_row(0), low);
@@ -225,13 +234,16 @@ struct attention_rows {
       score[e] = __fmul_rn(score[e], times) - finite(e & 2 ? max_high : max_low);
     x = {kLog2e, 0.f, 0.f};
   }
+  __device__ inline void take_powers(const exponent& of) {
+#pragma unroll
+    for (int e = 0; e < kScores; ++e)
+      score[e] = exp2(fmaf(score[e], of.slope, e & 2 ? -of.high : -of.low));
+  }
   // → exponentials and their sums.
   template <bool starts>
   __device__ inline void take_exponentials(const exponent& of, float factor_low,
                                            float factor_high) {
-#pragma unroll
-    for (int e = 0; e < kScores; ++e)
-      score[e] = exp2(fmaf(score[e], of.slope, e & 2 ? -of.high : -of.low));
+    take_powers(of);
     float x[4] = {score[0], score[1], score[2], score[3]};
 #pragma unroll
     for (int e = 4; e < kScores; ++e) x[e % 4] += score[e];
@@ -245,14 +257,33 @@ struct attention_rows {
     take_exponentials<starts>(x, factor_low, factor_high);
   }
 
+  // The scores once more, when maxima and sums are those of all keys.
+  __device__ inline void softmax_again(float times) {
+    exponent x = {times * kLog2e, finite(max_low) * kLog2e, finite(max_high) * kLog2e};
+    if (__any_sync(~0u, is_large(x))) subtract_maxima(times, x);
+    take_powers(x);
+#pragma unroll
+    for (int e = 0; e < kScores; ++e) score[e] *= e & 2 ? inverse_high : inverse_low;
+  }
+  __device__ inline void finish_sums() { finish_rows(inverse_low, inverse_high); }
+
   template <bool inside>
-  __device__ inline float weight_of(int e, int block, unsigned bits) const {
+  __device__ inline float weight_of(int e, int block, unsigned bits) {
     if constexpr (inside ? !C::kWeightsInside : !C::kWeights) return score[e];
     const int column = block * C::kKeys + 2 * (thread % 4) + 8 * (e / 4) + e % 2;
-    const int at = min(e & 2 ? row + 8 : row, s->queries - 1);
-    float y[1];
+    const int own = e & 2 ? row + 8 : row, at = min(own, s->queries - 1);
+    float y[C::kPeaks & 1 ? 2 : 1];
     f->weight(score[e], batch, at, inside ? column : min(column, s->keys - 1), (long long)bits, y);
-    return inside || column < s->keys ? y[0] : 0.f;  // inside, all columns are
+    const bool is_one = inside || column < s->keys;  // inside, all columns are
+    if constexpr (C::kPeaks & 1)
+      if (is_one && own < s->queries) largest_weight = fmaxf(largest_weight, fabsf(y[1]));
+    return is_one ? y[0] : 0.f;
+  }
+  static __device__ inline unsigned pack_weights(float low, float high) {
+    if constexpr (C::kEight)
+      return round_pair_8<C::kEight>(low, high);
+    else
+      return pack_pair<C::kPackBf16>(low, high);
   }
   // The random words of elements 4g .. 4g + 3. Two threads have four neighbours of both rows: one
   // makes the words of the upper row, the other one those of the lower row.
@@ -280,8 +311,8 @@ struct attention_rows {
       if constexpr (is_random) take_random<inside>(g, block, bits);
 #pragma unroll
       for (int e = 4 * g; e < 4 * g + 4; e += 2)
-        weights[e / 2] = pack_pair<C::kPackBf16>(weight_of<inside>(e, block, bits[e % 4]),
-                                                 weight_of<inside>(e + 1, block, bits[e % 4 + 1]));
+        weights[e / 2] = pack_weights(weight_of<inside>(e, block, bits[e % 4]),
+                                      weight_of<inside>(e + 1, block, bits[e % 4 + 1]));
     }
   }
   __device__ inline void take_weights(int block) {
@@ -307,17 +338,23 @@ struct attention_rows {
       if (row + 8 < s->queries) f->rows(batch, row + 8, max_high, sum_high);
     }
   }
-  __device__ inline float finished(int e) const {
+  __device__ inline float finished(int e) {
     if constexpr (!C::kFinish) return result[e];
     const int column = 2 * (thread % 4) + 8 * (e / 4) + e % 2;
-    const int at = min(e & 2 ? row + 8 : row, s->queries - 1);
-    float y[1];
+    const int own = e & 2 ? row + 8 : row, at = min(own, s->queries - 1);
+    float y[C::kPeaks & 2 ? 2 : 1];
     f->finish(result[e], batch, at, min(column, s->columns - 1), y);
+    if constexpr (C::kPeaks & 2)
+      if (own < s->queries && column < s->columns)
+        largest_result = fmaxf(largest_result, fabsf(y[1]));
     return y[0];
   }
   // Two neighbours of a row as they are stored.
-  __device__ inline unsigned finished_pair(int e) const {
-    return pack_pair<C::kPackBf16>(finished(e), finished(e + 1));
+  __device__ inline unsigned finished_pair(int e) {
+    if constexpr (C::kEightResult)
+      return round_pair_8<C::kEightResult>(finished(e), finished(e + 1));
+    else
+      return pack_pair<C::kPackBf16>(finished(e), finished(e + 1));
   }
 };
 

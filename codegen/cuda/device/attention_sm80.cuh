@@ -23,6 +23,11 @@
 //                                   operand of head `batch` of the result, zeroes outside of it;
 //                                   kAsync: bits for those that start asynchronous copies
 //   store(values, batch, row, column)                  of the result
+//
+// Operands of 8 bits (kEight) come by way of `bytes`, as bytes of shared memory, and are widened to
+// f16 in panels; the functions that load write there. Weights of 8 bits are rounded behind the
+// division by the sum, so that blocks are taken two times: keys alone first, for maxima and sums,
+// then keys and values. of_weights and of_results get the largest absolute values (kPeaks).
 template <class C>
 struct attention_mma {
   static constexpr int kThreads = 32 * C::kWarps;
@@ -133,6 +138,24 @@ struct attention_mma {
       }
       multiply_values(value + stage * (2 * kStageElements));
     }
+    // Of a block that is taken two times.
+    __device__ inline void look(int block, int stage) {
+      multiply_keys(key + stage * (2 * kStageElements));
+#pragma unroll
+      for (int r = 0; r < C::kRowTiles; ++r) {
+        float low, high;
+        part[r].template softmax<false>(part[r].take_scores(block), low, high);
+      }
+    }
+    __device__ inline void take_again(int block, int stage) {
+      multiply_keys(key + stage * (2 * kStageElements));
+#pragma unroll
+      for (int r = 0; r < C::kRowTiles; ++r) {
+        part[r].softmax_again(part[r].take_scores(block));
+        part[r].take_weights(block);
+      }
+      multiply_values(value + stage * (2 * kStageElements));
+    }
   };
 
   // Where a warp's rows and the block's shared memory begin.
@@ -198,9 +221,11 @@ struct attention_mma {
       part.thread = at.lane;
       part.batch = at.tile.batch;
       part.row = at.row + 16 * r + at.lane / 4;
-      float low, high;
-      part.finish_rows(low, high);
-      part.scale_result(low, high);
+      if constexpr (!C::kEight) {
+        float low, high;
+        part.finish_rows(low, high);
+        part.scale_result(low, high);
+      }
 #pragma unroll
       for (int e = 0; e < C::kWidth / 2; e += 2) {
         const int row = 16 * r + at.lane / 4 + (e & 2) * 4;
@@ -274,6 +299,108 @@ struct attention_mma {
     wait_async<0>();
     store_rows(memory, w, s, store);
   }
+
+  // ---- operands of 8 bits
+
+  // Blocks of keys, and of values where `values`, to bytes and from there to a stage.
+  template <class T, class Bytes, class Key, class Value>
+  struct byte_blocks {
+    T* panels_at;
+    const Bytes* bytes;
+    const Key& key;
+    const Value& value;
+    int batch, seen_end, keys;
+
+    __device__ inline void load(int block, bool values) const {
+      const unsigned thread = computed_again(threadIdx.x);
+      load_bytes<C::kKeys, C::kDepth, kThreads>(0, thread, key, batch, block * C::kKeys);
+      const auto seen_value = [&](int at, int b, int row, int column) {
+        value(at, b, !C::kTails || row < seen_end ? row : keys, column);
+      };
+      if (values)
+        load_bytes<C::kKeys, C::kWidth, kThreads>(kKeyElements, thread, seen_value, batch,
+                                                  block * C::kKeys);
+      commit_async();
+    }
+    __device__ inline void widen(int stage, bool values) const {
+      const unsigned thread = computed_again(threadIdx.x);
+      T* const to = panels_at + kKeysAt + stage * kStageElements;
+      wait_async<0>();
+      widen_panels<C::kEight, C::kKeys, C::kDepth, kThreads>(to, bytes, thread);
+      if (values)
+        widen_panels<C::kEight, C::kKeys, C::kWidth, kThreads>(to + kKeyElements,
+                                                               bytes + kKeyElements, thread);
+    }
+  };
+  template <class T, class Bytes, class Query>
+  static __device__ inline void load_byte_queries(T* memory, const Bytes* bytes, const spot& at,
+                                                  const Query& query) {
+    const int own = at.number * kWarpRows * C::kDepth;
+    load_bytes<kWarpRows, C::kDepth, 32>(own, at.lane, query, at.tile.batch, at.row);
+    commit_async();
+    wait_async<0>();
+    widen_panels<C::kEight, kWarpRows, C::kDepth, 32>(memory + at.queries_at, bytes + own, at.lane);
+  }
+  // All steps: blocks from the last to the first, two times.
+  template <class F, class Blocks>
+  static __device__ inline void take_twice(warp<F>& w, const typename tiles::range& whole,
+                                           const Blocks& blocks) {
+    const int count = whole.end - whole.first;
+    const auto block_of = [&](int i) { return whole.end - 1 - (i < count ? i : i - count); };
+    int stage = 0;
+    // What comes next is widened when a step is done, and its successor's bytes set out.
+    const auto advance = [&](int i) {
+      if constexpr (C::kStages == 1) __syncthreads();
+      stage = C::kStages == 1 ? 0 : stage ^ 1;
+      if (i < 2 * count) blocks.widen(stage, i >= count);
+      if (i + 1 < 2 * count) blocks.load(block_of(i + 1), i + 1 >= count);
+      __syncthreads();
+    };
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      const int block = block_of(i);
+      if (block >= w.first && block < w.end) w.look(block, stage);
+      advance(i + 1);
+    }
+#pragma unroll
+    for (auto& part : w.part) part.finish_sums();
+#pragma unroll 1
+    for (int i = count; i < 2 * count; ++i) {
+      const int block = block_of(i);
+      if (block >= w.first && block < w.end) w.take_again(block, stage);
+      advance(i + 1);
+    }
+  }
+
+  template <class T, class Bytes, class OfWeights, class OfResults, class F, class Query, class Key,
+            class Value, class Store>
+  static __device__ inline void run_bytes(T* memory, const Bytes* bytes, OfWeights* of_weights,
+                                          OfResults* of_results, const attention_shape& s,
+                                          const F& f, const Query& query, const Key& key,
+                                          const Value& value, const Store& store) {
+    static_assert(C::kStages <= 2);
+    const spot at(s, memory, threadIdx.x, blockIdx.x);
+    const typename tiles::range whole =
+        tiles::range_of(s, f.limits, at.tile.batch, at.tile.row, kRows);
+    load_byte_queries(memory, bytes, at, query);
+    __syncthreads();  // all warps' queries have left the bytes
+    const byte_blocks<T, Bytes, Key, Value> blocks = {
+        memory + at.from, bytes, key, value, at.tile.batch, whole.seen_end, s.keys};
+    blocks.load(whole.end - 1, false);
+    warp<F> w = warp_of(f, s, at);
+    if constexpr (C::kHeld) w.hold_queries();
+    blocks.widen(0, false);
+    const bool is_one = whole.end - 1 == whole.first;
+    blocks.load(is_one ? whole.first : whole.end - 2, is_one);
+    __syncthreads();
+    take_twice(w, whole, blocks);
+    store_rows(memory, w, s, store);
+#pragma unroll
+    for (auto& part : w.part) {
+      if constexpr (C::kPeaks & 1) add_largest(of_weights, part.largest_weight);
+      if constexpr (C::kPeaks & 2) add_largest(of_results, part.largest_result);
+    }
+  }
 };
 
 template <class C, class T, class Query, class Key, class Value, class Score, class Inside,
@@ -290,4 +417,23 @@ __device__ inline void attention_sm80(T* memory, const attention_shape& shape, c
   attention_mma<C>::run(
       memory, shape, functions{score, inside, factor, limits, weight, random, finish, rows, first},
       query, key, value, store);
+}
+
+template <class C, class T, class Bytes, class OfWeights, class OfResults, class Query, class Key,
+          class Value, class Score, class Inside, class Factor, class Limits, class Weight,
+          class Random, class Finish, class Rows, class First, class Store>
+__device__ inline void attention_sm80(T* memory, Bytes* bytes, OfWeights* of_weights,
+                                      OfResults* of_results, const attention_shape& shape,
+                                      const Query& query, const Key& key, const Value& value,
+                                      const Score& score, const Inside& inside,
+                                      const Factor& factor, const Limits& limits,
+                                      const Weight& weight, const Random& random,
+                                      const Finish& finish, const Rows& rows, const First& first,
+                                      const Store& store) {
+  using functions =
+      attention_functions<Score, Inside, Factor, Limits, Weight, Random, Finish, Rows, First>;
+  attention_mma<C>::run_bytes(
+      memory, bytes, of_weights, of_results, shape,
+      functions{score, inside, factor, limits, weight, random, finish, rows, first}, query, key,
+      value, store);
 }
