@@ -1,5 +1,6 @@
 // The attention_grad_sm80 engines: which groups they take, tiles, and the skeleton's text.
 #include <algorithm>
+#include <limits>
 
 #include "compiler/engines/attention_engine.h"
 #include "compiler/engines/attention_engines.h"
@@ -191,9 +192,12 @@ class Schedule {
       call.buffers.push_back(largest ? b_.Pointer(largest->result) : to_load_);
   }
   void AddStart(Lowered& lowered) const {
-    std::vector<graph::TensorId> numbers;
-    for (const LargestOf& largest : a_.Largest()) numbers.push_back(largest.result);
-    AddLargestStart(group_, target_, numbers, "attention_grad_sm80", lowered);
+    constexpr double kNone = -std::numeric_limits<double>::infinity();
+    std::vector<LargestStart> all;
+    if (a_.largest_slope) all.push_back({a_.largest_slope->result, 0});  // blocks are skipped
+    for (const auto& largest : {a_.of_dq.largest, a_.of_dk.largest, a_.of_dv.largest})
+      if (largest) all.push_back({largest->result, kNone});
+    AddLargestStart(group_, target_, all, "attention_grad_sm80", lowered);
   }
 
   const Group& group_;

@@ -17,7 +17,7 @@ using graph::TensorId;
 namespace {
 
 constexpr int64_t kSectionBytes = 24 << 20;  // of k and v that stay in L2
-constexpr int kBoxColumns = 64;              // of tensor maps: 128 bytes
+constexpr int kBoxBytes = 128;               // of rows, of tensor maps
 
 // Operands and weights of 8 bits, the result of as many or f16.
 Status CheckBytes(const Graph& g, const Attention& a) {
@@ -210,17 +210,24 @@ int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& p, int64_t r
   return p.heads() * query_tiles;
 }
 
-void AddLargestStart(const Group& group, const Target& target, std::span<const TensorId> numbers,
+std::vector<LargestStart> LargestStarts(const Attention& a) {
+  std::vector<LargestStart> all;
+  if (a.largest_weight) all.push_back({a.largest_weight->result, 0});
+  if (a.largest_result)
+    all.push_back({a.largest_result->result, -std::numeric_limits<double>::infinity()});
+  return all;
+}
+
+void AddLargestStart(const Group& group, const Target& target, std::span<const LargestStart> all,
                      const char* engine, Lowered& lowered) {
   constexpr int kThreads = 32;
-  if (numbers.empty()) return;
+  if (all.empty()) return;
   KernelBuilder b(group, target, fmt::format("{}: where absolute values are the largest", engine),
                   DType::kI32);
   for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
   tile::Block first, out;
-  for (const TensorId id : numbers)
-    first.push_back({tile::Store{b.Pointer(id), b.Idx(0),
-                                 tile::Float(-std::numeric_limits<double>::infinity())}});
+  for (const LargestStart& start : all)
+    first.push_back({tile::Store{b.Pointer(start.number), b.Idx(0), tile::Float(start.value)}});
   out.push_back({tile::If{tile::Lt(tile::Var("tx", DType::kI32), b.Idx(1)), std::move(first), {}}});
   b.Finish(BlockAndThread(DType::kI32, b.Arg("blocks", 1), kThreads, std::move(out)), {1, 1, 1},
            kThreads, lowered);
@@ -268,7 +275,7 @@ Result<TensorMapSpec> AttentionMapOf(const Tensor& t, int64_t places, int64_t de
                            "{} has rows {} bytes apart along dim {}; tensor maps need whole 16",
                            t.name, map.stride_bytes[i], d);
   }
-  map.box = {kBoxColumns, rows, 1, 1, 1};
+  map.box = {static_cast<int>(kBoxBytes / SizeOf(t.dtype)), rows, 1, 1, 1};
   return map;
 }
 

@@ -63,10 +63,16 @@ int64_t HeadsSharing(const graph::Graph& graph, const Attention& attention, grap
 int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& problem, int64_t rows,
                           tile::Call& call);
 
-// A kernel that makes these numbers -infinity, of which the next one makes largest absolute values.
-void AddLargestStart(const Group& group, const Target& target,
-                     std::span<const graph::TensorId> numbers, const char* engine,
-                     Lowered& lowered);
+// What a number in memory is before kernels make it the largest absolute value of something:
+// -infinity; 0 where some of these are skipped, because they are hidden and 0.
+struct LargestStart {
+  graph::TensorId number = -1;
+  double value = 0;
+};
+void AddLargestStart(const Group& group, const Target& target, std::span<const LargestStart> all,
+                     const char* engine, Lowered& lowered);
+// Of an attention's weights, of which blocks are skipped, and results.
+std::vector<LargestStart> LargestStarts(const Attention& attention);
 
 // A call for each block of the grid, `blocks` of them, as the whole of a kernel; after `before`.
 tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call,

@@ -209,12 +209,9 @@ class Schedule {
   void AddBytes(Call& call, Lowered& lowered) {
     to_load_ = b_.Name("bytes");
     call.buffers.push_back(to_load_);
-    std::vector<TensorId> numbers;
-    for (const auto& largest : {a_.largest_weight, a_.largest_result}) {
+    for (const auto& largest : {a_.largest_weight, a_.largest_result})
       call.buffers.push_back(largest ? b_.Pointer(largest->result) : to_load_);
-      if (largest) numbers.push_back(largest->result);
-    }
-    AddLargestStart(group_, target_, numbers, "attention_sm80", lowered);
+    AddLargestStart(group_, target_, LargestStarts(a_), "attention_sm80", lowered);
   }
 
   const Group& group_;
@@ -240,7 +237,8 @@ double Sm80::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const double keys = static_cast<double>(AlignUp(p.keys, plan.tile.keys));
   const double area = static_cast<double>(plan.tile.rows * plan.tile.keys) / (128.0 * 64.0);
   const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
-  const double products = plan.tile.rows * keys * (plan.depth + plan.width);
+  const int times = p.has_bytes ? 2 : 1;  // that scores are computed
+  const double products = plan.tile.rows * keys * (times * plan.depth + plan.width);
   const double cycles = products / (MmaMultiplyAddsPerCycle(target) * kShare * speed);
   return kLaunchSeconds + waves * cycles * (p.hides_blocks ? 0.5 : 1) / kClock;
 }

@@ -98,7 +98,7 @@ struct attention_grad_rows {
   float weight[kScores];  // an accumulator that is written to would take more registers
   unsigned bits[C::kKept ? (kScores + 31) / 32 : 1];
   unsigned weights[kScores / 2], slopes[kScores / 2];  // to 16 bits
-  float largest = -infinity();                         // of this thread's, with kPeaks
+  float largest;  // of this thread's, with kPeaks; -infinity before the first step
 
   static __device__ inline unsigned pack(float low, float high) {
     if constexpr (C::kEight)

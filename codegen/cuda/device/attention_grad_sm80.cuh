@@ -492,6 +492,7 @@ struct attention_grad_mma {
     grads<kValueColumns> dv;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
+      part[r].largest = -rows::infinity();
 #pragma unroll
       for (float& x : dk[r]) x = 0;
 #pragma unroll

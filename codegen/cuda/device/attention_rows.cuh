@@ -127,6 +127,9 @@ struct attention_rows {
   float largest_weight, largest_result;  // of this thread's, with kPeaks
   unsigned weights[kScores / 2];
 
+  // Before the first tile. An initialiser would make loops of how a skeleton clears the arrays
+  // here, and leave these in memory.
+  __device__ inline void begin_largest() { largest_weight = largest_result = -infinity(); }
   __device__ inline void take_factor() {
     if constexpr (C::kFolded) {
       float y[1];
@@ -183,7 +186,6 @@ struct attention_rows {
 
   // Before the first key.
   __device__ inline void begin_rows() {
-    largest_weight = largest_result = -infinity();
     if constexpr (C::kSink) {
       float low[2], high[2];
       f->first(batch, at_row(0), low);

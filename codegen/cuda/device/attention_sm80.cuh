@@ -197,6 +197,7 @@ struct attention_mma {
       part.inside_first = (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys;
       part.inside_end = max(own.inside_end, 0) / C::kKeys;
       part.take_factor();
+      part.begin_largest();
       part.begin_rows();
 #pragma unroll
       for (float& result : part.result) result = 0;
