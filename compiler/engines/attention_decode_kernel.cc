@@ -79,7 +79,7 @@ class DecodeKernels {
                    {"kWide", plan_.index == DType::kI64 ? 1 : 0},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddShape(b, call);
-    AttentionFunctions(b, a_).Add(call);
+    AttentionFunctions(b, a_).Add(call, graph::kAbsent, false);
     AddRowsStore(b, call, "store", a_.result, ScatterOf(g_, a_, a_.result));
     const int64_t blocks = plan_.blocks();
     b.Finish(CallOfBlocks(b, blocks, std::move(call), std::move(shared)), {blocks, 1, 1},

@@ -54,17 +54,22 @@ Expr Unrounded(Block& out, Expr value) {
 struct AttentionFunctions::Element {
   Call::Function f;
   Expr value, batch, row, column, bits;
+  Expr beside, distance;  // what a tensor has at the place; column - row as f32
   std::string result;
 };
 
-AttentionFunctions::Element AttentionFunctions::Begin(const char* name, int results,
-                                                      bool has_bits) const {
+AttentionFunctions::Element AttentionFunctions::Begin(const char* name, Extra extra,
+                                                      int results) const {
   Element e{.f = {.name = name, .params = {}, .body = {}}};
   e.value = AddScalar(b_, e.f, "value", DType::kF32);
+  if (extra == Extra::kOfScore) {
+    e.beside = AddScalar(b_, e.f, "beside", DType::kF32);
+    e.distance = AddScalar(b_, e.f, "distance", DType::kF32);
+  }
   e.batch = AddScalar(b_, e.f, "batch", t());
   e.row = AddScalar(b_, e.f, "row", t());
   e.column = AddScalar(b_, e.f, "column", t());
-  if (has_bits) e.bits = AddScalar(b_, e.f, "bits", DType::kI64);
+  if (extra == Extra::kBits) e.bits = AddScalar(b_, e.f, "bits", DType::kI64);
   e.result = AddArray(b_, e.f, "result", DType::kF32, results, true);
   return e;
 }
@@ -101,10 +106,54 @@ Index AttentionFunctions::At(Block& out, TensorId tensor, const Expr& batch, con
   return ScoreIndex(b_, out, tensor, batch, row, column);
 }
 
+// row * i + column * j of a whole number made of places along the last two dims alone.
+static std::optional<std::pair<int, int>> PlacesIn(const GraphView& view, TensorId id) {
+  const graph::Node* n = view.Producer(id);
+  if (n == nullptr || !IsInteger(view[id].dtype)) return std::nullopt;
+  if (n->op == graph::GraphOp::kIota) {
+    const int64_t back = view[id].rank() - 1 - n->As<graph::IotaAttrs>().axis;
+    if (back > 1) return std::nullopt;
+    return back == 0 ? std::pair{0, 1} : std::pair{1, 0};
+  }
+  if (n->op != graph::GraphOp::kMap) return std::nullopt;
+  const auto& map = n->As<graph::MapAttrs>();
+  if (map.identity) return PlacesIn(view, n->inputs[0]);
+  if (map.op != ScalarOp::kAdd && map.op != ScalarOp::kSub) return std::nullopt;
+  const auto a = PlacesIn(view, n->inputs[0]), b = PlacesIn(view, n->inputs[1]);
+  if (!a || !b) return std::nullopt;
+  const int sign = map.op == ScalarOp::kSub ? -1 : 1;
+  return std::pair{a->first + sign * b->first, a->second + sign * b->second};
+}
+
+// Distances that only f32 arithmetic reads (alibi) are f32 already: to convert each costs as much
+// as its exponential. Places are exact as f32 (kMostAttentionPlaces).
+void AttentionFunctions::BindDistances(ValueScope& values, const Element& e,
+                                       const Index& at) const {
+  const GraphView view(g_);
+  for (TensorId id = 0; id < static_cast<TensorId>(g_.tensors.size()); ++id) {
+    const graph::Node* n = view.Producer(id);
+    if (n == nullptr || n->op != graph::GraphOp::kMap || n->As<graph::MapAttrs>().identity)
+      continue;
+    const auto places = PlacesIn(view, id);
+    if (!places || std::abs(places->first) != 1 || places->second != -places->first) continue;
+    const bool is_number = std::ranges::all_of(view.Readers(id), [&](graph::NodeId reader) {
+      const graph::Node& node = g_.nodes[static_cast<size_t>(reader)];
+      return node.op == graph::GraphOp::kMap && ArithmeticType(node.compute) == DType::kF32 &&
+             g_[node.outputs[0]].dtype == DType::kF32;
+    });
+    if (!is_number) continue;
+    values.Bind(id, BroadcastIndex(b_, g_[id], at),
+                places->first < 0 ? e.distance : tile::Float(0) - e.distance);
+  }
+}
+
 void AttentionFunctions::AddScore(Call& call, bool inside) {
-  Element e = Begin(inside ? "inside" : "score");
+  Element e = Begin(inside ? "inside" : "score", Extra::kOfScore);
   const Index at = At(e.f.body, a_.score, e.batch, e.row, e.column);
   ValueScope values(b_, e.f.body);
+  BindDistances(values, e, at);
+  if (beside_ != graph::kAbsent)
+    values.Bind(beside_, BroadcastIndex(b_, g_[beside_], at), e.beside);
   values.Bind(a_.product, at, RoundThrough(g_[a_.product].dtype, e.value));
   for (const ScoreMask& mask : SpareScoreMasks(g_, a_, inside))
     values.Bind(mask.masked, at, RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
@@ -139,13 +188,14 @@ void AddFactor(KernelBuilder& b, TensorId scores, const std::optional<ScoreFacto
   call.functions.push_back(std::move(f));
 }
 
-void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& masks, Call& call) {
+void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& masks, Call& call,
+               bool says_only) {
   const graph::Graph& g = b.graph();
   const DType t = b.index_type();
   Call::Function f{.name = "limits", .params = {}, .body = {}};
   const Expr batch = AddScalar(b, f, "batch", t);
   const Expr first = AddScalar(b, f, "first", t), last = AddScalar(b, f, "last", t);
-  const std::string result = AddArray(b, f, "result", DType::kI32, 4, true);
+  const std::string result = AddArray(b, f, "result", DType::kI32, says_only ? 5 : 4, true);
   Block& out = f.body;
   const Index at = ScoreIndex(b, out, scores, batch, b.Idx(0), b.Idx(0));
   ValueScope values(b, out);
@@ -212,7 +262,9 @@ void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& 
       seen.first = Max(seen.first, place(first));
       seen.inside_first = Max(seen.inside_first, place(last));
     }
-    if (shift.is_number) hide_all(shift.is_number);
+    if (!shift.is_number) return;
+    hide_all(shift.is_number);
+    seen.end = tile::Select(shift.is_number, seen.end, b.Idx(0));  // no comparison holds
   };
 
   // Keys are skipped only if what stands for them weighs nothing.
@@ -232,6 +284,10 @@ void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& 
     out.push_back(
         {tile::Store{result, b.Idx(i),
                      tile::Cast(DType::kI32, Min(Max(limits[i], b.Idx(-kFar)), b.Idx(kFar)))}});
+  if (says_only) {
+    const Expr only = tile::Select(weightless, b.Idx(1), b.Idx(0));
+    out.push_back({tile::Store{result, b.Idx(4), tile::Cast(DType::kI32, only)}});
+  }
   call.functions.push_back(std::move(f));
 }
 
@@ -244,6 +300,24 @@ static bool EndsInMemory(const graph::Graph& g, const std::vector<ScoreMask>& ma
     return std::ranges::any_of(BoundsOf(g, mask), [&](const IndexBound& bound) {
       return bound.column != 0 && bound.row == 0 &&
              std::ranges::any_of(bound.offsets, is_in_memory);
+    });
+  });
+}
+
+// Whether all that hides a score are bounds of its place, so that a row sees the keys between its
+// limits, and no others if what stands for those weighs nothing.
+static bool HasIntervals(const graph::Graph& g, const std::vector<ScoreMask>& masks) {
+  return std::ranges::all_of(masks, [&](const ScoreMask& mask) {
+    return mask.fill != graph::kAbsent && !BoundsOf(g, mask).empty();
+  });
+}
+
+// Whether some bound hides keys before a place.
+static bool HidesFirstKeys(const graph::Graph& g, const std::vector<ScoreMask>& masks) {
+  return std::ranges::any_of(masks, [&](const ScoreMask& mask) {
+    return std::ranges::any_of(BoundsOf(g, mask), [](const IndexBound& bound) {
+      const bool less = bound.compare == ScalarOp::kLt || bound.compare == ScalarOp::kLe;
+      return bound.column != 0 && (bound.column > 0) != less;
     });
   });
 }
@@ -336,9 +410,9 @@ void AttentionFunctions::AddWeight(Call& call) {
   const TensorId bits = SharedBitsOf(g_, a_);
   // Where known masks let through, those that stand for them once more change nothing.
   const int results = a_.largest_weight ? 2 : 1;
-  Element inside = Begin("weight", results, true);
+  Element inside = Begin("weight", Extra::kBits, results);
   const bool is_more_inside = WriteWeight(inside, bits, true);
-  Element e = Begin("weight", results, true);
+  Element e = Begin("weight", Extra::kBits, results);
   const bool is_more = WriteWeight(e, bits, false);
   call.functions.push_back(std::move(e.f));
   call.config.push_back({"kWeights", is_more ? 1 : 0});
@@ -439,11 +513,17 @@ void AttentionFunctions::AddFirst(Call& call) {
   call.functions.push_back(std::move(f));
 }
 
-void AttentionFunctions::Add(Call& call) {
+void AttentionFunctions::Add(Call& call, TensorId beside, bool of_head) {
+  beside_ = beside;
+  const bool is_bf16 = beside == graph::kAbsent || g_[beside].dtype == DType::kBF16;
+  call.config.push_back({"kBesideBf16", is_bf16 ? 1 : 0});
   AddScore(call, false);
   AddScore(call, true);
   AddFactor(b_, a_.score, FactorOf(g_, a_), call);
-  AddLimits(b_, a_.score, MasksOf(g_, a_), call);
+  AddLimits(b_, a_.score, MasksOf(g_, a_), call, true);
+  const std::vector<ScoreMask> masks = MasksOf(g_, a_);
+  call.config.push_back({"kIntervals", of_head && HasIntervals(g_, masks) ? 1 : 0});
+  call.config.push_back({"kBegins", HidesFirstKeys(g_, masks) ? 1 : 0});
   call.config.push_back({"kTails", EndsInMemory(g_, MasksOf(g_, a_)) ? 1 : 0});
   AddWeight(call);
   AddResults(call);

@@ -114,6 +114,41 @@ std::vector<TensorId> OtherInputs(const Graph& g, const Attention& a) {
   return inputs;
 }
 
+// Whether what `id` is read by is a map, place by place, that scores alone are made of.
+bool IsBesideScores(const Graph& g, const Attention& a, TensorId id) {
+  const Dims &of = g[id].dims, &scores = g[a.score].dims;
+  if (g[id].is_virtual || g[id].by_value || SizeOf(g[id].dtype) != 2 || !IsFloat(g[id].dtype) ||
+      of.size() != scores.size() ||
+      !std::ranges::equal(of | std::views::reverse | std::views::take(2),
+                          scores | std::views::reverse | std::views::take(2)))
+    return false;
+  for (const Node& n : g.nodes) {
+    if (std::ranges::find(n.inputs, id) == n.inputs.end()) continue;
+    const Dims& made = g[n.outputs[0]].dims;
+    if (n.op != graph::GraphOp::kMap || (made != of && made != scores)) return false;
+  }
+  // What else is asked about places: weights of exponentials, conditions of masks, results.
+  const auto producers = graph::Producers(g);
+  std::vector<TensorId> pending = {a.weight, a.result};
+  for (const ScoreMask& mask : MasksOf(g, a)) pending.push_back(mask.visible);
+  pending.insert(pending.end(), a.rows.begin(), a.rows.end());
+  std::vector<char> seen(g.tensors.size());
+  while (!pending.empty()) {
+    const TensorId at = pending.back();
+    pending.pop_back();
+    if (at == id) return false;
+    if (at == graph::kAbsent || at == a.exp || at == a.out || at == a.max || at == a.sum ||
+        seen[static_cast<size_t>(at)])
+      continue;
+    seen[static_cast<size_t>(at)] = 1;
+    if (const graph::NodeId n = producers[static_cast<size_t>(at)]; n >= 0) {
+      const auto& inputs = g.nodes[static_cast<size_t>(n)].inputs;
+      pending.insert(pending.end(), inputs.begin(), inputs.end());
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 int EightBits(DType type) { return type == DType::kE4M3 ? 1 : type == DType::kE5M2 ? 2 : 0; }
@@ -137,12 +172,18 @@ Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_dep
   if (rank > 3) p.outer = dims[rank - 4];
   p.depth = g[a.q].dims.back();
   p.width = g[a.v].dims.back();
+  int of_elements = 0, of_rows = 0;  // tensors with places along both of the last dims, one of them
   for (const TensorId id : OtherInputs(g, a)) {
     const auto last = std::views::reverse(g[id].dims) | std::views::take(2);
     const auto places = std::ranges::count_if(last, [](int64_t extent) { return extent > 1; });
     p.reads_by_place |= places > 0;
     p.reads_by_element |= places > 1;
+    of_elements += places > 1 ? 1 : 0;
+    of_rows += places == 1 ? 1 : 0;
+    if (places > 1) p.beside = id;
   }
+  if (of_elements != 1 || !IsBesideScores(g, a, p.beside)) p.beside = graph::kAbsent;
+  p.reads_besides = of_rows > 0;
   p.hides_blocks = HidesBlocks(g, MasksOf(g, a));
   return p;
 }
@@ -191,6 +232,12 @@ int64_t HeadsSharing(const Graph& g, const Attention& a, TensorId operand, int64
   return d < 0 ? 1 : out[d] / g[operand].dims[d];
 }
 
+bool IsOfEach(const Graph& g, const AttentionProblem& p, int64_t back) {
+  if (p.beside == graph::kAbsent) return false;
+  const Dims& dims = g[p.beside].dims;
+  return std::ssize(dims) >= back && dims[dims.size() - static_cast<size_t>(back)] > 1;
+}
+
 int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& p, int64_t rows,
                           tile::Call& call) {
   const auto add = [&](const char* name, int64_t value) {
@@ -207,6 +254,8 @@ int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& p, int64_t r
   add("batches", p.heads());
   add("query_tiles", query_tiles);
   add("section", std::clamp<int64_t>(section, 1, p.heads()));
+  if (p.beside != graph::kAbsent && p.outer > 1 && !IsOfEach(b.graph(), p, 4))
+    add("images", p.outer);
   return p.heads() * query_tiles;
 }
 

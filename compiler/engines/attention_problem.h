@@ -20,8 +20,12 @@ struct AttentionProblem {
   // Whether anything but the operands has several places along some of the last two dims; along
   // both.
   bool reads_by_place = false, reads_by_element = false;
-  bool hides_blocks = false;  // some mask has known bounds
-  bool has_bytes = false;     // operands have 8 bits
+  // The one tensor with several places along both, of 16 bits, if maps alone read it, place by
+  // place, where they make scores: a bias. It can be copied as operands are.
+  graph::TensorId beside = graph::kAbsent;
+  bool reads_besides = false;  // as reads_by_place, without that one
+  bool hides_blocks = false;   // some mask has known bounds
+  bool has_bytes = false;      // operands have 8 bits
   int64_t heads() const { return inner * outer; }
 };
 
@@ -49,6 +53,9 @@ Status CheckInMemory(const graph::Graph& graph, std::initializer_list<graph::Ten
 Status CheckKeptAsF32(const graph::Graph& graph, std::initializer_list<graph::TensorId> tensors);
 Status CheckComputesInF32(const graph::Graph& graph);
 bool HidesBlocks(const graph::Graph& graph, std::span<const ScoreMask> masks);
+
+// Whether a tensor beside scores has a head for each, along the dim that is `back` from the last.
+bool IsOfEach(const graph::Graph& graph, const AttentionProblem& problem, int64_t back);
 
 // Of kernels that count scores by batch, row and column: only what is in memory has larger indices.
 DType IndexTypeInMemory(const graph::Graph& graph);

@@ -38,6 +38,7 @@ constexpr int kLeastKeys = 32;
 constexpr int kStages = 2;        // of k and of v: one would be a deadlock
 constexpr int kLoadedStages = 3;  // where they fit: copies by threads take longer to arrive
 constexpr int kSlotBytes = 48;    // where a group learns what tile it makes
+constexpr int kPanelBytes = 64 * 2 * kPanel;  // of what lies beside the scores of a group
 
 // Registers of the producer's threads and of the others', by the number of consumer groups; 0 is
 // what a thread has from the start. `most` is what accumulators and weights may take of them.
@@ -45,6 +46,8 @@ struct RegisterSplit {
   int producer, consumer, most;
 };
 constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 192}, {24, 240, 176}, {32, 160, 128}};
+// Two groups whose producer has panels beside the scores to ask for, too.
+constexpr RegisterSplit kBesideRegisters = {40, 232, 176};
 // The same where the producer's threads find rows or copy them, which takes addresses. What they
 // spill costs up to a fifth of the time (H100), so that two groups of consumers leave them what
 // they can.
@@ -63,15 +66,17 @@ struct AttentionTile {
 };
 // By the deeper of the two operands; `reading` is for graphs whose scores or weights have operands
 // in memory, one each, whose addresses take registers.
-// `loaded` is for operands that threads copy, into three stages if possible.
+// `loaded` is for operands that threads copy, into three stages if possible; `beside` for a tensor
+// that is copied in panels beside the scores.
 struct TileRow {
   int depth;
-  AttentionTile plain, reading, loaded;
+  AttentionTile plain, reading, loaded, beside;
 };
-constexpr TileRow kTiles[] = {{64, {3, 128, true}, {2, 128, false}, {2, 128, true}},
-                              {128, {2, 128, true}, {2, 80, false}, {2, 96, true}},
-                              {192, {2, 96, false}, {2, 64, false}, {2, 80, false}},
-                              {256, {2, 64, false}, {2, 32, false}, {2, 32, false}}};
+constexpr TileRow kTiles[] = {
+    {64, {3, 128, true}, {2, 128, false}, {2, 128, true}, {3, 128, true}},
+    {128, {2, 128, true}, {2, 80, false}, {2, 96, true}, {2, 128, true}},
+    {192, {2, 96, false}, {2, 64, false}, {2, 80, false}, {2, 64, false}},
+    {256, {2, 64, false}, {2, 32, false}, {2, 32, false}, {2, 64, false}}};
 
 struct Sm90 {
   static constexpr const char* kName = "attention_sm90";
@@ -86,12 +91,13 @@ struct Sm90 {
     AttentionTile tile = {};
     int64_t shared_limit = 0;
     Moves moves = Moves::kMaps;
-    TensorMapSpec q = {}, k = {}, v = {}, out = {};
+    TensorMapSpec q = {}, k = {}, v = {}, out = {}, beside_map = {};
     RowRun q_run = {}, k_run = {}, v_run = {}, out_run = {};
     bool has_ragged_runs() const {
       return q_run.is_ragged() || k_run.is_ragged() || v_run.is_ragged() || out_run.is_ragged();
     }
     bool is_loaded() const { return moves == Moves::kThreads; }
+    bool has_beside() const { return problem.beside != graph::kAbsent; }
     const char* skeleton() const {
       return is_loaded()             ? "attention_loaded_sm90"
              : moves == Moves::kRuns ? "attention_runs_sm90"
@@ -100,14 +106,16 @@ struct Sm90 {
     // Of O, S and weights, in a thread.
     int used() const { return width / 2 + tile.keys / 2 + tile.keys / 4; }
     const RegisterSplit& registers() const {
-      if (moves == Moves::kMaps) return kRegisters[tile.groups];
+      if (moves == Moves::kMaps)
+        return has_beside() && tile.groups == 2 ? kBesideRegisters : kRegisters[tile.groups];
       const bool is_free = tile.groups == 2 && used() <= kLoadedFreely.most;
       if (is_free) return kLoadedFreely;
       return tile.groups == 2 && has_ragged_runs() ? kRaggedRegisters
                                                    : kLoadedRegisters[tile.groups];
     }
-    int64_t bytes(int stages) const;  // of shared memory
+    int64_t bytes(int stages) const;  // of shared memory, without what lies beside scores
     int stages() const;
+    int beside_stages() const;
   };
   static Result<Plan> PlanOf(const Group& group);
   static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
@@ -129,7 +137,24 @@ int Sm90::Plan::stages() const {
   return is_loaded() && bytes(kLoadedStages) <= shared_limit ? kLoadedStages : kStages;
 }
 
-int64_t Sm90::SharedBytes(const Plan& p) { return p.bytes(p.stages()); }
+// Panels beside the scores of a group, and a barrier that says which tile it makes.
+int64_t BesideBytes(const Plan& p, int panels) {
+  return int64_t{p.tile.groups} * (panels * (kPanelBytes + 16) + 8);
+}
+
+// What fits, the panels of two blocks at most; none if not those of one.
+int Sm90::Plan::beside_stages() const {
+  if (!has_beside() || tile.keys % kPanel != 0) return 0;
+  const int of_block = tile.keys / kPanel;
+  for (int panels = 2 * of_block; panels >= of_block && panels > 0; --panels)
+    if (bytes(stages()) + BesideBytes(*this, panels) <= shared_limit) return panels;
+  return 0;
+}
+
+int64_t Sm90::SharedBytes(const Plan& p) {
+  const int panels = p.beside_stages();
+  return p.bytes(p.stages()) + (panels > 0 ? BesideBytes(p, panels) : 0);
+}
 
 bool FitsRegisters(const Plan& p) { return p.used() <= p.registers().most; }
 
@@ -139,9 +164,10 @@ AttentionTile TileOf(const Plan& p, std::span<const int> knobs) {
   const int depth = std::max(p.depth, p.width);
   const auto* row =
       std::ranges::find_if(kTiles, [&](const TileRow& r) { return depth <= r.depth; });
-  AttentionTile tile = p.problem.reads_by_element ? row->reading
-                       : p.is_loaded()            ? row->loaded
-                                                  : row->plain;
+  AttentionTile tile = p.has_beside()               ? row->beside
+                       : p.problem.reads_by_element ? row->reading
+                       : p.is_loaded()              ? row->loaded
+                                                    : row->plain;
   if (p.moves != Moves::kMaps) tile.groups = std::min(tile.groups, kMostLoadedGroups);
   if (knobs[kGroupsKnob] > 0) tile.groups = knobs[kGroupsKnob];
   if (knobs[kKeysKnob] > 0) tile.keys = knobs[kKeysKnob];
@@ -207,6 +233,21 @@ bool TakeRuns(const Graph& g, Plan& p) {
   return CheckStores(p.out, g[a.result]).ok();
 }
 
+// What lies beside scores is copied where a map reads it, and threads of the producer are left.
+void TakeBeside(const Graph& g, Plan& p) {
+  AttentionProblem& problem = p.problem;
+  if (!p.has_beside()) return;
+  const int64_t rank = g[problem.attention.score].rank();
+  const auto map = AttentionMapOf(g[problem.beside], rank - 2, rank - 1, 64);
+  if (!map.ok() || p.is_loaded()) {
+    problem.beside = graph::kAbsent;
+    return;
+  }
+  p.beside_map = *map;
+  problem.reads_by_place = problem.reads_besides;
+  problem.reads_by_element = false;
+}
+
 Result<Plan> Sm90::PlanOf(const Group& group) {
   const Graph& g = group.graph;
   Plan p;
@@ -214,9 +255,11 @@ Result<Plan> Sm90::PlanOf(const Group& group) {
   p.depth = static_cast<int>(AlignUp(p.problem.depth, kPanel));
   p.width = static_cast<int>(AlignUp(p.problem.width, kPanel));
   const Status maps = TakeMaps(g, p);
-  if (maps.ok()) return p;
-  if (!AreLoaded(g, p.problem.attention)) return maps;
-  p.moves = TakeRuns(g, p) ? Moves::kRuns : Moves::kThreads;
+  if (!maps.ok()) {
+    if (!AreLoaded(g, p.problem.attention)) return maps;
+    p.moves = TakeRuns(g, p) ? Moves::kRuns : Moves::kThreads;
+  }
+  TakeBeside(g, p);
   return p;
 }
 
@@ -231,6 +274,11 @@ Status Sm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs)
     return Status::Error(Code::kUnsupportedShape,
                          "{} groups with blocks of {} keys have too few registers for rows of {}",
                          p.tile.groups, p.tile.keys, p.width);
+  if (p.has_beside() && p.beside_stages() == 0)
+    return Status::Error(Code::kUnsupportedShape,
+                         "blocks of {} keys of {} groups are no panels of {} that fit beside "
+                         "operands",
+                         p.tile.keys, p.tile.groups, kPanel);
   if (p.moves == Moves::kRuns) {
     SetBox(p.k, p.k_run, p.tile.keys);
     SetBox(p.v, p.v_run, p.tile.keys);
@@ -271,6 +319,10 @@ class Schedule {
                    b_.Map("v_map", a.v, plan_.v), b_.Map("out_map", a.result, plan_.out)};
     else
       AddMoves(call, before);
+    if (!plan_.is_loaded())  // without a tensor beside the scores, a map that nobody reads
+      call.maps.push_back(plan_.has_beside()
+                              ? b_.Map("beside_map", plan_.problem.beside, plan_.beside_map)
+                              : call.maps[0]);
     call.wgmma = {.columns = plan_.tile.keys, .type = type, .right_type = type};
     call.second = Call::Wgmma{.columns = plan_.width,
                               .type = type,
@@ -289,12 +341,16 @@ class Schedule {
                    {"kBytes", bytes},
                    {"kPingPong", plan_.tile.ping_pong ? 1 : 0},
                    {"kReads", plan_.problem.reads_by_place ? 1 : 0},
+                   {"kBeside", plan_.has_beside() ? 1 : 0},
+                   {"kBesideStages", plan_.beside_stages()},
+                   {"kBesideHeads", IsOfEach(g_, plan_.problem, 3) ? 1 : 0},
+                   {"kBesideImages", IsOfEach(g_, plan_.problem, 4) ? 1 : 0},
                    {"kProducerRegisters", registers.producer},
                    {"kConsumerRegisters", registers.consumer},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     const int64_t tiles = AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, call);
     if (plan_.moves == Moves::kMaps) AddSharing(call);
-    AttentionFunctions(b_, a).Add(call);
+    AttentionFunctions(b_, a).Add(call, plan_.problem.beside);
     if (plan_.moves != Moves::kMaps) AddStore(call);
     const int64_t blocks = std::min<int64_t>(tiles, target_.multiprocessors);
     b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(before)), {blocks, 1, 1},

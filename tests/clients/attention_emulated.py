@@ -83,6 +83,17 @@ CASES = [
     # Rows of whole calls of Philox, which neighbours share.
     ("dropout_calls", {**_DROP, "keys": 152}),
     ("dropout_calls_padding_causal", {**_DROP, **_LENGTHS, **_CAUSAL, "keys": 204}),
+    # A bias copied in panels beside the scores: rings that go round, groups that see fewer blocks than others.
+    ("bias_copied", {"bias": (1, 2, 70, 328), "keys": 328}),
+    ("bias_copied_causal", {"bias": (1, 2, 270, 408), "q": (2, 2, 270, 128), "keys": 408, **_CAUSAL}),
+    ("bias_copied_of_images", {"bias": (3, 1, 200, 280), "q": (3, 2, 200, 64), "keys": 280, "heads": 1, **_CAUSAL}),
+    ("bias_copied_padding_causal", {"bias": (1, 2, 70, 280), "keys": 280, **_LENGTHS, **_CAUSAL}),
+    ("bias_copied_no_keys_alibi_causal", {"bias": (1, 2, 70, 152), "keys": 152, **_NO_KEYS, "alibi": True, **_CAUSAL}),
+    ("bias_copied_window_sink", {"bias": (1, 1, 270, 408), "q": (2, 2, 270, 64), "keys": 408, **_WINDOW, **_SINK}),
+    ("bias_copied_ragged_causal", {"bias": (1, 2, 70, 280), "keys": 280, **_LENGTHS, **_RAGGED, **_CAUSAL}),
+    ("bias_copied_paged", {"bias": (1, 2, 70, 280), "keys": 280, **_LENGTHS, "page": 8}),
+    ("bias_copied_depth_192_128", {"bias": (1, 2, 70, 152), "keys": 152, "q": (3, 2, 70, 192), "value_depth": 128}),
+    ("bias_copied_depth_256", {"bias": (1, 2, 70, 152), "keys": 152, "q": (3, 2, 70, 256)}),
 ]
 _EVEN = {"keys": 152}  # four neighbours have their random bits of one call
 _POISON = {"poison": True}

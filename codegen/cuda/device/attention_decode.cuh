@@ -41,10 +41,10 @@ struct attention_decode_rows {
   const Function& f;
   int queries;
   template <class Result>
-  __device__ inline void operator()(float value, int head, int row, int column,
+  __device__ inline void operator()(float value, float beside, float, int head, int row, int column,
                                     Result& result) const {
-    const int in_unit = row / queries;
-    f(value, head + in_unit, row - in_unit * queries, column, result);
+    const int in_unit = row / queries, own = row - in_unit * queries;
+    f(value, beside, float(column - own), head + in_unit, own, column, result);
   }
   template <class Result>
   __device__ inline void operator()(float value, int head, int row, int column, long long bits,
@@ -163,7 +163,7 @@ struct attention_decode {
     int first = s.keys, end = 0;
     if (threadIdx.x % 32 < kRows && row < s.sharing * s.queries) {
       const int in_unit = row / s.queries, query = row - in_unit * s.queries;
-      int result[4];
+      int result[5];
       limits(head + in_unit, query, query, result);
       first = max(result[0], 0);
       end = min(result[1], s.keys);

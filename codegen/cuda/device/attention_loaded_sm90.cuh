@@ -298,6 +298,6 @@ __device__ inline void attention_loaded_sm90(
   const results of_result = {store_place, store_piece, store};
   skeleton::run(
       start, attention_by_threads<C, queries, keys, values>{of_q, of_k, of_v, {start, from}, shape},
-      attention_to_memory<C, T, results>{memory, shape, of_result, start, from}, shape,
+      attention_to_memory<C, T, results>{memory, shape, of_result, start, from}, nullptr, shape,
       functions{score, inside, factor, limits, weight, random, finish, rows, first});
 }

@@ -13,11 +13,16 @@
 // .. 8k + 7 are the A fragment of step k of the next product, two to a register.
 //
 // Functions, with `batch` the number of the head among all, and places inside of the scores:
-//   score(value, batch, row, column, result out)
+//   score(value, beside, distance, batch, row, column, result out)   beside: what lies there in a
+//                              tensor that is copied with the keys, as a bias may be; distance:
+//                              column - row as f32, which would take long to convert
 //   inside(…)                  the same, of places that the known masks let through; with kFolded
 //                              before the product with `factor`
 //   factor(batch, result out)  that number; 1 without kFolded
 //                              kReads: some of these read memory by place
+//                              kIntervals: where result[4] of limits is not 0, a row sees the keys
+//                              from result[0] up to result[1], whose score is what inside is, and
+//                              others are -inf; kBegins: not all rows see the first key
 //   limits(batch, first, last, result out)   of rows first .. last: no row sees keys before
 //                              result[0] or from result[1] on, every row sees all that known masks
 //                              hide elsewhere from result[2] up to result[3]
@@ -55,6 +60,7 @@ struct attention_shape {
   int inner, batches;  // heads of one image (inner dim), of all
   int query_tiles;     // of one head
   int section;         // heads whose k and v stay in L2 together
+  int images = 1;      // whose heads of one number come one after another: they share a bias
   // Batch (outer, inner) of an operand is that of the result divided by these.
   int q_outer = 1, q_inner = 1, k_outer = 1, k_inner = 1, v_outer = 1, v_inner = 1;
 };
@@ -70,10 +76,12 @@ struct attention_tiles {
     const int part = tile / (s.section * s.query_tiles);
     const int in_part = tile - part * s.section * s.query_tiles;
     const int heads = min(s.section, s.batches - part * s.section), i = in_part / heads;
+    const int head = part * s.section + in_part - i * heads, of_images = head / s.images;
     place p;
-    p.batch = part * s.section + in_part - i * heads;
-    p.outer = p.batch / s.inner;
-    p.inner = p.batch - p.outer * s.inner;
+    p.outer = of_images / s.inner;
+    p.inner = of_images - p.outer * s.inner;
+    p.outer = p.outer * s.images + head - of_images * s.images;
+    p.batch = p.outer * s.inner + p.inner;
     p.row = (s.query_tiles - 1 - i) * kRows;
     return p;
   }
@@ -86,7 +94,7 @@ struct attention_tiles {
   static __device__ inline range range_of(const attention_shape& s, const Limits& limits, int batch,
                                           int row, int rows) {
     const int from = min(row, s.queries - 1), to = min(row + rows, s.queries) - 1;
-    int result[4];
+    int result[5];
     limits(batch, from, max(from, to), result);
     range r;
     r.first = max(result[0], 0) / kKeys;
@@ -143,31 +151,81 @@ struct attention_rows {
   __device__ inline bool is_inside(int block) const {
     return !C::kReads && block >= inside_first && block < inside_end;
   }
-  // Returns what the scores are to be multiplied by.
-  __device__ inline float take_scores(int block) {
-    return is_inside(block) ? take_inside_scores(block) : take_masked_scores(block);
+  // Nothing lies beside scores.
+  struct nothing {
+    __device__ inline void operator()(int, unsigned (&)[4]) const {}
+  };
+  // Returns what the scores are to be multiplied by. `beside(k, to)` has pairs of what lies beside
+  // elements 8k .. 8k + 7, for k one after another.
+  template <class Beside = nothing>
+  __device__ inline float take_scores(int block, const Beside& beside = {}) {
+    return is_inside(block) ? take_scores_where<true>(block, beside)
+                            : take_scores_where<false>(block, beside);
   }
-  __device__ inline float take_inside_scores(int block) {
+  // The keys that a row sees, from a column on; `only`: no others count.
+  struct interval {
+    int first, end;
+    bool only;
+    __device__ inline bool has(int column) const {
+      return (!C::kBegins || column >= first) && column < end;
+    }
+  };
+  __device__ inline interval interval_of(int of_row, int column) const {
+    int keys[5];
+    f->limits(batch, of_row, of_row, keys);
+    return {keys[0] - column, keys[1] - column, keys[4] != 0};
+  }
+  // of(e, score, beside, distance, column) → scores, all of a block.
+  template <class Beside, class Of>
+  __device__ inline void each_score(int column, const Beside& beside, const Of& of) {
+    const float low = float(column - at_row(0)), high = float(column - at_row(2));
+#pragma unroll
+    for (int k = 0; k < kScores / 8; ++k) {
+      unsigned pairs[4] = {0, 0, 0, 0};
+      beside(k, pairs);
+#pragma unroll
+      for (int e = 8 * k; e < 8 * k + 8; ++e) {
+        float of_pair[2];
+        unpack_pair<C::kBesideBf16>(pairs[e % 8 / 2], of_pair[0], of_pair[1]);
+        const int further = 8 * (e / 4) + e % 2;
+        score[e] = of(e, of_pair[e % 2], (e & 2 ? high : low) + float(further), column + further);
+      }
+    }
+  }
+  __device__ inline float inside_score(int e, float beside, float distance, int column) const {
+    float y[1];
+    f->inside(score[e], beside, distance, batch, at_row(e), column, y);
+    return y[0];
+  }
+  template <bool inside, class Beside = nothing>
+  __device__ inline float take_scores_where(int block, const Beside& beside = {}) {
     const int column = block * C::kKeys + 2 * (thread % 4);
-#pragma unroll
-    for (int e = 0; e < kScores; ++e) {
-      float y[1];
-      f->inside(score[e], batch, at_row(e), column + 8 * (e / 4) + e % 2, y);
-      score[e] = y[0];
+    if constexpr (inside) {
+      each_score(column, beside, [&](int e, float of, float distance, int c) {
+        return inside_score(e, of, distance, c);
+      });
+      return C::kFolded ? factor : 1.f;
     }
-    return C::kFolded ? factor : 1.f;
-  }
-  // Functions that read memory get places that there are.
-  __device__ inline float take_masked_scores(int block) {
-    const int column = block * C::kKeys + 2 * (thread % 4), room = s->keys - column;
-#pragma unroll
-    for (int e = 0; e < kScores; ++e) {
-      const int c = column + 8 * (e / 4) + e % 2;
-      float y[1];
-      f->score(score[e], batch, at_row(e), C::kReads ? min(c, s->keys - 1) : c, y);
-      score[e] = y[0];
+    // Functions that read memory get places that there are.
+    const auto known = [&](int c) { return C::kReads ? min(c, s->keys - 1) : c; };
+    if constexpr (C::kIntervals != 0) {
+      const interval low = interval_of(at_row(0), column), high = interval_of(at_row(2), column);
+      if (low.only) {
+        each_score(column, beside, [&](int e, float of, float distance, int c) {
+          const float x = inside_score(e, of, distance, known(c));
+          const bool sees = (e & 2 ? high : low).has(c - column);
+          return sees ? C::kFolded ? x * factor : x : -infinity();
+        });
+        return 1.f;
+      }
     }
+    each_score(column, beside, [&](int e, float of, float distance, int c) {
+      float y[1];
+      f->score(score[e], of, distance, batch, at_row(e), known(c), y);
+      return y[0];
+    });
     if ((block + 1) * C::kKeys <= s->keys) return 1.f;
+    const int room = s->keys - column;
 #pragma unroll
     for (int e = 0; e < kScores; ++e)
       if (8 * (e / 4) + e % 2 >= room) score[e] = -infinity();

@@ -1,6 +1,6 @@
 #pragma once
-// attention_runs_sm90<Config>(q, k, v, out, memory, shape, query, query_run, key, key_run, value,
-// value_run, score, inside, factor, limits, weight, random, finish, rows, first, store,
+// attention_runs_sm90<Config>(q, k, v, out, beside, memory, shape, query, query_run, key, key_run,
+// value, value_run, score, inside, factor, limits, weight, random, finish, rows, first, store,
 // store_run): attention_sm90 for rows that tensor maps read and write though no map has the
 // tensor: one sequence behind another, from numbers in memory on, or in pages.
 //
@@ -96,12 +96,12 @@ template <class C, class T, class Query, class QueryRun, class Key, class KeyRun
           class ValueRun, class Score, class Inside, class Factor, class Limits, class Weight,
           class Random, class Finish, class Rows, class First, class Store, class StoreRun>
 __device__ inline void attention_runs_sm90(
-    const tensor_map& q, const tensor_map& k, const tensor_map& v, const tensor_map& out, T* memory,
-    const attention_shape& shape, const Query& query, const QueryRun& query_run, const Key& key,
-    const KeyRun& key_run, const Value& value, const ValueRun& value_run, const Score& score,
-    const Inside& inside, const Factor& factor, const Limits& limits, const Weight& weight,
-    const Random& random, const Finish& finish, const Rows& rows, const First& first,
-    const Store& store, const StoreRun& store_run) {
+    const tensor_map& q, const tensor_map& k, const tensor_map& v, const tensor_map& out,
+    const tensor_map& beside, T* memory, const attention_shape& shape, const Query& query,
+    const QueryRun& query_run, const Key& key, const KeyRun& key_run, const Value& value,
+    const ValueRun& value_run, const Score& score, const Inside& inside, const Factor& factor,
+    const Limits& limits, const Weight& weight, const Random& random, const Finish& finish,
+    const Rows& rows, const First& first, const Store& store, const StoreRun& store_run) {
   using functions =
       attention_functions<Score, Inside, Factor, Limits, Weight, Random, Finish, Rows, First>;
   using skeleton = attention<C>;
@@ -119,6 +119,6 @@ __device__ inline void attention_runs_sm90(
   skeleton::run(start,
                 attention_by_runs<C, queries, keys, values>{of_q, of_k, of_v, {start, from}, shape},
                 attention_to_runs < (C::kApart & 8) != 0, T,
-                results > {memory, of_result, start, from, shape.queries, shape.columns}, shape,
+                results > {memory, of_result, start, from, shape.queries, shape.columns}, &beside, shape,
                 functions{score, inside, factor, limits, weight, random, finish, rows, first});
 }

@@ -1,11 +1,14 @@
 #pragma once
-// attention_sm90<Config>(q, k, v, out, shape, score, inside, factor, limits, weight,
+// attention_sm90<Config>(q, k, v, out, beside, shape, score, inside, factor, limits, weight,
 // random, finish, rows, first): the skeleton of softmax(q k) v on sm_90a, without a matrix of
 // scores in memory. attention_loaded_sm90 (its own file) is the same for operands that tensor maps
 // cannot read.
 //
 //   producer            TMA by one thread, or asynchronous copies by 128 → q of each group, ring of
 //                       k blocks, ring of v blocks
+//   warp of group g     with kBeside: what lies in memory as the scores do, a bias, for each head
+//                       with kBesideHeads, and image with kBesideImages, in panels of 64 columns →
+//                       ring of kBesideStages of them
 //   consumer group g    rows 64g .. of a tile of 64 * kGroups queries of one head, blocks of kKeys
 //                       keys from the last to the first:
 //
@@ -19,8 +22,10 @@
 // product. With kPingPong groups take turns to issue products, by named barriers.
 //
 // mbarriers: k and v blocks full (producer, with bytes, or all its threads) and empty (one thread a
-// group), q of a group full and empty. Every group goes through all blocks of its tile; those that
-// its own rows do not see it only releases. Blocks that need masks have a loop of their own.
+// group), q of a group full and empty, a group's tile known (producer) where another warp of its
+// wants to know, panels beside the scores full and empty (a thread of each warp). Every group goes
+// through all blocks of its tile; those that its own rows do not see it only releases. Blocks that
+// need masks have a loop of their own.
 template <class C>
 struct attention {
   static constexpr int kRows = 64 * C::kGroups;
@@ -37,10 +42,15 @@ struct attention {
   static constexpr int kKeysAt = C::kGroups * kQueryBytes;
   static constexpr int kValuesAt = kKeysAt + C::kStages * kKeyBytes;
   static constexpr int kStagingAt = kValuesAt + C::kStages * kValueBytes;
-  static constexpr int kSlotsAt = kStagingAt + C::kGroups * kBoxBytes;  // a slot beside each q
+  static constexpr int kBesideAt = kStagingAt + C::kGroups * kBoxBytes;
+  static constexpr int kSlotsAt =  // a slot for each q
+      kBesideAt + C::kGroups * C::kBesideStages * kBoxBytes;
   static constexpr int kSlotBytes = 48;
   static constexpr int kBarriersAt = kSlotsAt + C::kGroups * kSlotBytes;
-  static constexpr int kBytes = kBarriersAt + 8 * (4 * C::kStages + 2 * C::kGroups);
+  static constexpr int kBesideBarriers = C::kBeside ? C::kGroups * (1 + 2 * C::kBesideStages) : 0;
+  static constexpr int kBytes =
+      kBarriersAt + 8 * (4 * C::kStages + 2 * C::kGroups + kBesideBarriers);
+  static_assert(!C::kBeside || C::kKeys % 64 == 0);
 
   struct barriers {
     unsigned base;
@@ -52,18 +62,30 @@ struct attention {
     __device__ inline unsigned query_empty(int g) const {
       return base + 8 * (4 * C::kStages + C::kGroups + g);
     }
+    __device__ inline unsigned tile_known(int g) const {
+      return base + 8 * (4 * C::kStages + 2 * C::kGroups + g);
+    }
+    __device__ inline unsigned beside_full(int g, int i) const {
+      return tile_known(C::kGroups + g * C::kBesideStages + i);
+    }
+    __device__ inline unsigned beside_empty(int g, int i) const {
+      return beside_full(C::kGroups + g, i);
+    }
   };
 
-  struct ring {
+  template <int stages>
+  struct ring_of {
     int stage = 0;
     unsigned phase = 0;
     __device__ inline void advance() {
-      if (++stage == C::kStages) {
+      if (++stage == stages) {
         stage = 0;
         phase ^= 1;
       }
     }
   };
+  using ring = ring_of<C::kStages>;
+  using beside_ring = ring_of<C::kBesideStages>;
 
   // Rounds go back and forth, so that the block that had the longest tile of one gets the shortest
   // of the next.
@@ -165,6 +187,7 @@ struct attention {
             store_shared(slot + 28, (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys);
             store_shared(slot + 32, max(own.inside_end, 0) / C::kKeys);
             store_shared(slot + 36, whole.seen_end);
+            if constexpr (C::kBeside != 0) mbarrier_arrive(b.tile_known(g));
           }
           move.queries(memory + g * kQueryBytes, b.query_full(g), p, first_row);
         }
@@ -175,7 +198,10 @@ struct attention {
       if constexpr (Mover::kHasKeys) {
         for (int g = 0; g < C::kGroups; ++g) {
           move.wait(b.query_empty(g), query_phase ^ 1);
-          if (move.leads()) store_shared(memory + kSlotsAt + g * kSlotBytes + 4, -1);
+          if (move.leads()) {
+            store_shared(memory + kSlotsAt + g * kSlotBytes + 4, -1);
+            if constexpr (C::kBeside != 0) mbarrier_arrive(b.tile_known(g));
+          }
           move.end(b.query_full(g));
         }
       } else {
@@ -205,6 +231,37 @@ struct attention {
       end();
     }
   };
+
+  // What lies beside the scores of a group, for the blocks that the group goes through: by one
+  // thread, which no ring of another operand holds up.
+  static __device__ inline void produce_beside(const tensor_map& beside, unsigned memory,
+                                               const barriers& b, int g) {
+    beside_ring at;
+    const unsigned slot = memory + kSlotsAt + g * kSlotBytes;
+#pragma unroll 1
+    for (unsigned phase = 0;; phase ^= 1) {
+      mbarrier_wait(b.tile_known(g), phase);
+      const int row = load_shared(slot), batch = load_shared(slot + 4);
+      const int inner = C::kBesideHeads ? load_shared(slot + 8) : 0;
+      const int outer = C::kBesideImages ? load_shared(slot + 12) : 0;
+      const int first = load_shared(slot + 16) * C::kKeys;
+      int column = load_shared(slot + 24) * C::kKeys;
+      mbarrier_arrive(b.query_empty(g));
+      if (batch < 0) return;
+#pragma unroll 1
+      while (column > first) {
+        column -= C::kKeys;
+#pragma unroll 1
+        for (int c = 0; c < C::kKeys; c += 64, at.advance()) {
+          const unsigned full = b.beside_full(g, at.stage);
+          mbarrier_wait(b.beside_empty(g, at.stage), at.phase ^ 1);
+          mbarrier_expect(full, kBoxBytes);
+          tma_load(memory + kBesideAt + (g * C::kBesideStages + at.stage) * kBoxBytes, beside, full,
+                   column + c, row, inner, outer);
+        }
+      }
+    }
+  }
 
   template <class F>
   struct producer {
@@ -254,6 +311,7 @@ struct attention {
     unsigned memory, staging, group, thread;
     unsigned query_tile, key_tile, value_tile;  // low halves of descriptors
     ring key = {}, value = {};
+    beside_ring beside = {};
     unsigned query_phase = 0;
 
     __device__ inline bool leads() const { return thread == 0; }
@@ -276,6 +334,26 @@ struct attention {
       if constexpr (C::kPingPong) named_barrier_arrive(1 + (group + 1) % C::kGroups, 256);
     }
     __device__ inline void group_sync() const { named_barrier_sync(8 + group, 128); }
+
+    // Pairs of what lies beside elements 8k .. 8k + 7 of the block, four of which are a panel.
+    __device__ inline void load_beside(int k, unsigned (&to)[4]) {
+      if constexpr (C::kBeside != 0) {
+        if (k % 4 == 0) mbarrier_wait(b.beside_full(group, beside.stage), beside.phase);
+        const unsigned row = thread / 32 * 16 + thread % 16, chunk = k % 4 * 2 + thread % 32 / 16;
+        load_fragments(memory + kBesideAt + (group * C::kBesideStages + beside.stage) * kBoxBytes +
+                           row * 128 + ((chunk ^ (row % 8)) << 4),
+                       to[0], to[1], to[2], to[3]);
+        if (k % 4 < 3) return;
+        __syncwarp();
+        if (thread % 32 == 0) mbarrier_arrive(b.beside_empty(group, beside.stage));
+        beside.advance();
+      }
+    }
+    template <bool inside>
+    __device__ inline float take_scores(int block) {
+      return part.template take_scores_where<inside>(
+          block, [&](int k, unsigned(&to)[4]) { load_beside(k, to); });
+    }
 
     // Their high halves are the same numbers, and sums stay below 2^32: 32-bit arithmetic.
     static __device__ inline unsigned long long descriptor(unsigned low) {
@@ -329,7 +407,9 @@ struct attention {
       release_keys();
       float low, high;  // there is no result that loses them
       if constexpr (C::kSink) part.begin_rows();
-      part.template softmax<!C::kSink>(part.take_scores(block), low, high);
+      const float times =
+          part.is_inside(block) ? take_scores<true>(block) : take_scores<false>(block);
+      part.template softmax<!C::kSink>(times, low, high);
       part.take_weights(block);
 #pragma unroll
       for (float& result : part.result) result = 0;
@@ -345,7 +425,7 @@ struct attention {
       wgmma_wait<1>();
       pin(part.score);
       release_keys();
-      const float times = inside ? part.take_inside_scores(block) : part.take_masked_scores(block);
+      const float times = take_scores<inside>(block);
       float low, high;
       part.template softmax<false>(times, low, high);
       wgmma_wait<0>();
@@ -432,7 +512,8 @@ struct attention {
 
   template <class Mover, class Out, class F>
   static __device__ inline void run(unsigned memory, const Mover& mover, const Out& out,
-                                    const attention_shape& s, const F& f) {
+                                    const tensor_map* beside, const attention_shape& s,
+                                    const F& f) {
     const barriers b = {memory + kBarriersAt};
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
@@ -444,13 +525,27 @@ struct attention {
       }
       for (int g = 0; g < C::kGroups; ++g) {
         mbarrier_init(b.query_full(g), Mover::kQueryThreads);
-        mbarrier_init(b.query_empty(g), 128);
+        mbarrier_init(b.query_empty(g), C::kBeside ? 129 : 128);
+        if constexpr (C::kBeside != 0) {
+          mbarrier_init(b.tile_known(g), 1);
+          for (int i = 0; i < C::kBesideStages; ++i) {
+            mbarrier_init(b.beside_full(g, i), 1);
+            mbarrier_init(b.beside_empty(g, i), 4);
+          }
+        }
       }
       mbarrier_init_done();
     }
     __syncthreads();
     if (group == C::kGroups) {
       if constexpr (C::kProducerRegisters > 0) give_registers<C::kProducerRegisters>();
+      if constexpr (C::kBeside != 0) {  // the last warps, which no mover uses then
+        const int of_group = int(thread / 32) - (4 - C::kGroups);
+        if (of_group >= 0) {
+          if (elect_one()) produce_beside(*beside, memory, b, of_group);
+          return;
+        }
+      }
       mover.produce(thread, producer<F>{s, f, memory, b});
       return;
     }
@@ -473,17 +568,18 @@ struct attention {
 template <class C, class Score, class Inside, class Factor, class Limits, class Weight,
           class Random, class Finish, class Rows, class First>
 __device__ inline void attention_sm90(const tensor_map& q, const tensor_map& k, const tensor_map& v,
-                                      const tensor_map& out, const attention_shape& shape,
-                                      const Score& score, const Inside& inside,
-                                      const Factor& factor, const Limits& limits,
-                                      const Weight& weight, const Random& random,
-                                      const Finish& finish, const Rows& rows, const First& first) {
+                                      const tensor_map& out, const tensor_map& beside,
+                                      const attention_shape& shape, const Score& score,
+                                      const Inside& inside, const Factor& factor,
+                                      const Limits& limits, const Weight& weight,
+                                      const Random& random, const Finish& finish, const Rows& rows,
+                                      const First& first) {
   using functions =
       attention_functions<Score, Inside, Factor, Limits, Weight, Random, Finish, Rows, First>;
   using skeleton = attention<C>;
   static_assert(C::kBytes == skeleton::kBytes);
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   skeleton::run(shared_address(shared_memory), typename skeleton::by_maps{q, k, v, shape},
-                typename skeleton::to_map{out}, shape,
+                typename skeleton::to_map{out}, &beside, shape,
                 functions{score, inside, factor, limits, weight, random, finish, rows, first});
 }
