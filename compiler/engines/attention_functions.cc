@@ -322,19 +322,19 @@ static bool HidesFirstKeys(const graph::Graph& g, const std::vector<ScoreMask>& 
   });
 }
 
-bool SharesPhilox(const graph::Graph& g, const graph::Node& random) {
-  constexpr int64_t kWords = 4;
+bool SharesPhilox(const graph::Graph& g, const RandomHalf& random) {
+  constexpr int64_t kHalves = 8;
   const GraphView view(g);
-  const graph::Node* place = view.Producer(random.inputs[0]);
+  const graph::Node* place = view.Producer(random.place);
   if (place == nullptr || place->op != graph::GraphOp::kReshape ||
-      g[place->inputs[0]].rank() != 1 || g[random.inputs[0]].dims.back() % kWords != 0)
+      g[place->inputs[0]].rank() != 1 || g[random.place].dims.back() % kHalves != 0)
     return false;
   const graph::Node* counted = view.Producer(view.Uncast(place->inputs[0]));
   return counted != nullptr && counted->op == graph::GraphOp::kIota;
 }
 
-// The random bits that weights are made of, where four neighbours share a call of Philox: one value
-// for each score.
+// The random bits that weights are made of, where eight neighbours share a call of Philox: one
+// value for each score.
 static TensorId SharedBitsOf(const graph::Graph& g, const Attention& a) {
   const GraphView view(g);
   TensorId bits = graph::kAbsent;
@@ -345,7 +345,7 @@ static TensorId SharedBitsOf(const graph::Graph& g, const Attention& a) {
     pending.pop_back();
     if (id == graph::kAbsent || id == a.exp || seen[id]) continue;
     seen[id] = 1;
-    if (const graph::Node* random = view.Map(id, ScalarOp::kPhilox)) {
+    if (const auto random = RandomHalfOf(view, id)) {
       if (bits != graph::kAbsent || g[id].dims.back() != g[a.score].dims.back() ||
           !SharesPhilox(g, *random))
         return graph::kAbsent;
@@ -429,12 +429,11 @@ void AttentionFunctions::AddRandom(Call& call, TensorId bits) {
   if (bits != graph::kAbsent) {
     const Index at = BroadcastIndex(b_, g_[bits], At(f.body, a_.weight, batch, row, column));
     ValueScope values(b_, f.body);
-    const graph::Node& random = *GraphView(g_).Producer(bits);
-    for (int i = 0; i < 3; ++i) {
-      const TensorId id = random.inputs[static_cast<size_t>(i)];
-      f.body.push_back(
-          {tile::Store{result, b_.Idx(i), values.Value(id, BroadcastIndex(b_, g_[id], at))}});
-    }
+    const RandomHalf random = *RandomHalfOf(GraphView(g_), bits);
+    const TensorId parts[] = {random.place, random.seed, random.offset};
+    for (int i = 0; i < 3; ++i)
+      f.body.push_back({tile::Store{result, b_.Idx(i),
+                                    values.Value(parts[i], BroadcastIndex(b_, g_[parts[i]], at))}});
   } else {
     for (int i = 0; i < 3; ++i)
       f.body.push_back({tile::Store{result, b_.Idx(i), tile::Int(0, DType::kI64)}});
@@ -444,7 +443,7 @@ void AttentionFunctions::AddRandom(Call& call, TensorId bits) {
 }
 
 void AttentionFunctions::AddFinish(Call& call) {
-  Element e = Begin("finish", a_.largest_result ? 2 : 1);
+  Element e = Begin("finish", Extra::kNone, a_.largest_result ? 2 : 1);
   Expr result = e.value;
   if (a_.result != a_.out) {
     const Index at = At(e.f.body, a_.result, e.batch, e.row, e.column);
@@ -522,7 +521,9 @@ void AttentionFunctions::Add(Call& call, TensorId beside, bool of_head) {
   AddFactor(b_, a_.score, FactorOf(g_, a_), call);
   AddLimits(b_, a_.score, MasksOf(g_, a_), call, true);
   const std::vector<ScoreMask> masks = MasksOf(g_, a_);
-  call.config.push_back({"kIntervals", of_head && HasIntervals(g_, masks) ? 1 : 0});
+  // Comparing with limits of a row takes longer than one or two masks of places alone.
+  call.config.push_back(
+      {"kIntervals", of_head && EndsInMemory(g_, masks) && HasIntervals(g_, masks) ? 1 : 0});
   call.config.push_back({"kBegins", HidesFirstKeys(g_, masks) ? 1 : 0});
   call.config.push_back({"kTails", EndsInMemory(g_, MasksOf(g_, a_)) ? 1 : 0});
   AddWeight(call);

@@ -16,6 +16,7 @@
 
 #include "compiler/engines/attention.h"
 #include "compiler/engines/attention_moves.h"
+#include "compiler/engines/attention_view.h"
 #include "compiler/engines/kernel_builder.h"
 
 namespace kiln::compiler {
@@ -27,9 +28,9 @@ Index ScoreIndex(KernelBuilder& b, tile::Block& out, graph::TensorId tensor,
 // The index of an operand's dims before the last two, for a head of the result, some of which share
 // one of the operand's.
 HeadIndex SharedHeads(KernelBuilder& b, const Attention& attention, graph::TensorId operand);
-// Whether the random words of four neighbours of a row are those of one call of Philox: words by
+// Whether the random bits of eight neighbours of a row are those of one call of Philox: halves by
 // their place in a row-major tensor whose rows are whole calls.
-bool SharesPhilox(const graph::Graph& graph, const graph::Node& random);
+bool SharesPhilox(const graph::Graph& graph, const RandomHalf& random);
 // The value that weights of 8 bits are before selections of 0 in their place.
 graph::TensorId FirstRounded(const graph::Graph& graph, graph::TensorId weight);
 // The value before it was rounded to a type of 16 or 8 bits, where that was the last thing done:

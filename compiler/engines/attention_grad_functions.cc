@@ -20,7 +20,7 @@ using tile::Expr;
 namespace {
 
 // Neighbours that share a call of Philox (ir/scalar.h).
-constexpr int kOfPhilox = 4;
+constexpr int kOfPhilox = 8;
 
 bool Uses(const Block& block, const Expr& variable) {
   bool uses = false;
@@ -130,8 +130,8 @@ void AttentionGradFunctions::AddVisible(Call& call) {
   call.functions.push_back(std::move(e.f));
 }
 
-// The node of random words that the bits are made of, a word a place; or -1.
-graph::NodeId AttentionGradFunctions::RandomNode() const {
+// The random bits that those of places are made of, if every place has its own.
+std::optional<RandomHalf> AttentionGradFunctions::RandomOfPlaces() const {
   const GraphView view(g_);
   std::vector<TensorId> pending;
   if (a_.kept != graph::kAbsent) pending.push_back(a_.kept);
@@ -141,13 +141,12 @@ graph::NodeId AttentionGradFunctions::RandomNode() const {
     pending.pop_back();
     const graph::NodeId n = view.ProducerId(id);
     if (n < 0 || g_.nodes[n].op != graph::GraphOp::kMap || !seen.insert(id).second) continue;
-    const auto& attrs = g_.nodes[n].As<graph::MapAttrs>();
-    if (!attrs.identity && attrs.op == ScalarOp::kPhilox && g_[id].dims == g_[a_.exp].dims)
-      return n;
+    const auto random = RandomHalfOf(view, id);
+    if (random && g_[random->half].dims == g_[a_.exp].dims) return random;
     const auto& inputs = g_.nodes[n].inputs;
     pending.insert(pending.end(), inputs.begin(), inputs.end());
   }
-  return -1;
+  return std::nullopt;
 }
 
 // Place, seed and offset of the random word of a score.
@@ -156,18 +155,18 @@ void AttentionGradFunctions::AddRandom(Call& call) {
   const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t());
   const Expr column = AddScalar(b_, f, "column", t());
   const std::string result = AddArray(b_, f, "result", DType::kI64, 3, true);
-  const graph::NodeId random = RandomNode();
-  if (random >= 0) {
+  const auto random = RandomOfPlaces();
+  if (random) {
     const Index at = ScoreIndex(b_, f.body, a_.exp, batch, row, column);
     ValueScope values(b_, f.body);
+    const TensorId parts[] = {random->place, random->seed, random->offset};
     for (int i = 0; i < 3; ++i) {
-      const TensorId id = g_.nodes[random].inputs[static_cast<size_t>(i)];
-      const Expr value = values.Value(id, BroadcastIndex(b_, g_[id], at));
+      const Expr value = values.Value(parts[i], BroadcastIndex(b_, g_[parts[i]], at));
       f.body.push_back({tile::Store{result, b_.Idx(i), tile::Cast(DType::kI64, value)}});
     }
   }
   int share = 0;
-  if (random >= 0) share = SharesPhilox(g_, g_.nodes[random]) ? kOfPhilox : 1;
+  if (random) share = SharesPhilox(g_, *random) ? kOfPhilox : 1;
   call.config.push_back({"kRandom", share});
   call.functions.push_back(std::move(f));
 }
@@ -181,8 +180,7 @@ void AttentionGradFunctions::AddKept(Call& call) {
   if (a_.kept != graph::kAbsent) {
     const Index at = ScoreIndex(b_, f.body, a_.exp, batch, row, column);
     ValueScope values(b_, f.body);
-    const graph::NodeId random = RandomNode();
-    if (random >= 0) values.Bind(g_.nodes[random].outputs[0], at, word);
+    if (const auto random = RandomOfPlaces()) values.Bind(random->half, at, word);
     kept = tile::Cast(DType::kF32, values.Value(a_.kept, at));
   }
   f.body.push_back({tile::Store{result, b_.Idx(0), kept}});

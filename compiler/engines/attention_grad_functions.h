@@ -3,6 +3,7 @@
 #pragma once
 
 #include "compiler/engines/attention_grad.h"
+#include "compiler/engines/attention_view.h"
 #include "compiler/engines/kernel_builder.h"
 
 namespace kiln::compiler {
@@ -32,7 +33,7 @@ class AttentionGradFunctions {
   void BindWeights(ValueScope& values, const Index& at, const Element& e) const;
   void BindSpares(ValueScope& values, const Index& at, graph::TensorId wanted) const;
   void AddVisible(tile::Call& call);
-  graph::NodeId RandomNode() const;
+  std::optional<RandomHalf> RandomOfPlaces() const;
   void AddRandom(tile::Call& call);
   void AddKept(tile::Call& call);
   bool AddWeight(tile::Call& call);

@@ -185,6 +185,9 @@ Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_dep
   if (of_elements != 1 || !IsBesideScores(g, a, p.beside)) p.beside = graph::kAbsent;
   p.reads_besides = of_rows > 0;
   p.hides_blocks = HidesBlocks(g, MasksOf(g, a));
+  p.draws = std::ranges::any_of(g.nodes, [](const Node& n) {
+    return n.op == graph::GraphOp::kMap && n.As<graph::MapAttrs>().op == ScalarOp::kPhilox;
+  });
   return p;
 }
 

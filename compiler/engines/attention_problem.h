@@ -25,6 +25,7 @@ struct AttentionProblem {
   graph::TensorId beside = graph::kAbsent;
   bool reads_besides = false;  // as reads_by_place, without that one
   bool hides_blocks = false;   // some mask has known bounds
+  bool draws = false;          // weights are made of random bits
   bool has_bytes = false;      // operands have 8 bits
   int64_t heads() const { return inner * outer; }
 };

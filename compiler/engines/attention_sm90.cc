@@ -80,7 +80,7 @@ constexpr TileRow kTiles[] = {
 
 struct Sm90 {
   static constexpr const char* kName = "attention_sm90";
-  static constexpr int kVersion = 6;
+  static constexpr int kVersion = 7;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
@@ -164,10 +164,12 @@ AttentionTile TileOf(const Plan& p, std::span<const int> knobs) {
   const int depth = std::max(p.depth, p.width);
   const auto* row =
       std::ranges::find_if(kTiles, [&](const TileRow& r) { return depth <= r.depth; });
-  AttentionTile tile = p.has_beside()               ? row->beside
-                       : p.problem.reads_by_element ? row->reading
-                       : p.is_loaded()              ? row->loaded
-                                                    : row->plain;
+  // Random bits of 128 keys have no room in the registers of three groups.
+  const bool is_loaded = p.is_loaded() || (p.problem.draws && depth <= kPanel);
+  AttentionTile tile = p.problem.reads_by_element ? row->reading
+                       : is_loaded                ? row->loaded
+                       : p.has_beside()           ? row->beside
+                                                  : row->plain;
   if (p.moves != Moves::kMaps) tile.groups = std::min(tile.groups, kMostLoadedGroups);
   if (knobs[kGroupsKnob] > 0) tile.groups = knobs[kGroupsKnob];
   if (knobs[kKeysKnob] > 0) tile.keys = knobs[kKeysKnob];

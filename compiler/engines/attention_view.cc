@@ -84,4 +84,28 @@ bool SameValue(const GraphView& view, TensorId a, TensorId b) {
   return true;
 }
 
+std::optional<RandomHalf> RandomHalfOf(const GraphView& view, TensorId id) {
+  const auto is = [&](TensorId number, double value) {
+    return view[number].is_constant() && *view[number].value == value;
+  };
+  const Node* select = view.Map(id, ScalarOp::kSelect);
+  if (select == nullptr) return std::nullopt;
+  const Node* even = view.Map(select->inputs[0], ScalarOp::kEq);
+  const Node* odd = even == nullptr ? nullptr : view.Map(even->inputs[0], ScalarOp::kMod);
+  const Node* low = view.Map(select->inputs[1], ScalarOp::kMod);
+  const Node* high = view.Map(select->inputs[2], ScalarOp::kDiv);
+  if (odd == nullptr || low == nullptr || high == nullptr || !is(even->inputs[1], 0) ||
+      !is(odd->inputs[1], 2) || !is(low->inputs[1], 65536) || !is(high->inputs[1], 65536) ||
+      !view.Same(low->inputs[0], high->inputs[0]))
+    return std::nullopt;
+  const Node* word = view.Map(low->inputs[0], ScalarOp::kPhilox);
+  const Node* at = word == nullptr ? nullptr : view.Map(word->inputs[0], ScalarOp::kDiv);
+  if (at == nullptr || !is(at->inputs[1], 2) || !view.Same(at->inputs[0], odd->inputs[0]))
+    return std::nullopt;
+  return RandomHalf{.half = select->outputs[0],
+                    .place = at->inputs[0],
+                    .seed = word->inputs[1],
+                    .offset = word->inputs[2]};
+}
+
 }  // namespace kiln::compiler

@@ -89,6 +89,13 @@ inline Dims RowDims(Dims dims) {
   return dims;
 }
 
+// The random bits of a place as Bernoulli numbers are made of them (passes/decompose_rng.cc):
+// select(place % 2 == 0, word % 65536, word / 65536) with word = philox(place / 2, seed, offset).
+struct RandomHalf {
+  graph::TensorId half, place, seed, offset;
+};
+std::optional<RandomHalf> RandomHalfOf(const GraphView& view, graph::TensorId id);
+
 // The conditions of whose conjunction `condition` is, each once.
 void AddConjuncts(const GraphView& view, graph::TensorId condition,
                   std::vector<graph::TensorId>& all);

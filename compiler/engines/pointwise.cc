@@ -129,8 +129,9 @@ bool NumbersElements(const graph::Graph& g, const std::vector<graph::NodeId>& pr
 }
 
 // Places in 64 bits, as random numbers want them, from the vector's number: compilers then see that
-// places of a vector differ in their last bits alone, and that four of them share one block of
-// random words. (From `first + l` they do not.) `vector` is asked for where there are any.
+// places of a vector differ in their last bits alone, and that four or eight of them share one
+// block of random words. (From `first + l` they do not; nor where a place, which is halved, might
+// be negative, hence the maximum.) `vector` is asked for where there are any.
 void BindPlaces(KernelBuilder& b, LaneLoop& loop, const Dims& dims, int lanes,
                 const std::function<Expr()>& vector) {
   const graph::Graph& g = b.graph();
@@ -139,7 +140,8 @@ void BindPlaces(KernelBuilder& b, LaneLoop& loop, const Dims& dims, int lanes,
     const TensorId id = node.outputs[0];
     if (g[id].dtype != DType::kI64 || g[id].dims != dims || !NumbersElements(g, producers, id))
       continue;
-    const Expr place = tile::Cast(DType::kI64, vector()) * tile::Int(lanes, DType::kI64) +
+    const Expr from = tile::Op(ScalarOp::kMax, {vector(), b.Idx(0)});
+    const Expr place = tile::Cast(DType::kI64, from) * tile::Int(lanes, DType::kI64) +
                        tile::Cast(DType::kI64, loop.lane());
     loop.values().Bind(id, loop.index(), b.Let(loop.body(), "place", place));
   }

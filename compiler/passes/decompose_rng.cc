@@ -47,13 +47,19 @@ void DecomposeRng(Graph& g, const Node& node) {
     return bits.Div(bits.Map(ScalarOp::kPhilox, {at, seed, offset}), bits.Number(256));
   };
   const auto word = [&](TensorId at) { return w.Cast(whole_word(at), w.compute()); };
-  constexpr double kUnit = 0x1p-24;
+  constexpr double kUnit = 0x1p-24, kHalfUnit = 0x1p-16;
   switch (attrs.distribution) {
     case graph::RngDistribution::kBernoulli: {
-      const double limit = static_cast<double>(static_cast<float>(attrs.probability)) / kUnit;
+      const double limit = static_cast<double>(static_cast<float>(attrs.probability)) / kHalfUnit;
+      const TensorId word =
+          bits.Map(ScalarOp::kPhilox, {bits.Div(place, bits.Number(2)), seed, offset});
+      const TensorId even = bits.Map(
+          ScalarOp::kEq, {bits.Map(ScalarOp::kMod, {place, bits.Number(2)}), bits.Number(0)});
+      const TensorId half =
+          bits.Select(even, bits.Map(ScalarOp::kMod, {word, bits.Number(1 / kHalfUnit)}),
+                      bits.Div(word, bits.Number(1 / kHalfUnit)));
       // A whole number is below a number where it is below the next whole one.
-      const TensorId below =
-          bits.Map(ScalarOp::kLt, {whole_word(place), bits.Number(std::ceil(limit))});
+      const TensorId below = bits.Map(ScalarOp::kLt, {half, bits.Number(std::ceil(limit))});
       return w.Write(w.Select(below, w.Number(1), w.Number(0)), y);
     }
     case graph::RngDistribution::kUniform: {

@@ -1,8 +1,9 @@
 // Random numbers by counter: element i, in row-major order of the extents whatever the strides are,
 // is a function of i, the seed and the offset alone. word(i) is PhiloxWord (ir/scalar.h), w(i) its
-// upper 24 bits.
+// upper 24 bits, h(i) half i % 2 of word(i / 2), the low one first: Bernoulli numbers are
+// what attention draws by the million, and take 16 bits each.
 //
-//   bernoulli  1 where w(i) * 2^-24 < probability, else 0; the probability is rounded to f32 first,
+//   bernoulli  1 where h(i) * 2^-16 < probability, else 0; the probability is rounded to f32 first,
 //              so that graphs which give it as float and as double make one mask
 //   uniform    minimum + (maximum - minimum) * 2^-24 * w(i)
 //   normal     mean + deviation * r * cos(t) for even i, sin(t) for odd, where j = i - i % 2,
@@ -56,12 +57,15 @@ void EvalRng(const EvalArgs& args) {
   const auto word = [&](int64_t i) {
     return static_cast<double>(PhiloxWord(i, seed, offset) >> 8) * 0x1p-24;
   };
+  const auto half = [&](int64_t i) {
+    return static_cast<double>(PhiloxWord(i / 2, seed, offset) >> i % 2 * 16 & 0xffff);
+  };
   std::vector<double>& y = *args.outputs[0];
   for (int64_t i = 0; i < static_cast<int64_t>(y.size()); ++i) {
     double& value = y[static_cast<size_t>(i)];
     switch (a.distribution) {
       case RngDistribution::kBernoulli:
-        value = word(i) < static_cast<double>(static_cast<float>(a.probability)) ? 1 : 0;
+        value = half(i) * 0x1p-16 < static_cast<double>(static_cast<float>(a.probability)) ? 1 : 0;
         break;
       case RngDistribution::kUniform:
         value = a.minimum + (a.maximum - a.minimum) * word(i);

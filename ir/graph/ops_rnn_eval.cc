@@ -183,8 +183,9 @@ void FillMask(const EvalArgs& args, const Network& net, int64_t layer, double* m
                 count = net.rows() * net.y_width();
   const double kept = static_cast<double>(static_cast<float>(1 - net.attrs().dropout));
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t word = PhiloxWord(layer * count + i, seed, offset) >> 8;
-    mask[i] = static_cast<double>(word) * 0x1p-24 < kept ? 1 : 0;
+    const int64_t place = layer * count + i;
+    const int64_t half = PhiloxWord(place / 2, seed, offset) >> place % 2 * 16 & 0xffff;
+    mask[i] = static_cast<double>(half) * 0x1p-16 < kept ? 1 : 0;
   }
 }
 

@@ -160,7 +160,8 @@ class Attention:
         self.options["dropout"] = (probability, *scalars)
         places = np.arange(np.prod(shape), dtype=np.uint64).reshape(shape)
         # The client says 1 - 0.1 in f64 and in f32: the same numbers must be kept.
-        kept = (_philox(places, seed, offset) >> np.uint64(8)) < np.float32(1 - probability) * 2.0**24
+        words = _philox(places >> np.uint64(1), seed, offset)  # of two places, half a word each
+        kept = (words >> (places & np.uint64(1)) * np.uint64(16) & np.uint64(0xFFFF)) < np.float32(1 - probability) * 2.0**16
         self.keep = kept / (1 - probability)
         if dump:
             self.dump = self.b.graph.tensor(dim=list(shape), stride=list(packed(shape)), data_type=_T.FLOAT)

@@ -82,7 +82,7 @@ CASES = [
     ("fp8_e5m2", {"fp8": "e5m2", "keys": 40}),
     # Rows of whole calls of Philox, which neighbours share.
     ("dropout_calls", {**_DROP, "keys": 152}),
-    ("dropout_calls_padding_causal", {**_DROP, **_LENGTHS, **_CAUSAL, "keys": 204}),
+    ("dropout_calls_padding_causal", {**_DROP, **_LENGTHS, **_CAUSAL, "keys": 208}),
     # A bias copied in panels beside the scores: rings that go round, groups that see fewer blocks than others.
     ("bias_copied", {"bias": (1, 2, 70, 328), "keys": 328}),
     ("bias_copied_causal", {"bias": (1, 2, 270, 408), "q": (2, 2, 270, 128), "keys": 408, **_CAUSAL}),
@@ -95,7 +95,7 @@ CASES = [
     ("bias_copied_depth_192_128", {"bias": (1, 2, 70, 152), "keys": 152, "q": (3, 2, 70, 192), "value_depth": 128}),
     ("bias_copied_depth_256", {"bias": (1, 2, 70, 152), "keys": 152, "q": (3, 2, 70, 256)}),
 ]
-_EVEN = {"keys": 152}  # four neighbours have their random bits of one call
+_EVEN = {"keys": 152}  # eight neighbours have their random bits of one call
 _POISON = {"poison": True}
 _BESIDE = {**_EVEN, "bias": (1, 2, 70, 152)}  # copied with the blocks of queries
 _ONE_HEAD = {"q": (1, 4, 70, 64), "heads": 1}  # its tiles are divided among blocks

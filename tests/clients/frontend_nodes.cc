@@ -247,8 +247,8 @@ void Rng(Program& program) {
       program.Input<int64_t>("offset", one, {double(offset)}, fe::DataType_t::INT64);
   Values expected;
   for (int64_t i = 0; i < Count(dims); ++i)
-    expected.push_back((Philox(static_cast<uint64_t>(i), seed, offset) >> 8) <
-                       float(probability) * 16777216.0);
+    expected.push_back((Philox(static_cast<uint64_t>(i) / 2, seed, offset) >> i % 2 * 16 & 0xffff) <
+                       float(probability) * 65536.0);
   const Tensor y = program.graph().rng(seed_tensor, offset_tensor,
                                        fe::graph::Rng_attributes()
                                            .set_name("rng")

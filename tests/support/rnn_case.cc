@@ -194,8 +194,8 @@ std::vector<Doubles> Masks(const RnnCase& c) {
   for (int64_t l = 0; l + 1 < c.attrs.layers; ++l) {
     Doubles mask(count);
     for (int64_t i = 0; i < count; ++i) {
-      const auto word = oracle::RandomWord(l * count + i, 77 + static_cast<int64_t>(c.seed), 5);
-      const bool kept = (word >> 8) * 0x1p-24 < static_cast<double>(static_cast<float>(1 - p));
+      const auto half = oracle::RandomHalf(l * count + i, 77 + static_cast<int64_t>(c.seed), 5);
+      const bool kept = half * 0x1p-16 < static_cast<double>(static_cast<float>(1 - p));
       mask[i] = kept && p < 1 ? 1 / (1 - p) : 0;
     }
     masks.push_back(std::move(mask));

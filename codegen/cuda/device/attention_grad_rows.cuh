@@ -20,9 +20,9 @@
 //   visible(batch, row, column, result out)   with kZeroes whether the exponential counts: 1 or 0;
 //                                   asked of places that the known masks do not let through
 //   kept(word, batch, …)            with kKept a bit of the place, 1 or 0, that weight and slope
-//                                   get; with kRandom made of a word of Philox
+//                                   get; with kRandom made of a half word of Philox
 //   random(batch, …, result out)    which one: its place, seed and offset; kRandom neighbours along
-//                                   the keys, 1 or 4, share a call
+//                                   the keys, 1 or 8, share a call
 //   weight(value, bit, batch, …)    with kWeights what dv is multiplied by, of the exponential
 //   slope(value, bit, product, of_row, grad, mean, batch, …)   with kSlopes dS', of the
 //                                   exponential and of D'; kKeepsScores: of the product; and of the
@@ -271,11 +271,11 @@ struct attention_grad_rows {
     return !C::kKept || (bits[e / 32] & 1u << (e + 1) % 32) != 0 ? 1.f : 0.f;
   }
   // Bits that follow from the place alone may be made before the step comes.
-  static constexpr bool kKeptAhead = C::kKeptAhead && C::kRandom == 4 && kScores == 32;
+  static constexpr bool kKeptAhead = C::kKeptAhead && C::kRandom == 8 && kScores == 32;
   // Before weights and slopes, which want no registers yet.
   template <class F, class Step>
   __device__ inline void take_kept(const F& f, const attention_grad_shape& s, const Step& step) {
-    if constexpr (C::kRandom == 4)
+    if constexpr (C::kRandom == 8)
       take_shared_words(f, s, step);
     else if constexpr (C::kKept)
       take_kept_alone(f, s, step);
@@ -294,16 +294,16 @@ struct attention_grad_rows {
       if constexpr (C::kRandom) {
         long long of[3];
         f.random(batch, row, column, of);
-        word = philox(of[0], of[1], of[2]);
+        word = philox((unsigned long long)(of[0]) >> 1, of[1], of[2]) >> (of[0] & 1) * 16 & 0xffff;
       }
       float bit[1];
       f.kept(word, batch, row, column, bit);
       bits[e / 32] |= (bit[0] != 0.f ? 1u : 0u) << e % 32;
     }
   }
-  // Four lanes have the same queries and neighbouring keys: each calls for a quarter of the
+  // Eight lanes have the same queries and neighbouring keys: each calls for an eighth of the
   // elements and hands the others their bits.
-  static constexpr int kOfWord = kScores < 32 ? kScores : 32, kCalls = kOfWord / 4;
+  static constexpr int kOfWord = kScores < 32 ? kScores : 32, kCalls = kOfWord / 8;
   template <class F, class Step>
   __device__ inline void take_shared_words(const F& f, const attention_grad_shape& s,
                                            const Step& step) {
@@ -317,41 +317,41 @@ struct attention_grad_rows {
       share_bits(w, own);
     }
   }
-  // Some of the lane's calls for a word of bits: a byte a key. A chain of ten rounds leaves room
-  // for others beside it, and round keys are made once for all of them.
+  // Some of the lane's calls for a word of bits: kCalls bits a key. A chain of ten rounds leaves
+  // room for others beside it, and round keys are made once for all of them.
   template <int count, class F, class Step>
   static __device__ inline unsigned draw(const F& f, const attention_grad_shape& s,
                                          const Step& step, int w, int first) {
     static_assert(kCalls % count == 0);
-    const int part = threadIdx.x / 4 % 4;
-    const int key = step.key() & ~3, query = step.query(), batch = step.batch();
+    const int part = threadIdx.x % 32 / 4;
+    const int key = step.key() & ~7, query = step.query(), batch = step.batch();
     unsigned some = 0;
 #pragma unroll
     for (int c = 0; c < count; ++c) {
       const int e = w * kOfWord + part * kCalls + first + c;
       const int row = min(query + 8 * (e / 4) + e % 2, s.queries - 1);
-      const int column = min(key + (e & 2) * 4, s.keys - 4);
+      const int column = min(key + (e & 2) * 4, s.keys - 8);
       long long of[3];
       f.random(batch, row, column, of);
       __builtin_assume(of[0] >= 0);  // a place of 31 bits: what is made of its high half is known
-      const random_words words = philox_words((unsigned long long)(of[0]) >> 2, of[1], of[2]);
+      const random_words words = philox_words((unsigned long long)(of[0]) >> 3, of[1], of[2]);
       const unsigned word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 8; ++i) {
         float bit[1];
-        f.kept(word[i], batch, row, column + i, bit);
-        if (bit[0] != 0.f) some |= 1u << (8 * i + c);
+        f.kept(word[i / 2] >> i % 2 * 16 & 0xffff, batch, row, column + i, bit);
+        if (bit[0] != 0.f) some |= 1u << (kCalls * i + c);
       }
     }
     return some << first;
   }
   __device__ inline void share_bits(int w, unsigned own) {
-    const int lane = threadIdx.x % 32, part = lane / 4 % 4;
+    const int lane = threadIdx.x % 32, part = lane / 4;
     bits[w] = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const unsigned of_lane = __shfl_sync(~0u, own, lane % 4 + lane / 16 * 16 + 4 * i);
-      bits[w] |= (of_lane >> 8 * part & ((1u << kCalls) - 1)) << i * kCalls;
+    for (int i = 0; i < 8; ++i) {
+      const unsigned of_lane = __shfl_sync(~0u, own, lane % 4 + 4 * i);
+      bits[w] |= (of_lane >> kCalls * part & ((1u << kCalls) - 1)) << i * kCalls;
     }
   }
 

@@ -29,9 +29,9 @@
 //   weight(value, batch, row, column, bits, result out)   kWeightsInside: it is more than the value
 //                              where known masks let through, too; the second result is what
 //                              largest_weight is the largest of, by its absolute value (kPeaks 1)
-//   random(batch, row, column, result out)   with kRandom, of columns that are multiples of 4: the
-//                              place, seed and offset of the random word that `bits` is
-//                              (philox.cuh); the three columns behind have the words behind it
+//   random(batch, row, column, result out)   with kRandom, of columns that are multiples of 8: the
+//                              place, seed and offset of the random half word that `bits` is;
+//                              the seven columns behind have the halves behind it, low ones first
 //   finish(value, batch, row, column, result out)   the second result is of largest_result
 //                              (kPeaks 2)
 //   rows(batch, row, max, sum)
@@ -345,35 +345,63 @@ struct attention_rows {
     else
       return pack_pair<C::kPackBf16>(low, high);
   }
-  // The random words of elements 4g .. 4g + 3. Two threads have four neighbours of both rows: one
-  // makes the words of the upper row, the other one those of the lower row.
+  // Words become those of a lane's number among four, of the four lanes one after another.
+  static __device__ inline void exchange_words(unsigned (&words)[4], unsigned lane) {
+#pragma unroll
+    for (int by = 1; by < 4; by *= 2) {
+      const bool is_second = (lane & by) != 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i & by) continue;
+        const unsigned other = __shfl_xor_sync(~0u, is_second ? words[i] : words[i + by], by);
+        (is_second ? words[i] : words[i + by]) = other;
+      }
+    }
+  }
+  // The random bits of elements 8k .. 8k + 7, a word for two. Four threads have eight neighbours of
+  // two rows, twice: each makes those of one row and hands the others their word.
   template <bool inside>
-  __device__ inline void take_random(int g, int block, unsigned (&bits)[4]) const {
-    const bool is_second = thread % 2 != 0;
-    const int at = block * C::kKeys + 8 * g + thread % 4 / 2 * 4;
-    const int column = inside ? at : min(at, s->keys - 4);
+  __device__ inline void take_random(int k, int block, unsigned (&words)[4]) const {
+    const int own = thread % 4;
+    const int at = block * C::kKeys + 16 * k + own / 2 * 8;
+    const int column = inside ? at : min(at, s->keys - 8);
     long long of[3];
-    f->random(batch, at_row(is_second ? 2 : 0), column, of);
-    const random_words words = philox_words((unsigned long long)(of[0]) >> 2, of[1], of[2]);
-    const unsigned first = __shfl_xor_sync(~0u, is_second ? words.x : words.z, 1);
-    const unsigned second = __shfl_xor_sync(~0u, is_second ? words.y : words.w, 1);
-    bits[0] = is_second ? first : words.x;
-    bits[1] = is_second ? second : words.y;
-    bits[2] = is_second ? words.z : first;
-    bits[3] = is_second ? words.w : second;
+    f->random(batch, at_row(own % 2 * 2), column, of);
+    const random_words made = philox_words((unsigned long long)(of[0]) >> 3, of[1], of[2]);
+    words[0] = made.x;
+    words[1] = made.y;
+    words[2] = made.z;
+    words[3] = made.w;
+    exchange_words(words, own);
   }
   template <bool inside>
   __device__ inline void take_weights(int block) {
     constexpr bool is_random = C::kRandom && (inside ? C::kWeightsInside : C::kWeights);
 #pragma unroll
-    for (int g = 0; g < kScores / 4; ++g) {
-      unsigned bits[4] = {0, 0, 0, 0};
-      if constexpr (is_random) take_random<inside>(g, block, bits);
+    for (int k = 0; k < kScores / 8; ++k) {
+      unsigned words[4] = {0, 0, 0, 0};
+      if constexpr (is_random) take_random<inside>(k, block, words);
 #pragma unroll
-      for (int e = 4 * g; e < 4 * g + 4; e += 2)
-        weights[e / 2] = pack_weights(weight_of<inside>(e, block, bits[e % 4]),
-                                      weight_of<inside>(e + 1, block, bits[e % 4 + 1]));
+      for (int e = 8 * k; e < 8 * k + 8; e += 2) {
+        const unsigned word = words[e % 8 / 2];
+        weights[e / 2] = pack_pair<C::kPackBf16>(weight_of<inside>(e, block, word & 0xffff),
+                                                 weight_of<inside>(e + 1, block, word >> 16));
+      }
     }
+  }
+  // Where hidden scores are -inf their weights are 0, whatever stands for them.
+  __device__ inline bool hides_weights() const {
+    if constexpr (!C::kIntervals || C::kWeightsInside || C::kReads) return false;
+    int keys[5];
+    f->limits(batch, 0, 0, keys);
+    return keys[4] != 0;
+  }
+  template <bool inside>
+  __device__ inline void take_weights_where(int block) {
+    if (inside || hides_weights())
+      take_weights<true>(block);
+    else
+      take_weights<false>(block);
   }
   __device__ inline void take_weights(int block) {
     if (C::kWeights && !C::kWeightsInside && !is_inside(block))

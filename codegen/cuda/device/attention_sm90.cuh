@@ -431,7 +431,7 @@ struct attention {
       wgmma_wait<0>();
       pin(part.result);
       release_values();
-      part.template take_weights<inside>(block);
+      part.template take_weights_where<inside>(block);
       part.scale_result(low, high);
     }
 

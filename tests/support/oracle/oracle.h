@@ -135,6 +135,8 @@ struct RandomNumbers {
   int64_t seed = 0, offset = 0;
 };
 uint32_t RandomWord(int64_t place, int64_t seed, int64_t offset);
+// Half place % 2 of word place / 2, the low one first.
+uint32_t RandomHalf(int64_t place, int64_t seed, int64_t offset);
 Dense Random(const RandomNumbers&, const Dims& dims, DType compute);
 
 // ---- Resampling of x[N, C, spatial…]. Lengths of spatial dim s count in 1 / unit[s]. ----

@@ -438,6 +438,8 @@ TEST(Compare, RefusesSmallOutputsThatTheOracleDoesNotKnow) {
 TEST(Random, WordsAreThoseOfPhilox) {
   constexpr uint32_t kWords[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
   for (int64_t place = 0; place < 4; ++place) EXPECT_EQ(RandomWord(place, 0, 0), kWords[place]);
+  EXPECT_EQ(RandomHalf(2, 0, 0), 0xc58d);
+  EXPECT_EQ(RandomHalf(3, 0, 0), 0xe169);
 }
 
 // A float sum in any order lies inside the bound; one missing or doubled term does not.

@@ -32,13 +32,19 @@ uint32_t RandomWord(int64_t place, int64_t seed, int64_t offset) {
                 halves(seed))[static_cast<size_t>(place % 4)];
 }
 
+uint32_t RandomHalf(int64_t place, int64_t seed, int64_t offset) {
+  const uint32_t word = RandomWord(place / 2, seed, offset);
+  return place % 2 == 0 ? word % 65536 : word / 65536;
+}
+
 Dense Random(const RandomNumbers& r, const Dims& dims, DType compute) {
   const auto unit = [&](int64_t i) { return (RandomWord(i, r.seed, r.offset) >> 8) * 0x1p-24; };
+  const auto half = [&](int64_t i) { return RandomHalf(i, r.seed, r.offset) * 0x1p-16; };
   const double u = UnitRoundoff(compute);
   Dense y{.dims = dims, .values = {}};
   for (int64_t i = 0; i < Count(dims); ++i) {
     if (r.distribution == "bernoulli") {
-      y.values.push_back({.v = unit(i) < double(float(r.first)) ? 1.0 : 0.0, .e = 0});
+      y.values.push_back({.v = half(i) < double(float(r.first)) ? 1.0 : 0.0, .e = 0});
     } else if (r.distribution == "uniform") {
       const double v = r.first + (r.second - r.first) * unit(i);
       y.values.push_back({.v = v, .e = 4 * u * (std::fabs(r.first) + std::fabs(r.second))});
