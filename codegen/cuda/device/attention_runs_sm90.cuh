@@ -116,9 +116,9 @@ __device__ inline void attention_runs_sm90(
   const keys of_k = {k, key_run, key};
   const values of_v = {v, value_run, value};
   const results of_result = {out, store_run, store};
-  skeleton::run(start,
-                attention_by_runs<C, queries, keys, values>{of_q, of_k, of_v, {start, from}, shape},
-                attention_to_runs < (C::kApart & 8) != 0, T,
-                results > {memory, of_result, start, from, shape.queries, shape.columns}, &beside, shape,
-                functions{score, inside, factor, limits, weight, random, finish, rows, first});
+  skeleton::run(
+      start, attention_by_runs<C, queries, keys, values>{of_q, of_k, of_v, {start, from}, shape},
+      attention_to_runs < (C::kApart & 8) != 0, T,
+      results > {memory, of_result, start, from, shape.queries, shape.columns}, &beside, shape,
+      functions{score, inside, factor, limits, weight, random, finish, rows, first});
 }
