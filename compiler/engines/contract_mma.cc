@@ -10,6 +10,7 @@
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/mma_schedule.h"
+#include "compiler/machine.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -202,8 +203,6 @@ const Engine kContractMmaAtomicEngine = {
     .shared_bytes = SharedBytes,
     .candidates = Candidates};
 
-double MmaMultiplyAddsPerCycle(const Target& target) {
-  return target.sm_version >= 90 ? 1250 : target.sm_version == 80 ? 1024 : 512;
-}
+double MmaMultiplyAddsPerCycle(const Target& target) { return MachineOf(target).mma; }
 
 }  // namespace kiln::compiler

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/engines/contract_mma.h"
+#include "compiler/engines/engine.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
 
@@ -46,11 +47,10 @@ int ElementRegisters(const RecurrencePlan& p) {
 // `all`: bytes that are streamed in a step.
 double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, int64_t all,
                       const Target& target) {
-  constexpr double kClock = 1.7e9, kArrivalSeconds = 1.2e-6, kNumberedSeconds = 0.9e-6,
-                   kSecondsOfBlocks = 7e-11, kSecondsOfPart = 1e-9, kReadBytesPerSecond = 0.8e11,
-                   kSharedBytesPerCycle = 128, kCellCycles = 300, kCyclesOfElement = 60,
-                   kWaitCycles = 100, kFmaInstructionsPerCycle = 2.5, kOfCache = 0.7,
-                   kOfMemory = 0.7;
+  constexpr double kArrivalSeconds = 1.2e-6, kNumberedSeconds = 0.9e-6, kSecondsOfBlocks = 7e-11,
+                   kSecondsOfPart = 1e-9, kSharedBytesPerCycle = 128, kCellCycles = 300,
+                   kCyclesOfElement = 60, kWaitCycles = 100, kOfCache = 0.7, kOfMemory = 0.7;
+  const Machine& machine = MachineOf(target);
   const int tiles = p.columns / kColumnTile, passes = tiles / p.pass;
   const double sums = static_cast<double>(p.rows()) * p.columns,
                products = sums * static_cast<double>(p.pitch()),
@@ -65,9 +65,8 @@ double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, in
   const int64_t elements = CeilDiv(int64_t{p.units} * p.columns, plan.threads());
   // A read of shared memory is 16 bytes of states for all lanes, and four products of each of their
   // rows.
-  const double multiplying =
-      plan.fma ? products / 32 / 4 * std::max(1.0, 4 / kFmaInstructionsPerCycle)
-               : products / (MmaMultiplyAddsPerCycle(target) * (plan.rounds ? 0.5 : 1.0));
+  const double multiplying = plan.fma ? products / 32 / 4 * std::max(1.0, 4 / machine.fma)
+                                      : products / (machine.mma * (plan.rounds ? 0.5 : 1.0));
   const double cycles = multiplying +
                         (8.0 * p.depth_warps() * sums + matrix) / kSharedBytesPerCycle +
                         kWaitCycles * resident / p.ahead + kCellCycles +
@@ -75,13 +74,13 @@ double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, in
   const bool is_cached = static_cast<double>(all) < kOfCache * static_cast<double>(target.l2_bytes);
   const double from_memory = static_cast<double>(plan.blocks()) * streamed;
   const double reading =
-      std::max((states + streamed) / kReadBytesPerSecond,
+      std::max((states + streamed) / machine.l2_share,
                is_cached ? 0 : from_memory / (kOfMemory * BytesPerSecond(target)));
   const auto blocks = static_cast<double>(plan.blocks());
   const double waiting = plan.numbered
                              ? kNumberedSeconds + kSecondsOfBlocks * blocks * blocks
                              : kArrivalSeconds + kSecondsOfPart * static_cast<double>(plan.parts);
-  return waiting + reading + cycles / kClock;
+  return waiting + reading + cycles / machine.clock;
 }
 double StepSeconds(const RecurrencePlan& plan, const Target& target) {
   double seconds = 0;

@@ -9,6 +9,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/machine.h"
 #include "tests/support/rnn_case.h"
 #include "tests/support/run_tiles.h"
 
@@ -186,6 +187,15 @@ TEST(Recurrence, PersistentEnginesSayWhatTheyDoNotTake) {
   minimal.minimal_launch = true;
   const std::string why = WhyDeclined(HalfLoop(16, false), minimal, "recurrence_sm80");
   EXPECT_NE(why.find("KILN_LAUNCH=minimal"), std::string::npos) << why;
+}
+
+// An architecture without a row has that of the one before it.
+TEST(Machine, RowsHoldUpToTheNext) {
+  const auto version = [](const char* arch) { return MachineOf(*TargetFromArch(arch)).sm_version; };
+  EXPECT_EQ(version("sm_80"), 80);
+  EXPECT_EQ(version("sm_90a"), 90);
+  EXPECT_EQ(version("sm_103a"), 100);
+  EXPECT_EQ(version("sm_120a"), 120);
 }
 
 TEST(Recurrence, OtherGroupsAreDeclined) {
