@@ -9,6 +9,7 @@
 
 #include "compiler/engines/attention_problem.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/engines/recurrence_call.h"
 #include "compiler/engines/recurrence_functions.h"
 #include "compiler/engines/recurrence_plan.h"
 #include "compiler/engines/vectors.h"
@@ -38,17 +39,12 @@ int64_t TypeNumber(const RecurrencePlan& p) {
 // step.
 void AddZeroes(const Group& group, const Target& target, const RecurrencePlan& plan,
                Lowered& lowered) {
-  KernelBuilder b(group, target,
-                  plan.numbered ? "recurrence: states and their numbers before the first step"
-                                : "recurrence: counters of the groups",
-                  DType::kI32);
-  for (const char* name : {"i", "bx", "tx"}) b.Name(name);
-  const std::string zeroed = b.Scratch(plan.numbered ? 0 : 1, DType::kI32, false);
-  Block body;
-  body.push_back({tile::Store{zeroed, tile::Var("i", DType::kI32), b.Idx(0)}});
-  const int64_t words =
-      plan.numbered ? plan.exchanged() * plan.element_bytes() / 4 : plan.counters();
-  Append(lowered, LaunchItems(b, std::move(body), words, 128));
+  if (plan.numbered)
+    AddRecurrenceZeroes(group, target, "recurrence: states and their numbers before the first step",
+                        0, plan.exchanged() * plan.element_bytes() / 4, lowered);
+  else
+    AddRecurrenceZeroes(group, target, "recurrence: counters of the groups", 1, plan.counters(),
+                        lowered);
 }
 
 // How blocks make a product; `prefix` begins the names of all constants.
@@ -63,12 +59,9 @@ void AddProduct(const RecurrenceProduct& p, const char* prefix, Call& call) {
 
 void AddConfig(const KernelBuilder& b, const RecurrencePlan& p, Call& call) {
   const RecurrenceShape& shape = p.shape;
-  const graph::RecurrenceAttrs& a = shape.attrs;
   call.config = {{"kGradient", shape.is_grad ? 1 : 0},
-                 {"kCell", static_cast<int64_t>(a.cell)},
-                 {"kClips", !a.clip                 ? 0
-                            : a.clip_propagates_nan ? 2
-                                                    : 1},
+                 {"kCell", static_cast<int64_t>(shape.attrs.cell)},
+                 {"kClips", RecurrenceClips(shape)},
                  {"kType", TypeNumber(p)},
                  {"kGates", p.of_units().gates},
                  {"kColumnTiles", p.columns / 8},
@@ -82,23 +75,17 @@ void AddConfig(const KernelBuilder& b, const RecurrencePlan& p, Call& call) {
 
 void AddNumbers(KernelBuilder& b, const RecurrencePlan& p, Call& call) {
   const RecurrenceShape& shape = p.shape;
+  AddRecurrenceNumbers(b, shape,
+                       {.depth = p.of_units().depth,
+                        .pitch = p.of_units().pitch(),
+                        .parts = p.parts,
+                        .groups = p.groups,
+                        .first_groups = p.first_groups},
+                       call);
+  if (!shape.is_projected) return;
   const auto number = [&](const char* name, int64_t value) {
     call.shape.push_back({name, b.Arg(name, value)});
   };
-  number("steps", shape.steps);
-  number("batch", shape.batch);
-  number("units", shape.hidden);
-  number("depth", p.of_units().depth);
-  number("pitch", p.of_units().pitch());
-  number("parts", p.parts);
-  number("groups", p.groups);
-  number("first_groups", p.first_groups);
-  number("directions", shape.directions);
-  if (shape.attrs.clip) {
-    call.shape.push_back({"clip_low", tile::Float(shape.attrs.clip_lower)});
-    call.shape.push_back({"clip_high", tile::Float(shape.attrs.clip_upper)});
-  }
-  if (!shape.is_projected) return;
   number("projected_units", shape.projected);
   number("projected_depth", p.products[1].depth);
   number("projected_pitch", p.products[1].pitch());
@@ -141,14 +128,6 @@ void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, 
 
 // ---- the engines' rows
 
-Status IsLoop(const Group& group) {
-  const bool is_loop = std::ranges::any_of(group.graph.nodes, [](const graph::Node& node) {
-    return node.op == graph::GraphOp::kRecurrence || node.op == graph::GraphOp::kRecurrenceGrad;
-  });
-  if (group.kind == GroupKind::kRecurrence && is_loop) return {};
-  return Status::Error(Code::kUnsupportedGraphPattern, "the group has no recurrence");
-}
-
 enum class Arithmetic : uint8_t { kHalf, kTf32, kF32 };
 
 template <Arithmetic arithmetic>
@@ -158,9 +137,7 @@ struct Sm80 {
 
   static Status Takes(const RecurrenceShape& shape, const Group& group, const Target& target) {
     RETURN_IF_ERROR(RunsOnMma(target));
-    if (target.minimal_launch)
-      return Status::Error(Code::kArchMismatch,
-                           "KILN_LAUNCH=minimal has no launches whose blocks run together");
+    RETURN_IF_ERROR(RunsBlocksTogether(target));
     const DType r = group.graph[shape.node->inputs[1]].dtype;
     const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
     constexpr bool kIsHalf = arithmetic == Arithmetic::kHalf;
@@ -192,7 +169,7 @@ struct Sm80 {
   }
 
   static Status Supports(const Group& group, const Target& target) {
-    RETURN_IF_ERROR(IsLoop(group));
+    RETURN_IF_ERROR(HasRecurrence(group));
     return PlanOf(group, target, std::array{0, 0, 0}).status();
   }
   static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {

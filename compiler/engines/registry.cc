@@ -14,6 +14,7 @@
 #include "compiler/engines/pointwise.h"
 #include "compiler/engines/recurrence.h"
 #include "compiler/engines/recurrence_sm80.h"
+#include "compiler/engines/recurrence_sm90.h"
 #include "compiler/engines/reduce.h"
 #include "compiler/engines/rows.h"
 #include "compiler/engines/wgmma_sm90.h"
@@ -53,7 +54,9 @@ std::span<const Engine> Engines() {
                                     kRecurrenceSm80Engine,
                                     kRecurrenceSm80Tf32Engine,
                                     kAttentionDecodeEngine,
-                                    kRecurrenceSm80F32Engine};
+                                    kRecurrenceSm80F32Engine,
+                                    kRecurrenceSm90Engine,
+                                    kRecurrenceSm90Tf32Engine};
   return kEngines;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <ostream>
 #include <string_view>
+#include <tuple>
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
@@ -167,6 +168,32 @@ TEST(Recurrence, GridsThatDoNotFitAreDeclined) {
   EXPECT_EQ(generic->engine, EngineIndex("recurrence"));
 }
 
+// Clusters of four leave multiprocessors of a GPC idle: all of a grid must have room on every
+// board.
+TEST(Recurrence, ClustersThatMayNotFitAreDeclined) {
+  const Target target = *TargetFromArch("sm_90a");
+  const auto compile = [&](int64_t hidden, int split) {
+    return Compile(HalfLoop(hidden, false), target,
+                   {.engine = EngineIndex("recurrence_sm90"),
+                    .knobs = {{"units", 32}, {"sequences", 64}, {"split", split}}});
+  };
+  const auto fits = compile(29 * 32, 4);
+  ASSERT_TRUE(fits.ok()) << fits.status().message();
+  EXPECT_EQ(fits->program.launches.back().grid[0], 116u);
+  EXPECT_TRUE(fits->program.launches.back().cooperative);
+  const auto pairs = compile(66 * 32, 2);
+  ASSERT_TRUE(pairs.ok()) << pairs.status().message();
+  EXPECT_EQ(pairs->program.launches.back().grid[0], 132u);
+  for (const auto& [hidden, split, part] :
+       {std::tuple(30 * 32, 4, "120 blocks that wait for one another, and 116 run at a time"),
+        std::tuple(67 * 32, 2, "134 blocks that wait for one another, and 132 run at a time")}) {
+    const auto declined = compile(hidden, split);
+    ASSERT_FALSE(declined.ok()) << hidden;
+    EXPECT_NE(declined.status().message().find(part), std::string::npos)
+        << declined.status().message();
+  }
+}
+
 TEST(Recurrence, PersistentEnginesSayWhatTheyDoNotTake) {
   const Target target = *TargetFromArch("sm_90a");
   struct Row {
@@ -176,7 +203,10 @@ TEST(Recurrence, PersistentEnginesSayWhatTheyDoNotTake) {
   const Row rows[] = {
       {HalfLoop(16, false), "sm_75", "recurrence_sm80", "needs sm_80"},
       {HalfLoop(16, false), "sm_90a", "recurrence_sm80_tf32", "it multiplies f32 as TF32"},
-      {Loop(false), "sm_90a", "recurrence_sm80", "it multiplies f16 and bf16"}};
+      {Loop(false), "sm_90a", "recurrence_sm80", "it multiplies f16 and bf16"},
+      {HalfLoop(16, false), "sm_80", "recurrence_sm90", "needs sm_90a"},
+      {HalfLoop(16, false), "sm_90a", "recurrence_sm90_tf32", "it multiplies f32 as TF32"},
+      {HalfLoop(16, true), "sm_90a", "recurrence_sm90", "states are projected"}};
   for (const Row& row : rows) {
     const auto arch = TargetFromArch(row.arch);
     if (!arch.ok()) continue;  // too old to be known

@@ -163,8 +163,13 @@ TEST(EmulatedRuns, SumsOfF32LoseNoMoreThanF32) {
 
 // Engines of operations that tests/cases does not have: rnn_emulated_test,
 // recurrence_emulated_test, ctc_calls_emulated_test.
-constexpr std::string_view kElsewhere[] = {"recurrence", "recurrence_sm80", "recurrence_sm80_tf32",
-                                           "recurrence_sm80_f32", "ctc"};
+constexpr std::string_view kElsewhere[] = {"recurrence",
+                                           "recurrence_sm80",
+                                           "recurrence_sm80_tf32",
+                                           "recurrence_sm80_f32",
+                                           "recurrence_sm90",
+                                           "recurrence_sm90_tf32",
+                                           "ctc"};
 
 // The list leaves no engine out.
 TEST(EmulatedRuns, NameEveryEngine) {

@@ -33,14 +33,16 @@ struct LoopCase {
   int64_t projected = 0;  // 0: states are not projected
   bool is_grad = false, has_lengths = false, has_states = false, has_bias = false, trains = false,
        clips = false;
-  bool exact = false;  // f32 that is not rounded to TF32
+  bool exact = false;     // f32 that is not rounded to TF32
+  bool on_wgmma = false;  // by recurrence_sm90
 
   std::string Text() const {
-    return fmt::format("{} {} of {}, T {} B {} D {} H {} P {}{}{}{}{}{}", graph::Text(cell),
+    return fmt::format("{} {} of {}, T {} B {} D {} H {} P {}{}{}{}{}{}{}", graph::Text(cell),
                        is_grad ? "gradient" : "steps", exact ? "exact f32" : Info(type).text, steps,
                        batch, directions, hidden, projected, has_lengths ? ", lengths" : "",
                        has_states ? ", states" : "", has_bias ? ", bias" : "",
-                       trains ? ", training" : "", clips ? ", clip" : "");
+                       trains ? ", training" : "", clips ? ", clip" : "",
+                       on_wgmma ? ", on wgmma" : "");
   }
 };
 
@@ -137,6 +139,7 @@ runtime::Device& TheDevice() {
 }
 
 const char* EngineOf(const LoopCase& c) {
+  if (c.on_wgmma) return c.type == DType::kF32 ? "recurrence_sm90_tf32" : "recurrence_sm90";
   if (c.type != DType::kF32) return "recurrence_sm80";
   return c.exact ? "recurrence_sm80_f32" : "recurrence_sm80_tf32";
 }
@@ -320,6 +323,78 @@ TEST(Recurrence, StreamsRunRight) {
                    .has_lengths = true,
                    .trains = true},
                   3, {{"units", 64}, {"sequences", 16}});
+}
+
+// ---- the engine on wgmma
+
+bool HasWgmma() { return TheDevice().target().sm_version == 90; }
+
+TEST(RecurrenceOnWgmma, RandomLoopsRunRight) {
+  if (!HasWgmma()) return;
+  const char* const wish = std::getenv("RECURRENCE_TEST_CASES");
+  const uint64_t cases = wish != nullptr ? std::strtoull(wish, nullptr, 10) : 100;
+  for (uint64_t seed = 1000; seed < 1000 + cases && !::testing::Test::HasFailure(); ++seed) {
+    LoopCase c = Draw(seed);
+    c.exact = false;
+    c.projected = 0;
+    c.batch *= 1 + static_cast<int64_t>(seed % 8);
+    c.on_wgmma = true;
+    ExpectRight(c, seed, {});
+  }
+}
+
+// Units and sequences that do not fill blocks; sequences that end early, in both directions; a
+// matrix in shared memory, and one of which a part is streamed for two groups of sequences, whose
+// blocks share it; groups one behind the other; depths that clusters share.
+TEST(RecurrenceOnWgmma, SplitsRunRight) {
+  if (!HasWgmma()) return;
+  struct Row {
+    RnnCell cell;
+    DType type;
+    int64_t batch, directions, hidden;
+    int units, columns, split;
+  };
+  const Row rows[] = {{RnnCell::kLstm, DType::kF16, 5, 1, 24, 8, 64, 1},
+                      {RnnCell::kLstm, DType::kBF16, 70, 2, 40, 16, 64, 2},
+                      {RnnCell::kGru, DType::kF16, 70, 1, 44, 12, 64, 4},
+                      {RnnCell::kTanh, DType::kF16, 130, 2, 72, 24, 128, 2},
+                      {RnnCell::kRelu, DType::kF32, 9, 1, 33, 16, 64, 1},
+                      {RnnCell::kLstm, DType::kF32, 70, 1, 64, 16, 128, 4},
+                      {RnnCell::kLstm, DType::kF16, 200, 2, 80, 20, 64, 1}};
+  for (const Row& row : rows)
+    for (const bool is_grad : {false, true})
+      ExpectRight({.cell = row.cell,
+                   .type = row.type,
+                   .steps = 3,
+                   .batch = row.batch,
+                   .directions = row.directions,
+                   .hidden = row.hidden,
+                   .is_grad = is_grad,
+                   .has_lengths = true,
+                   .has_states = true,
+                   .has_bias = true,
+                   .trains = true,
+                   .clips = row.cell == RnnCell::kLstm && row.directions == 2,
+                   .on_wgmma = true},
+                  11, {{"units", row.units}, {"sequences", row.columns}, {"split", row.split}});
+}
+
+// What shared memory does not hold is streamed, for all groups of sequences and for each block of a
+// cluster its share.
+TEST(RecurrenceOnWgmma, StreamsRunRight) {
+  if (!HasWgmma()) return;
+  for (const int split : {0, 1, 2})
+    ExpectRight(
+        {.type = split > 0 ? DType::kF32 : DType::kF16,
+         .steps = 2,
+         .batch = 70,
+         .hidden = split > 0 ? 100 : 456,
+         .is_grad = split > 0,
+         .has_lengths = true,
+         .has_states = true,
+         .trains = true,
+         .on_wgmma = true},
+        3, {{"units", split > 0 ? 160 : 40}, {"sequences", 64}, {"split", std::max(split, 1)}});
 }
 
 }  // namespace
