@@ -8,8 +8,9 @@
 namespace kiln::compiler {
 
 struct Machine {
-  int sm_version;   // the row is for this one and those up to the next row
-  double clock;     // Hz, while tensor cores are busy
+  int sm_version;           // the row is for this one and those up to the next row
+  double bytes_per_second;  // of memory, by a copy
+  double clock;             // Hz, while tensor cores are busy
   double mma;       // multiply-adds a cycle of a multiprocessor by mma.sync, operands of 16 bits
   double fma;       // FMA instructions of warps that a multiprocessor issues in a cycle, in loops
   double l2_share;  // bytes a second that a multiprocessor reads of the L2 cache while all do

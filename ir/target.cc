@@ -22,9 +22,6 @@ struct ArchRow {
   int multiprocessors;
   int64_t shared_bytes;  // of one block, opt-in maximum
   int64_t l2_bytes;
-  // 0.86 of the data sheet's memory rate and of its largest clock. That is what an H200 reached
-  // (4.8 TB/s, 1.98 GHz), where the models' shares were measured; other boards were not asked.
-  double bytes_per_second, clock;
 };
 
 constexpr int64_t kKiB = 1024;
@@ -33,18 +30,18 @@ constexpr int64_t kMiB = 1024 * kKiB;
 // The letter `a` unlocks an architecture's own instructions (wgmma, tcgen05); its code runs nowhere
 // else.
 constexpr ArchRow kArchs[] = {
-    {"sm_70", "Tesla V100-SXM2-16GB", 70, 80, 96 * kKiB, 6 * kMiB, 0.77e12, 1.32e9},
-    {"sm_75", "Tesla T4", 75, 40, 64 * kKiB, 4 * kMiB, 0.27e12, 1.37e9},
-    {"sm_80", "NVIDIA A100-SXM4-80GB", 80, 108, 163 * kKiB, 40 * kMiB, 1.75e12, 1.21e9},
-    {"sm_86", "NVIDIA GeForce RTX 3090", 86, 82, 99 * kKiB, 6 * kMiB, 0.8e12, 1.46e9},
-    {"sm_89", "NVIDIA GeForce RTX 4090", 89, 128, 99 * kKiB, 72 * kMiB, 0.87e12, 2.17e9},
-    {"sm_90", "NVIDIA H100 80GB HBM3", 90, 132, 227 * kKiB, 50 * kMiB, 4.1e12, 1.7e9},
-    {"sm_90a", "NVIDIA H100 80GB HBM3", 90, 132, 227 * kKiB, 50 * kMiB, 4.1e12, 1.7e9},
-    {"sm_100", "NVIDIA B200", 100, 148, 227 * kKiB, 126 * kMiB, 6.9e12, 1.69e9},
-    {"sm_100a", "NVIDIA B200", 100, 148, 227 * kKiB, 126 * kMiB, 6.9e12, 1.69e9},
-    {"sm_103a", "NVIDIA B300 SXM6 AC", 103, 148, 227 * kKiB, 126 * kMiB, 6.9e12, 1.65e9},
-    {"sm_120", "NVIDIA GeForce RTX 5090", 120, 170, 99 * kKiB, 96 * kMiB, 1.54e12, 2.07e9},
-    {"sm_120a", "NVIDIA GeForce RTX 5090", 120, 170, 99 * kKiB, 96 * kMiB, 1.54e12, 2.07e9},
+    {"sm_70", "Tesla V100-SXM2-16GB", 70, 80, 96 * kKiB, 6 * kMiB},
+    {"sm_75", "Tesla T4", 75, 40, 64 * kKiB, 4 * kMiB},
+    {"sm_80", "NVIDIA A100-SXM4-80GB", 80, 108, 163 * kKiB, 40 * kMiB},
+    {"sm_86", "NVIDIA GeForce RTX 3090", 86, 82, 99 * kKiB, 6 * kMiB},
+    {"sm_89", "NVIDIA GeForce RTX 4090", 89, 128, 99 * kKiB, 72 * kMiB},
+    {"sm_90", "NVIDIA H100 80GB HBM3", 90, 132, 227 * kKiB, 50 * kMiB},
+    {"sm_90a", "NVIDIA H100 80GB HBM3", 90, 132, 227 * kKiB, 50 * kMiB},
+    {"sm_100", "NVIDIA B200", 100, 148, 227 * kKiB, 126 * kMiB},
+    {"sm_100a", "NVIDIA B200", 100, 148, 227 * kKiB, 126 * kMiB},
+    {"sm_103a", "NVIDIA B300 SXM6 AC", 103, 148, 227 * kKiB, 126 * kMiB},
+    {"sm_120", "NVIDIA GeForce RTX 5090", 120, 170, 99 * kKiB, 96 * kMiB},
+    {"sm_120a", "NVIDIA GeForce RTX 5090", 120, 170, 99 * kKiB, 96 * kMiB},
 };
 
 // Boards of one chip.
@@ -78,17 +75,6 @@ std::vector<std::string_view> KinOf(const Target& target) {
   return kin;
 }
 
-void SetRates(Target& target) {
-  const ArchRow* newest = nullptr;
-  for (const ArchRow& row : kArchs)
-    if (row.sm_version <= target.sm_version &&
-        (newest == nullptr || row.sm_version > newest->sm_version))
-      newest = &row;
-  if (newest == nullptr) return;
-  target.bytes_per_second = newest->bytes_per_second;
-  target.clock = newest->clock;
-}
-
 Result<Target> TargetFromArch(std::string_view arch) {
   if (arch == "cpu" || arch == "native") return CpuTarget();
   const auto row = std::ranges::find(kArchs, arch, &ArchRow::arch);
@@ -104,8 +90,6 @@ Result<Target> TargetFromArch(std::string_view arch) {
       .multiprocessors = row->multiprocessors,
       .shared_bytes_per_block = row->shared_bytes,
       .l2_bytes = row->l2_bytes,
-      .bytes_per_second = row->bytes_per_second,
-      .clock = row->clock,
       .minimal_launch = GetEnv(Env::kLaunch) == "minimal",
   };
 }

@@ -26,9 +26,6 @@ struct Target {
   int64_t shared_bytes_per_block = 232448;  // opt-in maximum
   int64_t registers_per_multiprocessor = 65536;
   int64_t l2_bytes = 52428800;
-  // What models of cost take a board to reach: of memory's data sheet what a copy does, and of the
-  // clocks what is left of them while multiprocessors are busy.
-  double bytes_per_second = 4.1e12, clock = 1.7e9;
   bool minimal_launch = false;  // KILN_LAUNCH=minimal
 
   // The most shared memory that a block can ask for: above 48 KB a function needs
@@ -44,9 +41,6 @@ struct Target {
 // "sm_90a", "sm_80", …: what is known of the common GPU of that architecture. "cpu": the CPU
 // target. An unknown name is an error that lists the known ones.
 Result<Target> TargetFromArch(std::string_view arch);
-
-// `bytes_per_second` and `clock` of the newest architecture in the table that is not newer.
-void SetRates(Target& target);
 
 // Other boards, as the driver spells them, whose chip is this one's: what is fastest on one is
 // mostly fast on all, though memory and clocks differ.

@@ -8,6 +8,7 @@
 #include "compiler/engines/attention_functions.h"
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/engine.h"
+#include "compiler/machine.h"
 #include "ir/graph/ops.h"
 #include "ir/tile/visit.h"
 
@@ -73,10 +74,10 @@ DecodeTile DefaultTile(DecodePlan p, const Target& target) {
 // ---- what it costs
 
 constexpr double kLaunchSeconds = 3e-6;
-constexpr double kStartSeconds = 2e-6;          // of a block: lengths, page tables and rows in turn
-constexpr double kCombineSeconds = 2e-6;        // of the second kernel, whatever it adds up
-constexpr double kClock = 1.6e9, kShare = 0.3;  // of products, which warps do in turn with the rest
-constexpr double kCacheSpeed = 2;               // of L2, beside memory
+constexpr double kStartSeconds = 2e-6;    // of a block: lengths, page tables and rows in turn
+constexpr double kCombineSeconds = 2e-6;  // of the second kernel, whatever it adds up
+constexpr double kShare = 0.28;           // of products, which warps do in turn with the rest
+constexpr double kCacheSpeed = 2;         // of L2, beside memory
 constexpr double kShareOfBandwidth = 0.85;
 // From a copy's start until its place is copied to again, under load: of rows whose neighbours lie
 // beside them, and of those that page tables name.
@@ -110,7 +111,7 @@ double SecondsOf(const DecodePlan& p, const Target& target) {
   const double of_memory = std::max(1 / tiles, 1 / kCacheSpeed);
   const double reading = of_busiest * bytes * of_memory * sms / rate;
   const double products = of_busiest * p.tile.rows() * keys * (p.depth + p.width) /
-                          (MmaMultiplyAddsPerCycle(target) * kShare * kClock);
+                          (MmaMultiplyAddsPerCycle(target) * kShare * MachineOf(target).clock);
   double seconds =
       kLaunchSeconds + kStartSeconds * std::ceil(blocks / slots) + std::max(reading, products);
   if (p.splits > 1) {

@@ -8,6 +8,7 @@
 #include "compiler/engines/attention_grad_sums.h"
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/contract_mma.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -214,7 +215,7 @@ class Schedule {
 // -------------------------------------------------------------------------------------
 
 // Five products at half of what mma.sync reaches.
-constexpr double kClock = 1.6e9, kShare = 0.5, kBytesPerSecond = 2e12, kLaunchSeconds = 8e-6;
+constexpr double kShare = 0.47, kShareOfMemory = 0.49, kLaunchSeconds = 8e-6;
 constexpr double kOrderedSpeed = 0.85, kOtherTiles = 0.9;
 
 template <bool is_ordered>
@@ -224,9 +225,11 @@ struct Sums : GradSm80 {
   static constexpr decltype(Engine::any_order) kAnyOrder = is_ordered ? nullptr : KeepsSums;
 
   static double Seconds(const Plan& plan, const Target& target, bool is_default) {
-    const double speed = 2 * MmaMultiplyAddsPerCycle(target) * target.multiprocessors * kClock *
-                         kShare * (is_ordered ? kOrderedSpeed : 1) * (is_default ? 1 : kOtherTiles);
-    return kLaunchSeconds + AttentionGradSeconds(plan, speed, kBytesPerSecond);
+    const double speed = 2 * MmaMultiplyAddsPerCycle(target) * target.multiprocessors *
+                         MachineOf(target).clock * kShare * (is_ordered ? kOrderedSpeed : 1) *
+                         (is_default ? 1 : kOtherTiles);
+    return kLaunchSeconds +
+           AttentionGradSeconds(plan, speed, MachineOf(target).bytes_per_second * kShareOfMemory);
   }
   static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
     Schedule(group, target, std::move(plan), is_ordered).Lower(lowered);

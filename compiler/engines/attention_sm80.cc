@@ -8,6 +8,7 @@
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_problem.h"
 #include "compiler/engines/contract_mma.h"
+#include "compiler/machine.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -228,7 +229,7 @@ class Schedule {
 
 // Both products at half of what mma.sync reaches, in whole waves; the blocks that masks hide count
 // as half. Other tiles than the table's are thought to be slower the smaller they are.
-constexpr double kClock = 1.6e9, kShare = 0.55, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
+constexpr double kShare = 0.52, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
 
 double Sm80::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const AttentionProblem& p = plan.problem;
@@ -240,7 +241,7 @@ double Sm80::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const int times = p.has_bytes ? 2 : 1;  // that scores are computed
   const double products = plan.tile.rows * keys * (times * plan.depth + plan.width);
   const double cycles = products / (MmaMultiplyAddsPerCycle(target) * kShare * speed);
-  return kLaunchSeconds + waves * cycles * (p.hides_blocks ? 0.5 : 1) / kClock;
+  return kLaunchSeconds + waves * cycles * (p.hides_blocks ? 0.5 : 1) / MachineOf(target).clock;
 }
 
 std::vector<std::vector<int>> Sm80::Others(const Plan&) {

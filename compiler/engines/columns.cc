@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/engines/knob_types.h"
+#include "compiler/machine.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -107,7 +108,7 @@ double Cost(const Group& group, const Target& target, std::span<const int>) {
   std::ranges::for_each(plan.chain.wide_outputs, add);
   std::ranges::for_each(plan.early, add);
   const auto launches = static_cast<double>(2 * plan.chain.stages.size());
-  return kLaunchSeconds * launches + bytes / (target.bytes_per_second * kShare);
+  return kLaunchSeconds * launches + bytes / (MachineOf(target).bytes_per_second * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

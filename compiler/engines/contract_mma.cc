@@ -98,7 +98,7 @@ double StepCycles(const MmaPlan& plan, const Target& target) {
 
 double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
   constexpr double kShareOfMemory = 0.88, kShareOfClock = 0.94, kLaunchSeconds = 2.5e-6;
-  const double bytes_per_second = target.bytes_per_second * kShareOfMemory;
+  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
   ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
   if (plan.swapped) std::swap(size.m, size.n);
   const int64_t tiles = CeilDiv(size.m, plan.tile_m) * CeilDiv(size.n, plan.tile_n) * size.batch;
@@ -115,7 +115,7 @@ double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
   const double tile_cycles = static_cast<double>(steps) * StepCycles(plan, target) * alone +
                              (fill + epilogue) / static_cast<double>(resident);
   double seconds = kLaunchSeconds + static_cast<double>(CeilDiv(blocks, sms)) * tile_cycles /
-                                        (target.clock * kShareOfClock);
+                                        (MachineOf(target).clock * kShareOfClock);
   seconds = std::max(seconds, static_cast<double>(FloorBytes(group)) / bytes_per_second);
   if (plan.splits == 1) return seconds;
   const bool ordered = plan.form == SplitForm::kOrdered;

@@ -10,6 +10,7 @@
 
 #include "compiler/engines/contract_simt_schedules.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -64,7 +65,8 @@ double CostCpu(const Group& group, const Target& target, const SimtKnobs& k) {
   const double reuse = 0.5 + 0.5 * std::min({k.tile_m, k.tile_n, 64}) / 64;
   return kLaunchSeconds +
          TiledSeconds(group, target, {k.tile_m, k.tile_n, k.tile_k}, kFlops * reuse) +
-         static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShareOfMemory);
+         static_cast<double>(FloorBytes(group)) /
+             (MachineOf(target).bytes_per_second * kShareOfMemory);
 }
 
 // Instructions for an element of each operand on its way to a panel.
@@ -131,13 +133,13 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   const double issued = static_cast<double>(waves) * turns *
                         StepCycles(k, patch, StageCostsOf(group), accumulator) / rate;
   const double cycles = std::max(issued, (issued + rounds * turns * kReadCycles) / 2);
-  double seconds =
-      kLaunchSeconds + cycles / (target.clock * kShareOfClock) +
-      static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShareOfMemory);
+  double seconds = kLaunchSeconds + cycles / (MachineOf(target).clock * kShareOfClock) +
+                   static_cast<double>(FloorBytes(group)) /
+                       (MachineOf(target).bytes_per_second * kShareOfMemory);
   if (slices > 1) {
     const double partial =
         static_cast<double>(slices * size.batch * size.m * size.n) * SizeOf(accumulator);
-    seconds += kLaunchSeconds + 2 * partial / (target.bytes_per_second * kShareOfMemory);
+    seconds += kLaunchSeconds + 2 * partial / (MachineOf(target).bytes_per_second * kShareOfMemory);
   }
   return seconds;
 }

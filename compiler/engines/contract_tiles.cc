@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/engines/vectors.h"
+#include "compiler/machine.h"
 #include "ir/base/check.h"
 #include "ir/graph/ops.h"
 
@@ -45,7 +46,8 @@ double ScatteredSeconds(const Group& group, const Target& target, bool channels_
   for (const graph::TensorId id : graph::Outputs(g)) add(id);
   for (const graph::TensorId id : graph::Inputs(g))
     if (std::ranges::find(anchor.inputs, id) == anchor.inputs.end()) add(id);
-  return elements * kClocks / (std::max(target.multiprocessors, 1) * target.clock * kShareOfClock);
+  return elements * kClocks /
+         (std::max(target.multiprocessors, 1) * MachineOf(target).clock * kShareOfClock);
 }
 
 ContractTiles::ContractTiles(const Group& group, const Target& target, const TileShape& shape,

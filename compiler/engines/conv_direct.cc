@@ -21,6 +21,7 @@
 #include "compiler/engines/conv_direct_ring.h"
 #include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -196,7 +197,7 @@ double UnitCycles(const Group& group, const ConvShape& shape, const DirectKnobs&
 double WgradMmaCost(const Group& group, const Target& target, const ConvShape& shape,
                     const DirectKnobs& knobs) {
   constexpr double kShareOfMemory = 0.8, kStageSeconds = 8e-6;
-  const double bytes_per_second = target.bytes_per_second * kShareOfMemory;
+  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
   const WgradMmaPlan p = WgradMmaPlanOf(group, target, shape, knobs);
   // Cycles of a product of k of all four warps together: matrix reads through one port, mma.sync
   // on four tensor cores; then what staging and places take.
@@ -216,7 +217,7 @@ double WgradMmaCost(const Group& group, const Target& target, const ConvShape& s
   const double cycles = a_sm * steps * piece * alone;
   const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
   const double sums = static_cast<double>(p.splits * NumElements(group.graph[shape.w].dims)) * 8;
-  const double seconds = cycles / target.clock;
+  const double seconds = cycles / MachineOf(target).clock;
   return kStageSeconds + sums / bytes_per_second + std::max(seconds, moved) +
          0.2 * std::min(seconds, moved);
 }
@@ -224,14 +225,15 @@ double WgradMmaCost(const Group& group, const Target& target, const ConvShape& s
 double WgradCost(const Group& group, const Target& target, const ConvShape& shape,
                  const DirectKnobs& knobs) {
   constexpr double kShareOfMemory = 0.95, kStageSeconds = 8e-6;
-  const double bytes_per_second = target.bytes_per_second * kShareOfMemory;
+  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
   // A product, and the conversions and guards beside it.
   constexpr double kIssue = 1.7, kThreadsACycle = 128;
   const auto outputs = static_cast<double>(NumElements(group.graph[shape.y].dims));
   const auto taps = static_cast<double>(NumElements(shape.taps));
   const double rows = 1 + 0.5 / knobs.rows, few = knobs.steps == 1 ? 1.5 : 1;
-  const double busy = few * rows * kIssue * outputs * taps /
-                      (kThreadsACycle * std::max(target.multiprocessors, 1) * target.clock);
+  const double busy =
+      few * rows * kIssue * outputs * taps /
+      (kThreadsACycle * std::max(target.multiprocessors, 1) * MachineOf(target).clock);
   const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
   return kStageSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
 }
@@ -272,8 +274,8 @@ double CostWithoutRing(const Group& group, const Target& target, const ConvShape
   const double full = NumElements(shape.taps) > 9 ? 2 : 1.25;
   const double crowded = mma && sizes.rows * sizes.cols >= 16 ? full : 1;
   const double busy = crowded * UnitsOfBusiest(group, target, shape, k, mma) *
-                      UnitCycles(group, shape, k, mma) * setup / target.clock;
-  const double rate = target.bytes_per_second * (mma ? kMmaShare : kShareOfMemory);
+                      UnitCycles(group, shape, k, mma) * setup / MachineOf(target).clock;
+  const double rate = MachineOf(target).bytes_per_second * (mma ? kMmaShare : kShareOfMemory);
   const double moved = crowded * static_cast<double>(FloorBytes(group)) / rate;
   return kLaunchSeconds + std::max(busy, moved) + 0.1 * std::min(busy, moved);
 }

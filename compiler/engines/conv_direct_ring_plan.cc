@@ -6,6 +6,7 @@
 #include "compiler/engines/accumulation.h"
 #include "compiler/engines/contract_tiles.h"
 #include "compiler/engines/conv_direct_ring.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -160,7 +161,7 @@ bool TakesRing(const Group& group, const Target& target, const ConvShape& shape)
 
 double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   constexpr double kLaunchSeconds = 3e-6, kShareOfMemory = 1.05;
-  const double bytes_per_second = target.bytes_per_second * kShareOfMemory;
+  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
   constexpr double kLatencySeconds = 1.1e-6, kIssue = 0.75, kMostBytes = 48 * 1024;
   if (!p.fits) return kNoSeconds;
   if (p.period * p.taps() * p.strip > kMostProducts || Registers(p) > 240) return kNoSeconds;
@@ -189,7 +190,7 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   // A block alone waits at its barriers.
   const double latency = bodies * (body + stages * 150) / std::min(1.0, 4 / warps) *
                          std::ceil(a_sm / static_cast<double>(p.resident));
-  const double busy = std::max(issued, latency) / target.clock;
+  const double busy = std::max(issued, latency) / MachineOf(target).clock;
   const double stage = static_cast<double>((p.in_elements() + p.out_elements()) * size);
   const double in_flight = std::min(
       stage * static_cast<double>(p.depth - 1) * std::min(a_sm, static_cast<double>(p.resident)),

@@ -31,6 +31,7 @@
 #include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/lane_access.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -455,9 +456,9 @@ double Cycles(const Group& group, const Target& target, std::span<const int> kno
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   constexpr double kShareOfMemory = 0.95, kLaunchSeconds = 3e-6;
-  const double busy = Cycles(group, target, knobs) / target.clock;
-  const double moved =
-      static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShareOfMemory);
+  const double busy = Cycles(group, target, knobs) / MachineOf(target).clock;
+  const double moved = static_cast<double>(FloorBytes(group)) /
+                       (MachineOf(target).bytes_per_second * kShareOfMemory);
   return kLaunchSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
 }
 

@@ -2,6 +2,7 @@
 
 #include "compiler/engines/ctc_kernels.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -50,7 +51,7 @@ double Cost(const Group& group, const Target& target, std::span<const int>) {
   const graph::Node& node = group.graph.nodes.back();
   const auto frames = static_cast<double>(group.graph[node.inputs[0]].dims[0]);
   return kLaunches * kLaunchSeconds + frames * kStepSeconds +
-         2 * static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShare);
+         2 * static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

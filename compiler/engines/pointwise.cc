@@ -16,6 +16,7 @@
 #include "compiler/engines/scatter.h"
 #include "compiler/engines/transpose.h"
 #include "compiler/engines/vectors.h"
+#include "compiler/machine.h"
 #include "ir/base/check.h"
 
 namespace kiln::compiler {
@@ -325,7 +326,7 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 double Cost(const Group& group, const Target& target, std::span<const int>) {
   constexpr double kShare = 0.97, kLaunchSeconds = 2e-6;
   return kLaunchSeconds +
-         static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShare);
+         static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
 }
 
 }  // namespace

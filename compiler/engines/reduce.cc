@@ -2,6 +2,7 @@
 
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/reduce_plan.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -30,7 +31,7 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 double Cost(const Group& group, const Target& target, std::span<const int>) {
   constexpr double kShare = 0.93, kLaunchSeconds = 3e-6;
   return kLaunchSeconds +
-         static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShare);
+         static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

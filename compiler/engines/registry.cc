@@ -20,6 +20,7 @@
 #include "compiler/engines/wgmma_sm90.h"
 #include "compiler/engines/window.h"
 #include "compiler/engines/winograd.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
 
@@ -212,7 +213,7 @@ Traffic FloorTraffic(const graph::Graph& graph) {
 }
 
 double BytesPerSecond(const Target& target) {
-  return target.is_cuda() ? target.bytes_per_second : 0;
+  return target.is_cuda() ? MachineOf(target).bytes_per_second : 0;
 }
 
 }  // namespace kiln::compiler

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/engines/knob_types.h"
+#include "compiler/machine.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -89,7 +90,7 @@ double Seconds(const RowsPlan& plan, const Group& group, const Target& target,
   const RowsShape shape = ShapeOf(plan, target, Named(knobs));
   if (!MakesKernel(plan, shape)) return kNoSeconds;
   double seconds = static_cast<double>(FloorBytes(group)) /
-                   (target.bytes_per_second * (shape.streams ? kStreamedShare : kShare));
+                   (MachineOf(target).bytes_per_second * (shape.streams ? kStreamedShare : kShare));
   if (shape.ring > 0 && plan.columns() == 0) {  // a multiprocessor has one row at a time
     const int64_t turns = CeilDiv(plan.row.rows, int64_t{target.multiprocessors});
     seconds *= static_cast<double>(turns * target.multiprocessors) /

@@ -14,6 +14,7 @@
 #include "compiler/engines/window_nest.h"
 #include "compiler/engines/window_taps.h"
 #include "compiler/engines/window_tiles.h"
+#include "compiler/machine.h"
 #include "ir/base/check.h"
 
 namespace kiln::compiler {
@@ -164,7 +165,7 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 double Cost(const Group& group, const Target& target, std::span<const int>) {
   constexpr double kShare = 0.85, kLaunchSeconds = 2e-6;
   return kLaunchSeconds +
-         static_cast<double>(FloorBytes(group)) / (target.bytes_per_second * kShare);
+         static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

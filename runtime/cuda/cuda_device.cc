@@ -469,7 +469,6 @@ Result<Target> CudaTarget(const Driver& driver, int ordinal) {
   target.shared_bytes_per_block = ask(CuDeviceAttribute::kMaxSharedMemoryPerBlockOptin);
   target.registers_per_multiprocessor = ask(CuDeviceAttribute::kMaxRegistersPerMultiprocessor);
   target.l2_bytes = ask(CuDeviceAttribute::kL2CacheSize);
-  SetRates(target);
   target.minimal_launch = GetEnv(Env::kLaunch) == "minimal";
   RETURN_IF_ERROR(driver.Check(failure, "cuDeviceGetAttribute"));
   return target;

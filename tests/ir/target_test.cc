@@ -78,24 +78,6 @@ TEST(Target, KinAreOtherBoardsOfTheChip) {
   EXPECT_THAT(KinOf(Known("sm_80")), testing::IsEmpty());
 }
 
-// A device that is in no row has the rates of the newest row that is not newer; one that is older
-// than all keeps what it had.
-TEST(Target, RatesAreThoseOfTheNearestArchitecture) {
-  const auto rates_of = [](int version) {
-    Target target{.sm_version = version, .bytes_per_second = 1, .clock = 2};
-    SetRates(target);
-    return std::pair(target.bytes_per_second, target.clock);
-  };
-  for (const auto& [version, arch] :
-       {std::pair(80, "sm_80"), {87, "sm_86"}, {88, "sm_86"}, {89, "sm_89"}, {110, "sm_103a"}}) {
-    const Target row = Known(arch);
-    EXPECT_EQ(rates_of(version), std::pair(row.bytes_per_second, row.clock)) << version;
-  }
-  EXPECT_EQ(rates_of(61), std::pair(1.0, 2.0));
-  EXPECT_LT(Known("sm_86").bytes_per_second, Known("sm_80").bytes_per_second);
-  EXPECT_EQ(Known("sm_90").bytes_per_second, Target{}.bytes_per_second);
-}
-
 TEST(Target, AnUnknownArchListsTheKnownOnes) {
   for (const char* arch : {"sm_91", "SM_90", "", "sm_90aa", "90"}) {
     const Result<Target> target = TargetFromArch(arch);
