@@ -384,8 +384,8 @@ struct attention_rows {
 #pragma unroll
       for (int e = 8 * k; e < 8 * k + 8; e += 2) {
         const unsigned word = words[e % 8 / 2];
-        weights[e / 2] = pack_pair<C::kPackBf16>(weight_of<inside>(e, block, word & 0xffff),
-                                                 weight_of<inside>(e + 1, block, word >> 16));
+        weights[e / 2] = pack_weights(weight_of<inside>(e, block, word & 0xffff),
+                                      weight_of<inside>(e + 1, block, word >> 16));
       }
     }
   }
