@@ -20,7 +20,7 @@ class HostValuesTest : public ::testing::Test {
   void SetUp() override {
     std::string error;
     device_ = testing::OpenTestDevice(&error);
-    if (device_ == nullptr) GTEST_SKIP() << error;
+    ASSERT_NE(device_, nullptr) << error;
     ASSERT_EQ(cudnnCreate(&handle_), CUDNN_STATUS_SUCCESS);
     ASSERT_EQ(cudnnSetStream(handle_, static_cast<cudaStream_t>(device_->stream())),
               CUDNN_STATUS_SUCCESS);
