@@ -26,7 +26,11 @@ Status CheckAttrs(const RnnAttrs& a) {
                          "more are projected than there are units",
                          a.layers, a.hidden, a.projected, kMost);
   if (IsProjected(a) && a.cell != RnnCell::kLstm)
-    return Status::Error(Code::kNotSupported, "a {} projects nothing: an lstm does", Text(a.cell));
+    return Status::Error(
+        Code::kNotSupported,
+        "{} of {} units are projected; an lstm's states are, those of a {} have as "
+        "many columns as units",
+        a.projected, a.hidden, Text(a.cell));
   if (a.clip && (a.cell != RnnCell::kLstm || !(a.clip_lower <= a.clip_upper)))
     return Status::Error(Code::kBadParam, "a {} with a clip from {} to {}", Text(a.cell),
                          a.clip_lower, a.clip_upper);

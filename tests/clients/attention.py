@@ -10,7 +10,7 @@ import numpy as np
 import memory
 import reference
 from builder import packed
-from reference import EPS32, Ref
+from reference import EPS32, NORMAL32, Ref
 
 _T = cudnn.data_type
 _INF = float("inf")
@@ -68,7 +68,8 @@ def exp_where(x, where):
     off = np.where(where, x.err, 0) + EPS32 * (4 * np.abs(exponent) + 8)
     # Far below 0 the exponential is 0 however far off its exponent may be.
     err = np.where(off < 1, value * np.expm1(np.minimum(off, 1)), np.exp(np.minimum(exponent + off, 700)) - value)
-    return Ref(value, np.where(where, err, 0.0))
+    # The GPU's exponential is 0 where the result would be a subnormal of float32.
+    return Ref(value, np.where(where, err + NORMAL32, 0.0))
 
 
 def _philox(places, seed, offset):

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 EPS32 = 2.0**-24  # unit roundoff of float32
+NORMAL32 = 2.0**-126  # its smallest normal number
 # Rounding errors of one pointwise operation, in units of EPS32: library functions are good to a few.
 POINTWISE_ULPS = 8.0
 
