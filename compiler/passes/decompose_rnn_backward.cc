@@ -191,22 +191,13 @@ class WeightGradientWriter : private BackwardWriter {
     if (!HasInputMatrices(layer) || width != a_.projected || a_.cell == RnnCell::kGru) return false;
     // Tensor cores take operands of 4 bytes along the rows alone: gates are turned, then, for both.
     if (SizeOf(type_) > 2) return true;
-    return IsSmall(rows() * width) || FillsMore(gates_ * a_.hidden, width);
+    return IsSmall(rows() * width);
   }
   // A copy that stays in the L2 beside what else a product reads costs less than a launch.
   bool IsSmall(int64_t elements) const {
     constexpr int64_t kOfL2 = 16;
     return elements * SizeOf(type_) <= context_.target.l2_bytes / kOfL2;
   }
-  // Whether two results of such an extent, made together, leave fewer multiprocessors idle in their
-  // last wave of tiles.
-  bool FillsMore(int64_t m, int64_t n) const {
-    constexpr int64_t kTile = 128;
-    const int64_t tiles = CeilDiv(m, kTile) * CeilDiv(n, kTile);
-    const int64_t at_a_time = std::max(context_.target.multiprocessors, 1);
-    return CeilDiv(2 * tiles, at_a_time) < 2 * CeilDiv(tiles, at_a_time);
-  }
-
   void Matrices(int64_t layer, TensorId x, TensorId y) {
     // A GRU's new gate has its own gradient of the state, its last block.
     const bool is_gru = a_.cell == RnnCell::kGru;
