@@ -81,7 +81,9 @@ constexpr double kCacheSpeed = 2;         // of L2, beside memory
 constexpr double kShareOfBandwidth = 0.85;
 // From a copy's start until its place is copied to again, under load: of rows whose neighbours lie
 // beside them, and of those that page tables name.
-constexpr double kCopySeconds = 2.4e-6, kGatherSeconds = 3.6e-6;
+constexpr double kCopySeconds = 2.4e-6, kGatherSeconds = 4.3e-6;
+// A warp's own work on a step of kStepBytes, which other warps of the multiprocessor hide.
+constexpr double kCopyStepSeconds = 0.9e-6, kGatherStepSeconds = 1.35e-6;
 constexpr double kRoundSeconds = 1e-6;  // of the second kernel's reads
 
 int64_t BlocksOfMultiprocessor(const DecodePlan& p, const Target& target) {
@@ -110,10 +112,14 @@ double SecondsOf(const DecodePlan& p, const Target& target) {
   const auto tiles = static_cast<double>(p.row_tiles());
   const double of_memory = std::max(1 / tiles, 1 / kCacheSpeed);
   const double reading = of_busiest * bytes * of_memory * sms / rate;
+  const double warps = p.tile.warps * std::min(of_busiest, static_cast<double>(resident));
+  const double working = of_busiest * keys * static_cast<double>(StepBytes(p)) /
+                         static_cast<double>(p.tile.keys * kStepBytes) / warps *
+                         (p.key.is_gathered ? kGatherStepSeconds : kCopyStepSeconds);
   const double products = of_busiest * p.tile.rows() * keys * (p.depth + p.width) /
                           (MmaMultiplyAddsPerCycle(target) * kShare * MachineOf(target).clock);
-  double seconds =
-      kLaunchSeconds + kStartSeconds * std::ceil(blocks / slots) + std::max(reading, products);
+  double seconds = kLaunchSeconds + kStartSeconds * std::ceil(blocks / slots) +
+                   std::max(std::hypot(reading, working), products);
   if (p.splits > 1) {
     const auto values = static_cast<double>(p.problem.heads() * p.problem.queries * p.splits *
                                             (p.problem.width + 2));

@@ -55,8 +55,13 @@ __device__ inline bool mbarrier_try(unsigned barrier, unsigned parity) {
       : "memory");
   return done != 0;
 }
+// The barrier of a cluster, in two halves for work in between. Threads of a warp may come one by
+// one, as they do behind a branch: the .aligned forms take for granted that they do not.
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 __device__ inline void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  cluster_arrive();
+  cluster_wait();
 }
 __device__ inline unsigned cluster_rank() {
   unsigned rank;
