@@ -42,6 +42,9 @@ bool PlaceMatrix(RecurrenceRingPlan& p, const Target& target) {
   const auto place = [&](int resident) {
     p.resident = resident;
     p.stages = static_cast<int>(std::clamp<int64_t>(kRingBytes / p.slot_bytes(), 2, kMostStages));
+    // Groups that take chunks in turns see every second one: a slot has to be one group's, which
+    // saw its phase before.
+    if (p.columns == 64) p.stages += p.stages % 2;
     p.stages = std::min(p.stages, std::max(p.chunks, 2));
     return p.shared_bytes() <= limit;
   };

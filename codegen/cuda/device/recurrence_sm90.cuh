@@ -60,6 +60,8 @@ struct recurrence_ring {
   static constexpr int kElements = (C::kUnits * kOwnColumns + kConsumers - 1) / kConsumers;
   static_assert(C::kSharedBytes == kBarriersAt + 16 * C::kStages);
   static_assert(C::kRows % 8 == 0 && C::kRows >= C::kUnits * C::kGates);
+  // Who waits for a parity has to have seen the phase before end.
+  static_assert(kDepthGroups == 1 || C::kStages % 2 == 0 || C::kStages >= C::kChunks);
   using cell = recurrence_cell<C>;
 
   // Keeps loads in front of what waits, which is where their latency passes.

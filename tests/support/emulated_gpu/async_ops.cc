@@ -1,9 +1,10 @@
 // Copies that go on while the thread does: cp.async, bulk copies with and without tensor maps, and
 // the mbarriers that tell of them. PTX ISA 9.7.9.25 and 9.7.13.15.
 //
-// All of them are done as late as may be. A cp.async reads and writes when its group is waited for.
-// A bulk load is done when no warp of the cluster can go on without one; a bulk store reads shared
-// memory when its group is waited for, or when its thread leaves.
+// All of them are done as late as may be, loads of the async proxy the youngest first. A cp.async
+// reads and writes when its group is waited for. A bulk load is done when no warp of the cluster
+// can go on without one; a bulk store reads shared memory when its group is waited for, or when its
+// thread leaves.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -343,8 +343,9 @@ bool RunCluster(Cluster& cluster) {
     if (cluster.living == 0) return true;
     if (goes_on) continue;
     if (!cluster.pending.empty()) {
-      const PendingWork work = std::move(cluster.pending.front());
-      cluster.pending.pop_front();
+      // The youngest first: copies need not end in the order in which they began.
+      const PendingWork work = std::move(cluster.pending.back());
+      cluster.pending.pop_back();
       work.apply();
     } else if (!spins) {
       RaiseDeadlock(cluster, "deadlock: none of these can go on");

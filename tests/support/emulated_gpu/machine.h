@@ -183,8 +183,8 @@ struct Block {
 struct Cluster {
   Launch* launch = nullptr;
   std::vector<std::unique_ptr<Block>> blocks;
-  std::deque<PendingWork> pending;  // of the async proxy, that a barrier will tell of
-  int arrived = 0;                  // at the cluster's barrier
+  std::vector<PendingWork> pending;  // of the async proxy, that a barrier will tell of
+  int arrived = 0;                   // at the cluster's barrier
   int phase = 0;
   std::vector<std::pair<Warp*, Mask>> waiting;
   int living = 0;
