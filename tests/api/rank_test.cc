@@ -9,6 +9,8 @@
 
 #include "api/cudnn_types.h"
 #include "api/session.h"
+#include "tests/support/case_graph.h"
+#include "tests/support/cases.h"
 #include "tests/support/recorded.h"
 
 namespace kiln::api {
@@ -61,6 +63,36 @@ TEST_P(Rankings, TheCompilersChoiceDescribesItself) {
     EXPECT_EQ(other.status().code(), Code::kBadParam);
     std::set<int32_t> notes(facts->numerical_notes.begin(), facts->numerical_notes.end());
     EXPECT_EQ(notes.size(), facts->numerical_notes.size()) << "no note stands twice";
+  }
+}
+
+// Gradients whose rows of 192 only `mma.sync` takes: a plan of products that round f32 would be
+// ranked before it, with all scores in memory.
+TEST(Attention, IsNotTakenApartToRoundAProduct) {
+  constexpr std::string_view kGradients =
+      "wide: matmul(q:bf16[2,16,2048,192], k:bf16[2,16,192,2048]@p0132) -> %s:f32; "
+      "mul(%s, c:f32[1,1,1,1]=0.07) -> %t:f32; sub(%t, l:f32[2,16,2048,1]) -> %x:f32; "
+      "exp(%x) -> %p:f32; reshape(%p) -> %pt:bf16[2,16,2048,2048]@p0132; "
+      "matmul(%pt, g:bf16[2,16,2048,128]) -> dv:bf16; "
+      "matmul(g, v:bf16[2,16,128,2048]@p0132) -> %z:f32; "
+      "sub(%z, delta:f32[2,16,2048,1]) -> %y:f32; mul(%y, %p) -> %b:f32; mul(%b, c) -> %ds:f32; "
+      "reshape(%ds) -> %dt:bf16[2,16,2048,2048]@p0132; matmul(%dt, q) -> dk:bf16; "
+      "reshape(k) -> %kk:f32[2,16,2048,192]; matmul(%ds, %kk) -> sums:f32; "
+      "identity(sums) -> dq:bf16";
+  std::string error;
+  const auto wide = testing::ParseCase(kGradients, &error);
+  ASSERT_TRUE(wide) << error;
+  const Result<graph::Graph> graph = testing::ToGraph(*wide);
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const auto session = NewSessionFor(*TargetFromArch("sm_90a"));
+  for (const RankMode mode : {RankMode::kInstant, RankMode::kA, RankMode::kB}) {
+    const auto ranked = session->Rank(*graph, {.mode = mode});
+    ASSERT_TRUE(ranked.ok()) << ranked.status().message();
+    ASSERT_FALSE(ranked->empty());
+    const Result<Footprint> first = session->Measure(*graph, ranked->front());
+    ASSERT_TRUE(first.ok()) << first.status().message();
+    const int64_t scores = int64_t{2} * 16 * 2048 * 2048 * 2;  // bytes
+    EXPECT_LT(first->workspace_bytes, scores) << "engine " << ranked->front().engine;
   }
 }
 
