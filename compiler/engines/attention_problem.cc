@@ -16,8 +16,7 @@ using graph::TensorId;
 
 namespace {
 
-constexpr int64_t kSectionBytes = 24 << 20;  // of k and v that stay in L2
-constexpr int kBoxBytes = 128;               // of rows, of tensor maps
+constexpr int kBoxBytes = 128;  // of rows, of tensor maps
 
 // Operands and weights of 8 bits, the result of as many or f16.
 Status CheckBytes(const Graph& g, const Attention& a) {
@@ -241,22 +240,68 @@ bool IsOfEach(const Graph& g, const AttentionProblem& p, int64_t back) {
   return std::ssize(dims) >= back && dims[dims.size() - static_cast<size_t>(back)] > 1;
 }
 
+namespace {
+
+// What tiles of rows take in the order of attention_tiles, of `blocks` that go back and forth over
+// them: the longest share by the mean one. The last rows see most keys, the first fewest.
+double LongestShare(int64_t heads, int64_t section, int64_t query_tiles, int64_t blocks) {
+  std::vector<int64_t> shares(static_cast<size_t>(blocks));
+  int64_t tile = 0, sum = 0;
+  for (int64_t first = 0; first < heads; first += section)
+    for (int64_t i = 0; i < query_tiles; ++i) {
+      const int64_t work = query_tiles - i + 1;  // 1: what a tile takes beside its keys
+      const int64_t end = tile + std::min(section, heads - first);
+      sum += work * (end - tile);
+      for (; tile < end; ++tile) {
+        const int64_t at = tile % blocks;
+        shares[static_cast<size_t>(tile / blocks % 2 == 0 ? at : blocks - 1 - at)] += work;
+      }
+    }
+  return static_cast<double>(std::ranges::max(shares)) * static_cast<double>(blocks) /
+         static_cast<double>(sum);
+}
+
+// Heads whose k and v stay in L2 together. Where masks leave rows of unequal work, a section that
+// begins late begins with its longest tiles, when other blocks have nothing left: of the sections
+// from the half of what fits on, one that leaves shares most alike.
+int64_t SectionOf(const AttentionProblem& p, int64_t sharing, int64_t query_tiles,
+                  const Target& target, int64_t blocks) {
+  constexpr int64_t kMostTiles = 64, kMostSections = 16;  // of a block; that are tried
+  const int64_t head_bytes =
+      std::max<int64_t>(p.keys * (p.depth + p.width) * (p.has_bytes ? 1 : 2), 1);
+  const int64_t fit = target.l2_bytes * 2 / 3 / head_bytes * sharing;  // q and results pass, too
+  const int64_t most = std::clamp<int64_t>(fit, 1, p.heads());
+  if (!p.hides_blocks || blocks == 0 || p.heads() * query_tiles > kMostTiles * blocks) return most;
+  const int64_t least = std::max<int64_t>(most / 2, 1);
+  const int64_t step = AlignUp(CeilDiv(most - least + 1, kMostSections), sharing);
+  int64_t best = most;
+  double share = LongestShare(p.heads(), most, query_tiles, blocks);
+  for (int64_t section = most - step; section >= least; section -= step)
+    if (const double other = LongestShare(p.heads(), section, query_tiles, blocks); other < share) {
+      share = other;
+      best = section;
+    }
+  return best;
+}
+
+}  // namespace
+
 int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& p, int64_t rows,
-                          tile::Call& call) {
+                          const Target& target, bool in_turns, tile::Call& call) {
   const auto add = [&](const char* name, int64_t value) {
     call.shape.push_back({name, b.Arg(name, value)});
   };
   const int64_t query_tiles = CeilDiv(p.queries, rows);
-  const int64_t head_bytes = p.keys * (p.depth + p.width) * (p.has_bytes ? 1 : 2);
-  const int64_t section = kSectionBytes / std::max<int64_t>(head_bytes, 1) *
-                          HeadsSharing(b.graph(), p.attention, p.attention.k, 3);
+  const int64_t blocks =
+      in_turns ? std::min(p.heads() * query_tiles, int64_t{target.multiprocessors}) : 0;
   add("queries", p.queries);
   add("keys", p.keys);
   add("columns", p.width);
   add("inner", p.inner);
   add("batches", p.heads());
   add("query_tiles", query_tiles);
-  add("section", std::clamp<int64_t>(section, 1, p.heads()));
+  const int64_t sharing = HeadsSharing(b.graph(), p.attention, p.attention.k, 3);
+  add("section", SectionOf(p, sharing, query_tiles, target, blocks));
   if (p.beside != graph::kAbsent && p.outer > 1 && !IsOfEach(b.graph(), p, 4))
     add("images", p.outer);
   return p.heads() * query_tiles;

@@ -67,9 +67,10 @@ int64_t HeadsSharing(const graph::Graph& graph, const Attention& attention, grap
                      int64_t back);
 
 // The numbers of attention_shape (codegen/cuda/device/attention_rows.cuh) for tiles of `rows`
-// queries; returns how many tiles there are.
+// queries; returns how many tiles there are. `in_turns`: a block a multiprocessor goes back and
+// forth over them, else each is a block.
 int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& problem, int64_t rows,
-                          tile::Call& call);
+                          const Target& target, bool in_turns, tile::Call& call);
 
 // What a number in memory is before kernels make it the largest absolute value of something:
 // -infinity; 0 where some of these are skipped, because they are hidden and 0.

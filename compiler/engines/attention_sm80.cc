@@ -189,7 +189,8 @@ class Schedule {
                    {"kHeld", HoldsQueries(plan_) ? 1 : 0},
                    {"kReads", plan_.problem.reads_by_place ? 1 : 0},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
-    const int64_t blocks = AddAttentionShape(b_, plan_.problem, plan_.tile.rows, call);
+    const int64_t blocks =
+        AddAttentionShape(b_, plan_.problem, plan_.tile.rows, target_, false, call);
     AttentionFunctions(b_, a_).Add(call);
     AddRowsStore(b_, call, "store", a_.result, ScatterOf(g_, a_, a_.result));
     Block shared;

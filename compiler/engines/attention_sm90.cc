@@ -350,7 +350,8 @@ class Schedule {
                    {"kProducerRegisters", registers.producer},
                    {"kConsumerRegisters", registers.consumer},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
-    const int64_t tiles = AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, call);
+    const int64_t tiles =
+        AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, target_, true, call);
     if (plan_.moves == Moves::kMaps) AddSharing(call);
     AttentionFunctions(b_, a).Add(call, plan_.problem.beside);
     if (plan_.moves != Moves::kMaps) AddStore(call);

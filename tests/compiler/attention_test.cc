@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -311,6 +312,74 @@ TEST(AttentionTest, FactorOfAllScores) {
     ASSERT_TRUE(factor.has_value());
   }
   EXPECT_FALSE(factor_of({.bias = true}).has_value());  // added after it
+}
+
+Graph CausalGraph(int64_t images, int64_t heads, int64_t length, int64_t depth) {
+  GraphBuilder b("attention");
+  const Dims dims = {images, heads, length, depth};
+  const TensorId q = b.Input("q", DType::kBF16, dims), v = b.Input("v", DType::kBF16, dims);
+  const TensorId k = b.Input("k", DType::kBF16, {images, heads, depth, length},
+                             {heads * length * depth, length * depth, 1, depth});
+  const TensorId s = b.Apply(GraphOp::kMatmul, {q, k}, graph::MatmulAttrs{});
+  const auto places = [&](int64_t axis) {
+    return b.Apply(GraphOp::kPointwise, {s},
+                   graph::PointwiseAttrs{.mode = M::kGenIndex, .axis = axis},
+                   {.dtype = DType::kI32});
+  };
+  const TensorId none = b.Constant("none", DType::kF32, -kInfinity, 4);
+  const TensorId masked =
+      b.Pointwise(M::kBinarySelect, {s, none, b.Pointwise(M::kCmpGe, {places(2), places(3)})});
+  const auto reduced = [&](TensorId x, R mode) {
+    return b.Reduction(mode, x, {images, heads, length, 1});
+  };
+  const TensorId exp =
+      b.Pointwise(M::kExp, {b.Pointwise(M::kSub, {masked, reduced(masked, R::kMax)})});
+  const TensorId weights =
+      b.Pointwise(M::kDiv, {exp, reduced(exp, R::kAdd)}, {.dtype = DType::kBF16});
+  b.Output(b.Apply(GraphOp::kMatmul, {weights, v}, graph::MatmulAttrs{}), "o", DType::kBF16);
+  const Result<Graph> g = b.Finish();
+  EXPECT_TRUE(g.ok()) << g.status().message();
+  return *g;
+}
+
+// The longest share of a causal attention's tiles by the mean one, as attention_sm90's blocks take
+// them: in sections of heads, the last rows first, back and forth.
+double LongestShare(int64_t images, int64_t heads, int64_t length, int64_t depth) {
+  std::map<std::string, int64_t> shape;
+  size_t blocks = 0;
+  const auto plan = Compile(CausalGraph(images, heads, length, depth), *TargetFromArch("sm_90a"),
+                            {}, [&](std::string_view pass, const Module& module) {
+                              if (pass != "emit") return;
+                              EXPECT_EQ(module.groups.size(), 1u);
+                              const tile::Kernel& kernel = module.groups[0].lowered.kernels[0];
+                              const Launch& launch = module.program.launches[0];
+                              blocks = launch.grid[0];
+                              for (size_t i = 0; i < launch.args.size(); ++i)
+                                shape[kernel.params[i].name] =
+                                    static_cast<int64_t>(launch.args[i].bits);
+                            });
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_TRUE(shape.contains("section") && shape.contains("query_tiles"));
+  std::vector<double> shares(blocks);
+  double sum = 0;
+  size_t tile = 0;
+  for (int64_t head = 0; head < images * heads; head += shape["section"])
+    for (int64_t row = shape["query_tiles"]; row > 0; --row)
+      for (int64_t i = head; i < std::min(head + shape["section"], images * heads); ++i, ++tile) {
+        const bool is_back = tile / blocks % 2 == 1;
+        const double work = static_cast<double>(row) + 1;
+        shares[is_back ? blocks - 1 - tile % blocks : tile % blocks] += work;
+        sum += work;
+      }
+  return std::ranges::max(shares) / (sum / static_cast<double>(blocks));
+}
+
+TEST(AttentionTest, SectionsLeaveSharesAlike) {
+  EXPECT_LT(LongestShare(2, 16, 2048, 128), 1.05);  // 1.54 in sections of 24 heads
+  EXPECT_LT(LongestShare(4, 8, 4096, 128), 1.05);   // 1.16 of 12
+  EXPECT_LT(LongestShare(4, 32, 4096, 128), 1.05);
+  EXPECT_LT(LongestShare(5, 8, 2048, 128), 1.10);
+  EXPECT_LT(LongestShare(4, 16, 1024, 64), 1.08);  // six tiles of a head
 }
 
 }  // namespace
