@@ -5,6 +5,7 @@
 
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_problem.h"
+#include "compiler/engines/attention_tilt.h"
 #include "compiler/engines/attention_view.h"
 #include "compiler/engines/sm90_functions.h"
 #include "ir/base/check.h"
@@ -106,25 +107,6 @@ Index AttentionFunctions::At(Block& out, TensorId tensor, const Expr& batch, con
   return ScoreIndex(b_, out, tensor, batch, row, column);
 }
 
-// row * i + column * j of a whole number made of places along the last two dims alone.
-static std::optional<std::pair<int, int>> PlacesIn(const GraphView& view, TensorId id) {
-  const graph::Node* n = view.Producer(id);
-  if (n == nullptr || !IsInteger(view[id].dtype)) return std::nullopt;
-  if (n->op == graph::GraphOp::kIota) {
-    const int64_t back = view[id].rank() - 1 - n->As<graph::IotaAttrs>().axis;
-    if (back > 1) return std::nullopt;
-    return back == 0 ? std::pair{0, 1} : std::pair{1, 0};
-  }
-  if (n->op != graph::GraphOp::kMap) return std::nullopt;
-  const auto& map = n->As<graph::MapAttrs>();
-  if (map.identity) return PlacesIn(view, n->inputs[0]);
-  if (map.op != ScalarOp::kAdd && map.op != ScalarOp::kSub) return std::nullopt;
-  const auto a = PlacesIn(view, n->inputs[0]), b = PlacesIn(view, n->inputs[1]);
-  if (!a || !b) return std::nullopt;
-  const int sign = map.op == ScalarOp::kSub ? -1 : 1;
-  return std::pair{a->first + sign * b->first, a->second + sign * b->second};
-}
-
 // Distances that only f32 arithmetic reads (alibi) are f32 already: to convert each costs as much
 // as its exponential. Places are exact as f32 (kMostAttentionPlaces).
 void AttentionFunctions::BindDistances(ValueScope& values, const Element& e,
@@ -155,6 +137,10 @@ void AttentionFunctions::AddScore(Call& call, bool inside) {
   if (beside_ != graph::kAbsent)
     values.Bind(beside_, BroadcastIndex(b_, g_[beside_], at), e.beside);
   values.Bind(a_.product, at, RoundThrough(g_[a_.product].dtype, e.value));
+  if (tilt_) {
+    const Tilt tilt = TiltAt(values, e.f.body, at);
+    values.Bind(tilt_->tilted, at, e.value * tilt.factor + e.distance * tilt.rest);
+  }
   for (const ScoreMask& mask : SpareScoreMasks(g_, a_, inside))
     values.Bind(mask.masked, at, RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
   if (inside) {
@@ -166,9 +152,42 @@ void AttentionFunctions::AddScore(Call& call, bool inside) {
   }
   const auto factor = inside ? FactorOf(g_, a_) : std::nullopt;
   const TensorId wanted = factor ? factor->value : a_.score;
-  const Expr score = tile::Cast(DType::kF32, values.Value(wanted, at));
+  const Expr score = inside && tilt_ ? e.value : tile::Cast(DType::kF32, values.Value(wanted, at));
   e.f.body.push_back({tile::Store{e.result, b_.Idx(0), score}});
   call.functions.push_back(std::move(e.f));
+}
+
+// The factor of scores, 0 where it cannot serve: where it is not positive, or too small to divide
+// the slope by; what products start from for each place of distance; and the slope where they do
+// not start from it.
+AttentionFunctions::Tilt AttentionFunctions::TiltAt(ValueScope& values, Block& out,
+                                                    const Index& at) const {
+  constexpr double kSteepest = 1e30;
+  const auto value_of = [&](TensorId id) {
+    return tile::Cast(DType::kF32, values.Value(id, BroadcastIndex(b_, g_[id], at)));
+  };
+  const Expr factor = value_of(tilt_->factor), of_distance = value_of(tilt_->slope);
+  const Expr slope = tilt_->sign < 0 ? tile::Float(0) - of_distance : of_distance;
+  const Expr start = b_.Let(out, "start", slope / factor), none = tile::Float(0);
+  const Expr serves = tile::And(
+      tile::Lt(none, factor), tile::Lt(tile::Op(ScalarOp::kAbs, {start}), tile::Float(kSteepest)));
+  return {.factor = factor,
+          .serving = tile::Select(serves, factor, none),
+          .start = tile::Select(serves, start, none),
+          .rest = tile::Select(serves, none, slope)};
+}
+
+void AttentionFunctions::AddTiltedFactor(Call& call) const {
+  Call::Function f{.name = "factor", .params = {}, .body = {}};
+  const Expr batch = AddScalar(b_, f, "batch", t());
+  const std::string result = AddArray(b_, f, "result", DType::kF32, 2, true);
+  const Index at = ScoreIndex(b_, f.body, a_.score, batch, b_.Idx(0), b_.Idx(0));
+  ValueScope values(b_, f.body);
+  const Tilt tilt = TiltAt(values, f.body, at);
+  f.body.push_back({tile::Store{result, b_.Idx(0), tilt.serving}});
+  f.body.push_back({tile::Store{result, b_.Idx(1), tilt.start}});
+  call.config.push_back({"kFolded", 1});
+  call.functions.push_back(std::move(f));
 }
 
 void AddFactor(KernelBuilder& b, TensorId scores, const std::optional<ScoreFactor>& factor,
@@ -289,19 +308,6 @@ void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& 
     out.push_back({tile::Store{result, b.Idx(4), tile::Cast(DType::kI32, only)}});
   }
   call.functions.push_back(std::move(f));
-}
-
-// Whether keys end at a number in memory, the length of a sequence.
-static bool EndsInMemory(const graph::Graph& g, const std::vector<ScoreMask>& masks) {
-  const auto is_in_memory = [&](const IndexBound::Offset& o) {
-    return !g[o.tensor].by_value && !g[o.tensor].is_constant();
-  };
-  return std::ranges::any_of(masks, [&](const ScoreMask& mask) {
-    return std::ranges::any_of(BoundsOf(g, mask), [&](const IndexBound& bound) {
-      return bound.column != 0 && bound.row == 0 &&
-             std::ranges::any_of(bound.offsets, is_in_memory);
-    });
-  });
 }
 
 // Whether all that hides a score are bounds of its place, so that a row sees the keys between its
@@ -512,18 +518,24 @@ void AttentionFunctions::AddFirst(Call& call) {
   call.functions.push_back(std::move(f));
 }
 
-void AttentionFunctions::Add(Call& call, TensorId beside, bool of_head) {
+void AttentionFunctions::Add(Call& call, TensorId beside, bool of_head, bool starts) {
   beside_ = beside;
+  if (starts) tilt_ = TiltOf(g_, a_);
+  call.config.push_back({"kTilted", tilt_ ? 1 : 0});
   const bool is_bf16 = beside == graph::kAbsent || g_[beside].dtype == DType::kBF16;
   call.config.push_back({"kBesideBf16", is_bf16 ? 1 : 0});
   AddScore(call, false);
   AddScore(call, true);
-  AddFactor(b_, a_.score, FactorOf(g_, a_), call);
+  if (tilt_)
+    AddTiltedFactor(call);
+  else
+    AddFactor(b_, a_.score, FactorOf(g_, a_), call);
   AddLimits(b_, a_.score, MasksOf(g_, a_), call, true);
   const std::vector<ScoreMask> masks = MasksOf(g_, a_);
-  // Comparing with limits of a row takes longer than one or two masks of places alone.
-  call.config.push_back(
-      {"kIntervals", of_head && EndsInMemory(g_, masks) && HasIntervals(g_, masks) ? 1 : 0});
+  call.config.push_back({"kIntervals", of_head && (starts || EndsInMemory(g_, masks)) &&
+                                               !masks.empty() && HasIntervals(g_, masks)
+                                           ? 1
+                                           : 0});
   call.config.push_back({"kBegins", HidesFirstKeys(g_, masks) ? 1 : 0});
   call.config.push_back({"kTails", EndsInMemory(g_, MasksOf(g_, a_)) ? 1 : 0});
   AddWeight(call);

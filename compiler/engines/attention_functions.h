@@ -16,6 +16,7 @@
 
 #include "compiler/engines/attention.h"
 #include "compiler/engines/attention_moves.h"
+#include "compiler/engines/attention_tilt.h"
 #include "compiler/engines/attention_view.h"
 #include "compiler/engines/kernel_builder.h"
 
@@ -52,7 +53,9 @@ class AttentionFunctions {
   // Adds score, inside, limits, weight, random, finish, rows and first, and the constants that go
   // with them. `beside`: the tensor whose value at a score's place the skeleton hands to score and
   // inside. `of_head`: rows are those of a head, as functions of rows other than score want them.
-  void Add(tile::Call& call, graph::TensorId beside = graph::kAbsent, bool of_head = true);
+  // `starts`: products may start from a multiple of the distance (attention_tilt.h).
+  void Add(tile::Call& call, graph::TensorId beside = graph::kAbsent, bool of_head = true,
+           bool starts = false);
   // Those of them that see results alone: finish, rows and first.
   void AddResults(tile::Call& call);
 
@@ -64,6 +67,11 @@ class AttentionFunctions {
   Index At(tile::Block& out, graph::TensorId tensor, const tile::Expr& batch, const tile::Expr& row,
            const tile::Expr& column) const;
   void AddScore(tile::Call& call, bool inside);
+  struct Tilt {
+    tile::Expr factor, serving, start, rest;
+  };
+  Tilt TiltAt(ValueScope& values, tile::Block& out, const Index& at) const;
+  void AddTiltedFactor(tile::Call& call) const;
   void BindDistances(ValueScope& values, const Element& element, const Index& at) const;
   bool WriteWeight(Element& element, graph::TensorId bits, bool inside);
   void AddWeight(tile::Call& call);
@@ -77,6 +85,7 @@ class AttentionFunctions {
   const Attention& a_;
   const graph::Graph& g_;
   graph::TensorId beside_ = graph::kAbsent;
+  std::optional<ScoreTilt> tilt_;
 };
 
 }  // namespace kiln::compiler

@@ -221,6 +221,18 @@ bool HidesBlocks(const Graph& g, std::span<const ScoreMask> masks) {
                              [&](const ScoreMask& mask) { return !BoundsOf(g, mask).empty(); });
 }
 
+bool EndsInMemory(const Graph& g, std::span<const ScoreMask> masks) {
+  const auto is_in_memory = [&](const IndexBound::Offset& o) {
+    return !g[o.tensor].by_value && !g[o.tensor].is_constant();
+  };
+  return std::ranges::any_of(masks, [&](const ScoreMask& mask) {
+    return std::ranges::any_of(BoundsOf(g, mask), [&](const IndexBound& bound) {
+      return bound.column != 0 && bound.row == 0 &&
+             std::ranges::any_of(bound.offsets, is_in_memory);
+    });
+  });
+}
+
 DType IndexTypeInMemory(const Graph& g) {
   Graph in_memory;
   for (const Tensor& t : g.tensors)
@@ -302,8 +314,10 @@ int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& p, int64_t r
   add("query_tiles", query_tiles);
   const int64_t sharing = HeadsSharing(b.graph(), p.attention, p.attention.k, 3);
   add("section", SectionOf(p, sharing, query_tiles, target, blocks));
-  if (p.beside != graph::kAbsent && p.outer > 1 && !IsOfEach(b.graph(), p, 4))
-    add("images", p.outer);
+  // Images that share a bias, or are of unequal lengths, of which each block is to have some.
+  const bool shares = p.beside != graph::kAbsent && !IsOfEach(b.graph(), p, 4);
+  const bool differ = in_turns && EndsInMemory(b.graph(), MasksOf(b.graph(), p.attention));
+  if (p.outer > 1 && (shares || differ)) add("images", p.outer);
   return p.heads() * query_tiles;
 }
 

@@ -54,6 +54,8 @@ Status CheckInMemory(const graph::Graph& graph, std::initializer_list<graph::Ten
 Status CheckKeptAsF32(const graph::Graph& graph, std::initializer_list<graph::TensorId> tensors);
 Status CheckComputesInF32(const graph::Graph& graph);
 bool HidesBlocks(const graph::Graph& graph, std::span<const ScoreMask> masks);
+// Whether keys end at a number in memory, the length of a sequence.
+bool EndsInMemory(const graph::Graph& graph, std::span<const ScoreMask> masks);
 
 // Whether a tensor beside scores has a head for each, along the dim that is `back` from the last.
 bool IsOfEach(const graph::Graph& graph, const AttentionProblem& problem, int64_t back);

@@ -80,7 +80,7 @@ constexpr TileRow kTiles[] = {
 
 struct Sm90 {
   static constexpr const char* kName = "attention_sm90";
-  static constexpr int kVersion = 7;
+  static constexpr int kVersion = 8;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
@@ -129,7 +129,7 @@ using Plan = Sm90::Plan;
 int64_t Sm90::Plan::bytes(int stages) const {
   const int64_t block = int64_t{tile.keys} * 2 * (depth + width);
   return int64_t{tile.groups} * (64 * depth * 2 + 64 * 128) + stages * block +
-         kSlotBytes * tile.groups + 8 * (4 * stages + 2 * tile.groups) +
+         2 * kSlotBytes * tile.groups + 8 * (4 * stages + 2 * tile.groups) +
          (moves != Moves::kMaps ? kLoadedAlignment : 0);
 }
 
@@ -353,7 +353,7 @@ class Schedule {
     const int64_t tiles =
         AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, target_, true, call);
     if (plan_.moves == Moves::kMaps) AddSharing(call);
-    AttentionFunctions(b_, a).Add(call, plan_.problem.beside);
+    AttentionFunctions(b_, a).Add(call, plan_.problem.beside, true, true);
     if (plan_.moves != Moves::kMaps) AddStore(call);
     const int64_t blocks = std::min<int64_t>(tiles, target_.multiprocessors);
     b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(before)), {blocks, 1, 1},
@@ -436,6 +436,8 @@ class Schedule {
 // hide count as half. The table's tiles are those that were measured: others are thought to be
 // slower the smaller they are.
 constexpr double kFlopsPerSecond = 650e12, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
+// A tile's first scores, last product and store, of which nothing runs beside another's.
+constexpr double kTileSeconds = 1.6e-6;
 
 double Sm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const int64_t rows = 64 * plan.tile.groups;
@@ -446,8 +448,9 @@ double Sm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const double area = static_cast<double>(rows * plan.tile.keys) / (128.0 * 128.0);
   const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
   const double flops = 2.0 * static_cast<double>(rows) * keys * (plan.depth + plan.width);
-  return kLaunchSeconds + waves * flops * (p.hides_blocks ? 0.5 : 1) * target.multiprocessors /
-                              (kFlopsPerSecond * speed);
+  return kLaunchSeconds +
+         waves * (kTileSeconds + flops * (p.hides_blocks ? 0.5 : 1) * target.multiprocessors /
+                                     (kFlopsPerSecond * speed));
 }
 
 // Where scores read memory one by one, others than the table's spill.

@@ -94,6 +94,13 @@ CASES = [
     ("bias_copied_paged", {"bias": (1, 2, 70, 280), "keys": 280, **_LENGTHS, "page": 8}),
     ("bias_copied_depth_192_128", {"bias": (1, 2, 70, 152), "keys": 152, "q": (3, 2, 70, 192), "value_depth": 128}),
     ("bias_copied_depth_256", {"bias": (1, 2, 70, 152), "keys": 152, "q": (3, 2, 70, 256)}),
+    # Intervals of keys without lengths, and tiles of which no row sees a key.
+    ("window_of_many_blocks", {"q": (1, 2, 270, 128), "keys": 408, "right": 0, "left": 150}),
+    ("padding_hides_tiles_sink_causal",
+     {"seq_q": (3, 200, 0), "seq_kv": (300, 0, 7), **_SINK, **_CAUSAL, "q": (3, 2, 270, 64), "keys": 300}),
+    # A factor by which no slope can be divided, and which is no factor of maxima.
+    ("alibi_negative_scale_causal", {"alibi": True, "scale": -0.2, **_CAUSAL, "q": (1, 2, 200, 64)}),
+    ("alibi_no_scale_causal", {"alibi": True, "scale": 1, **_CAUSAL, "q": (2, 4, 200, 64), "keys": 200}),
 ]
 _EVEN = {"keys": 152}  # eight neighbours have their random bits of one call
 _POISON = {"poison": True}

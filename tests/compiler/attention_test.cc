@@ -342,24 +342,29 @@ Graph CausalGraph(int64_t images, int64_t heads, int64_t length, int64_t depth) 
   return *g;
 }
 
+// The numbers that attention_sm90 gives its only kernel, by name, and "blocks".
+std::map<std::string, int64_t> NumbersOf(const Graph& g) {
+  std::map<std::string, int64_t> numbers;
+  const auto take = [&](std::string_view pass, const Module& module) {
+    if (pass != "emit") return;
+    ASSERT_EQ(module.groups.size(), 1u);
+    const tile::Kernel& kernel = module.groups[0].lowered.kernels[0];
+    const Launch& launch = module.program.launches[0];
+    numbers["blocks"] = launch.grid[0];
+    for (size_t i = 0; i < launch.args.size(); ++i)
+      numbers[kernel.params[i].name] = static_cast<int64_t>(launch.args[i].bits);
+  };
+  const auto plan = Compile(g, *TargetFromArch("sm_90a"), {}, take);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_TRUE(numbers.contains("section") && numbers.contains("query_tiles"));
+  return numbers;
+}
+
 // The longest share of a causal attention's tiles by the mean one, as attention_sm90's blocks take
 // them: in sections of heads, the last rows first, back and forth.
 double LongestShare(int64_t images, int64_t heads, int64_t length, int64_t depth) {
-  std::map<std::string, int64_t> shape;
-  size_t blocks = 0;
-  const auto plan = Compile(CausalGraph(images, heads, length, depth), *TargetFromArch("sm_90a"),
-                            {}, [&](std::string_view pass, const Module& module) {
-                              if (pass != "emit") return;
-                              EXPECT_EQ(module.groups.size(), 1u);
-                              const tile::Kernel& kernel = module.groups[0].lowered.kernels[0];
-                              const Launch& launch = module.program.launches[0];
-                              blocks = launch.grid[0];
-                              for (size_t i = 0; i < launch.args.size(); ++i)
-                                shape[kernel.params[i].name] =
-                                    static_cast<int64_t>(launch.args[i].bits);
-                            });
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  EXPECT_TRUE(shape.contains("section") && shape.contains("query_tiles"));
+  std::map<std::string, int64_t> shape = NumbersOf(CausalGraph(images, heads, length, depth));
+  const auto blocks = static_cast<size_t>(shape["blocks"]);
   std::vector<double> shares(blocks);
   double sum = 0;
   size_t tile = 0;
@@ -372,6 +377,17 @@ double LongestShare(int64_t images, int64_t heads, int64_t length, int64_t depth
         sum += work;
       }
   return std::ranges::max(shares) / (sum / static_cast<double>(blocks));
+}
+
+// Images whose lengths are known to the device alone come in turns, so that no block has those of
+// one image.
+TEST(AttentionTest, ImagesOfUnequalLengthsComeInTurns) {
+  const Spelling plain = {
+      .heads = 16, .key_heads = 16, .s_q = 2048, .s_kv = 2048, .depth = 128, .causal = true};
+  Spelling padded = plain;
+  padded.padding = true;
+  EXPECT_FALSE(NumbersOf(Writer(plain).Write()).contains("images"));
+  EXPECT_EQ(NumbersOf(Writer(padded).Write())["images"], 2);
 }
 
 TEST(AttentionTest, SectionsLeaveSharesAlike) {

@@ -19,6 +19,9 @@
 //   inside(…)                  the same, of places that the known masks let through; with kFolded
 //                              before the product with `factor`
 //   factor(batch, result out)  that number; 1 without kFolded
+//                              kTilted: products start from result[1] for each place of distance,
+//                              so that value has what inside(…) makes of distances already; where
+//                              that cannot be, both results are 0, and score adds it to value
 //                              kReads: some of these read memory by place
 //                              kIntervals: where result[4] of limits is not 0, a row sees the keys
 //                              from result[0] up to result[1], whose score is what inside is, and
@@ -60,7 +63,8 @@ struct attention_shape {
   int inner, batches;  // heads of one image (inner dim), of all
   int query_tiles;     // of one head
   int section;         // heads whose k and v stay in L2 together
-  int images = 1;      // whose heads of one number come one after another: they share a bias
+  int images = 1;      // whose heads of one number come one after another: they share a bias, or
+                       // each block is to have some of each, whose lengths differ
   // Batch (outer, inner) of an operand is that of the result divided by these.
   int q_outer = 1, q_inner = 1, k_outer = 1, k_inner = 1, v_outer = 1, v_inner = 1;
 };
@@ -89,6 +93,7 @@ struct attention_tiles {
   // where those that any sees end.
   struct range {
     int first, end, inside_first, inside_end, seen_end;
+    bool any;  // some row may see a key
   };
   template <class Limits>
   static __device__ inline range range_of(const attention_shape& s, const Limits& limits, int batch,
@@ -104,6 +109,7 @@ struct attention_tiles {
     r.inside_first = result[2];
     r.inside_end = min(result[3], s.keys);
     r.seen_end = max(min(result[1], s.keys), 0);
+    r.any = max(result[0], 0) < r.seen_end;
     return r;
   }
 };
@@ -128,7 +134,9 @@ struct attention_rows {
   // Of the tile that is being made:
   int batch, row;                // this thread's first row; the other one is 8 below
   int inside_first, inside_end;  // blocks that need no masks
+  bool bounded;                  // with kIntervals: rows see the keys between their limits alone
   float factor;                  // of scores
+  float tilt;                    // what products start from for each place of distance
   float score[kScores], result[kResults];
   float max_low, max_high, sum_low, sum_high;
   float inverse_low, inverse_high;       // of sums, with kEight
@@ -138,12 +146,19 @@ struct attention_rows {
   // Before the first tile. An initialiser would make loops of how a skeleton clears the arrays
   // here, and leave these in memory.
   __device__ inline void begin_largest() { largest_weight = largest_result = -infinity(); }
+  // A factor that is not positive joins no exponential.
   __device__ inline void take_factor() {
     if constexpr (C::kFolded) {
-      float y[1];
+      float y[C::kTilted ? 2 : 1];
       f->factor(batch, y);
       factor = y[0];
+      if constexpr (C::kTilted) tilt = y[1];
       if (!(factor > 0)) inside_end = 0;
+    }
+    if constexpr (C::kIntervals != 0) {
+      int keys[5];
+      f->limits(batch, 0, 0, keys);
+      bounded = keys[4] != 0 && (!C::kFolded || factor > 0);
     }
   }
   // Whether known masks let all of a block through, so that the functions for that serve. What
@@ -159,21 +174,38 @@ struct attention_rows {
   // elements 8k .. 8k + 7, for k one after another.
   template <class Beside = nothing>
   __device__ inline float take_scores(int block, const Beside& beside = {}) {
-    return is_inside(block) ? take_scores_where<true>(block, beside)
-                            : take_scores_where<false>(block, beside);
+    if (is_inside(block)) return take_scores_where<true>(block, beside);
+    if constexpr (C::kIntervals != 0)
+      if (bounded) return take_seen_scores(block, beside);
+    return take_scores_where<false>(block, beside);
   }
-  // The keys that a row sees, from a column on; `only`: no others count.
-  struct interval {
-    int first, end;
-    bool only;
-    __device__ inline bool has(int column) const {
-      return (!C::kBegins || column >= first) && column < end;
+  // Which of a row's elements of a block are seen: a thread has columns 8i and 8i + 1 from its own
+  // on, which are bits 2i and 2i + 1.
+  struct seen {
+    static constexpr int kWords = (C::kKeys / 4 + 31) / 32;
+    unsigned words[kWords];
+    __device__ inline bool has(int e) const {
+      const int bit = e / 4 * 2 + e % 2;
+      return (words[bit / 32] >> bit % 32 & 1) != 0;
     }
   };
-  __device__ inline interval interval_of(int of_row, int column) const {
+  static __device__ inline int elements_before(int columns) {
+    const int in_block = min(max(columns, 0), C::kKeys);
+    return in_block / 8 * 2 + min(in_block % 8, 2);
+  }
+  static __device__ inline unsigned lowest_bits(int count) {
+    return count >= 32 ? ~0u : (1u << max(count, 0)) - 1;
+  }
+  __device__ inline seen seen_of(int of_row, int column) {
     int keys[5];
     f->limits(batch, of_row, of_row, keys);
-    return {keys[0] - column, keys[1] - column, keys[4] != 0};
+    const int end = elements_before(keys[1] - column);
+    const int first = C::kBegins ? elements_before(keys[0] - column) : 0;
+    seen s;
+#pragma unroll
+    for (int i = 0; i < seen::kWords; ++i)
+      s.words[i] = lowest_bits(end - 32 * i) & ~lowest_bits(first - 32 * i);
+    return s;
   }
   // of(e, score, beside, distance, column) → scores, all of a block.
   template <class Beside, class Of>
@@ -192,32 +224,46 @@ struct attention_rows {
       }
     }
   }
+  // What the product of a block starts from.
+  __device__ inline void start_scores(int block) {
+    if constexpr (C::kTilted) {
+      const int column = column_of(block);
+      const float low = tilt * float(column - at_row(0)), high = tilt * float(column - at_row(2));
+#pragma unroll
+      for (int e = 0; e < kScores; ++e)
+        score[e] = fmaf(tilt, float(8 * (e / 4) + e % 2), e & 2 ? high : low);
+    }
+  }
   __device__ inline float inside_score(int e, float beside, float distance, int column) const {
     float y[1];
     f->inside(score[e], beside, distance, batch, at_row(e), column, y);
     return y[0];
   }
+  // The first column of this thread in a block; that of functions that read memory, which get
+  // places that there are.
+  __device__ inline int column_of(int block) const { return block * C::kKeys + 2 * (thread % 4); }
+  __device__ inline int known(int column) const {
+    return C::kReads ? min(column, s->keys - 1) : column;
+  }
+  // The scores of a block where rows are bounded; none of what is hidden is asked for.
+  template <class Beside = nothing>
+  __device__ inline float take_seen_scores(int block, const Beside& beside = {}) {
+    const int column = column_of(block);
+    const seen low = seen_of(at_row(0), column), high = seen_of(at_row(2), column);
+    each_score(column, beside, [&](int e, float of, float distance, int c) {
+      const float x = inside_score(e, of, distance, known(c));
+      return (e & 2 ? high : low).has(e) ? x : -infinity();
+    });
+    return C::kFolded ? factor : 1.f;
+  }
   template <bool inside, class Beside = nothing>
   __device__ inline float take_scores_where(int block, const Beside& beside = {}) {
-    const int column = block * C::kKeys + 2 * (thread % 4);
+    const int column = column_of(block);
     if constexpr (inside) {
       each_score(column, beside, [&](int e, float of, float distance, int c) {
         return inside_score(e, of, distance, c);
       });
       return C::kFolded ? factor : 1.f;
-    }
-    // Functions that read memory get places that there are.
-    const auto known = [&](int c) { return C::kReads ? min(c, s->keys - 1) : c; };
-    if constexpr (C::kIntervals != 0) {
-      const interval low = interval_of(at_row(0), column), high = interval_of(at_row(2), column);
-      if (low.only) {
-        each_score(column, beside, [&](int e, float of, float distance, int c) {
-          const float x = inside_score(e, of, distance, known(c));
-          const bool sees = (e & 2 ? high : low).has(c - column);
-          return sees ? C::kFolded ? x * factor : x : -infinity();
-        });
-        return 1.f;
-      }
     }
     each_score(column, beside, [&](int e, float of, float distance, int c) {
       float y[1];
@@ -390,18 +436,8 @@ struct attention_rows {
     }
   }
   // Where hidden scores are -inf their weights are 0, whatever stands for them.
-  __device__ inline bool hides_weights() const {
-    if constexpr (!C::kIntervals || C::kWeightsInside || C::kReads) return false;
-    int keys[5];
-    f->limits(batch, 0, 0, keys);
-    return keys[4] != 0;
-  }
-  template <bool inside>
-  __device__ inline void take_weights_where(int block) {
-    if (inside || hides_weights())
-      take_weights<true>(block);
-    else
-      take_weights<false>(block);
+  __device__ inline void take_seen_weights(int block) {
+    take_weights<!C::kWeightsInside && !C::kReads>(block);
   }
   __device__ inline void take_weights(int block) {
     if (C::kWeights && !C::kWeightsInside && !is_inside(block))

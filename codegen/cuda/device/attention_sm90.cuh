@@ -25,7 +25,10 @@
 // group), q of a group full and empty, a group's tile known (producer) where another warp of its
 // wants to know, panels beside the scores full and empty (a thread of each warp). Every group goes
 // through all blocks of its tile; those that its own rows do not see it only releases. Blocks that
-// need masks have a loop of their own.
+// need no masks have a loop of their own. A tile of which no row sees a key has no blocks.
+//
+// A group has two slots for what it is to know of a tile, in turns: the producer fills one while
+// the group is at the tile before, since bounds may be a chain of loads.
 template <class C>
 struct attention {
   static constexpr int kRows = 64 * C::kGroups;
@@ -43,14 +46,15 @@ struct attention {
   static constexpr int kValuesAt = kKeysAt + C::kStages * kKeyBytes;
   static constexpr int kStagingAt = kValuesAt + C::kStages * kValueBytes;
   static constexpr int kBesideAt = kStagingAt + C::kGroups * kBoxBytes;
-  static constexpr int kSlotsAt =  // a slot for each q
+  static constexpr int kSlotsAt =  // two for each q
       kBesideAt + C::kGroups * C::kBesideStages * kBoxBytes;
   static constexpr int kSlotBytes = 48;
-  static constexpr int kBarriersAt = kSlotsAt + C::kGroups * kSlotBytes;
+  static constexpr int kBarriersAt = kSlotsAt + C::kGroups * 2 * kSlotBytes;
   static constexpr int kBesideBarriers = C::kBeside ? C::kGroups * (1 + 2 * C::kBesideStages) : 0;
   static constexpr int kBytes =
       kBarriersAt + 8 * (4 * C::kStages + 2 * C::kGroups + kBesideBarriers);
   static_assert(!C::kBeside || C::kKeys % 64 == 0);
+  static constexpr bool kSkips = C::kIntervals != 0;
 
   struct barriers {
     unsigned base;
@@ -167,29 +171,39 @@ struct attention {
         value.advance();
       }
     }
-    // A group learns with its queries which tile it makes.
+    // What a group is to know of its tile, in the slot that it has not for the tile before.
     template <class Limits>
-    __device__ inline void queries(const place& p, const range& whole, const Limits& limits) {
+    __device__ inline void describe(const place& p, const range& whole, const Limits& limits) {
+      if constexpr (!Mover::kHasKeys) return;
+      if (!move.leads()) return;
+      for (int g = 0; g < C::kGroups; ++g) {
+        const int first_row = p.row + g * 64;
+        const range own = tiles::range_of(s, limits, p.batch, first_row, 64);
+        const unsigned slot = memory + kSlotsAt + (g * 2 + query_phase) * kSlotBytes;
+        store_shared(slot, first_row);
+        store_shared(slot + 4, p.batch);
+        store_shared(slot + 8, p.inner);
+        store_shared(slot + 12, p.outer);
+        store_shared(slot + 16, whole.first);
+        store_shared(slot + 20, whole.end);
+        store_shared(slot + 24, min(max(own.end, whole.first + 1), whole.end));
+        store_shared(slot + 28, (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys);
+        store_shared(slot + 32, max(own.inside_end, 0) / C::kKeys);
+        store_shared(slot + 36, whole.seen_end);
+        if constexpr (kSkips) store_shared(slot + 40, whole.any);
+        if (kSkips && !whole.any) store_shared(slot + 24, whole.first);  // no panels beside it
+      }
+    }
+    __device__ inline void queries(const place& p, bool any) {
       if constexpr (Mover::kHasKeys) {
         for (int g = 0; g < C::kGroups; ++g) {
-          const int first_row = p.row + g * 64;
           move.wait(b.query_empty(g), query_phase ^ 1);
-          if (move.leads()) {
-            const range own = tiles::range_of(s, limits, p.batch, first_row, 64);
-            const unsigned slot = memory + kSlotsAt + g * kSlotBytes;
-            store_shared(slot, first_row);
-            store_shared(slot + 4, p.batch);
-            store_shared(slot + 8, p.inner);
-            store_shared(slot + 12, p.outer);
-            store_shared(slot + 16, whole.first);
-            store_shared(slot + 20, whole.end);
-            store_shared(slot + 24, min(max(own.end, whole.first + 1), whole.end));
-            store_shared(slot + 28, (max(own.inside_first, 0) + C::kKeys - 1) / C::kKeys);
-            store_shared(slot + 32, max(own.inside_end, 0) / C::kKeys);
-            store_shared(slot + 36, whole.seen_end);
-            if constexpr (C::kBeside != 0) mbarrier_arrive(b.tile_known(g));
-          }
-          move.queries(memory + g * kQueryBytes, b.query_full(g), p, first_row);
+          if constexpr (C::kBeside != 0)
+            if (move.leads()) mbarrier_arrive(b.tile_known(g));
+          if (!kSkips || any)
+            move.queries(memory + g * kQueryBytes, b.query_full(g), p, p.row + g * 64);
+          else
+            move.end(b.query_full(g));
         }
         query_phase ^= 1;
       }
@@ -199,7 +213,7 @@ struct attention {
         for (int g = 0; g < C::kGroups; ++g) {
           move.wait(b.query_empty(g), query_phase ^ 1);
           if (move.leads()) {
-            store_shared(memory + kSlotsAt + g * kSlotBytes + 4, -1);
+            store_shared(memory + kSlotsAt + (g * 2 + query_phase) * kSlotBytes + 4, -1);
             if constexpr (C::kBeside != 0) mbarrier_arrive(b.tile_known(g));
           }
           move.end(b.query_full(g));
@@ -213,8 +227,10 @@ struct attention {
     __device__ inline void tile(const place& p, const Limits& limits) {
       const range r = tiles::range_of(s, limits, p.batch, p.row, kRows);
       move.begin(p, r);
+      describe(p, r, limits);
+      if (kSkips && !r.any) return queries(p, false);
       keys(p, r.end - 1);
-      queries(p, r, limits);
+      queries(p, true);
 #pragma unroll 1
       for (int block = r.end - 1; block > r.first; --block) {
         keys(p, block - 1);
@@ -237,9 +253,9 @@ struct attention {
   static __device__ inline void produce_beside(const tensor_map& beside, unsigned memory,
                                                const barriers& b, int g) {
     beside_ring at;
-    const unsigned slot = memory + kSlotsAt + g * kSlotBytes;
 #pragma unroll 1
     for (unsigned phase = 0;; phase ^= 1) {
+      const unsigned slot = memory + kSlotsAt + (g * 2 + phase) * kSlotBytes;
       mbarrier_wait(b.tile_known(g), phase);
       const int row = load_shared(slot), batch = load_shared(slot + 4);
       const int inner = C::kBesideHeads ? load_shared(slot + 8) : 0;
@@ -303,6 +319,10 @@ struct attention {
     }
   };
 
+  // How scores of a block come about: all of them let through; of rows that see the keys between
+  // two places; by the functions that ask each place.
+  enum class Scores { kInside, kSeen, kByFunctions };
+
   template <class F, class Out, bool clears>
   struct consumer {
     attention_rows<C, F> part;
@@ -349,10 +369,13 @@ struct attention {
         beside.advance();
       }
     }
-    template <bool inside>
+    template <Scores by>
     __device__ inline float take_scores(int block) {
-      return part.template take_scores_where<inside>(
-          block, [&](int k, unsigned(&to)[4]) { load_beside(k, to); });
+      const auto of = [&](int k, unsigned(&to)[4]) { load_beside(k, to); };
+      if constexpr (by == Scores::kSeen)
+        return part.take_seen_scores(block, of);
+      else
+        return part.template take_scores_where < by == Scores::kInside > (block, of);
     }
 
     // Their high halves are the same numbers, and sums stay below 2^32: 32-bit arithmetic.
@@ -366,7 +389,7 @@ struct attention {
         C::multiply(part.score, descriptor(query_tile + i / 4 * (8192 >> 4) + i % 4 * 2),
                     descriptor(key_tile + key.stage * (kKeyBytes >> 4) +
                                i / 4 * (kPanelBytes >> 4) + i % 4 * 2),
-                    i != 0);
+                    C::kTilted || i != 0);
       wgmma_commit();
     }
     __device__ inline void multiply_values() {
@@ -397,7 +420,9 @@ struct attention {
       fence_for_copies();
       group_sync();
     }
+    template <Scores by>
     __device__ inline void first_block(int block) {
+      part.start_scores(block);
       mbarrier_wait(b.key_full(key.stage), key.phase);
       take_turn();
       multiply_keys();
@@ -408,14 +433,18 @@ struct attention {
       float low, high;  // there is no result that loses them
       if constexpr (C::kSink) part.begin_rows();
       const float times =
-          part.is_inside(block) ? take_scores<true>(block) : take_scores<false>(block);
+          part.is_inside(block) ? take_scores<Scores::kInside>(block) : take_scores<by>(block);
       part.template softmax<!C::kSink>(times, low, high);
-      part.take_weights(block);
+      if constexpr (by == Scores::kSeen)
+        part.take_seen_weights(block);
+      else
+        part.take_weights(block);
 #pragma unroll
       for (float& result : part.result) result = 0;
     }
-    template <bool inside>
+    template <Scores by>
     __device__ inline void next_block(int block) {
+      part.start_scores(block);
       mbarrier_wait(b.key_full(key.stage), key.phase);
       take_turn();
       multiply_keys();
@@ -425,32 +454,55 @@ struct attention {
       wgmma_wait<1>();
       pin(part.score);
       release_keys();
-      const float times = take_scores<inside>(block);
+      const float times = take_scores<by>(block);
       float low, high;
       part.template softmax<false>(times, low, high);
       wgmma_wait<0>();
       pin(part.result);
       release_values();
-      part.template take_weights_where<inside>(block);
+      if constexpr (by == Scores::kSeen)
+        part.take_seen_weights(block);
+      else
+        part.template take_weights<by == Scores::kInside>(block);
       part.scale_result(low, high);
+    }
+
+    // All blocks of a tile, down to the first. There is one copy of a masked block: instructions
+    // that are met for the first time come from memory, which takes longer than what they do.
+    template <Scores by>
+    __device__ inline void blocks(int block, int first) {
+      first_block<by>(block);
+      --block;
+#pragma unroll 1
+      while (block >= first) {
+        if constexpr (!C::kReads) {
+          const int until = part.is_inside(block) ? max(part.inside_first, first) : block + 1;
+#pragma unroll 1
+          for (; block >= until; --block) next_block<Scores::kInside>(block);
+          if (block < first) break;
+        }
+        next_block<by>(block);
+        --block;
+      }
     }
 
     __device__ inline int of_slot(int i) const {
       // The same number in all lanes, as a shuffle says: loops over it keep uniform registers.
-      return __shfl_sync(~0u, load_shared(memory + kSlotsAt + group * kSlotBytes + 4 * i), 0);
+      return __shfl_sync(
+          ~0u,
+          load_shared(memory + kSlotsAt + (group * 2 + (query_phase ^ 1)) * kSlotBytes + 4 * i), 0);
     }
-    // False where there is none left.
-    __device__ inline bool tile() {
-      mbarrier_wait(b.query_full(group), query_phase);
-      query_phase ^= 1;
-      part.batch = of_slot(1);
-      if (part.batch < 0) return false;
-      const int first_row = of_slot(0), inner = of_slot(2), outer = of_slot(3);
+    // A tile whose rows see no key, of which nothing but queries' barrier was said.
+    __device__ inline void take_nothing(float& low, float& high) {
+      mbarrier_arrive(b.query_empty(group));
+      part.begin_rows();
+#pragma unroll
+      for (float& result : part.result) result = 0;
+      part.finish_rows(low, high);
+    }
+    // Results of the tile that the slot describes, but for the factors of their rows.
+    __device__ inline void take_tile(float& low, float& high) {
       const int first = of_slot(4), end = of_slot(6);
-      part.row = first_row + thread / 32 * 16 + thread % 32 / 4;
-      part.inside_first = of_slot(7);
-      part.inside_end = of_slot(8);
-      part.take_factor();
       int block = of_slot(5) - 1;
 #pragma unroll 1
       for (; block >= end; --block) {
@@ -463,27 +515,39 @@ struct attention {
         release_values();
       }
       if constexpr (clears) clear_tail(block, of_slot(9));
-      first_block(block);
-      --block;
-      const int end_inside = C::kReads ? first : max(part.inside_end, first);
-#pragma unroll 1
-      for (; block >= end_inside; --block) next_block<false>(block);
-      if constexpr (!C::kReads) {
-        const int first_inside = max(part.inside_first, first);
-#pragma unroll 1
-        for (; block >= first_inside; --block) next_block<true>(block);
-#pragma unroll 1
-        for (; block >= first; --block) next_block<false>(block);
+      if constexpr (C::kIntervals != 0) {
+        if (part.bounded)
+          blocks<Scores::kSeen>(block, first);
+        else
+          blocks<Scores::kByFunctions>(block, first);
+      } else {
+        blocks<Scores::kByFunctions>(block, first);
       }
       mbarrier_arrive(b.query_empty(group));  // by each thread: all of them have read the slot
       mbarrier_wait(b.value_full(value.stage), value.phase);
       multiply_values();
-      float scale_low, scale_high;
-      part.finish_rows(scale_low, scale_high);
+      part.finish_rows(low, high);
       wgmma_wait<0>();
       pin(part.result);
       release_values();
-      part.scale_result(scale_low, scale_high);
+    }
+    // False where there is none left.
+    __device__ inline bool tile() {
+      mbarrier_wait(b.query_full(group), query_phase);
+      query_phase ^= 1;
+      part.batch = of_slot(1);
+      if (part.batch < 0) return false;
+      const int first_row = of_slot(0), inner = of_slot(2), outer = of_slot(3);
+      part.row = first_row + thread / 32 * 16 + thread % 32 / 4;
+      part.inside_first = of_slot(7);
+      part.inside_end = of_slot(8);
+      part.take_factor();
+      float low, high;
+      if (kSkips && of_slot(10) == 0)
+        take_nothing(low, high);
+      else
+        take_tile(low, high);
+      part.scale_result(low, high);
       store(first_row, inner, outer);
       return true;
     }
