@@ -11,6 +11,7 @@
 #include "compiler/engines/attention_problem.h"
 #include "compiler/engines/attention_runs.h"
 #include "compiler/engines/map_dims.h"
+#include "compiler/machine.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -432,9 +433,9 @@ class Schedule {
 // ---- the engine's row
 // --------------------------------------------------------------------------------------
 
-// Both products at two thirds of the tensor cores' speed, in whole waves; the blocks that masks
-// hide count as half. The table's tiles are those that were measured: others are thought to be
-// slower the smaller they are.
+// Both products at two thirds of the tensor cores' speed, or keys and values as fast as they come
+// from the L2 cache, in whole waves; the blocks that masks hide count as half. The table's tiles are
+// those that were measured: others are thought to be slower the smaller they are.
 constexpr double kFlopsPerSecond = 650e12, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
 // A tile's first scores, last product and store, of which nothing runs beside another's.
 constexpr double kTileSeconds = 1.6e-6;
@@ -447,10 +448,11 @@ double Sm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const double keys = static_cast<double>(AlignUp(p.keys, plan.tile.keys));
   const double area = static_cast<double>(rows * plan.tile.keys) / (128.0 * 128.0);
   const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
-  const double flops = 2.0 * static_cast<double>(rows) * keys * (plan.depth + plan.width);
-  return kLaunchSeconds +
-         waves * (kTileSeconds + flops * (p.hides_blocks ? 0.5 : 1) * target.multiprocessors /
-                                     (kFlopsPerSecond * speed));
+  const double bytes = 2.0 * keys * (plan.depth + plan.width);
+  const double flops = static_cast<double>(rows) * bytes;
+  const double tile = std::max(flops * target.multiprocessors / (kFlopsPerSecond * speed),
+                               bytes / MachineOf(target).l2_share);
+  return kLaunchSeconds + waves * (kTileSeconds + tile * (p.hides_blocks ? 0.5 : 1));
 }
 
 // Where scores read memory one by one, others than the table's spill.
