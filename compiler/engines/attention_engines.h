@@ -2,6 +2,7 @@
 //
 //   attention_sm90, attention_sm80              softmax(q k) v: on Hopper; on mma.sync, for every
 //                                               GPU and layout
+//   attention_bytes_sm90                        the same on Hopper, of operands of 8 bits
 //   attention_decode                            the same of few queries over many keys, which are
 //                                               split; k and v may lie behind page tables
 //   attention_grad_sm90, attention_grad_sm80    gradients, with zeroes before and dq behind; sums
@@ -18,6 +19,7 @@ namespace kiln::compiler {
 
 extern const Engine kAttentionSm80Engine;
 extern const Engine kAttentionSm90Engine;
+extern const Engine kAttentionBytesSm90Engine;
 extern const Engine kAttentionDecodeEngine;
 extern const Engine kAttentionGradSm80Engine;
 extern const Engine kAttentionGradSm80AtomicEngine;

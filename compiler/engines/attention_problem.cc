@@ -246,6 +246,15 @@ int64_t HeadsSharing(const Graph& g, const Attention& a, TensorId operand, int64
   return d < 0 ? 1 : out[d] / g[operand].dims[d];
 }
 
+void AddSharing(KernelBuilder& b, const Attention& a, tile::Call& call) {
+  for (const auto& [name, id] : {std::pair{"q", a.q}, {"k", a.k}, {"v", a.v}})
+    for (const auto& [dim, back] : {std::pair{"outer", 4}, {"inner", 3}}) {
+      const int64_t sharing = HeadsSharing(b.graph(), a, id, back);
+      const std::string member = fmt::format("{}_{}", name, dim);
+      if (sharing != 1) call.shape.push_back({member, b.Arg(member, sharing)});
+    }
+}
+
 bool IsOfEach(const Graph& g, const AttentionProblem& p, int64_t back) {
   if (p.beside == graph::kAbsent) return false;
   const Dims& dims = g[p.beside].dims;

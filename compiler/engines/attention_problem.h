@@ -74,6 +74,9 @@ int64_t HeadsSharing(const graph::Graph& graph, const Attention& attention, grap
 int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& problem, int64_t rows,
                           const Target& target, bool in_turns, tile::Call& call);
 
+// Of how many heads of the result operands have one, numbers of attention_shape.
+void AddSharing(KernelBuilder& b, const Attention& attention, tile::Call& call);
+
 // What a number in memory is before kernels make it the largest absolute value of something:
 // -infinity; 0 where some of these are skipped, because they are hidden and 0.
 struct LargestStart {

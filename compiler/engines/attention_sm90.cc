@@ -353,7 +353,7 @@ class Schedule {
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     const int64_t tiles =
         AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, target_, true, call);
-    if (plan_.moves == Moves::kMaps) AddSharing(call);
+    if (plan_.moves == Moves::kMaps) AddSharing(b_, a, call);
     AttentionFunctions(b_, a).Add(call, plan_.problem.beside, true, true);
     if (plan_.moves != Moves::kMaps) AddStore(call);
     const int64_t blocks = std::min<int64_t>(tiles, target_.multiprocessors);
@@ -412,15 +412,6 @@ class Schedule {
   void AddPlaces(bool has_apart) {
     apart_ |= has_apart ? next_ : 0;
     next_ *= 2;
-  }
-  void AddSharing(Call& call) {
-    const Attention& a = plan_.problem.attention;
-    for (const auto& [name, id] : {std::pair{"q", a.q}, {"k", a.k}, {"v", a.v}})
-      for (const auto& [dim, back] : {std::pair{"outer", 4}, {"inner", 3}}) {
-        const int64_t sharing = HeadsSharing(g_, a, id, back);
-        const std::string member = fmt::format("{}_{}", name, dim);
-        if (sharing != 1) call.shape.push_back({member, b_.Arg(member, sharing)});
-      }
   }
 
   const Graph& g_;

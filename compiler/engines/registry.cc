@@ -57,7 +57,8 @@ std::span<const Engine> Engines() {
                                     kAttentionDecodeEngine,
                                     kRecurrenceSm80F32Engine,
                                     kRecurrenceSm90Engine,
-                                    kRecurrenceSm90Tf32Engine};
+                                    kRecurrenceSm90Tf32Engine,
+                                    kAttentionBytesSm90Engine};
   return kEngines;
 }
 

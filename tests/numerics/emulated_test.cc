@@ -76,6 +76,8 @@ constexpr EmulatedRun kRuns[] = {
     {"winograd_sm90", "contract.txt:winograd/nhwc", 90},
     {"attention_sm90", "attention.txt:smoke/plain", 90},
     {"attention_sm90", "attention.txt:smoke/causal", 90},
+    {"attention_bytes_sm90", "attention.txt:bytes/images_first", 90},
+    {"attention_bytes_sm90", "attention.txt:bytes/bias", 90},
     {"attention_grad_sm90", "attention.txt:gradients/depth_40", 90},
     {"attention_grad_sm90_atomic", "attention.txt:gradients/plain", 90},
 };

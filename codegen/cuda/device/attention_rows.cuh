@@ -139,7 +139,7 @@ struct attention_rows {
   float tilt;                    // what products start from for each place of distance
   float score[kScores], result[kResults];
   float max_low, max_high, sum_low, sum_high;
-  float inverse_low, inverse_high;       // of sums, with kEight
+  float share_low, share_high;           // of sums in weights, as log2, with kEight
   float largest_weight, largest_result;  // of this thread's, with kPeaks
   unsigned weights[kScores / 2];
 
@@ -367,11 +367,21 @@ struct attention_rows {
   __device__ inline void softmax_again(float times) {
     exponent x = {times * kLog2e, finite(max_low) * kLog2e, finite(max_high) * kLog2e};
     if (__any_sync(~0u, is_large(x))) subtract_maxima(times, x);
+    x.low -= share_low;
+    x.high -= share_high;
     take_powers(x);
-#pragma unroll
-    for (int e = 0; e < kScores; ++e) score[e] *= e & 2 ? inverse_high : inverse_low;
   }
-  __device__ inline void finish_sums() { finish_rows(inverse_low, inverse_high); }
+  static __device__ inline float log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  __device__ inline void finish_sums() {
+    float low, high;
+    finish_rows(low, high);
+    share_low = low == 0.f ? 0.f : log2(low);
+    share_high = high == 0.f ? 0.f : log2(high);
+  }
 
   template <bool inside>
   __device__ inline float weight_of(int e, int block, unsigned bits) {
@@ -435,6 +445,29 @@ struct attention_rows {
       }
     }
   }
+  // The same as bytes, for wgmma: four columns of a row in a register (attention_bytes_sm90.cuh).
+  template <bool inside>
+  __device__ inline void take_byte_weights_where(int block) {
+    constexpr bool is_random = C::kRandom && (inside ? C::kWeightsInside : C::kWeights);
+#pragma unroll
+    for (int k = 0; k < kScores / 8; ++k) {
+      unsigned words[4] = {0, 0, 0, 0}, pairs[4];
+      if constexpr (is_random) take_random<inside>(k, block, words);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        pairs[i] =
+            narrow_pair_8<C::kEight>(weight_of<inside>(8 * k + 2 * i, block, words[i] & 0xffff),
+                                     weight_of<inside>(8 * k + 2 * i + 1, block, words[i] >> 16));
+      weights[2 * k] = pairs[0] | pairs[2] << 16;
+      weights[2 * k + 1] = pairs[1] | pairs[3] << 16;
+    }
+  }
+  __device__ inline void take_byte_weights(int block) {
+    if (is_inside(block) || hides_weights())
+      take_byte_weights_where<true>(block);
+    else
+      take_byte_weights_where<false>(block);
+  }
   // Where hidden scores are -inf their weights are 0, whatever stands for them.
   __device__ inline void take_seen_weights(int block) {
     take_weights<!C::kWeightsInside && !C::kReads>(block);
@@ -472,6 +505,21 @@ struct attention_rows {
       if (own < s->queries && column < s->columns)
         largest_result = fmaxf(largest_result, fabsf(y[1]));
     return y[0];
+  }
+  // Eight neighbours of a row, in pairs of f16.
+  __device__ inline void finish_8(const float (&x)[8], int at, int column, unsigned* to) {
+    float finished[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float y[C::kPeaks & 2 ? 2 : 1];
+      f->finish(x[i], batch, at, min(column + i, s->columns - 1), y);
+      if constexpr (C::kPeaks & 2)
+        if (column + i < s->columns) largest_result = fmaxf(largest_result, fabsf(y[1]));
+      finished[i] = y[0];
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i += 2)
+      to[i / 2] = round_pair_8<C::kEightResult>(finished[i], finished[i + 1]);
   }
   // Two neighbours of a row as they are stored.
   __device__ inline unsigned finished_pair(int e) {

@@ -19,7 +19,8 @@
 //   O / l → finish → shared memory → TMA, or the threads of the group
 //
 // S of one block and O of the block before are in flight together, so that the softmax runs under a
-// product. With kPingPong groups take turns to issue products, by named barriers.
+// product. With kPingPong groups take turns to issue products, by named barriers. Operands of 8
+// bits (kEight) have steps of their own, attention_bytes_sm90: blocks of keys come twice.
 //
 // mbarriers: k and v blocks full (producer, with bytes, or all its threads) and empty (one thread a
 // group), q of a group full and empty, a group's tile known (producer) where another warp of its
@@ -40,7 +41,8 @@ struct attention {
   static constexpr int kPanelBytes = C::kKeys * 128;
   static constexpr int kQueryBytes = kPanels * 8192;  // of one group
   static constexpr int kKeyBytes = kPanels * kPanelBytes;
-  static constexpr int kValueBytes = kWidthPanels * kPanelBytes;
+  static constexpr int kValueBytes =  // of 8 bits, with keys side by side
+      C::kEight ? C::kWidth * C::kKeys : kWidthPanels * kPanelBytes;
   static constexpr int kBoxBytes = 64 * 128;
   static constexpr int kKeysAt = C::kGroups * kQueryBytes;
   static constexpr int kValuesAt = kKeysAt + C::kStages * kKeyBytes;
@@ -231,6 +233,11 @@ struct attention {
       if (kSkips && !r.any) return queries(p, false);
       keys(p, r.end - 1);
       queries(p, true);
+      if constexpr (C::kEight != 0) {  // keys come twice
+#pragma unroll 1
+        for (int block = r.end - 2; block >= r.first; --block) keys(p, block);
+        keys(p, r.end - 1);
+      }
 #pragma unroll 1
       for (int block = r.end - 1; block > r.first; --block) {
         keys(p, block - 1);
@@ -574,7 +581,16 @@ struct attention {
     }
   };
 
-  template <class Mover, class Out, class F>
+  // What a group does from the first tile to the last. Another one has the same function.
+  struct own_steps {
+    template <class Group>
+    static __device__ inline void run(Group& group) {
+      while (group.tile()) {
+      }
+    }
+  };
+
+  template <class Steps = own_steps, class Mover, class Out, class F>
   static __device__ inline void run(unsigned memory, const Mover& mover, const Out& out,
                                     const tensor_map* beside, const attention_shape& s,
                                     const F& f) {
@@ -623,8 +639,7 @@ struct attention {
     c.key_tile = low(16, memory + kKeysAt);
     c.value_tile = low(kPanelBytes, memory + kValuesAt);
     if (C::kPingPong && group == C::kGroups - 1) named_barrier_arrive(1, 256);
-    while (c.tile()) {
-    }
+    Steps::run(c);
     out.end(c.leads());
   }
 };

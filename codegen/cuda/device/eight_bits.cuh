@@ -4,6 +4,7 @@
 //
 //   round_pair_8<kind>(low, high)   two f32 rounded to 8 bits, as a pair of f16. PTX ISA "cvt",
 //                                   two at a time from sm_89 on
+//   narrow_pair_8<kind>(low, high)  the same as two bytes, from sm_89 on
 //   widen_8<kind>(bytes)            8 neighbours as f16
 template <int kind>
 __device__ inline unsigned round_pair_8(float low, float high) {
@@ -27,6 +28,18 @@ __device__ inline unsigned round_pair_8(float low, float high) {
   return pack_pair<false>(float(e5m2_t(low)), float(e5m2_t(high)));
 #endif
 }
+
+#if __CUDA_ARCH__ >= 890
+template <int kind>
+__device__ inline unsigned narrow_pair_8(float low, float high) {
+  unsigned short pair;
+  if constexpr (kind == 1)
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(pair) : "f"(low), "f"(high));
+  else
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %2, %1;" : "=h"(pair) : "f"(low), "f"(high));
+  return pair;
+}
+#endif
 
 template <int kind>
 __device__ inline uint2 widen_4(unsigned bytes) {

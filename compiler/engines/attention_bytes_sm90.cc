@@ -1,0 +1,241 @@
+// The attention_bytes_sm90 engine: knobs, which groups it takes, and the kernel's text. It is
+// attention_sm90 for operands, weights and results of 8 bits.
+#include <algorithm>
+
+#include "compiler/engines/attention_engine.h"
+#include "compiler/engines/attention_engines.h"
+#include "compiler/engines/attention_functions.h"
+#include "compiler/engines/attention_moves.h"
+#include "compiler/engines/attention_problem.h"
+#include "compiler/machine.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using tile::Call;
+
+// 0: what the table says for the depth.
+constexpr int kGroupsDomain[] = {0, 1, 2, 3};
+constexpr int kKeysDomain[] = {0, 32, 64, 128};  // a swizzle has these widths
+constexpr int kStagesDomain[] = {0, 2, 3};
+constexpr int kTurnsDomain[] = {2, 0, 1};  // 2: as the table
+constexpr KnobRow kKnobRows[] = {
+    {.name = "groups", .cudnn_type = kKnobTileRows, .domain = kGroupsDomain},
+    {.name = "tile_keys", .cudnn_type = kKnobTileN, .domain = kKeysDomain},
+    {.name = "stages", .cudnn_type = kKnobStages, .domain = kStagesDomain},
+    {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kTurnsDomain},
+};
+enum { kGroupsKnob, kKeysKnob, kStagesKnob, kTurnsKnob };
+
+constexpr int kRow = 128;        // bytes of a panel's row: of q and k, and of v as it lies
+constexpr int kPanel = 64;       // columns of results that are whole
+constexpr int kMostDepth = 256;  // of q and k, of v: accumulators end there
+constexpr int kAlignment = 1024;
+constexpr int kSlotBytes = 48;              // where a group learns what tile it makes
+constexpr int kStagingBytes = 64 * 32 * 4;  // of a group's results
+
+// Registers of the producer's threads and of the others', by the number of consumer groups, and
+// what accumulators and weights may take of them; 0 is what a thread has from the start.
+struct RegisterSplit {
+  int producer, consumer, most;
+};
+constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 176}, {40, 232, 176}, {32, 160, 112}};
+
+struct AttentionTile {
+  int groups = 2, keys = 128, stages = 2;
+  bool ping_pong = true;
+};
+// By the deeper of the two operands.
+struct TileRow {
+  int depth;
+  AttentionTile tile;
+};
+constexpr TileRow kTiles[] = {{64, {3, 128, 2, true}},
+                              {128, {2, 128, 2, true}},
+                              {192, {2, 128, 2, true}},
+                              {256, {2, 64, 2, true}}};
+
+struct BytesSm90 {
+  static constexpr const char* kName = "attention_bytes_sm90";
+  static constexpr int kVersion = 1;
+  static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
+  static constexpr auto kRunsOn = RunsOnWgmma;
+  static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
+
+  struct Plan {
+    AttentionProblem problem = {};
+    int depth = 0, width = 0;  // of q and k, in whole rows; of v, in whole panels
+    AttentionTile tile = {};
+    TensorMapSpec q = {}, k = {}, v = {};
+    // Of O, S and weights, in a thread.
+    int used() const { return width / 2 + tile.keys / 2 + tile.keys / 8; }
+    const RegisterSplit& registers() const { return kRegisters[tile.groups]; }
+  };
+  static Result<Plan> PlanOf(const Group& group);
+  static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
+  static int64_t SharedBytes(const Plan& p);
+  static double Seconds(const Plan& p, const Target& target, bool is_default);
+  static std::vector<std::vector<int>> Others(const Plan& p);
+  static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered);
+};
+using Plan = BytesSm90::Plan;
+
+int64_t BytesSm90::SharedBytes(const Plan& p) {
+  const int64_t groups = p.tile.groups, stages = p.tile.stages, keys = p.tile.keys;
+  const int64_t turned = groups * (64 * p.depth + kStagingBytes + kSlotBytes) +
+                         stages * keys * (p.depth + p.width) + 8 * (4 * stages + 2 * groups);
+  const int64_t lying = stages * keys * AlignUp(p.width, kRow);
+  return AlignUp(turned, kAlignment) + lying + 16 * stages + kAlignment;
+}
+
+Result<Plan> BytesSm90::PlanOf(const Group& group) {
+  const Graph& g = group.graph;
+  Plan p;
+  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth, OperandBits::k16Or8));
+  const Attention& a = p.problem.attention;
+  for (const graph::TensorId id : {a.q, a.weight, a.result})
+    if (EightBits(g[id].dtype) == 0)
+      return Status::Error(Code::kUnsupportedDataType, "{} is {}; it would have 8 bits", g[id].name,
+                           Info(g[id].dtype).text);
+  RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v}));
+  p.depth = static_cast<int>(AlignUp(p.problem.depth, kRow));
+  p.width = static_cast<int>(AlignUp(p.problem.width, kPanel));
+  const int64_t rank = g[a.score].rank();
+  ASSIGN_OR_RETURN(p.q, AttentionMapOf(g[a.q], rank - 2, rank - 1, 64));
+  ASSIGN_OR_RETURN(p.k, AttentionMapOf(g[a.k], rank - 1, rank - 2, 64));
+  ASSIGN_OR_RETURN(p.v, AttentionMapOf(g[a.v], rank - 2, rank - 1, 64));
+  return p;
+}
+
+Status BytesSm90::TakeTile(Plan& p, const Target&, std::span<const int> knobs) {
+  const int depth = std::max(p.depth / 2, p.width);
+  p.tile = std::ranges::find_if(kTiles, [&](const TileRow& r) { return depth <= r.depth; })->tile;
+  int* const values[] = {&p.tile.groups, &p.tile.keys, &p.tile.stages};
+  for (size_t i = 0; i < std::size(values); ++i)
+    if (knobs[i] > 0) *values[i] = knobs[i];
+  if (knobs[kTurnsKnob] < 2) p.tile.ping_pong = knobs[kTurnsKnob] == 1;
+  p.tile.ping_pong &= p.tile.groups > 1;  // one group has nobody to take turns with
+  if (p.used() > p.registers().most)
+    return Status::Error(Code::kUnsupportedShape,
+                         "{} groups with blocks of {} keys have too few registers for rows of {}",
+                         p.tile.groups, p.tile.keys, p.width);
+  for (TensorMapSpec* map : {&p.k, &p.v}) map->box[1] = p.tile.keys;
+  return {};
+}
+
+// ---- the kernel
+// --------------------------------------------------------------------------------------------
+
+class Schedule {
+ public:
+  Schedule(const Group& group, const Target& target, Plan plan)
+      : group_(group),
+        g_(group.graph),
+        target_(target),
+        plan_(std::move(plan)),
+        a_(plan_.problem.attention),
+        b_(group, target,
+           fmt::format("attention_bytes_sm90: {} x 64 queries, blocks of {} keys{}",
+                       plan_.tile.groups, plan_.tile.keys,
+                       plan_.tile.ping_pong ? ", in turns" : ""),
+           IndexTypeInMemory(group.graph)) {
+    for (const char* reserved : {"bx", "shape", "score", "inside", "factor", "limits", "weight",
+                                 "random", "finish", "rows", "first", "store"})
+      b_.Name(reserved);
+  }
+
+  void Lower(Lowered& lowered) {
+    const int64_t bytes = BytesSm90::SharedBytes(plan_);
+    const std::string memory = b_.Name("memory");
+    Call call{.skeleton = "attention_bytes_sm90",
+              .maps = {b_.Map("q_map", a_.q, plan_.q), b_.Map("k_map", a_.k, plan_.k),
+                       b_.Map("v_map", a_.v, plan_.v)},
+              .buffers = {memory}};
+    // The memory stands for what nobody asks for.
+    for (const auto& largest : {a_.largest_weight, a_.largest_result})
+      call.buffers.push_back(largest ? b_.Pointer(largest->result) : memory);
+    AddLargestStart(group_, target_, LargestStarts(a_), BytesSm90::kName, lowered);
+    call.wgmma = {.columns = plan_.tile.keys, .type = g_[a_.q].dtype, .right_type = g_[a_.k].dtype};
+    call.second = Call::Wgmma{.columns = plan_.width,
+                              .type = g_[a_.weight].dtype,
+                              .right_type = g_[a_.v].dtype,
+                              .left_in_registers = true};
+    const RegisterSplit& registers = plan_.registers();
+    call.config = {{"kGroups", plan_.tile.groups},
+                   {"kKeys", plan_.tile.keys},
+                   {"kDepth", plan_.depth / 2},
+                   {"kWidth", plan_.width},
+                   {"kStages", plan_.tile.stages},
+                   {"kBytes", bytes},
+                   {"kPingPong", plan_.tile.ping_pong ? 1 : 0},
+                   {"kReads", plan_.problem.reads_by_place ? 1 : 0},
+                   {"kBeside", 0},
+                   {"kBesideStages", 0},
+                   {"kBesideHeads", 0},
+                   {"kBesideImages", 0},
+                   {"kProducerRegisters", registers.producer},
+                   {"kConsumerRegisters", registers.consumer},
+                   {"kPackBf16", 0}};
+    const int64_t tiles = 
+        AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, target_, true, call);
+    AddSharing(b_, a_, call);
+    AttentionFunctions(b_, a_).Add(call, graph::kAbsent, true, true);
+    AddRowsStore(b_, call, "store", a_.result, ScatterOf(g_, a_, a_.result));
+    tile::Block before;
+    before.push_back({tile::Alloc{memory, DType::kF16, tile::Space::kShared, bytes / 2}});
+    const int64_t blocks = std::min<int64_t>(tiles, target_.multiprocessors);
+    b_.Finish(CallOfBlocks(b_, blocks, std::move(call), std::move(before)), {blocks, 1, 1},
+              128 * (plan_.tile.groups + 1), lowered, 1);
+  }
+
+ private:
+  const Group& group_;
+  const Graph& g_;
+  const Target& target_;
+  const Plan plan_;
+  const Attention& a_;
+  KernelBuilder b_;
+};
+
+// ---- the engine's row
+// --------------------------------------------------------------------------------------
+
+// Scores are multiplied twice and the exponentials of both times bound the kernel: as many
+// products as one of 16 bits has, at half of what wgmma reaches with those. Blocks that masks hide
+// count as half.
+constexpr double kFlopsPerSecond = 500e12, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
+
+double BytesSm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
+  const int64_t rows = 64 * plan.tile.groups;
+  const AttentionProblem& p = plan.problem;
+  const int64_t tiles = p.heads() * CeilDiv(p.queries, rows);
+  const double waves = static_cast<double>(CeilDiv(tiles, target.multiprocessors));
+  const double keys = static_cast<double>(AlignUp(p.keys, plan.tile.keys));
+  const double area = static_cast<double>(rows * plan.tile.keys) / (128.0 * 128.0);
+  const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
+  const double flops = 2.0 * static_cast<double>(rows) * keys * (plan.depth + plan.width);
+  return kLaunchSeconds + waves * flops * (p.hides_blocks ? 0.5 : 1) * target.multiprocessors /
+                              (kFlopsPerSecond * speed);
+}
+
+std::vector<std::vector<int>> BytesSm90::Others(const Plan&) {
+  std::vector<std::vector<int>> all;
+  for (const int groups : {1, 2, 3})
+    for (const int keys : {64, 128})
+      for (const int stages : {2, 3})
+        for (const int turns : {0, 1})
+          if (turns < groups) all.push_back({groups, keys, stages, turns});
+  return all;
+}
+
+void BytesSm90::Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
+  Schedule(group, target, std::move(plan)).Lower(lowered);
+}
+
+}  // namespace
+
+const Engine kAttentionBytesSm90Engine = AttentionEngine<BytesSm90>::Row();
+
+}  // namespace kiln::compiler
