@@ -5,14 +5,12 @@ are compared with PyTorch's arithmetic in f64 first, weights and slopes rounded 
     python bench/attention_fp8.py --cudnn OURS --nvidia THEIRS --out FILE [--filter WORDS] [--rounds N]
         [--shapes 2x16x2048x128,…]
 
-Processes, turns and times are those of attention_frontend.py.
+Processes, turns and times are those of side_by_side.py.
 """
 
-import argparse
-import json
 import math
 
-from attention_frontend import Server, measure, serve
+import side_by_side
 
 SHAPES = [(2, 16, 2048, 128), (4, 32, 4096, 128)]
 _CAUSAL, _HALF = {"right": 0}, {"padding": 0.5}
@@ -188,32 +186,18 @@ def _tflops(shape, options, us):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cudnn")
-    parser.add_argument("--nvidia")
-    parser.add_argument("--shapes", default=",".join("x".join(map(str, shape)) for shape in SHAPES))
-    parser.add_argument("--serve")
-    parser.add_argument("--out")
-    parser.add_argument("--filter", default="")
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = side_by_side.parser(SHAPES).parse_args()
     if arguments.serve:
-        return serve(arguments.serve, Problem)
-    servers = {who: Server(path, __file__)
-               for who, path in (("kiln", arguments.cudnn), ("nvidia", arguments.nvidia)) if path}
-    rows = []
-    for shape in [tuple(map(int, shape.split("x"))) for shape in arguments.shapes.split(",")]:
-        for name, options in COMBINATIONS:
-            name = f"{name}_{options['direction']}"
-            if arguments.filter and name not in arguments.filter.split(","):
-                continue
-            row = measure(servers, shape, name, options, "e4m3", arguments.rounds)
-            rows.append(row)
-            us = row["kiln"].get("us")
-            print(f"{row['name']:44} {us or 0:8.1f} us, {_tflops(shape, options, us) if us else 0:6.1f} TFLOP/s "
-                  f"{ {who: row[who] for who in servers} }", flush=True)
-            with open(arguments.out, "w", encoding="utf-8") as file:
-                json.dump(rows, file, indent=1)
+        return side_by_side.serve(arguments.serve, Problem)
+
+    def line(row, shape, _, options):
+        us = row["kiln"].get("us")
+        libraries = {who: of for who, of in row.items() if isinstance(of, dict)}
+        speed = _tflops(shape, options, us) if us else 0
+        return f"{row['name']:44} {us or 0:8.1f} us, {speed:6.1f} TFLOP/s {libraries}"
+
+    combinations = [(f"{name}_{options['direction']}", options, "e4m3") for name, options in COMBINATIONS]
+    side_by_side.compare(arguments, __file__, combinations, line)
     return 0
 
 

@@ -5,18 +5,13 @@ without the masks. Results are compared with PyTorch's arithmetic in f64 first.
     python bench/attention_frontend.py --cudnn OURS --nvidia THEIRS --out FILE [--filter WORDS] [--rounds N]
         [--shapes 2x16x2048x128,…] [--also NAME=LIBRARY]
 
-Needs torch with CUDA and nvidia-cudnn-frontend. Each library has a process of its own, since the frontend looks
-functions up once; the parent has them time one round in turns. The L2 is flushed before each by reading 256 MB; times
-are medians.
+Processes, turns and times are those of side_by_side.py.
 """
 
-import argparse
-import ctypes
-import json
 import math
-import os
-import subprocess
 import sys
+
+import side_by_side
 
 SHAPES = [(2, 16, 2048, 128), (4, 16, 1024, 64)]
 _CAUSAL, _BOTTOM, _WINDOW = {"right": 0}, {"right": 0, "bottom": True}, {"right": 0, "left": 256}
@@ -209,121 +204,26 @@ class Problem:
         return worst
 
 
-def serve(path, kind=Problem):
-    """A library's process: what it is told, a line each; an answer in JSON for each."""
-    import torch
-
-    torch.cuda.init()
-    import cudnn
-
-    library = ctypes.CDLL(os.path.abspath(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
-    cudnn._pybind_module._set_dlhandle_cudnn(library._handle)
-    handle = cudnn.create_handle()
-    cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
-    flush = torch.ones(64 << 20, device="cuda")
-    problem = None
-    answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    for line in sys.stdin:
-        order = json.loads(line)
-        try:
-            if "build" in order:
-                problem = None
-                torch.cuda.empty_cache()
-                problem = kind(cudnn, torch, handle, *order["build"])
-                reply = {"error": problem.error() if order["check"] else None, "workspace": problem.workspace_bytes}
-            else:
-                times = []
-                for _ in range(order["time"]):
-                    flush.sum()
-                    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                    begin.record()
-                    problem.run()
-                    end.record()
-                    torch.cuda.synchronize()
-                    times.append(begin.elapsed_time(end) * 1e3)
-                reply = {"times": times}
-        except Exception as failure:  # the frontend has several
-            problem, reply = None, {"refused": f"{type(failure).__name__}: {failure}"[:300]}
-        print(json.dumps(reply), file=answer, flush=True)
-
-
-class Server:
-    def __init__(self, path, script=__file__):
-        self._process = subprocess.Popen([sys.executable, script, "--serve", path], stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, text=True)
-
-    def send(self, **order):
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-
-    def receive(self):
-        line = self._process.stdout.readline()
-        return json.loads(line) if line else {"refused": "the process ended"}
-
-    def ask(self, **order):
-        self.send(**order)
-        return self.receive()
-
-
-def _median(times):
-    return sorted(times)[len(times) // 2] if times else None
-
-
-def measure(servers, shape, name, options, io, rounds):
-    row = {"name": f"{name} {'x'.join(map(str, shape))} {io}"}
-    for server in servers.values():
-        server.send(build=[shape, options, io], check=True)
-    built = {who: server.receive() for who, server in servers.items()}
-    times = {who: [] for who in servers}
-    for turn in range(rounds + 1):
-        for who, server in servers.items():
-            if "refused" in built[who]:
-                continue
-            reply = server.ask(time=3)
-            if turn > 0:
-                times[who] += reply.get("times", [])
-    for who in servers:
-        row[who] = {**built[who], "us": _median(times[who])}
-    return row
-
-
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cudnn")
-    parser.add_argument("--nvidia")
-    parser.add_argument("--also", action="append", default=[])
-    parser.add_argument("--shapes", default=",".join("x".join(map(str, shape)) for shape in SHAPES))
-    parser.add_argument("--serve")
-    parser.add_argument("--out")
-    parser.add_argument("--filter", default="")
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = side_by_side.parser(SHAPES).parse_args()
     if arguments.serve:
-        return serve(arguments.serve)
-    servers = {"kiln": Server(arguments.cudnn)}
-    if arguments.nvidia:
-        servers["nvidia"] = Server(arguments.nvidia)
-    servers |= {name: Server(path) for name, path in (also.split("=") for also in arguments.also)}
-    rows, bare = [], {}
-    for shape in [tuple(map(int, shape.split("x"))) for shape in arguments.shapes.split(",")]:
-        for number, (name, options, without) in enumerate(COMBINATIONS):
-            io = "bfloat16" if number % 3 else "half"
-            if arguments.filter and name not in arguments.filter.split(","):
-                continue
-            row = measure(servers, shape, name, options, io, arguments.rounds)
-            ours, theirs = row["kiln"].get("us"), row.get("nvidia", {}).get("us")
-            bare[name, shape] = ours
-            base = bare.get((without, shape))
-            row["of_bare"] = ours / base if ours and base else None
-            row["ratio"] = theirs / ours if ours and theirs else None
-            rows.append(row)
-            print(f"{row['name']:48} {ours or 0:8.1f} us, of bare {row['of_bare'] or 0:.3f}, NVIDIA/ours "
-                  f"{row['ratio'] or 0:.3f}, error {row['kiln'].get('error')} {row['kiln'].get('workspace')} B "
-                  f"{row['kiln'].get('refused', '')} | "
-                  f"{ {who: row[who] for who in servers if who != 'kiln'} }", flush=True)
-            with open(arguments.out, "w", encoding="utf-8") as file:
-                json.dump(rows, file, indent=1)
+        return side_by_side.serve(arguments.serve, Problem)
+    bare, without = {}, {name: base for name, _, base in COMBINATIONS}
+
+    def line(row, shape, name, _):
+        ours, theirs = row["kiln"].get("us"), row.get("nvidia", {}).get("us")
+        bare[name, shape] = ours
+        base = bare.get((without[name], shape))
+        row["of_bare"] = ours / base if ours and base else None
+        row["ratio"] = theirs / ours if ours and theirs else None
+        others = {who: of for who, of in row.items() if isinstance(of, dict) and who != "kiln"}
+        return (f"{row['name']:48} {ours or 0:8.1f} us, of bare {row['of_bare'] or 0:.3f}, NVIDIA/ours "
+                f"{row['ratio'] or 0:.3f}, error {row['kiln'].get('error')} {row['kiln'].get('workspace')} B "
+                f"{row['kiln'].get('refused', '')} | {others}")
+
+    combinations = [(name, options, "bfloat16" if number % 3 else "half")
+                    for number, (name, options, _) in enumerate(COMBINATIONS)]
+    rows = side_by_side.compare(arguments, __file__, combinations, line)
     logs = [math.log(row["ratio"]) for row in rows if row["ratio"]]
     if logs:
         print(f"geometric mean {math.exp(sum(logs) / len(logs)):.3f} of {len(logs)}")
