@@ -68,10 +68,11 @@ struct ScoreMask {
 // Those that nothing but masks and casts follows, from the last on.
 std::vector<ScoreMask> MasksOf(const graph::Graph& graph, const Attention& attention);
 
-// A factor of all scores, the same for all places of a head, which nothing but masks with known
-// bounds follows.
+// Factors of all scores, the same for all places of a head, which nothing but masks with known
+// bounds follows: scaled = value * factors, the last one first.
 struct ScoreFactor {
-  graph::TensorId scaled = -1, value = -1, factor = -1;  // scaled = value * factor
+  graph::TensorId scaled = -1, value = -1;
+  std::vector<graph::TensorId> factors = {};
 };
 std::optional<ScoreFactor> FactorOf(const graph::Graph& graph, const Attention& attention);
 // Selections of weights, or 0, that change none of a row with a key: where they choose 0 a mask has

@@ -199,8 +199,12 @@ void AddFactor(KernelBuilder& b, TensorId scores, const std::optional<ScoreFacto
   if (factor) {
     const Index at = ScoreIndex(b, f.body, scores, batch, b.Idx(0), b.Idx(0));
     ValueScope values(b, f.body);
-    value = tile::Cast(DType::kF32, values.Value(factor->factor,
-                                                 BroadcastIndex(b, b.graph()[factor->factor], at)));
+    value = nullptr;
+    for (const TensorId id : factor->factors) {
+      const Expr by =
+          tile::Cast(DType::kF32, values.Value(id, BroadcastIndex(b, b.graph()[id], at)));
+      value = value ? value * by : by;
+    }
   }
   f.body.push_back({tile::Store{result, b.Idx(0), value}});
   call.config.push_back({"kFolded", factor ? 1 : 0});

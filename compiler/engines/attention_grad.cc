@@ -63,18 +63,28 @@ std::optional<ScoreFactor> FactorOf(const Graph& g, const AttentionGrad& a) {
   };
   const TensorId scaled = before(view.Producer(a.shifted)->inputs[0]);
   const auto is_f32 = [&](TensorId id) { return g[id].dtype == DType::kF32; };
-  const Node* n = view.Map(scaled, ScalarOp::kMul);
-  if (n == nullptr || view.Uncast(scaled) != scaled || !is_f32(scaled)) return std::nullopt;
+  ScoreFactor found{.scaled = scaled, .value = scaled};
   const Dims& dims = g[a.exp].dims;
-  for (const int i : {0, 1}) {
-    const TensorId value = n->inputs[i], factor = n->inputs[1 - i];
-    const Dims& of = g[factor].dims;
-    const bool one_place = of.size() == dims.size() && of.back() == 1 && of[of.size() - 2] == 1;
-    // Only the product itself: other maps may read memory at each place.
-    if (one_place && view.Uncast(value) == product)
-      return ScoreFactor{.scaled = scaled, .value = value, .factor = factor};
-  }
-  return std::nullopt;
+  const auto take = [&] {
+    const Node* n = view.Map(found.value, ScalarOp::kMul);
+    if (n == nullptr || view.Uncast(found.value) != found.value || !is_f32(found.value))
+      return false;
+    for (const int i : {0, 1}) {
+      const TensorId value = n->inputs[i], factor = n->inputs[1 - i];
+      const Dims& of = g[factor].dims;
+      if (of.size() != dims.size() || of.back() != 1 || of[of.size() - 2] != 1 ||
+          g[value].dims != dims)
+        continue;
+      found.factors.push_back(factor);
+      found.value = value;
+      return true;
+    }
+    return false;
+  };
+  // To the product itself: other maps may read memory at each place.
+  while (view.Uncast(found.value) != product)
+    if (!take()) return std::nullopt;
+  return found.factors.empty() ? std::nullopt : std::optional(found);
 }
 
 }  // namespace kiln::compiler

@@ -122,17 +122,27 @@ std::optional<ScoreFactor> FactorOf(const Graph& g, const Attention& a) {
     if (BoundsOf(g, mask).empty() || !is_f32(mask.masked)) return std::nullopt;
     id = mask.value;
   }
-  const Node* n = view.Map(id, ScalarOp::kMul);
-  if (n == nullptr || view.Uncast(id) != id || !is_f32(id)) return std::nullopt;
+  ScoreFactor found{.scaled = id, .value = id};
   const Dims& dims = g[a.score].dims;
-  for (const int i : {0, 1}) {
-    const TensorId value = n->inputs[i], factor = n->inputs[1 - i];
-    const Dims& of = g[factor].dims;
-    const bool one_place = of.size() == dims.size() && of.back() == 1 && of[of.size() - 2] == 1;
-    if (one_place && g[value].dims == dims && is_f32(value))
-      return ScoreFactor{.scaled = id, .value = value, .factor = factor};
+  // Whether the value is one before it times a factor; then it is that one.
+  const auto take = [&] {
+    const Node* n = view.Map(found.value, ScalarOp::kMul);
+    if (n == nullptr || view.Uncast(found.value) != found.value || !is_f32(found.value))
+      return false;
+    for (const int i : {0, 1}) {
+      const TensorId value = n->inputs[i], factor = n->inputs[1 - i];
+      const Dims& of = g[factor].dims;
+      const bool one_place = of.size() == dims.size() && of.back() == 1 && of[of.size() - 2] == 1;
+      if (!one_place || g[value].dims != dims || !is_f32(value)) continue;
+      found.factors.push_back(factor);
+      found.value = value;
+      return true;
+    }
+    return false;
+  };
+  while (take()) {
   }
-  return std::nullopt;
+  return found.factors.empty() ? std::nullopt : std::optional(found);
 }
 
 namespace {

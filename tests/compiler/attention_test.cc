@@ -42,7 +42,8 @@ enum class Normalise : uint8_t { kDivide, kMultiply, kLogSumExp };
 // One spelling of attention.
 struct Spelling {
   int64_t heads = 4, key_heads = 2, s_q = 5, s_kv = 7, depth = 8;
-  bool scale_first = false, causal = false, window = false, bias = false, padding = false;
+  bool scale_first = false, descales = false, causal = false, window = false, bias = false,
+       padding = false;
   bool stats = false, cast = false, gate = false, dropout = false, sink = false;
   Normalise normalise = Normalise::kDivide;
   // What must not be taken:
@@ -84,7 +85,10 @@ class Writer {
   TensorId Product(TensorId q, TensorId k) {
     const TensorId product = b_.Apply(GraphOp::kMatmul, {q, k}, graph::MatmulAttrs{});
     const TensorId scale = b_.ByValue("scale", DType::kF32, 4);
-    return s_.scale_first ? Two(M::kMul, scale, product) : Two(M::kMul, product, scale);
+    const TensorId scaled =
+        s_.scale_first ? Two(M::kMul, scale, product) : Two(M::kMul, product, scale);
+    if (!s_.descales) return scaled;
+    return Two(M::kMul, b_.Input("descale", DType::kF32, {1, 1, 1, 1}), scaled);
   }
   TensorId Biased(TensorId x) {
     if (!s_.bias) return x;
@@ -310,7 +314,12 @@ TEST(AttentionTest, FactorOfAllScores) {
   for (const bool first : {false, true}) {
     const auto factor = factor_of({.scale_first = first, .causal = true, .window = true});
     ASSERT_TRUE(factor.has_value());
+    EXPECT_EQ(factor->factors.size(), 1u);
   }
+  // Of 8 bits each operand has one.
+  const auto several = factor_of({.descales = true, .causal = true});
+  ASSERT_TRUE(several.has_value());
+  EXPECT_EQ(several->factors.size(), 2u);
   EXPECT_FALSE(factor_of({.bias = true}).has_value());  // added after it
 }
 
