@@ -383,17 +383,26 @@ struct attention_rows {
     share_high = high == 0.f ? 0.f : log2(high);
   }
 
+  // `most`: the largest absolute values of the thread's two rows. A branch beside each element
+  // would wait for it.
   template <bool inside>
-  __device__ inline float weight_of(int e, int block, unsigned bits) {
+  __device__ inline float weight_of(int e, int block, unsigned bits, float (&most)[2]) const {
     if constexpr (inside ? !C::kWeightsInside : !C::kWeights) return score[e];
     const int column = block * C::kKeys + 2 * (thread % 4) + 8 * (e / 4) + e % 2;
-    const int own = e & 2 ? row + 8 : row, at = min(own, s->queries - 1);
     float y[C::kPeaks & 1 ? 2 : 1];
-    f->weight(score[e], batch, at, inside ? column : min(column, s->keys - 1), (long long)bits, y);
+    f->weight(score[e], batch, at_row(e), inside ? column : min(column, s->keys - 1),
+              (long long)bits, y);
     const bool is_one = inside || column < s->keys;  // inside, all columns are
-    if constexpr (C::kPeaks & 1)
-      if (is_one && own < s->queries) largest_weight = fmaxf(largest_weight, fabsf(y[1]));
+    if constexpr (C::kPeaks & 1) {
+      float& of_row = most[e / 2 % 2];
+      of_row = fmaxf(of_row, is_one ? fabsf(y[1]) : 0.f);
+    }
     return is_one ? y[0] : 0.f;
+  }
+  __device__ inline void take_largest(const float (&most)[2]) {
+    if constexpr (C::kPeaks & 1)
+      largest_weight = fmaxf(largest_weight, fmaxf(row < s->queries ? most[0] : 0.f,
+                                                   row + 8 < s->queries ? most[1] : 0.f));
   }
   static __device__ inline unsigned pack_weights(float low, float high) {
     if constexpr (C::kEight)
@@ -433,6 +442,7 @@ struct attention_rows {
   template <bool inside>
   __device__ inline void take_weights(int block) {
     constexpr bool is_random = C::kRandom && (inside ? C::kWeightsInside : C::kWeights);
+    float most[2] = {0.f, 0.f};
 #pragma unroll
     for (int k = 0; k < kScores / 8; ++k) {
       unsigned words[4] = {0, 0, 0, 0};
@@ -440,27 +450,30 @@ struct attention_rows {
 #pragma unroll
       for (int e = 8 * k; e < 8 * k + 8; e += 2) {
         const unsigned word = words[e % 8 / 2];
-        weights[e / 2] = pack_weights(weight_of<inside>(e, block, word & 0xffff),
-                                      weight_of<inside>(e + 1, block, word >> 16));
+        weights[e / 2] = pack_weights(weight_of<inside>(e, block, word & 0xffff, most),
+                                      weight_of<inside>(e + 1, block, word >> 16, most));
       }
     }
+    take_largest(most);
   }
   // The same as bytes, for wgmma: four columns of a row in a register (attention_bytes_sm90.cuh).
   template <bool inside>
   __device__ inline void take_byte_weights_where(int block) {
     constexpr bool is_random = C::kRandom && (inside ? C::kWeightsInside : C::kWeights);
+    float most[2] = {0.f, 0.f};
 #pragma unroll
     for (int k = 0; k < kScores / 8; ++k) {
       unsigned words[4] = {0, 0, 0, 0}, pairs[4];
       if constexpr (is_random) take_random<inside>(k, block, words);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        pairs[i] =
-            narrow_pair_8<C::kEight>(weight_of<inside>(8 * k + 2 * i, block, words[i] & 0xffff),
-                                     weight_of<inside>(8 * k + 2 * i + 1, block, words[i] >> 16));
+        pairs[i] = narrow_pair_8<C::kEight>(
+            weight_of<inside>(8 * k + 2 * i, block, words[i] & 0xffff, most),
+            weight_of<inside>(8 * k + 2 * i + 1, block, words[i] >> 16, most));
       weights[2 * k] = pairs[0] | pairs[2] << 16;
       weights[2 * k + 1] = pairs[1] | pairs[3] << 16;
     }
+    take_largest(most);
   }
   __device__ inline void take_byte_weights(int block) {
     if (is_inside(block) || hides_weights())
@@ -502,8 +515,8 @@ struct attention_rows {
     float y[C::kPeaks & 2 ? 2 : 1];
     f->finish(result[e], batch, at, min(column, s->columns - 1), y);
     if constexpr (C::kPeaks & 2)
-      if (own < s->queries && column < s->columns)
-        largest_result = fmaxf(largest_result, fabsf(y[1]));
+      largest_result =
+          fmaxf(largest_result, own < s->queries && column < s->columns ? fabsf(y[1]) : 0.f);
     return y[0];
   }
   // Eight neighbours of a row, in pairs of f16.
@@ -514,7 +527,7 @@ struct attention_rows {
       float y[C::kPeaks & 2 ? 2 : 1];
       f->finish(x[i], batch, at, min(column + i, s->columns - 1), y);
       if constexpr (C::kPeaks & 2)
-        if (column + i < s->columns) largest_result = fmaxf(largest_result, fabsf(y[1]));
+        largest_result = fmaxf(largest_result, column + i < s->columns ? fabsf(y[1]) : 0.f);
       finished[i] = y[0];
     }
 #pragma unroll
