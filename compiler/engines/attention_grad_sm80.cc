@@ -127,7 +127,7 @@ class Schedule {
                                  Zeroes::kAll);
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
-    AddStart(lowered);
+    sums.AddLargestStarts(lowered);
     if (plan_.bias_sums > 0) sums.AddBiasZeroes(lowered);
     AddSkeleton(lowered);
     sums.AddConversion(lowered);
@@ -191,14 +191,6 @@ class Schedule {
     call.buffers.push_back(to_load_);
     for (const auto& largest : {a_.largest_slope, a_.of_dk.largest, a_.of_dv.largest})
       call.buffers.push_back(largest ? b_.Pointer(largest->result) : to_load_);
-  }
-  void AddStart(Lowered& lowered) const {
-    constexpr double kNone = -std::numeric_limits<double>::infinity();
-    std::vector<LargestStart> all;
-    if (a_.largest_slope) all.push_back({a_.largest_slope->result, 0});  // blocks are skipped
-    for (const auto& largest : {a_.of_dq.largest, a_.of_dk.largest, a_.of_dv.largest})
-      if (largest) all.push_back({largest->result, kNone});
-    AddLargestStart(group_, target_, all, "attention_grad_sm80", lowered);
   }
 
   const Group& group_;

@@ -6,6 +6,7 @@
 #include "compiler/engines/attention_engines.h"
 #include "compiler/engines/attention_grad_functions.h"
 #include "compiler/engines/attention_grad_sums.h"
+#include "compiler/engines/attention_grad_widened.h"
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_runs.h"
 #include "compiler/engines/map_dims.h"
@@ -68,6 +69,11 @@ int64_t GradSm90::SharedBytes(const Plan& p) {
          (p.has_runs ? kRunsAlignment : 0);
 }
 
+// Of 8 bits operands are read as f16 in scratch buffers, and results stored by threads.
+void TakeWidened(const Graph& g, Plan& p) {
+  for (GradSm90::Rows* of : {&p.q, &p.dy, &p.k, &p.v}) of->map = WidenedMap(g, of->rows, 64);
+}
+
 // The tensor maps of all operands and results; or why there are none.
 Status TakeMaps(const Graph& g, Plan& p) {
   const AttentionGrad& a = p.grad;
@@ -100,7 +106,8 @@ bool TakeRuns(const Graph& g, Plan& p) {
 
 Result<Plan> GradSm90::PlanOf(const Group& group) {
   const Graph& g = group.graph;
-  ASSIGN_OR_RETURN(AttentionGradProblem problem, AttentionGradProblemOf(group, kMostDepth, kPanel));
+  ASSIGN_OR_RETURN(AttentionGradProblem problem,
+                   AttentionGradProblemOf(group, kMostDepth, kPanel, OperandBits::k16Or8));
   Plan p{std::move(problem)};
   const AttentionGrad& a = p.grad;
   if (p.width != p.depth)
@@ -119,6 +126,13 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   p.v.rows = {a.v, rank - 1, rank - 2};
   p.dk.rows = {a.dk, rank - 2, rank - 1};
   p.dv.rows = {a.dv, rank - 2, rank - 1};
+  if (p.has_bytes) {
+    RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v, a.dy}));
+    TakeWidened(g, p);
+    p.reads |= p.beside != graph::kAbsent;
+    p.beside = graph::kAbsent;
+    return p;
+  }
   const Status maps = TakeMaps(g, p);
   if (!maps.ok() && !TakeRuns(g, p)) return maps;
   if (p.beside != graph::kAbsent) {
@@ -182,6 +196,10 @@ class Schedule {
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
     if (plan_.bias_sums > 0 && !StoresWholeBias()) sums.AddBiasZeroes(lowered);
+    if (plan_.has_bytes) {
+      sums.AddLargestStarts(lowered);
+      AddWide(lowered);
+    }
     AddSkeleton(lowered);
     sums.AddConversion(lowered);
     if (plan_.bias_sums > 0) sums.AddBiasFragments(lowered);
@@ -198,18 +216,15 @@ class Schedule {
                     IndexTypeInMemory(g_));
     for (const char* reserved : {"bx", "shape"}) b.Name(reserved);
     for (const char* reserved : kAttentionGradFunctions) b.Name(reserved);
+    for (const char* reserved : {"finish_keys", "finish_values"}) b.Name(reserved);
     for (const char* moved : {"query", "grad", "key", "value", "store_keys", "store_values"})
       for (const char* part : {"", "_run"}) b.Name(fmt::format("{}{}", moved, part));
-    const DType type = g_[a.q].dtype;
-    Call call{.skeleton = plan_.has_runs ? "attention_grad_runs_sm90" : "attention_grad_sm90"};
+    const DType type = plan_.has_bytes ? DType::kF16 : g_[a.q].dtype;
+    Call call{.skeleton = plan_.has_bytes  ? "attention_grad_bytes_sm90"
+                          : plan_.has_runs ? "attention_grad_runs_sm90"
+                                           : "attention_grad_sm90"};
     tile::Block before;
-    for (const auto& [name, of] : {std::pair{"q_map", &plan_.q},
-                                   {"k_map", &plan_.k},
-                                   {"v_map", &plan_.v},
-                                   {"dy_map", &plan_.dy},
-                                   {"dk_map", &plan_.dk},
-                                   {"dv_map", &plan_.dv}})
-      call.maps.push_back(b.Map(name, plan_.has_runs ? of->run.tensor : of->rows.id, of->map));
+    AddMaps(b, call);
     // What functions copy to is the kernel's own.
     const int64_t bytes = GradSm90::SharedBytes(plan_);
     std::string memory;
@@ -222,8 +237,9 @@ class Schedule {
       call.shared_bytes = bytes;
     }
     const bool has_beside = plan_.beside != graph::kAbsent;
-    call.maps.push_back(has_beside ? b.Map("beside_map", plan_.beside, plan_.beside_map)
-                                   : call.maps[0]);  // which nobody reads
+    if (!plan_.has_bytes)
+      call.maps.push_back(has_beside ? b.Map("beside_map", plan_.beside, plan_.beside_map)
+                                     : call.maps[0]);  // which nobody reads
     const auto is_of_each = [&](size_t back) {
       return has_beside && g_[plan_.beside].dims.size() >= back &&
              g_[plan_.beside].dims[g_[plan_.beside].dims.size() - back] > 1;
@@ -233,13 +249,18 @@ class Schedule {
     const bool images_first =
         is_ordered_ && plan_.outer > 1 && a.dbias != graph::kAbsent && !SumsBias(3) && SumsBias(4);
     const std::string summed = AttentionGradSums::Sums(b, plan_, false);
+    if (plan_.has_bytes)
+      for (const auto& largest : {a.largest_slope, a.of_dk.largest, a.of_dv.largest})
+        call.buffers.push_back(largest ? b.Pointer(largest->result) : summed);
     for (const std::string& buffer :
          {summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
           plan_.adds_parts() ? b.Scratch(AttentionGradSums::PartSums(plan_), DType::kF32, false)
-                             : summed,
-          plan_.bias_sums > 0 ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
-                              : summed})
+                             : summed})
       call.buffers.push_back(buffer);
+    if (!plan_.has_bytes)
+      call.buffers.push_back(plan_.bias_sums > 0
+                                 ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
+                                 : summed);
     call.wgmma = {.columns = plan_.queries_tile, .type = type, .right_type = type};
     call.second = Call::Wgmma{.columns = plan_.depth,
                               .type = type,
@@ -274,6 +295,11 @@ class Schedule {
     if (plan_.has_runs) AddLoads(b, call, memory);
     AttentionGradFunctions(b, a).Add(call, {}, plan_.beside);
     if (plan_.has_runs) AddStores(b, call);
+    if (plan_.has_bytes) {
+      AddRowsStore(b, call, "store_keys", a.dk, ScatterOf(g_, a, a.dk));
+      AddRowsStore(b, call, "store_values", a.dv, ScatterOf(g_, a, a.dv));
+      AttentionGradFunctions(b, a).AddFinishes(call);
+    }
     const int(&registers)[2] = kRegisters[plan_.queries_tile > kPanel];
     call.config.push_back({"kProducerRegisters", registers[0]});
     call.config.push_back({"kConsumerRegisters", registers[1]});
@@ -281,6 +307,28 @@ class Schedule {
         std::min<int64_t>(plan_.part_heads() * plan_.key_tiles(), target_.multiprocessors);
     b.Finish(CallOfBlocks(b, blocks, std::move(call), std::move(before)), {blocks, 1, 1}, 384,
              lowered, 1);
+  }
+
+  void AddMaps(KernelBuilder& b, Call& call) {
+    const std::pair<const char*, const GradSm90::Rows*> all[] = {
+        {"q_map", &plan_.q},   {"k_map", &plan_.k},   {"v_map", &plan_.v},
+        {"dy_map", &plan_.dy}, {"dk_map", &plan_.dk}, {"dv_map", &plan_.dv}};
+    for (size_t i = 0; i < std::size(all); ++i) {
+      const auto& [name, of] = all[i];
+      if (!plan_.has_bytes)
+        call.maps.push_back(b.Map(name, plan_.has_runs ? of->run.tensor : of->rows.id, of->map));
+      else if (i < 4)
+        call.maps.push_back(
+            b.ScratchMap(name, AttentionGradSums::Others(plan_) + static_cast<int>(i), of->map));
+    }
+  }
+  // Operands of 8 bits as f16, in the order of maps.
+  void AddWide(Lowered& lowered) const {
+    for (const GradSm90::Rows* of : {&plan_.q, &plan_.k, &plan_.v, &plan_.dy}) {
+      const auto scratch = static_cast<int>(lowered.scratch_bytes.size());
+      lowered.scratch_bytes.push_back(WidenedBytes(g_, of->rows));
+      AddWidened(group_, target_, "attention_grad_sm90", of->rows, scratch, lowered);
+    }
   }
 
   // Whether the gradient of the bias is a sum over the dim that is `back` from behind the last one.

@@ -128,6 +128,16 @@ void AttentionGradSums::AddZeroes(Lowered& lowered) const {
   });
 }
 
+void AttentionGradSums::AddLargestStarts(Lowered& lowered) const {
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  const AttentionGrad& a = plan_.grad;
+  std::vector<LargestStart> all;
+  if (a.largest_slope) all.push_back({a.largest_slope->result, 0});  // blocks are skipped
+  for (const auto& largest : {a.of_dq.largest, a.of_dk.largest, a.of_dv.largest})
+    if (largest) all.push_back({largest->result, kNone});
+  AddLargestStart(group_, target_, all, engine_, lowered);
+}
+
 void AttentionGradSums::AddBiasZeroes(Lowered& lowered) const {
   KernelBuilder b = Builder("zeroes where the bias's gradient is summed");
   const std::string sums = b.Scratch(kBiasSums, DType::kF32, false);
@@ -254,6 +264,9 @@ void AttentionGradSums::AddPartConversions(Lowered& lowered) const {
                  .tiles = plan_.key_tiles(),
                  .tiles_name = "key_tiles",
                  .y = are_values ? plan_.grad.dv : plan_.grad.dk,
+                 .finish = !plan_.has_bytes ? nullptr
+                           : are_values     ? &plan_.grad.of_dv
+                                            : &plan_.grad.of_dk,
                  .heads_of_q = plan_.group * plan_.pairs(are_values),
                  .is_scaled = !are_values,
                  .parts = plan_.kept_parts(are_values),

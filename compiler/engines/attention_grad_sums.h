@@ -26,6 +26,10 @@ class AttentionGradSums {
     return plan.sums_in_place ? b.Pointer(plan.grad.dq) : b.Scratch(kSums, DType::kF32, is_const);
   }
   static int PartSums(const AttentionGradProblem& plan) { return plan.bias_sums > 0 ? 3 : 2; }
+  // The first behind them.
+  static int Others(const AttentionGradProblem& plan) {
+    return PartSums(plan) + (plan.part_sums() > 0 ? 1 : 0);
+  }
 
   AttentionGradSums(const Group& group, const Target& target, const AttentionGradProblem& problem,
                     const char* engine, bool is_ordered, Zeroes zeroes)
@@ -51,6 +55,8 @@ class AttentionGradSums {
   void AddBiasConversion(Lowered& lowered) const;
   void AddBiasFragments(Lowered& lowered) const;
   void AddZeroes(Lowered& lowered) const;
+  // Of 8 bits: what the largest absolute values of slopes and results begin with.
+  void AddLargestStarts(Lowered& lowered) const;
   void AddConversion(Lowered& lowered) const;
   // dk and dv from those of parts.
   void AddPartConversions(Lowered& lowered) const;

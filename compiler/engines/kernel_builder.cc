@@ -149,9 +149,18 @@ const std::string& KernelBuilder::Pointer(TensorId tensor) {
 }
 
 std::string KernelBuilder::Map(const std::string& name, TensorId tensor, const TensorMapSpec& map) {
+  return AddMap(name, LoweredArg::Kind::kTensorMap, tensor, map);
+}
+
+std::string KernelBuilder::ScratchMap(const std::string& name, int scratch,
+                                      const TensorMapSpec& map) {
+  return AddMap(name, LoweredArg::Kind::kScratchMap, scratch, map);
+}
+
+std::string KernelBuilder::AddMap(const std::string& name, LoweredArg::Kind kind, int id,
+                                  const TensorMapSpec& map) {
   params_.push_back({.name = Name(name), .is_map = true});
-  args_.push_back(
-      {.kind = LoweredArg::Kind::kTensorMap, .id = tensor, .bits = tensor_maps_.size()});
+  args_.push_back({.kind = kind, .id = id, .bits = tensor_maps_.size()});
   tensor_maps_.push_back(map);
   return params_.back().name;
 }

@@ -49,6 +49,8 @@ class KernelBuilder {
   tile::Expr Stride(graph::TensorId tensor, int64_t dim);
   // A tensor-map parameter over a tensor.
   std::string Map(const std::string& name, graph::TensorId tensor, const TensorMapSpec& map);
+  // The same over a scratch buffer of the group.
+  std::string ScratchMap(const std::string& name, int scratch, const TensorMapSpec& map);
   // The pointer parameter of a tensor.
   const std::string& Pointer(graph::TensorId tensor);
   // A scratch buffer of the group (see Lowered::scratch_bytes), as pointer parameter.
@@ -84,6 +86,8 @@ class KernelBuilder {
  private:
   friend class ValueScope;
   void DropUnused(const tile::Block& body);
+  std::string AddMap(const std::string& name, LoweredArg::Kind kind, int id,
+                     const TensorMapSpec& map);
   tile::Expr ScalarParam(const std::string& name, DType type, LoweredArg arg);
 
   const Group& group_;

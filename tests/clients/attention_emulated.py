@@ -166,6 +166,7 @@ GRADIENTS = [
     ("fp8_padding_causal", {**_LENGTHS, **_CAUSAL, "fp8": True, "q": (3, 2, 70, 128)}),
     ("fp8_padding_no_keys", {**_NO_KEYS, "fp8": True, "q": (3, 2, 70, 128)}),
     ("fp8_padding_nothing_seen", {"seq_q": (0,), "seq_kv": (77,), "fp8": True, **_FP8}),
+    ("fp8_grouped", {**_CAUSAL, "fp8": True, "q": (1, 4, 70, 128), "heads": 1}),
     ("fp8_e5m2", {"fp8": "e5m2", **_FP8}),
 ]
 

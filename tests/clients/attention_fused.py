@@ -159,7 +159,7 @@ def main():
             # than its tile, so that the model may prefer another engine.
             by_pages = name.startswith("paged") and "one_query" not in name and arch == "sm_90a"
             # Gradients are products of wgmma, but for rows of more than 128.
-            by_wgmma = backward and arch == "sm_90a" and io != _T.FP8_E4M3 and "192" not in name
+            by_wgmma = backward and arch == "sm_90a" and "192" not in name
             by_bytes = not backward and arch == "sm_90a" and io == _T.FP8_E4M3
             if (not _is_fused(engines, backward) or by_pages and engines != ["attention_sm90"] or
                     by_bytes and engines != ["attention_bytes_sm90"] or

@@ -16,7 +16,7 @@
 // are: 16 keys of a block are 0, 1, 8, 9, 2, 3, 10, 11 …, as two matrices that ldmatrix has turned
 // around give two registers.
 //
-// Results leave registers as f32 and are finished where they are stored, 8 at a time.
+// Results leave registers as f32 and are finished where they are stored (staged_rows.cuh).
 using attention_bytes_shape = attention_shape;
 
 template <class C>
@@ -260,7 +260,7 @@ struct attention_bytes {
   };
 };
 
-// 64 by 32 results in f32 in the staging at a time, of which threads finish and store 8.
+// How results leave the staging: threads finish and store 8.
 template <class C, class T, class Store, class OfWeights, class OfResults>
 struct attention_to_bytes {
   const attention_shape& s;
@@ -268,45 +268,16 @@ struct attention_to_bytes {
   OfWeights* of_weights;
   OfResults* of_results;
 
-  // The chunk of 4 elements that lies at another one's place, so that rows lie in different banks.
-  static __device__ inline unsigned at(unsigned staging, unsigned row, unsigned chunk) {
-    return staging + row * 128 + ((chunk ^ row * 2 % 8) << 4);
-  }
   template <class Group>
   __device__ inline void store(Group& g, int first_row) const {
-    // Loops: where functions are called from many places NVVM inlines them too late, and leaves
-    // accumulators in memory.
-#pragma unroll 1
-    for (int column = 0; column < C::kWidth; column += 32) {
-      g.group_sync();
-      const unsigned row = g.thread / 32 * 16 + g.thread % 32 / 4, lane = g.thread % 4;
-#pragma unroll
-      for (int e = 0; e < 16; e += 2)
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(
-                         at(g.staging, row + (e & 2) * 4, e / 4 * 2 + lane / 2) + lane % 2 * 8),
-                     "f"(g.part.result[e]), "f"(g.part.result[e + 1])
-                     : "memory");
-      g.group_sync();
-#pragma unroll 1
-      for (unsigned i = g.thread; i < 256; i += 128) finish(g, first_row, i / 4, column, i % 4 * 8);
-#pragma unroll
-      for (int e = 0; e + 16 < C::kWidth / 2; ++e) g.part.result[e] = g.part.result[e + 16];
-    }
-    g.group_sync();
-  }
-  template <class Group>
-  __device__ inline void finish(Group& g, int first_row, int row, int first, int column) const {
-    if (first_row + row >= s.queries || first + column >= s.columns) return;
-    float x[8];
-#pragma unroll
-    for (int i = 0; i < 8; i += 4)
-      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(x[i]), "=f"(x[i + 1]), "=f"(x[i + 2]), "=f"(x[i + 3])
-                   : "r"(at(g.staging, row, (column + i) / 4))
-                   : "memory");
-    __align__(16) T values[8];
-    g.part.finish_8(x, first_row + row, first + column, reinterpret_cast<unsigned*>(values));
-    put(values, g.part.batch, first_row + row, first + column);
+    each_staged_row(
+        g.staging, g.thread, g.part.result, [&] { g.group_sync(); },
+        [&](int row, int column, const float(&x)[8]) {
+          if (first_row + row >= s.queries || column >= s.columns) return;
+          __align__(16) T values[8];
+          g.part.finish_8(x, first_row + row, column, reinterpret_cast<unsigned*>(values));
+          put(values, g.part.batch, first_row + row, column);
+        });
   }
   template <class Part>
   __device__ inline void add(const Part& part) const {

@@ -5,6 +5,7 @@
 // How dk and dv leave the staging, 64 by 64 at a time, where maps have whole tensors.
 template <class C>
 struct attention_grad_to_maps {
+  static constexpr bool kFinishes = false;
   using place = typename attention_grad_layout<C>::place;
   const tensor_map &dk, &dv;
   struct places {};
@@ -293,6 +294,7 @@ struct attention_grad_consumer : attention_grad_layout<C> {
   __device__ inline void tile(unsigned phase) {
 #pragma unroll
     for (int e = 0; e < kGrads; ++e) dk[e] = dv[e] = 0.f;
+    if constexpr (Out::kFinishes) part.largest = -rows::infinity();
     const int flags = load_shared(b.tile() + 4);
     const bool any = (flags & kSteps) != 0;
     if constexpr (!C::kOrdered) mbarrier_wait(b.added(), phase);
@@ -315,6 +317,7 @@ struct attention_grad_consumer : attention_grad_layout<C> {
       } while ((what & kLast) == 0);
     }
     const place p = tiles::place_of(s, load_shared(b.tile()));
+    if constexpr (Out::kFinishes) out.add_slopes(part.largest);
     if constexpr (C::kParts != 0) {
       group_sync();  // every warp has read the tile's number
       release(b.key_empty());
@@ -327,12 +330,17 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     group_sync();  // also: every warp has read the tile's number, even without a step
     release(b.key_empty());
     if (!any) release(b.value_empty());
-    store<true>(dv, 1.f, p);
-    if (leads()) tma_store_wait_read<0>();
-    group_sync();
-    float scale[1] = {1.f};
-    f.scale(p.head * s.group, scale);
-    store<false>(dk, scale[0], p);
+    if constexpr (Out::kFinishes) {
+      out.template finish<true>(*this, dv, p);
+      out.template finish<false>(*this, dk, p);
+    } else {
+      store<true>(dv, 1.f, p);
+      if (leads()) tma_store_wait_read<0>();
+      group_sync();
+      float scale[1] = {1.f};
+      f.scale(p.head * s.group, scale);
+      store<false>(dk, scale[0], p);
+    }
   }
 
   // dk and dv of parts, by heads and tiles: in order those of each part, which another kernel adds

@@ -60,6 +60,7 @@ struct attention_grad_by_runs {
 
 template <class C, class T, class Keys, class Values>
 struct attention_grad_to_runs {
+  static constexpr bool kFinishes = false;
   using place = typename attention_grad_layout<C>::place;
   using keys_out = attention_to_runs<(C::kApart & 16) != 0, T, Keys>;
   using values_out = attention_to_runs<(C::kApart & 32) != 0, T, Values>;
