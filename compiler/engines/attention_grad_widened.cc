@@ -90,8 +90,8 @@ void AddWidened(const Group& group, const Target& target, const char* engine,
   const Expr number =
       b.Let(out, "number", tile::Var("bx", t) * b.Idx(kThreads) + tile::Var("tx", t));
   const auto piece = b.Divide(inside, number, b.Arg("pieces", pieces), pieces, "piece");
-  const auto row = b.Divide(inside, piece.quotient, b.Extent(rows.id, rows.places),
-                            x.dims[rows.places], "row");
+  const auto row =
+      b.Divide(inside, piece.quotient, b.Extent(rows.id, rows.places), x.dims[rows.places], "row");
   Index at = OwnHeads(b, rows.id)(inside, row.quotient);
   at[rows.places] = row.remainder;
   at[rows.depth] = piece.remainder * b.Idx(kPiece);
@@ -99,11 +99,11 @@ void AddWidened(const Group& group, const Target& target, const char* engine,
   inside.push_back({tile::Alloc{wide, DType::kF16, tile::Space::kReg, kPiece}});
   LoadPiece(b, inside, rows, at, narrow);
   for (int i = 0; i < kPiece; ++i)
-    inside.push_back({tile::Store{
-        wide, b.Idx(i), tile::Cast(DType::kF16, tile::Load(narrow, x.dtype, b.Idx(i)))}});
+    inside.push_back({tile::Store{wide, b.Idx(i),
+                                  tile::Cast(DType::kF16, tile::Load(narrow, x.dtype, b.Idx(i)))}});
   WideCopy(inside, DType::kF16, to, number * b.Idx(kPiece), wide, b.Idx(0), kPiece);
-  out.push_back({tile::If{tile::Lt(number, b.Arg("count", elements / kPiece)), std::move(inside),
-                          {}}});
+  out.push_back(
+      {tile::If{tile::Lt(number, b.Arg("count", elements / kPiece)), std::move(inside), {}}});
   b.Finish(BlockAndThread(t, b.Arg("blocks", blocks), kThreads, std::move(out)), {blocks, 1, 1},
            kThreads, lowered);
 }

@@ -1,5 +1,5 @@
-// Operands of 8 bits as f16 in scratch buffers, one row behind another, for kernels whose tensor maps
-// read them there: whatever the layout of the operands.
+// Operands of 8 bits as f16 in scratch buffers, one row behind another, for kernels whose tensor
+// maps read them there: whatever the layout of the operands.
 #pragma once
 
 #include "compiler/engines/attention_moves.h"

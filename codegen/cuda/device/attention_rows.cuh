@@ -395,7 +395,8 @@ struct attention_rows {
     const bool is_one = inside || column < s->keys;  // inside, all columns are
     if constexpr (C::kPeaks & 1) {
       float& of_row = most[e / 2 % 2];
-      of_row = fmaxf(of_row, is_one ? fabsf(y[1]) : 0.f);
+      const float value = is_one ? y[1] : 0.f;  // a selection: an absolute value would be a branch
+      of_row = fmaxf(of_row, fabsf(value));
     }
     return is_one ? y[0] : 0.f;
   }
@@ -514,9 +515,10 @@ struct attention_rows {
     const int own = e & 2 ? row + 8 : row, at = min(own, s->queries - 1);
     float y[C::kPeaks & 2 ? 2 : 1];
     f->finish(result[e], batch, at, min(column, s->columns - 1), y);
-    if constexpr (C::kPeaks & 2)
-      largest_result =
-          fmaxf(largest_result, own < s->queries && column < s->columns ? fabsf(y[1]) : 0.f);
+    if constexpr (C::kPeaks & 2) {
+      const float value = own < s->queries && column < s->columns ? y[1] : 0.f;
+      largest_result = fmaxf(largest_result, fabsf(value));
+    }
     return y[0];
   }
   // Eight neighbours of a row, in pairs of f16.
@@ -526,8 +528,10 @@ struct attention_rows {
     for (int i = 0; i < 8; ++i) {
       float y[C::kPeaks & 2 ? 2 : 1];
       f->finish(x[i], batch, at, min(column + i, s->columns - 1), y);
-      if constexpr (C::kPeaks & 2)
-        largest_result = fmaxf(largest_result, column + i < s->columns ? fabsf(y[1]) : 0.f);
+      if constexpr (C::kPeaks & 2) {
+        const float value = column + i < s->columns ? y[1] : 0.f;
+        largest_result = fmaxf(largest_result, fabsf(value));
+      }
       finished[i] = y[0];
     }
 #pragma unroll
