@@ -188,6 +188,36 @@ void DecodeMbarrier(Decoder& d, Instr& i) {
   }
 }
 
+// ---- st.async: words for another block, which count on a barrier there
+
+struct AsyncStore {
+  Warp* warp;
+  const Instr* instr;
+  int lane;
+  uint32_t to, barrier;
+  std::vector<uint32_t> words;
+};
+
+void RunAsyncStore(Warp& w, const Instr& i, Mask lanes) {
+  ForLanes(lanes, [&](int lane) {
+    AsyncStore s{.warp = &w,
+                 .instr = &i,
+                 .lane = lane,
+                 .to = static_cast<uint32_t>(AddressOf(w, i, lane)),
+                 .barrier = Get<uint32_t>(w, i.c, lane) + static_cast<uint32_t>(i.target),
+                 .words = {}};
+    const uint32_t* const values = w.function->lists.data() + i.first_list;
+    for (int k = 0; k < i.list_size; ++k) s.words.push_back(Get<uint32_t>(w, values[k], lane));
+    w.block->cluster->pending.push_back({[s] {
+      const auto bytes = static_cast<int64_t>(4 * s.words.size());
+      std::memcpy(LocateShared(*s.warp, *s.instr, s.lane, s.to, bytes, bytes), s.words.data(),
+                  static_cast<size_t>(bytes));
+      Change(*s.warp, *s.instr, s.lane, LocateShared(*s.warp, *s.instr, s.lane, s.barrier, 8, 8), 0,
+             -bytes);
+    }});
+  });
+}
+
 // ---- bulk copies
 
 constexpr int kMostCoordinates = 5;
@@ -455,6 +485,23 @@ void DecodeCp(Decoder& d, Instr& i) {
     i.run = &RunCopy;
   }
 }
+
+}  // namespace
+
+void DecodeAsyncStore(Decoder& d, Instr& i) {
+  if (d.SpaceOf() != Space::kSharedCluster || !d.Has("mbarrier::complete_tx::bytes") ||
+      BitsOf(d.LastType()) != 32)
+    d.Fail("is not known");
+  Instr barrier;
+  d.Address(d.text(0), i);
+  d.List(d.text(1), 32, false, i.first_list, i.list_size);
+  d.Address(d.text(2), barrier);
+  i.c = barrier.a;
+  i.target = static_cast<int>(barrier.offset);
+  i.run = &RunAsyncStore;
+}
+
+namespace {
 
 constexpr OpRow kOps[] = {
     {"cp", &DecodeCp},

@@ -219,6 +219,26 @@ TEST_F(CopiesTest, MulticastReachesAllBlocks) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], input[i % 64]);
 }
 
+// Words come late, and count on the barrier of the block that gets them.
+TEST_F(CopiesTest, AsyncStoresReachTheOtherBlock) {
+  const DeviceArray<int> out(std::vector<int>(2, -7));
+  Run(std::string(kPrelude) + R"(
+      extern "C" __global__ void __cluster_dims__(2, 1, 1) f(int* out) {
+        __shared__ alignas(16) int box[4];
+        __shared__ unsigned long long barrier;
+        if (threadIdx.x == 0) { init(at(&barrier), 1); expect(at(&barrier), 16); }
+        asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+        if (threadIdx.x == 0)
+          asm volatile("{ .reg .b32 a, b; mapa.shared::cluster.u32 a, %0, %3; mapa.shared::cluster.u32 b, %1, %3;"
+                       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [a], {%2, %2, %2, %2}, [b]; }"
+                       ::"r"(at(box)), "r"(at(&barrier)), "r"(5 + blockIdx.x), "r"(1 - blockIdx.x) : "memory");
+        wait(at(&barrier), 0);
+        if (threadIdx.x == 0) out[blockIdx.x] = box[0] + box[1] + box[2] + box[3];
+      })",
+      {.grid = {2, 1, 1}}, out.data());
+  EXPECT_EQ(out.values(), (std::vector<int>{24, 20}));
+}
+
 // The store reads shared memory when it is waited for: who writes it before that has spoiled it.
 TEST_F(CopiesTest, StoresAreLate) {
   const DeviceArray<int> out(std::vector<int>(40, -7));

@@ -76,6 +76,9 @@ class Decoder {
   std::map<std::pair<uint64_t, int>, uint32_t> constants_;
 };
 
+// st.async, for the table of stores. Defined in async_ops.cc.
+void DecodeAsyncStore(Decoder& d, Instr& i);
+
 struct OpRow {
   std::string_view word;
   void (*decode)(Decoder& decoder, Instr& instr);

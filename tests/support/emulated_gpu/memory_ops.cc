@@ -103,7 +103,10 @@ void DecodeAccess(Decoder& d, Instr& i, bool loads) {
     i.control = Control::kSpin;
 }
 void DecodeLoad(Decoder& d, Instr& i) { DecodeAccess(d, i, true); }
-void DecodeStore(Decoder& d, Instr& i) { DecodeAccess(d, i, false); }
+void DecodeStore(Decoder& d, Instr& i) {
+  if (d.parts()[1] == "async") return DecodeAsyncStore(d, i);
+  DecodeAccess(d, i, false);
+}
 
 // ---- atomics
 
