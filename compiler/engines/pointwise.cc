@@ -276,6 +276,76 @@ int LanesOfPlaces(const Group& group) {
   return WidestVector(group, y.rank() - 1);
 }
 
+// ---- words: groups that only move elements (slices, reshapes and concatenations of whole pieces
+// of rows), with neighbours of the innermost dim taken together as one of 4 bytes:
+//
+//   y[2,800,1760] f16 = concat(x, concat(hx, h))     →     y[2,800,880] i32 = …
+//
+// Which element a thread moves is computed by dims, so that views have no wide copies.
+
+constexpr int64_t kWordBytes = 4;
+constexpr DType kWord = DType::kI32;
+
+// Whether the node leaves neighbours of the innermost dim side by side.
+bool MovesRows(const graph::Node& node, int64_t elements) {
+  switch (node.op) {
+    case graph::GraphOp::kReshape:
+    case graph::GraphOp::kConcat:
+      return true;
+    case graph::GraphOp::kSlice: {
+      const auto& slice = node.As<graph::SliceAttrs>();
+      return (slice.step.empty() || slice.step.back() == 1) &&
+             (slice.start.empty() || slice.start.back() % elements == 0);
+    }
+    case graph::GraphOp::kMap:
+      return node.As<graph::MapAttrs>().identity;
+    default:
+      return false;
+  }
+}
+
+bool IsOfWords(const Tensor& t, DType type, int64_t elements) {
+  return t.dtype == type && !t.by_value && !t.is_constant() && t.rank() > 0 && t.dims.back() > 0 &&
+         t.dims.back() % elements == 0;
+}
+
+// Whether rows in memory are words.
+bool IsAligned(const Tensor& t, int64_t elements) {
+  if (t.strides.back() != 1 || t.alignment % kWordBytes != 0) return false;
+  for (int64_t d = 0; d + 1 < t.rank(); ++d)
+    if (t.dims[d] != 1 && t.strides[d] % elements != 0) return false;
+  return true;
+}
+
+// The same group of words; nothing if it computes, or splits a word.
+std::optional<Group> AsWords(const Group& group) {
+  const graph::Graph& g = group.graph;
+  std::vector<TensorId> moved = MemoryInputs(g);
+  std::ranges::copy(graph::Outputs(g), std::back_inserter(moved));
+  const DType type = g[moved.back()].dtype;
+  if (SizeOf(type) >= kWordBytes) return std::nullopt;
+  const int64_t elements = kWordBytes / SizeOf(type);
+  const bool are_words =
+      std::ranges::all_of(g.nodes, [&](const graph::Node& n) { return MovesRows(n, elements); }) &&
+      std::ranges::all_of(g.tensors,
+                          [&](const Tensor& t) { return IsOfWords(t, type, elements); }) &&
+      std::ranges::all_of(moved, [&](TensorId id) { return IsAligned(g[id], elements); });
+  if (!are_words) return std::nullopt;
+  Group words = group;
+  for (Tensor& t : words.graph.tensors) {
+    t.dtype = kWord;
+    t.dims.back() /= elements;
+    for (size_t d = 0; d + 1 < t.strides.size(); ++d) t.strides[d] /= elements;
+  }
+  for (graph::Node& node : words.graph.nodes) {
+    if (node.op != graph::GraphOp::kSlice) continue;
+    auto slice = node.As<graph::SliceAttrs>();
+    if (!slice.start.empty()) slice.start.back() /= elements;
+    node.attrs = std::move(slice);
+  }
+  return words;
+}
+
 Status Supports(const Group& group, const Target&) {
   if (group.kind == GroupKind::kPointwise) return {};
   const bool reduces = group.kind == GroupKind::kReduce || group.kind == GroupKind::kRows;
@@ -306,7 +376,10 @@ Lowered LowerMaps(const Group& group, const Target& target, std::span<const int>
     return LowerTranspose(work, target, *shape);
   int lanes = merged ? WidestVector(work, work.graph[lead].rank() - 1) : LanesOfPlaces(work);
   if (knobs[kVector] != 0) lanes = std::min(lanes, knobs[kVector]);
-  if (lanes == 1) return LowerStrided(work, target, knobs[kThreads]);
+  if (lanes == 1) {
+    const std::optional<Group> words = AsWords(work);
+    return LowerStrided(words ? *words : work, target, knobs[kThreads]);
+  }
   if (!merged) return LowerPlaces(work, target, lanes, knobs[kThreads]);
   return LowerVector(work, target, lanes, knobs[kThreads], knobs[kUnroll]);
 }

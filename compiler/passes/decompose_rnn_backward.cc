@@ -233,17 +233,28 @@ class WeightGradientWriter : private BackwardWriter {
     return w_.Reshape(part, {1, rows(), count * a_.hidden});
   }
 
+  TensorId InitialOf(TensorId hx, int64_t d) {
+    return directions_ == 1 ? hx : w_.Slice(hx, {d, 0, 0}, {1, e_.batch, a_.projected});
+  }
+  // Where all sequences are as long, states are whole pieces of memory, which are copied as such.
+  TensorId MovedStates(TensorId y, TensorId hx, int64_t d) {
+    const TensorId first = w_.Round(InitialOf(hx, d), type_);
+    if (e_.steps == 1) return first;
+    const TensorId others =
+        w_.Slice(y, {d == 0 ? 0 : 1, 0, 0}, {e_.steps - 1, e_.batch, a_.projected});
+    return d == 0 ? Concat({first, others}, 0) : Concat({others, first}, 0);
+  }
   // The state of direction d before each step, [T,B,P]: y one step away, or hx.
   TensorId StateBefore(TensorId y, int64_t layer, int64_t d) {
     const Dims dims = {e_.steps, e_.batch, a_.projected};
     const TensorId own = directions_ == 1 ? y : w_.Slice(y, {0, 0, d * a_.projected}, dims);
+    const TensorId initial = StatesOf(Operand(In::kHx), layer);
+    if (lengths_ == kAbsent && initial != kAbsent) return MovedStates(own, initial, d);
     const TensorId time = index_.Iota(0, {e_.steps, 1, 1});
     const TensorId from = index_.Add(time, index_.Number(d == 0 ? -1 : 1));
     const TensorId away = w_.Gather(own, from, 0, dims);
     TensorId first = w_.Number(0);
-    if (const TensorId hx = StatesOf(Operand(In::kHx), layer); hx != kAbsent) {
-      first = directions_ == 1 ? hx : w_.Slice(hx, {d, 0, 0}, {1, e_.batch, a_.projected});
-    }
+    if (initial != kAbsent) first = InitialOf(initial, d);
     const TensorId has_before =
         d == 0 ? index_.Map(ScalarOp::kGt, {time, index_.Number(0)}) : IsInside(1);
     TensorId state = w_.Select(has_before, away, first);
