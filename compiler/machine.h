@@ -15,6 +15,7 @@ struct Machine {
   double fma;       // FMA instructions of warps that a multiprocessor issues in a cycle, in loops
   double l2_share;  // bytes a second that a multiprocessor reads of the L2 cache while all do
   int gpcs;         // the most of any board; clusters lie in one
+  int cluster;      // the most blocks of one, with those that a function has to be allowed
 };
 
 const Machine& MachineOf(const Target& target);

@@ -82,15 +82,49 @@ double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, in
                              : kArrivalSeconds + kSecondsOfPart * static_cast<double>(plan.parts);
   return waiting + reading + cycles / machine.clock;
 }
+// Clusters of so many blocks that run at a time: some GPC has fewer multiprocessors than others.
+int64_t ResidentClusters(const Target& target, int64_t blocks) {
+  const int64_t gpcs = MachineOf(target).gpcs;
+  return std::max<int64_t>(1, gpcs * (target.multiprocessors / gpcs / blocks) - 1);
+}
+// A product of a cluster's states, which lie in shared memory. A step is one way to the others, and
+// so short that it waits for what cells read, of a gradient from memory. Seen on an H200
+// (docs/perf-log.md): LSTM of 256 units, 8 sequences, by themselves 1.2 us a step, gradient 1.6 by
+// 8 blocks and 2.0 by 16; in networks, whose values are cold, 0.2 and 0.5 more.
+double ClusteredSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p,
+                        const Target& target) {
+  constexpr double kSecondsOfWay = 0.8e-6, kSecondsOfMemory = 0.5e-6, kSharedBytesPerCycle = 128,
+                   kSentBytesPerCycle = 8, kSlower = 1.4, kChainCycles = 35, kCellCycles = 200,
+                   kCyclesOfElement = 250;
+  constexpr int kFar = 8;  // blocks of a cluster, beyond which bytes take longer
+  const Machine& machine = MachineOf(target);
+  const double sums = static_cast<double>(p.rows()) * p.columns;
+  const int passes = p.columns / kColumnTile / p.pass;
+  const double multiplying =
+      std::max(sums * static_cast<double>(p.pitch()) / (machine.mma * (plan.rounds ? 0.5 : 1.0)),
+               2.0 * kChainCycles * p.chunks * passes);
+  const double states = static_cast<double>(p.columns * p.pitch() * p.element_bytes);
+  const double sent =
+      states * static_cast<double>(std::min<int64_t>(p.columns, plan.shape.batch)) / p.columns;
+  const double through_shared = p.row_warps * states + 8.0 * p.depth_warps() * sums +
+                                static_cast<double>(p.in_shared * p.chunk_bytes()) * passes;
+  const int64_t elements = CeilDiv(int64_t{p.units} * p.columns, plan.threads());
+  const double cycles = multiplying + through_shared / kSharedBytesPerCycle +
+                        sent / kSentBytesPerCycle * (plan.parts > kFar ? kSlower : 1.0) +
+                        kCellCycles + kCyclesOfElement * static_cast<double>(elements);
+  return kSecondsOfWay + (plan.shape.is_grad ? kSecondsOfMemory : 0) + cycles / machine.clock;
+}
 double StepSeconds(const RecurrencePlan& plan, const Target& target) {
+  if (plan.clustered) return ClusteredSeconds(plan, plan.products[0], target);
   double seconds = 0;
   for (const RecurrenceProduct& p : plan.products)
     seconds += ProductSeconds(plan, p, plan.streamed_bytes(), target);
   return seconds;
 }
 
-// Of states that FMA units read from shared memory.
+// Of states that are read from shared memory.
 int64_t StateBytes(const RecurrencePlan& plan, const RecurrenceProduct& p) {
+  if (plan.clustered) return 2 * p.columns * (p.pitch() + p.chunk()) * p.element_bytes + 16;
   return plan.fma ? p.columns * p.pitch() * 4 : 0;
 }
 
@@ -123,14 +157,16 @@ bool Place(const RecurrencePlan& plan, RecurrenceProduct& p, const Room& room) {
   const int on_their_way = plan.fma ? 16 + 2 * p.row_tiles : p.ahead * p.pass * 4;
   const int taken = kAddresses + ElementRegisters(plan) + sums + on_their_way + room.taken;
   const auto resident = [&] { return p.in_shared * p.chunk_bytes(); };
-  const auto shared = [&] { return p.work_bytes() + resident() + StateBytes(plan, p); };
+  const int64_t works = plan.clustered ? 2 : 1;
+  const auto shared = [&] { return works * p.work_bytes() + resident() + StateBytes(plan, p); };
   p.held =
       std::clamp((kRegisters - taken) / (8 * p.row_tiles), 0, std::min(p.chunks, kMostResident));
   p.stages = 1;
   p.in_shared = p.chunks - p.held;
   if (p.chunks <= kMostResident && shared() <= room.shared_limit && resident() <= room.matrix_limit)
     return sums <= kMostSums;
-  if (plan.fma || p.pass < tiles || sums > kMostStreamedSums || taken > kRegisters + kMostSpilled)
+  if (plan.clustered || plan.fma || p.pass < tiles || sums > kMostStreamedSums ||
+      taken > kRegisters + kMostSpilled)
     return false;
   p.in_shared = 0;
   p.stages =
@@ -156,8 +192,8 @@ bool PlaceMatrix(const RecurrencePlan& plan, RecurrenceProduct& p, const Target&
   const int tiles = p.columns / kColumnTile;
   RecurrenceProduct best;
   double least = kNoSeconds;
-  for (const int row_warps : {1, 2}) {
-    if (row_warps > (plan.fma ? 1 : row_tiles)) continue;
+  for (const int row_warps : {1, 2, 4}) {
+    if (row_warps > (plan.fma ? 1 : row_tiles) || (row_warps == 4 && !plan.clustered)) continue;
     RecurrenceProduct q = p;
     q.row_warps = row_warps;
     q.row_tiles = static_cast<int>(CeilDiv(row_tiles, row_warps));
@@ -168,7 +204,8 @@ bool PlaceMatrix(const RecurrencePlan& plan, RecurrenceProduct& p, const Target&
         if (!(plan.numbered ? PlaceNumbered(plan, q, room) : Place(plan, q, room))) continue;
         // Others of the plan are placed, or count nothing yet.
         const int64_t all = plan.streamed_bytes() + plan.blocks() * q.streamed() * q.chunk_bytes();
-        const double seconds = ProductSeconds(plan, q, all, target);
+        const double seconds = plan.clustered ? ClusteredSeconds(plan, q, target)
+                                              : ProductSeconds(plan, q, all, target);
         if (seconds > least) continue;
         least = seconds;
         best = q;
@@ -211,16 +248,27 @@ bool PlaceMatrices(RecurrencePlan& p, const Target& target) {
   return least < kNoSeconds;
 }
 
-// As the exchange is wished for, or the faster one.
+// Whether a group of sequences may be a cluster, whose units are sent by pieces of 16 bytes.
+bool MayCluster(const RecurrencePlan& p, const Target& target) {
+  const RecurrenceProduct& units = p.of_units();
+  const int vector = 16 / p.element_bytes();
+  return !p.fma && !p.shape.is_projected && p.parts > 1 && p.parts <= MachineOf(target).cluster &&
+         units.units % vector == 0 && p.shape.hidden % vector == 0;
+}
+
+// As the exchange is wished for, or the fastest one.
 bool PlaceLoop(RecurrencePlan& p, const Target& target, int exchange) {
   RecurrencePlan best;
   double least = kNoSeconds;
-  for (const bool numbered : {false, true}) {
-    if (exchange == (numbered ? kCounted : kNumbered)) continue;
+  for (const int way : {kCounted, kNumbered, kClustered}) {
+    if (exchange != 0 && exchange != way) continue;
+    if (way == kClustered && !MayCluster(p, target)) continue;
     RecurrencePlan q = p;
-    q.numbered = numbered;
+    q.numbered = way == kNumbered;
+    q.clustered = way == kClustered;
+    if (q.clustered) q.first_groups = q.groups;
     if (!PlaceMatrices(q, target)) continue;
-    const double seconds = StepSeconds(q, target);
+    const double seconds = RecurrenceSeconds(q, target);
     if (seconds > least) continue;
     least = seconds;
     best = q;
@@ -313,9 +361,12 @@ std::vector<RecurrenceSplit> RecurrenceSplits(const RecurrenceShape& shape, cons
 }
 
 double RecurrenceSeconds(const RecurrencePlan& p, const Target& target) {
-  constexpr double kLaunchSeconds = 8e-6;
-  const double rounds = static_cast<double>(CeilDiv(p.groups, p.first_groups));
-  return kLaunchSeconds + StepSeconds(p, target) * rounds * static_cast<double>(p.shape.steps);
+  constexpr double kLaunchSeconds = 5e-6, kZeroesSeconds = 5e-6;
+  const int64_t at_a_time =
+      p.clustered ? ResidentClusters(target, p.parts) / p.shape.directions : p.first_groups;
+  const double rounds = static_cast<double>(CeilDiv(p.groups, std::max<int64_t>(at_a_time, 1)));
+  return kLaunchSeconds + (p.clustered ? 0 : kZeroesSeconds) +
+         StepSeconds(p, target) * rounds * static_cast<double>(p.shape.steps);
 }
 
 }  // namespace kiln::compiler

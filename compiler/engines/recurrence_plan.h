@@ -23,9 +23,10 @@ inline constexpr int kRecurrenceUnits[] = {0,  2,  4,  6,  8,  10, 12, 14,
                                            16, 20, 24, 28, 32, 40, 48, 64};
 inline constexpr int kRecurrenceColumns[] = {0, 8, 16, 32, 64};
 // How blocks tell one another that states are there: a counter for each group that all of its
-// blocks arrive at, or numbers beside the states; 0: as the model likes.
-enum RecurrenceExchange : int { kCounted = 1, kNumbered = 2 };
-inline constexpr int kRecurrenceExchanges[] = {0, kCounted, kNumbered};
+// blocks arrive at, numbers beside the states, or, where they are a cluster, barriers of each; 0:
+// as the model likes.
+enum RecurrenceExchange : int { kCounted = 1, kNumbered = 2, kClustered = 3 };
+inline constexpr int kRecurrenceExchanges[] = {0, kCounted, kNumbered, kClustered};
 struct RecurrenceSplit {
   int units = 0, columns = 0, exchange = 0;
 };
@@ -64,7 +65,7 @@ struct RecurrencePlan {
   bool fma = false;     // RecurrenceUnits; of f32
   bool rounds = false;  // f32 operands to TF32
   int columns = 0, warps = 0;
-  bool numbered = false;                            // RecurrenceExchange
+  bool numbered = false, clustered = false;         // RecurrenceExchange
   int64_t parts = 0, groups = 0, first_groups = 0;  // first_groups: groups that run at a time
   // Of the layer's units, then of the projection. One behind the other in each step.
   std::vector<RecurrenceProduct> products;
@@ -80,8 +81,17 @@ struct RecurrencePlan {
       most = std::max(most, p.work_bytes());
       both += p.sums() * 4;
     }
-    if (!numbered) return most;
+    if (!numbered && !clustered) return most;
     return products.size() == 1 ? 2 * both : both;
+  }
+  // Of a row of the exchange in memory; in shared memory neighbouring rows begin at other banks.
+  int64_t exchange_pitch() const {
+    const int64_t pitch = of_units().pitch();
+    return clustered && pitch * element_bytes() % 128 == 0 ? pitch + of_units().chunk() : pitch;
+  }
+  // Two copies of the exchange of a cluster, and their barriers.
+  int64_t clustered_bytes() const {
+    return clustered ? 2 * columns * exchange_pitch() * element_bytes() + 16 : 0;
   }
   // FMA units read states from there.
   int64_t shared_bytes() const {
@@ -90,7 +100,7 @@ struct RecurrencePlan {
       matrices += p.in_shared * p.chunk_bytes();
       pitch = std::max(pitch, p.pitch());
     }
-    return work_bytes() + matrices + (fma ? columns * pitch * 4 : 0);
+    return work_bytes() + matrices + (fma ? columns * pitch * 4 : 0) + clustered_bytes();
   }
   // That all blocks read again at each step.
   int64_t streamed_bytes() const {
@@ -104,6 +114,7 @@ struct RecurrencePlan {
     int64_t pitch = 0;
     for (const RecurrenceProduct& p : products) pitch += p.pitch();
     if (products.size() == 1) pitch *= 2;
+    if (clustered) return 16;  // none
     return (numbered ? 2 : 1) * shape.directions * groups * columns * pitch;
   }
   int64_t counters() const { return shape.directions * groups * 32; }

@@ -39,6 +39,7 @@ int64_t TypeNumber(const RecurrencePlan& p) {
 // step.
 void AddZeroes(const Group& group, const Target& target, const RecurrencePlan& plan,
                Lowered& lowered) {
+  if (plan.clustered) return;
   if (plan.numbered)
     AddRecurrenceZeroes(group, target, "recurrence: states and their numbers before the first step",
                         0, plan.exchanged() * plan.element_bytes() / 4, lowered);
@@ -67,6 +68,7 @@ void AddConfig(const KernelBuilder& b, const RecurrencePlan& p, Call& call) {
                  {"kColumnTiles", p.columns / 8},
                  {"kWarps", p.warps},
                  {"kNumbered", p.numbered ? 1 : 0},
+                 {"kClustered", p.clustered ? 1 : 0},
                  {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
                  {"kProjected", shape.is_projected ? 1 : 0}};
   AddProduct(p.of_units(), "k", call);
@@ -77,7 +79,7 @@ void AddNumbers(KernelBuilder& b, const RecurrencePlan& p, Call& call) {
   const RecurrenceShape& shape = p.shape;
   AddRecurrenceNumbers(b, shape,
                        {.depth = p.of_units().depth,
-                        .pitch = p.of_units().pitch(),
+                        .pitch = p.exchange_pitch(),
                         .parts = p.parts,
                         .groups = p.groups,
                         .first_groups = p.first_groups},
@@ -122,7 +124,8 @@ void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, 
   Lowered loop;
   b.Finish(CallOfBlocks(b, p.blocks(), std::move(call), std::move(shared)), {p.blocks(), 1, 1},
            p.threads(), loop, 1);
-  loop.kernels.back().cooperative = true;
+  loop.kernels.back().cooperative = !p.clustered;
+  if (p.clustered) loop.kernels.back().cluster = static_cast<int>(p.parts);
   Append(lowered, std::move(loop));
 }
 
@@ -213,7 +216,7 @@ template <Arithmetic arithmetic>
 constexpr Engine RowOf(const char* name) {
   using Row = Sm80<arithmetic>;
   return {.name = name,
-          .version = 3,
+          .version = 4,
           .knobs = kKnobs,
           .notes = {.numerical = NotesOf(arithmetic), .behavioral = kBehavior},
           .supports = Row::Supports,

@@ -112,8 +112,8 @@ class Verifier {
       return Fail("'{}' cannot be a kernel's name", kernel_.name);
     if (kernel_.threads < 1 || kernel_.threads > 1024)
       return Fail("{} threads in a block: 1 to 1024 are possible", kernel_.threads);
-    if (kernel_.cluster < 1 || kernel_.cluster > 8)
-      return Fail("a cluster of {} blocks: 1 to 8 are possible", kernel_.cluster);
+    if (kernel_.cluster < 1 || kernel_.cluster > 16)
+      return Fail("a cluster of {} blocks: 1 to 16 are possible", kernel_.cluster);
     if (kernel_.min_blocks < 0) return Fail("min_blocks is {}", kernel_.min_blocks);
     for (const std::string& line : kernel_.comment)
       RETURN_IF_ERROR(Check(Comment{line}).Within("the kernel's comment"));

@@ -91,6 +91,9 @@ void CudaKernel::AllowLargeSharedMemory(CuFunction function) const {
   const int dynamic_bytes = static_cast<int>(target_.shared_bytes_per_block) - static_bytes;
   driver_.FuncSetAttribute(function, CuFunctionAttribute::kMaxDynamicSharedSizeBytes,
                            dynamic_bytes);
+  // Clusters of more than 8 blocks, which are written into the function; others do not mind.
+  if (target_.sm_version >= 90)
+    driver_.FuncSetAttribute(function, CuFunctionAttribute::kNonPortableClusterSizeAllowed, 1);
 }
 
 }  // namespace kiln::runtime

@@ -52,6 +52,7 @@ struct CuDeviceAttribute {
 struct CuFunctionAttribute {
   static constexpr int kSharedSizeBytes = 1;
   static constexpr int kMaxDynamicSharedSizeBytes = 8;
+  static constexpr int kNonPortableClusterSizeAllowed = 14;
 };
 
 inline constexpr int kCuCaptureModeRelaxed = 2;

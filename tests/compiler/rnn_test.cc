@@ -10,6 +10,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/recurrence_plan.h"
 #include "compiler/machine.h"
 #include "tests/support/rnn_case.h"
 #include "tests/support/run_tiles.h"
@@ -149,12 +150,21 @@ std::string WhyDeclined(const graph::Graph& g, const Target& target, const char*
 TEST(Recurrence, GridsThatDoNotFitAreDeclined) {
   Target target = *TargetFromArch("sm_90a");
   const graph::Graph g = HalfLoop(512, false);
-  const auto all = Compile(g, target, {.engine = EngineIndex("recurrence_sm80")});
+  const auto by = [&](int exchange) {
+    return Compile(g, target,
+                   {.engine = EngineIndex("recurrence_sm80"), .knobs = {{"exchange", exchange}}});
+  };
+  const auto all = by(kCounted), clusters = by(kClustered);
   ASSERT_TRUE(all.ok()) << all.status().message();
   const Launch& loop = all->program.launches.back();
   EXPECT_TRUE(loop.cooperative);
   EXPECT_FALSE(loop.may_overlap);
   EXPECT_LE(loop.grid[0], 132u);
+  // Clusters wait for nobody else, and nothing has to be 0 before them.
+  ASSERT_TRUE(clusters.ok()) << clusters.status().message();
+  EXPECT_FALSE(clusters->program.launches.back().cooperative);
+  EXPECT_TRUE(clusters->program.launches.back().may_overlap);
+  EXPECT_EQ(clusters->program.launches.size() + 1, all->program.launches.size());
   const auto projected =
       Compile(HalfLoop(512, true), target, {.engine = EngineIndex("recurrence_sm80")});
   ASSERT_TRUE(projected.ok()) << projected.status().message();

@@ -257,6 +257,40 @@ TEST(Recurrence, SplitsRunRight) {
                       7, {{"units", units}, {"sequences", columns}, {"exchange", exchange}});
 }
 
+// Groups that are clusters: units that do not fill the last block, or exactly; sequences that do
+// not fill the last group; f32, whose pieces are of four.
+TEST(Recurrence, ClustersRunRight) {
+  if (TheDevice().target().sm_version < 90) return;
+  struct Row {
+    RnnCell cell;
+    DType type;
+    int64_t steps, batch, directions, hidden;
+    int units, columns;
+  };
+  const Row rows[] = {{RnnCell::kLstm, DType::kF16, 5, 11, 1, 64, 16, 8},
+                      {RnnCell::kLstm, DType::kBF16, 3, 37, 2, 40, 16, 32},
+                      {RnnCell::kGru, DType::kF16, 4, 17, 2, 128, 8, 8},
+                      {RnnCell::kTanh, DType::kF32, 1, 3, 1, 44, 12, 8},
+                      {RnnCell::kLstm, DType::kF32, 6, 20, 2, 64, 8, 16},
+                      {RnnCell::kRelu, DType::kF16, 2, 9, 1, 208, 32, 16}};
+  for (const Row& row : rows)
+    for (const bool is_grad : {false, true})
+      ExpectRight(
+          {.cell = row.cell,
+           .type = row.type,
+           .steps = row.steps,
+           .batch = row.batch,
+           .directions = row.directions,
+           .hidden = row.hidden,
+           .is_grad = is_grad,
+           .has_lengths = row.steps % 2 == 1,
+           .has_states = true,
+           .has_bias = true,
+           .trains = true},
+          13,
+          {{"units", row.units}, {"sequences", row.columns}, {"exchange", compiler::kClustered}});
+}
+
 // A projection beside it, of whole pieces and odd, and of fewer units than there are blocks.
 TEST(Recurrence, ProjectionsRunRight) {
   struct Row {

@@ -68,6 +68,28 @@ __device__ inline unsigned cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
+// 16 bytes to the same place of another block of the cluster, whose barrier counts them when they
+// are there; who waits for it by mbarrier_wait_in_cluster sees them. PTX ISA "st.async".
+__device__ inline void store_to_block(unsigned address, const uint4& v, unsigned barrier,
+                                      unsigned block) {
+  asm volatile(
+      "{ .reg .b32 remote, counts; mapa.shared::cluster.u32 remote, %0, %6;"
+      "  mapa.shared::cluster.u32 counts, %5, %6;"
+      "  st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+      "[remote], {%1, %2, %3, %4}, [counts]; }" ::"r"(address),
+      "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier), "r"(block)
+      : "memory");
+}
+__device__ inline void mbarrier_wait_in_cluster(unsigned barrier, unsigned parity) {
+  asm volatile(
+      "{ .reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra.uni ready;\n"
+      "bra.uni again;\n"
+      "ready: }" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
 // 16 bytes at the same place of another block of the cluster.
 __device__ inline uint4 load_from_block(unsigned address, unsigned block) {
   uint4 v;

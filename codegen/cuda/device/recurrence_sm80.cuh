@@ -33,6 +33,10 @@
 // number: a step is one way to the L2 cache and back. Twice as many bytes are exchanged, so that is
 // for small groups. Numbers are 0 at first, which a small kernel before sees to.
 //
+// With kClustered, sm_90 on, the parts of a group are a cluster. Units store what they send into
+// the shared memory of each, 16 bytes at a time that count on a barrier there, and nothing is
+// exchanged through memory. Groups need not be resident together then.
+//
 //   exchange   [2][directions][columns of all groups][pitch], zero from `depth` on; with numbers
 //              twice that
 //   streamed   [blocks][warps][streamed chunks][fragments][lanes] of 16 bytes
@@ -69,7 +73,7 @@ struct recurrence_block {
   static constexpr int kRing = kStreamed > 0 ? C::kWarps* C::kStages* kRingChunk * 128 : 0;
   // Sums lie where the ring was; with numbers those of two steps, for want of another barrier.
   static constexpr int kCountedWork = kSums > kRing ? kSums : kRing;
-  static constexpr int kWork = C::kNumbered ? 2 * kSums : kCountedWork;
+  static constexpr int kWork = C::kNumbered || C::kClustered ? 2 * kSums : kCountedWork;
   static constexpr int kMatrix = C::kInShared * C::kWarps * C::kRowTiles * 256;  // floats
   static constexpr long long kStreamedPieces = 64ll * C::kWarps * kStreamed * C::kRowTiles;
   static constexpr int kElements = (C::kUnits * kColumns + kThreads - 1) / kThreads;
@@ -176,7 +180,7 @@ struct recurrence_block {
   // Where a run works: in shared memory, and in the memory that all blocks share.
   template <class T>
   struct places {
-    float *work, *matrix, *states;  // states: of FMA units
+    float *work, *matrix, *states;  // states: of FMA units, and of clusters
     T *exchange, *sent;             // what it reads, and where its states go
     uint4* streamed;
     int* counters;
@@ -190,6 +194,7 @@ struct recurrence_block {
     const int sent_pitch;
     float* work;  // that of the step
     int part, group, d;
+    unsigned phases = 0;  // of a cluster's barriers, a bit each
     uint4 held[C::kHeld > 0 ? C::kHeld : 1][C::kRowTiles][2];
     using own_element = element<T>;
     own_element own[kElements];
@@ -213,7 +218,10 @@ struct recurrence_block {
                           ((C::kNumbered ? 2 : 1) * pitch);
     }
     __device__ inline T* row(int copy, int column) const {
-      return row_of(at.exchange, s.pitch, copy, column);
+      if constexpr (C::kClustered)
+        return reinterpret_cast<T*>(at.states) + (copy * kColumns + column) * s.pitch;
+      else
+        return row_of(at.exchange, s.pitch, copy, column);
     }
     static __device__ inline int depth_warp() { return threadIdx.x / 32 % kDepthWarps; }
     static __device__ inline int row_warp() { return threadIdx.x / 32 / kDepthWarps; }
@@ -319,11 +327,63 @@ struct recurrence_block {
       __syncthreads();  // the others' rings are where sums go
     }
 
+    // ---- between the blocks of a cluster
+    __device__ inline unsigned sent_barrier(int copy) const {
+      return shared_address(at.states) + 2 * kColumns * s.pitch * kElementBytes + 8 * copy;
+    }
+    __device__ inline void expect_sent(int copy) const {
+      const unsigned columns = min(kColumns, s.batch - group * kColumns);
+      mbarrier_expect(sent_barrier(copy), columns * s.depth * kElementBytes);
+    }
+    // Zeroes where nobody sends anything, and barriers, before anybody does.
+    __device__ inline void open_exchange() const {
+      uint4* const states = reinterpret_cast<uint4*>(at.states);
+      for (int n = threadIdx.x; n < 2 * kColumns * s.pitch / kVector; n += kThreads)
+        states[n] = make_uint4(0, 0, 0, 0);
+      if (threadIdx.x == 0) {
+        mbarrier_init(sent_barrier(0), 1);
+        mbarrier_init(sent_barrier(1), 1);
+        mbarrier_init_done();
+        expect_sent(0);
+        expect_sent(1);
+      }
+      cluster_sync();
+    }
+    // A block sends states of the next step behind its barrier, so that nothing comes to a copy
+    // that is still read.
+    __device__ inline void wait_for_sent(int copy) {
+      mbarrier_wait_in_cluster(sent_barrier(copy), phases >> copy & 1);
+      phases ^= 1u << copy;
+      if (threadIdx.x == 0) expect_sent(copy);
+    }
+    // What kVector neighbouring units have, of which each lane then sends all to other blocks.
+    static __device__ inline uint4 gather(float value) {
+      const int lane = threadIdx.x % 32, first = lane / kVector * kVector;
+      constexpr int kLanesOfWord = kVector / 4;
+      unsigned word = C::kType == 2 ? round_tf32(__float_as_uint(value)) : __float_as_uint(value);
+      if constexpr (C::kType < 2) {
+        const unsigned own = T(value).bits, other = __shfl_xor_sync(0xffffffff, own, 1);
+        word = lane % 2 == 0 ? own | other << 16 : other | own << 16;
+      }
+      return make_uint4(__shfl_sync(0xffffffff, word, first),
+                        __shfl_sync(0xffffffff, word, first + kLanesOfWord),
+                        __shfl_sync(0xffffffff, word, first + 2 * kLanesOfWord),
+                        __shfl_sync(0xffffffff, word, first + 3 * kLanesOfWord));
+    }
+    __device__ inline void send(int copy, const own_element& e, int k, float value) const {
+      const uint4 piece = gather(value);
+      if (!e.exists) return;
+      const unsigned to = shared_address(row(copy, e.at / kPitch) + k - e.unit % kVector);
+      for (int peer = threadIdx.x % kVector; peer < s.parts; peer += kVector)
+        store_to_block(to, piece, sent_barrier(copy), peer);
+    }
+
     // ---- a group of sequences
     // Element k of the state of a column; all lanes of a warp are here. Of 16 bits the even one of
     // two neighbouring units stores both.
     __device__ inline void exchange_state(int copy, const own_element& e, int k, float value,
                                           int number) const {
+      if constexpr (C::kClustered) return send(copy, e, k, value);
       T* const to = row_of(at.sent, sent_pitch, copy, e.at / kPitch);
       if constexpr (C::kNumbered) {
         unsigned word = round_tf32(__float_as_uint(value));
@@ -345,6 +405,7 @@ struct recurrence_block {
       }
     }
     __device__ inline void begin() {
+      if constexpr (C::kClustered) open_exchange();
 #pragma unroll
       for (int q = 0; q < kElements; ++q) {
         own_element& e = own[q];
@@ -363,9 +424,10 @@ struct recurrence_block {
           f.before(d, e.batch, e.unit, e.states);
           if constexpr (!C::kGradient) f.fixed(d, e.unit, e.fixed);
         }
-        if constexpr (cell::kBegins) exchange_state(0, e, e.unit, e.states[0], 1);
+        if constexpr (cell::kBegins)
+          if (!C::kClustered || s.steps > 0) exchange_state(0, e, e.unit, e.states[0], 1);
       }
-      if constexpr (!C::kNumbered) {
+      if constexpr (!C::kNumbered && !C::kClustered) {
         // What no unit writes, and every product reads.
         constexpr int kCopies = C::kProjected ? 1 : 2;
         if (part == s.parts - 1)
@@ -524,10 +586,14 @@ struct recurrence_block {
       };
       const auto load = [&](int n) {
 #pragma unroll
-        for (int p = 0; p < C::kPass; ++p)
-          right[n % C::kAhead][p] =
-              load_exchanged(from + (long long)(n / kResident * C::kPass + p) * 8 * s.pitch +
-                             n % kResident * 4 * kVector);
+        for (int p = 0; p < C::kPass; ++p) {
+          const T* const piece = from + (long long)(n / kResident * C::kPass + p) * 8 * s.pitch +
+                                 n % kResident * 4 * kVector;
+          if constexpr (C::kClustered)
+            right[n % C::kAhead][p] = *reinterpret_cast<const uint4*>(piece);
+          else
+            right[n % C::kAhead][p] = load_exchanged(piece);
+        }
       };
       if constexpr (kStreamed > 0) {
         static_assert(kPasses == 1 && C::kStages <= kStreamed);
@@ -581,8 +647,10 @@ struct recurrence_block {
       }
     }
 
-    // The units' share of a step; `copy` is where their states go, for the step `number`.
-    __device__ inline void cells(int step, int copy, int number, bool has_sums) {
+    // The units' share of a step; `copy` is where their states go, for the step `number`. Blocks of
+    // a cluster may have left behind the last one.
+    __device__ inline void cells(int step, int copy, int number, bool has_sums,
+                                 bool is_last = false) {
 #pragma unroll
       for (own_element& e : own) {
         float sums[C::kGates], exchanged[cell::kExchanged] = {};
@@ -598,7 +666,8 @@ struct recurrence_block {
                                  exchanged);
 #pragma unroll
         for (int k = 0; k < cell::kExchanged; ++k)
-          exchange_state(copy, e, k * s.units + e.unit, exchanged[k], number);
+          if (!C::kClustered || !is_last)
+            exchange_state(copy, e, k * s.units + e.unit, exchanged[k], number);
       }
     }
     __device__ inline void store(int step) const {
@@ -612,7 +681,10 @@ struct recurrence_block {
       if constexpr (C::kNumbered) {
         if (!is_idle()) product_of_numbered(copy, number);
       } else {
-        wait(counter(), arrivals);
+        if constexpr (C::kClustered)
+          wait_for_sent(copy);
+        else
+          wait(counter(), arrivals);
         if (!is_idle()) {
           if constexpr (kIsFma)
             product_in_f32(copy);
@@ -636,9 +708,9 @@ struct recurrence_block {
       for (int n = 0; n < rounds; ++n) {
         const int step = C::kGradient ? s.steps - 1 - n : n;
         const bool has_sums = !C::kGradient || n > 0;
-        if constexpr (C::kNumbered) work = at.work + n % 2 * kSums;
+        if constexpr (C::kNumbered || C::kClustered) work = at.work + n % 2 * kSums;
         if (has_sums) multiply_sent(n % 2, n + 1, (n + 1) * s.parts);
-        cells(step, (n + 1) % 2, n + 2, has_sums);
+        cells(step, (n + 1) % 2, n + 2, has_sums, n + 1 == rounds);
         if (n + 1 < rounds) {
           announce();
           begin_stream();
@@ -658,7 +730,7 @@ struct recurrence_block {
     }
     // Says that what the block has sent is there.
     __device__ inline void announce() const {
-      if constexpr (!C::kNumbered) arrive(counter());
+      if constexpr (!C::kNumbered && !C::kClustered) arrive(counter());
     }
     __device__ inline void all() {
       begin();
@@ -668,6 +740,7 @@ struct recurrence_block {
         if (s.steps > 0) read(C::kGradient ? s.steps - 1 : 0);
         steps();
         finish();
+        if constexpr (C::kClustered) return;
         group += s.first_groups;
         if (group >= s.groups) return;
         __syncthreads();  // sums have been read
