@@ -248,11 +248,20 @@ bool PlaceMatrices(RecurrencePlan& p, const Target& target) {
   return least < kNoSeconds;
 }
 
+// Blocks of the largest cluster that runs on every board of so many multiprocessors: some GPC has
+// its share of them at least.
+int64_t MostOfCluster(const Target& target) {
+  constexpr int64_t kEverywhere = 8;
+  const Machine& machine = MachineOf(target);
+  const int64_t share = CeilDiv(target.multiprocessors, machine.gpcs);
+  return std::min<int64_t>(machine.cluster, std::max(kEverywhere, share));
+}
+
 // Whether a group of sequences may be a cluster, whose units are sent by pieces of 16 bytes.
 bool MayCluster(const RecurrencePlan& p, const Target& target) {
   const RecurrenceProduct& units = p.of_units();
   const int vector = 16 / p.element_bytes();
-  return !p.fma && !p.shape.is_projected && p.parts > 1 && p.parts <= MachineOf(target).cluster &&
+  return !p.fma && !p.shape.is_projected && p.parts > 1 && p.parts <= MostOfCluster(target) &&
          units.units % vector == 0 && p.shape.hidden % vector == 0;
 }
 
