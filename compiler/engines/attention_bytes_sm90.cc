@@ -178,10 +178,10 @@ class Schedule {
                    {"kProducerRegisters", registers.producer},
                    {"kConsumerRegisters", registers.consumer},
                    {"kPackBf16", 0}};
-    const int64_t tiles = 
+    const int64_t tiles =
         AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, target_, true, call);
     AddSharing(b_, a_, call);
-    AttentionFunctions(b_, a_).Add(call, graph::kAbsent, true, true);
+    AttentionFunctions(b_, a_).Add(call);
     AddRowsStore(b_, call, "store", a_.result, ScatterOf(g_, a_, a_.result));
     tile::Block before;
     before.push_back({tile::Alloc{memory, DType::kF16, tile::Space::kShared, bytes / 2}});

@@ -425,8 +425,8 @@ class Schedule {
 // --------------------------------------------------------------------------------------
 
 // Both products at two thirds of the tensor cores' speed, or keys and values as fast as they come
-// from the L2 cache, in whole waves; the blocks that masks hide count as half. The table's tiles are
-// those that were measured: others are thought to be slower the smaller they are.
+// from the L2 cache, in whole waves; the blocks that masks hide count as half. The table's tiles
+// are those that were measured: others are thought to be slower the smaller they are.
 constexpr double kFlopsPerSecond = 650e12, kLaunchSeconds = 1.4e-6, kOtherTiles = 0.9;
 // A tile's first scores, last product and store, of which nothing runs beside another's.
 constexpr double kTileSeconds = 1.6e-6;

@@ -57,6 +57,7 @@ struct attention_bytes {
     for (int round = 0, at = skeleton::tile_of(0); at < count; at = skeleton::tile_of(++round)) {
       const place p = tiles::place_of(s, at);
       const range r = tiles::range_of(s, limits, p.batch, p.row, skeleton::kRows);
+      if (skeleton::kSkips && !r.any) continue;
 #pragma unroll 1
       for (int block = r.end - 1; block >= r.first; --block) each(p, block, r.seen_end);
     }
@@ -215,19 +216,18 @@ struct attention_bytes {
       }
       g.out.add(g.part);
     }
+    // A tile whose rows see no key, of which nothing but queries' barrier was said.
     template <class Group>
-    static __device__ inline bool tile(Group& g) {
+    static __device__ inline void take_nothing(Group& g) {
+      mbarrier_arrive(g.b.query_empty(g.group));
+      g.part.begin_rows();
+      g.part.finish_sums();
+#pragma unroll
+      for (float& result : g.part.result) result = 0;
+    }
+    template <class Group>
+    static __device__ inline void take_tile(Group& g, int block, int end, int first) {
       auto& part = g.part;
-      mbarrier_wait(g.b.query_full(g.group), g.query_phase);
-      g.query_phase ^= 1;
-      part.batch = g.of_slot(1);
-      if (part.batch < 0) return false;
-      const int first_row = g.of_slot(0), first = g.of_slot(4), end = g.of_slot(6);
-      part.row = first_row + g.thread / 32 * 16 + g.thread % 32 / 4;
-      part.inside_first = g.of_slot(7);
-      part.inside_end = g.of_slot(8);
-      part.take_factor();
-      int block = g.of_slot(5) - 1;
       take_sums(g, block, end, first);
       skip<true>(g, block, end);
       multiply_keys(g);
@@ -254,6 +254,23 @@ struct attention_bytes {
       wgmma_wait<0>();
       skeleton::pin(part.result);
       g.release_values();
+    }
+    template <class Group>
+    static __device__ inline bool tile(Group& g) {
+      auto& part = g.part;
+      mbarrier_wait(g.b.query_full(g.group), g.query_phase);
+      g.query_phase ^= 1;
+      part.batch = g.of_slot(1);
+      if (part.batch < 0) return false;
+      const int first_row = g.of_slot(0), first = g.of_slot(4), end = g.of_slot(6);
+      part.row = first_row + g.thread / 32 * 16 + g.thread % 32 / 4;
+      part.inside_first = g.of_slot(7);
+      part.inside_end = g.of_slot(8);
+      part.take_factor();
+      if (skeleton::kSkips && g.of_slot(10) == 0)
+        take_nothing(g);
+      else
+        take_tile(g, g.of_slot(5) - 1, end, first);
       g.out.store(g, first_row);
       return true;
     }

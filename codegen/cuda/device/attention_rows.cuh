@@ -477,7 +477,8 @@ struct attention_rows {
     take_largest(most);
   }
   __device__ inline void take_byte_weights(int block) {
-    if (is_inside(block) || hides_weights())
+    constexpr bool kMayHide = C::kIntervals && !C::kWeightsInside && !C::kReads;
+    if (is_inside(block) || (kMayHide && bounded))  // as in take_seen_weights
       take_byte_weights_where<true>(block);
     else
       take_byte_weights_where<false>(block);
