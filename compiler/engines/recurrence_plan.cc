@@ -249,11 +249,11 @@ bool PlaceMatrices(RecurrencePlan& p, const Target& target) {
 }
 
 // Blocks of the largest cluster that runs on every board of so many multiprocessors: some GPC has
-// its share of them at least.
+// its share of them at least. More than 8 have to be allowed, which minimal launches do not do.
 int64_t MostOfCluster(const Target& target) {
   constexpr int64_t kEverywhere = 8;
   const Machine& machine = MachineOf(target);
-  const int64_t share = CeilDiv(target.multiprocessors, machine.gpcs);
+  const int64_t share = target.minimal_launch ? 0 : CeilDiv(target.multiprocessors, machine.gpcs);
   return std::min<int64_t>(machine.cluster, std::max(kEverywhere, share));
 }
 

@@ -77,13 +77,14 @@ Status CudaKernel::LoadModule(FunctionInContext& made) const {
   // capture.
   if (driver_.FuncLoad != nullptr)
     RETURN_IF_ERROR(driver_.Check(driver_.FuncLoad(made.function), "cuFuncLoad"));
-  AllowLargeSharedMemory(made.function);
+  AllowLargeLaunches(made.function);
   return {};
 }
 
-// Dynamic shared memory above 48 KB has to be allowed for the function, once; launching then needs
-// no more than the number. A failure shows itself at the launch that asks for too much.
-void CudaKernel::AllowLargeSharedMemory(CuFunction function) const {
+// Dynamic shared memory above 48 KB and clusters of more than 8 blocks have to be allowed for the
+// function, once; launching then needs no more than the numbers. A failure shows itself at the
+// launch that asks for too much.
+void CudaKernel::AllowLargeLaunches(CuFunction function) const {
   int static_bytes = 0;
   if (driver_.FuncGetAttribute(&static_bytes, CuFunctionAttribute::kSharedSizeBytes, function) !=
       kCuSuccess)
@@ -91,7 +92,6 @@ void CudaKernel::AllowLargeSharedMemory(CuFunction function) const {
   const int dynamic_bytes = static_cast<int>(target_.shared_bytes_per_block) - static_bytes;
   driver_.FuncSetAttribute(function, CuFunctionAttribute::kMaxDynamicSharedSizeBytes,
                            dynamic_bytes);
-  // Clusters of more than 8 blocks, which are written into the function; others do not mind.
   if (target_.sm_version >= 90)
     driver_.FuncSetAttribute(function, CuFunctionAttribute::kNonPortableClusterSizeAllowed, 1);
 }

@@ -67,7 +67,7 @@ class CudaKernel final : public LoadedKernel {
   void Keep(const FunctionInContext& function) const;  // under mutex_
   void PutFirst(const FunctionInContext& function) const;
   Status LoadModule(FunctionInContext& made) const;
-  void AllowLargeSharedMemory(CuFunction function) const;
+  void AllowLargeLaunches(CuFunction function) const;
 
   const Driver& driver_;
   const Target& target_;

@@ -277,7 +277,7 @@ TEST_F(CudaDeviceTest, LoadsIntoThePrimaryContextWhereThereIsNone) {
   auto kernel = device->Load(Source());
   ASSERT_TRUE(kernel.ok()) << kernel.status().message();
   EXPECT_EQ(gpu.calls, (std::vector<std::string>{"retain", "relax", "load", "function k",
-                                                 "prefetch", "attribute", "restore"}));
+                                                 "prefetch", "attribute", "attribute", "restore"}));
   EXPECT_EQ(gpu.max_dynamic_shared, 232448 - 1000);
   EXPECT_EQ(gpu.current, nullptr) << "the caller's thread must be left as it was";
   ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
@@ -346,7 +346,7 @@ TEST_F(CudaDeviceTest, AResetOfTheCurrentPrimaryContext) {
   gpu.calls.clear();
   ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
   EXPECT_EQ(gpu.calls, (std::vector<std::string>{"relax", "load", "function k", "prefetch",
-                                                 "attribute", "restore", "launch"}));
+                                                 "attribute", "attribute", "restore", "launch"}));
   gpu.calls.clear();
   ASSERT_TRUE(device->Launch(**kernel, shape_, nullptr, nullptr).ok());
   EXPECT_EQ(gpu.calls, std::vector<std::string>{"launch"});
