@@ -117,8 +117,10 @@ struct attention_copies {
     say(pending);
     pending = 0;
   }
-  // What consumers wait for may be what makes room here.
+  // What consumers wait for may be what makes room here. Lanes that came first would ask again and
+  // again, and the leader would have no turn.
   __device__ inline void wait(unsigned barrier, unsigned parity) {
+    __syncwarp();
     if (mbarrier_try(barrier, parity)) return;
     settle();
     mbarrier_wait(barrier, parity);

@@ -15,7 +15,11 @@ struct attention_run_warp {
   unsigned start;  // address of the shared memory
   int from;        // and its element of `memory`
   __device__ inline bool leads() const { return threadIdx.x % 32 == 0; }
-  __device__ inline void wait(unsigned barrier, unsigned parity) { mbarrier_wait(barrier, parity); }
+  // Lanes that came first would ask again and again, and the leader would have no turn.
+  __device__ inline void wait(unsigned barrier, unsigned parity) {
+    __syncwarp();
+    mbarrier_wait(barrier, parity);
+  }
   __device__ inline void end(unsigned full) {
     if (leads()) mbarrier_arrive(full);
   }
