@@ -430,6 +430,8 @@ class Schedule {
 constexpr double kFlopsPerSecond = 650e12, kLaunchSeconds = 1.4e-6, kOtherTiles = 0.9;
 // A tile's first scores, last product and store, of which nothing runs beside another's.
 constexpr double kTileSeconds = 1.6e-6;
+// A block of keys for a group that is alone: its products and exponentials wait for each other.
+constexpr double kLoneBlockSeconds = 1.3e-6;
 
 double Sm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const int64_t rows = 64 * plan.tile.groups;
@@ -443,7 +445,9 @@ double Sm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const double flops = static_cast<double>(rows) * bytes;
   const double tile = std::max(flops * target.multiprocessors / (kFlopsPerSecond * speed),
                                bytes / MachineOf(target).l2_share);
-  return kLaunchSeconds + waves * (kTileSeconds + tile * (p.hides_blocks ? 0.5 : 1));
+  const double lone = plan.tile.groups > 1 ? 0 : kLoneBlockSeconds * keys / plan.tile.keys;
+  return kLaunchSeconds +
+         waves * (kTileSeconds + std::max(tile, lone) * (p.hides_blocks ? 0.5 : 1));
 }
 
 // Where scores read memory one by one, others than the table's spill.

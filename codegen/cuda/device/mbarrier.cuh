@@ -55,10 +55,14 @@ __device__ inline bool mbarrier_try(unsigned barrier, unsigned parity) {
       : "memory");
   return done != 0;
 }
-// The barrier of a cluster, in two halves for work in between. Threads of a warp may come one by
-// one, as they do behind a branch: the .aligned forms take for granted that they do not.
-__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
-__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+// The barrier of a cluster, in two halves for work in between. All threads of a warp are together
+// where they arrive, and where they wait.
+__device__ inline void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+}
+__device__ inline void cluster_wait() {
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
 __device__ inline void cluster_sync() {
   cluster_arrive();
   cluster_wait();

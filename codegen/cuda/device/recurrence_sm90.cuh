@@ -510,12 +510,18 @@ struct recurrence_ring {
       }
       __syncthreads();
       if (!produces && threadIdx.x == 0 && n + 1 < rounds) arrive(counter(group));
-      if constexpr (C::kSplit > 1) cluster_arrive();  // sums have been read
+      if constexpr (C::kSplit > 1) {
+        __syncwarp();
+        cluster_arrive();  // sums have been read
+      }
       if constexpr (!produces) {
         if (step >= 0) store(step);
         if (following >= 0 && following < s.steps) read(following);
       }
-      if constexpr (C::kSplit > 1) cluster_wait();
+      if constexpr (C::kSplit > 1) {
+        __syncwarp();
+        cluster_wait();
+      }
     }
     template <bool produces>
     __device__ inline void all() {
