@@ -323,7 +323,7 @@ std::optional<Group> AsWords(const Group& group) {
   std::vector<TensorId> moved = MemoryInputs(g);
   std::ranges::copy(graph::Outputs(g), std::back_inserter(moved));
   const DType type = g[moved.back()].dtype;
-  if (SizeOf(type) >= kWordBytes) return std::nullopt;
+  if (Info(type).bits < 8 || SizeOf(type) >= kWordBytes) return std::nullopt;
   const int64_t elements = kWordBytes / SizeOf(type);
   const bool are_words =
       std::ranges::all_of(g.nodes, [&](const graph::Node& n) { return MovesRows(n, elements); }) &&
