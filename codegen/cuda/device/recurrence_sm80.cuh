@@ -710,7 +710,7 @@ struct recurrence_block {
         const bool has_sums = !C::kGradient || n > 0;
         if constexpr (C::kNumbered || C::kClustered) work = at.work + n % 2 * kSums;
         if (has_sums) multiply_sent(n % 2, n + 1, (n + 1) * s.parts);
-        cells(step, (n + 1) % 2, n + 2, has_sums, n + 1 == rounds);
+        cells(step, next_copy(n), n + 2, has_sums, n + 1 == rounds);
         if (n + 1 < rounds) {
           announce();
           begin_stream();

@@ -505,7 +505,7 @@ struct recurrence_ring {
         cluster_or_block_sync();
       }
       if constexpr (!produces) {
-        cells(step, (n + 1) % 2, has_sums);
+        cells(step, next_copy(n), has_sums);
         fence_for_bulk();
       }
       __syncthreads();

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "tests/support/emulated_gpu/machine.h"
+#include "tests/support/emulated_gpu/ptxas_faults.h"
 
 namespace kiln::emulated {
 namespace {
@@ -431,6 +432,7 @@ std::unique_ptr<Module> LoadModule(std::string_view ptx, std::string& error) {
     made.text = &function;
     try {
       DecodeFunction(*module, made);
+      if (const auto fault = FoldedComplement(function)) throw Unknown{*fault};
     } catch (const Unknown& unknown) {
       module->undecoded[function.name] = unknown.text;
     }
