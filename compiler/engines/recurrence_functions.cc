@@ -181,13 +181,14 @@ void RecurrenceFunctions::AddWeight(Call& call, const char* name, const Matrix& 
     WideCopy(f.body, shape_.type, values, b_.Idx(0), b_.Pointer(place->memory), offset, lanes);
   } else {
     for (int i = 0; i < lanes; ++i) {
+      // Loads behind branches would come one after the other.
       const Expr k = b_.Let(f.body, "k", depth + Idx(i));
-      Block there, none;
-      ValueScope scope(b_, there);
-      there.push_back(
-          {tile::Store{values, b_.Idx(i), tile::Cast(shape_.type, scope.Value(r, at(k)))}});
+      ValueScope scope(b_, f.body);
+      const Expr value = tile::Cast(shape_.type, scope.Value(r, at(Min(k, end - Idx(1)))));
+      Block none;
       none.push_back({tile::Store{values, b_.Idx(i), tile::Cast(shape_.type, tile::Float(0))}});
-      f.body.push_back({tile::If{tile::Lt(k, end), std::move(there), std::move(none)}});
+      f.body.push_back({tile::Store{values, b_.Idx(i), value}});
+      f.body.push_back({tile::If{tile::Ge(k, end), std::move(none), {}}});
     }
   }
   call.functions.push_back(std::move(f));

@@ -252,15 +252,15 @@ struct recurrence_block {
       const int unit = part * C::kUnits + row / C::kGates;
       const int piece = kIsFma ? tile % 2 * 2 + half : lane % 4;
       const int depth = ((depth_warp() * C::kChunks + chunk) * 4 + piece) * kVector;
+      // Something is read in any case: behind branches loads come one after the other.
+      const bool exists = row < C::kGates * C::kUnits && unit < s.units && depth < s.depth;
       __align__(16) T values[kVector];
-      uint4 v = make_uint4(0, 0, 0, 0);
-      if (row < C::kGates * C::kUnits && unit < s.units && depth < s.depth) {
-        f.weight(d, unit, row % C::kGates, depth, values);
-        copy<16>(&v, reinterpret_cast<const uint4*>(values));
-        if constexpr (C::kType == 2)
-          v = make_uint4(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
-      }
-      return v;
+      uint4 v;
+      f.weight(d, exists ? unit : 0, row % C::kGates, exists ? depth : 0, values);
+      copy<16>(&v, reinterpret_cast<const uint4*>(values));
+      if constexpr (C::kType == 2)
+        v = make_uint4(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
+      return exists ? v : make_uint4(0, 0, 0, 0);
     }
     // Registers last, so that what is on its way elsewhere has room.
     __device__ inline void hold() {
