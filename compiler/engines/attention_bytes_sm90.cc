@@ -7,7 +7,7 @@
 #include "compiler/engines/attention_functions.h"
 #include "compiler/engines/attention_moves.h"
 #include "compiler/engines/attention_problem.h"
-#include "compiler/machine.h"
+#include "compiler/engines/attention_wgmma.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -17,45 +17,32 @@ using graph::Graph;
 using tile::Call;
 
 // 0: what the table says for the depth.
-constexpr int kGroupsDomain[] = {0, 1, 2, 3};
 constexpr int kKeysDomain[] = {0, 32, 64, 128};  // a swizzle has these widths
 constexpr int kStagesDomain[] = {0, 2, 3};
-constexpr int kTurnsDomain[] = {2, 0, 1};  // 2: as the table
 constexpr KnobRow kKnobRows[] = {
-    {.name = "groups", .cudnn_type = kKnobTileRows, .domain = kGroupsDomain},
+    {.name = "groups", .cudnn_type = kKnobTileRows, .domain = kWgmmaGroupsDomain},
     {.name = "tile_keys", .cudnn_type = kKnobTileN, .domain = kKeysDomain},
     {.name = "stages", .cudnn_type = kKnobStages, .domain = kStagesDomain},
-    {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kTurnsDomain},
+    {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kWgmmaTurnsDomain},
 };
 enum { kGroupsKnob, kKeysKnob, kStagesKnob, kTurnsKnob };
 
-constexpr int kRow = 128;        // bytes of a panel's row: of q and k, and of v as it lies
-constexpr int kPanel = 64;       // columns of results that are whole
-constexpr int kMostDepth = 256;  // of q and k, of v: accumulators end there
+constexpr int kRow = 128;   // bytes of a panel's row: of q and k, and of v as it lies
+constexpr int kPanel = 64;  // columns of results that are whole
 constexpr int kAlignment = 1024;
-constexpr int kSlotBytes = 48;              // where a group learns what tile it makes
 constexpr int kStagingBytes = 64 * 32 * 4;  // of a group's results
 
-// Registers of the producer's threads and of the others', by the number of consumer groups, and
-// what accumulators and weights may take of them; 0 is what a thread has from the start.
-struct RegisterSplit {
-  int producer, consumer, most;
-};
+// By the number of consumer groups.
 constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 176}, {40, 232, 176}, {32, 160, 112}};
 
-struct AttentionTile {
-  int groups = 2, keys = 128, stages = 2;
-  bool ping_pong = true;
-};
 // By the deeper of the two operands.
 struct TileRow {
   int depth;
-  AttentionTile tile;
+  WgmmaTile tile;
 };
-constexpr TileRow kTiles[] = {{64, {3, 128, 2, true}},
-                              {128, {2, 128, 2, true}},
-                              {192, {2, 128, 2, true}},
-                              {256, {2, 64, 2, true}}};
+constexpr TileRow kTiles[] = {
+    {64, {3, 128, true}}, {128, {2, 128, true}}, {192, {2, 128, true}}, {256, {2, 64, true}}};
+constexpr int kStages = 2;
 
 struct BytesSm90 {
   static constexpr const char* kName = "attention_bytes_sm90";
@@ -67,7 +54,8 @@ struct BytesSm90 {
   struct Plan {
     AttentionProblem problem = {};
     int depth = 0, width = 0;  // of q and k, in whole rows; of v, in whole panels
-    AttentionTile tile = {};
+    WgmmaTile tile = {};
+    int stages = kStages;
     TensorMapSpec q = {}, k = {}, v = {};
     // Of O, S and weights, in a thread.
     int used() const { return width / 2 + tile.keys / 2 + tile.keys / 8; }
@@ -83,8 +71,8 @@ struct BytesSm90 {
 using Plan = BytesSm90::Plan;
 
 int64_t BytesSm90::SharedBytes(const Plan& p) {
-  const int64_t groups = p.tile.groups, stages = p.tile.stages, keys = p.tile.keys;
-  const int64_t turned = groups * (64 * p.depth + kStagingBytes + kSlotBytes) +
+  const int64_t groups = p.tile.groups, stages = p.stages, keys = p.tile.keys;
+  const int64_t turned = groups * (64 * p.depth + kStagingBytes + kWgmmaSlotBytes) +
                          stages * keys * (p.depth + p.width) + 8 * (4 * stages + 2 * groups);
   const int64_t lying = stages * keys * AlignUp(p.width, kRow);
   return AlignUp(turned, kAlignment) + lying + 16 * stages + kAlignment;
@@ -93,7 +81,7 @@ int64_t BytesSm90::SharedBytes(const Plan& p) {
 Result<Plan> BytesSm90::PlanOf(const Group& group) {
   const Graph& g = group.graph;
   Plan p;
-  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth, OperandBits::k16Or8));
+  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostWgmmaDepth, OperandBits::k16Or8));
   const Attention& a = p.problem.attention;
   for (const graph::TensorId id : {a.q, a.weight, a.result})
     if (EightBits(g[id].dtype) == 0)
@@ -112,15 +100,9 @@ Result<Plan> BytesSm90::PlanOf(const Group& group) {
 Status BytesSm90::TakeTile(Plan& p, const Target&, std::span<const int> knobs) {
   const int depth = std::max(p.depth / 2, p.width);
   p.tile = std::ranges::find_if(kTiles, [&](const TileRow& r) { return depth <= r.depth; })->tile;
-  int* const values[] = {&p.tile.groups, &p.tile.keys, &p.tile.stages};
-  for (size_t i = 0; i < std::size(values); ++i)
-    if (knobs[i] > 0) *values[i] = knobs[i];
-  if (knobs[kTurnsKnob] < 2) p.tile.ping_pong = knobs[kTurnsKnob] == 1;
-  p.tile.ping_pong &= p.tile.groups > 1;  // one group has nobody to take turns with
-  if (p.used() > p.registers().most)
-    return Status::Error(Code::kUnsupportedShape,
-                         "{} groups with blocks of {} keys have too few registers for rows of {}",
-                         p.tile.groups, p.tile.keys, p.width);
+  p.tile.Take(knobs[kGroupsKnob], knobs[kKeysKnob], knobs[kTurnsKnob]);
+  if (knobs[kStagesKnob] > 0) p.stages = knobs[kStagesKnob];
+  RETURN_IF_ERROR(CheckRegisters(p.tile, p.used(), p.width, p.registers()));
   for (TensorMapSpec* map : {&p.k, &p.v}) map->box[1] = p.tile.keys;
   return {};
 }
@@ -162,22 +144,13 @@ class Schedule {
                               .type = g_[a_.weight].dtype,
                               .right_type = g_[a_.v].dtype,
                               .left_in_registers = true};
-    const RegisterSplit& registers = plan_.registers();
-    call.config = {{"kGroups", plan_.tile.groups},
-                   {"kKeys", plan_.tile.keys},
-                   {"kDepth", plan_.depth / 2},
-                   {"kWidth", plan_.width},
-                   {"kStages", plan_.tile.stages},
-                   {"kBytes", bytes},
-                   {"kPingPong", plan_.tile.ping_pong ? 1 : 0},
-                   {"kReads", plan_.problem.reads_by_place ? 1 : 0},
-                   {"kBeside", 0},
-                   {"kBesideStages", 0},
-                   {"kBesideHeads", 0},
-                   {"kBesideImages", 0},
-                   {"kProducerRegisters", registers.producer},
-                   {"kConsumerRegisters", registers.consumer},
-                   {"kPackBf16", 0}};
+    AddWgmmaConfig(plan_.problem, plan_.tile, plan_.registers(),
+                   {.depth = plan_.depth / 2,
+                    .width = plan_.width,
+                    .stages = plan_.stages,
+                    .bytes = bytes,
+                    .packed = DType::kF16},
+                   call);
     const int64_t tiles =
         AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, target_, true, call);
     AddSharing(b_, a_, call);
@@ -203,21 +176,12 @@ class Schedule {
 // --------------------------------------------------------------------------------------
 
 // Products as one of 16 bits has them, though scores are multiplied twice: the exponentials of both
-// times and what stands between bound the kernel. As measured; blocks that masks hide count as
-// half.
-constexpr double kFlopsPerSecond = 380e12, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
+// times and what stands between bound the kernel. As measured.
+constexpr WgmmaRates kRates = {.flops_per_second = 380e12, .launch_seconds = 3e-6};
 
 double BytesSm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
-  const int64_t rows = 64 * plan.tile.groups;
-  const AttentionProblem& p = plan.problem;
-  const int64_t tiles = p.heads() * CeilDiv(p.queries, rows);
-  const double waves = static_cast<double>(CeilDiv(tiles, target.multiprocessors));
-  const double keys = static_cast<double>(AlignUp(p.keys, plan.tile.keys));
-  const double area = static_cast<double>(rows * plan.tile.keys) / (128.0 * 128.0);
-  const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
-  const double flops = 2.0 * static_cast<double>(rows) * keys * (plan.depth + plan.width);
-  return kLaunchSeconds + waves * flops * (p.hides_blocks ? 0.5 : 1) * target.multiprocessors /
-                              (kFlopsPerSecond * speed);
+  const double columns = plan.depth + plan.width;
+  return WgmmaSeconds(plan.problem, plan.tile, columns, columns, kRates, target, is_default);
 }
 
 std::vector<std::vector<int>> BytesSm90::Others(const Plan&) {

@@ -10,8 +10,8 @@
 #include "compiler/engines/attention_places.h"
 #include "compiler/engines/attention_problem.h"
 #include "compiler/engines/attention_runs.h"
+#include "compiler/engines/attention_wgmma.h"
 #include "compiler/engines/map_dims.h"
-#include "compiler/machine.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -23,29 +23,21 @@ using graph::TensorId;
 using tile::Call;
 
 // 0: what the table says for the depth.
-constexpr int kGroupsDomain[] = {0, 1, 2, 3};
 constexpr int kKeysDomain[] = {0, 32, 48, 64, 80, 96, 112, 128, 160, 176};
-constexpr int kTurnsDomain[] = {2, 0, 1};  // 2: as the table
 constexpr KnobRow kKnobRows[] = {
-    {.name = "groups", .cudnn_type = kKnobTileRows, .domain = kGroupsDomain},
+    {.name = "groups", .cudnn_type = kKnobTileRows, .domain = kWgmmaGroupsDomain},
     {.name = "tile_keys", .cudnn_type = kKnobTileN, .domain = kKeysDomain},
-    {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kTurnsDomain},
+    {.name = "ping_pong", .cudnn_type = kKnobWarpSpecialisation, .domain = kWgmmaTurnsDomain},
 };
 enum { kGroupsKnob, kKeysKnob, kTurnsKnob };
 
-constexpr int kPanel = 64;       // elements of one 128-byte row
-constexpr int kMostDepth = 256;  // of q and k, of v: accumulators and shared memory end there
+constexpr int kPanel = 64;  // elements of one 128-byte row
 constexpr int kLeastKeys = 32;
 constexpr int kStages = 2;        // of k and of v: one would be a deadlock
 constexpr int kLoadedStages = 3;  // where they fit: copies by threads take longer to arrive
-constexpr int kSlotBytes = 48;    // where a group learns what tile it makes
 constexpr int kPanelBytes = 64 * 2 * kPanel;  // of what lies beside the scores of a group
 
-// Registers of the producer's threads and of the others', by the number of consumer groups; 0 is
-// what a thread has from the start. `most` is what accumulators and weights may take of them.
-struct RegisterSplit {
-  int producer, consumer, most;
-};
+// By the number of consumer groups.
 constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 192}, {24, 240, 176}, {32, 160, 128}};
 // Two groups whose producer has panels beside the scores to ask for, too.
 constexpr RegisterSplit kBesideRegisters = {40, 232, 176};
@@ -61,17 +53,13 @@ constexpr int kLoadedAlignment = 1024;  // bytes, of what the skeleton lays out
 // How operands come and results go.
 enum class Moves : uint8_t { kMaps, kRuns, kThreads };  // by maps; by maps of runs; by threads
 
-struct AttentionTile {
-  int groups = 2, keys = 128;
-  bool ping_pong = false;
-};
 // By the deeper of the two operands; `reading` is for graphs whose scores or weights have operands
 // in memory, one each, whose addresses take registers.
 // `loaded` is for operands that threads copy, into three stages if possible; `beside` for a tensor
 // that is copied in panels beside the scores.
 struct TileRow {
   int depth;
-  AttentionTile plain, reading, loaded, beside;
+  WgmmaTile plain, reading, loaded, beside;
 };
 constexpr TileRow kTiles[] = {
     {64, {3, 128, true}, {2, 128, false}, {2, 128, true}, {3, 128, true}},
@@ -89,7 +77,7 @@ struct Sm90 {
   struct Plan {
     AttentionProblem problem = {};
     int depth = 0, width = 0;  // of q and k, of v, in whole panels
-    AttentionTile tile = {};
+    WgmmaTile tile = {};
     int64_t shared_limit = 0;
     Moves moves = Moves::kMaps;
     TensorMapSpec q = {}, k = {}, v = {}, out = {}, beside_map = {};
@@ -130,7 +118,7 @@ using Plan = Sm90::Plan;
 int64_t Sm90::Plan::bytes(int stages) const {
   const int64_t block = int64_t{tile.keys} * 2 * (depth + width);
   return int64_t{tile.groups} * (64 * depth * 2 + 64 * 128) + stages * block +
-         2 * kSlotBytes * tile.groups + 8 * (4 * stages + 2 * tile.groups) +
+         2 * kWgmmaSlotBytes * tile.groups + 8 * (4 * stages + 2 * tile.groups) +
          (moves != Moves::kMaps ? kLoadedAlignment : 0);
 }
 
@@ -161,21 +149,18 @@ bool FitsRegisters(const Plan& p) { return p.used() <= p.registers().most; }
 
 constexpr int kMostLoadedGroups = 2;  // more leave the producer too few registers
 
-AttentionTile TileOf(const Plan& p, std::span<const int> knobs) {
+WgmmaTile TileOf(const Plan& p, std::span<const int> knobs) {
   const int depth = std::max(p.depth, p.width);
   const auto* row =
       std::ranges::find_if(kTiles, [&](const TileRow& r) { return depth <= r.depth; });
   // Random bits of 128 keys have no room in the registers of three groups.
   const bool is_loaded = p.is_loaded() || (p.problem.draws && depth <= kPanel);
-  AttentionTile tile = p.problem.reads_by_element ? row->reading
-                       : is_loaded                ? row->loaded
-                       : p.has_beside()           ? row->beside
-                                                  : row->plain;
+  WgmmaTile tile = p.problem.reads_by_element ? row->reading
+                   : is_loaded                ? row->loaded
+                   : p.has_beside()           ? row->beside
+                                              : row->plain;
   if (p.moves != Moves::kMaps) tile.groups = std::min(tile.groups, kMostLoadedGroups);
-  if (knobs[kGroupsKnob] > 0) tile.groups = knobs[kGroupsKnob];
-  if (knobs[kKeysKnob] > 0) tile.keys = knobs[kKeysKnob];
-  if (knobs[kTurnsKnob] < 2) tile.ping_pong = knobs[kTurnsKnob] == 1;
-  tile.ping_pong &= tile.groups > 1;  // one group has nobody to take turns with
+  tile.Take(knobs[kGroupsKnob], knobs[kKeysKnob], knobs[kTurnsKnob]);
   return tile;
 }
 
@@ -254,7 +239,7 @@ void TakeBeside(const Graph& g, Plan& p) {
 Result<Plan> Sm90::PlanOf(const Group& group) {
   const Graph& g = group.graph;
   Plan p;
-  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth));
+  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostWgmmaDepth));
   p.depth = static_cast<int>(AlignUp(p.problem.depth, kPanel));
   p.width = static_cast<int>(AlignUp(p.problem.width, kPanel));
   const Status maps = TakeMaps(g, p);
@@ -273,10 +258,7 @@ Status Sm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs)
   while (p.moves != Moves::kMaps && knobs[kKeysKnob] == 0 && !FitsRegisters(p) &&
          p.tile.keys > kLeastKeys)
     p.tile.keys -= 16;
-  if (!FitsRegisters(p))
-    return Status::Error(Code::kUnsupportedShape,
-                         "{} groups with blocks of {} keys have too few registers for rows of {}",
-                         p.tile.groups, p.tile.keys, p.width);
+  RETURN_IF_ERROR(CheckRegisters(p.tile, p.used(), p.width, p.registers()));
   if (p.has_beside() && p.beside_stages() == 0)
     return Status::Error(Code::kUnsupportedShape,
                          "blocks of {} keys of {} groups are no panels of {} that fit beside "
@@ -335,22 +317,17 @@ class Schedule {
     // What functions copy to is the kernel's own.
     const int64_t bytes = Sm90::SharedBytes(plan_);
     if (plan_.moves == Moves::kMaps) call.shared_bytes = bytes;
-    const RegisterSplit& registers = plan_.registers();
-    call.config = {{"kGroups", plan_.tile.groups},
-                   {"kKeys", plan_.tile.keys},
-                   {"kDepth", plan_.depth},
-                   {"kWidth", plan_.width},
-                   {"kStages", plan_.stages()},
-                   {"kBytes", bytes},
-                   {"kPingPong", plan_.tile.ping_pong ? 1 : 0},
-                   {"kReads", plan_.problem.reads_by_place ? 1 : 0},
-                   {"kBeside", plan_.has_beside() ? 1 : 0},
-                   {"kBesideStages", plan_.beside_stages()},
-                   {"kBesideHeads", IsOfEach(g_, plan_.problem, 3) ? 1 : 0},
-                   {"kBesideImages", IsOfEach(g_, plan_.problem, 4) ? 1 : 0},
-                   {"kProducerRegisters", registers.producer},
-                   {"kConsumerRegisters", registers.consumer},
-                   {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
+    AddWgmmaConfig(plan_.problem, plan_.tile, plan_.registers(),
+                   {.depth = plan_.depth,
+                    .width = plan_.width,
+                    .stages = plan_.stages(),
+                    .bytes = bytes,
+                    .packed = type,
+                    .has_beside = plan_.has_beside(),
+                    .beside_stages = plan_.beside_stages(),
+                    .beside_heads = IsOfEach(g_, plan_.problem, 3),
+                    .beside_images = IsOfEach(g_, plan_.problem, 4)},
+                   call);
     const int64_t tiles =
         AddAttentionShape(b_, plan_.problem, 64 * plan_.tile.groups, target_, true, call);
     if (plan_.moves == Moves::kMaps) AddSharing(b_, a, call);
@@ -424,37 +401,19 @@ class Schedule {
 // ---- the engine's row
 // --------------------------------------------------------------------------------------
 
-// Both products at two thirds of the tensor cores' speed, or keys and values as fast as they come
-// from the L2 cache, in whole waves; the blocks that masks hide count as half. The table's tiles
-// are those that were measured: others are thought to be slower the smaller they are.
-constexpr double kFlopsPerSecond = 650e12, kLaunchSeconds = 1.4e-6, kOtherTiles = 0.9;
-// A tile's first scores, last product and store, of which nothing runs beside another's.
-constexpr double kTileSeconds = 1.6e-6;
-// A block of keys for a group that is alone: its products and exponentials wait for each other.
-constexpr double kLoneBlockSeconds = 1.3e-6;
+// Both products at two thirds of the tensor cores' speed.
+constexpr WgmmaRates kRates = {.flops_per_second = 650e12, .launch_seconds = 1.4e-6};
 
 double Sm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
-  const int64_t rows = 64 * plan.tile.groups;
-  const AttentionProblem& p = plan.problem;
-  const int64_t tiles = p.heads() * CeilDiv(p.queries, rows);
-  const double waves = static_cast<double>(CeilDiv(tiles, target.multiprocessors));
-  const double keys = static_cast<double>(AlignUp(p.keys, plan.tile.keys));
-  const double area = static_cast<double>(rows * plan.tile.keys) / (128.0 * 128.0);
-  const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
-  const double bytes = 2.0 * keys * (plan.depth + plan.width);
-  const double flops = static_cast<double>(rows) * bytes;
-  const double tile = std::max(flops * target.multiprocessors / (kFlopsPerSecond * speed),
-                               bytes / MachineOf(target).l2_share);
-  const double lone = plan.tile.groups > 1 ? 0 : kLoneBlockSeconds * keys / plan.tile.keys;
-  return kLaunchSeconds +
-         waves * (kTileSeconds + std::max(tile, lone) * (p.hides_blocks ? 0.5 : 1));
+  const double columns = plan.depth + plan.width;
+  return WgmmaSeconds(plan.problem, plan.tile, columns, 2 * columns, kRates, target, is_default);
 }
 
 // Where scores read memory one by one, others than the table's spill.
 std::vector<std::vector<int>> Sm90::Others(const Plan& plan) {
   std::vector<std::vector<int>> all;
   if (plan.problem.reads_by_element) return all;
-  for (const int groups : kGroupsDomain)
+  for (const int groups : kWgmmaGroupsDomain)
     for (const int keys : kKeysDomain)
       for (const int turns : {0, 1})
         if (groups != 0 && keys != 0 && turns < groups) all.push_back({groups, keys, turns});
