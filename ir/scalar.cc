@@ -157,14 +157,13 @@ int64_t EvalScalarInt(ScalarOp op, int64_t a, int64_t b, int64_t c) {
 }
 
 int64_t PhiloxWord(int64_t place, int64_t seed, int64_t offset) {
-  constexpr int kRounds = 10;
   const auto low = [](uint64_t v) { return static_cast<uint32_t>(v); };
   const auto high = [](uint64_t v) { return static_cast<uint32_t>(v >> 32); };
   const auto counter = static_cast<uint64_t>(place) >> 2;
   uint32_t c[4] = {low(counter), high(counter), low(static_cast<uint64_t>(offset)),
                    high(static_cast<uint64_t>(offset))};
   uint32_t k0 = low(static_cast<uint64_t>(seed)), k1 = high(static_cast<uint64_t>(seed));
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c[0], p1 = uint64_t{0xCD9E8D57} * c[2];
     const uint32_t next[4] = {high(p1) ^ c[1] ^ k0, low(p1), high(p0) ^ c[3] ^ k1, low(p0)};
     std::copy(std::begin(next), std::end(next), c);

@@ -32,9 +32,11 @@ std::optional<ScalarOp> ScalarOpFromText(std::string_view text);
 double EvalScalar(ScalarOp op, double a, double b = 0, double c = 0);
 int64_t EvalScalarInt(ScalarOp op, int64_t a, int64_t b = 0, int64_t c = 0);
 
-// Philox4x32-10 (Salmon et al., SC11) at a counter: word place % 4 of counter {place / 4 low, place
-// / 4 high, offset low, offset high} under key {seed low, seed high}, as 0 .. 2^32-1. Four
-// neighbouring places share a counter, so that who makes them together computes it once.
+// Rounds of Philox4x32: the fewest with which it passes BigCrush (Salmon et al., SC11).
+inline constexpr int kPhiloxRounds = 7;
+// Philox4x32 at a counter: word place % 4 of counter {place / 4 low, place / 4 high, offset low,
+// offset high} under key {seed low, seed high}, as 0 .. 2^32-1. Four neighbouring places share a
+// counter, so that who makes them together computes it once.
 int64_t PhiloxWord(int64_t place, int64_t seed, int64_t offset);
 
 // Multiplier and shift so that FastDiv(n, mul, shift) == n / divisor for all 0 <= n < 2^31.

@@ -103,7 +103,7 @@ llvm::Value* Philox(Context& c, Args v) {
   llvm::Value* counter = b.CreateLShr(v[0], 2);
   llvm::Value* w[] = {low(counter), high(counter), low(v[2]), high(v[2])};
   llvm::Value *k0 = low(v[1]), *k1 = high(v[1]);
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
     llvm::Value* p0 = b.CreateMul(w[0], b.getInt64(0xD2511F53));
     llvm::Value* p1 = b.CreateMul(w[2], b.getInt64(0xCD9E8D57));
     llvm::Value* next[] = {mix(high(p1), w[1], k0), low(p1), mix(high(p0), w[3], k1), low(p0)};

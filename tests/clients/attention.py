@@ -73,11 +73,11 @@ def exp_where(x, where):
 
 
 def _philox(places, seed, offset):
-    """Philox4x32-10: word place % 4 of counter {place / 4, offset} under key seed."""
+    """Philox4x32-7: word place % 4 of counter {place / 4, offset} under key seed."""
     low, wide = np.uint64(0xFFFFFFFF), np.uint64(32)
     c = [places >> np.uint64(2) & low, places >> np.uint64(34), np.full_like(places, offset), np.zeros_like(places)]
     key = [np.uint64(seed), np.uint64(0)]
-    for _ in range(10):
+    for _ in range(7):
         a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
         c = [b >> wide ^ c[1] ^ key[0], b & low, a >> wide ^ c[3] ^ key[1], a & low]
         key = [key[0] + np.uint64(0x9E3779B9) & low, key[1] + np.uint64(0xBB67AE85) & low]

@@ -220,12 +220,12 @@ void Resample(Program& program, fe::ResampleMode_t mode, bool with_index) {
 
 // ---- rng
 
-// Word `place` % 4 of Philox4x32-10's counter {place / 4, offset} under the key seed.
+// Word `place` % 4 of Philox4x32-7's counter {place / 4, offset} under the key seed.
 uint32_t Philox(uint64_t place, uint64_t seed, uint64_t offset) {
   uint32_t c[4] = {static_cast<uint32_t>(place >> 2), static_cast<uint32_t>(place >> 34),
                    static_cast<uint32_t>(offset), static_cast<uint32_t>(offset >> 32)};
   uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < 7; ++round) {
     const uint64_t a = uint64_t{0xD2511F53} * c[0], b = uint64_t{0xCD9E8D57} * c[2];
     const uint32_t next[4] = {
         static_cast<uint32_t>(b >> 32) ^ c[1] ^ key[0], static_cast<uint32_t>(b),

@@ -1,4 +1,4 @@
-// Random numbers: Philox4x32-10 as its paper states it, on four words at a time.
+// Random numbers: Philox4x32-7 as its paper states it, on four words at a time.
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -11,7 +11,7 @@ namespace {
 using Words = std::array<uint32_t, 4>;
 
 Words Philox(Words counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < 7; ++round) {
     if (round > 0) key = {key[0] + 0x9E3779B9, key[1] + 0xBB67AE85};
     const uint64_t a = uint64_t{counter[0]} * 0xD2511F53, b = uint64_t{counter[2]} * 0xCD9E8D57;
     counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
