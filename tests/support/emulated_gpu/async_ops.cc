@@ -143,6 +143,7 @@ void RunTry(Warp& w, const Instr& i, Mask lanes) {
     return;
   }
   PutPred(w, i.d, done, done);
+  w.asking &= ~lanes;
   if (waits != 0) w.Wait(waits, true);
 }
 void DecodeMbarrier(Decoder& d, Instr& i) {

@@ -21,13 +21,15 @@ constexpr int kAsksCost = 2000;  // of a turn: a load that may be part of a spin
 enum class Turn : uint8_t { kWaits, kSpins, kGoesOn };
 
 bool SelectGroup(Warp& w) {
-  const Mask runnable = w.live & ~w.waiting & ~w.stalled;
+  Mask runnable = w.live & ~w.waiting & ~w.stalled;
+  if ((w.asking & w.live) != 0) runnable &= w.asking;
   if (runnable == 0) return false;
   uint32_t least = ~uint32_t{0};
   for (Mask rest = runnable; rest != 0; rest &= rest - 1)
     least = std::min(least, w.pc[FirstLane(rest)]);
   w.group = 0;
-  for (Mask rest = w.live & ~w.waiting; rest != 0; rest &= rest - 1)
+  const Mask chosen = (w.asking & w.live) != 0 ? w.asking : ~Mask{0};
+  for (Mask rest = w.live & ~w.waiting & chosen; rest != 0; rest &= rest - 1)
     if (w.pc[FirstLane(rest)] == least) w.group |= Mask{1} << FirstLane(rest);
   w.stalled &= ~w.group;
   w.at = least;
@@ -364,6 +366,7 @@ void Warp::Wait(Mask lanes, bool asks_again) {
   waiting |= lanes;
   if (asks_again) {
     on_mbarrier |= lanes;
+    asking |= lanes;
     StoreGroup(*this, lanes, at);
   }
 }

@@ -74,6 +74,10 @@ struct Warp {
   int number = 0;
   Mask live = 0, waiting = 0, stalled = 0;
   Mask on_mbarrier = 0;  // waiting lanes that ask again when a phase ends
+  // Lanes that an mbarrier has sent back to ask again. Other lanes of the warp have no turn before
+  // they are through: a GPU may run a loop of some lanes for ever while others have something to
+  // do.
+  Mask asking = 0;
   uint32_t pc[kLanes] = {};
   Mask group = 0;  // lanes that run, at `at`
   uint32_t at = 0;

@@ -296,6 +296,29 @@ TEST_F(MachineTest, AnMbarrierThatNobodyArrivesAt) {
   EXPECT_TRUE(Contains(said, "deadlock") && Contains(said, "mbarrier.try_wait")) << said;
 }
 
+// Lanes that ask for what another lane of their warp has yet to do leave it no turn; behind it they
+// find it done.
+TEST_F(MachineTest, LanesThatAskLeaveTheOthersNoTurn) {
+  const std::string begin = R"(extern "C" __global__ void f() {
+        __shared__ unsigned long long barrier;
+        const unsigned at = (unsigned)__cvta_generic_to_shared(&barrier);
+        if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
+        __syncthreads();
+        asm volatile("{ .reg .pred last, done;\nsetp.eq.u32 last, %1, 31;\n)";
+  const std::string end = R"(}" ::"r"(at), "r"(threadIdx.x) : "memory");
+      })";
+  const std::string arrive = R"(@last mbarrier.arrive.shared::cta.b64 _, [%0];\n)";
+  const std::string ask = R"(mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n)";
+  Run(begin + arrive + R"(bar.warp.sync 0xffffffff;\nagain: )" + ask +
+          R"(@!done bra.uni again;\n)" + end,
+      {});
+  const std::string said =
+      Complaint(begin + R"(@last bra leads;\nagain: )" + ask +
+                    R"(@!done bra.uni again;\nbra.uni met;\nleads: )" + arrive + "met: " + end,
+                {}, kTimeout);
+  EXPECT_TRUE(Contains(said, "deadlock") && Contains(said, "lanes 0x80000000")) << said;
+}
+
 TEST_F(MachineTest, EndlessLoopsEnd) {
   setenv("EMULATED_GPU_STEPS", "200000", 1);
   const DeviceArray<int> flag(std::vector<int>(1, 0));
