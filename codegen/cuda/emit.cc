@@ -411,10 +411,15 @@ class Emitter {
     if (s.wgmma.columns > 0)
       for (const std::string& line : WgmmaLines(s.wgmma, in_registers)) w_.Text(line);
     if (s.second)
-      for (const std::string& line : WgmmaFunction(*s.second, "multiply_registers", true))
+      for (const std::string& line : WgmmaFunction(
+               *s.second, s.second->left_in_registers ? "multiply_registers" : "multiply_second",
+               s.second->left_in_registers))
         w_.Text(line);
     if (s.third)
       for (const std::string& line : WgmmaFunction(*s.third, "multiply_third", false))
+        w_.Text(line);
+    if (s.fourth)
+      for (const std::string& line : WgmmaFunction(*s.fourth, "multiply_fourth", false))
         w_.Text(line);
     w_.Dedent();
     w_.Text("};");

@@ -26,7 +26,10 @@ constexpr KnobRow kKnobRows[] = {
 };
 
 constexpr int64_t kRunsAlignment = 1024;  // bytes, of what the skeleton lays out itself
-constexpr int kPanel = 64, kKeys = 128, kMostDepth = 128, kStages = 2;
+constexpr int kPanel = 64, kMostDepth = 256, kStages = 2;
+// Keys of a tile, by rows of up to 128 and of more, of which registers hold dk and dv for fewer.
+constexpr int kKeys = 128, kKeysOfWide = 64, kMostNarrow = 128;
+constexpr int kStep = 16;  // columns that an instruction multiplies
 // Of the producer group, which asks masks for bounds, and the consumers; by blocks of 64 queries
 // and of 128, of which consumers want all that there are.
 constexpr int kRegisters[][2] = {{40, 232}, {24, 240}};
@@ -38,7 +41,7 @@ constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 2
 constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
 
 struct GradSm90 {
-  static constexpr int kVersion = 8;
+  static constexpr int kVersion = 9;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
 
@@ -52,6 +55,8 @@ struct GradSm90 {
     Rows q = {}, k = {}, v = {}, dy = {}, dk = {}, dv = {};
     bool has_runs = false;
     TensorMapSpec beside_map = {};
+    int row_columns = 0, width_columns = 0;  // of q and k, of dy and v, in whole steps
+    bool is_wide() const { return depth > kMostNarrow; }
   };
   static Result<Plan> PlanOf(const Group& group);
   static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
@@ -62,9 +67,11 @@ using Plan = GradSm90::Plan;
 
 int64_t GradSm90::SharedBytes(const Plan& p) {
   const int64_t block = int64_t{p.queries_tile} * p.depth * 2;
-  return 2 * int64_t{kKeys} * p.depth * 2 + 2 * kStages * block +
-         2 * int64_t{kKeys} * p.queries_tile * 2 + 2 * int64_t{64} * p.depth * 2 +
-         (p.beside == graph::kAbsent ? 0 : kStages * int64_t{kKeys} * p.queries_tile * 2) +
+  const int64_t slopes = p.keys_tile * p.queries_tile * 2;
+  // Wide ones have weights beside slopes, others room for results.
+  return 2 * p.keys_tile * p.depth * 2 + 2 * kStages * block + kStages * slopes +
+         (p.is_wide() ? kStages * slopes : 2 * int64_t{64} * p.depth * 2) +
+         (p.beside == graph::kAbsent ? 0 : kStages * slopes) +
          2 * kStages * int64_t{p.queries_tile} * 4 + 24 * kStages + 176 +
          (p.has_runs ? kRunsAlignment : 0);
 }
@@ -110,15 +117,21 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
                    AttentionGradProblemOf(group, kMostDepth, kPanel, OperandBits::k16Or8));
   Plan p{std::move(problem)};
   const AttentionGrad& a = p.grad;
-  if (p.width != p.depth)
-    return Status::Error(Code::kUnsupportedShape,
-                         "rows of {} and {}: blocks of shared memory are of one size", p.depth,
-                         p.width);
+  p.row_columns = static_cast<int>(AlignUp(g[a.q].dims.back(), kStep));
+  p.width_columns = static_cast<int>(AlignUp(g[a.dy].dims.back(), kStep));
+  if (p.has_bytes) {
+    if (p.width != p.depth || p.depth > kMostNarrow)
+      return Status::Error(Code::kUnsupportedShape,
+                           "rows of {} and {} of 8 bits: up to {} are supported, as many of both",
+                           p.depth, p.width, kMostNarrow);
+    p.row_columns = p.width_columns = p.depth;
+  }
+  p.depth = p.width = std::max(p.depth, p.width);  // blocks of shared memory are of one size
   if (a.dbias != graph::kAbsent &&
       p.bias_heads * p.queries * p.keys != NumElements(g[a.dbias].dims))
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "{}, the gradient of a bias, sums over queries or keys", g[a.dbias].name);
-  p.keys_tile = kKeys;
+  p.keys_tile = p.is_wide() ? kKeysOfWide : kKeys;
   const int64_t rank = g[a.exp].rank();
   p.q.rows = {a.q, rank - 2, rank - 1};
   p.dy.rows = {a.dy, rank - 2, rank - 1};
@@ -163,14 +176,19 @@ Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> kn
                          "blocks of {} queries have too few registers for rows of {}",
                          p.queries_tile, p.depth);
   for (TensorMapSpec* map : {&p.q.map, &p.dy.map, &p.beside_map}) map->box[1] = p.queries_tile;
-  for (TensorMapSpec* map : {&p.k.map, &p.v.map}) map->box[1] = kKeys;
+  for (TensorMapSpec* map : {&p.k.map, &p.v.map}) map->box[1] = static_cast<int>(p.keys_tile);
   if (p.has_runs) {
     for (GradSm90::Rows* of : {&p.q, &p.dy}) SetBox(of->map, of->run, p.queries_tile);
-    for (GradSm90::Rows* of : {&p.k, &p.v}) SetBox(of->map, of->run, kKeys);
+    for (GradSm90::Rows* of : {&p.k, &p.v}) SetBox(of->map, of->run, p.keys_tile);
+  }
+  // Where blocks leave no room for what lies beside them, scores read it.
+  if (p.beside != graph::kAbsent && SharedBytes(p) > target.shared_limit()) {
+    p.beside = graph::kAbsent;
+    p.reads = true;
   }
   TakeParts(p, target, kFlopsPerSecond, kBytesPerSecond);
   if (p.bias_heads > 0)
-    p.bias_sums = p.bias_heads * p.key_tiles() * p.query_tiles() * kKeys * p.queries_tile;
+    p.bias_sums = p.bias_heads * p.key_tiles() * p.query_tiles() * p.keys_tile * p.queries_tile;
   return {};
 }
 
@@ -210,10 +228,11 @@ class Schedule {
  private:
   void AddSkeleton(Lowered& lowered) {
     const AttentionGrad& a = plan_.grad;
-    KernelBuilder b(group_, target_,
-                    fmt::format("attention_grad_sm90: {} keys, blocks of {} queries{}", kKeys,
-                                plan_.queries_tile, is_ordered_ ? ", in order" : ""),
-                    IndexTypeInMemory(g_));
+    KernelBuilder b(
+        group_, target_,
+        fmt::format("attention_grad_sm90: {} keys, blocks of {} queries{}", plan_.keys_tile,
+                    plan_.queries_tile, is_ordered_ ? ", in order" : ""),
+        IndexTypeInMemory(g_));
     for (const char* reserved : {"bx", "shape"}) b.Name(reserved);
     for (const char* reserved : kAttentionGradFunctions) b.Name(reserved);
     for (const char* reserved : {"finish_keys", "finish_values"}) b.Name(reserved);
@@ -261,32 +280,24 @@ class Schedule {
       call.buffers.push_back(plan_.bias_sums > 0
                                  ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
                                  : summed);
-    call.wgmma = {.columns = plan_.queries_tile, .type = type, .right_type = type};
-    call.second = Call::Wgmma{.columns = plan_.depth,
-                              .type = type,
-                              .right_type = type,
-                              .right_is_outer = true,
-                              .left_in_registers = true};
-    call.third = Call::Wgmma{.columns = plan_.queries_tile == 64 ? plan_.depth / 2 : plan_.depth,
-                             .type = type,
-                             .right_type = type,
-                             .left_is_outer = true,
-                             .right_is_outer = true};
+    AddProducts(call, type);
     const bool is_shallow = plan_.depth == 64;
-    for (const auto& [name, value] :
-         {std::pair<const char*, int64_t>{"kQueries", plan_.queries_tile},
-          {"kDepth", plan_.depth},
-          {"kReads", plan_.reads ? 1 : 0},
-          {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
-          {"kKeysFirst", is_shallow ? 1 : 0},
-          {"kOrdered", is_ordered_ ? 1 : 0},
-          {"kParts", plan_.adds_parts() ? 1 : 0},
-          {"kPackBf16", type == DType::kBF16 ? 1 : 0},
-          {"kImagesFirst", images_first ? 1 : 0},
-          {"kBeside", has_beside ? 1 : 0},
-          {"kBesideHeads", is_of_each(3) ? 1 : 0},
-          {"kBesideImages", is_of_each(4) ? 1 : 0},
-          {"kBiasQuads", 1}})
+    for (const auto& [name, value] : {std::pair<const char*, int64_t>{"kKeys", plan_.keys_tile},
+                                      {"kQueries", plan_.queries_tile},
+                                      {"kDepth", plan_.depth},
+                                      {"kRows", plan_.row_columns},
+                                      {"kWidth", plan_.width_columns},
+                                      {"kReads", plan_.reads ? 1 : 0},
+                                      {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
+                                      {"kKeysFirst", is_shallow ? 1 : 0},
+                                      {"kOrdered", is_ordered_ ? 1 : 0},
+                                      {"kParts", plan_.adds_parts() ? 1 : 0},
+                                      {"kPackBf16", type == DType::kBF16 ? 1 : 0},
+                                      {"kImagesFirst", images_first ? 1 : 0},
+                                      {"kBeside", has_beside ? 1 : 0},
+                                      {"kBesideHeads", is_of_each(3) ? 1 : 0},
+                                      {"kBesideImages", is_of_each(4) ? 1 : 0},
+                                      {"kBiasQuads", 1}})
       call.config.push_back({name, value});
     if (has_beside)
       call.config.push_back({"kBesideBf16", g_[plan_.beside].dtype == DType::kBF16 ? 1 : 0});
@@ -307,6 +318,30 @@ class Schedule {
         std::min<int64_t>(plan_.part_heads() * plan_.key_tiles(), target_.multiprocessors);
     b.Finish(CallOfBlocks(b, blocks, std::move(call), std::move(before)), {blocks, 1, 1}, 384,
              lowered, 1);
+  }
+
+  // Scores, dk and dv, and what a group has of dq: in wide ones a panel, and half of one.
+  void AddProducts(Call& call, DType type) const {
+    const bool is_wide = plan_.is_wide();
+    call.wgmma = {.columns = is_wide ? plan_.queries_tile / 2 : plan_.queries_tile,
+                  .type = type,
+                  .right_type = type};
+    call.second = Call::Wgmma{.columns = std::max(plan_.row_columns, plan_.width_columns),
+                              .type = type,
+                              .right_type = type,
+                              .right_is_outer = true,
+                              .left_in_registers = !is_wide};
+    call.third = Call::Wgmma{.columns = is_wide                    ? kPanel
+                                        : plan_.queries_tile == 64 ? plan_.depth / 2
+                                                                   : plan_.depth,
+                             .type = type,
+                             .right_type = type,
+                             .left_is_outer = true,
+                             .right_is_outer = true};
+    if (is_wide && plan_.depth / kPanel % 2 != 0) {
+      call.fourth = call.third;
+      call.fourth->columns = kPanel / 2;
+    }
   }
 
   void AddMaps(KernelBuilder& b, Call& call) {
@@ -379,7 +414,7 @@ class Schedule {
 // ---- the engines' rows
 // -------------------------------------------------------------------------------------
 
-constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95;
+constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95, kWideSpeed = 0.8;
 
 // Those that have registers enough.
 std::vector<std::vector<int>> GradSm90::Others(const Plan& plan) {
@@ -395,7 +430,8 @@ struct Sums : GradSm90 {
 
   static double Seconds(const Plan& plan, const Target&, bool) {
     const double speed = kFlopsPerSecond * (is_ordered ? kOrderedSpeed : 1) *
-                         (plan.depth == kPanel && plan.queries_tile < 128 ? kSmallTileSpeed : 1);
+                         (plan.depth == kPanel && plan.queries_tile < 128 ? kSmallTileSpeed : 1) *
+                         (plan.is_wide() ? kWideSpeed : 1);
     return kLaunchSeconds + AttentionGradSeconds(plan, speed, kBytesPerSecond);
   }
   static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {

@@ -381,6 +381,9 @@ class Parser {
     if (Is("wgmma")) {
       ASSIGN_OR_RETURN(s.third, OneWgmma());
     }
+    if (Is("wgmma")) {
+      ASSIGN_OR_RETURN(s.fourth, OneWgmma());
+    }
     RETURN_IF_ERROR(Expect("shared"));
     ASSIGN_OR_RETURN(s.shared_bytes,
                      Count("a number of bytes", std::numeric_limits<int32_t>::max()));

@@ -182,9 +182,9 @@ class Printer {
     const std::string buffers =
         s.buffers.empty() ? "" : fmt::format(" buffers({})", fmt::join(s.buffers, ", "));
     std::string products;
-    for (const Call::Wgmma* w :
-         {&s.wgmma, s.second ? &*s.second : nullptr, s.third ? &*s.third : nullptr})
-      if (w != nullptr && w->columns > 0) products += " " + text(*w);
+    if (s.wgmma.columns > 0) products += " " + text(s.wgmma);
+    for (const std::optional<Call::Wgmma>* w : {&s.second, &s.third, &s.fourth})
+      if (*w) products += " " + text(**w);
     Line("call {}({}){}{} shared {} {{", s.skeleton, fmt::join(s.maps, ", "), buffers, products,
          s.shared_bytes);
     ++depth_;

@@ -239,8 +239,9 @@ struct Call {
   std::vector<std::string> maps;          // tensor-map parameters
   std::vector<std::string> buffers = {};  // pointers, or shared memory, that it writes by itself
   Wgmma wgmma = {};                       // of 0 columns where it needs none
-  // Of skeletons that multiply again what they have made: from registers, and both from memory.
-  std::optional<Wgmma> second = {}, third = {};
+  // Of skeletons that multiply again what they have made; the second alone may have its left
+  // operand in registers.
+  std::optional<Wgmma> second = {}, third = {}, fourth = {};
   int64_t shared_bytes = 0;  // dynamic shared memory that the skeleton lays out itself
   std::vector<Constant> config = {};
   std::vector<Member> shape = {};

@@ -523,7 +523,9 @@ class Verifier {
     if (s.wgmma.columns > 0) RETURN_IF_ERROR(Check(s.wgmma));
     if (s.second) RETURN_IF_ERROR(Check(*s.second));
     if (s.third) RETURN_IF_ERROR(Check(*s.third));
-    if (s.third && s.third->left_in_registers) return Fail("only the second wgmma has registers");
+    if (s.fourth) RETURN_IF_ERROR(Check(*s.fourth));
+    for (const std::optional<Call::Wgmma>* w : {&s.third, &s.fourth})
+      if (*w && (*w)->left_in_registers) return Fail("only the second wgmma has registers");
     if (s.wgmma.left_in_registers) return Fail("nothing is in registers before the first wgmma");
     shared_bytes_ += s.shared_bytes;
     if (shared_bytes_ > kMaxSharedBytes)

@@ -106,6 +106,7 @@ _EVEN = {"keys": 152}  # eight neighbours have their random bits of one call
 _POISON = {"poison": True}
 _BESIDE = {**_EVEN, "bias": (1, 2, 70, 152)}  # copied with the blocks of queries
 _ONE_HEAD = {"q": (1, 4, 70, 64), "heads": 1}  # its tiles are divided among blocks
+_DEEP = {"q": (1, 2, 70, 192)}
 _FP8 = {"q": (1, 2, 70, 128)}
 # The gradients, likewise.
 GRADIENTS = [
@@ -160,6 +161,17 @@ GRADIENTS = [
     ("ragged_shifted_bias_copied", {**_LENGTHS, **_RAGGED, **_BESIDE, "shift": 5}),
     ("ragged_sink_dropout_causal", {**_LENGTHS, **_RAGGED, **_SINK, **_DROP, **_CAUSAL, "q": (3, 2, 70, 80)}),
     ("depth_192_128_padding_causal", {**_LENGTHS, **_CAUSAL, "q": (3, 2, 70, 192), "value_depth": 128}),
+    # Tiles of 64 keys; rows of two panels and a half, of three and of four, and both of unequal ones.
+    ("depth_192_128_dropout", {**_DROP, **_EVEN, **_DEEP, "value_depth": 128}),
+    ("depth_160_padding_sink_poison", {**_LENGTHS, **_SINK, **_POISON, "q": (3, 2, 70, 160)}),
+    ("depth_192_ragged_causal", {**_LENGTHS, **_RAGGED, **_CAUSAL, "q": (3, 2, 70, 192)}),
+    ("depth_192_dbias_copied_deterministic", {**_BESIDE, **_DEEP, "dbias": True, "deterministic": True}),
+    ("depth_256_causal", {**_CAUSAL, "q": (1, 2, 150, 256)}),
+    ("depth_256_dbias", {**_BESIDE, "dbias": True, "q": (1, 2, 70, 256)}),
+    ("depth_256_one_head_of_keys_deterministic", {"deterministic": True, "q": (1, 4, 70, 256), "heads": 1}),
+    ("depth_256_ragged_dropout_causal", {**_LENGTHS, **_RAGGED, **_DROP, **_CAUSAL, "q": (3, 2, 70, 256)}),
+    ("depth_96_causal", {**_CAUSAL, "q": (1, 2, 70, 96)}),
+    ("depth_128_64", {"q": (1, 2, 70, 128), "value_depth": 64}),
     # The frontend takes depths of 128 alone.
     ("fp8", {"fp8": True, **_FP8}),
     ("fp8_causal", {**_CAUSAL, "fp8": True, **_FP8}),

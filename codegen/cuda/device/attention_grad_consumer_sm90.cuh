@@ -1,6 +1,6 @@
 #pragma once
-// A consumer group of attention_grad_sm90 (attention_grad_consumer): its products, and what stands
-// between them.
+// A consumer group of attention_grad_sm90: what all have (attention_grad_group), and the products
+// of one that has half of a tile's keys, with what stands between them (attention_grad_consumer).
 
 // How dk and dv leave the staging, 64 by 64 at a time, where maps have whole tensors.
 template <class C>
@@ -23,13 +23,13 @@ struct attention_grad_to_maps {
 };
 
 template <class C, class F, class Out>
-struct attention_grad_consumer : attention_grad_layout<C> {
+struct attention_grad_group : attention_grad_layout<C> {
   using of = attention_grad_layout<C>;
-  using of::kBesideAt, of::kBesideBytes, of::kColumns, of::kGrads, of::kGradsAt, of::kInfosAt;
-  using of::kDead, of::kFlags, of::kInside, of::kLast, of::kPart, of::kSteps, of::kUnseen;
-  using of::kKeys, of::kLargeAt, of::kNumbers, of::kPanels, of::kQueriesAt, of::kQueryBytes;
-  using of::kRowBytes, of::kRowWarps, of::kRowsAt, of::kScores, of::kSlopeBytes, of::kSlopesAt;
-  using of::kStages, of::kValuesAt;
+  using of::kBesideAt, of::kBesideBytes, of::kDead, of::kGrads, of::kGroupKeys, of::kGroupQueries;
+  using of::kInfosAt, of::kIsWide, of::kKeys, of::kLargeAt, of::kNumbers, of::kOwnQueries,
+      of::kPart;
+  using of::kQueriesAt, of::kQueryBytes, of::kRowBytes, of::kRowPanels, of::kRowWarps, of::kRowsAt;
+  using of::kScores, of::kStagedPanels, of::kStages, of::kUsed, of::kValuesAt, of::kWidthPanels;
   using of::load_shared, of::opaque, of::pin;
   using typename of::barriers, typename of::of_bias, typename of::place, typename of::ring;
   using typename of::rows, typename of::tiles, typename of::turn;
@@ -45,18 +45,18 @@ struct attention_grad_consumer : attention_grad_layout<C> {
   unsigned slopes_across, keys_across;  // low halves of descriptors
   ring at = {};
   rows part;
-  float dk[kGrads], dv[kGrads];
 
   // Numbers of the step that lie in shared memory: they are read where they are needed, since
   // registers are few.
   struct place_in_step {
-    const attention_grad_consumer& c;
+    const attention_grad_group& c;
     int what;
     __device__ inline int key() const {
-      return load_shared(c.b.tile() + 8) + c.group * 64 + c.thread / 32 * 16 + c.thread % 32 / 4;
+      return load_shared(c.b.tile() + 8) + c.group * kGroupKeys + c.thread / 32 * 16 +
+             c.thread % 32 / 4;
     }
     __device__ inline int query() const {
-      return load_shared(c.step_at() + 4) + 2 * (c.thread % 4);
+      return load_shared(c.step_at() + 4) + c.group * kGroupQueries + 2 * (c.thread % 4);
     }
     __device__ inline int batch() const { return load_shared(c.step_at() + 8); }
     __device__ inline bool ends() const {
@@ -66,23 +66,27 @@ struct attention_grad_consumer : attention_grad_layout<C> {
       return load_shared(c.memory + kLargeAt + (c.at.stage * kRowWarps + i) * 4) != 0;
     }
     __device__ inline unsigned statistics() const {
-      return c.memory + kRowsAt + c.at.stage * kRowBytes + c.thread % 4 * 8;
+      return c.memory + kRowsAt + c.at.stage * kRowBytes + c.group * (kGroupQueries * 4) +
+             c.thread % 4 * 8;
     }
     __device__ inline void add_bias(int i, const float* x) const {
       const int what = load_shared(c.step_at() + 12);  // twice the block, and whether it is new
-      const long long half = what / 2 * 2 + c.group;
-      float* const to = c.all_bias_sums + half * (64 * C::kQueries) + i * 512 + c.thread * 4;
+      const long long block = what / 2 * static_cast<long long>(kKeys * C::kQueries);
+      float* const to =
+          c.all_bias_sums + block + c.group * (64 * kOwnQueries) + i * 512 + c.thread * 4;
       if (of_bias::kFirstStores && what % 2 != 0)
         *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
       else
         turn::add_quad(to, x);
     }
-    // Rows of 64 keys of a group; a warp's 16 keys are two pieces of 16 bytes.
+    // Rows of 64 keys; a warp's 16 keys are two pieces of 16 bytes.
     __device__ inline void load_beside(int i, unsigned (&to)[4]) const {
-      const unsigned lane = c.thread % 32, row = 8 * i + lane / 16 * 8 + lane % 8;
+      const unsigned lane = c.thread % 32;
+      const unsigned row = c.group * kGroupQueries + 8 * i + lane / 16 * 8 + lane % 8;
       const unsigned chunk = c.thread / 32 * 2 + lane / 8 % 2;
       load_transposed(c.memory + kBesideAt + c.at.stage * kBesideBytes +
-                          c.group * (kBesideBytes / 2) + row * 128 + ((chunk ^ (lane % 8)) << 4),
+                          c.group * (kGroupKeys * C::kQueries * 2) + row * 128 +
+                          ((chunk ^ (lane % 8)) << 4),
                       to[0], to[1], to[2], to[3]);
     }
   };
@@ -105,16 +109,167 @@ struct attention_grad_consumer : attention_grad_layout<C> {
   static __device__ inline unsigned long long descriptor(unsigned low) {
     return (descriptor_layout(128, 0) >> 32 << 32) | low;
   }
+  // Of `columns` of the rows.
+  template <int columns>
   __device__ inline void multiply_rows(float (&to)[kScores], unsigned left, unsigned right) {
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < C::kDepth / 16; ++i)
+    for (int i = 0; i < columns / 16; ++i)
       C::multiply(
           to, descriptor(left + i / 4 * (kKeys * 8) + i % 4 * 2),
           descriptor(right + at.stage * (kQueryBytes >> 4) + i / 4 * (C::kQueries * 8) + i % 4 * 2),
           i != 0);
     wgmma_commit();
   }
+  // The group's part of the sums of a block.
+  __device__ inline float* sums_of(int block) const {
+    return sums + (block * 2 + group) * static_cast<long long>(kNumbers) + thread * 4;
+  }
+  // The parity of a step is its stage, of which there are two.
+  template <class Add>
+  __device__ inline void add_in_turn(int stage, const Add& add) const {
+    static_assert(kStages == 2);
+    if constexpr (C::kOrdered) mbarrier_wait(b.turn(), stage);
+    add();
+    if constexpr (C::kOrdered) {
+      __syncwarp();
+      if (thread % 32 == 0) mbarrier_arrive(b.added());
+    }
+  }
+
+  __device__ inline void take_bias_turn() const {
+    if constexpr (of_bias::kInOrder) mbarrier_wait(b.bias_turn(), at.stage);
+  }
+  __device__ inline void pass_bias_turn() const {
+    if constexpr (!of_bias::kInOrder) return;
+    __syncwarp();
+    if (thread % 32 == 0) mbarrier_arrive(b.bias_added());
+  }
+
+  // Rows of 128 bytes, of so many panels; then both groups' threads have written theirs.
+  template <int count, int panels, class Where>
+  __device__ inline void zero_where(unsigned to, const Where& where) const {
+#pragma unroll 1
+    for (unsigned i = group * 128 + thread; i < count * panels * 8; i += 256) {
+      const unsigned row = i / 8 % count;
+      if (where(row)) store_zeroes(to + i / 8 / count * (count * 128) + row * 128 + i % 8 * 16);
+    }
+  }
+  static __device__ inline void store_zeroes(unsigned at) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+  }
+  static __device__ inline void zeroes_stored() {
+    fence_for_copies();
+    named_barrier_sync(1, 256);
+  }
+  // Of a block of q or dy that is there: rows that see no key.
+  template <int panels>
+  __device__ inline void zero_rows(unsigned blocks_at, int what) const {
+    if constexpr (kRowWarps > 1) what |= load_shared(step_at() + 12);
+    if ((what & kDead) == 0) return;
+    const unsigned of = memory + kRowsAt + at.stage * kRowBytes;
+    zero_where<C::kQueries, panels>(memory + blocks_at + at.stage * kQueryBytes, [&](unsigned row) {
+      return __int_as_float(load_shared(of + row * 4)) == rows::infinity();
+    });
+    zeroes_stored();
+  }
+  // Of k and v, which are there: keys that no row sees.
+  __device__ inline void zero_keys() const {
+    const place p = tiles::place_of(s, load_shared(b.tile()));
+    const attention_grad_keys seen = attention_grad_seen(s, f.limits, p.head);
+    const auto is_unseen = [&](unsigned key) {
+      const int at_key = p.key + static_cast<int>(key);
+      return at_key < seen.first || at_key >= seen.end;
+    };
+    zero_where<kKeys, kRowPanels>(memory, is_unseen);
+    zero_where<kKeys, kWidthPanels>(memory + kValuesAt, is_unseen);
+    zeroes_stored();
+  }
+
+  // Scores of the next step are multiplied while this one's dq is waited for; behind the last one
+  // of a tile scores of whatever is there, since a product in a branch would be waited for.
+  __device__ inline void start(bool is_there) {
+    if (is_there) {
+      mbarrier_wait(b.query_full(at.stage), at.phase);
+      zero_rows<kRowPanels>(kQueriesAt, load_shared(step_at()));
+    }
+    multiply_rows<C::kRows>(part.score, key_rows, query_rows);
+  }
+
+  // dk and dv of parts, by heads and tiles: in order those of each part, which another kernel adds
+  // up, else their sums.
+  __device__ inline void store_part(const float (&from)[kGrads], const place& p, int which) const {
+    const int head =
+        C::kOrdered ? p.head : p.head / (s.parts * (which == 0 ? s.key_pairs : s.value_pairs));
+    const long long number = head * s.key_tiles + p.index + (which == 0 ? 0 : s.key_sums);
+    const long long rows = kIsWide ? number : number * 2 + own_group();
+    float* to = part_sums + rows * 64 * C::kDepth + thread * 4;
+#pragma unroll
+    for (int i = 0; i < kGrads / 4; ++i, to += 512) {
+      if constexpr (C::kOrdered)
+        *reinterpret_cast<float4*>(to) =
+            make_float4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+      else
+        turn::add_quad(to, from + 4 * i);
+    }
+  }
+  // Of 64 keys, kStagedPanels at a time.
+  template <bool are_values>
+  __device__ inline void store(const float (&from)[kGrads], float times, const place& p) {
+    constexpr int kPanels = are_values ? kWidthPanels : kRowPanels;
+    const int first = p.key + own_group() * kGroupKeys;
+    const auto places = out.template find<are_values>(s, p, first);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; panel += kStagedPanels) {
+      if (panel > 0) staging_read();
+#pragma unroll
+      for (int c = panel; c < panel + kStagedPanels && c < kPanels; ++c)
+        stage(staging + (c - panel) * 8192, from, c, times);
+      fence_for_copies();
+      group_sync();
+      for (int c = panel; c < panel + kStagedPanels && c < kPanels; ++c)
+        out.template store<are_values>(leads(), staging + (c - panel) * 8192, c * 64, first, s, p,
+                                       places);
+    }
+  }
+  // What was staged has been read.
+  __device__ inline void staging_read() const {
+    if (leads()) tma_store_wait_read<0>();
+    group_sync();
+  }
+  __device__ inline void stage(unsigned to, const float (&from)[kGrads], int panel, float times) {
+    const unsigned row = thread / 32 * 16 + thread % 16;
+#pragma unroll
+    for (int g = 0; g < 4; ++g) {
+      if (panel * 64 + g * 16 >= kUsed) break;
+      const float* x = from + panel * 32 + g * 8;
+      const unsigned chunk = g * 2 + thread % 32 / 16;
+      store_fragments(to + row * 128 + ((chunk ^ (row % 8)) << 4),
+                      pack_pair<C::kPackBf16>(x[0] * times, x[1] * times),
+                      pack_pair<C::kPackBf16>(x[2] * times, x[3] * times),
+                      pack_pair<C::kPackBf16>(x[4] * times, x[5] * times),
+                      pack_pair<C::kPackBf16>(x[6] * times, x[7] * times));
+    }
+  }
+};
+
+template <class C, class F, class Out>
+struct attention_grad_consumer : attention_grad_group<C, F, Out> {
+  using base = attention_grad_group<C, F, Out>;
+  using of = attention_grad_layout<C>;
+  using base::at, base::b, base::f, base::group, base::memory, base::out, base::part, base::s;
+  using base::descriptor, base::grad_across, base::grad_rows, base::group_sync, base::keys_across;
+  using base::leads, base::pass_bias_turn, base::query_across, base::release, base::release_step;
+  using base::slopes_across, base::staging_read, base::start, base::step_at, base::store_part;
+  using base::take_bias_turn, base::thread, base::value_rows, base::zero_keys;
+  using of::kColumns, of::kFlags, of::kGrads, of::kGradsAt, of::kInfosAt, of::kInside, of::kKeys;
+  using of::kLast, of::kQueryBytes, of::kRowBytes, of::kSlopeBytes, of::kSlopesAt, of::kSteps;
+  using of::kStages, of::kUnseen, of::kUsed, of::kWidthPanels, of::load_shared, of::opaque, of::pin;
+  using typename base::place_in_step;
+  using typename of::place, typename of::ring, typename of::rows, typename of::tiles;
+  using typename of::turn;
+  float dk[kGrads], dv[kGrads];
+
   __device__ inline void multiply_pairs(float (&to)[kGrads], const unsigned* left, unsigned right) {
     wgmma_fence();
 #pragma unroll
@@ -134,79 +289,16 @@ struct attention_grad_consumer : attention_grad_layout<C> {
                       part.slopes[4 * i + 1], part.slopes[4 * i + 2], part.slopes[4 * i + 3]);
     }
   }
+  // Columns that dq has.
   __device__ inline void add_queries(const float (&dq)[kColumns / 2], int block) const {
-    float* to = sums + (block * 2 + group) * static_cast<long long>(kNumbers) + thread * 4;
+    float* to = base::sums_of(block);
+    constexpr int kFirst = kColumns < kUsed ? kColumns : kUsed, kSecond = kUsed - kFirst;
 #pragma unroll
-    for (int i = 0; i < kColumns / 8; ++i) turn::add_quad(to + i * 512, dq + 4 * i);
-  }
-  // The parity of a step is its stage, of which there are two.
-  __device__ inline void add_in_turn(const float (&dq)[kColumns / 2], int block, int stage) const {
-    static_assert(kStages == 2);
-    if constexpr (C::kOrdered) mbarrier_wait(b.turn(), stage);
-    add_queries(dq, block);
-    if constexpr (C::kOrdered) {
-      __syncwarp();
-      if (thread % 32 == 0) mbarrier_arrive(b.added());
-    }
+    for (int i = 0; i < kColumns / 8; ++i)
+      if (!of::kSplitsColumns || i < (group == 0 ? kFirst : kSecond) / 8)
+        turn::add_quad(to + i * 512, dq + 4 * i);
   }
 
-  __device__ inline void take_bias_turn() const {
-    if constexpr (of_bias::kInOrder) mbarrier_wait(b.bias_turn(), at.stage);
-  }
-  __device__ inline void pass_bias_turn() const {
-    if constexpr (!of_bias::kInOrder) return;
-    __syncwarp();
-    if (thread % 32 == 0) mbarrier_arrive(b.bias_added());
-  }
-
-  // Rows of 128 bytes, of all panels; then both groups' threads have written theirs.
-  template <int count, class Where>
-  __device__ inline void zero_where(unsigned to, const Where& where) const {
-#pragma unroll 1
-    for (unsigned i = group * 128 + thread; i < count * kPanels * 8; i += 256) {
-      const unsigned row = i / 8 % count;
-      if (where(row)) store_zeroes(to + i / 8 / count * (count * 128) + row * 128 + i % 8 * 16);
-    }
-  }
-  static __device__ inline void store_zeroes(unsigned at) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
-  }
-  static __device__ inline void zeroes_stored() {
-    fence_for_copies();
-    named_barrier_sync(1, 256);
-  }
-  // Of a block of q or dy that is there: rows that see no key.
-  __device__ inline void zero_rows(unsigned blocks_at, int what) const {
-    if constexpr (kRowWarps > 1) what |= load_shared(step_at() + 12);
-    if ((what & kDead) == 0) return;
-    const unsigned of = memory + kRowsAt + at.stage * kRowBytes;
-    zero_where<C::kQueries>(memory + blocks_at + at.stage * kQueryBytes, [&](unsigned row) {
-      return __int_as_float(load_shared(of + row * 4)) == rows::infinity();
-    });
-    zeroes_stored();
-  }
-  // Of k and v, which are there: keys that no row sees.
-  __device__ inline void zero_keys() const {
-    const place p = tiles::place_of(s, load_shared(b.tile()));
-    const attention_grad_keys seen = attention_grad_seen(s, f.limits, p.head);
-    const auto is_unseen = [&](unsigned key) {
-      const int at_key = p.key + static_cast<int>(key);
-      return at_key < seen.first || at_key >= seen.end;
-    };
-    zero_where<kKeys>(memory, is_unseen);
-    zero_where<kKeys>(memory + kValuesAt, is_unseen);
-    zeroes_stored();
-  }
-
-  // Scores of the next step are multiplied while this one's dq is waited for; behind the last one
-  // of a tile scores of whatever is there, since a product in a branch would be waited for.
-  __device__ inline void start(bool is_there) {
-    if (is_there) {
-      mbarrier_wait(b.query_full(at.stage), at.phase);
-      zero_rows(kQueriesAt, load_shared(step_at()));
-    }
-    multiply_rows(part.score, key_rows, query_rows);
-  }
   // The next step's random bits take as long as products do, and are made beside them, a half at a
   // time; behind the last step of a tile those of the step before, which nobody asks for.
   __device__ inline unsigned draw_ahead(bool is_there, const ring& before, int first) {
@@ -223,8 +315,8 @@ struct attention_grad_consumer : attention_grad_layout<C> {
     const bool goes_on = (what & kLast) == 0;
     thread = opaque(thread);  // addresses are made anew: registers are few
     mbarrier_wait(b.grad_full(at.stage), at.phase);
-    zero_rows(kGradsAt, what);
-    multiply_rows(part.grad, value_rows, grad_rows);
+    base::template zero_rows<kWidthPanels>(kGradsAt, what);
+    base::template multiply_rows<C::kWidth>(part.grad, value_rows, grad_rows);
     const place_in_step here = {*this, what};
     const unsigned means = here.statistics() + kStages * kRowBytes;
     if constexpr (!rows::kKeptAhead) part.take_kept(f, s, here);
@@ -279,7 +371,7 @@ struct attention_grad_consumer : attention_grad_layout<C> {
       wgmma_wait<kAhead>();
     }
     pin(dq);
-    add_in_turn(dq, block, now.stage);
+    base::add_in_turn(now.stage, [&] { add_queries(dq, block); });
     if constexpr (!C::kKeysFirst) start(goes_on);
     if constexpr (rows::kKeptAhead) part.share_bits(0, own_bits | draw_ahead(goes_on, now, 1));
     if constexpr (!C::kKeysFirst) {
@@ -326,59 +418,18 @@ struct attention_grad_consumer : attention_grad_layout<C> {
       store_part(dv, p, 1);
       return;
     }
-    if (leads()) tma_store_wait_read<0>();
-    group_sync();  // also: every warp has read the tile's number, even without a step
+    staging_read();  // also: every warp has read the tile's number, even without a step
     release(b.key_empty());
     if (!any) release(b.value_empty());
     if constexpr (Out::kFinishes) {
       out.template finish<true>(*this, dv, p);
       out.template finish<false>(*this, dk, p);
     } else {
-      store<true>(dv, 1.f, p);
-      if (leads()) tma_store_wait_read<0>();
-      group_sync();
+      base::template store<true>(dv, 1.f, p);
+      staging_read();
       float scale[1] = {1.f};
       f.scale(p.head * s.group, scale);
-      store<false>(dk, scale[0], p);
+      base::template store<false>(dk, scale[0], p);
     }
-  }
-
-  // dk and dv of parts, by heads and tiles: in order those of each part, which another kernel adds
-  // up, else their sums.
-  __device__ inline void store_part(const float (&from)[kGrads], const place& p, int which) const {
-    const int head =
-        C::kOrdered ? p.head : p.head / (s.parts * (which == 0 ? s.key_pairs : s.value_pairs));
-    const long long number = head * s.key_tiles + p.index + (which == 0 ? 0 : s.key_sums);
-    float* to = part_sums + (number * 2 + own_group()) * 64 * C::kDepth + thread * 4;
-#pragma unroll
-    for (int i = 0; i < kGrads / 4; ++i, to += 512) {
-      if constexpr (C::kOrdered)
-        *reinterpret_cast<float4*>(to) =
-            make_float4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
-      else
-        turn::add_quad(to, from + 4 * i);
-    }
-  }
-  template <bool are_values>
-  __device__ inline void store(const float (&from)[kGrads], float times, const place& p) {
-    const int first = p.key + own_group() * 64;
-    const auto places = out.template find<are_values>(s, p, first);
-    const unsigned row = thread / 32 * 16 + thread % 16;
-#pragma unroll
-    for (int c = 0; c < kPanels; ++c)
-#pragma unroll
-      for (int g = 0; g < 4; ++g) {
-        const float* x = from + c * 32 + g * 8;
-        const unsigned chunk = g * 2 + thread % 32 / 16;
-        store_fragments(staging + c * 8192 + row * 128 + ((chunk ^ (row % 8)) << 4),
-                        pack_pair<C::kPackBf16>(x[0] * times, x[1] * times),
-                        pack_pair<C::kPackBf16>(x[2] * times, x[3] * times),
-                        pack_pair<C::kPackBf16>(x[4] * times, x[5] * times),
-                        pack_pair<C::kPackBf16>(x[6] * times, x[7] * times));
-      }
-    fence_for_copies();
-    group_sync();
-    for (int c = 0; c < kPanels; ++c)
-      out.template store<are_values>(leads(), staging + c * 8192, c * 64, first, s, p, places);
   }
 };

@@ -4,21 +4,32 @@
 // (attention_grad_layout).
 template <class C>
 struct attention_grad_layout {
-  static constexpr int kKeys = 128, kStages = 2;
+  static constexpr int kKeys = C::kKeys, kStages = 2;
   static constexpr int kRowWarps = C::kQueries / 64;
-  static constexpr int kPanels = C::kDepth / 64;
+  static constexpr int kPanels = C::kDepth / 64;  // that q and k have room for, and dy and v
+  static constexpr int kRowPanels = (C::kRows + 63) / 64, kWidthPanels = (C::kWidth + 63) / 64;
+  static constexpr int kUsed = C::kRows > C::kWidth ? C::kRows : C::kWidth;  // columns of dk, dv
+  // Tiles of 64 keys: the groups share the queries of scores, and each has one result.
+  static constexpr bool kIsWide = kKeys == 64;
+  static constexpr int kGroupKeys = kIsWide ? 0 : 64;  // from a group's scores to the next one's
+  static constexpr int kGroupQueries = kIsWide ? C::kQueries / 2 : 0;
+  static constexpr int kOwnQueries = C::kQueries - kGroupQueries;
   static constexpr bool kSplitsColumns = C::kQueries == 64;  // how the groups share dq
   static constexpr int kColumns = kSplitsColumns ? C::kDepth / 2 : C::kDepth;
-  static constexpr int kScores = C::kQueries / 2, kGrads = C::kDepth / 2;  // registers
+  static constexpr int kScores = kOwnQueries / 2, kGrads = kUsed / 2;  // registers
   static constexpr int kKeyBytes = kKeys * C::kDepth * 2, kQueryBytes = C::kQueries * C::kDepth * 2;
   static constexpr int kSlopeBytes = kKeys * C::kQueries * 2, kRowBytes = C::kQueries * 4;
-  static constexpr int kStagingBytes = 64 * C::kDepth * 2;  // of one group
+  // Of one group. Results of 64 keys leave by way of what weights and slopes have.
+  static constexpr int kStagedPanels = kIsWide ? 2 : kPanels;
+  static constexpr int kStagingBytes = kStagedPanels * 8192;
   static constexpr int kValuesAt = kKeyBytes;
   static constexpr int kQueriesAt = 2 * kKeyBytes;
   static constexpr int kGradsAt = kQueriesAt + kStages * kQueryBytes;
   static constexpr int kSlopesAt = kGradsAt + kStages * kQueryBytes;
-  static constexpr int kStagingAt = kSlopesAt + 2 * kSlopeBytes;
+  static constexpr int kWeightsAt = kSlopesAt + kStages * kSlopeBytes;  // in wide ones
+  static constexpr int kStagingAt = kIsWide ? kSlopesAt : kWeightsAt;
   static constexpr int kBesideAt = kStagingAt + 2 * kStagingBytes;
+  static_assert(!kIsWide || 2 * kStages * kSlopeBytes == 2 * kStagingBytes);
   static constexpr int kBesideBytes = C::kBeside ? kKeys * C::kQueries * 2 : 0;
   static constexpr int kRowsAt = kBesideAt + kStages * kBesideBytes;
   static constexpr int kInfosAt = kRowsAt + 2 * kStages * kRowBytes;  // of the stages' steps
@@ -27,7 +38,8 @@ struct attention_grad_layout {
   static constexpr int kBytes = kBarriersAt + 176;
   static constexpr int kNumbers = C::kQueries * C::kDepth / 2;  // of dq that a group adds
   struct part_of_group : C {
-    static constexpr int kOfVote = 64;  // rows that a warp reads the statistics of
+    static constexpr int kQueries = kOwnQueries;
+    static constexpr int kOfVote = kIsWide ? kOwnQueries : 64;  // of the rows that a warp reads
     static constexpr bool kOneLoop = C::kReads != 0;
     static constexpr bool kKeptAhead = true;
   };

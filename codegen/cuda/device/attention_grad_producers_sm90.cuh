@@ -9,33 +9,33 @@ struct attention_grad_by_maps {
   using place = typename of::place;
   const tensor_map &q, &k, &v, &dy;
 
-  template <int rows>
+  template <int rows, int panels>
   static __device__ inline void load(unsigned to, const tensor_map& map, unsigned full, int more,
                                      int row, int inner, int outer) {
     if (threadIdx.x % 32 != 0) return;
-    mbarrier_expect(full, rows * C::kDepth * 2 + more);
+    mbarrier_expect(full, rows * panels * 128 + more);
 #pragma unroll
-    for (int c = 0; c < of::kPanels; ++c)
+    for (int c = 0; c < panels; ++c)
       tma_load(to + c * rows * 128, map, full, c * 64, row, inner, outer);
   }
   __device__ inline void find(const attention_grad_shape&, const place&) {}
   __device__ inline void find_step(const attention_grad_shape&, int, int) {}
   __device__ inline void keys(unsigned to, unsigned full, const attention_grad_shape& s,
                               const place& p) const {
-    load<of::kKeys>(to, k, full, 0, p.key, p.inner / s.key_pairs, p.outer);
+    load<of::kKeys, of::kRowPanels>(to, k, full, 0, p.key, p.inner / s.key_pairs, p.outer);
   }
   __device__ inline void values(unsigned to, unsigned full, const attention_grad_shape& s,
                                 const place& p) const {
-    load<of::kKeys>(to, v, full, 0, p.key, p.inner / s.value_pairs, p.outer);
+    load<of::kKeys, of::kWidthPanels>(to, v, full, 0, p.key, p.inner / s.value_pairs, p.outer);
   }
   // Of head `inner` of q in image `outer`, and the same head among all.
   __device__ inline void queries(unsigned to, unsigned full, int more, const attention_grad_shape&,
                                  int row, int inner, int outer, int) const {
-    load<C::kQueries>(to, q, full, more, row, inner, outer);
+    load<C::kQueries, of::kRowPanels>(to, q, full, more, row, inner, outer);
   }
   __device__ inline void grads(unsigned to, unsigned full, const attention_grad_shape&, int row,
                                int inner, int outer, int) const {
-    load<C::kQueries>(to, dy, full, 0, row, inner, outer);
+    load<C::kQueries, of::kWidthPanels>(to, dy, full, 0, row, inner, outer);
   }
 };
 
@@ -108,8 +108,8 @@ struct attention_grad_producers : attention_grad_layout<C> {
         if constexpr (C::kBeside != 0) {
           if (leads) {
 #pragma unroll
-            for (int g = 0; g < 2; ++g)
-              tma_load(memory + kBesideAt + at.stage * kBesideBytes + g * (kBesideBytes / 2),
+            for (int g = 0; g < kKeys / 64; ++g)
+              tma_load(memory + kBesideAt + at.stage * kBesideBytes + g * (C::kQueries * 128),
                        beside, b.query_full(at.stage), p.key + g * 64, row,
                        C::kBesideHeads ? inner : 0, C::kBesideImages ? p.outer : 0);
           }

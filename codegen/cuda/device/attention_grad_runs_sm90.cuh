@@ -11,21 +11,18 @@ template <class C, class Query, class Grad, class Key, class Value>
 struct attention_grad_by_runs {
   using of = attention_grad_layout<C>;
   using place = typename of::place;
-  template <int bit>
-  using query_boxes =
-      attention_boxes<C::kQueries, of::kPanels, C::kQueries, (C::kApart & bit) != 0>;
-  template <int bit>
-  using key_boxes = attention_boxes<of::kKeys, of::kPanels, of::kKeys, (C::kApart & bit) != 0>;
+  template <int rows, int panels, int bit>
+  using boxes = attention_boxes<rows, panels, rows, (C::kApart & bit) != 0>;
   const Query& query;
   const Grad& grad;
   const Key& key;
   const Value& value;
   unsigned start;  // address of the shared memory
   int from;        // and its element of `memory`
-  query_boxes<1> of_query = {};
-  query_boxes<2> of_grad = {};
-  key_boxes<4> of_key = {};
-  key_boxes<8> of_value = {};
+  boxes<C::kQueries, of::kRowPanels, 1> of_query = {};
+  boxes<C::kQueries, of::kWidthPanels, 2> of_grad = {};
+  boxes<of::kKeys, of::kRowPanels, 4> of_key = {};
+  boxes<of::kKeys, of::kWidthPanels, 8> of_value = {};
 
   __device__ inline int element(unsigned to) const { return from + int(to - start) / 2; }
   static __device__ inline int head(const attention_grad_shape& s, const place& p) {
@@ -129,8 +126,8 @@ __device__ inline void attention_grad_runs_sm90(
       start,
       attention_grad_by_runs<C, queries, grads, keys, values>{of_q, of_dy, of_k, of_v, start, from},
       attention_grad_to_runs<C, T, of_keys, of_values>{
-          {memory, to_dk, start, from, shape.keys, C::kDepth},
-          {memory, to_dv, start, from, shape.keys, C::kDepth}},
+          {memory, to_dk, start, from, shape.keys, C::kRows},
+          {memory, to_dv, start, from, shape.keys, C::kWidth}},
       beside, sums, turns, part_sums, bias_sums, shape,
       functions{score, inside, factor, limits, visible, random, kept, weight, slope, add_bias,
                 scale, rows});

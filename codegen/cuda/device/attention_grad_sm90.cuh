@@ -10,7 +10,8 @@
 //   rows warps         beside q: what 64 rows each have (statistics), and what the step is
 //   turns warps        with kOrdered, see below
 //   consumer group g   keys 64g .. of a tile of 128 keys of one head of k and v, blocks of kQueries
-//                      queries of all heads that share it:
+//                      queries of all heads that share it (tiles of 64 keys:
+//                      attention_grad_wide_sm90.cuh):
 //
 //     S' = k q', P' = weight(S')        scores the other way around, 64 x kQueries in registers
 //     D' = v dy', dS' = (D' - mean of the row) * P'
@@ -21,9 +22,12 @@
 //
 //   dk, dv → shared memory → TMA
 //
+// Rooms in shared memory are those of rows of kDepth, whole panels of 64; q and k have kRows
+// columns, dy and v kWidth, multiples of 16.
+//
 // kBias: dS' are added to `bias_sums`, too, whose blocks of kKeys by kQueries are in the order of
-// fragments: element e of lane l of warp w of group g at 64 kQueries g + e / 4 * 512 + 128 w + 4 l
-// + e % 4 of a block; blocks of one head of the bias stand by keys, then by queries. Another kernel
+// fragments: element e of lane l of warp w of group g at half a block for g + e / 4 * 512 + 128 w +
+// 4 l + e % 4; blocks of one head of the bias stand by keys, then by queries. Another kernel
 // makes the gradient of it.
 //
 // attention_grad_rows.cuh says what the functions are, where sums of dq lie, and whose turn it is
@@ -41,10 +45,19 @@ template <class C>
 struct attention_grad : attention_grad_layout<C> {
   using of = attention_grad_layout<C>;
   using producers = attention_grad_producers<C>;
-  using of::kBarriersAt, of::kGradsAt, of::kHelpers, of::kKeys, of::kQueriesAt, of::kRowWarps;
-  using of::kSlopesAt, of::kSplitsColumns, of::kStages, of::kStagingAt, of::kStagingBytes;
-  using of::kTurnWarps, of::kValuesAt, of::kZeroWarps, of::load_shared;
+  using of::kBarriersAt, of::kGradsAt, of::kGroupKeys, of::kGroupQueries, of::kHelpers, of::kIsWide;
+  using of::kKeys, of::kQueriesAt, of::kRowWarps, of::kSlopesAt, of::kSplitsColumns, of::kStages;
+  using of::kStagingAt, of::kStagingBytes, of::kTurnWarps, of::kValuesAt, of::kWeightsAt;
+  using of::kZeroWarps, of::load_shared;
   using typename of::barriers;
+  template <class F, class Out, bool is_wide>
+  struct group_kind {
+    using type = attention_grad_consumer<C, F, Out>;
+  };
+  template <class F, class Out>
+  struct group_kind<F, Out, true> {
+    using type = attention_grad_wide<C, F, Out>;
+  };
 
   // `memory`: the address of kBytes of shared memory, a multiple of 1024.
   template <class Loads, class Out, class F>
@@ -92,26 +105,42 @@ struct attention_grad : attention_grad_layout<C> {
       return;
     }
     take_registers<C::kConsumerRegisters>();
-    attention_grad_consumer<C, F, Out> c = {
-        {},        f,         s, out,    sums,
-        part_sums, bias_sums, b, memory, memory + kStagingAt + group * kStagingBytes,
-        group,     thread};
+    typename group_kind<F, Out, kIsWide>::type c = {{{},
+                                                     f,
+                                                     s,
+                                                     out,
+                                                     sums,
+                                                     part_sums,
+                                                     bias_sums,
+                                                     b,
+                                                     memory,
+                                                     memory + kStagingAt + group * kStagingBytes,
+                                                     group,
+                                                     thread}};
     const auto low = [](int panel_bytes, unsigned at) {
       return static_cast<unsigned>(descriptor_layout(128, panel_bytes) | descriptor_address(at));
     };
     constexpr int kQueryPanel = C::kQueries * 128, kKeyPanel = kKeys * 128;
-    c.key_rows = low(16, memory + group * 8192);
-    c.value_rows = low(16, memory + kValuesAt + group * 8192);
-    c.query_rows = low(16, memory + kQueriesAt);
-    c.grad_rows = low(16, memory + kGradsAt);
+    const int own_keys = group * (kGroupKeys * 128), own_queries = group * (kGroupQueries * 128);
+    c.key_rows = low(16, memory + own_keys);
+    c.value_rows = low(16, memory + kValuesAt + own_keys);
+    c.query_rows = low(16, memory + kQueriesAt + own_queries);
+    c.grad_rows = low(16, memory + kGradsAt + own_queries);
     c.query_across = low(kQueryPanel, memory + kQueriesAt);
     c.grad_across = low(kQueryPanel, memory + kGradsAt);
     // Rows of dq are shared: the groups take panels of slopes. Columns: panels, or halves of one,
     // of k.
     const int panel = group * kKeyPanel;
     c.slopes_across = low(kKeyPanel, memory + kSlopesAt + (kSplitsColumns ? 0 : panel));
-    const int half = C::kDepth == 64 ? group * 64 : panel * (C::kDepth / 128);
-    c.keys_across = low(kKeyPanel, memory + (kSplitsColumns ? half : 0));
+    if constexpr (kIsWide) {
+      c.keys_across = low(kKeyPanel, memory + group * ((C::kDepth / 64 + 1) / 2 * kKeyPanel));
+      c.halves_across = low(kKeyPanel, memory + C::kDepth / 128 * kKeyPanel + group * 64);
+      c.left_rows = low(16, memory + (group == 0 ? kWeightsAt : kSlopesAt));
+      c.right_across = group == 0 ? c.grad_across : c.query_across;
+    } else {
+      const int half = C::kDepth == 64 ? group * 64 : panel;
+      c.keys_across = low(kKeyPanel, memory + (kSplitsColumns ? half : 0));
+    }
 #pragma unroll 1
     for (unsigned phase = 0;; phase ^= 1) {
       mbarrier_wait(b.key_full(), phase);

@@ -138,6 +138,14 @@ TEST(TileVerify, BadCallsGetTheirSentence) {
        "wgmma of 264 columns: 8, 16 … 256 are possible"},
       {"", "s(m) wgmma 64 e4m3 outer e4m3 k shared 0", "", "",
        "wgmma takes e4m3 only with k as the contiguous axis"},
+      {"",
+       "s(m) wgmma 64 f16 k f16 k wgmma 64 f16 registers f16 k wgmma 64 f16 registers f16 k shared "
+       "0",
+       "", "", "only the second wgmma has registers"},
+      {"",
+       "s(m) wgmma 64 f16 k f16 k wgmma 8 f16 k f16 k wgmma 8 f16 k f16 k wgmma 8 f16 registers "
+       "f16 k shared 0",
+       "", "", "only the second wgmma has registers"},
       {"", "s(m) wgmma 64 f16 k f16 k shared 232449", "", "",
        "232449 bytes of shared memory: a block has at most 232448"},
       {"for t in 0..64 thread_x { if lt(t, n) {", kHeadOfAll, "", "} }",
