@@ -69,12 +69,15 @@ struct attention_grad_wide : attention_grad_group<C, F, Out> {
     }
     wgmma_commit();
   }
-  // The second group's half of a panel comes before its whole one.
+  // The second group's half of a panel comes before its whole one, of which dq may have a part.
   __device__ inline void add_queries(const query_sums& dq, int block, int panel) const {
+    const int columns = C::kRows - static_cast<int>(group) * 128 - panel * 64;
     float* const to = base::sums_of(block) + panel * (8 * 512);
     float* const whole = to + (kHalves != 0 && group != 0 ? 4 * 512 : 0);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) turn::add_quad(whole + i * 512, dq.whole + 4 * i);
+    for (int i = 0; i < 8; ++i)
+      if (C::kRows == C::kDepth || i * 8 < columns)
+        turn::add_quad(whole + i * 512, dq.whole + 4 * i);
     if constexpr (kHalves != 0) {
       float* const half = to + (group != 0 ? 0 : 8 * 512);
 #pragma unroll
