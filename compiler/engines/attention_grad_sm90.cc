@@ -33,9 +33,11 @@ constexpr int kStep = 16;  // columns that an instruction multiplies
 // Of the producer group, which asks masks for bounds, and the consumers; by blocks of 64 queries
 // and of 128, of which consumers want all that there are.
 constexpr int kRegisters[][2] = {{40, 232}, {24, 240}};
-// Of q, dy and sums of the heads whose tiles run at one time, by rows of 64 and of 128; in any
-// order and in order. As measured: L2 holds the first, the second is small enough not to wait long.
-constexpr int64_t kSectionBytes[][2] = {{32 << 20, 64 << 20}, {32 << 20, 16 << 20}};
+// Bytes of q, dy and sums of the heads whose tiles run at one time, by rows of 64, of up to 128 and
+// of more; in any order and in order. As measured: in any order L2 holds them, and tiles of 64 keys
+// add to sums so often that those should stay there; in order few enough not to wait long.
+constexpr int64_t kSectionBytes[][3] = {{32 << 20, 64 << 20, 32 << 20},
+                                        {32 << 20, 16 << 20, 16 << 20}};
 
 // Five products at half of the tensor cores' speed; masks hide half.
 constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
@@ -205,7 +207,8 @@ class Schedule {
         is_ordered_(is_ordered) {
     plan_.keeps_parts = is_ordered_;
     TakeSumsPlace(plan_, g_);
-    TakeSection(plan_, kSectionBytes[is_ordered_][plan_.depth > kPanel], target_);
+    TakeSection(plan_, kSectionBytes[is_ordered_][plan_.is_wide() ? 2 : plan_.depth > kPanel],
+                target_);
   }
 
   void Lower(Lowered& lowered) {
@@ -414,7 +417,8 @@ class Schedule {
 // ---- the engines' rows
 // -------------------------------------------------------------------------------------
 
-constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95, kWideSpeed = 0.8;
+constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95;
+constexpr double kWideSpeed = 0.65;  // each product of dq is added for half as many keys
 
 // Those that have registers enough.
 std::vector<std::vector<int>> GradSm90::Others(const Plan& plan) {
