@@ -3,6 +3,7 @@
     kiln_library(name = "graph", srcs = [...], hdrs = [...], deps = ["//ir/base"])
     kiln_test(name = "graph_test", srcs = ["graph_test.cc"], deps = ["//ir/graph"])    # GoogleTest's main
     kiln_test(name = "capi_test", srcs = ["capi_test.c"], main = False, deps = [...])  # an own main
+    kiln_test_objects(name = "calls", srcs = ["calls_test.cc"], deps = [...])    # sources of several kiln_tests
     kiln_shared_library(name = "libkiln_cpu.so", exports = "exports.map", deps = [...])
 
 Tags: "gpu" for a test or benchmark that needs a GPU (tools/bundle.sh collects them), "fuzz" is set by
@@ -54,6 +55,19 @@ def kiln_test(name, main = True, copts = [], linkopts = [], deps = [], size = "s
         linkopts = _PROGRAM_LINKOPTS + linkopts,
         linkstatic = True,
         deps = deps + (["@gtest//:gtest_main"] if main else []),
+        **kwargs
+    )
+
+def kiln_test_objects(name, copts = [], deps = [], **kwargs):
+    """Sources with tests, compiled once for the kiln_tests (one a device, say) that have them in `deps`."""
+    native.cc_library(
+        name = name,
+        testonly = True,
+        copts = COPTS + copts,
+        deps = [dep for dep in deps if dep != "@gtest//:gtest"] + ["@gtest//:gtest"],
+        # Tests register themselves; nothing refers to their objects.
+        alwayslink = True,
+        linkstatic = True,
         **kwargs
     )
 
