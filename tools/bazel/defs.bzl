@@ -25,6 +25,13 @@ COPTS = [
     "//conditions:default": ["-O2"],
 })
 
+# Most of a test runs once, and compiling it takes longer than running it: what oracles do again and again is in
+# libraries, which keep -O2.
+_TEST_COPTS = COPTS + select({
+    "//tools/bazel:dbg": [],
+    "//conditions:default": ["-O1"],
+})
+
 # A program of the bundle finds the libraries beside it: bundle/bin/kiln, bundle/lib/libcudnn.so.9.
 _PROGRAM_LINKOPTS = ["-Wl,-rpath,$$ORIGIN/../lib"]
 
@@ -51,7 +58,7 @@ def kiln_test(name, main = True, copts = [], linkopts = [], deps = [], size = "s
     native.cc_test(
         name = name,
         size = size,
-        copts = COPTS + copts,
+        copts = _TEST_COPTS + copts,
         linkopts = _PROGRAM_LINKOPTS + linkopts,
         linkstatic = True,
         deps = deps + (["@gtest//:gtest_main"] if main else []),
@@ -63,7 +70,7 @@ def kiln_test_objects(name, copts = [], deps = [], **kwargs):
     native.cc_library(
         name = name,
         testonly = True,
-        copts = COPTS + copts,
+        copts = _TEST_COPTS + copts,
         deps = [dep for dep in deps if dep != "@gtest//:gtest"] + ["@gtest//:gtest"],
         # Tests register themselves; nothing refers to their objects.
         alwayslink = True,
