@@ -11,13 +11,21 @@
 namespace kiln::api {
 
 struct Generation {
-  int major, minor, patch;
-  int64_t version;                     // cudnnGetVersion
+  int major, minor, patch;             // of the public headers
+  int64_t version;                     // CUDNN_VERSION
   std::span<const int> status_values;  // by Code
   int PublicStatus(Code code) const { return status_values[static_cast<size_t>(code)]; }
   std::string_view (*status_name)(int public_status);
 };
 
 const Generation& ThisGeneration();
+
+// The version that this library says it is: that of its headers, or of generation 9 the one that
+// KILN_CUDNN_VERSION asks for. Clients branch on it; nothing in Kiln does.
+struct SaidVersion {
+  int major, minor, patch;
+  int64_t number;  // cudnnGetVersion
+};
+SaidVersion VersionThatIsSaid();
 
 }  // namespace kiln::api

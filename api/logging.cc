@@ -97,7 +97,7 @@ cudnnDebug_t Describe(int public_status) {
   auto now = std::chrono::system_clock::now();
   auto micros = std::chrono::duration_cast<microseconds>(now.time_since_epoch()).count();
   cudnnDebug_t debug{};
-  debug.cudnn_version = static_cast<unsigned>(ThisGeneration().version);
+  debug.cudnn_version = static_cast<unsigned>(VersionThatIsSaid().number);
   // The status of the generation that this library is, whatever this header's enumeration says.
   std::memcpy(&debug.cudnnStatus, &public_status, sizeof(public_status));
   debug.time_sec = static_cast<unsigned>(micros / 1000000);

@@ -116,6 +116,18 @@ bool IsLegal<cudnnBackendTensorReordering_t>(int v) {
   return InRange(v, 0, CUDNN_TENSOR_REORDERING_F8_128x4);
 }
 template <>
+bool IsLegal<cudnnBackendReshapeMode_t>(int v) {
+  return InRange(v, 0, CUDNN_RESHAPE_LOGICAL);
+}
+template <>
+bool IsLegal<cudnnBackendOperationGraphMode_t>(int v) {
+  return FindName(kOperationGraphModes, v) != nullptr;
+}
+template <>
+bool IsLegal<cudnnCudaGraphRetention_t>(int v) {
+  return InRange(v, 0, CUDNN_CUDA_GRAPH_RETENTION_NONE);
+}
+template <>
 bool IsLegal<cudnnBackendNumericalNote_t>(int v) {
   return InRange(v, 0, CUDNN_NUMERICAL_NOTE_TYPE_COUNT - 1);
 }

@@ -29,7 +29,8 @@ struct EnumName {
   std::string_view name;
 };
 
-// Every attribute of 9.19, ascending by value; tests compare the rows of descriptors with it.
+// Every attribute of generation 9, ascending by value; tests compare the rows of descriptors with
+// it.
 std::span<const EnumName> AllAttributeNames();
 
 // Whether a constant of the enumeration has this value.

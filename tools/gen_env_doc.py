@@ -40,6 +40,9 @@ def _legal(kind, argument):
     if kind == "Count":
         least, most = (part.strip() for part in argument.split(","))
         return f"{least} to {most}"
+    if kind == "Minor":
+        major, least, most = (part.strip() for part in argument.split(","))
+        return f"{major}.{least} to {major}.{most}"
     if kind == "Size":
         return f"{argument.strip(chr(34))}, or with a unit; -1"
     if kind == "Text" and not argument:

@@ -154,8 +154,13 @@ def library(root, tested, title, header, first, known):
 def page(root):
     tested = read(root)
     runs = [f"* on {DEVICES[d]}: {len(t['functions'])} functions, {t['date']}" for d, t in sorted(tested.items())]
-    only_9 = [r["function"] for r in rows(root, "functions.tsv") if not r["in_8"] and r["implemented"] == "y"]
-    tail = "\n9.19 adds, which are there: " + ", ".join(f"`{name}`" for name in sorted(only_9)) + ".\n" if only_9 else ""
+    only_9 = [r for r in rows(root, "functions.tsv") if not r["in_8"]]
+
+    def names(implemented):
+        return ", ".join(f"`{r['function']}`" for r in only_9 if r["implemented"] == implemented)
+    tail = f"\n9 adds, which are there: {names('y')}.\n"
+    if names("refused"):
+        tail += f"\nExported too, but not there yet, so that every call is CUDNN_STATUS_NOT_SUPPORTED: {names('refused')}.\n"
     return HEADER + "".join(run + "\n" for run in runs) + "\n" + "\n".join(
         library(root, tested, *row) for row in LIBRARIES) + tail
 
@@ -178,7 +183,7 @@ def parameters(root):
     roles = {r["function"]: r for name in ("legacy.tsv", "roles.tsv") for r in rows(root, name)}
     out = {}
     for row in rows(root, "functions.tsv"):
-        if row["implemented"] != "y":
+        if not row["implemented"]:
             continue
         name = row["function"]
         if name not in roles:

@@ -63,7 +63,7 @@ def functions():
         header = row["header_9"] or row["header_8"]
         family = re.sub(r"^cudnn_(\w+?)(_infer|_train)?\.h$", r"\1", header).replace("backend", "graph")
         families.setdefault(family, []).append(row)
-    lines = ["| family | functions in 8.9 and 9.19 | exported by Kiln |", "|---|---|---|"]
+    lines = ["| family | functions in 8.9 and 9.28 | exported by Kiln |", "|---|---|---|"]
     for family, members in sorted(families.items()):
         exported = sum(row["implemented"] == "y" for row in members)
         lines.append(f"| `cudnn_{family}` | {len(members)} | {exported} |")
@@ -72,7 +72,7 @@ def functions():
 
 
 def descriptors():
-    """The kinds of backend descriptors that can be created, of those that 9.19 declares."""
+    """The kinds of backend descriptors that can be created, of those that 9.28 declares."""
     declared = {row[0] for row in csv.reader(open(ROOT / "api/spec/enums.tsv", encoding="utf-8"), delimiter="\t")
                 for row in [[cell for cell in row if re.fullmatch(r"CUDNN_BACKEND_\w+_DESCRIPTOR", cell)]] if row}
     made = set()

@@ -93,6 +93,12 @@ template <>
 struct WireOf<cudnnBackendNormFwdPhase_t> : Wire<CUDNN_TYPE_NORM_FWD_PHASE> {};
 template <>
 struct WireOf<cudnnBackendTensorReordering_t> : Wire<CUDNN_TYPE_TENSOR_REORDERING_MODE> {};
+template <>
+struct WireOf<cudnnBackendReshapeMode_t> : Wire<CUDNN_TYPE_RESHAPE_MODE> {};
+template <>
+struct WireOf<cudnnBackendOperationGraphMode_t> : Wire<CUDNN_TYPE_OPERATIONGRAPH_MODE> {};
+template <>
+struct WireOf<cudnnCudaGraphRetention_t> : Wire<CUDNN_TYPE_CUDA_GRAPH_RETENTION> {};
 
 // ---- single elements, by wire type
 // ----------------------------------------------------------------- Clients' arrays need not be

@@ -251,6 +251,19 @@ Status ExecutePlan(const void* handle, const void* plan, const void* variant_pac
                      const VariantPackDesc& pack) { return body.Run(with, pack); });
 }
 
+Status PlanWorkspaceSize(const void* handle, const void* plan, const void* variant_pack,
+                         size_t* bytes) {
+  return WithPlan(handle, plan, variant_pack,
+                  [&](const Handle& with, const ExecutionPlanDesc& body,
+                      const VariantPackDesc& pack) -> Status {
+                    if (bytes == nullptr)
+                      return Status::Text(Code::kNullPointer, "the place for the size is NULL");
+                    ASSIGN_OR_RETURN(const int64_t needed, body.WorkspaceFor(with, pack));
+                    *bytes = static_cast<size_t>(needed);
+                    return {};
+                  });
+}
+
 Status PopulateCudaGraph(const void* handle, const void* plan, const void* variant_pack,
                          void* cuda_graph) {
   return FillCudaGraph(handle, plan, variant_pack, cuda_graph, Session::GraphUse::kPopulate);

@@ -18,6 +18,9 @@ Status GetAttribute(const void* descriptor, int name, int type, int64_t requeste
                     void* elements);
 Status FinalizeDescriptor(void* descriptor);
 Status ExecutePlan(const void* handle, const void* plan, const void* variant_pack);
+// The workspace of such an execution, with the shapes that the pack overrides.
+Status PlanWorkspaceSize(const void* handle, const void* plan, const void* variant_pack,
+                         size_t* bytes);
 // The nodes of such an execution: into an empty cudaGraph_t, or in the place of those of an earlier
 // call.
 Status PopulateCudaGraph(const void* handle, const void* plan, const void* variant_pack,

@@ -62,6 +62,8 @@ Result<Target> ReadTarget(const std::string& text) {
 
 Result<std::string> TargetJson(const DevicePropDesc& d) { return WriteTarget(d.target); }
 Result<std::string> CacheJson(const KernelCacheDesc& d) { return d.Json(); }
+Result<int64_t> RevisionOf(const KernelCacheDesc& d) { return d.Revision(); }
+Result<int64_t> EntryCountOf(const KernelCacheDesc& d) { return d.EntryCount(); }
 
 // JSON is set as CHAR and read back as what the finalised descriptor is.
 template <auto Member, class D, Result<std::string> (*Compute)(const D&)>
@@ -104,6 +106,8 @@ constexpr AttrRow kCacheRows[] = {
     IsCachedRow(),
     JsonAttr<&KernelCacheDesc::json, KernelCacheDesc, CacheJson>(
         CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION),
+    Computed<KernelCacheDesc, int64_t, RevisionOf>(CUDNN_ATTR_KERNEL_CACHE_REVISION),
+    Computed<KernelCacheDesc, int64_t, EntryCountOf>(CUDNN_ATTR_KERNEL_CACHE_ENTRY_COUNT),
 };
 
 }  // namespace
@@ -157,9 +161,22 @@ Status KernelCacheDesc::Finalize() {
 void KernelCacheDesc::Add(Session& session, const EngineConfig& config) const {
   session.Remember(config);
   const std::lock_guard lock(mutex_);
-  std::erase(configs_, config);
+  // One that is there becomes the youngest, which is no change of what is held.
+  if (std::erase(configs_, config) == 0) ++revision_;
   configs_.push_back(config);
-  if (configs_.size() > kConfigsKept) configs_.erase(configs_.begin());
+  if (configs_.size() <= kConfigsKept) return;
+  configs_.erase(configs_.begin());
+  ++revision_;
+}
+
+int64_t KernelCacheDesc::Revision() const {
+  const std::lock_guard lock(mutex_);
+  return revision_;
+}
+
+int64_t KernelCacheDesc::EntryCount() const {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(configs_);
 }
 
 Result<std::string> KernelCacheDesc::Json() const {

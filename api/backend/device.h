@@ -35,10 +35,14 @@ struct KernelCacheDesc : DescriptorOf<CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR> {
   // Called for each plan that is made with the cache.
   void Add(Session& session, const EngineConfig& config) const;
   Result<std::string> Json() const;
+  // How often what it holds has changed, and how much it holds.
+  int64_t Revision() const;
+  int64_t EntryCount() const;
 
  private:
   mutable std::mutex mutex_;
   mutable std::vector<EngineConfig> configs_;
+  mutable int64_t revision_ = 0;
 };
 
 }  // namespace kiln::api

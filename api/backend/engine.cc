@@ -58,6 +58,7 @@ constexpr AttrRow kEngineRows[] = {
     Attr<&EngineDesc::device>(CUDNN_ATTR_ENGINE_DEVICEPROP, Use::kOptional),
     Attr<&EngineDesc::disable_cluster_cooperative>(CUDNN_ATTR_ENGINE_DISABLE_CLUSTER_COOPERATIVE,
                                                    Use::kOptional),
+    Attr<&EngineDesc::shared_memory_limit>(CUDNN_ATTR_ENGINE_SHARED_MEMORY_LIMIT, Use::kOptional),
 };
 
 Result<int64_t> WorkspaceOf(const EngineConfigDesc& d) {
@@ -88,6 +89,8 @@ constexpr AttrRow kEngineHeurRows[] = {
     Attr<&EngineHeurDesc::results>(CUDNN_ATTR_ENGINEHEUR_RESULTS, Use::kReadOnly),
     Attr<&EngineHeurDesc::sm_count_target>(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET, Use::kOptional),
     Attr<&EngineHeurDesc::device>(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, Use::kOptional),
+    Attr<&EngineHeurDesc::shared_memory_limit>(CUDNN_ATTR_ENGINEHEUR_SHARED_MEMORY_LIMIT,
+                                               Use::kOptional),
 };
 
 const KnobInfoDesc* FindKnob(const EngineDesc& engine, cudnnBackendKnobType_t type) {
@@ -195,6 +198,7 @@ Result<Footprint> EngineConfigDesc::NeedsOf() const {
 
 // A described device wins over the handle's: the client compiles for elsewhere.
 Result<std::shared_ptr<Session>> SessionOf(const EngineSettings& settings) {
+  RETURN_IF_ERROR(settings.operation_graph->by_itself);
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, settings.device != nullptr
                                                          ? OpenSessionFor(settings.device->target)
                                                          : settings.operation_graph->SessionFor());
@@ -206,6 +210,7 @@ Result<Ref<EngineDesc>> MakeEngine(const EngineSettings& settings, int64_t engin
   desc->operation_graph = settings.operation_graph;
   desc->device = settings.device;
   desc->sm_count_target = settings.sm_count_target;
+  desc->shared_memory_limit = settings.shared_memory_limit;
   RETURN_IF_ERROR(desc->Describe(engine));
   return Ref<EngineDesc>(std::move(desc));
 }
@@ -234,7 +239,7 @@ Result<Ref<EngineConfigDesc>> MakeConfig(const Ref<EngineDesc>& engine,
 
 Status EngineHeurDesc::Finalize() {
   results.clear();
-  const EngineSettings settings{operation_graph, device, sm_count_target};
+  const EngineSettings settings{operation_graph, device, sm_count_target, shared_memory_limit};
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, SessionOf(settings));
   // The enumerators of RankMode have cudnnBackendHeurMode_t's values.
   ASSIGN_OR_RETURN(

@@ -46,6 +46,7 @@ struct EngineDesc : DescriptorOf<CUDNN_BACKEND_ENGINE_DESCRIPTOR> {
   int64_t index = -1;            // as the client set it
   int32_t sm_count_target = -1;  // the most multiprocessors that it takes; none where not positive
   bool disable_cluster_cooperative = false;
+  int32_t shared_memory_limit = 0;  // bytes; Kiln's engines go by the device's own limit
   Ref<DevicePropDesc> device;
   // After finalize:
   std::shared_ptr<Session> session;
@@ -81,6 +82,7 @@ struct EngineHeurDesc : DescriptorOf<CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR> {
   Ref<OperationGraphDesc> operation_graph;
   cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_INSTANT;
   int32_t sm_count_target = -1;
+  int32_t shared_memory_limit = 0;  // handed to the engines of the results
   Ref<DevicePropDesc> device;
   std::vector<Ref<EngineConfigDesc>> results;  // after finalize, best first
 
@@ -94,6 +96,7 @@ struct EngineSettings {
   Ref<OperationGraphDesc> operation_graph;
   Ref<DevicePropDesc> device = {};
   int32_t sm_count_target = -1;
+  int32_t shared_memory_limit = 0;
 };
 // `engine` as in EngineConfig.
 Result<Ref<EngineDesc>> MakeEngine(const EngineSettings& settings, int64_t engine);

@@ -44,6 +44,7 @@ constexpr AttrRow kRows[] = {
     JsonRow(),
     Attr<&P::kernel_cache>(CUDNN_ATTR_EXECUTION_PLAN_KERNEL_CACHE, Use::kOptional),
     Attr<&P::device>(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, Use::kOptional),
+    Attr<&P::graph_retention>(CUDNN_ATTR_EXECUTION_PLAN_CUDA_GRAPH_RETENTION, Use::kOptional),
 };
 
 // What each tensor's pointer is promised to be aligned to.
@@ -232,6 +233,8 @@ Status ExecutionPlanDesc::WithPointers(const Handle& with, const VariantPackDesc
                                        Use&& use) const {
   if (!pack.override_uids.empty()) {
     ASSIGN_OR_RETURN(const std::shared_ptr<const Built> built, Overridden(with, pack));
+    if (!sizes_by_shapes_.load(std::memory_order_relaxed))
+      RETURN_IF_ERROR(CheckWorkspace(*built).Within("with these shapes"));
     return Launch(*built, pack, use);
   }
   if (with.session == home_) [[likely]]
@@ -244,6 +247,18 @@ Status ExecutionPlanDesc::Run(const Handle& with, const VariantPackDesc& pack) c
   return WithPointers(with, pack, [&](const Built& built, std::span<void* const> pointers) {
     return built.session->Execute(*built.plan, pointers, pack.workspace, with.stream);
   });
+}
+
+Result<int64_t> ExecutionPlanDesc::WorkspaceFor(const Handle& with,
+                                                const VariantPackDesc& pack) const {
+  if (pack.override_uids.empty()) {
+    if (with.session == home_) return WorkspaceSize();
+    ASSIGN_OR_RETURN(const Built* const built, BuiltFor(with));
+    return built->plan->workspace_bytes();
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Built> built, Overridden(with, pack));
+  sizes_by_shapes_.store(true, std::memory_order_relaxed);
+  return built->plan->workspace_bytes();
 }
 
 Status ExecutionPlanDesc::FillGraph(const Handle& with, const VariantPackDesc& pack,
@@ -342,9 +357,7 @@ Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOverridden(
     const Handle& with, const VariantPackDesc& pack) const {
   ASSIGN_OR_RETURN(const graph::Graph graph,
                    WithShapes(engine_config->engine->operation_graph->graph, pack));
-  ASSIGN_OR_RETURN(Built built, BuildOn(SessionOn(with), graph));
-  RETURN_IF_ERROR(CheckWorkspace(built).Within("with these shapes"));
-  return built;
+  return BuildOn(SessionOn(with), graph);
 }
 
 }  // namespace kiln::api

@@ -3,6 +3,7 @@
 // restoring it compiles again, which the kernel cache makes a matter of loading.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 
 #include "api/backend/engine.h"
@@ -17,10 +18,15 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   Ref<KernelCacheDesc> kernel_cache;
   Ref<DevicePropDesc> device;
   std::string json;  // as set; finalize restores the rest from it
+  // Kernels stay loaded while the process lives, so that graphs outlive their plan either way.
+  cudnnCudaGraphRetention_t graph_retention = CUDNN_CUDA_GRAPH_RETENTION_PER_GRAPH;
 
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
   Status Run(const Handle& handle, const VariantPackDesc& pack) const;
+  // Of a run with the pack's shapes. A client that asks sizes its workspace by the answer, so that
+  // later runs may need more than the plan's own shapes do.
+  Result<int64_t> WorkspaceFor(const Handle& handle, const VariantPackDesc& pack) const;
   Status FillGraph(const Handle& handle, const VariantPackDesc& pack, void* cuda_graph,
                    Session::GraphUse use) const;
 
@@ -69,6 +75,7 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   mutable std::vector<std::unique_ptr<Built>>
       elsewhere_;  // further sessions; entries are never removed
   mutable std::vector<Override> overrides_;
+  mutable std::atomic<bool> sizes_by_shapes_{false};  // a client asked WorkspaceFor
 };
 
 }  // namespace kiln::api

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ir/graph/attention_parts.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/complex.h"
 #include "ir/graph/side_operands.h"
@@ -36,6 +37,7 @@ std::optional<DType> CoreType(cudnnDataType_t type) {
     case CUDNN_DATA_INT64:
       return DType::kI64;
     case CUDNN_DATA_BOOLEAN:
+    case CUDNN_DATA_BYTE_BOOLEAN:
       return DType::kBool;
     case CUDNN_DATA_FP4_E2M1:
       return DType::kE2M1;
@@ -89,7 +91,7 @@ Result<graph::Tensor> GraphImport::Convert(const TensorDesc& t) const {
   Result<DType> dtype = ElementType(t.data_type);
   if (!dtype.ok()) return std::move(dtype).status().Within(t.Text());
   // One bit in memory; one that no memory holds is a value like any other.
-  if (*dtype == DType::kBool && !t.is_virtual && !t.by_value) dtype = DType::kB1;
+  if (t.data_type == CUDNN_DATA_BOOLEAN && !t.is_virtual && !t.by_value) dtype = DType::kB1;
   return graph::Tensor{
       .name = t.uid < 0 ? fmt::format("tn{}", -(t.uid + 1)) : fmt::format("t{}", t.uid),
       .uid = t.uid,
@@ -99,20 +101,25 @@ Result<graph::Tensor> GraphImport::Convert(const TensorDesc& t) const {
       .alignment = t.alignment,
       .is_virtual = t.is_virtual,
       .by_value = t.by_value,
-      .value = std::nullopt};
+      .value =
+          t.constant.empty() ? std::nullopt : std::optional(LoadValue(*dtype, t.constant.data()))};
 }
 
 Result<GraphImport::Entry*> GraphImport::Find(const TensorDesc& tensor) {
   auto found = by_uid_.find(tensor.uid);
   if (found != by_uid_.end()) {
-    if (found->second.copy->SameAs(tensor)) return &found->second;
+    const Ref<TensorDesc>& known = found->second.copy;
+    if (known == nullptr || known->SameAs(tensor)) return &found->second;
     return Status::Error(Code::kDuplicatedEntries, "{} and {} share a uid but differ",
                          found->second.copy->Text(), tensor.Text());
   }
   ASSIGN_OR_RETURN(const graph::TensorId id, AddTensor(tensor, ""));
   Entry entry{.copy = std::make_shared<const TensorDesc>(tensor), .id = id};
   if (tensor.ragged_offset != nullptr && !tensor.is_virtual) {
-    ASSIGN_OR_RETURN(ragged_[id], Tensor(*tensor.ragged_offset));
+    ASSIGN_OR_RETURN(graph::TensorId offsets, Tensor(*tensor.ragged_offset));
+    if (tensor.ragged_multiplier != 1)
+      offsets = graph::SpellMultiple(graph_, offsets, tensor.ragged_multiplier);
+    ragged_[id] = offsets;
   }
   return &by_uid_.emplace(tensor.uid, std::move(entry)).first->second;
 }
@@ -155,6 +162,38 @@ Result<graph::TensorId> GraphImport::Previous(const TensorDesc& tensor) {
     ASSIGN_OR_RETURN(entry->previous, AddTensor(tensor, "_before"));
   }
   return entry->previous;
+}
+
+Result<graph::TensorId> GraphImport::Read(const TensorDesc& tensor,
+                                          std::initializer_list<Operand> outputs) {
+  const bool is_written = std::ranges::any_of(
+      outputs, [&](Operand out) { return out != nullptr && out->uid == tensor.uid; });
+  return is_written ? Previous(tensor) : Tensor(tensor);
+}
+
+Result<graph::TensorId> GraphImport::Write(const TensorDesc& tensor) {
+  if (!tensor.by_value) return Tensor(tensor);
+  return Status::Error(Code::kBadParam, "{} is passed by value and cannot be written",
+                       tensor.Text());
+}
+
+void GraphImport::Bind(int64_t uid, graph::TensorId id) {
+  by_uid_.insert_or_assign(uid, Entry{.copy = nullptr, .id = id});
+}
+
+Result<graph::TensorId> GraphImport::IdOf(int64_t uid) const {
+  const auto found = by_uid_.find(uid);
+  if (found != by_uid_.end()) return found->second.id;
+  return Status::Error(Code::kBadParam, "no operation has a tensor {}", uid);
+}
+
+const graph::Tensor* GraphImport::Loose() const {
+  const std::vector<graph::NodeId> writers = graph::Producers(graph_);
+  for (const graph::Node& node : graph_.nodes)
+    for (const graph::TensorId id : node.inputs)
+      if (id != graph::kAbsent && graph_[id].is_virtual && writers[static_cast<size_t>(id)] < 0)
+        return &graph_[id];
+  return nullptr;
 }
 
 graph::TensorId GraphImport::Temporary(DType dtype, Dims dims, Dims strides) {
@@ -200,11 +239,7 @@ Status GraphImport::Add(graph::GraphOp op, std::vector<Operand> inputs,
       out_ids.push_back(graph::kAbsent);
       continue;
     }
-    if (out->by_value) {
-      return Status::Error(Code::kBadParam, "{} is passed by value and cannot be written",
-                           out->Text());
-    }
-    ASSIGN_OR_RETURN(graph::TensorId id, Tensor(*out));
+    ASSIGN_OR_RETURN(graph::TensorId id, Write(*out));
     out_ids.push_back(id);
   }
   AddNode(op, std::move(in_ids), std::move(out_ids), type, std::move(attrs));

@@ -39,6 +39,18 @@ class GraphImport {
 
   // For operations that need more than one node:
   Result<graph::TensorId> Tensor(const TensorDesc& tensor);
+  // What an operation that writes `outputs` (null where absent) reads of the tensor.
+  Result<graph::TensorId> Read(const TensorDesc& tensor, std::initializer_list<Operand> outputs);
+  // The tensor as the result of an operation.
+  Result<graph::TensorId> Write(const TensorDesc& tensor);
+  // The tensor of a uid: bound to one that is there, or known from an operation.
+  void Bind(int64_t uid, graph::TensorId id);
+  Result<graph::TensorId> IdOf(int64_t uid) const;
+  // A virtual tensor that operations read and none writes, as the input of a sub-graph is; null
+  // where there is none.
+  const graph::Tensor* Loose() const;
+  // For what ir/graph spells out; nodes may be added.
+  graph::Graph& graph() { return graph_; }
   // What the tensor holds before the graph runs, beside Tensor, which some operation writes.
   Result<graph::TensorId> Previous(const TensorDesc& tensor);
   graph::TensorId Temporary(DType dtype, Dims dims, Dims strides);
@@ -50,7 +62,7 @@ class GraphImport {
 
  private:
   struct Entry {
-    Ref<TensorDesc> copy;
+    Ref<TensorDesc> copy;  // null for one that was bound
     graph::TensorId id = graph::kAbsent;
     graph::TensorId previous = graph::kAbsent;
   };

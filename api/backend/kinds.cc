@@ -6,6 +6,7 @@
 #include "api/backend/convolution.h"
 #include "api/backend/descriptor.h"
 #include "api/backend/execution_plan.h"
+#include "api/backend/later.h"
 #include "api/backend/matmul.h"
 #include "api/backend/moe.h"
 #include "api/backend/norm.h"
@@ -15,6 +16,7 @@
 #include "api/backend/rng.h"
 #include "api/backend/sdpa.h"
 #include "api/backend/signal.h"
+#include "api/backend/softmax.h"
 #include "api/backend/statistics.h"
 #include "api/backend/views.h"
 
@@ -67,6 +69,13 @@ std::span<const Kind> AllKinds() {
       KindOf<SdpaForwardDesc>(),
       KindOf<MoeGroupedMatmulDesc>(),
       KindOf<SdpaBackwardDesc>(),
+      KindOf<DiagonalBandMaskDesc>(),
+      KindOf<SoftmaxDesc>(),
+      KindOf<TransposeDesc>(),
+      KindOf<SliceDesc>(),
+      KindOf<MoeGroupedMatmulBwdLater>(),
+      KindOf<RopeFwdLater>(),
+      KindOf<RopeBwdLater>(),
   };
   return kKinds;
 }

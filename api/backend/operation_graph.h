@@ -13,7 +13,11 @@ struct OperationGraphDesc : DescriptorOf<CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR
   // configuration whose kernels are compiled already.
   bool dynamic_shape = false;
   bool same_topology = false;
-  graph::Graph graph;  // after finalize: sorted, verified
+  bool override_shape = false;  // packs may have other shapes in any case
+  // A hint for pattern matching, which is Kiln's own.
+  cudnnBackendOperationGraphMode_t mode = CUDNN_OPERATIONGRAPH_MODE_AUTO;
+  graph::Graph graph;  // after finalize: sorted, verified; empty where it is none by itself
+  Status by_itself;    // why it is no graph but by another operation, as a sub-graph
 
   static std::span<const AttrRow> Rows();
   Status Finalize() override;

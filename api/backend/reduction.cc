@@ -9,10 +9,21 @@ constexpr AttrRow kReductionRows[] = {
     Attr<&ReductionDesc::deterministic>(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, Use::kOptional),
 };
 
+constexpr const char* kUserDefined = "Kiln has no reductions by a client's own operator yet";
+
 constexpr AttrRow kOperationRows[] = {
     Attr<&OperationReductionDesc::x>(CUDNN_ATTR_OPERATION_REDUCTION_XDESC),
     Attr<&OperationReductionDesc::y>(CUDNN_ATTR_OPERATION_REDUCTION_YDESC),
     Attr<&OperationReductionDesc::reduction>(CUDNN_ATTR_OPERATION_REDUCTION_DESC),
+    Refused(CUDNN_ATTR_OPERATION_REDUCTION_GROUP_OFFSET_DESC,
+            "Kiln reduces no groups that begin at offsets yet"),
+    Refused(CUDNN_ATTR_OPERATION_REDUCTION_DIMS, kUserDefined),
+    Refused(CUDNN_ATTR_OPERATION_REDUCTION_INIT_VALUES, kUserDefined),
+    Refused(CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH, kUserDefined),
+    Refused(CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH_ACCUMULATOR_UIDS, kUserDefined),
+    Refused(CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH_CURRENT_UIDS, kUserDefined),
+    Refused(CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH_OUTPUT_UIDS, kUserDefined),
+    Refused(CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH_COMPUTE_TYPES, kUserDefined),
 };
 
 }  // namespace

@@ -9,6 +9,9 @@ using Forward = SdpaForwardDesc;
 using Backward = SdpaBackwardDesc;
 using Paged = PagedCacheLoadDesc;
 
+constexpr const char* kLater =
+    "Kiln takes this of attention that is spelled out, and not of its one operation yet";
+
 // The rows that must be set are kOptional too: cuDNN's status for their absence is its own
 // (CheckSet).
 constexpr AttrRow kForwardRows[] = {
@@ -23,6 +26,30 @@ constexpr AttrRow kForwardRows[] = {
     Attr<&Forward::page_table_v>(CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_VDESC, Use::kOptional),
     Attr<&Forward::seq_len_q>(CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC, Use::kOptional),
     Attr<&Forward::seq_len_kv>(CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC, Use::kOptional),
+    Attr<&Forward::subgraph>(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH, Use::kOptional),
+    Attr<&Forward::subgraph_input>(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID,
+                                   Use::kOptional),
+    Attr<&Forward::subgraph_output>(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID,
+                                    Use::kOptional),
+    Attr<&Forward::softmax>(CUDNN_ATTR_OPERATION_SDPA_FWD_SOFTMAX_DESC, Use::kOptional),
+    Attr<&Forward::dropout_seed>(CUDNN_ATTR_OPERATION_SDPA_FWD_DROPOUT_SEED_DESC, Use::kOptional),
+    Attr<&Forward::dropout_offset>(CUDNN_ATTR_OPERATION_SDPA_FWD_DROPOUT_OFFSET_DESC,
+                                   Use::kOptional),
+    Attr<&Forward::dropout_dump>(CUDNN_ATTR_OPERATION_SDPA_FWD_DROPOUT_RNG_DUMP_DESC,
+                                 Use::kOptional),
+    Attr<&Forward::dropout_probability>(CUDNN_ATTR_OPERATION_SDPA_FWD_DROPOUT_PROBABILITY,
+                                        Use::kOptional),
+    Attr<&Forward::unfuse_fma>(CUDNN_ATTR_OPERATION_SDPA_FWD_UNFUSE_FMA, Use::kOptional),
+    Attr<&Forward::cu_seq_len_q>(CUDNN_ATTR_OPERATION_SDPA_FWD_CU_SEQ_LEN_QDESC, Use::kOptional),
+    Attr<&Forward::cu_seq_len_kv>(CUDNN_ATTR_OPERATION_SDPA_FWD_CU_SEQ_LEN_KVDESC, Use::kOptional),
+    Attr<&Forward::descale_q>(CUDNN_ATTR_OPERATION_SDPA_FWD_DESCALE_QDESC, Use::kOptional),
+    Attr<&Forward::descale_k>(CUDNN_ATTR_OPERATION_SDPA_FWD_DESCALE_KDESC, Use::kOptional),
+    Attr<&Forward::descale_v>(CUDNN_ATTR_OPERATION_SDPA_FWD_DESCALE_VDESC, Use::kOptional),
+    Attr<&Forward::descale_s>(CUDNN_ATTR_OPERATION_SDPA_FWD_DESCALE_SDESC, Use::kOptional),
+    Attr<&Forward::scale_s>(CUDNN_ATTR_OPERATION_SDPA_FWD_SCALE_SDESC, Use::kOptional),
+    Attr<&Forward::scale_o>(CUDNN_ATTR_OPERATION_SDPA_FWD_SCALE_ODESC, Use::kOptional),
+    Attr<&Forward::amax_s>(CUDNN_ATTR_OPERATION_SDPA_FWD_AMAX_SDESC, Use::kOptional),
+    Attr<&Forward::amax_o>(CUDNN_ATTR_OPERATION_SDPA_FWD_AMAX_ODESC, Use::kOptional),
 };
 
 constexpr AttrRow kBackwardRows[] = {
@@ -38,6 +65,19 @@ constexpr AttrRow kBackwardRows[] = {
     Attr<&Backward::dk>(CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC, Use::kOptional),
     Attr<&Backward::dv>(CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC, Use::kOptional),
     Attr<&Backward::grad>(CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC, Use::kOptional),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_SINK_DESC, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DSINK_DESC, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_MAX_TOTAL_SEQ_LEN_Q, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_MAX_TOTAL_SEQ_LEN_KV, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_INPUT_UID, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_OUTPUT_UID, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_CU_SEQ_LEN_QDESC, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_CU_SEQ_LEN_KVDESC, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_SEED_DESC, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_OFFSET_DESC, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_PROBABILITY, kLater),
+    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DBIAS_DESC, kLater),
 };
 
 constexpr AttrRow kPagedRows[] = {
@@ -142,10 +182,12 @@ Status SdpaForwardDesc::Finalize() {
                          "{}",
                          block_mask->Text(), q->Text());
   RETURN_IF_ERROR(CheckLengths("the lengths of q", seq_len_q, q->dims[0]));
-  return CheckLengths("the lengths of k and v", seq_len_kv, q->dims[0]);
+  RETURN_IF_ERROR(CheckLengths("the lengths of k and v", seq_len_kv, q->dims[0]));
+  return CheckSpelled();
 }
 
 Status SdpaForwardDesc::Import(GraphImport& import) const {
+  if (IsSpelled()) return ImportSpelled(import);
   // Between: a bias, slopes and a sink, which 9.19's operation has not.
   return import.Add(
       graph::GraphOp::kSdpaFwd,

@@ -3,6 +3,41 @@
 namespace kiln::api {
 namespace {
 
+constexpr int kDataTypeRow = 1;  // its place below
+
+// Bits of an element in memory; 0 for types that only computations have.
+int BitsOf(cudnnDataType_t type);
+
+// NOTE: the element is the address of a value of the tensor's data type. It is read at once where
+// that type is known, else when the tensor is finalised.
+constexpr AttrRow ConstantRow() {
+  AttrRow row = {.name = CUDNN_ATTR_TENSOR_CONSTANT_VALUE,
+                 .use = Use::kOptional,
+                 .types = uint64_t{1} << CUDNN_TYPE_VOID_PTR};
+  row.set = [](Descriptor& d, const AttrIn& in, int64_t) -> Status {
+    RETURN_IF_ERROR(WantOne(in.count));
+    const void* address = nullptr;
+    std::memcpy(&address, in.data, sizeof(address));
+    if (address == nullptr) return Status::Text(Code::kNullPointer, "the value is at NULL");
+    auto& tensor = static_cast<TensorDesc&>(d);
+    if (!tensor.by_value) {
+      return Status::Text(Code::kBadParam,
+                          "the tensor is not passed by value, or was not said to be yet");
+    }
+    tensor.constant_at = address;
+    tensor.constant.clear();
+    if ((tensor.set_rows >> kDataTypeRow & 1) != 0) tensor.ReadConstant();
+    return {};
+  };
+  row.get = [](const Descriptor& d, const AttrOut& out) -> Status {
+    const auto& constant = static_cast<const TensorDesc&>(d).constant;
+    if (constant.empty()) return Status::Text(Code::kBadParam, "the tensor has no constant value");
+    const void* const address = constant.data();
+    return StoreElements(std::span(&address, 1), out);
+  };
+  return row;
+}
+
 constexpr AttrRow kRows[] = {
     Attr<&TensorDesc::uid>(CUDNN_ATTR_TENSOR_UNIQUE_ID),
     Attr<&TensorDesc::data_type>(CUDNN_ATTR_TENSOR_DATA_TYPE),
@@ -14,10 +49,13 @@ constexpr AttrRow kRows[] = {
     Attr<&TensorDesc::is_virtual>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, Use::kOptional),
     Attr<&TensorDesc::by_value>(CUDNN_ATTR_TENSOR_IS_BY_VALUE, Use::kOptional),
     Attr<&TensorDesc::reordering>(CUDNN_ATTR_TENSOR_REORDERING_MODE, Use::kOptional),
+    ConstantRow(),
     Attr<&TensorDesc::ragged_offset>(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, Use::kOptional),
+    Attr<&TensorDesc::ragged_multiplier>(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_MULTIPLIER,
+                                         Use::kOptional),
 };
+static_assert(kRows[kDataTypeRow].name == CUDNN_ATTR_TENSOR_DATA_TYPE);
 
-// Bits of an element in memory; 0 for types that only computations have.
 int BitsOf(cudnnDataType_t type) {
   switch (type) {
     case CUDNN_DATA_BOOLEAN:
@@ -31,6 +69,8 @@ int BitsOf(cudnnDataType_t type) {
     case CUDNN_DATA_FP8_E4M3:
     case CUDNN_DATA_FP8_E5M2:
     case CUDNN_DATA_FP8_E8M0:
+    case CUDNN_DATA_FP8_E5M3:
+    case CUDNN_DATA_BYTE_BOOLEAN:
       return 8;
     case CUDNN_DATA_HALF:
     case CUDNN_DATA_BFLOAT16:
@@ -125,6 +165,23 @@ Status CheckVector(const TensorDesc& t) {
   return {};
 }
 
+Status CheckRagged(const TensorDesc& t) {
+  if (t.ragged_multiplier < 1) {
+    return Status::Error(Code::kBadParam, "{}: a ragged offset counts {} elements", t.Text(),
+                         t.ragged_multiplier);
+  }
+  if (t.ragged_multiplier == 1 || t.ragged_offset != nullptr) return {};
+  return Status::Error(Code::kBadParam, "{} has a multiplier of ragged offsets and no offsets",
+                       t.Text());
+}
+
+Status CheckConstant(const TensorDesc& t) {
+  if (t.constant_at == nullptr || (t.by_value && NumElements(t.dims) == 1)) return {};
+  return Status::Error(Code::kBadParam,
+                       "{} has a constant value: it must be one element and passed by value",
+                       t.Text());
+}
+
 }  // namespace
 
 std::span<const AttrRow> TensorDesc::Rows() { return kRows; }
@@ -141,18 +198,27 @@ bool TensorDesc::SameAs(const TensorDesc& other) const {
   return uid == other.uid && data_type == other.data_type && dims == other.dims &&
          strides == other.strides && is_virtual == other.is_virtual && by_value == other.by_value &&
          vector_count == other.vector_count && vector_dim == other.vector_dim &&
-         reordering == other.reordering;
+         reordering == other.reordering && ragged_multiplier == other.ragged_multiplier &&
+         constant == other.constant;
+}
+
+void TensorDesc::ReadConstant() {
+  const auto* const bytes = static_cast<const std::byte*>(constant_at);
+  constant.assign(bytes, bytes + std::max(1, BitsOf(data_type) / 8));
 }
 
 Status TensorDesc::Finalize() {
   RETURN_IF_ERROR(CheckType(*this));
   RETURN_IF_ERROR(CheckVector(*this));
   RETURN_IF_ERROR(CheckGeometry(*this));
+  RETURN_IF_ERROR(CheckRagged(*this));
+  RETURN_IF_ERROR(CheckConstant(*this));
   if (by_value && is_virtual)
     return Status::Error(Code::kBadParam, "{} is passed by value: it must not be virtual", Text());
   if (uid == -1) {
     return Status::Text(Code::kBadParam, "uid -1 means that the tensor has none; give it another");
   }
+  if (constant_at != nullptr && constant.empty()) ReadConstant();
   return {};
 }
 

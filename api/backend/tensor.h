@@ -15,7 +15,12 @@ struct TensorDesc : DescriptorOf<CUDNN_BACKEND_TENSOR_DESCRIPTOR> {
   bool is_virtual = false, by_value = false;
   cudnnBackendTensorReordering_t reordering = CUDNN_TENSOR_REORDERING_NONE;
   Ref<TensorDesc> ragged_offset;
+  int64_t ragged_multiplier = 1;  // elements that an offset counts
+  // The value of one that is known when the plan is made: the client's pointer, and what is there.
+  const void* constant_at = nullptr;
+  std::vector<std::byte> constant;
 
+  void ReadConstant();
   Status Finalize() override;
   static std::span<const AttrRow> Rows();
   // The same memory under the same uid: two descriptors of one tensor may both appear in a graph.

@@ -58,6 +58,15 @@ KILN_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle,
 
 #if CUDNN_MAJOR >= 9
 
+KILN_EXPORT cudnnStatus_t cudnnGetExecutionPlanWorkspaceSize(cudnnHandle_t handle,
+                                                             cudnnBackendDescriptor_t executionPlan,
+                                                             cudnnBackendDescriptor_t variantPack,
+                                                             size_t* workspaceSizeInBytes) {
+  return api::Entry("cudnnGetExecutionPlanWorkspaceSize", [&] {
+    return api::PlanWorkspaceSize(handle, executionPlan, variantPack, workspaceSizeInBytes);
+  });
+}
+
 KILN_EXPORT cudnnStatus_t cudnnBackendPopulateCudaGraph(cudnnHandle_t handle,
                                                         cudnnBackendDescriptor_t executionPlan,
                                                         cudnnBackendDescriptor_t variantPack,

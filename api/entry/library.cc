@@ -14,18 +14,18 @@ namespace api = kiln::api;
 namespace {
 
 kiln::Status Property(int type, int* value) {
-  const api::Generation& generation = api::ThisGeneration();
+  const api::SaidVersion version = api::VersionThatIsSaid();
   if (value == nullptr)
     return kiln::Status::Text(kiln::Code::kBadParam, "the place for the value is NULL");
   switch (type) {
     case MAJOR_VERSION:
-      *value = generation.major;
+      *value = version.major;
       return {};
     case MINOR_VERSION:
-      *value = generation.minor;
+      *value = version.minor;
       return {};
     case PATCH_LEVEL:
-      *value = generation.patch;
+      *value = version.patch;
       return {};
     default:
       return kiln::Status::Error(kiln::Code::kBadParam, "{} is no libraryPropertyType", type);
@@ -38,7 +38,9 @@ kiln::Status OneVersion() { return {}; }
 
 extern "C" {
 
-KILN_EXPORT size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
+KILN_EXPORT size_t cudnnGetVersion(void) {
+  return static_cast<size_t>(api::VersionThatIsSaid().number);
+}
 
 KILN_EXPORT size_t cudnnGetMaxDeviceVersion(void) { return CUDNN_MAX_DEVICE_VERSION; }
 
@@ -114,6 +116,9 @@ KILN_EXPORT cudnnStatus_t cudnnCnnVersionCheck(void) {
 }
 KILN_EXPORT cudnnStatus_t cudnnAdvVersionCheck(void) {
   return api::Entry("cudnnAdvVersionCheck", OneVersion);
+}
+KILN_EXPORT cudnnStatus_t cudnnSubquadraticOpsVersionCheck(void) {
+  return api::Entry("cudnnSubquadraticOpsVersionCheck", OneVersion);
 }
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "api/entry/entry.h"
 #include "api/generation.h"
+#include "ir/base/env.h"
 
 namespace kiln::api {
 namespace {
@@ -56,6 +57,19 @@ const Generation& ThisGeneration() {
                                           .status_values = kValues,
                                           .status_name = NameOfStatus};
   return kGeneration;
+}
+
+SaidVersion VersionThatIsSaid() {
+  const Generation& headers = ThisGeneration();
+#if CUDNN_MAJOR == 9
+  // Of another minor version than the headers' nobody said which patch it is.
+  if (const auto minor = static_cast<int>(EnvInt(Env::kCudnnVersion)); minor != headers.minor)
+    return {.major = 9, .minor = minor, .patch = 0, .number = 90000 + minor * 100};
+#endif
+  return {.major = headers.major,
+          .minor = headers.minor,
+          .patch = headers.patch,
+          .number = headers.version};
 }
 
 }  // namespace kiln::api

@@ -132,6 +132,16 @@ TensorId SwishBwd(W& w, const A& a, In in) {
   return w.Mul(in[0], w.Add(s, w.Mul(z, w.Mul(s, w.Sub(w.Number(1), s)))));
 }
 
+// What is left of x by whole multiples of b has the sign of x; where b has the other, one more.
+TensorId FloorMod(W& w, const A&, In in) {
+  const TensorId b = in[1], zero = w.Number(0), rest = w.Map(S::kMod, {in[0], b});
+  const auto both = [&](S first, S second) {
+    return w.Map(S::kAnd, {w.Map(first, {rest, zero}), w.Map(second, {b, zero})});
+  };
+  const TensorId is_short = w.Map(S::kOr, {both(S::kLt, S::kGt), both(S::kGt, S::kLt)});
+  return w.Select(is_short, w.Add(rest, b), rest);
+}
+
 template <S kOp>
 TensorId Unary(W& w, const A&, In in) {
   return w.Map(kOp, {in[0]});
@@ -175,6 +185,7 @@ constexpr RecipeRow kRecipes[] = {
     {M::kIdentity, Identity},
     {M::kReciprocal, Unary<S::kRecip>},
     {M::kAtan2, Binary<S::kAtan2>},
+    {M::kFloorMod, FloorMod},
     {M::kReluFwd, Relu},
     {M::kTanhFwd, Unary<S::kTanh>},
     {M::kSigmoidFwd, [](W& w, const A&, In in) { return Sigmoid(w, in[0]); }},

@@ -11,5 +11,7 @@
 #include "cudnn_ops.h"
 #include "cudnn_adv.h"
 #include "cudnn_cnn.h"
+#include "cudnn_subquadratic_ops.h"
+#include "cudnn_gnn_ops.h"
 
 #endif /* CUDNN_H_ */

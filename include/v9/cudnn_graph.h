@@ -66,7 +66,7 @@ typedef enum {
   CUDNN_STATUS_VERSION_MISMATCH CUDNN_DEPRECATED_ENUM             = 1002,
   CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH                        = 1002,
   CUDNN_STATUS_SERIALIZATION_VERSION_MISMATCH                     = 1003,
-  CUDNN_STATUS_DEPRECATED CUDNN_DEPRECATED_ENUM                   = 1004,
+  CUDNN_STATUS_DEPRECATED                                         = 1004,
   CUDNN_STATUS_LICENSE_ERROR                                      = 1005,
   CUDNN_STATUS_RUNTIME_IN_PROGRESS                                = 1006,
   CUDNN_STATUS_RUNTIME_FP_OVERFLOW                                = 1007,
@@ -148,6 +148,8 @@ typedef enum {
   CUDNN_DATA_UINT32                        = 19,
   CUDNN_DATA_COMPLEX_FP32                  = 20,
   CUDNN_DATA_COMPLEX_FP64                  = 21,
+  CUDNN_DATA_BYTE_BOOLEAN                  = 22,
+  CUDNN_DATA_FP8_E5M3                      = 23,
 } cudnnDataType_t;
 
 /* Whether tensor cores may serve an operation. */
@@ -274,6 +276,7 @@ typedef enum {
   CUDNN_POINTWISE_IDENTITY             = 21,
   CUDNN_POINTWISE_RECIPROCAL           = 22,
   CUDNN_POINTWISE_ATAN2                = 23,
+  CUDNN_POINTWISE_FLOOR_MOD            = 24,
   CUDNN_POINTWISE_RELU_FWD             = 100,
   CUDNN_POINTWISE_TANH_FWD             = 101,
   CUDNN_POINTWISE_SIGMOID_FWD          = 102,
@@ -361,6 +364,7 @@ typedef enum {
   CUDNN_ATTR_ENGINEHEUR_RESULTS                                                     = 202,
   CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET                                             = 203,
   CUDNN_ATTR_ENGINEHEUR_DEVICEPROP                                                  = 204,
+  CUDNN_ATTR_ENGINEHEUR_SHARED_MEMORY_LIMIT                                         = 205,
   CUDNN_ATTR_ENGINECFG_ENGINE                                                       = 300,
   CUDNN_ATTR_ENGINECFG_INTERMEDIATE_INFO                                            = 301,
   CUDNN_ATTR_ENGINECFG_KNOB_CHOICES                                                 = 302,
@@ -374,6 +378,7 @@ typedef enum {
   CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION                                     = 405,
   CUDNN_ATTR_EXECUTION_PLAN_KERNEL_CACHE                                            = 406,
   CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP                                              = 407,
+  CUDNN_ATTR_EXECUTION_PLAN_CUDA_GRAPH_RETENTION                                    = 408,
   CUDNN_ATTR_INTERMEDIATE_INFO_UNIQUE_ID                                            = 500,
   CUDNN_ATTR_INTERMEDIATE_INFO_SIZE                                                 = 501,
   CUDNN_ATTR_INTERMEDIATE_INFO_DEPENDENT_DATA_UIDS                                  = 502,
@@ -434,6 +439,8 @@ typedef enum {
   CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT                                     = 802,
   CUDNN_ATTR_OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED                                = 803,
   CUDNN_ATTR_OPERATIONGRAPH_IS_SAME_TOPOLOGY                                        = 804,
+  CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED                               = 805,
+  CUDNN_ATTR_OPERATIONGRAPH_MODE                                                    = 806,
   CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT                                                  = 900,
   CUDNN_ATTR_TENSOR_DATA_TYPE                                                       = 901,
   CUDNN_ATTR_TENSOR_DIMENSIONS                                                      = 902,
@@ -444,7 +451,9 @@ typedef enum {
   CUDNN_ATTR_TENSOR_IS_VIRTUAL                                                      = 907,
   CUDNN_ATTR_TENSOR_IS_BY_VALUE                                                     = 908,
   CUDNN_ATTR_TENSOR_REORDERING_MODE                                                 = 909,
+  CUDNN_ATTR_TENSOR_CONSTANT_VALUE                                                  = 910,
   CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC                                              = 913,
+  CUDNN_ATTR_TENSOR_RAGGED_OFFSET_MULTIPLIER                                        = 914,
   CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS                                                = 1000,
   CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS                                             = 1001,
   CUDNN_ATTR_VARIANT_PACK_INTERMEDIATES                                             = 1002,
@@ -467,6 +476,7 @@ typedef enum {
   CUDNN_ATTR_ENGINE_SM_COUNT_TARGET                                                 = 1306,
   CUDNN_ATTR_ENGINE_DEVICEPROP                                                      = 1307,
   CUDNN_ATTR_ENGINE_DISABLE_CLUSTER_COOPERATIVE                                     = 1308,
+  CUDNN_ATTR_ENGINE_SHARED_MEMORY_LIMIT                                             = 1309,
   CUDNN_ATTR_MATMUL_COMP_TYPE                                                       = 1500,
   CUDNN_ATTR_MATMUL_PADDING_VALUE                                                   = 1503,
   CUDNN_ATTR_OPERATION_MATMUL_ADESC                                                 = 1520,
@@ -483,6 +493,7 @@ typedef enum {
   CUDNN_ATTR_OPERATION_REDUCTION_XDESC                                              = 1610,
   CUDNN_ATTR_OPERATION_REDUCTION_YDESC                                              = 1611,
   CUDNN_ATTR_OPERATION_REDUCTION_DESC                                               = 1612,
+  CUDNN_ATTR_OPERATION_REDUCTION_GROUP_OFFSET_DESC                                  = 1613,
   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC                                     = 1620,
   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC                                     = 1621,
   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC                                   = 1622,
@@ -494,6 +505,13 @@ typedef enum {
   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC                              = 1628,
   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC                               = 1629,
   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS                                       = 1630,
+  CUDNN_ATTR_OPERATION_REDUCTION_DIMS                                               = 1640,
+  CUDNN_ATTR_OPERATION_REDUCTION_INIT_VALUES                                        = 1641,
+  CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH                                           = 1642,
+  CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH_ACCUMULATOR_UIDS                          = 1643,
+  CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH_CURRENT_UIDS                              = 1644,
+  CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH_OUTPUT_UIDS                               = 1645,
+  CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH_COMPUTE_TYPES                             = 1646,
   CUDNN_ATTR_RESAMPLE_MODE                                                          = 1700,
   CUDNN_ATTR_RESAMPLE_COMP_TYPE                                                     = 1701,
   CUDNN_ATTR_RESAMPLE_SPATIAL_DIMS                                                  = 1702,
@@ -558,6 +576,7 @@ typedef enum {
   CUDNN_ATTR_OPERATION_NORM_BWD_PEER_STAT_DESCS                                     = 2110,
   CUDNN_ATTR_OPERATION_RESHAPE_XDESC                                                = 2200,
   CUDNN_ATTR_OPERATION_RESHAPE_YDESC                                                = 2201,
+  CUDNN_ATTR_OPERATION_RESHAPE_MODE                                                 = 2202,
   CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_XDESC                                     = 2250,
   CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_YDESC                                     = 2251,
   CUDNN_ATTR_OPERATION_EXPAND_BAND_MATRIX_LOWER_BANDWIDTH                           = 2252,
@@ -586,6 +605,8 @@ typedef enum {
   CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH                                           = 2400,
   CUDNN_ATTR_KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED                                = 2401,
   CUDNN_ATTR_KERNEL_CACHE_JSON_REPRESENTATION                                       = 2402,
+  CUDNN_ATTR_KERNEL_CACHE_REVISION                                                  = 2403,
+  CUDNN_ATTR_KERNEL_CACHE_ENTRY_COUNT                                               = 2404,
   CUDNN_ATTR_OPERATION_BLOCK_SCALE_QUANTIZE_XDESC                                   = 2500,
   CUDNN_ATTR_OPERATION_BLOCK_SCALE_QUANTIZE_YDESC                                   = 2501,
   CUDNN_ATTR_OPERATION_BLOCK_SCALE_QUANTIZE_SCALE_DESC                              = 2502,
@@ -611,6 +632,25 @@ typedef enum {
   CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_VDESC                                    = 2808,
   CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC                                       = 2809,
   CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC                                      = 2810,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH                                            = 2811,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID                                  = 2812,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID                                 = 2813,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_SOFTMAX_DESC                                        = 2814,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_DROPOUT_SEED_DESC                                   = 2815,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_DROPOUT_OFFSET_DESC                                 = 2816,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_DROPOUT_RNG_DUMP_DESC                               = 2817,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_DROPOUT_PROBABILITY                                 = 2818,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_UNFUSE_FMA                                          = 2819,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_CU_SEQ_LEN_QDESC                                    = 2820,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_CU_SEQ_LEN_KVDESC                                   = 2821,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_DESCALE_QDESC                                       = 2822,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_DESCALE_KDESC                                       = 2823,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_DESCALE_VDESC                                       = 2824,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_DESCALE_SDESC                                       = 2825,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_SCALE_SDESC                                         = 2826,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_SCALE_ODESC                                         = 2827,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_AMAX_SDESC                                          = 2828,
+  CUDNN_ATTR_OPERATION_SDPA_FWD_AMAX_ODESC                                          = 2829,
   CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC                                               = 2851,
   CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC                                               = 2852,
   CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC                                               = 2853,
@@ -623,6 +663,19 @@ typedef enum {
   CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC                                              = 2860,
   CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC                                              = 2861,
   CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC                                             = 2862,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_SINK_DESC                                           = 2863,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_DSINK_DESC                                          = 2864,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_MAX_TOTAL_SEQ_LEN_Q                                 = 2865,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_MAX_TOTAL_SEQ_LEN_KV                                = 2866,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH                                            = 2867,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_INPUT_UID                                  = 2868,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_OUTPUT_UID                                 = 2869,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_CU_SEQ_LEN_QDESC                                    = 2870,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_CU_SEQ_LEN_KVDESC                                   = 2871,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_SEED_DESC                                   = 2872,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_OFFSET_DESC                                 = 2873,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_PROBABILITY                                 = 2874,
+  CUDNN_ATTR_OPERATION_SDPA_BWD_DBIAS_DESC                                          = 2875,
   CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_MODE                                      = 2900,
   CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_MATH_PREC                                 = 2901,
   CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOKEN_DESC                                = 2902,
@@ -632,6 +685,46 @@ typedef enum {
   CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOKEN_INDEX_DESC                          = 2906,
   CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOKEN_KS_DESC                             = 2907,
   CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOP_K                                     = 2908,
+  CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_MATH_PREC                             = 2951,
+  CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_TOKEN_DESC                            = 2952,
+  CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_DWEIGHT_DESC                          = 2953,
+  CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_FIRST_TOKEN_OFFSET_DESC               = 2954,
+  CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_DOUTPUT_DESC                          = 2955,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_XDESC                                     = 3000,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SEQ_LEN_KVDESC                            = 3001,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SEQ_LEN_QDESC                             = 3002,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_LEFT_BOUND_DESC                           = 3003,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SHIFT_RIGHT_BOUND_DESC                    = 3004,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_BDESC                                     = 3005,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_YDESC                                     = 3006,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_COMPARISON_MODE                           = 3007,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_CU_SEQ_LEN_KVDESC                         = 3008,
+  CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_CU_SEQ_LEN_QDESC                          = 3009,
+  CUDNN_ATTR_OPERATION_SOFTMAX_XDESC                                                = 3100,
+  CUDNN_ATTR_OPERATION_SOFTMAX_YDESC                                                = 3101,
+  CUDNN_ATTR_OPERATION_SOFTMAX_STATS_DESC                                           = 3102,
+  CUDNN_ATTR_OPERATION_SOFTMAX_MAX_DESC                                             = 3103,
+  CUDNN_ATTR_OPERATION_SOFTMAX_SUM_EXP_DESC                                         = 3104,
+  CUDNN_ATTR_OPERATION_SOFTMAX_SINK_DESC                                            = 3105,
+  CUDNN_ATTR_OPERATION_SOFTMAX_STATS_LOG2                                           = 3106,
+  CUDNN_ATTR_OPERATION_TRANSPOSE_XDESC                                              = 3200,
+  CUDNN_ATTR_OPERATION_TRANSPOSE_YDESC                                              = 3201,
+  CUDNN_ATTR_OPERATION_TRANSPOSE_PERMUTATION                                        = 3202,
+  CUDNN_ATTR_OPERATION_SLICE_XDESC                                                  = 3300,
+  CUDNN_ATTR_OPERATION_SLICE_YDESC                                                  = 3301,
+  CUDNN_ATTR_OPERATION_SLICE_START_INDICES                                          = 3302,
+  CUDNN_ATTR_OPERATION_SLICE_LIMIT_INDICES                                          = 3303,
+  CUDNN_ATTR_OPERATION_SLICE_STRIDES                                                = 3304,
+  CUDNN_ATTR_OPERATION_ROPE_FWD_XDESC                                               = 3400,
+  CUDNN_ATTR_OPERATION_ROPE_FWD_YDESC                                               = 3401,
+  CUDNN_ATTR_OPERATION_ROPE_FWD_FREQSDESC                                           = 3402,
+  CUDNN_ATTR_OPERATION_ROPE_FWD_OUTPUT_SCALE                                        = 3403,
+  CUDNN_ATTR_OPERATION_ROPE_FWD_ROPE_DIM                                            = 3404,
+  CUDNN_ATTR_OPERATION_ROPE_BWD_DYDESC                                              = 3410,
+  CUDNN_ATTR_OPERATION_ROPE_BWD_DXDESC                                              = 3411,
+  CUDNN_ATTR_OPERATION_ROPE_BWD_FREQSDESC                                           = 3412,
+  CUDNN_ATTR_OPERATION_ROPE_BWD_OUTPUT_SCALE                                        = 3413,
+  CUDNN_ATTR_OPERATION_ROPE_BWD_ROPE_DIM                                            = 3414,
 } cudnnBackendAttributeName_t;
 
 /* Type of the elements of an attribute. */
@@ -667,6 +760,9 @@ typedef enum {
   CUDNN_TYPE_NORM_FWD_PHASE                        = 28,
   CUDNN_TYPE_RNG_DISTRIBUTION                      = 29,
   CUDNN_TYPE_MOE_GROUPED_MATMUL_MODE               = 30,
+  CUDNN_TYPE_RESHAPE_MODE                          = 31,
+  CUDNN_TYPE_OPERATIONGRAPH_MODE                   = 32,
+  CUDNN_TYPE_CUDA_GRAPH_RETENTION                  = 33,
 } cudnnBackendAttributeType_t;
 
 /* Kind of a backend descriptor. */
@@ -715,6 +811,13 @@ typedef enum {
   CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR                    = 41,
   CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR          = 42,
   CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR                    = 43,
+  CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR          = 44,
+  CUDNN_BACKEND_OPERATION_SOFTMAX_DESCRIPTOR                     = 45,
+  CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR                   = 46,
+  CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR                       = 47,
+  CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR      = 48,
+  CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR                    = 49,
+  CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR                    = 50,
 } cudnnBackendDescriptorType_t;
 
 /* What an engine does to the numbers. */
@@ -788,7 +891,9 @@ typedef enum {
   CUDNN_KNOB_TYPE_TILE_N                                 = 41,
   CUDNN_KNOB_TYPE_WARP_SPEC_CFG                          = 42,
   CUDNN_KNOB_TYPE_SWAP_AB                                = 43,
-  CUDNN_KNOB_TYPE_COUNTS                                 = 44,
+  CUDNN_KNOB_TYPE_INPUT_TMA_ENABLE                       = 44,
+  CUDNN_KNOB_TYPE_OUTPUT_TMA_ENABLE                      = 45,
+  CUDNN_KNOB_TYPE_COUNTS                                 = 46,
 } cudnnBackendKnobType_t;
 
 /* Layout that an engine prefers. */
@@ -847,6 +952,39 @@ typedef enum {
   CUDNN_MOE_GROUPED_MATMUL_MODE_SCATTER = 2,
 } cudnnMoeGroupedMatmulMode_t;
 
+/* Whether a reshape keeps the memory or the order of the elements. */
+typedef enum {
+  CUDNN_RESHAPE_VIEW_ONLY = 0,
+  CUDNN_RESHAPE_LOGICAL   = 1,
+} cudnnBackendReshapeMode_t;
+
+/* Which pattern of operations the client says that a graph is. */
+typedef enum {
+  CUDNN_OPERATIONGRAPH_MODE_AUTO                     = -1,
+  CUDNN_OPERATIONGRAPH_MODE_CONV_FORWARD             = 0,
+  CUDNN_OPERATIONGRAPH_MODE_CONV_BWD_DATA            = 1,
+  CUDNN_OPERATIONGRAPH_MODE_CONV_BWD_FILTER          = 2,
+  CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_INFER           = 17,
+  CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN           = 18,
+  CUDNN_OPERATIONGRAPH_MODE_NORM_BWD                 = 19,
+  CUDNN_OPERATIONGRAPH_MODE_GENERIC_CONV_FUSION      = 20,
+  CUDNN_OPERATIONGRAPH_MODE_RESAMPLE_FWD             = 22,
+  CUDNN_OPERATIONGRAPH_MODE_RESAMPLE_BWD             = 23,
+  CUDNN_OPERATIONGRAPH_MODE_BLAS_MATMUL              = 25,
+  CUDNN_OPERATIONGRAPH_MODE_GENERIC_MATMUL_FUSION    = 26,
+  CUDNN_OPERATIONGRAPH_MODE_GENERIC_POINTWISE_FUSION = 27,
+  CUDNN_OPERATIONGRAPH_MODE_SDPA_FWD                 = 28,
+  CUDNN_OPERATIONGRAPH_MODE_SDPA_BWD                 = 29,
+  CUDNN_OPERATIONGRAPH_MODE_UNIFIED_SDPA_FWD         = 30,
+  CUDNN_OPERATIONGRAPH_MODE_UNIFIED_SDPA_BWD         = 31,
+} cudnnBackendOperationGraphMode_t;
+
+/* Who keeps what a CUDA graph of a plan needs. */
+typedef enum {
+  CUDNN_CUDA_GRAPH_RETENTION_PER_GRAPH = 0,
+  CUDNN_CUDA_GRAPH_RETENTION_NONE      = 1,
+} cudnnCudaGraphRetention_t;
+
 /* Reference 5.2.1. */
 cudnnStatus_t CUDNNWINAPI cudnnBackendCreateDescriptor(
     cudnnBackendDescriptorType_t descriptorType, cudnnBackendDescriptor_t *descriptor);
@@ -899,6 +1037,10 @@ size_t CUDNNWINAPI cudnnGetCudartVersion(void);
 
 /* Reference 3.2.44. */
 const char *CUDNNWINAPI cudnnGetErrorString(cudnnStatus_t status);
+
+cudnnStatus_t CUDNNWINAPI cudnnGetExecutionPlanWorkspaceSize(
+    cudnnHandle_t handle, cudnnBackendDescriptor_t executionPlan,
+    cudnnBackendDescriptor_t variantPack, size_t *workspaceSizeInBytes);
 
 void CUDNNWINAPI cudnnGetLastErrorString(char *message, size_t max_size);
 

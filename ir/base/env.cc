@@ -28,6 +28,9 @@ constexpr EnvKind Text() { return EnvKind::Text(); }
 constexpr EnvKind Choice(const char* choices) { return EnvKind::Choice(choices); }
 constexpr EnvKind Count(int64_t least, int64_t most) { return EnvKind::Count(least, most); }
 constexpr EnvKind Size(const char* default_unit) { return EnvKind::Size(default_unit); }
+constexpr EnvKind Minor(int64_t major, int64_t least, int64_t most) {
+  return EnvKind::Minor(major, least, most);
+}
 
 constexpr EnvRow kRows[] = {
 #define KILN_ENV(Name, variable, default_value, kind, meaning) \
@@ -92,10 +95,21 @@ std::optional<int64_t> SizeOf(std::string_view text, const EnvKind& kind) {
   return __builtin_add_overflow(bytes, more, &sum) ? std::nullopt : std::optional(sum);
 }
 
+// The last number of "9.19", where the first is the kind's. A sign or a zero in front is none.
+std::optional<int64_t> MinorOf(std::string_view text, const EnvKind& kind) {
+  const std::string before = fmt::format("{}.", kind.major);
+  if (!text.starts_with(before)) return std::nullopt;
+  text.remove_prefix(before.size());
+  const auto number = Whole(text);
+  return number && fmt::format("{}", *number) == text ? number : std::nullopt;
+}
+
 // The number that the text is, where it is one of this kind and in its range.
 std::optional<int64_t> NumberOf(const EnvKind& kind, std::string_view text) {
   if (kind.type == Type::kSize && text == "-1") return kAnySize;
-  const auto number = kind.type == Type::kSize ? SizeOf(text, kind) : Whole(text);
+  const auto number = kind.type == Type::kSize    ? SizeOf(text, kind)
+                      : kind.type == Type::kMinor ? MinorOf(text, kind)
+                                                  : Whole(text);
   if (!number || *number < kind.least || *number > kind.most) return std::nullopt;
   return number;
 }
@@ -108,6 +122,7 @@ bool IsLegal(const EnvKind& kind, std::string_view value) {
       return std::ranges::count(ChoicesOf(kind), value) > 0;
     case Type::kCount:
     case Type::kSize:
+    case Type::kMinor:
       return NumberOf(kind, value).has_value();
   }
   return false;
@@ -128,6 +143,8 @@ std::string LegalText(const EnvKind& kind, std::string_view value) {
       return fmt::format(
           "legal are sizes in {} up to 1024 TB, or with a unit as 512MB or 2GB, and -1 for any",
           kind.default_unit);
+    case Type::kMinor:
+      return fmt::format("legal are {0}.{1} to {0}.{2}", kind.major, kind.least, kind.most);
   }
   return {};
 }

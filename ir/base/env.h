@@ -14,10 +14,11 @@ namespace kiln {
 
 // The values that a variable may have.
 struct EnvKind {
-  enum class Type : uint8_t { kText, kChoice, kCount, kSize };
+  enum class Type : uint8_t { kText, kChoice, kCount, kSize, kMinor };
   Type type = Type::kText;
   const char* choices = "";       // kChoice: "a|b|c"
-  int64_t least = 0, most = 0;    // kCount and kSize, the latter in bytes
+  int64_t least = 0, most = 0;    // kCount, kSize (in bytes) and kMinor
+  int64_t major = 0;              // kMinor
   const char* default_unit = "";  // kSize: what a number without a unit counts
 
   static constexpr EnvKind Text() { return {}; }
@@ -30,6 +31,10 @@ struct EnvKind {
   // An amount of memory: "512", "512MB", "1.5 GiB" (powers of 1024), or -1 for any amount.
   static constexpr EnvKind Size(const char* default_unit) {
     return {.type = Type::kSize, .most = int64_t{1} << 50, .default_unit = default_unit};
+  }
+  // A version, "9.19", of which the last number is the value.
+  static constexpr EnvKind Minor(int64_t major, int64_t least, int64_t most) {
+    return {.type = Type::kMinor, .least = least, .most = most, .major = major};
   }
 };
 
@@ -51,7 +56,7 @@ std::span<const EnvRow> EnvRows();
 // The value in force: the environment's where it is legal, else the default.
 const std::string& GetEnv(Env which);
 bool EnvFlag(Env which);
-// A count, or a size in bytes; -1 is any size.
+// A count, a minor version, or a size in bytes; -1 is any size.
 int64_t EnvInt(Env which);
 
 // A variable that is not Kiln's (HOME, PYTHONPATH); null where it is not set, and in a process with

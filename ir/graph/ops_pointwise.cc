@@ -70,6 +70,12 @@ double GeluApproxSlope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kSqrt2OverPi * (1 + 3 * kGeluCubic * x * x);
 }
 
+// What is left of x by whole multiples of b, with the sign of b; 0 divides nothing, as in Mod.
+double FloorMod(double x, double b) {
+  const double rest = EvalScalar(ScalarOp::kMod, x, b, 0);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 // A mode in f64: x, b (dy, x of a backward mode) are scaled already. `integer` modes also exist for
 // integer compute types; those with a scalar primitive go through EvalScalarInt there.
 struct ModeRow {
@@ -124,6 +130,7 @@ constexpr ModeRow kModes[] = {
     {M::kIdentity, [](const A&, double x, double, double) { return x; }, true},
     Same<S::kRecip>(M::kReciprocal, false),
     Same<S::kAtan2>(M::kAtan2, false),
+    {M::kFloorMod, [](const A&, double x, double b, double) { return FloorMod(x, b); }, true},
     {M::kReluFwd, [](const A& a, double x, double, double) { return Relu(a, x); }, true},
     Same<S::kTanh>(M::kTanhFwd, false),
     {M::kSigmoidFwd, [](const A&, double x, double, double) { return Sigmoid(x); }},

@@ -3,6 +3,7 @@
 #include <cudnn.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <set>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "ir/base/env.h"
 #include "tests/api/fake_session.h"
 
 namespace {
@@ -22,6 +24,7 @@ TEST(Library, SaysWhichVersionItIs) {
   EXPECT_EQ(cudnnGetVersion(), 91900u);
   EXPECT_EQ(cudnnGetMaxDeviceVersion(), 1210u);
 #endif
+  EXPECT_EQ(cudnnGetVersion(), size_t{CUDNN_VERSION});
   EXPECT_EQ(cudnnGetCudartVersion(), 13000u);
   int value = -1;
   EXPECT_EQ(cudnnGetProperty(MAJOR_VERSION, &value), CUDNN_STATUS_SUCCESS);
@@ -34,14 +37,55 @@ TEST(Library, SaysWhichVersionItIs) {
   EXPECT_NE(cudnnGetProperty(MAJOR_VERSION, nullptr), CUDNN_STATUS_SUCCESS);
 }
 
+// What cudnnGetVersion, cudnnGetProperty and the log say with the variable set.
+struct Said {
+  size_t version;
+  int major, minor, patch;
+  unsigned logged;
+};
+
+Said SaidWith(const char* value) {
+  setenv("KILN_CUDNN_VERSION", value, 1);
+  kiln::ResetEnvForTest();
+  Said said{.version = cudnnGetVersion()};
+  cudnnGetProperty(MAJOR_VERSION, &said.major);
+  cudnnGetProperty(MINOR_VERSION, &said.minor);
+  cudnnGetProperty(PATCH_LEVEL, &said.patch);
+  const auto listen = [](cudnnSeverity_t, void* out, const cudnnDebug_t* debug, const char*) {
+    *static_cast<unsigned*>(out) = debug->cudnn_version;
+  };
+  cudnnSetCallback(CUDNN_SEV_ERROR_EN, &said.logged, listen);
+  cudnnSetStream(nullptr, nullptr);
+  cudnnSetCallback(0, nullptr, nullptr);
+  unsetenv("KILN_CUDNN_VERSION");
+  kiln::ResetEnvForTest();
+  return said;
+}
+
+TEST(Library, SaysTheVersionThatIsAskedFor) {
+  const Said plain = SaidWith("9.nothing");
+  EXPECT_EQ(plain.version, size_t{CUDNN_VERSION}) << "no version: the default counts";
+  for (const int minor : {0, 1, 18, CUDNN_MAJOR == 8 ? 19 : CUDNN_MINOR, 28}) {
+    const Said said = SaidWith(("9." + std::to_string(minor)).c_str());
+    EXPECT_EQ(said.logged, said.version);
+#if CUDNN_MAJOR == 8
+    EXPECT_EQ(said.version, size_t{CUDNN_VERSION}) << "the variable is about libcudnn.so.9";
+#else
+    EXPECT_EQ(said.version / 100, 900u + static_cast<unsigned>(minor));
+    EXPECT_EQ(said.version,
+              static_cast<size_t>(said.major * 10000 + said.minor * 100 + said.patch));
+#endif
+  }
+}
+
 TEST(Library, SubLibrariesAreOfOneVersion) {
 #if CUDNN_MAJOR == 8
   for (auto check :
        {cudnnOpsInferVersionCheck, cudnnOpsTrainVersionCheck, cudnnCnnInferVersionCheck,
         cudnnCnnTrainVersionCheck, cudnnAdvInferVersionCheck, cudnnAdvTrainVersionCheck}) {
 #else
-  for (auto check :
-       {cudnnGraphVersionCheck, cudnnOpsVersionCheck, cudnnCnnVersionCheck, cudnnAdvVersionCheck}) {
+  for (auto check : {cudnnGraphVersionCheck, cudnnOpsVersionCheck, cudnnCnnVersionCheck,
+                     cudnnAdvVersionCheck, cudnnSubquadraticOpsVersionCheck}) {
 #endif
     EXPECT_EQ(check(), CUDNN_STATUS_SUCCESS);
   }
@@ -160,6 +204,20 @@ TEST(Callback, HearsWhatTheMaskNames) {
 }
 
 #if CUDNN_MAJOR == 9
+TEST(Library, FunctionsWithoutKernelsSaySo) {
+  char text[200];
+  EXPECT_EQ(cudnnCausalConv1dForward(nullptr, nullptr, nullptr, nullptr, nullptr, 1, 1, 1, 2,
+                                     CUDNN_DATA_FLOAT, CUDNN_CAUSAL_CONV1D_ACTIVATION_SILU),
+            CUDNN_STATUS_NOT_SUPPORTED);
+  cudnnGetLastErrorString(text, sizeof(text));
+  EXPECT_NE(std::string(text).find("cudnnCausalConv1dForward: Kiln has no kernels"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(cudnnGnnAggSimpleForward(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                     1, 0, 0, CUDNN_DATA_FLOAT, CUDNN_GNN_AGG_SUM),
+            CUDNN_STATUS_NOT_SUPPORTED);
+}
+
 TEST(LastError, IsTheThreadsOwnAndIsReadOnce) {
   char text[200];
   cudnnSetStream(nullptr, nullptr);

@@ -177,7 +177,7 @@ class Builder:
         return Node(tensor, reference.conv_wgrad(x.ref, dy.ref, filter_shape, *geometry))
 
     def reduce(self, x, mode, axes):
-        tensor = self.graph.reduction(x.tensor, getattr(cudnn.reduction_mode, mode))
+        tensor = self.graph.reduction(x.tensor, mode=getattr(cudnn.reduction_mode, mode))
         dims = [1 if a in axes else d for a, d in enumerate(x.ref.shape)]
         tensor.set_dim(dims).set_stride(list(packed(dims)))
         return Node(tensor, reference.REDUCTIONS[mode](x.ref, tuple(axes)))

@@ -17,6 +17,10 @@ from reference import Ref
 _T = cudnn.data_type
 FLOATS = {"fp16": _T.HALF, "bf16": _T.BFLOAT16, "fp32": _T.FLOAT}
 
+# Where both the library and the headers that the package was compiled with are of 9.22 or later, which tells the rope of
+# 9.24.
+HAS_TRANSPOSE = cudnn.backend_version() >= 92200 and hasattr(cudnn.pygraph, "rope")
+
 CASES = {}
 
 
@@ -327,7 +331,8 @@ def _integers(b):
 
 def _concatenate(b):
     parts = [b.input((2, n, 5)) for n in (3, 1, 4)]
-    tensor = b.graph.concatenate([p.tensor for p in parts], axis=1)
+    tensor = b.graph.concatenate(inputs=[p.tensor for p in parts], axis=1)
+    tensor.set_dim([2, 8, 5]).set_stride([40, 5, 1])
     values = b.concatenated([p.ref for p in parts], 1)
     b.output(b.node(tensor, values))
 
@@ -337,6 +342,14 @@ def _slice(b):
     x = b.input((2, 8, 16))
     part = b.graph.slice(x.tensor, [slice(0, 2), slice(2, 6), slice(8, 16)]).set_data_type(b.io)
     b.output(b.pointwise("tanh", b.node(part, Ref(x.ref.value[:, 2:6, 8:]))))
+
+
+def _transpose(b):
+    x = b.input((4, 6, 10))
+    y = b.pointwise("tanh", x)
+    tensor = b.graph.transpose(y.tensor, permutation=[2, 0, 1])
+    turned = [np.transpose(part, (2, 0, 1)) for part in (y.ref.value, y.ref.err)]
+    b.output(b.pointwise("exp", b.node(tensor, Ref(*turned))))
 
 
 def _reshape(b):
@@ -366,6 +379,8 @@ _case("grouped_matmul_fp16", _T.HALF, _grouped_matmul)
 _case("grouped_matmul_bf16", _T.BFLOAT16, _grouped_matmul)
 _for_floats("concatenate", _concatenate)
 _for_floats("slice", _slice)
+if HAS_TRANSPOSE:
+    _for_floats("transpose", _transpose)
 _for_floats("reshape_then_reduce", _reshape)
 _for_floats("diamond", _diamond)
 _for_floats("causal_mask", _causal_mask)

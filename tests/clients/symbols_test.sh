@@ -4,7 +4,7 @@
 # Arguments: libcudnn.so.8, libcudnn.so.9, the interface's functions.tsv, the lists of names.
 #
 # A name with a node (NAME@NODE) is an undefined symbol of a client's binary: it has to be there. Other lists are of clients
-# that look functions up, and hold names of C++ and of older releases too: of those, what the interface of 9.19 has is asked
+# that look functions up, and hold names of C++ and of older releases too: of those, what the interface of 9 has is asked
 # of libcudnn.so.9, and what 8.9.1 alone has, of libcudnn.so.8. CuPy 13's is of .so.8.
 set -eu
 library8=$1 library9=$2 functions=$3
@@ -18,7 +18,7 @@ exported "$library8" > "$work/exported8"
 exported "$library9" > "$work/exported9"
 column() { awk -F '\t' -v name="$1" 'NR == 1 {for (i = 1; i <= NF; i++) if ($i == name) c = i; next} $c == "y" {print $1}' "$functions" | sort; }
 column in_8.9.1 > "$work/interface8"
-column in_9.19.0 > "$work/interface9"
+column in_9.28.1 > "$work/interface9"
 
 for list in "$@"; do
   grep '@' "$list" | sort -u > "$work/nodes" || true

@@ -1,4 +1,4 @@
-# Sourced by the tests of this folder: make_venv sets `venv` to a folder with the packages of requirements.txt. It is
+# Sourced by the tests of this folder: make_venv sets `venv` to a folder with the packages of the file REQUIREMENTS. It is
 # kept under ~/.cache/kiln/venv and made once; without it and without PyPI the test fails and says so.
 venv_error() { echo "$(basename "$0"): $*" >&2; }
 
@@ -11,8 +11,8 @@ fill_venv() {
     venv_error "'$python -m venv' failed; on Debian it wants the package python3-venv"
     return 1
   }
-  "$new/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: -r requirements.txt || {
-    venv_error "cannot install $(grep -v '^#' requirements.txt | tr '\n' ' ')from PyPI, and $1/$2 is not" \
+  "$new/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: -r "$REQUIREMENTS" || {
+    venv_error "cannot install $(grep -v '^#' "$REQUIREMENTS" | tr '\n' ' ')from PyPI, and $1/$2 is not" \
       "there from an earlier run: this test wants the network once, and CPython of a version with wheels"
     return 1
   }
@@ -22,7 +22,8 @@ fill_venv() {
 
 make_venv() {
   local python=${PYTHON:-python3} key venvs
-  key=$("$python" -c 'import sys; print("py%d%d" % sys.version_info[:2])')-$(sha256sum requirements.txt | cut -c1-12)
+  REQUIREMENTS=${REQUIREMENTS:-requirements.txt}
+  key=$("$python" -c 'import sys; print("py%d%d" % sys.version_info[:2])')-$(sha256sum "$REQUIREMENTS" | cut -c1-12)
   venvs=${XDG_CACHE_HOME:-${HOME:-${TEST_TMPDIR:-/tmp}}/.cache}/kiln/venv
   venv=$venvs/$key
   [ -d "$venv" ] || fill_venv "$venvs" "$key"

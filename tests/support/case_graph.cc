@@ -1,5 +1,6 @@
 #include "tests/support/case_graph.h"
 
+#include "ir/graph/attention_parts.h"
 #include "ir/graph/builder.h"
 #include "tests/support/evaluate.h"
 #include "tests/support/oracle/dtype.h"
@@ -81,6 +82,45 @@ bool SetSdpa(const CaseOp& op, graph::Node& node) {
   return op.name == "paged_cache_load";
 }
 
+graph::TensorId IdOr(const std::vector<int>& list, size_t i) {
+  return i < list.size() && list[i] >= 0 ? list[i] : graph::kAbsent;
+}
+
+// Whether it is an operation of the API that becomes several nodes.
+bool SpellParts(const CaseOp& op, graph::Graph& g) {
+  if (op.name == "softmax") {
+    graph::SpellSoftmax(g, {.x = IdOr(op.inputs, 0),
+                            .sink = IdOr(op.inputs, 1),
+                            .y = IdOr(op.outputs, 0),
+                            .stats = IdOr(op.outputs, 1),
+                            .max = IdOr(op.outputs, 2),
+                            .sum = IdOr(op.outputs, 3),
+                            .log2 = op.Number("log2", 0) != 0});
+    return true;
+  }
+  if (op.name == "reshape" && op.Word("mode", "view") == "logical") {
+    graph::SpellLogicalReshape(g, op.inputs[0], op.outputs[0]);
+    return true;
+  }
+  if (op.name != "band_mask") return false;
+  const auto lengths = [&](size_t plain, size_t cumulative) {
+    const graph::TensorId all = IdOr(op.inputs, cumulative);
+    return all == graph::kAbsent ? IdOr(op.inputs, plain) : graph::SpellLengths(g, all);
+  };
+  const graph::TensorId len_q = lengths(2, 6), len_kv = lengths(3, 7);
+  graph::SpellBandMask(
+      g, {.x = IdOr(op.inputs, 0),
+          .fill = IdOr(op.inputs, 1),
+          .len_q = len_q,
+          .len_kv = len_kv,
+          .left = IdOr(op.inputs, 4),
+          .shift = IdOr(op.inputs, 5),
+          .y = IdOr(op.outputs, 0),
+          .comparison = graph::PointwiseModeFromText("cmp_" + op.Word("compare", "ge"))
+                            .value_or(graph::PointwiseMode::kCmpGe)});
+  return true;
+}
+
 Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
   if (SetNorm(op, node) || SetSdpa(op, node)) return {};
   if (const auto mode = graph::PointwiseModeFromText(op.name)) {
@@ -127,6 +167,17 @@ Status SetOperation(const Case& c, const CaseOp& op, graph::Node& node) {
   if (op.name == "reshape") {
     node.op = graph::GraphOp::kReshape;
     node.attrs = graph::ReshapeAttrs{};
+    return {};
+  }
+  if (op.name == "transpose") {
+    node.op = graph::GraphOp::kTranspose;
+    node.attrs = graph::TransposeAttrs{.permutation = op.List("permutation", {})};
+    return {};
+  }
+  if (op.name == "slice") {
+    const Dims ones(c.tensors[static_cast<size_t>(op.inputs[0])].dims.size(), 1);
+    node.op = graph::GraphOp::kSlice;
+    node.attrs = graph::SliceAttrs{.start = op.List("start", {}), .step = op.List("step", ones)};
     return {};
   }
   if (op.name.starts_with("block_scale_")) {
@@ -184,6 +235,7 @@ Result<graph::Graph> ToGraph(const Case& c) {
   graph::Graph g{.name = c.name};
   for (const CaseTensor& tensor : c.tensors) g.AddTensor(TensorOf(tensor));
   for (const CaseOp& op : c.ops) {
+    if (SpellParts(op, g)) continue;
     graph::Node node{.inputs = {op.inputs.begin(), op.inputs.end()},
                      .outputs = {op.outputs.begin(), op.outputs.end()},
                      .compute = TypeOf(op.Compute())};

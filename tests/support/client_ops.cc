@@ -1,4 +1,4 @@
-// One function a family; attributes by the API reference, chapter 9, and the 9.19 headers.
+// One function a family; attributes by the API reference, chapter 9, and the headers of 9.28.
 #include "tests/support/client_ops.h"
 
 #include <algorithm>
@@ -49,6 +49,10 @@ class Maker {
     if (op.name == "expand_band") return ExpandBand(op);
     if (op.name == "contract_band") return ContractBand(op);
     if (op.name == "moe") return Moe(op);
+    if (op.name == "softmax") return Softmax(op);
+    if (op.name == "band_mask") return BandMask(op);
+    if (op.name == "transpose") return Transpose(op);
+    if (op.name == "slice") return Slice(op);
     return op.name == "reshape" ? Reshape(op) : Concat(op);
   }
 
@@ -510,6 +514,60 @@ class Maker {
     Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     Use(d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, op.inputs, 0);
     Use(d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, op.outputs, 0);
+    if (op.Has("mode"))
+      d.SetEnum(CUDNN_ATTR_OPERATION_RESHAPE_MODE, CUDNN_TYPE_RESHAPE_MODE,
+                op.Word("mode", "") == "logical" ? CUDNN_RESHAPE_LOGICAL : CUDNN_RESHAPE_VIEW_ONLY);
+    return d;
+  }
+
+  Descriptor Transpose(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR);
+    Use(d, CUDNN_ATTR_OPERATION_TRANSPOSE_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_TRANSPOSE_YDESC, op.outputs, 0);
+    d.Set(CUDNN_ATTR_OPERATION_TRANSPOSE_PERMUTATION, op.List("permutation", {}));
+    return d;
+  }
+
+  Descriptor Slice(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR);
+    Use(d, CUDNN_ATTR_OPERATION_SLICE_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_SLICE_YDESC, op.outputs, 0);
+    d.Set(CUDNN_ATTR_OPERATION_SLICE_START_INDICES, op.List("start", {}));
+    d.Set(CUDNN_ATTR_OPERATION_SLICE_LIMIT_INDICES, op.List("limit", {}));
+    d.Set(CUDNN_ATTR_OPERATION_SLICE_STRIDES,
+          op.List("step", Dims(ranks_[static_cast<size_t>(op.inputs[0])], 1)));
+    return d;
+  }
+
+  Descriptor Softmax(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_SOFTMAX_DESCRIPTOR);
+    Use(d, CUDNN_ATTR_OPERATION_SOFTMAX_XDESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_SOFTMAX_SINK_DESC, op.inputs, 1);
+    Use(d, CUDNN_ATTR_OPERATION_SOFTMAX_YDESC, op.outputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_SOFTMAX_STATS_DESC, op.outputs, 1);
+    Use(d, CUDNN_ATTR_OPERATION_SOFTMAX_MAX_DESC, op.outputs, 2);
+    Use(d, CUDNN_ATTR_OPERATION_SOFTMAX_SUM_EXP_DESC, op.outputs, 3);
+    if (op.Has("log2"))
+      d.SetBool(CUDNN_ATTR_OPERATION_SOFTMAX_STATS_LOG2, op.Number("log2", 0) != 0);
+    return d;
+  }
+
+  Descriptor BandMask(const CaseOp& op) const {
+    static constexpr std::array<Name, 8> kOperands = {
+        CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_XDESC,
+        CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_BDESC,
+        CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SEQ_LEN_QDESC,
+        CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SEQ_LEN_KVDESC,
+        CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_LEFT_BOUND_DESC,
+        CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SHIFT_RIGHT_BOUND_DESC,
+        CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_CU_SEQ_LEN_QDESC,
+        CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_CU_SEQ_LEN_KVDESC};
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR);
+    for (size_t i = 0; i < kOperands.size(); ++i) Use(d, kOperands[i], op.inputs, i);
+    Use(d, CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_YDESC, op.outputs, 0);
+    const auto* mode = oracle::FindPointwiseMode("cmp_" + op.Word("compare", "ge"));
+    d.SetEnum(CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_COMPARISON_MODE, CUDNN_TYPE_POINTWISE_MODE,
+              mode == nullptr ? -1 : mode->cudnn);
     return d;
   }
 

@@ -185,6 +185,17 @@ class Evaluator {
     if (op.name == "rng") return {ApplyRng(op)};
     if (op.name == "expand_band" || op.name == "contract_band") return {ApplyBand(op)};
     if (op.name == "moe") return {ApplyMoe(op)};
+    if (op.name == "softmax") {
+      auto r = oracle::Softmax(*In(op, 0), In(op, 1), op.Number("log2", 0) != 0, op.Compute());
+      return {std::move(r.y), std::move(r.stats), std::move(r.max), std::move(r.sum)};
+    }
+    if (op.name == "band_mask") return {ApplyBandMask(op)};
+    if (op.name == "transpose") return {oracle::Transpose(*In(op, 0), op.List("permutation", {}))};
+    if (op.name == "slice") {
+      const Dims ones(Tensor(op.inputs[0]).dims.size(), 1);
+      return {oracle::Slice(*In(op, 0), op.List("start", {}), op.List("step", ones),
+                            Tensor(op.outputs[0]).dims)};
+    }
     if (op.name == "gen_stats") {
       auto result = oracle::GenStats(*In(op, 0), op.Compute());
       return {std::move(result.sum), std::move(result.sq_sum)};
@@ -203,6 +214,9 @@ class Evaluator {
     }
     if (op.name == "reshape") {
       const CaseTensor &x = Tensor(op.inputs[0]), &y = Tensor(op.outputs[0]);
+      // Row-major order of elements, whatever the memory.
+      if (op.Word("mode", "view") == "logical")
+        return {Dense{.dims = y.dims, .values = In(op, 0)->values}};
       return {oracle::Reshape(*In(op, 0), x.strides, y.dims, y.strides)};
     }
     std::vector<const Dense*> parts;  // concat
@@ -274,6 +288,20 @@ class Evaluator {
     const Dims& out = Tensor(op.outputs[0]).dims;
     return op.name == "expand_band" ? oracle::ExpandBand(band, *In(op, 0), out)
                                     : oracle::ContractBand(band, *In(op, 0), out);
+  }
+
+  // Operands: x, fill, lengths of q and of k, left bound, shift, cumulated lengths.
+  Dense ApplyBandMask(const CaseOp& op) const {
+    const std::string comparison = op.Word("compare", "ge");
+    return oracle::BandMask({.x = In(op, 0),
+                             .fill = In(op, 1),
+                             .len_q = In(op, 2),
+                             .len_kv = In(op, 3),
+                             .left = In(op, 4),
+                             .shift = In(op, 5),
+                             .cu_q = In(op, 6),
+                             .cu_kv = In(op, 7),
+                             .comparison = comparison});
   }
 
   // Operands: tokens, weights, the first token of each expert, index, k.

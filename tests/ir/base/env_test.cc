@@ -55,6 +55,21 @@ TEST_F(EnvTest, ReadsLegalValues) {
   EXPECT_THAT(EnvWarnings(), IsEmpty());
 }
 
+TEST_F(EnvTest, AMinorVersionIsOneOfItsMajor) {
+  const auto default_minor = EnvInt(Env::kCudnnVersion);
+  for (const int minor : {0, 9, 28}) {
+    Set("KILN_CUDNN_VERSION", "9." + std::to_string(minor));
+    EXPECT_EQ(EnvInt(Env::kCudnnVersion), minor);
+    EXPECT_THAT(EnvWarnings(), IsEmpty());
+  }
+  for (const char* value : {"9.29", "8.9", "9", "9.", "9.-1", "9.+1", "9.07", "9.1.0", "28", ""}) {
+    Set("KILN_CUDNN_VERSION", value);
+    EXPECT_EQ(EnvInt(Env::kCudnnVersion), default_minor) << value;
+    EXPECT_THAT(EnvWarnings(), ElementsAre(AllOf(HasSubstr("KILN_CUDNN_VERSION"),
+                                                 HasSubstr("legal are 9.0 to 9.28"))));
+  }
+}
+
 TEST_F(EnvTest, AnIllegalValueCountsAsTheDefaultAndIsReported) {
   for (const char* value : {"gpu", "", "auto|cuda", "CPU", "cp"}) {
     Set("KILN_DEVICE", value);

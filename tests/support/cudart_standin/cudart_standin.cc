@@ -7,6 +7,7 @@
 // end has run when the capture ends, and the captured graph is empty. Nothing here needs CUDA's
 // headers; values and the layout of cudaDeviceProp are those of CUDA 12 and 13, which agree in all
 // that is filled in.
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,8 @@
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -27,17 +30,38 @@ enum Error : int {
   kNotSupported = 801,
 };
 
+struct Graph;
+
 struct Stream {
-  bool capturing = false;
+  Graph* capture = nullptr;  // what is being captured into, if anything
 };
 
 struct Event {
   std::chrono::steady_clock::time_point time;
 };
 
+// What a client gives a graph to keep, and the function that is called when nothing does any more.
+struct UserObject {
+  void* pointer;
+  void (*destroy)(void*);
+  std::atomic<unsigned> references;
+};
+
 struct Graph {
   int nodes = 0;
+  std::vector<std::pair<UserObject*, unsigned>> kept;
 };
+
+void Release(UserObject* object, unsigned count) {
+  if (object->references.fetch_sub(count) != count) return;
+  object->destroy(object->pointer);
+  delete object;
+}
+
+void Destroy(Graph* graph) {
+  for (const auto& [object, count] : graph->kept) Release(object, count);
+  delete graph;
+}
 
 // The head of cudaDeviceProp; both generations are longer, and nothing behind `minor` is filled in.
 struct DeviceProperties {
@@ -238,6 +262,7 @@ int cudaStreamDestroy(Stream* stream) {
     const std::lock_guard lock(streams_mutex);
     if (Streams().erase(stream) == 0) return Report(kInvalidResourceHandle);
   }
+  if (stream->capture != nullptr) Destroy(stream->capture);
   delete stream;
   return kSuccess;
 }
@@ -274,23 +299,45 @@ int cudaEventElapsedTime(float* milliseconds, const Event* start, const Event* e
 
 int cudaStreamIsCapturing(Stream* stream, int* status) {
   if (!IsStream(stream)) return Report(kInvalidResourceHandle);
-  *status = !IsDefault(stream) && stream->capturing ? 1 : 0;
+  *status = !IsDefault(stream) && stream->capture != nullptr ? 1 : 0;
+  return kSuccess;
+}
+
+// CUDA 13's; that of CUDA 12 has no edge data. The graph is null where nothing is captured.
+int cudaStreamGetCaptureInfo(Stream* stream, int* status, unsigned long long* id, Graph** graph,
+                             const void** dependencies, const void** edge_data, size_t* count) {
+  if (const int error = cudaStreamIsCapturing(stream, status); error != kSuccess) return error;
+  if (id != nullptr) *id = reinterpret_cast<uintptr_t>(stream);
+  if (graph != nullptr) *graph = *status == 1 ? stream->capture : nullptr;
+  if (dependencies != nullptr) *dependencies = nullptr;
+  if (edge_data != nullptr) *edge_data = nullptr;
+  if (count != nullptr) *count = 0;
+  return kSuccess;
+}
+
+int cudaStreamGetCaptureInfo_v2(Stream* stream, int* status, unsigned long long* id, Graph** graph,
+                                const void** dependencies, size_t* count) {
+  return cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, nullptr, count);
+}
+
+int cudaThreadExchangeStreamCaptureMode(int* mode) {
+  thread_local int current = 0;
+  std::swap(*mode, current);
   return kSuccess;
 }
 
 int cudaStreamBeginCapture(Stream* stream, int) {
   if (!IsStream(stream)) return Report(kInvalidResourceHandle);
   // CUDA does not capture the legacy default stream.
-  if (IsDefault(stream) || stream->capturing) return Report(kIllegalState);
-  stream->capturing = true;
+  if (IsDefault(stream) || stream->capture != nullptr) return Report(kIllegalState);
+  stream->capture = new Graph;
   return kSuccess;
 }
 
 int cudaStreamEndCapture(Stream* stream, Graph** graph) {
   if (!IsStream(stream)) return Report(kInvalidResourceHandle);
-  if (IsDefault(stream) || !stream->capturing) return Report(kIllegalState);
-  stream->capturing = false;
-  *graph = new Graph;
+  if (IsDefault(stream) || stream->capture == nullptr) return Report(kIllegalState);
+  *graph = std::exchange(stream->capture, nullptr);
   return kSuccess;
 }
 
@@ -300,7 +347,25 @@ int cudaGraphCreate(Graph** graph, unsigned) {
 }
 
 int cudaGraphDestroy(Graph* graph) {
-  delete graph;
+  Destroy(graph);
+  return kSuccess;
+}
+
+int cudaUserObjectCreate(UserObject** out, void* pointer, void (*destroy)(void*), unsigned count,
+                         unsigned) {
+  *out = new UserObject{pointer, destroy, count};
+  return kSuccess;
+}
+
+int cudaUserObjectRelease(UserObject* object, unsigned count) {
+  Release(object, count);
+  return kSuccess;
+}
+
+// The graph takes references of its own, whoever made the object keeping its.
+int cudaGraphRetainUserObject(Graph* graph, UserObject* object, unsigned count, unsigned) {
+  object->references += count;
+  graph->kept.emplace_back(object, count);
   return kSuccess;
 }
 

@@ -243,6 +243,23 @@ struct Band {
 Dense ExpandBand(const Band&, const Dense& x, const Dims& out);
 Dense ContractBand(const Band&, const Dense& x, const Dims& out);
 
+// ---- Softmax along the last dim; the sink counts as one more x of the row, without a result. ----
+struct SoftmaxResult {
+  Dense y, stats, max, sum;
+};
+SoftmaxResult Softmax(const Dense& x, const Dense* sink, bool log2, DType compute);
+
+// ---- x where a comparison of its row's place with its column's holds, else the fill. Null: 0, and
+// -inf for the fill. Lengths are one a batch, cumulated ones one more; `left` moves columns,
+// `shift` rows. ----
+struct BandMaskInputs {
+  const Dense *x = nullptr, *fill = nullptr;
+  const Dense *len_q = nullptr, *len_kv = nullptr, *left = nullptr, *shift = nullptr;
+  const Dense *cu_q = nullptr, *cu_kv = nullptr;
+  std::string_view comparison;  // eq, neq, gt, ge, lt, le
+};
+Dense BandMask(const BandMaskInputs&);
+
 // ---- Tokens times the weights of their experts; null: not routed. ----
 struct GroupedTokens {
   const Dense *token = nullptr, *weight = nullptr, *first = nullptr;

@@ -107,6 +107,8 @@ constexpr PointwiseMode kModes[] = {
     {"identity", 21, 1, false, One<[](double x) { return x; }>, 0, 0, 0},
     {"reciprocal", 22, 1, false, One<[](double x) { return 1 / x; }>, 4, 0, 0},
     {"atan2", 23, 2, false, Two<[](double x, double b) { return std::atan2(x, b); }>, 16, 2, 0},
+    {"floor_mod", 24, 2, false, Two<[](double x, double b) { return x - std::floor(x / b) * b; }>,
+     4, 0, 2},
     {"relu_fwd", 100, 1, false, Relu, 4, 2, 0},
     {"tanh_fwd", 101, 1, false, One<[](double x) { return std::tanh(x); }>, 16, 4, 0},
     {"sigmoid_fwd", 102, 1, false, One<[](double x) { return Sigmoid(x); }>, 16, 0, 1},

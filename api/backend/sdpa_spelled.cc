@@ -1,0 +1,160 @@
+// Attention as one operation with what 9.21 and later gave it: a sub-graph between scores and
+// softmax, a softmax with a sink and more results, dropout, cumulated lengths, 8-bit floats. It is
+// spelled out as cudnn-frontend's composite node spelled it, so that the same engines take it.
+#include "api/backend/sdpa.h"
+#include "ir/graph/attention_parts.h"
+
+namespace kiln::api {
+namespace {
+
+using graph::kAbsent;
+using graph::TensorId;
+
+// With the last two dims exchanged: keys as the second operand of a product.
+TensorDesc Transposed(const TensorDesc& k) {
+  TensorDesc t = k;
+  std::swap(t.dims[2], t.dims[3]);
+  std::swap(t.strides[2], t.strides[3]);
+  return t;
+}
+
+// k or v, or what their pages hold, as [B,H,Skv,D], or [B,H,D,Skv] where `along_last`.
+Result<TensorId> Loaded(GraphImport& import, const TensorDesc& t, const TensorDesc* table,
+                        const TensorDesc* lengths, int64_t batches, bool along_last) {
+  if (table == nullptr) return import.Tensor(along_last ? Transposed(t) : t);
+  const int64_t heads = t.dims[1], places = table->dims[2] * t.dims[2], depth = t.dims[3];
+  ASSIGN_OR_RETURN(const DType dtype, ElementType(t.data_type));
+  const int64_t head = places * depth;
+  const TensorId y =
+      along_last ? import.Temporary(dtype, {batches, heads, depth, places},
+                                    {heads * head, head, 1, depth})
+                 : import.Temporary(dtype, {batches, heads, places, depth},
+                                    {heads * head, head, depth, 1});
+  ASSIGN_OR_RETURN(const TensorId container, import.Tensor(t));
+  ASSIGN_OR_RETURN(const TensorId pages, import.Tensor(*table));
+  ASSIGN_OR_RETURN(const TensorId counts, import.Tensor(*lengths));
+  ASSIGN_OR_RETURN(const DType compute, ComputeType(MovingType(t.data_type)));
+  import.AddNode(graph::GraphOp::kPagedCacheLoad, {container, pages, counts}, {y}, compute,
+                 graph::PagedCacheLoadAttrs{});
+  return y;
+}
+
+struct Place {
+  const Ref<TensorDesc>& tensor;
+  TensorId& id;
+};
+
+Status ReadAll(GraphImport& import, std::initializer_list<Place> places) {
+  for (const auto& [tensor, id] : places)
+    if (tensor != nullptr) {
+      ASSIGN_OR_RETURN(id, import.Tensor(*tensor));
+    }
+  return {};
+}
+Status WriteAll(GraphImport& import, std::initializer_list<Place> places) {
+  for (const auto& [tensor, id] : places)
+    if (tensor != nullptr) {
+      ASSIGN_OR_RETURN(id, import.Write(*tensor));
+    }
+  return {};
+}
+
+}  // namespace
+
+bool SdpaForwardDesc::IsSpelled() const {
+  const bool has_bytes = descale_q != nullptr || descale_s != nullptr || amax_o != nullptr;
+  return subgraph != nullptr || softmax != nullptr || dropout_probability.value != 0 ||
+         cu_seq_len_q != nullptr || cu_seq_len_kv != nullptr || has_bytes;
+}
+
+Status SdpaForwardDesc::CheckSpelled() const {
+  if ((subgraph != nullptr) != (subgraph_input != -1) ||
+      (subgraph != nullptr) != (subgraph_output != -1))
+    return Status::Text(Code::kBadParam,
+                        "a sub-graph and the uids of its input and output belong together");
+  if ((seq_len_q != nullptr && cu_seq_len_q != nullptr) ||
+      (seq_len_kv != nullptr && cu_seq_len_kv != nullptr))
+    return Status::Text(Code::kBadParam, "lengths are given by themselves and cumulated");
+  for (const auto& [name, t] : {std::pair{"q", &cu_seq_len_q}, {"k and v", &cu_seq_len_kv}}) {
+    if (*t == nullptr) continue;
+    const TensorDesc& lengths = **t;
+    const bool counts =
+        lengths.data_type == CUDNN_DATA_INT32 || lengths.data_type == CUDNN_DATA_INT64;
+    if (!counts || lengths.dims.size() != 4 || lengths.dims[0] != q->dims[0] + 1 ||
+        NumElements(lengths.dims) != lengths.dims[0])
+      return Status::Error(Code::kBadParam,
+                           "the cumulated lengths of {}, {}, must be integers and {}x1x1x1", name,
+                           lengths.Text(), q->dims[0] + 1);
+  }
+  const double p = dropout_probability.value;
+  if (!(p >= 0 && p < 1))
+    return Status::Error(Code::kBadParam, "{} is no probability to drop weights with", p);
+  if (p != 0 && (dropout_seed == nullptr || dropout_offset == nullptr))
+    return Status::Text(Code::kBadParam, "dropout has no seed or no offset");
+  if (softmax != nullptr && stats != nullptr)
+    return Status::Text(Code::kBadParam, "statistics are the operation's or its softmax's");
+  if (!IsSpelled()) return {};
+  if (block_mask != nullptr)
+    return Status::Text(Code::kNotSupported,
+                        "Kiln has no block mask beside a sub-graph, a softmax or dropout");
+  if (page_table_k != nullptr && seq_len_kv == nullptr)
+    return Status::Text(Code::kNotSupported, "pages have no lengths of k and v");
+  if (descale_q != nullptr && descale_q->data_type == CUDNN_DATA_FP8_E8M0)
+    return Status::Text(Code::kNotSupported, "Kiln has no attention of blocks with scales yet");
+  return {};
+}
+
+// The sub-graph's operations, with `score` for its input; its output.
+Result<TensorId> SdpaForwardDesc::ImportSubgraph(GraphImport& import, TensorId score) const {
+  if (subgraph == nullptr) return score;
+  import.Bind(subgraph_input, score);
+  for (size_t i = 0; i < subgraph->operations.size(); ++i) {
+    Status status = subgraph->operations[i]->Import(import);
+    if (!status.ok()) return std::move(status).Within(fmt::format("operation {} of the sub-graph", i));
+  }
+  return import.IdOf(subgraph_output);
+}
+
+Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
+  graph::AttentionParts parts{.keep = 1 - dropout_probability.value};
+  const Ref<TensorDesc> none;
+  RETURN_IF_ERROR(ReadAll(import, {{q, parts.q},
+                                   {scale, parts.scale},
+                                   {seq_len_q, parts.len_q},
+                                   {seq_len_kv, parts.len_kv},
+                                   {softmax != nullptr ? softmax->sink : none, parts.softmax.sink},
+                                   {descale_q, parts.descale_q},
+                                   {descale_k, parts.descale_k},
+                                   {descale_v, parts.descale_v},
+                                   {descale_s, parts.descale_s},
+                                   {scale_s, parts.scale_s},
+                                   {scale_o, parts.scale_o}}));
+  if (parts.keep != 1)
+    RETURN_IF_ERROR(
+        ReadAll(import, {{dropout_seed, parts.seed}, {dropout_offset, parts.offset}}));
+  const int64_t batches = q->dims[0];
+  ASSIGN_OR_RETURN(parts.k, Loaded(import, *k, page_table_k.get(), seq_len_kv.get(), batches, true));
+  ASSIGN_OR_RETURN(parts.v,
+                   Loaded(import, *v, page_table_v.get(), seq_len_kv.get(), batches, false));
+  for (const auto& [cumulated, id] :
+       {std::pair{&cu_seq_len_q, &parts.len_q}, {&cu_seq_len_kv, &parts.len_kv}})
+    if (*cumulated != nullptr) {
+      ASSIGN_OR_RETURN(const TensorId all, import.Tensor(**cumulated));
+      *id = graph::SpellLengths(import.graph(), all);
+    }
+  RETURN_IF_ERROR(WriteAll(
+      import, {{o, parts.o},
+               {softmax != nullptr ? softmax->stats : stats, parts.softmax.stats},
+               {softmax != nullptr ? softmax->max : none, parts.softmax.max},
+               {softmax != nullptr ? softmax->sum_exp : none, parts.softmax.sum},
+               {parts.keep != 1 ? dropout_dump : none, parts.dump},
+               {amax_s, parts.amax_s},
+               {amax_o, parts.amax_o}}));
+  parts.softmax.log2 = softmax != nullptr && softmax->stats_log2;
+  const TensorId score = graph::SpellScores(import.graph(), parts);
+  ASSIGN_OR_RETURN(const TensorId modified, ImportSubgraph(import, score));
+  graph::SpellWeighted(import.graph(), parts, modified);
+  return {};
+}
+
+}  // namespace kiln::api

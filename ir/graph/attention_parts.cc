@@ -1,0 +1,294 @@
+#include "ir/graph/attention_parts.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <numbers>
+
+namespace kiln::graph {
+namespace {
+
+// Adds nodes with one result each; results are virtual, but for those that the caller has.
+class Speller {
+ public:
+  Speller(Graph& graph, DType compute) : graph_(graph), compute_(compute) {}
+
+  struct Form {
+    DType dtype;
+    Dims dims;
+  };
+  TensorId Temporary(const Form& form) {
+    return graph_.AddTensor({.name = fmt::format("tmp{}", graph_.tensors.size()),
+                             .dtype = form.dtype,
+                             .dims = form.dims,
+                             .strides = PackedStrides(form.dims),
+                             .is_virtual = true});
+  }
+  TensorId Number(double value, const Form& of) {
+    const Dims ones(of.dims.size(), 1);
+    return graph_.AddTensor({.name = "number",
+                             .dtype = of.dtype,
+                             .dims = ones,
+                             .strides = ones,
+                             .by_value = true,
+                             .value = value});
+  }
+  void Node(GraphOp op, std::vector<TensorId> inputs, TensorId to, DType compute, Attrs attrs) {
+    graph_.AddNode({.op = op,
+                    .inputs = std::move(inputs),
+                    .outputs = {to},
+                    .compute = compute,
+                    .attrs = std::move(attrs)});
+  }
+  void PointwiseTo(TensorId to, PointwiseAttrs attrs, std::vector<TensorId> inputs) {
+    Node(GraphOp::kPointwise, std::move(inputs), to, compute_, attrs);
+  }
+  void PointwiseTo(TensorId to, PointwiseMode mode, std::vector<TensorId> inputs) {
+    PointwiseTo(to, PointwiseAttrs{.mode = mode}, std::move(inputs));
+  }
+  TensorId Pointwise(PointwiseMode mode, std::vector<TensorId> inputs, const Form& form) {
+    const TensorId to = Temporary(form);
+    PointwiseTo(to, mode, std::move(inputs));
+    return to;
+  }
+  void ReductionTo(TensorId to, ReductionMode mode, TensorId x) {
+    Node(GraphOp::kReduction, {x}, to, compute_, ReductionAttrs{.mode = mode});
+  }
+  // The client's tensor where it has the form that the value is computed in; else a temporary,
+  // which Store casts into the client's.
+  TensorId Place(TensorId wanted, const Form& form) {
+    const bool fits = wanted != kAbsent && graph_[wanted].dtype == form.dtype;
+    return fits ? wanted : Temporary(form);
+  }
+  void Store(TensorId value, TensorId wanted) {
+    if (wanted != kAbsent && wanted != value)
+      PointwiseTo(wanted, PointwiseMode::kIdentity, {value});
+  }
+
+ private:
+  Graph& graph_;
+  const DType compute_;
+};
+
+// Without absent ones at the end.
+std::vector<TensorId> Operands(std::vector<TensorId> ids) {
+  while (!ids.empty() && ids.back() == kAbsent) ids.pop_back();
+  return ids;
+}
+
+DType FloatFor(const Tensor& x) { return x.dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+// -inf where the place along the last two dims is not below both lengths.
+TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_kv) {
+  using M = PointwiseMode;
+  if (len_q == kAbsent || len_kv == kAbsent) return score;
+  Speller places(graph, DType::kI32);
+  const Dims dims = graph[score].dims;
+  const auto below = [&](int64_t axis, TensorId length) {
+    const TensorId index = places.Temporary({.dtype = DType::kI32, .dims = dims});
+    places.PointwiseTo(index, PointwiseAttrs{.mode = M::kGenIndex, .axis = axis}, {score});
+    return places.Pointwise(M::kCmpLt, {index, length}, {.dtype = DType::kBool, .dims = dims});
+  };
+  const auto rank = static_cast<int64_t>(dims.size());
+  const TensorId row = below(rank - 2, len_q);
+  Speller bits(graph, DType::kBool);
+  const TensorId both = bits.Pointwise(M::kLogicalAnd, {row, below(rank - 1, len_kv)},
+                                       {.dtype = DType::kBool, .dims = dims});
+  Speller values(graph, FloatFor(graph[score]));
+  const Speller::Form form{.dtype = FloatFor(graph[score]), .dims = dims};
+  const TensorId fill = values.Number(-std::numeric_limits<double>::infinity(), form);
+  return values.Pointwise(M::kBinarySelect, {score, fill, both}, form);
+}
+
+}  // namespace
+
+void SpellSoftmax(Graph& graph, const SoftmaxParts& parts) {
+  using M = PointwiseMode;
+  const DType compute = FloatFor(graph[parts.x]);
+  Speller at(graph, compute);
+  const Speller::Form all{.dtype = compute, .dims = graph[parts.x].dims};
+  Speller::Form rows = all;
+  rows.dims.back() = 1;
+
+  const TensorId max = at.Place(parts.max, rows);
+  if (parts.sink == kAbsent) {
+    at.ReductionTo(max, ReductionMode::kMax, parts.x);
+  } else {
+    const TensorId of_row = at.Temporary(rows);
+    at.ReductionTo(of_row, ReductionMode::kMax, parts.x);
+    at.PointwiseTo(max, M::kMax, {of_row, parts.sink});
+  }
+  const TensorId exp = at.Pointwise(M::kExp, {at.Pointwise(M::kSub, {parts.x, max}, all)}, all);
+  const TensorId sum = at.Place(parts.sum, rows);
+  if (parts.sink == kAbsent) {
+    at.ReductionTo(sum, ReductionMode::kAdd, exp);
+  } else {
+    const TensorId of_sink =
+        at.Pointwise(M::kExp, {at.Pointwise(M::kSub, {parts.sink, max}, rows)}, rows);
+    const TensorId of_row = at.Temporary(rows);
+    at.ReductionTo(of_row, ReductionMode::kAdd, exp);
+    at.PointwiseTo(sum, M::kAdd, {of_row, of_sink});
+  }
+  if (parts.stats != kAbsent) {
+    const TensorId log = at.Pointwise(M::kLog, {sum}, rows);
+    if (parts.log2) {
+      const TensorId natural = at.Pointwise(M::kAdd, {max, log}, rows);
+      at.PointwiseTo(parts.stats, M::kMul, {natural, at.Number(std::numbers::log2e, rows)});
+    } else {
+      at.PointwiseTo(parts.stats, M::kAdd, {max, log});
+    }
+  }
+  at.PointwiseTo(parts.y, M::kDiv, {exp, sum});
+  at.Store(max, parts.max);
+  at.Store(sum, parts.sum);
+}
+
+void SpellBandMask(Graph& graph, const BandMaskParts& parts) {
+  using M = PointwiseMode;
+  Speller places(graph, DType::kI32);
+  const auto rank = graph[parts.x].rank();
+  const Speller::Form index{.dtype = DType::kI32, .dims = graph[parts.x].dims};
+  const auto index_along = [&](int64_t axis) {
+    const TensorId to = places.Temporary(index);
+    places.PointwiseTo(to, PointwiseAttrs{.mode = M::kGenIndex, .axis = axis}, {parts.x});
+    return to;
+  };
+  // A bound may be a float, as cudnn-frontend's is in attention of 8-bit floats.
+  const auto type_of = [&](TensorId x) {
+    return IsFloat(graph[x].dtype) ? graph[x].dtype : DType::kI32;
+  };
+  const auto moved = [&](TensorId from, M mode, TensorId by) {
+    if (by == kAbsent) return from;
+    return Speller(graph, type_of(by))
+        .Pointwise(mode, {from, by}, {.dtype = type_of(by), .dims = index.dims});
+  };
+  TensorId row = index_along(rank - 2), column = index_along(rank - 1);
+  const bool is_left = parts.left != kAbsent;
+  if (is_left) {
+    column = moved(column, M::kAdd, parts.left);
+    column = moved(column, M::kSub, parts.len_kv);
+    column = moved(column, M::kAdd, parts.len_q);
+  } else {
+    row = moved(row, M::kAdd, parts.len_kv);
+    row = moved(row, M::kSub, parts.len_q);
+    row = moved(row, M::kAdd, parts.shift);
+  }
+  const TensorId moved_one = is_left ? column : row;
+  const TensorId holds = Speller(graph, type_of(moved_one)).Pointwise(
+      parts.comparison, is_left ? std::vector{column, row} : std::vector{row, column},
+      {.dtype = DType::kBool, .dims = index.dims});
+  Speller values(graph, FloatFor(graph[parts.x]));
+  const TensorId fill =
+      parts.fill != kAbsent
+          ? parts.fill
+          : values.Number(-std::numeric_limits<double>::infinity(),
+                          {.dtype = FloatFor(graph[parts.x]), .dims = index.dims});
+  values.PointwiseTo(parts.y, M::kBinarySelect, {parts.x, fill, holds});
+}
+
+TensorId SpellScores(Graph& graph, const AttentionParts& parts) {
+  const DType compute = FloatFor(graph[parts.q]);
+  Speller at(graph, compute);
+  Speller::Form form{.dtype = compute, .dims = graph[parts.q].dims};
+  form.dims.back() = graph[parts.k].dims.back();
+  TensorId score = at.Temporary(form);
+  at.Node(GraphOp::kMatmul, Operands({parts.q, parts.k, parts.len_q, parts.len_kv}), score, compute,
+          MatmulAttrs{});
+  for (const TensorId factor : {parts.scale, parts.descale_q, parts.descale_k})
+    if (factor != kAbsent) score = at.Pointwise(PointwiseMode::kMul, {score, factor}, form);
+  return score;
+}
+
+void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score) {
+  using M = PointwiseMode;
+  const DType compute = FloatFor(graph[parts.q]);
+  Speller at(graph, compute);
+  const Speller::Form form{.dtype = compute, .dims = graph[score].dims};
+  // What a product takes has the type of q.
+  const DType operand = graph[parts.q].dtype;
+  const auto to_operand = [&](TensorId& x, M mode, TensorId by) {
+    const TensorId y = at.Temporary({.dtype = operand, .dims = form.dims});
+    at.PointwiseTo(y, mode, by == kAbsent ? std::vector{x} : std::vector{x, by});
+    x = y;
+  };
+
+  SoftmaxParts softmax = parts.softmax;
+  softmax.x = HidePadding(graph, score, parts.len_q, parts.len_kv);
+  const bool is_last = parts.keep == 1 && parts.amax_s == kAbsent && parts.scale_s == kAbsent;
+  softmax.y = at.Temporary({.dtype = is_last ? operand : compute, .dims = form.dims});
+  SpellSoftmax(graph, softmax);
+  TensorId weight = softmax.y;
+  if (parts.keep != 1) {
+    const TensorId bits = parts.dump != kAbsent ? parts.dump : at.Temporary(form);
+    at.Node(GraphOp::kRng, {parts.seed, parts.offset}, bits, DType::kF32,
+            RngAttrs{.distribution = RngDistribution::kBernoulli, .probability = parts.keep});
+    weight = at.Pointwise(M::kMul, {weight, bits}, form);
+    const TensorId factor = at.Number(static_cast<float>(1 / parts.keep), form);
+    if (parts.amax_s == kAbsent && parts.scale_s == kAbsent)
+      to_operand(weight, M::kMul, factor);
+    else
+      weight = at.Pointwise(M::kMul, {weight, factor}, form);
+  }
+  if (parts.amax_s != kAbsent) at.ReductionTo(parts.amax_s, ReductionMode::kAmax, weight);
+  if (parts.scale_s != kAbsent)
+    to_operand(weight, M::kMul, parts.scale_s);
+  else if (parts.amax_s != kAbsent)
+    to_operand(weight, M::kIdentity, kAbsent);
+
+  const bool is_scaled = parts.descale_s != kAbsent || parts.descale_v != kAbsent ||
+                         parts.scale_o != kAbsent || parts.amax_o != kAbsent;
+  const Speller::Form out{.dtype = compute, .dims = graph[parts.o].dims};
+  TensorId o = is_scaled ? at.Temporary(out) : parts.o;
+  at.Node(GraphOp::kMatmul, Operands({weight, parts.v, parts.len_q, kAbsent, parts.len_kv}), o,
+          compute, MatmulAttrs{});
+  if (!is_scaled) return;
+  for (const TensorId factor : {parts.descale_s, parts.descale_v})
+    if (factor != kAbsent) o = at.Pointwise(M::kMul, {o, factor}, out);
+  if (parts.scale_o != kAbsent)
+    at.PointwiseTo(parts.o, M::kMul, {o, parts.scale_o});
+  else
+    at.Store(o, parts.o);
+  if (parts.amax_o != kAbsent) at.ReductionTo(parts.amax_o, ReductionMode::kAmax, o);
+}
+
+void SpellLogicalReshape(Graph& graph, TensorId x, TensorId y) {
+  const DType compute = MovingType(graph[x].dtype);
+  Speller at(graph, compute);
+  // A reshape keeps the memory where it can: between packed tensors that is the order.
+  const auto packed = [&](TensorId id) {
+    return graph[id].strides == PackedStrides(graph[id].dims);
+  };
+  TensorId from = x, to = y;
+  if (!packed(x)) {
+    from = at.Temporary({.dtype = graph[x].dtype, .dims = graph[x].dims});
+    at.PointwiseTo(from, PointwiseMode::kIdentity, {x});
+  }
+  if (!packed(y)) to = at.Temporary({.dtype = graph[y].dtype, .dims = graph[y].dims});
+  at.Node(GraphOp::kReshape, {from}, to, compute, ReshapeAttrs{});
+  at.Store(to, y);
+}
+
+TensorId SpellLengths(Graph& graph, TensorId cumulative) {
+  const Tensor all = graph[cumulative];
+  Speller at(graph, all.dtype);
+  Speller::Form form{.dtype = all.dtype, .dims = all.dims};
+  --form.dims[0];
+  const auto from = [&](int64_t start) {
+    const TensorId to = at.Temporary(form);
+    SliceAttrs attrs{.start = Dims(all.dims.size(), 0), .step = Dims(all.dims.size(), 1)};
+    attrs.start[0] = start;
+    at.Node(GraphOp::kSlice, {cumulative}, to, all.dtype, std::move(attrs));
+    return to;
+  };
+  const TensorId end = from(1);
+  return at.Pointwise(PointwiseMode::kSub, {end, from(0)}, form);
+}
+
+TensorId SpellMultiple(Graph& graph, TensorId x, int64_t factor) {
+  const Tensor all = graph[x];
+  Speller at(graph, all.dtype);
+  const Speller::Form form{.dtype = all.dtype, .dims = all.dims};
+  return at.Pointwise(PointwiseMode::kMul, {x, at.Number(static_cast<double>(factor), form)}, form);
+}
+
+}  // namespace kiln::graph
