@@ -25,16 +25,16 @@ bool IsWished(const Session& session, const graph::Graph& graph, int64_t engine,
          !(has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
 }
 
-// Configurations of the engine that need little workspace: it may not be the one that leads the
-// wide ranking's plan of least workspace. None of engines that add in any order.
-std::vector<EngineConfig> LittleOf(const Session& session, const graph::Graph& graph,
-                                   int64_t engine) {
+// Configurations of the engine, as it likes and with little workspace: it may be none that leads a
+// ranking's plans. None of engines that add in any order.
+std::vector<EngineConfig> PlansOf(const Session& session, const graph::Graph& graph,
+                                  int64_t engine) {
   const Result<EngineFacts> facts = session.Describe(graph, engine);
   if (!facts.ok() ||
       std::ranges::count(facts->numerical_notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0)
     return {};
   constexpr KnobValue kLittle = {.type = CUDNN_KNOB_TYPE_WORKSPACE, .value = 1};
-  std::vector<EngineConfig> configs = {{.engine = engine, .knobs = {kLittle}}};
+  std::vector<EngineConfig> configs = {{.engine = engine}, {.engine = engine, .knobs = {kLittle}}};
   for (const KnobRange& knob : facts->knobs) {
     if (knob.type != CUDNN_KNOB_TYPE_SPLIT_K_SLC) continue;
     for (int64_t value = knob.minimum; value <= knob.maximum; value += knob.stride)
@@ -91,7 +91,7 @@ Result<EngineConfig> Search(const Session& session, const graph::Graph& graph,
     if (config) return *std::move(config);
   }
   for (const int64_t engine : session.EnginesOf(graph)) {
-    for (const EngineConfig& config : LittleOf(session, graph, engine))
+    for (const EngineConfig& config : PlansOf(session, graph, engine))
       if (Takes(session, graph, config, wishes, least)) return config;
   }
   if (least == INT64_MAX) return Status::Text(Code::kNotSupported, "no engine takes the operation");
