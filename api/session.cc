@@ -642,15 +642,9 @@ class DeviceSession final : public Session {
                                                       RankMode mode) const {
     ASSIGN_OR_RETURN(std::vector<compiler::Candidate> merged,
                      CandidatesOf(graph, mode, compiler::Inputs::kExact));
-    ASSIGN_OR_RETURN(const std::shared_ptr<const Groups> exact,
-                     GroupsFor(graph, compiler::Inputs::kExact, -1));
-    const Group* const leading = Leading(*exact);
-    const bool is_attention =
-        leading != nullptr && leading->kind == compiler::GroupKind::kAttention;
     for (const auto inputs : {compiler::Inputs::kWinograd, compiler::Inputs::kRounded}) {
-      // Others have nothing to round, or to multiply in other coordinates; and attention in one
-      // kernel has no engine that rounds, so that its scores would go through memory.
-      if (!MayTake(inputs, mode) || !Multiplies(graph, {DType::kF32}) || is_attention) continue;
+      // Others have nothing to round, or to multiply in other coordinates.
+      if (!MayTake(inputs, mode) || !Multiplies(graph, {DType::kF32})) continue;
       if (inputs == compiler::Inputs::kWinograd && !Convolves(graph)) continue;
       ASSIGN_OR_RETURN(const std::vector<compiler::Candidate> others,
                        CandidatesOf(graph, mode, inputs));

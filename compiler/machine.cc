@@ -8,7 +8,8 @@ namespace {
 
 // sm_90 was measured on an H100, memory on an H200 (docs/perf-log.md), where copies reach 0.86 of
 // the vendor's rate; other rows have that share of theirs. Of the others nothing was run: clocks,
-// FMA units and GPCs are the vendor's, mma of sm_100 and sm_120 is the H100's, and l2_share is the
+// FMA units and GPCs are the vendor's, mma of sm_100 and sm_120 is the H100's, TF32 takes twice as
+// long as 16 bits (sm_70 and sm_75 have none), and l2_share is the
 // width of the cache's crossbar by the share of it that an H100 reaches.
 constexpr Machine kMachines[] = {
     // The CPU target, of which a core is a multiprocessor.
@@ -16,6 +17,7 @@ constexpr Machine kMachines[] = {
      .bytes_per_second = 1e11,
      .clock = 3e9,
      .mma = 16,
+     .mma_tf32 = 8,
      .fma = 2,
      .l2_share = 5e10,
      .gpcs = 1,
@@ -24,6 +26,7 @@ constexpr Machine kMachines[] = {
      .bytes_per_second = 0.77e12,
      .clock = 1.4e9,
      .mma = 512,
+     .mma_tf32 = 256,
      .fma = 1.25,
      .l2_share = 0.25e11,
      .gpcs = 6,
@@ -32,6 +35,7 @@ constexpr Machine kMachines[] = {
      .bytes_per_second = 0.27e12,
      .clock = 1.4e9,
      .mma = 512,
+     .mma_tf32 = 256,
      .fma = 1.25,
      .l2_share = 0.25e11,
      .gpcs = 3,
@@ -40,6 +44,7 @@ constexpr Machine kMachines[] = {
      .bytes_per_second = 1.75e12,
      .clock = 1.4e9,
      .mma = 1024,
+     .mma_tf32 = 512,
      .fma = 1.25,
      .l2_share = 0.5e11,
      .gpcs = 8,
@@ -48,6 +53,7 @@ constexpr Machine kMachines[] = {
      .bytes_per_second = 0.8e12,
      .clock = 1.7e9,
      .mma = 512,
+     .mma_tf32 = 256,
      .fma = 2.5,
      .l2_share = 0.3e11,
      .gpcs = 7,
@@ -56,6 +62,7 @@ constexpr Machine kMachines[] = {
      .bytes_per_second = 0.87e12,
      .clock = 2.4e9,
      .mma = 512,
+     .mma_tf32 = 256,
      .fma = 2.5,
      .l2_share = 0.4e11,
      .gpcs = 12,
@@ -64,6 +71,7 @@ constexpr Machine kMachines[] = {
      .bytes_per_second = 4.1e12,
      .clock = 1.7e9,
      .mma = 1250,
+     .mma_tf32 = 625,
      .fma = 2.5,
      .l2_share = 0.8e11,
      .gpcs = 8,
@@ -72,6 +80,7 @@ constexpr Machine kMachines[] = {
      .bytes_per_second = 6.9e12,
      .clock = 1.8e9,
      .mma = 1250,
+     .mma_tf32 = 625,
      .fma = 2.5,
      .l2_share = 0.8e11,
      .gpcs = 8,
@@ -80,6 +89,7 @@ constexpr Machine kMachines[] = {
      .bytes_per_second = 1.54e12,
      .clock = 2.4e9,
      .mma = 1250,
+     .mma_tf32 = 625,
      .fma = 2.5,
      .l2_share = 0.4e11,
      .gpcs = 12,

@@ -12,6 +12,7 @@ struct Machine {
   double bytes_per_second;  // of memory, by a copy
   double clock;             // Hz, while tensor cores are busy
   double mma;       // multiply-adds a cycle of a multiprocessor by mma.sync, operands of 16 bits
+  double mma_tf32;  // the same of TF32
   double fma;       // FMA instructions of warps that a multiprocessor issues in a cycle, in loops
   double l2_share;  // bytes a second that a multiprocessor reads of the L2 cache while all do
   int gpcs;         // the most of any board; clusters lie in one

@@ -47,6 +47,7 @@ constexpr int kStages = 2;
 struct BytesSm90 {
   static constexpr const char* kName = "attention_bytes_sm90";
   static constexpr int kVersion = 1;
+  static constexpr auto kArithmetic = AttentionArithmetic::k16;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;

@@ -23,6 +23,7 @@ constexpr KnobRow kKnobRows[] = {
 struct Decode {
   static constexpr const char* kName = "attention_decode";
   static constexpr int kVersion = 1;
+  static constexpr auto kArithmetic = AttentionArithmetic::k16;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnMma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;

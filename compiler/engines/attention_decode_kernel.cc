@@ -77,6 +77,7 @@ class DecodeKernels {
                    {"kReads", 1},
                    {"kSplits", plan_.splits > 1 ? 1 : 0},
                    {"kWide", plan_.index == DType::kI64 ? 1 : 0},
+                   {"kF32", 0},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddShape(b, call);
     AttentionFunctions(b, a_).Add(call, graph::kAbsent, false);
@@ -110,6 +111,7 @@ class DecodeKernels {
     call.config = {{"kLanes", lanes},
                    {"kWays", threads / lanes},
                    {"kInFlight", DecodePlan::kCombineInFlight},
+                   {"kF32", 0},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     AddShape(b, call);
     AttentionFunctions(b, a_).AddResults(call);

@@ -2,6 +2,7 @@
 // distinguishes it:
 //
 //   kName, kVersion, kKnobs, kAnyOrder          as in Engine; null: sums have an order
+//   kArithmetic                                 of its products
 //   kRunsOn(target)                             ok, or why its kernels do not run there
 //   struct Plan
 //   PlanOf(group) -> Result<Plan>               without a tile; or why it takes no such group
@@ -18,8 +19,19 @@
 
 #include "compiler/engines/engine.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/machine.h"
 
 namespace kiln::compiler {
+
+// What products are of: operands of 16 (or 8) bits; f32 rounded to TF32; f32 as two TF32 numbers.
+enum class AttentionArithmetic : uint8_t { k16, kTf32, k3xTf32 };
+
+// Multiply-adds a cycle of a multiprocessor by mma.sync.
+inline double ProductsPerCycle(const Target& target, AttentionArithmetic arithmetic) {
+  const Machine& machine = MachineOf(target);
+  if (arithmetic == AttentionArithmetic::k16) return machine.mma;
+  return arithmetic == AttentionArithmetic::kTf32 ? machine.mma_tf32 : machine.mma_tf32 / 3;
+}
 
 template <class Family>
 class AttentionEngine {
@@ -28,10 +40,7 @@ class AttentionEngine {
     return {.name = Family::kName,
             .version = Family::kVersion,
             .knobs = Family::kKnobs,
-            .notes = {.numerical = Family::kAnyOrder != nullptr
-                                       ? std::span<const int>(kNumericalAnyOrder)
-                                       : std::span<const int>(kNumerical),
-                      .behavioral = kBehavior},
+            .notes = {.numerical = Numerical(), .behavioral = kBehavior},
             .supports = Supports,
             .cost = Cost,
             .lower = Lower,
@@ -46,6 +55,12 @@ class AttentionEngine {
   static constexpr int kBehavior[] = {kNoteRuntimeCompilation};
   static constexpr int kNumerical[] = {kNoteTensorCore};
   static constexpr int kNumericalAnyOrder[] = {kNoteTensorCore, kNoteNondeterministic};
+  static constexpr int kNumericalRounded[] = {kNoteTensorCore, kNoteDownConvertInputs};
+  static constexpr std::span<const int> Numerical() {
+    if (Family::kAnyOrder != nullptr) return kNumericalAnyOrder;
+    if (Family::kArithmetic == AttentionArithmetic::kTf32) return kNumericalRounded;
+    return kNumerical;
+  }
 
   static std::vector<int> Defaults() {
     std::vector<int> values;

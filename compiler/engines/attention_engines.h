@@ -18,11 +18,15 @@
 namespace kiln::compiler {
 
 extern const Engine kAttentionSm80Engine;
+extern const Engine kAttentionSm80Tf32Engine;
+extern const Engine kAttentionSm80F32Engine;
 extern const Engine kAttentionSm90Engine;
 extern const Engine kAttentionBytesSm90Engine;
 extern const Engine kAttentionDecodeEngine;
 extern const Engine kAttentionGradSm80Engine;
 extern const Engine kAttentionGradSm80AtomicEngine;
+extern const Engine kAttentionGradSm80Tf32Engine;
+extern const Engine kAttentionGradSm80F32Engine;
 extern const Engine kAttentionGradSm90Engine;
 extern const Engine kAttentionGradSm90AtomicEngine;
 

@@ -46,8 +46,9 @@ struct AttentionGrad {
   graph::TensorId stats = -1, mean = -1;  // of rows
   graph::TensorId kept = -1;              // 1 or 0 at each place, made of it; or kAbsent
   std::vector<graph::TensorId> scales = {};
-  graph::TensorId dq = -1, dk = -1, dv = -1;  // what is stored
-  graph::TensorId dq_too = -1;                // dq stored once more, as another type; or kAbsent
+  // What is stored; dq may be scattered as well.
+  graph::TensorId dq = -1, dk = -1, dv = -1;
+  graph::TensorId dq_too = -1;  // dq stored once more, as another type; or kAbsent
   // The gradient of a bias, stored, and what it sums over heads and batches; or kAbsent.
   graph::TensorId dbias = -1, bias_slope = -1;
   std::vector<graph::NodeId> scatters = {};  // that store these, as ragged tensors

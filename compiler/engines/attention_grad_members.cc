@@ -183,7 +183,9 @@ bool AttentionGradFinder::CollectMembers() {
   for (const TensorId id : {a_.dq, a_.dq_too, a_.dk, a_.dv, a_.dbias}) {
     if (id == kAbsent) continue;
     pending.push_back(view_.ProducerId(id));
-    const NodeId scatter = view_[id].is_virtual ? ScatterAfter(view_, id) : -1;
+    // dq may be stored as it is, too: clients keep it in f32, and scatter what is made of that.
+    const bool is_taken = view_[id].is_virtual || id == a_.dq;
+    const NodeId scatter = is_taken ? ScatterAfter(view_, id) : -1;
     if (scatter < 0) continue;
     if (IsMade(g.nodes[scatter].inputs[1]) || IsMade(g.nodes[scatter].inputs[2])) return false;
     pending.push_back(scatter);

@@ -18,8 +18,9 @@ using graph::TensorId;
 namespace {
 
 constexpr int64_t kMostIndex = (int64_t{1} << 31) - 1;
-constexpr int kMostThreads = 1024;  // of a block
-constexpr int kSumsOfThread = 8;    // that a thread makes dq of
+constexpr int kMostThreads = 1024;                               // of a block
+constexpr int kSumsOfThread = 8;                                 // that a thread makes dq of
+constexpr int64_t kColumnsTogether = 4, kZeroesTogether = 4096;  // sums of f32 that are stored so
 
 Status CheckScatters(const Graph& g, const AttentionGrad& a) {
   for (const graph::NodeId n : a.scatters) {
@@ -62,9 +63,10 @@ Status CheckTypes(const Graph& g, const AttentionGrad& a, OperandBits bits) {
     RETURN_IF_ERROR(CheckKeptAsF32(g, {a.exp, a.stats, a.mean, a.product, a.inner}));
     return CheckComputesInF32(g);
   }
-  if (type != DType::kF16 && type != DType::kBF16)
-    return Status::Error(Code::kUnsupportedDataType, "{} is {}, not f16 or bf16", g[a.q].name,
-                         Info(type).text);
+  const bool is_wide = bits == OperandBits::k32;
+  if (is_wide ? type != DType::kF32 : type != DType::kF16 && type != DType::kBF16)
+    return Status::Error(Code::kUnsupportedDataType, "{} is {}, not {}", g[a.q].name,
+                         Info(type).text, is_wide ? "f32" : "f16 or bf16");
   for (const TensorId id : {a.k, a.v, a.dy, a.dk, a.dv})
     if (g[id].dtype != type)
       return Status::Error(Code::kUnsupportedDataType, "{} is {}, {} is {}", g[a.q].name,
@@ -178,6 +180,7 @@ Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t 
   RETURN_IF_ERROR(CheckOperands(g, a, most_depth));
   RETURN_IF_ERROR(CheckTypes(g, a, bits));
   p.has_bytes = EightBits(g[a.q].dtype) != 0;
+  p.is_wide = bits == OperandBits::k32;
   const int64_t rank = g[a.exp].rank();
   p.queries = g[a.exp].dims[rank - 2];
   p.keys = g[a.exp].dims[rank - 1];
@@ -235,9 +238,17 @@ void TakeSumsPlace(AttentionGradProblem& p, const Graph& g) {
     is_packed = is_packed && (dq.dims[d] == 1 || dq.strides[d] == packed);
     packed *= dq.dims[d];
   }
-  p.sums_in_place = dq.dtype == DType::kF32 && !dq.is_virtual && is_packed && dq.alignment >= 16 &&
-                    ScatterOf(g, p.grad, p.grad.dq) == nullptr && dq.dims.back() == p.depth &&
-                    p.queries % p.queries_tile == 0 &&
+  const bool is_place =
+      dq.dtype == DType::kF32 && !dq.is_virtual && is_packed && dq.alignment >= 16;
+  if (p.is_wide) {
+    p.is_alone = p.key_tiles() == 1 && p.bias_sums == 0;
+    p.sums_in_place = is_place && dq.dims.back() % kColumnsTogether == 0 &&
+                      (p.is_alone || packed % kZeroesTogether == 0);
+    p.sum_rows = p.queries;
+    p.sum_columns = p.sums_in_place ? dq.dims.back() : p.depth;
+    return;
+  }
+  p.sums_in_place = is_place && dq.dims.back() == p.depth && p.queries % p.queries_tile == 0 &&
                     p.queries_tile * p.depth <= kMostThreads * kSumsOfThread;
 }
 
@@ -259,6 +270,10 @@ void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, tile
   add("key_tiles", p.key_tiles());
   add("query_tiles", p.query_tiles());
   add("section", p.section);
+  if (p.is_wide) {
+    add("sum_rows", p.sum_rows);
+    add("sum_columns", p.sum_columns);
+  }
 }
 
 double AttentionGradSeconds(const AttentionGradProblem& p, double flops_per_second,

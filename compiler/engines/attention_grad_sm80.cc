@@ -1,4 +1,5 @@
-// The attention_grad_sm80 engines: which groups they take, tiles, and the skeleton's text.
+// The attention_grad_sm80 engines, of operands of 16 bits or fewer and of f32: which groups they
+// take, tiles, and the skeleton's text.
 #include <algorithm>
 #include <limits>
 
@@ -29,15 +30,18 @@ constexpr int kPanel = 64, kMostDepth = 256, kWarpKeys = 32;
 constexpr int kAlignment = 128;              // bytes, of what the skeleton lays out
 constexpr int64_t kSectionBytes = 32 << 20;  // of q, dy and sums of the heads that run at one time
 
+using Arithmetic = AttentionArithmetic;
+
 struct GradSm80 {
-  static constexpr int kVersion = 5;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnMma;
 
   struct Plan : AttentionGradProblem {
     int warps = 8, stages = 2, share = 2;
+    Arithmetic arithmetic = Arithmetic::k16;
+    int element_bytes() const { return is_wide ? 4 : 2; }  // in shared memory
   };
-  static Result<Plan> PlanOf(const Group& group);
+  static Result<Plan> PlanOf(const Group& group, Arithmetic arithmetic);
   static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
   static int64_t SharedBytes(const Plan& p);
   static std::vector<std::vector<int>> Others(const Plan&) {
@@ -48,8 +52,9 @@ using Plan = GradSm80::Plan;
 
 int64_t Elements(const Plan& p) {
   const int64_t keys = p.keys_tile, queries = p.queries_tile;
-  // k and v, q and dy, weights and the slopes of two steps.
-  return (keys + p.stages * queries) * (p.depth + p.width) + 3 * keys * queries + kAlignment / 2;
+  // k and v, q and dy, weights that warps exchange, and the slopes of two steps.
+  return (keys + p.stages * queries) * (p.depth + p.width) +
+         (p.share > 1 ? 3 : 2) * keys * queries + kAlignment / p.element_bytes();
 }
 // Two of each row, and flags (kOfStage of the skeleton).
 int64_t Statistics(const Plan& p) { return int64_t{p.stages} * (2 * p.queries_tile + 4); }
@@ -60,7 +65,8 @@ int64_t ByteElements(const Plan& p) {
                            int64_t{p.queries_tile} * (p.depth + p.width));
 }
 int64_t GradSm80::SharedBytes(const Plan& p) {
-  return AlignUp(2 * Elements(p), 16) + AlignUp(4 * Statistics(p), 16) + 16 + ByteElements(p);
+  return AlignUp(p.element_bytes() * Elements(p), 16) + AlignUp(4 * Statistics(p), 16) + 16 +
+         ByteElements(p);
 }
 
 // What there is room for, the fastest first. Blocks of 128 queries need the registers that columns
@@ -71,11 +77,18 @@ struct GradTile {
 constexpr GradTile kTiles[] = {{8, 2, 128, 64, 2}, {8, 2, 64, 128, 2}, {8, 1, 64, 128, 2},
                                {4, 2, 64, 128, 2}, {4, 1, 64, 128, 2}, {8, 2, 64, 256, 4},
                                {8, 1, 64, 256, 4}};
+// Of f32, whose rows are twice as long.
+constexpr GradTile kWideTiles[] = {{8, 1, 64, 64, 2},  {8, 2, 64, 64, 4},  {4, 2, 32, 64, 2},
+                                   {4, 1, 32, 64, 2},  {8, 1, 64, 128, 4}, {4, 1, 64, 128, 4},
+                                   {2, 1, 32, 128, 2}, {4, 1, 64, 256, 4}, {2, 1, 32, 256, 2}};
 
-Result<Plan> GradSm80::PlanOf(const Group& group) {
+Result<Plan> GradSm80::PlanOf(const Group& group, Arithmetic arithmetic) {
+  const bool is_wide = arithmetic != Arithmetic::k16;
   ASSIGN_OR_RETURN(AttentionGradProblem problem,
-                   AttentionGradProblemOf(group, kMostDepth, kPanel, OperandBits::k16Or8));
+                   AttentionGradProblemOf(group, kMostDepth, kPanel,
+                                          is_wide ? OperandBits::k32 : OperandBits::k16Or8));
   Plan p{std::move(problem)};
+  p.arithmetic = arithmetic;
   if (p.key_pairs != p.value_pairs)
     return Status::Error(Code::kUnsupportedShape,
                          "{} and {} have {} and {} heads; tiles are of one",
@@ -88,7 +101,9 @@ Result<Plan> GradSm80::PlanOf(const Group& group) {
 }
 
 Status GradSm80::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
-  for (const GradTile& tile : kTiles) {
+  const std::span<const GradTile> tiles =
+      p.is_wide ? std::span<const GradTile>(kWideTiles) : std::span<const GradTile>(kTiles);
+  for (const GradTile& tile : tiles) {
     if (std::max(p.depth, p.width) > tile.most_depth) continue;
     p.warps = knobs[0] > 0 ? knobs[0] : tile.warps;
     p.stages = knobs[1] > 0 ? knobs[1] : tile.stages;
@@ -100,6 +115,11 @@ Status GradSm80::TakeTile(Plan& p, const Target& target, std::span<const int> kn
   return {};
 }
 
+// By arithmetic.
+constexpr const char* kNames[] = {"attention_grad_sm80", "attention_grad_sm80_tf32",
+                                  "attention_grad_sm80_f32"};
+const char* NameOf(const Plan& p) { return kNames[static_cast<size_t>(p.arithmetic)]; }
+
 class Schedule {
  public:
   Schedule(const Group& group, const Target& target, Plan plan, bool is_ordered)
@@ -110,7 +130,7 @@ class Schedule {
         a_(plan_.grad),
         is_ordered_(is_ordered),
         b_(group, target,
-           fmt::format("attention_grad_sm80: {} keys, blocks of {} queries{}", plan_.keys_tile,
+           fmt::format("{}: {} keys, blocks of {} queries{}", NameOf(plan_), plan_.keys_tile,
                        plan_.queries_tile, is_ordered ? ", in order" : ""),
            IndexTypeInMemory(group.graph)) {
     for (const char* reserved : {"bx", "shape", "query", "grad", "key", "value", "store_keys",
@@ -123,8 +143,7 @@ class Schedule {
   }
 
   void Lower(Lowered& lowered) {
-    const AttentionGradSums sums(group_, target_, plan_, "attention_grad_sm80", is_ordered_,
-                                 Zeroes::kAll);
+    const AttentionGradSums sums(group_, target_, plan_, NameOf(plan_), is_ordered_, Zeroes::kAll);
     sums.AddScratch(lowered);
     sums.AddZeroes(lowered);
     sums.AddLargestStarts(lowered);
@@ -158,6 +177,8 @@ class Schedule {
                    {"kAsync", async[0] + 2 * async[1] + 4 * async[2] + 8 * async[3]},
                    {"kReads", plan_.reads ? 1 : 0},
                    {"kOrdered", is_ordered_ ? 1 : 0},
+                   {"kAlone", plan_.is_alone ? 1 : 0},
+                   {"kF32", static_cast<int>(plan_.arithmetic)},
                    {"kBeside", 0},
                    {"kBiasQuads", 0},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
@@ -210,14 +231,17 @@ class Schedule {
 constexpr double kShare = 0.47, kShareOfMemory = 0.49, kLaunchSeconds = 8e-6;
 constexpr double kOrderedSpeed = 0.85, kOtherTiles = 0.9;
 
-template <bool is_ordered>
+template <bool is_ordered, Arithmetic arithmetic = Arithmetic::k16>
 struct Sums : GradSm80 {
   static constexpr const char* kName =
-      is_ordered ? "attention_grad_sm80" : "attention_grad_sm80_atomic";
+      is_ordered ? kNames[static_cast<size_t>(arithmetic)] : "attention_grad_sm80_atomic";
+  static constexpr int kVersion = arithmetic == Arithmetic::k16 ? 5 : 1;
+  static constexpr auto kArithmetic = arithmetic;
   static constexpr decltype(Engine::any_order) kAnyOrder = is_ordered ? nullptr : KeepsSums;
 
+  static Result<Plan> PlanOf(const Group& group) { return GradSm80::PlanOf(group, arithmetic); }
   static double Seconds(const Plan& plan, const Target& target, bool is_default) {
-    const double speed = 2 * MmaMultiplyAddsPerCycle(target) * target.multiprocessors *
+    const double speed = 2 * ProductsPerCycle(target, arithmetic) * target.multiprocessors *
                          MachineOf(target).clock * kShare * (is_ordered ? kOrderedSpeed : 1) *
                          (is_default ? 1 : kOtherTiles);
     return kLaunchSeconds +
@@ -232,5 +256,7 @@ struct Sums : GradSm80 {
 
 const Engine kAttentionGradSm80Engine = AttentionEngine<Sums<true>>::Row();
 const Engine kAttentionGradSm80AtomicEngine = AttentionEngine<Sums<false>>::Row();
+const Engine kAttentionGradSm80Tf32Engine = AttentionEngine<Sums<true, Arithmetic::kTf32>>::Row();
+const Engine kAttentionGradSm80F32Engine = AttentionEngine<Sums<true, Arithmetic::k3xTf32>>::Row();
 
 }  // namespace kiln::compiler

@@ -44,6 +44,7 @@ constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSecond
 
 struct GradSm90 {
   static constexpr int kVersion = 9;
+  static constexpr auto kArithmetic = AttentionArithmetic::k16;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
 
@@ -295,6 +296,7 @@ class Schedule {
                                       {"kKeysFirst", is_shallow ? 1 : 0},
                                       {"kOrdered", is_ordered_ ? 1 : 0},
                                       {"kParts", plan_.adds_parts() ? 1 : 0},
+                                      {"kF32", 0},
                                       {"kPackBf16", type == DType::kBF16 ? 1 : 0},
                                       {"kImagesFirst", images_first ? 1 : 0},
                                       {"kBeside", has_beside ? 1 : 0},

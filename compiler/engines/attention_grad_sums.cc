@@ -109,6 +109,7 @@ Block AttentionGradSums::StoreZeroes(KernelBuilder& b, const std::string& sums) 
 
 // Of a thread one turn, too. The sums are whole blocks of threads.
 void AttentionGradSums::AddZeroes(Lowered& lowered) const {
+  if (plan_.is_alone) return;
   KernelBuilder b = Builder("zeroes where dq and turns are counted");
   const std::string turns = b.Scratch(kTurns, DType::kI32, false);
   const std::string sums = Sums(b, plan_, false);
@@ -242,7 +243,35 @@ struct AttentionGradSums::Fragments {
   int64_t parts = 0, first = 0;
 };
 
+// A thread has 4 columns of a row of sums that lie as rows.
+void AttentionGradSums::AddRowsAsTheyAre(Lowered& lowered) const {
+  const AttentionGrad& a = plan_.grad;
+  std::vector<TensorId> results;
+  if (!plan_.sums_in_place || ScatterOf(g_, a, a.dq) != nullptr) results.push_back(a.dq);
+  if (a.dq_too != graph::kAbsent) results.push_back(a.dq_too);
+  if (results.empty()) return;
+  KernelBuilder b = Builder("dq from the sums");
+  const std::string sums = Sums(b, plan_, true);
+  const int64_t quads = CeilDiv(g_[a.dq].dims.back(), int64_t{kColumns});
+  const int64_t rows = plan_.heads() * plan_.group * plan_.sum_rows;
+  AddEach(b, rows * quads, lowered, [&](Block& out, const Expr& number) {
+    const auto quad = b.Divide(out, number, b.Arg("quads", quads), quads, "row");
+    const auto row =
+        b.Divide(out, quad.quotient, b.Arg("sum_rows", plan_.sum_rows), plan_.sum_rows, "head");
+    const std::string x = b.Name("x");
+    const Expr column = b.Let(out, "column", quad.remainder * b.Idx(kColumns));
+    out.push_back({tile::Alloc{x, DType::kF32, tile::Space::kReg, kColumns}});
+    out.push_back(
+        {tile::Copy{x, b.Idx(0), sums,
+                    quad.quotient * b.Arg("sum_columns", plan_.sum_columns) + column, kColumns}});
+    Index to = ScoreIndex(b, out, a.dq, row.quotient, row.remainder, b.Idx(0));
+    to.back() = column;
+    for (const TensorId id : results) StoreRow(b, out, id, to, x);
+  });
+}
+
 void AttentionGradSums::AddConversion(Lowered& lowered) const {
+  if (plan_.is_wide) return AddRowsAsTheyAre(lowered);
   KernelBuilder b = Builder("dq from the sums");
   AddRowsFrom(b,
               {.rows = plan_.queries_tile,
@@ -420,7 +449,7 @@ void AttentionGradSums::StoreRow(KernelBuilder& b, Block& out, TensorId to, cons
         {tile::Store{values, b.Idx(c), tile::Cast(type, tile::Load(from, DType::kF32, b.Idx(c)))}});
   if (const graph::Node* scatter = ScatterOf(g_, plan_.grad, to)) {
     ScatterRow(b, out, *scatter, at, values);
-    return;
+    if (g_[to].is_virtual) return;
   }
   for (int c = 0; c < kColumns; c += lanes) {
     Index place = at;

@@ -42,7 +42,8 @@ class AttentionGradSums {
                     : zeroes == Zeroes::kFirstSection
                         ? CeilDiv(problem.part_heads(), problem.section)
                         : 0)),
-        sums_(problem.sums()),
+        sums_(problem.is_wide && !problem.sums_in_place ? AlignUp(problem.sums(), kZeroesOfBlock)
+                                                        : problem.sums()),
         zeroes_(zeroes == Zeroes::kAll ? sums_ : sums_ / problem.part_heads() * problem.section) {}
 
   void AddScratch(Lowered& lowered) const {
@@ -63,6 +64,7 @@ class AttentionGradSums {
 
  private:
   static constexpr int64_t kZeroesOfBlock = 4096;  // that a block of threads stores
+  void AddRowsAsTheyAre(Lowered& lowered) const;
   tile::Block StoreZeroes(KernelBuilder& b, const std::string& sums) const;
   void StoreBias(KernelBuilder& b, tile::Block& out, const Index& at, const tile::Expr& column,
                  const std::string& from) const;

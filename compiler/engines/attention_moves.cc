@@ -18,11 +18,12 @@ using tile::Expr;
 
 namespace {
 
-constexpr int kVector = 8;  // neighbours
+// Neighbours that are moved together.
+int VectorOf(DType type) { return SizeOf(type) == 4 ? 4 : 8; }
 
 bool IsVectorised(const graph::Graph& g, TensorId id, int64_t dim) {
-  return g[id].dims[static_cast<size_t>(dim)] % kVector == 0 &&
-         WidestVector(g, {id}, dim) >= kVector;
+  const int vector = VectorOf(g[id].dtype);
+  return g[id].dims[static_cast<size_t>(dim)] % vector == 0 && WidestVector(g, {id}, dim) >= vector;
 }
 
 // How a value changes from one place along a dim to the next: 0, whatever it is, or a whole number
@@ -89,7 +90,8 @@ bool ArePlaces(const graph::Graph& g, const std::vector<graph::NodeId>& producer
 }  // namespace
 
 Neighbours NeighboursOf(const graph::Graph& g, TensorId id, int64_t dim) {
-  if (g[id].dims[static_cast<size_t>(dim)] % kVector != 0 || !AreCopied(g[id].dtype))
+  const int vector = VectorOf(g[id].dtype);
+  if (g[id].dims[static_cast<size_t>(dim)] % vector != 0 || !AreCopied(g[id].dtype))
     return Neighbours::kApart;
   const std::vector<graph::NodeId> producers = graph::Producers(g);
   while (producers[static_cast<size_t>(id)] >= 0) {
@@ -132,7 +134,7 @@ Neighbours NeighboursOf(const graph::Graph& g, TensorId id, int64_t dim) {
     }
     id = source;
   }
-  return WidestVector(g, {id}, dim) >= kVector ? Neighbours::kAligned : Neighbours::kApart;
+  return WidestVector(g, {id}, dim) >= vector ? Neighbours::kAligned : Neighbours::kApart;
 }
 
 bool AreStoredTogether(const graph::Graph& g, TensorId id) {
@@ -141,7 +143,7 @@ bool AreStoredTogether(const graph::Graph& g, TensorId id) {
 
 bool AreScatteredTogether(const graph::Graph& g, const graph::Node& scatter) {
   const Tensor &x = g[scatter.inputs[0]], &y = g[scatter.outputs[0]];
-  return x.dims.back() % kVector == 0 && y.strides[0] == 1 && y.alignment % 16 == 0 &&
+  return x.dims.back() % VectorOf(y.dtype) == 0 && y.strides[0] == 1 && y.alignment % 16 == 0 &&
          AreCopied(y.dtype) && ArePlaces(g, graph::Producers(g), scatter.inputs[1], 0);
 }
 
@@ -167,7 +169,7 @@ Expr Number(const Expr& condition) {
   return tile::Select(condition, tile::Int(1, DType::kI32), tile::Int(0, DType::kI32));
 }
 
-// Asynchronous copies of 8 neighbours that lie together; where that does not hold of all 8, because
+// Asynchronous copies of neighbours that lie together; where that does not hold of all, because
 // of an end among them or of where they begin, one after the other.
 void CopyRows(KernelBuilder& b, Block& out, const std::string& memory, const Expr& to, TensorId id,
               Index at, const OperandRows& rows, Neighbours neighbours,
@@ -182,16 +184,17 @@ void CopyRows(KernelBuilder& b, Block& out, const std::string& memory, const Exp
   const Expr is_column = inside(column);
   const Expr valid = first->inside ? tile::And(is_column, first->inside) : is_column;
   const DType type = b.graph()[id].dtype;
-  const tile::CopyAsync copy{memory, to, b.Pointer(first->tensor), first->offset, kVector, valid};
+  const int vector = VectorOf(type);
+  const tile::CopyAsync copy{memory, to, b.Pointer(first->tensor), first->offset, vector, valid};
   if (neighbours == Neighbours::kAligned) {
     out.push_back({copy});
     return;
   }
   Index last = at;
-  last[depth] = column + b.Idx(kVector - 1);
+  last[depth] = column + b.Idx(vector - 1);
   const auto end = values.PlaceOf(id, last);
   const Expr alike = tile::Op(ScalarOp::kEq, {Number(first->inside), Number(end->inside)});
-  const Expr aligned = tile::Op(ScalarOp::kEq, {first->offset % b.Idx(kVector), b.Idx(0)});
+  const Expr aligned = tile::Op(ScalarOp::kEq, {first->offset % b.Idx(vector), b.Idx(0)});
   Block together, apart, element;
   together.push_back({copy});
   const std::string i = b.Name("i");
@@ -202,7 +205,7 @@ void CopyRows(KernelBuilder& b, Block& out, const std::string& memory, const Exp
       memory, to + tile::Var(i, b.index_type()),
       tile::Cast(type, tile::Select(inside(at[depth]), x, tile::Cast(x->type, tile::Float(0))))}});
   // A number that the compiler does not know keeps this a loop: it is seldom run.
-  apart.push_back({tile::For{i, b.index_type(), b.Arg("neighbours", kVector), tile::Bind::kSerial,
+  apart.push_back({tile::For{i, b.index_type(), b.Arg("neighbours", vector), tile::Bind::kSerial,
                              std::move(element)}});
   out.push_back({tile::If{
       tile::Op(ScalarOp::kOr, {tile::Op(ScalarOp::kNot, {is_column}), tile::And(alike, aligned)}),
@@ -230,15 +233,16 @@ bool AddRowsLoad(KernelBuilder& b, Call& call, const char* name, const std::stri
   const Neighbours neighbours = NeighboursOf(g, id, rows.depth);
   const bool is_computed = graph::Producers(g)[static_cast<size_t>(id)] >= 0;
   const bool is_async = neighbours != Neighbours::kApart;
+  const int vector = VectorOf(type);
   if (is_async && !is_computed) {
     f.body.push_back(
-        {tile::CopyAsync{memory, to, b.Pointer(id), b.Offset(id, at), kVector, inside(column)}});
+        {tile::CopyAsync{memory, to, b.Pointer(id), b.Offset(id, at), vector, inside(column)}});
   } else if (is_async) {
     CopyRows(b, f.body, memory, to, id, at, rows, neighbours, inside);
   } else {
     const std::string x = b.Name("elements");
-    f.body.push_back({tile::Alloc{x, type, tile::Space::kReg, kVector}});
-    for (int i = 0; i < kVector; ++i) {
+    f.body.push_back({tile::Alloc{x, type, tile::Space::kReg, vector}});
+    for (int i = 0; i < vector; ++i) {
       Block there, none;
       at[depth] = column + b.Idx(i);
       ValueScope values(b, there);
@@ -246,7 +250,7 @@ bool AddRowsLoad(KernelBuilder& b, Call& call, const char* name, const std::stri
       none.push_back({tile::Store{x, b.Idx(i), tile::Cast(type, tile::Float(0))}});
       f.body.push_back({tile::If{inside(at[depth]), std::move(there), std::move(none)}});
     }
-    WideCopy(f.body, type, memory, to, x, b.Idx(0), kVector);
+    WideCopy(f.body, type, memory, to, x, b.Idx(0), vector);
   }
   call.functions.push_back(std::move(f));
   return is_async;
@@ -263,6 +267,7 @@ void ScatterRows(KernelBuilder& b, Block& out, const graph::Node& scatter, const
   const int64_t last = g[x].rank() - 1;
   const Expr column = at.back();
   const bool is_together = AreScatteredTogether(g, scatter);
+  const int vector = VectorOf(type);
   // A loop whose end the compiler does not know: what is seldom run stays small, and is part of the
   // skeleton and no call, around which accumulators would have to be in memory.
   const std::string i = b.Name("i");
@@ -274,7 +279,7 @@ void ScatterRows(KernelBuilder& b, Block& out, const graph::Node& scatter, const
   there.push_back({tile::Store{b.Pointer(y), to.offset, tile::Load(from, type, neighbour)}});
   inside_row.push_back({tile::If{to.inside, std::move(there), {}}});
   element.push_back({tile::If{tile::Lt(at.back(), b.Extent(x, last)), std::move(inside_row), {}}});
-  apart.push_back({tile::For{i, b.index_type(), b.Arg("neighbours", kVector), tile::Bind::kSerial,
+  apart.push_back({tile::For{i, b.index_type(), b.Arg("neighbours", vector), tile::Bind::kSerial,
                              std::move(element)}});
   if (!is_together) {
     for (tile::Stmt& s : apart) out.push_back(std::move(s));
@@ -284,10 +289,10 @@ void ScatterRows(KernelBuilder& b, Block& out, const graph::Node& scatter, const
   ValueScope values(b, inside);
   at.back() = column;
   const ScatterPlace first = ScatterPlaceOf(b, values, inside, scatter, at);
-  at.back() = column + b.Idx(kVector - 1);
+  at.back() = column + b.Idx(vector - 1);
   const ScatterPlace end = ScatterPlaceOf(b, values, inside, scatter, at);
-  WideCopy(together, type, b.Pointer(y), first.offset, from, b.Idx(0), kVector);
-  const Expr aligned = tile::Op(ScalarOp::kEq, {first.offset % b.Idx(kVector), b.Idx(0)});
+  WideCopy(together, type, b.Pointer(y), first.offset, from, b.Idx(0), vector);
+  const Expr aligned = tile::Op(ScalarOp::kEq, {first.offset % b.Idx(vector), b.Idx(0)});
   inside.push_back({tile::If{tile::And(tile::And(first.inside, end.inside), aligned),
                              std::move(together), std::move(apart)}});
   out.push_back({tile::If{tile::Lt(column, b.Extent(x, last)), std::move(inside), {}}});
@@ -301,14 +306,15 @@ void AddRowsStore(KernelBuilder& b, Call& call, const char* name, TensorId id,
   const DType t = b.index_type(), type = g[id].dtype;
   const int64_t last = g[id].rank() - 1;
   Call::Function f{.name = name, .params = {}, .body = {}};
+  const int vector = VectorOf(type);
   const DType given = SizeOf(type) == 1 ? DType::kF16 : type;
-  std::string values = AddArray(b, f, "values", given, kVector);
+  std::string values = AddArray(b, f, "values", given, vector);
   const Expr head = AddScalar(b, f, "head", t), row = AddScalar(b, f, "row", t),
              column = AddScalar(b, f, "column", t);
   if (given != type) {
     const std::string narrow = b.Name("narrow");
-    f.body.push_back({tile::Alloc{narrow, type, tile::Space::kReg, kVector}});
-    for (int i = 0; i < kVector; ++i)
+    f.body.push_back({tile::Alloc{narrow, type, tile::Space::kReg, vector}});
+    for (int i = 0; i < vector; ++i)
       f.body.push_back(
           {tile::Store{narrow, b.Idx(i), tile::Cast(type, tile::Load(values, given, b.Idx(i)))}});
     values = narrow;
@@ -318,10 +324,10 @@ void AddRowsStore(KernelBuilder& b, Call& call, const char* name, TensorId id,
     ScatterRows(b, f.body, *scatter, values, at);
   } else if (IsVectorised(g, id, last)) {
     Block there;
-    WideCopy(there, type, b.Pointer(id), b.Offset(id, at), values, b.Idx(0), kVector);
+    WideCopy(there, type, b.Pointer(id), b.Offset(id, at), values, b.Idx(0), vector);
     f.body.push_back({tile::If{tile::Lt(column, b.Extent(id, last)), std::move(there), {}}});
   } else {
-    for (int i = 0; i < kVector; ++i) {
+    for (int i = 0; i < vector; ++i) {
       at.back() = column + b.Idx(i);
       Block there;
       there.push_back(

@@ -1,6 +1,6 @@
 // How the skeletons of attention get at rows of operands and results where tensor maps do not:
-// functions that move 8 neighbours of a row, between memory of any strides and panels in shared
-// memory.
+// functions that move 8 neighbours of a row, 4 of f32, between memory of any strides and panels in
+// shared memory.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ ScatterPlace ScatterPlaceOf(KernelBuilder& b, ValueScope& values, tile::Block& o
                             const graph::Node& scatter, const Index& at);
 
 // How wide elements are that neighbours may be copied of.
-inline bool AreCopied(DType type) { return SizeOf(type) == 2 || SizeOf(type) == 1; }
+inline bool AreCopied(DType type) { return SizeOf(type) <= 4; }
 
 // Whether all pieces of 8 of a row are stored at once: where the row lies itself; where a scatter
 // puts it, as long as it begins at a multiple of 16 bytes and is inside whole.

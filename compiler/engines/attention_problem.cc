@@ -43,12 +43,14 @@ Status CheckTypes(const Graph& g, const Attention& a, OperandBits bits) {
     RETURN_IF_ERROR(CheckKeptAsF32(g, {a.score, a.exp, a.sum, a.max}));
     return CheckComputesInF32(g);
   }
+  const bool is_wide = bits == OperandBits::k32;
+  const bool is_taken = is_wide ? type == DType::kF32 : type == DType::kF16 || type == DType::kBF16;
   for (const TensorId id : {a.q, a.k, a.v, a.weight, a.result})
-    if (g[id].dtype != type || (type != DType::kF16 && type != DType::kBF16))
+    if (g[id].dtype != type || !is_taken)
       return Status::Error(Code::kUnsupportedDataType,
-                           "{} is {}, {} is {}; all operands, weights and the result must be f16 "
-                           "or all bf16",
-                           g[a.q].name, Info(type).text, g[id].name, Info(g[id].dtype).text);
+                           "{} is {}, {} is {}; all operands, weights and the result must be {}",
+                           g[a.q].name, Info(type).text, g[id].name, Info(g[id].dtype).text,
+                           is_wide ? "f32" : "f16 or all bf16");
   if (const Node* scatter = ScatterOf(g, a, a.result);
       scatter != nullptr && g[scatter->outputs[0]].dtype != type)
     return Status::Error(Code::kUnsupportedDataType, "{} is {}, it is scattered as {}",
@@ -163,6 +165,7 @@ Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_dep
   RETURN_IF_ERROR(CheckOperands(g, a, most_depth));
   RETURN_IF_ERROR(CheckTypes(g, a, bits));
   p.has_bytes = EightBits(g[a.q].dtype) != 0;
+  p.element_bytes = SizeOf(g[a.q].dtype);
   const Dims& dims = g[a.score].dims;
   const int64_t rank = g[a.score].rank();
   p.queries = dims[rank - 2];
@@ -288,8 +291,7 @@ double LongestShare(int64_t heads, int64_t section, int64_t query_tiles, int64_t
 int64_t SectionOf(const AttentionProblem& p, int64_t sharing, int64_t query_tiles,
                   const Target& target, int64_t blocks) {
   constexpr int64_t kMostTiles = 64, kMostSections = 16;  // of a block; that are tried
-  const int64_t head_bytes =
-      std::max<int64_t>(p.keys * (p.depth + p.width) * (p.has_bytes ? 1 : 2), 1);
+  const int64_t head_bytes = std::max<int64_t>(p.keys * (p.depth + p.width) * p.element_bytes, 1);
   const int64_t fit = target.l2_bytes * 2 / 3 / head_bytes * sharing;  // q and results pass, too
   const int64_t most = std::clamp<int64_t>(fit, 1, p.heads());
   if (!p.hides_blocks || blocks == 0 || p.heads() * query_tiles > kMostTiles * blocks) return most;

@@ -27,6 +27,7 @@ struct AttentionProblem {
   bool hides_blocks = false;   // some mask has known bounds
   bool draws = false;          // weights are made of random bits
   bool has_bytes = false;      // operands have 8 bits
+  int64_t element_bytes = 2;   // of operands
   int64_t heads() const { return inner * outer; }
 };
 
@@ -35,12 +36,13 @@ Status RunsOnMma(const Target& target);
 Status RunsOnWgmma(const Target& target);
 
 // Of what types engines take operands.
-enum class OperandBits : uint8_t { k16, k16Or8 };
+enum class OperandBits : uint8_t { k16, k16Or8, k32 };
 // The number that device code has for a type of 8 bits (codegen/cuda/device/eight_bits.cuh); 0 of
 // any other one.
 int EightBits(DType type);
 
-// Rows of at most `most_depth`, operands of one type of 16 (or 8) bits, scores in f32; or why not.
+// Rows of at most `most_depth`, operands of one type of 16 (or 8) bits, or f32, scores in f32; or
+// why not.
 Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_depth,
                                             OperandBits bits = OperandBits::k16);
 

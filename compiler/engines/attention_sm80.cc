@@ -1,5 +1,6 @@
-// The attention_sm80 engine: knobs and tiles, which groups it takes, and the kernel's text: the
-// configuration of the skeleton, its numbers, and its functions, of which some load and store.
+// The attention_sm80 engines, of operands of 16 bits or fewer and of f32: knobs and tiles, which
+// groups it takes, and the kernel's text: the configuration of the skeleton, its numbers, and its
+// functions, of which some load and store.
 #include <algorithm>
 
 #include "compiler/engines/attention_engine.h"
@@ -37,6 +38,10 @@ constexpr int kMostDepth = 256;  // of q and k, of v: accumulators end there
 constexpr int kAlignment = 128;  // bytes, of what the skeleton lays out
 constexpr int kWarpRows = 16;
 constexpr int kMostByteStages = 2;  // a third one is the bytes
+using Arithmetic = AttentionArithmetic;
+
+// By arithmetic.
+constexpr const char* kNames[] = {"attention_sm80", "attention_sm80_tf32", "attention_sm80_f32"};
 
 struct AttentionTile {
   int rows = 0, keys = 0, stages = 0, warps = 0;
@@ -53,14 +58,17 @@ constexpr TileRow kTiles[] = {{64, {128, 128, 2, 4}, {128, 64, 2, 4}, {64, 64, 2
                               {128, {128, 64, 2, 4}, {128, 64, 2, 4}, {64, 64, 2, 4}},
                               {192, {128, 64, 2, 8}, {128, 64, 2, 8}, {128, 32, 2, 8}},
                               {256, {128, 64, 2, 8}, {128, 64, 2, 8}, {128, 32, 2, 8}}};
+// Of f32, whose rows are twice as long.
+constexpr TileRow kWideTiles[] = {{64, {128, 64, 2, 4}, {128, 64, 2, 4}, {64, 64, 2, 4}},
+                                  {128, {128, 32, 1, 4}, {128, 32, 1, 4}, {64, 32, 2, 4}},
+                                  {256, {64, 32, 1, 4}, {64, 32, 1, 4}, {64, 32, 1, 4}}};
 // Where these have no room: the first that has.
 constexpr AttentionTile kSmallTiles[] = {{128, 32, 2, 8}, {64, 64, 2, 4}, {64, 32, 2, 4},
                                          {64, 32, 1, 4},  {32, 32, 2, 2}, {32, 32, 1, 2},
                                          {16, 32, 1, 1},  {16, 16, 1, 1}};
 
+// What the three engines share.
 struct Sm80 {
-  static constexpr const char* kName = "attention_sm80";
-  static constexpr int kVersion = 3;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnMma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;
@@ -69,8 +77,11 @@ struct Sm80 {
     AttentionProblem problem = {};
     int depth = 0, width = 0;  // of q and k, of v, in whole panels
     AttentionTile tile = {};
+    Arithmetic arithmetic = Arithmetic::k16;
+    bool is_wide() const { return arithmetic != Arithmetic::k16; }
+    int element_bytes() const { return is_wide() ? 4 : 2; }  // in shared memory
   };
-  static Result<Plan> PlanOf(const Group& group);
+  static Result<Plan> PlanOf(const Group& group, Arithmetic arithmetic);
   static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
   static int64_t SharedBytes(const Plan& p);
   static double Seconds(const Plan& p, const Target& target, bool is_default);
@@ -81,7 +92,8 @@ using Plan = Sm80::Plan;
 
 int64_t SharedElements(const Plan& p) {
   return int64_t{p.tile.rows} * std::max(p.depth, p.width) +
-         int64_t{p.tile.stages} * p.tile.keys * (p.depth + p.width) + kAlignment / 2;
+         int64_t{p.tile.stages} * p.tile.keys * (p.depth + p.width) +
+         kAlignment / p.element_bytes();
 }
 // Bytes of a block of k and v, or first of all q, before they are widened.
 int64_t ByteElements(const Plan& p) {
@@ -89,7 +101,9 @@ int64_t ByteElements(const Plan& p) {
   return std::max<int64_t>(int64_t{p.tile.rows} * p.depth,
                            int64_t{p.tile.keys} * (p.depth + p.width));
 }
-int64_t Sm80::SharedBytes(const Plan& p) { return 2 * SharedElements(p) + ByteElements(p); }
+int64_t Sm80::SharedBytes(const Plan& p) {
+  return p.element_bytes() * SharedElements(p) + ByteElements(p);
+}
 
 // Registers of a thread that results and scores take, and what there is for them beside addresses
 // and fragments.
@@ -97,7 +111,9 @@ int Accumulators(const Plan& p) { return p.tile.row_tiles() * (p.width + p.tile.
 int MostAccumulators(const Plan& p) { return p.problem.reads_by_element ? 160 : 192; }
 // Whether there is room for the fragments of q beside them.
 bool HoldsQueries(const Plan& p) {
-  return Accumulators(p) + p.tile.row_tiles() * p.depth / 4 <= 160 && !p.problem.reads_by_element;
+  const int held = p.tile.row_tiles() * p.depth * p.element_bytes() / 8;
+  return Accumulators(p) + held <= 160 && !p.problem.reads_by_element &&
+         p.arithmetic != Arithmetic::k3xTf32;  // two terms each
 }
 
 bool IsPossible(const AttentionTile& t) {
@@ -105,17 +121,21 @@ bool IsPossible(const AttentionTile& t) {
          t.row_tiles() <= 2;
 }
 
-Result<Plan> Sm80::PlanOf(const Group& group) {
-  Plan p;
-  ASSIGN_OR_RETURN(p.problem, AttentionProblemOf(group, kMostDepth, OperandBits::k16Or8));
+Result<Plan> Sm80::PlanOf(const Group& group, Arithmetic arithmetic) {
+  Plan p{.arithmetic = arithmetic};
+  ASSIGN_OR_RETURN(
+      p.problem,
+      AttentionProblemOf(group, kMostDepth, p.is_wide() ? OperandBits::k32 : OperandBits::k16Or8));
   p.depth = static_cast<int>(AlignUp(p.problem.depth, kPanel));
   p.width = static_cast<int>(AlignUp(p.problem.width, kPanel));
   return p;
 }
 
 AttentionTile DefaultTile(Plan p, const Target& target) {
-  const auto* row = std::ranges::find_if(
-      kTiles, [&](const TileRow& r) { return std::max(p.depth, p.width) <= r.depth; });
+  const std::span<const TileRow> tiles =
+      p.is_wide() ? std::span<const TileRow>(kWideTiles) : std::span<const TileRow>(kTiles);
+  const auto row = std::ranges::find_if(
+      tiles, [&](const TileRow& r) { return std::max(p.depth, p.width) <= r.depth; });
   p.tile = p.problem.reads_by_element ? row->reading
            : p.problem.hides_blocks   ? row->masked
                                       : row->plain;
@@ -160,8 +180,9 @@ class Schedule {
         plan_(std::move(plan)),
         a_(plan_.problem.attention),
         b_(group, target,
-           fmt::format("attention_sm80: {} queries, blocks of {} keys in {} stages, {} warps",
-                       plan_.tile.rows, plan_.tile.keys, plan_.tile.stages, plan_.tile.warps),
+           fmt::format("{}: {} queries, blocks of {} keys in {} stages, {} warps",
+                       kNames[static_cast<size_t>(plan_.arithmetic)], plan_.tile.rows,
+                       plan_.tile.keys, plan_.tile.stages, plan_.tile.warps),
            IndexTypeInMemory(group.graph)) {
     for (const char* reserved :
          {"bx", "shape", "query", "key", "value", "score", "inside", "factor", "limits", "weight",
@@ -188,6 +209,7 @@ class Schedule {
                    {"kAsync", async[0] + 2 * async[1] + 4 * async[2]},
                    {"kHeld", HoldsQueries(plan_) ? 1 : 0},
                    {"kReads", plan_.problem.reads_by_place ? 1 : 0},
+                   {"kF32", static_cast<int>(plan_.arithmetic)},
                    {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
     const int64_t blocks =
         AddAttentionShape(b_, plan_.problem, plan_.tile.rows, target_, false, call);
@@ -241,7 +263,7 @@ double Sm80::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
   const int times = p.has_bytes ? 2 : 1;  // that scores are computed
   const double products = plan.tile.rows * keys * (times * plan.depth + plan.width);
-  const double cycles = products / (MmaMultiplyAddsPerCycle(target) * kShare * speed);
+  const double cycles = products / (ProductsPerCycle(target, plan.arithmetic) * kShare * speed);
   return kLaunchSeconds + waves * cycles * (p.hides_blocks ? 0.5 : 1) / MachineOf(target).clock;
 }
 
@@ -258,8 +280,18 @@ void Sm80::Lower(const Group& group, const Target& target, Plan plan, Lowered& l
   Schedule(group, target, std::move(plan)).Lower(lowered);
 }
 
+template <Arithmetic arithmetic>
+struct Of : Sm80 {
+  static constexpr const char* kName = kNames[static_cast<size_t>(arithmetic)];
+  static constexpr int kVersion = arithmetic == Arithmetic::k16 ? 3 : 1;
+  static constexpr auto kArithmetic = arithmetic;
+  static Result<Plan> PlanOf(const Group& group) { return Sm80::PlanOf(group, arithmetic); }
+};
+
 }  // namespace
 
-const Engine kAttentionSm80Engine = AttentionEngine<Sm80>::Row();
+const Engine kAttentionSm80Engine = AttentionEngine<Of<Arithmetic::k16>>::Row();
+const Engine kAttentionSm80Tf32Engine = AttentionEngine<Of<Arithmetic::kTf32>>::Row();
+const Engine kAttentionSm80F32Engine = AttentionEngine<Of<Arithmetic::k3xTf32>>::Row();
 
 }  // namespace kiln::compiler

@@ -70,6 +70,7 @@ constexpr TileRow kTiles[] = {
 struct Sm90 {
   static constexpr const char* kName = "attention_sm90";
   static constexpr int kVersion = 8;
+  static constexpr auto kArithmetic = AttentionArithmetic::k16;
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnWgmma;
   static constexpr decltype(Engine::any_order) kAnyOrder = nullptr;

@@ -36,6 +36,7 @@ void AddWgmmaConfig(const AttentionProblem& problem, const WgmmaTile& tile,
                  {"kBesideImages", layout.beside_images ? 1 : 0},
                  {"kProducerRegisters", registers.producer},
                  {"kConsumerRegisters", registers.consumer},
+                 {"kF32", 0},
                  {"kPackBf16", layout.packed == DType::kBF16 ? 1 : 0}};
 }
 

@@ -58,7 +58,11 @@ std::span<const Engine> Engines() {
                                     kRecurrenceSm80F32Engine,
                                     kRecurrenceSm90Engine,
                                     kRecurrenceSm90Tf32Engine,
-                                    kAttentionBytesSm90Engine};
+                                    kAttentionBytesSm90Engine,
+                                    kAttentionSm80Tf32Engine,
+                                    kAttentionSm80F32Engine,
+                                    kAttentionGradSm80Tf32Engine,
+                                    kAttentionGradSm80F32Engine};
   return kEngines;
 }
 

@@ -658,8 +658,10 @@ bool IsTakenWhole(const Group& group, const PassContext& context, std::vector<st
     const bool asked = context.groups_for == static_cast<int>(e);
     if (!rows && context.groups_for >= 0 && !asked) continue;
     const Status status = engines[e].supports(group, context.target);
+    // Plans whose engines round have groups that none of these takes, too.
     const bool offered = rows ? !OnlyOnRequest(engines[e], group)
-                              : asked || Offers(context.inputs, engines[e], group);
+                              : asked || Offers(context.inputs, engines[e], group) ||
+                                    Offers(Inputs::kExact, engines[e], group);
     if (status.ok() && offered) return true;
     // What an engine says of groups that it is not for helps nobody.
     const bool says = (asked || rows) && status.code() != Code::kUnsupportedGraphPattern;

@@ -97,7 +97,9 @@ struct attention_grad_rows {
   float score[kScores], grad[kScores];
   float weight[kScores];  // an accumulator that is written to would take more registers
   unsigned bits[C::kKept ? (kScores + 31) / 32 : 1];
-  unsigned weights[kScores / 2], slopes[kScores / 2];  // to 16 bits
+  // To 16 bits, or f32 with kF32: the words of the next product's left operand.
+  static constexpr int kPairs = C::kF32 ? kScores : kScores / 2;
+  unsigned weights[kPairs], slopes[kPairs];
   float largest;  // of this thread's, with kPeaks; -infinity before the first step
 
   static __device__ inline unsigned pack(float low, float high) {
@@ -105,6 +107,18 @@ struct attention_grad_rows {
       return round_pair_8<C::kEight>(low, high);
     else
       return pack_pair<C::kPackBf16>(low, high);
+  }
+  // Elements 4i .. 4i + 3.
+  static __device__ inline void put(unsigned* to, int i, const float* of) {
+    if constexpr (C::kF32) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        to[attention_layout<true>::left_order(4 * i + e)] =
+            attention_layout<true>::word_of(of[e], C::kF32 == 1);
+    } else {
+      to[2 * i] = pack(of[0], of[1]);
+      to[2 * i + 1] = pack(of[2], of[3]);
+    }
   }
   static constexpr int kOfSlope = C::kBias || (C::kPeaks & 1) ? 2 : 1;  // results
   __device__ inline void take_largest(bool counts, const float (&of)[kOfSlope]) {
@@ -212,10 +226,7 @@ struct attention_grad_rows {
       if constexpr (!kFinishes) pack_weights(i, weight + 4 * i);
     }
   }
-  __device__ inline void pack_weights(int i, const float* of) {
-    weights[2 * i] = pack(of[0], of[1]);
-    weights[2 * i + 1] = pack(of[2], of[3]);
-  }
+  __device__ inline void pack_weights(int i, const float* of) { put(weights, i, of); }
   // Zeroes at places that masks may hide (`asks`), and behind the end of keys; exponentials of rows
   // past the end are 0. A branch beside each question would have its reads made anew for each
   // element.
@@ -415,8 +426,7 @@ struct attention_grad_rows {
       }
       if constexpr (C::kBias && C::kBiasQuads) step.add_bias(i, of_bias);
       pack_weights(i, w);
-      slopes[2 * i] = pack(y[0], y[1]);
-      slopes[2 * i + 1] = pack(y[2], y[3]);
+      put(slopes, i, y);
     }
   }
 
@@ -442,8 +452,9 @@ struct attention_grad_rows {
       const float2 of = load_pair(means + i * 32);
       const float* w = weight + 4 * i;
       const float* x = grad + 4 * i;
-      slopes[2 * i] = pack_pair<C::kPackBf16>(w[0] * (x[0] - of.x), w[1] * (x[1] - of.y));
-      slopes[2 * i + 1] = pack_pair<C::kPackBf16>(w[2] * (x[2] - of.x), w[3] * (x[3] - of.y));
+      const float y[] = {w[0] * (x[0] - of.x), w[1] * (x[1] - of.y), w[2] * (x[2] - of.x),
+                         w[3] * (x[3] - of.y)};
+      put(slopes, i, y);
     }
   }
   template <class F, class Step>
@@ -473,8 +484,7 @@ struct attention_grad_rows {
         }
       }
       if constexpr (C::kBias && C::kBiasQuads) step.add_bias(i, of_bias);
-      slopes[2 * i] = pack(y[0], y[1]);
-      slopes[2 * i + 1] = pack(y[2], y[3]);
+      put(slopes, i, y);
     }
   }
 };

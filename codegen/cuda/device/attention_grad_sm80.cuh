@@ -8,7 +8,8 @@
 //
 //   block      a tile of kKeys keys of one head of k and v, in shared memory; blocks of kQueries
 //              queries and of their dy in a ring of kStages by asynchronous copies. Rows of q and k
-//              have kDepth columns, those of dy and v kWidth. kShare warps, 2 or 4, share 32 keys:
+//              have kDepth columns, those of dy and v kWidth. kShare warps, 1, 2 or 4, share 32
+//              keys:
 //   warp       32 of the keys, a half or quarter of the queries:
 //
 //     S' = k q', D' = v dy'         P' = weight(S'), dS' = (D' - mean of the row) * P'
@@ -44,10 +45,42 @@
 // whose second results, with kPeaks 2 and 4, are what of_keys and of_values become the largest
 // absolute values of, as of_slopes of slopes; kEightKeys, kEightValues: what they are rounded to.
 template <class C>
-struct attention_grad_mma {
-  static constexpr int kThreads = 32 * C::kWarps, kWarpKeys = 32;
-  static constexpr int kKeys = kWarpKeys * C::kWarps / C::kShare;
-  static constexpr int kWarpQueries = C::kQueries / C::kShare, kRowTiles = kWarpKeys / 16;
+struct attention_grad_mma : attention_grad_products<C> {
+  using base = attention_grad_products<C>;
+  using base::kBytes;
+  using base::kDepthHalves;
+  using base::kHalf;
+  using base::kHalfChunks;
+  using base::kHalves;
+  using base::kKeyColumns;
+  using base::kKeyElements;
+  using base::kKeys;
+  using base::kOfChunk;
+  using base::kOfWarp;
+  using base::kPiece;
+  using base::kQueryElements;
+  using base::kRowGroups;
+  using base::kRowTiles;
+  using base::kSlopeElements;
+  using base::kSlopesAt;
+  using base::kStageElements;
+  using base::kStagesAt;
+  using base::kThreads;
+  using base::kValueColumns;
+  using base::kValuesAt;
+  using base::kWarpKeys;
+  using base::kWarpQueries;
+  using base::kWeightsAt;
+  using base::kWidthHalves;
+  using typename base::dq_piece;
+  using typename base::grad_panels;
+  using typename base::key_panels;
+  using typename base::products;
+  using typename base::query_panels;
+  using typename base::slope_panels;
+  using typename base::value_panels;
+  template <int columns>
+  using grads = typename base::template grads<columns>;
   struct part_of_warp : C {
     static constexpr int kQueries = kWarpQueries;
     static constexpr int kOfVote = kWarpQueries < 32 ? kWarpQueries : 32;  // rows of one flag
@@ -56,105 +89,10 @@ struct attention_grad_mma {
   // Of a stage, in `statistics`: those of the rows, their means, and flags for each kOfVote rows.
   static constexpr int kLarge = 1, kDead = 2;  // some see no key
   static constexpr int kOfStage = 2 * C::kQueries + 4;
-  using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false, false, false>;
+  using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false, false, false,
+                                     C::kAlone != 0>;
   using rows = attention_grad_rows<part_of_warp>;  // of 16 keys
   using turn = attention_grad_turns;
-  using key_panels = panels<kKeys, C::kDepth>;
-  using query_panels = panels<C::kQueries, C::kDepth>;
-  using value_panels = panels<kKeys, C::kWidth>;
-  using grad_panels = panels<C::kQueries, C::kWidth>;
-  using slope_panels = panels<kKeys, C::kQueries>;
-  static constexpr int kKeyElements = kKeys * C::kDepth, kQueryElements = C::kQueries * C::kDepth;
-  static constexpr int kValuesAt = kKeyElements, kStagesAt = kKeys * (C::kDepth + C::kWidth);
-  static constexpr int kStageElements = C::kQueries * (C::kDepth + C::kWidth);  // q, and dy behind
-  static constexpr int kWeightsAt = kStagesAt + C::kStages * kStageElements;
-  static constexpr int kSlopeElements = kKeys * C::kQueries;     // weights have as many
-  static constexpr int kSlopesAt = kWeightsAt + kSlopeElements;  // of two steps
-  static constexpr int kHalf = C::kDepth / 2;                    // columns of a part of the sums
-  static constexpr int kHalfChunks = kHalf / 8;                  // of 8 elements
-  static constexpr int kKeyColumns = C::kDepth / C::kShare;      // of a warp's dk
-  static constexpr int kValueColumns = C::kWidth / C::kShare;    // and dv
-  static constexpr int kRowGroups = C::kQueries / 32;
-  static constexpr int kOfWarp = C::kDepth * kRowGroups / C::kWarps;  // columns of dq
-  static constexpr int kPiece = kOfWarp % 32 == 0 ? 32 : 16;          // of them, at a time
-  static_assert((C::kQueries == 64 || C::kQueries == 128) && C::kWarps % kRowGroups == 0 &&
-                kOfWarp % kPiece == 0 && kPiece % 16 == 0);
-
-  template <int columns>
-  using grads = float[kRowTiles][columns / 2];
-
-  static __device__ inline void multiply(float* sums, const unsigned* left, const unsigned* right) {
-    multiply_16<C::kPackBf16>(sums, left, right);
-  }
-
-  // sums = left right', both as rows of the depth: of 32 rows by kWarpQueries.
-  template <class Left, class Right, int depth, class Sums>
-  static __device__ inline void multiply_rows(const Sums& sums, unsigned left, unsigned right) {
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-      for (int e = 0; e < kWarpQueries / 2; ++e) sums(r)[e] = 0;
-#pragma unroll
-    for (int i = 0; i < depth / 16; ++i) {
-      unsigned a[kRowTiles][4];
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r)
-        matrices<4>::load(a[r], Left::further(left, 16 * r, 2 * i));
-#pragma unroll
-      for (int n = 0; n < kWarpQueries / 16; ++n) {
-        unsigned b[4];
-        matrices<4>::load(b, Right::further(right, 16 * n, 2 * i));
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-          multiply(sums(r) + 8 * n, a[r], b);
-          multiply(sums(r) + 8 * n + 4, a[r], b + 2);
-        }
-      }
-    }
-  }
-  // to += left right: of 16 queries, `left` as registers of both row tiles.
-  template <class Panels, int registers>
-  static __device__ inline void multiply_step(float (&to)[kRowTiles][registers],
-                                              const unsigned (&left)[kRowTiles][4],
-                                              unsigned right) {
-#pragma unroll
-    for (int n = 0; n < registers / 8; ++n) {
-      unsigned b[4];
-      matrices<4>::load_transposed(b, Panels::further(right, 0, 2 * n));
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        multiply(to[r] + 8 * n, left[r], b);
-        multiply(to[r] + 8 * n + 4, left[r], b + 2);
-      }
-    }
-  }
-  // The warp's own queries, from registers.
-  template <class Panels, int registers, class Pairs>
-  static __device__ inline void multiply_own(float (&to)[kRowTiles][registers], const Pairs& left,
-                                             unsigned right) {
-#pragma unroll
-    for (int i = 0; i < kWarpQueries / 16; ++i) {
-      unsigned a[kRowTiles][4];
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-        for (int w = 0; w < 4; ++w) a[r][w] = left(r)[4 * i + w];
-      multiply_step<Panels>(to, a, Panels::further(right, 16 * i, 0));
-    }
-  }
-  // Those of its neighbours, from shared memory.
-  template <class Panels, int registers>
-  static __device__ inline void multiply_other(float (&to)[kRowTiles][registers], unsigned left,
-                                               unsigned right) {
-#pragma unroll
-    for (int i = 0; i < kWarpQueries / 16; ++i) {
-      unsigned a[kRowTiles][4];
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r)
-        matrices<4>::load(a[r], slope_panels::further(left, 16 * r, 2 * i));
-      multiply_step<Panels>(to, a, Panels::further(right, 16 * i, 0));
-    }
-  }
   // Waits for the other warps of these keys.
   static __device__ inline void wait_pair(int pair) {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + pair), "n"(32 * C::kShare) : "memory");
@@ -209,7 +147,21 @@ struct attention_grad_mma {
     }
   };
 
-  // Pairs of 16 rows to their place in panels, from the row and chunk on.
+  // Words of 16 rows of weights or slopes to their place in panels, from the row and chunk on.
+  // Those of f32 stand in the order of the left operand: even columns of 8, then odd ones.
+  template <int count, class T>
+  static __device__ inline void store_words(T* to, int row, int chunk, int lane,
+                                            const unsigned* words) {
+    const unsigned first = slope_panels::further(slope_panels::first(lane / 4, 0), row, chunk);
+#pragma unroll
+    for (int e = 0; e < count; e += kHalves == 1 ? 2 : 1) {
+      const int in_chunk = C::kF32 ? e / 4 * 2 + e % 2 : e / 4;
+      const unsigned at = slope_panels::further(first, (e & 2) * 4, in_chunk) / kBytes;
+      *reinterpret_cast<unsigned*>(to + at + lane % 4 * (4 / kBytes)) =
+          words[products::left_order(e)];
+    }
+  }
+  // Results of 16 rows, pair(e) those of e and e + 1, the same.
   template <class Panels, int count, class T, class Pair>
   static __device__ inline void store_pairs(T* to, int row, int chunk, int lane, const Pair& pair) {
     const unsigned first = Panels::further(Panels::first(lane / 4, 0), row, chunk);
@@ -219,60 +171,91 @@ struct attention_grad_mma {
       *reinterpret_cast<unsigned*>(to + at + lane % 4 * 2) = pair(e);
     }
   }
+  // Of f32, four at a time.
+  template <class Panels, int count, class T>
+  static __device__ inline void store_quads(T* to, int row, int chunk, int lane, const float* from,
+                                            float times) {
+#pragma unroll
+    for (int i = 0; i < count / 4; ++i) {
+      const int e = i / 2 * 8 + i % 2 * 2, in_row = e / 8 * products::kAcross + lane % 4;
+      *reinterpret_cast<float4*>(to + Panels::at(row + lane / 4 + (e & 2) * 4, chunk + in_row) /
+                                          kHalves) = quad(from + e, times);
+    }
+  }
+  static __device__ inline float4 quad(const float* from, float times) {
+    return make_float4(from[0] * times, from[4] * times, from[1] * times, from[5] * times);
+  }
 
-  // dq of a step, to where it is summed.
-  static __device__ inline void add_queries(unsigned slopes, unsigned keys, int number, int lane,
-                                            float* sums, long long block) {
+  // dq of a step, to where it is summed: f32 as rows, else in the order of fragments.
+  template <class Scale>
+  static __device__ inline void add_queries(const attention_grad_shape& s, const Scale& scale,
+                                            unsigned slopes, unsigned keys, int number, int lane,
+                                            float* sums, const step_info& step) {
     const int row = number % kRowGroups * kRowTiles, column = number / kRowGroups * kOfWarp;
-    const unsigned left = slope_panels::further(
-        slopes + slope_panels::first(lane % 8 + lane / 16 * 8, lane / 8 % 2), 0, 2 * row);
+    float times[1] = {1.f};
+    if constexpr (C::kF32) scale(step.batch, times);
 #pragma unroll
     for (int from = 0; from < kOfWarp; from += kPiece) {
-      const int first = (column + from) / 8;
-      const unsigned right = key_panels::further(keys, 0, first);
-      float dq[kRowTiles][kPiece / 2];
+      const int first = (column + from) / kOfChunk;
+      dq_piece dq;
+      base::multiply_queries(dq, slopes, keys, row, first, lane);
+      if constexpr (C::kF32) {
+        const int of_lane = step.row + 16 * row + lane / 8 * 8 + lane / 4 % 2;
+        const long long head = static_cast<long long>(step.batch) * s.sum_rows;
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r)
+        for (int n = 0; n < kPiece / 16; ++n)
 #pragma unroll
-        for (float& x : dq[r]) x = 0;
-#pragma unroll
-      for (int i = 0; i < kKeys / 16; ++i) {
-        unsigned a[kRowTiles][4];
+          for (int w = 0; w < 2 * kRowTiles; ++w) {
+            const int at = of_lane + 2 * w, to_column = (first + 4 * n + lane % 4) * 4;
+            if (at >= s.queries || to_column >= s.sum_columns) continue;
+            add_rows(sums + (head + at) * s.sum_columns + to_column,
+                     quad(dq[w / 2] + 8 * n + w % 2 * 2, times[0]));
+          }
+      } else {
+        // Parts are halves of 64 rows, or 64 rows.
+        const long long block = step.batch * s.query_tiles + step.row / C::kQueries;
+        const int part = C::kQueries == 64 ? first / kHalfChunks : row / 4;
+        const int in_part = C::kQueries == 64 ? first % kHalfChunks : first;
+        float* to = sums + (block * 2 + part) * (C::kQueries * kHalf) + in_part * 512 +
+                    row % 4 * 128 + lane * 4;
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r)
-          matrices<4>::load_transposed(a[r], slope_panels::further(left, 16 * i, 2 * r));
 #pragma unroll
-        for (int n = 0; n < kPiece / 16; ++n) {
-          unsigned b[4];
-          matrices<4>::load_transposed(b, key_panels::further(right, 16 * i, 2 * n));
-#pragma unroll
-          for (int r = 0; r < kRowTiles; ++r) {
-            multiply(dq[r] + 8 * n, a[r], b);
-            multiply(dq[r] + 8 * n + 4, a[r], b + 2);
-          }
-        }
+          for (int i = 0; i < kPiece / 8; ++i)
+            turn::add_quad(to + i * 512 + r * 128, dq[r] + 4 * i);
       }
-      // Parts are halves of 64 rows, or 64 rows.
-      const int part = C::kQueries == 64 ? first / kHalfChunks : row / 4;
-      const int in_part = C::kQueries == 64 ? first % kHalfChunks : first;
-      float* to = sums + (block * 2 + part) * (C::kQueries * kHalf) + in_part * 512 +
-                  row % 4 * 128 + lane * 4;
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-        for (int i = 0; i < kPiece / 8; ++i) turn::add_quad(to + i * 512 + r * 128, dq[r] + 4 * i);
+    }
+  }
+  static __device__ inline void add_rows(float* to, const float4& x) {
+    if constexpr (C::kAlone) {
+      *reinterpret_cast<float4*>(to) = x;
+    } else {
+      const float of[] = {x.x, x.y, x.z, x.w};
+      turn::add_quad(to, of);
     }
   }
 
   // Rows of a matrix.
   template <class Panels, int count, int columns, class T, class Where>
   static __device__ inline void zero_where(T* rows_at, const Where& where) {
-    constexpr int kChunks = columns / 8;
+    constexpr int kChunks = columns / kOfChunk;
 #pragma unroll 1
     for (int i = threadIdx.x; i < count * kChunks; i += kThreads)
       if (where(i / kChunks))
-        *reinterpret_cast<uint4*>(rows_at + Panels::at(i / kChunks, i % kChunks)) =
+        *reinterpret_cast<uint4*>(rows_at + Panels::at(i / kChunks, i % kChunks) / kHalves) =
             make_uint4(0, 0, 0, 0);
+  }
+
+  // k and v of a tile to TF32, which all of its steps multiply.
+  template <class T>
+  static __device__ inline void round_keys(T* panel) {
+    static_assert(kStagesAt % (4 * kThreads) == 0);
+#pragma unroll 4
+    for (int i = threadIdx.x * 4; i < kStagesAt; i += 4 * kThreads) {
+      uint4* const at = reinterpret_cast<uint4*>(panel + i);
+      const uint4 x = *at;
+      *at = make_uint4(round_tf32(x.x), round_tf32(x.y), round_tf32(x.z), round_tf32(x.w));
+    }
   }
 
   // What dk and dv are in the end: times a number, or what the graph says.
@@ -309,22 +292,25 @@ struct attention_grad_mma {
                                            const float (&from)[kRowTiles][registers],
                                            const Pairs& pairs, const typename tiles::place& p,
                                            const attention_grad_shape& s, const Store& store) {
-    constexpr int kChunks = registers / 4;  // of 8 columns
+    constexpr int kChunks = 2 * registers / kOfChunk;  // of 16 bytes
     const int row = number / C::kShare * kWarpKeys, first = number % C::kShare * kChunks;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
-      store_pairs<Panels, registers>(panel, row + 16 * r, first, lane, [&](int e) {
-        return pairs(from[r][e], from[r][e + 1], p.key + row + 16 * r + lane / 4 + (e & 2) * 4,
-                     first * 8 + e / 4 * 8 + lane % 4 * 2);
-      });
+      if constexpr (C::kF32)
+        store_quads<Panels, registers>(panel, row + 16 * r, first, lane, from[r], pairs.times);
+      else
+        store_pairs<Panels, registers>(panel, row + 16 * r, first, lane, [&](int e) {
+          return pairs(from[r][e], from[r][e + 1], p.key + row + 16 * r + lane / 4 + (e & 2) * 4,
+                       first * 8 + e / 4 * 8 + lane % 4 * 2);
+        });
     __syncwarp();
 #pragma unroll 4
     for (int n = lane; n < kWarpKeys * kChunks; n += 32) {
       const int in_tile = row + n / kChunks, chunk = first + n % kChunks;
       if (p.key + in_tile >= s.keys) continue;
-      __align__(16) T values[8];
-      copy<16>(values, panel + Panels::at(in_tile, chunk));
-      store(values, p.head, p.key + in_tile, chunk * 8);
+      __align__(16) T values[kOfChunk];
+      copy<16>(values, panel + Panels::at(in_tile, chunk) / kHalves);
+      store(values, p.head, p.key + in_tile, chunk * kOfChunk);
     }
   }
 
@@ -393,21 +379,23 @@ struct attention_grad_mma {
                                     const Key& key, const Value& value, const Finish& finish) {
     const unsigned address = unsigned(__cvta_generic_to_shared(memory));
     const unsigned start = aligned_panels(address);
-    const int from = (start - address) / 2;
-    if (threadIdx.x == 0) *next = atomicAdd(turns, 1);
-    __syncthreads();
-    // A launch that no zeroes come before has no tiles left.
-    if (*next >= s.batches * s.key_tiles) return;
-    const typename tiles::place p = tiles::place_of(s, *next);
+    const int from = (start - address) / kBytes;
+    if constexpr (C::kAlone == 0) {
+      if (threadIdx.x == 0) *next = atomicAdd(turns, 1);
+      __syncthreads();
+      // A launch that no zeroes come before has no tiles left.
+      if (*next >= s.batches * s.key_tiles) return;
+    }
+    const typename tiles::place p = tiles::place_of(s, C::kAlone ? blockIdx.x : *next);
     const int number = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     if constexpr (C::kEight) {
       load_wide<C::kDepth>(memory + from, bytes, key, p);
       load_wide<C::kWidth>(memory + from + kValuesAt, bytes, value, p);
     } else {
-      load_panels<kKeys, C::kDepth, kThreads, (C::kAsync & 4) != 0>(from, threadIdx.x, key, p.head,
-                                                                    p.key);
-      load_panels<kKeys, C::kWidth, kThreads, (C::kAsync & 8) != 0>(from + kValuesAt, threadIdx.x,
-                                                                    value, p.head, p.key);
+      load_panels<kKeys, kDepthHalves, kThreads, (C::kAsync & 4) != 0, kOfChunk>(
+          from, threadIdx.x, key, p.head, p.key);
+      load_panels<kKeys, kWidthHalves, kThreads, (C::kAsync & 8) != 0, kOfChunk>(
+          from + kValuesAt, threadIdx.x, value, p.head, p.key);
     }
     typename tiles::template steps<decltype(f.limits)> step(s, f.limits, p);
     const auto load_step = [&](int stage) {
@@ -418,9 +406,9 @@ struct attention_grad_mma {
         load_bytes<C::kQueries, C::kWidth, kThreads>(kQueryElements, thread, grad, step.batch,
                                                      step.row);
       } else {
-        load_panels<C::kQueries, C::kDepth, kThreads, (C::kAsync & 1) != 0>(to, thread, query,
-                                                                            step.batch, step.row);
-        load_panels<C::kQueries, C::kWidth, kThreads, (C::kAsync & 2) != 0>(
+        load_panels<C::kQueries, kDepthHalves, kThreads, (C::kAsync & 1) != 0, kOfChunk>(
+            to, thread, query, step.batch, step.row);
+        load_panels<C::kQueries, kWidthHalves, kThreads, (C::kAsync & 2) != 0, kOfChunk>(
             to + kQueryElements, thread, grad, step.batch, step.row);
       }
     };
@@ -502,16 +490,16 @@ struct attention_grad_mma {
     const unsigned across = lane % 16, chunk = lane / 16;  // rows of matrices that a lane names
     const unsigned own_keys = start + key_panels::first(pair * kWarpKeys + across, chunk);
     const unsigned own_values =
-        start + kValuesAt * 2 + value_panels::first(pair * kWarpKeys + across, chunk);
-    const unsigned all_keys = start + key_panels::first(across, chunk);
-    const unsigned queries = start + kStagesAt * 2;
+        start + kValuesAt * kBytes + value_panels::first(pair * kWarpKeys + across, chunk);
+    const unsigned all_keys = start + products::template first_across<key_panels>(lane);
+    const unsigned queries = start + kStagesAt * kBytes;
     const int in_rows = half * kWarpQueries + lane % 8 + lane / 16 * 8, in_chunk = lane / 8 % 2;
     const unsigned as_rows = query_panels::first(in_rows, in_chunk);
     const unsigned grads_as_rows = grad_panels::first(in_rows, in_chunk);
-    const unsigned as_columns =
-        query_panels::further(query_panels::first(across, chunk), 0, half * (kKeyColumns / 8));
-    const unsigned grads_as_columns =
-        grad_panels::further(grad_panels::first(across, chunk), 0, half * (kValueColumns / 8));
+    const unsigned as_columns = query_panels::further(
+        products::template first_across<query_panels>(lane), 0, half * (kKeyColumns / kOfChunk));
+    const unsigned grads_as_columns = grad_panels::further(
+        products::template first_across<grad_panels>(lane), 0, half * (kValueColumns / kOfChunk));
     const int own = half * kWarpQueries;  // queries
     const unsigned of_pair = slope_panels::first(pair * kWarpKeys + across, chunk);
     // dq of the step before, from the slopes that it left.
@@ -519,14 +507,14 @@ struct attention_grad_mma {
     bool any = false;
     int stage = 0, slopes = 0;
     const auto add_before = [&] {
-      const int block = before.batch * s.query_tiles + before.row / C::kQueries;
-      if constexpr (C::kOrdered) {
+      [[maybe_unused]] const int block = before.batch * s.query_tiles + before.row / C::kQueries;
+      if constexpr (C::kOrdered && !C::kAlone) {
         if (threadIdx.x == 0) turn::wait_turn(turns + 1 + block, before.before);
         __syncthreads();
       }
-      add_queries(start + (kSlopesAt + (slopes ^ 1) * kSlopeElements) * 2, all_keys, number, lane,
-                  sums, block);
-      if constexpr (C::kOrdered) {
+      add_queries(s, f.scale, start + (kSlopesAt + (slopes ^ 1) * kSlopeElements) * kBytes,
+                  all_keys, number, lane, sums, before);
+      if constexpr (C::kOrdered && !C::kAlone) {
         __syncthreads();
         if (threadIdx.x == 0) turn::pass_turn(turns + 1 + block);
       }
@@ -546,7 +534,13 @@ struct attention_grad_mma {
       }
       settle(stage);
       __syncthreads();
-      if (!any) zero_keys();
+      if (!any) {
+        zero_keys();
+        if constexpr (C::kF32 == 1) {
+          round_keys(memory + from);
+          __syncthreads();
+        }
+      }
       zero_rows(stage);
       more = step.next();
       if constexpr (kLoadsAhead) {
@@ -556,14 +550,15 @@ struct attention_grad_mma {
       if constexpr (C::kStages > 1)
         if (more) read_rows();
       if (any) add_before();
-      const unsigned block = queries + stage * (kStageElements * 2);
+      const unsigned block = queries + stage * (kStageElements * kBytes);
       const float* const rows_of = statistics + stage * kOfStage;
       const unsigned of_stage = unsigned(__cvta_generic_to_shared(rows_of));
-      multiply_rows<key_panels, query_panels, C::kDepth>([&](int r) { return part[r].score; },
-                                                         own_keys, block + as_rows);
-      multiply_rows<value_panels, grad_panels, C::kWidth>(
-          [&](int r) { return part[r].grad; }, own_values,
-          block + kQueryElements * 2 + grads_as_rows);
+      float* const scores[kRowTiles] = {part[0].score, part[1].score};
+      float* const inner[kRowTiles] = {part[0].grad, part[1].grad};
+      base::template multiply_rows<key_panels, query_panels, C::kDepth>(scores, own_keys,
+                                                                        block + as_rows);
+      base::template multiply_rows<value_panels, grad_panels, C::kWidth>(
+          inner, own_values, block + kQueryElements * kBytes + grads_as_rows);
       const int slopes_at = kSlopesAt + slopes * kSlopeElements;
       int* const bias_turn = bias_turn_of(s, turns, now, p.index);
       if constexpr (kBiasInOrder) {
@@ -576,18 +571,17 @@ struct attention_grad_mma {
         const place_in_step here = {
             s,   now,  p.key,    row,
             own, lane, of_stage, reinterpret_cast<const int*>(rows_of + 2 * C::kQueries)};
-        const auto store = [&](int to, const unsigned* pairs) {
-          store_pairs<slope_panels, kWarpQueries / 2>(memory + from + to, row, own / 8, lane,
-                                                      [&](int e) { return pairs[e / 2]; });
+        const auto store = [&](int to, const unsigned* words) {
+          store_words<kWarpQueries / 2>(memory + from + to, row, own / kOfChunk, lane, words);
         };
         const unsigned means = here.statistics() + C::kQueries * 4;
         part[r].take_kept(f, s, here);
         if constexpr (rows::kTogether) {
           part[r].take_both(f, s, here, now.inside, means);
-          store(kWeightsAt, part[r].weights);
+          if constexpr (C::kShare > 1) store(kWeightsAt, part[r].weights);
         } else {
           part[r].take_weights(f, s, here, now.inside);
-          store(kWeightsAt, part[r].weights);
+          if constexpr (C::kShare > 1) store(kWeightsAt, part[r].weights);
           part[r].take_slopes(f, s, here, means);
         }
         store(slopes_at, part[r].slopes);
@@ -596,21 +590,21 @@ struct attention_grad_mma {
         __syncthreads();
         if (threadIdx.x == 0) turn::pass_turn(bias_turn);
       }
-      const unsigned grad_rows = block + kQueryElements * 2 + grads_as_columns;
+      const unsigned grad_rows = block + kQueryElements * kBytes + grads_as_columns;
       const unsigned query_rows = block + as_columns;
-      multiply_own<grad_panels>(
+      base::template multiply_own<grad_panels>(
           dv, [&](int r) { return part[r].weights; }, grad_panels::further(grad_rows, own, 0));
-      multiply_own<query_panels>(
+      base::template multiply_own<query_panels>(
           dk, [&](int r) { return part[r].slopes; }, query_panels::further(query_rows, own, 0));
-      wait_pair(pair);
+      if constexpr (C::kShare > 1) wait_pair(pair);
 #pragma unroll
       for (int i = 1; i < C::kShare; ++i) {
         const int other = (half + i) % C::kShare * kWarpQueries;
-        const unsigned of_other = slope_panels::further(of_pair, 0, other / 8);
-        multiply_other<grad_panels>(dv, start + kWeightsAt * 2 + of_other,
-                                    grad_panels::further(grad_rows, other, 0));
-        multiply_other<query_panels>(dk, start + slopes_at * 2 + of_other,
-                                     query_panels::further(query_rows, other, 0));
+        const unsigned of_other = slope_panels::further(of_pair, 0, other / kOfChunk);
+        base::template multiply_other<grad_panels>(dv, start + kWeightsAt * kBytes + of_other,
+                                                   grad_panels::further(grad_rows, other, 0));
+        base::template multiply_other<query_panels>(dk, start + slopes_at * kBytes + of_other,
+                                                    query_panels::further(query_rows, other, 0));
       }
       if constexpr (C::kStages > 1) {
         if (more) store_rows_of(stage ^ 1);

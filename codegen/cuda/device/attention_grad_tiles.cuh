@@ -26,6 +26,7 @@ struct attention_grad_shape {
   int key_sums;  // with kParts: blocks of dk among `part_sums`, before those of dv
   int key_pairs = 1, value_pairs = 1;  // pairs that share a head of k, of v
   int images;                          // with kImagesFirst
+  int sum_rows, sum_columns;           // of a head of q among sums of f32, that lie as rows
 };
 
 // Keys from first to end are those that some row of the heads that share a head of k and v sees:
@@ -54,7 +55,9 @@ __device__ inline int attention_grad_heads(const attention_grad_shape& s, int pa
 
 // kImagesFirst: a head's tiles of all images come before those of the next one, so that what they
 // read, and add to, together is still in L2. (Zeroes made ahead want sums of a section in a row.)
-template <int kKeys, int kQueries, bool kOrdered, bool kRotates, bool kParts, bool kImagesFirst>
+// kAll: all blocks of queries are steps, whether they see a key or not.
+template <int kKeys, int kQueries, bool kOrdered, bool kRotates, bool kParts, bool kImagesFirst,
+          bool kAll = false>
 struct attention_grad_tiles {
   static_assert(kOrdered || !kImagesFirst);
   // Heads go in sections; in one the first keys come first, which most rows see under a causal
@@ -132,7 +135,7 @@ struct attention_grad_tiles {
       const int number = window + threadIdx.x % 32, count = s.query_tiles * s.group;
       go_to(min(number, count - 1));
       int result[4];
-      const bool sees_some = sees(batch, row, result);
+      const bool sees_some = sees(batch, row, result) || kAll;
       const int end = min(result[1], s.keys);
       const bool all = result[2] <= key && min(result[3], s.keys) >= key + kKeys;
       of_lane = max(end - 1, 0) / kKeys * 2 + (all ? 1 : 0);

@@ -5,7 +5,8 @@
 //
 //   S = score(S)                scale, bias, masks, whatever the graph has
 //   m, l                        maximum and sum of exp(S - m) by rows, O scaled where m grows
-//   P = weight(exp(S - m))      to 16 bits, in place: the accumulator's layout is the operand's
+//   P = weight(exp(S - m))      to 16 bits, in place: the accumulator's layout is the operand's.
+//                               Of f32 operands (kF32) as they are
 //   O / l → finish;  rows(max, sum) → statistics
 //
 // Element e of an accumulator, of wgmma and of mma.sync alike, is row lane / 4 + 8 * (e / 2 % 2) of
@@ -125,6 +126,7 @@ struct attention_rows {
   }
   static __device__ inline float infinity() { return __int_as_float(0x7f800000); }
 
+  using layout = attention_layout<C::kF32 != 0>;
   static constexpr int kScores = C::kKeys / 2;    // registers of S
   static constexpr int kResults = C::kWidth / 2;  // of O
 
@@ -141,7 +143,7 @@ struct attention_rows {
   float max_low, max_high, sum_low, sum_high;
   float share_low, share_high;           // of sums in weights, as log2, with kEight
   float largest_weight, largest_result;  // of this thread's, with kPeaks
-  unsigned weights[kScores / 2];
+  unsigned weights[C::kF32 ? kScores : kScores / 2];
 
   // Before the first tile. An initialiser would make loops of how a skeleton clears the arrays
   // here, and leave these in memory.
@@ -411,6 +413,15 @@ struct attention_rows {
     else
       return pack_pair<C::kPackBf16>(low, high);
   }
+  // Elements e and e + 1, for the next product's left operand.
+  __device__ inline void put_weights(int e, float low, float high) {
+    if constexpr (C::kF32) {
+      weights[layout::left_order(e)] = layout::word_of(low, C::kF32 == 1);
+      weights[layout::left_order(e + 1)] = layout::word_of(high, C::kF32 == 1);
+    } else {
+      weights[e / 2] = pack_weights(low, high);
+    }
+  }
   // Words become those of a lane's number among four, of the four lanes one after another.
   static __device__ inline void exchange_words(unsigned (&words)[4], unsigned lane) {
 #pragma unroll
@@ -451,8 +462,8 @@ struct attention_rows {
 #pragma unroll
       for (int e = 8 * k; e < 8 * k + 8; e += 2) {
         const unsigned word = words[e % 8 / 2];
-        weights[e / 2] = pack_weights(weight_of<inside>(e, block, word & 0xffff, most),
-                                      weight_of<inside>(e + 1, block, word >> 16, most));
+        put_weights(e, weight_of<inside>(e, block, word & 0xffff, most),
+                    weight_of<inside>(e + 1, block, word >> 16, most));
       }
     }
     take_largest(most);
@@ -512,7 +523,7 @@ struct attention_rows {
   }
   __device__ inline float finished(int e) {
     if constexpr (!C::kFinish) return result[e];
-    const int column = 2 * (thread % 4) + 8 * (e / 4) + e % 2;
+    const int column = layout::result_column(e, thread);
     const int own = e & 2 ? row + 8 : row, at = min(own, s->queries - 1);
     float y[C::kPeaks & 2 ? 2 : 1];
     f->finish(result[e], batch, at, min(column, s->columns - 1), y);

@@ -8,7 +8,7 @@
 //              last to the first, in a ring of kStages by asynchronous copies of all threads
 //   warp       16 * kRowTiles of the rows, all keys:
 //
-//     S = q k'      mma.m16n8k16, q held in registers with kHeld, else read again for each block
+//     S = q k'      mma.sync, q held in registers with kHeld, else read again for each block
 //     P, m, l       by rows
 //     O += P v      P from registers, v transposed as it is read
 //
@@ -18,7 +18,10 @@
 // limit of mma.sync. Copies of a block are under way while the one before is multiplied; a barrier
 // a block says that they are there, and that nobody reads the place that comes next.
 //
-// Functions beside those of attention_rows.cuh, of 8 neighbours, with `to` the place in `memory`:
+// Operands have 16 bits or are f32 (kF32; attention_products.cuh says what differs).
+//
+// Functions beside those of attention_rows.cuh, of the neighbours in 16 bytes, with `to` the place
+// in `memory`:
 //   query(to, batch, row, column), key(…), value(…)    elements from `column` on of a row of the
 //                                   operand of head `batch` of the result, zeroes outside of it;
 //                                   kAsync: bits for those that start asynchronous copies
@@ -39,31 +42,40 @@ struct attention_mma {
   static constexpr int kKeysAt = C::kWarps * kQueryElements;
   static constexpr int kStageElements = kKeyElements + kValueElements;
 
-  using query_panels = panels<kWarpRows, C::kDepth>;
-  using key_panels = panels<C::kKeys, C::kDepth>;
-  using value_panels = panels<C::kKeys, C::kWidth>;
-  using result_panels = panels<kWarpRows, C::kWidth>;
-
-  static __device__ inline void multiply(float* sums, const unsigned* left, const unsigned* right) {
-    multiply_16<C::kPackBf16>(sums, left, right);
-  }
+  using products = attention_products<C>;
+  static constexpr int kBytes = products::kBytes, kOfChunk = products::kOfChunk;
+  static constexpr int kDepthHalves = C::kDepth * products::kHalves;
+  static constexpr int kWidthHalves = C::kWidth * products::kHalves;
+  using query_panels = panels<kWarpRows, kDepthHalves>;
+  using key_panels = panels<C::kKeys, kDepthHalves>;
+  using value_panels = panels<C::kKeys, kWidthHalves>;
+  using result_panels = panels<kWarpRows, kWidthHalves>;
+  static constexpr int kDepthSteps = C::kDepth / products::kStep;
+  static constexpr int kKeySteps = C::kKeys / products::kStep;
+  using left = typename products::left;
 
   template <class F>
   struct warp {
     attention_rows<C, F> part[C::kRowTiles];
     int first, end;              // blocks that its rows see
     unsigned query, key, value;  // addresses of the rows that this lane names of matrices
-    unsigned held[C::kHeld ? C::kRowTiles * C::kDepth / 4 : 1];
+    unsigned held[C::kHeld ? C::kRowTiles * kDepthSteps * 4 : 1];
 
-    static __device__ inline void load_queries(unsigned* to, unsigned from, int tile, int step) {
-      matrices<4>::load(to, query_panels::further(from, 16 * tile, 2 * step));
+    static __device__ inline unsigned query_at(unsigned from, int tile, int step) {
+      return query_panels::further(from, 16 * tile, 2 * step);
     }
     __device__ inline void hold_queries() {
 #pragma unroll
       for (int r = 0; r < C::kRowTiles; ++r)
 #pragma unroll
-        for (int i = 0; i < C::kDepth / 16; ++i)
-          load_queries(held + (r * (C::kDepth / 16) + i) * 4, query, r, i);
+        for (int i = 0; i < kDepthSteps; ++i)
+          matrices<4>::load(held + (r * kDepthSteps + i) * 4, query_at(query, r, i));
+    }
+    __device__ inline left query_of(unsigned queries, int tile, int step) const {
+      if constexpr (C::kHeld)
+        return products::template left_registers<false>(held + (tile * kDepthSteps + step) * 4);
+      else
+        return products::template left_rows<false>(query_at(queries, tile, step));
     }
     __device__ inline void multiply_keys(unsigned keys) {
       const unsigned queries = computed_again(query);
@@ -71,46 +83,70 @@ struct attention_mma {
       for (int r = 0; r < C::kRowTiles; ++r)
 #pragma unroll
         for (float& score : part[r].score) score = 0;
+      if constexpr (products::kChain != 0) return multiply_keys_in_chains(queries, keys);
 #pragma unroll
-      for (int i = 0; i < C::kDepth / 16; ++i) {
-        unsigned left[C::kRowTiles][4];
+      for (int i = 0; i < kDepthSteps; ++i) {
+        left rows[C::kRowTiles];
 #pragma unroll
-        for (int r = 0; r < C::kRowTiles; ++r) {
-          if constexpr (C::kHeld) {
-#pragma unroll
-            for (int w = 0; w < 4; ++w) left[r][w] = held[(r * (C::kDepth / 16) + i) * 4 + w];
-          } else {
-            load_queries(left[r], queries, r, i);
-          }
-        }
+        for (int r = 0; r < C::kRowTiles; ++r) rows[r] = query_of(queries, r, i);
 #pragma unroll
         for (int n = 0; n < C::kKeys / 16; ++n) {
-          unsigned right[4];
-          matrices<4>::load(right, key_panels::further(keys, 16 * n, 2 * i));
+          const auto right = products::right_rows(key_panels::further(keys, 16 * n, 2 * i));
 #pragma unroll
-          for (int r = 0; r < C::kRowTiles; ++r) {
-            multiply(part[r].score + 8 * n, left[r], right);
-            multiply(part[r].score + 8 * n + 4, left[r], right + 2);
-          }
+          for (int r = 0; r < C::kRowTiles; ++r)
+            products::multiply(part[r].score + 8 * n, rows[r], right);
         }
       }
     }
+    using sums_of_rows = float * [C::kRowTiles];
+    // A sum of a few steps is for some columns; queries are read anew for others.
+    __device__ inline void multiply_keys_in_chains(unsigned queries, unsigned keys) {
+#pragma unroll
+      for (int n = 0; n < C::kKeys / 16; ++n) {
+        sums_of_rows to;
+#pragma unroll
+        for (int r = 0; r < C::kRowTiles; ++r) to[r] = part[r].score + 8 * n;
+        products::template add_steps<kDepthSteps, C::kRowTiles, 8, C::kHeld == 0>(
+            to, [&](int i, float* const(&sums)[C::kRowTiles]) {
+              const auto right = products::right_rows(key_panels::further(keys, 16 * n, 2 * i));
+#pragma unroll
+              for (int r = 0; r < C::kRowTiles; ++r)
+                products::multiply(sums[r], query_of(queries, r, i), right);
+            });
+      }
+    }
+    // Of 16 columns and one step.
+    __device__ inline void multiply_value(unsigned values, int i, int n,
+                                          float* const (&sums)[C::kRowTiles]) {
+      const auto right = products::template right_across<false>(
+          value_panels::further(values, products::kStep * i, products::kAcross * n));
+#pragma unroll
+      for (int r = 0; r < C::kRowTiles; ++r)
+        products::multiply(sums[r],
+                           products::template left_registers<true>(part[r].weights + 4 * i), right);
+    }
     __device__ inline void multiply_values(unsigned values) {
+      sums_of_rows to[C::kWidth / 16];
 #pragma unroll
-      for (int i = 0; i < C::kKeys / 16; ++i)
+      for (int n = 0; n < C::kWidth / 16; ++n)
 #pragma unroll
-        for (int n = 0; n < C::kWidth / 16; ++n) {
-          unsigned right[4];
-          matrices<4>::load_transposed(right, value_panels::further(values, 16 * i, 2 * n));
+        for (int r = 0; r < C::kRowTiles; ++r) to[n][r] = part[r].result + 8 * n;
+      if constexpr (products::kChain != 0) {
 #pragma unroll
-          for (int r = 0; r < C::kRowTiles; ++r) {
-            multiply(part[r].result + 8 * n, part[r].weights + 4 * i, right);
-            multiply(part[r].result + 8 * n + 4, part[r].weights + 4 * i, right + 2);
-          }
-        }
+        for (int n = 0; n < C::kWidth / 16; ++n)
+          products::template add_steps<kKeySteps, C::kRowTiles, 8, false>(
+              to[n], [&](int i, float* const(&sums)[C::kRowTiles]) {
+                multiply_value(values, i, n, sums);
+              });
+      } else {
+#pragma unroll
+        for (int i = 0; i < kKeySteps; ++i)
+#pragma unroll
+          for (int n = 0; n < C::kWidth / 16; ++n) multiply_value(values, i, n, to[n]);
+      }
     }
     __device__ inline void take(int block, int stage) {
-      multiply_keys(key + stage * (2 * kStageElements));
+      multiply_keys(key + stage * (kBytes * kStageElements));
       using exponent = typename attention_rows<C, F>::exponent;
       exponent of[C::kRowTiles];
       float times[C::kRowTiles], low[C::kRowTiles], high[C::kRowTiles];
@@ -136,11 +172,11 @@ struct attention_mma {
         part[r].template take_exponentials<false>(of[r], low[r], high[r]);
         part[r].take_weights(block);
       }
-      multiply_values(value + stage * (2 * kStageElements));
+      multiply_values(value + stage * (kBytes * kStageElements));
     }
     // Of a block that is taken two times.
     __device__ inline void look(int block, int stage) {
-      multiply_keys(key + stage * (2 * kStageElements));
+      multiply_keys(key + stage * (kBytes * kStageElements));
 #pragma unroll
       for (int r = 0; r < C::kRowTiles; ++r) {
         float low, high;
@@ -148,13 +184,13 @@ struct attention_mma {
       }
     }
     __device__ inline void take_again(int block, int stage) {
-      multiply_keys(key + stage * (2 * kStageElements));
+      multiply_keys(key + stage * (kBytes * kStageElements));
 #pragma unroll
       for (int r = 0; r < C::kRowTiles; ++r) {
         part[r].softmax_again(part[r].take_scores(block));
         part[r].take_weights(block);
       }
-      multiply_values(value + stage * (2 * kStageElements));
+      multiply_values(value + stage * (kBytes * kStageElements));
     }
   };
 
@@ -173,7 +209,7 @@ struct attention_mma {
       row = tile.row + number * kWarpRows;
       const unsigned address = unsigned(__cvta_generic_to_shared(memory));
       start = aligned_panels(address);
-      from = (start - address) / 2;
+      from = (start - address) / kBytes;
       queries_at = from + number * kQueryElements;
     }
   };
@@ -203,9 +239,11 @@ struct attention_mma {
       for (float& result : part.result) result = 0;
     }
     const int lane = at.lane;
-    w.query = at.start + at.number * kQueryElements * 2 + query_panels::first(lane % 16, lane / 16);
-    w.key = at.start + kKeysAt * 2 + key_panels::first(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    w.value = at.start + (kKeysAt + kKeyElements) * 2 + value_panels::first(lane % 16, lane / 16);
+    w.query =
+        at.start + at.number * kQueryElements * kBytes + query_panels::first(lane % 16, lane / 16);
+    w.key = at.start + kKeysAt * kBytes + key_panels::first(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    w.value = at.start + (kKeysAt + kKeyElements) * kBytes +
+              products::template first_across<value_panels>(lane);
     return w;
   }
 
@@ -227,21 +265,37 @@ struct attention_mma {
         part.finish_rows(low, high);
         part.scale_result(low, high);
       }
-#pragma unroll
-      for (int e = 0; e < C::kWidth / 2; e += 2) {
-        const int row = 16 * r + at.lane / 4 + (e & 2) * 4;
-        *reinterpret_cast<unsigned*>(memory + at.queries_at + result_panels::at(row, e / 4) +
-                                     at.lane % 4 * 2) = part.finished_pair(e);
-      }
+      stage_results(memory + at.queries_at, part, 16 * r, at.lane);
     }
     __syncwarp();
 #pragma unroll 4
     for (int n = at.lane; n < kWarpRows * result_panels::kOfRow; n += 32) {
       const int row = n / result_panels::kOfRow, chunk = n % result_panels::kOfRow;
-      if (at.row + row >= s.queries || chunk * 8 >= s.columns) continue;
-      __align__(16) T values[8];
-      copy<16>(values, memory + at.queries_at + result_panels::at(row, chunk));
-      store(values, at.tile.batch, at.row + row, chunk * 8);
+      if (at.row + row >= s.queries || chunk * kOfChunk >= s.columns) continue;
+      __align__(16) T values[kOfChunk];
+      copy<16>(values, memory + at.queries_at + result_panels::at(row, chunk) / products::kHalves);
+      store(values, at.tile.batch, at.row + row, chunk * kOfChunk);
+    }
+  }
+  // 16 rows from `first` on.
+  template <class T, class Part>
+  static __device__ inline void stage_results(T* to, Part& part, int first, int lane) {
+    if constexpr (C::kF32) {
+#pragma unroll
+      for (int i = 0; i < C::kWidth / 8; ++i) {
+        const int e = i / 2 * 8 + i % 2 * 2, row = first + lane / 4 + (e & 2) * 4;
+        const int chunk = products::result_column(e, lane) / kOfChunk;
+        *reinterpret_cast<float4*>(to + result_panels::at(row, chunk) / products::kHalves) =
+            make_float4(part.finished(e), part.finished(e + 4), part.finished(e + 1),
+                        part.finished(e + 5));
+      }
+    } else {
+#pragma unroll
+      for (int e = 0; e < C::kWidth / 2; e += 2) {
+        const int row = first + lane / 4 + (e & 2) * 4;
+        *reinterpret_cast<unsigned*>(to + result_panels::at(row, e / 4) + lane % 4 * 2) =
+            part.finished_pair(e);
+      }
     }
   }
 
@@ -255,16 +309,16 @@ struct attention_mma {
     const auto load_block = [&](int block, int stage) {
       const int to = at.from + kKeysAt + stage * kStageElements, first = block * C::kKeys;
       const unsigned thread = computed_again(threadIdx.x);
-      load_panels<C::kKeys, C::kDepth, kThreads, (C::kAsync & 2) != 0>(to, thread, key, batch,
-                                                                       first);
+      load_panels<C::kKeys, kDepthHalves, kThreads, (C::kAsync & 2) != 0, kOfChunk>(to, thread, key,
+                                                                                    batch, first);
       const auto seen_value = [&](int at, int b, int row, int column) {
         value(at, b, !C::kTails || row < whole.seen_end ? row : s.keys, column);
       };
-      load_panels<C::kKeys, C::kWidth, kThreads, (C::kAsync & 4) != 0>(to + kKeyElements, thread,
-                                                                       seen_value, batch, first);
+      load_panels<C::kKeys, kWidthHalves, kThreads, (C::kAsync & 4) != 0, kOfChunk>(
+          to + kKeyElements, thread, seen_value, batch, first);
     };
-    load_panels<kWarpRows, C::kDepth, 32, (C::kAsync & 1) != 0>(at.queries_at, at.lane, query,
-                                                                batch, at.row);
+    load_panels<kWarpRows, kDepthHalves, 32, (C::kAsync & 1) != 0, kOfChunk>(at.queries_at, at.lane,
+                                                                             query, batch, at.row);
     commit_async();
     constexpr int kAhead = C::kStages - 1;
 #pragma unroll

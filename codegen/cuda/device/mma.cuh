@@ -10,7 +10,7 @@
 //   acc[0..1]: row g, columns 2t,2t+1;  acc[2..3]: row g + 8
 //
 // mma_f32 rounds its operands to TF32, to nearest, ties away from zero: the tensor core would cut
-// them off. What is rounded twice the compiler rounds once.
+// them off. What is rounded twice the compiler rounds once. mma_tf32 has rounded operands.
 __device__ inline unsigned round_tf32(unsigned v) {
   asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v));
   return v;
@@ -33,15 +33,19 @@ __device__ inline void mma_bf16(float* acc, const T* a, const T* b) {
       : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
       : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
 }
+__device__ inline void mma_tf32(float* acc, const unsigned* x, const unsigned* y) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+      : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+}
 template <class T>
 __device__ inline void mma_f32(float* acc, const T* a, const T* b) {
   const unsigned* x = reinterpret_cast<const unsigned*>(a);
   const unsigned* y = reinterpret_cast<const unsigned*>(b);
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-      : "r"(round_tf32(x[0])), "r"(round_tf32(x[1])), "r"(round_tf32(x[2])), "r"(round_tf32(x[3])),
-        "r"(round_tf32(y[0])), "r"(round_tf32(y[1])));
+  const unsigned left[] = {round_tf32(x[0]), round_tf32(x[1]), round_tf32(x[2]), round_tf32(x[3])};
+  const unsigned right[] = {round_tf32(y[0]), round_tf32(y[1])};
+  mma_tf32(acc, left, right);
 }
 template <class T>
 __device__ inline void mma_i8(int* acc, const T* a, const T* b) {

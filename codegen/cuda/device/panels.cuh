@@ -24,8 +24,9 @@ struct panels {
 };
 __device__ inline unsigned aligned_panels(unsigned address) { return (address + 127) & ~127u; }
 
-// All of some panels by `count` threads, of which this is one.
-template <int rows, int columns, unsigned count, bool is_async, class Load>
+// All of some panels by `count` threads, of which this is one. Panels of f32 have two `columns` for
+// each element, and so chunks of 4 elements.
+template <int rows, int columns, unsigned count, bool is_async, int of_chunk = 8, class Load>
 __device__ inline void load_panels(int to, unsigned thread, const Load& load, int batch,
                                    int first) {
   using shape = panels<rows, columns>;
@@ -33,18 +34,19 @@ __device__ inline void load_panels(int to, unsigned thread, const Load& load, in
   constexpr int kUnrolled = is_async ? 16 : 1;
   // Whole rows at once, whose keys are the same each time: only the row changes.
   if constexpr (kPieces % count == 0 && count % (kOfRow * 8) == 0) {
-    const int chunk = thread % kOfRow, row = thread / kOfRow, at = to + shape::at(row, chunk);
+    const int chunk = thread % kOfRow, row = thread / kOfRow,
+              at = to + shape::at(row, chunk) * of_chunk / 8;
     constexpr int kRowsAtOnce = count / kOfRow;
 #pragma unroll kUnrolled
     for (int i = 0; i < rows; i += kRowsAtOnce)
-      load(at + i * (shape::kChunks * 8), batch, first + row + i, chunk * 8);
+      load(at + i * (shape::kChunks * of_chunk), batch, first + row + i, chunk * of_chunk);
   } else {
 #pragma unroll kUnrolled
     for (unsigned i = 0; i < kPieces; i += count) {
       const unsigned n = i + thread;
       if (kPieces % count != 0 && n >= kPieces) break;
       const int row = n / kOfRow, chunk = n % kOfRow;
-      load(to + shape::at(row, chunk), batch, first + row, chunk * 8);
+      load(to + shape::at(row, chunk) * of_chunk / 8, batch, first + row, chunk * of_chunk);
     }
   }
 }
