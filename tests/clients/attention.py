@@ -150,7 +150,7 @@ class Attention:
         hidden = self.b.rng.uniform(0, 1, dims) < 0.33
         hidden[..., int(self.b.rng.integers(dims[3]))] = False
         hidden[:, :, list(mask[1])] = True
-        lowest = {_T.HALF: -65504.0, _T.BFLOAT16: -3.38e38}[self.io]
+        lowest = {_T.HALF: -65504.0}.get(self.io, -3.38e38)
         return np.where(hidden, mask[0] if np.isinf(mask[0]) else max(mask[0], lowest), values)
 
     def _drop(self, probability, shape, dump):

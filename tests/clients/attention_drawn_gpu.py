@@ -24,6 +24,7 @@ _parser.add_argument("--seconds", type=float, default=1e9, help="no graph is beg
 _parser.add_argument("--shrink", type=int, default=1, help="failures that are made small")
 _arguments = _parser.parse_args()
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # f32 is compared with what f32 has
 
 import torch  # noqa: E402
 

@@ -21,6 +21,7 @@ _parser.add_argument("--only", default="", help="of the names, parts of them")
 _parser.add_argument("--seed", type=int, default=1)
 _arguments = _parser.parse_args()
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # f32 is compared with what f32 has
 preload.load(_arguments.cudart, _arguments.cudnn)
 
 import cudnn  # noqa: E402
@@ -183,15 +184,40 @@ GRADIENTS = [
 ]
 
 
+# Of f32, by the engines that keep all of its bits.
+WIDE = [
+    ("padding_causal", {**_LENGTHS, **_CAUSAL}),
+    ("padding_no_keys_bias", {**_NO_KEYS, **_BIAS}),
+    ("sink_window_depth_128", {**_SINK, **_WINDOW, "q": (2, 2, 70, 128)}),
+    ("dropout_calls_padding_causal", {**_DROP, **_LENGTHS, **_CAUSAL, "keys": 208}),
+    ("ragged_gap_causal", {**_LENGTHS, **_RAGGED, "gap": 2, **_CAUSAL}),
+    ("paged_3_causal", {**_LENGTHS, "page": 3, **_CAUSAL}),
+    ("depth_192_128_causal", {**_CAUSAL, "q": (1, 2, 70, 192), "value_depth": 128}),
+]
+WIDE_GRADIENTS = [
+    ("padding_causal_poison", {**_LENGTHS, **_CAUSAL, **_POISON}),
+    ("dbias_padding_causal", {**_LENGTHS, **_BIAS, **_CAUSAL, "dbias": True}),
+    ("sink_padding_no_keys", {**_SINK, **_NO_KEYS}),
+    ("dropout_words_shared", {**_DROP, **_EVEN}),
+    ("window_one_head_of_keys_depth_128", {**_WINDOW, "q": (2, 4, 70, 128), "heads": 1}),
+    ("ragged_gap_causal", {**_LENGTHS, **_RAGGED, "gap": 2, **_CAUSAL}),
+    ("whole_blocks_causal", {"q": (2, 2, 128, 64), **_CAUSAL}),
+    ("one_tile_bottom_right", {"seq_q": (70, 33, 5), "seq_kv": (3, 0, 40), **_BOTTOM, "keys": 40}),
+    ("score_function", {"cap": 0.75}),
+]
+
+
 def _run(handle, number, options, backward=False):
     options = {**_SHAPE, **options}
     asked = {name: options.pop(name) for name in ("dbias", "deterministic") if name in options}
-    fp8 = options.pop("fp8", None)
+    fp8, f32 = options.pop("fp8", None), options.pop("f32", False)
     layout = ["bhsd", "bshd", "sbhd", "bs3hd"][number % 4]
     heads = options.get("heads", options["q"][1])
     if layout == "bs3hd" and (heads != options["q"][1] or "value_heads" in options or "value_depth" in options):
         layout = "bshd"
     io = (_T.HALF, _T.BFLOAT16)[number // 2 % 2]
+    if f32:
+        io = _T.FLOAT
     if fp8:
         io = _T.FP8_E5M2 if fp8 == "e5m2" else _T.FP8_E4M3
     memory = EmulatedMemory(_arguments.libcuda)
@@ -210,6 +236,8 @@ def main():
     failed = 0
     cases = [(f"forward {name}", options) for name, options in CASES]
     cases += [(f"backward {name}", options) for name, options in GRADIENTS]
+    cases += [(f"forward f32 {name}", {**options, "f32": True}) for name, options in WIDE]
+    cases += [(f"backward f32 {name}", {**options, "f32": True}) for name, options in WIDE_GRADIENTS]
     for number, (name, options) in enumerate(cases):
         if not any(word in name for word in _arguments.only.split(",")):
             continue

@@ -13,6 +13,7 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ _parser.add_argument("--cudart", required=True)
 _parser.add_argument("--kiln", required=True)
 _parser.add_argument("--write", action="store_true")
 _parser.add_argument("--most", type=int, help="combinations, for trying")
+_parser.add_argument("--only", default="", help="of the names, a part, for trying")
+_parser.add_argument("--keep", help="a folder for the graphs, for looking at them")
 _arguments = _parser.parse_args()
 _captured = pathlib.Path(tempfile.mkdtemp())
 os.environ["KILN_CAPTURE"] = str(_captured)
@@ -53,52 +56,53 @@ _SINK = {"sink": True}
 _RAGGED = {**_LENGTHS, "ragged": True}
 _PAGED = {**_LENGTHS, "page": 16}
 
-# Name, arguments of Attention, and where it is legal: f(orward), b(ackward), 8 (fp8, too), l (several layouts).
+# Name, arguments of Attention, and where it is legal: f(orward), b(ackward), 8 (fp8, too), l (several layouts), 4 (f32,
+# too).
 MASKS = [
-    ("none", {}, "fb8l"),
-    ("causal", _CAUSAL, "fb8l"),
+    ("none", {}, "fb8l4"),
+    ("causal", _CAUSAL, "fb8l4"),
     ("causal_bottom_right", _BOTTOM, "fbl"),
     ("window", _WINDOW, "fbl"),
     ("window_bottom_right", {**_WINDOW, "bottom_right": True}, "fbl"),
-    ("window_both_sides", {"right": 32, "left": 64}, "fbl"),
-    ("padding", _LENGTHS, "fb8l"),
-    ("padding_causal", {**_LENGTHS, **_CAUSAL}, "fb8l"),
+    ("window_both_sides", {"right": 32, "left": 64}, "fbl4"),
+    ("padding", _LENGTHS, "fb8l4"),
+    ("padding_causal", {**_LENGTHS, **_CAUSAL}, "fb8l4"),
     ("padding_causal_bottom_right", {**_LENGTHS, **_BOTTOM}, "fbl"),
     ("padding_window", {**_LENGTHS, **_WINDOW}, "fbl"),
     ("bias", _BIAS, "fbl"),
     ("bias_causal", {**_BIAS, **_CAUSAL}, "fbl"),
     ("bias_window", {**_BIAS, **_WINDOW}, "fb"),
-    ("bias_padding", {**_BIAS, **_LENGTHS}, "fbl"),
+    ("bias_padding", {**_BIAS, **_LENGTHS}, "fbl4"),
     ("bias_padding_causal", {**_BIAS, **_LENGTHS, **_CAUSAL}, "fb"),
     ("dbias", {**_BIAS, "dbias": True}, "b"),
-    ("dbias_padding_causal", {**_BIAS, **_LENGTHS, **_CAUSAL, "dbias": True}, "b"),
-    ("alibi_causal", {"alibi": True, **_CAUSAL}, "fbl"),
+    ("dbias_padding_causal", {**_BIAS, **_LENGTHS, **_CAUSAL, "dbias": True}, "b4"),
+    ("alibi_causal", {"alibi": True, **_CAUSAL}, "fbl4"),
     ("alibi_padding_causal", {"alibi": True, **_LENGTHS, **_CAUSAL}, "fb"),
     ("alibi_bias_causal", {"alibi": True, **_BIAS, **_CAUSAL}, "fb"),
-    ("sink", _SINK, "fbl"),
+    ("sink", _SINK, "fbl4"),
     ("sink_causal", {**_SINK, **_CAUSAL}, "fb"),
     ("sink_window", {**_SINK, **_WINDOW}, "fb"),
     ("sink_padding_causal", {**_SINK, **_LENGTHS, **_CAUSAL}, "fb"),
     ("dropout", _DROP, "fbl"),
-    ("dropout_causal", {**_DROP, **_CAUSAL}, "fb"),
+    ("dropout_causal", {**_DROP, **_CAUSAL}, "fb4"),
     ("dropout_padding_causal", {**_DROP, **_LENGTHS, **_CAUSAL}, "fb"),
-    ("score_function", {"cap": 0.75}, "fbl"),
-    ("grouped_causal", {**_CAUSAL, "heads": 1}, "fbl"),
+    ("score_function", {"cap": 0.75}, "fbl4"),
+    ("grouped_causal", {**_CAUSAL, "heads": 1}, "fbl4"),
     ("heads_4_2_1_causal", {**_CAUSAL, "q": (2, 4, _QUERIES, _DEPTH), "heads": 2, "value_heads": 1}, "fb"),
-    ("deterministic_causal", {**_CAUSAL, "deterministic": True}, "b"),
-    ("depth_192_128_causal", {**_CAUSAL, "q": (2, _HEADS, _QUERIES, 192), "value_depth": 128}, "fb"),
+    ("deterministic_causal", {**_CAUSAL, "deterministic": True}, "b4"),
+    ("depth_192_128_causal", {**_CAUSAL, "q": (2, _HEADS, _QUERIES, 192), "value_depth": 128}, "fb4"),
     ("depth_64_causal", {**_CAUSAL, "q": (2, _HEADS, _QUERIES, 64)}, "fb"),
-    ("ragged", _RAGGED, "fb"),
-    ("ragged_causal", {**_RAGGED, **_CAUSAL}, "fb"),
+    ("ragged", _RAGGED, "fb4"),
+    ("ragged_causal", {**_RAGGED, **_CAUSAL}, "fb4"),
     ("ragged_causal_bottom_right", {**_RAGGED, **_BOTTOM}, "fb"),
     ("ragged_window", {**_RAGGED, **_WINDOW}, "fb"),
     ("ragged_bias_causal", {**_RAGGED, **_BIAS, **_CAUSAL}, "fb"),
     ("paged", _PAGED, "f"),
-    ("paged_causal", {**_PAGED, **_CAUSAL}, "f"),
+    ("paged_causal", {**_PAGED, **_CAUSAL}, "f4"),
     ("paged_causal_bottom_right", {**_PAGED, **_BOTTOM}, "f"),
     ("paged_window", {**_PAGED, **_WINDOW}, "f"),
     ("paged_one_query", {"q": (2, _HEADS, 1, _DEPTH), "seq_q": (1, 1), "seq_kv": (130, 192), "page": 16}, "f"),
-    ("one_query", {"q": (2, _HEADS, 1, _DEPTH)}, "f"),
+    ("one_query", {"q": (2, _HEADS, 1, _DEPTH)}, "f4"),
     ("one_query_padding", {"q": (2, _HEADS, 1, _DEPTH), "seq_q": (1, 1), "seq_kv": (130, 192)}, "f"),
 ]
 
@@ -110,7 +114,8 @@ def combinations():
             if direction not in where:
                 continue
             for layout in ("bhsd", "bshd", "bs3hd") if "l" in where else ("bshd",):
-                for io in (_T.BFLOAT16, _T.HALF) if layout == "bshd" else (_T.BFLOAT16,):
+                types = (_T.BFLOAT16, _T.HALF) if layout == "bshd" else (_T.BFLOAT16,)
+                for io in (*types, _T.FLOAT) if layout == "bshd" and "4" in where else types:
                     name = f"{mask} {layout} {io.name.lower()} {'forward' if direction == 'f' else 'backward'}"
                     yield name, io, direction == "b", {**options, "layout": LAYOUTS[layout]}
             if "8" in where:
@@ -150,16 +155,20 @@ def _is_fused(engines, backward):
 def main():
     handle = cudnn.create_handle()
     count, unfused = 0, {}
-    for name, io, backward, options in list(combinations())[:_arguments.most]:
+    chosen = [combination for combination in combinations() if _arguments.only in combination[0]]
+    for name, io, backward, options in chosen[:_arguments.most]:
         count += 1
         file = _text_of(handle, io, backward, options)
+        if _arguments.keep:
+            shutil.copy(file, pathlib.Path(_arguments.keep) / f"{name.replace(' ', '_')}{file.suffix}")
         for arch in _ARCHS:
             engines = _groups(file, arch)
             # Pages are read by attention_sm90 as they lie, transposed ones too. One query with 192 keys is less
             # than its tile, so that the model may prefer another engine.
-            by_pages = name.startswith("paged") and "one_query" not in name and arch == "sm_90a"
+            has_wgmma = arch == "sm_90a" and io != _T.FLOAT
+            by_pages = name.startswith("paged") and "one_query" not in name and has_wgmma
             # Gradients are products of wgmma, but for rows of more than 128.
-            by_wgmma = backward and arch == "sm_90a" and "192" not in name
+            by_wgmma = backward and has_wgmma and "192" not in name
             by_bytes = not backward and arch == "sm_90a" and io == _T.FP8_E4M3
             if (not _is_fused(engines, backward) or by_pages and engines != ["attention_sm90"] or
                     by_bytes and engines != ["attention_bytes_sm90"] or

@@ -44,7 +44,7 @@ class Mismatch(AssertionError):
     """A result outside its bound."""
 
 
-_NAN = {_T.HALF: np.float16(np.nan), _T.BFLOAT16: 0x7FC0}
+_NAN = {_T.HALF: np.float16(np.nan), _T.BFLOAT16: 0x7FC0, _T.FLOAT: np.float32(np.nan)}
 
 
 class Builder:

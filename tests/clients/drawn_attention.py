@@ -195,6 +195,8 @@ def draw(seed, extents=SMALL):
     backward = bool(rng.random() < 0.4)
     io = [_T.HALF, _T.BFLOAT16, *_FP8][int(rng.choice(4, p=[0.42, 0.42, 0.1, 0.06]))]
     fp8 = io in _FP8
+    if seed % 8 == 7 and not fp8:  # so that other seeds keep their graphs
+        io = _T.FLOAT
     options = {**_shape(rng, backward, fp8, extents), "drawn": {}}
     # In any order, since each option is legal or not with those before, but for those that want another one.
     for option in sorted((OPTIONS[at] for at in rng.permutation(len(OPTIONS))), key=lambda o: o.name in _LATE):
