@@ -78,8 +78,8 @@ constexpr GradTile kTiles[] = {{8, 2, 128, 64, 2}, {8, 2, 64, 128, 2}, {8, 1, 64
                                {4, 2, 64, 128, 2}, {4, 1, 64, 128, 2}, {8, 2, 64, 256, 4},
                                {8, 1, 64, 256, 4}};
 // Of f32, whose rows are twice as long.
-constexpr GradTile kWideTiles[] = {{8, 1, 64, 64, 2},  {8, 2, 64, 64, 4},  {4, 2, 32, 64, 2},
-                                   {4, 1, 32, 64, 2},  {8, 1, 64, 128, 4}, {4, 1, 64, 128, 4},
+constexpr GradTile kWideTiles[] = {{4, 1, 32, 64, 1},  {8, 1, 64, 64, 2},  {4, 1, 32, 64, 2},
+                                   {8, 1, 32, 128, 2}, {8, 1, 64, 128, 4}, {4, 1, 64, 128, 4},
                                    {2, 1, 32, 128, 2}, {4, 1, 64, 256, 4}, {2, 1, 32, 256, 2}};
 
 Result<Plan> GradSm80::PlanOf(const Group& group, Arithmetic arithmetic) {
@@ -103,8 +103,11 @@ Result<Plan> GradSm80::PlanOf(const Group& group, Arithmetic arithmetic) {
 Status GradSm80::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
   const std::span<const GradTile> tiles =
       p.is_wide ? std::span<const GradTile>(kWideTiles) : std::span<const GradTile>(kTiles);
+  bool is_one = false;
   for (const GradTile& tile : tiles) {
     if (std::max(p.depth, p.width) > tile.most_depth) continue;
+    if (p.is_wide && knobs[0] > 0 && knobs[0] != tile.warps) continue;
+    is_one = true;
     p.warps = knobs[0] > 0 ? knobs[0] : tile.warps;
     p.stages = knobs[1] > 0 ? knobs[1] : tile.stages;
     p.queries_tile = tile.queries;
@@ -112,6 +115,9 @@ Status GradSm80::TakeTile(Plan& p, const Target& target, std::span<const int> kn
     p.keys_tile = kWarpKeys * p.warps / p.share;
     if (SharedBytes(p) <= target.shared_limit()) break;
   }
+  if (!is_one)
+    return Status::Error(Code::kUnsupportedShape, "{} warps have no tile for rows of {}", knobs[0],
+                         std::max(p.depth, p.width));
   return {};
 }
 

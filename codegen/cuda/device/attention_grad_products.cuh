@@ -1,7 +1,7 @@
 #pragma once
 // attention_grad_products<C>: sizes, panels and the five products of a warp in attention_grad_sm80,
-// of operands of 16 bits or f32 (attention_products.cuh); attention_grad_sm80.cuh says what they are
-// for.
+// of operands of 16 bits or f32 (attention_products.cuh); attention_grad_sm80.cuh says what they
+// are for.
 template <class C>
 struct attention_grad_products {
   static constexpr int kThreads = 32 * C::kWarps, kWarpKeys = 32;
