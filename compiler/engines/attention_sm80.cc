@@ -253,6 +253,9 @@ class Schedule {
 // Both products at half of what mma.sync reaches, in whole waves; the blocks that masks hide count
 // as half. Other tiles than the table's are thought to be slower the smaller they are.
 constexpr double kShare = 0.52, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
+// Until a tile's first operands have come, and from its last product to its results, where nothing
+// runs beside; smaller tiles have others beside them.
+constexpr double kTileSeconds = 3e-6, kTileRows = 128;
 
 double Sm80::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const AttentionProblem& p = plan.problem;
@@ -264,7 +267,8 @@ double Sm80::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const int times = p.has_bytes ? 2 : 1;  // that scores are computed
   const double products = plan.tile.rows * keys * (times * plan.depth + plan.width);
   const double cycles = products / (ProductsPerCycle(target, plan.arithmetic) * kShare * speed);
-  return kLaunchSeconds + waves * cycles * (p.hides_blocks ? 0.5 : 1) / MachineOf(target).clock;
+  const double seconds = cycles * (p.hides_blocks ? 0.5 : 1) / MachineOf(target).clock;
+  return kLaunchSeconds + waves * (kTileSeconds * plan.tile.rows / kTileRows + seconds);
 }
 
 std::vector<std::vector<int>> Sm80::Others(const Plan&) {
