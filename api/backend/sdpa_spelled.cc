@@ -25,11 +25,10 @@ Result<TensorId> Loaded(GraphImport& import, const TensorDesc& t, const TensorDe
   const int64_t heads = t.dims[1], places = table->dims[2] * t.dims[2], depth = t.dims[3];
   ASSIGN_OR_RETURN(const DType dtype, ElementType(t.data_type));
   const int64_t head = places * depth;
-  const TensorId y =
-      along_last ? import.Temporary(dtype, {batches, heads, depth, places},
-                                    {heads * head, head, 1, depth})
-                 : import.Temporary(dtype, {batches, heads, places, depth},
-                                    {heads * head, head, depth, 1});
+  const TensorId y = along_last ? import.Temporary(dtype, {batches, heads, depth, places},
+                                                   {heads * head, head, 1, depth})
+                                : import.Temporary(dtype, {batches, heads, places, depth},
+                                                   {heads * head, head, depth, 1});
   ASSIGN_OR_RETURN(const TensorId container, import.Tensor(t));
   ASSIGN_OR_RETURN(const TensorId pages, import.Tensor(*table));
   ASSIGN_OR_RETURN(const TensorId counts, import.Tensor(*lengths));
@@ -110,7 +109,8 @@ Result<TensorId> SdpaForwardDesc::ImportSubgraph(GraphImport& import, TensorId s
   import.Bind(subgraph_input, score);
   for (size_t i = 0; i < subgraph->operations.size(); ++i) {
     Status status = subgraph->operations[i]->Import(import);
-    if (!status.ok()) return std::move(status).Within(fmt::format("operation {} of the sub-graph", i));
+    if (!status.ok())
+      return std::move(status).Within(fmt::format("operation {} of the sub-graph", i));
   }
   return import.IdOf(subgraph_output);
 }
@@ -130,10 +130,10 @@ Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
                                    {scale_s, parts.scale_s},
                                    {scale_o, parts.scale_o}}));
   if (parts.keep != 1)
-    RETURN_IF_ERROR(
-        ReadAll(import, {{dropout_seed, parts.seed}, {dropout_offset, parts.offset}}));
+    RETURN_IF_ERROR(ReadAll(import, {{dropout_seed, parts.seed}, {dropout_offset, parts.offset}}));
   const int64_t batches = q->dims[0];
-  ASSIGN_OR_RETURN(parts.k, Loaded(import, *k, page_table_k.get(), seq_len_kv.get(), batches, true));
+  ASSIGN_OR_RETURN(parts.k,
+                   Loaded(import, *k, page_table_k.get(), seq_len_kv.get(), batches, true));
   ASSIGN_OR_RETURN(parts.v,
                    Loaded(import, *v, page_table_v.get(), seq_len_kv.get(), batches, false));
   for (const auto& [cumulated, id] :
@@ -142,14 +142,14 @@ Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
       ASSIGN_OR_RETURN(const TensorId all, import.Tensor(**cumulated));
       *id = graph::SpellLengths(import.graph(), all);
     }
-  RETURN_IF_ERROR(WriteAll(
-      import, {{o, parts.o},
-               {softmax != nullptr ? softmax->stats : stats, parts.softmax.stats},
-               {softmax != nullptr ? softmax->max : none, parts.softmax.max},
-               {softmax != nullptr ? softmax->sum_exp : none, parts.softmax.sum},
-               {parts.keep != 1 ? dropout_dump : none, parts.dump},
-               {amax_s, parts.amax_s},
-               {amax_o, parts.amax_o}}));
+  RETURN_IF_ERROR(
+      WriteAll(import, {{o, parts.o},
+                        {softmax != nullptr ? softmax->stats : stats, parts.softmax.stats},
+                        {softmax != nullptr ? softmax->max : none, parts.softmax.max},
+                        {softmax != nullptr ? softmax->sum_exp : none, parts.softmax.sum},
+                        {parts.keep != 1 ? dropout_dump : none, parts.dump},
+                        {amax_s, parts.amax_s},
+                        {amax_o, parts.amax_o}}));
   parts.softmax.log2 = softmax != nullptr && softmax->stats_log2;
   const TensorId score = graph::SpellScores(import.graph(), parts);
   ASSIGN_OR_RETURN(const TensorId modified, ImportSubgraph(import, score));

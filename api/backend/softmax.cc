@@ -116,8 +116,10 @@ Status SoftmaxDesc::Import(GraphImport& import) const {
     ASSIGN_OR_RETURN(parts.sink,
                      import.Read(*sink, {y.get(), stats.get(), max.get(), sum_exp.get()}));
   }
-  for (const auto& [tensor, id] :
-       {std::pair{&y, &parts.y}, {&stats, &parts.stats}, {&max, &parts.max}, {&sum_exp, &parts.sum}})
+  for (const auto& [tensor, id] : {std::pair{&y, &parts.y},
+                                   {&stats, &parts.stats},
+                                   {&max, &parts.max},
+                                   {&sum_exp, &parts.sum}})
     if (*tensor != nullptr) {
       ASSIGN_OR_RETURN(*id, import.Write(**tensor));
     }

@@ -174,9 +174,11 @@ void SpellBandMask(Graph& graph, const BandMaskParts& parts) {
     row = moved(row, M::kAdd, parts.shift);
   }
   const TensorId moved_one = is_left ? column : row;
-  const TensorId holds = Speller(graph, type_of(moved_one)).Pointwise(
-      parts.comparison, is_left ? std::vector{column, row} : std::vector{row, column},
-      {.dtype = DType::kBool, .dims = index.dims});
+  const TensorId holds =
+      Speller(graph, type_of(moved_one))
+          .Pointwise(parts.comparison,
+                     is_left ? std::vector{column, row} : std::vector{row, column},
+                     {.dtype = DType::kBool, .dims = index.dims});
   Speller values(graph, FloatFor(graph[parts.x]));
   const TensorId fill =
       parts.fill != kAbsent

@@ -83,8 +83,7 @@ std::vector<Row> SoftmaxRows() {
       {"softmax_stats_of_all", "BAD_PARAM", OfSoftmax({{X, kX}, {Y, kX}, {Stats, kX}})},
       {"softmax_max_of_all", "BAD_PARAM", OfSoftmax({{X, kX}, {Y, kX}, {Max, kX}})},
       {"softmax_sum_of_all", "BAD_PARAM", OfSoftmax({{X, kX}, {Y, kX}, {Sum, kX}})},
-      {"softmax_sink_of_others", "BAD_PARAM",
-       OfSoftmax({{X, kX}, {Y, kX}, {Sink, {1, 5, 1, 1}}})},
+      {"softmax_sink_of_others", "BAD_PARAM", OfSoftmax({{X, kX}, {Y, kX}, {Sink, {1, 5, 1, 1}}})},
       {"softmax_sink_of_all", "BAD_PARAM", OfSoftmax({{X, kX}, {Y, kX}, {Sink, kOne}}), "SUCCESS",
        kMore},
       {"softmax_log2_of_nothing", "BAD_PARAM", OfSoftmax({{X, kX}, {Y, kX}}, true)},
@@ -149,8 +148,7 @@ std::vector<Row> MaskRows() {
                                 {{MaskX, kX}, {MaskY, kX}, {Fill, kOne}}));
        }},
       {"mask_that_adds", "SUCCESS", MaskAnd({}, CUDNN_POINTWISE_ADD), "BAD_PARAM", kEarlier},
-      {"mask_other_y", "BAD_PARAM",
-       OfMask({{MaskX, kX}, {MaskY, {2, 3, 8, 15}}, {Fill, kOne}})},
+      {"mask_other_y", "BAD_PARAM", OfMask({{MaskX, kX}, {MaskY, {2, 3, 8, 15}}, {Fill, kOne}})},
       {"mask_left", "SUCCESS", MaskAnd({{Left, kOne, kInt}})},
       {"mask_shift", "SUCCESS", MaskAnd({{Shift, kOne, kInt}})},
       {"mask_left_and_shift", "BAD_PARAM", MaskAnd({{Left, kOne, kInt}, {Shift, kOne, kInt}})},
@@ -159,10 +157,9 @@ std::vector<Row> MaskRows() {
       {"mask_lengths", "SUCCESS", MaskAnd({{LenQ, lengths, kInt}, {LenKv, lengths, kInt}})},
       {"mask_lengths_of_others", "BAD_PARAM", MaskAnd({{LenQ, cumulated, kInt}})},
       {"mask_cumulated", "SUCCESS", MaskAnd({{CuQ, cumulated, kInt}, {CuKv, cumulated, kInt}})},
-      {"mask_both_lengths", "BAD_PARAM",
-       MaskAnd({{LenQ, lengths, kInt}, {CuQ, cumulated, kInt}})},
-      {"mask_two_dims", "BAD_PARAM",
-       OfMask({{MaskX, {5, 8}}, {MaskY, {5, 8}}, {Fill, {1, 1}}}), "SUCCESS", kMore},
+      {"mask_both_lengths", "BAD_PARAM", MaskAnd({{LenQ, lengths, kInt}, {CuQ, cumulated, kInt}})},
+      {"mask_two_dims", "BAD_PARAM", OfMask({{MaskX, {5, 8}}, {MaskY, {5, 8}}, {Fill, {1, 1}}}),
+       "SUCCESS", kMore},
       {"mask_comparison_as_int", "BAD_PARAM_ATTRIBUTE_TYPE",
        [](Client& c) {
          c.SetInt(c.Make(CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR),
@@ -185,9 +182,9 @@ auto OfView(int kind, int x, int y, Ints from, Ints to, Lists lists,
 }
 
 auto OfTranspose(Ints from, Ints to, Lists lists, int y_type = CUDNN_DATA_FLOAT) {
-  return OfView(CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR,
-                CUDNN_ATTR_OPERATION_TRANSPOSE_XDESC, CUDNN_ATTR_OPERATION_TRANSPOSE_YDESC,
-                std::move(from), std::move(to), std::move(lists), y_type);
+  return OfView(CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR, CUDNN_ATTR_OPERATION_TRANSPOSE_XDESC,
+                CUDNN_ATTR_OPERATION_TRANSPOSE_YDESC, std::move(from), std::move(to),
+                std::move(lists), y_type);
 }
 
 std::vector<Row> TransposeRows() {
@@ -200,8 +197,7 @@ std::vector<Row> TransposeRows() {
       {"transpose_one_dim_twice", "BAD_PARAM", OfTranspose(cube, cube, {{P, {0, 1, 1}}})},
       {"transpose_a_dim_that_is_not", "BAD_PARAM", OfTranspose(cube, cube, {{P, {0, 1, 3}}})},
       {"transpose_too_few", "BAD_PARAM", OfTranspose(cube, cube, {{P, {0, 1}}})},
-      {"transpose_types", "BAD_PARAM",
-       OfTranspose(cube, cube, {{P, {0, 2, 1}}}, CUDNN_DATA_HALF)},
+      {"transpose_types", "BAD_PARAM", OfTranspose(cube, cube, {{P, {0, 2, 1}}}, CUDNN_DATA_HALF)},
   };
 }
 
@@ -304,13 +300,11 @@ std::vector<Row> TensorRows() {
       {"constant", "SUCCESS", OfTensor(both)},
       {"constant_in_memory", "BAD_PARAM", OfTensor(Constant)},
       {"constant_of_many", "BAD_PARAM", OfTensor(both, {2, 1, 1, 1})},
-      {"constant_as_int", "BAD_PARAM_ATTRIBUTE_TYPE",
-       OfTensor([](Client& c, Raw t) {
+      {"constant_as_int", "BAD_PARAM_ATTRIBUTE_TYPE", OfTensor([](Client& c, Raw t) {
          ByValue(c, t);
          c.SetInt(t, CUDNN_ATTR_TENSOR_CONSTANT_VALUE, 1);
        })},
-      {"constant_at_null", "BAD_PARAM_NULL_POINTER",
-       OfTensor([](Client& c, Raw t) {
+      {"constant_at_null", "BAD_PARAM_NULL_POINTER", OfTensor([](Client& c, Raw t) {
          ByValue(c, t);
          const void* const at = nullptr;
          c.SetRaw(t, CUDNN_ATTR_TENSOR_CONSTANT_VALUE, CUDNN_TYPE_VOID_PTR, 1, &at);

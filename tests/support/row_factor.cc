@@ -29,6 +29,7 @@ bool IsOfRows(const Case& c, int tensor) {
 bool IsMadeWithRowFactor(const Case& c, int tensor) {
   const CaseOp* op = Producer(c, tensor);
   if (op == nullptr) return false;
+  if (op->name == "softmax") return op->outputs[0] == tensor;  // divided by the row's sum
   if (IsOneOf(op->name, {"mul", "div"}))
     return IsOfRows(c, op->inputs[1]) || IsMadeWithRowFactor(c, op->inputs[0]);
   if (IsOneOf(op->name, {"identity", "binary_select"}))

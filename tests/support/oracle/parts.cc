@@ -66,10 +66,11 @@ Dense BandMask(const BandMaskInputs& in) {
       *length = at(cumulative, to) - at(cumulative, from);
     }
     const int64_t row = index[rank - 2], column = index[rank - 1];
-    const bool seen = in.left != nullptr
-                          ? Holds(in.comparison, column + at(in.left, index) - len_kv + len_q, row)
-                          : Holds(in.comparison, row + len_kv - len_q + at(in.shift, index), column);
-    y.values.push_back(seen ? in.x->values[BroadcastIndex(in.x->dims, index)]
+    const bool seen =
+        in.left != nullptr
+            ? Holds(in.comparison, column + at(in.left, index) - len_kv + len_q, row)
+            : Holds(in.comparison, row + len_kv - len_q + at(in.shift, index), column);
+    y.values.push_back(seen                 ? in.x->values[BroadcastIndex(in.x->dims, index)]
                        : in.fill != nullptr ? in.fill->values[BroadcastIndex(in.fill->dims, index)]
                                             : Value{-INFINITY, 0});
   } while (Next(y.dims, index));
