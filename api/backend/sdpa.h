@@ -29,6 +29,7 @@ struct SdpaForwardDesc : OperationOf<CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR
   // What the graph's one operation has not: sdpa_spelled.cc.
   bool IsSpelled() const;
   Status CheckSpelled() const;
+  Result<int64_t> Keys() const;
   Status ImportSpelled(GraphImport& graph) const;
   Result<graph::TensorId> ImportSubgraph(GraphImport& graph, graph::TensorId score) const;
 };

@@ -20,9 +20,10 @@ TensorDesc Transposed(const TensorDesc& k) {
 
 // k or v, or what their pages hold, as [B,H,Skv,D], or [B,H,D,Skv] where `along_last`.
 Result<TensorId> Loaded(GraphImport& import, const TensorDesc& t, const TensorDesc* table,
-                        const TensorDesc* lengths, int64_t batches, bool along_last) {
+                        const TensorDesc* lengths, int64_t batches, int64_t places,
+                        bool along_last) {
   if (table == nullptr) return import.Tensor(along_last ? Transposed(t) : t);
-  const int64_t heads = t.dims[1], places = table->dims[2] * t.dims[2], depth = t.dims[3];
+  const int64_t heads = t.dims[1], depth = t.dims[3];
   ASSIGN_OR_RETURN(const DType dtype, ElementType(t.data_type));
   const int64_t head = places * depth;
   const TensorId y = along_last ? import.Temporary(dtype, {batches, heads, depth, places},
@@ -115,6 +116,18 @@ Result<TensorId> SdpaForwardDesc::ImportSubgraph(GraphImport& import, TensorId s
   return import.IdOf(subgraph_output);
 }
 
+// Pages may have room for more keys than the scores have: what is between says how many these are.
+Result<int64_t> SdpaForwardDesc::Keys() const {
+  if (page_table_k == nullptr) return k->dims[2];
+  if (softmax != nullptr) return softmax->x->dims[softmax->x->dims.size() - 1];
+  if (subgraph == nullptr) return page_table_k->dims[2] * k->dims[2];
+  GraphImport probe;
+  for (const Ref<Operation>& operation : subgraph->operations)
+    RETURN_IF_ERROR(operation->Import(probe));
+  ASSIGN_OR_RETURN(const TensorId input, probe.IdOf(subgraph_input));
+  return probe.graph()[input].dims.back();
+}
+
 Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
   graph::AttentionParts parts{.keep = 1 - dropout_probability.value};
   const Ref<TensorDesc> none;
@@ -132,10 +145,11 @@ Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
   if (parts.keep != 1)
     RETURN_IF_ERROR(ReadAll(import, {{dropout_seed, parts.seed}, {dropout_offset, parts.offset}}));
   const int64_t batches = q->dims[0];
+  ASSIGN_OR_RETURN(const int64_t keys, Keys());
   ASSIGN_OR_RETURN(parts.k,
-                   Loaded(import, *k, page_table_k.get(), seq_len_kv.get(), batches, true));
+                   Loaded(import, *k, page_table_k.get(), seq_len_kv.get(), batches, keys, true));
   ASSIGN_OR_RETURN(parts.v,
-                   Loaded(import, *v, page_table_v.get(), seq_len_kv.get(), batches, false));
+                   Loaded(import, *v, page_table_v.get(), seq_len_kv.get(), batches, keys, false));
   for (const auto& [cumulated, id] :
        {std::pair{&cu_seq_len_q, &parts.len_q}, {&cu_seq_len_kv, &parts.len_kv}})
     if (*cumulated != nullptr) {

@@ -184,13 +184,17 @@ TEST_F(NullArguments, AreAnsweredAsTheTableSays) {
 }
 
 // A pointer of a function that no row speaks of is one that nobody has asked NVIDIA's about.
+// Functions of backend descriptors are not here, nor is the one among them whose name does not say
+// so.
 TEST_F(NullArguments, AreAllInTheTable) {
   std::map<std::string, int> rows;
   for (const NullRow& row : NullRows()) ++rows[row.function];
   for (const std::vector<std::string>& r : Table("api/spec/functions.tsv")) {
     const bool asked = r[3] == "y" && r[6] == "y" && r[7].find('*') != std::string::npos &&
-                       !r[0].starts_with("cudnnBackend") && r[0] != "cudnnGetErrorString" &&
-                       r[0] != "cudnnGetLastErrorString" && r[7].starts_with("cudnnStatus_t");
+                       !r[0].starts_with("cudnnBackend") &&
+                       r[0] != "cudnnGetExecutionPlanWorkspaceSize" &&
+                       r[0] != "cudnnGetErrorString" && r[0] != "cudnnGetLastErrorString" &&
+                       r[7].starts_with("cudnnStatus_t");
     if (asked) {
       EXPECT_GT(rows[r[0]], 0) << r[0];
     }
