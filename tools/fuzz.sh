@@ -18,6 +18,14 @@ say "fuzz: building ${#targets[@]} targets with clang-19, ASan and UBSan"
 bazel_quietly build --config=fuzz "${targets[@]}" || exit 1
 bin=$(bazel info --config=fuzz bazel-bin 2>/dev/null)
 
+# Fuzzers that share a core run longer, so that each has its seconds of one.
+cores=$(nproc)
+if [ "${#targets[@]}" -gt "$cores" ]; then
+  wall=$(((seconds * ${#targets[@]} + cores - 1) / cores))
+else
+  wall=$seconds
+fi
+
 fuzz_one() {
   local label=$1 path name work seeds
   path=${label#//}
@@ -27,8 +35,8 @@ fuzz_one() {
   mkdir -p "$work/corpus"
   local folders=("$work/corpus")
   [ -d "$seeds" ] && folders+=("$PWD/$seeds")
-  if KILN_ABORT_ON_CHECK=1 KILN_LOG=off timeout $((seconds + 120)) "$bin/${path/://}" \
-    -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
+  if KILN_ABORT_ON_CHECK=1 KILN_LOG=off timeout $((wall + 120)) "$bin/${path/://}" \
+    -max_total_time="$wall" -timeout=$((20 * wall / seconds)) -rss_limit_mb=4096 -print_final_stats=1 \
     -artifact_prefix="$work/" "${folders[@]}" >"$work/log" 2>&1; then
     printf '%s PASSED (%s runs)\n' "$label" \
       "$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log")"
@@ -39,14 +47,12 @@ fuzz_one() {
   fi
 }
 
-# Two at a time: each is one thread.
-status=0
-for ((i = 0; i < ${#targets[@]}; i += 2)); do
-  pids=()
-  for label in "${targets[@]:i:2}"; do
-    fuzz_one "$label" &
-    pids+=($!)
-  done
-  for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+# All at once, each one thread, for as long as it takes until each has had its seconds of a core.
+pids=()
+for label in "${targets[@]}"; do
+  fuzz_one "$label" &
+  pids+=($!)
 done
+status=0
+for pid in "${pids[@]}"; do wait "$pid" || status=1; done
 exit $status
