@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every test that needs no GPU: the same preparation as quickstart, `bazel test //...`, then a minute of
 # each fuzzer ($FUZZ_SECONDS says otherwise). The last line is "N passed, N failed, N skipped" (CI reads it), where a
-# test that skipped any of its cases counts as skipped alone, and the lines before it say which and why. The exit
+# test that skipped any of its cases counts as skipped alone, and the lines before it say which and why, and where the
+# time went. The exit
 # status is 0 if nothing failed and something passed. With REQUIRE_ALL_TESTS=1, for machines that are to have all
 # that tests ask for (nvcc, CUDA's headers, NVRTC, NVIDIA's cuDNN 9.19, clang-format-19), a skipped test has failed.
 set -uo pipefail
@@ -11,7 +12,9 @@ source tools/prepare.sh
 
 log=$(mktemp)
 skips=$(mktemp)
-trap 'rm -f "$log" "$skips"' EXIT
+profile=$(mktemp)
+trap 'rm -f "$log" "$skips" "$profile"' EXIT
+bazel_seconds=0 fuzz_seconds=0
 passed=0 failed=0 skipped=0 testlogs=
 
 finish() {
@@ -24,6 +27,8 @@ finish() {
     failed=$((failed + skipped))
     skipped=0
   fi
+  say "time: build and tests $bazel_seconds s, fuzzers $fuzz_seconds s; seconds of actions, added:"
+  [ ! -s "$profile" ] || python3 tools/times.py "$profile" || say "times: the profile is not readable"
   printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
   exit
@@ -75,9 +80,11 @@ for variable in HTTPS_PROXY https_proxy NO_PROXY no_proxy PIP_CERT PIP_INDEX_URL
 done
 
 say "bazel test //... (libraries, programs and every test without the tags gpu and manual)"
-bazel_quietly test --keep_going --nobuild_tests_only --test_summary=short \
+SECONDS=0
+bazel_quietly test --profile="$profile" --keep_going --nobuild_tests_only --test_summary=short \
   --test_tag_filters=-gpu,-manual "${network[@]}" //... 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
+bazel_seconds=$SECONDS
 testlogs=$(bazel info bazel-testlogs 2>/dev/null)
 if [ ! -d "$testlogs" ]; then
   say "bazel's folder of test logs is not to be found: it is unknown what was skipped"
@@ -87,8 +94,10 @@ count
 # A build error may stop bazel before it prints a line for any test.
 if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then failed=1; fi
 
+SECONDS=0
 tools/fuzz.sh 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
+fuzz_seconds=$SECONDS
 testlogs=
 count
 if [ "$status" -ne 0 ] && ! grep -qE '^//\S+ +FAILED' "$log"; then failed=$((failed + 1)); fi

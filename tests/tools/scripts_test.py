@@ -15,7 +15,11 @@ STAND_IN = """#!/usr/bin/env bash
 case $1 in
   query) cat "$STAND_IN/query"; exit "$(cat "$STAND_IN/query_status")" ;;
   info) [ "${!#}" = bazel-testlogs ] && echo "$STAND_IN/testlogs" || echo "$STAND_IN/bin" ;;
-  test) cat "$STAND_IN/summary"; exit "$(cat "$STAND_IN/test_status")" ;;
+  test)
+    for argument; do
+      case $argument in --profile=*) cp "$STAND_IN/profile" "${argument#*=}" 2>/dev/null ;; esac
+    done
+    cat "$STAND_IN/summary"; exit "$(cat "$STAND_IN/test_status")" ;;
   build) ;;
 esac
 """
@@ -70,6 +74,27 @@ class Scripts(unittest.TestCase):
         self.tests(a="[  PASSED  ] 2 tests.\n", b="fine\n")
         status, lines = self.run_script("test.sh")
         self.assertEqual((status, lines[-1]), (0, "3 passed, 0 failed, 0 skipped"))
+
+    def test_where_the_time_went_is_said_before_the_last_line(self):
+        self.tests(a="fine\n")
+        self.write("stand_in/profile", """{"traceEvents": [
+            {"cat": "action processing", "name": "Compiling a.cc", "dur": 1500000},
+            {"cat": "action processing", "name": "Compiling b.cc", "dur": 1000000},
+            {"cat": "local action execution", "name": "Compiling b.cc", "dur": 900000},
+            {"cat": "action processing", "name": "Testing //tests:a (shard 1 of 2)", "dur": 3000000},
+            {"cat": "action processing", "name": "Testing //tests:a (shard 2 of 2)", "dur": 4000000},
+            {"cat": "action processing", "name": "Testing //tests:b", "dur": 5000000}]}""")
+        status, lines = self.run_script("test.sh")
+        self.assertEqual((status, lines[-1]), (0, "2 passed, 0 failed, 0 skipped"))
+        self.assertEqual([line.split() for line in lines[-6:-1]], [
+            ["Testing", "12.0", "s", "3", "actions"], ["Compiling", "2.5", "s", "2", "actions"],
+            ["slowest", "tests:"], ["7.0", "s", "//tests:a"], ["5.0", "s", "//tests:b"]])
+
+    def test_a_profile_that_nobody_can_read_fails_nothing(self):
+        self.tests(a="fine\n")
+        self.write("stand_in/profile", "{")
+        status, lines = self.run_script("test.sh")
+        self.assertEqual((status, lines[-1]), (0, "2 passed, 0 failed, 0 skipped"))
 
     def test_what_was_skipped_is_named_and_is_not_passed(self):
         self.tests(a=SKIPPED_CASE, b="SKIPPED: no CUDA headers\n", c="OK (skipped=2)\n", d="fine\n")
