@@ -27,6 +27,7 @@ constexpr KnobRow kKnobRows[] = {
 };
 
 constexpr int kPanel = 64, kMostDepth = 256, kWarpKeys = 32;
+constexpr int kLeastColumns = 16;            // of a product
 constexpr int kAlignment = 128;              // bytes, of what the skeleton lays out
 constexpr int64_t kSectionBytes = 32 << 20;  // of q, dy and sums of the heads that run at one time
 
@@ -107,6 +108,8 @@ Status GradSm80::TakeTile(Plan& p, const Target& target, std::span<const int> kn
   for (const GradTile& tile : tiles) {
     if (std::max(p.depth, p.width) > tile.most_depth) continue;
     if (p.is_wide && knobs[0] > 0 && knobs[0] != tile.warps) continue;
+    // Columns of dq that a warp makes of 32 queries.
+    if (p.depth * (tile.queries / kWarpKeys) / tile.warps % kLeastColumns != 0) continue;
     is_one = true;
     p.warps = knobs[0] > 0 ? knobs[0] : tile.warps;
     p.stages = knobs[1] > 0 ? knobs[1] : tile.stages;
