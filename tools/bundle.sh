@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=tools/prepare.sh
 source tools/prepare.sh
 
-max_megabytes=90
+max_megabytes=100
 out=${1:-dist/bundle}
 case $out in
   /*) ;;
