@@ -193,7 +193,7 @@ void ExpectNames(size_t count) {
 }
 
 TEST(NamesOf, AreThoseThatTheParserReads) {
-  ExpectNames<PointwiseMode>(51);
+  ExpectNames<PointwiseMode>(52);
   ExpectNames<ReductionMode>(9);
   ExpectNames<ResampleMode>(5);
   ExpectNames<PaddingMode>(3);
