@@ -236,8 +236,9 @@ def main():
     failed = 0
     cases = [(f"forward {name}", options) for name, options in CASES]
     cases += [(f"backward {name}", options) for name, options in GRADIENTS]
-    cases += [(f"forward f32 {name}", {**options, "f32": True}) for name, options in WIDE]
-    cases += [(f"backward f32 {name}", {**options, "f32": True}) for name, options in WIDE_GRADIENTS]
+    if os.environ.get("EMULATED_GPU_ARCH") != "sm_90":  # one engine takes f32 on both
+        cases += [(f"forward f32 {name}", {**options, "f32": True}) for name, options in WIDE]
+        cases += [(f"backward f32 {name}", {**options, "f32": True}) for name, options in WIDE_GRADIENTS]
     for number, (name, options) in enumerate(cases):
         if not any(word in name for word in _arguments.only.split(",")):
             continue
