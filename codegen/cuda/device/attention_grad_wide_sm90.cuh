@@ -6,8 +6,7 @@
 //     P', dS'    to 16 bits, by way of shared memory
 //     dv or dk   64 keys x all columns: group 0 multiplies P' dy, group 1 dS' q, by the same text
 //     dq         64 queries x half of the columns; of three panels one and a half, of four one
-//     after
-//                the other, since registers are few
+//                after the other, since registers are few
 //
 // Two places for P' and dS', which the results leave by, too: a group writes them while the other
 // one still multiplies those of the step before.
