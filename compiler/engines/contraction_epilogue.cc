@@ -20,11 +20,55 @@ namespace {
 
 constexpr int kMostLanes = 8;
 
+bool IsMap(const Node& n) { return n.op == GraphOp::kMap; }
+
 // Views move elements to other places: their operands are read one by one.
 bool HasViews(const graph::Graph& g) {
   return std::ranges::any_of(
-      g.nodes, [](const Node& n) { return n.op != GraphOp::kMap && !Has(n, graph::kContraction); });
+      g.nodes, [](const Node& n) { return !IsMap(n) && !Has(n, graph::kContraction); });
 }
+
+// Walks from the results back to the contraction through maps alone, and finds what these take from
+// other operations: a bias that is a part of a longer tensor, say.
+class ViewedOperands {
+ public:
+  ViewedOperands(const graph::Graph& g, const Node& contraction)
+      : g_(g),
+        producers_(graph::Producers(g)),
+        product_(contraction.outputs[0]),
+        seen_(g.tensors.size()) {
+    works_ = std::ranges::all_of(graph::Outputs(g), [&](TensorId id) { return Visit(id); }) &&
+             std::ranges::none_of(found_, [&](TensorId id) { return Depends(id); });
+  }
+  // False where something else than a map stands behind the contraction.
+  bool works() const { return works_; }
+  const std::vector<TensorId>& found() const { return found_; }
+
+ private:
+  bool Visit(TensorId id) {
+    if (id == graph::kAbsent || id == product_ || seen_[id] != 0) return true;
+    seen_[id] = 1;
+    if (producers_[id] < 0) return true;
+    const Node& n = g_.nodes[producers_[id]];
+    if (Has(n, graph::kContraction)) return false;
+    if (IsMap(n)) return std::ranges::all_of(n.inputs, [&](TensorId x) { return Visit(x); });
+    found_.push_back(id);
+    return true;
+  }
+  bool Depends(TensorId id) const {
+    if (id == graph::kAbsent || producers_[id] < 0) return id == product_;
+    const Node& n = g_.nodes[producers_[id]];
+    return Has(n, graph::kContraction) ||
+           std::ranges::any_of(n.inputs, [&](TensorId x) { return Depends(x); });
+  }
+
+  const graph::Graph& g_;
+  const std::vector<graph::NodeId> producers_;
+  const TensorId product_;
+  std::vector<char> seen_;
+  std::vector<TensorId> found_;
+  bool works_ = false;
+};
 
 bool IsRowOperand(const Tensor& t, int64_t dim, int64_t rank) {
   if (t.rank() != rank) return false;
@@ -51,23 +95,21 @@ bool IsFullOperand(const Tensor& t, int64_t dim, const Tensor& y) {
          !IsRowOperand(t, dim, y.rank());
 }
 
-// What the epilogue reads: the contraction's own operands only if a map takes them, too.
-std::vector<TensorId> EpilogueInputs(const graph::Graph& g, const std::vector<TensorId>& own) {
+// What the epilogue reads as it lies: neither what only the contraction takes nor what only views do.
+std::vector<TensorId> EpilogueInputs(const graph::Graph& g) {
   std::vector<TensorId> inputs = MemoryInputs(g);
   std::erase_if(inputs, [&](TensorId id) {
-    return std::ranges::find(own, id) != own.end() &&
-           std::ranges::none_of(g.nodes, [&](const Node& n) {
-             return !Has(n, graph::kContraction) &&
-                    std::ranges::find(n.inputs, id) != n.inputs.end();
-           });
+    return std::ranges::none_of(g.nodes, [&](const Node& n) {
+      return IsMap(n) && std::ranges::find(n.inputs, id) != n.inputs.end();
+    });
   });
   return inputs;
 }
 
 // Results, and what the epilogue reads.
-std::vector<TensorId> MovedTensors(const graph::Graph& g, const Node& contraction) {
+std::vector<TensorId> MovedTensors(const graph::Graph& g) {
   std::vector<TensorId> moved = graph::Outputs(g);
-  std::ranges::copy(EpilogueInputs(g, contraction.inputs), std::back_inserter(moved));
+  std::ranges::copy(EpilogueInputs(g), std::back_inserter(moved));
   return moved;
 }
 
@@ -79,7 +121,7 @@ PixelVectors PixelVectorsOf(const graph::Graph& g, const Node& contraction) {
   const bool is_matmul = contraction.op == GraphOp::kMatmul;
   if (is_matmul && y.strides[v.dim] != 1) --v.dim;
   while (!is_matmul && v.dim > 2 && y.dims[v.dim] == 1) --v.dim;
-  const std::vector<TensorId> moved = MovedTensors(g, contraction);
+  const std::vector<TensorId> moved = MovedTensors(g);
   if (HasViews(g) ||
       std::ranges::any_of(moved, [&](TensorId id) { return g[id].rank() != y.rank(); }))
     return v;
@@ -101,23 +143,26 @@ PixelVectors PixelVectorsOf(const graph::Graph& g, const Node& contraction) {
 
 std::vector<TensorId> FullOperands(const graph::Graph& g, const Node& contraction, int64_t dim) {
   const Tensor& y = g[contraction.outputs[0]];  // a group may store sums of it alone
-  std::vector<TensorId> full = EpilogueInputs(g, contraction.inputs);
+  std::vector<TensorId> full = EpilogueInputs(g);
   std::erase_if(full, [&](TensorId id) { return !IsFullOperand(g[id], dim, y); });
   return full;
 }
 
 bool AppliesByRow(const graph::Graph& g, const Node& contraction, int64_t dim, bool with_full) {
   const std::vector<TensorId> outputs = graph::Outputs(g);
-  if (outputs.empty() || HasViews(g)) return false;
+  const ViewedOperands viewed(g, contraction);
+  if (outputs.empty() || !viewed.works()) return false;
   const Tensor& y = g[outputs[0]];
+  const auto is_row = [&](TensorId id) { return IsRowOperand(g[id], dim, y.rank()); };
   // Two results go the way of full operands.
   if (outputs.size() > 1 &&
       (!with_full || outputs.size() > kMostFullResults ||
        !std::ranges::all_of(outputs, [&](TensorId id) { return IsFullOperand(g[id], dim, y); })))
     return false;
-  return std::ranges::all_of(EpilogueInputs(g, contraction.inputs), [&](TensorId id) {
-    return IsRowOperand(g[id], dim, y.rank()) || (with_full && IsFullOperand(g[id], dim, y));
-  });
+  return std::ranges::all_of(viewed.found(), is_row) &&
+         std::ranges::all_of(EpilogueInputs(g), [&](TensorId id) {
+           return is_row(id) || (with_full && IsFullOperand(g[id], dim, y));
+         });
 }
 
 ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, const Contraction& c,
@@ -141,10 +186,12 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
     const int64_t phases = axes_.phases[s];
     phases_.push_back(phases == 1 ? b.Idx(1) : b.Arg(fmt::format("phases{}", s), phases));
   }
-  inputs_ = EpilogueInputs(g, {c.a, c.b});
+  inputs_ = EpilogueInputs(g);
   full_inputs_ = FullOperands(g, ContractionOf(group), dim_);
   for (const TensorId id : inputs_)
     if (std::ranges::find(full_inputs_, id) == full_inputs_.end()) row_inputs_.push_back(id);
+  const ViewedOperands viewed(g, ContractionOf(group));
+  std::ranges::copy(viewed.found(), std::back_inserter(row_inputs_));
   if (axes_.along_right) {
     const PixelVectors v = PixelVectorsOf(g, ContractionOf(group));
     dim_ = v.dim;
@@ -154,7 +201,7 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
     return;
   }
   std::vector<TensorId> moved = graph::Outputs(g);
-  if (HasViews(g)) return;
+  if (!viewed.works()) return;
   for (const TensorId id : inputs_) {
     if (g[id].rank() != y.rank()) return;
     moved.push_back(id);
