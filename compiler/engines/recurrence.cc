@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/engines/knob_types.h"
+#include "compiler/engines/recurrence_call.h"
 #include "compiler/engines/recurrence_loop.h"
 #include "ir/graph/ops.h"
 
@@ -17,13 +18,7 @@ constexpr KnobRow kKnobs[] = {
 };
 enum { kRows, kThreads };
 
-Status Supports(const Group& group, const Target&) {
-  const bool is_loop = std::ranges::any_of(group.graph.nodes, [](const graph::Node& node) {
-    return node.op == graph::GraphOp::kRecurrence || node.op == graph::GraphOp::kRecurrenceGrad;
-  });
-  if (group.kind == GroupKind::kRecurrence && is_loop) return {};
-  return Status::Error(Code::kUnsupportedGraphPattern, "the group has no recurrence");
-}
+Status Supports(const Group& group, const Target&) { return HasRecurrence(group); }
 
 // A block takes its steps one after the other: it reads its direction's weights from the L2 cache
 // and multiplies them for each of its rows. Blocks beyond what runs at a time wait.

@@ -2,16 +2,28 @@
 
 #include <algorithm>
 
+#include "compiler/engines/recurrence_functions.h"
 #include "compiler/engines/vectors.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
+namespace {
+
+int64_t TypeNumber(const RecurrencePlan& p) {
+  if (p.fma) return 3;
+  return p.shape.type == DType::kF16 ? 0 : p.shape.type == DType::kBF16 ? 1 : 2;
+}
+
+}  // namespace
 
 Status HasRecurrence(const Group& group) {
-  const bool is_loop = std::ranges::any_of(group.graph.nodes, [](const graph::Node& node) {
+  const auto loops = std::ranges::count_if(group.graph.nodes, [](const graph::Node& node) {
     return node.op == graph::GraphOp::kRecurrence || node.op == graph::GraphOp::kRecurrenceGrad;
   });
-  if (group.kind == GroupKind::kRecurrence && is_loop) return {};
+  if (group.kind == GroupKind::kRecurrence && loops == 1) return {};
+  if (loops > 1)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the group has {} recurrences, and it runs one at a time", loops);
   return Status::Error(Code::kUnsupportedGraphPattern, "the group has no recurrence");
 }
 
@@ -48,6 +60,32 @@ void AddRecurrenceNumbers(KernelBuilder& b, const RecurrenceShape& shape,
   if (!shape.attrs.clip) return;
   call.shape.push_back({"clip_low", tile::Float(shape.attrs.clip_lower)});
   call.shape.push_back({"clip_high", tile::Float(shape.attrs.clip_upper)});
+}
+
+void AddRecurrenceProduct(const RecurrenceProduct& p, const char* prefix, tile::Call& call) {
+  const std::pair<const char*, int> constants[] = {
+      {"Units", p.units},   {"RowTiles", p.row_tiles}, {"RowWarps", p.row_warps},
+      {"Chunks", p.chunks}, {"Held", p.held},          {"InShared", p.in_shared},
+      {"Stages", p.stages}, {"Pass", p.pass},          {"Ahead", p.ahead}};
+  for (const auto& [name, value] : constants)
+    call.config.push_back({fmt::format("{}{}", prefix, name), value});
+}
+
+void AddRecurrenceConfig(const KernelBuilder& b, const RecurrencePlan& p, tile::Call& call) {
+  const RecurrenceShape& shape = p.shape;
+  call.config = {{"kGradient", shape.is_grad ? 1 : 0},
+                 {"kCell", static_cast<int64_t>(shape.attrs.cell)},
+                 {"kClips", RecurrenceClips(shape)},
+                 {"kType", TypeNumber(p)},
+                 {"kGates", p.of_units().gates},
+                 {"kColumnTiles", p.columns / 8},
+                 {"kWarps", p.warps},
+                 {"kNumbered", p.numbered ? 1 : 0},
+                 {"kClustered", p.clustered ? 1 : 0},
+                 {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
+                 {"kProjected", shape.is_projected ? 1 : 0},
+                 {"kStack", shape.stages > 1 ? 1 : 0}};
+  AddRecurrenceProduct(p.of_units(), "k", call);
 }
 
 int64_t RecurrenceClips(const RecurrenceShape& shape) {

@@ -6,6 +6,7 @@
 
 #include "compiler/engines/kernel_builder.h"
 #include "compiler/engines/recurrence_loop.h"
+#include "compiler/engines/recurrence_plan.h"
 
 namespace kiln::compiler {
 
@@ -23,6 +24,10 @@ struct RecurrenceNumbers {
 };
 void AddRecurrenceNumbers(KernelBuilder& b, const RecurrenceShape& shape,
                           const RecurrenceNumbers& numbers, tile::Call& call);
+// Constants of recurrence_sm80.cuh: how blocks make a product, `prefix` begins the names; and all
+// of a loop, with those of its first product.
+void AddRecurrenceProduct(const RecurrenceProduct& p, const char* prefix, tile::Call& call);
+void AddRecurrenceConfig(const KernelBuilder& b, const RecurrencePlan& p, tile::Call& call);
 // recurrence_cell's kClips.
 int64_t RecurrenceClips(const RecurrenceShape& shape);
 

@@ -34,12 +34,13 @@ std::optional<MemoryPlace> PlaceOfMatrix(const graph::Graph& g, TensorId id) {
   return x ? PlaceOfView(g, node, *x) : std::nullopt;
 }
 
-// Whether pieces of 16 bytes of its rows are aligned.
-bool IsWide(const graph::Graph& g, const MemoryPlace& at, const graph::Tensor& matrix, int lanes) {
+// Whether pieces of 16 bytes of its rows, or columns, are aligned.
+bool IsWide(const graph::Graph& g, const MemoryPlace& at, const graph::Tensor& matrix, size_t along,
+            int lanes) {
   const graph::Tensor& memory = g[at.memory];
-  return memory.dtype == matrix.dtype && memory.alignment % 16 == 0 && at.strides[2] == 1 &&
-         at.offset % lanes == 0 && at.strides[1] % lanes == 0 && matrix.dims[2] % lanes == 0 &&
-         (matrix.dims[0] == 1 || at.strides[0] % lanes == 0);
+  return memory.dtype == matrix.dtype && memory.alignment % 16 == 0 && at.strides[along] == 1 &&
+         at.offset % lanes == 0 && at.strides[3 - along] % lanes == 0 &&
+         matrix.dims[along] % lanes == 0 && (matrix.dims[0] == 1 || at.strides[0] % lanes == 0);
 }
 
 }  // namespace
@@ -55,18 +56,20 @@ void RecurrenceFunctions::Add(Call& call) {
   const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm;
   const bool of_gates = shape_.is_grad && !shape_.is_projected;
   AddLength(call);
-  Matrix matrix{In(fwd::kR), of_gates,
-                of_gates ? shape_.blocks.gates * shape_.hidden : shape_.projected, hidden_};
-  if (shape_.is_grad && shape_.is_projected)
-    matrix = {In(bwd::kProjection), true, shape_.projected, hidden_};
-  AddWeight(call, "weight", matrix);
-  AddStates(call, {"before", "after", !shape_.is_projected, is_lstm, is_lstm ? 2 : 1});
+  AddWeight(call, "weight", [&] {
+    if (shape_.is_grad && shape_.is_projected)
+      return Matrix{In(bwd::kProjection), true, shape_.projected, hidden_};
+    return Matrix{In(fwd::kR), of_gates,
+                  of_gates ? shape_.blocks.gates * shape_.hidden : shape_.projected, hidden_};
+  });
+  AddStates(call, {"before", "after", {!shape_.is_projected, is_lstm}, is_lstm ? 2 : 1});
   AddFixed(call);
   AddRead(call);
   AddStore(call);
   // The skeleton takes them in this order.
   std::rotate(call.functions.begin() + 3, call.functions.begin() + 4, call.functions.end());
   if (shape_.is_projected) AddProjection(call);
+  if (stack_ != nullptr) AddLinks(call);
 }
 
 // Units of the projection have the states h, and multiply h forward, gradients of gates backward.
@@ -74,10 +77,13 @@ void RecurrenceFunctions::AddProjection(Call& call) {
   static_assert(size_t{fwd::kR} == size_t{bwd::kR});
   const auto first = static_cast<std::ptrdiff_t>(call.functions.size());
   if (shape_.is_grad)
-    AddWeight(call, "project", {In(bwd::kR), true, shape_.blocks.gates * shape_.hidden, hidden_});
+    AddWeight(call, "project", [&] {
+      return Matrix{In(bwd::kR), true, shape_.blocks.gates * shape_.hidden, hidden_};
+    });
   else
-    AddWeight(call, "project", {In(fwd::kProjection), false, shape_.hidden, hidden_});
-  AddStates(call, {"project_before", "project_after", true, false, 1});
+    AddWeight(call, "project",
+              [&] { return Matrix{In(fwd::kProjection), false, shape_.hidden, hidden_}; });
+  AddStates(call, {"project_before", "project_after", {true, false}, 1});
   const Expr width = b_.Arg("projected", shape_.projected);
   const auto place = [&](const Spot& at, const Expr& time) {
     return Index{time, at.batch, at.d * width + at.unit};
@@ -112,10 +118,10 @@ void RecurrenceFunctions::AddProjection(Call& call) {
 }
 
 TensorId RecurrenceFunctions::In(size_t i) const {
-  return i < shape_.node->inputs.size() ? shape_.node->inputs[i] : kAbsent;
+  return i < node_->inputs.size() ? node_->inputs[i] : kAbsent;
 }
 TensorId RecurrenceFunctions::Out(size_t i) const {
-  return i < shape_.node->outputs.size() ? shape_.node->outputs[i] : kAbsent;
+  return i < node_->outputs.size() ? node_->outputs[i] : kAbsent;
 }
 bool RecurrenceFunctions::IsWritten(TensorId id) const {
   return id != kAbsent && !b_.graph()[id].is_virtual;
@@ -137,7 +143,8 @@ RecurrenceFunctions::Spot RecurrenceFunctions::AddSpot(Function& f) const {
   const DType t = b_.index_type();
   const Expr d = AddScalar(b_, f, "d", t), batch = AddScalar(b_, f, "batch", t),
              unit = AddScalar(b_, f, "unit", t);
-  return {.d = shape_.directions == 1 ? Idx(0) : d, .batch = batch, .unit = unit};
+  const bool is_one = shape_.directions == 1 || stack_ != nullptr;
+  return {.d = is_one ? Idx(0) : d, .batch = batch, .unit = unit, .stage = d};
 }
 
 void RecurrenceFunctions::AddLength(Call& call) {
@@ -155,65 +162,158 @@ void RecurrenceFunctions::AddLength(Call& call) {
   call.functions.push_back(std::move(f));
 }
 
+void RecurrenceFunctions::OfStages(Block& out, const Expr& stage,
+                                   const std::function<void(Block&)>& body, size_t first) {
+  if (stack_ == nullptr) return body(out);
+  const size_t stages = stack_->stages.size();
+  Block chain;
+  for (size_t s = stages; s-- > first;) {
+    stage_ = s;
+    node_ = &b_.graph().nodes[static_cast<size_t>(stack_->stages[s])];
+    Block own;
+    body(own);
+    if (s + 1 == stages) {
+      chain = std::move(own);
+      continue;
+    }
+    Block both;
+    both.push_back({tile::If{tile::Op(ScalarOp::kEq, {stage, Idx(static_cast<int64_t>(s))}),
+                             std::move(own), std::move(chain)}});
+    chain = std::move(both);
+  }
+  std::ranges::move(chain, std::back_inserter(out));
+}
+
+const RecurrenceStack::Link* RecurrenceFunctions::LinkBelow() const {
+  return stack_ == nullptr || stage_ == 0 ? nullptr : &stack_->links[stage_ - 1];
+}
+
+// The matrix, biases and scales between stages.
+void RecurrenceFunctions::AddLinks(Call& call) {
+  const DType t = b_.index_type();
+  Function below{.name = "below", .params = {}, .body = {}};
+  const Expr before = AddScalar(b_, below, "d", t), row = AddScalar(b_, below, "unit", t),
+             gate = AddScalar(b_, below, "gate", t), depth = AddScalar(b_, below, "depth", t);
+  const std::string piece =
+      AddArray(b_, below, "values", shape_.type, 16 / SizeOf(shape_.type), true);
+  const Expr stage = b_.Let(below.body, "stage", before + Idx(1));
+  const int64_t sent = (shape_.is_grad ? shape_.blocks.gates : 1) * shape_.hidden;
+  OfStages(
+      below.body, stage,
+      [&](Block& out) {
+        ReadWeight(out, "below", {LinkBelow()->matrix, true, sent, hidden_}, Idx(0), row, gate,
+                   depth, piece);
+      },
+      1);
+  call.functions.push_back(std::move(below));
+
+  Function fixed{.name = "below_fixed", .params = {}, .body = {}};
+  const Expr reader = AddScalar(b_, fixed, "d", t), unit = AddScalar(b_, fixed, "unit", t);
+  const std::string values = AddArray(b_, fixed, "values", DType::kF32, shape_.blocks.gates, true);
+  OfStages(
+      fixed.body, reader,
+      [&](Block& out) {
+        for (int64_t i = 0; i < shape_.blocks.gates; ++i) {
+          const TensorId bias = LinkBelow()->bias;
+          const Expr value = bias == kAbsent ? tile::Float(0)
+                                             : Read(out, bias, {Idx(0), Idx(0), Blocked(i, unit)});
+          out.push_back({tile::Store{values, b_.Idx(i), value}});
+        }
+      },
+      1);
+  call.functions.push_back(std::move(fixed));
+
+  Function scale{.name = "scale", .params = {}, .body = {}};
+  const Spot at = AddSpot(scale);
+  const Expr time = AddScalar(b_, scale, "time", t), batch = b_.Arg("batch", shape_.batch);
+  const std::string value = AddArray(b_, scale, "value", DType::kF32, 1, true);
+  OfStages(scale.body, at.stage, [&](Block& out) {
+    const size_t link = shape_.is_grad ? stage_ - 1 : stage_;
+    const bool is_linked = link < stack_->links.size();
+    const TensorId by = is_linked ? stack_->links[link].scale : kAbsent;
+    Expr factor = tile::Float(1);
+    if (by != kAbsent) {
+      const bool has_steps = b_.graph()[by].dims[0] == shape_.steps;
+      factor = Read(out, by,
+                    has_steps ? Index{time, at.batch, at.unit}
+                              : Index{Idx(0), time * batch + at.batch, at.unit});
+    }
+    out.push_back({tile::Store{value, b_.Idx(0), factor}});
+  });
+  call.functions.push_back(std::move(scale));
+}
+
 // 16 bytes of a row, or of a column.
-void RecurrenceFunctions::AddWeight(Call& call, const char* name, const Matrix& matrix) {
+void RecurrenceFunctions::AddWeight(Call& call, const char* name,
+                                    const std::function<Matrix()>& matrix) {
   Function f{.name = name, .params = {}, .body = {}};
   const DType t = b_.index_type();
+  const Expr d = AddScalar(b_, f, "d", t), unit = AddScalar(b_, f, "unit", t),
+             gate = AddScalar(b_, f, "gate", t), depth = AddScalar(b_, f, "depth", t);
+  const std::string values = AddArray(b_, f, "values", shape_.type, 16 / SizeOf(shape_.type), true);
+  const bool is_one = shape_.directions == 1 || stack_ != nullptr;
+  OfStages(f.body, d, [&](Block& out) {
+    ReadWeight(out, name, matrix(), is_one ? Idx(0) : d, unit, gate, depth, values);
+  });
+  call.functions.push_back(std::move(f));
+}
+
+void RecurrenceFunctions::ReadWeight(Block& out, const char* name, const Matrix& matrix,
+                                     const Expr& d, const Expr& unit, const Expr& gate,
+                                     const Expr& depth, const std::string& values) {
   const graph::Graph& g = b_.graph();
   const TensorId r = matrix.id;
   const int lanes = 16 / SizeOf(shape_.type);
-  Expr d = AddScalar(b_, f, "d", t);
-  if (shape_.directions == 1) d = Idx(0);
-  const Expr unit = AddScalar(b_, f, "unit", t), gate = AddScalar(b_, f, "gate", t),
-             depth = AddScalar(b_, f, "depth", t);
-  const std::string values = AddArray(b_, f, "values", shape_.type, lanes, true);
   const std::optional<MemoryPlace> place = PlaceOfMatrix(g, r);
-  const bool is_wide = !matrix.is_transposed && place && IsWide(g, *place, g[r], lanes);
+  const size_t along = matrix.is_transposed ? 1 : 2;
+  const bool is_wide = place && IsWide(g, *place, g[r], along, lanes);
   const Expr end = b_.Arg(fmt::format("{}_depth_end", name), matrix.depth);
   const Expr row = gate * matrix.between_gates + unit;
   const auto at = [&](const Expr& k) {
-    return matrix.is_transposed ? Index{d, k, unit} : Index{d, row, k};
+    return matrix.is_transposed ? Index{d, k, row} : Index{d, row, k};
   };
   if (is_wide) {
-    const Expr offset = d * Idx(place->strides[0]) +
-                        row * b_.Arg(fmt::format("{}_row_elements", name), place->strides[1]) +
-                        depth + b_.Arg(fmt::format("{}_matrix", name), place->offset);
-    WideCopy(f.body, shape_.type, values, b_.Idx(0), b_.Pointer(place->memory), offset, lanes);
+    const Expr offset =
+        d * Idx(place->strides[0]) +
+        row * b_.Arg(fmt::format("{}_row_elements", name), place->strides[3 - along]) + depth +
+        b_.Arg(fmt::format("{}_matrix", name), place->offset);
+    WideCopy(out, shape_.type, values, b_.Idx(0), b_.Pointer(place->memory), offset, lanes);
   } else {
     for (int i = 0; i < lanes; ++i) {
       // Loads behind branches would come one after the other.
-      const Expr k = b_.Let(f.body, "k", depth + Idx(i));
-      ValueScope scope(b_, f.body);
+      const Expr k = b_.Let(out, "k", depth + Idx(i));
+      ValueScope scope(b_, out);
       const Expr value = tile::Cast(shape_.type, scope.Value(r, at(Min(k, end - Idx(1)))));
       Block none;
       none.push_back({tile::Store{values, b_.Idx(i), tile::Cast(shape_.type, tile::Float(0))}});
-      f.body.push_back({tile::Store{values, b_.Idx(i), value}});
-      f.body.push_back({tile::If{tile::Ge(k, end), std::move(none), {}}});
+      out.push_back({tile::Store{values, b_.Idx(i), value}});
+      out.push_back({tile::If{tile::Ge(k, end), std::move(none), {}}});
     }
   }
-  call.functions.push_back(std::move(f));
 }
 
 // before and after: of h and c, of dh and dc.
 void RecurrenceFunctions::AddStates(Call& call, const States& states) {
-  const TensorId first[] = {In(shape_.is_grad ? size_t{bwd::kDhy} : size_t{fwd::kHx}),
-                            In(shape_.is_grad ? size_t{bwd::kDcy} : size_t{fwd::kCx})};
-  const TensorId last[] = {Out(shape_.is_grad ? size_t{bwd::kDhx} : size_t{fwd::kHy}),
-                           Out(shape_.is_grad ? size_t{bwd::kDcx} : size_t{fwd::kCy})};
-  const bool has[] = {states.has_h, states.has_c};
+  static constexpr size_t kFirst[2][2] = {{fwd::kHx, fwd::kCx}, {bwd::kDhy, bwd::kDcy}},
+                          kLast[2][2] = {{fwd::kHy, fwd::kCy}, {bwd::kDhx, bwd::kDcx}};
   Function before{.name = states.before, .params = {}, .body = {}},
       after{.name = states.after, .params = {}, .body = {}};
   const Spot from = AddSpot(before), to = AddSpot(after);
   const std::string set = AddArray(b_, before, "states", DType::kF32, states.count, true),
                     got = AddArray(b_, after, "states", DType::kF32, states.count);
+  const size_t is_grad = shape_.is_grad ? 1 : 0;
   for (int i = 0; i < states.count; ++i) {
-    Expr value = tile::Float(0);
-    if (has[i] && first[i] != kAbsent)
-      value = Read(before.body, first[i], {from.d, from.batch, from.unit});
-    before.body.push_back({tile::Store{set, b_.Idx(i), value}});
-    if (has[i])
-      Write(after.body, last[i], {to.d, to.batch, to.unit},
-            tile::Load(got, DType::kF32, b_.Idx(i)));
+    OfStages(before.body, from.stage, [&](Block& out) {
+      const TensorId id = In(kFirst[is_grad][i]);
+      Expr value = tile::Float(0);
+      if (states.has[i] && id != kAbsent) value = Read(out, id, {from.d, from.batch, from.unit});
+      out.push_back({tile::Store{set, b_.Idx(i), value}});
+    });
+    if (states.has[i])
+      OfStages(after.body, to.stage, [&](Block& out) {
+        Write(out, Out(kLast[is_grad][i]), {to.d, to.batch, to.unit},
+              tile::Load(got, DType::kF32, b_.Idx(i)));
+      });
   }
   call.functions.push_back(std::move(before));
   call.functions.push_back(std::move(after));
@@ -221,16 +321,18 @@ void RecurrenceFunctions::AddStates(Call& call, const States& states) {
 
 void RecurrenceFunctions::AddFixed(Call& call) {
   Function f{.name = "fixed", .params = {}, .body = {}};
-  Expr d = AddScalar(b_, f, "d", b_.index_type());
-  if (shape_.directions == 1) d = Idx(0);
+  const Expr stage = AddScalar(b_, f, "d", b_.index_type());
+  const Expr d = shape_.directions == 1 || stack_ != nullptr ? Idx(0) : stage;
   const Expr unit = AddScalar(b_, f, "unit", b_.index_type());
   const std::string values = AddArray(b_, f, "values", DType::kF32, shape_.blocks.gates, true);
-  const TensorId bias = shape_.is_grad ? kAbsent : In(fwd::kBias);
-  for (int64_t gate = 0; gate < shape_.blocks.gates; ++gate) {
-    Expr value = tile::Float(0);
-    if (bias != kAbsent) value = Read(f.body, bias, {d, Blocked(gate, unit)});
-    f.body.push_back({tile::Store{values, b_.Idx(gate), value}});
-  }
+  OfStages(f.body, stage, [&](Block& out) {
+    const TensorId bias = shape_.is_grad ? kAbsent : In(fwd::kBias);
+    for (int64_t gate = 0; gate < shape_.blocks.gates; ++gate) {
+      Expr value = tile::Float(0);
+      if (bias != kAbsent) value = Read(out, bias, {d, Blocked(gate, unit)});
+      out.push_back({tile::Store{values, b_.Idx(gate), value}});
+    }
+  });
   call.functions.push_back(std::move(f));
 }
 
@@ -245,10 +347,12 @@ void RecurrenceFunctions::AddRead(Call& call) {
   const int64_t count = shape_.is_grad ? 1 + shape_.blocks.kept + more : shape_.blocks.gates;
   const std::string values =
       AddArray(b_, f, "values", RecurrenceValueType(b_.graph(), shape_), count, true);
-  if (shape_.is_grad)
-    ReadGradient(f.body, at, time, step, values);
-  else
-    ReadForward(f.body, at, time, values);
+  OfStages(f.body, at.stage, [&](Block& out) {
+    if (shape_.is_grad)
+      ReadGradient(out, at, time, step, values);
+    else
+      ReadForward(out, at, time, values);
+  });
   call.functions.push_back(std::move(f));
 }
 
@@ -262,14 +366,20 @@ void RecurrenceFunctions::Keep(Block& out, const std::string& values, int64_t sl
 
 void RecurrenceFunctions::ReadForward(Block& out, const Spot& at, const Expr& time,
                                       const std::string& values) {
-  for (int64_t gate = 0; gate < shape_.blocks.gates; ++gate)
-    Keep(out, values, gate, In(fwd::kXg), {time, at.batch, at.d, Blocked(gate, at.unit)});
+  const DType type = RecurrenceValueType(b_.graph(), shape_);
+  for (int64_t gate = 0; gate < shape_.blocks.gates; ++gate) {
+    if (LinkBelow() != nullptr)  // it comes from the stage below
+      out.push_back({tile::Store{values, b_.Idx(gate), tile::Cast(type, tile::Float(0))}});
+    else
+      Keep(out, values, gate, In(fwd::kXg), {time, at.batch, at.d, Blocked(gate, at.unit)});
+  }
 }
 
 void RecurrenceFunctions::ReadGradient(Block& out, const Spot& at, const Expr& time,
                                        const Expr& step, const std::string& values) {
   int64_t slot = 0;
-  if (shape_.is_projected)  // what comes from behind comes through the projection
+  // What comes from behind comes through the projection, or from the stage below.
+  if (shape_.is_projected || LinkBelow() != nullptr)
     out.push_back({tile::Store{values, b_.Idx(slot++), tile::Cast(shape_.type, tile::Float(0))}});
   else
     Keep(out, values, slot++, In(bwd::kDy), {time, at.batch, at.d * hidden_ + at.unit});
@@ -286,7 +396,7 @@ void RecurrenceFunctions::ReadBefore(Block& out, const Spot& at, const Expr& tim
                                      const std::string& values, int64_t slot) {
   const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm;
   Expr before = time - Idx(1);
-  if (shape_.directions == 2)
+  if (shape_.directions == 2 && stack_ == nullptr)
     before = tile::Select(tile::Op(ScalarOp::kEq, {at.d, Idx(1)}), time + Idx(1), before);
   before = b_.Let(out, "time_before", before);
   Block kept, first;
@@ -314,15 +424,17 @@ void RecurrenceFunctions::AddStore(Call& call) {
   const std::string results = AddArray(b_, f, "results", DType::kF32, count);
   const auto result = [&](int64_t i) { return tile::Load(results, DType::kF32, b_.Idx(i)); };
   const auto block = [&](int64_t i) { return Index{time, at.batch, at.d, Blocked(i, at.unit)}; };
-  if (shape_.is_grad) {
-    for (int64_t i = 0; i < count; ++i) Write(f.body, Out(bwd::kDgates), block(i), result(i));
-  } else {
+  OfStages(f.body, at.stage, [&](Block& out) {
+    if (shape_.is_grad) {
+      for (int64_t i = 0; i < count; ++i) Write(out, Out(bwd::kDgates), block(i), result(i));
+      return;
+    }
     if (!shape_.is_projected)
-      Write(f.body, Out(fwd::kY), {time, at.batch, at.d * hidden_ + at.unit}, result(0));
-    for (int64_t i = 0; i < kept; ++i) Write(f.body, Out(fwd::kGates), block(i), result(1 + i));
-    if (is_lstm) Write(f.body, Out(fwd::kCells), block(0), result(1 + kept));
-    Write(f.body, Out(fwd::kHidden), block(0), result(0));
-  }
+      Write(out, Out(fwd::kY), {time, at.batch, at.d * hidden_ + at.unit}, result(0));
+    for (int64_t i = 0; i < kept; ++i) Write(out, Out(fwd::kGates), block(i), result(1 + i));
+    if (is_lstm) Write(out, Out(fwd::kCells), block(0), result(1 + kept));
+    Write(out, Out(fwd::kHidden), block(0), result(0));
+  });
   call.functions.push_back(std::move(f));
 }
 

@@ -1,10 +1,15 @@
 // RecurrenceFunctions: the functions by which the skeletons of persistent recurrences reach the
 // tensors of the group (codegen/cuda/device/recurrence_sm80.cuh says what they are). Of projected
-// states there are those of the layer's units, and then those of the projection.
+// states there are those of the layer's units, and then those of the projection; of a stack they
+// are those of a stage, which comes in the place of a direction, and then those of its links.
 #pragma once
+
+#include <functional>
+#include <string>
 
 #include "compiler/engines/kernel_builder.h"
 #include "compiler/engines/recurrence_loop.h"
+#include "compiler/engines/recurrence_stack.h"
 
 namespace kiln::compiler {
 
@@ -13,7 +18,9 @@ DType RecurrenceValueType(const graph::Graph& graph, const RecurrenceShape& shap
 
 class RecurrenceFunctions {
  public:
-  RecurrenceFunctions(KernelBuilder& b, const RecurrenceShape& shape) : b_(b), shape_(shape) {}
+  RecurrenceFunctions(KernelBuilder& b, const RecurrenceShape& shape,
+                      const RecurrenceStack* stack = nullptr)
+      : b_(b), shape_(shape), stack_(stack), node_(shape.node) {}
   void Add(tile::Call& call);
 
  private:
@@ -21,7 +28,7 @@ class RecurrenceFunctions {
 
   // Direction, sequence and unit of a function's parameters.
   struct Spot {
-    tile::Expr d, batch, unit;
+    tile::Expr d, batch, unit, stage;
   };
   Spot AddSpot(Function& f) const;
   void AddLength(tile::Call& call);
@@ -32,11 +39,21 @@ class RecurrenceFunctions {
     int64_t depth;
     tile::Expr between_gates;  // rows
   };
-  void AddWeight(tile::Call& call, const char* name, const Matrix& matrix);
+  void AddWeight(tile::Call& call, const char* name, const std::function<Matrix()>& matrix);
+  void ReadWeight(tile::Block& out, const char* name, const Matrix& matrix, const tile::Expr& d,
+                  const tile::Expr& unit, const tile::Expr& gate, const tile::Expr& depth,
+                  const std::string& values);
+  // Calls `body` with In and Out those of each stage from `first` on, and what it writes stands
+  // where `stage` is that one.
+  void OfStages(tile::Block& out, const tile::Expr& stage,
+                const std::function<void(tile::Block&)>& body, size_t first = 0);
+  // The link to this stage; null of the first one, and of loops that are no stack.
+  const RecurrenceStack::Link* LinkBelow() const;
+  void AddLinks(tile::Call& call);
   // States of which slots: h and c, dh and dc; others are 0 and go nowhere.
   struct States {
     const char *before, *after;
-    bool has_h, has_c;
+    bool has[2];  // h, c
     int count;
   };
   void AddStates(tile::Call& call, const States& states);
@@ -65,6 +82,9 @@ class RecurrenceFunctions {
 
   KernelBuilder& b_;
   const RecurrenceShape& shape_;
+  const RecurrenceStack* const stack_;
+  const graph::Node* node_;  // the stage's
+  size_t stage_ = 0;
   tile::Expr hidden_, steps_;
 };
 

@@ -34,7 +34,15 @@ int ElementRegisters(const RecurrencePlan& p) {
       p.shape.is_grad ? 1 + kept + (is_lstm ? 2 : 1) : 2 * static_cast<int>(p.shape.blocks.gates);
   constexpr int kOfProjection = 6;
   return elements(p.of_units()) * (3 + (is_lstm ? 2 : 1) + values) +
-         (p.shape.is_projected ? elements(p.products[1]) * kOfProjection : 0);
+         (p.shape.is_projected ? elements(p.products[1]) * kOfProjection : 0) +
+         (p.shape.stages > 1 ? elements(p.of_units()) : 0);
+}
+
+// A stage of a stack asks for what is below, and multiplies it, while its own states are on their
+// way, which hides that as far as they take.
+double BelowSeconds(double work, int64_t ask_every) {
+  constexpr double kAskSeconds = 0.6e-6, kHiddenSeconds = 0.5e-6;
+  return kAskSeconds / static_cast<double>(ask_every) + work - kHiddenSeconds;
 }
 
 // A step waits for the exchange, and then multiplies, adds up and makes cells one after the other.
@@ -54,10 +62,10 @@ double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, in
   const int tiles = p.columns / kColumnTile, passes = tiles / p.pass;
   const double sums = static_cast<double>(p.rows()) * p.columns,
                products = sums * static_cast<double>(p.pitch()),
-               columns = plan.numbered
+               columns = plan.numbered && !p.is_below
                              ? static_cast<double>(std::min<int64_t>(p.columns, plan.shape.batch))
                              : p.columns,
-               states = (plan.numbered ? 2 : 1) * p.row_warps * columns *
+               states = (plan.numbered && !p.is_below ? 2 : 1) * p.row_warps * columns *
                         static_cast<double>(p.pitch() * p.element_bytes);
   const double streamed = static_cast<double>(p.streamed() * p.chunk_bytes());
   const double matrix = static_cast<double>(p.in_shared * p.chunk_bytes()) * passes + 2 * streamed;
@@ -69,13 +77,14 @@ double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, in
                                       : products / (machine.mma * (plan.rounds ? 0.5 : 1.0));
   const double cycles = multiplying +
                         (8.0 * p.depth_warps() * sums + matrix) / kSharedBytesPerCycle +
-                        kWaitCycles * resident / p.ahead + kCellCycles +
+                        kWaitCycles * resident / p.ahead + (p.is_below ? 0 : kCellCycles) +
                         kCyclesOfElement * static_cast<double>(elements);
   const bool is_cached = static_cast<double>(all) < kOfCache * static_cast<double>(target.l2_bytes);
   const double from_memory = static_cast<double>(plan.blocks()) * streamed;
   const double reading =
       std::max((states + streamed) / machine.l2_share,
                is_cached ? 0 : from_memory / (kOfMemory * BytesPerSecond(target)));
+  if (p.is_below) return BelowSeconds(reading + cycles / machine.clock, plan.ask_every());
   const auto blocks = static_cast<double>(plan.blocks());
   const double waiting = plan.numbered
                              ? kNumberedSeconds + kSecondsOfBlocks * blocks * blocks
@@ -142,7 +151,7 @@ bool PlaceNumbered(const RecurrencePlan& plan, RecurrenceProduct& p, const Room&
   const int taken = kAddresses + ElementRegisters(plan) + p.row_tiles * 4 + tiles * p.chunks * 8 +
                     p.held_registers() + room.taken;
   return taken <= kRegisters &&
-         p.sums() * 4 * (plan.products.size() == 1 ? 2 : 1) <= room.shared_limit;
+         p.sums() * 4 * (plan.shape.is_projected ? 1 : 2) <= room.shared_limit;
 }
 
 // Where a block's matrix stays, for a number of column tiles that are multiplied together and of
@@ -165,8 +174,8 @@ bool Place(const RecurrencePlan& plan, RecurrenceProduct& p, const Room& room) {
   p.in_shared = p.chunks - p.held;
   if (p.chunks <= kMostResident && shared() <= room.shared_limit && resident() <= room.matrix_limit)
     return sums <= kMostSums;
-  if (plan.clustered || plan.fma || p.pass < tiles || sums > kMostStreamedSums ||
-      taken > kRegisters + kMostSpilled)
+  if (plan.clustered || plan.fma || plan.shape.stages > 1 || p.pass < tiles ||
+      sums > kMostStreamedSums || taken > kRegisters + kMostSpilled)
     return false;
   p.in_shared = 0;
   p.stages =
@@ -201,7 +210,8 @@ bool PlaceMatrix(const RecurrencePlan& plan, RecurrenceProduct& p, const Target&
     for (q.pass = 1; q.pass <= (plan.fma ? 1 : tiles); q.pass *= 2) {
       for (const int loading : {24, 32, 48}) {
         q.ahead = std::clamp(loading / (4 * q.pass), 1, tiles / q.pass * q.chunks);
-        if (!(plan.numbered ? PlaceNumbered(plan, q, room) : Place(plan, q, room))) continue;
+        const bool is_numbered = plan.numbered && !q.is_below;
+        if (!(is_numbered ? PlaceNumbered(plan, q, room) : Place(plan, q, room))) continue;
         // Others of the plan are placed, or count nothing yet.
         const int64_t all = plan.streamed_bytes() + plan.blocks() * q.streamed() * q.chunk_bytes();
         const double seconds = plan.clustered ? ClusteredSeconds(plan, q, target)
@@ -231,12 +241,13 @@ bool PlaceMatrices(RecurrencePlan& p, const Target& target) {
                      {static_cast<int>((1 - share) * kOfMatrices), limit,
                       static_cast<int64_t>(static_cast<double>(limit) * share)}))
       continue;
-    // Both work in one place, but for sums with numbers.
+    // Both work in one place, but for sums with numbers, and those of a stack.
     const int64_t work = projection.work_bytes() + StateBytes(q, projection),
                   kept = projection.in_shared * projection.chunk_bytes();
-    if (!PlaceMatrix(q, units, target,
-                     {projection.held_registers(), limit - kept - (q.numbered ? work : 0),
-                      limit - kept - work}) ||
+    if (!PlaceMatrix(
+            q, units, target,
+            {projection.held_registers(),
+             limit - kept - (q.numbered || p.shape.stages > 1 ? work : 0), limit - kept - work}) ||
         q.shared_bytes() > limit)
       continue;
     const double seconds = StepSeconds(q, target);
@@ -261,6 +272,8 @@ int64_t MostOfCluster(const Target& target) {
 bool MayCluster(const RecurrencePlan& p, const Target& target) {
   const RecurrenceProduct& units = p.of_units();
   const int vector = 16 / p.element_bytes();
+  // Stages wait for one another, so that all of them have to be resident.
+  if (p.shape.stages > 1) return false;
   return !p.fma && !p.shape.is_projected && p.parts > 1 && p.parts <= MostOfCluster(target) &&
          units.units % vector == 0 && p.shape.hidden % vector == 0;
 }
@@ -305,6 +318,11 @@ void AddProducts(RecurrencePlan& p, int units) {
   of_units.gates = shape.is_grad ? 1 : static_cast<int>(shape.blocks.gates);
   of_units.depth = !shape.is_grad || shape.is_projected ? shape.projected : gradients;
   p.products = {of_units};
+  if (shape.stages > 1) {
+    p.products.push_back(of_units);
+    p.products[1].is_below = true;
+    return;
+  }
   if (!shape.is_projected) return;
   RecurrenceProduct projection = common;
   projection.outputs = shape.projected;
@@ -331,9 +349,10 @@ Result<RecurrencePlan> RecurrencePlanOf(const RecurrenceShape& shape, const Targ
   const int64_t resident = std::max(target.multiprocessors, 1);
   if (p.parts * shape.directions > resident)
     return Status::Error(Code::kUnsupportedShape,
-                         "{} units, {} a block, in {} directions are {} blocks that wait for one "
+                         "{} units, {} a block, in {} {} are {} blocks that wait for one "
                          "another, and {} run at a time",
-                         shape.hidden, split.units, shape.directions, p.parts * shape.directions,
+                         shape.hidden, split.units, shape.directions,
+                         shape.stages > 1 ? "layers" : "directions", p.parts * shape.directions,
                          resident);
   p.first_groups = std::min(p.groups, resident / (p.parts * shape.directions));
   if (!PlaceLoop(p, target, split.exchange))
@@ -369,13 +388,20 @@ std::vector<RecurrenceSplit> RecurrenceSplits(const RecurrenceShape& shape, cons
   return splits;
 }
 
+// By which the last stage of a stack ends after the first one: each begins when the one below has
+// made the steps that it asks for and one more.
+double StageSeconds(const RecurrencePlan& p, const Target& target) {
+  return static_cast<double>((p.ask_every() + 1) * (p.shape.stages - 1)) * StepSeconds(p, target);
+}
+
 double RecurrenceSeconds(const RecurrencePlan& p, const Target& target) {
   constexpr double kLaunchSeconds = 5e-6, kZeroesSeconds = 5e-6;
   const int64_t at_a_time =
       p.clustered ? ResidentClusters(target, p.parts) / p.shape.directions : p.first_groups;
   const double rounds = static_cast<double>(CeilDiv(p.groups, std::max<int64_t>(at_a_time, 1)));
   return kLaunchSeconds + (p.clustered ? 0 : kZeroesSeconds) +
-         StepSeconds(p, target) * rounds * static_cast<double>(p.shape.steps);
+         StepSeconds(p, target) * rounds * static_cast<double>(p.shape.steps) +
+         StageSeconds(p, target);
 }
 
 }  // namespace kiln::compiler

@@ -8,7 +8,8 @@
 //              64 bytes of each row: `held` in registers, `in_shared` in shared memory, and what
 //              has room in neither is read again at each step, through a ring in shared memory
 //
-// An LSTM with a projection has two such matrices, and a block its share of the units of both.
+// An LSTM with a projection has two such matrices, and a block its share of the units of both. So
+// has a stage of a stack of layers: that of its own states, and that of what comes from below.
 #pragma once
 
 #include <algorithm>
@@ -43,6 +44,7 @@ struct RecurrenceProduct {
   int chunks = 0, held = 0, in_shared = 0;        // chunks of a warp, those that stay on the chip
   int stages = 1;                                 // chunks of a warp's ring
   int pass = 1, ahead = 1;  // column tiles that are multiplied together; loads ahead
+  bool is_below = false;    // of a stack: of what the stage below has sent
 
   int chunk() const { return 64 / element_bytes; }  // elements
   int depth_warps() const { return warps / row_warps; }
@@ -81,6 +83,7 @@ struct RecurrencePlan {
       most = std::max(most, p.work_bytes());
       both += p.sums() * 4;
     }
+    if (shape.stages > 1) return both + (numbered ? of_units().sums() * 4 : 0);
     if (!numbered && !clustered) return most;
     return products.size() == 1 ? 2 * both : both;
   }
@@ -112,10 +115,21 @@ struct RecurrencePlan {
   // counters.
   int64_t exchanged() const {
     int64_t pitch = 0;
-    for (const RecurrenceProduct& p : products) pitch += p.pitch();
-    if (products.size() == 1) pitch *= 2;
+    for (const RecurrenceProduct& p : products) pitch += p.is_below ? 0 : p.pitch();
+    if (!shape.is_projected) pitch *= 2;
     if (clustered) return 16;  // none
     return (numbered ? 2 : 1) * shape.directions * groups * columns * pitch;
+  }
+  // Elements of what stages send up, a copy for each step.
+  int64_t sent_up() const {
+    if (shape.stages == 1) return 0;
+    return shape.steps * (shape.stages - 1) * groups * columns * products[1].pitch();
+  }
+  // Steps that a stage waits for at a time: few where there are few.
+  int64_t ask_every() const {
+    constexpr int64_t kMost = 4, kBegins = 16;
+    return std::clamp<int64_t>(shape.steps / (kBegins * std::max<int64_t>(shape.stages - 1, 1)), 1,
+                               kMost);
   }
   int64_t counters() const { return shape.directions * groups * 32; }
 };

@@ -30,11 +30,6 @@ constexpr KnobRow kKnobs[] = {
 
 // ---- the kernels
 
-int64_t TypeNumber(const RecurrencePlan& p) {
-  if (p.fma) return 3;
-  return p.shape.type == DType::kF16 ? 0 : p.shape.type == DType::kBF16 ? 1 : 2;
-}
-
 // Counters, or the numbers beside the states with all else that is exchanged, 0 before the first
 // step.
 void AddZeroes(const Group& group, const Target& target, const RecurrencePlan& plan,
@@ -46,33 +41,6 @@ void AddZeroes(const Group& group, const Target& target, const RecurrencePlan& p
   else
     AddRecurrenceZeroes(group, target, "recurrence: counters of the groups", 1, plan.counters(),
                         lowered);
-}
-
-// How blocks make a product; `prefix` begins the names of all constants.
-void AddProduct(const RecurrenceProduct& p, const char* prefix, Call& call) {
-  const std::pair<const char*, int> constants[] = {
-      {"Units", p.units},   {"RowTiles", p.row_tiles}, {"RowWarps", p.row_warps},
-      {"Chunks", p.chunks}, {"Held", p.held},          {"InShared", p.in_shared},
-      {"Stages", p.stages}, {"Pass", p.pass},          {"Ahead", p.ahead}};
-  for (const auto& [name, value] : constants)
-    call.config.push_back({fmt::format("{}{}", prefix, name), value});
-}
-
-void AddConfig(const KernelBuilder& b, const RecurrencePlan& p, Call& call) {
-  const RecurrenceShape& shape = p.shape;
-  call.config = {{"kGradient", shape.is_grad ? 1 : 0},
-                 {"kCell", static_cast<int64_t>(shape.attrs.cell)},
-                 {"kClips", RecurrenceClips(shape)},
-                 {"kType", TypeNumber(p)},
-                 {"kGates", p.of_units().gates},
-                 {"kColumnTiles", p.columns / 8},
-                 {"kWarps", p.warps},
-                 {"kNumbered", p.numbered ? 1 : 0},
-                 {"kClustered", p.clustered ? 1 : 0},
-                 {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
-                 {"kProjected", shape.is_projected ? 1 : 0}};
-  AddProduct(p.of_units(), "k", call);
-  if (shape.is_projected) AddProduct(p.products[1], "kProjected", call);
 }
 
 void AddNumbers(KernelBuilder& b, const RecurrencePlan& p, Call& call) {
@@ -116,7 +84,8 @@ void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, 
   Call call{.skeleton = shape.is_projected ? "recurrence_projected_sm80" : "recurrence_sm80",
             .maps = {},
             .buffers = {memory, exchange, streamed, counters}};
-  AddConfig(b, p, call);
+  AddRecurrenceConfig(b, p, call);
+  if (shape.is_projected) AddRecurrenceProduct(p.products[1], "kProjected", call);
   AddNumbers(b, p, call);
   RecurrenceFunctions(b, shape).Add(call);
   Block shared;

@@ -15,6 +15,7 @@
 #include "compiler/engines/recurrence.h"
 #include "compiler/engines/recurrence_sm80.h"
 #include "compiler/engines/recurrence_sm90.h"
+#include "compiler/engines/recurrence_stack_sm80.h"
 #include "compiler/engines/reduce.h"
 #include "compiler/engines/rows.h"
 #include "compiler/engines/wgmma_sm90.h"
@@ -62,7 +63,9 @@ std::span<const Engine> Engines() {
                                     kAttentionSm80Tf32Engine,
                                     kAttentionSm80F32Engine,
                                     kAttentionGradSm80Tf32Engine,
-                                    kAttentionGradSm80F32Engine};
+                                    kAttentionGradSm80F32Engine,
+                                    kRecurrenceStackSm80Engine,
+                                    kRecurrenceStackSm80Tf32Engine};
   return kEngines;
 }
 

@@ -443,7 +443,8 @@ class Partitioner {
   }
 
   // A member's result is stored if the caller wants it or a node outside the group reads it. A loop
-  // over time stores all that its node has, wanted or not.
+  // over time stores all that its node has, wanted or not, but for what its own group reads: of a
+  // stack of them the stage above has that.
   void FindStored() {
     stored_.assign(g_.tensors.size(), 0);
     std::vector<int> group_of(g_.nodes.size(), kNone);
@@ -455,8 +456,12 @@ class Partitioner {
       for (TensorId x : g_.nodes[n].inputs)
         if (x != kAbsent && home_[x] != kNone && home_[x] != group_of[n]) stored_[x] = 1;
       if (!Has(g_.nodes[n], graph::kRecurrence)) continue;
-      for (TensorId y : g_.nodes[n].outputs)
-        if (y != kAbsent) stored_[y] = 1;
+      for (TensorId y : g_.nodes[n].outputs) {
+        if (y == kAbsent) continue;
+        const bool is_inner =
+            std::ranges::any_of(readers_[y], [&](NodeId m) { return group_of[m] == group_of[n]; });
+        if (!is_inner) stored_[y] = 1;
+      }
     }
   }
 
@@ -648,9 +653,14 @@ class Partitioner {
   std::vector<NodeId> to_store_;
 };
 
-// Whether an engine runs this group as one. Attention: the one that is asked for, or else one that
-// may be chosen. Rows: any that may be chosen, so that all engines that a graph is offered for see
-// the same groups.
+const char* NameOf(GroupKind whole) {
+  if (whole == GroupKind::kRows) return "rows";
+  return whole == GroupKind::kRecurrence ? "recurrent layers" : "attention";
+}
+
+// Whether an engine runs this group as one. Attention and recurrent layers: the one that is asked
+// for, or else one that may be chosen. Rows: any that may be chosen, so that all engines that a
+// graph is offered for see the same groups.
 bool IsTakenWhole(const Group& group, const PassContext& context, std::vector<std::string>& why) {
   const auto engines = Engines();
   const bool rows = group.kind == GroupKind::kRows;
@@ -666,8 +676,8 @@ bool IsTakenWhole(const Group& group, const PassContext& context, std::vector<st
     // What an engine says of groups that it is not for helps nobody.
     const bool says = (asked || rows) && status.code() != Code::kUnsupportedGraphPattern;
     if (says)
-      why.push_back(fmt::format("{} as one group: {}: {}", rows ? "rows" : "attention",
-                                engines[e].name, status.message()));
+      why.push_back(fmt::format("{} as one group: {}: {}", NameOf(group.kind), engines[e].name,
+                                status.message()));
   }
   return false;
 }
@@ -677,7 +687,9 @@ std::vector<Assembly> AssembliesWithout(const Graph& g, const std::vector<Whole>
   std::vector<Assembly> assemblies = FindAssemblies(g);
   if (assemblies.empty()) return assemblies;
   std::set<NodeId> inside;
-  for (const Whole& whole : wholes) inside.insert(whole.members.begin(), whole.members.end());
+  for (const Whole& whole : wholes)
+    if (whole.kind != GroupKind::kRecurrence)  // stages store as loops do by themselves
+      inside.insert(whole.members.begin(), whole.members.end());
   const std::vector<NodeId> producers = graph::Producers(g);
   std::erase_if(assemblies, [&](const Assembly& assembly) {
     return inside.contains(assembly.node) ||

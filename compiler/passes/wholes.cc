@@ -6,6 +6,7 @@
 #include "compiler/engines/attention.h"
 #include "compiler/engines/attention_grad.h"
 #include "compiler/engines/epilogue_reductions.h"
+#include "compiler/engines/recurrence_stack.h"
 #include "compiler/engines/row_chain.h"
 #include "compiler/passes/group_size.h"
 #include "ir/graph/ops.h"
@@ -113,6 +114,10 @@ std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
     all.push_back({GroupKind::kAttention, g[a.result].dims, std::move(a.members)});
   for (AttentionGrad& a : FindAttentionGrad(g))
     all.push_back({GroupKind::kAttention, g[a.dq].dims, std::move(a.members)});
+  for (RecurrenceStack& stack : FindRecurrenceStacks(g)) {
+    const TensorId last = g.nodes[stack.stages.back()].outputs[0];
+    all.push_back({GroupKind::kRecurrence, g[last].dims, std::move(stack.members)});
+  }
   JoinedElsewhere joined(g, target);
   for (RowChain& chain : FindRowChains(g)) {
     if (joined.All(chain.members)) continue;

@@ -47,7 +47,7 @@
 // are behind its acquire, and go past L1. A block writes a copy only after all parts have arrived
 // that read it one step earlier.
 //
-// Functions, of direction d:
+// Functions, of direction d, or stage of a stack (kStack, recurrence_stack_sm80.cuh):
 //   length(batch, result out)                          steps of a sequence
 //   weight(d, unit, gate, depth, values out)           16 bytes of a row of the matrix
 //   before(d, batch, unit, states out)                 at the first step
@@ -173,7 +173,7 @@ struct recurrence_block {
 
     __device__ inline bool is_inside(int step) const { return exists && step < length; }
     __device__ inline int time(int step, int d) const {
-      return d == 1 && step < length ? length - 1 - step : step;
+      return !C::kStack && d == 1 && step < length ? length - 1 - step : step;
     }
   };
 
