@@ -163,7 +163,8 @@ bool Place(const RecurrencePlan& plan, RecurrenceProduct& p, const Room& room) {
   constexpr int kMostSpilled = 40;
   constexpr int64_t kRingBytes = 96 * 1024;
   const int tiles = p.columns / kColumnTile, sums = p.row_tiles * p.pass * 4;
-  const int on_their_way = plan.fma ? 16 + 2 * p.row_tiles : p.ahead * p.pass * 4;
+  const int on_their_way =
+      plan.fma ? 16 + 2 * p.row_tiles : std::max(p.ahead * p.pass * 4, p.fetched_registers());
   const int taken = kAddresses + ElementRegisters(plan) + sums + on_their_way + room.taken;
   const auto resident = [&] { return p.in_shared * p.chunk_bytes(); };
   const int64_t works = plan.clustered ? 2 : 1;
@@ -246,7 +247,7 @@ bool PlaceMatrices(RecurrencePlan& p, const Target& target) {
                   kept = projection.in_shared * projection.chunk_bytes();
     if (!PlaceMatrix(
             q, units, target,
-            {projection.held_registers(),
+            {projection.held_registers() + projection.fetched_registers(),
              limit - kept - (q.numbered || p.shape.stages > 1 ? work : 0), limit - kept - work}) ||
         q.shared_bytes() > limit)
       continue;
@@ -389,9 +390,10 @@ std::vector<RecurrenceSplit> RecurrenceSplits(const RecurrenceShape& shape, cons
 }
 
 // By which the last stage of a stack ends after the first one: each begins when the one below has
-// made the steps that it asks for and one more.
+// made the steps that it asks for and two more.
 double StageSeconds(const RecurrencePlan& p, const Target& target) {
-  return static_cast<double>((p.ask_every() + 1) * (p.shape.stages - 1)) * StepSeconds(p, target);
+  const int64_t behind = std::min(p.ask_every() + 2, p.shape.steps);
+  return static_cast<double>(behind * (p.shape.stages - 1)) * StepSeconds(p, target);
 }
 
 double RecurrenceSeconds(const RecurrencePlan& p, const Target& target) {

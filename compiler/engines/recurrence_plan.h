@@ -50,6 +50,12 @@ struct RecurrenceProduct {
   int depth_warps() const { return warps / row_warps; }
   int rows() const { return 16 * row_tiles * row_warps; }
   int streamed() const { return chunks - held - in_shared; }
+  // Of a stack: what waits in registers of what comes from below, if that is little.
+  int fetched_registers() const {
+    constexpr int kMostPieces = 8;
+    const int pieces = columns / 8 * chunks;
+    return is_below && pieces <= kMostPieces ? 4 * pieces : 0;
+  }
   int held_registers() const { return held * row_tiles * 8; }
   int64_t pitch() const { return int64_t{depth_warps()} * chunks * chunk(); }
   int64_t sums() const { return int64_t{depth_warps()} * columns * (rows() + 4); }  // floats

@@ -130,8 +130,7 @@ class Finder {
   // [1, depth, units of gates]: of what a stage has sent, all of it.
   bool IsMatrixOf(const Node& loop) const {
     const bool is_grad = loop.op == GraphOp::kRecurrenceGrad;
-    const Dims &r = g_[loop.inputs[1]].dims,
-                      &matrix = g_[found_.link.matrix].dims;
+    const Dims &r = g_[loop.inputs[1]].dims, &matrix = g_[found_.link.matrix].dims;
     return matrix == Dims{1, is_grad ? r[1] : r[2], is_grad ? r[2] : r[1]};
   }
 
@@ -179,10 +178,9 @@ std::vector<RecurrenceStack> FindRecurrenceStacks(const Graph& g) {
         if (end - first < 2) continue;
         std::vector<const Found*> links;
         for (size_t i = first + 1; i < end; ++i) links.push_back(&into.at(stages[i]));
-        all.push_back(StackOf(
-            links, stages[first],
-            {stages.begin() + static_cast<ptrdiff_t>(first) + 1,
-             stages.begin() + static_cast<ptrdiff_t>(end)}));
+        all.push_back(StackOf(links, stages[first],
+                              {stages.begin() + static_cast<ptrdiff_t>(first) + 1,
+                               stages.begin() + static_cast<ptrdiff_t>(end)}));
       }
   }
   return all;

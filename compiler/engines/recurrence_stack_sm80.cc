@@ -46,9 +46,9 @@ double LinkSeconds(const RecurrenceShape& shape, const Target& target) {
   const auto rows = static_cast<double>(shape.steps * shape.batch),
              units = static_cast<double>(shape.hidden),
              gates = static_cast<double>(shape.blocks.gates) * units;
-  const double products = rows * units * gates,
-               rate = kOfRate * machine.mma * machine.clock * target.multiprocessors *
-                      (shape.type == DType::kF32 ? 0.5 : 1);
+  const double products = rows * units * gates, rate = kOfRate * machine.mma * machine.clock *
+                                                       target.multiprocessors *
+                                                       (shape.type == DType::kF32 ? 0.5 : 1);
   const double bytes = rows * (shape.is_grad ? units * SizeOf(shape.type) : gates * 4);
   return kLaunchSeconds + std::max(products / rate, bytes / BytesPerSecond(target));
 }
@@ -115,8 +115,7 @@ struct Stack {
 
   static Status Supports(const Group& group, const Target& target) {
     ASSIGN_OR_RETURN(const Problem problem, ProblemOf(group, target));
-    ASSIGN_OR_RETURN(const RecurrencePlan plan,
-                     PlanOf(problem.shape, target, std::array{0, 0, 0}));
+    ASSIGN_OR_RETURN(const RecurrencePlan plan, PlanOf(problem.shape, target, std::array{0, 0, 0}));
     const double together = RecurrenceSeconds(plan, target),
                  apart = SecondsApart(problem.shape, target);
     if (together < apart) return {};
@@ -151,8 +150,7 @@ struct Stack {
     for (const char* reserved : {"bx", "shape", "length", "weight", "before", "fixed", "read",
                                  "store", "after", "below", "below_fixed", "scale"})
       b.Name(reserved);
-    const std::string memory = b.Name("memory"),
-                      exchange = b.Scratch(kExchange, shape.type, false),
+    const std::string memory = b.Name("memory"), exchange = b.Scratch(kExchange, shape.type, false),
                       counters = b.Scratch(kCounters, DType::kI32, false),
                       up = b.Scratch(kUp, shape.type, false);
     Call call{.skeleton = "recurrence_stack_sm80",
@@ -160,6 +158,7 @@ struct Stack {
               .buffers = {memory, exchange, counters, up}};
     AddRecurrenceConfig(b, p, call);
     call.config.push_back({"kScales", Scales(problem.stack) ? 1 : 0});
+    call.config.push_back({"kFetches", p.products[1].fetched_registers() > 0 ? 1 : 0});
     AddRecurrenceProduct(p.products[1], "kBelow", call);
     AddRecurrenceNumbers(b, shape,
                          {.depth = p.of_units().depth,

@@ -56,6 +56,8 @@ struct recurrence_stage {
   static constexpr int kElements = block::kElements;
   // What a step is multiplied by on its way up: of a GRU all gates as the input had them.
   static constexpr int kSent = C::kGradient ? cell::kCellGates : 1;
+  // Few pieces from below are asked for a step ahead, and wait in registers.
+  static constexpr bool kFetches = C::kFetches != 0;
 
   const recurrence_stack_shape& s;
   Own& own;
@@ -64,6 +66,7 @@ struct recurrence_stage {
   const BelowFixed& below_fixed;
   const Scale& scale;
   float scales[kElements];
+  uint4 fetched[kFetches ? C::kColumnTiles : 1][kFetches ? C::kBelowChunks : 1];
 
   __device__ inline int stage() const { return own.d; }
   __device__ inline bool has_below() const { return own.d > 0; }
@@ -111,6 +114,51 @@ struct recurrence_stage {
       asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
   }
 
+  // What the stage below has sent up at its round, which is that of the step; behind the last step
+  // nothing.
+  __device__ inline void fetch(int step, int round) {
+    if (round >= s.steps) return;
+    if (round % s.ask_every == 0)
+      block::wait(counter_of(own.d - 1),
+                  arrivals_of(min(round + s.ask_every, s.steps) - 1) * s.parts);
+    if constexpr (kFetches) {
+      const int lane = threadIdx.x % 32, depth = Below::depth_warp() * C::kBelowChunks;
+#pragma unroll
+      for (int p = 0; p < C::kColumnTiles; ++p)
+#pragma unroll
+        for (int j = 0; j < C::kBelowChunks; ++j)
+          fetched[p][j] = block::load_exchanged(below.row(step, 8 * p + lane / 4) +
+                                                ((depth + j) * 4 + lane % 4) * block::kVector);
+    }
+  }
+  __device__ inline void multiply_fetched() const {
+#pragma unroll
+    for (int pass = 0; pass < C::kColumnTiles / C::kBelowPass; ++pass) {
+      float sums[C::kBelowRowTiles][C::kBelowPass][4];
+#pragma unroll
+      for (int i = 0; i < C::kBelowRowTiles; ++i) {
+#pragma unroll
+        for (int p = 0; p < C::kBelowPass; ++p) {
+#pragma unroll
+          for (float& sum : sums[i][p]) sum = 0;
+        }
+#pragma unroll
+        for (int j = 0; j < C::kBelowChunks; ++j) {
+          uint4 left[2];
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            left[half] = j < C::kBelowHeld ? below.held[j < C::kBelowHeld ? j : 0][i][half]
+                                           : *below.in_shared(j - C::kBelowHeld, i, half);
+#pragma unroll
+          for (int p = 0; p < C::kBelowPass; ++p)
+            block::multiply_chunk(sums[i][p], left[0], left[1],
+                                  fetched[pass * C::kBelowPass + p][j]);
+        }
+      }
+      below.keep(sums, pass);
+    }
+  }
+
   // What the step's cells need beside their own sums: from memory, and from the stage below, which
   // is at the same round, or further.
   __device__ inline void prepare(int step, int round) {
@@ -125,10 +173,10 @@ struct recurrence_stage {
       }
     }
     if (!has_below()) return;
-    if (round % s.ask_every == 0)
-      block::wait(counter_of(own.d - 1),
-                  arrivals_of(min(round + s.ask_every, s.steps) - 1) * s.parts);
-    below.product(step);
+    if constexpr (kFetches)
+      multiply_fetched();
+    else
+      below.product(step);
     __syncthreads();
 #pragma unroll
     for (int q = 0; q < kElements; ++q) {
@@ -140,6 +188,7 @@ struct recurrence_stage {
       below.add_up(sent, sums);
       take(e, sums, C::kScales ? scales[q] : 1);
     }
+    fetch(step_of(round + 1), round + 1);
   }
   __device__ inline void take(element& e, const float* sums, float factor) const {
     using value = typename cell::template value<T>;
@@ -158,6 +207,7 @@ struct recurrence_stage {
   }
   __device__ inline void steps() {
     const int rounds = s.steps + (C::kGradient ? 1 : 0);
+    if (has_below()) fetch(step_of(0), 0);
     if (s.steps > 0) prepare(step_of(0), 0);
 #pragma unroll 1
     for (int n = 0; n < rounds; ++n) {
@@ -203,12 +253,13 @@ struct recurrence_stage {
 
 template <class C, class T, class Length, class Weight, class Before, class Fixed, class Read,
           class Store, class After, class BelowWeight, class BelowFixed, class Scale>
-__device__ inline void recurrence_stack_sm80(
-    float* memory, T* exchange, int* counters, T* up,
-    const recurrence_stack_shape& shape, const Length& length, const Weight& weight,
-    const Before& before, const Fixed& fixed, const Read& read, const Store& store,
-    const After& after, const BelowWeight& below_weight, const BelowFixed& below_fixed,
-    const Scale& scale) {
+__device__ inline void recurrence_stack_sm80(float* memory, T* exchange, int* counters, T* up,
+                                             const recurrence_stack_shape& shape,
+                                             const Length& length, const Weight& weight,
+                                             const Before& before, const Fixed& fixed,
+                                             const Read& read, const Store& store,
+                                             const After& after, const BelowWeight& below_weight,
+                                             const BelowFixed& below_fixed, const Scale& scale) {
   using block = recurrence_block<C>;
   using below_block = recurrence_block<recurrence_below<C>>;
   static_assert(block::kStreamed == 0 && below_block::kStreamed == 0 && !C::kClustered);
@@ -230,6 +281,6 @@ __device__ inline void recurrence_stack_sm80(
       shape.below_pitch);
   below.d = own.d - 1;
   recurrence_stage<C, T, decltype(own), decltype(below), BelowFixed, Scale> stage{
-      shape, own, below, up, below_fixed, scale, {}};
+      shape, own, below, up, below_fixed, scale, {}, {}};
   stage.all();
 }
