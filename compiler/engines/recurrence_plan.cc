@@ -124,15 +124,17 @@ double ClusteredSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p,
   return kSecondsOfWay + (plan.shape.is_grad ? kSecondsOfMemory : 0) + cycles / machine.clock;
 }
 double StepSeconds(const RecurrencePlan& plan, const Target& target) {
-  if (plan.clustered) return ClusteredSeconds(plan, plan.products[0], target);
   double seconds = 0;
   for (const RecurrenceProduct& p : plan.products)
-    seconds += ProductSeconds(plan, p, plan.streamed_bytes(), target);
+    seconds += plan.clustered && !p.is_below
+                   ? ClusteredSeconds(plan, p, target)
+                   : ProductSeconds(plan, p, plan.streamed_bytes(), target);
   return seconds;
 }
 
 // Of states that are read from shared memory.
 int64_t StateBytes(const RecurrencePlan& plan, const RecurrenceProduct& p) {
+  if (p.is_below) return 0;
   if (plan.clustered) return 2 * p.columns * (p.pitch() + p.chunk()) * p.element_bytes + 16;
   return plan.fma ? p.columns * p.pitch() * 4 : 0;
 }
@@ -167,7 +169,7 @@ bool Place(const RecurrencePlan& plan, RecurrenceProduct& p, const Room& room) {
       plan.fma ? 16 + 2 * p.row_tiles : std::max(p.ahead * p.pass * 4, p.fetched_registers());
   const int taken = kAddresses + ElementRegisters(plan) + sums + on_their_way + room.taken;
   const auto resident = [&] { return p.in_shared * p.chunk_bytes(); };
-  const int64_t works = plan.clustered ? 2 : 1;
+  const int64_t works = plan.clustered && !p.is_below ? 2 : 1;
   const auto shared = [&] { return works * p.work_bytes() + resident() + StateBytes(plan, p); };
   p.held =
       std::clamp((kRegisters - taken) / (8 * p.row_tiles), 0, std::min(p.chunks, kMostResident));
@@ -203,7 +205,9 @@ bool PlaceMatrix(const RecurrencePlan& plan, RecurrenceProduct& p, const Target&
   RecurrenceProduct best;
   double least = kNoSeconds;
   for (const int row_warps : {1, 2, 4}) {
-    if (row_warps > (plan.fma ? 1 : row_tiles) || (row_warps == 4 && !plan.clustered)) continue;
+    if (row_warps > (plan.fma ? 1 : row_tiles) ||
+        (row_warps == 4 && (!plan.clustered || p.is_below)))
+      continue;
     RecurrenceProduct q = p;
     q.row_warps = row_warps;
     q.row_tiles = static_cast<int>(CeilDiv(row_tiles, row_warps));
@@ -215,8 +219,9 @@ bool PlaceMatrix(const RecurrencePlan& plan, RecurrenceProduct& p, const Target&
         if (!(is_numbered ? PlaceNumbered(plan, q, room) : Place(plan, q, room))) continue;
         // Others of the plan are placed, or count nothing yet.
         const int64_t all = plan.streamed_bytes() + plan.blocks() * q.streamed() * q.chunk_bytes();
-        const double seconds = plan.clustered ? ClusteredSeconds(plan, q, target)
-                                              : ProductSeconds(plan, q, all, target);
+        const bool is_clustered = plan.clustered && !q.is_below;
+        const double seconds =
+            is_clustered ? ClusteredSeconds(plan, q, target) : ProductSeconds(plan, q, all, target);
         if (seconds > least) continue;
         least = seconds;
         best = q;
@@ -274,7 +279,8 @@ bool MayCluster(const RecurrencePlan& p, const Target& target) {
   const RecurrenceProduct& units = p.of_units();
   const int vector = 16 / p.element_bytes();
   // Stages wait for one another, so that all of them have to be resident.
-  if (p.shape.stages > 1) return false;
+  if (p.shape.stages > 1 && p.groups * p.shape.stages > ResidentClusters(target, p.parts))
+    return false;
   return !p.fma && !p.shape.is_projected && p.parts > 1 && p.parts <= MostOfCluster(target) &&
          units.units % vector == 0 && p.shape.hidden % vector == 0;
 }

@@ -89,7 +89,7 @@ struct RecurrencePlan {
       most = std::max(most, p.work_bytes());
       both += p.sums() * 4;
     }
-    if (shape.stages > 1) return both + (numbered ? of_units().sums() * 4 : 0);
+    if (shape.stages > 1) return both + (numbered || clustered ? of_units().sums() * 4 : 0);
     if (!numbered && !clustered) return most;
     return products.size() == 1 ? 2 * both : both;
   }

@@ -19,11 +19,10 @@ namespace {
 using tile::Block;
 using tile::Call;
 
-constexpr int kExchanges[] = {0, kCounted, kNumbered};
 constexpr KnobRow kKnobs[] = {
     {.name = "units", .cudnn_type = kKnobTileM, .domain = kRecurrenceUnits},
     {.name = "sequences", .cudnn_type = kKnobTileN, .domain = kRecurrenceColumns},
-    {.name = "exchange", .cudnn_type = kKnobKernelConfig, .domain = kExchanges},
+    {.name = "exchange", .cudnn_type = kKnobKernelConfig, .domain = kRecurrenceExchanges},
 };
 enum Scratch { kExchange, kCounters, kUp };
 
@@ -178,6 +177,7 @@ struct Stack {
     b.Finish(CallOfBlocks(b, p.blocks(), std::move(call), std::move(shared)), {p.blocks(), 1, 1},
              p.threads(), loop, 1);
     loop.kernels.back().cooperative = true;
+    if (p.clustered) loop.kernels.back().cluster = static_cast<int>(p.parts);
     Append(lowered, std::move(loop));
   }
 

@@ -170,68 +170,86 @@ TEST(Rnn, LargerNetworksRunRight) {
   }
 }
 
-// Layers as a wavefront: every cell, two to four layers, dropout between them, sequences that end
-// early, in memory packed and batch by batch; units and sequences that fill no block, groups of
-// sequences one behind the other, and both ways to say that states are there.
+// Layers as a wavefront, for knobs of the first way.
+struct StackRow {
+  graph::RnnCell cell;
+  DType type;
+  int64_t layers, hidden, steps, batch;
+  double dropout;
+  testing::RnnLayout layout;
+  std::vector<compiler::KnobSetting> knobs;
+};
+
+void ExpectRight(const StackRow& row) {
+  RnnCase c{.attrs = {.cell = row.cell,
+                      .layers = row.layers,
+                      .hidden = row.hidden,
+                      .projected = row.hidden,
+                      .dropout = row.dropout},
+            .type = row.type,
+            .steps = row.steps,
+            .batch = row.batch,
+            .input = 12,
+            .layout = row.layout,
+            .has_hx = true,
+            .has_cx = true,
+            .has_dhy = true,
+            .has_dcy = row.layers == 2};
+  for (int64_t b = 0; b < c.batch; ++b) c.lengths.push_back(std::max(c.steps - b, int64_t{1}));
+  if (row.layout != testing::RnnLayout::kPacked) c.lengths.back() = 0;
+  SCOPED_TRACE(c.Text());
+  const char* const engine =
+      row.type == DType::kF32 ? "recurrence_stack_sm80_tf32" : "recurrence_stack_sm80";
+  const compiler::EngineChoice choice{.engine = compiler::EngineIndex(engine), .knobs = row.knobs};
+  const double tolerance = row.type == DType::kF32 ? 2e-2 : RnnTolerance(c);
+  const RnnGraph training = TrainingGraph(c);
+  DeviceRun run(TheDevice(), training.graph, choice);
+  EXPECT_GE(run.KernelsOf(engine), 3);  // both ways, and zeroes before
+  const TensorValues got = run.Run(training.inputs);
+  ASSERT_EQ(CompareRnn(c, training, got, true, tolerance), "");
+  EXPECT_EQ(run.Run(training.inputs), got);
+  const RnnGraph inference = InferenceGraph(c);
+  DeviceRun forward(TheDevice(), inference.graph, choice);
+  EXPECT_GE(forward.KernelsOf(engine), 2);
+  ASSERT_EQ(CompareRnn(c, inference, forward.Run(inference.inputs), false, tolerance), "");
+}
+
+std::vector<compiler::KnobSetting> StackKnobs(int units, int columns, int exchange) {
+  return {{"units", units}, {"sequences", columns}, {"exchange", exchange}};
+}
+
+constexpr auto kSteps = testing::RnnLayout::kTimeMajor, kByBatch = testing::RnnLayout::kBatchMajor,
+               kPacked = testing::RnnLayout::kPacked;
+
+// Every cell, two to four layers, dropout between them, sequences that end early, in memory packed
+// and batch by batch; units and sequences that fill no block, groups of sequences one behind the
+// other, and both ways to say in memory that states are there.
 TEST(RnnStack, LayersAtOnceRunRight) {
   using graph::RnnCell;
   if (!TheDevice().target().is_cuda()) return;
-  struct Row {
-    RnnCell cell;
-    DType type;
-    int64_t layers, hidden, steps, batch;
-    double dropout;
-    testing::RnnLayout layout;
-    std::vector<compiler::KnobSetting> knobs;
-  };
-  constexpr auto kSteps = testing::RnnLayout::kTimeMajor,
-                 kBatches = testing::RnnLayout::kBatchMajor, kPacked = testing::RnnLayout::kPacked;
-  const std::vector<compiler::KnobSetting>
-      counted = {{"units", 2}, {"sequences", 8}, {"exchange", compiler::kCounted}},
-      numbered = {{"units", 16}, {"sequences", 8}, {"exchange", compiler::kNumbered}},
-      wide = {{"units", 32}, {"sequences", 32}, {"exchange", compiler::kCounted}};
-  const Row rows[] = {{RnnCell::kLstm, DType::kF16, 2, 32, 5, 37, 0, kSteps, counted},
-                      {RnnCell::kLstm, DType::kBF16, 3, 48, 70, 19, 0.25, kSteps, numbered},
-                      {RnnCell::kLstm, DType::kF32, 2, 20, 3, 9, 0.5, kBatches, counted},
-                      {RnnCell::kGru, DType::kF16, 4, 33, 40, 3, 0, kPacked, {}},
-                      {RnnCell::kGru, DType::kBF16, 2, 64, 4, 37, 0.25, kBatches, wide},
-                      {RnnCell::kGru, DType::kF32, 2, 24, 1, 5, 0, kSteps, numbered},
-                      {RnnCell::kTanh, DType::kF16, 3, 7, 6, 2, 0, kPacked, {}},
-                      {RnnCell::kRelu, DType::kF16, 2, 96, 2, 12, 1, kSteps, numbered}};
-  for (const Row& row : rows) {
-    RnnCase c{.attrs = {.cell = row.cell,
-                        .layers = row.layers,
-                        .hidden = row.hidden,
-                        .projected = row.hidden,
-                        .dropout = row.dropout},
-              .type = row.type,
-              .steps = row.steps,
-              .batch = row.batch,
-              .input = 12,
-              .layout = row.layout,
-              .has_hx = true,
-              .has_cx = true,
-              .has_dhy = true,
-              .has_dcy = row.layers == 2};
-    for (int64_t b = 0; b < c.batch; ++b) c.lengths.push_back(std::max(c.steps - b, int64_t{1}));
-    if (row.layout != kPacked) c.lengths.back() = 0;
-    SCOPED_TRACE(c.Text());
-    const char* const engine =
-        row.type == DType::kF32 ? "recurrence_stack_sm80_tf32" : "recurrence_stack_sm80";
-    const compiler::EngineChoice choice{.engine = compiler::EngineIndex(engine),
-                                        .knobs = row.knobs};
-    const double tolerance = row.type == DType::kF32 ? 2e-2 : RnnTolerance(c);
-    const RnnGraph training = TrainingGraph(c);
-    DeviceRun run(TheDevice(), training.graph, choice);
-    EXPECT_GE(run.KernelsOf(engine), 3);  // both ways, and zeroes before
-    const TensorValues got = run.Run(training.inputs);
-    ASSERT_EQ(CompareRnn(c, training, got, true, tolerance), "");
-    EXPECT_EQ(run.Run(training.inputs), got);
-    const RnnGraph inference = InferenceGraph(c);
-    DeviceRun forward(TheDevice(), inference.graph, choice);
-    EXPECT_GE(forward.KernelsOf(engine), 2);
-    ASSERT_EQ(CompareRnn(c, inference, forward.Run(inference.inputs), false, tolerance), "");
-  }
+  const auto counted = StackKnobs(2, 8, compiler::kCounted),
+             numbered = StackKnobs(16, 8, compiler::kNumbered),
+             wide = StackKnobs(32, 32, compiler::kCounted);
+  const StackRow rows[] = {{RnnCell::kLstm, DType::kF16, 2, 32, 5, 37, 0, kSteps, counted},
+                           {RnnCell::kLstm, DType::kBF16, 3, 48, 70, 19, 0.25, kSteps, numbered},
+                           {RnnCell::kLstm, DType::kF32, 2, 20, 3, 9, 0.5, kByBatch, counted},
+                           {RnnCell::kGru, DType::kF16, 4, 33, 40, 3, 0, kPacked, {}},
+                           {RnnCell::kGru, DType::kBF16, 2, 64, 4, 37, 0.25, kByBatch, wide},
+                           {RnnCell::kGru, DType::kF32, 2, 24, 1, 5, 0, kSteps, numbered},
+                           {RnnCell::kTanh, DType::kF16, 3, 7, 6, 2, 0, kPacked, {}},
+                           {RnnCell::kRelu, DType::kF16, 2, 96, 2, 12, 1, kSteps, numbered}};
+  for (const StackRow& row : rows) ExpectRight(row);
+}
+
+// Groups that are clusters, whose layers wait for one another.
+TEST(RnnStack, ClustersRunRight) {
+  using graph::RnnCell;
+  if (!TheDevice().target().is_cuda() || TheDevice().target().sm_version < 90) return;
+  const auto clustered = StackKnobs(16, 8, compiler::kClustered);
+  const StackRow rows[] = {{RnnCell::kLstm, DType::kF16, 2, 64, 6, 11, 0.25, kSteps, clustered},
+                           {RnnCell::kGru, DType::kBF16, 3, 40, 5, 7, 0, kByBatch, clustered},
+                           {RnnCell::kLstm, DType::kF32, 2, 48, 36, 9, 0, kPacked, clustered}};
+  for (const StackRow& row : rows) ExpectRight(row);
 }
 
 TEST(Rnn, RunsAreBitwiseEqual) {

@@ -20,8 +20,9 @@
 // launch. So some block can always go on: a stage 0 that waits for nobody but itself, then stage 1.
 //
 // A counter of a stage and group says what has been sent, as in recurrence_sm80.cuh; where that
-// counts nothing (kNumbered), blocks arrive a step later, when a barrier that they need in any case
-// has seen all threads' stores.
+// counts nothing (kNumbered, kClustered), blocks arrive a step later, when a barrier that they need
+// in any case has seen all threads' stores. Clusters wait for others here, so that the launch is
+// cooperative with them, too.
 //
 // Functions beside those of recurrence_sm80, where stage is that of the reader:
 //   below(stage - 1, unit, gate, depth, values out)      16 bytes of a row of the matrix between
@@ -58,6 +59,8 @@ struct recurrence_stage {
   static constexpr int kSent = C::kGradient ? cell::kCellGates : 1;
   // Few pieces from below are asked for a step ahead, and wait in registers.
   static constexpr bool kFetches = C::kFetches != 0;
+  // Whether the counters are there for what is sent up alone.
+  static constexpr bool kArrivesLate = C::kNumbered || C::kClustered;
 
   const recurrence_stack_shape& s;
   Own& own;
@@ -75,7 +78,7 @@ struct recurrence_stage {
     return own.at.counters + (stage * s.groups + own.group) * 32;
   }
   // Arrivals of a part at the counter when step n of its stage has been sent up.
-  static __device__ inline int arrivals_of(int n) { return C::kNumbered ? n + 1 : n + 2; }
+  static __device__ inline int arrivals_of(int n) { return kArrivesLate ? n + 1 : n + 2; }
 
   __device__ inline T* up_row(int step, int column) const {
     return up + (((long long)step * (s.directions - 1) + own.d) * s.groups * block::kColumns +
@@ -213,11 +216,11 @@ struct recurrence_stage {
     for (int n = 0; n < rounds; ++n) {
       const int step = step_of(n);
       const bool has_sums = !C::kGradient || n > 0;
-      if constexpr (C::kNumbered) own.work = own.at.work + n % 2 * block::kSums;
+      if constexpr (kArrivesLate) own.work = own.at.work + n % 2 * block::kSums;
       if (has_sums) own.multiply_sent(n % 2, n + 1, (n + 1) * s.parts);
       own.cells(step, next_copy(n), n + 2, has_sums, n + 1 == rounds);
       if (step >= 0) send_up(step);
-      if constexpr (C::kNumbered) {
+      if constexpr (kArrivesLate) {
         if (n > 0 && has_sums) arrive(counter_of(own.d));  // of the round before
       } else {
         own.announce();
@@ -225,7 +228,7 @@ struct recurrence_stage {
       if (step >= 0) own.store(step);
       if (n + 1 < s.steps) prepare(step_of(n + 1), n + 1);
     }
-    if constexpr (C::kNumbered && !C::kGradient) {
+    if constexpr (kArrivesLate && !C::kGradient) {
       __syncthreads();
       if (rounds > 0) arrive(counter_of(own.d));
     }
@@ -243,6 +246,7 @@ struct recurrence_stage {
     while (true) {
       steps();
       own.finish();
+      if constexpr (C::kClustered) return;
       own.group += s.first_groups;
       if (own.group >= s.groups) return;
       __syncthreads();  // sums have been read
@@ -262,7 +266,7 @@ __device__ inline void recurrence_stack_sm80(float* memory, T* exchange, int* co
                                              const BelowFixed& below_fixed, const Scale& scale) {
   using block = recurrence_block<C>;
   using below_block = recurrence_block<recurrence_below<C>>;
-  static_assert(block::kStreamed == 0 && below_block::kStreamed == 0 && !C::kClustered);
+  static_assert(block::kStreamed == 0 && below_block::kStreamed == 0);
   using functions = recurrence_functions<Length, Weight, Before, Fixed, Read, Store, After>;
   using below_functions =
       recurrence_functions<Length, BelowWeight, Before, Fixed, Read, Store, After>;
@@ -273,9 +277,10 @@ __device__ inline void recurrence_stack_sm80(float* memory, T* exchange, int* co
   below_shape.pitch = shape.below_pitch;
   below_shape.directions = shape.directions - 1;
   float *const below_work = memory + block::kWork, *const matrix = below_work + below_block::kSums,
-               *const below_matrix = matrix + block::kMatrix;
+               *const below_matrix = matrix + block::kMatrix,
+               *const states = below_matrix + below_block::kMatrix;
   typename block::template run<T, functions> own(
-      shape, f, {memory, matrix, nullptr, exchange, exchange, nullptr, counters}, shape.pitch);
+      shape, f, {memory, matrix, states, exchange, exchange, nullptr, counters}, shape.pitch);
   typename below_block::template run<T, below_functions> below(
       below_shape, g, {below_work, below_matrix, nullptr, up, up, nullptr, counters},
       shape.below_pitch);
