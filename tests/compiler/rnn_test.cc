@@ -216,7 +216,8 @@ TEST(Recurrence, PersistentEnginesSayWhatTheyDoNotTake) {
       {Loop(false), "sm_90a", "recurrence_sm80", "it multiplies f16 and bf16"},
       {HalfLoop(16, false), "sm_80", "recurrence_sm90", "needs sm_90a"},
       {HalfLoop(16, false), "sm_90a", "recurrence_sm90_tf32", "it multiplies f32 as TF32"},
-      {HalfLoop(16, true), "sm_90a", "recurrence_sm90", "states are projected"}};
+      {HalfLoop(16, true), "sm_90a", "recurrence_sm90", "states are projected"},
+      {HalfLoop(16, false), "sm_90a", "recurrence_stack_sm80", "no recurrent layers one above"}};
   for (const Row& row : rows) {
     const auto arch = TargetFromArch(row.arch);
     if (!arch.ok()) continue;  // too old to be known
@@ -227,6 +228,49 @@ TEST(Recurrence, PersistentEnginesSayWhatTheyDoNotTake) {
   minimal.minimal_launch = true;
   const std::string why = WhyDeclined(HalfLoop(16, false), minimal, "recurrence_sm80");
   EXPECT_NE(why.find("KILN_LAUNCH=minimal"), std::string::npos) << why;
+}
+
+// Layers of one direction are a group where the model likes that, forward and backward, whatever
+// lies between them; both directions need the layer below as a whole, and so do other widths.
+TEST(RecurrenceStack, IsFoundWhereItPays) {
+  struct Row {
+    const char* what;
+    RnnCase network;
+    int64_t stacks;  // of inference and of data gradients
+  };
+  const auto network = [](graph::RnnAttrs attrs, int64_t projected = 0) {
+    attrs.projected = projected == 0 ? attrs.hidden : projected;
+    return RnnCase{.attrs = attrs, .type = DType::kF16, .steps = 40, .batch = 16, .input = 24};
+  };
+  RnnCase packed = network({.cell = RnnCell::kGru, .layers = 3, .hidden = 64});
+  packed.layout = testing::RnnLayout::kPacked;
+  for (int64_t b = 0; b < packed.batch; ++b) packed.lengths.push_back(packed.steps - b);
+  RnnCase exact = network({.cell = RnnCell::kLstm, .layers = 2, .hidden = 64});
+  exact.type = DType::kF32;
+  RnnCase large = network({.cell = RnnCell::kLstm, .layers = 2, .hidden = 1024});
+  large.batch = 64;
+  const Row rows[] = {
+      {"lstm", network({.cell = RnnCell::kLstm, .layers = 2, .hidden = 64}), 1},
+      {"dropout", network({.cell = RnnCell::kTanh, .layers = 4, .hidden = 64, .dropout = 0.5}), 1},
+      {"packed", packed, 1},
+      {"one layer", network({.cell = RnnCell::kLstm, .layers = 1, .hidden = 64}), 0},
+      {"exact", exact, 0},
+      {"matrices that a chip does not hold twice", large, 0},
+      {"projected", network({.cell = RnnCell::kLstm, .layers = 2, .hidden = 64}, 32), 0},
+      {"both directions",
+       network({.cell = RnnCell::kLstm, .layers = 2, .hidden = 64, .bidirectional = true}), 0}};
+  for (const Row& row : rows) {
+    for (const bool trains : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} {}", row.what, trains ? "training" : "inference"));
+      const RnnGraph g = trains ? TrainingGraph(row.network) : InferenceGraph(row.network);
+      const auto plan = Compile(g.graph, *TargetFromArch("sm_90a"));
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      const auto stacks = std::ranges::count_if(plan->groups, [](const GroupReport& group) {
+        return group.engine == "recurrence_stack_sm80";
+      });
+      EXPECT_EQ(stacks, trains ? 2 * row.stacks : row.stacks);
+    }
+  }
 }
 
 // An architecture without a row has that of the one before it.

@@ -38,7 +38,7 @@ TEST_P(SamplesTest, RunRight) {
 // fast with them.
 EngineChoice SmallTiles(const graph::Graph& g, const Target& target) {
   const Result<std::optional<Group>> leading = LeadingGroupOf(g, target);
-  if (HasWholeAttention(g, target)) return {};
+  if (HasWholeSkeletons(g, target)) return {};
   if (!leading.ok() || !leading->has_value() || (*leading)->kind != GroupKind::kContract) return {};
   return {.engine = EngineIndex("contract_simt"), .knobs = {{"tile_m", 32}, {"tile_n", 32}}};
 }

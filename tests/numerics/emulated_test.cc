@@ -190,6 +190,8 @@ constexpr std::string_view kElsewhere[] = {"recurrence",
                                            "recurrence_sm80_f32",
                                            "recurrence_sm90",
                                            "recurrence_sm90_tf32",
+                                           "recurrence_stack_sm80",
+                                           "recurrence_stack_sm80_tf32",
                                            "ctc"};
 
 // The list leaves no engine out.

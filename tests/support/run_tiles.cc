@@ -501,21 +501,27 @@ Candidate Interpretable(const Group& group, const Target& target) {
 
 namespace {
 
-// A GPU for which no engine runs attention as one kernel.
+// A GPU for which no engine runs attention, or layers of a recurrent network, as one kernel.
 constexpr int kBeforeSkeletons = 75;
 
 }  // namespace
 
-bool HasWholeAttention(const Graph& graph, const Target& target) {
+bool HasWholeSkeletons(const Graph& graph, const Target& target) {
   const auto groups = GroupsOf(graph, target);
-  return groups.ok() &&
-         std::ranges::find(groups->all, GroupKind::kAttention, &Group::kind) != groups->all.end();
+  return groups.ok() && std::ranges::any_of(groups->all, [](const Group& group) {
+           const bool is_stack =
+               group.kind == GroupKind::kRecurrence &&
+               std::ranges::count_if(group.graph.nodes, [](const graph::Node& node) {
+                 return Has(node, graph::kRecurrence);
+               }) > 1;
+           return group.kind == GroupKind::kAttention || is_stack;
+         });
 }
 
 Result<TileRun> RunTiles(const Graph& graph, const Target& wanted, const TensorValues& inputs,
                          const EngineChoice& choice) {
   TileRun run;
-  const bool takes_whole = choice.engine < 0 && HasWholeAttention(graph, wanted);
+  const bool takes_whole = choice.engine < 0 && HasWholeSkeletons(graph, wanted);
   Target target = wanted;
   if (takes_whole) target.sm_version = kBeforeSkeletons;
   ASSIGN_OR_RETURN(run.plan, Compile(

@@ -38,7 +38,7 @@ Result<TileRun> RunTiles(const graph::Graph& graph, const Target& target,
 
 // Whether an engine gets all of an attention of the graph, which is a skeleton. RunTiles without a
 // choice runs such a graph as on a GPU for which no engine has one.
-bool HasWholeAttention(const graph::Graph& graph, const Target& target);
+bool HasWholeSkeletons(const graph::Graph& graph, const Target& target);
 
 // The way to run a group that the interpreter takes: what the model chose, or the cheapest way
 // whose kernels call no skeleton. `group` has its engine and knobs.
