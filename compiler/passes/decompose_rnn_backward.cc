@@ -198,7 +198,59 @@ class WeightGradientWriter : private BackwardWriter {
     constexpr int64_t kOfL2 = 16;
     return elements * SizeOf(type_) <= context_.target.l2_bytes / kOfL2;
   }
+  // Both directions as one product: [2, count*H, width], of blocks of dgates [2, count*H, T*B] and
+  // x [1 or 2, T*B, width].
+  TensorId ProductOfBoth(int64_t block, int64_t count, TensorId x) {
+    const TensorId part =
+        w_.Slice(dgates_, {0, 0, 0, block * a_.hidden}, {e_.steps, e_.batch, 2, count * a_.hidden});
+    return BothTransposed(part, count * a_.hidden, x);
+  }
+  TensorId BothTransposed(TensorId gradient, int64_t width, TensorId x) {
+    const TensorId both = w_.Reshape(gradient, {rows(), 2, width});
+    return w_.Matmul(w_.Transpose(both, {1, 2, 0}), x);
+  }
+  // Of both directions, whose matrices lie by directions: [2, share], put together where dw is.
+  void AppendBoth(const std::vector<TensorId>& gradients) {
+    int64_t share = 0, begin = 0;
+    for (const TensorId gradient : gradients) share += NumElements(g_[gradient].dims) / 2;
+    TensorId before = Operand(In::kBefore);
+    if (before != kAbsent) before = Part(before, appended_, {2, share});
+    std::vector<TensorId> parts;
+    for (TensorId gradient : gradients) {
+      const Dims dims = g_[gradient].dims;
+      const int64_t count = NumElements(dims) / 2;
+      if (before != kAbsent)
+        gradient = w_.Add(gradient, w_.Reshape(w_.Slice(before, {0, begin}, {2, count}), dims));
+      parts.push_back(w_.Reshape(w_.Round(gradient, type_), {2, count}));
+      begin += count;
+    }
+    appended_ += 2 * share;
+    parts_.push_back(Flat(Concat(std::move(parts), 1)));
+  }
+  void MatricesOfBoth(int64_t layer, TensorId x, TensorId y) {
+    const bool is_gru = a_.cell == RnnCell::kGru;
+    const int64_t width = graph::LayerInput(a_, input_, layer);
+    const TensorId before = w_.Reshape(
+        Concat({StateBefore(y, layer, 0), StateBefore(y, layer, 1)}, 0), {2, rows(), a_.projected});
+    std::vector<TensorId> gradients;
+    if (HasInputMatrices(layer))
+      gradients.push_back(ProductOfBoth(0, gates_, w_.Reshape(x, {1, rows(), width})));
+    gradients.push_back(ProductOfBoth(0, is_gru ? 2 : gates_, before));
+    if (is_gru) gradients.push_back(ProductOfBoth(3, 1, before));
+    if (graph::IsProjected(a_)) {
+      const TensorId gradient =
+          Kept(Operand(In::kGradients), GradientsOf(layer).dprojected, a_.projected);
+      const TensorId hidden = Kept(Operand(In::kReserve), ReserveOf(layer).hidden, a_.hidden);
+      const TensorId both = w_.Reshape(hidden, {rows(), 2, a_.hidden});
+      gradients.push_back(BothTransposed(gradient, a_.projected, w_.Transpose(both, {1, 0, 2})));
+    }
+    AppendBoth(gradients);
+  }
+
   void Matrices(int64_t layer, TensorId x, TensorId y) {
+    // Matrices of 4 bytes are turned for the tensor cores, once where products of x and states are
+    // one.
+    if (directions_ == 2 && SizeOf(type_) == 2) return MatricesOfBoth(layer, x, y);
     // A GRU's new gate has its own gradient of the state, its last block.
     const bool is_gru = a_.cell == RnnCell::kGru;
     const int64_t width = graph::LayerInput(a_, input_, layer);

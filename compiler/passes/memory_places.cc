@@ -63,12 +63,33 @@ bool IsIdentity(const Node& node) {
   return node.op == GraphOp::kMap && node.As<graph::MapAttrs>().identity;
 }
 
-// Parts of a concatenation lie one behind the other in memory.
-bool IsOutermost(const Graph& g, const Node& concat) {
+// Where parts of a concatenation lie: in `count` rows, each of a piece of every part. One row is
+// parts one behind the other.
+struct Rows {
+  int64_t count = 1;
+  int64_t pitch = 0;  // elements
+};
+Rows RowsOf(const Graph& g, const Node& concat) {
   const Dims& dims = g[concat.outputs[0]].dims;
-  const auto axis = static_cast<size_t>(concat.As<graph::ConcatAttrs>().axis);
-  return std::all_of(dims.begin(), dims.begin() + static_cast<ptrdiff_t>(axis),
-                     [](int64_t extent) { return extent == 1; });
+  const auto axis = static_cast<ptrdiff_t>(concat.As<graph::ConcatAttrs>().axis);
+  const int64_t count = NumElements(Dims(dims.begin(), dims.begin() + axis));
+  if (count <= 1) return {};
+  return {.count = count, .pitch = NumElements(dims) / count};
+}
+
+// Strides of a part whose first dims count the rows; nothing where no dims do.
+std::optional<Dims> StridesInRows(const Dims& dims, const Rows& rows) {
+  Dims strides = PackedStrides(dims);
+  if (rows.count == 1) return strides;
+  const int64_t piece = NumElements(dims) / rows.count;
+  if (piece == 0) return std::nullopt;
+  int64_t count = 1;
+  for (size_t d = 0; d < dims.size() && count < rows.count; ++d) {
+    count *= dims[d];
+    if (rows.count % count != 0) return std::nullopt;
+    strides[d] = strides[d] / piece * rows.pitch;
+  }
+  return count == rows.count ? std::optional(strides) : std::nullopt;
 }
 
 class Finder {
@@ -122,25 +143,35 @@ class Finder {
   }
 
   bool AddParts(const Node& node, const Tensor& result, int64_t& offset, Assembly& assembly) {
-    if (node.op == GraphOp::kConcat && !IsOutermost(g_, node)) return false;
-    return std::ranges::all_of(node.inputs, [&](TensorId x) {
-      return g_[x].dtype == result.dtype && AddPart(x, result, offset, assembly);
+    Rows rows;
+    if (node.op == GraphOp::kConcat) rows = RowsOf(g_, node);
+    const int64_t begin = offset;
+    if (rows.count > 1 && rows.pitch * SizeOf(result.dtype) % kWidestAccess != 0) return false;
+    const bool all = std::ranges::all_of(node.inputs, [&](TensorId x) {
+      return g_[x].dtype == result.dtype && AddPart(x, result, rows, offset, assembly);
     });
+    if (rows.count > 1) offset = begin + rows.count * rows.pitch;
+    return all;
   }
 
-  bool AddPart(TensorId operand, const Tensor& result, int64_t& offset, Assembly& assembly) {
+  bool AddPart(TensorId operand, const Tensor& result, const Rows& rows, int64_t& offset,
+               Assembly& assembly) {
     const TensorId id = BehindReshapes(g_, producers_, operand);
     const NodeId from = producers_[id];
     const Tensor& t = g_[id];
     if (from < 0 || !t.is_virtual || !IsRowMajor(t)) return false;
     const Node& node = g_.nodes[from];
     const bool is_inner = node.op == GraphOp::kConcat && readers_[id].size() == 1;
-    if (is_inner && Try(node, result, offset, assembly)) return true;
+    if (is_inner && rows.count == 1 && Try(node, result, offset, assembly)) return true;
     if (node.op == GraphOp::kScatter || node.op == GraphOp::kScatterAdd) return false;
+    // Loops over time store states one behind the other.
+    if (rows.count > 1 && Has(node, graph::kRecurrence)) return false;
     if (offset * SizeOf(t.dtype) % kWidestAccess != 0) return false;
+    std::optional<Dims> strides = StridesInRows(t.dims, rows);
+    if (!strides) return false;
     if (taken_.contains(id) || !pending_.insert(id).second) return false;
-    assembly.parts.push_back({.tensor = id, .offset = offset});
-    offset += NumElements(t.dims);
+    assembly.parts.push_back({.tensor = id, .offset = offset, .strides = *std::move(strides)});
+    offset += NumElements(t.dims) / rows.count;
     return true;
   }
 
@@ -214,8 +245,7 @@ MemoryPlaces::MemoryPlaces(const Module& module)
     const TensorId result = g_.nodes[assembly.node].outputs[0];
     if (is_written_[static_cast<size_t>(result)] != 0) continue;
     for (const Assembly::Part& part : assembly.parts)
-      parts_[part.tensor] = {
-          .memory = result, .strides = PackedStrides(g_[part.tensor].dims), .offset = part.offset};
+      parts_[part.tensor] = {.memory = result, .strides = part.strides, .offset = part.offset};
   }
 }
 

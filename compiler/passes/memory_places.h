@@ -5,6 +5,7 @@
 //           from some element on, with strides of its own: an engine whose operand is %t reads x
 //   parts   %y = matmul … %z = recurrence … out = concat(%y, %z)  %y and %z are written where they
 //           stand in out, and nothing is left to copy
+//   rows    the same where %y and %z are concatenated along an inner dim: each has rows of out
 #pragma once
 
 #include <map>
@@ -36,6 +37,9 @@ struct Assembly {
   struct Part {
     graph::TensorId tensor;
     int64_t offset;  // elements
+    // Of the tensor's dims, in the result. A part of a concatenation along an inner dim has other
+    // parts between its rows.
+    Dims strides;
   };
   std::vector<Part> parts = {};
 };

@@ -132,8 +132,7 @@ class Partitioner {
     const TensorId result = g_.nodes[assembly.node].outputs[0];
     for (const Assembly::Part& part : assembly.parts) {
       never_float_.insert(producers_[part.tensor]);
-      parts_[part.tensor] = {
-          .memory = result, .strides = PackedStrides(g_[part.tensor].dims), .offset = part.offset};
+      parts_[part.tensor] = {.memory = result, .strides = part.strides, .offset = part.offset};
     }
   }
 

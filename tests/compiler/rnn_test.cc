@@ -298,23 +298,27 @@ TEST(Recurrence, OtherGroupsAreDeclined) {
 
 // Gradients of the weights of sequences of one length.
 graph::Graph WeightGradients(const char* type, const char* cell, int64_t steps, int64_t batch,
-                             int64_t hidden, int64_t layers = 1) {
+                             int64_t hidden, int64_t layers = 1, int64_t directions = 1) {
   const bool is_gru = std::string_view(cell) == "gru", is_tanh = std::string_view(cell) == "tanh";
   const int64_t gates = is_tanh ? 1 : is_gru ? 3 : 4, kept = is_tanh ? 1 : 4;
   const int64_t of_layer = steps * batch * hidden, cells = is_gru || is_tanh ? 0 : 1;
+  int64_t weights = 0;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    weights += directions * gates * hidden * (hidden * (layer == 0 ? 1 : directions) + hidden + 2);
   const auto g = graph::Parse(fmt::format(
       R"(graph g {{
   tensor %x uid=1 {0} [{1},{2},{3}]
-  tensor %y uid=2 {0} [{1},{2},{3}]
+  tensor %y uid=2 {0} [{1},{2},{9}]
   tensor %reserve uid=3 {0} [{4}]
   tensor %gradients uid=4 {0} [{5}]
   tensor %hx uid=5 {0} [{8},{2},{3}]
   tensor %before uid=6 {0} [{6}]
   tensor %dw uid=7 {0} [{6}]
-  %dw = rnn_backward_weights(%x, %y, %reserve, %gradients, %hx, _, %before) compute=f32 cell={7} hidden={3} projected={3} layers={8} bias=double
+  %dw = rnn_backward_weights(%x, %y, %reserve, %gradients, %hx, _, %before) compute=f32 cell={7} hidden={3} projected={3} layers={10} bias=double{11}
 }})",
-      type, steps, batch, hidden, of_layer * (layers * (kept + cells) + layers - 1),
-      of_layer * layers * kept, layers * 2 * gates * hidden * (hidden + 1), cell, layers));
+      type, steps, batch, hidden, of_layer * directions * (layers * (kept + cells) + layers - 1),
+      of_layer * directions * layers * kept, weights, cell, layers * directions,
+      directions * hidden, layers, directions == 2 ? " bidirectional" : ""));
   EXPECT_TRUE(g.ok()) << g.status().message();
   return *g;
 }
@@ -344,6 +348,16 @@ TEST(Rnn, WeightGradientsTakeFewGroups) {
   EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "lstm", 25, 64, 512)), (Counts{1, 1, 1}));
   EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "lstm", 100, 64, 1024)), (Counts{2, 1, 1}));
   EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "gru", 100, 64, 1024)), (Counts{3, 1, 1}));
+}
+
+// Both directions are one product, stored where their matrices stand in dw, and one copy.
+TEST(Rnn, WeightGradientsOfBothDirectionsAreOneProduct) {
+  const auto both = [](const char* type, const char* cell, int64_t layers) {
+    return GroupsOfWeights(WeightGradients(type, cell, 128, 32, 512, layers, 2));
+  };
+  EXPECT_EQ(both("f16", "tanh", 1), (Counts{2, 1, 1}));
+  EXPECT_EQ(both("bf16", "lstm", 2), (Counts{4, 2, 1}));
+  EXPECT_EQ(both("f16", "gru", 1), (Counts{3, 1, 1}));
 }
 
 // Index and knobs of a plan that rounds to TF32 speak of a product, also where the sums of biases
