@@ -95,7 +95,8 @@ bool IsFullOperand(const Tensor& t, int64_t dim, const Tensor& y) {
          !IsRowOperand(t, dim, y.rank());
 }
 
-// What the epilogue reads as it lies: neither what only the contraction takes nor what only views do.
+// What the epilogue reads as it lies: neither what only the contraction takes nor what only views
+// do.
 std::vector<TensorId> EpilogueInputs(const graph::Graph& g) {
   std::vector<TensorId> inputs = MemoryInputs(g);
   std::erase_if(inputs, [&](TensorId id) {

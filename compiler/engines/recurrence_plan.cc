@@ -99,16 +99,15 @@ int64_t ResidentClusters(const Target& target, int64_t blocks) {
   const int64_t gpcs = MachineOf(target).gpcs;
   return std::max<int64_t>(1, gpcs * (target.multiprocessors / gpcs / blocks) - 1);
 }
-// A product of a cluster's states, which lie in shared memory. A step is one way to the others, and
-// so short that it waits for what cells read, of a gradient from memory. Seen on an H200
-// (docs/perf-log.md): LSTM of 256 units, 8 sequences, by themselves 1.2 us a step, gradient 1.6 by
-// 8 blocks and 2.0 by 16; in networks, whose values are cold, 0.2 and 0.5 more.
+// A product of a cluster's states, which lie in shared memory. A step is one way to the others,
+// what is sent on it, and cells; of products and sums half is done while states still come. Seen on
+// an H100 (docs/perf-log.md): LSTM of 128 to 512 units 0.96 to 1.12 us a step with one sequence,
+// 1.22 to 1.81 with 16, GRU 0.76 to 0.90 and 0.92 to 1.57. A gradient waits for what the forward
+// pass has kept, too.
 double ClusteredSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p,
                         const Target& target) {
-  constexpr double kSecondsOfWay = 0.8e-6, kSecondsOfMemory = 0.5e-6, kSharedBytesPerCycle = 128,
-                   kSentBytesPerCycle = 8, kSlower = 1.4, kChainCycles = 35, kCellCycles = 200,
-                   kCyclesOfElement = 250;
-  constexpr int kFar = 8;  // blocks of a cluster, beyond which bytes take longer
+  constexpr double kSecondsOfWay = 0.38e-6, kSecondsOfMemory = 0.5e-6, kSharedBytesPerCycle = 128,
+                   kSentBytesPerCycle = 6, kOnTime = 0.5, kChainCycles = 35, kCyclesOfGate = 250;
   const Machine& machine = MachineOf(target);
   const double sums = static_cast<double>(p.rows()) * p.columns;
   const int passes = p.columns / kColumnTile / p.pass;
@@ -121,9 +120,9 @@ double ClusteredSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p,
   const double through_shared = p.row_warps * states + 8.0 * p.depth_warps() * sums +
                                 static_cast<double>(p.in_shared * p.chunk_bytes()) * passes;
   const int64_t elements = CeilDiv(int64_t{p.units} * p.columns, plan.threads());
-  const double cycles = multiplying + through_shared / kSharedBytesPerCycle +
-                        sent / kSentBytesPerCycle * (plan.parts > kFar ? kSlower : 1.0) +
-                        kCellCycles + kCyclesOfElement * static_cast<double>(elements);
+  const double cycles = std::max(sent / kSentBytesPerCycle,
+                                 kOnTime * (multiplying + through_shared / kSharedBytesPerCycle)) +
+                        kCyclesOfGate * static_cast<double>(plan.shape.blocks.gates * elements);
   return kSecondsOfWay + (plan.shape.is_grad ? kSecondsOfMemory : 0) + cycles / machine.clock;
 }
 double StepSeconds(const RecurrencePlan& plan, const Target& target) {
