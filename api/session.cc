@@ -576,21 +576,26 @@ class DeviceSession final : public Session {
     return groups.leading < 0 ? nullptr : &groups.all[static_cast<size_t>(groups.leading)];
   }
 
-  // What is grouped by who asks for it holds two products.
-  static bool MayHoldAttention(const graph::Graph& graph) {
-    size_t products = 0;
+  // What is grouped by who asks for it, attention and layers of a recurrent network, holds two
+  // products or loops over time.
+  static bool MayHoldWholes(const graph::Graph& graph) {
+    size_t parts = 0;
     for (const graph::Node& node : graph.nodes) {
+      const bool is_network =
+          node.op == graph::GraphOp::kRnnForward || node.op == graph::GraphOp::kRnnBackwardData;
       const bool is_whole =
-          node.op == graph::GraphOp::kSdpaFwd || node.op == graph::GraphOp::kSdpaBwd;
-      products += is_whole ? 2 : graph::Has(node, graph::kContraction) ? 1 : 0;
+          is_network || node.op == graph::GraphOp::kSdpaFwd || node.op == graph::GraphOp::kSdpaBwd;
+      const bool is_part =
+          graph::Has(node, graph::kContraction) || graph::Has(node, graph::kRecurrence);
+      parts += is_whole ? 2 : is_part ? 1 : 0;
     }
-    return products >= 2;
+    return parts >= 2;
   }
 
   // As plans that ask for the engine have them; -1 for those that ask for none.
   Result<std::shared_ptr<const Groups>> GroupsFor(const graph::Graph& graph,
                                                   compiler::Inputs inputs, int64_t engine) const {
-    if (!MayHoldAttention(graph)) engine = -1;
+    if (!MayHoldWholes(graph)) engine = -1;
     std::string key =
         fmt::format("{} {}\n", static_cast<int>(inputs), engine) + graph::CanonicalText(graph);
     if (auto known = groups_.Find(key)) return known;

@@ -407,7 +407,7 @@ double StageSeconds(const RecurrencePlan& p, const Target& target) {
 }
 
 double RecurrenceSeconds(const RecurrencePlan& p, const Target& target) {
-  constexpr double kLaunchSeconds = 5e-6, kZeroesSeconds = 5e-6;
+  constexpr double kLaunchSeconds = 5e-6, kZeroesSeconds = 2e-6;
   const int64_t at_a_time =
       p.clustered ? ResidentClusters(target, p.parts) / p.shape.directions : p.first_groups;
   const double rounds = static_cast<double>(CeilDiv(p.groups, std::max<int64_t>(at_a_time, 1)));

@@ -96,6 +96,41 @@ TEST(Attention, IsNotTakenApartToRoundAProduct) {
   }
 }
 
+// Layers of a recurrent network are one group for an engine that runs them at once, and one each
+// for others: who wants no tensor cores, say, is to find the latter.
+TEST(RecurrentLayers, AreOfferedToEnginesOfOneLayerToo) {
+  constexpr std::string_view kForward = R"(graph forward {
+  tensor %x uid=1 f16 [12,4,64]
+  tensor %w uid=2 f16 [66560]
+  tensor %y uid=3 f16 [12,4,64]
+  %y, _, _ = rnn_forward(%x, %w) compute=f32 cell=lstm hidden=64 projected=64 layers=2
+})";
+  constexpr std::string_view kBackward = R"(graph backward {
+  tensor %y uid=1 f16 [12,4,64]
+  tensor %dy uid=2 f16 [12,4,64]
+  tensor %w uid=3 f16 [66560]
+  tensor %reserve uid=4 f16 [33792]
+  tensor %dx uid=5 f16 [12,4,64]
+  tensor %gradients uid=6 f16 [24576]
+  %dx, %gradients = rnn_backward_data(%y, %dy, %w, %reserve) compute=f32 cell=lstm hidden=64 projected=64 layers=2
+})";
+  const auto session = NewSessionFor(*TargetFromArch("sm_90a"));
+  for (const std::string_view text : {kForward, kBackward}) {
+    const Result<graph::Graph> graph = graph::Parse(text);
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    std::set<std::string> names;
+    for (const int64_t engine : session->EnginesOf(*graph)) {
+      const Result<EngineFacts> facts = session->Describe(*graph, engine);
+      ASSERT_TRUE(facts.ok()) << facts.status().message();
+      names.insert(std::string(facts->name));
+      const Status measured = session->Measure(*graph, {.engine = engine}).status();
+      EXPECT_TRUE(measured.ok()) << facts->name << ": " << measured.message();
+    }
+    for (const char* const engine : {"recurrence", "recurrence_sm80", "recurrence_stack_sm80"})
+      EXPECT_EQ(names.count(engine), 1u) << engine << " of " << graph->name;
+  }
+}
+
 TEST(Engines, ThatDoNotExistAreRefusedInWords) {
   const auto session = NewSessionFor(*TargetFromArch("sm_90a"));
   const graph::Graph graph = testing::RecordedGraphs().front().graph;
