@@ -182,7 +182,7 @@ struct StackRow {
 
 // Whether both ways of its training went by the stack: of a graph with two groups that could, the
 // choice names that of the leading one.
-bool ExpectRight(const StackRow& row) {
+bool BothWaysAreRight(const StackRow& row) {
   RnnCase c{.attrs = {.cell = row.cell,
                       .layers = row.layers,
                       .hidden = row.hidden,
@@ -242,7 +242,7 @@ TEST(RnnStack, LayersAtOnceRunRight) {
                            {RnnCell::kGru, DType::kF32, 2, 24, 1, 5, 0, kSteps, numbered},
                            {RnnCell::kTanh, DType::kF16, 3, 7, 6, 2, 0, kPacked, {}},
                            {RnnCell::kRelu, DType::kF16, 2, 96, 2, 12, 1, kSteps, numbered}};
-  EXPECT_GE(std::ranges::count_if(rows, ExpectRight), 4);
+  EXPECT_GE(std::ranges::count_if(rows, BothWaysAreRight), 4);
 }
 
 // Groups that are clusters, whose layers wait for one another.
@@ -253,7 +253,7 @@ TEST(RnnStack, ClustersRunRight) {
   const StackRow rows[] = {{RnnCell::kLstm, DType::kF16, 2, 64, 6, 11, 0.25, kSteps, clustered},
                            {RnnCell::kGru, DType::kBF16, 3, 40, 5, 7, 0, kByBatch, clustered},
                            {RnnCell::kLstm, DType::kF32, 2, 48, 36, 9, 0, kPacked, clustered}};
-  EXPECT_GE(std::ranges::count_if(rows, ExpectRight), 1);
+  EXPECT_GE(std::ranges::count_if(rows, BothWaysAreRight), 1);
 }
 
 TEST(Rnn, RunsAreBitwiseEqual) {
