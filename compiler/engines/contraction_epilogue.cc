@@ -36,7 +36,8 @@ class ViewedOperands {
       : g_(g),
         producers_(graph::Producers(g)),
         product_(contraction.outputs[0]),
-        seen_(g.tensors.size()) {
+        seen_(g.tensors.size()),
+        asked_(g.tensors.size()) {
     works_ = std::ranges::all_of(graph::Outputs(g), [&](TensorId id) { return Visit(id); }) &&
              std::ranges::none_of(found_, [&](TensorId id) { return Depends(id); });
   }
@@ -55,8 +56,11 @@ class ViewedOperands {
     found_.push_back(id);
     return true;
   }
-  bool Depends(TensorId id) const {
-    if (id == graph::kAbsent || producers_[id] < 0) return id == product_;
+  // Whether `id` is computed from a product. Each tensor is asked once: one that was had none.
+  bool Depends(TensorId id) {
+    if (id == graph::kAbsent || asked_[id] != 0) return false;
+    asked_[id] = 1;
+    if (producers_[id] < 0) return id == product_;
     const Node& n = g_.nodes[producers_[id]];
     return Has(n, graph::kContraction) ||
            std::ranges::any_of(n.inputs, [&](TensorId x) { return Depends(x); });
@@ -65,7 +69,7 @@ class ViewedOperands {
   const graph::Graph& g_;
   const std::vector<graph::NodeId> producers_;
   const TensorId product_;
-  std::vector<char> seen_;
+  std::vector<char> seen_, asked_;
   std::vector<TensorId> found_;
   bool works_ = false;
 };
