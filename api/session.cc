@@ -582,7 +582,8 @@ class DeviceSession final : public Session {
     size_t parts = 0;
     for (const graph::Node& node : graph.nodes) {
       const bool is_network =
-          node.op == graph::GraphOp::kRnnForward || node.op == graph::GraphOp::kRnnBackwardData;
+          (node.op == graph::GraphOp::kRnnForward || node.op == graph::GraphOp::kRnnBackwardData) &&
+          node.As<graph::RnnAttrs>().layers > 1;
       const bool is_whole =
           is_network || node.op == graph::GraphOp::kSdpaFwd || node.op == graph::GraphOp::kSdpaBwd;
       const bool is_part =

@@ -102,7 +102,7 @@ int64_t ResidentClusters(const Target& target, int64_t blocks) {
 // A product of a cluster's states, which lie in shared memory. A step is one way to the others,
 // what is sent on it, and cells; of products and sums half is done while states still come. Seen on
 // an H100 (docs/perf-log.md): LSTM of 128 to 512 units 0.96 to 1.12 us a step with one sequence,
-// 1.22 to 1.81 with 16, GRU 0.76 to 0.90 and 0.92 to 1.57. A gradient waits for what the forward
+// 1.22 to 1.81 with 16, GRU 0.76 to 0.93 and 0.92 to 1.62. A gradient waits for what the forward
 // pass has kept, too.
 double ClusteredSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p,
                         const Target& target) {
@@ -397,6 +397,20 @@ std::vector<RecurrenceSplit> RecurrenceSplits(const RecurrenceShape& shape, cons
   std::vector<RecurrenceSplit> splits;
   for (const Ranked& r : ranked) splits.push_back(r.split);
   return splits;
+}
+
+Result<RecurrencePlan> BestRecurrencePlan(const RecurrenceShape& shape, const Target& target,
+                                          const RecurrenceSplit& wished, RecurrenceUnits units) {
+  if (wished.units > 0 && wished.columns > 0) return RecurrencePlanOf(shape, target, wished, units);
+  for (const RecurrenceSplit& liked : RecurrenceSplits(shape, target, wished.exchange, units))
+    if ((wished.units == 0 || liked.units == wished.units) &&
+        (wished.columns == 0 || liked.columns == wished.columns))
+      return RecurrencePlanOf(shape, target, liked, units);
+  // The sentence of the largest blocks.
+  return RecurrencePlanOf(shape, target,
+                          {wished.units == 0 ? 64 : wished.units,
+                           wished.columns == 0 ? 8 : wished.columns, wished.exchange},
+                          units);
 }
 
 // By which the last stage of a stack ends after the first one: each begins when the one below has

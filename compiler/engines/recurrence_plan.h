@@ -146,6 +146,10 @@ Result<RecurrencePlan> RecurrencePlanOf(const RecurrenceShape& shape, const Targ
 // Splits that have a plan, the one that the model likes best first.
 std::vector<RecurrenceSplit> RecurrenceSplits(const RecurrenceShape& shape, const Target& target,
                                               int exchange, RecurrenceUnits units);
+// The plan of the split that the model likes best among those with what `wished` names; 0 names
+// nothing.
+Result<RecurrencePlan> BestRecurrencePlan(const RecurrenceShape& shape, const Target& target,
+                                          const RecurrenceSplit& wished, RecurrenceUnits units);
 // Modelled seconds of all steps.
 double RecurrenceSeconds(const RecurrencePlan& plan, const Target& target);
 

@@ -127,17 +127,7 @@ struct Sm80 {
                                        std::span<const int> knobs) {
     const RecurrenceShape shape = RecurrenceShapeOf(group);
     RETURN_IF_ERROR(Takes(shape, group, target));
-    const RecurrenceSplit split{knobs[0], knobs[1], knobs[2]};
-    if (split.units > 0 && split.columns > 0) return RecurrencePlanOf(shape, target, split, kUnits);
-    for (const RecurrenceSplit& liked : RecurrenceSplits(shape, target, split.exchange, kUnits))
-      if ((split.units == 0 || liked.units == split.units) &&
-          (split.columns == 0 || liked.columns == split.columns))
-        return RecurrencePlanOf(shape, target, liked, kUnits);
-    // The sentence of the largest blocks.
-    return RecurrencePlanOf(shape, target,
-                            {split.units == 0 ? 64 : split.units,
-                             split.columns == 0 ? 8 : split.columns, split.exchange},
-                            kUnits);
+    return BestRecurrencePlan(shape, target, {knobs[0], knobs[1], knobs[2]}, kUnits);
   }
 
   static Status Supports(const Group& group, const Target& target) {

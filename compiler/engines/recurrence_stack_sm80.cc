@@ -94,17 +94,7 @@ struct Stack {
 
   static Result<RecurrencePlan> PlanOf(const RecurrenceShape& shape, const Target& target,
                                        std::span<const int> knobs) {
-    const RecurrenceSplit split{knobs[0], knobs[1], knobs[2]};
-    if (split.units > 0 && split.columns > 0) return RecurrencePlanOf(shape, target, split, kUnits);
-    for (const RecurrenceSplit& liked : RecurrenceSplits(shape, target, split.exchange, kUnits))
-      if ((split.units == 0 || liked.units == split.units) &&
-          (split.columns == 0 || liked.columns == split.columns))
-        return RecurrencePlanOf(shape, target, liked, kUnits);
-    // The sentence of the largest blocks.
-    return RecurrencePlanOf(shape, target,
-                            {split.units == 0 ? 64 : split.units,
-                             split.columns == 0 ? 8 : split.columns, split.exchange},
-                            kUnits);
+    return BestRecurrencePlan(shape, target, {knobs[0], knobs[1], knobs[2]}, kUnits);
   }
   static Result<RecurrencePlan> PlanOf(const Group& group, const Target& target,
                                        std::span<const int> knobs) {
