@@ -576,16 +576,17 @@ class DeviceSession final : public Session {
     return groups.leading < 0 ? nullptr : &groups.all[static_cast<size_t>(groups.leading)];
   }
 
-  // What is grouped by who asks for it, attention and layers of a recurrent network, holds two
-  // products or loops over time.
+  // What is grouped by who asks for it (attention, layers of a recurrent network, products that
+  // need nothing of one another) holds two products or loops over time.
   static bool MayHoldWholes(const graph::Graph& graph) {
     size_t parts = 0;
     for (const graph::Node& node : graph.nodes) {
       const bool is_network =
           (node.op == graph::GraphOp::kRnnForward || node.op == graph::GraphOp::kRnnBackwardData) &&
           node.As<graph::RnnAttrs>().layers > 1;
-      const bool is_whole =
-          is_network || node.op == graph::GraphOp::kSdpaFwd || node.op == graph::GraphOp::kSdpaBwd;
+      const bool is_whole = is_network || node.op == graph::GraphOp::kRnnBackwardWeights ||
+                            node.op == graph::GraphOp::kSdpaFwd ||
+                            node.op == graph::GraphOp::kSdpaBwd;
       const bool is_part =
           graph::Has(node, graph::kContraction) || graph::Has(node, graph::kRecurrence);
       parts += is_whole ? 2 : is_part ? 1 : 0;

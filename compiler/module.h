@@ -29,7 +29,8 @@ enum class GroupKind : uint8_t {
   kAttention,
   kWindow,
   kRows,
-  kRecurrence
+  kRecurrence,
+  kProducts
 };
 
 // What one engine runs: a self-contained graph. Its inputs are tensors of the module's graph or

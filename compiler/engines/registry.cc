@@ -3,6 +3,7 @@
 
 #include "compiler/engines/attention_engines.h"
 #include "compiler/engines/columns.h"
+#include "compiler/engines/contract_grouped_sm90.h"
 #include "compiler/engines/contract_mma.h"
 #include "compiler/engines/contract_simt.h"
 #include "compiler/engines/conv_direct.h"
@@ -65,7 +66,8 @@ std::span<const Engine> Engines() {
                                     kAttentionGradSm80Tf32Engine,
                                     kAttentionGradSm80F32Engine,
                                     kRecurrenceStackSm80Engine,
-                                    kRecurrenceStackSm80Tf32Engine};
+                                    kRecurrenceStackSm80Tf32Engine,
+                                    kContractGroupedSm90Engine};
   return kEngines;
 }
 

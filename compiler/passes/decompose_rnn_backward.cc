@@ -1,4 +1,8 @@
 // The gradients of recurrent networks as primitives; decompose_rnn.cc says what becomes of them.
+#include <array>
+#include <initializer_list>
+#include <map>
+
 #include "compiler/module.h"
 #include "compiler/passes/rnn_writer.h"
 #include "ir/graph/sdpa.h"
@@ -180,12 +184,20 @@ class WeightGradientWriter : private BackwardWriter {
     parts_.push_back(Flat(w_.Round(gradient, type_)));
   }
 
+  // Whether all products and the sums of biases may be one launch (contract_grouped_sm90): each is
+  // one of its own then, of matrices that lie in memory.
+  bool GroupsProducts() const {
+    const Target& target = context_.target;
+    return target.is_cuda() && target.sm_version == 90 && !target.minimal_launch &&
+           SizeOf(type_) == 2 && lengths_ == kAbsent && e_.steps > 1;
+  }
+
   // Whether one product of x and the states, stored one behind the other, is both gradients of a
   // direction, which lie so in dw. In return x is copied beside the states.
   bool StacksProducts(int64_t layer) const {
     const Target& target = context_.target;
     if (!target.is_cuda() || target.minimal_launch || context_.choice.least_workspace ||
-        !context_.stores_layouts)
+        !context_.stores_layouts || GroupsProducts())
       return false;
     const int64_t width = graph::LayerInput(a_, input_, layer);
     if (!HasInputMatrices(layer) || width != a_.projected || a_.cell == RnnCell::kGru) return false;
@@ -250,26 +262,51 @@ class WeightGradientWriter : private BackwardWriter {
   void Matrices(int64_t layer, TensorId x, TensorId y) {
     // Matrices of 4 bytes are turned for the tensor cores, once where products of x and states are
     // one.
-    if (directions_ == 2 && SizeOf(type_) == 2) return MatricesOfBoth(layer, x, y);
+    if (directions_ == 2 && SizeOf(type_) == 2 && !GroupsProducts())
+      return MatricesOfBoth(layer, x, y);
     // A GRU's new gate has its own gradient of the state, its last block.
     const bool is_gru = a_.cell == RnnCell::kGru;
     const int64_t width = graph::LayerInput(a_, input_, layer);
     for (int64_t d = 0; d < directions_; ++d) {
-      const TensorId before = w_.Reshape(StateBefore(y, layer, d), {1, rows(), a_.projected});
       if (StacksProducts(layer)) {
+        const TensorId before = w_.Reshape(StateBefore(y, layer, d), {1, rows(), a_.projected});
         const TensorId both = Concat({w_.Reshape(x, {1, rows(), width}), before}, 0);
         Append(Product(DirectionOf(d, 0, gates_), both));
       } else {
         if (HasInputMatrices(layer))
           Append(Product(DirectionOf(d, 0, gates_), w_.Reshape(x, {1, rows(), width})));
-        Append(Product(DirectionOf(d, 0, is_gru ? 2 : gates_), before));
+        if (is_gru)
+          AppendProductsOfStates(y, layer, d, {{0, 2}, {3, 1}});
+        else
+          AppendProductsOfStates(y, layer, d, {{0, gates_}});
       }
-      if (is_gru) Append(Product(DirectionOf(d, 3, 1), before));
       if (!graph::IsProjected(a_)) continue;
       const TensorId gradient =
           Kept(Operand(In::kGradients), GradientsOf(layer).dprojected, a_.projected);
       const TensorId hidden = Kept(Operand(In::kReserve), ReserveOf(layer).hidden, a_.hidden);
       Append(Product(OneDirection(gradient, d), OneDirection(hidden, d)));
+    }
+  }
+
+  struct GateBlocks {
+    int64_t first, count;
+  };
+  // Of the states before each step. Where there are no initial ones the first step has no part in
+  // sums whose operands are memory as it is.
+  void AppendProductsOfStates(TensorId y, int64_t layer, int64_t d,
+                              std::initializer_list<GateBlocks> all) {
+    const bool leaves_first = GroupsProducts() && Operand(In::kHx) == kAbsent;
+    const int64_t steps = leaves_first ? e_.steps - 1 : e_.steps;
+    const TensorId states = leaves_first ? OthersOf(OwnStates(y, d), d) : StateBefore(y, layer, d);
+    const TensorId before = w_.Reshape(states, {1, steps * e_.batch, a_.projected});
+    for (const auto [first, count] : all) {
+      if (!leaves_first) {
+        Append(Product(DirectionOf(d, first, count), before));
+        continue;
+      }
+      const TensorId gates = w_.Slice(dgates_, {d == 0 ? 1 : 0, 0, d, first * a_.hidden},
+                                      {steps, e_.batch, 1, count * a_.hidden});
+      Append(Product(w_.Reshape(gates, {1, steps * e_.batch, count * a_.hidden}), before));
     }
   }
 
@@ -279,10 +316,13 @@ class WeightGradientWriter : private BackwardWriter {
     if (directions_ > 1) x = w_.Slice(x, {0, 0, d, 0}, {e_.steps, e_.batch, 1, width});
     return w_.Reshape(x, {1, rows(), width});
   }
+  // The same each time it is asked for: what is multiplied is summed for biases, too.
   TensorId DirectionOf(int64_t d, int64_t block, int64_t count) {
+    TensorId& known = of_direction_.try_emplace({dgates_, d, block, count}, kAbsent).first->second;
+    if (known != kAbsent) return known;
     const TensorId part =
         w_.Slice(dgates_, {0, 0, d, block * a_.hidden}, {e_.steps, e_.batch, 1, count * a_.hidden});
-    return w_.Reshape(part, {1, rows(), count * a_.hidden});
+    return known = w_.Reshape(part, {1, rows(), count * a_.hidden});
   }
 
   TensorId InitialOf(TensorId hx, int64_t d) {
@@ -293,14 +333,21 @@ class WeightGradientWriter : private BackwardWriter {
   TensorId MovedStates(TensorId y, TensorId hx, int64_t d) {
     const TensorId first = w_.Round(InitialOf(hx, d), type_);
     if (e_.steps == 1) return first;
-    const TensorId others =
-        w_.Slice(y, {d == 0 ? 0 : 1, 0, 0}, {e_.steps - 1, e_.batch, a_.projected});
+    const TensorId others = OthersOf(y, d);
     return d == 0 ? Concat({first, others}, 0) : Concat({others, first}, 0);
+  }
+  // The states that another step follows.
+  TensorId OthersOf(TensorId y, int64_t d) {
+    return w_.Slice(y, {d == 0 ? 0 : 1, 0, 0}, {e_.steps - 1, e_.batch, a_.projected});
+  }
+  TensorId OwnStates(TensorId y, int64_t d) {
+    if (directions_ == 1) return y;
+    return w_.Slice(y, {0, 0, d * a_.projected}, {e_.steps, e_.batch, a_.projected});
   }
   // The state of direction d before each step, [T,B,P]: y one step away, or hx.
   TensorId StateBefore(TensorId y, int64_t layer, int64_t d) {
     const Dims dims = {e_.steps, e_.batch, a_.projected};
-    const TensorId own = directions_ == 1 ? y : w_.Slice(y, {0, 0, d * a_.projected}, dims);
+    const TensorId own = OwnStates(y, d);
     const TensorId initial = StatesOf(Operand(In::kHx), layer);
     if (lengths_ == kAbsent && initial != kAbsent && SizeOf(type_) == 2)
       return MovedStates(own, initial, d);
@@ -317,7 +364,8 @@ class WeightGradientWriter : private BackwardWriter {
   }
 
   // Sums of the rows of dgates: each a result of its own, so that what was there before is added
-  // where they are summed. A GRU's are by blocks, of which both biases have two in common.
+  // where they are summed. A GRU's are by blocks, of which both biases have two in common; or by
+  // product, where that sums them.
   void Biases(std::vector<TensorId>& parts) {
     const bool is_gru = a_.cell == RnnCell::kGru;
     for (int64_t d = 0; d < directions_; ++d) {
@@ -325,7 +373,10 @@ class WeightGradientWriter : private BackwardWriter {
         return w_.Reduce(Combine::kAdd, DirectionOf(d, first, count), {1, 1, count * a_.hidden});
       };
       std::vector<TensorId> input, recurrent;
-      if (is_gru) {
+      if (is_gru && GroupsProducts()) {
+        input = {sum(0, gates_)};
+        recurrent = {sum(0, 2), sum(3, 1)};
+      } else if (is_gru) {
         for (int64_t block = 0; block < gates_; ++block) input.push_back(sum(block, 1));
         recurrent = {input[0], input[1], sum(gates_, 1)};
       } else {
@@ -340,7 +391,8 @@ class WeightGradientWriter : private BackwardWriter {
 
   const Node& node_;
   const PassContext& context_;
-  TensorId dgates_ = kAbsent;    // of the layer, [T,B,D,blocks*H]
+  TensorId dgates_ = kAbsent;  // of the layer, [T,B,D,blocks*H]
+  std::map<std::array<int64_t, 4>, TensorId> of_direction_;
   std::vector<TensorId> parts_;  // of dw, one behind the other
   int64_t appended_ = 0;         // elements of them
 };

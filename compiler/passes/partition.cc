@@ -509,7 +509,7 @@ class Partitioner {
       if (!inside.insert(n).second) continue;
       for (TensorId x : g_.nodes[n].inputs) {
         if (x == kAbsent) continue;
-        const bool is_seen = sees_memory && views_.contains(x);
+        const bool is_seen = sees_memory && SeesThrough(x, index);
         if (!IsMemory(x, index) && !is_seen) pending.push_back(producers_[x]);
       }
     }
@@ -518,7 +518,15 @@ class Partitioner {
     return nodes;
   }
 
-  bool SeesMemory(int index) const { return drafts_[index].kind == GroupKind::kContract; }
+  bool SeesMemory(int index) const {
+    return drafts_[index].kind == GroupKind::kContract ||
+           drafts_[index].kind == GroupKind::kProducts;
+  }
+  // Products keep transposes, so that what else reads the matrix beneath is seen to do so.
+  bool SeesThrough(TensorId x, int index) const {
+    return views_.contains(x) && (drafts_[index].kind != GroupKind::kProducts ||
+                                  g_.nodes[producers_[x]].op != GraphOp::kTranspose);
+  }
 
   // They as a graph of its own.
   Group ExtractOne(int index) {
@@ -607,7 +615,8 @@ class Partitioner {
     if (const auto known = inner.ids.find(outer); known != inner.ids.end()) return known->second;
     Tensor t = g_[outer];
     const bool member_result = home_[outer] == index;
-    const auto view = SeesMemory(index) && !member_result ? views_.find(outer) : views_.end();
+    const bool is_seen = SeesMemory(index) && !member_result && SeesThrough(outer, index);
+    const auto view = is_seen ? views_.find(outer) : views_.end();
     const bool from_memory = !member_result && (view != views_.end() || IsMemory(outer, index));
     if (view != views_.end() || (t.is_virtual && stored_[outer])) {
       const MemoryPlace place = view != views_.end() ? view->second : OwnPlace(outer);
@@ -654,6 +663,7 @@ class Partitioner {
 
 const char* NameOf(GroupKind whole) {
   if (whole == GroupKind::kRows) return "rows";
+  if (whole == GroupKind::kProducts) return "products";
   return whole == GroupKind::kRecurrence ? "recurrent layers" : "attention";
 }
 
@@ -687,7 +697,8 @@ std::vector<Assembly> AssembliesWithout(const Graph& g, const std::vector<Whole>
   if (assemblies.empty()) return assemblies;
   std::set<NodeId> inside;
   for (const Whole& whole : wholes)
-    if (whole.kind != GroupKind::kRecurrence)  // stages store as loops do by themselves
+    // Stages store as loops do by themselves, and products as contractions.
+    if (whole.kind != GroupKind::kRecurrence && whole.kind != GroupKind::kProducts)
       inside.insert(whole.members.begin(), whole.members.end());
   const std::vector<NodeId> producers = graph::Producers(g);
   std::erase_if(assemblies, [&](const Assembly& assembly) {

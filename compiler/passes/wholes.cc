@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <optional>
 
 #include "compiler/engines/attention.h"
 #include "compiler/engines/attention_grad.h"
 #include "compiler/engines/epilogue_reductions.h"
+#include "compiler/engines/grouped_products.h"
 #include "compiler/engines/recurrence_stack.h"
 #include "compiler/engines/row_chain.h"
 #include "compiler/passes/group_size.h"
+#include "compiler/passes/memory_places.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -88,6 +92,55 @@ class JoinedElsewhere {
   std::vector<char> is_member_;  // of the chain at hand
 };
 
+// Whether strides say where a tensor lies in what the caller gave: itself, or what it is a view of.
+bool LiesInMemory(const Graph& g, const std::vector<NodeId>& producers, TensorId x) {
+  std::vector<NodeId> views;
+  while (x != kAbsent && producers[x] >= 0) {
+    views.push_back(producers[x]);
+    const Node& view = g.nodes[views.back()];
+    if (!Has(view, graph::kView)) return false;
+    x = view.inputs[0];
+  }
+  if (x == kAbsent || g[x].by_value || g[x].is_constant()) return false;
+  std::optional<MemoryPlace> place = MemoryPlace{.memory = x, .strides = g[x].strides};
+  for (size_t i = views.size(); i-- > 0 && place;)
+    place = PlaceOfView(g, g.nodes[views[i]], *place);
+  return place.has_value();
+}
+
+// Products that need nothing of one another, as many in one as a launch has room for: its arguments
+// may have 4 KB, and a tensor map takes 128 bytes of them. Where there are more, launches have
+// about as many each. What others make of the graph's tensors on its way is a product of its own.
+void AddProducts(const Graph& g, std::vector<Whole>& all) {
+  constexpr size_t kMostMaps = 26;
+  const std::vector<NodeId> producers = graph::Producers(g);
+  std::vector<GroupedProduct> products = FindGroupedProducts(g);
+  std::erase_if(products, [&](const GroupedProduct& product) {
+    return !LiesInMemory(g, producers, product.left) ||
+           !std::ranges::all_of(product.rights,
+                                [&](TensorId x) { return LiesInMemory(g, producers, x); });
+  });
+  if (products.size() < 2) return;
+  // A map of each part of a product's operands, of its result and of what is added to it.
+  std::vector<size_t> maps;
+  std::set<TensorId> lefts;
+  for (const GroupedProduct& product : products)
+    maps.push_back(2 + product.rights.size() +
+                   (lefts.insert(product.left).second ? product.rights.size() : 0));
+  const size_t sum = std::accumulate(maps.begin(), maps.end(), size_t{0});
+  const size_t share = CeilDiv(sum, CeilDiv(sum, kMostMaps));
+  for (size_t begin = 0; begin < products.size();) {
+    Whole whole{GroupKind::kProducts, g[products[begin].result.stored].dims, {}};
+    for (size_t held = 0;
+         begin < products.size() && held < share && held + maps[begin] <= kMostMaps; ++begin) {
+      held += maps[begin];
+      std::ranges::copy(products[begin].members, std::back_inserter(whole.members));
+    }
+    std::ranges::sort(whole.members);
+    all.push_back(std::move(whole));
+  }
+}
+
 // Tensors that a whole reads, also by maps that float before it; `in_wholes` are no such maps.
 std::set<TensorId> ReadBy(const Graph& g, const std::vector<NodeId>& producers,
                           const std::vector<char>& in_wholes, const Whole& whole) {
@@ -118,6 +171,7 @@ std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
     const TensorId last = g.nodes[stack.stages.back()].outputs[0];
     all.push_back({GroupKind::kRecurrence, g[last].dims, std::move(stack.members)});
   }
+  AddProducts(g, all);
   JoinedElsewhere joined(g, target);
   for (RowChain& chain : FindRowChains(g)) {
     if (joined.All(chain.members)) continue;

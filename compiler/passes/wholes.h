@@ -1,7 +1,7 @@
 // Wholes: sets of nodes that an engine may run as one group whatever partition would make of them
 // node by node, found by structure before it starts (attention, layers of recurrent networks,
-// chains of reductions along rows). Partition asks engines about each and drops those that none
-// takes.
+// products that need nothing of one another, chains of reductions along rows). Partition asks
+// engines about each and drops those that none takes.
 #pragma once
 
 #include <set>
@@ -13,7 +13,8 @@
 
 namespace kiln::compiler {
 
-// Nodes that an engine may run as one: attention, recurrent layers, or a chain along rows.
+// Nodes that an engine may run as one: attention, recurrent layers, products, or a chain along
+// rows.
 struct Whole {
   GroupKind kind;
   Dims domain;
