@@ -330,6 +330,7 @@ constexpr PreludeRow kPrelude[] = {
     {"contract_grouped_sm90", "contract_shape_sm90.cuh"},
     {"contract_grouped_sm90", "f32_operands_sm90.cuh"},
     {"contract_grouped_sm90", "contract_sm90.cuh"},
+    {"contract_grouped_sm90", "contract_stream_sm90.cuh"},
     {"contract_grouped_sm90", "contract_grouped_sm90.cuh"},
     {"contract_full_sm90", "pairs.cuh"},
     {"contract_full_sm90", "mbarrier.cuh"},

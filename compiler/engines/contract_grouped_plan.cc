@@ -18,6 +18,7 @@ using graph::TensorId;
 constexpr int64_t kBoxBytes = 64 * 128, kAlignment = 1024, kOnesBytes = 1024;
 constexpr int kBuffers = 2;  // boxes of a consumer group
 constexpr int kMostStages = 8, kLeastStages = 3;
+constexpr int64_t kMostShares = 4;                        // who adds them reads as many tiles
 constexpr int kMostAccumulators = 128, kMostFolded = 96;  // of a thread
 
 // A tensor whose last dim lies together and whose others are rows of one stride.
@@ -65,8 +66,8 @@ class Planner {
   Status CheckWhole(const std::vector<GroupedProduct>& products) const {
     size_t members = 0;
     for (const GroupedProduct& product : products) members += product.members.size();
-    const auto computed = static_cast<size_t>(
-        std::ranges::count_if(g_.nodes, [](const graph::Node& node) {
+    const auto computed =
+        static_cast<size_t>(std::ranges::count_if(g_.nodes, [](const graph::Node& node) {
           return !Has(node, graph::kView) && node.op != graph::GraphOp::kConcat;
         }));
     if (products.empty() || products.size() > GroupedPlan::kMostProducts || members != computed)
@@ -85,13 +86,11 @@ class Planner {
                            "products differ in their types, or in whether they are added to "
                            "something: {} is {}",
                            left.name, Info(left.dtype).text);
-    GroupedPlan::Product product{.rows = left.dims[2],
-                                 .columns = g_[from.result.stored].dims[2],
-                                 .sums = from.sums};
+    GroupedPlan::Product product{
+        .rows = left.dims[2], .columns = g_[from.result.stored].dims[2], .sums = from.sums};
     RETURN_IF_ERROR(CheckInMemory(g_, producers_, from.left));
     RETURN_IF_ERROR(CheckInMemory(g_, producers_, from.result.before));
-    ASSIGN_OR_RETURN(const GroupedMatrix all_of_left,
-                     MatrixOf(g_, from.left, GroupedPlan::kDepth));
+    ASSIGN_OR_RETURN(const GroupedMatrix all_of_left, MatrixOf(g_, from.left, GroupedPlan::kDepth));
     int64_t row = 0;
     for (const TensorId right : from.rights) {
       RETURN_IF_ERROR(CheckInMemory(g_, producers_, right));
@@ -104,8 +103,7 @@ class Planner {
       row += part.rows;
       // What stands behind the part in its left operand is multiplied by the zeroes behind it in
       // the right one, which is NaN where it is no number: left ends there, too.
-      if (row < left.dims[1] && part.rows % GroupedPlan::kDepth != 0)
-        part.left.map.dims[1] = row;
+      if (row < left.dims[1] && part.rows % GroupedPlan::kDepth != 0) part.left.map.dims[1] = row;
       product.parts.push_back(std::move(part));
     }
     if (row != left.dims[1])
@@ -190,6 +188,18 @@ int64_t GroupedPlan::clusters(const GroupedTile& tile, const Target& target) con
   return std::min<int64_t>(tiles(tile), std::max(1, target.multiprocessors / tile.cluster));
 }
 
+int64_t GroupedPlan::shared_tiles(const GroupedTile& tile, const Target& target) const {
+  const int64_t workers = clusters(tile, target), all = tiles(tile), last = all % workers;
+  return tile.tail != 0 && tile.split == 1 && all > workers && last * 2 <= workers ? last : 0;
+}
+int64_t GroupedPlan::shares(const GroupedTile& tile, const Target& target) const {
+  const int64_t last = shared_tiles(tile, target);
+  if (last == 0) return 1;
+  int64_t most = kMostShares;
+  for (const Product& product : products) most = std::min(most, product.steps());
+  return std::min(clusters(tile, target) / last, most);
+}
+
 Result<GroupedPlan> GroupedPlanOf(const Group& group) {
   if (group.kind != GroupKind::kProducts)
     return Status::Error(Code::kUnsupportedGraphPattern,
@@ -210,6 +220,9 @@ Status CheckGroupedTile(const GroupedPlan& plan, const GroupedTile& tile, const 
   const int most = plan.folds(tile) > 0 ? kMostFolded : kMostAccumulators;
   if (AccumulatorsOf(tile) > most)
     return decline("accumulators of a thread and the most:", AccumulatorsOf(tile), most);
+  if (tile.tail != 0 && plan.shares(tile, target) < 2)
+    return decline("tiles of the last turn and blocks:", plan.tiles(tile),
+                   plan.clusters(tile, target));
   // Panels of 64 columns, of which each block of a cluster loads its share.
   if (tile.right % (64 * tile.cluster) != 0)
     return decline("columns are no multiple:", tile.right, 64 * tile.cluster);
@@ -221,37 +234,44 @@ Status CheckGroupedTile(const GroupedPlan& plan, const GroupedTile& tile, const 
   return {};
 }
 
-// As the model of wgmma_sm90 (sm90_tile.cc): the slowest of tensor cores, the way from L2 and shared
-// memory is a step's time.
+// As the model of wgmma_sm90 (sm90_tile.cc): the slowest of tensor cores, the way from L2 and
+// shared memory is a step's time.
 double GroupedSeconds(const GroupedPlan& plan, const GroupedTile& tile, const Target& target) {
   constexpr double kTensorFlops = 4096, kL2Bytes = 40, kSharedBytes = 128;  // a clock
   constexpr double kStoreClocks = 0.045, kTileClocks = 900, kClusterClocks = 600;
+  // Parts of shared tiles, as those of a stream (sm90_tile.cc).
+  constexpr double kPartBytes = 40, kPartClocks = 800;
   constexpr double kClusterBytes = 32, kLaunchSeconds = 2.5e-6, kSumsShare = 0.12;
-  constexpr double kLeftByClusters = 31.0 / 32;  // of the multiprocessors, where clusters are larger
+  constexpr double kLeftByClusters =
+      31.0 / 32;  // of the multiprocessors, where clusters are larger
   const double left = tile.left, right = tile.right, depth = GroupedPlan::kDepth;
   const double tensor = 2 * left * right * depth / kTensorFlops;
   const double l2 = (left + right / tile.cluster) * depth * 2 / kL2Bytes;
-  const double shared =
-      (left / 64 * (64 + right) + left + right) * depth * 2 / kSharedBytes;
+  const double shared = (left / 64 * (64 + right) + left + right) * depth * 2 / kSharedBytes;
   const double step = std::max({tensor, l2, shared});
   double store = kStoreClocks * left * right + 0.4 * kTileClocks;
   if (tile.split > 1) store += 2000 + left * right * 4 / kClusterBytes;
-  const double slots =
-      tile.split > 2 ? std::max(1.0, target.multiprocessors * kLeftByClusters / tile.split)
-                     : std::max(1, target.multiprocessors / tile.blocks());
+  const double slots = tile.split > 2
+                           ? std::max(1.0, target.multiprocessors * kLeftByClusters / tile.split)
+                           : std::max(1, target.multiprocessors / tile.blocks());
   // Blocks take tiles in turns, in the order of the products.
   double sum = 0, longest = 0, tiles = 0;
   for (const GroupedPlan::Product& product : plan.products) {
     const auto count = static_cast<double>(plan.tiles(product, tile));
     const double steps = static_cast<double>(CeilDiv(product.steps(), int64_t{tile.split}));
-    const double share = product.sums.empty() ? 1 : 1 + kSumsShare * right /
-                                                        static_cast<double>(product.columns);
+    const double share =
+        product.sums.empty() ? 1 : 1 + kSumsShare * right / static_cast<double>(product.columns);
     const double clocks = steps * step * share + store;
     sum += count * clocks;
     longest = std::max(longest, clocks);
     tiles += count;
   }
-  const double waves = std::ceil(tiles / slots) * sum / tiles;
+  double turns = std::ceil(tiles / slots);
+  if (const auto shares = static_cast<double>(plan.shares(tile, target)); shares > 1) {
+    const double part = left * right * 4 / kPartBytes + kPartClocks;
+    turns = std::floor(tiles / slots) + 1 / shares + shares * part * tiles / sum;
+  }
+  const double waves = turns * sum / tiles;
   double clocks = std::max(waves, longest) + kTileClocks;
   if (tile.blocks() > 1) clocks += kClusterClocks;
   return clocks / MachineOf(target).clock + kLaunchSeconds;
@@ -263,12 +283,12 @@ std::vector<GroupedTile> GroupedTiles(const GroupedPlan& plan, const Target& tar
     for (const int right : kGroupedRight)
       for (const int cluster : kGroupedClusters)
         for (const int split : kGroupedSplits)
-          if (const GroupedTile tile{left, right, cluster, split};
-              CheckGroupedTile(plan, tile, target).ok())
-            all.push_back(tile);
-  std::ranges::stable_sort(all, {}, [&](const GroupedTile& tile) {
-    return GroupedSeconds(plan, tile, target);
-  });
+          for (const int tail : kGroupedTails)
+            if (const GroupedTile tile{left, right, cluster, split, tail};
+                CheckGroupedTile(plan, tile, target).ok())
+              all.push_back(tile);
+  std::ranges::stable_sort(
+      all, {}, [&](const GroupedTile& tile) { return GroupedSeconds(plan, tile, target); });
   return all;
 }
 

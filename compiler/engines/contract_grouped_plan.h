@@ -15,12 +15,14 @@
 namespace kiln::compiler {
 
 inline constexpr int kGroupedLeft[] = {128, 256}, kGroupedRight[] = {256, 192, 128, 64},
-                     kGroupedClusters[] = {1, 2}, kGroupedSplits[] = {1, 2, 4, 8};
+                     kGroupedClusters[] = {1, 2}, kGroupedSplits[] = {1, 2, 4, 8},
+                     kGroupedTails[] = {0, 1};
 
 struct GroupedTile {
   int left = 128, right = 256;
   int cluster = 1;  // blocks along left that share the tile of the right operand
   int split = 1;    // blocks of a cluster that make parts of a tile's sum over k
+  int tail = 0;     // whether blocks share the tiles of a last turn that has few
 
   int blocks() const { return cluster * split; }
 };
@@ -32,9 +34,9 @@ struct GroupedMatrix {
 };
 
 struct GroupedPlan {
-  static constexpr int kGroups = 2;          // of consumers
+  static constexpr int kGroups = 2;            // of consumers
   static constexpr size_t kMostProducts = 16;  // of contract_grouped_shape
-  static constexpr int kDepth = 64;          // along k, of a step
+  static constexpr int kDepth = 64;            // along k, of a step
 
   struct Part {
     GroupedMatrix left, right;
@@ -62,6 +64,10 @@ struct GroupedPlan {
   int64_t shared_bytes(const GroupedTile& tile, const Target& target) const;
   // Clusters that are launched.
   int64_t clusters(const GroupedTile& tile, const Target& target) const;
+  // Tiles of the last turn, where there are turns before it and blocks for two shares of each; else
+  // 0. And how many share one.
+  int64_t shared_tiles(const GroupedTile& tile, const Target& target) const;
+  int64_t shares(const GroupedTile& tile, const Target& target) const;
 };
 
 // The group's, or why tensor maps cannot reach its tensors.

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/engines/attention_problem.h"
 #include "compiler/engines/contract_grouped_plan.h"
 #include "compiler/engines/kernel_builder.h"
 #include "compiler/engines/knob_types.h"
-#include "compiler/engines/attention_problem.h"
 #include "compiler/engines/sm90_functions.h"
 #include "compiler/engines/vectors.h"
 
@@ -24,13 +24,16 @@ constexpr KnobRow kKnobs[] = {
     {.name = "tile_n", .cudnn_type = kKnobTileN, .domain = kGroupedRight},
     {.name = "cluster", .cudnn_type = kKnobClusterM, .domain = kGroupedClusters},
     {.name = "split_k", .cudnn_type = kKnobSplitKSlices, .domain = kGroupedSplits},
+    {.name = "stream_k", .cudnn_type = kKnobStreamK, .domain = kGroupedTails},
 };
 constexpr int kVector = 8;  // neighbours that the skeleton hands over at once
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 
-GroupedTile TileOf(std::span<const int> knobs) { return {knobs[0], knobs[1], knobs[2], knobs[3]}; }
+GroupedTile TileOf(std::span<const int> knobs) {
+  return {knobs[0], knobs[1], knobs[2], knobs[3], knobs[4]};
+}
 std::vector<int> KnobsOf(const GroupedTile& tile) {
-  return {tile.left, tile.right, tile.cluster, tile.split};
+  return {tile.left, tile.right, tile.cluster, tile.split, tile.tail};
 }
 
 class Schedule {
@@ -46,7 +49,9 @@ class Schedule {
                        plan.products.size(), tile.left, tile.right, GroupedPlan::kDepth,
                        plan.stages(tile, target),
                        tile.cluster > 1 ? fmt::format(", cluster {}", tile.cluster) : "",
-                       tile.split > 1 ? fmt::format(", {} parts", tile.split) : "")) {
+                       tile.split > 1   ? fmt::format(", {} parts", tile.split)
+                       : tile.tail != 0 ? ", the last turn shared"
+                                        : "")) {
     for (const char* reserved : {"bx", "shape", "store", "keep"}) b_.Name(reserved);
   }
 
@@ -60,13 +65,12 @@ class Schedule {
               .shared_bytes = plan_.shared_bytes(tile_, target_)};
     // Ones stand along k, eight columns of them.
     if (plan_.has_sums())
-      call.second = Call::Wgmma{.columns = 8,
-                                .type = plan_.type,
-                                .right_type = plan_.type,
-                                .left_is_outer = true};
+      call.second = Call::Wgmma{
+          .columns = 8, .type = plan_.type, .right_type = plan_.type, .left_is_outer = true};
     Configure(call);
     Shape(call);
     for (const GroupedPlan::Product& product : plan_.products) AddMaps(product, call);
+    if (tile_.tail != 0) AddShared(lowered, call);
     if (tile_.split > 1) call.functions.push_back(Store());
     if (plan_.has_sums()) call.functions.push_back(Keep());
     const int64_t blocks = plan_.clusters(tile_, target_) * tile_.blocks();
@@ -96,11 +100,18 @@ class Schedule {
                    {"kResultBytes", 2},
                    {"kAdds", plan_.adds ? 1 : 0},
                    {"kSums", plan_.has_sums() ? 1 : 0},
+                   {"kTail", tile_.tail},
                    {"kPackBf16", plan_.type == DType::kBF16 ? 1 : 0}};
   }
 
   void Shape(Call& call) {
-    call.shape.push_back({"tiles", b_.Arg("tiles", plan_.tiles(tile_))});
+    const int64_t tiles = plan_.tiles(tile_);
+    call.shape.push_back({"tiles", b_.Arg("tiles", tiles)});
+    if (tile_.tail != 0) {
+      call.shape.push_back(
+          {"whole_tiles", b_.Arg("whole_tiles", tiles - plan_.shared_tiles(tile_, target_))});
+      call.shape.push_back({"shares", b_.Arg("shares", plan_.shares(tile_, target_))});
+    }
     int64_t first = 0;
     for (size_t p = 0; p < plan_.products.size(); ++p) {
       const GroupedPlan::Product& product = plan_.products[p];
@@ -140,6 +151,17 @@ class Schedule {
     }
     call.maps.push_back(Map("out", product.result));
     call.maps.push_back(plan_.adds ? Map("before", product.before) : call.maps.back());
+  }
+
+  // Of the blocks that share tiles: accumulators, sums of left and stamps of each group.
+  void AddShared(Lowered& lowered, Call& call) {
+    const int64_t blocks =
+        plan_.shared_tiles(tile_, target_) * plan_.shares(tile_, target_) * tile_.cluster;
+    lowered.scratch_bytes = {blocks * tile_.left * tile_.right * 4,
+                             blocks * tile_.left / 64 * 128 * 16,
+                             blocks * GroupedPlan::kGroups * 8};
+    call.buffers = {b_.Scratch(0, DType::kF32, false), b_.Scratch(1, DType::kF32, false),
+                    b_.Scratch(2, DType::kI64, false)};
   }
 
   // if product == p { … } for each.
@@ -225,9 +247,7 @@ Result<GroupedPlan> PlanOn(const Group& group, const Target& target) {
   return plan;
 }
 
-Status Supports(const Group& group, const Target& target) {
-  return PlanOn(group, target).status();
-}
+Status Supports(const Group& group, const Target& target) { return PlanOn(group, target).status(); }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   const auto plan = PlanOn(group, target);

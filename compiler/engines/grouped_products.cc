@@ -119,8 +119,7 @@ std::vector<GroupedProduct> FindGroupedProducts(const Graph& g) {
   Finder finder(g);
   std::vector<GroupedProduct> all;
   for (size_t n = 0; n < g.nodes.size(); ++n)
-    if (auto product = finder.ProductOf(static_cast<NodeId>(n)))
-      all.push_back(*std::move(product));
+    if (auto product = finder.ProductOf(static_cast<NodeId>(n))) all.push_back(*std::move(product));
   for (GroupedProduct& product : all) finder.AddSums(product);
   for (GroupedProduct& product : all) std::ranges::sort(product.members);
   return all;

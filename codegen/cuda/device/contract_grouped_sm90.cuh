@@ -11,11 +11,16 @@
 //           second; the result; what was there before, which is added (kAdds)
 //   store   (product, left, right, 8 neighbours along right), with kSplitCluster: parts of the sum
 //           over k that blocks of a cluster make and add up, in their order
-//   keep    (product, left, sum over k of left), with kSums: of the tiles of the first column, which
+//   keep    (product, left, sum over k of left), with kSums: of the tiles of the first column,
+//   which
 //           multiply left by ones, too
 //
 // A sum over k has two parts where an operand is two tensors one behind the other. What a part has
 // of its last step lies behind the operands, and is zero.
+//
+// The tiles that are left when all blocks have had as many may be shared (kTail): some neighbouring
+// blocks make the steps of one, leave what they have in memory, and the last of them adds it up, in
+// their order, as contract_stream_sm90 does.
 struct grouped_product {
   int first_tile, left_tiles, right_tiles;  // left ones counted in clusters
   int steps[2];                             // along k, of the parts
@@ -23,8 +28,14 @@ struct grouped_product {
   int is_summed;
 };
 struct contract_grouped_shape {
-  int tiles;
+  int tiles, whole_tiles;  // those that one block makes, and what stands behind: shared tiles
+  int shares = 1;          // of a shared tile
   grouped_product products[16];
+};
+
+struct nothing_kept {
+  template <class... Ignored>
+  __device__ inline void operator()(const Ignored&...) const {}
 };
 
 template <class C>
@@ -41,21 +52,35 @@ struct grouped {
   static constexpr int kBuffers = 2;
   static constexpr int kOnesAt = base::kStagingAt + base::kGroups * kBuffers * base::kBoxBytes;
   static constexpr int kBarriersAt = kOnesAt + 1024;
-  static_assert(C::kSharedBytes ==
-                kBarriersAt + 16 * C::kStages + 8 * kBuffers * base::kGroups);
+  static_assert(C::kSharedBytes == kBarriersAt + 16 * C::kStages + 8 * kBuffers * base::kGroups);
   static_assert(C::kLeftMajor == kMajorOuter && C::kRightMajor == kMajorOuter);
   static_assert(C::kCluster == 1 || C::kSplitCluster == 1);
+  static_assert(C::kGroupsRight == 1);
 
   using maps = const tensor_map* [kMaps];
   struct place {
     int product, left, right;
-    int first_steps, steps;  // of the first part, and of both
+    int first_steps;        // of the first part
+    int first_step, steps;  // of both, what this block makes
     int second_k;
     bool is_summed;
+    int share;  // of a shared tile
   };
 
-  static __device__ inline place place_of(const contract_grouped_shape& s, int tile,
+  // Turns of all blocks: a tile each, then a share of one.
+  static __device__ inline int turns_of(const contract_grouped_shape& s) {
+    if constexpr (!C::kTail) return s.tiles;
+    return s.whole_tiles + (s.tiles - s.whole_tiles) * s.shares;
+  }
+  static __device__ inline place place_of(const contract_grouped_shape& s, int turn,
                                           unsigned rank) {
+    int tile = turn, share = 0, shares = 1;
+    if (C::kTail && turn >= s.whole_tiles) {
+      const int among = turn - s.whole_tiles;
+      shares = s.shares;
+      tile = s.whole_tiles + among / shares;
+      share = among % shares;
+    }
     grouped_product of = s.products[0];
     int product = 0;
 #pragma unroll
@@ -69,18 +94,24 @@ struct grouped {
     const int rows = min(kBand, of.left_tiles - band * kBand), column = in_band / rows;
     const int row = band * kBand + in_band - column * rows;
     const int neighbour = C::kCluster > 1 ? rank : 0;
+    const int steps = of.steps[0] + of.steps[1];
+    int first = 0, end = steps;
+    if (C::kTail && shares > 1) {
+      first = steps * share / shares;
+      end = steps * (share + 1) / shares;
+    } else if (C::kSplitCluster > 1) {
+      first = steps * static_cast<int>(rank) / C::kSplitCluster;
+      end = steps * (static_cast<int>(rank) + 1) / C::kSplitCluster;
+    }
     return {product,
             (row * C::kCluster + neighbour) * C::kTileLeft,
             column * C::kTileRight,
             of.steps[0],
-            of.steps[0] + of.steps[1],
+            first,
+            end - first,
             of.second_k,
-            of.is_summed != 0 && column == 0};
-  }
-  // Steps of this block: all, or each kSplitCluster-th one.
-  static __device__ inline int steps_of(const place& p, unsigned rank) {
-    if constexpr (C::kSplitCluster == 1) return p.steps;
-    return (p.steps - static_cast<int>(rank) + C::kSplitCluster - 1) / C::kSplitCluster;
+            of.is_summed != 0 && column == 0,
+            share};
   }
   static __device__ inline const tensor_map& map_of(const maps& all, int product, int which) {
     const tensor_map* map = all[which];
@@ -98,9 +129,9 @@ struct grouped {
                      &right = map_of(all, p.product, kRightOf),
                      &second_left = map_of(all, p.product, kSecondLeft),
                      &second_right = map_of(all, p.product, kSecondRight);
-    constexpr int kDepth = base::kDepth, kParts = C::kSplitCluster;
+    constexpr int kDepth = base::kDepth;
 #pragma unroll 1
-    for (int step = kParts > 1 ? rank : 0; step < p.steps; step += kParts) {
+    for (int step = p.first_step; step < p.first_step + p.steps; ++step) {
       const unsigned full = barriers + 8 * r.stage, empty = full + 8 * C::kStages;
       const unsigned to_left = stages + r.stage * base::kLeftBytes;
       const unsigned to_right =
@@ -163,10 +194,8 @@ struct grouped {
   struct box_place {
     int left, right;
   };
-  static __device__ inline box_place box_of(const place& p, int group_left, int group_right,
-                                            int box) {
-    return {p.left + (group_left * base::kBlocks + box / kBoxes) * 64,
-            p.right + group_right * base::kColumns + box % kBoxes * 64};
+  static __device__ inline box_place box_of(const place& p, int group, int box) {
+    return {p.left + (group * base::kBlocks + box / kBoxes) * 64, p.right + box % kBoxes * 64};
   }
 
   // What was there before comes into the buffer where the result leaves from. Of one thread.
@@ -188,21 +217,19 @@ struct grouped {
 
   // Of one thread, while the tile is multiplied. What the tile before has left in the buffers is on
   // its way long since.
-  static __device__ inline void ask_first(const maps& all, const place& p, int group_left,
-                                          int group_right, unsigned staging, unsigned barriers) {
+  static __device__ inline void ask_first(const maps& all, const place& p, int group,
+                                          unsigned staging, unsigned barriers) {
     tma_store_wait_read<0>();
     const tensor_map& before = map_of(all, p.product, kBefore);
 #pragma unroll
     for (int box = 0; box < kBuffers && box < kBoxesOfTile; ++box)
-      ask(before, box_of(p, group_left, group_right, box), staging + box * base::kBoxBytes,
-          barriers + 8 * box);
+      ask(before, box_of(p, group, box), staging + box * base::kBoxBytes, barriers + 8 * box);
   }
 
   // `phases` has a bit of each buffer's barrier.
   static __device__ inline void send(const accumulators& acc, const maps& all, const place& p,
-                                     int group_left, int group_right, unsigned staging,
-                                     unsigned barriers, unsigned& phases, unsigned group,
-                                     unsigned thread) {
+                                     unsigned staging, unsigned barriers, unsigned& phases,
+                                     unsigned group, unsigned thread) {
     const tensor_map &out = map_of(all, p.product, kResult),
                      &before = map_of(all, p.product, kBefore);
     const unsigned lane = thread % 32, warp = thread / 32;
@@ -234,39 +261,37 @@ struct grouped {
       fence_for_copies();
       named_barrier_sync(1 + group, 128);
       if (thread != 0) continue;
-      const box_place at = box_of(p, group_left, group_right, box);
+      const box_place at = box_of(p, group, box);
       tma_store(out, buffer, at.right, at.left, 0, 0);
       tma_store_commit();
       if (C::kAdds && box + kBuffers < kBoxesOfTile) {
         tma_store_wait_read<0>();
-        ask(before, box_of(p, group_left, group_right, box + kBuffers), buffer, barrier);
+        ask(before, box_of(p, group, box + kBuffers), buffer, barrier);
       }
     }
   }
 
   // All columns of a product by ones are the same: of four lanes with a row the first has it.
   template <class Keep>
-  static __device__ inline void keep_sums(const left_sums& of_left, const place& p, int group_left,
+  static __device__ inline void keep_sums(const left_sums& of_left, const place& p, int group,
                                           unsigned thread, const Keep& keep) {
     const int lane = thread % 32, warp = thread / 32;
     if (lane % 4 != 0) return;
 #pragma unroll
     for (int i = 0; i < base::kBlocks; ++i) {
-      const int left =
-          p.left + (group_left * base::kBlocks + i) * 64 + base::first_row(lane, warp);
+      const int left = p.left + (group * base::kBlocks + i) * 64 + base::first_row(lane, warp);
       keep(p.product, left, of_left[i][0]);
       keep(p.product, left + base::kNextRow, of_left[i][2]);
     }
   }
 
-  // The parts of a cluster: each block puts its own where the stages were, and stores an equal share
-  // of the rows. Sums of left stand behind the rows of their block.
+  // The parts of a cluster: each block puts its own where the stages were, and stores an equal
+  // share of the rows. Sums of left stand behind the rows of their block.
   static constexpr int kPitch = C::kTileRight + 4;
   template <class Store, class Keep>
   static __device__ inline void sum_parts(const accumulators& acc, const left_sums& of_left,
-                                          const place& p, int group_left, int group_right,
-                                          unsigned char* memory, unsigned rank, const Store& store,
-                                          const Keep& keep) {
+                                          const place& p, int group, unsigned char* memory,
+                                          unsigned rank, const Store& store, const Keep& keep) {
     constexpr int kShare = C::kTileLeft / C::kSplitCluster, kVectors = C::kTileRight / 8;
     static_assert((kPitch + 1) * C::kTileLeft * 4 <= base::kStagingAt);
     const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
@@ -275,13 +300,13 @@ struct grouped {
     named_barrier_sync(5, 128 * base::kGroups);  // no group reads the stages any more
 #pragma unroll
     for (int i = 0; i < base::kBlocks; ++i) {
-      const int row = (group_left * base::kBlocks + i) * 64 + base::first_row(lane, warp);
-      float* const mine = sums + row * kPitch + group_right * base::kColumns + 2 * (lane % 4);
+      const int row = (group * base::kBlocks + i) * 64 + base::first_row(lane, warp);
+      float* const mine = sums + row * kPitch + 2 * (lane % 4);
 #pragma unroll
       for (int e = 0; e < base::kColumns / 2; e += 2)
         *reinterpret_cast<float2*>(mine + e / 2 % 2 * base::kNextRow * kPitch + e / 4 * 8) =
             make_float2(acc[i][e], acc[i][e + 1]);
-      if (C::kSums && lane % 4 == 0 && group_right == 0) {
+      if (C::kSums && lane % 4 == 0) {
         sums_of_left[row] = of_left[i][0];
         sums_of_left[row + base::kNextRow] = of_left[i][2];
       }
@@ -321,47 +346,106 @@ struct grouped {
     cluster_sync();  // others may still read this block's part
   }
 
-  template <class Store, class Keep>
-  static __device__ inline void consume(const contract_grouped_shape& s, const maps& all,
-                                        unsigned char* memory, unsigned stages, unsigned barriers,
-                                        unsigned group, unsigned thread, unsigned rank, int first,
-                                        int next, const Store& store, const Keep& keep) {
-    constexpr int kLeftPart = base::kLeftBytes / base::kGroupsLeft,
-                  kRightPart = base::kRightBytes / base::kGroupsRight;
-    const int group_left = group / base::kGroupsRight, group_right = group % base::kGroupsRight;
-    const unsigned long long panels = descriptor_layout(128, base::kPanelBytes);
-    const unsigned long long left = panels | descriptor_address(stages + group_left * kLeftPart);
-    const unsigned long long right =
-        panels |
-        descriptor_address(stages + C::kStages * base::kLeftBytes + group_right * kRightPart);
-    const unsigned long long ones =
-        descriptor_layout(128, 0) | descriptor_address(stages + kOnesAt);
-    const unsigned staging = stages + base::kStagingAt + group * kBuffers * base::kBoxBytes;
-    const unsigned boxes = barriers + 16 * C::kStages + 8 * kBuffers * group;
-    accumulators acc;
-    left_sums of_left = {};
-    ring r;
-    unsigned phases = 0;
+  // What blocks have of shared tiles: accumulators as contract_stream_sm90 has them, and sums of
+  // left, [block][group][64 rows][thread].
+  struct shared_tiles {
+    using stream = stream_output<base, nothing_kept>;
+    using four = typename stream::four;
+    four* parts;
+    four* sums;
+    long long* stamps;
+
+    __device__ inline four* sum_of(int slot, int i, unsigned thread) const {
+      return sums + (static_cast<long long>(slot) * base::kBlocks + i) * 128 + thread;
+    }
+    // True where the tile is whole then, and this block's.
+    __device__ inline bool take(accumulators& acc, left_sums& of_left, const place& p, int worker,
+                                int shares, unsigned rank, unsigned group, unsigned thread) const {
+      const stream out{{}, parts, stamps};
+      const int mine = stream::slot(worker, rank, group);
+      if (p.share < shares - 1) {
+        if (C::kSums && p.is_summed) {
+#pragma unroll
+          for (int i = 0; i < base::kBlocks; ++i)
+            *sum_of(mine, i,
+                    thread) = {{of_left[i][0], of_left[i][1], of_left[i][2], of_left[i][3]}};
+        }
+        out.put(acc, mine, group, thread);
+        return false;
+      }
 #pragma unroll 1
-    for (int tile = first; tile < s.tiles; tile += next) {
-      const place p = place_of(s, tile, rank);
-      if (C::kAdds && C::kSplitCluster == 1 && thread == 0)
-        ask_first(all, p, group_left, group_right, staging, boxes);
-      const int steps = steps_of(p, rank);
-      if (C::kSums && p.is_summed && group_right == 0)
-        multiply<true>(acc, of_left, steps, left, right, ones, barriers, r, thread);
+      for (int share = shares - 2; share >= 0; --share) {
+        const int from = stream::slot(worker - 1 - (shares - 2 - share), rank, group);
+        out.add(acc, from, group, thread);
+        if (C::kSums && p.is_summed) {
+#pragma unroll
+          for (int i = 0; i < base::kBlocks; ++i) {
+            const four more = *sum_of(from, i, thread);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) of_left[i][e] += more.v[e];
+          }
+        }
+      }
+      return true;
+    }
+  };
+
+  // A consumer group: where its operands and boxes lie, and how far it is.
+  template <class Store, class Keep>
+  struct consumer {
+    const contract_grouped_shape& s;
+    const maps& all;
+    const shared_tiles& tail;
+    const Store& store;
+    const Keep& keep;
+    unsigned char* const memory;
+    const unsigned stages, barriers, group, thread, rank;
+    ring r = {};
+    unsigned phases = 0;
+
+    template <bool is_shared>
+    __device__ inline void make(int turn, int worker) {
+      constexpr int kLeftPart = base::kLeftBytes / base::kGroups;
+      const unsigned long long panels = descriptor_layout(128, base::kPanelBytes);
+      const unsigned long long left = panels | descriptor_address(stages + group * kLeftPart);
+      const unsigned long long right =
+          panels | descriptor_address(stages + C::kStages * base::kLeftBytes);
+      const unsigned long long ones =
+          descriptor_layout(128, 0) | descriptor_address(stages + kOnesAt);
+      const unsigned staging = stages + base::kStagingAt + group * kBuffers * base::kBoxBytes;
+      const unsigned boxes = barriers + 16 * C::kStages + 8 * kBuffers * group;
+      const place p = place_of(s, turn, rank);
+      const bool finishes = !is_shared || p.share == s.shares - 1;
+      if (C::kAdds && C::kSplitCluster == 1 && thread == 0 && finishes)
+        ask_first(all, p, group, staging, boxes);
+      accumulators acc;
+      left_sums of_left = {};
+      if (C::kSums && p.is_summed)
+        multiply<true>(acc, of_left, p.steps, left, right, ones, barriers, r, thread);
       else
-        multiply<false>(acc, of_left, steps, left, right, ones, barriers, r, thread);
+        multiply<false>(acc, of_left, p.steps, left, right, ones, barriers, r, thread);
+      if constexpr (is_shared)
+        if (!tail.take(acc, of_left, p, worker, s.shares, rank, group, thread)) return;
       if constexpr (C::kSplitCluster > 1) {
-        sum_parts(acc, of_left, p, group_left, group_right, memory, rank, store, keep);
+        sum_parts(acc, of_left, p, group, memory, rank, store, keep);
       } else {
-        send(acc, all, p, group_left, group_right, staging, boxes, phases, group, thread);
-        if (C::kSums && p.is_summed && group_right == 0)
-          keep_sums(of_left, p, group_left, thread, keep);
+        send(acc, all, p, staging, boxes, phases, group, thread);
+        if (C::kSums && p.is_summed) keep_sums(of_left, p, group, thread, keep);
       }
     }
-    if (thread == 0) tma_store_wait();
-  }
+
+    // A shared tile comes last, behind the loop: within it ptxas would take what is added to its
+    // accumulators for a part of the products, and make these one by one (C7515).
+    __device__ inline void run(int first, int next) {
+      const int whole = C::kTail ? s.whole_tiles : s.tiles;
+      int turn = first;
+#pragma unroll 1
+      for (; turn < whole; turn += next) make<false>(turn, first);
+      if constexpr (C::kTail)
+        if (turn < turns_of(s)) make<true>(turn, first);
+      if (thread == 0) tma_store_wait();
+    }
+  };
 
   // Ones for wgmma, and the barriers.
   static __device__ inline void begin(unsigned char* memory, unsigned barriers) {
@@ -388,7 +472,8 @@ struct grouped {
 
   template <class Store, class Keep>
   static __device__ inline void run(const maps& all, const contract_grouped_shape& s,
-                                    const Store& store, const Keep& keep) {
+                                    const shared_tiles& tail, const Store& store,
+                                    const Keep& keep) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const unsigned stages = shared_address(shared_memory), barriers = stages + kBarriersAt;
     begin(shared_memory, barriers);
@@ -398,16 +483,17 @@ struct grouped {
     const unsigned group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (group < base::kGroups) {
       take_registers<C::kConsumerRegisters>();
-      consume(s, all, shared_memory, stages, barriers, group, thread, rank, first, next, store,
-              keep);
+      consumer<Store, Keep>{s,      all,      tail,  store,  keep, shared_memory,
+                            stages, barriers, group, thread, rank}
+          .run(first, next);
       return;
     }
     give_registers<C::kProducerRegisters>();
     if (thread >= 32 || !elect_one()) return;
     ring r;
 #pragma unroll 1
-    for (int tile = first; tile < s.tiles; tile += next)
-      produce(all, place_of(s, tile, rank), stages, barriers, r, rank);
+    for (int turn = first, turns = turns_of(s); turn < turns; turn += next)
+      produce(all, place_of(s, turn, rank), stages, barriers, r, rank);
     // The other block of the cluster may still arrive at these barriers.
     if constexpr (C::kCluster > 1) {
       for (int i = 0; i < C::kStages; ++i, r.advance())
@@ -424,27 +510,29 @@ __device__ inline const auto& argument(const First& first, const Rest&... rest) 
   else
     return argument<n - 1>(rest...);
 }
-struct nothing_kept {
-  template <class... Ignored>
-  __device__ inline void operator()(const Ignored&...) const {}
-};
-
 template <class C, class... Arguments>
 __device__ inline void contract_grouped_sm90(const Arguments&... arguments) {
   using skeleton = grouped<C>;
-  constexpr int kShape = skeleton::kMaps, kStore = kShape + 1;
-  constexpr int kKeep = kStore + (C::kSplitCluster > 1 ? 1 : 0);
-  const void* const given[] = {&arguments...};
+  constexpr int kShape = skeleton::kMaps + (C::kTail ? 3 : 0);
+  constexpr int kStore = kShape + 1, kKeep = kStore + (C::kSplitCluster > 1 ? 1 : 0);
+  const void* const given[] = {(const void*)&arguments...};
   const tensor_map* all[skeleton::kMaps];
 #pragma unroll
   for (int i = 0; i < skeleton::kMaps; ++i) all[i] = static_cast<const tensor_map*>(given[i]);
+  typename skeleton::shared_tiles tail = {};
+  if constexpr (C::kTail) {
+    using four = typename skeleton::shared_tiles::four;
+    tail.parts = reinterpret_cast<four*>(argument<skeleton::kMaps>(arguments...));
+    tail.sums = reinterpret_cast<four*>(argument<skeleton::kMaps + 1>(arguments...));
+    tail.stamps = argument<skeleton::kMaps + 2>(arguments...);
+  }
   const contract_grouped_shape& shape = argument<kShape>(arguments...);
   if constexpr (C::kSplitCluster > 1 && C::kSums)
-    skeleton::run(all, shape, argument<kStore>(arguments...), argument<kKeep>(arguments...));
+    skeleton::run(all, shape, tail, argument<kStore>(arguments...), argument<kKeep>(arguments...));
   else if constexpr (C::kSplitCluster > 1)
-    skeleton::run(all, shape, argument<kStore>(arguments...), nothing_kept{});
+    skeleton::run(all, shape, tail, argument<kStore>(arguments...), nothing_kept{});
   else if constexpr (C::kSums)
-    skeleton::run(all, shape, nothing_kept{}, argument<kKeep>(arguments...));
+    skeleton::run(all, shape, tail, nothing_kept{}, argument<kKeep>(arguments...));
   else
-    skeleton::run(all, shape, nothing_kept{}, nothing_kept{});
+    skeleton::run(all, shape, tail, nothing_kept{}, nothing_kept{});
 }
