@@ -21,18 +21,19 @@ constexpr int kMostStages = 8, kLeastStages = 3;
 constexpr int64_t kMostShares = 4;                        // who adds them reads as many tiles
 constexpr int kMostAccumulators = 128, kMostFolded = 96;  // of a thread
 
-// A tensor whose last dim lies together and whose others are rows of one stride.
-Result<GroupedMatrix> MatrixOf(const graph::Graph& g, TensorId id, int64_t rows_of_box) {
+// A tensor one of whose dims (`along`) lies together, and whose others are rows of one stride.
+Result<GroupedMatrix> MatrixOf(const graph::Graph& g, TensorId id, int64_t along,
+                               int64_t rows_of_box) {
   const Tensor& t = g[id];
-  const int64_t columns = t.dims.back();
   std::vector<int64_t> outer;
-  for (int64_t d = t.rank() - 1; d-- > 0;) outer.push_back(d);
+  for (int64_t d = t.rank(); d-- > 0;)
+    if (d != along) outer.push_back(d);
   if (!IsLinear(t, outer))
     return Status::Error(Code::kUnsupportedShape, "rows of {} do not lie at one distance", t.name);
-  const int64_t rows = NumElements(t.dims) / columns;
+  const int64_t columns = t.dims[along], rows = NumElements(t.dims) / columns;
   ASSIGN_OR_RETURN(TensorMapSpec map,
                    MakeMap(t, TensorMapSpec::Kind::kTiled,
-                           {{columns, t.strides.back()}, {rows, LinearStride(t, outer)}, {}, {}}));
+                           {{columns, t.strides[along]}, {rows, LinearStride(t, outer)}, {}, {}}));
   map.box = {64, static_cast<int32_t>(rows_of_box), 1, 1, 1};
   return GroupedMatrix{id, map};
 }
@@ -86,11 +87,13 @@ class Planner {
                            "products differ in their types, or in whether they are added to "
                            "something: {} is {}",
                            left.name, Info(left.dtype).text);
+    const int64_t along = from.is_turned ? 1 : 2, depth = left.dims[3 - along];
     GroupedPlan::Product product{
-        .rows = left.dims[2], .columns = g_[from.result.stored].dims[2], .sums = from.sums};
+        .rows = left.dims[along], .columns = g_[from.result.stored].dims[2], .sums = from.sums};
     RETURN_IF_ERROR(CheckInMemory(g_, producers_, from.left));
     RETURN_IF_ERROR(CheckInMemory(g_, producers_, from.result.before));
-    ASSIGN_OR_RETURN(const GroupedMatrix all_of_left, MatrixOf(g_, from.left, GroupedPlan::kDepth));
+    ASSIGN_OR_RETURN(const GroupedMatrix all_of_left,
+                     MatrixOf(g_, from.left, along, GroupedPlan::kDepth));
     int64_t row = 0;
     for (const TensorId right : from.rights) {
       RETURN_IF_ERROR(CheckInMemory(g_, producers_, right));
@@ -98,17 +101,17 @@ class Planner {
         return Status::Error(Code::kUnsupportedDataType, "{} is {}, {} is {}", g_[right].name,
                              Info(g_[right].dtype).text, left.name, Info(plan_.type).text);
       GroupedPlan::Part part{.left = all_of_left, .left_row = row};
-      ASSIGN_OR_RETURN(part.right, MatrixOf(g_, right, GroupedPlan::kDepth));
+      ASSIGN_OR_RETURN(part.right, MatrixOf(g_, right, 2, GroupedPlan::kDepth));
       part.rows = part.right.map.dims[1];
       row += part.rows;
       // What stands behind the part in its left operand is multiplied by the zeroes behind it in
       // the right one, which is NaN where it is no number: left ends there, too.
-      if (row < left.dims[1] && part.rows % GroupedPlan::kDepth != 0) part.left.map.dims[1] = row;
+      if (row < depth && part.rows % GroupedPlan::kDepth != 0) part.left.map.dims[1] = row;
       product.parts.push_back(std::move(part));
     }
-    if (row != left.dims[1])
+    if (row != depth)
       return Status::Error(Code::kUnsupportedShape, "{} has {} rows, what it is multiplied by {}",
-                           left.name, left.dims[1], row);
+                           left.name, depth, row);
     RETURN_IF_ERROR(AddResult(from.result, product));
     for (const GroupedResult& sum : from.sums)
       RETURN_IF_ERROR(CheckInMemory(g_, producers_, sum.before));
@@ -117,10 +120,10 @@ class Planner {
   }
 
   Status AddResult(const GroupedResult& result, GroupedPlan::Product& product) const {
-    ASSIGN_OR_RETURN(product.result, MatrixOf(g_, result.stored, 64));
+    ASSIGN_OR_RETURN(product.result, MatrixOf(g_, result.stored, 2, 64));
     RETURN_IF_ERROR(CheckStores(product.result.map, g_[result.stored]));
     if (result.before != kAbsent) {
-      ASSIGN_OR_RETURN(product.before, MatrixOf(g_, result.before, 64));
+      ASSIGN_OR_RETURN(product.before, MatrixOf(g_, result.before, 2, 64));
     }
     return {};
   }

@@ -24,11 +24,12 @@ class Finder {
   std::optional<GroupedProduct> ProductOf(NodeId n) {
     const Node& matmul = g_.nodes[static_cast<size_t>(n)];
     if (matmul.op != GraphOp::kMatmul || !IsPlainMatmul(matmul)) return std::nullopt;
-    const Node* const turned = view_.Producer(matmul.inputs[0]);
-    if (turned == nullptr || turned->op != GraphOp::kTranspose ||
-        turned->As<graph::TransposeAttrs>().permutation != Dims{0, 2, 1})
-      return std::nullopt;
-    GroupedProduct product{.left = turned->inputs[0], .members = {n}};
+    const Node* const transpose = view_.Producer(matmul.inputs[0]);
+    const bool is_transposed = transpose != nullptr && transpose->op == GraphOp::kTranspose &&
+                               transpose->As<graph::TransposeAttrs>().permutation == Dims{0, 2, 1};
+    GroupedProduct product{.left = is_transposed ? transpose->inputs[0] : matmul.inputs[0],
+                           .is_turned = !is_transposed,
+                           .members = {n}};
     if (!IsRows(product.left) || !IsRows(matmul.inputs[1])) return std::nullopt;
     product.rights = PartsOf(matmul.inputs[1]);
     const std::vector<NodeId>& readers = view_.Readers(matmul.outputs[0]);
@@ -41,6 +42,7 @@ class Finder {
 
   // Sums of the product's left operand, if nobody has them yet.
   void AddSums(GroupedProduct& product) {
+    if (product.is_turned) return;
     for (const NodeId n : view_.Readers(product.left)) {
       const Node& reduce = g_.nodes[static_cast<size_t>(n)];
       if (reduce.op != GraphOp::kReduce || taken_.contains(n) ||

@@ -7,6 +7,8 @@
 //   %q     = map add(%p, %before)                 maybe
 //   %y     = cast(%q)
 //
+// or %a [1,M,K] in memory, as simplify leaves a transpose that nothing but products read.
+//
 //   %s     = reduce add(%left)  [1,1,M]           maybe, with the same maps after it, each once or
 //   %z     = cast(map add(%s, %before2))          more: what ones would be multiplied to
 //
@@ -25,7 +27,8 @@ struct GroupedResult {
 };
 
 struct GroupedProduct {
-  graph::TensorId left = graph::kAbsent;     // [1,K,M]
+  graph::TensorId left = graph::kAbsent;     // [1,K,M], or [1,M,K]
+  bool is_turned = false;                    // the latter
   std::vector<graph::TensorId> rights = {};  // one or two, one behind the other along k
   GroupedResult result = {};                 // [1,M,N]
   std::vector<GroupedResult> sums = {};      // of left over k, [1,1,M]

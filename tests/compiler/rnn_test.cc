@@ -331,8 +331,9 @@ std::ostream& operator<<(std::ostream& out, const Counts& c) {
   return out << c.contractions << " contractions, " << c.moves << " moves, " << c.others
              << " others";
 }
-Counts GroupsOfWeights(const graph::Graph& g, Inputs inputs = Inputs::kExact) {
-  const auto groups = GroupsOf(g, *TargetFromArch("sm_90a"), inputs);
+Counts GroupsOfWeights(const graph::Graph& g, Inputs inputs = Inputs::kExact,
+                       const char* arch = "sm_90a") {
+  const auto groups = GroupsOf(g, *TargetFromArch(arch), inputs);
   EXPECT_TRUE(groups.ok()) << groups.status().message();
   Counts counts;
   for (const Group& group : groups->all)
@@ -345,15 +346,29 @@ Counts GroupsOfWeights(const graph::Graph& g, Inputs inputs = Inputs::kExact) {
 // One product is both gradients where two would leave multiprocessors idle; sums of biases and what
 // was there before are one group; a GRU's two products of the states read one copy of them.
 TEST(Rnn, WeightGradientsTakeFewGroups) {
-  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "lstm", 25, 64, 512)), (Counts{1, 1, 1}));
-  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "lstm", 100, 64, 1024)), (Counts{2, 1, 1}));
-  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "gru", 100, 64, 1024)), (Counts{3, 1, 1}));
+  const auto on_sm80 = [](const graph::Graph& g) {
+    return GroupsOfWeights(g, Inputs::kExact, "sm_80");
+  };
+  EXPECT_EQ(on_sm80(WeightGradients("f16", "lstm", 25, 64, 512)), (Counts{1, 1, 1}));
+  EXPECT_EQ(on_sm80(WeightGradients("f16", "lstm", 100, 64, 1024)), (Counts{2, 1, 1}));
+  EXPECT_EQ(on_sm80(WeightGradients("f16", "gru", 100, 64, 1024)), (Counts{3, 1, 1}));
+}
+
+// On sm_90 all products are one launch with the sums of biases, as many as its arguments have room
+// for; of odd sizes, which tensor maps do not reach, each is a group.
+TEST(Rnn, WeightGradientsAreOneLaunchOnSm90) {
+  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "lstm", 25, 64, 512)), (Counts{0, 0, 1}));
+  EXPECT_EQ(GroupsOfWeights(WeightGradients("bf16", "gru", 100, 64, 1024)), (Counts{0, 0, 1}));
+  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "lstm", 128, 32, 512, 1, 2)), (Counts{0, 0, 1}));
+  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "lstm", 150, 128, 512, 4)), (Counts{0, 0, 2}));
+  EXPECT_EQ(GroupsOfWeights(WeightGradients("f16", "tanh", 25, 64, 509)).contractions, 2);
 }
 
 // Both directions are one product, stored where their matrices stand in dw, and one copy.
 TEST(Rnn, WeightGradientsOfBothDirectionsAreOneProduct) {
   const auto both = [](const char* type, const char* cell, int64_t layers) {
-    return GroupsOfWeights(WeightGradients(type, cell, 128, 32, 512, layers, 2));
+    return GroupsOfWeights(WeightGradients(type, cell, 128, 32, 512, layers, 2), Inputs::kExact,
+                           "sm_80");
   };
   EXPECT_EQ(both("f16", "tanh", 1), (Counts{2, 1, 1}));
   EXPECT_EQ(both("bf16", "lstm", 2), (Counts{4, 2, 1}));

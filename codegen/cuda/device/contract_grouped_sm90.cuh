@@ -420,7 +420,9 @@ struct grouped {
         ask_first(all, p, group, staging, boxes);
       accumulators acc;
       left_sums of_left = {};
-      if (C::kSums && p.is_summed)
+      if constexpr (!C::kSums)
+        multiply<false>(acc, of_left, p.steps, left, right, ones, barriers, r, thread);
+      else if (p.is_summed)
         multiply<true>(acc, of_left, p.steps, left, right, ones, barriers, r, thread);
       else
         multiply<false>(acc, of_left, p.steps, left, right, ones, barriers, r, thread);
