@@ -242,8 +242,10 @@ Status CheckGroupedTile(const GroupedPlan& plan, const GroupedTile& tile, const 
 double GroupedSeconds(const GroupedPlan& plan, const GroupedTile& tile, const Target& target) {
   constexpr double kTensorFlops = 4096, kL2Bytes = 40, kSharedBytes = 128;  // a clock
   constexpr double kStoreClocks = 0.045, kTileClocks = 900, kClusterClocks = 600;
-  // Parts of shared tiles, as those of a stream (sm90_tile.cc).
-  constexpr double kPartBytes = 40, kPartClocks = 800;
+  // Of a shared tile, for each that makes a part: to leave it in memory, or to read and add it,
+  // which waits for memory (an H100: 1.5 turns of 25 steps took 54 us, three turns of half tiles
+  // 42; 3.03 turns of 100 steps 255, four 279).
+  constexpr double kPartBytes = 16, kPartClocks = 1000;
   constexpr double kClusterBytes = 32, kLaunchSeconds = 2.5e-6, kSumsShare = 0.12;
   constexpr double kLeftByClusters =
       31.0 / 32;  // of the multiprocessors, where clusters are larger
