@@ -17,6 +17,7 @@
 #include "compiler/engines/recurrence_sm80.h"
 #include "compiler/engines/recurrence_sm90.h"
 #include "compiler/engines/recurrence_stack_sm80.h"
+#include "compiler/engines/recurrence_steps.h"
 #include "compiler/engines/reduce.h"
 #include "compiler/engines/rows.h"
 #include "compiler/engines/wgmma_sm90.h"
@@ -67,7 +68,9 @@ std::span<const Engine> Engines() {
                                     kAttentionGradSm80F32Engine,
                                     kRecurrenceStackSm80Engine,
                                     kRecurrenceStackSm80Tf32Engine,
-                                    kContractGroupedSm90Engine};
+                                    kContractGroupedSm90Engine,
+                                    kRecurrenceStepsEngine,
+                                    kRecurrenceStepsTf32Engine};
   return kEngines;
 }
 

@@ -12,21 +12,11 @@
 #include <optional>
 #include <vector>
 
+#include "compiler/engines/memory_view.h"
 #include "compiler/module.h"
 #include "ir/graph/graph.h"
 
 namespace kiln::compiler {
-
-struct MemoryPlace {
-  graph::TensorId memory = graph::kAbsent;  // whose memory it is
-  Dims strides = {};
-  int64_t offset = 0;  // elements from the beginning of `memory`
-};
-
-// Where the result of a view stands whose operand stands at `x`; nothing where it is not a view, or
-// no strides say it.
-std::optional<MemoryPlace> PlaceOfView(const graph::Graph& g, const graph::Node& node,
-                                       const MemoryPlace& x);
 
 // The alignment of what stands `offset_bytes` behind something aligned to `alignment`.
 int64_t AlignmentAt(int64_t alignment, int64_t offset_bytes);

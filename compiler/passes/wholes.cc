@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <optional>
 
 #include "compiler/engines/attention.h"
 #include "compiler/engines/attention_grad.h"
 #include "compiler/engines/epilogue_reductions.h"
 #include "compiler/engines/grouped_products.h"
+#include "compiler/engines/memory_view.h"
 #include "compiler/engines/recurrence_stack.h"
 #include "compiler/engines/row_chain.h"
 #include "compiler/passes/group_size.h"
-#include "compiler/passes/memory_places.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -92,22 +91,6 @@ class JoinedElsewhere {
   std::vector<char> is_member_;  // of the chain at hand
 };
 
-// Whether strides say where a tensor lies in what the caller gave: itself, or what it is a view of.
-bool LiesInMemory(const Graph& g, const std::vector<NodeId>& producers, TensorId x) {
-  std::vector<NodeId> views;
-  while (x != kAbsent && producers[x] >= 0) {
-    views.push_back(producers[x]);
-    const Node& view = g.nodes[views.back()];
-    if (!Has(view, graph::kView)) return false;
-    x = view.inputs[0];
-  }
-  if (x == kAbsent || g[x].by_value || g[x].is_constant()) return false;
-  std::optional<MemoryPlace> place = MemoryPlace{.memory = x, .strides = g[x].strides};
-  for (size_t i = views.size(); i-- > 0 && place;)
-    place = PlaceOfView(g, g.nodes[views[i]], *place);
-  return place.has_value();
-}
-
 // Products that need nothing of one another, as many in one as a launch has room for: its arguments
 // may have 4 KB, and a tensor map takes 128 bytes of them. Where there are more, launches have
 // about as many each. What others make of the graph's tensors on its way is a product of its own.
@@ -116,9 +99,10 @@ void AddProducts(const Graph& g, std::vector<Whole>& all) {
   const std::vector<NodeId> producers = graph::Producers(g);
   std::vector<GroupedProduct> products = FindGroupedProducts(g);
   std::erase_if(products, [&](const GroupedProduct& product) {
-    return !LiesInMemory(g, producers, product.left) ||
-           !std::ranges::all_of(product.rights,
-                                [&](TensorId x) { return LiesInMemory(g, producers, x); });
+    return !PlaceInMemory(g, producers, product.left) ||
+           !std::ranges::all_of(product.rights, [&](TensorId x) {
+             return PlaceInMemory(g, producers, x).has_value();
+           });
   });
   if (products.size() < 2) return;
   // A map of each part of a product's operands, of its result and of what is added to it.

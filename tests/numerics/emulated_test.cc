@@ -197,6 +197,8 @@ constexpr std::string_view kElsewhere[] = {"recurrence",
                                            "recurrence_sm90_tf32",
                                            "recurrence_stack_sm80",
                                            "recurrence_stack_sm80_tf32",
+                                           "recurrence_steps",
+                                           "recurrence_steps_tf32",
                                            "ctc"};
 
 // The list leaves no engine out.
