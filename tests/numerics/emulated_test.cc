@@ -30,6 +30,8 @@ constexpr EmulatedRun kRuns[] = {
     {"pointwise", "pointwise.txt:smoke/transpose_copy"},
     {"pointwise", "parts.txt:smoke/mask"},
     {"pointwise", "parts.txt:views/slice_steps"},
+    {"pointwise", "rope.txt:smoke/part"},
+    {"pointwise", "rope.txt:smoke/backward"},
     {"reduce", "reduction.txt:smoke/row_sum"},
     {"reduce", "reduction.txt:smoke/column_max"},
     {"reduce", "reduction.txt:smoke/full_amax"},
