@@ -84,9 +84,10 @@ Status MoeGroupedMatmulDesc::Import(GraphImport& import) const {
 
 Status MoeGroupedMatmulBwdDesc::Finalize() {
   if (token->dims.size() != 3 || doutput->dims.size() != 3 || dweight->dims.size() != 3) {
-    return Status::Error(Code::kBadParam,
-                         "tokens {}, gradients of outputs {} and of weights {} must have 3 dimensions",
-                         token->Text(), doutput->Text(), dweight->Text());
+    return Status::Error(
+        Code::kBadParam,
+        "tokens {}, gradients of outputs {} and of weights {} must have 3 dimensions",
+        token->Text(), doutput->Text(), dweight->Text());
   }
   const int64_t rows = token->dims[1];
   RETURN_IF_ERROR(CheckDims("tokens", token, {1, rows, token->dims[2]}));
@@ -96,9 +97,10 @@ Status MoeGroupedMatmulBwdDesc::Finalize() {
   RETURN_IF_ERROR(CheckOffsets(first_token_offset, dweight->dims[0]));
   const cudnnDataType_t counts = first_token_offset->data_type;
   if (counts == CUDNN_DATA_INT32 || counts == CUDNN_DATA_INT64) return {};
-  return Status::Error(Code::kBadParam,
-                       "the first token offset, {}, is {}; it counts tokens, so it must be an integer",
-                       first_token_offset->Text(), NameOf(counts));
+  return Status::Error(
+      Code::kBadParam,
+      "the first token offset, {}, is {}; it counts tokens, so it must be an integer",
+      first_token_offset->Text(), NameOf(counts));
 }
 
 Status MoeGroupedMatmulBwdDesc::Import(GraphImport& import) const {

@@ -1,5 +1,5 @@
-// CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR, attributes of 9.19, and …_BWD_DESCRIPTOR of
-// 9.22, the gradient of the weights. What they compute is in ir/graph/ops_moe.cc and
+// CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR, attributes of 9.19, and …_BWD_DESCRIPTOR
+// of 9.22, the gradient of the weights. What they compute is in ir/graph/ops_moe.cc and
 // ir/graph/moe_backward.h.
 #pragma once
 

@@ -53,10 +53,11 @@ Status CheckExtents(const TensorDesc& x, const TensorDesc& y, const TensorDesc& 
   bool fits = angles.size() == rank && angles[0] >= places && angles[rank - 1] >= rope_dim;
   for (size_t d = 1; fits && d + 1 < rank; ++d) fits = angles[d] == 1;
   if (fits) return {};
-  return Status::Error(Code::kBadParam,
-                       "the angles, {}, must have {} dims: first at least {}, the places of {}, last "
-                       "at least {}, the elements to turn, and 1 between",
-                       freqs.Text(), rank, places, x.Text(), rope_dim);
+  return Status::Error(
+      Code::kBadParam,
+      "the angles, {}, must have {} dims: first at least {}, the places of {}, last "
+      "at least {}, the elements to turn, and 1 between",
+      freqs.Text(), rank, places, x.Text(), rope_dim);
 }
 
 }  // namespace
@@ -87,8 +88,14 @@ Status RopeOf<T>::Finalize() {
 
 template <cudnnBackendDescriptorType_t T>
 Status RopeOf<T>::Import(GraphImport& import) const {
-  ASSIGN_OR_RETURN(const graph::TensorId from, import.Read(*x, {y.get()}));
-  ASSIGN_OR_RETURN(const graph::TensorId angles, import.Read(*freqs, {y.get()}));
+  // Who turns the one of a pair would read the other one turned.
+  if (y->uid == x->uid || y->uid == freqs->uid) {
+    return Status::Error(Code::kNotSupported,
+                         "Kiln does not turn elements where they lie: the result is the operand {}",
+                         y->Text());
+  }
+  ASSIGN_OR_RETURN(const graph::TensorId from, import.Tensor(*x));
+  ASSIGN_OR_RETURN(const graph::TensorId angles, import.Tensor(*freqs));
   ASSIGN_OR_RETURN(const graph::TensorId to, import.Write(*y));
   graph::SpellRope(import.graph(), {.x = from,
                                     .freqs = angles,

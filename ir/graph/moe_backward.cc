@@ -32,10 +32,10 @@ TensorId SpellOwn(Graph& graph, const MoeBackwardParts& parts) {
   const TensorId group = at.Pointwise(M::kSub, {count, at.Number(1, row)}, row);
   const TensorId expert = index_along(0, {experts, 1, 1});
   if (groups == experts) return at.Pointwise(M::kCmpEq, {expert, group}, own);
-  const TensorId turned = at.Pointwise(
-      M::kFloorMod, {group, at.Number(static_cast<double>(experts), row)}, row);
-  const TensorId has_group = at.Pointwise(M::kCmpGe, {group, at.Number(0, row)},
-                                          {.dtype = DType::kBool, .dims = of_rows});
+  const TensorId turned =
+      at.Pointwise(M::kFloorMod, {group, at.Number(static_cast<double>(experts), row)}, row);
+  const TensorId has_group =
+      at.Pointwise(M::kCmpGe, {group, at.Number(0, row)}, {.dtype = DType::kBool, .dims = of_rows});
   return bits.Pointwise(M::kLogicalAnd, {at.Pointwise(M::kCmpEq, {expert, turned}, own), has_group},
                         own);
 }

@@ -17,8 +17,9 @@
 namespace kiln::graph {
 
 struct MoeBackwardParts {
-  TensorId token = kAbsent, doutput = kAbsent, first_token_offset = kAbsent;  // [1,T,K] [1,T,N] [G,1,1]
-  TensorId dweight = kAbsent;                                                 // [E,K,N]
+  TensorId token = kAbsent, doutput = kAbsent,
+           first_token_offset = kAbsent;  // [1,T,K] [1,T,N] [G,1,1]
+  TensorId dweight = kAbsent;             // [E,K,N]
   DType compute{};
 };
 void SpellMoeBackward(Graph& graph, const MoeBackwardParts& parts);

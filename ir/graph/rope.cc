@@ -24,7 +24,8 @@ Turn SpellTurn(Graph& graph, Speller& at, const RopeParts& parts) {
     angle = at.Transpose(angle, permutation);
   }
   const Speller::Form form{.dtype = FloatFor(graph[parts.x]), .dims = graph[angle].dims};
-  Turn turn{.cos = at.Pointwise(M::kCos, {angle}, form), .sin = at.Pointwise(M::kSin, {angle}, form)};
+  Turn turn{.cos = at.Pointwise(M::kCos, {angle}, form),
+            .sin = at.Pointwise(M::kSin, {angle}, form)};
   if (parts.scale == 1) return turn;
   for (TensorId* factor : {&turn.cos, &turn.sin})
     *factor = at.Pointwise(M::kMul, {*factor, at.Number(parts.scale, form)}, form);

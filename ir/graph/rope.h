@@ -4,9 +4,9 @@
 //   x = [ rest | low | high ]      low and high are the halves of the last rope_dim elements
 //   y = scale * [ rest | low * cos - high * sin | high * cos + low * sin ]
 //
-// where cos and sin are those of freqs[s, …, 0 to rope_dim / 2). Both halves have one angle, so that
-// the gradient is the rotation by the negative one, and angles beyond the first half are not read:
-// clients store them twice. dx of dy is the same with sin negated.
+// where cos and sin are those of freqs[s, …, 0 to rope_dim / 2). Both halves have one angle, so
+// that the gradient is the rotation by the negative one, and angles beyond the first half are not
+// read: clients store them twice. dx of dy is the same with sin negated.
 //
 //   %angle = transpose(slice(%freqs))
 //   %y = concat(slice(%x) * scale, low * cos - high * sin, high * cos + low * sin)

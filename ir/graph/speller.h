@@ -1,5 +1,6 @@
-// What operations of the API that are no operation of ours are spelled out with: nodes of one result
-// each, added to a graph. For the Spell… functions (attention_parts.h, rope.h, moe_backward.h).
+// What operations of the API that are no operation of ours are spelled out with: nodes of one
+// result each, added to a graph. For the Spell… functions (attention_parts.h, rope.h,
+// moe_backward.h).
 #pragma once
 
 #include <fmt/format.h>
@@ -91,6 +92,8 @@ class Speller {
 };
 
 // What is computed between a tensor's elements and the rounded result.
-inline DType FloatFor(const Tensor& x) { return x.dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+inline DType FloatFor(const Tensor& x) {
+  return x.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
 
 }  // namespace kiln::graph

@@ -1,7 +1,8 @@
 // Statuses of the operations and attributes that 9.20 and later added: softmax, the mask of a
 // diagonal band, transposition, slice, modes of a reshape, rotary embedding, the gradient of a
-// grouped matmul's weights, constant values, multipliers of ragged offsets, types. Each row is one use or one mistake with the status that NVIDIA's 9.28 gives;
-// ours gives the same, or the row says why not. Where that library is installed it is asked, too.
+// grouped matmul's weights, constant values, multipliers of ragged offsets, types. Each row is one
+// use or one mistake with the status that NVIDIA's 9.28 gives; ours gives the same, or the row says
+// why not. Where that library is installed it is asked, too.
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -301,8 +302,7 @@ std::vector<Row> RopeRows(const RopeNames& n) {
       {"rope_part_of_more_angles", "SUCCESS", OfRope(n, {.rope_dim = 32})},
       {"rope_of_0_is_all", "SUCCESS", OfRope(n, {.rope_dim = 0})},
       {"rope_more_places", "SUCCESS", OfRope(n, {.freqs = {100, 1, 1, 64}})},
-      {"rope_floats", "SUCCESS",
-       OfRope(n, {.type = CUDNN_DATA_FLOAT, .y_type = CUDNN_DATA_FLOAT})},
+      {"rope_floats", "SUCCESS", OfRope(n, {.type = CUDNN_DATA_FLOAT, .y_type = CUDNN_DATA_FLOAT})},
       {"rope_narrow_angles", "SUCCESS", OfRope(n, {.freqs_type = CUDNN_DATA_BFLOAT16})},
       {"rope_of_matrices", "SUCCESS",
        OfRope(n, {.x = {8, 8, 64}, .y = {8, 8, 64}, .freqs = {8, 1, 64}})},
@@ -317,8 +317,7 @@ std::vector<Row> RopeRows(const RopeNames& n) {
       {"rope_of_31", "BAD_PARAM", OfRope(n, {.rope_dim = 31})},
       {"rope_of_128", "BAD_PARAM", OfRope(n, {.freqs = {8, 1, 1, 128}, .rope_dim = 128})},
       {"rope_few_angles", "BAD_PARAM", OfRope(n, {.freqs = {8, 1, 1, 32}})},
-      {"rope_of_odd", "BAD_PARAM",
-       OfRope(n, {.x = {2, 4, 8, 63}, .y = {2, 4, 8, 63}})},
+      {"rope_of_odd", "BAD_PARAM", OfRope(n, {.x = {2, 4, 8, 63}, .y = {2, 4, 8, 63}})},
       {"rope_other_y", "BAD_PARAM", OfRope(n, {.y = {2, 4, 8, 62}})},
       {"rope_other_places", "BAD_PARAM", OfRope(n, {.y = {2, 4, 7, 64}})},
       {"rope_types", "BAD_PARAM", OfRope(n, {.y_type = CUDNN_DATA_FLOAT})},
@@ -328,14 +327,12 @@ std::vector<Row> RopeRows(const RopeNames& n) {
        kEarlier},
       {"rope_angles_of_heads", "SUCCESS", OfRope(n, {.freqs = {8, 4, 1, 64}}), "BAD_PARAM",
        kEarlier},
-      {"rope_integers", "SUCCESS",
-       OfRope(n, {.type = CUDNN_DATA_INT8, .y_type = CUDNN_DATA_INT8}), "BAD_PARAM", kEarlier},
+      {"rope_integers", "SUCCESS", OfRope(n, {.type = CUDNN_DATA_INT8, .y_type = CUDNN_DATA_INT8}),
+       "BAD_PARAM", kEarlier},
       {"rope_integer_angles", "SUCCESS", OfRope(n, {.freqs_type = CUDNN_DATA_INT32}), "BAD_PARAM",
        kEarlier},
       {"rope_dim_as_float", "BAD_PARAM",
-       [=](Client& c) {
-         c.SetRaw(c.Make(n.kind), n.rope_dim, CUDNN_TYPE_FLOAT, 1, kScales);
-       },
+       [=](Client& c) { c.SetRaw(c.Make(n.kind), n.rope_dim, CUDNN_TYPE_FLOAT, 1, kScales); },
        "BAD_PARAM_ATTRIBUTE_TYPE", kDouble},
   };
 }
@@ -358,8 +355,7 @@ auto OfMoe(const MoeUse& use) {
            use.first_type},
           {CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_DWEIGHT_DESC, use.dweight}})
       if (operand.attribute != use.without) operands.push_back(operand);
-    c.Finalize(
-        WithTensors(c, CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR, operands));
+    c.Finalize(WithTensors(c, CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR, operands));
   };
 }
 
@@ -475,9 +471,8 @@ TEST(NvidiaParts, StatusesAreThoseOf928OrTheReasonIsKnown) {
   const std::string path = kiln::testing::NvidiaLibraryPath("");
   const bool is_there = !path.empty() && kiln::testing::ProbeVersion(path) / 100 == 928;
   const Library theirs(is_there ? path : "api/libcudnn.so.9");
-  for (const auto& rows :
-       {SoftmaxRows(), MaskRows(), TransposeRows(), SliceRows(), ReshapeRows(), RopeRows(kRope),
-        RopeRows(kRopeGrad), MoeRows(), TensorRows()}) {
+  for (const auto& rows : {SoftmaxRows(), MaskRows(), TransposeRows(), SliceRows(), ReshapeRows(),
+                           RopeRows(kRope), RopeRows(kRopeGrad), MoeRows(), TensorRows()}) {
     for (const Row& row : rows) {
       SCOPED_TRACE(row.name);
       Client client(ours);

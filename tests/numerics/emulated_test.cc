@@ -46,6 +46,7 @@ constexpr EmulatedRun kRuns[] = {
     {"contract_simt", "contract.txt:fprop/f32_nchw"},
     {"contract_simt", "contract.txt:fprop/f64"},
     {"contract_simt", "contract.txt:wgrad/f32"},
+    {"contract_simt", "moe.txt:backward/f32"},
     {"contract_mma", "contract.txt:fprop/f16"},
     {"contract_mma", "contract.txt:fprop/i8"},
     {"contract_mma", "contract.txt:dgrad/strided"},

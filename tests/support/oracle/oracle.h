@@ -274,8 +274,8 @@ Dense GroupedWeightGradient(const Dense& token, const Dense& doutput, const Dens
                             const Dims& dw, Precision precision);
 
 // ---- Rotary position embedding: pairs of the last rope_dim elements of a row (all where it is 0),
-// half of them apart, turned by the angles [places or more, 1…, rope_dim or more] of the row's place
-// along the dim before the last, and by their negatives in the gradient. All are scaled. ----
+// half of them apart, turned by the angles [places or more, 1…, rope_dim or more] of the row's
+// place along the dim before the last, and by their negatives in the gradient. All are scaled. ----
 struct Rotation {
   const Dense *x = nullptr, *angles = nullptr;
   double scale = 1;

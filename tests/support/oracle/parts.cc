@@ -1,5 +1,5 @@
-// Softmax, the mask of a diagonal band and rotary embedding, as one operation each. What a softmax or
-// a rotation may err by follows from its steps, each by its own rule.
+// Softmax, the mask of a diagonal band and rotary embedding, as one operation each. What a softmax
+// or a rotation may err by follows from its steps, each by its own rule.
 #include <cmath>
 #include <numbers>
 
@@ -107,8 +107,7 @@ Dense Rope(const Rotation& in, DType compute) {
     Dims place = index;  // of the other one of the pair
     place[rank - 1] += j < half ? half : -half;
     const Value other = in.x->values[BroadcastIndex(dims, place)];
-    const Value angle =
-        in.angles->values[static_cast<size_t>(index[rank - 2] * width + j % half)];
+    const Value angle = in.angles->values[static_cast<size_t>(index[rank - 2] * width + j % half)];
     const Value by_cos = with("mul", own, scaled(of("cos", angle)));
     const Value by_sin = with("mul", other, scaled(of("sin", angle)));
     const bool adds = (j < half) == in.is_backward;
