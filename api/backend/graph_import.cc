@@ -61,7 +61,9 @@ std::optional<DType> CoreType(cudnnDataType_t type) {
 // reads them. Empty where they are not, or where the order is the same.
 Dims PermutationTo(const TensorDesc& known, const TensorDesc& other) {
   const size_t rank = known.dims.size();
-  if (other.dims.size() != rank) return {};
+  const bool is_plain = known.vector_count == 1 && !known.by_value &&
+                        known.reordering == CUDNN_TENSOR_REORDERING_NONE;
+  if (other.dims.size() != rank || !is_plain) return {};
   TensorDesc turned_back = other;
   turned_back.dims = known.dims;
   turned_back.strides = known.strides;

@@ -1,5 +1,5 @@
-// Rotary embedding and the gradient of experts' weights as they are spelled out: numbers that follow
-// by hand, and text that reads back.
+// Rotary embedding and the gradient of experts' weights as they are spelled out: numbers that
+// follow by hand, and text that reads back.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -48,14 +48,11 @@ void ExpectNear(const Numbers& got, const Numbers& wanted) {
 // A row of six: one element that is only scaled, and two pairs, (2, 4) and (3, 5).
 Numbers Turned(bool is_backward, double scale, const Numbers& angles) {
   Graph g;
-  const TensorId x = Add(g, "x", DType::kF64, {1, 1, 2, 6}), f = Add(g, "f", DType::kF64, {3, 1, 1, 4}),
+  const TensorId x = Add(g, "x", DType::kF64, {1, 1, 2, 6}),
+                 f = Add(g, "f", DType::kF64, {3, 1, 1, 4}),
                  y = Add(g, "y", DType::kF64, {1, 1, 2, 6});
-  SpellRope(g, {.x = x,
-                .freqs = f,
-                .y = y,
-                .scale = scale,
-                .rope_dim = 4,
-                .is_backward = is_backward});
+  SpellRope(
+      g, {.x = x, .freqs = f, .y = y, .scale = scale, .rope_dim = 4, .is_backward = is_backward});
   const Numbers row = {10, 20, 2, 3, 4, 5};
   Numbers both = row;
   both.insert(both.end(), row.begin(), row.end());
@@ -64,8 +61,8 @@ Numbers Turned(bool is_backward, double scale, const Numbers& angles) {
 
 // The second half of a place's angles, and the third place's, are not read.
 const double kNaN = std::numeric_limits<double>::quiet_NaN();
-const Numbers kAngles = {0, kQuarter, kNaN, kNaN, kHalfTurn, -kQuarter, kNaN, kNaN,
-                         kNaN, kNaN, kNaN, kNaN};
+const Numbers kAngles = {0,    kQuarter, kNaN, kNaN, kHalfTurn, -kQuarter,
+                         kNaN, kNaN,     kNaN, kNaN, kNaN,      kNaN};
 
 TEST(Rope, TurnsPairsByTheAnglesOfTheirPlace) {
   ExpectNear(Turned(false, 1, kAngles), {10, 20, 2, -5, 4, 3, 10, 20, -2, 5, -4, -3});
@@ -87,11 +84,8 @@ Numbers Gradient(const Numbers& token, const Numbers& doutput, const Numbers& fi
   const TensorId t = Add(g, "t", DType::kF64, {1, 4, 2}), d = Add(g, "d", DType::kF64, {1, 4, 1}),
                  o = Add(g, "o", DType::kI32, {groups, 1, 1}),
                  w = Add(g, "w", DType::kF64, {3, 2, 1});
-  SpellMoeBackward(g, {.token = t,
-                       .doutput = d,
-                       .first_token_offset = o,
-                       .dweight = w,
-                       .compute = DType::kF64});
+  SpellMoeBackward(
+      g, {.token = t, .doutput = d, .first_token_offset = o, .dweight = w, .compute = DType::kF64});
   return Evaluated(std::move(g), {{t, token}, {d, doutput}, {o, first}}, w);
 }
 
