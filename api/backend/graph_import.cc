@@ -56,6 +56,39 @@ std::optional<DType> CoreType(cudnnDataType_t type) {
   }
 }
 
+// Which dim of `known` each dim of `other` is, where the two are the same elements with their dims
+// in another order: as cudnn-frontend describes keys, to what makes them and to the product that
+// reads them. Empty where they are not, or where the order is the same.
+Dims PermutationTo(const TensorDesc& known, const TensorDesc& other) {
+  const size_t rank = known.dims.size();
+  const bool is_plain = known.vector_count == 1 && !known.by_value &&
+                        known.reordering == CUDNN_TENSOR_REORDERING_NONE;
+  if (other.dims.size() != rank || !is_plain) return {};
+  TensorDesc turned_back = other;
+  turned_back.dims = known.dims;
+  turned_back.strides = known.strides;
+  if (!known.SameAs(turned_back)) return {};
+  Dims permutation;
+  uint64_t used = 0;
+  for (size_t d = 0; d < rank; ++d)
+    for (size_t from = 0; from < rank; ++from) {
+      if ((used >> from & 1) != 0 || known.dims[from] != other.dims[d] ||
+          known.strides[from] != other.strides[d])
+        continue;
+      used |= uint64_t{1} << from;
+      permutation.push_back(static_cast<int64_t>(from));
+      break;
+    }
+  return permutation.size() == rank ? permutation : Dims();
+}
+
+Dims Inverse(const Dims& permutation) {
+  Dims inverse(permutation.size());
+  for (size_t d = 0; d < permutation.size(); ++d)
+    inverse[static_cast<size_t>(permutation[d])] = static_cast<int64_t>(d);
+  return inverse;
+}
+
 }  // namespace
 
 Result<DType> ElementType(cudnnDataType_t type) {
@@ -109,7 +142,8 @@ Result<GraphImport::Entry*> GraphImport::Find(const TensorDesc& tensor) {
   auto found = by_uid_.find(tensor.uid);
   if (found != by_uid_.end()) {
     const Ref<TensorDesc>& known = found->second.copy;
-    if (known == nullptr || known->SameAs(tensor)) return &found->second;
+    if (known == nullptr || known->SameAs(tensor) || !PermutationTo(*known, tensor).empty())
+      return &found->second;
     return Status::Error(Code::kDuplicatedEntries, "{} and {} share a uid but differ",
                          found->second.copy->Text(), tensor.Text());
   }
@@ -144,7 +178,24 @@ Result<graph::TensorId> GraphImport::AddTensor(const TensorDesc& tensor, const c
 
 Result<graph::TensorId> GraphImport::Tensor(const TensorDesc& tensor) {
   ASSIGN_OR_RETURN(Entry * entry, Find(tensor));
-  return entry->id;
+  if (entry->copy == nullptr || entry->copy->SameAs(tensor)) return entry->id;
+  return Turned(*entry, PermutationTo(*entry->copy, tensor));
+}
+
+graph::TensorId GraphImport::Turned(Entry& entry, const Dims& permutation) {
+  const auto [at, is_new] = entry.turned.try_emplace(permutation, graph::kAbsent);
+  if (!is_new) return at->second;
+  const graph::Tensor& x = graph_[entry.id];
+  const DType dtype = x.dtype == DType::kB1 ? DType::kBool : x.dtype;
+  Dims dims, strides;
+  for (const int64_t from : permutation) {
+    dims.push_back(x.dims[static_cast<size_t>(from)]);
+    strides.push_back(x.strides[static_cast<size_t>(from)]);
+  }
+  at->second = Temporary(dtype, std::move(dims), std::move(strides));
+  AddNode(graph::GraphOp::kTranspose, {entry.id}, {at->second}, MovingType(dtype),
+          graph::TransposeAttrs{.permutation = permutation});
+  return at->second;
 }
 
 Result<graph::TensorId> GraphImport::Previous(const TensorDesc& tensor) {
@@ -157,6 +208,11 @@ Result<graph::TensorId> GraphImport::Previous(const TensorDesc& tensor) {
   if (tensor.ragged_offset != nullptr) {
     return Status::Error(Code::kNotSupported, "{} is ragged: it cannot be read and written",
                          tensor.Text());
+  }
+  if (entry->copy != nullptr && !entry->copy->SameAs(tensor)) {
+    return Status::Error(Code::kDuplicatedEntries,
+                         "{} is read before it is written, and {} has its dims in another order",
+                         entry->copy->Text(), tensor.Text());
   }
   if (entry->previous == graph::kAbsent) {
     ASSIGN_OR_RETURN(entry->previous, AddTensor(tensor, "_before"));
@@ -172,9 +228,20 @@ Result<graph::TensorId> GraphImport::Read(const TensorDesc& tensor,
 }
 
 Result<graph::TensorId> GraphImport::Write(const TensorDesc& tensor) {
-  if (!tensor.by_value) return Tensor(tensor);
-  return Status::Error(Code::kBadParam, "{} is passed by value and cannot be written",
-                       tensor.Text());
+  if (tensor.by_value) {
+    return Status::Error(Code::kBadParam, "{} is passed by value and cannot be written",
+                         tensor.Text());
+  }
+  ASSIGN_OR_RETURN(Entry * entry, Find(tensor));
+  if (entry->copy == nullptr || entry->copy->SameAs(tensor)) return entry->id;
+  // An operation before this one read it with its dims in another order.
+  const Dims permutation = PermutationTo(*entry->copy, tensor);
+  const DType dtype = graph_[entry->id].dtype;
+  const graph::TensorId written = Temporary(dtype, Dims(tensor.dims.begin(), tensor.dims.end()),
+                                            Dims(tensor.strides.begin(), tensor.strides.end()));
+  AddNode(graph::GraphOp::kTranspose, {written}, {entry->id}, MovingType(dtype),
+          graph::TransposeAttrs{.permutation = Inverse(permutation)});
+  return written;
 }
 
 void GraphImport::Bind(int64_t uid, graph::TensorId id) {

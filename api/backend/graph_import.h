@@ -65,8 +65,10 @@ class GraphImport {
     Ref<TensorDesc> copy;  // null for one that was bound
     graph::TensorId id = graph::kAbsent;
     graph::TensorId previous = graph::kAbsent;
+    std::map<Dims, graph::TensorId> turned;  // by permutation, as operations read it
   };
   Result<Entry*> Find(const TensorDesc& tensor);
+  graph::TensorId Turned(Entry& entry, const Dims& permutation);
   Result<graph::TensorId> AddTensor(const TensorDesc& tensor, const char* suffix);
   Result<graph::Tensor> Convert(const TensorDesc& tensor) const;
 

@@ -6,7 +6,6 @@
 #include "api/backend/convolution.h"
 #include "api/backend/descriptor.h"
 #include "api/backend/execution_plan.h"
-#include "api/backend/later.h"
 #include "api/backend/matmul.h"
 #include "api/backend/moe.h"
 #include "api/backend/norm.h"
@@ -14,6 +13,7 @@
 #include "api/backend/reduction.h"
 #include "api/backend/resample.h"
 #include "api/backend/rng.h"
+#include "api/backend/rope.h"
 #include "api/backend/sdpa.h"
 #include "api/backend/signal.h"
 #include "api/backend/softmax.h"
@@ -73,9 +73,9 @@ std::span<const Kind> AllKinds() {
       KindOf<SoftmaxDesc>(),
       KindOf<TransposeDesc>(),
       KindOf<SliceDesc>(),
-      KindOf<MoeGroupedMatmulBwdLater>(),
-      KindOf<RopeFwdLater>(),
-      KindOf<RopeBwdLater>(),
+      KindOf<MoeGroupedMatmulBwdDesc>(),
+      KindOf<RopeForwardDesc>(),
+      KindOf<RopeBackwardDesc>(),
   };
   return kKinds;
 }

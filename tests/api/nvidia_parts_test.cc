@@ -1,7 +1,8 @@
 // Statuses of the operations and attributes that 9.20 and later added: softmax, the mask of a
-// diagonal band, transposition, slice, modes of a reshape, constant values, multipliers of ragged
-// offsets, types. Each row is one use or one mistake with the status that NVIDIA's 9.28 gives;
-// ours gives the same, or the row says why not. Where that library is installed it is asked, too.
+// diagonal band, transposition, slice, modes of a reshape, rotary embedding, the gradient of a
+// grouped matmul's weights, constant values, multipliers of ragged offsets, types. Each row is one
+// use or one mistake with the status that NVIDIA's 9.28 gives; ours gives the same, or the row says
+// why not. Where that library is installed it is asked, too.
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -254,6 +255,142 @@ std::vector<Row> ReshapeRows() {
   };
 }
 
+// ---- rotary embedding
+
+struct RopeNames {
+  int kind, x, y, freqs, scale, rope_dim;
+};
+constexpr RopeNames kRope = {
+    CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR, CUDNN_ATTR_OPERATION_ROPE_FWD_XDESC,
+    CUDNN_ATTR_OPERATION_ROPE_FWD_YDESC,         CUDNN_ATTR_OPERATION_ROPE_FWD_FREQSDESC,
+    CUDNN_ATTR_OPERATION_ROPE_FWD_OUTPUT_SCALE,  CUDNN_ATTR_OPERATION_ROPE_FWD_ROPE_DIM};
+constexpr RopeNames kRopeGrad = {
+    CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR, CUDNN_ATTR_OPERATION_ROPE_BWD_DYDESC,
+    CUDNN_ATTR_OPERATION_ROPE_BWD_DXDESC,        CUDNN_ATTR_OPERATION_ROPE_BWD_FREQSDESC,
+    CUDNN_ATTR_OPERATION_ROPE_BWD_OUTPUT_SCALE,  CUDNN_ATTR_OPERATION_ROPE_BWD_ROPE_DIM};
+
+struct RopeUse {
+  Ints x = {2, 4, 8, 64}, y = {2, 4, 8, 64}, freqs = {8, 1, 1, 64};
+  int type = CUDNN_DATA_BFLOAT16, y_type = CUDNN_DATA_BFLOAT16, freqs_type = CUDNN_DATA_FLOAT;
+  int64_t rope_dim = -1;  // not set
+  int without = 0;        // an attribute
+};
+
+auto OfRope(const RopeNames& names, const RopeUse& use) {
+  return [=](Client& c) {
+    std::vector<Operand> operands;
+    for (const Operand& operand : {Operand{names.x, use.x, use.type},
+                                   {names.y, use.y, use.y_type},
+                                   {names.freqs, use.freqs, use.freqs_type}})
+      if (operand.attribute != use.without) operands.push_back(operand);
+    Raw op = WithTensors(c, names.kind, operands);
+    if (use.rope_dim != -1) c.SetInt(op, names.rope_dim, use.rope_dim);
+    c.Finalize(op);
+  };
+}
+
+std::vector<Row> RopeRows(const RopeNames& n) {
+  constexpr auto kDouble = "ours says which mistake it is";
+  const auto scaled = [=](int type, const void* value, int64_t count) {
+    return [=](Client& c) { c.SetRaw(c.Make(n.kind), n.scale, type, count, value); };
+  };
+  static constexpr float kScales[] = {0.5F, 2};
+  static constexpr double kWide = 0.5;
+  return {
+      {"rope", "SUCCESS", OfRope(n, {})},
+      {"rope_part", "SUCCESS", OfRope(n, {.freqs = {8, 1, 1, 32}, .rope_dim = 32})},
+      {"rope_part_of_more_angles", "SUCCESS", OfRope(n, {.rope_dim = 32})},
+      {"rope_of_0_is_all", "SUCCESS", OfRope(n, {.rope_dim = 0})},
+      {"rope_more_places", "SUCCESS", OfRope(n, {.freqs = {100, 1, 1, 64}})},
+      {"rope_floats", "SUCCESS", OfRope(n, {.type = CUDNN_DATA_FLOAT, .y_type = CUDNN_DATA_FLOAT})},
+      {"rope_narrow_angles", "SUCCESS", OfRope(n, {.freqs_type = CUDNN_DATA_BFLOAT16})},
+      {"rope_of_matrices", "SUCCESS",
+       OfRope(n, {.x = {8, 8, 64}, .y = {8, 8, 64}, .freqs = {8, 1, 64}})},
+      {"rope_scale", "SUCCESS", scaled(CUDNN_TYPE_FLOAT, kScales, 1)},
+      {"rope_two_scales", "BAD_PARAM", scaled(CUDNN_TYPE_FLOAT, kScales, 2)},
+      {"rope_scale_as_double", "BAD_PARAM", scaled(CUDNN_TYPE_DOUBLE, &kWide, 1),
+       "BAD_PARAM_ATTRIBUTE_TYPE", kDouble},
+      {"rope_without_x", "BAD_PARAM", OfRope(n, {.without = n.x})},
+      {"rope_without_y", "BAD_PARAM", OfRope(n, {.without = n.y})},
+      {"rope_without_angles", "BAD_PARAM", OfRope(n, {.without = n.freqs})},
+      {"rope_of_minus_2", "BAD_PARAM", OfRope(n, {.rope_dim = -2})},
+      {"rope_of_31", "BAD_PARAM", OfRope(n, {.rope_dim = 31})},
+      {"rope_of_128", "BAD_PARAM", OfRope(n, {.freqs = {8, 1, 1, 128}, .rope_dim = 128})},
+      {"rope_few_angles", "BAD_PARAM", OfRope(n, {.freqs = {8, 1, 1, 32}})},
+      {"rope_of_odd", "BAD_PARAM", OfRope(n, {.x = {2, 4, 8, 63}, .y = {2, 4, 8, 63}})},
+      {"rope_other_y", "BAD_PARAM", OfRope(n, {.y = {2, 4, 8, 62}})},
+      {"rope_other_places", "BAD_PARAM", OfRope(n, {.y = {2, 4, 7, 64}})},
+      {"rope_types", "BAD_PARAM", OfRope(n, {.y_type = CUDNN_DATA_FLOAT})},
+      {"rope_few_places", "SUCCESS", OfRope(n, {.freqs = {7, 1, 1, 64}}), "BAD_PARAM",
+       "angles of places would be read where there are none"},
+      {"rope_angles_along_places", "SUCCESS", OfRope(n, {.freqs = {1, 1, 8, 64}}), "BAD_PARAM",
+       kEarlier},
+      {"rope_angles_of_heads", "SUCCESS", OfRope(n, {.freqs = {8, 4, 1, 64}}), "BAD_PARAM",
+       kEarlier},
+      {"rope_integers", "SUCCESS", OfRope(n, {.type = CUDNN_DATA_INT8, .y_type = CUDNN_DATA_INT8}),
+       "BAD_PARAM", kEarlier},
+      {"rope_integer_angles", "SUCCESS", OfRope(n, {.freqs_type = CUDNN_DATA_INT32}), "BAD_PARAM",
+       kEarlier},
+      {"rope_dim_as_float", "BAD_PARAM",
+       [=](Client& c) { c.SetRaw(c.Make(n.kind), n.rope_dim, CUDNN_TYPE_FLOAT, 1, kScales); },
+       "BAD_PARAM_ATTRIBUTE_TYPE", kDouble},
+  };
+}
+
+// ---- the gradient of a grouped matmul's weights
+
+struct MoeUse {
+  Ints token = {1, 32, 16}, doutput = {1, 32, 24}, first = {4, 1, 1}, dweight = {4, 16, 24};
+  int first_type = CUDNN_DATA_INT32;
+  int without = 0;
+};
+
+auto OfMoe(const MoeUse& use) {
+  return [=](Client& c) {
+    std::vector<Operand> operands;
+    for (const Operand& operand :
+         {Operand{CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_TOKEN_DESC, use.token},
+          {CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_DOUTPUT_DESC, use.doutput},
+          {CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_FIRST_TOKEN_OFFSET_DESC, use.first,
+           use.first_type},
+          {CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_DWEIGHT_DESC, use.dweight}})
+      if (operand.attribute != use.without) operands.push_back(operand);
+    c.Finalize(WithTensors(c, CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR, operands));
+  };
+}
+
+std::vector<Row> MoeRows() {
+  return {
+      {"moe", "SUCCESS", OfMoe({})},
+      {"moe_long_offsets", "SUCCESS", OfMoe({.first_type = CUDNN_DATA_INT64})},
+      {"moe_batches", "SUCCESS", OfMoe({.first = {8, 1, 1}})},
+      {"moe_without_token", "BAD_PARAM",
+       OfMoe({.without = CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_TOKEN_DESC})},
+      {"moe_without_doutput", "BAD_PARAM",
+       OfMoe({.without = CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_DOUTPUT_DESC})},
+      {"moe_without_offsets", "BAD_PARAM",
+       OfMoe({.without = CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_FIRST_TOKEN_OFFSET_DESC})},
+      {"moe_without_dweight", "BAD_PARAM",
+       OfMoe({.without = CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_DWEIGHT_DESC})},
+      {"moe_offsets_of_rank_1", "BAD_PARAM", OfMoe({.first = {4}})},
+      {"moe_offsets_and_end", "SUCCESS", OfMoe({.first = {5, 1, 1}}), "BAD_PARAM", kEarlier},
+      {"moe_other_experts", "SUCCESS", OfMoe({.dweight = {3, 16, 24}}), "BAD_PARAM", kEarlier},
+      {"moe_float_offsets", "SUCCESS", OfMoe({.first_type = CUDNN_DATA_FLOAT}), "BAD_PARAM",
+       kEarlier},
+      {"moe_matrices", "BAD_PARAM", OfMoe({.token = {32, 16}})},
+      {"moe_two_batches", "BAD_PARAM", OfMoe({.token = {2, 32, 16}, .doutput = {2, 32, 24}})},
+      {"moe_other_depth", "BAD_PARAM", OfMoe({.dweight = {4, 17, 24}})},
+      {"moe_other_columns", "BAD_PARAM", OfMoe({.dweight = {4, 16, 25}})},
+      {"moe_other_rows", "BAD_PARAM", OfMoe({.doutput = {1, 33, 24}})},
+      {"moe_type_as_int", "BAD_PARAM",
+       [](Client& c) {
+         c.SetInt(c.Make(CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR),
+                  CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_MATH_PREC, 0);
+       },
+       "BAD_PARAM_ATTRIBUTE_TYPE", "ours says which mistake it is"},
+  };
+}
+
 // ---- tensors
 
 using More = std::function<void(Client&, Raw)>;
@@ -334,8 +471,8 @@ TEST(NvidiaParts, StatusesAreThoseOf928OrTheReasonIsKnown) {
   const std::string path = kiln::testing::NvidiaLibraryPath("");
   const bool is_there = !path.empty() && kiln::testing::ProbeVersion(path) / 100 == 928;
   const Library theirs(is_there ? path : "api/libcudnn.so.9");
-  for (const auto& rows :
-       {SoftmaxRows(), MaskRows(), TransposeRows(), SliceRows(), ReshapeRows(), TensorRows()}) {
+  for (const auto& rows : {SoftmaxRows(), MaskRows(), TransposeRows(), SliceRows(), ReshapeRows(),
+                           RopeRows(kRope), RopeRows(kRopeGrad), MoeRows(), TensorRows()}) {
     for (const Row& row : rows) {
       SCOPED_TRACE(row.name);
       Client client(ours);
@@ -347,6 +484,29 @@ TEST(NvidiaParts, StatusesAreThoseOf928OrTheReasonIsKnown) {
       row.run(other);
       EXPECT_EQ(NameOf(theirs, other.status), row.nvidia) << "NVIDIA's";
     }
+  }
+}
+
+// What was not set reads as its default, and a rope dim of 0 as what it stands for.
+TEST(NvidiaParts, RopeReadsBack) {
+  const Library ours("api/libcudnn.so.9");
+  ASSERT_TRUE(ours.loaded()) << dlerror();
+  for (const RopeNames& n : {kRope, kRopeGrad}) {
+    Client c(ours);
+    Raw op = WithTensors(c, n.kind,
+                         {{n.x, {2, 4, 8, 64}}, {n.y, {2, 4, 8, 64}}, {n.freqs, {8, 1, 1, 64}}});
+    c.SetInt(op, n.rope_dim, 0);
+    c.Finalize(op);
+    ASSERT_EQ(c.status, CUDNN_STATUS_SUCCESS);
+    int64_t rope_dim = -1;
+    float scale = -1;
+    EXPECT_EQ(c.Get(op, n.rope_dim, CUDNN_TYPE_INT64, 1, &rope_dim), 1);
+    EXPECT_EQ(c.Get(op, n.scale, CUDNN_TYPE_FLOAT, 1, &scale), 1);
+    EXPECT_EQ(c.status, CUDNN_STATUS_SUCCESS);
+    EXPECT_EQ(rope_dim, 64);
+    EXPECT_EQ(scale, 1.0F);
+    c.SetInt(op, n.rope_dim, 32);
+    EXPECT_NE(c.status, CUDNN_STATUS_SUCCESS) << "a finalized operation stands";
   }
 }
 

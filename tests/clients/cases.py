@@ -11,6 +11,7 @@ import attention
 import norms
 import quantised
 import reference
+import rotary
 from builder import channels_last, packed
 from reference import Ref
 
@@ -393,3 +394,4 @@ _case("integers", _T.FLOAT, _integers)
 norms.add_cases(_for_floats)
 attention.add_cases(_case)
 quantised.add_cases(_case)
+rotary.add_cases(_case, _for_floats)

@@ -9,6 +9,7 @@ import re
 import cudnn
 
 from cases import CASES, HAS_TRANSPOSE
+from rotary import HAS_GROUPED_GRADIENT, HAS_ROPE
 
 # Methods of a graph that add no node.
 _OTHERS = {
@@ -30,7 +31,9 @@ _OWN = {name + part for name in ("gdn", "gdn2", "gdp", "kda", "mamba2")
 _ALIASES = {"scaled_dot_product_flash_attention": "sdpa", "scaled_dot_product_flash_attention_backward": "sdpa_backward"}
 # Operations that the frontend refuses before it asks a library of an older version, and those without a program.
 _LATER = set() if HAS_TRANSPOSE else {"transpose"}
-_UNDONE = {"moe_grouped_matmul_bwd", "rope", "rope_backward", "sdpa_mxfp8", "sdpa_mxfp8_backward"}
+_LATER |= set() if HAS_ROPE else {"rope", "rope_backward"}
+_LATER |= set() if HAS_GROUPED_GRADIENT else {"moe_grouped_matmul_bwd"}
+_UNDONE = {"sdpa_mxfp8", "sdpa_mxfp8_backward"}
 # Headers of nodes that are not called as their method is: by methods, or by programs of frontend_nodes.cc.
 _HEADERS = {
     "adaptive_layernorm": {"adalayernorm", "adalayernorm_backward"},

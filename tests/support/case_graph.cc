@@ -2,6 +2,8 @@
 
 #include "ir/graph/attention_parts.h"
 #include "ir/graph/builder.h"
+#include "ir/graph/moe_backward.h"
+#include "ir/graph/rope.h"
 #include "tests/support/evaluate.h"
 #include "tests/support/oracle/dtype.h"
 
@@ -100,6 +102,25 @@ bool SpellParts(const CaseOp& op, graph::Graph& g) {
   }
   if (op.name == "reshape" && op.Word("mode", "view") == "logical") {
     graph::SpellLogicalReshape(g, op.inputs[0], op.outputs[0]);
+    return true;
+  }
+  if (op.name.starts_with("rope")) {
+    const int64_t depth = g[op.inputs[0]].dims.back();
+    const auto asked = static_cast<int64_t>(op.Number("rope_dim", 0));
+    graph::SpellRope(g, {.x = op.inputs[0],
+                         .freqs = op.inputs[1],
+                         .y = op.outputs[0],
+                         .scale = static_cast<float>(op.Number("scale", 1)),
+                         .rope_dim = asked == 0 ? depth : asked,
+                         .is_backward = op.name == "rope_bwd"});
+    return true;
+  }
+  if (op.name == "moe_bwd") {
+    graph::SpellMoeBackward(g, {.token = op.inputs[0],
+                                .doutput = op.inputs[1],
+                                .first_token_offset = op.inputs[2],
+                                .dweight = op.outputs[0],
+                                .compute = TypeOf(op.Compute())});
     return true;
   }
   if (op.name != "band_mask") return false;

@@ -49,6 +49,8 @@ const std::set<std::string>& KnownAttributes() {
                                            "permutation",
                                            "post",
                                            "right",
+                                           "rope_dim",
+                                           "scale",
                                            "slope",
                                            "softplus_beta",
                                            "start",
@@ -89,6 +91,9 @@ constexpr OpRow kOps[] = {
     {"expand_band", 1, 1, 1},
     {"contract_band", 1, 1, 1},
     {"moe", 3, 5, 1},
+    {"moe_bwd", 3, 3, 1},
+    {"rope", 2, 2, 1},
+    {"rope_bwd", 2, 2, 1},
     {"gen_stats", 1, 1, 2},
     {"bn_finalize", 9, 9, 6, 0, true},
     {"bn_bwd_weights", 4, 5, 5, 0, true},
@@ -391,6 +396,7 @@ class LineParser {
       const bool gathers = op.Word("mode", "none") == "gather" && op.inputs.size() > 3;
       return Dims{1, DimsOf(op.inputs[gathers ? 3 : 0])[1], DimsOf(op.inputs[1])[2]};
     }
+    if (op.name.starts_with("rope")) return DimsOf(op.inputs[0]);
     if (op.name == "gen_stats") {
       Dims dims(DimsOf(op.inputs[0]).size(), 1);
       dims[1] = DimsOf(op.inputs[0])[1];

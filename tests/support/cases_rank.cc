@@ -52,8 +52,9 @@ Case PadRank(const Case& c, size_t rank, PadSide side) {
 
 std::vector<Case> FormsForNvidia(const Case& c) {
   // Their dims have places: batch, channels, space; rows and columns; or numbers of their own.
-  for (const char* placed : {"conv_", "gen_stats", "bn_", "norm_", "moe", "maxpool", "avgpool",
-                             "bilinear", "nearest", "softmax", "band_mask", "transpose", "slice"}) {
+  for (const char* placed :
+       {"conv_", "gen_stats", "bn_", "norm_", "moe", "rope", "maxpool", "avgpool", "bilinear",
+        "nearest", "softmax", "band_mask", "transpose", "slice"}) {
     if (HasOp(c, placed)) return {c};
   }
   const bool is_matmul = HasOp(c, "matmul");

@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(All, CaseFiles,
                          ::testing::Values("conv.txt", "matmul.txt", "pointwise.txt",
                                            "reduction.txt", "fused.txt", "block_scale.txt",
                                            "rng.txt", "band.txt", "moe.txt", "conv_direct.txt",
-                                           "attention.txt", "parts.txt"));
+                                           "attention.txt", "parts.txt", "rope.txt"));
 
 const char kAttention[] =
     "a: matmul(q:bf16[1,2,9,8], k:bf16[1,2,8,30]) -> %s:f32; reduce_max(%s) -> %m:f32[1,2,9,1]; "

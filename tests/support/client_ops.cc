@@ -49,6 +49,8 @@ class Maker {
     if (op.name == "expand_band") return ExpandBand(op);
     if (op.name == "contract_band") return ContractBand(op);
     if (op.name == "moe") return Moe(op);
+    if (op.name == "moe_bwd") return MoeBackward(op);
+    if (op.name.starts_with("rope")) return Rope(op);
     if (op.name == "softmax") return Softmax(op);
     if (op.name == "band_mask") return BandMask(op);
     if (op.name == "transpose") return Transpose(op);
@@ -444,6 +446,40 @@ class Maker {
     Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_OUTPUT_DESC, op.outputs, 0);
     const auto top_k = static_cast<int32_t>(op.Number("top_k", 1));
     d.Set(CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOP_K, CUDNN_TYPE_INT32, 1, &top_k);
+    return d;
+  }
+
+  Descriptor MoeBackward(const CaseOp& op) const {
+    Descriptor d(cudnn_, CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR);
+    d.SetEnum(CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+              CudnnType(op.Compute()));
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_TOKEN_DESC, op.inputs, 0);
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_DOUTPUT_DESC, op.inputs, 1);
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_FIRST_TOKEN_OFFSET_DESC, op.inputs, 2);
+    Use(d, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_BWD_DWEIGHT_DESC, op.outputs, 0);
+    return d;
+  }
+
+  Descriptor Rope(const CaseOp& op) const {
+    struct Names {
+      cudnnBackendDescriptorType_t kind;
+      Name x, y, freqs, scale, rope_dim;
+    };
+    static constexpr Names kForward = {
+        CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR, CUDNN_ATTR_OPERATION_ROPE_FWD_XDESC,
+        CUDNN_ATTR_OPERATION_ROPE_FWD_YDESC,         CUDNN_ATTR_OPERATION_ROPE_FWD_FREQSDESC,
+        CUDNN_ATTR_OPERATION_ROPE_FWD_OUTPUT_SCALE,  CUDNN_ATTR_OPERATION_ROPE_FWD_ROPE_DIM};
+    static constexpr Names kBackward = {
+        CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR, CUDNN_ATTR_OPERATION_ROPE_BWD_DYDESC,
+        CUDNN_ATTR_OPERATION_ROPE_BWD_DXDESC,        CUDNN_ATTR_OPERATION_ROPE_BWD_FREQSDESC,
+        CUDNN_ATTR_OPERATION_ROPE_BWD_OUTPUT_SCALE,  CUDNN_ATTR_OPERATION_ROPE_BWD_ROPE_DIM};
+    const Names& names = op.name == "rope" ? kForward : kBackward;
+    Descriptor d(cudnn_, names.kind);
+    Use(d, names.x, op.inputs, 0);
+    Use(d, names.freqs, op.inputs, 1);
+    Use(d, names.y, op.outputs, 0);
+    if (op.Has("scale")) d.SetFloat(names.scale, static_cast<float>(op.Number("scale", 1)));
+    if (op.Has("rope_dim")) d.SetInt(names.rope_dim, Integer(op, "rope_dim", 0));
     return d;
   }
 

@@ -185,6 +185,11 @@ class Evaluator {
     if (op.name == "rng") return {ApplyRng(op)};
     if (op.name == "expand_band" || op.name == "contract_band") return {ApplyBand(op)};
     if (op.name == "moe") return {ApplyMoe(op)};
+    if (op.name == "moe_bwd") {
+      return {oracle::GroupedWeightGradient(*In(op, 0), *In(op, 1), *In(op, 2),
+                                            Tensor(op.outputs[0]).dims, PrecisionOf(op))};
+    }
+    if (op.name.starts_with("rope")) return {ApplyRope(op)};
     if (op.name == "softmax") {
       auto r = oracle::Softmax(*In(op, 0), In(op, 1), op.Number("log2", 0) != 0, op.Compute());
       return {std::move(r.y), std::move(r.stats), std::move(r.max), std::move(r.sum)};
@@ -315,6 +320,17 @@ class Evaluator {
                                   .scatter_k = In(op, 4),
                                   .top_k = static_cast<int64_t>(op.Number("top_k", 1))},
                                  Tensor(op.outputs[0]).dims, PrecisionOf(op));
+  }
+
+  // Operands: x (or dy), angles.
+  Dense ApplyRope(const CaseOp& op) const {
+    const bool is_wide = Tensor(op.inputs[0]).dtype == DType::kF64;
+    return oracle::Rope({.x = In(op, 0),
+                         .angles = In(op, 1),
+                         .scale = static_cast<float>(op.Number("scale", 1)),
+                         .rope_dim = static_cast<int64_t>(op.Number("rope_dim", 0)),
+                         .is_backward = op.name == "rope_bwd"},
+                        is_wide ? DType::kF64 : DType::kF32);
   }
 
   Dense ApplyRng(const CaseOp& op) const {

@@ -67,6 +67,17 @@ Desc Matmul(const std::vector<int64_t>& a, const std::vector<int64_t>& b,
   return op;
 }
 
+// Angles of three places, eight each.
+Desc Rope(const Desc& x, const Desc& y, int64_t rope_dim) {
+  Desc op(CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR);
+  op.Set(CUDNN_ATTR_OPERATION_ROPE_FWD_XDESC, x)
+      .Set(CUDNN_ATTR_OPERATION_ROPE_FWD_YDESC, y)
+      .Set(CUDNN_ATTR_OPERATION_ROPE_FWD_FREQSDESC, Tensor(9, {3, 1, 8}))
+      .Set(CUDNN_ATTR_OPERATION_ROPE_FWD_ROPE_DIM, rope_dim)
+      .Finalize();
+  return op;
+}
+
 Desc Concat(const std::vector<int64_t>& a, const std::vector<int64_t>& b,
             const std::vector<int64_t>& y, int64_t axis, int64_t inplace = -1) {
   Desc ta = Tensor(1, a), tb = Tensor(2, b), ty = Tensor(3, y);
@@ -419,6 +430,17 @@ const std::vector<Row>& Rows() {
        [] { return Of(Concat({2, 3}, {1, 4}, {2, 7}, 1)); }},
       {"concat_inplace", kBad, "in-place index 2",
        [] { return Of(Concat({2, 3}, {2, 4}, {2, 7}, 1, 2)); }},
+      {"rope_odd_part", kBad, "5 elements to turn; of tensor 1 (2x3x8)",
+       [] { return Of(Rope(Tensor(1, {2, 3, 8}), Tensor(2, {2, 3, 8}), 5)); }},
+      {"rope_no_places", kBad, "no dim of places",
+       [] { return Of(Rope(Tensor(1, {8}), Tensor(2, {8}), 8)); }},
+      {"rope_in_place", CUDNN_STATUS_NOT_SUPPORTED, "does not turn elements where they lie",
+       [] {
+         Desc rope = Rope(Tensor(1, {2, 3, 8}), Tensor(1, {2, 3, 8}), 4);
+         return Of(Graph(nullptr, {&rope}));
+       }},
+      {"rope_places", kBad, "first at least 4, the places of tensor 1 (2x4x8)",
+       [] { return Of(Rope(Tensor(1, {2, 4, 8}), Tensor(2, {2, 4, 8}), 4)); }},
       {"gen_stats_channels", kBad, "no dimension of channels",
        [] { return Of(GenStats({6}, {6})); }},
       // Graphs.

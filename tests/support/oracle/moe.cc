@@ -41,4 +41,28 @@ Dense GroupedMatmul(const GroupedTokens& g, const Dims& out, Precision p) {
   return y;
 }
 
+Dense GroupedWeightGradient(const Dense& token, const Dense& doutput, const Dense& first,
+                            const Dims& dw, Precision p) {
+  const int64_t experts = dw[0], depth = dw[1], columns = dw[2], tokens = token.dims[1],
+                groups = first.dims[0];
+  const auto moved = [&](Value v) { return v.e + p.operand_roundoff * std::fabs(v.v); };
+  Dense y{.dims = dw, .values = {}};
+  for (int64_t e = 0; e < experts; ++e)
+    for (int64_t k = 0; k < depth; ++k)
+      for (int64_t n = 0; n < columns; ++n) {
+        Accumulator sum;
+        for (int64_t group = e; group < groups; group += experts) {
+          const int64_t end = group + 1 < groups ? At(first, group + 1) : tokens;
+          for (int64_t r = std::max<int64_t>(At(first, group), 0); r < std::min(end, tokens); ++r) {
+            const Value a = token.values[static_cast<size_t>(r * depth + k)];
+            const Value b = doutput.values[static_cast<size_t>(r * columns + n)];
+            const double ea = moved(a), eb = moved(b);
+            sum.Add(a.v * b.v, std::fabs(a.v) * eb + std::fabs(b.v) * ea + ea * eb);
+          }
+        }
+        y.values.push_back(sum.Result(p.compute, p.sum_roundoff));
+      }
+  return y;
+}
+
 }  // namespace kiln::oracle

@@ -269,6 +269,21 @@ struct GroupedTokens {
 };
 Dense GroupedMatmul(const GroupedTokens&, const Dims& out, Precision precision);
 
+// ---- The gradient of those weights: dw[e, k, n], over the tokens of each expert. ----
+Dense GroupedWeightGradient(const Dense& token, const Dense& doutput, const Dense& first,
+                            const Dims& dw, Precision precision);
+
+// ---- Rotary position embedding: pairs of the last rope_dim elements of a row (all where it is 0),
+// half of them apart, turned by the angles [places or more, 1…, rope_dim or more] of the row's
+// place along the dim before the last, and by their negatives in the gradient. All are scaled. ----
+struct Rotation {
+  const Dense *x = nullptr, *angles = nullptr;
+  double scale = 1;
+  int64_t rope_dim = 0;
+  bool is_backward = false;
+};
+Dense Rope(const Rotation&, DType compute);
+
 // ---- Complex numbers: a dim of two parts behind the others, or the parts apart. ----
 struct ComplexParts {
   Dense re, im;

@@ -1,5 +1,5 @@
-// Softmax and the mask of a diagonal band, as one operation each. What a softmax may err by follows
-// from its steps, each by its own rule.
+// Softmax, the mask of a diagonal band and rotary embedding, as one operation each. What a softmax
+// or a rotation may err by follows from its steps, each by its own rule.
 #include <cmath>
 #include <numbers>
 
@@ -74,6 +74,45 @@ Dense BandMask(const BandMaskInputs& in) {
                        : in.fill != nullptr ? in.fill->values[BroadcastIndex(in.fill->dims, index)]
                                             : Value{-INFINITY, 0});
   } while (Next(y.dims, index));
+  return y;
+}
+
+Dense Rope(const Rotation& in, DType compute) {
+  const Dims& dims = in.x->dims;
+  const size_t rank = dims.size();
+  const int64_t turned = in.rope_dim == 0 ? dims[rank - 1] : in.rope_dim, half = turned / 2,
+                begin = dims[rank - 1] - turned, width = in.angles->dims[rank - 1];
+  const auto one = [](Value v) { return Dense{.dims = {1}, .values = {v}}; };
+  const auto of = [&](std::string_view mode, Value a) {
+    const Dense x = one(a);
+    return Step(mode, {&x}, {1}, compute).values[0];
+  };
+  const auto with = [&](std::string_view mode, Value a, Value b) {
+    const Dense x = one(a), y = one(b);
+    return Step(mode, {&x, &y}, {1}, compute).values[0];
+  };
+  const Value scale{.v = in.scale, .e = 0};
+  const auto scaled = [&](Value v) { return in.scale == 1 ? v : with("mul", v, scale); };
+
+  Dense y{.dims = dims, .values = {}};
+  if (Count(dims) == 0) return y;
+  Dims index(rank, 0);
+  do {
+    const Value own = in.x->values[BroadcastIndex(dims, index)];
+    const int64_t j = index[rank - 1] - begin;
+    if (j < 0) {
+      y.values.push_back(scaled(own));
+      continue;
+    }
+    Dims place = index;  // of the other one of the pair
+    place[rank - 1] += j < half ? half : -half;
+    const Value other = in.x->values[BroadcastIndex(dims, place)];
+    const Value angle = in.angles->values[static_cast<size_t>(index[rank - 2] * width + j % half)];
+    const Value by_cos = with("mul", own, scaled(of("cos", angle)));
+    const Value by_sin = with("mul", other, scaled(of("sin", angle)));
+    const bool adds = (j < half) == in.is_backward;
+    y.values.push_back(with(adds ? "add" : "sub", by_cos, by_sin));
+  } while (Next(dims, index));
   return y;
 }
 
