@@ -59,10 +59,11 @@ Status OperationReductionDesc::CheckGroups() const {
   if (counts && offsets->dims.size() == rank && NumElements(offsets->dims) == offsets->dims[0] &&
       (offsets->dims[0] == groups || offsets->dims[0] == groups + 1))
     return {};
-  return Status::Error(Code::kBadParam,
-                       "the offsets {} of {} groups must be {} or {} integers along the first of {} "
-                       "dims",
-                       offsets->Text(), groups, groups, groups + 1, rank);
+  return Status::Error(
+      Code::kBadParam,
+      "the offsets {} of {} groups must be {} or {} integers along the first of {} "
+      "dims",
+      offsets->Text(), groups, groups, groups + 1, rank);
 }
 
 // Groups of a dim, which cuDNN's reductions take, too, are split off when the graph is finished.

@@ -39,8 +39,8 @@ Status SdpaBackwardDesc::CheckSpelled() const {
 }
 
 Status SdpaBackwardDesc::CheckExtents() const {
-  for (const TensorDesc* t : {q.get(), k.get(), v.get(), o.get(), grad.get(), stats.get(), dq.get(),
-                              dk.get(), dv.get()})
+  for (const TensorDesc* t :
+       {q.get(), k.get(), v.get(), o.get(), grad.get(), stats.get(), dq.get(), dk.get(), dv.get()})
     if (t->dims.size() != 4)
       return Status::Error(Code::kBadParam, "{} must have 4 dims, not {}", t->Text(),
                            t->dims.size());
@@ -67,15 +67,15 @@ Status SdpaBackwardDesc::CheckExtents() const {
   RETURN_IF_ERROR(want("dv", dv, {batches, v->dims[1], v->dims[2], depth}));
   RETURN_IF_ERROR(want("the sink", sink, {1, heads, 1, 1}));
   RETURN_IF_ERROR(want("the gradient of the sink", dsink, {1, heads, 1, 1}));
-  if (scale != nullptr && !scale->by_value)
-    RETURN_IF_ERROR(want("the scale", scale, {1, 1, 1, 1}));
+  if (scale != nullptr && !scale->by_value) RETURN_IF_ERROR(want("the scale", scale, {1, 1, 1, 1}));
   if (dbias != nullptr) {
     const int64_t score[] = {batches, heads, queries, k->dims[2]};
     bool fits = dbias->dims.size() == 4;
     for (size_t d = 0; fits && d < 4; ++d) fits = dbias->dims[d] == score[d] || dbias->dims[d] == 1;
     if (!fits)
-      return Status::Error(Code::kBadParam, "the gradient of a bias, {}, does not fit the scores {}",
-                           dbias->Text(), fmt::join(score, "x"));
+      return Status::Error(Code::kBadParam,
+                           "the gradient of a bias, {}, does not fit the scores {}", dbias->Text(),
+                           fmt::join(score, "x"));
   }
   RETURN_IF_ERROR(CheckLengths("the lengths of q", seq_len_q, batches));
   RETURN_IF_ERROR(CheckLengths("the lengths of k and v", seq_len_kv, batches));
@@ -112,15 +112,15 @@ Status SdpaBackwardDesc::ImportSpelled(GraphImport& import) const {
 
   graph::Graph& graph = import.graph();
   const TensorId score = graph::SpellGradScores(graph, parts);
-  graph::PointwiseChain chain{
-      .first = graph.nodes.size(), .x = score, .hidden_have_none = true};
+  graph::PointwiseChain chain{.first = graph.nodes.size(), .x = score, .hidden_have_none = true};
   const ScoreOperations between{subgraph, subgraph_input, subgraph_output};
   ASSIGN_OR_RETURN(chain.y, between.Import(import, score));
   if (dbias != nullptr) chain.addend = graph[bias_gradient].dims;
   // The chain ends where the slope's nodes begin.
   chain.last = graph.nodes.size();
   if (graph[chain.y].dims != graph[score].dims)
-    return Status::Error(Code::kBadParam, "the sub-graph's result %{} has not the extents of scores",
+    return Status::Error(Code::kBadParam,
+                         "the sub-graph's result %{} has not the extents of scores",
                          graph[chain.y].name);
   const TensorId slope = chain.dy = graph::SpellSlope(graph, parts, chain.y);
   graph::ChainGradient gradient{.dx = slope};

@@ -31,7 +31,9 @@ TensorId Transposed(Graph& graph, TensorId x, DType dtype) {
 // What has the score's extents, computed in its type.
 struct OfScores {
   OfScores(Graph& g, const AttentionGradParts& p, TensorId score)
-      : graph(g), parts(p), form{.dtype = FloatFor(g[score]), .dims = g[score].dims},
+      : graph(g),
+        parts(p),
+        form{.dtype = FloatFor(g[score]), .dims = g[score].dims},
         at(g, form.dtype) {}
 
   TensorId Mul(TensorId x, TensorId by) { return at.Pointwise(M::kMul, {x, by}, form); }
@@ -139,8 +141,7 @@ TensorId SpellSlope(Graph& graph, const AttentionGradParts& parts, TensorId scor
 
 void SpellOperandGradients(Graph& graph, const AttentionGradParts& parts, TensorId slope) {
   OfScores of(graph, parts, slope);
-  const TensorId ds =
-      of.Rounded(parts.scale == kAbsent ? slope : of.Mul(slope, parts.scale));
+  const TensorId ds = of.Rounded(parts.scale == kAbsent ? slope : of.Mul(slope, parts.scale));
   of.WriteOfKeys(Transposed(graph, ds, graph[ds].dtype), parts.q, parts.dk);
   of.at.Node(GraphOp::kMatmul,
              Operands({ds, Transposed(graph, parts.k, graph[parts.k].dtype), parts.len_q, kAbsent,

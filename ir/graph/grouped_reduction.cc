@@ -61,18 +61,16 @@ Status SpellGroupedReduction(Graph& graph, const GroupedReduction& parts) {
   Speller places(graph, DType::kI32), counts(graph, DType::kF32), values(graph, parts.compute);
   const auto index = [&](size_t axis, Dims dims) {
     const TensorId to = places.Temporary({.dtype = DType::kI32, .dims = dims});
-    const TensorId any = places.Number(0, {.dtype = DType::kI32, .dims = dims});
-    places.PointwiseTo(
-        to, PointwiseAttrs{.mode = M::kGenIndex, .axis = static_cast<int64_t>(axis)}, {any});
+    places.Node(GraphOp::kIota, {}, to, DType::kI32, IotaAttrs{.axis = static_cast<int64_t>(axis)});
     return to;
   };
   // Offsets of 64 bits are compared as they are.
   Dims each = OnesBut(rank, 1, rows);
   const TensorId row = index(1, each);
   each[0] = offsets.dims[0];
-  const TensorId begins = Speller(graph, offsets.dtype)
-                              .Pointwise(M::kCmpLe, {parts.offsets, row},
-                                         {.dtype = DType::kBool, .dims = each});
+  const TensorId begins =
+      Speller(graph, offsets.dtype)
+          .Pointwise(M::kCmpLe, {parts.offsets, row}, {.dtype = DType::kBool, .dims = each});
   const Speller::Form of_offsets{.dtype = DType::kF32, .dims = each};
   const TensorId ones = counts.Pointwise(
       M::kBinarySelect, {counts.Number(1, of_offsets), counts.Number(0, of_offsets), begins},
@@ -83,9 +81,8 @@ Status SpellGroupedReduction(Graph& graph, const GroupedReduction& parts) {
   const Speller::Form of_rows{.dtype = DType::kF32, .dims = each};
   const TensorId before = counts.Pointwise(M::kSub, {begun, counts.Number(1, of_rows)}, of_rows);
   each[0] = groups;
-  const TensorId inside =
-      counts.Pointwise(M::kCmpEq, {index(0, OnesBut(rank, 0, groups)), before},
-                       {.dtype = DType::kBool, .dims = each});
+  const TensorId inside = counts.Pointwise(M::kCmpEq, {index(0, OnesBut(rank, 0, groups)), before},
+                                           {.dtype = DType::kBool, .dims = each});
 
   const DType held = SizeOf(x.dtype) < 4 && IsFloat(x.dtype) ? DType::kF32 : x.dtype;
   Speller::Form all{.dtype = IsFloat(parts.compute) ? held : parts.compute, .dims = x.dims};
@@ -104,8 +101,7 @@ Status SpellGroupedReduction(Graph& graph, const GroupedReduction& parts) {
   const TensorId members = counts.Pointwise(
       M::kBinarySelect, {counts.Number(elements, of_places), counts.Number(0, of_places), inside},
       of_places);
-  const TensorId count =
-      counts.Temporary({.dtype = DType::kF32, .dims = OnesBut(rank, 0, groups)});
+  const TensorId count = counts.Temporary({.dtype = DType::kF32, .dims = OnesBut(rank, 0, groups)});
   counts.ReductionTo(count, R::kAdd, members);
   values.PointwiseTo(parts.y, M::kDiv, {sum, count});
   return {};

@@ -89,8 +89,7 @@ constexpr RuleRow kRules[] = {
     {M::kNeg, Negative},
     {M::kAbs,
      [](const Step& s) {
-       const TensorId below =
-           s.Select(s.Neg(s.g), s.Zero(), s.Compare(M::kCmpLt, s.x, s.Zero()));
+       const TensorId below = s.Select(s.Neg(s.g), s.Zero(), s.Compare(M::kCmpLt, s.x, s.Zero()));
        return s.Select(s.g, below, s.Compare(M::kCmpGt, s.x, s.Zero()));
      }},
     {M::kSqrt, [](const Step& s) { return s.Do(M::kDiv, {s.Times(s.g, 0.5), s.y}); }},
@@ -154,7 +153,8 @@ class Chain {
                            graph_[chain_.y].name, graph_[chain_.x].name);
     Add(chain_.y, chain_.dy, chain_.hidden_have_none);
     for (size_t i = order_.size(); i-- > 0;) RETURN_IF_ERROR(Reverse(order_[i]));
-    if (const auto dx = gradients_.find(chain_.x); dx != gradients_.end()) found_.dx = dx->second.id;
+    if (const auto dx = gradients_.find(chain_.x); dx != gradients_.end())
+      found_.dx = dx->second.id;
     if (found_.dx == kAbsent)
       return Status::Error(Code::kNotSupported,
                            "between %{} and %{} there are steps alone: the gradient is 0",
@@ -172,7 +172,8 @@ class Chain {
 
   // Nodes behind those that write their operands; those that follow from x marked.
   Status Sort() {
-    const std::span<const Node> nodes = std::span(graph_.nodes).subspan(chain_.first, chain_.last - chain_.first);
+    const std::span<const Node> nodes =
+        std::span(graph_.nodes).subspan(chain_.first, chain_.last - chain_.first);
     std::map<TensorId, std::vector<size_t>> readers;
     std::vector<size_t> missing(nodes.size());
     std::map<TensorId, int> written;
@@ -260,7 +261,8 @@ class Chain {
   }
   bool IsHidden(TensorId id) const {
     const Tensor& t = graph_[id];
-    return t.by_value && t.value.has_value() && *t.value == -std::numeric_limits<double>::infinity();
+    return t.by_value && t.value.has_value() &&
+           *t.value == -std::numeric_limits<double>::infinity();
   }
 
   Status CheckNode(const Node& node) const {
@@ -275,8 +277,9 @@ class Chain {
                            y.name, info.text);
     if (node.inputs.size() != static_cast<size_t>(info.inputs) ||
         std::ranges::find(node.inputs, kAbsent) != node.inputs.end())
-      return Status::Error(Code::kBadParam, "%{} is the result of {} of {} operands, which takes {}",
-                           y.name, info.text, node.inputs.size(), info.inputs);
+      return Status::Error(Code::kBadParam,
+                           "%{} is the result of {} of {} operands, which takes {}", y.name,
+                           info.text, node.inputs.size(), info.inputs);
     return {};
   }
 
@@ -317,9 +320,8 @@ class Chain {
         return Status::Error(Code::kNotSupported,
                              "%{} is broadcast to %{}: there are derivatives place by place",
                              graph_[x].name, y.name);
-      const bool needs_none =
-          is_select && gradient.hidden_has_none && IsHidden(node.inputs[1 - i]) &&
-                              factors[0] == 1 && factors[1] == 1;
+      const bool needs_none = is_select && gradient.hidden_has_none &&
+                              IsHidden(node.inputs[1 - i]) && factors[0] == 1 && factors[1] == 1;
       const TensorId dx = step.Times(needs_none ? step.g : of(step), factors[i]);
       if (is_addend)
         AddAddend(dx);

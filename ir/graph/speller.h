@@ -79,6 +79,8 @@ inline std::vector<TensorId> Operands(std::vector<TensorId> ids) {
   return ids;
 }
 
-inline DType FloatFor(const Tensor& x) { return x.dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+inline DType FloatFor(const Tensor& x) {
+  return x.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
 
 }  // namespace kiln::graph
