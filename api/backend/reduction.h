@@ -1,4 +1,4 @@
-// CUDNN_BACKEND_REDUCTION_DESCRIPTOR and its operation; attributes of 9.19.
+// CUDNN_BACKEND_REDUCTION_DESCRIPTOR and its operation; attributes of 9.19, and groups of rows.
 #pragma once
 
 #include "api/backend/operation.h"
@@ -18,10 +18,16 @@ struct ReductionDesc : DescriptorOf<CUDNN_BACKEND_REDUCTION_DESCRIPTOR> {
 struct OperationReductionDesc : OperationOf<CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR> {
   Ref<ReductionDesc> reduction;
   Ref<TensorDesc> x, y;
+  // Where groups of rows begin, ascending: x[1,rows,…], y[groups,1,…], offsets[groups,1,…]. A group
+  // ends where the next begins, the last with the rows, or where one offset more says.
+  Ref<TensorDesc> offsets;
 
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
   Status Import(GraphImport& graph) const override;
+
+ private:
+  Status CheckGroups() const;
 };
 
 }  // namespace kiln::api

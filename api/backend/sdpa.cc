@@ -9,9 +9,6 @@ using Forward = SdpaForwardDesc;
 using Backward = SdpaBackwardDesc;
 using Paged = PagedCacheLoadDesc;
 
-constexpr const char* kLater =
-    "Kiln takes this of attention that is spelled out, and not of its one operation yet";
-
 // The rows that must be set are kOptional too: cuDNN's status for their absence is its own
 // (CheckSet).
 constexpr AttrRow kForwardRows[] = {
@@ -65,19 +62,25 @@ constexpr AttrRow kBackwardRows[] = {
     Attr<&Backward::dk>(CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC, Use::kOptional),
     Attr<&Backward::dv>(CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC, Use::kOptional),
     Attr<&Backward::grad>(CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC, Use::kOptional),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_SINK_DESC, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DSINK_DESC, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_MAX_TOTAL_SEQ_LEN_Q, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_MAX_TOTAL_SEQ_LEN_KV, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_INPUT_UID, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_OUTPUT_UID, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_CU_SEQ_LEN_QDESC, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_CU_SEQ_LEN_KVDESC, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_SEED_DESC, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_OFFSET_DESC, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_PROBABILITY, kLater),
-    Refused(CUDNN_ATTR_OPERATION_SDPA_BWD_DBIAS_DESC, kLater),
+    Attr<&Backward::sink>(CUDNN_ATTR_OPERATION_SDPA_BWD_SINK_DESC, Use::kOptional),
+    Attr<&Backward::dsink>(CUDNN_ATTR_OPERATION_SDPA_BWD_DSINK_DESC, Use::kOptional),
+    Attr<&Backward::max_total_seq_len_q>(CUDNN_ATTR_OPERATION_SDPA_BWD_MAX_TOTAL_SEQ_LEN_Q,
+                                         Use::kOptional),
+    Attr<&Backward::max_total_seq_len_kv>(CUDNN_ATTR_OPERATION_SDPA_BWD_MAX_TOTAL_SEQ_LEN_KV,
+                                          Use::kOptional),
+    Attr<&Backward::subgraph>(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH, Use::kOptional),
+    Attr<&Backward::subgraph_input>(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_INPUT_UID,
+                                    Use::kOptional),
+    Attr<&Backward::subgraph_output>(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_OUTPUT_UID,
+                                     Use::kOptional),
+    Attr<&Backward::cu_seq_len_q>(CUDNN_ATTR_OPERATION_SDPA_BWD_CU_SEQ_LEN_QDESC, Use::kOptional),
+    Attr<&Backward::cu_seq_len_kv>(CUDNN_ATTR_OPERATION_SDPA_BWD_CU_SEQ_LEN_KVDESC, Use::kOptional),
+    Attr<&Backward::dropout_seed>(CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_SEED_DESC, Use::kOptional),
+    Attr<&Backward::dropout_offset>(CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_OFFSET_DESC,
+                                    Use::kOptional),
+    Attr<&Backward::dropout_probability>(CUDNN_ATTR_OPERATION_SDPA_BWD_DROPOUT_PROBABILITY,
+                                         Use::kOptional),
+    Attr<&Backward::dbias>(CUDNN_ATTR_OPERATION_SDPA_BWD_DBIAS_DESC, Use::kOptional),
 };
 
 constexpr AttrRow kPagedRows[] = {
@@ -112,15 +115,6 @@ bool HasDims(const TensorDesc& t, Extents... extents) {
   return true;
 }
 
-Status CheckLengths(const char* name, const Ref<TensorDesc>& t, int64_t batches) {
-  if (t == nullptr) return {};
-  if (!IsInteger(*t))
-    return Status::Error(Code::kBadParam, "{}, {}, is {}; it counts, so it must be an integer",
-                         name, t->Text(), NameOf(t->data_type));
-  if (HasDims(*t, batches, 1, 1, 1)) return {};
-  return Status::Error(Code::kBadParam, "{}, {}, must be {}x1x1x1", name, t->Text(), batches);
-}
-
 Status CheckFourDims(std::initializer_list<const TensorDesc*> tensors) {
   for (const TensorDesc* t : tensors)
     if (t->dims.size() != 4)
@@ -152,6 +146,15 @@ Result<int64_t> KeysOf(const TensorDesc& q, const TensorDesc& t, const Ref<Tenso
 }
 
 }  // namespace
+
+Status CheckLengths(const char* name, const Ref<TensorDesc>& t, int64_t batches) {
+  if (t == nullptr) return {};
+  if (!IsInteger(*t))
+    return Status::Error(Code::kBadParam, "{}, {}, is {}; it counts, so it must be an integer",
+                         name, t->Text(), NameOf(t->data_type));
+  if (HasDims(*t, batches, 1, 1, 1)) return {};
+  return Status::Error(Code::kBadParam, "{}, {}, must be {}x1x1x1", name, t->Text(), batches);
+}
 
 std::span<const AttrRow> SdpaForwardDesc::Rows() { return kForwardRows; }
 std::span<const AttrRow> SdpaBackwardDesc::Rows() { return kBackwardRows; }
@@ -196,20 +199,23 @@ Status SdpaForwardDesc::Import(GraphImport& import) const {
       {o.get(), stats.get()}, ComputeOf(*q), graph::SdpaAttrs{});
 }
 
-// NVIDIA's checks no extents here; the operation graph does, when it is made.
+// NVIDIA's checks no extents here; the operation graph does, when it is made. What 9.28 added is
+// checked.
 Status SdpaBackwardDesc::Finalize() {
-  return CheckSet({{"q", q.get()},
-                   {"k", k.get()},
-                   {"v", v.get()},
-                   {"o", o.get()},
-                   {"do", grad.get()},
-                   {"stats", stats.get()},
-                   {"dq", dq.get()},
-                   {"dk", dk.get()},
-                   {"dv", dv.get()}});
+  RETURN_IF_ERROR(CheckSet({{"q", q.get()},
+                            {"k", k.get()},
+                            {"v", v.get()},
+                            {"o", o.get()},
+                            {"do", grad.get()},
+                            {"stats", stats.get()},
+                            {"dq", dq.get()},
+                            {"dk", dk.get()},
+                            {"dv", dv.get()}}));
+  return CheckSpelled();
 }
 
 Status SdpaBackwardDesc::Import(GraphImport& import) const {
+  if (IsSpelled()) return ImportSpelled(import);
   return import.Add(graph::GraphOp::kSdpaBwd,
                     {q.get(), k.get(), v.get(), o.get(), grad.get(), stats.get(), scale.get(),
                      seq_len_q.get(), seq_len_kv.get()},

@@ -8,10 +8,19 @@
 
 namespace kiln::api {
 
+// Between scores and softmax: operations on the score, which has the uid of the input.
+struct ScoreOperations {
+  const Ref<OperationGraphDesc>& graph;
+  int64_t input, output;
+
+  Status Check() const;
+  // Adds them with `score` for the input; their output.
+  Result<graph::TensorId> Import(GraphImport& graph, graph::TensorId score) const;
+};
+
 struct SdpaForwardDesc : OperationOf<CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR> {
   Ref<TensorDesc> q, k, v, o, stats, scale, block_mask, page_table_k, page_table_v, seq_len_q,
       seq_len_kv;
-  // Between scores and softmax: operations on the score, which has the uid of the input.
   Ref<OperationGraphDesc> subgraph;
   int64_t subgraph_input = -1, subgraph_output = -1;
   Ref<SoftmaxDesc> softmax;  // its sink and results; x and y stand for what is between
@@ -31,15 +40,29 @@ struct SdpaForwardDesc : OperationOf<CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR
   Status CheckSpelled() const;
   Result<int64_t> Keys() const;
   Status ImportSpelled(GraphImport& graph) const;
-  Result<graph::TensorId> ImportSubgraph(GraphImport& graph, graph::TensorId score) const;
 };
 
 struct SdpaBackwardDesc : OperationOf<CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR> {
   Ref<TensorDesc> q, k, v, o, stats, scale, seq_len_q, seq_len_kv, dq, dk, dv, grad;
+  Ref<TensorDesc> sink, dsink;
+  // Of all sequences of a packed batch. A bound for work space, which the extents bound already.
+  int64_t max_total_seq_len_q = 0, max_total_seq_len_kv = 0;
+  Ref<OperationGraphDesc> subgraph;  // as the forward operation has it
+  int64_t subgraph_input = -1, subgraph_output = -1;
+  Ref<TensorDesc> cu_seq_len_q, cu_seq_len_kv, dropout_seed, dropout_offset;
+  FloatOrDouble dropout_probability;
+  Ref<TensorDesc> dbias;  // of the tensor of its extents that the sub-graph adds
 
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
   Status Import(GraphImport& graph) const override;
+
+ private:
+  // What the graph's one operation has not: sdpa_backward_spelled.cc.
+  bool IsSpelled() const;
+  Status CheckSpelled() const;
+  Status CheckExtents() const;
+  Status ImportSpelled(GraphImport& graph) const;
 };
 
 struct PagedCacheLoadDesc : OperationOf<CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR> {
@@ -49,5 +72,21 @@ struct PagedCacheLoadDesc : OperationOf<CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD
   Status Finalize() override;
   Status Import(GraphImport& graph) const override;
 };
+
+// What the forward operation and its gradient say in the same words.
+Status CheckLengths(const char* name, const Ref<TensorDesc>& t, int64_t batches);
+Status CheckCumulated(const char* name, const Ref<TensorDesc>& cumulated,
+                      const Ref<TensorDesc>& lengths, int64_t batches);
+Status CheckDropout(double probability, const Ref<TensorDesc>& seed, const Ref<TensorDesc>& offset);
+// With the last two dims exchanged: keys as the second operand of a product.
+TensorDesc Transposed(const TensorDesc& k);
+
+// Tensors that may be absent, as operands and as results.
+struct OptionalTensor {
+  const Ref<TensorDesc>& tensor;
+  graph::TensorId& id;
+};
+Status ReadAll(GraphImport& import, std::initializer_list<OptionalTensor> tensors);
+Status WriteAll(GraphImport& import, std::initializer_list<OptionalTensor> tensors);
 
 }  // namespace kiln::api

@@ -10,14 +10,6 @@ namespace {
 using graph::kAbsent;
 using graph::TensorId;
 
-// With the last two dims exchanged: keys as the second operand of a product.
-TensorDesc Transposed(const TensorDesc& k) {
-  TensorDesc t = k;
-  std::swap(t.dims[2], t.dims[3]);
-  std::swap(t.strides[2], t.strides[3]);
-  return t;
-}
-
 // k or v, or what their pages hold, as [B,H,Skv,D], or [B,H,D,Skv] where `along_last`.
 Result<TensorId> Loaded(GraphImport& import, const TensorDesc& t, const TensorDesc* table,
                         const TensorDesc* lengths, int64_t batches, int64_t places,
@@ -39,27 +31,68 @@ Result<TensorId> Loaded(GraphImport& import, const TensorDesc& t, const TensorDe
   return y;
 }
 
-struct Place {
-  const Ref<TensorDesc>& tensor;
-  TensorId& id;
-};
+}  // namespace
 
-Status ReadAll(GraphImport& import, std::initializer_list<Place> places) {
-  for (const auto& [tensor, id] : places)
+TensorDesc Transposed(const TensorDesc& k) {
+  TensorDesc t = k;
+  std::swap(t.dims[2], t.dims[3]);
+  std::swap(t.strides[2], t.strides[3]);
+  return t;
+}
+
+Status ReadAll(GraphImport& import, std::initializer_list<OptionalTensor> tensors) {
+  for (const auto& [tensor, id] : tensors)
     if (tensor != nullptr) {
       ASSIGN_OR_RETURN(id, import.Tensor(*tensor));
     }
   return {};
 }
-Status WriteAll(GraphImport& import, std::initializer_list<Place> places) {
-  for (const auto& [tensor, id] : places)
+Status WriteAll(GraphImport& import, std::initializer_list<OptionalTensor> tensors) {
+  for (const auto& [tensor, id] : tensors)
     if (tensor != nullptr) {
       ASSIGN_OR_RETURN(id, import.Write(*tensor));
     }
   return {};
 }
 
-}  // namespace
+Status CheckCumulated(const char* name, const Ref<TensorDesc>& cumulated,
+                      const Ref<TensorDesc>& lengths, int64_t batches) {
+  if (cumulated == nullptr) return {};
+  if (lengths != nullptr)
+    return Status::Text(Code::kBadParam, "lengths are given by themselves and cumulated");
+  const TensorDesc& t = *cumulated;
+  const bool counts = t.data_type == CUDNN_DATA_INT32 || t.data_type == CUDNN_DATA_INT64;
+  if (counts && t.dims.size() == 4 && t.dims[0] == batches + 1 && NumElements(t.dims) == t.dims[0])
+    return {};
+  return Status::Error(Code::kBadParam,
+                       "the cumulated lengths of {}, {}, must be integers and {}x1x1x1", name,
+                       t.Text(), batches + 1);
+}
+
+Status CheckDropout(double p, const Ref<TensorDesc>& seed, const Ref<TensorDesc>& offset) {
+  if (!(p >= 0 && p < 1))
+    return Status::Error(Code::kBadParam, "{} is no probability to drop weights with", p);
+  if (p != 0 && (seed == nullptr || offset == nullptr))
+    return Status::Text(Code::kBadParam, "dropout has no seed or no offset");
+  return {};
+}
+
+Status ScoreOperations::Check() const {
+  if ((graph != nullptr) == (input != -1) && (graph != nullptr) == (output != -1)) return {};
+  return Status::Text(Code::kBadParam,
+                      "a sub-graph and the uids of its input and output belong together");
+}
+
+Result<TensorId> ScoreOperations::Import(GraphImport& import, TensorId score) const {
+  if (graph == nullptr) return score;
+  import.Bind(input, score);
+  for (size_t i = 0; i < graph->operations.size(); ++i) {
+    Status status = graph->operations[i]->Import(import);
+    if (!status.ok())
+      return std::move(status).Within(fmt::format("operation {} of the sub-graph", i));
+  }
+  return import.IdOf(output);
+}
 
 bool SdpaForwardDesc::IsSpelled() const {
   const bool has_bytes = descale_q != nullptr || descale_s != nullptr || amax_o != nullptr;
@@ -68,29 +101,11 @@ bool SdpaForwardDesc::IsSpelled() const {
 }
 
 Status SdpaForwardDesc::CheckSpelled() const {
-  if ((subgraph != nullptr) != (subgraph_input != -1) ||
-      (subgraph != nullptr) != (subgraph_output != -1))
-    return Status::Text(Code::kBadParam,
-                        "a sub-graph and the uids of its input and output belong together");
-  if ((seq_len_q != nullptr && cu_seq_len_q != nullptr) ||
-      (seq_len_kv != nullptr && cu_seq_len_kv != nullptr))
-    return Status::Text(Code::kBadParam, "lengths are given by themselves and cumulated");
-  for (const auto& [name, t] : {std::pair{"q", &cu_seq_len_q}, {"k and v", &cu_seq_len_kv}}) {
-    if (*t == nullptr) continue;
-    const TensorDesc& lengths = **t;
-    const bool counts =
-        lengths.data_type == CUDNN_DATA_INT32 || lengths.data_type == CUDNN_DATA_INT64;
-    if (!counts || lengths.dims.size() != 4 || lengths.dims[0] != q->dims[0] + 1 ||
-        NumElements(lengths.dims) != lengths.dims[0])
-      return Status::Error(Code::kBadParam,
-                           "the cumulated lengths of {}, {}, must be integers and {}x1x1x1", name,
-                           lengths.Text(), q->dims[0] + 1);
-  }
-  const double p = dropout_probability.value;
-  if (!(p >= 0 && p < 1))
-    return Status::Error(Code::kBadParam, "{} is no probability to drop weights with", p);
-  if (p != 0 && (dropout_seed == nullptr || dropout_offset == nullptr))
-    return Status::Text(Code::kBadParam, "dropout has no seed or no offset");
+  const ScoreOperations between{subgraph, subgraph_input, subgraph_output};
+  RETURN_IF_ERROR(between.Check());
+  RETURN_IF_ERROR(CheckCumulated("q", cu_seq_len_q, seq_len_q, q->dims[0]));
+  RETURN_IF_ERROR(CheckCumulated("k and v", cu_seq_len_kv, seq_len_kv, q->dims[0]));
+  RETURN_IF_ERROR(CheckDropout(dropout_probability.value, dropout_seed, dropout_offset));
   if (softmax != nullptr && stats != nullptr)
     return Status::Text(Code::kBadParam, "statistics are the operation's or its softmax's");
   if (!IsSpelled()) return {};
@@ -102,18 +117,6 @@ Status SdpaForwardDesc::CheckSpelled() const {
   if (descale_q != nullptr && descale_q->data_type == CUDNN_DATA_FP8_E8M0)
     return Status::Text(Code::kNotSupported, "Kiln has no attention of blocks with scales yet");
   return {};
-}
-
-// The sub-graph's operations, with `score` for its input; its output.
-Result<TensorId> SdpaForwardDesc::ImportSubgraph(GraphImport& import, TensorId score) const {
-  if (subgraph == nullptr) return score;
-  import.Bind(subgraph_input, score);
-  for (size_t i = 0; i < subgraph->operations.size(); ++i) {
-    Status status = subgraph->operations[i]->Import(import);
-    if (!status.ok())
-      return std::move(status).Within(fmt::format("operation {} of the sub-graph", i));
-  }
-  return import.IdOf(subgraph_output);
 }
 
 // Pages may have room for more keys than the scores have: what is between says how many these are.
@@ -166,7 +169,8 @@ Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
                         {amax_o, parts.amax_o}}));
   parts.softmax.log2 = softmax != nullptr && softmax->stats_log2;
   const TensorId score = graph::SpellScores(import.graph(), parts);
-  ASSIGN_OR_RETURN(const TensorId modified, ImportSubgraph(import, score));
+  const ScoreOperations between{subgraph, subgraph_input, subgraph_output};
+  ASSIGN_OR_RETURN(const TensorId modified, between.Import(import, score));
   graph::SpellWeighted(import.graph(), parts, modified);
   return {};
 }

@@ -1,6 +1,6 @@
 // What operations of the API that are no operation of ours are spelled out with: nodes of one
-// result each, added to a graph. For the Spell… functions (attention_parts.h, rope.h,
-// moe_backward.h).
+// result each, added to a graph. For the Spell… functions (attention_parts.h,
+// attention_gradient.h, pointwise_gradient.h, rope.h, moe_backward.h).
 #pragma once
 
 #include <fmt/format.h>
@@ -90,6 +90,12 @@ class Speller {
   Graph& graph_;
   const DType compute_;
 };
+
+// Without absent ones at the end.
+inline std::vector<TensorId> Operands(std::vector<TensorId> ids) {
+  while (!ids.empty() && ids.back() == kAbsent) ids.pop_back();
+  return ids;
+}
 
 // What is computed between a tensor's elements and the rounded result.
 inline DType FloatFor(const Tensor& x) {
