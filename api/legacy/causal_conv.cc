@@ -1,5 +1,6 @@
-// cudnnCausalConv1d{Forward,Backward} and their Nwh forms, of cudnn_subquadratic_ops.h (9.22, 9.26):
-// a filter for each channel, whose last tap stands on the place itself, then a bias and SiLU.
+// cudnnCausalConv1d{Forward,Backward} and their Nwh forms, of cudnn_subquadratic_ops.h
+// (9.22, 9.26): a filter for each channel, whose last tap stands on the place itself, then a bias
+// and SiLU.
 //
 //   a[n,c,l] = b[c] + sum over k of w[c,k] x[n, c, l - (K-1) + k],   y = a or a * sigmoid(a)
 //
@@ -107,11 +108,9 @@ TensorId Convolve(CallGraph& g, GraphOp op, const Problem& p, std::vector<Tensor
   attrs.pre_padding = {p.taps - 1};
   attrs.post_padding = {0};
   attrs.stride = attrs.dilation = {1};
-  return g.builder().Apply(op, std::move(operands), attrs,
-                           {.dtype = compute,
-                            .compute = compute,
-                            .dims = DimsOf(result),
-                            .strides = StridesOf(result)});
+  return g.builder().Apply(
+      op, std::move(operands), attrs,
+      {.dtype = compute, .compute = compute, .dims = DimsOf(result), .strides = StridesOf(result)});
 }
 
 // Nobody has allowed TF32: these functions have no math type.

@@ -325,9 +325,9 @@ void CudaDevice::Free(void* pointer) {
   if (!status.ok()) LOG(kWarn, "{}", status.message());
 }
 
-// Since 11.2.
+// Since 11.2, and nothing that a launch alone may ask for.
 Result<void*> CudaDevice::AllocateOn(int64_t bytes, Stream stream) {
-  if (driver_.MemAllocAsync == nullptr || driver_.MemFreeAsync == nullptr)
+  if (target_.minimal_launch || driver_.MemAllocAsync == nullptr || driver_.MemFreeAsync == nullptr)
     return Device::AllocateOn(bytes, stream);
   CuAddress address = 0;
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));

@@ -365,12 +365,13 @@ TEST_F(CausalConvTest, WhatIsNoNumberReachesLaterPlacesAlone) {
 
 TEST_F(CausalConvTest, OfNothingIsNothing) {
   const Tensor dw(*device_, CUDNN_DATA_FLOAT, {3, 4}, {4, 1}, 1);
-  for (Problem p : {Problem{.n = 0, .c = 3, .l = 5, .k = 4}, Problem{.n = 2, .c = 0, .l = 5, .k = 4},
-                    Problem{.n = 2, .c = 3, .l = 0, .k = 4}}) {
+  for (Problem p :
+       {Problem{.n = 0, .c = 3, .l = 5, .k = 4}, Problem{.n = 2, .c = 0, .l = 5, .k = 4},
+        Problem{.n = 2, .c = 3, .l = 0, .k = 4}}) {
     EXPECT_EQ(Forward(*device_, p, nullptr, nullptr, nullptr, nullptr), CUDNN_STATUS_SUCCESS);
-    EXPECT_EQ(Backward(*device_, p, nullptr, nullptr, nullptr, nullptr,
-                       {nullptr, dw.data(), nullptr}),
-              CUDNN_STATUS_SUCCESS);
+    EXPECT_EQ(
+        Backward(*device_, p, nullptr, nullptr, nullptr, nullptr, {nullptr, dw.data(), nullptr}),
+        CUDNN_STATUS_SUCCESS);
   }
   EXPECT_EQ(dw.CheckUnchanged(), "");
 }
