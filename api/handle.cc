@@ -17,6 +17,15 @@ Result<Handle*> HandleFrom(const void* handle) {
                        fmt::ptr(handle));
 }
 
+Result<Handle> HandleOn(void* stream) {
+  ASSIGN_OR_RETURN(std::shared_ptr<Session> session, OpenSession());
+  Handle handle;
+  handle.plans = &legacy::CallPlans::Of(*session);
+  handle.session = std::move(session);
+  handle.stream = stream;
+  return handle;
+}
+
 namespace {
 
 // 9.19's status where a handle's own functions are given none.

@@ -344,6 +344,13 @@ class DeviceSession final : public Session {
     return std::shared_ptr<void>(memory, [device = device_](void* m) { device->Free(m); });
   }
 
+  Result<std::shared_ptr<void>> LendOn(int64_t bytes, void* stream) override {
+    if (device_ == nullptr) return NotHere();
+    ASSIGN_OR_RETURN(void* const memory, device_->AllocateOn(bytes, stream));
+    return std::shared_ptr<void>(
+        memory, [device = device_, stream](void* m) { device->FreeOn(m, stream); });
+  }
+
   bool IsElsewhere(const void* pointer) const override {
     return device_ != nullptr && device_->IsElsewhere(pointer);
   }

@@ -91,6 +91,14 @@ class Device {
   // Whether the driver knows the memory as another device's. No launch, no wait.
   virtual bool IsElsewhere(const void*) const { return false; }
 
+  // Memory for what is launched on the stream between the two: they are in its order, and nobody
+  // waits for them.
+  virtual Result<void*> AllocateOn(int64_t, Stream) {
+    return Status::Error(Code::kNotSupported, "{} has no memory in the order of streams",
+                         target().name);
+  }
+  virtual void FreeOn(void*, Stream) {}
+
   // For the CLI, tuning and tests only; the API's execute path calls none of these.
   virtual Result<void*> Allocate(int64_t bytes) = 0;
   virtual void Free(void* pointer) = 0;

@@ -428,6 +428,8 @@ def core_parameter(kind_of, type_, name):
     """(type, argument) of a parameter as the core has it, which knows no type of the public headers."""
     base = type_.replace("const ", "").replace("*", "").strip()
     kind, pointer = kind_of.get(base), "*" in type_
+    if base == "cudaStream_t":
+        return "void*", name
     is_const = type_.startswith("const ")
     if kind == "handle" and pointer:
         core = "void* const*" if is_const else "void**"

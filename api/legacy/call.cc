@@ -114,7 +114,8 @@ Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspac
   RETURN_IF_ERROR(make(building));
   ASSIGN_OR_RETURN(const graph::Graph graph, building.Finish());
   const bool on_device = handle_.session->target().is_cuda();
-  const int64_t limit = workspace.is_parameter || on_device ? workspace.bytes : INT64_MAX;
+  const bool is_own = !workspace.is_parameter && (workspace.is_lent || !on_device);
+  const int64_t limit = is_own ? INT64_MAX : workspace.bytes;
   PlanWishes wishes = building.wishes;
   wishes.workspace_bytes = std::min(wishes.workspace_bytes, limit);
   auto made = CallPlan::Make(handle_.session, graph, wishes);
@@ -154,8 +155,15 @@ Status Call::Launch(const CallPlan& plan, const Workspace& workspace) const {
   ASSIGN_OR_RETURN(const CallPlan::Built* const built, plan.Ready());
   Places places;
   void* memory = workspace.data;
-  if (!workspace.is_parameter && plan.workspace_bytes() > 0)
-    memory = Scratch(plan.workspace_bytes());
+  std::shared_ptr<void> lent;  // until the launches are in the stream
+  if (!workspace.is_parameter && plan.workspace_bytes() > 0) {
+    if (handle_.session->target().is_cuda()) {
+      ASSIGN_OR_RETURN(lent, handle_.session->LendOn(plan.workspace_bytes(), handle_.stream));
+      memory = lent.get();
+    } else {
+      memory = Scratch(plan.workspace_bytes());
+    }
+  }
   return handle_.session->Execute(*built->plan, PointersOf(*built, places), memory, handle_.stream);
 }
 

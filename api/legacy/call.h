@@ -22,11 +22,13 @@
 namespace kiln::api::legacy {
 
 // What the client lends for the call. Functions without such a parameter have none: their plans
-// need none on a GPU; on the CPU scratch is the library's.
+// need none on a GPU, unless the session shall lend it (Session::LendOn); on the CPU scratch is the
+// library's.
 struct Workspace {
   void* data = nullptr;
   int64_t bytes = 0;
   bool is_parameter = false;
+  bool is_lent = false;  // by the session
 };
 
 using MakeGraph = std::function<Status(CallGraph&)>;

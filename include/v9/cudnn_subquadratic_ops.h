@@ -35,25 +35,21 @@ cudnnStatus_t CUDNNWINAPI cudnnB2BCausalConv1dForward(
     const void *skipBias, void *y, void *yGated, int batch, int dim, int seqLen,
     int kernelSizeProj, int kernelSizeMixer, cudnnDataType_t dataType);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnCausalConv1dBackward(
     cudaStream_t stream, const void *x, const void *weight, const void *bias, const void *dy,
     void *dx, void *dweight, void *dbias, int batch, int dim, int seqLen, int kernelSize,
     cudnnDataType_t dataType, cudnnDataType_t dwDataType, cudnnCausalConv1dActivation_t activation);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnCausalConv1dForward(
     cudaStream_t stream, const void *x, const void *weight, const void *bias, void *y, int batch,
     int dim, int seqLen, int kernelSize, cudnnDataType_t dataType,
     cudnnCausalConv1dActivation_t activation);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnCausalConv1dNwhBackward(
     cudaStream_t stream, const void *x, const void *weight, const void *bias, const void *dy,
     void *dx, void *dweight, void *dbias, int batch, int dim, int seqLen, int kernelSize,
     cudnnDataType_t dataType, cudnnDataType_t dwDataType, cudnnCausalConv1dActivation_t activation);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnCausalConv1dNwhForward(
     cudaStream_t stream, const void *x, const void *weight, const void *bias, void *y, int batch,
     int dim, int seqLen, int kernelSize, cudnnDataType_t dataType,

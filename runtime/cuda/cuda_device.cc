@@ -40,6 +40,8 @@ class CudaDevice final : public Device {
   bool IsNodeOf(NativeNode node, const LoadedKernel& kernel) override;
   Status SetNode(NativeNode node, const LoadedKernel& kernel, const LaunchShape& shape,
                  void** args) override;
+  Result<void*> AllocateOn(int64_t bytes, Stream stream) override;
+  void FreeOn(void* pointer, Stream stream) override;
   Result<void*> Allocate(int64_t bytes) override;
   void Free(void* pointer) override;
   Status CopyIn(void* device, const void* host, int64_t bytes) override;
@@ -320,6 +322,26 @@ Result<void*> CudaDevice::Allocate(int64_t bytes) {
 void CudaDevice::Free(void* pointer) {
   if (pointer == nullptr) return;
   Status status = InContext("cuMemFree", [&] { return driver_.MemFree(Address(pointer)); });
+  if (!status.ok()) LOG(kWarn, "{}", status.message());
+}
+
+// Since 11.2, and nothing that a launch alone may ask for.
+Result<void*> CudaDevice::AllocateOn(int64_t bytes, Stream stream) {
+  if (target_.minimal_launch || driver_.MemAllocAsync == nullptr || driver_.MemFreeAsync == nullptr)
+    return Device::AllocateOn(bytes, stream);
+  CuAddress address = 0;
+  const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  RETURN_IF_ERROR(InContext("cuMemAllocAsync", [&] {
+                    return driver_.MemAllocAsync(&address, size, static_cast<CuStream>(stream));
+                  }).Within(fmt::format("{} bytes on {}", bytes, target_.name)));
+  return reinterpret_cast<void*>(address);
+}
+
+void CudaDevice::FreeOn(void* pointer, Stream stream) {
+  if (pointer == nullptr) return;
+  const Status status = InContext("cuMemFreeAsync", [&] {
+    return driver_.MemFreeAsync(Address(pointer), static_cast<CuStream>(stream));
+  });
   if (!status.ok()) LOG(kWarn, "{}", status.message());
 }
 

@@ -211,6 +211,7 @@ TEST_F(NullArguments, AreWhatNvidiaAnswers) {
   for (const NullRow& row : NullRows()) {
     const std::vector<std::string>& names = parameters.at(row.function);
     const bool needs_handle = std::ranges::find(names, "handle") != names.end();
+    if (row.nvidia == "not asked") continue;
     if (needs_handle || row.function.find("Dropout") != std::string::npos) continue;
     EXPECT_EQ(InChild(theirs, row), row.nvidia) << row.function << " " << row.parameter;
     ++asked;

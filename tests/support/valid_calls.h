@@ -235,6 +235,22 @@ void VisitRewriting(ValidArguments& a, Visitor& visit) {
              a.Device(0), a.Device(1), 0, a.Device(2), a.Device(3));
 }
 
+#if CUDNN_MAJOR == 9
+template <class Visitor>
+void VisitSequences(ValidArguments& a, Visitor& visit) {
+  VALID_CALL(cudnnCausalConv1dBackward, "", nullptr, a.Device(0), a.Device(1), a.Device(2),
+             a.Device(3), a.Device(4), a.Device(5), a.Device(6), 2, 3, 5, 4, CUDNN_DATA_FLOAT,
+             CUDNN_DATA_FLOAT, CUDNN_CAUSAL_CONV1D_ACTIVATION_SILU);
+  VALID_CALL(cudnnCausalConv1dForward, "", nullptr, a.Device(0), a.Device(1), a.Device(2),
+             a.Device(3), 2, 3, 5, 4, CUDNN_DATA_FLOAT, CUDNN_CAUSAL_CONV1D_ACTIVATION_SILU);
+  VALID_CALL(cudnnCausalConv1dNwhBackward, "", nullptr, a.Device(0), a.Device(1), a.Device(2),
+             a.Device(3), a.Device(4), a.Device(5), a.Device(6), 2, 3, 5, 4, CUDNN_DATA_FLOAT,
+             CUDNN_DATA_FLOAT, CUDNN_CAUSAL_CONV1D_ACTIVATION_SILU);
+  VALID_CALL(cudnnCausalConv1dNwhForward, "", nullptr, a.Device(0), a.Device(1), a.Device(2),
+             a.Device(3), 2, 3, 5, 4, CUDNN_DATA_FLOAT, CUDNN_CAUSAL_CONV1D_ACTIVATION_SILU);
+}
+#endif
+
 template <class Visitor>
 void VisitNormSizes(ValidArguments& a, Visitor& visit) {
   VALID_CALL(cudnnGetBatchNormalizationBackwardExWorkspaceSize, "", a.handle(),
@@ -604,6 +620,9 @@ void VisitLegacyCalls(ValidArguments& a, Visitor& visit) {
   VisitAlgorithmsA(a, visit);
   VisitAlgorithmsB(a, visit);
   VisitRewriting(a, visit);
+#if CUDNN_MAJOR == 9
+  VisitSequences(a, visit);
+#endif
   VisitNormSizes(a, visit);
   VisitNormsA(a, visit);
   VisitNormsB(a, visit);

@@ -264,6 +264,11 @@ CuResult cuMemFree_v2(CuAddress address) {
     return Complain(kInvalidValue, fmt::format("{:#x} is freed and not allocated", address));
   return std::free(memory), kCuSuccess;
 }
+// Launches are over when they return, so that the order of a stream is that of the calls.
+CuResult cuMemAllocAsync(CuAddress* address, size_t bytes, CuStream) {
+  return cuMemAlloc_v2(address, bytes);
+}
+CuResult cuMemFreeAsync(CuAddress address, CuStream) { return cuMemFree_v2(address); }
 CuResult cuMemAllocHost_v2(void** memory, size_t bytes) {
   CuAddress address = 0;
   const CuResult result = cuMemAlloc_v2(&address, bytes);
