@@ -8,12 +8,6 @@
 namespace kiln::graph {
 namespace {
 
-// Without absent ones at the end.
-std::vector<TensorId> Operands(std::vector<TensorId> ids) {
-  while (!ids.empty() && ids.back() == kAbsent) ids.pop_back();
-  return ids;
-}
-
 // -inf where the place along the last two dims is not below both lengths.
 TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_kv) {
   using M = PointwiseMode;
