@@ -157,8 +157,8 @@ class Session : public std::enable_shared_from_this<Session> {
   virtual Result<std::shared_ptr<void>> Lend(int64_t) {
     return Status::Text(Code::kNotSupported, "there is no memory to lend");
   }
-  // The same for what is launched on `stream` next: taken and given back in the order of the stream,
-  // also while it is captured, so that nobody waits.
+  // The same for what is launched on `stream` next: taken and given back in the order of the
+  // stream, also while it is captured, so that nobody waits.
   virtual Result<std::shared_ptr<void>> LendOn(int64_t, void* /*stream*/) {
     return Status::Text(Code::kNotSupported, "there is no memory to lend");
   }

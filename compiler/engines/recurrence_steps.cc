@@ -68,8 +68,7 @@ Result<Plan> PlanOf(const Group& group) {
   const int64_t d = shape.directions;
   plan.a = b.Input("a", shape.type, {d, shape.batch, plan.depth});
   plan.b = b.Input("b", shape.type, {d, plan.depth, plan.width}, strides);
-  const TensorId y =
-      b.Apply(graph::GraphOp::kMatmul, {plan.a, plan.b}, graph::MatmulAttrs{}, {});
+  const TensorId y = b.Apply(graph::GraphOp::kMatmul, {plan.a, plan.b}, graph::MatmulAttrs{}, {});
   b.Output(y, "y", DType::kF32);
   plan.product.kind = GroupKind::kContract;
   ASSIGN_OR_RETURN(plan.product.graph, b.Finish());
@@ -97,19 +96,19 @@ double CellSeconds(const Plan& plan) {
 
 Lowered CellsOf(const Group& group, const Target& target, const Plan& plan) {
   const RecurrenceShape& shape = plan.shape;
-  KernelBuilder b(group, target,
-                  fmt::format("recurrence_steps: cells of a step of {}{}",
-                              shape.is_grad ? "the gradient of " : "",
-                              graph::Text(shape.attrs.cell)),
-                  IndexType(group.graph));
+  KernelBuilder b(
+      group, target,
+      fmt::format("recurrence_steps: cells of a step of {}{}",
+                  shape.is_grad ? "the gradient of " : "", graph::Text(shape.attrs.cell)),
+      IndexType(group.graph));
   for (const char* reserved :
        {"bx", "shape", "length", "weight", "before", "fixed", "read", "store", "after"})
     b.Name(reserved);
-  Call call{.skeleton = "recurrence_step_cells",
-            .maps = {},
-            .buffers = {b.Scratch(kExchange, shape.type, false),
-                        b.Scratch(kSums, DType::kF32, true),
-                        b.Scratch(kStates, DType::kF32, false)}};
+  Call call{
+      .skeleton = "recurrence_step_cells",
+      .maps = {},
+      .buffers = {b.Scratch(kExchange, shape.type, false), b.Scratch(kSums, DType::kF32, false),
+                  b.Scratch(kStates, DType::kF32, false)}};
   call.config = {{"kGradient", shape.is_grad ? 1 : 0},
                  {"kCell", static_cast<int64_t>(shape.attrs.cell)},
                  {"kClips", RecurrenceClips(shape)},
@@ -118,8 +117,8 @@ Lowered CellsOf(const Group& group, const Target& target, const Plan& plan) {
                  {"kProjected", 0},
                  {"kThreads", kThreads}};
   AddRecurrenceNumbers(
-      b, shape, {.depth = plan.depth, .pitch = plan.depth, .parts = 1, .groups = 1, .first_groups = 1},
-      call);
+      b, shape,
+      {.depth = plan.depth, .pitch = plan.depth, .parts = 1, .groups = 1, .first_groups = 1}, call);
   call.shape.push_back({"round", b.Arg("round", -1)});
   RecurrenceFunctions(b, shape).Add(call);
   const int64_t blocks = CeilDiv(plan.elements(), int64_t{kThreads});
@@ -173,8 +172,7 @@ Lowered AllRounds(const Plan& plan, Lowered cells, Lowered product) {
   const int64_t rounds = plan.shape.steps + (plan.shape.is_grad ? 1 : 0);
   for (int64_t n = plan.shape.is_grad ? 1 : 0; n < rounds; ++n) {
     for (const LoweredLaunch& launch : product.launches)
-      lowered.launches.push_back(
-          ProductOfRound(launch, plan, n % 2, first_kernel, kScratches));
+      lowered.launches.push_back(ProductOfRound(launch, plan, n % 2, first_kernel, kScratches));
     add_cells(n);
   }
   std::ranges::move(product.kernels, std::back_inserter(lowered.kernels));

@@ -18,7 +18,7 @@ struct recurrence_step_shape : recurrence_shape {
 
 template <class C, class T, class Length, class Weight, class Before, class Fixed, class Read,
           class Store, class After>
-__device__ inline void recurrence_step_cells(T* exchange, const float* sums, float* states,
+__device__ inline void recurrence_step_cells(T* exchange, float* sums, float* states,
                                              const recurrence_step_shape& s, const Length& length,
                                              const Weight&, const Before& before,
                                              const Fixed& fixed, const Read& read,
