@@ -35,6 +35,7 @@ struct LoopCase {
        clips = false;
   bool exact = false;     // f32 that is not rounded to TF32
   bool on_wgmma = false;  // by recurrence_sm90
+  bool by_steps = false;  // by recurrence_steps
 
   std::string Text() const {
     return fmt::format("{} {} of {}, T {} B {} D {} H {} P {}{}{}{}{}{}{}", graph::Text(cell),
@@ -42,7 +43,9 @@ struct LoopCase {
                        batch, directions, hidden, projected, has_lengths ? ", lengths" : "",
                        has_states ? ", states" : "", has_bias ? ", bias" : "",
                        trains ? ", training" : "", clips ? ", clip" : "",
-                       on_wgmma ? ", on wgmma" : "");
+                       on_wgmma   ? ", on wgmma"
+                       : by_steps ? ", by steps"
+                                  : "");
   }
 };
 
@@ -139,6 +142,7 @@ runtime::Device& TheDevice() {
 }
 
 const char* EngineOf(const LoopCase& c) {
+  if (c.by_steps) return c.type == DType::kF32 ? "recurrence_steps_tf32" : "recurrence_steps";
   if (c.on_wgmma) return c.type == DType::kF32 ? "recurrence_sm90_tf32" : "recurrence_sm90";
   if (c.type != DType::kF32) return "recurrence_sm80";
   return c.exact ? "recurrence_sm80_f32" : "recurrence_sm80_tf32";
@@ -375,6 +379,21 @@ TEST(RecurrenceOnWgmma, RandomLoopsRunRight) {
     c.projected = 0;
     c.batch *= 1 + static_cast<int64_t>(seed % 8);
     c.on_wgmma = true;
+    ExpectRight(c, seed, {});
+  }
+}
+
+// A launch of a product and one of cells a step, of whatever matrices tensor maps reach.
+TEST(RecurrenceBySteps, RandomLoopsRunRight) {
+  if (!HasWgmma()) return;
+  const char* const wish = std::getenv("RECURRENCE_TEST_CASES");
+  const uint64_t cases = wish != nullptr ? std::strtoull(wish, nullptr, 10) : 60;
+  for (uint64_t seed = 3000; seed < 3000 + cases && !::testing::Test::HasFailure(); ++seed) {
+    LoopCase c = Draw(seed);
+    c.exact = false;
+    c.projected = 0;
+    c.hidden = AlignUp(c.hidden, 8);
+    c.by_steps = true;
     ExpectRight(c, seed, {});
   }
 }
