@@ -173,7 +173,12 @@ TEST(Recurrence, GridsThatDoNotFitAreDeclined) {
   EXPECT_NE(WhyDeclined(g, target, "recurrence_sm80").find("8 blocks that wait for one another"),
             std::string::npos)
       << WhyDeclined(g, target, "recurrence_sm80");
-  const auto generic = Compile(g, target);
+  const auto steps = Compile(g, target);
+  ASSERT_TRUE(steps.ok()) << steps.status().message();
+  EXPECT_EQ(steps->engine, EngineIndex("recurrence_steps"));
+  Target older = *TargetFromArch("sm_80");
+  older.multiprocessors = 7;
+  const auto generic = Compile(g, older);
   ASSERT_TRUE(generic.ok()) << generic.status().message();
   EXPECT_EQ(generic->engine, EngineIndex("recurrence"));
 }

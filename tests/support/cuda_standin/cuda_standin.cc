@@ -118,6 +118,8 @@ CuResult Noted(const char* function) {
 #pragma weak cuLaunchKernelEx
 #pragma weak cuMemAlloc_v2
 #pragma weak cuMemFree_v2
+#pragma weak cuMemAllocAsync
+#pragma weak cuMemFreeAsync
 #pragma weak cuMemcpyHtoD_v2
 #pragma weak cuMemcpyDtoH_v2
 #pragma weak cuMemcpyDtoD_v2
@@ -397,6 +399,16 @@ CuResult cuMemAlloc_v2(CuAddress* address, size_t bytes) {
 CuResult cuMemFree_v2(CuAddress address) {
   Hear("cuMemFree_v2");
   return std::free(reinterpret_cast<void*>(address)), Noted("cuMemFree_v2");
+}
+// What a stream has been given is as good at once: launches do nothing here.
+CuResult cuMemAllocAsync(CuAddress* address, size_t bytes, CuStream) {
+  Hear("cuMemAllocAsync");
+  void* const memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return *address = reinterpret_cast<CuAddress>(memory), Noted("cuMemAllocAsync");
+}
+CuResult cuMemFreeAsync(CuAddress address, CuStream) {
+  Hear("cuMemFreeAsync");
+  return std::free(reinterpret_cast<void*>(address)), Noted("cuMemFreeAsync");
 }
 CuResult cuMemcpyHtoD_v2(CuAddress to, const void* from, size_t bytes) {
   Hear("cuMemcpyHtoD_v2");
