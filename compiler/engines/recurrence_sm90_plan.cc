@@ -103,9 +103,9 @@ Result<RecurrenceRingPlan> RecurrenceRingPlanOf(const RecurrenceShape& shape, co
 
 // A step waits for the exchange, and then multiplies, adds up and makes cells one after the other.
 // Products hide behind copies, or copies behind products. Bulk copies of all blocks have 0.44e11
-// bytes a second each: five layers and gradients of H 1024 and 2048 with 32 to 256 sequences, 9 to
-// 48 us a step on an H100, which by that are called 7 to 25 % too fast (docs/perf-log.md); what a
-// step takes beside them and how fast the matrix comes before the first one are estimates. What a
+// bytes a second each: layers and gradients of H 1024 and 2048 with 128 and 256 sequences, 10 to 48
+// us a step on an H100, take 1.1 to 1.35 times as long still (docs/perf-log.md). What a step takes
+// beside them and how fast the matrix comes before the first one are estimates. What a
 // thread carries of a gradient's elements and sums, beyond some registers, goes to local memory and
 // back: LSTM B 256 H 2048, 43 us a step by pairs (H200) and 71 by fours (H100).
 double RecurrenceRingSeconds(const RecurrenceRingPlan& p, const Target& target) {
