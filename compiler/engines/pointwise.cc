@@ -352,7 +352,6 @@ Status Supports(const Group& group, const Target&) {
   return Status::Error(Code::kUnsupportedGraphPattern, "the group has a {}",
                        reduces                                ? "reduction"
                        : group.kind == GroupKind::kWindow     ? "window"
-                       : group.kind == GroupKind::kProducts   ? "contraction"
                        : group.kind == GroupKind::kRecurrence ? "recurrence"
                                                               : "contraction");
 }
