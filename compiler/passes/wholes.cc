@@ -96,6 +96,7 @@ class JoinedElsewhere {
 // about as many each. What others make of the graph's tensors on its way is a product of its own.
 void AddProducts(const Graph& g, std::vector<Whole>& all) {
   constexpr size_t kMostMaps = 26;
+  if (std::ranges::count(g.nodes, GraphOp::kMatmul, &Node::op) < 2) return;
   const std::vector<NodeId> producers = graph::Producers(g);
   std::vector<GroupedProduct> products = FindGroupedProducts(g);
   std::erase_if(products, [&](const GroupedProduct& product) {
