@@ -4,6 +4,7 @@
 #include "codegen/cuda/scalar_text.h"
 
 #include <iterator>
+#include <unordered_map>
 
 namespace kiln::cuda_codegen {
 namespace {
@@ -72,14 +73,27 @@ constexpr OperatorRow kOperators[] = {
     {" / ", kProduct},   {" % ", kProduct},
 };
 
+Precedence OutermostOf(std::string_view text) {
+  for (const OperatorRow& row : kOperators)
+    if (text.find(row.text) != text.npos) return row.precedence;
+  return text.starts_with('-') || text.starts_with('!') ? kUnary : kPrimary;
+}
+
 }  // namespace
 
 const ScalarText& TextOf(ScalarOp op) { return kTexts[static_cast<size_t>(op)]; }
 
+// Those of the table are known: a large kernel asks for some ten thousand.
 Precedence PrecedenceOf(std::string_view text) {
-  for (const OperatorRow& row : kOperators)
-    if (text.find(row.text) != text.npos) return row.precedence;
-  return text.starts_with('-') || text.starts_with('!') ? kUnary : kPrimary;
+  static const auto* const kKnown = [] {
+    auto* const known = new std::unordered_map<const char*, Precedence>;
+    for (const ScalarText& row : kTexts)
+      for (const std::string_view of : {row.f32, row.f64, row.integer})
+        known->emplace(of.data(), OutermostOf(of));
+    return known;
+  }();
+  const auto known = kKnown->find(text.data());
+  return known != kKnown->end() ? known->second : OutermostOf(text);
 }
 
 }  // namespace kiln::cuda_codegen

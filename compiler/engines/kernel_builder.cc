@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <set>
+#include <string_view>
+#include <unordered_set>
 
 #include "compiler/engines/engine.h"
 #include "compiler/engines/prune.h"
@@ -233,12 +234,10 @@ Expr KernelBuilder::Offset(TensorId tensor, const Index& index) {
 
 // Parameters are made where they may be needed; an outermost extent, say, is often not.
 void KernelBuilder::DropUnused(const tile::Block& body) {
-  std::set<std::string, std::less<>> used;
+  std::unordered_set<std::string_view> used;
   tile::Walk(body, [&](const tile::Stmt& stmt) {
     tile::ForEachBuffer(stmt,
                         [&](const std::string& buffer, tile::Access) { used.insert(buffer); });
-  });
-  tile::Walk(body, [&](const tile::Stmt& stmt) {
     if (const auto* call = std::get_if<tile::Call>(&stmt.node))
       used.insert(call->maps.begin(), call->maps.end());
   });

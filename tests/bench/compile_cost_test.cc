@@ -127,7 +127,7 @@ TEST(CompileCost, APlanTakesLittleHostTime) {
   constexpr double kMargin = 10;
 #endif
   constexpr double kMedian = 1 * kMargin, kMost = 3 * kMargin;
-  constexpr int kTries = 16;
+  constexpr int kTries = 8;
   const std::vector<StepProblem> problems = Problems(kImages);
   double pace = Pace(), most = 0;
   std::vector<double> times(problems.size(), std::numeric_limits<double>::infinity());
