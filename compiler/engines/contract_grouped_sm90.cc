@@ -1,7 +1,6 @@
 #include "compiler/engines/contract_grouped_sm90.h"
 
-#include <algorithm>
-#include <map>
+#include <utility>
 
 #include "compiler/engines/attention_problem.h"
 #include "compiler/engines/contract_grouped_plan.h"
@@ -40,8 +39,7 @@ class Schedule {
  public:
   Schedule(const Group& group, const Target& target, const GroupedPlan& plan,
            const GroupedTile& tile)
-      : group_(group),
-        target_(target),
+      : target_(target),
         plan_(plan),
         tile_(tile),
         b_(group, target,
@@ -177,9 +175,9 @@ class Schedule {
     }
   }
   Expr Rounded(const Expr& value) const { return tile::Cast(plan_.type, value); }
-  Expr Added(TensorId before, const Expr& at, const Expr& value) {
-    if (before == kAbsent) return value;
-    return value + tile::Cast(DType::kF32, tile::Load(b_.Pointer(before), plan_.type, at));
+  // `old` is read where something was there before.
+  Expr Added(const std::string& old, const Expr& at, const Expr& value) const {
+    return value + tile::Cast(DType::kF32, tile::Load(old, plan_.type, at));
   }
 
   Call::Function Keep() {
@@ -190,9 +188,11 @@ class Schedule {
     ForEach(f.body, product, left, [&](const GroupedPlan::Product& of, Block& inside) {
       for (const GroupedResult& sum : of.sums) {
         const Index at = {b_.Idx(0), b_.Idx(0), left};
-        const Expr before = sum.before == kAbsent ? nullptr : b_.Offset(sum.before, at);
-        inside.push_back({tile::Store{b_.Pointer(sum.stored), b_.Offset(sum.stored, at),
-                                      Rounded(Added(sum.before, before, value))}});
+        Expr whole = value;
+        if (sum.before != kAbsent)
+          whole = Added(b_.Pointer(sum.before), b_.Offset(sum.before, at), value);
+        inside.push_back(
+            {tile::Store{b_.Pointer(sum.stored), b_.Offset(sum.stored, at), Rounded(whole)}});
       }
     });
     return f;
@@ -217,8 +217,7 @@ class Schedule {
       eight.push_back({tile::Alloc{rounded, plan_.type, tile::Space::kReg, kVector}});
       for (int e = 0; e < kVector; ++e) {
         Expr value = tile::Load(values, DType::kF32, b_.Idx(e));
-        if (before != kAbsent)
-          value = value + tile::Cast(DType::kF32, tile::Load(old, plan_.type, b_.Idx(e)));
+        if (before != kAbsent) value = Added(old, b_.Idx(e), value);
         eight.push_back({tile::Store{rounded, b_.Idx(e), Rounded(value)}});
       }
       WideCopy(eight, plan_.type, b_.Pointer(y), b_.Offset(y, at), rounded, b_.Idx(0), kVector);
@@ -227,7 +226,6 @@ class Schedule {
     return f;
   }
 
-  const Group& group_;
   const Target& target_;
   const GroupedPlan& plan_;
   const GroupedTile& tile_;

@@ -1,6 +1,7 @@
 #include "compiler/engines/recurrence_steps.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "compiler/engines/attention_problem.h"
 #include "compiler/engines/knob_types.h"
@@ -49,6 +50,10 @@ Result<Plan> PlanOf(const Group& group) {
     return Status::Error(Code::kUnsupportedShape,
                          "{} steps of {} sequences: it launches 1 to {} steps", shape.steps,
                          shape.batch, kMostSteps);
+  if (plan.elements() * shape.blocks.gates > std::numeric_limits<int32_t>::max())
+    return Status::Error(Code::kUnsupportedShape,
+                         "{} units of {} sequences and {} gates are more than 32 bits count",
+                         shape.hidden, plan.rows(), shape.blocks.gates);
   const TensorId r = shape.node->inputs[1];
   if (g[r].dtype != shape.type)
     return Status::Error(Code::kUnsupportedDataType, "matrices are {} and states {}",

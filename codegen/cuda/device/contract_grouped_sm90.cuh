@@ -11,9 +11,8 @@
 //           second; the result; what was there before, which is added (kAdds)
 //   store   (product, left, right, 8 neighbours along right), with kSplitCluster: parts of the sum
 //           over k that blocks of a cluster make and add up, in their order
-//   keep    (product, left, sum over k of left), with kSums: of the tiles of the first column,
-//   which
-//           multiply left by ones, too
+//   keep    (product, left, sum over k of left), with kSums: tiles of the first column multiply
+//           left by ones, too
 //
 // A sum over k has two parts where an operand is two tensors one behind the other. What a part has
 // of its last step lies behind the operands, and is zero.
@@ -512,6 +511,7 @@ __device__ inline const auto& argument(const First& first, const Rest&... rest) 
   else
     return argument<n - 1>(rest...);
 }
+
 template <class C, class... Arguments>
 __device__ inline void contract_grouped_sm90(const Arguments&... arguments) {
   using skeleton = grouped<C>;
