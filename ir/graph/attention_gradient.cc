@@ -1,7 +1,5 @@
 #include "ir/graph/attention_gradient.h"
 
-#include <limits>
-
 #include "ir/graph/attention_parts.h"
 #include "ir/graph/speller.h"
 
@@ -77,30 +75,6 @@ TensorId SpellMean(Graph& graph, const AttentionGradParts& parts, DType compute)
   }
   if (parts.keep == 1) return mean;
   return at.Pointwise(M::kMul, {mean, at.Number(static_cast<float>(parts.keep), rows)}, rows);
-}
-
-// The score, -inf where the place along one of the last two dims is not below its length.
-TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_kv) {
-  using M = PointwiseMode;
-  if (len_q == kAbsent && len_kv == kAbsent) return score;
-  Speller places(graph, DType::kI32);
-  const Dims dims = graph[score].dims;
-  const Speller::Form bits{.dtype = DType::kBool, .dims = dims};
-  const auto below = [&](int64_t axis, TensorId length) {
-    const TensorId index = places.Temporary({.dtype = DType::kI32, .dims = dims});
-    places.PointwiseTo(index, PointwiseAttrs{.mode = M::kGenIndex, .axis = axis}, {score});
-    return places.Pointwise(M::kCmpLt, {index, length}, bits);
-  };
-  const auto rank = static_cast<int64_t>(dims.size());
-  const TensorId row = len_q == kAbsent ? kAbsent : below(rank - 2, len_q);
-  const TensorId column = len_kv == kAbsent ? kAbsent : below(rank - 1, len_kv);
-  TensorId inside = row == kAbsent ? column : row;
-  if (row != kAbsent && column != kAbsent)
-    inside = Speller(graph, DType::kBool).Pointwise(M::kLogicalAnd, {row, column}, bits);
-  Speller values(graph, FloatFor(graph[score]));
-  const Speller::Form form{.dtype = FloatFor(graph[score]), .dims = dims};
-  const TensorId fill = values.Number(-std::numeric_limits<double>::infinity(), form);
-  return values.Pointwise(M::kBinarySelect, {score, fill, inside}, form);
 }
 
 }  // namespace

@@ -6,31 +6,6 @@
 #include "ir/graph/speller.h"
 
 namespace kiln::graph {
-namespace {
-
-// -inf where the place along the last two dims is not below both lengths.
-TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_kv) {
-  using M = PointwiseMode;
-  if (len_q == kAbsent || len_kv == kAbsent) return score;
-  Speller places(graph, DType::kI32);
-  const Dims dims = graph[score].dims;
-  const auto below = [&](int64_t axis, TensorId length) {
-    const TensorId index = places.Temporary({.dtype = DType::kI32, .dims = dims});
-    places.PointwiseTo(index, PointwiseAttrs{.mode = M::kGenIndex, .axis = axis}, {score});
-    return places.Pointwise(M::kCmpLt, {index, length}, {.dtype = DType::kBool, .dims = dims});
-  };
-  const auto rank = static_cast<int64_t>(dims.size());
-  const TensorId row = below(rank - 2, len_q);
-  Speller bits(graph, DType::kBool);
-  const TensorId both = bits.Pointwise(M::kLogicalAnd, {row, below(rank - 1, len_kv)},
-                                       {.dtype = DType::kBool, .dims = dims});
-  Speller values(graph, FloatFor(graph[score]));
-  const Speller::Form form{.dtype = FloatFor(graph[score]), .dims = dims};
-  const TensorId fill = values.Number(-std::numeric_limits<double>::infinity(), form);
-  return values.Pointwise(M::kBinarySelect, {score, fill, both}, form);
-}
-
-}  // namespace
 
 void SpellSoftmax(Graph& graph, const SoftmaxParts& parts) {
   using M = PointwiseMode;
@@ -129,6 +104,29 @@ TensorId SpellScores(Graph& graph, const AttentionParts& parts) {
   for (const TensorId factor : {parts.scale, parts.descale_q, parts.descale_k})
     if (factor != kAbsent) score = at.Pointwise(PointwiseMode::kMul, {score, factor}, form);
   return score;
+}
+
+TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_kv) {
+  using M = PointwiseMode;
+  if (len_q == kAbsent && len_kv == kAbsent) return score;
+  Speller places(graph, DType::kI32);
+  const Dims dims = graph[score].dims;
+  const Speller::Form bits{.dtype = DType::kBool, .dims = dims};
+  const auto below = [&](int64_t axis, TensorId length) {
+    const TensorId index = places.Temporary({.dtype = DType::kI32, .dims = dims});
+    places.PointwiseTo(index, PointwiseAttrs{.mode = M::kGenIndex, .axis = axis}, {score});
+    return places.Pointwise(M::kCmpLt, {index, length}, bits);
+  };
+  const auto rank = static_cast<int64_t>(dims.size());
+  const TensorId row = len_q == kAbsent ? kAbsent : below(rank - 2, len_q);
+  const TensorId column = len_kv == kAbsent ? kAbsent : below(rank - 1, len_kv);
+  TensorId inside = row == kAbsent ? column : row;
+  if (row != kAbsent && column != kAbsent)
+    inside = Speller(graph, DType::kBool).Pointwise(M::kLogicalAnd, {row, column}, bits);
+  Speller values(graph, FloatFor(graph[score]));
+  const Speller::Form form{.dtype = FloatFor(graph[score]), .dims = dims};
+  const TensorId fill = values.Number(-std::numeric_limits<double>::infinity(), form);
+  return values.Pointwise(M::kBinarySelect, {score, fill, inside}, form);
 }
 
 void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score) {

@@ -40,7 +40,7 @@ void SpellBandMask(Graph& graph, const BandMaskParts& parts);
 // client may have operations of its own on the score:
 //
 //   score  = q k * scale * descale_q * descale_k          k[B,Hk,D,Skv]
-//   weight = softmax(score, -inf where the place is not below both lengths) * keep's bits / keep
+//   weight = softmax(HidePadding(score)) * keep's bits / keep
 //   o      = (weight * scale_s, rounded as q) v * descale_s * descale_v * scale_o
 //
 // amax_s and amax_o are absolute maxima of the weights and of o before scale_o.
@@ -55,6 +55,9 @@ struct AttentionParts {
   TensorId o = kAbsent;
 };
 TensorId SpellScores(Graph& graph, const AttentionParts& parts);
+// The score; -inf where the place along the last dim but one is not below len_q, or along the last
+// one not below len_kv. A length that is absent hides nothing.
+TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_kv);
 void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score);
 
 // A reshape that keeps the order of elements, the last dim first, wherever x and y have theirs.

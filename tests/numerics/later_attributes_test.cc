@@ -454,6 +454,40 @@ class SdpaGradient : public LaterAttributes {
     if (p.sink) Expect(kDsink, "dsink", oracle.dsink, oracle.msink);
     if (!p.bias.empty()) Expect(kDbias, "dbias", oracle.dbias, oracle.mbias);
   }
+
+  // o and its statistics of the forward operation, of a problem without sink and dropout.
+  void CheckForward(const Problem& p) {
+    Oracle oracle(p);
+    const Ints of_q = {p.batches, p.heads, p.queries, p.depth},
+               of_k = {p.batches, p.of_keys, p.keys, p.depth},
+               of_v = {p.batches, p.of_keys, p.keys, p.width},
+               of_o = {p.batches, p.heads, p.queries, p.width};
+    const auto half = CUDNN_DATA_HALF;
+    oracle.q = Numbers(of_q, 1), oracle.k = Numbers(of_k, 2), oracle.v = Numbers(of_v, 3);
+    const SubGraph sub = Between(p, oracle);
+    Desc op(CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
+    op.Set(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, Put(kQ, of_q, half, &oracle.q))
+        .Set(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, Put(kK, of_k, half, &oracle.k))
+        .Set(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, Put(kV, of_v, half, &oracle.v))
+        .Set(CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, Scalar(kScale, oracle.scale))
+        .Set(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, Put(kO, of_o, half, nullptr))
+        .Set(CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC,
+             Put(kStats, {p.batches, p.heads, p.queries, 1}, CUDNN_DATA_FLOAT, nullptr));
+    Lengths(op, p.len_q, kLenQ, p.cumulated, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC,
+            CUDNN_ATTR_OPERATION_SDPA_FWD_CU_SEQ_LEN_QDESC);
+    Lengths(op, p.len_kv, kLenKv, p.cumulated, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC,
+            CUDNN_ATTR_OPERATION_SDPA_FWD_CU_SEQ_LEN_KVDESC);
+    if (sub.graph != nullptr)
+      op.Set(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH, *sub.graph)
+          .Set(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID, static_cast<int64_t>(kScore))
+          .Set(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID, sub.output);
+    op.Finalize();
+    Run(op);
+    if (HasFatalFailure()) return;
+    oracle.Compute();
+    Expect(kO, "o", oracle.o, Values(oracle.o.size(), 2));
+    Expect(kStats, "stats", oracle.stats, Values(oracle.stats.size(), 2));
+  }
 };
 
 TEST_F(SdpaGradient, OfACap) { Check({.cap = 1.5}); }
@@ -470,6 +504,19 @@ TEST_F(SdpaGradient, OfCumulatedLengths) {
 }
 TEST_F(SdpaGradient, OfLengthsOfKeysAlone) {
   Check({.sink = true, .len_kv = {53, 9}, .cumulated = true});
+}
+// The forward operation hides what is behind a length, one of them by itself, too; rows that see no
+// key get 0 and -inf.
+TEST_F(SdpaGradient, ForwardOfLengthsOfKeysAlone) {
+  CheckForward({.cap = 2, .len_kv = {53, 9}});
+  CheckForward({.bias = {1, 4, 37, 53}, .len_kv = {0, 17}, .cumulated = true});
+}
+TEST_F(SdpaGradient, ForwardOfLengthsOfQueriesAlone) {
+  CheckForward({.len_q = {37, 5}, .cumulated = true});
+  CheckForward({.cap = 2, .causal = true, .len_q = {1, 36}});
+}
+TEST_F(SdpaGradient, ForwardOfBothLengths) {
+  CheckForward({.cap = 1.5, .len_q = {20, 37}, .len_kv = {53, 9}});
 }
 TEST_F(SdpaGradient, OfDropout) { Check({.sink = true, .drop = 0.25}); }
 TEST_F(SdpaGradient, OfDropoutCapAndDiagonal) { Check({.cap = 1, .causal = true, .drop = 0.5}); }
