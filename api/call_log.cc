@@ -146,9 +146,9 @@ std::optional<std::string> ElementText(int type, uint64_t address) {
   const uint64_t bits = BitsAt(*memory, 0, memory->size());
   switch (type) {
     case CUDNN_DATA_FLOAT:
-      return FloatText(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+      return FactorText(std::bit_cast<float>(static_cast<uint32_t>(bits)));
     case CUDNN_DATA_DOUBLE:
-      return FloatText(std::bit_cast<double>(bits));
+      return FactorText(std::bit_cast<double>(bits));
     case CUDNN_DATA_INT32:
       return NumberText("int", Scalar::kInt32, bits);
     case CUDNN_DATA_INT64:

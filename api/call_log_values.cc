@@ -99,11 +99,14 @@ std::string NumberText(std::string_view type, Scalar scalar, uint64_t bits) {
   return {};
 }
 
-// Six places, as cuDNN prints factors, where they are the number; else as many as it takes.
-std::string FloatText(double value) {
+template <class F>
+std::string FactorText(F value) {
   std::string text = fmt::format("{:f}", value);
-  return std::strtod(text.c_str(), nullptr) == value ? text : fmt::format("{}", value);
+  const bool same = static_cast<F>(std::strtod(text.c_str(), nullptr)) == value;
+  return same ? text : fmt::format("{}", value);
 }
+template std::string FactorText(float);
+template std::string FactorText(double);
 
 std::string AddressText(uint64_t address) {
   return address == 0 ? "NULL_PTR" : fmt::format("{:#x}", address);

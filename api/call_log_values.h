@@ -40,7 +40,10 @@ class CallLines {
 size_t BytesOf(Scalar scalar);
 // A number by its type: "7", "0.5", "CUDNN_DATA_FLOAT (0)", "0x7f00".
 std::string NumberText(std::string_view type, Scalar scalar, uint64_t bits);
-std::string FloatText(double value);
+// A float or a double as cuDNN prints factors: six places where they are the number, else as many
+// as it takes.
+template <class F>
+std::string FactorText(F value);
 // "0x7f00", or cuDNN's word for a null pointer.
 std::string AddressText(uint64_t address);
 // The name of an enumeration's constant, and its number.
