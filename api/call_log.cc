@@ -14,9 +14,16 @@
 namespace kiln::api {
 namespace {
 
+// Names and types stand in kWords from a place on.
+struct ParameterRow {
+  uint16_t name, type;
+  Form form;
+  Scalar scalar;
+  int8_t at, add;
+};
 struct FunctionRow {
-  std::string_view name;
-  size_t first, count;
+  uint16_t name;
+  uint16_t first, count;
 };
 
 #include "api/spec/arguments.inc"
@@ -226,10 +233,14 @@ void AddArgument(CallLines& lines, std::span<const Parameter> parameters, const 
 
 }  // namespace
 
-std::optional<std::span<const Parameter>> ParametersOf(std::string_view function) {
-  const auto row = std::ranges::lower_bound(kFunctions, function, {}, &FunctionRow::name);
-  if (row == std::end(kFunctions) || row->name != function) return std::nullopt;
-  return std::span(kParameters).subspan(row->first, row->count);
+std::optional<std::vector<Parameter>> ParametersOf(std::string_view function) {
+  const auto name = [](const FunctionRow& row) { return std::string_view(kWords + row.name); };
+  const auto row = std::ranges::lower_bound(kFunctions, function, {}, name);
+  if (row == std::end(kFunctions) || name(*row) != function) return std::nullopt;
+  std::vector<Parameter> parameters;
+  for (const ParameterRow& p : std::span(kParameters).subspan(row->first, row->count))
+    parameters.push_back({kWords + p.name, kWords + p.type, p.form, p.scalar, p.at, p.add});
+  return parameters;
 }
 
 std::string ArgumentLines(std::string_view function, std::span<const uint64_t> values) {

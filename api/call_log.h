@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kiln::api {
 
@@ -48,7 +49,7 @@ struct Parameter {
 };
 
 // Of an exported function; nothing where there is no such function.
-std::optional<std::span<const Parameter>> ParametersOf(std::string_view function);
+std::optional<std::vector<Parameter>> ParametersOf(std::string_view function);
 
 // A line for each argument, each with a newline before it. `values` holds the arguments' bytes in
 // their order, each in the low bytes of its number.

@@ -11,14 +11,18 @@
 #include <cstring>
 
 #include "api/generation.h"
-#include "api/names.h"
 
 namespace kiln::api {
 namespace {
 
+// Names stand in kWords from a place on.
+struct ConstantRow {
+  int value;
+  uint32_t name;
+};
 struct EnumRow {
-  std::string_view name;
-  size_t first, count;
+  uint32_t name;
+  uint16_t first, count;
 };
 
 #include "api/spec/enum_names.inc"
@@ -121,11 +125,13 @@ std::string EnumText(std::string_view type, int value) {
 
 std::string_view ConstantName(std::string_view type, int value) {
   if (type == "cudnnStatus_t") return ThisGeneration().status_name(value);
-  const auto row = std::ranges::lower_bound(kEnums, type, {}, &EnumRow::name);
-  if (row == std::end(kEnums) || row->name != type) return {};
-  const auto names = std::span(kConstants).subspan(row->first, row->count);
-  const auto found = std::ranges::lower_bound(names, value, {}, &EnumName::value);
-  return found != names.end() && found->value == value ? found->name : std::string_view();
+  const auto name = [](const EnumRow& row) { return std::string_view(kWords + row.name); };
+  const auto row = std::ranges::lower_bound(kEnums, type, {}, name);
+  if (row == std::end(kEnums) || name(*row) != type) return {};
+  const auto constants = std::span(kConstants).subspan(row->first, row->count);
+  const auto found = std::ranges::lower_bound(constants, value, {}, &ConstantRow::value);
+  const bool known = found != constants.end() && found->value == value;
+  return known ? std::string_view(kWords + found->name) : std::string_view();
 }
 
 std::optional<std::vector<unsigned char>> ReadMemory(uint64_t address, uint64_t bytes) {

@@ -492,37 +492,56 @@ def argument_row(kind_of, role, size, type_, names, types, name):
     return shown, "kHost", "kPointer", -1, 0
 
 
+class Words:
+    """Words of a table, each once in one string and named by its place there: tables of pointers would cost each
+    program that loads the library the relocation of every one."""
+
+    def __init__(self, name):
+        self.name, self.places, self.size = name, {}, 0
+
+    def at(self, word):
+        if word not in self.places:
+            self.places[word] = self.size
+            self.size += len(word) + 1
+        return self.places[word]
+
+    def text(self):
+        lines = "".join(f'\n    "{word}\\0"' for word in self.places)
+        return f"inline constexpr char {self.name}[] ={lines};\n"
+
+
 def argument_table(spec):
     """For each exported function what the API log prints of its arguments: from its signature, and from what
     legacy.tsv and roles.tsv say that each parameter is."""
     kind_of = {row["name"]: row["kind"] for row in spec.types}
     functions = {row["function"]: row for row in spec.functions if row["implemented"]}
-    parameters, table = [], []
+    words, parameters, table = Words("kWords"), [], []
     for row in sorted(spec.legacy + read("roles.tsv"), key=lambda row: row["function"]):
         function = functions[row["function"]]
         types, names = map(list, zip(*parameters_of(function))) if parameters_of(function) else ([], [])
         roles = [re.match(r"\w+=(\w+)(?:\[(.+)\])?$", p).groups() for p in row["parameters"].split("; ") if p]
         last = dict(function, signature=function["signature_9_if_different"] or function["signature"])
-        table.append(f'{{"{row["function"]}", {len(parameters)}, {len(names)}}}')
+        table.append(f'{{{words.at(row["function"])}, {len(parameters)}, {len(names)}}}')
         for i, ((role, size), (_, name)) in enumerate(zip(roles, parameters_of(last), strict=True)):
             shown, form, scalar, at, less = argument_row(kind_of, role, size, types[i], names, types, names[i])
-            parameters.append(f'{{"{name}", "{shown}", Form::{form}, Scalar::{scalar}, {at}, {less}}}')
+            parameters.append(f'{{{words.at(name)}, {words.at(shown)}, Form::{form}, Scalar::{scalar}, {at}, {less}}}')
     return (f"// {NOTICE}\n// Included by api/call_log.cc; functions ascend by name.\n" +
-            rows_of("Parameter kParameters", parameters) + "\n" + rows_of("FunctionRow kFunctions", table))
+            words.text() + "\n" + rows_of("ParameterRow kParameters", parameters) + "\n" +
+            rows_of("FunctionRow kFunctions", table))
 
 
 def enum_names(spec):
     """Every enumeration's constants by value: those of 9, and those that 8 alone has. Statuses, whose values differ,
     are in status_v8.inc and status_v9.inc."""
-    names, table = [], []
+    words, names, table = Words("kWords"), [], []
     for enum in sorted(spec.enums):
         if enum == "cudnnStatus_t":
             continue
         constants = {value: name for generation in (8, 9) for name, value in spec.names(enum, generation)}
-        table.append(f'{{"{enum}", {len(names)}, {len(constants)}}}')
-        names += [f'{{{value}, "{name}"}}' for value, name in sorted(constants.items())]
+        table.append(f'{{{words.at(enum)}, {len(names)}, {len(constants)}}}')
+        names += [f"{{{value}, {words.at(name)}}}" for value, name in sorted(constants.items())]
     return (f"// {NOTICE}\n// Included by api/call_log_values.cc; enumerations ascend by name.\n" +
-            rows_of("EnumName kConstants", names) + "\n" + rows_of("EnumRow kEnums", table))
+            words.text() + "\n" + rows_of("ConstantRow kConstants", names) + "\n" + rows_of("EnumRow kEnums", table))
 
 
 def legacy_functions(spec):

@@ -226,9 +226,8 @@ struct Difference {
   const char* reason;
 };
 constexpr Difference kDifferences[] = {
-    {"(conv|transform)Desc: location=host; .*", "objects have their types in ours, as others have"},
+    {"convDesc: location=host; .*", "objects have their types in ours, as others have"},
     {"vect: .*", "a filter of ours has its vectors by its data type"},
-    {"nstates: .*", "states of ours are a seed and an offset"},
 };
 // Arguments that NVIDIA's log calls otherwise than the header does; ours has the header's names.
 const std::map<std::string, std::map<std::string, std::string>> kOtherNames = {
