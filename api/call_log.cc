@@ -141,6 +141,17 @@ void AddElements(CallLines& lines, std::string_view argument, const Values& valu
   lines.Address(argument, "host", array);
 }
 
+// Results of GetAttribute: what stands there is only of interest where it is the client's
+// descriptors, which the call fills.
+void AddFilled(CallLines& lines, std::string_view argument, const Values& values) {
+  const auto [tag, requested, array] = std::array{values[2], values[3], values[5]};
+  lines.Address(argument, "host", array);
+  if (tag != CUDNN_TYPE_BACKEND_DESCRIPTOR || requested > kMostElements) return;
+  if (const auto memory = ReadMemory(array, requested * sizeof(void*)))
+    for (size_t i = 0; i < requested; ++i)
+      AddElement(lines, CUDNN_TYPE_BACKEND_DESCRIPTOR, *memory, i);
+}
+
 // ---- arguments
 // -----------------------------------------------------------------------------------
 
@@ -228,6 +239,8 @@ void AddArgument(CallLines& lines, std::span<const Parameter> parameters, const 
       return AddNumber(lines, parameters, values, i);
     case Form::kElements:
       return AddElements(lines, p.name, values);
+    case Form::kFilled:
+      return AddFilled(lines, p.name, values);
   }
 }
 

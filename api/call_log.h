@@ -34,7 +34,8 @@ enum class Form : uint8_t {
   kDims,      // the same, at most CUDNN_DIM_MAX
   kFactor,    // alpha or beta, of the type that the tensor's type is scaled by
   kElement,   // one element of the type of another argument
-  kElements,  // of a backend attribute
+  kElements,  // of a backend attribute that is set
+  kFilled,    // of one that is read: its address, and the descriptors that the call is to fill
 };
 
 // How a number's bytes are read.

@@ -485,6 +485,8 @@ def argument_row(kind_of, role, size, type_, names, types, name):
         given += [i for i, t in enumerate(types) if "cudnnTensorDescriptor_t" in t or "cudnnFilterDescriptor_t" in t]
         form = "kFactor" if re.match(r"alpha|beta", name) else "kElement"
         return shown, form, "kPointer", given[0] if given else -1, 0
+    if role == "out" and counted and base == "void" and "attributeType" in names:
+        return shown, "kFilled", "kPointer", -1, 0
     if role == "in" and counted and counted.group(1) in names and types[names.index(counted.group(1))].split()[-1] in SCALARS:
         less = int((counted.group(2) or "0").replace(" ", ""))
         return shown, "kDims" if counted.group(1) in DIMENSION_COUNTS else "kArray", scalar, \
