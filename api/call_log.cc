@@ -271,8 +271,11 @@ std::string MadeLines(std::string_view function, std::span<const uint64_t> value
   for (size_t i = 0; i < values.size(); ++i) {
     const Parameter& p = (*parameters)[i];
     if (p.form != Form::kMade) continue;
-    if (const auto memory = ReadMemory(values[i], sizeof(void*)))
-      lines.Object(p.name, p.type, BitsAt(*memory, 0, sizeof(void*)));
+    const uint64_t count = p.at < 0 ? 1 : values[static_cast<size_t>(p.at)];
+    if (count > kMostElements) continue;
+    if (const auto memory = ReadMemory(values[i], count * sizeof(void*)))
+      for (size_t j = 0; j < count; ++j)
+        lines.Object(p.name, p.type, BitsAt(*memory, j, sizeof(void*)));
   }
   return lines.Take();
 }

@@ -24,16 +24,16 @@
 namespace kiln::api {
 
 enum class Form : uint8_t {
-  kValue,     // a number or an enumeration
-  kObject,    // an object that the call changes or destroys: its address
-  kRead,      // an object that the call reads: its address and what it holds
-  kMade,      // the place for an object that the call makes
-  kHost,      // memory of the host for results, or of unknown size: its address
-  kDevice,    // memory of the device: its address
-  kArray,     // as many elements as another argument says
-  kDims,      // the same, at most CUDNN_DIM_MAX
-  kFactor,    // alpha or beta, of the type that the tensor's type is scaled by
-  kElement,   // one element of the type of another argument
+  kValue,    // a number or an enumeration
+  kObject,   // an object that the call changes or destroys: its address
+  kRead,     // an object that the call reads: its address and what it holds
+  kMade,     // the place for an object that the call makes, or for as many as another argument says
+  kHost,     // memory of the host for results, or of unknown size: its address
+  kDevice,   // memory of the device: its address
+  kArray,    // as many elements as another argument says
+  kDims,     // the same, at most CUDNN_DIM_MAX
+  kFactor,   // alpha or beta, of the type that the tensor's type is scaled by
+  kElement,  // one element of the type of another argument
   kElements,  // of a backend attribute that is set
   kFilled,    // of one that is read: its address, and the descriptors that the call is to fill
 };

@@ -461,37 +461,41 @@ DIMENSION_COUNTS = {"nbDims", "arrayLength"}
 def argument_row(kind_of, role, size, type_, names, types, name):
     """(type that the log prints, form, scalar, index of the argument that `size` names, what is added to it)."""
     base = re.sub(r"\bconst\b|\*", "", type_).strip()
-    kind, stars = kind_of.get(base), type_.count("*")
+    kind, is_pointer = kind_of.get(base), "*" in type_
     shown, scalar = SCALARS.get(base, (base, "kEnum" if kind == "enum" else "kPointer"))
-    if kind == "struct" and not stars:
-        scalar = "kInt32"  # cudnnAlgorithm_t: a union of enumerations
-    if base in {"cudaStream_t", "cudaGraph_t"} and not stars:
-        return shown, "kObject", "kPointer", -1, 0
+
+    def row(form, scalar="kPointer", at=-1, add=0):
+        return shown, form, scalar, at, add
+
+    if not is_pointer:
+        if kind == "struct":
+            return row("kValue", "kInt32")  # cudnnAlgorithm_t: a union of enumerations
+        if base in SCALARS or kind == "enum":
+            return row("kValue", scalar)
+        if kind == "handle":
+            return row("kRead" if role == "read" else "kObject")
+        return row("kObject" if base in {"cudaStream_t", "cudaGraph_t"} else "kHost")
     if role.startswith("device_"):
-        return shown, "kDevice", "kPointer", -1, 0
-    if role in {"create", "read", "set", "destroy"} and kind == "handle":
-        form = {"create": "kMade", "read": "kRead"}.get(role, "kObject")
-        return shown, "kHost" if stars and role != "create" else form, "kPointer", -1, 0
-    if not stars and (base in SCALARS or kind in {"enum", "struct"}):
-        return shown, "kValue", scalar, -1, 0
-    counted = re.match(r"(\w+)( - \d+)?$", size or "")
-    if role == "in" and counted and base == "void":
-        if counted.group(1) in names:
-            return shown, "kElements" if "attributeType" in names else "kHost", "kPointer", -1, 0
-        if size != "1":
-            return shown, "kHost", "kPointer", -1, 0
-        # One number: a factor, of the type that operands of their type are scaled by, or an element.
-        given = [i for i, t in enumerate(types) if t == "cudnnDataType_t"]
-        given += [i for i, t in enumerate(types) if "cudnnTensorDescriptor_t" in t or "cudnnFilterDescriptor_t" in t]
-        form = "kFactor" if re.match(r"alpha|beta", name) else "kElement"
-        return shown, form, "kPointer", given[0] if given else -1, 0
-    if role == "out" and counted and base == "void" and "attributeType" in names:
-        return shown, "kFilled", "kPointer", -1, 0
-    if role == "in" and counted and counted.group(1) in names and types[names.index(counted.group(1))].split()[-1] in SCALARS:
-        less = int((counted.group(2) or "0").replace(" ", ""))
-        return shown, "kDims" if counted.group(1) in DIMENSION_COUNTS else "kArray", scalar, \
-            names.index(counted.group(1)), less
-    return shown, "kHost", "kPointer", -1, 0
+        return row("kDevice")
+    if role == "create":
+        return row("kMade", at=names.index(size) if size else -1)
+    is_attribute = base == "void" and "attributeType" in names
+    if is_attribute:
+        return row("kElements" if role == "in" else "kFilled")
+    if role != "in":
+        return row("kHost")
+    if base == "void" and size == "1":  # a factor, of the type that its tensor's is scaled by, or an element
+        describing = [i for i, t in enumerate(types) if t == "cudnnDataType_t"]
+        describing += [i for i, t in enumerate(types) if re.search("cudnn(Tensor|Filter)Descriptor_t", t)]
+        return row("kFactor" if re.match("alpha|beta", name) else "kElement", at=describing[0])
+    counted = re.match(r"(\w+)(?: (- \d+))?$", size)
+    if base == "void" or not counted or counted.group(1) not in names:
+        return row("kHost")
+    count = names.index(counted.group(1))
+    if types[count].split()[-1] not in SCALARS:
+        return row("kHost")
+    return row("kDims" if counted.group(1) in DIMENSION_COUNTS else "kArray", scalar, count,
+               int((counted.group(2) or "0").replace(" ", "")))
 
 
 class Words:

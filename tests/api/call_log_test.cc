@@ -131,6 +131,14 @@ TEST(CallLogValues, PointersThatLeadNowhereAreAddresses) {
       "\n    arrayOfElements: location=host; addr=0x50;");
 }
 
+TEST(CallLogValues, EachObjectThatWasMadeHasALine) {
+  void* const made[] = {std::bit_cast<void*>(uint64_t{0x70}), std::bit_cast<void*>(uint64_t{0x80})};
+  EXPECT_EQ(MadeLines("cudnnCreateAlgorithmPerformance", std::array{At(made), uint64_t{2}}),
+            "\n    algoPerf: type=cudnnAlgorithmPerformance_t; val=0x70;"
+            "\n    algoPerf: type=cudnnAlgorithmPerformance_t; val=0x80;");
+  EXPECT_EQ(MadeLines("cudnnSetStream", std::array{At(made), uint64_t{2}}), "");
+}
+
 // Whatever the arguments are, each has its line, and none is followed to where nothing is.
 TEST(CallLogValues, AnyArgumentsAreSafe) {
   std::ifstream file("api/spec/functions.tsv");
