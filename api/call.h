@@ -1,12 +1,17 @@
 // Entry: what every exported function runs inside. The only place that stops exceptions, writes the
-// API log, and records the sentence for cudnnGetLastErrorString.
+// API log, and records the sentence for cudnnGetLastErrorString. The arguments stand behind the
+// body, for the log.
 //
 //   cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
-//     return Entry("cudnnSetStream", [&] { return SetStream(handle, stream); });
+//     return Entry("cudnnSetStream", [&] { return SetStream(handle, stream); }, handle, stream);
 //   }
 #pragma once
 
 #include <pthread.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "api/fork_gate.h"
 #include "api/logging.h"
@@ -33,16 +38,35 @@ class WithoutCancellation {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-template <class F>
-int RunEntry(const char* function, F&& body) noexcept {
+// An argument's bytes, as the log takes them. An enumeration may hold none of its constants.
+template <class T>
+uint64_t ArgumentBits(const T& argument) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &argument, sizeof(argument));
+  return bits;
+}
+
+// A call that may make objects has a place for one among its arguments.
+template <class T>
+inline constexpr bool kIsPlace =
+    std::is_pointer_v<T> && std::is_pointer_v<std::remove_pointer_t<T>>;
+
+template <class F, class... Arguments>
+int RunEntry(const char* function, F&& body, const Arguments&... arguments) noexcept {
   const WithoutCancellation whole;
   try {
     const Inside inside;
     if (IsBrokenChild()) [[unlikely]]
       return FailWithoutLog(CheckFork());
-    if (ApiLogEnabled()) [[unlikely]]
-      LogCall(function);
+    const bool logged = ApiLogEnabled();
+    if (logged) [[unlikely]]
+      LogCall(function, {ArgumentBits(arguments)...});
     Status status = body();
+    if constexpr ((kIsPlace<Arguments> || ...)) {
+      if (logged && status.ok()) [[unlikely]]
+        LogMade(function, {ArgumentBits(arguments)...});
+    }
     if (status.ok()) [[likely]]
       return 0;
     return Fail(function, status);

@@ -7,9 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 #include <string>
 
+#include "api/call_log.h"
 #include "api/cudnn_types.h"
 #include "api/generation.h"
 #include "api/refusals.h"
@@ -109,7 +111,32 @@ cudnnDebug_t Describe(int public_status) {
   return debug;
 }
 
-constexpr char kLetters[] = {'F', 'E', 'W', 'I'};
+struct Letters {
+  char first, further;  // of a message's lines
+};
+constexpr Letters kLetters[] = {{'F', 'f'}, {'E', 'e'}, {'W', 'w'}, {'I', 'i'}};
+
+// The message as files have it, in the form of 9.19's.
+std::string Written(cudnnSeverity_t severity, const cudnnDebug_t& debug, const std::string& text) {
+  const Letters letters = kLetters[severity];
+  std::string out = fmt::format("{}! CuDNN (v{}) ", letters.first, debug.cudnn_version);
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out += {letters.further, '!', ' '};
+  }
+  const auto seconds = static_cast<time_t>(debug.time_sec);
+  std::tm date{};
+  ::localtime_r(&seconds, &date);
+  char time[32];
+  std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%S", &date);
+  const unsigned since = debug.time_delta / 1'000'000;
+  fmt::format_to(std::back_inserter(out),
+                 "\n{0}! Time: {1}.{2:06} ({3}d+{4}h+{5}m+{6}s since start)\n"
+                 "{0}! Process={7}; Thread={8}.\n\n",
+                 letters.further, time, debug.time_usec, since / 86400, since / 3600 % 24,
+                 since / 60 % 60, since % 60, debug.pid, debug.tid);
+  return out;
+}
 
 // False if nobody asked for lines of this severity.
 bool Emit(cudnnSeverity_t severity, int public_status, const std::string& text) {
@@ -125,9 +152,8 @@ bool Emit(cudnnSeverity_t severity, int public_status, const std::string& text) 
     user_data = state.user_data;
     if (callback == nullptr) {
       const WriteGuard guard;
-      std::fprintf(state.destination, "%c! CuDNN (v%u) %s [%u.%06u pid %llu tid %llu]\n",
-                   kLetters[severity], debug.cudnn_version, text.c_str(), debug.time_sec,
-                   debug.time_usec, debug.pid, debug.tid);
+      const std::string written = Written(severity, debug, text);
+      std::fwrite(written.data(), 1, written.size(), state.destination);
       std::fflush(state.destination);
     }
   }
@@ -152,8 +178,15 @@ bool internal::InitLogging() {
   return call_log_state.load(std::memory_order_relaxed) > 0;
 }
 
-void LogCall(const char* function) {
-  Emit(CUDNN_SEV_INFO, 0, fmt::format("function {}() called", function));
+void LogCall(const char* function, std::initializer_list<uint64_t> arguments) {
+  const std::string lines = ArgumentLines(function, {arguments.begin(), arguments.size()});
+  Emit(CUDNN_SEV_INFO, 0, fmt::format("function {}() called:{}", function, lines));
+}
+
+void LogMade(const char* function, std::initializer_list<uint64_t> arguments) {
+  const std::string lines = MadeLines(function, {arguments.begin(), arguments.size()});
+  if (!lines.empty())
+    Emit(CUDNN_SEV_INFO, 0, fmt::format("function {}() made:{}", function, lines));
 }
 
 void LogFailure(const char* function, const Status& status) {

@@ -1,10 +1,13 @@
 // cuDNN's own logging: CUDNN_LOGLEVEL_DBG (0 off, 1 errors, 2 warnings, 3 calls) with
 // CUDNN_LOGDEST_DBG (stdout, stderr or a file), the variables of 8 (CUDNN_LOGINFO_DBG,
-// CUDNN_LOGWARN_DBG, CUDNN_LOGERR_DBG = 1), and cudnnSetCallback. Lines of our own log
-// (ir/base/log.h) at info and above reach the same places.
+// CUDNN_LOGWARN_DBG, CUDNN_LOGERR_DBG = 1), and cudnnSetCallback. In files a message
+// begins with `I! CuDNN (v91900) `, further lines of it with `i! `, and time and thread end it.
+// Lines of our own log (ir/base/log.h) at info and above reach the same places.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <initializer_list>
 
 #include "ir/base/status.h"
 
@@ -20,7 +23,11 @@ inline bool ApiLogEnabled() {
   int state = internal::call_log_state.load(std::memory_order_relaxed);
   return state > 0 || (state < 0 && internal::InitLogging());
 }
-void LogCall(const char* function);
+// The call and its arguments (call_log.h), which are given by their bytes, each in the low bytes of
+// its number.
+void LogCall(const char* function, std::initializer_list<uint64_t> arguments);
+// The objects that a call which succeeded has made, for those that read what was logged later.
+void LogMade(const char* function, std::initializer_list<uint64_t> arguments);
 // cuDNN's log has every failure with its reason; where nobody asked for that one, Kiln's has the
 // first of each kind (refusals.h).
 void LogFailure(const char* function, const Status& status);

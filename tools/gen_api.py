@@ -8,6 +8,7 @@ Written: the public headers include/v8/*.h and include/v9/*.h; the version scrip
 api/spec/libcudnn.so.{8,9}.map; the C++ tables api/spec/{status_v8,status_v9,names}.inc; and of the functions of
 legacy.tsv, which says what each parameter is, the declarations for the core and the exported functions that call it,
 api/spec/legacy_{functions,entries}.inc; the exported functions that refuse every call, api/spec/refused_entries.inc;
+what the API log prints of each exported function's arguments, api/spec/{arguments,enum_names}.inc;
 and the sub-libraries of each generation, api/sublibraries/. All of it is
 committed, so that a build needs no Python; a test runs --check.
 """
@@ -446,6 +447,109 @@ def core_parameter(kind_of, type_, name):
     return re.sub(r"^const (?=\w+$)", "", type_).replace(" *", "*"), name
 
 
+# The type that the API log prints of a number, as 9.19 prints it, and how its bytes are read.
+SCALARS = {
+    "int": ("int", "kInt32"), "int32_t": ("int", "kInt32"), "int64_t": ("int64_t", "kInt64"),
+    "uint32_t": ("unsigned", "kUint32"), "unsigned int": ("unsigned", "kUint32"), "size_t": ("size_t", "kUint64"),
+    "unsigned long long": ("unsigned long long", "kUint64"), "float": ("float", "kFloat"),
+    "double": ("double", "kDouble"), "libraryPropertyType": ("int", "kInt32"),
+}
+# Counts of dimensions: arrays of more are refused before they are read.
+DIMENSION_COUNTS = {"nbDims", "arrayLength"}
+
+
+def argument_row(kind_of, role, size, type_, names, types, name):
+    """(type that the log prints, form, scalar, index of the argument that `size` names, what is added to it)."""
+    base = re.sub(r"\bconst\b|\*", "", type_).strip()
+    kind, is_pointer = kind_of.get(base), "*" in type_
+    shown, scalar = SCALARS.get(base, (base, "kEnum" if kind == "enum" else "kPointer"))
+
+    def row(form, scalar="kPointer", at=-1, add=0):
+        return shown, form, scalar, at, add
+
+    if not is_pointer:
+        if kind == "struct":
+            return row("kValue", "kInt32")  # cudnnAlgorithm_t: a union of enumerations
+        if base in SCALARS or kind == "enum":
+            return row("kValue", scalar)
+        if kind == "handle":
+            return row("kRead" if role == "read" else "kObject")
+        return row("kObject" if base in {"cudaStream_t", "cudaGraph_t"} else "kHost")
+    if role.startswith("device_"):
+        return row("kDevice")
+    if role == "create":
+        return row("kMade", at=names.index(size) if size else -1)
+    is_attribute = base == "void" and "attributeType" in names
+    if is_attribute:
+        return row("kElements" if role == "in" else "kFilled")
+    if role != "in":
+        return row("kHost")
+    if base == "void" and size == "1":  # a factor, of the type that its tensor's is scaled by, or an element
+        describing = [i for i, t in enumerate(types) if t == "cudnnDataType_t"]
+        describing += [i for i, t in enumerate(types) if re.search("cudnn(Tensor|Filter)Descriptor_t", t)]
+        return row("kFactor" if re.match("alpha|beta", name) else "kElement", at=describing[0])
+    counted = re.match(r"(\w+)(?: (- \d+))?$", size)
+    if base == "void" or not counted or counted.group(1) not in names:
+        return row("kHost")
+    count = names.index(counted.group(1))
+    if types[count].split()[-1] not in SCALARS:
+        return row("kHost")
+    return row("kDims" if counted.group(1) in DIMENSION_COUNTS else "kArray", scalar, count,
+               int((counted.group(2) or "0").replace(" ", "")))
+
+
+class Words:
+    """Words of a table, each once in one string and named by its place there: tables of pointers would cost each
+    program that loads the library the relocation of every one."""
+
+    def __init__(self, name):
+        self.name, self.places, self.size = name, {}, 0
+
+    def at(self, word):
+        if word not in self.places:
+            self.places[word] = self.size
+            self.size += len(word) + 1
+        return self.places[word]
+
+    def text(self):
+        lines = "".join(f'\n    "{word}\\0"' for word in self.places)
+        return f"inline constexpr char {self.name}[] ={lines};\n"
+
+
+def argument_table(spec):
+    """For each exported function what the API log prints of its arguments: from its signature, and from what
+    legacy.tsv and roles.tsv say that each parameter is."""
+    kind_of = {row["name"]: row["kind"] for row in spec.types}
+    functions = {row["function"]: row for row in spec.functions if row["implemented"]}
+    words, parameters, table = Words("kWords"), [], []
+    for row in sorted(spec.legacy + read("roles.tsv"), key=lambda row: row["function"]):
+        function = functions[row["function"]]
+        types, names = map(list, zip(*parameters_of(function))) if parameters_of(function) else ([], [])
+        roles = [re.match(r"\w+=(\w+)(?:\[(.+)\])?$", p).groups() for p in row["parameters"].split("; ") if p]
+        last = dict(function, signature=function["signature_9_if_different"] or function["signature"])
+        table.append(f'{{{words.at(row["function"])}, {len(parameters)}, {len(names)}}}')
+        for i, ((role, size), (_, name)) in enumerate(zip(roles, parameters_of(last), strict=True)):
+            shown, form, scalar, at, less = argument_row(kind_of, role, size, types[i], names, types, names[i])
+            parameters.append(f'{{{words.at(name)}, {words.at(shown)}, Form::{form}, Scalar::{scalar}, {at}, {less}}}')
+    return (f"// {NOTICE}\n// Included by api/call_log.cc; functions ascend by name.\n" +
+            words.text() + "\n" + rows_of("ParameterRow kParameters", parameters) + "\n" +
+            rows_of("FunctionRow kFunctions", table))
+
+
+def enum_names(spec):
+    """Every enumeration's constants by value: those of 9, and those that 8 alone has. Statuses, whose values differ,
+    are in status_v8.inc and status_v9.inc."""
+    words, names, table = Words("kWords"), [], []
+    for enum in sorted(spec.enums):
+        if enum == "cudnnStatus_t":
+            continue
+        constants = {value: name for generation in (8, 9) for name, value in spec.names(enum, generation)}
+        table.append(f'{{{words.at(enum)}, {len(names)}, {len(constants)}}}')
+        names += [f"{{{value}, {words.at(name)}}}" for value, name in sorted(constants.items())]
+    return (f"// {NOTICE}\n// Included by api/call_log_values.cc; enumerations ascend by name.\n" +
+            words.text() + "\n" + rows_of("ConstantRow kConstants", names) + "\n" + rows_of("EnumRow kEnums", table))
+
+
 def legacy_functions(spec):
     """Declarations of the core's functions, and the exported ones that call them."""
     functions = {row["function"]: row for row in spec.functions}
@@ -463,6 +567,7 @@ def legacy_functions(spec):
         declarations.append(f"Status {name}({types});\n")
         public = ", ".join(f"{type_} {name_}".replace("* ", "*") for type_, name_ in parameters_of(function))
         arguments = ", ".join(argument for _, argument in core)
+        given = "".join(f", {name_}" for _, name_ in parameters_of(function))
         check = ""
         if pointers := needed.get(row["function"]):
             rows = ", ".join(f'{{{parameter}, "{parameter}", Code::{code}}}' for parameter, code in pointers)
@@ -470,7 +575,7 @@ def legacy_functions(spec):
                      f"      return api::NullArgument({{{rows}}});\n")
         entry = (f"KILN_EXPORT cudnnStatus_t cudnn{name}({public}) {{\n"
                  f'  return api::Entry("cudnn{name}", [&] {{\n{check}'
-                 f"    return api::legacy::{name}({arguments});\n  }});\n}}\n")
+                 f"    return api::legacy::{name}({arguments});\n  }}{given});\n}}\n")
         only = [generation for generation in (8, 9) if function[f"in_{generation}"]]
         entries.append(entry if len(only) == 2 else f"#if CUDNN_MAJOR == {only[0]}\n{entry}#endif\n")
     return (f"// {NOTICE}\n// Included by api/legacy/functions.h.\n" + "".join(declarations),
@@ -483,9 +588,10 @@ def refused_entries(spec):
     for row in spec.functions:
         if row["implemented"] != "refused":
             continue
-        parameters = ", ".join(type_.replace(" *", "*") for type_, _ in parameters_of(row))
+        parameters = ", ".join(f"{type_} {name}".replace("* ", "*") for type_, name in parameters_of(row))
+        given = "".join(f", {name}" for _, name in parameters_of(row))
         entries.append(f"KILN_EXPORT cudnnStatus_t {row['function']}({parameters}) {{\n"
-                       f'  return api::Entry("{row["function"]}", NotYet);\n}}\n')
+                       f'  return api::Entry("{row["function"]}", NotYet{given});\n}}\n')
     return f"// {NOTICE}\n// Included by api/entry/refused.cc.\n" + "\n".join(entries)
 
 
@@ -502,7 +608,8 @@ def legacy_roles(spec):
 
 def generate(spec):
     out = {"api/spec/names.inc": name_tables(spec), "api/spec/legacy_roles.inc": legacy_roles(spec),
-           "api/spec/refused_entries.inc": refused_entries(spec)}
+           "api/spec/refused_entries.inc": refused_entries(spec), "api/spec/arguments.inc": argument_table(spec),
+           "api/spec/enum_names.inc": enum_names(spec)}
     out["api/spec/legacy_functions.inc"], out["api/spec/legacy_entries.inc"] = legacy_functions(spec)
     for generation in (8, 9):
         out.update(public_headers(spec, generation))

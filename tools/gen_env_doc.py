@@ -26,6 +26,35 @@ code or files (`HOME`, `XDG_CACHE_HOME`, `PYTHONPATH`, `CUDNN_LOGDEST_DBG`): ker
 
 """
 
+FOOTER = """
+## cuDNN's log of calls
+
+`CUDNN_LOGLEVEL_DBG=3` (calls; `2` warnings, `1` errors) with `CUDNN_LOGDEST_DBG=stdout`, `stderr` or a file works as
+in cuDNN, and so do version 8's `CUDNN_LOGINFO_DBG=1`, `CUDNN_LOGWARN_DBG=1` and `CUDNN_LOGERR_DBG=1`, and
+`cudnnSetCallback`. A call is written with its arguments before it runs, in the form of 9.19:
+
+```
+I! CuDNN (v91900) function cudnnSetTensorNdDescriptor() called:
+i!     tensorDesc: type=cudnnTensorDescriptor_t; val=0x7fcd75e00fc0;
+i!     dataType: type=cudnnDataType_t; val=CUDNN_DATA_HALF (2);
+i!     nbDims: type=int; val=4;
+i!     dimA: type=int; val=[2,3,4,5];
+i!     strideA: type=int; val=[60,20,5,1];
+i! Time: 2026-11-27T19:27:40.898850 (0d+0h+0m+0s since start)
+i! Process=18138; Thread=18138.
+```
+
+Every argument of every function has its line, under the name that the headers give it: numbers and enumerations by
+value, arrays of a known length and the elements of backend attributes (`[0]: type=int64_t; val=2;`) in full, factors
+by the type of their tensor, memory of the device and places for results by address. Objects are named by their
+address, and those that a call reads have what they hold below them; a call that makes one has a second message,
+`function cudnnCreateTensorDescriptor() made:`, with the new one's address. So calls can be made again from a log; what
+device memory held is not in it. Pointers are read as a debugger would, so that one that leads nowhere is printed as
+an address, and the call fails as it does without the log. A failed call has a message `E! … function …() returned
+STATUS: …` with the reason. With `cudnnSetCallback` the text is the same, without `I! CuDNN (v91900) `, `i! `, time and
+thread, which are in the `cudnnDebug_t`.
+"""
+
 
 def parse_rows(text):
     """The (variable, default, legal, meaning) of every row of env.def; legal is a list of values or a range."""
@@ -67,7 +96,7 @@ def table(rows):
 def expected_files(root):
     """{path: text it should have} for the generated page and, where it has the markers, the README."""
     rows = parse_rows((root / "ir/base/env.def").read_text())
-    files = {root / "docs/environment.md": HEADER + table(rows)}
+    files = {root / "docs/environment.md": HEADER + table(rows) + FOOTER}
     readme = root / "README.md"
     if readme.exists() and BEGIN in readme.read_text():
         before, rest = readme.read_text().split(BEGIN, 1)

@@ -65,8 +65,8 @@ module of the program. What each parameter is (direction, effect on the object t
 
 """
 
-# Ours: NVIDIA's have a colon behind.
-_CALL = re.compile(r"function (cudnn\w+)\(\) (called(?= \[)|returned)")
+# Ours: NVIDIA's have a second number behind the version.
+_CALL = re.compile(r"\(v\d+\) function (cudnn\w+)\(\) (called|returned)")
 _ROLE = re.compile(r"(\w+)=(\w+)(?:\[(.+)\])?$")
 
 

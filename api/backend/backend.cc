@@ -180,6 +180,13 @@ Status SetAttribute(void* descriptor, int name, int type, int64_t count, const v
   return {};
 }
 
+bool ReadsElements(const void* descriptor, int name, int type, int64_t count) {
+  const Shell* shell = Find<Shell>(descriptor);
+  if (shell == nullptr || shell->finalized || shell->kind->read_only) return false;
+  const Result<const AttrRow*> row = RowFor(*shell->kind, name, type);
+  return row.ok() && (*row)->use != Use::kReadOnly && count >= 0 && count <= (*row)->limit;
+}
+
 Status GetAttribute(const void* descriptor, int name, int type, int64_t requested, int64_t* count,
                     void* elements) {
   ASSIGN_OR_RETURN(Shell * shell, ShellFrom(descriptor));

@@ -9,22 +9,26 @@ extern "C" {
 
 KILN_EXPORT cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t descriptorType,
                                                        cudnnBackendDescriptor_t* descriptor) {
-  return api::Entry("cudnnBackendCreateDescriptor",
-                    [&] { return api::CreateDescriptor(api::Number(descriptorType), descriptor); });
+  return api::Entry(
+      "cudnnBackendCreateDescriptor",
+      [&] { return api::CreateDescriptor(api::Number(descriptorType), descriptor); },
+      descriptorType, descriptor);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
-  return api::Entry("cudnnBackendDestroyDescriptor",
-                    [&] { return api::DestroyDescriptor(descriptor); });
+  return api::Entry(
+      "cudnnBackendDestroyDescriptor", [&] { return api::DestroyDescriptor(descriptor); },
+      descriptor);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendInitialize(cudnnBackendDescriptor_t descriptor) {
-  return api::Entry("cudnnBackendInitialize",
-                    [&] { return api::InitializeDescriptor(descriptor); });
+  return api::Entry(
+      "cudnnBackendInitialize", [&] { return api::InitializeDescriptor(descriptor); }, descriptor);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
-  return api::Entry("cudnnBackendFinalize", [&] { return api::FinalizeDescriptor(descriptor); });
+  return api::Entry(
+      "cudnnBackendFinalize", [&] { return api::FinalizeDescriptor(descriptor); }, descriptor);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
@@ -32,10 +36,13 @@ KILN_EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc
                                                    cudnnBackendAttributeType_t attributeType,
                                                    int64_t elementCount,
                                                    const void* arrayOfElements) {
-  return api::Entry("cudnnBackendSetAttribute", [&] {
-    return api::SetAttribute(descriptor, api::Number(attributeName), api::Number(attributeType),
-                             elementCount, arrayOfElements);
-  });
+  return api::Entry(
+      "cudnnBackendSetAttribute",
+      [&] {
+        return api::SetAttribute(descriptor, api::Number(attributeName), api::Number(attributeType),
+                                 elementCount, arrayOfElements);
+      },
+      descriptor, attributeName, attributeType, elementCount, arrayOfElements);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
@@ -43,17 +50,22 @@ KILN_EXPORT cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_
                                                    cudnnBackendAttributeType_t attributeType,
                                                    int64_t requestedElementCount,
                                                    int64_t* elementCount, void* arrayOfElements) {
-  return api::Entry("cudnnBackendGetAttribute", [&] {
-    return api::GetAttribute(descriptor, api::Number(attributeName), api::Number(attributeType),
-                             requestedElementCount, elementCount, arrayOfElements);
-  });
+  return api::Entry(
+      "cudnnBackendGetAttribute",
+      [&] {
+        return api::GetAttribute(descriptor, api::Number(attributeName), api::Number(attributeType),
+                                 requestedElementCount, elementCount, arrayOfElements);
+      },
+      descriptor, attributeName, attributeType, requestedElementCount, elementCount,
+      arrayOfElements);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle,
                                               cudnnBackendDescriptor_t executionPlan,
                                               cudnnBackendDescriptor_t variantPack) {
-  return api::Entry("cudnnBackendExecute",
-                    [&] { return api::ExecutePlan(handle, executionPlan, variantPack); });
+  return api::Entry(
+      "cudnnBackendExecute", [&] { return api::ExecutePlan(handle, executionPlan, variantPack); },
+      handle, executionPlan, variantPack);
 }
 
 #if CUDNN_MAJOR >= 9
@@ -62,27 +74,32 @@ KILN_EXPORT cudnnStatus_t cudnnGetExecutionPlanWorkspaceSize(cudnnHandle_t handl
                                                              cudnnBackendDescriptor_t executionPlan,
                                                              cudnnBackendDescriptor_t variantPack,
                                                              size_t* workspaceSizeInBytes) {
-  return api::Entry("cudnnGetExecutionPlanWorkspaceSize", [&] {
-    return api::PlanWorkspaceSize(handle, executionPlan, variantPack, workspaceSizeInBytes);
-  });
+  return api::Entry(
+      "cudnnGetExecutionPlanWorkspaceSize",
+      [&] {
+        return api::PlanWorkspaceSize(handle, executionPlan, variantPack, workspaceSizeInBytes);
+      },
+      handle, executionPlan, variantPack, workspaceSizeInBytes);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendPopulateCudaGraph(cudnnHandle_t handle,
                                                         cudnnBackendDescriptor_t executionPlan,
                                                         cudnnBackendDescriptor_t variantPack,
                                                         cudaGraph_t graph) {
-  return api::Entry("cudnnBackendPopulateCudaGraph", [&] {
-    return api::PopulateCudaGraph(handle, executionPlan, variantPack, graph);
-  });
+  return api::Entry(
+      "cudnnBackendPopulateCudaGraph",
+      [&] { return api::PopulateCudaGraph(handle, executionPlan, variantPack, graph); }, handle,
+      executionPlan, variantPack, graph);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnBackendUpdateCudaGraph(cudnnHandle_t handle,
                                                       cudnnBackendDescriptor_t executionPlan,
                                                       cudnnBackendDescriptor_t variantPack,
                                                       cudaGraph_t graph) {
-  return api::Entry("cudnnBackendUpdateCudaGraph", [&] {
-    return api::UpdateCudaGraph(handle, executionPlan, variantPack, graph);
-  });
+  return api::Entry(
+      "cudnnBackendUpdateCudaGraph",
+      [&] { return api::UpdateCudaGraph(handle, executionPlan, variantPack, graph); }, handle,
+      executionPlan, variantPack, graph);
 }
 
 #endif

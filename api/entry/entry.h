@@ -15,9 +15,9 @@
 
 namespace kiln::api {
 
-template <class F>
-cudnnStatus_t Entry(const char* function, F&& body) noexcept {
-  return static_cast<cudnnStatus_t>(RunEntry(function, std::forward<F>(body)));
+template <class F, class... Arguments>
+cudnnStatus_t Entry(const char* function, F&& body, const Arguments&... arguments) noexcept {
+  return static_cast<cudnnStatus_t>(RunEntry(function, std::forward<F>(body), arguments...));
 }
 
 // A pointer of a client's that must not be NULL, and the status where it is.

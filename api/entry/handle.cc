@@ -7,30 +7,35 @@ namespace api = kiln::api;
 extern "C" {
 
 KILN_EXPORT cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
-  return api::Entry("cudnnCreate",
-                    [&] { return api::CreateHandle(reinterpret_cast<void**>(handle)); });
+  return api::Entry(
+      "cudnnCreate", [&] { return api::CreateHandle(reinterpret_cast<void**>(handle)); }, handle);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
-  return api::Entry("cudnnDestroy", [&] { return api::DestroyHandle(handle); });
+  return api::Entry("cudnnDestroy", [&] { return api::DestroyHandle(handle); }, handle);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t streamId) {
-  return api::Entry("cudnnSetStream", [&] { return api::SetStream(handle, streamId); });
+  return api::Entry(
+      "cudnnSetStream", [&] { return api::SetStream(handle, streamId); }, handle, streamId);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* streamId) {
-  return api::Entry("cudnnGetStream",
-                    [&] { return api::GetStream(handle, reinterpret_cast<void**>(streamId)); });
+  return api::Entry(
+      "cudnnGetStream", [&] { return api::GetStream(handle, reinterpret_cast<void**>(streamId)); },
+      handle, streamId);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnQueryRuntimeError(cudnnHandle_t handle, cudnnStatus_t* rstatus,
                                                  cudnnErrQueryMode_t mode, cudnnRuntimeTag_t* tag) {
-  return api::Entry("cudnnQueryRuntimeError", [&] {
-    kiln::Status status = api::QueryRuntimeError(handle, rstatus, api::Number(mode), tag);
-    if (status.ok()) *rstatus = CUDNN_STATUS_SUCCESS;
-    return status;
-  });
+  return api::Entry(
+      "cudnnQueryRuntimeError",
+      [&] {
+        kiln::Status status = api::QueryRuntimeError(handle, rstatus, api::Number(mode), tag);
+        if (status.ok()) *rstatus = CUDNN_STATUS_SUCCESS;
+        return status;
+      },
+      handle, rstatus, mode, tag);
 }
 
 }  // extern "C"

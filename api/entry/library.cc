@@ -54,7 +54,8 @@ KILN_EXPORT size_t cudnnGetCudartVersion(void) {
 }
 
 KILN_EXPORT cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int* value) {
-  return api::Entry("cudnnGetProperty", [&] { return Property(api::Number(type), value); });
+  return api::Entry(
+      "cudnnGetProperty", [&] { return Property(api::Number(type), value); }, type, value);
 }
 
 KILN_EXPORT const char* cudnnGetErrorString(cudnnStatus_t status) {
@@ -63,15 +64,17 @@ KILN_EXPORT const char* cudnnGetErrorString(cudnnStatus_t status) {
 }
 
 KILN_EXPORT cudnnStatus_t cudnnSetCallback(unsigned mask, void* udata, cudnnCallback_t fptr) {
-  return api::Entry("cudnnSetCallback", [&] {
-    return api::SetCallback(mask, udata, reinterpret_cast<api::AnyFunction>(fptr));
-  });
+  return api::Entry(
+      "cudnnSetCallback",
+      [&] { return api::SetCallback(mask, udata, reinterpret_cast<api::AnyFunction>(fptr)); }, mask,
+      udata, fptr);
 }
 
 KILN_EXPORT cudnnStatus_t cudnnGetCallback(unsigned* mask, void** udata, cudnnCallback_t* fptr) {
-  return api::Entry("cudnnGetCallback", [&] {
-    return api::GetCallback(mask, udata, reinterpret_cast<api::AnyFunction*>(fptr));
-  });
+  return api::Entry(
+      "cudnnGetCallback",
+      [&] { return api::GetCallback(mask, udata, reinterpret_cast<api::AnyFunction*>(fptr)); },
+      mask, udata, fptr);
 }
 
 #if CUDNN_MAJOR == 8

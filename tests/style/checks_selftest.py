@@ -64,9 +64,9 @@ class ChecksTest(unittest.TestCase):
 
     def test_functions_are_tested_where_a_call_succeeded(self):
         tool = checks._tool("gen_functions")
-        log = "".join(f"I! function {name}() {what} [0]\n" for name, what in (
+        log = "".join(f"I! CuDNN (v91900) function {name}() {what}:\n" for name, what in (
             ("cudnnScaleTensor", "called"), ("cudnnSetTensor", "called"), ("cudnnSetTensor", "returned BAD_PARAM"),
-            ("cudnnAddTensor", "called"))) + "I! function cudnnOpTensor() called:\n"
+            ("cudnnAddTensor", "called"))) + "I! CuDNN (v91900 56) function cudnnOpTensor() called:\n"
         self.assertEqual(tool.succeeded(log), {"cudnnScaleTensor", "cudnnAddTensor"})
         self.write("bench/results/tested_functions.json",
                    '{"cpu": {"date": "today", "functions": ["cudnnScaleTensor"]}}')
