@@ -1,0 +1,82 @@
+#include "cli/frameworks.h"
+
+namespace kiln::cli {
+namespace {
+
+constexpr const char* kCudnn9 = "libcudnn.so.9";
+
+constexpr Framework kFrameworks[] = {
+    {.name = "PyTorch",
+     .distributions = {"torch"},
+     .objects = {"torch/lib/libtorch_global_deps.so", "torch/lib/libtorch_cuda.so",
+                 "torch/lib/libtorch_python.so"},
+     .loaders = {"torch/lib/libtorch.so", "torch/lib/libtorch_python.so", "torch/_C.*.so"},
+     .by_path = {{.file = "torch/__init__.py",
+                  .text = "def _preload_cuda_deps",
+                  .when = OpensWhen::kIfNone,
+                  .sources = {PathSource::kWheel},
+                  .by = "torch/__init__.py"}}},
+    {.name = "JAX",
+     .distributions = {"jax", "jaxlib"},
+     .objects = {"jax_plugins/xla_cuda*/xla_cuda_plugin.so"},
+     .opens = kCudnn9,
+     .by_path = {{.file = "jax_plugins/xla_cuda*/__init__.py",
+                  .text = "libcudnn.so.9",
+                  .sources = {PathSource::kWheel},
+                  .by = "jax_plugins"}}},
+    {.name = "ONNX Runtime",
+     .distributions = {"onnxruntime_gpu", "onnxruntime"},
+     .objects = {"onnxruntime/capi/libonnxruntime_providers_cuda.so"},
+     .loaders = {"onnxruntime/capi/onnxruntime_pybind11_state*.so"},
+     .by_path = {{.file = "onnxruntime/__init__.py",
+                  .text = "def preload_dlls",
+                  .when = OpensWhen::kIfAsked,
+                  .sources = {PathSource::kWheel},
+                  .by = "onnxruntime.preload_dlls()"}}},
+    {.name = "TensorFlow",
+     .distributions = {"tensorflow", "tf_nightly"},
+     .objects = {"tensorflow/libtensorflow_cc.so.2", "tensorflow/libtensorflow_framework.so.2"},
+     .loaders = {"tensorflow/python/_pywrap_tensorflow_internal.so"},
+     .opens = kCudnn9,
+     .opened_since = "2.18"},
+    {.name = "CuPy",
+     .distributions = {"cupy_cuda13x", "cupy_cuda12x", "cupy_cuda11x", "cupy"},
+     .objects = {"cupy_backends/cuda/libs/cudnn*.so"},
+     .by_path = {{.file = "cupy/_environment.py",
+                  .text = "'cudnn': None",
+                  .sources = {PathSource::kCupyFolder},
+                  .by = "cupy/_environment.py"}}},
+    {.name = "Transformer Engine",
+     .distributions = {"transformer_engine", "transformer_engine_cu13", "transformer_engine_cu12"},
+     .objects = {"transformer_engine/wheel_lib/libtransformer_engine*.so",
+                 "transformer_engine/libtransformer_engine*.so", "libtransformer_engine*.so"},
+     .opens = kCudnn9,
+     .by_path = {{.file = "transformer_engine/common/__init__.py",
+                  .text = "_load_nvidia_cuda_library",
+                  .sources = {PathSource::kCudnnHome, PathSource::kCudaHome, PathSource::kWheel},
+                  .by = "transformer_engine/common"},
+                 {.file = "transformer_engine/common/__init__.py",
+                  .text = "def _load_cudnn",
+                  .sources = {PathSource::kWheel, PathSource::kCudnnHome, PathSource::kCudaHome},
+                  .by = "transformer_engine/common"}}},
+    {.name = "cudnn-frontend",
+     .distributions = {"nvidia_cudnn_frontend"},
+     .objects = {"cudnn/_compiled_module*.so"},
+     .opens = kCudnn9,
+     .by_path = {{.file = "cudnn/__init__.py",
+                  .text = "\"LD_LIBRARY_PATH\"",
+                  .when = OpensWhen::kBinds,
+                  .sources = {PathSource::kLibraryPath, PathSource::kWheel, PathSource::kJitWheel},
+                  .by = "cudnn/__init__.py"},
+                 {.file = "cudnn/__init__.py",
+                  .text = "def _dlopen_cudnn",
+                  .when = OpensWhen::kBinds,
+                  .sources = {PathSource::kWheel, PathSource::kJitWheel},
+                  .by = "cudnn/__init__.py"}}},
+};
+
+}  // namespace
+
+std::span<const Framework> Frameworks() { return kFrameworks; }
+
+}  // namespace kiln::cli
