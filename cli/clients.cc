@@ -32,7 +32,7 @@ struct Client {
 // The library that is taken, and how the sentence about it goes on.
 struct Choice {
   std::string path, why;
-  bool is_bound = false;           // LD_PRELOAD changes nothing
+  bool is_bound = false;            // LD_PRELOAD changes nothing
   bool takes_library_path = false;  // LD_LIBRARY_PATH does
 };
 
@@ -126,9 +126,9 @@ const char* NameOf(LoaderRule rule) {
   return "";
 }
 
-std::string WhyFound(const Client& client, const FoundLibrary& found) {
-  std::string asks = fmt::format("{} {} {}", FileName(client.chain.front().path),
-                                 client.is_needed ? "needs" : "opens", client.name);
+std::string WhyFound(const std::string& asking, const Client& client, const FoundLibrary& found) {
+  const std::string asks =
+      fmt::format("{} {} {}", asking, client.is_needed ? "needs" : "opens", client.name);
   if (found.rule == LoaderRule::kRpath)
     return fmt::format("{}, and DT_RPATH of {} ({}) comes before LD_LIBRARY_PATH", asks,
                        FileName(found.owner), found.folder);
@@ -165,8 +165,14 @@ bool Takes(const OpensByPath* fact, PathSource source) {
 // What is opened by path serves those who ask by name if that is its DT_SONAME, and if no other of
 // that name was there before.
 Choice Choose(const Client& client, const ByPath& opened, const LoaderSettings& settings) {
-  const FoundLibrary found = FindLibrary(settings, client.chain, client.name);
-  Choice choice = {.path = found.path, .why = WhyFound(client, found)};
+  // What is opened by a script has an object of Python's for its caller, which has no paths.
+  const bool is_script = opened.fact != nullptr && opened.fact->when == OpensWhen::kBinds;
+  const FoundLibrary found =
+      FindLibrary(settings, std::span(client.chain).subspan(is_script ? 1 : 0), client.name);
+  Choice choice = {
+      .path = found.path,
+      .why = WhyFound(is_script ? opened.fact->by : FileName(client.chain.front().path), client,
+                      found)};
   if (!found.damage.empty()) choice.why += ": " + found.damage;
   choice.takes_library_path = Takes(opened.fact, PathSource::kLibraryPath);
   if (opened.path.empty()) return choice;
@@ -218,9 +224,10 @@ std::string WhatToDo(const Client& client, const Choice& choice) {
   if (choice.takes_library_path)
     return fmt::format("LD_LIBRARY_PATH={} puts Kiln first", ours.substr(0, ours.rfind('/')));
   if (choice.is_bound)
-    return fmt::format("neither LD_PRELOAD nor LD_LIBRARY_PATH changes that: put a link to {} in "
-                       "its place, or uninstall what brought it",
-                       ours);
+    return fmt::format(
+        "neither LD_PRELOAD nor LD_LIBRARY_PATH changes that: put a link to {} in "
+        "its place, or uninstall what brought it",
+        ours);
   return fmt::format("LD_PRELOAD={} puts Kiln first", ours);
 }
 
@@ -235,8 +242,7 @@ runtime::DoctorLine LineOf(const Client& client, const Choice& choice, std::stri
   const char* whose = file.ok() && IsNvidias(choice.path) ? "NVIDIA's" : "not Kiln's but";
   std::string text = fmt::format("{} {}: {}", whose, choice.path, choice.why);
   if (!file.ok()) text += fmt::format(" ({})", file.status().message());
-  return {State::kNote, std::move(subject),
-          fmt::format("{}; {}", text, WhatToDo(client, choice))};
+  return {State::kNote, std::move(subject), fmt::format("{}; {}", text, WhatToDo(client, choice))};
 }
 
 std::string VersionIn(const std::string& site, const Framework& framework) {
@@ -270,9 +276,8 @@ std::vector<runtime::DoctorLine> ExamineClients(const PythonSites& sites,
   for (const Framework& framework : Frameworks())
     for (const std::string& site : sites.folders)
       if (std::string version = VersionIn(site, framework); !version.empty()) {
-        lines.push_back(
-            Examine(site, {.framework = &framework, .version = std::move(version)}, sites,
-                    settings));
+        lines.push_back(Examine(site, {.framework = &framework, .version = std::move(version)},
+                                sites, settings));
         break;  // imports find this one first
       }
   constexpr const char* kClients = "clients";

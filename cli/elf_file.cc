@@ -89,13 +89,13 @@ Status Reader::Open() {
 
 Status Reader::ReadAt(uint64_t offset, void* to, size_t size, const char* what) {
   if (offset > size_ || size > size_ - offset)
-    return Damage("is cut off: its {} would end at byte {}, and it has {}", what,
-                  static_cast<unsigned __int128>(offset) + size > UINT64_MAX ? UINT64_MAX
-                                                                             : offset + size,
-                  size_);
+    return Damage(
+        "is cut off: its {} would end at byte {}, and it has {}", what,
+        static_cast<unsigned __int128>(offset) + size > UINT64_MAX ? UINT64_MAX : offset + size,
+        size_);
   for (size_t done = 0; done < size;) {
-    const ssize_t n = ::pread(fd_, static_cast<char*>(to) + done, size - done,
-                              static_cast<off_t>(offset + done));
+    const ssize_t n =
+        ::pread(fd_, static_cast<char*>(to) + done, size - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return Damage("cannot be read: {}", std::strerror(errno));
     if (n == 0) return Damage("became shorter while it was read");
@@ -109,9 +109,10 @@ Result<bool> Reader::ReadHeader() {
   unsigned char ident[EI_NIDENT];
   RETURN_IF_ERROR(ReadAt(0, ident, sizeof ident, "ELF identification"));
   if (std::memcmp(ident, ELFMAG, SELFMAG) != 0) return Damage("is no ELF file");
+  if (ident[EI_CLASS] != ELFCLASS64) return false;
   constexpr bool kLittle = std::endian::native == std::endian::little;
-  if (ident[EI_CLASS] != ELFCLASS64 || ident[EI_DATA] != (kLittle ? ELFDATA2LSB : ELFDATA2MSB))
-    return false;
+  if (ident[EI_DATA] != (kLittle ? ELFDATA2LSB : ELFDATA2MSB))
+    return Damage("has its bytes in the other order than this machine");
   RETURN_IF_ERROR(ReadAt(0, &header_, sizeof header_, "ELF header"));
   if (header_.e_machine != kMachine) return false;
   if (header_.e_type != ET_DYN && header_.e_type != ET_EXEC)
@@ -122,8 +123,8 @@ Result<bool> Reader::ReadHeader() {
 Status Reader::ReadSegments() {
   if (header_.e_phnum == 0 || header_.e_phnum > kMostHeaders ||
       header_.e_phentsize != sizeof(ElfW(Phdr)))
-    return Damage("is damaged: it says it has {} program headers of {} bytes each",
-                  header_.e_phnum, header_.e_phentsize);
+    return Damage("is damaged: it says it has {} program headers of {} bytes each", header_.e_phnum,
+                  header_.e_phentsize);
   segments_.resize(header_.e_phnum);
   return ReadAt(header_.e_phoff, segments_.data(), segments_.size() * sizeof(ElfW(Phdr)),
                 "program headers");
@@ -168,9 +169,10 @@ Status Reader::ReadDynamic(const ElfW(Phdr) & segment) {
 Status Reader::ReadText(uint64_t strings, uint64_t at, std::string& text) {
   ASSIGN_OR_RETURN(uint64_t offset, OffsetOf(strings));
   if (at > size_ || offset > size_ - at)
-    return Damage("is cut off: a text of its dynamic section would begin at byte {} behind its "
-                  "strings, and it has {} bytes",
-                  at, size_);
+    return Damage(
+        "is cut off: a text of its dynamic section would begin at byte {} behind its "
+        "strings, and it has {} bytes",
+        at, size_);
   offset += at;
   while (text.size() < kMostText) {
     char piece[256];

@@ -67,7 +67,7 @@ class Search {
   bool TakePreloaded();
   bool TakeByRules();
   bool TakeRpaths();
-  bool TakeCached();
+  bool TakeCached(bool has_default_folders);
   bool Take(LoaderRule rule, const std::vector<std::string>& entries, const std::string& origin,
             const std::string& owner);
   // Whether the search ends at this file.
@@ -146,13 +146,14 @@ bool Search::TakeByRules() {
   if (has_runpath && Take(LoaderRule::kRunpath, Split(*asking->file.runpath, ":"),
                           FolderOf(asking->path), asking->path))
     return true;
-  if (asking != nullptr && asking->file.has_no_default_folders) return false;
-  return TakeCached() || Take(LoaderRule::kFolders, settings_.folders, "", "");
+  const bool has_default_folders = asking == nullptr || !asking->file.has_no_default_folders;
+  if (TakeCached(has_default_folders)) return true;
+  return has_default_folders && Take(LoaderRule::kFolders, settings_.folders, "", "");
 }
 
 // The cache's form since glibc 2.32 (and, behind an older part, since 2.2): a header of 48 bytes,
 // rows of 24, and texts, which rows name by their distance from the header.
-bool Search::TakeCached() {
+bool Search::TakeCached(bool has_default_folders) {
   struct Row {
     int32_t flags;
     uint32_t name, path, os_version;
@@ -171,14 +172,19 @@ bool Search::TakeCached() {
     const std::string_view rest = cache.substr(std::min<size_t>(at, cache.size()));
     return rest.substr(0, rest.find('\0'));
   };
+  const auto is_default = [&](std::string_view path) {
+    return std::ranges::any_of(settings_.folders, [&](const std::string& folder) {
+      return path.starts_with(folder + "/");
+    });
+  };
   for (uint32_t i = 0; i < rows; ++i) {
     const size_t at = kHeader + size_t{i} * sizeof(Row);
     if (at + sizeof(Row) > cache.size()) return false;
     Row row;
     std::memcpy(&row, cache.data() + at, sizeof row);
-    if (row.hwcap == 0 && text(row.name) == name_ &&
-        TakeFile(LoaderRule::kCache, std::string(text(row.path))))
-      return true;
+    if (row.hwcap != 0 || text(row.name) != name_) continue;
+    if (!has_default_folders && is_default(text(row.path))) continue;
+    if (TakeFile(LoaderRule::kCache, std::string(text(row.path)))) return true;
   }
   return false;
 }

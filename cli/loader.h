@@ -6,11 +6,14 @@
 //                      asks has a DT_RUNPATH, and none of an object that has a DT_RUNPATH
 //   LD_LIBRARY_PATH
 //   DT_RUNPATH         of who asks alone
-//   /etc/ld.so.cache, then the system's folders; neither where who asks was linked -z nodefaultlib
+//   /etc/ld.so.cache, then the system's folders; none of these where who asks was linked
+//                      -z nodefaultlib
 //
 // Files of other machines are passed over; a file that is no ELF file ends the search. Not modelled
-// are $LIB and $PLATFORM, folders below glibc-hwcaps, and objects that the process has loaded for
-// other reasons. The tests ask ld.so itself. Called by `kiln doctor` (clients.h).
+// are $LIB and $PLATFORM, folders below glibc-hwcaps, objects that the process has loaded for other
+// reasons, and that a preloaded library of another DT_SONAME, which is not taken for the one that
+// is asked for, still is the first to be searched for functions. The tests ask ld.so itself. Called
+// by `kiln doctor` (clients.h).
 #pragma once
 
 #include <span>

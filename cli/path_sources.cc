@@ -39,8 +39,8 @@ std::string Below(const std::string& folder) {
   std::vector<fs::path> found;
   std::error_code error;
   int left = kMostEntries;
-  for (fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied,
-                                           error),
+  for (fs::recursive_directory_iterator
+           at(folder, fs::directory_options::skip_permission_denied, error),
        end;
        !error && at != end && left > 0; at.increment(error), --left)
     if (at->path().filename().string().starts_with("libcudnn.so")) found.push_back(at->path());
