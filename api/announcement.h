@@ -1,5 +1,5 @@
-// The line by which a user sees that it is Kiln that a program calls: at KILN_LOG=info, at the first
-// call of a process, before anything is known of devices. Called by logging.cc.
+// The line by which a user sees that it is Kiln that a program calls: at KILN_LOG=info, at the
+// first call of a process, before anything is known of devices. Called by logging.cc.
 #pragma once
 
 #include <string>

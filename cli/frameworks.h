@@ -17,6 +17,7 @@ enum class PathSource : uint8_t {
   kCudnnHome,    // anywhere below $CUDNN_HOME or $CUDNN_PATH
   kCudaHome,     // anywhere below $CUDA_HOME, $CUDA_PATH or /usr/local/cuda
   kCupyFolder,   // $CUPY_CUDA_LIB_PATH or ~/.cupy/cuda_lib
+  kByName,       // libcudnn.so, by ld.so
 };
 
 enum class OpensWhen : uint8_t {
@@ -30,7 +31,7 @@ struct OpensByPath {
   const char* file = nullptr;  // of the site; a pattern
   const char* text = nullptr;  // what stands there in a release that does it
   OpensWhen when = OpensWhen::kFirst;
-  PathSource sources[3] = {};
+  PathSource sources[4] = {};
   const char* by = nullptr;  // who does it: "jax_plugins"
 };
 
@@ -41,7 +42,7 @@ struct Framework {
   const char* loaders[4];        // what loads those, from the nearest; patterns
   const char* opens;             // by dlopen, where none of the objects has a DT_NEEDED; or null
   const char* opened_since;      // releases before this open cuDNN 8; null for none
-  OpensByPath by_path[2];        // the first whose text is found counts
+  OpensByPath by_path[3];        // the first whose text is found counts
 };
 
 std::span<const Framework> Frameworks();

@@ -75,6 +75,8 @@ std::string FileOf(PathSource source, const std::vector<std::string>& sites,
       return Below(FirstVariable({"CUDA_HOME", "CUDA_PATH"}, "/usr/local/cuda"));
     case PathSource::kCupyFolder:
       return OfCupy();
+    case PathSource::kByName:
+      return FindLibrary(settings, {}, "libcudnn.so").path;
   }
   return {};
 }

@@ -332,6 +332,16 @@ class FrameworksTest(ClientsTest):
         self.assertIn(f"ld.so finds no {name}, and then torch/__init__.py opens that file",
                       self.agree("PyTorch 2.11.0", wheel, path))
 
+    def test_newer_pytorch_opens_the_wheel_first(self):
+        path = self.in_site(self.asking("runpath", "/none"), "torch/lib/libtorch_cuda.so")
+        self.install("torch", "2.15.0", torch="def _preload_cuda_deps(\n  _preload_cuda_deps(required=False)\n")
+        for variables in self.kilns():
+            self.agree("PyTorch 2.15.0", path, **variables)
+        wheel = self.wheel()
+        for variables in self.kilns():
+            line = self.agree("PyTorch 2.15.0", wheel, path, **variables)
+            self.assertEqual(line.startswith("ok"), "LD_PRELOAD" in variables, line)
+
     def test_onnx_runtime_opens_the_wheel_when_it_is_told_to(self):
         path = self.in_site(self.asking("runpath", "/none"), "onnxruntime/capi/libonnxruntime_providers_cuda.so")
         self.install("onnxruntime_gpu", "1.24.0", onnxruntime="def preload_dlls(\n")
@@ -340,6 +350,10 @@ class FrameworksTest(ClientsTest):
             line = self.agree("ONNX Runtime 1.24.0", path, **variables)
             self.assertEqual("a program that calls onnxruntime.preload_dlls() has /" in line,
                              "LD_PRELOAD" not in variables, line)
+        # Releases since 1.31 need nothing and open it.
+        path = self.in_site(self.opening(), path.relative_to(self.site))
+        for variables in self.kilns():
+            self.assertIn("libonnxruntime_providers_cuda.so opens libcudnn.so.9", self.agree("ONNX Runtime 1.24.0", path, **variables))
 
     def test_transformer_engine_looks_below_homes(self):
         path = self.in_site(self.opening(), "transformer_engine/libtransformer_engine.so")
@@ -347,23 +361,25 @@ class FrameworksTest(ClientsTest):
         home = self.put(self.parts / "nvidia" / NAME, f"home/deep/{NAME}")
         nothing = self.root / "nothing"
         nothing.mkdir()
-        for text, first in (("def _load_cudnn\n", wheel), ("_load_nvidia_cuda_library def _load_cudnn\n", home)):
+        for text, first in (("def _load_cudnn\n", wheel), ("_load_nvidia_cuda_library def _load_cudnn\n", home),
+                            ('_load_cuda_library("cudnn")\n', home)):
             shutil.rmtree(self.site / "transformer_engine-2.9.0.dist-info", ignore_errors=True)
             self.install("transformer_engine", "2.9.0", transformer_engine__common=text)
             for variables in self.kilns():
                 variables["CUDA_HOME"] = str(nothing)
-                self.agree("Transformer Engine 2.9.0", wheel, path, **variables)
+                if "_load_cuda_library" not in text:  # that one may find a libcudnn.so of the machine first
+                    self.agree("Transformer Engine 2.9.0", wheel, path, **variables)
                 variables["CUDNN_HOME"] = str(self.root / "home")
                 self.agree("Transformer Engine 2.9.0", first, path, **variables)
 
     def test_tensorflow_and_cupy(self):
-        self.in_site(self.opening(), "tensorflow/libtensorflow_cc.so.2")
+        self.in_site(self.opening(), "tensorflow/libtensorflow_framework.so.2")
         self.install("tensorflow", "2.9.1")
-        self.assertIn("libtensorflow_cc.so.2 opens libcudnn.so.8", self.line("TensorFlow 2.9.1"))
+        self.assertIn("libtensorflow_framework.so.2 opens libcudnn.so.8", self.line("TensorFlow 2.9.1"))
         shutil.rmtree(self.site / "tensorflow-2.9.1.dist-info")
         self.install("tensorflow", "2.20.0")
         for variables in self.kilns():
-            self.assertIn("opens libcudnn.so.9", self.agree("TensorFlow 2.20.0", self.site / "tensorflow/libtensorflow_cc.so.2", **variables))
+            self.assertIn("opens libcudnn.so.9", self.agree("TensorFlow 2.20.0", self.site / "tensorflow/libtensorflow_framework.so.2", **variables))
         self.install("cupy_cuda13x", "14.0.0")
         self.assertRegex(self.line("CuPy 14.0.0"), "^note has nothing in /.* that asks for libcudnn$")
         self.in_site(self.asking(None), "cupy_backends/cuda/libs/cudnn.cpython-312.so")

@@ -1,4 +1,5 @@
-// Objects that are damaged in every place that counts: each is a sentence or what can be read of it.
+// Objects that are damaged in every place that counts: each is a sentence or what can be read of
+// it.
 #include "cli/elf_file.h"
 
 #include <elf.h>
@@ -27,7 +28,7 @@ struct Small {
   ElfW(Phdr) segments[3] = {};
   ElfW(Dyn) dynamic[7] = {};
   char strings[64] = "\0libcudnn.so.9\0$ORIGIN/a\0libme.so\0$ORIGIN/b";
-  ElfW(Nhdr) note = {.n_namesz = 5, .n_descsz = 0, .n_type = 1};
+  ElfW(Nhdr) note = {.n_namesz = 5, .n_descsz = 0, .n_type = 1 };
   char owner[8] = "Kiln";
 
   Small() {
@@ -40,9 +41,8 @@ struct Small {
     header.e_phentsize = sizeof(ElfW(Phdr));
     header.e_phnum = 3;
     segments[0] = {.p_type = PT_LOAD, .p_vaddr = 0x1000, .p_filesz = sizeof(Small)};
-    segments[1] = {.p_type = PT_DYNAMIC,
-                   .p_offset = offsetof(Small, dynamic),
-                   .p_filesz = sizeof dynamic};
+    segments[1] = {
+        .p_type = PT_DYNAMIC, .p_offset = offsetof(Small, dynamic), .p_filesz = sizeof dynamic};
     segments[2] = {.p_type = PT_NOTE,
                    .p_offset = offsetof(Small, note),
                    .p_filesz = sizeof note + sizeof owner};
@@ -126,10 +126,11 @@ TEST(ElfFile, SentencesNameWhatIsWrong) {
             path + " is damaged: it says it has 65535 program headers of 56 bytes each");
   EXPECT_EQ(wrong([](Small& s) { s.Set(0, DT_STRTAB, 0x10); }),
             path + " is damaged: its strings are at 0x10, which no segment has");
-  EXPECT_EQ(wrong([](Small& s) { s.Set(1, DT_NEEDED, 1 << 30); }).find(path + " is cut off: a text"),
-            0u);
-  EXPECT_EQ(wrong([](Small& s) { s.segments[1].p_offset = ~uint64_t{0} - 3; })
-                .find(path + " is cut off: its dynamic section"),
+  EXPECT_EQ(
+      wrong([](Small& s) { s.Set(1, DT_NEEDED, 1 << 30); }).find(path + " is cut off: a text"), 0u);
+  EXPECT_EQ(wrong([](Small& s) {
+              s.segments[1].p_offset = ~uint64_t{0} - 3;
+            }).find(path + " is cut off: its dynamic section"),
             0u);
   Small endless;
   endless.segments[2].p_type = PT_NULL;
