@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -38,9 +39,13 @@ struct Choice {
 
 std::string FileName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+// In its first megabytes: Python sources and NVIDIA's small library have no more.
 bool HasText(const std::string& path, const char* text) {
-  std::ifstream file(path);
-  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  constexpr size_t kMost = 4 << 20;
+  std::string all(kMost, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(all.data(), static_cast<std::streamsize>(all.size()));
+  all.resize(static_cast<size_t>(file.gcount()));
   return all.find(text) != std::string::npos;
 }
 
