@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "api/announcement.h"
 #include "api/call_log.h"
 #include "api/cudnn_types.h"
 #include "api/generation.h"
@@ -173,8 +174,10 @@ bool internal::InitLogging() {
   }
   // Without the lock, as the log's lines come back here.
   static std::atomic<bool> warned{false};
-  if (!warned.exchange(true))
+  if (!warned.exchange(true)) {
     for (const std::string& text : EnvWarnings()) LOG(kWarn, "{}", text);
+    LOG(kInfo, "{}", Announcement());
+  }
   return call_log_state.load(std::memory_order_relaxed) > 0;
 }
 

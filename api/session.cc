@@ -735,7 +735,10 @@ Result<std::shared_ptr<Session>> OpenSession() {
   static auto* const sessions = new std::map<runtime::Device*, std::shared_ptr<Session>>;
   const std::lock_guard lock(*mutex);
   std::shared_ptr<Session>& session = (*sessions)[device];
-  if (session == nullptr) session = std::make_shared<DeviceSession>(device->target(), device);
+  if (session == nullptr) {
+    session = std::make_shared<DeviceSession>(device->target(), device);
+    LOG(kInfo, "running on {} ({})", device->target().name, device->target().arch);
+  }
   return session;
 }
 

@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <memory>
 
 #include "api/tuning/record_store.h"
+#include "cli/clients.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "runtime/cache/record_files.h"
@@ -17,11 +20,18 @@ constexpr const char* kFooter =
     "Looks for the driver, the GPUs, NVRTC, the kernel cache, the CPU plug-in and tuning\n"
     "records, as a program that loads libcudnn would. KILN_* variables that have no effect\nare "
     "listed first.\n"
+    "Last are the frameworks in the packages of python3 (PyTorch, JAX, ONNX Runtime,\n"
+    "TensorFlow, CuPy, Transformer Engine, cudnn-frontend): which libcudnn each of them\n"
+    "would load with the LD_PRELOAD and LD_LIBRARY_PATH of now, and why. It is read from\n"
+    "their files by the rules of ld.so, and nothing is loaded; not known are $LIB,\n"
+    "$PLATFORM, glibc-hwcaps, an RPATH of libpython, and what a program itself loads first.\n"
     "Exit status 1 if there is no device to run on.\n"
     "\n"
     "Examples:\n"
     "  kiln doctor\n"
-    "  KILN_DEVICE=cpu kiln doctor";
+    "  KILN_DEVICE=cpu kiln doctor\n"
+    "  LD_PRELOAD=/opt/kiln/lib/libcudnn.so.9 kiln doctor --site "
+    "venv/lib/python3.12/site-packages";
 
 using State = runtime::DoctorLine::State;
 
@@ -67,9 +77,13 @@ runtime::DoctorLine RecordsLine() {
   return {damaged > 0 ? State::kNote : State::kGood, "tuning records", text};
 }
 
-int Examine() {
+int Examine(const std::vector<std::string>& folders) {
   std::vector<runtime::DoctorLine> lines = runtime::Doctor();
   lines.push_back(RecordsLine());
+  PythonSites sites = SitesOfEnvironment();
+  if (!folders.empty()) sites = {.folders = folders, .interpreter = std::move(sites.interpreter)};
+  std::ranges::move(ExamineClients(sites, LoaderSettings::OfEnvironment()),
+                    std::back_inserter(lines));
   size_t width = 0;
   for (const runtime::DoctorLine& line : lines) width = std::max(width, line.subject.size());
   for (const runtime::DoctorLine& line : lines)
@@ -82,7 +96,14 @@ int Examine() {
 void AddDoctor(CLI::App& app, int& exit_status) {
   CLI::App* command = app.add_subcommand("doctor", "what is installed, what is missing, and why");
   command->footer(kFooter);
-  command->callback([&exit_status] { exit_status = Examine(); });
+  auto sites = std::make_shared<std::vector<std::string>>();
+  command
+      ->add_option("--site", *sites,
+                   "folder of Python packages to look for frameworks in, instead of python3's; may "
+                   "be repeated")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
+  command->callback([&exit_status, sites] { exit_status = Examine(*sites); });
 }
 
 }  // namespace kiln::cli

@@ -24,6 +24,9 @@ Units of sizes are powers of 1024: `512`, `512MB`, `1.5 GiB`. In a process that 
 started it (setuid, setgid or file capabilities) none of the variables counts, nor does any other that names
 code or files (`HOME`, `XDG_CACHE_HOME`, `PYTHONPATH`, `CUDNN_LOGDEST_DBG`): kernels are kept in memory only.
 
+At `KILN_LOG=info` the first call of a process is a line with the library's file, the version that it says and
+`KILN_DEVICE`, and each device that a handle opens is another: where neither is seen, it is not Kiln that is called.
+
 """
 
 FOOTER = """

@@ -49,19 +49,23 @@ std::string FileAsTheLoaderKnowsIt() {
   return length > 0 ? std::string(path, static_cast<size_t>(length)) : std::string();
 }
 
-std::string FindOwnFolder() {
+std::string FindOwnFile() {
   std::ifstream file("/proc/self/maps");
   const std::string maps{std::istreambuf_iterator<char>(file), {}};
-  std::string path = FileMappedAt(maps, reinterpret_cast<uintptr_t>(&OwnFolder));
-  if (path.empty()) path = FileAsTheLoaderKnowsIt();
-  return path.substr(0, path.rfind('/') == 0 ? 1 : path.rfind('/'));
+  const std::string path = FileMappedAt(maps, reinterpret_cast<uintptr_t>(&OwnFolder));
+  return path.empty() ? FileAsTheLoaderKnowsIt() : path;
 }
 
 }  // namespace
 
+std::string OwnFile() {
+  static const auto* const file = new std::string(FindOwnFile());
+  return *file;
+}
+
 std::string OwnFolder() {
-  static const auto* const folder = new std::string(FindOwnFolder());
-  return *folder;
+  const std::string path = OwnFile();
+  return path.substr(0, path.rfind('/') == 0 ? 1 : path.rfind('/'));
 }
 
 std::string FileMappedAt(std::string_view maps, uintptr_t address) {

@@ -5,6 +5,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -115,6 +116,7 @@ class StartTest(unittest.TestCase):
                               text=True, capture_output=True, check=False, cwd=cwd,
                               env=environment(**variables))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stderr
 
     def test_library_by_an_absolute_path(self):
         self.client(self.prefix / "lib/libcudnn.so.9")
@@ -124,6 +126,34 @@ class StartTest(unittest.TestCase):
 
     def test_library_by_name_in_a_relative_folder(self):
         self.client("libcudnn.so.9", "os.chdir('/')", cwd=self.prefix, LD_LIBRARY_PATH="lib")
+
+    def test_says_once_that_kiln_is_called(self):
+        """With the file, the version and the device, however many threads call first; nothing by default."""
+        threads = """
+import threading
+together = threading.Barrier(16)
+def call():
+    together.wait()
+    library.cudnnGetVersion()
+    library.cudnnCreate(ctypes.byref(ctypes.c_void_p()))
+every = [threading.Thread(target=call) for _ in range(16)]
+[each.start() for each in every]
+[each.join() for each in every]
+if os.fork() == 0: os._exit(library.cudnnGetVersion() == 0)
+os.wait()
+"""
+        called = re.compile(rf"(?m)^\[kiln \S+ info\] Kiln is called: {self.prefix}/lib/libcudnn\.so\.9 as cuDNN (\S+), "
+                            r"for the device of KILN_DEVICE=cpu$")
+        for then in ("", threads, "library.cudnnGetVersion()"):
+            text = self.client("./libcudnn.so.9", "os.chdir('/')\n" + then, cwd=self.prefix / "lib", KILN_LOG="info",
+                               KILN_CUDNN_VERSION="9.12")
+            self.assertEqual(called.findall(text), ["9.12.0"], text)
+            self.assertEqual(len(re.findall(r"info\] running on \S.* \(native\)$", text, re.M)), 1, text)
+            self.assertEqual(self.client(self.prefix / "lib/libcudnn.so.9", then), "")
+        # The question for the version makes no device.
+        text = self.client(self.prefix / "lib/libcudnn.so.9", "sys.exit(library.cudnnGetVersion() == 0)", KILN_LOG="info")
+        self.assertEqual(len(called.findall(text)), 1, text)
+        self.assertNotIn("running on", text)
 
     def test_library_by_a_link_that_is_gone(self):
         (self.cwd / "libcudnn.so").symlink_to(self.prefix / "lib/libcudnn.so.9")
