@@ -101,20 +101,29 @@ Result<RecurrenceRingPlan> RecurrenceRingPlanOf(const RecurrenceShape& shape, co
   return p;
 }
 
+// Rates of a step, forward and of gradients, whose cells read and carry more.
+struct RingRates {
+  double arrival_seconds, cluster_seconds, multiply_adds_per_cycle, cycles_of_sum;
+  double cycles_of_element;  // for each gate whose sums it has
+  double cycles_of_late_element;
+};
+// The forward row is fitted to 34 splits of LSTMs of 64 to 512 sequences and 1024 and 2048 units, 6
+// to 45 us a step on an H100. That of gradients is 1.1 to 1.7 times too fast there, about as much
+// as the model of recurrence_sm80, which it competes with (docs/perf-log.md).
+constexpr RingRates kForwardRates = {1.5e-6, 0.67e-6, 1500, 0.31, 95, 95};
+constexpr RingRates kGradientRates = {3e-6, 1e-6, 1700, 0.0625, 80, 250};
+
 // A step waits for the exchange, and then multiplies, adds up and makes cells one after the other.
 // Products hide behind copies, or copies behind products. Bulk copies of all blocks have 0.44e11
-// bytes a second each: layers and gradients of H 1024 and 2048 with 128 and 256 sequences, 10 to 48
-// us a step on an H100, take 1.1 to 1.35 times as long still (docs/perf-log.md). What a step takes
-// beside them and how fast the matrix comes before the first one are estimates. What a
+// bytes a second each. How fast the matrix comes before the first step is an estimate. What a
 // thread carries of a gradient's elements and sums, beyond some registers, goes to local memory and
 // back: LSTM B 256 H 2048, 43 us a step by pairs (H200) and 71 by fours (H100).
 double RecurrenceRingSeconds(const RecurrenceRingPlan& p, const Target& target) {
-  constexpr double kArrivalSeconds = 3e-6, kSecondsOfBlock = 1e-9, kShareOfCopies = 0.55,
-                   kSharedBytesPerCycle = 128, kMultiplyAddsPerCycle = 1700, kOfCache = 0.7,
-                   kOfMemory = 0.7, kClusterSeconds = 1e-6, kCyclesOfElement = 80,
-                   kCyclesOfLateElement = 250, kLaunchSeconds = 8e-6, kHeldPerSecond = 2.5e10,
-                   kTurnedPerSecond = 1.3e10, kSecondsOfSpilled = 0.5e-6;
+  constexpr double kSecondsOfBlock = 1e-9, kShareOfCopies = 0.55, kOfCache = 0.7, kOfMemory = 0.7,
+                   kLaunchSeconds = 8e-6, kHeldPerSecond = 2.5e10, kTurnedPerSecond = 1.3e10,
+                   kSecondsOfSpilled = 0.5e-6;
   constexpr int kMostUnspilled = 100;
+  const RingRates& rates = p.shape.is_grad ? kGradientRates : kForwardRates;
   const Machine& machine = MachineOf(target);
   const double sums = static_cast<double>(p.rows()) * p.columns;
   const double products = sums * p.chunks * p.chunk() * (p.element_bytes == 4 ? 2 : 1);
@@ -129,11 +138,14 @@ double RecurrenceRingSeconds(const RecurrenceRingPlan& p, const Target& target) 
       is_cached ? 0
                 : static_cast<double>(p.streamed_bytes()) / (kOfMemory * BytesPerSecond(target)));
   const auto elements = static_cast<double>(p.elements());
-  const double cycles = 2 * 4 * sums * (p.tiles() == 1 ? 2 : 1) / kSharedBytesPerCycle +
-                        elements * (p.keeps_values ? kCyclesOfElement : kCyclesOfLateElement);
-  const double step = kArrivalSeconds + kSecondsOfBlock * static_cast<double>(p.parts * p.split) +
-                      std::max(reading, products / kMultiplyAddsPerCycle / machine.clock) +
-                      cycles / machine.clock + (p.split > 1 ? kClusterSeconds : 0);
+  const double cycles =
+      rates.cycles_of_sum * sums * (p.tiles() == 1 ? 2 : 1) +
+      elements * p.gates *
+          (p.keeps_values ? rates.cycles_of_element : rates.cycles_of_late_element);
+  const double step = rates.arrival_seconds +
+                      kSecondsOfBlock * static_cast<double>(p.parts * p.split) +
+                      std::max(reading, products / rates.multiply_adds_per_cycle / machine.clock) +
+                      cycles / machine.clock + (p.split > 1 ? rates.cluster_seconds : 0);
   const int carried = p.shape.attrs.cell == RnnCell::kLstm ? 3 : 2;
   const double spilled =
       p.shape.is_grad ? std::max(0.0, elements * carried + p.rows() / 2.0 - kMostUnspilled) : 0;
