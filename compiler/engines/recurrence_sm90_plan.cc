@@ -107,8 +107,8 @@ struct RingRates {
   double cycles_of_element;  // for each gate whose sums it has
   double cycles_of_late_element;
 };
-// The forward row is fitted to 34 splits of LSTMs of 64 to 512 sequences and 1024 and 2048 units, 6
-// to 45 us a step on an H100. That of gradients is 1.1 to 1.7 times too fast there, about as much
+// The forward row is fitted to 35 splits of LSTMs of 64 to 512 sequences and 1024 and 2048 units, 6
+// to 45 us a step on an H100. That of gradients is up to 1.7 times too fast there, about as much
 // as the model of recurrence_sm80, which it competes with (docs/perf-log.md).
 constexpr RingRates kForwardRates = {1.5e-6, 0.67e-6, 1500, 0.31, 95, 95};
 constexpr RingRates kGradientRates = {3e-6, 1e-6, 1700, 0.0625, 80, 250};
