@@ -34,7 +34,6 @@ using Values = std::span<const uint64_t>;
 constexpr size_t kMostElements = size_t{1} << 16;
 
 // ---- elements of backend attributes
-// --------------------------------------------------------------
 
 // What an attribute type's elements are; objects, fractions and text are written apart.
 struct ElementRow {
@@ -153,7 +152,6 @@ void AddFilled(CallLines& lines, std::string_view argument, const Values& values
 }
 
 // ---- arguments
-// -----------------------------------------------------------------------------------
 
 // How a factor, or an element of a tensor, of a data type is read: nothing for a type whose
 // numbers have no C type.

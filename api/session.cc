@@ -733,13 +733,15 @@ Result<std::shared_ptr<Session>> OpenSession() {
   // Leaked: sessions hold loaded kernels, which must not be freed after the driver.
   static auto* const mutex = new std::mutex;
   static auto* const sessions = new std::map<runtime::Device*, std::shared_ptr<Session>>;
-  const std::lock_guard lock(*mutex);
+  std::unique_lock lock(*mutex);
   std::shared_ptr<Session>& session = (*sessions)[device];
-  if (session == nullptr) {
-    session = std::make_shared<DeviceSession>(device->target(), device);
-    LOG(kInfo, "running on {} ({})", device->target().name, device->target().arch);
-  }
-  return session;
+  if (session != nullptr) return session;
+  session = std::make_shared<DeviceSession>(device->target(), device);
+  std::shared_ptr<Session> opened = session;
+  // Without the lock: the line may go to a client's callback, which may call us.
+  lock.unlock();
+  LOG(kInfo, "running on {} ({})", device->target().name, device->target().arch);
+  return opened;
 }
 
 Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target) {
