@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/engines/knob_types.h"
+#include "compiler/engines/registry.h"
 
 namespace kiln::api {
 namespace {

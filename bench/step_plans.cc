@@ -4,7 +4,8 @@
 
 #include "api/networks.h"
 #include "api/session.h"
-#include "compiler/tune/candidates.h"
+#include "compiler/engines/candidates.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/batch.h"
 #include "ir/graph/ops.h"
 #include "tests/support/case_graph.h"

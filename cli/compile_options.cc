@@ -7,6 +7,7 @@
 
 #include "cli/choices.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "ir/base/similar_names.h"
 #include "ir/target.h"
 

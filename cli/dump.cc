@@ -17,6 +17,7 @@
 #include "cli/graph_file.h"
 #include "cli/plan_text.h"
 #include "compiler/compile.h"
+#include "compiler/passes/print_module.h"
 #include "ir/base/similar_names.h"
 #include "runtime/cpu_plugin.h"
 #include "runtime/cuda/dynamic_library.h"

@@ -13,6 +13,9 @@
 #include "cli/units.h"
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
+#include "compiler/machine/machine.h"
+#include "compiler/passes/leading_group.h"
 
 namespace kiln::cli {
 namespace {

@@ -7,6 +7,8 @@
 
 #include "cli/units.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
+#include "compiler/passes/leading_group.h"
 
 namespace kiln::cli {
 namespace {

@@ -10,6 +10,7 @@
 #include "cli/console.h"
 #include "cli/graph_file.h"
 #include "cli/units.h"
+#include "compiler/engines/registry.h"
 #include "runtime/cache/record_files.h"
 
 namespace kiln::cli {

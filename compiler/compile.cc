@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "compiler/engines/registry.h"
 #include "compiler/passes/emit.h"
+#include "compiler/passes/leading_group.h"
 #include "compiler/passes/pick_engine.h"
 #include "compiler/passes/schedule.h"
 #include "compiler/passes/workspace.h"

@@ -33,6 +33,12 @@ enum class GroupKind : uint8_t {
   kProducts
 };
 
+// uid of a constant that passes made: kLiteral stands as a literal in the kernel, kLaunchNumber
+// depends on extents (a count) and is passed at launch, so that it does not become part of the
+// kernel.
+inline constexpr int64_t kLiteralUid = -1;
+inline constexpr int64_t kLaunchNumberUid = -2;
+
 // What one engine runs: a self-contained graph. Its inputs are tensors of the module's graph or
 // results of earlier groups; its outputs are the tensors that somebody outside needs. Inside, all
 // others are virtual.
@@ -113,13 +119,5 @@ struct PassContext {
   int64_t scratch_limit = -1;
   bool stores_layouts = true;
 };
-
-// Index of the group that engine index and knobs speak of: the most expensive one by the model,
-// whatever was chosen for the others. Of a contraction and what only moves data for it, the
-// contraction.
-int LeadingGroup(const Module& module);
-
-// The module as text, for dumps: the graph, or one graph a group with its engine, or tile kernels.
-std::string Print(const Module& module);
 
 }  // namespace kiln::compiler

@@ -13,6 +13,7 @@
 #include "compiler/passes/partition.h"
 #include "compiler/passes/pick_engine.h"
 #include "compiler/passes/plain_types.h"
+#include "compiler/passes/print_module.h"
 #include "compiler/passes/schedule.h"
 #include "compiler/passes/simplify.h"
 #include "ir/base/env.h"

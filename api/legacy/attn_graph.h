@@ -1,6 +1,6 @@
 // The parts of multi-head attention as compute calls, each one graph: products of rows with a
 // matrix of weights, attention itself in the spelling that engines recognise
-// (compiler/engines/attention.h, attention_grad.h), gradients of weights. The functions of
+// (compiler/patterns/attention.h, attention_grad.h), gradients of weights. The functions of
 // attn_forward.cc and attn_backward.cc put them together.
 #pragma once
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/ops.h"
 #include "runtime/executable.h"
 

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <set>
 
+#include "compiler/engines/registry.h"
 #include "ir/base/env.h"
 #include "ir/base/log.h"
 #include "runtime/cache/build_id.h"

@@ -84,10 +84,6 @@ struct Engine {
   bool (*any_order)(const Group& group) = nullptr;
 };
 
-std::span<const Engine> Engines();
-// Index in Engines(), or -1.
-int EngineIndex(std::string_view name);
-
 // Whether a client has to ask for the engine, since its results are not what it gets otherwise: it
 // rounds inputs, or sums in no fixed order where the group does not allow for that; or since its
 // row says so. Nothing chooses such an engine by itself.
@@ -102,8 +98,8 @@ Inputs InputsOf(const Engine& engine);
 std::vector<int> DefaultKnobs(const Engine& engine);
 // Defaults first, then each knob moved alone, then all moved to their last value.
 std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine);
-// What the model chooses from and tuning times (compiler/tune/candidates.h): the engine's own list
-// for the group, or NeighbouringKnobs. Never empty.
+// What the model chooses from and tuning times (compiler/engines/candidates.h): the engine's own
+// list for the group, or NeighbouringKnobs. Never empty.
 std::vector<std::vector<int>> CandidateKnobs(const Engine& engine, const Group& group,
                                              const Target& target);
 // The same with their costs.
@@ -131,7 +127,5 @@ struct Traffic {
   int64_t read = 0, written = 0;
 };
 Traffic FloorTraffic(const graph::Graph& graph);
-// As the models have it of DRAM; 0 where nothing is known of the device.
-double BytesPerSecond(const Target& target);
 
 }  // namespace kiln::compiler

@@ -8,7 +8,7 @@
 //
 // The input products of all steps and both directions are one contraction, with the bias in its
 // epilogue, and so are dx and dW; only the recurrence itself is a loop. Layers of one direction may
-// become one group, with the products between them (compiler/engines/recurrence_stack.h). Weights,
+// become one group, with the products between them (compiler/patterns/recurrence_stack.h). Weights,
 // reserve and gradients are read as views. Packed data are spread over [T,B] where they are read
 // and put together again at the end, so that no other operation knows of them.
 //

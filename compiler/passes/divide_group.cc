@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/contraction/tiles.h"
 #include "compiler/passes/partition.h"
 #include "ir/graph/ops.h"
 

@@ -7,9 +7,10 @@
 
 #include "codegen/cuda/emit.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "compiler/passes/group_key.h"
-#include "compiler/passes/memory_places.h"
 #include "compiler/passes/workspace.h"
+#include "compiler/patterns/memory_places.h"
 #include "ir/base/check.h"
 #include "ir/base/hash.h"
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <unordered_map>
 
-#include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/candidates.h"
+#include "compiler/engines/contraction/tiles.h"
 #include "compiler/passes/divide_group.h"
 #include "compiler/passes/group_key.h"
-#include "compiler/passes/memory_places.h"
-#include "compiler/tune/candidates.h"
+#include "compiler/patterns/memory_places.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {

@@ -10,12 +10,13 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "compiler/engines/candidates.h"
+#include "compiler/engines/contraction/epilogue_reductions.h"
 #include "compiler/engines/engine.h"
-#include "compiler/engines/epilogue_reductions.h"
+#include "compiler/engines/registry.h"
 #include "compiler/passes/group_size.h"
-#include "compiler/passes/memory_places.h"
 #include "compiler/passes/wholes.h"
-#include "compiler/tune/candidates.h"
+#include "compiler/patterns/memory_places.h"
 #include "ir/base/check.h"
 #include "ir/graph/ops.h"
 

@@ -8,10 +8,12 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "compiler/engines/candidates.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/engines/registry.h"
 #include "compiler/passes/group_key.h"
-#include "compiler/tune/candidates.h"
+#include "compiler/passes/leading_group.h"
 #include "ir/base/check.h"
 #include "ir/base/env.h"
 #include "ir/base/hash.h"

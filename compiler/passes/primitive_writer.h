@@ -11,15 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "compiler/module.h"
 #include "ir/graph/graph.h"
 
 namespace kiln::compiler {
-
-// uid of a constant that passes made: kLiteral stands as a literal in the kernel, kLaunchNumber
-// depends on extents (a count) and is passed at launch, so that it does not become part of the
-// kernel.
-inline constexpr int64_t kLiteralUid = -1;
-inline constexpr int64_t kLaunchNumberUid = -2;
 
 class PrimitiveWriter {
  public:

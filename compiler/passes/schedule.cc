@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "compiler/passes/group_key.h"
 
 namespace kiln::compiler {

@@ -4,14 +4,14 @@
 #include <map>
 #include <numeric>
 
-#include "compiler/engines/attention.h"
-#include "compiler/engines/attention_grad.h"
-#include "compiler/engines/epilogue_reductions.h"
-#include "compiler/engines/grouped_products.h"
-#include "compiler/engines/memory_view.h"
-#include "compiler/engines/recurrence_stack.h"
-#include "compiler/engines/row_chain.h"
+#include "compiler/engines/contraction/epilogue_reductions.h"
 #include "compiler/passes/group_size.h"
+#include "compiler/patterns/attention.h"
+#include "compiler/patterns/attention_grad.h"
+#include "compiler/patterns/grouped_products.h"
+#include "compiler/patterns/memory_view.h"
+#include "compiler/patterns/recurrence_stack.h"
+#include "compiler/patterns/row_chain.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/passes/memory_places.h"
+#include "compiler/patterns/memory_places.h"
 #include "ir/shape.h"
 
 namespace kiln::compiler {

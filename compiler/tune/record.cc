@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "compiler/engines/registry.h"
 #include "ir/base/hash.h"
 #include "ir/graph/ops.h"
 

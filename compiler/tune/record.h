@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/tune/candidates.h"
+#include "compiler/engines/candidates.h"
 
 namespace kiln::compiler {
 

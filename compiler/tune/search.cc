@@ -9,6 +9,7 @@
 #include <set>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "ir/base/hash.h"
 #include "ir/base/log.h"
 #include "ir/base/threads.h"

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "compiler/engines/registry.h"
+
 namespace kiln::api {
 namespace {
 

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "bench/step_plans.h"
-#include "compiler/tune/candidates.h"
+#include "compiler/engines/candidates.h"
 #include "runtime/cuda/nvrtc.h"
 #include "tests/support/case_graph.h"
 #include "tests/support/pace.h"

@@ -10,6 +10,7 @@
 #include "api/tuning/record_store.h"
 #include "bench/contract_list.h"
 #include "bench/step_plans.h"
+#include "compiler/engines/registry.h"
 #include "tests/support/case_graph.h"
 #include "tests/support/compile_check.h"
 #include "tests/support/ptxas_check.h"

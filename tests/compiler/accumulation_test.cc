@@ -1,12 +1,13 @@
 // Sums of many terms, by interpretation of what either target runs. All terms are 1 + 2^-11, or
 // such a number of two factors: an f32 chain adds these exactly as far as it may go, and loses the
 // fraction of each where it goes on.
-#include "compiler/engines/accumulation.h"
+#include "compiler/kernel/accumulation.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "compiler/engines/registry.h"
 #include "tests/compiler/case_plans.h"
 #include "tests/support/run_tiles.h"
 

@@ -1,6 +1,6 @@
 // Attention is recognised by what it computes: every spelling of it that clients send, with
 // operands in any order, and nothing that only looks like it.
-#include "compiler/engines/attention.h"
+#include "compiler/patterns/attention.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <map>
 
 #include "compiler/compile.h"
-#include "compiler/engines/attention_grad.h"
+#include "compiler/patterns/attention_grad.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/import_recorded.h"
 #include "ir/graph/ops.h"

@@ -1,6 +1,6 @@
 // Random numbers by their places: one dim and vectors where all tensors are rows without gaps, one
 // element a thread elsewhere; right by interpretation.
-#include "compiler/engines/collapse.h"
+#include "compiler/kernel/collapse.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // Chains of reductions across memory are passes of the engine columns: batch norm as clients send
 // it, by interpretation, with every value of every knob.
-#include "compiler/engines/columns.h"
-
 #include <gtest/gtest.h>
 
+#include "compiler/engines/columns/engine.h"
+#include "compiler/engines/registry.h"
 #include "tests/compiler/case_plans.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"

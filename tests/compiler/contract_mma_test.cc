@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/builder.h"
 #include "tests/compiler/sample_graphs.h"
 #include "tests/support/random_graph.h"

@@ -9,6 +9,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/builder.h"
 #include "tests/compiler/conv_problem.h"
 #include "tests/compiler/sample_graphs.h"

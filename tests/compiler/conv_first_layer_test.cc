@@ -8,6 +8,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "tests/compiler/conv_problem.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"

@@ -1,6 +1,6 @@
 // The CTC loss: the interpreter of the graph against the definition, and the engine's kernels, as
 // they are for a GPU and for the CPU, by interpretation.
-#include "compiler/engines/ctc.h"
+#include "tests/support/oracle/ctc.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,9 @@
 #include <limits>
 #include <random>
 
+#include "compiler/engines/ctc/engine.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/builder.h"
-#include "tests/support/oracle/ctc.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"
 

@@ -5,6 +5,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/builder.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"

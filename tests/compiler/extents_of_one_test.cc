@@ -4,6 +4,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "tests/compiler/conv_problem.h"
 
 namespace kiln::compiler {

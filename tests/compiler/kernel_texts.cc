@@ -15,6 +15,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "tests/support/case_graph.h"
 #include "tests/support/cases.h"
 #include "tests/support/recorded.h"

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "compiler/pass.h"
 #include "ir/graph/graph.h"
 #include "tests/support/random_graph.h"

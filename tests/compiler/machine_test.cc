@@ -1,6 +1,6 @@
-// compiler/machine.h: a board that is in no row has the rates of the newest architecture in the
-// table that is not newer.
-#include "compiler/machine.h"
+// compiler/machine/machine.h: a board that is in no row has the rates of the newest architecture in
+// the table that is not newer.
+#include "compiler/machine/machine.h"
 
 #include <gtest/gtest.h>
 

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"
-#include "compiler/engines/contract_tiles.h"
+#include "compiler/engines/candidates.h"
+#include "compiler/engines/contraction/tiles.h"
+#include "compiler/engines/registry.h"
 #include "compiler/passes/divide_group.h"
-#include "compiler/tune/candidates.h"
+#include "compiler/passes/print_module.h"
 #include "ir/graph/builder.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"

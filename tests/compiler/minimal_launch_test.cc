@@ -7,6 +7,7 @@
 #include <map>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "tests/compiler/sample_graphs.h"
 
 namespace kiln::compiler {

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/import.h"
 #include "tests/compiler/sample_graphs.h"
 #include "tests/support/compile_check.h"

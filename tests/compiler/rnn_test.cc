@@ -10,8 +10,9 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
-#include "compiler/engines/recurrence_plan.h"
-#include "compiler/machine.h"
+#include "compiler/engines/recurrence/plan.h"
+#include "compiler/engines/registry.h"
+#include "compiler/machine/machine.h"
 #include "tests/support/rnn_case.h"
 #include "tests/support/run_tiles.h"
 

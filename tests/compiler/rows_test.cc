@@ -1,10 +1,10 @@
 // Chains of reductions along rows are one kernel: softmax and norms as clients spell them, by
 // interpretation, with every value of every knob. And what looks like a chain without being one.
-#include "compiler/engines/rows.h"
-
 #include <gtest/gtest.h>
 
-#include "compiler/engines/row_chain.h"
+#include "compiler/engines/registry.h"
+#include "compiler/engines/rows/engine.h"
+#include "compiler/patterns/row_chain.h"
 #include "tests/compiler/case_plans.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"

@@ -1,13 +1,13 @@
 // What wgmma_sm90 plans, against values worked out by hand: which operand is left, tensor maps with
 // their corners, taps and phases; what is declined in words; which tiles are legal.
-#include "compiler/engines/sm90_plan.h"
-
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"
-#include "compiler/engines/map_dims.h"
-#include "compiler/engines/sm90_candidates.h"
-#include "compiler/engines/sm90_tile.h"
+#include "compiler/engines/contract_wgmma/candidates.h"
+#include "compiler/engines/contract_wgmma/plan.h"
+#include "compiler/engines/contract_wgmma/tile.h"
+#include "compiler/engines/registry.h"
+#include "compiler/kernel/map_dims.h"
 #include "ir/graph/builder.h"
 #include "tests/compiler/conv_problem.h"
 

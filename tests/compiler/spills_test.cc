@@ -7,6 +7,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/ops.h"
 #include "tests/compiler/conv_problem.h"

@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 
+#include "compiler/engines/registry.h"
 #include "tests/compiler/case_plans.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/builder.h"
 #include "tests/support/pace.h"
 

@@ -18,7 +18,9 @@
 #include <sstream>
 
 #include "compiler/compile.h"
-#include "compiler/passes/memory_places.h"
+#include "compiler/engines/registry.h"
+#include "compiler/passes/print_module.h"
+#include "compiler/patterns/memory_places.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"
 

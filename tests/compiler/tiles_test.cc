@@ -8,6 +8,7 @@
 #include <set>
 
 #include "compiler/engines/engine.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/ops.h"
 #include "tests/compiler/sample_graphs.h"
 #include "tests/support/random_graph.h"

@@ -1,10 +1,10 @@
 // Windows by interpretation: each case of tests/cases/window.txt with every value of every knob,
 // and poolings of all sizes by tiles.
-#include "compiler/engines/window.h"
-
 #include <gtest/gtest.h>
 
-#include "compiler/engines/window_tiles.h"
+#include "compiler/engines/registry.h"
+#include "compiler/engines/window/engine.h"
+#include "compiler/engines/window/tiles.h"
 #include "tests/compiler/case_plans.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"

@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"
+#include "compiler/engines/candidates.h"
 #include "compiler/engines/engine.h"
-#include "compiler/tune/candidates.h"
+#include "compiler/engines/registry.h"
 #include "tests/compiler/conv_problem.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/run_tiles.h"

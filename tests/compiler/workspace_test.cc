@@ -7,8 +7,9 @@
 #include <map>
 #include <numeric>
 
+#include "compiler/engines/candidates.h"
+#include "compiler/engines/registry.h"
 #include "compiler/pass.h"
-#include "compiler/tune/candidates.h"
 #include "tests/compiler/case_plans.h"
 #include "tests/support/case_graph.h"
 

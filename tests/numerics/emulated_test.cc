@@ -11,6 +11,7 @@
 #include <map>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "runtime/device_select.h"
 #include "tests/numerics/engine_runs.h"
 #include "tests/support/runner.h"

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "runtime/red_zones.h"
 #include "tests/support/case_graph.h"
 

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "runtime/device_select.h"
 #include "tests/numerics/engine_runs.h"
 #include "tests/support/case_graph.h"

@@ -10,7 +10,8 @@
 
 #include "compiler/compile.h"
 #include "compiler/engines/engine.h"
-#include "compiler/engines/recurrence_plan.h"
+#include "compiler/engines/recurrence/plan.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/ops.h"
 #include "runtime/device_select.h"
 #include "runtime/executable.h"

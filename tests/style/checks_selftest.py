@@ -85,6 +85,12 @@ class ChecksTest(unittest.TestCase):
             ("runtime/cuda/launch.cc", '#include "compiler/compile.h"'),
             ("compiler/compile.cc", '#include "codegen/llvm/emit.h"'),
             ("compiler/passes/fuse.cc", '#  include "api/session.h"'),
+            ("compiler/kernel/vectors.h", '#include "compiler/passes/partition.h"'),
+            ("compiler/engines/rows/engine.cc", '#include "compiler/engines/columns/engine.h"'),
+            ("compiler/engines/contraction/tiles.h", '#include "compiler/engines/contract_mma/plan.h"'),
+            ("compiler/engines/engine.h", '#include "compiler/engines/registry.h"'),
+            ("compiler/patterns/row_chain.h", '#include "compiler/kernel/vectors.h"'),
+            ("compiler/module.h", '#include "compiler/compile.h"'),
             ("api/session.cc", "#include <llvm/IR/Module.h>"),
             ("api/session.cc", "#include <cuda.h>"),
             ("codegen/cuda/emit.cc", "#include <cuda_runtime.h>"),
@@ -100,6 +106,7 @@ class ChecksTest(unittest.TestCase):
 
     def test_layering_allows_what_the_table_allows(self):
         self.write("compiler/passes/fuse.cc", '#include "compiler/module.h"\n#include "ir/graph/graph.h"\n')
+        self.write("compiler/engines/rows/engine.cc", '#include "compiler/engines/reduction/rows_plan.h"\n')
         self.write("codegen/llvm/emit.cc", "#include <llvm/IR/Module.h>\n")
         self.write("codegen/cuda/device/gemm.cuh", '#include "mma.cuh"\n')
         self.write("tests/api/capi_test.cc", '#include <cuda.h>\n#include "runtime/cuda/driver.h"\n')

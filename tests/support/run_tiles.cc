@@ -9,8 +9,9 @@
 #include <map>
 #include <set>
 
+#include "compiler/engines/candidates.h"
 #include "compiler/engines/engine.h"
-#include "compiler/tune/candidates.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/ops.h"
 #include "ir/tile/tools.h"
 

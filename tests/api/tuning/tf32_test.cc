@@ -9,6 +9,7 @@
 #include "api/session.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/engines/registry.h"
 #include "ir/base/env.h"
 #include "ir/graph/builder.h"
 

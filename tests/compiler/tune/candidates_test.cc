@@ -1,5 +1,5 @@
 // The ranked list: complete, ordered, without duplicates, and headed by what pick-engine takes.
-#include "compiler/tune/candidates.h"
+#include "compiler/engines/candidates.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <span>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "tests/compiler/sample_graphs.h"
 
 namespace kiln::compiler {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/builder.h"
 
 namespace kiln::compiler {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "compiler/compile.h"
+#include "compiler/engines/registry.h"
 #include "ir/graph/builder.h"
 
 namespace kiln::compiler {

@@ -1,0 +1,456 @@
+// The attention_grad_sm90 engines: which groups they take, and their kernels: zeroes for what is
+// added to, the skeleton, and dq from the sums, which lie in the order of fragments.
+#include <algorithm>
+
+#include "compiler/engines/attention/engines.h"
+#include "compiler/engines/attention/family.h"
+#include "compiler/engines/attention/grad_functions.h"
+#include "compiler/engines/attention/grad_sums.h"
+#include "compiler/engines/attention/grad_widened.h"
+#include "compiler/engines/attention/moves.h"
+#include "compiler/engines/attention/runs.h"
+#include "compiler/kernel/group_checks.h"
+#include "compiler/kernel/map_dims.h"
+#include "compiler/kernel/skeleton_call.h"
+#include "compiler/machine/machine.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Graph;
+using graph::TensorId;
+using tile::Call;
+
+// 0: what a depth takes. Blocks of 128 have too few registers beside rows of 128.
+constexpr int kQueriesDomain[] = {0, 64, 128};
+constexpr KnobRow kKnobRows[] = {
+    {.name = "tile_queries", .cudnn_type = kKnobTileRows, .domain = kQueriesDomain},
+};
+
+constexpr int64_t kRunsAlignment = 1024;  // bytes, of what the skeleton lays out itself
+constexpr int kPanel = 64, kMostDepth = 256, kStages = 2;
+// Keys of a tile, by rows of up to 128 and of more, of which registers hold dk and dv for fewer.
+constexpr int kKeys = 128, kKeysOfWide = 64, kMostNarrow = 128;
+constexpr int kStep = 16;  // columns that an instruction multiplies
+// Of the producer group, which asks masks for bounds, and the consumers; by blocks of 64 queries
+// and of 128, of which consumers want all that there are.
+constexpr int kRegisters[][2] = {{40, 232}, {24, 240}};
+// Bytes of q, dy and sums of the heads whose tiles run at one time, by rows of 64, of up to 128 and
+// of more; in any order and in order. As measured: in any order L2 holds them, and tiles of 64 keys
+// add to sums so often that those should stay there; in order few enough not to wait long.
+constexpr int64_t kSectionBytes[][3] = {{32 << 20, 64 << 20, 32 << 20},
+                                        {32 << 20, 16 << 20, 16 << 20}};
+
+// Five products at half of the tensor cores' speed; masks hide half.
+constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
+
+struct GradSm90 {
+  static constexpr int kVersion = 9;
+  static constexpr auto kArithmetic = AttentionArithmetic::k16;
+  static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
+  static constexpr auto kRunsOn = RunsOnWgmma;
+
+  // An operand or a result, and its runs where no map has the tensor.
+  struct Rows {
+    OperandRows rows = {};
+    TensorMapSpec map = {};
+    RowRun run = {};
+  };
+  struct Plan : AttentionGradProblem {
+    Rows q = {}, k = {}, v = {}, dy = {}, dk = {}, dv = {};
+    bool has_runs = false;
+    TensorMapSpec beside_map = {};
+    int row_columns = 0, width_columns = 0;  // of q and k, of dy and v, in whole steps
+    bool is_wide() const { return depth > kMostNarrow; }
+  };
+  static Result<Plan> PlanOf(const Group& group);
+  static Status TakeTile(Plan& p, const Target& target, std::span<const int> knobs);
+  static int64_t SharedBytes(const Plan& p);
+  static std::vector<std::vector<int>> Others(const Plan& p);
+};
+using Plan = GradSm90::Plan;
+
+int64_t GradSm90::SharedBytes(const Plan& p) {
+  const int64_t block = int64_t{p.queries_tile} * p.depth * 2;
+  const int64_t slopes = p.keys_tile * p.queries_tile * 2;
+  // Wide ones have weights beside slopes, others room for results.
+  return 2 * p.keys_tile * p.depth * 2 + 2 * kStages * block + kStages * slopes +
+         (p.is_wide() ? kStages * slopes : 2 * int64_t{64} * p.depth * 2) +
+         (p.beside == graph::kAbsent ? 0 : kStages * slopes) +
+         2 * kStages * int64_t{p.queries_tile} * 4 + 24 * kStages + 176 +
+         (p.has_runs ? kRunsAlignment : 0);
+}
+
+// Of 8 bits operands are read as f16 in scratch buffers, and results stored by threads.
+void TakeWidened(const Graph& g, Plan& p) {
+  for (GradSm90::Rows* of : {&p.q, &p.dy, &p.k, &p.v}) of->map = WidenedMap(g, of->rows, 64);
+}
+
+// The tensor maps of all operands and results; or why there are none.
+Status TakeMaps(const Graph& g, Plan& p) {
+  const AttentionGrad& a = p.grad;
+  RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v, a.dy}));
+  if (ScatterOf(g, a, a.dk) != nullptr || ScatterOf(g, a, a.dv) != nullptr)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "gradients are scattered; tensor maps write memory as it is");
+  for (GradSm90::Rows* of : {&p.q, &p.dy, &p.k, &p.v, &p.dk, &p.dv}) {
+    ASSIGN_OR_RETURN(of->map, AttentionMapOf(g[of->rows.id], of->rows.places, of->rows.depth, 64));
+  }
+  return {};
+}
+
+// Whether all rows lie in runs that maps read and write.
+bool TakeRuns(const Graph& g, Plan& p) {
+  for (GradSm90::Rows* of : {&p.q, &p.dy, &p.k, &p.v, &p.dk, &p.dv}) {
+    const TensorId id = of->rows.id;
+    const bool is_result = id == p.grad.dk || id == p.grad.dv;
+    const auto run = is_result ? StoreRunOf(g, id, ScatterOf(g, p.grad, id)) : RunOf(g, of->rows);
+    if (!run || run->is_paged) return false;
+    of->run = *run;
+    const Result<TensorMapSpec> map = MapOfRun(g, *run, g[id].dims[of->rows.depth]);
+    if (!map.ok()) return false;
+    of->map = *map;
+    if (is_result) SetBox(of->map, of->run, 64);
+  }
+  p.has_runs = true;
+  return true;
+}
+
+Result<Plan> GradSm90::PlanOf(const Group& group) {
+  const Graph& g = group.graph;
+  ASSIGN_OR_RETURN(AttentionGradProblem problem,
+                   AttentionGradProblemOf(group, kMostDepth, kPanel, OperandBits::k16Or8));
+  Plan p{std::move(problem)};
+  const AttentionGrad& a = p.grad;
+  p.row_columns = static_cast<int>(AlignUp(g[a.q].dims.back(), kStep));
+  p.width_columns = static_cast<int>(AlignUp(g[a.dy].dims.back(), kStep));
+  if (p.has_bytes) {
+    if (p.width != p.depth || p.depth > kMostNarrow)
+      return Status::Error(Code::kUnsupportedShape,
+                           "rows of {} and {} of 8 bits: up to {} are supported, as many of both",
+                           p.depth, p.width, kMostNarrow);
+    p.row_columns = p.width_columns = p.depth;
+  }
+  p.depth = p.width = std::max(p.depth, p.width);  // blocks of shared memory are of one size
+  if (a.dbias != graph::kAbsent &&
+      p.bias_heads * p.queries * p.keys != NumElements(g[a.dbias].dims))
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "{}, the gradient of a bias, sums over queries or keys", g[a.dbias].name);
+  p.keys_tile = p.is_wide() ? kKeysOfWide : kKeys;
+  const int64_t rank = g[a.exp].rank();
+  p.q.rows = {a.q, rank - 2, rank - 1};
+  p.dy.rows = {a.dy, rank - 2, rank - 1};
+  p.k.rows = {a.k, rank - 1, rank - 2};
+  p.v.rows = {a.v, rank - 1, rank - 2};
+  p.dk.rows = {a.dk, rank - 2, rank - 1};
+  p.dv.rows = {a.dv, rank - 2, rank - 1};
+  if (p.has_bytes) {
+    RETURN_IF_ERROR(CheckInMemory(g, {a.q, a.k, a.v, a.dy}));
+    TakeWidened(g, p);
+    p.reads |= p.beside != graph::kAbsent;
+    p.beside = graph::kAbsent;
+    return p;
+  }
+  const Status maps = TakeMaps(g, p);
+  if (!maps.ok() && !TakeRuns(g, p)) return maps;
+  if (p.beside != graph::kAbsent) {
+    // Where tensor maps read it, skeletons hand it to scores; elsewhere these read it themselves.
+    const auto map = AttentionMapOf(g[p.beside], rank - 2, rank - 1, 64);
+    p.reads = !map.ok();
+    if (map.ok())
+      p.beside_map = *map;
+    else
+      p.beside = graph::kAbsent;
+  }
+  RETURN_IF_ERROR(CheckStores(p.dk.map, g[a.dk]));
+  RETURN_IF_ERROR(CheckStores(p.dv.map, g[a.dv]));
+  return p;
+}
+
+// What is beside a place takes registers, and so do the places of runs.
+bool TakesLargeBlocks(const Plan& p) {
+  const AttentionGrad& a = p.grad;
+  return p.depth == kPanel && !p.reads && p.beside == graph::kAbsent && a.is_plain &&
+         a.kept == graph::kAbsent && !p.has_runs;
+}
+
+Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs) {
+  p.queries_tile = knobs[0] > 0 ? knobs[0] : TakesLargeBlocks(p) ? 128 : 64;
+  if (p.depth > kPanel && p.queries_tile > 64)
+    return Status::Error(Code::kUnsupportedShape,
+                         "blocks of {} queries have too few registers for rows of {}",
+                         p.queries_tile, p.depth);
+  for (TensorMapSpec* map : {&p.q.map, &p.dy.map, &p.beside_map}) map->box[1] = p.queries_tile;
+  for (TensorMapSpec* map : {&p.k.map, &p.v.map}) map->box[1] = static_cast<int>(p.keys_tile);
+  if (p.has_runs) {
+    for (GradSm90::Rows* of : {&p.q, &p.dy}) SetBox(of->map, of->run, p.queries_tile);
+    for (GradSm90::Rows* of : {&p.k, &p.v}) SetBox(of->map, of->run, p.keys_tile);
+  }
+  // Where blocks leave no room for what lies beside them, scores read it.
+  if (p.beside != graph::kAbsent && SharedBytes(p) > target.shared_limit()) {
+    p.beside = graph::kAbsent;
+    p.reads = true;
+  }
+  TakeParts(p, target, kFlopsPerSecond, kBytesPerSecond);
+  if (p.bias_heads > 0)
+    p.bias_sums = p.bias_heads * p.key_tiles() * p.query_tiles() * p.keys_tile * p.queries_tile;
+  return {};
+}
+
+// ---- kernels
+// ----------------------------------------------------------------------------------------------
+
+class Schedule {
+ public:
+  Schedule(const Group& group, const Target& target, Plan plan, bool is_ordered)
+      : group_(group),
+        g_(group.graph),
+        target_(target),
+        plan_(std::move(plan)),
+        is_ordered_(is_ordered) {
+    plan_.keeps_parts = is_ordered_;
+    TakeSumsPlace(plan_, g_);
+    TakeSection(plan_, kSectionBytes[is_ordered_][plan_.is_wide() ? 2 : plan_.depth > kPanel],
+                target_);
+  }
+
+  void Lower(Lowered& lowered) {
+    const AttentionGradSums sums(group_, target_, plan_, "attention_grad_sm90", is_ordered_,
+                                 is_ordered_ ? Zeroes::kAll : Zeroes::kFirstSection);
+    sums.AddScratch(lowered);
+    sums.AddZeroes(lowered);
+    if (plan_.bias_sums > 0 && !StoresWholeBias()) sums.AddBiasZeroes(lowered);
+    if (plan_.has_bytes) {
+      sums.AddLargestStarts(lowered);
+      AddWide(lowered);
+    }
+    AddSkeleton(lowered);
+    sums.AddConversion(lowered);
+    if (plan_.bias_sums > 0) sums.AddBiasFragments(lowered);
+    sums.AddPartConversions(lowered);
+    AddRowSums(group_, plan_.grad, target_, lowered);
+  }
+
+ private:
+  void AddSkeleton(Lowered& lowered) {
+    const AttentionGrad& a = plan_.grad;
+    KernelBuilder b(
+        group_, target_,
+        fmt::format("attention_grad_sm90: {} keys, blocks of {} queries{}", plan_.keys_tile,
+                    plan_.queries_tile, is_ordered_ ? ", in order" : ""),
+        IndexTypeInMemory(g_));
+    for (const char* reserved : {"bx", "shape"}) b.Name(reserved);
+    for (const char* reserved : kAttentionGradFunctions) b.Name(reserved);
+    for (const char* reserved : {"finish_keys", "finish_values"}) b.Name(reserved);
+    for (const char* moved : {"query", "grad", "key", "value", "store_keys", "store_values"})
+      for (const char* part : {"", "_run"}) b.Name(fmt::format("{}{}", moved, part));
+    const DType type = plan_.has_bytes ? DType::kF16 : g_[a.q].dtype;
+    Call call{.skeleton = plan_.has_bytes  ? "attention_grad_bytes_sm90"
+                          : plan_.has_runs ? "attention_grad_runs_sm90"
+                                           : "attention_grad_sm90"};
+    tile::Block before;
+    AddMaps(b, call);
+    // What functions copy to is the kernel's own.
+    const int64_t bytes = GradSm90::SharedBytes(plan_);
+    std::string memory;
+    if (plan_.has_runs) {
+      memory = b.Name("memory");
+      before.push_back({tile::Alloc{memory, type, tile::Space::kShared, bytes / 2}});
+      call.buffers.push_back(memory);
+      call.config.push_back({"kBytes", bytes});
+    } else {
+      call.shared_bytes = bytes;
+    }
+    const bool has_beside = plan_.beside != graph::kAbsent;
+    if (!plan_.has_bytes)
+      call.maps.push_back(has_beside ? b.Map("beside_map", plan_.beside, plan_.beside_map)
+                                     : call.maps[0]);  // which nobody reads
+    const auto is_of_each = [&](size_t back) {
+      return has_beside && g_[plan_.beside].dims.size() >= back &&
+             g_[plan_.beside].dims[g_[plan_.beside].dims.size() - back] > 1;
+    };
+    // In order, since zeroes made ahead want heads one after the other; of sums over heads, too,
+    // the order is that of heads.
+    const bool images_first =
+        is_ordered_ && plan_.outer > 1 && a.dbias != graph::kAbsent && !SumsBias(3) && SumsBias(4);
+    const std::string summed = AttentionGradSums::Sums(b, plan_, false);
+    if (plan_.has_bytes)
+      for (const auto& largest : {a.largest_slope, a.of_dk.largest, a.of_dv.largest})
+        call.buffers.push_back(largest ? b.Pointer(largest->result) : summed);
+    for (const std::string& buffer :
+         {summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
+          plan_.adds_parts() ? b.Scratch(AttentionGradSums::PartSums(plan_), DType::kF32, false)
+                             : summed})
+      call.buffers.push_back(buffer);
+    if (!plan_.has_bytes)
+      call.buffers.push_back(plan_.bias_sums > 0
+                                 ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
+                                 : summed);
+    AddProducts(call, type);
+    const bool is_shallow = plan_.depth == 64;
+    for (const auto& [name, value] : {std::pair<const char*, int64_t>{"kKeys", plan_.keys_tile},
+                                      {"kQueries", plan_.queries_tile},
+                                      {"kDepth", plan_.depth},
+                                      {"kRows", plan_.row_columns},
+                                      {"kWidth", plan_.width_columns},
+                                      {"kReads", plan_.reads ? 1 : 0},
+                                      {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
+                                      {"kKeysFirst", is_shallow ? 1 : 0},
+                                      {"kOrdered", is_ordered_ ? 1 : 0},
+                                      {"kParts", plan_.adds_parts() ? 1 : 0},
+                                      {"kF32", 0},
+                                      {"kPackBf16", type == DType::kBF16 ? 1 : 0},
+                                      {"kImagesFirst", images_first ? 1 : 0},
+                                      {"kBeside", has_beside ? 1 : 0},
+                                      {"kBesideHeads", is_of_each(3) ? 1 : 0},
+                                      {"kBesideImages", is_of_each(4) ? 1 : 0},
+                                      {"kBiasQuads", 1}})
+      call.config.push_back({name, value});
+    if (has_beside)
+      call.config.push_back({"kBesideBf16", g_[plan_.beside].dtype == DType::kBF16 ? 1 : 0});
+    AddAttentionGradShape(b, plan_, call);
+    if (images_first) call.shape.push_back({"images", b.Arg("images", plan_.outer)});
+    if (plan_.has_runs) AddLoads(b, call, memory);
+    AttentionGradFunctions(b, a).Add(call, {}, plan_.beside);
+    if (plan_.has_runs) AddStores(b, call);
+    if (plan_.has_bytes) {
+      AddRowsStore(b, call, "store_keys", a.dk, ScatterOf(g_, a, a.dk));
+      AddRowsStore(b, call, "store_values", a.dv, ScatterOf(g_, a, a.dv));
+      AttentionGradFunctions(b, a).AddFinishes(call);
+    }
+    const int(&registers)[2] = kRegisters[plan_.queries_tile > kPanel];
+    call.config.push_back({"kProducerRegisters", registers[0]});
+    call.config.push_back({"kConsumerRegisters", registers[1]});
+    const int64_t blocks =
+        std::min<int64_t>(plan_.part_heads() * plan_.key_tiles(), target_.multiprocessors);
+    b.Finish(CallOfBlocks(b, blocks, std::move(call), std::move(before)), {blocks, 1, 1}, 384,
+             lowered, 1);
+  }
+
+  // Scores, dk and dv, and what a group has of dq: in wide ones a panel, and half of one.
+  void AddProducts(Call& call, DType type) const {
+    const bool is_wide = plan_.is_wide();
+    call.wgmma = {.columns = is_wide ? plan_.queries_tile / 2 : plan_.queries_tile,
+                  .type = type,
+                  .right_type = type};
+    call.second = Call::Wgmma{.columns = std::max(plan_.row_columns, plan_.width_columns),
+                              .type = type,
+                              .right_type = type,
+                              .right_is_outer = true,
+                              .left_in_registers = !is_wide};
+    call.third = Call::Wgmma{.columns = is_wide                    ? kPanel
+                                        : plan_.queries_tile == 64 ? plan_.depth / 2
+                                                                   : plan_.depth,
+                             .type = type,
+                             .right_type = type,
+                             .left_is_outer = true,
+                             .right_is_outer = true};
+    if (is_wide && plan_.depth / kPanel % 2 != 0) {
+      call.fourth = call.third;
+      call.fourth->columns = kPanel / 2;
+    }
+  }
+
+  void AddMaps(KernelBuilder& b, Call& call) {
+    const std::pair<const char*, const GradSm90::Rows*> all[] = {
+        {"q_map", &plan_.q},   {"k_map", &plan_.k},   {"v_map", &plan_.v},
+        {"dy_map", &plan_.dy}, {"dk_map", &plan_.dk}, {"dv_map", &plan_.dv}};
+    for (size_t i = 0; i < std::size(all); ++i) {
+      const auto& [name, of] = all[i];
+      if (!plan_.has_bytes)
+        call.maps.push_back(b.Map(name, plan_.has_runs ? of->run.tensor : of->rows.id, of->map));
+      else if (i < 4)
+        call.maps.push_back(
+            b.ScratchMap(name, AttentionGradSums::Others(plan_) + static_cast<int>(i), of->map));
+    }
+  }
+  // Operands of 8 bits as f16, in the order of maps.
+  void AddWide(Lowered& lowered) const {
+    for (const GradSm90::Rows* of : {&plan_.q, &plan_.k, &plan_.v, &plan_.dy}) {
+      const auto scratch = static_cast<int>(lowered.scratch_bytes.size());
+      lowered.scratch_bytes.push_back(WidenedBytes(g_, of->rows));
+      AddWidened(group_, target_, "attention_grad_sm90", of->rows, scratch, lowered);
+    }
+  }
+
+  // Whether the gradient of the bias is a sum over the dim that is `back` from behind the last one.
+  bool SumsBias(int64_t back) const {
+    const Dims &of = g_[plan_.grad.dbias].dims, &scores = g_[plan_.grad.exp].dims;
+    const auto rank = static_cast<int64_t>(scores.size());
+    return rank >= back && of[rank - back] == 1 && scores[rank - back] > 1;
+  }
+  // Whether each block of the sums has a first step, which stores it.
+  bool StoresWholeBias() const {
+    return MasksOf(plan_.grad).empty() && (is_ordered_ || (!SumsBias(3) && !SumsBias(4)));
+  }
+
+  // Functions that say where runs begin, and move rows of those that no map can have.
+  void AddLoads(KernelBuilder& b, Call& call, const std::string& memory) {
+    for (const auto& [name, of] : {std::pair{"query", &plan_.q},
+                                   {"grad", &plan_.dy},
+                                   {"key", &plan_.k},
+                                   {"value", &plan_.v}}) {
+      const HeadIndex heads = OwnHeads(b, of->rows.id);
+      AddRowsLoad(b, call, name, memory, of->rows, heads);
+      AddRun(b, call, name, of->run, of->rows, heads, of->map.box[1]);
+    }
+  }
+  void AddStores(KernelBuilder& b, Call& call) {
+    for (const auto& [name, of] :
+         {std::pair{"store_keys", &plan_.dk}, {"store_values", &plan_.dv}}) {
+      const TensorId id = of->rows.id;
+      AddRowsStore(b, call, name, id, ScatterOf(g_, plan_.grad, id));
+      AddRun(b, call, name, of->run, of->rows, OwnHeads(b, id), of->map.box[1]);
+    }
+    int64_t apart = 0, bit = 1;
+    for (const GradSm90::Rows* of :
+         {&plan_.q, &plan_.dy, &plan_.k, &plan_.v, &plan_.dk, &plan_.dv}) {
+      apart |= of->run.has_pieces() ? bit : 0;
+      bit *= 2;
+    }
+    call.config.push_back({"kApart", apart});
+  }
+
+  const Group& group_;
+  const Graph& g_;
+  const Target& target_;
+  Plan plan_;
+  const bool is_ordered_;
+};
+
+// ---- the engines' rows
+// -------------------------------------------------------------------------------------
+
+constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95;
+constexpr double kWideSpeed = 0.65;  // each product of dq is added for half as many keys
+
+// Those that have registers enough.
+std::vector<std::vector<int>> GradSm90::Others(const Plan& plan) {
+  if (!TakesLargeBlocks(plan)) return {{64}};
+  return {{64}, {128}};
+}
+
+template <bool is_ordered>
+struct Sums : GradSm90 {
+  static constexpr const char* kName =
+      is_ordered ? "attention_grad_sm90" : "attention_grad_sm90_atomic";
+  static constexpr decltype(Engine::any_order) kAnyOrder = is_ordered ? nullptr : KeepsSums;
+
+  static double Seconds(const Plan& plan, const Target&, bool) {
+    const double speed = kFlopsPerSecond * (is_ordered ? kOrderedSpeed : 1) *
+                         (plan.depth == kPanel && plan.queries_tile < 128 ? kSmallTileSpeed : 1) *
+                         (plan.is_wide() ? kWideSpeed : 1);
+    return kLaunchSeconds + AttentionGradSeconds(plan, speed, kBytesPerSecond);
+  }
+  static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
+    Schedule(group, target, std::move(plan), is_ordered).Lower(lowered);
+  }
+};
+
+}  // namespace
+
+const Engine kAttentionGradSm90Engine = AttentionEngine<Sums<true>>::Row();
+const Engine kAttentionGradSm90AtomicEngine = AttentionEngine<Sums<false>>::Row();
+
+}  // namespace kiln::compiler

@@ -1,0 +1,70 @@
+#include "compiler/engines/attention/wgmma.h"
+
+#include <algorithm>
+
+#include "compiler/machine/machine.h"
+
+namespace kiln::compiler {
+
+void WgmmaTile::Take(int groups_knob, int keys_knob, int turns_knob) {
+  if (groups_knob > 0) groups = groups_knob;
+  if (keys_knob > 0) keys = keys_knob;
+  if (turns_knob < 2) ping_pong = turns_knob == 1;
+  ping_pong &= groups > 1;  // one group has nobody to take turns with
+}
+
+Status CheckRegisters(const WgmmaTile& tile, int used, int width, const RegisterSplit& registers) {
+  if (used <= registers.most) return {};
+  return Status::Error(Code::kUnsupportedShape,
+                       "{} groups with blocks of {} keys have too few registers for rows of {}",
+                       tile.groups, tile.keys, width);
+}
+
+void AddWgmmaConfig(const AttentionProblem& problem, const WgmmaTile& tile,
+                    const RegisterSplit& registers, const WgmmaLayout& layout, tile::Call& call) {
+  call.config = {{"kGroups", tile.groups},
+                 {"kKeys", tile.keys},
+                 {"kDepth", layout.depth},
+                 {"kWidth", layout.width},
+                 {"kStages", layout.stages},
+                 {"kBytes", layout.bytes},
+                 {"kPingPong", tile.ping_pong ? 1 : 0},
+                 {"kReads", problem.reads_by_place ? 1 : 0},
+                 {"kBeside", layout.has_beside ? 1 : 0},
+                 {"kBesideStages", layout.beside_stages},
+                 {"kBesideHeads", layout.beside_heads ? 1 : 0},
+                 {"kBesideImages", layout.beside_images ? 1 : 0},
+                 {"kProducerRegisters", registers.producer},
+                 {"kConsumerRegisters", registers.consumer},
+                 {"kF32", 0},
+                 {"kPackBf16", layout.packed == DType::kBF16 ? 1 : 0}};
+}
+
+namespace {
+
+constexpr double kOtherTiles = 0.9;
+// A tile's first scores, last product and store, of which nothing runs beside another's.
+constexpr double kTileSeconds = 1.6e-6;
+// A block of keys for a group that is alone: its products and exponentials wait for each other.
+constexpr double kLoneBlockSeconds = 1.3e-6;
+
+}  // namespace
+
+double WgmmaSeconds(const AttentionProblem& problem, const WgmmaTile& tile, double columns,
+                    double row_bytes, const WgmmaRates& rates, const Target& target,
+                    bool is_default) {
+  const int64_t rows = 64 * tile.groups;
+  const int64_t tiles = problem.heads() * CeilDiv(problem.queries, rows);
+  const double waves = static_cast<double>(CeilDiv(tiles, target.multiprocessors));
+  const double keys = static_cast<double>(AlignUp(problem.keys, tile.keys));
+  const double area = static_cast<double>(rows * tile.keys) / (128.0 * 128.0);
+  const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
+  const double flops = 2 * static_cast<double>(rows) * keys * columns;
+  const double products = flops * target.multiprocessors / (rates.flops_per_second * speed);
+  const double reading = keys * row_bytes / MachineOf(target).l2_share;
+  const double lone = tile.groups > 1 ? 0 : kLoneBlockSeconds * keys / tile.keys;
+  const double blocks = std::max({products, reading, lone});  // half of which masks hide
+  return rates.launch_seconds + waves * (kTileSeconds + blocks * (problem.hides_blocks ? 0.5 : 1));
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,306 @@
+#include "compiler/engines/contract_grouped/engine.h"
+
+#include <utility>
+
+#include "compiler/engines/contract_grouped/plan.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/kernel/kernel_builder.h"
+#include "compiler/kernel/skeleton_call.h"
+#include "compiler/kernel/vectors.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::kAbsent;
+using graph::TensorId;
+using tile::Block;
+using tile::Call;
+using tile::Expr;
+
+constexpr KnobRow kKnobs[] = {
+    {.name = "tile_m", .cudnn_type = kKnobTileM, .domain = kGroupedLeft},
+    {.name = "tile_n", .cudnn_type = kKnobTileN, .domain = kGroupedRight},
+    {.name = "cluster", .cudnn_type = kKnobClusterM, .domain = kGroupedClusters},
+    {.name = "split_k", .cudnn_type = kKnobSplitKSlices, .domain = kGroupedSplits},
+    {.name = "stream_k", .cudnn_type = kKnobStreamK, .domain = kGroupedTails},
+};
+constexpr int kVector = 8;  // neighbours that the skeleton hands over at once
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+
+GroupedTile TileOf(std::span<const int> knobs) {
+  return {knobs[0], knobs[1], knobs[2], knobs[3], knobs[4]};
+}
+std::vector<int> KnobsOf(const GroupedTile& tile) {
+  return {tile.left, tile.right, tile.cluster, tile.split, tile.tail};
+}
+
+class Schedule {
+ public:
+  Schedule(const Group& group, const Target& target, const GroupedPlan& plan,
+           const GroupedTile& tile)
+      : target_(target),
+        plan_(plan),
+        tile_(tile),
+        b_(group, target,
+           fmt::format("contract_grouped_sm90: {} products, tile {}x{}x{}, {} stages{}{}",
+                       plan.products.size(), tile.left, tile.right, GroupedPlan::kDepth,
+                       plan.stages(tile, target),
+                       tile.cluster > 1 ? fmt::format(", cluster {}", tile.cluster) : "",
+                       tile.split > 1   ? fmt::format(", {} parts", tile.split)
+                       : tile.tail != 0 ? ", the last turn shared"
+                                        : "")) {
+    for (const char* reserved : {"bx", "shape", "store", "keep"}) b_.Name(reserved);
+  }
+
+  void Lower(Lowered& lowered) {
+    Call call{.skeleton = "contract_grouped_sm90",
+              .wgmma = {.columns = tile_.right,
+                        .type = plan_.type,
+                        .right_type = plan_.type,
+                        .left_is_outer = true,
+                        .right_is_outer = true},
+              .shared_bytes = plan_.shared_bytes(tile_, target_)};
+    // Ones stand along k, eight columns of them.
+    if (plan_.has_sums())
+      call.second = Call::Wgmma{
+          .columns = 8, .type = plan_.type, .right_type = plan_.type, .left_is_outer = true};
+    Configure(call);
+    Shape(call);
+    for (const GroupedPlan::Product& product : plan_.products) AddMaps(product, call);
+    if (tile_.tail != 0) AddShared(lowered, call);
+    if (tile_.split > 1) call.functions.push_back(Store());
+    if (plan_.has_sums()) call.functions.push_back(Keep());
+    const int64_t blocks = plan_.clusters(tile_, target_) * tile_.blocks();
+    b_.Finish(CallOfBlocks(b_, blocks, std::move(call)), {blocks, 1, 1},
+              128 * (GroupedPlan::kGroups + 1), lowered, 1);
+    lowered.kernels.back().cluster = tile_.blocks();
+  }
+
+ private:
+  void Configure(Call& call) const {
+    call.config = {{"kProducts", static_cast<int64_t>(plan_.products.size())},
+                   {"kTileLeft", tile_.left},
+                   {"kTileRight", tile_.right},
+                   {"kRowBytes", 128},
+                   {"kTerms", 1},
+                   {"kFolds", plan_.folds(tile_)},
+                   {"kStages", plan_.stages(tile_, target_)},
+                   {"kCluster", tile_.cluster},
+                   {"kSplitCluster", tile_.split},
+                   {"kGroupsLeft", GroupedPlan::kGroups},
+                   {"kGroupsRight", 1},
+                   {"kPingPong", 0},
+                   {"kProducerRegisters", kProducerRegisters},
+                   {"kConsumerRegisters", kConsumerRegisters},
+                   {"kVectorLeft", 0},
+                   {"kBuffers", 2},
+                   {"kResultBytes", 2},
+                   {"kAdds", plan_.adds ? 1 : 0},
+                   {"kSums", plan_.has_sums() ? 1 : 0},
+                   {"kTail", tile_.tail},
+                   {"kPackBf16", plan_.type == DType::kBF16 ? 1 : 0}};
+  }
+
+  void Shape(Call& call) {
+    const int64_t tiles = plan_.tiles(tile_);
+    call.shape.push_back({"tiles", b_.Arg("tiles", tiles)});
+    if (tile_.tail != 0) {
+      call.shape.push_back(
+          {"whole_tiles", b_.Arg("whole_tiles", tiles - plan_.shared_tiles(tile_, target_))});
+      call.shape.push_back({"shares", b_.Arg("shares", plan_.shares(tile_, target_))});
+    }
+    int64_t first = 0;
+    for (size_t p = 0; p < plan_.products.size(); ++p) {
+      const GroupedPlan::Product& product = plan_.products[p];
+      const auto add = [&](const char* member, const char* name, int64_t value) {
+        call.shape.push_back({fmt::format("products[{}].{}", p, member),
+                              b_.Arg(fmt::format("{}_{}", name, p), value)});
+      };
+      const int64_t left = CeilDiv(product.rows, int64_t{tile_.left} * tile_.cluster),
+                    right = CeilDiv(product.columns, int64_t{tile_.right});
+      const auto steps = [&](size_t part) {
+        return part < product.parts.size()
+                   ? CeilDiv(product.parts[part].rows, int64_t{GroupedPlan::kDepth})
+                   : 0;
+      };
+      add("first_tile", "first_tile", first);
+      add("left_tiles", "left_tiles", left);
+      add("right_tiles", "right_tiles", right);
+      add("steps[0]", "steps", steps(0));
+      add("steps[1]", "second_steps", steps(1));
+      add("second_k", "second_k", product.parts.back().left_row);
+      add("is_summed", "is_summed", product.sums.empty() ? 0 : 1);
+      first += left * right;
+    }
+  }
+
+  // Products read the same operands: one parameter for each map.
+  std::string Map(const char* role, const GroupedMatrix& matrix) {
+    for (const auto& [known, name] : maps_)
+      if (known.id == matrix.id && known.map == matrix.map) return name;
+    maps_.emplace_back(matrix, b_.Map(fmt::format("{}_map", role), matrix.id, matrix.map));
+    return maps_.back().second;
+  }
+  void AddMaps(const GroupedPlan::Product& product, Call& call) {
+    for (const GroupedPlan::Part* part : {&product.parts.front(), &product.parts.back()}) {
+      call.maps.push_back(Map("left", part->left));
+      call.maps.push_back(Map("right", part->right));
+    }
+    call.maps.push_back(Map("out", product.result));
+    call.maps.push_back(plan_.adds ? Map("before", product.before) : call.maps.back());
+  }
+
+  // Of the blocks that share tiles: accumulators, sums of left and stamps of each group.
+  void AddShared(Lowered& lowered, Call& call) {
+    const int64_t blocks =
+        plan_.shared_tiles(tile_, target_) * plan_.shares(tile_, target_) * tile_.cluster;
+    lowered.scratch_bytes = {blocks * tile_.left * tile_.right * 4,
+                             blocks * tile_.left / 64 * 128 * 16,
+                             blocks * GroupedPlan::kGroups * 8};
+    call.buffers = {b_.Scratch(0, DType::kF32, false), b_.Scratch(1, DType::kF32, false),
+                    b_.Scratch(2, DType::kI64, false)};
+  }
+
+  // if product == p { … } for each.
+  template <class Fill>
+  void ForEach(Block& out, const Expr& product, const Expr& left, Fill&& fill) {
+    for (size_t p = 0; p < plan_.products.size(); ++p) {
+      Block inside;
+      fill(plan_.products[p], inside);
+      if (inside.empty()) continue;
+      const Expr is_it = tile::Op(ScalarOp::kEq, {product, b_.Idx(static_cast<int64_t>(p))});
+      const Expr rows = b_.Arg(fmt::format("rows_{}", p), plan_.products[p].rows);
+      out.push_back({tile::If{tile::And(is_it, tile::Lt(left, rows)), std::move(inside), {}}});
+    }
+  }
+  Expr Rounded(const Expr& value) const { return tile::Cast(plan_.type, value); }
+  // `old` is read where something was there before.
+  Expr Added(const std::string& old, const Expr& at, const Expr& value) const {
+    return value + tile::Cast(DType::kF32, tile::Load(old, plan_.type, at));
+  }
+
+  Call::Function Keep() {
+    Call::Function f{.name = "keep"};
+    const Expr product = AddScalar(b_, f, "product", b_.index_type()),
+               left = AddScalar(b_, f, "left", b_.index_type()),
+               value = AddScalar(b_, f, "value", DType::kF32);
+    ForEach(f.body, product, left, [&](const GroupedPlan::Product& of, Block& inside) {
+      for (const GroupedResult& sum : of.sums) {
+        const Index at = {b_.Idx(0), b_.Idx(0), left};
+        Expr whole = value;
+        if (sum.before != kAbsent)
+          whole = Added(b_.Pointer(sum.before), b_.Offset(sum.before, at), value);
+        inside.push_back(
+            {tile::Store{b_.Pointer(sum.stored), b_.Offset(sum.stored, at), Rounded(whole)}});
+      }
+    });
+    return f;
+  }
+
+  Call::Function Store() {
+    Call::Function f{.name = "store"};
+    const Expr product = AddScalar(b_, f, "product", b_.index_type()),
+               left = AddScalar(b_, f, "left", b_.index_type()),
+               right = AddScalar(b_, f, "right", b_.index_type());
+    const std::string values = AddArray(b_, f, "values", DType::kF32, kVector);
+    ForEach(f.body, product, left, [&](const GroupedPlan::Product& of, Block& inside) {
+      Block eight;
+      const Index at = {b_.Idx(0), left, right};
+      const TensorId y = of.result.id, before = of.before.id;
+      const std::string old = b_.Name("old"), rounded = b_.Name("rounded");
+      if (before != kAbsent) {
+        eight.push_back({tile::Alloc{old, plan_.type, tile::Space::kReg, kVector}});
+        WideCopy(eight, plan_.type, old, b_.Idx(0), b_.Pointer(before), b_.Offset(before, at),
+                 kVector);
+      }
+      eight.push_back({tile::Alloc{rounded, plan_.type, tile::Space::kReg, kVector}});
+      for (int e = 0; e < kVector; ++e) {
+        Expr value = tile::Load(values, DType::kF32, b_.Idx(e));
+        if (before != kAbsent) value = Added(old, b_.Idx(e), value);
+        eight.push_back({tile::Store{rounded, b_.Idx(e), Rounded(value)}});
+      }
+      WideCopy(eight, plan_.type, b_.Pointer(y), b_.Offset(y, at), rounded, b_.Idx(0), kVector);
+      inside.push_back({tile::If{tile::Lt(right, b_.Extent(y, 2)), std::move(eight), {}}});
+    });
+    return f;
+  }
+
+  const Target& target_;
+  const GroupedPlan& plan_;
+  const GroupedTile& tile_;
+  KernelBuilder b_;
+  std::vector<std::pair<GroupedMatrix, std::string>> maps_;
+};
+
+// ---- the engine's row
+
+Result<GroupedPlan> PlanOn(const Group& group, const Target& target) {
+  ASSIGN_OR_RETURN(GroupedPlan plan, GroupedPlanOf(group));
+  if (!target.is_cuda() || target.sm_version != 90)
+    return Status::Error(Code::kArchMismatch, "wgmma needs sm_90a, the target is {}", target.arch);
+  if (target.minimal_launch)
+    return Status::Error(Code::kArchMismatch,
+                         "KILN_LAUNCH=minimal allows neither tensor maps nor clusters");
+  return plan;
+}
+
+Status Supports(const Group& group, const Target& target) { return PlanOn(group, target).status(); }
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  const auto plan = PlanOn(group, target);
+  const GroupedTile tile = TileOf(knobs);
+  return plan.ok() && CheckGroupedTile(*plan, tile, target).ok()
+             ? GroupedSeconds(*plan, tile, target)
+             : kNoSeconds;
+}
+
+int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+  const auto plan = PlanOn(group, target);
+  return plan.ok() ? plan->shared_bytes(TileOf(knobs), target) : 0;
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  ASSIGN_OR_RETURN(const GroupedPlan plan, PlanOn(group, target));
+  const GroupedTile tile = TileOf(knobs);
+  RETURN_IF_ERROR(CheckGroupedTile(plan, tile, target));
+  Lowered lowered;
+  Schedule(group, target, plan, tile).Lower(lowered);
+  return lowered;
+}
+
+std::vector<Proposal> Proposals(const Group& group, const Target& target) {
+  std::vector<Proposal> all;
+  const auto plan = PlanOn(group, target);
+  if (!plan.ok()) return all;
+  for (const GroupedTile& tile : GroupedTiles(*plan, target))
+    all.push_back({.knobs = KnobsOf(tile),
+                   .seconds = GroupedSeconds(*plan, tile, target),
+                   .shared_bytes = plan->shared_bytes(tile, target)});
+  return all;
+}
+
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  std::vector<std::vector<int>> all;
+  for (const Proposal& proposal : Proposals(group, target)) all.push_back(proposal.knobs);
+  if (all.empty()) all.push_back(DefaultKnobs(kContractGroupedSm90Engine));
+  return all;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kNumerical[] = {kNoteTensorCore};
+
+}  // namespace
+
+const Engine kContractGroupedSm90Engine = {
+    .name = "contract_grouped_sm90",
+    .version = 1,
+    .knobs = kKnobs,
+    .notes = {.numerical = kNumerical, .behavioral = kBehavior},
+    .supports = Supports,
+    .cost = Cost,
+    .lower = Lower,
+    .shared_bytes = SharedBytes,
+    .candidates = Candidates,
+    .propose = Proposals};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,206 @@
+// The contract_mma engine: the implicit matrix product of contraction.h on mma.sync, for every
+// layout and geometry: what contract_mma/plan.h makes of knobs, and contract_mma/kernel.cc of a
+// plan. contract_mma_tf32 is the same for f32 operands, which it rounds, and contract_mma_atomic
+// adds the slices of a split k in any order: notes are an engine's, so what has one of its own is
+// an engine of its own.
+#include "compiler/engines/contract_mma/engine.h"
+
+#include <algorithm>
+
+#include "compiler/engines/contract_mma/kernel.h"
+#include "compiler/engines/contraction/tiles.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/machine/machine.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Tensor;
+
+constexpr int kTileDomain[] = {128, 64, 256};
+constexpr int kDepthDomain[] = {128, 64};
+constexpr int kStagesDomain[] = {3, 2, 4, 5};
+constexpr int kWarpsDomain[] = {4, 8};
+constexpr int kSplitDomain[] = {1, 2, 4, 8, 16, 32};
+constexpr KnobRow kKnobs[] = {
+    {.name = "tile_m", .cudnn_type = kKnobTileM, .domain = kTileDomain},
+    {.name = "tile_n", .cudnn_type = kKnobTileN, .domain = kTileDomain},
+    {.name = "depth_bytes", .cudnn_type = kKnobTileK, .domain = kDepthDomain},
+    {.name = "stages", .cudnn_type = kKnobStages, .domain = kStagesDomain},
+    {.name = "warps", .cudnn_type = kKnobBlockSize, .domain = kWarpsDomain},
+    {.name = "split_k", .cudnn_type = kKnobSplitKSlices, .domain = kSplitDomain},
+};
+static_assert(std::size(kKnobs) == kMmaKnobs);
+
+Status SupportsTypes(const Group& group, const Target& target, bool tf32) {
+  if (group.kind != GroupKind::kContract)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the group has no contraction as its anchor");
+  if (!target.is_cuda() || target.sm_version < 80)
+    return Status::Error(Code::kArchMismatch, "mma.m16n8k16 needs sm_80 or later, the target is {}",
+                         target.arch);
+  const graph::Node& anchor = ContractionOf(group);
+  const Tensor &a = group.graph[anchor.inputs[0]], &b = group.graph[anchor.inputs[1]];
+  const auto is = [&](std::initializer_list<DType> types) {
+    return std::ranges::find(types, a.dtype) != types.end() &&
+           std::ranges::find(types, b.dtype) != types.end();
+  };
+  const bool fp8 = is({DType::kE4M3, DType::kE5M2});
+  const bool same = a.dtype == b.dtype &&
+                    (tf32 ? is({DType::kF32}) : is({DType::kF16, DType::kBF16, DType::kI8}));
+  if (!same && (tf32 || !fp8)) {
+    return Status::Error(
+        Code::kUnsupportedDataType, "operands are {} and {}; {}", Info(a.dtype).text,
+        Info(b.dtype).text,
+        tf32 ? "both must be f32" : "both must be f16, bf16 or i8, or each e4m3 or e5m2");
+  }
+  const DType sums = a.dtype == DType::kI8 ? DType::kI32 : DType::kF32;
+  if (ArithmeticType(anchor.compute) != sums)
+    return Status::Error(Code::kUnsupportedDataType, "compute type {} is not {}",
+                         Info(anchor.compute).text, Info(sums).text);
+  return {};
+}
+
+Status Supports(const Group& group, const Target& target) {
+  return SupportsTypes(group, target, false);
+}
+Status SupportsTf32(const Group& group, const Target& target) {
+  return SupportsTypes(group, target, true);
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  return LowerMma(group, target, PlanMma(group, target, knobs));
+}
+Result<Lowered> LowerAtomic(const Group& group, const Target& target, std::span<const int> knobs) {
+  MmaPlan plan = PlanMma(group, target, knobs);
+  plan.form = SplitForm::kAtomic;
+  return LowerMma(group, target, plan);
+}
+
+// Cycles of one step of a block on an SM of its own: tensor cores, shared memory and L2 each alone.
+double StepCycles(const MmaPlan& plan, const Target& target) {
+  constexpr double kSharedBytesPerCycle = 128, kL2BytesPerCycle = 40;
+  const int size = SizeOf(plan.type);
+  const double products = double(plan.tile_m) * plan.tile_n * plan.depth * size / 2;
+  const double row_bytes = plan.depth * size;
+  const double loaded = (plan.tile_m + plan.tile_n) * row_bytes;
+  const double fragments =
+      (double(plan.tile_m) * plan.warps_n + double(plan.tile_n) * plan.warps_m) * row_bytes;
+  double cycles =
+      std::max({products / MachineOf(target).mma, (fragments + loaded) / kSharedBytesPerCycle,
+                loaded / kL2BytesPerCycle});
+  // Elements one by one: about as many instructions as bytes.
+  for (const auto& [path, rows] : {std::pair(plan.a, plan.tile_m), std::pair(plan.b, plan.tile_n)})
+    if (path == OperandPath::kElements) cycles += rows * plan.depth * 0.35;
+  return cycles + 60;  // the barrier
+}
+
+double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
+  constexpr double kShareOfMemory = 0.88, kShareOfClock = 0.94, kLaunchSeconds = 2.5e-6;
+  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
+  ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
+  if (plan.swapped) std::swap(size.m, size.n);
+  const int64_t tiles = CeilDiv(size.m, plan.tile_m) * CeilDiv(size.n, plan.tile_n) * size.batch;
+  const int64_t blocks = tiles * plan.splits, sms = std::max(target.multiprocessors, 1);
+  const int64_t steps = CeilDiv(CeilDiv(std::max<int64_t>(size.k, 1), plan.depth), plan.splits);
+  // A block alone on its SM waits for itself; several take turns.
+  const int64_t fit = std::clamp<int64_t>(
+      std::min(target.shared_bytes_per_block / (plan.stages * plan.StageBytes() + 2048),
+               int64_t{8} / plan.warps()),
+      1, 2);
+  const int64_t resident = std::min(fit, CeilDiv(blocks, sms));
+  const double alone = resident * plan.warps() >= 8 ? 1.0 : 1.5;
+  const double fill = 1200 + 400.0 * plan.stages, epilogue = plan.tile_m * plan.tile_n * 0.12;
+  const double tile_cycles = static_cast<double>(steps) * StepCycles(plan, target) * alone +
+                             (fill + epilogue) / static_cast<double>(resident);
+  double seconds = kLaunchSeconds + static_cast<double>(CeilDiv(blocks, sms)) * tile_cycles /
+                                        (MachineOf(target).clock * kShareOfClock);
+  seconds = std::max(seconds, static_cast<double>(FloorBytes(group)) / bytes_per_second);
+  if (plan.splits == 1) return seconds;
+  const bool ordered = plan.form == SplitForm::kOrdered;
+  const double sums = static_cast<double>(size.batch * size.m * size.n) * 4;
+  const double traffic = ordered ? 2.0 * plan.splits : 2.0 + plan.splits * 3.0;
+  return seconds + sums * traffic / bytes_per_second + kLaunchSeconds * (ordered ? 1 : 2);
+}
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  return Seconds(group, target, PlanMma(group, target, knobs));
+}
+double CostAtomic(const Group& group, const Target& target, std::span<const int> knobs) {
+  MmaPlan plan = PlanMma(group, target, knobs);
+  plan.form = SplitForm::kAtomic;
+  return Seconds(group, target, plan);
+}
+
+int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+  return SharedBytesOf(group, PlanMma(group, target, knobs));
+}
+
+// Tiles that suit the output, each with splits that fill the device.
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  struct Shape {
+    int m, n, stages, warps;
+  };
+  static constexpr Shape kShapes[] = {{128, 128, 3, 4}, {128, 256, 3, 8}, {256, 128, 3, 8},
+                                      {128, 64, 4, 4},  {64, 128, 4, 4},  {64, 64, 4, 4},
+                                      {64, 256, 3, 8},  {256, 64, 3, 8},  {128, 128, 4, 8}};
+  ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
+  std::vector<std::vector<int>> all;
+  for (const Shape& s : kShapes) {
+    std::vector<int> knobs = {s.m, s.n, 128, s.stages, s.warps, 1};
+    if (PlanMma(group, target, knobs).swapped && &s == kShapes) std::swap(size.m, size.n);
+    const int64_t tiles = CeilDiv(size.m, s.m) * CeilDiv(size.n, s.n) * size.batch;
+    for (const int split : kSplitDomain) {
+      // More splits than two waves take, or of less than four steps, are never better.
+      const bool useful = split == 1 || (tiles * split <= 4 * target.multiprocessors &&
+                                         size.k >= int64_t{split} * 256);
+      if (!useful) break;
+      knobs[kMmaSplits] = split;
+      all.push_back(knobs);
+    }
+  }
+  all.push_back({64, 64, 64, 5, 4, 1});
+  return all;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kNumerical[] = {kNoteTensorCore};
+constexpr int kNumericalTf32[] = {kNoteTensorCore, kNoteDownConvertInputs};
+constexpr int kNumericalAtomic[] = {kNoteTensorCore, kNoteNondeterministic};
+
+}  // namespace
+
+const Engine kContractMmaEngine = {.name = "contract_mma",
+                                   .version = 4,
+                                   .knobs = kKnobs,
+                                   .notes = {.numerical = kNumerical, .behavioral = kBehavior},
+                                   .supports = Supports,
+                                   .cost = Cost,
+                                   .lower = Lower,
+                                   .shared_bytes = SharedBytes,
+                                   .candidates = Candidates};
+
+const Engine kContractMmaTf32Engine = {
+    .name = "contract_mma_tf32",
+    .version = 2,
+    .knobs = kKnobs,
+    .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
+    .supports = SupportsTf32,
+    .cost = Cost,
+    .lower = Lower,
+    .shared_bytes = SharedBytes,
+    .candidates = Candidates};
+
+const Engine kContractMmaAtomicEngine = {
+    .name = "contract_mma_atomic",
+    .version = 2,
+    .knobs = kKnobs,
+    .notes = {.numerical = kNumericalAtomic, .behavioral = kBehavior},
+    .supports = Supports,
+    .cost = CostAtomic,
+    .lower = LowerAtomic,
+    .shared_bytes = SharedBytes,
+    .candidates = Candidates};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,176 @@
+// The contract_simt engine: a tiled implicit matrix product (contraction.h) on FMA units, for every
+// contraction there is: any types, layouts, geometry and prologue. Schedules: contract_simt/gpu.cc,
+// contract_simt/cpu.cc.
+//
+// Prologues run where an operand is read: out-of-range and padded positions are zero *after* the
+// prologue. Epilogues run on the accumulators, rounded to the contraction's output type first.
+#include "compiler/engines/contract_simt/engine.h"
+
+#include <algorithm>
+
+#include "compiler/engines/contract_simt/schedules.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/machine/machine.h"
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int kTileDomain[] = {64, 32, 128};
+constexpr int kDepthDomain[] = {16, 8};
+constexpr int kThreadsDomain[] = {256, 128, 64};
+constexpr int kSlicesDomain[] = {0, 1, 2, 4, 8, 16, 32, 64};
+constexpr KnobRow kKnobs[] = {
+    {.name = "tile_m", .cudnn_type = kKnobTileM, .domain = kTileDomain},
+    {.name = "tile_n", .cudnn_type = kKnobTileN, .domain = kTileDomain},
+    {.name = "tile_k", .cudnn_type = kKnobTileK, .domain = kDepthDomain},
+    {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
+    {.name = "split_k", .cudnn_type = kKnobSplitKSlices, .domain = kSlicesDomain},
+};
+
+SimtKnobs KnobsOf(std::span<const int> values) {
+  return {.tile_m = values[0],
+          .tile_n = values[1],
+          .tile_k = values[2],
+          .threads = values[3],
+          .slices = values[4]};
+}
+
+DType AccumulatorOf(const Group& group) {
+  const DType type = ArithmeticType(ContractionOf(group).compute);
+  return type == DType::kBool ? DType::kI32 : type;
+}
+
+Status Supports(const Group& group, const Target&) {
+  if (group.kind == GroupKind::kContract) return {};
+  return Status::Error(Code::kUnsupportedGraphPattern,
+                       "the group has no contraction as its anchor");
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  const SimtKnobs k = KnobsOf(knobs);
+  const EpilogueReductions reductions(group);
+  return target.is_cuda() ? LowerSimtGpu(reductions, target, k)
+                          : LowerSimtCpu(reductions, target, k.tile_m, k.tile_n);
+}
+
+int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
+  if (!target.is_cuda()) return 0;
+  return SimtSharedBytes(KnobsOf(knobs), AccumulatorOf(group), CountReductions(group));
+}
+
+constexpr double kShareOfMemory = 0.85, kLaunchSeconds = 2e-6;
+
+double CostCpu(const Group& group, const Target& target, const SimtKnobs& k) {
+  constexpr double kFlops = 0.12e12;
+  const double reuse = 0.5 + 0.5 * std::min({k.tile_m, k.tile_n, 64}) / 64;
+  return kLaunchSeconds +
+         TiledSeconds(group, target, {k.tile_m, k.tile_n, k.tile_k}, kFlops * reuse) +
+         static_cast<double>(FloorBytes(group)) /
+             (MachineOf(target).bytes_per_second * kShareOfMemory);
+}
+
+// Instructions for an element of each operand on its way to a panel.
+struct StageCosts {
+  double m = 10, n = 10;
+};
+
+// Taps of an image whose channels are not innermost are read one by one, each from a place of its
+// own; measured on an H200: a 3x3 convolution takes 1.35 to 1.6 times as long.
+StageCosts StageCostsOf(const Group& group) {
+  constexpr double kScattered = 70;
+  StageCosts costs;
+  const graph::Graph& g = group.graph;
+  const graph::Node& anchor = ContractionOf(group);
+  if (anchor.op == graph::GraphOp::kMatmul) return costs;
+  const bool wgrad = anchor.op == graph::GraphOp::kConvWgrad;
+  const graph::Tensor& filter = g[wgrad ? anchor.outputs[0] : anchor.inputs[1]];
+  const bool one_tap = NumElements(std::span(filter.dims).subspan(2)) == 1;
+  const bool last = ChannelsLast(g[anchor.inputs[0]]);
+  const bool wide_filter = ChannelsLast(filter) || filter.strides[0] == 1;
+  if (!last && !one_tap) (wgrad ? costs.n : costs.m) = kScattered;
+  // Filters are walked in the order of the image's dims.
+  if (last && !one_tap && !wgrad && !wide_filter) costs.n = kScattered;
+  return costs;
+}
+
+// Cycles of an SM for one step of one block: issue slots of its products and of what moves the
+// panels, or the reads of shared memory where those take longer.
+double StepCycles(const SimtKnobs& k, const SimtPatch& patch, const StageCosts& costs,
+                  DType accumulator) {
+  constexpr double kIssue = 128;        // instructions of a thread that an SM issues in a cycle
+  constexpr double kSharedWave = 1.25;  // cycles of a 16-byte read by a warp
+  const int size = SizeOf(accumulator);
+  const double places = double{1} * k.tile_m * k.tile_n * k.tile_k;
+  const double products = places * (size == 8 ? 2 : 1);
+  const double staged = (k.tile_m * costs.m + k.tile_n * costs.n) * k.tile_k;
+  const double reads =
+      k.tile_k * (patch.per_m + patch.per_n) / double{1} / patch.lane * patch.threads;
+  return std::max((products + staged + reads) / kIssue, reads / 32 * kSharedWave * 2);
+}
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  const SimtKnobs k = KnobsOf(knobs);
+  if (!target.is_cuda()) return CostCpu(group, target, k);
+  // Small f32 convolutions on an H100 (2026-11-26, 80 of them, L2 flushed): two warps reach 0.3 of
+  // what an SM can issue, four 0.6; and a step waits for half of what the next one's reading takes
+  // longer than the step's instructions.
+  constexpr double kShareOfClock = 1.03, kRateOfWarp = 0.15, kReadCycles = 700;
+  const DType accumulator = AccumulatorOf(group);
+  const SimtPatch patch = PatchOf(k, accumulator);
+  const ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
+  const int64_t tiles = CeilDiv(size.m, k.tile_m) * CeilDiv(size.n, k.tile_n) * size.batch;
+  const int64_t steps = CeilDiv(std::max<int64_t>(size.k, 1), k.tile_k);
+  const int64_t slices = SimtSlices(group, target, k);
+  const int64_t waves = CeilDiv(tiles * slices, std::max(target.multiprocessors, 1));
+  // Resident blocks of 64 accumulators a thread hide latency together; a lone one does it worse.
+  const int64_t resident = std::min<int64_t>(waves, 512 / patch.threads);
+  const double warps = static_cast<double>(resident * patch.threads) / 32;
+  const double rate = std::min(1.0, kRateOfWarp * warps);
+  // A block fills its first panels and writes its tile while it multiplies nothing.
+  const double edge_steps = 3;
+  const double turns = static_cast<double>(StepsOfSlice(steps, slices)) + edge_steps;
+  const double rounds = static_cast<double>(CeilDiv(waves, std::max<int64_t>(resident, 1)));
+  const double issued = static_cast<double>(waves) * turns *
+                        StepCycles(k, patch, StageCostsOf(group), accumulator) / rate;
+  const double cycles = std::max(issued, (issued + rounds * turns * kReadCycles) / 2);
+  double seconds = kLaunchSeconds + cycles / (MachineOf(target).clock * kShareOfClock) +
+                   static_cast<double>(FloorBytes(group)) /
+                       (MachineOf(target).bytes_per_second * kShareOfMemory);
+  if (slices > 1) {
+    const double partial =
+        static_cast<double>(slices * size.batch * size.m * size.n) * SizeOf(accumulator);
+    seconds += kLaunchSeconds + 2 * partial / (MachineOf(target).bytes_per_second * kShareOfMemory);
+  }
+  return seconds;
+}
+
+// Tiles together, then the rest around the two that are best for large products and small ones.
+std::vector<std::vector<int>> Candidates(const Group&, const Target& target) {
+  std::vector<std::vector<int>> all;
+  for (int m : kTileDomain)
+    for (int n : kTileDomain) all.push_back({m, n, 16, 256, 0});
+  if (!target.is_cuda()) return all;
+  for (const auto& [m, n] : {std::pair(128, 128), std::pair(128, 64), std::pair(64, 64)}) {
+    all.push_back({m, n, 8, 256, 0});
+    all.push_back({m, n, 16, 256, 1});
+    if (m * n < 128 * 128) all.push_back({m, n, 8, 128, 0});
+    if (m * n < 128 * 128) all.push_back({m, n, 16, 128, 0});
+  }
+  return all;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+
+}  // namespace
+
+const Engine kContractSimtEngine = {.name = "contract_simt",
+                                    .version = 4,
+                                    .knobs = kKnobs,
+                                    .notes = {.numerical = {}, .behavioral = kBehavior},
+                                    .supports = Supports,
+                                    .cost = Cost,
+                                    .lower = Lower,
+                                    .shared_bytes = SharedBytesOf,
+                                    .candidates = Candidates};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,338 @@
+// The conv_direct engine: fprop and dgrad of convolutions with few channels a group, depthwise
+// above all, for which an implicit matrix product has next to no columns. Two designs over the same
+// tiles (conv_direct/tiles.h):
+//
+//   tensor cores   f16 and bf16 with channels innermost, 1 to 32 channels a group, as many filters:
+//                  block-diagonal products of 32 channels (conv_direct/mma.cc)
+//   FMA units      any dtype and layout below 16 channels a group (conv_direct/simt.cc)
+//
+// and likewise for wgrad: tensor cores (conv_direct/wgrad_mma.cc), and FMA units for depthwise
+// convolutions that those do not take (conv_direct/wgrad.cc). Depthwise convolutions that can come
+// by asynchronous copies have a third: a ring of input rows in shared memory (conv_direct/ring.cc).
+#include "compiler/engines/conv_direct/engine.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <optional>
+
+#include "compiler/engines/contraction/epilogue_reductions.h"
+#include "compiler/engines/contraction/tiles.h"
+#include "compiler/engines/conv_direct/designs.h"
+#include "compiler/engines/conv_direct/ring.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/machine/machine.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Tensor;
+
+constexpr int kRowsDomain[] = {2, 4, 1};
+constexpr int kColsDomain[] = {4, 2};
+constexpr int kStepsDomain[] = {4, 1, 8};
+constexpr int kRunDomain[] = {8, 4};
+constexpr int kStripDomain[] = {4, 7, 8, 2, 0};  // of the ring; 0: another design
+constexpr int kLanesDomain[] = {2, 4};
+constexpr int kSlabDomain[] = {64, 32};
+constexpr int kPiecesDomain[] = {1, 2, 4};
+constexpr KnobRow kKnobs[] = {
+    {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
+    {.name = "cols", .cudnn_type = kKnobTileCols, .domain = kColsDomain},
+    {.name = "steps", .cudnn_type = kKnobTileSize, .domain = kStepsDomain},
+    {.name = "run", .cudnn_type = kKnobLoadSize, .domain = kRunDomain},
+    {.name = "strip", .cudnn_type = kKnobTileN, .domain = kStripDomain},
+    {.name = "lanes", .cudnn_type = kKnobArraySizePerThread, .domain = kLanesDomain},
+    {.name = "slab", .cudnn_type = kKnobTileM, .domain = kSlabDomain},
+    {.name = "pieces", .cudnn_type = kKnobSplitKSlices, .domain = kPiecesDomain},
+};
+enum { kRows, kCols, kSteps, kRun, kStrip, kLanes, kSlab, kPieces };
+
+// Statements of the unrolled walk that a kernel may have: the largest tile of a 7x7 filter.
+constexpr int64_t kMostProducts = 4096;
+constexpr int64_t kMostPerGroup = 32, kMostSimtPerGroup = 15, kMostStride = 4;
+
+DirectKnobs KnobsOf(std::span<const int> k) {
+  return {.rows = k[kRows], .cols = k[kCols], .steps = k[kSteps], .run = k[kRun]};
+}
+
+// The ring's plan, where it makes the group with these knobs.
+std::optional<RingPlan> RingOf(const Group& group, const Target& target, const ConvShape& shape,
+                               std::span<const int> k) {
+  if (k[kStrip] == 0 || !TakesRing(group, target, shape)) return {};
+  const RingPlan plan =
+      RingPlanOf(group, target, shape,
+                 {.strip = k[kStrip], .lanes = k[kLanes], .slab = k[kSlab], .pieces = k[kPieces]});
+  if (!plan.fits) return {};
+  return plan;
+}
+
+bool TakesMma(const Group& group, const Target& target, const ConvShape& shape) {
+  const Tensor &in = group.graph[shape.in], &w = group.graph[shape.w];
+  const bool halves = in.dtype == w.dtype && (in.dtype == DType::kF16 || in.dtype == DType::kBF16);
+  return target.sm_version >= 80 && halves && shape.channels == shape.filters &&
+         std::has_single_bit(static_cast<uint64_t>(shape.channels)) &&
+         shape.channels <= kMostPerGroup && in.dims[1] % 8 == 0 && in.strides[1] == 1 &&
+         ArithmeticType(ContractionOf(group).compute) == DType::kF32;
+}
+
+// Products of one worker, which are unrolled.
+int64_t Products(const Group& group, const ConvShape& shape, const DirectKnobs& knobs, bool mma) {
+  const DirectSizes sizes = SizesFor(group, shape, knobs, mma ? 2 : 1);
+  const int64_t strided = shape.is_dgrad() ? NumElements(shape.stride) : 1;
+  const int64_t taps = CeilDiv(NumElements(shape.taps), strided);
+  if (!mma)
+    return sizes.rows * sizes.cols * taps * (shape.is_dgrad() ? shape.filters : shape.channels) *
+           SimtLanesOf(group, shape).made;
+  const auto fragments = static_cast<int64_t>(MmaPlanOf(shape, knobs.run).fragments.size());
+  const int64_t phases = shape.is_dgrad() ? shape.stride.back() : 1;
+  return sizes.rows * sizes.cols / 2 * 4 * CeilDiv(fragments, phases * phases);
+}
+
+Status CheckChannels(const ConvShape& shape, bool mma) {
+  const int64_t most = mma ? kMostPerGroup : kMostSimtPerGroup;
+  if (shape.channels >= 1 && shape.filters >= 1 && shape.channels <= most && shape.filters <= most)
+    return {};
+  return Status::Error(Code::kUnsupportedGraphPattern,
+                       "a group has {} channels and {} filters; both must be 1 to {}",
+                       shape.channels, shape.filters, most);
+}
+
+Status SupportsWgrad(const Group& group, const Target& target, const ConvShape& shape) {
+  constexpr int64_t kMostTaps = 100;
+  if (TakesWgradMma(group, target, shape)) return {};
+  if (shape.channels != 1 || shape.filters != 1)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "a group of wgrad has {} channels and {} filters; both must be 1, or, on "
+                         "tensor cores with 16-bit channels innermost, the same power of two to 32",
+                         shape.channels, shape.filters);
+  if (NumElements(shape.taps) > kMostTaps)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "wgrad has {} taps; at most {} have room in registers",
+                         NumElements(shape.taps), kMostTaps);
+  const DType compute = ArithmeticType(ContractionOf(group).compute);
+  if (compute != DType::kF32)
+    return Status::Error(Code::kUnsupportedDataType, "wgrad's compute type {} is not f32",
+                         Info(compute).text);
+  return {};
+}
+
+Status Supports(const Group& group, const Target& target) {
+  if (!IsConvolution(group))
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the group has no convolution as its anchor");
+  if (CountReductions(group) > 0)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced in its group");
+  if (!target.is_cuda())
+    return Status::Error(Code::kArchMismatch, "the engine is for GPUs, the target is {}",
+                         target.arch);
+  const ConvShape shape = ShapeOf(group);
+  if (shape.is_wgrad()) return SupportsWgrad(group, target, shape);
+  const bool mma = TakesMma(group, target, shape);
+  RETURN_IF_ERROR(CheckChannels(shape, mma));
+  if (shape.is_dgrad()) {
+    for (const int64_t stride : shape.stride)
+      if (stride > kMostStride)
+        return Status::Error(Code::kUnsupportedGraphPattern, "dgrad's stride is {}, more than {}",
+                             stride, kMostStride);
+  }
+  // The largest legal tile decides, so that no knob is refused.
+  const DirectKnobs largest{.rows = 4, .cols = 4, .steps = 1, .run = 8};
+  const int64_t products = Products(group, shape, largest, mma);
+  if (products > kMostProducts)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "{} filter taps would unroll to {} products; at most {} are",
+                         NumElements(shape.taps), products, kMostProducts);
+  return {};
+}
+
+int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+  const ConvShape shape = ShapeOf(group);
+  if (const auto ring = RingOf(group, target, shape, knobs)) return ring->shared_bytes;
+  if (shape.is_wgrad())
+    return TakesWgradMma(group, target, shape)
+               ? WgradMmaPlanOf(group, target, shape, KnobsOf(knobs)).shared_bytes
+               : 0;
+  return TakesMma(group, target, shape) ? MmaSharedBytes(MmaPlanOf(shape, knobs[kRun])) : 0;
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  const ConvShape shape = ShapeOf(group);
+  if (const auto ring = RingOf(group, target, shape, knobs))
+    return LowerRing(group, target, shape, *ring);
+  if (shape.is_wgrad())
+    return (TakesWgradMma(group, target, shape) ? LowerDirectWgradMma : LowerDirectWgrad)(
+        group, target, shape, KnobsOf(knobs));
+  return (TakesMma(group, target, shape) ? LowerDirectMma : LowerDirectSimt)(group, target, shape,
+                                                                             KnobsOf(knobs));
+}
+
+// Cycles of one multiprocessor on one warp's unit: reads and shared memory through the load unit,
+// products, and whichever is more hides most of the other.
+double UnitCycles(const Group& group, const ConvShape& shape, const DirectKnobs& knobs, bool mma) {
+  const DirectSizes sizes = SizesFor(group, shape, knobs, mma ? 2 : 1);
+  const AxisMap cols = MapAxis(shape, shape.spatial - 1);
+  const auto window_cols = static_cast<double>(WindowOf(cols, sizes.cols).size());
+  double window_rows = 1;
+  if (shape.spatial >= 2)
+    window_rows =
+        static_cast<double>(WindowOf(MapAxis(shape, shape.spatial - 2), sizes.rows).size());
+  const double depth = shape.spatial == 3 ? static_cast<double>(shape.taps[0]) : 1;
+  const double reads = window_rows * window_cols * depth;
+  const auto products = static_cast<double>(Products(group, shape, knobs, mma));
+  if (mma) {
+    constexpr double kReadCycles = 6, kPanelCycles = 8, kProductCycles = 6.2 / 4;
+    const double panel = products / (static_cast<double>(sizes.cols) / 2 * 4);
+    const double load = reads * kReadCycles * (knobs.run == 4 ? 1.5 : 1) + panel * kPanelCycles;
+    return std::max(load, products * kProductCycles) + 0.25 * std::min(load, products);
+  }
+  // 32 threads; a conversion of each element read, an instruction for each product.
+  const SimtLanes lanes = SimtLanesOf(group, shape);
+  const double width = lanes.read * SizeOf(group.graph[shape.in].dtype) / 4.0;
+  const double load = reads * std::max(width, 1.0) * 2 + products / sizes.cols / 2;
+  const double issue = (products + reads * lanes.read) / 4;
+  return std::max(load, issue) + 0.25 * std::min(load, issue);
+}
+
+double WgradMmaCost(const Group& group, const Target& target, const ConvShape& shape,
+                    const DirectKnobs& knobs) {
+  constexpr double kShareOfMemory = 0.8, kStageSeconds = 8e-6;
+  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
+  const WgradMmaPlan p = WgradMmaPlanOf(group, target, shape, knobs);
+  // Cycles of a product of k of all four warps together: matrix reads through one port, mma.sync
+  // on four tensor cores; then what staging and places take.
+  const auto products = static_cast<double>(p.products_of_k()) / static_cast<double>(p.tap_sets);
+  const auto warps = static_cast<double>(p.row_warps);
+  const double reads = 4.0 * (p.row_warps > 0 ? products / 4 + 2 * warps : products / 2 + 2);
+  const double busy = products * 6.4 / 4;
+  const auto pixels = static_cast<double>(p.pixels);
+  const auto staged = pixels + static_cast<double>(p.images * p.staged_rows * p.staged_columns);
+  const double piece = pixels / 16 * (std::max(reads, busy) * 1.3 + 20) + staged * 1.2;
+  const auto blocks = static_cast<double>(p.splits * p.slabs * p.tap_sets);
+  const double sms = std::max(target.multiprocessors, 1);
+  const auto steps = static_cast<double>(CeilDiv(p.pieces(), p.splits));
+  // Two or more blocks hide each other's waits.
+  const double a_sm = std::ceil(blocks / sms);
+  const double alone = std::min<double>(a_sm, static_cast<double>(p.resident)) < 2 ? 1.6 : 1;
+  const double cycles = a_sm * steps * piece * alone;
+  const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
+  const double sums = static_cast<double>(p.splits * NumElements(group.graph[shape.w].dims)) * 8;
+  const double seconds = cycles / MachineOf(target).clock;
+  return kStageSeconds + sums / bytes_per_second + std::max(seconds, moved) +
+         0.2 * std::min(seconds, moved);
+}
+
+double WgradCost(const Group& group, const Target& target, const ConvShape& shape,
+                 const DirectKnobs& knobs) {
+  constexpr double kShareOfMemory = 0.95, kStageSeconds = 8e-6;
+  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
+  // A product, and the conversions and guards beside it.
+  constexpr double kIssue = 1.7, kThreadsACycle = 128;
+  const auto outputs = static_cast<double>(NumElements(group.graph[shape.y].dims));
+  const auto taps = static_cast<double>(NumElements(shape.taps));
+  const double rows = 1 + 0.5 / knobs.rows, few = knobs.steps == 1 ? 1.5 : 1;
+  const double busy =
+      few * rows * kIssue * outputs * taps /
+      (kThreadsACycle * std::max(target.multiprocessors, 1) * MachineOf(target).clock);
+  const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
+  return kStageSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
+}
+
+// Units of a warp that the busiest multiprocessor makes one after the other, times its warps: a
+// group of blocks that does not fill it takes hardly less time than one that does.
+double UnitsOfBusiest(const Group& group, const Target& target, const ConvShape& shape,
+                      const DirectKnobs& k, bool mma) {
+  constexpr double kWarps = 4;
+  const DirectSizes sizes = SizesFor(group, shape, k, mma ? 2 : 1);
+  const double channels = static_cast<double>(group.graph[shape.out].dims[1]);
+  const double per_unit = mma ? 8 * 32 : 32.0 * SimtLanesOf(group, shape).made;
+  const double slabs = mma ? std::ceil(channels / 32) : 1;
+  const double units = static_cast<double>(sizes.places()) * channels / per_unit;
+  const double blocks = std::ceil(units / slabs / (kWarps * k.steps)) * slabs;
+  const bool large = sizes.rows * sizes.cols >= 16 || NumElements(shape.taps) > 9;
+  const double resident = large ? 2 : 3;
+  const double a_sm = std::ceil(blocks / std::max(target.multiprocessors, 1));
+  const double full = std::floor(a_sm / resident), rest = a_sm - full * resident;
+  const double counted = full * resident + (rest > 0 ? (resident + rest) / 2 : 0);
+  return counted * kWarps * k.steps;
+}
+
+double CostWithoutRing(const Group& group, const Target& target, const ConvShape& shape,
+                       std::span<const int> knobs) {
+  // What the windows' reads reach, as measured on an H200: half of the memory's rate with tensor
+  // cores, whose blocks wait for each row.
+  constexpr double kMmaShare = 0.56, kShareOfMemory = 0.95, kLaunchSeconds = 3e-6;
+  if (shape.is_wgrad() && TakesWgradMma(group, target, shape))
+    return WgradMmaCost(group, target, shape, KnobsOf(knobs));
+  if (shape.is_wgrad()) return WgradCost(group, target, shape, KnobsOf(knobs));
+  const bool mma = TakesMma(group, target, shape);
+  const DirectKnobs k = KnobsOf(knobs);
+  const DirectSizes sizes = SizesFor(group, shape, k, mma ? 2 : 1);
+  // Filters are put in place once for `steps` units.
+  const double setup = 1.0 + 0.5 / k.steps;
+  // 128 accumulators a thread leave two warps a scheduler, and spill with many taps.
+  const double full = NumElements(shape.taps) > 9 ? 2 : 1.25;
+  const double crowded = mma && sizes.rows * sizes.cols >= 16 ? full : 1;
+  const double busy = crowded * UnitsOfBusiest(group, target, shape, k, mma) *
+                      UnitCycles(group, shape, k, mma) * setup / MachineOf(target).clock;
+  const double rate = MachineOf(target).bytes_per_second * (mma ? kMmaShare : kShareOfMemory);
+  const double moved = crowded * static_cast<double>(FloorBytes(group)) / rate;
+  return kLaunchSeconds + std::max(busy, moved) + 0.1 * std::min(busy, moved);
+}
+
+// Plans of the ring, where it takes the group; then the other designs, each knob moved alone.
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  const std::vector<int> defaults = DefaultKnobs(kConvDirectEngine);
+  std::vector<std::vector<int>> all;
+  const bool ring = TakesRing(group, target, ShapeOf(group));
+  if (ring) {
+    for (const int strip : kStripDomain)
+      for (const int lanes : kLanesDomain)
+        for (const int slab : kSlabDomain)
+          for (const int pieces : kPiecesDomain) {
+            std::vector<int> knobs = defaults;
+            knobs[kStrip] = strip, knobs[kLanes] = lanes, knobs[kSlab] = slab;
+            knobs[kPieces] = pieces;
+            // Short strips of many channels are mostly halo.
+            if (strip != 0 && strip >= lanes) all.push_back(std::move(knobs));
+          }
+  }
+  std::vector<int> base = defaults, last = defaults;
+  if (ring) base[kStrip] = last[kStrip] = 0;
+  all.push_back(base);
+  for (int knob = kRows; knob <= kRun; ++knob) {
+    for (const int value : kKnobs[knob].domain) {
+      all.push_back(base);
+      all.back()[knob] = value;
+    }
+    last[knob] = kKnobs[knob].domain.back();
+  }
+  all.push_back(last);
+  return all;
+}
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  // What the other designs take of groups that the ring makes, beside their models, on an H200.
+  constexpr double kMeasured = 1.7;
+  const ConvShape shape = ShapeOf(group);
+  if (const auto ring = RingOf(group, target, shape, knobs)) return RingCost(group, target, *ring);
+  return CostWithoutRing(group, target, shape, knobs) *
+         (TakesRing(group, target, shape) ? kMeasured : 1);
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kNumerical[] = {kNoteTensorCore};
+
+}  // namespace
+
+const Engine kConvDirectEngine = {.name = "conv_direct",
+                                  .version = 3,
+                                  .knobs = kKnobs,
+                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
+                                  .supports = Supports,
+                                  .cost = Cost,
+                                  .lower = Lower,
+                                  .shared_bytes = SharedBytes,
+                                  .candidates = Candidates};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,342 @@
+// The conv_halo_sm90 engine: knobs, which groups it takes, and the kernels' text: the configuration
+// of the skeletons, their numbers, and the functions that take a tile through the epilogue.
+#include "compiler/engines/conv_halo/engine.h"
+
+#include <algorithm>
+
+#include "compiler/engines/contraction/skeleton_functions.h"
+#include "compiler/engines/contraction/split_sum.h"
+#include "compiler/engines/contraction/tiles.h"
+#include "compiler/engines/conv_halo/plan.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/kernel/skeleton_call.h"
+#include "compiler/kernel/vectors.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::Tensor;
+using graph::TensorId;
+using tile::Block;
+using tile::Call;
+using tile::Expr;
+
+// No rows: the model's choice of both knobs. No width: that of the image.
+constexpr int kRowsDomain[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32};
+constexpr int kWidthDomain[] = {0,  248, 240, 224, 192, 160, 128, 120, 112, 96, 84,
+                                80, 75,  64,  62,  60,  56,  48,  40,  32,  28};
+constexpr KnobRow kKnobs[] = {
+    {.name = "tile_rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
+    {.name = "tile_width", .cudnn_type = kKnobTileCols, .domain = kWidthDomain},
+};
+enum { kRowsKnob, kWidthKnob };
+
+constexpr int kVector = 8;  // neighbours that conv_halo_sm90 hands over at once
+constexpr int kPair = 2;    // wgrad_halo_sm90
+
+// Registers of the producer's threads and of the others', by the number of consumer groups. One
+// group has what it needs from the start.
+struct RegisterSplit {
+  int producer, consumer;
+};
+constexpr RegisterSplit kRegisters[] = {{}, {0, 0}, {40, 232}, {32, 160}};
+
+// The tiles that have a kernel, none taller or wider than the image asks for.
+std::vector<HaloTile> LegalTiles(const HaloPlan& plan, const Target& target) {
+  std::vector<HaloTile> all;
+  for (const int rows : kRowsDomain) {
+    if (rows == 0 || rows / 2 >= plan.places_h) continue;
+    for (const int width : kWidthDomain) {
+      const HaloTile tile{.rows = rows, .width = width};
+      if (width < plan.places_w && CheckTile(plan, tile, target).ok()) all.push_back(tile);
+    }
+  }
+  return all;
+}
+
+HaloTile TileOf(const HaloPlan& plan, const Target& target, std::span<const int> knobs) {
+  if (knobs[kRowsKnob] > 0) return {.rows = knobs[kRowsKnob], .width = knobs[kWidthKnob]};
+  const std::vector<HaloTile> all = LegalTiles(plan, target);
+  const auto best = std::ranges::min_element(
+      all, {}, [&](const HaloTile& tile) { return HaloSeconds(plan, tile, target, 0); });
+  return best == all.end() ? HaloTile{} : *best;
+}
+
+class Schedule {
+ public:
+  Schedule(const Group& group, const Target& target, HaloPlan plan, const HaloTile& tile)
+      : group_(group),
+        target_(target),
+        plan_(std::move(plan)),
+        g_(GeometryOf(plan_, tile, target)),
+        b_(group, target,
+           fmt::format("conv_halo_sm90: tile {}x{}, {} buffers{}", g_.rows, g_.width, g_.buffers,
+                       g_.is_strips ? ", strips" : "")) {
+    for (const char* reserved : {"bx", "shape", "store", "rows", "apply"}) b_.Name(reserved);
+    c_ = DescribeContraction(b_, ContractionOf(group));
+    HaloBoxes(plan_, g_);
+  }
+
+  void Lower(Lowered& lowered) {
+    Call call{.skeleton = plan_.is_wgrad       ? "wgrad_halo_sm90"
+                          : plan_.is_deep      ? "conv_halo_deep_sm90"
+                          : plan_.full.empty() ? "conv_halo_sm90"
+                                               : "conv_halo_full_sm90",
+              .wgmma = {.columns = g_.columns,
+                        .type = plan_.type,
+                        .right_type = plan_.type,
+                        .left_is_outer = plan_.is_wgrad || plan_.left_is_outer,
+                        .right_is_outer = plan_.is_wgrad},
+              .shared_bytes = g_.shared_bytes};
+    Configure(call);
+    if (plan_.is_wgrad)
+      Wgrad(call, lowered);
+    else
+      FpropOrDgrad(call);
+    Shape(call);
+    Block inner, body;
+    inner.push_back({std::move(call)});
+    body.push_back(
+        {tile::For{"bx", t(), b_.Arg("blocks", g_.blocks), tile::Bind::kBlockX, std::move(inner)}});
+    b_.Finish(std::move(body), {g_.blocks, 1, 1}, 128 * (plan_.groups() + 1), lowered, 1);
+    if (plan_.is_wgrad) SumSplits(group_, target_, Slices(), lowered);
+  }
+
+ private:
+  DType t() const { return b_.index_type(); }
+
+  void Configure(Call& call) const {
+    const RegisterSplit registers = kRegisters[plan_.groups()];
+    call.config = {
+        {"kTileRows", g_.rows},
+        {"kTileWidth", g_.width},
+        {"kStrips", g_.is_strips ? 1 : 0},
+        {"kFilterH", plan_.filter_h},
+        {"kFilterW", plan_.filter_w},
+        {"kDilationH", plan_.dilation_h},
+        {"kDilationW", plan_.dilation_w},
+        {"kColumns", g_.columns},
+        {"kProducerRegisters", registers.producer},
+        {"kConsumerRegisters", registers.consumer},
+    };
+    const auto add = [&](const char* name, int64_t value) { call.config.push_back({name, value}); };
+    add("kFilterD", plan_.filter_d);
+    add("kDilationD", plan_.dilation_d);
+    if (plan_.is_wgrad) {
+      add("kStages", g_.buffers);
+      add("kGroups", plan_.wgrad_groups);
+      add("kTapsOfWgmma", g_.columns / 64);
+      return;
+    }
+    add("kWeightRows", plan_.weight_rows());
+    add("kWeightBarriers", plan_.is_deep ? 2 * kDeepWeightRows : 1);
+    add("kBuffers", g_.buffers);
+    add("kBufferBytes", g_.buffer_bytes);
+    add("kFull", static_cast<int64_t>(plan_.full.size()));
+    add("kOutBytes", g_.out_bytes);
+    add("kRowBytes", plan_.row_bytes);
+    add("kSteps", g_.steps);
+    add("kMirrored", plan_.is_mirrored ? 1 : 0);
+  }
+
+  void Shape(Call& call) {
+    const auto add = [&](const std::string& name, int64_t value) {
+      call.shape.push_back({name, b_.Arg(name, value)});
+    };
+    add("left_tiles", plan_.left_tiles());
+    if (plan_.is_wgrad) {
+      add("panels", plan_.panels());
+      add("sets", plan_.sets());
+    } else {
+      add("places_h", plan_.places_h);
+      add("places_w", plan_.places_w);
+    }
+    add("images", plan_.images);
+    add("strips_h", g_.strips_h);
+    add("strips_w", g_.strips_w);
+    add("low_h", plan_.low_h);
+    add("low_w", plan_.low_w);
+    if (!plan_.is_deep) return;
+    add("depth", plan_.places_d);
+    add("in_depth", plan_.in_depth);
+    add("low_d", plan_.low_d);
+  }
+
+  void FpropOrDgrad(Call& call) {
+    call.maps = {b_.Map("weights_map", plan_.conv.w, plan_.left),
+                 b_.Map("pixels_map", plan_.conv.in, plan_.right)};
+    ContractionEpilogue epilogue(group_, b_, c_,
+                                 {.left_size = plan_.left_size, .right_size = ResultSize()});
+    if (plan_.is_direct) {
+      const TensorId y = graph::Outputs(group_.graph)[0];
+      call.maps.push_back(b_.Map("out_map", y, plan_.out));
+      for (size_t i = 0; i < plan_.full.size(); ++i)
+        call.maps.push_back(b_.Map("full_map", plan_.full[i], plan_.full_maps[i]));
+      if (!plan_.full.empty())
+        call.config.push_back({"kFullBf16", Bf16Mask(group_.graph, plan_.full)});
+      AddRowFunctions(b_, epilogue, Bf16Mask(group_.graph, {y}), call, {},
+                      static_cast<int>(plan_.full.size()));
+      return;
+    }
+    Call::Function f{.name = "store"};
+    const std::string values = AddArray(b_, f, "values", DType::kF32, kVector);
+    const Expr batch = AddScalar(b_, f, "batch", t());
+    AddScalar(b_, f, "split", t());
+    const Expr left = AddScalar(b_, f, "left", t()), right = AddScalar(b_, f, "right", t());
+    StoreNeighbours(b_, epilogue, f.body, values, DType::kF32, kVector, batch, left, right);
+    call.functions.push_back(std::move(f));
+  }
+
+  int64_t ResultSize() const {
+    return plan_.images * plan_.places_d * plan_.places_h * plan_.places_w;
+  }
+
+  // ---- wgrad: slices, to be added up by SumSplits
+
+  SplitSlices Slices() const {
+    const int64_t taps = plan_.taps();
+    const int64_t padded = int64_t{plan_.panels()} * 64;
+    return {
+        .splits = g_.blocks / plan_.parts(),
+        .left_pitch = taps * padded,
+        .axes = {
+            .left_size = taps * padded, .padded_channels = padded, .right_size = plan_.left_size}};
+  }
+
+  void Wgrad(Call& call, Lowered& lowered) {
+    call.maps = {b_.Map("dy_map", plan_.conv.y, plan_.left),
+                 b_.Map("x_map", plan_.conv.x, plan_.right)};
+    const SplitSlices s = Slices();
+    lowered.scratch_bytes = {s.splits * s.axes.right_size * s.left_pitch * SizeOf(s.accumulator)};
+    const std::string slices = b_.Scratch(0, s.accumulator, false);
+    const Expr right_size = b_.Arg("right_size", s.axes.right_size);
+    const Expr pitch = b_.Arg("slice_pitch", s.left_pitch);
+    Call::Function f{.name = "store"};
+    const std::string values = AddArray(b_, f, "values", s.accumulator, kPair);
+    const Expr split = AddScalar(b_, f, "split", t()), left = AddScalar(b_, f, "left", t());
+    const Expr right = AddScalar(b_, f, "right", t());
+    Block inside;
+    const Expr at = b_.Let(inside, "at", (split * right_size + right) * pitch + left);
+    WideCopy(inside, s.accumulator, slices, at, values, b_.Idx(0), kPair);
+    f.body.push_back({tile::If{tile::Lt(right, right_size), std::move(inside), {}}});
+    call.functions.push_back(std::move(f));
+  }
+
+  const Group& group_;
+  const Target& target_;
+  HaloPlan plan_;
+  const HaloGeometry g_;
+  KernelBuilder b_;
+  Contraction c_{};
+};
+
+// ---- the engine's row
+// --------------------------------------------------------------------------------------
+
+Status Supports(const Group& group, const Target& target) {
+  if (!IsConvolution(group))
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the group has no convolution as its anchor");
+  if (CountReductions(group) > 0)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced in its group");
+  if (!target.is_cuda() || target.sm_version != 90)
+    return Status::Error(Code::kArchMismatch, "wgmma needs sm_90a, the target is {}", target.arch);
+  if (target.minimal_launch)
+    return Status::Error(Code::kArchMismatch, "KILN_LAUNCH=minimal allows no tensor maps");
+  const graph::Node& anchor = ContractionOf(group);
+  const Tensor &a = group.graph[anchor.inputs[0]], &b = group.graph[anchor.inputs[1]];
+  if (a.dtype != b.dtype || (a.dtype != DType::kF16 && a.dtype != DType::kBF16))
+    return Status::Error(Code::kUnsupportedDataType,
+                         "operands are {} and {}; both must be f16 or bf16", Info(a.dtype).text,
+                         Info(b.dtype).text);
+  if (ArithmeticType(anchor.compute) != DType::kF32)
+    return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32",
+                         Info(anchor.compute).text);
+  const auto producers = graph::Producers(group.graph);
+  for (const TensorId id : anchor.inputs) {
+    if (producers[id] >= 0 || group.graph[id].by_value)
+      return Status::Error(Code::kUnsupportedGraphPattern,
+                           "operand {} is computed by a prologue; tensor maps read memory as it is",
+                           group.graph[id].name);
+  }
+  ASSIGN_OR_RETURN(const HaloPlan plan, PlanHalo(group));
+  if (plan.parts() > target.multiprocessors)
+    return Status::Error(Code::kUnsupportedShape,
+                         "{} blocks stand side by side for all channels; the device runs {}",
+                         plan.parts(), target.multiprocessors);
+  if (!LegalTiles(plan, target).empty()) return {};
+  return CheckTile(plan, {.rows = 1, .width = kWidthDomain[std::size(kWidthDomain) - 1]}, target);
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  ASSIGN_OR_RETURN(HaloPlan plan, PlanHalo(group));
+  const HaloTile tile = TileOf(plan, target, knobs);
+  Status status = CheckTile(plan, tile, target);
+  RETURN_IF_ERROR(std::move(status));
+  Lowered lowered;
+  Schedule(group, target, std::move(plan), tile).Lower(lowered);
+  return lowered;
+}
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  const auto plan = PlanHalo(group);
+  if (!plan.ok()) return kNoSeconds;
+  const HaloTile tile = TileOf(*plan, target, knobs);
+  if (!CheckTile(*plan, tile, target).ok()) return kNoSeconds;
+  return HaloSeconds(*plan, tile, target, static_cast<double>(FloorBytes(group))) +
+         ScatteredSeconds(group, target);
+}
+
+int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
+  const auto plan = PlanHalo(group);
+  if (!plan.ok()) return 0;
+  return GeometryOf(*plan, TileOf(*plan, target, knobs), target).shared_bytes;
+}
+
+// The tile for many images is the one that all batch sizes share.
+constexpr int64_t kManyImages = 1024;
+
+std::vector<Proposal> Proposals(const Group& group, const Target& target) {
+  const auto plan = PlanHalo(group);
+  if (!plan.ok()) return {};
+  HaloPlan many = *plan;
+  many.images = kManyImages;
+  const HaloTile shared = TileOf(many, target, DefaultKnobs(kConvHaloSm90Engine));
+  const HaloTile best = TileOf(*plan, target, DefaultKnobs(kConvHaloSm90Engine));
+  const double floor_bytes = static_cast<double>(FloorBytes(group));
+  const double scattered = ScatteredSeconds(group, target);
+  std::vector<Proposal> all;
+  for (const HaloTile& tile : LegalTiles(*plan, target)) {
+    all.push_back({.knobs = {tile.rows, tile.width},
+                   .seconds = HaloSeconds(*plan, tile, target, floor_bytes) + scattered,
+                   .shared_bytes = GeometryOf(*plan, tile, target).shared_bytes,
+                   .preference = tile == shared ? 0 : Proposal::kNotPreferred});
+    if (tile == best) std::rotate(all.begin(), all.end() - 1, all.end());
+  }
+  return all;
+}
+
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  std::vector<std::vector<int>> all;
+  for (Proposal& p : Proposals(group, target)) all.push_back(std::move(p.knobs));
+  return all;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kNumerical[] = {kNoteTensorCore};
+
+}  // namespace
+
+const Engine kConvHaloSm90Engine = {.name = "conv_halo_sm90",
+                                    .version = 2,
+                                    .knobs = kKnobs,
+                                    .notes = {.numerical = kNumerical, .behavioral = kBehavior},
+                                    .supports = Supports,
+                                    .cost = Cost,
+                                    .lower = Lower,
+                                    .shared_bytes = SharedBytesOf,
+                                    .candidates = Candidates,
+                                    .propose = Proposals};
+
+}  // namespace kiln::compiler

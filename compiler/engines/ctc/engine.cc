@@ -1,0 +1,69 @@
+#include "compiler/engines/ctc/engine.h"
+
+#include "compiler/engines/ctc/kernels.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/machine/machine.h"
+
+namespace kiln::compiler {
+namespace {
+
+Status Supports(const Group& group, const Target&) {
+  const bool is_ctc = group.kind == GroupKind::kRecurrence &&
+                      group.graph.nodes.back().op == graph::GraphOp::kCtcLoss;
+  if (is_ctc) return {};
+  return Status::Text(Code::kUnsupportedGraphPattern, "the group is no CTC loss");
+}
+
+// Bytes of each scratch buffer, in the order of CtcScratch; 16 where nobody reads it.
+std::vector<int64_t> ScratchBytes(const CtcProblem& p) {
+  static constexpr int64_t kNone = 16;
+  const int64_t number = SizeOf(p.type), rows = p.frames * p.samples;
+  const auto when = [](bool used, int64_t bytes) { return used ? std::max(bytes, kNone) : kNone; };
+  const bool gradients = p.has_gradients();
+  std::vector<int64_t> bytes(kCtcScratchBuffers, kNone);
+  bytes[kCtcStarts] = when(true, p.samples * SizeOf(p.index));
+  bytes[kCtcStates] = when(true, p.samples * 4);
+  bytes[kCtcLinks] = when(gradients, p.samples * p.label * 8);
+  bytes[kCtcSoftmax] = when(p.attrs.softmax, 2 * rows * number);
+  bytes[kCtcPaths] = when(gradients, 2 * rows * p.states * number);
+  bytes[kCtcOffsets] = when(gradients, 2 * rows * number);
+  bytes[kCtcTotals] = when(gradients, 2 * p.samples * number);
+  bytes[kCtcRing] = when(!CtcPathsAreShared(p), 4 * p.samples * p.states * number);
+  return bytes;
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int>) {
+  const CtcProblem p(group, target);
+  Lowered lowered;
+  lowered.scratch_bytes = ScratchBytes(p);
+  LowerCtcSamples(p, lowered);
+  if (p.has_gradients() && p.label > 0) LowerCtcLinks(p, lowered);
+  if (p.attrs.softmax) LowerCtcSoftmax(p, lowered);
+  LowerCtcPaths(p, lowered);
+  if (p.has_gradients()) LowerCtcGradient(p, lowered);
+  return lowered;
+}
+
+// Launches, two passes over the probabilities, and a step of the recursion for each frame.
+double Cost(const Group& group, const Target& target, std::span<const int>) {
+  constexpr double kShare = 0.73, kLaunchSeconds = 2e-6, kStepSeconds = 0.15e-6;
+  constexpr int kLaunches = 5;
+  const graph::Node& node = group.graph.nodes.back();
+  const auto frames = static_cast<double>(group.graph[node.inputs[0]].dims[0]);
+  return kLaunches * kLaunchSeconds + frames * kStepSeconds +
+         2 * static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+
+}  // namespace
+
+const Engine kCtcEngine = {.name = "ctc",
+                           .version = 2,
+                           .knobs = {},
+                           .notes = {.numerical = {}, .behavioral = kBehavior},
+                           .supports = Supports,
+                           .cost = Cost,
+                           .lower = Lower};
+
+}  // namespace kiln::compiler

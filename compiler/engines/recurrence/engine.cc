@@ -1,0 +1,85 @@
+#include "compiler/engines/recurrence/engine.h"
+
+#include <algorithm>
+
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/recurrence/call.h"
+#include "compiler/engines/recurrence/loop.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int kRowsDomain[] = {4, 1, 2, 8};
+constexpr int kThreadsDomain[] = {256, 32, 64, 128, 512, 1024};
+constexpr KnobRow kKnobs[] = {
+    {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
+    {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
+};
+enum { kRows, kThreads };
+
+Status Supports(const Group& group, const Target&) { return HasRecurrence(group); }
+
+// A block takes its steps one after the other: it reads its direction's weights from the L2 cache
+// and multiplies them for each of its rows. Blocks beyond what runs at a time wait.
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  const RecurrenceShape shape = RecurrenceShapeOf(group);
+  const double weights =
+      static_cast<double>(shape.blocks.gates * shape.hidden * shape.projected +
+                          (shape.is_projected ? shape.hidden * shape.projected : 0));
+  const double blocks = static_cast<double>(CeilDiv(shape.batch, knobs[kRows]) * shape.directions);
+  const double rounds = std::max(1.0, blocks / std::max(1, target.multiprocessors));
+  if (!target.is_cuda()) {
+    constexpr double kProductsPerSecond = 8e9, kUnitsPerSecond = 2e7;
+    // Few rows read the weights again and again, more do not stay in registers.
+    const double of_rows = knobs[kRows] + (knobs[kRows] == 8 ? 8 : 1);
+    const double step = of_rows * weights / kProductsPerSecond +
+                        knobs[kRows] * static_cast<double>(shape.hidden) / kUnitsPerSecond;
+    return static_cast<double>(shape.steps) * rounds * step;
+  }
+  constexpr double kBytesPerSecond = 1e11, kProductsPerSecond = 1.2e11, kStepSeconds = 2e-6;
+  const double busy =
+      std::min(1.0, static_cast<double>(std::max(shape.hidden, int64_t{1})) / knobs[kThreads]);
+  const double reading = weights * SizeOf(shape.type) / kBytesPerSecond;
+  const double multiplying = weights * knobs[kRows] / (kProductsPerSecond * busy) *
+                             (knobs[kThreads] < 256 ? 256.0 / knobs[kThreads] : 1.0);
+  return static_cast<double>(shape.steps) * rounds *
+         (kStepSeconds + std::max(reading, multiplying));
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  const RecurrenceKnobs k{.rows = knobs[kRows], .threads = target.is_cuda() ? knobs[kThreads] : 1};
+  return RecurrenceShapeOf(group).is_grad ? LowerRecurrenceGrad(group, target, k)
+                                          : LowerRecurrence(group, target, k);
+}
+
+// Threads for the units, and rows by the number of sequences.
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  const RecurrenceShape shape = RecurrenceShapeOf(group);
+  std::vector<std::vector<int>> all;
+  for (const int rows : {4, 2, 1, 8}) {
+    if (rows > 1 && rows / 2 >= shape.batch) continue;
+    for (const int threads : kThreadsDomain) {
+      const bool is_wasteful = threads > 32 && threads / 2 >= shape.hidden;
+      if ((!target.is_cuda() && threads != kThreadsDomain[0]) || (target.is_cuda() && is_wasteful))
+        continue;
+      all.push_back({rows, threads});
+    }
+  }
+  return all;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+
+}  // namespace
+
+const Engine kRecurrenceEngine = {.name = "recurrence",
+                                  .version = 2,
+                                  .knobs = kKnobs,
+                                  .notes = {.numerical = {}, .behavioral = kBehavior},
+                                  .supports = Supports,
+                                  .cost = Cost,
+                                  .lower = Lower,
+                                  .candidates = Candidates};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,195 @@
+// The recurrence_sm80 engines: which groups they take, knobs, and the kernel's text: the
+// configuration of the skeleton, its numbers, and the functions that reach the tensors. A small
+// kernel before sets the counters to 0. Projected states have a skeleton of their own, with a
+// second product in each step.
+#include "compiler/engines/recurrence/sm80.h"
+
+#include <algorithm>
+#include <array>
+
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/recurrence/call.h"
+#include "compiler/engines/recurrence/functions.h"
+#include "compiler/engines/recurrence/plan.h"
+#include "compiler/kernel/skeleton_call.h"
+#include "compiler/kernel/vectors.h"
+#include "compiler/machine/machine.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::RnnCell;
+using tile::Block;
+using tile::Call;
+
+constexpr KnobRow kKnobs[] = {
+    {.name = "units", .cudnn_type = kKnobTileM, .domain = kRecurrenceUnits},
+    {.name = "sequences", .cudnn_type = kKnobTileN, .domain = kRecurrenceColumns},
+    {.name = "exchange", .cudnn_type = kKnobKernelConfig, .domain = kRecurrenceExchanges},
+};
+
+// ---- the kernels
+
+// Counters, or the numbers beside the states with all else that is exchanged, 0 before the first
+// step.
+void AddZeroes(const Group& group, const Target& target, const RecurrencePlan& plan,
+               Lowered& lowered) {
+  if (plan.clustered) return;
+  if (plan.numbered)
+    AddRecurrenceZeroes(group, target, "recurrence: states and their numbers before the first step",
+                        0, plan.exchanged() * plan.element_bytes() / 4, lowered);
+  else
+    AddRecurrenceZeroes(group, target, "recurrence: counters of the groups", 1, plan.counters(),
+                        lowered);
+}
+
+void AddNumbers(KernelBuilder& b, const RecurrencePlan& p, Call& call) {
+  const RecurrenceShape& shape = p.shape;
+  AddRecurrenceNumbers(b, shape,
+                       {.depth = p.of_units().depth,
+                        .pitch = p.exchange_pitch(),
+                        .parts = p.parts,
+                        .groups = p.groups,
+                        .first_groups = p.first_groups},
+                       call);
+  if (!shape.is_projected) return;
+  const auto number = [&](const char* name, int64_t value) {
+    call.shape.push_back({name, b.Arg(name, value)});
+  };
+  number("projected_units", shape.projected);
+  number("projected_depth", p.products[1].depth);
+  number("projected_pitch", p.products[1].pitch());
+}
+
+std::string Placed(const RecurrenceProduct& p) {
+  return fmt::format("{} units a block, of {} chunks {} in registers and {} in shared memory",
+                     p.units, p.chunks, p.held, p.in_shared);
+}
+
+void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, Lowered& lowered) {
+  const RecurrenceShape& shape = p.shape;
+  KernelBuilder b(group, target,
+                  fmt::format("recurrence_sm80: {} of {}, {} sequences and {}{}",
+                              shape.is_grad ? "the gradient" : "steps",
+                              graph::Text(shape.attrs.cell), p.columns, Placed(p.of_units()),
+                              shape.is_projected ? "; projected: " + Placed(p.products[1]) : ""),
+                  IndexType(group.graph));
+  for (const char* reserved :
+       {"bx", "shape", "length", "weight", "before", "fixed", "read", "store", "after", "project",
+        "project_before", "project_read", "project_store", "project_after"})
+    b.Name(reserved);
+  const std::string memory = b.Name("memory"), exchange = b.Scratch(0, shape.type, false),
+                    streamed = b.Scratch(2, shape.type, false),
+                    counters = b.Scratch(1, DType::kI32, false);
+  Call call{.skeleton = shape.is_projected ? "recurrence_projected_sm80" : "recurrence_sm80",
+            .maps = {},
+            .buffers = {memory, exchange, streamed, counters}};
+  AddRecurrenceConfig(b, p, call);
+  if (shape.is_projected) AddRecurrenceProduct(p.products[1], "kProjected", call);
+  AddNumbers(b, p, call);
+  RecurrenceFunctions(b, shape).Add(call);
+  Block shared;
+  shared.push_back({tile::Alloc{memory, DType::kF32, tile::Space::kShared, p.shared_bytes() / 4}});
+  Lowered loop;
+  b.Finish(CallOfBlocks(b, p.blocks(), std::move(call), std::move(shared)), {p.blocks(), 1, 1},
+           p.threads(), loop, 1);
+  loop.kernels.back().cooperative = !p.clustered;
+  if (p.clustered) loop.kernels.back().cluster = static_cast<int>(p.parts);
+  Append(lowered, std::move(loop));
+}
+
+// ---- the engines' rows
+
+enum class Arithmetic : uint8_t { kHalf, kTf32, kF32 };
+
+template <Arithmetic arithmetic>
+struct Sm80 {
+  static constexpr RecurrenceUnits kUnits =
+      arithmetic == Arithmetic::kF32 ? RecurrenceUnits::kFma : RecurrenceUnits::kTensorCores;
+
+  static Status Takes(const RecurrenceShape& shape, const Group& group, const Target& target) {
+    RETURN_IF_ERROR(RunsOnMma(target));
+    RETURN_IF_ERROR(RunsBlocksTogether(target));
+    const DType r = group.graph[shape.node->inputs[1]].dtype;
+    const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
+    constexpr bool kIsHalf = arithmetic == Arithmetic::kHalf;
+    constexpr const char* kMultiplies = arithmetic == Arithmetic::kHalf   ? "f16 and bf16"
+                                        : arithmetic == Arithmetic::kTf32 ? "f32 as TF32"
+                                                                          : "f32";
+    if (r != shape.type || (kIsHalf ? !is_half : shape.type != DType::kF32))
+      return Status::Error(Code::kUnsupportedDataType,
+                           "it multiplies {}, matrices are {} and states {}", kMultiplies,
+                           Info(r).text, Info(shape.type).text);
+    return {};
+  }
+
+  static Result<RecurrencePlan> PlanOf(const Group& group, const Target& target,
+                                       std::span<const int> knobs) {
+    const RecurrenceShape shape = RecurrenceShapeOf(group);
+    RETURN_IF_ERROR(Takes(shape, group, target));
+    return BestRecurrencePlan(shape, target, {knobs[0], knobs[1], knobs[2]}, kUnits);
+  }
+
+  static Status Supports(const Group& group, const Target& target) {
+    RETURN_IF_ERROR(HasRecurrence(group));
+    return PlanOf(group, target, std::array{0, 0, 0}).status();
+  }
+  static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+    const auto plan = PlanOf(group, target, knobs);
+    return plan.ok() ? RecurrenceSeconds(*plan, target) : kNoSeconds;
+  }
+  static int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+    const auto plan = PlanOf(group, target, knobs);
+    return plan.ok() ? plan->shared_bytes() : 0;
+  }
+  static Result<Lowered> Lower(const Group& group, const Target& target,
+                               std::span<const int> knobs) {
+    ASSIGN_OR_RETURN(const RecurrencePlan plan, PlanOf(group, target, knobs));
+    Lowered lowered;
+    AddZeroes(group, target, plan, lowered);
+    AddLoop(group, target, plan, lowered);
+    lowered.scratch_bytes = {plan.exchanged() * plan.element_bytes(), plan.counters() * 4,
+                             std::max<int64_t>(plan.streamed_bytes(), 16)};
+    return lowered;
+  }
+  static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+    std::vector<std::vector<int>> all = {{0, 0, 0}};
+    const RecurrenceShape shape = RecurrenceShapeOf(group);
+    for (const RecurrenceSplit& split : RecurrenceSplits(shape, target, 0, kUnits))
+      all.push_back({split.units, split.columns, 0});
+    return all;
+  }
+};
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kTensorCore[] = {kNoteTensorCore};
+constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
+
+constexpr std::span<const int> NotesOf(Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::kF32) return {};
+  if (arithmetic == Arithmetic::kTf32) return kRounding;
+  return kTensorCore;
+}
+
+template <Arithmetic arithmetic>
+constexpr Engine RowOf(const char* name) {
+  using Row = Sm80<arithmetic>;
+  return {.name = name,
+          .version = 4,
+          .knobs = kKnobs,
+          .notes = {.numerical = NotesOf(arithmetic), .behavioral = kBehavior},
+          .supports = Row::Supports,
+          .cost = Row::Cost,
+          .lower = Row::Lower,
+          .shared_bytes = Row::SharedBytes,
+          .candidates = Row::Candidates};
+}
+
+}  // namespace
+
+const Engine kRecurrenceSm80Engine = RowOf<Arithmetic::kHalf>("recurrence_sm80");
+const Engine kRecurrenceSm80Tf32Engine = RowOf<Arithmetic::kTf32>("recurrence_sm80_tf32");
+const Engine kRecurrenceSm80F32Engine = RowOf<Arithmetic::kF32>("recurrence_sm80_f32");
+
+}  // namespace kiln::compiler

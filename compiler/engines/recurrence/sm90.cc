@@ -1,0 +1,183 @@
+// The recurrence_sm90 engines: which groups they take, knobs, and the kernel's text. A small kernel
+// before sets the counters to 0.
+#include "compiler/engines/recurrence/sm90.h"
+
+#include <array>
+
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/recurrence/call.h"
+#include "compiler/engines/recurrence/functions.h"
+#include "compiler/engines/recurrence/sm90_plan.h"
+#include "compiler/kernel/skeleton_call.h"
+#include "compiler/kernel/vectors.h"
+#include "compiler/machine/machine.h"
+
+namespace kiln::compiler {
+namespace {
+
+using tile::Call;
+
+constexpr KnobRow kKnobs[] = {
+    {.name = "units", .cudnn_type = kKnobTileM, .domain = kRingUnits},
+    {.name = "sequences", .cudnn_type = kKnobTileN, .domain = kRingColumns},
+    {.name = "split", .cudnn_type = kKnobSplitKSlices, .domain = kRingSplits},
+};
+
+// Scratch memory.
+enum { kExchange, kCounters, kStreamed };
+
+int64_t TypeNumber(DType type) { return type == DType::kF16 ? 0 : type == DType::kBF16 ? 1 : 2; }
+
+// Few are stored behind the arrival, for which nobody waits.
+bool KeepsResults(const RecurrenceRingPlan& p) {
+  constexpr int kMostElements = 4;
+  return p.keeps_values && p.elements() <= kMostElements;
+}
+
+Call CallOf(KernelBuilder& b, const RecurrenceRingPlan& p) {
+  const RecurrenceShape& shape = p.shape;
+  Call call{
+      .skeleton = "recurrence_sm90",
+      .maps = {},
+      .buffers = {b.Scratch(kExchange, shape.type, false), b.Scratch(kStreamed, shape.type, false),
+                  b.Scratch(kCounters, DType::kI32, false)}};
+  call.wgmma = {.columns = p.rows(), .type = shape.type, .right_type = shape.type};
+  call.shared_bytes = p.shared_bytes();
+  call.config = {{"kGradient", shape.is_grad ? 1 : 0},
+                 {"kCell", static_cast<int64_t>(shape.attrs.cell)},
+                 {"kClips", RecurrenceClips(shape)},
+                 {"kType", TypeNumber(shape.type)},
+                 {"kGates", p.gates},
+                 {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
+                 {"kProjected", 0},
+                 {"kUnits", p.units},
+                 {"kRows", p.rows()},
+                 {"kTiles", p.tiles()},
+                 {"kSplit", p.split},
+                 {"kChunks", p.chunks},
+                 {"kResident", p.resident},
+                 {"kStages", p.stages},
+                 {"kKeeps", KeepsResults(p)  ? 2
+                            : p.keeps_values ? 1
+                                             : 0}};
+  AddRecurrenceNumbers(b, shape,
+                       {.depth = p.depth,
+                        .pitch = p.pitch(),
+                        .parts = p.parts,
+                        .groups = p.groups,
+                        .first_groups = p.first_groups},
+                       call);
+  RecurrenceFunctions(b, shape).Add(call);
+  return call;
+}
+
+void AddLoop(const Group& group, const Target& target, const RecurrenceRingPlan& p,
+             Lowered& lowered) {
+  const RecurrenceShape& shape = p.shape;
+  KernelBuilder b(
+      group, target,
+      fmt::format("recurrence_sm90: {} of {}, {} sequences and {} units a cluster of "
+                  "{}, of {} chunks a block {} in shared memory",
+                  shape.is_grad ? "the gradient" : "steps", graph::Text(shape.attrs.cell),
+                  p.columns, p.units, p.split, p.chunks, p.resident),
+      IndexType(group.graph));
+  for (const char* reserved :
+       {"bx", "shape", "length", "weight", "before", "fixed", "read", "store", "after"})
+    b.Name(reserved);
+  Lowered loop;
+  b.Finish(CallOfBlocks(b, p.blocks(), CallOf(b, p)), {p.blocks(), 1, 1},
+           RecurrenceRingPlan::kThreads, loop, 1);
+  loop.kernels.back().cooperative = true;
+  loop.kernels.back().cluster = p.split;
+  Append(lowered, std::move(loop));
+}
+
+template <bool rounds>
+struct Sm90 {
+  static Status Takes(const RecurrenceShape& shape, const Group& group, const Target& target) {
+    RETURN_IF_ERROR(RunsBlocksTogether(target));
+    RETURN_IF_ERROR(RunsOnWgmma(target));
+    const DType r = group.graph[shape.node->inputs[1]].dtype;
+    const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
+    if (r == shape.type && (rounds ? shape.type == DType::kF32 : is_half)) return {};
+    return Status::Error(
+        Code::kUnsupportedDataType, "it multiplies {}, matrices are {} and states {}",
+        rounds ? "f32 as TF32" : "f16 and bf16", Info(r).text, Info(shape.type).text);
+  }
+
+  static Result<RecurrenceRingPlan> PlanOf(const Group& group, const Target& target,
+                                           std::span<const int> knobs) {
+    const RecurrenceShape shape = RecurrenceShapeOf(group);
+    RETURN_IF_ERROR(Takes(shape, group, target));
+    const RecurrenceRingSplit split{knobs[0], knobs[1], knobs[2]};
+    if (split.units > 0 && split.columns > 0 && split.split > 0)
+      return RecurrenceRingPlanOf(shape, target, split);
+    for (const RecurrenceRingSplit& liked : RecurrenceRingSplits(shape, target))
+      if ((split.units == 0 || liked.units == split.units) &&
+          (split.columns == 0 || liked.columns == split.columns) &&
+          (split.split == 0 || liked.split == split.split))
+        return RecurrenceRingPlanOf(shape, target, liked);
+    // The sentence of the largest blocks that it may have.
+    return RecurrenceRingPlanOf(
+        shape, target,
+        {split.units == 0 ? 40 : split.units, split.columns == 0 ? 64 : split.columns,
+         split.split == 0 ? 1 : split.split});
+  }
+
+  static Status Supports(const Group& group, const Target& target) {
+    RETURN_IF_ERROR(HasRecurrence(group));
+    return PlanOf(group, target, std::array{0, 0, 0}).status();
+  }
+  static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+    const auto plan = PlanOf(group, target, knobs);
+    return plan.ok() ? RecurrenceRingSeconds(*plan, target) : kNoSeconds;
+  }
+  static int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+    const auto plan = PlanOf(group, target, knobs);
+    return plan.ok() ? plan->shared_bytes() : 0;
+  }
+  static Result<Lowered> Lower(const Group& group, const Target& target,
+                               std::span<const int> knobs) {
+    ASSIGN_OR_RETURN(const RecurrenceRingPlan plan, PlanOf(group, target, knobs));
+    Lowered lowered;
+    AddRecurrenceZeroes(group, target, "recurrence: counters of the groups", kCounters,
+                        plan.counters(), lowered);
+    AddLoop(group, target, plan, lowered);
+    lowered.scratch_bytes = {plan.exchanged_bytes(), plan.counters() * 4,
+                             std::max<int64_t>(plan.streamed_bytes(), 16)};
+    return lowered;
+  }
+  static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+    std::vector<std::vector<int>> all = {{0, 0, 0}};
+    for (const RecurrenceRingSplit& split : RecurrenceRingSplits(RecurrenceShapeOf(group), target))
+      all.push_back({split.units, split.columns, split.split});
+    return all;
+  }
+};
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kTensorCore[] = {kNoteTensorCore};
+constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
+
+template <bool rounds>
+constexpr Engine RowOf(const char* name) {
+  using Row = Sm90<rounds>;
+  return {.name = name,
+          .version = 1,
+          .knobs = kKnobs,
+          .notes = {.numerical = rounds ? std::span<const int>(kRounding)
+                                        : std::span<const int>(kTensorCore),
+                    .behavioral = kBehavior},
+          .supports = Row::Supports,
+          .cost = Row::Cost,
+          .lower = Row::Lower,
+          .shared_bytes = Row::SharedBytes,
+          .candidates = Row::Candidates};
+}
+
+}  // namespace
+
+const Engine kRecurrenceSm90Engine = RowOf<false>("recurrence_sm90");
+const Engine kRecurrenceSm90Tf32Engine = RowOf<true>("recurrence_sm90_tf32");
+
+}  // namespace kiln::compiler

@@ -1,0 +1,270 @@
+#include "compiler/engines/recurrence/steps.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "compiler/engines/contract_wgmma/engine.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/recurrence/call.h"
+#include "compiler/engines/recurrence/functions.h"
+#include "compiler/engines/recurrence/loop.h"
+#include "compiler/kernel/skeleton_call.h"
+#include "compiler/machine/machine.h"
+#include "compiler/patterns/memory_view.h"
+#include "ir/graph/builder.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+using graph::TensorId;
+using tile::Call;
+
+enum Scratch { kExchange, kSums, kStates, kScratches };
+constexpr int kThreads = 256;
+// Each is two launches.
+constexpr int64_t kMostSteps = 512;
+
+struct Plan {
+  RecurrenceShape shape;
+  int64_t depth = 0, width = 0;  // of the product
+  Group product = {};
+  TensorId a = graph::kAbsent, b = graph::kAbsent;  // of its graph
+  MemoryPlace matrix = {};                          // where b lies
+
+  int64_t rows() const { return shape.directions * shape.batch; }
+  int64_t elements() const { return rows() * shape.hidden; }
+  int64_t exchanged() const { return rows() * depth; }  // a copy
+};
+
+Result<Plan> PlanOf(const Group& group) {
+  RETURN_IF_ERROR(HasRecurrence(group));
+  Plan plan{.shape = RecurrenceShapeOf(group)};
+  const RecurrenceShape& shape = plan.shape;
+  const graph::Graph& g = group.graph;
+  if (shape.accumulator != DType::kF32)
+    return Status::Error(Code::kUnsupportedDataType, "it computes in f32, the recurrence in {}",
+                         Info(shape.accumulator).text);
+  if (shape.is_projected)
+    return Status::Error(Code::kUnsupportedGraphPattern, "states are projected");
+  if (shape.steps > kMostSteps || shape.steps < 1 || shape.batch < 1)
+    return Status::Error(Code::kUnsupportedShape,
+                         "{} steps of {} sequences: it launches 1 to {} steps", shape.steps,
+                         shape.batch, kMostSteps);
+  if (plan.elements() * shape.blocks.gates > std::numeric_limits<int32_t>::max())
+    return Status::Error(Code::kUnsupportedShape,
+                         "{} units of {} sequences and {} gates are more than 32 bits count",
+                         shape.hidden, plan.rows(), shape.blocks.gates);
+  const TensorId r = shape.node->inputs[1];
+  if (g[r].dtype != shape.type)
+    return Status::Error(Code::kUnsupportedDataType, "matrices are {} and states {}",
+                         Info(g[r].dtype).text, Info(shape.type).text);
+  const auto place = PlaceInMemory(g, graph::Producers(g), r);
+  if (!place)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "{} is computed; tensor maps read memory as it is", g[r].name);
+  plan.matrix = *place;
+  // States times the matrix transposed; gradients of gates times the matrix.
+  const int64_t gates = shape.blocks.gates * shape.hidden;
+  plan.depth = shape.is_grad ? gates : shape.hidden;
+  plan.width = shape.is_grad ? shape.hidden : gates;
+  Dims strides = place->strides;
+  if (!shape.is_grad) std::swap(strides[1], strides[2]);
+  graph::GraphBuilder b("recurrence_steps");
+  const int64_t d = shape.directions;
+  plan.a = b.Input("a", shape.type, {d, shape.batch, plan.depth});
+  plan.b = b.Input("b", shape.type, {d, plan.depth, plan.width}, strides);
+  const TensorId y = b.Apply(graph::GraphOp::kMatmul, {plan.a, plan.b}, graph::MatmulAttrs{}, {});
+  b.Output(y, "y", DType::kF32);
+  plan.product.kind = GroupKind::kContract;
+  ASSIGN_OR_RETURN(plan.product.graph, b.Finish());
+  graph::Tensor& matrix = plan.product.graph[plan.b];
+  const graph::Tensor& memory = g[place->memory];
+  matrix.alignment = memory.alignment;
+  if (place->offset * SizeOf(shape.type) % matrix.alignment != 0)
+    matrix.alignment = SizeOf(shape.type);
+  return plan;
+}
+
+// What cells move, beside the launch. Most of it lies in the L2 cache (an H100: 5.4, 7.5 and 11.4
+// us for 65,536, 262,144 and 524,288 units of an LSTM).
+double CellSeconds(const Plan& plan) {
+  constexpr double kLaunchSeconds = 4.6e-6, kBytesPerSecond = 6.5e12;
+  const RecurrenceShape& shape = plan.shape;
+  const int64_t gates = shape.blocks.gates, kept = shape.blocks.kept;
+  const int64_t sums = 4 * (shape.is_grad ? 1 : gates), carried = 16;
+  const int64_t tensors = (shape.is_grad ? 3 + kept + 2 * gates : 3 + gates + kept) *
+                          static_cast<int64_t>(SizeOf(shape.type) + 2);
+  return kLaunchSeconds +
+         static_cast<double>(plan.elements() * (sums + carried + tensors)) / kBytesPerSecond;
+}
+
+// Of a matrix that the L2 cache does not hold from step to step: few rows at a time keep memory
+// less busy than a copy does (an H100: 134 MB in 50 to 54 us).
+double ReadingSeconds(const Plan& plan, const Target& target) {
+  constexpr double kOfCache = 0.7, kOfMemory = 0.7;
+  const double bytes = static_cast<double>(plan.shape.directions * plan.depth * plan.width *
+                                           static_cast<int64_t>(SizeOf(plan.shape.type)));
+  const bool is_cached = bytes < kOfCache * static_cast<double>(target.l2_bytes);
+  return is_cached ? 0 : bytes / (kOfMemory * BytesPerSecond(target));
+}
+
+// ---- the kernels
+
+Lowered CellsOf(const Group& group, const Target& target, const Plan& plan) {
+  const RecurrenceShape& shape = plan.shape;
+  KernelBuilder b(
+      group, target,
+      fmt::format("recurrence_steps: cells of a step of {}{}",
+                  shape.is_grad ? "the gradient of " : "", graph::Text(shape.attrs.cell)),
+      IndexType(group.graph));
+  for (const char* reserved :
+       {"bx", "shape", "length", "weight", "before", "fixed", "read", "store", "after"})
+    b.Name(reserved);
+  Call call{
+      .skeleton = "recurrence_step_cells",
+      .maps = {},
+      .buffers = {b.Scratch(kExchange, shape.type, false), b.Scratch(kSums, DType::kF32, false),
+                  b.Scratch(kStates, DType::kF32, false)}};
+  call.config = {{"kGradient", shape.is_grad ? 1 : 0},
+                 {"kCell", static_cast<int64_t>(shape.attrs.cell)},
+                 {"kClips", RecurrenceClips(shape)},
+                 {"kGates", shape.is_grad ? 1 : shape.blocks.gates},
+                 {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
+                 {"kProjected", 0},
+                 {"kThreads", kThreads}};
+  AddRecurrenceNumbers(
+      b, shape,
+      {.depth = plan.depth, .pitch = plan.depth, .parts = 1, .groups = 1, .first_groups = 1}, call);
+  call.shape.push_back({"round", b.Arg("round", -1)});
+  RecurrenceFunctions(b, shape).Add(call);
+  const int64_t blocks = CeilDiv(plan.elements(), int64_t{kThreads});
+  Lowered lowered;
+  b.Finish(CallOfBlocks(b, blocks, std::move(call)), {blocks, 1, 1}, kThreads, lowered);
+  return lowered;
+}
+
+// The product of round n, whose tensors are scratch memory and the matrix here.
+LoweredLaunch ProductOfRound(const LoweredLaunch& launch, const Plan& plan, int64_t copy,
+                             int first_kernel, int first_scratch) {
+  using Kind = LoweredArg::Kind;
+  LoweredLaunch own = launch;
+  own.kernel += first_kernel;
+  const int64_t element = SizeOf(plan.shape.type);
+  for (LoweredArg& arg : own.args) {
+    if (arg.kind == Kind::kScratch) {
+      arg.id += first_scratch;
+    } else if (arg.kind == Kind::kTensorMap && arg.id == plan.b) {
+      arg.id = plan.matrix.memory;
+      own.tensor_maps[arg.bits].offset_bytes += plan.matrix.offset * element;
+    } else if (arg.kind == Kind::kTensorMap && arg.id == plan.a) {
+      arg.kind = Kind::kScratchMap;
+      arg.id = kExchange;
+      own.tensor_maps[arg.bits].offset_bytes += copy * plan.exchanged() * element;
+    } else if (arg.kind == Kind::kTensor || arg.kind == Kind::kTensorMap) {
+      arg.kind = arg.kind == Kind::kTensor ? Kind::kScratch : Kind::kScratchMap;
+      arg.id = kSums;
+    }
+  }
+  return own;
+}
+
+// Cells before the first product, then a product and its cells for each round.
+Lowered AllRounds(const Plan& plan, Lowered cells, Lowered product) {
+  Lowered lowered;
+  lowered.scratch_bytes = {2 * plan.exchanged() * static_cast<int64_t>(SizeOf(plan.shape.type)),
+                           plan.rows() * plan.width * 4, 2 * plan.elements() * 4};
+  std::ranges::copy(product.scratch_bytes, std::back_inserter(lowered.scratch_bytes));
+  lowered.kernels = std::move(cells.kernels);
+  const auto first_kernel = static_cast<int>(lowered.kernels.size());
+  const std::vector<tile::Param>& params = lowered.kernels[0].params;
+  const auto round = static_cast<size_t>(
+      std::ranges::find(params, std::string_view("round"), &tile::Param::name) - params.begin());
+  const auto add_cells = [&](int64_t n) {
+    lowered.launches.push_back(cells.launches[0]);
+    lowered.launches.back().args[round].bits = static_cast<uint64_t>(n);
+  };
+  add_cells(-1);
+  if (plan.shape.is_grad) add_cells(0);
+  const int64_t rounds = plan.shape.steps + (plan.shape.is_grad ? 1 : 0);
+  for (int64_t n = plan.shape.is_grad ? 1 : 0; n < rounds; ++n) {
+    for (const LoweredLaunch& launch : product.launches)
+      lowered.launches.push_back(ProductOfRound(launch, plan, n % 2, first_kernel, kScratches));
+    add_cells(n);
+  }
+  std::ranges::move(product.kernels, std::back_inserter(lowered.kernels));
+  return lowered;
+}
+
+// ---- the engines' rows
+
+using EngineRef = const Engine&;
+
+template <EngineRef kProduct>
+struct Steps {
+  static Status Supports(const Group& group, const Target& target) {
+    ASSIGN_OR_RETURN(const Plan plan, PlanOf(group));
+    const Status status = kProduct.supports(plan.product, target);
+    if (status.ok()) return {};
+    return Status::Error(status.code(), "the product of a step: {}", status.message());
+  }
+  static double Seconds(const Plan& plan, const Target& target, double product) {
+    return static_cast<double>(plan.shape.steps) *
+               (std::max(product, ReadingSeconds(plan, target)) + CellSeconds(plan)) +
+           CellSeconds(plan);
+  }
+  static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+    const auto plan = PlanOf(group);
+    return plan.ok() ? Seconds(*plan, target, kProduct.cost(plan->product, target, knobs))
+                     : kNoSeconds;
+  }
+  static int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+    const auto plan = PlanOf(group);
+    return plan.ok() ? kProduct.shared_bytes(plan->product, target, knobs) : 0;
+  }
+  static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+    const auto plan = PlanOf(group);
+    if (!plan.ok()) return {DefaultKnobs(kProduct)};
+    return CandidateKnobs(kProduct, plan->product, target);
+  }
+  static std::vector<Proposal> Proposals(const Group& group, const Target& target) {
+    const auto plan = PlanOf(group);
+    if (!plan.ok()) return {};
+    std::vector<Proposal> all = Propose(kProduct, plan->product, target);
+    for (Proposal& p : all) p.seconds = Seconds(*plan, target, p.seconds);
+    return all;
+  }
+  static Result<Lowered> Lower(const Group& group, const Target& target,
+                               std::span<const int> knobs) {
+    ASSIGN_OR_RETURN(const Plan plan, PlanOf(group));
+    ASSIGN_OR_RETURN(Lowered product, kProduct.lower(plan.product, target, knobs));
+    return AllRounds(plan, CellsOf(group, target, plan), std::move(product));
+  }
+};
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kTensorCore[] = {kNoteTensorCore};
+constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
+
+template <EngineRef kProduct>
+Engine RowOf(const char* name, std::span<const int> numerical) {
+  using Row = Steps<kProduct>;
+  return {.name = name,
+          .version = 1,
+          .knobs = kProduct.knobs,
+          .notes = {.numerical = numerical, .behavioral = kBehavior},
+          .supports = Row::Supports,
+          .cost = Row::Cost,
+          .lower = Row::Lower,
+          .shared_bytes = Row::SharedBytes,
+          .candidates = Row::Candidates,
+          .propose = Row::Proposals};
+}
+
+}  // namespace
+
+const Engine kRecurrenceStepsEngine = RowOf<kWgmmaSm90Engine>("recurrence_steps", kTensorCore);
+const Engine kRecurrenceStepsTf32Engine =
+    RowOf<kWgmmaSm90Tf32Engine>("recurrence_steps_tf32", kRounding);
+
+}  // namespace kiln::compiler

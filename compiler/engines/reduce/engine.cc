@@ -1,0 +1,49 @@
+#include "compiler/engines/reduce/engine.h"
+
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/reduction/reduce_plan.h"
+#include "compiler/machine/machine.h"
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int kThreadsDomain[] = {256, 128, 512};
+constexpr int kSplitsDomain[] = {0,  1,  2,  4,   8,
+                                 16, 32, 64, 128, 256};  // 0: as many as fill the device
+constexpr KnobRow kKnobs[] = {
+    {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
+    {.name = "splits", .cudnn_type = kKnobSplitCols, .domain = kSplitsDomain},
+};
+enum { kThreads, kSplits };
+
+Status Supports(const Group& group, const Target&) {
+  if (group.kind == GroupKind::kReduce) return {};
+  return Status::Error(Code::kUnsupportedGraphPattern, "the group has no reduction as its anchor");
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  const ReducePlan plan = PlanReduce(group);
+  const ReduceKnobs chosen{.threads = knobs[kThreads], .splits = knobs[kSplits]};
+  return target.is_cuda() ? LowerReduceGpu(plan, target, chosen)
+                          : LowerReduceCpu(plan, target, chosen);
+}
+
+double Cost(const Group& group, const Target& target, std::span<const int>) {
+  constexpr double kShare = 0.93, kLaunchSeconds = 3e-6;
+  return kLaunchSeconds +
+         static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+
+}  // namespace
+
+const Engine kReduceEngine = {.name = "reduce",
+                              .version = 5,
+                              .knobs = kKnobs,
+                              .notes = {.numerical = {}, .behavioral = kBehavior},
+                              .supports = Supports,
+                              .cost = Cost,
+                              .lower = Lower};
+
+}  // namespace kiln::compiler

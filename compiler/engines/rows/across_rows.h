@@ -1,0 +1,47 @@
+// RowsColumns: reductions across the rows that the rows engine's kernel passes. Blocks walk many
+// rows, a thread has the same columns of all of them, and leaves what it has accumulated in
+// scratch memory, a row of partial results a block; a second kernel combines these, in a fixed
+// order.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compiler/engines/reduction/rows_plan.h"
+
+namespace kiln::compiler {
+
+class RowsColumns {
+ public:
+  // `vectors`: of a row, a parameter of the kernel.
+  RowsColumns(const RowsPlan& plan, const RowsShape& shape, KernelBuilder& b, tile::Expr vectors)
+      : plan_(plan), shape_(shape), b_(b), vectors_(std::move(vectors)) {}
+
+  // Registers, set to the identities.
+  void Declare(tile::Block& out);
+  // Takes in the operands at `index`; `slot` counts the elements of a row that the thread has.
+  void Add(tile::Block& out, ValueScope& values, const Index& index, const tile::Expr& slot);
+  // After the last row: the block's partial results.
+  void Publish(tile::Block& out, const tile::Expr& lane, int64_t blocks, Lowered& lowered);
+
+ private:
+  DType TypeOf(size_t c) const;
+  const graph::Node& node(size_t c) const;
+  tile::Expr Combined(size_t c, tile::Expr a, tile::Expr b) const;
+  void PublishTeam(tile::Block& out, size_t c, const tile::Expr& lane);
+  void PublishBlock(tile::Block& out, size_t c, const tile::Expr& lane);
+
+  const RowsPlan& plan_;
+  const RowsShape& shape_;
+  KernelBuilder& b_;
+  const tile::Expr vectors_;
+  tile::Expr length_;  // of a row
+  std::vector<std::string> sums_, scratch_;
+  std::map<DType, std::string> shared_;  // one row of each team, where there are several
+};
+
+// Appends the second kernel, for partial results of so many blocks.
+void CombineColumns(const RowsPlan& plan, const Target& target, int64_t blocks, Lowered& lowered);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,145 @@
+#include "compiler/engines/rows/engine.h"
+
+#include <algorithm>
+
+#include "compiler/engines/knob_types.h"
+#include "compiler/machine/machine.h"
+#include "ir/graph/ops.h"
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int kThreadsDomain[] = {0, 64, 128, 256, 512, 1024};  // 0: as many as suit the row
+constexpr int kVectorsDomain[] = {0, 1, 2, 4, 8};               // of a row that a thread keeps
+constexpr int kRowsDomain[] = {0, 1, 2, 4};                     // that a team has under way
+constexpr KnobRow kKnobs[] = {
+    {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
+    {.name = "vectors", .cudnn_type = kKnobArraySizePerThread, .domain = kVectorsDomain},
+    {.name = "rows", .cudnn_type = kKnobTileRows, .domain = kRowsDomain},
+};
+enum { kThreads, kVectors, kRows };
+
+// What rows that are read again may take of the L2 cache, those of all multiprocessors together.
+constexpr int64_t kCachedBytes = int64_t{32} << 20;
+
+template <class... A>
+Status Decline(fmt::format_string<A...> format, A&&... args) {
+  return Status::Error(Code::kUnsupportedShape, format, std::forward<A>(args)...);
+}
+
+// A value of the row that is written over while others of its team still read it.
+bool WritesOverRowValues(const RowsPlan& plan) {
+  const graph::Graph& g = plan.row.group.graph;
+  return std::ranges::any_of(plan.row_outputs, [&](graph::TensorId y) {
+    return std::ranges::any_of(graph::Inputs(g), [&](graph::TensorId x) {
+      return g[y].uid >= 0 && g[x].uid == g[y].uid && !g[x].by_value;
+    });
+  });
+}
+
+Status Supports(const Group& group, const Target& target) {
+  if (group.kind != GroupKind::kRows)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no chain along rows");
+  if (!target.is_cuda()) return Decline("rows are kept in the registers of a GPU's threads");
+  const RowsPlan plan = PlanRows(group);
+  const bool is_alone = group.stores_little && plan.columns() == 0;
+  if (!plan.row.inner_is_reduced && !is_alone)
+    return Decline("rows do not lie along the innermost dim of memory");
+  if (WritesOverRowValues(plan)) return Decline("a value of the row is updated in place");
+  const RowsShape shape = ShapeOf(plan, target, {});
+  if (!shape.streams || is_alone) return {};
+  if (plan.columns() > 0)
+    return Decline("rows of {} elements leave no registers for sums across rows", plan.row.length);
+  int64_t bytes = 0;
+  for (const graph::TensorId x : plan.held)
+    bytes += plan.row.length * SizeOf(plan.row.group.graph[x].dtype);
+  if (bytes * target.multiprocessors > kCachedBytes)
+    return Decline("rows of {} elements, {} bytes, fit neither registers nor the cache",
+                   plan.row.length, bytes);
+  if (plan.row.rows * 2 < target.multiprocessors)
+    return Decline("{} rows of {} elements leave most multiprocessors idle", plan.row.rows,
+                   plan.row.length);
+  return {};
+}
+
+RowsKnobs Named(std::span<const int> knobs) {
+  return {.threads = knobs[kThreads], .vectors = knobs[kVectors], .rows = knobs[kRows]};
+}
+
+int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
+  const RowsPlan plan = PlanRows(group);
+  return ShapeOf(plan, target, Named(knobs)).SharedBytes(plan);
+}
+
+// Columns are summed up in registers, so that rows must be, too.
+bool MakesKernel(const RowsPlan& plan, const RowsShape& shape) {
+  return !shape.streams || plan.columns() == 0;
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  const RowsPlan plan = PlanRows(group);
+  const RowsShape shape = ShapeOf(plan, target, Named(knobs));
+  if (!MakesKernel(plan, shape))
+    return Decline("{} hold no row of {} elements", KnobText(kRowsEngine, knobs), plan.row.length);
+  return LowerRows(shape.CanKeep(plan.lanes) ? PlanRows(group, true) : plan, target, shape);
+}
+
+double Seconds(const RowsPlan& plan, const Group& group, const Target& target,
+               std::span<const int> knobs) {
+  constexpr double kShare = 0.95, kStreamedShare = 0.54, kLaunchSeconds = 3e-6;
+  const RowsShape shape = ShapeOf(plan, target, Named(knobs));
+  if (!MakesKernel(plan, shape)) return kNoSeconds;
+  double seconds = static_cast<double>(FloorBytes(group)) /
+                   (MachineOf(target).bytes_per_second * (shape.streams ? kStreamedShare : kShare));
+  if (shape.ring > 0 && plan.columns() == 0) {  // a multiprocessor has one row at a time
+    const int64_t turns = CeilDiv(plan.row.rows, int64_t{target.multiprocessors});
+    seconds *= static_cast<double>(turns * target.multiprocessors) /
+               static_cast<double>(std::max<int64_t>(plan.row.rows, 1));
+  }
+  return kLaunchSeconds * (plan.columns() == 0 ? 1 : 2) + seconds;
+}
+
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  return Seconds(PlanRows(group), group, target, knobs);
+}
+
+std::vector<std::vector<int>> Legal(const RowsPlan& plan, const Target& target) {
+  std::vector<std::vector<int>> all = NeighbouringKnobs(kRowsEngine);
+  std::erase_if(all, [&](const std::vector<int>& knobs) {
+    return !MakesKernel(plan, ShapeOf(plan, target, Named(knobs)));
+  });
+  return all;
+}
+
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  return Legal(PlanRows(group), target);
+}
+
+// The group is planned once.
+std::vector<Proposal> Proposals(const Group& group, const Target& target) {
+  const RowsPlan plan = PlanRows(group);
+  std::vector<Proposal> all;
+  for (std::vector<int>& knobs : Legal(plan, target)) {
+    const double seconds = Seconds(plan, group, target, knobs);
+    const int64_t shared = ShapeOf(plan, target, Named(knobs)).SharedBytes(plan);
+    all.push_back({.knobs = std::move(knobs), .seconds = seconds, .shared_bytes = shared});
+  }
+  return all;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+
+}  // namespace
+
+const Engine kRowsEngine = {.name = "rows",
+                            .version = 5,
+                            .knobs = kKnobs,
+                            .notes = {.numerical = {}, .behavioral = kBehavior},
+                            .supports = Supports,
+                            .cost = Cost,
+                            .lower = Lower,
+                            .shared_bytes = SharedBytes,
+                            .candidates = Candidates,
+                            .propose = Proposals};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,130 @@
+// The winograd engines: which convolutions they take, what they cost, and the kernels in a row:
+// both operands to their coordinates, 16 products by another engine, whose knobs are these, and
+// back.
+#include "compiler/engines/winograd/engine.h"
+
+#include <algorithm>
+
+#include "compiler/engines/contract_simt/engine.h"
+#include "compiler/engines/contract_wgmma/engine.h"
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/winograd/transforms.h"
+
+namespace kiln::compiler {
+namespace {
+
+using EngineRef = const Engine&;
+
+constexpr double kBytesPerSecond = 3.6e12;  // of kernels that write 16 places at a time
+constexpr double kLaunchSeconds = 2e-6;
+
+// What the kernels around the product move.
+double TransformSeconds(const Group& group, const WinogradPlan& plan) {
+  const int64_t points = plan.a.elements() + plan.b.elements() + plan.out.elements();
+  const int64_t bytes = FloorBytes(group) + points * SizeOf(DType::kF32);
+  return 3 * kLaunchSeconds + static_cast<double>(bytes) / kBytesPerSecond;
+}
+
+template <EngineRef kProduct>
+Status Supports(const Group& group, const Target& target) {
+  if (!target.is_cuda())
+    return Status::Error(Code::kArchMismatch, "the target is {}, not a GPU", target.arch);
+  ASSIGN_OR_RETURN(const WinogradPlan plan, PlanWinograd(group));
+  return kProduct.supports(plan.product, target);
+}
+
+template <EngineRef kProduct>
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  const Result<WinogradPlan> plan = PlanWinograd(group);
+  if (!plan.ok()) return kNoSeconds;
+  return kProduct.cost(plan->product, target, knobs) + TransformSeconds(group, *plan);
+}
+
+template <EngineRef kProduct>
+int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
+  const Result<WinogradPlan> plan = PlanWinograd(group);
+  return plan.ok() ? kProduct.shared_bytes(plan->product, target, knobs) : 0;
+}
+
+template <EngineRef kProduct>
+std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+  const Result<WinogradPlan> plan = PlanWinograd(group);
+  if (!plan.ok()) return {DefaultKnobs(kProduct)};
+  return CandidateKnobs(kProduct, plan->product, target);
+}
+
+template <EngineRef kProduct>
+std::vector<Proposal> Proposals(const Group& group, const Target& target) {
+  const Result<WinogradPlan> plan = PlanWinograd(group);
+  if (!plan.ok()) return {};
+  std::vector<Proposal> all = Propose(kProduct, plan->product, target);
+  for (Proposal& p : all) p.seconds += TransformSeconds(group, *plan);
+  return all;
+}
+
+// The product's kernels, whose tensors are scratch buffers here.
+void Append(Lowered product, const Group& group, Lowered& lowered) {
+  const graph::Node& node = group.graph.nodes.front();
+  const auto scratch_of = [&](graph::TensorId id) {
+    return id == node.inputs[0] ? kWinogradA : id == node.inputs[1] ? kWinogradB : kWinogradOut;
+  };
+  const auto first_kernel = static_cast<int>(lowered.kernels.size());
+  const auto first_scratch = static_cast<int>(lowered.scratch_bytes.size());
+  for (LoweredLaunch& launch : product.launches) {
+    launch.kernel += first_kernel;
+    for (LoweredArg& arg : launch.args) {
+      using Kind = LoweredArg::Kind;
+      if (arg.kind == Kind::kScratch) {
+        arg.id += first_scratch;
+      } else if (arg.kind == Kind::kTensor || arg.kind == Kind::kTensorMap) {
+        arg.kind = arg.kind == Kind::kTensor ? Kind::kScratch : Kind::kScratchMap;
+        arg.id = scratch_of(arg.id);
+      }
+    }
+    lowered.launches.push_back(std::move(launch));
+  }
+  std::ranges::move(product.kernels, std::back_inserter(lowered.kernels));
+  std::ranges::copy(product.scratch_bytes, std::back_inserter(lowered.scratch_bytes));
+}
+
+template <EngineRef kProduct>
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  ASSIGN_OR_RETURN(const WinogradPlan plan, PlanWinograd(group));
+  ASSIGN_OR_RETURN(Lowered product, kProduct.lower(plan.product, target, knobs));
+  Lowered lowered;
+  lowered.scratch_bytes.resize(kWinogradScratches);
+  lowered.scratch_bytes[kWinogradA] = plan.a.elements() * SizeOf(DType::kF32);
+  lowered.scratch_bytes[kWinogradB] = plan.b.elements() * SizeOf(DType::kF32);
+  lowered.scratch_bytes[kWinogradOut] = plan.out.elements() * SizeOf(DType::kF32);
+  TransformWinogradPixels(group, target, plan, lowered);
+  TransformWinogradOther(group, target, plan, lowered);
+  Append(std::move(product), plan.product, lowered);
+  TransformWinogradBack(group, target, plan, lowered);
+  return lowered;
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+constexpr int kNumerical[] = {kNoteWinograd, kNoteWinogradTile4x4};
+constexpr int kNumericalSm90[] = {kNoteTensorCore, kNoteWinograd, kNoteWinogradTile4x4};
+
+template <EngineRef kProduct>
+Engine EngineFor(const char* name, std::span<const int> numerical) {
+  return {.name = name,
+          .version = 1,
+          .knobs = kProduct.knobs,
+          .notes = {.numerical = numerical, .behavioral = kBehavior},
+          .supports = Supports<kProduct>,
+          .cost = Cost<kProduct>,
+          .lower = Lower<kProduct>,
+          .shared_bytes = SharedBytesOf<kProduct>,
+          .candidates = Candidates<kProduct>,
+          .propose = Proposals<kProduct>};
+}
+
+}  // namespace
+
+const Engine kWinogradEngine = EngineFor<kContractSimtEngine>("winograd", kNumerical);
+const Engine kWinogradSm90Engine =
+    EngineFor<kWgmmaSm903xTf32Engine>("winograd_sm90", kNumericalSm90);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,20 @@
+// How a kernel calls a skeleton, a device function that is written by hand: parameters of the
+// functions that the skeleton calls back, and the call as the whole of a kernel.
+#pragma once
+
+#include <string>
+
+#include "compiler/kernel/kernel_builder.h"
+
+namespace kiln::compiler {
+
+// A new parameter of a function.
+tile::Expr AddScalar(KernelBuilder& b, tile::Call::Function& f, const char* name, DType type);
+std::string AddArray(KernelBuilder& b, tile::Call::Function& f, const char* name, DType type,
+                     int64_t size, bool is_output = false);
+
+// A call for each block of the grid, `blocks` of them, as the whole of a kernel; after `before`.
+tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call,
+                         tile::Block before = {});
+
+}  // namespace kiln::compiler
