@@ -1,4 +1,5 @@
-// RecurrenceShape: the extents of a recurrence or of its gradient, and what its tensors are made of.
+// RecurrenceShape: the extents of a recurrence or of its gradient, and what its tensors are made
+// of.
 #pragma once
 
 #include "compiler/module.h"

@@ -23,6 +23,7 @@
 // values out).
 template <class C>
 struct recurrence_projection : C {
+  static constexpr int kTurned = 0;  // its matrix comes by 16 bytes of a row
   static constexpr int kCell = 4, kGates = 1;
   static constexpr int kUnits = C::kProjectedUnits;
   static constexpr int kRowTiles = C::kProjectedRowTiles;

@@ -49,7 +49,9 @@
 //
 // Functions, of direction d, or stage of a stack (kStack, recurrence_stack_sm80.cuh):
 //   length(batch, result out)                          steps of a sequence
-//   weight(d, unit, gate, depth, values out)           16 bytes of a row of the matrix
+//   weight(d, unit, gate, depth, values out)           16 bytes of a row of the matrix; with
+//   kTurned
+//                                                      of two units at one depth
 //   before(d, batch, unit, states out)                 at the first step
 //   fixed(d, unit, values out)                         biases
 //   read(d, batch, unit, time, step, values out)       what a cell needs, as it lies in memory
@@ -249,18 +251,24 @@ struct recurrence_block {
       const int lane = threadIdx.x % 32;
       const int row = kIsFma ? 32 * (tile / 2) + lane
                              : 16 * (row_warp() * C::kRowTiles + tile) + 8 * half + lane / 4;
-      const int unit = part * C::kUnits + row / C::kGates;
       const int piece = kIsFma ? tile % 2 * 2 + half : lane % 4;
       const int depth = ((depth_warp() * C::kChunks + chunk) * 4 + piece) * kVector;
-      // Something is read in any case: behind branches loads come one after the other.
-      const bool exists = row < C::kGates * C::kUnits && unit < s.units && depth < s.depth;
-      __align__(16) T values[kVector];
-      uint4 v;
-      f.weight(d, exists ? unit : 0, row % C::kGates, exists ? depth : 0, values);
-      copy<16>(&v, reinterpret_cast<const uint4*>(values));
-      if constexpr (C::kType == 2)
-        v = make_uint4(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
-      return exists ? v : make_uint4(0, 0, 0, 0);
+      if constexpr (C::kTurned) {
+        return turned_weights<T>(f, d, part * C::kUnits + row - lane / 4,
+                                 min(s.units, (part + 1) * C::kUnits), depth - piece * kVector,
+                                 s.depth);
+      } else {
+        const int unit = part * C::kUnits + row / C::kGates;
+        // Something is read in any case: behind branches loads come one after the other.
+        const bool exists = row < C::kGates * C::kUnits && unit < s.units && depth < s.depth;
+        __align__(16) T values[kVector];
+        uint4 v;
+        f.weight(d, exists ? unit : 0, row % C::kGates, exists ? depth : 0, values);
+        copy<16>(&v, reinterpret_cast<const uint4*>(values));
+        if constexpr (C::kType == 2)
+          v = make_uint4(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
+        return exists ? v : make_uint4(0, 0, 0, 0);
+      }
     }
     // Registers last, so that what is on its way elsewhere has room.
     __device__ inline void hold() {

@@ -156,17 +156,23 @@ struct recurrence_ring {
 
     // ---- the block's matrix, once; what is streamed is shared by the groups of sequences
     __device__ inline uint4 weights(int chunk, int row, int piece) const {
-      const int unit = part * C::kUnits + row / C::kGates;
       const int depth = (rank * C::kChunks + chunk) * kChunk + piece * kVector;
-      __align__(16) T values[kVector];
-      uint4 v = make_uint4(0, 0, 0, 0);
-      if (row < C::kGates * C::kUnits && unit < s.units && depth < s.depth) {
-        f.weight(d, unit, row % C::kGates, depth, values);
-        copy<16>(&v, reinterpret_cast<const uint4*>(values));
-        if constexpr (C::kType == 2)
-          v = make_uint4(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
+      if constexpr (C::kTurned) {
+        return turned_weights<T>(f, d, part * C::kUnits + row / 8 * 8,
+                                 min(s.units, (part + 1) * C::kUnits), depth - piece % 4 * kVector,
+                                 s.depth);
+      } else {
+        const int unit = part * C::kUnits + row / C::kGates;
+        __align__(16) T values[kVector];
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (row < C::kGates * C::kUnits && unit < s.units && depth < s.depth) {
+          f.weight(d, unit, row % C::kGates, depth, values);
+          copy<16>(&v, reinterpret_cast<const uint4*>(values));
+          if constexpr (C::kType == 2)
+            v = make_uint4(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
+        }
+        return v;
       }
-      return v;
     }
     // Neighbouring threads read neighbours in memory: pieces of a row, or of a gradient rows. Some
     // pieces are on their way together.
@@ -181,8 +187,15 @@ struct recurrence_ring {
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
           const int n = first + i * kConsumers, rest = n % (C::kRows * 8);
-          const int row = C::kGradient ? rest % C::kRows : rest / 8,
-                    piece = C::kGradient ? rest / C::kRows : rest % 8;
+          int row = rest / 8, piece = rest % 8;
+          if constexpr (C::kTurned) {  // a warp has eight rows, and four pieces of each
+            const int tile = rest / 32;
+            row = tile % (C::kRows / 8) * 8 + rest % 32 / 4;
+            piece = tile / (C::kRows / 8) * 4 + rest % 4;
+          } else if constexpr (C::kGradient) {
+            row = rest % C::kRows;
+            piece = rest / C::kRows;
+          }
           const int chunk = n < pieces ? chunk_of(n / (C::kRows * 8)) : C::kChunks;
           at[i] = chunk < C::kChunks ? place(chunk, row, piece, kMatrixBytes) : -1;
           v[i] = chunk < C::kChunks ? weights(chunk, row, piece) : make_uint4(0, 0, 0, 0);

@@ -36,6 +36,7 @@ struct recurrence_stack_shape : recurrence_shape {
 
 template <class C>
 struct recurrence_below : C {
+  static constexpr int kTurned = 0;  // its matrix comes by 16 bytes of a row
   static constexpr int kProjected = 0, kNumbered = 0, kClustered = 0;
   static constexpr int kUnits = C::kBelowUnits;
   static constexpr int kRowTiles = C::kBelowRowTiles;

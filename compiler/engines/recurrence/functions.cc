@@ -56,12 +56,15 @@ void RecurrenceFunctions::Add(Call& call) {
   const bool is_lstm = shape_.attrs.cell == RnnCell::kLstm;
   const bool of_gates = shape_.is_grad && !shape_.is_projected;
   AddLength(call);
-  AddWeight(call, "weight", [&] {
+  const auto matrix = [&] {
     if (shape_.is_grad && shape_.is_projected)
       return Matrix{In(bwd::kProjection), true, shape_.projected, hidden_};
     return Matrix{In(fwd::kR), of_gates,
                   of_gates ? shape_.blocks.gates * shape_.hidden : shape_.projected, hidden_};
-  });
+  };
+  const bool is_turned = of_gates && IsTurned(matrix);
+  call.config.push_back({"kTurned", is_turned ? 1 : 0});
+  AddWeight(call, "weight", matrix, is_turned);
   AddStates(call, {"before", "after", {!shape_.is_projected, is_lstm}, is_lstm ? 2 : 1});
   AddFixed(call);
   AddRead(call);
@@ -243,19 +246,47 @@ void RecurrenceFunctions::AddLinks(Call& call) {
   call.functions.push_back(std::move(scale));
 }
 
-// 16 bytes of a row, or of a column.
+// Whether memory has two units of the transposed matrix of 16 bits side by side, at every stage.
+bool RecurrenceFunctions::IsTurned(const std::function<Matrix()>& matrix) {
+  bool is_turned = SizeOf(shape_.type) == 2;
+  Block none;
+  OfStages(none, Idx(0), [&](Block&) {
+    const Matrix m = matrix();
+    const graph::Tensor& r = b_.graph()[m.id];
+    const std::optional<MemoryPlace> place = PlaceOfMatrix(b_.graph(), m.id);
+    is_turned = is_turned && m.is_transposed && place && IsWide(b_.graph(), *place, r, 2, 2);
+  });
+  return is_turned;
+}
+
+// 16 bytes of a row or of a column; `is_turned`: of two neighbouring units at one depth.
 void RecurrenceFunctions::AddWeight(Call& call, const char* name,
-                                    const std::function<Matrix()>& matrix) {
+                                    const std::function<Matrix()>& matrix, bool is_turned) {
   Function f{.name = name, .params = {}, .body = {}};
   const DType t = b_.index_type();
   const Expr d = AddScalar(b_, f, "d", t), unit = AddScalar(b_, f, "unit", t),
              gate = AddScalar(b_, f, "gate", t), depth = AddScalar(b_, f, "depth", t);
-  const std::string values = AddArray(b_, f, "values", shape_.type, 16 / SizeOf(shape_.type), true);
+  const int count = is_turned ? 2 : 16 / static_cast<int>(SizeOf(shape_.type));
+  const std::string values = AddArray(b_, f, "values", shape_.type, count, true);
   const bool is_one = shape_.directions == 1 || stack_ != nullptr;
   OfStages(f.body, d, [&](Block& out) {
-    ReadWeight(out, name, matrix(), is_one ? Idx(0) : d, unit, gate, depth, values);
+    const Expr of = is_one ? Idx(0) : d;
+    if (is_turned)
+      ReadTurned(out, name, matrix(), of, unit, depth, values);
+    else
+      ReadWeight(out, name, matrix(), of, unit, gate, depth, values);
   });
   call.functions.push_back(std::move(f));
+}
+
+void RecurrenceFunctions::ReadTurned(Block& out, const char* name, const Matrix& matrix,
+                                     const Expr& d, const Expr& unit, const Expr& depth,
+                                     const std::string& values) {
+  const MemoryPlace place = *PlaceOfMatrix(b_.graph(), matrix.id);
+  const Expr offset = d * Idx(place.strides[0]) +
+                      depth * b_.Arg(fmt::format("{}_row_elements", name), place.strides[1]) +
+                      unit + b_.Arg(fmt::format("{}_matrix", name), place.offset);
+  WideCopy(out, shape_.type, values, b_.Idx(0), b_.Pointer(place.memory), offset, 2);
 }
 
 void RecurrenceFunctions::ReadWeight(Block& out, const char* name, const Matrix& matrix,

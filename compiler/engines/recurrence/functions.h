@@ -39,7 +39,11 @@ class RecurrenceFunctions {
     int64_t depth;
     tile::Expr between_gates;  // rows
   };
-  void AddWeight(tile::Call& call, const char* name, const std::function<Matrix()>& matrix);
+  bool IsTurned(const std::function<Matrix()>& matrix);
+  void AddWeight(tile::Call& call, const char* name, const std::function<Matrix()>& matrix,
+                 bool is_turned = false);
+  void ReadTurned(tile::Block& out, const char* name, const Matrix& matrix, const tile::Expr& d,
+                  const tile::Expr& unit, const tile::Expr& depth, const std::string& values);
   void ReadWeight(tile::Block& out, const char* name, const Matrix& matrix, const tile::Expr& d,
                   const tile::Expr& unit, const tile::Expr& gate, const tile::Expr& depth,
                   const std::string& values);

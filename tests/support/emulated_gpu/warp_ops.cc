@@ -1,6 +1,7 @@
 // What lanes of a warp do together. PTX ISA 9.7.9 (shfl), 9.7.13 (vote, match, redux,
-// elect), 9.7.14 (mma.sync, ldmatrix, stmatrix). A product is summed in f64, with the accumulator,
-// and cut off to f32 once: tensor cores do so, and are a little further off within a product.
+// elect), 9.7.14 (mma.sync, ldmatrix, stmatrix, movmatrix). A product is summed in f64, with the
+// accumulator, and cut off to f32 once: tensor cores do so, and are a little further off within a
+// product.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -233,6 +234,28 @@ void DecodeMatrices(Decoder& d, Instr& i, bool loads) {
 void DecodeLoadMatrices(Decoder& d, Instr& i) { DecodeMatrices(d, i, true); }
 void DecodeStoreMatrices(Decoder& d, Instr& i) { DecodeMatrices(d, i, false); }
 
+// ---- movmatrix: an 8x8 matrix of 16 bits, of whose rows lanes have two elements each
+
+void RunMoveMatrix(Warp& w, const Instr& i, Mask) {
+  uint32_t words[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) words[lane] = Get<uint32_t>(w, i.a, lane);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    uint32_t word = 0;
+    for (int k = 0; k < 2; ++k) {
+      const int row = 2 * (lane % 4) + k, column = lane / 4;
+      word |= (words[4 * row + column / 2] >> (16 * (column % 2)) & 0xffff) << (16 * k);
+    }
+    Put(w, i.d, lane, word);
+  }
+}
+void DecodeMoveMatrix(Decoder& d, Instr& i) {
+  if (!d.Has("m8n8") || !d.Has("trans") || !d.Has("b16")) d.Fail("is not known");
+  i.control = Control::kCollective;
+  i.d = d.Target(0, 32);
+  i.a = d.Source(1, 32);
+  i.run = &RunMoveMatrix;
+}
+
 // ---- mma.sync.m16n8kK, whose operands are row.col. Lists: d, a, b, c; `number`: elements of a
 // word.
 
@@ -292,15 +315,11 @@ void DecodeMma(Decoder& d, Instr& i) {
 }
 
 constexpr OpRow kOps[] = {
-    {"shfl", &DecodeShuffle},
-    {"vote", &DecodeVote},
-    {"match", &DecodeMatch},
-    {"redux", &DecodeReduction},
-    {"elect", &DecodeElect},
-    {"activemask", &DecodeActiveMask},
-    {"ldmatrix", &DecodeLoadMatrices},
-    {"stmatrix", &DecodeStoreMatrices},
-    {"mma", &DecodeMma},
+    {"shfl", &DecodeShuffle},          {"vote", &DecodeVote},
+    {"match", &DecodeMatch},           {"redux", &DecodeReduction},
+    {"elect", &DecodeElect},           {"activemask", &DecodeActiveMask},
+    {"ldmatrix", &DecodeLoadMatrices}, {"stmatrix", &DecodeStoreMatrices},
+    {"movmatrix", &DecodeMoveMatrix},  {"mma", &DecodeMma},
 };
 
 }  // namespace
