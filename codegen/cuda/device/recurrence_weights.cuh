@@ -1,8 +1,9 @@
 #pragma once
-// turned_weights<T>(f, d, unit, units, depth, depths): 16 bytes of a row of a transposed matrix, of which memory has neighbouring units side by side: of
-// lane 4g + t that of unit g of eight, depths 8t on of 32. A lane reads two units of four depths,
-// so that a warp's loads are 16 bytes of eight rows of memory each, and the warp transposes them.
-// Nothing from unit `units` and depth `depths` on.
+// turned_weights<T>(f, d, unit, units, depth, depths): 16 bytes of a row of a transposed matrix, of
+// which memory has neighbouring units side by side: of lane 4g + t that of unit g of eight, depths
+// 8t on of 32. A lane reads two units of four depths, so that a warp's loads are 16 bytes of eight
+// rows of memory each, and the warp transposes them. Nothing from unit `units` and depth `depths`
+// on.
 template <class T, class F>
 __device__ inline uint4 turned_weights(const F& f, int d, int unit, int units, int depth,
                                        int depths) {

@@ -55,12 +55,14 @@ double BelowSeconds(const RecurrencePlan& plan, double work) {
 // again. Few loads on their way take longer, by about the time of some dozens of instructions each
 // time that all of them are waited for. A matrix that is streamed comes with the states, and from
 // memory what the L2 cache does not keep.
+// What a thread carries of several elements of a gradient, for each gate, has no room in registers.
 // `all`: bytes that are streamed in a step.
 double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, int64_t all,
                       const Target& target) {
   constexpr double kArrivalSeconds = 1.2e-6, kNumberedSeconds = 0.9e-6, kSecondsOfBlocks = 7e-11,
                    kSecondsOfPart = 1e-9, kSharedBytesPerCycle = 128, kCellCycles = 300,
-                   kCyclesOfElement = 60, kWaitCycles = 100, kOfCache = 0.7, kOfMemory = 0.7;
+                   kCyclesOfElement = 60, kWaitCycles = 100, kOfCache = 0.7, kOfMemory = 0.7,
+                   kCyclesOfSecond = 71, kCyclesOfFourth = 481;  // elements and those behind
   const Machine& machine = MachineOf(target);
   const int tiles = p.columns / kColumnTile, passes = tiles / p.pass;
   const double sums = static_cast<double>(p.rows()) * p.columns,
@@ -74,14 +76,17 @@ double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, in
   const double matrix = static_cast<double>(p.in_shared * p.chunk_bytes()) * passes + 2 * streamed;
   const double resident = static_cast<double>(passes) * (p.held + p.in_shared);
   const int64_t elements = CeilDiv(int64_t{p.units} * p.columns, plan.threads());
+  const double carried = kCyclesOfSecond * static_cast<double>(std::max<int64_t>(0, elements - 1)) +
+                         kCyclesOfFourth * static_cast<double>(std::max<int64_t>(0, elements - 3));
   // A read of shared memory is 16 bytes of states for all lanes, and four products of each of their
   // rows.
   const double multiplying = plan.fma ? products / 32 / 4 * std::max(1.0, 4 / machine.fma)
                                       : products / (machine.mma * (plan.rounds ? 0.5 : 1.0));
-  const double cycles = multiplying +
-                        (8.0 * p.depth_warps() * sums + matrix) / kSharedBytesPerCycle +
-                        kWaitCycles * resident / p.ahead + (p.is_below ? 0 : kCellCycles) +
-                        kCyclesOfElement * static_cast<double>(elements);
+  const double cycles =
+      multiplying + (8.0 * p.depth_warps() * sums + matrix) / kSharedBytesPerCycle +
+      kWaitCycles * resident / p.ahead + (p.is_below ? 0 : kCellCycles) +
+      kCyclesOfElement * static_cast<double>(elements) +
+      (plan.shape.is_grad ? carried * static_cast<double>(plan.shape.blocks.gates) : 0);
   const bool is_cached = static_cast<double>(all) < kOfCache * static_cast<double>(target.l2_bytes);
   const double from_memory = static_cast<double>(plan.blocks()) * streamed;
   const double reading =
@@ -420,12 +425,21 @@ double StageSeconds(const RecurrencePlan& p, const Target& target) {
   return static_cast<double>(behind * (p.shape.stages - 1)) * StepSeconds(p, target);
 }
 
+// The first load of a gradient's matrix, which is transposed on its way. That of a forward pass
+// lies under the end of the input's product.
+double LoadSeconds(const RecurrencePlan& p) {
+  constexpr double kBytesOfBlock = 3.6e10;  // a second
+  const RecurrenceProduct& units = p.of_units();
+  return p.shape.is_grad ? static_cast<double>(units.chunks * units.chunk_bytes()) / kBytesOfBlock
+                         : 0;
+}
+
 double RecurrenceSeconds(const RecurrencePlan& p, const Target& target) {
   constexpr double kLaunchSeconds = 5e-6, kZeroesSeconds = 2e-6;
   const int64_t at_a_time =
       p.clustered ? ResidentClusters(target, p.parts) / p.shape.directions : p.first_groups;
   const double rounds = static_cast<double>(CeilDiv(p.groups, std::max<int64_t>(at_a_time, 1)));
-  return kLaunchSeconds + (p.clustered ? 0 : kZeroesSeconds) +
+  return kLaunchSeconds + (p.clustered ? 0 : kZeroesSeconds) + LoadSeconds(p) +
          StepSeconds(p, target) * rounds * static_cast<double>(p.shape.steps) +
          StageSeconds(p, target);
 }

@@ -108,10 +108,11 @@ struct RingRates {
   double cycles_of_late_element;
 };
 // The forward row is fitted to 35 splits of LSTMs of 64 to 512 sequences and 1024 and 2048 units, 6
-// to 45 us a step on an H100. That of gradients is up to 1.7 times too fast there, about as much
-// as the model of recurrence_sm80, which it competes with (docs/perf-log.md).
+// to 45 us a step on an H100; that of gradients to 56 splits of LSTMs, GRUs and tanh of 32 to 256
+// sequences and 512 to 2048 units, with what the first load and spilled registers take
+// (docs/perf-log.md).
 constexpr RingRates kForwardRates = {1.5e-6, 0.67e-6, 1500, 0.31, 95, 95};
-constexpr RingRates kGradientRates = {3e-6, 1e-6, 1700, 0.0625, 80, 250};
+constexpr RingRates kGradientRates = {1.5e-6, 0.67e-6, 1500, 0.51, 138, 138};
 
 // A step waits for the exchange, and then multiplies, adds up and makes cells one after the other.
 // Products hide behind copies, or copies behind products. Bulk copies of all blocks have 0.44e11
@@ -120,8 +121,8 @@ constexpr RingRates kGradientRates = {3e-6, 1e-6, 1700, 0.0625, 80, 250};
 // back: LSTM B 256 H 2048, 43 us a step by pairs (H200) and 71 by fours (H100).
 double RecurrenceRingSeconds(const RecurrenceRingPlan& p, const Target& target) {
   constexpr double kSecondsOfBlock = 1e-9, kShareOfCopies = 0.55, kOfCache = 0.7, kOfMemory = 0.7,
-                   kLaunchSeconds = 8e-6, kHeldPerSecond = 2.5e10, kTurnedPerSecond = 1.3e10,
-                   kSecondsOfSpilled = 0.5e-6;
+                   kLaunchSeconds = 8e-6, kHeldPerSecond = 2.5e10, kTurnedPerSecond = 0.5e10,
+                   kSecondsOfSpilled = 0.63e-6;
   constexpr int kMostUnspilled = 100;
   const RingRates& rates = p.shape.is_grad ? kGradientRates : kForwardRates;
   const Machine& machine = MachineOf(target);
